@@ -1,0 +1,1 @@
+# what cmake --install lays down

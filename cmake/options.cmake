@@ -1,0 +1,35 @@
+# Compiler settings that every target shares.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g -DNDEBUG")
+
+set(AV_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
+option(AV_THREAD_SAFETY "Check the lock annotations (clang)" OFF)
+
+add_compile_options(-Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wshadow -Wvla
+                    -Wno-unused-parameter -Werror=implicit-function-declaration -Werror=incompatible-pointer-types
+                    -fno-strict-aliasing -fno-common)
+add_compile_definitions(_GNU_SOURCE)
+include_directories(${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+if(AV_SANITIZE)
+  add_compile_options(-fsanitize=${AV_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${AV_SANITIZE})
+endif()
+if(AV_THREAD_SAFETY)
+  add_compile_options(-Wthread-safety -Wthread-safety-beta -Werror=thread-safety)
+endif()
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(AV_DOORS_DIR ${CMAKE_BINARY_DIR}/lib/anyverbs)
+enable_testing()

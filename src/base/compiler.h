@@ -1,0 +1,46 @@
+/* compiler.h: hints to the compiler, and clang's thread-safety annotations.
+ * The annotations say which lock guards a field and which a function needs; `-Werror=thread-safety` checks them.
+ */
+#ifndef BASE_COMPILER_H
+#define BASE_COMPILER_H
+
+#include <anyverbs/kernel.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define CACHE_LINE 64
+#define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE)))
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#define MUST_CHECK __attribute__((warn_unused_result))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#ifdef __clang__
+#define TSA(x) __attribute__((x))
+#else
+#define TSA(x)
+#endif
+#define CAPABILITY(name) TSA(capability(name))
+#define GUARDED_BY(l) TSA(guarded_by(l))
+#define PT_GUARDED_BY(l) TSA(pt_guarded_by(l))
+#define ACQUIRE(...) TSA(acquire_capability(__VA_ARGS__))
+#define RELEASE(...) TSA(release_capability(__VA_ARGS__))
+#define TRY_ACQUIRE(...) TSA(try_acquire_capability(__VA_ARGS__))
+#define REQUIRES(...) TSA(requires_capability(__VA_ARGS__))
+#define EXCLUDES(...) TSA(locks_excluded(__VA_ARGS__))
+/* For the few places where the analysis cannot follow (locks chosen at run time, two objects of one class). Say why. */
+#define NO_THREAD_SAFETY TSA(no_thread_safety_analysis)
+
+/* Tells the processor that this is a spin loop. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#else
+	__asm__ __volatile__("" ::: "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* lock.h: the one lock of the project: spins briefly, then waits on a futex.
+ *
+ * Sections under a lock on a verbs path never block (no system call that can sleep, no allocation that can fail
+ * slowly), so the spin nearly always wins; the futex keeps two threads of one core from burning a scheduler slice.
+ * Not recursive, not fair. 4 bytes; all zeroes is unlocked. Never shared between processes.
+ */
+#ifndef BASE_LOCK_H
+#define BASE_LOCK_H
+
+#include "base/compiler.h"
+
+struct CAPABILITY("lock") lock {
+	u32 word; /* 0 free, 1 held, 2 held and somebody may wait on the futex */
+};
+
+void lock_wait(struct lock *l); /* slow half of lock_acquire: returns holding it */
+void lock_wake(struct lock *l); /* slow half of lock_release: wakes one waiter */
+
+static inline void lock_init(struct lock *l)
+{
+	__atomic_store_n(&l->word, 0, __ATOMIC_RELAXED);
+}
+
+static inline bool lock_try(struct lock *l) TRY_ACQUIRE(true, l) NO_THREAD_SAFETY
+{
+	u32 free = 0;
+
+	return __atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static inline void lock_acquire(struct lock *l) ACQUIRE(l) NO_THREAD_SAFETY
+{
+	u32 free = 0;
+
+	if (unlikely(!__atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)))
+		lock_wait(l);
+}
+
+/* Pairs with the acquire in lock_acquire, lock_try and lock_wait. */
+static inline void lock_release(struct lock *l) RELEASE(l) NO_THREAD_SAFETY
+{
+	if (unlikely(__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) == 2))
+		lock_wake(l);
+}
+
+#endif

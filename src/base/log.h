@@ -1,0 +1,25 @@
+/* log.h: messages for a person, on standard error, only if ANYVERBS_LOG asks (error, warn, info, debug; default: none).
+ * The libraries are guests in somebody's process: they print nothing unasked. Who first knows a cause logs it, once.
+ */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "base/compiler.h"
+
+enum log_level { LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+/* The level that ANYVERBS_LOG asks for, read once. */
+enum log_level log_level_get(void);
+void log_print(enum log_level level, const char *room, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+#define log_at(level, room, ...)                                                                   \
+	do {                                                                                       \
+		if (unlikely(log_level_get() >= (level)))                                          \
+			log_print(level, room, __VA_ARGS__);                                       \
+	} while (0)
+#define log_error(room, ...) log_at(LOG_ERROR, room, __VA_ARGS__)
+#define log_warn(room, ...) log_at(LOG_WARN, room, __VA_ARGS__)
+#define log_info(room, ...) log_at(LOG_INFO, room, __VA_ARGS__)
+#define log_debug(room, ...) log_at(LOG_DEBUG, room, __VA_ARGS__)
+
+#endif

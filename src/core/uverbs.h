@@ -1,0 +1,65 @@
+/* uverbs.h: what the doors need beyond the midlayer's ib_* calls: the data path in libibverbs' own layout, channels instead
+ * of completion handlers, and registration of the user's memory.
+ *
+ * A driver that sets ib_device.uverbs takes posts and polls as ibv_* structures and passes them on without conversion. For one
+ * that does not (a third party's), ib_register_device fills in conversions to its ib_* methods.
+ */
+#ifndef CORE_UVERBS_H
+#define CORE_UVERBS_H
+
+#include <infiniband/verbs.h>
+#include <rdma/ib_verbs.h>
+
+#include "event/event.h"
+
+/* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in ibv_post_send. */
+struct ib_uverbs_ops {
+	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	int (*post_srq_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	int (*poll_cq)(struct ib_cq *cq, int n, struct ibv_wc *wc);
+	/* A CQ whose events go to `ch` (NULL: nowhere) as `cookie`. */
+	struct ib_cq *(*create_cq)(struct ib_device *dev, int cqe, u32 vector, struct channel *ch, void *cookie);
+	void (*ack_cq_events)(struct ib_cq *cq, u32 events);
+	/* Registers the user's memory; checks and faults in the pages as pinning would. ERR_PTR: -EFAULT, -EINVAL, -ENOMEM. */
+	struct ib_mr *(*reg_user_mr)(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
+	/* A thread that is about to wait for events drives the engine meanwhile: returns when `fd` is readable (0), after a signal
+	 * (-EINTR), or at once with -EAGAIN if the descriptor is O_NONBLOCK and nothing is there. */
+	int (*wait_fd)(struct ib_device *dev, int fd);
+};
+
+/* How a UD work request names its address handle: the door allocates its ibv_ah as one of these. */
+struct ib_uverbs_ah {
+	struct ibv_ah ibv;
+	struct ib_ah *ah;
+};
+
+/* A software adapter's entry into the stack. Each driver room adds itself with a constructor that does nothing else; core calls probe
+ * on the first request for devices, once per process (again in a forked child). */
+struct ib_driver {
+	const char *name;
+	int (*probe)(void);
+	struct list_head node;
+};
+void ib_driver_add(struct ib_driver *driver);
+
+/* The devices, each held until ib_uverbs_put_devices: attaches to the node on first use. Returns the count or a negative errno;
+ * *list is allocated, NULL-terminated. */
+AV_EXPORT int ib_uverbs_get_devices(struct ib_device ***list);
+AV_EXPORT void ib_uverbs_put_devices(struct ib_device **list);
+
+/* What ibv_* queries show and ib_* has no field for. */
+struct ib_uverbs_info {
+	char name[64];      /* "roce0" */
+	char dev_name[64];  /* "uverbs0" */
+	char dev_path[256]; /* sysfs folder of the character device */
+	char ibdev_path[256]; /* sysfs folder of the device: .../class/infiniband/roce0 */
+	char sysfs[256];    /* what ibv_get_sysfs_path answers */
+	u64 node_guid;      /* network order */
+	u32 abi_version;
+};
+AV_EXPORT int ib_uverbs_get_info(struct ib_device *dev, struct ib_uverbs_info *out);
+/* The RoCE type (IBV_GID_TYPE_*) and interface index of a GID; -ENODATA for an empty slot, -EINVAL beyond the table. */
+AV_EXPORT int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct ibv_gid_entry *out);
+
+#endif

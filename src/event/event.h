@@ -1,0 +1,91 @@
+/* event.h: how news reaches a consumer: completion vectors (threads), completion channels and async queues (descriptors).
+ *
+ * A *vector* is what an interrupt is to a kernel: a thread, started on first use, that runs handlers. A handler never
+ * runs inside the call chain of a verb, and one item's handler never overlaps itself.
+ * A *channel* is a descriptor: one write per event, so edge-triggered epoll works; any number per process.
+ * Layer: above base only. queue, core, driver and the doors use it.
+ */
+#ifndef EVENT_EVENT_H
+#define EVENT_EVENT_H
+
+#include "base/list.h"
+#include "base/lock.h"
+
+/* ---- vectors ---------------------------------------------------------------------------------------------------- */
+
+struct vector;
+
+/* Something that a vector runs. Embedded in its owner. */
+struct vector_item {
+	struct list_head node;            /* on the vector's list while queued */
+	void (*fn)(struct vector_item *); /* the handler; may queue the item again, may not destroy it */
+	struct vector *vector;            /* which one runs it; fixed by vector_item_init */
+	u32 state;                        /* idle, queued, running, running and queued again; vector's lock */
+};
+
+/* As many vectors as the process may use cores; the threads start on first use. Index modulo count. */
+u32 vector_count(void);
+struct vector *vector_get(u32 index);
+void vector_item_init(struct vector_item *item, struct vector *v, void (*fn)(struct vector_item *));
+/* Has the handler run once more, some time after this call, on the vector's thread. Never blocks, any context.
+ * Calls while it is queued merge into one run. */
+void vector_item_queue(struct vector_item *item);
+/* Returns when the handler is neither queued nor running, nor will run for an earlier queueing. From within the item's own
+ * handler it only unqueues. May block. */
+void vector_item_flush(struct vector_item *item);
+/* True on a vector's thread, inside a handler: there no verb may sleep. */
+bool vector_in_handler(void);
+/* The thread-local depth of driver calls: raised in every driver entry, so that a handler can show it is not inside one. */
+extern __thread int event_driver_depth;
+
+/* ---- completion channels ------------------------------------------------------------------------------------------ */
+
+struct channel;
+
+/* One source of events on a channel (a CQ). Embedded in its owner. */
+struct channel_source {
+	struct list_head node;   /* owner's place on the channel's list of sources with undelivered events */
+	struct channel *channel; /* NULL: none */
+	void *cookie;            /* what channel_next hands out: the door's CQ */
+	u32 undelivered;         /* events in the queue; channel's lock */
+	u32 delivered;           /* events handed out, ever */
+	u32 acked;               /* events acknowledged, ever */
+};
+
+/* A new channel with a close-on-exec descriptor that is readable while events wait. NULL and errno-style *err on failure. */
+struct channel *channel_create(int *err);
+/* The sources must be gone (-EBUSY else). */
+int channel_destroy(struct channel *ch);
+int channel_fd(const struct channel *ch);
+int channel_source_add(struct channel_source *s, struct channel *ch, void *cookie);
+/* Queues one event: one write to the descriptor. Never blocks, any context. */
+void channel_post(struct channel_source *s);
+/* Takes the next event without waiting: 0 and *cookie, or -EAGAIN. */
+int channel_next(struct channel *ch, void **cookie);
+void channel_ack(struct channel_source *s, u32 events);
+/* Withdraws what is undelivered, waits until every event handed out is acknowledged, leaves the channel. May block. */
+void channel_source_remove(struct channel_source *s);
+
+/* ---- async event queues -------------------------------------------------------------------------------------------- */
+
+struct async_queue;
+
+struct async_event {
+	int type;       /* enum ibv_event_type's number */
+	void *element;  /* the object or, for a port, NULL */
+	u32 port;       /* for port events */
+};
+
+/* One per opened context. The descriptor is close-on-exec, readable while events wait, and honours O_NONBLOCK. */
+struct async_queue *async_queue_create(int *err);
+void async_queue_destroy(struct async_queue *q);
+int async_queue_fd(const struct async_queue *q);
+/* Queues an event. Bounded: the oldest port event gives way; events of objects are never lost. */
+void async_queue_post(struct async_queue *q, const struct async_event *ev);
+/* Waits (unless the descriptor is O_NONBLOCK) for the next: 0, -EAGAIN, -EINTR. */
+int async_queue_next(struct async_queue *q, struct async_event *out);
+void async_queue_ack(struct async_queue *q, const struct async_event *ev);
+/* Withdraws undelivered events of `element` and waits until the delivered ones are acknowledged. May block. */
+void async_queue_forget(struct async_queue *q, void *element);
+
+#endif

@@ -1,0 +1,91 @@
+/* node.h: the client side of the node (anyverbsd): what the processes of one user on one host share.
+ *
+ * node_attach finds the node of (user, network namespace, ANYVERBS_NODE) by its abstract socket, starts it where there is
+ * none, and registers this process. Requests are answered on a control socket (serialised by a lock, may block); events
+ * arrive on a second one that the engine's thread watches. If the node dies, requests start a new one and register again: the
+ * slots that this process holds stay its own.
+ */
+#ifndef NODE_NODE_H
+#define NODE_NODE_H
+
+#include <sys/types.h>
+
+#include "base/lock.h"
+
+enum { NODE_GIDS = 64, NODE_SLOTS = 1024, NODE_SLOT_BITS = 10, NODE_INDEX_BITS = 14 };
+
+struct node_gid {
+	u8 gid[16];      /* all zeroes: empty */
+	u32 ifindex;     /* 0: no interface */
+	char ifname[16];
+};
+
+/* The host's adapters as every process shows them. */
+struct node_config {
+	u64 node_guid;           /* host byte order; the same for every process and after a restart */
+	char device[32];         /* "roce0" */
+	char dev_path[32];       /* "uverbs0" */
+	char sysfs[256];         /* what ibv_get_sysfs_path answers: a tree with class/infiniband/... in it */
+	u32 mtu;                 /* active MTU in bytes: 4096 where nothing limits it */
+	u32 port_up;
+	struct node_gid gids[NODE_GIDS]; /* 0: link-local from the GUID; 1: IPv4-mapped; further addresses follow */
+};
+
+/* A peer process, as handed to both ends of a pair. Descriptors belong to the receiver, -1 if absent. */
+struct node_peer {
+	u64 process;     /* unique for the life of the node's user: never reused */
+	pid_t pid;       /* as this process sees it, 0 if it cannot */
+	int ring_fd;     /* the pair's rings (connector's memfd) */
+	int board_fd;    /* the peer's published board */
+	int bell_fd[2];  /* the peer's doorbells */
+	int pid_fd;      /* readable when the peer dies */
+};
+
+enum node_event_type {
+	NODE_EVENT_NONE,
+	NODE_EVENT_PEER_NEW,   /* another process made a pair with this one: `peer` */
+	NODE_EVENT_CONFIG,     /* the configuration changed: node_config_get again */
+	NODE_EVENT_MCAST,      /* multicast membership changed: node_mcast_members again */
+	NODE_EVENT_LOST,       /* the node is gone; the next request starts another */
+};
+
+struct node_event {
+	enum node_event_type type;
+	struct node_peer peer;
+};
+
+/* A member of a multicast group on this host. */
+struct node_member {
+	u64 process;
+	u32 qpn;
+};
+
+struct node;
+
+/* What this process shows of itself; the descriptors stay the caller's. */
+struct node_self {
+	int board_fd;
+	int bell_fd[2];
+};
+
+/* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES, -ENFILE, -EMFILE, -ENOMEM. May block up to 10 s. */
+int node_attach(const struct node_self *self, struct node **out);
+void node_detach(struct node *n);
+/* In a forked child: closes the descriptors, forgets everything, says nothing to the node. */
+void node_drop_in_child(struct node *n);
+u64 node_process(const struct node *n); /* this process' unique number */
+void node_config_get(struct node *n, struct node_config *out);
+/* A slot of the QPN space: 0..1023; -ENOSPC. */
+int node_slot_take(struct node *n, u32 *slot);
+/* Makes a pair with the owner of `slot`. ring_fd is offered for the pair's rings. 0: *out filled, ring_fd in it is the offered one
+ * (duplicated). -ENOENT: nobody owns it. -EALREADY: the peer was faster; a NODE_EVENT_PEER_NEW is on its way. */
+int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
+int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn);
+int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
+/* Members of a group on this host, at most max; returns the count. Answered from a copy that NODE_EVENT_MCAST refreshes: never blocks. */
+int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max);
+int node_event_fd(struct node *n);
+/* Next event without waiting; false if there is none. Only one thread at a time. */
+bool node_event_next(struct node *n, struct node_event *ev);
+
+#endif

@@ -1,0 +1,122 @@
+/* path.h: how packets of the transport engine reach another queue pair, wherever it is.
+ *
+ * A path promises (struct path_promise); the engine asks the promise and never what kind of path it is. A packet here is
+ * decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as pieces of memory. Rooms: self (this process), shm
+ * (another process of this node); later udp, tcp, vlink.
+ */
+#ifndef PATH_PATH_H
+#define PATH_PATH_H
+
+#include <infiniband/verbs.h>
+#include <sys/uio.h>
+
+#include "base/lock.h"
+
+struct path_promise {
+	bool ordered;   /* packets of one sender to one destination arrive in the order sent */
+	bool reliable;  /* a packet taken by send() arrives unless the destination's process dies */
+	bool direct;    /* write()/read() may reach the peer's registered memory */
+	u32 mtu;        /* payload bytes a packet may carry */
+};
+
+/* BTH opcodes without the transport's bits (the QP's type says which): IBA vol 1, table 38. */
+enum pkt_opcode {
+	PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST, PKT_SEND_LAST_IMM, PKT_SEND_ONLY, PKT_SEND_ONLY_IMM,
+	PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST, PKT_WRITE_LAST_IMM, PKT_WRITE_ONLY, PKT_WRITE_ONLY_IMM,
+	PKT_READ_REQUEST, PKT_READ_FIRST, PKT_READ_MIDDLE, PKT_READ_LAST, PKT_READ_ONLY,
+	PKT_ACK, PKT_ATOMIC_ACK, PKT_COMPARE_SWAP, PKT_FETCH_ADD, PKT_RESYNC, PKT_SEND_LAST_INV, PKT_SEND_ONLY_INV,
+	PKT_ABSENT, /* no wire form: a reliable path's answer that the QP is absent or not receiving */
+	PKT_OPCODES
+};
+
+enum pkt_flags {
+	PKT_SOLICITED = 1,
+	PKT_ACK_REQUEST = 2,
+	PKT_HAS_ACK = 4, /* ack_psn acknowledges the reverse direction; only where the path is reliable */
+	PKT_HAS_GRH = 8, /* sgid and dgid are set (UD) */
+	PKT_MULTICAST = 16,
+};
+
+/* AETH syndromes, IBA vol 1, 9.7.5.1.2. */
+enum { AETH_ACK = 0x1f, AETH_RNR = 0x20, AETH_NAK = 0x60 };
+enum { NAK_PSN_SEQUENCE = 0, NAK_INVALID_REQUEST = 1, NAK_REMOTE_ACCESS = 2, NAK_REMOTE_OPERATION = 3 };
+
+struct pkt {
+	u8 opcode;   /* enum pkt_opcode */
+	u8 flags;    /* enum pkt_flags */
+	u8 qp_type;  /* enum ibv_qp_type: RC, UC, UD */
+	u8 syndrome; /* AETH */
+	u32 dqpn, sqpn;
+	u32 psn;     /* 24 bits */
+	u32 ack_psn; /* PKT_HAS_ACK */
+	u32 imm;     /* immediate data, network order as in ibv_wc; or the key of SEND_WITH_INV */
+	u32 length;  /* payload bytes */
+	u32 qkey;    /* UD */
+	u32 msn;     /* AETH */
+	u32 rkey;    /* RETH, AtomicETH */
+	u64 va;      /* RETH, AtomicETH */
+	u64 dma_length; /* RETH: bytes of the whole message */
+	u64 compare, swap; /* AtomicETH; ATOMIC_ACK: the original value is in `swap` */
+	const u8 *sgid, *dgid; /* 16 bytes each, with PKT_HAS_GRH */
+	u8 traffic_class, hop_limit;
+	u32 flow_label;
+};
+
+/* Where a packet goes. Reference counted by the path. */
+struct path_dest;
+struct path;
+
+/* What a path tells its engine. Called from path_poll, with no path lock that send() needs. */
+struct path_user {
+	/* A packet with its payload in path memory, valid until return. The payload may change under us: copy, then judge. */
+	void (*receive)(void *user, struct path_dest *from, const struct pkt *p, const void *payload);
+	/* There is room again (or an answer about reachability) for a destination whose send() said -EAGAIN. */
+	void (*writable)(void *user, struct path_dest *dest);
+	/* The destination's process has died: nothing sent to it will ever be answered. */
+	void (*dead)(void *user, struct path_dest *dest);
+};
+
+/* The peer's QP and memory as one one-sided operation names them. */
+struct path_target {
+	u32 sqpn, dqpn; /* both ends of the connection */
+	u32 rkey;
+	u64 va, length;
+	bool write;     /* else read */
+};
+
+struct path_ops {
+	const char *name;
+	/* The destination that `gid` and `qpn` name, with a reference; NULL: not reachable by this path. Never blocks: what must be asked
+	 * is asked in the background, send() says -EAGAIN until then. */
+	struct path_dest *(*dest_get)(struct path *p, const u8 gid[16], u32 qpn);
+	void (*dest_hold)(struct path_dest *d);
+	void (*dest_put)(struct path_dest *d);
+	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH: nobody there (may change); -EPIPE: dead. */
+	int (*send)(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt);
+	/* Hands what was sent to the other side's attention (doorbell). One call after a batch of send()s. */
+	void (*flush)(struct path_dest *d);
+	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order; -EOPNOTSUPP or -EACCES: send packets instead,
+	 * the peer's engine judges. */
+	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov, int iovcnt);
+	/* Receives at most `budget` packets; returns how many. Any thread; threads that come while another polls return 0. */
+	int (*poll)(struct path *p, int budget);
+	/* Returns when no thread is inside a receive() that began before the call. May block. */
+	void (*quiesce)(struct path *p);
+};
+
+struct path {
+	const struct path_ops *ops;
+	struct path_promise promise;
+	const struct path_user *user_ops;
+	void *user;
+};
+
+/* Each destination begins with this. */
+struct path_dest {
+	struct path *path;
+	/* Queue pairs of the engine that wait for writable(); the engine's lock. */
+	struct list_head blocked;
+	struct lock blocked_lock;
+};
+
+#endif
