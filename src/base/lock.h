@@ -13,8 +13,8 @@ struct CAPABILITY("lock") lock {
 	u32 word; /* 0 free, 1 held, 2 held and somebody may wait on the futex */
 };
 
-void lock_wait(struct lock *l); /* slow half of lock_acquire: returns holding it */
-void lock_wake(struct lock *l); /* slow half of lock_release: wakes one waiter */
+AV_EXPORT void lock_wait(struct lock *l); /* slow half of lock_acquire: returns holding it */
+AV_EXPORT void lock_wake(struct lock *l); /* slow half of lock_release: wakes one waiter */
 
 static inline void lock_init(struct lock *l)
 {

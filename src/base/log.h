@@ -9,8 +9,8 @@
 enum log_level { LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* The level that ANYVERBS_LOG asks for, read once. */
-enum log_level log_level_get(void);
-void log_print(enum log_level level, const char *room, const char *fmt, ...) PRINTF_LIKE(3, 4);
+AV_EXPORT enum log_level log_level_get(void);
+AV_EXPORT void log_print(enum log_level level, const char *room, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #define log_at(level, room, ...)                                                                   \
 	do {                                                                                       \

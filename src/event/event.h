@@ -24,7 +24,7 @@ struct vector_item {
 };
 
 /* As many vectors as the process may use cores; the threads start on first use. Index modulo count. */
-u32 vector_count(void);
+AV_EXPORT u32 vector_count(void);
 struct vector *vector_get(u32 index);
 void vector_item_init(struct vector_item *item, struct vector *v, void (*fn)(struct vector_item *));
 /* Has the handler run once more, some time after this call, on the vector's thread. Never blocks, any context.
@@ -53,15 +53,15 @@ struct channel_source {
 };
 
 /* A new channel with a close-on-exec descriptor that is readable while events wait. NULL and errno-style *err on failure. */
-struct channel *channel_create(int *err);
+AV_EXPORT struct channel *channel_create(int *err);
 /* The sources must be gone (-EBUSY else). */
-int channel_destroy(struct channel *ch);
-int channel_fd(const struct channel *ch);
+AV_EXPORT int channel_destroy(struct channel *ch);
+AV_EXPORT int channel_fd(const struct channel *ch);
 int channel_source_add(struct channel_source *s, struct channel *ch, void *cookie);
 /* Queues one event: one write to the descriptor. Never blocks, any context. */
 void channel_post(struct channel_source *s);
 /* Takes the next event without waiting: 0 and *cookie, or -EAGAIN. */
-int channel_next(struct channel *ch, void **cookie);
+AV_EXPORT int channel_next(struct channel *ch, void **cookie);
 void channel_ack(struct channel_source *s, u32 events);
 /* Withdraws what is undelivered, waits until every event handed out is acknowledged, leaves the channel. May block. */
 void channel_source_remove(struct channel_source *s);
@@ -77,15 +77,15 @@ struct async_event {
 };
 
 /* One per opened context. The descriptor is close-on-exec, readable while events wait, and honours O_NONBLOCK. */
-struct async_queue *async_queue_create(int *err);
-void async_queue_destroy(struct async_queue *q);
-int async_queue_fd(const struct async_queue *q);
+AV_EXPORT struct async_queue *async_queue_create(int *err);
+AV_EXPORT void async_queue_destroy(struct async_queue *q);
+AV_EXPORT int async_queue_fd(const struct async_queue *q);
 /* Queues an event. Bounded: the oldest port event gives way; events of objects are never lost. */
-void async_queue_post(struct async_queue *q, const struct async_event *ev);
+AV_EXPORT void async_queue_post(struct async_queue *q, const struct async_event *ev);
 /* Waits (unless the descriptor is O_NONBLOCK) for the next: 0, -EAGAIN, -EINTR. */
-int async_queue_next(struct async_queue *q, struct async_event *out);
-void async_queue_ack(struct async_queue *q, const struct async_event *ev);
+AV_EXPORT int async_queue_next(struct async_queue *q, struct async_event *out);
+AV_EXPORT void async_queue_ack(struct async_queue *q, const struct async_event *ev);
 /* Withdraws undelivered events of `element` and waits until the delivered ones are acknowledged. May block. */
-void async_queue_forget(struct async_queue *q, void *element);
+AV_EXPORT void async_queue_forget(struct async_queue *q, void *element);
 
 #endif
