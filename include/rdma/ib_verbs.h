@@ -1,0 +1,1016 @@
+/* ib_verbs.h: the midlayer's verbs, by Linux's names and with Linux's semantics, for programs in user space.
+ *
+ * Kernel upper-layer code of the 2.6.22 era reads the same here. What has no meaning in a process (ucontext, udata, umem,
+ * mmap) is absent; what the midlayer keeps per device stands behind `core`. Numbers of enumerators are Linux's.
+ *
+ * Context: create_ah, modify_ah, query_ah, destroy_ah, post_send, post_recv, post_srq_recv, poll_cq, peek_cq, req_notify_cq,
+ * req_ncomp_notif, map_phys_fmr and ib_dispatch_event never block and may be called from anywhere, also from a completion
+ * handler. Everything else may block. Any function may be called by any number of threads at once, also on one object.
+ * Results: 0 (or a count) or a negative errno; pointers are valid or ERR_PTR. Outputs stay untouched on failure.
+ */
+#ifndef IB_VERBS_H
+#define IB_VERBS_H
+
+#include <anyverbs/kernel.h>
+#include <stdlib.h>
+
+struct ib_device;
+struct ib_device_core;
+struct ib_uverbs_ops;
+struct ib_mad;
+struct iw_cm_verbs;
+
+/* ---- addresses and devices ---------------------------------------------------------------------------------------- */
+
+union ib_gid {
+	u8 raw[16];
+	struct {
+		__be64 subnet_prefix;
+		__be64 interface_id;
+	} global;
+};
+
+enum rdma_node_type {
+	RDMA_NODE_IB_CA = 1,
+	RDMA_NODE_IB_SWITCH,
+	RDMA_NODE_IB_ROUTER,
+	RDMA_NODE_RNIC,
+};
+
+enum rdma_transport_type { RDMA_TRANSPORT_IB, RDMA_TRANSPORT_IWARP };
+
+enum rdma_link_layer { IB_LINK_LAYER_UNSPECIFIED, IB_LINK_LAYER_INFINIBAND, IB_LINK_LAYER_ETHERNET };
+
+enum ib_device_cap_flags {
+	IB_DEVICE_RESIZE_MAX_WR = 1,
+	IB_DEVICE_BAD_PKEY_CNTR = 1 << 1,
+	IB_DEVICE_BAD_QKEY_CNTR = 1 << 2,
+	IB_DEVICE_RAW_MULTI = 1 << 3,
+	IB_DEVICE_AUTO_PATH_MIG = 1 << 4,
+	IB_DEVICE_CHANGE_PHY_PORT = 1 << 5,
+	IB_DEVICE_UD_AV_PORT_ENFORCE = 1 << 6,
+	IB_DEVICE_CURR_QP_STATE_MOD = 1 << 7,
+	IB_DEVICE_SHUTDOWN_PORT = 1 << 8,
+	IB_DEVICE_INIT_TYPE = 1 << 9,
+	IB_DEVICE_PORT_ACTIVE_EVENT = 1 << 10,
+	IB_DEVICE_SYS_IMAGE_GUID = 1 << 11,
+	IB_DEVICE_RC_RNR_NAK_GEN = 1 << 12,
+	IB_DEVICE_SRQ_RESIZE = 1 << 13,
+	IB_DEVICE_N_NOTIFY_CQ = 1 << 14,
+	IB_DEVICE_ZERO_STAG = 1 << 15,
+	IB_DEVICE_SEND_W_INV = 1 << 16,
+	IB_DEVICE_MEM_WINDOW = 1 << 17,
+	IB_DEVICE_UD_IP_CSUM = 1 << 18,
+	IB_DEVICE_XRC = 1 << 20,
+	IB_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
+	IB_DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23,
+	IB_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24,
+};
+
+enum ib_atomic_cap { IB_ATOMIC_NONE, IB_ATOMIC_HCA, IB_ATOMIC_GLOB };
+
+struct ib_device_attr {
+	u64 fw_ver; /* major << 32 | minor << 16 | sub-minor */
+	__be64 sys_image_guid;
+	u64 max_mr_size;
+	u64 page_size_cap;
+	u32 vendor_id;
+	u32 vendor_part_id;
+	u32 hw_ver;
+	int max_qp;
+	int max_qp_wr;
+	int device_cap_flags; /* enum ib_device_cap_flags */
+	int max_sge;
+	int max_sge_rd;
+	int max_cq;
+	int max_cqe;
+	int max_mr;
+	int max_pd;
+	int max_qp_rd_atom;
+	int max_ee_rd_atom;
+	int max_res_rd_atom;
+	int max_qp_init_rd_atom;
+	int max_ee_init_rd_atom;
+	enum ib_atomic_cap atomic_cap;
+	int max_ee;
+	int max_rdd;
+	int max_mw;
+	int max_raw_ipv6_qp;
+	int max_raw_ethy_qp;
+	int max_mcast_grp;
+	int max_mcast_qp_attach;
+	int max_total_mcast_qp_attach;
+	int max_ah;
+	int max_fmr;
+	int max_map_per_fmr;
+	int max_srq;
+	int max_srq_wr;
+	int max_srq_sge;
+	u16 max_pkeys;
+	u8 local_ca_ack_delay;
+	u64 timestamp_mask; /* valid bits of a completion's time stamp; 0: none */
+	u64 hca_core_clock; /* kHz */
+};
+
+enum ib_mtu { IB_MTU_256 = 1, IB_MTU_512 = 2, IB_MTU_1024 = 3, IB_MTU_2048 = 4, IB_MTU_4096 = 5 };
+
+/* Bytes, or -1 for no valid MTU. */
+static inline int ib_mtu_enum_to_int(enum ib_mtu mtu)
+{
+	return mtu >= IB_MTU_256 && mtu <= IB_MTU_4096 ? 128 << mtu : -1;
+}
+
+enum ib_port_state {
+	IB_PORT_NOP = 0,
+	IB_PORT_DOWN = 1,
+	IB_PORT_INIT = 2,
+	IB_PORT_ARMED = 3,
+	IB_PORT_ACTIVE = 4,
+	IB_PORT_ACTIVE_DEFER = 5,
+};
+
+enum ib_port_cap_flags {
+	IB_PORT_SM = 1 << 1,
+	IB_PORT_NOTICE_SUP = 1 << 2,
+	IB_PORT_TRAP_SUP = 1 << 3,
+	IB_PORT_OPT_IPD_SUP = 1 << 4,
+	IB_PORT_AUTO_MIGR_SUP = 1 << 5,
+	IB_PORT_SL_MAP_SUP = 1 << 6,
+	IB_PORT_MKEY_NVRAM = 1 << 7,
+	IB_PORT_PKEY_NVRAM = 1 << 8,
+	IB_PORT_LED_INFO_SUP = 1 << 9,
+	IB_PORT_SM_DISABLED = 1 << 10,
+	IB_PORT_SYS_IMAGE_GUID_SUP = 1 << 11,
+	IB_PORT_PKEY_SW_EXT_PORT_TRAP_SUP = 1 << 12,
+	IB_PORT_EXTENDED_SPEEDS_SUP = 1 << 14,
+	IB_PORT_CM_SUP = 1 << 16,
+	IB_PORT_SNMP_TUNNEL_SUP = 1 << 17,
+	IB_PORT_REINIT_SUP = 1 << 18,
+	IB_PORT_DEVICE_MGMT_SUP = 1 << 19,
+	IB_PORT_VENDOR_CLASS_SUP = 1 << 20,
+	IB_PORT_DR_NOTICE_SUP = 1 << 21,
+	IB_PORT_CAP_MASK_NOTICE_SUP = 1 << 22,
+	IB_PORT_BOOT_MGMT_SUP = 1 << 23,
+	IB_PORT_LINK_LATENCY_SUP = 1 << 24,
+	IB_PORT_CLIENT_REG_SUP = 1 << 25,
+	IB_PORT_IP_BASED_GIDS = 1 << 26,
+};
+
+enum ib_port_width { IB_WIDTH_1X = 1, IB_WIDTH_4X = 2, IB_WIDTH_8X = 4, IB_WIDTH_12X = 8 };
+
+/* Lanes, or -1. */
+static inline int ib_width_enum_to_int(enum ib_port_width width)
+{
+	switch (width) {
+	case IB_WIDTH_1X:
+		return 1;
+	case IB_WIDTH_4X:
+		return 4;
+	case IB_WIDTH_8X:
+		return 8;
+	case IB_WIDTH_12X:
+		return 12;
+	default:
+		return -1;
+	}
+}
+
+struct ib_port_attr {
+	enum ib_port_state state;
+	enum ib_mtu max_mtu;
+	enum ib_mtu active_mtu;
+	int gid_tbl_len;
+	u32 port_cap_flags; /* enum ib_port_cap_flags */
+	u32 max_msg_sz;
+	u32 bad_pkey_cntr;
+	u32 qkey_viol_cntr;
+	u16 pkey_tbl_len;
+	u16 lid;
+	u16 sm_lid;
+	u8 lmc;
+	u8 max_vl_num;
+	u8 sm_sl;
+	u8 subnet_timeout;
+	u8 init_type_reply;
+	u8 active_width; /* enum ib_port_width */
+	u8 active_speed; /* 1: 2.5, 2: 5, 4 and 8: 10, 16: 14, 32: 25 Gbit/s per lane */
+	u8 phys_state;   /* 5: link up, 3: disabled */
+	u8 link_layer;   /* enum rdma_link_layer */
+};
+
+enum ib_device_modify_flags { IB_DEVICE_MODIFY_SYS_IMAGE_GUID = 1 << 0, IB_DEVICE_MODIFY_NODE_DESC = 1 << 1 };
+
+struct ib_device_modify {
+	u64 sys_image_guid;
+	char node_desc[64];
+};
+
+enum ib_port_modify_flags {
+	IB_PORT_SHUTDOWN = 1,
+	IB_PORT_INIT_TYPE = 1 << 2,
+	IB_PORT_RESET_QKEY_CNTR = 1 << 3,
+};
+
+struct ib_port_modify {
+	u32 set_port_cap_mask;
+	u32 clr_port_cap_mask;
+	u8 init_type;
+};
+
+/* ---- events --------------------------------------------------------------------------------------------------------- */
+
+enum ib_event_type {
+	IB_EVENT_CQ_ERR,
+	IB_EVENT_QP_FATAL,
+	IB_EVENT_QP_REQ_ERR,
+	IB_EVENT_QP_ACCESS_ERR,
+	IB_EVENT_COMM_EST,
+	IB_EVENT_SQ_DRAINED,
+	IB_EVENT_PATH_MIG,
+	IB_EVENT_PATH_MIG_ERR,
+	IB_EVENT_DEVICE_FATAL,
+	IB_EVENT_PORT_ACTIVE,
+	IB_EVENT_PORT_ERR,
+	IB_EVENT_LID_CHANGE,
+	IB_EVENT_PKEY_CHANGE,
+	IB_EVENT_SM_CHANGE,
+	IB_EVENT_SRQ_ERR,
+	IB_EVENT_SRQ_LIMIT_REACHED,
+	IB_EVENT_QP_LAST_WQE_REACHED,
+	IB_EVENT_CLIENT_REREGISTER,
+	IB_EVENT_GID_CHANGE,
+};
+
+struct ib_event {
+	struct ib_device *device;
+	union {
+		struct ib_cq *cq;
+		struct ib_qp *qp;
+		struct ib_srq *srq;
+		u8 port_num;
+	} element;
+	enum ib_event_type event;
+};
+
+/* Filled by INIT_IB_EVENT_HANDLER; owned by the consumer, who keeps it until ib_unregister_event_handler returns. */
+struct ib_event_handler {
+	struct ib_device *device;
+	void (*handler)(struct ib_event_handler *handler, struct ib_event *event);
+	struct list_head list; /* the midlayer's */
+};
+
+#define INIT_IB_EVENT_HANDLER(_ptr, _device, _handler)                                             \
+	do {                                                                                       \
+		(_ptr)->device = (_device);                                                        \
+		(_ptr)->handler = (_handler);                                                      \
+		(_ptr)->list.next = (_ptr)->list.prev = &(_ptr)->list;                             \
+	} while (0)
+
+/* ---- address handles ------------------------------------------------------------------------------------------------ */
+
+struct ib_global_route {
+	union ib_gid dgid;
+	u32 flow_label;
+	u8 sgid_index;
+	u8 hop_limit;
+	u8 traffic_class;
+};
+
+struct ib_grh {
+	__be32 version_tclass_flow;
+	__be16 paylen;
+	u8 next_hdr;
+	u8 hop_limit;
+	union ib_gid sgid;
+	union ib_gid dgid;
+};
+
+enum { IB_MULTICAST_QPN = 0xffffff };
+
+#define IB_LID_PERMISSIVE ((__be16)0xffff)
+
+enum ib_ah_flags { IB_AH_GRH = 1 };
+
+enum ib_rate {
+	IB_RATE_PORT_CURRENT = 0,
+	IB_RATE_2_5_GBPS = 2,
+	IB_RATE_5_GBPS = 5,
+	IB_RATE_10_GBPS = 3,
+	IB_RATE_20_GBPS = 6,
+	IB_RATE_30_GBPS = 4,
+	IB_RATE_40_GBPS = 7,
+	IB_RATE_60_GBPS = 8,
+	IB_RATE_80_GBPS = 9,
+	IB_RATE_120_GBPS = 10,
+	IB_RATE_14_GBPS = 11,
+	IB_RATE_56_GBPS = 12,
+	IB_RATE_112_GBPS = 13,
+	IB_RATE_168_GBPS = 14,
+	IB_RATE_25_GBPS = 15,
+	IB_RATE_100_GBPS = 16,
+	IB_RATE_200_GBPS = 17,
+	IB_RATE_300_GBPS = 18,
+	IB_RATE_28_GBPS = 19,
+	IB_RATE_50_GBPS = 20,
+	IB_RATE_400_GBPS = 21,
+	IB_RATE_600_GBPS = 22,
+	IB_RATE_800_GBPS = 23,
+	IB_RATE_1200_GBPS = 24,
+};
+
+struct ib_ah_attr {
+	struct ib_global_route grh; /* with IB_AH_GRH */
+	u16 dlid;
+	u8 sl;
+	u8 src_path_bits;
+	u8 static_rate; /* enum ib_rate */
+	u8 ah_flags;    /* enum ib_ah_flags */
+	u8 port_num;
+};
+
+/* ---- completions ---------------------------------------------------------------------------------------------------- */
+
+enum ib_wc_status {
+	IB_WC_SUCCESS,
+	IB_WC_LOC_LEN_ERR,
+	IB_WC_LOC_QP_OP_ERR,
+	IB_WC_LOC_EEC_OP_ERR,
+	IB_WC_LOC_PROT_ERR,
+	IB_WC_WR_FLUSH_ERR,
+	IB_WC_MW_BIND_ERR,
+	IB_WC_BAD_RESP_ERR,
+	IB_WC_LOC_ACCESS_ERR,
+	IB_WC_REM_INV_REQ_ERR,
+	IB_WC_REM_ACCESS_ERR,
+	IB_WC_REM_OP_ERR,
+	IB_WC_RETRY_EXC_ERR,
+	IB_WC_RNR_RETRY_EXC_ERR,
+	IB_WC_LOC_RDD_VIOL_ERR,
+	IB_WC_REM_INV_RD_REQ_ERR,
+	IB_WC_REM_ABORT_ERR,
+	IB_WC_INV_EECN_ERR,
+	IB_WC_INV_EEC_STATE_ERR,
+	IB_WC_FATAL_ERR,
+	IB_WC_RESP_TIMEOUT_ERR,
+	IB_WC_GENERAL_ERR,
+};
+
+enum ib_wc_opcode {
+	IB_WC_SEND,
+	IB_WC_RDMA_WRITE,
+	IB_WC_RDMA_READ,
+	IB_WC_COMP_SWAP,
+	IB_WC_FETCH_ADD,
+	IB_WC_BIND_MW,
+	IB_WC_LOCAL_INV,
+	IB_WC_LSO,
+	/* The high bit tells a receive: test `opcode & IB_WC_RECV`. */
+	IB_WC_RECV = 1 << 7,
+	IB_WC_RECV_RDMA_WITH_IMM,
+};
+
+/* Linux's bits. libibverbs has the last two the other way round. */
+enum ib_wc_flags {
+	IB_WC_GRH = 1,
+	IB_WC_WITH_IMM = 1 << 1,
+	IB_WC_WITH_INVALIDATE = 1 << 2,
+	IB_WC_IP_CSUM_OK = 1 << 3,
+};
+
+struct ib_wc {
+	u64 wr_id;
+	enum ib_wc_status status;
+	enum ib_wc_opcode opcode;
+	u32 vendor_err;
+	u32 byte_len;
+	struct ib_qp *qp;
+	union { /* reachable by the names of 2.6.22 and of later kernels */
+		__be32 imm_data;      /* IB_WC_WITH_IMM, network order */
+		u32 invalidate_rkey;  /* IB_WC_WITH_INVALIDATE */
+		union {
+			__be32 imm_data;
+			u32 invalidate_rkey;
+		} ex;
+	};
+	u32 src_qp;
+	int wc_flags; /* enum ib_wc_flags */
+	u16 pkey_index;
+	u16 slid;
+	u8 sl;
+	u8 dlid_path_bits;
+	u8 port_num; /* valid only for directed-route SMPs on switches */
+};
+
+/* Exactly one of the first two, and perhaps the last. */
+enum ib_cq_notify_flags {
+	IB_CQ_SOLICITED = 1 << 0,
+	IB_CQ_NEXT_COMP = 1 << 1,
+	IB_CQ_SOLICITED_MASK = IB_CQ_SOLICITED | IB_CQ_NEXT_COMP,
+	IB_CQ_REPORT_MISSED_EVENTS = 1 << 2,
+};
+
+/* ---- queues --------------------------------------------------------------------------------------------------------- */
+
+enum ib_srq_attr_mask { IB_SRQ_MAX_WR = 1 << 0, IB_SRQ_LIMIT = 1 << 1 };
+
+struct ib_srq_attr {
+	u32 max_wr;
+	u32 max_sge;
+	u32 srq_limit;
+};
+
+struct ib_srq_init_attr {
+	void (*event_handler)(struct ib_event *event, void *srq_context);
+	void *srq_context;
+	struct ib_srq_attr attr;
+};
+
+struct ib_qp_cap {
+	u32 max_send_wr;
+	u32 max_recv_wr;
+	u32 max_send_sge;
+	u32 max_recv_sge;
+	u32 max_inline_data;
+};
+
+enum ib_sig_type { IB_SIGNAL_ALL_WR, IB_SIGNAL_REQ_WR };
+
+enum ib_qp_type {
+	IB_QPT_SMI,
+	IB_QPT_GSI,
+	IB_QPT_RC,
+	IB_QPT_UC,
+	IB_QPT_UD,
+	IB_QPT_RAW_IPV6,
+	IB_QPT_RAW_ETY,
+	IB_QPT_RAW_PACKET = 8,
+	IB_QPT_XRC_INI = 9,
+	IB_QPT_XRC_TGT,
+	IB_QPT_MAX,
+};
+
+struct ib_qp_init_attr {
+	void (*event_handler)(struct ib_event *event, void *qp_context);
+	void *qp_context;
+	struct ib_cq *send_cq;
+	struct ib_cq *recv_cq;
+	struct ib_srq *srq;
+	struct ib_qp_cap cap;
+	enum ib_sig_type sq_sig_type;
+	enum ib_qp_type qp_type;
+	u8 port_num; /* special QPs only */
+};
+
+/* Milliseconds in the names. */
+enum ib_rnr_timeout {
+	IB_RNR_TIMER_655_36 = 0,
+	IB_RNR_TIMER_000_01 = 1,
+	IB_RNR_TIMER_000_02 = 2,
+	IB_RNR_TIMER_000_03 = 3,
+	IB_RNR_TIMER_000_04 = 4,
+	IB_RNR_TIMER_000_06 = 5,
+	IB_RNR_TIMER_000_08 = 6,
+	IB_RNR_TIMER_000_12 = 7,
+	IB_RNR_TIMER_000_16 = 8,
+	IB_RNR_TIMER_000_24 = 9,
+	IB_RNR_TIMER_000_32 = 10,
+	IB_RNR_TIMER_000_48 = 11,
+	IB_RNR_TIMER_000_64 = 12,
+	IB_RNR_TIMER_000_96 = 13,
+	IB_RNR_TIMER_001_28 = 14,
+	IB_RNR_TIMER_001_92 = 15,
+	IB_RNR_TIMER_002_56 = 16,
+	IB_RNR_TIMER_003_84 = 17,
+	IB_RNR_TIMER_005_12 = 18,
+	IB_RNR_TIMER_007_68 = 19,
+	IB_RNR_TIMER_010_24 = 20,
+	IB_RNR_TIMER_015_36 = 21,
+	IB_RNR_TIMER_020_48 = 22,
+	IB_RNR_TIMER_030_72 = 23,
+	IB_RNR_TIMER_040_96 = 24,
+	IB_RNR_TIMER_061_44 = 25,
+	IB_RNR_TIMER_081_92 = 26,
+	IB_RNR_TIMER_122_88 = 27,
+	IB_RNR_TIMER_163_84 = 28,
+	IB_RNR_TIMER_245_76 = 29,
+	IB_RNR_TIMER_327_68 = 30,
+	IB_RNR_TIMER_491_52 = 31,
+};
+
+enum ib_qp_attr_mask {
+	IB_QP_STATE = 1 << 0,
+	IB_QP_CUR_STATE = 1 << 1,
+	IB_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
+	IB_QP_ACCESS_FLAGS = 1 << 3,
+	IB_QP_PKEY_INDEX = 1 << 4,
+	IB_QP_PORT = 1 << 5,
+	IB_QP_QKEY = 1 << 6,
+	IB_QP_AV = 1 << 7,
+	IB_QP_PATH_MTU = 1 << 8,
+	IB_QP_TIMEOUT = 1 << 9,
+	IB_QP_RETRY_CNT = 1 << 10,
+	IB_QP_RNR_RETRY = 1 << 11,
+	IB_QP_RQ_PSN = 1 << 12,
+	IB_QP_MAX_QP_RD_ATOMIC = 1 << 13,
+	IB_QP_ALT_PATH = 1 << 14,
+	IB_QP_MIN_RNR_TIMER = 1 << 15,
+	IB_QP_SQ_PSN = 1 << 16,
+	IB_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
+	IB_QP_PATH_MIG_STATE = 1 << 18,
+	IB_QP_CAP = 1 << 19,
+	IB_QP_DEST_QPN = 1 << 20,
+	IB_QP_RATE_LIMIT = 1 << 25,
+};
+
+enum ib_qp_state {
+	IB_QPS_RESET,
+	IB_QPS_INIT,
+	IB_QPS_RTR,
+	IB_QPS_RTS,
+	IB_QPS_SQD,
+	IB_QPS_SQE,
+	IB_QPS_ERR,
+};
+
+enum ib_mig_state { IB_MIG_MIGRATED, IB_MIG_REARM, IB_MIG_ARMED };
+
+struct ib_qp_attr {
+	enum ib_qp_state qp_state;
+	enum ib_qp_state cur_qp_state;
+	enum ib_mtu path_mtu;
+	enum ib_mig_state path_mig_state;
+	u32 qkey;
+	u32 rq_psn;
+	u32 sq_psn;
+	u32 dest_qp_num;
+	int qp_access_flags; /* enum ib_access_flags */
+	struct ib_qp_cap cap;
+	struct ib_ah_attr ah_attr;
+	struct ib_ah_attr alt_ah_attr;
+	u16 pkey_index;
+	u16 alt_pkey_index;
+	u8 en_sqd_async_notify;
+	u8 sq_draining;
+	u8 max_rd_atomic;
+	u8 max_dest_rd_atomic;
+	u8 min_rnr_timer; /* enum ib_rnr_timeout */
+	u8 port_num;
+	u8 timeout; /* 4.096 us << timeout; 0: forever */
+	u8 retry_cnt;
+	u8 rnr_retry; /* 7: for ever */
+	u8 alt_port_num;
+	u8 alt_timeout;
+	u32 rate_limit; /* kbit/s */
+};
+
+/* ---- work requests -------------------------------------------------------------------------------------------------- */
+
+enum ib_wr_opcode {
+	IB_WR_RDMA_WRITE,
+	IB_WR_RDMA_WRITE_WITH_IMM,
+	IB_WR_SEND,
+	IB_WR_SEND_WITH_IMM,
+	IB_WR_RDMA_READ,
+	IB_WR_ATOMIC_CMP_AND_SWP,
+	IB_WR_ATOMIC_FETCH_AND_ADD,
+	IB_WR_LOCAL_INV,
+	IB_WR_BIND_MW,
+	IB_WR_SEND_WITH_INV,
+	IB_WR_LSO,
+	IB_WR_RDMA_READ_WITH_INV,
+};
+
+enum ib_send_flags {
+	IB_SEND_FENCE = 1,
+	IB_SEND_SIGNALED = 1 << 1,
+	IB_SEND_SOLICITED = 1 << 2,
+	IB_SEND_INLINE = 1 << 3,
+	IB_SEND_IP_CSUM = 1 << 4,
+};
+
+struct ib_sge {
+	u64 addr;
+	u32 length;
+	u32 lkey;
+};
+
+struct ib_send_wr {
+	struct ib_send_wr *next;
+	u64 wr_id;
+	struct ib_sge *sg_list;
+	int num_sge;
+	enum ib_wr_opcode opcode;
+	int send_flags; /* enum ib_send_flags */
+	union { /* reachable by the names of 2.6.22 and of later kernels */
+		__be32 imm_data;      /* *_WITH_IMM, network order */
+		u32 invalidate_rkey;  /* SEND_WITH_INV, LOCAL_INV */
+		union {
+			__be32 imm_data;
+			u32 invalidate_rkey;
+		} ex;
+	};
+	union {
+		struct {
+			u64 remote_addr;
+			u32 rkey;
+		} rdma;
+		struct {
+			u64 remote_addr;
+			u64 compare_add;
+			u64 swap;
+			u32 rkey;
+		} atomic;
+		struct {
+			struct ib_ah *ah;
+			u32 remote_qpn;
+			u32 remote_qkey; /* the high bit set: the QP's own is used */
+			u16 pkey_index;  /* GSI only */
+			u8 port_num;     /* directed-route SMPs on switches only */
+		} ud;
+	} wr;
+};
+
+struct ib_recv_wr {
+	struct ib_recv_wr *next;
+	u64 wr_id;
+	struct ib_sge *sg_list;
+	int num_sge;
+};
+
+/* ---- memory --------------------------------------------------------------------------------------------------------- */
+
+enum ib_access_flags {
+	IB_ACCESS_LOCAL_WRITE = 1,
+	IB_ACCESS_REMOTE_WRITE = 1 << 1,
+	IB_ACCESS_REMOTE_READ = 1 << 2,
+	IB_ACCESS_REMOTE_ATOMIC = 1 << 3,
+	IB_ACCESS_MW_BIND = 1 << 4,
+};
+
+/* A piece of "physical" memory: in a process, an address of its own. */
+struct ib_phys_buf {
+	u64 addr;
+	u64 size;
+};
+
+struct ib_mr_attr {
+	struct ib_pd *pd;
+	u64 device_virt_addr;
+	u64 size;
+	int mr_access_flags;
+	u32 lkey;
+	u32 rkey;
+};
+
+enum ib_mr_rereg_flags { IB_MR_REREG_TRANS = 1, IB_MR_REREG_PD = 1 << 1, IB_MR_REREG_ACCESS = 1 << 2 };
+
+struct ib_mw_bind {
+	struct ib_mr *mr;
+	u64 wr_id;
+	u64 addr;
+	u32 length; /* 0: unbind */
+	int send_flags;
+	int mw_access_flags;
+};
+
+struct ib_fmr_attr {
+	int max_pages;
+	int max_maps;
+	u8 page_shift;
+};
+
+/* ---- objects -------------------------------------------------------------------------------------------------------- */
+
+/* Drivers embed these. The midlayer sets every field but qp_num, cqe, lkey and rkey, which are the driver's.
+ * usecnt: how many objects stand on this one; changed atomically by the midlayer alone. */
+struct ib_pd {
+	struct ib_device *device;
+	int usecnt;
+};
+
+struct ib_ah {
+	struct ib_device *device;
+	struct ib_pd *pd;
+};
+
+typedef void (*ib_comp_handler)(struct ib_cq *cq, void *cq_context);
+
+struct ib_cq {
+	struct ib_device *device;
+	ib_comp_handler comp_handler;
+	void (*event_handler)(struct ib_event *event, void *cq_context);
+	void *cq_context;
+	int cqe; /* how many completions it holds */
+	int usecnt;
+};
+
+struct ib_srq {
+	struct ib_device *device;
+	struct ib_pd *pd;
+	void (*event_handler)(struct ib_event *event, void *srq_context);
+	void *srq_context;
+	int usecnt;
+};
+
+struct ib_qp {
+	struct ib_device *device;
+	struct ib_pd *pd;
+	struct ib_cq *send_cq;
+	struct ib_cq *recv_cq;
+	struct ib_srq *srq;
+	void (*event_handler)(struct ib_event *event, void *qp_context);
+	void *qp_context;
+	u32 qp_num;
+	enum ib_qp_type qp_type;
+	int usecnt; /* multicast groups that it is attached to */
+};
+
+struct ib_mr {
+	struct ib_device *device;
+	struct ib_pd *pd;
+	u32 lkey;
+	u32 rkey;
+	int usecnt; /* memory windows bound to it, if the driver counts them */
+};
+
+struct ib_mw {
+	struct ib_device *device;
+	struct ib_pd *pd;
+	u32 rkey;
+};
+
+struct ib_fmr {
+	struct ib_device *device;
+	struct ib_pd *pd;
+	struct list_head list; /* the consumer's: a list of FMRs for ib_unmap_fmr */
+	u32 lkey;
+	u32 rkey;
+};
+
+enum ib_process_mad_flags { IB_MAD_IGNORE_MKEY = 1, IB_MAD_IGNORE_BKEY = 2, IB_MAD_IGNORE_ALL = 3 };
+
+enum ib_mad_result {
+	IB_MAD_RESULT_FAILURE = 0,
+	IB_MAD_RESULT_SUCCESS = 1 << 0,
+	IB_MAD_RESULT_REPLY = 1 << 1,
+	IB_MAD_RESULT_CONSUMED = 1 << 2,
+};
+
+#define IB_DEVICE_NAME_MAX 64
+
+/* A device, embedded in the driver's own structure. The driver fills what follows before ib_register_device and does not
+ * change it until ib_unregister_device has returned. An absent method answers -ENOSYS. */
+struct ib_device {
+	struct ib_device_core *core; /* the midlayer's own */
+	void *dma_device;
+	char name[IB_DEVICE_NAME_MAX]; /* may hold one %d, which registration replaces by the lowest free number */
+	int num_comp_vectors;          /* 0 counts as 1 */
+	struct iw_cm_verbs *iwcm;
+
+	int (*query_device)(struct ib_device *device, struct ib_device_attr *attr);
+	int (*query_port)(struct ib_device *device, u8 port_num, struct ib_port_attr *attr);
+	int (*query_gid)(struct ib_device *device, u8 port_num, int index, union ib_gid *gid);
+	int (*query_pkey)(struct ib_device *device, u8 port_num, u16 index, u16 *pkey);
+	int (*modify_device)(struct ib_device *device, int mask, struct ib_device_modify *modify);
+	int (*modify_port)(struct ib_device *device, u8 port_num, int mask, struct ib_port_modify *modify);
+	struct ib_pd *(*alloc_pd)(struct ib_device *device);
+	int (*dealloc_pd)(struct ib_pd *pd);
+	struct ib_ah *(*create_ah)(struct ib_pd *pd, struct ib_ah_attr *attr);
+	int (*modify_ah)(struct ib_ah *ah, struct ib_ah_attr *attr);
+	int (*query_ah)(struct ib_ah *ah, struct ib_ah_attr *attr);
+	int (*destroy_ah)(struct ib_ah *ah);
+	struct ib_srq *(*create_srq)(struct ib_pd *pd, struct ib_srq_init_attr *init);
+	int (*modify_srq)(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask);
+	int (*query_srq)(struct ib_srq *srq, struct ib_srq_attr *attr);
+	int (*destroy_srq)(struct ib_srq *srq);
+	int (*post_srq_recv)(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
+	struct ib_qp *(*create_qp)(struct ib_pd *pd, struct ib_qp_init_attr *init);
+	int (*modify_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask);
+	int (*query_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init);
+	int (*destroy_qp)(struct ib_qp *qp);
+	int (*post_send)(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send_wr **bad);
+	int (*post_recv)(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
+	struct ib_cq *(*create_cq)(struct ib_device *device, int cqe, int comp_vector);
+	int (*modify_cq)(struct ib_cq *cq, u16 cq_count, u16 cq_period);
+	int (*destroy_cq)(struct ib_cq *cq);
+	int (*resize_cq)(struct ib_cq *cq, int cqe);
+	int (*poll_cq)(struct ib_cq *cq, int num_entries, struct ib_wc *wc);
+	int (*peek_cq)(struct ib_cq *cq, int wc_cnt);
+	int (*req_notify_cq)(struct ib_cq *cq, enum ib_cq_notify_flags flags);
+	int (*req_ncomp_notif)(struct ib_cq *cq, int wc_cnt);
+	struct ib_mr *(*get_dma_mr)(struct ib_pd *pd, int access);
+	struct ib_mr *(*reg_phys_mr)(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access, u64 *iova_start);
+	int (*query_mr)(struct ib_mr *mr, struct ib_mr_attr *attr);
+	int (*dereg_mr)(struct ib_mr *mr);
+	int (*rereg_phys_mr)(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs, int count,
+			     int access, u64 *iova_start);
+	struct ib_mw *(*alloc_mw)(struct ib_pd *pd);
+	int (*bind_mw)(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind);
+	int (*dealloc_mw)(struct ib_mw *mw);
+	struct ib_fmr *(*alloc_fmr)(struct ib_pd *pd, int access, struct ib_fmr_attr *attr);
+	int (*map_phys_fmr)(struct ib_fmr *fmr, u64 *page_list, int list_len, u64 iova);
+	int (*unmap_fmr)(struct list_head *fmr_list);
+	int (*dealloc_fmr)(struct ib_fmr *fmr);
+	int (*attach_mcast)(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+	int (*detach_mcast)(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+	int (*process_mad)(struct ib_device *device, int flags, u8 port_num, struct ib_wc *in_wc, struct ib_grh *in_grh,
+			   struct ib_mad *in_mad, struct ib_mad *out_mad);
+
+	char node_desc[64];
+	__be64 node_guid;
+	u32 local_dma_lkey;
+	u8 node_type; /* enum rdma_node_type */
+	u8 phys_port_cnt;
+	const struct ib_uverbs_ops *uverbs; /* the data path in libibverbs' layout; NULL: the midlayer converts */
+	void *priv;                         /* the driver's */
+};
+
+/* ---- devices and clients -------------------------------------------------------------------------------------------- */
+
+/* Told of every device: `add` once per device, `remove` once for each that `add` saw, never both at once. They may block and
+ * call any verb, but neither register nor unregister a client or a device. */
+struct ib_client {
+	const char *name;
+	void (*add)(struct ib_device *device);
+	void (*remove)(struct ib_device *device);
+	struct list_head list; /* the midlayer's */
+};
+
+/* A zeroed device of `size` bytes, at least sizeof(struct ib_device); NULL: no memory. */
+AV_EXPORT struct ib_device *ib_alloc_device(size_t size);
+/* Frees what ib_alloc_device gave, once it is unregistered (or never was registered). */
+AV_EXPORT void ib_dealloc_device(struct ib_device *device);
+/* Makes the device visible and calls every client's `add`. -EINVAL: a mandatory method or the name is missing; -EEXIST: the
+ * name is taken; -ENOMEM; -ENFILE: no number left. The device must be fully usable before. */
+AV_EXPORT int ib_register_device(struct ib_device *device);
+/* Calls every client's `remove` in the reverse order of `add`, then waits for whoever else holds the device. All methods work
+ * until this returns. No event of the device is delivered after it. */
+AV_EXPORT void ib_unregister_device(struct ib_device *device);
+/* Calls `add` for every device there is. */
+AV_EXPORT int ib_register_client(struct ib_client *client);
+/* Calls `remove` for every device, in the reverse order. */
+AV_EXPORT void ib_unregister_client(struct ib_client *client);
+/* What the client stored for the device, NULL if nothing. Valid from `add` to the end of `remove`. */
+AV_EXPORT void *ib_get_client_data(struct ib_device *device, struct ib_client *client);
+AV_EXPORT void ib_set_client_data(struct ib_device *device, struct ib_client *client, void *data);
+
+/* Events of ports and of the device go to every handler, in the order of registration, on a thread of the midlayer, never
+ * inside a verb. Unregistering waits for a handler that runs (unless it is the caller). */
+AV_EXPORT int ib_register_event_handler(struct ib_event_handler *handler);
+AV_EXPORT int ib_unregister_event_handler(struct ib_event_handler *handler);
+/* For drivers: never blocks, any context; the event is copied. */
+AV_EXPORT void ib_dispatch_event(struct ib_event *event);
+
+AV_EXPORT int ib_query_device(struct ib_device *device, struct ib_device_attr *attr);
+/* -EINVAL: no such port. */
+AV_EXPORT int ib_query_port(struct ib_device *device, u8 port_num, struct ib_port_attr *attr);
+/* -EINVAL: beyond the table. */
+AV_EXPORT int ib_query_gid(struct ib_device *device, u8 port_num, int index, union ib_gid *gid);
+AV_EXPORT int ib_query_pkey(struct ib_device *device, u8 port_num, u16 index, u16 *pkey);
+AV_EXPORT int ib_modify_device(struct ib_device *device, int mask, struct ib_device_modify *modify);
+AV_EXPORT int ib_modify_port(struct ib_device *device, u8 port_num, int mask, struct ib_port_modify *modify);
+/* Where a GID or P_Key stands; *port_num and *index may be NULL. -ENOENT: nowhere. */
+AV_EXPORT int ib_find_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *index);
+AV_EXPORT int ib_find_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
+AV_EXPORT enum rdma_transport_type rdma_node_get_transport(enum rdma_node_type node_type);
+AV_EXPORT enum rdma_link_layer rdma_port_get_link_layer(struct ib_device *device, u8 port_num);
+/* A rate as a multiple of 2.5 Gbit/s and back; -1 and IB_RATE_PORT_CURRENT if there is none. */
+AV_EXPORT int ib_rate_to_mult(enum ib_rate rate);
+AV_EXPORT enum ib_rate mult_to_ib_rate(int mult);
+/* Mbit/s, or -1. */
+AV_EXPORT int ib_rate_to_mbps(enum ib_rate rate);
+
+/* ---- verbs ---------------------------------------------------------------------------------------------------------- */
+
+AV_EXPORT struct ib_pd *ib_alloc_pd(struct ib_device *device);
+/* -EBUSY while an object of the PD exists. */
+AV_EXPORT int ib_dealloc_pd(struct ib_pd *pd);
+
+AV_EXPORT struct ib_ah *ib_create_ah(struct ib_pd *pd, struct ib_ah_attr *attr);
+/* The way back to the sender of a received datagram: `grh` is the 40 bytes in front of it (with IB_WC_GRH). */
+AV_EXPORT int ib_init_ah_from_wc(struct ib_device *device, u8 port_num, struct ib_wc *wc, struct ib_grh *grh,
+				 struct ib_ah_attr *attr);
+AV_EXPORT struct ib_ah *ib_create_ah_from_wc(struct ib_pd *pd, struct ib_wc *wc, struct ib_grh *grh, u8 port_num);
+AV_EXPORT int ib_modify_ah(struct ib_ah *ah, struct ib_ah_attr *attr);
+AV_EXPORT int ib_query_ah(struct ib_ah *ah, struct ib_ah_attr *attr);
+AV_EXPORT int ib_destroy_ah(struct ib_ah *ah);
+
+AV_EXPORT struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init);
+AV_EXPORT int ib_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask);
+AV_EXPORT int ib_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr);
+/* -EBUSY while a QP uses it. */
+AV_EXPORT int ib_destroy_srq(struct ib_srq *srq);
+AV_EXPORT int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
+
+/* init->cap is updated to what was granted. */
+AV_EXPORT struct ib_qp *ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init);
+AV_EXPORT int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask);
+AV_EXPORT int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init);
+/* -EBUSY while attached to a multicast group. */
+AV_EXPORT int ib_destroy_qp(struct ib_qp *qp);
+/* For drivers: 1 if the transition is allowed for the type, every required attribute is there and no forbidden one; else 0. */
+AV_EXPORT int ib_modify_qp_is_ok(enum ib_qp_state cur, enum ib_qp_state next, enum ib_qp_type type,
+				 enum ib_qp_attr_mask mask);
+/* Requests are taken in order up to the first bad one, which *bad names. */
+AV_EXPORT int ib_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send_wr **bad);
+AV_EXPORT int ib_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
+
+/* Handlers run on the vector's thread, one at a time for one CQ, never inside a verb. They may call whatever does not block. */
+AV_EXPORT struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handler,
+				     void (*event_handler)(struct ib_event *event, void *cq_context), void *cq_context,
+				     int cqe, int comp_vector);
+AV_EXPORT int ib_modify_cq(struct ib_cq *cq, u16 cq_count, u16 cq_period);
+/* -EBUSY while a QP uses it. Waits until no handler of the CQ runs. */
+AV_EXPORT int ib_destroy_cq(struct ib_cq *cq);
+AV_EXPORT int ib_resize_cq(struct ib_cq *cq, int cqe);
+AV_EXPORT int ib_poll_cq(struct ib_cq *cq, int num_entries, struct ib_wc *wc);
+/* How many completions wait, counted up to wc_cnt. */
+AV_EXPORT int ib_peek_cq(struct ib_cq *cq, int wc_cnt);
+/* < 0: error. 0: armed; with REPORT_MISSED_EVENTS whatever came since the last poll will raise an event. > 0, only with it:
+ * something may have come already, poll again. */
+AV_EXPORT int ib_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
+/* An event when at least wc_cnt completions wait. */
+AV_EXPORT int ib_req_ncomp_notif(struct ib_cq *cq, int wc_cnt);
+
+/* A region of the whole address space. */
+AV_EXPORT struct ib_mr *ib_get_dma_mr(struct ib_pd *pd, int access);
+/* *iova_start is what the region's first byte is called; the driver may change it. */
+AV_EXPORT struct ib_mr *ib_reg_phys_mr(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access, u64 *iova_start);
+AV_EXPORT int ib_rereg_phys_mr(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs, int count,
+			       int access, u64 *iova_start);
+AV_EXPORT int ib_query_mr(struct ib_mr *mr, struct ib_mr_attr *attr);
+/* -EBUSY while a window is bound to it. */
+AV_EXPORT int ib_dereg_mr(struct ib_mr *mr);
+
+AV_EXPORT struct ib_mw *ib_alloc_mw(struct ib_pd *pd);
+/* Never blocks. mw->rkey is the new key on success. */
+AV_EXPORT int ib_bind_mw(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind);
+AV_EXPORT int ib_dealloc_mw(struct ib_mw *mw);
+
+AV_EXPORT struct ib_fmr *ib_alloc_fmr(struct ib_pd *pd, int access, struct ib_fmr_attr *attr);
+/* Never blocks. */
+AV_EXPORT int ib_map_phys_fmr(struct ib_fmr *fmr, u64 *page_list, int list_len, u64 iova);
+/* The FMRs of the list (by `list`) must be of one device. */
+AV_EXPORT int ib_unmap_fmr(struct list_head *fmr_list);
+AV_EXPORT int ib_dealloc_fmr(struct ib_fmr *fmr);
+
+/* UD QPs only; -EINVAL for another type or a GID that is no multicast group. */
+AV_EXPORT int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+AV_EXPORT int ib_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+
+/* ---- DMA addresses: in a process they are its own ------------------------------------------------------------------ */
+
+enum dma_data_direction { DMA_BIDIRECTIONAL = 0, DMA_TO_DEVICE = 1, DMA_FROM_DEVICE = 2, DMA_NONE = 3 };
+
+static inline int ib_dma_mapping_error(struct ib_device *dev, u64 dma_addr)
+{
+	return 0;
+}
+
+static inline u64 ib_dma_map_single(struct ib_device *dev, void *cpu_addr, size_t size, enum dma_data_direction direction)
+{
+	return (u64)(uintptr_t)cpu_addr;
+}
+
+static inline void ib_dma_unmap_single(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction direction)
+{
+}
+
+/* A page is known by its address here. */
+static inline u64 ib_dma_map_page(struct ib_device *dev, void *page, unsigned long offset, size_t size,
+				  enum dma_data_direction direction)
+{
+	return (u64)(uintptr_t)page + offset;
+}
+
+static inline void ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction direction)
+{
+}
+
+static inline void ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
+{
+}
+
+static inline void ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
+{
+}
+
+/* Whole zeroed pages; NULL: no memory. `flag` (gfp_t in a kernel) has no meaning. */
+static inline void *ib_dma_alloc_coherent(struct ib_device *dev, size_t size, u64 *dma_handle, unsigned int flag)
+{
+	size_t whole = (size + 4095) & ~(size_t)4095;
+	char *memory = whole ? (char *)aligned_alloc(4096, whole) : NULL;
+
+	if (!memory)
+		return NULL;
+	__builtin_memset(memory, 0, whole);
+	*dma_handle = (u64)(uintptr_t)memory;
+	return memory;
+}
+
+static inline void ib_dma_free_coherent(struct ib_device *dev, size_t size, void *cpu_addr, u64 dma_handle)
+{
+	free(cpu_addr);
+}
+
+#endif
