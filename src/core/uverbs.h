@@ -2,7 +2,8 @@
  * of completion handlers, and registration of the user's memory.
  *
  * A driver that sets ib_device.uverbs takes posts and polls as ibv_* structures and passes them on without conversion. For one
- * that does not (a third party's), ib_register_device fills in conversions to its ib_* methods.
+ * that does not (a third party's), ib_register_device fills in conversions to its ib_* methods, method by method: from then on
+ * until ib_unregister_device returns, device->uverbs is a complete table.
  */
 #ifndef CORE_UVERBS_H
 #define CORE_UVERBS_H
@@ -11,6 +12,8 @@
 #include <rdma/ib_verbs.h>
 
 #include "event/event.h"
+
+struct ib_uverbs_info;
 
 /* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in ibv_post_send. */
 struct ib_uverbs_ops {
@@ -26,7 +29,16 @@ struct ib_uverbs_ops {
 	/* A thread that is about to wait for events drives the engine meanwhile: returns when `fd` is readable (0), after a signal
 	 * (-EINTR), or at once with -EAGAIN if the descriptor is O_NONBLOCK and nothing is there. */
 	int (*wait_fd)(struct ib_device *dev, int fd);
+	/* What ib_uverbs_get_info and ib_uverbs_query_gid_entry answer; port and index are checked before. */
+	int (*get_info)(struct ib_device *dev, struct ib_uverbs_info *out);
+	int (*query_gid_entry)(struct ib_device *dev, u32 port, u32 index, struct ibv_gid_entry *out);
 };
+
+/* What the doors call for the two objects that ib_* cannot make as they need them: as the methods above, with counts of use and the
+ * object's fields set. They are destroyed by ib_destroy_cq and ib_dereg_mr. The event handler runs on vector 0's thread. */
+AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, int cqe, u32 vector, struct channel *ch, void *cookie,
+					    void (*event_handler)(struct ib_event *, void *), void *cq_context);
+AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
 
 /* How a UD work request names its address handle: the door allocates its ibv_ah as one of these. */
 struct ib_uverbs_ah {
@@ -35,13 +47,18 @@ struct ib_uverbs_ah {
 };
 
 /* A software adapter's entry into the stack. Each driver room adds itself with a constructor that does nothing else; core calls probe
- * on the first request for devices, once per process (again in a forked child). */
+ * on the first request for devices (ib_uverbs_get_devices, ib_register_client), once per process (again in a forked child; a probe
+ * that failed is tried again, at most once per second). */
 struct ib_driver {
 	const char *name;
 	int (*probe)(void);
 	struct list_head node;
 };
 void ib_driver_add(struct ib_driver *driver);
+
+/* In a forked child: forgets every registered device and client and calls nobody, so that drivers can probe again. Structures stay
+ * readable. Core registers it with pthread_atfork when it probes the first driver. */
+AV_EXPORT void ib_core_drop_in_child(void);
 
 /* The devices, each held until ib_uverbs_put_devices: attaches to the node on first use. Returns the count or a negative errno;
  * *list is allocated, NULL-terminated. */
