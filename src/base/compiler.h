@@ -23,8 +23,9 @@
 #define TSA(x)
 #endif
 #define CAPABILITY(name) TSA(capability(name))
-#define GUARDED_BY(l) TSA(guarded_by(l))
-#define PT_GUARDED_BY(l) TSA(pt_guarded_by(l))
+/* Takes the lock's bare name; the capability itself is its address, as the functions of lock.h name it. */
+#define GUARDED_BY(l) TSA(guarded_by(&l))
+#define PT_GUARDED_BY(l) TSA(pt_guarded_by(&l))
 #define ACQUIRE(...) TSA(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) TSA(release_capability(__VA_ARGS__))
 #define TRY_ACQUIRE(...) TSA(try_acquire_capability(__VA_ARGS__))
