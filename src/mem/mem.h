@@ -1,8 +1,10 @@
-/* mem.h: registered memory: keys, protection domains, access checks, translation, gather and scatter, atomics.
+/* mem.h: registered memory: keys, protection domains, access checks, translation, gather and
+ * scatter, atomics.
  *
- * A key is (index << 12) | tag. The low 8 bits of the tag are a type-2 window's consumer-owned part. Entries live in a
- * table that may be *published*: placed in shared memory that peer processes map read-only, so that they check a key
- * themselves (path/shm). An entry's content changes only while its `key` word is 0 and no peer holds a hazard on it.
+ * A key is (index << 12) | tag. The low 8 bits of the tag are a type-2 window's consumer-owned
+ * part. Entries live in a table that may be *published*: placed in shared memory that peer
+ * processes map read-only, so that they check a key themselves (path/shm). An entry's content
+ * changes only while its `key` word is 0 and no peer holds a hazard on it.
  */
 #ifndef MEM_MEM_H
 #define MEM_MEM_H
@@ -18,75 +20,120 @@ enum {
 };
 
 enum mem_flags {
-	MEM_CONTIGUOUS = 1,   /* the range is plain memory of this process: va = addr + (iova - base) */
-	MEM_WINDOW = 2,       /* a memory window: rkey only */
-	MEM_WINDOW_TYPE2 = 4, /* bound to `qpn` */
-	MEM_PAGES = 8,        /* FMR or ib_reg_phys_mr: translated page by page, never reached directly by peers */
+	/* plain memory of this process: va = addr + (va of the peer - iova) */
+	MEM_CONTIGUOUS = 1,
+	/* a memory window: rkey only */
+	MEM_WINDOW = 2,
+	/* a window that is bound to `qpn` */
+	MEM_WINDOW_TYPE2 = 4,
+	/* FMR or ib_reg_phys_mr: translated page by page, never reached directly by peers */
+	MEM_PAGES = 8,
 	MEM_ZERO_BASED = 16,
-	MEM_ALL = 32,         /* ib_get_dma_mr: the whole address space, local and (if allowed) remote */
+	/* ib_get_dma_mr: the whole address space, local and (if allowed) remote */
+	MEM_ALL = 32,
 };
 
-/* One published entry: 48 bytes, read by peers. All fields but `key` are stable while `key` is non-zero. */
+/* One published entry: 48 bytes, read by peers. All fields but `key` are stable while `key` is
+ * non-zero. `key` is the full key, or 0: invalid. It is stored with release after the content;
+ * before a change it is cleared with a full barrier, which pairs with the one between a peer's
+ * hazard and its second look at the key. */
 struct mem_entry {
-	u32 key;      /* the full key, or 0: invalid. Stored with release last, cleared first */
-	u32 access;   /* IBV_ACCESS_* */
-	u32 pd;       /* number of the protection domain */
-	u32 flags;    /* enum mem_flags */
-	u64 iova;     /* first address as the peer names it */
-	u64 length;   /* bytes */
-	u64 addr;     /* where iova lies in this process (MEM_CONTIGUOUS) */
-	u32 qpn;      /* type 2 windows: the only QP */
-	u32 parent;   /* windows: the region's key */
+	u32 key;
+	u32 access; /* IBV_ACCESS_* */
+	u32 pd;	    /* number of the protection domain */
+	u32 flags;  /* enum mem_flags */
+	u64 iova;   /* first address as the peer names it */
+	u64 length; /* bytes */
+	u64 addr;   /* where iova lies in this process (MEM_CONTIGUOUS) */
+	u32 qpn;    /* type 2 windows: the only QP */
+	u32 parent; /* windows: the region's key */
 };
 
-/* Where the private half of an entry is kept: page lists, bound-window counts. Owner's lock: table->lock. */
+/* Where the private half of an entry is kept: page lists, bound-window counts. Owner's lock:
+ * table->lock. */
 struct mem_private;
 
 struct mem_table {
-	struct lock lock;                 /* guards allocation and content changes; lookups take none */
-	struct mem_entry *entries;        /* MEM_MAX_KEYS of them, sparse; shared memory if published */
-	struct mem_private **private;     /* parallel, sparse */
-	u32 *free GUARDED_BY(lock);       /* stack of free indexes */
+	struct lock lock;	     /* guards allocation and content changes; lookups take none */
+	struct mem_entry *entries;   /* MEM_MAX_KEYS of them, sparse; shared memory if published */
+	struct mem_private *private; /* parallel, sparse */
+	u32 *free GUARDED_BY(lock);  /* stack of free indexes */
 	u32 free_count GUARDED_BY(lock);
-	u32 used GUARDED_BY(lock);        /* indexes ever handed out */
+	/* Indexes below this were in use or are on the stack; index 0 never is. */
+	u32 used GUARDED_BY(lock);
 	u32 live GUARDED_BY(lock);
-	/* Waits until no peer holds a hazard on the entry (path/shm sets it; NULL: nobody else sees the table). */
+	u64 random GUARDED_BY(lock); /* state of the generator for indexes and tags */
+	bool owns_entries;
+	/* Waits until no peer holds a hazard on the entry (path/shm sets it; NULL: nobody else sees
+	 * the table). */
 	void (*drain)(void *arg, u32 index);
 	void *drain_arg;
 };
 
-/* entries: zeroed, MEM_MAX_KEYS long, or NULL to allocate private ones. */
+/* entries: zeroed, MEM_MAX_KEYS long, or NULL to allocate private ones. 0 or -ENOMEM. Clears *t:
+ * set drain afterwards. */
 int mem_table_init(struct mem_table *t, struct mem_entry *entries);
+/* Invalidates what is left, without draining, and frees the table; given entries stay the caller's.
+ * Nobody may use it any more. */
 void mem_table_fini(struct mem_table *t);
 
-/* What a registration asks for. */
+/* What a registration asks for.
+ *
+ * MEM_CONTIGUOUS: addr is where iova lies in this process.
+ *
+ * MEM_PAGES: addr is ignored; iova lies in the first page at the same offset as within its own
+ * page.
+ *
+ * MEM_ALL: addr, length and iova are ignored.
+ *
+ * MEM_WINDOW: addr names the first byte in the parent's iova space; iova is what peers call it (0
+ * if zero-based). The parent must be live, of the same pd, and allow IBV_ACCESS_MW_BIND. */
 struct mem_region {
 	u64 addr, length, iova;
 	u32 access, pd, flags, qpn, parent;
-	const u64 *pages;    /* MEM_PAGES: page addresses, copied */
+	const u64 *pages; /* MEM_PAGES: page addresses, copied */
 	u32 page_count, page_shift;
 };
 
-/* Registers; *key on success. -ENOMEM (table full or no memory), -EINVAL (wraps around, bad flags). Does not touch the memory. */
+/* Registers; *key on success. -ENOMEM (table full or no memory), -EINVAL (wraps around, bad flags
+ * or access, bad parent). Does not touch the memory. Remote write and atomic access need local
+ * write access too, of a window's parent likewise. */
 int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key);
-/* Checks that [addr, addr+length) is mapped, with write permission if asked, and faults it in as pinning would. 0, -EFAULT, -ENOMEM. */
+/* Checks that [addr, addr+length) is mapped, with write permission if asked, and faults it in as
+ * pinning would. 0, -EFAULT, -ENOMEM. */
 int mem_populate(u64 addr, u64 length, bool write);
-/* Invalidates, waits for peers' hazards, frees the index. May block (bounded). -EINVAL: no such key. -EBUSY: windows bound to it. */
+/* Invalidates, waits for peers' hazards, frees the index. May block (bounded). -EINVAL: no such
+ * key. -EBUSY: windows bound to it. */
 int mem_deregister(struct mem_table *t, u32 key);
-/* Replaces the content under a key (FMR map and unmap, rereg, window bind). The key's tag may change: *key in and out. */
+/* Replaces the content under a key (FMR map and unmap, rereg, window bind). *key: in, the present
+ * key (where the index came from mem_reserve, or is a window, any low 8 bits do); out, the new one,
+ * of the same index and another tag. A type 2 window takes the low 8 bits that *key came with, and
+ * must not be valid (-EINVAL). -EBUSY: windows bound to it. Other errors as of mem_register; on any
+ * error the old content stays. May block like mem_deregister if the content was valid. */
 int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r);
-/* Reserves an index with no valid content (FMR or window before its first use): *key names it, lookups of it fail. */
+/* Reserves an index with no valid content (FMR or window before its first use): *key names it,
+ * lookups of it fail. -ENOMEM. */
 int mem_reserve(struct mem_table *t, u32 *key);
-/* Makes a key invalid but keeps its index reserved (local invalidate, SEND_WITH_INV, unbind). -EINVAL if not valid or of another pd. */
+/* Makes a key invalid but keeps its index reserved (local invalidate, SEND_WITH_INV, unbind).
+ * Drains like mem_deregister. -EINVAL if not valid or of another pd, or an ordinary registration
+ * (neither from mem_reserve nor a window). -EBUSY: windows bound to it. */
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd);
 
-/* Local side: checks an SGE against (pd, access) and gives its address in this process. NULL: protection error.
- * One contiguous piece only: *piece (out) is how many bytes from there on are contiguous, at most length. Takes no lock. */
-void *mem_local(struct mem_table *t, u32 pd, u32 lkey, u64 addr, u32 length, u32 access, u32 *piece);
-/* Remote side: the same for a peer's (rkey, va, length) on QP `qpn` of `pd`. */
-void *mem_remote(struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u64 va, u64 length, u32 access, u64 *piece);
+/* Local side: checks an SGE against (pd, access) and gives its address in this process. NULL:
+ * protection error. One contiguous piece only: *piece (out) is how many bytes from there on are
+ * contiguous, at most length. Takes no lock. access: IBV_ACCESS_LOCAL_WRITE if the memory is
+ * written, else 0. A zero length needs no valid key: not NULL, *piece 0. The result is good until
+ * the key is deregistered; whoever races with that copies, at worst, from freed memory of this
+ * process. */
+static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 addr, u32 length,
+			      u32 access, u32 *piece);
+/* Remote side: the same for a peer's (rkey, va, length) on QP `qpn` of `pd`; access:
+ * IBV_ACCESS_REMOTE_*. */
+static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u64 va,
+			       u64 length, u32 access, u64 *piece);
 
-/* Copies so that bytes become visible in ascending order: the last 64 (or all, if fewer) after everything before. */
+/* Copies so that bytes become visible in ascending order: the last 64 (or all, if fewer) after
+ * everything before. */
 void mem_copy_ordered(void *dst, const void *src, size_t n);
 
 /* A position in a scatter/gather list. */
@@ -96,17 +143,25 @@ struct mem_cursor {
 	u32 offset; /* in sge[index] */
 };
 
-/* Copies n bytes from `src` into the list at the cursor, or the other way; checks every piece. 0, -EACCES (key, pd, bounds), -EMSGSIZE
- * (list too short). The cursor moves by what was copied. */
-int mem_scatter(struct mem_table *t, u32 pd, struct mem_cursor *c, const void *src, size_t n);
-int mem_gather(struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst, size_t n);
-/* Lists the pieces of the next n bytes as iovecs (for a direct copy): count, or the errors above, or -E2BIG. */
+/* Copies n bytes from `src` into the list at the cursor, or the other way; checks every piece. 0,
+ * -EACCES (key, pd, bounds), -EMSGSIZE (list too short). The cursor moves by what was copied. */
+static inline int mem_scatter(const struct mem_table *t, u32 pd, struct mem_cursor *c,
+			      const void *src, size_t n);
+static inline int mem_gather(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst,
+			     size_t n);
+/* Lists the pieces of the next n bytes as iovecs (for a direct copy): count, or the errors above,
+ * or -E2BIG (more than max pieces). access as for mem_local. The cursor moves by n on success and
+ * not at all on an error. */
 struct iovec;
-int mem_pieces(struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n, u32 access, struct iovec *iov, int max);
+int mem_pieces(const struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n, u32 access,
+	       struct iovec *iov, int max);
 u64 mem_list_length(const struct ibv_sge *sge, int count);
 
-/* 8-byte atomics on an aligned address of this process, atomic against every other user of the host's memory. Host byte order. */
+/* 8-byte atomics on an aligned address of this process, atomic against every other user of the
+ * host's memory. Host byte order. The original value. */
 u64 mem_compare_swap(u64 *addr, u64 compare, u64 swap);
 u64 mem_fetch_add(u64 *addr, u64 add);
+
+#include "mem/mem_inline.h"
 
 #endif

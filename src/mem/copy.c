@@ -1,0 +1,142 @@
+/* copy.c: bytes into and out of scatter/gather lists, and the ordered copy for one-sided writes.
+ *
+ * In:    lists as applications posted them, checked piece by piece
+ * Out:   bytes moved
+ * Runs:  any thread      Locks: none
+ */
+#include <errno.h>
+#include <sys/uio.h>
+
+#include "mem/mem.h"
+
+enum { COPY_TAIL = 64 };
+
+/* Stores up to COPY_TAIL bytes in ascending order: bytes until dst is aligned, words, bytes. A word
+ * within its natural alignment is never torn, and each store releases what went before it. */
+static void copy_tail(u8 *dst, const u8 *src, size_t n)
+{
+	u64 word;
+
+	for (; n && (uintptr_t)dst & 7; dst++, src++, n--)
+		__atomic_store_n(dst, *src, __ATOMIC_RELEASE);
+	for (; n >= 8; dst += 8, src += 8, n -= 8) {
+		memcpy(&word, src, 8);
+		__atomic_store_n((u64 *)dst, word, __ATOMIC_RELEASE);
+	}
+	for (; n; dst++, src++, n--)
+		__atomic_store_n(dst, *src, __ATOMIC_RELEASE);
+}
+
+/* Large copies may have used streaming stores, which a release does not order. */
+static void copy_fence(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_sfence();
+#endif
+}
+
+void mem_copy_ordered(void *dst, const void *src, size_t n)
+{
+	u8 tail[COPY_TAIL];
+	size_t bulk = n > COPY_TAIL ? n - COPY_TAIL : 0;
+
+	/* The tail is read first: the bulk would change it where source and destination overlap. */
+	memcpy(tail, (const u8 *)src + bulk, n - bulk);
+	if (bulk) {
+		memmove(dst, src, bulk);
+		copy_fence();
+	}
+	copy_tail((u8 *)dst + bulk, tail, n - bulk);
+}
+
+/* The next piece of at most n bytes at the cursor, which moves over it. *got > 0, or an error of
+ * mem_scatter. */
+static int cursor_next(const struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n,
+		       u32 access, void **piece, u32 *got)
+{
+	const struct ibv_sge *sge;
+	u64 va;
+
+	while (c->index < c->count && c->offset >= c->sge[c->index].length) {
+		c->index++;
+		c->offset = 0;
+	}
+	if (c->index >= c->count)
+		return -EMSGSIZE;
+	sge = &c->sge[c->index];
+	va = sge->addr + c->offset;
+	if (va < sge->addr)
+		return -EACCES;
+	*piece = mem_local(t, pd, sge->lkey, va, (u32)MIN(n, sge->length - c->offset), access, got);
+	if (!*piece)
+		return -EACCES;
+	c->offset += *got;
+	return 0;
+}
+
+int mem_scatter_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, const void *src,
+		     size_t n)
+{
+	while (n) {
+		void *piece;
+		u32 got;
+		int err = cursor_next(t, pd, c, n, IBV_ACCESS_LOCAL_WRITE, &piece, &got);
+
+		if (err)
+			return err;
+		memmove(piece, src, got);
+		src = (const u8 *)src + got;
+		n -= got;
+	}
+	return 0;
+}
+
+int mem_gather_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst, size_t n)
+{
+	while (n) {
+		void *piece;
+		u32 got;
+		int err = cursor_next(t, pd, c, n, 0, &piece, &got);
+
+		if (err)
+			return err;
+		memmove(dst, piece, got);
+		dst = (u8 *)dst + got;
+		n -= got;
+	}
+	return 0;
+}
+
+int mem_pieces(const struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n, u32 access,
+	       struct iovec *iov, int max)
+{
+	struct mem_cursor at = *c;
+	int count = 0;
+
+	while (n) {
+		void *piece;
+		u32 got;
+		int err = cursor_next(t, pd, &at, n, access, &piece, &got);
+
+		if (err)
+			return err;
+		if (count && (u8 *)iov[count - 1].iov_base + iov[count - 1].iov_len == piece)
+			iov[count - 1].iov_len += got;
+		else if (count == max)
+			return -E2BIG;
+		else
+			iov[count++] = (struct iovec){.iov_base = piece, .iov_len = got};
+		n -= got;
+	}
+	*c = at;
+	return count;
+}
+
+u64 mem_list_length(const struct ibv_sge *sge, int count)
+{
+	u64 sum = 0;
+
+	for (int i = 0; i < count; i++)
+		sum += sge[i].length;
+	return sum;
+}

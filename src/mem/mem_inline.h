@@ -1,0 +1,134 @@
+/* mem_inline.h: the fast halves of lookup and copy: a contiguous region, one scatter/gather
+ * element. Included by mem.h only.
+ *
+ * Lookups take no lock. They read an entry like a sequence lock with the key as the sequence: key,
+ * content, key again. Each load of content acquires, so that the second look at the key cannot come
+ * before it; a writer has cleared the key before it stores content (entry_fill in table.c), and the
+ * next key of an index differs from the last.
+ */
+#ifndef MEM_MEM_INLINE_H
+#define MEM_MEM_INLINE_H
+
+#include <string.h>
+
+#include "mem/mem.h"
+
+/* What a lookup found. */
+struct mem_view {
+	u64 local; /* address in this process; MEM_PAGES: offset from the first page's beginning */
+	u32 flags;
+	u32 qpn;
+	u32 parent;
+};
+
+extern char mem_nothing[8]; /* where zero bytes lie */
+
+void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, const struct mem_view *v,
+		     u32 *piece);
+void *mem_remote_slow(const struct mem_table *t, u32 qpn, u32 rkey, u64 length, u32 access,
+		      const struct mem_view *v, u64 *piece);
+int mem_scatter_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, const void *src,
+		     size_t n);
+int mem_gather_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst, size_t n);
+
+/* Checks key, pd, access and bounds of a non-empty range. Index 0 is never in use and its length
+ * stays 0, so that the key 0, which equals an invalid entry's, fails at the bounds. */
+static inline bool mem_look(const struct mem_table *t, u32 pd, u32 key, u64 va, u64 length,
+			    u32 access, struct mem_view *v)
+{
+	const struct mem_entry *e = &t->entries[key >> MEM_TAG_BITS];
+	u64 offset, size;
+
+	/* Pairs with the release of the key in entry_fill. */
+	if (unlikely(__atomic_load_n(&e->key, __ATOMIC_ACQUIRE) != key))
+		return false;
+	if (unlikely(__atomic_load_n(&e->pd, __ATOMIC_ACQUIRE) != pd))
+		return false;
+	if (unlikely((__atomic_load_n(&e->access, __ATOMIC_ACQUIRE) & access) != access))
+		return false;
+	offset = va - __atomic_load_n(&e->iova, __ATOMIC_ACQUIRE);
+	size = __atomic_load_n(&e->length, __ATOMIC_ACQUIRE);
+	if (unlikely(length > size || offset > size - length))
+		return false;
+	v->local = __atomic_load_n(&e->addr, __ATOMIC_ACQUIRE) + offset;
+	v->flags = __atomic_load_n(&e->flags, __ATOMIC_ACQUIRE);
+	v->qpn = __atomic_load_n(&e->qpn, __ATOMIC_ACQUIRE);
+	v->parent = __atomic_load_n(&e->parent, __ATOMIC_ACQUIRE);
+	return likely(__atomic_load_n(&e->key, __ATOMIC_RELAXED) == key);
+}
+
+static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 addr, u32 length,
+			      u32 access, u32 *piece)
+{
+	struct mem_view v;
+
+	*piece = length;
+	if (unlikely(length == 0))
+		return mem_nothing;
+	if (unlikely(!mem_look(t, pd, lkey, addr, length, access, &v)))
+		return NULL;
+	if (unlikely(v.flags & (MEM_WINDOW | MEM_PAGES)))
+		return mem_local_slow(t, lkey, length, &v, piece);
+	return (void *)(uintptr_t)v.local;
+}
+
+static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u64 va,
+			       u64 length, u32 access, u64 *piece)
+{
+	struct mem_view v;
+
+	*piece = length;
+	if (unlikely(length == 0))
+		return mem_nothing;
+	if (unlikely(!mem_look(t, pd, rkey, va, length, access, &v)))
+		return NULL;
+	if (unlikely(v.flags & (MEM_WINDOW | MEM_PAGES | MEM_ALL)))
+		return mem_remote_slow(t, qpn, rkey, length, access, &v, piece);
+	return (void *)(uintptr_t)v.local;
+}
+
+/* The next n bytes at the cursor if they lie in one element and one piece, else NULL: look closer.
+ * Moves the cursor. */
+static inline void *mem_cursor_take(const struct mem_table *t, u32 pd, struct mem_cursor *c,
+				    size_t n, u32 access)
+{
+	const struct ibv_sge *sge = &c->sge[c->index];
+	u64 va;
+	u32 piece;
+	void *p;
+
+	if (unlikely(c->index >= c->count || n > sge->length - c->offset))
+		return NULL;
+	va = sge->addr + c->offset;
+	if (unlikely(va < sge->addr))
+		return NULL;
+	p = mem_local(t, pd, sge->lkey, va, (u32)n, access, &piece);
+	if (unlikely(!p || piece != n))
+		return NULL;
+	c->offset += (u32)n;
+	return p;
+}
+
+static inline int mem_scatter(const struct mem_table *t, u32 pd, struct mem_cursor *c,
+			      const void *src, size_t n)
+{
+	void *p = mem_cursor_take(t, pd, c, n, IBV_ACCESS_LOCAL_WRITE);
+
+	if (unlikely(!p))
+		return mem_scatter_slow(t, pd, c, src, n);
+	memmove(p, src, n); /* on the self path both ends may be the same memory */
+	return 0;
+}
+
+static inline int mem_gather(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst,
+			     size_t n)
+{
+	const void *p = mem_cursor_take(t, pd, c, n, 0);
+
+	if (unlikely(!p))
+		return mem_gather_slow(t, pd, c, dst, n);
+	memmove(dst, p, n);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* mem_priv.h: what the files of this room share: the private half of an entry. */
+#ifndef MEM_MEM_PRIV_H
+#define MEM_MEM_PRIV_H
+
+#include "mem/mem.h"
+
+enum mem_state {
+	MEM_FREE,     /* on the free stack, or never used */
+	MEM_RESERVED, /* has a name, no content */
+	MEM_LIVE,     /* entry->key == name */
+	MEM_BUSY,     /* one thread changes it, without the lock; others wait */
+};
+
+/* Guarded by table->lock, except as noted. Lives as long as the table, so that a late lookup never
+ * meets freed memory here. */
+struct mem_private {
+	/* MEM_PAGES: ours. Read by lookups that count in `readers`; freed when the key is 0 and
+	 * readers 0. */
+	u64 *pages;
+	u32 page_count; /* read by lookups as above */
+	u32 page_shift; /* likewise */
+	u32 readers;	/* lookups inside `pages`; atomic */
+	/* The key last handed out for this index; kept while free, so that the next one differs. */
+	u32 name;
+	u32 windows; /* windows bound to this region */
+	u8 state;    /* enum mem_state */
+	/* From mem_reserve, or a window: answers to any low 8 bits, may be invalidated by key. */
+	bool rebindable;
+};
+
+static inline u32 mem_index(u32 key)
+{
+	return key >> MEM_TAG_BITS;
+}
+
+/* The way of older kernels: touches each page of [first, end). 0 or -EFAULT. */
+int mem_populate_by_touch(u64 first, u64 end, u64 page_size, bool write);
+
+#endif

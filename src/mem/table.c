@@ -1,0 +1,506 @@
+/* table.c: the table of keys: who owns which index, and every change of an entry's content.
+ *
+ * In:    registrations, binds, invalidations       Out: published entries
+ * Runs:  any thread                                Locks: table->lock, never across a drain
+ *
+ * A change goes: claim the index (state BUSY, others wait) - clear the key - let go of the lock -
+ * drain the peers' hazards and the page readers - take the lock - store the content - store the
+ * key. So nobody who checked the key with a hazard up sees content move, and lookups without one
+ * (mem_inline.h) notice by the key.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "mem/mem_priv.h"
+
+enum {
+	/* Indexes come into use by shuffled blocks: keys are scattered, yet a small table touches
+	 * few pages. */
+	TABLE_BLOCK = 256,
+	TAG_LOW_MASK = 0xff,
+	/* Added to the low 8 bits of a key for its next content: odd, so a stale key can match
+	 * again only after 256 changes; not 1, so that a key + 1 stays invalid right after one. */
+	TAG_STEP = 0x65,
+	ACCESS_REMOTE_CHANGE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+	ACCESS_WINDOW = ACCESS_REMOTE_CHANGE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED,
+	ACCESS_REGION = ACCESS_WINDOW | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
+			IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE,
+	FLAGS_KIND = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_WINDOW,
+	FLAGS_KNOWN = FLAGS_KIND | MEM_WINDOW_TYPE2 | MEM_ZERO_BASED,
+	PAGE_SHIFT_MAX = 40,
+};
+
+static void *table_map(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void table_unmap(void *p, size_t bytes)
+{
+	if (p)
+		munmap(p, bytes);
+}
+
+/* NO_THREAD_SAFETY: nobody else has it yet. */
+int mem_table_init(struct mem_table *t, struct mem_entry *entries) NO_THREAD_SAFETY
+{
+	memset(t, 0, sizeof(*t));
+	t->owns_entries = !entries;
+	t->entries = entries ? entries : table_map(MEM_MAX_KEYS * sizeof(*t->entries));
+	t->private = table_map(MEM_MAX_KEYS * sizeof(*t->private));
+	t->free = table_map(MEM_MAX_KEYS * sizeof(*t->free));
+	t->used = 1;
+	if (getrandom(&t->random, sizeof(t->random), GRND_NONBLOCK) != sizeof(t->random))
+		t->random = clock_now_ns() ^ (uintptr_t)t;
+	if (t->entries && t->private && t->free)
+		return 0;
+	mem_table_fini(t);
+	return -ENOMEM;
+}
+
+/* NO_THREAD_SAFETY: nobody else has it any more. */
+void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
+{
+	/* Only indexes that were in use: reading a hole of a sparse table would fill it. */
+	for (u32 i = 1; i < t->used && t->entries && t->private; i++) {
+		if (t->private[i].state == MEM_FREE)
+			continue;
+		__atomic_store_n(&t->entries[i].key, 0, __ATOMIC_SEQ_CST);
+		free(t->private[i].pages);
+	}
+	if (t->owns_entries)
+		table_unmap(t->entries, MEM_MAX_KEYS * sizeof(*t->entries));
+	table_unmap(t->private, MEM_MAX_KEYS * sizeof(*t->private));
+	table_unmap(t->free, MEM_MAX_KEYS * sizeof(*t->free));
+	memset(t, 0, sizeof(*t));
+}
+
+/* splitmix64. Keys guard against mistakes, not malice: 12 bits could be tried out anyhow. */
+static u64 table_random(struct mem_table *t) REQUIRES(&t->lock)
+{
+	u64 z = t->random += 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+	return z ^ (z >> 31);
+}
+
+/* ---- indexes and names ---- */
+
+/* Puts an index on the stack and swaps it with a random one, so that reuse is neither at once nor
+ * in order. */
+static void index_push(struct mem_table *t, u32 index) REQUIRES(&t->lock)
+{
+	u32 place = (u32)(table_random(t) % (t->free_count + 1));
+
+	t->free[t->free_count] = t->free[place];
+	t->free[place] = index;
+	t->free_count++;
+}
+
+static bool index_pop(struct mem_table *t, u32 *index) REQUIRES(&t->lock)
+{
+	if (t->free_count == 0) {
+		u32 end = MIN(t->used + TABLE_BLOCK, (u32)MEM_MAX_KEYS);
+
+		while (t->used < end)
+			index_push(t, t->used++);
+	}
+	if (t->free_count == 0)
+		return false;
+	*index = t->free[--t->free_count];
+	return true;
+}
+
+/* A name for a fresh index: a random tag other than the last one's. The tag's upper 4 bits are
+ * never 0, so that no low 8 bits that a window's consumer chooses make the tag 0: key + 1 of the
+ * largest tag, which is the next index with tag 0, is never valid. */
+static u32 name_new(struct mem_table *t, u32 index) REQUIRES(&t->lock)
+{
+	u32 name;
+
+	do {
+		u64 r = table_random(t);
+
+		name = index << MEM_TAG_BITS | (1 + (u32)((r >> 8) % 15)) << 8 |
+		       (u32)(r & TAG_LOW_MASK);
+	} while (name == t->private[index].name);
+	return name;
+}
+
+static u32 name_next(u32 name, u32 wanted, u32 flags)
+{
+	u32 low = flags & MEM_WINDOW_TYPE2 ? wanted : name + TAG_STEP;
+
+	return (name & ~(u32)TAG_LOW_MASK) | (low & TAG_LOW_MASK);
+}
+
+/* Takes an index, BUSY, with a new name. */
+static int index_take(struct mem_table *t, u32 *index) REQUIRES(&t->lock)
+{
+	struct mem_private *p;
+
+	if (!index_pop(t, index))
+		return -ENOMEM;
+	p = &t->private[*index];
+	p->name = name_new(t, *index);
+	p->state = MEM_BUSY;
+	t->live++;
+	return 0;
+}
+
+static void index_give(struct mem_table *t, u32 index) REQUIRES(&t->lock)
+{
+	t->private[index].state = MEM_FREE;
+	t->private[index].rebindable = false;
+	t->live--;
+	index_push(t, index);
+}
+
+static bool name_matches(const struct mem_private *p, u32 key)
+{
+	return p->rebindable ? (p->name | TAG_LOW_MASK) == (key | TAG_LOW_MASK) : p->name == key;
+}
+
+/* Finds who answers to `key`, after waiting for a change in progress; NULL: nobody. Lets go of the
+ * lock meanwhile. The wait is bounded as a drain is. */
+static struct mem_private *name_find(struct mem_table *t, u32 key) REQUIRES(&t->lock)
+{
+	struct mem_private *p = &t->private[mem_index(key)];
+
+	if (mem_index(key) >= t->used)
+		return NULL;
+	while (p->state == MEM_BUSY) {
+		lock_release(&t->lock);
+		sched_yield();
+		lock_acquire(&t->lock);
+	}
+	return p->state != MEM_FREE && name_matches(p, key) ? p : NULL;
+}
+
+/* ---- content ---- */
+
+static int region_check_access(const struct mem_region *r)
+{
+	u32 known = r->flags & MEM_WINDOW ? ACCESS_WINDOW : ACCESS_REGION;
+
+	if (r->access & ~known)
+		return -EINVAL;
+	if (!(r->flags & MEM_WINDOW) && r->access & ACCESS_REMOTE_CHANGE &&
+	    !(r->access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	return 0;
+}
+
+static int region_check_pages(const struct mem_region *r)
+{
+	u64 skip;
+
+	if (r->page_shift > PAGE_SHIFT_MAX || (r->page_count && !r->pages))
+		return -EINVAL;
+	skip = r->iova & ((1ull << r->page_shift) - 1);
+	if (r->length > UINT64_MAX - skip ||
+	    (r->length && (skip + r->length - 1) >> r->page_shift >= r->page_count))
+		return -EINVAL;
+	return 0;
+}
+
+static bool range_wraps(u64 start, u64 length)
+{
+	return length && start + (length - 1) < start;
+}
+
+static int region_check(const struct mem_region *r)
+{
+	u32 kind = r->flags & FLAGS_KIND;
+
+	if (r->flags & ~(u32)FLAGS_KNOWN || !kind || kind & (kind - 1))
+		return -EINVAL;
+	if (r->flags & MEM_WINDOW_TYPE2 && kind != MEM_WINDOW)
+		return -EINVAL;
+	if (kind != MEM_ALL && (range_wraps(r->iova, r->length) || range_wraps(r->addr, r->length)))
+		return -EINVAL;
+	if (kind == MEM_PAGES && region_check_pages(r) < 0)
+		return -EINVAL;
+	return region_check_access(r);
+}
+
+/* Copies the page list. NULL with *err 0: there is none. */
+static u64 *region_copy_pages(const struct mem_region *r, int *err)
+{
+	u64 *pages;
+
+	*err = 0;
+	if (!(r->flags & MEM_PAGES) || !r->page_count)
+		return NULL;
+	pages = malloc(r->page_count * sizeof(*pages));
+	if (pages)
+		memcpy(pages, r->pages, r->page_count * sizeof(*pages));
+	else
+		*err = -ENOMEM;
+	return pages;
+}
+
+/* The content of a window from its parent's. The parent stays live while windows are bound to it.
+ */
+static int window_derive(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
+    REQUIRES(&t->lock)
+{
+	const struct mem_entry *parent = &t->entries[mem_index(r->parent)];
+	const struct mem_private *p = &t->private[mem_index(r->parent)];
+	u64 offset = r->addr - parent->iova;
+
+	if (mem_index(r->parent) >= t->used || p->state != MEM_LIVE || p->name != r->parent)
+		return -EINVAL;
+	if (parent->flags & MEM_WINDOW || parent->pd != r->pd ||
+	    !(parent->access & IBV_ACCESS_MW_BIND))
+		return -EINVAL;
+	if (r->access & ACCESS_REMOTE_CHANGE && !(parent->access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	if (r->length > parent->length || offset > parent->length - r->length)
+		return -EINVAL;
+	e->addr = parent->addr + offset;
+	e->flags |= parent->flags & (MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL);
+	e->parent = r->parent;
+	return 0;
+}
+
+/* What will be published for `r`; its key is still 0. */
+static int region_compose(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
+    REQUIRES(&t->lock)
+{
+	*e = (struct mem_entry){.access = r->access,
+				.pd = r->pd,
+				.flags = r->flags,
+				.qpn = r->qpn,
+				.iova = r->iova,
+				.length = r->length,
+				.addr = r->addr};
+
+	if (r->flags & MEM_WINDOW)
+		return window_derive(t, r, e);
+	if (r->flags & MEM_PAGES)
+		e->addr = r->iova & ((1ull << r->page_shift) - 1);
+	if (r->flags & MEM_ALL) {
+		e->flags |= MEM_CONTIGUOUS;
+		e->iova = e->addr = 0;
+		e->length = UINT64_MAX;
+	}
+	return 0;
+}
+
+/* The stores release, so that a lookup that sees one of them sees the cleared key too (mem_look);
+ * the last one publishes. */
+static void entry_fill(struct mem_entry *to, const struct mem_entry *e, u32 key)
+{
+	__atomic_store_n(&to->access, e->access, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->pd, e->pd, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->flags, e->flags, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->iova, e->iova, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->length, e->length, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->addr, e->addr, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->qpn, e->qpn, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->parent, e->parent, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->key, key, __ATOMIC_RELEASE);
+}
+
+/* Makes a live entry BUSY and unreachable. The exchange is the full barrier between clearing the
+ * key and looking for hazards. */
+static void entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
+{
+	p->state = MEM_BUSY;
+	__atomic_exchange_n(&t->entries[mem_index(p->name)].key, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Returns when nobody uses what the entry last said. */
+static void entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+{
+	if (t->drain)
+		t->drain(t->drain_arg, mem_index(p->name));
+	/* Pairs with the release in pages_leave (access.c). */
+	while (__atomic_load_n(&p->readers, __ATOMIC_SEQ_CST) != 0)
+		sched_yield();
+}
+
+/* Fills a BUSY index and publishes it. */
+static void entry_publish(struct mem_table *t, struct mem_private *p, const struct mem_region *r,
+			  const struct mem_entry *e, u64 *pages) REQUIRES(&t->lock)
+{
+	p->pages = pages;
+	p->page_count = r->page_count;
+	p->page_shift = r->page_shift;
+	if (r->flags & MEM_WINDOW)
+		t->private[mem_index(r->parent)].windows++;
+	entry_fill(&t->entries[mem_index(p->name)], e, p->name);
+	p->state = MEM_LIVE;
+}
+
+/* Ends what a hidden and drained entry held. The caller frees what this returns, without the lock.
+ */
+static u64 *entry_strip(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
+{
+	const struct mem_entry *e = &t->entries[mem_index(p->name)];
+	u64 *pages = p->pages;
+
+	if (e->flags & MEM_WINDOW)
+		t->private[mem_index(e->parent)].windows--;
+	p->pages = NULL;
+	p->page_count = 0;
+	return pages;
+}
+
+/* ---- the calls ---- */
+
+int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key)
+{
+	struct mem_entry e;
+	u32 index;
+	int err = region_check(r);
+	u64 *pages = err ? NULL : region_copy_pages(r, &err);
+
+	if (err)
+		return err;
+	lock_acquire(&t->lock);
+	err = region_compose(t, r, &e);
+	if (!err)
+		err = index_take(t, &index);
+	if (!err) {
+		t->private[index].rebindable = r->flags & MEM_WINDOW;
+		entry_publish(t, &t->private[index], r, &e, pages);
+		*key = t->private[index].name;
+	}
+	lock_release(&t->lock);
+	if (err)
+		free(pages);
+	return err;
+}
+
+int mem_reserve(struct mem_table *t, u32 *key)
+{
+	u32 index;
+	int err;
+
+	lock_acquire(&t->lock);
+	err = index_take(t, &index);
+	if (!err) {
+		t->private[index].rebindable = true;
+		t->private[index].state = MEM_RESERVED;
+		*key = t->private[index].name;
+	}
+	lock_release(&t->lock);
+	return err;
+}
+
+int mem_deregister(struct mem_table *t, u32 key)
+{
+	struct mem_private *p;
+	u64 *pages = NULL;
+	int err = 0;
+
+	lock_acquire(&t->lock);
+	p = name_find(t, key);
+	if (!p) {
+		err = -EINVAL;
+	} else if (p->windows) {
+		err = -EBUSY;
+	} else if (p->state == MEM_LIVE) {
+		entry_hide(t, p);
+		lock_release(&t->lock);
+		entry_drain(t, p);
+		lock_acquire(&t->lock);
+		pages = entry_strip(t, p);
+	}
+	if (!err)
+		index_give(t, mem_index(key));
+	lock_release(&t->lock);
+	free(pages);
+	return err;
+}
+
+int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
+{
+	struct mem_private *p;
+	u64 *pages;
+	int err = 0;
+
+	lock_acquire(&t->lock);
+	p = name_find(t, key);
+	if (!p || p->name != key || !p->rebindable || p->state != MEM_LIVE ||
+	    t->entries[mem_index(key)].pd != pd)
+		err = -EINVAL;
+	else if (p->windows)
+		err = -EBUSY;
+	if (err) {
+		lock_release(&t->lock);
+		return err;
+	}
+	entry_hide(t, p);
+	lock_release(&t->lock);
+	entry_drain(t, p);
+	lock_acquire(&t->lock);
+	pages = entry_strip(t, p);
+	p->state = MEM_RESERVED;
+	lock_release(&t->lock);
+	free(pages);
+	return 0;
+}
+
+/* Finds what mem_replace may change, and composes the new content. */
+static int replace_claim(struct mem_table *t, u32 key, const struct mem_region *r,
+			 struct mem_entry *e, struct mem_private **out) REQUIRES(&t->lock)
+{
+	struct mem_private *p = name_find(t, key);
+
+	if (!p)
+		return -EINVAL;
+	if (p->windows)
+		return -EBUSY;
+	if (p->state == MEM_LIVE && t->entries[mem_index(key)].flags & MEM_WINDOW_TYPE2)
+		return -EINVAL;
+	*out = p;
+	return region_compose(t, r, e);
+}
+
+int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
+{
+	struct mem_private *p;
+	struct mem_entry e;
+	u64 *old = NULL;
+	int err = region_check(r);
+	u64 *pages = err ? NULL : region_copy_pages(r, &err);
+
+	if (err)
+		return err;
+	lock_acquire(&t->lock);
+	err = replace_claim(t, *key, r, &e, &p);
+	if (err) {
+		lock_release(&t->lock);
+		free(pages);
+		return err;
+	}
+	if (p->state == MEM_LIVE) {
+		entry_hide(t, p);
+		/* Holds a window's new parent while nobody holds the lock. */
+		if (r->flags & MEM_WINDOW)
+			t->private[mem_index(r->parent)].windows++;
+		lock_release(&t->lock);
+		entry_drain(t, p);
+		lock_acquire(&t->lock);
+		if (r->flags & MEM_WINDOW)
+			t->private[mem_index(r->parent)].windows--;
+		old = entry_strip(t, p);
+	}
+	p->name = name_next(p->name, *key, r->flags);
+	entry_publish(t, p, r, &e, pages);
+	*key = p->name;
+	lock_release(&t->lock);
+	free(old);
+	return 0;
+}
