@@ -47,8 +47,8 @@ static void *pages_translate(const struct mem_private *list, u64 offset, u64 *pi
 static void *pages_find(const struct mem_table *t, u32 key, const struct mem_view *v, u64 *piece)
 {
 	struct mem_private *p = &t->private[mem_index(key)];
-	const struct mem_private *list =
-	    v->flags & MEM_WINDOW ? &t->private[mem_index(v->parent)] : p;
+	const struct mem_private *list = v->flags & MEM_WINDOW ? &t->private[mem_index(v->parent)]
+							       : p;
 	void *found = NULL;
 
 	if (!pages_enter(t, key, p))

@@ -125,7 +125,7 @@ int mem_pieces(const struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n
 		else if (count == max)
 			return -E2BIG;
 		else
-			iov[count++] = (struct iovec){.iov_base = piece, .iov_len = got};
+			iov[count++] = (struct iovec){ .iov_base = piece, .iov_len = got };
 		n -= got;
 	}
 	*c = at;

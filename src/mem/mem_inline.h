@@ -92,12 +92,15 @@ static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 r
 static inline void *mem_cursor_take(const struct mem_table *t, u32 pd, struct mem_cursor *c,
 				    size_t n, u32 access)
 {
-	const struct ibv_sge *sge = &c->sge[c->index];
+	const struct ibv_sge *sge;
 	u64 va;
 	u32 piece;
 	void *p;
 
-	if (unlikely(c->index >= c->count || n > sge->length - c->offset))
+	if (unlikely(c->index >= c->count))
+		return NULL;
+	sge = &c->sge[c->index];
+	if (unlikely(n > sge->length - c->offset))
 		return NULL;
 	va = sge->addr + c->offset;
 	if (unlikely(va < sge->addr))

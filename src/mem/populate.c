@@ -27,7 +27,7 @@ enum { POPULATE_RETRIES = 16 };
 
 static bool populate_read_word(const void *word)
 {
-	struct timespec now = {0};
+	struct timespec now = { 0 };
 
 	/* The value that we wait for may or may not be there; waiting ends at once in either case.
 	 */

@@ -251,7 +251,7 @@ static u64 *region_copy_pages(const struct mem_region *r, int *err)
 /* The content of a window from its parent's. The parent stays live while windows are bound to it.
  */
 static int window_derive(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
-    REQUIRES(&t->lock)
+	REQUIRES(&t->lock)
 {
 	const struct mem_entry *parent = &t->entries[mem_index(r->parent)];
 	const struct mem_private *p = &t->private[mem_index(r->parent)];
@@ -274,15 +274,15 @@ static int window_derive(struct mem_table *t, const struct mem_region *r, struct
 
 /* What will be published for `r`; its key is still 0. */
 static int region_compose(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
-    REQUIRES(&t->lock)
+	REQUIRES(&t->lock)
 {
-	*e = (struct mem_entry){.access = r->access,
-				.pd = r->pd,
-				.flags = r->flags,
-				.qpn = r->qpn,
-				.iova = r->iova,
-				.length = r->length,
-				.addr = r->addr};
+	*e = (struct mem_entry){ .access = r->access,
+				 .pd = r->pd,
+				 .flags = r->flags,
+				 .qpn = r->qpn,
+				 .iova = r->iova,
+				 .length = r->length,
+				 .addr = r->addr };
 
 	if (r->flags & MEM_WINDOW)
 		return window_derive(t, r, e);
