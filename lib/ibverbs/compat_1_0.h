@@ -1,0 +1,152 @@
+/* compat_1_0.h: objects as programs linked with libibverbs 1.0 (2006) see them.
+ *
+ * Each is the structure of that release with a pointer to today's object behind it. Today's object
+ * points back through its consumer's context (cq_context, qp_context, srq_context), so events find
+ * the old one. */
+#ifndef IBVERBS_COMPAT_1_0_H
+#define IBVERBS_COMPAT_1_0_H
+
+#include <pthread.h>
+
+#include "door.h"
+
+#define DOOR_OLD(old, name) DOOR_COMPAT(old, name, "IBVERBS_1.0")
+
+/* The methods of that release's contexts, of which programs called five through inline functions.
+ */
+enum {
+	OLD_POLL_CQ = 7,
+	OLD_REQ_NOTIFY_CQ = 8,
+	OLD_POST_SRQ_RECV = 16,
+	OLD_POST_SEND = 21,
+	OLD_POST_RECV = 22,
+	OLD_METHODS = 27,
+};
+
+struct old_device {
+	void *sysfs_dev;
+	void *sysfs_ibdev;
+	struct ibv_device *real;
+	void *methods[2];
+};
+
+struct old_context {
+	struct old_device *device;
+	void (*methods[OLD_METHODS])(void);
+	int cmd_fd;
+	int async_fd;
+	int num_comp_vectors;
+	struct ibv_context *real;
+	struct list_head node; /* ours: on compat_1_0.c's list of open ones */
+};
+
+struct old_pd {
+	struct old_context *context;
+	uint32_t handle;
+	struct ibv_pd *real;
+};
+
+struct old_mr {
+	struct old_context *context;
+	struct old_pd *pd;
+	uint32_t handle;
+	uint32_t lkey;
+	uint32_t rkey;
+	struct ibv_mr *real;
+};
+
+struct old_ah {
+	struct old_context *context;
+	struct old_pd *pd;
+	uint32_t handle;
+	struct ibv_ah *real;
+};
+
+struct old_cq {
+	struct old_context *context;
+	void *cq_context;
+	uint32_t handle;
+	int cqe;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t comp_events_completed;
+	uint32_t async_events_completed;
+	struct ibv_cq *real;
+};
+
+struct old_srq {
+	struct old_context *context;
+	void *srq_context;
+	struct old_pd *pd;
+	uint32_t handle;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t events_completed;
+	struct ibv_srq *real;
+};
+
+struct old_qp {
+	struct old_context *context;
+	void *qp_context;
+	struct old_pd *pd;
+	struct old_cq *send_cq;
+	struct old_cq *recv_cq;
+	struct old_srq *srq;
+	uint32_t handle;
+	uint32_t qp_num;
+	enum ibv_qp_state state;
+	enum ibv_qp_type qp_type;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t events_completed;
+	struct ibv_qp *real;
+};
+
+struct old_qp_init_attr {
+	void *qp_context;
+	struct old_cq *send_cq;
+	struct old_cq *recv_cq;
+	struct old_srq *srq;
+	struct ibv_qp_cap cap;
+	enum ibv_qp_type qp_type;
+	int sq_sig_all;
+};
+
+struct old_send_wr {
+	struct old_send_wr *next;
+	uint64_t wr_id;
+	struct ibv_sge *sg_list;
+	int num_sge;
+	enum ibv_wr_opcode opcode;
+	int send_flags;
+	uint32_t imm_data;
+	union {
+		struct {
+			uint64_t remote_addr;
+			uint32_t rkey;
+		} rdma;
+		struct {
+			uint64_t remote_addr;
+			uint64_t compare_add;
+			uint64_t swap;
+			uint32_t rkey;
+		} atomic;
+		struct {
+			struct old_ah *ah;
+			uint32_t remote_qpn;
+			uint32_t remote_qkey;
+		} ud;
+	} wr;
+};
+
+struct old_recv_wr {
+	struct old_recv_wr *next;
+	uint64_t wr_id;
+	struct ibv_sge *sg_list;
+	int num_sge;
+};
+
+/* compat_post.c: fills in the five methods. */
+void old_fill_methods(struct old_context *context);
+
+#endif

@@ -1,0 +1,142 @@
+/* cq.c: completion queues.
+ * In: completions of the driver, in libibverbs' layout already
+ * Out: ibv_poll_cq, events on a channel
+ * Runs: the application's threads
+ * Locks: door_context.lock (a channel's count of CQs)
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "door.h"
+
+static void cq_count_on_channel(struct ibv_comp_channel *channel, int change)
+{
+	struct door_context *c;
+
+	if (!channel)
+		return;
+	c = door_context(channel->context);
+	lock_acquire(&c->lock);
+	channel->refcnt += change;
+	lock_release(&c->lock);
+}
+
+static void cq_fill(struct door_cq *cq, struct ibv_context *context, void *cq_context,
+		    struct ibv_comp_channel *channel)
+{
+	cq->ex.context = context;
+	cq->ex.channel = channel;
+	cq->ex.cq_context = cq_context;
+	cq->ex.handle = context_new_handle(door_context(context));
+	pthread_mutex_init(&cq->ex.mutex, NULL);
+	pthread_cond_init(&cq->ex.cond, NULL);
+}
+
+static struct door_cq *cq_make(struct ibv_context *context, int cqe, void *cq_context,
+			       struct ibv_comp_channel *channel, int vector, int *error)
+{
+	struct door_context *c = door_context(context);
+	struct ibv_cq *ibv;
+	struct door_cq *cq;
+
+	*error = -EINVAL;
+	if (cqe < 1 || vector < 0 || vector >= context->num_comp_vectors)
+		return NULL;
+	if (channel && channel->context != context)
+		return NULL;
+	*error = -ENOMEM;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return NULL;
+	ibv = ibv_cq_ex_to_cq(&cq->ex);
+	cq_fill(cq, context, cq_context, channel);
+	cq->poll = c->ops->poll_cq;
+	cq->ib = ib_uverbs_create_cq(c->ib, cqe, (u32)vector,
+				     channel ? door_channel(channel)->ch : NULL, ibv, async_on_cq,
+				     ibv);
+	if (IS_ERR(cq->ib)) {
+		*error = (int)PTR_ERR(cq->ib);
+		free(cq);
+		return NULL;
+	}
+	cq->ex.cqe = cq->ib->cqe;
+	context_get(c);
+	cq_count_on_channel(channel, 1);
+	return cq;
+}
+
+AV_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				       struct ibv_comp_channel *channel, int comp_vector)
+{
+	int error;
+	struct door_cq *cq = cq_make(context, cqe, cq_context, channel, comp_vector, &error);
+
+	return cq ? ibv_cq_ex_to_cq(&cq->ex) : door_null(error);
+}
+DOOR_DEFAULT(ibv_create_cq);
+
+/* Time stamps, VLAN tags, flow tags and tag matching are announced by no device yet. */
+struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	uint32_t known_flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	struct door_cq *cq;
+	int error;
+
+	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
+		return door_null(-EOPNOTSUPP);
+	if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+		return door_null(-EOPNOTSUPP);
+	if (!(attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS))
+		known_flags = 0;
+	else if (attr->flags & ~known_flags)
+		return door_null(-EOPNOTSUPP);
+	if (attr->cqe > INT32_MAX || attr->comp_vector > INT32_MAX)
+		return door_null(-EINVAL);
+	cq = cq_make(context, (int)attr->cqe, attr->cq_context, attr->channel,
+		     (int)attr->comp_vector, &error);
+	if (!cq)
+		return door_null(error);
+	cq->single_threaded = known_flags & attr->flags;
+	cq_ex_init(cq, attr->wc_flags);
+	return &cq->ex;
+}
+
+AV_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+	int error = cqe < 1 ? -EINVAL : ib_resize_cq(door_cq(cq)->ib, cqe);
+
+	if (!error)
+		cq->cqe = door_cq(cq)->ib->cqe;
+	return door_errno(error);
+}
+DOOR_DEFAULT(ibv_resize_cq);
+
+AV_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	struct door_context *c = door_context(cq->context);
+	/* Returns when every event is acknowledged and no handler runs: nothing new can reach the
+	 * queue of events. */
+	int error = ib_destroy_cq(door_cq(cq)->ib);
+
+	if (error)
+		return door_errno(error);
+	async_queue_forget(c->async, cq);
+	cq_count_on_channel(cq->channel, -1);
+	free(cq);
+	context_put(c);
+	return 0;
+}
+DOOR_DEFAULT(ibv_destroy_cq);
+
+int cq_poll(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	struct door_cq *cq = door_cq(ibv);
+
+	return cq->poll(cq->ib, n, wc);
+}
+
+int cq_req_notify(struct ibv_cq *cq, int solicited_only)
+{
+	return door_errno(ib_req_notify_cq(door_cq(cq)->ib,
+					   solicited_only ? IB_CQ_SOLICITED : IB_CQ_NEXT_COMP));
+}

@@ -1,0 +1,212 @@
+/* device.c: the list of devices and their names.
+ * In: ib_device pointers from the core
+ * Out: ibv_device objects, one per ib_device as long as somebody names it
+ * Runs: callers of the list, open and close
+ * Locks: device_lock (never held across a call into the stack)
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "door.h"
+
+/* What ib_uverbs_get_devices gave, given back with the last door_device that came out of it. */
+struct door_hold {
+	struct ib_device **list;
+	int refs; /* device_lock */
+};
+
+static struct lock device_lock;
+static struct list_head device_known GUARDED_BY(device_lock) = LIST_HEAD_INIT(device_known);
+static pthread_once_t device_once = PTHREAD_ONCE_INIT;
+
+/* A fork must not freeze the list while another thread changes it. */
+static void device_fork_prepare(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&device_lock);
+}
+
+static void device_fork_done(void) NO_THREAD_SAFETY
+{
+	lock_release(&device_lock);
+}
+
+static void device_watch_fork(void)
+{
+	pthread_atfork(device_fork_prepare, device_fork_done, device_fork_done);
+}
+
+static enum ibv_transport_type device_transport(u8 node_type)
+{
+	switch (node_type) {
+	case RDMA_NODE_IB_CA:
+	case RDMA_NODE_IB_SWITCH:
+	case RDMA_NODE_IB_ROUTER:
+		return IBV_TRANSPORT_IB;
+	case RDMA_NODE_RNIC:
+		return IBV_TRANSPORT_IWARP;
+	default:
+		return IBV_TRANSPORT_UNKNOWN;
+	}
+}
+
+static void device_copy_name(char *to, size_t size, const char *from)
+{
+	size_t length = strnlen(from, size - 1);
+
+	memcpy(to, from, length);
+	to[length] = 0;
+}
+
+static struct door_device *device_make(struct ib_device *ib, int index)
+{
+	struct ib_uverbs_info info;
+	struct door_device *d;
+
+	memset(&info, 0, sizeof(info));
+	if (ib_uverbs_get_info(ib, &info))
+		return NULL;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return NULL;
+	d->ib = ib;
+	d->index = index;
+	d->guid = info.node_guid;
+	d->ibv.node_type = ib->node_type;
+	d->ibv.transport_type = device_transport(ib->node_type);
+	device_copy_name(d->ibv.name, sizeof(d->ibv.name), info.name);
+	device_copy_name(d->ibv.dev_name, sizeof(d->ibv.dev_name), info.dev_name);
+	device_copy_name(d->ibv.dev_path, sizeof(d->ibv.dev_path), info.dev_path);
+	device_copy_name(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), info.ibdev_path);
+	device_copy_name(d->sysfs, sizeof(d->sysfs), info.sysfs);
+	return d;
+}
+
+static struct door_device *device_find(struct ib_device *ib) REQUIRES(device_lock)
+{
+	list_for_each(d, &device_known, struct door_device, node)
+		if (d->ib == ib)
+			return d;
+	return NULL;
+}
+
+/* A referenced device for `ib`: the known one, or a new one that keeps `hold`. */
+static struct door_device *device_take(struct ib_device *ib, int index, struct door_hold *hold)
+{
+	struct door_device *made = device_make(ib, index);
+	struct door_device *d;
+
+	lock_acquire(&device_lock);
+	d = device_find(ib);
+	if (!d && made) {
+		d = made;
+		made = NULL;
+		d->hold = hold;
+		hold->refs++;
+		list_push_back(&device_known, &d->node);
+	}
+	if (d)
+		d->refs++;
+	lock_release(&device_lock);
+	free(made);
+	return d;
+}
+
+static void device_drop_hold(struct door_hold *hold)
+{
+	bool last;
+
+	lock_acquire(&device_lock);
+	last = --hold->refs == 0;
+	lock_release(&device_lock);
+	if (!last)
+		return;
+	ib_uverbs_put_devices(hold->list);
+	free(hold);
+}
+
+void device_get(struct door_device *d)
+{
+	lock_acquire(&device_lock);
+	d->refs++;
+	lock_release(&device_lock);
+}
+
+void device_put(struct door_device *d)
+{
+	bool last;
+
+	lock_acquire(&device_lock);
+	last = --d->refs == 0;
+	if (last)
+		list_remove(&d->node);
+	lock_release(&device_lock);
+	if (!last)
+		return;
+	device_drop_hold(d->hold);
+	free(d);
+}
+
+AV_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	struct ib_device **list = NULL;
+	struct ibv_device **out;
+	struct door_hold *hold;
+	int count, taken = 0;
+
+	if (num_devices)
+		*num_devices = 0;
+	pthread_once(&device_once, device_watch_fork);
+	count = ib_uverbs_get_devices(&list);
+	if (count < 0)
+		return door_null(count);
+	out = calloc((size_t)count + 1, sizeof(*out));
+	hold = calloc(1, sizeof(*hold));
+	if (!out || !hold) {
+		free(out);
+		free(hold);
+		ib_uverbs_put_devices(list);
+		return door_null(-ENOMEM);
+	}
+	hold->list = list;
+	hold->refs = 1;
+	for (int i = 0; i < count; i++) {
+		struct door_device *d = device_take(list[i], i, hold);
+
+		if (d)
+			out[taken++] = &d->ibv;
+	}
+	device_drop_hold(hold);
+	if (num_devices)
+		*num_devices = taken;
+	return out;
+}
+DOOR_DEFAULT(ibv_get_device_list);
+
+AV_EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+	if (!list)
+		return;
+	for (struct ibv_device **d = list; *d; d++)
+		device_put(door_device(*d));
+	free(list);
+}
+DOOR_DEFAULT(ibv_free_device_list);
+
+AV_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+DOOR_DEFAULT(ibv_get_device_name);
+
+AV_EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+	return door_device(device)->index;
+}
+
+AV_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return door_device(device)->guid;
+}
+DOOR_DEFAULT(ibv_get_device_guid);

@@ -1,0 +1,237 @@
+/* door.h: what the files of this door share: the objects behind the public structures, errors,
+ * symbol versions.
+ *
+ * Each object is the public structure first and ours behind it, so a cast leads from one to the
+ * other. Inside the stack errors are negative errno; here, and nowhere else, they become what the
+ * man page of each call promises. */
+#ifndef IBVERBS_DOOR_H
+#define IBVERBS_DOOR_H
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+
+#include "base/lock.h"
+#include "core/uverbs.h"
+#include "event/event.h"
+
+/* The header hides these three behind macros of the same name; the door defines the functions. */
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+/* A name that stands in IBVERBS_1.0 and 1.1: `name` itself is the default, `old` the one that
+ * programs of 2006 bind to. Both halves must be said, or the linker keeps one in silence. */
+#define DOOR_DEFAULT(name) __asm__(".symver " #name "," #name "@@@IBVERBS_1.1")
+#define DOOR_COMPAT(old, name, node) __asm__(".symver " #old "," #name "@" node)
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* For calls that return an errno value: 0 stays 0; a verb that the driver lacks reads as "not
+ * supported". */
+static inline int door_errno(int error)
+{
+	return error == -ENOSYS ? EOPNOTSUPP : -error;
+}
+
+/* For calls that return NULL and set errno. `error` is negative. */
+static inline void *door_null(int error)
+{
+	errno = door_errno(error);
+	return NULL;
+}
+
+/* For calls that return -1 and set errno. */
+static inline int door_minus_one(int error)
+{
+	errno = door_errno(error);
+	return -1;
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+/* The list that brought a device in keeps it alive: given back when the last device of it goes. */
+struct door_hold;
+
+struct door_device {
+	struct ibv_device ibv;
+	void *provider[6]; /* zero: libmlx5 and its like look here for operations of their own */
+	struct ib_device *ib;
+	struct door_hold *hold;
+	struct list_head node;
+	int refs;  /* lists and contexts that name it; device.c's lock */
+	int index; /* what ibv_get_device_index answers */
+	__be64 guid;
+	char sysfs[256];
+};
+
+/* The widest layout of any release: six operations that came after 44.0 in front. Clients find a
+ * slot by its distance from `verbs.context`, so one layout serves all of them. */
+struct door_context {
+	void *newer[6];
+	struct verbs_context verbs;
+	struct door_device *device;
+	struct ib_device *ib;
+	const struct ib_uverbs_ops *ops;
+	struct async_queue *async;
+	struct ib_event_handler handler;
+	int refs;	 /* the opener and each object; atomic */
+	u32 last_handle; /* atomic */
+	struct lock lock;
+	int handler_active; /* the handler is registered */
+};
+
+struct door_pd {
+	struct ibv_pd ibv;
+	struct ib_pd *ib;
+};
+
+struct door_mr {
+	struct ibv_mr ibv;
+	struct ib_mr *ib;
+};
+
+struct door_mw {
+	struct ibv_mw ibv;
+	struct ib_mw *ib;
+};
+
+struct door_channel {
+	struct ibv_comp_channel ibv;
+	struct channel *ch;
+};
+
+struct door_cq {
+	struct ibv_cq_ex ex; /* begins like struct ibv_cq */
+	struct ib_cq *ib;
+	int (*poll)(struct ib_cq *cq, int n, struct ibv_wc *wc);
+	struct ibv_wc wc; /* what an extended poll stands on; poll_lock */
+	struct lock poll_lock;
+	bool single_threaded;
+};
+
+struct door_srq {
+	struct ibv_srq ibv;
+	struct ib_srq *ib;
+	int (*post_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+};
+
+struct door_batch; /* wr.c: work requests under construction */
+
+struct door_qp {
+	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
+	struct ib_qp *ib;
+	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	struct ibv_qp_cap cap;
+	int sq_sig_all;
+	struct door_batch *batch; /* NULL: not created for ibv_wr_* */
+};
+
+static inline struct door_device *door_device(struct ibv_device *device)
+{
+	return (struct door_device *)device;
+}
+
+static inline struct door_context *door_context(struct ibv_context *context)
+{
+	return container_of(context, struct door_context, verbs.context);
+}
+
+static inline struct door_pd *door_pd(struct ibv_pd *pd)
+{
+	return (struct door_pd *)pd;
+}
+
+static inline struct door_mr *door_mr(struct ibv_mr *mr)
+{
+	return (struct door_mr *)mr;
+}
+
+static inline struct door_mw *door_mw(struct ibv_mw *mw)
+{
+	return (struct door_mw *)mw;
+}
+
+static inline struct door_channel *door_channel(struct ibv_comp_channel *channel)
+{
+	return (struct door_channel *)channel;
+}
+
+static inline struct door_cq *door_cq(struct ibv_cq *cq)
+{
+	return (struct door_cq *)cq;
+}
+
+static inline struct door_srq *door_srq(struct ibv_srq *srq)
+{
+	return (struct door_srq *)srq;
+}
+
+static inline struct door_qp *door_qp(struct ibv_qp *qp)
+{
+	return (struct door_qp *)qp;
+}
+
+/* ---- between the files ----------------------------------------------------------------------- */
+
+/* device.c. Takes one more reference; the device frees itself with the last. May block. */
+void device_get(struct door_device *d);
+void device_put(struct door_device *d);
+
+/* context.c. An object takes one for its life: a context that is closed early stays in memory until
+ * they are gone. */
+void context_get(struct door_context *c);
+void context_put(struct door_context *c);
+/* A number that names an object within its context. */
+u32 context_new_handle(struct door_context *c);
+
+/* compat_1_0.c: today's context, also for one of libibverbs 1.0, which calls without versions of
+ * their own may get.
+ */
+struct ibv_context *old_or_new_context(struct ibv_context *context);
+
+/* async.c: handlers for the three kinds of objects (the context argument is the public object), and
+ * for the device.
+ */
+void async_on_cq(struct ib_event *event, void *cq);
+void async_on_qp(struct ib_event *event, void *qp);
+void async_on_srq(struct ib_event *event, void *srq);
+void async_on_device(struct ib_event_handler *handler, struct ib_event *event);
+
+/* channel.c. Returns 0 when `fd` is readable, -EAGAIN if it is O_NONBLOCK and nothing is there,
+ * -EINTR after a signal whose handler does not ask for restart. The calling thread drives the
+ * engine meanwhile. */
+int channel_wait_fd(struct door_context *c, int fd);
+
+/* query.c: slots of the context. Return errno values. */
+int query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+		    struct ibv_device_attr_ex *attr, size_t size);
+int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
+
+/* ah.c: address vectors, both ways. */
+void ah_attr_to_ib(const struct ibv_ah_attr *from, struct ib_ah_attr *to);
+void ah_attr_from_ib(const struct ib_ah_attr *from, struct ibv_ah_attr *to);
+
+/* mw.c, cq.c, srq.c, qp.c: slots of the context. */
+struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type);
+int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+int mw_dealloc(struct ibv_mw *mw);
+int cq_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int cq_req_notify(struct ibv_cq *cq, int solicited_only);
+struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+int srq_post_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_srq *srq_create_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+int qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+
+/* cq_ex.c: fills in the extended polling operations. */
+void cq_ex_init(struct door_cq *cq, uint64_t wc_flags);
+
+/* wr.c: the ibv_wr_* operations of a QP, `flags` being the wanted IBV_QP_EX_WITH_* bits. 0,
+ * -EOPNOTSUPP, -ENOMEM.
+ */
+int wr_init(struct door_qp *qp, uint64_t flags);
+void wr_fini(struct door_qp *qp);
+
+#endif

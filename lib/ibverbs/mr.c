@@ -1,0 +1,106 @@
+/* mr.c: memory regions.
+ * In: addresses of the application
+ * Out: keys
+ * Runs: the application's threads
+ * Locks: none
+ */
+#include <stdlib.h>
+
+#include "door.h"
+
+enum {
+	MR_ACCESS_REMOTE_CHANGE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+	MR_ACCESS_PLAIN = IBV_ACCESS_LOCAL_WRITE | MR_ACCESS_REMOTE_CHANGE |
+			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND,
+	MR_ACCESS_KNOWN = MR_ACCESS_PLAIN | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+			  IBV_ACCESS_HUGETLB,
+};
+
+/* Hints of the optional range may be ignored, any other unknown bit may not. */
+static int mr_check_access(unsigned int access)
+{
+	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
+	if (access & ~(unsigned int)MR_ACCESS_KNOWN)
+		return -EINVAL;
+	if ((access & MR_ACCESS_REMOTE_CHANGE) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	return access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : 0;
+}
+
+static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				  unsigned int access)
+{
+	struct door_context *c = door_context(pd->context);
+	int error = mr_check_access(access);
+	struct door_mr *mr;
+
+	if (error)
+		return door_null(error);
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return door_null(-ENOMEM);
+	if (access & IBV_ACCESS_ZERO_BASED)
+		iova = 0;
+	mr->ib = ib_uverbs_reg_user_mr(door_pd(pd)->ib, (uintptr_t)addr, length, iova,
+				       access & MR_ACCESS_PLAIN);
+	if (IS_ERR(mr->ib)) {
+		error = (int)PTR_ERR(mr->ib);
+		free(mr);
+		return door_null(error);
+	}
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	mr->ibv.addr = addr;
+	mr->ibv.length = length;
+	mr->ibv.handle = context_new_handle(c);
+	mr->ibv.lkey = mr->ib->lkey;
+	mr->ibv.rkey = mr->ib->rkey;
+	context_get(c);
+	return &mr->ibv;
+}
+
+AV_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return mr_register(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
+}
+DOOR_DEFAULT(ibv_reg_mr);
+
+AV_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+					 uint64_t iova, int access)
+{
+	return mr_register(pd, addr, length, iova, (unsigned int)access);
+}
+
+AV_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+					  uint64_t iova, unsigned int access)
+{
+	return mr_register(pd, addr, length, iova, access);
+}
+
+/* There is no device memory of others that a software adapter could reach. */
+AV_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					   uint64_t iova, int fd, int access)
+{
+	return door_null(-EOPNOTSUPP);
+}
+
+/* The region stays as it was: the midlayer cannot change one in place yet. */
+AV_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			   size_t length, int access)
+{
+	errno = EOPNOTSUPP;
+	return IBV_REREG_MR_ERR_INPUT;
+}
+
+AV_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct door_context *c = door_context(mr->context);
+	int error = ib_dereg_mr(door_mr(mr)->ib);
+
+	if (error)
+		return door_errno(error);
+	free(mr);
+	context_put(c);
+	return 0;
+}
+DOOR_DEFAULT(ibv_dereg_mr);

@@ -1,0 +1,68 @@
+/* mw.c: memory windows of type 1.
+ * In: a region and a range
+ * Out: a key of its own
+ * Runs: the application's threads
+ * Locks: none
+ */
+#include <stdlib.h>
+
+#include "door.h"
+
+struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct door_context *c = door_context(pd->context);
+	struct door_mw *mw;
+
+	if (type != IBV_MW_TYPE_1)
+		return door_null(type == IBV_MW_TYPE_2 ? -EOPNOTSUPP : -EINVAL);
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return door_null(-ENOMEM);
+	mw->ib = ib_alloc_mw(door_pd(pd)->ib);
+	if (IS_ERR(mw->ib)) {
+		long error = PTR_ERR(mw->ib);
+
+		free(mw);
+		return door_null((int)error);
+	}
+	mw->ibv.context = pd->context;
+	mw->ibv.pd = pd;
+	mw->ibv.rkey = mw->ib->rkey;
+	mw->ibv.handle = context_new_handle(c);
+	mw->ibv.type = type;
+	context_get(c);
+	return &mw->ibv;
+}
+
+int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	const struct ibv_mw_bind_info *info = &bind->bind_info;
+	struct ib_mw_bind ib = {
+		.mr = info->mr ? door_mr(info->mr)->ib : NULL,
+		.wr_id = bind->wr_id,
+		.addr = info->addr,
+		.length = (u32)info->length,
+		.send_flags = (int)bind->send_flags,
+		.mw_access_flags = (int)info->mw_access_flags,
+	};
+	int error;
+
+	if (info->length > UINT32_MAX)
+		return EINVAL;
+	error = ib_bind_mw(door_qp(qp)->ib, door_mw(mw)->ib, &ib);
+	if (!error)
+		mw->rkey = door_mw(mw)->ib->rkey;
+	return door_errno(error);
+}
+
+int mw_dealloc(struct ibv_mw *mw)
+{
+	struct door_context *c = door_context(mw->context);
+	int error = ib_dealloc_mw(door_mw(mw)->ib);
+
+	if (error)
+		return door_errno(error);
+	free(mw);
+	context_put(c);
+	return 0;
+}

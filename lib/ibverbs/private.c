@@ -1,0 +1,175 @@
+/* private.c: the 71 symbols of the private node IBVERBS_PRIVATE_34, which hardware providers link
+ * with.
+ *
+ * perftest, UCX, libfabric and pyverbs pull libmlx5 or libefa in, and those bind every one of these
+ * at load. Devices of ours need no provider, so registration is accepted and forgotten, and each
+ * command to a kernel driver declines. Nothing here prints. Runs: constructors of providers, and
+ * whoever calls them      Locks: none
+ */
+#include "door.h"
+
+struct verbs_device_ops;
+struct verbs_context_ops;
+struct verbs_sysfs_dev;
+struct ibv_command_buffer;
+
+/* The kernel's RoCE types as sysfs numbers them; IB and RoCE v1 are one. */
+enum ibv_gid_type_sysfs { IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2 };
+
+AV_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+				 enum ibv_gid_type_sysfs *type);
+AV_EXPORT void verbs_register_driver_34(const struct verbs_device_ops *ops);
+AV_EXPORT void private_register_driver(const char *name, void *init);
+AV_EXPORT void __verbs_log(struct verbs_context *ctx, uint32_t level, const char *fmt, ...);
+AV_EXPORT void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
+					      struct verbs_context *offset, uint32_t driver_id);
+AV_EXPORT void verbs_uninit_context(struct verbs_context *ctx);
+AV_EXPORT void verbs_set_ops(struct verbs_context *ctx, const struct verbs_context_ops *ops);
+AV_EXPORT void verbs_init_cq(struct ibv_cq *cq, struct ibv_context *context,
+			     struct ibv_comp_channel *channel, void *cq_context);
+AV_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data);
+AV_EXPORT int ibv_read_ibdev_sysfs_file(char *buf, size_t size, struct verbs_sysfs_dev *dev,
+					const char *fmt, ...);
+AV_EXPORT unsigned int __ioctl_final_num_attrs(unsigned int count, struct ibv_command_buffer *link);
+AV_EXPORT extern bool verbs_allow_disassociate_destroy;
+
+bool verbs_allow_disassociate_destroy;
+
+/* The one private call that programs use themselves (perftest). 0, or -1 and errno. */
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+		       enum ibv_gid_type_sysfs *type)
+{
+	struct ibv_gid_entry entry;
+	int error = ib_uverbs_query_gid_entry(door_context(context)->ib, port, index, &entry);
+
+	if (error && error != -ENODATA)
+		return door_minus_one(error);
+	*type = !error && entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? IBV_GID_TYPE_SYSFS_ROCE_V2
+								 : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
+	return 0;
+}
+
+void verbs_register_driver_34(const struct verbs_device_ops *ops)
+{
+}
+
+/* What providers of 2006 called. */
+void private_register_driver(const char *name, void *init)
+{
+}
+DOOR_COMPAT(private_register_driver, ibv_register_driver, "IBVERBS_1.1");
+
+void __verbs_log(struct verbs_context *ctx, uint32_t level, const char *fmt, ...)
+{
+}
+
+void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
+				    struct verbs_context *offset, uint32_t driver_id)
+{
+	return door_null(-EOPNOTSUPP);
+}
+
+void verbs_uninit_context(struct verbs_context *ctx)
+{
+}
+
+void verbs_set_ops(struct verbs_context *ctx, const struct verbs_context_ops *ops)
+{
+}
+
+void verbs_init_cq(struct ibv_cq *cq, struct ibv_context *context, struct ibv_comp_channel *channel,
+		   void *cq_context)
+{
+}
+
+struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data)
+{
+	return door_null(-EOPNOTSUPP);
+}
+
+int ibv_read_ibdev_sysfs_file(char *buf, size_t size, struct verbs_sysfs_dev *dev, const char *fmt,
+			      ...)
+{
+	return door_minus_one(-EOPNOTSUPP);
+}
+
+unsigned int __ioctl_final_num_attrs(unsigned int count, struct ibv_command_buffer *link)
+{
+	return count;
+}
+
+/* Commands to a kernel driver. Their arguments differ and none is looked at. */
+#define DECLINE(name)                                                                              \
+	AV_EXPORT int name(void);                                                                  \
+	int name(void)                                                                             \
+	{                                                                                          \
+		return EOPNOTSUPP;                                                                 \
+	}
+
+DECLINE(execute_ioctl)
+DECLINE(ibv_cmd_advise_mr)
+DECLINE(ibv_cmd_alloc_dm)
+DECLINE(ibv_cmd_alloc_mw)
+DECLINE(ibv_cmd_alloc_pd)
+DECLINE(ibv_cmd_attach_mcast)
+DECLINE(ibv_cmd_close_xrcd)
+DECLINE(ibv_cmd_create_ah)
+DECLINE(ibv_cmd_create_counters)
+DECLINE(ibv_cmd_create_cq)
+DECLINE(ibv_cmd_create_cq_ex)
+DECLINE(ibv_cmd_create_flow)
+DECLINE(ibv_cmd_create_flow_action_esp)
+DECLINE(ibv_cmd_create_qp)
+DECLINE(ibv_cmd_create_qp_ex)
+DECLINE(ibv_cmd_create_qp_ex2)
+DECLINE(ibv_cmd_create_rwq_ind_table)
+DECLINE(ibv_cmd_create_srq)
+DECLINE(ibv_cmd_create_srq_ex)
+DECLINE(ibv_cmd_create_wq)
+DECLINE(ibv_cmd_dealloc_mw)
+DECLINE(ibv_cmd_dealloc_pd)
+DECLINE(ibv_cmd_dereg_mr)
+DECLINE(ibv_cmd_destroy_ah)
+DECLINE(ibv_cmd_destroy_counters)
+DECLINE(ibv_cmd_destroy_cq)
+DECLINE(ibv_cmd_destroy_flow)
+DECLINE(ibv_cmd_destroy_flow_action)
+DECLINE(ibv_cmd_destroy_qp)
+DECLINE(ibv_cmd_destroy_rwq_ind_table)
+DECLINE(ibv_cmd_destroy_srq)
+DECLINE(ibv_cmd_destroy_wq)
+DECLINE(ibv_cmd_detach_mcast)
+DECLINE(ibv_cmd_free_dm)
+DECLINE(ibv_cmd_get_context)
+DECLINE(ibv_cmd_modify_cq)
+DECLINE(ibv_cmd_modify_flow_action_esp)
+DECLINE(ibv_cmd_modify_qp)
+DECLINE(ibv_cmd_modify_qp_ex)
+DECLINE(ibv_cmd_modify_srq)
+DECLINE(ibv_cmd_modify_wq)
+DECLINE(ibv_cmd_open_qp)
+DECLINE(ibv_cmd_open_xrcd)
+DECLINE(ibv_cmd_post_recv)
+DECLINE(ibv_cmd_post_send)
+DECLINE(ibv_cmd_post_srq_recv)
+DECLINE(ibv_cmd_query_context)
+DECLINE(ibv_cmd_query_device_any)
+DECLINE(ibv_cmd_query_mr)
+DECLINE(ibv_cmd_query_port)
+DECLINE(ibv_cmd_query_qp)
+DECLINE(ibv_cmd_query_srq)
+DECLINE(ibv_cmd_read_counters)
+DECLINE(ibv_cmd_reg_dm_mr)
+DECLINE(ibv_cmd_reg_dmabuf_mr)
+DECLINE(ibv_cmd_reg_mr)
+DECLINE(ibv_cmd_req_notify_cq)
+DECLINE(ibv_cmd_rereg_mr)
+DECLINE(ibv_cmd_resize_cq)
+
+AV_EXPORT int ibv_cmd_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
+/* The only one whose result is a count. */
+int ibv_cmd_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	return -EOPNOTSUPP;
+}

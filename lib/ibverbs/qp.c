@@ -1,0 +1,276 @@
+/* qp.c: queue pairs.
+ * In: libibverbs' attributes, and work requests that pass through as they are
+ * Out: the midlayer, the driver
+ * Runs: the application's threads
+ * Locks: none
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "door.h"
+
+_Static_assert((int)IB_QPT_RC == IBV_QPT_RC && (int)IB_QPT_UD == IBV_QPT_UD, "the types agree");
+_Static_assert((int)IB_QP_STATE == IBV_QP_STATE && (int)IB_QP_DEST_QPN == IBV_QP_DEST_QPN &&
+		       (int)IB_QP_MAX_DEST_RD_ATOMIC == IBV_QP_MAX_DEST_RD_ATOMIC,
+	       "the masks agree");
+_Static_assert((int)IB_QPS_ERR == IBV_QPS_ERR && (int)IB_MIG_ARMED == IBV_MIG_ARMED,
+	       "the states agree");
+_Static_assert(sizeof(struct ibv_qp_cap) == sizeof(struct ib_qp_cap), "the capabilities agree");
+
+/* What of an address vector and of the plain fields both sides call by one name. */
+/* clang-format off */
+#define QP_FIELDS(X)                                                                               \
+	X(qkey) X(rq_psn) X(sq_psn) X(dest_qp_num) X(pkey_index) X(alt_pkey_index)                 \
+	X(en_sqd_async_notify) X(sq_draining) X(max_rd_atomic) X(max_dest_rd_atomic)               \
+	X(min_rnr_timer) X(port_num) X(timeout) X(retry_cnt) X(rnr_retry) X(alt_port_num)          \
+	X(alt_timeout) X(rate_limit)
+/* clang-format on */
+#define COPY_FIELD(field) to->field = from->field;
+
+static void qp_attr_to_ib(const struct ibv_qp_attr *from, struct ib_qp_attr *to)
+{
+	memset(to, 0, sizeof(*to));
+	QP_FIELDS(COPY_FIELD)
+	to->qp_state = (enum ib_qp_state)from->qp_state;
+	to->cur_qp_state = (enum ib_qp_state)from->cur_qp_state;
+	to->path_mtu = (enum ib_mtu)from->path_mtu;
+	to->path_mig_state = (enum ib_mig_state)from->path_mig_state;
+	to->qp_access_flags = (int)from->qp_access_flags;
+	memcpy(&to->cap, &from->cap, sizeof(to->cap));
+	ah_attr_to_ib(&from->ah_attr, &to->ah_attr);
+	ah_attr_to_ib(&from->alt_ah_attr, &to->alt_ah_attr);
+}
+
+static void qp_attr_from_ib(const struct ib_qp_attr *from, struct ibv_qp_attr *to)
+{
+	memset(to, 0, sizeof(*to));
+	QP_FIELDS(COPY_FIELD)
+	to->qp_state = (enum ibv_qp_state)from->qp_state;
+	to->cur_qp_state = (enum ibv_qp_state)from->cur_qp_state;
+	to->path_mtu = (enum ibv_mtu)from->path_mtu;
+	to->path_mig_state = (enum ibv_mig_state)from->path_mig_state;
+	to->qp_access_flags = (unsigned int)from->qp_access_flags;
+	memcpy(&to->cap, &from->cap, sizeof(to->cap));
+	ah_attr_from_ib(&from->ah_attr, &to->ah_attr);
+	ah_attr_from_ib(&from->alt_ah_attr, &to->alt_ah_attr);
+}
+
+static int qp_check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
+{
+	switch (init->qp_type) {
+	case IBV_QPT_RC:
+	case IBV_QPT_UC:
+	case IBV_QPT_UD:
+		break;
+	case IBV_QPT_RAW_PACKET:
+	case IBV_QPT_XRC_SEND:
+	case IBV_QPT_XRC_RECV:
+	case IBV_QPT_DRIVER:
+		return -EOPNOTSUPP;
+	default:
+		return -EINVAL;
+	}
+	if (!init->send_cq || !init->recv_cq)
+		return -EINVAL;
+	if (init->send_cq->context != pd->context || init->recv_cq->context != pd->context)
+		return -EINVAL;
+	return init->srq && init->srq->context != pd->context ? -EINVAL : 0;
+}
+
+static void qp_fill(struct door_qp *qp, struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
+{
+	const struct ib_uverbs_ops *ops = door_context(pd->context)->ops;
+	struct ibv_qp *ibv = &qp->ex.qp_base;
+
+	ibv->context = pd->context;
+	ibv->qp_context = init->qp_context;
+	ibv->pd = pd;
+	ibv->send_cq = init->send_cq;
+	ibv->recv_cq = init->recv_cq;
+	ibv->srq = init->srq;
+	ibv->handle = context_new_handle(door_context(pd->context));
+	ibv->state = IBV_QPS_RESET;
+	ibv->qp_type = init->qp_type;
+	pthread_mutex_init(&ibv->mutex, NULL);
+	pthread_cond_init(&ibv->cond, NULL);
+	qp->post_send = ops->post_send;
+	qp->post_recv = ops->post_recv;
+	qp->sq_sig_all = init->sq_sig_all;
+}
+
+static int qp_create_below(struct door_qp *qp, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	struct ib_qp_init_attr ib = {
+		.event_handler = async_on_qp,
+		.qp_context = qp,
+		.send_cq = door_cq(init->send_cq)->ib,
+		.recv_cq = door_cq(init->recv_cq)->ib,
+		.srq = init->srq ? door_srq(init->srq)->ib : NULL,
+		.sq_sig_type = init->sq_sig_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR,
+		.qp_type = (enum ib_qp_type)init->qp_type,
+	};
+
+	memcpy(&ib.cap, &init->cap, sizeof(ib.cap));
+	qp->ib = ib_create_qp(door_pd(pd)->ib, &ib);
+	if (IS_ERR(qp->ib))
+		return (int)PTR_ERR(qp->ib);
+	memcpy(&init->cap, &ib.cap, sizeof(init->cap));
+	qp->cap = init->cap;
+	qp->ex.qp_base.qp_num = qp->ib->qp_num;
+	return 0;
+}
+
+/* The attributes begin alike in both of libibverbs' structures. */
+static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, bool wr_api,
+				uint64_t wr_flags)
+{
+	int error = qp_check_init(pd, init);
+	struct door_qp *qp;
+
+	if (error)
+		return door_null(error);
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return door_null(-ENOMEM);
+	qp_fill(qp, pd, init);
+	if (wr_api)
+		error = wr_init(qp, wr_flags);
+	if (!error)
+		error = qp_create_below(qp, pd, init);
+	if (error) {
+		wr_fini(qp);
+		free(qp);
+		return door_null(error);
+	}
+	context_get(door_context(pd->context));
+	return &qp->ex.qp_base;
+}
+
+AV_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+{
+	return qp_create(pd, init, false, 0);
+}
+DOOR_DEFAULT(ibv_create_qp);
+
+struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+			       IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	bool wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+	if (attr->comp_mask & ~known)
+		return door_null(-EOPNOTSUPP);
+	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
+		return door_null(-EOPNOTSUPP);
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
+		return door_null(-EINVAL);
+	return qp_create(attr->pd, (struct ibv_qp_init_attr *)attr, wr_api,
+			 wr_api ? attr->send_ops_flags : 0);
+}
+
+AV_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	return door_qp(qp)->batch ? &door_qp(qp)->ex : NULL;
+}
+
+AV_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct ib_qp_attr ib;
+	int error;
+
+	qp_attr_to_ib(attr, &ib);
+	error = ib_modify_qp(door_qp(qp)->ib, &ib, mask);
+	if (!error && (mask & IBV_QP_STATE))
+		qp->state = attr->qp_state;
+	return door_errno(error);
+}
+DOOR_DEFAULT(ibv_modify_qp);
+
+AV_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+			   struct ibv_qp_init_attr *init)
+{
+	struct ib_qp_init_attr ib_init;
+	struct ib_qp_attr ib;
+	int error;
+
+	memset(&ib_init, 0, sizeof(ib_init));
+	memset(&ib, 0, sizeof(ib));
+	error = ib_query_qp(door_qp(qp)->ib, &ib, mask, &ib_init);
+	if (error)
+		return door_errno(error);
+	qp_attr_from_ib(&ib, attr);
+	*init = (struct ibv_qp_init_attr){
+		.qp_context = qp->qp_context,
+		.send_cq = qp->send_cq,
+		.recv_cq = qp->recv_cq,
+		.srq = qp->srq,
+		.cap = door_qp(qp)->cap,
+		.qp_type = qp->qp_type,
+		.sq_sig_all = door_qp(qp)->sq_sig_all,
+	};
+	if (mask & IBV_QP_STATE)
+		qp->state = attr->qp_state;
+	return 0;
+}
+DOOR_DEFAULT(ibv_query_qp);
+
+AV_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	struct door_context *c = door_context(qp->context);
+	int error = ib_destroy_qp(door_qp(qp)->ib);
+
+	if (error)
+		return door_errno(error);
+	async_queue_forget(c->async, qp);
+	wr_fini(door_qp(qp));
+	free(qp);
+	context_put(c);
+	return 0;
+}
+DOOR_DEFAULT(ibv_destroy_qp);
+
+/* Bytes of one message become visible in ascending order on every path. */
+AV_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	if (flags)
+		return 0;
+	switch (op) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+/* No device of ours has a vendor's extensions to negotiate. */
+AV_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	if (ece->comp_mask)
+		return EINVAL;
+	return ece->vendor_id ? EOPNOTSUPP : 0;
+}
+
+AV_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	return EOPNOTSUPP;
+}
+
+int qp_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct door_qp *qp = door_qp(ibv);
+
+	return -qp->post_send(qp->ib, wr, bad);
+}
+
+int qp_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct door_qp *qp = door_qp(ibv);
+
+	return -qp->post_recv(qp->ib, wr, bad);
+}

@@ -1,0 +1,109 @@
+/* srq.c: shared receive queues.
+ * In: receives in libibverbs' layout
+ * Out: the driver's queue
+ * Runs: the application's threads
+ * Locks: none
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "door.h"
+
+_Static_assert((int)IB_SRQ_MAX_WR == IBV_SRQ_MAX_WR && (int)IB_SRQ_LIMIT == IBV_SRQ_LIMIT,
+	       "the masks agree");
+
+static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr)
+{
+	struct door_context *c = door_context(pd->context);
+	struct door_srq *srq = calloc(1, sizeof(*srq));
+	struct ib_srq_init_attr init = {
+		.event_handler = async_on_srq,
+		.srq_context = srq,
+		.attr = { .max_wr = attr->max_wr, .max_sge = attr->max_sge },
+	};
+
+	if (!srq)
+		return door_null(-ENOMEM);
+	srq->ibv.context = pd->context;
+	srq->ibv.srq_context = srq_context;
+	srq->ibv.pd = pd;
+	srq->ibv.handle = context_new_handle(c);
+	pthread_mutex_init(&srq->ibv.mutex, NULL);
+	pthread_cond_init(&srq->ibv.cond, NULL);
+	srq->post_recv = c->ops->post_srq_recv;
+	srq->ib = ib_create_srq(door_pd(pd)->ib, &init);
+	if (IS_ERR(srq->ib)) {
+		long error = PTR_ERR(srq->ib);
+
+		free(srq);
+		return door_null((int)error);
+	}
+	attr->max_wr = init.attr.max_wr;
+	attr->max_sge = init.attr.max_sge;
+	context_get(c);
+	return &srq->ibv;
+}
+
+AV_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+	return srq_create(pd, init->srq_context, &init->attr);
+}
+DOOR_DEFAULT(ibv_create_srq);
+
+struct ibv_srq *srq_create_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	if (attr->comp_mask & ~(uint32_t)(IBV_SRQ_INIT_ATTR_RESERVED - 1))
+		return door_null(-EOPNOTSUPP);
+	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC)
+		return door_null(attr->srq_type <= IBV_SRQT_TM ? -EOPNOTSUPP : -EINVAL);
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
+		return door_null(-EINVAL);
+	return srq_create(attr->pd, attr->srq_context, &attr->attr);
+}
+
+AV_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+	struct ib_srq_attr ib = { .max_wr = attr->max_wr,
+				  .max_sge = attr->max_sge,
+				  .srq_limit = attr->srq_limit };
+
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return EINVAL;
+	return door_errno(ib_modify_srq(door_srq(srq)->ib, &ib, mask));
+}
+DOOR_DEFAULT(ibv_modify_srq);
+
+AV_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	struct ib_srq_attr ib;
+	int error = ib_query_srq(door_srq(srq)->ib, &ib);
+
+	if (error)
+		return door_errno(error);
+	*attr = (struct ibv_srq_attr){ .max_wr = ib.max_wr,
+				       .max_sge = ib.max_sge,
+				       .srq_limit = ib.srq_limit };
+	return 0;
+}
+DOOR_DEFAULT(ibv_query_srq);
+
+AV_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	struct door_context *c = door_context(srq->context);
+	int error = ib_destroy_srq(door_srq(srq)->ib);
+
+	if (error)
+		return door_errno(error);
+	async_queue_forget(c->async, srq);
+	free(srq);
+	context_put(c);
+	return 0;
+}
+DOOR_DEFAULT(ibv_destroy_srq);
+
+int srq_post_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct door_srq *srq = door_srq(ibv);
+
+	return -srq->post_recv(srq->ib, wr, bad);
+}
