@@ -46,7 +46,9 @@ enum node_event_type {
 	NODE_EVENT_PEER_NEW,   /* another process made a pair with this one: `peer` */
 	NODE_EVENT_CONFIG,     /* the configuration changed: node_config_get again */
 	NODE_EVENT_MCAST,      /* multicast membership changed: node_mcast_members again */
-	NODE_EVENT_LOST,       /* the node is gone; the next request starts another */
+	NODE_EVENT_LOST,       /* the node is gone; the next request, or node_recover, starts another */
+	NODE_EVENT_PEER_GONE,  /* the pair with `peer.process` is over, though its process may live (it detached, called exec, or could
+				* not take the pair): as if it had died. Only `process` is set. Comes after a death as well. */
 };
 
 struct node_event {
@@ -62,13 +64,14 @@ struct node_member {
 
 struct node;
 
-/* What this process shows of itself; the descriptors stay the caller's. */
+/* What this process shows of itself; the descriptors stay the caller's and stay open until node_detach. */
 struct node_self {
 	int board_fd;
 	int bell_fd[2];
 };
 
-/* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES, -ENFILE, -EMFILE, -ENOMEM. May block up to 10 s. */
+/* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES (another user's process
+ * sits at the address), -EINVAL (ANYVERBS_NODE), -EPROTO (the node is of another version), -ENFILE, -EMFILE, -ENOMEM. May block up to 10 s. */
 int node_attach(const struct node_self *self, struct node **out);
 void node_detach(struct node *n);
 /* In a forked child: closes the descriptors, forgets everything, says nothing to the node. */
@@ -78,12 +81,17 @@ void node_config_get(struct node *n, struct node_config *out);
 /* A slot of the QPN space: 0..1023; -ENOSPC. */
 int node_slot_take(struct node *n, u32 *slot);
 /* Makes a pair with the owner of `slot`. ring_fd is offered for the pair's rings. 0: *out filled, ring_fd in it is the offered one
- * (duplicated). -ENOENT: nobody owns it. -EALREADY: the peer was faster; a NODE_EVENT_PEER_NEW is on its way. */
+ * (duplicated). -ENOENT: nobody owns it. -EALREADY: the pair exists or the peer was faster (a
+ * NODE_EVENT_PEER_NEW is on its way): only out->process is filled. */
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
 int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn);
 int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
 /* Members of a group on this host, at most max; returns the count. Answered from a copy that NODE_EVENT_MCAST refreshes: never blocks. */
 int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max);
+/* After NODE_EVENT_LOST: attaches to the next node, starting it if need be, with the same process number, slots, pairs and multicast
+ * memberships. 0, also if the node lives; else as node_attach: call again after a while. May block up to 10 s. */
+int node_recover(struct node *n);
+/* Stays the same for the life of *n. */
 int node_event_fd(struct node *n);
 /* Next event without waiting; false if there is none. Only one thread at a time. */
 bool node_event_next(struct node *n, struct node_event *ev);

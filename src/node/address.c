@@ -1,0 +1,86 @@
+/* address.c: the node's name and its abstract socket.
+ * In:    ANYVERBS_NODE, the user, /proc/self/ns      Out: an address, a verdict on a peer
+ * Runs:  any thread                                  Locks: none
+ */
+#include "node/address.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+bool address_name_valid(const char *name)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	size_t length = strlen(name);
+
+	/* no leading dot: the name is a folder's, too */
+	return length > 0 && length < NODE_NAME_MAX && name[0] != '.' &&
+	       strspn(name, allowed) == length;
+}
+
+int address_node_name(char name[NODE_NAME_MAX])
+{
+	const char *wanted = getenv("ANYVERBS_NODE");
+
+	if (wanted == NULL || wanted[0] == '\0')
+		wanted = "default";
+	if (!address_name_valid(wanted))
+		return -EINVAL;
+	snprintf(name, NODE_NAME_MAX, "%s", wanted);
+	return 0;
+}
+
+socklen_t address_make(const char *name, struct sockaddr_un *out)
+{
+	int n;
+
+	memset(out, 0, sizeof(*out));
+	out->sun_family = AF_UNIX;
+	n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "anyverbs/%u/%s",
+		     (unsigned)geteuid(), name);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+bool address_peer_is_mine(int fd, s32 *pid)
+{
+	struct ucred cred;
+	socklen_t length = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) < 0 || cred.uid != geteuid())
+		return false;
+	*pid = cred.pid;
+	return true;
+}
+
+u64 address_net_ns(void)
+{
+	struct stat st;
+	u64 cookie = 0;
+	socklen_t length = sizeof(cookie);
+	int fd;
+
+	if (stat("/proc/self/ns/net", &st) == 0)
+		return st.st_ino;
+	/* without /proc: a number that is as good, but differs from boot to boot */
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &length) < 0)
+		cookie = 0;
+	close(fd);
+	return cookie;
+}
+
+u64 address_pid_ns(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}

@@ -1,0 +1,499 @@
+/* client.c: attaching, requests and recovery.
+ * In:    calls of the engine and the doors     Out: requests to the node, descriptors of peers
+ * Runs:  any thread; may block                 Locks: request_lock, then state_lock
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "node/client_priv.h"
+
+void client_head(struct proto_head *head, enum proto_type type)
+{
+	*head = (struct proto_head){ .magic = PROTO_MAGIC, .version = PROTO_VERSION, .type = (u16)type };
+}
+
+static void client_bit_set(u8 *bits, u32 i)
+{
+	bits[i / 8] |= (u8)(1u << (i % 8));
+}
+
+/* What the other side's error on our socket means to the caller. */
+static int client_socket_error(int err)
+{
+	if (err == -EPIPE || err == -ENOTCONN)
+		return -ECONNRESET;
+	return err == -ETOOMANYREFS ? -ENFILE : err;
+}
+
+/* Judges a packet: 0: it is the reply; -EAGAIN: an old one; else the result. */
+static int client_check_reply(const struct proto_head *request, const struct proto_head *reply,
+			      size_t reply_size, const struct message *m)
+{
+	if (m->size < sizeof(*reply) || reply->magic != PROTO_MAGIC)
+		return -EPROTO;
+	if (reply->version != PROTO_VERSION) {
+		log_error("node", "the node speaks version %u, this library %u: end it with `anyverbs stop`",
+			  reply->version, PROTO_VERSION);
+		return -EPROTO;
+	}
+	/* the reply to a request that timed out */
+	if (reply->serial != request->serial)
+		return -EAGAIN;
+	if (reply->status < 0)
+		return reply->status;
+	if (m->size != reply_size || reply->type != request->type)
+		return -EPROTO;
+	return m->fds_lost ? -EMFILE : 0;
+}
+
+/* One request on a connected socket. On failure no descriptor is left in *m. */
+static int client_exchange(int fd, struct proto_head *request, size_t size, const int *fds,
+			   int fd_count, struct proto_head *reply, size_t reply_size, struct message *m)
+{
+	u64 deadline = clock_now_ns() + NODE_REQUEST_S * NS_PER_S;
+	int err;
+
+	m->fd_count = 0;
+	err = message_send(fd, request, size, fds, fd_count);
+	if (err < 0)
+		return client_socket_error(err);
+	for (;;) {
+		err = message_wait(fd, deadline);
+		if (err < 0)
+			return err;
+		err = message_receive(fd, reply, reply_size, m);
+		if (err == -EAGAIN)
+			continue;
+		if (err < 0)
+			return client_socket_error(err);
+		err = client_check_reply(request, reply, reply_size, m);
+		if (err == 0)
+			return 0;
+		message_close(m);
+		if (err != -EAGAIN || reply->serial == request->serial)
+			return err;
+	}
+}
+
+int client_call(struct node *n, void *request, size_t size, const int *fds, int fd_count, void *reply,
+		size_t reply_size, struct message *m)
+{
+	struct proto_head *head = request;
+
+	if (n->control < 0)
+		return -ECONNRESET;
+	head->serial = ++n->serial;
+	return client_exchange(n->control, head, size, fds, fd_count, reply, reply_size, m);
+}
+
+/* Holds the copy of a reply; the largest request has a reply of this kind as well. */
+int client_request(struct node *n, void *request, size_t size, const int *fds, int fd_count,
+		   void *reply, size_t reply_size, struct message *m)
+{
+	int err = client_call(n, request, size, fds, fd_count, reply, reply_size, m);
+
+	for (int i = 0; err == -ECONNRESET && i < 3; i++) {
+		err = client_recover(n);
+		if (err < 0)
+			return err;
+		err = client_call(n, request, size, fds, fd_count, reply, reply_size, m);
+	}
+	return err;
+}
+
+/* ---- attaching ---- */
+
+static void client_describe(struct proto_process *who)
+{
+	memset(who, 0, sizeof(*who));
+	who->pid = getpid();
+	who->pid_ns = address_pid_ns();
+	strncpy(who->command, program_invocation_short_name, sizeof(who->command) - 1);
+}
+
+/* Takes what HELLO's or RESUME's reply brought: from here on the connection is the node's. */
+static int client_adopt(struct node *n, int control, const struct proto_hello_reply *reply,
+			struct message *m) REQUIRES(n->request_lock)
+{
+	const struct notice *notice;
+	int err;
+
+	if (m->fd_count != 3) {
+		err = -EPROTO;
+		goto fail;
+	}
+	notice = notice_map(m->fds[1]);
+	if (notice == NULL) {
+		err = errno == ENOMEM ? -ENOMEM : -EPROTO;
+		goto fail;
+	}
+	err = events_replace(n, m->fds[0], notice);
+	if (err < 0) {
+		notice_unmap(notice);
+		goto fail;
+	}
+	message_take_fd(m, 0);
+	if (n->slots_fd >= 0)
+		close(n->slots_fd);
+	n->slots_fd = message_take_fd(m, 2);
+	if (memcmp(n->slots, reply->slots, sizeof(n->slots)) != 0)
+		log_error("node", "the new node gave some of this process' slots to others");
+	memcpy(n->slots, reply->slots, sizeof(n->slots));
+	n->process = reply->process;
+	n->control = control;
+	message_close(m);
+	return 0;
+fail:
+	message_close(m);
+	return err;
+}
+
+static int client_hello(struct node *n, int control) REQUIRES(n->request_lock)
+{
+	struct proto_hello hello;
+	struct proto_hello_reply reply;
+	struct message m;
+	int fds[3] = { n->self.board_fd, n->self.bell_fd[0], n->self.bell_fd[1] };
+	int err;
+
+	client_head(&hello.head, PROTO_HELLO);
+	hello.head.serial = ++n->serial;
+	client_describe(&hello.who);
+	err = client_exchange(control, &hello.head, sizeof(hello), fds, 3, &reply.head, sizeof(reply), &m);
+	return err < 0 ? err : client_adopt(n, control, &reply, &m);
+}
+
+static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
+{
+	struct proto_resume resume;
+	struct proto_hello_reply reply;
+	struct message m;
+	int fds[4] = { n->self.board_fd, n->self.bell_fd[0], n->self.bell_fd[1], n->slots_fd };
+	int err;
+
+	memset(&resume, 0, sizeof(resume));
+	client_head(&resume.head, PROTO_RESUME);
+	resume.head.serial = ++n->serial;
+	client_describe(&resume.who);
+	resume.process = n->process;
+	memcpy(resume.slots, n->slots, sizeof(resume.slots));
+	resume.pair_count = events_pairs(n, resume.pairs, PROTO_PAIRS);
+	err = client_exchange(control, &resume.head, sizeof(resume), fds, 4, &reply.head, sizeof(reply), &m);
+	return err < 0 ? err : client_adopt(n, control, &reply, &m);
+}
+
+/* A node that leaves just now, or that has not yet noticed the end of our old connection: the next try may find another. */
+static bool client_try_again(int err)
+{
+	return err == -ECONNRESET || err == -EAGAIN || err == -EPIPE;
+}
+
+/* Connects and introduces this process, until a deadline. */
+static int client_join(struct node *n) REQUIRES(n->request_lock)
+{
+	u64 deadline = clock_now_ns() + NODE_ATTACH_S * NS_PER_S;
+	int control, err;
+
+	do {
+		control = connection_open(n->name, true);
+		if (control < 0)
+			return control;
+		err = n->process == 0 ? client_hello(n, control) : client_resume(n, control);
+		if (err == 0)
+			return 0;
+		close(control);
+		nanosleep(&(struct timespec){ .tv_nsec = 2 * NS_PER_MS }, NULL);
+	} while (client_try_again(err) && clock_now_ns() < deadline);
+	log_error("node", "node %s refused this process: %s", n->name, strerror(-err));
+	return client_try_again(err) ? -ECONNREFUSED : err;
+}
+
+static struct node *client_create(const struct node_self *self)
+{
+	struct node *n = calloc(1, sizeof(*n));
+
+	if (n == NULL)
+		return NULL;
+	n->self = *self;
+	lock_init(&n->request_lock);
+	lock_init(&n->state_lock);
+	lock_acquire(&n->request_lock);
+	n->control = n->slots_fd = -1;
+	lock_release(&n->request_lock);
+	return n;
+}
+
+/* Closes this process' descriptors only. */
+static void client_destroy(struct node *n)
+{
+	lock_acquire(&n->request_lock);
+	if (n->control >= 0)
+		close(n->control);
+	if (n->slots_fd >= 0)
+		close(n->slots_fd);
+	lock_release(&n->request_lock);
+	events_destroy(n);
+	free(n);
+}
+
+int node_attach(const struct node_self *self, struct node **out)
+{
+	struct node *n = client_create(self);
+	int err;
+
+	if (n == NULL)
+		return -ENOMEM;
+	err = address_node_name(n->name);
+	if (err < 0) {
+		log_error("node", "ANYVERBS_NODE: letters, digits, '.', '_' and '-', at most %d", NODE_NAME_MAX - 1);
+		free(n);
+		return err;
+	}
+	err = events_init(n);
+	if (err == 0) {
+		lock_acquire(&n->request_lock);
+		err = client_join(n);
+		lock_release(&n->request_lock);
+	}
+	if (err < 0) {
+		client_destroy(n);
+		return err;
+	}
+	*out = n;
+	return 0;
+}
+
+void node_detach(struct node *n)
+{
+	struct flock all = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+
+	if (n == NULL)
+		return;
+	lock_acquire(&n->request_lock);
+	/* a child that forked may still hold copies of both descriptors: end what they stand for */
+	if (n->control >= 0)
+		shutdown(n->control, SHUT_RDWR);
+	if (n->slots_fd >= 0)
+		fcntl(n->slots_fd, F_OFD_SETLK, &all);
+	lock_release(&n->request_lock);
+	client_destroy(n);
+}
+
+void node_drop_in_child(struct node *n)
+{
+	if (n == NULL)
+		return;
+	/* another thread of the parent may have held them at the fork */
+	lock_init(&n->request_lock);
+	lock_init(&n->state_lock);
+	client_destroy(n);
+}
+
+/* ---- recovery ---- */
+
+/* Multicast memberships are not in RESUME. */
+static void client_rejoin(struct node *n) REQUIRES(n->request_lock)
+{
+	struct proto_mcast request = { .qpn = 0 };
+	struct proto_plain reply;
+	struct message m;
+
+	for (u32 i = 0;; i++) {
+		lock_acquire(&n->state_lock);
+		if (i >= n->joined_count) {
+			lock_release(&n->state_lock);
+			return;
+		}
+		memcpy(request.gid, n->joined[i].gid, 16);
+		request.qpn = n->joined[i].qpn;
+		lock_release(&n->state_lock);
+		client_head(&request.head, PROTO_MCAST_JOIN);
+		if (client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m) < 0)
+			log_warn("node", "a multicast membership is lost: the node refused it");
+	}
+}
+
+int client_recover(struct node *n)
+{
+	int err;
+
+	if (n->control >= 0) {
+		shutdown(n->control, SHUT_RDWR);
+		close(n->control);
+		n->control = -1;
+	}
+	/* what the old node said last counts in what is told to the new one */
+	events_drain(n);
+	err = client_join(n);
+	if (err < 0)
+		return err;
+	log_info("node", "attached to a new node as process %llu", (unsigned long long)n->process);
+	client_rejoin(n);
+	events_push(n, NODE_EVENT_CONFIG);
+	events_push(n, NODE_EVENT_MCAST);
+	return 0;
+}
+
+static bool client_control_lives(struct node *n) REQUIRES(n->request_lock)
+{
+	struct pollfd p = { .fd = n->control, .events = POLLIN };
+
+	return n->control >= 0 && poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLERR));
+}
+
+int node_recover(struct node *n)
+{
+	int err = 0;
+
+	lock_acquire(&n->request_lock);
+	if (!events_live(n) || !client_control_lives(n))
+		err = client_recover(n);
+	lock_release(&n->request_lock);
+	return err;
+}
+
+/* ---- requests ---- */
+
+u64 node_process(const struct node *n)
+{
+	return n->process;
+}
+
+int node_slot_take(struct node *n, u32 *slot)
+{
+	struct proto_plain request;
+	struct proto_slot_reply reply;
+	struct message m;
+	int err;
+
+	client_head(&request.head, PROTO_SLOT_TAKE);
+	lock_acquire(&n->request_lock);
+	err = client_request(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (err == 0 && reply.slot >= NODE_SLOTS)
+		err = -EPROTO;
+	if (err == 0) {
+		client_bit_set(n->slots, reply.slot);
+		*slot = reply.slot;
+	}
+	lock_release(&n->request_lock);
+	if (err == 0)
+		message_close(&m);
+	return err;
+}
+
+/* Tells the node that this process cannot take part in a pair; the peer is told. */
+static void client_pair_drop(struct node *n, u64 process) REQUIRES(n->request_lock)
+{
+	struct proto_peer request = { .process = process };
+	struct proto_plain reply;
+	struct message m;
+
+	client_head(&request.head, PROTO_PAIR_DROP);
+	/* if the node dies meanwhile: RESUME does not name the pair, which says the same */
+	(void)client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+}
+
+void client_pair_refuse(struct node *n, u64 process)
+{
+	lock_acquire(&n->request_lock);
+	client_pair_drop(n, process);
+	lock_release(&n->request_lock);
+}
+
+/* CONNECT once. -EAGAIN: the slot's owner has not yet found the new node. */
+static int client_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
+	REQUIRES(n->request_lock)
+{
+	struct proto_connect request = { .slot = slot };
+	struct proto_peer reply = { .process = 0 };
+	struct node_peer peer;
+	struct message m;
+	int err;
+
+	client_head(&request.head, PROTO_CONNECT);
+	err = client_request(n, &request, sizeof(request), &ring_fd, 1, &reply, sizeof(reply), &m);
+	if (err == -EMFILE && reply.head.status == 0 && reply.process != 0)
+		client_pair_drop(n, reply.process);
+	if (err < 0)
+		return err;
+	err = events_peer_from(&m, 0, &reply, &peer);
+	if (err == 0) {
+		peer.ring_fd = fcntl(ring_fd, F_DUPFD_CLOEXEC, 0);
+		err = peer.ring_fd < 0 ? -errno : events_pair_add(n, peer.process);
+		if (err < 0)
+			events_close_peer(&peer);
+	}
+	message_close(&m);
+	if (err < 0)
+		client_pair_drop(n, reply.process);
+	else
+		*out = peer;
+	return err;
+}
+
+int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
+{
+	u64 deadline = clock_now_ns() + NODE_OWNER_MS * NS_PER_MS;
+	int err;
+
+	for (;;) {
+		lock_acquire(&n->request_lock);
+		err = client_connect(n, slot, ring_fd, out);
+		lock_release(&n->request_lock);
+		if (err != -EAGAIN)
+			return err;
+		if (clock_now_ns() >= deadline)
+			return -ENOENT;
+		nanosleep(&(struct timespec){ .tv_nsec = 2 * NS_PER_MS }, NULL);
+	}
+}
+
+static int client_mcast(struct node *n, enum proto_type type, const u8 gid[16], u32 qpn)
+	REQUIRES(n->request_lock)
+{
+	struct proto_mcast request = { .qpn = qpn };
+	struct proto_plain reply;
+	struct message m;
+	int err;
+
+	client_head(&request.head, type);
+	memcpy(request.gid, gid, 16);
+	err = client_request(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (err == 0)
+		message_close(&m);
+	return err;
+}
+
+int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn)
+{
+	int err;
+
+	lock_acquire(&n->request_lock);
+	err = client_mcast(n, PROTO_MCAST_JOIN, gid, qpn);
+	if (err == 0) {
+		err = events_joined_add(n, gid, qpn);
+		if (err < 0)
+			(void)client_mcast(n, PROTO_MCAST_LEAVE, gid, qpn);
+	}
+	lock_release(&n->request_lock);
+	return err;
+}
+
+int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn)
+{
+	int err;
+
+	lock_acquire(&n->request_lock);
+	err = client_mcast(n, PROTO_MCAST_LEAVE, gid, qpn);
+	events_joined_remove(n, gid, qpn);
+	lock_release(&n->request_lock);
+	return err;
+}

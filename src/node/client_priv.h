@@ -1,0 +1,91 @@
+/* client_priv.h: the client side's object; inside src/node/ only.
+ *
+ * Two locks. request_lock is held across a whole request, waiting included: it orders requests and recovery. state_lock guards
+ * what readers and the events' thread share; its sections never wait. Order: request_lock, then state_lock.
+ */
+#ifndef NODE_CLIENT_PRIV_H
+#define NODE_CLIENT_PRIV_H
+
+#include "base/list.h"
+#include "node/address.h"
+#include "node/message.h"
+#include "node/notice.h"
+
+enum { NODE_REQUEST_S = 5, NODE_ATTACH_S = 5, NODE_OWNER_MS = 1000 };
+
+struct client_membership {
+	u8 gid[16];
+	u32 qpn;
+};
+
+/* An event that waits for node_event_next although its socket is gone. */
+struct client_event {
+	struct list_head node;
+	struct node_event event;
+};
+
+struct node {
+	struct node_self self;
+	char name[NODE_NAME_MAX];
+	u64 process;
+	int wait_fd; /* epoll over the events socket and wake_fd: stays the same through recovery */
+	int wake_fd; /* readable while `waiting` is not empty */
+
+	struct lock request_lock;
+	int control GUARDED_BY(request_lock);
+	u32 serial GUARDED_BY(request_lock);
+	int slots_fd GUARDED_BY(request_lock); /* its locks are what makes the slots ours */
+	u8 slots[PROTO_SLOT_BYTES] GUARDED_BY(request_lock);
+
+	struct lock state_lock;
+	int events GUARDED_BY(state_lock); /* -1: lost */
+	const struct notice *notice GUARDED_BY(state_lock);
+	struct list_head waiting GUARDED_BY(state_lock); /* struct client_event */
+	u64 *pairs GUARDED_BY(state_lock);
+	u32 pair_count GUARDED_BY(state_lock);
+	u32 pair_space GUARDED_BY(state_lock);
+	struct client_membership *joined GUARDED_BY(state_lock);
+	u32 joined_count GUARDED_BY(state_lock);
+	u32 joined_space GUARDED_BY(state_lock);
+};
+
+/* ---- connection.c ---- */
+
+/* Connects to the node, starting it where there is none: the socket, or a negative errno as node_attach. */
+int connection_open(const char *name, bool start);
+
+/* ---- client.c ---- */
+
+/* Sends one request and receives its reply into *reply (size bytes); descriptors in *m. The reply's status is the result.
+ * -ECONNRESET: the node is gone. */
+int client_call(struct node *n, void *request, size_t size, const int *fds, int fd_count, void *reply,
+		size_t reply_size, struct message *m) REQUIRES(n->request_lock);
+int client_recover(struct node *n) REQUIRES(n->request_lock);
+/* As client_call; where the node has died, with the next one. */
+int client_request(struct node *n, void *request, size_t size, const int *fds, int fd_count,
+		   void *reply, size_t reply_size, struct message *m) REQUIRES(n->request_lock);
+void client_head(struct proto_head *head, enum proto_type type);
+/* Tells the node that this process cannot take part in the pair with `process`. May block. */
+void client_pair_refuse(struct node *n, u64 process);
+
+/* ---- events.c ---- */
+
+int events_init(struct node *n);
+void events_destroy(struct node *n);
+/* Reads the old socket to its end and closes it; what it brought waits for node_event_next. */
+void events_drain(struct node *n);
+/* Takes over the socket of a node and its notice board. */
+int events_replace(struct node *n, int events, const struct notice *notice);
+bool events_live(struct node *n);
+/* Has node_event_next say `type`, without a packet. */
+void events_push(struct node *n, enum node_event_type type);
+int events_pair_add(struct node *n, u64 process);
+/* Copies the numbers of the peers, at most max; returns the count. */
+u32 events_pairs(struct node *n, u64 *out, u32 max);
+int events_joined_add(struct node *n, const u8 gid[16], u32 qpn);
+void events_joined_remove(struct node *n, const u8 gid[16], u32 qpn);
+void events_close_peer(struct node_peer *peer);
+/* Fills *peer from a message whose descriptors begin with the board at `first`; -EMFILE, -EPROTO. Nothing is taken on failure. */
+int events_peer_from(struct message *m, int first, const struct proto_peer *from, struct node_peer *peer);
+
+#endif

@@ -1,0 +1,403 @@
+/* events.c: what the node says unasked, and this process' copy of what it must repeat to the next node.
+ * In:    packets on the events socket, the notice board     Out: struct node_event
+ * Runs:  the engine's thread; requests add to the copies    Locks: state_lock (never waits inside)
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "node/client_priv.h"
+
+static int events_watch(struct node *n, int fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	return epoll_ctl(n->wait_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+int events_init(struct node *n)
+{
+	lock_acquire(&n->state_lock);
+	n->events = -1;
+	list_init(&n->waiting);
+	lock_release(&n->state_lock);
+	n->wake_fd = -1;
+	n->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (n->wait_fd < 0)
+		return -errno;
+	n->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (n->wake_fd < 0)
+		return -errno;
+	return events_watch(n, n->wake_fd);
+}
+
+/* Says goodbye to the epoll first: a child may hold a copy, which would keep it there. */
+static void events_close_socket(struct node *n) REQUIRES(n->state_lock)
+{
+	if (n->events < 0)
+		return;
+	epoll_ctl(n->wait_fd, EPOLL_CTL_DEL, n->events, NULL);
+	close(n->events);
+	n->events = -1;
+}
+
+void events_close_peer(struct node_peer *peer)
+{
+	int fds[] = { peer->ring_fd, peer->board_fd, peer->bell_fd[0], peer->bell_fd[1], peer->pid_fd };
+
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+void events_destroy(struct node *n)
+{
+	struct list_head *e;
+
+	lock_acquire(&n->state_lock);
+	while ((e = list_pop_front(&n->waiting)) != NULL) {
+		struct client_event *c = list_entry(e, struct client_event, node);
+
+		if (c->event.type == NODE_EVENT_PEER_NEW)
+			events_close_peer(&c->event.peer);
+		free(c);
+	}
+	if (n->events >= 0)
+		close(n->events);
+	notice_unmap(n->notice);
+	free(n->pairs);
+	free(n->joined);
+	lock_release(&n->state_lock);
+	if (n->wake_fd >= 0)
+		close(n->wake_fd);
+	if (n->wait_fd >= 0)
+		close(n->wait_fd);
+}
+
+/* ---- what the next node must be told ---- */
+
+/* Room for one more in an array; -ENOMEM. */
+static int events_grow(void **array, u32 count, u32 *space, size_t size)
+{
+	u32 wanted = *space == 0 ? 8 : *space * 2;
+	void *grown;
+
+	if (count < *space)
+		return 0;
+	grown = realloc(*array, wanted * size);
+	if (grown == NULL)
+		return -ENOMEM;
+	*array = grown;
+	*space = wanted;
+	return 0;
+}
+
+static int events_pair_add_locked(struct node *n, u64 process) REQUIRES(n->state_lock)
+{
+	void *array = n->pairs;
+	int err = events_grow(&array, n->pair_count, &n->pair_space, sizeof(*n->pairs));
+
+	n->pairs = array;
+	if (err == 0)
+		n->pairs[n->pair_count++] = process;
+	return err;
+}
+
+static void events_pair_remove_locked(struct node *n, u64 process) REQUIRES(n->state_lock)
+{
+	for (u32 i = 0; i < n->pair_count; i++)
+		if (n->pairs[i] == process)
+			n->pairs[i--] = n->pairs[--n->pair_count];
+}
+
+int events_pair_add(struct node *n, u64 process)
+{
+	int err;
+
+	lock_acquire(&n->state_lock);
+	err = events_pair_add_locked(n, process);
+	lock_release(&n->state_lock);
+	return err;
+}
+
+u32 events_pairs(struct node *n, u64 *out, u32 max)
+{
+	u32 count;
+
+	lock_acquire(&n->state_lock);
+	count = MIN(n->pair_count, max);
+	if (count > 0)
+		memcpy(out, n->pairs, count * sizeof(*out));
+	lock_release(&n->state_lock);
+	return count;
+}
+
+static u32 events_joined_find(struct node *n, const u8 gid[16], u32 qpn) REQUIRES(n->state_lock)
+{
+	u32 i = 0;
+
+	while (i < n->joined_count &&
+	       (n->joined[i].qpn != qpn || memcmp(n->joined[i].gid, gid, 16) != 0))
+		i++;
+	return i;
+}
+
+int events_joined_add(struct node *n, const u8 gid[16], u32 qpn)
+{
+	int err = 0;
+
+	lock_acquire(&n->state_lock);
+	if (events_joined_find(n, gid, qpn) == n->joined_count) {
+		void *array = n->joined;
+
+		err = events_grow(&array, n->joined_count, &n->joined_space, sizeof(*n->joined));
+		n->joined = array;
+		if (err == 0) {
+			memcpy(n->joined[n->joined_count].gid, gid, 16);
+			n->joined[n->joined_count++].qpn = qpn;
+		}
+	}
+	lock_release(&n->state_lock);
+	return err;
+}
+
+void events_joined_remove(struct node *n, const u8 gid[16], u32 qpn)
+{
+	u32 i;
+
+	lock_acquire(&n->state_lock);
+	i = events_joined_find(n, gid, qpn);
+	if (i < n->joined_count)
+		n->joined[i] = n->joined[--n->joined_count];
+	lock_release(&n->state_lock);
+}
+
+/* ---- events ---- */
+
+int events_peer_from(struct message *m, int first, const struct proto_peer *from, struct node_peer *peer)
+{
+	if (m->fds_lost)
+		return -EMFILE;
+	if (m->fd_count != first + 3 + (from->has_pid_fd != 0))
+		return -EPROTO;
+	peer->process = from->process;
+	peer->pid = from->pid;
+	peer->ring_fd = first > 0 ? message_take_fd(m, 0) : -1;
+	peer->board_fd = message_take_fd(m, first);
+	peer->bell_fd[0] = message_take_fd(m, first + 1);
+	peer->bell_fd[1] = message_take_fd(m, first + 2);
+	peer->pid_fd = from->has_pid_fd ? message_take_fd(m, first + 3) : -1;
+	return 0;
+}
+
+/* A new pair, or -EMFILE, -ENOMEM: then the peer must be told. */
+static int events_peer_new(struct node *n, const struct proto_peer *p, struct message *m,
+			   struct node_event *ev) REQUIRES(n->state_lock)
+{
+	int err = events_peer_from(m, 1, p, &ev->peer);
+
+	if (err < 0)
+		return err;
+	err = events_pair_add_locked(n, p->process);
+	if (err < 0) {
+		events_close_peer(&ev->peer);
+		return err;
+	}
+	ev->type = NODE_EVENT_PEER_NEW;
+	return 0;
+}
+
+/* Translates a packet; what it brings too much is closed. */
+static int events_translate(struct node *n, const struct proto_peer *p, struct message *m,
+			    struct node_event *ev) REQUIRES(n->state_lock)
+{
+	int err = 0;
+
+	memset(ev, 0, sizeof(*ev));
+	if (m->size < sizeof(p->head) || p->head.magic != PROTO_MAGIC || p->head.version != PROTO_VERSION)
+		return -EPROTO;
+	switch (p->head.type) {
+	case PROTO_EV_PEER_NEW:
+		err = m->size == sizeof(*p) ? events_peer_new(n, p, m, ev) : -EPROTO;
+		break;
+	case PROTO_EV_PEER_GONE:
+		if (m->size != sizeof(*p))
+			return -EPROTO;
+		ev->type = NODE_EVENT_PEER_GONE;
+		ev->peer = (struct node_peer){ .process = p->process, .ring_fd = -1, .board_fd = -1,
+					       .bell_fd = { -1, -1 }, .pid_fd = -1 };
+		events_pair_remove_locked(n, p->process);
+		break;
+	case PROTO_EV_CONFIG:
+		ev->type = NODE_EVENT_CONFIG;
+		break;
+	case PROTO_EV_MCAST:
+		ev->type = NODE_EVENT_MCAST;
+		break;
+	default:
+		err = -EPROTO;
+	}
+	return err;
+}
+
+/* The next event of the socket: 0; -EAGAIN; -ECONNRESET: the socket is gone; -EMFILE, -ENOMEM: *refused cannot be taken. */
+static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQUIRES(n->state_lock)
+{
+	struct proto_peer p = { .process = 0 };
+	struct message m;
+	int err;
+
+	if (n->events < 0)
+		return -EAGAIN;
+	err = message_receive(n->events, &p, sizeof(p), &m);
+	if (err == -EAGAIN)
+		return err;
+	if (err == 0) {
+		err = events_translate(n, &p, &m, ev);
+		message_close(&m);
+		*refused = p.process;
+		if (err == 0 || err == -EMFILE || err == -ENOMEM)
+			return err;
+		log_error("node", "the node sent an event that makes no sense");
+	}
+	events_close_socket(n);
+	return -ECONNRESET;
+}
+
+static void events_wake(struct node *n)
+{
+	u64 one = 1;
+
+	if (write(n->wake_fd, &one, sizeof(one)) < 0)
+		return; /* full: it is readable already */
+}
+
+static int events_queue(struct node *n, const struct node_event *ev) REQUIRES(n->state_lock)
+{
+	struct client_event *c = malloc(sizeof(*c));
+
+	if (c == NULL)
+		return -ENOMEM;
+	c->event = *ev;
+	list_push_back(&n->waiting, &c->node);
+	events_wake(n);
+	return 0;
+}
+
+void events_push(struct node *n, enum node_event_type type)
+{
+	struct node_event ev = { .type = type };
+
+	lock_acquire(&n->state_lock);
+	if (events_queue(n, &ev) < 0)
+		log_warn("node", "no memory for an event");
+	lock_release(&n->state_lock);
+}
+
+void events_drain(struct node *n)
+{
+	struct node_event ev;
+	u64 refused;
+	int err;
+
+	lock_acquire(&n->state_lock);
+	do {
+		err = events_read(n, &ev, &refused);
+		if (err == 0 && events_queue(n, &ev) < 0 && ev.type == NODE_EVENT_PEER_NEW) {
+			events_close_peer(&ev.peer);
+			events_pair_remove_locked(n, ev.peer.process);
+		}
+	} while (err == 0 || err == -EMFILE || err == -ENOMEM);
+	events_close_socket(n);
+	lock_release(&n->state_lock);
+}
+
+int events_replace(struct node *n, int events, const struct notice *notice)
+{
+	int err;
+
+	lock_acquire(&n->state_lock);
+	err = events_watch(n, events);
+	if (err == 0) {
+		events_close_socket(n);
+		n->events = events;
+		notice_unmap(n->notice);
+		n->notice = notice;
+	}
+	lock_release(&n->state_lock);
+	return err;
+}
+
+bool events_live(struct node *n)
+{
+	bool live;
+
+	lock_acquire(&n->state_lock);
+	live = n->events >= 0;
+	lock_release(&n->state_lock);
+	return live;
+}
+
+int node_event_fd(struct node *n)
+{
+	return n->wait_fd;
+}
+
+static bool events_take_waiting(struct node *n, struct node_event *ev) REQUIRES(n->state_lock)
+{
+	struct list_head *e = list_pop_front(&n->waiting);
+	struct client_event *c;
+	u64 count;
+
+	if (e == NULL)
+		return false;
+	c = list_entry(e, struct client_event, node);
+	*ev = c->event;
+	free(c);
+	if (list_empty(&n->waiting) && read(n->wake_fd, &count, sizeof(count)) < 0)
+		log_debug("node", "nobody had woken the events' thread");
+	return true;
+}
+
+bool node_event_next(struct node *n, struct node_event *ev)
+{
+	u64 refused;
+	int err;
+
+	for (;;) {
+		lock_acquire(&n->state_lock);
+		err = events_take_waiting(n, ev) ? 0 : events_read(n, ev, &refused);
+		lock_release(&n->state_lock);
+		if (err != -EMFILE && err != -ENOMEM)
+			break;
+		log_error("node", "a peer cannot be taken: %s", strerror(-err));
+		client_pair_refuse(n, refused);
+	}
+	if (err == -ECONNRESET)
+		*ev = (struct node_event){ .type = NODE_EVENT_LOST };
+	return err != -EAGAIN;
+}
+
+/* ---- the notice board ---- */
+
+void node_config_get(struct node *n, struct node_config *out)
+{
+	lock_acquire(&n->state_lock);
+	notice_read_config(n->notice, out);
+	lock_release(&n->state_lock);
+}
+
+int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max)
+{
+	int count;
+
+	lock_acquire(&n->state_lock);
+	count = notice_read_members(n->notice, gid, out, max);
+	lock_release(&n->state_lock);
+	return count;
+}

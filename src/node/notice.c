@@ -1,0 +1,143 @@
+/* notice.c: the notice board's two sides.
+ * In:    the node's configuration and groups      Out: consistent copies in every process
+ * Runs:  any thread                               Locks: none (a sequence counter; one writer)
+ */
+#include "node/notice.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+const struct notice *notice_map(int fd)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct notice *n;
+
+	/* a board that could shrink would kill its readers with SIGBUS */
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 ||
+	    (size_t)st.st_size != sizeof(*n))
+		return NULL;
+	n = mmap(NULL, sizeof(*n), PROT_READ, MAP_SHARED, fd, 0);
+	if (n == MAP_FAILED)
+		return NULL;
+	if (n->magic != NOTICE_MAGIC) {
+		munmap(n, sizeof(*n));
+		return NULL;
+	}
+	return n;
+}
+
+void notice_unmap(const struct notice *n)
+{
+	if (n != NULL)
+		munmap((void *)n, sizeof(*n));
+}
+
+static u32 notice_read_begin(const struct notice *n)
+{
+	/* pairs with the release in notice_write_end */
+	return __atomic_load_n(&n->seq, __ATOMIC_ACQUIRE);
+}
+
+/* True if what was read since `seq` is one state. */
+static bool notice_read_end(const struct notice *n, u32 seq)
+{
+	/* orders the copy before the second look; pairs with the fence in notice_write_begin */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return !(seq & 1) && __atomic_load_n(&n->seq, __ATOMIC_RELAXED) == seq;
+}
+
+void notice_read_config(const struct notice *n, struct node_config *out)
+{
+	u32 seq;
+
+	for (int i = 0; i < NOTICE_TRIES; i++) {
+		seq = notice_read_begin(n);
+		memcpy(out, &n->config, sizeof(*out));
+		if (notice_read_end(n, seq))
+			break;
+		cpu_relax();
+	}
+	/* strings of a torn copy end, too */
+	out->device[sizeof(out->device) - 1] = '\0';
+	out->dev_path[sizeof(out->dev_path) - 1] = '\0';
+	out->sysfs[sizeof(out->sysfs) - 1] = '\0';
+	for (int i = 0; i < NODE_GIDS; i++)
+		out->gids[i].ifname[sizeof(out->gids[i].ifname) - 1] = '\0';
+}
+
+static int notice_copy_members(const struct notice *n, const u8 gid[16], struct node_member *out,
+			       int max)
+{
+	u32 limit = MIN(n->members, (u32)NOTICE_MEMBERS);
+	int count = 0;
+
+	for (u32 i = 0; i < limit && count < max; i++) {
+		const struct notice_member *m = &n->member[i];
+
+		if (m->process == 0 || memcmp(m->gid, gid, 16) != 0)
+			continue;
+		out[count].process = m->process;
+		out[count++].qpn = m->qpn;
+	}
+	return count;
+}
+
+int notice_read_members(const struct notice *n, const u8 gid[16], struct node_member *out, int max)
+{
+	int count = 0;
+	u32 seq;
+
+	for (int i = 0; i < NOTICE_TRIES; i++) {
+		seq = notice_read_begin(n);
+		count = notice_copy_members(n, gid, out, max);
+		if (notice_read_end(n, seq))
+			break;
+		cpu_relax();
+	}
+	return count;
+}
+
+struct notice *notice_create(int *fd, int *err)
+{
+	struct notice *n;
+	int f = memfd_create("anyverbs-notice", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (f < 0 || ftruncate(f, sizeof(*n)) < 0)
+		goto fail;
+	n = mmap(NULL, sizeof(*n), PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
+	if (n == MAP_FAILED)
+		goto fail;
+	n->magic = NOTICE_MAGIC;
+	/* kernels before 5.1 know no FUTURE_WRITE: there a process of the same user could write it */
+	if (fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) < 0)
+		(void)fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+	*fd = f;
+	return n;
+fail:
+	*err = -errno;
+	if (f >= 0)
+		close(f);
+	return NULL;
+}
+
+void notice_write_begin(struct notice *n)
+{
+	__atomic_store_n(&n->seq, n->seq | 1, __ATOMIC_RELAXED);
+	/* the odd number is out before any change; pairs with the fence in notice_read_end */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+void notice_write_end(struct notice *n)
+{
+	/* pairs with the acquire in notice_read_begin */
+	__atomic_store_n(&n->seq, (n->seq | 1) + 1, __ATOMIC_RELEASE);
+}

@@ -1,0 +1,215 @@
+/* spawn.c: starts the daemon through two nested vforks.
+ *
+ * The host may be multi-threaded, huge, and have handlers for SIGCHLD. So: no fork (it would run atfork handlers and copy
+ * page tables), but clone(CLONE_VM | CLONE_VFORK), as posix_spawn does it. The first child is made with exit signal 0, so
+ * that its end raises no SIGCHLD and no plain wait() of the host finds it; it makes the second one, which becomes the
+ * daemon, and ends: the daemon is nobody's child here.
+ * In:    the node's name                         Out: a running daemon
+ * Runs:  any thread, with all signals blocked    Locks: none
+ */
+#include "node/spawn.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/compiler.h"
+
+#ifndef AV_DAEMON_PATH
+#define AV_DAEMON_PATH "/usr/local/bin/anyverbsd"
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+enum { SPAWN_STACK = 64 * 1024, SPAWN_ENV = 64, SPAWN_FDS = 65536 };
+
+struct spawn {
+	char path[PATH_MAX];
+	char *argv[5];
+	char *envp[SPAWN_ENV + 1];
+	char *stack[2];     /* tops */
+	volatile int error; /* written by the children, who share our memory */
+};
+
+/* The daemon must not load what was preloaded into its host, nor find libraries where the host does. */
+static bool spawn_env_wanted(const char *entry)
+{
+	static const char *const wanted[] = { "ANYVERBS_", "XDG_RUNTIME_DIR=", "PATH=", "HOME=", "ASAN_OPTIONS=",
+					      "TSAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS=" };
+
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		if (strncmp(entry, wanted[i], strlen(wanted[i])) == 0)
+			return true;
+	return false;
+}
+
+/* The folder of the file that this code is in. */
+static int spawn_own_folder(char *folder)
+{
+	char file[PATH_MAX];
+	Dl_info info;
+	char *slash;
+
+	if (dladdr((void *)(uintptr_t)spawn_daemon, &info) == 0 || info.dli_fname == NULL)
+		return -ENOENT;
+	/* a program's own name may be relative to a folder that it has left */
+	snprintf(file, sizeof(file), "%s", info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe");
+	if (realpath(file, folder) == NULL)
+		return -errno;
+	slash = strrchr(folder, '/');
+	*slash = '\0';
+	return 0;
+}
+
+int spawn_find(char *path, size_t size)
+{
+	/* from lib/anyverbs/, from lib/ARCH/anyverbs/, and from a test beside bin/ */
+	static const char *const places[] = { "../../bin", "../../../bin", "../bin", "." };
+	const char *told = secure_getenv("ANYVERBS_DAEMON");
+	char folder[PATH_MAX], candidate[PATH_MAX + 32];
+
+	if (told != NULL && told[0] != '\0') {
+		snprintf(path, size, "%s", told);
+		return access(path, X_OK) == 0 ? 0 : -errno;
+	}
+	if (spawn_own_folder(folder) == 0) {
+		for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+			snprintf(candidate, sizeof(candidate), "%s/%s/anyverbsd", folder, places[i]);
+			if (strlen(candidate) < size && access(candidate, X_OK) == 0) {
+				snprintf(path, size, "%s", candidate);
+				return 0;
+			}
+		}
+	}
+	snprintf(path, size, "%s", AV_DAEMON_PATH);
+	return access(path, X_OK) == 0 ? 0 : -errno;
+}
+
+/* In a child: all descriptors but 0 to 2, which become /dev/null. */
+static void spawn_close_fds(void)
+{
+	int null = open("/dev/null", O_RDWR);
+
+	for (int fd = 0; null >= 0 && fd < 3; fd++)
+		dup2(null, fd);
+	if (syscall(SYS_close_range, 3, ~0u, 0) < 0)
+		for (int fd = 3; fd < SPAWN_FDS; fd++)
+			close(fd);
+	if (null < 0)
+		for (int fd = 0; fd < 3; fd++)
+			close(fd);
+}
+
+/* In a child: handlers of the host may not run there. */
+static void spawn_default_signals(void)
+{
+	struct sigaction act = { .sa_handler = SIG_DFL };
+
+	for (int sig = 1; sig < NSIG; sig++)
+		sigaction(sig, &act, NULL);
+}
+
+/* The second child: becomes the daemon. Shares our memory until then: only system calls here. */
+static int spawn_grandchild(void *arg)
+{
+	struct spawn *s = arg;
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execve(s->path, s->argv, s->envp);
+	s->error = -errno;
+	_exit(127);
+}
+
+static int spawn_child(void *arg)
+{
+	struct spawn *s = arg;
+
+	spawn_default_signals();
+	spawn_close_fds();
+	setsid();
+	if (chdir("/") < 0)
+		s->error = -errno;
+	if (clone(spawn_grandchild, s->stack[1], CLONE_VM | CLONE_VFORK | SIGCHLD, s) < 0)
+		s->error = -errno;
+	_exit(0);
+}
+
+/* Runs the two children. All signals are blocked around it: a handler in a child would run on our memory. */
+static int spawn_run(struct spawn *s)
+{
+	sigset_t all, old;
+	pid_t pid;
+	int cancel, err = 0;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pid = clone(spawn_child, s->stack[0], CLONE_VM | CLONE_VFORK, s);
+	if (pid < 0)
+		err = -errno;
+	else
+		while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_setcancelstate(cancel, NULL);
+	return err < 0 ? err : s->error;
+}
+
+static void spawn_fill(struct spawn *s, const char *name)
+{
+	int n = 0;
+
+	s->argv[0] = (char *)"anyverbsd";
+	s->argv[1] = (char *)"--spawned";
+	s->argv[2] = (char *)"--node";
+	s->argv[3] = (char *)name;
+	for (char **e = environ; e != NULL && *e != NULL && n < SPAWN_ENV; e++)
+		if (spawn_env_wanted(*e))
+			s->envp[n++] = *e;
+}
+
+int spawn_daemon(const char *name)
+{
+	struct spawn *s = calloc(1, sizeof(*s));
+	char *stacks;
+	int err;
+
+	if (s == NULL)
+		return -ENOMEM;
+	err = spawn_find(s->path, sizeof(s->path));
+	if (err < 0) {
+		log_error("node", "no daemon at %s: %s", s->path, strerror(-err));
+		goto out;
+	}
+	stacks = mmap(NULL, 2 * SPAWN_STACK, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	if (stacks == MAP_FAILED) {
+		err = -errno;
+		goto out;
+	}
+	s->stack[0] = stacks + SPAWN_STACK;
+	s->stack[1] = stacks + 2 * SPAWN_STACK;
+	spawn_fill(s, name);
+	err = spawn_run(s);
+	if (err < 0)
+		log_error("node", "cannot start %s: %s", s->path, strerror(-err));
+	munmap(stacks, 2 * SPAWN_STACK);
+out:
+	free(s);
+	return err;
+}
