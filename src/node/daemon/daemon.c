@@ -1,0 +1,313 @@
+/* daemon.c: the node: begins, turns its loop, ends.
+ * In:    connections on the abstract socket, signals, time      Out: a node for one user and one network namespace
+ * Runs:  the only thread                                         Locks: the abstract name (against a second daemon)
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "node/daemon/config.h"
+#include "node/daemon/daemon_priv.h"
+#include "node/daemon/sysfs.h"
+
+enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100 };
+
+/* Seconds with a fraction; "never" or less than 0: for ever. */
+static u64 daemon_seconds(const char *name, u64 otherwise_ns)
+{
+	const char *text = getenv(name);
+	char *end;
+	double s;
+
+	if (text == NULL || text[0] == '\0')
+		return otherwise_ns;
+	if (strcmp(text, "never") == 0)
+		return UINT64_MAX;
+	s = strtod(text, &end);
+	if (*end != '\0' || end == text || s != s) {
+		log_error("node", "%s: %s is no number of seconds", name, text);
+		return otherwise_ns;
+	}
+	return s < 0 || s > 1e9 ? UINT64_MAX : (u64)(s * 1e9);
+}
+
+int daemon_options_init(struct daemon_options *o)
+{
+	memset(o, 0, sizeof(*o));
+	o->idle_ns = daemon_seconds("ANYVERBS_IDLE_S", DAEMON_IDLE_S * NS_PER_S);
+	o->rest_ns = MIN(daemon_seconds("ANYVERBS_REST_S", DAEMON_REST_S * NS_PER_S), 3600 * NS_PER_S);
+	return address_node_name(o->node);
+}
+
+void daemon_stop(struct daemon *d, const char *why)
+{
+	if (!d->loop.stop)
+		log_info("node", "node %s ends: %s", d->options.node, why);
+	d->loop.stop = true;
+}
+
+/* ---- listening ---- */
+
+/* No more descriptors: look again after a while instead of turning in a circle. */
+static void daemon_pause_listening(struct daemon *d)
+{
+	d->listening = false;
+	d->listen_again_ns = clock_now_ns() + DAEMON_PAUSE_MS * NS_PER_MS;
+	loop_change(&d->loop, &d->listener, 0);
+}
+
+static void daemon_on_connection(struct loop_source *s, u32 events)
+{
+	struct daemon *d = container_of(s, struct daemon, listener);
+	int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0)
+		proc_accept(d, fd);
+	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+		daemon_pause_listening(d);
+}
+
+/* Binding the name is what makes this the node's only daemon. */
+static int daemon_listen(struct daemon *d)
+{
+	struct sockaddr_un addr;
+	socklen_t length = address_make(d->options.node, &addr);
+	int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&addr, length) < 0 || listen(fd, DAEMON_BACKLOG) < 0) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	err = loop_add(&d->loop, &d->listener, fd, EPOLLIN, daemon_on_connection);
+	if (err < 0)
+		close(fd);
+	d->listening = err == 0;
+	return err;
+}
+
+/* ---- signals ---- */
+
+static void daemon_on_signal(struct loop_source *s, u32 events)
+{
+	struct daemon *d = container_of(s, struct daemon, signals);
+	struct signalfd_siginfo info;
+
+	if (read(s->fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo != SIGHUP)
+		daemon_stop(d, strsignal((int)info.ssi_signo));
+}
+
+static int daemon_take_signals(struct daemon *d)
+{
+	sigset_t set;
+	int fd, err;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	err = loop_add(&d->loop, &d->signals, fd, EPOLLIN, daemon_on_signal);
+	if (err < 0)
+		close(fd);
+	return err;
+}
+
+/* ---- time ---- */
+
+static void daemon_end_silent(struct daemon *d, u64 now)
+{
+	list_for_each_safe(p, &d->procs, struct proc, node)
+		if (p->kind == PROC_SILENT && now - p->since_ns > DAEMON_SILENT_S * NS_PER_S)
+			proc_drop(p, "has said nothing");
+}
+
+/* Events that had no room because of a limit that no epoll event announces (descriptors in flight). */
+static void daemon_retry_events(struct daemon *d)
+{
+	list_for_each(p, &d->procs, struct proc, node)
+		if (p->blocked)
+			event_flush(p);
+}
+
+/* The first process, for whose sake the node was started, may be slow. */
+static u64 daemon_idle_end(const struct daemon *d)
+{
+	u64 idle = d->options.idle_ns;
+
+	return d->idle_since_ns + (d->served ? idle : MAX(idle, DAEMON_FIRST_S * NS_PER_S));
+}
+
+static bool daemon_idle(const struct daemon *d, u64 now)
+{
+	return d->attached == 0 && d->options.idle_ns != UINT64_MAX && now >= daemon_idle_end(d);
+}
+
+/* What is due by time alone. */
+static void daemon_tick(struct daemon *d)
+{
+	u64 now = clock_now_ns();
+
+	if (!d->listening && now >= d->listen_again_ns) {
+		d->listening = true;
+		loop_change(&d->loop, &d->listener, EPOLLIN);
+	}
+	if (d->proc_count > d->attached)
+		daemon_end_silent(d, now);
+	if (d->blocked_count > 0)
+		daemon_retry_events(d);
+	if (daemon_idle(d, now))
+		daemon_stop(d, "idle");
+}
+
+/* How long the loop may sleep: short while something waits for time, else until idleness counts. */
+static int daemon_timeout_ms(const struct daemon *d)
+{
+	u64 now = clock_now_ns(), end;
+
+	if (d->blocked_count > 0 || !d->listening)
+		return DAEMON_TICK_MS;
+	if (d->proc_count > d->attached)
+		return 1000;
+	if (d->attached > 0 || d->options.idle_ns == UINT64_MAX)
+		return -1;
+	end = daemon_idle_end(d);
+	return end <= now ? 0 : (int)MIN((end - now) / NS_PER_MS + 1, (u64)3600000);
+}
+
+/* ---- beginning and end ---- */
+
+/* Each process costs seven descriptors here. */
+static void daemon_raise_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+/* A spawned daemon has no terminal: what ANYVERBS_LOG asks for goes into the folder. */
+static void daemon_open_log(struct daemon *d)
+{
+	int fd;
+
+	if (!d->options.spawned || log_level_get() == LOG_NONE || d->folder.fd < 0)
+		return;
+	fd = openat(d->folder.fd, "log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return;
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+}
+
+static void daemon_configure(struct daemon *d)
+{
+	struct node_config *c = &d->notice->config;
+
+	notice_write_begin(d->notice);
+	config_fill(c, d->options.node);
+	if (d->folder.fd >= 0)
+		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
+	notice_write_end(d->notice);
+	(void)sysfs_write(&d->folder, c);
+}
+
+/* After the name is bound: processes wait on the socket until all this is done. */
+static int daemon_prepare(struct daemon *d)
+{
+	int err = 0;
+
+	folder_open(&d->folder, d->options.node);
+	daemon_open_log(d);
+	err = slots_open(&d->slots, d->folder.fd, d->options.rest_ns);
+	if (err < 0)
+		return err;
+	d->notice = notice_create(&d->notice_fd, &err);
+	if (d->notice == NULL) {
+		slots_close(&d->slots);
+		return err;
+	}
+	daemon_configure(d);
+	d->started_ns = d->idle_since_ns = clock_now_ns();
+	log_info("node", "node %s is up: folder %s", d->options.node, d->folder.path);
+	return 0;
+}
+
+static void daemon_finish(struct daemon *d)
+{
+	d->ending = true;
+	/* first, so that whoever comes now starts another one */
+	loop_remove(&d->loop, &d->listener);
+	close(d->listener.fd);
+	list_for_each_safe(p, &d->procs, struct proc, node)
+		proc_drop(p, "the node ends");
+	pairs_clear(&d->pairs);
+	notice_unmap(d->notice);
+	close(d->notice_fd);
+	slots_close(&d->slots);
+	folder_close(&d->folder);
+}
+
+static int daemon_begin(struct daemon *d)
+{
+	int err = daemon_listen(d);
+
+	if (err < 0)
+		return err;
+	err = daemon_take_signals(d);
+	if (err == 0) {
+		err = daemon_prepare(d);
+		if (err == 0)
+			return 0;
+		close(d->signals.fd);
+	}
+	close(d->listener.fd);
+	return err;
+}
+
+int daemon_run(const struct daemon_options *o)
+{
+	struct daemon *d = calloc(1, sizeof(*d));
+	int err;
+
+	if (d == NULL)
+		return -ENOMEM;
+	umask(077);
+	signal(SIGPIPE, SIG_IGN);
+	daemon_raise_limit();
+	d->options = *o;
+	list_init(&d->procs);
+	err = loop_init(&d->loop);
+	if (err < 0)
+		goto out;
+	err = daemon_begin(d);
+	if (err == 0) {
+		while (!d->loop.stop) {
+			loop_turn(&d->loop, daemon_timeout_ms(d));
+			daemon_tick(d);
+		}
+		daemon_finish(d);
+		close(d->signals.fd);
+	}
+	loop_destroy(&d->loop);
+out:
+	free(d);
+	return err;
+}

@@ -1,0 +1,99 @@
+/* daemon_priv.h: the daemon's state and its parts. One thread, no locks.
+ *
+ * A `proc` is one connection: a process that attaches (two sockets: control, events), a tool that asks, or somebody who has not
+ * said yet what he is.
+ */
+#ifndef NODE_DAEMON_DAEMON_PRIV_H
+#define NODE_DAEMON_DAEMON_PRIV_H
+
+#include "base/list.h"
+#include "node/daemon/daemon.h"
+#include "node/daemon/folder.h"
+#include "node/daemon/loop.h"
+#include "node/daemon/pairs.h"
+#include "node/daemon/slots.h"
+#include "node/message.h"
+#include "node/notice.h"
+
+enum {
+	DAEMON_PROCS = 4096,      /* connections at once */
+	DAEMON_SILENT_S = 5,      /* a connection that has not said what it is */
+	DAEMON_EVENTS = 4096,     /* events that one process may leave unread */
+	DAEMON_TICK_MS = 50,
+	DAEMON_FIRST_S = 2,       /* a new node waits at least so long for its first process */
+};
+
+enum proc_kind { PROC_SILENT, PROC_ATTACHED, PROC_TOOL };
+
+struct daemon {
+	struct daemon_options options;
+	struct loop loop;
+	struct loop_source listener, signals;
+	bool listening; /* false while descriptors are short */
+	u64 listen_again_ns;
+	struct folder folder;
+	struct slots slots;
+	struct pairs pairs;
+	struct notice *notice;
+	int notice_fd;
+	struct list_head procs; /* struct proc */
+	u32 proc_count, attached, blocked_count;
+	u32 member_count;
+	u64 started_ns;
+	u64 idle_since_ns; /* when the last process left */
+	bool served;       /* some process has been attached */
+	bool ending;       /* connections end, but what their processes have stays theirs: the next node takes over */
+};
+
+struct proc {
+	struct list_head node;
+	struct daemon *daemon;
+	enum proc_kind kind;
+	struct loop_source control, events, life;
+	u64 since_ns;
+	u64 process; /* 0: not attached */
+	struct proto_process who;
+	s32 pid;     /* as the daemon sees it; 0 if it cannot */
+	int board_fd, bell_fd[2], slots_fd;
+	struct list_head waiting; /* struct proc_event: what the events socket has no room for */
+	u32 waiting_count;
+	bool config_due, mcast_due;
+	bool blocked; /* something waits */
+};
+
+/* ---- proc.c: connections ---- */
+
+void proc_accept(struct daemon *d, int fd);
+/* Ends a connection and frees all that its process had; its peers are told. `p` is gone afterwards. */
+void proc_drop(struct proc *p, const char *why);
+struct proc *proc_find(struct daemon *d, u64 process);
+/* A connection becomes an attached process: *m holds board and bells. */
+int proc_attach(struct proc *p, u64 process, const struct proto_process *who, struct message *m);
+/* Removes all memberships of a process from the notice board. */
+void proc_forget_members(struct daemon *d, u64 process);
+
+/* ---- events.c: what is told unasked ---- */
+
+/* Opens the events socket of an attached process; *theirs is the other end. */
+int event_open(struct proc *p, int *theirs);
+/* Tells `to` of its new pair with `peer`; rings_fd is copied if it must wait. */
+int event_peer_new(struct proc *to, struct proc *peer, int rings_fd);
+void event_peer_gone(struct proc *to, u64 process);
+void event_config(struct daemon *d);
+void event_mcast(struct daemon *d);
+/* Sends what waits, as far as there is room. */
+void event_flush(struct proc *p);
+void event_discard(struct proc *p);
+/* Fills a peer's description for `to`, with descriptors board, bells, pidfd: returns their number. */
+int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out, int fds[4]);
+
+/* ---- request.c: what is asked ---- */
+
+/* Judges and answers one packet; false: the connection deserves to end. */
+bool request_handle(struct proc *p, const union proto_request *q, struct message *m);
+
+/* ---- daemon.c ---- */
+
+void daemon_stop(struct daemon *d, const char *why);
+
+#endif

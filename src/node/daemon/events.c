@@ -1,0 +1,212 @@
+/* events.c: the events sockets. What finds no room waits here, bounded, until the process reads.
+ * In:    pairs made and ended, changes of the notice board      Out: packets to processes
+ * Runs:  the daemon's only thread                               Locks: none
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "node/daemon/daemon_priv.h"
+
+/* An event that waits. */
+struct proc_event {
+	struct list_head node;
+	enum proto_type type;
+	u64 process;  /* the peer */
+	int rings_fd; /* -1 or EV_PEER_NEW's */
+};
+
+static void event_head(struct proto_head *h, enum proto_type type)
+{
+	*h = (struct proto_head){ .magic = PROTO_MAGIC, .version = PROTO_VERSION, .type = (u16)type };
+}
+
+int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out, int fds[4])
+{
+	bool same_ns = peer->who.pid_ns != 0 && peer->who.pid_ns == to->who.pid_ns;
+
+	out->process = peer->process;
+	out->pid = same_ns ? peer->who.pid : 0;
+	out->has_pid_fd = peer->life.fd >= 0;
+	fds[0] = peer->board_fd;
+	fds[1] = peer->bell_fd[0];
+	fds[2] = peer->bell_fd[1];
+	fds[3] = peer->life.fd;
+	return 3 + (peer->life.fd >= 0);
+}
+
+/* 0; -EAGAIN: later; else the socket is broken. */
+static int event_send_peer_new(struct proc *to, u64 process, int rings_fd)
+{
+	struct proc *peer = proc_find(to->daemon, process);
+	struct proto_peer msg = { .process = 0 };
+	int fds[5], count;
+
+	/* died meanwhile: `to` never knew it */
+	if (peer == NULL)
+		return 0;
+	event_head(&msg.head, PROTO_EV_PEER_NEW);
+	fds[0] = rings_fd;
+	count = event_describe(peer, to, &msg, fds + 1);
+	return message_send(to->events.fd, &msg, sizeof(msg), fds, count + 1);
+}
+
+static int event_send(struct proc *to, enum proto_type type, u64 process, int rings_fd)
+{
+	struct proto_peer msg = { .process = process };
+	int err;
+
+	if (type == PROTO_EV_PEER_NEW) {
+		err = event_send_peer_new(to, process, rings_fd);
+	} else {
+		event_head(&msg.head, type);
+		err = message_send(to->events.fd, &msg, sizeof(msg), NULL, 0);
+	}
+	/* too many descriptors in flight: they must be received first */
+	return err == -ETOOMANYREFS ? -EAGAIN : err;
+}
+
+static void event_set_blocked(struct proc *p, bool blocked)
+{
+	if (p->blocked == blocked)
+		return;
+	p->blocked = blocked;
+	p->daemon->blocked_count += blocked ? 1 : (u32)-1;
+	if (p->events.fd >= 0)
+		loop_change(&p->daemon->loop, &p->events, EPOLLIN | (blocked ? EPOLLOUT : 0));
+}
+
+static void event_free(struct proc *p, struct proc_event *e)
+{
+	list_remove(&e->node);
+	p->waiting_count--;
+	if (e->rings_fd >= 0)
+		close(e->rings_fd);
+	free(e);
+}
+
+void event_discard(struct proc *p)
+{
+	list_for_each_safe(e, &p->waiting, struct proc_event, node)
+		event_free(p, e);
+	event_set_blocked(p, false);
+}
+
+void event_flush(struct proc *p)
+{
+	int err = 0;
+
+	list_for_each_safe(e, &p->waiting, struct proc_event, node) {
+		err = event_send(p, e->type, e->process, e->rings_fd);
+		if (err == -EAGAIN)
+			break;
+		event_free(p, e);
+	}
+	if (err != -EAGAIN && p->config_due) {
+		err = event_send(p, PROTO_EV_CONFIG, 0, -1);
+		p->config_due = err == -EAGAIN;
+	}
+	if (err != -EAGAIN && p->mcast_due) {
+		err = event_send(p, PROTO_EV_MCAST, 0, -1);
+		p->mcast_due = err == -EAGAIN;
+	}
+	event_set_blocked(p, err == -EAGAIN);
+}
+
+/* Appends an event and sends what can be sent. */
+static int event_queue(struct proc *p, enum proto_type type, u64 process, int rings_fd)
+{
+	struct proc_event *e;
+
+	if (p->events.fd < 0 || p->waiting_count >= DAEMON_EVENTS)
+		return -ENOBUFS;
+	if (list_empty(&p->waiting)) {
+		int err = event_send(p, type, process, rings_fd);
+
+		if (err != -EAGAIN)
+			return err;
+	}
+	e = calloc(1, sizeof(*e));
+	if (e == NULL)
+		return -ENOMEM;
+	e->type = type;
+	e->process = process;
+	e->rings_fd = rings_fd < 0 ? -1 : fcntl(rings_fd, F_DUPFD_CLOEXEC, 0);
+	if (rings_fd >= 0 && e->rings_fd < 0) {
+		free(e);
+		return -ENFILE;
+	}
+	list_push_back(&p->waiting, &e->node);
+	p->waiting_count++;
+	event_set_blocked(p, true);
+	return 0;
+}
+
+int event_peer_new(struct proc *to, struct proc *peer, int rings_fd)
+{
+	return event_queue(to, PROTO_EV_PEER_NEW, peer->process, rings_fd);
+}
+
+void event_peer_gone(struct proc *to, u64 process)
+{
+	/* what it has not yet heard of need not be taken back */
+	list_for_each(e, &to->waiting, struct proc_event, node) {
+		if (e->type == PROTO_EV_PEER_NEW && e->process == process) {
+			event_free(to, e);
+			return;
+		}
+	}
+	if (event_queue(to, PROTO_EV_PEER_GONE, process, -1) < 0)
+		log_warn("node", "process %llu does not read its events", (unsigned long long)to->process);
+}
+
+void event_config(struct daemon *d)
+{
+	list_for_each(p, &d->procs, struct proc, node) {
+		if (p->kind != PROC_ATTACHED)
+			continue;
+		p->config_due = true;
+		event_flush(p);
+	}
+}
+
+void event_mcast(struct daemon *d)
+{
+	list_for_each(p, &d->procs, struct proc, node) {
+		if (p->kind != PROC_ATTACHED)
+			continue;
+		p->mcast_due = true;
+		event_flush(p);
+	}
+}
+
+/* Room again, or the process has closed its end. Nothing may be said on this socket. */
+static void event_on_socket(struct loop_source *s, u32 events)
+{
+	struct proc *p = container_of(s, struct proc, events);
+
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		proc_drop(p, "has closed its events socket");
+	else
+		event_flush(p);
+}
+
+int event_open(struct proc *p, int *theirs)
+{
+	int ends[2], err;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -errno;
+	err = loop_add(&p->daemon->loop, &p->events, ends[0], EPOLLIN, event_on_socket);
+	if (err < 0) {
+		close(ends[0]);
+		close(ends[1]);
+		return err;
+	}
+	*theirs = ends[1];
+	return 0;
+}

@@ -1,0 +1,183 @@
+/* folder.c: the node's folder, and files that change in one step.
+ * In:    the user, the node's name, the environment      Out: files of mode 0600 in folders of mode 0700
+ * Runs:  the daemon's only thread                        Locks: none (it looks at the slots file's byte locks)
+ */
+#include "node/daemon/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "node/address.h"
+
+enum { FOLDER_PLACES = 4, FOLDER_TEXT = 4096 };
+
+/* A folder that nobody else can look into or could have prepared for us: its descriptor or a negative errno. */
+static int folder_private(int at, const char *path)
+{
+	struct stat st;
+	int fd;
+
+	if (mkdirat(at, path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0 &&
+	    faccessat(fd, ".", W_OK, 0) == 0)
+		return fd;
+	close(fd);
+	return -EACCES;
+}
+
+/* Where folders of this user may lie; an empty string where a place does not apply. */
+static void folder_places(char places[FOLDER_PLACES][FOLDER_PATH])
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	unsigned uid = geteuid();
+	struct stat st;
+
+	/* somebody else's (after su) is not for us */
+	if (runtime != NULL && runtime[0] == '/' && strlen(runtime) < FOLDER_PATH - 100 &&
+	    stat(runtime, &st) == 0 && st.st_uid == uid)
+		snprintf(places[0], FOLDER_PATH, "%s/anyverbs", runtime);
+	snprintf(places[1], FOLDER_PATH, "/run/user/%u", uid);
+	if (stat(places[1], &st) == 0 && st.st_uid == uid)
+		snprintf(places[1], FOLDER_PATH, "/run/user/%u/anyverbs", uid);
+	else
+		places[1][0] = '\0';
+	snprintf(places[2], FOLDER_PATH, "/tmp/anyverbs-%u", uid);
+	snprintf(places[3], FOLDER_PATH, "/dev/shm/anyverbs-%u", uid);
+}
+
+/* Opens (and makes, if asked) PLACE/NAME-NETNS. */
+static int folder_try(const char *place, const char *name, bool make, struct folder *out)
+{
+	char leaf[64];
+	int parent, fd;
+
+	snprintf(leaf, sizeof(leaf), "%s-%llu", name, (unsigned long long)address_net_ns());
+	if (!make && access(place, W_OK) < 0)
+		return -errno;
+	parent = folder_private(AT_FDCWD, place);
+	if (parent < 0)
+		return parent;
+	fd = make || faccessat(parent, leaf, W_OK, 0) == 0 ? folder_private(parent, leaf) : -ENOENT;
+	close(parent);
+	if (fd < 0)
+		return fd;
+	out->fd = fd;
+	snprintf(out->path, sizeof(out->path), "%.120s/%s", place, leaf);
+	return 0;
+}
+
+/* Whether somebody holds a byte of the slots file: survivors of an earlier node, which may have had another environment. */
+static bool folder_in_use(const struct folder *f)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int fd = openat(f->fd, "slots", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	bool used;
+
+	if (fd < 0)
+		return false;
+	used = fcntl(fd, F_OFD_GETLK, &all) == 0 && all.l_type != F_UNLCK;
+	close(fd);
+	return used;
+}
+
+void folder_open(struct folder *f, const char *name)
+{
+	char places[FOLDER_PLACES][FOLDER_PATH];
+	int err = -ENOENT;
+
+	memset(places, 0, sizeof(places));
+	memset(f, 0, sizeof(*f));
+	f->fd = -1;
+	folder_places(places);
+	for (int i = 0; i < FOLDER_PLACES; i++) {
+		if (places[i][0] == '\0' || folder_try(places[i], name, false, f) < 0)
+			continue;
+		if (folder_in_use(f))
+			return;
+		folder_close(f);
+	}
+	for (int i = 0; i < FOLDER_PLACES; i++) {
+		if (places[i][0] == '\0')
+			continue;
+		err = folder_try(places[i], name, true, f);
+		if (err == 0)
+			return;
+		log_warn("node", "cannot use %s: %s", places[i], strerror(-err));
+	}
+	f->fd = -1;
+	f->path[0] = '\0';
+	log_error("node", "no writable folder: there is no sysfs tree, and slots do not survive this node");
+}
+
+void folder_close(struct folder *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	f->fd = -1;
+	f->path[0] = '\0';
+}
+
+int folder_make(const struct folder *f, const char *path)
+{
+	char part[FOLDER_PATH];
+
+	for (const char *slash = strchr(path, '/');; slash = strchr(slash + 1, '/')) {
+		size_t length = slash == NULL ? strlen(path) : (size_t)(slash - path);
+
+		snprintf(part, sizeof(part), "%.*s", (int)length, path);
+		if (mkdirat(f->fd, part, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		if (slash == NULL)
+			return 0;
+	}
+}
+
+static bool folder_holds(const struct folder *f, const char *path, const char *text)
+{
+	char now[FOLDER_TEXT];
+	int fd = openat(f->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = read(fd, now, sizeof(now));
+	close(fd);
+	return n >= 0 && (size_t)n == strlen(text) && memcmp(now, text, (size_t)n) == 0;
+}
+
+int folder_put(const struct folder *f, const char *path, const char *text)
+{
+	size_t length = strlen(text);
+	ssize_t n;
+	int fd, err = 0;
+
+	if (folder_holds(f, path, text))
+		return 0;
+	fd = openat(f->fd, ".new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	n = write(fd, text, length);
+	if (n < 0)
+		err = -errno;
+	else if ((size_t)n != length)
+		err = -ENOSPC;
+	close(fd);
+	if (err == 0 && renameat(f->fd, ".new", f->fd, path) < 0)
+		err = -errno;
+	return err;
+}
+
+void folder_delete(const struct folder *f, const char *path)
+{
+	unlinkat(f->fd, path, 0);
+}

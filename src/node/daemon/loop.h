@@ -1,0 +1,27 @@
+/* loop.h: the daemon's one loop: descriptors and what is done about them. */
+#ifndef NODE_DAEMON_LOOP_H
+#define NODE_DAEMON_LOOP_H
+
+#include "base/compiler.h"
+
+/* Something watched. Embedded in its owner, who may go in any handler: the loop looks at one event at a time. */
+struct loop_source {
+	int fd;
+	void (*fn)(struct loop_source *s, u32 events);
+};
+
+struct loop {
+	int fd;
+	bool stop;
+};
+
+int loop_init(struct loop *l);
+void loop_destroy(struct loop *l);
+int loop_add(struct loop *l, struct loop_source *s, int fd, u32 events,
+	     void (*fn)(struct loop_source *s, u32 events));
+void loop_change(struct loop *l, struct loop_source *s, u32 events);
+void loop_remove(struct loop *l, struct loop_source *s);
+/* Waits for one event, at most timeout_ms (-1: for ever), and handles it. */
+void loop_turn(struct loop *l, int timeout_ms);
+
+#endif

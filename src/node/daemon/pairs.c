@@ -1,0 +1,99 @@
+/* pairs.c: a hash table of pairs.
+ * In:    process numbers               Out: who must be told what
+ * Runs:  the daemon's only thread      Locks: none
+ */
+#include "node/daemon/pairs.h"
+
+#include <stdlib.h>
+
+static struct pair **pairs_bucket(struct pairs *p, u64 a, u64 b)
+{
+	u64 h = (a * 0x9e3779b97f4a7c15ull) ^ (b * 0xc2b2ae3d27d4eb4full);
+
+	return &p->bucket[(h >> 40) % PAIRS_BUCKETS];
+}
+
+/* Where the pair hangs, or where its list ends. */
+static struct pair **pairs_place(struct pairs *p, u64 low, u64 high)
+{
+	struct pair **place = pairs_bucket(p, low, high);
+
+	while (*place != NULL && ((*place)->process[0] != low || (*place)->process[1] != high))
+		place = &(*place)->next;
+	return place;
+}
+
+struct pair *pairs_find(struct pairs *p, u64 a, u64 b)
+{
+	return *pairs_place(p, MIN(a, b), MAX(a, b));
+}
+
+struct pair *pairs_make(struct pairs *p, u64 a, u64 b)
+{
+	struct pair **place = pairs_place(p, MIN(a, b), MAX(a, b));
+
+	if (*place != NULL)
+		return *place;
+	*place = calloc(1, sizeof(**place));
+	if (*place == NULL)
+		return NULL;
+	(*place)->process[0] = MIN(a, b);
+	(*place)->process[1] = MAX(a, b);
+	p->count++;
+	return *place;
+}
+
+void pairs_remove(struct pairs *p, u64 a, u64 b)
+{
+	struct pair **place = pairs_place(p, MIN(a, b), MAX(a, b)), *gone = *place;
+
+	if (gone == NULL)
+		return;
+	*place = gone->next;
+	free(gone);
+	p->count--;
+}
+
+int pairs_end(const struct pair *pair, u64 process)
+{
+	return pair->process[1] == process;
+}
+
+void pairs_each(struct pairs *p, u64 process, void (*fn)(struct pair *pair, u64 other, void *arg), void *arg)
+{
+	for (u32 i = 0; i < PAIRS_BUCKETS; i++) {
+		struct pair *next;
+
+		for (struct pair *pair = p->bucket[i]; pair != NULL; pair = next) {
+			next = pair->next;
+			if (pair->process[0] == process || pair->process[1] == process)
+				fn(pair, pair->process[!pairs_end(pair, process)], arg);
+		}
+	}
+}
+
+static void pairs_count_one(struct pair *pair, u64 other, void *arg)
+{
+	(*(u32 *)arg)++;
+}
+
+u32 pairs_count(struct pairs *p, u64 process)
+{
+	u32 count = 0;
+
+	pairs_each(p, process, pairs_count_one, &count);
+	return count;
+}
+
+void pairs_clear(struct pairs *p)
+{
+	for (u32 i = 0; i < PAIRS_BUCKETS; i++) {
+		while (p->bucket[i] != NULL) {
+			struct pair *gone = p->bucket[i];
+
+			p->bucket[i] = gone->next;
+			free(gone);
+		}
+	}
+	p->count = 0;
+}

@@ -1,0 +1,188 @@
+/* slots.c: slots as byte locks of open file descriptions.
+ * In:    requests for slots            Out: locks that outlive the node, and a file that does
+ * Runs:  the daemon's only thread      Locks: bytes SLOTS_LOCKS + slot of DIR/slots, through each process' own description
+ */
+#include "node/daemon/slots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The one place that reads the calendar's clock: numbers must differ from those of a node that left no file. */
+static u64 slots_calendar_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (u64)ts.tv_sec * 1000000000ull + (u64)ts.tv_nsec;
+}
+
+static int slots_lock(int fd, int type, u32 first, u32 count)
+{
+	struct flock l = { .l_type = (short)type, .l_whence = SEEK_SET,
+			   .l_start = SLOTS_LOCKS + (off_t)first, .l_len = count };
+
+	return fcntl(fd, F_OFD_SETLK, &l) < 0 ? -errno : 0;
+}
+
+int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
+{
+	int err;
+
+	memset(s, 0, sizeof(*s));
+	s->rest_ns = rest_ns;
+	s->fd = dir_fd >= 0 ? openat(dir_fd, "slots", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) :
+			      memfd_create("anyverbs-slots", MFD_CLOEXEC);
+	if (s->fd < 0)
+		return -errno;
+	if (ftruncate(s->fd, sizeof(*s->file)) < 0)
+		goto fail;
+	s->file = mmap(NULL, sizeof(*s->file), PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+	if (s->file == MAP_FAILED)
+		goto fail;
+	if (s->file->magic != SLOTS_MAGIC) {
+		memset(s->file, 0, sizeof(*s->file));
+		s->file->magic = SLOTS_MAGIC;
+	}
+	/* a node without a folder must not begin with the slots that its predecessor gave out first */
+	if (dir_fd < 0)
+		s->file->cursor = (u32)(slots_calendar_ns() / 1000 % NODE_SLOTS);
+	s->file->next_process = MAX(s->file->next_process, slots_calendar_ns());
+	return 0;
+fail:
+	err = -errno;
+	close(s->fd);
+	return err;
+}
+
+void slots_close(struct slots *s)
+{
+	munmap(s->file, sizeof(*s->file));
+	close(s->fd);
+}
+
+int slots_describe(const struct slots *s)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+bool slots_same_file(const struct slots *s, int fd)
+{
+	struct stat a, b;
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && (flags & O_ACCMODE) == O_RDWR && !(flags & O_PATH) && fstat(fd, &a) == 0 &&
+	       fstat(s->fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+u64 slots_next_process(struct slots *s)
+{
+	return s->file->next_process++;
+}
+
+static int slots_give(struct slots *s, u64 process, u32 slot)
+{
+	s->owner[slot] = process;
+	s->file->generation[slot]++;
+	return (int)slot;
+}
+
+/* The free slot that is to be used next: round the circle, but for those at rest; of those the one that rested longest. */
+static int slots_search(struct slots *s, int fd, u64 now_ns, bool resting)
+{
+	int best = -1;
+
+	for (u32 i = 0; i < NODE_SLOTS; i++) {
+		u32 slot = (s->file->cursor + i) % NODE_SLOTS;
+
+		if (slot < SLOTS_FIRST || s->owner[slot] != 0 || (s->rest_until_ns[slot] > now_ns) != resting)
+			continue;
+		if (resting && best >= 0 && s->rest_until_ns[best] <= s->rest_until_ns[slot])
+			continue;
+		/* held by a survivor of an earlier node */
+		if (slots_lock(fd, F_WRLCK, slot, 1) < 0)
+			continue;
+		if (!resting)
+			return (int)slot;
+		if (best >= 0)
+			slots_lock(fd, F_UNLCK, (u32)best, 1);
+		best = (int)slot;
+	}
+	return best;
+}
+
+int slots_take(struct slots *s, u64 process, int fd, u64 now_ns)
+{
+	int slot = slots_search(s, fd, now_ns, false);
+
+	if (slot < 0)
+		slot = slots_search(s, fd, now_ns, true);
+	if (slot < 0)
+		return -ENOSPC;
+	s->file->cursor = ((u32)slot + 1) % NODE_SLOTS;
+	return slots_give(s, process, (u32)slot);
+}
+
+int slots_claim(struct slots *s, u64 process, int fd, u32 slot)
+{
+	if (slot < SLOTS_FIRST || slot >= NODE_SLOTS || (s->owner[slot] != 0 && s->owner[slot] != process) ||
+	    slots_lock(fd, F_WRLCK, slot, 1) < 0)
+		return -EEXIST;
+	s->owner[slot] = process;
+	return 0;
+}
+
+void slots_tidy(struct slots *s, u64 process, int fd)
+{
+	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
+		if (s->owner[slot] != process)
+			slots_lock(fd, F_UNLCK, slot, 1);
+}
+
+void slots_release(struct slots *s, u64 process, int fd, u64 now_ns)
+{
+	for (u32 slot = 0; slot < NODE_SLOTS; slot++) {
+		if (s->owner[slot] != process)
+			continue;
+		s->owner[slot] = 0;
+		s->rest_until_ns[slot] = now_ns + s->rest_ns;
+	}
+	/* explicitly: a child of the process may still hold the description */
+	slots_lock(fd, F_UNLCK, 0, NODE_SLOTS);
+}
+
+u64 slots_owner(const struct slots *s, u32 slot)
+{
+	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET,
+			   .l_start = SLOTS_LOCKS + (off_t)slot, .l_len = 1 };
+
+	if (s->owner[slot] != 0)
+		return s->owner[slot];
+	if (fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK)
+		return UINT64_MAX;
+	return 0;
+}
+
+u32 slots_count(const struct slots *s, u64 process, u16 *first, u32 max)
+{
+	u32 count = 0;
+
+	for (u32 slot = 0; slot < NODE_SLOTS; slot++) {
+		if (s->owner[slot] != process)
+			continue;
+		if (count < max)
+			first[count] = (u16)slot;
+		count++;
+	}
+	return count;
+}
