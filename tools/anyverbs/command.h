@@ -1,0 +1,33 @@
+/* command.h: the parts of the `anyverbs` command. */
+#ifndef ANYVERBS_COMMAND_H
+#define ANYVERBS_COMMAND_H
+
+#include <stdio.h>
+
+#include "node/message.h"
+
+/* Exit codes: those of env(1) where a program is run. */
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+/* A message on standard error; returns `code`. */
+int command_fail(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* Each gets the arguments after its own name, argv[argc] is NULL; returns the exit code. */
+int command_run(int argc, char **argv);
+int command_status(int argc, char **argv);
+int command_stop(int argc, char **argv);
+
+/* ---- link.c: the way to the node ---- */
+
+/* A connection as a tool: a descriptor; -ECONNREFUSED: no node is up. */
+int link_open(void);
+/* One question: 0 or a negative errno; *reply as in protocol.h. Descriptors that come with it are in *m if m is given. */
+int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply, size_t reply_size,
+	     struct message *m);
+
+/* ---- json.c ---- */
+
+/* Text in quotes, escaped; bytes that are not printable ASCII become \u00XX. */
+void json_string(FILE *out, const char *text);
+
+#endif

@@ -1,0 +1,59 @@
+/* link.c: the command's way to the node.
+ * In:    requests             Out: replies
+ * Runs:  the only thread      Locks: none
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "command.h"
+#include "node/client_priv.h"
+
+enum { LINK_REPLY_S = 5 };
+
+int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply, size_t reply_size,
+	     struct message *m)
+{
+	struct proto_head *q = request, *a = reply;
+	struct message mine;
+	int err;
+
+	*q = (struct proto_head){ .magic = PROTO_MAGIC, .version = PROTO_VERSION, .type = (u16)type };
+	err = message_send(fd, request, size, NULL, 0);
+	if (err == 0)
+		err = message_wait(fd, clock_now_ns() + LINK_REPLY_S * NS_PER_S);
+	if (err == 0)
+		err = message_receive(fd, reply, reply_size, &mine);
+	if (err < 0)
+		return err;
+	if (mine.size >= sizeof(*a) && a->magic == PROTO_MAGIC && a->status < 0)
+		err = a->status;
+	else if (mine.size != reply_size || a->magic != PROTO_MAGIC || a->version != PROTO_VERSION ||
+		 a->type != type)
+		err = -EPROTO;
+	if (err < 0 || m == NULL)
+		message_close(&mine);
+	else
+		*m = mine;
+	return err;
+}
+
+int link_open(void)
+{
+	struct proto_plain request, reply;
+	char name[NODE_NAME_MAX];
+	int fd, err = address_node_name(name);
+
+	if (err < 0)
+		return err;
+	fd = connection_open(name, false);
+	if (fd < 0)
+		return fd;
+	err = link_ask(fd, PROTO_TOOL, &request, sizeof(request), &reply, sizeof(reply), NULL);
+	if (err == 0)
+		return fd;
+	close(fd);
+	/* it was just leaving */
+	return err == -ECONNRESET || err == -EPIPE ? -ECONNREFUSED : err;
+}

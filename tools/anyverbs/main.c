@@ -1,0 +1,113 @@
+/* main.c: the `anyverbs` command: finds the subcommand and gives help.
+ * In:    arguments            Out: an exit code
+ * Runs:  the only thread      Locks: none
+ */
+#include <stdarg.h>
+#include <string.h>
+
+#include "command.h"
+
+static int main_version(int argc, char **argv);
+static int main_help(int argc, char **argv);
+
+static const struct {
+	const char *name;
+	int (*fn)(int argc, char **argv);
+	const char *summary, *help;
+} main_commands[] = {
+	{ "run", command_run, "run a program on anyverbs",
+	  "usage: anyverbs run [--] PROGRAM [ARGUMENT...]\n"
+	  "\n"
+	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs in front of the system's.\n"
+	  "The node starts by itself when PROGRAM first needs it.\n"
+	  "\n"
+	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },
+	{ "status", command_status, "show the node, its device and its processes",
+	  "usage: anyverbs status [--json]\n"
+	  "\n"
+	  "Shows the running node: its device with port state and GIDs, and the processes\n"
+	  "that are attached. It does not start a node.\n"
+	  "\n"
+	  "Exit codes: 0, or 1 if no node is up (with --json: {\"running\": false}).\n" },
+	{ "stop", command_stop, "end the node",
+	  "usage: anyverbs stop [--force]\n"
+	  "\n"
+	  "Ends the node, unless processes are attached. With --force it ends even then:\n"
+	  "they keep their connections and start another node.\n"
+	  "\n"
+	  "Exit codes: 0, also if no node is up; 1 if processes are attached.\n" },
+	{ "version", main_version, "print the version", "usage: anyverbs version\n" },
+	{ "help", main_help, "explain a command", "usage: anyverbs help [COMMAND]\n" },
+};
+
+int command_fail(int code, const char *fmt, ...)
+{
+	va_list args;
+
+	fputs("anyverbs: ", stderr);
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return code;
+}
+
+static int main_overview(FILE *out)
+{
+	fputs("usage: anyverbs COMMAND [ARGUMENT...]\n\nRDMA verbs on any Linux machine, without an adapter.\n\n", out);
+	for (size_t i = 0; i < ARRAY_LEN(main_commands); i++)
+		fprintf(out, "  %-8s %s\n", main_commands[i].name, main_commands[i].summary);
+	fputs("\n`anyverbs COMMAND --help` explains a command. ANYVERBS_NODE chooses among the\n"
+	      "nodes of a machine; ANYVERBS_LOG=error|warn|info|debug shows what happens.\n", out);
+	return EXIT_OK;
+}
+
+static int main_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(main_commands); i++)
+		if (strcmp(main_commands[i].name, name) == 0)
+			return (int)i;
+	return -1;
+}
+
+static int main_version(int argc, char **argv)
+{
+	if (argc > 0)
+		return command_fail(EXIT_USAGE, "version takes no arguments");
+	puts("anyverbs " AV_VERSION);
+	return EXIT_OK;
+}
+
+static int main_help(int argc, char **argv)
+{
+	int i;
+
+	if (argc == 0)
+		return main_overview(stdout);
+	i = main_find(argv[0]);
+	if (argc > 1 || i < 0)
+		return command_fail(EXIT_USAGE, "no command %s; see `anyverbs help`", argv[0]);
+	fputs(main_commands[i].help, stdout);
+	return EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+	int i, code;
+
+	if (argc < 2) {
+		main_overview(stderr);
+		return EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return main_overview(stdout);
+	i = main_find(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
+	if (i < 0)
+		return command_fail(EXIT_USAGE, "no command %s; see `anyverbs help`", argv[1]);
+	if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
+		return main_help(1, (char *[]){ (char *)main_commands[i].name, NULL });
+	code = main_commands[i].fn(argc - 2, argv + 2);
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return command_fail(EXIT_FAILED, "cannot write the output");
+	return code;
+}

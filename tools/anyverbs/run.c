@@ -1,0 +1,94 @@
+/* run.c: puts the doors in front of a program.
+ * In:    a program and its arguments      Out: that program in this process' place
+ * Runs:  the only thread                   Locks: none
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "command.h"
+
+#ifndef AV_DOORS_PATH
+#define AV_DOORS_PATH "/usr/local/lib/anyverbs"
+#endif
+#define RUN_DOOR "libibverbs.so.1"
+#define RUN_PRELOAD "libanyverbs-preload.so"
+
+static bool run_has(const char *folder, const char *file)
+{
+	char path[PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%s/%s", folder, file);
+
+	return n > 0 && (size_t)n < sizeof(path) && access(path, R_OK) == 0;
+}
+
+/* The doors' folder: beside this program (build tree, installation moved as a whole), else where it was installed. */
+static int run_find_doors(char *folder, size_t size)
+{
+	char self[PATH_MAX], beside[PATH_MAX + 32], real[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n > 0) {
+		self[n] = '\0';
+		*strrchr(self, '/') = '\0';
+		snprintf(beside, sizeof(beside), "%s/../lib/anyverbs", self);
+		if (realpath(beside, real) != NULL && run_has(real, RUN_DOOR)) {
+			snprintf(folder, size, "%s", real);
+			return 0;
+		}
+	}
+	snprintf(folder, size, "%s", AV_DOORS_PATH);
+	return run_has(folder, RUN_DOOR) ? 0 : -ENOENT;
+}
+
+/* Puts `first` in front of what the variable holds, once. */
+static int run_prepend(const char *variable, const char *first)
+{
+	const char *old = getenv(variable);
+	size_t length = strlen(first);
+	char *value;
+	int err;
+
+	if (old == NULL || old[0] == '\0')
+		return setenv(variable, first, 1);
+	if (strncmp(old, first, length) == 0 && (old[length] == ':' || old[length] == '\0'))
+		return 0;
+	value = malloc(length + strlen(old) + 2);
+	if (value == NULL)
+		return -1;
+	sprintf(value, "%s:%s", first, old);
+	err = setenv(variable, value, 1);
+	free(value);
+	return err;
+}
+
+int command_run(int argc, char **argv)
+{
+	char doors[PATH_MAX], preload[PATH_MAX + 32];
+	int err;
+
+	if (argc > 0 && strcmp(argv[0], "--") == 0) {
+		argc--;
+		argv++;
+	} else if (argc > 0 && argv[0][0] == '-') {
+		return command_fail(EXIT_USAGE, "run: unknown option %s", argv[0]);
+	}
+	if (argc == 0)
+		return command_fail(EXIT_USAGE, "run: which program?");
+	if (run_find_doors(doors, sizeof(doors)) < 0)
+		return command_fail(EXIT_CANNOT_RUN, "no %s in %s", RUN_DOOR, doors);
+	/* both variables take ':' and ' ' as separators, and nothing escapes them */
+	if (strpbrk(doors, ": ") != NULL)
+		return command_fail(EXIT_CANNOT_RUN, "the folder %s must have no ':' or blank in its name", doors);
+	err = run_prepend("LD_LIBRARY_PATH", doors);
+	snprintf(preload, sizeof(preload), "%s/%s", doors, RUN_PRELOAD);
+	if (err == 0 && run_has(doors, RUN_PRELOAD))
+		err = run_prepend("LD_PRELOAD", preload);
+	if (err < 0)
+		return command_fail(EXIT_CANNOT_RUN, "no memory");
+	execvp(argv[0], argv);
+	err = errno;
+	return command_fail(err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, "%s: %s", argv[0], strerror(err));
+}

@@ -1,0 +1,200 @@
+/* status.c: shows the node, its device and its processes, for people and as JSON.
+ * In:    the node's answers      Out: standard output
+ * Runs:  the only thread         Locks: none
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "command.h"
+
+/* What the node said. */
+struct status {
+	struct proto_status_reply node;
+	struct proto_record *records;
+	u32 count;
+};
+
+static int status_ask_processes(int fd, struct status *s)
+{
+	struct proto_processes request = { .after = 0 };
+	struct proto_processes_reply reply;
+	struct proto_record *grown;
+	int err;
+
+	do {
+		err = link_ask(fd, PROTO_PROCESSES, &request, sizeof(request), &reply, sizeof(reply), NULL);
+		if (err < 0)
+			return err;
+		if (reply.count == 0)
+			return 0;
+		if (reply.count > PROTO_RECORDS)
+			return -EPROTO;
+		grown = realloc(s->records, (s->count + reply.count) * sizeof(*grown));
+		if (grown == NULL)
+			return -ENOMEM;
+		s->records = grown;
+		memcpy(s->records + s->count, reply.records, reply.count * sizeof(*grown));
+		s->count += reply.count;
+		request.after = reply.records[reply.count - 1].process;
+	} while (reply.more);
+	return 0;
+}
+
+/* Whatever another process said of itself must neither run on nor control a terminal. */
+static void status_clean(char *text, size_t size)
+{
+	text[size - 1] = '\0';
+	for (char *c = text; *c != '\0'; c++)
+		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
+			*c = '?';
+}
+
+static int status_ask(struct status *s)
+{
+	struct proto_plain request;
+	int err, fd = link_open();
+
+	if (fd < 0)
+		return fd;
+	err = link_ask(fd, PROTO_STATUS, &request, sizeof(request), &s->node, sizeof(s->node), NULL);
+	if (err == 0)
+		err = status_ask_processes(fd, s);
+	close(fd);
+	for (u32 i = 0; i < s->count; i++)
+		status_clean(s->records[i].command, sizeof(s->records[i].command));
+	return err;
+}
+
+static bool status_gid_empty(const struct node_gid *g)
+{
+	static const u8 empty[16];
+
+	return memcmp(g->gid, empty, 16) == 0;
+}
+
+static const char *status_gid_text(const struct node_gid *g, char text[INET6_ADDRSTRLEN])
+{
+	return inet_ntop(AF_INET6, g->gid, text, INET6_ADDRSTRLEN);
+}
+
+static void status_print_slots(const struct proto_record *r)
+{
+	u32 shown = MIN(r->slot_count, (u32)PROTO_RECORD_SLOTS);
+
+	for (u32 i = 0; i < shown; i++)
+		printf("%s%u", i > 0 ? "," : "", r->slots[i]);
+	if (shown == 0)
+		putchar('-');
+	if (shown < r->slot_count)
+		fputs(",...", stdout);
+}
+
+static void status_print_node(const struct status *s)
+{
+	const struct node_config *c = &s->node.config;
+	char text[INET6_ADDRSTRLEN];
+
+	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid, (double)s->node.uptime_ms / 1e3,
+	       s->node.folder[0] != '\0' ? s->node.folder : "(none)");
+	printf("device %s: GUID %016llx, port 1 %s, MTU %u\n", c->device, (unsigned long long)c->node_guid,
+	       c->port_up ? "ACTIVE" : "DOWN", c->mtu);
+	for (int i = 0; i < NODE_GIDS; i++)
+		if (!status_gid_empty(&c->gids[i]))
+			printf("  GID %-2d %-39s %s\n", i, status_gid_text(&c->gids[i], text), c->gids[i].ifname);
+	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n", s->node.attached,
+	       s->node.slots_taken, s->node.pairs, s->node.members);
+}
+
+static int status_print(const struct status *s)
+{
+	status_print_node(s);
+	if (s->count > 0)
+		printf("%10s  %-20s %8s %6s %6s  %s\n", "PID", "COMMAND", "AGE", "PAIRS", "MCAST", "SLOTS");
+	for (u32 i = 0; i < s->count; i++) {
+		const struct proto_record *r = &s->records[i];
+
+		printf("%10d  %-20s %7.1fs %6u %6u  ", r->pid, r->command, (double)r->age_ms / 1e3, r->pair_count,
+		       r->member_count);
+		status_print_slots(r);
+		putchar('\n');
+	}
+	return EXIT_OK;
+}
+
+static void status_json_device(const struct node_config *c)
+{
+	char text[INET6_ADDRSTRLEN];
+	const char *comma = "";
+
+	fputs("  \"devices\": [{\"name\": ", stdout);
+	json_string(stdout, c->device);
+	printf(", \"node_guid\": \"%016llx\", \"sysfs\": ", (unsigned long long)c->node_guid);
+	json_string(stdout, c->sysfs);
+	printf(",\n    \"ports\": [{\"port\": 1, \"state\": \"%s\", \"mtu\": %u, \"gids\": [", c->port_up ? "ACTIVE" : "DOWN",
+	       c->mtu);
+	for (int i = 0; i < NODE_GIDS; i++) {
+		if (status_gid_empty(&c->gids[i]))
+			continue;
+		printf("%s\n      {\"index\": %d, \"gid\": \"%s\", \"type\": \"RoCE v2\", \"interface\": ", comma, i,
+		       status_gid_text(&c->gids[i], text));
+		json_string(stdout, c->gids[i].ifname);
+		putchar('}');
+		comma = ",";
+	}
+	fputs("]}]}],\n", stdout);
+}
+
+static void status_json_process(const struct proto_record *r, const char *comma)
+{
+	printf("%s\n    {\"process\": %llu, \"pid\": %d, \"command\": ", comma, (unsigned long long)r->process, r->pid);
+	json_string(stdout, r->command);
+	printf(", \"age_s\": %.3f, \"pairs\": %u, \"multicast\": %u, \"slot_count\": %u, \"slots\": [",
+	       (double)r->age_ms / 1e3, r->pair_count, r->member_count, r->slot_count);
+	for (u32 i = 0; i < MIN(r->slot_count, (u32)PROTO_RECORD_SLOTS); i++)
+		printf("%s%u", i > 0 ? ", " : "", r->slots[i]);
+	fputs("]}", stdout);
+}
+
+static int status_json(const struct status *s)
+{
+	fputs("{\"running\": true,\n  \"node\": ", stdout);
+	json_string(stdout, s->node.node);
+	printf(", \"pid\": %d, \"uptime_s\": %.3f, \"folder\": ", s->node.pid, (double)s->node.uptime_ms / 1e3);
+	json_string(stdout, s->node.folder);
+	printf(",\n  \"slots_taken\": %u, \"pairs\": %u, \"multicast\": %u,\n", s->node.slots_taken, s->node.pairs,
+	       s->node.members);
+	status_json_device(&s->node.config);
+	fputs("  \"processes\": [", stdout);
+	for (u32 i = 0; i < s->count; i++)
+		status_json_process(&s->records[i], i > 0 ? "," : "");
+	fputs("]}\n", stdout);
+	return EXIT_OK;
+}
+
+int command_status(int argc, char **argv)
+{
+	struct status s;
+	bool json = false;
+	int err, code;
+
+	for (int i = 0; i < argc; i++) {
+		if (strcmp(argv[i], "--json") != 0)
+			return command_fail(EXIT_USAGE, "status: unknown argument %s", argv[i]);
+		json = true;
+	}
+	memset(&s, 0, sizeof(s));
+	err = status_ask(&s);
+	if (err == -ECONNREFUSED) {
+		puts(json ? "{\"running\": false}" : "no node is up (the first process that needs one starts it)");
+		return EXIT_FAILED;
+	}
+	if (err < 0)
+		code = command_fail(EXIT_FAILED, "status: %s", strerror(-err));
+	else
+		code = json ? status_json(&s) : status_print(&s);
+	free(s.records);
+	return code;
+}

@@ -1,0 +1,50 @@
+/* stop.c: ends the node.
+ * In:    --force              Out: an exit code
+ * Runs:  the only thread      Locks: none
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "command.h"
+
+enum { STOP_WAIT_S = 5 };
+
+/* The end of the connection is the end of the node: only then the next command finds none. */
+static void stop_wait_end(int fd)
+{
+	char byte;
+	struct message m;
+	u64 deadline = clock_now_ns() + STOP_WAIT_S * NS_PER_S;
+
+	while (message_wait(fd, deadline) == 0)
+		if (message_receive(fd, &byte, sizeof(byte), &m) == -ECONNRESET)
+			return;
+}
+
+int command_stop(int argc, char **argv)
+{
+	struct proto_stop request = { .force = 0 };
+	struct proto_plain reply;
+	int fd, err;
+
+	for (int i = 0; i < argc; i++) {
+		if (strcmp(argv[i], "--force") != 0)
+			return command_fail(EXIT_USAGE, "stop: unknown argument %s", argv[i]);
+		request.force = 1;
+	}
+	fd = link_open();
+	if (fd == -ECONNREFUSED)
+		return EXIT_OK;
+	/* a node of another version refuses to talk, but can be told by a signal, which only its log names */
+	if (fd < 0)
+		return command_fail(EXIT_FAILED, "stop: %s", strerror(-fd));
+	err = link_ask(fd, PROTO_STOP, &request, sizeof(request), &reply, sizeof(reply), NULL);
+	if (err == 0)
+		stop_wait_end(fd);
+	close(fd);
+	if (err == -EBUSY)
+		return command_fail(EXIT_FAILED, "stop: processes are attached (see `anyverbs status`); --force ends it anyway");
+	return err < 0 ? command_fail(EXIT_FAILED, "stop: %s", strerror(-err)) : EXIT_OK;
+}

@@ -1,0 +1,53 @@
+/* main.c: anyverbsd, the node: reads its arguments and runs the daemon.
+ * In:    arguments, ANYVERBS_* variables      Out: exit code 0, 1 (could not begin), 2 (usage)
+ * Runs:  the only thread                       Locks: none
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "node/daemon/daemon.h"
+
+static const char main_usage[] =
+	"usage: anyverbsd [--node NAME]\n"
+	"\n"
+	"The anyverbs node: starts by itself when the first process needs it. In the\n"
+	"foreground it serves node NAME (default: $ANYVERBS_NODE or \"default\") until it\n"
+	"is idle for $ANYVERBS_IDLE_S seconds (300; \"never\"), stopped or interrupted.\n";
+
+static int main_misused(const char *what)
+{
+	fprintf(stderr, "anyverbsd: %s\n%s", what, main_usage);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	struct daemon_options options;
+	int err = daemon_options_init(&options);
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0) {
+			fputs(main_usage, stdout);
+			return 0;
+		} else if (strcmp(argv[i], "--spawned") == 0) {
+			options.spawned = true;
+		} else if (strcmp(argv[i], "--node") == 0 && i + 1 < argc) {
+			if (!address_name_valid(argv[++i]))
+				return main_misused("--node: letters, digits, '.', '_' and '-', at most 31");
+			strcpy(options.node, argv[i]);
+			err = 0;
+		} else {
+			return main_misused("unknown argument");
+		}
+	}
+	if (err < 0)
+		return main_misused("ANYVERBS_NODE: letters, digits, '.', '_' and '-', at most 31");
+	err = daemon_run(&options);
+	if (err == -EADDRINUSE && options.spawned)
+		return 0;
+	if (err < 0)
+		fprintf(stderr, "anyverbsd: node %s: %s\n", options.node,
+			err == -EADDRINUSE ? "is up already" : strerror(-err));
+	return err < 0;
+}
