@@ -1,8 +1,8 @@
 /* path.h: how packets of the transport engine reach another queue pair, wherever it is.
  *
  * A path promises (struct path_promise); the engine asks the promise and never what kind of path it is. A packet here is
- * decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as pieces of memory. Rooms: self (this process), shm
- * (another process of this node); later udp, tcp, vlink.
+ * decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as pieces of memory. Rooms: shm (every process of this node,
+ * this one included); later udp, tcp, vlink.
  */
 #ifndef PATH_PATH_H
 #define PATH_PATH_H
@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 #include <sys/uio.h>
 
+#include "base/list.h"
 #include "base/lock.h"
 
 struct path_promise {
@@ -35,6 +36,7 @@ enum pkt_flags {
 	PKT_HAS_ACK = 4, /* ack_psn acknowledges the reverse direction; only where the path is reliable */
 	PKT_HAS_GRH = 8, /* sgid and dgid are set (UD) */
 	PKT_MULTICAST = 16,
+	PKT_PLACED = 32, /* WRITE with immediate: a direct path has placed the data already, only the notice travels */
 };
 
 /* AETH syndromes, IBA vol 1, 9.7.5.1.2. */
@@ -62,6 +64,15 @@ struct pkt {
 	u32 flow_label;
 };
 
+/* Counted drops and events of a process, for status and tests. */
+enum path_counter {
+	COUNT_RX_PACKETS, COUNT_RX_MALFORMED, COUNT_RX_NO_QP, COUNT_RX_NOT_RECEIVING, COUNT_RX_WRONG_PEER, COUNT_RX_OPCODE,
+	COUNT_RX_PSN, COUNT_RX_QKEY, COUNT_RX_NO_WQE, COUNT_RX_LENGTH, COUNT_RX_DUPLICATE, COUNT_TX_NAK, COUNT_TX_RNR, COUNT_TX_RETRY,
+	COUNT_DIRECT, COUNT_DIRECT_REFUSED, COUNT_TX_BLOCKED, COUNT_CQ_OVERFLOW, COUNT_PEER_DEATHS, COUNT_BELLS,
+	PATH_COUNTERS
+};
+extern const char *const path_counter_names[PATH_COUNTERS];
+
 /* Where a packet goes. Reference counted by the path. */
 struct path_dest;
 struct path;
@@ -70,6 +81,9 @@ struct path;
 struct path_user {
 	/* A packet with its payload in path memory, valid until return. The payload may change under us: copy, then judge. */
 	void (*receive)(void *user, struct path_dest *from, const struct pkt *p, const void *payload);
+	/* The batch of packets from `from` has ended; with `idle`, nothing more came from it although from->acks_owed is set.
+	 * Like receive: one thread at a time, which is what guards path_dest.acks. */
+	void (*batch_end)(void *user, struct path_dest *from, bool idle);
 	/* There is room again (or an answer about reachability) for a destination whose send() said -EAGAIN. */
 	void (*writable)(void *user, struct path_dest *dest);
 	/* The destination's process has died: nothing sent to it will ever be answered. */
@@ -100,8 +114,14 @@ struct path_ops {
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov, int iovcnt);
 	/* Receives at most `budget` packets; returns how many. Any thread; threads that come while another polls return 0. */
 	int (*poll)(struct path *p, int budget);
-	/* Returns when no thread is inside a receive() that began before the call. May block. */
-	void (*quiesce)(struct path *p);
+	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH. May block (bounded). */
+	int (*resolve)(struct path_dest *d);
+	/* Is `from`, as receive() names it, the destination `d`? */
+	bool (*same)(const struct path_dest *d, const struct path_dest *from);
+	/* Did the destination's process have this queue pair when it was last seen? */
+	bool (*holds)(const struct path_dest *d, u32 qpn);
+	/* Runs fn while no thread is inside any callback of path_user, nor will enter one. May block. */
+	void (*exclude)(struct path *p, void (*fn)(void *arg), void *arg);
 };
 
 struct path {
@@ -109,14 +129,33 @@ struct path {
 	struct path_promise promise;
 	const struct path_user *user_ops;
 	void *user;
+	u64 *counters; /* PATH_COUNTERS of them */
 };
 
-/* Each destination begins with this. */
+static inline void path_count(const struct path *p, enum path_counter c)
+{
+	__atomic_fetch_add(&p->counters[c], 1, __ATOMIC_RELAXED);
+}
+
+/* Each destination begins with this; the path initialises it with path_dest_init. */
 struct path_dest {
 	struct path *path;
-	/* Queue pairs of the engine that wait for writable(); the engine's lock. */
-	struct list_head blocked;
 	struct lock blocked_lock;
+	struct list_head blocked GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
+	bool any_blocked;      /* hint: blocked is not empty */
+	bool acks_owed;        /* hint: acks is not empty */
+	struct list_head acks;     /* the engine's queue pairs that owe an acknowledgement some time */
+	struct list_head acks_now; /* those that owe one at the end of the batch. Both guarded by being in a callback */
 };
+
+static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD_SAFETY
+{
+	d->path = p;
+	lock_init(&d->blocked_lock);
+	list_init(&d->blocked);
+	list_init(&d->acks);
+	list_init(&d->acks_now);
+	d->any_blocked = d->acks_owed = false;
+}
 
 #endif

@@ -1,0 +1,185 @@
+/* answer.c: the responder's READs and atomics: executed in order, answered when the path has room, kept for duplicates.
+ * In: requests in sequence, and duplicates    Out: registered memory, answers
+ * Runs: whoever receives    Locks: rq_lock    Spec: IBA vol 1, 9.4.4, 9.4.5, 9.7.5.1.1
+ */
+#include <errno.h>
+
+#include "ibt/ibt_priv.h"
+
+static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(qp->rq_lock)
+{
+	return &qp->resources[index % qp->resource_count];
+}
+
+static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock)
+{
+	struct resp_resource *r;
+
+	if (qp->resource_count == 0 || qp->resource_head - qp->resource_next >= qp->resource_count)
+		return NULL;
+	r = answer_slot(qp, qp->resource_head);
+	*r = (struct resp_resource){ .opcode = p->opcode, .psn = p->psn, .psn_count = 1, .rkey = p->rkey, .va = p->va,
+				     .length = (u32)p->dma_length };
+	return r;
+}
+
+static void answer_accept(struct ibt_qp *qp, const struct resp_resource *r) REQUIRES(qp->rq_lock)
+{
+	qp->resource_head++;
+	qp->epsn = (qp->epsn + r->psn_count) & PSN_MASK;
+	qp->msn = (qp->msn + 1) & PSN_MASK;
+	__atomic_store_n(&qp->counters->received, qp->counters->received + 1, __ATOMIC_RELAXED);
+}
+
+enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p)
+{
+	struct resp_resource *r;
+	u64 piece;
+
+	if (p->dma_length > IBT_MAX_MESSAGE)
+		return RESP_NAK_INVALID;
+	if (p->dma_length != 0 &&
+	    ((qp->access & IBV_ACCESS_REMOTE_READ) == 0 ||
+	     mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, p->dma_length, IBV_ACCESS_REMOTE_READ, &piece) == NULL))
+		return RESP_NAK_ACCESS;
+	r = answer_new(qp, p);
+	if (r == NULL)
+		return RESP_NAK_INVALID;
+	if (p->dma_length != 0)
+		r->psn_count = (u32)((p->dma_length + qp_packet_bytes(qp) - 1) >> qp->psn_shift);
+	answer_accept(qp, r);
+	return RESP_OK;
+}
+
+enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p)
+{
+	struct resp_resource *r;
+	u64 piece = 0;
+	u64 *target;
+
+	if (p->va % 8 != 0)
+		return RESP_NAK_INVALID;
+	if ((qp->access & IBV_ACCESS_REMOTE_ATOMIC) == 0)
+		return RESP_NAK_ACCESS;
+	target = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, 8, IBV_ACCESS_REMOTE_ATOMIC, &piece);
+	if (target == NULL || piece < 8 || (uintptr_t)target % 8 != 0)
+		return RESP_NAK_ACCESS;
+	r = answer_new(qp, p);
+	if (r == NULL)
+		return RESP_NAK_INVALID;
+	r->original = p->opcode == PKT_FETCH_ADD ? mem_fetch_add(target, p->swap) : mem_compare_swap(target, p->compare, p->swap);
+	answer_accept(qp, r);
+	return RESP_OK;
+}
+
+static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct pkt *a, u32 n) REQUIRES(qp->rq_lock)
+{
+	bool first = r->sent == 0, last = r->sent + n == r->length;
+
+	*a = (struct pkt){
+		.opcode = first && last ? PKT_READ_ONLY : first ? PKT_READ_FIRST : last ? PKT_READ_LAST : PKT_READ_MIDDLE,
+		.qp_type = qp->type,
+		.syndrome = AETH_ACK,
+		.dqpn = qp->dest_qpn,
+		.sqpn = qp->qpn,
+		.psn = (r->psn + (r->sent >> qp->psn_shift)) & PSN_MASK,
+		.msn = qp->msn,
+		.length = n,
+	};
+	if (r->opcode != PKT_READ_REQUEST) {
+		a->opcode = PKT_ATOMIC_ACK;
+		a->swap = r->original;
+		a->length = 0;
+	}
+}
+
+/* The memory of the next n bytes: pieces, or 0 if the key has gone meanwhile. */
+static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n, struct iovec *iov, int max) REQUIRES(qp->rq_lock)
+{
+	u64 va = r->va + r->sent;
+	int count = 0;
+
+	while (n != 0 && count < max) {
+		u64 piece = 0;
+		void *from = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, r->rkey, va, n, IBV_ACCESS_REMOTE_READ, &piece);
+
+		if (from == NULL || piece == 0)
+			return 0;
+		iov[count].iov_base = from;
+		iov[count++].iov_len = MIN(piece, (u64)n);
+		va += iov[count - 1].iov_len;
+		n -= (u32)iov[count - 1].iov_len;
+	}
+	return n == 0 ? count : 0;
+}
+
+static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->rq_lock)
+{
+	struct iovec iov[IBT_MAX_SGE];
+	bool read = r->opcode == PKT_READ_REQUEST;
+	u32 n = read ? MIN(r->length - r->sent, qp_packet_bytes(qp)) : 0;
+	struct pkt a;
+	int count = n == 0 ? 0 : answer_pieces(qp, r, n, iov, IBT_MAX_SGE), err;
+
+	if (n != 0 && count == 0) {
+		resp_send_ack(qp, AETH_NAK | NAK_REMOTE_ACCESS, r->psn);
+		r->done = true;
+		return 0;
+	}
+	answer_fill(qp, r, &a, n);
+	err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
+	if (err == -EAGAIN) {
+		req_block(qp, qp->dest);
+		err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
+	}
+	if (err == -EAGAIN)
+		return err;
+	r->sent += n;
+	r->done = !read || r->sent == r->length || err != 0;
+	return 0;
+}
+
+bool answer_pump(struct ibt_qp *qp)
+{
+	bool sent = false;
+	int err = 0;
+
+	if (qp->resource_next == qp->resource_head || !qp_receives(qp))
+		return true;
+	while (qp->resource_next != qp->resource_head && err == 0) {
+		struct resp_resource *r = answer_slot(qp, qp->resource_next);
+
+		while (!r->done && (err = answer_send_packet(qp, r)) == 0)
+			sent = true;
+		if (r->done)
+			qp->resource_next++;
+	}
+	if (sent)
+		qp->dest->path->ops->flush(qp->dest);
+	/* Writes and sends that came after the answers may be acknowledged now; receive or the next idle poll sends it. */
+	if (err == 0)
+		__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
+	return err == 0;
+}
+
+/* The peer asks again: what is still waiting will be answered anyway; else an atomic's answer is repeated, a READ done again. */
+void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
+{
+	for (u32 back = 1; back <= qp->resource_count; back++) {
+		struct resp_resource *r = answer_slot(qp, qp->resource_head - back);
+
+		if (r->psn != p->psn || r->opcode != p->opcode || !r->done)
+			continue;
+		r->done = false;
+		r->sent = 0;
+		if (p->opcode == PKT_READ_REQUEST) {
+			r->va = p->va;
+			r->rkey = p->rkey;
+			r->length = (u32)MIN(p->dma_length, (u64)IBT_MAX_MESSAGE);
+		}
+		while (!r->done && answer_send_packet(qp, r) == 0)
+			continue;
+		qp->dest->path->ops->flush(qp->dest);
+		return;
+	}
+}

@@ -1,0 +1,288 @@
+/* completer.c: acknowledgements and answers of the peer, and the completions of send requests.
+ * In: ACK, NAK, READ and atomic answers    Out: completions, the caller's memory, and the requester set going again
+ * Runs: whoever receives, or the requester for what is done at once    Locks: sq_lock, then the CQ's
+ * Spec: IBA vol 1, 9.7.5.1 (AETH), 9.7.6 (completion), 11.6.2 (statuses)
+ */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "ibt/ibt_priv.h"
+
+static const u8 comp_opcodes[] = {
+	[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+	[IBV_WR_SEND] = IBV_WC_SEND,
+	[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+	[IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
+	[IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
+	[IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
+};
+
+/* RNR timer codes in units of 10 us; IBA vol 1, table 45. */
+static const u32 comp_rnr_10us[32] = { 65536, 1,   2,   3,    4,    6,    8,    12,   16,   24,   32,
+				       48,    64,  96,  128,  192,  256,  384,  512,  768,  1024, 1536,
+				       2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+
+static bool comp_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)
+{
+	struct cqe e = {
+		.wc = { .wr_id = w->wr_id,
+			.status = status,
+			.opcode = (enum ibv_wc_opcode)comp_opcodes[w->opcode],
+			.byte_len = w->length,
+			.qp_num = qp->qpn },
+		.qp = qp->owner,
+	};
+
+	return cq_push(qp->send_cq, &e, status != IBV_WC_SUCCESS);
+}
+
+/* The oldest request leaves the queue. False: its CQ has overflowed. */
+static bool comp_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status status) REQUIRES(qp->sq_lock)
+{
+	bool room = true;
+
+	if ((w->flags & IBV_SEND_SIGNALED) != 0 || status != IBV_WC_SUCCESS)
+		room = comp_push(qp, w, status);
+	if (status == IBV_WC_SUCCESS) {
+		__atomic_store_n(&qp->counters->sent, qp->counters->sent + 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->counters->sent_bytes, qp->counters->sent_bytes + w->length, __ATOMIC_RELAXED);
+	} else {
+		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
+	}
+	/* Pairs with nothing: posters read it under the lock; the hint in status needs no order. */
+	__atomic_store_n(&qp->sq_tail, qp->sq_tail + 1, __ATOMIC_RELAXED);
+	return room;
+}
+
+void comp_retire(struct ibt_qp *qp, struct send_wqe *w)
+{
+	if (unlikely(!comp_pop(qp, w, IBV_WC_SUCCESS)))
+		qp_fail_locked(qp);
+}
+
+void comp_flush_sq(struct ibt_qp *qp)
+{
+	qp->waiting = WAIT_NONE;
+	qp->tx_offset = 0;
+	qp->rx_offset = 0;
+	qp->reads_out = 0;
+	while (qp->sq_tail != qp->sq_head)
+		comp_pop(qp, sq_at(qp, qp->sq_tail), IBV_WC_WR_FLUSH_ERR);
+	qp->sq_next = qp->sq_tail;
+}
+
+void comp_fail(struct ibt_qp *qp, enum ibv_wc_status status)
+{
+	if (qp->sq_tail != qp->sq_head)
+		comp_pop(qp, sq_at(qp, qp->sq_tail), status);
+	if (qp->type == IBV_QPT_RC) {
+		qp_fail_locked(qp);
+		return;
+	}
+	qp->state = IBV_QPS_SQE;
+	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
+	comp_flush_sq(qp);
+}
+
+void comp_check_drained(struct ibt_qp *qp)
+{
+	if (qp->state != IBV_QPS_SQD || qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
+		return;
+	qp->draining = false;
+	if (qp->attr.en_sqd_async_notify)
+		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_SQ_DRAINED);
+	qp->attr.sq_draining = 0;
+}
+
+static void comp_progress(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	qp->retry_left = qp->attr.retry_cnt;
+	qp->rnr_left = qp->attr.rnr_retry;
+	if (unlikely(qp->waiting != WAIT_NONE)) {
+		qp->waiting = WAIT_NONE;
+		timer_cancel(qp->ibt->cfg.timers, &qp->timer);
+	}
+}
+
+/* Completes everything up to and with `psn`; an unanswered READ or atomic holds up what follows it. */
+static void comp_ack_up_to(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+{
+	bool any = false;
+
+	while (qp->sq_tail != qp->sq_next) {
+		struct send_wqe *w = sq_at(qp, qp->sq_tail);
+		u32 last = (w->first_psn + w->psn_count - 1) & PSN_MASK;
+
+		if (psn_ahead(last, psn) > 0 || (wqe_is_answered_op(w) && !w->answered))
+			break;
+		comp_retire(qp, w);
+		any = true;
+	}
+	if (any)
+		comp_progress(qp);
+}
+
+void comp_ack(struct ibt_qp *qp, u32 psn)
+{
+	comp_ack_up_to(qp, psn);
+	if (qp->sq_next != qp->sq_head || qp->draining)
+		req_pump(qp);
+}
+
+static void comp_rnr(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	if (qp->sq_tail == qp->sq_next && qp->tx_offset == 0)
+		return;
+	if (qp->attr.rnr_retry != 7) {
+		if (qp->rnr_left == 0) {
+			comp_fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+			return;
+		}
+		qp->rnr_left--;
+	}
+	req_arm_timer(qp, WAIT_RNR, (u64)comp_rnr_10us[p->syndrome & 31] * 10 * NS_PER_US);
+}
+
+static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	bool outstanding = qp->sq_tail != qp->sq_next || qp->tx_offset != 0;
+
+	if (!outstanding)
+		return;
+	switch (p->syndrome & 31) {
+	case NAK_PSN_SEQUENCE:
+		req_rewind(qp);
+		req_pump(qp);
+		break;
+	case NAK_INVALID_REQUEST:
+		comp_fail(qp, IBV_WC_REM_INV_REQ_ERR);
+		break;
+	case NAK_REMOTE_ACCESS:
+		comp_fail(qp, IBV_WC_REM_ACCESS_ERR);
+		break;
+	case NAK_REMOTE_OPERATION:
+		comp_fail(qp, IBV_WC_REM_OP_ERR);
+		break;
+	default:
+		path_count(qp->dest->path, COUNT_RX_OPCODE);
+		break;
+	}
+}
+
+static void comp_receive_ack(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	if ((p->syndrome & 0xe0) == 0) {
+		comp_ack(qp, p->psn);
+		return;
+	}
+	comp_ack_up_to(qp, (p->psn - 1) & PSN_MASK);
+	if ((p->syndrome & 0xe0) == AETH_RNR)
+		comp_rnr(qp, p);
+	else if ((p->syndrome & 0xe0) == AETH_NAK)
+		comp_nak(qp, p);
+}
+
+/* The request that an answer is for: the oldest one, once everything before it has been acknowledged by the answer. */
+static struct send_wqe *comp_answered(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w;
+
+	comp_ack_up_to(qp, (p->psn - 1) & PSN_MASK);
+	if (qp->sq_tail == qp->sq_next)
+		return NULL;
+	w = sq_at(qp, qp->sq_tail);
+	return wqe_is_answered_op(w) && !w->answered ? w : NULL;
+}
+
+static void comp_answer_done(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	w->answered = true;
+	qp->reads_out -= MIN(qp->reads_out, 1u);
+	qp->rx_offset = 0;
+	comp_retire(qp, w);
+	comp_progress(qp);
+	if (qp->sq_next != qp->sq_head || qp->draining)
+		req_pump(qp);
+}
+
+static int comp_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n) REQUIRES(qp->sq_lock)
+{
+	if (qp->rx_offset == 0)
+		qp->rx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
+	return mem_scatter(qp->ibt->cfg.mem, qp->pd, &qp->rx_cursor, data, n);
+}
+
+static void comp_read_answer(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w = comp_answered(qp, p);
+	u32 expected;
+
+	if (w == NULL || w->opcode != IBV_WR_RDMA_READ ||
+	    p->psn != ((w->first_psn + (qp->rx_offset >> qp->psn_shift)) & PSN_MASK)) {
+		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
+		return;
+	}
+	expected = MIN(w->length - qp->rx_offset, qp_packet_bytes(qp));
+	if (p->length != expected) {
+		comp_fail(qp, IBV_WC_BAD_RESP_ERR);
+		return;
+	}
+	if (comp_scatter(qp, w, payload, p->length) != 0) {
+		comp_fail(qp, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+	qp->rx_offset += p->length;
+	if (qp->rx_offset == w->length)
+		comp_answer_done(qp, w);
+}
+
+static void comp_atomic_answer(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w = comp_answered(qp, p);
+
+	if (w == NULL || w->opcode == IBV_WR_RDMA_READ || p->psn != w->first_psn) {
+		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
+		return;
+	}
+	if (comp_scatter(qp, w, &p->swap, sizeof(p->swap)) != 0)
+		comp_fail(qp, IBV_WC_LOC_PROT_ERR);
+	else
+		comp_answer_done(qp, w);
+}
+
+/* Only what can be an answer to something outstanding counts. */
+static bool comp_expects(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
+		return false;
+	return psn_ahead(p->psn, qp->sq_psn) < 0 || p->opcode == PKT_READ_FIRST || p->opcode == PKT_READ_MIDDLE ||
+	       p->opcode == PKT_READ_LAST || p->opcode == PKT_READ_ONLY;
+}
+
+void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+{
+	lock_acquire(&qp->sq_lock);
+	if (likely(comp_expects(qp, p))) {
+		switch (p->opcode) {
+		case PKT_ACK:
+			comp_receive_ack(qp, p);
+			break;
+		case PKT_ATOMIC_ACK:
+			comp_atomic_answer(qp, p);
+			break;
+		case PKT_ABSENT:
+			comp_ack_up_to(qp, (p->psn - 1) & PSN_MASK);
+			if (qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
+				req_absent(qp);
+			break;
+		default:
+			comp_read_answer(qp, p, payload);
+			break;
+		}
+	}
+	lock_release(&qp->sq_lock);
+}

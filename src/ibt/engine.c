@@ -1,0 +1,200 @@
+/* engine.c: the engine as a whole: which queue pair a packet is for, and what paths tell it.
+ * In: packets, room, deaths    Out: calls of responder, completer, requester
+ * Runs: whoever polls    Locks: table_lock for changes of the table; lookups take none
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "ibt/ibt_priv.h"
+
+enum { ENGINE_TIMER_EVERY = 16 }; /* polls between looks at the clock, if any timer is armed */
+
+static struct ibt_qp *engine_lookup(struct ibt *ibt, u32 qpn)
+{
+	struct ibt_qp **table = __atomic_load_n(&ibt->tables[qpn >> IBT_INDEX_BITS], __ATOMIC_ACQUIRE); /* pairs with engine_table_add */
+
+	if (unlikely(table == NULL))
+		return NULL;
+	return __atomic_load_n(&table[qpn & ((1u << IBT_INDEX_BITS) - 1)], __ATOMIC_ACQUIRE);
+}
+
+int engine_table_add(struct ibt *ibt, struct ibt_qp *qp)
+{
+	u32 slot = qp->qpn >> IBT_INDEX_BITS;
+	int err = 0;
+
+	lock_acquire(&ibt->table_lock);
+	if (ibt->tables[slot] == NULL) {
+		struct ibt_qp **table = calloc(1u << IBT_INDEX_BITS, sizeof(*table));
+
+		__atomic_store_n(&ibt->tables[slot], table, __ATOMIC_RELEASE);
+	}
+	if (ibt->tables[slot] == NULL)
+		err = -ENOMEM;
+	else
+		__atomic_store_n(&ibt->tables[slot][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)], qp, __ATOMIC_RELEASE);
+	lock_release(&ibt->table_lock);
+	return err;
+}
+
+void engine_table_remove(struct ibt *ibt, struct ibt_qp *qp)
+{
+	lock_acquire(&ibt->table_lock);
+	__atomic_store_n(&ibt->tables[qp->qpn >> IBT_INDEX_BITS][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)], NULL, __ATOMIC_RELEASE);
+	lock_release(&ibt->table_lock);
+}
+
+static inline bool engine_is_answer(u8 opcode)
+{
+	return opcode == PKT_ACK || opcode == PKT_ATOMIC_ACK || opcode == PKT_ABSENT ||
+	       (opcode >= PKT_READ_FIRST && opcode <= PKT_READ_ONLY);
+}
+
+static void engine_no_qp(struct path_dest *from, const struct pkt *p)
+{
+	struct pkt answer = { .opcode = PKT_ABSENT, .qp_type = p->qp_type, .dqpn = p->sqpn, .sqpn = p->dqpn, .psn = p->psn };
+
+	path_count(from->path, COUNT_RX_NO_QP);
+	if (!from->path->promise.reliable || p->qp_type != IBV_QPT_RC || engine_is_answer(p->opcode))
+		return;
+	if (from->path->ops->send(from, &answer, NULL, 0) == 0)
+		from->path->ops->flush(from);
+}
+
+static bool engine_from_peer(const struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
+{
+	struct path_dest *dest = qp->dest;
+
+	return dest != NULL && p->sqpn == qp->dest_qpn && (dest == from || dest->path->ops->same(dest, from));
+}
+
+/* An acknowledgement that came along with a request. */
+static void engine_piggyback(struct ibt_qp *qp, const struct pkt *p)
+{
+	lock_acquire(&qp->sq_lock);
+	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) && psn_ahead(p->ack_psn, qp->sq_psn) < 0)
+		comp_ack(qp, p->ack_psn);
+	lock_release(&qp->sq_lock);
+}
+
+static void engine_receive(void *user, struct path_dest *from, const struct pkt *p, const void *payload)
+{
+	struct ibt *ibt = user;
+	struct ibt_qp *qp = engine_lookup(ibt, p->dqpn);
+
+	if (unlikely(qp == NULL)) {
+		engine_no_qp(from, p);
+	} else if (unlikely(qp->type != p->qp_type)) {
+		path_count(from->path, COUNT_RX_OPCODE);
+	} else if (qp->type == IBV_QPT_UD) {
+		ud_receive(qp, from->path, p, payload);
+	} else if (engine_is_answer(p->opcode)) {
+		if (qp->type == IBV_QPT_RC && engine_from_peer(qp, from, p))
+			comp_receive(qp, p, payload);
+		else
+			path_count(from->path, COUNT_RX_WRONG_PEER);
+	} else {
+		if ((p->flags & PKT_HAS_ACK) != 0 && engine_from_peer(qp, from, p))
+			engine_piggyback(qp, p);
+		resp_receive(qp, from, p, payload);
+	}
+}
+
+static void engine_batch_end(void *user, struct path_dest *from, bool idle)
+{
+	resp_batch_end(from, idle);
+}
+
+static void engine_resume(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->sq_lock);
+	req_pump(qp);
+	lock_release(&qp->sq_lock);
+	lock_acquire(&qp->rq_lock);
+	if (qp->type == IBV_QPT_RC && answer_pump(qp) && (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) != 0 &&
+	    qp->dest != NULL)
+		resp_send_ack(qp, AETH_ACK, __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE));
+	lock_release(&qp->rq_lock);
+}
+
+static void engine_writable(void *user, struct path_dest *dest)
+{
+	for (int limit = 4096; limit > 0; limit--) {
+		struct list_head *node;
+
+		lock_acquire(&dest->blocked_lock);
+		node = list_pop_front(&dest->blocked);
+		__atomic_store_n(&dest->any_blocked, !list_empty(&dest->blocked), __ATOMIC_RELAXED);
+		if (node != NULL)
+			list_entry(node, struct ibt_qp, blocked_node)->blocked_on = NULL;
+		lock_release(&dest->blocked_lock);
+		if (node == NULL)
+			return;
+		engine_resume(list_entry(node, struct ibt_qp, blocked_node));
+		dest->path->ops->dest_put(dest);
+		/* Blocked again: the room is used up, the rest waits for the next call. */
+		if (!list_empty(node))
+			return;
+	}
+}
+
+static void engine_dead(void *user, struct path_dest *dest)
+{
+	struct ibt *ibt = user;
+
+	for (u32 s = 0; s < IBT_TABLES; s++) {
+		if (ibt->tables[s] == NULL)
+			continue;
+		for (u32 i = 0; i < 1u << IBT_INDEX_BITS; i++) {
+			struct ibt_qp *qp = __atomic_load_n(&ibt->tables[s][i], __ATOMIC_ACQUIRE);
+
+			if (qp != NULL && qp->type == IBV_QPT_RC)
+				qp_peer_died(qp, dest);
+		}
+	}
+}
+
+static const struct path_user engine_user = {
+	.receive = engine_receive,
+	.batch_end = engine_batch_end,
+	.writable = engine_writable,
+	.dead = engine_dead,
+};
+
+struct ibt *ibt_create(const struct ibt_config *cfg)
+{
+	struct ibt *ibt = calloc(1, sizeof(*ibt));
+
+	if (ibt != NULL)
+		ibt->cfg = *cfg;
+	return ibt;
+}
+
+void ibt_destroy(struct ibt *ibt)
+{
+	for (u32 s = 0; s < IBT_TABLES; s++)
+		free(ibt->tables[s]);
+	free(ibt);
+}
+
+void ibt_add_path(struct ibt *ibt, struct path *p)
+{
+	p->user_ops = &engine_user;
+	p->user = ibt;
+	ibt->paths[ibt->path_count++] = p;
+}
+
+int ibt_poll(struct ibt *ibt, int budget)
+{
+	int n = 0;
+	u32 polls;
+
+	for (u32 i = 0; i < ibt->path_count; i++)
+		n += ibt->paths[i]->ops->poll(ibt->paths[i], budget);
+	polls = __atomic_load_n(&ibt->polls, __ATOMIC_RELAXED) + 1;
+	__atomic_store_n(&ibt->polls, polls, __ATOMIC_RELAXED);
+	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER && polls % ENGINE_TIMER_EVERY == 0))
+		timer_run(ibt->cfg.timers, clock_now_ns());
+	return n;
+}

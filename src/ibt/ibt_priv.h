@@ -1,0 +1,259 @@
+/* ibt_priv.h: inside the engine: queue pairs, work queue elements, and who calls whom.
+ *
+ *   post_send -> wqe -> requester -> path          (sq_lock)
+ *   path -> engine -> responder -> memory, CQ      (rq_lock)
+ *                  -> completer -> memory, CQ      (sq_lock), then the requester again
+ */
+#ifndef IBT_IBT_PRIV_H
+#define IBT_IBT_PRIV_H
+
+#include <string.h>
+
+#include "ibt/ibt.h"
+
+enum { PSN_MASK = 0xffffff, IBT_DEFAULT_PKEY = 0xffff };
+
+/* A send work request. Followed by its SGEs or its inline data. */
+struct send_wqe {
+	u64 wr_id;
+	u8 opcode;        /* enum ibv_wr_opcode */
+	u8 flags;         /* enum ibv_send_flags; SIGNALED is set where sq_sig_all says so */
+	u8 sge_count;
+	bool answered;    /* READ, atomic: the response has come */
+	u32 imm;          /* immediate data, or the key to invalidate */
+	u32 length;
+	u32 first_psn;    /* set when first transmitted */
+	u32 psn_count;
+	u32 rkey;
+	union {
+		struct {
+			u64 va, compare, swap; /* FETCH_ADD: the addend is in `compare` */
+		};
+		struct {
+			struct ibt_av av;
+			u32 remote_qpn, qkey;
+		} ud;
+	};
+	struct ibv_sge sge[];
+};
+
+struct recv_wqe {
+	u64 wr_id;
+	u32 sge_count;
+	u32 length;
+	struct ibv_sge sge[];
+};
+
+/* A ring of work queue elements. Free-running indexes. */
+struct wqe_ring {
+	u8 *memory;
+	u32 stride, mask, size; /* size: what the consumer may have outstanding */
+	u32 max_sge;
+};
+
+/* A READ or atomic that the responder has accepted. Kept after the answer for duplicates. */
+struct resp_resource {
+	u8 opcode;       /* enum pkt_opcode of the request */
+	u32 psn, psn_count;
+	u32 rkey, length;
+	u32 sent;        /* bytes of the answer sent */
+	u64 va;
+	u64 original;    /* atomics: the answer */
+	bool done;
+};
+
+enum wait_reason { WAIT_NONE, WAIT_RNR, WAIT_TIMEOUT, WAIT_ROOM /* UD: does not stop the queue */ };
+
+struct ibt_qp {
+	/* fixed from creation on */
+	struct ibt *ibt;
+	void *owner;
+	u32 qpn, pd;
+	u8 type;
+	bool sig_all;
+	u8 psn_shift;                 /* log2 of the payload of one packet */
+	struct cq *send_cq, *recv_cq;
+	struct ibt_srq *srq;
+	struct ibt_counters *counters;
+
+	/* the connection: written under both locks, read under either */
+	u8 state;                     /* enum ibv_qp_state */
+	bool peer_dead;
+	struct path_dest *dest;       /* RC, UC */
+	u32 dest_qpn;
+	u32 access;                   /* remote access flags */
+	u32 qkey;
+	struct ibv_qp_attr attr;      /* what query_qp shows */
+	struct ibt_av av;
+
+	struct lock sq_lock CACHE_ALIGNED;
+	struct wqe_ring sq;
+	u32 sq_head GUARDED_BY(sq_lock); /* next to post */
+	u32 sq_next GUARDED_BY(sq_lock); /* next to transmit */
+	u32 sq_tail GUARDED_BY(sq_lock); /* oldest incomplete */
+	u32 max_inline;
+	u32 tx_offset GUARDED_BY(sq_lock);           /* bytes of sq_next's message transmitted */
+	struct mem_cursor tx_cursor GUARDED_BY(sq_lock);
+	struct mem_cursor rx_cursor GUARDED_BY(sq_lock); /* where the READ at hand is scattered */
+	u32 rx_offset GUARDED_BY(sq_lock);
+	u32 sq_psn GUARDED_BY(sq_lock);              /* of the next packet */
+	u32 reads_out GUARDED_BY(sq_lock);
+	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
+	u8 waiting GUARDED_BY(sq_lock);              /* enum wait_reason */
+	bool drop_next GUARDED_BY(sq_lock);          /* UD: room did not come in time */
+	bool draining GUARDED_BY(sq_lock);           /* SQD: tell when the last one is done */
+	struct timer timer;
+
+	struct lock rq_lock CACHE_ALIGNED;
+	struct wqe_ring rq;
+	u32 rq_head GUARDED_BY(rq_lock);
+	u32 rq_tail GUARDED_BY(rq_lock);
+	u32 epsn GUARDED_BY(rq_lock);
+	u32 msn GUARDED_BY(rq_lock);
+	struct recv_wqe *current GUARDED_BY(rq_lock); /* taken by the message at hand */
+	struct recv_wqe *srq_copy GUARDED_BY(rq_lock);
+	struct mem_cursor in_cursor GUARDED_BY(rq_lock);
+	u32 in_offset GUARDED_BY(rq_lock);           /* bytes of the message at hand that arrived */
+	u8 in_message GUARDED_BY(rq_lock);           /* 0 none, else the opcode of its first packet */
+	bool comm_established GUARDED_BY(rq_lock);
+	bool nak_sent GUARDED_BY(rq_lock);           /* further packets are dropped until epsn comes */
+	u64 in_va GUARDED_BY(rq_lock);               /* WRITE at hand */
+	u32 in_rkey GUARDED_BY(rq_lock);
+	u32 in_length GUARDED_BY(rq_lock);
+	struct resp_resource *resources GUARDED_BY(rq_lock);
+	u32 resource_count, resource_head GUARDED_BY(rq_lock), resource_next GUARDED_BY(rq_lock);
+	u32 ack_word;                 /* ACK_OWED | PSN; exchanged atomically by whoever sends it */
+
+	struct list_head ack_node;    /* on its destination's acks or acks_now; the path's callbacks */
+	struct list_head blocked_node; /* dest->blocked; dest->blocked_lock */
+	struct path_dest *blocked_on; /* with a reference; sq_lock or, for the responder's half, stable while blocked */
+	bool ack_listed, ack_urgent;  /* the path's callbacks */
+};
+
+enum { ACK_OWED = 1u << 31 };
+
+struct ibt_srq {
+	struct ibt *ibt;
+	void *owner;
+	u32 pd;
+	struct lock lock;
+	struct wqe_ring ring;
+	u32 head GUARDED_BY(lock), tail GUARDED_BY(lock);
+	u32 limit GUARDED_BY(lock); /* 0: not armed */
+};
+
+struct ibt {
+	struct ibt_config cfg;
+	struct path *paths[4];
+	u32 path_count;
+	u32 polls;               /* hint: every so often timers are looked at */
+	struct lock table_lock;
+	struct ibt_qp **tables[IBT_TABLES]; /* by slot; entries stored with release */
+};
+
+/* ---- wqe.c ---- */
+int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge);
+void wqe_ring_fini(struct wqe_ring *r);
+/* Checks and copies one request into `w`. -EINVAL. */
+int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
+		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
+int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr);
+u32 wqe_send_stride(u32 max_sge, u32 max_inline);
+
+static inline struct send_wqe *sq_at(const struct ibt_qp *qp, u32 index)
+{
+	return (struct send_wqe *)(qp->sq.memory + (size_t)(index & qp->sq.mask) * qp->sq.stride);
+}
+
+static inline struct recv_wqe *ring_recv_at(const struct wqe_ring *r, u32 index)
+{
+	return (struct recv_wqe *)(r->memory + (size_t)(index & r->mask) * r->stride);
+}
+
+static inline bool wqe_is_answered_op(const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Signed distance of two PSNs: how far a is ahead of b. */
+static inline s32 psn_ahead(u32 a, u32 b)
+{
+	return (s32)((a - b) << 8) >> 8;
+}
+
+/* ---- requester.c ---- */
+/* Transmits what may be transmitted. */
+void req_pump(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Goes back to the oldest incomplete request and transmits from there. */
+void req_rewind(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+void req_timer(struct timer *t);
+/* The peer is not there or not receiving: waits for the timeout, then tries again or gives up. */
+void req_absent(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Waits for a destination that is full. */
+void req_block(struct ibt_qp *qp, struct path_dest *dest);
+void req_unblock(struct ibt_qp *qp);
+void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns) REQUIRES(qp->sq_lock);
+
+/* ---- completer.c ---- */
+void comp_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock);
+void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload);
+/* Completes the oldest request with success and moves on. */
+void comp_retire(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);
+/* Completes it with an error and moves the queue pair to ERR (RC) or SQE. */
+void comp_fail(struct ibt_qp *qp, enum ibv_wc_status status) REQUIRES(qp->sq_lock);
+void comp_flush_sq(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+void comp_check_drained(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+
+/* ---- responder.c ---- */
+/* What the responder thinks of a request. */
+enum resp_verdict {
+	RESP_OK,
+	RESP_RNR,
+	RESP_NAK_INVALID,
+	RESP_NAK_ACCESS,
+	RESP_NAK_OPERATION,
+};
+void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, const void *payload);
+void resp_flush_rq(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
+void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length) REQUIRES(qp->rq_lock);
+/* Takes a receive request for the message at hand; false: none is there. */
+bool resp_take_wqe(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
+void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent);
+void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
+void resp_batch_end(struct path_dest *from, bool idle);
+
+/* ---- answer.c: READ and atomic ---- */
+enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);
+enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);
+/* Sends answers that wait. True: none waits any more. */
+bool answer_pump(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
+void answer_duplicate(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);
+/* ---- ud.c ---- */
+/* Transmits one UD request: 0, -EAGAIN (blocked), -EACCES (local protection error). */
+int ud_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);
+void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p, const void *payload);
+
+/* ---- qp.c ---- */
+/* Moves to ERR and flushes both queues. The second form for callers inside sq_lock. */
+void qp_fail(struct ibt_qp *qp);
+void qp_fail_locked(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest);
+
+/* ---- engine.c ---- */
+int engine_table_add(struct ibt *ibt, struct ibt_qp *qp);
+void engine_table_remove(struct ibt *ibt, struct ibt_qp *qp);
+
+/* ---- srq.c ---- */
+bool srq_take(struct ibt_srq *srq, struct recv_wqe *copy);
+
+static inline bool qp_receives(const struct ibt_qp *qp)
+{
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD || qp->state == IBV_QPS_SQE;
+}
+
+static inline u32 qp_packet_bytes(const struct ibt_qp *qp)
+{
+	return 1u << qp->psn_shift;
+}
+
+#endif

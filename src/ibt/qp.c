@@ -1,0 +1,431 @@
+/* qp.c: a queue pair's life: created, connected, failed, reset, destroyed; and the two posts.
+ * In: verbs    Out: a queue pair that requester, responder and completer work on
+ * Runs: the caller's thread    Locks: sq_lock, then rq_lock    Spec: IBA vol 1, 10.3 (states), 11.2.5 (modify)
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "ibt/ibt_priv.h"
+
+static int qp_check_init(const struct ibt_qp_init *init)
+{
+	const struct ibv_qp_cap *cap = &init->cap;
+
+	if (cap->max_send_wr > IBT_MAX_WR || cap->max_recv_wr > IBT_MAX_WR || cap->max_send_sge > IBT_MAX_SGE ||
+	    cap->max_recv_sge > IBT_MAX_SGE || cap->max_inline_data > IBT_MAX_INLINE)
+		return -EINVAL;
+	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
+		return -EOPNOTSUPP;
+	return 0;
+}
+
+static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init)
+{
+	struct ibv_qp_cap *cap = &init->cap;
+	u32 stride = wqe_send_stride(cap->max_send_sge, cap->max_inline_data);
+	int err = wqe_ring_init(&qp->sq, cap->max_send_wr, stride, cap->max_send_sge);
+
+	/* What the alignment of a request leaves over is the consumer's as well. */
+	qp->max_inline = MIN(stride - (u32)sizeof(struct send_wqe), (u32)IBT_MAX_INLINE);
+	if (err == 0 && init->srq == NULL)
+		err = wqe_ring_init(&qp->rq, cap->max_recv_wr, 0, cap->max_recv_sge);
+	if (err == 0 && init->srq != NULL) {
+		qp->srq_copy = calloc(1, sizeof(struct recv_wqe) + init->srq->ring.max_sge * sizeof(struct ibv_sge));
+		err = qp->srq_copy == NULL ? -ENOMEM : 0;
+		cap->max_recv_wr = cap->max_recv_sge = 0;
+	}
+	cap->max_inline_data = qp->max_inline;
+	return err;
+}
+
+static void qp_free(struct ibt_qp *qp)
+{
+	wqe_ring_fini(&qp->sq);
+	wqe_ring_fini(&qp->rq);
+	free(qp->srq_copy);
+	free(qp->resources);
+	free(qp);
+}
+
+int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out)
+{
+	struct ibt_qp *qp;
+	int err = qp_check_init(init);
+
+	if (err != 0)
+		return err;
+	qp = aligned_alloc(CACHE_LINE, (sizeof(*qp) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+	if (qp == NULL)
+		return -ENOMEM;
+	memset(qp, 0, sizeof(*qp));
+	qp->ibt = ibt;
+	qp->owner = init->owner;
+	qp->qpn = init->qpn;
+	qp->pd = init->pd;
+	qp->type = (u8)init->type;
+	qp->sig_all = init->sq_sig_all;
+	qp->send_cq = init->send_cq;
+	qp->recv_cq = init->recv_cq;
+	qp->srq = init->srq;
+	qp->counters = init->counters;
+	qp->timer.fn = req_timer;
+	qp->psn_shift = 12;
+	list_init(&qp->ack_node);
+	list_init(&qp->blocked_node);
+	err = qp_alloc_rings(qp, init);
+	if (err == 0)
+		err = engine_table_add(ibt, qp);
+	if (err != 0) {
+		qp_free(qp);
+		return err;
+	}
+	qp->attr.cap = init->cap;
+	*out = qp;
+	return 0;
+}
+
+/* Off every list of its path; runs while the path is in no callback. */
+static void qp_unlist(void *arg)
+{
+	struct ibt_qp *qp = arg;
+
+	list_remove(&qp->ack_node);
+	qp->ack_listed = false;
+	req_unblock(qp);
+}
+
+static void qp_quiesce(struct ibt_qp *qp)
+{
+	timer_cancel_wait(qp->ibt->cfg.timers, &qp->timer);
+	for (u32 i = 0; i < qp->ibt->path_count; i++)
+		qp->ibt->paths[i]->ops->exclude(qp->ibt->paths[i], qp_unlist, qp);
+}
+
+static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+{
+	qp->sq_head = qp->sq_next = qp->sq_tail = 0;
+	qp->tx_offset = qp->rx_offset = qp->reads_out = 0;
+	qp->waiting = WAIT_NONE;
+	qp->drop_next = qp->draining = false;
+	qp->rq_head = qp->rq_tail = 0;
+	qp->current = NULL;
+	qp->in_message = 0;
+	qp->nak_sent = qp->comm_established = false;
+	qp->resource_head = qp->resource_next = 0;
+	qp->ack_word = 0;
+	qp->peer_dead = false;
+}
+
+/* To RESET: nobody finds work in it any more, then the lists, then the completions. */
+static void qp_reset(struct ibt_qp *qp)
+{
+	struct path_dest *dest;
+
+	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->rq_lock);
+	qp->state = IBV_QPS_RESET;
+	qp->waiting = WAIT_NONE;
+	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
+	lock_release(&qp->rq_lock);
+	lock_release(&qp->sq_lock);
+	qp_quiesce(qp);
+	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->rq_lock);
+	qp_clear(qp);
+	dest = qp->dest;
+	qp->dest = NULL;
+	lock_release(&qp->rq_lock);
+	lock_release(&qp->sq_lock);
+	if (dest != NULL)
+		dest->path->ops->dest_put(dest);
+	cq_forget(qp->send_cq, qp->owner);
+	if (qp->recv_cq != qp->send_cq)
+		cq_forget(qp->recv_cq, qp->owner);
+}
+
+void ibt_qp_destroy(struct ibt_qp *qp)
+{
+	engine_table_remove(qp->ibt, qp);
+	qp_reset(qp);
+	qp_free(qp);
+}
+
+static void qp_fail_both(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+{
+	qp->state = IBV_QPS_ERR;
+	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
+	timer_cancel(qp->ibt->cfg.timers, &qp->timer);
+	comp_flush_sq(qp);
+	resp_flush_rq(qp);
+	if (qp->srq != NULL)
+		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+void qp_fail_locked(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->rq_lock);
+	if (qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET)
+		qp_fail_both(qp);
+	lock_release(&qp->rq_lock);
+}
+
+void qp_fail(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->sq_lock);
+	qp_fail_locked(qp);
+	lock_release(&qp->sq_lock);
+}
+
+void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
+{
+	bool held;
+
+	lock_acquire(&qp->sq_lock);
+	if (qp->dest != NULL && (qp->dest == dest || dest->path->ops->same(qp->dest, dest))) {
+		held = dest->path->ops->holds(dest, qp->dest_qpn);
+		qp->peer_dead = true;
+		if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) && qp->sq_tail != qp->sq_head)
+			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
+		else if (held && qp_receives(qp))
+			qp_fail_locked(qp);
+	}
+	lock_release(&qp->sq_lock);
+}
+
+/* ---- modify ---------------------------------------------------------------------------------------------------------- */
+
+static int qp_check_values(const struct ibv_qp_attr *a, int mask)
+{
+	bool bad = (mask & IBV_QP_PORT && a->port_num != 1) || (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
+		   (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
+		   (mask & IBV_QP_DEST_QPN && a->dest_qp_num > 0xffffff) ||
+		   (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > IBT_MAX_RD_ATOMIC) ||
+		   (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > IBT_MAX_RD_ATOMIC) ||
+		   (mask & IBV_QP_TIMEOUT && a->timeout > 31) || (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) ||
+		   (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) || (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31);
+
+	return bad ? -EINVAL : 0;
+}
+
+/* Copies what the mask names into what query shows. */
+static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask)
+{
+	struct ibv_qp_attr *to = &qp->attr;
+
+	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+		to->en_sqd_async_notify = a->en_sqd_async_notify;
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		qp->access = to->qp_access_flags = a->qp_access_flags;
+	if (mask & IBV_QP_PKEY_INDEX)
+		to->pkey_index = a->pkey_index;
+	if (mask & IBV_QP_PORT)
+		to->port_num = a->port_num;
+	if (mask & IBV_QP_QKEY)
+		qp->qkey = to->qkey = a->qkey;
+	if (mask & IBV_QP_AV)
+		to->ah_attr = a->ah_attr;
+	if (mask & IBV_QP_PATH_MTU)
+		to->path_mtu = a->path_mtu;
+	if (mask & IBV_QP_TIMEOUT)
+		to->timeout = a->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		qp->retry_left = to->retry_cnt = a->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		qp->rnr_left = to->rnr_retry = a->rnr_retry;
+	if (mask & IBV_QP_RQ_PSN)
+		qp->epsn = to->rq_psn = a->rq_psn & PSN_MASK;
+	if (mask & IBV_QP_SQ_PSN)
+		qp->sq_psn = to->sq_psn = a->sq_psn & PSN_MASK;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = a->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = a->min_rnr_timer;
+	if (mask & IBV_QP_DEST_QPN)
+		qp->dest_qpn = to->dest_qp_num = a->dest_qp_num;
+	if (mask & IBV_QP_ALT_PATH) {
+		to->alt_ah_attr = a->alt_ah_attr;
+		to->alt_port_num = a->alt_port_num;
+		to->alt_timeout = a->alt_timeout;
+		to->alt_pkey_index = a->alt_pkey_index;
+	}
+	if (mask & IBV_QP_PATH_MIG_STATE)
+		to->path_mig_state = a->path_mig_state;
+}
+
+static u8 qp_log2(u32 n)
+{
+	return (u8)(31 - __builtin_clz(n));
+}
+
+static void qp_take_dest(struct ibt_qp *qp, const struct ibt_av *av, struct path_dest *dest)
+{
+	const struct path_promise *promise = &dest->path->promise;
+
+	qp->dest = dest;
+	qp->av = *av;
+	/* A reliable path cuts no packets of its own size; elsewhere the path MTU of the connection rules. */
+	qp->psn_shift = promise->reliable ? qp_log2(promise->mtu) : (u8)(qp->attr.path_mtu + 7);
+}
+
+static int qp_alloc_resources(struct ibt_qp *qp, u32 count)
+{
+	struct resp_resource *r = NULL;
+
+	if (count == qp->resource_count)
+		return 0;
+	if (count != 0 && (r = calloc(count, sizeof(*r))) == NULL)
+		return -ENOMEM;
+	free(qp->resources);
+	qp->resources = r;
+	qp->resource_count = count;
+	qp->resource_head = qp->resource_next = 0;
+	return 0;
+}
+
+/* The new state's own doing. */
+static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+{
+	qp->state = (u8)to;
+	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
+	if (to == IBV_QPS_SQD) {
+		qp->draining = true;
+		qp->attr.sq_draining = 1;
+	}
+}
+
+static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask, const struct ibt_av *av, struct path_dest **dest)
+	REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+{
+	struct path_dest *old = qp->dest;
+
+	if (mask & IBV_QP_CUR_STATE && a->cur_qp_state != (enum ibv_qp_state)qp->state)
+		return -EINVAL;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && qp_alloc_resources(qp, a->max_dest_rd_atomic) != 0)
+		return -ENOMEM;
+	qp_take_attr(qp, a, mask);
+	if (*dest != NULL) {
+		qp_take_dest(qp, av, *dest);
+		*dest = old;
+	}
+	if (mask & IBV_QP_STATE && a->qp_state != IBV_QPS_ERR)
+		qp_enter(qp, a->qp_state);
+	else if (mask & IBV_QP_STATE && qp->state != IBV_QPS_ERR)
+		qp_fail_both(qp);
+	else
+		qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
+	return 0;
+}
+
+int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct ibt_av *av, struct path_dest *dest)
+{
+	int err = qp_check_values(attr, mask);
+
+	if (err == 0 && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET) {
+		qp_reset(qp);
+	} else if (err == 0) {
+		lock_acquire(&qp->sq_lock);
+		lock_acquire(&qp->rq_lock);
+		err = qp_modify_locked(qp, attr, mask, av, &dest);
+		lock_release(&qp->rq_lock);
+		if (err == 0)
+			req_pump(qp);
+		lock_release(&qp->sq_lock);
+	}
+	if (dest != NULL)
+		dest->path->ops->dest_put(dest);
+	return err;
+}
+
+void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr)
+{
+	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->rq_lock);
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)qp->state;
+	attr->sq_psn = qp->sq_psn;
+	attr->rq_psn = qp->epsn;
+	lock_release(&qp->rq_lock);
+	lock_release(&qp->sq_lock);
+}
+
+enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp)
+{
+	return (enum ibv_qp_state)__atomic_load_n(&qp->state, __ATOMIC_RELAXED);
+}
+
+u32 ibt_qp_number(const struct ibt_qp *qp)
+{
+	return qp->qpn;
+}
+
+u32 ibt_qp_peer(const struct ibt_qp *qp)
+{
+	return qp->dest_qpn;
+}
+
+u32 ibt_qp_access(const struct ibt_qp *qp)
+{
+	return qp->access;
+}
+
+void *ibt_qp_owner(const struct ibt_qp *qp)
+{
+	return qp->owner;
+}
+
+/* ---- posting --------------------------------------------------------------------------------------------------------- */
+
+int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
+		  const struct ibt_av *(*av_of)(struct ibv_ah *ah))
+{
+	int err = 0;
+
+	lock_acquire(&qp->sq_lock);
+	if (unlikely(qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR))
+		err = -EINVAL;
+	for (; wr != NULL && err == 0; wr = wr->next) {
+		if (unlikely(qp->sq_head - qp->sq_tail >= qp->sq.size)) {
+			err = -ENOMEM;
+			break;
+		}
+		err = wqe_fill_send(qp, sq_at(qp, qp->sq_head), wr, av_of);
+		if (unlikely(err != 0))
+			break;
+		qp->sq_head++;
+	}
+	if (unlikely(qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE))
+		comp_flush_sq(qp);
+	else
+		req_pump(qp);
+	lock_release(&qp->sq_lock);
+	if (unlikely(err != 0) && bad != NULL)
+		*bad = wr;
+	return err;
+}
+
+int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int err = qp->srq != NULL ? -EINVAL : 0;
+
+	lock_acquire(&qp->rq_lock);
+	if (qp->state == IBV_QPS_RESET)
+		err = -EINVAL;
+	for (; wr != NULL && err == 0; wr = wr->next) {
+		if (unlikely(qp->rq_head - qp->rq_tail >= qp->rq.size)) {
+			err = -ENOMEM;
+			break;
+		}
+		err = wqe_fill_recv(&qp->rq, ring_recv_at(&qp->rq, qp->rq_head), wr);
+		if (unlikely(err != 0))
+			break;
+		qp->rq_head++;
+	}
+	if (unlikely(qp->state == IBV_QPS_ERR))
+		resp_flush_rq(qp);
+	lock_release(&qp->rq_lock);
+	if (unlikely(err != 0) && bad != NULL)
+		*bad = wr;
+	return err;
+}

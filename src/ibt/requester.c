@@ -1,0 +1,402 @@
+/* requester.c: turns send requests into packets, or into direct copies where the path can.
+ * In: the send queue    Out: packets on a path, bytes in the peer's memory, completions of what is done at once
+ * Runs: the poster, or whoever receives    Locks: sq_lock    Spec: IBA vol 1, 9.7.2 (requester), 9.7.7 (PSN)
+ */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "ibt/ibt_priv.h"
+
+enum {
+	REQ_STALL = 1,            /* must wait for earlier requests to complete */
+	REQ_FOREVER_RETRY_MS = 500, /* Local ACK timeout 0: no limit; still looked at again, for a reliable path loses nothing else */
+};
+
+static const struct path_ops *req_ops(const struct ibt_qp *qp)
+{
+	return qp->dest->path->ops;
+}
+
+static inline bool req_idle(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return qp->sq_next == qp->sq_tail;
+}
+
+static inline bool req_wants_ack(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	return (w->flags & IBV_SEND_SIGNALED) != 0 || (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size;
+}
+
+static void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->sq_lock)
+{
+	u32 ack = __atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED);
+
+	p->opcode = opcode;
+	p->flags = 0;
+	p->qp_type = qp->type;
+	p->syndrome = 0;
+	p->dqpn = qp->dest_qpn;
+	p->sqpn = qp->qpn;
+	p->psn = qp->sq_psn;
+	p->length = 0;
+	p->ack_psn = 0;
+	/* An owed acknowledgement travels along. Whoever clears the word sends it; pairs with resp_owe_ack. */
+	if ((ack & ACK_OWED) != 0 && qp->dest->path->promise.reliable) {
+		ack = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
+		if (ack & ACK_OWED) {
+			p->flags |= PKT_HAS_ACK;
+			p->ack_psn = ack & PSN_MASK;
+		}
+	}
+}
+
+/* The acknowledgement that a packet should have carried is owed again. */
+static void req_return_ack(struct ibt_qp *qp, const struct pkt *p)
+{
+	u32 none = 0;
+
+	if (p->flags & PKT_HAS_ACK)
+		__atomic_compare_exchange_n(&qp->ack_word, &none, ACK_OWED | p->ack_psn, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+{
+	int err = req_ops(qp)->send(qp->dest, p, iov, n);
+
+	if (unlikely(err == -EAGAIN)) {
+		/* Once more after we are on the list: room that came in between has no other witness. */
+		req_block(qp, qp->dest);
+		err = req_ops(qp)->send(qp->dest, p, iov, n);
+	}
+	if (unlikely(err != 0))
+		req_return_ack(qp, p);
+	return err;
+}
+
+static u8 req_message_opcode(const struct send_wqe *w, bool first, bool last)
+{
+	bool write = w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	bool imm = w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+
+	if (w->opcode == IBV_WR_SEND_WITH_INV && last)
+		return first ? PKT_SEND_ONLY_INV : PKT_SEND_LAST_INV;
+	if (first && last)
+		return (u8)((write ? PKT_WRITE_ONLY : PKT_SEND_ONLY) + imm);
+	if (last)
+		return (u8)((write ? PKT_WRITE_LAST : PKT_SEND_LAST) + imm);
+	if (first)
+		return write ? PKT_WRITE_FIRST : PKT_SEND_FIRST;
+	return write ? PKT_WRITE_MIDDLE : PKT_SEND_MIDDLE;
+}
+
+/* The local bytes of the next `n` of the message: count of pieces, or a negative errno. The cursor moves. */
+static int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, struct iovec *iov) REQUIRES(qp->sq_lock)
+{
+	if (n == 0)
+		return 0;
+	if (w->flags & IBV_SEND_INLINE) {
+		iov[0].iov_base = (u8 *)w->sge + qp->tx_offset;
+		iov[0].iov_len = n;
+		return 1;
+	}
+	return mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->tx_cursor, n, access, iov, IBT_MAX_SGE + 2);
+}
+
+static void req_begin(struct ibt_qp *qp, struct send_wqe *w, u32 packets) REQUIRES(qp->sq_lock)
+{
+	qp->tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
+	w->first_psn = qp->sq_psn;
+	w->psn_count = packets;
+}
+
+static u32 req_packets(const struct ibt_qp *qp, u32 length)
+{
+	return length == 0 ? 1 : (u32)(((u64)length + qp_packet_bytes(qp) - 1) >> qp->psn_shift);
+}
+
+static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
+{
+	struct iovec iov[IBT_MAX_SGE + 2];
+	struct mem_cursor before = qp->tx_cursor;
+	u32 total = placed ? 0 : w->length;
+	u32 n = MIN(total - qp->tx_offset, qp_packet_bytes(qp));
+	bool first = qp->tx_offset == 0, last = qp->tx_offset + n == total;
+	struct pkt p;
+	int pieces = req_pieces(qp, w, n, 0, iov), err;
+
+	if (unlikely(pieces < 0))
+		return pieces;
+	req_fill(qp, &p, req_message_opcode(w, first, last));
+	p.length = n;
+	p.imm = w->imm;
+	p.va = w->va;
+	p.rkey = w->rkey;
+	p.dma_length = w->length;
+	if (last) {
+		p.flags |= (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0) | (req_wants_ack(qp, w) ? PKT_ACK_REQUEST : 0) |
+			   (placed ? PKT_PLACED : 0);
+	}
+	err = req_send(qp, &p, iov, pieces);
+	if (unlikely(err != 0)) {
+		qp->tx_cursor = before;
+		return err;
+	}
+	qp->tx_offset += n;
+	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
+	return last ? 0 : -EINPROGRESS;
+}
+
+/* Sends what is left of a SEND or WRITE. `placed`: the data is there already, only the notice goes. */
+static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
+{
+	int err;
+
+	if (qp->tx_offset == 0)
+		req_begin(qp, w, placed ? 1 : req_packets(qp, w->length));
+	do
+		err = req_send_packet(qp, w, placed);
+	while (err == -EINPROGRESS);
+	return err;
+}
+
+/* Tries to do a WRITE or READ by ourselves. 0: done; -EOPNOTSUPP: use packets; -EACCES: our own memory is at fault. */
+static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	bool write = w->opcode != IBV_WR_RDMA_READ;
+	struct path_target t = { .sqpn = qp->qpn, .dqpn = qp->dest_qpn, .rkey = w->rkey, .va = w->va, .length = w->length, .write = write };
+	struct iovec iov[IBT_MAX_SGE + 2];
+	int n;
+
+	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 || qp->tx_offset != 0)
+		return -EOPNOTSUPP;
+	qp->tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
+	n = req_pieces(qp, w, w->length, write ? 0 : IBV_ACCESS_LOCAL_WRITE, iov);
+	if (n == -E2BIG)
+		return -EOPNOTSUPP;
+	if (n < 0)
+		return -EACCES;
+	return req_ops(qp)->direct(qp->dest, &t, iov, n) == 0 ? 0 : -EOPNOTSUPP;
+}
+
+static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	int err = req_direct(qp, w);
+
+	if (err == -EACCES)
+		return err;
+	if (err == 0 && w->opcode == IBV_WR_RDMA_WRITE) {
+		qp->sq_next++;
+		comp_retire(qp, w);
+		return -EALREADY;
+	}
+	return req_message(qp, w, err == 0);
+}
+
+static int req_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	struct pkt p;
+	int err;
+
+	if (qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1))
+		return REQ_STALL;
+	req_begin(qp, w, w->opcode == IBV_WR_RDMA_READ ? req_packets(qp, w->length) : 1);
+	req_fill(qp, &p, w->opcode == IBV_WR_RDMA_READ ? PKT_READ_REQUEST :
+			 w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP : PKT_FETCH_ADD);
+	p.va = w->va;
+	p.rkey = w->rkey;
+	p.dma_length = w->length;
+	p.compare = w->compare;
+	p.swap = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->compare : w->swap;
+	err = req_send(qp, &p, NULL, 0);
+	if (err != 0)
+		return err;
+	qp->reads_out++;
+	qp->sq_psn = (qp->sq_psn + w->psn_count) & PSN_MASK;
+	return 0;
+}
+
+static int req_read(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	int err = req_direct(qp, w);
+
+	if (err == 0) {
+		qp->sq_next++;
+		comp_retire(qp, w);
+		return -EALREADY;
+	}
+	return err == -EACCES ? err : req_answered(qp, w);
+}
+
+/* Requests that touch only this side: in order, after everything before them. */
+static int req_local(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	if (!req_idle(qp))
+		return REQ_STALL;
+	if (mem_invalidate(qp->ibt->cfg.mem, w->imm, qp->pd) != 0)
+		return -EPERM;
+	qp->sq_next++;
+	comp_retire(qp, w);
+	return -EALREADY;
+}
+
+/* 0: transmitted; -EALREADY: complete as well; REQ_STALL; or an error. */
+static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	if (qp->type == IBV_QPT_UD)
+		return ud_transmit(qp, w);
+	if ((w->flags & IBV_SEND_FENCE) != 0 && qp->reads_out != 0)
+		return REQ_STALL;
+	switch (w->opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return req_write(qp, w);
+	case IBV_WR_RDMA_READ:
+		return req_read(qp, w);
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return req_answered(qp, w);
+	case IBV_WR_LOCAL_INV:
+		return req_local(qp, w);
+	default:
+		return req_message(qp, w, false);
+	}
+}
+
+static enum ibv_wc_status req_status_of(int err)
+{
+	switch (err) {
+	case -EMSGSIZE:
+		return IBV_WC_LOC_LEN_ERR;
+	case -EPERM:
+		return IBV_WC_MW_BIND_ERR;
+	case -EPIPE:
+		return IBV_WC_RETRY_EXC_ERR;
+	default:
+		return IBV_WC_LOC_PROT_ERR;
+	}
+}
+
+/* What becomes of a request that could not be transmitted. Requests before it complete first (IBA vol 1, 10.8.3.3). */
+static void req_failed(struct ibt_qp *qp, int err) REQUIRES(qp->sq_lock)
+{
+	if (err == -EAGAIN || err == REQ_STALL)
+		return;
+	if (err == -ENETUNREACH)
+		req_absent(qp);
+	else if (err == -EPIPE || req_idle(qp))
+		comp_fail(qp, req_status_of(err));
+	/* else: comp_ack pumps again when those before it are done, and it fails then */
+}
+
+static inline bool req_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return qp->sq_next != qp->sq_head && (qp->waiting == WAIT_NONE || qp->waiting == WAIT_ROOM) &&
+	       (qp->state == IBV_QPS_RTS || (qp->state == IBV_QPS_SQD && qp->tx_offset != 0));
+}
+
+void req_pump(struct ibt_qp *qp)
+{
+	bool sent = false;
+
+	while (req_may_send(qp)) {
+		struct send_wqe *w = sq_at(qp, qp->sq_next);
+		int err = req_transmit(qp, w);
+
+		if (err == 0) {
+			qp->tx_offset = 0;
+			qp->sq_next++;
+			sent = true;
+			if (qp->type != IBV_QPT_RC)
+				comp_retire(qp, w);
+		} else if (err != -EALREADY) {
+			sent |= qp->tx_offset != 0;
+			req_failed(qp, err);
+			break;
+		}
+	}
+	if (sent && qp->type != IBV_QPT_UD)
+		req_ops(qp)->flush(qp->dest);
+	if (unlikely(qp->draining))
+		comp_check_drained(qp);
+}
+
+void req_block(struct ibt_qp *qp, struct path_dest *dest)
+{
+	if (qp->blocked_on != dest)
+		req_unblock(qp);
+	path_count(dest->path, COUNT_TX_BLOCKED);
+	lock_acquire(&dest->blocked_lock);
+	if (list_empty(&qp->blocked_node)) {
+		dest->path->ops->dest_hold(dest);
+		qp->blocked_on = dest;
+		list_push_back(&dest->blocked, &qp->blocked_node);
+		__atomic_store_n(&dest->any_blocked, true, __ATOMIC_RELAXED);
+	}
+	lock_release(&dest->blocked_lock);
+}
+
+void req_unblock(struct ibt_qp *qp)
+{
+	struct path_dest *dest = qp->blocked_on;
+	bool was;
+
+	if (dest == NULL)
+		return;
+	lock_acquire(&dest->blocked_lock);
+	was = !list_empty(&qp->blocked_node);
+	list_remove(&qp->blocked_node);
+	qp->blocked_on = NULL;
+	lock_release(&dest->blocked_lock);
+	if (was)
+		dest->path->ops->dest_put(dest);
+}
+
+void req_rewind(struct ibt_qp *qp)
+{
+	path_count(qp->dest->path, COUNT_TX_RETRY);
+	if (qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
+		qp->sq_psn = sq_at(qp, qp->sq_tail)->first_psn;
+	qp->sq_next = qp->sq_tail;
+	qp->tx_offset = 0;
+	qp->rx_offset = 0;
+	qp->reads_out = 0;
+}
+
+void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns)
+{
+	qp->waiting = (u8)why;
+	if (timer_arm(qp->ibt->cfg.timers, &qp->timer, clock_now_ns() + delay_ns))
+		qp->ibt->cfg.kick(qp->ibt->cfg.arg);
+}
+
+void req_absent(struct ibt_qp *qp)
+{
+	u64 timeout = qp->attr.timeout == 0 ? REQ_FOREVER_RETRY_MS * NS_PER_MS : 4096ull << (qp->attr.timeout & 31);
+
+	if (qp->waiting != WAIT_TIMEOUT)
+		req_arm_timer(qp, WAIT_TIMEOUT, timeout);
+}
+
+void req_timer(struct timer *t)
+{
+	struct ibt_qp *qp = container_of(t, struct ibt_qp, timer);
+	enum wait_reason why;
+
+	lock_acquire(&qp->sq_lock);
+	why = (enum wait_reason)qp->waiting;
+	qp->waiting = WAIT_NONE;
+	if (why == WAIT_ROOM) {
+		qp->drop_next = true;
+		req_pump(qp);
+	} else if (why != WAIT_NONE && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
+		if (why == WAIT_TIMEOUT && qp->attr.timeout != 0 && qp->retry_left == 0) {
+			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
+		} else {
+			if (why == WAIT_TIMEOUT && qp->attr.timeout != 0)
+				qp->retry_left--;
+			req_rewind(qp);
+			req_pump(qp);
+		}
+	}
+	lock_release(&qp->sq_lock);
+}

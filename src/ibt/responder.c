@@ -1,0 +1,482 @@
+/* responder.c: answers the peer's requests on an RC or UC queue pair.
+ * In:    packets already matched to a queue pair       Out: registered memory, completions, ACK or NAK
+ * Runs:  whoever receives                              Locks: rq_lock, then SRQ and CQ locks     Spec: IBA vol 1, 9.7.4, 9.7.5
+ */
+#include <errno.h>
+
+#include "ibt/ibt_priv.h"
+
+static void resp_count(const struct ibt_qp *qp, enum path_counter c)
+{
+	if (qp->dest != NULL)
+		path_count(qp->dest->path, c);
+}
+
+/* ---- acknowledgements ------------------------------------------------------------------------------------------------ */
+
+void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
+{
+	struct pkt p = {
+		.opcode = PKT_ACK,
+		.qp_type = qp->type,
+		.syndrome = syndrome,
+		.dqpn = qp->dest_qpn,
+		.sqpn = qp->qpn,
+		.psn = psn & PSN_MASK,
+		.msn = qp->msn,
+	};
+
+	if ((syndrome & 0xe0) != 0)
+		resp_count(qp, (syndrome & 0xe0) == AETH_RNR ? COUNT_TX_RNR : COUNT_TX_NAK);
+	if (qp->dest->path->ops->send(qp->dest, &p, NULL, 0) == 0)
+		qp->dest->path->ops->flush(qp->dest);
+	else if (syndrome == AETH_ACK)
+		__atomic_store_n(&qp->ack_word, ACK_OWED | (psn & PSN_MASK), __ATOMIC_RELEASE);
+	else
+		qp->nak_sent = false; /* the next packet has it said again */
+}
+
+/* Everything before epsn is to be acknowledged; at the end of the batch if the peer asked, else when there is a moment. */
+void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
+{
+	if (urgent)
+		qp->ack_urgent = true;
+	if (qp->ack_listed && !urgent)
+		return;
+	if (qp->ack_listed)
+		list_remove(&qp->ack_node);
+	list_push_back(urgent ? &from->acks_now : &from->acks, &qp->ack_node);
+	qp->ack_listed = true;
+	if (!urgent)
+		__atomic_store_n(&from->acks_owed, true, __ATOMIC_RELAXED);
+}
+
+static void resp_flush_acks(struct list_head *list)
+{
+	struct list_head again;
+	struct list_head *node;
+
+	list_init(&again);
+	while ((node = list_pop_front(list)) != NULL) {
+		struct ibt_qp *qp = list_entry(node, struct ibt_qp, ack_node);
+		u32 word;
+
+		qp->ack_listed = false;
+		qp->ack_urgent = false;
+		lock_acquire(&qp->rq_lock);
+		word = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE); /* pairs with resp_accepted */
+		if ((word & ACK_OWED) != 0 && qp_receives(qp))
+			resp_send_ack(qp, AETH_ACK, word);
+		if (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) {
+			qp->ack_listed = true;
+			list_push_back(&again, &qp->ack_node);
+		}
+		lock_release(&qp->rq_lock);
+	}
+	list_splice(&again, list);
+}
+
+void resp_batch_end(struct path_dest *from, bool idle)
+{
+	resp_flush_acks(&from->acks_now);
+	if (idle)
+		resp_flush_acks(&from->acks);
+	/* What could not be sent now is looked at again on the next idle poll. */
+	list_splice(&from->acks_now, &from->acks);
+	__atomic_store_n(&from->acks_owed, !list_empty(&from->acks), __ATOMIC_RELAXED);
+}
+
+/* ---- receive requests ------------------------------------------------------------------------------------------------ */
+
+bool resp_take_wqe(struct ibt_qp *qp)
+{
+	if (qp->current != NULL) {
+		/* UC: the message that had taken it broke off; it is filled from the beginning again */
+	} else if (qp->srq != NULL) {
+		if (!srq_take(qp->srq, qp->srq_copy))
+			return false;
+		qp->current = qp->srq_copy;
+	} else {
+		if (qp->rq_tail == qp->rq_head)
+			return false;
+		qp->current = ring_recv_at(&qp->rq, qp->rq_tail);
+	}
+	qp->in_cursor = (struct mem_cursor){ .sge = qp->current->sge, .count = qp->current->sge_count };
+	return true;
+}
+
+static void resp_wc_flags(struct ibv_wc *wc, const struct pkt *p)
+{
+	switch (p->opcode) {
+	case PKT_SEND_LAST_IMM:
+	case PKT_SEND_ONLY_IMM:
+	case PKT_WRITE_LAST_IMM:
+	case PKT_WRITE_ONLY_IMM:
+		wc->wc_flags |= IBV_WC_WITH_IMM;
+		wc->imm_data = p->imm;
+		break;
+	case PKT_SEND_LAST_INV:
+	case PKT_SEND_ONLY_INV:
+		wc->wc_flags |= IBV_WC_WITH_INV;
+		wc->invalidated_rkey = p->imm;
+		break;
+	default:
+		break;
+	}
+	if (p->opcode == PKT_WRITE_LAST_IMM || p->opcode == PKT_WRITE_ONLY_IMM)
+		wc->opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+	if (p->flags & PKT_HAS_GRH)
+		wc->wc_flags |= IBV_WC_GRH;
+}
+
+void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)
+{
+	struct cqe e = {
+		.wc = { .wr_id = qp->current->wr_id, .status = status, .opcode = IBV_WC_RECV, .byte_len = length, .qp_num = qp->qpn },
+		.qp = qp->owner,
+	};
+
+	if (status == IBV_WC_SUCCESS) {
+		e.wc.src_qp = p->sqpn;
+		resp_wc_flags(&e.wc, p);
+	} else {
+		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
+	}
+	qp->current = NULL;
+	if (qp->srq == NULL)
+		qp->rq_tail++;
+	if (unlikely(!cq_push(qp->recv_cq, &e, status != IBV_WC_SUCCESS || (p != NULL && (p->flags & PKT_SOLICITED) != 0))))
+		resp_count(qp, COUNT_CQ_OVERFLOW);
+}
+
+void resp_flush_rq(struct ibt_qp *qp)
+{
+	qp->in_message = 0;
+	if (qp->current != NULL)
+		resp_complete(qp, IBV_WC_WR_FLUSH_ERR, NULL, 0);
+	if (qp->srq != NULL)
+		return;
+	while (qp->rq_tail != qp->rq_head && resp_take_wqe(qp))
+		resp_complete(qp, IBV_WC_WR_FLUSH_ERR, NULL, 0);
+}
+
+/* ---- requests -------------------------------------------------------------------------------------------------------- */
+
+enum { OP_SEND = 1, OP_WRITE = 2, OP_FIRST = 4, OP_LAST = 8, OP_NOTICE = 16 };
+
+static const u8 resp_ops[PKT_OPCODES] = {
+	[PKT_SEND_FIRST] = OP_SEND | OP_FIRST,
+	[PKT_SEND_MIDDLE] = OP_SEND,
+	[PKT_SEND_LAST] = OP_SEND | OP_LAST,
+	[PKT_SEND_LAST_IMM] = OP_SEND | OP_LAST,
+	[PKT_SEND_LAST_INV] = OP_SEND | OP_LAST,
+	[PKT_SEND_ONLY] = OP_SEND | OP_FIRST | OP_LAST,
+	[PKT_SEND_ONLY_IMM] = OP_SEND | OP_FIRST | OP_LAST,
+	[PKT_SEND_ONLY_INV] = OP_SEND | OP_FIRST | OP_LAST,
+	[PKT_WRITE_FIRST] = OP_WRITE | OP_FIRST,
+	[PKT_WRITE_MIDDLE] = OP_WRITE,
+	[PKT_WRITE_LAST] = OP_WRITE | OP_LAST,
+	[PKT_WRITE_LAST_IMM] = OP_WRITE | OP_LAST | OP_NOTICE,
+	[PKT_WRITE_ONLY] = OP_WRITE | OP_FIRST | OP_LAST,
+	[PKT_WRITE_ONLY_IMM] = OP_WRITE | OP_FIRST | OP_LAST | OP_NOTICE,
+};
+
+/* Does the packet continue, or begin, a message as the one before it says? IBA vol 1, 9.7.4.1.2. */
+static bool resp_in_sequence(struct ibt_qp *qp, const struct pkt *p, u8 op) REQUIRES(qp->rq_lock)
+{
+	if (op & OP_FIRST)
+		return qp->in_message == 0;
+	return qp->in_message != 0 && (qp->in_message & (OP_SEND | OP_WRITE)) == (op & (OP_SEND | OP_WRITE));
+}
+
+static enum resp_verdict resp_scatter(struct ibt_qp *qp, const void *payload, u32 n) REQUIRES(qp->rq_lock)
+{
+	int err = mem_scatter(qp->ibt->cfg.mem, qp->pd, &qp->in_cursor, payload, n);
+
+	if (likely(err == 0))
+		return RESP_OK;
+	resp_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL, 0);
+	return err == -EMSGSIZE ? RESP_NAK_INVALID : RESP_NAK_OPERATION;
+}
+
+static enum resp_verdict resp_send(struct ibt_qp *qp, const struct pkt *p, const void *payload, u8 op) REQUIRES(qp->rq_lock)
+{
+	enum resp_verdict verdict;
+
+	if ((op & OP_FIRST) != 0 && !resp_take_wqe(qp))
+		return RESP_RNR;
+	if (op & OP_FIRST)
+		qp->in_offset = 0;
+	if ((u64)qp->in_offset + p->length > IBT_MAX_MESSAGE)
+		return RESP_NAK_INVALID;
+	verdict = resp_scatter(qp, payload, p->length);
+	qp->in_offset += p->length;
+	if (verdict == RESP_OK && (p->opcode == PKT_SEND_LAST_INV || p->opcode == PKT_SEND_ONLY_INV) &&
+	    mem_invalidate(qp->ibt->cfg.mem, p->imm, qp->pd) != 0) {
+		resp_complete(qp, IBV_WC_LOC_PROT_ERR, NULL, 0);
+		return RESP_NAK_ACCESS;
+	}
+	return verdict;
+}
+
+/* Copies a WRITE's payload piece by piece into what the peer's key names. */
+static enum resp_verdict resp_place(struct ibt_qp *qp, const void *payload, u32 n) REQUIRES(qp->rq_lock)
+{
+	const u8 *from = payload;
+
+	while (n != 0) {
+		u64 piece = 0;
+		void *to = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, qp->in_rkey, qp->in_va + qp->in_offset, n,
+				      IBV_ACCESS_REMOTE_WRITE, &piece);
+
+		if (to == NULL || piece == 0)
+			return RESP_NAK_ACCESS;
+		piece = MIN(piece, (u64)n);
+		mem_copy_ordered(to, from, piece);
+		from += piece;
+		n -= (u32)piece;
+		qp->in_offset += (u32)piece;
+	}
+	return RESP_OK;
+}
+
+static enum resp_verdict resp_write_begin(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock)
+{
+	u64 piece;
+
+	if (p->dma_length > IBT_MAX_MESSAGE)
+		return RESP_NAK_INVALID;
+	qp->in_va = p->va;
+	qp->in_rkey = p->rkey;
+	qp->in_length = (u32)p->dma_length;
+	qp->in_offset = 0;
+	if (qp->in_length == 0)
+		return RESP_OK;
+	if ((qp->access & IBV_ACCESS_REMOTE_WRITE) == 0)
+		return RESP_NAK_ACCESS;
+	if (mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, p->dma_length, IBV_ACCESS_REMOTE_WRITE, &piece) == NULL)
+		return RESP_NAK_ACCESS;
+	return RESP_OK;
+}
+
+static enum resp_verdict resp_write(struct ibt_qp *qp, const struct pkt *p, const void *payload, u8 op) REQUIRES(qp->rq_lock)
+{
+	enum resp_verdict verdict = RESP_OK;
+	bool placed = (p->flags & PKT_PLACED) != 0 && p->opcode == PKT_WRITE_ONLY_IMM && qp->dest->path->promise.direct;
+
+	/* The receive request of a WRITE with immediate is taken first, so that RNR comes before any byte of the last packet. */
+	if ((op & OP_NOTICE) != 0 && !resp_take_wqe(qp))
+		return RESP_RNR;
+	if (op & OP_FIRST)
+		verdict = resp_write_begin(qp, p);
+	if (verdict != RESP_OK)
+		return verdict;
+	if (placed) {
+		qp->in_offset = qp->in_length;
+		return p->length == 0 ? RESP_OK : RESP_NAK_INVALID;
+	}
+	if (p->length > qp->in_length - qp->in_offset)
+		return RESP_NAK_INVALID;
+	verdict = resp_place(qp, payload, p->length);
+	if (verdict == RESP_OK && (op & OP_LAST) != 0 && qp->in_offset != qp->in_length)
+		return RESP_NAK_INVALID;
+	return verdict;
+}
+
+static void resp_message_done(struct ibt_qp *qp, const struct pkt *p, u8 op) REQUIRES(qp->rq_lock)
+{
+	qp->msn = (qp->msn + 1) & PSN_MASK;
+	qp->in_message = 0;
+	__atomic_store_n(&qp->counters->received, qp->counters->received + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->counters->received_bytes, qp->counters->received_bytes + qp->in_offset, __ATOMIC_RELAXED);
+	if ((op & (OP_SEND | OP_NOTICE)) != 0)
+		resp_complete(qp, IBV_WC_SUCCESS, p, qp->in_offset);
+}
+
+static enum resp_verdict resp_message(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->rq_lock)
+{
+	u8 op = resp_ops[p->opcode];
+	enum resp_verdict verdict;
+
+	if (op == 0 || !resp_in_sequence(qp, p, op))
+		return RESP_NAK_INVALID;
+	verdict = op & OP_SEND ? resp_send(qp, p, payload, op) : resp_write(qp, p, payload, op);
+	if (unlikely(verdict != RESP_OK))
+		return verdict;
+	if (op & OP_LAST)
+		resp_message_done(qp, p, op);
+	else
+		qp->in_message |= op & (OP_SEND | OP_WRITE);
+	return RESP_OK;
+}
+
+/* Executes a request in sequence. */
+static enum resp_verdict resp_execute(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->rq_lock)
+{
+	switch (p->opcode) {
+	case PKT_READ_REQUEST:
+		return qp->in_message != 0 ? RESP_NAK_INVALID : answer_read(qp, p);
+	case PKT_COMPARE_SWAP:
+	case PKT_FETCH_ADD:
+		return qp->in_message != 0 ? RESP_NAK_INVALID : answer_atomic(qp, p);
+	default:
+		return resp_message(qp, p, payload);
+	}
+}
+
+static void resp_accepted(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p) REQUIRES(qp->rq_lock)
+{
+	bool answered = p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP || p->opcode == PKT_FETCH_ADD;
+
+	qp->nak_sent = false;
+	if (!answered)
+		qp->epsn = (qp->epsn + 1) & PSN_MASK;
+	if (qp->type != IBV_QPT_RC)
+		return;
+	/* An acknowledgement may not overtake answers that still wait; the last of them acknowledges as well. */
+	if (qp->resource_next != qp->resource_head && !answer_pump(qp))
+		return;
+	if (answered)
+		return;
+	__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
+	resp_owe_ack(qp, from, (p->flags & PKT_ACK_REQUEST) != 0);
+}
+
+static void resp_event(struct ibt_qp *qp, enum resp_verdict verdict)
+{
+	enum ibv_event_type type = verdict == RESP_NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR :
+				   verdict == RESP_NAK_INVALID ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL;
+
+	qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, type);
+}
+
+/* Says no. True: the queue pair is in error. IBA vol 1, 9.9.3. */
+static bool resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->rq_lock)
+{
+	static const u8 codes[] = { [RESP_NAK_INVALID] = NAK_INVALID_REQUEST,
+				    [RESP_NAK_ACCESS] = NAK_REMOTE_ACCESS,
+				    [RESP_NAK_OPERATION] = NAK_REMOTE_OPERATION };
+
+	if (verdict == RESP_RNR) {
+		resp_count(qp, COUNT_RX_NO_WQE);
+		qp->nak_sent = true;
+		resp_send_ack(qp, AETH_RNR | qp->attr.min_rnr_timer, qp->epsn);
+		return false;
+	}
+	/* What was executed before it is acknowledged by the NAK's PSN. */
+	__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
+	qp->nak_sent = true;
+	resp_send_ack(qp, (u8)(AETH_NAK | codes[verdict]), qp->epsn);
+	return true;
+}
+
+static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, s32 ahead) REQUIRES(qp->rq_lock)
+{
+	if (ahead < 0) {
+		resp_count(qp, COUNT_RX_DUPLICATE);
+		if (p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP || p->opcode == PKT_FETCH_ADD) {
+			answer_duplicate(qp, p);
+		} else {
+			__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
+			resp_owe_ack(qp, from, true);
+		}
+		return;
+	}
+	resp_count(qp, COUNT_RX_PSN);
+	if (!qp->nak_sent) {
+		qp->nak_sent = true;
+		resp_send_ack(qp, AETH_NAK | NAK_PSN_SEQUENCE, qp->epsn);
+	}
+}
+
+/* RC. True: the queue pair must go to ERR once the lock is gone. */
+static bool resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, const void *payload,
+			    enum resp_verdict *verdict) REQUIRES(qp->rq_lock)
+{
+	s32 ahead = psn_ahead(p->psn, qp->epsn);
+
+	*verdict = RESP_OK;
+	if (unlikely(ahead != 0)) {
+		resp_out_of_order(qp, from, p, ahead);
+		return false;
+	}
+	*verdict = resp_execute(qp, p, payload);
+	if (likely(*verdict == RESP_OK)) {
+		resp_accepted(qp, from, p);
+		return false;
+	}
+	return resp_refuse(qp, *verdict);
+}
+
+/* UC: a gap or a fault drops the rest of the message, silently; only a fault of our own receive request is fatal. IBA vol 1, 9.8.2.
+ * True: the queue pair must go to ERR. */
+static bool resp_receive_uc(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->rq_lock)
+{
+	u8 op = resp_ops[p->opcode];
+	bool gap = p->psn != qp->epsn;
+	enum resp_verdict verdict;
+
+	if (op == 0)
+		return false;
+	if (gap)
+		resp_count(qp, COUNT_RX_PSN);
+	qp->epsn = (p->psn + 1) & PSN_MASK;
+	if (gap || (op & OP_FIRST) != 0)
+		qp->in_message = 0;
+	if ((op & OP_FIRST) == 0 && qp->in_message == 0)
+		return false;
+	verdict = resp_message(qp, p, payload);
+	if (likely(verdict == RESP_OK))
+		return false;
+	qp->in_message = 0;
+	if (verdict == RESP_RNR)
+		resp_count(qp, COUNT_RX_NO_WQE);
+	return verdict != RESP_RNR && (op & OP_SEND) != 0;
+}
+
+static bool resp_from_peer(const struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
+{
+	return p->sqpn == qp->dest_qpn && qp->dest != NULL && (from == qp->dest || from->path->ops->same(qp->dest, from));
+}
+
+static void resp_say_absent(struct path_dest *from, const struct pkt *p)
+{
+	struct pkt answer = { .opcode = PKT_ABSENT, .qp_type = p->qp_type, .dqpn = p->sqpn, .sqpn = p->dqpn, .psn = p->psn };
+
+	if (from->path->promise.reliable && p->qp_type == IBV_QPT_RC && from->path->ops->send(from, &answer, NULL, 0) == 0)
+		from->path->ops->flush(from);
+}
+
+static void resp_established(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
+{
+	if (qp->state == IBV_QPS_RTR && !qp->comm_established) {
+		qp->comm_established = true;
+		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_COMM_EST);
+	}
+}
+
+void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, const void *payload)
+{
+	enum resp_verdict verdict = RESP_OK;
+	bool fail = false;
+
+	lock_acquire(&qp->rq_lock);
+	if (unlikely(!qp_receives(qp))) {
+		path_count(from->path, COUNT_RX_NOT_RECEIVING);
+		resp_say_absent(from, p);
+	} else if (unlikely(!resp_from_peer(qp, from, p))) {
+		path_count(from->path, COUNT_RX_WRONG_PEER);
+		resp_say_absent(from, p);
+	} else if (qp->type == IBV_QPT_RC) {
+		resp_established(qp);
+		fail = resp_receive_rc(qp, from, p, payload, &verdict);
+	} else {
+		fail = resp_receive_uc(qp, p, payload);
+		verdict = RESP_NAK_OPERATION;
+	}
+	lock_release(&qp->rq_lock);
+	if (unlikely(fail)) {
+		qp_fail(qp);
+		resp_event(qp, verdict);
+	}
+}

@@ -1,0 +1,128 @@
+/* srq.c: the shared receive queue.
+ * In: receive requests of consumers    Out: copies of them, for whichever queue pair has a message; the limit event
+ * Runs: any thread    Locks: the SRQ's, a leaf    Spec: IBA vol 1, 10.2.9
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "ibt/ibt_priv.h"
+
+enum { SRQ_MAX_WR = IBT_MAX_WR };
+
+int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner, struct ibt_srq **out)
+{
+	struct ibt_srq *srq;
+	int err;
+
+	if (max_wr == 0 || max_wr > SRQ_MAX_WR || max_sge > IBT_MAX_SGE)
+		return -EINVAL;
+	srq = calloc(1, sizeof(*srq));
+	if (srq == NULL)
+		return -ENOMEM;
+	err = wqe_ring_init(&srq->ring, max_wr, 0, max_sge);
+	if (err != 0) {
+		free(srq);
+		return err;
+	}
+	srq->ibt = ibt;
+	srq->pd = pd;
+	srq->owner = owner;
+	*out = srq;
+	return 0;
+}
+
+void ibt_srq_destroy(struct ibt_srq *srq)
+{
+	wqe_ring_fini(&srq->ring);
+	free(srq);
+}
+
+static int srq_resize(struct ibt_srq *srq, u32 max_wr) REQUIRES(srq->lock)
+{
+	struct wqe_ring bigger;
+	int err;
+
+	if (max_wr == 0 || max_wr > SRQ_MAX_WR || max_wr < srq->head - srq->tail)
+		return -EINVAL;
+	err = wqe_ring_init(&bigger, max_wr, 0, srq->ring.max_sge);
+	if (err != 0)
+		return err;
+	for (u32 i = srq->tail; i != srq->head; i++)
+		memcpy(ring_recv_at(&bigger, i), ring_recv_at(&srq->ring, i), bigger.stride);
+	wqe_ring_fini(&srq->ring);
+	srq->ring = bigger;
+	return 0;
+}
+
+int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mask)
+{
+	int err = 0;
+
+	if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
+		return -EINVAL;
+	lock_acquire(&srq->lock);
+	if (mask & IBV_SRQ_LIMIT && attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : srq->ring.size))
+		err = -EINVAL;
+	if (err == 0 && mask & IBV_SRQ_MAX_WR)
+		err = srq_resize(srq, attr->max_wr);
+	if (err == 0 && mask & IBV_SRQ_LIMIT)
+		srq->limit = attr->srq_limit;
+	lock_release(&srq->lock);
+	return err;
+}
+
+void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr)
+{
+	lock_acquire(&srq->lock);
+	attr->max_wr = srq->ring.size;
+	attr->max_sge = srq->ring.max_sge;
+	attr->srq_limit = srq->limit;
+	lock_release(&srq->lock);
+}
+
+int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int err = 0;
+
+	lock_acquire(&srq->lock);
+	for (; wr != NULL; wr = wr->next) {
+		if (srq->head - srq->tail >= srq->ring.size)
+			err = -ENOMEM;
+		else
+			err = wqe_fill_recv(&srq->ring, ring_recv_at(&srq->ring, srq->head), wr);
+		if (err != 0)
+			break;
+		srq->head++;
+	}
+	lock_release(&srq->lock);
+	if (err != 0 && bad != NULL)
+		*bad = wr;
+	return err;
+}
+
+/* `copy` has room for max_sge of this SRQ. */
+bool srq_take(struct ibt_srq *srq, struct recv_wqe *copy)
+{
+	bool fire = false, any;
+
+	lock_acquire(&srq->lock);
+	any = srq->head != srq->tail;
+	if (any) {
+		const struct recv_wqe *w = ring_recv_at(&srq->ring, srq->tail);
+
+		memcpy(copy, w, sizeof(*w) + w->sge_count * sizeof(w->sge[0]));
+		srq->tail++;
+		fire = srq->limit != 0 && srq->head - srq->tail < srq->limit;
+		if (fire)
+			srq->limit = 0;
+	}
+	lock_release(&srq->lock);
+	if (unlikely(fire))
+		srq->ibt->cfg.async(srq->ibt->cfg.arg, NULL, srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+	return any;
+}
+
+void *ibt_srq_owner(const struct ibt_srq *srq)
+{
+	return srq->owner;
+}

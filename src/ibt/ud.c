@@ -1,0 +1,216 @@
+/* ud.c: unreliable datagrams: one packet each, to one queue pair or to a multicast group.
+ * In: send requests with an address vector; packets    Out: packets; the GRH and the payload in a receive buffer
+ * Runs: the poster, or whoever receives    Locks: sq_lock or rq_lock    Spec: IBA vol 1, 9.8.3; RoCEv2 annex A17
+ */
+#include <endian.h>
+#include <errno.h>
+
+#include "base/clock.h"
+#include "ibt/ibt_priv.h"
+
+enum {
+	UD_MAX_PAYLOAD = 4096,
+	UD_MAX_MEMBERS = 256,
+	UD_ROOM_MS = 20, /* how long a datagram waits for a receiver that does not run */
+};
+
+static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	*p = (struct pkt){
+		.opcode = w->opcode == IBV_WR_SEND_WITH_IMM ? PKT_SEND_ONLY_IMM : PKT_SEND_ONLY,
+		.flags = PKT_HAS_GRH | (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0),
+		.qp_type = IBV_QPT_UD,
+		.dqpn = w->ud.remote_qpn,
+		.sqpn = qp->qpn,
+		.psn = qp->sq_psn,
+		.imm = w->imm,
+		.length = w->length,
+		/* With the top bit set the queue pair's own Q_Key travels: IBA vol 1, 10.2.5. */
+		.qkey = w->ud.qkey & 0x80000000 ? qp->qkey : w->ud.qkey,
+		.sgid = w->ud.av.sgid,
+		.dgid = w->ud.av.dgid,
+		.traffic_class = w->ud.av.traffic_class,
+		.hop_limit = w->ud.av.hop_limit,
+		.flow_label = w->ud.av.flow_label,
+	};
+}
+
+static int ud_multicast(struct ibt_qp *qp, struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+{
+	struct path_dest *dest[UD_MAX_MEMBERS];
+	u32 qpn[UD_MAX_MEMBERS];
+	int members = qp->ibt->cfg.multicast(qp->ibt->cfg.arg, p->dgid, dest, qpn, UD_MAX_MEMBERS);
+
+	p->flags |= PKT_MULTICAST;
+	for (int i = 0; i < members; i++) {
+		const struct path_ops *ops = dest[i]->path->ops;
+
+		p->dqpn = qpn[i];
+		if (ops->send(dest[i], p, iov, n) == 0)
+			ops->flush(dest[i]);
+		else
+			path_count(dest[i]->path, COUNT_TX_BLOCKED);
+		ops->dest_put(dest[i]);
+	}
+	return 0;
+}
+
+/* Waits a while for room, then lets the datagram go: nobody promised that it arrives. */
+static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+{
+	int err;
+
+	if (qp->drop_next) {
+		qp->drop_next = false;
+		return 0;
+	}
+	req_block(qp, dest);
+	err = dest->path->ops->send(dest, p, iov, n);
+	if (err == -EAGAIN && qp->waiting == WAIT_NONE)
+		req_arm_timer(qp, WAIT_ROOM, UD_ROOM_MS * NS_PER_MS);
+	return err;
+}
+
+static int ud_unicast(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+{
+	struct path_dest *dest = qp->ibt->cfg.route(qp->ibt->cfg.arg, p->dgid, p->dqpn);
+	int err;
+
+	if (dest == NULL)
+		return 0;
+	err = dest->path->ops->send(dest, p, iov, n);
+	if (unlikely(err == -EAGAIN))
+		err = ud_wait(qp, dest, p, iov, n);
+	if (likely(err == 0))
+		dest->path->ops->flush(dest);
+	dest->path->ops->dest_put(dest);
+	return err == -EAGAIN ? err : 0;
+}
+
+int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
+{
+	struct iovec iov[IBT_MAX_SGE];
+	struct pkt p;
+	int n, err;
+
+	if (w->length > UD_MAX_PAYLOAD)
+		return -EMSGSIZE;
+	if (w->flags & IBV_SEND_INLINE) {
+		iov[0] = (struct iovec){ w->sge, w->length };
+		n = w->length != 0;
+	} else {
+		struct mem_cursor c = { .sge = w->sge, .count = w->sge_count };
+
+		n = w->length == 0 ? 0 : mem_pieces(qp->ibt->cfg.mem, qp->pd, &c, w->length, 0, iov, IBT_MAX_SGE);
+	}
+	if (n < 0)
+		return n;
+	ud_fill(qp, w, &p);
+	err = p.dgid[0] == 0xff ? ud_multicast(qp, &p, iov, n) : ud_unicast(qp, &p, iov, n);
+	if (err == 0) {
+		qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
+		if (unlikely(qp->waiting == WAIT_ROOM))
+			qp->waiting = WAIT_NONE;
+	}
+	return err;
+}
+
+static u16 ud_ip_checksum(const u8 *h)
+{
+	u32 sum = 0;
+
+	for (int i = 0; i < 20; i += 2)
+		sum += (u32)h[i] << 8 | h[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (u16)~(sum + (sum >> 16));
+}
+
+static bool ud_is_v4(const u8 gid[16])
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return memcmp(gid, mapped, sizeof(mapped)) == 0;
+}
+
+/* The 40 bytes in front of the payload: a GRH or, as RoCEv2 adapters do, an IPv4 header in the last 20 of them. */
+static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
+{
+	u32 payload = p->length + 20; /* BTH and DETH */
+
+	memset(grh, 0, IBT_GRH);
+	if (ud_is_v4(p->dgid) && ud_is_v4(p->sgid)) {
+		u8 *ip = grh + 20;
+		u16 length = (u16)(payload + 20 + 8 + 4), sum;
+
+		ip[0] = 0x45;
+		ip[1] = p->traffic_class;
+		ip[2] = (u8)(length >> 8);
+		ip[3] = (u8)length;
+		ip[6] = 0x40;
+		ip[8] = p->hop_limit;
+		ip[9] = 17;
+		memcpy(ip + 12, p->sgid + 12, 4);
+		memcpy(ip + 16, p->dgid + 12, 4);
+		sum = ud_ip_checksum(ip);
+		ip[10] = (u8)(sum >> 8);
+		ip[11] = (u8)sum;
+		return;
+	}
+	grh[0] = (u8)(0x60 | p->traffic_class >> 4);
+	grh[1] = (u8)(p->traffic_class << 4 | (p->flow_label >> 16 & 15));
+	grh[2] = (u8)(p->flow_label >> 8);
+	grh[3] = (u8)p->flow_label;
+	grh[4] = (u8)(payload >> 8);
+	grh[5] = (u8)payload;
+	grh[6] = 0x1b;
+	grh[7] = p->hop_limit;
+	memcpy(grh + 8, p->sgid, 16);
+	memcpy(grh + 24, p->dgid, 16);
+}
+
+/* True: the queue pair must go to ERR. */
+static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *payload, const struct path *path) REQUIRES(qp->rq_lock)
+{
+	struct mem_table *mem = qp->ibt->cfg.mem;
+	u8 grh[IBT_GRH];
+	int err;
+
+	if (!resp_take_wqe(qp)) {
+		path_count(path, COUNT_RX_NO_WQE);
+		return false;
+	}
+	ud_grh(grh, p);
+	err = mem_scatter(mem, qp->pd, &qp->in_cursor, grh, IBT_GRH);
+	if (err == 0)
+		err = mem_scatter(mem, qp->pd, &qp->in_cursor, payload, p->length);
+	if (err != 0) {
+		resp_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL, 0);
+		return true;
+	}
+	qp->counters->received++;
+	qp->counters->received_bytes += p->length;
+	resp_complete(qp, IBV_WC_SUCCESS, p, p->length + IBT_GRH);
+	return false;
+}
+
+void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p, const void *payload)
+{
+	bool fail = false;
+
+	lock_acquire(&qp->rq_lock);
+	if (!qp_receives(qp))
+		path_count(path, COUNT_RX_NOT_RECEIVING);
+	else if (p->opcode != PKT_SEND_ONLY && p->opcode != PKT_SEND_ONLY_IMM)
+		path_count(path, COUNT_RX_OPCODE);
+	else if (p->qkey != qp->qkey)
+		path_count(path, COUNT_RX_QKEY);
+	else if ((p->flags & PKT_HAS_GRH) == 0 || p->length > UD_MAX_PAYLOAD)
+		path_count(path, COUNT_RX_LENGTH);
+	else
+		fail = ud_deliver(qp, p, payload, path);
+	lock_release(&qp->rq_lock);
+	if (unlikely(fail)) {
+		qp_fail(qp);
+		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_FATAL);
+	}
+}

@@ -1,0 +1,200 @@
+/* link.c: a link's life: asked for, opened, dead, buried.
+ * In: slots, and what the node hands over    Out: mapped rings and boards
+ * Runs: the engine's thread and verbs that may sleep    Locks: see each function
+ */
+#include "path/shm/shm_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+struct shm_link *link_create(struct shm *shm, u32 slot)
+{
+	struct shm_link *l = calloc(1, sizeof(*l));
+
+	if (l == NULL)
+		return NULL;
+	path_dest_init(&l->dest, &shm->path);
+	list_init(&l->node);
+	l->shm = shm;
+	l->slot = slot;
+	l->state = LINK_ASKING;
+	l->bell_fd[0] = l->bell_fd[1] = l->pid_fd = -1;
+	return l;
+}
+
+void link_set_state(struct shm_link *l, enum link_state state)
+{
+	__atomic_store_n(&l->state, state, __ATOMIC_RELEASE); /* pairs with link_state */
+}
+
+static void link_close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+void link_close(struct shm_link *l)
+{
+	ring_pair_unmap(l->pair);
+	if (!l->self)
+		board_unmap(l->board);
+	link_close_fd(&l->bell_fd[0]);
+	link_close_fd(&l->bell_fd[1]);
+	link_close_fd(&l->pid_fd);
+	l->pair = NULL;
+	l->board = NULL;
+}
+
+static void link_take_fds(struct shm_link *l, struct node_peer *peer)
+{
+	l->process = peer->process;
+	l->pid = peer->pid;
+	l->bell_fd[0] = peer->bell_fd[0];
+	l->bell_fd[1] = peer->bell_fd[1];
+	l->pid_fd = peer->pid_fd;
+	peer->bell_fd[0] = peer->bell_fd[1] = peer->pid_fd = -1;
+}
+
+int link_open(struct shm_link *l, struct node_peer *peer)
+{
+	bool lower = l->shm->cfg.process < peer->process;
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = l };
+
+	link_take_fds(l, peer);
+	l->board = board_map(peer->board_fd);
+	l->pair = ring_pair_map(peer->ring_fd);
+	link_close_fd(&peer->board_fd);
+	link_close_fd(&peer->ring_fd);
+	if (l->board == NULL || l->pair == NULL || l->pid_fd < 0) {
+		log_warn("shm", "process %d cannot be mapped: errno %d", (int)l->pid, errno);
+		link_close(l);
+		return -ENOMEM;
+	}
+	ring_tx_init(&l->tx, &l->pair->ring[lower ? 0 : 1]);
+	ring_rx_init(&l->rx, &l->pair->ring[lower ? 1 : 0]);
+	l->direct = link_probe_direct(l);
+	if (epoll_ctl(l->shm->cfg.epoll_fd, EPOLL_CTL_ADD, l->pid_fd, &ev) != 0) {
+		int err = -errno;
+
+		link_close(l);
+		return err;
+	}
+	return 0;
+}
+
+void link_ring_bell(struct shm_link *l)
+{
+	u32 word;
+	u64 one = 1;
+
+	/* Pairs with the fence in shm_bell_arm: either we see it armed, or its last look sees our packet. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	word = __atomic_load_n(&l->board->bell, __ATOMIC_RELAXED);
+	if (likely((word & BELL_ARMED) == 0) || word == __atomic_load_n(&l->rung, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&l->rung, word, __ATOMIC_RELAXED);
+	board_count(l->shm->cfg.board, COUNT_BELLS);
+	if (write(l->bell_fd[word & BELL_SECOND ? 1 : 0], &one, sizeof(one)) < 0)
+		log_debug("shm", "doorbell of %d: errno %d", (int)l->pid, errno);
+}
+
+static struct shm_link *link_find_process(struct shm *shm, u64 process) REQUIRES(shm->lock)
+{
+	for (u32 i = 0; i < shm->count; i++)
+		if (shm->links[i]->process == process && link_state(shm->links[i]) == LINK_UP)
+			return shm->links[i];
+	return NULL;
+}
+
+/* Adds an opened link to what poll looks at. */
+static int link_publish(struct shm_link *l)
+{
+	struct shm *shm = l->shm;
+	int err = -ENOSPC;
+
+	lock_acquire(&shm->poll_lock);
+	lock_acquire(&shm->lock);
+	if (shm->count < SHM_LINKS) {
+		shm->links[shm->count] = l;
+		__atomic_store_n(&shm->count, shm->count + 1, __ATOMIC_RELEASE); /* pairs with shm_poll */
+		link_set_state(l, LINK_UP);
+		err = 0;
+	}
+	lock_release(&shm->lock);
+	lock_release(&shm->poll_lock);
+	return err;
+}
+
+int shm_peer_new(struct shm *shm, struct node_peer *peer)
+{
+	struct shm_link *l = link_create(shm, UINT32_MAX);
+	int err = l == NULL ? -ENOMEM : link_open(l, peer);
+
+	if (err == 0)
+		err = link_publish(l);
+	if (err != 0 && l != NULL) {
+		link_close(l);
+		free(l);
+	}
+	return err;
+}
+
+/* The slot belongs to a process that we have, or will soon have, a link with. */
+static int link_alias(struct shm_link *l, u64 process)
+{
+	struct shm *shm = l->shm;
+	struct node_event ev;
+
+	for (int tries = 0; tries < 50; tries++) {
+		struct shm_link *real;
+
+		lock_acquire(&shm->poll_lock);
+		lock_acquire(&shm->lock);
+		real = link_find_process(shm, process);
+		if (real != NULL) {
+			real->refs++;
+			l->real = real;
+			l->next_alias = real->next_alias;
+			real->next_alias = l;
+			link_set_state(l, LINK_ALIAS);
+		}
+		lock_release(&shm->lock);
+		lock_release(&shm->poll_lock);
+		if (real != NULL)
+			return 0;
+		/* The engine's thread may be this very thread: read the event ourselves. */
+		if (node_event_next(shm->cfg.node, &ev) && ev.type == NODE_EVENT_PEER_NEW)
+			shm_peer_new(shm, &ev.peer);
+		else
+			usleep(1000);
+	}
+	return -EAGAIN;
+}
+
+int link_resolve(struct shm_link *l)
+{
+	struct shm *shm = l->shm;
+	struct node_peer peer = { .ring_fd = -1, .board_fd = -1, .bell_fd = { -1, -1 }, .pid_fd = -1 };
+	int ring, err;
+
+	l->asked_ns = clock_now_ns();
+	if (shm->cfg.node == NULL)
+		return -ENOENT;
+	ring = ring_pair_create();
+	if (ring < 0)
+		return ring;
+	err = node_connect(shm->cfg.node, l->slot, ring, &peer);
+	close(ring);
+	if (err == -EALREADY)
+		return link_alias(l, peer.process);
+	if (err != 0)
+		return err;
+	err = link_open(l, &peer);
+	return err != 0 ? err : link_publish(l);
+}

@@ -1,0 +1,311 @@
+/* ring.c: moves packets through shared memory.
+ * In: decoded packets with their payload, or slots that a peer filled    Out: slots, or decoded packets
+ * Runs: senders under tx->lock, the receiver under rx->lock    Never blocks
+ */
+#include "path/shm/ring.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int ring_pair_create(void)
+{
+	int fd = memfd_create("anyverbs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, sizeof(struct ring_pair)) == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+static struct ring_pair *ring_pair_adopt(void *p)
+{
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, sizeof(struct ring_pair), MADV_DONTFORK);
+	return p;
+}
+
+struct ring_pair *ring_pair_map(int fd)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 || st.st_size != (off_t)sizeof(struct ring_pair))
+		return NULL;
+	return ring_pair_adopt(mmap(NULL, sizeof(struct ring_pair), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+}
+
+struct ring_pair *ring_pair_private(void)
+{
+	return ring_pair_adopt(mmap(NULL, sizeof(struct ring_pair), PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+
+void ring_pair_unmap(struct ring_pair *p)
+{
+	if (p != NULL)
+		munmap(p, sizeof(*p));
+}
+
+void ring_tx_init(struct ring_tx *tx, struct ring_shared *shared)
+{
+	memset(tx, 0, sizeof(*tx));
+	tx->shared = shared;
+}
+
+void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared)
+{
+	memset(rx, 0, sizeof(*rx));
+	rx->shared = shared;
+}
+
+/* Believes the consumer only if it claims between what we knew and what we sent. Pairs with ring_publish. */
+static void ring_refresh(struct ring_tx *tx) REQUIRES(tx->lock)
+{
+	u32 consumed = __atomic_load_n(&tx->shared->consumed, __ATOMIC_ACQUIRE);
+
+	if (consumed - tx->consumed > tx->head - tx->consumed || consumed == tx->consumed)
+		return;
+	tx->consumed = consumed;
+	tx->data_tail = tx->data_end[(consumed - 1) % RING_SLOTS];
+}
+
+/* Where `bytes` contiguous bytes of the data area begin (free running), or false if they do not fit. */
+static bool ring_fit_data(const struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
+{
+	u32 at = tx->data_head;
+	u32 offset = at % RING_DATA;
+
+	if (offset + bytes > RING_DATA)
+		at += RING_DATA - offset;
+	*start = at;
+	return at + bytes - tx->data_tail <= RING_DATA;
+}
+
+static bool ring_fit(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
+{
+	*start = tx->data_head;
+	if (likely(tx->head - tx->consumed < RING_SLOTS && (bytes == 0 || ring_fit_data(tx, bytes, start))))
+		return true;
+	ring_refresh(tx);
+	return tx->head - tx->consumed < RING_SLOTS && (bytes == 0 || ring_fit_data(tx, bytes, start));
+}
+
+/* Room is missing: leave word, then look once more, so that a consumer that just made room is not missed.
+ * The fence pairs with the one in ring_publish: either it sees `waiting`, or we see `consumed`. */
+static bool ring_fit_or_wait(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
+{
+	if (likely(ring_fit(tx, bytes, start)))
+		return true;
+	__atomic_store_n(&tx->shared->waiting, 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return ring_fit(tx, bytes, start);
+}
+
+static inline void ring_copy_payload(u8 *to, const struct iovec *iov, int iovcnt)
+{
+	for (int i = 0; i < iovcnt; i++) {
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to += iov[i].iov_len;
+	}
+}
+
+static void ring_copy_grh(u8 *to, const struct pkt *p)
+{
+	u32 first = htobe32(6u << 28 | (u32)p->traffic_class << 20 | (p->flow_label & 0xfffff));
+
+	memset(to, 0, 8);
+	memcpy(to, &first, 4);
+	to[7] = p->hop_limit;
+	memcpy(to + 8, p->sgid, 16);
+	memcpy(to + 24, p->dgid, 16);
+}
+
+static inline bool ring_has_reth(const struct pkt *p)
+{
+	return p->opcode == PKT_WRITE_FIRST || p->opcode == PKT_WRITE_ONLY || p->opcode == PKT_WRITE_ONLY_IMM ||
+	       p->opcode == PKT_READ_REQUEST;
+}
+
+static inline bool ring_has_atomic(const struct pkt *p)
+{
+	return p->opcode == PKT_COMPARE_SWAP || p->opcode == PKT_FETCH_ADD || p->opcode == PKT_ATOMIC_ACK;
+}
+
+static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 data)
+{
+	s->opcode = p->opcode;
+	s->flags = p->flags;
+	s->qp_type = p->qp_type;
+	s->syndrome = p->syndrome;
+	s->dqpn = p->dqpn;
+	s->sqpn = p->sqpn;
+	s->psn = p->psn;
+	s->ack_psn = p->qp_type == IBV_QPT_UD ? p->qkey : p->ack_psn;
+	s->imm = p->opcode == PKT_ACK || p->opcode == PKT_ATOMIC_ACK ? p->msn : p->imm;
+	s->length = p->length;
+	if (ring_has_atomic(p)) {
+		s->atomic.va = p->va;
+		s->atomic.rkey = p->rkey;
+		s->atomic.compare = p->compare;
+		s->atomic.swap = p->swap;
+	} else if (ring_has_reth(p)) {
+		s->reth.va = p->va;
+		s->reth.rkey = p->rkey;
+		s->reth.dma_length = p->dma_length;
+		s->reth.data = data;
+	}
+}
+
+static inline bool ring_fits_slot(const struct pkt *p)
+{
+	return p->length <= RING_INLINE && !(p->flags & PKT_HAS_GRH) && !ring_has_reth(p) && !ring_has_atomic(p);
+}
+
+static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct pkt *p, const struct iovec *iov,
+			   int iovcnt, u32 start, u32 bytes) REQUIRES(tx->lock)
+{
+	u8 *to = tx->shared->data + start % RING_DATA;
+
+	if (p->flags & PKT_HAS_GRH) {
+		ring_copy_grh(to, p);
+		to += RING_GRH;
+	}
+	ring_copy_payload(to, iov, iovcnt);
+	s->reth.data = start % RING_DATA;
+	tx->data_head = (start + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt) REQUIRES(tx->lock)
+{
+	bool small = ring_fits_slot(p);
+	u32 bytes = small ? 0 : p->length + (p->flags & PKT_HAS_GRH ? RING_GRH : 0);
+	struct ring_slot *s;
+	u32 start;
+
+	if (!ring_fit_or_wait(tx, bytes, &start))
+		return -EAGAIN;
+	s = &tx->shared->slots[tx->head % RING_SLOTS];
+	ring_fill_slot(s, p, 0);
+	if (small)
+		ring_copy_payload(s->inlined, iov, iovcnt);
+	else if (bytes != 0)
+		ring_push_data(tx, s, p, iov, iovcnt, start, bytes);
+	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
+	tx->head++;
+	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE); /* pairs with ring_peek */
+	return 0;
+}
+
+int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt)
+{
+	int err;
+
+	lock_acquire(&tx->lock);
+	err = ring_push_locked(tx, p, iov, iovcnt);
+	lock_release(&tx->lock);
+	return err;
+}
+
+bool ring_has_room(struct ring_tx *tx)
+{
+	bool room;
+	u32 start;
+
+	lock_acquire(&tx->lock);
+	room = ring_fit(tx, RING_MTU + RING_GRH, &start);
+	lock_release(&tx->lock);
+	return room;
+}
+
+/* The payload's place, or NULL if the slot lies about it. */
+static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it) REQUIRES(rx->lock)
+{
+	struct pkt *p = &it->pkt;
+	u32 grh = p->flags & PKT_HAS_GRH ? RING_GRH : 0;
+	u32 data = it->slot.reth.data;
+
+	if (ring_fits_slot(p))
+		return it->slot.inlined;
+	if (p->length + grh == 0)
+		return it->slot.inlined;
+	if (data >= RING_DATA || p->length + grh > RING_DATA - data)
+		return NULL;
+	if (grh != 0) {
+		memcpy(it->grh, rx->shared->data + data, RING_GRH);
+		p->sgid = it->grh + 8;
+		p->dgid = it->grh + 24;
+		p->traffic_class = (u8)(it->grh[0] << 4 | it->grh[1] >> 4);
+		p->flow_label = (u32)(it->grh[1] & 15) << 16 | (u32)it->grh[2] << 8 | it->grh[3];
+		p->hop_limit = it->grh[7];
+	}
+	return rx->shared->data + data + grh;
+}
+
+static void ring_decode(const struct ring_slot *s, struct pkt *p)
+{
+	p->opcode = s->opcode;
+	p->flags = s->flags;
+	p->qp_type = s->qp_type;
+	p->syndrome = s->syndrome;
+	p->dqpn = s->dqpn & 0xffffff;
+	p->sqpn = s->sqpn & 0xffffff;
+	p->psn = s->psn & 0xffffff;
+	p->ack_psn = s->ack_psn & 0xffffff;
+	p->qkey = s->ack_psn;
+	p->imm = s->imm;
+	p->msn = s->imm;
+	p->length = s->length;
+	p->va = s->reth.va;
+	p->rkey = s->reth.rkey;
+	p->dma_length = s->reth.dma_length;
+	p->compare = s->atomic.compare;
+	p->swap = s->atomic.swap;
+}
+
+int ring_peek(struct ring_rx *rx, struct ring_item *item)
+{
+	const struct ring_slot *s = &rx->shared->slots[rx->tail % RING_SLOTS];
+
+	/* Pairs with the release in ring_push_locked. */
+	if (__atomic_load_n(&s->seq, __ATOMIC_ACQUIRE) != rx->tail + 1)
+		return 0;
+	item->slot = *s;
+	ring_decode(&item->slot, &item->pkt);
+	item->payload = NULL;
+	if (item->pkt.opcode >= PKT_OPCODES || item->pkt.length > RING_MTU)
+		return -EBADMSG;
+	item->payload = ring_item_payload(rx, item);
+	return item->payload == NULL ? -EBADMSG : 1;
+}
+
+void ring_consume(struct ring_rx *rx, const struct ring_item *item)
+{
+	__atomic_store_n(&rx->tail, rx->tail + 1, __ATOMIC_RELAXED);
+	if (item->payload != item->slot.inlined)
+		rx->data_taken += MIN(item->pkt.length, (u32)RING_MTU);
+}
+
+bool ring_publish(struct ring_rx *rx)
+{
+	if (rx->published == rx->tail)
+		return false;
+	rx->published = rx->tail;
+	rx->data_taken = 0;
+	__atomic_store_n(&rx->shared->consumed, rx->tail, __ATOMIC_RELEASE); /* pairs with ring_refresh */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with ring_fit_or_wait */
+	if (likely(__atomic_load_n(&rx->shared->waiting, __ATOMIC_RELAXED) == 0))
+		return false;
+	__atomic_store_n(&rx->shared->waiting, 0, __ATOMIC_RELAXED);
+	return true;
+}

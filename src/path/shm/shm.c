@@ -1,0 +1,420 @@
+/* shm.c: the path's table: destinations, sending, receiving, death.
+ * In: packets of the engine, slots that peers filled    Out: slots, calls of path_user
+ * Runs: any thread; receiving is one thread at a time   Locks: poll_lock, then lock; tx.lock of a link is a leaf
+ */
+#include "path/shm/shm_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+enum { SHM_ASK_AGAIN_MS = 20 };
+
+static void shm_dest_hold(struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+
+	lock_acquire(&l->shm->lock);
+	l->refs++;
+	lock_release(&l->shm->lock);
+}
+
+static void shm_dest_put(struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+
+	lock_acquire(&l->shm->lock);
+	l->refs--;
+	lock_release(&l->shm->lock);
+}
+
+static void shm_ask(struct shm_link *l) REQUIRES(l->shm->lock)
+{
+	if (list_empty(&l->node))
+		list_push_back(&l->shm->asking, &l->node);
+}
+
+static struct path_dest *shm_dest_get(struct path *p, const u8 gid[16], u32 qpn)
+{
+	struct shm *shm = container_of(p, struct shm, path);
+	u32 slot = qpn >> NODE_INDEX_BITS;
+	struct shm_link *l;
+	bool fresh = false;
+
+	lock_acquire(&shm->lock);
+	l = shm->slots[slot % NODE_SLOTS];
+	if (l == NULL) {
+		l = shm->slots[slot % NODE_SLOTS] = link_create(shm, slot);
+		fresh = l != NULL;
+		if (fresh)
+			shm_ask(l);
+	}
+	if (l != NULL)
+		l->refs++;
+	lock_release(&shm->lock);
+	if (fresh)
+		shm->cfg.kick(shm->cfg.kick_arg);
+	return l == NULL ? NULL : &l->dest;
+}
+
+/* Takes the link off the list of those to be asked for; false if it is up already or another thread is at it. */
+static int shm_resolve_one(struct shm_link *l)
+{
+	struct shm *shm = l->shm;
+	int err;
+
+	lock_acquire(&shm->resolve_lock);
+	lock_acquire(&shm->lock);
+	list_remove(&l->node);
+	lock_release(&shm->lock);
+	if (link_state(l) == LINK_ASKING || link_state(l) == LINK_ABSENT) {
+		err = link_resolve(l);
+		if (err != 0) {
+			link_set_state(l, LINK_ABSENT);
+			if (err != -ENOENT)
+				log_warn("shm", "slot %u: no link: error %d", l->slot, -err);
+		}
+	}
+	lock_release(&shm->resolve_lock);
+	return link_state(l) == LINK_ABSENT ? -ENETUNREACH : 0;
+}
+
+static int shm_dest_resolve(struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+
+	if (link_state(l) == LINK_UP || link_state(l) == LINK_ALIAS)
+		return 0;
+	return shm_resolve_one(l);
+}
+
+static bool shm_dest_same(const struct path_dest *d, const struct path_dest *from)
+{
+	const struct shm_link *l = container_of(d, const struct shm_link, dest);
+
+	return d == from || (link_state(l) == LINK_ALIAS && &l->real->dest == from);
+}
+
+/* Nobody was there when last asked: ask again, but not for every packet. */
+static int shm_send_absent(struct shm_link *l)
+{
+	struct shm *shm = l->shm;
+
+	if (clock_now_ns() - l->asked_ns < SHM_ASK_AGAIN_MS * NS_PER_MS)
+		return -ENETUNREACH;
+	lock_acquire(&shm->lock);
+	l->asked_ns = clock_now_ns();
+	shm_ask(l);
+	lock_release(&shm->lock);
+	shm->cfg.kick(shm->cfg.kick_arg);
+	return -ENETUNREACH;
+}
+
+static int shm_send_slow(struct shm_link *l)
+{
+	switch (link_state(l)) {
+	case LINK_ASKING:
+		return -EAGAIN;
+	case LINK_ABSENT:
+		return shm_send_absent(l);
+	default:
+		return -EPIPE;
+	}
+}
+
+static struct shm_link *shm_link_for(struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+
+	return unlikely(link_state(l) == LINK_ALIAS) ? l->real : l;
+}
+
+static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt)
+{
+	struct shm_link *l = shm_link_for(d);
+
+	if (unlikely(link_state(l) != LINK_UP))
+		return shm_send_slow(l);
+	return ring_push(&l->tx, p, iov, iovcnt);
+}
+
+static void shm_flush(struct path_dest *d)
+{
+	struct shm_link *l = shm_link_for(d);
+
+	if (likely(link_state(l) == LINK_UP))
+		link_ring_bell(l);
+}
+
+static int shm_receive(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+{
+	const struct path_user *user = shm->path.user_ops;
+	struct ring_item item;
+	int n = 0, got;
+	bool waiting = false;
+
+	lock_acquire(&l->rx.lock);
+	while (n < budget && (got = ring_peek(&l->rx, &item)) != 0) {
+		if (likely(got == 1))
+			user->receive(shm->path.user, &l->dest, &item.pkt, item.payload);
+		else
+			board_count(shm->cfg.board, COUNT_RX_MALFORMED);
+		ring_consume(&l->rx, &item);
+		if (l->rx.data_taken >= RING_DATA / 8)
+			waiting |= ring_publish(&l->rx);
+		n++;
+	}
+	waiting |= ring_publish(&l->rx);
+	lock_release(&l->rx.lock);
+	user->batch_end(shm->path.user, &l->dest, false);
+	if (unlikely(waiting))
+		link_ring_bell(l);
+	return n;
+}
+
+static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
+{
+	struct shm_link *l = shm_link_for(d);
+	enum link_state state = link_state(l);
+
+	if (state == LINK_ASKING || (state == LINK_UP && !ring_has_room(&l->tx)))
+		return;
+	shm->path.user_ops->writable(shm->path.user, d);
+}
+
+static int shm_poll_link(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+{
+	int n = 0;
+
+	if (!ring_looks_empty(&l->rx))
+		n = shm_receive(shm, l, budget);
+	else if (__atomic_load_n(&l->dest.acks_owed, __ATOMIC_RELAXED))
+		shm->path.user_ops->batch_end(shm->path.user, &l->dest, true);
+	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
+		if (unlikely(__atomic_load_n(&a->dest.any_blocked, __ATOMIC_RELAXED)))
+			shm_wake_blocked(shm, &a->dest);
+	return n;
+}
+
+static int shm_poll(struct path *p, int budget)
+{
+	struct shm *shm = container_of(p, struct shm, path);
+	u32 count;
+	int n = 0;
+
+	if (!lock_try(&shm->poll_lock))
+		return 0;
+	count = __atomic_load_n(&shm->count, __ATOMIC_ACQUIRE); /* pairs with link_publish */
+	for (u32 i = 0; i < count && n < budget; i++)
+		n += shm_poll_link(shm, shm->links[i], budget - n);
+	lock_release(&shm->poll_lock);
+	return n;
+}
+
+static bool shm_dest_holds(const struct path_dest *d, u32 qpn)
+{
+	const struct shm_link *l = container_of(d, const struct shm_link, dest);
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	return l->board != NULL && link_peer_has_qp(l, qpn);
+}
+
+static void shm_exclude(struct path *p, void (*fn)(void *arg), void *arg)
+{
+	struct shm *shm = container_of(p, struct shm, path);
+
+	lock_acquire(&shm->poll_lock);
+	fn(arg);
+	lock_release(&shm->poll_lock);
+}
+
+static const struct path_ops shm_ops = {
+	.name = "shm",
+	.dest_get = shm_dest_get,
+	.dest_hold = shm_dest_hold,
+	.dest_put = shm_dest_put,
+	.resolve = shm_dest_resolve,
+	.same = shm_dest_same,
+	.send = shm_send,
+	.flush = shm_flush,
+	.direct = link_direct,
+	.poll = shm_poll,
+	.holds = shm_dest_holds,
+	.exclude = shm_exclude,
+};
+
+/* What waits on a slot whose question has been answered moves on; dead links without users are freed. */
+static void shm_bury(struct shm *shm)
+{
+	struct shm_link *gone[32];
+	u32 n = 0;
+
+	lock_acquire(&shm->poll_lock);
+	lock_acquire(&shm->lock);
+	list_for_each_safe(l, &shm->dead, struct shm_link, node)
+		if (l->refs == 0 && n < ARRAY_LEN(gone)) {
+			list_remove(&l->node);
+			if (l->real != NULL)
+				l->real->refs--;
+			gone[n++] = l;
+		}
+	lock_release(&shm->lock);
+	lock_release(&shm->poll_lock);
+	for (u32 i = 0; i < n; i++) {
+		link_close(gone[i]);
+		free(gone[i]);
+	}
+}
+
+void shm_background(struct shm *shm)
+{
+	struct shm_link *l;
+
+	for (;;) {
+		lock_acquire(&shm->lock);
+		l = list_empty(&shm->asking) ? NULL : list_first(&shm->asking, struct shm_link, node);
+		if (l != NULL)
+			l->refs++;
+		lock_release(&shm->lock);
+		if (l == NULL)
+			break;
+		shm_resolve_one(l);
+		lock_acquire(&shm->poll_lock);
+		shm_wake_blocked(shm, &l->dest);
+		lock_release(&shm->poll_lock);
+		shm_dest_put(&l->dest);
+	}
+	shm_bury(shm);
+}
+
+static void shm_forget_link(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	lock_acquire(&shm->lock);
+	for (u32 i = 0; i < shm->count; i++)
+		if (shm->links[i] == l) {
+			shm->links[i] = shm->links[shm->count - 1];
+			__atomic_store_n(&shm->count, shm->count - 1, __ATOMIC_RELEASE);
+			break;
+		}
+	for (u32 s = 0; s < NODE_SLOTS; s++) {
+		struct shm_link *at = shm->slots[s];
+
+		if (at != NULL && (at == l || (link_state(at) == LINK_ALIAS && at->real == l)))
+			shm->slots[s] = NULL;
+	}
+	for (struct shm_link *at = l; at != NULL; at = at->next_alias) {
+		list_remove(&at->node);
+		list_push_back(&shm->dead, &at->node);
+	}
+	lock_release(&shm->lock);
+}
+
+void shm_peer_dead(struct shm *shm, struct shm_link *l)
+{
+	lock_acquire(&shm->poll_lock);
+	if (link_state(l) == LINK_UP) {
+		while (shm_receive(shm, l, RING_SLOTS) == RING_SLOTS)
+			continue;
+		link_set_state(l, LINK_DEAD);
+		shm_forget_link(shm, l);
+		close(l->pid_fd); /* leaves the epoll set with it */
+		l->pid_fd = -1;
+		board_count(shm->cfg.board, COUNT_PEER_DEATHS);
+		shm->path.user_ops->dead(shm->path.user, &l->dest);
+	}
+	lock_release(&shm->poll_lock);
+}
+
+void shm_slot_own(struct shm *shm, u32 slot)
+{
+	lock_acquire(&shm->lock);
+	shm->slots[slot % NODE_SLOTS] = shm->self;
+	lock_release(&shm->lock);
+}
+
+static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* nobody else sees it yet */
+{
+	struct shm_link *l = link_create(shm, UINT32_MAX);
+
+	if (l == NULL)
+		return -ENOMEM;
+	l->self = true;
+	l->process = shm->cfg.process;
+	l->pid = getpid();
+	l->board = shm->cfg.board;
+	l->pair = ring_pair_private();
+	if (l->pair == NULL) {
+		free(l);
+		return -ENOMEM;
+	}
+	l->bell_fd[0] = shm->cfg.bell_fd[0];
+	l->bell_fd[1] = shm->cfg.bell_fd[1];
+	ring_tx_init(&l->tx, &l->pair->ring[0]);
+	ring_rx_init(&l->rx, &l->pair->ring[0]);
+	l->direct = link_probe_direct(l);
+	l->state = LINK_UP;
+	shm->self = shm->links[0] = l;
+	shm->count = 1;
+	return 0;
+}
+
+struct shm *shm_create(const struct shm_config *cfg, int *err)
+{
+	struct shm *shm = calloc(1, sizeof(*shm));
+
+	*err = -ENOMEM;
+	if (shm == NULL)
+		return NULL;
+	shm->cfg = *cfg;
+	shm->path.ops = &shm_ops;
+	shm->path.counters = cfg->board->counters;
+	shm->path.promise = (struct path_promise){ .ordered = true, .reliable = true, .direct = true, .mtu = RING_MTU };
+	list_init(&shm->asking);
+	list_init(&shm->dead);
+	*err = shm_open_self(shm);
+	if (*err != 0) {
+		free(shm);
+		return NULL;
+	}
+	return shm;
+}
+
+struct path *shm_path(struct shm *shm)
+{
+	return &shm->path;
+}
+
+void shm_drop_in_child(struct shm *shm)
+{
+	for (u32 i = 1; i < shm->count; i++) {
+		struct shm_link *l = shm->links[i];
+
+		close(l->bell_fd[0]);
+		close(l->bell_fd[1]);
+		if (l->pid_fd >= 0)
+			close(l->pid_fd);
+	}
+}
+
+void shm_bell_arm(struct shm *shm, int which)
+{
+	struct board *b = shm->cfg.board;
+	u32 word = __atomic_load_n(&b->bell, __ATOMIC_RELAXED);
+
+	word = ((word + BELL_STEP) & ~(u32)(BELL_ARMED | BELL_SECOND)) | BELL_ARMED | (which != 0 ? BELL_SECOND : 0);
+	__atomic_store_n(&b->bell, word, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with link_ring_bell */
+}
+
+void shm_bell_disarm(struct shm *shm)
+{
+	struct board *b = shm->cfg.board;
+	u32 word = __atomic_load_n(&b->bell, __ATOMIC_RELAXED);
+
+	if (word & BELL_ARMED)
+		__atomic_store_n(&b->bell, word & ~(u32)BELL_ARMED, __ATOMIC_RELAXED);
+}
