@@ -1,7 +1,10 @@
-/* loopback.c: two queue pairs of one process talk to each other; every payload and its surroundings are checked.
+/* loopback.c: two queue pairs of one process talk to each other; every payload and its surroundings
+ * are checked.
  * usage: loopback -t RC|UC|UD -o OPERATION [-g GID_INDEX] [-d DEVICE] [-e]
- * In: an operation    Out: "ok ..." and status 0, or "wrong: ..." and status 1    Runs: one thread    Locks: none
- * A plain verbs program: it is linked against the system's libibverbs and knows nothing of this project.
+ * In: an operation    Out: "ok ..." and status 0, or "wrong: ..." and status 1    Runs: one thread
+ * Locks: none
+ * A plain verbs program: it is linked against the system's libibverbs and knows nothing of this
+ * project.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -76,7 +79,8 @@ static void device_open(struct test *t)
 	int n = 0, i = 0;
 	struct ibv_device **list = need(ibv_get_device_list(&n), "ibv_get_device_list");
 
-	while (i < n && t->opt.device != NULL && strcmp(ibv_get_device_name(list[i]), t->opt.device) != 0)
+	while (i < n && t->opt.device != NULL &&
+	       strcmp(ibv_get_device_name(list[i]), t->opt.device) != 0)
 		i++;
 	if (i >= n)
 		fail("no device among %d", n);
@@ -134,7 +138,8 @@ static void qp_to_init(struct test *t, struct ibv_qp *qp)
 static void qp_to_rtr(struct test *t, struct ibv_qp *qp, uint32_t peer)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = 0xfffff0,
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn =
+		0xfffff0,
 		.max_dest_rd_atomic = 4, .min_rnr_timer = 12, .ah_attr = peer_address(t),
 	};
 	int mask = IBV_QP_STATE;
@@ -150,13 +155,15 @@ static void qp_to_rtr(struct test *t, struct ibv_qp *qp, uint32_t peer)
 static void qp_to_rts(struct test *t, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTS, .sq_psn = 0xfffff0, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+		.qp_state = IBV_QPS_RTS, .sq_psn = 0xfffff0, .timeout = 14, .retry_cnt = 7,
+		.rnr_retry = 7,
 		.max_rd_atomic = 4,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	if (t->opt.type == IBV_QPT_RC)
-		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
 	zero(ibv_modify_qp(qp, &attr, mask), "to RTS");
 }
 
@@ -204,9 +211,11 @@ static struct ibv_wc completion_wait(struct end *e, enum ibv_wc_opcode opcode, u
 		n = ibv_poll_cq(e->cq, 1, &wc);
 	if (n != 1)
 		fail("poll gave %d, opcode %d awaited", n, opcode);
-	if (wc.status != IBV_WC_SUCCESS || wc.opcode != opcode || wc.wr_id != wr_id || wc.qp_num != e->qp->qp_num)
-		fail("completion: %s, opcode %d for %d, wr_id %llu for %llu, QP %u", ibv_wc_status_str(wc.status),
-		     wc.opcode, opcode, (unsigned long long)wc.wr_id, (unsigned long long)wr_id, wc.qp_num);
+	if (wc.status != IBV_WC_SUCCESS || wc.opcode != opcode || wc.wr_id != wr_id ||
+	    wc.qp_num != e->qp->qp_num)
+		fail("completion: %s, opcode %d for %d, wr_id %llu for %llu, QP %u",
+		     ibv_wc_status_str(wc.status), wc.opcode, opcode, (unsigned long long)wc.wr_id,
+		     (unsigned long long)wr_id, wc.qp_num);
 	return wc;
 }
 
@@ -228,7 +237,8 @@ static void ends_fill(struct test *t, size_t n, unsigned seed)
 }
 
 /* The n bytes at `got` are the pattern, and the GUARD bytes on both sides are untouched. */
-static void pattern_check(const unsigned char *got, size_t n, unsigned seed, unsigned char guard, bool before)
+static void pattern_check(const unsigned char *got, size_t n, unsigned seed, unsigned char guard,
+			  bool before)
 {
 	for (size_t i = 0; i < n; i++)
 		if (got[i] != (unsigned char)(i * 7 + (i >> 8) * 13 + seed))
@@ -247,7 +257,9 @@ static void recv_post(struct test *t, size_t n)
 	size_t first = pieces ? n / 4 + extra : n + extra;
 	struct ibv_sge sge[2] = {
 		{ .addr = (uintptr_t)t->b.buf, .length = (uint32_t)first, .lkey = t->b.mr->lkey },
-		{ .addr = (uintptr_t)t->b.buf + first, .length = (uint32_t)(n + extra - first), .lkey = t->b.mr->lkey },
+		{ .addr = (uintptr_t)t->b.buf + first,
+		  .length = (uint32_t)(n + extra - first),
+		  .lkey = t->b.mr->lkey },
 	};
 	struct ibv_recv_wr wr = { .wr_id = 77, .sg_list = sge, .num_sge = pieces ? 2 : 1 }, *bad;
 
@@ -260,7 +272,9 @@ static void send_post(struct test *t, struct ibv_send_wr *wr, size_t n)
 	size_t first = pieces ? n / 3 : n;
 	struct ibv_sge sge[2] = {
 		{ .addr = (uintptr_t)t->a.buf, .length = (uint32_t)first, .lkey = t->a.mr->lkey },
-		{ .addr = (uintptr_t)t->a.buf + first, .length = (uint32_t)(n - first), .lkey = t->a.mr->lkey },
+		{ .addr = (uintptr_t)t->a.buf + first,
+		  .length = (uint32_t)(n - first),
+		  .lkey = t->a.mr->lkey },
 	};
 	struct ibv_send_wr *bad;
 
@@ -282,7 +296,8 @@ static void send_run(struct test *t, size_t n, unsigned seed)
 {
 	size_t grh = t->opt.type == IBV_QPT_UD ? GRH : 0;
 	bool imm = strcmp(t->opt.op, "imm") == 0;
-	struct ibv_send_wr wr = { .opcode = imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, .imm_data = htonl(seed) };
+	struct ibv_send_wr wr = { .opcode = imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
+				  .imm_data = htonl(seed) };
 	struct ibv_wc wc;
 
 	if (strcmp(t->opt.op, "inline") == 0)
@@ -341,8 +356,10 @@ static void read_run(struct test *t, size_t n, unsigned seed)
 static void atomic_run(struct test *t, unsigned seed)
 {
 	bool add = strcmp(t->opt.op, "fetch_add") == 0;
-	uint64_t before = 0x100000000ull + seed, after = add ? before + 5 : 99, *target = (void *)t->b.buf;
-	struct ibv_send_wr wr = { .opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP };
+	uint64_t before = 0x100000000ull + seed, after = add ? before + 5 : 99,
+		 *target = (void *)t->b.buf;
+	struct ibv_send_wr wr = { .opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD
+						: IBV_WR_ATOMIC_CMP_AND_SWP };
 	uint64_t got;
 
 	*target = before;
@@ -354,18 +371,25 @@ static void atomic_run(struct test *t, unsigned seed)
 		send_post(t, &wr, 8);
 		completion_wait(&t->a, add ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP, 33);
 		memcpy(&got, t->a.buf, 8);
-		if (got != (i == 0 ? before : after) || *target != (add ? after + 5 * (uint64_t)i : after))
+		if (got != (i == 0 ? before : after) ||
+		    *target != (add ? after + 5 * (uint64_t)i : after))
 			fail("atomic %d: returned %llx, target %llx", i, (unsigned long long)got,
 			     (unsigned long long)*target);
 	}
 }
 
-/* SEND_WITH_INV of a key that is no window: the receiver's QP must refuse it, and nothing may crash. */
+/* SEND_WITH_INV of a key that is no window: the receiver's QP must refuse it, and nothing may
+ * crash. */
 static void inv_run(struct test *t)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)t->a.buf, .length = 8, .lkey = t->a.mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = 33, .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = 0x12345678,
-				  .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = { .wr_id = 33,
+				  .opcode = IBV_WR_SEND_WITH_INV,
+				  .invalidate_rkey = 0x12345678,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .send_flags = IBV_SEND_SIGNALED },
+			   *bad;
 	struct ibv_wc wc;
 	int n = 0;
 
@@ -374,7 +398,8 @@ static void inv_run(struct test *t)
 	for (int i = 0; n == 0 && i < WAIT_POLLS; i++)
 		n = ibv_poll_cq(t->a.cq, 1, &wc);
 	if (n != 1 || wc.status == IBV_WC_SUCCESS)
-		fail("invalidating a key that does not exist: %s", n == 1 ? "success" : "no completion");
+		fail("invalidating a key that does not exist: %s",
+		     n == 1 ? "success" : "no completion");
 }
 
 static void size_run(struct test *t, size_t n, unsigned seed)
@@ -398,9 +423,11 @@ static void size_run(struct test *t, size_t n, unsigned seed)
 
 static void sizes_run(struct test *t)
 {
-	static const size_t sizes[] = { 0, 1, 2, 7, 64, 65, 1023, 1024, 1025, 4096, 65536, 1000003, BIG };
+	static const size_t sizes[] = { 0,    1,    2,	  7,	 64,	  65, 1023,
+					1024, 1025, 4096, 65536, 1000003, BIG };
 	const char *op = t->opt.op;
-	size_t mtu = (size_t)128 << t->port.active_mtu, least = strcmp(op, "big") == 0 ? 1 << 20 : 0;
+	size_t mtu = (size_t)128 << t->port.active_mtu,
+	       least = strcmp(op, "big") == 0 ? 1 << 20 : 0;
 	size_t most = strcmp(op, "inline") == 0 ? 64 : strcmp(op, "big") == 0 ? BIG : 1000003;
 
 	if (t->opt.type == IBV_QPT_UD && most > mtu)
@@ -408,7 +435,8 @@ static void sizes_run(struct test *t)
 	if (strstr(op, "fetch") || strstr(op, "swap"))
 		most = 64, least = 64;
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		for (unsigned round = 0; sizes[i] >= least && sizes[i] <= most && round < 3; round++)
+		for (unsigned round = 0; sizes[i] >= least && sizes[i] <= most && round < 3;
+		     round++)
 			size_run(t, sizes[i], i * 16 + round);
 }
 

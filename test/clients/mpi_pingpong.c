@@ -1,5 +1,7 @@
-/* mpi_pingpong.c: two MPI ranks pass a checked message to and fro. usage: mpirun -np 2 mpi_pingpong BYTES ROUNDS
- * In: sizes    Out: "ok BYTES, N us one way" from rank 0    Runs: one thread per rank    Locks: none
+/* mpi_pingpong.c: two MPI ranks pass a checked message to and fro. usage: mpirun -np 2 mpi_pingpong
+ * BYTES ROUNDS
+ * In: sizes    Out: "ok BYTES, N us one way" from rank 0    Runs: one thread per rank
+ * Locks: none
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -57,7 +59,8 @@ int main(int argc, char **argv)
 	begin = (MPI_Wtime() - begin) / rounds / 2 * 1e6;
 	MPI_Reduce(&errors, &all, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
 	if (rank == 0)
-		printf("%s %d bytes, %.2f us one way, %d wrong bytes\n", all ? "wrong" : "ok", bytes, begin, all);
+		printf("%s %d bytes, %.2f us one way, %d wrong bytes\n", all ? "wrong" : "ok",
+		       bytes, begin, all);
 	MPI_Bcast(&all, 1, MPI_INT, 0, MPI_COMM_WORLD);
 	MPI_Finalize();
 	free(buf);

@@ -1,0 +1,4 @@
+unsigned long now(void)
+{
+	return clock_gettime(1, 0);
+}

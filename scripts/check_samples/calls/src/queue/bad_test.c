@@ -1,0 +1,5 @@
+int test(void)
+{
+	printf("a test may print");
+	return socket(1, 2, 3);
+}

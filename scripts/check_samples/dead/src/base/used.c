@@ -1,0 +1,1 @@
+#include "base/used.h"

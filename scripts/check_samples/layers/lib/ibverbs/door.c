@@ -1,0 +1,1 @@
+#include "door.h"

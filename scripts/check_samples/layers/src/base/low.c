@@ -1,0 +1,2 @@
+#include "queue/cq.h"
+#include <rdma/ib_verbs.h>

@@ -1,0 +1,1 @@
+#include "queue/cq.h"

@@ -1,0 +1,2 @@
+#include <infiniband/verbs.h>
+#include "base/low.h"

@@ -1,0 +1,1 @@
+#include "driver/roce/roce.h"

@@ -1,0 +1,2 @@
+/* FIXME later */
+int base;

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""run_test: the parser of unittest's verbose logs, on a log with the chatter that real ones have."""
+import importlib.machinery
+import importlib.util
+import os
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LOADER = importlib.machinery.SourceFileLoader("conformance_run", os.path.join(HERE, "run"))
+SPEC = importlib.util.spec_from_loader("conformance_run", LOADER)
+RUN = importlib.util.module_from_spec(SPEC)
+LOADER.exec_module(RUN)
+
+LOG = """libibverbs: Warning: something
+test_plain (tests.test_pd.PDTest.test_plain)
+A docstring that ends with ok ... ok
+test_old_python (tests.test_pd.PDTest) ... ok
+test_fails (tests.test_pd.PDTest.test_fails)
+Doc ... FAIL
+test_errs (tests.test_pd.PDTest.test_errs)
+Doc ... is_fork_initialized() = 1
+ERROR
+test_chatty (tests.test_pd.PDTest.test_chatty)
+Doc ... line of the library
+another line
+ok
+test_skips (tests.test_pd.PDTest.test_skips)
+Doc ... skipped 'not supported'
+test_says_ok_inside (tests.test_pd.PDTest.test_says_ok_inside)
+Doc ... it is ok so far
+test_last (tests.test_pd.PDTest.test_last)
+Doc ...
+======================================================================
+ERROR: test_errs (tests.test_pd.PDTest.test_errs)
+----------------------------------------------------------------------
+Traceback ok
+"""
+
+
+class Parser(unittest.TestCase):
+    def test_verdicts(self):
+        got = {name.split(".")[-1]: verdict for name, verdict in RUN.parse(LOG).items()}
+        self.assertEqual(got, {
+            "test_plain": "ok", "test_old_python": "ok", "test_fails": "FAIL", "test_errs": "ERROR", "test_chatty": "ok",
+            "test_skips": "skipped 'not supported'", "test_says_ok_inside": "NO VERDICT", "test_last": "NO VERDICT"})
+
+    def test_list_names_at_least_fifty_cases_once(self):
+        cases = RUN.read_list(os.path.join(HERE, "pyverbs-ok.txt"))
+        self.assertGreaterEqual(len(cases), 50)
+        self.assertEqual(len(cases), len(set(cases)))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,223 @@
+/* open.c: open, fopen, opendir and their kin.
+ * In: a path    Out: a descriptor, stream or folder of the tree    Runs: any thread    Locks: none
+ * A device file cannot be opened (ENXIO): verbs go through the library, and a descriptor that takes
+ * commands and does nothing would claim a success that there is none of.
+ */
+#include <anyverbs/kernel.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "next.h"
+#include "redirect.h"
+
+/* What _FORTIFY_SOURCE turns open() into. */
+AV_EXPORT int __open_2(const char *path, int flags);
+AV_EXPORT int __open64_2(const char *path, int flags);
+AV_EXPORT int __openat_2(int at, const char *path, int flags);
+AV_EXPORT int __openat64_2(int at, const char *path, int flags);
+
+NEXT_SLOT(open);
+NEXT_SLOT(open64);
+NEXT_SLOT(openat);
+NEXT_SLOT(openat64);
+NEXT_SLOT(__open_2);
+NEXT_SLOT(__open64_2);
+NEXT_SLOT(__openat_2);
+NEXT_SLOT(__openat64_2);
+NEXT_SLOT(fopen);
+NEXT_SLOT(fopen64);
+NEXT_SLOT(opendir);
+NEXT_SLOT(scandir);
+NEXT_SLOT(scandir64);
+
+__attribute__((constructor)) static void open_resolve(void)
+{
+	NEXT_RESOLVE(open);
+	NEXT_RESOLVE(open64);
+	NEXT_RESOLVE(openat);
+	NEXT_RESOLVE(openat64);
+	NEXT_RESOLVE(__open_2);
+	NEXT_RESOLVE(__open64_2);
+	NEXT_RESOLVE(fopen);
+	NEXT_RESOLVE(fopen64);
+	NEXT_RESOLVE(opendir);
+}
+
+static mode_t open_mode(int flags, va_list args)
+{
+	return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
+}
+
+/* -1 with ENXIO for a device file that is there, with ENOENT for one that is not. */
+static bool open_is_device(const struct redirect *r)
+{
+	int fd;
+
+	if (r->kind != REDIRECT_NODE)
+		return false;
+	fd = NEXT(openat)(AT_FDCWD, r->path, O_PATH | O_CLOEXEC);
+	if (fd >= 0) {
+		close(fd);
+		errno = ENXIO;
+	}
+	return true;
+}
+
+static __attribute__((noinline)) int open_ours(int at, const char *path, int flags, mode_t mode)
+{
+	struct redirect r;
+
+	if (!redirect_find(path, &r))
+		return NEXT(openat)(at, path, flags, mode);
+	if (open_is_device(&r))
+		return -1;
+	return NEXT(openat)(at, r.path, flags, mode);
+}
+
+AV_EXPORT int open(const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+
+	va_start(args, flags);
+	mode = open_mode(flags, args);
+	va_end(args);
+	return redirect_is_ours(path) ? open_ours(AT_FDCWD, path, flags, mode) :
+					NEXT(open)(path, flags, mode);
+}
+
+AV_EXPORT int open64(const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+
+	va_start(args, flags);
+	mode = open_mode(flags, args);
+	va_end(args);
+	return redirect_is_ours(path) ? open_ours(AT_FDCWD, path, flags | O_LARGEFILE, mode) :
+					NEXT(open64)(path, flags, mode);
+}
+
+AV_EXPORT int openat(int at, const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+
+	va_start(args, flags);
+	mode = open_mode(flags, args);
+	va_end(args);
+	return redirect_is_ours(path) ? open_ours(at, path, flags, mode) :
+					NEXT(openat)(at, path, flags, mode);
+}
+
+AV_EXPORT int openat64(int at, const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+
+	va_start(args, flags);
+	mode = open_mode(flags, args);
+	va_end(args);
+	return redirect_is_ours(path) ? open_ours(at, path, flags | O_LARGEFILE, mode) :
+					NEXT(openat64)(at, path, flags, mode);
+}
+
+AV_EXPORT int __open_2(const char *path, int flags)
+{
+	return redirect_is_ours(path) ? open_ours(AT_FDCWD, path, flags, 0) :
+					NEXT(__open_2)(path, flags);
+}
+
+AV_EXPORT int __open64_2(const char *path, int flags)
+{
+	return redirect_is_ours(path) ? open_ours(AT_FDCWD, path, flags | O_LARGEFILE, 0) :
+					NEXT(__open64_2)(path, flags);
+}
+
+AV_EXPORT int __openat_2(int at, const char *path, int flags)
+{
+	return redirect_is_ours(path) ? open_ours(at, path, flags, 0) :
+					NEXT(__openat_2)(at, path, flags);
+}
+
+AV_EXPORT int __openat64_2(int at, const char *path, int flags)
+{
+	return redirect_is_ours(path) ? open_ours(at, path, flags | O_LARGEFILE, 0) :
+					NEXT(__openat64_2)(at, path, flags);
+}
+
+static __attribute__((noinline)) FILE *fopen_ours(const char *path, const char *mode)
+{
+	struct redirect r;
+
+	if (!redirect_find(path, &r))
+		return NEXT(fopen)(path, mode);
+	return open_is_device(&r) ? NULL : NEXT(fopen)(r.path, mode);
+}
+
+AV_EXPORT FILE *fopen(const char *path, const char *mode)
+{
+	return redirect_is_ours(path) ? fopen_ours(path, mode) : NEXT(fopen)(path, mode);
+}
+
+AV_EXPORT FILE *fopen64(const char *path, const char *mode)
+{
+	return redirect_is_ours(path) ? fopen_ours(path, mode) : NEXT(fopen64)(path, mode);
+}
+
+static __attribute__((noinline)) DIR *opendir_ours(const char *path)
+{
+	struct redirect r;
+
+	if (!redirect_find(path, &r))
+		return NEXT(opendir)(path);
+	if (r.kind == REDIRECT_NODE) {
+		errno = ENOTDIR;
+		return NULL;
+	}
+	return NEXT(opendir)(r.path);
+}
+
+AV_EXPORT DIR *opendir(const char *path)
+{
+	return redirect_is_ours(path) ? opendir_ours(path) : NEXT(opendir)(path);
+}
+
+static __attribute__((noinline)) int scandir_ours(const char *path, struct dirent ***list,
+						  int (*filter)(const struct dirent *),
+						  int (*order)(const struct dirent **,
+							       const struct dirent **))
+{
+	struct redirect r;
+
+	return NEXT(scandir)(redirect_find(path, &r) ? r.path : path, list, filter, order);
+}
+
+AV_EXPORT int scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
+		      int (*order)(const struct dirent **, const struct dirent **))
+{
+	return redirect_is_ours(path) ? scandir_ours(path, list, filter, order) :
+					NEXT(scandir)(path, list, filter, order);
+}
+
+static __attribute__((noinline)) int scandir64_ours(const char *path, struct dirent64 ***list,
+						    int (*filter)(const struct dirent64 *),
+						    int (*order)(const struct dirent64 **,
+								 const struct dirent64 **))
+{
+	struct redirect r;
+
+	return NEXT(scandir64)(redirect_find(path, &r) ? r.path : path, list, filter, order);
+}
+
+AV_EXPORT int scandir64(const char *path, struct dirent64 ***list,
+			int (*filter)(const struct dirent64 *),
+			int (*order)(const struct dirent64 **, const struct dirent64 **))
+{
+	return redirect_is_ours(path) ? scandir64_ours(path, list, filter, order) :
+					NEXT(scandir64)(path, list, filter, order);
+}

@@ -1,0 +1,356 @@
+/* preload_test.c: the shim over a tree of its own, in this process. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char tree[64];
+
+static void tree_folder(const char *path)
+{
+	char full[256], *slash;
+
+	snprintf(full, sizeof(full), "%s/%s/", tree, path);
+	for (slash = strchr(full + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(full, 0700);
+		*slash = '/';
+	}
+}
+
+static void tree_file(const char *path, const char *text)
+{
+	char full[256];
+	FILE *f;
+
+	snprintf(full, sizeof(full), "%s/%s", tree, path);
+	f = fopen(full, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static int tree_setup(void **state)
+{
+	(void)state;
+	strcpy(tree, "/tmp/preload-test-XXXXXX");
+	assert_non_null(mkdtemp(tree));
+	tree_folder("class/infiniband/roce0/ports/1");
+	tree_folder("class/infiniband_verbs/uverbs0");
+	tree_folder("class/infiniband_verbs/uverbs12");
+	tree_folder("dev/infiniband");
+	tree_file("dev/infiniband/uverbs0", "");
+	tree_file("dev/infiniband/uverbs12", "");
+	tree_file("class/infiniband/roce0/node_type", "1: CA\n");
+	return setenv("ANYVERBS_SYSFS", tree, 1);
+}
+
+static int tree_teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", tree);
+	unsetenv("ANYVERBS_SYSFS");
+	return system(command);
+}
+
+static void device_check(const struct stat *st, unsigned minor_number)
+{
+	assert_true(S_ISCHR(st->st_mode));
+	assert_int_equal(st->st_mode & 07777, 0666);
+	assert_int_equal(major(st->st_rdev), 231);
+	assert_int_equal(minor(st->st_rdev), minor_number);
+}
+
+static void stat__device_is_a_character_device(void **state)
+{
+	struct statx sx;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(stat("/dev/infiniband/uverbs0", &st), 0);
+	device_check(&st, 192);
+	assert_int_equal(lstat("/dev/infiniband/uverbs12", &st), 0);
+	device_check(&st, 204);
+	assert_int_equal(fstatat(AT_FDCWD, "/dev/infiniband//uverbs0", &st, 0), 0);
+	device_check(&st, 192);
+	assert_int_equal(statx(AT_FDCWD, "/dev/infiniband/uverbs0", 0, STATX_ALL, &sx), 0);
+	assert_true(S_ISCHR(sx.stx_mode));
+	assert_int_equal(sx.stx_rdev_minor, 192);
+}
+
+static void stat__absent_device_is_absent(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(stat("/dev/infiniband/uverbs1", &st), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(stat("/dev/infiniband/uverbs0x", &st), -1);
+	assert_int_equal(stat("/dev/infiniband/uverbs", &st), -1);
+	assert_int_equal(access("/dev/infiniband/umad0", F_OK), -1);
+	assert_int_equal(stat("/sys/class/infiniband/mlx5_0", &st), -1);
+	assert_int_equal(errno, ENOENT);
+}
+
+static void stat__folders_are_folders(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(stat("/dev/infiniband", &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+	assert_int_equal(stat("/sys/class/infiniband/", &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+	assert_int_equal(stat("/sys/class/infiniband_verbs/uverbs0", &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+}
+
+static void access__device_is_readable_and_writable(void **state)
+{
+	(void)state;
+	assert_int_equal(access("/dev/infiniband/uverbs0", R_OK | W_OK), 0);
+	assert_int_equal(faccessat(AT_FDCWD, "/dev/infiniband/uverbs0", R_OK | W_OK, AT_EACCESS),
+			 0);
+	assert_int_equal(access("/dev/infiniband/uverbs0", X_OK), -1);
+	assert_int_equal(errno, EACCES);
+}
+
+static void open__device_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(open("/dev/infiniband/uverbs0", O_RDWR), -1);
+	assert_int_equal(errno, ENXIO);
+	assert_int_equal(open("/dev/infiniband/uverbs7", O_RDWR), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_null(fopen("/dev/infiniband/uverbs0", "r"));
+	assert_int_equal(errno, ENXIO);
+}
+
+static void open__reads_the_tree(void **state)
+{
+	char text[16] = "";
+	int fd = open("/sys/class/infiniband/roce0/node_type", O_RDONLY);
+	FILE *f = fopen("/sys/class/infiniband/roce0/node_type", "r");
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_non_null(f);
+	assert_int_equal(read(fd, text, sizeof(text)), 6);
+	assert_non_null(fgets(text, sizeof(text), f));
+	assert_string_equal(text, "1: CA\n");
+	close(fd);
+	fclose(f);
+}
+
+static bool folder_has(DIR *dir, const char *name)
+{
+	struct dirent *e;
+
+	for (e = readdir(dir); e != NULL; e = readdir(dir))
+		if (strcmp(e->d_name, name) == 0)
+			return true;
+	return false;
+}
+
+static void opendir__lists_the_tree(void **state)
+{
+	DIR *dir = opendir("/dev/infiniband");
+	struct dirent **list;
+	int n;
+
+	(void)state;
+	assert_non_null(dir);
+	assert_true(folder_has(dir, "uverbs0"));
+	closedir(dir);
+	dir = opendir("/sys/class/infiniband");
+	assert_non_null(dir);
+	assert_true(folder_has(dir, "roce0"));
+	closedir(dir);
+	n = scandir("/sys/class/infiniband_verbs", &list, NULL, alphasort);
+	assert_int_equal(n, 4); /* with . and .. */
+	while (n > 0)
+		free(list[--n]);
+	free(list);
+	assert_null(opendir("/dev/infiniband/uverbs0"));
+	assert_int_equal(errno, ENOTDIR);
+}
+
+static void realpath__stays_or_leads_into_the_tree(void **state)
+{
+	char out[PATH_MAX], wanted[128], link[64];
+
+	(void)state;
+	assert_string_equal(realpath("/dev/infiniband/uverbs0", out), "/dev/infiniband/uverbs0");
+	snprintf(wanted, sizeof(wanted), "%s/class/infiniband/roce0", tree);
+	assert_string_equal(realpath("/sys/class/infiniband/roce0", out), wanted);
+	assert_int_equal(readlink("/sys/class/infiniband/roce0", link, sizeof(link)), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_null(realpath("/dev/infiniband/uverbs5", out));
+}
+
+static void others__pass_through(void **state)
+{
+	static const char *const paths[] = { "/dev/infinibandx",
+					     "/dev/null",
+					     "/sys/class/infinibandx",
+					     "/sys/class/net",
+					     "relative",
+					     "",
+					     "/",
+					     "/s",
+					     "/d" };
+	struct stat st;
+	int fd = open("/dev/null", O_RDWR);
+
+	(void)state;
+	assert_true(fd >= 0);
+	close(fd);
+	for (unsigned i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+		if (stat(paths[i], &st) == 0)
+			assert_false(S_ISCHR(st.st_mode) && major(st.st_rdev) == 231);
+	assert_int_equal(stat("/dev/null", &st), 0);
+	assert_int_equal(major(st.st_rdev), 1);
+}
+
+/* The system calls answer EFAULT for a NULL path: so must we, and not crash. */
+static void others__null_path_is_efault(void **state)
+{
+	const char *volatile none = NULL;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(open(none, O_RDONLY), -1);
+	assert_int_equal(errno, EFAULT);
+	assert_int_equal(stat(none, &st), -1);
+	assert_int_equal(access(none, F_OK), -1);
+}
+
+static void open__created_files_keep_their_mode(void **state)
+{
+	char path[128];
+	struct stat st;
+	int fd;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/made", tree);
+	fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0640);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0640);
+	close(fd);
+	unlink(path);
+}
+
+static void root__without_a_tree_nothing_changes(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	unsetenv("ANYVERBS_SYSFS");
+	setenv("ANYVERBS_NODE", "preload-test-no-such-node", 1);
+	assert_int_equal(stat("/dev/infiniband/uverbs12", &st), -1);
+	assert_int_equal(errno, ENOENT);
+	setenv("ANYVERBS_SYSFS", tree, 1);
+	unsetenv("ANYVERBS_NODE");
+}
+
+static void errno__is_kept_on_success(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	errno = 42;
+	assert_int_equal(stat("/dev/infiniband/uverbs0", &st), 0);
+	assert_int_equal(access("/dev/infiniband/uverbs0", R_OK), 0);
+	assert_int_equal(errno, 42);
+}
+
+static volatile sig_atomic_t handler_fd = -2;
+
+static void handler(int signal)
+{
+	(void)signal;
+	handler_fd = open("/dev/null", O_RDONLY);
+}
+
+static void open__from_a_signal_handler_and_a_child(void **state)
+{
+	struct stat st;
+	int status;
+	pid_t child;
+
+	(void)state;
+	signal(SIGUSR1, handler);
+	raise(SIGUSR1);
+	assert_true(handler_fd >= 0);
+	close(handler_fd);
+	child = fork();
+	if (child == 0)
+		_exit(stat("/dev/infiniband/uverbs0", &st) == 0 && S_ISCHR(st.st_mode) ? 0 : 1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static void *thread_main(void *arg)
+{
+	struct stat st;
+
+	for (int i = 0; i < 1000; i++)
+		if (stat("/dev/infiniband/uverbs0", &st) != 0 || stat("/tmp", &st) != 0)
+			return arg;
+	return NULL;
+}
+
+static void stat__from_many_threads(void **state)
+{
+	pthread_t threads[4];
+	void *failed;
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, thread_main, tree), 0);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], &failed);
+		assert_null(failed);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(stat__device_is_a_character_device),
+		cmocka_unit_test(stat__absent_device_is_absent),
+		cmocka_unit_test(stat__folders_are_folders),
+		cmocka_unit_test(access__device_is_readable_and_writable),
+		cmocka_unit_test(open__device_is_refused),
+		cmocka_unit_test(open__reads_the_tree),
+		cmocka_unit_test(opendir__lists_the_tree),
+		cmocka_unit_test(realpath__stays_or_leads_into_the_tree),
+		cmocka_unit_test(others__pass_through),
+		cmocka_unit_test(others__null_path_is_efault),
+		cmocka_unit_test(open__created_files_keep_their_mode),
+		cmocka_unit_test(root__without_a_tree_nothing_changes),
+		cmocka_unit_test(errno__is_kept_on_success),
+		cmocka_unit_test(open__from_a_signal_handler_and_a_child),
+		cmocka_unit_test(stat__from_many_threads),
+	};
+
+	return cmocka_run_group_tests(tests, tree_setup, tree_teardown);
+}
