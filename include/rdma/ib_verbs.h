@@ -1,18 +1,21 @@
-/* ib_verbs.h: the midlayer's verbs, by Linux's names and with Linux's semantics, for programs in user space.
+/* ib_verbs.h: the midlayer's verbs, by Linux's names and with Linux's semantics, for programs in
+ * user space.
  *
- * Kernel upper-layer code of the 2.6.22 era reads the same here. What has no meaning in a process (ucontext, udata, umem,
- * mmap) is absent; what the midlayer keeps per device stands behind `core`. Numbers of enumerators are Linux's.
+ * Kernel upper-layer code of the 2.6.22 era reads the same here. What has no meaning in a
+ * process (ucontext, udata, umem, mmap) is absent; what the midlayer keeps per device stands
+ * behind `core`. Numbers of enumerators are Linux's.
  *
- * Context: create_ah, modify_ah, query_ah, destroy_ah, post_send, post_recv, post_srq_recv, poll_cq, peek_cq, req_notify_cq,
- * req_ncomp_notif, map_phys_fmr and ib_dispatch_event never block and may be called from anywhere, also from a completion
- * handler. Everything else may block. Any function may be called by any number of threads at once, also on one object.
- * Results: 0 (or a count) or a negative errno; pointers are valid or ERR_PTR. Outputs stay untouched on failure.
+ * Context: create_ah, modify_ah, query_ah, destroy_ah, post_send, post_recv, post_srq_recv,
+ * poll_cq, peek_cq, req_notify_cq, req_ncomp_notif, map_phys_fmr and ib_dispatch_event never
+ * block and may be called from anywhere, also from a completion handler. Everything else may
+ * block. Any function may be called by any number of threads at once, also on one object.
+ * Results: 0 (or a count) or a negative errno; pointers are valid or ERR_PTR. Outputs stay
+ * untouched on failure.
  */
 #ifndef IB_VERBS_H
 #define IB_VERBS_H
 
 #include <anyverbs/kernel.h>
-#include <stdlib.h>
 
 struct ib_device;
 struct ib_device_core;
@@ -20,7 +23,7 @@ struct ib_uverbs_ops;
 struct ib_mad;
 struct iw_cm_verbs;
 
-/* ---- addresses and devices ---------------------------------------------------------------------------------------- */
+/* ---- addresses and devices ------------------------------------------------------------------- */
 
 union ib_gid {
 	u8 raw[16];
@@ -39,7 +42,11 @@ enum rdma_node_type {
 
 enum rdma_transport_type { RDMA_TRANSPORT_IB, RDMA_TRANSPORT_IWARP };
 
-enum rdma_link_layer { IB_LINK_LAYER_UNSPECIFIED, IB_LINK_LAYER_INFINIBAND, IB_LINK_LAYER_ETHERNET };
+enum rdma_link_layer {
+	IB_LINK_LAYER_UNSPECIFIED,
+	IB_LINK_LAYER_INFINIBAND,
+	IB_LINK_LAYER_ETHERNET
+};
 
 enum ib_device_cap_flags {
 	IB_DEVICE_RESIZE_MAX_WR = 1,
@@ -198,7 +205,10 @@ struct ib_port_attr {
 	u8 link_layer;   /* enum rdma_link_layer */
 };
 
-enum ib_device_modify_flags { IB_DEVICE_MODIFY_SYS_IMAGE_GUID = 1 << 0, IB_DEVICE_MODIFY_NODE_DESC = 1 << 1 };
+enum ib_device_modify_flags {
+	IB_DEVICE_MODIFY_SYS_IMAGE_GUID = 1 << 0,
+	IB_DEVICE_MODIFY_NODE_DESC = 1 << 1,
+};
 
 struct ib_device_modify {
 	u64 sys_image_guid;
@@ -217,7 +227,7 @@ struct ib_port_modify {
 	u8 init_type;
 };
 
-/* ---- events --------------------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 enum ib_event_type {
 	IB_EVENT_CQ_ERR,
@@ -252,7 +262,8 @@ struct ib_event {
 	enum ib_event_type event;
 };
 
-/* Filled by INIT_IB_EVENT_HANDLER; owned by the consumer, who keeps it until ib_unregister_event_handler returns. */
+/* Filled by INIT_IB_EVENT_HANDLER; owned by the consumer, who keeps it until
+ * ib_unregister_event_handler returns. */
 struct ib_event_handler {
 	struct ib_device *device;
 	void (*handler)(struct ib_event_handler *handler, struct ib_event *event);
@@ -266,7 +277,7 @@ struct ib_event_handler {
 		(_ptr)->list.next = (_ptr)->list.prev = &(_ptr)->list;                             \
 	} while (0)
 
-/* ---- address handles ------------------------------------------------------------------------------------------------ */
+/* ---- address handles ------------------------------------------------------------------------- */
 
 struct ib_global_route {
 	union ib_gid dgid;
@@ -328,7 +339,7 @@ struct ib_ah_attr {
 	u8 port_num;
 };
 
-/* ---- completions ---------------------------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 enum ib_wc_status {
 	IB_WC_SUCCESS,
@@ -409,7 +420,7 @@ enum ib_cq_notify_flags {
 	IB_CQ_REPORT_MISSED_EVENTS = 1 << 2,
 };
 
-/* ---- queues --------------------------------------------------------------------------------------------------------- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 enum ib_srq_attr_mask { IB_SRQ_MAX_WR = 1 << 0, IB_SRQ_LIMIT = 1 << 1 };
 
@@ -563,7 +574,7 @@ struct ib_qp_attr {
 	u32 rate_limit; /* kbit/s */
 };
 
-/* ---- work requests -------------------------------------------------------------------------------------------------- */
+/* ---- work requests --------------------------------------------------------------------------- */
 
 enum ib_wr_opcode {
 	IB_WR_RDMA_WRITE,
@@ -637,7 +648,7 @@ struct ib_recv_wr {
 	int num_sge;
 };
 
-/* ---- memory --------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 enum ib_access_flags {
 	IB_ACCESS_LOCAL_WRITE = 1,
@@ -662,7 +673,11 @@ struct ib_mr_attr {
 	u32 rkey;
 };
 
-enum ib_mr_rereg_flags { IB_MR_REREG_TRANS = 1, IB_MR_REREG_PD = 1 << 1, IB_MR_REREG_ACCESS = 1 << 2 };
+enum ib_mr_rereg_flags {
+	IB_MR_REREG_TRANS = 1,
+	IB_MR_REREG_PD = 1 << 1,
+	IB_MR_REREG_ACCESS = 1 << 2
+};
 
 struct ib_mw_bind {
 	struct ib_mr *mr;
@@ -673,16 +688,18 @@ struct ib_mw_bind {
 	int mw_access_flags;
 };
 
+/* Pages of 1 << page_shift bytes. */
 struct ib_fmr_attr {
 	int max_pages;
 	int max_maps;
 	u8 page_shift;
 };
 
-/* ---- objects -------------------------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
-/* Drivers embed these. The midlayer sets every field but qp_num, cqe, lkey and rkey, which are the driver's.
- * usecnt: how many objects stand on this one; changed atomically by the midlayer alone. */
+/* Drivers embed these. The midlayer sets every field but qp_num, cqe, lkey and rkey, which are
+ * the driver's. usecnt: how many objects stand on this one; changed atomically by the midlayer
+ * alone. */
 struct ib_pd {
 	struct ib_device *device;
 	int usecnt;
@@ -702,6 +719,7 @@ struct ib_cq {
 	void *cq_context;
 	int cqe; /* how many completions it holds */
 	int usecnt;
+	void *uverbs_priv; /* who makes CQs for channels: uverbs->create_cq */
 };
 
 struct ib_srq {
@@ -758,12 +776,13 @@ enum ib_mad_result {
 
 #define IB_DEVICE_NAME_MAX 64
 
-/* A device, embedded in the driver's own structure. The driver fills what follows before ib_register_device and does not
- * change it until ib_unregister_device has returned. An absent method answers -ENOSYS. */
+/* A device, embedded in the driver's own structure, which ib_alloc_device made. The driver fills
+ * what follows before ib_register_device and does not change it until ib_unregister_device has
+ * returned. An absent method answers -ENOSYS. */
 struct ib_device {
 	struct ib_device_core *core; /* the midlayer's own */
 	void *dma_device;
-	char name[IB_DEVICE_NAME_MAX]; /* may hold one %d, which registration replaces by the lowest free number */
+	char name[IB_DEVICE_NAME_MAX]; /* one %d becomes the lowest free number */
 	int num_comp_vectors;          /* 0 counts as 1 */
 	struct iw_cm_verbs *iwcm;
 
@@ -772,7 +791,8 @@ struct ib_device {
 	int (*query_gid)(struct ib_device *device, u8 port_num, int index, union ib_gid *gid);
 	int (*query_pkey)(struct ib_device *device, u8 port_num, u16 index, u16 *pkey);
 	int (*modify_device)(struct ib_device *device, int mask, struct ib_device_modify *modify);
-	int (*modify_port)(struct ib_device *device, u8 port_num, int mask, struct ib_port_modify *modify);
+	int (*modify_port)(struct ib_device *device, u8 port_num, int mask,
+			   struct ib_port_modify *modify);
 	struct ib_pd *(*alloc_pd)(struct ib_device *device);
 	int (*dealloc_pd)(struct ib_pd *pd);
 	struct ib_ah *(*create_ah)(struct ib_pd *pd, struct ib_ah_attr *attr);
@@ -786,7 +806,8 @@ struct ib_device {
 	int (*post_srq_recv)(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
 	struct ib_qp *(*create_qp)(struct ib_pd *pd, struct ib_qp_init_attr *init);
 	int (*modify_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask);
-	int (*query_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init);
+	int (*query_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+			struct ib_qp_init_attr *init);
 	int (*destroy_qp)(struct ib_qp *qp);
 	int (*post_send)(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send_wr **bad);
 	int (*post_recv)(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
@@ -799,11 +820,12 @@ struct ib_device {
 	int (*req_notify_cq)(struct ib_cq *cq, enum ib_cq_notify_flags flags);
 	int (*req_ncomp_notif)(struct ib_cq *cq, int wc_cnt);
 	struct ib_mr *(*get_dma_mr)(struct ib_pd *pd, int access);
-	struct ib_mr *(*reg_phys_mr)(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access, u64 *iova_start);
+	struct ib_mr *(*reg_phys_mr)(struct ib_pd *pd, struct ib_phys_buf *bufs, int count,
+				     int access, u64 *iova_start);
 	int (*query_mr)(struct ib_mr *mr, struct ib_mr_attr *attr);
 	int (*dereg_mr)(struct ib_mr *mr);
-	int (*rereg_phys_mr)(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs, int count,
-			     int access, u64 *iova_start);
+	int (*rereg_phys_mr)(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs,
+			     int count, int access, u64 *iova_start);
 	struct ib_mw *(*alloc_mw)(struct ib_pd *pd);
 	int (*bind_mw)(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind);
 	int (*dealloc_mw)(struct ib_mw *mw);
@@ -813,22 +835,24 @@ struct ib_device {
 	int (*dealloc_fmr)(struct ib_fmr *fmr);
 	int (*attach_mcast)(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 	int (*detach_mcast)(struct ib_qp *qp, union ib_gid *gid, u16 lid);
-	int (*process_mad)(struct ib_device *device, int flags, u8 port_num, struct ib_wc *in_wc, struct ib_grh *in_grh,
-			   struct ib_mad *in_mad, struct ib_mad *out_mad);
+	int (*process_mad)(struct ib_device *device, int flags, u8 port_num, struct ib_wc *in_wc,
+			   struct ib_grh *in_grh, struct ib_mad *in_mad, struct ib_mad *out_mad);
 
 	char node_desc[64];
 	__be64 node_guid;
 	u32 local_dma_lkey;
 	u8 node_type; /* enum rdma_node_type */
 	u8 phys_port_cnt;
-	const struct ib_uverbs_ops *uverbs; /* the data path in libibverbs' layout; NULL: the midlayer converts */
-	void *priv;                         /* the driver's */
+	/* The data path in libibverbs' layout; NULL: the midlayer converts. */
+	const struct ib_uverbs_ops *uverbs;
+	void *priv; /* the driver's */
 };
 
-/* ---- devices and clients -------------------------------------------------------------------------------------------- */
+/* ---- devices and clients --------------------------------------------------------------------- */
 
-/* Told of every device: `add` once per device, `remove` once for each that `add` saw, never both at once. They may block and
- * call any verb, but neither register nor unregister a client or a device. */
+/* Told of every device: `add` once per device, `remove` once for each that `add` saw, never both
+ * at once. They may block and call any verb, but neither register nor unregister a client or a
+ * device. */
 struct ib_client {
 	const char *name;
 	void (*add)(struct ib_device *device);
@@ -840,25 +864,30 @@ struct ib_client {
 AV_EXPORT struct ib_device *ib_alloc_device(size_t size);
 /* Frees what ib_alloc_device gave, once it is unregistered (or never was registered). */
 AV_EXPORT void ib_dealloc_device(struct ib_device *device);
-/* Makes the device visible and calls every client's `add`. -EINVAL: a mandatory method or the name is missing; -EEXIST: the
- * name is taken; -ENOMEM; -ENFILE: no number left. The device must be fully usable before. */
+/* Makes the device visible and calls every client's `add`. -EINVAL: a mandatory method or the
+ * name is missing; -EEXIST: the name is taken; -ENOMEM; -ENFILE: no number left. The device must
+ * be fully usable before. */
 AV_EXPORT int ib_register_device(struct ib_device *device);
-/* Calls every client's `remove` in the reverse order of `add`, then waits for whoever else holds the device. All methods work
- * until this returns. No event of the device is delivered after it. */
+/* Calls every client's `remove` in the reverse order of `add`, then waits for whoever else holds
+ * the device. All methods work until this returns. No event of the device is delivered after it. */
 AV_EXPORT void ib_unregister_device(struct ib_device *device);
 /* Calls `add` for every device there is. */
 AV_EXPORT int ib_register_client(struct ib_client *client);
 /* Calls `remove` for every device, in the reverse order. */
 AV_EXPORT void ib_unregister_client(struct ib_client *client);
-/* What the client stored for the device, NULL if nothing. Valid from `add` to the end of `remove`. */
+/* What the client stored for the device, NULL if nothing. Valid from `add` to the end of
+ * `remove`. */
 AV_EXPORT void *ib_get_client_data(struct ib_device *device, struct ib_client *client);
 AV_EXPORT void ib_set_client_data(struct ib_device *device, struct ib_client *client, void *data);
 
-/* Events of ports and of the device go to every handler, in the order of registration, on a thread of the midlayer, never
- * inside a verb. Unregistering waits for a handler that runs (unless it is the caller). */
+/* Events of ports and of the device go to every handler, in the order of registration, on a
+ * thread of the midlayer, never inside a verb. Unregistering waits for a handler that runs
+ * (unless it is the caller). */
 AV_EXPORT int ib_register_event_handler(struct ib_event_handler *handler);
 AV_EXPORT int ib_unregister_event_handler(struct ib_event_handler *handler);
-/* For drivers: never blocks, any context; the event is copied. */
+/* For drivers: never blocks, any context; the event is copied. An event of a CQ, QP or SRQ goes
+ * to that object's own handler, on the same thread, unless the object is destroyed first:
+ * drivers need not call event_handler themselves. */
 AV_EXPORT void ib_dispatch_event(struct ib_event *event);
 
 AV_EXPORT int ib_query_device(struct ib_device *device, struct ib_device_attr *attr);
@@ -868,7 +897,8 @@ AV_EXPORT int ib_query_port(struct ib_device *device, u8 port_num, struct ib_por
 AV_EXPORT int ib_query_gid(struct ib_device *device, u8 port_num, int index, union ib_gid *gid);
 AV_EXPORT int ib_query_pkey(struct ib_device *device, u8 port_num, u16 index, u16 *pkey);
 AV_EXPORT int ib_modify_device(struct ib_device *device, int mask, struct ib_device_modify *modify);
-AV_EXPORT int ib_modify_port(struct ib_device *device, u8 port_num, int mask, struct ib_port_modify *modify);
+AV_EXPORT int ib_modify_port(struct ib_device *device, u8 port_num, int mask,
+			     struct ib_port_modify *modify);
 /* Where a GID or P_Key stands; *port_num and *index may be NULL. -ENOENT: nowhere. */
 AV_EXPORT int ib_find_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *index);
 AV_EXPORT int ib_find_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
@@ -880,23 +910,26 @@ AV_EXPORT enum ib_rate mult_to_ib_rate(int mult);
 /* Mbit/s, or -1. */
 AV_EXPORT int ib_rate_to_mbps(enum ib_rate rate);
 
-/* ---- verbs ---------------------------------------------------------------------------------------------------------- */
+/* ---- verbs ----------------------------------------------------------------------------------- */
 
 AV_EXPORT struct ib_pd *ib_alloc_pd(struct ib_device *device);
 /* -EBUSY while an object of the PD exists. */
 AV_EXPORT int ib_dealloc_pd(struct ib_pd *pd);
 
 AV_EXPORT struct ib_ah *ib_create_ah(struct ib_pd *pd, struct ib_ah_attr *attr);
-/* The way back to the sender of a received datagram: `grh` is the 40 bytes in front of it (with IB_WC_GRH). */
-AV_EXPORT int ib_init_ah_from_wc(struct ib_device *device, u8 port_num, struct ib_wc *wc, struct ib_grh *grh,
-				 struct ib_ah_attr *attr);
-AV_EXPORT struct ib_ah *ib_create_ah_from_wc(struct ib_pd *pd, struct ib_wc *wc, struct ib_grh *grh, u8 port_num);
+/* The way back to the sender of a received datagram: `grh` is the 40 bytes in front of it (with
+ * IB_WC_GRH). */
+AV_EXPORT int ib_init_ah_from_wc(struct ib_device *device, u8 port_num, struct ib_wc *wc,
+				 struct ib_grh *grh, struct ib_ah_attr *attr);
+AV_EXPORT struct ib_ah *ib_create_ah_from_wc(struct ib_pd *pd, struct ib_wc *wc, struct ib_grh *grh,
+					     u8 port_num);
 AV_EXPORT int ib_modify_ah(struct ib_ah *ah, struct ib_ah_attr *attr);
 AV_EXPORT int ib_query_ah(struct ib_ah *ah, struct ib_ah_attr *attr);
 AV_EXPORT int ib_destroy_ah(struct ib_ah *ah);
 
 AV_EXPORT struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init);
-AV_EXPORT int ib_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask);
+AV_EXPORT int ib_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr,
+			    enum ib_srq_attr_mask mask);
 AV_EXPORT int ib_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr);
 /* -EBUSY while a QP uses it. */
 AV_EXPORT int ib_destroy_srq(struct ib_srq *srq);
@@ -905,20 +938,23 @@ AV_EXPORT int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct
 /* init->cap is updated to what was granted. */
 AV_EXPORT struct ib_qp *ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init);
 AV_EXPORT int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask);
-AV_EXPORT int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init);
+AV_EXPORT int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+			  struct ib_qp_init_attr *init);
 /* -EBUSY while attached to a multicast group. */
 AV_EXPORT int ib_destroy_qp(struct ib_qp *qp);
-/* For drivers: 1 if the transition is allowed for the type, every required attribute is there and no forbidden one; else 0. */
+/* For drivers: 1 if the transition is allowed for the type, every required attribute is there
+ * and no forbidden one; else 0. */
 AV_EXPORT int ib_modify_qp_is_ok(enum ib_qp_state cur, enum ib_qp_state next, enum ib_qp_type type,
 				 enum ib_qp_attr_mask mask);
 /* Requests are taken in order up to the first bad one, which *bad names. */
 AV_EXPORT int ib_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send_wr **bad);
 AV_EXPORT int ib_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
 
-/* Handlers run on the vector's thread, one at a time for one CQ, never inside a verb. They may call whatever does not block. */
+/* Handlers run on the vector's thread, one at a time for one CQ, never inside a verb. They may
+ * call whatever does not block. */
 AV_EXPORT struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handler,
-				     void (*event_handler)(struct ib_event *event, void *cq_context), void *cq_context,
-				     int cqe, int comp_vector);
+				     void (*event_handler)(struct ib_event *event, void *context),
+				     void *cq_context, int cqe, int comp_vector);
 AV_EXPORT int ib_modify_cq(struct ib_cq *cq, u16 cq_count, u16 cq_period);
 /* -EBUSY while a QP uses it. Waits until no handler of the CQ runs. */
 AV_EXPORT int ib_destroy_cq(struct ib_cq *cq);
@@ -926,8 +962,8 @@ AV_EXPORT int ib_resize_cq(struct ib_cq *cq, int cqe);
 AV_EXPORT int ib_poll_cq(struct ib_cq *cq, int num_entries, struct ib_wc *wc);
 /* How many completions wait, counted up to wc_cnt. */
 AV_EXPORT int ib_peek_cq(struct ib_cq *cq, int wc_cnt);
-/* < 0: error. 0: armed; with REPORT_MISSED_EVENTS whatever came since the last poll will raise an event. > 0, only with it:
- * something may have come already, poll again. */
+/* < 0: error. 0: armed; with REPORT_MISSED_EVENTS whatever came since the last poll will raise
+ * an event. > 0, only with it: something may have come already, poll again. */
 AV_EXPORT int ib_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
 /* An event when at least wc_cnt completions wait. */
 AV_EXPORT int ib_req_ncomp_notif(struct ib_cq *cq, int wc_cnt);
@@ -935,9 +971,10 @@ AV_EXPORT int ib_req_ncomp_notif(struct ib_cq *cq, int wc_cnt);
 /* A region of the whole address space. */
 AV_EXPORT struct ib_mr *ib_get_dma_mr(struct ib_pd *pd, int access);
 /* *iova_start is what the region's first byte is called; the driver may change it. */
-AV_EXPORT struct ib_mr *ib_reg_phys_mr(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access, u64 *iova_start);
-AV_EXPORT int ib_rereg_phys_mr(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs, int count,
-			       int access, u64 *iova_start);
+AV_EXPORT struct ib_mr *ib_reg_phys_mr(struct ib_pd *pd, struct ib_phys_buf *bufs, int count,
+				       int access, u64 *iova_start);
+AV_EXPORT int ib_rereg_phys_mr(struct ib_mr *mr, int mask, struct ib_pd *pd,
+			       struct ib_phys_buf *bufs, int count, int access, u64 *iova_start);
 AV_EXPORT int ib_query_mr(struct ib_mr *mr, struct ib_mr_attr *attr);
 /* -EBUSY while a window is bound to it. */
 AV_EXPORT int ib_dereg_mr(struct ib_mr *mr);
@@ -958,59 +995,6 @@ AV_EXPORT int ib_dealloc_fmr(struct ib_fmr *fmr);
 AV_EXPORT int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 AV_EXPORT int ib_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 
-/* ---- DMA addresses: in a process they are its own ------------------------------------------------------------------ */
-
-enum dma_data_direction { DMA_BIDIRECTIONAL = 0, DMA_TO_DEVICE = 1, DMA_FROM_DEVICE = 2, DMA_NONE = 3 };
-
-static inline int ib_dma_mapping_error(struct ib_device *dev, u64 dma_addr)
-{
-	return 0;
-}
-
-static inline u64 ib_dma_map_single(struct ib_device *dev, void *cpu_addr, size_t size, enum dma_data_direction direction)
-{
-	return (u64)(uintptr_t)cpu_addr;
-}
-
-static inline void ib_dma_unmap_single(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction direction)
-{
-}
-
-/* A page is known by its address here. */
-static inline u64 ib_dma_map_page(struct ib_device *dev, void *page, unsigned long offset, size_t size,
-				  enum dma_data_direction direction)
-{
-	return (u64)(uintptr_t)page + offset;
-}
-
-static inline void ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction direction)
-{
-}
-
-static inline void ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
-{
-}
-
-static inline void ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
-{
-}
-
-/* Whole zeroed pages; NULL: no memory. `flag` (gfp_t in a kernel) has no meaning. */
-static inline void *ib_dma_alloc_coherent(struct ib_device *dev, size_t size, u64 *dma_handle, unsigned int flag)
-{
-	size_t whole = (size + 4095) & ~(size_t)4095;
-	char *memory = whole ? (char *)aligned_alloc(4096, whole) : NULL;
-
-	if (!memory)
-		return NULL;
-	__builtin_memset(memory, 0, whole);
-	*dma_handle = (u64)(uintptr_t)memory;
-	return memory;
-}
-
-static inline void ib_dma_free_coherent(struct ib_device *dev, size_t size, void *cpu_addr, u64 dma_handle)
-{
-	free(cpu_addr);
-}
+#include <rdma/ib_dma.h>
 
 #endif

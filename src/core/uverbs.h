@@ -1,9 +1,10 @@
-/* uverbs.h: what the doors need beyond the midlayer's ib_* calls: the data path in libibverbs' own layout, channels instead
- * of completion handlers, and registration of the user's memory.
+/* uverbs.h: what the doors need beyond the midlayer's ib_* calls: the data path in libibverbs'
+ * own layout, channels instead of completion handlers, and registration of the user's memory.
  *
- * A driver that sets ib_device.uverbs takes posts and polls as ibv_* structures and passes them on without conversion. For one
- * that does not (a third party's), ib_register_device fills in conversions to its ib_* methods, method by method: from then on
- * until ib_unregister_device returns, device->uverbs is a complete table.
+ * A driver that sets ib_device.uverbs takes posts and polls as ibv_* structures and passes them
+ * on without conversion. For one that does not (a third party's), ib_register_device fills in
+ * conversions to its ib_* methods, method by method: from then on until ib_unregister_device
+ * returns, device->uverbs is a complete table.
  */
 #ifndef CORE_UVERBS_H
 #define CORE_UVERBS_H
@@ -15,30 +16,40 @@
 
 struct ib_uverbs_info;
 
-/* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in ibv_post_send. */
+/* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in
+ * ibv_post_send. */
 struct ib_uverbs_ops {
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*post_srq_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*poll_cq)(struct ib_cq *cq, int n, struct ibv_wc *wc);
 	/* A CQ whose events go to `ch` (NULL: nowhere) as `cookie`. */
-	struct ib_cq *(*create_cq)(struct ib_device *dev, int cqe, u32 vector, struct channel *ch, void *cookie);
+	struct ib_cq *(*create_cq)(struct ib_device *dev, int cqe, u32 vector, struct channel *ch,
+				   void *cookie);
 	void (*ack_cq_events)(struct ib_cq *cq, u32 events);
-	/* Registers the user's memory; checks and faults in the pages as pinning would. ERR_PTR: -EFAULT, -EINVAL, -ENOMEM. */
+	/* Registers the user's memory; checks and faults in the pages as pinning would. ERR_PTR:
+	 * -EFAULT, -EINVAL, -ENOMEM. */
 	struct ib_mr *(*reg_user_mr)(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
-	/* A thread that is about to wait for events drives the engine meanwhile: returns when `fd` is readable (0), after a signal
-	 * (-EINTR), or at once with -EAGAIN if the descriptor is O_NONBLOCK and nothing is there. */
+	/* A thread that is about to wait for events drives the engine meanwhile: returns when
+	 * `fd` is readable (0), after a signal (-EINTR), or at once with -EAGAIN if the
+	 * descriptor is O_NONBLOCK and nothing is there. */
 	int (*wait_fd)(struct ib_device *dev, int fd);
-	/* What ib_uverbs_get_info and ib_uverbs_query_gid_entry answer; port and index are checked before. */
+	/* What ib_uverbs_get_info and ib_uverbs_query_gid_entry answer; port and index are
+	 * checked before. */
 	int (*get_info)(struct ib_device *dev, struct ib_uverbs_info *out);
-	int (*query_gid_entry)(struct ib_device *dev, u32 port, u32 index, struct ibv_gid_entry *out);
+	int (*query_gid_entry)(struct ib_device *dev, u32 port, u32 index,
+			       struct ibv_gid_entry *out);
 };
 
-/* What the doors call for the two objects that ib_* cannot make as they need them: as the methods above, with counts of use and the
- * object's fields set. They are destroyed by ib_destroy_cq and ib_dereg_mr. The event handler runs on vector 0's thread. */
-AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, int cqe, u32 vector, struct channel *ch, void *cookie,
-					    void (*event_handler)(struct ib_event *, void *), void *cq_context);
-AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
+/* What the doors call for the two objects that ib_* cannot make as they need them: as the
+ * methods above, with counts of use and the object's fields set. They are destroyed by
+ * ib_destroy_cq and ib_dereg_mr. The event handler runs on vector 0's thread. */
+AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, int cqe, u32 vector,
+					    struct channel *ch, void *cookie,
+					    void (*event_handler)(struct ib_event *, void *),
+					    void *cq_context);
+AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
+					      int access);
 
 /* How a UD work request names its address handle: the door allocates its ibv_ah as one of these. */
 struct ib_uverbs_ah {
@@ -46,22 +57,27 @@ struct ib_uverbs_ah {
 	struct ib_ah *ah;
 };
 
-/* A software adapter's entry into the stack. Each driver room adds itself with a constructor that does nothing else; core calls probe
- * on the first request for devices (ib_uverbs_get_devices, ib_register_client), once per process (again in a forked child; a probe
- * that failed is tried again, at most once per second). */
+/* A software adapter's entry into the stack. Each driver room adds itself with a constructor
+ * that does nothing else; core calls probe on the first request for devices
+ * (ib_uverbs_get_devices, ib_register_client), once per process (again in a forked child; a
+ * probe that failed is tried again, at most once per second). */
 struct ib_driver {
 	const char *name;
 	int (*probe)(void);
 	struct list_head node;
+	int result;      /* core's: DRIVER_NEW, DRIVER_READY or the errno of the last probe */
+	u64 retry_at_ns; /* core's: when a failed probe is tried again */
 };
+enum { DRIVER_NEW = 0, DRIVER_READY = 1 };
 void ib_driver_add(struct ib_driver *driver);
 
-/* In a forked child: forgets every registered device and client and calls nobody, so that drivers can probe again. Structures stay
- * readable. Core registers it with pthread_atfork when it probes the first driver. */
+/* In a forked child: forgets every registered device and client and calls nobody, so that
+ * drivers can probe again. Structures stay readable. Core registers it with pthread_atfork when
+ * it probes the first driver. */
 AV_EXPORT void ib_core_drop_in_child(void);
 
-/* The devices, each held until ib_uverbs_put_devices: attaches to the node on first use. Returns the count or a negative errno;
- * *list is allocated, NULL-terminated. */
+/* The devices, each held until ib_uverbs_put_devices: attaches to the node on first use. Returns
+ * the count or a negative errno; *list is allocated, NULL-terminated. */
 AV_EXPORT int ib_uverbs_get_devices(struct ib_device ***list);
 AV_EXPORT void ib_uverbs_put_devices(struct ib_device **list);
 
@@ -76,7 +92,9 @@ struct ib_uverbs_info {
 	u32 abi_version;
 };
 AV_EXPORT int ib_uverbs_get_info(struct ib_device *dev, struct ib_uverbs_info *out);
-/* The RoCE type (IBV_GID_TYPE_*) and interface index of a GID; -ENODATA for an empty slot, -EINVAL beyond the table. */
-AV_EXPORT int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct ibv_gid_entry *out);
+/* The RoCE type (IBV_GID_TYPE_*) and interface index of a GID; -ENODATA for an empty slot,
+ * -EINVAL beyond the table. */
+AV_EXPORT int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index,
+					struct ibv_gid_entry *out);
 
 #endif

@@ -1,0 +1,24 @@
+/* ib_cache.h: a device's GIDs, P_Keys and LMC from memory: never blocks, any context.
+ *
+ * The tables are read when the device is registered and again at every event that may have
+ * changed them (port up or down, LID, P_Key, SM or GID change, client reregistration), before
+ * any consumer's handler sees that event.
+ * Results: 0; -EINVAL: no such port or index; -ENODATA: the device could not tell; outputs stay
+ * untouched on failure.
+ */
+#ifndef IB_CACHE_H
+#define IB_CACHE_H
+
+#include <rdma/ib_verbs.h>
+
+AV_EXPORT int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index,
+				union ib_gid *gid);
+/* The first port and index that hold `gid`; either output may be NULL. -ENOENT: nowhere. */
+AV_EXPORT int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num,
+				 u16 *index);
+AV_EXPORT int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey);
+/* Compares without the membership bit (the highest). -ENOENT: not in the port's table. */
+AV_EXPORT int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
+AV_EXPORT int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc);
+
+#endif

@@ -1,0 +1,254 @@
+/* cache.c: keeps every port's GID table, P_Key table and LMC for those who may not block.
+ * In: registration, events of the port    Out: ib_get_cached_*, ib_find_cached_*
+ * Runs: readers anywhere; refresh on vector 0's thread
+ * Locks: core->cache_lock, never across a driver's method
+ */
+#include <rdma/ib_cache.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core_priv.h"
+
+enum { CACHE_MAX_ENTRIES = 65536, PKEY_BASE_MASK = 0x7fff };
+
+/* One port's tables, replaced as a whole. */
+struct cache_port {
+	u8 lmc;
+	u32 gid_count, pkey_count;
+	union ib_gid *gids; /* in the same allocation, as are the keys */
+	u16 pkeys[];
+};
+
+struct cache {
+	u32 port_count;
+	struct cache_port *ports[]; /* by port number - 1; NULL: the device could not tell */
+};
+
+static struct cache_port *port_alloc(const struct ib_port_attr *attr)
+{
+	u32 gids = (u32)attr->gid_tbl_len, pkeys = attr->pkey_tbl_len;
+	struct cache_port *port;
+
+	if (attr->gid_tbl_len < 0 || gids > CACHE_MAX_ENTRIES)
+		return NULL;
+	size_t keys_end = (sizeof(*port) + pkeys * sizeof(u16) + 7) & ~(size_t)7;
+
+	port = calloc(1, keys_end + gids * sizeof(union ib_gid));
+	if (!port)
+		return NULL;
+	port->lmc = attr->lmc;
+	port->gid_count = gids;
+	port->pkey_count = pkeys;
+	port->gids = (union ib_gid *)((char *)port + keys_end);
+	return port;
+}
+
+/* Asks the driver. An entry that it refuses to tell is as good as empty. */
+static struct cache_port *port_read(struct ib_device *device, u8 number)
+{
+	struct ib_port_attr attr = { 0 };
+	struct cache_port *port;
+
+	if (DRIVER_CALL(device->query_port(device, number, &attr)))
+		return NULL;
+	port = port_alloc(&attr);
+	if (!port)
+		return NULL;
+	for (u32 i = 0; i < port->gid_count; i++)
+		if (DRIVER_CALL(device->query_gid(device, number, (int)i, &port->gids[i])))
+			memset(&port->gids[i], 0, sizeof(port->gids[i]));
+	for (u32 i = 0; i < port->pkey_count; i++)
+		if (DRIVER_CALL(device->query_pkey(device, number, (u16)i, &port->pkeys[i])))
+			port->pkeys[i] = 0;
+	return port;
+}
+
+int cache_init(struct ib_device_core *core)
+{
+	u32 count = core->device->phys_port_cnt;
+	struct cache *cache = calloc(1, sizeof(*cache) + count * sizeof(cache->ports[0]));
+
+	if (!cache)
+		return -ENOMEM;
+	cache->port_count = count;
+	for (u32 i = 0; i < count; i++)
+		cache->ports[i] = port_read(core->device, (u8)(i + 1));
+	lock_init(&core->cache_lock);
+	lock_acquire(&core->cache_lock);
+	core->cache = cache;
+	lock_release(&core->cache_lock);
+	return 0;
+}
+
+void cache_fini(struct ib_device_core *core)
+{
+	lock_acquire(&core->cache_lock);
+	struct cache *cache = core->cache;
+
+	core->cache = NULL;
+	lock_release(&core->cache_lock);
+	for (u32 i = 0; cache && i < cache->port_count; i++)
+		free(cache->ports[i]);
+	free(cache);
+}
+
+static bool event_changes_tables(const struct ib_event *event)
+{
+	switch (event->event) {
+	case IB_EVENT_PORT_ACTIVE:
+	case IB_EVENT_PORT_ERR:
+	case IB_EVENT_LID_CHANGE:
+	case IB_EVENT_PKEY_CHANGE:
+	case IB_EVENT_SM_CHANGE:
+	case IB_EVENT_CLIENT_REREGISTER:
+	case IB_EVENT_GID_CHANGE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void cache_event(struct ib_device_core *core, const struct ib_event *event)
+{
+	u8 number = event->element.port_num;
+	struct cache_port *fresh, *stale = NULL;
+
+	if (!event_changes_tables(event) || number < 1 || number > core->device->phys_port_cnt)
+		return;
+	fresh = port_read(core->device, number);
+	if (!fresh) {
+		log_warn("core", "port %u of %s cannot be read: its tables stay as they were",
+			 number, core->device->name);
+		return;
+	}
+	lock_acquire(&core->cache_lock);
+	if (core->cache) {
+		stale = core->cache->ports[number - 1];
+		core->cache->ports[number - 1] = fresh;
+	} else {
+		stale = fresh;
+	}
+	lock_release(&core->cache_lock);
+	free(stale);
+}
+
+/* -EINVAL: no such port; -ENODATA: nothing is known of it. */
+static int port_get(struct ib_device_core *core, u8 number, const struct cache_port **port)
+	REQUIRES(&core->cache_lock)
+{
+	if (!core->cache || number < 1 || number > core->cache->port_count)
+		return -EINVAL;
+	*port = core->cache->ports[number - 1];
+	return *port ? 0 : -ENODATA;
+}
+
+int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index, union ib_gid *gid)
+{
+	struct ib_device_core *core = device->core;
+	const struct cache_port *port;
+
+	if (!core)
+		return -EINVAL;
+	lock_acquire(&core->cache_lock);
+	int err = port_get(core, port_num, &port);
+
+	if (!err && (index < 0 || (u32)index >= port->gid_count))
+		err = -EINVAL;
+	if (!err)
+		*gid = port->gids[index];
+	lock_release(&core->cache_lock);
+	return err;
+}
+
+static int port_find_gid(const struct cache_port *port, const union ib_gid *gid)
+{
+	for (u32 i = 0; port && i < port->gid_count; i++)
+		if (memcmp(&port->gids[i], gid, sizeof(*gid)) == 0)
+			return (int)i;
+	return -ENOENT;
+}
+
+int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *index)
+{
+	struct ib_device_core *core = device->core;
+	int found = -ENOENT;
+	u32 i = 0;
+
+	if (!core)
+		return -EINVAL;
+	lock_acquire(&core->cache_lock);
+	for (; core->cache && i < core->cache->port_count; i++) {
+		found = port_find_gid(core->cache->ports[i], gid);
+		if (found >= 0)
+			break;
+	}
+	lock_release(&core->cache_lock);
+	if (found < 0)
+		return found;
+	if (port_num)
+		*port_num = (u8)(i + 1);
+	if (index)
+		*index = (u16)found;
+	return 0;
+}
+
+int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey)
+{
+	struct ib_device_core *core = device->core;
+	const struct cache_port *port;
+
+	if (!core)
+		return -EINVAL;
+	lock_acquire(&core->cache_lock);
+	int err = port_get(core, port_num, &port);
+
+	if (!err && (index < 0 || (u32)index >= port->pkey_count))
+		err = -EINVAL;
+	if (!err)
+		*pkey = port->pkeys[index];
+	lock_release(&core->cache_lock);
+	return err;
+}
+
+static int port_find_pkey(const struct cache_port *port, u16 pkey)
+{
+	for (u32 i = 0; i < port->pkey_count; i++)
+		if ((port->pkeys[i] & PKEY_BASE_MASK) == (pkey & PKEY_BASE_MASK))
+			return (int)i;
+	return -ENOENT;
+}
+
+int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
+{
+	struct ib_device_core *core = device->core;
+	const struct cache_port *port;
+
+	if (!core)
+		return -EINVAL;
+	lock_acquire(&core->cache_lock);
+	int found = port_get(core, port_num, &port);
+
+	if (!found)
+		found = port_find_pkey(port, pkey);
+	lock_release(&core->cache_lock);
+	if (found < 0)
+		return found;
+	*index = (u16)found;
+	return 0;
+}
+
+int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc)
+{
+	struct ib_device_core *core = device->core;
+	const struct cache_port *port;
+
+	if (!core)
+		return -EINVAL;
+	lock_acquire(&core->cache_lock);
+	int err = port_get(core, port_num, &port);
+
+	if (!err)
+		*lmc = port->lmc;
+	lock_release(&core->cache_lock);
+	return err;
+}

@@ -1,0 +1,243 @@
+/* client.c: tells clients of devices: add when both are there, remove before either goes.
+ * In: registrations of clients and devices    Out: ib_client.add and .remove
+ * Runs: the registering thread
+ * Locks: the device's turn across callbacks; clients.lock and core->lock not
+ *
+ * Whoever registers a client or a device lets the device "catch up": under its turn it adds
+ * every client that it lacks, the oldest first. So a client sees a device only after all clients
+ * older than itself did, whatever threads race, and one pair never sees add and remove at once.
+ */
+#include <stdlib.h>
+
+#include "core/core_priv.h"
+
+/* A registered client. Apart from it, so that its owner may free it after ib_unregister_client
+ * in any state. */
+struct client_entry {
+	struct list_head node;
+	struct ib_client *client;
+};
+
+static struct {
+	struct lock lock;
+	struct list_head entries GUARDED_BY(lock); /* in the order of registration */
+} clients = { .entries = LIST_HEAD_INIT(clients.entries) };
+
+static struct client_pair *pair_find(struct ib_device_core *core, const struct ib_client *client)
+	REQUIRES(&core->lock)
+{
+	list_for_each(pair, &core->pairs, struct client_pair, node)
+		if (pair->client == client)
+			return pair;
+	return NULL;
+}
+
+void *ib_get_client_data(struct ib_device *device, struct ib_client *client)
+{
+	struct ib_device_core *core = device->core;
+
+	if (!core)
+		return NULL;
+	lock_acquire(&core->lock);
+	struct client_pair *pair = pair_find(core, client);
+	void *data = pair ? pair->data : NULL;
+	lock_release(&core->lock);
+	return data;
+}
+
+void ib_set_client_data(struct ib_device *device, struct ib_client *client, void *data)
+{
+	struct ib_device_core *core = device->core;
+	struct client_pair *pair = NULL;
+
+	if (core) {
+		lock_acquire(&core->lock);
+		pair = pair_find(core, client);
+		if (pair)
+			pair->data = data;
+		lock_release(&core->lock);
+	}
+	if (!pair)
+		log_warn("core", "client %s keeps no data for device %s: it was not added",
+			 client->name ? client->name : "?", device->name);
+}
+
+/* Puts `pair` on the device for the oldest client that it lacks. False: it lacks none. */
+static bool pair_claim_next(struct ib_device_core *core, struct client_pair *pair)
+{
+	bool found = false;
+
+	lock_acquire(&clients.lock);
+	lock_acquire(&core->lock);
+	list_for_each(entry, &clients.entries, struct client_entry, node) {
+		if (pair_find(core, entry->client))
+			continue;
+		pair->client = entry->client;
+		list_push_back(&core->pairs, &pair->node);
+		found = true;
+		break;
+	}
+	lock_release(&core->lock);
+	lock_release(&clients.lock);
+	return found;
+}
+
+void client_catch_up(struct ib_device_core *core)
+{
+	turn_enter(&core->turn);
+	while (registry_is_alive(core)) {
+		struct client_pair *pair = calloc(1, sizeof(*pair));
+
+		if (!pair) {
+			log_error("core", "no memory to tell clients of device %s",
+				  core->device->name);
+			break;
+		}
+		if (!pair_claim_next(core, pair)) {
+			free(pair);
+			break;
+		}
+		if (pair->client->add)
+			pair->client->add(core->device);
+	}
+	turn_leave(&core->turn);
+}
+
+/* Calls the client's remove; its data stays readable until that has returned. */
+static void pair_remove(struct ib_device_core *core, struct client_pair *pair)
+{
+	pair->removing = true;
+	if (pair->client->remove)
+		pair->client->remove(core->device);
+	lock_acquire(&core->lock);
+	list_remove(&pair->node);
+	lock_release(&core->lock);
+	free(pair);
+}
+
+static struct client_pair *pair_last(struct ib_device_core *core)
+{
+	struct client_pair *last = NULL;
+
+	lock_acquire(&core->lock);
+	list_for_each(pair, &core->pairs, struct client_pair, node)
+		if (!pair->removing)
+			last = pair;
+	lock_release(&core->lock);
+	return last;
+}
+
+void client_remove_all(struct ib_device_core *core)
+{
+	struct client_pair *pair;
+
+	turn_enter(&core->turn);
+	while ((pair = pair_last(core)))
+		pair_remove(core, pair);
+	turn_leave(&core->turn);
+}
+
+static void client_remove_one(struct ib_device_core *core, struct ib_client *client)
+{
+	turn_enter(&core->turn);
+	lock_acquire(&core->lock);
+	struct client_pair *pair = pair_find(core, client);
+	lock_release(&core->lock);
+	if (pair && !pair->removing)
+		pair_remove(core, pair);
+	turn_leave(&core->turn);
+}
+
+static bool client_is_listed(const struct ib_client *client) REQUIRES(&clients.lock)
+{
+	list_for_each(entry, &clients.entries, struct client_entry, node)
+		if (entry->client == client)
+			return true;
+	return false;
+}
+
+static int client_insert(struct ib_client *client)
+{
+	struct client_entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return -ENOMEM;
+	entry->client = client;
+	lock_acquire(&clients.lock);
+	bool listed = client_is_listed(client);
+
+	if (!listed)
+		list_push_back(&clients.entries, &entry->node);
+	lock_release(&clients.lock);
+	if (listed)
+		free(entry);
+	return listed ? -EEXIST : 0;
+}
+
+/* False: it is not registered. */
+static bool client_extract(struct ib_client *client)
+{
+	struct client_entry *found = NULL;
+
+	lock_acquire(&clients.lock);
+	list_for_each(entry, &clients.entries, struct client_entry, node)
+		if (entry->client == client)
+			found = entry;
+	if (found)
+		list_remove(&found->node);
+	lock_release(&clients.lock);
+	free(found);
+	return found != NULL;
+}
+
+/* A driver whose probe fails is no error here: its devices may come later. */
+int ib_register_client(struct ib_client *client)
+{
+	struct ib_device_core *core;
+	u64 serial = 0;
+	int err;
+
+	if (!client)
+		return -EINVAL;
+	driver_probe_all();
+	err = client_insert(client);
+	if (err)
+		return err;
+	while ((core = registry_next(serial, true))) {
+		serial = core->serial;
+		client_catch_up(core);
+		registry_put(core);
+	}
+	return 0;
+}
+
+void ib_unregister_client(struct ib_client *client)
+{
+	struct ib_device_core *core;
+	u64 serial = UINT64_MAX;
+
+	if (!client || !client_extract(client))
+		return;
+	while ((core = registry_previous(serial))) {
+		serial = core->serial;
+		client_remove_one(core, client);
+		registry_put(core);
+	}
+}
+
+void client_lock_for_fork(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&clients.lock);
+}
+
+void client_unlock_after_fork(void) NO_THREAD_SAFETY
+{
+	lock_release(&clients.lock);
+}
+
+/* Entries of the parent's clients are left to the parent's memory: nobody may be called. */
+void client_drop_in_child(void) NO_THREAD_SAFETY
+{
+	lock_init(&clients.lock);
+	list_init(&clients.entries);
+}

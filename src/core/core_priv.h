@@ -1,0 +1,158 @@
+/* core_priv.h: what the files of this room share: the midlayer's half of a device, and how a
+ * driver is called.
+ *
+ * Locks, outermost first: a device's turn (held across clients' callbacks, so a sleeping one) >
+ * clients.lock > registry.lock > core->lock > a vector's own. None of the struct locks is held
+ * across a callback or a driver's method.
+ */
+#ifndef CORE_PRIV_H
+#define CORE_PRIV_H
+
+#include <errno.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "core/turn.h"
+#include "core/uverbs.h"
+#include "event/event.h"
+
+/* One client on one device, from its add to its remove. */
+struct client_pair {
+	struct list_head node; /* core->pairs, in the order of the adds */
+	struct ib_client *client;
+	void *data;
+	bool removing; /* inside the client's remove; the turn covers it */
+};
+
+/* An object that is being destroyed: its events are dropped. On the destroyer's stack. */
+struct dispatch_mute {
+	struct list_head node; /* core->mutes */
+	const void *element;
+};
+
+struct cache;
+
+struct ib_device_core {
+	struct ib_device *device;
+	struct list_head node; /* registry's list of devices; registry.lock */
+	u64 serial;      /* order of registration; set once, before the device is on the list */
+	u32 epoch;       /* registry's epoch at registration: differs in a forked child */
+	u32 holders;     /* who keeps ib_unregister_device from returning; atomic, waited for */
+	bool registered; /* registry.lock */
+	bool dying;      /* being unregistered: no new client or holder; registry.lock */
+	struct turn turn; /* one add or remove at a time, and the pairs' order */
+
+	struct lock lock;
+	struct list_head pairs GUARDED_BY(lock);
+	struct list_head handlers GUARDED_BY(lock); /* ib_event_handler.list */
+	struct list_head *cursor GUARDED_BY(lock);  /* the handler that deliver runs next */
+	struct list_head events GUARDED_BY(lock);   /* not yet delivered */
+	const void *delivering GUARDED_BY(lock);    /* the element or handler whose callback runs */
+	struct list_head mutes GUARDED_BY(lock);
+	bool stopped GUARDED_BY(lock); /* not registered: events are dropped */
+	struct vector_item item;       /* runs the delivery on vector 0 */
+	struct list_head groups GUARDED_BY(lock); /* multicast attachments */
+
+	struct lock cache_lock;
+	struct cache *cache PT_GUARDED_BY(cache_lock);
+
+	struct ib_uverbs_ops uverbs; /* what device->uverbs points at while registered */
+	const struct ib_uverbs_ops *own_uverbs; /* what the driver had there */
+	/* Which methods of the device are the midlayer's conversions. */
+	bool filled_post_send, filled_post_recv, filled_post_srq_recv;
+};
+
+/* Calls a driver's method. While it runs, event_driver_depth tells that no consumer's callback
+ * may. */
+#define DRIVER_CALL(expr)                                                                          \
+	({                                                                                         \
+		event_driver_depth++;                                                              \
+		__auto_type result_ = (expr);                                                      \
+		event_driver_depth--;                                                              \
+		result_;                                                                           \
+	})
+
+/* Counts of use. A count of 0 can be claimed for destruction; from then on it cannot be raised. */
+static inline bool use_get(int *usecnt)
+{
+	if (__atomic_add_fetch(usecnt, 1, __ATOMIC_RELAXED) > 0)
+		return true;
+	__atomic_sub_fetch(usecnt, 1, __ATOMIC_RELAXED);
+	return false;
+}
+
+/* Pairs with the acquire in use_claim: what the user did with the object is over before it goes. */
+static inline void use_put(int *usecnt)
+{
+	__atomic_sub_fetch(usecnt, 1, __ATOMIC_RELEASE);
+}
+
+/* False: somebody uses it. */
+static inline bool use_claim(int *usecnt)
+{
+	int none = 0;
+
+	return __atomic_compare_exchange_n(usecnt, &none, -(1 << 30), false, __ATOMIC_ACQUIRE,
+					   __ATOMIC_RELAXED);
+}
+
+static inline void use_unclaim(int *usecnt)
+{
+	__atomic_add_fetch(usecnt, 1 << 30, __ATOMIC_RELAXED);
+}
+
+/* device.c: the registry */
+/* A device's core by the order of registration: the first with a serial above `after`, or the
+ * last below `before`; held. Devices that are leaving count too unless `alive`. NULL: none. */
+struct ib_device_core *registry_next(u64 after, bool alive);
+struct ib_device_core *registry_previous(u64 before);
+/* Pairs with the hold in registry_next and registry_previous. */
+void registry_put(struct ib_device_core *core);
+bool registry_is_alive(struct ib_device_core *core);
+u32 registry_epoch(void);
+void registry_drop_in_child(void);
+/* Around fork, so that the child finds the list whole. */
+void registry_lock_for_fork(void);
+void registry_unlock_after_fork(void);
+
+/* client.c */
+/* Calls `add` of every client that the device does not have yet, in the order of their
+ * registration. May block. */
+void client_catch_up(struct ib_device_core *core);
+/* Calls `remove` of every client that the device has, the last first. May block. */
+void client_remove_all(struct ib_device_core *core);
+void client_drop_in_child(void);
+void client_lock_for_fork(void);
+void client_unlock_after_fork(void);
+
+/* dispatch.c */
+void dispatch_init(struct ib_device_core *core);
+void dispatch_start(struct ib_device_core *core);
+/* No event is delivered after this. May block. */
+void dispatch_stop(struct ib_device_core *core);
+/* From here to unmute no event of `element` is delivered; waits for a handler that runs. May
+ * block. */
+void dispatch_mute(struct ib_device_core *core, const void *element, struct dispatch_mute *mute);
+void dispatch_unmute(struct ib_device_core *core, struct dispatch_mute *mute);
+void dispatch_drop_in_child(struct ib_device_core *core);
+
+/* driver.c */
+/* Probes every driver that has not been. 0, or the first failure. May block. */
+int driver_probe_all(void);
+void driver_drop_in_child(void);
+
+/* cache.c */
+int cache_init(struct ib_device_core *core);
+void cache_fini(struct ib_device_core *core);
+/* Reads the port's tables again if the event may have changed them. May block. */
+void cache_event(struct ib_device_core *core, const struct ib_event *event);
+
+/* uverbs.c */
+void uverbs_attach(struct ib_device_core *core);
+void uverbs_detach(struct ib_device_core *core);
+/* What a CQ of uverbs_create_cq keeps beside the driver's; after the driver has destroyed it.
+ * May block. */
+void uverbs_cq_gone(void *uverbs_priv);
+
+#endif

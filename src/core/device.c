@@ -1,0 +1,287 @@
+/* device.c: registers devices, names them, and keeps the list of them.
+ * In: drivers    Out: clients (client.c), doors (driver.c)
+ * Runs: the driver's or the consumer's thread
+ * Locks: registry.lock; the device's turn by way of client.c
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core_priv.h"
+
+enum { DEVICE_MAX_NUMBER = 1024 };
+
+static struct {
+	struct lock lock;
+	struct list_head devices GUARDED_BY(lock);
+	u64 last_serial GUARDED_BY(lock);
+	u32 epoch; /* raised in every forked child; atomic */
+} registry = { .devices = LIST_HEAD_INIT(registry.devices) };
+
+__thread char turn_self;
+
+struct ib_device *ib_alloc_device(size_t size)
+{
+	return size < sizeof(struct ib_device) ? NULL : calloc(1, size);
+}
+
+void ib_dealloc_device(struct ib_device *device)
+{
+	if (!device)
+		return;
+	free(device->core);
+	free(device);
+}
+
+u32 registry_epoch(void)
+{
+	return __atomic_load_n(&registry.epoch, __ATOMIC_RELAXED);
+}
+
+static void registry_hold(struct ib_device_core *core)
+{
+	__atomic_add_fetch(&core->holders, 1, __ATOMIC_RELAXED);
+}
+
+/* Pairs with the acquire in device_wait_holders. */
+void registry_put(struct ib_device_core *core)
+{
+	if (__atomic_sub_fetch(&core->holders, 1, __ATOMIC_RELEASE) == 0)
+		word_wake_all(&core->holders);
+}
+
+static void device_wait_holders(struct ib_device_core *core)
+{
+	u32 left;
+
+	while ((left = __atomic_load_n(&core->holders, __ATOMIC_ACQUIRE)))
+		word_wait(&core->holders, left);
+}
+
+struct ib_device_core *registry_next(u64 after, bool alive)
+{
+	struct ib_device_core *found = NULL;
+
+	lock_acquire(&registry.lock);
+	list_for_each(core, &registry.devices, struct ib_device_core, node) {
+		if (core->serial > after && !(alive && core->dying)) {
+			found = core;
+			registry_hold(core);
+			break;
+		}
+	}
+	lock_release(&registry.lock);
+	return found;
+}
+
+struct ib_device_core *registry_previous(u64 before)
+{
+	struct ib_device_core *found = NULL;
+
+	lock_acquire(&registry.lock);
+	list_for_each(core, &registry.devices, struct ib_device_core, node)
+		if (core->serial < before)
+			found = core;
+	if (found)
+		registry_hold(found);
+	lock_release(&registry.lock);
+	return found;
+}
+
+bool registry_is_alive(struct ib_device_core *core)
+{
+	lock_acquire(&registry.lock);
+	bool alive = core->registered && !core->dying;
+	lock_release(&registry.lock);
+	return alive;
+}
+
+static bool registry_has_name(const char *name) REQUIRES(&registry.lock)
+{
+	list_for_each(core, &registry.devices, struct ib_device_core, node)
+		if (strcmp(core->device->name, name) == 0)
+			return true;
+	return false;
+}
+
+/* Replaces one %d by the lowest number that makes the name free. */
+static int registry_choose_name(char *name) REQUIRES(&registry.lock)
+{
+	char prefix[IB_DEVICE_NAME_MAX], candidate[IB_DEVICE_NAME_MAX];
+	const char *percent = strchr(name, '%');
+
+	if (!percent)
+		return registry_has_name(name) ? -EEXIST : 0;
+	if (percent[1] != 'd' || strchr(percent + 1, '%'))
+		return -EINVAL;
+	memcpy(prefix, name, IB_DEVICE_NAME_MAX);
+	prefix[percent - name] = '\0';
+	for (int i = 0; i < DEVICE_MAX_NUMBER; i++) {
+		int length = snprintf(candidate, sizeof(candidate), "%s%d%s", prefix, i,
+				      percent + 2);
+
+		if (length >= IB_DEVICE_NAME_MAX)
+			return -EINVAL;
+		if (registry_has_name(candidate))
+			continue;
+		memcpy(name, candidate, IB_DEVICE_NAME_MAX);
+		return 0;
+	}
+	return -ENFILE;
+}
+
+static int registry_insert(struct ib_device_core *core)
+{
+	char name[IB_DEVICE_NAME_MAX];
+	int err;
+
+	memcpy(name, core->device->name, IB_DEVICE_NAME_MAX);
+	lock_acquire(&registry.lock);
+	err = registry_choose_name(name);
+	if (err == 0) {
+		memcpy(core->device->name, name, IB_DEVICE_NAME_MAX);
+		core->serial = ++registry.last_serial;
+		core->registered = true;
+		core->dying = false;
+		list_push_back(&registry.devices, &core->node);
+	}
+	lock_release(&registry.lock);
+	return err;
+}
+
+/* False: it is not registered, or another thread unregisters it. */
+static bool registry_begin_removal(struct ib_device_core *core)
+{
+	lock_acquire(&registry.lock);
+	bool mine = core->registered && !core->dying;
+
+	if (mine)
+		core->dying = true;
+	lock_release(&registry.lock);
+	return mine;
+}
+
+static void registry_end_removal(struct ib_device_core *core)
+{
+	lock_acquire(&registry.lock);
+	list_remove(&core->node);
+	core->registered = false;
+	lock_release(&registry.lock);
+}
+
+/* The methods without which no consumer could do anything. */
+static bool device_is_complete(const struct ib_device *d)
+{
+	const struct ib_uverbs_ops *u = d->uverbs;
+
+	return d->query_device && d->query_port && d->query_gid && d->query_pkey && d->alloc_pd &&
+	       d->dealloc_pd && d->create_ah && d->destroy_ah && d->create_qp && d->modify_qp &&
+	       d->destroy_qp && d->create_cq && d->destroy_cq && d->poll_cq && d->req_notify_cq &&
+	       d->get_dma_mr && d->dereg_mr && (d->post_send || (u && u->post_send)) &&
+	       (d->post_recv || (u && u->post_recv));
+}
+
+static int device_check(const struct ib_device *device)
+{
+	if (!device || !device->name[0] || !memchr(device->name, '\0', IB_DEVICE_NAME_MAX))
+		return -EINVAL;
+	if (device->node_type < RDMA_NODE_IB_CA || device->node_type > RDMA_NODE_RNIC)
+		return -EINVAL;
+	return device_is_complete(device) ? 0 : -EINVAL;
+}
+
+/* The device's core, made anew if it came from the process that forked this one. */
+static struct ib_device_core *device_make_core(struct ib_device *device)
+{
+	struct ib_device_core *core = device->core;
+
+	if (!core) {
+		core = calloc(1, sizeof(*core));
+		if (!core)
+			return NULL;
+		core->device = device;
+		core->epoch = registry_epoch() - 1;
+		device->core = core;
+	}
+	if (core->epoch != registry_epoch()) {
+		list_init(&core->node);
+		turn_init(&core->turn);
+		dispatch_init(core);
+		core->holders = 0;
+		core->registered = core->dying = false;
+		core->epoch = registry_epoch();
+	}
+	return core;
+}
+
+int ib_register_device(struct ib_device *device)
+{
+	int err = device_check(device);
+
+	if (err)
+		return err;
+	struct ib_device_core *core = device_make_core(device);
+
+	if (!core)
+		return -ENOMEM;
+	if (core->registered)
+		return -EEXIST;
+	err = cache_init(core);
+	if (err)
+		return err;
+	uverbs_attach(core);
+	dispatch_start(core);
+	err = registry_insert(core);
+	if (err)
+		goto stop;
+	log_debug("core", "device %s registered", device->name);
+	client_catch_up(core);
+	return 0;
+stop:
+	dispatch_stop(core);
+	uverbs_detach(core);
+	cache_fini(core);
+	return err;
+}
+
+/* Teardown: unreachable for new clients and holders; clients gone; holders gone; no event left;
+ * then the driver's alone. */
+void ib_unregister_device(struct ib_device *device)
+{
+	struct ib_device_core *core = device ? device->core : NULL;
+
+	if (!core || core->epoch != registry_epoch() || !registry_begin_removal(core))
+		return;
+	client_remove_all(core);
+	registry_end_removal(core);
+	device_wait_holders(core);
+	dispatch_stop(core);
+	uverbs_detach(core);
+	cache_fini(core);
+	log_debug("core", "device %s unregistered", device->name);
+}
+
+void registry_lock_for_fork(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&registry.lock);
+}
+
+void registry_unlock_after_fork(void) NO_THREAD_SAFETY
+{
+	lock_release(&registry.lock);
+}
+
+/* Only this thread exists: locks that others held at the fork are made anew, so that the child
+ * may still use and destroy what it inherited. */
+void registry_drop_in_child(void) NO_THREAD_SAFETY
+{
+	lock_init(&registry.lock);
+	list_for_each(core, &registry.devices, struct ib_device_core, node) {
+		turn_init(&core->turn);
+		lock_init(&core->lock);
+		lock_init(&core->cache_lock);
+		dispatch_drop_in_child(core);
+	}
+	list_init(&registry.devices);
+	__atomic_add_fetch(&registry.epoch, 1, __ATOMIC_RELAXED);
+}

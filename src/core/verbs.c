@@ -1,0 +1,376 @@
+/* verbs.c: protection domains, completion queues, shared receive queues and queue pairs.
+ * In: consumers    Out: the driver's methods    Runs: the caller    Locks: none of its own
+ *
+ * What is checked here, once for all drivers: that an object's users are gone before it goes,
+ * that objects which meet are of one device, and that arguments have a meaning at all. Limits
+ * and states are the driver's.
+ */
+#include "core/core_priv.h"
+
+struct ib_pd *ib_alloc_pd(struct ib_device *device)
+{
+	struct ib_pd *pd = DRIVER_CALL(device->alloc_pd(device));
+
+	if (!IS_ERR(pd)) {
+		pd->device = device;
+		pd->usecnt = 0;
+	}
+	return pd;
+}
+
+int ib_dealloc_pd(struct ib_pd *pd)
+{
+	int err;
+
+	if (!use_claim(&pd->usecnt))
+		return -EBUSY;
+	err = DRIVER_CALL(pd->device->dealloc_pd(pd));
+	if (err)
+		use_unclaim(&pd->usecnt);
+	return err;
+}
+
+/* ---- completion queues ----------------------------------------------------------------------- */
+
+static bool vector_is_known(const struct ib_device *device, int comp_vector)
+{
+	int count = device->num_comp_vectors > 0 ? device->num_comp_vectors : 1;
+
+	return comp_vector >= 0 && comp_vector < count;
+}
+
+static void cq_fill(struct ib_cq *cq, struct ib_device *device)
+{
+	cq->device = device;
+	cq->comp_handler = NULL;
+	cq->event_handler = NULL;
+	cq->cq_context = NULL;
+	cq->uverbs_priv = NULL;
+	cq->usecnt = 0;
+}
+
+struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handler,
+			   void (*event_handler)(struct ib_event *event, void *cq_context),
+			   void *cq_context, int cqe, int comp_vector)
+{
+	struct ib_cq *cq;
+
+	if (cqe < 1 || !vector_is_known(device, comp_vector))
+		return ERR_PTR(-EINVAL);
+	cq = DRIVER_CALL(device->create_cq(device, cqe, comp_vector));
+	if (IS_ERR(cq))
+		return cq;
+	cq_fill(cq, device);
+	cq->comp_handler = comp_handler;
+	cq->event_handler = event_handler;
+	cq->cq_context = cq_context;
+	return cq;
+}
+
+struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, int cqe, u32 vector, struct channel *ch,
+				  void *cookie, void (*event_handler)(struct ib_event *, void *),
+				  void *cq_context)
+{
+	struct ib_cq *cq;
+
+	if (cqe < 1 || vector > INT32_MAX || !vector_is_known(dev, (int)vector))
+		return ERR_PTR(-EINVAL);
+	cq = DRIVER_CALL(dev->uverbs->create_cq(dev, cqe, vector, ch, cookie));
+	if (IS_ERR(cq))
+		return cq;
+	cq->device = dev;
+	cq->event_handler = event_handler;
+	cq->cq_context = cq_context;
+	cq->usecnt = 0;
+	return cq;
+}
+
+int ib_modify_cq(struct ib_cq *cq, u16 cq_count, u16 cq_period)
+{
+	if (!cq->device->modify_cq)
+		return -ENOSYS;
+	return DRIVER_CALL(cq->device->modify_cq(cq, cq_count, cq_period));
+}
+
+int ib_destroy_cq(struct ib_cq *cq)
+{
+	struct ib_device_core *core = cq->device->core;
+	void *uverbs_priv = cq->uverbs_priv;
+	struct dispatch_mute mute;
+	int err;
+
+	if (!use_claim(&cq->usecnt))
+		return -EBUSY;
+	dispatch_mute(core, cq, &mute);
+	err = DRIVER_CALL(cq->device->destroy_cq(cq));
+	dispatch_unmute(core, &mute);
+	if (err)
+		use_unclaim(&cq->usecnt);
+	else
+		uverbs_cq_gone(uverbs_priv);
+	return err;
+}
+
+int ib_resize_cq(struct ib_cq *cq, int cqe)
+{
+	if (!cq->device->resize_cq)
+		return -ENOSYS;
+	if (cqe < 1)
+		return -EINVAL;
+	return DRIVER_CALL(cq->device->resize_cq(cq, cqe));
+}
+
+int ib_poll_cq(struct ib_cq *cq, int num_entries, struct ib_wc *wc)
+{
+	if (num_entries <= 0)
+		return num_entries ? -EINVAL : 0;
+	return DRIVER_CALL(cq->device->poll_cq(cq, num_entries, wc));
+}
+
+int ib_peek_cq(struct ib_cq *cq, int wc_cnt)
+{
+	if (!cq->device->peek_cq)
+		return -ENOSYS;
+	if (wc_cnt < 0)
+		return -EINVAL;
+	return DRIVER_CALL(cq->device->peek_cq(cq, wc_cnt));
+}
+
+int ib_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags)
+{
+	u32 which = flags & IB_CQ_SOLICITED_MASK;
+
+	if (which == 0 || which == IB_CQ_SOLICITED_MASK)
+		return -EINVAL;
+	if (flags & ~(u32)(IB_CQ_SOLICITED_MASK | IB_CQ_REPORT_MISSED_EVENTS))
+		return -EINVAL;
+	return DRIVER_CALL(cq->device->req_notify_cq(cq, flags));
+}
+
+int ib_req_ncomp_notif(struct ib_cq *cq, int wc_cnt)
+{
+	if (!cq->device->req_ncomp_notif)
+		return -ENOSYS;
+	if (wc_cnt < 1)
+		return -EINVAL;
+	return DRIVER_CALL(cq->device->req_ncomp_notif(cq, wc_cnt));
+}
+
+/* ---- shared receive queues ------------------------------------------------------------------- */
+
+struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init)
+{
+	struct ib_srq *srq;
+
+	if (!pd->device->create_srq)
+		return ERR_PTR(-ENOSYS);
+	if (!use_get(&pd->usecnt))
+		return ERR_PTR(-EINVAL);
+	srq = DRIVER_CALL(pd->device->create_srq(pd, init));
+	if (IS_ERR(srq)) {
+		use_put(&pd->usecnt);
+		return srq;
+	}
+	srq->device = pd->device;
+	srq->pd = pd;
+	srq->event_handler = init->event_handler;
+	srq->srq_context = init->srq_context;
+	srq->usecnt = 0;
+	return srq;
+}
+
+int ib_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask)
+{
+	if (!srq->device->modify_srq)
+		return -ENOSYS;
+	if (mask & ~(u32)(IB_SRQ_MAX_WR | IB_SRQ_LIMIT))
+		return -EINVAL;
+	return DRIVER_CALL(srq->device->modify_srq(srq, attr, mask));
+}
+
+int ib_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr)
+{
+	if (!srq->device->query_srq)
+		return -ENOSYS;
+	return DRIVER_CALL(srq->device->query_srq(srq, attr));
+}
+
+int ib_destroy_srq(struct ib_srq *srq)
+{
+	struct ib_device_core *core = srq->device->core;
+	struct ib_pd *pd = srq->pd;
+	struct dispatch_mute mute;
+	int err;
+
+	if (!srq->device->destroy_srq)
+		return -ENOSYS;
+	if (!use_claim(&srq->usecnt))
+		return -EBUSY;
+	dispatch_mute(core, srq, &mute);
+	err = DRIVER_CALL(srq->device->destroy_srq(srq));
+	dispatch_unmute(core, &mute);
+	if (err)
+		use_unclaim(&srq->usecnt);
+	else
+		use_put(&pd->usecnt);
+	return err;
+}
+
+int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
+{
+	struct ib_recv_wr *ignored;
+
+	if (!srq->device->post_srq_recv)
+		return -ENOSYS;
+	return DRIVER_CALL(srq->device->post_srq_recv(srq, wr, bad ? bad : &ignored));
+}
+
+/* ---- queue pairs ----------------------------------------------------------------------------- */
+
+/* What a QP stands on; absent ones are NULL. */
+struct qp_base {
+	int *counts[4];
+};
+
+static struct qp_base qp_base_of(struct ib_pd *pd, struct ib_cq *send_cq, struct ib_cq *recv_cq,
+				 struct ib_srq *srq)
+{
+	return (struct qp_base){ { pd ? &pd->usecnt : NULL, send_cq ? &send_cq->usecnt : NULL,
+				   recv_cq ? &recv_cq->usecnt : NULL, srq ? &srq->usecnt : NULL } };
+}
+
+static void qp_base_put(const struct qp_base *base, u32 count)
+{
+	for (u32 i = 0; i < count; i++)
+		if (base->counts[i])
+			use_put(base->counts[i]);
+}
+
+/* All or none; false if one of them is being destroyed. */
+static bool qp_base_get(const struct qp_base *base)
+{
+	for (u32 i = 0; i < ARRAY_LEN(base->counts); i++) {
+		if (!base->counts[i] || use_get(base->counts[i]))
+			continue;
+		qp_base_put(base, i);
+		return false;
+	}
+	return true;
+}
+
+static bool qp_needs_cqs(enum ib_qp_type type)
+{
+	return type != IB_QPT_XRC_TGT && type != IB_QPT_XRC_INI;
+}
+
+static int qp_check_init(const struct ib_pd *pd, const struct ib_qp_init_attr *init)
+{
+	const struct ib_device *device = pd->device;
+
+	if ((u32)init->qp_type >= IB_QPT_MAX || init->qp_type == 7)
+		return -EINVAL;
+	if (qp_needs_cqs(init->qp_type) && (!init->send_cq || !init->recv_cq))
+		return -EINVAL;
+	if ((init->send_cq && init->send_cq->device != device) ||
+	    (init->recv_cq && init->recv_cq->device != device) ||
+	    (init->srq && init->srq->device != device))
+		return -EINVAL;
+	return 0;
+}
+
+struct ib_qp *ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init)
+{
+	struct qp_base base = qp_base_of(pd, init->send_cq, init->recv_cq, init->srq);
+	int err = qp_check_init(pd, init);
+	struct ib_qp *qp;
+
+	if (!err && !qp_base_get(&base))
+		err = -EINVAL;
+	if (err)
+		return ERR_PTR(err);
+	qp = DRIVER_CALL(pd->device->create_qp(pd, init));
+	if (IS_ERR(qp)) {
+		qp_base_put(&base, ARRAY_LEN(base.counts));
+		return qp;
+	}
+	qp->device = pd->device;
+	qp->pd = pd;
+	qp->send_cq = init->send_cq;
+	qp->recv_cq = init->recv_cq;
+	qp->srq = init->srq;
+	qp->event_handler = init->event_handler;
+	qp->qp_context = init->qp_context;
+	qp->qp_type = init->qp_type;
+	qp->usecnt = 0;
+	return qp;
+}
+
+static bool port_is_known(const struct ib_device *device, u8 port_num)
+{
+	return port_num >= 1 && port_num <= device->phys_port_cnt;
+}
+
+static bool qp_attr_makes_sense(const struct ib_device *device, const struct ib_qp_attr *attr,
+				int mask)
+{
+	if ((mask & IB_QP_STATE) && (u32)attr->qp_state > IB_QPS_ERR)
+		return false;
+	if ((mask & IB_QP_CUR_STATE) && (u32)attr->cur_qp_state > IB_QPS_ERR)
+		return false;
+	if ((mask & IB_QP_PORT) && !port_is_known(device, attr->port_num))
+		return false;
+	if ((mask & IB_QP_AV) && !port_is_known(device, attr->ah_attr.port_num))
+		return false;
+	if ((mask & IB_QP_ALT_PATH) && !port_is_known(device, attr->alt_port_num))
+		return false;
+	if ((mask & IB_QP_PATH_MTU) && ib_mtu_enum_to_int(attr->path_mtu) < 0)
+		return false;
+	return true;
+}
+
+int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
+{
+	if (!qp_attr_makes_sense(qp->device, attr, mask))
+		return -EINVAL;
+	return DRIVER_CALL(qp->device->modify_qp(qp, attr, mask));
+}
+
+int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init)
+{
+	if (!qp->device->query_qp)
+		return -ENOSYS;
+	return DRIVER_CALL(qp->device->query_qp(qp, attr, mask, init));
+}
+
+int ib_destroy_qp(struct ib_qp *qp)
+{
+	struct qp_base base = qp_base_of(qp->pd, qp->send_cq, qp->recv_cq, qp->srq);
+	struct ib_device_core *core = qp->device->core;
+	struct dispatch_mute mute;
+	int err;
+
+	if (!use_claim(&qp->usecnt))
+		return -EBUSY;
+	dispatch_mute(core, qp, &mute);
+	err = DRIVER_CALL(qp->device->destroy_qp(qp));
+	dispatch_unmute(core, &mute);
+	if (err)
+		use_unclaim(&qp->usecnt);
+	else
+		qp_base_put(&base, ARRAY_LEN(base.counts));
+	return err;
+}
+
+int ib_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send_wr **bad)
+{
+	struct ib_send_wr *ignored;
+
+	return DRIVER_CALL(qp->device->post_send(qp, wr, bad ? bad : &ignored));
+}
+
+int ib_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
+{
+	struct ib_recv_wr *ignored;
+
+	return DRIVER_CALL(qp->device->post_recv(qp, wr, bad ? bad : &ignored));
+}
