@@ -1,4 +1,5 @@
-# A room is a folder of src/. Its *.c files make a static library; each *_test.c beside them makes a unit test.
+# A room is a folder of src/. Its *.c files make a static library; each *_test.c beside them makes a unit test, with what lies
+# in the room's test_support/.
 
 function(av_room_target room out)
   string(REPLACE "/" "_" name ${room})
@@ -13,6 +14,7 @@ function(av_room room)
   list(FILTER sources EXCLUDE REGEX "_test\\.c$")
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.c$")
+  file(GLOB support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/test_support/*.c)
   if(NOT sources)
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -29,7 +31,7 @@ function(av_room room)
     get_filename_component(name ${test} NAME_WE)
     string(REPLACE "/" "_" prefix ${room})
     set(test_target ${prefix}_${name})
-    add_executable(${test_target} ${test})
+    add_executable(${test_target} ${test} ${support})
     set_target_properties(${test_target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
     target_link_libraries(${test_target} ${target} PkgConfig::CMOCKA)
     add_test(NAME unit/${room}/${name} COMMAND ${test_target})
