@@ -1,1 +1,27 @@
-# what cmake --install lays down
+# What cmake --install lays down: the doors and the stack in LIBDIR/anyverbs (never in the linker's own path: they would shadow
+# the system's libibverbs), the two programs, the midlayer's headers, pkg-config, man pages.
+set(AV_INSTALL_DOORS ${CMAKE_INSTALL_LIBDIR}/anyverbs)
+foreach(target anyverbs door_ibverbs door_rdmacm door_ibumad anyverbs-preload)
+  if(TARGET ${target})
+    install(TARGETS ${target} LIBRARY DESTINATION ${AV_INSTALL_DOORS})
+  endif()
+endforeach()
+foreach(target anyverbsd anyverbs_command)
+  if(TARGET ${target})
+    install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/rdma ${CMAKE_SOURCE_DIR}/include/anyverbs
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+file(RELATIVE_PATH AV_PC_TO_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
+configure_file(${CMAKE_SOURCE_DIR}/cmake/anyverbs.pc.in ${CMAKE_BINARY_DIR}/anyverbs.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/anyverbs.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+foreach(section 1 3 7 8)
+  file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.${section})
+  if(pages)
+    install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+  endif()
+endforeach()
+install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
