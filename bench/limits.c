@@ -1,0 +1,299 @@
+/* limits.c: raw limits of this machine, which the benchmarks are held against.
+ *
+ * In:    names of probes
+ * Out:   one line each, "name value unit", on standard output
+ * Runs:  two processes, pinned to a core each      Locks: none
+ *
+ * No line of anyverbs is in here: shared memory, process_vm_writev and memcpy as any program may use
+ * them.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	LARGE = 1 << 20,
+	CHUNKS_MAX = 4096,
+	CHUNK_CALLS = 100, /* operations between two looks at the clock */
+	CHUNK_COPIES = 8,
+};
+
+/* What both processes see. Each word has a line of its own. */
+struct shared {
+	_Alignas(64) uint64_t ping;
+	_Alignas(64) uint64_t pong;
+	_Alignas(64) uint32_t ready;
+};
+
+struct probe {
+	struct shared *shared;
+	uint64_t *private_word; /* at the same address in both processes, but not the same memory */
+	char *buffer, *source;	/* LARGE bytes, likewise */
+	pid_t parent, child;
+	uint64_t limit_ns;
+	int cpus[2];
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "limits: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#endif
+}
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) < 0)
+		fail("cannot pin to a core");
+}
+
+static void *pages(size_t bytes, int sharing)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_POPULATE,
+		       -1, 0);
+
+	if (p == MAP_FAILED)
+		fail("mmap");
+	return p;
+}
+
+/* ---- what the child does ---- */
+
+static void child_idle(struct probe *p)
+{
+	for (;;)
+		pause();
+}
+
+static void child_mailbox(struct probe *p)
+{
+	for (uint64_t turn = 1;; turn++) {
+		while (__atomic_load_n(&p->shared->ping, __ATOMIC_ACQUIRE) != turn)
+			relax();
+		__atomic_store_n(&p->shared->pong, turn, __ATOMIC_RELEASE);
+	}
+}
+
+static void write_word(pid_t to, uint64_t *word, uint64_t value)
+{
+	struct iovec from = { &value, sizeof(value) }, into = { word, sizeof(*word) };
+
+	if (process_vm_writev(to, &from, 1, &into, 1, 0) != sizeof(value))
+		fail("process_vm_writev");
+}
+
+static void child_writev(struct probe *p)
+{
+	for (uint64_t turn = 1;; turn++) {
+		while (__atomic_load_n(p->private_word, __ATOMIC_ACQUIRE) != turn)
+			relax();
+		write_word(p->parent, p->private_word, turn);
+	}
+}
+
+/* ---- what the parent measures: nanoseconds for `turns` operations ---- */
+
+static uint64_t turn_now;
+
+static void measure_mailbox(struct probe *p)
+{
+	uint64_t turn = ++turn_now;
+
+	__atomic_store_n(&p->shared->ping, turn, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&p->shared->pong, __ATOMIC_ACQUIRE) != turn)
+		relax();
+}
+
+static void measure_writev_pingpong(struct probe *p)
+{
+	uint64_t turn = ++turn_now;
+
+	write_word(p->child, p->private_word, turn);
+	while (__atomic_load_n(p->private_word, __ATOMIC_ACQUIRE) != turn)
+		relax();
+}
+
+static void measure_writev8(struct probe *p)
+{
+	write_word(p->child, p->private_word, ++turn_now);
+}
+
+static void measure_writev1m(struct probe *p)
+{
+	struct iovec from = { p->source, LARGE }, into = { p->buffer, LARGE };
+
+	if (process_vm_writev(p->child, &from, 1, &into, 1, 0) != LARGE)
+		fail("process_vm_writev");
+}
+
+static void measure_memcpy1m(struct probe *p)
+{
+	memcpy(p->buffer, p->source, LARGE);
+	__asm__ __volatile__("" : : "r"(p->buffer) : "memory");
+}
+
+/* ---- the table of probes ---- */
+
+struct kind {
+	const char *name, *unit, *help;
+	void (*child)(struct probe *p);
+	void (*measure)(struct probe *p);
+	int turns;	 /* per chunk */
+	double per_turn; /* one-way messages, or MiB, that one turn counts for */
+	int is_bandwidth;
+};
+
+static const struct kind kinds[] = {
+	{ "mailbox", "us", "a shared cache-line mailbox, one way", child_mailbox, measure_mailbox,
+	  CHUNK_CALLS, 2, 0 },
+	{ "writev8", "us", "one process_vm_writev of 8 bytes", child_idle, measure_writev8,
+	  CHUNK_CALLS, 1, 0 },
+	{ "writev8_pingpong", "us",
+	  "the same as a ping-pong, both sides watching their word, one way", child_writev,
+	  measure_writev_pingpong, CHUNK_CALLS, 2, 0 },
+	{ "writev1m", "MiB/s", "process_vm_writev of 1 MiB", child_idle, measure_writev1m,
+	  CHUNK_COPIES, 1, 1 },
+	{ "memcpy1m", "MiB/s", "memcpy of 1 MiB within one process", child_idle, measure_memcpy1m,
+	  CHUNK_COPIES, 1, 1 },
+};
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The median chunk, so that an interrupt or another process on the core does not count. */
+static uint64_t measure_median(const struct kind *k, struct probe *p)
+{
+	static uint64_t chunk_ns[CHUNKS_MAX];
+	uint64_t begin = now_ns(), last = begin;
+	size_t n = 0;
+
+	while (n < CHUNKS_MAX && last - begin < p->limit_ns) {
+		for (int i = 0; i < k->turns; i++)
+			k->measure(p);
+		chunk_ns[n] = now_ns() - last;
+		last += chunk_ns[n++];
+	}
+	qsort(chunk_ns, n, sizeof(*chunk_ns), compare);
+	return chunk_ns[n / 2];
+}
+
+static void child_run(const struct kind *k, struct probe *p)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	pin(p->cpus[1]);
+	/* The private copies become this process' own, and present. */
+	memset(p->buffer, 2, LARGE);
+	*p->private_word = 0;
+	__atomic_store_n(&p->shared->ready, 1, __ATOMIC_RELEASE);
+	k->child(p);
+}
+
+static void probe_run(const struct kind *k, struct probe *p)
+{
+	double median_ns, value;
+
+	turn_now = 0;
+	p->shared = pages(sizeof(*p->shared), MAP_SHARED);
+	p->private_word = pages(sizeof(uint64_t), MAP_PRIVATE);
+	p->buffer = pages(LARGE, MAP_PRIVATE);
+	p->source = pages(LARGE, MAP_PRIVATE);
+	p->parent = getpid();
+	p->child = fork();
+	if (p->child < 0)
+		fail("fork");
+	if (p->child == 0)
+		child_run(k, p);
+	memset(p->buffer, 1, LARGE);
+	memset(p->source, 3, LARGE);
+	*p->private_word = 0;
+	while (!__atomic_load_n(&p->shared->ready, __ATOMIC_ACQUIRE))
+		sched_yield();
+	for (int i = 0; i < k->turns; i++)
+		k->measure(p);
+	median_ns = (double)measure_median(k, p) / (k->turns * k->per_turn);
+	value = k->is_bandwidth ? 1e9 / median_ns : median_ns / 1e3;
+	printf("%s %.4f %s\n", k->name, value, k->unit);
+	fflush(stdout);
+	kill(p->child, SIGKILL);
+	waitpid(p->child, NULL, 0);
+	munmap(p->source, LARGE);
+	munmap(p->buffer, LARGE);
+	munmap(p->private_word, sizeof(uint64_t));
+	munmap(p->shared, sizeof(*p->shared));
+}
+
+static void usage(FILE *to)
+{
+	fprintf(to,
+		"usage: limits [--ms N] [--cpus A,B] NAME...\n\n"
+		"Measures raw limits of this machine. --ms: how long each takes (50). Names:\n");
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		fprintf(to, "  %-17s %-6s %s\n", kinds[i].name, kinds[i].unit, kinds[i].help);
+}
+
+static const struct kind *kind_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (strcmp(kinds[i].name, name) == 0)
+			return &kinds[i];
+	fprintf(stderr, "limits: no such probe: %s\n", name);
+	usage(stderr);
+	exit(2);
+}
+
+int main(int argc, char **argv)
+{
+	struct probe p = { .limit_ns = 50 * 1000000ull, .cpus = { 0, 1 } };
+	int i = 1;
+
+	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
+		if (strcmp(argv[i], "--ms") == 0)
+			p.limit_ns = strtoull(argv[i + 1], NULL, 10) * 1000000ull;
+		else if (strcmp(argv[i], "--cpus") != 0 ||
+			 sscanf(argv[i + 1], "%d,%d", &p.cpus[0], &p.cpus[1]) != 2)
+			break;
+	}
+	if (i >= argc || argv[i][0] == '-') {
+		int asked = i < argc && strcmp(argv[i], "--help") == 0;
+
+		usage(asked ? stdout : stderr);
+		return asked ? 0 : 2;
+	}
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+	pin(p.cpus[0]);
+	for (; i < argc; i++)
+		probe_run(kind_find(argv[i]), &p);
+	return 0;
+}

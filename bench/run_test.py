@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""run_test.py: bench/run's reading and judging, and a whole run over made-up tools."""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import stat
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+loader = importlib.machinery.SourceFileLoader("bench_run", os.path.join(HERE, "run"))
+run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
+loader.exec_module(run)
+
+LAT = """\
+---------------------------------------------------------------------------------------
+                    Send Latency Test
+ Number of qps   : 1\t\tTransport type : IB
+ Mtu             : 4096[B]
+---------------------------------------------------------------------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]\
+   99% percentile[usec]   99.9% percentile[usec] 
+Conflicting CPU frequency values detected: 2596.098000 != 3100.000000. CPU Frequency is not max.
+ 8       1000          0.17           5.36         0.21     \t       0.24        \t0.09   \t\t0.63    \t\t5.36
+---------------------------------------------------------------------------------------
+"""
+BW = """\
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 1048576    2000             0.00               11500.25\t\t   0.011500
+"""
+
+# Stands for build/bin/anyverbs: the server listens, the client connects; MODE chooses what goes wrong.
+ANYVERBS = """#!/usr/bin/env python3
+import os, socket, sys
+mode, args = os.environ.get("MODE", ""), sys.argv[1:]
+if args[0] == "stop":
+    sys.exit(0)
+args = args[1:]
+tool = os.path.basename(args[0])
+if tool in ("first", "footprint"):
+    print(tool, {"first": "12.5 ms", "footprint": "4096 bytes"}[tool])
+    sys.exit(0)
+port = int(args[args.index("-p") + 1])
+if args[-1] == "127.0.0.1":
+    socket.create_connection(("127.0.0.1", port)).close()
+    if mode == "client":
+        print("Couldn't create QP")
+        sys.exit(1)
+    print(LAT if tool.endswith("_lat") else BW)
+else:
+    if mode == "server":
+        print("Unable to open the device")
+        sys.exit(1)
+    s = socket.create_server(("127.0.0.1", port))
+    s.accept()
+"""
+LIMITS = """#!/bin/sh
+for name; do :; done
+case $name in mailbox) echo mailbox 0.0700 us;; writev8*) echo $name 1.4 us;; *) echo $name 12000 MiB/s;; esac
+"""
+
+
+def block(before, ours, after, kept=True):
+    return {"before": before, "ours": ours, "after": after, "ratio": 2 * ours / (before + after), "kept": kept}
+
+
+class Parse(unittest.TestCase):
+    def test_latency(self):
+        row = run.parse_perftest(LAT)
+        self.assertEqual(row["#bytes"], (8, ""))
+        self.assertEqual(row["t_typical"], (0.21, "usec"))
+        self.assertEqual(row["99.9% percentile"], (5.36, "usec"))
+        self.assertEqual(len(row), 9)
+
+    def test_bandwidth(self):
+        row = run.parse_perftest(BW)
+        self.assertEqual(row["BW average"], (11500.25, "MB/sec"))
+        self.assertEqual(row["MsgRate"], (0.0115, "Mpps"))
+
+    def test_no_row(self):
+        for text in ("", "Failed to modify QP", BW.splitlines()[0], BW.replace("11500.25", "")):
+            with self.assertRaises(run.Failure):
+                run.parse_perftest(text)
+
+    def test_own_tools(self):
+        self.assertEqual(run.parse_lines("first 1.5 ms\nqps 10\n"), {"first": 1.5, "qps": 10})
+
+
+class Judge(unittest.TestCase):
+    lower = run.TESTS[0]
+    higher = run.TESTS[2]
+
+    def test_median_of_what_is_kept(self):
+        blocks = [block(1, 2, 1), block(1, 2.5, 1), block(1, 99, 5, False), block(1, 3, 1)]
+        result = run.summarise_blocks(self.lower, blocks)
+        self.assertEqual((result["kept"], result["ratio"], result["verdict"]), (3, 2.5, "met"))
+
+    def test_direction(self):
+        for test, ratio, verdict in ((self.lower, 3.1, "missed"), (self.lower, 2.9, "met"),
+                                     (self.higher, 0.79, "missed"), (self.higher, 0.81, "met")):
+            self.assertEqual(run.summarise_blocks(test, [block(1, ratio, 1)] * 3)["verdict"], verdict)
+
+    def test_too_few_blocks(self):
+        result = run.summarise_blocks(self.lower, [block(1, 1, 1), block(1, 1, 9, False)])
+        self.assertEqual(result["verdict"], "unsteady")
+        result = run.summarise_blocks(self.lower, [block(1, 1, 9, False)])
+        self.assertNotIn("ratio", result)
+        self.assertIn("unsteady", run.row_of(result, None)[5])
+
+    def test_change(self):
+        now = {"name": "send_lat", "ratio": 2.4, "worse": +1}
+        self.assertEqual(run.show_change(now, {"ratio": 2.0}), "+20% worse")
+        self.assertEqual(run.show_change(now, {"ratio": 2.3}), "+4%")
+        self.assertEqual(run.show_change(dict(now, worse=-1), {"ratio": 2.0}), "+20% better")
+        self.assertEqual(run.show_change(now, None), "-")
+
+
+class Whole(unittest.TestCase):
+    def setUp(self):
+        self.build = tempfile.TemporaryDirectory()
+        for path, text in (("bin/anyverbs", ANYVERBS.replace("LAT if", repr(LAT) + " if").replace("else BW", "else "
+                                                              + repr(BW))), ("bench/limits", LIMITS)):
+            path = os.path.join(self.build.name, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as f:
+                f.write(text)
+            os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+        os.environ.pop("MODE", None)
+
+    def tearDown(self):
+        os.environ.pop("MODE", None)
+        self.build.cleanup()
+
+    def bench(self, *args):
+        cpu = str(min(os.sched_getaffinity(0)))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            status = run.main(["--build", self.build.name, "--quick", "--cpus", f"{cpu},{cpu}", *args])
+        return status, out.getvalue()
+
+    def test_table_and_json(self):
+        path = os.path.join(self.build.name, "out.json")
+        only = ["--only", "send_lat", "--only", "write_bw", "--only", "first_warm"]
+        status, text = self.bench("--json", path, *only)
+        self.assertEqual(status, 0)
+        self.assertRegex(text, r"ib_send_lat 8 B +0\.210 us +mailbox 0\.070 us +3\.00x +<= 3x +met \(3 of 3 blocks\)")
+        self.assertRegex(text, r"ib_write_bw 1 MiB +11,500 MiB/s +writev1m 12,000 MiB/s +0\.96x +>= 0\.8x +met")
+        self.assertRegex(text, r"node up +12\.50 ms +- +- +< 50 ms +met")
+        with open(path) as f:
+            data = json.load(f)
+        self.assertEqual([t["name"] for t in data["tests"]], ["send_lat", "write_bw", "first_warm"])
+        self.assertEqual(len(data["tests"][0]["blocks"]), 3)
+        status, text = self.bench("--compare", path, *only)
+        self.assertRegex(text, r"met \(3 of 3 blocks\) +\+0%")
+
+    def test_missed(self):
+        status, text = self.bench("--only", "qp_memory")
+        self.assertEqual(status, 1)
+        self.assertRegex(text, r"4,096 bytes .*< 2048 bytes +missed")
+
+    def test_failures_say_why(self):
+        for mode, why in (("client", "Couldn't create QP"), ("server", "Unable to open the device")):
+            os.environ["MODE"] = mode
+            status, text = self.bench("--only", "write_lat")
+            self.assertEqual(status, 1)
+            self.assertRegex(text, "failed")
+            self.assertIn(why, text)
+
+    def test_nothing_built(self):
+        os.unlink(os.path.join(self.build.name, "bench/limits"))
+        self.assertEqual(self.bench()[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
