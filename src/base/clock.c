@@ -12,7 +12,8 @@ void clock_set_source(u64 (*source)(void))
 
 u64 clock_now_ns(void)
 {
-	u64 (*source)(void) = __atomic_load_n(&clock_source, __ATOMIC_ACQUIRE); /* pairs with clock_set_source */
+	/* pairs with clock_set_source */
+	u64 (*source)(void) = __atomic_load_n(&clock_source, __ATOMIC_ACQUIRE);
 	struct timespec ts;
 
 	if (unlikely(source != NULL))

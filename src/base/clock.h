@@ -1,4 +1,5 @@
-/* clock.h: the only reader of time. Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock where one is set. */
+/* clock.h: the only reader of time. Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock
+ * where one is set. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -9,7 +10,8 @@
 #define NS_PER_S 1000000000ull
 
 u64 clock_now_ns(void);
-/* Replaces the source of time for the whole process (NULL: the real one again). Only for simulation and tests. */
+/* Replaces the source of time for the whole process (NULL: the real one again). Only for
+ * simulation and tests. */
 void clock_set_source(u64 (*source)(void));
 
 #endif

@@ -1,5 +1,6 @@
 /* compiler.h: hints to the compiler, and clang's thread-safety annotations.
- * The annotations say which lock guards a field and which a function needs; `-Werror=thread-safety` checks them.
+ * The annotations say which lock guards a field and which a function needs; `-Werror=thread-safety`
+ * checks them.
  */
 #ifndef BASE_COMPILER_H
 #define BASE_COMPILER_H
@@ -23,7 +24,8 @@
 #define TSA(x)
 #endif
 #define CAPABILITY(name) TSA(capability(name))
-/* Takes the lock's bare name; the capability itself is its address, as the functions of lock.h name it. */
+/* Takes the lock's bare name; the capability itself is its address, as the functions of lock.h
+ * name it. */
 #define GUARDED_BY(l) TSA(guarded_by(&l))
 #define PT_GUARDED_BY(l) TSA(pt_guarded_by(&l))
 #define ACQUIRE(...) TSA(acquire_capability(__VA_ARGS__))
@@ -31,7 +33,8 @@
 #define TRY_ACQUIRE(...) TSA(try_acquire_capability(__VA_ARGS__))
 #define REQUIRES(...) TSA(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) TSA(locks_excluded(__VA_ARGS__))
-/* For the few places where the analysis cannot follow (locks chosen at run time, two objects of one class). Say why. */
+/* For the few places where the analysis cannot follow (locks chosen at run time, two objects of
+ * one class). Say why. */
 #define NO_THREAD_SAFETY TSA(no_thread_safety_analysis)
 
 /* Tells the processor that this is a spin loop. */

@@ -26,7 +26,8 @@ void futex_wake(u32 *word, int threads)
 
 void cond_wait(struct cond *c, struct lock *l)
 {
-	u32 turn = __atomic_load_n(&c->turn, __ATOMIC_RELAXED); /* cond_wake changes it under `l` only */
+	/* cond_wake changes it under `l` only */
+	u32 turn = __atomic_load_n(&c->turn, __ATOMIC_RELAXED);
 
 	c->sleepers++;
 	lock_release(l);

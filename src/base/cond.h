@@ -1,6 +1,8 @@
-/* cond.h: waiting, with a lock, for something that another thread will make true. A futex and no more; all zeroes is ready.
+/* cond.h: waiting, with a lock, for something that another thread will make true. A futex and no
+ * more; all zeroes is ready.
  *
- * Waits may end without a reason: wait in a loop around the condition. Waking costs no system call while nobody sleeps.
+ * Waits may end without a reason: wait in a loop around the condition. Waking costs no system call
+ * while nobody sleeps.
  */
 #ifndef BASE_COND_H
 #define BASE_COND_H
@@ -14,10 +16,12 @@ struct cond {
 
 /* Lets go of `l`, sleeps until cond_wake (or for no reason), takes `l` again. May block. */
 void cond_wait(struct cond *c, struct lock *l) REQUIRES(l);
-/* Wakes every sleeper. Call with the lock held: then the object may be freed by whom it wakes. Never blocks. */
+/* Wakes every sleeper. Call with the lock held: then the object may be freed by whom it wakes.
+ * Never blocks. */
 void cond_wake(struct cond *c);
 
-/* The two halves of sleeping on a bare word: returns at once unless *word == seen. Both return on any signal or reason. */
+/* The two halves of sleeping on a bare word: returns at once unless *word == seen. Both return
+ * on any signal or reason. */
 void futex_sleep(u32 *word, u32 seen);
 void futex_wake(u32 *word, int threads);
 

@@ -1,4 +1,5 @@
-/* list.h: operations on the intrusive circular list. No locking of its own: the owner's lock covers it. */
+/* list.h: operations on the intrusive circular list. No locking of its own: the owner's lock
+ * covers it. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
@@ -16,7 +17,8 @@ static inline bool list_empty(const struct list_head *head)
 	return head->next == head;
 }
 
-static inline void list_insert(struct list_head *node, struct list_head *prev, struct list_head *next)
+static inline void list_insert(struct list_head *node, struct list_head *prev,
+			       struct list_head *next)
 {
 	next->prev = node;
 	node->next = next;
@@ -34,7 +36,8 @@ static inline void list_push_back(struct list_head *head, struct list_head *node
 	list_insert(node, head->prev, head);
 }
 
-/* Leaves the node pointing at itself, so that removing it twice is harmless and list_empty(node) means "on no list". */
+/* Leaves the node pointing at itself, so that removing it twice is harmless and list_empty(node)
+ * means "on no list". */
 static inline void list_remove(struct list_head *node)
 {
 	node->next->prev = node->prev;

@@ -27,7 +27,8 @@ static void test_expect(struct list_head *head, int count, const int *values)
 static void list_push__keeps_order_at_both_ends(void **state)
 {
 	struct list_head head = LIST_HEAD_INIT(head);
-	struct test_item x[3] = { { 1, LIST_HEAD_INIT(x[0].node) }, { 2, LIST_HEAD_INIT(x[1].node) },
+	struct test_item x[3] = { { 1, LIST_HEAD_INIT(x[0].node) },
+				  { 2, LIST_HEAD_INIT(x[1].node) },
 				  { 3, LIST_HEAD_INIT(x[2].node) } };
 
 	assert_true(list_empty(&head));

@@ -1,5 +1,6 @@
 /* lock.c: the slow halves of the lock.
- * In: a lock that somebody else holds    Out: the lock held, or one waiter woken    Runs: any thread
+ * In: a lock that somebody else holds    Out: the lock held, or one waiter woken
+ * Runs: any thread
  */
 #include "base/lock.h"
 
@@ -7,7 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { LOCK_SPINS = 200 }; /* about 1 us: longer than any section, shorter than a futex round trip */
+/* about 1 us: longer than any section, shorter than a futex round trip */
+enum { LOCK_SPINS = 200 };
 
 static bool lock_spin(struct lock *l)
 {
@@ -15,7 +17,8 @@ static bool lock_spin(struct lock *l)
 		u32 free = 0;
 
 		if (__atomic_load_n(&l->word, __ATOMIC_RELAXED) == 0 &&
-		    __atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		    __atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
 			return true;
 		cpu_relax();
 	}

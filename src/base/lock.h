@@ -1,8 +1,9 @@
 /* lock.h: the one lock of the project: spins briefly, then waits on a futex.
  *
- * Sections under a lock on a verbs path never block (no system call that can sleep, no allocation that can fail
- * slowly), so the spin nearly always wins; the futex keeps two threads of one core from burning a scheduler slice.
- * Not recursive, not fair. 4 bytes; all zeroes is unlocked. Never shared between processes.
+ * Sections under a lock on a verbs path never block (no system call that can sleep, no allocation
+ * that can fail slowly), so the spin nearly always wins; the futex keeps two threads of one core
+ * from burning a scheduler slice. Not recursive, not fair. 4 bytes; all zeroes is unlocked. Never
+ * shared between processes.
  */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
@@ -25,14 +26,16 @@ static inline bool lock_try(struct lock *l) TRY_ACQUIRE(true, l) NO_THREAD_SAFET
 {
 	u32 free = 0;
 
-	return __atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE,
+					   __ATOMIC_RELAXED);
 }
 
 static inline void lock_acquire(struct lock *l) ACQUIRE(l) NO_THREAD_SAFETY
 {
 	u32 free = 0;
 
-	if (unlikely(!__atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)))
+	if (unlikely(!__atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE,
+						  __ATOMIC_RELAXED)))
 		lock_wait(l);
 }
 

@@ -1,4 +1,5 @@
-/* lock_test.c: the lock excludes, also with more threads than cores; the condition variable loses no wake-up. */
+/* lock_test.c: the lock excludes, also with more threads than cores; the condition variable
+ * loses no wake-up. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,7 +52,8 @@ static void lock_acquire__excludes(void **state)
 	assert_int_equal(x.lock.word, 0);
 }
 
-static void lock_try__fails_only_while_held(void **state) NO_THREAD_SAFETY /* the point is to try what is held */
+/* the point is to try what is held */
+static void lock_try__fails_only_while_held(void **state) NO_THREAD_SAFETY
 {
 	struct lock l;
 

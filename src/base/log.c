@@ -1,4 +1,5 @@
-/* log.c: one line per message on standard error, in one write, so that lines of several threads do not mix. */
+/* log.c: one line per message on standard error, in one write, so that lines of several threads
+ * do not mix. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -36,7 +37,8 @@ void log_print(enum log_level level, const char *room, const char *fmt, ...)
 	int saved = errno;
 	char line[512];
 	va_list args;
-	int n = snprintf(line, sizeof(line), "anyverbs[%d] %s: %s: ", (int)getpid(), log_names[level], room);
+	int n = snprintf(line, sizeof(line), "anyverbs[%d] %s: %s: ", (int)getpid(),
+			 log_names[level], room);
 
 	va_start(args, fmt);
 	n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, args);

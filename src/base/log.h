@@ -1,5 +1,6 @@
-/* log.h: messages for a person, on standard error, only if ANYVERBS_LOG asks (error, warn, info, debug; default: none).
- * The libraries are guests in somebody's process: they print nothing unasked. Who first knows a cause logs it, once.
+/* log.h: messages for a person, on standard error, only if ANYVERBS_LOG asks (error, warn, info,
+ * debug; default: none). The libraries are guests in somebody's process: they print nothing
+ * unasked. Who first knows a cause logs it, once.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
@@ -10,7 +11,8 @@ enum log_level { LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* The level that ANYVERBS_LOG asks for, read once. */
 AV_EXPORT enum log_level log_level_get(void);
-AV_EXPORT void log_print(enum log_level level, const char *room, const char *fmt, ...) PRINTF_LIKE(3, 4);
+AV_EXPORT void log_print(enum log_level level, const char *room, const char *fmt, ...)
+	PRINTF_LIKE(3, 4);
 
 #define log_at(level, room, ...)                                                                   \
 	do {                                                                                       \

@@ -14,7 +14,8 @@
 
 static char test_said[4096];
 
-/* Runs one message at each level with ANYVERBS_LOG as given, and keeps what came out of standard error. */
+/* Runs one message at each level with ANYVERBS_LOG as given, and keeps what came out of standard
+ * error. */
 static void test_say(const char *wish, const char *text)
 {
 	int fds[2], saved = dup(STDERR_FILENO);

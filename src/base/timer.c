@@ -22,7 +22,7 @@ void timer_set_destroy(struct timer_set *s) NO_THREAD_SAFETY /* nobody else has 
 	timer_set_init(s);
 }
 
-/* ---- the heap --------------------------------------------------------------------------------------------------- */
+/* ---- the heap ------------------------------------------------------------------------------- */
 
 static void heap_put(struct timer_set *s, u32 index, struct timer *t) REQUIRES(&s->lock)
 {
@@ -42,7 +42,8 @@ static u32 heap_raise(struct timer_set *s, u32 index, const struct timer *t) REQ
 static u32 heap_lower(struct timer_set *s, u32 index, const struct timer *t) REQUIRES(&s->lock)
 {
 	for (u32 child = 2 * index + 1; child < s->count; child = 2 * index + 1) {
-		if (child + 1 < s->count && s->heap[child + 1]->deadline_ns < s->heap[child]->deadline_ns)
+		if (child + 1 < s->count &&
+		    s->heap[child + 1]->deadline_ns < s->heap[child]->deadline_ns)
 			child++;
 		if (s->heap[child]->deadline_ns >= t->deadline_ns)
 			break;
@@ -74,7 +75,7 @@ static bool heap_reserve(struct timer_set *s) REQUIRES(&s->lock)
 	return true;
 }
 
-/* ---- arming ----------------------------------------------------------------------------------------------------- */
+/* ---- arming --------------------------------------------------------------------------------- */
 
 static void timer_drop_late(struct timer_set *s, struct timer *t) REQUIRES(&s->lock)
 {
@@ -148,7 +149,7 @@ void timer_cancel_wait(struct timer_set *s, struct timer *t)
 	lock_release(&s->lock);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------- */
 
 /* Takes the next timer that is due, and makes it the running one. NULL: none. */
 static struct timer *timer_take(struct timer_set *s, u64 now_ns) REQUIRES(&s->lock)

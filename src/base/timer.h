@@ -1,8 +1,9 @@
 /* timer.h: one-shot timers, kept in a pairing of a binary heap and back pointers.
  *
- * A timer_set belongs to one engine and is run by whoever drives it; callbacks run without the set's lock held and may
- * arm or cancel any timer. timer_cancel does not wait for a callback that has begun: the owner's own lock and state
- * decide whether a late callback still means something, and owners free a timer only after timer_cancel_wait.
+ * A timer_set belongs to one engine and is run by whoever drives it; callbacks run without the
+ * set's lock held and may arm or cancel any timer. timer_cancel does not wait for a callback that
+ * has begun: the owner's own lock and state decide whether a late callback still means something,
+ * and owners free a timer only after timer_cancel_wait.
  */
 #ifndef BASE_TIMER_H
 #define BASE_TIMER_H
@@ -15,7 +16,9 @@
 struct timer {
 	u64 deadline_ns;
 	void (*fn)(struct timer *t);
-	u32 place; /* index in the heap + 1; 0: not armed; UINT32_MAX: on the set's late list. Guarded by the set's lock */
+	/* index in the heap + 1; 0: not armed; UINT32_MAX: on the set's late list. Guarded by
+	 * the set's lock */
+	u32 place;
 	struct timer *late_next;
 };
 
@@ -25,7 +28,8 @@ struct timer_set {
 	u32 count GUARDED_BY(lock);
 	u32 capacity GUARDED_BY(lock);
 	struct timer *running GUARDED_BY(lock); /* whose callback is being run, by the one runner */
-	struct timer *late GUARDED_BY(lock);    /* armed when the heap could not grow: fire at the next run */
+	/* armed when the heap could not grow: fire at the next run */
+	struct timer *late GUARDED_BY(lock);
 	struct cond idle;                       /* signalled when a callback has returned */
 	u64 next_ns; /* earliest deadline or TIMER_NEVER; read without the lock as a hint */
 	struct lock run_lock; /* held by the runner */
@@ -34,15 +38,19 @@ struct timer_set {
 void timer_set_init(struct timer_set *s);
 /* Nobody may use the set any more; timers that are still armed are forgotten. */
 void timer_set_destroy(struct timer_set *s);
-/* Arms `t`, or moves it if it is armed. Returns true if it is now the earliest (a sleeper must look again).
- * The heap grows by reallocation here; where that fails the timer fires at the next run at the latest. */
+/* Arms `t`, or moves it if it is armed. Returns true if it is now the earliest (a sleeper must
+ * look again). The heap grows by reallocation here; where that fails the timer fires at the next
+ * run at the latest. */
 bool timer_arm(struct timer_set *s, struct timer *t, u64 deadline_ns);
-/* Does nothing to a timer that is not armed. One that was never armed must be all zeroes but for `fn`. */
+/* Does nothing to a timer that is not armed. One that was never armed must be all zeroes but for
+ * `fn`. */
 void timer_cancel(struct timer_set *s, struct timer *t);
-/* Cancels, and waits until a callback of `t` that has begun has returned. May block; not from a callback. */
+/* Cancels, and waits until a callback of `t` that has begun has returned. May block; not from a
+ * callback. */
 void timer_cancel_wait(struct timer_set *s, struct timer *t);
-/* Runs what is due at now_ns. Returns how many ran; 0 at once if another thread is running them. At most as many as were
- * armed when it began: a callback that arms itself in the past runs again in the next run, not in this one for ever. */
+/* Runs what is due at now_ns. Returns how many ran; 0 at once if another thread is running them.
+ * At most as many as were armed when it began: a callback that arms itself in the past runs
+ * again in the next run, not in this one for ever. */
 int timer_run(struct timer_set *s, u64 now_ns);
 
 static inline u64 timer_next_ns(const struct timer_set *s)

@@ -1,4 +1,5 @@
-/* timer_test.c: timers fire once, in order, not before their time, and can be cancelled at any moment. */
+/* timer_test.c: timers fire once, in order, not before their time, and can be cancelled at any
+ * moment. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
