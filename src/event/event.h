@@ -1,9 +1,10 @@
-/* event.h: how news reaches a consumer: completion vectors (threads), completion channels and async queues (descriptors).
+/* event.h: how news reaches a consumer: completion vectors (threads), completion channels and async
+ * queues (descriptors).
  *
- * A *vector* is what an interrupt is to a kernel: a thread, started on first use, that runs handlers. A handler never
- * runs inside the call chain of a verb, and one item's handler never overlaps itself.
- * A *channel* is a descriptor: one write per event, so edge-triggered epoll works; any number per process.
- * Layer: above base only. queue, core, driver and the doors use it.
+ * A *vector* is what an interrupt is to a kernel: a thread, started on first use, that runs
+ * handlers. A handler never runs inside the call chain of a verb, and one item's handler never
+ * overlaps itself. A *channel* is a descriptor: one write per event, so edge-triggered epoll works;
+ * any number per process. Layer: above base only. queue, core, driver and the doors use it.
  */
 #ifndef EVENT_EVENT_H
 #define EVENT_EVENT_H
@@ -11,40 +12,52 @@
 #include "base/list.h"
 #include "base/lock.h"
 
-/* ---- vectors ---------------------------------------------------------------------------------------------------- */
+/* ---- vectors -------------------------------------------------------------------------------- */
 
 struct vector;
 
 /* Something that a vector runs. Embedded in its owner. */
 struct vector_item {
 	struct list_head node;            /* on the vector's list while queued */
-	void (*fn)(struct vector_item *); /* the handler; may queue the item again, may not destroy it */
+	/* the handler; may queue the item again, may not destroy it */
+	void (*fn)(struct vector_item *);
 	struct vector *vector;            /* which one runs it; fixed by vector_item_init */
-	u32 state;                        /* idle, queued, running, running and queued again; vector's lock */
+	/* idle, queued, running, running and queued again; vector's lock */
+	u32 state;
+	/* of the vector, when `state` was set: an older one means idle */
+	u32 generation;
 };
 
-/* As many vectors as the process may use cores; the threads start on first use. Index modulo count. */
+/* As many vectors as the process may use cores; the threads start on first use. Index modulo
+ * count. */
 AV_EXPORT u32 vector_count(void);
 struct vector *vector_get(u32 index);
+/* Starts the vector's thread now; without it the first vector_item_queue does. 0 or -EAGAIN (no
+ * more threads). May block. */
+AV_EXPORT int vector_start(struct vector *v);
+/* In a forked child, where no other thread is left: vectors start afresh and every item is idle. */
+AV_EXPORT void event_drop_in_child(void);
 void vector_item_init(struct vector_item *item, struct vector *v, void (*fn)(struct vector_item *));
-/* Has the handler run once more, some time after this call, on the vector's thread. Never blocks, any context.
- * Calls while it is queued merge into one run. */
+/* Has the handler run once more, some time after this call, on the vector's thread. Never
+ * blocks, any context. Calls while it is queued merge into one run. */
 void vector_item_queue(struct vector_item *item);
-/* Returns when the handler is neither queued nor running, nor will run for an earlier queueing. From within the item's own
- * handler it only unqueues. May block. */
+/* Returns when the handler is neither queued nor running, nor will run for an earlier queueing.
+ * From within the item's own handler it only unqueues. May block. */
 void vector_item_flush(struct vector_item *item);
 /* True on a vector's thread, inside a handler: there no verb may sleep. */
 bool vector_in_handler(void);
-/* The thread-local depth of driver calls: raised in every driver entry, so that a handler can show it is not inside one. */
+/* The thread-local depth of driver calls: raised in every driver entry, so that a handler can
+ * show it is not inside one. */
 extern __thread int event_driver_depth;
 
-/* ---- completion channels ------------------------------------------------------------------------------------------ */
+/* ---- completion channels -------------------------------------------------------------------- */
 
 struct channel;
 
 /* One source of events on a channel (a CQ). Embedded in its owner. */
 struct channel_source {
-	struct list_head node;   /* owner's place on the channel's list of sources with undelivered events */
+	/* owner's place on the channel's list of sources with undelivered events */
+	struct list_head node;
 	struct channel *channel; /* NULL: none */
 	void *cookie;            /* what channel_next hands out: the door's CQ */
 	u32 undelivered;         /* events in the queue; channel's lock */
@@ -52,7 +65,8 @@ struct channel_source {
 	u32 acked;               /* events acknowledged, ever */
 };
 
-/* A new channel with a close-on-exec descriptor that is readable while events wait. NULL and errno-style *err on failure. */
+/* A new channel with a close-on-exec descriptor that is readable while events wait. NULL and
+ * errno-style *err on failure. */
 AV_EXPORT struct channel *channel_create(int *err);
 /* The sources must be gone (-EBUSY else). */
 AV_EXPORT int channel_destroy(struct channel *ch);
@@ -63,10 +77,11 @@ void channel_post(struct channel_source *s);
 /* Takes the next event without waiting: 0 and *cookie, or -EAGAIN. */
 AV_EXPORT int channel_next(struct channel *ch, void **cookie);
 void channel_ack(struct channel_source *s, u32 events);
-/* Withdraws what is undelivered, waits until every event handed out is acknowledged, leaves the channel. May block. */
+/* Withdraws what is undelivered, waits until every event handed out is acknowledged, leaves the
+ * channel. May block. */
 void channel_source_remove(struct channel_source *s);
 
-/* ---- async event queues -------------------------------------------------------------------------------------------- */
+/* ---- async event queues --------------------------------------------------------------------- */
 
 struct async_queue;
 
@@ -76,7 +91,8 @@ struct async_event {
 	u32 port;       /* for port events */
 };
 
-/* One per opened context. The descriptor is close-on-exec, readable while events wait, and honours O_NONBLOCK. */
+/* One per opened context. The descriptor is close-on-exec, readable while events wait, and
+ * honours O_NONBLOCK. */
 AV_EXPORT struct async_queue *async_queue_create(int *err);
 AV_EXPORT void async_queue_destroy(struct async_queue *q);
 AV_EXPORT int async_queue_fd(const struct async_queue *q);
@@ -85,7 +101,8 @@ AV_EXPORT void async_queue_post(struct async_queue *q, const struct async_event 
 /* Waits (unless the descriptor is O_NONBLOCK) for the next: 0, -EAGAIN, -EINTR. */
 AV_EXPORT int async_queue_next(struct async_queue *q, struct async_event *out);
 AV_EXPORT void async_queue_ack(struct async_queue *q, const struct async_event *ev);
-/* Withdraws undelivered events of `element` and waits until the delivered ones are acknowledged. May block. */
+/* Withdraws undelivered events of `element` and waits until the delivered ones are acknowledged.
+ * May block. */
 AV_EXPORT void async_queue_forget(struct async_queue *q, void *element);
 
 #endif

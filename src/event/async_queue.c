@@ -1,0 +1,208 @@
+/* async_queue.c: asynchronous events of one opened context, in order of arrival.
+ *
+ * In:    async_queue_post by drivers
+ * Out: events, each owed an acknowledgement if it names an object
+ * Runs:  any thread                                Locks: the queue's lock
+ *
+ * The descriptor's count equals the number of waiting events whenever the lock is free.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cond.h"
+#include "base/log.h"
+#include "event/event_priv.h"
+
+/* Waiting events that name no object. Beyond this the oldest gives way: only the present state
+ * of a port matters. */
+enum { ASYNC_PORT_EVENTS_MAX = 64 };
+
+struct async_node {
+	struct list_head node;
+	struct async_event event;
+};
+
+struct async_queue {
+	struct lock lock;
+	int fd;
+	u32 port_events GUARDED_BY(lock);            /* on `waiting` */
+	struct list_head waiting GUARDED_BY(lock);   /* async_node, oldest first */
+	/* async_node with an element, not acknowledged yet */
+	struct list_head delivered GUARDED_BY(lock);
+	struct cond acked GUARDED_BY(lock);
+};
+
+struct async_queue *async_queue_create(int *err) NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	struct async_queue *q = calloc(1, sizeof(*q));
+
+	if (!q) {
+		*err = -ENOMEM;
+		return NULL;
+	}
+	list_init(&q->waiting);
+	list_init(&q->delivered);
+	q->fd = tally_open();
+	if (q->fd >= 0)
+		return q;
+	*err = q->fd;
+	free(q);
+	return NULL;
+}
+
+static void async_free_list(struct list_head *head)
+{
+	struct list_head *node;
+
+	while ((node = list_pop_front(head)) != NULL)
+		free(list_entry(node, struct async_node, node));
+}
+
+void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY /* nobody else has it any more */
+{
+	async_free_list(&q->waiting);
+	async_free_list(&q->delivered);
+	close(q->fd);
+	free(q);
+}
+
+int async_queue_fd(const struct async_queue *q)
+{
+	return q->fd;
+}
+
+/* ---- posting -------------------------------------------------------------------------------- */
+
+/* Makes room for one more port event, if there are too many: the oldest, unlinked, for use
+ * again. */
+static struct async_node *async_recycle(struct async_queue *q) REQUIRES(&q->lock)
+{
+	list_for_each(n, &q->waiting, struct async_node, node) {
+		if (n->event.element)
+			continue;
+		list_remove(&n->node);
+		q->port_events--;
+		tally_take(q->fd, 1);
+		return n;
+	}
+	return NULL;
+}
+
+static void async_append(struct async_queue *q, struct async_node *n) REQUIRES(&q->lock)
+{
+	q->port_events += n->event.element == NULL;
+	list_push_back(&q->waiting, &n->node);
+	tally_add(q->fd);
+}
+
+void async_queue_post(struct async_queue *q, const struct async_event *ev)
+{
+	struct async_node *fresh = malloc(sizeof(*fresh)), *old = NULL;
+
+	lock_acquire(&q->lock);
+	if (!fresh || (!ev->element && q->port_events >= ASYNC_PORT_EVENTS_MAX))
+		old = async_recycle(q);
+	if (!fresh) {
+		fresh = old;
+		old = NULL;
+	}
+	if (fresh) {
+		fresh->event = *ev;
+		async_append(q, fresh);
+	}
+	lock_release(&q->lock);
+	free(old);
+	if (!fresh)
+		log_error("event", "no memory: async event %d is lost", ev->type);
+}
+
+/* ---- taking --------------------------------------------------------------------------------- */
+
+static bool async_take(struct async_queue *q, struct async_event *out)
+{
+	struct async_node *spent = NULL;
+	struct list_head *node;
+
+	lock_acquire(&q->lock);
+	node = list_pop_front(&q->waiting);
+	if (node) {
+		struct async_node *n = list_entry(node, struct async_node, node);
+
+		*out = n->event;
+		tally_take(q->fd, 1);
+		if (n->event.element) {
+			list_push_back(&q->delivered, &n->node);
+		} else {
+			q->port_events--;
+			spent = n;
+		}
+	}
+	lock_release(&q->lock);
+	free(spent);
+	return node != NULL;
+}
+
+int async_queue_next(struct async_queue *q, struct async_event *out)
+{
+	struct pollfd p = { .fd = q->fd, .events = POLLIN };
+	int flags;
+
+	while (!async_take(q, out)) {
+		flags = fcntl(q->fd, F_GETFL);
+		if (flags < 0)
+			return -errno;
+		if (flags & O_NONBLOCK)
+			return -EAGAIN;
+		if (poll(&p, 1, -1) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+/* ---- acknowledging -------------------------------------------------------------------------- */
+
+static struct async_node *async_find_delivered(struct async_queue *q, const void *element)
+	REQUIRES(&q->lock)
+{
+	list_for_each(n, &q->delivered, struct async_node, node)
+		if (n->event.element == element)
+			return n;
+	return NULL;
+}
+
+void async_queue_ack(struct async_queue *q, const struct async_event *ev)
+{
+	struct async_node *n;
+
+	if (!ev->element)
+		return;
+	lock_acquire(&q->lock);
+	n = async_find_delivered(q, ev->element);
+	if (n) {
+		list_remove(&n->node);
+		cond_wake(&q->acked);
+	}
+	lock_release(&q->lock);
+	free(n);
+}
+
+void async_queue_forget(struct async_queue *q, void *element)
+{
+	struct list_head withdrawn = LIST_HEAD_INIT(withdrawn);
+
+	lock_acquire(&q->lock);
+	list_for_each_safe(n, &q->waiting, struct async_node, node) {
+		if (!element || n->event.element != element)
+			continue;
+		list_remove(&n->node);
+		list_push_back(&withdrawn, &n->node);
+		tally_take(q->fd, 1);
+	}
+	while (element && async_find_delivered(q, element))
+		cond_wait(&q->acked, &q->lock);
+	lock_release(&q->lock);
+	async_free_list(&withdrawn);
+}

@@ -1,0 +1,147 @@
+/* channel.c: completion channels: a descriptor and the list of sources whose events wait.
+ *
+ * In:    channel_post by producers                 Out: cookies, in turn among the sources
+ * Runs:  any thread                                Locks: the channel's lock
+ *
+ * The descriptor's count equals the number of waiting events whenever the lock is free, so it is
+ * written and read under the lock; neither call can sleep.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cond.h"
+#include "event/event_priv.h"
+
+struct channel {
+	struct lock lock;
+	int fd;
+	u32 users GUARDED_BY(lock);               /* sources added and not removed */
+	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
+	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has come */
+};
+
+struct channel *channel_create(int *err) NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	struct channel *ch = calloc(1, sizeof(*ch));
+
+	if (!ch) {
+		*err = -ENOMEM;
+		return NULL;
+	}
+	list_init(&ch->waiting);
+	ch->fd = tally_open();
+	if (ch->fd >= 0)
+		return ch;
+	*err = ch->fd;
+	free(ch);
+	return NULL;
+}
+
+int channel_destroy(struct channel *ch)
+{
+	bool busy;
+
+	lock_acquire(&ch->lock);
+	busy = ch->users > 0;
+	lock_release(&ch->lock);
+	if (busy)
+		return -EBUSY;
+	close(ch->fd);
+	free(ch);
+	return 0;
+}
+
+int channel_fd(const struct channel *ch)
+{
+	return ch->fd;
+}
+
+int channel_source_add(struct channel_source *s, struct channel *ch, void *cookie)
+{
+	*s = (struct channel_source){ .channel = ch, .cookie = cookie };
+	list_init(&s->node);
+	if (!ch)
+		return 0;
+	lock_acquire(&ch->lock);
+	ch->users++;
+	lock_release(&ch->lock);
+	return 0;
+}
+
+void channel_post(struct channel_source *s)
+{
+	struct channel *ch = s->channel;
+
+	if (!ch)
+		return;
+	lock_acquire(&ch->lock);
+	if (s->undelivered++ == 0)
+		list_push_back(&ch->waiting, &s->node);
+	tally_add(ch->fd);
+	lock_release(&ch->lock);
+}
+
+/* Takes one event of the source whose turn it is. */
+static struct channel_source *channel_take(struct channel *ch) REQUIRES(&ch->lock)
+{
+	struct list_head *node = list_pop_front(&ch->waiting);
+	struct channel_source *s;
+
+	if (!node)
+		return NULL;
+	s = list_entry(node, struct channel_source, node);
+	s->delivered++;
+	if (--s->undelivered > 0)
+		list_push_back(&ch->waiting, &s->node);
+	tally_take(ch->fd, 1);
+	return s;
+}
+
+int channel_next(struct channel *ch, void **cookie)
+{
+	struct channel_source *s;
+
+	lock_acquire(&ch->lock);
+	s = channel_take(ch);
+	if (s)
+		*cookie = s->cookie;
+	lock_release(&ch->lock);
+	return s ? 0 : -EAGAIN;
+}
+
+/* Signed: a consumer that acknowledges too much waits for nothing, and not for ever. */
+static bool source_owed(const struct channel_source *s)
+{
+	return (s32)(s->delivered - s->acked) > 0;
+}
+
+void channel_ack(struct channel_source *s, u32 events)
+{
+	struct channel *ch = s->channel;
+
+	if (!ch)
+		return;
+	lock_acquire(&ch->lock);
+	s->acked += events;
+	if (!source_owed(s))
+		cond_wake(&ch->acked);
+	lock_release(&ch->lock);
+}
+
+void channel_source_remove(struct channel_source *s)
+{
+	struct channel *ch = s->channel;
+
+	if (!ch)
+		return;
+	lock_acquire(&ch->lock);
+	list_remove(&s->node);
+	tally_take(ch->fd, s->undelivered);
+	s->undelivered = 0;
+	while (source_owed(s))
+		cond_wait(&ch->acked, &ch->lock);
+	ch->users--;
+	s->channel = NULL;
+	lock_release(&ch->lock);
+}

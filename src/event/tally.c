@@ -1,0 +1,53 @@
+/* tally.c: the descriptor behind channels and async queues.
+ * In: events counted up and down    Out: a descriptor that polls as readable    Runs: any thread
+ * Locks: the owner's
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "event/event_priv.h"
+
+int tally_open(void)
+{
+	int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+void tally_add(int fd)
+{
+	u64 one = 1;
+	int saved = errno;
+
+	/* Can fail only if the user has closed the descriptor under us: then nobody waits on it. */
+	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+	errno = saved;
+}
+
+/* A read that does not wait though the descriptor may be blocking. */
+static ssize_t tally_read(int fd, u64 *value)
+{
+	struct iovec iov = { .iov_base = value, .iov_len = sizeof(*value) };
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	ssize_t n = preadv2(fd, &iov, 1, -1, RWF_NOWAIT);
+
+	if (n >= 0 || errno == EAGAIN)
+		return n;
+	/* Older kernels and filters of system calls. The owner's lock keeps others of this
+	 * process from taking the count between the two calls. */
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) ? read(fd, value, sizeof(*value)) : -1;
+}
+
+void tally_take(int fd, u32 n)
+{
+	u64 value;
+	int saved = errno;
+
+	while (n > 0 && tally_read(fd, &value) == (ssize_t)sizeof(value))
+		n--;
+	errno = saved;
+}
