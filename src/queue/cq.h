@@ -1,7 +1,9 @@
 /* cq.h: the completion queue: a ring of completions in libibverbs' layout, its arming and its sink.
  *
- * Producers are the engine's completer and responder, on any thread; consumers poll from any thread. One lock, whose
- * sections never block. Notification follows the midlayer's contract (docs/contract.md): strict by default.
+ * Producers are the engine's completer and responder, on any thread; consumers poll from any
+ * thread. Two locks, whose sections never block: producers and arming take `lock`, consumers
+ * `poll_lock`, so that filling and emptying do not wait for each other. Who needs both takes
+ * poll_lock first. Notification follows the midlayer's contract: strict by default.
  */
 #ifndef QUEUE_CQ_H
 #define QUEUE_CQ_H
@@ -20,48 +22,79 @@ struct cqe {
 	u64 timestamp_ns;   /* when it was added, if the CQ keeps time stamps */
 };
 
+/* The pads keep what producers write, what consumers write and what all only read on cache lines
+ * of their own. */
 struct cq {
 	struct lock lock;
-	u32 mask;                        /* ring size - 1; changes under lock (resize) */
-	u32 head GUARDED_BY(lock);       /* next to fill; free running. Read without the lock as a hint */
-	u32 tail GUARDED_BY(lock);       /* next to hand out; free running */
-	u32 capacity GUARDED_BY(lock);   /* how many the consumer asked for, at most mask + 1 */
+	/* next to fill; free running. Written with release, read also without the lock */
+	u32 head GUARDED_BY(lock);
+	/* an earlier value of `tail`: enough to know that there is room */
+	u32 tail_seen GUARDED_BY(lock);
+	u32 solicited_end GUARDED_BY(lock); /* behind the last solicited completion */
+	/* ib_req_ncomp_notif: fires when so many are queued; 0: off */
+	u32 ncomp_wanted GUARDED_BY(lock);
 	u8 armed GUARDED_BY(lock);       /* CQ_SOLICITED or CQ_NEXT_COMP, or 0 */
+	/* full once: in error for good, nothing is added any more */
 	bool overflowed GUARDED_BY(lock);
-	bool eager;                      /* an arm with completions waiting fires at once (device attribute) */
+	u8 producers_pad[CACHE_LINE];
+
+	struct lock poll_lock;
+	/* next to hand out; free running. Written with release, read also without the lock */
+	u32 tail GUARDED_BY(poll_lock);
+	u8 consumers_pad[CACHE_LINE];
+
+	/* ring, mask and capacity: change under both locks, stand still under either */
+	struct cqe *ring;
+	u32 mask;                        /* ring size - 1 */
+	u32 capacity;                    /* how many fit: the ring's size */
+	/* an arm with completions waiting fires at once (device attribute) */
+	bool eager;
 	bool timestamps;
-	u32 ncomp_wanted GUARDED_BY(lock); /* ib_req_ncomp_notif: fires when so many are queued; 0: off */
-	struct cqe *ring PT_GUARDED_BY(lock);
-	void (*handler)(struct cq *cq);  /* the consumer's, run by `item` on the vector; NULL for a channel */
+	/* the consumer's, run by `item` on the vector; NULL: the channel, if any */
+	void (*handler)(struct cq *cq);
+	/* tells the driver (async event CQ_ERR), once; never under a lock; may be NULL */
+	void (*overflow)(struct cq *cq);
 	struct vector_item item;
 	struct channel_source source;
-	void (*overflow)(struct cq *cq); /* tells the driver (async event CQ_ERR); never under the lock */
 };
 
-/* Everything else of *cq is the caller's to set after this: sink first, then use. 0 or -ENOMEM. */
+/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, overflow, eager
+ * and timestamps are the caller's to set after this, before use. 0 or -ENOMEM (also if more are
+ * wanted than any device offers). */
 int cq_init(struct cq *cq, u32 cqe_wanted);
+/* One of the two sinks, once, before use: a handler that runs on a vector, or events on a
+ * channel. 0 or negative errno. */
+void cq_sink_to_handler(struct cq *cq, struct vector *v, void (*handler)(struct cq *cq));
+int cq_sink_to_channel(struct cq *cq, struct channel *ch, void *cookie);
 /* Flushes the sink (waits for handlers and acknowledgements), then frees the ring. May block. */
 void cq_fini(struct cq *cq);
 /* 0, -EINVAL if more completions wait than fit, -ENOMEM. */
 int cq_resize(struct cq *cq, u32 cqe_wanted);
-/* Adds a completion and fires the sink if armed for it. False: no room, the CQ is now in error (reported once). Any context.
- * `solicited`: the message asked for it, or the status is an error. */
+/* Adds a completion and fires the sink if armed for it. False: no room, now or once before: the
+ * CQ is in error (reported once) until it is destroyed. Any context. `solicited`: the message
+ * asked for it (a status in error counts as that anyhow). */
 bool cq_push(struct cq *cq, const struct cqe *e, bool solicited);
-/* Takes up to n; returns how many, or -EIO... never: an overflowed CQ still hands out what it holds. */
+/* Takes up to n; returns how many, never an error: an overflowed CQ still hands out what it
+ * holds. */
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc);
 /* The same with the whole entry (ib_* side and extended CQs). */
 int cq_pop_cqe(struct cq *cq, int n, struct cqe *out);
 /* How many wait, counted up to `limit`. */
 int cq_peek(struct cq *cq, int limit);
-/* Flags as above; -EINVAL unless exactly one of SOLICITED and NEXT_COMP. 0 or, with CQ_REPORT_MISSED, 1. */
+/* Flags as above; -EINVAL unless exactly one of SOLICITED and NEXT_COMP. 0 or, with
+ * CQ_REPORT_MISSED and completions waiting, 1: armed all the same, but nothing will be raised
+ * for those (an eager CQ may have). */
 int cq_arm(struct cq *cq, u32 flags);
+/* One event as soon as `count` completions wait, at once if they do; 0 calls that off. 0, or
+ * -EINVAL: more than ever fit. */
 int cq_arm_ncomp(struct cq *cq, u32 count);
 /* Drops every waiting completion of `qp` (it is being destroyed), keeping the order of the rest. */
 void cq_forget(struct cq *cq, const void *qp);
 
 static inline bool cq_looks_empty(const struct cq *cq)
 {
-	return __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) == __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
+	return __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) ==
+	       __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
 }
 
 #endif

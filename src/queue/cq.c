@@ -1,0 +1,351 @@
+/* cq.c: the completion queue.
+ *
+ * In:    completions from the engine, arms from the consumer    Out: completions, one event per arm
+ * Runs:  any thread; the consumer's handler on a vector's thread
+ * Locks: poll_lock (tail), then lock (head, arming); neither across a callback, an event or an
+ * allocation
+ *
+ * Arming and adding exclude each other, so each completion falls either before an arm (then a
+ * REPORT_MISSED arm says so, unless it has been polled) or after it (then it fires the arm).
+ */
+#include "queue/cq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+
+enum {
+	CQ_CAPACITY_MAX = 1 << 26,
+	/* from here on a ring is mapped, so that what is never used costs nothing */
+	CQ_RING_MAPPED_BYTES = 1 << 16,
+};
+
+/* ---- the ring's memory ---------------------------------------------------------------------- */
+
+static struct cqe *ring_alloc(u32 capacity)
+{
+	size_t bytes = (size_t)capacity * sizeof(struct cqe);
+	void *ring;
+
+	if (bytes < CQ_RING_MAPPED_BYTES)
+		return aligned_alloc(CACHE_LINE, bytes);
+	ring = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return ring == MAP_FAILED ? NULL : ring;
+}
+
+static void ring_free(struct cqe *ring, u32 capacity)
+{
+	size_t bytes = (size_t)capacity * sizeof(struct cqe);
+
+	if (bytes < CQ_RING_MAPPED_BYTES)
+		free(ring);
+	else if (ring)
+		munmap(ring, bytes);
+}
+
+/* 0: too many. */
+static u32 ring_capacity(u32 wanted)
+{
+	u32 capacity = 1;
+
+	if (wanted > CQ_CAPACITY_MAX)
+		return 0;
+	while (capacity < wanted)
+		capacity *= 2;
+	return capacity;
+}
+
+/* ---- creation, sinks and end ---------------------------------------------------------------- */
+
+int cq_init(struct cq *cq, u32 cqe_wanted) NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	u32 capacity = ring_capacity(cqe_wanted);
+
+	memset(cq, 0, sizeof(*cq));
+	if (capacity == 0)
+		return -ENOMEM;
+	cq->ring = ring_alloc(capacity);
+	if (!cq->ring)
+		return -ENOMEM;
+	cq->capacity = capacity;
+	cq->mask = capacity - 1;
+	return 0;
+}
+
+static void sink_run_handler(struct vector_item *item)
+{
+	struct cq *cq = container_of(item, struct cq, item);
+
+	cq->handler(cq);
+}
+
+void cq_sink_to_handler(struct cq *cq, struct vector *v, void (*handler)(struct cq *cq))
+{
+	cq->handler = handler;
+	vector_item_init(&cq->item, v, sink_run_handler);
+}
+
+int cq_sink_to_channel(struct cq *cq, struct channel *ch, void *cookie)
+{
+	return channel_source_add(&cq->source, ch, cookie);
+}
+
+/* Without the CQ's locks: the sink has its own. */
+static void sink_fire(struct cq *cq) EXCLUDES(&cq->lock, &cq->poll_lock)
+{
+	if (cq->handler)
+		vector_item_queue(&cq->item);
+	else
+		channel_post(&cq->source);
+}
+
+void cq_fini(struct cq *cq)
+{
+	if (cq->handler)
+		vector_item_flush(&cq->item);
+	channel_source_remove(&cq->source);
+	ring_free(cq->ring, cq->capacity);
+	cq->ring = NULL;
+}
+
+/* ---- adding --------------------------------------------------------------------------------- */
+
+static bool cq_has_room(struct cq *cq) REQUIRES(&cq->lock)
+{
+	if (likely(cq->head - cq->tail_seen < cq->capacity))
+		return true;
+	/* Pairs with the release in cq_tail_move: what is counted free has been copied out. */
+	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
+	return cq->head - cq->tail_seen < cq->capacity;
+}
+
+static u32 cq_waiting(const struct cq *cq) REQUIRES(&cq->lock)
+{
+	return cq->head - __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
+}
+
+/* Does the completion just added fire an arm? Uses up the arm. */
+static bool cq_arm_spend(struct cq *cq, bool solicited) REQUIRES(&cq->lock)
+{
+	bool fire = cq->armed == CQ_NEXT_COMP || (cq->armed == CQ_SOLICITED && solicited);
+
+	if (fire)
+		cq->armed = 0;
+	if (unlikely(cq->ncomp_wanted > 0) && cq_waiting(cq) >= cq->ncomp_wanted) {
+		cq->ncomp_wanted = 0;
+		fire = true;
+	}
+	return fire;
+}
+
+static void cq_write(struct cq *cq, const struct cqe *e, bool solicited) REQUIRES(&cq->lock)
+{
+	struct cqe *place = &cq->ring[cq->head & cq->mask];
+
+	*place = *e;
+	if (unlikely(cq->timestamps))
+		place->timestamp_ns = clock_now_ns();
+	if (solicited)
+		cq->solicited_end = cq->head + 1;
+	/* Pairs with the acquire in cq_looks_empty and cq_available: the entry is whole before
+	 * it counts. */
+	__atomic_store_n(&cq->head, cq->head + 1, __ATOMIC_RELEASE);
+}
+
+/* The lock is held and the ring full, or was once. Returns false; lets go of the lock. */
+static bool cq_refuse(struct cq *cq) RELEASE(&cq->lock)
+{
+	bool first = !cq->overflowed;
+
+	cq->overflowed = true;
+	lock_release(&cq->lock);
+	if (first && cq->overflow)
+		cq->overflow(cq);
+	return false;
+}
+
+bool cq_push(struct cq *cq, const struct cqe *e, bool solicited)
+{
+	bool fire;
+
+	solicited |= e->wc.status != IBV_WC_SUCCESS;
+	lock_acquire(&cq->lock);
+	if (unlikely(cq->overflowed || !cq_has_room(cq)))
+		return cq_refuse(cq);
+	cq_write(cq, e, solicited);
+	fire = cq_arm_spend(cq, solicited);
+	lock_release(&cq->lock);
+	if (unlikely(fire))
+		sink_fire(cq);
+	return true;
+}
+
+/* ---- taking --------------------------------------------------------------------------------- */
+
+static int cq_available(const struct cq *cq, int limit) REQUIRES(&cq->poll_lock)
+{
+	/* Pairs with the release in cq_write: the entries counted are whole. */
+	u32 waiting = __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) - cq->tail;
+
+	return (int)MIN(waiting, (u32)limit);
+}
+
+/* Pairs with the acquire in cq_has_room: producers may fill these places again. */
+static void cq_tail_move(struct cq *cq, int n) REQUIRES(&cq->poll_lock)
+{
+	__atomic_store_n(&cq->tail, cq->tail + (u32)n, __ATOMIC_RELEASE);
+}
+
+int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	if (n <= 0 || cq_looks_empty(cq))
+		return 0;
+	lock_acquire(&cq->poll_lock);
+	n = cq_available(cq, n);
+	for (int i = 0; i < n; i++)
+		wc[i] = cq->ring[(cq->tail + (u32)i) & cq->mask].wc;
+	cq_tail_move(cq, n);
+	lock_release(&cq->poll_lock);
+	return n;
+}
+
+int cq_pop_cqe(struct cq *cq, int n, struct cqe *out)
+{
+	if (n <= 0 || cq_looks_empty(cq))
+		return 0;
+	lock_acquire(&cq->poll_lock);
+	n = cq_available(cq, n);
+	for (int i = 0; i < n; i++)
+		out[i] = cq->ring[(cq->tail + (u32)i) & cq->mask];
+	cq_tail_move(cq, n);
+	lock_release(&cq->poll_lock);
+	return n;
+}
+
+int cq_peek(struct cq *cq, int limit)
+{
+	int n;
+
+	if (limit <= 0)
+		return 0;
+	lock_acquire(&cq->poll_lock);
+	n = cq_available(cq, limit);
+	lock_release(&cq->poll_lock);
+	return n;
+}
+
+/* ---- arming --------------------------------------------------------------------------------- */
+
+/* Is the last solicited completion among those that wait? Holds however far the running numbers
+ * have wrapped around. */
+static bool cq_solicited_waits(const struct cq *cq, u32 tail) REQUIRES(&cq->lock)
+{
+	return cq->solicited_end - tail - 1 < cq->head - tail;
+}
+
+/* An eager CQ counts what waits as if it had been added just now. */
+static bool cq_arm_late(struct cq *cq) REQUIRES(&cq->lock)
+{
+	u32 tail = __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
+
+	if (!cq->eager || cq->head == tail)
+		return false;
+	return cq_arm_spend(cq, cq_solicited_waits(cq, tail));
+}
+
+int cq_arm(struct cq *cq, u32 flags)
+{
+	u32 kind = flags & CQ_ARM_MASK;
+	bool missed, fire;
+
+	if ((kind != CQ_SOLICITED && kind != CQ_NEXT_COMP) ||
+	    (flags & ~(u32)(CQ_ARM_MASK | CQ_REPORT_MISSED)))
+		return -EINVAL;
+	lock_acquire(&cq->lock);
+	if (cq->armed != CQ_NEXT_COMP)
+		cq->armed = (u8)kind;
+	missed = (flags & CQ_REPORT_MISSED) && cq_waiting(cq) > 0;
+	fire = cq_arm_late(cq);
+	lock_release(&cq->lock);
+	if (fire)
+		sink_fire(cq);
+	return missed;
+}
+
+int cq_arm_ncomp(struct cq *cq, u32 count)
+{
+	bool fire = false;
+	int err = 0;
+
+	lock_acquire(&cq->lock);
+	if (count > cq->capacity) {
+		err = -EINVAL;
+	} else {
+		fire = count > 0 && cq_waiting(cq) >= count;
+		cq->ncomp_wanted = fire ? 0 : count;
+	}
+	lock_release(&cq->lock);
+	if (fire)
+		sink_fire(cq);
+	return err;
+}
+
+/* ---- changing what waits -------------------------------------------------------------------- */
+
+void cq_forget(struct cq *cq, const void *qp)
+{
+	u32 kept;
+
+	lock_acquire(&cq->poll_lock);
+	lock_acquire(&cq->lock);
+	kept = cq->tail;
+	for (u32 i = cq->tail; i != cq->head; i++) {
+		const struct cqe *e = &cq->ring[i & cq->mask];
+
+		if (e->qp != qp)
+			cq->ring[kept++ & cq->mask] = *e;
+	}
+	if (cq_solicited_waits(cq, cq->tail))
+		cq->solicited_end = kept; /* if it was dropped, an eager CQ fires once too often */
+	__atomic_store_n(&cq->head, kept, __ATOMIC_RELEASE); /* as in cq_write */
+	lock_release(&cq->lock);
+	lock_release(&cq->poll_lock);
+}
+
+/* Moves what waits into `ring`; every completion keeps its running number. False: it does not
+ * fit. */
+static bool cq_move(struct cq *cq, struct cqe *ring, u32 capacity)
+	REQUIRES(&cq->lock, &cq->poll_lock)
+{
+	if (cq->head - cq->tail > capacity)
+		return false;
+	for (u32 i = cq->tail; i != cq->head; i++)
+		ring[i & (capacity - 1)] = cq->ring[i & cq->mask];
+	cq->ring = ring;
+	cq->capacity = capacity;
+	cq->mask = capacity - 1;
+	return true;
+}
+
+int cq_resize(struct cq *cq, u32 cqe_wanted)
+{
+	u32 capacity = ring_capacity(cqe_wanted), old_capacity;
+	struct cqe *ring = capacity ? ring_alloc(capacity) : NULL, *old;
+	bool moved;
+
+	if (!ring)
+		return -ENOMEM;
+	lock_acquire(&cq->poll_lock);
+	lock_acquire(&cq->lock);
+	old = cq->ring;
+	old_capacity = cq->capacity;
+	moved = cq_move(cq, ring, capacity);
+	lock_release(&cq->lock);
+	lock_release(&cq->poll_lock);
+	ring_free(moved ? old : ring, moved ? old_capacity : capacity);
+	return moved ? 0 : -EINVAL;
+}
