@@ -17,7 +17,8 @@
 
 bool address_name_valid(const char *name)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 	size_t length = strlen(name);
 
 	/* no leading dot: the name is a folder's, too */

@@ -1,4 +1,5 @@
-/* address.h: which node this process belongs to, and where it listens. Both the client side and the daemon use it. */
+/* address.h: which node this process belongs to, and where it listens. Both the client side and the
+ * daemon use it. */
 #ifndef NODE_ADDRESS_H
 #define NODE_ADDRESS_H
 
@@ -9,12 +10,14 @@
 
 enum { NODE_NAME_MAX = 32 };
 
-/* The node that ANYVERBS_NODE names, "default" without it: letters, digits, '.', '_', '-', at most 31. -EINVAL. */
+/* The node that ANYVERBS_NODE names, "default" without it: letters, digits, '.', '_', '-', at most
+ * 31. -EINVAL. */
 int address_node_name(char name[NODE_NAME_MAX]);
 bool address_name_valid(const char *name);
 /* The abstract address of this user's node `name`; returns the length of the address. */
 socklen_t address_make(const char *name, struct sockaddr_un *out);
-/* Whether the other end of a connected socket runs as this user. *pid: the peer's, as this process sees it (may be 0). */
+/* Whether the other end of a connected socket runs as this user. *pid: the peer's, as this process
+ * sees it (may be 0). */
 bool address_peer_is_mine(int fd, s32 *pid);
 /* Inodes of this process' namespaces; 0 where unknown. */
 u64 address_net_ns(void);

@@ -17,7 +17,9 @@
 
 void client_head(struct proto_head *head, enum proto_type type)
 {
-	*head = (struct proto_head){ .magic = PROTO_MAGIC, .version = PROTO_VERSION, .type = (u16)type };
+	*head = (struct proto_head){ .magic = PROTO_MAGIC,
+				     .version = PROTO_VERSION,
+				     .type = (u16)type };
 }
 
 static void client_bit_set(u8 *bits, u32 i)
@@ -40,7 +42,7 @@ static int client_check_reply(const struct proto_head *request, const struct pro
 	if (m->size < sizeof(*reply) || reply->magic != PROTO_MAGIC)
 		return -EPROTO;
 	if (reply->version != PROTO_VERSION) {
-		log_error("node", "the node speaks version %u, this library %u: end it with `anyverbs stop`",
+		log_error("node", "its version is %u, ours %u: end it with `anyverbs stop`",
 			  reply->version, PROTO_VERSION);
 		return -EPROTO;
 	}
@@ -56,7 +58,8 @@ static int client_check_reply(const struct proto_head *request, const struct pro
 
 /* One request on a connected socket. On failure no descriptor is left in *m. */
 static int client_exchange(int fd, struct proto_head *request, size_t size, const int *fds,
-			   int fd_count, struct proto_head *reply, size_t reply_size, struct message *m)
+			   int fd_count, struct proto_head *reply, size_t reply_size,
+			   struct message *m)
 {
 	u64 deadline = clock_now_ns() + NODE_REQUEST_S * NS_PER_S;
 	int err;
@@ -83,8 +86,8 @@ static int client_exchange(int fd, struct proto_head *request, size_t size, cons
 	}
 }
 
-int client_call(struct node *n, void *request, size_t size, const int *fds, int fd_count, void *reply,
-		size_t reply_size, struct message *m)
+int client_call(struct node *n, void *request, size_t size, const int *fds, int fd_count,
+		void *reply, size_t reply_size, struct message *m)
 {
 	struct proto_head *head = request;
 
@@ -167,7 +170,8 @@ static int client_hello(struct node *n, int control) REQUIRES(n->request_lock)
 	client_head(&hello.head, PROTO_HELLO);
 	hello.head.serial = ++n->serial;
 	client_describe(&hello.who);
-	err = client_exchange(control, &hello.head, sizeof(hello), fds, 3, &reply.head, sizeof(reply), &m);
+	err = client_exchange(control, &hello.head, sizeof(hello), fds, 3, &reply.head,
+			      sizeof(reply), &m);
 	return err < 0 ? err : client_adopt(n, control, &reply, &m);
 }
 
@@ -186,11 +190,13 @@ static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 	resume.process = n->process;
 	memcpy(resume.slots, n->slots, sizeof(resume.slots));
 	resume.pair_count = events_pairs(n, resume.pairs, PROTO_PAIRS);
-	err = client_exchange(control, &resume.head, sizeof(resume), fds, 4, &reply.head, sizeof(reply), &m);
+	err = client_exchange(control, &resume.head, sizeof(resume), fds, 4, &reply.head,
+			      sizeof(reply), &m);
 	return err < 0 ? err : client_adopt(n, control, &reply, &m);
 }
 
-/* A node that leaves just now, or that has not yet noticed the end of our old connection: the next try may find another. */
+/* A node that leaves just now, or that has not yet noticed the end of our old connection: the next
+ * try may find another. */
 static bool client_try_again(int err)
 {
 	return err == -ECONNRESET || err == -EAGAIN || err == -EPIPE;
@@ -253,7 +259,8 @@ int node_attach(const struct node_self *self, struct node **out)
 		return -ENOMEM;
 	err = address_node_name(n->name);
 	if (err < 0) {
-		log_error("node", "ANYVERBS_NODE: letters, digits, '.', '_' and '-', at most %d", NODE_NAME_MAX - 1);
+		log_error("node", "ANYVERBS_NODE: letters, digits, '.', '_' and '-', at most %d",
+			  NODE_NAME_MAX - 1);
 		free(n);
 		return err;
 	}
@@ -316,7 +323,8 @@ static void client_rejoin(struct node *n) REQUIRES(n->request_lock)
 		request.qpn = n->joined[i].qpn;
 		lock_release(&n->state_lock);
 		client_head(&request.head, PROTO_MCAST_JOIN);
-		if (client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m) < 0)
+		if (client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m) <
+		    0)
 			log_warn("node", "a multicast membership is lost: the node refused it");
 	}
 }
@@ -420,6 +428,8 @@ static int client_connect(struct node *n, u32 slot, int ring_fd, struct node_pee
 
 	client_head(&request.head, PROTO_CONNECT);
 	err = client_request(n, &request, sizeof(request), &ring_fd, 1, &reply, sizeof(reply), &m);
+	if (err == -EALREADY)
+		out->process = reply.process;
 	if (err == -EMFILE && reply.head.status == 0 && reply.process != 0)
 		client_pair_drop(n, reply.process);
 	if (err < 0)

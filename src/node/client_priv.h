@@ -1,7 +1,8 @@
 /* client_priv.h: the client side's object; inside src/node/ only.
  *
- * Two locks. request_lock is held across a whole request, waiting included: it orders requests and recovery. state_lock guards
- * what readers and the events' thread share; its sections never wait. Order: request_lock, then state_lock.
+ * Two locks. request_lock is held across a whole request, waiting included: it orders requests and
+ * recovery. state_lock guards what readers and the events' thread share; its sections never wait.
+ * Order: request_lock, then state_lock.
  */
 #ifndef NODE_CLIENT_PRIV_H
 #define NODE_CLIENT_PRIV_H
@@ -51,15 +52,17 @@ struct node {
 
 /* ---- connection.c ---- */
 
-/* Connects to the node, starting it where there is none: the socket, or a negative errno as node_attach. */
+/* Connects to the node, starting it where there is none: the socket, or a negative errno as
+ * node_attach. */
 int connection_open(const char *name, bool start);
 
 /* ---- client.c ---- */
 
-/* Sends one request and receives its reply into *reply (size bytes); descriptors in *m. The reply's status is the result.
+/* Sends one request and receives its reply into *reply (size bytes); descriptors in *m. The reply's
+ * status is the result.
  * -ECONNRESET: the node is gone. */
-int client_call(struct node *n, void *request, size_t size, const int *fds, int fd_count, void *reply,
-		size_t reply_size, struct message *m) REQUIRES(n->request_lock);
+int client_call(struct node *n, void *request, size_t size, const int *fds, int fd_count,
+		void *reply, size_t reply_size, struct message *m) REQUIRES(n->request_lock);
 int client_recover(struct node *n) REQUIRES(n->request_lock);
 /* As client_call; where the node has died, with the next one. */
 int client_request(struct node *n, void *request, size_t size, const int *fds, int fd_count,
@@ -85,7 +88,9 @@ u32 events_pairs(struct node *n, u64 *out, u32 max);
 int events_joined_add(struct node *n, const u8 gid[16], u32 qpn);
 void events_joined_remove(struct node *n, const u8 gid[16], u32 qpn);
 void events_close_peer(struct node_peer *peer);
-/* Fills *peer from a message whose descriptors begin with the board at `first`; -EMFILE, -EPROTO. Nothing is taken on failure. */
-int events_peer_from(struct message *m, int first, const struct proto_peer *from, struct node_peer *peer);
+/* Fills *peer from a message whose descriptors begin with the board at `first`; -EMFILE, -EPROTO.
+ * Nothing is taken on failure. */
+int events_peer_from(struct message *m, int first, const struct proto_peer *from,
+		     struct node_peer *peer);
 
 #endif

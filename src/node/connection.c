@@ -14,7 +14,8 @@
 
 static void connection_sleep(u64 ns)
 {
-	struct timespec ts = { .tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S) };
+	struct timespec ts = { .tv_sec = (time_t)(ns / NS_PER_S),
+			       .tv_nsec = (long)(ns % NS_PER_S) };
 
 	/* a signal only makes the next look come earlier */
 	nanosleep(&ts, NULL);
@@ -36,7 +37,8 @@ static int connection_try(const char *name)
 		return err;
 	}
 	if (!address_peer_is_mine(fd, &pid)) {
-		log_error("node", "the address of node %s is taken by another user's process %d", name, (int)pid);
+		log_error("node", "the address of node %s is taken by another user's process %d",
+			  name, (int)pid);
 		close(fd);
 		return -EACCES;
 	}
@@ -68,7 +70,9 @@ int connection_open(const char *name, bool start)
 		if (fd == -ECONNREFUSED && now >= respawn && tries++ < 3) {
 			err = spawn_daemon(name);
 			if (err < 0)
-				return err == -EMFILE || err == -ENFILE || err == -ENOMEM ? err : -ECONNREFUSED;
+				return err == -EMFILE || err == -ENFILE || err == -ENOMEM
+					       ? err
+					       : -ECONNREFUSED;
 			respawn = clock_now_ns() + NS_PER_S;
 		}
 		connection_sleep(pause);

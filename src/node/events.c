@@ -1,4 +1,5 @@
-/* events.c: what the node says unasked, and this process' copy of what it must repeat to the next node.
+/* events.c: what the node says unasked, and this process' copy of what it must repeat to the next
+ * node.
  * In:    packets on the events socket, the notice board     Out: struct node_event
  * Runs:  the engine's thread; requests add to the copies    Locks: state_lock (never waits inside)
  */
@@ -48,7 +49,8 @@ static void events_close_socket(struct node *n) REQUIRES(n->state_lock)
 
 void events_close_peer(struct node_peer *peer)
 {
-	int fds[] = { peer->ring_fd, peer->board_fd, peer->bell_fd[0], peer->bell_fd[1], peer->pid_fd };
+	int fds[] = { peer->ring_fd, peer->board_fd, peer->bell_fd[0], peer->bell_fd[1],
+		      peer->pid_fd };
 
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		if (fds[i] >= 0)
@@ -179,7 +181,8 @@ void events_joined_remove(struct node *n, const u8 gid[16], u32 qpn)
 
 /* ---- events ---- */
 
-int events_peer_from(struct message *m, int first, const struct proto_peer *from, struct node_peer *peer)
+int events_peer_from(struct message *m, int first, const struct proto_peer *from,
+		     struct node_peer *peer)
 {
 	if (m->fds_lost)
 		return -EMFILE;
@@ -219,7 +222,8 @@ static int events_translate(struct node *n, const struct proto_peer *p, struct m
 	int err = 0;
 
 	memset(ev, 0, sizeof(*ev));
-	if (m->size < sizeof(p->head) || p->head.magic != PROTO_MAGIC || p->head.version != PROTO_VERSION)
+	if (m->size < sizeof(p->head) || p->head.magic != PROTO_MAGIC ||
+	    p->head.version != PROTO_VERSION)
 		return -EPROTO;
 	switch (p->head.type) {
 	case PROTO_EV_PEER_NEW:
@@ -229,8 +233,11 @@ static int events_translate(struct node *n, const struct proto_peer *p, struct m
 		if (m->size != sizeof(*p))
 			return -EPROTO;
 		ev->type = NODE_EVENT_PEER_GONE;
-		ev->peer = (struct node_peer){ .process = p->process, .ring_fd = -1, .board_fd = -1,
-					       .bell_fd = { -1, -1 }, .pid_fd = -1 };
+		ev->peer = (struct node_peer){ .process = p->process,
+					       .ring_fd = -1,
+					       .board_fd = -1,
+					       .bell_fd = { -1, -1 },
+					       .pid_fd = -1 };
 		events_pair_remove_locked(n, p->process);
 		break;
 	case PROTO_EV_CONFIG:
@@ -245,7 +252,8 @@ static int events_translate(struct node *n, const struct proto_peer *p, struct m
 	return err;
 }
 
-/* The next event of the socket: 0; -EAGAIN; -ECONNRESET: the socket is gone; -EMFILE, -ENOMEM: *refused cannot be taken. */
+/* The next event of the socket: 0; -EAGAIN; -ECONNRESET: the socket is gone; -EMFILE, -ENOMEM:
+ * *refused cannot be taken. */
 static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQUIRES(n->state_lock)
 {
 	struct proto_peer p = { .process = 0 };

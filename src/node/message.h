@@ -9,13 +9,15 @@ struct message {
 	size_t size;
 	int fds[PROTO_FDS];
 	int fd_count;
-	bool fds_lost; /* some could not be received: more than PROTO_FDS, or no descriptors left in this process */
+	/* some could not be received: more than PROTO_FDS, or no descriptors left in this
+	 * process */
+	bool fds_lost;
 };
 
 /* Sends the whole packet without waiting and without SIGPIPE: 0 or a negative errno. */
 int message_send(int fd, const void *data, size_t size, const int *fds, int fd_count);
-/* Takes a packet without waiting. 0 and *m; -EAGAIN; -ECONNRESET at the end of the connection; -EMSGSIZE (packet
- * consumed, descriptors closed) if it is larger than `capacity`. */
+/* Takes a packet without waiting. 0 and *m; -EAGAIN; -ECONNRESET at the end of the connection;
+ * -EMSGSIZE (packet consumed, descriptors closed) if it is larger than `capacity`. */
 int message_receive(int fd, void *data, size_t capacity, struct message *m);
 /* Waits until fd is readable: 0, -ETIMEDOUT. Goes on after signals. */
 int message_wait(int fd, u64 deadline_ns);

@@ -1,9 +1,11 @@
-/* node.h: the client side of the node (anyverbsd): what the processes of one user on one host share.
+/* node.h: the client side of the node (anyverbsd): what the processes of one user on one host
+ * share.
  *
- * node_attach finds the node of (user, network namespace, ANYVERBS_NODE) by its abstract socket, starts it where there is
- * none, and registers this process. Requests are answered on a control socket (serialised by a lock, may block); events
- * arrive on a second one that the engine's thread watches. If the node dies, requests start a new one and register again: the
- * slots that this process holds stay its own.
+ * node_attach finds the node of (user, network namespace, ANYVERBS_NODE) by its abstract socket,
+ * starts it where there is none, and registers this process. Requests are answered on a control
+ * socket (serialised by a lock, may block); events arrive on a second one that the engine's thread
+ * watches. If the node dies, requests start a new one and register again: the slots that this
+ * process holds stay its own.
  */
 #ifndef NODE_NODE_H
 #define NODE_NODE_H
@@ -22,16 +24,20 @@ struct node_gid {
 
 /* The host's adapters as every process shows them. */
 struct node_config {
-	u64 node_guid;           /* host byte order; the same for every process and after a restart */
+	/* host byte order; the same for every process and after a restart */
+	u64 node_guid;
 	char device[32];         /* "roce0" */
 	char dev_path[32];       /* "uverbs0" */
-	char sysfs[256];         /* what ibv_get_sysfs_path answers: a tree with class/infiniband/... in it */
+	/* what ibv_get_sysfs_path answers: a tree with class/infiniband/... in it */
+	char sysfs[256];
 	u32 mtu;                 /* active MTU in bytes: 4096 where nothing limits it */
 	u32 port_up;
-	struct node_gid gids[NODE_GIDS]; /* 0: link-local from the GUID; 1: IPv4-mapped; further addresses follow */
+	/* 0: link-local from the GUID; 1: IPv4-mapped; further addresses follow */
+	struct node_gid gids[NODE_GIDS];
 };
 
-/* A peer process, as handed to both ends of a pair. Descriptors belong to the receiver, -1 if absent. */
+/* A peer process, as handed to both ends of a pair. Descriptors belong to the receiver, -1 if
+ * absent. */
 struct node_peer {
 	u64 process;     /* unique for the life of the node's user: never reused */
 	pid_t pid;       /* as this process sees it, 0 if it cannot */
@@ -46,9 +52,12 @@ enum node_event_type {
 	NODE_EVENT_PEER_NEW,   /* another process made a pair with this one: `peer` */
 	NODE_EVENT_CONFIG,     /* the configuration changed: node_config_get again */
 	NODE_EVENT_MCAST,      /* multicast membership changed: node_mcast_members again */
-	NODE_EVENT_LOST,       /* the node is gone; the next request, or node_recover, starts another */
-	NODE_EVENT_PEER_GONE,  /* the pair with `peer.process` is over, though its process may live (it detached, called exec, or could
-				* not take the pair): as if it had died. Only `process` is set. Comes after a death as well. */
+	/* the node is gone; the next request, or node_recover, starts another */
+	NODE_EVENT_LOST,
+	/* the pair with `peer.process` is over, though its process may live (it detached, called
+	 * exec, or could not take the pair): as if it had died. Only `process` is set. Comes
+	 * after a death, too. */
+	NODE_EVENT_PEER_GONE,
 };
 
 struct node_event {
@@ -64,14 +73,16 @@ struct node_member {
 
 struct node;
 
-/* What this process shows of itself; the descriptors stay the caller's and stay open until node_detach. */
+/* What this process shows of itself; the descriptors stay the caller's and stay open until
+ * node_detach. */
 struct node_self {
 	int board_fd;
 	int bell_fd[2];
 };
 
-/* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES (another user's process
- * sits at the address), -EINVAL (ANYVERBS_NODE), -EPROTO (the node is of another version), -ENFILE, -EMFILE, -ENOMEM. May block up to 10 s. */
+/* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES (another user's
+ * process sits at the address), -EINVAL (ANYVERBS_NODE), -EPROTO (the node is of another version),
+ * -ENFILE, -EMFILE, -ENOMEM. May block up to 10 s. */
 int node_attach(const struct node_self *self, struct node **out);
 void node_detach(struct node *n);
 /* In a forked child: closes the descriptors, forgets everything, says nothing to the node. */
@@ -80,16 +91,19 @@ u64 node_process(const struct node *n); /* this process' unique number */
 void node_config_get(struct node *n, struct node_config *out);
 /* A slot of the QPN space: 0..1023; -ENOSPC. */
 int node_slot_take(struct node *n, u32 *slot);
-/* Makes a pair with the owner of `slot`. ring_fd is offered for the pair's rings. 0: *out filled, ring_fd in it is the offered one
- * (duplicated). -ENOENT: nobody owns it. -EALREADY: the pair exists or the peer was faster (a
- * NODE_EVENT_PEER_NEW is on its way): only out->process is filled. */
+/* Makes a pair with the owner of `slot`. ring_fd is offered for the pair's rings. 0: *out filled,
+ * ring_fd in it is the offered one (duplicated). -ENOENT: nobody owns it. -EALREADY: the pair
+ * exists or the peer was faster (a NODE_EVENT_PEER_NEW is on its way): only out->process is
+ * filled. */
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
 int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn);
 int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
-/* Members of a group on this host, at most max; returns the count. Answered from a copy that NODE_EVENT_MCAST refreshes: never blocks. */
+/* Members of a group on this host, at most max; returns the count. Answered from a copy that
+ * NODE_EVENT_MCAST refreshes: never blocks. */
 int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max);
-/* After NODE_EVENT_LOST: attaches to the next node, starting it if need be, with the same process number, slots, pairs and multicast
- * memberships. 0, also if the node lives; else as node_attach: call again after a while. May block up to 10 s. */
+/* After NODE_EVENT_LOST: attaches to the next node, starting it if need be, with the same process
+ * number, slots, pairs and multicast memberships. 0, also if the node lives; else as node_attach:
+ * call again after a while. May block up to 10 s. */
 int node_recover(struct node *n);
 /* Stays the same for the life of *n. */
 int node_event_fd(struct node *n);

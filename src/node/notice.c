@@ -117,7 +117,8 @@ struct notice *notice_create(int *fd, int *err)
 	if (n == MAP_FAILED)
 		goto fail;
 	n->magic = NOTICE_MAGIC;
-	/* kernels before 5.1 know no FUTURE_WRITE: there a process of the same user could write it */
+	/* kernels before 5.1 know no FUTURE_WRITE: there a process of the same user could write
+	 * it */
 	if (fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) < 0)
 		(void)fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
 	*fd = f;

@@ -1,8 +1,10 @@
-/* notice.h: the notice board: what every process of a node may read without asking: configuration and multicast groups.
+/* notice.h: the notice board: what every process of a node may read without asking: configuration
+ * and multicast groups.
  *
- * A sealed memfd that the node writes and processes map read-only. `seq` is odd while the node writes; a reader copies and
- * looks again. A node that dies in the middle leaves it odd for ever: readers give up after some tries and take what they see,
- * for each entry is judged again by the process that it names.
+ * A sealed memfd that the node writes and processes map read-only. `seq` is odd while the node
+ * writes; a reader copies and looks again. A node that dies in the middle leaves it odd for ever:
+ * readers give up after some tries and take what they see, for each entry is judged again by the
+ * process that it names.
  */
 #ifndef NODE_NOTICE_H
 #define NODE_NOTICE_H
@@ -27,7 +29,8 @@ struct notice {
 	struct notice_member member[NOTICE_MEMBERS];
 };
 
-/* Maps the board read-only, after checking that it can neither shrink nor be another size. NULL if it is not one. */
+/* Maps the board read-only, after checking that it can neither shrink nor be another size. NULL if
+ * it is not one. */
 const struct notice *notice_map(int fd);
 void notice_unmap(const struct notice *n);
 void notice_read_config(const struct notice *n, struct node_config *out);

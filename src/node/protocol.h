@@ -1,9 +1,11 @@
-/* protocol.h: what a process and the node say to each other over their sockets: fixed-size structs, one per packet.
+/* protocol.h: what a process and the node say to each other over their sockets: fixed-size structs,
+ * one per packet.
  *
- * The rendezvous is an abstract SOCK_SEQPACKET socket. A connection's first message is HELLO (a process attaches), RESUME
- * (it had attached to a node that died) or TOOL (a command that only asks). Each request has one reply with its serial
- * number; events come on a socket of their own, handed over in the reply to HELLO. Both sides check every size, count and
- * descriptor. Descriptors follow the order that each struct names.
+ * The rendezvous is an abstract SOCK_SEQPACKET socket. A connection's first message is HELLO (a
+ * process attaches), RESUME (it had attached to a node that died) or TOOL (a command that only
+ * asks). Each request has one reply with its serial number; events come on a socket of their own,
+ * handed over in the reply to HELLO. Both sides check every size, count and descriptor. Descriptors
+ * follow the order that each struct names.
  */
 #ifndef NODE_PROTOCOL_H
 #define NODE_PROTOCOL_H
@@ -87,7 +89,8 @@ struct proto_connect {
 };
 
 /* The reply to CONNECT. Descriptors: board, bell 0, bell 1, and a pidfd if has_pid_fd.
- * EV_PEER_NEW: the same with the rings in front. EV_PEER_GONE: `process` only. PAIR_DROP's request, too. */
+ * EV_PEER_NEW: the same with the rings in front. EV_PEER_GONE: `process` only. PAIR_DROP's request,
+ * too. */
 struct proto_peer {
 	struct proto_head head;
 	u64 process;

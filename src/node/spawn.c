@@ -1,9 +1,10 @@
 /* spawn.c: starts the daemon through two nested vforks.
  *
- * The host may be multi-threaded, huge, and have handlers for SIGCHLD. So: no fork (it would run atfork handlers and copy
- * page tables), but clone(CLONE_VM | CLONE_VFORK), as posix_spawn does it. The first child is made with exit signal 0, so
- * that its end raises no SIGCHLD and no plain wait() of the host finds it; it makes the second one, which becomes the
- * daemon, and ends: the daemon is nobody's child here.
+ * The host may be multi-threaded, huge, and have handlers for SIGCHLD. So: no fork (it would run
+ * atfork handlers and copy page tables), but clone(CLONE_VM | CLONE_VFORK), as posix_spawn does it.
+ * The first child is made with exit signal 0, so that its end raises no SIGCHLD and no plain wait()
+ * of the host finds it; it makes the second one, which becomes the daemon, and ends: the daemon is
+ * nobody's child here.
  * In:    the node's name                         Out: a running daemon
  * Runs:  any thread, with all signals blocked    Locks: none
  */
@@ -40,15 +41,17 @@ struct spawn {
 	char path[PATH_MAX];
 	char *argv[5];
 	char *envp[SPAWN_ENV + 1];
-	char *stack[2];     /* tops */
+	char *stack[2];	    /* tops */
 	volatile int error; /* written by the children, who share our memory */
 };
 
-/* The daemon must not load what was preloaded into its host, nor find libraries where the host does. */
+/* The daemon must not load what was preloaded into its host, nor find libraries where the host
+ * does. */
 static bool spawn_env_wanted(const char *entry)
 {
-	static const char *const wanted[] = { "ANYVERBS_", "XDG_RUNTIME_DIR=", "PATH=", "HOME=", "ASAN_OPTIONS=",
-					      "TSAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS=" };
+	static const char *const wanted[] = { "ANYVERBS_",	"XDG_RUNTIME_DIR=", "PATH=",
+					      "HOME=",		"ASAN_OPTIONS=",    "TSAN_OPTIONS=",
+					      "UBSAN_OPTIONS=", "LSAN_OPTIONS=" };
 
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 		if (strncmp(entry, wanted[i], strlen(wanted[i])) == 0)
@@ -66,7 +69,8 @@ static int spawn_own_folder(char *folder)
 	if (dladdr((void *)(uintptr_t)spawn_daemon, &info) == 0 || info.dli_fname == NULL)
 		return -ENOENT;
 	/* a program's own name may be relative to a folder that it has left */
-	snprintf(file, sizeof(file), "%s", info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe");
+	snprintf(file, sizeof(file), "%s",
+		 info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe");
 	if (realpath(file, folder) == NULL)
 		return -errno;
 	slash = strrchr(folder, '/');
@@ -87,7 +91,8 @@ int spawn_find(char *path, size_t size)
 	}
 	if (spawn_own_folder(folder) == 0) {
 		for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-			snprintf(candidate, sizeof(candidate), "%s/%s/anyverbsd", folder, places[i]);
+			snprintf(candidate, sizeof(candidate), "%s/%s/anyverbsd", folder,
+				 places[i]);
 			if (strlen(candidate) < size && access(candidate, X_OK) == 0) {
 				snprintf(path, size, "%s", candidate);
 				return 0;
@@ -149,7 +154,8 @@ static int spawn_child(void *arg)
 	_exit(0);
 }
 
-/* Runs the two children. All signals are blocked around it: a handler in a child would run on our memory. */
+/* Runs the two children. All signals are blocked around it: a handler in a child would run on our
+ * memory. */
 static int spawn_run(struct spawn *s)
 {
 	sigset_t all, old;

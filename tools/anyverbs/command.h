@@ -21,9 +21,10 @@ int command_stop(int argc, char **argv);
 
 /* A connection as a tool: a descriptor; -ECONNREFUSED: no node is up. */
 int link_open(void);
-/* One question: 0 or a negative errno; *reply as in protocol.h. Descriptors that come with it are in *m if m is given. */
-int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply, size_t reply_size,
-	     struct message *m);
+/* One question: 0 or a negative errno; *reply as in protocol.h. Descriptors that come with it are
+ * in *m if m is given. */
+int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
+	     size_t reply_size, struct message *m);
 
 /* ---- json.c ---- */
 

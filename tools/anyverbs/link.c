@@ -12,14 +12,16 @@
 
 enum { LINK_REPLY_S = 5 };
 
-int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply, size_t reply_size,
-	     struct message *m)
+int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
+	     size_t reply_size, struct message *m)
 {
 	struct proto_head *q = request, *a = reply;
 	struct message mine;
 	int err;
 
-	*q = (struct proto_head){ .magic = PROTO_MAGIC, .version = PROTO_VERSION, .type = (u16)type };
+	*q = (struct proto_head){ .magic = PROTO_MAGIC,
+				  .version = PROTO_VERSION,
+				  .type = (u16)type };
 	err = message_send(fd, request, size, NULL, 0);
 	if (err == 0)
 		err = message_wait(fd, clock_now_ns() + LINK_REPLY_S * NS_PER_S);
@@ -29,8 +31,8 @@ int link_ask(int fd, enum proto_type type, void *request, size_t size, void *rep
 		return err;
 	if (mine.size >= sizeof(*a) && a->magic == PROTO_MAGIC && a->status < 0)
 		err = a->status;
-	else if (mine.size != reply_size || a->magic != PROTO_MAGIC || a->version != PROTO_VERSION ||
-		 a->type != type)
+	else if (mine.size != reply_size || a->magic != PROTO_MAGIC ||
+		 a->version != PROTO_VERSION || a->type != type)
 		err = -EPROTO;
 	if (err < 0 || m == NULL)
 		message_close(&mine);

@@ -54,11 +54,14 @@ int command_fail(int code, const char *fmt, ...)
 
 static int main_overview(FILE *out)
 {
-	fputs("usage: anyverbs COMMAND [ARGUMENT...]\n\nRDMA verbs on any Linux machine, without an adapter.\n\n", out);
+	fputs("usage: anyverbs COMMAND [ARGUMENT...]\n\n"
+	      "RDMA verbs on any Linux machine, without an adapter.\n\n",
+	      out);
 	for (size_t i = 0; i < ARRAY_LEN(main_commands); i++)
 		fprintf(out, "  %-8s %s\n", main_commands[i].name, main_commands[i].summary);
 	fputs("\n`anyverbs COMMAND --help` explains a command. ANYVERBS_NODE chooses among the\n"
-	      "nodes of a machine; ANYVERBS_LOG=error|warn|info|debug shows what happens.\n", out);
+	      "nodes of a machine; ANYVERBS_LOG=error|warn|info|debug shows what happens.\n",
+	      out);
 	return EXIT_OK;
 }
 

@@ -24,7 +24,8 @@ static bool run_has(const char *folder, const char *file)
 	return n > 0 && (size_t)n < sizeof(path) && access(path, R_OK) == 0;
 }
 
-/* The doors' folder: beside this program (build tree, installation moved as a whole), else where it was installed. */
+/* The doors' folder: beside this program (build tree, installation moved as a whole), else where it
+ * was installed. */
 static int run_find_doors(char *folder, size_t size)
 {
 	char self[PATH_MAX], beside[PATH_MAX + 32], real[PATH_MAX];
@@ -81,7 +82,8 @@ int command_run(int argc, char **argv)
 		return command_fail(EXIT_CANNOT_RUN, "no %s in %s", RUN_DOOR, doors);
 	/* both variables take ':' and ' ' as separators, and nothing escapes them */
 	if (strpbrk(doors, ": ") != NULL)
-		return command_fail(EXIT_CANNOT_RUN, "the folder %s must have no ':' or blank in its name", doors);
+		return command_fail(EXIT_CANNOT_RUN,
+				    "the folder %s must have no ':' or blank in its name", doors);
 	err = run_prepend("LD_LIBRARY_PATH", doors);
 	snprintf(preload, sizeof(preload), "%s/%s", doors, RUN_PRELOAD);
 	if (err == 0 && run_has(doors, RUN_PRELOAD))
@@ -90,5 +92,6 @@ int command_run(int argc, char **argv)
 		return command_fail(EXIT_CANNOT_RUN, "no memory");
 	execvp(argv[0], argv);
 	err = errno;
-	return command_fail(err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, "%s: %s", argv[0], strerror(err));
+	return command_fail(err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, "%s: %s", argv[0],
+			    strerror(err));
 }

@@ -25,7 +25,8 @@ static int status_ask_processes(int fd, struct status *s)
 	int err;
 
 	do {
-		err = link_ask(fd, PROTO_PROCESSES, &request, sizeof(request), &reply, sizeof(reply), NULL);
+		err = link_ask(fd, PROTO_PROCESSES, &request, sizeof(request), &reply,
+			       sizeof(reply), NULL);
 		if (err < 0)
 			return err;
 		if (reply.count == 0)
@@ -59,7 +60,8 @@ static int status_ask(struct status *s)
 
 	if (fd < 0)
 		return fd;
-	err = link_ask(fd, PROTO_STATUS, &request, sizeof(request), &s->node, sizeof(s->node), NULL);
+	err = link_ask(fd, PROTO_STATUS, &request, sizeof(request), &s->node, sizeof(s->node),
+		       NULL);
 	if (err == 0)
 		err = status_ask_processes(fd, s);
 	close(fd);
@@ -97,27 +99,30 @@ static void status_print_node(const struct status *s)
 	const struct node_config *c = &s->node.config;
 	char text[INET6_ADDRSTRLEN];
 
-	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid, (double)s->node.uptime_ms / 1e3,
+	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid,
+	       (double)s->node.uptime_ms / 1e3,
 	       s->node.folder[0] != '\0' ? s->node.folder : "(none)");
-	printf("device %s: GUID %016llx, port 1 %s, MTU %u\n", c->device, (unsigned long long)c->node_guid,
-	       c->port_up ? "ACTIVE" : "DOWN", c->mtu);
+	printf("device %s: GUID %016llx, port 1 %s, MTU %u\n", c->device,
+	       (unsigned long long)c->node_guid, c->port_up ? "ACTIVE" : "DOWN", c->mtu);
 	for (int i = 0; i < NODE_GIDS; i++)
 		if (!status_gid_empty(&c->gids[i]))
-			printf("  GID %-2d %-39s %s\n", i, status_gid_text(&c->gids[i], text), c->gids[i].ifname);
-	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n", s->node.attached,
-	       s->node.slots_taken, s->node.pairs, s->node.members);
+			printf("  GID %-2d %-39s %s\n", i, status_gid_text(&c->gids[i], text),
+			       c->gids[i].ifname);
+	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n",
+	       s->node.attached, s->node.slots_taken, s->node.pairs, s->node.members);
 }
 
 static int status_print(const struct status *s)
 {
 	status_print_node(s);
 	if (s->count > 0)
-		printf("%10s  %-20s %8s %6s %6s  %s\n", "PID", "COMMAND", "AGE", "PAIRS", "MCAST", "SLOTS");
+		printf("%10s  %-20s %8s %6s %6s  %s\n", "PID", "COMMAND", "AGE", "PAIRS", "MCAST",
+		       "SLOTS");
 	for (u32 i = 0; i < s->count; i++) {
 		const struct proto_record *r = &s->records[i];
 
-		printf("%10d  %-20s %7.1fs %6u %6u  ", r->pid, r->command, (double)r->age_ms / 1e3, r->pair_count,
-		       r->member_count);
+		printf("%10d  %-20s %7.1fs %6u %6u  ", r->pid, r->command, (double)r->age_ms / 1e3,
+		       r->pair_count, r->member_count);
 		status_print_slots(r);
 		putchar('\n');
 	}
@@ -133,13 +138,14 @@ static void status_json_device(const struct node_config *c)
 	json_string(stdout, c->device);
 	printf(", \"node_guid\": \"%016llx\", \"sysfs\": ", (unsigned long long)c->node_guid);
 	json_string(stdout, c->sysfs);
-	printf(",\n    \"ports\": [{\"port\": 1, \"state\": \"%s\", \"mtu\": %u, \"gids\": [", c->port_up ? "ACTIVE" : "DOWN",
-	       c->mtu);
+	printf(",\n    \"ports\": [{\"port\": 1, \"state\": \"%s\", \"mtu\": %u, \"gids\": [",
+	       c->port_up ? "ACTIVE" : "DOWN", c->mtu);
 	for (int i = 0; i < NODE_GIDS; i++) {
 		if (status_gid_empty(&c->gids[i]))
 			continue;
-		printf("%s\n      {\"index\": %d, \"gid\": \"%s\", \"type\": \"RoCE v2\", \"interface\": ", comma, i,
-		       status_gid_text(&c->gids[i], text));
+		printf("%s\n      {\"index\": %d, \"gid\": \"%s\", \"type\": \"RoCE v2\", "
+		       "\"interface\": ",
+		       comma, i, status_gid_text(&c->gids[i], text));
 		json_string(stdout, c->gids[i].ifname);
 		putchar('}');
 		comma = ",";
@@ -149,9 +155,11 @@ static void status_json_device(const struct node_config *c)
 
 static void status_json_process(const struct proto_record *r, const char *comma)
 {
-	printf("%s\n    {\"process\": %llu, \"pid\": %d, \"command\": ", comma, (unsigned long long)r->process, r->pid);
+	printf("%s\n    {\"process\": %llu, \"pid\": %d, \"command\": ", comma,
+	       (unsigned long long)r->process, r->pid);
 	json_string(stdout, r->command);
-	printf(", \"age_s\": %.3f, \"pairs\": %u, \"multicast\": %u, \"slot_count\": %u, \"slots\": [",
+	printf(", \"age_s\": %.3f, \"pairs\": %u, \"multicast\": %u, "
+	       "\"slot_count\": %u, \"slots\": [",
 	       (double)r->age_ms / 1e3, r->pair_count, r->member_count, r->slot_count);
 	for (u32 i = 0; i < MIN(r->slot_count, (u32)PROTO_RECORD_SLOTS); i++)
 		printf("%s%u", i > 0 ? ", " : "", r->slots[i]);
@@ -162,10 +170,11 @@ static int status_json(const struct status *s)
 {
 	fputs("{\"running\": true,\n  \"node\": ", stdout);
 	json_string(stdout, s->node.node);
-	printf(", \"pid\": %d, \"uptime_s\": %.3f, \"folder\": ", s->node.pid, (double)s->node.uptime_ms / 1e3);
+	printf(", \"pid\": %d, \"uptime_s\": %.3f, \"folder\": ", s->node.pid,
+	       (double)s->node.uptime_ms / 1e3);
 	json_string(stdout, s->node.folder);
-	printf(",\n  \"slots_taken\": %u, \"pairs\": %u, \"multicast\": %u,\n", s->node.slots_taken, s->node.pairs,
-	       s->node.members);
+	printf(",\n  \"slots_taken\": %u, \"pairs\": %u, \"multicast\": %u,\n", s->node.slots_taken,
+	       s->node.pairs, s->node.members);
 	status_json_device(&s->node.config);
 	fputs("  \"processes\": [", stdout);
 	for (u32 i = 0; i < s->count; i++)
@@ -188,7 +197,8 @@ int command_status(int argc, char **argv)
 	memset(&s, 0, sizeof(s));
 	err = status_ask(&s);
 	if (err == -ECONNREFUSED) {
-		puts(json ? "{\"running\": false}" : "no node is up (the first process that needs one starts it)");
+		puts(json ? "{\"running\": false}"
+			  : "no node is up (the first process that needs one starts it)");
 		return EXIT_FAILED;
 	}
 	if (err < 0)

@@ -37,7 +37,6 @@ int command_stop(int argc, char **argv)
 	fd = link_open();
 	if (fd == -ECONNREFUSED)
 		return EXIT_OK;
-	/* a node of another version refuses to talk, but can be told by a signal, which only its log names */
 	if (fd < 0)
 		return command_fail(EXIT_FAILED, "stop: %s", strerror(-fd));
 	err = link_ask(fd, PROTO_STOP, &request, sizeof(request), &reply, sizeof(reply), NULL);
@@ -45,6 +44,8 @@ int command_stop(int argc, char **argv)
 		stop_wait_end(fd);
 	close(fd);
 	if (err == -EBUSY)
-		return command_fail(EXIT_FAILED, "stop: processes are attached (see `anyverbs status`); --force ends it anyway");
+		return command_fail(EXIT_FAILED,
+				    "stop: processes are attached (see `anyverbs status`); "
+				    "--force ends it anyway");
 	return err < 0 ? command_fail(EXIT_FAILED, "stop: %s", strerror(-err)) : EXIT_OK;
 }

@@ -15,6 +15,9 @@ static const char main_usage[] =
 	"foreground it serves node NAME (default: $ANYVERBS_NODE or \"default\") until it\n"
 	"is idle for $ANYVERBS_IDLE_S seconds (300; \"never\"), stopped or interrupted.\n";
 
+static const char main_name_rule[] =
+	"a node's name has at most 31 letters, digits, '.', '_', '-', and no '.' in front";
+
 static int main_misused(const char *what)
 {
 	fprintf(stderr, "anyverbsd: %s\n%s", what, main_usage);
@@ -34,15 +37,15 @@ int main(int argc, char **argv)
 			options.spawned = true;
 		} else if (strcmp(argv[i], "--node") == 0 && i + 1 < argc) {
 			if (!address_name_valid(argv[++i]))
-				return main_misused("--node: letters, digits, '.', '_' and '-', at most 31");
-			strcpy(options.node, argv[i]);
+				return main_misused(main_name_rule);
+			snprintf(options.node, sizeof(options.node), "%s", argv[i]);
 			err = 0;
 		} else {
 			return main_misused("unknown argument");
 		}
 	}
 	if (err < 0)
-		return main_misused("ANYVERBS_NODE: letters, digits, '.', '_' and '-', at most 31");
+		return main_misused(main_name_rule);
 	err = daemon_run(&options);
 	if (err == -EADDRINUSE && options.spawned)
 		return 0;

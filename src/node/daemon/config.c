@@ -1,6 +1,9 @@
 /* config.c: GUID and GIDs.
- * In:    machine-id or host name, user, node, network namespace; the interfaces; ANYVERBS_ADDR      Out: struct node_config
- * Runs:  the daemon's only thread      Locks: none      Spec: IBA vol 1, 4.1.1 (GID); annex A17.4.1 (RoCEv2 addresses)
+ * In:    machine-id or host name, user, node, network namespace; the interfaces; ANYVERBS_ADDR
+ * Out:   struct node_config
+ * Runs:  the daemon's only thread
+ * Locks: none
+ * Spec:  IBA vol 1, 4.1.1 (GID); annex A17.4.1 (RoCEv2 addresses)
  */
 #include "node/daemon/config.h"
 
@@ -55,7 +58,8 @@ static size_t config_machine(char *out, size_t size)
 u64 config_guid(const char *node)
 {
 	char machine[64];
-	u64 h = config_hash(0xcbf29ce484222325ull, machine, config_machine(machine, sizeof(machine)));
+	u64 h = config_hash(0xcbf29ce484222325ull, machine,
+			    config_machine(machine, sizeof(machine)));
 	u64 ns = address_net_ns();
 	u32 uid = geteuid();
 
@@ -142,7 +146,8 @@ static bool config_add_told(struct node_config *c, int *count, struct ifaddrs *l
 	if (told == NULL || told[0] == '\0')
 		return false;
 	snprintf(copy, sizeof(copy), "%s", told);
-	for (char *word = strtok_r(copy, ", ", &save); word != NULL; word = strtok_r(NULL, ", ", &save)) {
+	for (char *word = strtok_r(copy, ", ", &save); word != NULL;
+	     word = strtok_r(NULL, ", ", &save)) {
 		struct in_addr v4;
 		struct in6_addr v6;
 		u8 gid[16];
@@ -171,7 +176,8 @@ static void config_add_family(struct node_config *c, int *count, struct ifaddrs 
 	u8 gid[16];
 
 	for (struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-		if (config_usable(i) && i->ifa_addr->sa_family == family && config_gid_of(i->ifa_addr, gid))
+		if (config_usable(i) && i->ifa_addr->sa_family == family &&
+		    config_gid_of(i->ifa_addr, gid))
 			config_add(c, count, gid, i->ifa_name);
 }
 
@@ -193,8 +199,8 @@ void config_fill(struct node_config *c, const char *node)
 
 	memset(c, 0, sizeof(*c));
 	c->node_guid = config_guid(node);
-	strcpy(c->device, "roce0");
-	strcpy(c->dev_path, "uverbs0");
+	snprintf(c->device, sizeof(c->device), "roce0");
+	snprintf(c->dev_path, sizeof(c->dev_path), "uverbs0");
 	c->mtu = 4096;
 	c->port_up = 1;
 	if (getifaddrs(&list) < 0)

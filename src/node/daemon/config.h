@@ -4,8 +4,9 @@
 
 #include "node/node.h"
 
-/* Fills everything but `sysfs`, from the host's interfaces and ANYVERBS_ADDR. The same host, user, node and namespace always
- * give the same GUID. Only the node "default" shows the host's addresses. */
+/* Fills everything but `sysfs`, from the host's interfaces and ANYVERBS_ADDR. The same host, user,
+ * node and namespace always give the same GUID. Only the node "default" shows the host's
+ * addresses. */
 void config_fill(struct node_config *c, const char *node);
 /* An EUI-64, locally administered, never 0. */
 u64 config_guid(const char *node);

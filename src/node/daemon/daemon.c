@@ -1,6 +1,8 @@
 /* daemon.c: the node: begins, turns its loop, ends.
- * In:    connections on the abstract socket, signals, time      Out: a node for one user and one network namespace
- * Runs:  the only thread                                         Locks: the abstract name (against a second daemon)
+ * In:    connections on the abstract socket, signals, time
+ * Out:   a node for one user and one network namespace
+ * Runs:  the only thread
+ * Locks: the abstract name (against a second daemon)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +47,8 @@ int daemon_options_init(struct daemon_options *o)
 {
 	memset(o, 0, sizeof(*o));
 	o->idle_ns = daemon_seconds("ANYVERBS_IDLE_S", DAEMON_IDLE_S * NS_PER_S);
-	o->rest_ns = MIN(daemon_seconds("ANYVERBS_REST_S", DAEMON_REST_S * NS_PER_S), 3600 * NS_PER_S);
+	o->rest_ns = MIN(daemon_seconds("ANYVERBS_REST_S", DAEMON_REST_S * NS_PER_S),
+			 3600 * NS_PER_S);
 	return address_node_name(o->node);
 }
 
@@ -137,7 +140,8 @@ static void daemon_end_silent(struct daemon *d, u64 now)
 			proc_drop(p, "has said nothing");
 }
 
-/* Events that had no room because of a limit that no epoll event announces (descriptors in flight). */
+/* Events that had no room because of a limit that no epoll event announces (descriptors in
+ * flight). */
 static void daemon_retry_events(struct daemon *d)
 {
 	list_for_each(p, &d->procs, struct proc, node)
@@ -210,7 +214,8 @@ static void daemon_open_log(struct daemon *d)
 
 	if (!d->options.spawned || log_level_get() == LOG_NONE || d->folder.fd < 0)
 		return;
-	fd = openat(d->folder.fd, "log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = openat(d->folder.fd, "log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
+		    0600);
 	if (fd < 0)
 		return;
 	dup2(fd, STDERR_FILENO);

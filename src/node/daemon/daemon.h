@@ -7,14 +7,15 @@
 
 struct daemon_options {
 	char node[NODE_NAME_MAX];
-	u64 idle_ns;   /* leaves after this time without a process; UINT64_MAX: never */
-	u64 rest_ns;   /* a slot's rest before reuse */
-	bool spawned;  /* started by a library: messages go to a file in the folder */
+	u64 idle_ns;  /* leaves after this time without a process; UINT64_MAX: never */
+	u64 rest_ns;  /* a slot's rest before reuse */
+	bool spawned; /* started by a library: messages go to a file in the folder */
 };
 
 /* Reads ANYVERBS_NODE, ANYVERBS_IDLE_S and ANYVERBS_REST_S. -EINVAL if the name is bad. */
 int daemon_options_init(struct daemon_options *o);
-/* Runs until idle, told to stop, or a signal. 0; -EADDRINUSE: this node is up already; else why it could not begin. */
+/* Runs until idle, told to stop, or a signal. 0; -EADDRINUSE: this node is up already; else why it
+ * could not begin. */
 int daemon_run(const struct daemon_options *o);
 
 #endif

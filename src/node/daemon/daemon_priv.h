@@ -1,7 +1,7 @@
 /* daemon_priv.h: the daemon's state and its parts. One thread, no locks.
  *
- * A `proc` is one connection: a process that attaches (two sockets: control, events), a tool that asks, or somebody who has not
- * said yet what he is.
+ * A `proc` is one connection: a process that attaches (two sockets: control, events), a tool that
+ * asks, or somebody who has not said yet what he is.
  */
 #ifndef NODE_DAEMON_DAEMON_PRIV_H
 #define NODE_DAEMON_DAEMON_PRIV_H
@@ -16,11 +16,11 @@
 #include "node/notice.h"
 
 enum {
-	DAEMON_PROCS = 4096,      /* connections at once */
-	DAEMON_SILENT_S = 5,      /* a connection that has not said what it is */
-	DAEMON_EVENTS = 4096,     /* events that one process may leave unread */
+	DAEMON_PROCS = 4096,  /* connections at once */
+	DAEMON_SILENT_S = 5,  /* a connection that has not said what it is */
+	DAEMON_EVENTS = 4096, /* events that one process may leave unread */
 	DAEMON_TICK_MS = 50,
-	DAEMON_FIRST_S = 2,       /* a new node waits at least so long for its first process */
+	DAEMON_FIRST_S = 2, /* a new node waits at least so long for its first process */
 };
 
 enum proc_kind { PROC_SILENT, PROC_ATTACHED, PROC_TOOL };
@@ -41,8 +41,9 @@ struct daemon {
 	u32 member_count;
 	u64 started_ns;
 	u64 idle_since_ns; /* when the last process left */
-	bool served;       /* some process has been attached */
-	bool ending;       /* connections end, but what their processes have stays theirs: the next node takes over */
+	bool served;	   /* some process has been attached */
+	/* connections end, but what their processes have stays theirs: the next node takes over */
+	bool ending;
 };
 
 struct proc {
@@ -53,7 +54,7 @@ struct proc {
 	u64 since_ns;
 	u64 process; /* 0: not attached */
 	struct proto_process who;
-	s32 pid;     /* as the daemon sees it; 0 if it cannot */
+	s32 pid; /* as the daemon sees it; 0 if it cannot */
 	int board_fd, bell_fd[2], slots_fd;
 	struct list_head waiting; /* struct proc_event: what the events socket has no room for */
 	u32 waiting_count;
@@ -64,7 +65,8 @@ struct proc {
 /* ---- proc.c: connections ---- */
 
 void proc_accept(struct daemon *d, int fd);
-/* Ends a connection and frees all that its process had; its peers are told. `p` is gone afterwards. */
+/* Ends a connection and frees all that its process had; its peers are told. `p` is gone
+ * afterwards. */
 void proc_drop(struct proc *p, const char *why);
 struct proc *proc_find(struct daemon *d, u64 process);
 /* A connection becomes an attached process: *m holds board and bells. */
@@ -84,8 +86,10 @@ void event_mcast(struct daemon *d);
 /* Sends what waits, as far as there is room. */
 void event_flush(struct proc *p);
 void event_discard(struct proc *p);
-/* Fills a peer's description for `to`, with descriptors board, bells, pidfd: returns their number. */
-int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out, int fds[4]);
+/* Fills a peer's description for `to`, with descriptors board, bells, pidfd: returns their
+ * number. */
+int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out,
+		   int fds[4]);
 
 /* ---- request.c: what is asked ---- */
 

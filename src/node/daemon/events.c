@@ -22,10 +22,13 @@ struct proc_event {
 
 static void event_head(struct proto_head *h, enum proto_type type)
 {
-	*h = (struct proto_head){ .magic = PROTO_MAGIC, .version = PROTO_VERSION, .type = (u16)type };
+	*h = (struct proto_head){ .magic = PROTO_MAGIC,
+				  .version = PROTO_VERSION,
+				  .type = (u16)type };
 }
 
-int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out, int fds[4])
+int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out,
+		   int fds[4])
 {
 	bool same_ns = peer->who.pid_ns != 0 && peer->who.pid_ns == to->who.pid_ns;
 
@@ -161,7 +164,8 @@ void event_peer_gone(struct proc *to, u64 process)
 		}
 	}
 	if (event_queue(to, PROTO_EV_PEER_GONE, process, -1) < 0)
-		log_warn("node", "process %llu does not read its events", (unsigned long long)to->process);
+		log_warn("node", "process %llu does not read its events",
+			 (unsigned long long)to->process);
 }
 
 void event_config(struct daemon *d)

@@ -1,6 +1,8 @@
 /* folder.c: the node's folder, and files that change in one step.
- * In:    the user, the node's name, the environment      Out: files of mode 0600 in folders of mode 0700
- * Runs:  the daemon's only thread                        Locks: none (it looks at the slots file's byte locks)
+ * In:    the user, the node's name, the environment
+ * Out:   files of mode 0600 in folders of mode 0700
+ * Runs:  the daemon's only thread
+ * Locks: none (it looks at the slots file's byte locks)
  */
 #include "node/daemon/folder.h"
 
@@ -17,7 +19,8 @@
 
 enum { FOLDER_PLACES = 4, FOLDER_TEXT = 4096 };
 
-/* A folder that nobody else can look into or could have prepared for us: its descriptor or a negative errno. */
+/* A folder that nobody else can look into or could have prepared for us: its descriptor or a
+ * negative errno. */
 static int folder_private(int at, const char *path)
 {
 	struct stat st;
@@ -76,7 +79,8 @@ static int folder_try(const char *place, const char *name, bool make, struct fol
 	return 0;
 }
 
-/* Whether somebody holds a byte of the slots file: survivors of an earlier node, which may have had another environment. */
+/* Whether somebody holds a byte of the slots file: survivors of an earlier node, which may have had
+ * another environment. */
 static bool folder_in_use(const struct folder *f)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -116,7 +120,8 @@ void folder_open(struct folder *f, const char *name)
 	}
 	f->fd = -1;
 	f->path[0] = '\0';
-	log_error("node", "no writable folder: there is no sysfs tree, and slots do not survive this node");
+	log_error("node",
+		  "no writable folder: there is no sysfs tree, and slots do not survive this node");
 }
 
 void folder_close(struct folder *f)

@@ -7,15 +7,17 @@
 enum { FOLDER_PATH = 192 };
 
 struct folder {
-	int fd;                /* -1: there is none */
+	int fd; /* -1: there is none */
 	char path[FOLDER_PATH];
 };
 
-/* Finds or makes the folder of node `name`: mode 0700, ours, one per network namespace. A folder in which a living process
- * holds slots goes before the others. Without any writable place fd is -1, which is logged. */
+/* Finds or makes the folder of node `name`: mode 0700, ours, one per network namespace. A folder in
+ * which a living process holds slots goes before the others. Without any writable place fd is -1,
+ * which is logged. */
 void folder_open(struct folder *f, const char *name);
 void folder_close(struct folder *f);
-/* Makes `path` (relative, with folders in front) hold `text`, unless it does already; readers see the old or the new. */
+/* Makes `path` (relative, with folders in front) hold `text`, unless it does already; readers see
+ * the old or the new. */
 int folder_put(const struct folder *f, const char *path, const char *text);
 int folder_make(const struct folder *f, const char *path);
 void folder_delete(const struct folder *f, const char *path);

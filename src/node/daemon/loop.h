@@ -4,7 +4,8 @@
 
 #include "base/compiler.h"
 
-/* Something watched. Embedded in its owner, who may go in any handler: the loop looks at one event at a time. */
+/* Something watched. Embedded in its owner, who may go in any handler: the loop looks at one event
+ * at a time. */
 struct loop_source {
 	int fd;
 	void (*fn)(struct loop_source *s, u32 events);

@@ -59,7 +59,8 @@ int pairs_end(const struct pair *pair, u64 process)
 	return pair->process[1] == process;
 }
 
-void pairs_each(struct pairs *p, u64 process, void (*fn)(struct pair *pair, u64 other, void *arg), void *arg)
+void pairs_each(struct pairs *p, u64 process, void (*fn)(struct pair *pair, u64 other, void *arg),
+		void *arg)
 {
 	for (u32 i = 0; i < PAIRS_BUCKETS; i++) {
 		struct pair *next;

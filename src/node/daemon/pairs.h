@@ -9,7 +9,7 @@ enum { PAIRS_BUCKETS = 1024 };
 struct pair {
 	struct pair *next;
 	u64 process[2]; /* the lesser first */
-	bool known[2];  /* that end has said that it has the pair */
+	bool known[2];	/* that end has said that it has the pair */
 };
 
 struct pairs {
@@ -25,7 +25,8 @@ void pairs_remove(struct pairs *p, u64 a, u64 b);
 int pairs_end(const struct pair *pair, u64 process);
 u32 pairs_count(struct pairs *p, u64 process);
 /* Calls fn for each pair of `process` with the other end's number. fn may remove that pair. */
-void pairs_each(struct pairs *p, u64 process, void (*fn)(struct pair *pair, u64 other, void *arg), void *arg);
+void pairs_each(struct pairs *p, u64 process, void (*fn)(struct pair *pair, u64 other, void *arg),
+		void *arg);
 void pairs_clear(struct pairs *p);
 
 #endif

@@ -94,8 +94,8 @@ void proc_drop(struct proc *p, const char *why)
 {
 	struct daemon *d = p->daemon;
 
-	log_debug("node", "process %llu (pid %d, %.16s): %s", (unsigned long long)p->process, (int)p->pid,
-		  p->who.command, why);
+	log_debug("node", "process %llu (pid %d, %.16s): %s", (unsigned long long)p->process,
+		  (int)p->pid, p->who.command, why);
 	if (p->kind == PROC_ATTACHED && !d->ending)
 		proc_detach(p);
 	event_discard(p);
@@ -142,7 +142,8 @@ static void proc_on_death(struct loop_source *s, u32 events)
 	proc_drop(container_of(s, struct proc, life), "has died");
 }
 
-/* A descriptor that becomes readable when the process at the other end of the socket dies; -1 if the kernel gives none. */
+/* A descriptor that becomes readable when the process at the other end of the socket dies; -1 if
+ * the kernel gives none. */
 static int proc_open_life(int socket, s32 pid)
 {
 	int fd = -1;
@@ -188,7 +189,8 @@ static int proc_watch_life(struct proc *p)
 	int err;
 
 	if (fd < 0) {
-		log_warn("node", "no pidfd for process %d: its end is seen when its sockets close", (int)p->pid);
+		log_warn("node", "no pidfd for process %d: its end is seen when its sockets close",
+			 (int)p->pid);
 		return 0;
 	}
 	err = loop_add(&p->daemon->loop, &p->life, fd, EPOLLIN, proc_on_death);

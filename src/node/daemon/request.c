@@ -26,8 +26,11 @@ static void request_reply(struct request *r, struct proto_head *reply, size_t si
 {
 	int err;
 
-	*reply = (struct proto_head){ .magic = PROTO_MAGIC, .version = PROTO_VERSION, .type = r->q->head.type,
-				      .serial = r->q->head.serial, .status = status };
+	*reply = (struct proto_head){ .magic = PROTO_MAGIC,
+				      .version = PROTO_VERSION,
+				      .type = r->q->head.type,
+				      .serial = r->q->head.serial,
+				      .status = status };
 	err = message_send(r->proc->control.fd, reply, size, fds, fd_count);
 	/* descriptors in flight are limited: say so instead of handing them over */
 	if (err == -ETOOMANYREFS && fd_count > 0) {
@@ -47,7 +50,8 @@ static void request_status(struct request *r, int status)
 
 /* ---- attaching ---- */
 
-/* Opens the process' sockets and slots file and answers. On failure the connection is left for proc_drop. */
+/* Opens the process' sockets and slots file and answers. On failure the connection is left for
+ * proc_drop. */
 static int request_welcome(struct request *r, struct proto_hello_reply *reply)
 {
 	struct proc *p = r->proc;
@@ -60,8 +64,8 @@ static int request_welcome(struct request *r, struct proto_hello_reply *reply)
 	reply->process = p->process;
 	request_reply(r, &reply->head, sizeof(*reply), 0, fds, 3);
 	close(fds[0]);
-	log_debug("node", "process %llu attached: pid %d, %.16s", (unsigned long long)p->process, (int)p->pid,
-		  p->who.command);
+	log_debug("node", "process %llu attached: pid %d, %.16s", (unsigned long long)p->process,
+		  (int)p->pid, p->who.command);
 	return 0;
 }
 
@@ -79,20 +83,23 @@ static int request_hello(struct request *r)
 	return err < 0 ? err : request_welcome(r, &reply);
 }
 
-/* The process' slots: those of its own description if it is of our file, else as many as are free in ours. */
+/* The process' slots: those of its own description if it is of our file, else as many as are free
+ * in ours. */
 static int request_claim_slots(struct request *r, struct proto_hello_reply *reply)
 {
 	const struct proto_resume *q = &r->q->resume;
 	struct proc *p = r->proc;
 	struct slots *s = &r->daemon->slots;
 
-	p->slots_fd = slots_same_file(s, r->m->fds[3]) ? message_take_fd(r->m, 3) : slots_describe(s);
+	p->slots_fd = slots_same_file(s, r->m->fds[3]) ? message_take_fd(r->m, 3)
+						       : slots_describe(s);
 	if (p->slots_fd < 0)
 		return p->slots_fd;
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++) {
 		u8 bit = (u8)(1u << (slot % 8));
 
-		if ((q->slots[slot / 8] & bit) && slots_claim(s, q->process, p->slots_fd, slot) == 0)
+		if ((q->slots[slot / 8] & bit) &&
+		    slots_claim(s, q->process, p->slots_fd, slot) == 0)
 			reply->slots[slot / 8] |= bit;
 	}
 	/* one that the last node gave, but could not say so */
@@ -212,6 +219,11 @@ static int request_connect(struct request *r)
 	struct pair *pair;
 	int fds[4], count, err = request_may_connect(r, r->q->connect.slot, &owner);
 
+	memset(&reply, 0, sizeof(reply));
+	if (err == -EALREADY) {
+		reply.process = owner->process; /* tells the asker which pair it is */
+		request_reply(r, &reply.head, sizeof(reply), err, NULL, 0);
+	}
 	if (err < 0)
 		return err;
 	pair = pairs_make(&r->daemon->pairs, r->proc->process, owner->process);
@@ -247,8 +259,10 @@ static int request_pair_drop(struct request *r)
 	return 0;
 }
 
-/* The membership's entry, or NULL; *free_entry: the first that could take a new one, NULL if there is none. */
-static struct notice_member *request_find_member(struct request *r, struct notice_member **free_entry)
+/* The membership's entry, or NULL; *free_entry: the first that could take a new one, NULL if there
+ * is none. */
+static struct notice_member *request_find_member(struct request *r,
+						 struct notice_member **free_entry)
 {
 	const struct proto_mcast *q = &r->q->mcast;
 	struct notice *n = r->daemon->notice;
@@ -257,7 +271,8 @@ static struct notice_member *request_find_member(struct request *r, struct notic
 	for (u32 i = 0; i < n->members; i++) {
 		struct notice_member *m = &n->member[i];
 
-		if (m->process == r->proc->process && m->qpn == q->qpn && memcmp(m->gid, q->gid, 16) == 0)
+		if (m->process == r->proc->process && m->qpn == q->qpn &&
+		    memcmp(m->gid, q->gid, 16) == 0)
 			return m;
 		if (m->process == 0 && *free_entry == NULL)
 			*free_entry = m;
@@ -355,7 +370,8 @@ static struct proc *request_next_process(struct daemon *d, u64 after)
 	struct proc *best = NULL;
 
 	list_for_each(p, &d->procs, struct proc, node)
-		if (p->kind == PROC_ATTACHED && p->process > after && (best == NULL || p->process < best->process))
+		if (p->kind == PROC_ATTACHED && p->process > after &&
+		    (best == NULL || p->process < best->process))
 			best = p;
 	return best;
 }
@@ -409,18 +425,24 @@ static const struct request_rule {
 	[PROTO_HELLO] = { request_hello, sizeof(struct proto_hello), 3, FROM(PROC_SILENT) },
 	[PROTO_RESUME] = { request_resume, sizeof(struct proto_resume), 4, FROM(PROC_SILENT) },
 	[PROTO_TOOL] = { request_tool, sizeof(struct proto_plain), 0, FROM(PROC_SILENT) },
-	[PROTO_SLOT_TAKE] = { request_slot_take, sizeof(struct proto_plain), 0, FROM(PROC_ATTACHED) },
+	[PROTO_SLOT_TAKE] = { request_slot_take, sizeof(struct proto_plain), 0,
+			      FROM(PROC_ATTACHED) },
 	[PROTO_CONNECT] = { request_connect, sizeof(struct proto_connect), 1, FROM(PROC_ATTACHED) },
-	[PROTO_PAIR_DROP] = { request_pair_drop, sizeof(struct proto_peer), 0, FROM(PROC_ATTACHED) },
-	[PROTO_MCAST_JOIN] = { request_mcast_join, sizeof(struct proto_mcast), 0, FROM(PROC_ATTACHED) },
-	[PROTO_MCAST_LEAVE] = { request_mcast_leave, sizeof(struct proto_mcast), 0, FROM(PROC_ATTACHED) },
+	[PROTO_PAIR_DROP] = { request_pair_drop, sizeof(struct proto_peer), 0,
+			      FROM(PROC_ATTACHED) },
+	[PROTO_MCAST_JOIN] = { request_mcast_join, sizeof(struct proto_mcast), 0,
+			       FROM(PROC_ATTACHED) },
+	[PROTO_MCAST_LEAVE] = { request_mcast_leave, sizeof(struct proto_mcast), 0,
+				FROM(PROC_ATTACHED) },
 	[PROTO_STATUS] = { request_node_status, sizeof(struct proto_plain), 0, FROM(PROC_TOOL) },
-	[PROTO_PROCESSES] = { request_processes, sizeof(struct proto_processes), 0, FROM(PROC_TOOL) },
+	[PROTO_PROCESSES] = { request_processes, sizeof(struct proto_processes), 0,
+			      FROM(PROC_TOOL) },
 	[PROTO_BOARD] = { request_board, sizeof(struct proto_processes), 0, FROM(PROC_TOOL) },
 	[PROTO_STOP] = { request_stop, sizeof(struct proto_stop), 0, FROM(PROC_TOOL) },
 };
 
-static const struct request_rule *request_find_rule(const struct proc *p, const union proto_request *q,
+static const struct request_rule *request_find_rule(const struct proc *p,
+						    const union proto_request *q,
 						    const struct message *m)
 {
 	const struct request_rule *rule;

@@ -1,6 +1,7 @@
 /* slots.c: slots as byte locks of open file descriptions.
  * In:    requests for slots            Out: locks that outlive the node, and a file that does
- * Runs:  the daemon's only thread      Locks: bytes SLOTS_LOCKS + slot of DIR/slots, through each process' own description
+ * Runs:  the daemon's only thread
+ * Locks: bytes SLOTS_LOCKS + slot of DIR/slots, through each process' own description
  */
 #include "node/daemon/slots.h"
 
@@ -9,23 +10,37 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-/* The one place that reads the calendar's clock: numbers must differ from those of a node that left no file. */
-static u64 slots_calendar_ns(void)
-{
-	struct timespec ts;
+#include "base/clock.h"
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (u64)ts.tv_sec * 1000000000ull + (u64)ts.tv_nsec;
+/* Where numbers begin: far from those that a node gave out which left no file. */
+static u64 slots_random(void)
+{
+	u64 r;
+
+	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != (ssize_t)sizeof(r))
+		r = clock_now_ns() * 0x9e3779b97f4a7c15ull ^ (u64)getpid();
+	return r >> 2;
+}
+
+/* An empty file becomes ours. */
+static void slots_format(struct slots_file *f)
+{
+	memset(f, 0, sizeof(*f));
+	f->magic = SLOTS_MAGIC;
+	f->next_process = slots_random() + 1;
+	f->cursor = SLOTS_FIRST;
 }
 
 static int slots_lock(int fd, int type, u32 first, u32 count)
 {
-	struct flock l = { .l_type = (short)type, .l_whence = SEEK_SET,
-			   .l_start = SLOTS_LOCKS + (off_t)first, .l_len = count };
+	struct flock l = { .l_type = (short)type,
+			   .l_whence = SEEK_SET,
+			   .l_start = SLOTS_LOCKS + (off_t)first,
+			   .l_len = count };
 
 	return fcntl(fd, F_OFD_SETLK, &l) < 0 ? -errno : 0;
 }
@@ -36,8 +51,9 @@ int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
 
 	memset(s, 0, sizeof(*s));
 	s->rest_ns = rest_ns;
-	s->fd = dir_fd >= 0 ? openat(dir_fd, "slots", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600) :
-			      memfd_create("anyverbs-slots", MFD_CLOEXEC);
+	s->fd = dir_fd >= 0
+			? openat(dir_fd, "slots", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
+			: memfd_create("anyverbs-slots", MFD_CLOEXEC);
 	if (s->fd < 0)
 		return -errno;
 	if (ftruncate(s->fd, sizeof(*s->file)) < 0)
@@ -45,14 +61,11 @@ int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
 	s->file = mmap(NULL, sizeof(*s->file), PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
 	if (s->file == MAP_FAILED)
 		goto fail;
-	if (s->file->magic != SLOTS_MAGIC) {
-		memset(s->file, 0, sizeof(*s->file));
-		s->file->magic = SLOTS_MAGIC;
-	}
-	/* a node without a folder must not begin with the slots that its predecessor gave out first */
+	if (s->file->magic != SLOTS_MAGIC || s->file->next_process == 0)
+		slots_format(s->file);
+	/* without a folder: do not begin with the slots that the node before gave out first */
 	if (dir_fd < 0)
-		s->file->cursor = (u32)(slots_calendar_ns() / 1000 % NODE_SLOTS);
-	s->file->next_process = MAX(s->file->next_process, slots_calendar_ns());
+		s->file->cursor = (u32)(s->file->next_process % NODE_SLOTS);
 	return 0;
 fail:
 	err = -errno;
@@ -81,8 +94,9 @@ bool slots_same_file(const struct slots *s, int fd)
 	struct stat a, b;
 	int flags = fcntl(fd, F_GETFL);
 
-	return flags >= 0 && (flags & O_ACCMODE) == O_RDWR && !(flags & O_PATH) && fstat(fd, &a) == 0 &&
-	       fstat(s->fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	return flags >= 0 && (flags & O_ACCMODE) == O_RDWR && !(flags & O_PATH) &&
+	       fstat(fd, &a) == 0 && fstat(s->fd, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
 }
 
 u64 slots_next_process(struct slots *s)
@@ -97,7 +111,8 @@ static int slots_give(struct slots *s, u64 process, u32 slot)
 	return (int)slot;
 }
 
-/* The free slot that is to be used next: round the circle, but for those at rest; of those the one that rested longest. */
+/* The free slot that is to be used next: round the circle, but for those at rest; of those the one
+ * that rested longest. */
 static int slots_search(struct slots *s, int fd, u64 now_ns, bool resting)
 {
 	int best = -1;
@@ -105,7 +120,8 @@ static int slots_search(struct slots *s, int fd, u64 now_ns, bool resting)
 	for (u32 i = 0; i < NODE_SLOTS; i++) {
 		u32 slot = (s->file->cursor + i) % NODE_SLOTS;
 
-		if (slot < SLOTS_FIRST || s->owner[slot] != 0 || (s->rest_until_ns[slot] > now_ns) != resting)
+		if (slot < SLOTS_FIRST || s->owner[slot] != 0 ||
+		    (s->rest_until_ns[slot] > now_ns) != resting)
 			continue;
 		if (resting && best >= 0 && s->rest_until_ns[best] <= s->rest_until_ns[slot])
 			continue;
@@ -135,7 +151,8 @@ int slots_take(struct slots *s, u64 process, int fd, u64 now_ns)
 
 int slots_claim(struct slots *s, u64 process, int fd, u32 slot)
 {
-	if (slot < SLOTS_FIRST || slot >= NODE_SLOTS || (s->owner[slot] != 0 && s->owner[slot] != process) ||
+	if (slot < SLOTS_FIRST || slot >= NODE_SLOTS ||
+	    (s->owner[slot] != 0 && s->owner[slot] != process) ||
 	    slots_lock(fd, F_WRLCK, slot, 1) < 0)
 		return -EEXIST;
 	s->owner[slot] = process;
@@ -163,8 +180,10 @@ void slots_release(struct slots *s, u64 process, int fd, u64 now_ns)
 
 u64 slots_owner(const struct slots *s, u32 slot)
 {
-	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET,
-			   .l_start = SLOTS_LOCKS + (off_t)slot, .l_len = 1 };
+	struct flock l = { .l_type = F_WRLCK,
+			   .l_whence = SEEK_SET,
+			   .l_start = SLOTS_LOCKS + (off_t)slot,
+			   .l_len = 1 };
 
 	if (s->owner[slot] != 0)
 		return s->owner[slot];

@@ -1,7 +1,8 @@
 /* slots.h: which process owns which part of the QPN space.
  *
- * A slot is taken by a byte lock on the slots file. The lock belongs to an open file description that the node makes for each
- * process and hands to it: so it lasts as long as the process, node or no node, and the next node sees what is taken.
+ * A slot is taken by a byte lock on the slots file. The lock belongs to an open file description
+ * that the node makes for each process and hands to it: so it lasts as long as the process, node or
+ * no node, and the next node sees what is taken.
  */
 #ifndef NODE_DAEMON_SLOTS_H
 #define NODE_DAEMON_SLOTS_H
@@ -13,7 +14,7 @@ enum { SLOTS_MAGIC = 0x61764e53, SLOTS_FIRST = 1 /* 0 holds QP0 and QP1: the nod
 /* The file. Locks are on bytes beyond its end, so that they cover no data: SLOTS_LOCKS + slot. */
 struct slots_file {
 	u32 magic;
-	u32 cursor;       /* where the search for the next slot begins */
+	u32 cursor;	  /* where the search for the next slot begins */
 	u64 next_process; /* numbers below it have been given out */
 	u32 generation[NODE_SLOTS];
 };
@@ -23,7 +24,7 @@ enum { SLOTS_LOCKS = 65536 };
 struct slots {
 	int fd;
 	struct slots_file *file; /* mapped */
-	u64 owner[NODE_SLOTS];   /* process number; 0: none that has said so */
+	u64 owner[NODE_SLOTS];	 /* process number; 0: none that has said so */
 	u64 rest_until_ns[NODE_SLOTS];
 	u64 rest_ns;
 };

@@ -15,7 +15,7 @@
 struct sysfs {
 	const struct folder *folder;
 	char base[128]; /* in front of each path */
-	int err;        /* the first one */
+	int err;	/* the first one */
 };
 
 struct sysfs_text {
@@ -48,12 +48,27 @@ static const struct sysfs_text sysfs_port[] = {
 };
 
 static const char *const sysfs_counters[] = {
-	"VL15_dropped", "excessive_buffer_overrun_errors", "link_downed", "link_error_recovery",
-	"local_link_integrity_errors", "multicast_rcv_packets", "multicast_xmit_packets",
-	"port_rcv_constraint_errors", "port_rcv_data", "port_rcv_errors", "port_rcv_packets",
-	"port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors", "port_xmit_constraint_errors",
-	"port_xmit_data", "port_xmit_discards", "port_xmit_packets", "port_xmit_wait", "symbol_error",
-	"unicast_rcv_packets", "unicast_xmit_packets",
+	"VL15_dropped",
+	"excessive_buffer_overrun_errors",
+	"link_downed",
+	"link_error_recovery",
+	"local_link_integrity_errors",
+	"multicast_rcv_packets",
+	"multicast_xmit_packets",
+	"port_rcv_constraint_errors",
+	"port_rcv_data",
+	"port_rcv_errors",
+	"port_rcv_packets",
+	"port_rcv_remote_physical_errors",
+	"port_rcv_switch_relay_errors",
+	"port_xmit_constraint_errors",
+	"port_xmit_data",
+	"port_xmit_discards",
+	"port_xmit_packets",
+	"port_xmit_wait",
+	"symbol_error",
+	"unicast_rcv_packets",
+	"unicast_xmit_packets",
 };
 
 static void sysfs_fail(struct sysfs *s, const char *path, int err)
@@ -98,11 +113,13 @@ static void sysfs_put_table(struct sysfs *s, const struct sysfs_text *table, siz
 
 static void sysfs_put_guid(struct sysfs *s, const char *path, u64 guid)
 {
-	sysfs_put(s, path, "%04x:%04x:%04x:%04x\n", (unsigned)(guid >> 48), (unsigned)(guid >> 32 & 0xffff),
-		  (unsigned)(guid >> 16 & 0xffff), (unsigned)(guid & 0xffff));
+	sysfs_put(s, path, "%04x:%04x:%04x:%04x\n", (unsigned)(guid >> 48),
+		  (unsigned)(guid >> 32 & 0xffff), (unsigned)(guid >> 16 & 0xffff),
+		  (unsigned)(guid & 0xffff));
 }
 
-/* gids/N for every slot of the table; gid_attrs only for those in use, as the kernel refuses to read the others. */
+/* gids/N for every slot of the table; gid_attrs only for those in use, as the kernel refuses to
+ * read the others. */
 static void sysfs_put_gid(struct sysfs *s, int i, const struct node_gid *g)
 {
 	static const u8 empty[16];
@@ -111,7 +128,8 @@ static void sysfs_put_gid(struct sysfs *s, int i, const struct node_gid *g)
 
 	memcpy(word, g->gid, 16);
 	for (int w = 0; w < 8; w++)
-		snprintf(text + 5 * w, sizeof(text) - 5 * (size_t)w, "%04x%s", ntohs(word[w]), w < 7 ? ":" : "\n");
+		snprintf(text + 5 * w, sizeof(text) - 5 * (size_t)w, "%04x%s", ntohs(word[w]),
+			 w < 7 ? ":" : "\n");
 	snprintf(path, sizeof(path), "gids/%d", i);
 	sysfs_put(s, path, "%s", text);
 	for (int attr = 0; attr < 2; attr++) {

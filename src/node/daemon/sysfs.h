@@ -1,11 +1,13 @@
-/* sysfs.h: the tree that stands for /sys: class/infiniband and class/infiniband_verbs, in the kernel's formats. */
+/* sysfs.h: the tree that stands for /sys: class/infiniband and class/infiniband_verbs, in the
+ * kernel's formats. */
 #ifndef NODE_DAEMON_SYSFS_H
 #define NODE_DAEMON_SYSFS_H
 
 #include "node/daemon/folder.h"
 #include "node/node.h"
 
-/* Writes FOLDER/sys, or brings it up to date. 0 or a negative errno (the tree is then incomplete, which is logged). */
+/* Writes FOLDER/sys, or brings it up to date. 0 or a negative errno (the tree is then incomplete,
+ * which is logged). */
 int sysfs_write(const struct folder *f, const struct node_config *c);
 
 #endif

@@ -1,0 +1,186 @@
+/* harness.c: a node of its own for each test.
+ * In:    the environment               Out: ANYVERBS_NODE, XDG_RUNTIME_DIR, ANYVERBS_IDLE_S
+ * Runs:  the test's thread             Locks: none
+ */
+#include "harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static char harness_folder[64];
+static int harness_number;
+
+int harness_setup(void **state)
+{
+	char name[NODE_NAME_MAX];
+
+	snprintf(harness_folder, sizeof(harness_folder), "/tmp/anyverbs-test-XXXXXX");
+	if (mkdtemp(harness_folder) == NULL)
+		return -1;
+	snprintf(name, sizeof(name), "test-%d-%d", (int)getpid(), harness_number++);
+	setenv("XDG_RUNTIME_DIR", harness_folder, 1);
+	setenv("ANYVERBS_NODE", name, 1);
+	setenv("ANYVERBS_IDLE_S", "20", 1);
+	unsetenv("ANYVERBS_REST_S");
+	unsetenv("ANYVERBS_ADDR");
+	return 0;
+}
+
+static int harness_remove(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+int harness_teardown(void **state)
+{
+	harness_kill_daemon();
+	nftw(harness_folder, harness_remove, 16, FTW_DEPTH | FTW_PHYS);
+	return 0;
+}
+
+void harness_attach(struct harness *h)
+{
+	h->self.board_fd = memfd_create("board", MFD_CLOEXEC);
+	h->self.bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	h->self.bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	assert_int_equal(node_attach(&h->self, &h->node), 0);
+}
+
+static void harness_close_self(struct harness *h)
+{
+	close(h->self.board_fd);
+	close(h->self.bell_fd[0]);
+	close(h->self.bell_fd[1]);
+}
+
+void harness_detach(struct harness *h)
+{
+	node_detach(h->node);
+	harness_close_self(h);
+}
+
+void harness_drop(struct harness *h)
+{
+	node_drop_in_child(h->node);
+	harness_close_self(h);
+}
+
+int harness_connect(void)
+{
+	char name[NODE_NAME_MAX];
+
+	assert_int_equal(address_node_name(name), 0);
+	return connection_open(name, false);
+}
+
+int harness_daemon(void)
+{
+	int fd = harness_connect();
+	s32 pid = 0;
+
+	if (fd < 0)
+		return 0;
+	assert_true(address_peer_is_mine(fd, &pid));
+	close(fd);
+	return pid;
+}
+
+void harness_kill_daemon(void)
+{
+	int pid = harness_daemon();
+
+	if (pid <= 0)
+		return;
+	kill(pid, SIGKILL);
+	/* its name is free when it is gone */
+	for (int i = 0; i < 2000 && harness_daemon() == pid; i++)
+		usleep(1000);
+}
+
+static void harness_ask(int fd, enum proto_type type, void *reply, size_t size)
+{
+	struct proto_plain q = { .head = { .magic = PROTO_MAGIC,
+					   .version = PROTO_VERSION,
+					   .type = (u16)type } };
+	struct message m;
+
+	assert_int_equal(message_send(fd, &q, sizeof(q), NULL, 0), 0);
+	assert_int_equal(message_wait(fd, clock_now_ns() + 5 * NS_PER_S), 0);
+	assert_int_equal(message_receive(fd, reply, size, &m), 0);
+	assert_int_equal(m.size, size);
+}
+
+struct proto_status_reply harness_status(void)
+{
+	struct proto_status_reply reply;
+	struct proto_plain plain;
+	int fd = harness_connect();
+
+	assert_true(fd >= 0);
+	harness_ask(fd, PROTO_TOOL, &plain, sizeof(plain));
+	harness_ask(fd, PROTO_STATUS, &reply, sizeof(reply));
+	close(fd);
+	return reply;
+}
+
+bool harness_readable(int fd, int timeout_ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, timeout_ms) == 1;
+}
+
+struct node_event harness_wait_event(struct harness *h, enum node_event_type type)
+{
+	u64 deadline = clock_now_ns() + 5 * NS_PER_S;
+	struct node_event ev;
+
+	while (clock_now_ns() < deadline) {
+		if (!harness_readable(node_event_fd(h->node), 100))
+			continue;
+		if (!node_event_next(h->node, &ev))
+			continue;
+		if (ev.type == type)
+			return ev;
+		if (ev.type == NODE_EVENT_PEER_NEW)
+			harness_close_peer(&ev.peer);
+	}
+	fail_msg("event %d does not come", (int)type);
+	return ev;
+}
+
+bool harness_same_file(int a, int b)
+{
+	struct stat sa, sb;
+
+	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+	       sa.st_ino == sb.st_ino;
+}
+
+int harness_count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int count = 0;
+
+	while (readdir(d) != NULL)
+		count++;
+	closedir(d);
+	return count;
+}
+
+void harness_close_peer(struct node_peer *peer)
+{
+	events_close_peer(peer);
+}

@@ -1,0 +1,41 @@
+/* harness.h: what the tests of the node share: a node of their own, and raw looks at it. */
+#ifndef TEST_NODE_HARNESS_H
+#define TEST_NODE_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "node/client_priv.h"
+
+/* A process' own things, as node_attach wants them. */
+struct harness {
+	struct node_self self;
+	struct node *node;
+};
+
+/* A fresh ANYVERBS_NODE for each test, in a folder of its own; ends its daemon afterwards. */
+int harness_setup(void **state);
+int harness_teardown(void **state);
+/* node_attach with a new board and bells; fails the test if it fails. */
+void harness_attach(struct harness *h);
+void harness_detach(struct harness *h);
+/* Closes what harness_detach would, without a word to the node: for a child of fork. */
+void harness_drop(struct harness *h);
+/* The daemon's pid; 0: no node is up. */
+int harness_daemon(void);
+void harness_kill_daemon(void);
+/* A raw connection to the node: descriptor. */
+int harness_connect(void);
+/* What the node says of itself. */
+struct proto_status_reply harness_status(void);
+/* Waits (5 s) for an event of this type; others are passed over. Fails the test if it does not come. */
+struct node_event harness_wait_event(struct harness *h, enum node_event_type type);
+bool harness_readable(int fd, int timeout_ms);
+bool harness_same_file(int a, int b);
+int harness_count_fds(void);
+void harness_close_peer(struct node_peer *peer);
+
+#endif
