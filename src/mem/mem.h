@@ -67,6 +67,11 @@ struct mem_table {
 	/* Waits until no peer holds a hazard on the entry (path/shm sets it; NULL: nobody else sees
 	 * the table). */
 	void (*drain)(void *arg, u32 index);
+	/* Waits until no thread of this process still copies by what an earlier lookup said (the
+	 * driver sets it; NULL: no engine). mem_deregister and mem_replace call it too, so that an
+	 * application may unmap the memory right after; hence neither runs inside the engine's
+	 * receive. mem_invalidate, which does, leaves it out: the memory stays registered. */
+	void (*quiesce)(void *arg);
 	void *drain_arg;
 };
 

@@ -319,7 +319,7 @@ static void entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->
 	__atomic_exchange_n(&t->entries[mem_index(p->name)].key, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Returns when nobody uses what the entry last said. */
+/* Returns when no peer and no page reader uses what the entry last said. */
 static void entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	if (t->drain)
@@ -327,6 +327,14 @@ static void entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t-
 	/* Pairs with the release in pages_leave (access.c). */
 	while (__atomic_load_n(&p->readers, __ATOMIC_SEQ_CST) != 0)
 		sched_yield();
+}
+
+/* The same for everybody, the engine of this process included. */
+static void entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+{
+	entry_drain(t, p);
+	if (t->quiesce)
+		t->quiesce(t->drain_arg);
 }
 
 /* Fills a BUSY index and publishes it. */
@@ -413,7 +421,7 @@ int mem_deregister(struct mem_table *t, u32 key)
 	} else if (p->state == MEM_LIVE) {
 		entry_hide(t, p);
 		lock_release(&t->lock);
-		entry_drain(t, p);
+		entry_drain_all(t, p);
 		lock_acquire(&t->lock);
 		pages = entry_strip(t, p);
 	}
@@ -491,7 +499,7 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows++;
 		lock_release(&t->lock);
-		entry_drain(t, p);
+		entry_drain_all(t, p);
 		lock_acquire(&t->lock);
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows--;

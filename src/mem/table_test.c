@@ -248,6 +248,36 @@ static void mem_deregister__drains_between_clearing_and_reuse(void **state)
 	assert_false(d.was_taken);
 }
 
+static u32 quiesced, quiesced_key;
+
+static void quiesce_look(void *arg)
+{
+	assert_ptr_equal(arg, &quiesced);
+	assert_false(valid(quiesced_key));
+	quiesced++;
+}
+
+static void mem_deregister__waits_for_the_engine_but_invalidate_does_not(void **state)
+{
+	struct mem_region r = region(0);
+	u32 key;
+
+	assert_int_equal(mem_reserve(&table, &key), 0);
+	table.quiesce = quiesce_look;
+	table.drain_arg = &quiesced;
+	quiesced = 0;
+	assert_int_equal(mem_replace(&table, &key, &r), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD), 0);
+	assert_int_equal(quiesced, 0);
+	assert_int_equal(mem_replace(&table, &key, &r), 0);
+	quiesced_key = key;
+	assert_int_equal(mem_replace(&table, &key, &r), 0);
+	assert_int_equal(quiesced, 1);
+	quiesced_key = key;
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_int_equal(quiesced, 2);
+}
+
 static void mem_reserve__names_an_index_without_content(void **state)
 {
 	u32 key;
@@ -461,6 +491,7 @@ int main(void)
 		TEST(mem_register__fills_the_table_and_says_so),
 		TEST(mem_deregister__only_a_live_key_once),
 		TEST(mem_deregister__drains_between_clearing_and_reuse),
+		TEST(mem_deregister__waits_for_the_engine_but_invalidate_does_not),
 		TEST(mem_reserve__names_an_index_without_content),
 		TEST(mem_replace__old_key_ends_new_one_begins),
 		TEST(mem_replace__changes_an_ordinary_region),
