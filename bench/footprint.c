@@ -3,9 +3,9 @@
  * In:    a count (1000)     Out: "footprint N bytes", and what it consists of, on standard output
  * Runs:  one thread         Locks: none
  *
- * The rings are as small as can be: one send and one receive request of one element. Their bytes, as
- * the granted capacities name them, are taken off; whatever else became resident is what the queue
- * pairs cost.
+ * The rings are as small as can be: one send and one receive request of one element. Their bytes,
+ * as the granted capacities name them, are taken off; whatever else became resident is what the
+ * queue pairs cost.
  */
 #include "client.h"
 

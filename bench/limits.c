@@ -4,8 +4,8 @@
  * Out:   one line each, "name value unit", on standard output
  * Runs:  two processes, pinned to a core each      Locks: none
  *
- * No line of anyverbs is in here: shared memory, process_vm_writev and memcpy as any program may use
- * them.
+ * No line of anyverbs is in here: shared memory, process_vm_writev and memcpy as any program may
+ * use them.
  */
 #include <errno.h>
 #include <sched.h>
