@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cond.h"
 #include "core/core_priv.h"
 
 enum { DEVICE_MAX_NUMBER = 1024 };
@@ -29,6 +30,8 @@ void ib_dealloc_device(struct ib_device *device)
 {
 	if (!device)
 		return;
+	if (device->core)
+		vector_item_flush(&device->core->item); /* a last run may find nothing to do */
 	free(device->core);
 	free(device);
 }
@@ -47,7 +50,7 @@ static void registry_hold(struct ib_device_core *core)
 void registry_put(struct ib_device_core *core)
 {
 	if (__atomic_sub_fetch(&core->holders, 1, __ATOMIC_RELEASE) == 0)
-		word_wake_all(&core->holders);
+		futex_wake(&core->holders, INT32_MAX);
 }
 
 static void device_wait_holders(struct ib_device_core *core)
@@ -55,7 +58,7 @@ static void device_wait_holders(struct ib_device_core *core)
 	u32 left;
 
 	while ((left = __atomic_load_n(&core->holders, __ATOMIC_ACQUIRE)))
-		word_wait(&core->holders, left);
+		futex_sleep(&core->holders, left);
 }
 
 struct ib_device_core *registry_next(u64 after, bool alive)

@@ -91,12 +91,12 @@ void ib_dispatch_event(struct ib_event *event)
 	const void *element = event_element(event);
 	bool wanted = !core->stopped && !(element && element_is_muted(core, element));
 
-	if (wanted) {
+	if (wanted)
 		list_push_back(&core->events, &node->node);
-		vector_item_queue(&core->item);
-	}
 	lock_release(&core->lock);
-	if (!wanted)
+	if (wanted)
+		vector_item_queue(&core->item);
+	else
 		free(node);
 }
 
@@ -142,12 +142,19 @@ static struct dispatch_node *dispatch_pop(struct ib_device_core *core)
 	return node;
 }
 
-static void dispatch_pause(struct ib_device_core *core)
+static void dispatch_queue_rest(struct ib_device_core *core)
+{
+	lock_acquire(&core->lock);
+	bool more = !list_empty(&core->events);
+	lock_release(&core->lock);
+	if (more)
+		vector_item_queue(&core->item);
+}
+
+static void dispatch_idle(struct ib_device_core *core)
 {
 	lock_acquire(&core->lock);
 	core->delivering = NULL;
-	if (!list_empty(&core->events))
-		vector_item_queue(&core->item);
 	lock_release(&core->lock);
 }
 
@@ -164,7 +171,8 @@ static void dispatch_run(struct vector_item *item)
 			handlers_notify(core, &node->event);
 		free(node);
 	}
-	dispatch_pause(core);
+	dispatch_idle(core);
+	dispatch_queue_rest(core);
 }
 
 /* Waits for a handler that runs (unless it is the caller). Flushing also unqueues, so what still
@@ -172,10 +180,7 @@ static void dispatch_run(struct vector_item *item)
 static void dispatch_wait(struct ib_device_core *core)
 {
 	vector_item_flush(&core->item);
-	lock_acquire(&core->lock);
-	if (!list_empty(&core->events))
-		vector_item_queue(&core->item);
-	lock_release(&core->lock);
+	dispatch_queue_rest(core);
 }
 
 static void dispatch_drop(struct ib_device_core *core, const void *element) REQUIRES(&core->lock)

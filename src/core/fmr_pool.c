@@ -12,7 +12,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/cond.h"
 #include "core/core_priv.h"
 
 enum {
@@ -145,7 +147,7 @@ static u32 pool_want_cleaning(struct ib_fmr_pool *pool)
 {
 	u32 ticket = __atomic_add_fetch(&pool->wanted, 1, __ATOMIC_RELEASE);
 
-	word_wake_all(&pool->wanted);
+	futex_wake(&pool->wanted, INT32_MAX);
 	return ticket;
 }
 
@@ -157,14 +159,14 @@ static void *pool_thread(void *arg)
 		u32 wanted = __atomic_load_n(&pool->wanted, __ATOMIC_ACQUIRE);
 
 		if (wanted == __atomic_load_n(&pool->done, __ATOMIC_RELAXED)) {
-			word_wait(&pool->wanted, wanted);
+			futex_sleep(&pool->wanted, wanted);
 			continue;
 		}
 		pool_clean(pool, __atomic_exchange_n(&pool->all, 0, __ATOMIC_RELAXED));
 		pool_flushed(pool);
 		/* Pairs with the acquire in pool_wait_done: the batch is unmapped. */
 		__atomic_store_n(&pool->done, wanted, __ATOMIC_RELEASE);
-		word_wake_all(&pool->done);
+		futex_wake(&pool->done, INT32_MAX);
 	}
 	return NULL;
 }
@@ -175,7 +177,7 @@ static void pool_wait_done(struct ib_fmr_pool *pool, u32 ticket)
 	u32 done;
 
 	while ((s32)((done = __atomic_load_n(&pool->done, __ATOMIC_ACQUIRE)) - ticket) < 0)
-		word_wait(&pool->done, done);
+		futex_sleep(&pool->done, done);
 }
 
 /* A forked child has the pool but not its thread. */
@@ -250,10 +252,9 @@ struct ib_pool_fmr *ib_fmr_pool_map_phys(struct ib_fmr_pool *pool, u64 *page_lis
 		fmr = pool_share(pool, fmr);
 	else
 		fmr = pool_map(pool, page_list, list_len, io_virtual_address);
-	bool starved = PTR_ERR(fmr) == -EAGAIN && pool->dirty_count;
-	lock_release(&pool->lock);
-	if (starved)
+	if (PTR_ERR(fmr) == -EAGAIN && pool->dirty_count)
 		pool_want_cleaning(pool);
+	lock_release(&pool->lock);
 	return fmr;
 }
 
@@ -276,10 +277,9 @@ int ib_fmr_pool_unmap(struct ib_pool_fmr *fmr)
 
 	lock_acquire(&pool->lock);
 	bool given_out = fmr->ref_count > 0;
-	bool full = given_out && pool_take_back(pool, fmr);
+	if (given_out && pool_take_back(pool, fmr))
+		pool_want_cleaning(pool); /* under the lock: afterwards the pool may be gone */
 	lock_release(&pool->lock);
-	if (full)
-		pool_want_cleaning(pool);
 	return given_out ? 0 : -EINVAL;
 }
 

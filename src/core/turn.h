@@ -1,15 +1,9 @@
-/* turn.h: two ways to wait that base/lock.h has not: a lock that may be held across callbacks,
- * and a count to wait for.
+/* turn.h: a lock that may be held across callbacks and blocking calls.
  *
- * A turn is recursive, so that a callback may come back to who called it. Waiters sleep on a
- * futex.
+ * Recursive, so that a callback may come back to who called it. Waiters sleep on the lock's futex.
  */
 #ifndef CORE_TURN_H
 #define CORE_TURN_H
-
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/lock.h"
 
@@ -49,17 +43,6 @@ static inline void turn_leave(struct turn *t) NO_THREAD_SAFETY
 		return;
 	__atomic_store_n(&t->owner, NULL, __ATOMIC_RELAXED);
 	lock_release(&t->held);
-}
-
-/* Sleeps until *word is no longer `value`, or for no reason. */
-static inline void word_wait(u32 *word, u32 value)
-{
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static inline void word_wake_all(u32 *word)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
 #endif
