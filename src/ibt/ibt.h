@@ -74,6 +74,10 @@ int ibt_poll(struct ibt *ibt, int budget);
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out);
 /* Makes it unreachable, waits for whoever is inside it, drops its completions, frees. May block. */
 void ibt_qp_destroy(struct ibt_qp *qp);
+/* In a forked child: the queue pair belongs to the parent, here it only flushes what is posted. Single-threaded. */
+void ibt_qp_orphan(struct ibt_qp *qp);
+/* Frees an orphan, nothing else. */
+void ibt_qp_free_orphan(struct ibt_qp *qp);
 /* The transition has been checked (attribute masks); values are checked here: -EINVAL. `av` and `dest` (taken over) come with IBV_QP_AV.
  * May block. */
 int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct ibt_av *av, struct path_dest *dest);

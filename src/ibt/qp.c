@@ -150,6 +150,22 @@ void ibt_qp_destroy(struct ibt_qp *qp)
 	qp_free(qp);
 }
 
+void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thread */
+{
+	lock_init(&qp->sq_lock);
+	lock_init(&qp->rq_lock);
+	qp->state = IBV_QPS_ERR;
+	qp->dest = NULL;
+	qp->sq_head = qp->sq_next = qp->sq_tail;
+	qp->rq_head = qp->rq_tail;
+	qp->current = NULL;
+}
+
+void ibt_qp_free_orphan(struct ibt_qp *qp)
+{
+	qp_free(qp);
+}
+
 static void qp_fail_both(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
 {
 	qp->state = IBV_QPS_ERR;

@@ -103,6 +103,8 @@ struct path_ops {
 	/* The destination that `gid` and `qpn` name, with a reference; NULL: not reachable by this path. Never blocks: what must be asked
 	 * is asked in the background, send() says -EAGAIN until then. */
 	struct path_dest *(*dest_get)(struct path *p, const u8 gid[16], u32 qpn);
+	/* One that nobody is behind: send() always says -ENETUNREACH. With a reference. */
+	struct path_dest *(*dest_nowhere)(struct path *p);
 	void (*dest_hold)(struct path_dest *d);
 	void (*dest_put)(struct path_dest *d);
 	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH: nobody there (may change); -EPIPE: dead. */

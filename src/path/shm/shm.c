@@ -60,6 +60,14 @@ static struct path_dest *shm_dest_get(struct path *p, const u8 gid[16], u32 qpn)
 	return l == NULL ? NULL : &l->dest;
 }
 
+static struct path_dest *shm_dest_nowhere(struct path *p)
+{
+	struct shm *shm = container_of(p, struct shm, path);
+
+	shm_dest_hold(&shm->nowhere->dest);
+	return &shm->nowhere->dest;
+}
+
 /* Takes the link off the list of those to be asked for; false if it is up already or another thread is at it. */
 static int shm_resolve_one(struct shm_link *l)
 {
@@ -120,6 +128,8 @@ static int shm_send_slow(struct shm_link *l)
 		return -EAGAIN;
 	case LINK_ABSENT:
 		return shm_send_absent(l);
+	case LINK_NOWHERE:
+		return -ENETUNREACH;
 	default:
 		return -EPIPE;
 	}
@@ -235,6 +245,7 @@ static void shm_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 static const struct path_ops shm_ops = {
 	.name = "shm",
 	.dest_get = shm_dest_get,
+	.dest_nowhere = shm_dest_nowhere,
 	.dest_hold = shm_dest_hold,
 	.dest_put = shm_dest_put,
 	.resolve = shm_dest_resolve,
@@ -329,6 +340,23 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 	lock_release(&shm->poll_lock);
 }
 
+void shm_peer_gone(struct shm *shm, u64 process)
+{
+	struct shm_link *l = NULL;
+
+	lock_acquire(&shm->lock);
+	for (u32 i = 1; i < shm->count && l == NULL; i++)
+		if (shm->links[i]->process == process) {
+			l = shm->links[i];
+			l->refs++;
+		}
+	lock_release(&shm->lock);
+	if (l == NULL)
+		return;
+	shm_peer_dead(shm, l);
+	shm_dest_put(&l->dest);
+}
+
 void shm_slot_own(struct shm *shm, u32 slot)
 {
 	lock_acquire(&shm->lock);
@@ -357,6 +385,13 @@ static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* nobody else sees i
 	ring_rx_init(&l->rx, &l->pair->ring[0]);
 	l->direct = link_probe_direct(l);
 	l->state = LINK_UP;
+	shm->nowhere = link_create(shm, UINT32_MAX);
+	if (shm->nowhere == NULL) {
+		ring_pair_unmap(l->pair);
+		free(l);
+		return -ENOMEM;
+	}
+	shm->nowhere->state = LINK_NOWHERE;
 	shm->self = shm->links[0] = l;
 	shm->count = 1;
 	return 0;

@@ -34,6 +34,8 @@ void shm_slot_own(struct shm *shm, u32 slot);
 int shm_peer_new(struct shm *shm, struct node_peer *peer);
 /* A pidfd fired: drains what the peer had sent, then fails what waits for it. May block. */
 void shm_peer_dead(struct shm *shm, struct shm_link *link);
+/* The same for a peer that left without dying, by its number. */
+void shm_peer_gone(struct shm *shm, u64 process);
 /* Resolves what is waiting to be resolved and buries dead links. Engine's thread; may block. */
 void shm_background(struct shm *shm);
 

@@ -10,6 +10,7 @@ enum { SHM_LINKS = 1024 };
 enum link_state {
 	LINK_ASKING,  /* its owner is being looked for: send() says -EAGAIN */
 	LINK_ABSENT,  /* nobody owns the slot: send() says -ENETUNREACH and has it asked again */
+	LINK_NOWHERE, /* nobody ever */
 	LINK_UP,
 	LINK_ALIAS,   /* a further slot of a process that has a link: `real` is that one */
 	LINK_DEAD,
@@ -45,7 +46,7 @@ struct shm {
 	struct lock lock;
 	struct lock poll_lock;    /* whoever receives; taken before `lock` */
 	struct lock resolve_lock; /* one conversation with the node at a time; may be held across it */
-	struct shm_link *self;
+	struct shm_link *self, *nowhere;
 	struct shm_link *slots[NODE_SLOTS] GUARDED_BY(lock);
 	struct list_head asking GUARDED_BY(lock);
 	struct list_head dead GUARDED_BY(lock);

@@ -1,0 +1,77 @@
+/* ah.c: address handles, and how an address vector becomes GIDs.
+ * In: ib_ah_attr    Out: resolved vectors    Runs: any context: nothing here blocks but the allocation of memory
+ */
+#include "driver/roce/roce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, struct ibt_av *av)
+{
+	static const u8 none[16];
+
+	if ((attr->ah_flags & IB_AH_GRH) == 0 || attr->port_num != 1)
+		return -EINVAL;
+	if (roce_gid(dev, attr->grh.sgid_index, av->sgid) != 0 || memcmp(av->sgid, none, 16) == 0 ||
+	    memcmp(attr->grh.dgid.raw, none, 16) == 0)
+		return -EINVAL;
+	memcpy(av->dgid, attr->grh.dgid.raw, 16);
+	av->traffic_class = attr->grh.traffic_class;
+	av->hop_limit = attr->grh.hop_limit;
+	av->flow_label = attr->grh.flow_label & 0xfffff;
+	av->sl = attr->sl;
+	return 0;
+}
+
+static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
+{
+	struct roce_device *dev = roce_dev(pd->device);
+	struct roce_ah *ah = calloc(1, sizeof(*ah));
+	int err = ah == NULL ? -ENOMEM : roce_resolve_av(dev, attr, &ah->av);
+
+	if (err == 0 && __atomic_add_fetch(&dev->ah_count, 1, __ATOMIC_RELAXED) > ROCE_MAX_AH) {
+		__atomic_sub_fetch(&dev->ah_count, 1, __ATOMIC_RELAXED);
+		err = -ENOMEM;
+	}
+	if (err != 0) {
+		free(ah);
+		return ERR_PTR(err);
+	}
+	ah->attr = *attr;
+	return &ah->ib;
+}
+
+static int ah_modify(struct ib_ah *ib, struct ib_ah_attr *attr)
+{
+	struct roce_ah *ah = ROCE_OF(ah, ib);
+	struct ibt_av av;
+	int err = roce_resolve_av(roce_dev(ib->device), attr, &av);
+
+	if (err == 0) {
+		ah->av = av;
+		ah->attr = *attr;
+	}
+	return err;
+}
+
+static int ah_query(struct ib_ah *ib, struct ib_ah_attr *attr)
+{
+	*attr = ROCE_OF(ah, ib)->attr;
+	return 0;
+}
+
+static int ah_destroy(struct ib_ah *ib)
+{
+	__atomic_sub_fetch(&roce_dev(ib->device)->ah_count, 1, __ATOMIC_RELAXED);
+	free(ROCE_OF(ah, ib));
+	return 0;
+}
+
+void roce_fill_ah(struct ib_device *ib)
+{
+	ib->create_ah = ah_create;
+	ib->modify_ah = ah_modify;
+	ib->query_ah = ah_query;
+	ib->destroy_ah = ah_destroy;
+}

@@ -1,0 +1,204 @@
+/* attach.c: this process' place at the node: board, doorbells, slot, paths, engine; and what becomes of them in a forked child.
+ * In: nothing    Out: a roce_attachment    Runs: a thread that may sleep    Locks: attach_lock
+ */
+#include "driver/roce/roce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static bool attach_env_on(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value == NULL || strcmp(value, "0") != 0;
+}
+
+static void attach_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static int attach_fds(struct roce_attachment *a)
+{
+	a->bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	a->bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	a->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	return a->bell_fd[0] < 0 || a->bell_fd[1] < 0 || a->kick_fd < 0 || a->epoll_fd < 0 ? -errno : 0;
+}
+
+static void attach_undo(struct roce_attachment *a)
+{
+	if (a->ibt != NULL)
+		ibt_destroy(a->ibt);
+	if (a->node != NULL)
+		node_detach(a->node);
+	if (a->board != NULL)
+		munmap(a->board, sizeof(*a->board));
+	attach_close(&a->board_fd);
+	attach_close(&a->bell_fd[0]);
+	attach_close(&a->bell_fd[1]);
+	attach_close(&a->kick_fd);
+	attach_close(&a->epoll_fd);
+	memset(a, 0, sizeof(*a));
+}
+
+static void attach_drain_key(void *arg, u32 index)
+{
+	struct roce_device *dev = arg;
+
+	if (dev->a.shm != NULL)
+		shm_drain(dev->a.shm, index, SHM_ANY_QP);
+}
+
+static int attach_memory(struct roce_device *dev)
+{
+	struct roce_attachment *a = &dev->a;
+	int err;
+
+	a->board = board_create(&a->board_fd, &err);
+	if (a->board == NULL)
+		return err;
+	a->board->direct = dev->direct;
+	err = mem_table_init(&a->mem, a->board->keys);
+	a->mem.drain = attach_drain_key;
+	a->mem.drain_arg = dev;
+	timer_set_init(&a->timers);
+	return err;
+}
+
+static int attach_paths(struct roce_device *dev)
+{
+	struct roce_attachment *a = &dev->a;
+	struct shm_config cfg = { .board = a->board, .node = a->node, .process = node_process(a->node), .epoll_fd = a->epoll_fd,
+				  .direct = dev->direct, .kick = progress_kick, .kick_arg = dev,
+				  .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
+	struct ibt_config engine = { .mem = &a->mem, .timers = &a->timers, .kick = progress_kick, .publish = roce_publish,
+				     .async = roce_async, .multicast = roce_multicast, .route = roce_route, .arg = dev };
+	int err;
+
+	a->shm = shm_create(&cfg, &err);
+	if (a->shm == NULL)
+		return err;
+	a->ibt = ibt_create(&engine);
+	if (a->ibt == NULL)
+		return -ENOMEM;
+	ibt_add_path(a->ibt, shm_path(a->shm));
+	return 0;
+}
+
+void roce_config_refresh(struct roce_device *dev)
+{
+	struct node_config config;
+
+	node_config_get(dev->a.node, &config);
+	lock_acquire(&dev->config_lock);
+	dev->config = config;
+	lock_release(&dev->config_lock);
+}
+
+static int attach_all(struct roce_device *dev)
+{
+	struct roce_attachment *a = &dev->a;
+	struct node_self self;
+	int err;
+
+	memset(a, 0, sizeof(*a));
+	a->board_fd = a->bell_fd[0] = a->bell_fd[1] = a->kick_fd = a->epoll_fd = -1;
+	dev->direct = attach_env_on("ANYVERBS_DIRECT");
+	dev->strict = attach_env_on("ANYVERBS_STRICT_NOTIFY");
+	err = attach_fds(a);
+	if (err == 0)
+		err = attach_memory(dev);
+	if (err != 0)
+		return err;
+	self = (struct node_self){ .board_fd = a->board_fd, .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
+	err = node_attach(&self, &a->node);
+	if (err == 0)
+		err = attach_paths(dev);
+	if (err != 0)
+		return err;
+	roce_config_refresh(dev);
+	return progress_start(dev);
+}
+
+int roce_attach(struct roce_device *dev)
+{
+	int err = 0;
+
+	if (__atomic_load_n(&dev->attached, __ATOMIC_ACQUIRE)) /* pairs with the store below */
+		return 0;
+	lock_acquire(&dev->attach_lock);
+	if (!dev->attached) {
+		err = attach_all(dev);
+		if (err == 0) {
+			dev->generation++;
+			__atomic_store_n(&dev->attached, true, __ATOMIC_RELEASE);
+		} else {
+			log_error("roce", "no adapter: %s", strerror(-err));
+			attach_undo(&dev->a);
+		}
+	}
+	lock_release(&dev->attach_lock);
+	return err;
+}
+
+/* The board's pages were not inherited: put empty ones in their place, so that what still points there stays harmless. */
+static void drop_board(struct roce_attachment *a)
+{
+	void *p = mmap(a->board, sizeof(*a->board), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+
+	if (p == MAP_FAILED)
+		log_error("roce", "a forked child cannot map %zu bytes", sizeof(*a->board));
+}
+
+/* The parent's queue pairs stay the parent's: here they only flush. Runs with one thread, after core has forgotten the device. */
+static void drop_objects(struct roce_device *dev) NO_THREAD_SAFETY
+{
+	lock_init(&dev->attach_lock);
+	lock_init(&dev->config_lock);
+	lock_init(&dev->id_lock);
+	list_for_each(cq, &dev->cqs, struct roce_cq, node) {
+		lock_init(&cq->q.lock);
+		lock_init(&cq->q.poll_lock);
+	}
+	list_for_each(qp, &dev->qps, struct roce_qp, node)
+		ibt_qp_orphan(qp->engine);
+	list_init(&dev->qps);
+	free(dev->qp_bitmap);
+	dev->qp_bitmap = NULL;
+	dev->slot_count = dev->qp_cursor = 0;
+	dev->claims = 0;
+}
+
+
+void roce_drop_in_child(void)
+{
+	struct roce_device *dev = roce_the_device;
+	struct roce_attachment *a;
+
+	if (dev == NULL || !dev->attached)
+		return;
+	a = &dev->a;
+	event_drop_in_child();
+	drop_board(a);
+	drop_objects(dev);
+	node_drop_in_child(a->node);
+	shm_drop_in_child(a->shm);
+	attach_close(&a->board_fd);
+	attach_close(&a->bell_fd[0]);
+	attach_close(&a->bell_fd[1]);
+	attach_close(&a->kick_fd);
+	attach_close(&a->epoll_fd);
+	dev->attached = false;
+}

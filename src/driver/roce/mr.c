@@ -1,0 +1,232 @@
+/* mr.c: memory regions, windows and fast memory regions over the key table.
+ * In: ranges and page lists    Out: keys    Runs: any thread; map_phys_fmr never blocks    Locks: the key table's
+ */
+#include "driver/roce/roce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static u32 mr_pd_number(struct ib_pd *pd)
+{
+	return ROCE_OF(pd, pd)->number;
+}
+
+static struct roce_mr *mr_new(struct roce_device *dev)
+{
+	struct roce_mr *mr;
+	int err = roce_attach(dev);
+
+	if (err != 0)
+		return ERR_PTR(err);
+	mr = calloc(1, sizeof(*mr));
+	if (mr == NULL)
+		return ERR_PTR(-ENOMEM);
+	mr->generation = dev->generation;
+	return mr;
+}
+
+static struct ib_mr *mr_register(struct ib_pd *pd, const struct mem_region *region)
+{
+	struct roce_device *dev = roce_dev(pd->device);
+	struct roce_mr *mr = mr_new(dev);
+	u32 key;
+	int err;
+
+	if (IS_ERR(mr))
+		return ERR_PTR(PTR_ERR(mr));
+	err = mem_register(&dev->a.mem, region, &key);
+	if (err != 0) {
+		free(mr);
+		return ERR_PTR(err);
+	}
+	mr->ib.lkey = mr->ib.rkey = key;
+	mr->addr = region->addr;
+	mr->length = region->length;
+	mr->iova = region->iova;
+	mr->access = (int)region->access;
+	return &mr->ib;
+}
+
+struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
+{
+	struct mem_region region = { .addr = start, .length = length, .iova = iova, .access = (u32)access, .pd = mr_pd_number(pd),
+				     .flags = MEM_CONTIGUOUS };
+	bool write = (access & (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC)) != 0;
+	int err;
+
+	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB))
+		return ERR_PTR(access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : -EINVAL);
+	if ((access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC)) != 0 && (access & IB_ACCESS_LOCAL_WRITE) == 0)
+		return ERR_PTR(-EINVAL);
+	if (access & IBV_ACCESS_ZERO_BASED)
+		region.iova = 0;
+	err = length == 0 ? -EINVAL : mem_populate(start, length, write);
+	return err != 0 ? ERR_PTR(err) : mr_register(pd, &region);
+}
+
+static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
+{
+	struct mem_region region = { .addr = 0, .length = UINT64_MAX, .iova = 0, .access = (u32)access, .pd = mr_pd_number(pd),
+				     .flags = MEM_CONTIGUOUS | MEM_ALL };
+
+	return mr_register(pd, &region);
+}
+
+/* The pages of a list of buffers. Only the first may begin, and the last end, inside a page. */
+static int mr_list_pages(const struct ib_phys_buf *bufs, int count, u32 shift, u64 *pages, u32 max)
+{
+	u64 size = 1ull << shift;
+	u32 n = 0;
+
+	for (int i = 0; i < count; i++) {
+		u64 begin = bufs[i].addr, end = begin + bufs[i].size;
+
+		if ((i > 0 && begin % size != 0) || (i < count - 1 && end % size != 0) || end < begin)
+			return -EINVAL;
+		for (u64 at = begin & ~(size - 1); at < end; at += size) {
+			if (n == max)
+				return -ENOMEM;
+			if (pages != NULL)
+				pages[n] = at;
+			n++;
+		}
+	}
+	return (int)n;
+}
+
+static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access, u64 *iova)
+{
+	const u32 shift = 12;
+	int pages = count <= 0 ? -EINVAL : mr_list_pages(bufs, count, shift, NULL, 1u << 24);
+	struct mem_region region = { .access = (u32)access, .pd = mr_pd_number(pd), .flags = MEM_PAGES, .page_shift = shift };
+	struct ib_mr *mr;
+	u64 *list;
+
+	if (pages <= 0)
+		return ERR_PTR(pages == 0 ? -EINVAL : pages);
+	list = calloc((size_t)pages, sizeof(*list));
+	if (list == NULL)
+		return ERR_PTR(-ENOMEM);
+	mr_list_pages(bufs, count, shift, list, (u32)pages);
+	for (int i = 0; i < count; i++)
+		region.length += bufs[i].size;
+	/* The offset inside the first page is the same by both names. */
+	region.iova = (*iova & ~0xfffull) | (bufs[0].addr & 0xfff);
+	*iova = region.iova;
+	region.addr = bufs[0].addr;
+	region.pages = list;
+	region.page_count = (u32)pages;
+	mr = mr_register(pd, &region);
+	free(list);
+	return mr;
+}
+
+static int mr_query(struct ib_mr *ib, struct ib_mr_attr *attr)
+{
+	struct roce_mr *mr = ROCE_OF(mr, ib);
+
+	*attr = (struct ib_mr_attr){ .pd = ib->pd, .device_virt_addr = mr->iova, .size = mr->length, .mr_access_flags = mr->access,
+				     .lkey = ib->lkey, .rkey = ib->rkey };
+	return 0;
+}
+
+static int mr_dereg(struct ib_mr *ib)
+{
+	struct roce_mr *mr = ROCE_OF(mr, ib);
+	struct roce_device *dev = roce_dev(ib->device);
+	int err = 0;
+
+	if (mr->generation == dev->generation && dev->attached)
+		err = mem_deregister(&dev->a.mem, ib->lkey);
+	if (err == 0)
+		free(mr);
+	return err;
+}
+
+/* ---- fast memory regions ---------------------------------------------------------------------------------------------- */
+
+static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr *attr)
+{
+	struct roce_device *dev = roce_dev(pd->device);
+	int err = roce_attach(dev);
+	struct roce_fmr *fmr;
+	u32 key;
+
+	if (err != 0 || attr->max_pages <= 0 || attr->page_shift < 12 || attr->page_shift > 30)
+		return ERR_PTR(err != 0 ? err : -EINVAL);
+	fmr = calloc(1, sizeof(*fmr));
+	if (fmr == NULL)
+		return ERR_PTR(-ENOMEM);
+	err = mem_reserve(&dev->a.mem, &key);
+	if (err != 0) {
+		free(fmr);
+		return ERR_PTR(err);
+	}
+	fmr->attr = *attr;
+	fmr->access = access;
+	fmr->generation = dev->generation;
+	fmr->key = fmr->ib.lkey = fmr->ib.rkey = key;
+	return &fmr->ib;
+}
+
+static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
+{
+	struct roce_fmr *fmr = ROCE_OF(fmr, ib);
+	struct roce_device *dev = roce_dev(ib->device);
+	u64 size = 1ull << fmr->attr.page_shift;
+	struct mem_region region = { .addr = pages[0], .length = (u64)count * size, .iova = iova, .access = (u32)fmr->access,
+				     .pd = mr_pd_number(ib->pd), .flags = MEM_PAGES, .pages = pages, .page_count = (u32)count,
+				     .page_shift = fmr->attr.page_shift };
+	int err;
+
+	if (count <= 0 || count > fmr->attr.max_pages || iova % size != 0)
+		return -EINVAL;
+	lock_acquire(&fmr->lock);
+	err = mem_replace(&dev->a.mem, &fmr->key, &region);
+	if (err == 0)
+		ib->lkey = ib->rkey = fmr->key;
+	lock_release(&fmr->lock);
+	return err;
+}
+
+static int fmr_unmap(struct list_head *list)
+{
+	int first = 0;
+
+	list_for_each(ib, list, struct ib_fmr, list) {
+		struct roce_fmr *fmr = ROCE_OF(fmr, ib);
+		int err;
+
+		lock_acquire(&fmr->lock);
+		err = mem_invalidate(&roce_dev(ib->device)->a.mem, fmr->key, mr_pd_number(ib->pd));
+		lock_release(&fmr->lock);
+		if (err != 0 && err != -EINVAL && first == 0)
+			first = err; /* -EINVAL: it was not mapped */
+	}
+	return first;
+}
+
+static int fmr_dealloc(struct ib_fmr *ib)
+{
+	struct roce_fmr *fmr = ROCE_OF(fmr, ib);
+	struct roce_device *dev = roce_dev(ib->device);
+	int err = 0;
+
+	if (fmr->generation == dev->generation && dev->attached)
+		err = mem_deregister(&dev->a.mem, fmr->ib.lkey);
+	if (err == 0)
+		free(fmr);
+	return err;
+}
+
+void roce_fill_mr(struct ib_device *ib)
+{
+	ib->get_dma_mr = mr_get_dma;
+	ib->reg_phys_mr = mr_reg_phys;
+	ib->query_mr = mr_query;
+	ib->dereg_mr = mr_dereg;
+	ib->alloc_fmr = fmr_alloc;
+	ib->map_phys_fmr = fmr_map;
+	ib->unmap_fmr = fmr_unmap;
+	ib->dealloc_fmr = fmr_dealloc;
+}

@@ -1,0 +1,283 @@
+/* progress.c: who drives the engine.
+ *
+ * A thread that polls drives it itself; each pass renews a lease (`drives`). A thread that waits for events drives it while it
+ * waits (`claims`). Else the engine's own thread does: while the lease is fresh it looks in once per tick; when the lease has run out
+ * it arms the doorbell, looks once more, and sleeps until a peer rings.
+ *
+ * In: doorbells, ticks, the node's events, deaths of peers    Out: passes of the engine
+ * Locks: none of its own
+ */
+#include "driver/roce/roce.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+enum {
+	PROGRESS_TICK_MS = 1,
+	PROGRESS_BUDGET = 16,      /* packets per pass of a poller: it wants its completion */
+	PROGRESS_THREAD_BUDGET = 256,
+	PROGRESS_RECOVER_MS = 200, /* between tries to find a new node */
+	PROGRESS_SPINS = 1000,     /* empty polls in a row before a poller lets others run */
+	PROGRESS_YIELD_EVERY = 16,
+};
+
+/* What the descriptors of the epoll set stand for; anything else is a link. */
+enum { TAG_BELL = 1, TAG_KICK, TAG_NODE, TAG_LAST };
+
+static __thread u32 progress_idle_polls;
+
+int progress_drive(struct roce_device *dev)
+{
+	int n;
+
+	if (unlikely(!__atomic_load_n(&dev->attached, __ATOMIC_RELAXED)))
+		return 0;
+	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+	n = ibt_poll(dev->a.ibt, PROGRESS_BUDGET);
+	if (likely(n != 0)) {
+		progress_idle_polls = 0;
+	} else if (unlikely(++progress_idle_polls > PROGRESS_SPINS) && progress_idle_polls % PROGRESS_YIELD_EVERY == 0) {
+		sched_yield();
+	}
+	return n;
+}
+
+void progress_kick(void *arg)
+{
+	struct roce_device *dev = arg;
+	u64 one = 1;
+
+	if (write(dev->a.kick_fd, &one, sizeof(one)) < 0)
+		log_debug("roce", "kick: errno %d", errno);
+}
+
+static void progress_clear(int fd)
+{
+	u64 count;
+
+	if (read(fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		log_debug("roce", "eventfd: errno %d", errno);
+}
+
+static int progress_timer_ms(struct roce_device *dev, int limit_ms)
+{
+	u64 next = timer_next_ns(&dev->a.timers), now;
+
+	if (next == TIMER_NEVER)
+		return limit_ms;
+	now = clock_now_ns();
+	if (next <= now)
+		return 0;
+	next = (next - now + NS_PER_MS - 1) / NS_PER_MS;
+	return limit_ms >= 0 && (u64)limit_ms < next ? limit_ms : (int)MIN(next, (u64)60000);
+}
+
+/* ---- waiting with a claim --------------------------------------------------------------------------------------------- */
+
+static bool progress_fd_ready(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/* One round: drive, arm, drive, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
+static int progress_wait_round(struct roce_device *dev, int fd)
+{
+	struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = dev->a.bell_fd[1], .events = POLLIN } };
+	int timeout;
+
+	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0 && progress_fd_ready(fd))
+		return 0;
+	shm_bell_arm(dev->a.shm, 1);
+	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
+		return progress_fd_ready(fd) ? 0 : -EAGAIN;
+	timeout = progress_timer_ms(dev, -1);
+	if (poll(p, 2, timeout) < 0)
+		return errno == EINTR ? -EINTR : -EAGAIN;
+	if (p[1].revents != 0)
+		progress_clear(dev->a.bell_fd[1]);
+	if (timeout >= 0)
+		timer_run(&dev->a.timers, clock_now_ns());
+	return p[0].revents != 0 ? 0 : -EAGAIN;
+}
+
+int progress_wait_fd(struct ib_device *ib, int fd)
+{
+	struct roce_device *dev = roce_dev(ib);
+	int flags = fcntl(fd, F_GETFL), err;
+
+	if (flags < 0)
+		return -errno;
+	if (progress_fd_ready(fd))
+		return 0;
+	if (!dev->attached)
+		return flags & O_NONBLOCK ? -EAGAIN : -EIO;
+	if (flags & O_NONBLOCK) {
+		progress_drive(dev);
+		return progress_fd_ready(fd) ? 0 : -EAGAIN;
+	}
+	__atomic_fetch_add(&dev->claims, 1, __ATOMIC_RELAXED);
+	do
+		err = progress_wait_round(dev, fd);
+	while (err == -EAGAIN);
+	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+	/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we have answered. */
+	shm_bell_arm(dev->a.shm, __atomic_sub_fetch(&dev->claims, 1, __ATOMIC_RELAXED) != 0);
+	return err;
+}
+
+void progress_armed(struct roce_device *dev)
+{
+	if (dev->attached && __atomic_load_n(&dev->claims, __ATOMIC_RELAXED) == 0)
+		shm_bell_arm(dev->a.shm, 0);
+}
+
+/* ---- the engine's thread ---------------------------------------------------------------------------------------------- */
+
+static void progress_node_lost(struct roce_device *dev)
+{
+	int err = node_recover(dev->a.node);
+
+	if (err != 0) {
+		log_warn("roce", "no node: error %d; trying again", -err);
+		usleep(PROGRESS_RECOVER_MS * 1000);
+	}
+}
+
+static void progress_node_event(struct roce_device *dev, struct node_event *ev)
+{
+	struct ib_event gid_change = { .device = &dev->ib, .event = IB_EVENT_GID_CHANGE, .element.port_num = 1 };
+
+	switch (ev->type) {
+	case NODE_EVENT_PEER_NEW:
+		if (shm_peer_new(dev->a.shm, &ev->peer) != 0)
+			log_warn("roce", "a peer could not be added");
+		break;
+	case NODE_EVENT_PEER_GONE:
+		shm_peer_gone(dev->a.shm, ev->peer.process);
+		break;
+	case NODE_EVENT_CONFIG:
+		roce_config_refresh(dev);
+		ib_dispatch_event(&gid_change);
+		break;
+	case NODE_EVENT_LOST:
+		progress_node_lost(dev);
+		break;
+	default:
+		break;
+	}
+}
+
+static void progress_node(struct roce_device *dev)
+{
+	struct node_event ev;
+
+	for (int i = 0; i < 256 && node_event_next(dev->a.node, &ev); i++)
+		progress_node_event(dev, &ev);
+}
+
+static void progress_handle(struct roce_device *dev, const struct epoll_event *e)
+{
+	switch (e->data.u64) {
+	case TAG_BELL:
+		progress_clear(dev->a.bell_fd[0]);
+		break;
+	case TAG_KICK:
+		progress_clear(dev->a.kick_fd);
+		break;
+	case TAG_NODE:
+		progress_node(dev);
+		break;
+	default:
+		shm_peer_dead(dev->a.shm, e->data.ptr);
+		break;
+	}
+}
+
+/* Passes until nothing comes. */
+static void progress_pass(struct roce_device *dev)
+{
+	for (int i = 0; i < 64 && ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0; i++)
+		continue;
+	if (timer_next_ns(&dev->a.timers) != TIMER_NEVER)
+		timer_run(&dev->a.timers, clock_now_ns());
+	shm_background(dev->a.shm);
+}
+
+/* How long to sleep, armed if nobody else looks. */
+static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
+{
+	u32 drives = __atomic_load_n(&dev->drives, __ATOMIC_RELAXED);
+
+	if (drives != *seen) {
+		*seen = drives;
+		return progress_timer_ms(dev, PROGRESS_TICK_MS);
+	}
+	if (__atomic_load_n(&dev->claims, __ATOMIC_RELAXED) != 0)
+		return progress_timer_ms(dev, -1);
+	shm_bell_arm(dev->a.shm, 0);
+	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
+		return 0;
+	return progress_timer_ms(dev, -1);
+}
+
+static void *progress_main(void *arg)
+{
+	struct roce_device *dev = arg;
+	struct epoll_event ev[16];
+	u32 seen = 0;
+
+	pthread_setname_np(pthread_self(), "anyverbs/engine");
+	for (;;) {
+		int n, timeout;
+
+		progress_pass(dev);
+		timeout = progress_prepare_sleep(dev, &seen);
+		n = epoll_wait(dev->a.epoll_fd, ev, (int)ARRAY_LEN(ev), timeout);
+		for (int i = 0; i < n; i++)
+			progress_handle(dev, &ev[i]);
+	}
+	return NULL;
+}
+
+static int progress_watch(struct roce_device *dev, int fd, u64 tag)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = tag };
+
+	return epoll_ctl(dev->a.epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 ? -errno : 0;
+}
+
+int progress_start(struct roce_device *dev)
+{
+	sigset_t all, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err = progress_watch(dev, dev->a.bell_fd[0], TAG_BELL);
+
+	if (err == 0)
+		err = progress_watch(dev, dev->a.kick_fd, TAG_KICK);
+	if (err == 0)
+		err = progress_watch(dev, node_event_fd(dev->a.node), TAG_NODE);
+	if (err != 0)
+		return err;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	err = -pthread_create(&thread, &attr, progress_main, dev);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return err;
+}

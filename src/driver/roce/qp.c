@@ -1,0 +1,402 @@
+/* qp.c: queue pairs as the midlayer and the doors see them; what peers and status see of them.
+ * In: verbs    Out: the engine's queue pairs, entries of the board, asynchronous events
+ * Runs: any thread    Locks: id_lock for numbers
+ */
+#include "driver/roce/roce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/convert.h"
+
+_Static_assert(offsetof(struct board_qp, errors) - offsetof(struct board_qp, sent) == offsetof(struct ibt_counters, errors),
+	       "the board shows the engine's counters");
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------------- */
+
+static int qp_take_slot(struct roce_device *dev) REQUIRES(dev->id_lock)
+{
+	u32 slot, n = dev->slot_count;
+	int err;
+
+	if (n == BOARD_SLOTS)
+		return -ENOSPC;
+	if (dev->qp_bitmap == NULL && (dev->qp_bitmap = calloc(BOARD_QPS / 64, sizeof(u64))) == NULL)
+		return -ENOMEM;
+	err = node_slot_take(dev->a.node, &slot);
+	if (err != 0)
+		return err;
+	dev->slots[n] = dev->a.board->slots[n] = slot;
+	dev->slot_count = n + 1;
+	__atomic_store_n(&dev->a.board->slot_count, n + 1, __ATOMIC_RELEASE);
+	shm_slot_own(dev->a.shm, slot);
+	/* QPNs 0, 1 and 0xffffff have meanings of their own. */
+	if (slot == 0)
+		dev->qp_bitmap[n * ROCE_INDEXES / 64] |= 3;
+	if (slot == NODE_SLOTS - 1)
+		dev->qp_bitmap[(n + 1) * ROCE_INDEXES / 64 - 1] |= 1ull << 63;
+	return 0;
+}
+
+static int qp_find_free(struct roce_device *dev, u32 *index) REQUIRES(dev->id_lock)
+{
+	u32 limit = dev->slot_count * ROCE_INDEXES;
+
+	for (u32 step = 0; step < limit; step++) {
+		u32 i = (dev->qp_cursor + step) % limit;
+
+		if (i % 64 == 0 && dev->qp_bitmap[i / 64] == UINT64_MAX) {
+			step += 63;
+			continue;
+		}
+		if ((dev->qp_bitmap[i / 64] & 1ull << i % 64) == 0) {
+			*index = i;
+			return 0;
+		}
+	}
+	return -ENOSPC;
+}
+
+/* The next number after the one given last, so that a freed one rests. */
+static int qp_take_number(struct roce_device *dev, u32 *index, u32 *qpn)
+{
+	int err;
+
+	lock_acquire(&dev->id_lock);
+	err = qp_find_free(dev, index);
+	if (err == -ENOSPC) {
+		err = qp_take_slot(dev);
+		if (err == 0)
+			err = qp_find_free(dev, index);
+	}
+	if (err == 0) {
+		dev->qp_bitmap[*index / 64] |= 1ull << *index % 64;
+		dev->qp_cursor = *index + 1;
+		*qpn = dev->slots[*index / ROCE_INDEXES] << NODE_INDEX_BITS | *index % ROCE_INDEXES;
+	}
+	lock_release(&dev->id_lock);
+	return err;
+}
+
+static void qp_give_number(struct roce_device *dev, u32 index)
+{
+	lock_acquire(&dev->id_lock);
+	dev->qp_bitmap[index / 64] &= ~(1ull << index % 64);
+	lock_release(&dev->id_lock);
+}
+
+/* ---- callbacks of the engine ------------------------------------------------------------------------------------------- */
+
+void roce_publish(void *arg, struct ibt_qp *engine)
+{
+	struct roce_qp *qp = ibt_qp_owner(engine);
+	u32 word = board_qp_word(ibt_qp_state(engine), qp->ib.qp_type, ibt_qp_access(engine));
+
+	/* Peers read the word first and last: the rest may only change while it says that nobody is welcome. */
+	if (qp->shown->peer_qpn != ibt_qp_peer(engine)) {
+		__atomic_store_n(&qp->shown->word, board_qp_word(IB_QPS_RESET, qp->ib.qp_type, 0), __ATOMIC_RELEASE);
+		qp->shown->peer_qpn = ibt_qp_peer(engine);
+	}
+	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE); /* pairs with direct_checked_copy */
+}
+
+static enum ib_event_type qp_event_type(enum ibv_event_type type)
+{
+	return (enum ib_event_type)type; /* the same numbers up to GID_CHANGE */
+}
+
+void roce_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type)
+{
+	struct roce_device *dev = arg;
+	struct ib_event ev = { .device = &dev->ib, .event = qp_event_type(type) };
+
+	if (engine != NULL)
+		ev.element.qp = &((struct roce_qp *)ibt_qp_owner(engine))->ib;
+	else
+		ev.element.srq = &((struct roce_srq *)ibt_srq_owner(srq))->ib;
+	ib_dispatch_event(&ev);
+}
+
+struct path_dest *roce_route(void *arg, const u8 gid[16], u32 qpn)
+{
+	struct roce_device *dev = arg;
+	struct path *path = shm_path(dev->a.shm);
+
+	if (roce_find_gid(dev, gid) < 0)
+		return NULL;
+	return path->ops->dest_get(path, gid, qpn);
+}
+
+/* ---- create, modify, query, destroy ------------------------------------------------------------------------------------ */
+
+static struct cq *qp_cq(struct ib_cq *ib)
+{
+	return &ROCE_OF(cq, ib)->q;
+}
+
+static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct ib_pd *pd, struct ib_qp_init_attr *init)
+{
+	u32 index, qpn = 0;
+	int err = qp_take_number(dev, &index, &qpn);
+	struct ibt_qp_init e = { .type = init->qp_type, .pd = ROCE_OF(pd, pd)->number, .send_cq = qp_cq(init->send_cq),
+				 .recv_cq = qp_cq(init->recv_cq), .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR, .owner = qp };
+
+	if (err != 0)
+		return err;
+	qp->shown = &dev->a.board->qps[index];
+	memset(qp->shown, 0, sizeof(*qp->shown));
+	qp->shown->qpn = e.qpn = qpn;
+	qp->shown->pd = e.pd;
+	e.counters = (struct ibt_counters *)&qp->shown->sent;
+	e.srq = init->srq == NULL ? NULL : ROCE_OF(srq, init->srq)->engine;
+	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr, init->cap.max_send_sge, init->cap.max_recv_sge,
+				     init->cap.max_inline_data };
+	qp->ib.qp_num = qpn;
+	qp->ib.qp_type = init->qp_type;
+	err = ibt_qp_create(dev->a.ibt, &e, &qp->engine);
+	if (err != 0) {
+		qp_give_number(dev, index);
+		return err;
+	}
+	init->cap = (struct ib_qp_cap){ e.cap.max_send_wr, e.cap.max_recv_wr, e.cap.max_send_sge, e.cap.max_recv_sge,
+					e.cap.max_inline_data };
+	roce_publish(dev, qp->engine);
+	return 0;
+}
+
+static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
+{
+	struct roce_device *dev = roce_dev(pd->device);
+	struct roce_qp *qp;
+	int err = roce_attach(dev);
+
+	if (err != 0)
+		return ERR_PTR(err);
+	if (init->send_cq == NULL || init->recv_cq == NULL)
+		return ERR_PTR(-EINVAL);
+	qp = calloc(1, sizeof(*qp));
+	if (qp == NULL)
+		return ERR_PTR(-ENOMEM);
+	if (__atomic_add_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED) > ROCE_MAX_QP)
+		err = -ENOMEM;
+	if (err == 0)
+		err = qp_create_engine(dev, qp, pd, init);
+	if (err != 0) {
+		__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
+		free(qp);
+		return ERR_PTR(err);
+	}
+	qp->generation = dev->generation;
+	qp->init = *init;
+	lock_acquire(&dev->id_lock);
+	list_push_back(&dev->qps, &qp->node);
+	lock_release(&dev->id_lock);
+	return &qp->ib;
+}
+
+static bool qp_is_ours(const struct roce_qp *qp)
+{
+	const struct roce_device *dev = roce_the_device;
+
+	return dev->attached && qp->generation == dev->generation;
+}
+
+static int qp_destroy(struct ib_qp *ib)
+{
+	struct roce_qp *qp = ROCE_OF(qp, ib);
+	struct roce_device *dev = roce_dev(ib->device);
+
+	__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
+	if (!qp_is_ours(qp)) {
+		ibt_qp_free_orphan(qp->engine);
+		free(qp);
+		return 0;
+	}
+	lock_acquire(&dev->id_lock);
+	list_remove(&qp->node);
+	lock_release(&dev->id_lock);
+	__atomic_store_n(&qp->shown->word, 0, __ATOMIC_RELEASE);
+	shm_drain(dev->a.shm, SHM_ANY_KEY, ib->qp_num);
+	ibt_qp_destroy(qp->engine);
+	memset(qp->shown, 0, sizeof(*qp->shown));
+	qp_give_number(dev, (u32)(qp->shown - dev->a.board->qps));
+	free(qp);
+	return 0;
+}
+
+static void qp_ah_to_ibv(const struct ib_ah_attr *in, struct ibv_ah_attr *out)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out->grh.dgid.raw, in->grh.dgid.raw, 16);
+	out->grh.flow_label = in->grh.flow_label;
+	out->grh.sgid_index = in->grh.sgid_index;
+	out->grh.hop_limit = in->grh.hop_limit;
+	out->grh.traffic_class = in->grh.traffic_class;
+	out->dlid = in->dlid;
+	out->sl = in->sl;
+	out->src_path_bits = in->src_path_bits;
+	out->static_rate = in->static_rate;
+	out->is_global = (in->ah_flags & IB_AH_GRH) != 0;
+	out->port_num = in->port_num;
+}
+
+static void qp_ah_from_ibv(const struct ibv_ah_attr *in, struct ib_ah_attr *out)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out->grh.dgid.raw, in->grh.dgid.raw, 16);
+	out->grh.flow_label = in->grh.flow_label;
+	out->grh.sgid_index = in->grh.sgid_index;
+	out->grh.hop_limit = in->grh.hop_limit;
+	out->grh.traffic_class = in->grh.traffic_class;
+	out->dlid = in->dlid;
+	out->sl = in->sl;
+	out->src_path_bits = in->src_path_bits;
+	out->static_rate = in->static_rate;
+	out->ah_flags = in->is_global ? IB_AH_GRH : 0;
+	out->port_num = in->port_num;
+}
+
+static void qp_attr_to_ibv(const struct ib_qp_attr *in, struct ibv_qp_attr *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->qp_state = (enum ibv_qp_state)in->qp_state;
+	out->cur_qp_state = (enum ibv_qp_state)in->cur_qp_state;
+	out->path_mtu = (enum ibv_mtu)in->path_mtu;
+	out->path_mig_state = (enum ibv_mig_state)in->path_mig_state;
+	out->qkey = in->qkey;
+	out->rq_psn = in->rq_psn;
+	out->sq_psn = in->sq_psn;
+	out->dest_qp_num = in->dest_qp_num;
+	out->qp_access_flags = (unsigned int)in->qp_access_flags;
+	qp_ah_to_ibv(&in->ah_attr, &out->ah_attr);
+	qp_ah_to_ibv(&in->alt_ah_attr, &out->alt_ah_attr);
+	out->pkey_index = in->pkey_index;
+	out->alt_pkey_index = in->alt_pkey_index;
+	out->en_sqd_async_notify = in->en_sqd_async_notify;
+	out->max_rd_atomic = in->max_rd_atomic;
+	out->max_dest_rd_atomic = in->max_dest_rd_atomic;
+	out->min_rnr_timer = (u8)in->min_rnr_timer;
+	out->port_num = in->port_num;
+	out->timeout = in->timeout;
+	out->retry_cnt = in->retry_cnt;
+	out->rnr_retry = in->rnr_retry;
+	out->alt_port_num = in->alt_port_num;
+	out->alt_timeout = in->alt_timeout;
+}
+
+/* The address vector's destination, resolved: the caller may sleep. NULL in *dest without IB_QP_AV. */
+static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, int mask, u32 dqpn, struct ibt_av *av,
+		      struct path_dest **dest)
+{
+	int err;
+
+	*dest = NULL;
+	if ((mask & IB_QP_AV) == 0)
+		return 0;
+	err = roce_resolve_av(dev, &attr->ah_attr, av);
+	if (err != 0)
+		return err;
+	*dest = roce_route(dev, av->dgid, dqpn);
+	if (*dest == NULL) {
+		/* Not this host: until other paths exist, somebody who never answers. */
+		struct path *path = shm_path(dev->a.shm);
+
+		*dest = path->ops->dest_nowhere(path);
+		return *dest == NULL ? -ENOMEM : 0;
+	}
+	(*dest)->path->ops->resolve(*dest);
+	return 0;
+}
+
+static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
+{
+	struct roce_qp *qp = ROCE_OF(qp, ib);
+	struct roce_device *dev = roce_dev(ib->device);
+	enum ib_qp_state from, to;
+	struct ibv_qp_attr a;
+	struct ibt_av av;
+	struct path_dest *dest;
+	int err;
+
+	if (!qp_is_ours(qp))
+		return -EIO;
+	from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : (enum ib_qp_state)ibt_qp_state(qp->engine);
+	to = mask & IB_QP_STATE ? attr->qp_state : from;
+	if (!ib_modify_qp_is_ok(from, to, ib->qp_type, (enum ib_qp_attr_mask)mask))
+		return -EINVAL;
+	err = qp_resolve(dev, attr, mask, mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(qp->engine), &av, &dest);
+	if (err != 0)
+		return err;
+	qp_attr_to_ibv(attr, &a);
+	err = ibt_qp_modify(qp->engine, &a, mask, &av, dest);
+	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
+		shm_drain(dev->a.shm, SHM_ANY_KEY, ib->qp_num);
+	return err;
+}
+
+static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init)
+{
+	struct roce_qp *qp = ROCE_OF(qp, ib);
+	struct ibv_qp_attr a;
+
+	ibt_qp_query(qp->engine, &a);
+	*attr = (struct ib_qp_attr){
+		.qp_state = (enum ib_qp_state)a.qp_state,
+		.cur_qp_state = (enum ib_qp_state)a.cur_qp_state,
+		.path_mtu = (enum ib_mtu)a.path_mtu,
+		.path_mig_state = (enum ib_mig_state)a.path_mig_state,
+		.qkey = a.qkey,
+		.rq_psn = a.rq_psn,
+		.sq_psn = a.sq_psn,
+		.dest_qp_num = a.dest_qp_num,
+		.qp_access_flags = (int)a.qp_access_flags,
+		.cap = qp->init.cap,
+		.pkey_index = a.pkey_index,
+		.alt_pkey_index = a.alt_pkey_index,
+		.en_sqd_async_notify = a.en_sqd_async_notify,
+		.sq_draining = a.sq_draining,
+		.max_rd_atomic = a.max_rd_atomic,
+		.max_dest_rd_atomic = a.max_dest_rd_atomic,
+		.min_rnr_timer = a.min_rnr_timer,
+		.port_num = a.port_num,
+		.timeout = a.timeout,
+		.retry_cnt = a.retry_cnt,
+		.rnr_retry = a.rnr_retry,
+		.alt_port_num = a.alt_port_num,
+		.alt_timeout = a.alt_timeout,
+	};
+	qp_ah_from_ibv(&a.ah_attr, &attr->ah_attr);
+	qp_ah_from_ibv(&a.alt_ah_attr, &attr->alt_ah_attr);
+	*init = qp->init;
+	init->event_handler = ib->event_handler;
+	init->qp_context = ib->qp_context;
+	return 0;
+}
+
+/* ---- posting ------------------------------------------------------------------------------------------------------------ */
+
+static const struct ibt_av *qp_av_of(struct ibv_ah *ibv)
+{
+	struct ib_uverbs_ah *ah = container_of(ibv, struct ib_uverbs_ah, ibv);
+
+	return ah->ah == NULL ? NULL : &ROCE_OF(ah, ah->ah)->av;
+}
+
+int roce_uverbs_post_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	return ibt_post_send(ROCE_OF(qp, ib)->engine, wr, bad, qp_av_of);
+}
+
+int roce_uverbs_post_recv(struct ib_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	return ibt_post_recv(ROCE_OF(qp, ib)->engine, wr, bad);
+}
+
+void roce_fill_qp(struct ib_device *ib)
+{
+	ib->create_qp = qp_create;
+	ib->modify_qp = qp_modify;
+	ib->query_qp = qp_query;
+	ib->destroy_qp = qp_destroy;
+}

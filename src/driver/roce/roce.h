@@ -1,0 +1,177 @@
+/* roce.h: inside the RoCE adapter: an ib_device made of the transport engine, the paths, keys and queues.
+ *
+ *   device.c    what the adapter is and can do          progress.c  who drives the engine when nobody polls
+ *   attach.c    this process' place at the node         qp.c mr.c cq.c srq.c ah.c mcast.c  one object each
+ */
+#ifndef DRIVER_ROCE_ROCE_H
+#define DRIVER_ROCE_ROCE_H
+
+#include <rdma/ib_verbs.h>
+
+#include "base/timer.h"
+#include "core/uverbs.h"
+#include "ibt/ibt.h"
+#include "mem/mem.h"
+#include "node/node.h"
+#include "path/shm/shm.h"
+#include "queue/cq.h"
+
+enum {
+	ROCE_MAX_QP = 100000,
+	ROCE_MAX_CQ = 65536,
+	ROCE_MAX_CQE = (1 << 22) - 1,
+	ROCE_MAX_MR = 1000000,
+	ROCE_MAX_SRQ = 65536,
+	ROCE_MAX_SRQ_WR = IBT_MAX_WR,
+	ROCE_MAX_AH = 1 << 20,
+	ROCE_MAX_PD = 65536,
+	ROCE_MAX_MCAST = 1024,
+	ROCE_INDEXES = 1 << NODE_INDEX_BITS,
+};
+
+/* What this process holds while it is attached to the node. Made anew in a forked child. */
+struct roce_attachment {
+	struct node *node;
+	struct board *board;
+	int board_fd;
+	int bell_fd[2];
+	int epoll_fd, kick_fd;
+	struct shm *shm;
+	struct ibt *ibt;
+	struct timer_set timers;
+	struct mem_table mem;
+};
+
+struct roce_device {
+	struct ib_device ib;       /* first */
+	struct roce_attachment a;
+	u32 generation;            /* counts attachments; objects of an earlier one are dead */
+	bool attached;             /* attach_lock; also read without it */
+	struct lock attach_lock;
+	struct node_config config GUARDED_BY(config_lock);
+	struct lock config_lock;
+	bool strict, direct;       /* from the environment */
+
+	u32 drives CACHE_ALIGNED;  /* counts passes of threads that poll: a lease for the engine's thread */
+	u32 claims CACHE_ALIGNED;  /* threads that wait in wait_fd and drive meanwhile */
+
+	struct lock id_lock CACHE_ALIGNED;
+	u32 slot_count GUARDED_BY(id_lock);
+	u32 slots[BOARD_SLOTS] GUARDED_BY(id_lock);
+	u32 qp_cursor GUARDED_BY(id_lock);
+	u64 *qp_bitmap GUARDED_BY(id_lock); /* BOARD_QPS bits */
+	struct list_head qps GUARDED_BY(id_lock);
+	struct list_head cqs GUARDED_BY(id_lock);
+	u32 next_pd;
+	u32 qp_count, cq_count, mr_count, srq_count, pd_count, ah_count;
+};
+
+struct roce_pd {
+	struct ib_pd ib;
+	u32 number;
+};
+
+struct roce_cq {
+	struct ib_cq ib;
+	struct cq q;
+	struct list_head node; /* device's list */
+};
+
+struct roce_qp {
+	struct ib_qp ib;
+	struct ibt_qp *engine;
+	struct list_head node; /* device's list */
+	struct board_qp *shown; /* our entry of the board */
+	struct ib_qp_init_attr init;
+	u32 generation;
+};
+
+struct roce_srq {
+	struct ib_srq ib;
+	struct ibt_srq *engine;
+};
+
+struct roce_mr {
+	struct ib_mr ib;
+	u64 addr, length, iova;
+	int access;
+	u32 generation;
+};
+
+struct roce_mw {
+	struct ib_mw ib;
+	u32 generation;
+};
+
+struct roce_fmr {
+	struct ib_fmr ib;
+	struct ib_fmr_attr attr;
+	int access;
+	u32 generation;
+	struct lock lock;
+	u32 key GUARDED_BY(lock);
+};
+
+struct roce_ah {
+	struct ib_ah ib;
+	struct ibt_av av;
+	struct ib_ah_attr attr;
+};
+
+#define ROCE_OF(type, ptr) container_of(ptr, struct roce_##type, ib)
+
+static inline struct roce_device *roce_dev(struct ib_device *ib)
+{
+	return container_of(ib, struct roce_device, ib);
+}
+
+/* ---- attach.c ---- */
+/* Attaches if this process is not (a forked child, at first use). 0 or a negative errno. May block. */
+int roce_attach(struct roce_device *dev);
+/* pthread_atfork's child handler. */
+void roce_drop_in_child(void);
+void roce_config_refresh(struct roce_device *dev);
+extern struct roce_device *roce_the_device;
+
+/* ---- progress.c ---- */
+int progress_start(struct roce_device *dev);
+void progress_kick(void *dev);
+/* One pass for a thread that polls. */
+int progress_drive(struct roce_device *dev);
+int progress_wait_fd(struct ib_device *ib, int fd);
+/* Somebody armed a CQ and may go to sleep on a descriptor that we do not see. */
+void progress_armed(struct roce_device *dev);
+
+/* ---- device.c ---- */
+void roce_fill_device(struct roce_device *dev);
+/* Index of a GID in the table, or -ENOENT. */
+int roce_find_gid(struct roce_device *dev, const u8 gid[16]);
+int roce_gid(struct roce_device *dev, u32 index, u8 gid[16]);
+
+/* ---- the objects; each fills its methods into the device ---- */
+void roce_fill_pd(struct ib_device *ib);
+void roce_fill_mr(struct ib_device *ib);
+void roce_fill_cq(struct ib_device *ib);
+void roce_fill_qp(struct ib_device *ib);
+void roce_fill_srq(struct ib_device *ib);
+void roce_fill_ah(struct ib_device *ib);
+void roce_fill_mcast(struct ib_device *ib);
+
+struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, struct channel *ch, void *cookie);
+int roce_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
+void roce_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
+struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
+int roce_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int roce_uverbs_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int roce_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* Callbacks of the engine. */
+void roce_publish(void *dev, struct ibt_qp *qp);
+void roce_async(void *dev, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
+struct path_dest *roce_route(void *dev, const u8 gid[16], u32 qpn);
+int roce_multicast(void *dev, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max);
+
+/* Resolves an address vector's GIDs. -EINVAL: no GRH (RoCE has no LIDs), or no such source GID. */
+int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, struct ibt_av *av);
+
+#endif

@@ -1,0 +1,68 @@
+/* srq.c: shared receive queues as the midlayer and the doors see them. */
+#include "driver/roce/roce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init)
+{
+	struct roce_device *dev = roce_dev(pd->device);
+	int err = roce_attach(dev);
+	struct roce_srq *srq = err == 0 ? calloc(1, sizeof(*srq)) : NULL;
+	struct ibv_srq_attr made;
+
+	if (srq == NULL)
+		return ERR_PTR(err != 0 ? err : -ENOMEM);
+	if (__atomic_add_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED) > ROCE_MAX_SRQ)
+		err = -ENOMEM;
+	if (err == 0)
+		err = ibt_srq_create(dev->a.ibt, ROCE_OF(pd, pd)->number, init->attr.max_wr, init->attr.max_sge, srq, &srq->engine);
+	if (err != 0) {
+		__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
+		free(srq);
+		return ERR_PTR(err);
+	}
+	ibt_srq_query(srq->engine, &made);
+	init->attr.max_wr = made.max_wr;
+	init->attr.max_sge = made.max_sge;
+	return &srq->ib;
+}
+
+static int srq_modify(struct ib_srq *ib, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask)
+{
+	struct ibv_srq_attr a = { .max_wr = attr->max_wr, .max_sge = attr->max_sge, .srq_limit = attr->srq_limit };
+
+	return ibt_srq_modify(ROCE_OF(srq, ib)->engine, &a, (int)mask);
+}
+
+static int srq_query(struct ib_srq *ib, struct ib_srq_attr *attr)
+{
+	struct ibv_srq_attr a;
+
+	ibt_srq_query(ROCE_OF(srq, ib)->engine, &a);
+	*attr = (struct ib_srq_attr){ .max_wr = a.max_wr, .max_sge = a.max_sge, .srq_limit = a.srq_limit };
+	return 0;
+}
+
+static int srq_destroy(struct ib_srq *ib)
+{
+	struct roce_srq *srq = ROCE_OF(srq, ib);
+
+	ibt_srq_destroy(srq->engine);
+	__atomic_sub_fetch(&roce_dev(ib->device)->srq_count, 1, __ATOMIC_RELAXED);
+	free(srq);
+	return 0;
+}
+
+int roce_uverbs_post_srq_recv(struct ib_srq *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	return ibt_srq_post(ROCE_OF(srq, ib)->engine, wr, bad);
+}
+
+void roce_fill_srq(struct ib_device *ib)
+{
+	ib->create_srq = srq_create;
+	ib->modify_srq = srq_modify;
+	ib->query_srq = srq_query;
+	ib->destroy_srq = srq_destroy;
+}
