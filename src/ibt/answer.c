@@ -1,4 +1,5 @@
-/* answer.c: the responder's READs and atomics: executed in order, answered when the path has room, kept for duplicates.
+/* answer.c: the responder's READs and atomics: executed in order, answered when the path has room,
+ * kept for duplicates.
  * In: requests in sequence, and duplicates    Out: registered memory, answers
  * Runs: whoever receives    Locks: rq_lock    Spec: IBA vol 1, 9.4.4, 9.4.5, 9.7.5.1.1
  */
@@ -11,14 +12,19 @@ static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(
 	return &qp->resources[index % qp->resource_count];
 }
 
-static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock)
+static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
+	REQUIRES(qp->rq_lock)
 {
 	struct resp_resource *r;
 
 	if (qp->resource_count == 0 || qp->resource_head - qp->resource_next >= qp->resource_count)
 		return NULL;
 	r = answer_slot(qp, qp->resource_head);
-	*r = (struct resp_resource){ .opcode = p->opcode, .psn = p->psn, .psn_count = 1, .rkey = p->rkey, .va = p->va,
+	*r = (struct resp_resource){ .opcode = p->opcode,
+				     .psn = p->psn,
+				     .psn_count = 1,
+				     .rkey = p->rkey,
+				     .va = p->va,
 				     .length = (u32)p->dma_length };
 	return r;
 }
@@ -40,7 +46,8 @@ enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p)
 		return RESP_NAK_INVALID;
 	if (p->dma_length != 0 &&
 	    ((qp->access & IBV_ACCESS_REMOTE_READ) == 0 ||
-	     mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, p->dma_length, IBV_ACCESS_REMOTE_READ, &piece) == NULL))
+	     mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, p->dma_length,
+			IBV_ACCESS_REMOTE_READ, &piece) == NULL))
 		return RESP_NAK_ACCESS;
 	r = answer_new(qp, p);
 	if (r == NULL)
@@ -61,23 +68,29 @@ enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p)
 		return RESP_NAK_INVALID;
 	if ((qp->access & IBV_ACCESS_REMOTE_ATOMIC) == 0)
 		return RESP_NAK_ACCESS;
-	target = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, 8, IBV_ACCESS_REMOTE_ATOMIC, &piece);
+	target = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, 8,
+			    IBV_ACCESS_REMOTE_ATOMIC, &piece);
 	if (target == NULL || piece < 8 || (uintptr_t)target % 8 != 0)
 		return RESP_NAK_ACCESS;
 	r = answer_new(qp, p);
 	if (r == NULL)
 		return RESP_NAK_INVALID;
-	r->original = p->opcode == PKT_FETCH_ADD ? mem_fetch_add(target, p->swap) : mem_compare_swap(target, p->compare, p->swap);
+	r->original = p->opcode == PKT_FETCH_ADD ? mem_fetch_add(target, p->swap)
+						 : mem_compare_swap(target, p->compare, p->swap);
 	answer_accept(qp, r);
 	return RESP_OK;
 }
 
-static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct pkt *a, u32 n) REQUIRES(qp->rq_lock)
+static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct pkt *a, u32 n)
+	REQUIRES(qp->rq_lock)
 {
 	bool first = r->sent == 0, last = r->sent + n == r->length;
 
 	*a = (struct pkt){
-		.opcode = first && last ? PKT_READ_ONLY : first ? PKT_READ_FIRST : last ? PKT_READ_LAST : PKT_READ_MIDDLE,
+		.opcode = first && last ? PKT_READ_ONLY
+			  : first	? PKT_READ_FIRST
+			  : last	? PKT_READ_LAST
+					: PKT_READ_MIDDLE,
 		.qp_type = qp->type,
 		.syndrome = AETH_ACK,
 		.dqpn = qp->dest_qpn,
@@ -94,14 +107,16 @@ static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct
 }
 
 /* The memory of the next n bytes: pieces, or 0 if the key has gone meanwhile. */
-static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n, struct iovec *iov, int max) REQUIRES(qp->rq_lock)
+static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n, struct iovec *iov,
+			 int max) REQUIRES(qp->rq_lock)
 {
 	u64 va = r->va + r->sent;
 	int count = 0;
 
 	while (n != 0 && count < max) {
 		u64 piece = 0;
-		void *from = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, r->rkey, va, n, IBV_ACCESS_REMOTE_READ, &piece);
+		void *from = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, r->rkey, va, n,
+					IBV_ACCESS_REMOTE_READ, &piece);
 
 		if (from == NULL || piece == 0)
 			return 0;
@@ -156,13 +171,16 @@ bool answer_pump(struct ibt_qp *qp)
 	}
 	if (sent)
 		qp->dest->path->ops->flush(qp->dest);
-	/* Writes and sends that came after the answers may be acknowledged now; receive or the next idle poll sends it. */
+	/* Writes and sends that came after the answers may be acknowledged now; receive or the
+	 * next idle poll sends it. */
 	if (err == 0)
-		__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
+		__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK),
+				 __ATOMIC_RELEASE);
 	return err == 0;
 }
 
-/* The peer asks again: what is still waiting will be answered anyway; else an atomic's answer is repeated, a READ done again. */
+/* The peer asks again: what is still waiting will be answered anyway; else an atomic's answer is
+ * repeated, a READ done again. */
 void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
 	for (u32 back = 1; back <= qp->resource_count; back++) {

@@ -1,6 +1,8 @@
 /* completer.c: acknowledgements and answers of the peer, and the completions of send requests.
- * In: ACK, NAK, READ and atomic answers    Out: completions, the caller's memory, and the requester set going again
- * Runs: whoever receives, or the requester for what is done at once    Locks: sq_lock, then the CQ's
+ * In: ACK, NAK, READ and atomic answers
+ * Out: completions, the caller's memory, and the requester set going again
+ * Runs: whoever receives, or the requester for what is done at once
+ * Locks: sq_lock, then the CQ's
  * Spec: IBA vol 1, 9.7.5.1 (AETH), 9.7.6 (completion), 11.6.2 (statuses)
  */
 #include <errno.h>
@@ -22,9 +24,10 @@ static const u8 comp_opcodes[] = {
 };
 
 /* RNR timer codes in units of 10 us; IBA vol 1, table 45. */
-static const u32 comp_rnr_10us[32] = { 65536, 1,   2,   3,    4,    6,    8,    12,   16,   24,   32,
-				       48,    64,  96,  128,  192,  256,  384,  512,  768,  1024, 1536,
-				       2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+static const u32 comp_rnr_10us[32] = { 65536, 1,    2,	  3,	 4,	6,     8,     12,
+				       16,    24,   32,	  48,	 64,	96,    128,   192,
+				       256,   384,  512,  768,	 1024,	1536,  2048,  3072,
+				       4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152 };
 
 static bool comp_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)
 {
@@ -41,7 +44,8 @@ static bool comp_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_s
 }
 
 /* The oldest request leaves the queue. False: its CQ has overflowed. */
-static bool comp_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status status) REQUIRES(qp->sq_lock)
+static bool comp_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status status)
+	REQUIRES(qp->sq_lock)
 {
 	bool room = true;
 
@@ -49,7 +53,8 @@ static bool comp_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status s
 		room = comp_push(qp, w, status);
 	if (status == IBV_WC_SUCCESS) {
 		__atomic_store_n(&qp->counters->sent, qp->counters->sent + 1, __ATOMIC_RELAXED);
-		__atomic_store_n(&qp->counters->sent_bytes, qp->counters->sent_bytes + w->length, __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->counters->sent_bytes, qp->counters->sent_bytes + w->length,
+				 __ATOMIC_RELAXED);
 	} else {
 		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
 	}
@@ -108,7 +113,8 @@ static void comp_progress(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	}
 }
 
-/* Completes everything up to and with `psn`; an unanswered READ or atomic holds up what follows it. */
+/* Completes everything up to and with `psn`; an unanswered READ or atomic holds up what follows
+ * it. */
 static void comp_ack_up_to(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
 {
 	bool any = false;
@@ -186,7 +192,8 @@ static void comp_receive_ack(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp
 		comp_nak(qp, p);
 }
 
-/* The request that an answer is for: the oldest one, once everything before it has been acknowledged by the answer. */
+/* The request that an answer is for: the oldest one, once everything before it has been
+ * acknowledged by the answer. */
 static struct send_wqe *comp_answered(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
 	struct send_wqe *w;
@@ -209,14 +216,16 @@ static void comp_answer_done(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 		req_pump(qp);
 }
 
-static int comp_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n) REQUIRES(qp->sq_lock)
+static int comp_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n)
+	REQUIRES(qp->sq_lock)
 {
 	if (qp->rx_offset == 0)
 		qp->rx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
 	return mem_scatter(qp->ibt->cfg.mem, qp->pd, &qp->rx_cursor, data, n);
 }
 
-static void comp_read_answer(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->sq_lock)
+static void comp_read_answer(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->sq_lock)
 {
 	struct send_wqe *w = comp_answered(qp, p);
 	u32 expected;
@@ -259,8 +268,9 @@ static bool comp_expects(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(
 {
 	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
 		return false;
-	return psn_ahead(p->psn, qp->sq_psn) < 0 || p->opcode == PKT_READ_FIRST || p->opcode == PKT_READ_MIDDLE ||
-	       p->opcode == PKT_READ_LAST || p->opcode == PKT_READ_ONLY;
+	return psn_ahead(p->psn, qp->sq_psn) < 0 || p->opcode == PKT_READ_FIRST ||
+	       p->opcode == PKT_READ_MIDDLE || p->opcode == PKT_READ_LAST ||
+	       p->opcode == PKT_READ_ONLY;
 }
 
 void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)

@@ -12,7 +12,8 @@ enum { ENGINE_TIMER_EVERY = 16 }; /* polls between looks at the clock, if any ti
 
 static struct ibt_qp *engine_lookup(struct ibt *ibt, u32 qpn)
 {
-	struct ibt_qp **table = __atomic_load_n(&ibt->tables[qpn >> IBT_INDEX_BITS], __ATOMIC_ACQUIRE); /* pairs with engine_table_add */
+	struct ibt_qp **table = __atomic_load_n(&ibt->tables[qpn >> IBT_INDEX_BITS],
+						__ATOMIC_ACQUIRE); /* pairs with engine_table_add */
 
 	if (unlikely(table == NULL))
 		return NULL;
@@ -33,7 +34,8 @@ int engine_table_add(struct ibt *ibt, struct ibt_qp *qp)
 	if (ibt->tables[slot] == NULL)
 		err = -ENOMEM;
 	else
-		__atomic_store_n(&ibt->tables[slot][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)], qp, __ATOMIC_RELEASE);
+		__atomic_store_n(&ibt->tables[slot][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)], qp,
+				 __ATOMIC_RELEASE);
 	lock_release(&ibt->table_lock);
 	return err;
 }
@@ -41,7 +43,9 @@ int engine_table_add(struct ibt *ibt, struct ibt_qp *qp)
 void engine_table_remove(struct ibt *ibt, struct ibt_qp *qp)
 {
 	lock_acquire(&ibt->table_lock);
-	__atomic_store_n(&ibt->tables[qp->qpn >> IBT_INDEX_BITS][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)], NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(
+		&ibt->tables[qp->qpn >> IBT_INDEX_BITS][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)],
+		NULL, __ATOMIC_RELEASE);
 	lock_release(&ibt->table_lock);
 }
 
@@ -53,32 +57,41 @@ static inline bool engine_is_answer(u8 opcode)
 
 static void engine_no_qp(struct path_dest *from, const struct pkt *p)
 {
-	struct pkt answer = { .opcode = PKT_ABSENT, .qp_type = p->qp_type, .dqpn = p->sqpn, .sqpn = p->dqpn, .psn = p->psn };
+	struct pkt answer = { .opcode = PKT_ABSENT,
+			      .qp_type = p->qp_type,
+			      .dqpn = p->sqpn,
+			      .sqpn = p->dqpn,
+			      .psn = p->psn };
 
 	path_count(from->path, COUNT_RX_NO_QP);
-	if (!from->path->promise.reliable || p->qp_type != IBV_QPT_RC || engine_is_answer(p->opcode))
+	if (!from->path->promise.reliable || p->qp_type != IBV_QPT_RC ||
+	    engine_is_answer(p->opcode))
 		return;
 	if (from->path->ops->send(from, &answer, NULL, 0) == 0)
 		from->path->ops->flush(from);
 }
 
-static bool engine_from_peer(const struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
+static bool engine_from_peer(const struct ibt_qp *qp, const struct path_dest *from,
+			     const struct pkt *p)
 {
 	struct path_dest *dest = qp->dest;
 
-	return dest != NULL && p->sqpn == qp->dest_qpn && (dest == from || dest->path->ops->same(dest, from));
+	return dest != NULL && p->sqpn == qp->dest_qpn &&
+	       (dest == from || dest->path->ops->same(dest, from));
 }
 
 /* An acknowledgement that came along with a request. */
 static void engine_piggyback(struct ibt_qp *qp, const struct pkt *p)
 {
 	lock_acquire(&qp->sq_lock);
-	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) && psn_ahead(p->ack_psn, qp->sq_psn) < 0)
+	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
+	    psn_ahead(p->ack_psn, qp->sq_psn) < 0)
 		comp_ack(qp, p->ack_psn);
 	lock_release(&qp->sq_lock);
 }
 
-static void engine_receive(void *user, struct path_dest *from, const struct pkt *p, const void *payload)
+static void engine_receive(void *user, struct path_dest *from, const struct pkt *p,
+			   const void *payload)
 {
 	struct ibt *ibt = user;
 	struct ibt_qp *qp = engine_lookup(ibt, p->dqpn);
@@ -112,9 +125,10 @@ static void engine_resume(struct ibt_qp *qp)
 	req_pump(qp);
 	lock_release(&qp->sq_lock);
 	lock_acquire(&qp->rq_lock);
-	if (qp->type == IBV_QPT_RC && answer_pump(qp) && (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) != 0 &&
-	    qp->dest != NULL)
-		resp_send_ack(qp, AETH_ACK, __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE));
+	if (qp->type == IBV_QPT_RC && answer_pump(qp) &&
+	    (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) != 0 && qp->dest != NULL)
+		resp_send_ack(qp, AETH_ACK,
+			      __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE));
 	lock_release(&qp->rq_lock);
 }
 
@@ -194,7 +208,8 @@ int ibt_poll(struct ibt *ibt, int budget)
 		n += ibt->paths[i]->ops->poll(ibt->paths[i], budget);
 	polls = __atomic_load_n(&ibt->polls, __ATOMIC_RELAXED) + 1;
 	__atomic_store_n(&ibt->polls, polls, __ATOMIC_RELAXED);
-	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER && polls % ENGINE_TIMER_EVERY == 0))
+	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER &&
+		     polls % ENGINE_TIMER_EVERY == 0))
 		timer_run(ibt->cfg.timers, clock_now_ns());
 	return n;
 }

@@ -1,7 +1,9 @@
-/* ibt.h: the InfiniBand transport engine: requester, responder and completer of RC, UC and UD queue pairs.
+/* ibt.h: the InfiniBand transport engine: requester, responder and completer of RC, UC and UD queue
+ * pairs.
  *
- * It works in libibverbs' layout and knows memory (mem), completions (queue) and packets (path.h); no socket, no clock of its own,
- * no process. One instance per adapter. Locks: a queue pair's sq_lock, then its rq_lock; CQ and SRQ locks are leaves.
+ * It works in libibverbs' layout and knows memory (mem), completions (queue) and packets (path.h);
+ * no socket, no clock of its own, no process. One instance per adapter. Locks: a queue pair's
+ * sq_lock, then its rq_lock; CQ and SRQ locks are leaves.
  */
 #ifndef IBT_IBT_H
 #define IBT_IBT_H
@@ -26,19 +28,24 @@ struct ibt;
 struct ibt_qp;
 struct ibt_srq;
 
-/* Per queue pair, shown by status. One writer each: sent* under sq_lock, received* under rq_lock. */
+/* Per queue pair, shown by status. One writer each: sent* under sq_lock, received* under
+ * rq_lock. */
 struct ibt_counters {
 	u64 sent, received, sent_bytes, received_bytes, errors;
 };
 
-/* What the adapter gives its engine. Callbacks may come from any thread, inside a verb, and must not call back into ibt. */
+/* What the adapter gives its engine. Callbacks may come from any thread, inside a verb, and must
+ * not call back into ibt. */
 struct ibt_config {
 	struct mem_table *mem;
 	struct timer_set *timers;
-	void (*kick)(void *arg);                   /* a timer became the earliest: a sleeper must look again */
-	void (*publish)(void *arg, struct ibt_qp *qp); /* state, access or peer changed: tell peers. Never blocks */
+	void (*kick)(void *arg); /* a timer became the earliest: a sleeper must look again */
+	void (*publish)(
+		void *arg,
+		struct ibt_qp *qp); /* state, access or peer changed: tell peers. Never blocks */
 	void (*async)(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
-	/* Destinations of a multicast GID: fills up to max (dest with a reference, qpn); returns the count. Never blocks. */
+	/* Destinations of a multicast GID: fills up to max (dest with a reference, qpn); returns
+	 * the count. Never blocks. */
 	int (*multicast)(void *arg, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max);
 	/* The path and destination for a unicast GID; NULL: unreachable. Never blocks. */
 	struct path_dest *(*route)(void *arg, const u8 gid[16], u32 qpn);
@@ -53,13 +60,13 @@ struct ibt_av {
 };
 
 struct ibt_qp_init {
-	u32 type;                /* enum ibv_qp_type: RC, UC, UD */
+	u32 type; /* enum ibv_qp_type: RC, UC, UD */
 	u32 qpn, pd;
-	struct ibv_qp_cap cap;   /* in and out */
+	struct ibv_qp_cap cap; /* in and out */
 	struct cq *send_cq, *recv_cq;
 	struct ibt_srq *srq;
 	bool sq_sig_all;
-	void *owner;             /* the driver's QP: what cqe.qp says */
+	void *owner;		       /* the driver's QP: what cqe.qp says */
 	struct ibt_counters *counters; /* where to count; the owner's */
 };
 
@@ -74,13 +81,15 @@ int ibt_poll(struct ibt *ibt, int budget);
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out);
 /* Makes it unreachable, waits for whoever is inside it, drops its completions, frees. May block. */
 void ibt_qp_destroy(struct ibt_qp *qp);
-/* In a forked child: the queue pair belongs to the parent, here it only flushes what is posted. Single-threaded. */
+/* In a forked child: the queue pair belongs to the parent, here it only flushes what is posted.
+ * Single-threaded. */
 void ibt_qp_orphan(struct ibt_qp *qp);
 /* Frees an orphan, nothing else. */
 void ibt_qp_free_orphan(struct ibt_qp *qp);
-/* The transition has been checked (attribute masks); values are checked here: -EINVAL. `av` and `dest` (taken over) come with IBV_QP_AV.
- * May block. */
-int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct ibt_av *av, struct path_dest *dest);
+/* The transition has been checked (attribute masks); values are checked here: -EINVAL. `av` and
+ * `dest` (taken over) come with IBV_QP_AV. May block. */
+int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
+		  const struct ibt_av *av, struct path_dest *dest);
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr);
 enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp);
 u32 ibt_qp_number(const struct ibt_qp *qp);
@@ -93,7 +102,8 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
-int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner, struct ibt_srq **out);
+int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
+		   struct ibt_srq **out);
 void ibt_srq_destroy(struct ibt_srq *srq);
 /* Arms the limit event (0: disarms) or resizes. -EINVAL, -ENOMEM. */
 int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mask);

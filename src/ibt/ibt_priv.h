@@ -16,13 +16,13 @@ enum { PSN_MASK = 0xffffff, IBT_DEFAULT_PKEY = 0xffff };
 /* A send work request. Followed by its SGEs or its inline data. */
 struct send_wqe {
 	u64 wr_id;
-	u8 opcode;        /* enum ibv_wr_opcode */
-	u8 flags;         /* enum ibv_send_flags; SIGNALED is set where sq_sig_all says so */
+	u8 opcode; /* enum ibv_wr_opcode */
+	u8 flags;  /* enum ibv_send_flags; SIGNALED is set where sq_sig_all says so */
 	u8 sge_count;
-	bool answered;    /* READ, atomic: the response has come */
-	u32 imm;          /* immediate data, or the key to invalidate */
+	bool answered; /* READ, atomic: the response has come */
+	u32 imm;       /* immediate data, or the key to invalidate */
 	u32 length;
-	u32 first_psn;    /* set when first transmitted */
+	u32 first_psn; /* set when first transmitted */
 	u32 psn_count;
 	u32 rkey;
 	union {
@@ -53,12 +53,12 @@ struct wqe_ring {
 
 /* A READ or atomic that the responder has accepted. Kept after the answer for duplicates. */
 struct resp_resource {
-	u8 opcode;       /* enum pkt_opcode of the request */
+	u8 opcode; /* enum pkt_opcode of the request */
 	u32 psn, psn_count;
 	u32 rkey, length;
-	u32 sent;        /* bytes of the answer sent */
+	u32 sent; /* bytes of the answer sent */
 	u64 va;
-	u64 original;    /* atomics: the answer */
+	u64 original; /* atomics: the answer */
 	bool done;
 };
 
@@ -71,19 +71,19 @@ struct ibt_qp {
 	u32 qpn, pd;
 	u8 type;
 	bool sig_all;
-	u8 psn_shift;                 /* log2 of the payload of one packet */
+	u8 psn_shift; /* log2 of the payload of one packet */
 	struct cq *send_cq, *recv_cq;
 	struct ibt_srq *srq;
 	struct ibt_counters *counters;
 
 	/* the connection: written under both locks, read under either */
-	u8 state;                     /* enum ibv_qp_state */
+	u8 state; /* enum ibv_qp_state */
 	bool peer_dead;
-	struct path_dest *dest;       /* RC, UC */
+	struct path_dest *dest; /* RC, UC */
 	u32 dest_qpn;
-	u32 access;                   /* remote access flags */
+	u32 access; /* remote access flags */
 	u32 qkey;
-	struct ibv_qp_attr attr;      /* what query_qp shows */
+	struct ibv_qp_attr attr; /* what query_qp shows */
 	struct ibt_av av;
 
 	struct lock sq_lock CACHE_ALIGNED;
@@ -92,16 +92,16 @@ struct ibt_qp {
 	u32 sq_next GUARDED_BY(sq_lock); /* next to transmit */
 	u32 sq_tail GUARDED_BY(sq_lock); /* oldest incomplete */
 	u32 max_inline;
-	u32 tx_offset GUARDED_BY(sq_lock);           /* bytes of sq_next's message transmitted */
+	u32 tx_offset GUARDED_BY(sq_lock); /* bytes of sq_next's message transmitted */
 	struct mem_cursor tx_cursor GUARDED_BY(sq_lock);
 	struct mem_cursor rx_cursor GUARDED_BY(sq_lock); /* where the READ at hand is scattered */
 	u32 rx_offset GUARDED_BY(sq_lock);
-	u32 sq_psn GUARDED_BY(sq_lock);              /* of the next packet */
+	u32 sq_psn GUARDED_BY(sq_lock); /* of the next packet */
 	u32 reads_out GUARDED_BY(sq_lock);
 	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
-	u8 waiting GUARDED_BY(sq_lock);              /* enum wait_reason */
-	bool drop_next GUARDED_BY(sq_lock);          /* UD: room did not come in time */
-	bool draining GUARDED_BY(sq_lock);           /* SQD: tell when the last one is done */
+	u8 waiting GUARDED_BY(sq_lock);	    /* enum wait_reason */
+	bool drop_next GUARDED_BY(sq_lock); /* UD: room did not come in time */
+	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer;
 
 	struct lock rq_lock CACHE_ALIGNED;
@@ -113,21 +113,23 @@ struct ibt_qp {
 	struct recv_wqe *current GUARDED_BY(rq_lock); /* taken by the message at hand */
 	struct recv_wqe *srq_copy GUARDED_BY(rq_lock);
 	struct mem_cursor in_cursor GUARDED_BY(rq_lock);
-	u32 in_offset GUARDED_BY(rq_lock);           /* bytes of the message at hand that arrived */
-	u8 in_message GUARDED_BY(rq_lock);           /* 0 none, else the opcode of its first packet */
+	u32 in_offset GUARDED_BY(rq_lock); /* bytes of the message at hand that arrived */
+	u8 in_message GUARDED_BY(rq_lock); /* 0 none, else the opcode of its first packet */
 	bool comm_established GUARDED_BY(rq_lock);
-	bool nak_sent GUARDED_BY(rq_lock);           /* further packets are dropped until epsn comes */
-	u64 in_va GUARDED_BY(rq_lock);               /* WRITE at hand */
+	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
+	u64 in_va GUARDED_BY(rq_lock);	   /* WRITE at hand */
 	u32 in_rkey GUARDED_BY(rq_lock);
 	u32 in_length GUARDED_BY(rq_lock);
 	struct resp_resource *resources GUARDED_BY(rq_lock);
 	u32 resource_count, resource_head GUARDED_BY(rq_lock), resource_next GUARDED_BY(rq_lock);
-	u32 ack_word;                 /* ACK_OWED | PSN; exchanged atomically by whoever sends it */
+	u32 ack_word; /* ACK_OWED | PSN; exchanged atomically by whoever sends it */
 
-	struct list_head ack_node;    /* on its destination's acks or acks_now; the path's callbacks */
+	struct list_head ack_node; /* on its destination's acks or acks_now; the path's callbacks */
 	struct list_head blocked_node; /* dest->blocked; dest->blocked_lock */
-	struct path_dest *blocked_on; /* with a reference; sq_lock or, for the responder's half, stable while blocked */
-	bool ack_listed, ack_urgent;  /* the path's callbacks */
+	struct path_dest *
+		/* with a reference; sq_lock or, for the responder's half, stable while blocked */
+		blocked_on;
+	bool ack_listed, ack_urgent; /* the path's callbacks */
 };
 
 enum { ACK_OWED = 1u << 31 };
@@ -146,7 +148,7 @@ struct ibt {
 	struct ibt_config cfg;
 	struct path *paths[4];
 	u32 path_count;
-	u32 polls;               /* hint: every so often timers are looked at */
+	u32 polls; /* hint: every so often timers are looked at */
 	struct lock table_lock;
 	struct ibt_qp **tables[IBT_TABLES]; /* by slot; entries stored with release */
 };
@@ -172,7 +174,8 @@ static inline struct recv_wqe *ring_recv_at(const struct wqe_ring *r, u32 index)
 
 static inline bool wqe_is_answered_op(const struct send_wqe *w)
 {
-	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 /* Signed distance of two PSNs: how far a is ahead of b. */
@@ -213,9 +216,11 @@ enum resp_verdict {
 	RESP_NAK_ACCESS,
 	RESP_NAK_OPERATION,
 };
-void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, const void *payload);
+void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+		  const void *payload);
 void resp_flush_rq(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
-void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length) REQUIRES(qp->rq_lock);
+void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)
+	REQUIRES(qp->rq_lock);
 /* Takes a receive request for the message at hand; false: none is there. */
 bool resp_take_wqe(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent);
@@ -231,7 +236,8 @@ void answer_duplicate(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lo
 /* ---- ud.c ---- */
 /* Transmits one UD request: 0, -EAGAIN (blocked), -EACCES (local protection error). */
 int ud_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);
-void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p, const void *payload);
+void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
+		const void *payload);
 
 /* ---- qp.c ---- */
 /* Moves to ERR and flushes both queues. The second form for callers inside sq_lock. */
@@ -248,7 +254,8 @@ bool srq_take(struct ibt_srq *srq, struct recv_wqe *copy);
 
 static inline bool qp_receives(const struct ibt_qp *qp)
 {
-	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD || qp->state == IBV_QPS_SQE;
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
+	       qp->state == IBV_QPS_SQE;
 }
 
 static inline u32 qp_packet_bytes(const struct ibt_qp *qp)

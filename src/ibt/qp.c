@@ -1,6 +1,7 @@
 /* qp.c: a queue pair's life: created, connected, failed, reset, destroyed; and the two posts.
  * In: verbs    Out: a queue pair that requester, responder and completer work on
- * Runs: the caller's thread    Locks: sq_lock, then rq_lock    Spec: IBA vol 1, 10.3 (states), 11.2.5 (modify)
+ * Runs: the caller's thread    Locks: sq_lock, then rq_lock
+ * Spec: IBA vol 1, 10.3 (states), 11.2.5 (modify)
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +12,9 @@ static int qp_check_init(const struct ibt_qp_init *init)
 {
 	const struct ibv_qp_cap *cap = &init->cap;
 
-	if (cap->max_send_wr > IBT_MAX_WR || cap->max_recv_wr > IBT_MAX_WR || cap->max_send_sge > IBT_MAX_SGE ||
-	    cap->max_recv_sge > IBT_MAX_SGE || cap->max_inline_data > IBT_MAX_INLINE)
+	if (cap->max_send_wr > IBT_MAX_WR || cap->max_recv_wr > IBT_MAX_WR ||
+	    cap->max_send_sge > IBT_MAX_SGE || cap->max_recv_sge > IBT_MAX_SGE ||
+	    cap->max_inline_data > IBT_MAX_INLINE)
 		return -EINVAL;
 	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
 		return -EOPNOTSUPP;
@@ -30,7 +32,8 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init)
 	if (err == 0 && init->srq == NULL)
 		err = wqe_ring_init(&qp->rq, cap->max_recv_wr, 0, cap->max_recv_sge);
 	if (err == 0 && init->srq != NULL) {
-		qp->srq_copy = calloc(1, sizeof(struct recv_wqe) + init->srq->ring.max_sge * sizeof(struct ibv_sge));
+		qp->srq_copy = calloc(1, sizeof(struct recv_wqe) +
+						 init->srq->ring.max_sge * sizeof(struct ibv_sge));
 		err = qp->srq_copy == NULL ? -ENOMEM : 0;
 		cap->max_recv_wr = cap->max_recv_sge = 0;
 	}
@@ -200,7 +203,8 @@ void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 	if (qp->dest != NULL && (qp->dest == dest || dest->path->ops->same(qp->dest, dest))) {
 		held = dest->path->ops->holds(dest, qp->dest_qpn);
 		qp->peer_dead = true;
-		if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) && qp->sq_tail != qp->sq_head)
+		if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
+		    qp->sq_tail != qp->sq_head)
 			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
 		else if (held && qp_receives(qp))
 			qp_fail_locked(qp);
@@ -208,17 +212,22 @@ void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 	lock_release(&qp->sq_lock);
 }
 
-/* ---- modify ---------------------------------------------------------------------------------------------------------- */
+/* ---- modify ---- */
 
 static int qp_check_values(const struct ibv_qp_attr *a, int mask)
 {
-	bool bad = (mask & IBV_QP_PORT && a->port_num != 1) || (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
-		   (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
+	bool bad = (mask & IBV_QP_PORT && a->port_num != 1) ||
+		   (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
+		   (mask & IBV_QP_PATH_MTU &&
+		    (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
 		   (mask & IBV_QP_DEST_QPN && a->dest_qp_num > 0xffffff) ||
-		   (mask & IBV_QP_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > IBT_MAX_RD_ATOMIC) ||
+		   (mask & IBV_QP_MAX_DEST_RD_ATOMIC &&
+		    a->max_dest_rd_atomic > IBT_MAX_RD_ATOMIC) ||
 		   (mask & IBV_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > IBT_MAX_RD_ATOMIC) ||
-		   (mask & IBV_QP_TIMEOUT && a->timeout > 31) || (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) ||
-		   (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) || (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31);
+		   (mask & IBV_QP_TIMEOUT && a->timeout > 31) ||
+		   (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) ||
+		   (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) ||
+		   (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31);
 
 	return bad ? -EINVAL : 0;
 }
@@ -281,7 +290,8 @@ static void qp_take_dest(struct ibt_qp *qp, const struct ibt_av *av, struct path
 
 	qp->dest = dest;
 	qp->av = *av;
-	/* A reliable path cuts no packets of its own size; elsewhere the path MTU of the connection rules. */
+	/* A reliable path cuts no packets of its own size; elsewhere the path MTU of the
+	 * connection rules. */
 	qp->psn_shift = promise->reliable ? qp_log2(promise->mtu) : (u8)(qp->attr.path_mtu + 7);
 }
 
@@ -301,7 +311,8 @@ static int qp_alloc_resources(struct ibt_qp *qp, u32 count)
 }
 
 /* The new state's own doing. */
-static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lock)
+	REQUIRES(qp->rq_lock)
 {
 	qp->state = (u8)to;
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
@@ -311,8 +322,9 @@ static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lo
 	}
 }
 
-static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask, const struct ibt_av *av, struct path_dest **dest)
-	REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask,
+			    const struct ibt_av *av, struct path_dest **dest) REQUIRES(qp->sq_lock)
+	REQUIRES(qp->rq_lock)
 {
 	struct path_dest *old = qp->dest;
 
@@ -334,7 +346,8 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 	return 0;
 }
 
-int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct ibt_av *av, struct path_dest *dest)
+int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
+		  const struct ibt_av *av, struct path_dest *dest)
 {
 	int err = qp_check_values(attr, mask);
 
@@ -391,7 +404,7 @@ void *ibt_qp_owner(const struct ibt_qp *qp)
 	return qp->owner;
 }
 
-/* ---- posting --------------------------------------------------------------------------------------------------------- */
+/* ---- posting ---- */
 
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  const struct ibt_av *(*av_of)(struct ibv_ah *ah))
@@ -399,7 +412,8 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	int err = 0;
 
 	lock_acquire(&qp->sq_lock);
-	if (unlikely(qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR))
+	if (unlikely(qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
+		     qp->state == IBV_QPS_RTR))
 		err = -EINVAL;
 	for (; wr != NULL && err == 0; wr = wr->next) {
 		if (unlikely(qp->sq_head - qp->sq_tail >= qp->sq.size)) {

@@ -1,6 +1,8 @@
 /* requester.c: turns send requests into packets, or into direct copies where the path can.
- * In: the send queue    Out: packets on a path, bytes in the peer's memory, completions of what is done at once
- * Runs: the poster, or whoever receives    Locks: sq_lock    Spec: IBA vol 1, 9.7.2 (requester), 9.7.7 (PSN)
+ * In: the send queue
+ * Out: packets on a path, bytes in the peer's memory, completions of what is done at once
+ * Runs: the poster, or whoever receives    Locks: sq_lock
+ * Spec: IBA vol 1, 9.7.2 (requester), 9.7.7 (PSN)
  */
 #include <errno.h>
 
@@ -8,8 +10,11 @@
 #include "ibt/ibt_priv.h"
 
 enum {
-	REQ_STALL = 1,            /* must wait for earlier requests to complete */
-	REQ_FOREVER_RETRY_MS = 500, /* Local ACK timeout 0: no limit; still looked at again, for a reliable path loses nothing else */
+	REQ_STALL = 1, /* must wait for earlier requests to complete */
+	REQ_FOREVER_RETRY_MS =
+		/* Local ACK timeout 0: no limit; still looked at again, for a reliable path
+		 * loses nothing else */
+		500,
 };
 
 static const struct path_ops *req_ops(const struct ibt_qp *qp)
@@ -22,7 +27,8 @@ static inline bool req_idle(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	return qp->sq_next == qp->sq_tail;
 }
 
-static inline bool req_wants_ack(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+static inline bool req_wants_ack(const struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->sq_lock)
 {
 	return (w->flags & IBV_SEND_SIGNALED) != 0 || (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size;
 }
@@ -40,7 +46,8 @@ static void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->s
 	p->psn = qp->sq_psn;
 	p->length = 0;
 	p->ack_psn = 0;
-	/* An owed acknowledgement travels along. Whoever clears the word sends it; pairs with resp_owe_ack. */
+	/* An owed acknowledgement travels along. Whoever clears the word sends it; pairs with
+	 * resp_owe_ack. */
 	if ((ack & ACK_OWED) != 0 && qp->dest->path->promise.reliable) {
 		ack = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
 		if (ack & ACK_OWED) {
@@ -56,15 +63,18 @@ static void req_return_ack(struct ibt_qp *qp, const struct pkt *p)
 	u32 none = 0;
 
 	if (p->flags & PKT_HAS_ACK)
-		__atomic_compare_exchange_n(&qp->ack_word, &none, ACK_OWED | p->ack_psn, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+		__atomic_compare_exchange_n(&qp->ack_word, &none, ACK_OWED | p->ack_psn, false,
+					    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-static int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+static int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
+	REQUIRES(qp->sq_lock)
 {
 	int err = req_ops(qp)->send(qp->dest, p, iov, n);
 
 	if (unlikely(err == -EAGAIN)) {
-		/* Once more after we are on the list: room that came in between has no other witness. */
+		/* Once more after we are on the list: room that came in between has no other
+		 * witness. */
 		req_block(qp, qp->dest);
 		err = req_ops(qp)->send(qp->dest, p, iov, n);
 	}
@@ -89,8 +99,10 @@ static u8 req_message_opcode(const struct send_wqe *w, bool first, bool last)
 	return write ? PKT_WRITE_MIDDLE : PKT_SEND_MIDDLE;
 }
 
-/* The local bytes of the next `n` of the message: count of pieces, or a negative errno. The cursor moves. */
-static int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, struct iovec *iov) REQUIRES(qp->sq_lock)
+/* The local bytes of the next `n` of the message: count of pieces, or a negative errno. The
+ * cursor moves. */
+static int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, struct iovec *iov)
+	REQUIRES(qp->sq_lock)
 {
 	if (n == 0)
 		return 0;
@@ -99,7 +111,8 @@ static int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, 
 		iov[0].iov_len = n;
 		return 1;
 	}
-	return mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->tx_cursor, n, access, iov, IBT_MAX_SGE + 2);
+	return mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->tx_cursor, n, access, iov,
+			  IBT_MAX_SGE + 2);
 }
 
 static void req_begin(struct ibt_qp *qp, struct send_wqe *w, u32 packets) REQUIRES(qp->sq_lock)
@@ -133,8 +146,8 @@ static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) R
 	p.rkey = w->rkey;
 	p.dma_length = w->length;
 	if (last) {
-		p.flags |= (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0) | (req_wants_ack(qp, w) ? PKT_ACK_REQUEST : 0) |
-			   (placed ? PKT_PLACED : 0);
+		p.flags |= (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0) |
+			   (req_wants_ack(qp, w) ? PKT_ACK_REQUEST : 0) | (placed ? PKT_PLACED : 0);
 	}
 	err = req_send(qp, &p, iov, pieces);
 	if (unlikely(err != 0)) {
@@ -146,7 +159,8 @@ static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) R
 	return last ? 0 : -EINPROGRESS;
 }
 
-/* Sends what is left of a SEND or WRITE. `placed`: the data is there already, only the notice goes. */
+/* Sends what is left of a SEND or WRITE. `placed`: the data is there already, only the notice
+ * goes. */
 static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
 {
 	int err;
@@ -159,15 +173,22 @@ static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUI
 	return err;
 }
 
-/* Tries to do a WRITE or READ by ourselves. 0: done; -EOPNOTSUPP: use packets; -EACCES: our own memory is at fault. */
+/* Tries to do a WRITE or READ by ourselves. 0: done; -EOPNOTSUPP: use packets; -EACCES: our own
+ * memory is at fault. */
 static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
 	bool write = w->opcode != IBV_WR_RDMA_READ;
-	struct path_target t = { .sqpn = qp->qpn, .dqpn = qp->dest_qpn, .rkey = w->rkey, .va = w->va, .length = w->length, .write = write };
+	struct path_target t = { .sqpn = qp->qpn,
+				 .dqpn = qp->dest_qpn,
+				 .rkey = w->rkey,
+				 .va = w->va,
+				 .length = w->length,
+				 .write = write };
 	struct iovec iov[IBT_MAX_SGE + 2];
 	int n;
 
-	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 || qp->tx_offset != 0)
+	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 ||
+	    qp->tx_offset != 0)
 		return -EOPNOTSUPP;
 	qp->tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
 	n = req_pieces(qp, w, w->length, write ? 0 : IBV_ACCESS_LOCAL_WRITE, iov);
@@ -200,8 +221,10 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 	if (qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1))
 		return REQ_STALL;
 	req_begin(qp, w, w->opcode == IBV_WR_RDMA_READ ? req_packets(qp, w->length) : 1);
-	req_fill(qp, &p, w->opcode == IBV_WR_RDMA_READ ? PKT_READ_REQUEST :
-			 w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP : PKT_FETCH_ADD);
+	req_fill(qp, &p,
+		 w->opcode == IBV_WR_RDMA_READ		  ? PKT_READ_REQUEST
+		 : w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP
+							  : PKT_FETCH_ADD);
 	p.va = w->va;
 	p.rkey = w->rkey;
 	p.dma_length = w->length;
@@ -276,7 +299,8 @@ static enum ibv_wc_status req_status_of(int err)
 	}
 }
 
-/* What becomes of a request that could not be transmitted. Requests before it complete first (IBA vol 1, 10.8.3.3). */
+/* What becomes of a request that could not be transmitted. Requests before it complete first
+ * (IBA vol 1, 10.8.3.3). */
 static void req_failed(struct ibt_qp *qp, int err) REQUIRES(qp->sq_lock)
 {
 	if (err == -EAGAIN || err == REQ_STALL)
@@ -290,7 +314,8 @@ static void req_failed(struct ibt_qp *qp, int err) REQUIRES(qp->sq_lock)
 
 static inline bool req_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
-	return qp->sq_next != qp->sq_head && (qp->waiting == WAIT_NONE || qp->waiting == WAIT_ROOM) &&
+	return qp->sq_next != qp->sq_head &&
+	       (qp->waiting == WAIT_NONE || qp->waiting == WAIT_ROOM) &&
 	       (qp->state == IBV_QPS_RTS || (qp->state == IBV_QPS_SQD && qp->tx_offset != 0));
 }
 
@@ -371,7 +396,8 @@ void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns)
 
 void req_absent(struct ibt_qp *qp)
 {
-	u64 timeout = qp->attr.timeout == 0 ? REQ_FOREVER_RETRY_MS * NS_PER_MS : 4096ull << (qp->attr.timeout & 31);
+	u64 timeout = qp->attr.timeout == 0 ? REQ_FOREVER_RETRY_MS * NS_PER_MS
+					    : 4096ull << (qp->attr.timeout & 31);
 
 	if (qp->waiting != WAIT_TIMEOUT)
 		req_arm_timer(qp, WAIT_TIMEOUT, timeout);

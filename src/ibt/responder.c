@@ -1,6 +1,6 @@
 /* responder.c: answers the peer's requests on an RC or UC queue pair.
- * In:    packets already matched to a queue pair       Out: registered memory, completions, ACK or NAK
- * Runs:  whoever receives                              Locks: rq_lock, then SRQ and CQ locks     Spec: IBA vol 1, 9.7.4, 9.7.5
+ * In:    packets already matched to a queue pair    Out: registered memory, completions, ACK or NAK
+ * Runs:  whoever receives    Locks: rq_lock, then SRQ and CQ locks    Spec: IBA vol 1, 9.7.4, 9.7.5
  */
 #include <errno.h>
 
@@ -12,7 +12,7 @@ static void resp_count(const struct ibt_qp *qp, enum path_counter c)
 		path_count(qp->dest->path, c);
 }
 
-/* ---- acknowledgements ------------------------------------------------------------------------------------------------ */
+/* ---- acknowledgements ---- */
 
 void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
 {
@@ -36,7 +36,8 @@ void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
 		qp->nak_sent = false; /* the next packet has it said again */
 }
 
-/* Everything before epsn is to be acknowledged; at the end of the batch if the peer asked, else when there is a moment. */
+/* Everything before epsn is to be acknowledged; at the end of the batch if the peer asked, else
+ * when there is a moment. */
 void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 {
 	if (urgent)
@@ -64,7 +65,8 @@ static void resp_flush_acks(struct list_head *list)
 		qp->ack_listed = false;
 		qp->ack_urgent = false;
 		lock_acquire(&qp->rq_lock);
-		word = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE); /* pairs with resp_accepted */
+		word = __atomic_exchange_n(&qp->ack_word, 0,
+					   __ATOMIC_ACQUIRE); /* pairs with resp_accepted */
 		if ((word & ACK_OWED) != 0 && qp_receives(qp))
 			resp_send_ack(qp, AETH_ACK, word);
 		if (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) {
@@ -86,12 +88,13 @@ void resp_batch_end(struct path_dest *from, bool idle)
 	__atomic_store_n(&from->acks_owed, !list_empty(&from->acks), __ATOMIC_RELAXED);
 }
 
-/* ---- receive requests ------------------------------------------------------------------------------------------------ */
+/* ---- receive requests ---- */
 
 bool resp_take_wqe(struct ibt_qp *qp)
 {
 	if (qp->current != NULL) {
-		/* UC: the message that had taken it broke off; it is filled from the beginning again */
+		/* UC: the message that had taken it broke off; it is filled from the beginning
+		 * again */
 	} else if (qp->srq != NULL) {
 		if (!srq_take(qp->srq, qp->srq_copy))
 			return false;
@@ -101,7 +104,8 @@ bool resp_take_wqe(struct ibt_qp *qp)
 			return false;
 		qp->current = ring_recv_at(&qp->rq, qp->rq_tail);
 	}
-	qp->in_cursor = (struct mem_cursor){ .sge = qp->current->sge, .count = qp->current->sge_count };
+	qp->in_cursor = (struct mem_cursor){ .sge = qp->current->sge,
+					     .count = qp->current->sge_count };
 	return true;
 }
 
@@ -132,7 +136,11 @@ static void resp_wc_flags(struct ibv_wc *wc, const struct pkt *p)
 void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)
 {
 	struct cqe e = {
-		.wc = { .wr_id = qp->current->wr_id, .status = status, .opcode = IBV_WC_RECV, .byte_len = length, .qp_num = qp->qpn },
+		.wc = { .wr_id = qp->current->wr_id,
+			.status = status,
+			.opcode = IBV_WC_RECV,
+			.byte_len = length,
+			.qp_num = qp->qpn },
 		.qp = qp->owner,
 	};
 
@@ -145,7 +153,9 @@ void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pk
 	qp->current = NULL;
 	if (qp->srq == NULL)
 		qp->rq_tail++;
-	if (unlikely(!cq_push(qp->recv_cq, &e, status != IBV_WC_SUCCESS || (p != NULL && (p->flags & PKT_SOLICITED) != 0))))
+	if (unlikely(!cq_push(qp->recv_cq, &e,
+			      status != IBV_WC_SUCCESS ||
+				      (p != NULL && (p->flags & PKT_SOLICITED) != 0))))
 		resp_count(qp, COUNT_CQ_OVERFLOW);
 }
 
@@ -160,7 +170,7 @@ void resp_flush_rq(struct ibt_qp *qp)
 		resp_complete(qp, IBV_WC_WR_FLUSH_ERR, NULL, 0);
 }
 
-/* ---- requests -------------------------------------------------------------------------------------------------------- */
+/* ---- requests ---- */
 
 enum { OP_SEND = 1, OP_WRITE = 2, OP_FIRST = 4, OP_LAST = 8, OP_NOTICE = 16 };
 
@@ -186,10 +196,12 @@ static bool resp_in_sequence(struct ibt_qp *qp, const struct pkt *p, u8 op) REQU
 {
 	if (op & OP_FIRST)
 		return qp->in_message == 0;
-	return qp->in_message != 0 && (qp->in_message & (OP_SEND | OP_WRITE)) == (op & (OP_SEND | OP_WRITE));
+	return qp->in_message != 0 &&
+	       (qp->in_message & (OP_SEND | OP_WRITE)) == (op & (OP_SEND | OP_WRITE));
 }
 
-static enum resp_verdict resp_scatter(struct ibt_qp *qp, const void *payload, u32 n) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_scatter(struct ibt_qp *qp, const void *payload, u32 n)
+	REQUIRES(qp->rq_lock)
 {
 	int err = mem_scatter(qp->ibt->cfg.mem, qp->pd, &qp->in_cursor, payload, n);
 
@@ -199,7 +211,8 @@ static enum resp_verdict resp_scatter(struct ibt_qp *qp, const void *payload, u3
 	return err == -EMSGSIZE ? RESP_NAK_INVALID : RESP_NAK_OPERATION;
 }
 
-static enum resp_verdict resp_send(struct ibt_qp *qp, const struct pkt *p, const void *payload, u8 op) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_send(struct ibt_qp *qp, const struct pkt *p, const void *payload,
+				   u8 op) REQUIRES(qp->rq_lock)
 {
 	enum resp_verdict verdict;
 
@@ -211,7 +224,8 @@ static enum resp_verdict resp_send(struct ibt_qp *qp, const struct pkt *p, const
 		return RESP_NAK_INVALID;
 	verdict = resp_scatter(qp, payload, p->length);
 	qp->in_offset += p->length;
-	if (verdict == RESP_OK && (p->opcode == PKT_SEND_LAST_INV || p->opcode == PKT_SEND_ONLY_INV) &&
+	if (verdict == RESP_OK &&
+	    (p->opcode == PKT_SEND_LAST_INV || p->opcode == PKT_SEND_ONLY_INV) &&
 	    mem_invalidate(qp->ibt->cfg.mem, p->imm, qp->pd) != 0) {
 		resp_complete(qp, IBV_WC_LOC_PROT_ERR, NULL, 0);
 		return RESP_NAK_ACCESS;
@@ -220,14 +234,16 @@ static enum resp_verdict resp_send(struct ibt_qp *qp, const struct pkt *p, const
 }
 
 /* Copies a WRITE's payload piece by piece into what the peer's key names. */
-static enum resp_verdict resp_place(struct ibt_qp *qp, const void *payload, u32 n) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_place(struct ibt_qp *qp, const void *payload, u32 n)
+	REQUIRES(qp->rq_lock)
 {
 	const u8 *from = payload;
 
 	while (n != 0) {
 		u64 piece = 0;
-		void *to = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, qp->in_rkey, qp->in_va + qp->in_offset, n,
-				      IBV_ACCESS_REMOTE_WRITE, &piece);
+		void *to = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, qp->in_rkey,
+				      qp->in_va + qp->in_offset, n, IBV_ACCESS_REMOTE_WRITE,
+				      &piece);
 
 		if (to == NULL || piece == 0)
 			return RESP_NAK_ACCESS;
@@ -240,7 +256,8 @@ static enum resp_verdict resp_place(struct ibt_qp *qp, const void *payload, u32 
 	return RESP_OK;
 }
 
-static enum resp_verdict resp_write_begin(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_write_begin(struct ibt_qp *qp, const struct pkt *p)
+	REQUIRES(qp->rq_lock)
 {
 	u64 piece;
 
@@ -254,17 +271,21 @@ static enum resp_verdict resp_write_begin(struct ibt_qp *qp, const struct pkt *p
 		return RESP_OK;
 	if ((qp->access & IBV_ACCESS_REMOTE_WRITE) == 0)
 		return RESP_NAK_ACCESS;
-	if (mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, p->dma_length, IBV_ACCESS_REMOTE_WRITE, &piece) == NULL)
+	if (mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, p->dma_length,
+		       IBV_ACCESS_REMOTE_WRITE, &piece) == NULL)
 		return RESP_NAK_ACCESS;
 	return RESP_OK;
 }
 
-static enum resp_verdict resp_write(struct ibt_qp *qp, const struct pkt *p, const void *payload, u8 op) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_write(struct ibt_qp *qp, const struct pkt *p, const void *payload,
+				    u8 op) REQUIRES(qp->rq_lock)
 {
 	enum resp_verdict verdict = RESP_OK;
-	bool placed = (p->flags & PKT_PLACED) != 0 && p->opcode == PKT_WRITE_ONLY_IMM && qp->dest->path->promise.direct;
+	bool placed = (p->flags & PKT_PLACED) != 0 && p->opcode == PKT_WRITE_ONLY_IMM &&
+		      qp->dest->path->promise.direct;
 
-	/* The receive request of a WRITE with immediate is taken first, so that RNR comes before any byte of the last packet. */
+	/* The receive request of a WRITE with immediate is taken first, so that RNR comes before
+	 * any byte of the last packet. */
 	if ((op & OP_NOTICE) != 0 && !resp_take_wqe(qp))
 		return RESP_RNR;
 	if (op & OP_FIRST)
@@ -288,12 +309,14 @@ static void resp_message_done(struct ibt_qp *qp, const struct pkt *p, u8 op) REQ
 	qp->msn = (qp->msn + 1) & PSN_MASK;
 	qp->in_message = 0;
 	__atomic_store_n(&qp->counters->received, qp->counters->received + 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&qp->counters->received_bytes, qp->counters->received_bytes + qp->in_offset, __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->counters->received_bytes,
+			 qp->counters->received_bytes + qp->in_offset, __ATOMIC_RELAXED);
 	if ((op & (OP_SEND | OP_NOTICE)) != 0)
 		resp_complete(qp, IBV_WC_SUCCESS, p, qp->in_offset);
 }
 
-static enum resp_verdict resp_message(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_message(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->rq_lock)
 {
 	u8 op = resp_ops[p->opcode];
 	enum resp_verdict verdict;
@@ -311,7 +334,8 @@ static enum resp_verdict resp_message(struct ibt_qp *qp, const struct pkt *p, co
 }
 
 /* Executes a request in sequence. */
-static enum resp_verdict resp_execute(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_execute(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->rq_lock)
 {
 	switch (p->opcode) {
 	case PKT_READ_REQUEST:
@@ -324,16 +348,19 @@ static enum resp_verdict resp_execute(struct ibt_qp *qp, const struct pkt *p, co
 	}
 }
 
-static void resp_accepted(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p) REQUIRES(qp->rq_lock)
+static void resp_accepted(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
+	REQUIRES(qp->rq_lock)
 {
-	bool answered = p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP || p->opcode == PKT_FETCH_ADD;
+	bool answered = p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP ||
+			p->opcode == PKT_FETCH_ADD;
 
 	qp->nak_sent = false;
 	if (!answered)
 		qp->epsn = (qp->epsn + 1) & PSN_MASK;
 	if (qp->type != IBV_QPT_RC)
 		return;
-	/* An acknowledgement may not overtake answers that still wait; the last of them acknowledges as well. */
+	/* An acknowledgement may not overtake answers that still wait; the last of them
+	 * acknowledges as well. */
 	if (qp->resource_next != qp->resource_head && !answer_pump(qp))
 		return;
 	if (answered)
@@ -344,8 +371,9 @@ static void resp_accepted(struct ibt_qp *qp, struct path_dest *from, const struc
 
 static void resp_event(struct ibt_qp *qp, enum resp_verdict verdict)
 {
-	enum ibv_event_type type = verdict == RESP_NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR :
-				   verdict == RESP_NAK_INVALID ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL;
+	enum ibv_event_type type = verdict == RESP_NAK_ACCESS	 ? IBV_EVENT_QP_ACCESS_ERR
+				   : verdict == RESP_NAK_INVALID ? IBV_EVENT_QP_REQ_ERR
+								 : IBV_EVENT_QP_FATAL;
 
 	qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, type);
 }
@@ -370,14 +398,17 @@ static bool resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(q
 	return true;
 }
 
-static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, s32 ahead) REQUIRES(qp->rq_lock)
+static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+			      s32 ahead) REQUIRES(qp->rq_lock)
 {
 	if (ahead < 0) {
 		resp_count(qp, COUNT_RX_DUPLICATE);
-		if (p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP || p->opcode == PKT_FETCH_ADD) {
+		if (p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP ||
+		    p->opcode == PKT_FETCH_ADD) {
 			answer_duplicate(qp, p);
 		} else {
-			__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
+			__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK),
+					 __ATOMIC_RELEASE);
 			resp_owe_ack(qp, from, true);
 		}
 		return;
@@ -390,8 +421,8 @@ static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const s
 }
 
 /* RC. True: the queue pair must go to ERR once the lock is gone. */
-static bool resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, const void *payload,
-			    enum resp_verdict *verdict) REQUIRES(qp->rq_lock)
+static bool resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+			    const void *payload, enum resp_verdict *verdict) REQUIRES(qp->rq_lock)
 {
 	s32 ahead = psn_ahead(p->psn, qp->epsn);
 
@@ -408,9 +439,10 @@ static bool resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 	return resp_refuse(qp, *verdict);
 }
 
-/* UC: a gap or a fault drops the rest of the message, silently; only a fault of our own receive request is fatal. IBA vol 1, 9.8.2.
- * True: the queue pair must go to ERR. */
-static bool resp_receive_uc(struct ibt_qp *qp, const struct pkt *p, const void *payload) REQUIRES(qp->rq_lock)
+/* UC: a gap or a fault drops the rest of the message, silently; only a fault of our own receive
+ * request is fatal. IBA vol 1, 9.8.2. True: the queue pair must go to ERR. */
+static bool resp_receive_uc(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->rq_lock)
 {
 	u8 op = resp_ops[p->opcode];
 	bool gap = p->psn != qp->epsn;
@@ -434,16 +466,23 @@ static bool resp_receive_uc(struct ibt_qp *qp, const struct pkt *p, const void *
 	return verdict != RESP_RNR && (op & OP_SEND) != 0;
 }
 
-static bool resp_from_peer(const struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
+static bool resp_from_peer(const struct ibt_qp *qp, const struct path_dest *from,
+			   const struct pkt *p)
 {
-	return p->sqpn == qp->dest_qpn && qp->dest != NULL && (from == qp->dest || from->path->ops->same(qp->dest, from));
+	return p->sqpn == qp->dest_qpn && qp->dest != NULL &&
+	       (from == qp->dest || from->path->ops->same(qp->dest, from));
 }
 
 static void resp_say_absent(struct path_dest *from, const struct pkt *p)
 {
-	struct pkt answer = { .opcode = PKT_ABSENT, .qp_type = p->qp_type, .dqpn = p->sqpn, .sqpn = p->dqpn, .psn = p->psn };
+	struct pkt answer = { .opcode = PKT_ABSENT,
+			      .qp_type = p->qp_type,
+			      .dqpn = p->sqpn,
+			      .sqpn = p->dqpn,
+			      .psn = p->psn };
 
-	if (from->path->promise.reliable && p->qp_type == IBV_QPT_RC && from->path->ops->send(from, &answer, NULL, 0) == 0)
+	if (from->path->promise.reliable && p->qp_type == IBV_QPT_RC &&
+	    from->path->ops->send(from, &answer, NULL, 0) == 0)
 		from->path->ops->flush(from);
 }
 
@@ -455,7 +494,8 @@ static void resp_established(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
 	}
 }
 
-void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p, const void *payload)
+void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+		  const void *payload)
 {
 	enum resp_verdict verdict = RESP_OK;
 	bool fail = false;

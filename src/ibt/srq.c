@@ -1,5 +1,6 @@
 /* srq.c: the shared receive queue.
- * In: receive requests of consumers    Out: copies of them, for whichever queue pair has a message; the limit event
+ * In: receive requests of consumers
+ * Out: copies of them, for whichever queue pair has a message; the limit event
  * Runs: any thread    Locks: the SRQ's, a leaf    Spec: IBA vol 1, 10.2.9
  */
 #include <errno.h>
@@ -9,7 +10,8 @@
 
 enum { SRQ_MAX_WR = IBT_MAX_WR };
 
-int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner, struct ibt_srq **out)
+int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
+		   struct ibt_srq **out)
 {
 	struct ibt_srq *srq;
 	int err;
@@ -61,7 +63,8 @@ int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mas
 	if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
 		return -EINVAL;
 	lock_acquire(&srq->lock);
-	if (mask & IBV_SRQ_LIMIT && attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : srq->ring.size))
+	if (mask & IBV_SRQ_LIMIT &&
+	    attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : srq->ring.size))
 		err = -EINVAL;
 	if (err == 0 && mask & IBV_SRQ_MAX_WR)
 		err = srq_resize(srq, attr->max_wr);

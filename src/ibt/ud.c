@@ -1,6 +1,8 @@
 /* ud.c: unreliable datagrams: one packet each, to one queue pair or to a multicast group.
- * In: send requests with an address vector; packets    Out: packets; the GRH and the payload in a receive buffer
- * Runs: the poster, or whoever receives    Locks: sq_lock or rq_lock    Spec: IBA vol 1, 9.8.3; RoCEv2 annex A17
+ * In: send requests with an address vector; packets
+ * Out: packets; the GRH and the payload in a receive buffer
+ * Runs: the poster, or whoever receives    Locks: sq_lock or rq_lock
+ * Spec: IBA vol 1, 9.8.3; RoCEv2 annex A17
  */
 #include <endian.h>
 #include <errno.h>
@@ -14,7 +16,8 @@ enum {
 	UD_ROOM_MS = 20, /* how long a datagram waits for a receiver that does not run */
 };
 
-static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p) REQUIRES(qp->sq_lock)
+static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p)
+	REQUIRES(qp->sq_lock)
 {
 	*p = (struct pkt){
 		.opcode = w->opcode == IBV_WR_SEND_WITH_IMM ? PKT_SEND_ONLY_IMM : PKT_SEND_ONLY,
@@ -35,7 +38,8 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 	};
 }
 
-static int ud_multicast(struct ibt_qp *qp, struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+static int ud_multicast(struct ibt_qp *qp, struct pkt *p, const struct iovec *iov, int n)
+	REQUIRES(qp->sq_lock)
 {
 	struct path_dest *dest[UD_MAX_MEMBERS];
 	u32 qpn[UD_MAX_MEMBERS];
@@ -56,7 +60,8 @@ static int ud_multicast(struct ibt_qp *qp, struct pkt *p, const struct iovec *io
 }
 
 /* Waits a while for room, then lets the datagram go: nobody promised that it arrives. */
-static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p,
+		   const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
 {
 	int err;
 
@@ -71,7 +76,8 @@ static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *
 	return err;
 }
 
-static int ud_unicast(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+static int ud_unicast(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
+	REQUIRES(qp->sq_lock)
 {
 	struct path_dest *dest = qp->ibt->cfg.route(qp->ibt->cfg.arg, p->dgid, p->dqpn);
 	int err;
@@ -101,7 +107,9 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
 	} else {
 		struct mem_cursor c = { .sge = w->sge, .count = w->sge_count };
 
-		n = w->length == 0 ? 0 : mem_pieces(qp->ibt->cfg.mem, qp->pd, &c, w->length, 0, iov, IBT_MAX_SGE);
+		n = w->length == 0 ? 0
+				   : mem_pieces(qp->ibt->cfg.mem, qp->pd, &c, w->length, 0, iov,
+						IBT_MAX_SGE);
 	}
 	if (n < 0)
 		return n;
@@ -122,7 +130,7 @@ static u16 ud_ip_checksum(const u8 *h)
 	for (int i = 0; i < 20; i += 2)
 		sum += (u32)h[i] << 8 | h[i + 1];
 	sum = (sum & 0xffff) + (sum >> 16);
-	return (u16)~(sum + (sum >> 16));
+	return (u16) ~(sum + (sum >> 16));
 }
 
 static bool ud_is_v4(const u8 gid[16])
@@ -132,7 +140,8 @@ static bool ud_is_v4(const u8 gid[16])
 	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
-/* The 40 bytes in front of the payload: a GRH or, as RoCEv2 adapters do, an IPv4 header in the last 20 of them. */
+/* The 40 bytes in front of the payload: a GRH or, as RoCEv2 adapters do, an IPv4 header in the
+ * last 20 of them. */
 static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
 {
 	u32 payload = p->length + 20; /* BTH and DETH */
@@ -169,7 +178,8 @@ static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
 }
 
 /* True: the queue pair must go to ERR. */
-static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *payload, const struct path *path) REQUIRES(qp->rq_lock)
+static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *payload,
+		       const struct path *path) REQUIRES(qp->rq_lock)
 {
 	struct mem_table *mem = qp->ibt->cfg.mem;
 	u8 grh[IBT_GRH];
@@ -184,7 +194,8 @@ static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *paylo
 	if (err == 0)
 		err = mem_scatter(mem, qp->pd, &qp->in_cursor, payload, p->length);
 	if (err != 0) {
-		resp_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL, 0);
+		resp_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL,
+			      0);
 		return true;
 	}
 	qp->counters->received++;
@@ -193,7 +204,8 @@ static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *paylo
 	return false;
 }
 
-void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p, const void *payload)
+void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
+		const void *payload)
 {
 	bool fail = false;
 

@@ -1,5 +1,6 @@
 /* wqe.c: work requests, checked and copied into a queue's memory.
- * In: ibv_send_wr, ibv_recv_wr    Out: send_wqe, recv_wqe    Runs: the poster    Locks: the caller holds the queue's
+ * In: ibv_send_wr, ibv_recv_wr    Out: send_wqe, recv_wqe    Runs: the poster
+ * Locks: the caller holds the queue's
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,14 +24,17 @@ static u32 wqe_align(u32 n)
 
 u32 wqe_send_stride(u32 max_sge, u32 max_inline)
 {
-	return wqe_align((u32)sizeof(struct send_wqe) + MAX(max_sge * (u32)sizeof(struct ibv_sge), max_inline));
+	return wqe_align((u32)sizeof(struct send_wqe) +
+			 MAX(max_sge * (u32)sizeof(struct ibv_sge), max_inline));
 }
 
 int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge)
 {
 	u32 slots = wqe_pow2(MAX(size, 1));
 
-	r->stride = stride != 0 ? stride : wqe_align((u32)(sizeof(struct recv_wqe) + max_sge * sizeof(struct ibv_sge)));
+	r->stride = stride != 0 ? stride
+				: wqe_align((u32)(sizeof(struct recv_wqe) +
+						  max_sge * sizeof(struct ibv_sge)));
 	r->mask = slots - 1;
 	r->size = size;
 	r->max_sge = max_sge;
@@ -56,8 +60,8 @@ static u32 wqe_opcodes(u32 type)
 	switch (type) {
 	case IBV_QPT_RC:
 		return send | write | 1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP |
-		       1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_SEND_WITH_INV | 1u << IBV_WR_LOCAL_INV |
-		       1u << IBV_WR_BIND_MW;
+		       1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_SEND_WITH_INV |
+		       1u << IBV_WR_LOCAL_INV | 1u << IBV_WR_BIND_MW;
 	case IBV_QPT_UC:
 		return send | write | 1u << IBV_WR_LOCAL_INV | 1u << IBV_WR_BIND_MW;
 	default:
@@ -120,7 +124,8 @@ static int wqe_fill_sges(struct send_wqe *w, const struct ibv_send_wr *wr)
 	return 0;
 }
 
-static int wqe_fill_ud(struct send_wqe *w, const struct ibv_send_wr *wr, const struct ibt_av *(*av_of)(struct ibv_ah *ah))
+static int wqe_fill_ud(struct send_wqe *w, const struct ibv_send_wr *wr,
+		       const struct ibt_av *(*av_of)(struct ibv_ah *ah))
 {
 	const struct ibt_av *av = wr->wr.ud.ah == NULL ? NULL : av_of(wr->wr.ud.ah);
 
@@ -152,8 +157,10 @@ int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_w
 	else
 		wqe_fill_operands(qp, w, wr);
 	if (err == 0)
-		err = wr->send_flags & IBV_SEND_INLINE ? wqe_fill_inline(qp, w, wr) : wqe_fill_sges(w, wr);
-	if (err == 0 && w->length != 8 && (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD))
+		err = wr->send_flags & IBV_SEND_INLINE ? wqe_fill_inline(qp, w, wr)
+						       : wqe_fill_sges(w, wr);
+	if (err == 0 && w->length != 8 &&
+	    (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD))
 		err = -EINVAL;
 	return err;
 }

@@ -1,8 +1,8 @@
 /* path.h: how packets of the transport engine reach another queue pair, wherever it is.
  *
- * A path promises (struct path_promise); the engine asks the promise and never what kind of path it is. A packet here is
- * decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as pieces of memory. Rooms: shm (every process of this node,
- * this one included); later udp, tcp, vlink.
+ * A path promises (struct path_promise); the engine asks the promise and never what kind of path it
+ * is. A packet here is decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as pieces
+ * of memory. Rooms: shm (every process of this node, this one included); later udp, tcp, vlink.
  */
 #ifndef PATH_PATH_H
 #define PATH_PATH_H
@@ -14,34 +14,64 @@
 #include "base/lock.h"
 
 struct path_promise {
-	bool ordered;   /* packets of one sender to one destination arrive in the order sent */
-	bool reliable;  /* a packet taken by send() arrives unless the destination's process dies */
-	bool direct;    /* write()/read() may reach the peer's registered memory */
-	u32 mtu;        /* payload bytes a packet may carry */
+	bool ordered;  /* packets of one sender to one destination arrive in the order sent */
+	bool reliable; /* a packet taken by send() arrives unless the destination's process dies */
+	bool direct;   /* write()/read() may reach the peer's registered memory */
+	u32 mtu;       /* payload bytes a packet may carry */
 };
 
 /* BTH opcodes without the transport's bits (the QP's type says which): IBA vol 1, table 38. */
 enum pkt_opcode {
-	PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST, PKT_SEND_LAST_IMM, PKT_SEND_ONLY, PKT_SEND_ONLY_IMM,
-	PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST, PKT_WRITE_LAST_IMM, PKT_WRITE_ONLY, PKT_WRITE_ONLY_IMM,
-	PKT_READ_REQUEST, PKT_READ_FIRST, PKT_READ_MIDDLE, PKT_READ_LAST, PKT_READ_ONLY,
-	PKT_ACK, PKT_ATOMIC_ACK, PKT_COMPARE_SWAP, PKT_FETCH_ADD, PKT_RESYNC, PKT_SEND_LAST_INV, PKT_SEND_ONLY_INV,
-	PKT_ABSENT, /* no wire form: a reliable path's answer that the QP is absent or not receiving */
+	PKT_SEND_FIRST,
+	PKT_SEND_MIDDLE,
+	PKT_SEND_LAST,
+	PKT_SEND_LAST_IMM,
+	PKT_SEND_ONLY,
+	PKT_SEND_ONLY_IMM,
+	PKT_WRITE_FIRST,
+	PKT_WRITE_MIDDLE,
+	PKT_WRITE_LAST,
+	PKT_WRITE_LAST_IMM,
+	PKT_WRITE_ONLY,
+	PKT_WRITE_ONLY_IMM,
+	PKT_READ_REQUEST,
+	PKT_READ_FIRST,
+	PKT_READ_MIDDLE,
+	PKT_READ_LAST,
+	PKT_READ_ONLY,
+	PKT_ACK,
+	PKT_ATOMIC_ACK,
+	PKT_COMPARE_SWAP,
+	PKT_FETCH_ADD,
+	PKT_RESYNC,
+	PKT_SEND_LAST_INV,
+	PKT_SEND_ONLY_INV,
+	/* no wire form: a reliable path's answer that the QP is absent or not receiving */
+	PKT_ABSENT,
 	PKT_OPCODES
 };
 
 enum pkt_flags {
 	PKT_SOLICITED = 1,
 	PKT_ACK_REQUEST = 2,
-	PKT_HAS_ACK = 4, /* ack_psn acknowledges the reverse direction; only where the path is reliable */
+	PKT_HAS_ACK =
+		4, /* ack_psn acknowledges the reverse direction; only where the path is reliable */
 	PKT_HAS_GRH = 8, /* sgid and dgid are set (UD) */
 	PKT_MULTICAST = 16,
-	PKT_PLACED = 32, /* WRITE with immediate: a direct path has placed the data already, only the notice travels */
+	PKT_PLACED =
+		/* WRITE with immediate: a direct path has placed the data already, only the
+		 * notice travels */
+		32,
 };
 
 /* AETH syndromes, IBA vol 1, 9.7.5.1.2. */
 enum { AETH_ACK = 0x1f, AETH_RNR = 0x20, AETH_NAK = 0x60 };
-enum { NAK_PSN_SEQUENCE = 0, NAK_INVALID_REQUEST = 1, NAK_REMOTE_ACCESS = 2, NAK_REMOTE_OPERATION = 3 };
+enum {
+	NAK_PSN_SEQUENCE = 0,
+	NAK_INVALID_REQUEST = 1,
+	NAK_REMOTE_ACCESS = 2,
+	NAK_REMOTE_OPERATION = 3
+};
 
 struct pkt {
 	u8 opcode;   /* enum pkt_opcode */
@@ -56,9 +86,9 @@ struct pkt {
 	u32 qkey;    /* UD */
 	u32 msn;     /* AETH */
 	u32 rkey;    /* RETH, AtomicETH */
-	u64 va;      /* RETH, AtomicETH */
-	u64 dma_length; /* RETH: bytes of the whole message */
-	u64 compare, swap; /* AtomicETH; ATOMIC_ACK: the original value is in `swap` */
+	u64 va;	     /* RETH, AtomicETH */
+	u64 dma_length;	       /* RETH: bytes of the whole message */
+	u64 compare, swap;     /* AtomicETH; ATOMIC_ACK: the original value is in `swap` */
 	const u8 *sgid, *dgid; /* 16 bytes each, with PKT_HAS_GRH */
 	u8 traffic_class, hop_limit;
 	u32 flow_label;
@@ -66,9 +96,26 @@ struct pkt {
 
 /* Counted drops and events of a process, for status and tests. */
 enum path_counter {
-	COUNT_RX_PACKETS, COUNT_RX_MALFORMED, COUNT_RX_NO_QP, COUNT_RX_NOT_RECEIVING, COUNT_RX_WRONG_PEER, COUNT_RX_OPCODE,
-	COUNT_RX_PSN, COUNT_RX_QKEY, COUNT_RX_NO_WQE, COUNT_RX_LENGTH, COUNT_RX_DUPLICATE, COUNT_TX_NAK, COUNT_TX_RNR, COUNT_TX_RETRY,
-	COUNT_DIRECT, COUNT_DIRECT_REFUSED, COUNT_TX_BLOCKED, COUNT_CQ_OVERFLOW, COUNT_PEER_DEATHS, COUNT_BELLS,
+	COUNT_RX_PACKETS,
+	COUNT_RX_MALFORMED,
+	COUNT_RX_NO_QP,
+	COUNT_RX_NOT_RECEIVING,
+	COUNT_RX_WRONG_PEER,
+	COUNT_RX_OPCODE,
+	COUNT_RX_PSN,
+	COUNT_RX_QKEY,
+	COUNT_RX_NO_WQE,
+	COUNT_RX_LENGTH,
+	COUNT_RX_DUPLICATE,
+	COUNT_TX_NAK,
+	COUNT_TX_RNR,
+	COUNT_TX_RETRY,
+	COUNT_DIRECT,
+	COUNT_DIRECT_REFUSED,
+	COUNT_TX_BLOCKED,
+	COUNT_CQ_OVERFLOW,
+	COUNT_PEER_DEATHS,
+	COUNT_BELLS,
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];
@@ -79,12 +126,16 @@ struct path;
 
 /* What a path tells its engine. Called from path_poll, with no path lock that send() needs. */
 struct path_user {
-	/* A packet with its payload in path memory, valid until return. The payload may change under us: copy, then judge. */
-	void (*receive)(void *user, struct path_dest *from, const struct pkt *p, const void *payload);
-	/* The batch of packets from `from` has ended; with `idle`, nothing more came from it although from->acks_owed is set.
-	 * Like receive: one thread at a time, which is what guards path_dest.acks. */
+	/* A packet with its payload in path memory, valid until return. The payload may change
+	 * under us: copy, then judge. */
+	void (*receive)(void *user, struct path_dest *from, const struct pkt *p,
+			const void *payload);
+	/* The batch of packets from `from` has ended; with `idle`, nothing more came from it
+	 * although from->acks_owed is set. Like receive: one thread at a time, which is what
+	 * guards path_dest.acks. */
 	void (*batch_end)(void *user, struct path_dest *from, bool idle);
-	/* There is room again (or an answer about reachability) for a destination whose send() said -EAGAIN. */
+	/* There is room again (or an answer about reachability) for a destination whose send()
+	 * said -EAGAIN. */
 	void (*writable)(void *user, struct path_dest *dest);
 	/* The destination's process has died: nothing sent to it will ever be answered. */
 	void (*dead)(void *user, struct path_dest *dest);
@@ -95,34 +146,41 @@ struct path_target {
 	u32 sqpn, dqpn; /* both ends of the connection */
 	u32 rkey;
 	u64 va, length;
-	bool write;     /* else read */
+	bool write; /* else read */
 };
 
 struct path_ops {
 	const char *name;
-	/* The destination that `gid` and `qpn` name, with a reference; NULL: not reachable by this path. Never blocks: what must be asked
-	 * is asked in the background, send() says -EAGAIN until then. */
+	/* The destination that `gid` and `qpn` name, with a reference; NULL: not reachable by
+	 * this path. Never blocks: what must be asked is asked in the background, send() says
+	 * -EAGAIN until then. */
 	struct path_dest *(*dest_get)(struct path *p, const u8 gid[16], u32 qpn);
 	/* One that nobody is behind: send() always says -ENETUNREACH. With a reference. */
 	struct path_dest *(*dest_nowhere)(struct path *p);
 	void (*dest_hold)(struct path_dest *d);
 	void (*dest_put)(struct path_dest *d);
-	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH: nobody there (may change); -EPIPE: dead. */
+	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH:
+	 * nobody there (may change); -EPIPE: dead. */
 	int (*send)(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt);
-	/* Hands what was sent to the other side's attention (doorbell). One call after a batch of send()s. */
+	/* Hands what was sent to the other side's attention (doorbell). One call after a batch
+	 * of send()s. */
 	void (*flush)(struct path_dest *d);
-	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order; -EOPNOTSUPP or -EACCES: send packets instead,
-	 * the peer's engine judges. */
-	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov, int iovcnt);
-	/* Receives at most `budget` packets; returns how many. Any thread; threads that come while another polls return 0. */
+	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order;
+	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
+	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
+		      int iovcnt);
+	/* Receives at most `budget` packets; returns how many. Any thread; threads that come
+	 * while another polls return 0. */
 	int (*poll)(struct path *p, int budget);
-	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH. May block (bounded). */
+	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH.
+	 * May block (bounded). */
 	int (*resolve)(struct path_dest *d);
 	/* Is `from`, as receive() names it, the destination `d`? */
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);
 	/* Did the destination's process have this queue pair when it was last seen? */
 	bool (*holds)(const struct path_dest *d, u32 qpn);
-	/* Runs fn while no thread is inside any callback of path_user, nor will enter one. May block. */
+	/* Runs fn while no thread is inside any callback of path_user, nor will enter one. May
+	 * block. */
 	void (*exclude)(struct path *p, void (*fn)(void *arg), void *arg);
 };
 
@@ -143,11 +201,15 @@ static inline void path_count(const struct path *p, enum path_counter c)
 struct path_dest {
 	struct path *path;
 	struct lock blocked_lock;
-	struct list_head blocked GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
-	bool any_blocked;      /* hint: blocked is not empty */
-	bool acks_owed;        /* hint: acks is not empty */
-	struct list_head acks;     /* the engine's queue pairs that owe an acknowledgement some time */
-	struct list_head acks_now; /* those that owe one at the end of the batch. Both guarded by being in a callback */
+	struct list_head blocked
+		GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
+	bool any_blocked;		  /* hint: blocked is not empty */
+	bool acks_owed;			  /* hint: acks is not empty */
+	struct list_head acks; /* the engine's queue pairs that owe an acknowledgement some time */
+	struct list_head
+		/* those that owe one at the end of the batch. Both guarded by being in a
+		 * callback */
+		acks_now;
 };
 
 static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD_SAFETY

@@ -17,9 +17,9 @@ enum { CQ_SOLICITED = 1, CQ_NEXT_COMP = 2, CQ_ARM_MASK = 3, CQ_REPORT_MISSED = 4
 
 /* One completion, one cache line. */
 struct cqe {
-	struct ibv_wc wc;   /* as ibv_poll_cq hands it out */
-	void *qp;           /* the driver's QP; for ib_wc.qp and for cleaning */
-	u64 timestamp_ns;   /* when it was added, if the CQ keeps time stamps */
+	struct ibv_wc wc; /* as ibv_poll_cq hands it out */
+	void *qp;	  /* the driver's QP; for ib_wc.qp and for cleaning */
+	u64 timestamp_ns; /* when it was added, if the CQ keeps time stamps */
 };
 
 /* The pads keep what producers write, what consumers write and what all only read on cache lines
@@ -33,7 +33,7 @@ struct cq {
 	u32 solicited_end GUARDED_BY(lock); /* behind the last solicited completion */
 	/* ib_req_ncomp_notif: fires when so many are queued; 0: off */
 	u32 ncomp_wanted GUARDED_BY(lock);
-	u8 armed GUARDED_BY(lock);       /* CQ_SOLICITED or CQ_NEXT_COMP, or 0 */
+	u8 armed GUARDED_BY(lock); /* CQ_SOLICITED or CQ_NEXT_COMP, or 0 */
 	/* full once: in error for good, nothing is added any more */
 	bool overflowed GUARDED_BY(lock);
 	u8 producers_pad[CACHE_LINE];
@@ -45,8 +45,8 @@ struct cq {
 
 	/* ring, mask and capacity: change under both locks, stand still under either */
 	struct cqe *ring;
-	u32 mask;                        /* ring size - 1 */
-	u32 capacity;                    /* how many fit: the ring's size */
+	u32 mask;     /* ring size - 1 */
+	u32 capacity; /* how many fit: the ring's size */
 	/* an arm with completions waiting fires at once (device attribute) */
 	bool eager;
 	bool timestamps;

@@ -1,5 +1,6 @@
 /* ah.c: address handles, and how an address vector becomes GIDs.
- * In: ib_ah_attr    Out: resolved vectors    Runs: any context: nothing here blocks but the allocation of memory
+ * In: ib_ah_attr    Out: resolved vectors
+ * Runs: any context: nothing here blocks but the allocation of memory
  */
 #include "driver/roce/roce.h"
 

@@ -1,4 +1,5 @@
-/* attach.c: this process' place at the node: board, doorbells, slot, paths, engine; and what becomes of them in a forked child.
+/* attach.c: this process' place at the node: board, doorbells, slot, paths, engine; and what
+ * becomes of them in a forked child.
  * In: nothing    Out: a roce_attachment    Runs: a thread that may sleep    Locks: attach_lock
  */
 #include "driver/roce/roce.h"
@@ -33,7 +34,8 @@ static int attach_fds(struct roce_attachment *a)
 	a->bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	a->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	return a->bell_fd[0] < 0 || a->bell_fd[1] < 0 || a->kick_fd < 0 || a->epoll_fd < 0 ? -errno : 0;
+	return a->bell_fd[0] < 0 || a->bell_fd[1] < 0 || a->kick_fd < 0 || a->epoll_fd < 0 ? -errno
+											   : 0;
 }
 
 static void attach_undo(struct roce_attachment *a)
@@ -79,11 +81,22 @@ static int attach_memory(struct roce_device *dev)
 static int attach_paths(struct roce_device *dev)
 {
 	struct roce_attachment *a = &dev->a;
-	struct shm_config cfg = { .board = a->board, .node = a->node, .process = node_process(a->node), .epoll_fd = a->epoll_fd,
-				  .direct = dev->direct, .kick = progress_kick, .kick_arg = dev,
+	struct shm_config cfg = { .board = a->board,
+				  .node = a->node,
+				  .process = node_process(a->node),
+				  .epoll_fd = a->epoll_fd,
+				  .direct = dev->direct,
+				  .kick = progress_kick,
+				  .kick_arg = dev,
 				  .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
-	struct ibt_config engine = { .mem = &a->mem, .timers = &a->timers, .kick = progress_kick, .publish = roce_publish,
-				     .async = roce_async, .multicast = roce_multicast, .route = roce_route, .arg = dev };
+	struct ibt_config engine = { .mem = &a->mem,
+				     .timers = &a->timers,
+				     .kick = progress_kick,
+				     .publish = roce_publish,
+				     .async = roce_async,
+				     .multicast = roce_multicast,
+				     .route = roce_route,
+				     .arg = dev };
 	int err;
 
 	a->shm = shm_create(&cfg, &err);
@@ -121,7 +134,8 @@ static int attach_all(struct roce_device *dev)
 		err = attach_memory(dev);
 	if (err != 0)
 		return err;
-	self = (struct node_self){ .board_fd = a->board_fd, .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
+	self = (struct node_self){ .board_fd = a->board_fd,
+				   .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
 	err = node_attach(&self, &a->node);
 	if (err == 0)
 		err = attach_paths(dev);
@@ -152,7 +166,8 @@ int roce_attach(struct roce_device *dev)
 	return err;
 }
 
-/* The board's pages were not inherited: put empty ones in their place, so that what still points there stays harmless. */
+/* The board's pages were not inherited: put empty ones in their place, so that what still points
+ * there stays harmless. */
 static void drop_board(struct roce_attachment *a)
 {
 	void *p = mmap(a->board, sizeof(*a->board), PROT_READ | PROT_WRITE,
@@ -162,7 +177,8 @@ static void drop_board(struct roce_attachment *a)
 		log_error("roce", "a forked child cannot map %zu bytes", sizeof(*a->board));
 }
 
-/* The parent's queue pairs stay the parent's: here they only flush. Runs with one thread, after core has forgotten the device. */
+/* The parent's queue pairs stay the parent's: here they only flush. Runs with one thread, after
+ * core has forgotten the device. */
 static void drop_objects(struct roce_device *dev) NO_THREAD_SAFETY
 {
 	lock_init(&dev->attach_lock);
@@ -180,7 +196,6 @@ static void drop_objects(struct roce_device *dev) NO_THREAD_SAFETY
 	dev->slot_count = dev->qp_cursor = 0;
 	dev->claims = 0;
 }
-
 
 void roce_drop_in_child(void)
 {

@@ -1,5 +1,6 @@
 /* cq.c: completion queues as the midlayer and the doors see them.
- * In: polls, arms    Out: completions, driving the engine on the way    Runs: any thread    Locks: the CQ's
+ * In: polls, arms    Out: completions, driving the engine on the way    Runs: any thread
+ * Locks: the CQ's
  */
 #include "driver/roce/roce.h"
 
@@ -19,7 +20,9 @@ static void cq_run_handler(struct cq *q)
 static void cq_overflowed(struct cq *q)
 {
 	struct roce_cq *cq = container_of(q, struct roce_cq, q);
-	struct ib_event ev = { .device = cq->ib.device, .event = IB_EVENT_CQ_ERR, .element.cq = &cq->ib };
+	struct ib_event ev = { .device = cq->ib.device,
+			       .event = IB_EVENT_CQ_ERR,
+			       .element.cq = &cq->ib };
 
 	path_count(shm_path(roce_dev(cq->ib.device)->a.shm), COUNT_CQ_OVERFLOW);
 	ib_dispatch_event(&ev);
@@ -33,7 +36,8 @@ static struct roce_cq *cq_new(struct roce_device *dev, int cqe)
 	if (err != 0)
 		return ERR_PTR(err);
 	if (__atomic_add_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED) > ROCE_MAX_CQ ||
-	    (cq = aligned_alloc(CACHE_LINE, (sizeof(*cq) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE)) == NULL) {
+	    (cq = aligned_alloc(CACHE_LINE, (sizeof(*cq) + CACHE_LINE - 1) / CACHE_LINE *
+						    CACHE_LINE)) == NULL) {
 		__atomic_sub_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED);
 		return ERR_PTR(-ENOMEM);
 	}
@@ -77,7 +81,8 @@ static int cq_destroy(struct ib_cq *ib)
 	return 0;
 }
 
-struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, struct channel *ch, void *cookie)
+struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, struct channel *ch,
+				    void *cookie)
 {
 	struct roce_cq *cq = cq_new(roce_dev(ib), cqe);
 	int err;

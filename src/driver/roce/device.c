@@ -1,5 +1,6 @@
 /* device.c: what the adapter is and can do; its entry into the stack.
- * In: queries    Out: attributes, from limits and the node's configuration    Runs: any thread    Locks: config_lock
+ * In: queries    Out: attributes, from limits and the node's configuration    Runs: any thread
+ * Locks: config_lock
  */
 #include "driver/roce/roce.h"
 
@@ -21,13 +22,17 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 		.sys_image_guid = ib->node_guid,
 		.max_mr_size = 1ull << 47,
 		.page_size_cap = 0xfffff000,
-		.vendor_id = 0xa7b5, /* no OUI's owner; never 0 or a real vendor's, whom clients treat specially */
+		.vendor_id =
+			/* no OUI's owner; never 0 or a real vendor's, whom clients treat
+			 * specially */
+			0xa7b5,
 		.vendor_part_id = 1,
 		.hw_ver = 1,
 		.max_qp = ROCE_MAX_QP,
 		.max_qp_wr = IBT_MAX_WR,
-		.device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_RC_RNR_NAK_GEN | IB_DEVICE_SRQ_RESIZE |
-				    IB_DEVICE_N_NOTIFY_CQ | IB_DEVICE_PORT_ACTIVE_EVENT | IB_DEVICE_SYS_IMAGE_GUID |
+		.device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_RC_RNR_NAK_GEN |
+				    IB_DEVICE_SRQ_RESIZE | IB_DEVICE_N_NOTIFY_CQ |
+				    IB_DEVICE_PORT_ACTIVE_EVENT | IB_DEVICE_SYS_IMAGE_GUID |
 				    IB_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_sge = IBT_MAX_SGE,
 		.max_sge_rd = IBT_MAX_SGE,
@@ -121,7 +126,8 @@ static int device_query_pkey(struct ib_device *ib, u8 port, u16 index, u16 *pkey
 	return 0;
 }
 
-static int device_query_gid_entry(struct ib_device *ib, u32 port, u32 index, struct ibv_gid_entry *out)
+static int device_query_gid_entry(struct ib_device *ib, u32 port, u32 index,
+				  struct ibv_gid_entry *out)
 {
 	struct roce_device *dev = roce_dev(ib);
 	static const u8 empty[16];
@@ -154,11 +160,11 @@ static int device_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
 	snprintf(out->name, sizeof(out->name), "%s", c->device);
 	snprintf(out->dev_name, sizeof(out->dev_name), "%s", c->dev_path);
 	snprintf(out->sysfs, sizeof(out->sysfs), "%s", c->sysfs);
-	if (snprintf(out->dev_path, sizeof(out->dev_path), "%s/class/infiniband_verbs/%s", c->sysfs, c->dev_path) >=
-	    (int)sizeof(out->dev_path))
+	if (snprintf(out->dev_path, sizeof(out->dev_path), "%s/class/infiniband_verbs/%s", c->sysfs,
+		     c->dev_path) >= (int)sizeof(out->dev_path))
 		log_warn("roce", "the path %s is too long", c->sysfs);
-	if (snprintf(out->ibdev_path, sizeof(out->ibdev_path), "%s/class/infiniband/%s", c->sysfs, c->device) >=
-	    (int)sizeof(out->ibdev_path))
+	if (snprintf(out->ibdev_path, sizeof(out->ibdev_path), "%s/class/infiniband/%s", c->sysfs,
+		     c->device) >= (int)sizeof(out->ibdev_path))
 		log_warn("roce", "the path %s is too long", c->sysfs);
 	out->node_guid = htobe64(c->node_guid);
 	lock_release(&dev->config_lock);

@@ -19,7 +19,8 @@ static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	int err = mcast_check(qp, gid);
 
-	return err != 0 ? err : node_mcast_leave(roce_dev(qp->device)->a.node, gid->raw, qp->qp_num);
+	return err != 0 ? err
+			: node_mcast_leave(roce_dev(qp->device)->a.node, gid->raw, qp->qp_num);
 }
 
 int roce_multicast(void *arg, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max)

@@ -1,5 +1,6 @@
 /* mr.c: memory regions, windows and fast memory regions over the key table.
- * In: ranges and page lists    Out: keys    Runs: any thread; map_phys_fmr never blocks    Locks: the key table's
+ * In: ranges and page lists    Out: keys    Runs: any thread; map_phys_fmr never blocks
+ * Locks: the key table's
  */
 #include "driver/roce/roce.h"
 
@@ -49,14 +50,20 @@ static struct ib_mr *mr_register(struct ib_pd *pd, const struct mem_region *regi
 
 struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
 {
-	struct mem_region region = { .addr = start, .length = length, .iova = iova, .access = (u32)access, .pd = mr_pd_number(pd),
+	struct mem_region region = { .addr = start,
+				     .length = length,
+				     .iova = iova,
+				     .access = (u32)access,
+				     .pd = mr_pd_number(pd),
 				     .flags = MEM_CONTIGUOUS };
-	bool write = (access & (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC)) != 0;
+	bool write = (access & (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
+				IB_ACCESS_REMOTE_ATOMIC)) != 0;
 	int err;
 
 	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB))
 		return ERR_PTR(access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : -EINVAL);
-	if ((access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC)) != 0 && (access & IB_ACCESS_LOCAL_WRITE) == 0)
+	if ((access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC)) != 0 &&
+	    (access & IB_ACCESS_LOCAL_WRITE) == 0)
 		return ERR_PTR(-EINVAL);
 	if (access & IBV_ACCESS_ZERO_BASED)
 		region.iova = 0;
@@ -66,7 +73,11 @@ struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 
 static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
 {
-	struct mem_region region = { .addr = 0, .length = UINT64_MAX, .iova = 0, .access = (u32)access, .pd = mr_pd_number(pd),
+	struct mem_region region = { .addr = 0,
+				     .length = UINT64_MAX,
+				     .iova = 0,
+				     .access = (u32)access,
+				     .pd = mr_pd_number(pd),
 				     .flags = MEM_CONTIGUOUS | MEM_ALL };
 
 	return mr_register(pd, &region);
@@ -81,7 +92,8 @@ static int mr_list_pages(const struct ib_phys_buf *bufs, int count, u32 shift, u
 	for (int i = 0; i < count; i++) {
 		u64 begin = bufs[i].addr, end = begin + bufs[i].size;
 
-		if ((i > 0 && begin % size != 0) || (i < count - 1 && end % size != 0) || end < begin)
+		if ((i > 0 && begin % size != 0) || (i < count - 1 && end % size != 0) ||
+		    end < begin)
 			return -EINVAL;
 		for (u64 at = begin & ~(size - 1); at < end; at += size) {
 			if (n == max)
@@ -94,11 +106,15 @@ static int mr_list_pages(const struct ib_phys_buf *bufs, int count, u32 shift, u
 	return (int)n;
 }
 
-static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access, u64 *iova)
+static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access,
+				 u64 *iova)
 {
 	const u32 shift = 12;
 	int pages = count <= 0 ? -EINVAL : mr_list_pages(bufs, count, shift, NULL, 1u << 24);
-	struct mem_region region = { .access = (u32)access, .pd = mr_pd_number(pd), .flags = MEM_PAGES, .page_shift = shift };
+	struct mem_region region = { .access = (u32)access,
+				     .pd = mr_pd_number(pd),
+				     .flags = MEM_PAGES,
+				     .page_shift = shift };
 	struct ib_mr *mr;
 	u64 *list;
 
@@ -125,8 +141,12 @@ static int mr_query(struct ib_mr *ib, struct ib_mr_attr *attr)
 {
 	struct roce_mr *mr = ROCE_OF(mr, ib);
 
-	*attr = (struct ib_mr_attr){ .pd = ib->pd, .device_virt_addr = mr->iova, .size = mr->length, .mr_access_flags = mr->access,
-				     .lkey = ib->lkey, .rkey = ib->rkey };
+	*attr = (struct ib_mr_attr){ .pd = ib->pd,
+				     .device_virt_addr = mr->iova,
+				     .size = mr->length,
+				     .mr_access_flags = mr->access,
+				     .lkey = ib->lkey,
+				     .rkey = ib->rkey };
 	return 0;
 }
 
@@ -143,7 +163,7 @@ static int mr_dereg(struct ib_mr *ib)
 	return err;
 }
 
-/* ---- fast memory regions ---------------------------------------------------------------------------------------------- */
+/* ---- fast memory regions ---- */
 
 static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr *attr)
 {
@@ -174,8 +194,14 @@ static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
 	struct roce_fmr *fmr = ROCE_OF(fmr, ib);
 	struct roce_device *dev = roce_dev(ib->device);
 	u64 size = 1ull << fmr->attr.page_shift;
-	struct mem_region region = { .addr = pages[0], .length = (u64)count * size, .iova = iova, .access = (u32)fmr->access,
-				     .pd = mr_pd_number(ib->pd), .flags = MEM_PAGES, .pages = pages, .page_count = (u32)count,
+	struct mem_region region = { .addr = pages[0],
+				     .length = (u64)count * size,
+				     .iova = iova,
+				     .access = (u32)fmr->access,
+				     .pd = mr_pd_number(ib->pd),
+				     .flags = MEM_PAGES,
+				     .pages = pages,
+				     .page_count = (u32)count,
 				     .page_shift = fmr->attr.page_shift };
 	int err;
 

@@ -1,8 +1,9 @@
 /* progress.c: who drives the engine.
  *
- * A thread that polls drives it itself; each pass renews a lease (`drives`). A thread that waits for events drives it while it
- * waits (`claims`). Else the engine's own thread does: while the lease is fresh it looks in once per tick; when the lease has run out
- * it arms the doorbell, looks once more, and sleeps until a peer rings.
+ * A thread that polls drives it itself; each pass renews a lease (`drives`). A thread that waits
+ * for events drives it while it waits (`claims`). Else the engine's own thread does: while the
+ * lease is fresh it looks in once per tick; when the lease has run out it arms the doorbell, looks
+ * once more, and sleeps until a peer rings.
  *
  * In: doorbells, ticks, the node's events, deaths of peers    Out: passes of the engine
  * Locks: none of its own
@@ -24,10 +25,10 @@
 
 enum {
 	PROGRESS_TICK_MS = 1,
-	PROGRESS_BUDGET = 16,      /* packets per pass of a poller: it wants its completion */
+	PROGRESS_BUDGET = 16, /* packets per pass of a poller: it wants its completion */
 	PROGRESS_THREAD_BUDGET = 256,
 	PROGRESS_RECOVER_MS = 200, /* between tries to find a new node */
-	PROGRESS_SPINS = 1000,     /* empty polls in a row before a poller lets others run */
+	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller lets others run */
 	PROGRESS_YIELD_EVERY = 16,
 };
 
@@ -42,11 +43,13 @@ int progress_drive(struct roce_device *dev)
 
 	if (unlikely(!__atomic_load_n(&dev->attached, __ATOMIC_RELAXED)))
 		return 0;
-	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
 	n = ibt_poll(dev->a.ibt, PROGRESS_BUDGET);
 	if (likely(n != 0)) {
 		progress_idle_polls = 0;
-	} else if (unlikely(++progress_idle_polls > PROGRESS_SPINS) && progress_idle_polls % PROGRESS_YIELD_EVERY == 0) {
+	} else if (unlikely(++progress_idle_polls > PROGRESS_SPINS) &&
+		   progress_idle_polls % PROGRESS_YIELD_EVERY == 0) {
 		sched_yield();
 	}
 	return n;
@@ -82,7 +85,7 @@ static int progress_timer_ms(struct roce_device *dev, int limit_ms)
 	return limit_ms >= 0 && (u64)limit_ms < next ? limit_ms : (int)MIN(next, (u64)60000);
 }
 
-/* ---- waiting with a claim --------------------------------------------------------------------------------------------- */
+/* ---- waiting with a claim ---- */
 
 static bool progress_fd_ready(int fd)
 {
@@ -94,7 +97,8 @@ static bool progress_fd_ready(int fd)
 /* One round: drive, arm, drive, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
 static int progress_wait_round(struct roce_device *dev, int fd)
 {
-	struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = dev->a.bell_fd[1], .events = POLLIN } };
+	struct pollfd p[2] = { { .fd = fd, .events = POLLIN },
+			       { .fd = dev->a.bell_fd[1], .events = POLLIN } };
 	int timeout;
 
 	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0 && progress_fd_ready(fd))
@@ -131,8 +135,10 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 	do
 		err = progress_wait_round(dev, fd);
 	while (err == -EAGAIN);
-	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-	/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we have answered. */
+	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+	/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we
+	 * have answered. */
 	shm_bell_arm(dev->a.shm, __atomic_sub_fetch(&dev->claims, 1, __ATOMIC_RELAXED) != 0);
 	return err;
 }
@@ -143,7 +149,7 @@ void progress_armed(struct roce_device *dev)
 		shm_bell_arm(dev->a.shm, 0);
 }
 
-/* ---- the engine's thread ---------------------------------------------------------------------------------------------- */
+/* ---- the engine's thread ---- */
 
 static void progress_node_lost(struct roce_device *dev)
 {
@@ -157,7 +163,9 @@ static void progress_node_lost(struct roce_device *dev)
 
 static void progress_node_event(struct roce_device *dev, struct node_event *ev)
 {
-	struct ib_event gid_change = { .device = &dev->ib, .event = IB_EVENT_GID_CHANGE, .element.port_num = 1 };
+	struct ib_event gid_change = { .device = &dev->ib,
+				       .event = IB_EVENT_GID_CHANGE,
+				       .element.port_num = 1 };
 
 	switch (ev->type) {
 	case NODE_EVENT_PEER_NEW:

@@ -10,10 +10,11 @@
 
 #include "core/convert.h"
 
-_Static_assert(offsetof(struct board_qp, errors) - offsetof(struct board_qp, sent) == offsetof(struct ibt_counters, errors),
+_Static_assert(offsetof(struct board_qp, errors) - offsetof(struct board_qp, sent) ==
+		       offsetof(struct ibt_counters, errors),
 	       "the board shows the engine's counters");
 
-/* ---- numbers ----------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ---- */
 
 static int qp_take_slot(struct roce_device *dev) REQUIRES(dev->id_lock)
 {
@@ -22,7 +23,8 @@ static int qp_take_slot(struct roce_device *dev) REQUIRES(dev->id_lock)
 
 	if (n == BOARD_SLOTS)
 		return -ENOSPC;
-	if (dev->qp_bitmap == NULL && (dev->qp_bitmap = calloc(BOARD_QPS / 64, sizeof(u64))) == NULL)
+	if (dev->qp_bitmap == NULL &&
+	    (dev->qp_bitmap = calloc(BOARD_QPS / 64, sizeof(u64))) == NULL)
 		return -ENOMEM;
 	err = node_slot_take(dev->a.node, &slot);
 	if (err != 0)
@@ -86,19 +88,22 @@ static void qp_give_number(struct roce_device *dev, u32 index)
 	lock_release(&dev->id_lock);
 }
 
-/* ---- callbacks of the engine ------------------------------------------------------------------------------------------- */
+/* ---- callbacks of the engine ---- */
 
 void roce_publish(void *arg, struct ibt_qp *engine)
 {
 	struct roce_qp *qp = ibt_qp_owner(engine);
 	u32 word = board_qp_word(ibt_qp_state(engine), qp->ib.qp_type, ibt_qp_access(engine));
 
-	/* Peers read the word first and last: the rest may only change while it says that nobody is welcome. */
+	/* Peers read the word first and last: the rest may only change while it says that nobody
+	 * is welcome. */
 	if (qp->shown->peer_qpn != ibt_qp_peer(engine)) {
-		__atomic_store_n(&qp->shown->word, board_qp_word(IB_QPS_RESET, qp->ib.qp_type, 0), __ATOMIC_RELEASE);
+		__atomic_store_n(&qp->shown->word, board_qp_word(IB_QPS_RESET, qp->ib.qp_type, 0),
+				 __ATOMIC_RELEASE);
 		qp->shown->peer_qpn = ibt_qp_peer(engine);
 	}
-	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE); /* pairs with direct_checked_copy */
+	__atomic_store_n(&qp->shown->word, word,
+			 __ATOMIC_RELEASE); /* pairs with direct_checked_copy */
 }
 
 static enum ib_event_type qp_event_type(enum ibv_event_type type)
@@ -128,19 +133,24 @@ struct path_dest *roce_route(void *arg, const u8 gid[16], u32 qpn)
 	return path->ops->dest_get(path, gid, qpn);
 }
 
-/* ---- create, modify, query, destroy ------------------------------------------------------------------------------------ */
+/* ---- create, modify, query, destroy ---- */
 
 static struct cq *qp_cq(struct ib_cq *ib)
 {
 	return &ROCE_OF(cq, ib)->q;
 }
 
-static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct ib_pd *pd, struct ib_qp_init_attr *init)
+static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct ib_pd *pd,
+			    struct ib_qp_init_attr *init)
 {
 	u32 index, qpn = 0;
 	int err = qp_take_number(dev, &index, &qpn);
-	struct ibt_qp_init e = { .type = init->qp_type, .pd = ROCE_OF(pd, pd)->number, .send_cq = qp_cq(init->send_cq),
-				 .recv_cq = qp_cq(init->recv_cq), .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR, .owner = qp };
+	struct ibt_qp_init e = { .type = init->qp_type,
+				 .pd = ROCE_OF(pd, pd)->number,
+				 .send_cq = qp_cq(init->send_cq),
+				 .recv_cq = qp_cq(init->recv_cq),
+				 .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR,
+				 .owner = qp };
 
 	if (err != 0)
 		return err;
@@ -150,7 +160,8 @@ static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct 
 	qp->shown->pd = e.pd;
 	e.counters = (struct ibt_counters *)&qp->shown->sent;
 	e.srq = init->srq == NULL ? NULL : ROCE_OF(srq, init->srq)->engine;
-	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr, init->cap.max_send_sge, init->cap.max_recv_sge,
+	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr,
+				     init->cap.max_send_sge, init->cap.max_recv_sge,
 				     init->cap.max_inline_data };
 	qp->ib.qp_num = qpn;
 	qp->ib.qp_type = init->qp_type;
@@ -159,8 +170,8 @@ static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct 
 		qp_give_number(dev, index);
 		return err;
 	}
-	init->cap = (struct ib_qp_cap){ e.cap.max_send_wr, e.cap.max_recv_wr, e.cap.max_send_sge, e.cap.max_recv_sge,
-					e.cap.max_inline_data };
+	init->cap = (struct ib_qp_cap){ e.cap.max_send_wr, e.cap.max_recv_wr, e.cap.max_send_sge,
+					e.cap.max_recv_sge, e.cap.max_inline_data };
 	roce_publish(dev, qp->engine);
 	return 0;
 }
@@ -285,9 +296,10 @@ static void qp_attr_to_ibv(const struct ib_qp_attr *in, struct ibv_qp_attr *out)
 	out->alt_timeout = in->alt_timeout;
 }
 
-/* The address vector's destination, resolved: the caller may sleep. NULL in *dest without IB_QP_AV. */
-static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, int mask, u32 dqpn, struct ibt_av *av,
-		      struct path_dest **dest)
+/* The address vector's destination, resolved: the caller may sleep. NULL in *dest without
+ * IB_QP_AV. */
+static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, int mask, u32 dqpn,
+		      struct ibt_av *av, struct path_dest **dest)
 {
 	int err;
 
@@ -321,11 +333,14 @@ static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
 
 	if (!qp_is_ours(qp))
 		return -EIO;
-	from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : (enum ib_qp_state)ibt_qp_state(qp->engine);
+	from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state
+				      : (enum ib_qp_state)ibt_qp_state(qp->engine);
 	to = mask & IB_QP_STATE ? attr->qp_state : from;
 	if (!ib_modify_qp_is_ok(from, to, ib->qp_type, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
-	err = qp_resolve(dev, attr, mask, mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(qp->engine), &av, &dest);
+	err = qp_resolve(dev, attr, mask,
+			 mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(qp->engine), &av,
+			 &dest);
 	if (err != 0)
 		return err;
 	qp_attr_to_ibv(attr, &a);
@@ -335,7 +350,8 @@ static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
 	return err;
 }
 
-static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init)
+static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
+		    struct ib_qp_init_attr *init)
 {
 	struct roce_qp *qp = ROCE_OF(qp, ib);
 	struct ibv_qp_attr a;
@@ -374,7 +390,7 @@ static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct 
 	return 0;
 }
 
-/* ---- posting ------------------------------------------------------------------------------------------------------------ */
+/* ---- posting ---- */
 
 static const struct ibt_av *qp_av_of(struct ibv_ah *ibv)
 {

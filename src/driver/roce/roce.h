@@ -1,7 +1,10 @@
-/* roce.h: inside the RoCE adapter: an ib_device made of the transport engine, the paths, keys and queues.
+/* roce.h: inside the RoCE adapter: an ib_device made of the transport engine, the paths, keys and
+ * queues.
  *
- *   device.c    what the adapter is and can do          progress.c  who drives the engine when nobody polls
- *   attach.c    this process' place at the node         qp.c mr.c cq.c srq.c ah.c mcast.c  one object each
+ *   device.c    what the adapter is and can do
+ * progress.c  who drives the engine when nobody polls
+ *   attach.c    this process' place at the node
+ * qp.c mr.c cq.c srq.c ah.c mcast.c  one object each
  */
 #ifndef DRIVER_ROCE_ROCE_H
 #define DRIVER_ROCE_ROCE_H
@@ -43,17 +46,18 @@ struct roce_attachment {
 };
 
 struct roce_device {
-	struct ib_device ib;       /* first */
+	struct ib_device ib; /* first */
 	struct roce_attachment a;
-	u32 generation;            /* counts attachments; objects of an earlier one are dead */
-	bool attached;             /* attach_lock; also read without it */
+	u32 generation; /* counts attachments; objects of an earlier one are dead */
+	bool attached;	/* attach_lock; also read without it */
 	struct lock attach_lock;
 	struct node_config config GUARDED_BY(config_lock);
 	struct lock config_lock;
-	bool strict, direct;       /* from the environment */
+	bool strict, direct; /* from the environment */
 
-	u32 drives CACHE_ALIGNED;  /* counts passes of threads that poll: a lease for the engine's thread */
-	u32 claims CACHE_ALIGNED;  /* threads that wait in wait_fd and drive meanwhile */
+	/* counts passes of threads that poll: a lease for the engine's thread */
+	u32 drives CACHE_ALIGNED;
+	u32 claims CACHE_ALIGNED; /* threads that wait in wait_fd and drive meanwhile */
 
 	struct lock id_lock CACHE_ALIGNED;
 	u32 slot_count GUARDED_BY(id_lock);
@@ -80,7 +84,7 @@ struct roce_cq {
 struct roce_qp {
 	struct ib_qp ib;
 	struct ibt_qp *engine;
-	struct list_head node; /* device's list */
+	struct list_head node;	/* device's list */
 	struct board_qp *shown; /* our entry of the board */
 	struct ib_qp_init_attr init;
 	u32 generation;
@@ -126,7 +130,8 @@ static inline struct roce_device *roce_dev(struct ib_device *ib)
 }
 
 /* ---- attach.c ---- */
-/* Attaches if this process is not (a forked child, at first use). 0 or a negative errno. May block. */
+/* Attaches if this process is not (a forked child, at first use). 0 or a negative errno. May
+ * block. */
 int roce_attach(struct roce_device *dev);
 /* pthread_atfork's child handler. */
 void roce_drop_in_child(void);
@@ -157,10 +162,12 @@ void roce_fill_srq(struct ib_device *ib);
 void roce_fill_ah(struct ib_device *ib);
 void roce_fill_mcast(struct ib_device *ib);
 
-struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, struct channel *ch, void *cookie);
+struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, struct channel *ch,
+				    void *cookie);
 int roce_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
 void roce_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
-struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
+struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
+				      int access);
 int roce_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int roce_uverbs_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int roce_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

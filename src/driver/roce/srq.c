@@ -16,7 +16,8 @@ static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init
 	if (__atomic_add_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED) > ROCE_MAX_SRQ)
 		err = -ENOMEM;
 	if (err == 0)
-		err = ibt_srq_create(dev->a.ibt, ROCE_OF(pd, pd)->number, init->attr.max_wr, init->attr.max_sge, srq, &srq->engine);
+		err = ibt_srq_create(dev->a.ibt, ROCE_OF(pd, pd)->number, init->attr.max_wr,
+				     init->attr.max_sge, srq, &srq->engine);
 	if (err != 0) {
 		__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
 		free(srq);
@@ -30,7 +31,9 @@ static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init
 
 static int srq_modify(struct ib_srq *ib, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask)
 {
-	struct ibv_srq_attr a = { .max_wr = attr->max_wr, .max_sge = attr->max_sge, .srq_limit = attr->srq_limit };
+	struct ibv_srq_attr a = { .max_wr = attr->max_wr,
+				  .max_sge = attr->max_sge,
+				  .srq_limit = attr->srq_limit };
 
 	return ibt_srq_modify(ROCE_OF(srq, ib)->engine, &a, (int)mask);
 }
@@ -40,7 +43,9 @@ static int srq_query(struct ib_srq *ib, struct ib_srq_attr *attr)
 	struct ibv_srq_attr a;
 
 	ibt_srq_query(ROCE_OF(srq, ib)->engine, &a);
-	*attr = (struct ib_srq_attr){ .max_wr = a.max_wr, .max_sge = a.max_sge, .srq_limit = a.srq_limit };
+	*attr = (struct ib_srq_attr){ .max_wr = a.max_wr,
+				      .max_sge = a.max_sge,
+				      .srq_limit = a.srq_limit };
 	return 0;
 }
 

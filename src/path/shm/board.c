@@ -1,5 +1,6 @@
 /* board.c: makes and maps boards.
- * In: nothing, or a descriptor from a peer    Out: a mapping    Runs: any thread that may sleep    Locks: none
+ * In: nothing, or a descriptor from a peer    Out: a mapping    Runs: any thread that may sleep
+ * Locks: none
  */
 #include "path/shm/board.h"
 
@@ -39,12 +40,14 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_BELLS] = "doorbells_rung",
 };
 
-/* Where the nonce lies in private memory: a peer that reads it through the pid that it was told has the right process. */
+/* Where the nonce lies in private memory: a peer that reads it through the pid that it was told
+ * has the right process. */
 static u64 board_nonce;
 
 static void board_fill(struct board *b)
 {
-	if (board_nonce == 0 && getrandom(&board_nonce, sizeof(board_nonce), 0) != (ssize_t)sizeof(board_nonce))
+	if (board_nonce == 0 &&
+	    getrandom(&board_nonce, sizeof(board_nonce), 0) != (ssize_t)sizeof(board_nonce))
 		board_nonce = (u64)getpid() << 32 ^ (u64)(uintptr_t)b;
 	b->magic = BOARD_MAGIC;
 	b->version = BOARD_VERSION;
@@ -71,7 +74,8 @@ struct board *board_create(int *fd, int *err)
 	if (f < 0)
 		return NULL;
 	if (ftruncate(f, sizeof(*b)) == 0) {
-		void *p = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, f, 0);
+		void *p = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+			       f, 0);
 
 		b = p == MAP_FAILED ? NULL : p;
 	}
@@ -93,7 +97,8 @@ static bool board_valid_fd(int fd)
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
-	return fstat(fd, &st) == 0 && st.st_size == (off_t)sizeof(struct board) && seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+	return fstat(fd, &st) == 0 && st.st_size == (off_t)sizeof(struct board) && seals >= 0 &&
+	       (seals & F_SEAL_SHRINK) != 0;
 }
 
 const struct board *board_map(int fd)

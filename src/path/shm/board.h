@@ -1,7 +1,8 @@
 /* board.h: what a process shows its peers: one sealed memfd that only its owner can write.
  *
- * Peers map it read-only (F_SEAL_FUTURE_WRITE) and check keys, queue pairs and doorbells in it by themselves; whatever they read
- * there is a claim of the owner about its own memory, never about anybody else's. `anyverbs status` reads it as well.
+ * Peers map it read-only (F_SEAL_FUTURE_WRITE) and check keys, queue pairs and doorbells in it by
+ * themselves; whatever they read there is a claim of the owner about its own memory, never about
+ * anybody else's. `anyverbs status` reads it as well.
  */
 #ifndef PATH_SHM_BOARD_H
 #define PATH_SHM_BOARD_H
@@ -12,7 +13,7 @@
 
 enum {
 	BOARD_VERSION = 1,
-	BOARD_SLOTS = 8,                  /* slots of the QPN space that one process may hold */
+	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
 	BOARD_HAZARDS = 64,
@@ -21,14 +22,15 @@ enum {
 
 /* A queue pair as peers see it. `word` is stored last, with release. */
 struct board_qp {
-	u32 word;      /* bit 31: exists; bits 0-3 state, 4-7 type (enum ibv_qp_*), 8-15 the remote access flags */
+	/* bit 31: exists; bits 0-3 state, 4-7 type (enum ibv_qp_*), 8-15 the remote access flags */
+	u32 word;
 	u32 pd;
-	u32 peer_qpn;  /* RC, UC: whom it is connected to */
+	u32 peer_qpn; /* RC, UC: whom it is connected to */
 	u32 qpn;
-	u64 sent;      /* messages completed by the requester, for status */
-	u64 received;  /* messages completed by the responder, for status */
+	u64 sent;     /* messages completed by the requester, for status */
+	u64 received; /* messages completed by the responder, for status */
 	u64 sent_bytes, received_bytes;
-	u64 errors;    /* completions with an error */
+	u64 errors; /* completions with an error */
 	u64 reserved;
 };
 
@@ -41,23 +43,24 @@ static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 
 /* An initiator is about to touch, or touches, a peer's memory by itself. */
 struct CACHE_ALIGNED board_hazard {
-	u64 process;    /* the peer's; 0: free. Stored last, with release */
-	u32 key_index;  /* of the peer's key table */
-	u32 qpn;        /* the peer's queue pair */
+	u64 process;   /* the peer's; 0: free. Stored last, with release */
+	u32 key_index; /* of the peer's key table */
+	u32 qpn;       /* the peer's queue pair */
 };
 
 struct board {
 	u64 magic;
 	u32 version;
-	u32 size_check;      /* sizeof(struct board), so that two builds never mix */
-	u64 nonce;           /* also kept at nonce_addr in the owner's private memory: proves a pid */
+	u32 size_check; /* sizeof(struct board), so that two builds never mix */
+	u64 nonce;	/* also kept at nonce_addr in the owner's private memory: proves a pid */
 	u64 nonce_addr;
 	s32 pid;
-	u32 direct;          /* the owner lets peers of the same user reach its memory by themselves */
+	u32 direct; /* the owner lets peers of the same user reach its memory by themselves */
 	char command[32];
 	u32 slot_count;
 	u32 slots[BOARD_SLOTS];
-	/* bit 0: armed, somebody sleeps; bit 1: which bell; the rest counts arms, so that a peer rings once per arm. */
+	/* bit 0: armed, somebody sleeps; bit 1: which bell; the rest counts arms, so that a peer
+	 * rings once per arm. */
 	u32 bell CACHE_ALIGNED;
 	u32 hazard_high CACHE_ALIGNED; /* hazards[] in use or ever used */
 	struct board_hazard hazards[BOARD_HAZARDS];
@@ -68,9 +71,11 @@ struct board {
 
 enum { BELL_ARMED = 1, BELL_SECOND = 2, BELL_STEP = 4 };
 
-/* A new board, mapped for writing here, sealed against everybody else; *fd is for peers. NULL and *err on failure. */
+/* A new board, mapped for writing here, sealed against everybody else; *fd is for peers. NULL
+ * and *err on failure. */
 struct board *board_create(int *fd, int *err);
-/* Maps a peer's board read-only after checking its size, seals and header. NULL if it is not one. */
+/* Maps a peer's board read-only after checking its size, seals and header. NULL if it is not
+ * one. */
 const struct board *board_map(int fd);
 void board_unmap(const struct board *b);
 

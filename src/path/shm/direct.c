@@ -1,9 +1,11 @@
 /* direct.c: one-sided operations by the initiator alone, and waiting for peers that do so to us.
  *
  * In: a target named by (QP, rkey, va) and local pieces    Out: the peer's memory, or a refusal
- * Runs: the poster, under its queue pair's lock            Locks: none; a hazard in our board tells the peer
+ * Runs: the poster, under its queue pair's lock
+ * Locks: none; a hazard in our board tells the peer
  *
- * Initiator: read key and QP -> publish hazard -> fence (A) -> read both again -> copy -> clear hazard (release).
+ * Initiator: read key and QP -> publish hazard -> fence (A) -> read both again -> copy -> clear
+ * hazard (release).
  * Target:    make key or QP invalid -> fence (B) -> wait until no hazard names it.
  * A pairs with B: either the initiator sees the invalid key, or the target sees the hazard.
  */
@@ -20,7 +22,8 @@
 
 enum { DRAIN_LIMIT_MS = 2000 };
 
-static bool direct_entry_allows(const struct mem_entry *e, const struct path_target *t, u32 pd, u64 *addr)
+static bool direct_entry_allows(const struct mem_entry *e, const struct path_target *t, u32 pd,
+				u64 *addr)
 {
 	u32 need = t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 
@@ -28,7 +31,8 @@ static bool direct_entry_allows(const struct mem_entry *e, const struct path_tar
 		return false;
 	if ((e->flags & MEM_WINDOW_TYPE2) != 0 && e->qpn != t->dqpn)
 		return false;
-	if (t->va < e->iova || t->va - e->iova > e->length || t->length > e->length - (t->va - e->iova))
+	if (t->va < e->iova || t->va - e->iova > e->length ||
+	    t->length > e->length - (t->va - e->iova))
 		return false;
 	*addr = e->addr + (t->va - e->iova);
 	return true;
@@ -39,8 +43,9 @@ static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct pa
 	u32 need = t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 	u32 state = word & 0xf;
 
-	return (word & BOARD_QP_EXISTS) != 0 && (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
-						 state == IBV_QPS_SQE) &&
+	return (word & BOARD_QP_EXISTS) != 0 &&
+	       (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+		state == IBV_QPS_SQE) &&
 	       (word >> 8 & need) != 0 && q->qpn == t->dqpn && q->peer_qpn == t->sqpn;
 }
 
@@ -58,7 +63,8 @@ bool link_peer_has_qp(const struct shm_link *l, u32 qpn)
 {
 	const struct board_qp *q = direct_find_qp(l->board, qpn);
 
-	return q != NULL && q->qpn == qpn && (__atomic_load_n(&q->word, __ATOMIC_ACQUIRE) & BOARD_QP_EXISTS) != 0;
+	return q != NULL && q->qpn == qpn &&
+	       (__atomic_load_n(&q->word, __ATOMIC_ACQUIRE) & BOARD_QP_EXISTS) != 0;
 }
 
 /* A free hazard record of our board, claimed by the marker UINT64_MAX; NULL if all are in use. */
@@ -69,8 +75,8 @@ static struct board_hazard *direct_claim(struct board *b)
 
 		if (__atomic_load_n(&b->hazards[i].process, __ATOMIC_RELAXED) != 0)
 			continue;
-		if (!__atomic_compare_exchange_n(&b->hazards[i].process, &nobody, UINT64_MAX, false, __ATOMIC_ACQUIRE,
-						 __ATOMIC_RELAXED))
+		if (!__atomic_compare_exchange_n(&b->hazards[i].process, &nobody, UINT64_MAX, false,
+						 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			continue;
 		if (unlikely(i >= __atomic_load_n(&b->hazard_high, __ATOMIC_RELAXED)))
 			__atomic_store_n(&b->hazard_high, i + 1, __ATOMIC_RELEASE);
@@ -79,7 +85,8 @@ static struct board_hazard *direct_claim(struct board *b)
 	return NULL;
 }
 
-/* The last 8 bytes are a piece of their own, so that a peer that polls on the last byte sees the others before it. */
+/* The last 8 bytes are a piece of their own, so that a peer that polls on the last byte sees the
+ * others before it. */
 static int direct_remote_pieces(struct iovec remote[2], u64 addr, u64 length, bool write)
 {
 	u64 tail = write && length > 8 ? 8 : 0;
@@ -91,21 +98,24 @@ static int direct_remote_pieces(struct iovec remote[2], u64 addr, u64 length, bo
 	return tail != 0 ? 2 : 1;
 }
 
-static int direct_copy_process(const struct shm_link *l, const struct path_target *t, u64 addr, const struct iovec *iov,
-			       int iovcnt)
+static int direct_copy_process(const struct shm_link *l, const struct path_target *t, u64 addr,
+			       const struct iovec *iov, int iovcnt)
 {
 	struct iovec remote[2];
 	int n = direct_remote_pieces(remote, addr, t->length, t->write);
 	ssize_t done;
 
 	if (t->write)
-		done = process_vm_writev(l->pid, iov, (unsigned long)iovcnt, remote, (unsigned long)n, 0);
+		done = process_vm_writev(l->pid, iov, (unsigned long)iovcnt, remote,
+					 (unsigned long)n, 0);
 	else
-		done = process_vm_readv(l->pid, iov, (unsigned long)iovcnt, remote, (unsigned long)n, 0);
+		done = process_vm_readv(l->pid, iov, (unsigned long)iovcnt, remote,
+					(unsigned long)n, 0);
 	return done == (ssize_t)t->length ? 0 : -EOPNOTSUPP;
 }
 
-static int direct_copy_self(const struct path_target *t, u64 addr, const struct iovec *iov, int iovcnt)
+static int direct_copy_self(const struct path_target *t, u64 addr, const struct iovec *iov,
+			    int iovcnt)
 {
 	for (int i = 0; i < iovcnt; i++) {
 		void *there = (void *)(uintptr_t)addr;
@@ -119,8 +129,8 @@ static int direct_copy_self(const struct path_target *t, u64 addr, const struct 
 	return 0;
 }
 
-static int direct_checked_copy(struct shm_link *l, struct board_hazard *h, const struct path_target *t, const struct iovec *iov,
-			       int iovcnt)
+static int direct_checked_copy(struct shm_link *l, struct board_hazard *h,
+			       const struct path_target *t, const struct iovec *iov, int iovcnt)
 {
 	const struct mem_entry *e = &l->board->keys[t->rkey >> MEM_TAG_BITS];
 	const struct board_qp *q = direct_find_qp(l->board, t->dqpn);
@@ -129,19 +139,23 @@ static int direct_checked_copy(struct shm_link *l, struct board_hazard *h, const
 
 	if (key != t->rkey || q == NULL)
 		return -EACCES;
-	word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE); /* pairs with the engine's store of the QP's state */
+	word = __atomic_load_n(
+		&q->word, __ATOMIC_ACQUIRE); /* pairs with the engine's store of the QP's state */
 	if (!direct_qp_allows(q, word, t) || !direct_entry_allows(e, t, q->pd, &addr))
 		return -EACCES;
 	__atomic_store_n(&h->key_index, t->rkey >> MEM_TAG_BITS, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->qpn, t->dqpn, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->process, l->process, __ATOMIC_RELEASE);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* A */
-	if (__atomic_load_n(&e->key, __ATOMIC_RELAXED) != key || __atomic_load_n(&q->word, __ATOMIC_RELAXED) != word)
+	if (__atomic_load_n(&e->key, __ATOMIC_RELAXED) != key ||
+	    __atomic_load_n(&q->word, __ATOMIC_RELAXED) != word)
 		return -EACCES;
-	return l->self ? direct_copy_self(t, addr, iov, iovcnt) : direct_copy_process(l, t, addr, iov, iovcnt);
+	return l->self ? direct_copy_self(t, addr, iov, iovcnt)
+		       : direct_copy_process(l, t, addr, iov, iovcnt);
 }
 
-int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov, int iovcnt)
+int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
+		int iovcnt)
 {
 	struct shm_link *l = link_of(d);
 	struct board_hazard *h;
@@ -170,8 +184,10 @@ bool link_probe_direct(const struct shm_link *l)
 		return false;
 	if (l->self)
 		return true;
-	if (l->pid <= 0 || process_vm_readv(l->pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(nonce)) {
-		log_info("shm", "process %d cannot be reached directly; its own engine will copy", (int)l->pid);
+	if (l->pid <= 0 ||
+	    process_vm_readv(l->pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(nonce)) {
+		log_info("shm", "process %d cannot be reached directly; its own engine will copy",
+			 (int)l->pid);
 		return false;
 	}
 	return nonce == l->board->nonce;
@@ -185,7 +201,8 @@ static bool drain_busy(const struct shm *shm, const struct board *b, u32 key_ind
 	for (u32 i = 0; i < high; i++) {
 		const struct board_hazard *h = &b->hazards[i];
 
-		if (__atomic_load_n(&h->process, __ATOMIC_ACQUIRE) == shm->cfg.process && /* pairs with the releases above */
+		if (__atomic_load_n(&h->process, __ATOMIC_ACQUIRE) ==
+			    shm->cfg.process && /* pairs with the releases above */
 		    (__atomic_load_n(&h->key_index, __ATOMIC_RELAXED) == key_index ||
 		     __atomic_load_n(&h->qpn, __ATOMIC_RELAXED) == qpn))
 			return true;
@@ -203,7 +220,8 @@ static void drain_link(const struct shm *shm, const struct shm_link *l, u32 key_
 		if (limit == 0)
 			limit = now + DRAIN_LIMIT_MS * NS_PER_MS;
 		if (now > limit) {
-			log_warn("shm", "process %d is stopped inside an operation on our memory", (int)l->pid);
+			log_warn("shm", "process %d is stopped inside an operation on our memory",
+				 (int)l->pid);
 			return;
 		}
 		sched_yield();

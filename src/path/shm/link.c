@@ -93,7 +93,8 @@ void link_ring_bell(struct shm_link *l)
 	u32 word;
 	u64 one = 1;
 
-	/* Pairs with the fence in shm_bell_arm: either we see it armed, or its last look sees our packet. */
+	/* Pairs with the fence in shm_bell_arm: either we see it armed, or its last look sees
+	 * our packet. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	word = __atomic_load_n(&l->board->bell, __ATOMIC_RELAXED);
 	if (likely((word & BELL_ARMED) == 0) || word == __atomic_load_n(&l->rung, __ATOMIC_RELAXED))
@@ -122,7 +123,8 @@ static int link_publish(struct shm_link *l)
 	lock_acquire(&shm->lock);
 	if (shm->count < SHM_LINKS) {
 		shm->links[shm->count] = l;
-		__atomic_store_n(&shm->count, shm->count + 1, __ATOMIC_RELEASE); /* pairs with shm_poll */
+		__atomic_store_n(&shm->count, shm->count + 1,
+				 __ATOMIC_RELEASE); /* pairs with shm_poll */
 		link_set_state(l, LINK_UP);
 		err = 0;
 	}
@@ -180,7 +182,9 @@ static int link_alias(struct shm_link *l, u64 process)
 int link_resolve(struct shm_link *l)
 {
 	struct shm *shm = l->shm;
-	struct node_peer peer = { .ring_fd = -1, .board_fd = -1, .bell_fd = { -1, -1 }, .pid_fd = -1 };
+	struct node_peer peer = {
+		.ring_fd = -1, .board_fd = -1, .bell_fd = { -1, -1 }, .pid_fd = -1
+	};
 	int ring, err;
 
 	l->asked_ns = clock_now_ns();

@@ -1,5 +1,6 @@
 /* ring.c: moves packets through shared memory.
- * In: decoded packets with their payload, or slots that a peer filled    Out: slots, or decoded packets
+ * In: decoded packets with their payload, or slots that a peer filled
+ * Out: slots, or decoded packets
  * Runs: senders under tx->lock, the receiver under rx->lock    Never blocks
  */
 #include "path/shm/ring.h"
@@ -40,9 +41,11 @@ struct ring_pair *ring_pair_map(int fd)
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
-	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 || st.st_size != (off_t)sizeof(struct ring_pair))
+	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 ||
+	    st.st_size != (off_t)sizeof(struct ring_pair))
 		return NULL;
-	return ring_pair_adopt(mmap(NULL, sizeof(struct ring_pair), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+	return ring_pair_adopt(
+		mmap(NULL, sizeof(struct ring_pair), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
 }
 
 struct ring_pair *ring_pair_private(void)
@@ -69,7 +72,8 @@ void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared)
 	rx->shared = shared;
 }
 
-/* Believes the consumer only if it claims between what we knew and what we sent. Pairs with ring_publish. */
+/* Believes the consumer only if it claims between what we knew and what we sent. Pairs with
+ * ring_publish. */
 static void ring_refresh(struct ring_tx *tx) REQUIRES(tx->lock)
 {
 	u32 consumed = __atomic_load_n(&tx->shared->consumed, __ATOMIC_ACQUIRE);
@@ -80,7 +84,8 @@ static void ring_refresh(struct ring_tx *tx) REQUIRES(tx->lock)
 	tx->data_tail = tx->data_end[(consumed - 1) % RING_SLOTS];
 }
 
-/* Where `bytes` contiguous bytes of the data area begin (free running), or false if they do not fit. */
+/* Where `bytes` contiguous bytes of the data area begin (free running), or false if they do not
+ * fit. */
 static bool ring_fit_data(const struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
 {
 	u32 at = tx->data_head;
@@ -95,14 +100,17 @@ static bool ring_fit_data(const struct ring_tx *tx, u32 bytes, u32 *start) REQUI
 static bool ring_fit(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
 {
 	*start = tx->data_head;
-	if (likely(tx->head - tx->consumed < RING_SLOTS && (bytes == 0 || ring_fit_data(tx, bytes, start))))
+	if (likely(tx->head - tx->consumed < RING_SLOTS &&
+		   (bytes == 0 || ring_fit_data(tx, bytes, start))))
 		return true;
 	ring_refresh(tx);
-	return tx->head - tx->consumed < RING_SLOTS && (bytes == 0 || ring_fit_data(tx, bytes, start));
+	return tx->head - tx->consumed < RING_SLOTS &&
+	       (bytes == 0 || ring_fit_data(tx, bytes, start));
 }
 
-/* Room is missing: leave word, then look once more, so that a consumer that just made room is not missed.
- * The fence pairs with the one in ring_publish: either it sees `waiting`, or we see `consumed`. */
+/* Room is missing: leave word, then look once more, so that a consumer that just made room is
+ * not missed. The fence pairs with the one in ring_publish: either it sees `waiting`, or we see
+ * `consumed`. */
 static bool ring_fit_or_wait(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
 {
 	if (likely(ring_fit(tx, bytes, start)))
@@ -133,13 +141,14 @@ static void ring_copy_grh(u8 *to, const struct pkt *p)
 
 static inline bool ring_has_reth(const struct pkt *p)
 {
-	return p->opcode == PKT_WRITE_FIRST || p->opcode == PKT_WRITE_ONLY || p->opcode == PKT_WRITE_ONLY_IMM ||
-	       p->opcode == PKT_READ_REQUEST;
+	return p->opcode == PKT_WRITE_FIRST || p->opcode == PKT_WRITE_ONLY ||
+	       p->opcode == PKT_WRITE_ONLY_IMM || p->opcode == PKT_READ_REQUEST;
 }
 
 static inline bool ring_has_atomic(const struct pkt *p)
 {
-	return p->opcode == PKT_COMPARE_SWAP || p->opcode == PKT_FETCH_ADD || p->opcode == PKT_ATOMIC_ACK;
+	return p->opcode == PKT_COMPARE_SWAP || p->opcode == PKT_FETCH_ADD ||
+	       p->opcode == PKT_ATOMIC_ACK;
 }
 
 static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 data)
@@ -169,11 +178,13 @@ static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 
 
 static inline bool ring_fits_slot(const struct pkt *p)
 {
-	return p->length <= RING_INLINE && !(p->flags & PKT_HAS_GRH) && !ring_has_reth(p) && !ring_has_atomic(p);
+	return p->length <= RING_INLINE && !(p->flags & PKT_HAS_GRH) && !ring_has_reth(p) &&
+	       !ring_has_atomic(p);
 }
 
-static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct pkt *p, const struct iovec *iov,
-			   int iovcnt, u32 start, u32 bytes) REQUIRES(tx->lock)
+static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct pkt *p,
+			   const struct iovec *iov, int iovcnt, u32 start, u32 bytes)
+	REQUIRES(tx->lock)
 {
 	u8 *to = tx->shared->data + start % RING_DATA;
 
@@ -186,7 +197,8 @@ static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct
 	tx->data_head = (start + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt) REQUIRES(tx->lock)
+static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov,
+			    int iovcnt) REQUIRES(tx->lock)
 {
 	bool small = ring_fits_slot(p);
 	u32 bytes = small ? 0 : p->length + (p->flags & PKT_HAS_GRH ? RING_GRH : 0);
@@ -302,7 +314,8 @@ bool ring_publish(struct ring_rx *rx)
 		return false;
 	rx->published = rx->tail;
 	rx->data_taken = 0;
-	__atomic_store_n(&rx->shared->consumed, rx->tail, __ATOMIC_RELEASE); /* pairs with ring_refresh */
+	__atomic_store_n(&rx->shared->consumed, rx->tail,
+			 __ATOMIC_RELEASE);	 /* pairs with ring_refresh */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with ring_fit_or_wait */
 	if (likely(__atomic_load_n(&rx->shared->waiting, __ATOMIC_RELAXED) == 0))
 		return false;

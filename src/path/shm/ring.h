@@ -1,12 +1,14 @@
 /* ring.h: the single-producer, single-consumer ring between two processes.
  *
- * One memfd per pair of processes holds two rings, one for each direction. A ring is an array of 64-byte slots, each a decoded
- * packet header with its payload if that is small, and a data area for larger payloads. A slot is one cache line and carries its own
- * sequence number, so a small message costs one line. Everything in shared memory is untrusted: the receiver copies a
- * slot, then judges it; the sender believes `consumed` only within what it has sent.
+ * One memfd per pair of processes holds two rings, one for each direction. A ring is an array of
+ * 64-byte slots, each a decoded packet header with its payload if that is small, and a data area
+ * for larger payloads. A slot is one cache line and carries its own sequence number, so a small
+ * message costs one line. Everything in shared memory is untrusted: the receiver copies a slot,
+ * then judges it; the sender believes `consumed` only within what it has sent.
  *
  *   producer: fill slot, store seq (release)         pairs with   consumer: load seq (acquire)
- *   consumer: copy out, store consumed (release)     pairs with   producer: load consumed (acquire), reuse
+ *   consumer: copy out, store consumed (release)    pairs with
+ * producer: load consumed (acquire), reuse
  */
 #ifndef PATH_SHM_RING_H
 #define PATH_SHM_RING_H
@@ -15,26 +17,26 @@
 
 enum {
 	RING_SLOTS = 1024,
-	RING_DATA = 256 << 10,    /* stays in the L2 cache */
-	RING_MTU = 16 << 10,      /* payload of one packet */
+	RING_DATA = 256 << 10, /* stays in the L2 cache */
+	RING_MTU = 16 << 10,   /* payload of one packet */
 	RING_INLINE = 32,
-	RING_GRH = 40,            /* in front of the payload, with PKT_HAS_GRH */
+	RING_GRH = 40, /* in front of the payload, with PKT_HAS_GRH */
 };
 
 struct CACHE_ALIGNED ring_slot {
-	u32 seq;      /* position + 1 once valid */
+	u32 seq; /* position + 1 once valid */
 	u8 opcode, flags, qp_type, syndrome;
 	u32 dqpn, sqpn;
 	u32 psn;
-	u32 ack_psn;  /* UD: the Q_Key */
-	u32 imm;      /* ACK: the MSN */
+	u32 ack_psn; /* UD: the Q_Key */
+	u32 imm;     /* ACK: the MSN */
 	u32 length;
 	union {
 		u8 inlined[RING_INLINE];
 		struct {
 			u64 va;
 			u32 rkey;
-			u32 data;       /* offset in the data area */
+			u32 data; /* offset in the data area */
 			u64 dma_length;
 		} reth;
 		struct {
@@ -49,7 +51,8 @@ struct CACHE_ALIGNED ring_slot {
 /* One direction, as it lies in the memfd. */
 struct ring_shared {
 	u32 consumed CACHE_ALIGNED; /* slots that the consumer is done with; consumer writes */
-	u32 waiting CACHE_ALIGNED;  /* the producer wants to hear of room; producer sets, consumer clears */
+	/* the producer wants to hear of room; producer sets, consumer clears */
+	u32 waiting CACHE_ALIGNED;
 	struct ring_slot slots[RING_SLOTS];
 	u8 data[RING_DATA] CACHE_ALIGNED;
 };
@@ -62,9 +65,9 @@ struct ring_pair {
 struct ring_tx {
 	struct lock lock;
 	struct ring_shared *shared;
-	u32 head GUARDED_BY(lock);          /* next slot to fill, free running */
-	u32 consumed GUARDED_BY(lock);      /* last believed value */
-	u32 data_head GUARDED_BY(lock);     /* free running byte position */
+	u32 head GUARDED_BY(lock);	/* next slot to fill, free running */
+	u32 consumed GUARDED_BY(lock);	/* last believed value */
+	u32 data_head GUARDED_BY(lock); /* free running byte position */
 	u32 data_tail GUARDED_BY(lock);
 	u32 data_end[RING_SLOTS] GUARDED_BY(lock); /* data_head after each slot */
 };
@@ -90,7 +93,8 @@ void ring_tx_init(struct ring_tx *tx, struct ring_shared *shared);
 void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared);
 
 /* Puts one packet into the ring: 0 or -EAGAIN (and `waiting` is set). */
-int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt) EXCLUDES(tx->lock);
+int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt)
+	EXCLUDES(tx->lock);
 /* Is there room for a packet of full size? */
 bool ring_has_room(struct ring_tx *tx) EXCLUDES(tx->lock);
 
@@ -99,7 +103,8 @@ static inline bool ring_looks_empty(const struct ring_rx *rx)
 	u32 tail = __atomic_load_n(&rx->tail, __ATOMIC_RELAXED);
 
 	/* A hint: ring_peek loads again with acquire. */
-	return __atomic_load_n(&rx->shared->slots[tail % RING_SLOTS].seq, __ATOMIC_RELAXED) != tail + 1;
+	return __atomic_load_n(&rx->shared->slots[tail % RING_SLOTS].seq, __ATOMIC_RELAXED) !=
+	       tail + 1;
 }
 
 /* A received packet: header copied, payload still in the ring. */

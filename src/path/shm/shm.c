@@ -1,6 +1,7 @@
 /* shm.c: the path's table: destinations, sending, receiving, death.
  * In: packets of the engine, slots that peers filled    Out: slots, calls of path_user
- * Runs: any thread; receiving is one thread at a time   Locks: poll_lock, then lock; tx.lock of a link is a leaf
+ * Runs: any thread; receiving is one thread at a time
+ * Locks: poll_lock, then lock; tx.lock of a link is a leaf
  */
 #include "path/shm/shm_priv.h"
 
@@ -68,7 +69,8 @@ static struct path_dest *shm_dest_nowhere(struct path *p)
 	return &shm->nowhere->dest;
 }
 
-/* Takes the link off the list of those to be asked for; false if it is up already or another thread is at it. */
+/* Takes the link off the list of those to be asked for; false if it is up already or another
+ * thread is at it. */
 static int shm_resolve_one(struct shm_link *l)
 {
 	struct shm *shm = l->shm;
@@ -258,7 +260,8 @@ static const struct path_ops shm_ops = {
 	.exclude = shm_exclude,
 };
 
-/* What waits on a slot whose question has been answered moves on; dead links without users are freed. */
+/* What waits on a slot whose question has been answered moves on; dead links without users are
+ * freed. */
 static void shm_bury(struct shm *shm)
 {
 	struct shm_link *gone[32];
@@ -287,7 +290,8 @@ void shm_background(struct shm *shm)
 
 	for (;;) {
 		lock_acquire(&shm->lock);
-		l = list_empty(&shm->asking) ? NULL : list_first(&shm->asking, struct shm_link, node);
+		l = list_empty(&shm->asking) ? NULL
+					     : list_first(&shm->asking, struct shm_link, node);
 		if (l != NULL)
 			l->refs++;
 		lock_release(&shm->lock);
@@ -407,7 +411,9 @@ struct shm *shm_create(const struct shm_config *cfg, int *err)
 	shm->cfg = *cfg;
 	shm->path.ops = &shm_ops;
 	shm->path.counters = cfg->board->counters;
-	shm->path.promise = (struct path_promise){ .ordered = true, .reliable = true, .direct = true, .mtu = RING_MTU };
+	shm->path.promise = (struct path_promise){
+		.ordered = true, .reliable = true, .direct = true, .mtu = RING_MTU
+	};
 	list_init(&shm->asking);
 	list_init(&shm->dead);
 	*err = shm_open_self(shm);
@@ -440,7 +446,8 @@ void shm_bell_arm(struct shm *shm, int which)
 	struct board *b = shm->cfg.board;
 	u32 word = __atomic_load_n(&b->bell, __ATOMIC_RELAXED);
 
-	word = ((word + BELL_STEP) & ~(u32)(BELL_ARMED | BELL_SECOND)) | BELL_ARMED | (which != 0 ? BELL_SECOND : 0);
+	word = ((word + BELL_STEP) & ~(u32)(BELL_ARMED | BELL_SECOND)) | BELL_ARMED |
+	       (which != 0 ? BELL_SECOND : 0);
 	__atomic_store_n(&b->bell, word, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with link_ring_bell */
 }

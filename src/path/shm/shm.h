@@ -1,7 +1,8 @@
 /* shm.h: the path between processes of one node, and from a process to itself.
  *
- * A link is a pair of rings with one other process (or with this one); every slot of the QPN space that the process owns leads to
- * its link. Links are made on first use through the node. Promise: ordered, reliable, direct.
+ * A link is a pair of rings with one other process (or with this one); every slot of the QPN space
+ * that the process owns leads to its link. Links are made on first use through the node. Promise:
+ * ordered, reliable, direct.
  */
 #ifndef PATH_SHM_SHM_H
 #define PATH_SHM_SHM_H
@@ -16,21 +17,23 @@ struct shm_link;
 struct shm_config {
 	struct board *board;
 	int bell_fd[2];
-	struct node *node;      /* NULL: only this process */
-	u64 process;            /* this process' number */
-	int epoll_fd;           /* where pidfds of peers are watched: data.ptr is the link */
-	bool direct;            /* reach peers' memory directly where they allow it */
+	struct node *node;	 /* NULL: only this process */
+	u64 process;		 /* this process' number */
+	int epoll_fd;		 /* where pidfds of peers are watched: data.ptr is the link */
+	bool direct;		 /* reach peers' memory directly where they allow it */
 	void (*kick)(void *arg); /* has the engine's thread call shm_background soon */
 	void *kick_arg;
 };
 
 struct shm *shm_create(const struct shm_config *cfg, int *err);
-/* In a forked child: unmaps nothing (the maps were not inherited), closes the descriptors, frees. */
+/* In a forked child: unmaps nothing (the maps were not inherited), closes the descriptors,
+ * frees. */
 void shm_drop_in_child(struct shm *shm);
 struct path *shm_path(struct shm *shm);
 /* Makes `slot` this process' own: traffic to it loops back. */
 void shm_slot_own(struct shm *shm, u32 slot);
-/* Another process has made a pair with this one; takes the descriptors over. 0 or a negative errno (descriptors closed all the same). */
+/* Another process has made a pair with this one; takes the descriptors over. 0 or a negative
+ * errno (descriptors closed all the same). */
 int shm_peer_new(struct shm *shm, struct node_peer *peer);
 /* A pidfd fired: drains what the peer had sent, then fails what waits for it. May block. */
 void shm_peer_dead(struct shm *shm, struct shm_link *link);
@@ -39,11 +42,12 @@ void shm_peer_gone(struct shm *shm, u64 process);
 /* Resolves what is waiting to be resolved and buries dead links. Engine's thread; may block. */
 void shm_background(struct shm *shm);
 
-/* Doorbell of this process. Arms it for the given waiter (0: the engine's thread, 1: a thread in wait_fd); the caller polls once
- * more before it sleeps. */
+/* Doorbell of this process. Arms it for the given waiter (0: the engine's thread, 1: a thread in
+ * wait_fd); the caller polls once more before it sleeps. */
 void shm_bell_arm(struct shm *shm, int which);
 void shm_bell_disarm(struct shm *shm);
-/* Waits until no peer uses key index / queue pair of ours directly (whichever matches); bounded. For mem_table.drain and modify. */
+/* Waits until no peer uses key index / queue pair of ours directly (whichever matches); bounded.
+ * For mem_table.drain and modify. */
 void shm_drain(struct shm *shm, u32 key_index, u32 qpn);
 enum { SHM_ANY_KEY = UINT32_MAX, SHM_ANY_QP = UINT32_MAX };
 

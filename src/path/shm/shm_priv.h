@@ -12,45 +12,48 @@ enum link_state {
 	LINK_ABSENT,  /* nobody owns the slot: send() says -ENETUNREACH and has it asked again */
 	LINK_NOWHERE, /* nobody ever */
 	LINK_UP,
-	LINK_ALIAS,   /* a further slot of a process that has a link: `real` is that one */
+	LINK_ALIAS, /* a further slot of a process that has a link: `real` is that one */
 	LINK_DEAD,
 };
 
 /* One other process, or a slot whose owner is not known yet. */
 struct shm_link {
-	struct path_dest dest;    /* first */
+	struct path_dest dest; /* first */
 	struct shm *shm;
-	u32 state;                /* enum link_state; stored with release, loaded with acquire */
-	u32 refs;                 /* shm->lock */
-	u32 slot;                 /* the slot it was asked for */
-	struct shm_link *real;    /* LINK_ALIAS; stored before the state */
+	u32 state;		     /* enum link_state; stored with release, loaded with acquire */
+	u32 refs;		     /* shm->lock */
+	u32 slot;		     /* the slot it was asked for */
+	struct shm_link *real;	     /* LINK_ALIAS; stored before the state */
 	struct shm_link *next_alias; /* chain of the aliases of an open link; poll_lock */
-	struct list_head node;    /* on shm->asking or shm->dead; shm->lock */
+	struct list_head node;	     /* on shm->asking or shm->dead; shm->lock */
 	u64 process;
-	u64 asked_ns;             /* when it was last asked for */
+	u64 asked_ns; /* when it was last asked for */
 	pid_t pid;
 	int bell_fd[2];
 	int pid_fd;
 	bool self;
-	bool direct;              /* the peer's memory can be reached: probed once */
+	bool direct; /* the peer's memory can be reached: probed once */
 	const struct board *board;
 	struct ring_pair *pair;
 	struct ring_tx tx;
-	struct ring_rx rx;        /* shm->poll_lock */
-	u32 rung;                 /* the bell word that was last answered with a ring; racy by design, a lost update rings twice */
+	struct ring_rx rx; /* shm->poll_lock */
+	/* the bell word that was last answered with a ring; racy by design, a lost update rings
+	 * twice */
+	u32 rung;
 };
 
 struct shm {
-	struct path path;         /* first */
+	struct path path; /* first */
 	struct shm_config cfg;
 	struct lock lock;
-	struct lock poll_lock;    /* whoever receives; taken before `lock` */
-	struct lock resolve_lock; /* one conversation with the node at a time; may be held across it */
+	struct lock poll_lock; /* whoever receives; taken before `lock` */
+	struct lock
+		resolve_lock; /* one conversation with the node at a time; may be held across it */
 	struct shm_link *self, *nowhere;
 	struct shm_link *slots[NODE_SLOTS] GUARDED_BY(lock);
 	struct list_head asking GUARDED_BY(lock);
 	struct list_head dead GUARDED_BY(lock);
-	u32 count;                /* links[] in use. Written under both locks */
+	u32 count; /* links[] in use. Written under both locks */
 	struct shm_link *links[SHM_LINKS];
 };
 
@@ -59,7 +62,8 @@ struct shm_link *link_create(struct shm *shm, u32 slot);
 int link_open(struct shm_link *l, struct node_peer *peer);
 void link_close(struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
-int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov, int iovcnt);
+int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
+		int iovcnt);
 void link_ring_bell(struct shm_link *l);
 /* Does the peer's board show this queue pair? */
 bool link_peer_has_qp(const struct shm_link *l, u32 qpn);
@@ -75,7 +79,8 @@ static inline struct shm_link *link_of(struct path_dest *d)
 
 static inline enum link_state link_state(const struct shm_link *l)
 {
-	return (enum link_state)__atomic_load_n(&l->state, __ATOMIC_ACQUIRE); /* pairs with link_set_state */
+	return (enum link_state)__atomic_load_n(&l->state,
+						__ATOMIC_ACQUIRE); /* pairs with link_set_state */
 }
 
 #endif
