@@ -73,15 +73,15 @@ AV_EXPORT struct channel *channel_create(int *err);
 /* The sources must be gone (-EBUSY else). */
 AV_EXPORT int channel_destroy(struct channel *ch);
 AV_EXPORT int channel_fd(const struct channel *ch);
-int channel_source_add(struct channel_source *s, struct channel *ch, void *cookie);
+AV_EXPORT int channel_source_add(struct channel_source *s, struct channel *ch, void *cookie);
 /* Queues one event: one write to the descriptor. Never blocks, any context. */
-void channel_post(struct channel_source *s);
+AV_EXPORT void channel_post(struct channel_source *s);
 /* Takes the next event without waiting: 0 and *cookie, or -EAGAIN. */
 AV_EXPORT int channel_next(struct channel *ch, void **cookie);
-void channel_ack(struct channel_source *s, u32 events);
+AV_EXPORT void channel_ack(struct channel_source *s, u32 events);
 /* Withdraws what is undelivered, waits until every event handed out is acknowledged, leaves the
  * channel. May block. */
-void channel_source_remove(struct channel_source *s);
+AV_EXPORT void channel_source_remove(struct channel_source *s);
 
 /* ---- async event queues --------------------------------------------------------------------- */
 
