@@ -28,6 +28,7 @@ struct async_node {
 struct async_queue {
 	struct lock lock;
 	int fd;
+	struct fork_watch watch;
 	u32 port_events GUARDED_BY(lock);            /* on `waiting` */
 	struct list_head waiting GUARDED_BY(lock);   /* async_node, oldest first */
 	/* async_node with an element, not acknowledged yet */
@@ -35,20 +36,47 @@ struct async_queue {
 	struct cond acked GUARDED_BY(lock);
 };
 
-struct async_queue *async_queue_create(int *err) NO_THREAD_SAFETY /* nobody else has it yet */
+/* As channel_drop: the child keeps what waits, on a descriptor of its own. */
+static void async_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thread */
 {
-	struct async_queue *q = calloc(1, sizeof(*q));
+	struct async_queue *q = container_of(w, struct async_queue, watch);
+	u32 count = 0;
 
-	if (!q) {
-		*err = -ENOMEM;
-		return NULL;
+	if (q->lock.word != 0) { /* a thread that is gone was just changing them */
+		list_init(&q->waiting);
+		list_init(&q->delivered);
+		q->port_events = 0;
 	}
+	lock_init(&q->lock);
+	q->acked = (struct cond){ 0 };
+	for (const struct list_head *n = q->waiting.next; n != &q->waiting; n = n->next)
+		count++;
+	tally_renew(q->fd, count);
+}
+
+static int async_queue_open(struct async_queue *q) NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	int err;
+
 	list_init(&q->waiting);
 	list_init(&q->delivered);
 	q->fd = tally_open();
-	if (q->fd >= 0)
+	if (q->fd < 0)
+		return q->fd;
+	err = fork_watch_add(&q->watch, async_drop);
+	if (err)
+		close(q->fd);
+	return err;
+}
+
+struct async_queue *async_queue_create(int *err)
+{
+	struct async_queue *q = calloc(1, sizeof(*q));
+	int result = q ? async_queue_open(q) : -ENOMEM;
+
+	if (result == 0)
 		return q;
-	*err = q->fd;
+	*err = result;
 	free(q);
 	return NULL;
 }
@@ -63,6 +91,7 @@ static void async_free_list(struct list_head *head)
 
 void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY /* nobody else has it any more */
 {
+	fork_watch_remove(&q->watch);
 	async_free_list(&q->waiting);
 	async_free_list(&q->delivered);
 	close(q->fd);
@@ -139,6 +168,8 @@ static bool async_take(struct async_queue *q, struct async_event *out)
 			q->port_events--;
 			spent = n;
 		}
+	} else {
+		tally_take(q->fd, UINT32_MAX); /* strays, as in channel_next */
 	}
 	lock_release(&q->lock);
 	free(spent);

@@ -16,24 +16,49 @@
 struct channel {
 	struct lock lock;
 	int fd;
+	struct fork_watch watch;
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
 	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has come */
 };
 
-struct channel *channel_create(int *err) NO_THREAD_SAFETY /* nobody else has it yet */
+/* The child's descriptor becomes its own, so that neither process takes the other's events. */
+static void channel_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thread */
 {
-	struct channel *ch = calloc(1, sizeof(*ch));
+	struct channel *ch = container_of(w, struct channel, watch);
+	u32 count = 0;
 
-	if (!ch) {
-		*err = -ENOMEM;
-		return NULL;
-	}
+	if (ch->lock.word != 0)
+		list_init(&ch->waiting); /* a thread that is gone was just changing it */
+	lock_init(&ch->lock);
+	ch->acked = (struct cond){ 0 };
+	list_for_each(s, &ch->waiting, struct channel_source, node)
+		count += s->undelivered;
+	tally_renew(ch->fd, count);
+}
+
+static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	int err;
+
 	list_init(&ch->waiting);
 	ch->fd = tally_open();
-	if (ch->fd >= 0)
+	if (ch->fd < 0)
+		return ch->fd;
+	err = fork_watch_add(&ch->watch, channel_drop);
+	if (err)
+		close(ch->fd);
+	return err;
+}
+
+struct channel *channel_create(int *err)
+{
+	struct channel *ch = calloc(1, sizeof(*ch));
+	int result = ch ? channel_open(ch) : -ENOMEM;
+
+	if (result == 0)
 		return ch;
-	*err = ch->fd;
+	*err = result;
 	free(ch);
 	return NULL;
 }
@@ -47,6 +72,7 @@ int channel_destroy(struct channel *ch)
 	lock_release(&ch->lock);
 	if (busy)
 		return -EBUSY;
+	fork_watch_remove(&ch->watch);
 	close(ch->fd);
 	free(ch);
 	return 0;
@@ -106,6 +132,9 @@ int channel_next(struct channel *ch, void **cookie)
 	s = channel_take(ch);
 	if (s)
 		*cookie = s->cookie;
+	else
+		/* strays: the consumer's own writes must not make it spin */
+		tally_take(ch->fd, UINT32_MAX);
 	lock_release(&ch->lock);
 	return s ? 0 : -EAGAIN;
 }

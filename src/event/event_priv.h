@@ -14,5 +14,20 @@ int tally_open(void);
 void tally_add(int fd);
 /* Counts `n` down as far as there is something; never blocks, whatever the descriptor's flags. */
 void tally_take(int fd, u32 n);
+/* In a forked child: puts a descriptor of the child's own, with this count, in the place of the one
+ * that it shares with the parent. Keeps the descriptor's flags. */
+void tally_renew(int fd, u32 count);
+
+/* Something that event_drop_in_child must put in order in a forked child. Embedded in its owner. */
+struct fork_watch {
+	void (*drop)(struct fork_watch *w); /* runs in the child, as its only thread */
+	struct fork_slot *slot;
+};
+
+/* 0 or -ENOMEM. Takes no lock: fork may come at any moment, and holds nothing up. */
+int fork_watch_add(struct fork_watch *w, void (*drop)(struct fork_watch *w));
+void fork_watch_remove(struct fork_watch *w);
+/* The vectors' part of event_drop_in_child. */
+void vector_drop_in_child(void);
 
 #endif

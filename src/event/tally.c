@@ -3,6 +3,7 @@
  * Locks: the owner's
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
@@ -49,5 +50,18 @@ void tally_take(int fd, u32 n)
 
 	while (n > 0 && tally_read(fd, &value) == (ssize_t)sizeof(value))
 		n--;
+	errno = saved;
+}
+
+void tally_renew(int fd, u32 count)
+{
+	int saved = errno, status = fcntl(fd, F_GETFL), flags = fcntl(fd, F_GETFD), fresh;
+
+	fresh = status < 0 || flags < 0 ? -1 : eventfd(count, EFD_SEMAPHORE | EFD_CLOEXEC);
+	if (fresh >= 0) {
+		fcntl(fresh, F_SETFL, status);
+		dup3(fresh, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+		close(fresh);
+	}
 	errno = saved;
 }

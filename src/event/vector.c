@@ -15,7 +15,7 @@
 
 #include "base/cond.h"
 #include "base/log.h"
-#include "event/event.h"
+#include "event/event_priv.h"
 
 /* Far beyond what vectors are asked for; unused ones cost no memory. */
 enum { VECTORS_MAX = 1024 };
@@ -174,7 +174,7 @@ int vector_start(struct vector *v)
 }
 
 /* the only thread; a lock may be held by one that is gone */
-void event_drop_in_child(void) NO_THREAD_SAFETY
+void vector_drop_in_child(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < VECTORS_MAX && i < vector_count(); i++) {
 		struct vector *v = &vectors[i];

@@ -1,0 +1,78 @@
+/* fork.c: what a forked child must put in order before it uses channels, async queues and vectors.
+ *
+ * In:    owners that watch for fork          Out: their drop functions, called in the child
+ * Runs:  any thread; event_drop_in_child as the child's only thread
+ * Locks: none: a lock of ours could be held by a thread that the child does not have, and a handler
+ *        that takes one before fork could wait for a thread that waits for another handler's lock
+ *
+ * The slots form a list that only grows, by one atomic push; a slot without an owner is used again.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "event/event_priv.h"
+
+struct fork_slot {
+	struct fork_slot *next;
+	struct fork_watch *watch; /* NULL: free */
+};
+
+static struct fork_slot *fork_slots;
+
+/* Pairs with the release in fork_slot_push: the slot is whole. */
+static struct fork_slot *fork_first(void)
+{
+	return __atomic_load_n(&fork_slots, __ATOMIC_ACQUIRE);
+}
+
+static struct fork_slot *fork_slot_reuse(struct fork_watch *w)
+{
+	for (struct fork_slot *slot = fork_first(); slot; slot = slot->next) {
+		struct fork_watch *none = NULL;
+
+		if (__atomic_compare_exchange_n(&slot->watch, &none, w, false, __ATOMIC_RELEASE,
+						__ATOMIC_RELAXED))
+			return slot;
+	}
+	return NULL;
+}
+
+/* Pairs with the acquire in fork_first. */
+static struct fork_slot *fork_slot_push(struct fork_watch *w)
+{
+	struct fork_slot *slot = malloc(sizeof(*slot));
+
+	if (!slot)
+		return NULL;
+	slot->watch = w;
+	slot->next = __atomic_load_n(&fork_slots, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&fork_slots, &slot->next, slot, false, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED))
+		;
+	return slot;
+}
+
+int fork_watch_add(struct fork_watch *w, void (*drop)(struct fork_watch *w))
+{
+	w->drop = drop;
+	w->slot = fork_slot_reuse(w);
+	if (!w->slot)
+		w->slot = fork_slot_push(w);
+	return w->slot ? 0 : -ENOMEM;
+}
+
+void fork_watch_remove(struct fork_watch *w)
+{
+	__atomic_store_n(&w->slot->watch, NULL, __ATOMIC_RELEASE);
+}
+
+void event_drop_in_child(void)
+{
+	vector_drop_in_child();
+	for (struct fork_slot *slot = fork_first(); slot; slot = slot->next) {
+		struct fork_watch *w = __atomic_load_n(&slot->watch, __ATOMIC_ACQUIRE);
+
+		if (w)
+			w->drop(w);
+	}
+}
