@@ -114,8 +114,7 @@ static void check_bits(int from, int to, int type, int required, int optional)
 		int expect, mask = (required | IB_QP_STATE) ^ bit;
 
 		if (bit == IB_QP_STATE)
-			expect =
-				1; /* a mask without it means no change of state: the caller's matter */
+			expect = 1; /* no change of state: what the caller makes of it */
 		else
 			expect = !(required & bit) && (optional & bit);
 		if (is_ok(from, to, type, mask) != expect)

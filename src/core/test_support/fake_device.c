@@ -151,6 +151,8 @@ static int fake_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask)
 
 static int fake_destroy_qp(struct ib_qp *qp)
 {
+	if (fake_of(qp->device)->on_destroy_qp)
+		fake_of(qp->device)->on_destroy_qp(qp);
 	return fake_free(qp->device, container_of(qp, struct fake_qp, ib));
 }
 

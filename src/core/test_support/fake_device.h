@@ -31,6 +31,8 @@ struct fake_device {
 	struct ib_sge last_sge;
 	struct ib_ah_attr last_ah;
 	struct ib_phys_buf last_buffer;
+	void (*on_destroy_qp)(
+		struct ib_qp *qp); /* what a driver does before the QP goes; NULL: nothing */
 };
 
 struct fake_cq {
