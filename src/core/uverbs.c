@@ -152,7 +152,18 @@ static int generic_wait_fd(struct ib_device *dev, int fd)
 
 /* ---- the user's memory ----------------------------------------------------------------------- */
 
-/* Faults the pages in, which also shows that they are there. */
+/* Whether every page of the range is mapped, however. */
+static int memory_is_mapped(u64 first, u64 end, u64 page)
+{
+	unsigned char resident[1024];
+
+	for (u64 step = sizeof(resident) * page; first < end; first += MIN(step, end - first))
+		if (mincore((void *)first, MIN(step, end - first), resident))
+			return errno == ENOMEM ? -EFAULT : -errno;
+	return 0;
+}
+
+/* Faults the pages in, which also shows that they are there and may be read or written. */
 static int memory_check(u64 start, u64 length, bool write)
 {
 	u64 page = (u64)sysconf(_SC_PAGESIZE);
@@ -164,7 +175,12 @@ static int memory_check(u64 start, u64 length, bool write)
 		return 0;
 	if (madvise((void *)first, end - first, how) == 0)
 		return 0;
-	return errno == ENOMEM || errno == EFAULT ? -EFAULT : -errno;
+	if (errno != EINVAL)
+		return errno == ENOMEM || errno == EFAULT ? -EFAULT : -errno;
+	/* Not permitted that way, or a kernel before 5.14. */
+	if (write && madvise((void *)first, end - first, MADV_POPULATE_READ) == 0)
+		return -EFAULT;
+	return memory_is_mapped(first, end, page);
 }
 
 static struct ib_mr *generic_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,

@@ -1,0 +1,222 @@
+/* cache_test.c: the tables are there before the clients, and fresh before the handlers of an
+ * event; and the way back to a datagram's sender, which needs them.
+ */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <rdma/ib_cache.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/core_priv.h"
+#include "core/test_support/fake_device.h"
+
+static struct fake_device *fake;
+
+static int setup(void **state)
+{
+	fake = fake_create("fake%d");
+	fake->lmc = 3;
+	return ib_register_device(&fake->ib);
+}
+
+static int teardown(void **state)
+{
+	ib_unregister_device(&fake->ib);
+	fake_destroy(fake);
+	return 0;
+}
+
+static void ib_get_cached__tables(void **state)
+{
+	int calls = fake->calls;
+	union ib_gid gid;
+	u16 pkey, index;
+	u8 port, lmc;
+
+	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, 1, &gid), 0);
+	assert_int_equal(gid.raw[15], 2);
+	assert_int_equal(ib_find_cached_gid(&fake->ib, &gid, &port, &index), 0);
+	assert_int_equal(port, 1);
+	assert_int_equal(index, 1);
+	assert_int_equal(ib_find_cached_gid(&fake->ib, &gid, NULL, NULL), 0);
+	assert_int_equal(ib_get_cached_pkey(&fake->ib, 1, 2, &pkey), 0);
+	assert_int_equal(pkey, 0x8003);
+	assert_int_equal(ib_find_cached_pkey(&fake->ib, 1, 0x0003, &index), 0);
+	assert_int_equal(index, 2);
+	assert_int_equal(ib_get_cached_lmc(&fake->ib, 1, &lmc), 0);
+	assert_int_equal(lmc, 3);
+	assert_int_equal(fake->calls, calls); /* the driver is not asked */
+}
+
+static void ib_get_cached__bad_arguments(void **state)
+{
+	struct fake_device *absent = fake_create("absent");
+	union ib_gid gid = { .raw = { 9 } };
+	u16 pkey, index = 77;
+	u8 port = 77, lmc;
+
+	assert_int_equal(ib_get_cached_gid(&fake->ib, 0, 0, &gid), -EINVAL);
+	assert_int_equal(ib_get_cached_gid(&fake->ib, 2, 0, &gid), -EINVAL);
+	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, -1, &gid), -EINVAL);
+	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, FAKE_GIDS, &gid), -EINVAL);
+	assert_int_equal(ib_find_cached_gid(&fake->ib, &gid, &port, &index), -ENOENT);
+	assert_int_equal(ib_get_cached_pkey(&fake->ib, 1, FAKE_PKEYS, &pkey), -EINVAL);
+	assert_int_equal(ib_find_cached_pkey(&fake->ib, 1, 0x7777, &index), -ENOENT);
+	assert_int_equal(ib_find_cached_pkey(&fake->ib, 0, 0x0001, &index), -EINVAL);
+	assert_int_equal(ib_get_cached_lmc(&fake->ib, 9, &lmc), -EINVAL);
+	assert_int_equal(port, 77);
+	assert_int_equal(index, 77);
+	assert_int_equal(ib_get_cached_lmc(&absent->ib, 1, &lmc), -EINVAL);
+	assert_int_equal(ib_get_cached_gid(&absent->ib, 1, 0, &gid), -EINVAL);
+	fake_destroy(absent);
+}
+
+static int seen;
+static u8 seen_gid;
+
+static void on_event(struct ib_event_handler *handler, struct ib_event *event)
+{
+	union ib_gid gid = { .raw = { 0 } };
+
+	ib_get_cached_gid(event->device, 1, 0, &gid);
+	seen_gid = gid.raw[15];
+	fake_bump(&seen);
+}
+
+static void ib_get_cached_gid__fresh_in_handlers(void **state)
+{
+	struct ib_event event = { .device = &fake->ib, .event = IB_EVENT_GID_CHANGE };
+	struct ib_event_handler handler;
+	union ib_gid gid;
+
+	event.element.port_num = 1;
+	INIT_IB_EVENT_HANDLER(&handler, &fake->ib, on_event);
+	assert_int_equal(ib_register_event_handler(&handler), 0);
+	fake->gids[0].raw[15] = 42;
+	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, 0, &gid), 0);
+	assert_int_equal(gid.raw[15], 1);
+	ib_dispatch_event(&event);
+	assert_true(fake_await(&seen, 1));
+	assert_int_equal(ib_unregister_event_handler(&handler), 0);
+	assert_int_equal(seen_gid, 42);
+	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, 0, &gid), 0);
+	assert_int_equal(gid.raw[15], 42);
+}
+
+static int reading;
+
+static void *read_thread(void *arg)
+{
+	union ib_gid gid;
+	u16 index;
+
+	while (fake_count(&reading)) {
+		if (ib_get_cached_gid(&fake->ib, 1, 1, &gid) || gid.raw[15] != 2)
+			return arg;
+		if (ib_find_cached_pkey(&fake->ib, 1, 0x8002, &index) || index != 1)
+			return arg;
+	}
+	return NULL;
+}
+
+static void ib_get_cached__while_refreshed(void **state)
+{
+	struct ib_event event = { .device = &fake->ib, .event = IB_EVENT_PKEY_CHANGE };
+	struct ib_event_handler handler;
+	pthread_t reader;
+	void *failed;
+
+	event.element.port_num = 1;
+	reading = 1;
+	seen = 0;
+	INIT_IB_EVENT_HANDLER(&handler, &fake->ib, on_event);
+	assert_int_equal(ib_register_event_handler(&handler), 0);
+	pthread_create(&reader, NULL, read_thread, fake);
+	for (int i = 0; i < 200; i++)
+		ib_dispatch_event(&event);
+	assert_true(fake_await(&seen, 200));
+	__atomic_store_n(&reading, 0, __ATOMIC_RELEASE);
+	pthread_join(reader, &failed);
+	assert_null(failed);
+	assert_int_equal(ib_unregister_event_handler(&handler), 0);
+}
+
+/* ---- the way back to a datagram's sender ----------------------------------------------------- */
+
+static void ib_init_ah_from_wc__ib_header(void **state)
+{
+	struct ib_wc wc = { .wc_flags = IB_WC_GRH, .slid = 5, .sl = 2, .dlid_path_bits = 1 };
+	struct ib_grh grh = { .version_tclass_flow = htonl(0x6ab12345), .hop_limit = 3 };
+	struct ib_ah_attr attr;
+
+	grh.sgid.raw[0] = 0xfe;
+	grh.dgid = fake->gids[2];
+	assert_int_equal(ib_init_ah_from_wc(&fake->ib, 1, &wc, &grh, &attr), 0);
+	assert_int_equal(attr.ah_flags, IB_AH_GRH);
+	assert_int_equal(attr.grh.sgid_index, 2);
+	assert_memory_equal(&attr.grh.dgid, &grh.sgid, sizeof(grh.sgid));
+	assert_int_equal(attr.grh.traffic_class, 0xab);
+	assert_int_equal(attr.grh.flow_label, 0x12345);
+	assert_int_equal(attr.dlid, 5);
+	assert_int_equal(attr.sl, 2);
+	assert_int_equal(attr.src_path_bits, 1);
+	assert_int_equal(attr.port_num, 1);
+	grh.dgid.raw[0] = 0xff; /* to a group: no GID of ours */
+	assert_int_equal(ib_init_ah_from_wc(&fake->ib, 1, &wc, &grh, &attr), -ENOENT);
+	wc.wc_flags = 0;
+	assert_int_equal(ib_init_ah_from_wc(&fake->ib, 1, &wc, NULL, &attr), 0);
+	assert_int_equal(attr.ah_flags, 0);
+}
+
+static void ib_init_ah_from_wc__ipv4_header(void **state)
+{
+	static const u8 ipv4[20] = { 0x45, 0x18, 0,  0, 0, 0, 0,  0, 64, 17,
+				     0,	   0,	 10, 0, 0, 1, 10, 0, 0,	 2 };
+	static const u8 mapped_1[16] = { [10] = 0xff, 0xff, 10, 0, 0, 1 };
+	static const u8 mapped_2[16] = { [10] = 0xff, 0xff, 10, 0, 0, 2 };
+	struct ib_event event = { .device = &fake->ib, .event = IB_EVENT_GID_CHANGE };
+	struct ib_wc wc = { .wc_flags = IB_WC_GRH };
+	struct ib_ah_attr attr;
+	struct ib_grh grh;
+	u16 index;
+
+	memset(&grh, 0, sizeof(grh));
+	memcpy((u8 *)&grh + 20, ipv4, sizeof(ipv4));
+	memcpy(fake->gids[1].raw, mapped_2, 16);
+	event.element.port_num = 1;
+	ib_dispatch_event(&event);
+	while (ib_find_cached_gid(&fake->ib, &fake->gids[1], NULL, &index))
+		sched_yield();
+	assert_int_equal(ib_init_ah_from_wc(&fake->ib, 1, &wc, &grh, &attr), 0);
+	assert_int_equal(attr.grh.sgid_index, 1);
+	assert_memory_equal(attr.grh.dgid.raw, mapped_1, 16);
+	assert_int_equal(attr.grh.traffic_class, 0x18);
+	struct ib_pd *pd = ib_alloc_pd(&fake->ib);
+	struct ib_ah *ah = ib_create_ah_from_wc(pd, &wc, &grh, 1);
+
+	assert_false(IS_ERR(ah));
+	assert_memory_equal(fake->last_ah.grh.dgid.raw, mapped_1, 16);
+	assert_int_equal(ib_query_ah(ah, &attr), -ENOSYS);
+	assert_int_equal(ib_modify_ah(ah, &attr), -ENOSYS);
+	assert_int_equal(ib_destroy_ah(ah), 0);
+	assert_int_equal(ib_dealloc_pd(pd), 0);
+}
+
+#define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH(ib_get_cached__tables),
+		WITH(ib_get_cached__bad_arguments),
+		WITH(ib_get_cached_gid__fresh_in_handlers),
+		WITH(ib_get_cached__while_refreshed),
+		WITH(ib_init_ah_from_wc__ib_header),
+		WITH(ib_init_ah_from_wc__ipv4_header),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+/* driver_test.c: when drivers are probed, and what a forked child finds. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "core/core_priv.h"
+#include "core/test_support/fake_device.h"
+
+static int probes, probe_result;
+static struct fake_device *probed;
+static u64 now = NS_PER_S;
+
+static u64 test_clock(void)
+{
+	return now;
+}
+
+static int probe(void)
+{
+	struct ib_device **list;
+
+	fake_bump(&probes);
+	assert_int_equal(ib_uverbs_get_devices(&list),
+			 0); /* from within: no second probe, no deadlock */
+	ib_uverbs_put_devices(list);
+	if (probe_result)
+		return probe_result;
+	probed = fake_create("probed%d");
+	return ib_register_device(&probed->ib);
+}
+
+static struct ib_driver driver = { .name = "test", .probe = probe };
+
+static void drop_device(void)
+{
+	ib_unregister_device(&probed->ib);
+	fake_destroy(probed);
+}
+
+static void *ask(void *arg)
+{
+	struct ib_device **list;
+
+	if (ib_uverbs_get_devices(&list) != 1)
+		return arg;
+	ib_uverbs_put_devices(list);
+	return NULL;
+}
+
+/* Nothing is probed before somebody asks; a failure is reported, and tried again after a second. */
+static void driver_probe__failure_and_retry(void **state)
+{
+	struct ib_device **list;
+
+	assert_int_equal(probes, 0);
+	probe_result = -ECONNREFUSED;
+	assert_int_equal(ib_uverbs_get_devices(&list), -ECONNREFUSED);
+	assert_int_equal(probes, 1);
+	assert_int_equal(ib_uverbs_get_devices(&list), -ECONNREFUSED);
+	assert_int_equal(probes, 1);
+	now += NS_PER_S;
+	assert_int_equal(ib_uverbs_get_devices(&list), -ECONNREFUSED);
+	assert_int_equal(probes, 2);
+	now += NS_PER_S;
+	probe_result = 0;
+}
+
+static void driver_probe__once_for_many(void **state)
+{
+	pthread_t threads[4];
+	void *failed;
+
+	for (u32 i = 0; i < ARRAY_LEN(threads); i++)
+		pthread_create(&threads[i], NULL, ask, &driver);
+	for (u32 i = 0; i < ARRAY_LEN(threads); i++) {
+		pthread_join(threads[i], &failed);
+		assert_null(failed);
+	}
+	assert_int_equal(probes, 3);
+}
+
+static int added;
+
+static void on_add(struct ib_device *device)
+{
+	added++;
+}
+
+static struct ib_client client = { .name = "test", .add = on_add };
+
+static void ib_register_client__sees_probed_devices(void **state)
+{
+	assert_int_equal(ib_register_client(&client), 0);
+	assert_int_equal(added, 1);
+}
+
+/* What the child does; the parent's device is `inherited`. */
+static int child_life(struct fake_device *inherited, struct ib_pd *pd)
+{
+	struct ib_device **list;
+
+	alarm(10);
+	/* Inherited objects can still be used and given up. */
+	if (ib_dealloc_pd(pd))
+		return 1;
+	ib_unregister_device(&inherited->ib);
+	if (added != 1)
+		return 2;
+	/* A device of its own, by a probe of its own, under a name that is free here. */
+	if (ib_uverbs_get_devices(&list) != 1 || list[0] == &inherited->ib)
+		return 3;
+	if (strcmp(list[0]->name, "probed0") || probes != 4)
+		return 4;
+	/* The parent's client is forgotten and can register again. */
+	if (added != 1 || ib_register_client(&client) || added != 2)
+		return 5;
+	ib_uverbs_put_devices(list);
+	ib_unregister_client(&client);
+	drop_device();
+	return 0;
+}
+
+static void ib_core_drop_in_child__probes_again(void **state)
+{
+	struct ib_pd *pd = ib_alloc_pd(&probed->ib);
+	int status;
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(child_life(probed, pd));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(ib_dealloc_pd(pd), 0);
+	assert_int_equal(probes, 3);
+}
+
+/* A driver may register there again what it had before the fork. */
+static void ib_register_device__again_in_child(void **state)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		alarm(10);
+		int err = ib_register_device(&probed->ib);
+
+		ib_unregister_device(&probed->ib);
+		_exit(err ? 1 : 0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static void end(void **state)
+{
+	ib_unregister_client(&client);
+	drop_device();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(driver_probe__failure_and_retry),
+		cmocka_unit_test(driver_probe__once_for_many),
+		cmocka_unit_test(ib_register_client__sees_probed_devices),
+		cmocka_unit_test(ib_core_drop_in_child__probes_again),
+		cmocka_unit_test(ib_register_device__again_in_child),
+		cmocka_unit_test(end),
+	};
+
+	clock_set_source(test_clock);
+	ib_driver_add(&driver);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
