@@ -35,15 +35,26 @@
 #define SYS_close_range 436
 #endif
 
-enum { SPAWN_STACK = 64 * 1024, SPAWN_ENV = 64, SPAWN_FDS = 65536 };
+enum { SPAWN_STACK = 64 * 1024, SPAWN_ENV = 64, SPAWN_FDS = 65536, SPAWN_SIGSET = 8 };
 
+/* In a shared mapping, with the children's stacks. */
 struct spawn {
 	char path[PATH_MAX];
 	char *argv[5];
 	char *envp[SPAWN_ENV + 1];
-	char *stack[2];	    /* tops */
-	volatile int error; /* written by the children, who share our memory */
+	int flags;          /* for both clone()s */
+	volatile int error; /* written by the children */
+	char stack[2][SPAWN_STACK] __attribute__((aligned(16)));
 };
+
+/* ThreadSanitizer wraps clone() as if it were fork(), and with shared memory its bookkeeping of the
+ * child would blind it in the host: where it is there, the children get copies. */
+extern void __tsan_init(void) __attribute__((weak));
+
+static int spawn_flags(void)
+{
+	return __tsan_init != NULL ? CLONE_VFORK : CLONE_VM | CLONE_VFORK;
+}
 
 /* The daemon must not load what was preloaded into its host, nor find libraries where the host
  * does. */
@@ -103,55 +114,62 @@ int spawn_find(char *path, size_t size)
 	return access(path, X_OK) == 0 ? 0 : -errno;
 }
 
-/* In a child: all descriptors but 0 to 2, which become /dev/null. */
-static void spawn_close_fds(void)
+/* What the children run. They share our memory, so they must leave no trace in it: only system
+ * calls, past whatever wraps the C library's functions, and no bookkeeping of a sanitizer (a
+ * child never returns from what it entered). */
+#define SPAWN_CHILD __attribute__((no_sanitize("thread"), no_sanitize("address")))
+
+/* All descriptors but 0 to 2, which become /dev/null. */
+SPAWN_CHILD static void spawn_close_fds(void)
 {
-	int null = open("/dev/null", O_RDWR);
+	long null = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
 
 	for (int fd = 0; null >= 0 && fd < 3; fd++)
-		dup2(null, fd);
+		if (fd != null)
+			syscall(SYS_dup3, null, fd, 0);
 	if (syscall(SYS_close_range, 3, ~0u, 0) < 0)
 		for (int fd = 3; fd < SPAWN_FDS; fd++)
-			close(fd);
-	if (null < 0)
-		for (int fd = 0; fd < 3; fd++)
-			close(fd);
+			syscall(SYS_close, fd);
+	for (int fd = 0; null < 0 && fd < 3; fd++)
+		syscall(SYS_close, fd);
 }
 
-/* In a child: handlers of the host may not run there. */
-static void spawn_default_signals(void)
+/* Handlers of the host may not run there. All zeroes is the kernel's structure for the default,
+ * whatever its layout. */
+SPAWN_CHILD static void spawn_default_signals(void)
 {
-	struct sigaction act = { .sa_handler = SIG_DFL };
+	static const u8 zeroes[64];
 
 	for (int sig = 1; sig < NSIG; sig++)
-		sigaction(sig, &act, NULL);
+		syscall(SYS_rt_sigaction, sig, zeroes, NULL, SPAWN_SIGSET);
 }
 
-/* The second child: becomes the daemon. Shares our memory until then: only system calls here. */
-static int spawn_grandchild(void *arg)
+/* The second child: becomes the daemon. */
+SPAWN_CHILD static int spawn_grandchild(void *arg)
 {
+	static const u64 none;
 	struct spawn *s = arg;
-	sigset_t none;
 
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	execve(s->path, s->argv, s->envp);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, SPAWN_SIGSET);
+	syscall(SYS_execve, s->path, s->argv, s->envp);
 	s->error = -errno;
-	_exit(127);
+	syscall(SYS_exit, 127);
+	return 0;
 }
 
-static int spawn_child(void *arg)
+SPAWN_CHILD static int spawn_child(void *arg)
 {
 	struct spawn *s = arg;
 
 	spawn_default_signals();
 	spawn_close_fds();
-	setsid();
-	if (chdir("/") < 0)
+	syscall(SYS_setsid);
+	if (syscall(SYS_chdir, "/") < 0)
 		s->error = -errno;
-	if (clone(spawn_grandchild, s->stack[1], CLONE_VM | CLONE_VFORK | SIGCHLD, s) < 0)
+	if (clone(spawn_grandchild, s->stack[1] + SPAWN_STACK, s->flags | SIGCHLD, s) < 0)
 		s->error = -errno;
-	_exit(0);
+	syscall(SYS_exit, 0);
+	return 0;
 }
 
 /* Runs the two children. All signals are blocked around it: a handler in a child would run on our
@@ -165,7 +183,7 @@ static int spawn_run(struct spawn *s)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pid = clone(spawn_child, s->stack[0], CLONE_VM | CLONE_VFORK, s);
+	pid = clone(spawn_child, s->stack[0] + SPAWN_STACK, s->flags, s);
 	if (pid < 0)
 		err = -errno;
 	else
@@ -180,6 +198,7 @@ static void spawn_fill(struct spawn *s, const char *name)
 {
 	int n = 0;
 
+	s->flags = spawn_flags();
 	s->argv[0] = (char *)"anyverbsd";
 	s->argv[1] = (char *)"--spawned";
 	s->argv[2] = (char *)"--node";
@@ -191,31 +210,19 @@ static void spawn_fill(struct spawn *s, const char *name)
 
 int spawn_daemon(const char *name)
 {
-	struct spawn *s = calloc(1, sizeof(*s));
-	char *stacks;
+	struct spawn *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			       -1, 0);
 	int err;
 
-	if (s == NULL)
+	if (s == MAP_FAILED)
 		return -ENOMEM;
 	err = spawn_find(s->path, sizeof(s->path));
-	if (err < 0) {
-		log_error("node", "no daemon at %s: %s", s->path, strerror(-err));
-		goto out;
+	if (err == 0) {
+		spawn_fill(s, name);
+		err = spawn_run(s);
 	}
-	stacks = mmap(NULL, 2 * SPAWN_STACK, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-	if (stacks == MAP_FAILED) {
-		err = -errno;
-		goto out;
-	}
-	s->stack[0] = stacks + SPAWN_STACK;
-	s->stack[1] = stacks + 2 * SPAWN_STACK;
-	spawn_fill(s, name);
-	err = spawn_run(s);
 	if (err < 0)
 		log_error("node", "cannot start %s: %s", s->path, strerror(-err));
-	munmap(stacks, 2 * SPAWN_STACK);
-out:
-	free(s);
+	munmap(s, sizeof(*s));
 	return err;
 }

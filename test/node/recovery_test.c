@@ -288,14 +288,14 @@ static void node_recover__one_died_meanwhile(void **state)
 
 enum { RECOVERY_ROUNDS = 30 };
 
-static volatile bool recovery_stop;
+static bool recovery_stop; /* atomic */
 
 static void *recovery_watch(void *arg)
 {
 	struct harness *h = arg;
 	struct node_event ev;
 
-	while (!recovery_stop) {
+	while (!__atomic_load_n(&recovery_stop, __ATOMIC_RELAXED)) {
 		if (!harness_readable(node_event_fd(h->node), 20) ||
 		    !node_event_next(h->node, &ev))
 			continue;
@@ -336,7 +336,7 @@ static void node_recover__again_and_again(void **state)
 	}
 	assert_int_equal(node_recover(r.a.node), 0);
 	assert_int_equal(node_recover(r.b.node), 0);
-	recovery_stop = true;
+	__atomic_store_n(&recovery_stop, true, __ATOMIC_RELAXED);
 	pthread_join(watch[0], NULL);
 	pthread_join(watch[1], NULL);
 	assert_int_equal(harness_status().attached, 2);

@@ -3,8 +3,10 @@
  * Runs:  the only thread                       Locks: none
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "node/daemon/daemon.h"
 
@@ -24,11 +26,22 @@ static int main_misused(const char *what)
 	return 2;
 }
 
+/* Whoever started us may have closed these: nothing else may get their numbers and then our
+ * messages. */
+static void main_fill_standard_fds(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+			(void)!memfd_create("null", 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct daemon_options options;
-	int err = daemon_options_init(&options);
+	int err;
 
+	main_fill_standard_fds();
+	err = daemon_options_init(&options);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0) {
 			fputs(main_usage, stdout);
