@@ -41,13 +41,13 @@ static void test_fn(struct timer *t)
 
 	test_fired_order[test_fired_count++ % MANY] = t->deadline_ns;
 	__atomic_fetch_add(&x->fired, 1, __ATOMIC_RELAXED);
-	if (x->again_ns)
-		timer_arm(x->set, t, x->again_ns);
 	if (__atomic_load_n(&x->hold, __ATOMIC_ACQUIRE)) {
 		__atomic_store_n(&x->hold, 2, __ATOMIC_RELEASE);
 		while (__atomic_load_n(&x->hold, __ATOMIC_ACQUIRE))
 			sched_yield();
 	}
+	if (x->again_ns)
+		timer_arm(x->set, t, x->again_ns);
 }
 
 static struct test_timer test_timer_make(struct timer_set *s)

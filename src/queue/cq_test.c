@@ -363,6 +363,21 @@ static void cq_arm__eager_fires_for_what_waits(void **state)
 	test_teardown(&x);
 }
 
+static void cq_forget__takes_solicited_ones_out_of_account(void **state)
+{
+	struct test_cq x;
+	int qp;
+
+	test_setup(&x, 8);
+	x.cq.eager = true;
+	assert_true(test_push_from(&x.cq, 1, &qp, true, IBV_WC_SUCCESS));
+	cq_forget(&x.cq, &qp);
+	assert_true(test_push(&x, 2));
+	assert_int_equal(cq_arm(&x.cq, CQ_SOLICITED), 0);
+	assert_int_equal(test_events(&x), 0);
+	test_teardown(&x);
+}
+
 static void cq_arm_ncomp__fires_when_so_many_wait(void **state)
 {
 	struct test_cq x;
@@ -614,6 +629,7 @@ int main(void)
 		cmocka_unit_test(cq_arm__solicited_never_weakens_next_comp),
 		cmocka_unit_test(cq_arm__reports_what_it_missed_and_arms_all_the_same),
 		cmocka_unit_test(cq_arm__eager_fires_for_what_waits),
+		cmocka_unit_test(cq_forget__takes_solicited_ones_out_of_account),
 		cmocka_unit_test(cq_arm_ncomp__fires_when_so_many_wait),
 		cmocka_unit_test(cq_fini__withdraws_events_that_nobody_took),
 		cmocka_unit_test(cq_push__and_pop_lose_and_double_nothing),
