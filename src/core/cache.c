@@ -63,23 +63,6 @@ static struct cache_port *port_read(struct ib_device *device, u8 number)
 	return port;
 }
 
-int cache_init(struct ib_device_core *core)
-{
-	u32 count = core->device->phys_port_cnt;
-	struct cache *cache = calloc(1, sizeof(*cache) + count * sizeof(cache->ports[0]));
-
-	if (!cache)
-		return -ENOMEM;
-	cache->port_count = count;
-	for (u32 i = 0; i < count; i++)
-		cache->ports[i] = port_read(core->device, (u8)(i + 1));
-	lock_init(&core->cache_lock);
-	lock_acquire(&core->cache_lock);
-	core->cache = cache;
-	lock_release(&core->cache_lock);
-	return 0;
-}
-
 void cache_fini(struct ib_device_core *core)
 {
 	lock_acquire(&core->cache_lock);
@@ -90,6 +73,23 @@ void cache_fini(struct ib_device_core *core)
 	for (u32 i = 0; cache && i < cache->port_count; i++)
 		free(cache->ports[i]);
 	free(cache);
+}
+
+int cache_init(struct ib_device_core *core)
+{
+	u32 count = core->device->phys_port_cnt;
+	struct cache *cache = calloc(1, sizeof(*cache) + count * sizeof(cache->ports[0]));
+
+	if (!cache)
+		return -ENOMEM;
+	cache->port_count = count;
+	for (u32 i = 0; i < count; i++)
+		cache->ports[i] = port_read(core->device, (u8)(i + 1));
+	cache_fini(core);
+	lock_acquire(&core->cache_lock);
+	core->cache = cache;
+	lock_release(&core->cache_lock);
+	return 0;
 }
 
 static bool event_changes_tables(const struct ib_event *event)

@@ -37,7 +37,6 @@ struct ib_device_core {
 	struct ib_device *device;
 	struct list_head node; /* registry's list of devices; registry.lock */
 	u64 serial;      /* order of registration; set once, before the device is on the list */
-	u32 epoch;       /* registry's epoch at registration: differs in a forked child */
 	u32 holders;     /* who keeps ib_unregister_device from returning; atomic, waited for */
 	bool registered; /* registry.lock */
 	bool dying;      /* being unregistered: no new client or holder; registry.lock */
@@ -110,7 +109,6 @@ struct ib_device_core *registry_previous(u64 before);
 /* Pairs with the hold in registry_next and registry_previous. */
 void registry_put(struct ib_device_core *core);
 bool registry_is_alive(struct ib_device_core *core);
-u32 registry_epoch(void);
 void registry_drop_in_child(void);
 /* Around fork, so that the child finds the list whole. */
 void registry_lock_for_fork(void);
@@ -143,12 +141,15 @@ int driver_probe_all(void);
 void driver_drop_in_child(void);
 
 /* cache.c */
+/* Reads the tables, in place of those of an earlier registration. May block. */
 int cache_init(struct ib_device_core *core);
 void cache_fini(struct ib_device_core *core);
 /* Reads the port's tables again if the event may have changed them. May block. */
 void cache_event(struct ib_device_core *core, const struct ib_event *event);
 
 /* uverbs.c */
+/* Completes the driver's methods; detach gives them back. A forked child may attach again what
+ * its parent had attached. */
 void uverbs_attach(struct ib_device_core *core);
 void uverbs_detach(struct ib_device_core *core);
 /* What a CQ of uverbs_create_cq keeps beside the driver's; after the driver has destroyed it.

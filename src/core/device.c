@@ -16,7 +16,6 @@ static struct {
 	struct lock lock;
 	struct list_head devices GUARDED_BY(lock);
 	u64 last_serial GUARDED_BY(lock);
-	u32 epoch; /* raised in every forked child; atomic */
 } registry = { .devices = LIST_HEAD_INIT(registry.devices) };
 
 __thread char turn_self;
@@ -34,11 +33,6 @@ void ib_dealloc_device(struct ib_device *device)
 		vector_item_flush(&device->core->item); /* a last run may find nothing to do */
 	free(device->core);
 	free(device);
-}
-
-u32 registry_epoch(void)
-{
-	return __atomic_load_n(&registry.epoch, __ATOMIC_RELAXED);
 }
 
 static void registry_hold(struct ib_device_core *core)
@@ -193,27 +187,19 @@ static int device_check(const struct ib_device *device)
 	return device_is_complete(device) ? 0 : -EINVAL;
 }
 
-/* The device's core, made anew if it came from the process that forked this one. */
 static struct ib_device_core *device_make_core(struct ib_device *device)
 {
 	struct ib_device_core *core = device->core;
 
-	if (!core) {
-		core = calloc(1, sizeof(*core));
-		if (!core)
-			return NULL;
-		core->device = device;
-		core->epoch = registry_epoch() - 1;
-		device->core = core;
-	}
-	if (core->epoch != registry_epoch()) {
-		list_init(&core->node);
-		turn_init(&core->turn);
-		dispatch_init(core);
-		core->holders = 0;
-		core->registered = core->dying = false;
-		core->epoch = registry_epoch();
-	}
+	if (core)
+		return core;
+	core = calloc(1, sizeof(*core));
+	if (!core)
+		return NULL;
+	core->device = device;
+	list_init(&core->node);
+	dispatch_init(core);
+	device->core = core;
 	return core;
 }
 
@@ -253,7 +239,7 @@ void ib_unregister_device(struct ib_device *device)
 {
 	struct ib_device_core *core = device ? device->core : NULL;
 
-	if (!core || core->epoch != registry_epoch() || !registry_begin_removal(core))
+	if (!core || !registry_begin_removal(core))
 		return;
 	client_remove_all(core);
 	registry_end_removal(core);
@@ -264,27 +250,37 @@ void ib_unregister_device(struct ib_device *device)
 	log_debug("core", "device %s unregistered", device->name);
 }
 
+/* The analysis cannot follow as many locks as there are devices. Nobody else takes two cores'
+ * locks at once. */
 void registry_lock_for_fork(void) NO_THREAD_SAFETY
 {
 	lock_acquire(&registry.lock);
+	list_for_each(core, &registry.devices, struct ib_device_core, node) {
+		lock_acquire(&core->lock);
+		lock_acquire(&core->cache_lock);
+	}
 }
 
 void registry_unlock_after_fork(void) NO_THREAD_SAFETY
 {
+	list_for_each(core, &registry.devices, struct ib_device_core, node) {
+		lock_release(&core->cache_lock);
+		lock_release(&core->lock);
+	}
 	lock_release(&registry.lock);
 }
 
-/* Only this thread exists: locks that others held at the fork are made anew, so that the child
- * may still use and destroy what it inherited. */
+/* Only this thread exists; its devices are not registered, but what hangs on them stays usable. */
 void registry_drop_in_child(void) NO_THREAD_SAFETY
 {
 	lock_init(&registry.lock);
-	list_for_each(core, &registry.devices, struct ib_device_core, node) {
+	list_for_each_safe(core, &registry.devices, struct ib_device_core, node) {
 		turn_init(&core->turn);
 		lock_init(&core->lock);
 		lock_init(&core->cache_lock);
 		dispatch_drop_in_child(core);
+		core->registered = core->dying = false;
+		list_init(&core->node);
 	}
 	list_init(&registry.devices);
-	__atomic_add_fetch(&registry.epoch, 1, __ATOMIC_RELAXED);
 }

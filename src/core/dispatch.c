@@ -281,9 +281,11 @@ void dispatch_stop(struct ib_device_core *core)
 	vector_item_flush(&core->item);
 }
 
-/* The thread that delivered is not there, nor is whoever was destroying something. */
+/* The thread that delivered is not there, nor is whoever was destroying something; clients are
+ * forgotten. Event handlers and multicast groups stay: they belong to what the child inherits. */
 void dispatch_drop_in_child(struct ib_device_core *core) NO_THREAD_SAFETY
 {
+	list_init(&core->pairs);
 	list_init(&core->events);
 	list_init(&core->mutes);
 	core->cursor = &core->handlers;

@@ -141,21 +141,63 @@ static void ib_core_drop_in_child__probes_again(void **state)
 	assert_int_equal(probes, 3);
 }
 
-/* A driver may register there again what it had before the fork. */
+static int handled;
+
+static void on_event(struct ib_event_handler *handler, struct ib_event *event)
+{
+	fake_bump(&handled);
+}
+
+/* The child registers again what it had before the fork: holders, handlers, groups and objects
+ * are those that it inherited. */
+static int child_continues(struct ib_device **list, struct ib_event_handler *handler,
+			   struct ib_qp *qp)
+{
+	struct ib_event event = { .device = &probed->ib, .event = IB_EVENT_SM_CHANGE };
+	union ib_gid group = { .raw = { 0xff, 0x12 } };
+
+	alarm(10);
+	if (ib_register_device(&probed->ib))
+		return 1;
+	if (ib_destroy_qp(qp) != -EBUSY || ib_detach_mcast(qp, &group, 0) || ib_destroy_qp(qp))
+		return 2;
+	event_drop_in_child();
+	ib_dispatch_event(&event);
+	if (!fake_await(&handled, 1) || ib_unregister_event_handler(handler))
+		return 3;
+	ib_uverbs_put_devices(list);
+	ib_unregister_device(&probed->ib);
+	return 0;
+}
+
 static void ib_register_device__again_in_child(void **state)
 {
+	union ib_gid group = { .raw = { 0xff, 0x12 } };
+	struct ib_device **list;
+	struct ib_event_handler handler;
 	int status;
+
+	assert_int_equal(ib_uverbs_get_devices(&list), 1);
+	INIT_IB_EVENT_HANDLER(&handler, &probed->ib, on_event);
+	assert_int_equal(ib_register_event_handler(&handler), 0);
+	struct ib_pd *pd = ib_alloc_pd(&probed->ib);
+	struct ib_cq *cq = ib_create_cq(&probed->ib, NULL, NULL, NULL, 1, 0);
+	struct ib_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IB_QPT_UD };
+	struct ib_qp *qp = ib_create_qp(pd, &init);
+
+	assert_int_equal(ib_attach_mcast(qp, &group, 0), 0);
 	pid_t child = fork();
 
-	if (child == 0) {
-		alarm(10);
-		int err = ib_register_device(&probed->ib);
-
-		ib_unregister_device(&probed->ib);
-		_exit(err ? 1 : 0);
-	}
+	if (child == 0)
+		_exit(child_continues(list, &handler, qp));
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
+	assert_int_equal(ib_detach_mcast(qp, &group, 0), 0);
+	assert_int_equal(ib_destroy_qp(qp), 0);
+	assert_int_equal(ib_destroy_cq(cq), 0);
+	assert_int_equal(ib_dealloc_pd(pd), 0);
+	assert_int_equal(ib_unregister_event_handler(&handler), 0);
+	ib_uverbs_put_devices(list);
 }
 
 static void end(void **state)

@@ -295,10 +295,25 @@ static void fill_ib_posts(struct ib_device_core *core, const struct ib_uverbs_op
 		device->post_srq_recv = ib_convert_post_srq_recv;
 }
 
+void uverbs_detach(struct ib_device_core *core)
+{
+	struct ib_device *device = core->device;
+
+	if (device->uverbs == &core->uverbs)
+		device->uverbs = core->own_uverbs;
+	if (device->post_send == ib_convert_post_send && core->filled_post_send)
+		device->post_send = NULL;
+	if (device->post_recv == ib_convert_post_recv && core->filled_post_recv)
+		device->post_recv = NULL;
+	if (device->post_srq_recv == ib_convert_post_srq_recv && core->filled_post_srq_recv)
+		device->post_srq_recv = NULL;
+}
+
 void uverbs_attach(struct ib_device_core *core)
 {
 	struct ib_uverbs_ops *ops = &core->uverbs;
 
+	uverbs_detach(core);
 	core->own_uverbs = core->device->uverbs;
 	*ops = core->own_uverbs ? *core->own_uverbs : generic_ops;
 	fill_ib_posts(core, core->own_uverbs ? core->own_uverbs : &(struct ib_uverbs_ops){ 0 });
@@ -313,17 +328,4 @@ void uverbs_attach(struct ib_device_core *core)
 	KEEP_OR_FILL(get_info);
 	KEEP_OR_FILL(query_gid_entry);
 	core->device->uverbs = ops;
-}
-
-void uverbs_detach(struct ib_device_core *core)
-{
-	struct ib_device *device = core->device;
-
-	device->uverbs = core->own_uverbs;
-	if (core->filled_post_send)
-		device->post_send = NULL;
-	if (core->filled_post_recv)
-		device->post_recv = NULL;
-	if (core->filled_post_srq_recv)
-		device->post_srq_recv = NULL;
 }
