@@ -7,16 +7,25 @@
 
 #include "door.h"
 
+/* Signals that a fault raises: crash reporters catch them, and no wait ends because of them. */
+static bool channel_is_fault(int number)
+{
+	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL ||
+	       number == SIGTRAP || number == SIGSYS || number == SIGABRT;
+}
+
 /* True if every handler that the program has installed asks for system calls to be restarted. A
  * read() from a device would go on after such a signal; programs that use signal() (perftest's
- * timer) count on it. */
+ * timer) count on it. Which signal came cannot be known, so one handler of the other kind decides.
+ */
 static bool channel_may_restart(void)
 {
 	struct sigaction action;
 
 	for (int number = 1; number <= SIGRTMAX; number++) {
-		if (sigaction(number, NULL, &action) || action.sa_handler == SIG_DFL ||
-		    action.sa_handler == SIG_IGN)
+		if (channel_is_fault(number) || sigaction(number, NULL, &action))
+			continue;
+		if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
 			continue;
 		if (!(action.sa_flags & SA_RESTART))
 			return false;

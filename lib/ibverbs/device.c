@@ -11,12 +11,6 @@
 #include "base/list.h"
 #include "door.h"
 
-/* What ib_uverbs_get_devices gave, given back with the last door_device that came out of it. */
-struct door_hold {
-	struct ib_device **list;
-	int refs; /* device_lock */
-};
-
 static struct lock device_lock;
 static struct list_head device_known GUARDED_BY(device_lock) = LIST_HEAD_INIT(device_known);
 static pthread_once_t device_once = PTHREAD_ONCE_INIT;
@@ -91,39 +85,39 @@ static struct door_device *device_find(struct ib_device *ib) REQUIRES(device_loc
 	return NULL;
 }
 
-/* A referenced device for `ib`: the known one, or a new one that keeps `hold`. */
-static struct door_device *device_take(struct ib_device *ib, int index, struct door_hold *hold)
+/* Lists of one, so that a program that keeps one device open does not keep the others from going.
+ */
+static struct ib_device **device_hold_one(struct ib_device *ib)
 {
-	struct door_device *made = device_make(ib, index);
+	struct ib_device **held = calloc(2, sizeof(*held));
+
+	if (held)
+		held[0] = ib;
+	return held;
+}
+
+/* A referenced device for the one in `held`: the known one, or a new one that keeps `held`. NULL:
+ * no memory. `held` is taken over in any case. */
+static struct door_device *device_take(struct ib_device **held, int index)
+{
+	struct door_device *made = device_make(held[0], index);
 	struct door_device *d;
 
 	lock_acquire(&device_lock);
-	d = device_find(ib);
+	d = device_find(held[0]);
 	if (!d && made) {
 		d = made;
 		made = NULL;
-		d->hold = hold;
-		hold->refs++;
+		d->held = held;
+		held = NULL;
 		list_push_back(&device_known, &d->node);
 	}
 	if (d)
 		d->refs++;
 	lock_release(&device_lock);
 	free(made);
+	ib_uverbs_put_devices(held);
 	return d;
-}
-
-static void device_drop_hold(struct door_hold *hold)
-{
-	bool last;
-
-	lock_acquire(&device_lock);
-	last = --hold->refs == 0;
-	lock_release(&device_lock);
-	if (!last)
-		return;
-	ib_uverbs_put_devices(hold->list);
-	free(hold);
 }
 
 void device_get(struct door_device *d)
@@ -144,16 +138,34 @@ void device_put(struct door_device *d)
 	lock_release(&device_lock);
 	if (!last)
 		return;
-	device_drop_hold(d->hold);
+	ib_uverbs_put_devices(d->held);
 	free(d);
+}
+
+/* Turns the core's list into ours; returns how many came over. Each entry that does is struck out
+ * of the core's list, so what is left there is what the caller gives back. */
+static int device_take_all(struct ib_device **list, int count, struct ibv_device **out)
+{
+	int taken = 0, left = 0;
+
+	for (int i = 0; i < count; i++) {
+		struct ib_device **held = device_hold_one(list[i]);
+		struct door_device *d = held ? device_take(held, i) : NULL;
+
+		if (!held)
+			list[left++] = list[i];
+		if (d)
+			out[taken++] = &d->ibv;
+	}
+	list[left] = NULL;
+	return taken;
 }
 
 AV_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
 	struct ib_device **list = NULL;
 	struct ibv_device **out;
-	struct door_hold *hold;
-	int count, taken = 0;
+	int count, taken;
 
 	if (num_devices)
 		*num_devices = 0;
@@ -162,22 +174,10 @@ AV_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	if (count < 0)
 		return door_null(count);
 	out = calloc((size_t)count + 1, sizeof(*out));
-	hold = calloc(1, sizeof(*hold));
-	if (!out || !hold) {
-		free(out);
-		free(hold);
-		ib_uverbs_put_devices(list);
+	taken = out ? device_take_all(list, count, out) : 0;
+	ib_uverbs_put_devices(list);
+	if (!out)
 		return door_null(-ENOMEM);
-	}
-	hold->list = list;
-	hold->refs = 1;
-	for (int i = 0; i < count; i++) {
-		struct door_device *d = device_take(list[i], i, hold);
-
-		if (d)
-			out[taken++] = &d->ibv;
-	}
-	device_drop_hold(hold);
 	if (num_devices)
 		*num_devices = taken;
 	return out;

@@ -49,14 +49,12 @@ static inline int door_minus_one(int error)
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-/* The list that brought a device in keeps it alive: given back when the last device of it goes. */
-struct door_hold;
-
 struct door_device {
 	struct ibv_device ibv;
 	void *provider[6]; /* zero: libmlx5 and its like look here for operations of their own */
 	struct ib_device *ib;
-	struct door_hold *hold;
+	/* A list of one that keeps `ib` alive; given back with the device. */
+	struct ib_device **held;
 	struct list_head node;
 	int refs;  /* lists and contexts that name it; device.c's lock */
 	int index; /* what ibv_get_device_index answers */
