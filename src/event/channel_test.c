@@ -95,6 +95,20 @@ static void channel_next__survives_a_stolen_count(void **state)
 	assert_int_equal(channel_destroy(ch), 0);
 }
 
+/* Somebody wrote into the descriptor: a consumer that polls must not spin on it for ever. */
+static void channel_next__takes_strays_out_of_the_descriptor(void **state)
+{
+	struct channel *ch = test_channel();
+	u64 strays = 3;
+	void *cookie;
+
+	assert_int_equal(write(channel_fd(ch), &strays, sizeof(strays)), sizeof(strays));
+	assert_true(test_readable(ch));
+	assert_int_equal(channel_next(ch, &cookie), -EAGAIN);
+	assert_false(test_readable(ch));
+	assert_int_equal(channel_destroy(ch), 0);
+}
+
 static void channel_next__takes_sources_in_turn(void **state)
 {
 	struct channel *ch = test_channel();
@@ -278,6 +292,7 @@ int main(void)
 		cmocka_unit_test(channel_next__never_waits_on_a_blocking_descriptor),
 		cmocka_unit_test(channel_next__never_waits_on_a_nonblocking_descriptor),
 		cmocka_unit_test(channel_next__survives_a_stolen_count),
+		cmocka_unit_test(channel_next__takes_strays_out_of_the_descriptor),
 		cmocka_unit_test(channel_next__takes_sources_in_turn),
 		cmocka_unit_test(channel_post__wakes_edge_triggered_epoll_for_each_event),
 		cmocka_unit_test(channel_post__without_a_channel_does_nothing),
