@@ -107,7 +107,8 @@ static void node_attach__daemon_has_default_signals(void **state)
 	harness_detach(&h);
 }
 
-/* A descriptor that the host forgot to protect must not stay open in the daemon: readers of a pipe would wait for ever. */
+/* A descriptor that the host forgot to protect must not stay open in the daemon: readers of a
+ * pipe would wait for ever. */
 static void node_attach__daemon_inherits_nothing(void **state)
 {
 	struct harness h;
@@ -220,7 +221,8 @@ static void node_attach__without_descriptors_fails_cleanly(void **state)
 	/* with each number of descriptors that is too few, and then one that is enough */
 	for (limit = 0;; limit++) {
 		low = old;
-		low.rlim_cur = (rlim_t)(before - 3 + limit); /* without ".", ".." and the folder's own */
+		/* without ".", ".." and the folder's own */
+		low.rlim_cur = (rlim_t)(before - 3 + limit);
 		setrlimit(RLIMIT_NOFILE, &low);
 		err = node_attach(&h.self, &h.node);
 		setrlimit(RLIMIT_NOFILE, &old);

@@ -31,7 +31,8 @@ void harness_kill_daemon(void);
 int harness_connect(void);
 /* What the node says of itself. */
 struct proto_status_reply harness_status(void);
-/* Waits (5 s) for an event of this type; others are passed over. Fails the test if it does not come. */
+/* Waits (5 s) for an event of this type; others are passed over. Fails the test if it does not
+ * come. */
 struct node_event harness_wait_event(struct harness *h, enum node_event_type type);
 bool harness_readable(int fd, int timeout_ms);
 bool harness_same_file(int a, int b);

@@ -1,4 +1,5 @@
-/* hostile_test.c: what the node makes of senders that do not keep to the protocol: it ends their connections, and nothing else.
+/* hostile_test.c: what the node makes of senders that do not keep to the protocol: it ends their
+ * connections, and nothing else.
  * In:    a node of its own per test, seeded random bytes      Out: verdicts
  * Runs:  one thread                                           Locks: none
  */
@@ -127,7 +128,8 @@ static void node__random_bytes(void **state)
 	hostile_assert_unharmed();
 }
 
-/* Every kind of request with random contents, from every kind of connection: right sizes mostly, so that they come far. */
+/* Every kind of request with random contents, from every kind of connection: right sizes mostly,
+ * so that they come far. */
 static void node__random_requests(void **state)
 {
 	static const size_t sizes[] = {
@@ -159,7 +161,8 @@ static void node__random_requests(void **state)
 		if (type == PROTO_CONNECT)
 			q.connect.slot %= 16;
 		for (int k = 0; k < count; k++)
-			fds[k] = random() % 2 ? memfd_create("h", MFD_CLOEXEC) : open("/dev/null", O_RDONLY);
+			fds[k] = random() % 2 ? memfd_create("h", MFD_CLOEXEC)
+					      : open("/dev/null", O_RDONLY);
 		if (message_send(fd, &q, sizes[type], fds, count) < 0 ||
 		    (i % 4 == 0 && hostile_answer(fd) == -ECONNRESET)) {
 			close(fd);
@@ -196,7 +199,8 @@ static void node__flood_without_reading(void **state)
 	hostile_assert_unharmed();
 }
 
-/* Many that never say what they are: there is room for others all the same, and some day they are ended. */
+/* Many that never say what they are: there is room for others all the same, and some day they
+ * are ended. */
 static void node__silent_connections(void **state)
 {
 	int fds[300], last;

@@ -209,7 +209,8 @@ static void node_recover__half_a_pair_is_over(void **state)
 	harness_attach(&c);
 	assert_int_equal(node_connect(c.node, r.slot_b, r.rings, &peer), 0);
 	harness_close_peer(&peer);
-	/* what b has not read would still be in its socket when the node dies: that must be lost, too */
+	/* what b has not read would still be in its socket when the node dies: that must be
+	 * lost, too */
 	lock_acquire(&r.b.node->state_lock);
 	assert_int_equal(message_receive(r.b.node->events, &lost, sizeof(lost), &m), 0);
 	lock_release(&r.b.node->state_lock);

@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""command_test.py: the `anyverbs` command, and what users see of the node.
+
+usage: command_test.py BUILD_DIR
+
+Each case has a node, a folder and a staged installation of its own: the command and the daemon with a stand-in for a door.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+
+
+class Case(unittest.TestCase):
+    count = 0
+
+    def setUp(self):
+        Case.count += 1
+        self.root = tempfile.mkdtemp(prefix="anyverbs-command-")
+        self.doors = os.path.join(self.root, "lib/anyverbs")
+        self.bin = os.path.join(self.root, "bin")
+        self.runtime = os.path.join(self.root, "run")
+        for folder in (self.bin, self.doors):
+            os.makedirs(folder)
+        os.mkdir(self.runtime, 0o700)
+        for name in ("anyverbs", "anyverbsd"):
+            shutil.copy(os.path.join(BUILD, "bin", name), self.bin)
+        shutil.copy(os.path.join(BUILD, "test/node_attach"), self.bin)
+        open(os.path.join(self.doors, "libibverbs.so.1"), "w").close()
+        os.chmod(self.root, 0o755)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "LD_"))}
+        self.env.update(ANYVERBS_NODE=f"command-{os.getpid()}-{Case.count}", ANYVERBS_IDLE_S="20",
+                        XDG_RUNTIME_DIR=self.runtime, PATH=self.bin + ":" + os.environ["PATH"])
+        self.children = []
+
+    def tearDown(self):
+        for child in self.children:
+            child.kill()
+            child.communicate()
+        self.run_command("stop", "--force")
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def run_command(self, *words, **env):
+        return subprocess.run(["anyverbs", *words], env={**self.env, **env}, capture_output=True, text=True, timeout=30)
+
+    def attach(self, seconds=60, prefix=(), **env):
+        child = subprocess.Popen([*prefix, "node_attach", str(seconds)], env={**self.env, **env},
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        line = child.stdout.readline().split()
+        self.assertEqual(len(line), 3, child.stderr.read() if not line else line)
+        return child, int(line[0]), int(line[1]), int(line[2])
+
+    def status(self, **env):
+        return json.loads(self.run_command("status", "--json", **env).stdout)
+
+    # ---- usage ----
+
+    def test_help_and_version(self):
+        for words in (["help"], ["--help"], ["-h"]):
+            done = self.run_command(*words)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("usage: anyverbs", done.stdout)
+        for name in ("run", "status", "stop", "version", "help"):
+            asked, option = self.run_command("help", name), self.run_command(name, "--help")
+            self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+            self.assertEqual(asked.stdout, option.stdout)
+            self.assertIn(f"usage: anyverbs {name}", asked.stdout)
+        done = self.run_command("version")
+        self.assertRegex(done.stdout, r"^anyverbs \d+\.\d+\.\d+\n$")
+
+    def test_misuse_is_2_and_on_standard_error(self):
+        for words in ([], ["nonsense"], ["help", "nonsense"], ["status", "x"], ["stop", "x"], ["version", "x"], ["run"],
+                      ["run", "--"], ["run", "-x", "true"]):
+            done = self.run_command(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertNotEqual(done.stderr, "")
+
+    def test_full_disk_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(["anyverbs", "help"], env=self.env, stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+
+    # ---- run ----
+
+    def test_run_puts_the_doors_in_front(self):
+        script = 'echo "$LD_LIBRARY_PATH|$LD_PRELOAD"'
+        done = self.run_command("run", "sh", "-c", script)
+        self.assertEqual(done.stdout, f"{self.doors}|\n")
+        done = self.run_command("run", "--", "sh", "-c", script, LD_LIBRARY_PATH="/a:/b")
+        self.assertEqual(done.stdout, f"{self.doors}:/a:/b|\n")
+        done = self.run_command("run", "anyverbs", "run", "sh", "-c", script)
+        self.assertEqual(done.stdout, f"{self.doors}|\n")
+
+    def test_run_preloads_the_shim_if_it_is_there(self):
+        preload = os.path.join(self.doors, "libanyverbs-preload.so")
+        shutil.copy("/lib/x86_64-linux-gnu/libm.so.6" if os.path.exists("/lib/x86_64-linux-gnu/libm.so.6")
+                    else os.path.realpath(shutil.which("true")), preload)
+        done = self.run_command("run", "sh", "-c", 'echo "$LD_PRELOAD"')
+        self.assertEqual(done.stdout, preload + "\n")
+
+    def test_run_exit_codes(self):
+        self.assertEqual(self.run_command("run", "sh", "-c", "exit 7").returncode, 7)
+        done = self.run_command("run", "no-such-program")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("no-such-program: No such file", done.stderr)
+        done = self.run_command("run", "/")
+        self.assertEqual(done.returncode, 126)
+        os.remove(os.path.join(self.doors, "libibverbs.so.1"))
+        done = self.run_command("run", "true")
+        self.assertEqual(done.returncode, 126)
+        self.assertIn("libibverbs.so.1", done.stderr)
+
+    def test_run_passes_signals_and_arguments(self):
+        done = self.run_command("run", "printf", "%s.", "--help", "a b", "")
+        self.assertEqual(done.stdout, "--help.a b..")
+        self.assertEqual(self.run_command("run", "sh", "-c", "kill -TERM $$").returncode, -signal.SIGTERM)
+
+    def test_command_substitution_ends_although_the_node_stays(self):
+        begin = time.monotonic()
+        done = subprocess.run(["sh", "-c", 'echo "[$(anyverbs run node_attach 0)]"'], env=self.env, capture_output=True,
+                              text=True, timeout=15)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertRegex(done.stdout, r"^\[\d+ \d+ \d+\]\n$")
+        self.assertEqual(done.stderr, "")
+        self.assertTrue(self.status()["running"])
+
+    # ---- status and stop ----
+
+    def test_status_without_a_node(self):
+        done = self.run_command("status")
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        done = self.run_command("status", "--json")
+        self.assertEqual((done.returncode, json.loads(done.stdout)), (1, {"running": False}))
+
+    def test_status_shows_device_and_processes(self):
+        child, slot, process, node = self.attach()
+        s = self.status()
+        self.assertEqual((s["running"], s["node"], s["pid"]), (True, self.env["ANYVERBS_NODE"], node))
+        self.assertTrue(s["folder"].startswith(self.runtime))
+        device = s["devices"][0]
+        self.assertEqual(device["name"], "roce0")
+        self.assertEqual(device["ports"][0]["state"], "ACTIVE")
+        gids = device["ports"][0]["gids"]
+        self.assertEqual([g["index"] for g in gids[:2]], [0, 1])
+        self.assertTrue(gids[0]["gid"].startswith("fe80::"))
+        self.assertTrue(gids[1]["gid"].startswith("::ffff:127."))
+        self.assertEqual(len(s["processes"]), 1)
+        p = s["processes"][0]
+        self.assertEqual((p["process"], p["pid"], p["slots"], p["slot_count"]), (process, child.pid, [slot], 1))
+        self.assertEqual(p["command"], "node_attach")
+        text = self.run_command("status").stdout
+        for word in ("roce0", "ACTIVE", "node_attach", str(child.pid), gids[1]["gid"]):
+            self.assertIn(word, text)
+
+    def test_status_of_many_processes(self):
+        expected = sorted(self.attach()[2] for _ in range(20))
+        self.assertEqual([p["process"] for p in self.status()["processes"]], expected)
+
+    def test_stop(self):
+        self.assertEqual(self.run_command("stop").returncode, 0)
+        child, slot, process, node = self.attach()
+        done = self.run_command("stop")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("attached", done.stderr)
+        self.assertTrue(self.status()["running"])
+        child.kill()
+        child.wait()
+        for _ in range(100):
+            done = self.run_command("stop")
+            if done.returncode == 0:
+                break
+            time.sleep(0.02)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertEqual(self.status(), {"running": False})
+
+    def test_stop_by_force(self):
+        self.attach()
+        self.assertEqual(self.run_command("stop", "--force").returncode, 0)
+        self.assertEqual(self.status(), {"running": False})
+
+    def test_daemon_by_hand(self):
+        child = subprocess.Popen(["anyverbsd"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        for _ in range(200):
+            if self.status()["running"]:
+                break
+            time.sleep(0.02)
+        self.assertEqual(self.status()["pid"], child.pid)
+        second = subprocess.run(["anyverbsd"], env=self.env, capture_output=True, text=True, timeout=10)
+        self.assertEqual(second.returncode, 1)
+        self.assertIn("up already", second.stderr)
+        self.assertEqual(subprocess.run(["anyverbsd", "--spawned"], env=self.env, timeout=10).returncode, 0)
+        self.assertEqual(subprocess.run(["anyverbsd", "--bad"], env=self.env, capture_output=True).returncode, 2)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(10), 0)
+
+    # ---- apart ----
+
+    def test_two_nodes_do_not_see_each_other(self):
+        other = self.env["ANYVERBS_NODE"] + "-b"
+        first = self.attach()
+        second = self.attach(ANYVERBS_NODE=other)
+        a, b = self.status(), self.status(ANYVERBS_NODE=other)
+        self.assertNotEqual(a["pid"], b["pid"])
+        self.assertNotEqual(a["folder"], b["folder"])
+        self.assertNotEqual(a["devices"][0]["node_guid"], b["devices"][0]["node_guid"])
+        for i in (0, 1):
+            self.assertNotEqual(a["devices"][0]["ports"][0]["gids"][i]["gid"], b["devices"][0]["ports"][0]["gids"][i]["gid"])
+        self.assertEqual([p["process"] for p in a["processes"]], [first[2]])
+        self.assertEqual([p["process"] for p in b["processes"]], [second[2]])
+        self.assertEqual(self.run_command("stop", "--force").returncode, 0)
+        self.assertTrue(self.status(ANYVERBS_NODE=other)["running"])
+        self.run_command("stop", "--force", ANYVERBS_NODE=other)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_two_users_do_not_see_each_other(self):
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        mine, theirs = self.attach(), self.attach(prefix=nobody)
+        self.assertNotEqual(mine[3], theirs[3])
+
+        def as_nobody(*words):
+            return subprocess.run([*nobody, "anyverbs", *words], env=self.env, capture_output=True, text=True, timeout=30)
+        a, b = self.status(), json.loads(as_nobody("status", "--json").stdout)
+        self.assertNotEqual(a["devices"][0]["node_guid"], b["devices"][0]["node_guid"])
+        self.assertNotEqual(a["folder"], b["folder"])
+        self.assertEqual(os.stat(b["folder"]).st_uid, 65534)
+        self.assertEqual(os.stat(b["folder"]).st_mode & 0o777, 0o700)
+        self.assertEqual([p["process"] for p in a["processes"]], [mine[2]])
+        self.assertEqual([p["process"] for p in b["processes"]], [theirs[2]])
+        self.assertEqual(as_nobody("stop", "--force").returncode, 0)
+        self.assertTrue(self.status()["running"])
+        shutil.rmtree(b["folder"], ignore_errors=True)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_another_user_at_our_address_is_refused(self):
+        squatter = ("import socket, sys, time\n"
+                    "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                    f"s.bind('\\0anyverbs/0/{self.env['ANYVERBS_NODE']}')\n"
+                    "s.listen()\nprint(flush=True)\ntime.sleep(60)\n")
+        child = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c",
+                                  squatter], stdout=subprocess.PIPE)
+        self.children.append(child)
+        child.stdout.readline()
+        done = subprocess.run(["node_attach", "0"], env={**self.env, "ANYVERBS_LOG": "error"}, capture_output=True,
+                              text=True, timeout=20)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("another user", done.stderr)
+
+    @unittest.skipUnless(subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode == 0, "needs unshare")
+    def test_network_namespaces_do_not_see_each_other(self):
+        inside = ("unshare", "-n") if os.geteuid() == 0 else ("unshare", "-rn")
+        mine, theirs = self.attach(), self.attach(prefix=inside)
+        self.assertNotEqual(mine[3], theirs[3])
+        self.assertEqual([p["process"] for p in self.status()["processes"]], [mine[2]])
+        done = subprocess.run(["nsenter", "-t", str(theirs[0].pid), "-n", "anyverbs", "status", "--json"], env=self.env,
+                              capture_output=True, text=True)
+        b = json.loads(done.stdout)
+        self.assertEqual([p["process"] for p in b["processes"]], [theirs[2]])
+        self.assertNotEqual(self.status()["folder"], b["folder"])
+        gids = b["devices"][0]["ports"][0]["gids"]
+        self.assertEqual(len(gids), 2)  # no interface at all: the device works nevertheless
+        os.kill(b["pid"], signal.SIGKILL)
+
+    # ---- addresses and files ----
+
+    def test_addr_gives_a_node_its_address(self):
+        self.attach(ANYVERBS_ADDR="10.1.2.3, fd00::5,nonsense")
+        gids = [g["gid"] for g in self.status()["devices"][0]["ports"][0]["gids"]]
+        self.assertEqual(gids[1:], ["::ffff:10.1.2.3", "fd00::5"])
+
+    def read(self, *path):
+        with open(os.path.join(self.status()["devices"][0]["sysfs"], "class", *path)) as f:
+            return f.read()
+
+    def test_sysfs_tree_has_the_kernels_formats(self):
+        self.attach()
+        device = self.status()["devices"][0]
+        port = ("infiniband", "roce0", "ports", "1")
+        self.assertRegex(self.read("infiniband", "roce0", "node_guid"), r"^[0-9a-f]{4}(:[0-9a-f]{4}){3}\n$")
+        self.assertEqual(self.read("infiniband", "roce0", "node_guid").replace(":", "").strip(), device["node_guid"])
+        self.assertEqual(self.read("infiniband", "roce0", "node_type"), "1: CA\n")
+        self.assertEqual(self.read(*port, "state"), "4: ACTIVE\n")
+        self.assertEqual(self.read(*port, "phys_state"), "5: LinkUp\n")
+        self.assertEqual(self.read(*port, "rate"), "100 Gb/sec (4X EDR)\n")
+        self.assertEqual(self.read(*port, "link_layer"), "Ethernet\n")
+        self.assertEqual(self.read(*port, "pkeys", "0"), "0xffff\n")
+        self.assertRegex(self.read(*port, "gids", "0"), r"^fe80:0000:0000:0000(:[0-9a-f]{4}){4}\n$")
+        self.assertEqual(self.read(*port, "gids", "63"), ":".join(["0000"] * 8) + "\n")
+        self.assertEqual(self.read(*port, "gid_attrs", "types", "0"), "RoCE v2\n")
+        self.assertEqual(self.read(*port, "gid_attrs", "ndevs", "1"), "lo\n")
+        self.assertEqual(self.read("infiniband_verbs", "uverbs0", "ibdev"), "roce0\n")
+        self.assertRegex(self.read("infiniband_verbs", "uverbs0", "dev"), r"^\d+:\d+\n$")
+        self.assertEqual(self.read("infiniband_verbs", "abi_version"), "6\n")
+        with self.assertRaises(FileNotFoundError):
+            self.read(*port, "gid_attrs", "types", "63")
+
+    def test_folder_of_somebody_else_is_not_used(self):
+        os.mkdir(os.path.join(self.runtime, "anyverbs"), 0o755)
+        self.attach()
+        self.assertFalse(self.status()["folder"].startswith(self.runtime))
+        self.assertNotEqual(self.status()["folder"], "")
+        shutil.rmtree(self.status()["folder"])
+
+    def test_log_goes_into_the_folder(self):
+        self.attach(ANYVERBS_LOG="info")
+        with open(os.path.join(self.status()["folder"], "log")) as f:
+            self.assertIn("is up", f.read())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
