@@ -239,6 +239,10 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);
 void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
 		const void *payload);
 
+/* What a completion's SL says on RoCE about the 40 bytes in front of the payload (annex A17.4.5.1):
+ * 1 a GRH as IPv6 has it, 2 an IPv4 header. Consumers that check the destination need it. */
+u8 ud_header_type(const struct pkt *p);
+
 /* ---- qp.c ---- */
 /* Moves to ERR and flushes both queues. The second form for callers inside sq_lock. */
 void qp_fail(struct ibt_qp *qp);

@@ -80,6 +80,9 @@ static int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *
 	}
 	if (unlikely(err != 0))
 		req_return_ack(qp, p);
+	/* UC promises nothing: what has no receiver is as good as sent. IBA vol 1, 9.8.2. */
+	if (unlikely(err == -ENETUNREACH || err == -EPIPE) && qp->type == IBV_QPT_UC)
+		return 0;
 	return err;
 }
 

@@ -129,8 +129,10 @@ static void resp_wc_flags(struct ibv_wc *wc, const struct pkt *p)
 	}
 	if (p->opcode == PKT_WRITE_LAST_IMM || p->opcode == PKT_WRITE_ONLY_IMM)
 		wc->opcode = IBV_WC_RECV_RDMA_WITH_IMM;
-	if (p->flags & PKT_HAS_GRH)
+	if (p->flags & PKT_HAS_GRH) {
 		wc->wc_flags |= IBV_WC_GRH;
+		wc->sl = ud_header_type(p);
+	}
 }
 
 void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)

@@ -140,6 +140,11 @@ static bool ud_is_v4(const u8 gid[16])
 	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
+u8 ud_header_type(const struct pkt *p)
+{
+	return ud_is_v4(p->dgid) && ud_is_v4(p->sgid) ? 2 : 1;
+}
+
 /* The 40 bytes in front of the payload: a GRH or, as RoCEv2 adapters do, an IPv4 header in the
  * last 20 of them. */
 static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
@@ -147,7 +152,7 @@ static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
 	u32 payload = p->length + 20; /* BTH and DETH */
 
 	memset(grh, 0, IBT_GRH);
-	if (ud_is_v4(p->dgid) && ud_is_v4(p->sgid)) {
+	if (ud_header_type(p) == 2) {
 		u8 *ip = grh + 20;
 		u16 length = (u16)(payload + 20 + 8 + 4), sum;
 
