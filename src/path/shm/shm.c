@@ -328,6 +328,14 @@ static void shm_forget_link(struct shm *shm, struct shm_link *l) REQUIRES(shm->p
 	lock_release(&shm->lock);
 }
 
+/* Nobody will make room any more: what waited for it is to try again and hear why not. */
+static void shm_let_go(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
+		while (__atomic_load_n(&a->dest.any_blocked, __ATOMIC_RELAXED))
+			shm->path.user_ops->writable(shm->path.user, &a->dest);
+}
+
 void shm_peer_dead(struct shm *shm, struct shm_link *l)
 {
 	lock_acquire(&shm->poll_lock);
@@ -340,6 +348,7 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 		l->pid_fd = -1;
 		board_count(shm->cfg.board, COUNT_PEER_DEATHS);
 		shm->path.user_ops->dead(shm->path.user, &l->dest);
+		shm_let_go(shm, l);
 	}
 	lock_release(&shm->poll_lock);
 }
