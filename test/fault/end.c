@@ -1,0 +1,447 @@
+/* end.c: one end of a transfer, told what to do by lines on its standard input.
+ *
+ * qp KIND ROLE            a new queue pair (the old one goes): "qp QPN RKEY ADDR GID"
+ * connect QPN RKEY ADDR GID                                     "connected"
+ * go                      starts the traffic                    "going"
+ * count                   completions so far                    "count N"
+ * wait MS                 for the first error, at most so long  "ended STATUS" or "running N"
+ * stop                    ends the traffic                      "stopped STATUS"
+ * usage                   "usage DESCRIPTORS MAPS RSS_KB THREADS"
+ * quit                    gives everything back                 "bye"
+ * KIND: send big uc ud write read atomic event; ROLE: sender receiver.
+ * In:   lines                 Out: lines, traffic
+ * Runs: main reads the lines, one thread makes the traffic      Locks: none
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+	END_MEMORY = 4 << 20,
+	END_RECEIVES = 64,
+	END_SENDS = 64,
+	END_NAP_US = 20000, /* a one-sided target looks at its CQ so seldom */
+	END_GRH = 40,
+	END_PSN = 77,
+	END_QKEY = 0x1234,
+};
+
+struct kind {
+	const char *name;
+	enum ibv_qp_type type;
+	enum ibv_wr_opcode opcode;
+	uint32_t length, window;
+	bool one_sided, events;
+};
+
+static const struct kind kinds[] = {
+	{ "send", IBV_QPT_RC, IBV_WR_SEND, 64, 16, false, false },
+	{ "big", IBV_QPT_RC, IBV_WR_SEND, 1 << 20, 4, false, false },
+	{ "uc", IBV_QPT_UC, IBV_WR_SEND, 64 << 10, 4, false, false },
+	{ "ud", IBV_QPT_UD, IBV_WR_SEND, 1024, 8, false, false },
+	{ "write", IBV_QPT_RC, IBV_WR_RDMA_WRITE, 256 << 10, 4, true, false },
+	{ "read", IBV_QPT_RC, IBV_WR_RDMA_READ, 256 << 10, 4, true, false },
+	{ "atomic", IBV_QPT_RC, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4, true, false },
+	{ "event", IBV_QPT_RC, IBV_WR_SEND, 256, 1, false, true },
+};
+
+static struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	uint8_t *memory;
+	const struct kind *kind;
+	bool sender;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_ah *ah;
+	uint32_t remote_qpn, remote_rkey;
+	uint64_t remote_addr;
+	pthread_t thread;
+	bool running;
+	volatile bool stop;
+	volatile int status; /* of the first completion in error */
+	volatile unsigned long count;
+} end;
+
+static void end_die(const char *what)
+{
+	printf("error %s: %s\n", what, strerror(errno));
+	fflush(stdout);
+	_exit(3);
+}
+
+static void end_say(const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vprintf(format, ap);
+	va_end(ap);
+	putchar('\n');
+	fflush(stdout);
+}
+
+/* ---- set up ---- */
+
+static void end_open(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		     IBV_ACCESS_REMOTE_ATOMIC;
+
+	if (list == NULL || list[0] == NULL)
+		end_die("devices");
+	end.context = ibv_open_device(list[0]);
+	if (end.context == NULL)
+		end_die("open");
+	ibv_free_device_list(list);
+	end.memory = mmap(NULL, END_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+	end.pd = ibv_alloc_pd(end.context);
+	if (end.pd == NULL)
+		end_die("pd");
+	end.mr = ibv_reg_mr(end.pd, end.memory, END_MEMORY, access);
+	if (end.mr == NULL)
+		end_die("mr");
+}
+
+static void end_post_receive(void)
+{
+	struct ibv_sge sge = { (uintptr_t)end.memory, end.kind->length + END_GRH, end.mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	if (ibv_post_recv(end.qp, &wr, &bad) != 0 && !end.stop)
+		end_die("post_recv");
+}
+
+static void end_init_qp(void)
+{
+	bool ud = end.kind->type == IBV_QPT_UD;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = END_QKEY };
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+
+	if (!ud)
+		attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	if (end.kind->type == IBV_QPT_RC)
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	mask |= ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	if (ibv_modify_qp(end.qp, &attr, mask) != 0)
+		end_die("to INIT");
+}
+
+static void end_forget_qp(void)
+{
+	if (end.qp == NULL)
+		return;
+	if (ibv_destroy_qp(end.qp) != 0)
+		end_die("destroy_qp");
+	if (end.ah != NULL && ibv_destroy_ah(end.ah) != 0)
+		end_die("destroy_ah");
+	if (ibv_destroy_cq(end.cq) != 0)
+		end_die("destroy_cq");
+	if (end.channel != NULL && ibv_destroy_comp_channel(end.channel) != 0)
+		end_die("destroy_comp_channel");
+	end.qp = NULL;
+	end.ah = NULL;
+	end.channel = NULL;
+}
+
+static void end_make_qp(const char *kind, const char *role)
+{
+	struct ibv_qp_init_attr init = { .cap = { END_SENDS, END_RECEIVES, 1, 1, 0 },
+					 .sq_sig_all = 1 };
+	union ibv_gid gid;
+	char hex[33];
+
+	end_forget_qp();
+	end.kind = NULL;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (strcmp(kinds[i].name, kind) == 0)
+			end.kind = &kinds[i];
+	if (end.kind == NULL)
+		end_die(kind);
+	end.sender = strcmp(role, "sender") == 0;
+	if (end.kind->events && (end.channel = ibv_create_comp_channel(end.context)) == NULL)
+		end_die("create_comp_channel");
+	end.cq = ibv_create_cq(end.context, 256, NULL, end.channel, 0);
+	if (end.cq == NULL)
+		end_die("create_cq");
+	init.qp_type = end.kind->type;
+	init.send_cq = init.recv_cq = end.cq;
+	end.qp = ibv_create_qp(end.pd, &init);
+	if (end.qp == NULL)
+		end_die("create_qp");
+	end.count = 0;
+	end.status = 0;
+	end.stop = false;
+	end_init_qp();
+	for (int i = 0; i < END_RECEIVES; i++)
+		end_post_receive();
+	if (ibv_query_gid(end.context, 1, 0, &gid) != 0)
+		end_die("query_gid");
+	for (int i = 0; i < 16; i++)
+		snprintf(hex + 2 * i, 3, "%02x", gid.raw[i]);
+	end_say("qp %u %u %lu %s", end.qp->qp_num, end.mr->rkey, (unsigned long)(uintptr_t)end.memory,
+		hex);
+}
+
+static void end_to_rtr(const struct ibv_ah_attr *ah)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR,
+				    .path_mtu = IBV_MTU_4096,
+				    .dest_qp_num = end.remote_qpn,
+				    .rq_psn = END_PSN,
+				    .max_dest_rd_atomic = 8,
+				    .min_rnr_timer = 1,
+				    .ah_attr = *ah };
+	int mask = IBV_QP_STATE;
+
+	if (end.kind->type != IBV_QPT_UD)
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (end.kind->type == IBV_QPT_RC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	if (ibv_modify_qp(end.qp, &attr, mask) != 0)
+		end_die("to RTR");
+}
+
+static void end_to_rts(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS,
+				    .sq_psn = END_PSN,
+				    .timeout = 12,
+				    .retry_cnt = 3,
+				    .rnr_retry = 7,
+				    .max_rd_atomic = 8 };
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
+	if (end.kind->type == IBV_QPT_RC)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	if (ibv_modify_qp(end.qp, &attr, mask) != 0)
+		end_die("to RTS");
+}
+
+static void end_connect(const char *hex)
+{
+	struct ibv_ah_attr ah = { .is_global = 1, .port_num = 1, .grh.hop_limit = 1 };
+
+	for (int i = 0; i < 16; i++) {
+		unsigned int byte = 0;
+
+		sscanf(hex + 2 * i, "%2x", &byte);
+		ah.grh.dgid.raw[i] = (uint8_t)byte;
+	}
+	if (end.kind->type == IBV_QPT_UD && (end.ah = ibv_create_ah(end.pd, &ah)) == NULL)
+		end_die("create_ah");
+	end_to_rtr(&ah);
+	end_to_rts();
+	end_say("connected");
+}
+
+/* ---- traffic ---- */
+
+static bool end_post_send(void)
+{
+	struct ibv_sge sge = { (uintptr_t)end.memory, end.kind->length, end.mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = end.kind->opcode }, *bad;
+
+	switch (end.kind->opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_READ:
+		wr.wr.rdma.remote_addr = end.remote_addr + (1 << 20);
+		wr.wr.rdma.rkey = end.remote_rkey;
+		break;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		wr.wr.atomic.remote_addr = end.remote_addr + (1 << 20);
+		wr.wr.atomic.rkey = end.remote_rkey;
+		wr.wr.atomic.compare_add = 1;
+		break;
+	default:
+		break;
+	}
+	if (end.kind->type == IBV_QPT_UD) {
+		wr.wr.ud.ah = end.ah;
+		wr.wr.ud.remote_qpn = end.remote_qpn;
+		wr.wr.ud.remote_qkey = END_QKEY;
+	}
+	return ibv_post_send(end.qp, &wr, &bad) == 0;
+}
+
+/* Takes what completions there are; how many, or -1 after the first in error. */
+static int end_poll(void)
+{
+	struct ibv_wc wc[16];
+	int n = ibv_poll_cq(end.cq, 16, wc);
+
+	if (n < 0)
+		end_die("poll_cq");
+	for (int i = 0; i < n; i++) {
+		if (wc[i].status != IBV_WC_SUCCESS) {
+			end.status = (int)wc[i].status;
+			return -1;
+		}
+		end.count++;
+		if (!end.sender)
+			end_post_receive();
+	}
+	return n;
+}
+
+/* Sleeps until the CQ may have something. */
+static void end_await(void)
+{
+	struct ibv_cq *cq;
+	void *cookie;
+
+	if (!end.kind->events) {
+		if (end.kind->one_sided && !end.sender)
+			usleep(END_NAP_US);
+		return;
+	}
+	if (ibv_get_cq_event(end.channel, &cq, &cookie) != 0)
+		end_die("get_cq_event");
+	ibv_ack_cq_events(cq, 1);
+	if (ibv_req_notify_cq(end.cq, 0) != 0)
+		end_die("req_notify_cq");
+}
+
+static void *end_traffic(void *arg)
+{
+	uint32_t out = 0;
+	int n;
+
+	while (!end.stop) {
+		while (end.sender && out < end.kind->window && end_post_send())
+			out++;
+		end_await();
+		n = end_poll();
+		if (n < 0)
+			break;
+		if (end.sender)
+			out -= (uint32_t)n;
+	}
+	return NULL;
+}
+
+static void end_go(void)
+{
+	if (end.kind->events && ibv_req_notify_cq(end.cq, 0) != 0)
+		end_die("req_notify_cq");
+	if (pthread_create(&end.thread, NULL, end_traffic, NULL) != 0)
+		end_die("pthread_create");
+	end.running = true;
+	end_say("going");
+}
+
+static void end_wait(int ms)
+{
+	for (int i = 0; i < ms && end.status == 0; i++)
+		usleep(1000);
+	if (end.status != 0)
+		end_say("ended %d", end.status);
+	else
+		end_say("running %lu", end.count);
+}
+
+static void end_stop(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	int status = end.status;
+
+	end.stop = true;
+	if (end.qp != NULL && ibv_modify_qp(end.qp, &attr, IBV_QP_STATE) != 0)
+		end_die("to ERR");
+	if (end.running)
+		pthread_join(end.thread, NULL);
+	end.running = false;
+	end_say("stopped %d", status);
+}
+
+/* ---- what it costs ---- */
+
+static int end_count_entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	while (d != NULL && readdir(d) != NULL)
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void end_usage(void)
+{
+	char line[512];
+	long rss = 0;
+	int maps = 0;
+	FILE *f = fopen("/proc/self/maps", "r");
+
+	while (fgets(line, sizeof(line), f) != NULL)
+		maps++;
+	fclose(f);
+	f = fopen("/proc/self/status", "r");
+	while (fgets(line, sizeof(line), f) != NULL)
+		sscanf(line, "VmRSS: %ld", &rss);
+	fclose(f);
+	end_say("usage %d %d %ld %d", end_count_entries("/proc/self/fd"), maps, rss,
+		end_count_entries("/proc/self/task"));
+}
+
+static void end_quit(void)
+{
+	end_forget_qp();
+	if (ibv_dereg_mr(end.mr) != 0 || ibv_dealloc_pd(end.pd) != 0 ||
+	    ibv_close_device(end.context) != 0)
+		end_die("quit");
+	end_say("bye");
+}
+
+static bool end_command(const char *line)
+{
+	char kind[16], role[16], hex[64];
+	int ms;
+
+	if (sscanf(line, "qp %15s %15s", kind, role) == 2)
+		end_make_qp(kind, role);
+	else if (sscanf(line, "connect %u %u %lu %63s", &end.remote_qpn, &end.remote_rkey,
+			&end.remote_addr, hex) == 4)
+		end_connect(hex);
+	else if (strcmp(line, "go\n") == 0)
+		end_go();
+	else if (strcmp(line, "count\n") == 0)
+		end_say("count %lu", end.count);
+	else if (sscanf(line, "wait %d", &ms) == 1)
+		end_wait(ms);
+	else if (strcmp(line, "stop\n") == 0)
+		end_stop();
+	else if (strcmp(line, "usage\n") == 0)
+		end_usage();
+	else
+		return false;
+	return true;
+}
+
+int main(void)
+{
+	char line[256];
+
+	end_open();
+	end_say("open");
+	while (fgets(line, sizeof(line), stdin) != NULL)
+		if (!end_command(line))
+			break;
+	end_quit();
+	return 0;
+}
