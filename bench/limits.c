@@ -23,6 +23,8 @@
 
 enum {
 	LARGE = 1 << 20,
+	RING = 256 << 10, /* what stays in a core's own cache */
+	RING_CHUNK = 16 << 10,
 	CHUNKS_MAX = 4096,
 	CHUNK_CALLS = 100, /* operations between two looks at the clock */
 	CHUNK_COPIES = 8,
@@ -33,6 +35,7 @@ struct shared {
 	_Alignas(64) uint64_t ping;
 	_Alignas(64) uint64_t pong;
 	_Alignas(64) uint32_t ready;
+	_Alignas(64) char ring[RING];
 };
 
 struct probe {
@@ -119,6 +122,18 @@ static void child_writev(struct probe *p)
 	}
 }
 
+/* ping counts the chunks that are in the ring, pong those that were taken out. */
+static void child_ring(struct probe *p)
+{
+	for (uint64_t turn = 0;; turn++) {
+		while (__atomic_load_n(&p->shared->ping, __ATOMIC_ACQUIRE) == turn)
+			relax();
+		memcpy(p->buffer + turn * RING_CHUNK % LARGE,
+		       p->shared->ring + turn * RING_CHUNK % RING, RING_CHUNK);
+		__atomic_store_n(&p->shared->pong, turn + 1, __ATOMIC_RELEASE);
+	}
+}
+
 /* ---- what the parent measures: nanoseconds for `turns` operations ---- */
 
 static uint64_t turn_now;
@@ -154,6 +169,17 @@ static void measure_writev1m(struct probe *p)
 		fail("process_vm_writev");
 }
 
+static void measure_ring1m(struct probe *p)
+{
+	for (uint64_t at = 0; at < LARGE; at += RING_CHUNK, turn_now++) {
+		while (turn_now - __atomic_load_n(&p->shared->pong, __ATOMIC_ACQUIRE) >=
+		       RING / RING_CHUNK)
+			relax();
+		memcpy(p->shared->ring + turn_now * RING_CHUNK % RING, p->source + at, RING_CHUNK);
+		__atomic_store_n(&p->shared->ping, turn_now + 1, __ATOMIC_RELEASE);
+	}
+}
+
 static void measure_memcpy1m(struct probe *p)
 {
 	memcpy(p->buffer, p->source, LARGE);
@@ -181,6 +207,8 @@ static const struct kind kinds[] = {
 	  measure_writev_pingpong, CHUNK_CALLS, 2, 0 },
 	{ "writev1m", "MiB/s", "process_vm_writev of 1 MiB", child_idle, measure_writev1m,
 	  CHUNK_COPIES, 1, 1 },
+	{ "ring1m", "MiB/s", "1 MiB by two copies, in and out of a shared ring of 256 KiB",
+	  child_ring, measure_ring1m, CHUNK_COPIES, 1, 1 },
 	{ "memcpy1m", "MiB/s", "memcpy of 1 MiB within one process", child_idle, measure_memcpy1m,
 	  CHUNK_COPIES, 1, 1 },
 };

@@ -7,7 +7,10 @@ import io
 import json
 import os
 import stat
+import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -63,8 +66,8 @@ case $name in mailbox) echo mailbox 0.0700 us;; writev8*) echo $name 1.4 us;; *)
 """
 
 
-def block(before, ours, after, kept=True):
-    return {"before": before, "ours": ours, "after": after, "ratio": 2 * ours / (before + after), "kept": kept}
+def block(before, ours, after, others=0.0):
+    return run.judge_block(before, ours, after, others)
 
 
 class Parse(unittest.TestCase):
@@ -90,11 +93,14 @@ class Parse(unittest.TestCase):
 
 
 class Judge(unittest.TestCase):
+    def setUp(self):
+        run.OTHERS_MAX = 0.15
+
     lower = run.TESTS[0]
     higher = run.TESTS[2]
 
     def test_median_of_what_is_kept(self):
-        blocks = [block(1, 2, 1), block(1, 2.5, 1), block(1, 99, 5, False), block(1, 3, 1)]
+        blocks = [block(1, 2, 1), block(1, 2.5, 1), block(1, 99, 5), block(1, 99, 1, 0.2), block(1, 3, 1)]
         result = run.summarise_blocks(self.lower, blocks)
         self.assertEqual((result["kept"], result["ratio"], result["verdict"]), (3, 2.5, "met"))
 
@@ -104,11 +110,27 @@ class Judge(unittest.TestCase):
             self.assertEqual(run.summarise_blocks(test, [block(1, ratio, 1)] * 3)["verdict"], verdict)
 
     def test_too_few_blocks(self):
-        result = run.summarise_blocks(self.lower, [block(1, 1, 1), block(1, 1, 9, False)])
-        self.assertEqual(result["verdict"], "unsteady")
-        result = run.summarise_blocks(self.lower, [block(1, 1, 9, False)])
-        self.assertNotIn("ratio", result)
-        self.assertIn("unsteady", run.row_of(result, None)[5])
+        result = run.summarise_blocks(self.lower, [block(1, 1, 1), block(1, 2, 9), block(9, 3, 1)])
+        self.assertEqual((result["verdict"], result["kept"]), ("unsteady", 1))
+        self.assertEqual(run.row_of(result, None)[5], "unsteady (1 of 3 blocks)")
+
+    def test_drift_and_others(self):
+        self.assertTrue(block(1, 5, 1.29)["kept"])
+        self.assertFalse(block(1.31, 5, 1)["kept"])
+        self.assertFalse(block(1, 5, 1, 0.16)["kept"])
+
+    def test_others_are_seen_and_we_are_not(self):
+        cpu = min(os.sched_getaffinity(0))
+        others = run.Others([cpu])
+        until = time.monotonic() + 0.3
+        busy = ["taskset", "-c", str(cpu), sys.executable, "-c",
+                "import time\nt = time.monotonic() + 0.3\nwhile time.monotonic() < t: pass"]
+        subprocess.run(busy, check=True)
+        self.assertGreater(time.monotonic(), until)
+        wall, total, ours = (b - a for a, b in zip(others.begin, others.now()))
+        self.assertGreater(ours, 0.05)
+        self.assertGreaterEqual(total + 0.1, ours)
+        self.assertAlmostEqual(others.share(), max(total - ours, 0) / wall, delta=0.1)
 
     def test_change(self):
         now = {"name": "send_lat", "ratio": 2.4, "worse": +1}
@@ -135,6 +157,7 @@ class Whole(unittest.TestCase):
         self.build.cleanup()
 
     def bench(self, *args):
+        run.OTHERS_MAX = 1  # the test may share its machine
         cpu = str(min(os.sched_getaffinity(0)))
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
