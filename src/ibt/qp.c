@@ -21,7 +21,7 @@ static int qp_check_init(const struct ibt_qp_init *init)
 	return 0;
 }
 
-static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init)
+static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD_SAFETY /* not reachable yet */
 {
 	struct ibv_qp_cap *cap = &init->cap;
 	u32 stride = wqe_send_stride(cap->max_send_sge, cap->max_inline_data);
@@ -41,7 +41,7 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init)
 	return err;
 }
 
-static void qp_free(struct ibt_qp *qp)
+static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any more */
 {
 	wqe_ring_fini(&qp->sq);
 	wqe_ring_fini(&qp->rq);
@@ -234,6 +234,7 @@ static int qp_check_values(const struct ibv_qp_attr *a, int mask)
 
 /* Copies what the mask names into what query shows. */
 static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask)
+	REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
 {
 	struct ibv_qp_attr *to = &qp->attr;
 
@@ -295,7 +296,7 @@ static void qp_take_dest(struct ibt_qp *qp, const struct ibt_av *av, struct path
 	qp->psn_shift = promise->reliable ? qp_log2(promise->mtu) : (u8)(qp->attr.path_mtu + 7);
 }
 
-static int qp_alloc_resources(struct ibt_qp *qp, u32 count)
+static int qp_alloc_resources(struct ibt_qp *qp, u32 count) REQUIRES(qp->rq_lock)
 {
 	struct resp_resource *r = NULL;
 

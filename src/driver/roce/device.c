@@ -185,7 +185,7 @@ static const struct ib_uverbs_ops device_uverbs = {
 	.query_gid_entry = device_query_gid_entry,
 };
 
-void roce_fill_device(struct roce_device *dev)
+void roce_fill_device(struct roce_device *dev) NO_THREAD_SAFETY /* not registered yet */
 {
 	struct ib_device *ib = &dev->ib;
 

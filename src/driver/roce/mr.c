@@ -166,6 +166,7 @@ static int mr_dereg(struct ib_mr *ib)
 /* ---- fast memory regions ---- */
 
 static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr *attr)
+	NO_THREAD_SAFETY /* nobody else has it yet */
 {
 	struct roce_device *dev = roce_dev(pd->device);
 	int err = roce_attach(dev);

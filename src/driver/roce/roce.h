@@ -51,8 +51,8 @@ struct roce_device {
 	u32 generation; /* counts attachments; objects of an earlier one are dead */
 	bool attached;	/* attach_lock; also read without it */
 	struct lock attach_lock;
-	struct node_config config GUARDED_BY(config_lock);
 	struct lock config_lock;
+	struct node_config config GUARDED_BY(config_lock);
 	bool strict, direct; /* from the environment */
 
 	/* counts passes of threads that poll: a lease for the engine's thread */

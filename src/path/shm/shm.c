@@ -32,10 +32,10 @@ static void shm_dest_put(struct path_dest *d)
 	lock_release(&l->shm->lock);
 }
 
-static void shm_ask(struct shm_link *l) REQUIRES(l->shm->lock)
+static void shm_ask(struct shm *shm, struct shm_link *l) REQUIRES(shm->lock)
 {
 	if (list_empty(&l->node))
-		list_push_back(&l->shm->asking, &l->node);
+		list_push_back(&shm->asking, &l->node);
 }
 
 static struct path_dest *shm_dest_get(struct path *p, const u8 gid[16], u32 qpn)
@@ -51,7 +51,7 @@ static struct path_dest *shm_dest_get(struct path *p, const u8 gid[16], u32 qpn)
 		l = shm->slots[slot % NODE_SLOTS] = link_create(shm, slot);
 		fresh = l != NULL;
 		if (fresh)
-			shm_ask(l);
+			shm_ask(shm, l);
 	}
 	if (l != NULL)
 		l->refs++;
@@ -117,7 +117,7 @@ static int shm_send_absent(struct shm_link *l)
 		return -ENETUNREACH;
 	lock_acquire(&shm->lock);
 	l->asked_ns = clock_now_ns();
-	shm_ask(l);
+	shm_ask(shm, l);
 	lock_release(&shm->lock);
 	shm->cfg.kick(shm->cfg.kick_arg);
 	return -ENETUNREACH;
