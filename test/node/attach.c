@@ -12,18 +12,39 @@
 #include <unistd.h>
 
 #include "node/client_priv.h"
+#include "path/shm/board.h"
+
+/* One queue pair and one counter, for `anyverbs status`. */
+static void attach_show(struct board *b, u32 slot)
+{
+	b->counters[COUNT_RX_PACKETS] = 12345;
+	b->slots[0] = slot;
+	b->slot_count = 1;
+	b->qps[1000] = (struct board_qp){ .word = board_qp_word(IBV_QPS_RTS, IBV_QPT_RC, 0),
+					  .qpn = slot << NODE_INDEX_BITS | 1000,
+					  .peer_qpn = 77,
+					  .sent = 3,
+					  .sent_bytes = 300,
+					  .received = 4,
+					  .received_bytes = 400,
+					  .errors = 5 };
+}
 
 int main(int argc, char **argv)
 {
-	struct node_self self = { .board_fd = memfd_create("board", MFD_CLOEXEC),
-				  .bell_fd = { eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC) } };
+	struct node_self self = { .bell_fd = { eventfd(0, EFD_CLOEXEC), eventfd(0, EFD_CLOEXEC) } };
 	struct node *n;
 	u32 slot = 0;
 	s32 pid = 0;
-	int fd, err = node_attach(&self, &n);
+	int fd, err = 0;
+	struct board *board = board_create(&self.board_fd, &err);
 
+	if (board != NULL)
+		err = node_attach(&self, &n);
 	if (err == 0)
 		err = node_slot_take(n, &slot);
+	if (err == 0)
+		attach_show(board, slot);
 	if (err < 0) {
 		fprintf(stderr, "attach: %s\n", strerror(-err));
 		return 1;

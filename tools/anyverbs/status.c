@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "view.h"
 
 /* What the node said. */
 struct status {
 	struct proto_status_reply node;
 	struct proto_record *records;
+	struct view *views; /* of the same processes */
 	u32 count;
 };
 
@@ -44,6 +46,36 @@ static int status_ask_processes(int fd, struct status *s)
 	return 0;
 }
 
+/* What each process shows of itself; one that is just leaving shows nothing. */
+static int status_ask_views(int fd, struct status *s)
+{
+	struct proto_processes request;
+	struct proto_plain reply;
+	struct message m;
+
+	s->views = calloc(s->count + 1, sizeof(*s->views));
+	if (s->views == NULL)
+		return -ENOMEM;
+	for (u32 i = 0; i < s->count; i++) {
+		request.after = s->records[i].process;
+		if (link_ask(fd, PROTO_BOARD, &request, sizeof(request), &reply, sizeof(reply),
+			     &m) < 0)
+			continue;
+		if (m.fd_count == 1)
+			view_read(m.fds[0], &s->views[i]);
+		message_close(&m);
+	}
+	return 0;
+}
+
+static void status_free(struct status *s)
+{
+	for (u32 i = 0; s->views != NULL && i < s->count; i++)
+		view_free(&s->views[i]);
+	free(s->views);
+	free(s->records);
+}
+
 /* Whatever another process said of itself must neither run on nor control a terminal. */
 static void status_clean(char *text, size_t size)
 {
@@ -64,6 +96,8 @@ static int status_ask(struct status *s)
 		       NULL);
 	if (err == 0)
 		err = status_ask_processes(fd, s);
+	if (err == 0)
+		err = status_ask_views(fd, s);
 	close(fd);
 	for (u32 i = 0; i < s->count; i++)
 		status_clean(s->records[i].command, sizeof(s->records[i].command));
@@ -125,6 +159,7 @@ static int status_print(const struct status *s)
 		       r->pair_count, r->member_count);
 		status_print_slots(r);
 		putchar('\n');
+		view_print(&s->views[i]);
 	}
 	return EXIT_OK;
 }
@@ -153,7 +188,8 @@ static void status_json_device(const struct node_config *c)
 	fputs("]}]}],\n", stdout);
 }
 
-static void status_json_process(const struct proto_record *r, const char *comma)
+static void status_json_process(const struct proto_record *r, const struct view *v,
+				const char *comma)
 {
 	printf("%s\n    {\"process\": %llu, \"pid\": %d, \"command\": ", comma,
 	       (unsigned long long)r->process, r->pid);
@@ -163,7 +199,9 @@ static void status_json_process(const struct proto_record *r, const char *comma)
 	       (double)r->age_ms / 1e3, r->pair_count, r->member_count, r->slot_count);
 	for (u32 i = 0; i < MIN(r->slot_count, (u32)PROTO_RECORD_SLOTS); i++)
 		printf("%s%u", i > 0 ? ", " : "", r->slots[i]);
-	fputs("]}", stdout);
+	putchar(']');
+	view_print_json(v);
+	putchar('}');
 }
 
 static int status_json(const struct status *s)
@@ -178,7 +216,7 @@ static int status_json(const struct status *s)
 	status_json_device(&s->node.config);
 	fputs("  \"processes\": [", stdout);
 	for (u32 i = 0; i < s->count; i++)
-		status_json_process(&s->records[i], i > 0 ? "," : "");
+		status_json_process(&s->records[i], &s->views[i], i > 0 ? "," : "");
 	fputs("]}\n", stdout);
 	return EXIT_OK;
 }
@@ -205,6 +243,6 @@ int command_status(int argc, char **argv)
 		code = command_fail(EXIT_FAILED, "status: %s", strerror(-err));
 	else
 		code = json ? status_json(&s) : status_print(&s);
-	free(s.records);
+	status_free(&s);
 	return code;
 }

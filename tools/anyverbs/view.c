@@ -1,0 +1,157 @@
+/* view.c: reads a process' board and prints it.
+ * In:    the board's descriptor, of any content      Out: standard output
+ * Runs:  the only thread                             Locks: none
+ */
+#include "view.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "node/node.h"
+
+enum { VIEW_CHUNK = 512, VIEW_TEXT_QPS = 16 };
+
+static const char *const view_types[] = {
+	[IBV_QPT_RC] = "RC", [IBV_QPT_UC] = "UC", [IBV_QPT_UD] = "UD"
+};
+static const char *const view_states[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
+
+static const char *view_type(const struct view_qp *q)
+{
+	u32 type = q->word >> 4 & 0xf;
+
+	return type < ARRAY_LEN(view_types) && view_types[type] != NULL ? view_types[type] : "?";
+}
+
+static const char *view_state(const struct view_qp *q)
+{
+	u32 state = q->word & 0xf;
+
+	return state < ARRAY_LEN(view_states) ? view_states[state] : "?";
+}
+
+static bool view_add(struct view *v, const struct board_qp *q)
+{
+	struct view_qp *grown = v->qps;
+
+	/* doubles whenever the count is a power of two */
+	if ((v->qp_count & (v->qp_count - 1)) == 0)
+		grown = realloc(v->qps,
+				sizeof(*grown) * (v->qp_count == 0 ? 1 : 2 * (size_t)v->qp_count));
+	if (grown == NULL)
+		return false;
+	v->qps = grown;
+	v->qps[v->qp_count++] = (struct view_qp){ q->word,	     q->qpn,	  q->peer_qpn,
+						  q->sent,	     q->received, q->sent_bytes,
+						  q->received_bytes, q->errors };
+	return true;
+}
+
+/* The queue pairs of one slot. By read, not by map: looking at a hole of a mapped memfd would
+ * fill it. */
+static void view_read_slot(int fd, u32 slot, struct view *v)
+{
+	off_t at = (off_t)offsetof(struct board, qps) +
+		   (off_t)slot * BOARD_QPS_PER_SLOT * (off_t)sizeof(struct board_qp);
+	struct board_qp chunk[VIEW_CHUNK];
+
+	for (u32 i = 0; i < BOARD_QPS_PER_SLOT; i += VIEW_CHUNK, at += (off_t)sizeof(chunk)) {
+		if (pread(fd, chunk, sizeof(chunk), at) != (ssize_t)sizeof(chunk))
+			return;
+		for (u32 k = 0; k < VIEW_CHUNK; k++)
+			if ((chunk[k].word & BOARD_QP_EXISTS) && !view_add(v, &chunk[k]))
+				return;
+	}
+}
+
+/* Reads one field of the board. */
+#define VIEW_FIELD(fd, field, to)                                                                  \
+	(pread(fd, to, sizeof(((struct board *)NULL)->field), offsetof(struct board, field)) ==    \
+	 (ssize_t)sizeof(((struct board *)NULL)->field))
+
+static bool view_is_board(int fd)
+{
+	u64 magic;
+	u32 version, size;
+
+	return VIEW_FIELD(fd, magic, &magic) && VIEW_FIELD(fd, version, &version) &&
+	       VIEW_FIELD(fd, size_check, &size) && magic == BOARD_MAGIC &&
+	       version == BOARD_VERSION && size == (u32)sizeof(struct board);
+}
+
+void view_read(int fd, struct view *out)
+{
+	u32 slots;
+
+	memset(out, 0, sizeof(*out));
+	if (!view_is_board(fd) || !VIEW_FIELD(fd, slot_count, &slots) ||
+	    !VIEW_FIELD(fd, counters, out->counters))
+		return;
+	out->valid = true;
+	for (u32 i = 0; i < MIN(slots, (u32)BOARD_SLOTS); i++)
+		view_read_slot(fd, i, out);
+}
+
+void view_free(struct view *v)
+{
+	free(v->qps);
+	v->qps = NULL;
+}
+
+static void view_print_qp(const struct view_qp *q)
+{
+	printf("%14s QP 0x%06x %-2s %-5s", "", q->qpn, view_type(q), view_state(q));
+	if (q->peer_qpn != 0)
+		printf(" -> 0x%06x", q->peer_qpn);
+	printf("  sent %llu (%llu B), received %llu (%llu B), errors %llu\n",
+	       (unsigned long long)q->sent, (unsigned long long)q->sent_bytes,
+	       (unsigned long long)q->received, (unsigned long long)q->received_bytes,
+	       (unsigned long long)q->errors);
+}
+
+void view_print(const struct view *v)
+{
+	const char *before = "counters:";
+
+	if (!v->valid)
+		return;
+	for (u32 i = 0; i < MIN(v->qp_count, (u32)VIEW_TEXT_QPS); i++)
+		view_print_qp(&v->qps[i]);
+	if (v->qp_count > VIEW_TEXT_QPS)
+		printf("%14s and %u more QPs (--json shows them)\n", "",
+		       v->qp_count - VIEW_TEXT_QPS);
+	for (int i = 0; i < PATH_COUNTERS; i++) {
+		if (v->counters[i] == 0)
+			continue;
+		printf("%*s %s %llu", before[0] == ',' ? 1 : 23, before, path_counter_names[i],
+		       (unsigned long long)v->counters[i]);
+		before = ",";
+	}
+	if (before[0] == ',')
+		putchar('\n');
+}
+
+void view_print_json(const struct view *v)
+{
+	if (!v->valid)
+		return;
+	fputs(",\n      \"qps\": [", stdout);
+	for (u32 i = 0; i < v->qp_count; i++) {
+		const struct view_qp *q = &v->qps[i];
+
+		printf("%s\n        {\"qpn\": %u, \"type\": \"%s\", \"state\": \"%s\", "
+		       "\"peer_qpn\": %u,"
+		       " \"sent\": %llu, \"sent_bytes\": %llu, \"received\": %llu,"
+		       " \"received_bytes\": %llu, \"errors\": %llu}",
+		       i > 0 ? "," : "", q->qpn, view_type(q), view_state(q), q->peer_qpn,
+		       (unsigned long long)q->sent, (unsigned long long)q->sent_bytes,
+		       (unsigned long long)q->received, (unsigned long long)q->received_bytes,
+		       (unsigned long long)q->errors);
+	}
+	fputs("],\n      \"counters\": {", stdout);
+	for (int i = 0; i < PATH_COUNTERS; i++)
+		printf("%s\"%s\": %llu", i > 0 ? ", " : "", path_counter_names[i],
+		       (unsigned long long)v->counters[i]);
+	putchar('}');
+}

@@ -1,0 +1,30 @@
+/* view.h: what a process shows of its queue pairs and counters, for `status`. */
+#ifndef ANYVERBS_VIEW_H
+#define ANYVERBS_VIEW_H
+
+#include <stdio.h>
+
+#include "path/shm/board.h"
+
+/* A queue pair, copied. */
+struct view_qp {
+	u32 word, qpn, peer_qpn; /* as in struct board_qp */
+	u64 sent, received, sent_bytes, received_bytes, errors;
+};
+
+struct view {
+	bool valid; /* the process shows a board of this version */
+	u64 counters[PATH_COUNTERS];
+	struct view_qp *qps; /* in the order of their numbers, per slot */
+	u32 qp_count;
+};
+
+/* Copies what the board behind `fd` says; its owner may write meanwhile, so that numbers may be
+ * of slightly different instants. The result belongs to the caller until view_free. */
+void view_read(int fd, struct view *out);
+void view_free(struct view *v);
+void view_print(const struct view *v);
+/* Members of the process' JSON object, each with a comma in front. */
+void view_print_json(const struct view *v);
+
+#endif
