@@ -851,8 +851,7 @@ struct ib_device {
 /* ---- devices and clients --------------------------------------------------------------------- */
 
 /* Told of every device: `add` once per device, `remove` once for each that `add` saw, never both
- * at once. They may block and call any verb, but neither register nor unregister a client or a
- * device. */
+ * at once. They may block, call any verb, and register clients, but not unregister the device. */
 struct ib_client {
 	const char *name;
 	void (*add)(struct ib_device *device);
