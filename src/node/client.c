@@ -365,6 +365,8 @@ int node_recover(struct node *n)
 	if (!events_live(n) || !client_control_lives(n))
 		err = client_recover(n);
 	lock_release(&n->request_lock);
+	if (err < 0)
+		events_push(n, NODE_EVENT_LOST);
 	return err;
 }
 

@@ -356,19 +356,25 @@ int node_event_fd(struct node *n)
 	return n->wait_fd;
 }
 
-static bool events_take_waiting(struct node *n, struct node_event *ev) REQUIRES(n->state_lock)
+/* Takes an event off the list of those that wait. */
+static struct node_event events_remove(struct node *n, struct client_event *c)
+	REQUIRES(n->state_lock)
 {
-	struct list_head *e = list_pop_front(&n->waiting);
-	struct client_event *c;
+	struct node_event ev = c->event;
 	u64 count;
 
-	if (e == NULL)
-		return false;
-	c = list_entry(e, struct client_event, node);
-	*ev = c->event;
+	list_remove(&c->node);
 	free(c);
 	if (list_empty(&n->waiting) && read(n->wake_fd, &count, sizeof(count)) < 0)
 		log_debug("node", "nobody had woken the events' thread");
+	return ev;
+}
+
+static bool events_take_waiting(struct node *n, struct node_event *ev) REQUIRES(n->state_lock)
+{
+	if (list_empty(&n->waiting))
+		return false;
+	*ev = events_remove(n, list_first(&n->waiting, struct client_event, node));
 	return true;
 }
 
@@ -389,6 +395,50 @@ bool node_event_next(struct node *n, struct node_event *ev)
 	if (err == -ECONNRESET)
 		*ev = (struct node_event){ .type = NODE_EVENT_LOST };
 	return err != -EAGAIN;
+}
+
+/* The first waiting event of a type. */
+static struct client_event *events_find(struct node *n, enum node_event_type type)
+	REQUIRES(n->state_lock)
+{
+	list_for_each(c, &n->waiting, struct client_event, node)
+		if (c->event.type == type)
+			return c;
+	return NULL;
+}
+
+/* Reads the next event of the socket and lets it wait. */
+static int events_fetch(struct node *n, u64 *refused) REQUIRES(n->state_lock)
+{
+	struct node_event ev = { .type = NODE_EVENT_LOST };
+	int err = events_read(n, &ev, refused);
+
+	if ((err == 0 || err == -ECONNRESET) && events_queue(n, &ev) < 0) {
+		if (ev.type == NODE_EVENT_PEER_NEW)
+			events_close_peer(&ev.peer);
+		err = -ENOMEM;
+	}
+	return err;
+}
+
+bool node_event_take(struct node *n, enum node_event_type type, struct node_event *ev)
+{
+	struct client_event *c;
+	u64 refused = 0;
+	int err = 0;
+
+	do {
+		lock_acquire(&n->state_lock);
+		c = events_find(n, type);
+		if (c == NULL)
+			err = events_fetch(n, &refused);
+		if (c != NULL)
+			*ev = events_remove(n, c);
+		lock_release(&n->state_lock);
+		if (err == -EMFILE || err == -ENOMEM)
+			client_pair_refuse(n, refused);
+	} while (c == NULL && err != -EAGAIN);
+	return c != NULL;
 }
 
 /* ---- the notice board ---- */

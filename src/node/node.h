@@ -103,11 +103,14 @@ int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
 int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max);
 /* After NODE_EVENT_LOST: attaches to the next node, starting it if need be, with the same process
  * number, slots, pairs and multicast memberships. 0, also if the node lives; else as node_attach:
- * call again after a while. May block up to 10 s. */
+ * then NODE_EVENT_LOST comes again. May block up to 10 s. */
 int node_recover(struct node *n);
 /* Stays the same for the life of *n. */
 int node_event_fd(struct node *n);
 /* Next event without waiting; false if there is none. Only one thread at a time. */
 bool node_event_next(struct node *n, struct node_event *ev);
+/* The next event of this type without waiting, out of turn: for a thread that waits for a peer,
+ * say. The others stay for node_event_next. Any thread, any number of them. */
+bool node_event_take(struct node *n, enum node_event_type type, struct node_event *ev);
 
 #endif

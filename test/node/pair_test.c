@@ -237,6 +237,44 @@ static void node_event_next__without_descriptors_refuses_the_pair(void **state)
 	harness_detach(&a);
 }
 
+static void node_event_take__leaves_the_others(void **state)
+{
+	static const u8 gid[16] = { 0xff, 0x0e, 9 };
+	struct node_peer peer;
+	struct node_event ev;
+	struct harness a, b;
+	int rings = pair_rings();
+	u32 slot;
+
+	harness_attach(&a);
+	harness_attach(&b);
+	assert_int_equal(node_slot_take(b.node, &slot), 0);
+	assert_int_equal(node_mcast_join(a.node, gid, 5), 0);
+	assert_int_equal(node_connect(a.node, slot, rings, &peer), 0);
+	harness_close_peer(&peer);
+	assert_true(node_event_take(b.node, NODE_EVENT_PEER_NEW, &ev));
+	assert_int_equal(ev.type, NODE_EVENT_PEER_NEW);
+	pair_assert_is(&ev.peer, &a, rings);
+	harness_close_peer(&ev.peer);
+	assert_false(node_event_take(b.node, NODE_EVENT_PEER_NEW, &ev));
+	assert_true(harness_readable(node_event_fd(b.node), 0));
+	assert_true(node_event_next(b.node, &ev));
+	assert_int_equal(ev.type, NODE_EVENT_MCAST);
+	assert_false(node_event_next(b.node, &ev));
+	assert_false(harness_readable(node_event_fd(b.node), 0));
+	/* the end of the node waits as well */
+	harness_kill_daemon();
+	for (int i = 0; i < 1000 && !harness_readable(node_event_fd(b.node), 1); i++)
+		;
+	assert_false(node_event_take(b.node, NODE_EVENT_PEER_NEW, &ev));
+	assert_true(harness_readable(node_event_fd(b.node), 0));
+	assert_true(node_event_next(b.node, &ev));
+	assert_int_equal(ev.type, NODE_EVENT_LOST);
+	close(rings);
+	harness_detach(&b);
+	harness_detach(&a);
+}
+
 /* ---- slots ---- */
 
 static void node_slot_take__slots_rest_before_reuse(void **state)
@@ -421,6 +459,7 @@ int main(void)
 		CASE(node_connect__at_the_same_time_makes_one_pair),
 		CASE(node_connect__without_descriptors_undoes_the_pair),
 		CASE(node_event_next__without_descriptors_refuses_the_pair),
+		CASE(node_event_take__leaves_the_others),
 		CASE(node_slot_take__slots_rest_before_reuse),
 		CASE(node_slot_take__ends_with_the_last),
 		CASE(node_connect__peer_killed),

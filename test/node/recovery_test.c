@@ -287,6 +287,25 @@ static void node_recover__one_died_meanwhile(void **state)
 	recovery_end(&r);
 }
 
+static void node_recover__failure_is_said_again(void **state)
+{
+	struct recovery r;
+
+	recovery_begin(&r);
+	harness_kill_daemon();
+	harness_wait_event(&r.a, NODE_EVENT_LOST);
+	setenv("ANYVERBS_DAEMON", "/nonexistent/anyverbsd", 1);
+	assert_int_equal(node_recover(r.a.node), -ECONNREFUSED);
+	harness_wait_event(&r.a, NODE_EVENT_LOST);
+	assert_int_equal(node_recover(r.a.node), -ECONNREFUSED);
+	unsetenv("ANYVERBS_DAEMON");
+	harness_wait_event(&r.a, NODE_EVENT_LOST);
+	assert_int_equal(node_recover(r.a.node), 0);
+	assert_int_equal(node_recover(r.b.node), 0);
+	recovery_assert_kept(&r);
+	recovery_end(&r);
+}
+
 enum { RECOVERY_ROUNDS = 30 };
 
 static bool recovery_stop; /* atomic */
@@ -358,6 +377,7 @@ int main(void)
 		CASE(node_recover__half_a_pair_is_over),
 		CASE(node_recover__unread_events_are_kept),
 		CASE(node_recover__one_died_meanwhile),
+		CASE(node_recover__failure_is_said_again),
 		CASE(node_recover__again_and_again),
 	};
 
