@@ -258,7 +258,7 @@ static int req_local(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock
 {
 	if (!req_idle(qp))
 		return REQ_STALL;
-	if (mem_invalidate(qp->ibt->cfg.mem, w->imm, qp->pd) != 0)
+	if (w->opcode == IBV_WR_LOCAL_INV && mem_invalidate(qp->ibt->cfg.mem, w->imm, qp->pd) != 0)
 		return -EPERM;
 	qp->sq_next++;
 	comp_retire(qp, w);
@@ -282,6 +282,7 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return req_answered(qp, w);
 	case IBV_WR_LOCAL_INV:
+	case IBV_WR_BIND_MW:
 		return req_local(qp, w);
 	default:
 		return req_message(qp, w, false);

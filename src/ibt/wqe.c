@@ -88,6 +88,9 @@ static void wqe_fill_operands(struct ibt_qp *qp, struct send_wqe *w, const struc
 	case IBV_WR_LOCAL_INV:
 		w->imm = wr->invalidate_rkey;
 		break;
+	case IBV_WR_BIND_MW:
+		w->imm = 0; /* the driver has bound it: what is left is a completion in its place */
+		break;
 	default:
 		break;
 	}

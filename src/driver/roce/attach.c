@@ -62,6 +62,22 @@ static void attach_drain_key(void *arg, u32 index)
 		shm_drain(dev->a.shm, index, SHM_ANY_QP);
 }
 
+static void attach_nothing(void *arg)
+{
+}
+
+/* Whoever copied by an earlier lookup was inside the engine's receive. */
+static void attach_quiesce(void *arg)
+{
+	struct roce_device *dev = arg;
+
+	if (dev->a.shm != NULL) {
+		struct path *path = shm_path(dev->a.shm);
+
+		path->ops->exclude(path, attach_nothing, NULL);
+	}
+}
+
 static int attach_memory(struct roce_device *dev)
 {
 	struct roce_attachment *a = &dev->a;
@@ -73,6 +89,7 @@ static int attach_memory(struct roce_device *dev)
 	a->board->direct = dev->direct;
 	err = mem_table_init(&a->mem, a->board->keys);
 	a->mem.drain = attach_drain_key;
+	a->mem.quiesce = attach_quiesce;
 	a->mem.drain_arg = dev;
 	timer_set_init(&a->timers);
 	return err;

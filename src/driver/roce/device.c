@@ -33,6 +33,7 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 		.device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_RC_RNR_NAK_GEN |
 				    IB_DEVICE_SRQ_RESIZE | IB_DEVICE_N_NOTIFY_CQ |
 				    IB_DEVICE_PORT_ACTIVE_EVENT | IB_DEVICE_SYS_IMAGE_GUID |
+				    IB_DEVICE_MEM_WINDOW | IB_DEVICE_SEND_W_INV |
 				    IB_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_sge = IBT_MAX_SGE,
 		.max_sge_rd = IBT_MAX_SGE,
@@ -40,6 +41,7 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 		.max_cqe = ROCE_MAX_CQE,
 		.max_mr = ROCE_MAX_MR,
 		.max_pd = ROCE_MAX_PD,
+		.max_mw = ROCE_MAX_MR,
 		.max_qp_rd_atom = IBT_MAX_RD_ATOMIC,
 		.max_res_rd_atom = ROCE_MAX_QP * 16,
 		.max_qp_init_rd_atom = IBT_MAX_RD_ATOMIC,

@@ -163,6 +163,75 @@ static int mr_dereg(struct ib_mr *ib)
 	return err;
 }
 
+/* ---- memory windows, type 1 ---- */
+
+static struct ib_mw *mw_alloc(struct ib_pd *pd)
+{
+	struct roce_device *dev = roce_dev(pd->device);
+	int err = roce_attach(dev);
+	struct roce_mw *mw = err == 0 ? calloc(1, sizeof(*mw)) : NULL;
+
+	if (mw == NULL)
+		return ERR_PTR(err != 0 ? err : -ENOMEM);
+	err = mem_reserve(&dev->a.mem, &mw->ib.rkey);
+	if (err != 0) {
+		free(mw);
+		return ERR_PTR(err);
+	}
+	mw->generation = dev->generation;
+	return &mw->ib;
+}
+
+/* Binds at once, so that the new key is known to the caller; the completion keeps the order of the
+ * send queue. Length 0 unbinds. */
+static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
+{
+	struct roce_device *dev = roce_dev(qp->device);
+	struct ibv_send_wr wr = { .wr_id = bind->wr_id,
+				  .opcode = IBV_WR_BIND_MW,
+				  .send_flags = (unsigned int)bind->send_flags };
+	struct ibv_send_wr *bad;
+	u32 key = mw->rkey;
+	int err;
+
+	if (qp->pd != mw->pd || (bind->length != 0 && (bind->mr == NULL || bind->mr->pd != mw->pd)))
+		return -EINVAL;
+	if ((bind->mw_access_flags &
+	     ~(IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)) != 0)
+		return -EINVAL;
+	if (bind->length == 0) {
+		err = mem_invalidate(&dev->a.mem, key, mr_pd_number(mw->pd));
+		if (err == -EINVAL)
+			err = 0; /* it was not bound */
+	} else {
+		struct mem_region region = { .addr = bind->addr,
+					     .length = bind->length,
+					     .iova = bind->addr,
+					     .access = (u32)bind->mw_access_flags,
+					     .pd = mr_pd_number(mw->pd),
+					     .flags = MEM_WINDOW,
+					     .parent = bind->mr->lkey };
+
+		err = mem_replace(&dev->a.mem, &key, &region);
+	}
+	if (err == 0)
+		mw->rkey = key;
+	return err != 0 ? err : roce_uverbs_post_send(qp, &wr, &bad);
+}
+
+static int mw_dealloc(struct ib_mw *ib)
+{
+	struct roce_mw *mw = ROCE_OF(mw, ib);
+	struct roce_device *dev = roce_dev(ib->device);
+	int err = 0;
+
+	if (mw->generation == dev->generation && dev->attached)
+		err = mem_deregister(&dev->a.mem, ib->rkey);
+	if (err == 0)
+		free(mw);
+	return err;
+}
+
 /* ---- fast memory regions ---- */
 
 static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr *attr)
@@ -252,6 +321,9 @@ void roce_fill_mr(struct ib_device *ib)
 	ib->reg_phys_mr = mr_reg_phys;
 	ib->query_mr = mr_query;
 	ib->dereg_mr = mr_dereg;
+	ib->alloc_mw = mw_alloc;
+	ib->bind_mw = mw_bind;
+	ib->dealloc_mw = mw_dealloc;
 	ib->alloc_fmr = fmr_alloc;
 	ib->map_phys_fmr = fmr_map;
 	ib->unmap_fmr = fmr_unmap;
