@@ -313,6 +313,23 @@ class Case(unittest.TestCase):
         self.assertNotEqual(self.status()["folder"], "")
         shutil.rmtree(self.status()["folder"])
 
+    def test_folder_goes_with_the_node(self):
+        child = self.attach()[0]
+        folder = self.status()["folder"]
+        self.assertTrue(os.path.exists(folder + "/slots"))
+        self.run_command("stop", "--force")  # somebody holds a slot: everything stays
+        self.assertTrue(os.path.exists(folder + "/slots"))
+        child.kill()
+        child.wait()
+        child = self.attach()[0]
+        child.kill()
+        child.wait()
+        for _ in range(100):
+            if self.run_command("stop").returncode == 0:
+                break
+            time.sleep(0.02)
+        self.assertFalse(os.path.exists(folder))
+
     def test_log_goes_into_the_folder(self):
         self.attach(ANYVERBS_LOG="info")
         with open(os.path.join(self.status()["folder"], "log")) as f:

@@ -258,7 +258,9 @@ static int daemon_prepare(struct daemon *d)
 static void daemon_finish(struct daemon *d)
 {
 	d->ending = true;
-	/* first, so that whoever comes now starts another one */
+	/* while the name is ours: the next daemon of this node uses the same folder */
+	folder_remove(&d->folder);
+	/* now, so that whoever comes starts another one */
 	loop_remove(&d->loop, &d->listener);
 	close(d->listener.fd);
 	list_for_each_safe(p, &d->procs, struct proc, node)

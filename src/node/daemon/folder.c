@@ -6,18 +6,20 @@
  */
 #include "node/daemon/folder.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "node/address.h"
 
-enum { FOLDER_PLACES = 4, FOLDER_TEXT = 4096 };
+enum { FOLDER_PLACES = 4, FOLDER_TEXT = 4096, FOLDER_DEPTH = 10 };
 
 /* A folder that nobody else can look into or could have prepared for us: its descriptor or a
  * negative errno. */
@@ -94,7 +96,7 @@ static bool folder_in_use(const struct folder *f)
 	return used;
 }
 
-void folder_open(struct folder *f, const char *name)
+static void folder_choose(struct folder *f, const char *name)
 {
 	char places[FOLDER_PLACES][FOLDER_PATH];
 	int err = -ENOENT;
@@ -124,12 +126,59 @@ void folder_open(struct folder *f, const char *name)
 		  "no writable folder: there is no sysfs tree, and slots do not survive this node");
 }
 
+void folder_open(struct folder *f, const char *name)
+{
+	folder_choose(f, name);
+	/* what cleans up temporary files passes by a locked folder (tmpfiles.d(5)) */
+	if (f->fd >= 0 && flock(f->fd, LOCK_SH | LOCK_NB) < 0)
+		log_debug("node", "cannot lock %s: %s", f->path, strerror(errno));
+}
+
 void folder_close(struct folder *f)
 {
 	if (f->fd >= 0)
 		close(f->fd);
 	f->fd = -1;
 	f->path[0] = '\0';
+}
+
+/* Deletes what is in a folder; deep enough for the sysfs tree. */
+static void folder_empty(int fd, int depth)
+{
+	DIR *dir = fdopendir(fd); /* takes over fd */
+	struct dirent *e;
+	int sub;
+
+	while (dir != NULL && (e = readdir(dir)) != NULL) {
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (unlinkat(dirfd(dir), e->d_name, 0) == 0 || depth == 0)
+			continue;
+		sub = openat(dirfd(dir), e->d_name,
+			     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (sub >= 0)
+			folder_empty(sub, depth - 1);
+		unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR);
+	}
+	if (dir != NULL)
+		closedir(dir);
+	else
+		close(fd);
+}
+
+void folder_remove(const struct folder *f)
+{
+	int sys;
+
+	if (f->fd < 0 || folder_in_use(f))
+		return;
+	sys = openat(f->fd, "sys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (sys >= 0)
+		folder_empty(sys, FOLDER_DEPTH);
+	unlinkat(f->fd, "sys", AT_REMOVEDIR);
+	unlinkat(f->fd, "slots", 0);
+	unlinkat(f->fd, ".new", 0);
+	rmdir(f->path);
 }
 
 int folder_make(const struct folder *f, const char *path)

@@ -24,14 +24,15 @@ struct sysfs_text {
 
 static const struct sysfs_text sysfs_device[] = {
 	{ "node_type", "1: CA\n" },
-	{ "fw_ver", "0.1.0\n" },
+	{ "node_desc", "anyverbs software RoCE adapter\n" },
+	{ "fw_ver", "1.0.0\n" },
 	{ "hw_rev", "0x1\n" },
 	{ "hca_type", "anyverbs-roce\n" },
 	{ "board_id", "anyverbs\n" },
 	{ "device/numa_node", "-1\n" },
-	{ "device/vendor", "0x6176\n" },
+	{ "device/vendor", "0xa7b5\n" },
 	{ "device/device", "0x0001\n" },
-	{ "device/subsystem_vendor", "0x6176\n" },
+	{ "device/subsystem_vendor", "0xa7b5\n" },
 	{ "device/subsystem_device", "0x0001\n" },
 	{ "device/class", "0x020700\n" },
 };
@@ -191,7 +192,6 @@ static void sysfs_write_device(struct sysfs *s, const struct node_config *c)
 	sysfs_make(s, "device/infiniband");
 	sysfs_put_guid(s, "node_guid", c->node_guid);
 	sysfs_put_guid(s, "sys_image_guid", c->node_guid);
-	sysfs_put(s, "node_desc", "%s\n", c->device);
 	sysfs_put_table(s, sysfs_device, ARRAY_LEN(sysfs_device));
 	sysfs_put_cpus(s);
 	snprintf(path, sizeof(path), "device/infiniband/%s", c->device);
