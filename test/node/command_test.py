@@ -123,6 +123,20 @@ class Case(unittest.TestCase):
         self.assertEqual(done.stdout, "--help.a b..")
         self.assertEqual(self.run_command("run", "sh", "-c", "kill -TERM $$").returncode, -signal.SIGTERM)
 
+    def test_run_starts_the_node(self):
+        begin = time.monotonic()
+        done = subprocess.run(["sh", "-c", 'echo "[$(anyverbs run pwd)]"'], env=self.env, capture_output=True, text=True,
+                              timeout=15)
+        self.assertEqual(done.stdout, f"[{os.getcwd()}]\n")
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertEqual(self.read("infiniband", "roce0", "node_type"), "1: CA\n")
+
+    def test_run_without_a_node_warns(self):
+        os.remove(os.path.join(self.bin, "anyverbsd"))
+        done = self.run_command("run", "echo", "done", ANYVERBS_DAEMON="/nonexistent")
+        self.assertEqual((done.returncode, done.stdout), (0, "done\n"))
+        self.assertIn("node cannot be started", done.stderr)
+
     def test_command_substitution_ends_although_the_node_stays(self):
         begin = time.monotonic()
         done = subprocess.run(["sh", "-c", 'echo "[$(anyverbs run node_attach 0)]"'], env=self.env, capture_output=True,

@@ -19,8 +19,9 @@ int command_stop(int argc, char **argv);
 
 /* ---- link.c: the way to the node ---- */
 
-/* A connection as a tool: a descriptor; -ECONNREFUSED: no node is up. */
-int link_open(void);
+/* A connection as a tool: a descriptor; -ECONNREFUSED: no node is up, or with `start` none can be
+ * started. */
+int link_open(bool start);
 /* One question: 0 or a negative errno; *reply as in protocol.h. Descriptors that come with it are
  * in *m if m is given. */
 int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,

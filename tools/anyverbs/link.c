@@ -41,7 +41,7 @@ int link_ask(int fd, enum proto_type type, void *request, size_t size, void *rep
 	return err;
 }
 
-int link_open(void)
+int link_open(bool start)
 {
 	struct proto_plain request, reply;
 	char name[NODE_NAME_MAX];
@@ -49,7 +49,7 @@ int link_open(void)
 
 	if (err < 0)
 		return err;
-	fd = connection_open(name, false);
+	fd = connection_open(name, start);
 	if (fd < 0)
 		return fd;
 	err = link_ask(fd, PROTO_TOOL, &request, sizeof(request), &reply, sizeof(reply), NULL);

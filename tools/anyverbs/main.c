@@ -19,7 +19,7 @@ static const struct {
 	  "usage: anyverbs run [--] PROGRAM [ARGUMENT...]\n"
 	  "\n"
 	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs in front of the system's.\n"
-	  "The node starts by itself when PROGRAM first needs it.\n"
+	  "Starts the node if none is up; it ends by itself when nobody uses it.\n"
 	  "\n"
 	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },
 	{ "status", command_status, "show the node, its device and its processes",

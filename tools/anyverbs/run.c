@@ -65,6 +65,20 @@ static int run_prepend(const char *variable, const char *first)
 	return err;
 }
 
+/* The node's tree must be there for programs that look into /sys before they call anything of
+ * ours. Without a node they may still do something useful, such as print their help. */
+static void run_start_node(void)
+{
+	int fd = link_open(true);
+
+	if (fd >= 0)
+		close(fd);
+	else
+		command_fail(
+			0, "warning: the node cannot be started: %s (ANYVERBS_LOG=error says more)",
+			strerror(-fd));
+}
+
 int command_run(int argc, char **argv)
 {
 	char doors[PATH_MAX], preload[PATH_MAX + 32];
@@ -90,6 +104,7 @@ int command_run(int argc, char **argv)
 		err = run_prepend("LD_PRELOAD", preload);
 	if (err < 0)
 		return command_fail(EXIT_CANNOT_RUN, "no memory");
+	run_start_node();
 	execvp(argv[0], argv);
 	err = errno;
 	return command_fail(err == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, "%s: %s", argv[0],

@@ -88,7 +88,7 @@ static void status_clean(char *text, size_t size)
 static int status_ask(struct status *s)
 {
 	struct proto_plain request;
-	int err, fd = link_open();
+	int err, fd = link_open(false);
 
 	if (fd < 0)
 		return fd;

@@ -34,7 +34,7 @@ int command_stop(int argc, char **argv)
 			return command_fail(EXIT_USAGE, "stop: unknown argument %s", argv[i]);
 		request.force = 1;
 	}
-	fd = link_open();
+	fd = link_open(false);
 	if (fd == -ECONNREFUSED)
 		return EXIT_OK;
 	if (fd < 0)
