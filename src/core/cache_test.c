@@ -153,6 +153,7 @@ static void ib_init_ah_from_wc__ib_header(void **state)
 	struct ib_ah_attr attr;
 
 	grh.sgid.raw[0] = 0xfe;
+	grh.sgid.raw[12] = 0x45; /* where an IPv4 header would begin */
 	grh.dgid = fake->gids[2];
 	assert_int_equal(ib_init_ah_from_wc(&fake->ib, 1, &wc, &grh, &attr), 0);
 	assert_int_equal(attr.ah_flags, IB_AH_GRH);

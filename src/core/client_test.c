@@ -174,6 +174,30 @@ static void ib_register_client__from_add(void **state)
 	fake_unplug(fake);
 }
 
+static struct ib_client client_leaver;
+
+static void leaver_remove(struct ib_device *device)
+{
+	ib_unregister_client(&client_leaver);
+	story_tell('L', '-', device);
+}
+
+static struct ib_client client_leaver = { .name = "leaver", .remove = leaver_remove };
+
+static void ib_unregister_client__from_its_remove(void **state)
+{
+	struct fake_device *one, *two;
+
+	assert_int_equal(ib_register_client(&client_leaver), 0);
+	one = fake_plug();
+	two = fake_plug();
+	story_clear();
+	fake_unplug(one);
+	assert_string_equal(story.text, "L-fake1 L-fake0 ");
+	fake_unplug(two);
+	assert_string_equal(story.text, "L-fake1 L-fake0 ");
+}
+
 /* ---- unregistering waits --------------------------------------------------------------------- */
 
 static int unplugged;
@@ -239,6 +263,7 @@ static void *register_slow_thread(void *arg)
 static void ib_unregister_device__waits_for_add(void **state)
 {
 	struct fake_device *fake = fake_plug();
+	struct ib_device **list;
 	pthread_t adder, leaver;
 
 	unplugged = slow_inside = slow_go = 0;
@@ -250,6 +275,8 @@ static void ib_unregister_device__waits_for_add(void **state)
 		sched_yield();
 	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	assert_int_equal(fake_count(&unplugged), 0);
+	assert_int_equal(ib_uverbs_get_devices(&list), 0); /* known still, but not to newcomers */
+	ib_uverbs_put_devices(list);
 	fake_bump(&slow_go);
 	pthread_join(adder, NULL);
 	pthread_join(leaver, NULL);
@@ -351,6 +378,7 @@ int main(void)
 		cmocka_unit_test(ib_set_client_data__unknown_client),
 		cmocka_unit_test(ib_client__without_callbacks),
 		cmocka_unit_test(ib_register_client__from_add),
+		cmocka_unit_test(ib_unregister_client__from_its_remove),
 		cmocka_unit_test(ib_unregister_device__waits_for_holders),
 		cmocka_unit_test(ib_unregister_device__waits_for_add),
 		cmocka_unit_test(hotplug__storm),

@@ -175,8 +175,8 @@ static void dispatch_run(struct vector_item *item)
 	dispatch_queue_rest(core);
 }
 
-/* Waits for a handler that runs (unless it is the caller). Flushing also unqueues, so what still
- * waits is queued again. */
+/* Waits for a handler that runs (unless it is the caller). Flushing may take back the queueing
+ * of an event that came when the run was over, so that is done again. */
 static void dispatch_wait(struct ib_device_core *core)
 {
 	vector_item_flush(&core->item);

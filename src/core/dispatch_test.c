@@ -153,6 +153,33 @@ static void ib_unregister_event_handler__from_itself(void **state)
 	assert_int_equal(ib_unregister_event_handler(&after.handler), 0);
 }
 
+/* The first handler takes the second one away, just when it would be next. */
+static struct witness taken;
+
+static void take_away(struct ib_event_handler *handler, struct ib_event *event)
+{
+	struct witness *w = container_of(handler, struct witness, handler);
+
+	if (w->seen == 0)
+		ib_unregister_event_handler(&taken.handler);
+	fake_bump(&w->seen);
+}
+
+static void ib_unregister_event_handler__of_the_next(void **state)
+{
+	struct witness w = { 0 }, after = { 0 };
+
+	INIT_IB_EVENT_HANDLER(&w.handler, &fake->ib, take_away);
+	assert_int_equal(ib_register_event_handler(&w.handler), 0);
+	witness_start(&taken);
+	witness_start(&after);
+	dispatch(IB_EVENT_SM_CHANGE, 1);
+	assert_true(fake_await(&after.seen, 1));
+	assert_int_equal(fake_count(&taken.seen), 0);
+	assert_int_equal(ib_unregister_event_handler(&w.handler), 0);
+	assert_int_equal(ib_unregister_event_handler(&after.handler), 0);
+}
+
 /* ---- events of objects ----------------------------------------------------------------------- */
 
 struct object {
@@ -327,6 +354,28 @@ static void ib_destroy_qp__races_with_events(void **state)
 	base_break();
 }
 
+static void raise_last(struct ib_qp *qp)
+{
+	dispatch_object(IB_EVENT_QP_FATAL, qp);
+}
+
+static void ib_destroy_qp__event_while_it_is_destroyed(void **state)
+{
+	struct object o = { 0 };
+	struct witness later = { 0 };
+
+	base_make(NULL);
+	witness_start(&later);
+	fake->on_destroy_qp = raise_last;
+	assert_int_equal(ib_destroy_qp(qp_make(&o)), 0);
+	fake->on_destroy_qp = NULL;
+	dispatch(IB_EVENT_SM_CHANGE, 1);
+	assert_true(fake_await(&later.seen, 1));
+	assert_int_equal(fake_count(&o.seen), 0);
+	assert_int_equal(ib_unregister_event_handler(&later.handler), 0);
+	base_break();
+}
+
 static void ib_destroy_qp__fails_and_lives_on(void **state)
 {
 	struct object o = { 0 };
@@ -382,9 +431,11 @@ int main(void)
 		cmocka_unit_test(ib_dispatch_event__every_handler_in_order),
 		cmocka_unit_test(ib_unregister_event_handler__waits),
 		cmocka_unit_test(ib_unregister_event_handler__from_itself),
+		cmocka_unit_test(ib_unregister_event_handler__of_the_next),
 		cmocka_unit_test(ib_dispatch_event__goes_to_the_object),
 		cmocka_unit_test(ib_destroy_qp__no_event_after),
 		cmocka_unit_test(ib_destroy_qp__races_with_events),
+		cmocka_unit_test(ib_destroy_qp__event_while_it_is_destroyed),
 		cmocka_unit_test(ib_destroy_qp__fails_and_lives_on),
 		cmocka_unit_test(ib_unregister_device__drops_events),
 		cmocka_unit_test(ib_dispatch_event__before_registration),

@@ -188,6 +188,37 @@ static void ib_fmr_pool_map_phys__shares_a_worn_one(void **state)
 	assert_int_equal(ib_destroy_fmr_pool(pool), 0);
 }
 
+/* Sharing a worn one and giving it back makes one dirty, not two. */
+static void ib_fmr_pool_unmap__counts_a_worn_one_once(void **state)
+{
+	struct ib_fmr_pool *pool = pool_make(1, 2, true);
+
+	ib_fmr_pool_unmap(map(pool, 1));
+	for (int i = 0; i < 5; i++)
+		ib_fmr_pool_unmap(map(pool, 2));
+	nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+	assert_int_equal(fake_count(&flushes), 0);
+	assert_int_equal(ib_destroy_fmr_pool(pool), 0);
+}
+
+/* Cleaning at the watermark leaves the cache of those that are not worn. */
+static void ib_fmr_pool_unmap__cleans_worn_ones_only(void **state)
+{
+	struct ib_fmr_pool *pool = pool_make(2, 1, true);
+	struct ib_pool_fmr *a = map(pool, 1), *b = map(pool, 2);
+
+	ib_fmr_pool_unmap(a);
+	assert_ptr_equal(map(pool, 3), a);
+	ib_fmr_pool_unmap(b);
+	ib_fmr_pool_unmap(a);
+	assert_true(fake_await(&flushes, 1));
+	assert_int_equal(maps_of(a), 0);
+	assert_int_equal(maps_of(b), 1);
+	assert_ptr_equal(map(pool, 2), b);
+	ib_fmr_pool_unmap(b);
+	assert_int_equal(ib_destroy_fmr_pool(pool), 0);
+}
+
 /* Out of clean ones, with a watermark that is never reached: the pool cleans all the same. */
 static void ib_fmr_pool_map_phys__starvation_cleans(void **state)
 {
@@ -285,6 +316,8 @@ int main(void)
 		WITH(ib_fmr_pool_map_phys__replaces_the_oldest),
 		WITH(ib_fmr_pool_unmap__cleans_at_the_watermark),
 		WITH(ib_fmr_pool_map_phys__shares_a_worn_one),
+		WITH(ib_fmr_pool_unmap__counts_a_worn_one_once),
+		WITH(ib_fmr_pool_unmap__cleans_worn_ones_only),
 		WITH(ib_fmr_pool_map_phys__starvation_cleans),
 		WITH(ib_flush_fmr_pool__unmaps_whatever_was_given_back),
 		WITH(ib_flush_fmr_pool__in_a_child),

@@ -86,11 +86,6 @@ static bool qp_move_is_universal(enum ib_qp_state from, enum ib_qp_state to)
 	return to == IB_QPS_RESET || (to == IB_QPS_ERR && from != IB_QPS_RESET);
 }
 
-static bool qp_state_can_be_assumed(enum ib_qp_state state)
-{
-	return state >= IB_QPS_RTR && state <= IB_QPS_SQE;
-}
-
 int ib_modify_qp_is_ok(enum ib_qp_state cur, enum ib_qp_state next, enum ib_qp_type type,
 		       enum ib_qp_attr_mask mask)
 {
@@ -98,8 +93,6 @@ int ib_modify_qp_is_ok(enum ib_qp_state cur, enum ib_qp_state next, enum ib_qp_t
 	bool known = qp_move_is_universal(cur, next);
 
 	if ((u32)cur > IB_QPS_ERR || (u32)next > IB_QPS_ERR || (u32)type >= IB_QPT_MAX)
-		return 0;
-	if ((given & A(CUR_STATE)) && !qp_state_can_be_assumed(cur))
 		return 0;
 	for (u32 i = 0; i < ARRAY_LEN(qp_rules); i++) {
 		const struct qp_rule *rule = &qp_rules[i];

@@ -135,6 +135,23 @@ static void ib_create_qp__checks(void **state)
 	fake_destroy(other);
 }
 
+/* One thread destroys what another one builds upon: the builder gets an error and holds nothing. */
+static void ib_create_qp__on_a_dying_cq(void **state)
+{
+	struct ib_pd *pd = ib_alloc_pd(&fake->ib);
+	struct ib_cq *cq = ib_create_cq(&fake->ib, NULL, NULL, NULL, 16, 0);
+
+	assert_true(use_claim(&cq->usecnt));
+	assert_int_equal(PTR_ERR(qp_make(pd, cq, NULL, IB_QPT_RC)), -EINVAL);
+	use_unclaim(&cq->usecnt);
+	assert_int_equal(ib_destroy_cq(cq), 0);
+	assert_true(use_claim(&pd->usecnt));
+	assert_int_equal(PTR_ERR(ib_get_dma_mr(pd, 0)), -EINVAL);
+	assert_int_equal(ib_dealloc_pd(pd), -EBUSY);
+	use_unclaim(&pd->usecnt);
+	assert_int_equal(ib_dealloc_pd(pd), 0);
+}
+
 static void ib_modify_qp__checks(void **state)
 {
 	struct ib_pd *pd = ib_alloc_pd(&fake->ib);
@@ -323,6 +340,7 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(ib_create__failure_holds_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(ib_create_qp__checks, setup, teardown),
+		cmocka_unit_test_setup_teardown(ib_create_qp__on_a_dying_cq, setup, teardown),
 		cmocka_unit_test_setup_teardown(ib_modify_qp__checks, setup, teardown),
 		cmocka_unit_test_setup_teardown(ib_create_cq__checks, setup, teardown),
 		cmocka_unit_test_setup_teardown(ib_post_send__completes_through_the_handler, setup,
