@@ -5,6 +5,7 @@ usage: command_test.py BUILD_DIR
 
 Each case has a node, a folder and a staged installation of its own: the command and the daemon with a stand-in for a door.
 """
+import ipaddress
 import json
 import os
 import shutil
@@ -289,6 +290,40 @@ class Case(unittest.TestCase):
 
     # ---- addresses and files ----
 
+    @unittest.skipUnless(subprocess.run(["unshare", "-n", "ip", "link", "add", "t0", "type", "veth"],
+                                        capture_output=True).returncode == 0, "needs root, ip and veth")
+    def test_addresses_come_and_go(self):
+        child = self.attach(prefix=("unshare", "-n"), ANYVERBS_NODE="default")[0]
+        inside = ("nsenter", "-t", str(child.pid), "-n")
+
+        def gids():
+            done = subprocess.run([*inside, "anyverbs", "status", "--json"], env={**self.env, "ANYVERBS_NODE": "default"},
+                                  capture_output=True, text=True)
+            status = json.loads(done.stdout)
+            shown = status["devices"][0]["ports"][0]["gids"]
+            for g in shown:  # the tree says the same
+                with open(f"{status['folder']}/sys/class/infiniband/roce0/ports/1/gids/{g['index']}") as f:
+                    self.assertEqual(ipaddress.ip_address(f.read().strip()), ipaddress.ip_address(g["gid"]))
+            return {g["index"]: g["gid"] for g in shown if not g["gid"].startswith("fe80:")}
+
+        def change(*words, until):
+            subprocess.run([*inside, "ip", *words], check=True)
+            deadline = time.monotonic() + 5
+            while not until(gids()) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertTrue(until(gids()), gids())
+        self.assertTrue(gids()[1].startswith("::ffff:127."))
+        subprocess.run([*inside, "ip", "link", "add", "t0", "type", "veth", "peer", "name", "t1"], check=True)
+        subprocess.run([*inside, "ip", "link", "set", "t0", "up"], check=True)
+        change("addr", "add", "10.9.8.1/24", "dev", "t0", until=lambda g: g.get(1) == "::ffff:10.9.8.1")
+        change("addr", "add", "10.9.8.2/24", "dev", "t0", until=lambda g: "::ffff:10.9.8.2" in g.values())
+        where = [i for i, g in gids().items() if g == "::ffff:10.9.8.2"][0]
+        change("addr", "add", "10.9.9.3/24", "dev", "t0", until=lambda g: "::ffff:10.9.9.3" in g.values())
+        self.assertEqual(gids()[where], "::ffff:10.9.8.2")
+        change("addr", "flush", "dev", "t0", until=lambda g: g.get(1, "").startswith("::ffff:127."))
+        self.assertEqual(list(gids()), [1])
+        subprocess.run([*inside, "anyverbs", "stop", "--force"], env={**self.env, "ANYVERBS_NODE": "default"})
+
     def test_addr_gives_a_node_its_address(self):
         self.attach(ANYVERBS_ADDR="10.1.2.3, fd00::5,nonsense")
         gids = [g["gid"] for g in self.status()["devices"][0]["ports"][0]["gids"]]
@@ -343,6 +378,21 @@ class Case(unittest.TestCase):
                 break
             time.sleep(0.02)
         self.assertFalse(os.path.exists(folder))
+
+    @unittest.skipUnless(subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0, "needs root")
+    def test_works_without_any_writable_folder(self):
+        script = ("mount -t tmpfs none /dev/shm && touch /dev/shm/anyverbs-0 && mount -t tmpfs none /run && "
+                  "mount --bind /tmp /mnt && mount -t tmpfs none /tmp && touch /tmp/anyverbs-0 && "
+                  f"export PATH=/mnt/{os.path.basename(self.root)}/bin:$PATH && "
+                  "node_attach 0.2 && exec node_attach 60")
+        child = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True, env={**self.env, "XDG_RUNTIME_DIR": "", "ANYVERBS_LOG": "error"})
+        self.children.append(child)
+        first, second = child.stdout.readline().split(), child.stdout.readline().split()
+        self.assertEqual((len(first), len(second)), (3, 3))
+        self.assertNotEqual(first[0], second[0])
+        s = self.status()
+        self.assertEqual((s["folder"], s["devices"][0]["sysfs"], len(s["processes"])), ("", "", 1))
 
     def test_log_goes_into_the_folder(self):
         self.attach(ANYVERBS_LOG="info")

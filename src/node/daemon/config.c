@@ -220,3 +220,49 @@ void config_fill(struct node_config *c, const char *node)
 	if (list != NULL)
 		freeifaddrs(list);
 }
+
+static const struct node_gid *config_find(const struct node_config *c, const u8 gid[16])
+{
+	for (int i = 0; i < NODE_GIDS; i++)
+		if (memcmp(c->gids[i].gid, gid, 16) == 0)
+			return &c->gids[i];
+	return NULL;
+}
+
+static bool config_empty(const struct node_gid *g)
+{
+	static const u8 empty[16];
+
+	return memcmp(g->gid, empty, 16) == 0;
+}
+
+static void config_put_first(struct node_config *c, const struct node_gid *g)
+{
+	for (int i = 1; i < CONFIG_GIDS_MAX; i++) {
+		if (config_empty(&c->gids[i])) {
+			c->gids[i] = *g;
+			return;
+		}
+	}
+}
+
+bool config_merge(struct node_config *c, const struct node_config *fresh)
+{
+	struct node_config old = *c;
+
+	for (int i = 0; i < NODE_GIDS; i++) {
+		const struct node_gid *now = config_find(fresh, c->gids[i].gid);
+
+		if (!config_empty(&c->gids[i]))
+			c->gids[i] = now != NULL ? *now : (struct node_gid){ .ifindex = 0 };
+	}
+	/* first, so that it is an IPv4 address as long as there is any */
+	if (config_empty(&c->gids[1]) && config_find(c, fresh->gids[1].gid) == NULL)
+		c->gids[1] = fresh->gids[1];
+	for (int i = 0; i < NODE_GIDS; i++)
+		if (!config_empty(&fresh->gids[i]) && config_find(c, fresh->gids[i].gid) == NULL)
+			config_put_first(c, &fresh->gids[i]);
+	if (config_empty(&c->gids[1]))
+		c->gids[1] = fresh->gids[1];
+	return memcmp(&old, c, sizeof(old)) != 0;
+}

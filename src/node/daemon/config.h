@@ -8,6 +8,9 @@
  * node and namespace always give the same GUID. Only the node "default" shows the host's
  * addresses. */
 void config_fill(struct node_config *c, const char *node);
+/* Brings the GIDs of `c` up to those of `fresh`: what is in both keeps its index, so that
+ * connections that use it go on; GID 1 is never empty. Returns whether anything changed. */
+bool config_merge(struct node_config *c, const struct node_config *fresh);
 /* An EUI-64, locally administered, never 0. */
 u64 config_guid(const char *node);
 

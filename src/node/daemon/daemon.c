@@ -21,6 +21,7 @@
 #include "node/daemon/config.h"
 #include "node/daemon/daemon_priv.h"
 #include "node/daemon/sysfs.h"
+#include "node/daemon/watch.h"
 
 enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100 };
 
@@ -131,6 +132,46 @@ static int daemon_take_signals(struct daemon *d)
 	return err;
 }
 
+/* ---- the host's addresses ---- */
+
+static void daemon_on_address(struct loop_source *s, u32 events)
+{
+	struct daemon *d = container_of(s, struct daemon, addresses);
+
+	/* they come in bursts: look when it is quiet */
+	if (watch_read(s->fd))
+		d->look_again_ns = clock_now_ns() + DAEMON_PAUSE_MS * NS_PER_MS;
+}
+
+/* Without the announcements the addresses stay those of the beginning. */
+static void daemon_watch_addresses(struct daemon *d)
+{
+	int fd = watch_open();
+
+	d->look_again_ns = UINT64_MAX;
+	d->addresses.fd = -1;
+	if (fd < 0 || loop_add(&d->loop, &d->addresses, fd, EPOLLIN, daemon_on_address) < 0) {
+		log_warn("node", "changes of the host's addresses will not be noticed");
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+static void daemon_look_again(struct daemon *d)
+{
+	struct node_config fresh, merged = d->notice->config;
+
+	d->look_again_ns = UINT64_MAX;
+	config_fill(&fresh, d->options.node);
+	if (!config_merge(&merged, &fresh))
+		return;
+	(void)sysfs_write(&d->folder, &merged);
+	notice_write_begin(d->notice);
+	d->notice->config = merged;
+	notice_write_end(d->notice);
+	event_config(d);
+}
+
 /* ---- time ---- */
 
 static void daemon_end_silent(struct daemon *d, u64 now)
@@ -171,6 +212,8 @@ static void daemon_tick(struct daemon *d)
 		d->listening = true;
 		loop_change(&d->loop, &d->listener, EPOLLIN);
 	}
+	if (now >= d->look_again_ns)
+		daemon_look_again(d);
 	if (d->proc_count > d->attached)
 		daemon_end_silent(d, now);
 	if (d->blocked_count > 0)
@@ -184,7 +227,7 @@ static int daemon_timeout_ms(const struct daemon *d)
 {
 	u64 now = clock_now_ns(), end;
 
-	if (d->blocked_count > 0 || !d->listening)
+	if (d->blocked_count > 0 || !d->listening || d->look_again_ns != UINT64_MAX)
 		return DAEMON_TICK_MS;
 	if (d->proc_count > d->attached)
 		return 1000;
@@ -249,6 +292,7 @@ static int daemon_prepare(struct daemon *d)
 		slots_close(&d->slots);
 		return err;
 	}
+	daemon_watch_addresses(d); /* before looking, to miss nothing */
 	daemon_configure(d);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	log_info("node", "node %s is up: folder %s", d->options.node, d->folder.path);
@@ -263,6 +307,8 @@ static void daemon_finish(struct daemon *d)
 	/* now, so that whoever comes starts another one */
 	loop_remove(&d->loop, &d->listener);
 	close(d->listener.fd);
+	if (d->addresses.fd >= 0)
+		close(d->addresses.fd);
 	list_for_each_safe(p, &d->procs, struct proc, node)
 		proc_drop(p, "the node ends");
 	pairs_clear(&d->pairs);

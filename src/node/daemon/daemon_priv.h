@@ -28,9 +28,11 @@ enum proc_kind { PROC_SILENT, PROC_ATTACHED, PROC_TOOL };
 struct daemon {
 	struct daemon_options options;
 	struct loop loop;
-	struct loop_source listener, signals;
+	struct loop_source listener, signals, addresses;
 	bool listening; /* false while descriptors are short */
 	u64 listen_again_ns;
+	/* when to read the host's addresses; UINT64_MAX: they have not changed */
+	u64 look_again_ns;
 	struct folder folder;
 	struct slots slots;
 	struct pairs pairs;
