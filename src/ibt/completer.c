@@ -164,6 +164,11 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 		req_rewind(qp);
 		req_pump(qp);
 		break;
+	case NAK_CANNOT_PULL:
+		qp->no_pull = true;
+		req_rewind(qp);
+		req_pump(qp);
+		break;
 	case NAK_INVALID_REQUEST:
 		comp_fail(qp, IBV_WC_REM_INV_REQ_ERR);
 		break;

@@ -11,6 +11,10 @@
 
 #include "ibt/ibt.h"
 
+enum {
+	PULL_BYTES = 1 << 20,  /* at most, per packet: others want the engine too */
+	PULL_FROM = 64 << 10,  /* smaller messages go through the ring */
+};
 enum { PSN_MASK = 0xffffff, IBT_DEFAULT_PKEY = 0xffff };
 
 /* A send work request. Followed by its SGEs or its inline data. */
@@ -20,6 +24,7 @@ struct send_wqe {
 	u8 flags;  /* enum ibv_send_flags; SIGNALED is set where sq_sig_all says so */
 	u8 sge_count;
 	bool answered; /* READ, atomic: the response has come */
+	bool pull;     /* the receiver copies from our memory */
 	u32 imm;       /* immediate data, or the key to invalidate */
 	u32 length;
 	u32 first_psn; /* set when first transmitted */
@@ -100,6 +105,7 @@ struct ibt_qp {
 	u32 reads_out GUARDED_BY(sq_lock);
 	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
 	u8 waiting GUARDED_BY(sq_lock);	    /* enum wait_reason */
+	bool no_pull GUARDED_BY(sq_lock);            /* the receiver cannot reach our memory */
 	bool drop_next GUARDED_BY(sq_lock); /* UD: room did not come in time */
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer;
@@ -215,6 +221,8 @@ enum resp_verdict {
 	RESP_NAK_INVALID,
 	RESP_NAK_ACCESS,
 	RESP_NAK_OPERATION,
+	RESP_NAK_PULL,
+	RESP_DROP,
 };
 void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 		  const void *payload);

@@ -21,7 +21,8 @@ static int qp_check_init(const struct ibt_qp_init *init)
 	return 0;
 }
 
-static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD_SAFETY /* not reachable yet */
+/* not reachable yet */
+static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD_SAFETY
 {
 	struct ibv_qp_cap *cap = &init->cap;
 	u32 stride = wqe_send_stride(cap->max_send_sge, cap->max_inline_data);

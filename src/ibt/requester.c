@@ -130,36 +130,62 @@ static u32 req_packets(const struct ibt_qp *qp, u32 length)
 	return length == 0 ? 1 : (u32)(((u64)length + qp_packet_bytes(qp) - 1) >> qp->psn_shift);
 }
 
+/* A long SEND whose receiver can read our memory: it copies once, instead of us and it once
+ * each. */
+static bool req_can_pull(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	bool send = w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM ||
+		    w->opcode == IBV_WR_SEND_WITH_INV;
+
+	return send && w->length >= PULL_FROM && qp->type == IBV_QPT_RC && !qp->no_pull &&
+	       qp->dest->path->promise.direct && req_ops(qp)->pullable(qp->dest);
+}
+
+static void req_fill_message(struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p, u32 n,
+			     bool placed) REQUIRES(qp->sq_lock)
+{
+	u32 total = placed ? 0 : w->length;
+	bool first = qp->tx_offset == 0, last = qp->tx_offset + n == total;
+
+	req_fill(qp, p, req_message_opcode(w, first, last));
+	p->length = n;
+	p->imm = w->imm;
+	p->va = w->va;
+	p->rkey = w->rkey;
+	p->dma_length = w->length;
+	if (!last)
+		return;
+	p->flags |= (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0) |
+		    (req_wants_ack(qp, w) ? PKT_ACK_REQUEST : 0) | (placed ? PKT_PLACED : 0);
+}
+
 static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
 {
-	struct iovec iov[IBT_MAX_SGE + 2];
+	struct iovec iov[IBT_MAX_SGE + 2], list = { .iov_base = iov };
 	struct mem_cursor before = qp->tx_cursor;
-	u32 total = placed ? 0 : w->length;
-	u32 n = MIN(total - qp->tx_offset, qp_packet_bytes(qp));
-	bool first = qp->tx_offset == 0, last = qp->tx_offset + n == total;
-	struct pkt p;
+	u32 left = (placed ? 0 : w->length) - qp->tx_offset;
+	u32 n = MIN(left, w->pull ? (u32)PULL_BYTES : qp_packet_bytes(qp));
 	int pieces = req_pieces(qp, w, n, 0, iov), err;
+	struct pkt p;
 
 	if (unlikely(pieces < 0))
 		return pieces;
-	req_fill(qp, &p, req_message_opcode(w, first, last));
-	p.length = n;
-	p.imm = w->imm;
-	p.va = w->va;
-	p.rkey = w->rkey;
-	p.dma_length = w->length;
-	if (last) {
-		p.flags |= (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0) |
-			   (req_wants_ack(qp, w) ? PKT_ACK_REQUEST : 0) | (placed ? PKT_PLACED : 0);
+	req_fill_message(qp, w, &p, n, placed);
+	if (w->pull) {
+		p.flags |= PKT_PULL;
+		p.dma_length = n;
+		p.length = list.iov_len = (u32)pieces * sizeof(iov[0]);
+		err = req_send(qp, &p, &list, 1);
+	} else {
+		err = req_send(qp, &p, iov, pieces);
 	}
-	err = req_send(qp, &p, iov, pieces);
 	if (unlikely(err != 0)) {
 		qp->tx_cursor = before;
 		return err;
 	}
 	qp->tx_offset += n;
 	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
-	return last ? 0 : -EINPROGRESS;
+	return n == left ? 0 : -EINPROGRESS;
 }
 
 /* Sends what is left of a SEND or WRITE. `placed`: the data is there already, only the notice
@@ -168,8 +194,13 @@ static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUI
 {
 	int err;
 
-	if (qp->tx_offset == 0)
-		req_begin(qp, w, placed ? 1 : req_packets(qp, w->length));
+	if (qp->tx_offset == 0) {
+		w->pull = req_can_pull(qp, w);
+		req_begin(qp, w,
+			  placed    ? 1
+			  : w->pull ? (w->length - 1) / PULL_BYTES + 1
+				    : req_packets(qp, w->length));
+	}
 	do
 		err = req_send_packet(qp, w, placed);
 	while (err == -EINPROGRESS);

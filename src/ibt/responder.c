@@ -202,37 +202,76 @@ static bool resp_in_sequence(struct ibt_qp *qp, const struct pkt *p, u8 op) REQU
 	       (qp->in_message & (OP_SEND | OP_WRITE)) == (op & (OP_SEND | OP_WRITE));
 }
 
+static enum resp_verdict resp_receive_failed(struct ibt_qp *qp, int err) REQUIRES(qp->rq_lock)
+{
+	resp_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL, 0);
+	return err == -EMSGSIZE ? RESP_NAK_INVALID : RESP_NAK_OPERATION;
+}
+
+/* Copies what the packet names in the sender's memory into the receive request. */
+static enum resp_verdict resp_pull(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+				   const void *payload) REQUIRES(qp->rq_lock)
+{
+	struct iovec theirs[IBT_MAX_SGE + 2], ours[2 * IBT_MAX_SGE];
+	struct mem_cursor before = qp->in_cursor;
+	u32 n = p->length / sizeof(theirs[0]);
+	u64 named = 0;
+	int m, err;
+
+	if (p->length > sizeof(theirs) || p->dma_length > PULL_BYTES)
+		return RESP_NAK_INVALID;
+	memcpy(theirs, payload, n * sizeof(theirs[0]));
+	for (u32 i = 0; i < n; i++)
+		named += MIN(theirs[i].iov_len, (size_t)PULL_BYTES + 1);
+	if (named != p->dma_length)
+		return RESP_NAK_INVALID;
+	m = mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->in_cursor, p->dma_length,
+		       IBV_ACCESS_LOCAL_WRITE, ours, (int)ARRAY_LEN(ours));
+	if (m == -E2BIG)
+		return RESP_NAK_PULL;
+	if (m < 0)
+		return resp_receive_failed(qp, m);
+	err = from->path->ops->pull(from, p->sqpn, qp->qpn, theirs, (int)n, ours, m, p->dma_length);
+	if (likely(err == 0))
+		return RESP_OK;
+	qp->in_cursor = before;
+	if (err == -EPIPE)
+		return RESP_DROP;
+	/* In the middle of a message its packets could not be numbered anew. */
+	return qp->in_offset == 0 ? RESP_NAK_PULL : resp_receive_failed(qp, -EFAULT);
+}
+
 static enum resp_verdict resp_scatter(struct ibt_qp *qp, const void *payload, u32 n)
 	REQUIRES(qp->rq_lock)
 {
 	int err = mem_scatter(qp->ibt->cfg.mem, qp->pd, &qp->in_cursor, payload, n);
 
-	if (likely(err == 0))
-		return RESP_OK;
-	resp_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL, 0);
-	return err == -EMSGSIZE ? RESP_NAK_INVALID : RESP_NAK_OPERATION;
+	return likely(err == 0) ? RESP_OK : resp_receive_failed(qp, err);
 }
 
-static enum resp_verdict resp_send(struct ibt_qp *qp, const struct pkt *p, const void *payload,
-				   u8 op) REQUIRES(qp->rq_lock)
+static enum resp_verdict resp_send(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+				   const void *payload, u8 op) REQUIRES(qp->rq_lock)
 {
+	bool pull = (p->flags & PKT_PULL) != 0 && qp->type == IBV_QPT_RC;
+	u64 length = pull ? p->dma_length : p->length;
 	enum resp_verdict verdict;
 
 	if ((op & OP_FIRST) != 0 && !resp_take_wqe(qp))
 		return RESP_RNR;
 	if (op & OP_FIRST)
 		qp->in_offset = 0;
-	if ((u64)qp->in_offset + p->length > IBT_MAX_MESSAGE)
+	if (length > IBT_MAX_MESSAGE - qp->in_offset)
 		return RESP_NAK_INVALID;
-	verdict = resp_scatter(qp, payload, p->length);
-	qp->in_offset += p->length;
-	if (verdict == RESP_OK &&
-	    (p->opcode == PKT_SEND_LAST_INV || p->opcode == PKT_SEND_ONLY_INV) &&
+	verdict = pull ? resp_pull(qp, from, p, payload) : resp_scatter(qp, payload, p->length);
+	if (verdict != RESP_OK)
+		return verdict;
+	qp->in_offset += (u32)length;
+	if ((p->opcode == PKT_SEND_LAST_INV || p->opcode == PKT_SEND_ONLY_INV) &&
 	    mem_invalidate(qp->ibt->cfg.mem, p->imm, qp->pd) != 0) {
 		resp_complete(qp, IBV_WC_LOC_PROT_ERR, NULL, 0);
 		return RESP_NAK_ACCESS;
 	}
-	return verdict;
+	return RESP_OK;
 }
 
 /* Copies a WRITE's payload piece by piece into what the peer's key names. */
@@ -317,7 +356,8 @@ static void resp_message_done(struct ibt_qp *qp, const struct pkt *p, u8 op) REQ
 		resp_complete(qp, IBV_WC_SUCCESS, p, qp->in_offset);
 }
 
-static enum resp_verdict resp_message(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+static enum resp_verdict resp_message(struct ibt_qp *qp, struct path_dest *from,
+				      const struct pkt *p, const void *payload)
 	REQUIRES(qp->rq_lock)
 {
 	u8 op = resp_ops[p->opcode];
@@ -325,7 +365,8 @@ static enum resp_verdict resp_message(struct ibt_qp *qp, const struct pkt *p, co
 
 	if (op == 0 || !resp_in_sequence(qp, p, op))
 		return RESP_NAK_INVALID;
-	verdict = op & OP_SEND ? resp_send(qp, p, payload, op) : resp_write(qp, p, payload, op);
+	verdict = op & OP_SEND ? resp_send(qp, from, p, payload, op)
+			       : resp_write(qp, p, payload, op);
 	if (unlikely(verdict != RESP_OK))
 		return verdict;
 	if (op & OP_LAST)
@@ -336,7 +377,8 @@ static enum resp_verdict resp_message(struct ibt_qp *qp, const struct pkt *p, co
 }
 
 /* Executes a request in sequence. */
-static enum resp_verdict resp_execute(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+static enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from,
+				      const struct pkt *p, const void *payload)
 	REQUIRES(qp->rq_lock)
 {
 	switch (p->opcode) {
@@ -346,7 +388,7 @@ static enum resp_verdict resp_execute(struct ibt_qp *qp, const struct pkt *p, co
 	case PKT_FETCH_ADD:
 		return qp->in_message != 0 ? RESP_NAK_INVALID : answer_atomic(qp, p);
 	default:
-		return resp_message(qp, p, payload);
+		return resp_message(qp, from, p, payload);
 	}
 }
 
@@ -385,7 +427,8 @@ static bool resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(q
 {
 	static const u8 codes[] = { [RESP_NAK_INVALID] = NAK_INVALID_REQUEST,
 				    [RESP_NAK_ACCESS] = NAK_REMOTE_ACCESS,
-				    [RESP_NAK_OPERATION] = NAK_REMOTE_OPERATION };
+				    [RESP_NAK_OPERATION] = NAK_REMOTE_OPERATION,
+				    [RESP_NAK_PULL] = NAK_CANNOT_PULL };
 
 	if (verdict == RESP_RNR) {
 		resp_count(qp, COUNT_RX_NO_WQE);
@@ -393,11 +436,13 @@ static bool resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(q
 		resp_send_ack(qp, AETH_RNR | qp->attr.min_rnr_timer, qp->epsn);
 		return false;
 	}
+	if (verdict == RESP_DROP)
+		return false;
 	/* What was executed before it is acknowledged by the NAK's PSN. */
 	__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
 	qp->nak_sent = true;
 	resp_send_ack(qp, (u8)(AETH_NAK | codes[verdict]), qp->epsn);
-	return true;
+	return verdict != RESP_NAK_PULL;
 }
 
 static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
@@ -433,7 +478,7 @@ static bool resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 		resp_out_of_order(qp, from, p, ahead);
 		return false;
 	}
-	*verdict = resp_execute(qp, p, payload);
+	*verdict = resp_execute(qp, from, p, payload);
 	if (likely(*verdict == RESP_OK)) {
 		resp_accepted(qp, from, p);
 		return false;
@@ -443,7 +488,8 @@ static bool resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 
 /* UC: a gap or a fault drops the rest of the message, silently; only a fault of our own receive
  * request is fatal. IBA vol 1, 9.8.2. True: the queue pair must go to ERR. */
-static bool resp_receive_uc(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+			    const void *payload)
 	REQUIRES(qp->rq_lock)
 {
 	u8 op = resp_ops[p->opcode];
@@ -459,7 +505,7 @@ static bool resp_receive_uc(struct ibt_qp *qp, const struct pkt *p, const void *
 		qp->in_message = 0;
 	if ((op & OP_FIRST) == 0 && qp->in_message == 0)
 		return false;
-	verdict = resp_message(qp, p, payload);
+	verdict = resp_message(qp, from, p, payload);
 	if (likely(verdict == RESP_OK))
 		return false;
 	qp->in_message = 0;
@@ -513,7 +559,7 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		resp_established(qp);
 		fail = resp_receive_rc(qp, from, p, payload, &verdict);
 	} else {
-		fail = resp_receive_uc(qp, p, payload);
+		fail = resp_receive_uc(qp, from, p, payload);
 		verdict = RESP_NAK_OPERATION;
 	}
 	lock_release(&qp->rq_lock);

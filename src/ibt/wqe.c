@@ -152,7 +152,7 @@ int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_w
 	w->wr_id = wr->wr_id;
 	w->opcode = (u8)wr->opcode;
 	w->flags = (u8)(wr->send_flags | (qp->sig_all ? IBV_SEND_SIGNALED : 0));
-	w->answered = false;
+	w->answered = w->pull = false;
 	w->psn_count = 0;
 	w->imm = wr->imm_data;
 	if (qp->type == IBV_QPT_UD)

@@ -54,14 +54,16 @@ enum pkt_opcode {
 enum pkt_flags {
 	PKT_SOLICITED = 1,
 	PKT_ACK_REQUEST = 2,
-	PKT_HAS_ACK =
-		4, /* ack_psn acknowledges the reverse direction; only where the path is reliable */
-	PKT_HAS_GRH = 8, /* sgid and dgid are set (UD) */
+	/* ack_psn acknowledges the reverse direction; only where the path is reliable */
+	PKT_HAS_ACK = 4,
+	/* sgid and dgid are set (UD) */
+	PKT_HAS_GRH = 8,
 	PKT_MULTICAST = 16,
-	PKT_PLACED =
-		/* WRITE with immediate: a direct path has placed the data already, only the
-		 * notice travels */
-		32,
+	/* WRITE with immediate: a direct path has placed the data already, only the notice
+	 * travels */
+	PKT_PLACED = 32,
+	/* the payload is a list of iovecs in the sender's memory, of dma_length bytes */
+	PKT_PULL = 64,
 };
 
 /* AETH syndromes, IBA vol 1, 9.7.5.1.2. */
@@ -70,7 +72,8 @@ enum {
 	NAK_PSN_SEQUENCE = 0,
 	NAK_INVALID_REQUEST = 1,
 	NAK_REMOTE_ACCESS = 2,
-	NAK_REMOTE_OPERATION = 3
+	NAK_REMOTE_OPERATION = 3,
+	NAK_CANNOT_PULL = 31 /* no wire form: send the bytes instead */
 };
 
 struct pkt {
@@ -169,6 +172,13 @@ struct path_ops {
 	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		      int iovcnt);
+	/* May a packet to `d` name the sender's memory instead of carrying it (PKT_PULL)? */
+	bool (*pullable)(struct path_dest *d);
+	/* Copies what such a packet from `from` names into our memory; both lists have `bytes`. 0;
+	 * -EOPNOTSUPP: it cannot be read; -EPIPE: the sender's queue pair `sqpn` (connected to
+	 * ours, `dqpn`) has stopped sending meanwhile, so what was copied may be anything. */
+	int (*pull)(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
+		    const struct iovec *ours, int m, u64 bytes);
 	/* Receives at most `budget` packets; returns how many. Any thread; threads that come
 	 * while another polls return 0. */
 	int (*poll)(struct path *p, int budget);

@@ -78,7 +78,7 @@ static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
 				     .iova = 0,
 				     .access = (u32)access,
 				     .pd = mr_pd_number(pd),
-				     .flags = MEM_CONTIGUOUS | MEM_ALL };
+				     .flags = MEM_ALL };
 
 	return mr_register(pd, &region);
 }
@@ -196,9 +196,6 @@ static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 
 	if (qp->pd != mw->pd || (bind->length != 0 && (bind->mr == NULL || bind->mr->pd != mw->pd)))
 		return -EINVAL;
-	if ((bind->mw_access_flags &
-	     ~(IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)) != 0)
-		return -EINVAL;
 	if (bind->length == 0) {
 		err = mem_invalidate(&dev->a.mem, key, mr_pd_number(mw->pd));
 		if (err == -EINVAL)
@@ -207,7 +204,7 @@ static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 		struct mem_region region = { .addr = bind->addr,
 					     .length = bind->length,
 					     .iova = bind->addr,
-					     .access = (u32)bind->mw_access_flags,
+					     .access = (u32)bind->mw_access_flags & ~IBV_ACCESS_LOCAL_WRITE,
 					     .pd = mr_pd_number(mw->pd),
 					     .flags = MEM_WINDOW,
 					     .parent = bind->mr->lkey };

@@ -174,6 +174,64 @@ int link_direct(struct path_dest *d, const struct path_target *t, const struct i
 	return err;
 }
 
+bool link_pullable(struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	return link_state(l) == LINK_UP && l->direct;
+}
+
+static void pull_self(const struct iovec *theirs, int n, const struct iovec *ours)
+{
+	size_t done = 0;
+
+	for (int i = 0; i < n; i++)
+		for (size_t from = 0; from < theirs[i].iov_len;) {
+			size_t piece = MIN(theirs[i].iov_len - from, ours->iov_len - done);
+
+			memmove((u8 *)ours->iov_base + done, (u8 *)theirs[i].iov_base + from,
+				piece);
+			from += piece;
+			done += piece;
+			if (done == ours->iov_len) {
+				ours++;
+				done = 0;
+			}
+		}
+}
+
+/* While the sender's queue pair says that it is sending, its buffers are what it was asked to
+ * send. */
+static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
+{
+	const struct board_qp *q = direct_find_qp(l->board, sqpn);
+	u32 word = q == NULL ? 0 : __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+	u32 state = word & 0xf;
+
+	return (word & BOARD_QP_EXISTS) != 0 && q->qpn == sqpn && q->peer_qpn == dqpn &&
+	       (state == IBV_QPS_RTS || state == IBV_QPS_SQD);
+}
+
+int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
+	      const struct iovec *ours, int m, u64 bytes)
+{
+	struct shm_link *l = link_of(from);
+	ssize_t got = (ssize_t)bytes;
+
+	if (!l->direct)
+		return -EOPNOTSUPP;
+	if (l->self)
+		pull_self(theirs, n, ours);
+	else
+		got = process_vm_readv(l->pid, ours, (unsigned long)m, theirs, (unsigned long)n, 0);
+	/* After the copy: its completion at the sender comes later than the word (qp_fail_both). */
+	if (!pull_is_valid(l, sqpn, dqpn))
+		return -EPIPE;
+	return got == (ssize_t)bytes ? 0 : -EOPNOTSUPP;
+}
+
 bool link_probe_direct(const struct shm_link *l)
 {
 	u64 nonce = 0;

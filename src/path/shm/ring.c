@@ -173,13 +173,15 @@ static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 
 		s->reth.rkey = p->rkey;
 		s->reth.dma_length = p->dma_length;
 		s->reth.data = data;
+	} else if (p->flags & PKT_PULL) {
+		s->reth.dma_length = p->dma_length;
 	}
 }
 
 static inline bool ring_fits_slot(const struct pkt *p)
 {
-	return p->length <= RING_INLINE && !(p->flags & PKT_HAS_GRH) && !ring_has_reth(p) &&
-	       !ring_has_atomic(p);
+	return p->length <= RING_INLINE && !(p->flags & (PKT_HAS_GRH | PKT_PULL)) &&
+	       !ring_has_reth(p) && !ring_has_atomic(p);
 }
 
 static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct pkt *p,

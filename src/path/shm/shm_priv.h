@@ -64,6 +64,9 @@ void link_close(struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		int iovcnt);
+bool link_pullable(struct path_dest *d);
+int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
+	      const struct iovec *ours, int m, u64 bytes);
 void link_ring_bell(struct shm_link *l);
 /* Does the peer's board show this queue pair? */
 bool link_peer_has_qp(const struct shm_link *l, u32 qpn);
