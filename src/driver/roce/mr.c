@@ -182,6 +182,28 @@ static struct ib_mw *mw_alloc(struct ib_pd *pd)
 	return &mw->ib;
 }
 
+static int mw_unbind(struct roce_device *dev, struct ib_mw *mw)
+{
+	int err = mem_invalidate(&dev->a.mem, mw->rkey, mr_pd_number(mw->pd));
+
+	return err == -EINVAL ? 0 : err; /* it was not bound */
+}
+
+static int mw_bind_range(struct roce_device *dev, struct ib_mw *mw, const struct ib_mw_bind *bind)
+{
+	struct mem_region region = { .addr = bind->addr,
+				     .length = bind->length,
+				     .iova = bind->addr,
+				     .access = (u32)bind->mw_access_flags & ~IBV_ACCESS_LOCAL_WRITE,
+				     .pd = mr_pd_number(mw->pd),
+				     .flags = MEM_WINDOW };
+
+	if (bind->mr == NULL || bind->mr->pd != mw->pd)
+		return -EINVAL;
+	region.parent = bind->mr->lkey;
+	return mem_replace(&dev->a.mem, &mw->rkey, &region);
+}
+
 /* Binds at once, so that the new key is known to the caller; the completion keeps the order of the
  * send queue. Length 0 unbinds. */
 static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
@@ -191,28 +213,11 @@ static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 				  .opcode = IBV_WR_BIND_MW,
 				  .send_flags = (unsigned int)bind->send_flags };
 	struct ibv_send_wr *bad;
-	u32 key = mw->rkey;
 	int err;
 
-	if (qp->pd != mw->pd || (bind->length != 0 && (bind->mr == NULL || bind->mr->pd != mw->pd)))
+	if (qp->pd != mw->pd)
 		return -EINVAL;
-	if (bind->length == 0) {
-		err = mem_invalidate(&dev->a.mem, key, mr_pd_number(mw->pd));
-		if (err == -EINVAL)
-			err = 0; /* it was not bound */
-	} else {
-		struct mem_region region = { .addr = bind->addr,
-					     .length = bind->length,
-					     .iova = bind->addr,
-					     .access = (u32)bind->mw_access_flags & ~IBV_ACCESS_LOCAL_WRITE,
-					     .pd = mr_pd_number(mw->pd),
-					     .flags = MEM_WINDOW,
-					     .parent = bind->mr->lkey };
-
-		err = mem_replace(&dev->a.mem, &key, &region);
-	}
-	if (err == 0)
-		mw->rkey = key;
+	err = bind->length == 0 ? mw_unbind(dev, mw) : mw_bind_range(dev, mw, bind);
 	return err != 0 ? err : roce_uverbs_post_send(qp, &wr, &bad);
 }
 
