@@ -12,6 +12,7 @@
 
 #ifndef AV_DOORS_PATH
 #define AV_DOORS_PATH "/usr/local/lib/anyverbs"
+#define AV_DOORS_BESIDE "../lib/anyverbs"
 #endif
 #define RUN_DOOR "libibverbs.so.1"
 #define RUN_PRELOAD "libanyverbs-preload.so"
@@ -24,21 +25,30 @@ static bool run_has(const char *folder, const char *file)
 	return n > 0 && (size_t)n < sizeof(path) && access(path, R_OK) == 0;
 }
 
-/* The doors' folder: beside this program (build tree, installation moved as a whole), else where it
- * was installed. */
+/* FOLDER/beside, if the doors are there. */
+static bool run_try_doors(const char *folder, const char *beside, char *out, size_t size)
+{
+	char path[2 * PATH_MAX], real[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, beside);
+	if (realpath(path, real) == NULL || !run_has(real, RUN_DOOR))
+		return false;
+	return snprintf(out, size, "%s", real) < (int)size;
+}
+
+/* The doors' folder: beside this program (build tree, installation moved as a whole), else where
+ * it was installed. */
 static int run_find_doors(char *folder, size_t size)
 {
-	char self[PATH_MAX], beside[PATH_MAX + 32], real[PATH_MAX];
+	char self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 	if (n > 0) {
 		self[n] = '\0';
 		*strrchr(self, '/') = '\0';
-		snprintf(beside, sizeof(beside), "%s/../lib/anyverbs", self);
-		if (realpath(beside, real) != NULL && run_has(real, RUN_DOOR)) {
-			snprintf(folder, size, "%s", real);
+		if (run_try_doors(self, "../lib/anyverbs", folder, size) ||
+		    run_try_doors(self, AV_DOORS_BESIDE, folder, size))
 			return 0;
-		}
 	}
 	snprintf(folder, size, "%s", AV_DOORS_PATH);
 	return run_has(folder, RUN_DOOR) ? 0 : -ENOENT;
