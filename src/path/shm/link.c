@@ -171,7 +171,7 @@ static int link_alias(struct shm_link *l, u64 process)
 		if (real != NULL)
 			return 0;
 		/* The engine's thread may be this very thread: read the event ourselves. */
-		if (node_event_next(shm->cfg.node, &ev) && ev.type == NODE_EVENT_PEER_NEW)
+		if (node_event_take(shm->cfg.node, NODE_EVENT_PEER_NEW, &ev))
 			shm_peer_new(shm, &ev.peer);
 		else
 			usleep(1000);
