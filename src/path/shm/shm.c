@@ -220,8 +220,12 @@ static int shm_poll(struct path *p, int budget)
 	if (!lock_try(&shm->poll_lock))
 		return 0;
 	count = __atomic_load_n(&shm->count, __ATOMIC_ACQUIRE); /* pairs with link_publish */
-	for (u32 i = 0; i < count && n < budget; i++)
-		n += shm_poll_link(shm, shm->links[i], budget - n);
+	/* Each pass begins where the last one ran out of budget, so that a busy peer starves nobody. */
+	for (u32 i = 0; i < count && n < budget; i++) {
+		if (shm->turn >= count)
+			shm->turn = 0;
+		n += shm_poll_link(shm, shm->links[shm->turn++], budget - n);
+	}
 	lock_release(&shm->poll_lock);
 	return n;
 }

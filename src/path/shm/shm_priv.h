@@ -54,6 +54,7 @@ struct shm {
 	struct list_head asking GUARDED_BY(lock);
 	struct list_head dead GUARDED_BY(lock);
 	u32 count; /* links[] in use. Written under both locks */
+	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
 	struct shm_link *links[SHM_LINKS];
 };
 
