@@ -192,8 +192,8 @@ static void end_make_qp(const char *kind, const char *role)
 		end_die("query_gid");
 	for (int i = 0; i < 16; i++)
 		snprintf(hex + 2 * i, 3, "%02x", gid.raw[i]);
-	end_say("qp %u %u %lu %s", end.qp->qp_num, end.mr->rkey, (unsigned long)(uintptr_t)end.memory,
-		hex);
+	end_say("qp %u %u %lu %s", end.qp->qp_num, end.mr->rkey,
+		(unsigned long)(uintptr_t)end.memory, hex);
 }
 
 static void end_to_rtr(const struct ibv_ah_attr *ah)

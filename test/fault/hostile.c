@@ -1,8 +1,8 @@
 /* hostile.c: attaches like everybody, then scribbles over all that it may write: the rings of its
  * pair with the victim, in both directions, its own board, the victim's doorbells.
  *
- * hostile SEED                                     "hostile QPN*4"
- * attack SECONDS QPN*4 KEY*6 ADDR*6    attacks     "done SLOTS LEAKS COUNTER=N ..." (the victim's counters)
+ * hostile SEED                           "hostile QPN*4"
+ * attack SECONDS QPN*4 KEY*6 ADDR*6      "done SLOTS LEAKS COUNTER=N ..." (the victim's counters)
  * In: lines, the victim's answers    Out: garbage of every degree of plausibility
  * Runs: main, and a thread that changes slots while the victim reads them    Locks: none
  */
@@ -155,8 +155,10 @@ static void hostile_ring(void)
 
 static u32 hostile_length(void)
 {
-	static const u32 plausible[] = { 0, 1, 8, 31, 32, 33, 64, 1000, 3000, 3001, 4096,
-					 RING_MTU, RING_MTU + 1, RING_DATA, UINT32_MAX };
+	static const u32 plausible[] = {
+		0,    1,    8,	  31,	    32,		  33,	     64,	1000,
+		3000, 3001, 4096, RING_MTU, RING_MTU + 1, RING_DATA, UINT32_MAX
+	};
 
 	return chance(90) ? plausible[pick(ARRAY_LEN(plausible))] : (u32)hostile_draw(&h.random);
 }
@@ -201,8 +203,8 @@ static u64 hostile_addr(int key, u32 length)
 
 static u64 hostile_message(u32 length)
 {
-	static const u64 odd[] = { 0, 1, 4096, 10000, 1ull << 31, (1ull << 31) + 1, 1ull << 32,
-				   UINT64_MAX };
+	static const u64 odd[] = { 0,	       1,	  4096, 10000, 1ull << 31, (1ull << 31) + 1,
+				   1ull << 32, UINT64_MAX };
 
 	return chance(60) ? length : odd[pick(ARRAY_LEN(odd))];
 }
@@ -269,7 +271,8 @@ static void hostile_put(const struct ring_slot *s, u32 at)
 {
 	struct ring_slot *to = &h.out->slots[at % RING_SLOTS];
 
-	memcpy((u8 *)to + sizeof(to->seq), (const u8 *)s + sizeof(s->seq), sizeof(*s) - sizeof(s->seq));
+	memcpy((u8 *)to + sizeof(to->seq), (const u8 *)s + sizeof(s->seq),
+	       sizeof(*s) - sizeof(s->seq));
 	/* Pairs with the acquire in ring_peek. */
 	__atomic_store_n(&to->seq, at + 1, __ATOMIC_RELEASE);
 	h.slots++;
@@ -310,8 +313,8 @@ static void hostile_look_for_secrets(const u8 *data, size_t n)
 
 static u8 hostile_answer_to(u8 opcode)
 {
-	static const u8 any[] = { PKT_ACK, PKT_ATOMIC_ACK, PKT_READ_FIRST, PKT_READ_MIDDLE,
-				  PKT_READ_LAST, PKT_READ_ONLY, PKT_ABSENT };
+	static const u8 any[] = { PKT_ACK,	 PKT_ATOMIC_ACK, PKT_READ_FIRST, PKT_READ_MIDDLE,
+				  PKT_READ_LAST, PKT_READ_ONLY,	 PKT_ABSENT };
 
 	if (chance(30))
 		return any[pick(ARRAY_LEN(any))];
@@ -457,7 +460,8 @@ static void hostile_attack(u32 seconds)
 	pthread_join(flipper, NULL);
 	printf("done %llu %llu", (unsigned long long)h.slots, (unsigned long long)h.leaks);
 	for (int i = 0; i < PATH_COUNTERS; i++)
-		printf(" %s=%llu", path_counter_names[i], (unsigned long long)h.victim->counters[i]);
+		printf(" %s=%llu", path_counter_names[i],
+		       (unsigned long long)h.victim->counters[i]);
 	printf("\n");
 	fflush(stdout);
 }

@@ -166,7 +166,8 @@ static void victim_rtr(struct ibv_qp *qp, uint32_t qpn, const union ibv_gid *gid
 				    .rq_psn = HOSTILE_PSN,
 				    .max_dest_rd_atomic = 4,
 				    .min_rnr_timer = 1,
-				    .ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = *gid } };
+				    .ah_attr = {
+					    .is_global = 1, .port_num = 1, .grh.dgid = *gid } };
 	int mask = IBV_QP_STATE;
 
 	if (qp->qp_type != IBV_QPT_UD)
@@ -298,7 +299,8 @@ static void friend_check(const struct ibv_wc *wc)
 	const uint8_t *message = v.friend_memory + wc->wr_id * MESSAGE;
 
 	if (wc->status != IBV_WC_SUCCESS || wc->byte_len != MESSAGE)
-		victim_break("the friend's completion: status %d, %u bytes", wc->status, wc->byte_len);
+		victim_break("the friend's completion: status %d, %u bytes", wc->status,
+			     wc->byte_len);
 	for (uint32_t at = 0; at < MESSAGE; at++)
 		if (message[at] != friend_byte(v.friend_next, at)) {
 			victim_break("message %lu of the friend's differs at %u",
@@ -361,7 +363,8 @@ static void victim_send_to_enemy(int i)
 						      IBV_WR_RDMA_READ,
 						      IBV_WR_ATOMIC_FETCH_AND_ADD };
 	bool rc = v.qp[i]->qp_type == IBV_QPT_RC;
-	struct ibv_send_wr wr = { .num_sge = 1, .opcode = opcodes[rc ? victim_random(4) : 0] }, *bad;
+	struct ibv_send_wr wr = { .num_sge = 1, .opcode = opcodes[rc ? victim_random(4) : 0] },
+			   *bad;
 	struct ibv_sge sge = { .length = 3000 };
 	bool fetch = wr.opcode == IBV_WR_RDMA_READ || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 
