@@ -135,7 +135,14 @@ struct ibt_qp {
 	struct path_dest *
 		/* with a reference; sq_lock or, for the responder's half, stable while blocked */
 		blocked_on;
-	bool ack_listed, ack_urgent; /* the path's callbacks */
+	bool ack_listed;              /* the path's callbacks */
+	bool ack_waits;               /* an urgent one waits for a ride; the path's callbacks */
+	/* The consumer answered the last message at once, so its acknowledgement rode on the
+	 * answer: the next one may wait for that. Atomic; a hint. */
+	bool ack_rides;
+	/* The last one went at once; if the consumer sends something before the next message
+	 * comes, it could have ridden. Atomic; a hint. */
+	bool ack_went_ahead;
 };
 
 enum { ACK_OWED = 1u << 31 };
@@ -231,7 +238,8 @@ void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pk
 	REQUIRES(qp->rq_lock);
 /* Takes a receive request for the message at hand; false: none is there. */
 bool resp_take_wqe(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
-void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent);
+void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
+	REQUIRES(qp->rq_lock);
 void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
 

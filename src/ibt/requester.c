@@ -54,6 +54,9 @@ static void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->s
 			p->flags |= PKT_HAS_ACK;
 			p->ack_psn = ack & PSN_MASK;
 		}
+	} else if (unlikely(__atomic_load_n(&qp->ack_went_ahead, __ATOMIC_RELAXED))) {
+		__atomic_store_n(&qp->ack_went_ahead, false, __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->ack_rides, true, __ATOMIC_RELAXED);
 	}
 }
 
@@ -113,6 +116,15 @@ static int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, 
 		iov[0].iov_base = (u8 *)w->sge + qp->tx_offset;
 		iov[0].iov_len = n;
 		return 1;
+	}
+	if (likely(w->sge_count == 1 && n == w->sge[0].length)) {
+		u32 piece;
+
+		iov[0].iov_base = mem_local(qp->ibt->cfg.mem, qp->pd, w->sge[0].lkey,
+					    w->sge[0].addr, n, access, &piece);
+		iov[0].iov_len = n;
+		if (likely(iov[0].iov_base != NULL && piece == n))
+			return 1;
 	}
 	return mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->tx_cursor, n, access, iov,
 			  IBT_MAX_SGE + 2);

@@ -36,12 +36,33 @@ void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
 		qp->nak_sent = false; /* the next packet has it said again */
 }
 
-/* Everything before epsn is to be acknowledged; at the end of the batch if the peer asked, else
- * when there is a moment. */
+static bool resp_ack_is_owed(const struct ibt_qp *qp)
+{
+	return (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) != 0;
+}
+
+/* Settles whether the acknowledgement that waited for a ride had one. */
+static void resp_ack_settle(struct ibt_qp *qp)
+{
+	if (qp->ack_waits && resp_ack_is_owed(qp))
+		__atomic_store_n(&qp->ack_rides, false, __ATOMIC_RELAXED);
+	qp->ack_waits = false;
+	__atomic_store_n(&qp->ack_went_ahead, false, __ATOMIC_RELAXED);
+}
+
+/* Everything before epsn is to be acknowledged: at the end of the batch if the peer asked
+ * (`urgent`), else when there is a moment. Where the consumer has just been seen to answer at once,
+ * the answer takes it along; if it does not, the next idle poll or the engine's next tick (1 ms)
+ * sends it, and the next one goes at once again. */
 void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 {
-	if (urgent)
-		qp->ack_urgent = true;
+	resp_ack_settle(qp);
+	/* Pairs with the exchanges that take it. */
+	__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
+	if (urgent && __atomic_load_n(&qp->ack_rides, __ATOMIC_RELAXED)) {
+		qp->ack_waits = true;
+		urgent = false;
+	}
 	if (qp->ack_listed && !urgent)
 		return;
 	if (qp->ack_listed)
@@ -52,6 +73,20 @@ void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 		__atomic_store_n(&from->acks_owed, true, __ATOMIC_RELAXED);
 }
 
+static void resp_flush_ack(struct ibt_qp *qp)
+{
+	u32 word;
+
+	lock_acquire(&qp->rq_lock);
+	/* pairs with resp_owe_ack */
+	word = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
+	if ((word & ACK_OWED) != 0 && qp_receives(qp)) {
+		resp_send_ack(qp, AETH_ACK, word);
+		__atomic_store_n(&qp->ack_went_ahead, true, __ATOMIC_RELAXED);
+	}
+	lock_release(&qp->rq_lock);
+}
+
 static void resp_flush_acks(struct list_head *list)
 {
 	struct list_head again;
@@ -60,20 +95,13 @@ static void resp_flush_acks(struct list_head *list)
 	list_init(&again);
 	while ((node = list_pop_front(list)) != NULL) {
 		struct ibt_qp *qp = list_entry(node, struct ibt_qp, ack_node);
-		u32 word;
 
-		qp->ack_listed = false;
-		qp->ack_urgent = false;
-		lock_acquire(&qp->rq_lock);
-		word = __atomic_exchange_n(&qp->ack_word, 0,
-					   __ATOMIC_ACQUIRE); /* pairs with resp_accepted */
-		if ((word & ACK_OWED) != 0 && qp_receives(qp))
-			resp_send_ack(qp, AETH_ACK, word);
-		if (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) {
-			qp->ack_listed = true;
+		resp_ack_settle(qp);
+		if (resp_ack_is_owed(qp))
+			resp_flush_ack(qp);
+		qp->ack_listed = resp_ack_is_owed(qp); /* there was no room */
+		if (qp->ack_listed)
 			list_push_back(&again, &qp->ack_node);
-		}
-		lock_release(&qp->rq_lock);
 	}
 	list_splice(&again, list);
 }
@@ -409,7 +437,6 @@ static void resp_accepted(struct ibt_qp *qp, struct path_dest *from, const struc
 		return;
 	if (answered)
 		return;
-	__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
 	resp_owe_ack(qp, from, (p->flags & PKT_ACK_REQUEST) != 0);
 }
 
@@ -454,8 +481,6 @@ static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const s
 		    p->opcode == PKT_FETCH_ADD) {
 			answer_duplicate(qp, p);
 		} else {
-			__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK),
-					 __ATOMIC_RELEASE);
 			resp_owe_ack(qp, from, true);
 		}
 		return;
