@@ -50,7 +50,7 @@ void vector_item_flush(struct vector_item *item);
 bool vector_in_handler(void);
 /* The thread-local depth of driver calls: raised in every driver entry, so that a handler can
  * show it is not inside one. */
-extern __thread int event_driver_depth;
+AV_EXPORT extern __thread int event_driver_depth;
 
 /* ---- completion channels -------------------------------------------------------------------- */
 
