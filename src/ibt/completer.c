@@ -107,7 +107,10 @@ static void comp_progress(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	qp->retry_left = qp->attr.retry_cnt;
 	qp->rnr_left = qp->attr.rnr_retry;
-	if (unlikely(qp->waiting != WAIT_NONE)) {
+	/* What a wait was begun for is still to be sent again when it ends: only if nothing is
+	 * left does it end now. */
+	if (unlikely(qp->waiting != WAIT_NONE) && qp->sq_tail == qp->sq_next &&
+	    qp->tx_offset == 0) {
 		qp->waiting = WAIT_NONE;
 		timer_cancel(qp->ibt->cfg.timers, &qp->timer);
 	}
@@ -290,7 +293,7 @@ void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 			comp_atomic_answer(qp, p);
 			break;
 		case PKT_ABSENT:
-			comp_ack_up_to(qp, (p->psn - 1) & PSN_MASK);
+			/* It acknowledges nothing: what came before it may have met the same. */
 			if (qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
 				req_absent(qp);
 			break;

@@ -233,8 +233,9 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_loc
 	struct iovec iov[IBT_MAX_SGE + 2];
 	int n;
 
+	/* What was in packets once has PSNs, which the peer may have counted: packets again. */
 	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 ||
-	    qp->tx_offset != 0)
+	    qp->tx_offset != 0 || w->psn_count != 0)
 		return -EOPNOTSUPP;
 	qp->tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
 	n = req_pieces(qp, w, w->length, write ? 0 : IBV_ACCESS_LOCAL_WRITE, iov);

@@ -38,41 +38,70 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 	};
 }
 
+/* A datagram whose time is up goes, or is dropped: nobody promised that it arrives. */
+static bool ud_gives_up(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	bool up = qp->drop_next;
+
+	qp->drop_next = false;
+	return up;
+}
+
+static void ud_set_limit(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	if (qp->waiting == WAIT_NONE)
+		req_arm_timer(qp, WAIT_ROOM, UD_ROOM_MS * NS_PER_MS);
+}
+
+/* Waits a while for room. */
+static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p,
+		   const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+{
+	int err;
+
+	if (ud_gives_up(qp))
+		return 0;
+	req_block(qp, dest);
+	err = dest->path->ops->send(dest, p, iov, n);
+	if (err == -EAGAIN)
+		ud_set_limit(qp);
+	return err;
+}
+
+/* A member that nobody has talked to yet is worth the same wait as a full one. */
+static int ud_await_members(struct ibt_qp *qp, struct path_dest **dest, int members)
+	REQUIRES(qp->sq_lock)
+{
+	for (int i = 0; i < members; i++)
+		if (unlikely(dest[i]->path->ops->asking(dest[i])) && !ud_gives_up(qp)) {
+			req_block(qp, dest[i]);
+			if (dest[i]->path->ops->asking(dest[i])) {
+				ud_set_limit(qp);
+				return -EAGAIN;
+			}
+		}
+	return 0;
+}
+
 static int ud_multicast(struct ibt_qp *qp, struct pkt *p, const struct iovec *iov, int n)
 	REQUIRES(qp->sq_lock)
 {
 	struct path_dest *dest[UD_MAX_MEMBERS];
 	u32 qpn[UD_MAX_MEMBERS];
 	int members = qp->ibt->cfg.multicast(qp->ibt->cfg.arg, p->dgid, dest, qpn, UD_MAX_MEMBERS);
+	int err = ud_await_members(qp, dest, members);
 
 	p->flags |= PKT_MULTICAST;
 	for (int i = 0; i < members; i++) {
 		const struct path_ops *ops = dest[i]->path->ops;
 
 		p->dqpn = qpn[i];
-		if (ops->send(dest[i], p, iov, n) == 0)
+		if (err == 0 && ops->send(dest[i], p, iov, n) == 0)
 			ops->flush(dest[i]);
-		else
+		else if (err == 0)
 			path_count(dest[i]->path, COUNT_TX_BLOCKED);
 		ops->dest_put(dest[i]);
 	}
-	return 0;
-}
-
-/* Waits a while for room, then lets the datagram go: nobody promised that it arrives. */
-static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p,
-		   const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
-{
-	int err;
-
-	if (qp->drop_next) {
-		qp->drop_next = false;
-		return 0;
-	}
-	req_block(qp, dest);
-	err = dest->path->ops->send(dest, p, iov, n);
-	if (err == -EAGAIN && qp->waiting == WAIT_NONE)
-		req_arm_timer(qp, WAIT_ROOM, UD_ROOM_MS * NS_PER_MS);
 	return err;
 }
 

@@ -101,6 +101,11 @@ static int shm_dest_resolve(struct path_dest *d)
 	return shm_resolve_one(l);
 }
 
+static bool shm_dest_asking(const struct path_dest *d)
+{
+	return link_state(container_of(d, const struct shm_link, dest)) == LINK_ASKING;
+}
+
 static bool shm_dest_same(const struct path_dest *d, const struct path_dest *from)
 {
 	const struct shm_link *l = container_of(d, const struct shm_link, dest);
@@ -220,7 +225,8 @@ static int shm_poll(struct path *p, int budget)
 	if (!lock_try(&shm->poll_lock))
 		return 0;
 	count = __atomic_load_n(&shm->count, __ATOMIC_ACQUIRE); /* pairs with link_publish */
-	/* Each pass begins where the last one ran out of budget, so that a busy peer starves nobody. */
+	/* Each pass begins where the last one ran out of budget, so that a busy peer starves
+	 * nobody. */
 	for (u32 i = 0; i < count && n < budget; i++) {
 		if (shm->turn >= count)
 			shm->turn = 0;
@@ -255,6 +261,7 @@ static const struct path_ops shm_ops = {
 	.dest_hold = shm_dest_hold,
 	.dest_put = shm_dest_put,
 	.resolve = shm_dest_resolve,
+	.asking = shm_dest_asking,
 	.same = shm_dest_same,
 	.send = shm_send,
 	.flush = shm_flush,
