@@ -33,6 +33,9 @@ static void context_fill_ops(struct door_context *c)
 	ops->post_recv = qp_post_recv;
 	c->verbs.query_port = query_port;
 	c->verbs.query_device_ex = query_device_ex;
+	c->verbs.alloc_td = pd_alloc_td;
+	c->verbs.dealloc_td = pd_dealloc_td;
+	c->verbs.alloc_parent_domain = pd_alloc_parent_domain;
 	c->verbs.create_cq_ex = cq_create_ex;
 	c->verbs.create_srq_ex = srq_create_ex;
 	c->verbs.create_qp_ex = qp_create_ex;
@@ -40,11 +43,12 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
 
-static void context_fill(struct door_context *c, struct door_device *d, int cmd_fd)
+static void context_fill(struct door_context *c, struct door_family *family, int cmd_fd)
 {
 	struct ibv_context *ctx = &c->verbs.context;
+	struct door_device *d = family_device(family);
 
-	c->device = d;
+	c->family = family;
 	c->ib = d->ib;
 	c->ops = d->ib->uverbs;
 	c->refs = 1;
@@ -61,7 +65,7 @@ static void context_free(struct door_context *c)
 	async_queue_destroy(c->async);
 	close(c->verbs.context.cmd_fd);
 	pthread_mutex_destroy(&c->verbs.context.mutex);
-	device_put(c->device);
+	family_put(c->family);
 	free(c);
 }
 
@@ -80,47 +84,74 @@ void context_put(struct door_context *c)
 
 u32 context_new_handle(struct door_context *c)
 {
-	return __atomic_add_fetch(&c->last_handle, 1, __ATOMIC_RELAXED);
+	return family_new_number(c->family);
+}
+
+/* A context of the family over a descriptor; on success it owns both. */
+static struct ibv_context *context_create(struct door_family *family, int cmd_fd, int *error)
+{
+	struct door_context *c = calloc(1, sizeof(*c));
+
+	*error = -ENOMEM;
+	if (!c)
+		return NULL;
+	c->async = async_queue_create(error);
+	if (!c->async)
+		goto free_context;
+	context_fill(c, family, cmd_fd);
+	INIT_IB_EVENT_HANDLER(&c->handler, c->ib, async_on_device);
+	*error = ib_register_event_handler(&c->handler);
+	if (*error)
+		goto free_queue;
+	return &c->verbs.context;
+free_queue:
+	async_queue_destroy(c->async);
+free_context:
+	free(c);
+	return NULL;
 }
 
 AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	struct door_context *c;
+	struct ibv_context *context;
+	struct door_family *family;
 	int cmd_fd, error = -ENOMEM;
 
 	if (!device)
 		return door_null(-EINVAL);
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return door_null(-ENOMEM);
 	/* A file of its own: its inode names the context also after dup(), and poll() finds it
 	 * ready as it would a device. */
 	cmd_fd = memfd_create("anyverbs-context", MFD_CLOEXEC);
-	if (cmd_fd < 0) {
-		error = -errno;
-		goto free_context;
-	}
-	c->async = async_queue_create(&error);
-	if (!c->async) {
-		error = error > 0 ? -error : error;
+	if (cmd_fd < 0)
+		return NULL;
+	family = family_create(door_device(device), cmd_fd);
+	if (!family)
 		goto close_fd;
-	}
-	device_get(door_device(device));
-	context_fill(c, door_device(device), cmd_fd);
-	INIT_IB_EVENT_HANDLER(&c->handler, c->ib, async_on_device);
-	error = ib_register_event_handler(&c->handler);
-	if (error) {
-		context_put(c);
-		return door_null(error);
-	}
-	return &c->verbs.context;
+	context = context_create(family, cmd_fd, &error);
+	if (context)
+		return context;
+	family_put(family);
 close_fd:
 	close(cmd_fd);
-free_context:
-	free(c);
 	return door_null(error);
 }
 DOOR_DEFAULT(ibv_open_device);
+
+/* Only a context of this process can be taken over: the device's state lives in the process. */
+AV_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	struct door_family *family = family_find(cmd_fd);
+	struct ibv_context *context;
+	int error;
+
+	if (!family)
+		return door_null(-EOPNOTSUPP);
+	context = context_create(family, cmd_fd, &error);
+	if (context)
+		return context;
+	family_put(family);
+	return door_null(error);
+}
 
 AV_EXPORT int ibv_close_device(struct ibv_context *context)
 {

@@ -84,12 +84,15 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_a
 
 	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
 		return door_null(-EOPNOTSUPP);
-	if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return door_null(-EOPNOTSUPP);
 	if (!(attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS))
 		known_flags = 0;
 	else if (attr->flags & ~known_flags)
 		return door_null(-EOPNOTSUPP);
+	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
+	    (!attr->parent_domain || !door_pd(attr->parent_domain)->parent))
+		return door_null(-EINVAL);
 	if (attr->cqe > INT32_MAX || attr->comp_vector > INT32_MAX)
 		return door_null(-EINVAL);
 	cq = cq_make(context, (int)attr->cqe, attr->cq_context, attr->channel,

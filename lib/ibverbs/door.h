@@ -67,25 +67,43 @@ struct door_device {
 struct door_context {
 	void *newer[6];
 	struct verbs_context verbs;
-	struct door_device *device;
+	struct door_family *family;
 	struct ib_device *ib;
 	const struct ib_uverbs_ops *ops;
 	struct async_queue *async;
 	struct ib_event_handler handler;
-	int refs;	 /* the opener and each object; atomic */
-	u32 last_handle; /* atomic */
+	int refs; /* the opener and each object; atomic */
 	struct lock lock;
-	int handler_active; /* the handler is registered */
+};
+
+/* The number by which another context of the family may import an object. */
+enum door_handle_kind { DOOR_HANDLE_PD, DOOR_HANDLE_MR };
+struct door_handle {
+	struct list_head node; /* family.c's */
+	enum door_handle_kind kind;
+	u32 number;
+	bool gone; /* destroyed through another import of it; family.c's lock */
+	void *object;
+};
+
+struct door_td {
+	struct ibv_td ibv;
+	int users; /* parent domains; atomic */
 };
 
 struct door_pd {
 	struct ibv_pd ibv;
 	struct ib_pd *ib;
+	struct door_handle handle; /* of a parent domain: only the number, its parent's */
+	struct door_pd *parent;	   /* what a parent domain stands on; NULL: a plain domain */
+	struct door_td *td;	   /* of a parent domain, may be NULL */
+	int children;		   /* parent domains that stand on this one; atomic */
 };
 
 struct door_mr {
 	struct ibv_mr ibv;
 	struct ib_mr *ib;
+	struct door_handle handle;
 };
 
 struct door_mw {
@@ -140,6 +158,11 @@ static inline struct door_pd *door_pd(struct ibv_pd *pd)
 	return (struct door_pd *)pd;
 }
 
+static inline struct door_td *door_td(struct ibv_td *td)
+{
+	return (struct door_td *)td;
+}
+
 static inline struct door_mr *door_mr(struct ibv_mr *mr)
 {
 	return (struct door_mr *)mr;
@@ -180,8 +203,24 @@ void device_put(struct door_device *d);
  * they are gone. */
 void context_get(struct door_context *c);
 void context_put(struct door_context *c);
-/* A number that names an object within its context. */
+/* A number that names an object within its family. */
 u32 context_new_handle(struct door_context *c);
+
+/* family.c. A family keeps its device; a context keeps its family. */
+struct door_family *family_create(struct door_device *device, int fd);
+/* The family that a descriptor (or a copy of it) names, with one more reference; NULL: none. */
+struct door_family *family_find(int fd);
+void family_put(struct door_family *f);
+struct door_device *family_device(struct door_family *f);
+u32 family_new_number(struct door_family *f);
+/* Makes an object known by its number. */
+void family_add(struct door_family *f, struct door_handle *h);
+/* A second handle of the object that the number names; returns the object, NULL if there is none.
+ */
+void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number,
+		   struct door_handle *copy);
+/* Takes a handle away. `destroyed`: the object is no more, other handles of it are void. */
+void family_remove(struct door_family *f, struct door_handle *h, bool destroyed);
 
 /* compat_1_0.c: today's context, also for one of libibverbs 1.0, which calls without versions of
  * their own may get.
@@ -210,7 +249,11 @@ int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *
 void ah_attr_to_ib(const struct ibv_ah_attr *from, struct ib_ah_attr *to);
 void ah_attr_from_ib(const struct ib_ah_attr *from, struct ibv_ah_attr *to);
 
-/* mw.c, cq.c, srq.c, qp.c: slots of the context. */
+/* pd.c, mw.c, cq.c, srq.c, qp.c: slots of the context. */
+struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
+				      struct ibv_parent_domain_init_attr *attr);
+struct ibv_td *pd_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int pd_dealloc_td(struct ibv_td *td);
 struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type);
 int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int mw_dealloc(struct ibv_mw *mw);

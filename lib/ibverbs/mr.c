@@ -27,6 +27,17 @@ static int mr_check_access(unsigned int access)
 	return access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : 0;
 }
 
+static struct ibv_mr *mr_fill(struct door_mr *mr, struct ibv_pd *pd)
+{
+	mr->ibv.context = pd->context;
+	mr->ibv.pd = pd;
+	mr->ibv.handle = mr->handle.number;
+	mr->ibv.lkey = mr->ib->lkey;
+	mr->ibv.rkey = mr->ib->rkey;
+	context_get(door_context(pd->context));
+	return &mr->ibv;
+}
+
 static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				  unsigned int access)
 {
@@ -48,15 +59,13 @@ static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, 
 		free(mr);
 		return door_null(error);
 	}
-	mr->ibv.context = pd->context;
-	mr->ibv.pd = pd;
 	mr->ibv.addr = addr;
 	mr->ibv.length = length;
-	mr->ibv.handle = context_new_handle(c);
-	mr->ibv.lkey = mr->ib->lkey;
-	mr->ibv.rkey = mr->ib->rkey;
-	context_get(c);
-	return &mr->ibv;
+	mr->handle = (struct door_handle){ .kind = DOOR_HANDLE_MR,
+					   .number = family_new_number(c->family),
+					   .object = mr->ib };
+	family_add(c->family, &mr->handle);
+	return mr_fill(mr, pd);
 }
 
 AV_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -92,15 +101,48 @@ AV_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	return IBV_REREG_MR_ERR_INPUT;
 }
 
-AV_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+/* Forgets the region without asking the midlayer. */
+static void mr_free(struct door_mr *mr, bool destroyed)
 {
-	struct door_context *c = door_context(mr->context);
-	int error = ib_dereg_mr(door_mr(mr)->ib);
+	struct door_context *c = door_context(mr->ibv.context);
 
-	if (error)
-		return door_errno(error);
+	family_remove(c->family, &mr->handle, destroyed);
 	free(mr);
 	context_put(c);
+}
+
+AV_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
+{
+	struct door_mr *mr = door_mr(ibv);
+	int error;
+
+	if (mr->handle.gone)
+		return EINVAL;
+	error = ib_dereg_mr(mr->ib);
+	if (error)
+		return door_errno(error);
+	mr_free(mr, true);
 	return 0;
 }
 DOOR_DEFAULT(ibv_dereg_mr);
+
+/* The address is not known on this side: it stays NULL. */
+AV_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t number)
+{
+	struct door_context *c = door_context(pd->context);
+	struct door_mr *mr = calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return door_null(-ENOMEM);
+	mr->ib = family_share(c->family, DOOR_HANDLE_MR, number, &mr->handle);
+	if (!mr->ib) {
+		free(mr);
+		return door_null(-ENOENT);
+	}
+	return mr_fill(mr, pd);
+}
+
+AV_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	mr_free(door_mr(mr), false);
+}

@@ -1,9 +1,17 @@
-/* pd.c: protection domains, the midlayer's one to one.
+/* pd.c: protection domains, the midlayer's one to one; parent domains and thread domains over them.
  * In: a context      Out: domains      Runs: the application's threads      Locks: none
  */
 #include <stdlib.h>
 
 #include "door.h"
+
+static struct door_pd *pd_fill(struct door_pd *pd, struct ibv_context *context)
+{
+	pd->ibv.context = context;
+	pd->ibv.handle = pd->handle.number;
+	context_get(door_context(context));
+	return pd;
+}
 
 AV_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -19,22 +27,120 @@ AV_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 		free(pd);
 		return door_null((int)error);
 	}
-	pd->ibv.context = context;
-	pd->ibv.handle = context_new_handle(c);
-	context_get(c);
-	return &pd->ibv;
+	pd->handle = (struct door_handle){ .kind = DOOR_HANDLE_PD,
+					   .number = family_new_number(c->family),
+					   .object = pd->ib };
+	family_add(c->family, &pd->handle);
+	return &pd_fill(pd, context)->ibv;
 }
 DOOR_DEFAULT(ibv_alloc_pd);
 
-AV_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+/* Forgets the domain without asking the midlayer. */
+static void pd_free(struct door_pd *pd, bool destroyed)
 {
-	struct door_context *c = door_context(pd->context);
-	int error = ib_dealloc_pd(door_pd(pd)->ib);
+	struct door_context *c = door_context(pd->ibv.context);
 
-	if (error)
-		return door_errno(error);
+	if (!pd->parent)
+		family_remove(c->family, &pd->handle, destroyed);
 	free(pd);
 	context_put(c);
+}
+
+static int pd_dealloc_parent_domain(struct door_pd *pd)
+{
+	__atomic_sub_fetch(&pd->parent->children, 1, __ATOMIC_RELAXED);
+	if (pd->td)
+		__atomic_sub_fetch(&pd->td->users, 1, __ATOMIC_RELAXED);
+	pd_free(pd, false);
+	return 0;
+}
+
+AV_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct door_pd *pd = door_pd(ibv);
+	int error;
+
+	if (pd->parent)
+		return pd_dealloc_parent_domain(pd);
+	if (pd->handle.gone)
+		return EINVAL;
+	if (__atomic_load_n(&pd->children, __ATOMIC_RELAXED))
+		return EBUSY;
+	error = ib_dealloc_pd(pd->ib);
+	if (error)
+		return door_errno(error);
+	pd_free(pd, true);
 	return 0;
 }
 DOOR_DEFAULT(ibv_dealloc_pd);
+
+AV_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t number)
+{
+	struct door_context *c = door_context(context);
+	struct door_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return door_null(-ENOMEM);
+	pd->ib = family_share(c->family, DOOR_HANDLE_PD, number, &pd->handle);
+	if (!pd->ib) {
+		free(pd);
+		return door_null(-ENOENT);
+	}
+	return &pd_fill(pd, context)->ibv;
+}
+
+AV_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	pd_free(door_pd(pd), false);
+}
+
+/* Buffers from the program's own allocator would be a promise about memory that we do not have:
+ * queues are not laid out for a device to read. */
+struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
+				      struct ibv_parent_domain_init_attr *attr)
+{
+	struct door_pd *pd;
+
+	if (!attr->pd || attr->pd->context != context || door_pd(attr->pd)->parent)
+		return door_null(-EINVAL);
+	if (attr->td && attr->td->context != context)
+		return door_null(-EINVAL);
+	if (attr->comp_mask & ~(uint32_t)IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+		return door_null(-EOPNOTSUPP);
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return door_null(-ENOMEM);
+	pd->parent = door_pd(attr->pd);
+	pd->ib = pd->parent->ib;
+	pd->td = attr->td ? door_td(attr->td) : NULL;
+	pd->handle.number = pd->parent->handle.number;
+	__atomic_add_fetch(&pd->parent->children, 1, __ATOMIC_RELAXED);
+	if (pd->td)
+		__atomic_add_fetch(&pd->td->users, 1, __ATOMIC_RELAXED);
+	return &pd_fill(pd, context)->ibv;
+}
+
+struct ibv_td *pd_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+	struct door_td *td;
+
+	if (attr->comp_mask)
+		return door_null(-EINVAL);
+	td = calloc(1, sizeof(*td));
+	if (!td)
+		return door_null(-ENOMEM);
+	td->ibv.context = context;
+	context_get(door_context(context));
+	return &td->ibv;
+}
+
+int pd_dealloc_td(struct ibv_td *ibv)
+{
+	struct door_context *c = door_context(ibv->context);
+
+	if (__atomic_load_n(&door_td(ibv)->users, __ATOMIC_RELAXED))
+		return EBUSY;
+	free(ibv);
+	context_put(c);
+	return 0;
+}

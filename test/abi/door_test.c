@@ -361,6 +361,95 @@ static void mr__errors_of_the_driver(void **state)
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 }
 
+/* ---- import and parent domains --------------------------------------------------------------- */
+
+static void import__shares_objects_by_number(void **state)
+{
+	struct ibv_context *ctx = door_ctx(state);
+	struct ibv_pd *pd = ibv_alloc_pd(ctx), *other_pd = ibv_alloc_pd(ctx), *shared;
+	char buffer[8];
+	struct ibv_mr *mr = ibv_reg_mr(pd, buffer, sizeof(buffer), 0), *shared_mr;
+	struct ibv_context *imported = ibv_import_device(dup(ctx->cmd_fd));
+
+	assert_non_null(imported);
+	assert_ptr_equal(imported->device, ctx->device);
+	assert_int_not_equal(pd->handle, other_pd->handle);
+	shared = ibv_import_pd(imported, pd->handle);
+	assert_non_null(shared);
+	assert_int_equal(shared->handle, pd->handle);
+	assert_ptr_equal(shared->context, imported);
+	shared_mr = ibv_import_mr(shared, mr->handle);
+	assert_non_null(shared_mr);
+	assert_int_equal(shared_mr->lkey, mr->lkey);
+	assert_int_equal(shared_mr->rkey, mr->rkey);
+	assert_null(shared_mr->addr);
+	errno = 0;
+	assert_null(ibv_import_pd(imported, mr->handle));
+	assert_int_equal(errno, ENOENT);
+	ibv_unimport_mr(shared_mr);
+	ibv_unimport_pd(shared);
+	assert_int_equal(ibv_close_device(imported), 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_dealloc_pd(other_pd), 0);
+}
+
+/* The destroyer may be either; who comes second is told. */
+static void import__destroyed_once(void **state)
+{
+	struct ibv_context *ctx = door_ctx(state);
+	struct ibv_pd *pd = ibv_alloc_pd(ctx), *shared;
+	struct ibv_context *imported = ibv_import_device(dup(ctx->cmd_fd));
+
+	shared = ibv_import_pd(imported, pd->handle);
+	assert_int_equal(ibv_dealloc_pd(shared), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), EINVAL);
+	assert_null(ibv_import_pd(imported, pd->handle));
+	ibv_unimport_pd(pd);
+	assert_int_equal(ibv_close_device(imported), 0);
+}
+
+static void import__foreign_descriptor(void **state)
+{
+	int fd = open("/dev/null", O_RDWR);
+
+	errno = 0;
+	assert_null(ibv_import_device(fd));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_null(ibv_import_device(-1));
+	close(fd);
+	assert_null(ibv_import_dm(door_ctx(state), 1));
+	assert_int_equal(errno, EOPNOTSUPP);
+}
+
+static void parent_domain__stands_on_its_pd(void **state)
+{
+	struct ibv_context *ctx = door_ctx(state);
+	struct ibv_td_init_attr none = { 0 };
+	struct ibv_td *td = ibv_alloc_td(ctx, &none);
+	struct ibv_parent_domain_init_attr attr = { .pd = ibv_alloc_pd(ctx), .td = td };
+	struct ibv_pd *domain = ibv_alloc_parent_domain(ctx, &attr);
+	char buffer[8];
+	struct ibv_mr *mr;
+
+	assert_non_null(domain);
+	mr = ibv_reg_mr(domain, buffer, sizeof(buffer), 0);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dealloc_pd(attr.pd), EBUSY);
+	assert_int_equal(ibv_dealloc_td(td), EBUSY);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(domain), 0);
+	assert_int_equal(ibv_dealloc_td(td), 0);
+	attr.td = NULL;
+	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+	assert_null(ibv_alloc_parent_domain(ctx, &attr));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(ibv_dealloc_pd(attr.pd), 0);
+	attr.pd = NULL;
+	assert_null(ibv_alloc_parent_domain(ctx, &attr));
+	assert_int_equal(errno, EINVAL);
+}
+
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 static void ah__converts_the_route(void **state)
@@ -525,6 +614,10 @@ int main(void)
 		WITH_DOOR(mr__addresses_and_keys),
 		WITH_DOOR(mr__access_flags),
 		WITH_DOOR(mr__errors_of_the_driver),
+		WITH_DOOR(import__shares_objects_by_number),
+		WITH_DOOR(import__destroyed_once),
+		WITH_DOOR(import__foreign_descriptor),
+		WITH_DOOR(parent_domain__stands_on_its_pd),
 		WITH_DOOR(ah__converts_the_route),
 		WITH_DOOR(ah_from_wc__ipv6_header),
 		WITH_DOOR(ah_from_wc__ipv4_header),

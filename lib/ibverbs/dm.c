@@ -1,0 +1,14 @@
+/* dm.c: device memory of another context: no device of ours has any.
+ * In: handles      Out: EOPNOTSUPP      Runs: the application's threads      Locks: none
+ */
+#include "door.h"
+
+AV_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
+{
+	return door_null(-EOPNOTSUPP);
+}
+
+/* Nothing was ever imported, so there is nothing to give back. */
+AV_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+}
