@@ -9,6 +9,8 @@
  * usage                   "usage DESCRIPTORS MAPS RSS_KB THREADS"
  * quit                    gives everything back                 "bye"
  * KIND: send big uc ud write read atomic event; ROLE: sender receiver.
+ * In the environment: END_UNDUMPABLE, peers may not reach its memory; END_NEVER_POLLS, a one-sided
+ * target leaves its CQ alone; END_SPARE_MAPS=N, all maps but N are taken before the first verb.
  * In:   lines                 Out: lines, traffic
  * Runs: main reads the lines, one thread makes the traffic      Locks: none
  */
@@ -23,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum {
@@ -93,6 +96,30 @@ static void end_say(const char *format, ...)
 }
 
 /* ---- set up ---- */
+
+/* Neighbours of different protection are never one map. */
+static void end_take_maps(int spare)
+{
+	static void *last[4096];
+	unsigned int n = 0;
+	void *p;
+
+	while ((p = mmap(NULL, 4096, n % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			 0)) != MAP_FAILED)
+		last[n++ % 4096] = p;
+	for (int i = 0; i < spare && i < 4096; i++)
+		munmap(last[--n % 4096], 4096);
+}
+
+static void end_prepare(void)
+{
+	const char *spare = getenv("END_SPARE_MAPS");
+
+	if (getenv("END_UNDUMPABLE") != NULL)
+		prctl(PR_SET_DUMPABLE, 0);
+	if (spare != NULL)
+		end_take_maps(atoi(spare));
+}
 
 static void end_open(void)
 {
@@ -318,9 +345,12 @@ static void end_await(void)
 
 static void *end_traffic(void *arg)
 {
+	bool asleep = !end.sender && end.kind->one_sided && getenv("END_NEVER_POLLS") != NULL;
 	uint32_t out = 0;
 	int n;
 
+	while (asleep && !end.stop)
+		usleep(END_NAP_US);
 	while (!end.stop) {
 		while (end.sender && out < end.kind->window && end_post_send())
 			out++;
@@ -437,6 +467,7 @@ int main(void)
 {
 	char line[256];
 
+	end_prepare();
 	end_open();
 	end_say("open");
 	while (fgets(line, sizeof(line), stdin) != NULL)

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""rights_test: missing rights and resources: a fallback where there can be one, else a clear message and an errno.
+
+usage: rights_test.py [unittest's arguments]
+"""
+import errno
+import os
+import subprocess
+import time
+import unittest
+
+import fault
+
+ONE_SIDED = ("write", "read", "atomic")
+EVERY = ("send", "big", "ud", "uc", "event") + ONE_SIDED
+CLEAR = ("Too many open files", "Cannot allocate memory", "Resource temporarily unavailable")
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.world = fault.World()
+        self.addCleanup(self.world.close)
+
+    def check_traffic(self, sender, receiver, kinds, more=30):
+        for kind in kinds:
+            with self.subTest(kind=kind):
+                fault.connect(sender, receiver, kind)
+                fault.go(sender, receiver)
+                self.assertTrue(fault.wait_progress(sender, more), f"{kind}: no progress")
+                for end in (sender, receiver):
+                    self.assertEqual(end.expect("stop", "stopped"), ["0"])
+
+    def pair(self, world, before=(), **env):
+        ends = [world.end(*before, **env), world.end(*before, **env)]
+        for end in ends:
+            self.assertEqual(end.line(), "open")
+        return ends
+
+    def end_well(self, *ends, says=""):
+        for end in ends:
+            status, said = end.quit()
+            self.assertEqual(status, 0, said)
+            self.assertIn(says, said)
+
+
+class NoDirectAccess(Case):
+    """The target's engine copies, also for a target that never polls."""
+
+    def check(self, world, before=(), **env):
+        sender, receiver = self.pair(world, before, END_NEVER_POLLS="1", ANYVERBS_LOG="info", **env)
+        self.check_traffic(sender, receiver, EVERY)
+        self.end_well(sender, says="cannot be reached directly" if "ANYVERBS_DIRECT" not in env else "")
+        self.end_well(receiver)
+
+    def test_seccomp_eperm(self):
+        self.check(self.world, (fault.program("confine"), str(errno.EPERM)))
+
+    def test_seccomp_enosys(self):
+        self.check(self.world, (fault.program("confine"), str(errno.ENOSYS)))
+
+    def test_switched_off(self):
+        self.check(self.world, ANYVERBS_DIRECT="0")
+
+    def test_undumpable_target(self):
+        if not fault.can_be_nobody():
+            self.skipTest("needs root, to become another user without capabilities")
+        with fault.World(fault.NOBODY) as world:
+            self.check(world, END_UNDUMPABLE="1")
+
+    def test_one_side_only(self):
+        """One end may reach the other, not the other way round."""
+        free = self.world.end(END_NEVER_POLLS="1")
+        bound = self.world.end(fault.program("confine"), str(errno.EPERM), END_NEVER_POLLS="1")
+        free.line()
+        bound.line()
+        self.check_traffic(free, bound, EVERY)
+        self.check_traffic(bound, free, EVERY)
+        self.end_well(free, bound)
+
+
+class FewResources(Case):
+    def check_clear(self, done, what):
+        """It worked, or ended with an errno that says why; returns whether it worked. Without a device there is no
+        call whose errno the program would look at: so there is a message, too."""
+        self.assertIn(done.returncode, (0, 3), f"{what}: {done.stdout} {done.stderr}")
+        if done.returncode == 0:
+            return True
+        self.assertTrue(any(text in done.stdout for text in CLEAR), f"{what}: {done.stdout}")
+        if "error devices" in done.stdout:
+            self.assertTrue(any(text in done.stderr for text in CLEAR), f"{what}: the message is {done.stderr!r}")
+        return False
+
+    def alone(self, *before, **env):
+        return self.world.run(*before, fault.program("end"), ANYVERBS_LOG="error", **env)
+
+    def test_memlock_64_kib(self):
+        ends = self.pair(self.world, ("prlimit", "--memlock=65536"))
+        self.check_traffic(*ends, EVERY)
+        self.end_well(*ends)
+
+    def test_descriptors(self):
+        """Whatever descriptor is the first that cannot be had: no crash, no hang, a clear error."""
+        keep = self.world.end()
+        keep.line()
+        worked = [n for n in range(4, 40) if self.check_clear(self.alone("prlimit", f"--nofile={n}"), f"nofile {n}")]
+        self.assertTrue(worked and worked == list(range(worked[0], 40)), f"it worked with {worked}")
+        self.assertEqual([p["pid"] for p in self.world.wait_no_process(0.5)["processes"]], [keep.pid])
+
+    def test_descriptors_of_a_node_that_must_start(self):
+        for n in (4, 6, 8, 10, 12):
+            self.check_clear(self.alone("prlimit", f"--nofile={n}:1000"), f"nofile {n}")
+        self.assertEqual(self.alone().returncode, 0)
+
+    def test_peer_that_cannot_be_taken(self):
+        """A process without a free descriptor cannot get a peer: the peer's sends fail in time, and later ones work."""
+        poor = self.world.end()
+        poor.line()
+        poor.expect("qp send receiver", "qp")
+        used = fault.usage(poor)["descriptors"]
+        subprocess.run(["prlimit", f"--pid={poor.pid}", f"--nofile={used}:20000"], check=True)
+        rich = self.world.end()
+        rich.line()
+        rich.expect("qp send sender", "qp")
+        mine = " ".join(poor.expect("qp send receiver", "qp"))
+        rich.expect(f"connect {mine}", "connected")
+        rich.expect("go", "going")
+        said = rich.ask("wait 3000")
+        self.assertIn(said, (f"ended {fault.RETRY_EXCEEDED}", f"ended {fault.FLUSHED}"))
+        rich.expect("stop", "stopped")
+        poor.expect("stop", "stopped")
+        subprocess.run(["prlimit", f"--pid={poor.pid}", "--nofile=1000:20000"], check=True)
+        time.sleep(0.05)
+        self.check_traffic(rich, poor, ("send", "write"))
+        self.end_well(rich, poor)
+
+    def test_address_space(self):
+        keep = self.world.end()
+        keep.line()
+        worked = [mib for mib in range(20, 600, 20)
+                  if self.check_clear(self.alone("prlimit", f"--as={mib << 20}"), f"{mib} MiB of address space")]
+        self.assertTrue(worked, "it never worked")
+        self.assertEqual([p["pid"] for p in self.world.wait_no_process(0.5)["processes"]], [keep.pid])
+
+    def test_maps(self):
+        for spare in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30):
+            self.check_clear(self.alone(END_SPARE_MAPS=str(spare)), f"{spare} maps left")
+        self.assertEqual(self.alone(END_SPARE_MAPS="200").returncode, 0)
+
+    def test_no_more_processes(self):
+        if not fault.can_be_nobody():
+            self.skipTest("needs root, to become a user with a limit")
+        with fault.World(fault.NOBODY) as world:
+            limited = ("prlimit", "--nproc=0", fault.program("end"))
+            # no node yet: it cannot be forked
+            done = world.run(*limited, ANYVERBS_LOG="error")
+            self.assertEqual((done.returncode, done.stdout), (3, "error devices: Connection refused\n"))
+            self.assertIn("cannot start", done.stderr)
+            self.assertIn("Resource temporarily unavailable", done.stderr)
+            self.assertFalse(world.status()["running"])
+            keep = world.end()
+            keep.line()
+            # with a node: the engine's thread cannot be made
+            self.assertFalse(self.check_clear(world.run(*limited, ANYVERBS_LOG="error"), "no thread"))
+            self.assertEqual([p["pid"] for p in world.wait_no_process(0.5)["processes"]], [keep.pid])
+
+
+class NoPlace(Case):
+    def check(self, world, **env):
+        ends = self.pair(world, **env)
+        self.check_traffic(*ends, ("send", "write"))
+        self.assertTrue(world.kill_node())
+        more = self.pair(world, **env)
+        self.check_traffic(*more, ("send", "write"))
+        self.check_traffic(*ends, ("send", "write"))
+        self.end_well(*ends, *more)
+
+    def test_folders_that_do_not_exist(self):
+        self.check(self.world, HOME="/nonexistent", TMPDIR="/nonexistent", XDG_RUNTIME_DIR="/nonexistent")
+
+    def test_no_variables(self):
+        self.check(self.world, HOME=None, TMPDIR=None, XDG_RUNTIME_DIR=None)
+
+    def test_ordinary_user_without_a_home(self):
+        if not fault.can_be_nobody():
+            self.skipTest("needs root, to become nobody")
+        with fault.World(fault.NOBODY) as world:
+            self.check(world, HOME="/nonexistent", TMPDIR="/proc", XDG_RUNTIME_DIR="/root")
+
+    def test_full_folder(self):
+        """A place where nothing can be written, because nothing at all fits."""
+        os.chmod(self.world.folder, 0o500)
+        self.check(self.world, HOME="/proc", TMPDIR="/proc", XDG_RUNTIME_DIR="/dev/null")
+
+
+if __name__ == "__main__":
+    unittest.main()
