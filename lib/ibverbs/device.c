@@ -161,6 +161,20 @@ static int device_take_all(struct ib_device **list, int count, struct ibv_device
 	return taken;
 }
 
+/* The man page's words: no node to be had is no RDMA on this host, which programs take quietly. */
+static int device_list_error(int error)
+{
+	switch (error) {
+	case -ECONNREFUSED:
+	case -ENOENT:
+		return -ENOSYS;
+	case -EACCES:
+		return -EPERM;
+	default:
+		return error;
+	}
+}
+
 AV_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
 	struct ib_device **list = NULL;
@@ -171,8 +185,10 @@ AV_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 		*num_devices = 0;
 	pthread_once(&device_once, device_watch_fork);
 	count = ib_uverbs_get_devices(&list);
-	if (count < 0)
-		return door_null(count);
+	if (count < 0) {
+		errno = -device_list_error(count);
+		return NULL;
+	}
 	out = calloc((size_t)count + 1, sizeof(*out));
 	taken = out ? device_take_all(list, count, out) : 0;
 	ib_uverbs_put_devices(list);
