@@ -18,6 +18,7 @@
 enum {
 	RING_SLOTS = 1024,
 	RING_DATA = 256 << 10, /* stays in the L2 cache */
+	RING_PUBLISH = RING_SLOTS / 8, /* the producer hears of room at least this often */
 	RING_MTU = 16 << 10,   /* payload of one packet */
 	RING_INLINE = 32,
 	RING_GRH = 40, /* in front of the payload, with PKT_HAS_GRH */
@@ -72,13 +73,12 @@ struct ring_tx {
 	u32 data_end[RING_SLOTS] GUARDED_BY(lock); /* data_head after each slot */
 };
 
-/* The consumer's private half. */
+/* The consumer's private half. Its owner sees to it that one thread at a time uses it. */
 struct ring_rx {
-	struct lock lock;
 	struct ring_shared *shared;
-	u32 tail; /* next slot to read. Written under the lock; read without it as a hint */
-	u32 published GUARDED_BY(lock);
-	u32 data_taken GUARDED_BY(lock); /* bytes of data consumed since published */
+	u32 tail;       /* next slot to read */
+	u32 published;  /* as far as the producer knows */
+	u32 data_taken; /* bytes of data consumed since then */
 };
 
 /* A memfd for a pair, sealed in size. Descriptor or negative errno. */
@@ -100,7 +100,7 @@ bool ring_has_room(struct ring_tx *tx) EXCLUDES(tx->lock);
 
 static inline bool ring_looks_empty(const struct ring_rx *rx)
 {
-	u32 tail = __atomic_load_n(&rx->tail, __ATOMIC_RELAXED);
+	u32 tail = rx->tail;
 
 	/* A hint: ring_peek loads again with acquire. */
 	return __atomic_load_n(&rx->shared->slots[tail % RING_SLOTS].seq, __ATOMIC_RELAXED) !=
@@ -116,10 +116,22 @@ struct ring_item {
 };
 
 /* 1: *item filled; 0: empty; -EBADMSG: a malformed slot, to be consumed and counted. */
-int ring_peek(struct ring_rx *rx, struct ring_item *item) REQUIRES(rx->lock);
+int ring_peek(struct ring_rx *rx, struct ring_item *item);
 /* Done with what ring_peek gave. */
-void ring_consume(struct ring_rx *rx, const struct ring_item *item) REQUIRES(rx->lock);
+void ring_consume(struct ring_rx *rx, const struct ring_item *item);
+/* Has so much been consumed that the producer should know? */
+static inline bool ring_should_publish(const struct ring_rx *rx)
+{
+	return rx->tail - rx->published >= RING_PUBLISH || rx->data_taken >= RING_DATA / 8;
+}
+
+/* Is there anything that the producer does not know? For an idle moment. */
+static inline bool ring_may_publish(const struct ring_rx *rx)
+{
+	return rx->tail != rx->published;
+}
+
 /* Tells the producer how far we are. True: it waits for room and must be rung. */
-bool ring_publish(struct ring_rx *rx) REQUIRES(rx->lock);
+bool ring_publish(struct ring_rx *rx);
 
 #endif

@@ -166,30 +166,39 @@ static void shm_flush(struct path_dest *d)
 		link_ring_bell(l);
 }
 
+static void shm_publish(struct shm_link *l)
+{
+	if (unlikely(ring_publish(&l->rx)))
+		link_ring_bell(l);
+}
+
 static int shm_receive(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
 {
 	const struct path_user *user = shm->path.user_ops;
 	struct ring_item item;
 	int n = 0, got;
-	bool waiting = false;
 
-	lock_acquire(&l->rx.lock);
 	while (n < budget && (got = ring_peek(&l->rx, &item)) != 0) {
 		if (likely(got == 1))
 			user->receive(shm->path.user, &l->dest, &item.pkt, item.payload);
 		else
 			board_count(shm->cfg.board, COUNT_RX_MALFORMED);
 		ring_consume(&l->rx, &item);
-		if (l->rx.data_taken >= RING_DATA / 8)
-			waiting |= ring_publish(&l->rx);
+		if (unlikely(ring_should_publish(&l->rx)))
+			shm_publish(l);
 		n++;
 	}
-	waiting |= ring_publish(&l->rx);
-	lock_release(&l->rx.lock);
 	user->batch_end(shm->path.user, &l->dest, false);
-	if (unlikely(waiting))
-		link_ring_bell(l);
 	return n;
+}
+
+/* Nothing has come: time for what nobody is in a hurry for. */
+static void shm_idle(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	if (ring_may_publish(&l->rx))
+		shm_publish(l);
+	if (__atomic_load_n(&l->dest.acks_owed, __ATOMIC_RELAXED))
+		shm->path.user_ops->batch_end(shm->path.user, &l->dest, true);
 }
 
 static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
@@ -208,8 +217,8 @@ static int shm_poll_link(struct shm *shm, struct shm_link *l, int budget) REQUIR
 
 	if (!ring_looks_empty(&l->rx))
 		n = shm_receive(shm, l, budget);
-	else if (__atomic_load_n(&l->dest.acks_owed, __ATOMIC_RELAXED))
-		shm->path.user_ops->batch_end(shm->path.user, &l->dest, true);
+	else
+		shm_idle(shm, l);
 	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
 		if (unlikely(__atomic_load_n(&a->dest.any_blocked, __ATOMIC_RELAXED)))
 			shm_wake_blocked(shm, &a->dest);
