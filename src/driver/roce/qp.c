@@ -321,22 +321,19 @@ static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, in
 	return 0;
 }
 
-static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
+/* -EAGAIN: the engine has moved the QP to another state than the masks were checked for. */
+static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
+			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
 {
-	struct roce_qp *qp = ROCE_OF(qp, ib);
-	struct roce_device *dev = roce_dev(ib->device);
-	enum ib_qp_state from, to;
+	enum ib_qp_state now = (enum ib_qp_state)ibt_qp_state(qp->engine);
+	enum ib_qp_state from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : now;
+	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : from;
+	struct path_dest *dest;
 	struct ibv_qp_attr a;
 	struct ibt_av av;
-	struct path_dest *dest;
 	int err;
 
-	if (!qp_is_ours(qp))
-		return -EIO;
-	from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state
-				      : (enum ib_qp_state)ibt_qp_state(qp->engine);
-	to = mask & IB_QP_STATE ? attr->qp_state : from;
-	if (!ib_modify_qp_is_ok(from, to, ib->qp_type, (enum ib_qp_attr_mask)mask))
+	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
 	err = qp_resolve(dev, attr, mask,
 			 mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(qp->engine), &av,
@@ -344,9 +341,27 @@ static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
 	if (err != 0)
 		return err;
 	qp_attr_to_ibv(attr, &a);
-	err = ibt_qp_modify(qp->engine, &a, mask, &av, dest);
+	a.cur_qp_state = (enum ibv_qp_state)from;
+	err = ibt_qp_modify(qp->engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
+	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(qp->engine) != now)
+		return -EAGAIN;
 	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
-		shm_drain(dev->a.shm, SHM_ANY_KEY, ib->qp_num);
+		shm_drain(dev->a.shm, SHM_ANY_KEY, qp->ib.qp_num);
+	return err;
+}
+
+static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
+{
+	struct roce_qp *qp = ROCE_OF(qp, ib);
+	int err;
+
+	if (!qp_is_ours(qp))
+		return -EIO;
+	lock_acquire(&qp->modify_lock);
+	do
+		err = qp_modify_once(roce_dev(ib->device), qp, attr, mask);
+	while (err == -EAGAIN);
+	lock_release(&qp->modify_lock);
 	return err;
 }
 

@@ -88,6 +88,7 @@ struct roce_qp {
 	struct board_qp *shown; /* our entry of the board */
 	struct ib_qp_init_attr init;
 	u32 generation;
+	struct lock modify_lock; /* one transition at a time; held while modify_qp sleeps */
 };
 
 struct roce_srq {
