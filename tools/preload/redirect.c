@@ -5,9 +5,11 @@
 #include "redirect.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "root.h"
 
@@ -88,9 +90,15 @@ static bool redirect_fill(const char *path, const char *root, struct redirect *o
 		return n < (int)sizeof(out->path);
 	}
 	leaf = redirect_leaf(path);
-	if (*leaf == '\0') {
+	if (strncmp(leaf, "..", 2) == 0)
+		return false; /* leads out of the folder: not ours after all */
+	if (*leaf == '\0' || strcmp(leaf, ".") == 0) {
 		out->kind = REDIRECT_FOLDER;
 		n = snprintf(out->path, sizeof(out->path), "%s/dev/infiniband", root);
+		if (n < (int)sizeof(out->path) && faccessat(AT_FDCWD, out->path, F_OK, 0) == 0)
+			return true;
+		/* a tree without it: the class folder has an entry for each device, too */
+		n = snprintf(out->path, sizeof(out->path), "%s/class/infiniband_verbs", root);
 		return n < (int)sizeof(out->path);
 	}
 	if (redirect_device_fill(root, leaf, out))
