@@ -281,10 +281,13 @@ static bool comp_expects(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(
 	       p->opcode == PKT_READ_ONLY;
 }
 
-void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
+		  const void *payload)
 {
 	lock_acquire(&qp->sq_lock);
-	if (likely(comp_expects(qp, p))) {
+	if (unlikely(!qp_is_peer(qp, from, p))) {
+		path_count(from->path, COUNT_RX_WRONG_PEER);
+	} else if (likely(comp_expects(qp, p))) {
 		switch (p->opcode) {
 		case PKT_ACK:
 			comp_receive_ack(qp, p);

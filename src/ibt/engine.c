@@ -71,20 +71,11 @@ static void engine_no_qp(struct path_dest *from, const struct pkt *p)
 		from->path->ops->flush(from);
 }
 
-static bool engine_from_peer(const struct ibt_qp *qp, const struct path_dest *from,
-			     const struct pkt *p)
-{
-	struct path_dest *dest = qp->dest;
-
-	return dest != NULL && p->sqpn == qp->dest_qpn &&
-	       (dest == from || dest->path->ops->same(dest, from));
-}
-
 /* An acknowledgement that came along with a request. */
-static void engine_piggyback(struct ibt_qp *qp, const struct pkt *p)
+static void engine_piggyback(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
 {
 	lock_acquire(&qp->sq_lock);
-	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
+	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) && qp_is_peer(qp, from, p) &&
 	    psn_ahead(p->ack_psn, qp->sq_psn) < 0)
 		comp_ack(qp, p->ack_psn);
 	lock_release(&qp->sq_lock);
@@ -103,13 +94,13 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	} else if (qp->type == IBV_QPT_UD) {
 		ud_receive(qp, from->path, p, payload);
 	} else if (engine_is_answer(p->opcode)) {
-		if (qp->type == IBV_QPT_RC && engine_from_peer(qp, from, p))
-			comp_receive(qp, p, payload);
+		if (qp->type == IBV_QPT_RC)
+			comp_receive(qp, from, p, payload);
 		else
-			path_count(from->path, COUNT_RX_WRONG_PEER);
+			path_count(from->path, COUNT_RX_OPCODE);
 	} else {
-		if ((p->flags & PKT_HAS_ACK) != 0 && engine_from_peer(qp, from, p))
-			engine_piggyback(qp, p);
+		if (p->flags & PKT_HAS_ACK)
+			engine_piggyback(qp, from, p);
 		resp_receive(qp, from, p, payload);
 	}
 }

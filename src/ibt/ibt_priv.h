@@ -212,7 +212,8 @@ void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns) REQUIR
 
 /* ---- completer.c ---- */
 void comp_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock);
-void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload);
+void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
+		  const void *payload);
 /* Completes the oldest request with success and moves on. */
 void comp_retire(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);
 /* Completes it with an error and moves the queue pair to ERR (RC) or SQE. */
@@ -276,6 +277,14 @@ static inline bool qp_receives(const struct ibt_qp *qp)
 {
 	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
 	       qp->state == IBV_QPS_SQE;
+}
+
+/* Does a packet come from the other end of the connection? The caller holds either lock. */
+static inline bool qp_is_peer(const struct ibt_qp *qp, const struct path_dest *from,
+			      const struct pkt *p)
+{
+	return p->sqpn == qp->dest_qpn && qp->dest != NULL &&
+	       (qp->dest == from || from->path->ops->same(qp->dest, from));
 }
 
 static inline u32 qp_packet_bytes(const struct ibt_qp *qp)

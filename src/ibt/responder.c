@@ -539,13 +539,6 @@ static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const str
 	return verdict != RESP_RNR && (op & OP_SEND) != 0;
 }
 
-static bool resp_from_peer(const struct ibt_qp *qp, const struct path_dest *from,
-			   const struct pkt *p)
-{
-	return p->sqpn == qp->dest_qpn && qp->dest != NULL &&
-	       (from == qp->dest || from->path->ops->same(qp->dest, from));
-}
-
 static void resp_say_absent(struct path_dest *from, const struct pkt *p)
 {
 	struct pkt answer = { .opcode = PKT_ABSENT,
@@ -577,7 +570,7 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 	if (unlikely(!qp_receives(qp))) {
 		path_count(from->path, COUNT_RX_NOT_RECEIVING);
 		resp_say_absent(from, p);
-	} else if (unlikely(!resp_from_peer(qp, from, p))) {
+	} else if (unlikely(!qp_is_peer(qp, from, p))) {
 		path_count(from->path, COUNT_RX_WRONG_PEER);
 		resp_say_absent(from, p);
 	} else if (qp->type == IBV_QPT_RC) {
