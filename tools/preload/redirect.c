@@ -90,8 +90,12 @@ static bool redirect_fill(const char *path, const char *root, struct redirect *o
 		return n < (int)sizeof(out->path);
 	}
 	leaf = redirect_leaf(path);
-	if (strncmp(leaf, "..", 2) == 0)
-		return false; /* leads out of the folder: not ours after all */
+	if (strcmp(leaf, "..") == 0 || strncmp(leaf, "../", 3) == 0) {
+		/* leads out of a folder that this machine may not have */
+		out->kind = REDIRECT_SYSFS;
+		n = snprintf(out->path, sizeof(out->path), "/dev%s", leaf + 2);
+		return n < (int)sizeof(out->path);
+	}
 	if (*leaf == '\0' || strcmp(leaf, ".") == 0) {
 		out->kind = REDIRECT_FOLDER;
 		n = snprintf(out->path, sizeof(out->path), "%s/dev/infiniband", root);
