@@ -418,6 +418,14 @@ void client_pair_refuse(struct node *n, u64 process)
 	lock_release(&n->request_lock);
 }
 
+void node_pair_refuse(struct node *n, u64 process)
+{
+	lock_acquire(&n->request_lock);
+	events_pair_remove(n, process);
+	client_pair_drop(n, process);
+	lock_release(&n->request_lock);
+}
+
 /* CONNECT once. -EAGAIN: the slot's owner has not yet found the new node. */
 static int client_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 	REQUIRES(n->request_lock)

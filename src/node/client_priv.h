@@ -83,6 +83,7 @@ bool events_live(struct node *n);
 /* Has node_event_next say `type`, without a packet. */
 void events_push(struct node *n, enum node_event_type type);
 int events_pair_add(struct node *n, u64 process);
+void events_pair_remove(struct node *n, u64 process);
 /* Copies the numbers of the peers, at most max; returns the count. */
 u32 events_pairs(struct node *n, u64 *out, u32 max);
 int events_joined_add(struct node *n, const u8 gid[16], u32 qpn);

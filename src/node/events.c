@@ -127,6 +127,13 @@ int events_pair_add(struct node *n, u64 process)
 	return err;
 }
 
+void events_pair_remove(struct node *n, u64 process)
+{
+	lock_acquire(&n->state_lock);
+	events_pair_remove_locked(n, process);
+	lock_release(&n->state_lock);
+}
+
 u32 events_pairs(struct node *n, u64 *out, u32 max)
 {
 	u32 count;

@@ -96,6 +96,9 @@ int node_slot_take(struct node *n, u32 *slot);
  * exists or the peer was faster (a NODE_EVENT_PEER_NEW is on its way): only out->process is
  * filled. */
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
+/* This process cannot take part in the pair that node_connect or NODE_EVENT_PEER_NEW gave it: its
+ * other end hears NODE_EVENT_PEER_GONE. May block. */
+void node_pair_refuse(struct node *n, u64 process);
 int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn);
 int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
 /* Members of a group on this host, at most max; returns the count. Answered from a copy that

@@ -133,17 +133,31 @@ static int link_publish(struct shm_link *l)
 	return err;
 }
 
-int shm_peer_new(struct shm *shm, struct node_peer *peer)
+/* Opens the link and has it polled, or tells the peer that nobody ever will. */
+static int link_begin(struct shm_link *l, struct node_peer *peer)
 {
-	struct shm_link *l = link_create(shm, UINT32_MAX);
-	int err = l == NULL ? -ENOMEM : link_open(l, peer);
+	int err = link_open(l, peer);
 
 	if (err == 0)
 		err = link_publish(l);
-	if (err != 0 && l != NULL) {
+	if (err != 0) {
 		link_close(l);
-		free(l);
+		if (l->shm->cfg.node != NULL)
+			node_pair_refuse(l->shm->cfg.node, peer->process);
 	}
+	return err;
+}
+
+int shm_peer_new(struct shm *shm, struct node_peer *peer)
+{
+	struct shm_link *l = link_create(shm, UINT32_MAX);
+	int err;
+
+	if (l == NULL)
+		return -ENOMEM;
+	err = link_begin(l, peer);
+	if (err != 0)
+		free(l);
 	return err;
 }
 
@@ -199,6 +213,5 @@ int link_resolve(struct shm_link *l)
 		return link_alias(l, peer.process);
 	if (err != 0)
 		return err;
-	err = link_open(l, &peer);
-	return err != 0 ? err : link_publish(l);
+	return link_begin(l, &peer);
 }
