@@ -151,14 +151,59 @@ void progress_armed(struct roce_device *dev)
 
 /* ---- the engine's thread ---- */
 
-static void progress_node_lost(struct roce_device *dev)
+/* A detached thread with all signals blocked. */
+static int progress_spawn(struct roce_device *dev, void *(*run)(void *))
 {
-	int err = node_recover(dev->a.node);
+	sigset_t all, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
 
-	if (err != 0) {
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	err = -pthread_create(&thread, &attr, run, dev);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return err;
+}
+
+static void progress_mind_node(struct roce_device *dev, u32 events)
+{
+	struct epoll_event ev = { .events = events, .data.u64 = TAG_NODE };
+
+	if (epoll_ctl(dev->a.epoll_fd, EPOLL_CTL_MOD, node_event_fd(dev->a.node), &ev) != 0)
+		log_debug("roce", "node events: errno %d", errno);
+}
+
+/* Tries until there is a node again. */
+static void *progress_recover(void *arg)
+{
+	struct roce_device *dev = arg;
+	int err;
+
+	pthread_setname_np(pthread_self(), "anyverbs/node");
+	while ((err = node_recover(dev->a.node)) != 0) {
 		log_warn("roce", "no node: error %d; trying again", -err);
 		usleep(PROGRESS_RECOVER_MS * 1000);
 	}
+	progress_mind_node(dev, EPOLLIN);
+	return NULL;
+}
+
+/* Finding a node may take long, and peers want the engine meanwhile: a thread of its own does it,
+ * and the engine's looks at the node's events again when that has ended. */
+static void progress_node_lost(struct roce_device *dev)
+{
+	progress_mind_node(dev, 0);
+	if (progress_spawn(dev, progress_recover) == 0)
+		return;
+	/* no thread to be had: between two passes, then */
+	if (node_recover(dev->a.node) != 0)
+		usleep(PROGRESS_TICK_MS * 1000);
+	progress_mind_node(dev, EPOLLIN);
 }
 
 static void progress_node_event(struct roce_device *dev, struct node_event *ev)
@@ -191,8 +236,11 @@ static void progress_node(struct roce_device *dev)
 {
 	struct node_event ev;
 
-	for (int i = 0; i < 256 && node_event_next(dev->a.node, &ev); i++)
+	for (int i = 0; i < 256 && node_event_next(dev->a.node, &ev); i++) {
 		progress_node_event(dev, &ev);
+		if (ev.type == NODE_EVENT_LOST)
+			break;
+	}
 }
 
 static void progress_handle(struct roce_device *dev, const struct epoll_event *e)
@@ -268,24 +316,11 @@ static int progress_watch(struct roce_device *dev, int fd, u64 tag)
 
 int progress_start(struct roce_device *dev)
 {
-	sigset_t all, before;
-	pthread_attr_t attr;
-	pthread_t thread;
 	int err = progress_watch(dev, dev->a.bell_fd[0], TAG_BELL);
 
 	if (err == 0)
 		err = progress_watch(dev, dev->a.kick_fd, TAG_KICK);
 	if (err == 0)
 		err = progress_watch(dev, node_event_fd(dev->a.node), TAG_NODE);
-	if (err != 0)
-		return err;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, 256 << 10);
-	err = -pthread_create(&thread, &attr, progress_main, dev);
-	pthread_attr_destroy(&attr);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return err;
+	return err != 0 ? err : progress_spawn(dev, progress_main);
 }
