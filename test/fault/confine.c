@@ -1,5 +1,6 @@
-/* confine.c: runs a program that may not reach other processes' memory. usage: confine ERRNO COMMAND...
- * In: an error number    Out: process_vm_readv and _writev fail with it, in COMMAND and its children
+/* confine.c: runs a program that may not reach other processes' memory.
+ * usage: confine ERRNO COMMAND...
+ * In: an error number    Out: process_vm_* fail with it, in COMMAND and its children
  * Runs: main             Locks: none
  */
 #include <errno.h>

@@ -133,6 +133,38 @@ class FewResources(Case):
         self.check_traffic(rich, poor, ("send", "write"))
         self.end_well(rich, poor)
 
+    def check_unmappable(self, poor_connects_first):
+        """A process that cannot map its peer: it is as if it were not there, for a while."""
+        poor, rich = self.world.end(), self.world.end()
+        poor.line()
+        rich.line()
+        theirs = {e: " ".join(e.expect(f"qp send {role}", "qp")) for e, role in ((poor, "receiver"), (rich, "sender"))}
+        with open(f"/proc/{poor.pid}/statm", encoding="ascii") as f:
+            size = int(f.read().split()[0]) * os.sysconf("SC_PAGE_SIZE") + (1 << 20)
+        subprocess.run(["prlimit", f"--pid={poor.pid}", f"--as={size}:unlimited"], check=True)
+        order = ((poor, rich), (rich, poor)) if poor_connects_first else ((rich, poor), (poor, rich))
+        for end, other in order:
+            said = end.ask(f"connect {theirs[other]}")
+            if said != "connected":  # the queue pair has heard already that its peer is not there
+                self.assertEqual((end, said), (rich, "error to RTS: Invalid argument"))
+                break
+        else:
+            rich.expect("go", "going")
+            self.assertIn(rich.ask("wait 3000"), (f"ended {fault.RETRY_EXCEEDED}", f"ended {fault.FLUSHED}"))
+            rich.expect("stop", "stopped")
+            self.end_well(rich)
+        subprocess.run(["prlimit", f"--pid={poor.pid}", "--as=unlimited:unlimited"], check=True)
+        rich = self.world.end()
+        rich.line()
+        self.check_traffic(rich, poor, ("send", "write"))
+        self.end_well(rich, poor)
+
+    def test_peer_that_cannot_be_mapped_by_who_connects(self):
+        self.check_unmappable(True)
+
+    def test_peer_that_cannot_be_mapped_by_who_is_connected_to(self):
+        self.check_unmappable(False)
+
     def test_address_space(self):
         keep = self.world.end()
         keep.line()
@@ -153,7 +185,7 @@ class FewResources(Case):
             limited = ("prlimit", "--nproc=0", fault.program("end"))
             # no node yet: it cannot be forked
             done = world.run(*limited, ANYVERBS_LOG="error")
-            self.assertEqual((done.returncode, done.stdout), (3, "error devices: Connection refused\n"))
+            self.assertEqual((done.returncode, done.stdout), (3, "error devices: Function not implemented\n"))
             self.assertIn("cannot start", done.stderr)
             self.assertIn("Resource temporarily unavailable", done.stderr)
             self.assertFalse(world.status()["running"])
