@@ -101,6 +101,9 @@ void *ibt_qp_owner(const struct ibt_qp *qp);
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
+ * only to be flushed. */
+int ibt_may_send(struct ibt_qp *qp);
 
 int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
 		   struct ibt_srq **out);

@@ -437,6 +437,21 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	return err;
 }
 
+int ibt_may_send(struct ibt_qp *qp)
+{
+	int err = 0;
+
+	lock_acquire(&qp->sq_lock);
+	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR)
+		err = -EINVAL;
+	else if (qp->sq_head - qp->sq_tail >= qp->sq.size)
+		err = -ENOMEM;
+	else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
+		err = -EPIPE;
+	lock_release(&qp->sq_lock);
+	return err;
+}
+
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	int err = qp->srq != NULL ? -EINVAL : 0;

@@ -128,11 +128,12 @@ static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int
 		region.length += bufs[i].size;
 	/* The offset inside the first page is the same by both names. */
 	region.iova = (*iova & ~0xfffull) | (bufs[0].addr & 0xfff);
-	*iova = region.iova;
 	region.addr = bufs[0].addr;
 	region.pages = list;
 	region.page_count = (u32)pages;
 	mr = mr_register(pd, &region);
+	if (!IS_ERR(mr))
+		*iova = region.iova;
 	free(list);
 	return mr;
 }
@@ -205,7 +206,8 @@ static int mw_bind_range(struct roce_device *dev, struct ib_mw *mw, const struct
 }
 
 /* Binds at once, so that the new key is known to the caller; the completion keeps the order of the
- * send queue. Length 0 unbinds. */
+ * send queue. Length 0 unbinds. A request that would be refused or flushed binds nothing, unless
+ * other threads fill the queue meanwhile. */
 static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 {
 	struct roce_device *dev = roce_dev(qp->device);
@@ -215,10 +217,12 @@ static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 	struct ibv_send_wr *bad;
 	int err;
 
-	if (qp->pd != mw->pd)
+	if (qp->pd != mw->pd || (qp->qp_type != IB_QPT_RC && qp->qp_type != IB_QPT_UC))
 		return -EINVAL;
-	err = bind->length == 0 ? mw_unbind(dev, mw) : mw_bind_range(dev, mw, bind);
-	return err != 0 ? err : roce_uverbs_post_send(qp, &wr, &bad);
+	err = ibt_may_send(ROCE_OF(qp, qp)->engine);
+	if (err == 0)
+		err = bind->length == 0 ? mw_unbind(dev, mw) : mw_bind_range(dev, mw, bind);
+	return err != 0 && err != -EPIPE ? err : roce_uverbs_post_send(qp, &wr, &bad);
 }
 
 static int mw_dealloc(struct ib_mw *ib)
@@ -266,8 +270,7 @@ static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
 	struct roce_fmr *fmr = ROCE_OF(fmr, ib);
 	struct roce_device *dev = roce_dev(ib->device);
 	u64 size = 1ull << fmr->attr.page_shift;
-	struct mem_region region = { .addr = pages[0],
-				     .length = (u64)count * size,
+	struct mem_region region = { .length = (u64)count * size,
 				     .iova = iova,
 				     .access = (u32)fmr->access,
 				     .pd = mr_pd_number(ib->pd),
@@ -287,20 +290,36 @@ static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
 	return err;
 }
 
+static int fmr_unmap_one(struct ib_fmr *ib)
+{
+	struct roce_fmr *fmr = ROCE_OF(fmr, ib);
+	struct roce_device *dev = roce_dev(ib->device);
+	int err;
+
+	if (fmr->generation != dev->generation || !dev->attached)
+		return 0;
+	lock_acquire(&fmr->lock);
+	err = mem_invalidate(&dev->a.mem, fmr->key, mr_pd_number(ib->pd));
+	lock_release(&fmr->lock);
+	return err == -EINVAL ? 0 : err; /* it was not mapped */
+}
+
+/* When this returns, the consumer may give the pages away: unlike the invalidation of one key it
+ * waits for copies of our own engine, once for all. */
 static int fmr_unmap(struct list_head *list)
 {
+	struct mem_table *mem = NULL;
 	int first = 0;
 
 	list_for_each(ib, list, struct ib_fmr, list) {
-		struct roce_fmr *fmr = ROCE_OF(fmr, ib);
-		int err;
+		int err = fmr_unmap_one(ib);
 
-		lock_acquire(&fmr->lock);
-		err = mem_invalidate(&roce_dev(ib->device)->a.mem, fmr->key, mr_pd_number(ib->pd));
-		lock_release(&fmr->lock);
-		if (err != 0 && err != -EINVAL && first == 0)
-			first = err; /* -EINVAL: it was not mapped */
+		mem = &roce_dev(ib->device)->a.mem;
+		if (first == 0)
+			first = err;
 	}
+	if (mem != NULL && mem->quiesce != NULL)
+		mem->quiesce(mem->drain_arg);
 	return first;
 }
 
