@@ -8,7 +8,10 @@
 #include "base/clock.h"
 #include "ibt/ibt_priv.h"
 
-enum { ENGINE_TIMER_EVERY = 16 }; /* polls between looks at the clock, if any timer is armed */
+enum {
+	ENGINE_TIMER_EVERY = 16, /* polls between looks at the clock, if any timer is armed */
+	ENGINE_RESUMES = 4096,   /* queue pairs set going again in one call */
+};
 
 static struct ibt_qp *engine_lookup(struct ibt *ibt, u32 qpn)
 {
@@ -123,23 +126,41 @@ static void engine_resume(struct ibt_qp *qp)
 	lock_release(&qp->rq_lock);
 }
 
+/* The next that waits, off the list; it may come back to it while it is resumed. */
+static struct ibt_qp *engine_take_blocked(struct path_dest *dest)
+{
+	struct list_head *node;
+
+	lock_acquire(&dest->blocked_lock);
+	node = list_pop_front(&dest->blocked);
+	__atomic_store_n(&dest->any_blocked, !list_empty(&dest->blocked), __ATOMIC_RELAXED);
+	lock_release(&dest->blocked_lock);
+	return node == NULL ? NULL : list_entry(node, struct ibt_qp, blocked_node);
+}
+
+/* A connected queue pair waits for this destination only, so its lock covers the node. */
+static bool engine_is_blocked_again(struct ibt_qp *qp, struct path_dest *dest)
+{
+	bool again;
+
+	if (qp->type == IBV_QPT_UD)
+		return false;
+	lock_acquire(&dest->blocked_lock);
+	again = !list_empty(&qp->blocked_node);
+	lock_release(&dest->blocked_lock);
+	return again;
+}
+
 static void engine_writable(void *user, struct path_dest *dest)
 {
-	for (int limit = 4096; limit > 0; limit--) {
-		struct list_head *node;
+	for (int limit = ENGINE_RESUMES; limit > 0; limit--) {
+		struct ibt_qp *qp = engine_take_blocked(dest);
 
-		lock_acquire(&dest->blocked_lock);
-		node = list_pop_front(&dest->blocked);
-		__atomic_store_n(&dest->any_blocked, !list_empty(&dest->blocked), __ATOMIC_RELAXED);
-		if (node != NULL)
-			list_entry(node, struct ibt_qp, blocked_node)->blocked_on = NULL;
-		lock_release(&dest->blocked_lock);
-		if (node == NULL)
+		if (qp == NULL)
 			return;
-		engine_resume(list_entry(node, struct ibt_qp, blocked_node));
-		dest->path->ops->dest_put(dest);
-		/* Blocked again: the room is used up, the rest waits for the next call. */
-		if (!list_empty(node))
+		engine_resume(qp);
+		/* Then the room is used up, and the rest waits for the next call. */
+		if (engine_is_blocked_again(qp, dest))
 			return;
 	}
 }

@@ -132,9 +132,7 @@ struct ibt_qp {
 
 	struct list_head ack_node; /* on its destination's acks or acks_now; the path's callbacks */
 	struct list_head blocked_node; /* dest->blocked; dest->blocked_lock */
-	struct path_dest *
-		/* with a reference; sq_lock or, for the responder's half, stable while blocked */
-		blocked_on;
+	struct path_dest *blocked_on; /* UD: what it waits for, or did, with a reference; sq_lock */
 	bool ack_listed;              /* the path's callbacks */
 	bool ack_waits;               /* an urgent one waits for a ride; the path's callbacks */
 	/* The consumer answered the last message at once, so its acknowledgement rode on the

@@ -393,15 +393,23 @@ void req_pump(struct ibt_qp *qp)
 		comp_check_drained(qp);
 }
 
+/* UD: each request has a destination of its own, so what the queue pair waits for is held. */
+static void req_wait_for(struct ibt_qp *qp, struct path_dest *dest)
+{
+	if (qp->blocked_on == dest)
+		return;
+	req_unblock(qp);
+	dest->path->ops->dest_hold(dest);
+	qp->blocked_on = dest;
+}
+
 void req_block(struct ibt_qp *qp, struct path_dest *dest)
 {
-	if (qp->blocked_on != dest)
-		req_unblock(qp);
+	if (qp->type == IBV_QPT_UD)
+		req_wait_for(qp, dest);
 	path_count(dest->path, COUNT_TX_BLOCKED);
 	lock_acquire(&dest->blocked_lock);
 	if (list_empty(&qp->blocked_node)) {
-		dest->path->ops->dest_hold(dest);
-		qp->blocked_on = dest;
 		list_push_back(&dest->blocked, &qp->blocked_node);
 		__atomic_store_n(&dest->any_blocked, true, __ATOMIC_RELAXED);
 	}
@@ -410,18 +418,17 @@ void req_block(struct ibt_qp *qp, struct path_dest *dest)
 
 void req_unblock(struct ibt_qp *qp)
 {
-	struct path_dest *dest = qp->blocked_on;
-	bool was;
+	struct path_dest *dest = qp->type == IBV_QPT_UD ? qp->blocked_on : qp->dest;
 
 	if (dest == NULL)
 		return;
 	lock_acquire(&dest->blocked_lock);
-	was = !list_empty(&qp->blocked_node);
 	list_remove(&qp->blocked_node);
-	qp->blocked_on = NULL;
 	lock_release(&dest->blocked_lock);
-	if (was)
-		dest->path->ops->dest_put(dest);
+	if (qp->type != IBV_QPT_UD)
+		return;
+	qp->blocked_on = NULL;
+	dest->path->ops->dest_put(dest);
 }
 
 void req_rewind(struct ibt_qp *qp)
