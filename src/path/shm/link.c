@@ -39,14 +39,22 @@ static void link_close_fd(int *fd)
 	*fd = -1;
 }
 
+void link_unwatch(struct shm_link *l)
+{
+	/* A child may hold a copy, which would keep it in the epoll set. */
+	if (l->pid_fd >= 0)
+		epoll_ctl(l->shm->cfg.epoll_fd, EPOLL_CTL_DEL, l->pid_fd, NULL);
+	link_close_fd(&l->pid_fd);
+}
+
 void link_close(struct shm_link *l)
 {
+	link_unwatch(l);
 	ring_pair_unmap(l->pair);
 	if (!l->self)
 		board_unmap(l->board);
 	link_close_fd(&l->bell_fd[0]);
 	link_close_fd(&l->bell_fd[1]);
-	link_close_fd(&l->pid_fd);
 	l->pair = NULL;
 	l->board = NULL;
 }

@@ -366,8 +366,7 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 			continue;
 		link_set_state(l, LINK_DEAD);
 		shm_forget_link(shm, l);
-		close(l->pid_fd); /* leaves the epoll set with it */
-		l->pid_fd = -1;
+		link_unwatch(l);
 		board_count(shm->cfg.board, COUNT_PEER_DEATHS);
 		shm->path.user_ops->dead(shm->path.user, &l->dest);
 		shm_let_go(shm, l);

@@ -62,6 +62,8 @@ struct shm_link *link_create(struct shm *shm, u32 slot);
 /* Maps what the node handed over and probes direct access. Takes the descriptors. */
 int link_open(struct shm_link *l, struct node_peer *peer);
 void link_close(struct shm_link *l);
+/* Its pidfd will not be heard of any more. */
+void link_unwatch(struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		int iovcnt);
