@@ -1,0 +1,563 @@
+/* context_test.c: the verbs that may not sleep, called from wherever that matters; and one object
+ * under many threads with exact accounts.
+ * In:    -    Out: -    Runs: the test's threads, a completion vector, the midlayer's event thread
+ */
+#include "rig.h"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <rdma/ib_cache.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "event/event.h"
+
+/* ---- the verbs that never sleep -------------------------------------------------------------- */
+
+/* Everything that they need, made beforehand by a thread that may sleep. */
+struct kit {
+	struct link rc, ud;
+	struct ib_ah *group_ah;
+	struct ib_srq *srq;
+	struct ib_fmr *fmr;
+	struct ib_mw *mw;
+	struct ib_fmr_pool *pool;
+	int rounds, failures, first_failure; /* line; atomic */
+	int done;
+};
+
+static struct kit kit;
+static union ib_gid kit_group = { .raw = { 0xff, 0x0e, [15] = 99 } };
+
+static struct ib_ah_attr kit_way(const union ib_gid *gid)
+{
+	return (struct ib_ah_attr){ .ah_flags = IB_AH_GRH, .port_num = 1, .grh.dgid = *gid };
+}
+
+static void kit_open(void)
+{
+	struct ib_ah_attr way = kit_way(&kit_group);
+	struct ib_srq_init_attr si = { .attr = { .max_wr = 64, .max_sge = 1 } };
+	struct ib_fmr_attr fa = { .max_pages = 1, .max_maps = 32, .page_shift = 12 };
+	struct ib_fmr_pool_param pp = { .max_pages_per_fmr = 1,
+					.page_shift = 12,
+					.access = IB_ACCESS_LOCAL_WRITE,
+					.pool_size = 4,
+					.dirty_watermark = 2 };
+
+	memset(&kit, 0, sizeof(kit));
+	link_open(&kit.rc, IB_QPT_RC, NULL);
+	link_open(&kit.ud, IB_QPT_UD, NULL);
+	assert_int_equal(ib_attach_mcast(kit.ud.b, &kit_group, 0), 0);
+	kit.group_ah = rig_ok(ib_create_ah(rig.pd, &way));
+	kit.srq = rig_ok(ib_create_srq(rig.pd, &si));
+	kit.fmr = rig_ok(ib_alloc_fmr(rig.pd, IB_ACCESS_LOCAL_WRITE, &fa));
+	kit.mw = rig_ok(ib_alloc_mw(rig.pd));
+	kit.pool = rig_ok(ib_create_fmr_pool(rig.pd, &pp));
+}
+
+static void kit_close(void)
+{
+	assert_int_equal(count_get(&kit.first_failure), 0);
+	assert_int_equal(kit.failures, 0);
+	assert_int_equal(ib_destroy_fmr_pool(kit.pool), 0);
+	assert_int_equal(ib_dealloc_mw(kit.mw), 0);
+	assert_int_equal(ib_dealloc_fmr(kit.fmr), 0);
+	assert_int_equal(ib_destroy_srq(kit.srq), 0);
+	assert_int_equal(ib_destroy_ah(kit.group_ah), 0);
+	assert_int_equal(ib_detach_mcast(kit.ud.b, &kit_group, 0), 0);
+	link_close(&kit.rc);
+	link_close(&kit.ud);
+}
+
+/* No assertion here: this runs on threads that cmocka does not know. */
+static void kit_expect(bool ok, int line)
+{
+	if (ok)
+		return;
+	if (count_add(&kit.failures) == 1)
+		__atomic_store_n(&kit.first_failure, line, __ATOMIC_RELEASE);
+}
+
+#define EXPECT(condition) kit_expect(condition, __LINE__)
+
+/* One completion within a bounded number of polls, for this thread may not sleep either. */
+static bool kit_poll(struct ib_cq *cq)
+{
+	struct ib_wc wc;
+
+	for (long i = 0; i < 200000000; i++) {
+		int got = ib_poll_cq(cq, 1, &wc);
+
+		if (got)
+			return got == 1 && wc.status == IB_WC_SUCCESS;
+	}
+	return false;
+}
+
+static void kit_address_handles(void)
+{
+	struct ib_ah_attr way = kit_way(&rig.gid), seen;
+	struct ib_ah *ah = ib_create_ah(rig.pd, &way);
+	union ib_gid gid;
+
+	EXPECT(!IS_ERR(ah));
+	EXPECT(ib_get_cached_gid(rig.dev, 1, 0, &gid) == 0);
+	if (IS_ERR(ah))
+		return;
+	way.sl = 2;
+	EXPECT(ib_modify_ah(ah, &way) == 0);
+	EXPECT(ib_query_ah(ah, &seen) == 0 && seen.sl == 2);
+	EXPECT(ib_destroy_ah(ah) == 0);
+}
+
+static void kit_datagrams(void)
+{
+	struct ib_ah_attr way = kit_way(&rig.gid);
+	struct ib_ah *ah = ib_create_ah(rig.pd, &way);
+	struct ib_sge sge = rig_sge(0, 64), in = rig_sge(4096, 1024);
+	struct ib_recv_wr recv = { .sg_list = &in, .num_sge = 1 };
+	struct ib_send_wr wr = { .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IB_WR_SEND,
+				 .send_flags = IB_SEND_SIGNALED };
+
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = kit.ud.b->qp_num;
+	wr.wr.ud.remote_qkey = RIG_QKEY;
+	EXPECT(ib_post_recv(kit.ud.b, &recv, NULL) == 0);
+	EXPECT(ib_post_send(kit.ud.a, &wr, NULL) == 0);
+	EXPECT(kit_poll(kit.ud.scq));
+	EXPECT(kit_poll(kit.ud.rcq));
+	wr.wr.ud.ah = kit.group_ah;
+	wr.wr.ud.remote_qpn = IB_MULTICAST_QPN;
+	EXPECT(ib_post_recv(kit.ud.b, &recv, NULL) == 0);
+	EXPECT(ib_post_send(kit.ud.a, &wr, NULL) == 0);
+	EXPECT(kit_poll(kit.ud.scq));
+	EXPECT(kit_poll(kit.ud.rcq));
+	EXPECT(ib_destroy_ah(ah) == 0);
+}
+
+static void kit_connected(void)
+{
+	static const enum ib_wr_opcode ops[] = { IB_WR_RDMA_WRITE, IB_WR_RDMA_READ };
+	struct ib_sge sge = rig_sge(0, 64), in = rig_sge(4096, 1024);
+	struct ib_recv_wr recv = { .sg_list = &in, .num_sge = 1 };
+	struct ib_send_wr wr = { .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IB_WR_SEND,
+				 .send_flags = IB_SEND_SIGNALED | IB_SEND_SOLICITED };
+
+	EXPECT(ib_req_notify_cq(kit.rc.rcq, IB_CQ_SOLICITED | IB_CQ_REPORT_MISSED_EVENTS) == 0);
+	EXPECT(ib_req_ncomp_notif(kit.rc.rcq, 2) == 0);
+	EXPECT(ib_post_recv(kit.rc.b, &recv, NULL) == 0);
+	EXPECT(ib_post_send(kit.rc.a, &wr, NULL) == 0);
+	EXPECT(kit_poll(kit.rc.scq));
+	EXPECT(kit_poll(kit.rc.rcq));
+	EXPECT(ib_peek_cq(kit.rc.rcq, 1) == 0);
+	wr.wr.rdma.remote_addr = (uintptr_t)rig.buf + 8192;
+	wr.wr.rdma.rkey = rig.mr->rkey;
+	for (int i = 0; i < 2; i++) {
+		wr.opcode = ops[i];
+		EXPECT(ib_post_send(kit.rc.a, &wr, NULL) == 0);
+		EXPECT(kit_poll(kit.rc.scq));
+	}
+	sge.length = 8;
+	wr.opcode = IB_WR_ATOMIC_FETCH_AND_ADD;
+	wr.wr.atomic.remote_addr = (uintptr_t)rig.buf + 8192;
+	wr.wr.atomic.rkey = rig.mr->rkey;
+	wr.wr.atomic.compare_add = 1;
+	EXPECT(ib_post_send(kit.rc.a, &wr, NULL) == 0);
+	EXPECT(kit_poll(kit.rc.scq));
+}
+
+static void kit_memory(void)
+{
+	u64 page = (uintptr_t)rig.buf + 8192;
+	struct ib_mw_bind bind = { .mr = rig.mr,
+				   .addr = page,
+				   .length = 64,
+				   .send_flags = IB_SEND_SIGNALED,
+				   .mw_access_flags = IB_ACCESS_REMOTE_READ };
+	struct ib_pool_fmr *mapped;
+
+	EXPECT(ib_map_phys_fmr(kit.fmr, &page, 1, 0x10000) == 0);
+	EXPECT(ib_map_phys_fmr(kit.fmr, &page, 1, 0x20000) == 0);
+	mapped = ib_fmr_pool_map_phys(kit.pool, &page, 1, 0x30000);
+	EXPECT(!IS_ERR(mapped));
+	if (!IS_ERR(mapped))
+		EXPECT(ib_fmr_pool_unmap(mapped) == 0);
+	EXPECT(ib_bind_mw(kit.rc.a, kit.mw, &bind) == 0);
+	EXPECT(kit_poll(kit.rc.scq));
+}
+
+static void kit_rest(void)
+{
+	struct ib_event event = { .device = rig.dev,
+				  .event = IB_EVENT_CLIENT_REREGISTER,
+				  .element.port_num = 1 };
+	struct ib_sge in = rig_sge(4096, 64);
+	struct ib_recv_wr recv = { .sg_list = &in, .num_sge = 1 };
+
+	ib_dispatch_event(&event);
+	if (count_get(&kit.rounds) < 32)
+		EXPECT(ib_post_srq_recv(kit.srq, &recv, NULL) == 0);
+}
+
+static void kit_round(void)
+{
+	kit_address_handles();
+	kit_connected();
+	kit_datagrams();
+	kit_memory();
+	kit_rest();
+	count_add(&kit.rounds);
+}
+
+/* ---- where they are called from -------------------------------------------------------------- */
+
+static void kit_comp_handler(struct ib_cq *cq, void *context)
+{
+	struct ib_wc wc;
+
+	kit_round();
+	EXPECT(ib_poll_cq(cq, 1, &wc) == 1);
+	EXPECT(ib_req_notify_cq(cq, IB_CQ_NEXT_COMP) == 0);
+	count_add(&kit.done);
+}
+
+static void never_sleep__from_a_completion_handler(void **state)
+{
+	kit_open();
+	for (int v = 0; v < rig.dev->num_comp_vectors; v++) {
+		struct ib_cq *cq = rig_handler_cq(kit_comp_handler, NULL, 64, v);
+		struct link trigger;
+
+		kit.done = 0;
+		link_open(&trigger, IB_QPT_RC, cq);
+		assert_int_equal(ib_req_notify_cq(cq, IB_CQ_NEXT_COMP), 0);
+		for (int i = 0; i < 5; i++) {
+			link_ping(&trigger, 1, 0);
+			assert_true(rig_await(&kit.done, i + 1));
+		}
+		link_close(&trigger);
+	}
+	kit_close();
+}
+
+static void kit_event_handler(struct ib_event_handler *handler, struct ib_event *event)
+{
+	if (event->event != IB_EVENT_PORT_ACTIVE)
+		return;
+	kit_round();
+	count_add(&kit.done);
+}
+
+static void never_sleep__from_an_event_handler(void **state)
+{
+	struct ib_event event = { .device = rig.dev,
+				  .event = IB_EVENT_PORT_ACTIVE,
+				  .element.port_num = 1 };
+	struct ib_event_handler handler;
+
+	kit_open();
+	INIT_IB_EVENT_HANDLER(&handler, rig.dev, kit_event_handler);
+	assert_int_equal(ib_register_event_handler(&handler), 0);
+	for (int i = 0; i < 5; i++)
+		ib_dispatch_event(&event);
+	assert_true(rig_await(&kit.done, 5));
+	assert_int_equal(ib_unregister_event_handler(&handler), 0);
+	kit_close();
+}
+
+static void *blocked_main(void *arg)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	for (int i = 0; i < 20; i++)
+		kit_round();
+	return NULL;
+}
+
+static void never_sleep__with_all_signals_blocked(void **state)
+{
+	pthread_t t;
+
+	kit_open();
+	assert_int_equal(pthread_create(&t, NULL, blocked_main, NULL), 0);
+	pthread_join(t, NULL);
+	assert_int_equal(kit.rounds, 20);
+	kit_close();
+}
+
+/* ---- without any system call that could sleep ------------------------------------------------ */
+
+static int caught_call, caught_count;
+
+static void caught(int sig, siginfo_t *info, void *context)
+{
+	__atomic_store_n(&caught_call, info->si_syscall, __ATOMIC_RELEASE);
+	count_add(&caught_count);
+}
+
+#define TRAP_CALL(nr)                                                                              \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP)
+/* Unless the flags, argument `arg`, have MSG_DONTWAIT. */
+#define TRAP_WAITING(nr, arg)                                                                      \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 4),                                           \
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[arg])),      \
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MSG_DONTWAIT, 0, 1),                          \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                                      \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP)
+
+/* For this thread, for ever. Futexes stay: locks whose sections never block may use them. */
+static bool forbid_sleep(void)
+{
+	static struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		TRAP_CALL(SYS_read),
+		TRAP_CALL(SYS_readv),
+		TRAP_CALL(SYS_openat),
+		TRAP_CALL(SYS_connect),
+		TRAP_CALL(SYS_accept4),
+		TRAP_CALL(SYS_ppoll),
+		TRAP_CALL(SYS_pselect6),
+		TRAP_CALL(SYS_epoll_pwait),
+		TRAP_CALL(SYS_nanosleep),
+		TRAP_CALL(SYS_clock_nanosleep),
+		TRAP_CALL(SYS_wait4),
+		TRAP_CALL(SYS_waitid),
+		TRAP_CALL(SYS_fsync),
+		TRAP_CALL(SYS_flock),
+#ifdef __x86_64__
+		TRAP_CALL(SYS_open),
+		TRAP_CALL(SYS_poll),
+		TRAP_CALL(SYS_select),
+		TRAP_CALL(SYS_epoll_wait),
+		TRAP_CALL(SYS_pause),
+#endif
+		TRAP_WAITING(SYS_sendmsg, 2),
+		TRAP_WAITING(SYS_recvmsg, 2),
+		TRAP_WAITING(SYS_sendto, 3),
+		TRAP_WAITING(SYS_recvfrom, 3),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static void *sleepless_main(void *arg)
+{
+	int *forbidden = arg;
+
+	if (!forbid_sleep())
+		return NULL;
+	usleep(1); /* the trap works */
+	*forbidden = count_get(&caught_count);
+	caught_count = 0;
+	for (int i = 0; i < 20; i++)
+		kit_round();
+	return NULL;
+}
+
+static void never_sleep__without_calls_that_sleep(void **state)
+{
+	struct sigaction catch = { .sa_sigaction = caught, .sa_flags = SA_SIGINFO }, before;
+	int forbidden = 0;
+	pthread_t t;
+
+	caught_call = caught_count = 0;
+	kit_open();
+	assert_int_equal(sigaction(SIGSYS, &catch, &before), 0);
+	assert_int_equal(pthread_create(&t, NULL, sleepless_main, &forbidden), 0);
+	pthread_join(t, NULL);
+	sigaction(SIGSYS, &before, NULL);
+	if (count_get(&caught_count))
+		print_error("system call %d was made\n", count_get(&caught_call));
+	assert_int_equal(caught_count, 0);
+	kit_close();
+	if (!forbidden)
+		skip();
+}
+
+/* ---- many threads on one object -------------------------------------------------------------- */
+
+enum { CROWD = 8, CROWD_EACH = 400, CROWD_ALL = CROWD * CROWD_EACH };
+
+static struct crowd {
+	struct ib_cq *cq;
+	struct ib_srq *srq;
+	struct ib_qp *a, *b;
+	int sent[CROWD_ALL], received[CROWD_ALL], arrived[CROWD_ALL]; /* how often; atomic */
+	int completions, faults;
+} crowd;
+
+enum { CROWD_RECV = 1 << 20 }; /* in wr_id: a receive */
+
+static void crowd_account(const struct ib_wc *wc)
+{
+	u32 id = (u32)wc->wr_id & (CROWD_RECV - 1);
+	bool recv = wc->wr_id & CROWD_RECV;
+
+	if (wc->status != IB_WC_SUCCESS || id >= CROWD_ALL || wc->qp != (recv ? crowd.b : crowd.a) ||
+	    recv != !!(wc->opcode & IB_WC_RECV) || (recv && wc->byte_len != 8)) {
+		count_add(&crowd.faults);
+		return;
+	}
+	count_add(recv ? &crowd.received[id] : &crowd.sent[id]);
+	if (recv) {
+		u64 payload = ((u64 *)rig.buf)[id];
+
+		if (payload < CROWD_ALL)
+			count_add(&crowd.arrived[payload]);
+		else
+			count_add(&crowd.faults);
+	}
+	count_add(&crowd.completions);
+}
+
+static int crowd_poll(void)
+{
+	struct ib_wc wc[5];
+	int got = ib_poll_cq(crowd.cq, 5, wc);
+
+	for (int i = 0; i < got; i++)
+		crowd_account(&wc[i]);
+	if (got < 0)
+		count_add(&crowd.faults);
+	if (got == 0)
+		usleep(50);
+	return got;
+}
+
+static void crowd_post(u64 id)
+{
+	struct ib_sge in = rig_sge(id * 8, 8), out = { .addr = (uintptr_t)&id, .length = 8 };
+	struct ib_recv_wr recv = { .wr_id = id | CROWD_RECV, .sg_list = &in, .num_sge = 1 };
+	struct ib_send_wr send = { .wr_id = id,
+				   .sg_list = &out,
+				   .num_sge = 1,
+				   .opcode = IB_WR_SEND,
+				   .send_flags = IB_SEND_SIGNALED | IB_SEND_INLINE };
+	int err;
+
+	while ((err = ib_post_srq_recv(crowd.srq, &recv, NULL)) == -ENOMEM)
+		crowd_poll();
+	if (err)
+		count_add(&crowd.faults);
+	while ((err = ib_post_send(crowd.a, &send, NULL)) == -ENOMEM)
+		crowd_poll();
+	if (err)
+		count_add(&crowd.faults);
+}
+
+static void *crowd_main(void *arg)
+{
+	u64 first = (u64)(uintptr_t)arg * CROWD_EACH;
+
+	for (u64 i = 0; i < CROWD_EACH; i++) {
+		crowd_post(first + i);
+		if (i % 3 == 0)
+			crowd_poll();
+		ib_req_notify_cq(crowd.cq, IB_CQ_NEXT_COMP);
+	}
+	for (int idle = 0; idle < 100000 && count_get(&crowd.completions) < 2 * CROWD_ALL;)
+		idle = crowd_poll() > 0 ? 0 : idle + 1;
+	return NULL;
+}
+
+static int crowd_events;
+
+static void crowd_handler(struct ib_cq *cq, void *context)
+{
+	count_add(&crowd_events);
+}
+
+static void reentrant__eight_threads_on_one_cq_qp_srq(void **state)
+{
+	struct ib_srq_init_attr si = { .attr = { .max_wr = 256, .max_sge = 1 } };
+	pthread_t t[CROWD];
+
+	memset(&crowd, 0, sizeof(crowd));
+	crowd.cq = rig_handler_cq(crowd_handler, NULL, 2048, 0);
+	crowd.srq = rig_ok(ib_create_srq(rig.pd, &si));
+	crowd.a = rig_qp(IB_QPT_RC, crowd.cq, crowd.cq, NULL);
+	crowd.b = rig_qp(IB_QPT_RC, crowd.cq, crowd.cq, crowd.srq);
+	rig_connect(crowd.a, &rig.gid, crowd.b->qp_num);
+	rig_connect(crowd.b, &rig.gid, crowd.a->qp_num);
+	for (u64 i = 0; i < CROWD; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, crowd_main, (void *)(uintptr_t)i), 0);
+	for (int i = 0; i < CROWD; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(crowd.faults, 0);
+	assert_int_equal(crowd.completions, 2 * CROWD_ALL);
+	for (int i = 0; i < CROWD_ALL; i++) {
+		assert_int_equal(crowd.sent[i], 1);
+		assert_int_equal(crowd.received[i], 1);
+		assert_int_equal(crowd.arrived[i], 1);
+	}
+	assert_true(count_get(&crowd_events) > 0);
+	assert_int_equal(ib_peek_cq(crowd.cq, 1), 0);
+	assert_int_equal(ib_destroy_qp(crowd.a), 0);
+	assert_int_equal(ib_destroy_qp(crowd.b), 0);
+	assert_int_equal(ib_destroy_srq(crowd.srq), 0);
+	assert_int_equal(ib_destroy_cq(crowd.cq), 0);
+}
+
+/* Creation and destruction of everything at once; what is left over would keep the PD busy. */
+static void *maker_main(void *arg)
+{
+	int *faults = arg;
+
+	for (int i = 0; i < 40; i++) {
+		struct ib_cq *cq = ib_create_cq(rig.dev, NULL, NULL, NULL, 16, 0);
+		struct ib_qp_init_attr init = rig_qp_init(IB_QPT_RC, cq, cq, NULL);
+		struct ib_mr *mr = ib_get_dma_mr(rig.pd, IB_ACCESS_LOCAL_WRITE);
+		struct ib_qp *qp = IS_ERR(cq) ? ERR_PTR(-EINVAL) : ib_create_qp(rig.pd, &init);
+
+		if (IS_ERR(qp) || IS_ERR(mr) || rig_try_init(qp)) {
+			count_add(faults);
+			return NULL;
+		}
+		if (ib_destroy_cq(cq) != -EBUSY || ib_destroy_qp(qp) || ib_destroy_cq(cq) ||
+		    ib_dereg_mr(mr))
+			count_add(faults);
+	}
+	return NULL;
+}
+
+static void reentrant__objects_come_and_go(void **state)
+{
+	pthread_t t[4];
+	int faults = 0;
+
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, maker_main, &faults), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(faults, 0);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(never_sleep__from_a_completion_handler, rig_setup),
+		cmocka_unit_test_setup(never_sleep__from_an_event_handler, rig_setup),
+		cmocka_unit_test_setup(never_sleep__with_all_signals_blocked, rig_setup),
+		cmocka_unit_test_setup(never_sleep__without_calls_that_sleep, rig_setup),
+		cmocka_unit_test_setup(reentrant__eight_threads_on_one_cq_qp_srq, rig_setup),
+		cmocka_unit_test_setup(reentrant__objects_come_and_go, rig_setup),
+	};
+
+	rig_supervise();
+	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+}
