@@ -237,7 +237,8 @@ bool ring_has_room(struct ring_tx *tx)
 	u32 start;
 
 	lock_acquire(&tx->lock);
-	room = ring_fit(tx, RING_MTU + RING_GRH, &start);
+	/* If not, the consumer's word of room that brought us here has been used up: ask again. */
+	room = ring_fit_or_wait(tx, RING_MTU + RING_GRH, &start);
 	lock_release(&tx->lock);
 	return room;
 }
