@@ -137,7 +137,9 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 	int count = n == 0 ? 0 : answer_pieces(qp, r, n, iov, IBT_MAX_SGE), err;
 
 	if (n != 0 && count == 0) {
-		resp_send_ack(qp, AETH_NAK | NAK_REMOTE_ACCESS, r->psn);
+		qp->untold = RESP_NAK_ACCESS;
+		qp->untold_psn = r->psn;
+		qp->nak_sent = true;
 		r->done = true;
 		return 0;
 	}

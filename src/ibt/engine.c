@@ -118,12 +118,8 @@ static void engine_resume(struct ibt_qp *qp)
 	lock_acquire(&qp->sq_lock);
 	req_pump(qp);
 	lock_release(&qp->sq_lock);
-	lock_acquire(&qp->rq_lock);
-	if (qp->type == IBV_QPT_RC && answer_pump(qp) &&
-	    (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED) != 0 && qp->dest != NULL)
-		resp_send_ack(qp, AETH_ACK,
-			      __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE));
-	lock_release(&qp->rq_lock);
+	if (qp->type == IBV_QPT_RC)
+		resp_resume(qp);
 }
 
 /* The next that waits, off the list; it may come back to it while it is resumed. */

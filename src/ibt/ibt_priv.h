@@ -123,6 +123,9 @@ struct ibt_qp {
 	u8 in_message GUARDED_BY(rq_lock); /* 0 none, else the opcode of its first packet */
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
+	/* enum resp_verdict that the peer is still to be told, after the answers that wait */
+	u8 untold GUARDED_BY(rq_lock);
+	u32 untold_psn GUARDED_BY(rq_lock); /* of the request that it is about */
 	u64 in_va GUARDED_BY(rq_lock);	   /* WRITE at hand */
 	u32 in_rkey GUARDED_BY(rq_lock);
 	u32 in_length GUARDED_BY(rq_lock);
@@ -229,6 +232,7 @@ enum resp_verdict {
 	RESP_NAK_OPERATION,
 	RESP_NAK_PULL,
 	RESP_DROP,
+	RESP_GONE, /* answers are owed that will never come */
 };
 void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 		  const void *payload);
@@ -241,6 +245,13 @@ void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	REQUIRES(qp->rq_lock);
 void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
+/* There is room again. */
+void resp_resume(struct ibt_qp *qp);
+/* The queue pair stops receiving: acknowledges what it has accepted, and lets a peer that waits
+ * for more know that it waits in vain. */
+void resp_leave(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
+/* Has the peer been told all that resp_leave had to tell? */
+bool resp_has_left(struct ibt_qp *qp);
 
 /* ---- answer.c: READ and atomic ---- */
 enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);

@@ -5,8 +5,11 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "ibt/ibt_priv.h"
+
+enum { QP_LEAVE_MS = 100 };
 
 static int qp_check_init(const struct ibt_qp_init *init)
 {
@@ -115,9 +118,17 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 	qp->current = NULL;
 	qp->in_message = 0;
 	qp->nak_sent = qp->comm_established = false;
+	qp->untold = RESP_OK;
 	qp->resource_head = qp->resource_next = 0;
 	qp->ack_word = 0;
 	qp->peer_dead = false;
+}
+
+/* A full ring may hold up what the peer is to be told; not for long, unless the peer is stopped. */
+static void qp_await_leave(struct ibt_qp *qp)
+{
+	for (int ms = 0; ms < QP_LEAVE_MS && !resp_has_left(qp); ms++)
+		usleep(1000);
 }
 
 /* To RESET: nobody finds work in it any more, then the lists, then the completions. */
@@ -127,11 +138,13 @@ static void qp_reset(struct ibt_qp *qp)
 
 	lock_acquire(&qp->sq_lock);
 	lock_acquire(&qp->rq_lock);
+	resp_leave(qp);
 	qp->state = IBV_QPS_RESET;
 	qp->waiting = WAIT_NONE;
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	lock_release(&qp->rq_lock);
 	lock_release(&qp->sq_lock);
+	qp_await_leave(qp);
 	qp_quiesce(qp);
 	lock_acquire(&qp->sq_lock);
 	lock_acquire(&qp->rq_lock);
@@ -172,6 +185,7 @@ void ibt_qp_free_orphan(struct ibt_qp *qp)
 
 static void qp_fail_both(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
 {
+	resp_leave(qp);
 	qp->state = IBV_QPS_ERR;
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	timer_cancel(qp->ibt->cfg.timers, &qp->timer);

@@ -25,12 +25,14 @@ void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
 		.psn = psn & PSN_MASK,
 		.msn = qp->msn,
 	};
+	int err;
 
 	if ((syndrome & 0xe0) != 0)
 		resp_count(qp, (syndrome & 0xe0) == AETH_RNR ? COUNT_TX_RNR : COUNT_TX_NAK);
-	if (qp->dest->path->ops->send(qp->dest, &p, NULL, 0) == 0)
+	err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+	if (err == 0)
 		qp->dest->path->ops->flush(qp->dest);
-	else if (syndrome == AETH_ACK)
+	else if (syndrome == AETH_ACK && err == -EAGAIN)
 		__atomic_store_n(&qp->ack_word, ACK_OWED | (psn & PSN_MASK), __ATOMIC_RELEASE);
 	else
 		qp->nak_sent = false; /* the next packet has it said again */
@@ -80,7 +82,8 @@ static void resp_flush_ack(struct ibt_qp *qp)
 	lock_acquire(&qp->rq_lock);
 	/* pairs with resp_owe_ack */
 	word = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
-	if ((word & ACK_OWED) != 0 && qp_receives(qp)) {
+	/* Also in ERR: what was accepted was accepted. */
+	if ((word & ACK_OWED) != 0 && qp->dest != NULL) {
 		resp_send_ack(qp, AETH_ACK, word);
 		__atomic_store_n(&qp->ack_went_ahead, true, __ATOMIC_RELAXED);
 	}
@@ -449,27 +452,116 @@ static void resp_event(struct ibt_qp *qp, enum resp_verdict verdict)
 	qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, type);
 }
 
-/* Says no. True: the queue pair is in error. IBA vol 1, 9.9.3. */
-static bool resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->rq_lock)
+/* The packet that says what the peer is still to be told. */
+static void resp_fill_untold(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->rq_lock)
 {
 	static const u8 codes[] = { [RESP_NAK_INVALID] = NAK_INVALID_REQUEST,
 				    [RESP_NAK_ACCESS] = NAK_REMOTE_ACCESS,
 				    [RESP_NAK_OPERATION] = NAK_REMOTE_OPERATION,
 				    [RESP_NAK_PULL] = NAK_CANNOT_PULL };
 
+	*p = (struct pkt){ .opcode = PKT_ACK,
+			   .qp_type = qp->type,
+			   .dqpn = qp->dest_qpn,
+			   .sqpn = qp->qpn,
+			   .psn = qp->untold_psn,
+			   .msn = qp->msn };
+	if (qp->untold == RESP_GONE)
+		p->opcode = PKT_ABSENT;
+	else if (qp->untold == RESP_RNR)
+		p->syndrome = AETH_RNR | qp->attr.min_rnr_timer;
+	else
+		p->syndrome = (u8)(AETH_NAK | codes[qp->untold]);
+}
+
+/* Tells it, unless answers or the lack of room still hold it back: nothing may overtake an answer,
+ * and a reliable path's sender waits for what it is told. True: told, and *verdict is fatal to the
+ * queue pair. IBA vol 1, 9.9.3. */
+static bool resp_tell(struct ibt_qp *qp, enum resp_verdict *verdict) REQUIRES(qp->rq_lock)
+{
+	struct pkt p;
+	int err;
+
+	if (!answer_pump(qp))
+		return false;
+	resp_fill_untold(qp, &p);
+	/* What was executed before it is acknowledged by its PSN. */
+	if (qp->untold != RESP_GONE)
+		__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
+	err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+	if (err == -EAGAIN) {
+		req_block(qp, qp->dest);
+		err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+	}
+	if (err == -EAGAIN)
+		return false;
+	qp->dest->path->ops->flush(qp->dest);
+	*verdict = (enum resp_verdict)qp->untold;
+	qp->untold = RESP_OK;
+	if (*verdict == RESP_RNR || *verdict == RESP_GONE)
+		return false;
+	resp_count(qp, COUNT_TX_NAK);
+	return *verdict != RESP_NAK_PULL;
+}
+
+static void resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->rq_lock)
+{
+	if (verdict == RESP_DROP)
+		return;
 	if (verdict == RESP_RNR) {
 		resp_count(qp, COUNT_RX_NO_WQE);
-		qp->nak_sent = true;
-		resp_send_ack(qp, AETH_RNR | qp->attr.min_rnr_timer, qp->epsn);
-		return false;
+		resp_count(qp, COUNT_TX_RNR);
 	}
-	if (verdict == RESP_DROP)
-		return false;
-	/* What was executed before it is acknowledged by the NAK's PSN. */
-	__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
+	qp->untold = (u8)verdict;
+	qp->untold_psn = qp->epsn;
 	qp->nak_sent = true;
-	resp_send_ack(qp, (u8)(AETH_NAK | codes[verdict]), qp->epsn);
-	return verdict != RESP_NAK_PULL;
+}
+
+void resp_resume(struct ibt_qp *qp)
+{
+	enum resp_verdict verdict = RESP_OK;
+	bool fail = false;
+
+	lock_acquire(&qp->rq_lock);
+	if (qp->dest != NULL && qp->untold == RESP_OK && answer_pump(qp) && resp_ack_is_owed(qp))
+		resp_send_ack(qp, AETH_ACK,
+			      __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE));
+	if (qp->dest != NULL && qp->untold != RESP_OK)
+		fail = resp_tell(qp, &verdict);
+	lock_release(&qp->rq_lock);
+	if (unlikely(fail)) {
+		qp_fail(qp);
+		resp_event(qp, verdict);
+	}
+}
+
+void resp_leave(struct ibt_qp *qp)
+{
+	bool owes = qp->resource_next != qp->resource_head || qp->untold != RESP_OK;
+	enum resp_verdict verdict;
+	u32 ack;
+
+	if (qp->type != IBV_QPT_RC || qp->dest == NULL)
+		return;
+	qp->resource_next = qp->resource_head;
+	ack = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
+	if (ack & ACK_OWED)
+		resp_send_ack(qp, AETH_ACK, ack);
+	if (!owes)
+		return;
+	qp->untold = RESP_GONE;
+	qp->untold_psn = (qp->epsn - 1) & PSN_MASK;
+	resp_tell(qp, &verdict);
+}
+
+bool resp_has_left(struct ibt_qp *qp)
+{
+	bool left;
+
+	lock_acquire(&qp->rq_lock);
+	left = qp->dest == NULL || (qp->untold == RESP_OK && !resp_ack_is_owed(qp));
+	lock_release(&qp->rq_lock);
+	return left;
 }
 
 static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
@@ -492,23 +584,24 @@ static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const s
 	}
 }
 
-/* RC. True: the queue pair must go to ERR once the lock is gone. */
-static bool resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
-			    const void *payload, enum resp_verdict *verdict) REQUIRES(qp->rq_lock)
+static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+			    const void *payload) REQUIRES(qp->rq_lock)
 {
 	s32 ahead = psn_ahead(p->psn, qp->epsn);
+	enum resp_verdict verdict;
 
-	*verdict = RESP_OK;
 	if (unlikely(ahead != 0)) {
 		resp_out_of_order(qp, from, p, ahead);
-		return false;
+		return;
 	}
-	*verdict = resp_execute(qp, from, p, payload);
-	if (likely(*verdict == RESP_OK)) {
+	/* Its sender has not been told of the refusal yet, so this is nothing that it may send. */
+	if (unlikely(qp->untold != RESP_OK))
+		return;
+	verdict = resp_execute(qp, from, p, payload);
+	if (likely(verdict == RESP_OK))
 		resp_accepted(qp, from, p);
-		return false;
-	}
-	return resp_refuse(qp, *verdict);
+	else
+		resp_refuse(qp, verdict);
 }
 
 /* UC: a gap or a fault drops the rest of the message, silently; only a fault of our own receive
@@ -575,7 +668,9 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		resp_say_absent(from, p);
 	} else if (qp->type == IBV_QPT_RC) {
 		resp_established(qp);
-		fail = resp_receive_rc(qp, from, p, payload, &verdict);
+		resp_receive_rc(qp, from, p, payload);
+		if (unlikely(qp->untold != RESP_OK))
+			fail = resp_tell(qp, &verdict);
 	} else {
 		fail = resp_receive_uc(qp, from, p, payload);
 		verdict = RESP_NAK_OPERATION;
