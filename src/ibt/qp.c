@@ -412,7 +412,9 @@ u32 ibt_qp_peer(const struct ibt_qp *qp)
 
 u32 ibt_qp_access(const struct ibt_qp *qp)
 {
-	return qp->access;
+	u32 none = qp->attr.max_dest_rd_atomic == 0 ? (u32)IBV_ACCESS_REMOTE_READ : 0;
+
+	return qp->access & ~none;
 }
 
 void *ibt_qp_owner(const struct ibt_qp *qp)
