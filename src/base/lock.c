@@ -6,10 +6,14 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-/* about 1 us: longer than any section, shorter than a futex round trip */
-enum { LOCK_SPINS = 200 };
+enum {
+	/* about 1 us: longer than any section, shorter than a futex round trip */
+	LOCK_SPINS = 200,
+	LOCK_SLEEP_NS = 500000, /* a wake that lock_release missed costs this at most */
+};
 
 static bool lock_spin(struct lock *l)
 {
@@ -27,10 +31,12 @@ static bool lock_spin(struct lock *l)
 
 void lock_wait(struct lock *l)
 {
+	static const struct timespec limit = { .tv_nsec = LOCK_SLEEP_NS };
+
 	if (lock_spin(l))
 		return;
 	while (__atomic_exchange_n(&l->word, 2, __ATOMIC_ACQUIRE) != 0)
-		syscall(SYS_futex, &l->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+		syscall(SYS_futex, &l->word, FUTEX_WAIT_PRIVATE, 2, &limit, NULL, 0);
 }
 
 void lock_wake(struct lock *l)
