@@ -31,7 +31,8 @@ struct node_config {
 	/* what ibv_get_sysfs_path answers: a tree with class/infiniband/... in it */
 	char sysfs[256];
 	u32 mtu;                 /* active MTU in bytes: 4096 where nothing limits it */
-	u32 port_up;
+	u16 port_up;    /* `anyverbs port` sets it */
+	u16 port_downs; /* how often it went down: who missed that sees it here. Wraps */
 	/* 0: link-local from the GUID; 1: IPv4-mapped; further addresses follow */
 	struct node_gid gids[NODE_GIDS];
 };

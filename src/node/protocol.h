@@ -26,7 +26,7 @@ enum {
 enum proto_type {
 	PROTO_HELLO = 1, PROTO_RESUME, PROTO_TOOL,
 	PROTO_SLOT_TAKE, PROTO_CONNECT, PROTO_PAIR_DROP, PROTO_MCAST_JOIN, PROTO_MCAST_LEAVE,
-	PROTO_STATUS, PROTO_PROCESSES, PROTO_BOARD, PROTO_STOP,
+	PROTO_STATUS, PROTO_PROCESSES, PROTO_BOARD, PROTO_STOP, PROTO_PORT,
 	PROTO_REQUESTS, /* one past the last request */
 	PROTO_EV_PEER_NEW = 64, PROTO_EV_PEER_GONE, PROTO_EV_CONFIG, PROTO_EV_MCAST,
 };
@@ -111,6 +111,15 @@ struct proto_stop {
 	u32 reserved;
 };
 
+/* Sets a port's state; the reply comes when the configuration and the sysfs tree say so. -ENODEV:
+ * no such device or port. */
+struct proto_port {
+	struct proto_head head;
+	char device[32]; /* empty: the only one */
+	u32 port;
+	u32 up;
+};
+
 struct proto_status_reply {
 	struct proto_head head;
 	s32 pid;
@@ -157,6 +166,7 @@ union proto_request {
 	struct proto_peer peer;
 	struct proto_mcast mcast;
 	struct proto_stop stop;
+	struct proto_port port;
 	struct proto_processes processes;
 };
 

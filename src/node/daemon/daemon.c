@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "node/daemon/config.h"
 #include "node/daemon/daemon_priv.h"
+#include "node/daemon/port_file.h"
 #include "node/daemon/sysfs.h"
 #include "node/daemon/watch.h"
 
@@ -157,19 +158,41 @@ static void daemon_watch_addresses(struct daemon *d)
 	}
 }
 
+static void daemon_publish(struct daemon *d, const struct node_config *c)
+{
+	(void)sysfs_write(&d->folder, c);
+	notice_write_begin(d->notice);
+	d->notice->config = *c;
+	notice_write_end(d->notice);
+	event_config(d);
+}
+
 static void daemon_look_again(struct daemon *d)
 {
 	struct node_config fresh, merged = d->notice->config;
 
 	d->look_again_ns = UINT64_MAX;
 	config_fill(&fresh, d->options.node);
-	if (!config_merge(&merged, &fresh))
+	if (config_merge(&merged, &fresh))
+		daemon_publish(d, &merged);
+}
+
+/* ---- the port ---- */
+
+void daemon_port_set(struct daemon *d, bool up)
+{
+	struct node_config c = d->notice->config;
+	int err;
+
+	if (c.port_up == up)
 		return;
-	(void)sysfs_write(&d->folder, &merged);
-	notice_write_begin(d->notice);
-	d->notice->config = merged;
-	notice_write_end(d->notice);
-	event_config(d);
+	c.port_up = up;
+	c.port_downs = (u16)(c.port_downs + !up);
+	err = port_file_write(&d->folder, &c);
+	if (err < 0)
+		log_warn("node", "the port's state will not outlive this node: %s", strerror(-err));
+	log_info("node", "port 1 of %s is %s", c.device, up ? "up" : "down");
+	daemon_publish(d, &c);
 }
 
 /* ---- time ---- */
@@ -271,6 +294,7 @@ static void daemon_configure(struct daemon *d)
 
 	notice_write_begin(d->notice);
 	config_fill(c, d->options.node);
+	port_file_read(&d->folder, c);
 	if (d->folder.fd >= 0)
 		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
 	notice_write_end(d->notice);

@@ -100,6 +100,8 @@ bool request_handle(struct proc *p, const union proto_request *q, struct message
 
 /* ---- daemon.c ---- */
 
+/* Sets the port's state and tells everybody, also the node that takes over. */
+void daemon_port_set(struct daemon *d, bool up);
 void daemon_stop(struct daemon *d, const char *why);
 
 #endif

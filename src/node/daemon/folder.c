@@ -177,6 +177,7 @@ void folder_remove(const struct folder *f)
 		folder_empty(sys, FOLDER_DEPTH);
 	unlinkat(f->fd, "sys", AT_REMOVEDIR);
 	unlinkat(f->fd, "slots", 0);
+	unlinkat(f->fd, "port", 0);
 	unlinkat(f->fd, ".new", 0);
 	rmdir(f->path);
 }

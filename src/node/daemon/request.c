@@ -411,6 +411,21 @@ static int request_stop(struct request *r)
 	return 0;
 }
 
+static int request_port(struct request *r)
+{
+	const struct proto_port *q = &r->q->port;
+	const struct node_config *c = &r->daemon->notice->config;
+
+	if (q->port != 1 || (q->device[0] != '\0' &&
+			     strncmp(q->device, c->device, sizeof(q->device)) != 0))
+		return -ENODEV;
+	if (q->up > 1)
+		return -EINVAL;
+	daemon_port_set(r->daemon, q->up != 0);
+	request_status(r, 0);
+	return 0;
+}
+
 /* ---- the table ---- */
 
 #define FROM(kind) (1u << (kind))
@@ -439,6 +454,7 @@ static const struct request_rule {
 			      FROM(PROC_TOOL) },
 	[PROTO_BOARD] = { request_board, sizeof(struct proto_processes), 0, FROM(PROC_TOOL) },
 	[PROTO_STOP] = { request_stop, sizeof(struct proto_stop), 0, FROM(PROC_TOOL) },
+	[PROTO_PORT] = { request_port, sizeof(struct proto_port), 0, FROM(PROC_TOOL) },
 };
 
 static const struct request_rule *request_find_rule(const struct proc *p,

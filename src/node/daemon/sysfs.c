@@ -53,7 +53,6 @@ static const struct sysfs_text sysfs_port[] = {
 static const char *const sysfs_counters[] = {
 	"VL15_dropped",
 	"excessive_buffer_overrun_errors",
-	"link_downed",
 	"link_error_recovery",
 	"local_link_integrity_errors",
 	"port_rcv_constraint_errors",
@@ -156,6 +155,7 @@ static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
 		snprintf(path, sizeof(path), "counters/%s", sysfs_counters[i]);
 		sysfs_put(s, path, "0\n");
 	}
+	sysfs_put(s, "counters/link_downed", "%u\n", c->port_downs);
 }
 
 /* The processors of the host as the kernel prints a mask: words of 32 bits, the highest first. */
