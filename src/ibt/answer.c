@@ -181,25 +181,37 @@ bool answer_pump(struct ibt_qp *qp)
 	return err == 0;
 }
 
-/* The peer asks again: what is still waiting will be answered anyway; else an atomic's answer is
- * repeated, a READ done again. */
+/* May the duplicate of a READ be answered? It names its memory anew. */
+static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const struct pkt *p)
+	REQUIRES(qp->rq_lock)
+{
+	if (p->opcode != PKT_READ_REQUEST)
+		return true;
+	if (p->dma_length != 0 && (qp->access & IBV_ACCESS_REMOTE_READ) == 0)
+		return false;
+	r->va = p->va;
+	r->rkey = p->rkey;
+	r->length = (u32)MIN(p->dma_length, (u64)IBT_MAX_MESSAGE);
+	return true;
+}
+
+/* The peer asks again: an atomic's answer is repeated, a READ done again, from its beginning also if
+ * the first answer still waits for room. Those behind it that have been answered are passed over. */
 void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
 	for (u32 back = 1; back <= qp->resource_count; back++) {
-		struct resp_resource *r = answer_slot(qp, qp->resource_head - back);
+		u32 index = qp->resource_head - back;
+		struct resp_resource *r = answer_slot(qp, index);
 
-		if (r->psn != p->psn || r->opcode != p->opcode || !r->done)
+		if (r->psn != p->psn || r->opcode != p->opcode)
 			continue;
+		if (!answer_take_again(qp, r, p))
+			return;
 		r->done = false;
 		r->sent = 0;
-		if (p->opcode == PKT_READ_REQUEST) {
-			r->va = p->va;
-			r->rkey = p->rkey;
-			r->length = (u32)MIN(p->dma_length, (u64)IBT_MAX_MESSAGE);
-		}
-		while (!r->done && answer_send_packet(qp, r) == 0)
-			continue;
-		qp->dest->path->ops->flush(qp->dest);
+		if ((s32)(qp->resource_next - index) > 0)
+			qp->resource_next = index;
+		answer_pump(qp);
 		return;
 	}
 }

@@ -153,6 +153,7 @@ static void comp_rnr(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 		}
 		qp->rnr_left--;
 	}
+	req_rewind(qp, p->psn);
 	req_arm_timer(qp, WAIT_RNR, (u64)comp_rnr_10us[p->syndrome & 31] * 10 * NS_PER_US);
 }
 
@@ -164,12 +165,12 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 		return;
 	switch (p->syndrome & 31) {
 	case NAK_PSN_SEQUENCE:
-		req_rewind(qp);
+		req_rewind(qp, p->psn);
 		req_pump(qp);
 		break;
 	case NAK_CANNOT_PULL:
 		qp->no_pull = true;
-		req_rewind(qp);
+		req_rewind(qp, p->psn);
 		req_pump(qp);
 		break;
 	case NAK_INVALID_REQUEST:

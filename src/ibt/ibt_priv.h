@@ -201,8 +201,9 @@ static inline s32 psn_ahead(u32 a, u32 b)
 /* ---- requester.c ---- */
 /* Transmits what may be transmitted. */
 void req_pump(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
-/* Goes back to the oldest incomplete request and transmits from there. */
-void req_rewind(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Goes back to the oldest request to be transmitted again. The peer has executed all before psn: of
+ * those, READs and atomics at the front only wait for their answers. */
+void req_rewind(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock);
 void req_timer(struct timer *t);
 /* The peer is not there or not receiving: waits for the timeout, then tries again or gives up. */
 void req_absent(struct ibt_qp *qp) REQUIRES(qp->sq_lock);

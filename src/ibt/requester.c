@@ -431,15 +431,26 @@ void req_unblock(struct ibt_qp *qp)
 	dest->path->ops->dest_put(dest);
 }
 
-void req_rewind(struct ibt_qp *qp)
+/* Executed, its answer on the way. */
+static bool req_is_being_answered(const struct send_wqe *w, u32 psn)
 {
+	return wqe_is_answered_op(w) && psn_ahead(w->first_psn + w->psn_count - 1, psn) < 0;
+}
+
+void req_rewind(struct ibt_qp *qp, u32 psn)
+{
+	u32 from = qp->sq_tail;
+
 	path_count(qp->dest->path, COUNT_TX_RETRY);
-	if (qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
-		qp->sq_psn = sq_at(qp, qp->sq_tail)->first_psn;
-	qp->sq_next = qp->sq_tail;
+	while (from != qp->sq_next && req_is_being_answered(sq_at(qp, from), psn))
+		from++;
+	if (from != qp->sq_next || qp->tx_offset != 0)
+		qp->sq_psn = sq_at(qp, from)->first_psn;
+	if (from == qp->sq_tail)
+		qp->rx_offset = 0;
+	qp->sq_next = from;
 	qp->tx_offset = 0;
-	qp->rx_offset = 0;
-	qp->reads_out = 0;
+	qp->reads_out = from - qp->sq_tail;
 }
 
 void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns)
@@ -475,7 +486,8 @@ void req_timer(struct timer *t)
 		} else {
 			if (why == WAIT_TIMEOUT && qp->attr.timeout != 0)
 				qp->retry_left--;
-			req_rewind(qp);
+			if (why == WAIT_TIMEOUT)
+				req_rewind(qp, sq_at(qp, qp->sq_tail)->first_psn);
 			req_pump(qp);
 		}
 	}
