@@ -7,6 +7,7 @@
  * wait MS                 for the first error, at most so long  "ended STATUS" or "running N"
  * stop                    ends the traffic                      "stopped STATUS"
  * usage                   "usage DESCRIPTORS MAPS RSS_KB THREADS"
+ * child                   a child that nobody is told of, with all descriptors   "child PID"
  * quit                    gives everything back                 "bye"
  * KIND: send big uc ud write read atomic event; ROLE: sender receiver.
  * In the environment: END_UNDUMPABLE, peers may not reach its memory; END_NEVER_POLLS, a one-sided
@@ -19,6 +20,7 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -429,6 +432,19 @@ static void end_usage(void)
 		end_count_entries("/proc/self/task"));
 }
 
+/* As a runtime does that makes its own system calls: no handler of pthread_atfork runs. */
+static void end_child(void)
+{
+	long pid = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			syscall(SYS_pause);
+	}
+	end_say("child %ld", pid);
+}
+
 static void end_quit(void)
 {
 	end_forget_qp();
@@ -458,6 +474,8 @@ static bool end_command(const char *line)
 		end_stop();
 	else if (strcmp(line, "usage\n") == 0)
 		end_usage();
+	else if (strcmp(line, "child\n") == 0)
+		end_child();
 	else
 		return false;
 	return true;

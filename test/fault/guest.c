@@ -275,6 +275,36 @@ static void case_exit_first_use(void)
 	exit(0);
 }
 
+/* ---- a long READ, and a SEND behind it ---- */
+
+static void post_read(struct guest *from, struct guest *of)
+{
+	struct ibv_sge sge = { (uintptr_t)from->memory, GUEST_BYTES, from->mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ }, *bad;
+
+	wr.wr.rdma.remote_addr = (uintptr_t)of->memory;
+	wr.wr.rdma.rkey = of->mr->rkey;
+	guest_need(ibv_post_send(from->qp, &wr, &bad) == 0, "post READ");
+}
+
+static void case_read_then_rnr(void)
+{
+	struct guest pair[2];
+
+	guest_use_everything(pair);
+	/* takes the one receive that is posted */
+	guest_post_send(&pair[0], 8);
+	guest_need(guest_poll(&pair[0]) == 0 && guest_poll(&pair[1]) == 0, "the first message");
+	for (int i = 0; i < 20; i++) {
+		post_read(&pair[0], &pair[1]);
+		guest_post_send(&pair[0], 8);
+		guest_need(guest_poll(&pair[0]) == 0, "round %d: READ", i);
+		guest_post_receive(&pair[1]);
+		guest_need(guest_poll(&pair[0]) == 0, "round %d: SEND", i);
+		guest_need(guest_poll(&pair[1]) == 0, "round %d: the message", i);
+	}
+}
+
 /* ---- failing in silence ---- */
 
 /* No node can be started: an error number and nothing else. Prints it. */
@@ -308,6 +338,7 @@ int main(int argc, char **argv)
 		{ "exit_handler", case_exit_handler },
 		{ "exit_first_use", case_exit_first_use },
 		{ "no_node", case_no_node },
+		{ "read_then_rnr", case_read_then_rnr },
 	};
 
 	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++)

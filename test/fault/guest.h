@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GUEST_BYTES = 64 << 10, GUEST_PSN = 5 };
+enum { GUEST_BYTES = 1 << 20, GUEST_PSN = 5 };
 
 /* A queue pair with what it needs, on a context that may be shared. */
 struct guest {

@@ -98,6 +98,10 @@ class Guest(Case):
         self.assertEqual(done.stdout, "0:\n")
         self.assertTrue(self.world.status()["running"])
 
+    # Not a rule of guests, but found here: a refusal that overtakes the answer to a READ.
+    def test_read_before_a_send_that_finds_no_receive(self):
+        self.run_case("guest", "read_then_rnr", ANYVERBS_DIRECT="0")
+
     # Who links us and calls no verb pays nothing.
     def test_no_verb_no_thread_no_descriptor_no_node(self):
         self.run_case("guest", "no_verb")
@@ -122,6 +126,30 @@ class Fork(Case):
 
     def test_fork_init(self):
         self.run_case("forks", "fork_init")
+
+    def test_raw_clone_holds_descriptors_while_peers_die(self):
+        """A child that no atfork handler knows of keeps copies of all descriptors, dead peers' among them."""
+        survivor = self.world.end()
+        survivor.line()
+        for _ in range(5):
+            peer = self.world.end()
+            peer.line()
+            fault.connect(peer, survivor, "send")
+            fault.go(peer, survivor)
+            self.assertTrue(fault.wait_progress(peer, 5))
+            survivor.expect("child", "child")
+            peer.kill()
+            self.assertIn(survivor.ask("wait 2000"), ("ended 5", "ended 12"))
+            survivor.expect("stop", "stopped")
+        before = self.cpu_ticks(survivor.pid)
+        time.sleep(0.5)
+        self.assertLess(self.cpu_ticks(survivor.pid) - before, 10, "the engine's thread does not sleep")
+        self.assertEqual(survivor.quit(), (0, ""))
+
+    def cpu_ticks(self, pid):
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            words = f.read().rsplit(")", 1)[1].split()
+        return int(words[11]) + int(words[12])
 
     def test_nothing_is_left_in_the_node(self):
         self.run_case("forks", "under_traffic")

@@ -43,7 +43,8 @@ void guest_create(struct guest *g, struct ibv_context *context)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
 				    .port_num = 1,
-				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+						       IBV_ACCESS_REMOTE_READ };
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
 					 .cap = { 16, 16, 1, 1, 0 },
 					 .sq_sig_all = 1 };
@@ -58,7 +59,8 @@ void guest_create(struct guest *g, struct ibv_context *context)
 	g->cq = ibv_create_cq(context, 64, NULL, g->channel, 0);
 	guest_need(g->cq != NULL, "create_cq");
 	g->mr = ibv_reg_mr(g->pd, g->memory, GUEST_BYTES,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				   IBV_ACCESS_REMOTE_READ);
 	guest_need(g->mr != NULL, "reg_mr");
 	init.send_cq = init.recv_cq = g->cq;
 	g->qp = ibv_create_qp(g->pd, &init);
