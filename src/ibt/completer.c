@@ -95,7 +95,7 @@ void comp_fail(struct ibt_qp *qp, enum ibv_wc_status status)
 
 void comp_check_drained(struct ibt_qp *qp)
 {
-	if (qp->state != IBV_QPS_SQD || qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
+	if (qp->state != IBV_QPS_SQD || qp->sq_tail != qp->sq_stop)
 		return;
 	qp->draining = false;
 	if (qp->attr.en_sqd_async_notify)

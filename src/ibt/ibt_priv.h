@@ -96,6 +96,7 @@ struct ibt_qp {
 	u32 sq_head GUARDED_BY(sq_lock); /* next to post */
 	u32 sq_next GUARDED_BY(sq_lock); /* next to transmit */
 	u32 sq_tail GUARDED_BY(sq_lock); /* oldest incomplete */
+	u32 sq_stop GUARDED_BY(sq_lock); /* SQD: what comes before it has begun and is finished */
 	u32 max_inline;
 	u32 tx_offset GUARDED_BY(sq_lock); /* bytes of sq_next's message transmitted */
 	struct mem_cursor tx_cursor GUARDED_BY(sq_lock);

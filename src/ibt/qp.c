@@ -330,12 +330,20 @@ static int qp_alloc_resources(struct ibt_qp *qp, u32 count) REQUIRES(qp->rq_lock
 static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lock)
 	REQUIRES(qp->rq_lock)
 {
+	bool begins = to == IBV_QPS_SQD && qp->state != IBV_QPS_SQD;
+
 	qp->state = (u8)to;
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
-	if (to == IBV_QPS_SQD) {
-		qp->draining = true;
-		qp->attr.sq_draining = 1;
+	if (to != IBV_QPS_SQD || begins) {
+		qp->draining = begins;
+		qp->attr.sq_draining = begins;
 	}
+	if (!begins)
+		return;
+	/* Also what is to be sent again: its first packet has been seen. */
+	qp->sq_stop = qp->sq_next;
+	while (qp->sq_stop != qp->sq_head && sq_at(qp, qp->sq_stop)->psn_count != 0)
+		qp->sq_stop++;
 }
 
 static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask,

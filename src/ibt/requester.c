@@ -364,7 +364,7 @@ static inline bool req_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	return qp->sq_next != qp->sq_head &&
 	       (qp->waiting == WAIT_NONE || qp->waiting == WAIT_ROOM) &&
-	       (qp->state == IBV_QPS_RTS || (qp->state == IBV_QPS_SQD && qp->tx_offset != 0));
+	       (qp->state == IBV_QPS_RTS || (qp->state == IBV_QPS_SQD && qp->sq_next != qp->sq_stop));
 }
 
 void req_pump(struct ibt_qp *qp)
