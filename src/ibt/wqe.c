@@ -61,9 +61,9 @@ static u32 wqe_opcodes(u32 type)
 	case IBV_QPT_RC:
 		return send | write | 1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP |
 		       1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_SEND_WITH_INV |
-		       1u << IBV_WR_LOCAL_INV | 1u << IBV_WR_BIND_MW;
+		       1u << IBV_WR_LOCAL_INV;
 	case IBV_QPT_UC:
-		return send | write | 1u << IBV_WR_LOCAL_INV | 1u << IBV_WR_BIND_MW;
+		return send | write | 1u << IBV_WR_LOCAL_INV;
 	default:
 		return send;
 	}
