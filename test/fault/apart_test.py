@@ -127,15 +127,15 @@ class TwoUsers(Apart):
             "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
             f"s.bind({chr(0) + names[0]!r}); s.listen(); print('up', flush=True); time.sleep(60)"],
             stdout=subprocess.PIPE, text=True)
+        self.addCleanup(squatter.stdout.close)
         self.addCleanup(squatter.wait)
         self.addCleanup(squatter.kill)
         self.assertEqual(squatter.stdout.readline(), "up\n")
         begin = time.monotonic()
         done = self.a.run(fault.program("end"), ANYVERBS_LOG="error")
-        self.assertEqual((done.returncode, done.stdout), (3, "error devices: Permission denied\n"))
+        self.assertEqual((done.returncode, done.stdout), (3, "error devices: Operation not permitted\n"))
         self.assertIn("taken by another user", done.stderr)
         self.assertLess(time.monotonic() - begin, 2 * fault.SLOW)
-        squatter.stdout.close()
 
 
 def load_tests(loader, _tests, _pattern):
