@@ -1,7 +1,8 @@
 /* kernel.h: the few words of the Linux kernel that the midlayer's headers are written in.
  *
- * The headers under include/rdma/ keep Linux's names and semantics, so that kernel upper-layer code reads the same
- * here. This file gives them the kernel's integer types, error pointers and list heads, and nothing else.
+ * The headers under include/rdma/ keep Linux's names and semantics, so that kernel upper-layer code
+ * reads the same here. This file gives them the kernel's integer types, error pointers and list
+ * heads, and nothing else.
  */
 #ifndef ANYVERBS_KERNEL_H
 #define ANYVERBS_KERNEL_H
