@@ -105,6 +105,9 @@ int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */
 int ibt_may_send(struct ibt_qp *qp);
+/* Posts what is left of a bind when the driver has bound the window: a completion in its place in
+ * the queue. flags: IBV_SEND_SIGNALED, IBV_SEND_FENCE. Errors as of ibt_post_send; never blocks. */
+int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags);
 
 int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
 		   struct ibt_srq **out);

@@ -174,6 +174,8 @@ void wqe_ring_fini(struct wqe_ring *r);
 /* Checks and copies one request into `w`. -EINVAL. */
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
 		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
+void wqe_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
+	REQUIRES(qp->sq_lock);
 int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr);
 u32 wqe_send_stride(u32 max_sge, u32 max_inline);
 

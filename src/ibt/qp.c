@@ -461,19 +461,41 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	return err;
 }
 
+static int qp_may_send(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR)
+		return -EINVAL;
+	if (qp->sq_head - qp->sq_tail >= qp->sq.size)
+		return -ENOMEM;
+	return qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE ? -EPIPE : 0;
+}
+
 int ibt_may_send(struct ibt_qp *qp)
 {
-	int err = 0;
+	int err;
 
 	lock_acquire(&qp->sq_lock);
-	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR)
-		err = -EINVAL;
-	else if (qp->sq_head - qp->sq_tail >= qp->sq.size)
-		err = -ENOMEM;
-	else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
-		err = -EPIPE;
+	err = qp_may_send(qp);
 	lock_release(&qp->sq_lock);
 	return err;
+}
+
+int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags)
+{
+	int err;
+
+	lock_acquire(&qp->sq_lock);
+	err = qp_may_send(qp);
+	if (err == 0 || err == -EPIPE) {
+		wqe_fill_bound(qp, sq_at(qp, qp->sq_head), wr_id, flags);
+		qp->sq_head++;
+	}
+	if (err == -EPIPE)
+		comp_flush_sq(qp);
+	else
+		req_pump(qp);
+	lock_release(&qp->sq_lock);
+	return err == -EPIPE ? 0 : err;
 }
 
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

@@ -88,9 +88,6 @@ static void wqe_fill_operands(struct ibt_qp *qp, struct send_wqe *w, const struc
 	case IBV_WR_LOCAL_INV:
 		w->imm = wr->invalidate_rkey;
 		break;
-	case IBV_WR_BIND_MW:
-		w->imm = 0; /* the driver has bound it: what is left is a completion in its place */
-		break;
 	default:
 		break;
 	}
@@ -166,6 +163,19 @@ int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_w
 	    (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD))
 		err = -EINVAL;
 	return err;
+}
+
+void wqe_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
+{
+	w->wr_id = wr_id;
+	w->opcode = IBV_WR_BIND_MW;
+	w->flags = (u8)(flags & (IBV_SEND_SIGNALED | IBV_SEND_FENCE)) |
+		   (qp->sig_all ? IBV_SEND_SIGNALED : 0);
+	w->answered = w->pull = false;
+	w->psn_count = 0;
+	w->imm = 0;
+	w->sge_count = 0;
+	w->length = 0;
 }
 
 int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr)

@@ -211,18 +211,17 @@ static int mw_bind_range(struct roce_device *dev, struct ib_mw *mw, const struct
 static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 {
 	struct roce_device *dev = roce_dev(qp->device);
-	struct ibv_send_wr wr = { .wr_id = bind->wr_id,
-				  .opcode = IBV_WR_BIND_MW,
-				  .send_flags = (unsigned int)bind->send_flags };
-	struct ibv_send_wr *bad;
+	struct ibt_qp *engine = ROCE_OF(qp, qp)->engine;
 	int err;
 
 	if (qp->pd != mw->pd || (qp->qp_type != IB_QPT_RC && qp->qp_type != IB_QPT_UC))
 		return -EINVAL;
-	err = ibt_may_send(ROCE_OF(qp, qp)->engine);
+	err = ibt_may_send(engine);
 	if (err == 0)
 		err = bind->length == 0 ? mw_unbind(dev, mw) : mw_bind_range(dev, mw, bind);
-	return err != 0 && err != -EPIPE ? err : roce_uverbs_post_send(qp, &wr, &bad);
+	return err != 0 && err != -EPIPE ?
+		       err :
+		       ibt_post_bound(engine, bind->wr_id, (u32)bind->send_flags);
 }
 
 static int mw_dealloc(struct ib_mw *ib)
