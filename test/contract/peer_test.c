@@ -36,11 +36,14 @@ static void tell_number(u64 number)
 	tell(&number, sizeof(number));
 }
 
+static void settle(void);
+
 static u64 hear_number(void)
 {
 	u64 number;
 
 	hear(&number, sizeof(number));
+	settle();
 	return number;
 }
 
@@ -56,6 +59,14 @@ static void side_open(enum ib_qp_type type, struct ib_cq *rcq)
 	mine.scq = rig_cq(512);
 	mine.rcq = rcq ? rcq : rig_cq(512);
 	mine.qp = rig_qp(type, mine.scq, mine.rcq, NULL);
+}
+
+/* The peer's word that it has written orders our engine's writes before our reads; here the queue
+ * pair's lock says so too, for ThreadSanitizer, which sees one process only. */
+static void settle(void)
+{
+	if (mine.qp)
+		rig_state(mine.qp);
 }
 
 static u32 peer_qpn;

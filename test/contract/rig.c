@@ -81,7 +81,7 @@ void rig_sleep_ms(int ms)
 	usleep((useconds_t)ms * 1000);
 }
 
-static u64 rig_now_ms(void)
+u64 rig_now_ms(void)
 {
 	struct timespec ts;
 

@@ -60,6 +60,7 @@ static inline int count_add(int *c)
 /* Waits until *c is at least `value`; false: it is not in time. */
 bool rig_await(const int *c, int value);
 void rig_sleep_ms(int ms);
+u64 rig_now_ms(void);
 /* Fails the test if the pointer is an error. */
 #define rig_ok(ptr)                                                                                \
 	({                                                                                         \
