@@ -119,6 +119,7 @@ enum path_counter {
 	COUNT_CQ_OVERFLOW,
 	COUNT_PEER_DEATHS,
 	COUNT_BELLS,
+	COUNT_PORT_DOWN, /* packets that met a port that is down, on their way out or in */
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];

@@ -37,6 +37,7 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_TX_BLOCKED] = "tx_blocked",
 	[COUNT_CQ_OVERFLOW] = "cq_overflows",
 	[COUNT_PEER_DEATHS] = "peer_deaths",
+	[COUNT_PORT_DOWN] = "port_down",
 	[COUNT_BELLS] = "doorbells_rung",
 };
 

@@ -163,7 +163,7 @@ int link_direct(struct path_dest *d, const struct path_target *t, const struct i
 
 	if (link_state(l) == LINK_ALIAS)
 		l = l->real;
-	if (link_state(l) != LINK_UP || !l->direct)
+	if (!link_carries(l) || !l->direct)
 		return -EOPNOTSUPP;
 	h = direct_claim(l->shm->cfg.board);
 	if (h == NULL)

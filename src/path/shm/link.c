@@ -29,7 +29,13 @@ struct shm_link *link_create(struct shm *shm, u32 slot)
 
 void link_set_state(struct shm_link *l, enum link_state state)
 {
-	__atomic_store_n(&l->state, state, __ATOMIC_RELEASE); /* pairs with link_state */
+	__atomic_store_n(&l->state, state, __ATOMIC_RELEASE); /* pairs with link_word */
+}
+
+void link_set_open(struct shm_link *l)
+{
+	__atomic_store_n(&l->state, (u32)LINK_UP | (l->shm->port_down ? LINK_SHUT : 0),
+			 __ATOMIC_RELEASE); /* pairs with link_word */
 }
 
 static void link_close_fd(int *fd)
@@ -133,7 +139,7 @@ static int link_publish(struct shm_link *l)
 		shm->links[shm->count] = l;
 		__atomic_store_n(&shm->count, shm->count + 1,
 				 __ATOMIC_RELEASE); /* pairs with shm_poll */
-		link_set_state(l, LINK_UP);
+		link_set_open(l);
 		err = 0;
 	}
 	lock_release(&shm->lock);

@@ -128,9 +128,34 @@ static int shm_send_absent(struct shm_link *l)
 	return -ENETUNREACH;
 }
 
-static int shm_send_slow(struct shm_link *l)
+static bool shm_is_answer(const struct pkt *p)
+{
+	return p->opcode == PKT_ACK || p->opcode == PKT_ATOMIC_ACK || p->opcode == PKT_ABSENT ||
+	       (p->opcode >= PKT_READ_FIRST && p->opcode <= PKT_READ_ONLY);
+}
+
+/* The port is down. Nobody would send an answer again, so its requester hears that it is lost and
+ * asks once more. */
+static int shm_send_shut(struct shm_link *l, const struct pkt *p)
+{
+	struct pkt absent = { .opcode = PKT_ABSENT,
+			      .qp_type = p->qp_type,
+			      .dqpn = p->dqpn,
+			      .sqpn = p->sqpn,
+			      .psn = p->psn };
+
+	board_count(l->shm->cfg.board, COUNT_PORT_DOWN);
+	if (p->qp_type != IBV_QPT_RC || !shm_is_answer(p))
+		return -ENETUNREACH;
+	return ring_push(&l->tx, &absent, NULL, 0);
+}
+
+static int shm_send_slow(struct shm_link *l, const struct pkt *p)
 {
 	switch (link_state(l)) {
+	case LINK_UP:
+		/* it may have come up just now: then this one came too early */
+		return shm_send_shut(l, p);
 	case LINK_ASKING:
 		return -EAGAIN;
 	case LINK_ABSENT:
@@ -153,8 +178,8 @@ static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec
 {
 	struct shm_link *l = shm_link_for(d);
 
-	if (unlikely(link_state(l) != LINK_UP))
-		return shm_send_slow(l);
+	if (unlikely(!link_carries(l)))
+		return shm_send_slow(l, p);
 	return ring_push(&l->tx, p, iov, iovcnt);
 }
 
@@ -170,6 +195,37 @@ static void shm_publish(struct shm_link *l)
 {
 	if (unlikely(ring_publish(&l->rx)))
 		link_ring_bell(l);
+}
+
+/* A packet has come to a port that is down. Its sender may have sent it when his was up. */
+static void shm_drop(struct shm_link *l, const struct pkt *p)
+{
+	struct pkt absent = { .opcode = PKT_ABSENT,
+			      .qp_type = p->qp_type,
+			      .dqpn = p->sqpn,
+			      .sqpn = p->dqpn,
+			      .psn = p->psn };
+
+	board_count(l->shm->cfg.board, COUNT_PORT_DOWN);
+	/* Without room the sender is not receiving: he looks at the port before he does. */
+	if (p->qp_type == IBV_QPT_RC && !shm_is_answer(p) && !l->self)
+		(void)ring_push(&l->tx, &absent, NULL, 0);
+}
+
+static int shm_drop_all(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+{
+	struct ring_item item;
+	int n = 0, got;
+
+	for (; n < budget && (got = ring_peek(&l->rx, &item)) != 0; n++) {
+		if (got == 1)
+			shm_drop(l, &item.pkt);
+		ring_consume(&l->rx, &item);
+		if (ring_should_publish(&l->rx))
+			shm_publish(l);
+	}
+	link_ring_bell(l);
+	return n;
 }
 
 static int shm_receive(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
@@ -192,6 +248,12 @@ static int shm_receive(struct shm *shm, struct shm_link *l, int budget) REQUIRES
 	return n;
 }
 
+static int shm_take(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+{
+	return likely(!link_is_shut(l)) ? shm_receive(shm, l, budget)
+					: shm_drop_all(shm, l, budget);
+}
+
 /* Nothing has come: time for what nobody is in a hurry for. */
 static void shm_idle(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
 {
@@ -206,7 +268,8 @@ static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
 	struct shm_link *l = shm_link_for(d);
 	enum link_state state = link_state(l);
 
-	if (state == LINK_ASKING || (state == LINK_UP && !ring_has_room(&l->tx)))
+	/* Who waits for room while the port is down need not wait to hear that. */
+	if (state == LINK_ASKING || (link_carries(l) && !ring_has_room(&l->tx)))
 		return;
 	shm->path.user_ops->writable(shm->path.user, d);
 }
@@ -216,7 +279,7 @@ static int shm_poll_link(struct shm *shm, struct shm_link *l, int budget) REQUIR
 	int n = 0;
 
 	if (!ring_looks_empty(&l->rx))
-		n = shm_receive(shm, l, budget);
+		n = shm_take(shm, l, budget);
 	else
 		shm_idle(shm, l);
 	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
@@ -362,7 +425,7 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 {
 	lock_acquire(&shm->poll_lock);
 	if (link_state(l) == LINK_UP) {
-		while (shm_receive(shm, l, RING_SLOTS) == RING_SLOTS)
+		while (shm_take(shm, l, RING_SLOTS) == RING_SLOTS)
 			continue;
 		link_set_state(l, LINK_DEAD);
 		shm_forget_link(shm, l);
@@ -371,6 +434,17 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 		shm->path.user_ops->dead(shm->path.user, &l->dest);
 		shm_let_go(shm, l);
 	}
+	lock_release(&shm->poll_lock);
+}
+
+void shm_set_up(struct shm *shm, bool up)
+{
+	lock_acquire(&shm->poll_lock);
+	lock_acquire(&shm->lock);
+	shm->port_down = !up;
+	for (u32 i = 0; i < shm->count; i++)
+		link_set_open(shm->links[i]);
+	lock_release(&shm->lock);
 	lock_release(&shm->poll_lock);
 }
 

@@ -42,6 +42,14 @@ void shm_peer_gone(struct shm *shm, u64 process);
 /* Resolves what is waiting to be resolved and buries dead links. Engine's thread; may block. */
 void shm_background(struct shm *shm);
 
+/* The port goes down or comes up; at first it is up. While it is down, send() says -ENETUNREACH and
+ * direct() -EOPNOTSUPP, and packets that arrive are dropped and counted (COUNT_PORT_DOWN), from
+ * this process itself as well. What is lost although send() took it is told to its sender, so that
+ * the promise to be reliable stays: a dropped request, or an answer that cannot go out, has the
+ * requester hear PKT_ABSENT, unless its own port is down; then it knows that much by itself. No
+ * packet is being received when this returns. May block. */
+void shm_set_up(struct shm *shm, bool up);
+
 /* Doorbell of this process. Arms it for the given waiter (0: the engine's thread, 1: a thread in
  * wait_fd); the caller polls once more before it sleeps. */
 void shm_bell_arm(struct shm *shm, int which);

@@ -16,11 +16,14 @@ enum link_state {
 	LINK_DEAD,
 };
 
+/* A bit beside LINK_UP: the port is down. Sending tests both at once. */
+enum { LINK_SHUT = 0x80 };
+
 /* One other process, or a slot whose owner is not known yet. */
 struct shm_link {
 	struct path_dest dest; /* first */
 	struct shm *shm;
-	u32 state;		     /* enum link_state; stored with release, loaded with acquire */
+	u32 state;		     /* enum link_state, and LINK_SHUT; stored with release, loaded with acquire */
 	u32 refs;		     /* shm->lock */
 	u32 slot;		     /* the slot it was asked for */
 	struct shm_link *real;	     /* LINK_ALIAS; stored before the state */
@@ -54,6 +57,7 @@ struct shm {
 	struct list_head asking GUARDED_BY(lock);
 	struct list_head dead GUARDED_BY(lock);
 	u32 count; /* links[] in use. Written under both locks */
+	bool port_down; /* for links to come. Written under both locks */
 	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
 	struct shm_link *links[SHM_LINKS];
 };
@@ -65,6 +69,8 @@ void link_close(struct shm_link *l);
 /* Its pidfd will not be heard of any more. */
 void link_unwatch(struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
+/* LINK_UP, as the port is. */
+void link_set_open(struct shm_link *l);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		int iovcnt);
 bool link_pullable(struct path_dest *d);
@@ -83,10 +89,25 @@ static inline struct shm_link *link_of(struct path_dest *d)
 	return container_of(d, struct shm_link, dest);
 }
 
+static inline u32 link_word(const struct shm_link *l)
+{
+	return __atomic_load_n(&l->state, __ATOMIC_ACQUIRE); /* pairs with link_set_state */
+}
+
 static inline enum link_state link_state(const struct shm_link *l)
 {
-	return (enum link_state)__atomic_load_n(&l->state,
-						__ATOMIC_ACQUIRE); /* pairs with link_set_state */
+	return (enum link_state)(link_word(l) & ~(u32)LINK_SHUT);
+}
+
+/* Open, and the port is up. */
+static inline bool link_carries(const struct shm_link *l)
+{
+	return link_word(l) == LINK_UP;
+}
+
+static inline bool link_is_shut(const struct shm_link *l)
+{
+	return (link_word(l) & LINK_SHUT) != 0;
 }
 
 #endif
