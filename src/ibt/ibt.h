@@ -76,6 +76,10 @@ void ibt_destroy(struct ibt *ibt);
 void ibt_add_path(struct ibt *ibt, struct path *p);
 /* Receives on every path; returns packets handled. Runs due timers now and then. Any thread. */
 int ibt_poll(struct ibt *ibt, int budget);
+/* Packets that were under way may be lost in spite of what their path promised (the port went
+ * down): each RC queue pair that waits for an answer begins its timeout, and sends again what has
+ * none when that ends. May block. */
+void ibt_suspect_loss(struct ibt *ibt);
 
 /* Creates a queue pair in RESET. Caps beyond the limits: -EINVAL; -ENOMEM. */
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out);
@@ -101,6 +105,9 @@ void *ibt_qp_owner(const struct ibt_qp *qp);
 /* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. */
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
+/* Queues the completion of a window's binding, which has been done: it comes in its place among the
+ * other requests. Errors as above. Never blocks. */
+int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, unsigned int send_flags);
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */

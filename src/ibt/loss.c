@@ -1,0 +1,41 @@
+/* loss.c: what a path has lost although it promised to be reliable: its port went down.
+ * In:    the driver's word    Out: timeouts of the queue pairs that wait for an answer
+ * Runs:  a thread that may sleep    Locks: each sq_lock in turn, inside the paths' exclusion
+ * Spec:  IBA vol 1, 9.7.6.1.3 (retry)
+ */
+#include "ibt/ibt_priv.h"
+
+static void loss_suspect(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->sq_lock);
+	/* The end of a wait for RNR would send again only what the peer has not executed; the
+	 * answers to the rest may be lost. */
+	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
+	    (qp->sq_tail != qp->sq_next || qp->tx_offset != 0))
+		req_absent(qp);
+	lock_release(&qp->sq_lock);
+}
+
+/* Nobody is in a callback of the path meanwhile, so that no queue pair can go. */
+static void loss_suspect_all(void *arg)
+{
+	struct ibt *ibt = arg;
+
+	for (u32 s = 0; s < IBT_TABLES; s++) {
+		/* both loads pair with engine_table_add */
+		struct ibt_qp **table = __atomic_load_n(&ibt->tables[s], __ATOMIC_ACQUIRE);
+
+		for (u32 i = 0; table != NULL && i < 1u << IBT_INDEX_BITS; i++) {
+			struct ibt_qp *qp = __atomic_load_n(&table[i], __ATOMIC_ACQUIRE);
+
+			if (qp != NULL && qp->type == IBV_QPT_RC)
+				loss_suspect(qp);
+		}
+	}
+}
+
+void ibt_suspect_loss(struct ibt *ibt)
+{
+	for (u32 i = 0; i < ibt->path_count; i++)
+		ibt->paths[i]->ops->exclude(ibt->paths[i], loss_suspect_all, ibt);
+}
