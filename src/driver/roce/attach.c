@@ -136,6 +136,16 @@ void roce_config_refresh(struct roce_device *dev)
 	lock_release(&dev->config_lock);
 }
 
+static bool attach_port_is_up(struct roce_device *dev)
+{
+	bool up;
+
+	lock_acquire(&dev->config_lock);
+	up = dev->config.port_up;
+	lock_release(&dev->config_lock);
+	return up;
+}
+
 static int attach_all(struct roce_device *dev)
 {
 	struct roce_attachment *a = &dev->a;
@@ -159,6 +169,7 @@ static int attach_all(struct roce_device *dev)
 	if (err != 0)
 		return err;
 	roce_config_refresh(dev);
+	shm_set_up(a->shm, attach_port_is_up(dev));
 	return progress_start(dev);
 }
 

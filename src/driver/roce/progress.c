@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -206,12 +207,46 @@ static void progress_node_lost(struct roce_device *dev)
 	progress_mind_node(dev, EPOLLIN);
 }
 
+static void progress_dispatch(struct roce_device *dev, enum ib_event_type type)
+{
+	struct ib_event event = { .device = &dev->ib, .event = type, .element.port_num = 1 };
+
+	ib_dispatch_event(&event);
+}
+
+/* The port is as the node says before anybody hears of it. One that went down and up while this
+ * process did not look had its losses, too. */
+static void progress_port(struct roce_device *dev, bool was_up, bool up)
+{
+	if (was_up != up)
+		shm_set_up(dev->a.shm, up);
+	if (was_up) {
+		ibt_suspect_loss(dev->a.ibt);
+		progress_dispatch(dev, IB_EVENT_PORT_ERR);
+	}
+	if (up)
+		progress_dispatch(dev, IB_EVENT_PORT_ACTIVE);
+}
+
+static void progress_config(struct roce_device *dev)
+{
+	struct node_config before, now;
+
+	lock_acquire(&dev->config_lock);
+	before = dev->config;
+	lock_release(&dev->config_lock);
+	roce_config_refresh(dev);
+	lock_acquire(&dev->config_lock);
+	now = dev->config;
+	lock_release(&dev->config_lock);
+	if (before.port_up != now.port_up || before.port_downs != now.port_downs)
+		progress_port(dev, before.port_up, now.port_up);
+	if (memcmp(before.gids, now.gids, sizeof(now.gids)) != 0)
+		progress_dispatch(dev, IB_EVENT_GID_CHANGE);
+}
+
 static void progress_node_event(struct roce_device *dev, struct node_event *ev)
 {
-	struct ib_event gid_change = { .device = &dev->ib,
-				       .event = IB_EVENT_GID_CHANGE,
-				       .element.port_num = 1 };
-
 	switch (ev->type) {
 	case NODE_EVENT_PEER_NEW:
 		if (shm_peer_new(dev->a.shm, &ev->peer) != 0)
@@ -221,8 +256,7 @@ static void progress_node_event(struct roce_device *dev, struct node_event *ev)
 		shm_peer_gone(dev->a.shm, ev->peer.process);
 		break;
 	case NODE_EVENT_CONFIG:
-		roce_config_refresh(dev);
-		ib_dispatch_event(&gid_change);
+		progress_config(dev);
 		break;
 	case NODE_EVENT_LOST:
 		progress_node_lost(dev);
