@@ -69,7 +69,7 @@ class Case(unittest.TestCase):
             done = self.run_command(*words)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("usage: anyverbs", done.stdout)
-        for name in ("run", "status", "stop", "version", "help"):
+        for name in ("run", "status", "port", "stop", "version", "help"):
             asked, option = self.run_command("help", name), self.run_command(name, "--help")
             self.assertEqual((asked.returncode, asked.stderr), (0, ""))
             self.assertEqual(asked.stdout, option.stdout)
@@ -78,7 +78,8 @@ class Case(unittest.TestCase):
         self.assertRegex(done.stdout, r"^anyverbs \d+\.\d+\.\d+\n$")
 
     def test_misuse_is_2_and_on_standard_error(self):
-        for words in ([], ["nonsense"], ["help", "nonsense"], ["status", "x"], ["stop", "x"], ["version", "x"], ["run"],
+        for words in ([], ["nonsense"], ["help", "nonsense"], ["status", "x"], ["stop", "x"], ["port"],
+                      ["port", "roce0"], ["port", "up", "down", "up"], ["port", "x" * 40, "up"], ["port", "", "up"], ["version", "x"], ["run"],
                       ["run", "--"], ["run", "-x", "true"]):
             done = self.run_command(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
@@ -220,6 +221,26 @@ class Case(unittest.TestCase):
         self.assertEqual(subprocess.run(["anyverbsd", "--bad"], env=self.env, capture_output=True).returncode, 2)
         child.send_signal(signal.SIGINT)
         self.assertEqual(child.wait(10), 0)
+
+    def port_shows(self, state, downs):
+        port = self.status()["devices"][0]["ports"][0]
+        self.assertEqual((port["state"], port["link_downed"]), (state, downs))
+        self.assertIn(f"port 1 {state}", self.run_command("status").stdout)
+
+    def test_port(self):
+        for words in (["down"], ["roce0", "down"]):
+            done = self.run_command("port", *words)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+            self.port_shows("DOWN", 1)
+        done = self.run_command("port", "roce9", "up")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("roce9", done.stderr)
+        self.port_shows("DOWN", 1)
+        self.assertEqual(self.run_command("port", "roce0", "up").returncode, 0)
+        self.port_shows("ACTIVE", 1)
+        self.run_command("stop")
+        self.attach()
+        self.port_shows("ACTIVE", 0)
 
     # ---- apart ----
 

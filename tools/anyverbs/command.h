@@ -15,6 +15,7 @@ int command_fail(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Each gets the arguments after its own name, argv[argc] is NULL; returns the exit code. */
 int command_run(int argc, char **argv);
 int command_status(int argc, char **argv);
+int command_port(int argc, char **argv);
 int command_stop(int argc, char **argv);
 
 /* ---- link.c: the way to the node ---- */

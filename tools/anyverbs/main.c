@@ -29,6 +29,16 @@ static const struct {
 	  "that are attached. It does not start a node.\n"
 	  "\n"
 	  "Exit codes: 0, or 1 if no node is up (with --json: {\"running\": false}).\n" },
+	{ "port", command_port, "take the device's port down, or up again",
+	  "usage: anyverbs port [DEVICE] up|down\n"
+	  "\n"
+	  "Sets the state of the port, as pulling the cable of an adapter does, or putting it\n"
+	  "back. Programs get IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. While it is down\n"
+	  "nothing goes in or out, also between processes of this host: datagrams are lost,\n"
+	  "connections try again until their retries are used up. Starts the node if none is\n"
+	  "up; a node that ends forgets the state.\n"
+	  "\n"
+	  "Exit codes: 0, also if the port was so already; 1 if there is no such device.\n" },
 	{ "stop", command_stop, "end the node",
 	  "usage: anyverbs stop [--force]\n"
 	  "\n"

@@ -173,8 +173,9 @@ static void status_json_device(const struct node_config *c)
 	json_string(stdout, c->device);
 	printf(", \"node_guid\": \"%016llx\", \"sysfs\": ", (unsigned long long)c->node_guid);
 	json_string(stdout, c->sysfs);
-	printf(",\n    \"ports\": [{\"port\": 1, \"state\": \"%s\", \"mtu\": %u, \"gids\": [",
-	       c->port_up ? "ACTIVE" : "DOWN", c->mtu);
+	printf(",\n    \"ports\": [{\"port\": 1, \"state\": \"%s\", \"link_downed\": %u, "
+	       "\"mtu\": %u, \"gids\": [",
+	       c->port_up ? "ACTIVE" : "DOWN", c->port_downs, c->mtu);
 	for (int i = 0; i < NODE_GIDS; i++) {
 		if (status_gid_empty(&c->gids[i]))
 			continue;
