@@ -88,8 +88,10 @@ void comp_fail(struct ibt_qp *qp, enum ibv_wc_status status)
 		qp_fail_locked(qp);
 		return;
 	}
-	qp->state = IBV_QPS_SQE;
+	lock_acquire(&qp->rq_lock);
+	qp_set_state(qp, IBV_QPS_SQE);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
+	lock_release(&qp->rq_lock);
 	comp_flush_sq(qp);
 }
 

@@ -105,9 +105,6 @@ void *ibt_qp_owner(const struct ibt_qp *qp);
 /* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. */
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
-/* Queues the completion of a window's binding, which has been done: it comes in its place among the
- * other requests. Errors as above. Never blocks. */
-int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, unsigned int send_flags);
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */

@@ -286,6 +286,13 @@ void engine_table_remove(struct ibt *ibt, struct ibt_qp *qp);
 /* ---- srq.c ---- */
 bool srq_take(struct ibt_srq *srq, struct recv_wqe *copy);
 
+/* Read under either lock, and without any by ibt_qp_state. */
+static inline void qp_set_state(struct ibt_qp *qp, enum ibv_qp_state state)
+	REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+{
+	__atomic_store_n(&qp->state, (u8)state, __ATOMIC_RELAXED);
+}
+
 static inline bool qp_receives(const struct ibt_qp *qp)
 {
 	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||

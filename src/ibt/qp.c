@@ -139,7 +139,7 @@ static void qp_reset(struct ibt_qp *qp)
 	lock_acquire(&qp->sq_lock);
 	lock_acquire(&qp->rq_lock);
 	resp_leave(qp);
-	qp->state = IBV_QPS_RESET;
+	qp_set_state(qp, IBV_QPS_RESET);
 	qp->waiting = WAIT_NONE;
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	lock_release(&qp->rq_lock);
@@ -171,7 +171,7 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 {
 	lock_init(&qp->sq_lock);
 	lock_init(&qp->rq_lock);
-	qp->state = IBV_QPS_ERR;
+	qp_set_state(qp, IBV_QPS_ERR);
 	qp->dest = NULL;
 	qp->sq_head = qp->sq_next = qp->sq_tail;
 	qp->rq_head = qp->rq_tail;
@@ -186,7 +186,7 @@ void ibt_qp_free_orphan(struct ibt_qp *qp)
 static void qp_fail_both(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
 {
 	resp_leave(qp);
-	qp->state = IBV_QPS_ERR;
+	qp_set_state(qp, IBV_QPS_ERR);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	timer_cancel(qp->ibt->cfg.timers, &qp->timer);
 	comp_flush_sq(qp);
@@ -332,7 +332,7 @@ static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lo
 {
 	bool begins = to == IBV_QPS_SQD && qp->state != IBV_QPS_SQD;
 
-	qp->state = (u8)to;
+	qp_set_state(qp, to);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	if (to != IBV_QPS_SQD || begins) {
 		qp->draining = begins;
