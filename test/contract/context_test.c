@@ -410,8 +410,9 @@ static void crowd_account(const struct ib_wc *wc)
 	u32 id = (u32)wc->wr_id & (CROWD_RECV - 1);
 	bool recv = wc->wr_id & CROWD_RECV;
 
-	if (wc->status != IB_WC_SUCCESS || id >= CROWD_ALL || wc->qp != (recv ? crowd.b : crowd.a) ||
-	    recv != !!(wc->opcode & IB_WC_RECV) || (recv && wc->byte_len != 8)) {
+	if (wc->status != IB_WC_SUCCESS || id >= CROWD_ALL ||
+	    wc->qp != (recv ? crowd.b : crowd.a) || recv != !!(wc->opcode & IB_WC_RECV) ||
+	    (recv && wc->byte_len != 8)) {
 		count_add(&crowd.faults);
 		return;
 	}

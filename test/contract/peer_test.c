@@ -223,7 +223,8 @@ static void handlers__carry_a_conversation(void **state)
 
 static void child_regions(void)
 {
-	struct ib_phys_buf piece[2] = { { at(8 * 4096 + 512), 4096 - 512 }, { at(3 * 4096), 4096 } };
+	struct ib_phys_buf piece[2] = { { at(8 * 4096 + 512), 4096 - 512 },
+					{ at(3 * 4096), 4096 } };
 	u64 iova = 0x123000;
 	struct ib_mr *mr = rig_ok(ib_reg_phys_mr(rig.pd, piece, 2, RIG_ALL, &iova));
 

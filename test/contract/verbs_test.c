@@ -62,7 +62,9 @@ static void modify_qp__refuses_and_changes_nothing(void **state)
 {
 	struct ib_cq *cq = rig_cq(64);
 	struct ib_qp *qp = rig_qp(IB_QPT_RC, cq, cq, NULL);
-	struct ib_qp_attr a = { .qp_state = IB_QPS_INIT, .port_num = 1, .cur_qp_state = IB_QPS_RTS };
+	struct ib_qp_attr a = { .qp_state = IB_QPS_INIT,
+				.port_num = 1,
+				.cur_qp_state = IB_QPS_RTS };
 	int init = IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
 
 	assert_int_equal(rig_try_rtr(qp, &rig.gid, 5), -EINVAL);
