@@ -1,6 +1,7 @@
-/* port_test.c: a port that goes down and comes up: what programs are told, and what becomes of their
- * traffic.
- * In: connections, and the command that sets the port    Out: verdicts    Runs: cmocka    Locks: none
+/* port_test.c: a port that goes down and comes up: what programs are told, and what becomes of
+ * their traffic.
+ * In: connections, and the command that sets the port    Out: verdicts
+ * Runs: cmocka, and a child that sets the port           Locks: none
  */
 #include <errno.h>
 #include <poll.h>

@@ -23,7 +23,8 @@ enum { LINK_SHUT = 0x80 };
 struct shm_link {
 	struct path_dest dest; /* first */
 	struct shm *shm;
-	u32 state;		     /* enum link_state, and LINK_SHUT; stored with release, loaded with acquire */
+	/* enum link_state, and LINK_SHUT; stored with release, loaded with acquire */
+	u32 state;
 	u32 refs;		     /* shm->lock */
 	u32 slot;		     /* the slot it was asked for */
 	struct shm_link *real;	     /* LINK_ALIAS; stored before the state */
