@@ -1,0 +1,261 @@
+/* threads_test.c: eight threads on the same queue pairs, the same completion queue and the same shared
+ * receive queue: every request completes once, every message arrives once.
+ * In: nothing    Out: a count per message
+ * Runs: eight threads of the test    Locks: none: counters are atomic
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "pair.h"
+
+enum {
+	THREADS = 8,
+	EACH = 10000,
+	TOTAL = THREADS * EACH,
+	QPS = 4,
+	DEPTH = 64,
+	ROOMS = 256,
+	RECV_BIT = 1 << 30, /* in wr_id: the rest is the room */
+	LIMIT_MS = 60000,
+};
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_srq *srq;
+static struct ibv_qp *from[QPS], *to[QPS];
+static struct ibv_mr *mr;
+static uint64_t rooms[ROOMS];
+static uint8_t sent[TOTAL], received[TOTAL];
+static uint32_t sent_count, received_count, wrong;
+static uint64_t deadline_ms;
+
+static void post_room(uint64_t room)
+{
+	struct ibv_sge sge = { (uintptr_t)&rooms[room], 8, mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = RECV_BIT | room, .sg_list = &sge, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+
+	if (ibv_post_srq_recv(srq, &wr, &bad) != 0)
+		__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+}
+
+static void take_one(const struct ibv_wc *wc)
+{
+	uint64_t room = wc->wr_id & ~(uint64_t)RECV_BIT;
+
+	if (wc->status != IBV_WC_SUCCESS) {
+		__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+	} else if ((wc->wr_id & RECV_BIT) == 0) {
+		__atomic_fetch_add(&sent[wc->wr_id], 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&sent_count, 1, __ATOMIC_RELAXED);
+	} else {
+		__atomic_fetch_add(&received[rooms[room] % TOTAL], 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&received_count, 1, __ATOMIC_RELAXED);
+		post_room(room);
+	}
+}
+
+static void take(void)
+{
+	struct ibv_wc wc[8];
+	int n = ibv_poll_cq(cq, 8, wc);
+
+	for (int i = 0; i < n; i++)
+		take_one(&wc[i]);
+	if (n == 0)
+		sched_yield();
+}
+
+static int send_one(uint64_t id)
+{
+	struct ibv_sge sge = { (uintptr_t)&id, 8, 0 };
+	struct ibv_send_wr wr = { .wr_id = id,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE };
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(from[id % QPS], &wr, &bad);
+}
+
+static bool all_done(void)
+{
+	return __atomic_load_n(&sent_count, __ATOMIC_RELAXED) >= TOTAL &&
+	       __atomic_load_n(&received_count, __ATOMIC_RELAXED) >= TOTAL;
+}
+
+static void *run(void *arg)
+{
+	uint64_t first = (uint64_t)(uintptr_t)arg * EACH;
+
+	for (uint64_t id = first; id < first + EACH && side_now_ms() < deadline_ms;) {
+		int err = send_one(id);
+
+		if (err == 0)
+			id++;
+		else if (err != ENOMEM)
+			__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+		take();
+	}
+	while (!all_done() && side_now_ms() < deadline_ms)
+		take();
+	return NULL;
+}
+
+static void bring_up(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *gid)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
+				 .port_num = 1,
+				 .path_mtu = IBV_MTU_1024,
+				 .dest_qp_num = dest,
+				 .max_dest_rd_atomic = 1,
+				 .max_rd_atomic = 1,
+				 .min_rnr_timer = 1,
+				 .timeout = 14,
+				 .retry_cnt = 7,
+				 .rnr_retry = 7,
+				 .ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = *gid } };
+
+	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						       IBV_QP_ACCESS_FLAGS),
+			 0);
+	a.qp_state = IBV_QPS_RTR;
+	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+						       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						       IBV_QP_MAX_DEST_RD_ATOMIC |
+						       IBV_QP_MIN_RNR_TIMER),
+			 0);
+	a.qp_state = IBV_QPS_RTS;
+	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+						       IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						       IBV_QP_MAX_QP_RD_ATOMIC),
+			 0);
+}
+
+static void open_all(void)
+{
+	struct ibv_srq_init_attr si = { .attr = { .max_wr = ROOMS, .max_sge = 1 } };
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	union ibv_gid gid;
+
+	assert_non_null(list);
+	assert_non_null(list[0]);
+	ctx = ibv_open_device(list[0]);
+	assert_non_null(ctx);
+	ibv_free_device_list(list);
+	assert_int_equal(ibv_query_gid(ctx, 1, 0, &gid), 0);
+	pd = ibv_alloc_pd(ctx);
+	cq = ibv_create_cq(ctx, 2 * (QPS * DEPTH + ROOMS), NULL, NULL, 0);
+	srq = ibv_create_srq(pd, &si);
+	mr = ibv_reg_mr(pd, rooms, sizeof(rooms), IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(mr);
+	for (int i = 0; i < QPS; i++) {
+		struct ibv_qp_init_attr init = { .send_cq = cq,
+						 .recv_cq = cq,
+						 .srq = srq,
+						 .cap = { DEPTH, 0, 1, 0, 8 },
+						 .qp_type = IBV_QPT_RC };
+
+		from[i] = ibv_create_qp(pd, &init);
+		to[i] = ibv_create_qp(pd, &init);
+		assert_non_null(to[i]);
+		bring_up(to[i], from[i]->qp_num, &gid);
+		bring_up(from[i], to[i]->qp_num, &gid);
+	}
+}
+
+static void close_all(void)
+{
+	for (int i = 0; i < QPS; i++) {
+		assert_int_equal(ibv_destroy_qp(from[i]), 0);
+		assert_int_equal(ibv_destroy_qp(to[i]), 0);
+	}
+	assert_int_equal(ibv_destroy_srq(srq), 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void threads__each_message_once(void **state)
+{
+	pthread_t threads[THREADS];
+
+	open_all();
+	for (uint64_t room = 0; room < ROOMS; room++)
+		post_room(room);
+	deadline_ms = side_now_ms() + LIMIT_MS;
+	for (uintptr_t i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, run, (void *)i), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(wrong, 0);
+	assert_int_equal(sent_count, TOTAL);
+	assert_int_equal(received_count, TOTAL);
+	for (int i = 0; i < TOTAL; i++) {
+		assert_int_equal(sent[i], 1);
+		assert_int_equal(received[i], 1);
+	}
+	close_all();
+}
+
+/* Objects come and go on several threads while others send. */
+static void *churn(void *arg)
+{
+	for (int i = 0; i < 200; i++) {
+		struct ibv_qp_init_attr init = { .send_cq = cq,
+						 .recv_cq = cq,
+						 .cap = { 4, 4, 1, 1, 0 },
+						 .qp_type = IBV_QPT_UD };
+		struct ibv_qp *qp = ibv_create_qp(pd, &init);
+		struct ibv_mr *m = ibv_reg_mr(pd, arg, 4096, IBV_ACCESS_LOCAL_WRITE);
+		struct ibv_cq *c = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+
+		if (qp == NULL || m == NULL || c == NULL || ibv_destroy_qp(qp) != 0 ||
+		    ibv_dereg_mr(m) != 0 || ibv_destroy_cq(c) != 0)
+			__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void threads__objects_come_and_go(void **state)
+{
+	static uint8_t pages[THREADS][4096] __attribute__((aligned(4096)));
+	pthread_t threads[THREADS];
+	struct ibv_wc wc;
+
+	open_all();
+	wrong = 0;
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, churn, pages[i]), 0);
+	for (uint64_t room = 0; room < ROOMS; room++)
+		post_room(room);
+	for (uint64_t i = 0; i < ROOMS; i++) {
+		uint64_t limit = side_now_ms() + PAIR_WAIT_MS;
+		int got = 0;
+
+		assert_int_equal(send_one(i), 0);
+		while (got < 2 && side_now_ms() < limit)
+			got += ibv_poll_cq(cq, 1, &wc);
+		assert_int_equal(got, 2);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(wrong, 0);
+	close_all();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(threads__each_message_once),
+		cmocka_unit_test(threads__objects_come_and_go),
+	};
+
+	pair_supervise();
+	return cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+}
