@@ -1,5 +1,5 @@
-/* api_test.c: what the verbs say to arguments that make no sense, to objects in use, to wrong states and
- * full queues: the documented errno, the exact bad_wr, and nothing changed.
+/* api_test.c: what the verbs say to arguments that make no sense, to objects in use, to wrong
+ * states and full queues: the documented errno, the exact bad_wr, and nothing changed.
  * In: mistakes    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <errno.h>
@@ -510,7 +510,10 @@ static void post__full(void **state)
 		w[i] = post_wr(&sge, 1);
 		w[i].next = i < 11 ? &w[i + 1] : NULL;
 		w[i].wr_id = (uint64_t)i;
-		r[i] = (struct ibv_recv_wr){ 100 + (uint64_t)i, i < 11 ? &r[i + 1] : NULL, &sge, 1 };
+		r[i] = (struct ibv_recv_wr){ .wr_id = 100 + (uint64_t)i,
+					     .next = i < 11 ? &r[i + 1] : NULL,
+					     .sg_list = &sge,
+					     .num_sge = 1 };
 	}
 	assert_int_equal(ibv_post_send(qp, w, &bad), ENOMEM);
 	assert_ptr_equal(bad, &w[8]);

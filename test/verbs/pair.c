@@ -102,7 +102,8 @@ static void end_stop(struct end *e)
 		waitpid(e->pid, NULL, 0);
 }
 
-/* The node may only be stopped when nobody is attached: a parent sees to it. Returns in the child. */
+/* The node may only be stopped when nobody is attached: a parent sees to it. Returns in the
+ * child. */
 void pair_supervise(void)
 {
 	char name[64];

@@ -1,5 +1,5 @@
-/* state_test.c: what queue pairs do in each state: flushing, draining, errors of the send queue and the
- * way back, shared receive queues, and the asynchronous events of all that.
+/* state_test.c: what queue pairs do in each state: flushing, draining, errors of the send queue
+ * and the way back, shared receive queues, and the asynchronous events of all that.
  * In: connections driven through states    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <errno.h>

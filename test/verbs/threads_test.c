@@ -1,5 +1,5 @@
-/* threads_test.c: eight threads on the same queue pairs, the same completion queue and the same shared
- * receive queue: every request completes once, every message arrives once.
+/* threads_test.c: eight threads on the same queue pairs, the same completion queue and the same
+ * shared receive queue: every request completes once, every message arrives once.
  * In: nothing    Out: a count per message
  * Runs: eight threads of the test    Locks: none: counters are atomic
  */

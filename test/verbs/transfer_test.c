@@ -1,4 +1,4 @@
-/* transfer_test.c: what is sent arrives, byte for byte, whatever the operation, size, cut and order.
+/* transfer_test.c: what is sent arrives, byte for byte, whatever the operation, size, cut, order.
  * In: the table of operations    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <endian.h>
@@ -205,7 +205,8 @@ static void transfer__scattered_and_gathered(void **state)
 	}
 }
 
-/* Inline data is taken at the post: what the buffer says later does not matter, nor does the key. */
+/* Inline data is taken at the post: what the buffer says later does not matter, nor does the
+ * key. */
 static void transfer__inline(void **state)
 {
 	const struct op_case *k = *state;
