@@ -420,30 +420,36 @@ REMOTE_ORDER static uint64_t side_pattern(uint64_t seed, uint64_t i)
 	return x * 0xbf58476d1ce4e5b9ull;
 }
 
-REMOTE_ORDER static void side_fill(struct side *s, uint64_t offset, uint64_t length, uint64_t seed)
+REMOTE_ORDER static void side_fill(struct side *s, uint64_t offset, uint64_t length,
+				   uint64_t seed)
 {
 	uint8_t *to = s->buffer + offset;
+	uint64_t i = 0, word;
 
-	for (uint64_t i = 0; i < length; i += 8) {
-		uint64_t word = side_pattern(seed, i / 8);
-
-		for (uint64_t k = 0; k < 8 && k < length - i; k++)
-			to[i + k] = ((const uint8_t *)&word)[k];
+	for (; i + 8 <= length; i += 8) {
+		word = side_pattern(seed, i / 8);
+		memcpy(to + i, &word, 8);
 	}
+	word = side_pattern(seed, i / 8);
+	for (uint64_t k = 0; i + k < length; k++)
+		to[i + k] = ((const uint8_t *)&word)[k];
 }
 
-REMOTE_ORDER static int64_t side_check(struct side *s, uint64_t offset, uint64_t length, uint64_t seed)
+REMOTE_ORDER static int64_t side_check(struct side *s, uint64_t offset, uint64_t length,
+				       uint64_t seed)
 {
 	const uint8_t *at = s->buffer + offset;
+	uint64_t i = 0, word, found;
 
-	for (uint64_t i = 0; i < length; i += 8) {
-		uint64_t word = side_pattern(seed, i / 8);
-		uint64_t n = length - i < 8 ? length - i : 8;
-
-		for (uint64_t k = 0; k < n; k++)
-			if (at[i + k] != ((const uint8_t *)&word)[k])
-				return (int64_t)(i + k);
+	for (; i + 8 <= length; i += 8) {
+		memcpy(&found, at + i, 8);
+		if (found != side_pattern(seed, i / 8))
+			break;
 	}
+	word = side_pattern(seed, i / 8);
+	for (uint64_t k = 0; k < 8 && i + k < length; k++)
+		if (at[i + k] != ((const uint8_t *)&word)[k])
+			return (int64_t)(i + k);
 	return -1;
 }
 
