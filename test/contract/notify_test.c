@@ -41,11 +41,15 @@ static void seen_handler(struct ib_cq *cq, void *context)
 	count_add(&s->runs);
 }
 
+/* More than any test leaves waiting, however late its consumer is. */
+enum { SEEN_CQE = 4096 };
+
 static void seen_open(struct seen *s, struct link *l, int vector)
 {
 	memset(s, 0, sizeof(*s));
 	sem_init(&s->wake, 0, 0);
-	__atomic_store_n(&s->cq, rig_handler_cq(seen_handler, s, 512, vector), __ATOMIC_RELEASE);
+	__atomic_store_n(&s->cq, rig_handler_cq(seen_handler, s, SEEN_CQE, vector),
+			 __ATOMIC_RELEASE);
 	link_open(l, IB_QPT_RC, s->cq);
 }
 
@@ -307,6 +311,8 @@ static void create_cq__refuses_unknown_vectors_and_sizes(void **state)
 struct pinger {
 	struct link *l;
 	int count, pause_us;
+	const int *taken; /* by the consumer; NULL: it has room for all */
+	int window;       /* how many may wait for him */
 };
 
 /* Sends, and refills its peer's receive queue; completions of sends it takes itself. */
@@ -315,6 +321,8 @@ static void *pinger_main(void *arg)
 	struct pinger *p = arg;
 
 	for (int i = 0; i < p->count; i++) {
+		if (p->taken && !rig_await(p->taken, i + 1 - p->window))
+			break;
 		link_ping(p->l, 1, 0);
 		if (p->pause_us)
 			usleep((useconds_t)p->pause_us);
@@ -452,7 +460,7 @@ static void draining_handler(struct ib_cq *cq, void *context)
 
 static void comp_handler__drains_by_itself(void **state)
 {
-	struct ib_cq *cq = rig_handler_cq(draining_handler, NULL, 512, 0);
+	struct ib_cq *cq = rig_handler_cq(draining_handler, NULL, SEEN_CQE, 0);
 	struct pinger p = { .count = 1000 };
 	struct link l;
 
@@ -471,8 +479,8 @@ static void comp_handler__drains_by_itself(void **state)
 static void resize_cq__keeps_every_completion(void **state)
 {
 	static const int sizes[] = { 16, 300, 33, 1024, 64 };
-	struct pinger p = { .count = 600 };
 	int taken = 0, got = 1;
+	struct pinger p = { .count = 600, .taken = &taken, .window = 16 };
 	struct link l;
 	struct ib_wc wc[4];
 	pthread_t t;
@@ -480,7 +488,7 @@ static void resize_cq__keeps_every_completion(void **state)
 	link_open(&l, IB_QPT_RC, NULL);
 	p.l = &l;
 	assert_int_equal(pthread_create(&t, NULL, pinger_main, &p), 0);
-	for (int i = 0; taken < 600; i++) {
+	for (int i = 0; taken < 600 && i < 100000; i++) {
 		int size = sizes[i % 5], err = ib_resize_cq(l.rcq, size);
 
 		assert_true(err == 0 || err == -EINVAL);
@@ -490,7 +498,7 @@ static void resize_cq__keeps_every_completion(void **state)
 			assert_int_equal(wc[k].status, IB_WC_SUCCESS);
 			assert_ptr_equal(wc[k].qp, l.b);
 		}
-		taken += got;
+		__atomic_add_fetch(&taken, got, __ATOMIC_ACQ_REL);
 	}
 	pthread_join(t, NULL);
 	assert_int_equal(taken, 600);
