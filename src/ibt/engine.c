@@ -207,13 +207,22 @@ void ibt_add_path(struct ibt *ibt, struct path *p)
 	ibt->paths[ibt->path_count++] = p;
 }
 
+int ibt_look(struct ibt *ibt, int budget)
+{
+	int n = 0;
+
+	for (u32 i = 0; i < ibt->path_count; i++)
+		n += ibt->paths[i]->ops->poll(ibt->paths[i], budget, true);
+	return n;
+}
+
 int ibt_poll(struct ibt *ibt, int budget)
 {
 	int n = 0;
 	u32 polls;
 
 	for (u32 i = 0; i < ibt->path_count; i++)
-		n += ibt->paths[i]->ops->poll(ibt->paths[i], budget);
+		n += ibt->paths[i]->ops->poll(ibt->paths[i], budget, false);
 	polls = __atomic_load_n(&ibt->polls, __ATOMIC_RELAXED) + 1;
 	__atomic_store_n(&ibt->polls, polls, __ATOMIC_RELAXED);
 	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER &&

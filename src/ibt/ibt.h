@@ -76,6 +76,9 @@ void ibt_destroy(struct ibt *ibt);
 void ibt_add_path(struct ibt *ibt, struct path *p);
 /* Receives on every path; returns packets handled. Runs due timers now and then. Any thread. */
 int ibt_poll(struct ibt *ibt, int budget);
+/* The same for the last look before a sleep: if another thread is receiving it waits for its
+ * turn, for that one may have looked before a packet came whose sender found nobody to wake. */
+int ibt_look(struct ibt *ibt, int budget);
 /* Packets that were under way may be lost in spite of what their path promised (the port went
  * down): each RC queue pair that waits for an answer begins its timeout, and sends again what has
  * none when that ends. May block. */

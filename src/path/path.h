@@ -180,9 +180,10 @@ struct path_ops {
 	 * ours, `dqpn`) has stopped sending meanwhile, so what was copied may be anything. */
 	int (*pull)(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
 		    const struct iovec *ours, int m, u64 bytes);
-	/* Receives at most `budget` packets; returns how many. Any thread; threads that come
-	 * while another polls return 0. */
-	int (*poll)(struct path *p, int budget);
+	/* Receives at most `budget` packets; returns how many. Any thread. While another one
+	 * receives, a thread that comes returns 0 at once or, if it `must` know that nothing is
+	 * there, waits for its turn: for the last look before a sleep. */
+	int (*poll)(struct path *p, int budget, bool must);
 	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH.
 	 * May block (bounded). */
 	int (*resolve)(struct path_dest *d);
@@ -217,12 +218,10 @@ struct path_dest {
 	struct list_head blocked
 		GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
 	bool any_blocked;		  /* hint: blocked is not empty */
-	bool acks_owed;			  /* hint: acks is not empty */
-	struct list_head acks; /* the engine's queue pairs that owe an acknowledgement some time */
-	struct list_head
-		/* those that owe one at the end of the batch. Both guarded by being in a
-		 * callback */
-		acks_now;
+	bool acks_owed; /* hint: batch_end(idle) has something to do */
+	/* The engine's queue pairs, all guarded by being in a callback: */
+	struct list_head acks;     /* owe an acknowledgement some time */
+	struct list_head acks_now; /* owe one at the end of the batch */
 };
 
 static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD_SAFETY

@@ -105,7 +105,7 @@ static int progress_wait_round(struct roce_device *dev, int fd)
 	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0 && progress_fd_ready(fd))
 		return 0;
 	shm_bell_arm(dev->a.shm, 1);
-	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
+	if (ibt_look(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
 		return progress_fd_ready(fd) ? 0 : -EAGAIN;
 	timeout = progress_timer_ms(dev, -1);
 	if (poll(p, 2, timeout) < 0)
@@ -141,6 +141,7 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 	/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we
 	 * have answered. */
 	shm_bell_arm(dev->a.shm, __atomic_sub_fetch(&dev->claims, 1, __ATOMIC_RELAXED) != 0);
+	ibt_look(dev->a.ibt, PROGRESS_BUDGET);
 	return err;
 }
 
@@ -317,7 +318,7 @@ static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
 	if (__atomic_load_n(&dev->claims, __ATOMIC_RELAXED) != 0)
 		return progress_timer_ms(dev, -1);
 	shm_bell_arm(dev->a.shm, 0);
-	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
+	if (ibt_look(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
 		return 0;
 	return progress_timer_ms(dev, -1);
 }

@@ -288,13 +288,15 @@ static int shm_poll_link(struct shm *shm, struct shm_link *l, int budget) REQUIR
 	return n;
 }
 
-static int shm_poll(struct path *p, int budget)
+static int shm_poll(struct path *p, int budget, bool must)
 {
 	struct shm *shm = container_of(p, struct shm, path);
 	u32 count;
 	int n = 0;
 
-	if (!lock_try(&shm->poll_lock))
+	if (must)
+		lock_acquire(&shm->poll_lock);
+	else if (!lock_try(&shm->poll_lock))
 		return 0;
 	count = __atomic_load_n(&shm->count, __ATOMIC_ACQUIRE); /* pairs with link_publish */
 	/* Each pass begins where the last one ran out of budget, so that a busy peer starves
