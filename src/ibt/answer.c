@@ -195,8 +195,9 @@ static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const 
 	return true;
 }
 
-/* The peer asks again: an atomic's answer is repeated, a READ done again, from its beginning also if
- * the first answer still waits for room. Those behind it that have been answered are passed over. */
+/* The peer asks again: an atomic's answer is repeated, a READ done again, from its beginning
+ * also if the first answer still waits for room. Those behind it that have been answered are
+ * passed over. */
 void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
 	for (u32 back = 1; back <= qp->resource_count; back++) {

@@ -107,7 +107,7 @@ struct ibt_qp {
 	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
 	u8 waiting GUARDED_BY(sq_lock);	    /* enum wait_reason */
 	bool no_pull GUARDED_BY(sq_lock);            /* the receiver cannot reach our memory */
-	bool drop_next GUARDED_BY(sq_lock); /* UD: room did not come in time */
+	bool impatient GUARDED_BY(sq_lock); /* UD: room did not come in time */
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer;
 

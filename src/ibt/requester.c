@@ -364,7 +364,8 @@ static inline bool req_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	return qp->sq_next != qp->sq_head &&
 	       (qp->waiting == WAIT_NONE || qp->waiting == WAIT_ROOM) &&
-	       (qp->state == IBV_QPS_RTS || (qp->state == IBV_QPS_SQD && qp->sq_next != qp->sq_stop));
+	       (qp->state == IBV_QPS_RTS ||
+		(qp->state == IBV_QPS_SQD && qp->sq_next != qp->sq_stop));
 }
 
 void req_pump(struct ibt_qp *qp)
@@ -478,7 +479,7 @@ void req_timer(struct timer *t)
 	why = (enum wait_reason)qp->waiting;
 	qp->waiting = WAIT_NONE;
 	if (why == WAIT_ROOM) {
-		qp->drop_next = true;
+		qp->impatient = true;
 		req_pump(qp);
 	} else if (why != WAIT_NONE && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
 		if (why == WAIT_TIMEOUT && qp->attr.timeout != 0 && qp->retry_left == 0) {

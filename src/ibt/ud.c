@@ -13,7 +13,7 @@
 enum {
 	UD_MAX_PAYLOAD = 4096,
 	UD_MAX_MEMBERS = 256,
-	UD_ROOM_MS = 20, /* how long a datagram waits for a receiver that does not run */
+	UD_ROOM_MS = 1000, /* how long a datagram waits for a receiver that does not run */
 };
 
 static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p)
@@ -38,13 +38,11 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 	};
 }
 
-/* A datagram whose time is up goes, or is dropped: nobody promised that it arrives. */
-static bool ud_gives_up(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+/* The last datagram waited in vain, so a receiver that does not run costs that once: until there is
+ * room again, what finds none is dropped. Nobody promised that it arrives. */
+static bool ud_gives_up(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
-	bool up = qp->drop_next;
-
-	qp->drop_next = false;
-	return up;
+	return qp->impatient;
 }
 
 static void ud_set_limit(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
@@ -116,6 +114,8 @@ static int ud_unicast(struct ibt_qp *qp, const struct pkt *p, const struct iovec
 	err = dest->path->ops->send(dest, p, iov, n);
 	if (unlikely(err == -EAGAIN))
 		err = ud_wait(qp, dest, p, iov, n);
+	else
+		qp->impatient = false;
 	if (likely(err == 0))
 		dest->path->ops->flush(dest);
 	dest->path->ops->dest_put(dest);
