@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -71,11 +72,15 @@ class World:
         return self.start(*before, program("end"), **env)
 
     def status(self):
-        done = self.run(TOOL, "status", "--json")
-        try:
-            return json.loads(done.stdout)
-        except json.JSONDecodeError:
-            return {"running": False, "why": done.stdout + done.stderr}
+        why = ""
+        for _ in range(5):  # a node that gets no processor time may let the tool wait in vain
+            done = self.run(TOOL, "status", "--json")
+            try:
+                return json.loads(done.stdout)
+            except json.JSONDecodeError:
+                why += done.stdout + done.stderr
+                print("status:", repr(done.stdout), repr(done.stderr), file=sys.stderr)
+        return {"running": False, "why": why}
 
     def node_pid(self):
         return self.status().get("pid", 0)

@@ -177,7 +177,8 @@ static void victim_rtr(struct ibv_qp *qp, uint32_t qpn, const union ibv_gid *gid
 	victim_modify(qp, &attr, mask, "to RTR");
 }
 
-static void victim_connect(struct ibv_qp *qp, uint32_t qpn, const union ibv_gid *gid)
+/* False: the enemy has broken it between two states, as it may. */
+static bool victim_connect(struct ibv_qp *qp, uint32_t qpn, const union ibv_gid *gid)
 {
 	bool ud = qp->qp_type == IBV_QPT_UD;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = HOSTILE_QKEY };
@@ -196,13 +197,12 @@ static void victim_connect(struct ibv_qp *qp, uint32_t qpn, const union ibv_gid 
 				     .retry_cnt = 2,
 				     .rnr_retry = 7,
 				     .max_rd_atomic = 4 };
-	victim_modify(qp, &attr,
-		      IBV_QP_STATE | IBV_QP_SQ_PSN |
-			      (qp->qp_type == IBV_QPT_RC
-				       ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						 IBV_QP_MAX_QP_RD_ATOMIC
-				       : 0),
-		      "to RTS");
+	return ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_SQ_PSN |
+				     (qp->qp_type == IBV_QPT_RC ?
+					      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+						      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC :
+					      0)) == 0;
 }
 
 static void victim_post_receive(struct ibv_qp *qp)
@@ -219,8 +219,13 @@ static void victim_set_up(int i)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
-	victim_modify(v.qp[i], &attr, IBV_QP_STATE, "to RESET");
-	victim_connect(v.qp[i], v.enemy[i], &v.enemy_gid);
+	int tries = 0;
+
+	do
+		victim_modify(v.qp[i], &attr, IBV_QP_STATE, "to RESET");
+	while (!victim_connect(v.qp[i], v.enemy[i], &v.enemy_gid) && ++tries < 100);
+	if (tries == 100)
+		victim_break("to RTS: never");
 	for (int k = 0; k < RECEIVES; k++)
 		victim_post_receive(v.qp[i]);
 	v.setups++;
@@ -471,7 +476,7 @@ static void victim_befriend(const char *line, bool friendly)
 	uint32_t qpn;
 
 	victim_need(sscanf(line, "friend %u", &qpn) == 1, "friend");
-	victim_connect(v.friend_qp, qpn, &v.gid);
+	victim_need(victim_connect(v.friend_qp, qpn, &v.gid), "friend to RTS");
 	for (uint32_t i = 0; friendly && i < FRIEND_SLOTS; i++)
 		friend_receive(i);
 	victim_say("befriended %u", v.friend_qp->qp_num);
