@@ -132,7 +132,7 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 		progress_drive(dev);
 		return progress_fd_ready(fd) ? 0 : -EAGAIN;
 	}
-	__atomic_fetch_add(&dev->claims, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&dev->claims, 1, __ATOMIC_SEQ_CST);
 	do
 		err = progress_wait_round(dev, fd);
 	while (err == -EAGAIN);
@@ -140,7 +140,7 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 			 __ATOMIC_RELAXED);
 	/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we
 	 * have answered. */
-	shm_bell_arm(dev->a.shm, __atomic_sub_fetch(&dev->claims, 1, __ATOMIC_RELAXED) != 0);
+	shm_bell_arm(dev->a.shm, __atomic_sub_fetch(&dev->claims, 1, __ATOMIC_SEQ_CST) != 0);
 	ibt_look(dev->a.ibt, PROGRESS_BUDGET);
 	return err;
 }
@@ -306,6 +306,19 @@ static void progress_pass(struct roce_device *dev)
 	shm_background(dev->a.shm);
 }
 
+/* Arms the bell of whoever is to wake: a thread in wait_fd if there is one, else ours. Such a
+ * thread counts itself, in or out, before it arms; so if the count is still the same after we
+ * have armed, its arm comes after ours and is right. */
+static void progress_arm_for_sleeper(struct roce_device *dev)
+{
+	bool waiter;
+
+	do {
+		waiter = __atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0;
+		shm_bell_arm(dev->a.shm, waiter);
+	} while (waiter != (__atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0));
+}
+
 /* How long to sleep, armed if nobody else looks. */
 static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
 {
@@ -315,9 +328,7 @@ static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
 		*seen = drives;
 		return progress_timer_ms(dev, PROGRESS_TICK_MS);
 	}
-	if (__atomic_load_n(&dev->claims, __ATOMIC_RELAXED) != 0)
-		return progress_timer_ms(dev, -1);
-	shm_bell_arm(dev->a.shm, 0);
+	progress_arm_for_sleeper(dev);
 	if (ibt_look(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
 		return 0;
 	return progress_timer_ms(dev, -1);
