@@ -215,7 +215,7 @@ int link_resolve(struct shm_link *l)
 	};
 	int ring, err;
 
-	l->asked_ns = clock_now_ns();
+	__atomic_store_n(&l->asked_ns, clock_now_ns(), __ATOMIC_RELAXED);
 	if (shm->cfg.node == NULL)
 		return -ENOENT;
 	ring = ring_pair_create();

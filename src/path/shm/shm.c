@@ -118,10 +118,11 @@ static int shm_send_absent(struct shm_link *l)
 {
 	struct shm *shm = l->shm;
 
-	if (clock_now_ns() - l->asked_ns < SHM_ASK_AGAIN_MS * NS_PER_MS)
+	if (clock_now_ns() - __atomic_load_n(&l->asked_ns, __ATOMIC_RELAXED) <
+	    SHM_ASK_AGAIN_MS * NS_PER_MS)
 		return -ENETUNREACH;
 	lock_acquire(&shm->lock);
-	l->asked_ns = clock_now_ns();
+	__atomic_store_n(&l->asked_ns, clock_now_ns(), __ATOMIC_RELAXED);
 	shm_ask(shm, l);
 	lock_release(&shm->lock);
 	shm->cfg.kick(shm->cfg.kick_arg);
