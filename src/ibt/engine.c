@@ -60,18 +60,9 @@ static inline bool engine_is_answer(u8 opcode)
 
 static void engine_no_qp(struct path_dest *from, const struct pkt *p)
 {
-	struct pkt answer = { .opcode = PKT_ABSENT,
-			      .qp_type = p->qp_type,
-			      .dqpn = p->sqpn,
-			      .sqpn = p->dqpn,
-			      .psn = p->psn };
-
 	path_count(from->path, COUNT_RX_NO_QP);
-	if (!from->path->promise.reliable || p->qp_type != IBV_QPT_RC ||
-	    engine_is_answer(p->opcode))
-		return;
-	if (from->path->ops->send(from, &answer, NULL, 0) == 0)
-		from->path->ops->flush(from);
+	if (!engine_is_answer(p->opcode))
+		resp_say_absent(from, p);
 }
 
 /* An acknowledgement that came along with a request. */

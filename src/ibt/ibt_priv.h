@@ -249,6 +249,9 @@ void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	REQUIRES(qp->rq_lock);
 void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
+/* Tells an RC requester on a reliable path that nobody is there, or receiving: its timeout
+ * begins. */
+void resp_say_absent(struct path_dest *from, const struct pkt *p);
 /* There is room again. */
 void resp_resume(struct ibt_qp *qp);
 /* The queue pair stops receiving: acknowledges what it has accepted, and lets a peer that waits

@@ -632,7 +632,7 @@ static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const str
 	return verdict != RESP_RNR && (op & OP_SEND) != 0;
 }
 
-static void resp_say_absent(struct path_dest *from, const struct pkt *p)
+void resp_say_absent(struct path_dest *from, const struct pkt *p)
 {
 	struct pkt answer = { .opcode = PKT_ABSENT,
 			      .qp_type = p->qp_type,
