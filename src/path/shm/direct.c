@@ -20,7 +20,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { DRAIN_LIMIT_MS = 2000 };
+enum {
+	DRAIN_LIMIT_MS = 2000,
+	NO_KEY = SHM_ANY_KEY - 1, /* a hazard's, that uses no key: no entry of the table has it */
+};
 
 static bool direct_entry_allows(const struct mem_entry *e, const struct path_target *t, u32 pd,
 				u64 *addr)
@@ -85,6 +88,21 @@ static struct board_hazard *direct_claim(struct board *b)
 	return NULL;
 }
 
+/* From here on the owner of the key and of the queue pair waits for us: the caller looks once more
+ * whether they are still there. */
+static void direct_publish(struct board_hazard *h, u64 process, u32 key_index, u32 qpn)
+{
+	__atomic_store_n(&h->key_index, key_index, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->qpn, qpn, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->process, process, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* A */
+}
+
+static void direct_withdraw(struct board_hazard *h)
+{
+	__atomic_store_n(&h->process, 0, __ATOMIC_RELEASE); /* pairs with drain_busy */
+}
+
 /* The last 8 bytes are a piece of their own, so that a peer that polls on the last byte sees the
  * others before it. */
 static int direct_remote_pieces(struct iovec remote[2], u64 addr, u64 length, bool write)
@@ -143,10 +161,7 @@ static int direct_checked_copy(struct shm_link *l, struct board_hazard *h,
 		&q->word, __ATOMIC_ACQUIRE); /* pairs with the engine's store of the QP's state */
 	if (!direct_qp_allows(q, word, t) || !direct_entry_allows(e, t, q->pd, &addr))
 		return -EACCES;
-	__atomic_store_n(&h->key_index, t->rkey >> MEM_TAG_BITS, __ATOMIC_RELAXED);
-	__atomic_store_n(&h->qpn, t->dqpn, __ATOMIC_RELAXED);
-	__atomic_store_n(&h->process, l->process, __ATOMIC_RELEASE);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* A */
+	direct_publish(h, l->process, t->rkey >> MEM_TAG_BITS, t->dqpn);
 	if (__atomic_load_n(&e->key, __ATOMIC_RELAXED) != key ||
 	    __atomic_load_n(&q->word, __ATOMIC_RELAXED) != word)
 		return -EACCES;
@@ -169,7 +184,7 @@ int link_direct(struct path_dest *d, const struct path_target *t, const struct i
 	if (h == NULL)
 		return -EOPNOTSUPP;
 	err = direct_checked_copy(l, h, t, iov, iovcnt);
-	__atomic_store_n(&h->process, 0, __ATOMIC_RELEASE); /* pairs with drain_busy */
+	direct_withdraw(h);
 	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
 	return err;
 }
@@ -214,22 +229,43 @@ static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 	       (state == IBV_QPS_RTS || state == IBV_QPS_SQD);
 }
 
-int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
-	      const struct iovec *ours, int m, u64 bytes)
+/* The hazard makes the sender wait (shm_drain) before its queue pair is gone and its buffers are
+ * the application's again: what has been copied into a receive buffer is what was sent. */
+static int pull_checked_copy(struct shm_link *l, struct board_hazard *h, u32 sqpn, u32 dqpn,
+			     const struct iovec *theirs, int n, const struct iovec *ours, int m,
+			     u64 bytes)
 {
-	struct shm_link *l = link_of(from);
 	ssize_t got = (ssize_t)bytes;
 
-	if (!l->direct)
-		return -EOPNOTSUPP;
+	direct_publish(h, l->process, NO_KEY, sqpn);
+	if (!pull_is_valid(l, sqpn, dqpn))
+		return -EPIPE;
 	if (l->self)
 		pull_self(theirs, n, ours);
 	else
 		got = process_vm_readv(l->pid, ours, (unsigned long)m, theirs, (unsigned long)n, 0);
-	/* After the copy: its completion at the sender comes later than the word (qp_fail_both). */
+	/* Once more: a queue pair that fails by itself does not wait, and its flush completions
+	 * come later than the word (qp_fail_both). */
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
 	return got == (ssize_t)bytes ? 0 : -EOPNOTSUPP;
+}
+
+int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
+	      const struct iovec *ours, int m, u64 bytes)
+{
+	struct shm_link *l = link_of(from);
+	struct board_hazard *h;
+	int err;
+
+	if (!l->direct)
+		return -EOPNOTSUPP;
+	h = direct_claim(l->shm->cfg.board);
+	if (h == NULL)
+		return -EOPNOTSUPP;
+	err = pull_checked_copy(l, h, sqpn, dqpn, theirs, n, ours, m, bytes);
+	direct_withdraw(h);
+	return err;
 }
 
 bool link_probe_direct(const struct shm_link *l)
