@@ -44,19 +44,13 @@ struct ibt_config {
 		void *arg,
 		struct ibt_qp *qp); /* state, access or peer changed: tell peers. Never blocks */
 	void (*async)(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
-	/* Destinations of a multicast GID: fills up to max (dest with a reference, qpn); returns
-	 * the count. Never blocks. */
-	int (*multicast)(void *arg, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max);
-	/* The path and destination for a unicast GID; NULL: unreachable. Never blocks. */
-	struct path_dest *(*route)(void *arg, const u8 gid[16], u32 qpn);
+	/* Destinations of a multicast address: fills up to max (dest with a reference, qpn);
+	 * returns the count. Never blocks. */
+	int (*multicast)(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn,
+			 int max);
+	/* The path and destination for a unicast address; NULL: unreachable. Never blocks. */
+	struct path_dest *(*route)(void *arg, const struct path_av *av, u32 qpn);
 	void *arg;
-};
-
-/* An address vector, as an AH or a queue pair's ah_attr has it, resolved. */
-struct ibt_av {
-	u8 dgid[16], sgid[16];
-	u8 traffic_class, hop_limit, sl;
-	u32 flow_label;
 };
 
 struct ibt_qp_init {
@@ -96,7 +90,7 @@ void ibt_qp_free_orphan(struct ibt_qp *qp);
 /* The transition has been checked (attribute masks); values are checked here: -EINVAL. `av` and
  * `dest` (taken over) come with IBV_QP_AV. May block. */
 int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
-		  const struct ibt_av *av, struct path_dest *dest);
+		  const struct path_av *av, struct path_dest *dest);
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr);
 enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp);
 u32 ibt_qp_number(const struct ibt_qp *qp);
@@ -107,7 +101,7 @@ void *ibt_qp_owner(const struct ibt_qp *qp);
 
 /* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. */
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
+		  const struct path_av *(*av_of)(struct ibv_ah *ah));
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */

@@ -35,7 +35,7 @@ struct send_wqe {
 			u64 va, compare, swap; /* FETCH_ADD: the addend is in `compare` */
 		};
 		struct {
-			struct ibt_av av;
+			struct path_av av;
 			u32 remote_qpn, qkey;
 		} ud;
 	};
@@ -89,7 +89,7 @@ struct ibt_qp {
 	u32 access; /* remote access flags */
 	u32 qkey;
 	struct ibv_qp_attr attr; /* what query_qp shows */
-	struct ibt_av av;
+	struct path_av av;
 
 	struct lock sq_lock CACHE_ALIGNED;
 	struct wqe_ring sq;
@@ -173,7 +173,7 @@ int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge);
 void wqe_ring_fini(struct wqe_ring *r);
 /* Checks and copies one request into `w`. -EINVAL. */
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		  const struct ibt_av *(*av_of)(struct ibv_ah *ah));
+		  const struct path_av *(*av_of)(struct ibv_ah *ah));
 void wqe_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
 	REQUIRES(qp->sq_lock);
 int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr);

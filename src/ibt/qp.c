@@ -300,7 +300,7 @@ static u8 qp_log2(u32 n)
 	return (u8)(31 - __builtin_clz(n));
 }
 
-static void qp_take_dest(struct ibt_qp *qp, const struct ibt_av *av, struct path_dest *dest)
+static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct path_dest *dest)
 {
 	const struct path_promise *promise = &dest->path->promise;
 
@@ -347,7 +347,7 @@ static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lo
 }
 
 static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask,
-			    const struct ibt_av *av, struct path_dest **dest) REQUIRES(qp->sq_lock)
+			    const struct path_av *av, struct path_dest **dest) REQUIRES(qp->sq_lock)
 	REQUIRES(qp->rq_lock)
 {
 	struct path_dest *old = qp->dest;
@@ -371,7 +371,7 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 }
 
 int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
-		  const struct ibt_av *av, struct path_dest *dest)
+		  const struct path_av *av, struct path_dest *dest)
 {
 	int err = qp_check_values(attr, mask);
 
@@ -433,7 +433,7 @@ void *ibt_qp_owner(const struct ibt_qp *qp)
 /* ---- posting ---- */
 
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  const struct ibt_av *(*av_of)(struct ibv_ah *ah))
+		  const struct path_av *(*av_of)(struct ibv_ah *ah))
 {
 	int err = 0;
 

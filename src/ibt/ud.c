@@ -81,12 +81,12 @@ static int ud_await_members(struct ibt_qp *qp, struct path_dest **dest, int memb
 	return 0;
 }
 
-static int ud_multicast(struct ibt_qp *qp, struct pkt *p, const struct iovec *iov, int n)
-	REQUIRES(qp->sq_lock)
+static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt *p,
+			const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
 {
 	struct path_dest *dest[UD_MAX_MEMBERS];
 	u32 qpn[UD_MAX_MEMBERS];
-	int members = qp->ibt->cfg.multicast(qp->ibt->cfg.arg, p->dgid, dest, qpn, UD_MAX_MEMBERS);
+	int members = qp->ibt->cfg.multicast(qp->ibt->cfg.arg, av, dest, qpn, UD_MAX_MEMBERS);
 	int err = ud_await_members(qp, dest, members);
 
 	p->flags |= PKT_MULTICAST;
@@ -103,10 +103,10 @@ static int ud_multicast(struct ibt_qp *qp, struct pkt *p, const struct iovec *io
 	return err;
 }
 
-static int ud_unicast(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
-	REQUIRES(qp->sq_lock)
+static int ud_unicast(struct ibt_qp *qp, const struct path_av *av, const struct pkt *p,
+		      const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
 {
-	struct path_dest *dest = qp->ibt->cfg.route(qp->ibt->cfg.arg, p->dgid, p->dqpn);
+	struct path_dest *dest = qp->ibt->cfg.route(qp->ibt->cfg.arg, av, p->dqpn);
 	int err;
 
 	if (dest == NULL)
@@ -143,7 +143,8 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
 	if (n < 0)
 		return n;
 	ud_fill(qp, w, &p);
-	err = p.dgid[0] == 0xff ? ud_multicast(qp, &p, iov, n) : ud_unicast(qp, &p, iov, n);
+	err = p.dgid[0] == 0xff ? ud_multicast(qp, &w->ud.av, &p, iov, n)
+				: ud_unicast(qp, &w->ud.av, &p, iov, n);
 	if (err == 0) {
 		qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
 		if (unlikely(qp->waiting == WAIT_ROOM))

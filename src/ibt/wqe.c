@@ -125,9 +125,9 @@ static int wqe_fill_sges(struct send_wqe *w, const struct ibv_send_wr *wr)
 }
 
 static int wqe_fill_ud(struct send_wqe *w, const struct ibv_send_wr *wr,
-		       const struct ibt_av *(*av_of)(struct ibv_ah *ah))
+		       const struct path_av *(*av_of)(struct ibv_ah *ah))
 {
-	const struct ibt_av *av = wr->wr.ud.ah == NULL ? NULL : av_of(wr->wr.ud.ah);
+	const struct path_av *av = wr->wr.ud.ah == NULL ? NULL : av_of(wr->wr.ud.ah);
 
 	if (av == NULL || wr->wr.ud.remote_qpn > 0xffffff)
 		return -EINVAL;
@@ -138,7 +138,7 @@ static int wqe_fill_ud(struct send_wqe *w, const struct ibv_send_wr *wr,
 }
 
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		  const struct ibt_av *(*av_of)(struct ibv_ah *ah))
+		  const struct path_av *(*av_of)(struct ibv_ah *ah))
 {
 	int err = 0;
 

@@ -12,6 +12,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "wire/pkt.h"
 
 struct path_promise {
 	bool ordered;  /* packets of one sender to one destination arrive in the order sent */
@@ -20,80 +21,10 @@ struct path_promise {
 	u32 mtu;       /* payload bytes a packet may carry */
 };
 
-/* BTH opcodes without the transport's bits (the QP's type says which): IBA vol 1, table 38. */
-enum pkt_opcode {
-	PKT_SEND_FIRST,
-	PKT_SEND_MIDDLE,
-	PKT_SEND_LAST,
-	PKT_SEND_LAST_IMM,
-	PKT_SEND_ONLY,
-	PKT_SEND_ONLY_IMM,
-	PKT_WRITE_FIRST,
-	PKT_WRITE_MIDDLE,
-	PKT_WRITE_LAST,
-	PKT_WRITE_LAST_IMM,
-	PKT_WRITE_ONLY,
-	PKT_WRITE_ONLY_IMM,
-	PKT_READ_REQUEST,
-	PKT_READ_FIRST,
-	PKT_READ_MIDDLE,
-	PKT_READ_LAST,
-	PKT_READ_ONLY,
-	PKT_ACK,
-	PKT_ATOMIC_ACK,
-	PKT_COMPARE_SWAP,
-	PKT_FETCH_ADD,
-	PKT_RESYNC,
-	PKT_SEND_LAST_INV,
-	PKT_SEND_ONLY_INV,
-	/* no wire form: a reliable path's answer that the QP is absent or not receiving */
-	PKT_ABSENT,
-	PKT_OPCODES
-};
-
-enum pkt_flags {
-	PKT_SOLICITED = 1,
-	PKT_ACK_REQUEST = 2,
-	/* ack_psn acknowledges the reverse direction; only where the path is reliable */
-	PKT_HAS_ACK = 4,
-	/* sgid and dgid are set (UD) */
-	PKT_HAS_GRH = 8,
-	PKT_MULTICAST = 16,
-	/* WRITE with immediate: a direct path has placed the data already, only the notice
-	 * travels */
-	PKT_PLACED = 32,
-	/* the payload is a list of iovecs in the sender's memory, of dma_length bytes */
-	PKT_PULL = 64,
-};
-
-/* AETH syndromes, IBA vol 1, 9.7.5.1.2. */
-enum { AETH_ACK = 0x1f, AETH_RNR = 0x20, AETH_NAK = 0x60 };
-enum {
-	NAK_PSN_SEQUENCE = 0,
-	NAK_INVALID_REQUEST = 1,
-	NAK_REMOTE_ACCESS = 2,
-	NAK_REMOTE_OPERATION = 3,
-	NAK_CANNOT_PULL = 31 /* no wire form: send the bytes instead */
-};
-
-struct pkt {
-	u8 opcode;   /* enum pkt_opcode */
-	u8 flags;    /* enum pkt_flags */
-	u8 qp_type;  /* enum ibv_qp_type: RC, UC, UD */
-	u8 syndrome; /* AETH */
-	u32 dqpn, sqpn;
-	u32 psn;     /* 24 bits */
-	u32 ack_psn; /* PKT_HAS_ACK */
-	u32 imm;     /* immediate data, network order as in ibv_wc; or the key of SEND_WITH_INV */
-	u32 length;  /* payload bytes */
-	u32 qkey;    /* UD */
-	u32 msn;     /* AETH */
-	u32 rkey;    /* RETH, AtomicETH */
-	u64 va;	     /* RETH, AtomicETH */
-	u64 dma_length;	       /* RETH: bytes of the whole message */
-	u64 compare, swap;     /* AtomicETH; ATOMIC_ACK: the original value is in `swap` */
-	const u8 *sgid, *dgid; /* 16 bytes each, with PKT_HAS_GRH */
-	u8 traffic_class, hop_limit;
+/* An address vector, as an AH or a queue pair's ah_attr has it, resolved. */
+struct path_av {
+	u8 dgid[16], sgid[16];
+	u8 traffic_class, hop_limit, sl;
 	u32 flow_label;
 };
 
@@ -155,10 +86,10 @@ struct path_target {
 
 struct path_ops {
 	const char *name;
-	/* The destination that `gid` and `qpn` name, with a reference; NULL: not reachable by
+	/* The destination that `av` and `qpn` name, with a reference; NULL: not reachable by
 	 * this path. Never blocks: what must be asked is asked in the background, send() says
 	 * -EAGAIN until then. */
-	struct path_dest *(*dest_get)(struct path *p, const u8 gid[16], u32 qpn);
+	struct path_dest *(*dest_get)(struct path *p, const struct path_av *av, u32 qpn);
 	/* One that nobody is behind: send() always says -ENETUNREACH. With a reference. */
 	struct path_dest *(*dest_nowhere)(struct path *p);
 	void (*dest_hold)(struct path_dest *d);

@@ -105,12 +105,13 @@ static void fuzz_async(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum i
 {
 }
 
-static int fuzz_multicast(void *arg, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max)
+static int fuzz_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn,
+			  int max)
 {
 	return 0;
 }
 
-static struct path_dest *fuzz_route(void *arg, const u8 gid[16], u32 qpn)
+static struct path_dest *fuzz_route(void *arg, const struct path_av *av, u32 qpn)
 {
 	struct path *path = shm_path(f.shm);
 
@@ -225,8 +226,8 @@ static void fuzz_modify(int i, enum ibv_qp_state to, int mask)
 				    .max_rd_atomic = 4,
 				    .timeout = 10,
 				    .rnr_retry = 7 };
-	struct ibt_av av = { .hop_limit = 1 };
-	struct path_dest *dest = mask & IBV_QP_AV ? fuzz_route(NULL, av.dgid, 0) : NULL;
+	struct path_av av = { .hop_limit = 1 };
+	struct path_dest *dest = mask & IBV_QP_AV ? fuzz_route(NULL, &av, 0) : NULL;
 
 	fuzz_need(ibt_qp_modify(f.qp[i], &attr, mask | IBV_QP_STATE, &av, dest) == 0, "modify");
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, struct ibt_av *av)
+int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, struct path_av *av)
 {
 	static const u8 none[16];
 
@@ -46,7 +46,7 @@ static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
 static int ah_modify(struct ib_ah *ib, struct ib_ah_attr *attr)
 {
 	struct roce_ah *ah = ROCE_OF(ah, ib);
-	struct ibt_av av;
+	struct path_av av;
 	int err = roce_resolve_av(roce_dev(ib->device), attr, &av);
 
 	if (err == 0) {

@@ -23,16 +23,17 @@ static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 			: node_mcast_leave(roce_dev(qp->device)->a.node, gid->raw, qp->qp_num);
 }
 
-int roce_multicast(void *arg, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max)
+int roce_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn, int max)
 {
 	struct roce_device *dev = arg;
 	struct path *path = shm_path(dev->a.shm);
 	struct node_member members[256];
-	int n = node_mcast_members(dev->a.node, gid, members, MIN(max, (int)ARRAY_LEN(members)));
+	int n = node_mcast_members(dev->a.node, av->dgid, members,
+				   MIN(max, (int)ARRAY_LEN(members)));
 	int found = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct path_dest *d = path->ops->dest_get(path, gid, members[i].qpn);
+		struct path_dest *d = path->ops->dest_get(path, av, members[i].qpn);
 
 		if (d == NULL)
 			continue;

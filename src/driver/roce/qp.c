@@ -123,14 +123,14 @@ void roce_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_
 	ib_dispatch_event(&ev);
 }
 
-struct path_dest *roce_route(void *arg, const u8 gid[16], u32 qpn)
+struct path_dest *roce_route(void *arg, const struct path_av *av, u32 qpn)
 {
 	struct roce_device *dev = arg;
 	struct path *path = shm_path(dev->a.shm);
 
-	if (roce_find_gid(dev, gid) < 0)
+	if (roce_find_gid(dev, av->dgid) < 0)
 		return NULL;
-	return path->ops->dest_get(path, gid, qpn);
+	return path->ops->dest_get(path, av, qpn);
 }
 
 /* ---- create, modify, query, destroy ---- */
@@ -299,7 +299,7 @@ static void qp_attr_to_ibv(const struct ib_qp_attr *in, struct ibv_qp_attr *out)
 /* The address vector's destination, resolved: the caller may sleep. NULL in *dest without
  * IB_QP_AV. */
 static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, int mask, u32 dqpn,
-		      struct ibt_av *av, struct path_dest **dest)
+		      struct path_av *av, struct path_dest **dest)
 {
 	int err;
 
@@ -309,7 +309,7 @@ static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, in
 	err = roce_resolve_av(dev, &attr->ah_attr, av);
 	if (err != 0)
 		return err;
-	*dest = roce_route(dev, av->dgid, dqpn);
+	*dest = roce_route(dev, av, dqpn);
 	if (*dest == NULL) {
 		/* Not this host: until other paths exist, somebody who never answers. */
 		struct path *path = shm_path(dev->a.shm);
@@ -330,7 +330,7 @@ static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : from;
 	struct path_dest *dest;
 	struct ibv_qp_attr a;
-	struct ibt_av av;
+	struct path_av av;
 	int err;
 
 	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
@@ -407,7 +407,7 @@ static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 
 /* ---- posting ---- */
 
-static const struct ibt_av *qp_av_of(struct ibv_ah *ibv)
+static const struct path_av *qp_av_of(struct ibv_ah *ibv)
 {
 	struct ib_uverbs_ah *ah = container_of(ibv, struct ib_uverbs_ah, ibv);
 

@@ -38,7 +38,7 @@ static void shm_ask(struct shm *shm, struct shm_link *l) REQUIRES(shm->lock)
 		list_push_back(&shm->asking, &l->node);
 }
 
-static struct path_dest *shm_dest_get(struct path *p, const u8 gid[16], u32 qpn)
+static struct path_dest *shm_dest_get(struct path *p, const struct path_av *av, u32 qpn)
 {
 	struct shm *shm = container_of(p, struct shm, path);
 	u32 slot = qpn >> NODE_INDEX_BITS;
