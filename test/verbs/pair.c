@@ -403,7 +403,7 @@ void end_expect_none(struct end *e, int which)
 /* ---- memory ---- */
 
 static struct side_reply end_bytes(struct end *e, enum side_op op, uint64_t offset,
-				   uint64_t length, uint64_t seed)
+				   uint64_t length, uint64_t seed, uint64_t or_seed)
 {
 	struct side_call c = { .op = op };
 	struct side_reply r;
@@ -411,22 +411,29 @@ static struct side_reply end_bytes(struct end *e, enum side_op op, uint64_t offs
 	c.bytes.offset = offset;
 	c.bytes.length = length;
 	c.bytes.seed = seed;
+	c.bytes.or_seed = or_seed;
 	end_call(e, &c, &r);
 	return r;
 }
 
 void end_fill(struct end *e, uint64_t offset, uint64_t length, uint64_t seed)
 {
-	end_bytes(e, SIDE_FILL, offset, length, seed);
+	end_bytes(e, SIDE_FILL, offset, length, seed, seed);
 }
 
-void end_check(struct end *e, uint64_t offset, uint64_t length, uint64_t seed)
+void end_check_either(struct end *e, uint64_t offset, uint64_t length, uint64_t seed,
+		      uint64_t or_seed)
 {
-	int64_t wrong = end_bytes(e, SIDE_CHECK, offset, length, seed).check.wrong;
+	int64_t wrong = end_bytes(e, SIDE_CHECK, offset, length, seed, or_seed).check.wrong;
 
 	if (wrong >= 0)
 		fail_msg("byte %lld of %llu is wrong", (long long)wrong,
 			 (unsigned long long)length);
+}
+
+void end_check(struct end *e, uint64_t offset, uint64_t length, uint64_t seed)
+{
+	end_check_either(e, offset, length, seed, seed);
 }
 
 uint64_t end_word(struct end *e, uint64_t offset)

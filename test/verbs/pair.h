@@ -76,6 +76,9 @@ void end_expect_in_order(struct end *e, int which, uint32_t count, uint64_t firs
 void end_expect_none(struct end *e, int which);
 void end_fill(struct end *e, uint64_t offset, uint64_t length, uint64_t seed);
 void end_check(struct end *e, uint64_t offset, uint64_t length, uint64_t seed);
+/* Each word, for itself, is of one of the two patterns. */
+void end_check_either(struct end *e, uint64_t offset, uint64_t length, uint64_t seed,
+		      uint64_t or_seed);
 uint64_t end_word(struct end *e, uint64_t offset);
 struct side_reply end_register(struct end *e, uint64_t offset, uint64_t length, int access,
 			       bool other_pd);

@@ -435,21 +435,27 @@ REMOTE_ORDER static void side_fill(struct side *s, uint64_t offset, uint64_t len
 		to[i + k] = ((const uint8_t *)&word)[k];
 }
 
+/* Offset of the first byte of the word at `at`, `n` bytes of it, that the pattern does not have. */
+REMOTE_ORDER static int side_wrong_byte(const uint8_t *at, uint64_t n, uint64_t word)
+{
+	for (uint64_t k = 0; k < n; k++)
+		if (at[k] != ((const uint8_t *)&word)[k])
+			return (int)k;
+	return -1;
+}
+
 REMOTE_ORDER static int64_t side_check(struct side *s, uint64_t offset, uint64_t length,
-				       uint64_t seed)
+				       uint64_t seed, uint64_t or_seed)
 {
 	const uint8_t *at = s->buffer + offset;
-	uint64_t i = 0, word, found;
 
-	for (; i + 8 <= length; i += 8) {
-		memcpy(&found, at + i, 8);
-		if (found != side_pattern(seed, i / 8))
-			break;
+	for (uint64_t i = 0; i < length; i += 8) {
+		uint64_t n = length - i < 8 ? length - i : 8;
+		int wrong = side_wrong_byte(at + i, n, side_pattern(seed, i / 8));
+
+		if (wrong >= 0 && side_wrong_byte(at + i, n, side_pattern(or_seed, i / 8)) >= 0)
+			return (int64_t)i + wrong;
 	}
-	word = side_pattern(seed, i / 8);
-	for (uint64_t k = 0; k < 8 && i + k < length; k++)
-		if (at[i + k] != ((const uint8_t *)&word)[k])
-			return (int64_t)(i + k);
 	return -1;
 }
 
@@ -558,7 +564,8 @@ static void side_serve_memory(struct side *s, const struct side_call *c, struct 
 		side_fill(s, c->bytes.offset, c->bytes.length, c->bytes.seed);
 		break;
 	case SIDE_CHECK:
-		r->check.wrong = side_check(s, c->bytes.offset, c->bytes.length, c->bytes.seed);
+		r->check.wrong = side_check(s, c->bytes.offset, c->bytes.length, c->bytes.seed,
+					    c->bytes.or_seed);
 		break;
 	case SIDE_REGISTER:
 		side_reg_call(s, c, r);

@@ -116,6 +116,7 @@ struct side_call {
 		struct {
 			uint64_t offset, length;
 			uint64_t seed;
+			uint64_t or_seed; /* SIDE_CHECK: each word is of this one or of that */
 		} bytes;
 		struct {
 			uint64_t offset, length;
