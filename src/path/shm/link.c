@@ -147,6 +147,18 @@ static int link_publish(struct shm_link *l)
 	return err;
 }
 
+/* Closes what the node handed over, and has the peer told that this process is not there for it. */
+static void link_refuse(struct shm *shm, struct node_peer *peer)
+{
+	int *fds[] = { &peer->ring_fd, &peer->board_fd, &peer->bell_fd[0], &peer->bell_fd[1],
+		       &peer->pid_fd };
+
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		link_close_fd(fds[i]);
+	if (shm->cfg.node != NULL)
+		node_pair_refuse(shm->cfg.node, peer->process);
+}
+
 /* Opens the link and has it polled, or tells the peer that nobody ever will. */
 static int link_begin(struct shm_link *l, struct node_peer *peer)
 {
@@ -156,8 +168,7 @@ static int link_begin(struct shm_link *l, struct node_peer *peer)
 		err = link_publish(l);
 	if (err != 0) {
 		link_close(l);
-		if (l->shm->cfg.node != NULL)
-			node_pair_refuse(l->shm->cfg.node, peer->process);
+		link_refuse(l->shm, peer);
 	}
 	return err;
 }
@@ -167,8 +178,10 @@ int shm_peer_new(struct shm *shm, struct node_peer *peer)
 	struct shm_link *l = link_create(shm, UINT32_MAX);
 	int err;
 
-	if (l == NULL)
+	if (l == NULL) {
+		link_refuse(shm, peer);
 		return -ENOMEM;
+	}
 	err = link_begin(l, peer);
 	if (err != 0)
 		free(l);

@@ -451,7 +451,8 @@ void shm_set_up(struct shm *shm, bool up)
 	lock_release(&shm->poll_lock);
 }
 
-void shm_peer_gone(struct shm *shm, u64 process)
+/* The link with that process, with a reference; NULL: there is none. */
+static struct shm_link *shm_find_peer(struct shm *shm, u64 process)
 {
 	struct shm_link *l = NULL;
 
@@ -462,6 +463,20 @@ void shm_peer_gone(struct shm *shm, u64 process)
 			l->refs++;
 		}
 	lock_release(&shm->lock);
+	return l;
+}
+
+void shm_peer_gone(struct shm *shm, u64 process)
+{
+	struct shm_link *l = shm_find_peer(shm, process);
+
+	if (l == NULL) {
+		/* A peer that could not take the pair may say so before the thread here that asked
+		 * for it has opened the link: nobody would tell that link again. */
+		lock_acquire(&shm->resolve_lock);
+		l = shm_find_peer(shm, process);
+		lock_release(&shm->resolve_lock);
+	}
 	if (l == NULL)
 		return;
 	shm_peer_dead(shm, l);

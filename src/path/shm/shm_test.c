@@ -1,0 +1,209 @@
+/* shm_test.c: links and doorbells of two processes in one: the test is the node, and the peer. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "path/shm/shm_priv.h"
+
+enum { OUR_PROCESS = 1, PEER_PROCESS = 2, PEER_QPN = 6 << NODE_INDEX_BITS | 2, PATIENCE_MS = 200 };
+
+static struct world {
+	struct shm *shm;
+	struct board *board, *peer_board;
+	int board_fd, peer_board_fd, bell, epoll;
+	u32 dead;
+	u32 refused; /* what node_pair_refuse was told last */
+	bool gone_early;
+	pthread_t teller;
+	u32 told;
+} w;
+
+/* ---- the node ---- */
+
+static void fill_peer(struct node_peer *peer, int ring)
+{
+	*peer = (struct node_peer){ .process = PEER_PROCESS, .pid = getpid(), .ring_fd = ring };
+	peer->board_fd = dup(w.peer_board_fd);
+	peer->bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	peer->bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	peer->pid_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+static void *tell_gone(void *arg)
+{
+	shm_peer_gone(w.shm, PEER_PROCESS);
+	__atomic_store_n(&w.told, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
+{
+	fill_peer(out, dup(ring_fd));
+	if (w.gone_early) {
+		pthread_create(&w.teller, NULL, tell_gone, NULL);
+		/* It may come back before the link is open, and then it must not have been in
+		 * vain; or wait for that. */
+		for (int ms = 0; ms < PATIENCE_MS && !__atomic_load_n(&w.told, __ATOMIC_ACQUIRE);
+		     ms++)
+			usleep(1000);
+	}
+	return 0;
+}
+
+void node_pair_refuse(struct node *n, u64 process)
+{
+	w.refused = (u32)process;
+}
+
+bool node_event_take(struct node *n, enum node_event_type type, struct node_event *ev)
+{
+	return false;
+}
+
+/* ---- the engine ---- */
+
+static void user_receive(void *user, struct path_dest *from, const struct pkt *p,
+			 const void *payload)
+{
+}
+
+static void user_batch_end(void *user, struct path_dest *from, bool idle)
+{
+}
+
+static void user_dead(void *user, struct path_dest *dest)
+{
+	w.dead++;
+}
+
+static const struct path_user user = {
+	.receive = user_receive,
+	.batch_end = user_batch_end,
+	.writable = user_dead,
+	.dead = user_dead,
+};
+
+static void kick(void *arg)
+{
+}
+
+static int set_up(void **state)
+{
+	struct shm_config cfg = { .process = OUR_PROCESS, .node = (struct node *)&w, .kick = kick };
+	int err;
+
+	memset(&w, 0, sizeof(w));
+	w.board = cfg.board = board_create(&w.board_fd, &err);
+	w.peer_board = board_create(&w.peer_board_fd, &err);
+	w.epoll = cfg.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	w.bell = cfg.bell_fd[0] = cfg.bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	w.shm = shm_create(&cfg, &err);
+	if (w.board == NULL || w.peer_board == NULL || w.shm == NULL)
+		return -1;
+	shm_path(w.shm)->user_ops = &user;
+	return 0;
+}
+
+static int tear_down(void **state) NO_THREAD_SAFETY /* nobody else is left */
+{
+	for (u32 i = 1; i < w.shm->count; i++)
+		link_close(w.shm->links[i]);
+	ring_pair_unmap(w.shm->self->pair);
+	for (u32 i = 0; i < NODE_SLOTS; i++)
+		if (w.shm->slots[i] != NULL && w.shm->slots[i] != w.shm->self)
+			free(w.shm->slots[i]);
+	free(w.shm->self);
+	free(w.shm->nowhere);
+	free(w.shm);
+	board_unmap(w.board);
+	board_unmap(w.peer_board);
+	close(w.board_fd);
+	close(w.peer_board_fd);
+	close(w.bell);
+	close(w.epoll);
+	return 0;
+}
+
+static struct path_dest *dest_of_peer(void)
+{
+	struct path_av av = { .hop_limit = 1 };
+
+	return shm_path(w.shm)->ops->dest_get(shm_path(w.shm), &av, PEER_QPN);
+}
+
+/* ---- tests ---- */
+
+/* The peer says that it cannot take the pair while we are still opening it. */
+static void shm_peer_gone__before_the_link_is_open(void **state)
+{
+	struct path_dest *d = dest_of_peer();
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_RC, .dqpn = PEER_QPN };
+
+	w.gone_early = true;
+	d->path->ops->resolve(d);
+	pthread_join(w.teller, NULL);
+	assert_int_equal(d->path->ops->send(d, &p, NULL, 0), -EPIPE);
+	assert_int_equal(w.dead, 1);
+	d->path->ops->dest_put(d);
+	shm_background(w.shm);
+}
+
+static void shm_peer_gone__after_the_link_is_open(void **state)
+{
+	struct path_dest *d = dest_of_peer();
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_RC, .dqpn = PEER_QPN };
+
+	assert_int_equal(d->path->ops->resolve(d), 0);
+	assert_int_equal(d->path->ops->send(d, &p, NULL, 0), 0);
+	shm_peer_gone(w.shm, PEER_PROCESS);
+	assert_int_equal(d->path->ops->send(d, &p, NULL, 0), -EPIPE);
+	assert_int_equal(w.dead, 1);
+	d->path->ops->dest_put(d);
+	shm_background(w.shm);
+}
+
+static int count_descriptors(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* What cannot be taken is closed, and its peer hears of it. */
+static void shm_peer_new__refuses_what_is_no_ring(void **state)
+{
+	int before = count_descriptors();
+	struct node_peer peer;
+
+	fill_peer(&peer, memfd_create("no ring", MFD_CLOEXEC));
+	assert_true(shm_peer_new(w.shm, &peer) != 0);
+	assert_int_equal(count_descriptors(), before);
+	assert_int_equal(w.refused, PEER_PROCESS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(shm_peer_gone__before_the_link_is_open, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(shm_peer_gone__after_the_link_is_open, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(shm_peer_new__refuses_what_is_no_ring, set_up,
+						tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
