@@ -399,6 +399,55 @@ int node_slot_take(struct node *n, u32 *slot)
 	return err;
 }
 
+/* A reply with sockets, judged and taken. On failure nothing is. */
+static int client_take_sockets(const struct proto_udp_sockets_reply *reply, struct message *m,
+			       struct node_socket *out, int max)
+{
+	int count = (int)MIN(reply->count, (u32)MAX(max, 0));
+
+	if (reply->count > PROTO_FDS || m->fd_count != (int)reply->count) {
+		message_close(m);
+		return -EPROTO;
+	}
+	for (int i = 0; i < count; i++) {
+		const struct proto_socket *s = &reply->sockets[i];
+
+		out[i] = (struct node_socket){ .fd = message_take_fd(m, i),
+					       .gid_index = s->gid_index,
+					       .ifindex = s->ifindex,
+					       .id = s->id };
+		memcpy(out[i].gid, s->gid, 16);
+	}
+	message_close(m);
+	return count;
+}
+
+int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
+{
+	struct proto_udp_sockets request = { .slot = slot };
+	struct proto_udp_sockets_reply reply;
+	struct message m;
+	int err, count = 0;
+
+	client_head(&request.head, PROTO_UDP_SOCKETS);
+	lock_acquire(&n->request_lock);
+	do {
+		err = client_request(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply),
+				     &m);
+		if (err == 0)
+			err = client_take_sockets(&reply, &m, out + count, max - count);
+		count += MAX(err, 0);
+		/* the indices rise, so this ends */
+		if (err >= 0 && reply.next != 0 && reply.next <= request.from)
+			err = -EPROTO;
+		request.from = reply.next;
+	} while (err >= 0 && reply.next != 0);
+	lock_release(&n->request_lock);
+	while (err < 0 && count > 0)
+		close(out[--count].fd);
+	return err < 0 ? err : count;
+}
+
 /* Tells the node that this process cannot take part in a pair; the peer is told. */
 static void client_pair_drop(struct node *n, u64 process) REQUIRES(n->request_lock)
 {

@@ -15,11 +15,22 @@
 #include "base/lock.h"
 
 enum { NODE_GIDS = 64, NODE_SLOTS = 1024, NODE_SLOT_BITS = 10, NODE_INDEX_BITS = 14 };
+enum { NODE_UDP_PORT = 4791 };
+
+enum node_gid_flag {
+	/* datagrams leave from this address and come to it: node_udp_sockets has a socket for it.
+	 * Without it the GID serves this host's processes only */
+	NODE_GID_WIRE = 1,
+	NODE_GID_LINK = 2, /* its interface is up and has a link */
+};
 
 struct node_gid {
 	u8 gid[16];      /* all zeroes: empty */
 	u32 ifindex;     /* 0: no interface */
 	char ifname[16];
+	u32 mtu;         /* active MTU in bytes that its interface has room for: 256 to 4096 */
+	u16 flags;       /* NODE_GID_* */
+	u8 mac[6];       /* the interface's; zeroes where it has none */
 };
 
 /* The host's adapters as every process shows them. */
@@ -66,6 +77,19 @@ struct node_event {
 	struct node_peer peer;
 };
 
+/* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,
+ * bound to (GID's address, NODE_UDP_PORT). Options that it has: IP_MTU_DISCOVER is
+ * IP_PMTUDISC_PROBE, so that IPv4's identification is 0 and DF is set; UDP_GRO; IP_PKTINFO,
+ * IP_RECVTOS, IP_RECVTTL, or their IPv6 counterparts. */
+struct node_socket {
+	int fd;          /* the caller's */
+	u32 gid_index;   /* in node_config.gids */
+	u8 gid[16];
+	u32 ifindex;
+	u32 reserved;
+	u64 id;          /* the kernel's number of the socket: the same socket, the same id */
+};
+
 /* A member of a multicast group on this host. */
 struct node_member {
 	u64 process;
@@ -92,6 +116,14 @@ u64 node_process(const struct node *n); /* this process' unique number */
 void node_config_get(struct node *n, struct node_config *out);
 /* A slot of the QPN space: 0..1023; -ENOSPC. */
 int node_slot_take(struct node *n, u32 *slot);
+/* The sockets to which the kernel delivers what comes for queue pairs of `slot`, one per GID with
+ * NODE_GID_WIRE, in the table's order: returns how many, at most max. The slot must be this
+ * process' (else -ENOENT). What comes for unknown slots, for QP0, QP1 and in bad form goes to
+ * the node itself. While the slot is its owner's and the address is there, the socket is the
+ * same: who asks again after NODE_EVENT_CONFIG recognises it by its id, and closes what is no
+ * longer named. A datagram for another slot may come too: one that the kernel had joined to one
+ * for this slot (UDP_GRO). -EMFILE and as node_attach: then nothing was taken. May block. */
+int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max);
 /* Makes a pair with the owner of `slot`. ring_fd is offered for the pair's rings. 0: *out filled,
  * ring_fd in it is the offered one (duplicated). -ENOENT: nobody owns it. -EALREADY: the pair
  * exists or the peer was faster (a NODE_EVENT_PEER_NEW is on its way): only out->process is

@@ -14,7 +14,7 @@
 
 enum {
 	PROTO_MAGIC = 0x61764e44,
-	PROTO_VERSION = 1,
+	PROTO_VERSION = 2,
 	PROTO_FDS = 6,             /* the most that one message carries */
 	PROTO_SLOT_BYTES = NODE_SLOTS / 8,
 	PROTO_PAIRS = 1024,        /* pairs that one process may have */
@@ -25,7 +25,8 @@ enum {
 
 enum proto_type {
 	PROTO_HELLO = 1, PROTO_RESUME, PROTO_TOOL,
-	PROTO_SLOT_TAKE, PROTO_CONNECT, PROTO_PAIR_DROP, PROTO_MCAST_JOIN, PROTO_MCAST_LEAVE,
+	PROTO_SLOT_TAKE, PROTO_UDP_SOCKETS, PROTO_CONNECT, PROTO_PAIR_DROP, PROTO_MCAST_JOIN,
+	PROTO_MCAST_LEAVE,
 	PROTO_STATUS, PROTO_PROCESSES, PROTO_BOARD, PROTO_STOP, PROTO_PORT,
 	PROTO_REQUESTS, /* one past the last request */
 	PROTO_EV_PEER_NEW = 64, PROTO_EV_PEER_GONE, PROTO_EV_CONFIG, PROTO_EV_MCAST,
@@ -79,6 +80,27 @@ struct proto_slot_reply {
 	struct proto_head head;
 	u32 slot;
 	u32 generation; /* counts the owners that the slot has had */
+};
+
+struct proto_udp_sockets {
+	struct proto_head head;
+	u32 slot;
+	u32 from; /* the first GID index that is of interest */
+};
+
+struct proto_socket {
+	u8 gid[16];
+	u64 id;
+	u32 gid_index;
+	u32 ifindex;
+};
+
+/* Descriptors: as many as `count`. */
+struct proto_udp_sockets_reply {
+	struct proto_head head;
+	u32 count;
+	u32 next; /* ask again from this index; 0: that was all */
+	struct proto_socket sockets[PROTO_FDS];
 };
 
 /* Descriptor: the pair's rings. */
@@ -162,6 +184,7 @@ union proto_request {
 	struct proto_head head;
 	struct proto_hello hello;
 	struct proto_resume resume;
+	struct proto_udp_sockets udp_sockets;
 	struct proto_connect connect;
 	struct proto_peer peer;
 	struct proto_mcast mcast;
@@ -174,6 +197,7 @@ union proto_reply {
 	struct proto_head head;
 	struct proto_hello_reply hello;
 	struct proto_slot_reply slot;
+	struct proto_udp_sockets_reply udp_sockets;
 	struct proto_peer peer;
 	struct proto_status_reply status;
 	struct proto_processes_reply processes;

@@ -104,6 +104,8 @@ static void config_add(struct node_config *c, int *count, const u8 gid[16], cons
 	if (*count >= CONFIG_GIDS_MAX || config_has(c, *count, gid))
 		return;
 	memcpy(g->gid, gid, 16);
+	g->mtu = 4096;
+	g->flags = NODE_GID_LINK;
 	if (ifname != NULL) {
 		snprintf(g->ifname, sizeof(g->ifname), "%s", ifname);
 		g->ifindex = if_nametoindex(ifname);

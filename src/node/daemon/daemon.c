@@ -173,6 +173,7 @@ static void daemon_look_again(struct daemon *d)
 
 	d->look_again_ns = UINT64_MAX;
 	config_fill(&fresh, d->options.node);
+	udp_update(&d->udp, &fresh);
 	if (config_merge(&merged, &fresh))
 		daemon_publish(d, &merged);
 }
@@ -295,6 +296,7 @@ static void daemon_configure(struct daemon *d)
 	notice_write_begin(d->notice);
 	config_fill(c, d->options.node);
 	port_file_read(&d->folder, c);
+	udp_update(&d->udp, c);
 	if (d->folder.fd >= 0)
 		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
 	notice_write_end(d->notice);
@@ -316,6 +318,7 @@ static int daemon_prepare(struct daemon *d)
 		slots_close(&d->slots);
 		return err;
 	}
+	udp_init(&d->udp, &d->loop);
 	daemon_watch_addresses(d); /* before looking, to miss nothing */
 	daemon_configure(d);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
@@ -336,6 +339,7 @@ static void daemon_finish(struct daemon *d)
 	list_for_each_safe(p, &d->procs, struct proc, node)
 		proc_drop(p, "the node ends");
 	pairs_clear(&d->pairs);
+	udp_destroy(&d->udp);
 	notice_unmap(d->notice);
 	close(d->notice_fd);
 	slots_close(&d->slots);

@@ -12,6 +12,7 @@
 #include "node/daemon/loop.h"
 #include "node/daemon/pairs.h"
 #include "node/daemon/slots.h"
+#include "node/daemon/udp.h"
 #include "node/message.h"
 #include "node/notice.h"
 
@@ -36,6 +37,7 @@ struct daemon {
 	struct folder folder;
 	struct slots slots;
 	struct pairs pairs;
+	struct udp udp;
 	struct notice *notice;
 	int notice_fd;
 	struct list_head procs; /* struct proc */

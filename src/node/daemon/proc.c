@@ -82,6 +82,9 @@ static void proc_detach(struct proc *p)
 {
 	struct daemon *d = p->daemon;
 
+	for (u32 slot = SLOTS_FIRST; slot < NODE_SLOTS; slot++)
+		if (d->slots.owner[slot] == p->process)
+			udp_release(&d->udp, slot);
 	slots_release(&d->slots, p->process, p->slots_fd, clock_now_ns());
 	proc_forget_members(d, p->process);
 	pairs_each(&d->pairs, p->process, proc_end_pair, p);

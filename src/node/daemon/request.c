@@ -188,6 +188,41 @@ static int request_slot_take(struct request *r)
 	return 0;
 }
 
+/* As many sockets as one reply carries. */
+static int request_udp_sockets(struct request *r)
+{
+	const struct proto_udp_sockets *q = &r->q->udp_sockets;
+	const struct node_config *c = &r->daemon->notice->config;
+	struct proto_udp_sockets_reply reply;
+	int fds[PROTO_FDS], err = 0;
+
+	memset(&reply, 0, sizeof(reply));
+	if (q->slot >= NODE_SLOTS || slots_owner(&r->daemon->slots, q->slot) != r->proc->process)
+		return -ENOENT;
+	for (u32 i = q->from; i < NODE_GIDS; i++) {
+		struct proto_socket *out = &reply.sockets[reply.count];
+		struct udp_group *g = udp_find(&r->daemon->udp, c->gids[i].gid);
+		const struct udp_member *m;
+
+		if (g == NULL || !(c->gids[i].flags & NODE_GID_WIRE))
+			continue;
+		if (reply.count == PROTO_FDS) {
+			reply.next = i;
+			break;
+		}
+		m = udp_member_of(g, q->slot, &err);
+		if (m == NULL)
+			return err;
+		memcpy(out->gid, g->gid, 16);
+		out->id = m->id;
+		out->gid_index = i;
+		out->ifindex = g->ifindex;
+		fds[reply.count++] = m->fd;
+	}
+	request_reply(r, &reply.head, sizeof(reply), 0, fds, (int)reply.count);
+	return 0;
+}
+
 /* Whether a pair of these two may be made: 0 and the owner of the slot. */
 static int request_may_connect(struct request *r, u32 slot, struct proc **out)
 {
@@ -442,6 +477,8 @@ static const struct request_rule {
 	[PROTO_TOOL] = { request_tool, sizeof(struct proto_plain), 0, FROM(PROC_SILENT) },
 	[PROTO_SLOT_TAKE] = { request_slot_take, sizeof(struct proto_plain), 0,
 			      FROM(PROC_ATTACHED) },
+	[PROTO_UDP_SOCKETS] = { request_udp_sockets, sizeof(struct proto_udp_sockets), 0,
+				FROM(PROC_ATTACHED) },
 	[PROTO_CONNECT] = { request_connect, sizeof(struct proto_connect), 1, FROM(PROC_ATTACHED) },
 	[PROTO_PAIR_DROP] = { request_pair_drop, sizeof(struct proto_peer), 0,
 			      FROM(PROC_ATTACHED) },

@@ -1,0 +1,16 @@
+/* udp_program.h: the classic BPF program that picks the member of a SO_REUSEPORT group. */
+#ifndef NODE_DAEMON_UDP_PROGRAM_H
+#define NODE_DAEMON_UDP_PROGRAM_H
+
+#include <linux/filter.h>
+
+#include "base/compiler.h"
+#include "node/node.h"
+
+enum { UDP_PROGRAM_MAX = 8 + 2 * NODE_SLOTS };
+
+/* Writes the program that sends what is for slot s to member member_of[s], and everything else to
+ * member 0; 0 in member_of: nobody's. Returns its length. */
+u32 udp_program_build(const u16 member_of[NODE_SLOTS], struct sock_filter out[UDP_PROGRAM_MAX]);
+
+#endif

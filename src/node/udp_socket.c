@@ -1,0 +1,117 @@
+/* udp_socket.c: opens and binds UDP sockets.
+ * In:    addresses                     Out: descriptors
+ * Runs:  any thread                    Locks: none
+ * Spec:  IBA annex A17.9 (UDP port 4791)
+ */
+#include "node/udp_socket.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+enum { UDP_BUFFER = 4 << 20 };
+
+struct udp_option {
+	int level, name, value;
+};
+
+static const struct udp_option udp_options_v4[] = {
+	{ IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE },
+	{ IPPROTO_IP, IP_PKTINFO, 1 },
+	{ IPPROTO_IP, IP_RECVTOS, 1 },
+	{ IPPROTO_IP, IP_RECVTTL, 1 },
+	{ IPPROTO_IP, IP_MULTICAST_ALL, 0 },
+};
+
+static const struct udp_option udp_options_v6[] = {
+	{ IPPROTO_IPV6, IPV6_V6ONLY, 1 },
+	{ IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE },
+	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, 1 },
+	{ IPPROTO_IPV6, IPV6_RECVTCLASS, 1 },
+	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1 },
+};
+
+bool udp_gid_is_v4(const u8 gid[16])
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return memcmp(gid, mapped, sizeof(mapped)) == 0;
+}
+
+socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *out)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+
+	memset(out, 0, sizeof(*out));
+	if (udp_gid_is_v4(gid)) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons(NODE_UDP_PORT);
+		memcpy(&v4->sin_addr, gid + 12, 4);
+		return sizeof(*v4);
+	}
+	v6->sin6_family = AF_INET6;
+	v6->sin6_port = htons(NODE_UDP_PORT);
+	memcpy(&v6->sin6_addr, gid, 16);
+	if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) || IN6_IS_ADDR_MULTICAST(&v6->sin6_addr))
+		v6->sin6_scope_id = ifindex;
+	return sizeof(*v6);
+}
+
+/* As much room as this user may have. The larger of what privilege and the system's limit allow. */
+static void udp_socket_grow(int fd)
+{
+	int size = UDP_BUFFER;
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+}
+
+int udp_socket_open(const u8 gid[16])
+{
+	bool v4 = udp_gid_is_v4(gid);
+	const struct udp_option *o = v4 ? udp_options_v4 : udp_options_v6;
+	size_t count = v4 ? ARRAY_LEN(udp_options_v4) : ARRAY_LEN(udp_options_v6);
+	int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err, one = 1;
+
+	if (fd < 0)
+		return -errno;
+	for (size_t i = 0; i < count; i++) {
+		if (setsockopt(fd, o[i].level, o[i].name, &o[i].value, sizeof(int)) == 0)
+			continue;
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	/* kernels before 5.0 know none: there each datagram comes alone */
+	(void)setsockopt(fd, IPPROTO_UDP, UDP_GRO, &one, sizeof(one));
+	udp_socket_grow(fd);
+	return fd;
+}
+
+int udp_socket_bind(int fd, const u8 gid[16], u32 ifindex)
+{
+	struct sockaddr_storage address;
+	socklen_t length = udp_address(gid, ifindex, &address);
+
+	return bind(fd, (struct sockaddr *)&address, length) < 0 ? -errno : 0;
+}
+
+u32 udp_socket_drain(int fd, u32 max)
+{
+	u32 count = 0;
+	char byte;
+
+	while (count < max && recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0)
+		count++;
+	return count;
+}

@@ -1,0 +1,21 @@
+/* udp_socket.h: UDP sockets as RoCEv2 needs them. The node opens those of its addresses, a process
+ * those of its multicast groups. */
+#ifndef NODE_UDP_SOCKET_H
+#define NODE_UDP_SOCKET_H
+
+#include <sys/socket.h>
+
+#include "node/node.h"
+
+bool udp_gid_is_v4(const u8 gid[16]);
+/* The GID's address with port 4791, and the interface for a link-local one; returns its length. */
+socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *out);
+/* A socket of the address' family with the options that struct node_socket names, not bound: the
+ * descriptor or a negative errno. */
+int udp_socket_open(const u8 gid[16]);
+/* 0 or a negative errno: -EADDRINUSE, -EADDRNOTAVAIL. */
+int udp_socket_bind(int fd, const u8 gid[16], u32 ifindex);
+/* Throws away what waits; returns how many datagrams, at most `max`. */
+u32 udp_socket_drain(int fd, u32 max);
+
+#endif

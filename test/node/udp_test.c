@@ -1,0 +1,213 @@
+/* udp_test.c: the UDP sockets that the node hands out: who gets which datagram.
+ * In:    a node of its own for each test, on a loopback address of its own
+ * Out:   verdicts
+ * Runs:  one thread                    Locks: none
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness.h"
+#include "node/udp_socket.h"
+
+enum { UDP_BTH = 12 };
+
+/* A process with a slot and its socket on the node's first IPv4 address. */
+struct user {
+	struct harness h;
+	u32 slot;
+	struct node_socket socket;
+};
+
+static void user_begin(struct user *u)
+{
+	harness_attach(&u->h);
+	assert_int_equal(node_slot_take(u->h.node, &u->slot), 0);
+	assert_int_equal(node_udp_sockets(u->h.node, u->slot, &u->socket, 1), 1);
+}
+
+static void user_end(struct user *u)
+{
+	close(u->socket.fd);
+	harness_detach(&u->h);
+}
+
+/* Sends a datagram of `size` bytes for this queue pair to the node's address. */
+static void udp_send(const struct user *u, u32 qpn, size_t size)
+{
+	struct sockaddr_storage to;
+	socklen_t length = udp_address(u->socket.gid, u->socket.ifindex, &to);
+	u8 packet[64] = { 0x64, 0, 0xff, 0xff, 0, (u8)(qpn >> 16), (u8)(qpn >> 8), (u8)qpn };
+	int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(sendto(fd, packet, size, 0, (struct sockaddr *)&to, length), size);
+	close(fd);
+}
+
+/* Whether exactly one datagram of `size` bytes waits on the socket. */
+static bool udp_came(int fd, size_t size)
+{
+	u8 packet[64];
+	ssize_t n;
+
+	assert_true(harness_readable(fd, 5000));
+	n = recv(fd, packet, sizeof(packet), MSG_DONTWAIT);
+	return n == (ssize_t)size && recv(fd, packet, sizeof(packet), MSG_DONTWAIT) < 0 &&
+	       errno == EAGAIN;
+}
+
+static bool udp_silent(int fd)
+{
+	u8 byte;
+
+	return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+static void node_udp_sockets__slots_get_their_own(void **state)
+{
+	struct user users[3];
+
+	for (int i = 0; i < 3; i++)
+		user_begin(&users[i]);
+	for (int i = 0; i < 3; i++) {
+		udp_send(&users[0], users[i].slot << NODE_INDEX_BITS | 77, UDP_BTH + (size_t)i);
+		for (int k = 0; k < 3; k++)
+			assert_true(i == k ? udp_came(users[k].socket.fd, UDP_BTH + (size_t)i)
+					   : udp_silent(users[k].socket.fd));
+	}
+	for (int i = 0; i < 3; i++)
+		user_end(&users[i]);
+}
+
+static void node_udp_sockets__strange_ones_go_to_the_node(void **state)
+{
+	struct user user;
+
+	user_begin(&user);
+	udp_send(&user, 1, UDP_BTH);
+	udp_send(&user, 0xffffff, UDP_BTH);
+	udp_send(&user, (user.slot ^ 3) << NODE_INDEX_BITS, UDP_BTH);
+	udp_send(&user, user.slot << NODE_INDEX_BITS, 7); /* ends inside the queue pair number */
+	udp_send(&user, user.slot << NODE_INDEX_BITS, 0);
+	assert_true(udp_silent(user.socket.fd));
+	udp_send(&user, user.slot << NODE_INDEX_BITS, 8);
+	assert_true(udp_came(user.socket.fd, 8));
+	user_end(&user);
+}
+
+static void node_udp_sockets__two_slots_of_one_process(void **state)
+{
+	struct user user;
+	struct node_socket other;
+	u32 slot;
+
+	user_begin(&user);
+	assert_int_equal(node_slot_take(user.h.node, &slot), 0);
+	assert_int_equal(node_udp_sockets(user.h.node, slot, &other, 1), 1);
+	assert_true(other.id != user.socket.id);
+	udp_send(&user, slot << NODE_INDEX_BITS | 5, UDP_BTH);
+	assert_true(udp_silent(user.socket.fd));
+	assert_true(udp_came(other.fd, UDP_BTH));
+	close(other.fd);
+	user_end(&user);
+}
+
+static void node_udp_sockets__the_same_when_asked_again(void **state)
+{
+	struct user user;
+	struct node_socket again[NODE_GIDS];
+
+	user_begin(&user);
+	assert_int_equal(node_udp_sockets(user.h.node, user.slot, again, NODE_GIDS), 1);
+	assert_true(again[0].id == user.socket.id);
+	assert_true(again[0].fd != user.socket.fd);
+	assert_int_equal(again[0].gid_index, 1);
+	close(again[0].fd);
+	user_end(&user);
+}
+
+static void node_udp_sockets__refuses_what_is_not_the_askers(void **state)
+{
+	struct user user, other;
+	struct node_socket s;
+	int before;
+
+	user_begin(&user);
+	user_begin(&other);
+	before = harness_count_fds();
+	assert_int_equal(node_udp_sockets(user.h.node, other.slot, &s, 1), -ENOENT);
+	assert_int_equal(node_udp_sockets(user.h.node, 0, &s, 1), -ENOENT);
+	assert_int_equal(node_udp_sockets(user.h.node, NODE_SLOTS, &s, 1), -ENOENT);
+	assert_int_equal(node_udp_sockets(user.h.node, user.slot, &s, 0), 0);
+	assert_int_equal(harness_count_fds(), before);
+	user_end(&other);
+	user_end(&user);
+}
+
+static int udp_option(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t length = sizeof(value);
+
+	assert_int_equal(getsockopt(fd, level, name, &value, &length), 0);
+	return value;
+}
+
+static void node_udp_sockets__options(void **state)
+{
+	struct user user;
+	int fd;
+
+	user_begin(&user);
+	fd = user.socket.fd;
+	assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+	assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_MTU_DISCOVER), IP_PMTUDISC_PROBE);
+	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_PKTINFO), 1);
+	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_RECVTOS), 1);
+	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_RECVTTL), 1);
+	user_end(&user);
+}
+
+/* What was meant for a dead owner does not reach the next one. */
+static void udp_member__is_emptied_between_owners(void **state)
+{
+	struct user first, second;
+	u64 id;
+
+	user_begin(&first);
+	id = first.socket.id;
+	udp_send(&first, first.slot << NODE_INDEX_BITS, UDP_BTH);
+	user_end(&first);
+	while (harness_status().attached > 0)
+		usleep(1000);
+	user_begin(&second);
+	assert_true(second.socket.id == id);
+	assert_int_not_equal(second.slot, first.slot);
+	assert_true(udp_silent(second.socket.fd));
+	udp_send(&second, first.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(udp_silent(second.socket.fd));
+	udp_send(&second, second.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(udp_came(second.socket.fd, UDP_BTH));
+	user_end(&second);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, harness_setup, harness_teardown)
+		TEST(node_udp_sockets__slots_get_their_own),
+		TEST(node_udp_sockets__strange_ones_go_to_the_node),
+		TEST(node_udp_sockets__two_slots_of_one_process),
+		TEST(node_udp_sockets__the_same_when_asked_again),
+		TEST(node_udp_sockets__refuses_what_is_not_the_askers),
+		TEST(node_udp_sockets__options),
+		TEST(udp_member__is_emptied_between_owners),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
