@@ -29,6 +29,11 @@ endif()
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+# RoCEv2's ICRC. The only library that what we build needs at run time, beside libc.
+pkg_check_modules(ISAL QUIET IMPORTED_TARGET libisal)
+if(NOT ISAL_FOUND)
+  message(FATAL_ERROR "ISA-L is missing: it computes the CRCs. Debian's package is libisal-dev (scripts/packages installs it).")
+endif()
 
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(AV_DOORS_DIR ${CMAKE_BINARY_DIR}/lib/anyverbs)

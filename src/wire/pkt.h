@@ -36,6 +36,8 @@ enum pkt_opcode {
 	PKT_SEND_ONLY_INV,
 	/* no wire form: a reliable path's answer that the QP is absent or not receiving */
 	PKT_ABSENT,
+	/* RoCEv2's congestion notification, BTH opcode 0x81: for whoever sends to `dqpn`'s peer */
+	PKT_CNP,
 	PKT_OPCODES
 };
 

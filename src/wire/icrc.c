@@ -1,0 +1,195 @@
+/* icrc.c: RoCEv2's invariant CRC, and its check where part of what it covers cannot be seen.
+ *
+ * The CRC is Ethernet's (reflected 0x04c11db7, all ones before and after), sent least significant
+ * byte first. It covers 8 bytes of ones in the place of InfiniBand's local header, the IP and UDP
+ * headers, BTH, extension headers, payload and padding, with ones for what routers may change: ToS
+ * or traffic class, flow label, TTL or hop limit, both checksums, and BTH's FECN byte.
+ * In: headers and pieces    Out: 4 bytes, verdicts    Runs: any thread    Locks: none
+ * Spec: IBA vol 1, A17.3.3
+ */
+#include <endian.h>
+#include <isa-l/crc.h>
+#include <string.h>
+
+#include "wire/roce.h"
+
+static const u32 polynomial = 0xedb88320;
+/* The CRC of 8 bytes of ones. */
+static const u32 icrc_of_ones = 0x2144df1c;
+/* Where the masked bytes lie. */
+enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4 };
+enum { IPV4_BYTES = 28, UDP_CHECKSUM = 2 /* before the end of the headers */, IPV4_DF = 0x40 };
+
+static void icrc_mask_ip(u8 *ip, u32 bytes)
+{
+	if (bytes == IPV4_BYTES) {
+		ip[IPV4_TOS] = ip[IPV4_TTL] = 0xff;
+		memset(ip + IPV4_CHECKSUM, 0xff, 2);
+	} else {
+		ip[0] |= 0x0f;
+		memset(ip + 1, 0xff, 3);
+		ip[IPV6_HOPS] = 0xff;
+	}
+	memset(ip + bytes - UDP_CHECKSUM, 0xff, UDP_CHECKSUM);
+}
+
+u32 roce_icrc_begin(const struct roce_flow *f, u32 length, const u8 *headers, u32 bytes)
+{
+	u8 all[ROCE_IP_MAX + ROCE_HEADERS_MAX];
+	u32 ip = roce_ip_pack(f, length, all);
+
+	icrc_mask_ip(all, ip);
+	memcpy(all + ip, headers, bytes);
+	all[ip + BTH_FECN] = 0xff;
+	return crc32_gzip_refl(icrc_of_ones, all, ip + bytes);
+}
+
+u32 roce_icrc_add(u32 icrc, const void *piece, u32 bytes)
+{
+	return crc32_gzip_refl(icrc, piece, bytes);
+}
+
+u32 roce_icrc_end(u32 icrc, u32 pad, u8 out[ROCE_TRAILER_MAX])
+{
+	memset(out, 0, pad);
+	icrc = htole32(crc32_gzip_refl(icrc, out, pad));
+	memcpy(out + pad, &icrc, ROCE_ICRC);
+	return pad + ROCE_ICRC;
+}
+
+/* ---- polynomials modulo the CRC's, as 32 bits with x^0 in the highest one ---- */
+
+static u32 poly_times(u32 a, u32 b)
+{
+	u32 product = 0;
+
+	for (; a != 0; a <<= 1) {
+		product ^= a & 0x80000000 ? b : 0;
+		b = b >> 1 ^ (b & 1 ? polynomial : 0);
+	}
+	return product;
+}
+
+/* x^-8n: what undoes that n bytes followed. n < 8192. */
+static u32 poly_unshift(u32 n)
+{
+	/* x^-8, x^-16, x^-32, ...: each is the square of the one before. */
+	static const u32 power[] = { 0x6567cb95, 0xd7125358, 0x5b358fd3, 0x2e9bb40b, 0x12a59a49,
+				     0x8df9403d, 0x5139de12, 0xba340226, 0x29c45641, 0x12fbc105,
+				     0xecd30c55, 0x3755ebd8, 0x24ee460c };
+	u32 product = 0x80000000;
+
+	for (u32 i = 0; n != 0; n >>= 1, i++)
+		if (n & 1)
+			product = poly_times(product, power[i]);
+	return product;
+}
+
+/* The two CRCs belong to packets that differ in the four bytes only which `rest` bytes follow: the
+ * exclusive or of these four, as they lie. */
+static void source_solve(struct roce_source *s, u32 difference, u32 rest, u8 word[4])
+{
+	if (s->unshift == 0 || s->rest != rest) {
+		s->rest = rest;
+		s->unshift = poly_unshift(rest + 4);
+	}
+	difference = htole32(poly_times(difference, s->unshift));
+	memcpy(word, &difference, 4);
+}
+
+/* ---- which identifications a source may have ---- */
+
+static bool source_is_near(u16 id, u16 track, u32 ahead)
+{
+	return (u16)(id - track) <= ahead || (u16)(track - id) <= ROCE_BEHIND;
+}
+
+/* The index of the track that `id` lies near, or s->tracks. */
+static u32 source_track(const struct roce_source *s, u16 id, u64 now_ms)
+{
+	u64 silence_ms = MIN(now_ms - s->seen_ms, 1u << 14);
+	u32 ahead = ROCE_AHEAD + 4 * (u32)silence_ms, i = 0;
+
+	while (i < s->tracks && !source_is_near(id, s->track[i], ahead))
+		i++;
+	return i;
+}
+
+/* The next packet is judged by this one. `i` is its track, or s->tracks: it gets one. */
+static void source_accept(struct roce_source *s, u32 i, u16 id, u64 now_ms)
+{
+	if (i < s->tracks && (u16)(id - s->track[i]) <= 1)
+		s->step = id - s->track[i];
+	if (i == s->tracks && s->tracks < ROCE_TRACKS)
+		s->tracks++;
+	i = MIN(i, ROCE_TRACKS - 1u);
+	memmove(s->track + 1, s->track, i * sizeof(s->track[0]));
+	s->track[0] = id;
+	s->strangers = 0;
+	s->seen_ms = now_ms;
+}
+
+/* One that is far: is it believed by now? */
+static bool source_believe(struct roce_source *s, u16 id, bool df)
+{
+	bool again = s->strangers != 0 && df == s->stranger_df;
+	bool follows = again && source_is_near(id, s->stranger, ROCE_AHEAD);
+
+	s->strangers = again ? s->strangers + 1 : 1;
+	s->stranger = id;
+	s->stranger_df = df;
+	if (follows || s->strangers < ROCE_STRANGERS)
+		return follows;
+	s->wild = true;
+	return true;
+}
+
+static bool source_judge(struct roce_source *s, u16 id, bool df, u64 now_ms)
+{
+	u32 i = source_track(s, id, now_ms);
+	bool near = i < s->tracks || s->wild || source_is_near(id, 0, ROCE_AHEAD);
+
+	if (s->tracks == 0)
+		s->df = df;
+	else if (id != 0 && !(near && df == s->df)) {
+		if (!source_believe(s, id, df))
+			return false;
+		s->df = df;
+	}
+	source_accept(s, i, id, now_ms);
+	return true;
+}
+
+/* With the difference to the ICRC of a packet that has `id` and s->df. `rest`: as source_solve. */
+static bool source_explains(struct roce_source *s, u32 difference, u32 rest, u16 id, u64 now_ms)
+{
+	u8 word[4];
+
+	source_solve(s, difference, rest, word);
+	if ((word[2] & ~IPV4_DF) != 0 || word[3] != 0)
+		return false;
+	return source_judge(s, id ^ (u16)(word[0] << 8 | word[1]), s->df ^ (word[2] != 0), now_ms);
+}
+
+bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
+		       u64 now_ms)
+{
+	struct roce_flow expected = *f;
+	u32 icrc, received;
+
+	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
+		return false;
+	expected.id = s->track[0] + s->step;
+	expected.df = s->df;
+	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
+	received = le32toh(received);
+	icrc = roce_icrc_begin(&expected, length, data, ROCE_BTH);
+	icrc = roce_icrc_add(icrc, data + ROCE_BTH, length - ROCE_BTH - ROCE_ICRC);
+	if (!roce_gid_is_ipv4(f->dgid))
+		return icrc == received;
+	if (icrc == received)
+		return source_judge(s, expected.id, s->df, now_ms);
+	/* behind identification and flags: 12 bytes of IPv4, UDP's header, the packet */
+	return source_explains(s, icrc ^ received, 12 + 8 + length - ROCE_ICRC, expected.id,
+			       now_ms);
+}

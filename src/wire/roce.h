@@ -1,0 +1,125 @@
+/* roce.h: RoCEv2 on the wire, exact: the transport's headers, the IP and UDP headers in front, and
+ * the invariant CRC behind.
+ *
+ * Pure functions: no system call, no lock, no memory but the caller's. A packet's UDP payload is
+ *
+ *	BTH | extension headers | payload | 0 to 3 bytes of padding | ICRC
+ *
+ * Spec: IBA vol 1, ch. 9 (headers) and annex A17 (RoCEv2: ports, ICRC, CNP).
+ */
+#ifndef WIRE_ROCE_H
+#define WIRE_ROCE_H
+
+#include "wire/pkt.h"
+
+enum {
+	ROCE_PORT = 4791,
+	ROCE_BTH = 12,
+	ROCE_HEADERS_MAX = 40, /* BTH and AtomicETH */
+	ROCE_ICRC = 4,
+	ROCE_TRAILER_MAX = 3 + ROCE_ICRC,
+	ROCE_MTU_MAX = 4096,
+	ROCE_UDP_MAX = ROCE_HEADERS_MAX + ROCE_MTU_MAX + ROCE_TRAILER_MAX,
+	ROCE_IP_MAX = 48,	    /* IP (without options) and UDP header */
+	ROCE_PKEY_DEFAULT = 0xffff, /* the only one in a port's table */
+};
+
+/* Why a packet is no packet. */
+enum roce_fault {
+	ROCE_MALFORMED = -1, /* too short, too long, no multiple of 4, padding without payload */
+	ROCE_VERSION = -2,   /* TVer is not 0 */
+	ROCE_OPCODE = -3,    /* reserved, or of a transport that is not spoken here */
+	ROCE_PKEY_WRONG = -4,
+};
+
+/* ---- headers ---- */
+
+/* Writes BTH and extension headers of `p` (its length is the payload's: the pad count is that).
+ * Returns how many bytes, at most ROCE_HEADERS_MAX; -EINVAL: such a packet has no wire form, or its
+ * payload is larger than ROCE_MTU_MAX. MigReq is 1, as adapters send it before any migration; a CNP
+ * has its 16 reserved bytes and BECN. p->pkey 0 means the default one. */
+int roce_pack(const struct pkt *p, u8 *out);
+
+/* Reads `length` bytes of UDP payload, ICRC excluded. 0: *p holds the headers and p->length, and
+ * the payload begins at data + *payload. Else enum roce_fault, *p is undefined. Any MigReq is
+ * right; addresses, traffic class and PKT_HAS_GRH are left to the caller, sequence numbers and
+ * whether the payload's length fits the opcode to the engine, which answers with a NAK. */
+int roce_unpack(const u8 *data, u32 length, struct pkt *p, u32 *payload);
+
+/* Padding behind a payload. */
+static inline u32 roce_pad(u32 length)
+{
+	return -length & 3;
+}
+
+/* ---- addresses, IP and UDP ---- */
+
+/* What lies in front of a packet. Addresses as GIDs: ::ffff:a.b.c.d is IPv4. */
+struct roce_flow {
+	u8 sgid[16], dgid[16];
+	u16 sport; /* source port; the destination's is ROCE_PORT */
+	u8 traffic_class, hop_limit;
+	u32 flow_label; /* IPv6 */
+	u16 id;		/* IPv4: identification */
+	bool df;	/* IPv4: don't fragment */
+};
+
+bool roce_gid_is_ipv4(const u8 gid[16]);
+/* Bytes of IP and UDP header between these addresses: 28 or 48. */
+u32 roce_ip_length(const struct roce_flow *f);
+/* Writes them, for a UDP payload of `length` bytes (ICRC included); IPv4's checksum is set, UDP's
+ * is
+ * 0. Returns roce_ip_length. */
+u32 roce_ip_pack(const struct roce_flow *f, u32 length, u8 out[ROCE_IP_MAX]);
+
+/* ---- ICRC ---- */
+
+/* Begins: covers what is invariant of the IP and UDP headers for a UDP payload of `length` bytes
+ * (padding and ICRC included) and of the `bytes` headers that roce_pack wrote or that were
+ * received. Then roce_icrc_add for each piece of payload. */
+u32 roce_icrc_begin(const struct roce_flow *f, u32 length, const u8 *headers, u32 bytes);
+u32 roce_icrc_add(u32 icrc, const void *piece, u32 bytes);
+/* Ends: writes `pad` bytes of padding and the ICRC, which is sent behind the payload. Returns pad +
+ * 4. */
+u32 roce_icrc_end(u32 icrc, u32 pad, u8 out[ROCE_TRAILER_MAX]);
+
+/* What is remembered of a remote address, so that its packets' ICRC can be judged although a UDP
+ * socket shows neither IPv4's identification nor its DF bit, which the ICRC covers. All zeroes in
+ * the beginning; one thread at a time. */
+enum { ROCE_TRACKS = 4, ROCE_STRANGERS = 4, ROCE_AHEAD = 256, ROCE_BEHIND = 64 };
+struct roce_source {
+	u16 track[ROCE_TRACKS]; /* identifications seen last, the latest one first */
+	u8 tracks;		/* how many of them are in use */
+	bool df;		/* DF, as this source is believed to set it */
+	bool wild;		/* identifications follow no order: any is accepted */
+	u8 strangers; /* packets since the last accepted one that had a far identification */
+	u16 stranger; /* the last one's */
+	bool stranger_df;
+	u16 step;    /* the next one is expected to be this much greater: 0 or 1 */
+	u32 rest;    /* bytes behind the IPv4 header's second word, for which ... */
+	u32 unshift; /* ... this is x^-(32 + 8 rest), or 0 */
+	u64 seen_ms; /* when the last packet was accepted */
+};
+
+/* Is the ICRC right that ends the UDP payload `data` of `length` bytes, received from f->sgid for
+ * f->dgid? f->id and f->df are not looked at; `now_ms` is any clock that goes on.
+ *
+ * IPv6: exact. IPv4: a CRC is linear, so the difference between the ICRC received and the one
+ * computed for an expected identification says by itself which identification and flags the sender
+ * must have had, if any; no search. Accepted are: fragment bits as an unfragmented packet has them;
+ * DF as before; an identification up to ROCE_AHEAD after or ROCE_BEHIND before one of the last ones
+ * or 0 (batches are numbered from 0), or 0 with either DF. The first packet of a source may have
+ * any. One that is far is dropped and remembered: if the next one follows it, or after
+ * ROCE_STRANGERS in a row, the source is believed.
+ *
+ * A packet that was hit so that its CRC is arbitrary passes with probability
+ *	2^-32	IPv6
+ *	2^-15	the first packet of an IPv4 source
+ *	2^-21	later ones (at most 5 * 321 + 1 of 2^32 values), plus 2^-30 for each track and
+ *		millisecond of silence: hosts advance identifications with time
+ *	2^-16	a source whose identifications follow no order
+ * beside what the link's and UDP's own checksums have let through. */
+bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
+		       u64 now_ms);
+
+#endif
