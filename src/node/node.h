@@ -132,11 +132,25 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
 /* This process cannot take part in the pair that node_connect or NODE_EVENT_PEER_NEW gave it: its
  * other end hears NODE_EVENT_PEER_GONE. May block. */
 void node_pair_refuse(struct node *n, u64 process);
+/* Memberships that the processes of this node see of each other. What comes from other hosts comes
+ * on a socket of the process' own: node_mcast_socket. A group is ff..., or ::ffff:a.b.c.d with an
+ * IPv4 group (else -EINVAL). */
 int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn);
 int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
 /* Members of a group on this host, at most max; returns the count. Answered from a copy that
  * NODE_EVENT_MCAST refreshes: never blocks. */
 int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max);
+/* The IPv4 group that an MGID stands for, in network byte order: that of ::ffff:a.b.c.d, which is
+ * RoCEv2's, and of ff0e::ffff:a.b.c.d, as librdmacm made it for RoCEv1. 0: it is an IPv6 group. */
+u32 node_mcast_v4(const u8 group[16]);
+/* A new socket of this process on which what is sent to (group, NODE_UDP_PORT) and reaches the
+ * interface of `port` arrives: joined there, with the options of struct node_socket (receive only).
+ * Every socket that is open gets each datagram, so a process wants one per (group, interface); the
+ * membership ends with its last descriptor. Datagrams of this host come back to it: who also
+ * delivers to members on this node by other means passes by those whose source is a GID of this
+ * node. The descriptor, the caller's; -EINVAL: no group, or `port` has no interface; -EADDRINUSE:
+ * somebody has the port for all addresses; -ENODEV, -EMFILE, -ENOBUFS. Does not ask the node. */
+int node_mcast_socket(const u8 group[16], const struct node_gid *port);
 /* After NODE_EVENT_LOST: attaches to the next node, starting it if need be, with the same process
  * number, slots, pairs and multicast memberships. 0, also if the node lives; else as node_attach:
  * then NODE_EVENT_LOST comes again. May block up to 10 s. */

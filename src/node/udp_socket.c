@@ -5,6 +5,7 @@
  */
 #include "node/udp_socket.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -13,6 +14,12 @@
 
 #ifndef UDP_GRO
 #define UDP_GRO 104
+#endif
+#ifndef IPV6_MULTICAST_ALL
+#define IPV6_MULTICAST_ALL 29
+#endif
+#ifndef SO_BINDTOIFINDEX
+#define SO_BINDTOIFINDEX 62
 #endif
 
 enum { UDP_BUFFER = 4 << 20 };
@@ -114,4 +121,83 @@ u32 udp_socket_drain(int fd, u32 max)
 	while (count < max && recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0)
 		count++;
 	return count;
+}
+
+/* ---- multicast ---- */
+
+u32 node_mcast_v4(const u8 group[16])
+{
+	static const u8 v1[12] = { [0] = 0xff, [1] = 0x0e, [10] = 0xff, [11] = 0xff };
+	u32 address;
+
+	if (!udp_gid_is_v4(group) && memcmp(group, v1, sizeof(v1)) != 0)
+		return 0;
+	memcpy(&address, group + 12, 4);
+	return IN_MULTICAST(ntohl(address)) ? address : 0;
+}
+
+/* The group as udp_address takes it. False: it is none. */
+static bool udp_mcast_gid(const u8 group[16], u8 gid[16])
+{
+	u32 v4 = node_mcast_v4(group);
+
+	memcpy(gid, group, 16);
+	if (v4 == 0)
+		return group[0] == 0xff;
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	return true;
+}
+
+static int udp_mcast_join(int fd, const u8 gid[16], u32 ifindex)
+{
+	struct ip_mreqn v4 = { .imr_ifindex = (int)ifindex };
+	struct ipv6_mreq v6 = { .ipv6mr_interface = ifindex };
+	int err;
+
+	if (udp_gid_is_v4(gid)) {
+		memcpy(&v4.imr_multiaddr, gid + 12, 4);
+		err = setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &v4, sizeof(v4));
+	} else {
+		memcpy(&v6.ipv6mr_multiaddr, gid, 16);
+		err = setsockopt(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &v6, sizeof(v6));
+	}
+	return err < 0 ? -errno : 0;
+}
+
+/* Each multicast datagram goes to every socket that is bound to its group: so those of other
+ * processes and users may share the port. */
+static int udp_mcast_bind(int fd, const u8 gid[16], u32 ifindex)
+{
+	int one = 1, zero = 0, index = (int)ifindex;
+
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0)
+		return -errno;
+	if (!udp_gid_is_v4(gid)) {
+		/* IPv6 does not look at the interface of a membership. Kernels that know neither
+		 * deliver what came to other interfaces, too */
+		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &zero, sizeof(zero));
+		(void)setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &index, sizeof(index));
+	}
+	return udp_socket_bind(fd, gid, ifindex);
+}
+
+int node_mcast_socket(const u8 group[16], const struct node_gid *port)
+{
+	u8 gid[16];
+	int fd, err;
+
+	if (port->ifindex == 0 || !udp_mcast_gid(group, gid))
+		return -EINVAL;
+	fd = udp_socket_open(gid);
+	if (fd < 0)
+		return fd;
+	err = udp_mcast_bind(fd, gid, port->ifindex);
+	if (err == 0)
+		err = udp_mcast_join(fd, gid, port->ifindex);
+	if (err < 0) {
+		close(fd);
+		return err;
+	}
+	return fd;
 }

@@ -196,6 +196,63 @@ static void udp_member__is_emptied_between_owners(void **state)
 	user_end(&second);
 }
 
+static void mcast_send(const u8 group[16], u32 ifindex, size_t size)
+{
+	struct sockaddr_storage to;
+	u32 v4 = node_mcast_v4(group);
+	u8 gid[16] = { [10] = 0xff, [11] = 0xff }, packet[64] = { 0x64 };
+	struct ip_mreqn mreq = { .imr_ifindex = (int)ifindex };
+	socklen_t length;
+	int fd;
+
+	memcpy(gid + 12, &v4, 4);
+	length = udp_address(gid, ifindex, &to);
+	fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &mreq, sizeof(mreq)), 0);
+	assert_int_equal(sendto(fd, packet, size, 0, (struct sockaddr *)&to, length), size);
+	close(fd);
+}
+
+static void node_mcast_socket__every_socket_gets_its_groups_only(void **state)
+{
+	static const u8 groups[2][16] = {
+		{ 0xff, 0x0e, [10] = 0xff, [11] = 0xff, 239, 77, 1, 2 },
+		{ [10] = 0xff, [11] = 0xff, 239, 77, 1, 3 },
+	};
+	struct node_gid port = { .ifindex = 1 };
+	int first[2], second[2];
+
+	for (int i = 0; i < 2; i++) {
+		first[i] = node_mcast_socket(groups[i], &port);
+		second[i] = node_mcast_socket(groups[i], &port);
+		assert_true(first[i] >= 0 && second[i] >= 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		mcast_send(groups[i], 1, 20 + (size_t)i);
+		assert_true(udp_came(first[i], 20 + (size_t)i));
+		assert_true(udp_came(second[i], 20 + (size_t)i));
+	}
+	for (int i = 0; i < 2; i++) {
+		assert_true(udp_silent(first[i]) && udp_silent(second[i]));
+		close(first[i]);
+		close(second[i]);
+	}
+}
+
+static void node_mcast_socket__refuses_what_is_no_group(void **state)
+{
+	static const u8 unicast[16] = { [10] = 0xff, [11] = 0xff, 10, 0, 0, 1 };
+	static const u8 group[16] = { 0xff, 0x0e, [15] = 1 };
+	struct node_gid port = { .ifindex = 1 }, nowhere = { .ifindex = 0 };
+	int before = harness_count_fds();
+
+	assert_int_equal(node_mcast_socket(unicast, &port), -EINVAL);
+	assert_int_equal(node_mcast_socket(group, &nowhere), -EINVAL);
+	port.ifindex = 999999;
+	assert_true(node_mcast_socket(group, &port) < 0);
+	assert_int_equal(harness_count_fds(), before);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -207,6 +264,8 @@ int main(void)
 		TEST(node_udp_sockets__refuses_what_is_not_the_askers),
 		TEST(node_udp_sockets__options),
 		TEST(udp_member__is_emptied_between_owners),
+		TEST(node_mcast_socket__every_socket_gets_its_groups_only),
+		TEST(node_mcast_socket__refuses_what_is_no_group),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
