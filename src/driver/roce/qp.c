@@ -143,7 +143,7 @@ static struct cq *qp_cq(struct ib_cq *ib)
 static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct ib_pd *pd,
 			    struct ib_qp_init_attr *init)
 {
-	u32 index, qpn = 0;
+	u32 index = 0, qpn = 0;
 	int err = qp_take_number(dev, &index, &qpn);
 	struct ibt_qp_init e = { .type = init->qp_type,
 				 .pd = ROCE_OF(pd, pd)->number,
