@@ -50,6 +50,12 @@ enum path_counter {
 	COUNT_CQ_OVERFLOW,
 	COUNT_PEER_DEATHS,
 	COUNT_BELLS,
+	COUNT_RX_ICRC,	     /* a wrong one */
+	COUNT_RX_PKEY,	     /* a wrong one */
+	COUNT_RX_WRONG_SLOT, /* joined by the kernel to a datagram for this process */
+	COUNT_TX_PACKETS,    /* given to the wire */
+	COUNT_TX_TOO_LONG,   /* longer than the way allows */
+	COUNT_TX_FAILED,     /* refused by the kernel for another reason */
 	COUNT_PORT_DOWN, /* packets that met a port that is down, on their way out or in */
 	PATH_COUNTERS
 };

@@ -37,6 +37,12 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_TX_BLOCKED] = "tx_blocked",
 	[COUNT_CQ_OVERFLOW] = "cq_overflows",
 	[COUNT_PEER_DEATHS] = "peer_deaths",
+	[COUNT_RX_ICRC] = "rx_wrong_icrc",
+	[COUNT_RX_PKEY] = "rx_wrong_pkey",
+	[COUNT_RX_WRONG_SLOT] = "rx_wrong_slot",
+	[COUNT_TX_PACKETS] = "tx_packets",
+	[COUNT_TX_TOO_LONG] = "tx_too_long",
+	[COUNT_TX_FAILED] = "tx_failed",
 	[COUNT_PORT_DOWN] = "port_down",
 	[COUNT_BELLS] = "doorbells_rung",
 };

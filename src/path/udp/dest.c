@@ -1,0 +1,147 @@
+/* dest.c: destinations and sources, found by their addresses.
+ * In: address vectors, senders' addresses    Out: struct udp_dest
+ * Runs: any thread    Locks: lock; reaping under poll_lock too
+ */
+#include "path/udp/udp_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/roce.h"
+
+static u32 dest_bucket(const struct udp_key *key)
+{
+	u64 hash = key->slot * 0x9e3779b97f4a7c15ull + key->flow_label, word;
+
+	for (size_t i = 0; i < 32; i += 8) {
+		memcpy(&word, (const u8 *)key + i, 8);
+		hash = (hash ^ word) * 0xff51afd7ed558ccdull;
+		hash ^= hash >> 32;
+	}
+	return (u32)hash % UDP_BUCKETS;
+}
+
+static bool dest_has_key(const struct udp_dest *d, const struct udp_key *key)
+{
+	return memcmp(d->key.remote, key->remote, 16) == 0 &&
+	       memcmp(d->key.local, key->local, 16) == 0 &&
+	       d->key.flow_label == key->flow_label && d->key.slot == key->slot &&
+	       d->key.traffic_class == key->traffic_class && d->key.hops == key->hops;
+}
+
+static void dest_address(struct udp_dest *d, u32 ifindex)
+{
+	const u8 *remote = d->key.remote;
+
+	if (roce_gid_is_ipv4(remote)) {
+		d->to.v4.sin_family = AF_INET;
+		d->to.v4.sin_port = htons(NODE_UDP_PORT);
+		memcpy(&d->to.v4.sin_addr, remote + 12, 4);
+		d->to_length = sizeof(d->to.v4);
+		return;
+	}
+	d->to.v6.sin6_family = AF_INET6;
+	d->to.v6.sin6_port = htons(NODE_UDP_PORT);
+	memcpy(&d->to.v6.sin6_addr, remote, 16);
+	if (IN6_IS_ADDR_LINKLOCAL(&d->to.v6.sin6_addr) ||
+	    IN6_IS_ADDR_MC_LINKLOCAL(&d->to.v6.sin6_addr))
+		d->to.v6.sin6_scope_id = ifindex;
+	d->to_length = sizeof(d->to.v6);
+}
+
+struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct udp_socket *s)
+	NO_THREAD_SAFETY /* nobody else sees it yet */
+{
+	struct udp_dest *d = calloc(1, sizeof(*d));
+
+	if (d == NULL)
+		return NULL;
+	path_dest_init(&d->dest, &udp->path);
+	list_init(&d->stuck);
+	list_init(&d->owing);
+	list_init(&d->heard);
+	d->udp = udp;
+	d->key = *key;
+	d->socket = s;
+	dest_address(d, s == NULL ? 0 : s->ifindex);
+	return d;
+}
+
+struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key)
+{
+	struct udp_dest **bucket = &udp->buckets[dest_bucket(key)];
+	struct udp_dest *d = *bucket;
+
+	while (d != NULL && !dest_has_key(d, key))
+		d = d->next;
+	if (d != NULL)
+		return d;
+	d = dest_create(udp, key,
+			key->slot == UDP_ANY_SLOT ? NULL : sockets_find(udp, key->local));
+	if (d == NULL)
+		return NULL;
+	d->next = *bucket;
+	*bucket = d;
+	udp->dest_count++;
+	return d;
+}
+
+u32 dest_take_bucket(struct udp *udp, u32 bucket, struct udp_dest **out, u32 max)
+{
+	u32 n = 0;
+
+	lock_acquire(&udp->lock);
+	for (struct udp_dest *d = udp->buckets[bucket]; d != NULL && n < max; d = d->next) {
+		d->refs++;
+		out[n++] = d;
+	}
+	lock_release(&udp->lock);
+	return n;
+}
+
+/* nobody holds it; lists: poll_lock */
+static bool dest_is_idle(struct udp_dest *d) NO_THREAD_SAFETY
+{
+	return d->refs == 0 && list_empty(&d->stuck) && list_empty(&d->owing) &&
+	       list_empty(&d->heard) && list_empty(&d->dest.acks) &&
+	       list_empty(&d->dest.acks_now) && list_empty(&d->dest.blocked) && d->batch == NULL;
+}
+
+static void dest_forget_sources(struct udp *udp) REQUIRES(udp->poll_lock) REQUIRES(udp->lock)
+{
+	for (u32 i = 0; i < udp->socket_count; i++)
+		udp->sockets[i]->last_from = NULL;
+}
+
+void dest_reap(struct udp *udp)
+{
+	lock_acquire(&udp->lock);
+	if (udp->dest_count > UDP_DESTS_KEPT) {
+		dest_forget_sources(udp);
+		for (u32 i = 0; i < UDP_BUCKETS; i++)
+			for (struct udp_dest **at = &udp->buckets[i], *d; (d = *at) != NULL;) {
+				if (!dest_is_idle(d)) {
+					at = &d->next;
+					continue;
+				}
+				*at = d->next;
+				udp->dest_count--;
+				free(d);
+			}
+	}
+	lock_release(&udp->lock);
+}
+
+void dest_free_all(struct udp *udp)
+{
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < UDP_BUCKETS; i++)
+		while (udp->buckets[i] != NULL) {
+			struct udp_dest *d = udp->buckets[i];
+
+			udp->buckets[i] = d->next;
+			free(d);
+		}
+	udp->dest_count = 0;
+	lock_release(&udp->lock);
+}

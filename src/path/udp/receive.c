@@ -1,0 +1,334 @@
+/* receive.c: datagrams become packets, or a counted drop.
+ *
+ * UDP_GRO joins datagrams of one sender and length into one buffer; they are taken apart again
+ * here. What a datagram's ICRC covers but a socket does not show is judged by wire/roce.h.
+ *
+ * In: sockets    Out: calls of path_user    Runs: whoever polls    Locks: poll_lock, then lock
+ */
+#include "path/udp/udp_priv.h"
+
+#include <errno.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "wire/roce.h"
+
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+enum {
+	INBOX_MESSAGES = 8,
+	INBOX_BYTES = 65536,
+	INBOX_CONTROL = 256,
+	RECEIVE_OTHERS_EVERY = 16, /* looks at the socket that was busy last, per look at all */
+};
+
+struct udp_inbox {
+	struct mmsghdr msg[INBOX_MESSAGES];
+	struct iovec iov[INBOX_MESSAGES];
+	union udp_address from[INBOX_MESSAGES];
+	u8 control[INBOX_MESSAGES][INBOX_CONTROL] __attribute__((aligned(8)));
+	u8 data[INBOX_MESSAGES][INBOX_BYTES];
+	u32 looks;
+	u32 last; /* datagrams that came last time: how many to ask for */
+};
+
+/* What came with a datagram, or several joined. */
+struct udp_header {
+	struct roce_flow flow;
+	u32 segment; /* bytes of each but the last; 0: one only */
+	bool multicast;
+};
+
+struct udp_inbox *inbox_create(void)
+{
+	struct udp_inbox *in = calloc(1, sizeof(*in));
+
+	for (u32 i = 0; in != NULL && i < INBOX_MESSAGES; i++)
+		in->iov[i] = (struct iovec){ in->data[i], INBOX_BYTES };
+	return in;
+}
+
+void inbox_destroy(struct udp_inbox *in)
+{
+	free(in);
+}
+
+static int inbox_fill(struct udp_inbox *in, int fd, u32 max)
+{
+	int n;
+
+	for (u32 i = 0; i < max; i++)
+		in->msg[i].msg_hdr = (struct msghdr){ .msg_name = &in->from[i],
+						      .msg_namelen = sizeof(in->from[i]),
+						      .msg_iov = &in->iov[i],
+						      .msg_iovlen = 1,
+						      .msg_control = in->control[i],
+						      .msg_controllen = INBOX_CONTROL };
+	n = recvmmsg(fd, in->msg, max, MSG_DONTWAIT, NULL);
+	if (n < 0 && errno != EAGAIN && errno != EINTR)
+		log_debug("udp", "receive: errno %d", errno);
+	return MAX(n, 0);
+}
+
+/* ---- what came with a datagram ---- */
+
+static void header_gid_v4(u8 gid[16], const struct in_addr *a)
+{
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	memcpy(gid + 12, a, 4);
+}
+
+static int header_int(const struct cmsghdr *m)
+{
+	int value = 0;
+
+	memcpy(&value, CMSG_DATA(m), MIN(m->cmsg_len - CMSG_LEN(0), sizeof(value)));
+	return value;
+}
+
+static void header_destination(struct udp_header *h, const u8 gid[16])
+{
+	memcpy(h->flow.dgid, gid, 16);
+	h->multicast = true;
+}
+
+static void header_control(struct udp_header *h, const struct cmsghdr *m)
+{
+	if (m->cmsg_level == SOL_UDP && m->cmsg_type == UDP_GRO) {
+		h->segment = (u32)header_int(m);
+	} else if (m->cmsg_level == IPPROTO_IP && m->cmsg_type == IP_TOS) {
+		h->flow.traffic_class = *CMSG_DATA(m);
+	} else if (m->cmsg_level == IPPROTO_IP && m->cmsg_type == IP_TTL) {
+		h->flow.hop_limit = (u8)header_int(m);
+	} else if (m->cmsg_level == IPPROTO_IPV6 && m->cmsg_type == IPV6_TCLASS) {
+		h->flow.traffic_class = (u8)header_int(m);
+	} else if (m->cmsg_level == IPPROTO_IPV6 && m->cmsg_type == IPV6_HOPLIMIT) {
+		h->flow.hop_limit = (u8)header_int(m);
+	} else if (m->cmsg_level == IPPROTO_IP && m->cmsg_type == IP_PKTINFO) {
+		struct in_pktinfo info;
+		u8 gid[16];
+
+		memcpy(&info, CMSG_DATA(m), sizeof(info));
+		header_gid_v4(gid, &info.ipi_addr);
+		if (IN_MULTICAST(ntohl(info.ipi_addr.s_addr)))
+			header_destination(h, gid);
+	} else if (m->cmsg_level == IPPROTO_IPV6 && m->cmsg_type == IPV6_PKTINFO) {
+		struct in6_pktinfo info;
+
+		memcpy(&info, CMSG_DATA(m), sizeof(info));
+		if (IN6_IS_ADDR_MULTICAST(&info.ipi6_addr))
+			header_destination(h, info.ipi6_addr.s6_addr);
+	}
+}
+
+/* False: an address of another family, which a socket does not bring. */
+static bool header_read(struct udp_header *h, const struct udp_socket *s, struct msghdr *msg)
+{
+	const union udp_address *from = msg->msg_name;
+
+	memset(h, 0, sizeof(*h));
+	memcpy(h->flow.dgid, s->gid, 16);
+	if (from->any.sa_family == AF_INET) {
+		header_gid_v4(h->flow.sgid, &from->v4.sin_addr);
+		h->flow.sport = ntohs(from->v4.sin_port);
+	} else if (from->any.sa_family == AF_INET6) {
+		memcpy(h->flow.sgid, &from->v6.sin6_addr, 16);
+		h->flow.sport = ntohs(from->v6.sin6_port);
+	} else {
+		return false;
+	}
+	for (struct cmsghdr *m = CMSG_FIRSTHDR(msg); m != NULL; m = CMSG_NXTHDR(msg, m))
+		header_control(h, m);
+	return true;
+}
+
+/* ---- one packet ---- */
+
+static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
+				       const struct udp_header *h) REQUIRES(udp->poll_lock)
+{
+	struct udp_dest *d = s->last_from;
+	struct udp_key key = { .slot = UDP_ANY_SLOT };
+
+	if (likely(d != NULL && memcmp(d->key.remote, h->flow.sgid, 16) == 0))
+		return d;
+	memcpy(key.remote, h->flow.sgid, 16);
+	memcpy(key.local, s->gid, 16);
+	lock_acquire(&udp->lock);
+	d = dest_find(udp, &key);
+	lock_release(&udp->lock);
+	s->last_from = d;
+	return d;
+}
+
+static bool receive_owns(const struct udp *udp, const struct udp_socket *s, u32 qpn)
+	NO_THREAD_SAFETY /* slots are only ever added, before their first packet */
+{
+	u32 slot = qpn >> NODE_INDEX_BITS;
+
+	if (likely(slot == s->slot))
+		return true;
+	for (u32 i = 0; i < udp->slot_count; i++)
+		if (udp->slots[i] == slot)
+			return true;
+	return false;
+}
+
+static enum path_counter receive_counter(int fault)
+{
+	switch (fault) {
+	case ROCE_PKEY_WRONG:
+		return COUNT_RX_PKEY;
+	case ROCE_OPCODE:
+		return COUNT_RX_OPCODE;
+	default:
+		return COUNT_RX_MALFORMED;
+	}
+}
+
+/* Unpacks what has a right ICRC: 0, or a counter's number + 1 saying why not. */
+static int receive_judge(struct udp *udp, struct udp_dest *from, struct udp_header *h,
+			 const u8 *data, u32 length, struct pkt *p, u32 *payload)
+	REQUIRES(udp->poll_lock)
+{
+	int err;
+
+	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
+		return COUNT_RX_MALFORMED + 1;
+	if (!roce_icrc_matches(&from->source, &h->flow, data, length, udp->now_ms))
+		return COUNT_RX_ICRC + 1;
+	err = roce_unpack(data, length - ROCE_ICRC, p, payload);
+	if (err != 0)
+		return (int)receive_counter(err) + 1;
+	p->sgid = h->flow.sgid;
+	p->dgid = h->flow.dgid;
+	p->traffic_class = h->flow.traffic_class;
+	p->hop_limit = h->flow.hop_limit;
+	p->flow_label = 0;
+	p->flags |= PKT_HAS_GRH | (h->multicast ? PKT_MULTICAST : 0);
+	return 0;
+}
+
+static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
+			   struct udp_header *h, const u8 *data, u32 length)
+	REQUIRES(udp->poll_lock)
+{
+	struct pkt p;
+	u32 payload;
+	int why = receive_judge(udp, from, h, data, length, &p, &payload);
+
+	if (unlikely(why == 0 && !h->multicast && !receive_owns(udp, s, p.dqpn)))
+		why = COUNT_RX_WRONG_SLOT + 1;
+	if (unlikely(why != 0)) {
+		udp_count(udp, (enum path_counter)(why - 1));
+		return;
+	}
+	udp_count(udp, COUNT_RX_PACKETS);
+	if (list_empty(&from->heard))
+		list_push_back(&udp->heard, &from->heard);
+	udp->path.user_ops->receive(udp->path.user, &from->dest, &p, data + payload);
+}
+
+/* ---- one datagram, or several joined ---- */
+
+static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m)
+	REQUIRES(udp->poll_lock)
+{
+	const u8 *data = m->msg_hdr.msg_iov->iov_base;
+	struct udp_header h;
+	struct udp_dest *from;
+	u32 left = m->msg_len;
+	int n = 0;
+
+	if (__atomic_load_n(&udp->down, __ATOMIC_RELAXED)) {
+		udp_count(udp, COUNT_PORT_DOWN);
+		return 1;
+	}
+	if ((m->msg_hdr.msg_flags & MSG_TRUNC) != 0 || !header_read(&h, s, &m->msg_hdr)) {
+		udp_count(udp, COUNT_RX_MALFORMED);
+		return 1;
+	}
+	from = receive_source(udp, s, &h);
+	if (from == NULL)
+		return 1;
+	do {
+		u32 length = h.segment != 0 ? MIN(left, h.segment) : left;
+
+		receive_packet(udp, s, from, &h, data, length);
+		data += length;
+		left -= length;
+		n++;
+	} while (left != 0);
+	return n;
+}
+
+static void receive_end(struct udp *udp) REQUIRES(udp->poll_lock)
+{
+	struct list_head *node;
+
+	while ((node = list_pop_front(&udp->heard)) != NULL) {
+		struct udp_dest *from = list_entry(node, struct udp_dest, heard);
+
+		udp->path.user_ops->batch_end(udp->path.user, &from->dest, false);
+		if (from->dest.acks_owed && list_empty(&from->owing))
+			list_push_back(&udp->owing, &from->owing);
+	}
+}
+
+static int receive_socket(struct udp *udp, struct udp_socket *s, int budget)
+	REQUIRES(udp->poll_lock)
+{
+	struct udp_inbox *in = udp->inbox;
+	int n = 0, got;
+
+	do {
+		u32 ask = MIN(in->last + 1, (u32)INBOX_MESSAGES);
+
+		got = inbox_fill(in, s->fd, ask);
+		if (got != 0)
+			udp->now_ms = clock_now_ns() / NS_PER_MS;
+		for (int i = 0; i < got; i++)
+			n += receive_buffer(udp, s, &in->msg[i]);
+		in->last = (u32)got;
+		if (got < (int)ask)
+			break;
+	} while (n < budget);
+	if (n != 0)
+		receive_end(udp);
+	return n;
+}
+
+/* Whichever sockets have something. */
+static int receive_others(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
+{
+	struct epoll_event ev[16];
+	int count = epoll_wait(udp->epoll_fd, ev, (int)ARRAY_LEN(ev), 0), n = 0;
+
+	for (int i = 0; i < count && n < budget; i++) {
+		struct udp_socket *s = ev[i].data.ptr;
+		int got = (ev[i].events & EPOLLIN) != 0 ? receive_socket(udp, s, budget - n) : 0;
+
+		if (got != 0)
+			udp->hot = s;
+		n += got;
+	}
+	return n;
+}
+
+int receive_some(struct udp *udp, int budget)
+{
+	struct udp_inbox *in = udp->inbox;
+	int n = 0;
+
+	if (udp->hot != NULL && ++in->looks % RECEIVE_OTHERS_EVERY != 0)
+		return receive_socket(udp, udp->hot, budget);
+	n = receive_others(udp, budget);
+	return n;
+}

@@ -1,0 +1,372 @@
+/* send.c: packets gather in a destination's batch; a batch leaves in as few system calls as it can.
+ *
+ * Payload is copied once, into the batch: the ICRC must be that of the bytes that leave, and the
+ * consumer may write to its memory meanwhile. Packets of one length in a row go as one call with
+ * UDP_SEGMENT; the kernel numbers those from 0 in IPv4's identification, which the ICRC covers.
+ *
+ * In: packets of the engine    Out: datagrams    Runs: any thread
+ * Locks: the destination's tx_lock, then lock
+ */
+#include "path/udp/udp_priv.h"
+
+#include <errno.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "wire/roce.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+enum {
+	SEND_SPARE = 32, /* batches that are kept */
+	SEND_CONTROL = 3 * CMSG_SPACE(sizeof(int)),
+};
+
+/* ---- batches ---- */
+
+static struct udp_batch *batch_take(struct udp *udp)
+{
+	struct udp_batch *b;
+
+	lock_acquire(&udp->lock);
+	b = udp->spare;
+	if (b != NULL) {
+		udp->spare = b->next;
+		udp->spare_count--;
+	}
+	lock_release(&udp->lock);
+	if (b == NULL)
+		b = malloc(sizeof(*b));
+	if (b != NULL)
+		b->packets = b->bytes = b->sent = 0;
+	return b;
+}
+
+static void batch_give(struct udp *udp, struct udp_batch *b)
+{
+	lock_acquire(&udp->lock);
+	if (udp->spare_count < SEND_SPARE) {
+		b->next = udp->spare;
+		udp->spare = b;
+		udp->spare_count++;
+		b = NULL;
+	}
+	lock_release(&udp->lock);
+	free(b);
+}
+
+void send_free_spare(struct udp *udp)
+{
+	lock_acquire(&udp->lock);
+	while (udp->spare != NULL) {
+		struct udp_batch *b = udp->spare;
+
+		udp->spare = b->next;
+		free(b);
+	}
+	udp->spare_count = 0;
+	lock_release(&udp->lock);
+}
+
+static bool batch_has_room(const struct udp_batch *b, u32 bytes)
+{
+	return b->packets < UDP_BATCH_PACKETS && b->bytes + bytes <= UDP_BATCH_BYTES;
+}
+
+/* The place that a next packet of this length would have in its run: equal lengths make a run, and
+ * one shorter packet may end it. */
+static u32 batch_place(const struct udp_batch *b, u32 length)
+{
+	u32 last, first;
+
+	if (b->packets == 0)
+		return 0;
+	last = b->packets - 1;
+	first = last - b->place[last];
+	return b->length[last] == b->length[first] && length <= b->length[first]
+		       ? b->place[last] + 1u
+		       : 0;
+}
+
+static u32 batch_run(const struct udp_batch *b, u32 from, u32 *bytes)
+{
+	u32 n = 0;
+
+	*bytes = 0;
+	do
+		*bytes += b->length[from + n++];
+	while (from + n < b->packets && b->place[from + n] != 0);
+	return n;
+}
+
+/* ---- handing over ---- */
+
+struct send_call {
+	struct msghdr msg;
+	struct iovec iov;
+	u8 control[SEND_CONTROL] __attribute__((aligned(8)));
+};
+
+static void call_add(struct send_call *c, int level, int type, const void *value, size_t size)
+{
+	struct cmsghdr *m = (struct cmsghdr *)(c->control + c->msg.msg_controllen);
+
+	m->cmsg_level = level;
+	m->cmsg_type = type;
+	m->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(m), value, size);
+	c->msg.msg_controllen += CMSG_SPACE(size);
+}
+
+/* The header fields that differ from the socket's. */
+static void call_add_fields(struct send_call *c, const struct udp_dest *d, bool v4)
+{
+	int tos = d->key.traffic_class, hops = d->key.hops;
+
+	if (tos != 0)
+		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tos,
+			 sizeof(tos));
+	if (hops != UDP_DEFAULT_HOPS)
+		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops,
+			 sizeof(hops));
+}
+
+static void call_fill(struct send_call *c, const struct udp_dest *d, bool v4, u8 *data, u32 bytes)
+{
+	c->iov = (struct iovec){ .iov_base = data, .iov_len = bytes };
+	c->msg = (struct msghdr){ .msg_name = (void *)(uintptr_t)&d->to,
+				  .msg_namelen = d->to_length,
+				  .msg_iov = &c->iov,
+				  .msg_iovlen = 1,
+				  .msg_control = c->control };
+	call_add_fields(c, d, v4);
+}
+
+static int call_send(const struct udp_dest *d, struct send_call *c) REQUIRES(d->tx_lock)
+{
+	if (c->msg.msg_controllen == 0)
+		c->msg.msg_control = NULL;
+	return sendmsg(d->socket->fd, &c->msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* What a packet's fate says about the way, once each. */
+static void send_failed(const struct udp_dest *d, int err, u32 packets)
+{
+	struct udp *udp = d->udp;
+	bool size = err == -EMSGSIZE;
+	u32 bit = size ? UDP_WARNED_SIZE : UDP_WARNED_SEND;
+
+	for (u32 i = 0; i < packets; i++)
+		udp_count(udp, size ? COUNT_TX_TOO_LONG : COUNT_TX_FAILED);
+	if ((__atomic_fetch_or(&udp->warned, bit, __ATOMIC_RELAXED) & bit) == 0)
+		log_warn("udp", size ? "packets are too long for the way: lower the path MTU (%s)"
+				     : "packets cannot be sent: %s",
+			 strerror(-err));
+}
+
+/* Hands over the `n` packets of a run one by one. 0 or -EAGAIN; b->sent moves. */
+static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n)
+	REQUIRES(d->tx_lock)
+{
+	for (u32 i = 0; i < n; i++) {
+		u32 bytes = b->length[b->sent];
+		struct send_call c;
+		int err;
+
+		call_fill(&c, d, d->socket->v4, data, bytes);
+		err = call_send(d, &c);
+		if (err == -EAGAIN)
+			return err;
+		if (err != 0)
+			send_failed(d, err, 1);
+		data += bytes;
+		b->sent++;
+	}
+	return 0;
+}
+
+static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 bytes)
+	REQUIRES(d->tx_lock)
+{
+	u16 segment = b->length[b->sent];
+	struct send_call c;
+	int err;
+
+	if (n == 1)
+		return send_singly(d, b, data, 1);
+	call_fill(&c, d, d->socket->v4, data, bytes);
+	call_add(&c, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment));
+	err = call_send(d, &c);
+	if (err == -EAGAIN)
+		return err;
+	if (err != 0)
+		send_failed(d, err, n);
+	b->sent += n;
+	return 0;
+}
+
+static void send_stick(struct udp_dest *d) REQUIRES(d->tx_lock)
+{
+	struct udp *udp = d->udp;
+
+	d->blocked = true;
+	sockets_want_room(udp, d->socket, true);
+	lock_acquire(&udp->lock);
+	if (list_empty(&d->stuck))
+		list_push_back(&udp->stuck, &d->stuck);
+	__atomic_store_n(&udp->any_stuck, true, __ATOMIC_RELAXED);
+	lock_release(&udp->lock);
+}
+
+/* Sends the batch; what the kernel has no room for stays, and the destination is blocked. */
+static void send_batch(struct udp_dest *d) REQUIRES(d->tx_lock)
+{
+	struct udp_batch *b = d->batch;
+	u8 *data = b->data;
+
+	for (u32 i = 0; i < b->sent; i++)
+		data += b->length[i];
+	d->blocked = false;
+	while (b->sent < b->packets && d->socket != NULL) {
+		u32 bytes, n = batch_run(b, b->sent, &bytes);
+
+		if (send_run(d, b, data, n, bytes) == -EAGAIN) {
+			send_stick(d);
+			return;
+		}
+		data += bytes;
+	}
+	d->batch = NULL;
+	batch_give(d->udp, b);
+}
+
+/* ---- one packet ---- */
+
+static u32 send_copy(u8 *to, const struct iovec *iov, int n)
+{
+	u32 bytes = 0;
+
+	for (int i = 0; i < n; i++) {
+		memcpy(to + bytes, iov[i].iov_base, iov[i].iov_len);
+		bytes += (u32)iov[i].iov_len;
+	}
+	return bytes;
+}
+
+/* Appends a packet of `bytes` on the wire, whose headers are at its place already. */
+static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32 bytes,
+			const struct iovec *iov, int n) REQUIRES(d->tx_lock)
+{
+	u8 *at = b->data + b->bytes;
+	u32 place = batch_place(b, bytes);
+	struct roce_flow flow = { .sport = NODE_UDP_PORT, .df = true, .id = (u16)place };
+	u32 payload = send_copy(at + headers, iov, n), icrc;
+
+	memcpy(flow.sgid, d->key.local, 16);
+	memcpy(flow.dgid, d->key.remote, 16);
+	icrc = roce_icrc_begin(&flow, bytes, at, headers);
+	icrc = roce_icrc_add(icrc, at + headers, payload);
+	roce_icrc_end(icrc, roce_pad(payload), at + headers + payload);
+	b->length[b->packets] = (u16)bytes;
+	b->place[b->packets++] = (u8)place;
+	b->bytes += bytes;
+}
+
+/* A batch with room for a packet of `bytes`: 0; -EAGAIN: the kernel has none; -ENOMEM. */
+static int send_make_room(struct udp_dest *d, u32 bytes) REQUIRES(d->tx_lock)
+{
+	if (d->batch != NULL && !batch_has_room(d->batch, bytes))
+		send_batch(d);
+	if (d->blocked)
+		return -EAGAIN;
+	if (d->batch == NULL)
+		d->batch = batch_take(d->udp);
+	return d->batch == NULL ? -ENOMEM : 0;
+}
+
+static int send_locked(struct udp_dest *d, const struct pkt *p, const struct iovec *iov, int n)
+	REQUIRES(d->tx_lock)
+{
+	u32 bytes = ROCE_HEADERS_MAX + p->length + roce_pad(p->length) + ROCE_ICRC;
+	int headers, err;
+
+	if (d->socket == NULL)
+		return -ENETUNREACH;
+	if (d->blocked)
+		return -EAGAIN;
+	err = send_make_room(d, bytes);
+	if (err != 0)
+		return err;
+	headers = roce_pack(p, d->batch->data + d->batch->bytes);
+	if (headers < 0)
+		return headers;
+	bytes -= ROCE_HEADERS_MAX - (u32)headers;
+	send_append(d, d->batch, (u32)headers, bytes, iov, n);
+	return 0;
+}
+
+int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n)
+{
+	struct udp_dest *d = udp_dest_of(dest);
+	int err;
+
+	if (unlikely(__atomic_load_n(&d->udp->down, __ATOMIC_RELAXED))) {
+		udp_count(d->udp, COUNT_PORT_DOWN);
+		return -ENETUNREACH;
+	}
+	if (unlikely(d->nowhere))
+		return -ENETUNREACH;
+	lock_acquire(&d->tx_lock);
+	err = send_locked(d, p, iov, n);
+	lock_release(&d->tx_lock);
+	if (err == 0)
+		udp_count(d->udp, COUNT_TX_PACKETS);
+	return err;
+}
+
+void send_flush(struct path_dest *dest)
+{
+	struct udp_dest *d = udp_dest_of(dest);
+
+	lock_acquire(&d->tx_lock);
+	if (d->batch != NULL && !d->blocked)
+		send_batch(d);
+	lock_release(&d->tx_lock);
+}
+
+static struct udp_dest *send_take_stuck(struct udp *udp)
+{
+	struct list_head *node;
+
+	lock_acquire(&udp->lock);
+	node = list_pop_front(&udp->stuck);
+	__atomic_store_n(&udp->any_stuck, !list_empty(&udp->stuck), __ATOMIC_RELAXED);
+	lock_release(&udp->lock);
+	return node == NULL ? NULL : list_entry(node, struct udp_dest, stuck);
+}
+
+void send_retry(struct udp *udp)
+{
+	for (int limit = 64; limit > 0; limit--) {
+		struct udp_dest *d = send_take_stuck(udp);
+		bool blocked;
+
+		if (d == NULL)
+			return;
+		lock_acquire(&d->tx_lock);
+		if (d->batch != NULL)
+			send_batch(d);
+		blocked = d->blocked;
+		if (!blocked && d->socket != NULL)
+			sockets_want_room(udp, d->socket, false);
+		lock_release(&d->tx_lock);
+		if (blocked)
+			return;
+		if (__atomic_load_n(&d->dest.any_blocked, __ATOMIC_RELAXED))
+			udp->path.user_ops->writable(udp->path.user, &d->dest);
+	}
+}

@@ -1,0 +1,196 @@
+/* sockets.c: the sockets of this process, one per address and slot, as the node hands them over.
+ *
+ * All share one epoll descriptor, which is what sleepers watch. A socket that has lost its address
+ * is taken out of the table first, then from every destination, then it is closed: poll_lock and
+ * each tx_lock have been held in between, so nobody uses it any more.
+ *
+ * In: the node's sockets    Out: struct udp_socket    Runs: threads that may block
+ * Locks: slots_lock, then poll_lock, tx_lock or lock
+ */
+#include "path/udp/udp_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16])
+{
+	for (u32 i = 0; i < udp->socket_count; i++)
+		if (memcmp(udp->sockets[i]->gid, gid, 16) == 0)
+			return udp->sockets[i];
+	return NULL;
+}
+
+void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want)
+{
+	struct epoll_event ev = { .events = EPOLLIN | (want ? EPOLLOUT : 0), .data.ptr = s };
+
+	if (epoll_ctl(udp->epoll_fd, EPOLL_CTL_MOD, s->fd, &ev) != 0)
+		log_debug("udp", "epoll: errno %d", errno);
+}
+
+static void sockets_close(struct udp *udp, struct udp_socket *s)
+{
+	/* A child may hold a copy, which would keep it in the epoll set. */
+	epoll_ctl(udp->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+	close(s->fd);
+	free(s);
+}
+
+/* Takes one over: true, or false where it is known already, or cannot be used. */
+static bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from)
+	REQUIRES(udp->slots_lock)
+{
+	struct udp_socket *s = calloc(1, sizeof(*s));
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
+	bool added = s != NULL;
+
+	if (!added)
+		return false;
+	s->fd = from->fd;
+	s->v4 = roce_gid_is_ipv4(from->gid);
+	memcpy(s->gid, from->gid, 16);
+	s->ifindex = from->ifindex;
+	s->slot = slot;
+	s->id = from->id;
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < udp->socket_count; i++)
+		if (udp->sockets[i]->id == from->id) {
+			udp->sockets[i]->gone = false;
+			added = false;
+		}
+	added = added && udp->socket_count < UDP_SOCKETS &&
+		epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev) == 0;
+	if (added) {
+		udp->sockets[udp->socket_count] = s;
+		__atomic_store_n(&udp->socket_count, udp->socket_count + 1, __ATOMIC_RELEASE);
+	}
+	lock_release(&udp->lock);
+	if (!added)
+		free(s);
+	return added;
+}
+
+static int sockets_ask(struct udp *udp, u32 slot) REQUIRES(udp->slots_lock)
+{
+	struct node_socket got[NODE_GIDS];
+	int n = node_udp_sockets(udp->cfg.node, slot, got, NODE_GIDS);
+
+	for (int i = 0; i < n; i++)
+		if (!sockets_add(udp, slot, &got[i]))
+			close(got[i].fd);
+	if (n < 0)
+		log_warn("udp", "no sockets for slot %u: %s", slot, strerror(-n));
+	return n < 0 ? n : 0;
+}
+
+/* Gives every destination the socket that its source address has now. */
+static void sockets_reassign(struct udp *udp)
+{
+	struct udp_dest *dest[64];
+
+	for (u32 b = 0; b < UDP_BUCKETS; b++) {
+		u32 n = dest_take_bucket(udp, b, dest, ARRAY_LEN(dest));
+
+		for (u32 i = 0; i < n; i++) {
+			struct udp_dest *d = dest[i];
+
+			lock_acquire(&d->tx_lock);
+			lock_acquire(&udp->lock);
+			if (d->key.slot != UDP_ANY_SLOT)
+				d->socket = sockets_find(udp, d->key.local);
+			d->refs--;
+			lock_release(&udp->lock);
+			lock_release(&d->tx_lock);
+		}
+	}
+}
+
+/* Takes what is `gone` out of the table; returns how many, in out. */
+static u32 sockets_take_gone(struct udp *udp, struct udp_socket **out)
+	REQUIRES(udp->slots_lock) REQUIRES(udp->poll_lock)
+{
+	u32 n = 0, kept = 0;
+
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < udp->socket_count; i++)
+		if (udp->sockets[i]->gone)
+			out[n++] = udp->sockets[i];
+		else
+			udp->sockets[kept++] = udp->sockets[i];
+	__atomic_store_n(&udp->socket_count, kept, __ATOMIC_RELEASE);
+	if (n != 0)
+		udp->hot = NULL;
+	lock_release(&udp->lock);
+	return n;
+}
+
+void udp_refresh(struct udp *udp)
+{
+	struct udp_socket *gone[UDP_SOCKETS];
+	u32 n = 0;
+	int err = 0;
+
+	lock_acquire(&udp->slots_lock);
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < udp->socket_count; i++)
+		udp->sockets[i]->gone = true;
+	lock_release(&udp->lock);
+	for (u32 i = 0; i < udp->slot_count && err == 0; i++)
+		err = sockets_ask(udp, udp->slots[i]);
+	/* Whoever could not ask knows nothing of addresses that have left. */
+	if (err == 0) {
+		lock_acquire(&udp->poll_lock);
+		n = sockets_take_gone(udp, gone);
+		lock_release(&udp->poll_lock);
+	}
+	sockets_reassign(udp);
+	for (u32 i = 0; i < n; i++)
+		sockets_close(udp, gone[i]);
+	lock_release(&udp->slots_lock);
+}
+
+int udp_slot_own(struct udp *udp, u32 slot)
+{
+	int err;
+
+	lock_acquire(&udp->slots_lock);
+	if (udp->slot_count < UDP_SLOTS)
+		udp->slots[udp->slot_count++] = slot;
+	err = sockets_ask(udp, slot);
+	lock_release(&udp->slots_lock);
+	if (err == 0)
+		sockets_reassign(udp);
+	return err;
+}
+
+bool udp_has_source(struct udp *udp, const u8 sgid[16])
+{
+	bool has;
+
+	lock_acquire(&udp->lock);
+	has = sockets_find(udp, sgid) != NULL;
+	lock_release(&udp->lock);
+	return has;
+}
+
+void sockets_close_all(struct udp *udp)
+{
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < udp->socket_count; i++)
+		sockets_close(udp, udp->sockets[i]);
+	udp->socket_count = 0;
+	lock_release(&udp->lock);
+}
+
+/* A child's copies: the epoll set is the parent's and stays as it is. */
+void udp_drop_in_child(struct udp *udp) NO_THREAD_SAFETY /* one thread */
+{
+	for (u32 i = 0; i < udp->socket_count; i++)
+		close(udp->sockets[i]->fd);
+	close(udp->epoll_fd);
+}

@@ -1,0 +1,290 @@
+/* udp.c: the path's table: destinations, receiving now and then, the port's state.
+ *
+ * A poll that finds nothing shall cost next to nothing while no queue pair uses this path. So polls
+ * look at the sockets, which is a system call, only while datagrams come (`credit`), or now and
+ * then while somebody holds a destination. Whatever comes else wakes a sleeper through epoll_fd,
+ * who calls udp_look and so gives polls new credit.
+ *
+ * In: packets of the engine, datagrams    Out: datagrams, calls of path_user
+ * Runs: any thread; receiving is one thread at a time    Locks: poll_lock, then tx_lock, then lock
+ */
+#include "path/udp/udp_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+	UDP_CREDIT = 16384, /* polls after a datagram that look for the next one */
+	UDP_EAGER = 4,      /* of those, each so many looks */
+	UDP_LAZY = 64,      /* the same without credit, while there are connections */
+};
+
+/* ---- destinations ---- */
+
+static struct path_dest *udp_dest_get(struct path *p, const struct path_av *av, u32 qpn)
+{
+	struct udp *udp = udp_of(p);
+	struct udp_key key = { .flow_label = av->flow_label,
+			       .slot = (u16)(qpn >> NODE_INDEX_BITS),
+			       .traffic_class = av->traffic_class,
+			       .hops = av->hop_limit == 0 ? UDP_DEFAULT_HOPS : av->hop_limit };
+	struct udp_dest *d;
+
+	memcpy(key.remote, av->dgid, 16);
+	memcpy(key.local, av->sgid, 16);
+	lock_acquire(&udp->lock);
+	d = dest_find(udp, &key);
+	if (d != NULL)
+		d->refs++;
+	lock_release(&udp->lock);
+	if (d == NULL)
+		return NULL;
+	__atomic_fetch_add(&udp->connections, 1, __ATOMIC_RELAXED);
+	return &d->dest;
+}
+
+static void udp_dest_hold(struct path_dest *dest)
+{
+	struct udp_dest *d = udp_dest_of(dest);
+
+	lock_acquire(&d->udp->lock);
+	d->refs++;
+	lock_release(&d->udp->lock);
+	__atomic_fetch_add(&d->udp->connections, 1, __ATOMIC_RELAXED);
+}
+
+static void udp_dest_put(struct path_dest *dest)
+{
+	struct udp_dest *d = udp_dest_of(dest);
+	struct udp *udp = d->udp;
+
+	lock_acquire(&udp->lock);
+	d->refs--;
+	lock_release(&udp->lock);
+	__atomic_fetch_sub(&udp->connections, 1, __ATOMIC_RELAXED);
+}
+
+static struct path_dest *udp_dest_nowhere(struct path *p)
+{
+	struct udp *udp = udp_of(p);
+
+	udp_dest_hold(&udp->nowhere->dest);
+	return &udp->nowhere->dest;
+}
+
+/* The kernel finds out who is where by itself. */
+static int udp_dest_resolve(struct path_dest *d)
+{
+	return udp_dest_of(d)->nowhere ? -ENETUNREACH : 0;
+}
+
+static bool udp_dest_asking(const struct path_dest *d)
+{
+	return false;
+}
+
+static bool udp_dest_same(const struct path_dest *d, const struct path_dest *from)
+{
+	const struct udp_dest *a = container_of(d, const struct udp_dest, dest);
+	const struct udp_dest *b = container_of(from, const struct udp_dest, dest);
+
+	return memcmp(a->key.remote, b->key.remote, 16) == 0 &&
+	       memcmp(a->key.local, b->key.local, 16) == 0;
+}
+
+static bool udp_dest_holds(const struct path_dest *d, u32 qpn)
+{
+	return false; /* nobody says so */
+}
+
+static int udp_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
+		      int iovcnt)
+{
+	return -EOPNOTSUPP;
+}
+
+static bool udp_pullable(struct path_dest *d)
+{
+	return false;
+}
+
+static int udp_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
+		    const struct iovec *ours, int m, u64 bytes)
+{
+	return -EOPNOTSUPP;
+}
+
+/* ---- receiving ---- */
+
+/* Nothing has come: time for what nobody is in a hurry for. */
+static void udp_idle(struct udp *udp) REQUIRES(udp->poll_lock)
+{
+	list_for_each_safe(d, &udp->owing, struct udp_dest, owing) {
+		udp->path.user_ops->batch_end(udp->path.user, &d->dest, true);
+		if (!d->dest.acks_owed)
+			list_remove(&d->owing);
+	}
+	if (unlikely(__atomic_load_n(&udp->dest_count, __ATOMIC_RELAXED) > UDP_DESTS_KEPT))
+		dest_reap(udp);
+}
+
+/* Is it time to look at the sockets? */
+static bool udp_wants_look(struct udp *udp)
+{
+	u32 polls = __atomic_load_n(&udp->polls, __ATOMIC_RELAXED) + 1;
+	u32 credit = __atomic_load_n(&udp->credit, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&udp->polls, polls, __ATOMIC_RELAXED);
+	if (credit == 0)
+		return polls % UDP_LAZY == 0;
+	__atomic_store_n(&udp->credit, credit - 1, __ATOMIC_RELAXED);
+	return polls % UDP_EAGER == 0;
+}
+
+static int udp_poll_locked(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
+{
+	int n = receive_some(udp, budget);
+
+	if (n != 0)
+		__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
+	else
+		udp_idle(udp);
+	if (unlikely(__atomic_load_n(&udp->any_stuck, __ATOMIC_RELAXED)))
+		send_retry(udp);
+	return n;
+}
+
+/* `must` needs no more than others: who sleeps watches the sockets themselves. */
+static int udp_poll(struct path *p, int budget, bool must)
+{
+	struct udp *udp = udp_of(p);
+	int n;
+
+	if (likely(__atomic_load_n(&udp->connections, __ATOMIC_RELAXED) == 0 &&
+		   __atomic_load_n(&udp->credit, __ATOMIC_RELAXED) == 0))
+		return 0;
+	if (!udp_wants_look(udp) && !must)
+		return 0;
+	if (must)
+		lock_acquire(&udp->poll_lock);
+	else if (!lock_try(&udp->poll_lock))
+		return 0;
+	n = udp_poll_locked(udp, budget);
+	lock_release(&udp->poll_lock);
+	return n;
+}
+
+void udp_look(struct udp *udp)
+{
+	struct epoll_event ev;
+
+	if (epoll_wait(udp->epoll_fd, &ev, 1, 0) <= 0)
+		return;
+	__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
+	/* the very next one */
+	__atomic_store_n(&udp->polls, UDP_LAZY - 1, __ATOMIC_RELAXED);
+}
+
+int udp_wait_fd(const struct udp *udp)
+{
+	return udp->epoll_fd;
+}
+
+static void udp_exclude(struct path *p, void (*fn)(void *arg), void *arg)
+{
+	struct udp *udp = udp_of(p);
+
+	lock_acquire(&udp->poll_lock);
+	fn(arg);
+	lock_release(&udp->poll_lock);
+}
+
+void udp_set_up(struct udp *udp, bool up)
+{
+	lock_acquire(&udp->poll_lock);
+	__atomic_store_n(&udp->down, !up, __ATOMIC_RELAXED);
+	lock_release(&udp->poll_lock);
+}
+
+static const struct path_ops udp_ops = {
+	.name = "udp",
+	.dest_get = udp_dest_get,
+	.dest_nowhere = udp_dest_nowhere,
+	.dest_hold = udp_dest_hold,
+	.dest_put = udp_dest_put,
+	.resolve = udp_dest_resolve,
+	.asking = udp_dest_asking,
+	.same = udp_dest_same,
+	.send = send_packet,
+	.flush = send_flush,
+	.direct = udp_direct,
+	.pullable = udp_pullable,
+	.pull = udp_pull,
+	.poll = udp_poll,
+	.holds = udp_dest_holds,
+	.exclude = udp_exclude,
+};
+
+/* ---- birth and death ---- */
+
+static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet */
+{
+	struct udp_key nobody = { .slot = UDP_ANY_SLOT };
+
+	list_init(&udp->owing);
+	list_init(&udp->heard);
+	list_init(&udp->stuck);
+	udp->inbox = inbox_create();
+	udp->nowhere = dest_create(udp, &nobody, NULL);
+	if (udp->inbox == NULL || udp->nowhere == NULL)
+		return -ENOMEM;
+	udp->nowhere->nowhere = true;
+	udp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	return udp->epoll_fd < 0 ? -errno : 0;
+}
+
+static void udp_close(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it any more */
+{
+	sockets_close_all(udp);
+	dest_free_all(udp);
+	send_free_spare(udp);
+	inbox_destroy(udp->inbox);
+	free(udp->nowhere);
+	if (udp->epoll_fd >= 0)
+		close(udp->epoll_fd);
+	free(udp);
+}
+
+struct udp *udp_create(const struct udp_config *cfg, int *err)
+{
+	struct udp *udp = aligned_alloc(CACHE_LINE, sizeof(*udp));
+
+	*err = -ENOMEM;
+	if (udp == NULL)
+		return NULL;
+	memset(udp, 0, sizeof(*udp));
+	udp->cfg = *cfg;
+	udp->epoll_fd = -1;
+	udp->path.ops = &udp_ops;
+	udp->path.counters = cfg->counters;
+	udp->path.promise = (struct path_promise){ .mtu = ROCE_MTU_MAX };
+	*err = udp_open(udp);
+	if (*err != 0) {
+		udp_close(udp);
+		return NULL;
+	}
+	return udp;
+}
+
+void udp_destroy(struct udp *udp)
+{
+	udp_close(udp);
+}
+
+struct path *udp_path(struct udp *udp)
+{
+	return &udp->path;
+}

@@ -1,0 +1,49 @@
+/* udp.h: the path to other hosts: RoCEv2 in UDP datagrams to and from port 4791.
+ *
+ * The node binds the sockets, one per address of this host and slot of this process, and hands them
+ * over; the kernel then gives each datagram to the process that owns the queue pair. Promise: none
+ * but the payload's size: packets may be lost, doubled and reordered.
+ */
+#ifndef PATH_UDP_UDP_H
+#define PATH_UDP_UDP_H
+
+#include "node/node.h"
+#include "path/path.h"
+
+struct udp;
+
+struct udp_config {
+	struct node *node;
+	u64 *counters;           /* PATH_COUNTERS of them */
+	void (*kick)(void *arg); /* has the engine's thread look at the clock and the sockets */
+	void *kick_arg;
+};
+
+/* NULL and *err: -EMFILE, -ENOMEM. No socket yet: they come with the slots. */
+struct udp *udp_create(const struct udp_config *cfg, int *err);
+/* Nobody is inside it any more, nor holds a destination. */
+void udp_destroy(struct udp *udp);
+/* In a forked child: closes the descriptors, which are the parent's, and nothing else. */
+void udp_drop_in_child(struct udp *udp);
+struct path *udp_path(struct udp *udp);
+/* `slot` is this process' own: takes its sockets. May block (a question to the node). 0, or why
+ * this slot receives nothing from the wire. */
+int udp_slot_own(struct udp *udp, u32 slot);
+/* The host's addresses have changed: takes the sockets of new ones, closes those of old ones. May
+ * block. */
+void udp_refresh(struct udp *udp);
+/* The port goes down or comes up; at first it is up. While it is down send() says -ENETUNREACH, and
+ * what arrives is dropped and counted. Nothing is being received when this returns. May block. */
+void udp_set_up(struct udp *udp, bool up);
+
+/* Can this process reach anybody from this address? */
+bool udp_has_source(struct udp *udp, const u8 sgid[16]);
+
+/* A descriptor that is readable while a datagram waits; stays the same. For poll and epoll. */
+int udp_wait_fd(const struct udp *udp);
+/* Looks whether a datagram waits, at the price of a system call, so that the next polls take it;
+ * for threads that do not poll all the time. Polls by themselves look only while datagrams come
+ * or a queue pair is connected through this path. */
+void udp_look(struct udp *udp);
+
+#endif

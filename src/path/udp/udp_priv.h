@@ -1,0 +1,174 @@
+/* udp_priv.h: inside the path: sockets, destinations, batches.
+ *
+ *   sockets.c  one per address and slot, as the node hands them over
+ *   dest.c     destinations, found by address
+ *   send.c     packets gather in a batch; a batch leaves in few system calls
+ *   receive.c  datagrams become packets, or a counted drop
+ *
+ * Locks: poll_lock (receiving, one thread at a time), then a destination's tx_lock, then lock.
+ */
+#ifndef PATH_UDP_UDP_PRIV_H
+#define PATH_UDP_UDP_PRIV_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "path/udp/udp.h"
+#include "wire/roce.h"
+
+enum {
+	UDP_SLOTS = 8,     /* as many as a process may hold */
+	UDP_SOCKETS = UDP_SLOTS * NODE_GIDS,
+	UDP_BUCKETS = 1024,
+	UDP_DESTS_KEPT = 4096, /* destinations that nobody holds are kept up to this number */
+	UDP_BATCH_PACKETS = 64, /* what the kernel takes as one UDP_SEGMENT call */
+	UDP_BATCH_BYTES = 65000,
+	UDP_ANY_SLOT = 0xffff,
+	UDP_DEFAULT_HOPS = 64,
+};
+
+union udp_address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+/* Lives from the node's hand-over until its address leaves the host. */
+struct udp_socket {
+	int fd;
+	bool v4;
+	u8 gid[16];
+	u32 ifindex;
+	u32 slot;
+	u64 id;    /* the kernel's number of it */
+	bool gone; /* slots_lock: its address has left */
+	struct udp_dest *last_from; /* poll_lock: who sent the last datagram */
+};
+
+/* Packets on their way out, one behind the other. */
+struct udp_batch {
+	struct udp_batch *next; /* among the spare ones */
+	u32 packets, bytes;
+	u32 sent; /* packets that the kernel has */
+	u16 length[UDP_BATCH_PACKETS];
+	/* place in its run of equal lengths, which is the identification in its IPv4 header */
+	u8 place[UDP_BATCH_PACKETS];
+	u8 data[UDP_BATCH_BYTES];
+};
+
+/* Which destination: all of it is on the wire, but for the slot (24-bit QPN's top bits), which says
+ * that packets may share a batch. */
+struct udp_key {
+	u8 remote[16], local[16];
+	u32 flow_label;
+	u16 slot; /* UDP_ANY_SLOT: a source, as receive() names it */
+	u8 traffic_class, hops;
+};
+
+struct udp_dest {
+	struct path_dest dest; /* first */
+	struct udp *udp;
+	struct udp_key key;
+	union udp_address to;
+	socklen_t to_length;
+	bool nowhere;
+	u32 refs;               /* lock */
+	struct udp_dest *next;  /* lock: in its bucket */
+	struct list_head stuck; /* lock: on udp->stuck while the kernel has no room */
+	struct list_head owing; /* poll_lock: on udp->owing while acknowledgements wait */
+	struct list_head heard; /* poll_lock: on udp->heard during a batch */
+	struct roce_source source; /* poll_lock: what is known of its packets' IP headers */
+	struct lock tx_lock;
+	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: no such address any more */
+	struct udp_batch *batch GUARDED_BY(tx_lock);
+	bool blocked GUARDED_BY(tx_lock); /* its batch waits for room in the kernel */
+};
+
+struct udp_inbox; /* buffers of receiving; receive.c */
+
+struct udp {
+	struct path path;
+	struct udp_config cfg;
+	int epoll_fd; /* over all sockets */
+	bool down;    /* the port */
+
+	/* Polls left that look at the sockets although nothing came; a hint. */
+	u32 credit CACHE_ALIGNED;
+	u32 polls;       /* a hint */
+	u32 connections; /* references to destinations */
+	bool any_stuck;  /* hint: stuck is not empty */
+
+	struct lock poll_lock CACHE_ALIGNED;
+	struct udp_inbox *inbox GUARDED_BY(poll_lock);
+	u64 now_ms GUARDED_BY(poll_lock); /* when the datagrams at hand were taken */
+	struct udp_socket *hot GUARDED_BY(poll_lock); /* where the last datagram came from */
+	struct list_head owing GUARDED_BY(poll_lock);
+	struct list_head heard GUARDED_BY(poll_lock);
+
+	struct lock slots_lock; /* one conversation with the node about sockets at a time */
+	u32 slots[UDP_SLOTS] GUARDED_BY(slots_lock);
+	u32 slot_count GUARDED_BY(slots_lock);
+
+	struct lock lock CACHE_ALIGNED;
+	struct udp_socket *sockets[UDP_SOCKETS] GUARDED_BY(lock);
+	u32 socket_count GUARDED_BY(lock);
+	struct udp_dest *buckets[UDP_BUCKETS] GUARDED_BY(lock);
+	u32 dest_count GUARDED_BY(lock);
+	struct list_head stuck GUARDED_BY(lock);
+	struct udp_batch *spare GUARDED_BY(lock);
+	u32 spare_count GUARDED_BY(lock);
+	struct udp_dest *nowhere;
+	u32 warned; /* bits of UDP_WARNED_*: said once */
+};
+
+enum { UDP_WARNED_SIZE = 1, UDP_WARNED_SEND = 2, UDP_WARNED_SEGMENT = 4 };
+
+static inline struct udp *udp_of(struct path *p)
+{
+	return container_of(p, struct udp, path);
+}
+
+static inline struct udp_dest *udp_dest_of(struct path_dest *d)
+{
+	return container_of(d, struct udp_dest, dest);
+}
+
+static inline void udp_count(const struct udp *udp, enum path_counter c)
+{
+	path_count(&udp->path, c);
+}
+
+/* ---- sockets.c ---- */
+/* The socket with this address, of any slot, or NULL. */
+struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16]) REQUIRES(udp->lock);
+/* Has the wait descriptor fire when there is room for sending, or no more. */
+void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want);
+void sockets_close_all(struct udp *udp);
+
+/* ---- dest.c ---- */
+/* The destination or source with this key, made if need be; NULL without memory. Takes no
+ * reference. */
+struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
+/* One that is in no table. */
+struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct udp_socket *s);
+/* References those of one bucket, at most max; returns the count. */
+u32 dest_take_bucket(struct udp *udp, u32 bucket, struct udp_dest **out, u32 max);
+/* Frees destinations that nobody holds once there are many. */
+void dest_reap(struct udp *udp) REQUIRES(udp->poll_lock);
+void dest_free_all(struct udp *udp);
+
+/* ---- send.c ---- */
+int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n);
+void send_flush(struct path_dest *dest);
+/* Tries again what met a full socket, and tells those who wait. */
+void send_retry(struct udp *udp) REQUIRES(udp->poll_lock);
+void send_free_spare(struct udp *udp);
+
+/* ---- receive.c ---- */
+struct udp_inbox *inbox_create(void);
+void inbox_destroy(struct udp_inbox *in);
+/* Takes at most about `budget` packets from the sockets; returns how many datagrams' packets
+ * came. */
+int receive_some(struct udp *udp, int budget) REQUIRES(udp->poll_lock);
+
+#endif
