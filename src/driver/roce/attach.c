@@ -21,6 +21,21 @@ static bool attach_env_on(const char *name)
 	return value == NULL || strcmp(value, "0") != 0;
 }
 
+/* A list of names; nothing known in it means all. */
+static u32 attach_env_paths(void)
+{
+	const char *value = getenv("ANYVERBS_PATHS");
+	u32 paths = 0;
+
+	if (value != NULL && strstr(value, "shm") != NULL)
+		paths |= ROCE_PATH_SHM;
+	if (value != NULL && strstr(value, "udp") != NULL)
+		paths |= ROCE_PATH_UDP;
+	if (value != NULL && paths == 0)
+		log_warn("roce", "ANYVERBS_PATHS=%s names neither shm nor udp", value);
+	return paths == 0 ? ROCE_PATH_SHM | ROCE_PATH_UDP : paths;
+}
+
 static void attach_close(int *fd)
 {
 	if (*fd >= 0)
@@ -42,6 +57,8 @@ static void attach_undo(struct roce_attachment *a)
 {
 	if (a->ibt != NULL)
 		ibt_destroy(a->ibt);
+	if (a->udp != NULL)
+		udp_destroy(a->udp);
 	if (a->node != NULL)
 		node_detach(a->node);
 	if (a->board != NULL)
@@ -114,15 +131,23 @@ static int attach_paths(struct roce_device *dev)
 				     .multicast = roce_multicast,
 				     .route = roce_route,
 				     .arg = dev };
+	struct udp_config udp = { .node = a->node,
+				  .counters = a->board->counters,
+				  .kick = progress_kick,
+				  .kick_arg = dev };
 	int err;
 
 	a->shm = shm_create(&cfg, &err);
 	if (a->shm == NULL)
 		return err;
+	a->udp = udp_create(&udp, &err);
+	if (a->udp == NULL)
+		return err;
 	a->ibt = ibt_create(&engine);
 	if (a->ibt == NULL)
 		return -ENOMEM;
 	ibt_add_path(a->ibt, shm_path(a->shm));
+	ibt_add_path(a->ibt, udp_path(a->udp));
 	return 0;
 }
 
@@ -156,6 +181,7 @@ static int attach_all(struct roce_device *dev)
 	a->board_fd = a->bell_fd[0] = a->bell_fd[1] = a->kick_fd = a->epoll_fd = -1;
 	dev->direct = attach_env_on("ANYVERBS_DIRECT");
 	dev->strict = attach_env_on("ANYVERBS_STRICT_NOTIFY");
+	dev->paths = attach_env_paths();
 	err = attach_fds(a);
 	if (err == 0)
 		err = attach_memory(dev);
@@ -170,6 +196,7 @@ static int attach_all(struct roce_device *dev)
 		return err;
 	roce_config_refresh(dev);
 	shm_set_up(a->shm, attach_port_is_up(dev));
+	udp_set_up(a->udp, attach_port_is_up(dev));
 	return progress_start(dev);
 }
 
@@ -216,8 +243,6 @@ static void drop_objects(struct roce_device *dev) NO_THREAD_SAFETY
 		lock_init(&cq->q.lock);
 		lock_init(&cq->q.poll_lock);
 	}
-	list_for_each(srq, &dev->srqs, struct roce_srq, node)
-		ibt_srq_orphan(srq->engine);
 	list_for_each(qp, &dev->qps, struct roce_qp, node)
 		ibt_qp_orphan(qp->engine);
 	list_init(&dev->qps);
@@ -240,6 +265,7 @@ void roce_drop_in_child(void)
 	drop_objects(dev);
 	node_drop_in_child(a->node);
 	shm_drop_in_child(a->shm);
+	udp_drop_in_child(a->udp);
 	attach_close(&a->board_fd);
 	attach_close(&a->bell_fd[0]);
 	attach_close(&a->bell_fd[1]);

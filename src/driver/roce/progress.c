@@ -34,7 +34,7 @@ enum {
 };
 
 /* What the descriptors of the epoll set stand for; anything else is a link. */
-enum { TAG_BELL = 1, TAG_KICK, TAG_NODE, TAG_LAST };
+enum { TAG_BELL = 1, TAG_KICK, TAG_NODE, TAG_UDP, TAG_LAST };
 
 static __thread u32 progress_idle_polls;
 
@@ -86,6 +86,17 @@ static int progress_timer_ms(struct roce_device *dev, int limit_ms)
 	return limit_ms >= 0 && (u64)limit_ms < next ? limit_ms : (int)MIN(next, (u64)60000);
 }
 
+/* Has the next datagram wake the engine's thread, once: while somebody polls it is to sleep. */
+static void progress_arm_udp(struct roce_device *dev)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = TAG_UDP };
+
+	if (__atomic_exchange_n(&dev->udp_armed, true, __ATOMIC_SEQ_CST))
+		return;
+	if (epoll_ctl(dev->a.epoll_fd, EPOLL_CTL_MOD, udp_wait_fd(dev->a.udp), &ev) != 0)
+		log_debug("roce", "datagrams: errno %d", errno);
+}
+
 /* ---- waiting with a claim ---- */
 
 static bool progress_fd_ready(int fd)
@@ -98,8 +109,9 @@ static bool progress_fd_ready(int fd)
 /* One round: drive, arm, drive, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
 static int progress_wait_round(struct roce_device *dev, int fd)
 {
-	struct pollfd p[2] = { { .fd = fd, .events = POLLIN },
-			       { .fd = dev->a.bell_fd[1], .events = POLLIN } };
+	struct pollfd p[3] = { { .fd = fd, .events = POLLIN },
+			       { .fd = dev->a.bell_fd[1], .events = POLLIN },
+			       { .fd = udp_wait_fd(dev->a.udp), .events = POLLIN } };
 	int timeout;
 
 	if (ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0 && progress_fd_ready(fd))
@@ -108,8 +120,10 @@ static int progress_wait_round(struct roce_device *dev, int fd)
 	if (ibt_look(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
 		return progress_fd_ready(fd) ? 0 : -EAGAIN;
 	timeout = progress_timer_ms(dev, -1);
-	if (poll(p, 2, timeout) < 0)
+	if (poll(p, 3, timeout) < 0)
 		return errno == EINTR ? -EINTR : -EAGAIN;
+	if (p[2].revents != 0)
+		udp_look(dev->a.udp);
 	if (p[1].revents != 0)
 		progress_clear(dev->a.bell_fd[1]);
 	if (timeout >= 0)
@@ -141,14 +155,17 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 	/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we
 	 * have answered. */
 	shm_bell_arm(dev->a.shm, __atomic_sub_fetch(&dev->claims, 1, __ATOMIC_SEQ_CST) != 0);
+	progress_arm_udp(dev);
 	ibt_look(dev->a.ibt, PROGRESS_BUDGET);
 	return err;
 }
 
 void progress_armed(struct roce_device *dev)
 {
-	if (dev->attached && __atomic_load_n(&dev->claims, __ATOMIC_RELAXED) == 0)
-		shm_bell_arm(dev->a.shm, 0);
+	if (!dev->attached || __atomic_load_n(&dev->claims, __ATOMIC_RELAXED) != 0)
+		return;
+	shm_bell_arm(dev->a.shm, 0);
+	progress_arm_udp(dev);
 }
 
 /* ---- the engine's thread ---- */
@@ -219,8 +236,10 @@ static void progress_dispatch(struct roce_device *dev, enum ib_event_type type)
  * process did not look had its losses, too. */
 static void progress_port(struct roce_device *dev, bool was_up, bool up)
 {
-	if (was_up != up)
+	if (was_up != up) {
 		shm_set_up(dev->a.shm, up);
+		udp_set_up(dev->a.udp, up);
+	}
 	if (was_up) {
 		ibt_suspect_loss(dev->a.ibt);
 		progress_dispatch(dev, IB_EVENT_PORT_ERR);
@@ -242,8 +261,11 @@ static void progress_config(struct roce_device *dev)
 	lock_release(&dev->config_lock);
 	if (before.port_up != now.port_up || before.port_downs != now.port_downs)
 		progress_port(dev, before.port_up, now.port_up);
-	if (memcmp(before.gids, now.gids, sizeof(now.gids)) != 0)
+	if (memcmp(before.gids, now.gids, sizeof(now.gids)) != 0) {
+		if (dev->paths & ROCE_PATH_UDP)
+			udp_refresh(dev->a.udp);
 		progress_dispatch(dev, IB_EVENT_GID_CHANGE);
+	}
 }
 
 static void progress_node_event(struct roce_device *dev, struct node_event *ev)
@@ -290,6 +312,9 @@ static void progress_handle(struct roce_device *dev, const struct epoll_event *e
 	case TAG_NODE:
 		progress_node(dev);
 		break;
+	case TAG_UDP:
+		__atomic_store_n(&dev->udp_armed, false, __ATOMIC_SEQ_CST);
+		break;
 	default:
 		shm_peer_dead(dev->a.shm, e->data.ptr);
 		break;
@@ -299,6 +324,7 @@ static void progress_handle(struct roce_device *dev, const struct epoll_event *e
 /* Passes until nothing comes. */
 static void progress_pass(struct roce_device *dev)
 {
+	udp_look(dev->a.udp);
 	for (int i = 0; i < 64 && ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0; i++)
 		continue;
 	if (timer_next_ns(&dev->a.timers) != TIMER_NEVER)
@@ -316,6 +342,8 @@ static void progress_arm_for_sleeper(struct roce_device *dev)
 	do {
 		waiter = __atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0;
 		shm_bell_arm(dev->a.shm, waiter);
+		if (!waiter)
+			progress_arm_udp(dev);
 	} while (waiter != (__atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0));
 }
 
@@ -353,20 +381,23 @@ static void *progress_main(void *arg)
 	return NULL;
 }
 
-static int progress_watch(struct roce_device *dev, int fd, u64 tag)
+static int progress_watch(struct roce_device *dev, int fd, u64 tag, u32 once)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = tag };
+	struct epoll_event ev = { .events = EPOLLIN | once, .data.u64 = tag };
 
 	return epoll_ctl(dev->a.epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 ? -errno : 0;
 }
 
 int progress_start(struct roce_device *dev)
 {
-	int err = progress_watch(dev, dev->a.bell_fd[0], TAG_BELL);
+	int err = progress_watch(dev, dev->a.bell_fd[0], TAG_BELL, 0);
 
 	if (err == 0)
-		err = progress_watch(dev, dev->a.kick_fd, TAG_KICK);
+		err = progress_watch(dev, dev->a.kick_fd, TAG_KICK, 0);
 	if (err == 0)
-		err = progress_watch(dev, node_event_fd(dev->a.node), TAG_NODE);
+		err = progress_watch(dev, node_event_fd(dev->a.node), TAG_NODE, 0);
+	dev->udp_armed = true;
+	if (err == 0)
+		err = progress_watch(dev, udp_wait_fd(dev->a.udp), TAG_UDP, EPOLLONESHOT);
 	return err != 0 ? err : progress_spawn(dev, progress_main);
 }

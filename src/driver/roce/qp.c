@@ -33,6 +33,8 @@ static int qp_take_slot(struct roce_device *dev) REQUIRES(dev->id_lock)
 	dev->slot_count = n + 1;
 	__atomic_store_n(&dev->a.board->slot_count, n + 1, __ATOMIC_RELEASE);
 	shm_slot_own(dev->a.shm, slot);
+	if (dev->paths & ROCE_PATH_UDP)
+		(void)udp_slot_own(dev->a.udp, slot); /* without it there is still this host */
 	/* QPNs 0, 1 and 0xffffff have meanings of their own. */
 	if (slot == 0)
 		dev->qp_bitmap[n * ROCE_INDEXES / 64] |= 3;
@@ -126,9 +128,10 @@ void roce_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_
 struct path_dest *roce_route(void *arg, const struct path_av *av, u32 qpn)
 {
 	struct roce_device *dev = arg;
-	struct path *path = shm_path(dev->a.shm);
+	bool local = (dev->paths & ROCE_PATH_SHM) != 0 && roce_find_gid(dev, av->dgid) >= 0;
+	struct path *path = local ? shm_path(dev->a.shm) : udp_path(dev->a.udp);
 
-	if (roce_find_gid(dev, av->dgid) < 0)
+	if (!local && ((dev->paths & ROCE_PATH_UDP) == 0 || !udp_has_source(dev->a.udp, av->sgid)))
 		return NULL;
 	return path->ops->dest_get(path, av, qpn);
 }
@@ -311,7 +314,7 @@ static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, in
 		return err;
 	*dest = roce_route(dev, av, dqpn);
 	if (*dest == NULL) {
-		/* Not this host: until other paths exist, somebody who never answers. */
+		/* No way leads there: somebody who never answers. */
 		struct path *path = shm_path(dev->a.shm);
 
 		*dest = path->ops->dest_nowhere(path);

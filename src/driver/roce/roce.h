@@ -17,6 +17,7 @@
 #include "mem/mem.h"
 #include "node/node.h"
 #include "path/shm/shm.h"
+#include "path/udp/udp.h"
 #include "queue/cq.h"
 
 enum {
@@ -29,9 +30,10 @@ enum {
 	ROCE_MAX_AH = 1 << 20,
 	ROCE_MAX_PD = 65536,
 	ROCE_MAX_MCAST = 1024,
-	ROCE_MAX_FMR_MAPS = 255,
 	ROCE_INDEXES = 1 << NODE_INDEX_BITS,
 };
+
+enum { ROCE_PATH_SHM = 1, ROCE_PATH_UDP = 2 };
 
 /* What this process holds while it is attached to the node. Made anew in a forked child. */
 struct roce_attachment {
@@ -41,6 +43,7 @@ struct roce_attachment {
 	int bell_fd[2];
 	int epoll_fd, kick_fd;
 	struct shm *shm;
+	struct udp *udp;
 	struct ibt *ibt;
 	struct timer_set timers;
 	struct mem_table mem;
@@ -55,6 +58,8 @@ struct roce_device {
 	struct lock config_lock;
 	struct node_config config GUARDED_BY(config_lock);
 	bool strict, direct; /* from the environment */
+	u32 paths;	     /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
+	bool udp_armed;	     /* the next datagram wakes the engine's thread; a hint */
 
 	/* counts passes of threads that poll: a lease for the engine's thread */
 	u32 drives CACHE_ALIGNED;
@@ -67,7 +72,6 @@ struct roce_device {
 	u64 *qp_bitmap GUARDED_BY(id_lock); /* BOARD_QPS bits */
 	struct list_head qps GUARDED_BY(id_lock);
 	struct list_head cqs GUARDED_BY(id_lock);
-	struct list_head srqs GUARDED_BY(id_lock);
 	u32 next_pd;
 	u32 qp_count, cq_count, mr_count, srq_count, pd_count, ah_count;
 };
@@ -96,7 +100,6 @@ struct roce_qp {
 struct roce_srq {
 	struct ib_srq ib;
 	struct ibt_srq *engine;
-	struct list_head node; /* device's list */
 };
 
 struct roce_mr {
@@ -118,7 +121,6 @@ struct roce_fmr {
 	u32 generation;
 	struct lock lock;
 	u32 key GUARDED_BY(lock);
-	int maps GUARDED_BY(lock); /* since the last unmap */
 };
 
 struct roce_ah {
