@@ -152,8 +152,13 @@ void cache_event(struct ib_device_core *core, const struct ib_event *event);
  * its parent had attached. */
 void uverbs_attach(struct ib_device_core *core);
 void uverbs_detach(struct ib_device_core *core);
-/* What a CQ of uverbs_create_cq keeps beside the driver's; after the driver has destroyed it.
- * May block. */
+/* What a CQ of uverbs_create_cq keeps beside the driver's. Before the driver destroys it: waits
+ * until nobody owes an acknowledgement, which names the CQ, and keeps further events back. May
+ * block. */
+void uverbs_cq_hold(void *uverbs_priv);
+/* The driver has refused to destroy it: takes uverbs_cq_hold back. */
+void uverbs_cq_release(void *uverbs_priv);
+/* The driver has destroyed it. */
 void uverbs_cq_gone(void *uverbs_priv);
 
 #endif

@@ -123,6 +123,18 @@ free_source:
 	return ERR_PTR(err);
 }
 
+void uverbs_cq_hold(void *uverbs_priv)
+{
+	if (uverbs_priv)
+		channel_source_hold(uverbs_priv);
+}
+
+void uverbs_cq_release(void *uverbs_priv)
+{
+	if (uverbs_priv)
+		channel_source_release(uverbs_priv);
+}
+
 void uverbs_cq_gone(void *uverbs_priv)
 {
 	if (uverbs_priv)

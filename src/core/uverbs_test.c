@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -168,6 +169,87 @@ static void create_cq__events_go_to_the_channel(void **state)
 	assert_int_equal(channel_destroy(ch), -EBUSY);
 	assert_int_equal(ib_destroy_cq(cq),
 			 0); /* would wait for ever for a missing acknowledgement */
+	assert_int_equal(channel_destroy(ch), 0);
+}
+
+/* One event taken by the consumer, one that waits. */
+static void events_raise(struct ib_cq *cq, struct ib_qp *qp, struct channel *ch)
+{
+	struct pollfd ready = { .fd = channel_fd(ch), .events = POLLIN };
+	void *cookie;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ib_req_notify_cq(cq, IB_CQ_NEXT_COMP), 0);
+		fake_complete(cq, &(struct ib_wc){ .qp = qp });
+		assert_int_equal(poll(&ready, 1, 5000), 1);
+		if (i == 0)
+			assert_int_equal(channel_next(ch, &cookie), 0);
+	}
+}
+
+static int cq_destroys;
+
+static void cq_destroy_seen(struct ib_cq *cq)
+{
+	fake_bump(&cq_destroys);
+}
+
+static void *cq_destroyer(void *cq)
+{
+	return (void *)(intptr_t)ib_destroy_cq(cq);
+}
+
+/* The acknowledgement names the CQ, so the driver may not free it before. */
+static void destroy_cq__waits_for_acknowledgements_first(void **state)
+{
+	int err = 0;
+	struct channel *ch = channel_create(&err);
+	struct ib_cq *cq = cq_make(ch, NULL);
+	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	pthread_t destroyer;
+	void *result, *cookie;
+
+	cq_destroys = 0;
+	events_raise(cq, qp, ch);
+	assert_int_equal(ib_destroy_qp(qp), 0);
+	fake->on_destroy_cq = cq_destroy_seen;
+	assert_int_equal(pthread_create(&destroyer, NULL, cq_destroyer, cq), 0);
+	usleep(20000); /* enough for a destroyer that does not wait to be seen */
+	assert_int_equal(fake_count(&cq_destroys), 0);
+	fake->ib.uverbs->ack_cq_events(cq, 1);
+	pthread_join(destroyer, &result);
+	assert_null(result);
+	assert_int_equal(cq_destroys, 1);
+	assert_int_equal(channel_next(ch, &cookie), -EAGAIN);
+	assert_int_equal(channel_destroy(ch), 0);
+}
+
+static void cq_refuse(struct ib_cq *cq)
+{
+	fake->fail = -EIO;
+}
+
+/* What the destruction withdrew comes after all. */
+static void destroy_cq__refused_by_the_driver_loses_no_event(void **state)
+{
+	int err = 0, taken = 0;
+	struct channel *ch = channel_create(&err);
+	struct ib_cq *cq = cq_make(ch, NULL);
+	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	void *cookie;
+
+	events_raise(cq, qp, ch);
+	fake->ib.uverbs->ack_cq_events(cq, 1);
+	assert_int_equal(ib_destroy_qp(qp), 0);
+	fake->on_destroy_cq = cq_refuse;
+	assert_int_equal(ib_destroy_cq(cq), -EIO);
+	fake->on_destroy_cq = NULL;
+	fake->fail = 0;
+	while (channel_next(ch, &cookie) == 0)
+		taken++;
+	assert_int_equal(taken, 1);
+	fake->ib.uverbs->ack_cq_events(cq, 1);
+	assert_int_equal(ib_destroy_cq(cq), 0);
 	assert_int_equal(channel_destroy(ch), 0);
 }
 
@@ -432,6 +514,8 @@ int main(void)
 		WITH(post_send__datagram_names_its_ah),
 		WITH(post_recv__reaches_a_third_party),
 		WITH(create_cq__events_go_to_the_channel),
+		WITH(destroy_cq__waits_for_acknowledgements_first),
+		WITH(destroy_cq__refused_by_the_driver_loses_no_event),
 		WITH(create_cq__failure_leaves_the_channel),
 		WITH(reg_user_mr__checks_the_memory),
 		WITH(wait_fd__waits_as_told),

@@ -102,12 +102,15 @@ int ib_destroy_cq(struct ib_cq *cq)
 	if (!use_claim(&cq->usecnt))
 		return -EBUSY;
 	dispatch_mute(core, cq, &mute);
+	uverbs_cq_hold(uverbs_priv);
 	err = DRIVER_CALL(cq->device->destroy_cq(cq));
 	dispatch_unmute(core, &mute);
-	if (err)
-		use_unclaim(&cq->usecnt);
-	else
+	if (!err) {
 		uverbs_cq_gone(uverbs_priv);
+		return 0;
+	}
+	uverbs_cq_release(uverbs_priv);
+	use_unclaim(&cq->usecnt);
 	return err;
 }
 

@@ -102,9 +102,10 @@ void channel_post(struct channel_source *s)
 	if (!ch)
 		return;
 	lock_acquire(&ch->lock);
-	if (s->undelivered++ == 0)
+	if (s->undelivered++ == 0 && !s->held)
 		list_push_back(&ch->waiting, &s->node);
-	tally_add(ch->fd);
+	if (!s->held)
+		tally_add(ch->fd);
 	lock_release(&ch->lock);
 }
 
@@ -158,6 +159,42 @@ void channel_ack(struct channel_source *s, u32 events)
 	lock_release(&ch->lock);
 }
 
+static void source_withdraw(struct channel *ch, struct channel_source *s) REQUIRES(&ch->lock)
+{
+	list_remove(&s->node);
+	if (!s->held)
+		tally_take(ch->fd, s->undelivered);
+	s->held = true;
+	while (source_owed(s))
+		cond_wait(&ch->acked, &ch->lock);
+}
+
+void channel_source_hold(struct channel_source *s)
+{
+	struct channel *ch = s->channel;
+
+	if (!ch)
+		return;
+	lock_acquire(&ch->lock);
+	source_withdraw(ch, s);
+	lock_release(&ch->lock);
+}
+
+void channel_source_release(struct channel_source *s)
+{
+	struct channel *ch = s->channel;
+
+	if (!ch)
+		return;
+	lock_acquire(&ch->lock);
+	s->held = false;
+	if (s->undelivered > 0)
+		list_push_back(&ch->waiting, &s->node);
+	for (u32 i = 0; i < s->undelivered; i++)
+		tally_add(ch->fd);
+	lock_release(&ch->lock);
+}
+
 void channel_source_remove(struct channel_source *s)
 {
 	struct channel *ch = s->channel;
@@ -165,11 +202,8 @@ void channel_source_remove(struct channel_source *s)
 	if (!ch)
 		return;
 	lock_acquire(&ch->lock);
-	list_remove(&s->node);
-	tally_take(ch->fd, s->undelivered);
+	source_withdraw(ch, s);
 	s->undelivered = 0;
-	while (source_owed(s))
-		cond_wait(&ch->acked, &ch->lock);
 	ch->users--;
 	s->channel = NULL;
 	lock_release(&ch->lock);

@@ -187,6 +187,33 @@ static void channel_source_remove__withdraws_what_is_undelivered(void **state)
 	assert_int_equal(channel_destroy(ch), 0);
 }
 
+static void channel_source_hold__keeps_events_back(void **state)
+{
+	struct channel *ch = test_channel();
+	struct channel_source s;
+	void *cookie;
+	int taken = 0;
+
+	channel_source_add(&s, ch, &s);
+	channel_post(&s);
+	channel_source_hold(&s);
+	channel_post(&s);
+	assert_false(test_readable(ch));
+	assert_int_equal(channel_next(ch, &cookie), -EAGAIN);
+	channel_source_release(&s);
+	assert_true(test_readable(ch));
+	while (channel_next(ch, &cookie) == 0)
+		taken++;
+	assert_int_equal(taken, 2);
+	assert_false(test_readable(ch));
+	channel_ack(&s, 2);
+	channel_post(&s);
+	channel_source_hold(&s);
+	channel_source_remove(&s);
+	assert_false(test_readable(ch));
+	assert_int_equal(channel_destroy(ch), 0);
+}
+
 struct test_removal {
 	struct channel_source *source;
 	u32 gone;
@@ -298,6 +325,7 @@ int main(void)
 		cmocka_unit_test(channel_post__without_a_channel_does_nothing),
 		cmocka_unit_test(channel_source_remove__withdraws_what_is_undelivered),
 		cmocka_unit_test(channel_source_remove__waits_for_every_acknowledgement),
+		cmocka_unit_test(channel_source_hold__keeps_events_back),
 		cmocka_unit_test(channel_next__shares_events_among_threads_exactly),
 	};
 

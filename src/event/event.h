@@ -65,6 +65,7 @@ struct channel_source {
 	u32 undelivered;         /* events in the queue; channel's lock */
 	u32 delivered;           /* events handed out, ever */
 	u32 acked;               /* events acknowledged, ever */
+	bool held;               /* events are counted, not delivered; channel's lock */
 };
 
 /* A new channel with a close-on-exec descriptor that is readable while events wait. NULL and
@@ -79,6 +80,12 @@ AV_EXPORT void channel_post(struct channel_source *s);
 /* Takes the next event without waiting: 0 and *cookie, or -EAGAIN. */
 AV_EXPORT int channel_next(struct channel *ch, void **cookie);
 AV_EXPORT void channel_ack(struct channel_source *s, u32 events);
+/* Withdraws what is undelivered and waits until every event handed out is acknowledged. From then
+ * on nobody has an event to acknowledge: what is posted waits for channel_source_release. May
+ * block. */
+AV_EXPORT void channel_source_hold(struct channel_source *s);
+/* Takes channel_source_hold back: delivers what it withdrew and what has come since. */
+AV_EXPORT void channel_source_release(struct channel_source *s);
 /* Withdraws what is undelivered, waits until every event handed out is acknowledged, leaves the
  * channel. May block. */
 AV_EXPORT void channel_source_remove(struct channel_source *s);

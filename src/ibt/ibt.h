@@ -113,6 +113,8 @@ int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags);
 int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
 		   struct ibt_srq **out);
 void ibt_srq_destroy(struct ibt_srq *srq);
+/* In a forked child: lets go of a lock whose holder the child does not have. */
+void ibt_srq_orphan(struct ibt_srq *srq);
 /* Arms the limit event (0: disarms) or resizes. -EINVAL, -ENOMEM. */
 int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr);

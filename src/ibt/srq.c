@@ -39,9 +39,14 @@ void ibt_srq_destroy(struct ibt_srq *srq)
 	free(srq);
 }
 
+void ibt_srq_orphan(struct ibt_srq *srq) NO_THREAD_SAFETY /* the child has one thread */
+{
+	lock_init(&srq->lock);
+}
+
 static int srq_resize(struct ibt_srq *srq, u32 max_wr) REQUIRES(srq->lock)
 {
-	struct wqe_ring bigger;
+	struct wqe_ring bigger, old = srq->ring;
 	int err;
 
 	if (max_wr == 0 || max_wr > SRQ_MAX_WR || max_wr < srq->head - srq->tail)
@@ -51,8 +56,8 @@ static int srq_resize(struct ibt_srq *srq, u32 max_wr) REQUIRES(srq->lock)
 		return err;
 	for (u32 i = srq->tail; i != srq->head; i++)
 		memcpy(ring_recv_at(&bigger, i), ring_recv_at(&srq->ring, i), bigger.stride);
-	wqe_ring_fini(&srq->ring);
 	srq->ring = bigger;
+	wqe_ring_fini(&old);
 	return 0;
 }
 

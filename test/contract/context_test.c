@@ -43,7 +43,7 @@ static void kit_open(void)
 {
 	struct ib_ah_attr way = kit_way(&kit_group);
 	struct ib_srq_init_attr si = { .attr = { .max_wr = 64, .max_sge = 1 } };
-	struct ib_fmr_attr fa = { .max_pages = 1, .max_maps = 32, .page_shift = 12 };
+	struct ib_fmr_attr fa = { .max_pages = 1, .max_maps = 255, .page_shift = 12 };
 	struct ib_fmr_pool_param pp = { .max_pages_per_fmr = 1,
 					.page_shift = 12,
 					.access = IB_ACCESS_LOCAL_WRITE,

@@ -225,6 +225,25 @@ static void map_phys_fmr__maps_remaps_and_unmaps(void **state)
 	assert_int_equal(ib_dealloc_fmr(fmr), 0);
 }
 
+/* As adapters whose old keys live until the unmap must. */
+static void map_phys_fmr__only_so_often(void **state)
+{
+	struct ib_fmr_attr attr = { .max_pages = 1, .max_maps = 2, .page_shift = 12 };
+	struct ib_fmr *fmr = rig_ok(ib_alloc_fmr(rig.pd, RIG_ALL & ~IB_ACCESS_MW_BIND, &attr));
+	u64 page = at(4096);
+
+	assert_int_equal(ib_map_phys_fmr(fmr, &page, 1, 0x10000), 0);
+	assert_int_equal(ib_map_phys_fmr(fmr, &page, 1, 0x20000), 0);
+	assert_int_equal(ib_map_phys_fmr(fmr, &page, 1, 0x30000), -EINVAL);
+	write_ok(0, 0x20000, fmr->rkey, 8); /* the refused one changes nothing */
+	write_refused(0, 0x30000, fmr->rkey, 8);
+	assert_int_equal(fmr_unmap_one(fmr), 0);
+	assert_int_equal(ib_map_phys_fmr(fmr, &page, 1, 0x30000), 0);
+	assert_int_equal(ib_dealloc_fmr(fmr), 0);
+	attr.max_maps = 0;
+	assert_int_equal(PTR_ERR(ib_alloc_fmr(rig.pd, RIG_ALL, &attr)), -EINVAL);
+}
+
 static void map_phys_fmr__refuses_bad_lists(void **state)
 {
 	struct ib_fmr_attr attr = { .max_pages = 0, .max_maps = 1, .page_shift = 12 };
@@ -459,6 +478,7 @@ int main(void)
 		MEMORY_TEST(reg_phys_mr__serves_local_requests),
 		MEMORY_TEST(reg_phys_mr__refuses_holes),
 		MEMORY_TEST(map_phys_fmr__maps_remaps_and_unmaps),
+		MEMORY_TEST(map_phys_fmr__only_so_often),
 		MEMORY_TEST(map_phys_fmr__refuses_bad_lists),
 		MEMORY_TEST(map_phys_fmr__from_a_completion_handler),
 		MEMORY_TEST(fmr_pool__peer_reaches_it_until_the_flush),

@@ -218,6 +218,8 @@ static int fake_destroy_cq(struct ib_cq *ibcq)
 {
 	struct fake_cq *cq = container_of(ibcq, struct fake_cq, ib);
 
+	if (fake_of(ibcq->device)->on_destroy_cq)
+		fake_of(ibcq->device)->on_destroy_cq(ibcq);
 	vector_item_flush(&cq->item);
 	return fake_free(ibcq->device, cq);
 }

@@ -243,6 +243,8 @@ static void drop_objects(struct roce_device *dev) NO_THREAD_SAFETY
 		lock_init(&cq->q.lock);
 		lock_init(&cq->q.poll_lock);
 	}
+	list_for_each(srq, &dev->srqs, struct roce_srq, node)
+		ibt_srq_orphan(srq->engine);
 	list_for_each(qp, &dev->qps, struct roce_qp, node)
 		ibt_qp_orphan(qp->engine);
 	list_init(&dev->qps);

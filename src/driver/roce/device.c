@@ -51,7 +51,7 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 		.max_total_mcast_qp_attach = 256 * ROCE_MAX_MCAST,
 		.max_ah = ROCE_MAX_AH,
 		.max_fmr = ROCE_MAX_MR,
-		.max_map_per_fmr = 255,
+		.max_map_per_fmr = ROCE_MAX_FMR_MAPS,
 		.max_srq = ROCE_MAX_SRQ,
 		.max_srq_wr = ROCE_MAX_SRQ_WR,
 		.max_srq_sge = IBT_MAX_SGE,
@@ -224,6 +224,7 @@ static int device_probe(void)
 		memset(dev, 0, sizeof(*dev));
 		list_init(&dev->qps);
 		list_init(&dev->cqs);
+		list_init(&dev->srqs);
 	}
 	err = roce_attach(dev);
 	if (err != 0) {

@@ -12,6 +12,12 @@ static u32 mr_pd_number(struct ib_pd *pd)
 	return ROCE_OF(pd, pd)->number;
 }
 
+/* False: made by the process that this one was forked from; its key is none of ours. */
+static bool mr_is_ours(const struct roce_device *dev, u32 generation)
+{
+	return dev->attached && generation == dev->generation;
+}
+
 static struct roce_mr *mr_new(struct roce_device *dev)
 {
 	struct roce_mr *mr;
@@ -157,7 +163,7 @@ static int mr_dereg(struct ib_mr *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err = 0;
 
-	if (mr->generation == dev->generation && dev->attached)
+	if (mr_is_ours(dev, mr->generation))
 		err = mem_deregister(&dev->a.mem, ib->lkey);
 	if (err == 0)
 		free(mr);
@@ -230,7 +236,7 @@ static int mw_dealloc(struct ib_mw *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err = 0;
 
-	if (mw->generation == dev->generation && dev->attached)
+	if (mr_is_ours(dev, mw->generation))
 		err = mem_deregister(&dev->a.mem, ib->rkey);
 	if (err == 0)
 		free(mw);
@@ -247,7 +253,8 @@ static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr
 	struct roce_fmr *fmr;
 	u32 key;
 
-	if (err != 0 || attr->max_pages <= 0 || attr->page_shift < 12 || attr->page_shift > 30)
+	if (err != 0 || attr->max_pages <= 0 || attr->page_shift < 12 || attr->page_shift > 30 ||
+	    attr->max_maps < 1 || attr->max_maps > ROCE_MAX_FMR_MAPS)
 		return ERR_PTR(err != 0 ? err : -EINVAL);
 	fmr = calloc(1, sizeof(*fmr));
 	if (fmr == NULL)
@@ -279,12 +286,17 @@ static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
 				     .page_shift = fmr->attr.page_shift };
 	int err;
 
+	if (!mr_is_ours(dev, fmr->generation))
+		return -EIO;
 	if (count <= 0 || count > fmr->attr.max_pages || iova % size != 0)
 		return -EINVAL;
 	lock_acquire(&fmr->lock);
-	err = mem_replace(&dev->a.mem, &fmr->key, &region);
-	if (err == 0)
+	err = fmr->maps >= fmr->attr.max_maps ? -EINVAL :
+						mem_replace(&dev->a.mem, &fmr->key, &region);
+	if (err == 0) {
 		ib->lkey = ib->rkey = fmr->key;
+		fmr->maps++;
+	}
 	lock_release(&fmr->lock);
 	return err;
 }
@@ -295,10 +307,11 @@ static int fmr_unmap_one(struct ib_fmr *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err;
 
-	if (fmr->generation != dev->generation || !dev->attached)
+	if (!mr_is_ours(dev, fmr->generation))
 		return 0;
 	lock_acquire(&fmr->lock);
 	err = mem_invalidate(&dev->a.mem, fmr->key, mr_pd_number(ib->pd));
+	fmr->maps = 0;
 	lock_release(&fmr->lock);
 	return err == -EINVAL ? 0 : err; /* it was not mapped */
 }
@@ -328,7 +341,7 @@ static int fmr_dealloc(struct ib_fmr *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err = 0;
 
-	if (fmr->generation == dev->generation && dev->attached)
+	if (mr_is_ours(dev, fmr->generation))
 		err = mem_deregister(&dev->a.mem, fmr->ib.lkey);
 	if (err == 0)
 		free(fmr);

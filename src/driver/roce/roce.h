@@ -30,6 +30,7 @@ enum {
 	ROCE_MAX_AH = 1 << 20,
 	ROCE_MAX_PD = 65536,
 	ROCE_MAX_MCAST = 1024,
+	ROCE_MAX_FMR_MAPS = 255,
 	ROCE_INDEXES = 1 << NODE_INDEX_BITS,
 };
 
@@ -72,6 +73,7 @@ struct roce_device {
 	u64 *qp_bitmap GUARDED_BY(id_lock); /* BOARD_QPS bits */
 	struct list_head qps GUARDED_BY(id_lock);
 	struct list_head cqs GUARDED_BY(id_lock);
+	struct list_head srqs GUARDED_BY(id_lock);
 	u32 next_pd;
 	u32 qp_count, cq_count, mr_count, srq_count, pd_count, ah_count;
 };
@@ -100,6 +102,7 @@ struct roce_qp {
 struct roce_srq {
 	struct ib_srq ib;
 	struct ibt_srq *engine;
+	struct list_head node; /* device's list */
 };
 
 struct roce_mr {
@@ -121,6 +124,7 @@ struct roce_fmr {
 	u32 generation;
 	struct lock lock;
 	u32 key GUARDED_BY(lock);
+	int maps GUARDED_BY(lock); /* since the last unmap */
 };
 
 struct roce_ah {

@@ -1,4 +1,7 @@
-/* srq.c: shared receive queues as the midlayer and the doors see them. */
+/* srq.c: shared receive queues as the midlayer and the doors see them.
+ * In: verbs    Out: the engine's shared receive queues
+ * Runs: any thread    Locks: id_lock for the device's list
+ */
 #include "driver/roce/roce.h"
 
 #include <errno.h>
@@ -26,6 +29,9 @@ static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init
 	ibt_srq_query(srq->engine, &made);
 	init->attr.max_wr = made.max_wr;
 	init->attr.max_sge = made.max_sge;
+	lock_acquire(&dev->id_lock);
+	list_push_back(&dev->srqs, &srq->node);
+	lock_release(&dev->id_lock);
 	return &srq->ib;
 }
 
@@ -52,9 +58,13 @@ static int srq_query(struct ib_srq *ib, struct ib_srq_attr *attr)
 static int srq_destroy(struct ib_srq *ib)
 {
 	struct roce_srq *srq = ROCE_OF(srq, ib);
+	struct roce_device *dev = roce_dev(ib->device);
 
+	lock_acquire(&dev->id_lock);
+	list_remove(&srq->node);
+	lock_release(&dev->id_lock);
 	ibt_srq_destroy(srq->engine);
-	__atomic_sub_fetch(&roce_dev(ib->device)->srq_count, 1, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
 	free(srq);
 	return 0;
 }
