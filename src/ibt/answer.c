@@ -23,6 +23,7 @@ static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
 	*r = (struct resp_resource){ .opcode = p->opcode,
 				     .psn = p->psn,
 				     .psn_count = 1,
+				     .answer_psn = p->psn,
 				     .rkey = p->rkey,
 				     .va = p->va,
 				     .length = (u32)p->dma_length };
@@ -52,8 +53,7 @@ enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p)
 	r = answer_new(qp, p);
 	if (r == NULL)
 		return RESP_NAK_INVALID;
-	if (p->dma_length != 0)
-		r->psn_count = (u32)((p->dma_length + qp_packet_bytes(qp) - 1) >> qp->psn_shift);
+	r->psn_count = req_packets(qp, r->length);
 	answer_accept(qp, r);
 	return RESP_OK;
 }
@@ -95,7 +95,7 @@ static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct
 		.syndrome = AETH_ACK,
 		.dqpn = qp->dest_qpn,
 		.sqpn = qp->qpn,
-		.psn = (r->psn + (r->sent >> qp->psn_shift)) & PSN_MASK,
+		.psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK,
 		.msn = qp->msn,
 		.length = n,
 	};
@@ -181,6 +181,20 @@ bool answer_pump(struct ibt_qp *qp)
 	return err == 0;
 }
 
+/* Is it this request again? A READ may be asked for from any packet of its answer on. IBA vol 1,
+ * 9.4.4, 9.7.5.1.4. */
+static bool answer_is_repeated(const struct ibt_qp *qp, const struct resp_resource *r,
+			       const struct pkt *p)
+{
+	u32 offset = (p->psn - r->psn) & PSN_MASK;
+
+	if (r->opcode != p->opcode || offset >= r->psn_count)
+		return false;
+	return p->opcode != PKT_READ_REQUEST ||
+	       (p->dma_length <= IBT_MAX_MESSAGE &&
+		req_packets(qp, (u32)p->dma_length) <= r->psn_count - offset);
+}
+
 /* May the duplicate of a READ be answered? It names its memory anew. */
 static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const struct pkt *p)
 	REQUIRES(qp->rq_lock)
@@ -189,14 +203,15 @@ static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const 
 		return true;
 	if (p->dma_length != 0 && (qp->access & IBV_ACCESS_REMOTE_READ) == 0)
 		return false;
+	r->answer_psn = p->psn;
 	r->va = p->va;
 	r->rkey = p->rkey;
-	r->length = (u32)MIN(p->dma_length, (u64)IBT_MAX_MESSAGE);
+	r->length = (u32)p->dma_length;
 	return true;
 }
 
-/* The peer asks again: an atomic's answer is repeated, a READ done again, from its beginning
- * also if the first answer still waits for room. Those behind it that have been answered are
+/* The peer asks again: an atomic's answer is repeated, a READ done again, from where it is asked
+ * for, also if the first answer still waits for room. Those behind it that have been answered are
  * passed over. */
 void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
@@ -204,7 +219,7 @@ void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 		u32 index = qp->resource_head - back;
 		struct resp_resource *r = answer_slot(qp, index);
 
-		if (r->psn != p->psn || r->opcode != p->opcode)
+		if (!answer_is_repeated(qp, r, p))
 			continue;
 		if (!answer_take_again(qp, r, p))
 			return;

@@ -29,6 +29,11 @@ static const u32 comp_rnr_10us[32] = { 65536, 1,    2,	  3,	 4,	6,     8,     12
 				       256,   384,  512,  768,	 1024,	1536,  2048,  3072,
 				       4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152 };
 
+u64 comp_rnr_ns(u8 code)
+{
+	return (u64)comp_rnr_10us[code & 31] * 10 * NS_PER_US;
+}
+
 static bool comp_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)
 {
 	struct cqe e = {
@@ -75,6 +80,8 @@ void comp_flush_sq(struct ibt_qp *qp)
 	qp->tx_offset = 0;
 	qp->rx_offset = 0;
 	qp->reads_out = 0;
+	if (qp->streams)
+		window_leave(qp);
 	while (qp->sq_tail != qp->sq_head)
 		comp_pop(qp, sq_at(qp, qp->sq_tail), IBV_WC_WR_FLUSH_ERR);
 	qp->sq_next = qp->sq_tail;
@@ -156,7 +163,24 @@ static void comp_rnr(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 		qp->rnr_left--;
 	}
 	req_rewind(qp, p->psn);
-	req_arm_timer(qp, WAIT_RNR, (u64)comp_rnr_10us[p->syndrome & 31] * 10 * NS_PER_US);
+	req_arm_timer(qp, WAIT_RNR, comp_rnr_ns(p->syndrome));
+}
+
+bool comp_fatal_nak(struct ibt_qp *qp, u8 code)
+{
+	switch (code) {
+	case NAK_INVALID_REQUEST:
+		comp_fail(qp, IBV_WC_REM_INV_REQ_ERR);
+		return true;
+	case NAK_REMOTE_ACCESS:
+		comp_fail(qp, IBV_WC_REM_ACCESS_ERR);
+		return true;
+	case NAK_REMOTE_OPERATION:
+		comp_fail(qp, IBV_WC_REM_OP_ERR);
+		return true;
+	default:
+		return false;
+	}
 }
 
 static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
@@ -175,17 +199,9 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 		req_rewind(qp, p->psn);
 		req_pump(qp);
 		break;
-	case NAK_INVALID_REQUEST:
-		comp_fail(qp, IBV_WC_REM_INV_REQ_ERR);
-		break;
-	case NAK_REMOTE_ACCESS:
-		comp_fail(qp, IBV_WC_REM_ACCESS_ERR);
-		break;
-	case NAK_REMOTE_OPERATION:
-		comp_fail(qp, IBV_WC_REM_OP_ERR);
-		break;
 	default:
-		path_count(qp->dest->path, COUNT_RX_OPCODE);
+		if (!comp_fatal_nak(qp, p->syndrome & 31))
+			path_count(qp->dest->path, COUNT_RX_OPCODE);
 		break;
 	}
 }
@@ -227,8 +243,7 @@ static void comp_answer_done(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 		req_pump(qp);
 }
 
-static int comp_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n)
-	REQUIRES(qp->sq_lock)
+int comp_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n)
 {
 	if (qp->rx_offset == 0)
 		qp->rx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
@@ -287,9 +302,14 @@ static bool comp_expects(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(
 void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
 		  const void *payload)
 {
+	struct path_dest *others = NULL;
+
 	lock_acquire(&qp->sq_lock);
 	if (unlikely(!qp_is_peer(qp, from, p))) {
 		path_count(from->path, COUNT_RX_WRONG_PEER);
+	} else if (qp->streams) {
+		retry_receive(qp, p, payload);
+		others = window_claim(qp);
 	} else if (likely(comp_expects(qp, p))) {
 		switch (p->opcode) {
 		case PKT_ACK:
@@ -303,10 +323,14 @@ void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct 
 			if (qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
 				req_absent(qp);
 			break;
+		case PKT_CNP:
+			path_count(from->path, COUNT_RX_OPCODE);
+			break;
 		default:
 			comp_read_answer(qp, p, payload);
 			break;
 		}
 	}
 	lock_release(&qp->sq_lock);
+	window_wake(others);
 }

@@ -55,7 +55,7 @@ void engine_table_remove(struct ibt *ibt, struct ibt_qp *qp)
 static inline bool engine_is_answer(u8 opcode)
 {
 	return opcode == PKT_ACK || opcode == PKT_ATOMIC_ACK || opcode == PKT_ABSENT ||
-	       (opcode >= PKT_READ_FIRST && opcode <= PKT_READ_ONLY);
+	       opcode == PKT_CNP || (opcode >= PKT_READ_FIRST && opcode <= PKT_READ_ONLY);
 }
 
 static void engine_no_qp(struct path_dest *from, const struct pkt *p)
@@ -93,7 +93,7 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 		else
 			path_count(from->path, COUNT_RX_OPCODE);
 	} else {
-		if (p->flags & PKT_HAS_ACK)
+		if ((p->flags & PKT_HAS_ACK) != 0 && from->path->promise.reliable)
 			engine_piggyback(qp, from, p);
 		resp_receive(qp, from, p, payload);
 	}
@@ -106,9 +106,14 @@ static void engine_batch_end(void *user, struct path_dest *from, bool idle)
 
 static void engine_resume(struct ibt_qp *qp)
 {
+	struct path_dest *others = NULL;
+
 	lock_acquire(&qp->sq_lock);
 	req_pump(qp);
+	if (qp->streams)
+		others = window_claim(qp);
 	lock_release(&qp->sq_lock);
+	window_wake(others);
 	if (qp->type == IBV_QPT_RC)
 		resp_resume(qp);
 }

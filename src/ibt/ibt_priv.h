@@ -3,6 +3,9 @@
  *   post_send -> wqe -> requester -> path          (sq_lock)
  *   path -> engine -> responder -> memory, CQ      (rq_lock)
  *                  -> completer -> memory, CQ      (sq_lock), then the requester again
+ *
+ * Over a path that loses packets, RC: requester -> stream -> window -> path, and
+ * completer -> retry -> stream; window sets others going whose turn it is.
  */
 #ifndef IBT_IBT_PRIV_H
 #define IBT_IBT_PRIV_H
@@ -30,6 +33,7 @@ struct send_wqe {
 	u32 first_psn; /* set when first transmitted */
 	u32 psn_count;
 	u32 rkey;
+	u32 first_cost; /* stream.cost_next when it was first transmitted */
 	union {
 		struct {
 			u64 va, compare, swap; /* FETCH_ADD: the addend is in `compare` */
@@ -60,6 +64,8 @@ struct wqe_ring {
 struct resp_resource {
 	u8 opcode; /* enum pkt_opcode of the request */
 	u32 psn, psn_count;
+	/* what is answered now: all of it, or what a repeated request names */
+	u32 answer_psn;
 	u32 rkey, length;
 	u32 sent; /* bytes of the answer sent */
 	u64 va;
@@ -68,6 +74,34 @@ struct resp_resource {
 };
 
 enum wait_reason { WAIT_NONE, WAIT_RNR, WAIT_TIMEOUT, WAIT_ROOM /* UD: does not stop the queue */ };
+
+/* The requester's half of an RC connection over a path that loses or reorders packets. Numbers of
+ * packets are linear here, a PSN is their low 24 bits; send_wqe.first_psn and ibt_qp.sq_psn too.
+ * Guarded by sq_lock, but for what window.c says. */
+struct stream {
+	u32 una;  /* what comes before it the peer has executed */
+	u32 top;  /* behind the last that was ever sent */
+	bool seek; /* tx_cursor is to be moved to tx_offset */
+	/* Bytes, with a charge per packet, free running: where sq_psn and the oldest packet that
+	 * something is awaited for stand. */
+	u32 cost_next, cost_done;
+	u32 charged; /* of the destination's window: what is in flight, and what may be sent next */
+	u32 segment; /* packets of the longest READ request */
+
+	bool timing;   /* the timer is armed */
+	u8 backoff;    /* retransmissions without any word from the peer */
+	u64 heard_ns;  /* the peer's last word, or when there was first something to wait for */
+	u64 resent_ns; /* when transmission last went back */
+	u64 rnr_ns;    /* end of the wait for RNR */
+	u32 gap;       /* where it went back to because of a gap */
+	u32 rtt_psn;   /* the packet whose way there and back is measured */
+	u64 rtt_ns;    /* when it went; 0: none */
+	u32 srtt_us, rttvar_us;
+
+	struct list_head node; /* window.waiting; the window's lock */
+	bool turn;	       /* taken from the front of `waiting`; the window's lock */
+	bool busy;	       /* window_serve works on it; atomic */
+};
 
 struct ibt_qp {
 	/* fixed from creation on */
@@ -84,6 +118,8 @@ struct ibt_qp {
 	/* the connection: written under both locks, read under either */
 	u8 state; /* enum ibv_qp_state */
 	bool peer_dead;
+	bool lossy;   /* the path loses or reorders packets */
+	bool streams; /* lossy, and RC: `stream` is in use */
 	struct path_dest *dest; /* RC, UC */
 	u32 dest_qpn;
 	u32 access; /* remote access flags */
@@ -110,6 +146,7 @@ struct ibt_qp {
 	bool impatient GUARDED_BY(sq_lock); /* UD: room did not come in time */
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer;
+	struct stream stream;
 
 	struct lock rq_lock CACHE_ALIGNED;
 	struct wqe_ring rq;
@@ -124,6 +161,7 @@ struct ibt_qp {
 	u8 in_message GUARDED_BY(rq_lock); /* 0 none, else the opcode of its first packet */
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
+	u16 uc_run GUARDED_BY(rq_lock);    /* UC: packets before epsn that have come; saturates */
 	/* enum resp_verdict that the peer is still to be told, after the answers that wait */
 	u8 untold GUARDED_BY(rq_lock);
 	u32 untold_psn GUARDED_BY(rq_lock); /* of the request that it is about */
@@ -195,6 +233,9 @@ static inline bool wqe_is_answered_op(const struct send_wqe *w)
 	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+/* Waits for the peer's acknowledgement, or for its turn among others. */
+enum { REQ_STALL = 1 };
+
 /* Signed distance of two PSNs: how far a is ahead of b. */
 static inline s32 psn_ahead(u32 a, u32 b)
 {
@@ -215,6 +256,63 @@ void req_block(struct ibt_qp *qp, struct path_dest *dest);
 void req_unblock(struct ibt_qp *qp);
 void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns) REQUIRES(qp->sq_lock);
 
+/* Hands a packet to the path: 0, also where UC or a lossy path drops it; -EAGAIN (and the queue
+ * pair will be resumed), -ENETUNREACH, -EPIPE. */
+int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
+	REQUIRES(qp->sq_lock);
+/* The local bytes of the next `n` of the message: count of pieces, or a negative errno. The
+ * cursor moves. */
+int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, struct iovec *iov)
+	REQUIRES(qp->sq_lock);
+/* Which part of a message has which opcode. */
+u8 req_message_opcode(const struct send_wqe *w, bool first, bool last);
+u32 req_packets(const struct ibt_qp *qp, u32 length);
+
+/* ---- stream.c: the requester over a path that loses packets (qp->streams) ---- */
+/* Numbers begin at sq_psn, nothing is under way. */
+void stream_begin(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Transmits one request, or what is left of it: 0, REQ_STALL, or an error of req_send and
+ * req_pieces. */
+int stream_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);
+/* The queue has been looked through: gives back what it need not send. */
+void stream_pumped(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* The oldest number that something is awaited for; `top` if there is none. */
+u32 stream_front(const struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Goes on from the front, where transmission has been behind it; tells the window what has come
+ * back. */
+void stream_settle(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Goes back to the front. */
+void stream_rewind(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+
+/* ---- retry.c: what the peer says to that, and what if it says nothing ---- */
+void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->sq_lock);
+void retry_timer(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Something awaits an answer: sees to it that the timer runs. */
+void retry_watch(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+
+/* ---- window.c: how much may be under way to one destination, and whose turn it is ---- */
+/* What a packet with so many bytes counts. */
+u32 window_cost(u32 packets, u32 bytes);
+/* Is there room for `cost` more than is in flight? Else it waits for its turn. */
+bool window_reserve(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);
+/* Keeps what is in flight and gives the rest back. `acked`: so much has arrived, which lets the
+ * limit grow. */
+void window_settle(struct ibt_qp *qp, u32 acked) REQUIRES(qp->sq_lock);
+/* Does not wait any more. */
+void window_unlist(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Leaves the destination: nothing is charged, nothing waits. */
+void window_leave(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Packets were lost: less may be under way. Counts once within rtt_us. */
+void window_cut(struct ibt_qp *qp, u32 rtt_us, u64 now_ns) REQUIRES(qp->sq_lock);
+/* The queue pair's destination, with a reference, if others wait there: for window_wake, when
+ * sq_lock has been let go. NULL: nobody waits. */
+struct path_dest *window_claim(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Sets those going whose turn it is; drops the reference. No lock is held. */
+void window_serve(struct path_dest *dest);
+/* Waits until no window_serve works on it. The caller has made sure that none begins to. */
+void window_quiesce(struct ibt_qp *qp);
+
 /* ---- completer.c ---- */
 void comp_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock);
 void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
@@ -224,6 +322,13 @@ void comp_retire(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);
 /* Completes it with an error and moves the queue pair to ERR (RC) or SQE. */
 void comp_fail(struct ibt_qp *qp, enum ibv_wc_status status) REQUIRES(qp->sq_lock);
 void comp_flush_sq(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Copies n bytes of an answer to where the request at the front wants them. 0 or an errno. */
+int comp_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n)
+	REQUIRES(qp->sq_lock);
+/* What a NAK (its code) says of the oldest request, if it is fatal. False: it is not. */
+bool comp_fatal_nak(struct ibt_qp *qp, u8 code) REQUIRES(qp->sq_lock);
+/* The wait that an RNR timer code stands for. IBA vol 1, table 45. */
+u64 comp_rnr_ns(u8 code);
 void comp_check_drained(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 
 /* ---- responder.c ---- */
@@ -306,8 +411,16 @@ static inline bool qp_receives(const struct ibt_qp *qp)
 static inline bool qp_is_peer(const struct ibt_qp *qp, const struct path_dest *from,
 			      const struct pkt *p)
 {
-	return p->sqpn == qp->dest_qpn && qp->dest != NULL &&
+	/* A wire does not name the sender's queue pair. */
+	return (p->sqpn == qp->dest_qpn || (p->sqpn == 0 && qp->lossy)) && qp->dest != NULL &&
 	       (qp->dest == from || from->path->ops->same(qp->dest, from));
+}
+
+/* For what window_claim gave. No lock is held. */
+static inline void window_wake(struct path_dest *dest)
+{
+	if (unlikely(dest != NULL))
+		window_serve(dest);
 }
 
 static inline u32 qp_packet_bytes(const struct ibt_qp *qp)

@@ -10,7 +10,7 @@ static void loss_suspect(struct ibt_qp *qp)
 	lock_acquire(&qp->sq_lock);
 	/* The end of a wait for RNR would send again only what the peer has not executed; the
 	 * answers to the rest may be lost. */
-	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
+	if (!qp->streams && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
 	    (qp->sq_tail != qp->sq_next || qp->tx_offset != 0))
 		req_absent(qp);
 	lock_release(&qp->sq_lock);

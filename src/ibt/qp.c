@@ -79,6 +79,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->psn_shift = 12;
 	list_init(&qp->ack_node);
 	list_init(&qp->blocked_node);
+	list_init(&qp->stream.node);
 	err = qp_alloc_rings(qp, init);
 	if (err == 0)
 		err = engine_table_add(ibt, qp);
@@ -121,7 +122,12 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 	qp->untold = RESP_OK;
 	qp->resource_head = qp->resource_next = 0;
 	qp->ack_word = 0;
+	qp->uc_run = 0;
 	qp->peer_dead = false;
+	if (qp->streams)
+		window_leave(qp);
+	qp->stream.timing = false;
+	qp->streams = qp->lossy = false;
 }
 
 /* A full ring may hold up what the peer is to be told; not for long, unless the peer is stopped. */
@@ -134,7 +140,7 @@ static void qp_await_leave(struct ibt_qp *qp)
 /* To RESET: nobody finds work in it any more, then the lists, then the completions. */
 static void qp_reset(struct ibt_qp *qp)
 {
-	struct path_dest *dest;
+	struct path_dest *dest, *others;
 
 	lock_acquire(&qp->sq_lock);
 	lock_acquire(&qp->rq_lock);
@@ -149,10 +155,13 @@ static void qp_reset(struct ibt_qp *qp)
 	lock_acquire(&qp->sq_lock);
 	lock_acquire(&qp->rq_lock);
 	qp_clear(qp);
+	others = window_claim(qp);
 	dest = qp->dest;
 	qp->dest = NULL;
 	lock_release(&qp->rq_lock);
 	lock_release(&qp->sq_lock);
+	window_quiesce(qp);
+	window_wake(others);
 	if (dest != NULL)
 		dest->path->ops->dest_put(dest);
 	cq_forget(qp->send_cq, qp->owner);
@@ -205,9 +214,13 @@ void qp_fail_locked(struct ibt_qp *qp)
 
 void qp_fail(struct ibt_qp *qp)
 {
+	struct path_dest *others;
+
 	lock_acquire(&qp->sq_lock);
 	qp_fail_locked(qp);
+	others = window_claim(qp);
 	lock_release(&qp->sq_lock);
+	window_wake(others);
 }
 
 void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
@@ -277,6 +290,8 @@ static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mas
 		qp->epsn = to->rq_psn = a->rq_psn & PSN_MASK;
 	if (mask & IBV_QP_SQ_PSN)
 		qp->sq_psn = to->sq_psn = a->sq_psn & PSN_MASK;
+	if (mask & IBV_QP_SQ_PSN && qp->streams)
+		stream_begin(qp);
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
 		to->max_rd_atomic = a->max_rd_atomic;
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
@@ -301,14 +316,20 @@ static u8 qp_log2(u32 n)
 }
 
 static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct path_dest *dest)
+	REQUIRES(qp->sq_lock)
 {
 	const struct path_promise *promise = &dest->path->promise;
+	u8 most = qp_log2(promise->mtu);
 
+	if (qp->streams)
+		window_leave(qp);
 	qp->dest = dest;
 	qp->av = *av;
 	/* A reliable path cuts no packets of its own size; elsewhere the path MTU of the
 	 * connection rules. */
-	qp->psn_shift = promise->reliable ? qp_log2(promise->mtu) : (u8)(qp->attr.path_mtu + 7);
+	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
+	qp->lossy = !promise->reliable || !promise->ordered;
+	qp->streams = qp->lossy && qp->type == IBV_QPT_RC;
 }
 
 static int qp_alloc_resources(struct ibt_qp *qp, u32 count) REQUIRES(qp->rq_lock)
@@ -374,6 +395,7 @@ int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		  const struct path_av *av, struct path_dest *dest)
 {
 	int err = qp_check_values(attr, mask);
+	struct path_dest *others = NULL;
 
 	if (err == 0 && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET) {
 		qp_reset(qp);
@@ -384,8 +406,10 @@ int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		lock_release(&qp->rq_lock);
 		if (err == 0)
 			req_pump(qp);
+		others = window_claim(qp);
 		lock_release(&qp->sq_lock);
 	}
+	window_wake(others);
 	if (dest != NULL)
 		dest->path->ops->dest_put(dest);
 	return err;
@@ -397,7 +421,7 @@ void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr)
 	lock_acquire(&qp->rq_lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)qp->state;
-	attr->sq_psn = qp->sq_psn;
+	attr->sq_psn = qp->sq_psn & PSN_MASK;
 	attr->rq_psn = qp->epsn;
 	lock_release(&qp->rq_lock);
 	lock_release(&qp->sq_lock);
@@ -435,6 +459,7 @@ void *ibt_qp_owner(const struct ibt_qp *qp)
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  const struct path_av *(*av_of)(struct ibv_ah *ah))
 {
+	struct path_dest *others = NULL;
 	int err = 0;
 
 	lock_acquire(&qp->sq_lock);
@@ -455,7 +480,10 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 		comp_flush_sq(qp);
 	else
 		req_pump(qp);
+	if (qp->streams)
+		others = window_claim(qp);
 	lock_release(&qp->sq_lock);
+	window_wake(others);
 	if (unlikely(err != 0) && bad != NULL)
 		*bad = wr;
 	return err;

@@ -10,7 +10,6 @@
 #include "ibt/ibt_priv.h"
 
 enum {
-	REQ_STALL = 1, /* must wait for earlier requests to complete */
 	REQ_FOREVER_RETRY_MS =
 		/* Local ACK timeout 0: no limit; still looked at again, for a reliable path
 		 * loses nothing else */
@@ -44,6 +43,7 @@ static void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->s
 	p->dqpn = qp->dest_qpn;
 	p->sqpn = qp->qpn;
 	p->psn = qp->sq_psn;
+	p->pkey = IBT_DEFAULT_PKEY;
 	p->length = 0;
 	p->ack_psn = 0;
 	/* An owed acknowledgement travels along. Whoever clears the word sends it; pairs with
@@ -70,8 +70,7 @@ static void req_return_ack(struct ibt_qp *qp, const struct pkt *p)
 					    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-static int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
-	REQUIRES(qp->sq_lock)
+int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
 {
 	int err = req_ops(qp)->send(qp->dest, p, iov, n);
 
@@ -83,13 +82,15 @@ static int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *
 	}
 	if (unlikely(err != 0))
 		req_return_ack(qp, p);
-	/* UC promises nothing: what has no receiver is as good as sent. IBA vol 1, 9.8.2. */
-	if (unlikely(err == -ENETUNREACH || err == -EPIPE) && qp->type == IBV_QPT_UC)
+	/* UC promises nothing: what has no receiver is as good as sent. IBA vol 1, 9.8.2. Where
+	 * packets are lost anyhow RC's timeout deals with it. */
+	if (unlikely(err == -ENETUNREACH || err == -EPIPE) &&
+	    (qp->type == IBV_QPT_UC || (qp->lossy && err == -ENETUNREACH)))
 		return 0;
 	return err;
 }
 
-static u8 req_message_opcode(const struct send_wqe *w, bool first, bool last)
+u8 req_message_opcode(const struct send_wqe *w, bool first, bool last)
 {
 	bool write = w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 	bool imm = w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -105,10 +106,7 @@ static u8 req_message_opcode(const struct send_wqe *w, bool first, bool last)
 	return write ? PKT_WRITE_MIDDLE : PKT_SEND_MIDDLE;
 }
 
-/* The local bytes of the next `n` of the message: count of pieces, or a negative errno. The
- * cursor moves. */
-static int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, struct iovec *iov)
-	REQUIRES(qp->sq_lock)
+int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, struct iovec *iov)
 {
 	if (n == 0)
 		return 0;
@@ -137,7 +135,7 @@ static void req_begin(struct ibt_qp *qp, struct send_wqe *w, u32 packets) REQUIR
 	w->psn_count = packets;
 }
 
-static u32 req_packets(const struct ibt_qp *qp, u32 length)
+u32 req_packets(const struct ibt_qp *qp, u32 length)
 {
 	return length == 0 ? 1 : (u32)(((u64)length + qp_packet_bytes(qp) - 1) >> qp->psn_shift);
 }
@@ -316,6 +314,8 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 		return ud_transmit(qp, w);
 	if ((w->flags & IBV_SEND_FENCE) != 0 && qp->reads_out != 0)
 		return REQ_STALL;
+	if (qp->streams && w->opcode != IBV_WR_LOCAL_INV && w->opcode != IBV_WR_BIND_MW)
+		return stream_transmit(qp, w);
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -388,6 +388,8 @@ void req_pump(struct ibt_qp *qp)
 			break;
 		}
 	}
+	if (qp->streams)
+		stream_pumped(qp);
 	if (sent && qp->type != IBV_QPT_UD)
 		req_ops(qp)->flush(qp->dest);
 	if (unlikely(qp->draining))
@@ -470,13 +472,11 @@ void req_absent(struct ibt_qp *qp)
 		req_arm_timer(qp, WAIT_TIMEOUT, timeout);
 }
 
-void req_timer(struct timer *t)
+/* What the timer was armed for has not come, or the wait is over. */
+static void req_wait_over(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
-	struct ibt_qp *qp = container_of(t, struct ibt_qp, timer);
-	enum wait_reason why;
+	enum wait_reason why = (enum wait_reason)qp->waiting;
 
-	lock_acquire(&qp->sq_lock);
-	why = (enum wait_reason)qp->waiting;
 	qp->waiting = WAIT_NONE;
 	if (why == WAIT_ROOM) {
 		qp->impatient = true;
@@ -492,5 +492,20 @@ void req_timer(struct timer *t)
 			req_pump(qp);
 		}
 	}
+}
+
+void req_timer(struct timer *t)
+{
+	struct ibt_qp *qp = container_of(t, struct ibt_qp, timer);
+	struct path_dest *others = NULL;
+
+	lock_acquire(&qp->sq_lock);
+	if (qp->streams) {
+		retry_timer(qp);
+		others = window_claim(qp);
+	} else {
+		req_wait_over(qp);
+	}
 	lock_release(&qp->sq_lock);
+	window_wake(others);
 }

@@ -55,13 +55,13 @@ static void resp_ack_settle(struct ibt_qp *qp)
 /* Everything before epsn is to be acknowledged: at the end of the batch if the peer asked
  * (`urgent`), else when there is a moment. Where the consumer has just been seen to answer at once,
  * the answer takes it along; if it does not, the next idle poll or the engine's next tick (1 ms)
- * sends it, and the next one goes at once again. */
+ * sends it, and the next one goes at once again. On a wire nothing takes it along. */
 void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 {
 	resp_ack_settle(qp);
 	/* Pairs with the exchanges that take it. */
 	__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
-	if (urgent && __atomic_load_n(&qp->ack_rides, __ATOMIC_RELAXED)) {
+	if (urgent && __atomic_load_n(&qp->ack_rides, __ATOMIC_RELAXED) && !qp->lossy) {
 		qp->ack_waits = true;
 		urgent = false;
 	}
@@ -178,7 +178,7 @@ void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pk
 	};
 
 	if (status == IBV_WC_SUCCESS) {
-		e.wc.src_qp = p->sqpn;
+		e.wc.src_qp = p->sqpn != 0 ? p->sqpn : qp->dest_qpn;
 		resp_wc_flags(&e.wc, p);
 	} else {
 		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
@@ -283,7 +283,7 @@ static enum resp_verdict resp_scatter(struct ibt_qp *qp, const void *payload, u3
 static enum resp_verdict resp_send(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 				   const void *payload, u8 op) REQUIRES(qp->rq_lock)
 {
-	bool pull = (p->flags & PKT_PULL) != 0 && qp->type == IBV_QPT_RC;
+	bool pull = (p->flags & PKT_PULL) != 0 && qp->type == IBV_QPT_RC && !qp->lossy;
 	u64 length = pull ? p->dma_length : p->length;
 	enum resp_verdict verdict;
 
@@ -407,6 +407,21 @@ static enum resp_verdict resp_message(struct ibt_qp *qp, struct path_dest *from,
 	return RESP_OK;
 }
 
+/* Has the packet as many bytes as its opcode says? Only on a wire is there more to say than that
+ * they fit. IBA vol 1, 9.7.4.1.6. */
+static bool resp_is_sized(const struct ibt_qp *qp, const struct pkt *p)
+{
+	u8 op = resp_ops[p->opcode];
+
+	if (likely(!qp->lossy))
+		return true;
+	if (op == 0)
+		return p->length == 0;
+	if ((op & OP_LAST) == 0)
+		return p->length == qp_packet_bytes(qp);
+	return p->length <= qp_packet_bytes(qp) && (p->length != 0 || (op & OP_FIRST) != 0);
+}
+
 /* Executes a request in sequence. */
 static enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from,
 				      const struct pkt *p, const void *payload)
@@ -438,7 +453,8 @@ static void resp_accepted(struct ibt_qp *qp, struct path_dest *from, const struc
 	 * acknowledges as well. */
 	if (qp->resource_next != qp->resource_head && !answer_pump(qp))
 		return;
-	if (answered)
+	/* On a wire who wants an acknowledgement asks for it. */
+	if (answered || (qp->lossy && (p->flags & PKT_ACK_REQUEST) == 0))
 		return;
 	resp_owe_ack(qp, from, (p->flags & PKT_ACK_REQUEST) != 0);
 }
@@ -547,7 +563,9 @@ void resp_leave(struct ibt_qp *qp)
 	ack = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
 	if (ack & ACK_OWED)
 		resp_send_ack(qp, AETH_ACK, ack);
-	if (!owes)
+	if (qp->lossy)
+		qp->untold = RESP_OK; /* its timeout tells the peer */
+	if (!owes || qp->lossy)
 		return;
 	qp->untold = RESP_GONE;
 	qp->untold_psn = (qp->epsn - 1) & PSN_MASK;
@@ -597,11 +615,30 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 	/* Its sender has not been told of the refusal yet, so this is nothing that it may send. */
 	if (unlikely(qp->untold != RESP_OK))
 		return;
-	verdict = resp_execute(qp, from, p, payload);
+	verdict = likely(resp_is_sized(qp, p)) ? resp_execute(qp, from, p, payload)
+					       : RESP_NAK_INVALID;
 	if (likely(verdict == RESP_OK))
 		resp_accepted(qp, from, p);
 	else
 		resp_refuse(qp, verdict);
+}
+
+/* UC on a wire: neither what has come before nor what has the wrong size. A sender whose numbers
+ * begin behind ours is followed, though: only what was counted can come again. */
+static bool resp_uc_admits(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock)
+{
+	s32 ahead = psn_ahead(p->psn, qp->epsn);
+
+	if (ahead < 0 && -ahead <= qp->uc_run) {
+		resp_count(qp, COUNT_RX_DUPLICATE);
+		return false;
+	}
+	qp->uc_run = (u16)MIN(ahead < 0 ? 1u : qp->uc_run + (u32)ahead + 1, UINT16_MAX);
+	if (likely(resp_is_sized(qp, p)))
+		return true;
+	resp_count(qp, COUNT_RX_LENGTH);
+	qp->in_message = 0;
+	return false;
 }
 
 /* UC: a gap or a fault drops the rest of the message, silently; only a fault of our own receive
@@ -615,6 +652,8 @@ static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const str
 	enum resp_verdict verdict;
 
 	if (op == 0)
+		return false;
+	if (unlikely(qp->lossy) && !resp_uc_admits(qp, p))
 		return false;
 	if (gap)
 		resp_count(qp, COUNT_RX_PSN);

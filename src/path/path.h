@@ -65,6 +65,17 @@ extern const char *const path_counter_names[PATH_COUNTERS];
 struct path_dest;
 struct path;
 
+/* What the engine has under way to a destination whose path loses packets. Bytes, with a charge
+ * per packet. */
+struct path_window {
+	struct lock lock;
+	u32 in_flight GUARDED_BY(lock);
+	u32 limit GUARDED_BY(lock); /* 0: as much as the engine ever allows */
+	u64 cut_ns GUARDED_BY(lock); /* when the limit was last lowered */
+	struct list_head waiting GUARDED_BY(lock); /* the engine's queue pairs, each for its turn */
+	bool any_waiting; /* hint: waiting is not empty */
+};
+
 /* What a path tells its engine. Called from path_poll, with no path lock that send() needs. */
 struct path_user {
 	/* A packet with its payload in path memory, valid until return. The payload may change
@@ -159,6 +170,7 @@ struct path_dest {
 	/* The engine's queue pairs, all guarded by being in a callback: */
 	struct list_head acks;     /* owe an acknowledgement some time */
 	struct list_head acks_now; /* owe one at the end of the batch */
+	struct path_window window;
 };
 
 static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD_SAFETY
@@ -169,6 +181,8 @@ static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD
 	list_init(&d->acks);
 	list_init(&d->acks_now);
 	d->any_blocked = d->acks_owed = false;
+	d->window = (struct path_window){ .in_flight = 0 };
+	list_init(&d->window.waiting);
 }
 
 #endif

@@ -1,0 +1,373 @@
+/* retry.c: what the peer of an RC connection says, or does not say, over a path that loses or
+ * reorders packets.
+ *
+ * An acknowledgement, an answer or a NAK that shows a gap makes the requester go back to the front
+ * at once. Where nothing is heard at all it does so after a time that follows the measured way
+ * there and back, long before the Local ACK Timeout: that and retry_cnt only say when to give up,
+ * which is when nothing has been heard for (retry_cnt + 1) timeouts.
+ *
+ * In:    ACK, NAK, answers, the timer    Out: completions, the caller's memory, the stream set back
+ * Runs:  whoever receives, or runs timers    Locks: sq_lock, then the CQ's
+ * Spec:  IBA vol 1, 9.7.5.1, 9.7.5.2 (implied NAK), 9.7.6, 9.9.2
+ */
+#include "base/clock.h"
+#include "ibt/ibt_priv.h"
+
+enum {
+	/* Where threads of one host take turns, peers are late by slices of the scheduler. */
+	RETRY_LEAST_US = 4000,
+	RETRY_FIRST_US = 10000, /* as long as nothing has been measured */
+	RETRY_MOST_MS = 500,
+	RETRY_BACKOFFS = 12,
+	RETRY_TIMEOUT_LEAST_US = 4000,
+};
+
+/* ---- time ---- */
+
+static bool retry_sends(const struct ibt_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
+
+/* The Local ACK Timeout; no shorter than a peer on a busy host needs. 0: none. */
+static u64 retry_timeout_ns(const struct ibt_qp *qp)
+{
+	u64 ns = 4096ull << (qp->attr.timeout & 31);
+
+	return qp->attr.timeout == 0 ? 0 : MAX(ns, RETRY_TIMEOUT_LEAST_US * NS_PER_US);
+}
+
+/* How long to wait before transmitting again. */
+static u64 retry_after_ns(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	const struct stream *s = &qp->stream;
+	u64 limit = RETRY_MOST_MS * NS_PER_MS, timeout = retry_timeout_ns(qp);
+	u64 us = s->srtt_us == 0 ? RETRY_FIRST_US : s->srtt_us + 4ull * s->rttvar_us;
+
+	if (timeout != 0)
+		limit = MIN(limit, timeout);
+	return MIN(MAX(us, RETRY_LEAST_US) * NS_PER_US << s->backoff, limit);
+}
+
+static bool retry_awaits(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return (s32)(qp->stream.top - stream_front(qp)) > 0;
+}
+
+static void retry_arm(struct ibt_qp *qp, u64 deadline_ns) REQUIRES(qp->sq_lock)
+{
+	qp->stream.timing = true;
+	if (timer_arm(qp->ibt->cfg.timers, &qp->timer, deadline_ns))
+		qp->ibt->cfg.kick(qp->ibt->cfg.arg);
+}
+
+void retry_watch(struct ibt_qp *qp)
+{
+	qp->stream.heard_ns = clock_now_ns();
+	if (!qp->stream.timing)
+		retry_arm(qp, qp->stream.heard_ns + retry_after_ns(qp));
+}
+
+/* The peer has said something new. */
+static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+
+	s->heard_ns = clock_now_ns();
+	if (likely(s->backoff == 0))
+		return;
+	s->backoff = 0;
+	if (qp->waiting == WAIT_NONE)
+		retry_arm(qp, s->heard_ns + retry_after_ns(qp));
+}
+
+/* Mean and deviation as TCP has them, RFC 6298. */
+static void retry_measure(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+	u32 us, off;
+
+	if (s->rtt_ns == 0 || (s32)(s->una - s->rtt_psn) <= 0)
+		return;
+	us = MAX((u32)MIN((s->heard_ns - s->rtt_ns) / NS_PER_US, 1000000ull), 1u);
+	s->rtt_ns = 0;
+	if (s->srtt_us == 0) {
+		s->srtt_us = us;
+		s->rttvar_us = us / 2;
+		return;
+	}
+	off = us > s->srtt_us ? us - s->srtt_us : s->srtt_us - us;
+	s->rttvar_us = (3 * s->rttvar_us + off) / 4;
+	s->srtt_us = MAX((7 * s->srtt_us + us) / 8, 1u);
+}
+
+static void retry_go_back(struct ibt_qp *qp, u64 now_ns) REQUIRES(qp->sq_lock)
+{
+	qp->stream.resent_ns = now_ns;
+	window_cut(qp, qp->stream.srtt_us, now_ns);
+	stream_rewind(qp);
+}
+
+/* Nothing has come for a while: again, or enough. */
+static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+	u64 now = clock_now_ns(), timeout = retry_timeout_ns(qp), next;
+	u64 end = timeout == 0 ? TIMER_NEVER : s->heard_ns + (qp->attr.retry_cnt + 1ull) * timeout;
+
+	if (now >= end) {
+		comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
+		return;
+	}
+	next = MAX(s->heard_ns, s->resent_ns) + retry_after_ns(qp);
+	if (now >= next) {
+		retry_go_back(qp, now);
+		s->backoff = MIN(s->backoff + 1, RETRY_BACKOFFS);
+		next = now + retry_after_ns(qp);
+	}
+	retry_arm(qp, MIN(next, end));
+}
+
+void retry_timer(struct ibt_qp *qp)
+{
+	struct stream *s = &qp->stream;
+
+	if (!retry_sends(qp))
+		return;
+	if (qp->waiting == WAIT_RNR) {
+		s->heard_ns = clock_now_ns();
+		if (s->heard_ns < s->rnr_ns) {
+			retry_arm(qp, s->rnr_ns);
+			return;
+		}
+		qp->waiting = WAIT_NONE;
+	}
+	s->timing = retry_awaits(qp);
+	if (s->timing)
+		retry_late(qp);
+	if (retry_sends(qp))
+		req_pump(qp);
+}
+
+/* ---- acknowledgements ---- */
+
+/* Completes what has been executed, up to a READ or atomic that has no answer yet. */
+static void retry_retire(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	while (qp->sq_tail != qp->sq_head && retry_sends(qp)) {
+		struct send_wqe *w = sq_at(qp, qp->sq_tail);
+
+		if (w->psn_count == 0 || wqe_is_answered_op(w) ||
+		    (s32)(qp->stream.una - w->first_psn - w->psn_count) < 0)
+			break;
+		comp_retire(qp, w);
+	}
+	if (likely(retry_sends(qp)))
+		stream_settle(qp);
+}
+
+/* Everything before `number` has been executed. */
+static void retry_executed(struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+{
+	if ((s32)(number - qp->stream.una) <= 0)
+		return;
+	qp->stream.una = number;
+	qp->rnr_left = qp->attr.rnr_retry;
+	retry_heard(qp);
+	retry_measure(qp);
+	retry_retire(qp);
+}
+
+/* Something is missing from the front on, though what was sent later has arrived. Once per gap and
+ * way there and back: what was under way when transmission went back says the same again. */
+static void retry_gap(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+	u32 front = stream_front(qp);
+	u64 now = clock_now_ns();
+
+	if (qp->waiting != WAIT_NONE || !retry_awaits(qp))
+		return;
+	if (front == s->gap && now - s->resent_ns < 2 * MAX(s->srtt_us, 50u) * NS_PER_US)
+		return;
+	s->gap = front;
+	retry_go_back(qp, now);
+}
+
+/* Has the peer passed by a READ or atomic whose answer has not come? IBA vol 1, 9.7.5.2.1. */
+static bool retry_is_passed_by(const struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+{
+	const struct send_wqe *w = sq_at(qp, qp->sq_tail);
+
+	return retry_awaits(qp) && wqe_is_answered_op(w) && (s32)(number - stream_front(qp)) >= 0;
+}
+
+static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+
+	if (qp->waiting != WAIT_NONE || (s32)(number - s->una) < 0)
+		return;
+	if (qp->attr.rnr_retry != 7 && qp->rnr_left == 0) {
+		comp_fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+		return;
+	}
+	qp->rnr_left -= qp->attr.rnr_retry != 7;
+	retry_heard(qp);
+	stream_rewind(qp);
+	qp->waiting = WAIT_RNR;
+	s->rnr_ns = s->heard_ns + comp_rnr_ns(code);
+	retry_arm(qp, s->rnr_ns);
+}
+
+static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lock)
+{
+	if ((s32)(number - qp->stream.una) < 0)
+		return;
+	if (code == NAK_PSN_SEQUENCE)
+		retry_gap(qp);
+	else if (!comp_fatal_nak(qp, code))
+		path_count(qp->dest->path, COUNT_RX_OPCODE);
+}
+
+static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIRES(qp->sq_lock)
+{
+	bool positive = (p->syndrome & 0xe0) == 0;
+	bool fresh = (s32)(number + positive - qp->stream.una) > 0;
+
+	retry_executed(qp, number + positive);
+	if (!retry_sends(qp))
+		return;
+	if (positive && fresh && retry_is_passed_by(qp, number))
+		retry_gap(qp);
+	else if ((p->syndrome & 0xe0) == AETH_RNR)
+		retry_rnr(qp, number, p->syndrome & 31);
+	else if ((p->syndrome & 0xe0) == AETH_NAK)
+		retry_nak(qp, number, p->syndrome & 31);
+}
+
+/* ---- answers ---- */
+
+/* The request at the front, if this is the packet of its answer that is awaited next. */
+static struct send_wqe *retry_front_answer(struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w = sq_at(qp, qp->sq_tail);
+
+	return retry_awaits(qp) && wqe_is_answered_op(w) && number == stream_front(qp) ? w : NULL;
+}
+
+/* The same, once everything before it has been acknowledged by the answer. */
+static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+	struct send_wqe *w = retry_front_answer(qp, number);
+
+	if (likely(w != NULL && s->rtt_ns == 0)) {
+		s->una = (s32)(number + 1 - s->una) > 0 ? number + 1 : s->una;
+		return w;
+	}
+	retry_executed(qp, number + 1);
+	if (!retry_sends(qp) || !retry_awaits(qp))
+		return NULL;
+	w = retry_front_answer(qp, number);
+	if (w != NULL)
+		return w;
+	path_count(qp->dest->path, COUNT_RX_DUPLICATE);
+	if (retry_is_passed_by(qp, number))
+		retry_gap(qp);
+	return NULL;
+}
+
+/* `bytes` more of the answer have come. */
+static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
+	REQUIRES(qp->sq_lock)
+{
+	u32 segment = qp->stream.segment << qp->psn_shift;
+	bool all, behind;
+
+	qp->rx_offset += bytes;
+	all = qp->rx_offset == w->length;
+	behind = (s32)(stream_front(qp) - qp->sq_psn) > 0;
+	if (!all && qp->rx_offset % segment != 0 && !behind)
+		return;
+	if (all || qp->rx_offset % segment == 0)
+		qp->reads_out -= MIN(qp->reads_out, 1u);
+	if (all) {
+		w->answered = true;
+		qp->rx_offset = 0;
+		comp_retire(qp, w);
+	}
+	if (!retry_sends(qp))
+		return;
+	retry_heard(qp);
+	/* What was executed after it has been waiting for it. */
+	retry_retire(qp);
+}
+
+static void retry_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n)
+	REQUIRES(qp->sq_lock)
+{
+	if (comp_scatter(qp, w, data, n) != 0)
+		comp_fail(qp, IBV_WC_LOC_PROT_ERR);
+	else
+		retry_answer_taken(qp, w, n);
+}
+
+static void retry_read_answer(struct ibt_qp *qp, const struct pkt *p, u32 number,
+			      const void *payload) REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w = retry_answered(qp, number);
+
+	if (w == NULL)
+		return;
+	if (w->opcode != IBV_WR_RDMA_READ ||
+	    p->length != MIN(w->length - qp->rx_offset, qp_packet_bytes(qp)))
+		comp_fail(qp, IBV_WC_BAD_RESP_ERR);
+	else
+		retry_scatter(qp, w, payload, p->length);
+}
+
+static void retry_atomic_answer(struct ibt_qp *qp, const struct pkt *p, u32 number)
+	REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w = retry_answered(qp, number);
+
+	if (w == NULL)
+		return;
+	if (w->opcode == IBV_WR_RDMA_READ)
+		comp_fail(qp, IBV_WC_BAD_RESP_ERR);
+	else
+		retry_scatter(qp, w, &p->swap, sizeof(p->swap));
+}
+
+void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+{
+	u32 number = qp->stream.una + (u32)psn_ahead(p->psn, qp->stream.una);
+
+	if (!retry_sends(qp))
+		return;
+	if (p->opcode == PKT_CNP) {
+		window_cut(qp, qp->stream.srtt_us, clock_now_ns());
+		return;
+	}
+	if ((s32)(number - qp->stream.top) >= 0) {
+		path_count(qp->dest->path, COUNT_RX_PSN);
+		return;
+	}
+	switch (p->opcode) {
+	case PKT_ACK:
+		retry_ack(qp, p, number);
+		break;
+	case PKT_ATOMIC_ACK:
+		retry_atomic_answer(qp, p, number);
+		break;
+	case PKT_ABSENT:
+		path_count(qp->dest->path, COUNT_RX_OPCODE);
+		break;
+	default:
+		retry_read_answer(qp, p, number, payload);
+		break;
+	}
+	if ((qp->sq_next != qp->sq_head || qp->draining) && retry_sends(qp))
+		req_pump(qp);
+}

@@ -1,0 +1,283 @@
+/* stream.c: the requester of an RC connection over a path that loses or reorders packets: one
+ * packet per path MTU, and back to the oldest unanswered one when something was lost.
+ *
+ * Numbers of packets are linear (u32), the wire sees their low 24 bits; far less than 2^23 of them
+ * are under way, for the window bounds them. A READ is asked for in pieces of at most
+ * stream.segment packets, each a request of its own to the peer, so that its answers fit the
+ * window as well. The pieces are cut at fixed places: a repeated request lies within an earlier
+ * one.
+ *
+ * In:    requests of the send queue    Out: packets
+ * Runs:  whoever runs the requester    Locks: sq_lock    Spec: IBA vol 1, 9.7.2, 9.7.3, 9.7.7
+ */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "ibt/ibt_priv.h"
+
+enum { STREAM_SEGMENT_COST = 36 << 10 };
+
+void stream_begin(struct ibt_qp *qp)
+{
+	struct stream *s = &qp->stream;
+
+	s->una = s->top = qp->sq_psn;
+	s->cost_done = s->cost_next;
+	s->backoff = 0;
+	s->rtt_ns = 0;
+	s->gap = qp->sq_psn - 1;
+	s->segment = MAX((u32)STREAM_SEGMENT_COST / window_cost(1, qp_packet_bytes(qp)), 1u);
+}
+
+static u32 stream_cost(const struct ibt_qp *qp, const struct send_wqe *w, u32 packets)
+{
+	u64 bytes = (u64)packets << qp->psn_shift;
+
+	return window_cost(packets, (u32)MIN(bytes, (u64)w->length));
+}
+
+/* ---- where it stands ---- */
+
+/* The oldest request, if any packet of it has been numbered. */
+static struct send_wqe *stream_oldest(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w = sq_at(qp, qp->sq_tail);
+
+	return qp->sq_tail != qp->sq_head && w->psn_count != 0 ? w : NULL;
+}
+
+/* Packets of the oldest request that nothing is awaited for any more. */
+static u32 stream_done(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	s32 done = (s32)(qp->stream.una - w->first_psn);
+
+	if (wqe_is_answered_op(w))
+		return qp->rx_offset >> qp->psn_shift;
+	return done <= 0 ? 0 : MIN((u32)done, w->psn_count);
+}
+
+u32 stream_front(const struct ibt_qp *qp)
+{
+	const struct send_wqe *w = stream_oldest(qp);
+
+	return w == NULL ? qp->stream.top : w->first_psn + stream_done(qp, w);
+}
+
+static void stream_go_to(struct ibt_qp *qp, struct send_wqe *w, u32 packets) REQUIRES(qp->sq_lock)
+{
+	qp->sq_psn = w->first_psn + packets;
+	qp->tx_offset = packets << qp->psn_shift;
+	qp->stream.cost_next = w->first_cost + stream_cost(qp, w, packets);
+	qp->stream.seek = true;
+}
+
+void stream_settle(struct ibt_qp *qp)
+{
+	struct stream *s = &qp->stream;
+	struct send_wqe *w = stream_oldest(qp);
+	u32 done = w == NULL ? 0 : stream_done(qp, w);
+	u32 front = w == NULL ? s->top : w->first_psn + done;
+	u32 before = s->cost_done;
+
+	if ((s32)(front - qp->sq_psn) > 0 || (s32)(qp->sq_tail - qp->sq_next) > 0) {
+		qp->sq_next = qp->sq_tail;
+		qp->sq_psn = front;
+		qp->tx_offset = 0;
+		if (w != NULL)
+			stream_go_to(qp, w, done);
+		s->cost_done = before = s->cost_next;
+	}
+	s->cost_done = w == NULL ? s->cost_next : w->first_cost + stream_cost(qp, w, done);
+	window_settle(qp, s->cost_done - before);
+}
+
+void stream_rewind(struct ibt_qp *qp)
+{
+	struct send_wqe *w = stream_oldest(qp);
+
+	if (w == NULL)
+		return;
+	path_count(qp->dest->path, COUNT_TX_RETRY);
+	qp->sq_next = qp->sq_tail;
+	qp->reads_out = 0;
+	qp->stream.rtt_ns = 0;
+	stream_go_to(qp, w, stream_done(qp, w));
+	qp->stream.cost_done = qp->stream.cost_next;
+	window_settle(qp, 0);
+}
+
+/* ---- transmitting ---- */
+
+static void stream_number(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	w->first_psn = qp->sq_psn;
+	w->psn_count = wqe_is_answered_op(w) && w->opcode != IBV_WR_RDMA_READ
+			       ? 1
+			       : req_packets(qp, w->length);
+	w->first_cost = qp->stream.cost_next;
+}
+
+/* After a step back: what the peer has executed is not sent again. */
+static void stream_skip(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	if (!wqe_is_answered_op(w) && (s32)(qp->stream.una - qp->sq_psn) > 0)
+		stream_go_to(qp, w, MIN(qp->stream.una - w->first_psn, w->psn_count));
+}
+
+static void stream_seek(struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	struct mem_cursor *c = &qp->tx_cursor;
+
+	*c = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count, .offset = qp->tx_offset };
+	while (c->index < c->count && c->offset >= c->sge[c->index].length)
+		c->offset -= c->sge[c->index++].length;
+	qp->stream.seek = false;
+}
+
+static void stream_fill(struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p, u8 opcode)
+	REQUIRES(qp->sq_lock)
+{
+	*p = (struct pkt){
+		.opcode = opcode,
+		.qp_type = qp->type,
+		.dqpn = qp->dest_qpn,
+		.sqpn = qp->qpn,
+		.psn = qp->sq_psn & PSN_MASK,
+		.rkey = w->rkey,
+	};
+}
+
+static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+
+	if (asked && s->rtt_ns == 0 && qp->sq_psn == s->top) {
+		s->rtt_ns = clock_now_ns();
+		s->rtt_psn = qp->sq_psn;
+	}
+	qp->sq_psn += packets;
+	qp->tx_offset += bytes;
+	s->cost_next += window_cost(packets, bytes);
+	if (s->una == s->top || unlikely(!s->timing))
+		retry_watch(qp);
+	if ((s32)(qp->sq_psn - s->top) > 0)
+		s->top = qp->sq_psn;
+}
+
+/* Must what comes next wait until this has been acknowledged? */
+static bool stream_next_waits(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	const struct send_wqe *next = sq_at(qp, qp->sq_next + 1);
+
+	return qp->sq_next + 1 == qp->sq_head || qp->state != IBV_QPS_RTS ||
+	       next->opcode == IBV_WR_LOCAL_INV || next->opcode == IBV_WR_BIND_MW;
+}
+
+static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
+	REQUIRES(qp->sq_lock)
+{
+	bool last = qp->tx_offset + n == w->length;
+
+	if (last && ((w->flags & IBV_SEND_SIGNALED) != 0 || stream_next_waits(qp) ||
+		     (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size))
+		return true;
+	/* There must be an answer when the window is full: is there room for another packet? */
+	return !window_reserve(qp, window_cost(1, n) + window_cost(1, qp_packet_bytes(qp)));
+}
+
+static int stream_packet(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	u32 n = MIN(w->length - qp->tx_offset, qp_packet_bytes(qp));
+	bool first = qp->tx_offset == 0, last = qp->tx_offset + n == w->length;
+	struct iovec iov[IBT_MAX_SGE + 2];
+	struct pkt p;
+	int pieces, err;
+
+	if (!window_reserve(qp, window_cost(1, n)))
+		return REQ_STALL;
+	if (qp->stream.seek)
+		stream_seek(qp, w);
+	pieces = req_pieces(qp, w, n, 0, iov);
+	if (unlikely(pieces < 0))
+		return pieces;
+	stream_fill(qp, w, &p, req_message_opcode(w, first, last));
+	p.length = n;
+	p.imm = w->imm;
+	p.va = w->va;
+	p.dma_length = w->length;
+	p.flags = (last && (w->flags & IBV_SEND_SOLICITED) != 0 ? PKT_SOLICITED : 0) |
+		  (stream_wants_ack(qp, w, n) ? PKT_ACK_REQUEST : 0);
+	err = req_send(qp, &p, iov, pieces);
+	if (unlikely(err != 0)) {
+		qp->stream.seek = true;
+		return err;
+	}
+	stream_sent(qp, 1, n, (p.flags & PKT_ACK_REQUEST) != 0);
+	return 0;
+}
+
+static int stream_message(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	int err = 0;
+
+	while (err == 0 && qp->sq_psn != w->first_psn + w->psn_count)
+		err = stream_packet(qp, w);
+	return err;
+}
+
+/* One request for an atomic or for the next piece of a READ. */
+static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	bool read = w->opcode == IBV_WR_RDMA_READ;
+	u32 segment = qp->stream.segment << qp->psn_shift;
+	u32 n = MIN(w->length - qp->tx_offset, segment - qp->tx_offset % segment);
+	u32 packets = read ? req_packets(qp, n) : 1;
+	struct pkt p;
+	int err;
+
+	if (qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1) ||
+	    !window_reserve(qp, window_cost(packets, n)))
+		return REQ_STALL;
+	stream_fill(qp, w, &p,
+		    read				     ? PKT_READ_REQUEST
+		    : w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP
+							     : PKT_FETCH_ADD);
+	p.va = w->va + qp->tx_offset;
+	p.dma_length = n;
+	p.compare = w->compare;
+	p.swap = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->compare : w->swap;
+	err = req_send(qp, &p, NULL, 0);
+	if (unlikely(err != 0))
+		return err;
+	qp->reads_out++;
+	stream_sent(qp, packets, n, true);
+	return 0;
+}
+
+static int stream_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	int err = 0;
+
+	while (err == 0 && qp->sq_psn != w->first_psn + w->psn_count)
+		err = stream_request(qp, w);
+	return err;
+}
+
+int stream_transmit(struct ibt_qp *qp, struct send_wqe *w)
+{
+	if (qp->tx_offset == 0)
+		qp->stream.seek = true;
+	if (w->psn_count == 0)
+		stream_number(qp, w);
+	else
+		stream_skip(qp, w);
+	return wqe_is_answered_op(w) ? stream_answered(qp, w) : stream_message(qp, w);
+}
+
+void stream_pumped(struct ibt_qp *qp)
+{
+	window_settle(qp, 0);
+	if (unlikely(__atomic_load_n(&qp->dest->window.any_waiting, __ATOMIC_RELAXED)) &&
+	    (qp->sq_next == qp->sq_head || qp->waiting != WAIT_NONE))
+		window_unlist(qp);
+}

@@ -1,0 +1,209 @@
+/* window.c: how much may be under way to one destination of a path that loses packets.
+ *
+ * The receive buffer there is shared by all queue pairs of a process, and what overflows it is
+ * lost; so all that one destination is sent counts against one limit. Who finds no room waits for
+ * its turn and then sends a fixed amount, so that many active queue pairs share fairly. Losses
+ * halve the limit, what arrives lets it grow again.
+ *
+ * In:    packets about to be sent, and what has been acknowledged
+ * Out:   leave to send, in turn
+ * Runs:  whoever runs the requester; window_serve with no lock held
+ * Locks: window.lock, a leaf inside sq_lock
+ */
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "ibt/ibt_priv.h"
+
+enum {
+	/* A stock receive buffer is 212,992 bytes, of which the kernel counts its own overhead,
+	 * too. */
+	WINDOW_MOST = 144 << 10,
+	WINDOW_LEAST = 40 << 10, /* the longest READ request's answer fits */
+	WINDOW_QUANTUM = 20 << 10, /* for one turn */
+	WINDOW_PACKET = 512,	   /* what a packet counts beside its payload */
+	WINDOW_GROWTH = 4096 + WINDOW_PACKET, /* per limit's worth of acknowledged bytes */
+	WINDOW_TURNS = 4096,		      /* in one call */
+	WINDOW_CUT_LEAST_US = 100,
+	WINDOW_BUSY_US = 50,
+};
+
+u32 window_cost(u32 packets, u32 bytes)
+{
+	return packets * WINDOW_PACKET + bytes;
+}
+
+static u32 window_limit(const struct path_window *w) REQUIRES(w->lock)
+{
+	return w->limit == 0 ? (u32)WINDOW_MOST : w->limit;
+}
+
+/* Where nothing is under way anything may be sent. */
+static u32 window_room(const struct path_window *w, u32 need) REQUIRES(w->lock)
+{
+	u32 limit = window_limit(w);
+
+	if (w->in_flight == 0)
+		return MAX(limit, need);
+	return w->in_flight < limit ? limit - w->in_flight : 0;
+}
+
+static void window_hint(struct path_window *w) REQUIRES(w->lock)
+{
+	__atomic_store_n(&w->any_waiting, !list_empty(&w->waiting), __ATOMIC_RELAXED);
+}
+
+static bool window_is_turn(const struct path_window *w, const struct ibt_qp *qp) REQUIRES(w->lock)
+{
+	return qp->stream.turn || list_empty(&w->waiting) || w->waiting.next == &qp->stream.node;
+}
+
+static void window_enlist(struct path_window *w, struct ibt_qp *qp) REQUIRES(w->lock)
+{
+	if (!list_empty(&qp->stream.node))
+		return;
+	if (qp->stream.turn)
+		list_push_front(&w->waiting, &qp->stream.node);
+	else
+		list_push_back(&w->waiting, &qp->stream.node);
+}
+
+bool window_reserve(struct ibt_qp *qp, u32 cost)
+{
+	struct stream *s = &qp->stream;
+	u32 held = s->charged - (s->cost_next - s->cost_done);
+	struct path_window *w = &qp->dest->window;
+	bool granted = false;
+	u32 need, room;
+
+	if (likely(held >= cost))
+		return true;
+	need = cost - held;
+	lock_acquire(&w->lock);
+	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
+	if (room >= need) {
+		u32 more = MIN(MAX(need, (u32)WINDOW_QUANTUM), room);
+
+		w->in_flight += more;
+		s->charged += more;
+		s->turn = false;
+		list_remove(&s->node);
+		granted = true;
+	} else {
+		window_enlist(w, qp);
+	}
+	window_hint(w);
+	lock_release(&w->lock);
+	return granted;
+}
+
+static void window_grow(struct path_window *w, u32 acked) REQUIRES(w->lock)
+{
+	u64 limit = w->limit;
+
+	if (limit == 0 || acked == 0)
+		return;
+	limit += (u64)acked * WINDOW_GROWTH / limit;
+	w->limit = limit >= WINDOW_MOST ? 0 : (u32)limit;
+}
+
+void window_settle(struct ibt_qp *qp, u32 acked)
+{
+	u32 used = qp->stream.cost_next - qp->stream.cost_done;
+	struct path_window *w = &qp->dest->window;
+
+	if (qp->stream.charged == used && acked == 0)
+		return;
+	lock_acquire(&w->lock);
+	w->in_flight += used - qp->stream.charged;
+	window_grow(w, acked);
+	lock_release(&w->lock);
+	qp->stream.charged = used;
+}
+
+void window_unlist(struct ibt_qp *qp)
+{
+	struct path_window *w = &qp->dest->window;
+
+	lock_acquire(&w->lock);
+	list_remove(&qp->stream.node);
+	qp->stream.turn = false;
+	window_hint(w);
+	lock_release(&w->lock);
+}
+
+void window_leave(struct ibt_qp *qp)
+{
+	qp->stream.cost_done = qp->stream.cost_next;
+	window_settle(qp, 0);
+	window_unlist(qp);
+}
+
+void window_cut(struct ibt_qp *qp, u32 rtt_us, u64 now_ns)
+{
+	struct path_window *w = &qp->dest->window;
+
+	lock_acquire(&w->lock);
+	if (now_ns - w->cut_ns >= MAX(rtt_us, (u32)WINDOW_CUT_LEAST_US) * NS_PER_US) {
+		w->limit = MAX(window_limit(w) / 2, (u32)WINDOW_LEAST);
+		w->cut_ns = now_ns;
+	}
+	lock_release(&w->lock);
+}
+
+struct path_dest *window_claim(struct ibt_qp *qp)
+{
+	struct path_dest *dest = qp->dest;
+
+	if (dest == NULL || likely(!__atomic_load_n(&dest->window.any_waiting, __ATOMIC_RELAXED)))
+		return NULL;
+	dest->path->ops->dest_hold(dest);
+	return dest;
+}
+
+/* The next whose turn it is, if there is room for whatever it wants to send. */
+static struct ibt_qp *window_pop(struct path_window *w)
+{
+	struct list_head *node = NULL;
+	struct ibt_qp *qp = NULL;
+
+	lock_acquire(&w->lock);
+	if (window_room(w, 0) >= WINDOW_LEAST - WINDOW_PACKET || w->in_flight == 0)
+		node = list_pop_front(&w->waiting);
+	if (node != NULL) {
+		qp = list_entry(node, struct ibt_qp, stream.node);
+		qp->stream.turn = true;
+		__atomic_store_n(&qp->stream.busy, true, __ATOMIC_RELAXED);
+	}
+	window_hint(w);
+	lock_release(&w->lock);
+	return qp;
+}
+
+static void window_turn_over(struct path_window *w, struct ibt_qp *qp)
+{
+	lock_acquire(&w->lock);
+	qp->stream.turn = false;
+	lock_release(&w->lock);
+	__atomic_store_n(&qp->stream.busy, false, __ATOMIC_RELEASE); /* pairs with window_quiesce */
+}
+
+void window_serve(struct path_dest *dest)
+{
+	struct ibt_qp *qp;
+
+	for (int i = 0; i < WINDOW_TURNS && (qp = window_pop(&dest->window)) != NULL; i++) {
+		lock_acquire(&qp->sq_lock);
+		req_pump(qp);
+		lock_release(&qp->sq_lock);
+		window_turn_over(&dest->window, qp);
+	}
+	dest->path->ops->dest_put(dest);
+}
+
+void window_quiesce(struct ibt_qp *qp)
+{
+	/* pairs with window_turn_over */
+	while (__atomic_load_n(&qp->stream.busy, __ATOMIC_ACQUIRE))
+		usleep(WINDOW_BUSY_US);
+}

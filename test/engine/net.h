@@ -1,0 +1,123 @@
+/* net.h: two engines in one process, joined by a path in memory that loses, doubles and delays
+ * packets from a seed, in virtual time. One thread. */
+#ifndef ENGINE_NET_H
+#define ENGINE_NET_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "ibt/ibt.h"
+
+enum {
+	NET_MOST = 8192,       /* packets on their way */
+	NET_PAYLOAD = 4096,
+	NET_MEMORY = 4 << 20,  /* registered bytes of a side */
+	NET_COMPLETIONS = 4096,
+	NET_BUFFER = 212992,   /* a stock receive buffer */
+	NET_SEEN = 4096,
+};
+
+struct net;
+
+/* A packet on its way, or one that was seen. */
+struct net_packet {
+	u64 due_ns, order;
+	int to;
+	struct pkt pkt;
+	u8 payload[NET_PAYLOAD];
+};
+
+struct net_dest {
+	struct path_dest dest;
+	int side, to;
+	struct net *net;
+};
+
+/* One engine and what it stands on. */
+struct net_side {
+	struct net *net;
+	int index;
+	struct path path;
+	u64 counters[PATH_COUNTERS];
+	struct net_dest dest, from; /* what it sends to; how its receiver names the source */
+	struct mem_table mem;
+	struct timer_set timers;
+	struct cq send_cq, recv_cq;
+	struct ibt *ibt;
+	struct ibt_counters qp_counters;
+	u8 *memory;
+	u32 key;
+	int refs; /* of `dest` */
+	u32 events[32]; /* asynchronous events by type */
+};
+
+struct net_config {
+	u64 seed;
+	u32 loss, doubling, late; /* of 10,000 packets */
+	u64 delay_ns, late_ns;	  /* all; those that are overtaken */
+	bool reliable;
+	u32 room; /* packets that fit on the way to a side; 0: no limit */
+	u32 mtu;  /* of the path; 0: 4096 */
+};
+
+struct net {
+	struct net_config cfg;
+	struct net_side side[2];
+	struct net_packet *flying[NET_MOST];
+	u32 count;
+	u64 order, random;
+	u64 buffered[2], most_buffered; /* bytes of requests on their way to a side */
+	/* Looks at what is sent; true: the packet is lost. */
+	bool (*tap)(struct net *net, int from, struct pkt *p);
+	void *tap_arg;
+	u64 sent, lost;
+};
+
+/* Fills *net. */
+void net_open(struct net *net, const struct net_config *cfg);
+void net_close(struct net *net);
+/* The time, for all of them. */
+u64 net_now(void);
+u32 net_random(struct net *net, u32 below);
+/* The next thing happens: a packet arrives or a timer is due. False: nothing will. */
+bool net_step(struct net *net);
+/* Until nothing happens any more or so much time has passed. */
+void net_run(struct net *net, u64 limit_ns);
+/* What a side's window counts as under way. */
+u32 net_in_flight(const struct net_side *s);
+/* A packet as if it had come off the wire, at once. */
+void net_inject(struct net *net, int to, const struct pkt *p, const void *payload);
+
+struct net_qp {
+	enum ibv_qp_type type;
+	enum ibv_mtu mtu;
+	u32 depth, rq_psn, sq_psn;
+	u8 timeout, retry_cnt, rnr_retry, min_rnr_timer, rd_atomic;
+	bool all_signalled;
+};
+/* What a test changes some of. */
+struct net_qp net_qp_defaults(enum ibv_qp_type type);
+/* A queue pair of number `qpn`, in INIT. */
+struct ibt_qp *net_qp_create(struct net *net, int side, u32 qpn, const struct net_qp *q);
+/* To RTS, connected with `peer` of the other side. */
+void net_qp_connect(struct net *net, int side, struct ibt_qp *qp, u32 peer,
+		    const struct net_qp *q);
+/* A pair of them, numbers 0x11 and 0x22. */
+void net_pair(struct net *net, struct ibt_qp *qp[2], const struct net_qp *q);
+
+void net_post_recv(struct net_side *s, struct ibt_qp *qp, u64 wr_id, u32 offset, u32 length);
+/* A request on one SGE of the side's memory. */
+struct ibv_send_wr net_wr(struct ibv_sge *sge, struct net_side *s, enum ibv_wr_opcode opcode,
+			  u64 wr_id, u32 offset, u32 length);
+/* The same with an address in the other side's memory. */
+void net_wr_remote(struct ibv_send_wr *wr, struct net_side *other, u32 offset);
+void net_post(struct ibt_qp *qp, struct ibv_send_wr *wr);
+/* The next completion; fails where there is none. */
+struct ibv_wc net_wc(struct cq *cq);
+
+#endif
