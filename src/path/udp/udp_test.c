@@ -1,0 +1,617 @@
+/* udp_test.c: two paths over real loopback sockets, and a bare socket that sends what no path
+ * would. */
+#include "path/udp/udp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "node/udp_socket.h"
+#include "wire/roce.h"
+
+enum { SLOT_A = 5, SLOT_B = 9, LOG_PACKETS = 256, LOG_BYTES = 4200 };
+
+/* One side: a path, and what it has received. */
+struct side {
+	struct udp *udp;
+	struct path *path;
+	u64 counters[PATH_COUNTERS];
+	u8 gid[16];
+	bool absent; /* its address has left the host */
+	u32 count, batches;
+	struct path_dest *from;
+	struct pkt got[LOG_PACKETS];
+	u8 data[LOG_PACKETS][LOG_BYTES];
+	u8 sgid[16], dgid[16]; /* of the last packet */
+};
+
+static struct side side[2];
+
+/* ---- in the node's place ---- */
+
+struct node {
+	struct side *side;
+};
+static struct node nodes[2] = { { &side[0] }, { &side[1] } };
+
+/* A socket stays the same while its address is there, as the node promises. */
+static int node_fd[2] = { -1, -1 };
+
+int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
+{
+	int which = n->side == &side[1];
+
+	if (n->side->absent) {
+		if (node_fd[which] >= 0)
+			close(node_fd[which]);
+		node_fd[which] = -1;
+		return 0;
+	}
+	if (node_fd[which] < 0) {
+		node_fd[which] = udp_socket_open(n->side->gid);
+		if (node_fd[which] < 0 || udp_socket_bind(node_fd[which], n->side->gid, 0) != 0)
+			return -EADDRINUSE;
+	}
+	*out = (struct node_socket){ .fd = dup(node_fd[which]),
+				     .gid_index = 1,
+				     .id = (u64)node_fd[which] };
+	memcpy(out->gid, n->side->gid, 16);
+	return 1;
+}
+
+/* ---- in the engine's place ---- */
+
+static void log_receive(void *user, struct path_dest *from, const struct pkt *p,
+			const void *payload)
+{
+	struct side *s = user;
+
+	assert_true(s->count < LOG_PACKETS);
+	assert_true(p->length <= LOG_BYTES);
+	s->got[s->count] = *p;
+	memcpy(s->data[s->count], payload, p->length);
+	memcpy(s->sgid, p->sgid, 16);
+	memcpy(s->dgid, p->dgid, 16);
+	s->from = from;
+	s->count++;
+}
+
+static void log_batch_end(void *user, struct path_dest *from, bool idle)
+{
+	struct side *s = user;
+
+	s->batches++;
+}
+
+static void log_dest(void *user, struct path_dest *dest)
+{
+}
+
+static const struct path_user log_user = { .receive = log_receive,
+					   .batch_end = log_batch_end,
+					   .writable = log_dest,
+					   .dead = log_dest };
+
+/* ---- the world ---- */
+
+/* An address of this test's own: others may run beside it. */
+static void test_gid(u8 gid[16], u8 last)
+{
+	u32 pid = (u32)getpid();
+
+	memset(gid, 0, 16);
+	gid[10] = gid[11] = 0xff;
+	gid[12] = 127;
+	gid[13] = (u8)(100 + pid % 100);
+	gid[14] = (u8)(pid / 100);
+	gid[15] = last;
+}
+
+static void side_open(int i, u32 slot)
+{
+	struct side *s = &side[i];
+	struct udp_config cfg = { .node = &nodes[i], .counters = s->counters };
+	int err;
+
+	memset(s, 0, sizeof(*s));
+	test_gid(s->gid, (u8)(2 + i));
+	s->udp = udp_create(&cfg, &err);
+	assert_non_null(s->udp);
+	s->path = udp_path(s->udp);
+	s->path->user_ops = &log_user;
+	s->path->user = s;
+	assert_int_equal(udp_slot_own(s->udp, slot), 0);
+	assert_true(udp_has_source(s->udp, s->gid));
+}
+
+static int setup(void **state)
+{
+	side_open(0, SLOT_A);
+	side_open(1, SLOT_B);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		udp_destroy(side[i].udp);
+		close(node_fd[i]);
+		node_fd[i] = -1;
+	}
+	return 0;
+}
+
+static struct path_dest *dest_to(struct side *from, struct side *to, u32 qpn)
+{
+	struct path_av av = { .hop_limit = 64 };
+
+	memcpy(av.sgid, from->gid, 16);
+	memcpy(av.dgid, to->gid, 16);
+	return from->path->ops->dest_get(from->path, &av, qpn);
+}
+
+static u32 qpn_of(u32 slot, u32 index)
+{
+	return slot << NODE_INDEX_BITS | index;
+}
+
+static struct pkt packet(u32 qpn, u32 psn, u32 length)
+{
+	return (struct pkt){ .opcode = PKT_SEND_ONLY,
+			     .qp_type = IBV_QPT_RC,
+			     .dqpn = qpn,
+			     .psn = psn,
+			     .length = length };
+}
+
+static void pattern(u8 *to, u32 length, u32 seed)
+{
+	for (u32 i = 0; i < length; i++)
+		to[i] = (u8)(i * 7 + seed * 13 + (i >> 8));
+}
+
+static int send_one(struct side *s, struct path_dest *d, u32 psn, u32 length)
+{
+	u8 data[4096];
+	struct iovec iov = { data, length };
+	struct pkt p = packet(qpn_of(SLOT_B, 17), psn, length);
+
+	pattern(data, length, psn);
+	return s->path->ops->send(d, &p, &iov, length != 0);
+}
+
+/* Polls until so many packets have come, or no more come for a second. */
+static void receive(struct side *s, u32 count)
+{
+	struct pollfd p = { .fd = udp_wait_fd(s->udp), .events = POLLIN };
+
+	while (s->count < count && poll(&p, 1, 1000) > 0) {
+		udp_look(s->udp);
+		s->path->ops->poll(s->path, 1000, false);
+	}
+	assert_int_equal(s->count, count);
+}
+
+static void check_packet(const struct side *s, u32 i, u32 psn, u32 length)
+{
+	u8 data[4096];
+
+	pattern(data, length, psn);
+	assert_int_equal(s->got[i].psn, psn);
+	assert_int_equal(s->got[i].length, length);
+	assert_memory_equal(s->data[i], data, length);
+}
+
+/* ---- there and back ---- */
+
+static void send__arrives_as_it_was(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17)), *back;
+	u8 data[] = "a payload in pieces";
+	struct iovec iov[] = { { data, 2 }, { data + 2, 0 }, { data + 2, 5 }, { data + 7, 12 } };
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 0xfffffe, 19);
+
+	p.opcode = PKT_SEND_ONLY_IMM;
+	p.imm = 0x01020304;
+	p.flags = PKT_ACK_REQUEST | PKT_SOLICITED;
+	assert_int_equal(side[0].path->ops->send(d, &p, iov, 4), 0);
+	assert_int_equal(side[1].count, 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 1);
+	assert_int_equal(side[1].got[0].opcode, PKT_SEND_ONLY_IMM);
+	assert_int_equal(side[1].got[0].qp_type, IBV_QPT_RC);
+	assert_int_equal(side[1].got[0].dqpn, qpn_of(SLOT_B, 17));
+	assert_int_equal(side[1].got[0].psn, 0xfffffe);
+	assert_int_equal(side[1].got[0].imm, 0x01020304);
+	assert_int_equal(side[1].got[0].flags & (PKT_ACK_REQUEST | PKT_SOLICITED),
+			 PKT_ACK_REQUEST | PKT_SOLICITED);
+	assert_int_equal(side[1].got[0].length, 19);
+	assert_memory_equal(side[1].data[0], data, 19);
+	assert_memory_equal(side[1].sgid, side[0].gid, 16);
+	assert_memory_equal(side[1].dgid, side[1].gid, 16);
+	assert_int_equal(side[1].batches, 1);
+	/* the source is the destination of the way back, and nobody else's */
+	back = dest_to(&side[1], &side[0], qpn_of(SLOT_A, 1));
+	assert_true(side[1].path->ops->same(back, side[1].from));
+	assert_false(side[1].path->ops->same(dest_to(&side[1], &side[1], 2), side[1].from));
+}
+
+static void send__says_traffic_class_and_hops(void **state)
+{
+	struct path_av av = { .hop_limit = 3, .traffic_class = 0x68 };
+	struct path_dest *d;
+
+	memcpy(av.sgid, side[0].gid, 16);
+	memcpy(av.dgid, side[1].gid, 16);
+	d = side[0].path->ops->dest_get(side[0].path, &av, qpn_of(SLOT_B, 17));
+	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 1);
+	assert_int_equal(side[1].got[0].traffic_class, 0x68);
+	assert_int_equal(side[1].got[0].hop_limit, 3);
+}
+
+static void flush__hands_over_equal_packets_as_one(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+
+	for (u32 i = 0; i < 15; i++)
+		assert_int_equal(send_one(&side[0], d, i, 4096), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 15);
+	for (u32 i = 0; i < 15; i++)
+		check_packet(&side[1], i, i, 4096);
+	assert_int_equal(side[1].counters[COUNT_RX_ICRC], 0);
+	assert_int_equal(side[0].counters[COUNT_TX_PACKETS], 15);
+}
+
+static void flush__keeps_order_among_many_lengths(void **state)
+{
+	static const u32 lengths[] = { 0,    1,	   1, 2,    64,	  64, 64, 63, 64,
+				       1024, 1024, 3, 4096, 4096, 5,  5,  4 };
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	u32 n = (u32)ARRAY_LEN(lengths);
+
+	for (u32 i = 0; i < 5 * n; i++)
+		assert_int_equal(send_one(&side[0], d, i, lengths[i % n]), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 5 * n);
+	for (u32 i = 0; i < 5 * n; i++)
+		check_packet(&side[1], i, i, lengths[i % n]);
+}
+
+static void send__hands_over_what_fills_a_batch(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+
+	for (u32 i = 0; i < 200; i++)
+		assert_int_equal(send_one(&side[0], d, i, 32), 0);
+	receive(&side[1], 192);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 200);
+	for (u32 i = 0; i < 200; i++)
+		check_packet(&side[1], i, i, 32);
+}
+
+static void send__refuses_what_has_no_wire_form(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 0, 0);
+
+	p.opcode = PKT_ABSENT;
+	assert_int_equal(side[0].path->ops->send(d, &p, NULL, 0), -EINVAL);
+	/* and the batch is as it was */
+	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 1);
+	check_packet(&side[1], 0, 1, 8);
+}
+
+/* ---- who looks, and when ---- */
+
+static void poll__looks_only_with_a_reason(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+
+	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
+	side[0].path->ops->flush(d);
+	/* nobody holds a destination there, and nothing has come */
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(side[1].path->ops->poll(side[1].path, 16, false), 0);
+	udp_look(side[1].udp);
+	assert_int_equal(side[1].path->ops->poll(side[1].path, 16, false), 1);
+	/* from now on polls look by themselves for a while */
+	assert_int_equal(send_one(&side[0], d, 2, 8), 0);
+	side[0].path->ops->flush(d);
+	for (int i = 0; i < 1000 && side[1].count < 2; i++)
+		side[1].path->ops->poll(side[1].path, 16, false);
+	assert_int_equal(side[1].count, 2);
+}
+
+static void poll__gives_back_acknowledgements_when_idle(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	u32 batches;
+
+	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 1);
+	side[1].from->acks_owed = true;
+	assert_int_equal(send_one(&side[0], d, 2, 8), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 2);
+	batches = side[1].batches;
+	for (int i = 0; i < 1000 && side[1].batches == batches; i++)
+		side[1].path->ops->poll(side[1].path, 16, false);
+	assert_int_equal(side[1].batches, batches + 1);
+}
+
+/* ---- what is dropped, and counted ---- */
+
+static void dest_nowhere__is_unreachable(void **state)
+{
+	struct path_dest *d = side[0].path->ops->dest_nowhere(side[0].path);
+
+	assert_int_equal(send_one(&side[0], d, 1, 8), -ENETUNREACH);
+	assert_int_equal(side[0].path->ops->resolve(d), -ENETUNREACH);
+	side[0].path->ops->dest_put(d);
+}
+
+static void set_up__down_carries_nothing(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+
+	udp_set_up(side[0].udp, false);
+	assert_int_equal(send_one(&side[0], d, 1, 8), -ENETUNREACH);
+	assert_int_equal(side[0].counters[COUNT_PORT_DOWN], 1);
+	udp_set_up(side[0].udp, true);
+	udp_set_up(side[1].udp, false);
+	assert_int_equal(send_one(&side[0], d, 2, 8), 0);
+	side[0].path->ops->flush(d);
+	udp_look(side[1].udp);
+	side[1].path->ops->poll(side[1].path, 16, false);
+	assert_int_equal(side[1].count, 0);
+	assert_int_equal(side[1].counters[COUNT_PORT_DOWN], 1);
+}
+
+static void refresh__follows_the_address(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+
+	side[0].absent = true;
+	udp_refresh(side[0].udp);
+	assert_false(udp_has_source(side[0].udp, side[0].gid));
+	assert_int_equal(send_one(&side[0], d, 1, 8), -ENETUNREACH);
+	side[0].absent = false;
+	udp_refresh(side[0].udp);
+	assert_int_equal(send_one(&side[0], d, 2, 8), 0);
+	side[0].path->ops->flush(d);
+	/* asked again without a change: the sockets stay */
+	udp_refresh(side[0].udp);
+	udp_refresh(side[1].udp);
+	receive(&side[1], 1);
+	assert_int_equal(send_one(&side[0], d, 3, 8), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 2);
+}
+
+/* A datagram by hand, from side 0's address and another port. */
+static void send_raw(const u8 *data, size_t length)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET }, to = from;
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), probe = IP_PMTUDISC_PROBE;
+
+	assert_true(fd >= 0);
+	memcpy(&from.sin_addr, side[0].gid + 12, 4);
+	from.sin_port = htons(40000);
+	memcpy(&to.sin_addr, side[1].gid + 12, 4);
+	to.sin_port = htons(ROCE_PORT);
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
+	assert_int_equal(sendto(fd, data, length, 0, (struct sockaddr *)&to, sizeof(to)), length);
+	close(fd);
+}
+
+/* Packs `p` with 8 bytes of payload and a right ICRC, but for what `change` did to the headers. */
+static u32 make_raw(u8 *out, const struct pkt *p, void (*change)(u8 *headers))
+{
+	struct roce_flow flow = { .sport = 40000, .df = true };
+	u32 headers = (u32)roce_pack(p, out), icrc;
+
+	memcpy(flow.sgid, side[0].gid, 16);
+	memcpy(flow.dgid, side[1].gid, 16);
+	pattern(out + headers, p->length, p->psn);
+	if (change != NULL)
+		change(out);
+	icrc = roce_icrc_begin(&flow, headers + p->length + ROCE_ICRC, out, headers);
+	icrc = roce_icrc_add(icrc, out + headers, p->length);
+	roce_icrc_end(icrc, 0, out + headers + p->length);
+	return headers + p->length + ROCE_ICRC;
+}
+
+static void expect_drop(enum path_counter counter, u64 count)
+{
+	struct pollfd p = { .fd = udp_wait_fd(side[1].udp), .events = POLLIN };
+
+	for (int i = 0; i < 100 && side[1].counters[counter] < count; i++) {
+		poll(&p, 1, 10);
+		udp_look(side[1].udp);
+		side[1].path->ops->poll(side[1].path, 16, false);
+	}
+	assert_int_equal(side[1].counters[counter], count);
+	assert_int_equal(side[1].count, 0);
+}
+
+static void receive__right_by_hand(void **state)
+{
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	send_raw(data, make_raw(data, &p, NULL));
+	receive(&side[1], 1);
+	check_packet(&side[1], 0, 3, 8);
+}
+
+static void receive__wrong_icrc(void **state)
+{
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+	u32 n = make_raw(data, &p, NULL);
+
+	for (u32 at = ROCE_BTH; at < n; at++) { /* one bit of payload or ICRC each */
+		data[at] ^= 0x10;
+		send_raw(data, n);
+		data[at] ^= 0x10;
+	}
+	expect_drop(COUNT_RX_ICRC, n - ROCE_BTH);
+}
+
+static void receive__truncated(void **state)
+{
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	make_raw(data, &p, NULL);
+	for (u32 n = 1; n < ROCE_BTH + ROCE_ICRC; n++)
+		send_raw(data, n);
+	expect_drop(COUNT_RX_MALFORMED, ROCE_BTH + ROCE_ICRC - 1);
+}
+
+static void receive__nothing_at_all(void **state)
+{
+	send_raw((const u8 *)"", 0);
+	expect_drop(COUNT_RX_MALFORMED, 1);
+}
+
+static void receive__oversize(void **state)
+{
+	static u8 data[60000];
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+
+	make_raw(data, &p, NULL);
+	send_raw(data, ROCE_UDP_MAX + 1);
+	send_raw(data, sizeof(data));
+	expect_drop(COUNT_RX_MALFORMED, 2);
+}
+
+static void change_pkey(u8 *headers)
+{
+	headers[2] ^= 0x01;
+}
+
+static void receive__wrong_pkey(void **state)
+{
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	send_raw(data, make_raw(data, &p, change_pkey));
+	expect_drop(COUNT_RX_PKEY, 1);
+}
+
+static void change_opcode(u8 *headers)
+{
+	headers[0] = 0x1f;
+}
+
+static void receive__reserved_opcode(void **state)
+{
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	send_raw(data, make_raw(data, &p, change_opcode));
+	expect_drop(COUNT_RX_OPCODE, 1);
+}
+
+static void receive__another_process_slot(void **state)
+{
+	struct pkt p = packet(qpn_of(SLOT_B + 1, 17), 3, 8);
+	u8 data[256];
+
+	send_raw(data, make_raw(data, &p, NULL));
+	expect_drop(COUNT_RX_WRONG_SLOT, 1);
+}
+
+/* ---- many ---- */
+
+static void dests__that_nobody_holds_are_forgotten(void **state)
+{
+	struct path_av av = { .hop_limit = 64 };
+
+	memcpy(av.sgid, side[0].gid, 16);
+	memcpy(av.dgid, side[1].gid, 16);
+	for (u32 i = 0; i < 20000; i++) {
+		struct path_dest *d;
+
+		av.flow_label = i & 0xfffff;
+		d = side[0].path->ops->dest_get(side[0].path, &av, qpn_of(SLOT_B, 1));
+		assert_non_null(d);
+		if (i % 100 == 0)
+			assert_int_equal(send_one(&side[0], d, i, 8), 0);
+		side[0].path->ops->flush(d);
+		if (i % 64 == 0) {
+			side[0].path->ops->poll(side[0].path, 16, true);
+			udp_look(side[1].udp);
+			side[1].path->ops->poll(side[1].path, 1000, false);
+		}
+		side[0].path->ops->dest_put(d);
+	}
+	receive(&side[1], 200);
+}
+
+static void drop_in_child__leaves_the_parents_alone(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		udp_drop_in_child(side[0].udp);
+		udp_drop_in_child(side[1].udp);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 1);
+}
+
+#define EACH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		EACH(send__arrives_as_it_was),
+		EACH(send__says_traffic_class_and_hops),
+		EACH(flush__hands_over_equal_packets_as_one),
+		EACH(flush__keeps_order_among_many_lengths),
+		EACH(send__hands_over_what_fills_a_batch),
+		EACH(send__refuses_what_has_no_wire_form),
+		EACH(poll__looks_only_with_a_reason),
+		EACH(poll__gives_back_acknowledgements_when_idle),
+		EACH(dest_nowhere__is_unreachable),
+		EACH(set_up__down_carries_nothing),
+		EACH(refresh__follows_the_address),
+		EACH(receive__right_by_hand),
+		EACH(receive__wrong_icrc),
+		EACH(receive__truncated),
+		EACH(receive__nothing_at_all),
+		EACH(receive__oversize),
+		EACH(receive__wrong_pkey),
+		EACH(receive__reserved_opcode),
+		EACH(receive__another_process_slot),
+		EACH(dests__that_nobody_holds_are_forgotten),
+		EACH(drop_in_child__leaves_the_parents_alone),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
