@@ -58,11 +58,15 @@ static inline bool engine_is_answer(u8 opcode)
 	       opcode == PKT_CNP || (opcode >= PKT_READ_FIRST && opcode <= PKT_READ_ONLY);
 }
 
-static void engine_no_qp(struct path_dest *from, const struct pkt *p)
+static void engine_no_qp(struct ibt *ibt, struct path_dest *from, const struct pkt *p)
 {
+	if (p->opcode == PKT_ABSENT && p->dqpn == 0 && from->path->promise.reliable) {
+		loss_suspect_from(ibt, from);
+		return;
+	}
 	path_count(from->path, COUNT_RX_NO_QP);
 	if (!engine_is_answer(p->opcode))
-		resp_say_absent(from, p);
+		absent_say(from, p);
 }
 
 /* An acknowledgement that came along with a request. */
@@ -82,7 +86,7 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	struct ibt_qp *qp = engine_lookup(ibt, p->dqpn);
 
 	if (unlikely(qp == NULL)) {
-		engine_no_qp(from, p);
+		engine_no_qp(ibt, from, p);
 	} else if (unlikely(qp->type != p->qp_type)) {
 		path_count(from->path, COUNT_RX_OPCODE);
 	} else if (qp->type == IBV_QPT_UD) {

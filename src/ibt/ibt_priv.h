@@ -354,9 +354,6 @@ void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	REQUIRES(qp->rq_lock);
 void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
-/* Tells an RC requester on a reliable path that nobody is there, or receiving: its timeout
- * begins. */
-void resp_say_absent(struct path_dest *from, const struct pkt *p);
 /* There is room again. */
 void resp_resume(struct ibt_qp *qp);
 /* The queue pair stops receiving: acknowledges what it has accepted, and lets a peer that waits
@@ -364,6 +361,24 @@ void resp_resume(struct ibt_qp *qp);
 void resp_leave(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 /* Has the peer been told all that resp_leave had to tell? */
 bool resp_has_left(struct ibt_qp *qp);
+
+/* ---- absent.c: answers for queue pairs that do not receive; all inside the path's callbacks
+ * ---- */
+/* Tells an RC requester on a reliable path that nobody is there, or receiving: its timeout
+ * begins. Without room it is told later. */
+void absent_say(struct path_dest *from, const struct pkt *p);
+/* Tells what is still to be told, as far as there is room. */
+void absent_tell(struct path_dest *from);
+
+static inline bool absent_is_owed(const struct path_dest *from)
+{
+	return from->absent.count != 0 || from->absent.all;
+}
+
+/* ---- loss.c ---- */
+/* Each RC queue pair connected with `from` that waits for an answer begins its timeout. Inside the
+ * path's callbacks. */
+void loss_suspect_from(struct ibt *ibt, const struct path_dest *from);
 
 /* ---- answer.c: READ and atomic ---- */
 enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);

@@ -1,26 +1,33 @@
-/* loss.c: what a path has lost although it promised to be reliable: its port went down.
- * In:    the driver's word    Out: timeouts of the queue pairs that wait for an answer
+/* loss.c: what a path has lost although it promised to be reliable: its port went down, or a peer
+ * has had more to say than it could keep.
+ * In:    the driver's word, or the peer's
+ * Out: timeouts of the queue pairs that wait for an answer
  * Runs:  a thread that may sleep    Locks: each sq_lock in turn, inside the paths' exclusion
  * Spec:  IBA vol 1, 9.7.6.1.3 (retry)
  */
 #include "ibt/ibt_priv.h"
 
-static void loss_suspect(struct ibt_qp *qp)
+static bool loss_concerns(const struct ibt_qp *qp, const struct path_dest *from)
+{
+	return !qp->streams && qp->dest != NULL &&
+	       (from == NULL || qp->dest == from || from->path->ops->same(qp->dest, from));
+}
+
+static void loss_suspect(struct ibt_qp *qp, const struct path_dest *from)
 {
 	lock_acquire(&qp->sq_lock);
 	/* The end of a wait for RNR would send again only what the peer has not executed; the
 	 * answers to the rest may be lost. */
-	if (!qp->streams && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
+	if (loss_concerns(qp, from) && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
 	    (qp->sq_tail != qp->sq_next || qp->tx_offset != 0))
 		req_absent(qp);
 	lock_release(&qp->sq_lock);
 }
 
-/* Nobody is in a callback of the path meanwhile, so that no queue pair can go. */
-static void loss_suspect_all(void *arg)
+/* Of all queue pairs, or of those connected with `from`. No queue pair can go meanwhile: the caller
+ * is in a callback of the path, or keeps everybody out of them. */
+static void loss_suspect_those(struct ibt *ibt, const struct path_dest *from)
 {
-	struct ibt *ibt = arg;
-
 	for (u32 s = 0; s < IBT_TABLES; s++) {
 		/* both loads pair with engine_table_add */
 		struct ibt_qp **table = __atomic_load_n(&ibt->tables[s], __ATOMIC_ACQUIRE);
@@ -29,9 +36,19 @@ static void loss_suspect_all(void *arg)
 			struct ibt_qp *qp = __atomic_load_n(&table[i], __ATOMIC_ACQUIRE);
 
 			if (qp != NULL && qp->type == IBV_QPT_RC)
-				loss_suspect(qp);
+				loss_suspect(qp, from);
 		}
 	}
+}
+
+void loss_suspect_from(struct ibt *ibt, const struct path_dest *from)
+{
+	loss_suspect_those(ibt, from);
+}
+
+static void loss_suspect_all(void *arg)
+{
+	loss_suspect_those(arg, NULL);
 }
 
 void ibt_suspect_loss(struct ibt *ibt)

@@ -111,12 +111,15 @@ static void resp_flush_acks(struct list_head *list)
 
 void resp_batch_end(struct path_dest *from, bool idle)
 {
+	if (unlikely(absent_is_owed(from)))
+		absent_tell(from);
 	resp_flush_acks(&from->acks_now);
 	if (idle)
 		resp_flush_acks(&from->acks);
 	/* What could not be sent now is looked at again on the next idle poll. */
 	list_splice(&from->acks_now, &from->acks);
-	__atomic_store_n(&from->acks_owed, !list_empty(&from->acks), __ATOMIC_RELAXED);
+	__atomic_store_n(&from->acks_owed, !list_empty(&from->acks) || absent_is_owed(from),
+			 __ATOMIC_RELAXED);
 }
 
 /* ---- receive requests ---- */
@@ -671,19 +674,6 @@ static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const str
 	return verdict != RESP_RNR && (op & OP_SEND) != 0;
 }
 
-void resp_say_absent(struct path_dest *from, const struct pkt *p)
-{
-	struct pkt answer = { .opcode = PKT_ABSENT,
-			      .qp_type = p->qp_type,
-			      .dqpn = p->sqpn,
-			      .sqpn = p->dqpn,
-			      .psn = p->psn };
-
-	if (from->path->promise.reliable && p->qp_type == IBV_QPT_RC &&
-	    from->path->ops->send(from, &answer, NULL, 0) == 0)
-		from->path->ops->flush(from);
-}
-
 static void resp_established(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
 {
 	if (qp->state == IBV_QPS_RTR && !qp->comm_established) {
@@ -701,10 +691,10 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 	lock_acquire(&qp->rq_lock);
 	if (unlikely(!qp_receives(qp))) {
 		path_count(from->path, COUNT_RX_NOT_RECEIVING);
-		resp_say_absent(from, p);
+		absent_say(from, p);
 	} else if (unlikely(!qp_is_peer(qp, from, p))) {
 		path_count(from->path, COUNT_RX_WRONG_PEER);
-		resp_say_absent(from, p);
+		absent_say(from, p);
 	} else if (qp->type == IBV_QPT_RC) {
 		resp_established(qp);
 		resp_receive_rc(qp, from, p, payload);

@@ -65,6 +65,18 @@ extern const char *const path_counter_names[PATH_COUNTERS];
 struct path_dest;
 struct path;
 
+enum { PATH_ABSENT_MOST = 32 };
+
+/* Answers that found no room: who asked for a queue pair that is absent or not receiving. More of
+ * them than fit: `all`. */
+struct path_absent {
+	u32 count;
+	bool all;
+	struct {
+		u32 dqpn, sqpn, psn; /* of the answer */
+	} answer[PATH_ABSENT_MOST];
+};
+
 /* What the engine has under way to a destination whose path loses packets. Bytes, with a charge
  * per packet. */
 struct path_window {
@@ -170,6 +182,7 @@ struct path_dest {
 	/* The engine's queue pairs, all guarded by being in a callback: */
 	struct list_head acks;     /* owe an acknowledgement some time */
 	struct list_head acks_now; /* owe one at the end of the batch */
+	struct path_absent absent; /* still to be told; guarded likewise */
 	struct path_window window;
 };
 
@@ -181,6 +194,8 @@ static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD
 	list_init(&d->acks);
 	list_init(&d->acks_now);
 	d->any_blocked = d->acks_owed = false;
+	d->absent.count = 0;
+	d->absent.all = false;
 	d->window = (struct path_window){ .in_flight = 0 };
 	list_init(&d->window.waiting);
 }

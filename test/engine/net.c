@@ -41,13 +41,13 @@ static u64 net_weight(const struct pkt *p)
 	return p->length <= 256 ? 768 : p->length + 512;
 }
 
-static u32 net_on_way(const struct net *net, int to)
+static bool net_has_room(const struct net *net, int to)
 {
 	u32 n = 0;
 
 	for (u32 i = 0; i < net->count; i++)
 		n += net->flying[i]->to == to;
-	return n;
+	return net->cfg.room[to] == 0 || n < net->cfg.room[to];
 }
 
 static void net_fly(struct net *net, int to, const struct pkt *p, const struct iovec *iov, int n,
@@ -100,7 +100,7 @@ static int net_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	int from = net_dest_of(d)->side, to = net_dest_of(d)->to;
 	struct pkt q = net_on_wire(net, p);
 
-	if (net->cfg.room != 0 && net_on_way(net, to) >= net->cfg.room)
+	if (!net_has_room(net, to))
 		return -EAGAIN;
 	net->sent++;
 	if (net->tap != NULL && net->tap(net, from, &q)) {
@@ -162,7 +162,7 @@ static int net_poll(struct path *p, int budget, bool must)
 		n++;
 	}
 	p->user_ops->batch_end(p->user, &s->from.dest, n == 0);
-	if (s->dest.dest.any_blocked && net_on_way(s->net, 1 - s->index) < s->net->cfg.room)
+	if (s->dest.dest.any_blocked && net_has_room(s->net, 1 - s->index))
 		p->user_ops->writable(p->user, &s->dest.dest);
 	return n;
 }

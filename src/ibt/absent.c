@@ -1,0 +1,71 @@
+/* absent.c: tells requesters on a reliable path that their target is absent or does not receive.
+ *
+ * Such a path loses nothing, so nobody's timer runs: the requester waits until it is told. An
+ * answer that finds no room is therefore kept; where too many wait, one answer to queue pair 0
+ * stands for all of them, and everybody connected with us begins its timeout.
+ *
+ * In:    packets that nobody takes    Out: PKT_ABSENT
+ * Runs:  inside the path's callbacks, which is what guards path_dest.absent    Locks: none
+ */
+#include <errno.h>
+
+#include "ibt/ibt_priv.h"
+
+static int absent_send(struct path_dest *from, u32 dqpn, u32 sqpn, u32 psn)
+{
+	struct pkt p = { .opcode = PKT_ABSENT,
+			 .qp_type = IBV_QPT_RC,
+			 .dqpn = dqpn,
+			 .sqpn = sqpn,
+			 .psn = psn };
+	int err = from->path->ops->send(from, &p, NULL, 0);
+
+	if (err == 0)
+		from->path->ops->flush(from);
+	return err;
+}
+
+static void absent_keep(struct path_dest *from, const struct pkt *p)
+{
+	struct path_absent *a = &from->absent;
+
+	/* What a sender had under way comes in a row. */
+	if (a->count != 0 && a->answer[a->count - 1].dqpn == p->sqpn)
+		return;
+	if (a->count == PATH_ABSENT_MOST) {
+		a->all = true;
+	} else {
+		a->answer[a->count].dqpn = p->sqpn;
+		a->answer[a->count].sqpn = p->dqpn;
+		a->answer[a->count++].psn = p->psn;
+	}
+	/* has the path come back to resp_batch_end in an idle moment */
+	__atomic_store_n(&from->acks_owed, true, __ATOMIC_RELAXED);
+}
+
+void absent_say(struct path_dest *from, const struct pkt *p)
+{
+	if (!from->path->promise.reliable || p->qp_type != IBV_QPT_RC)
+		return;
+	if (absent_is_owed(from) || absent_send(from, p->sqpn, p->dqpn, p->psn) == -EAGAIN)
+		absent_keep(from, p);
+}
+
+void absent_tell(struct path_dest *from)
+{
+	struct path_absent *a = &from->absent;
+
+	if (a->all && absent_send(from, 0, 0, 0) == -EAGAIN)
+		return;
+	if (a->all)
+		a->count = 0;
+	a->all = false;
+	while (a->count != 0) {
+		u32 last = a->count - 1;
+
+		if (absent_send(from, a->answer[last].dqpn, a->answer[last].sqpn,
+				a->answer[last].psn) == -EAGAIN)
+			return;
+		a->count = last;
+	}
+}
