@@ -129,7 +129,7 @@ static int client_adopt(struct node *n, int control, const struct proto_hello_re
 	const struct notice *notice;
 	int err;
 
-	if (m->fd_count != 3) {
+	if (m->fd_count != 4) {
 		err = -EPROTO;
 		goto fail;
 	}
@@ -147,6 +147,9 @@ static int client_adopt(struct node *n, int control, const struct proto_hello_re
 	if (n->slots_fd >= 0)
 		close(n->slots_fd);
 	n->slots_fd = message_take_fd(m, 2);
+	if (n->keeper_fd >= 0)
+		close(n->keeper_fd);
+	n->keeper_fd = message_take_fd(m, 3);
 	if (memcmp(n->slots, reply->slots, sizeof(n->slots)) != 0)
 		log_error("node", "the new node gave some of this process' slots to others");
 	memcpy(n->slots, reply->slots, sizeof(n->slots));
@@ -180,7 +183,8 @@ static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 	struct proto_resume resume;
 	struct proto_hello_reply reply;
 	struct message m;
-	int fds[4] = { n->self.board_fd, n->self.bell_fd[0], n->self.bell_fd[1], n->slots_fd };
+	int fds[5] = { n->self.board_fd, n->self.bell_fd[0], n->self.bell_fd[1], n->slots_fd,
+		       n->keeper_fd };
 	int err;
 
 	memset(&resume, 0, sizeof(resume));
@@ -190,7 +194,7 @@ static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 	resume.process = n->process;
 	memcpy(resume.slots, n->slots, sizeof(resume.slots));
 	resume.pair_count = events_pairs(n, resume.pairs, PROTO_PAIRS);
-	err = client_exchange(control, &resume.head, sizeof(resume), fds, 4, &reply.head,
+	err = client_exchange(control, &resume.head, sizeof(resume), fds, 5, &reply.head,
 			      sizeof(reply), &m);
 	return err < 0 ? err : client_adopt(n, control, &reply, &m);
 }
@@ -232,7 +236,7 @@ static struct node *client_create(const struct node_self *self)
 	lock_init(&n->request_lock);
 	lock_init(&n->state_lock);
 	lock_acquire(&n->request_lock);
-	n->control = n->slots_fd = -1;
+	n->control = n->slots_fd = n->keeper_fd = -1;
 	lock_release(&n->request_lock);
 	return n;
 }
@@ -245,6 +249,8 @@ static void client_destroy(struct node *n)
 		close(n->control);
 	if (n->slots_fd >= 0)
 		close(n->slots_fd);
+	if (n->keeper_fd >= 0)
+		close(n->keeper_fd);
 	lock_release(&n->request_lock);
 	events_destroy(n);
 	free(n);

@@ -36,6 +36,7 @@ struct node {
 	int control GUARDED_BY(request_lock);
 	u32 serial GUARDED_BY(request_lock);
 	int slots_fd GUARDED_BY(request_lock); /* its locks are what makes the slots ours */
+	int keeper_fd GUARDED_BY(request_lock); /* keeps UDP sockets alive; for the next node */
 	u8 slots[PROTO_SLOT_BYTES] GUARDED_BY(request_lock);
 
 	struct lock state_lock;

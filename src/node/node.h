@@ -41,8 +41,8 @@ struct node_config {
 	char dev_path[32];       /* "uverbs0" */
 	/* what ibv_get_sysfs_path answers: a tree with class/infiniband/... in it */
 	char sysfs[256];
-	u32 mtu;                 /* active MTU in bytes: 4096 where nothing limits it */
-	u16 port_up;    /* `anyverbs port` sets it */
+	u32 mtu;                 /* active MTU in bytes: the least of the GIDs that have a link */
+	u16 port_up;    /* the interfaces have a link, and `anyverbs port` says nothing else */
 	u16 port_downs; /* how often it went down: who missed that sees it here. Wraps */
 	/* 0: link-local from the GUID; 1: IPv4-mapped; further addresses follow */
 	struct node_gid gids[NODE_GIDS];
@@ -80,7 +80,8 @@ struct node_event {
 /* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,
  * bound to (GID's address, NODE_UDP_PORT). Options that it has: IP_MTU_DISCOVER is
  * IP_PMTUDISC_PROBE, so that IPv4's identification is 0 and DF is set; UDP_GRO; IP_PKTINFO,
- * IP_RECVTOS, IP_RECVTTL, or their IPv6 counterparts. */
+ * IP_RECVTOS, IP_RECVTTL, or their IPv6 counterparts. Sharing it with a child (fork) keeps the
+ * address from other nodes. */
 struct node_socket {
 	int fd;          /* the caller's */
 	u32 gid_index;   /* in node_config.gids */

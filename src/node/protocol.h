@@ -27,7 +27,7 @@ enum proto_type {
 	PROTO_HELLO = 1, PROTO_RESUME, PROTO_TOOL,
 	PROTO_SLOT_TAKE, PROTO_UDP_SOCKETS, PROTO_CONNECT, PROTO_PAIR_DROP, PROTO_MCAST_JOIN,
 	PROTO_MCAST_LEAVE,
-	PROTO_STATUS, PROTO_PROCESSES, PROTO_BOARD, PROTO_STOP, PROTO_PORT,
+	PROTO_STATUS, PROTO_ADDRESSES, PROTO_PROCESSES, PROTO_BOARD, PROTO_STOP, PROTO_PORT,
 	PROTO_REQUESTS, /* one past the last request */
 	PROTO_EV_PEER_NEW = 64, PROTO_EV_PEER_GONE, PROTO_EV_CONFIG, PROTO_EV_MCAST,
 };
@@ -54,7 +54,7 @@ struct proto_hello {
 	struct proto_process who;
 };
 
-/* Descriptors: board, bell 0, bell 1, slots. The reply is HELLO's. */
+/* Descriptors: board, bell 0, bell 1, slots, keeper. The reply is HELLO's. */
 struct proto_resume {
 	struct proto_head head;
 	struct proto_process who;
@@ -65,7 +65,8 @@ struct proto_resume {
 	u64 pairs[PROTO_PAIRS];     /* the peers' process numbers */
 };
 
-/* Descriptors: events socket, notice board, slots file. */
+/* Descriptors: events socket, notice board, slots file, and the keeper: what a process holds
+ * only to give it to the next node. */
 struct proto_hello_reply {
 	struct proto_head head;
 	u64 process;
@@ -156,6 +157,33 @@ struct proto_status_reply {
 	struct node_config config;
 };
 
+enum proto_udp_state {
+	PROTO_UDP_NONE,
+	PROTO_UDP_OPEN,
+	PROTO_UDP_OTHER,  /* another node of this network namespace has the address */
+	PROTO_UDP_TAKEN,  /* its port 4791 is somebody else's */
+	PROTO_UDP_ABSENT, /* the host does not have it */
+	PROTO_UDP_FAILED, /* `err` says why */
+};
+
+struct proto_address {
+	u8 gid[16];
+	u32 ifindex;
+	u32 state;   /* enum proto_udp_state */
+	s32 err;
+	u32 sockets; /* in its group, the node's own included */
+	u32 slots;   /* that have one */
+	u32 reserved;
+	u64 dropped; /* datagrams that nobody was there for */
+};
+
+struct proto_addresses_reply {
+	struct proto_head head;
+	u32 count;
+	u32 reserved;
+	struct proto_address addresses[NODE_GIDS];
+};
+
 struct proto_processes { /* also BOARD: the process whose board is asked for */
 	struct proto_head head;
 	u64 after;       /* processes with greater numbers, in order */
@@ -200,6 +228,7 @@ union proto_reply {
 	struct proto_udp_sockets_reply udp_sockets;
 	struct proto_peer peer;
 	struct proto_status_reply status;
+	struct proto_addresses_reply addresses;
 	struct proto_processes_reply processes;
 };
 

@@ -51,6 +51,13 @@ bool udp_gid_is_v4(const u8 gid[16])
 	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
+u32 udp_scope(const u8 gid[16], u32 ifindex)
+{
+	bool link_local = gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+
+	return link_local || gid[0] == 0xff ? ifindex : 0;
+}
+
 socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *out)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)out;
@@ -66,8 +73,7 @@ socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *ou
 	v6->sin6_family = AF_INET6;
 	v6->sin6_port = htons(NODE_UDP_PORT);
 	memcpy(&v6->sin6_addr, gid, 16);
-	if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) || IN6_IS_ADDR_MULTICAST(&v6->sin6_addr))
-		v6->sin6_scope_id = ifindex;
+	v6->sin6_scope_id = udp_scope(gid, ifindex);
 	return sizeof(*v6);
 }
 

@@ -8,6 +8,8 @@
 #include "node/node.h"
 
 bool udp_gid_is_v4(const u8 gid[16]);
+/* The interface that belongs to the address itself: that of a link-local one, else 0. */
+u32 udp_scope(const u8 gid[16], u32 ifindex);
 /* The GID's address with port 4791, and the interface for a link-local one; returns its length. */
 socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *out);
 /* A socket of the address' family with the options that struct node_socket names, not bound: the

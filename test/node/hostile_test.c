@@ -141,7 +141,9 @@ static void node__random_requests(void **state)
 		[PROTO_PAIR_DROP] = sizeof(struct proto_peer),
 		[PROTO_MCAST_JOIN] = sizeof(struct proto_mcast),
 		[PROTO_MCAST_LEAVE] = sizeof(struct proto_mcast),
+		[PROTO_UDP_SOCKETS] = sizeof(struct proto_udp_sockets),
 		[PROTO_STATUS] = sizeof(struct proto_plain),
+		[PROTO_ADDRESSES] = sizeof(struct proto_plain),
 		[PROTO_PROCESSES] = sizeof(struct proto_processes),
 		[PROTO_BOARD] = sizeof(struct proto_processes),
 	};
@@ -149,7 +151,7 @@ static void node__random_requests(void **state)
 	int fds[PROTO_FDS], fd = -1;
 
 	for (int i = 0; i < 2 * HOSTILE_ROUNDS; i++) {
-		int type = 1 + (int)(random() % PROTO_BOARD), count = (int)(random() % 5);
+		int type = 1 + (int)(random() % PROTO_BOARD), count = (int)(random() % 6);
 
 		if (fd < 0)
 			fd = i % 3 ? hostile_attach() : harness_connect();
@@ -247,16 +249,16 @@ static void node__resume_as_somebody_else(void **state)
 	struct proto_resume q;
 	struct proto_hello_reply reply;
 	struct message m;
-	int fds[4], fd = harness_connect();
+	int fds[5], fd = harness_connect();
 	u32 slot;
 
 	assert_int_equal(node_slot_take(hostile_witness.node, &slot), 0);
 	memset(&q, 0, sizeof(q));
 	hostile_head(&q.head, PROTO_RESUME);
 	hostile_fds(fds);
-	fds[3] = fds[0];
+	fds[3] = fds[4] = fds[0];
 	q.process = node_process(hostile_witness.node);
-	assert_int_equal(message_send(fd, &q, sizeof(q), fds, 4), 0);
+	assert_int_equal(message_send(fd, &q, sizeof(q), fds, 5), 0);
 	assert_int_equal(hostile_answer(fd), -EAGAIN);
 	close(fd);
 
@@ -265,7 +267,7 @@ static void node__resume_as_somebody_else(void **state)
 	q.pair_count = 1;
 	q.pairs[0] = node_process(hostile_witness.node);
 	memset(q.slots, 0xff, sizeof(q.slots));
-	assert_int_equal(message_send(fd, &q, sizeof(q), fds, 4), 0);
+	assert_int_equal(message_send(fd, &q, sizeof(q), fds, 5), 0);
 	assert_int_equal(message_wait(fd, clock_now_ns() + 5 * NS_PER_S), 0);
 	assert_int_equal(message_receive(fd, &reply, sizeof(reply), &m), 0);
 	assert_int_equal(reply.head.status, 0);

@@ -10,62 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness.h"
-#include "node/udp_socket.h"
-
-enum { UDP_BTH = 12 };
-
-/* A process with a slot and its socket on the node's first IPv4 address. */
-struct user {
-	struct harness h;
-	u32 slot;
-	struct node_socket socket;
-};
-
-static void user_begin(struct user *u)
-{
-	harness_attach(&u->h);
-	assert_int_equal(node_slot_take(u->h.node, &u->slot), 0);
-	assert_int_equal(node_udp_sockets(u->h.node, u->slot, &u->socket, 1), 1);
-}
-
-static void user_end(struct user *u)
-{
-	close(u->socket.fd);
-	harness_detach(&u->h);
-}
-
-/* Sends a datagram of `size` bytes for this queue pair to the node's address. */
-static void udp_send(const struct user *u, u32 qpn, size_t size)
-{
-	struct sockaddr_storage to;
-	socklen_t length = udp_address(u->socket.gid, u->socket.ifindex, &to);
-	u8 packet[64] = { 0x64, 0, 0xff, 0xff, 0, (u8)(qpn >> 16), (u8)(qpn >> 8), (u8)qpn };
-	int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	assert_true(fd >= 0);
-	assert_int_equal(sendto(fd, packet, size, 0, (struct sockaddr *)&to, length), size);
-	close(fd);
-}
-
-/* Whether exactly one datagram of `size` bytes waits on the socket. */
-static bool udp_came(int fd, size_t size)
-{
-	u8 packet[64];
-	ssize_t n;
-
-	assert_true(harness_readable(fd, 5000));
-	n = recv(fd, packet, sizeof(packet), MSG_DONTWAIT);
-	return n == (ssize_t)size && recv(fd, packet, sizeof(packet), MSG_DONTWAIT) < 0 &&
-	       errno == EAGAIN;
-}
-
-static bool udp_silent(int fd)
-{
-	u8 byte;
-
-	return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
-}
+#include "udp_user.h"
 
 static void node_udp_sockets__slots_get_their_own(void **state)
 {

@@ -1,5 +1,5 @@
-/* config.c: GUID and GIDs.
- * In:    machine-id or host name, user, node, network namespace; the interfaces; ANYVERBS_ADDR
+/* config.c: GUID, GIDs, MTU and link.
+ * In:    machine-id or host name, user, node, network namespace; struct host; ANYVERBS_ADDR
  * Out:   struct node_config
  * Runs:  the daemon's only thread
  * Locks: none
@@ -9,8 +9,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +16,18 @@
 
 #include "base/log.h"
 #include "node/address.h"
+#include "node/udp_socket.h"
 
-enum { CONFIG_GIDS_MAX = NODE_GIDS - 1 /* one stays empty, at least */ };
+enum {
+	CONFIG_GIDS_MAX = NODE_GIDS - 1, /* one stays empty, at least */
+	CONFIG_TOLD_TEXT = 4096,
+	CONFIG_MTU_MIN = 256,
+	CONFIG_MTU_MAX = 4096,
+	/* What Linux' rxe leaves for headers of any kind: IP 40, UDP 8, BTH 12, RETH 16, ICRC 4.
+	 * Over IPv6 a WRITE with immediate data needs 4 more */
+	CONFIG_HEADERS_V4 = 80,
+	CONFIG_HEADERS_V6 = 84,
+};
 
 /* FNV-1a. */
 static u64 config_hash(u64 h, const void *data, size_t size)
@@ -96,132 +104,226 @@ static bool config_has(const struct node_config *c, int count, const u8 gid[16])
 	return false;
 }
 
+u32 config_mtu(const u8 gid[16], u32 ip_mtu)
+{
+	u32 mtu = CONFIG_MTU_MAX;
+	u32 headers = udp_gid_is_v4(gid) ? CONFIG_HEADERS_V4 : CONFIG_HEADERS_V6;
+
+	while (mtu > CONFIG_MTU_MIN && mtu + headers > ip_mtu)
+		mtu /= 2;
+	return mtu;
+}
+
 /* Puts a GID at the end unless it is there, or the table is full. */
-static void config_add(struct node_config *c, int *count, const u8 gid[16], const char *ifname)
+static void config_add(struct node_config *c, int *count, const u8 gid[16],
+		       const struct host_link *link)
 {
 	struct node_gid *g = &c->gids[*count];
 
 	if (*count >= CONFIG_GIDS_MAX || config_has(c, *count, gid))
 		return;
 	memcpy(g->gid, gid, 16);
-	g->mtu = 4096;
-	g->flags = NODE_GID_LINK;
-	if (ifname != NULL) {
-		snprintf(g->ifname, sizeof(g->ifname), "%s", ifname);
-		g->ifindex = if_nametoindex(ifname);
+	g->mtu = CONFIG_MTU_MAX;
+	if (link != NULL) {
+		g->ifindex = link->ifindex;
+		memcpy(g->ifname, link->name, sizeof(g->ifname));
+		memcpy(g->mac, link->mac, sizeof(g->mac));
+		g->mtu = config_mtu(gid, link->mtu);
+		g->flags = link->running ? NODE_GID_LINK : 0;
 	}
 	(*count)++;
 }
 
-/* The address as a GID; false if it is of another kind. */
-static bool config_gid_of(const struct sockaddr *a, u8 gid[16])
+/* Adds an address unless another node has it. */
+static void config_add_address(struct node_config *c, int *count, const struct config_source *s,
+			       const u8 gid[16], const struct host_link *link)
 {
-	if (a != NULL && a->sa_family == AF_INET) {
-		config_gid_v4(gid, ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr);
-		return true;
-	}
-	if (a != NULL && a->sa_family == AF_INET6) {
-		memcpy(gid, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, 16);
-		return true;
-	}
-	return false;
+	u32 ifindex = link != NULL ? link->ifindex : 0;
+
+	if (*count < CONFIG_GIDS_MAX && !config_has(c, *count, gid) &&
+	    (s->mine == NULL || s->mine(s->arg, gid, ifindex)))
+		config_add(c, count, gid, link);
 }
 
-/* The interface that has this address, or NULL. */
-static const char *config_interface_of(struct ifaddrs *list, const u8 gid[16])
+static const struct host_link *config_loopback(const struct host *h)
 {
-	u8 other[16];
-
-	for (struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-		if (config_gid_of(i->ifa_addr, other) && memcmp(gid, other, 16) == 0)
-			return i->ifa_name;
+	for (u32 i = 0; i < h->link_count; i++)
+		if (h->links[i].loopback)
+			return &h->links[i];
 	return NULL;
 }
 
-/* ANYVERBS_ADDR: one address or several with commas between. Returns whether it named any. */
-static bool config_add_told(struct node_config *c, int *count, struct ifaddrs *list)
+/* An address that a host may have. */
+static bool config_is_unicast(const u8 gid[16])
 {
-	const char *told = getenv("ANYVERBS_ADDR");
-	char copy[1024], *save = NULL;
-	int before = *count;
+	static const u8 zero[16];
 
-	if (told == NULL || told[0] == '\0')
-		return false;
-	snprintf(copy, sizeof(copy), "%s", told);
-	for (char *word = strtok_r(copy, ", ", &save); word != NULL;
+	if (udp_gid_is_v4(gid))
+		return memcmp(gid + 12, zero, 4) != 0 && gid[12] < 224;
+	return memcmp(gid, zero, 16) != 0 && gid[0] != 0xff;
+}
+
+/* The interface that has this address, or NULL. All of 127.0.0.0/8 is the loopback's. */
+static const struct host_link *config_interface_of(const struct host *h, const u8 gid[16])
+{
+	const struct host_address *a = host_address_of(h, gid);
+
+	if (a != NULL)
+		return host_link_of(h, a->ifindex);
+	return udp_gid_is_v4(gid) && gid[12] == 127 ? config_loopback(h) : NULL;
+}
+
+void config_parse_told(const char *text, struct config_told *told)
+{
+	char copy[CONFIG_TOLD_TEXT], *save = NULL;
+
+	memset(told, 0, sizeof(*told));
+	if (text == NULL || text[0] == '\0')
+		return;
+	told->given = true;
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (char *word = strtok_r(copy, ", ", &save); word != NULL && told->count < NODE_GIDS;
 	     word = strtok_r(NULL, ", ", &save)) {
+		u8 *gid = told->gid[told->count];
 		struct in_addr v4;
-		struct in6_addr v6;
-		u8 gid[16];
+		bool good = true;
 
-		if (inet_pton(AF_INET, word, &v4) == 1) {
+		if (inet_pton(AF_INET, word, &v4) == 1)
 			config_gid_v4(gid, v4.s_addr);
-		} else if (inet_pton(AF_INET6, word, &v6) == 1) {
-			memcpy(gid, &v6, 16);
-		} else {
-			log_error("node", "ANYVERBS_ADDR: %s is no address", word);
-			continue;
-		}
-		config_add(c, count, gid, config_interface_of(list, gid));
+		else
+			good = inet_pton(AF_INET6, word, gid) == 1;
+		if (good && config_is_unicast(gid))
+			told->count++;
+		else
+			log_error("node", "ANYVERBS_ADDR: %s is no address of a host", word);
 	}
-	return *count > before;
 }
 
-static bool config_usable(const struct ifaddrs *i)
+static void config_add_told(struct node_config *c, int *count, const struct config_source *s)
 {
-	return i->ifa_addr != NULL && (i->ifa_flags & IFF_UP) && !(i->ifa_flags & IFF_LOOPBACK);
+	for (u32 i = 0; i < s->told->count; i++)
+		config_add_address(c, count, s, s->told->gid[i],
+				   config_interface_of(s->host, s->told->gid[i]));
 }
 
-/* The addresses of one family of all interfaces that are up. */
-static void config_add_family(struct node_config *c, int *count, struct ifaddrs *list, int family)
+/* The addresses of all interfaces that are up: those with a link, or the others. */
+static void config_add_family(struct node_config *c, int *count, const struct config_source *s,
+			      bool v4, bool running)
 {
-	u8 gid[16];
+	for (u32 i = 0; i < s->host->address_count; i++) {
+		const struct host_address *a = &s->host->addresses[i];
+		const struct host_link *l = host_link_of(s->host, a->ifindex);
 
-	for (struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-		if (config_usable(i) && i->ifa_addr->sa_family == family &&
-		    config_gid_of(i->ifa_addr, gid))
-			config_add(c, count, gid, i->ifa_name);
+		if (udp_gid_is_v4(a->gid) == v4 && l != NULL && !l->loopback && l->up &&
+		    l->running == running)
+			config_add_address(c, count, s, a->gid, l);
+	}
 }
 
-/* The interface that stands for the port: the first usable one, else the loopback. */
-static const char *config_main_interface(struct ifaddrs *list)
+/* Only one node of a namespace shows the host's addresses unasked. */
+static bool config_shows_host(const struct config_source *s)
 {
-	for (struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-		if (config_usable(i) && i->ifa_addr->sa_family == AF_INET)
-			return i->ifa_name;
-	return "lo";
+	return !s->told->given && strcmp(s->node, "default") == 0;
 }
 
-void config_fill(struct node_config *c, const char *node)
+static void config_add_host(struct node_config *c, int *count, const struct config_source *s,
+			    bool v4)
+{
+	if (!config_shows_host(s))
+		return;
+	config_add_family(c, count, s, v4, true);
+	config_add_family(c, count, s, v4, false);
+}
+
+/* One number for the port: what is sure to pass through all of its interfaces that are in use. */
+static u32 config_port_mtu(const struct node_config *c)
+{
+	u32 mtu = CONFIG_MTU_MAX;
+
+	for (int i = 1; i < NODE_GIDS; i++)
+		if (c->gids[i].flags & NODE_GID_LINK)
+			mtu = MIN(mtu, c->gids[i].mtu);
+	return mtu;
+}
+
+void config_fill(struct node_config *c, const struct config_source *s)
 {
 	static const u8 link_local[8] = { 0xfe, 0x80 };
-	struct ifaddrs *list = NULL;
 	u8 gid[16];
 	int count = 0;
 
 	memset(c, 0, sizeof(*c));
-	c->node_guid = config_guid(node);
+	c->node_guid = config_guid(s->node);
 	snprintf(c->device, sizeof(c->device), "roce0");
 	snprintf(c->dev_path, sizeof(c->dev_path), "uverbs0");
-	c->mtu = 4096;
 	c->port_up = 1;
-	if (getifaddrs(&list) < 0)
-		list = NULL;
 	memcpy(gid, link_local, 8);
 	for (int i = 0; i < 8; i++)
 		gid[8 + i] = (u8)(c->node_guid >> (56 - 8 * i));
-	config_add(c, &count, gid, config_main_interface(list));
-	if (!config_add_told(c, &count, list) && strcmp(node, "default") == 0)
-		config_add_family(c, &count, list, AF_INET);
+	count = 1; /* index 0 comes last, when it is known whose interface the port is */
+	config_add_told(c, &count, s);
+	config_add_host(c, &count, s, true);
 	if (count == 1) {
-		config_gid_v4(gid, config_own_v4(c->node_guid));
-		config_add(c, &count, gid, "lo");
+		const struct host_link *lo = config_loopback(s->host);
+		u8 own[16];
+
+		config_gid_v4(own, config_own_v4(c->node_guid));
+		/* index 1 is never empty, whoever else may have the same */
+		if (s->mine != NULL)
+			(void)s->mine(s->arg, own, lo != NULL ? lo->ifindex : 0);
+		config_add(c, &count, own, lo);
 	}
-	if (strcmp(node, "default") == 0 && getenv("ANYVERBS_ADDR") == NULL)
-		config_add_family(c, &count, list, AF_INET6);
-	if (list != NULL)
-		freeifaddrs(list);
+	config_add_host(c, &count, s, false);
+	c->gids[0] = c->gids[1];
+	memcpy(c->gids[0].gid, gid, 16);
+	c->mtu = config_port_mtu(c);
 }
+
+/* ---- the link ---- */
+
+/* Whether the port is one of this interface: one with addresses that are ours, link or no link. */
+static bool config_uses(const struct config_source *s, u32 ifindex)
+{
+	for (u32 i = 0; config_shows_host(s) && i < s->host->address_count; i++)
+		if (s->host->addresses[i].ifindex == ifindex)
+			return true;
+	for (u32 i = 0; i < s->told->count; i++) {
+		const struct host_address *a = host_address_of(s->host, s->told->gid[i]);
+
+		if (a != NULL && a->ifindex == ifindex)
+			return true;
+	}
+	return false;
+}
+
+static bool config_counted(const struct config_links *l, u32 ifindex)
+{
+	for (u32 i = 0; i < l->count; i++)
+		if (l->ifindex[i] == ifindex)
+			return true;
+	return false;
+}
+
+bool config_link(struct config_links *links, const struct config_source *s)
+{
+	struct config_links now = { .count = 0 };
+	bool any = false;
+
+	for (u32 i = 0; i < s->host->link_count; i++) {
+		const struct host_link *l = &s->host->links[i];
+
+		/* taken down, it loses its IPv6 addresses */
+		if (l->loopback || l->bridge ||
+		    !(config_uses(s, l->ifindex) || (!l->up && config_counted(links, l->ifindex))))
+			continue;
+		now.ifindex[now.count++] = l->ifindex;
+		any |= l->running;
+	}
+	*links = now;
+	return any || now.count == 0;
+}
+
+/* ---- keeping indices ---- */
 
 static const struct node_gid *config_find(const struct node_config *c, const u8 gid[16])
 {
@@ -252,6 +354,7 @@ bool config_merge(struct node_config *c, const struct node_config *fresh)
 {
 	struct node_config old = *c;
 
+	c->mtu = fresh->mtu;
 	for (int i = 0; i < NODE_GIDS; i++) {
 		const struct node_gid *now = config_find(fresh, c->gids[i].gid);
 

@@ -2,13 +2,43 @@
 #ifndef NODE_DAEMON_CONFIG_H
 #define NODE_DAEMON_CONFIG_H
 
+#include "node/daemon/host.h"
 #include "node/node.h"
 
-/* Fills everything but `sysfs`, from the host's interfaces and ANYVERBS_ADDR. The same host, user,
- * node and namespace always give the same GUID. Only the node "default" shows the host's
- * addresses. */
-void config_fill(struct node_config *c, const char *node);
-/* Brings the GIDs of `c` up to those of `fresh`: what is in both keeps its index, so that
+/* What ANYVERBS_ADDR says. */
+struct config_told {
+	bool given;
+	u32 count;
+	u8 gid[NODE_GIDS][16];
+};
+
+/* Where a configuration comes from. */
+struct config_source {
+	const struct host *host;
+	const char *node;
+	const struct config_told *told;
+	/* Whether an address may be this node's; NULL: every one. */
+	bool (*mine)(void *arg, const u8 gid[16], u32 ifindex);
+	void *arg;
+};
+
+/* The interfaces whose links are the port's. */
+struct config_links {
+	u32 count;
+	u32 ifindex[HOST_LINKS];
+};
+
+/* Addresses with commas between; NULL or empty: not given. What is no address is logged. */
+void config_parse_told(const char *text, struct config_told *told);
+/* Fills everything but `sysfs`. The same host, user, node and namespace always give the same GUID.
+ * Only the node "default" shows the host's addresses. */
+void config_fill(struct node_config *c, const struct config_source *s);
+/* The largest MTU of InfiniBand that passes through an interface of this MTU; 256 at least. */
+u32 config_mtu(const u8 gid[16], u32 ip_mtu);
+/* Whether the port has a link: any of its interfaces has one, or it has none that could. *links
+ * carries over what was counted last time, at first nothing. */
+bool config_link(struct config_links *links, const struct config_source *s);
+/* Brings MTU and GIDs of `c` up to those of `fresh`: what is in both keeps its index, so that
  * connections that use it go on; GID 1 is never empty. Returns whether anything changed. */
 bool config_merge(struct node_config *c, const struct node_config *fresh);
 /* An EUI-64, locally administered, never 0. */

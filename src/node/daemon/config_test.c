@@ -7,8 +7,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <arpa/inet.h>
 #include <cmocka.h>
 
 static void test_put(struct node_config *c, int i, u8 kind, u8 last)
@@ -28,35 +29,312 @@ static void config_guid__differs_by_node_and_is_a_local_eui(void **state)
 	assert_int_equal(b >> 56 & 3, 2);
 }
 
-static void config_fill__gives_every_node_two_gids(void **state)
+/* ---- made-up hosts ---- */
+
+static struct host_link *host_link(struct host *h, u32 ifindex, const char *name, u32 mtu)
 {
+	struct host_link *l = &h->links[h->link_count++];
+
+	*l = (struct host_link){ .ifindex = ifindex, .mtu = mtu, .up = true, .running = true };
+	memcpy(l->name, name, strlen(name) + 1);
+	l->mac[5] = (u8)ifindex;
+	return l;
+}
+
+static void host_address(struct host *h, u32 ifindex, const char *text)
+{
+	struct host_address *a = &h->addresses[h->address_count++];
+
+	memset(a->gid, 0, 16);
+	a->gid[10] = a->gid[11] = 0xff;
+	a->ifindex = ifindex;
+	assert_true(inet_pton(AF_INET, text, a->gid + 12) == 1 ||
+		    inet_pton(AF_INET6, text, a->gid) == 1);
+}
+
+static struct host_link *host_init(struct host *h)
+{
+	struct host_link *lo;
+
+	memset(h, 0, sizeof(*h));
+	lo = host_link(h, 1, "lo", 65536);
+	lo->loopback = true;
+	host_address(h, 1, "127.0.0.1");
+	host_address(h, 1, "::1");
+	return lo;
+}
+
+static void test_fill(struct node_config *c, const struct host *h, const char *node,
+		      const char *told)
+{
+	struct config_told parsed;
+	struct config_source s = { .host = h, .node = node, .told = &parsed };
+
+	config_parse_told(told, &parsed);
+	config_fill(c, &s);
+}
+
+/* The index of an address in the table; -1: it is not there. */
+static int test_index(const struct node_config *c, const char *text)
+{
+	struct host h = { .address_count = 0 };
+
+	host_address(&h, 0, text);
+	for (int i = 0; i < NODE_GIDS; i++)
+		if (memcmp(c->gids[i].gid, h.addresses[0].gid, 16) == 0)
+			return i;
+	return -1;
+}
+
+static int test_count(const struct node_config *c)
+{
+	static const u8 empty[16];
+	int count = 0;
+
+	for (int i = 0; i < NODE_GIDS; i++)
+		count += memcmp(c->gids[i].gid, empty, 16) != 0;
+	return count;
+}
+
+static void config_fill__a_host_without_interfaces(void **state)
+{
+	struct host none = { .link_count = 0 }, lo;
 	struct node_config c;
 
-	unsetenv("ANYVERBS_ADDR");
-	for (int i = 0; i < 2; i++) {
-		config_fill(&c, i == 0 ? "default" : "other");
+	host_init(&lo);
+	for (int i = 0; i < 4; i++) {
+		test_fill(&c, i & 1 ? &lo : &none, i & 2 ? "default" : "other", NULL);
+		assert_int_equal(test_count(&c), 2);
 		assert_int_equal(c.gids[0].gid[0], 0xfe);
 		assert_int_equal(c.gids[1].gid[10], 0xff);
-		assert_int_equal(c.gids[NODE_GIDS - 1].gid[0] | c.gids[NODE_GIDS - 1].gid[15], 0);
+		assert_int_equal(c.gids[1].gid[12], 127);
+		assert_int_not_equal(c.gids[1].gid[13], 0);
+		assert_int_equal(c.gids[1].ifindex, i & 1);
+		assert_int_equal(c.mtu, 4096);
 	}
+}
+
+static void config_fill__shows_every_address_of_the_host(void **state)
+{
+	static struct host h;
+	struct node_config c;
+
+	host_init(&h);
+	host_link(&h, 2, "eth0", 1500);
+	host_link(&h, 3, "eth1", 9000)->running = false;
+	host_link(&h, 4, "eth2", 9000)->up = false;
+	host_address(&h, 3, "10.0.1.1");
+	host_address(&h, 2, "fe80::77");
+	host_address(&h, 2, "10.0.0.1");
+	host_address(&h, 2, "10.0.0.2");
+	host_address(&h, 2, "fd00::1");
+	host_address(&h, 4, "10.0.2.1");
+	test_fill(&c, &h, "default", NULL);
+	assert_int_equal(test_count(&c), 6);
+	/* index 1 is an IPv4 address that can be used */
+	assert_int_equal(test_index(&c, "10.0.0.1"), 1);
+	assert_int_equal(test_index(&c, "10.0.0.2"), 2);
+	assert_int_equal(test_index(&c, "10.0.1.1"), 3);
+	assert_int_equal(test_index(&c, "fe80::77"), 4);
+	assert_int_equal(test_index(&c, "fd00::1"), 5);
+	assert_string_equal(c.gids[5].ifname, "eth0");
+	assert_int_equal(c.gids[5].ifindex, 2);
+	assert_int_equal(c.gids[5].mac[5], 2);
+	assert_int_equal(c.gids[5].flags, NODE_GID_LINK);
+	assert_int_equal(c.gids[3].flags, 0);
+	assert_int_equal(c.gids[1].mtu, 1024);
+	assert_int_equal(c.gids[3].mtu, 4096);
+	assert_string_equal(c.gids[0].ifname, "eth0");
+	test_fill(&c, &h, "other", NULL);
+	assert_int_equal(test_count(&c), 2);
 	assert_int_equal(c.gids[1].gid[12], 127);
-	assert_int_not_equal(c.gids[1].gid[13], 0);
-	assert_int_equal(c.gids[2].gid[10], 0);
+}
+
+static void config_fill__an_ipv6_host_has_an_ipv4_gid_of_its_own(void **state)
+{
+	static struct host h;
+	struct node_config c;
+
+	host_init(&h);
+	host_link(&h, 2, "eth0", 1500);
+	host_address(&h, 2, "fd00::1");
+	test_fill(&c, &h, "default", NULL);
+	assert_int_equal(c.gids[1].gid[12], 127);
+	assert_int_equal(test_index(&c, "fd00::1"), 2);
 }
 
 static void config_fill__takes_what_it_is_told(void **state)
 {
+	static struct host h;
 	struct node_config c;
 
-	setenv("ANYVERBS_ADDR", "10.0.0.7", 1);
-	config_fill(&c, "other");
-	assert_int_equal(c.gids[1].gid[12], 10);
-	assert_int_equal(c.gids[1].gid[15], 7);
-	setenv("ANYVERBS_ADDR", "none of it", 1);
-	config_fill(&c, "other");
+	host_init(&h);
+	host_link(&h, 2, "eth0", 1500);
+	host_address(&h, 2, "10.0.0.1");
+	host_address(&h, 2, "10.0.0.2");
+	test_fill(&c, &h, "default", "10.0.0.2, 127.0.0.5,fd00::9");
+	assert_int_equal(test_count(&c), 4);
+	assert_int_equal(test_index(&c, "10.0.0.2"), 1);
+	assert_int_equal(c.gids[1].ifindex, 2);
+	assert_int_equal(c.gids[2].ifindex, 1);
+	/* the host has no such address */
+	assert_int_equal(test_index(&c, "fd00::9"), 3);
+	assert_int_equal(c.gids[3].ifindex, 0);
+	test_fill(&c, &h, "default", "none of,0.0.0.0,::,224.0.0.1,ff0e::1,10.0.0.1.1,it");
+	assert_int_equal(test_count(&c), 2);
 	assert_int_equal(c.gids[1].gid[12], 127);
-	unsetenv("ANYVERBS_ADDR");
 }
+
+static bool test_refuse_1(void *arg, const u8 gid[16], u32 ifindex)
+{
+	(*(int *)arg)++;
+	return gid[15] != 1;
+}
+
+static void config_fill__leaves_out_what_another_node_has(void **state)
+{
+	static struct host h;
+	struct config_told told = { .given = false };
+	int asked = 0;
+	struct config_source s = { .host = &h,
+				   .node = "default",
+				   .told = &told,
+				   .mine = test_refuse_1,
+				   .arg = &asked };
+	struct node_config c;
+
+	host_init(&h);
+	host_link(&h, 2, "eth0", 1500);
+	host_address(&h, 2, "10.0.0.1");
+	host_address(&h, 2, "10.0.0.2");
+	config_fill(&c, &s);
+	assert_int_equal(asked, 2);
+	assert_int_equal(test_count(&c), 2);
+	assert_int_equal(test_index(&c, "10.0.0.2"), 1);
+}
+
+static void config_fill__as_many_as_there_is_room_for(void **state)
+{
+	static struct host h;
+	struct node_config c;
+	char text[32];
+
+	host_init(&h);
+	host_link(&h, 2, "eth0", 1500);
+	for (int i = 0; i < 200; i++) {
+		snprintf(text, sizeof(text), "10.0.0.%d", i);
+		host_address(&h, 2, text);
+	}
+	test_fill(&c, &h, "default", NULL);
+	assert_int_equal(test_count(&c), NODE_GIDS - 1);
+}
+
+static void config_mtu__the_largest_that_fits(void **state)
+{
+	static const u8 v4[16] = { [10] = 0xff, [11] = 0xff, 10, 0, 0, 1 }, v6[16] = { 0xfd };
+	static const struct {
+		u32 ip, v4, v6;
+	} cases[] = {
+		{ 68, 256, 256 },     { 1280, 1024, 1024 }, { 1400, 1024, 1024 },
+		{ 1500, 1024, 1024 }, { 2127, 1024, 1024 }, { 2128, 2048, 1024 },
+		{ 2132, 2048, 2048 }, { 4175, 2048, 2048 }, { 4176, 4096, 2048 },
+		{ 4180, 4096, 4096 }, { 9000, 4096, 4096 }, { 65536, 4096, 4096 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_int_equal(config_mtu(v4, cases[i].ip), cases[i].v4);
+		assert_int_equal(config_mtu(v6, cases[i].ip), cases[i].v6);
+	}
+}
+
+static void config_fill__the_ports_mtu_is_the_least_of_those_in_use(void **state)
+{
+	static struct host h;
+	struct node_config c;
+
+	host_init(&h);
+	host_link(&h, 2, "eth0", 9000);
+	host_link(&h, 3, "eth1", 1500)->running = false;
+	host_address(&h, 2, "10.0.0.1");
+	host_address(&h, 3, "10.0.1.1");
+	test_fill(&c, &h, "default", NULL);
+	assert_int_equal(c.mtu, 4096);
+	h.links[2].running = true;
+	test_fill(&c, &h, "default", NULL);
+	assert_int_equal(c.mtu, 1024);
+}
+
+/* ---- the link ---- */
+
+static bool test_link(struct config_links *links, const struct host *h, const char *node,
+		      const char *text)
+{
+	struct config_told told;
+	struct config_source s = { .host = h, .node = node, .told = &told };
+
+	config_parse_told(text, &told);
+	return config_link(links, &s);
+}
+
+static void config_link__of_interfaces_with_addresses(void **state)
+{
+	static struct host h;
+	struct config_links links = { .count = 0 };
+
+	host_init(&h);
+	assert_true(test_link(&links, &h, "default", NULL));
+	/* without an address it is none of ours */
+	host_link(&h, 2, "eth0", 1500)->running = false;
+	assert_true(test_link(&links, &h, "default", NULL));
+	host_address(&h, 2, "10.0.0.1");
+	assert_false(test_link(&links, &h, "default", NULL));
+	assert_true(test_link(&links, &h, "other", NULL));
+	assert_true(test_link(&links, &h, "other", "127.0.0.2"));
+	assert_false(test_link(&links, &h, "other", "127.0.0.2,10.0.0.1"));
+	/* one link of several is enough */
+	host_link(&h, 3, "eth1", 1500);
+	host_address(&h, 3, "fe80::1");
+	assert_true(test_link(&links, &h, "default", NULL));
+	h.links[2].running = false;
+	assert_false(test_link(&links, &h, "default", NULL));
+	h.links[1].running = true;
+	assert_true(test_link(&links, &h, "default", NULL));
+}
+
+static void config_link__a_bridge_has_none_of_its_own(void **state)
+{
+	static struct host h;
+	struct config_links links = { .count = 0 };
+	struct host_link *bridge;
+
+	host_init(&h);
+	bridge = host_link(&h, 2, "docker0", 1500);
+	bridge->running = false;
+	bridge->bridge = true;
+	host_address(&h, 2, "172.17.0.1");
+	assert_true(test_link(&links, &h, "default", NULL));
+}
+
+static void config_link__taken_down_it_still_counts(void **state)
+{
+	static struct host h;
+	struct config_links links = { .count = 0 };
+
+	host_init(&h);
+	host_link(&h, 2, "eth0", 1500);
+	host_address(&h, 2, "fe80::1");
+	assert_true(test_link(&links, &h, "default", NULL));
+	/* its IPv6 addresses go with it */
+	h.links[1].up = h.links[1].running = false;
+	h.address_count--;
+	assert_false(test_link(&links, &h, "default", NULL));
+	assert_false(test_link(&links, &h, "default", NULL));
+	/* deleted */
+	h.link_count--;
+	assert_true(test_link(&links, &h, "default", NULL));
+}
+
+/* ---- indices ---- */
 
 static void config_merge__keeps_indices(void **state)
 {
@@ -116,8 +394,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(config_guid__differs_by_node_and_is_a_local_eui),
-		cmocka_unit_test(config_fill__gives_every_node_two_gids),
+		cmocka_unit_test(config_fill__a_host_without_interfaces),
+		cmocka_unit_test(config_fill__shows_every_address_of_the_host),
+		cmocka_unit_test(config_fill__an_ipv6_host_has_an_ipv4_gid_of_its_own),
 		cmocka_unit_test(config_fill__takes_what_it_is_told),
+		cmocka_unit_test(config_fill__leaves_out_what_another_node_has),
+		cmocka_unit_test(config_fill__as_many_as_there_is_room_for),
+		cmocka_unit_test(config_mtu__the_largest_that_fits),
+		cmocka_unit_test(config_fill__the_ports_mtu_is_the_least_of_those_in_use),
+		cmocka_unit_test(config_link__of_interfaces_with_addresses),
+		cmocka_unit_test(config_link__a_bridge_has_none_of_its_own),
+		cmocka_unit_test(config_link__taken_down_it_still_counts),
 		cmocka_unit_test(config_merge__keeps_indices),
 		cmocka_unit_test(config_merge__first_address_goes),
 		cmocka_unit_test(config_merge__table_never_full),

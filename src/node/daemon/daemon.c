@@ -18,13 +18,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "node/daemon/config.h"
 #include "node/daemon/daemon_priv.h"
-#include "node/daemon/port_file.h"
 #include "node/daemon/sysfs.h"
 #include "node/daemon/watch.h"
 
-enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100 };
+enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100,
+       DAEMON_RETRY_S = 5 /* between looks for an address or port that could not be had */ };
 
 /* Seconds with a fraction; "never" or less than 0: for ever. */
 static u64 daemon_seconds(const char *name, u64 otherwise_ns)
@@ -149,7 +148,6 @@ static void daemon_watch_addresses(struct daemon *d)
 {
 	int fd = watch_open();
 
-	d->look_again_ns = UINT64_MAX;
 	d->addresses.fd = -1;
 	if (fd < 0 || loop_add(&d->loop, &d->addresses, fd, EPOLLIN, daemon_on_address) < 0) {
 		log_warn("node", "changes of the host's addresses will not be noticed");
@@ -167,33 +165,84 @@ static void daemon_publish(struct daemon *d, const struct node_config *c)
 	event_config(d);
 }
 
-static void daemon_look_again(struct daemon *d)
+static bool daemon_may_have(void *arg, const u8 gid[16], u32 ifindex)
 {
-	struct node_config fresh, merged = d->notice->config;
+	struct daemon *d = arg;
 
-	d->look_again_ns = UINT64_MAX;
-	config_fill(&fresh, d->options.node);
-	udp_update(&d->udp, &fresh);
-	if (config_merge(&merged, &fresh))
-		daemon_publish(d, &merged);
+	return udp_want(&d->udp, gid, ifindex);
 }
 
-/* ---- the port ---- */
+/* Reads the host's addresses into *c, opens their sockets, and looks at the links. */
+static void daemon_look(struct daemon *d, struct node_config *c)
+{
+	static struct host host; /* too large for a stack */
+	struct config_source s = { .host = &host,
+				   .node = d->options.node,
+				   .told = &d->told,
+				   .mine = daemon_may_have,
+				   .arg = d };
+	int err = host_read(&host);
+	bool all;
+
+	if (err < 0)
+		log_error("node", "cannot read the host's addresses: %s", strerror(-err));
+	udp_look_begin(&d->udp);
+	config_fill(c, &s);
+	all = udp_look_end(&d->udp);
+	udp_mark(&d->udp, c);
+	d->link = config_link(&d->links, &s);
+	d->look_again_ns = all ? UINT64_MAX : clock_now_ns() + DAEMON_RETRY_S * NS_PER_S;
+}
+
+/* What the port is: the link's state, unless `anyverbs port` said otherwise. */
+static bool daemon_port_state(struct daemon *d)
+{
+	/* forced up while it had no link: now it has one, which counts again */
+	if (d->will == PORT_UP && d->link)
+		d->will = PORT_AUTO;
+	return d->will == PORT_AUTO ? d->link : d->will == PORT_UP;
+}
+
+/* Brings the port's state up to date in *c; whether it changed. */
+static bool daemon_port_update(struct daemon *d, struct node_config *c)
+{
+	bool up = daemon_port_state(d), changed = c->port_up != up;
+	int err;
+
+	c->port_downs = (u16)(c->port_downs + (changed && !up));
+	c->port_up = up;
+	err = port_file_write(&d->folder, d->will, c->port_downs);
+	if (err < 0)
+		log_warn("node", "the port's state will not outlive this node: %s", strerror(-err));
+	if (changed)
+		log_info("node", "port 1 of %s is %s", c->device, up ? "up" : "down");
+	return changed;
+}
 
 void daemon_port_set(struct daemon *d, bool up)
 {
 	struct node_config c = d->notice->config;
-	int err;
 
-	if (c.port_up == up)
-		return;
-	c.port_up = up;
-	c.port_downs = (u16)(c.port_downs + !up);
-	err = port_file_write(&d->folder, &c);
-	if (err < 0)
-		log_warn("node", "the port's state will not outlive this node: %s", strerror(-err));
-	log_info("node", "port 1 of %s is %s", c.device, up ? "up" : "down");
-	daemon_publish(d, &c);
+	d->will = !up ? PORT_DOWN : d->link ? PORT_AUTO : PORT_UP;
+	if (daemon_port_update(d, &c))
+		daemon_publish(d, &c);
+}
+
+static void daemon_look_again(struct daemon *d)
+{
+	struct node_config fresh, now = d->notice->config;
+	bool changed;
+
+	daemon_look(d, &fresh);
+	changed = config_merge(&now, &fresh);
+	changed |= daemon_port_update(d, &now);
+	if (changed)
+		daemon_publish(d, &now);
+}
+
+void daemon_look_soon(struct daemon *d)
+{
+	d->look_again_ns = clock_now_ns();
 }
 
 /* ---- time ---- */
@@ -293,10 +342,11 @@ static void daemon_configure(struct daemon *d)
 {
 	struct node_config *c = &d->notice->config;
 
+	config_parse_told(getenv("ANYVERBS_ADDR"), &d->told);
 	notice_write_begin(d->notice);
-	config_fill(c, d->options.node);
-	port_file_read(&d->folder, c);
-	udp_update(&d->udp, c);
+	daemon_look(d, c);
+	port_file_read(&d->folder, &d->will, &c->port_downs);
+	c->port_up = daemon_port_state(d);
 	if (d->folder.fd >= 0)
 		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
 	notice_write_end(d->notice);
@@ -318,7 +368,12 @@ static int daemon_prepare(struct daemon *d)
 		slots_close(&d->slots);
 		return err;
 	}
-	udp_init(&d->udp, &d->loop);
+	err = udp_init(&d->udp, &d->loop);
+	if (err < 0) {
+		notice_unmap(d->notice);
+		slots_close(&d->slots);
+		return err;
+	}
 	daemon_watch_addresses(d); /* before looking, to miss nothing */
 	daemon_configure(d);
 	d->started_ns = d->idle_since_ns = clock_now_ns();

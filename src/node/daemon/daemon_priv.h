@@ -7,10 +7,12 @@
 #define NODE_DAEMON_DAEMON_PRIV_H
 
 #include "base/list.h"
+#include "node/daemon/config.h"
 #include "node/daemon/daemon.h"
 #include "node/daemon/folder.h"
 #include "node/daemon/loop.h"
 #include "node/daemon/pairs.h"
+#include "node/daemon/port_file.h"
 #include "node/daemon/slots.h"
 #include "node/daemon/udp.h"
 #include "node/message.h"
@@ -34,6 +36,10 @@ struct daemon {
 	u64 listen_again_ns;
 	/* when to read the host's addresses; UINT64_MAX: they have not changed */
 	u64 look_again_ns;
+	struct config_told told;
+	struct config_links links;
+	bool link;	      /* the port has one */
+	enum port_will will; /* what `anyverbs port` wants */
 	struct folder folder;
 	struct slots slots;
 	struct pairs pairs;
@@ -102,8 +108,11 @@ bool request_handle(struct proc *p, const union proto_request *q, struct message
 
 /* ---- daemon.c ---- */
 
-/* Sets the port's state and tells everybody, also the node that takes over. */
+/* Sets the port's state and tells everybody, also the node that takes over. Where there is no link,
+ * `up` is up nevertheless, until there is one. */
 void daemon_port_set(struct daemon *d, bool up);
+/* Has the host's addresses read soon. */
+void daemon_look_soon(struct daemon *d);
 void daemon_stop(struct daemon *d, const char *why);
 
 #endif

@@ -1,5 +1,6 @@
-/* port_file.c: one line, "up 3" or "down 4": the state, and how often it went down.
- * In:    the configuration             Out: FOLDER/port, replaced in one step
+/* port_file.c: one line, "auto 3" or "down 4": what was asked for, and how often it went
+ * down.
+ * In:    the port's state              Out: FOLDER/port, replaced in one step
  * Runs:  the daemon's only thread      Locks: none
  */
 #include "node/daemon/port_file.h"
@@ -11,20 +12,24 @@
 
 enum { PORT_FILE_TEXT = 32 };
 
-int port_file_write(const struct folder *f, const struct node_config *c)
+static const char *const port_wills[] = {
+	[PORT_AUTO] = "auto", [PORT_DOWN] = "down", [PORT_UP] = "up"
+};
+
+int port_file_write(const struct folder *f, enum port_will will, u16 downs)
 {
 	char text[PORT_FILE_TEXT];
 
 	if (f->fd < 0)
 		return 0;
-	snprintf(text, sizeof(text), "%s %u\n", c->port_up ? "up" : "down", c->port_downs);
+	snprintf(text, sizeof(text), "%s %u\n", port_wills[will], downs);
 	return folder_put(f, "port", text);
 }
 
-void port_file_read(const struct folder *f, struct node_config *c)
+void port_file_read(const struct folder *f, enum port_will *will, u16 *downs)
 {
 	char text[PORT_FILE_TEXT], word[8];
-	unsigned downs;
+	unsigned count;
 	ssize_t n;
 	int fd;
 
@@ -38,10 +43,12 @@ void port_file_read(const struct folder *f, struct node_config *c)
 	if (n < 0)
 		return;
 	text[n] = '\0';
-	if (sscanf(text, "%7s %5u", word, &downs) != 2 || downs > UINT16_MAX)
+	if (sscanf(text, "%7s %5u", word, &count) != 2 || count > UINT16_MAX)
 		return;
-	if (strcmp(word, "up") != 0 && strcmp(word, "down") != 0)
-		return;
-	c->port_up = word[0] == 'u';
-	c->port_downs = (u16)downs;
+	for (size_t i = 0; i < ARRAY_LEN(port_wills); i++) {
+		if (strcmp(word, port_wills[i]) != 0)
+			continue;
+		*will = (enum port_will)i;
+		*downs = (u16)count;
+	}
 }

@@ -5,12 +5,16 @@
 #define NODE_DAEMON_PORT_FILE_H
 
 #include "node/daemon/folder.h"
-#include "node/node.h"
+
+enum port_will {
+	PORT_AUTO, /* as the link is */
+	PORT_DOWN,
+	PORT_UP,
+};
 
 /* 0 or a negative errno. Without a folder there is nothing to do. */
-int port_file_write(const struct folder *f, const struct node_config *c);
-/* Brings port_up and port_downs to what an earlier node has left; untouched if there is nothing, or
- * nothing that makes sense. */
-void port_file_read(const struct folder *f, struct node_config *c);
+int port_file_write(const struct folder *f, enum port_will will, u16 downs);
+/* What an earlier node has left; untouched if there is nothing, or nothing that makes sense. */
+void port_file_read(const struct folder *f, enum port_will *will, u16 *downs);
 
 #endif

@@ -55,14 +55,15 @@ static void request_status(struct request *r, int status)
 static int request_welcome(struct request *r, struct proto_hello_reply *reply)
 {
 	struct proc *p = r->proc;
-	int fds[3], err = event_open(p, &fds[0]);
+	int fds[4], err = event_open(p, &fds[0]);
 
 	if (err < 0)
 		return err;
 	fds[1] = r->daemon->notice_fd;
 	fds[2] = p->slots_fd;
+	fds[3] = r->daemon->udp.keeper.out;
 	reply->process = p->process;
-	request_reply(r, &reply->head, sizeof(*reply), 0, fds, 3);
+	request_reply(r, &reply->head, sizeof(*reply), 0, fds, 4);
 	close(fds[0]);
 	log_debug("node", "process %llu attached: pid %d, %.16s", (unsigned long long)p->process,
 		  (int)p->pid, p->who.command);
@@ -140,6 +141,24 @@ static void request_unknown_pair(struct pair *pair, u64 other, void *arg)
 	pairs_remove(&p->daemon->pairs, p->process, other);
 }
 
+static bool request_slot_in_use(void *arg, u32 slot)
+{
+	return slots_owner(arg, slot) != 0;
+}
+
+/* The UDP sockets that the node before left, if nobody has brought them yet. */
+static void request_take_sockets(struct request *r)
+{
+	struct daemon *d = r->daemon;
+	u32 count = udp_adopt(&d->udp, r->m->fds[4], request_slot_in_use, &d->slots);
+
+	if (count == 0)
+		return;
+	log_info("node", "process %llu brought the UDP sockets of %u addresses",
+		 (unsigned long long)r->proc->process, count);
+	daemon_look_soon(d);
+}
+
 static int request_resume(struct request *r)
 {
 	const struct proto_resume *q = &r->q->resume;
@@ -155,8 +174,10 @@ static int request_resume(struct request *r)
 	err = proc_attach(r->proc, q->process, &q->who, r->m);
 	if (err == 0)
 		err = request_claim_slots(r, &reply);
-	if (err == 0)
+	if (err == 0) {
+		request_take_sockets(r);
 		err = request_welcome(r, &reply);
+	}
 	if (err < 0)
 		return err;
 	for (u32 i = 0; i < q->pair_count; i++)
@@ -210,7 +231,7 @@ static int request_udp_sockets(struct request *r)
 			reply.next = i;
 			break;
 		}
-		m = udp_member_of(g, q->slot, &err);
+		m = udp_member_of(&r->daemon->udp, g, q->slot, &err);
 		if (m == NULL)
 			return err;
 		memcpy(out->gid, g->gid, 16);
@@ -384,6 +405,16 @@ static int request_node_status(struct request *r)
 	return 0;
 }
 
+static int request_addresses(struct request *r)
+{
+	struct proto_addresses_reply reply;
+
+	memset(&reply, 0, sizeof(reply));
+	reply.count = udp_report(&r->daemon->udp, reply.addresses);
+	request_reply(r, &reply.head, sizeof(reply), 0, NULL, 0);
+	return 0;
+}
+
 static void request_fill_record(struct proc *p, struct proto_record *out)
 {
 	struct daemon *d = p->daemon;
@@ -473,7 +504,7 @@ static const struct request_rule {
 	u8 from; /* kinds of connections that may ask */
 } request_rules[PROTO_REQUESTS] = {
 	[PROTO_HELLO] = { request_hello, sizeof(struct proto_hello), 3, FROM(PROC_SILENT) },
-	[PROTO_RESUME] = { request_resume, sizeof(struct proto_resume), 4, FROM(PROC_SILENT) },
+	[PROTO_RESUME] = { request_resume, sizeof(struct proto_resume), 5, FROM(PROC_SILENT) },
 	[PROTO_TOOL] = { request_tool, sizeof(struct proto_plain), 0, FROM(PROC_SILENT) },
 	[PROTO_SLOT_TAKE] = { request_slot_take, sizeof(struct proto_plain), 0,
 			      FROM(PROC_ATTACHED) },
@@ -487,6 +518,7 @@ static const struct request_rule {
 	[PROTO_MCAST_LEAVE] = { request_mcast_leave, sizeof(struct proto_mcast), 0,
 				FROM(PROC_ATTACHED) },
 	[PROTO_STATUS] = { request_node_status, sizeof(struct proto_plain), 0, FROM(PROC_TOOL) },
+	[PROTO_ADDRESSES] = { request_addresses, sizeof(struct proto_plain), 0, FROM(PROC_TOOL) },
 	[PROTO_PROCESSES] = { request_processes, sizeof(struct proto_processes), 0,
 			      FROM(PROC_TOOL) },
 	[PROTO_BOARD] = { request_board, sizeof(struct proto_processes), 0, FROM(PROC_TOOL) },

@@ -1,15 +1,18 @@
-/* udp.c: groups of UDP sockets and who has which.
+/* udp.c: addresses, their groups of UDP sockets, and who has which.
  * In:    addresses, slots                  Out: sockets, each bound and with its place in its group
  * Runs:  the daemon's only thread
- * Locks: port 4791 of each address, against another owner
+ * Locks: an abstract name per address, against other nodes; port 4791, against everybody
  */
 #include "node/daemon/udp.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -34,40 +37,73 @@ static const char *udp_text(const u8 gid[16], char text[INET6_ADDRSTRLEN])
 	return inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? gid + 12 : gid, text, INET6_ADDRSTRLEN);
 }
 
-void udp_init(struct udp *u, struct loop *loop)
+static void udp_forget(struct udp_group *g)
 {
+	u16 *slot_of = g->slot_of;
+
+	memset(g, 0, sizeof(*g));
+	memset(slot_of, 0, KEEPER_MEMBERS * sizeof(*slot_of));
+	g->slot_of = slot_of;
+	g->own.fd = g->claim_fd = -1;
+}
+
+int udp_init(struct udp *u, struct loop *loop)
+{
+	int err;
+
 	memset(u, 0, sizeof(*u));
 	u->loop = loop;
-	for (int i = 0; i < NODE_GIDS; i++)
-		u->groups[i].own.fd = -1;
+	err = keeper_open(&u->keeper);
+	for (int i = 0; err == 0 && i < NODE_GIDS; i++) {
+		u->groups[i].slot_of = u->keeper.table->slot_of[i];
+		udp_forget(&u->groups[i]);
+	}
+	return err;
 }
 
 static void udp_close(struct udp *u, struct udp_group *g)
 {
 	if (g->own.fd >= 0)
 		loop_remove(u->loop, &g->own);
+	if (g->claim_fd >= 0)
+		close(g->claim_fd);
 	for (u32 i = 0; i < g->count; i++)
 		close(g->members[i].fd);
 	free(g->members);
-	memset(g, 0, sizeof(*g));
-	g->own.fd = -1;
+	udp_forget(g);
 }
 
 void udp_destroy(struct udp *u)
 {
-	for (int i = 0; i < NODE_GIDS; i++)
+	/* the processes' copies of the table must stay as they are */
+	for (int i = 0; i < NODE_GIDS; i++) {
+		u16 unused[KEEPER_MEMBERS];
+
+		u->groups[i].slot_of = unused;
 		udp_close(u, &u->groups[i]);
+	}
+	keeper_close(&u->keeper);
+}
+
+static bool udp_is_of(const struct udp_group *g, const u8 gid[16])
+{
+	return (g->wanted || g->state != PROTO_UDP_NONE) && memcmp(g->gid, gid, 16) == 0;
 }
 
 struct udp_group *udp_find(struct udp *u, const u8 gid[16])
 {
 	for (int i = 0; i < NODE_GIDS; i++)
-		if (u->groups[i].state != UDP_NONE && memcmp(u->groups[i].gid, gid, 16) == 0)
+		if (u->groups[i].state == PROTO_UDP_OPEN && udp_is_of(&u->groups[i], gid))
 			return &u->groups[i];
 	return NULL;
 }
 
 /* ---- members ---- */
+
+static u32 udp_row(const struct udp *u, const struct udp_group *g)
+{
+	return (u32)(g - u->groups);
+}
 
 /* The descriptor becomes the group's last member. */
 static int udp_append(struct udp_group *g, int fd)
@@ -76,6 +112,8 @@ static int udp_append(struct udp_group *g, int fd)
 	u64 id = 0;
 	socklen_t length = sizeof(id);
 
+	if (g->count >= KEEPER_MEMBERS)
+		return -ENOSPC;
 	if (g->count == g->space) {
 		u32 space = g->space == 0 ? 4 : 2 * g->space;
 
@@ -91,9 +129,34 @@ static int udp_append(struct udp_group *g, int fd)
 	return 0;
 }
 
+/* Lays a member into the keeper. */
+static void udp_keep(struct udp *u, const struct udp_group *g, u32 index)
+{
+	struct keeper_item item = { .row = udp_row(u, g), .index = index, .ifindex = g->ifindex };
+	int err;
+
+	memcpy(item.gid, g->gid, 16);
+	err = keeper_add(&u->keeper, &item, g->members[index].fd);
+	if (err < 0 && !u->keeper_full)
+		log_warn("node",
+			 "so many UDP sockets cannot be kept for a node that takes over: %s",
+			 strerror(-err));
+	u->keeper_full |= err < 0;
+}
+
+/* Has only the members that there are in the keeper. */
+static void udp_keep_all(struct udp *u)
+{
+	keeper_clear(&u->keeper);
+	u->keeper_full = false;
+	for (int i = 0; i < NODE_GIDS; i++)
+		for (u32 k = 0; k < u->groups[i].count; k++)
+			udp_keep(u, &u->groups[i], k);
+}
+
 /* Binding the first socket without SO_REUSEPORT fails if anybody has the port, of whatever user and
  * with whatever options. Set afterwards, it lets ours join. */
-static int udp_add_member(struct udp_group *g)
+static int udp_add_member(struct udp *u, struct udp_group *g)
 {
 	int err, one = 1, fd = udp_socket_open(g->gid);
 	bool first = g->count == 0;
@@ -111,6 +174,8 @@ static int udp_add_member(struct udp_group *g)
 		err = udp_append(g, fd);
 	if (err < 0)
 		close(fd);
+	else
+		udp_keep(u, g, g->count - 1);
 	return err;
 }
 
@@ -121,9 +186,11 @@ static int udp_steer(struct udp_group *g)
 	struct sock_fprog program = { .filter = code };
 	u16 member_of[NODE_SLOTS] = { 0 };
 
+	/* one socket alone is no group */
+	if (g->count < 2)
+		return 0;
 	for (u32 i = 1; i < g->count; i++)
-		member_of[g->members[i].slot] = (u16)i;
-	member_of[0] = 0;
+		member_of[g->slot_of[i] % NODE_SLOTS] = (u16)i;
 	program.len = (u16)udp_program_build(member_of, code);
 	if (setsockopt(g->members[0].fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program,
 		       sizeof(program)) < 0)
@@ -131,54 +198,61 @@ static int udp_steer(struct udp_group *g)
 	return 0;
 }
 
-static struct udp_member *udp_member_find(struct udp_group *g, u32 slot)
+/* The member of a slot, or with 0 a free one; 0: none. */
+static u32 udp_index_of(const struct udp_group *g, u32 slot)
 {
 	for (u32 i = 1; i < g->count; i++)
-		if (g->members[i].slot == slot)
-			return &g->members[i];
+		if (g->slot_of[i] == slot)
+			return i;
+	return 0;
+}
+
+const struct udp_member *udp_member_of(struct udp *u, struct udp_group *g, u32 slot, int *err)
+{
+	u32 index = udp_index_of(g, slot);
+
+	*err = 0;
+	if (index != 0)
+		return &g->members[index];
+	index = udp_index_of(g, 0);
+	if (index == 0) {
+		index = g->count;
+		*err = udp_add_member(u, g);
+	}
+	if (*err < 0)
+		return NULL;
+	/* what was on its way when its last owner went */
+	udp_socket_drain(g->members[index].fd, UDP_BURST);
+	g->slot_of[index] = (u16)slot;
+	*err = udp_steer(g);
+	if (*err == 0)
+		return &g->members[index];
+	g->slot_of[index] = 0;
 	return NULL;
 }
 
-const struct udp_member *udp_member_of(struct udp_group *g, u32 slot, int *err)
+static void udp_release_member(struct udp_group *g, u32 index)
 {
-	struct udp_member *m = udp_member_find(g, slot);
+	int err;
 
-	if (m != NULL)
-		return m;
-	m = udp_member_find(g, 0);
-	if (m == NULL) {
-		*err = udp_add_member(g);
-		if (*err < 0)
-			return NULL;
-		m = &g->members[g->count - 1];
-	}
-	/* what was on its way when its last owner went */
-	udp_socket_drain(m->fd, UDP_BURST);
-	m->slot = slot;
-	*err = udp_steer(g);
-	if (*err == 0)
-		return m;
-	m->slot = 0;
-	return NULL;
+	g->slot_of[index] = 0;
+	err = udp_steer(g);
+	if (err < 0)
+		log_warn("node", "cannot steer datagrams: %s", strerror(-err));
+	udp_socket_drain(g->members[index].fd, UDP_BURST);
 }
 
 void udp_release(struct udp *u, u32 slot)
 {
 	for (int i = 0; i < NODE_GIDS; i++) {
-		struct udp_member *m = udp_member_find(&u->groups[i], slot);
-		int err;
+		u32 index = udp_index_of(&u->groups[i], slot);
 
-		if (m == NULL)
-			continue;
-		m->slot = 0;
-		err = udp_steer(&u->groups[i]);
-		if (err < 0)
-			log_warn("node", "cannot steer datagrams: %s", strerror(-err));
-		udp_socket_drain(m->fd, UDP_BURST);
+		if (index != 0)
+			udp_release_member(&u->groups[i], index);
 	}
 }
 
-/* ---- groups ---- */
+/* ---- addresses ---- */
 
 /* What nobody is there for. */
 static void udp_on_own(struct loop_source *s, u32 events)
@@ -188,56 +262,292 @@ static void udp_on_own(struct loop_source *s, u32 events)
 	g->dropped += udp_socket_drain(s->fd, UDP_BURST);
 }
 
-static void udp_open(struct udp *u, struct udp_group *g)
+/* Says what has become of an address, once. */
+static void udp_set_state(struct udp_group *g, int err)
 {
+	enum proto_udp_state state = err == 0		     ? PROTO_UDP_OPEN
+				     : err == -EADDRINUSE    ? PROTO_UDP_TAKEN
+				     : err == -EADDRNOTAVAIL ? PROTO_UDP_ABSENT
+							     : PROTO_UDP_FAILED;
 	char text[INET6_ADDRSTRLEN];
-	int err = udp_add_member(g);
 
-	if (err == 0) {
-		err = loop_add(u->loop, &g->own, g->members[0].fd, EPOLLIN, udp_on_own);
-		if (err < 0)
-			close(g->members[--g->count].fd);
-	}
+	if (state == g->state && err == g->err)
+		return;
+	g->state = state;
 	g->err = err;
-	g->state = err == 0 ? UDP_OPEN : err == -EADDRINUSE ? UDP_TAKEN : UDP_FAILED;
-	if (err == 0)
-		log_info("node", "UDP port %d of %s is open", NODE_UDP_PORT,
-			 udp_text(g->gid, text));
+	udp_text(g->gid, text);
+	if (state == PROTO_UDP_OPEN)
+		log_info("node", "%s: UDP port %d is open", text, NODE_UDP_PORT);
+	else if (state == PROTO_UDP_TAKEN)
+		log_error("node",
+			  "%s: UDP port %d is taken by another program: other hosts are out of "
+			  "reach until it is free; processes of this node reach each other",
+			  text, NODE_UDP_PORT);
 	else
-		log_error("node", "UDP port %d of %s: %s: other hosts cannot be reached from there",
-			  NODE_UDP_PORT, udp_text(g->gid, text),
-			  err == -EADDRINUSE ? "somebody else has it" : strerror(-err));
+		log_error("node", "%s: no UDP socket: %s: other hosts are out of reach from there",
+			  text, strerror(-err));
 }
 
-static struct udp_group *udp_begin(struct udp *u, const struct node_gid *gid)
+static int udp_watch_own(struct udp *u, struct udp_group *g)
 {
+	return loop_add(u->loop, &g->own, g->members[0].fd, EPOLLIN, udp_on_own);
+}
+
+static void udp_open(struct udp *u, struct udp_group *g)
+{
+	int err = udp_add_member(u, g);
+
+	if (err == 0) {
+		err = udp_watch_own(u, g);
+		if (err < 0) {
+			close(g->members[--g->count].fd);
+			udp_keep_all(u); /* there it would still hold the port */
+		}
+	}
+	udp_set_state(g, err);
+}
+
+/* Two nodes of one network namespace, of whatever users, cannot both hold this name. Errors that
+ * are not about that leave the decision to the UDP port. */
+static bool udp_claim(struct udp_group *g)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	char text[INET6_ADDRSTRLEN];
+	int n, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return true;
+	n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "anyverbs-address/%s%%%u",
+		     udp_text(g->gid, text), udp_scope(g->gid, g->ifindex));
+	if (bind(fd, (struct sockaddr *)&name,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0) {
+		g->claim_fd = fd;
+		return true;
+	}
+	n = errno;
+	close(fd);
+	if (n != EADDRINUSE)
+		return true;
+	if (g->state != PROTO_UDP_OTHER)
+		log_error("node",
+			  "%s: another node of this network namespace has this address: it is not "
+			  "ours (ANYVERBS_ADDR says which node gets which)",
+			  text);
+	g->state = PROTO_UDP_OTHER;
+	g->err = -EADDRINUSE;
+	return false;
+}
+
+void udp_look_begin(struct udp *u)
+{
+	for (int i = 0; i < NODE_GIDS; i++)
+		u->groups[i].seen = false;
+}
+
+/* A place for an address: that which it has, else a free one, else that of one which has gone. */
+static struct udp_group *udp_place(struct udp *u, const u8 gid[16], u32 ifindex)
+{
+	struct udp_group *unused = NULL;
+
 	for (int i = 0; i < NODE_GIDS; i++) {
 		struct udp_group *g = &u->groups[i];
 
-		if (g->state != UDP_NONE)
-			continue;
-		memcpy(g->gid, gid->gid, 16);
-		g->ifindex = gid->ifindex;
-		udp_open(u, g);
-		return g;
+		if (udp_is_of(g, gid) &&
+		    udp_scope(gid, g->ifindex) == udp_scope(gid, ifindex))
+			return g;
+		if (!g->wanted && (unused == NULL || unused->count > g->count))
+			unused = g;
 	}
-	return NULL;
+	return unused;
 }
 
-void udp_update(struct udp *u, struct node_config *c)
+/* The place is an address' now. What its sockets were leaves the keeper. */
+static void udp_begin(struct udp *u, struct udp_group *g, const u8 gid[16])
 {
-	for (int i = 0; i < NODE_GIDS; i++) {
-		struct node_gid *gid = &c->gids[i];
-		struct udp_group *g;
+	bool kept = g->count > 0;
 
-		/* no address of an interface */
-		if (gid->ifindex == 0 || i == 0)
+	udp_close(u, g);
+	memcpy(g->gid, gid, 16);
+	if (kept)
+		udp_keep_all(u);
+}
+
+bool udp_want(struct udp *u, const u8 gid[16], u32 ifindex)
+{
+	struct udp_group *g = udp_place(u, gid, ifindex);
+
+	/* more addresses than the table has room for */
+	if (g == NULL)
+		return false;
+	if (!udp_is_of(g, gid) || udp_scope(gid, g->ifindex) != udp_scope(gid, ifindex))
+		udp_begin(u, g, gid);
+	g->wanted = g->seen = true;
+	g->ifindex = ifindex;
+	return g->claim_fd >= 0 || udp_claim(g);
+}
+
+bool udp_look_end(struct udp *u)
+{
+	bool all = true;
+
+	for (int i = 0; i < NODE_GIDS; i++) {
+		struct udp_group *g = &u->groups[i];
+
+		g->wanted = g->seen;
+		/* an address that goes may come again, and its sockets are still good then */
+		if (!g->wanted && g->state != PROTO_UDP_NONE && g->count == 0)
+			udp_close(u, g);
+		if (!g->wanted)
 			continue;
-		g = udp_find(u, gid->gid);
-		if (g == NULL)
-			g = udp_begin(u, gid);
-		gid->flags &= (u16)~NODE_GID_WIRE;
-		if (g != NULL && g->state == UDP_OPEN)
-			gid->flags |= NODE_GID_WIRE;
+		if (g->state != PROTO_UDP_OPEN && (g->state != PROTO_UDP_OTHER || g->claim_fd >= 0))
+			udp_open(u, g);
+		all &= g->state == PROTO_UDP_OPEN;
 	}
+	return all;
+}
+
+void udp_mark(struct udp *u, struct node_config *c)
+{
+	/* index 0 is made from the GUID: no address */
+	for (int i = 1; i < NODE_GIDS; i++) {
+		struct udp_group *g = udp_find(u, c->gids[i].gid);
+
+		c->gids[i].flags &= (u16)~NODE_GID_WIRE;
+		if (g != NULL && g->wanted)
+			c->gids[i].flags |= NODE_GID_WIRE;
+	}
+}
+
+/* ---- taking over ---- */
+
+/* Whether it is a UDP socket of this address and the port. */
+static bool udp_fits(int fd, const struct keeper_item *item)
+{
+	struct sockaddr_storage found, expected;
+	socklen_t size = sizeof(found), length = udp_address(item->gid, item->ifindex, &expected);
+	int protocol = 0;
+	socklen_t n = sizeof(protocol);
+
+	memset(&found, 0, sizeof(found));
+	return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) == 0 &&
+	       protocol == IPPROTO_UDP && getsockname(fd, (struct sockaddr *)&found, &size) == 0 &&
+	       size == length && memcmp(&found, &expected, length) == 0;
+}
+
+/* The member that comes next of a row; -1: not among what was found. */
+static int udp_found(const struct keeper_found *f, u32 row, u32 index)
+{
+	for (u32 i = 0; i < f->count; i++)
+		if (f->items[i].row == row && f->items[i].index == index && f->fds[i] >= 0 &&
+		    udp_fits(f->fds[i], &f->items[i]))
+			return (int)i;
+	return -1;
+}
+
+/* All members of one group, in order. One that is missing has been closed, and another has got its
+ * place: then nobody knows the order any more, and the port is free when all of them have gone. */
+static bool udp_is_whole(const struct keeper_found *f, u32 row)
+{
+	u32 count = 0, highest = 0;
+
+	for (u32 i = 0; i < f->count; i++) {
+		if (f->items[i].row != row)
+			continue;
+		count++;
+		highest = MAX(highest, f->items[i].index);
+	}
+	for (u32 i = 0; i < count; i++)
+		if (udp_found(f, row, i) < 0)
+			return false;
+	return count > 0 && highest == count - 1;
+}
+
+static int udp_adopt_members(struct udp *u, struct udp_group *g, struct keeper_found *f, u32 row)
+{
+	int err = 0, i;
+
+	while (err == 0 && (i = udp_found(f, row, g->count)) >= 0) {
+		g->slot_of[g->count] = f->table.slot_of[row][g->count] % NODE_SLOTS;
+		err = udp_append(g, f->fds[i]);
+		if (err < 0)
+			break;
+		f->fds[i] = -1;
+		udp_keep(u, g, g->count - 1);
+	}
+	return err < 0 ? err : udp_watch_own(u, g);
+}
+
+static bool udp_adopt_group(struct udp *u, struct keeper_found *f, u32 row)
+{
+	int err, first = udp_found(f, row, 0);
+	const struct keeper_item *item = &f->items[MAX(first, 0)];
+	struct udp_group *g;
+
+	if (first < 0 || !udp_is_whole(f, row)) {
+		if (first >= 0)
+			log_warn("node", "sockets of an earlier node are not complete");
+		return false;
+	}
+	g = udp_place(u, item->gid, item->ifindex);
+	if (g == NULL || g->count > 0)
+		return false;
+	if (!udp_is_of(g, item->gid))
+		udp_begin(u, g, item->gid);
+	g->ifindex = item->ifindex;
+	if (g->claim_fd < 0 && !udp_claim(g))
+		return false;
+	err = udp_adopt_members(u, g, f, row);
+	if (err == 0)
+		err = udp_steer(g);
+	if (err < 0) {
+		log_error("node", "cannot take over UDP sockets: %s", strerror(-err));
+		udp_close(u, g);
+		udp_keep_all(u);
+		return false;
+	}
+	udp_set_state(g, 0);
+	return true;
+}
+
+u32 udp_adopt(struct udp *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg)
+{
+	struct keeper_found *f = malloc(sizeof(*f));
+	u32 count = 0;
+
+	if (f == NULL || keeper_receive(out, f) < 0) {
+		free(f);
+		return 0;
+	}
+	for (u32 row = 0; row < NODE_GIDS; row++)
+		count += udp_adopt_group(u, f, row);
+	keeper_discard(f);
+	free(f);
+	for (int i = 0; i < NODE_GIDS; i++)
+		for (u32 k = 1; k < u->groups[i].count; k++)
+			if (u->groups[i].slot_of[k] != 0 && !in_use(arg, u->groups[i].slot_of[k]))
+				udp_release_member(&u->groups[i], k);
+	return count;
+}
+
+u32 udp_report(const struct udp *u, struct proto_address out[NODE_GIDS])
+{
+	u32 count = 0;
+
+	for (int i = 0; i < NODE_GIDS; i++) {
+		const struct udp_group *g = &u->groups[i];
+		struct proto_address *a = &out[count];
+
+		if (!g->wanted)
+			continue;
+		*a = (struct proto_address){ .ifindex = g->ifindex,
+					     .state = g->state,
+					     .err = g->err,
+					     .sockets = g->count,
+					     .dropped = g->dropped };
+		memcpy(a->gid, g->gid, 16);
+		for (u32 k = 1; k < g->count; k++)
+			a->slots += g->slot_of[k] != 0;
+		count++;
+	}
+	return count;
 }

@@ -1,55 +1,69 @@
-/* udp.h: the node's UDP sockets: for each address a SO_REUSEPORT group on port 4791, whose classic
- * BPF program picks the member by the destination queue pair's slot.
+/* udp.h: the node's addresses and their UDP sockets: for each a SO_REUSEPORT group on port 4791,
+ * whose classic BPF program picks the member by the destination queue pair's slot.
  *
  * Member 0 is the node's own: what comes for no known slot, for QP0 and QP1, and in bad form. The
  * others are given to slots when a process asks, and go back into the pool when the slot is free. A
  * member is never closed while its group lives, since the kernel would move the last one into its
- * place.
+ * place. Groups outlive the node (keeper.h).
  */
 #ifndef NODE_DAEMON_UDP_H
 #define NODE_DAEMON_UDP_H
 
+#include "node/daemon/keeper.h"
 #include "node/daemon/loop.h"
-#include "node/node.h"
-
-enum udp_state {
-	UDP_NONE,   /* this place is free */
-	UDP_OPEN,
-	UDP_TAKEN,  /* port 4791 of this address is somebody else's */
-	UDP_FAILED, /* `err` says why */
-};
+#include "node/protocol.h"
 
 struct udp_member {
 	int fd;
-	u32 slot; /* 0: nobody's */
 	u64 id;
 };
 
+/* An address. */
 struct udp_group {
 	u8 gid[16];
 	u32 ifindex;
-	enum udp_state state;
+	enum proto_udp_state state;
 	int err;
+	bool wanted;	/* the host has it, or ANYVERBS_ADDR names it */
+	bool seen;	/* in the look that is going on */
+	int claim_fd;	/* holds its name among the nodes of this network namespace; -1: not ours */
 	struct loop_source own; /* member 0 */
 	struct udp_member *members;
+	u16 *slot_of;	/* of each member: a row of the keeper's table */
 	u32 count, space;
 	u64 dropped; /* datagrams that came for the node itself */
 };
 
 struct udp {
 	struct loop *loop;
+	struct keeper keeper;
+	bool keeper_full; /* and said so */
 	struct udp_group groups[NODE_GIDS];
 };
 
-void udp_init(struct udp *u, struct loop *loop);
+/* 0 or a negative errno. */
+int udp_init(struct udp *u, struct loop *loop);
 void udp_destroy(struct udp *u);
-/* Opens the sockets of the table's addresses, as far as they can be, and sets NODE_GID_WIRE where
- * there is one. */
-void udp_update(struct udp *u, struct node_config *c);
+
+/* One look at the host's addresses: udp_look_begin, udp_want for each, udp_look_end. */
+void udp_look_begin(struct udp *u);
+/* Whether the address is this node's: false if another node of the namespace has it. */
+bool udp_want(struct udp *u, const u8 gid[16], u32 ifindex);
+/* Opens the sockets of the addresses that are wanted, as far as they can be. Whether all could. */
+bool udp_look_end(struct udp *u);
+/* Sets NODE_GID_WIRE where there is a socket, and clears it elsewhere. */
+void udp_mark(struct udp *u, struct node_config *c);
+
+/* The open group of an address, or NULL. */
 struct udp_group *udp_find(struct udp *u, const u8 gid[16]);
 /* The group's member that belongs to the slot; makes it if need be. NULL and a negative errno. */
-const struct udp_member *udp_member_of(struct udp_group *g, u32 slot, int *err);
+const struct udp_member *udp_member_of(struct udp *u, struct udp_group *g, u32 slot, int *err);
 /* The slot's owner is gone: what comes for it is the node's again. */
 void udp_release(struct udp *u, u32 slot);
+/* Takes over the groups of the node before, from what one of its processes held. in_use says
+ * whether somebody has a slot. Returns how many. */
+u32 udp_adopt(struct udp *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg);
+/* What status shows: returns the number of addresses. */
+u32 udp_report(const struct udp *u, struct proto_address out[NODE_GIDS]);
 
 #endif

@@ -1,0 +1,66 @@
+/* keeper.h: keeps the UDP sockets alive while there is no node.
+ *
+ * A socket of a group that is closed gives its place to the last one, and datagrams go astray. So
+ * every socket, and the table that says which slot has which, lies as a message in the queue of a
+ * socket pair, and every process holds the end from which it could be received: when the node dies,
+ * nothing is closed as long as one process lives. The next node receives what lies there from the
+ * first process that comes back (udp_adopt), and puts it into a queue of its own.
+ */
+#ifndef NODE_DAEMON_KEEPER_H
+#define NODE_DAEMON_KEEPER_H
+
+#include "base/compiler.h"
+#include "node/node.h"
+
+enum {
+	KEEPER_MEMBERS = NODE_SLOTS, /* of one group */
+	/* Sockets in the queue. The kernel lets a user have no more descriptors under way, in all
+	 * his programs together, than RLIMIT_NOFILE says, which is often 1024 */
+	KEEPER_MAX = 256,
+};
+
+/* In a memfd of its own, row by row as the groups stand in the node. */
+struct keeper_table {
+	u32 magic, reserved;
+	u16 slot_of[NODE_GIDS][KEEPER_MEMBERS]; /* 0: nobody's */
+};
+
+/* One socket in the queue: what is said beside its descriptor. */
+struct keeper_item {
+	u32 magic;
+	u32 row, index; /* its group's, and its place there */
+	u32 ifindex;
+	u8 gid[16];
+};
+
+struct keeper {
+	int in;	 /* the node writes */
+	int out; /* processes hold */
+	int table_fd;
+	struct keeper_table *table; /* mapped */
+	u32 count;
+};
+
+/* 0 or a negative errno. */
+int keeper_open(struct keeper *k);
+void keeper_close(struct keeper *k);
+/* Puts a socket at the end of the queue; the descriptor stays the caller's. -ENOSPC: no room, the
+ * socket will not survive the node. */
+int keeper_add(struct keeper *k, const struct keeper_item *item, int fd);
+/* Empties the queue but for the table. */
+void keeper_clear(struct keeper *k);
+
+/* What a dead node left: the descriptors are the reader's until keeper_discard. */
+struct keeper_found {
+	struct keeper_table table;
+	u32 count;
+	struct keeper_item items[KEEPER_MAX];
+	int fds[KEEPER_MAX]; /* -1: taken */
+};
+
+/* Receives all that waits at the end that a process held. 0; -ENODATA: nothing (another process
+ * was faster), or nothing that makes sense. */
+int keeper_receive(int out, struct keeper_found *f);
+void keeper_discard(struct keeper_found *f);
+
+#endif
