@@ -14,7 +14,7 @@
 
 enum {
 	PROTO_MAGIC = 0x61764e44,
-	PROTO_VERSION = 2,
+	PROTO_VERSION = 3,
 	PROTO_FDS = 6,             /* the most that one message carries */
 	PROTO_SLOT_BYTES = NODE_SLOTS / 8,
 	PROTO_PAIRS = 1024,        /* pairs that one process may have */
