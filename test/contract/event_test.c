@@ -140,6 +140,7 @@ static struct ib_srq *heard_srq(struct heard *h, u32 max_wr)
 
 static void srq_event__limit_reached_once_per_arm(void **state)
 {
+	rig_needs(create_srq);
 	struct heard h = { 0 }, hq = { 0 };
 	struct ib_srq *srq = heard_srq(&h, 16);
 	struct ib_srq_attr attr = { .srq_limit = 3 };
@@ -171,6 +172,7 @@ static void srq_event__limit_reached_once_per_arm(void **state)
 
 static void qp_event__last_wqe_reached(void **state)
 {
+	rig_needs(create_srq);
 	struct heard h = { 0 }, hs = { 0 };
 	struct ib_srq *srq = heard_srq(&hs, 16);
 	struct link l;

@@ -108,6 +108,7 @@ static void get_dma_mr__keeps_to_its_access(void **state)
 /* Three pieces far apart, the first beginning and the last ending inside a page. */
 static void reg_phys_mr__joins_scattered_pages(void **state)
 {
+	rig_needs(reg_phys_mr);
 	struct ib_phys_buf piece[3] = { { at(10 * 4096 + 100), 4096 - 100 },
 					{ at(3 * 4096), 8192 },
 					{ at(20 * 4096), 1000 } };
@@ -140,6 +141,7 @@ static void reg_phys_mr__joins_scattered_pages(void **state)
 /* The region also serves as local memory: gather and scatter across its seams. */
 static void reg_phys_mr__serves_local_requests(void **state)
 {
+	rig_needs(reg_phys_mr);
 	struct ib_phys_buf piece[2] = { { at(5 * 4096), 4096 }, { at(4096), 4096 } };
 	u64 iova = 0;
 	struct ib_mr *mr = rig_ok(ib_reg_phys_mr(rig.pd, piece, 2, IB_ACCESS_LOCAL_WRITE, &iova));
@@ -162,6 +164,7 @@ static void reg_phys_mr__serves_local_requests(void **state)
 
 static void reg_phys_mr__refuses_holes(void **state)
 {
+	rig_needs(reg_phys_mr);
 	struct ib_phys_buf hole[2] = { { at(4096), 4000 }, { at(8192), 4096 } };
 	struct ib_phys_buf late[2] = { { at(4096), 4096 }, { at(8192 + 8), 4088 } };
 	struct ib_phys_buf wraps = { UINT64_MAX - 10, 4096 }, none = { at(0), 0 };
@@ -198,6 +201,7 @@ static int fmr_unmap_one(struct ib_fmr *fmr)
 
 static void map_phys_fmr__maps_remaps_and_unmaps(void **state)
 {
+	rig_needs(alloc_fmr);
 	struct ib_fmr *fmr = fmr_new(3);
 	u64 pages[3] = { at(9 * 4096), at(2 * 4096), at(30 * 4096) };
 	u64 other[1] = { at(11 * 4096) };
@@ -228,6 +232,7 @@ static void map_phys_fmr__maps_remaps_and_unmaps(void **state)
 /* As adapters whose old keys live until the unmap must. */
 static void map_phys_fmr__only_so_often(void **state)
 {
+	rig_needs(alloc_fmr);
 	struct ib_fmr_attr attr = { .max_pages = 1, .max_maps = 2, .page_shift = 12 };
 	struct ib_fmr *fmr = rig_ok(ib_alloc_fmr(rig.pd, RIG_ALL & ~IB_ACCESS_MW_BIND, &attr));
 	u64 page = at(4096);
@@ -246,6 +251,7 @@ static void map_phys_fmr__only_so_often(void **state)
 
 static void map_phys_fmr__refuses_bad_lists(void **state)
 {
+	rig_needs(alloc_fmr);
 	struct ib_fmr_attr attr = { .max_pages = 0, .max_maps = 1, .page_shift = 12 };
 	struct ib_fmr *fmr = fmr_new(2);
 	u64 pages[3] = { at(0), at(4096), at(8192) };
@@ -281,6 +287,7 @@ static void mapping_handler(struct ib_cq *cq, void *context)
 
 static void map_phys_fmr__from_a_completion_handler(void **state)
 {
+	rig_needs(alloc_fmr);
 	struct ib_cq *cq = rig_handler_cq(mapping_handler, NULL, 64, 0);
 	struct link h;
 
@@ -326,6 +333,7 @@ static struct ib_fmr_pool *pool_new(int size, bool cache)
 
 static void fmr_pool__peer_reaches_it_until_the_flush(void **state)
 {
+	rig_needs(alloc_fmr);
 	struct ib_fmr_pool *pool = pool_new(4, false);
 	u64 pages[2] = { at(6 * 4096), at(4 * 4096) };
 	struct ib_pool_fmr *f = rig_ok(ib_fmr_pool_map_phys(pool, pages, 2, 0x20000));
@@ -346,6 +354,7 @@ static void fmr_pool__peer_reaches_it_until_the_flush(void **state)
 
 static void fmr_pool__runs_dry_and_shares(void **state)
 {
+	rig_needs(alloc_fmr);
 	struct ib_fmr_pool *pool = pool_new(2, true);
 	u64 one[1] = { at(4096) }, two[1] = { at(8192) }, three[1] = { at(12288) };
 	struct ib_pool_fmr *a = rig_ok(ib_fmr_pool_map_phys(pool, one, 1, 0x1000));
@@ -394,6 +403,7 @@ enum { BOTH = IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE };
 
 static void bind_mw__bounds_rebind_unbind(void **state)
 {
+	rig_needs(alloc_mw);
 	struct ib_mw *mw = rig_ok(ib_alloc_mw(rig.pd));
 
 	write_refused(0, at(8192), mw->rkey, 8);
@@ -422,6 +432,7 @@ static void bind_mw__bounds_rebind_unbind(void **state)
 
 static void bind_mw__holds_its_region(void **state)
 {
+	rig_needs(alloc_mw);
 	struct ib_mr *mr = rig_ok(ib_get_dma_mr(rig.pd, RIG_ALL));
 	struct ib_mr *no_bind = rig_ok(ib_get_dma_mr(rig.pd, RIG_ALL & ~IB_ACCESS_MW_BIND));
 	struct ib_mw *mw = rig_ok(ib_alloc_mw(rig.pd));
@@ -438,6 +449,7 @@ static void bind_mw__holds_its_region(void **state)
 /* A bind that is refused changes neither the window nor its key. */
 static void bind_mw__refused_leaves_it_alone(void **state)
 {
+	rig_needs(alloc_mw);
 	struct ib_pd *other = rig_ok(ib_alloc_pd(rig.dev));
 	struct ib_mw *foreign = rig_ok(ib_alloc_mw(other));
 	struct ib_mw *mw = rig_ok(ib_alloc_mw(rig.pd));

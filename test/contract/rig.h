@@ -1,5 +1,6 @@
 /* rig.h: what every program of this folder stands on: the adapter as a kernel upper-layer driver
- * gets it (an ib_client), memory, queues, connected queue pairs, and waits with an end.
+ * gets it (an ib_client), memory, queues, connected queue pairs, and waits with an end. The adapter
+ * is the RoCE one, or a device of the driver that CONTRACT_DRIVER names (driver.h).
  *
  * Every call fails the test if the verb fails, unless its name says `try`.
  */
@@ -30,6 +31,9 @@ enum {
 
 struct rig {
 	struct ib_device *dev;
+	/* of the driver under test; NULL: the RoCE adapter, which stays */
+	struct ib_device *(*plug)(void);
+	void (*unplug)(struct ib_device *device);
 	struct ib_pd *pd;
 	struct ib_mr *mr; /* the whole address space */
 	union ib_gid gid;
@@ -45,6 +49,13 @@ int rig_group_setup(void **state);
 int rig_group_teardown(void **state);
 /* cmocka's fixture of each test: a zeroed buffer. */
 int rig_setup(void **state);
+
+/* Skips the test if the device has no such method, which it need not. */
+#define rig_needs(method)                                                                          \
+	do {                                                                                       \
+		if (!rig.dev->method)                                                              \
+			skip();                                                                    \
+	} while (0)
 
 /* A counter that threads share. */
 static inline int count_get(const int *c)
