@@ -31,6 +31,7 @@ enum {
 	PROGRESS_RECOVER_MS = 200, /* between tries to find a new node */
 	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller lets others run */
 	PROGRESS_YIELD_EVERY = 16,
+	PROGRESS_HELP = 16,
 };
 
 /* What the descriptors of the epoll set stand for; anything else is a link. */
@@ -95,6 +96,17 @@ static void progress_arm_udp(struct roce_device *dev)
 		return;
 	if (epoll_ctl(dev->a.epoll_fd, EPOLL_CTL_MOD, udp_wait_fd(dev->a.udp), &ev) != 0)
 		log_debug("roce", "datagrams: errno %d", errno);
+}
+
+/* Who polls takes his datagrams by himself, unless he polls now and then only, as the target of
+ * WRITEs does who watches his memory. Then they still wait when this thread looks, and it helps:
+ * has itself woken by the next ones, until that has been in vain more often than not. */
+static void progress_help(struct roce_device *dev, bool waited)
+{
+	if (waited)
+		dev->udp_help = MIN(dev->udp_help + 2, (u32)PROGRESS_HELP);
+	else if (dev->udp_help != 0)
+		dev->udp_help--;
 }
 
 /* ---- waiting with a claim ---- */
@@ -314,6 +326,7 @@ static void progress_handle(struct roce_device *dev, const struct epoll_event *e
 		break;
 	case TAG_UDP:
 		__atomic_store_n(&dev->udp_armed, false, __ATOMIC_SEQ_CST);
+		progress_help(dev, udp_look(dev->a.udp));
 		break;
 	default:
 		shm_peer_dead(dev->a.shm, e->data.ptr);
@@ -354,6 +367,10 @@ static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
 
 	if (drives != *seen) {
 		*seen = drives;
+		if (dev->udp_help != 0)
+			progress_arm_udp(dev);
+		else
+			progress_help(dev, udp_look(dev->a.udp));
 		return progress_timer_ms(dev, PROGRESS_TICK_MS);
 	}
 	progress_arm_for_sleeper(dev);

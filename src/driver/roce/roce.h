@@ -61,6 +61,7 @@ struct roce_device {
 	bool strict, direct; /* from the environment */
 	u32 paths;	     /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
 	bool udp_armed;	     /* the next datagram wakes the engine's thread; a hint */
+	u32 udp_help; /* engine's thread: datagrams to be woken for although somebody polls */
 
 	/* counts passes of threads that poll: a lease for the engine's thread */
 	u32 drives CACHE_ALIGNED;

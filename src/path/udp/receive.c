@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -61,7 +63,7 @@ void inbox_destroy(struct udp_inbox *in)
 
 static int inbox_fill(struct udp_inbox *in, int fd, u32 max)
 {
-	int n;
+	long n;
 
 	for (u32 i = 0; i < max; i++)
 		in->msg[i].msg_hdr = (struct msghdr){ .msg_name = &in->from[i],
@@ -70,10 +72,10 @@ static int inbox_fill(struct udp_inbox *in, int fd, u32 max)
 						      .msg_iovlen = 1,
 						      .msg_control = in->control[i],
 						      .msg_controllen = INBOX_CONTROL };
-	n = recvmmsg(fd, in->msg, max, MSG_DONTWAIT, NULL);
+	n = syscall(SYS_recvmmsg, fd, in->msg, max, MSG_DONTWAIT, NULL);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
 		log_debug("udp", "receive: errno %d", errno);
-	return MAX(n, 0);
+	return n < 0 ? 0 : (int)n;
 }
 
 /* ---- what came with a datagram ---- */
@@ -309,7 +311,7 @@ static int receive_socket(struct udp *udp, struct udp_socket *s, int budget)
 static int receive_others(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
 {
 	struct epoll_event ev[16];
-	int count = epoll_wait(udp->epoll_fd, ev, (int)ARRAY_LEN(ev), 0), n = 0;
+	int count = udp_ready(udp, ev, (int)ARRAY_LEN(ev)), n = 0;
 
 	for (int i = 0; i < count && n < budget; i++) {
 		struct udp_socket *s = ev[i].data.ptr;

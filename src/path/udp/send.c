@@ -13,6 +13,8 @@
 #include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "wire/roce.h"
@@ -150,7 +152,9 @@ static int call_send(const struct udp_dest *d, struct send_call *c) REQUIRES(d->
 {
 	if (c->msg.msg_controllen == 0)
 		c->msg.msg_control = NULL;
-	return sendmsg(d->socket->fd, &c->msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+	return syscall(SYS_sendmsg, d->socket->fd, &c->msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
+		       ? -errno
+		       : 0;
 }
 
 /* What a packet's fate says about the way, once each. */

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -119,6 +120,15 @@ static int udp_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iov
 
 /* ---- receiving ---- */
 
+/* System calls that a thread may make inside a verb go through syscall(), for their functions are
+ * cancellation points, and locks are held. */
+int udp_ready(const struct udp *udp, struct epoll_event *ev, int max)
+{
+	long n = syscall(SYS_epoll_pwait, udp->epoll_fd, ev, max, 0, NULL, 0);
+
+	return n < 0 ? 0 : (int)n;
+}
+
 /* Nothing has come: time for what nobody is in a hurry for. */
 static void udp_idle(struct udp *udp) REQUIRES(udp->poll_lock)
 {
@@ -177,15 +187,16 @@ static int udp_poll(struct path *p, int budget, bool must)
 	return n;
 }
 
-void udp_look(struct udp *udp)
+bool udp_look(struct udp *udp)
 {
 	struct epoll_event ev;
 
-	if (epoll_wait(udp->epoll_fd, &ev, 1, 0) <= 0)
-		return;
+	if (udp_ready(udp, &ev, 1) == 0)
+		return false;
 	__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
 	/* the very next one */
 	__atomic_store_n(&udp->polls, UDP_LAZY - 1, __ATOMIC_RELAXED);
+	return true;
 }
 
 int udp_wait_fd(const struct udp *udp)

@@ -41,9 +41,9 @@ bool udp_has_source(struct udp *udp, const u8 sgid[16]);
 
 /* A descriptor that is readable while a datagram waits; stays the same. For poll and epoll. */
 int udp_wait_fd(const struct udp *udp);
-/* Looks whether a datagram waits, at the price of a system call, so that the next polls take it;
+/* Whether a datagram waits, at the price of a system call, so that the next polls take it;
  * for threads that do not poll all the time. Polls by themselves look only while datagrams come
- * or a queue pair is connected through this path. */
-void udp_look(struct udp *udp);
+ * or a queue pair is connected through this path. Nothing here is a cancellation point. */
+bool udp_look(struct udp *udp);
 
 #endif

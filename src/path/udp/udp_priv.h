@@ -138,6 +138,11 @@ static inline void udp_count(const struct udp *udp, enum path_counter c)
 	path_count(&udp->path, c);
 }
 
+/* ---- udp.c ---- */
+struct epoll_event;
+/* Sockets that have something, at most max; returns the count. Never sleeps. */
+int udp_ready(const struct udp *udp, struct epoll_event *ev, int max);
+
 /* ---- sockets.c ---- */
 /* The socket with this address, of any slot, or NULL. */
 struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16]) REQUIRES(udp->lock);
