@@ -1,0 +1,492 @@
+/* rc_test.c: what an RC requester and its responder say on a path that loses packets, packet by
+ * packet. The path's delay is 10 us. */
+#include "watch.h"
+
+#include <string.h>
+
+enum { DELAY_NS = 10000, MTU = 1024, FIRST_PSN = 100 };
+
+struct rc {
+	struct net net;
+	struct ibt_qp *qp[2];
+	struct watch watch;
+};
+
+static void rc_open_as(struct rc *r, const struct net_qp *q)
+{
+	net_open(&r->net, &(struct net_config){ .seed = 1, .delay_ns = DELAY_NS });
+	net_pair(&r->net, r->qp, q);
+	watch_begin(&r->watch, &r->net);
+}
+
+static void rc_open(struct rc *r)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+
+	rc_open_as(r, &q);
+}
+
+static void rc_close(struct rc *r)
+{
+	net_run(&r->net, NS_PER_S);
+	assert_int_equal(net_in_flight(&r->net.side[0]), 0);
+	ibt_qp_destroy(r->qp[0]);
+	ibt_qp_destroy(r->qp[1]);
+	net_close(&r->net);
+}
+
+/* A request of side 0 on its memory from 0 on, with 1 MiB of the other side. */
+static void rc_post(struct rc *r, enum ibv_wr_opcode opcode, u64 wr_id, u32 length, u32 flags)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = net_wr(&sge, &r->net.side[0], opcode, wr_id, 0, length);
+
+	wr.send_flags = flags;
+	if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM)
+		net_wr_remote(&wr, &r->net.side[1], 1 << 20);
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		wr.wr.atomic.compare_add = 1;
+	net_post(r->qp[0], &wr);
+}
+
+static void rc_expect(struct rc *r, u64 wr_id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc = net_wc(&r->net.side[0].send_cq);
+
+	assert_int_equal(wc.wr_id, wr_id);
+	assert_int_equal(wc.status, status);
+}
+
+static u64 rc_counter(const struct rc *r, int side, enum path_counter c)
+{
+	return r->net.side[side].counters[c];
+}
+
+static void rc__each_packet_has_its_psn(void **state)
+{
+	static struct rc r;
+	const u8 opcodes[] = { PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST };
+
+	rc_open(&r);
+	rc_post(&r, IBV_WR_RDMA_WRITE, 1, 2 * MTU + 1, 0);
+	rc_post(&r, IBV_WR_RDMA_READ, 2, 2 * MTU + 1, 0);
+	rc_post(&r, IBV_WR_RDMA_WRITE, 3, MTU, 0);
+	net_run(&r.net, NS_PER_MS);
+	for (u32 i = 0; i < 3; i++) {
+		const struct pkt *p = watch_nth(&r.watch, 0, OP_ALL, i);
+
+		assert_int_equal(p->opcode, opcodes[i]);
+		assert_int_equal(p->psn, FIRST_PSN + i);
+		assert_int_equal(p->length, i < 2 ? MTU : 1);
+		p = watch_nth(&r.watch, 1, OP_READ_ANSWERS, i);
+		assert_int_equal(p->psn, FIRST_PSN + 3 + i);
+		assert_int_equal(p->length, i < 2 ? MTU : 1);
+	}
+	assert_int_equal(watch_nth(&r.watch, 0, OP(READ_REQUEST), 0)->psn, FIRST_PSN + 3);
+	assert_int_equal(watch_nth(&r.watch, 0, OP(WRITE_ONLY), 0)->psn, FIRST_PSN + 6);
+	for (u64 id = 1; id <= 3; id++)
+		rc_expect(&r, id, IBV_WC_SUCCESS);
+	assert_int_equal(rc_counter(&r, 0, COUNT_TX_RETRY), 0);
+	rc_close(&r);
+}
+
+/* Only what is asked for is acknowledged, and the last message always asks. */
+static void rc__acknowledgements_are_coalesced(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+	u32 acks;
+
+	q.all_signalled = false;
+	rc_open_as(&r, &q);
+	for (u32 i = 0; i < 32; i++)
+		rc_post(&r, IBV_WR_RDMA_WRITE, i, 64, i == 31 ? IBV_SEND_SIGNALED : 0);
+	net_run(&r.net, NS_PER_MS);
+	acks = watch_count(&r.watch, 1, OP(ACK));
+	assert_in_range(acks, 1, 32);
+	assert_int_equal(watch_nth(&r.watch, 1, OP(ACK), acks - 1)->syndrome, AETH_ACK);
+	assert_int_equal(watch_nth(&r.watch, 1, OP(ACK), acks - 1)->msn, 32);
+	rc_expect(&r, 31, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
+static void rc__gap_is_naked_once(void **state)
+{
+	static struct rc r;
+	const struct pkt *nak;
+
+	rc_open(&r);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
+	r.watch.drop[0] = (struct watch_drop){ .opcodes = OP(SEND_MIDDLE), .first = 2, .count = 1 };
+	rc_post(&r, IBV_WR_SEND, 1, 16 * MTU, 0);
+	net_run(&r.net, NS_PER_MS);
+	assert_int_equal(rc_counter(&r, 1, COUNT_TX_NAK), 1);
+	nak = watch_nth(&r.watch, 1, OP(ACK), 0);
+	assert_int_equal(nak->syndrome, AETH_NAK | NAK_PSN_SEQUENCE);
+	assert_int_equal(nak->psn, FIRST_PSN + 2);
+	/* transmission goes back to the gap, not to the message's beginning */
+	assert_int_equal(watch_nth(&r.watch, 0, OP_ALL, 16)->psn, FIRST_PSN + 2);
+	assert_int_equal(watch_count(&r.watch, 0, OP_ALL), 16 + 14);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	assert_int_equal(net_wc(&r.net.side[1].recv_cq).byte_len, 16 * MTU);
+	rc_close(&r);
+}
+
+static void rc__duplicates_are_acknowledged_again(void **state)
+{
+	static struct rc r;
+
+	rc_open(&r);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
+	r.watch.drop[0] = (struct watch_drop){ .from = 1, .opcodes = OP(ACK), .first = 1, .count = 2 };
+	rc_post(&r, IBV_WR_SEND, 1, 100, 0);
+	net_run(&r.net, 50 * NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 3);
+	assert_int_equal(rc_counter(&r, 1, COUNT_RX_DUPLICATE), 2);
+	assert_int_equal(net_wc(&r.net.side[1].recv_cq).wr_id, 7);
+	assert_int_equal(cq_peek(&r.net.side[1].recv_cq, 1), 0);
+	rc_close(&r);
+}
+
+/* A later answer shows the gap, and only the rest is asked for again. */
+static void rc__gap_in_an_answer_is_an_implied_nak(void **state)
+{
+	static struct rc r;
+	const struct pkt *again;
+
+	rc_open(&r);
+	memset(r.net.side[1].memory + (1 << 20), 0x5a, 8 * MTU);
+	r.watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP(READ_MIDDLE), .first = 3, .count = 1 };
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 8 * MTU, 0);
+	net_run(&r.net, NS_PER_MS);
+	again = watch_nth(&r.watch, 0, OP(READ_REQUEST), 1);
+	assert_int_equal(again->psn, FIRST_PSN + 3);
+	assert_int_equal(again->dma_length, 5 * MTU);
+	assert_int_equal(watch_nth(&r.watch, 1, OP_READ_ANSWERS, 8)->opcode, PKT_READ_FIRST);
+	assert_int_equal(watch_nth(&r.watch, 1, OP_READ_ANSWERS, 8)->psn, FIRST_PSN + 3);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(r.net.side[0].memory, r.net.side[1].memory + (1 << 20), 8 * MTU);
+	rc_close(&r);
+}
+
+/* The acknowledgement of a later request says that the answer is lost. */
+static void rc__acknowledgement_past_a_read_is_an_implied_nak(void **state)
+{
+	static struct rc r;
+
+	rc_open(&r);
+	r.watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP_READ_ANSWERS, .first = 1, .count = 4 };
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU, 0);
+	rc_post(&r, IBV_WR_RDMA_WRITE, 2, 64, 0);
+	net_run(&r.net, NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_expect(&r, 2, IBV_WC_SUCCESS);
+	/* what was executed is not sent again */
+	assert_int_equal(watch_count(&r.watch, 0, OP(WRITE_ONLY)), 1);
+	rc_close(&r);
+}
+
+static void rc__atomic_is_done_once(void **state)
+{
+	static struct rc r;
+	u64 value;
+
+	rc_open(&r);
+	r.watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP(ATOMIC_ACK), .first = 1, .count = 3 };
+	rc_post(&r, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 8, 0);
+	net_run(&r.net, 100 * NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	memcpy(&value, r.net.side[0].memory, 8);
+	assert_int_equal(value, 0);
+	memcpy(&value, r.net.side[1].memory + (1 << 20), 8);
+	assert_int_equal(value, 1);
+	rc_close(&r);
+}
+
+/* ---- limits ---- */
+
+static void rc__no_more_reads_than_agreed(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+	u32 out = 0, most = 0;
+
+	q.rd_atomic = 2;
+	rc_open_as(&r, &q);
+	for (u32 i = 0; i < 8; i++)
+		rc_post(&r, i % 2 ? IBV_WR_RDMA_READ : IBV_WR_ATOMIC_FETCH_AND_ADD, i, 8, 0);
+	net_run(&r.net, NS_PER_MS);
+	for (u32 i = 0; i < r.watch.count; i++) {
+		out += r.watch.seen[i].from == 0 ? 1 : -1;
+		most = MAX(most, out);
+	}
+	assert_int_equal(most, 2);
+	for (u32 i = 0; i < 8; i++)
+		rc_expect(&r, i, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
+static void rc__rnr_retry_runs_out(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+
+	q.rnr_retry = 2;
+	rc_open_as(&r, &q);
+	rc_post(&r, IBV_WR_SEND, 1, 3 * MTU, 0);
+	net_run(&r.net, NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+	assert_int_equal(rc_counter(&r, 1, COUNT_TX_RNR), 3);
+	rc_close(&r);
+}
+
+static void rc__rnr_retry_7_is_for_ever(void **state)
+{
+	static struct rc r;
+
+	rc_open(&r);
+	rc_post(&r, IBV_WR_SEND, 1, 3 * MTU, 0);
+	net_run(&r.net, 30 * NS_PER_S);
+	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+	/* 0.64 ms each, as the responder's timer says */
+	assert_in_range(rc_counter(&r, 1, COUNT_TX_RNR), 40000, 48000);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
+	net_run(&r.net, NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
+static void rc_dies_in_time(u8 timeout, u8 retry_cnt)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	u64 one = 4096ull << timeout, began;
+	static struct rc r;
+
+	q.timeout = timeout;
+	q.retry_cnt = retry_cnt;
+	rc_open_as(&r, &q);
+	rc_post(&r, IBV_WR_RDMA_WRITE, 1, 64, 0);
+	net_run(&r.net, NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	r.watch.drop[0] = (struct watch_drop){ .opcodes = OP_ALL, .first = 1, .count = UINT32_MAX };
+	began = net_now();
+	rc_post(&r, IBV_WR_RDMA_WRITE, 2, 64, 0);
+	rc_post(&r, IBV_WR_RDMA_WRITE, 3, 64, 0);
+	while (cq_peek(&r.net.side[0].send_cq, 1) == 0)
+		assert_true(net_step(&r.net));
+	/* IBA vol 1, 9.7.6.1.3: between one and four times the timeout, for each try */
+	assert_in_range(net_now() - began, (retry_cnt + 1) * one, 4 * (retry_cnt + 1) * one);
+	assert_true(r.watch.drop[0].met > 2u + retry_cnt);
+	rc_expect(&r, 2, IBV_WC_RETRY_EXC_ERR);
+	rc_expect(&r, 3, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(ibt_qp_state(r.qp[0]), IBV_QPS_ERR);
+	rc_close(&r);
+}
+
+static void rc__dead_peer_is_told_in_time(void **state)
+{
+	rc_dies_in_time(10, 7);
+	rc_dies_in_time(14, 1);
+	rc_dies_in_time(14, 7);
+	rc_dies_in_time(17, 3);
+}
+
+static void rc__timeout_0_is_for_ever(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+
+	q.timeout = 0;
+	q.retry_cnt = 1;
+	rc_open_as(&r, &q);
+	r.watch.drop[0] = (struct watch_drop){ .opcodes = OP_ALL, .first = 1, .count = UINT32_MAX };
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 64, 0);
+	net_run(&r.net, 10000 * NS_PER_S);
+	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+	r.watch.drop[0].count = 0;
+	net_run(&r.net, NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
+/* ---- what nobody should send ---- */
+
+/* A request with the right PSN that is wrong otherwise. */
+static struct pkt rc_forge(u8 opcode, u32 length)
+{
+	return (struct pkt){ .opcode = opcode,
+			     .qp_type = IBV_QPT_RC,
+			     .dqpn = 0x22,
+			     .psn = FIRST_PSN,
+			     .length = length };
+}
+
+static void rc_is_naked(u8 opcode, u32 length, u8 code)
+{
+	static u8 payload[8192];
+	struct pkt p = rc_forge(opcode, length);
+	static struct rc r;
+
+	rc_open(&r);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
+	p.dma_length = length;
+	net_inject(&r.net, 1, &p, payload);
+	assert_int_equal(watch_nth(&r.watch, 1, OP(ACK), 0)->syndrome, AETH_NAK | code);
+	assert_int_equal(rc_counter(&r, 1, COUNT_TX_NAK), 1);
+	assert_int_equal(ibt_qp_state(r.qp[1]), IBV_QPS_ERR);
+	assert_int_equal(net_wc(&r.net.side[1].recv_cq).status, IBV_WC_WR_FLUSH_ERR);
+	rc_close(&r);
+}
+
+static void rc__wrong_sizes_are_invalid_requests(void **state)
+{
+	rc_is_naked(PKT_SEND_ONLY, MTU + 1, NAK_INVALID_REQUEST);
+	rc_is_naked(PKT_SEND_FIRST, MTU - 1, NAK_INVALID_REQUEST);
+	rc_is_naked(PKT_SEND_FIRST, MTU + 4, NAK_INVALID_REQUEST);
+	rc_is_naked(PKT_WRITE_ONLY, MTU + 1, NAK_INVALID_REQUEST);
+	rc_is_naked(PKT_SEND_MIDDLE, MTU, NAK_INVALID_REQUEST);
+	rc_is_naked(PKT_SEND_LAST, 8, NAK_INVALID_REQUEST);
+	rc_is_naked(PKT_RESYNC, 0, NAK_INVALID_REQUEST);
+	rc_is_naked(PKT_WRITE_ONLY, 8, NAK_REMOTE_ACCESS);
+}
+
+static void rc__wrong_source_is_dropped(void **state)
+{
+	static struct rc r;
+	struct net_dest stranger = { .side = 5, .to = 5 };
+	struct pkt request = rc_forge(PKT_SEND_ONLY, 8);
+	struct pkt nak = { .opcode = PKT_ACK,
+			   .qp_type = IBV_QPT_RC,
+			   .dqpn = 0x11,
+			   .psn = FIRST_PSN,
+			   .syndrome = AETH_NAK | NAK_INVALID_REQUEST };
+	struct path *path[2];
+
+	rc_open(&r);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
+	r.watch.drop[0] = (struct watch_drop){ .opcodes = OP_ALL, .first = 1, .count = 1 };
+	rc_post(&r, IBV_WR_SEND, 1, 8, 0);
+	for (int i = 0; i < 2; i++) {
+		path[i] = &r.net.side[i].path;
+		path_dest_init(&stranger.dest, path[i]);
+		path[i]->user_ops->receive(path[i]->user, &stranger.dest, i == 0 ? &nak : &request,
+					   "12345678");
+		assert_int_equal(rc_counter(&r, i, COUNT_RX_WRONG_PEER), 1);
+	}
+	/* a queue pair that is named must be the right one, too */
+	nak.sqpn = 0x23;
+	net_inject(&r.net, 0, &nak, NULL);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_WRONG_PEER), 2);
+	assert_int_equal(watch_count(&r.watch, 1, OP_ALL), 0);
+	assert_int_equal(cq_peek(&r.net.side[1].recv_cq, 1), 0);
+	net_run(&r.net, NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
+static void rc__acknowledgement_of_nothing_is_dropped(void **state)
+{
+	static struct rc r;
+	struct pkt ack = { .opcode = PKT_ACK, .qp_type = IBV_QPT_RC, .dqpn = 0x11 };
+
+	rc_open(&r);
+	r.watch.drop[0] = (struct watch_drop){ .opcodes = OP_ALL, .first = 1, .count = 1 };
+	rc_post(&r, IBV_WR_RDMA_WRITE, 1, 8, 0);
+	ack.syndrome = AETH_ACK;
+	ack.psn = FIRST_PSN + 1;
+	net_inject(&r.net, 0, &ack, NULL);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_PSN), 1);
+	ack.psn = FIRST_PSN - 1;
+	net_inject(&r.net, 0, &ack, NULL);
+	ack.syndrome = AETH_NAK | NAK_REMOTE_ACCESS;
+	net_inject(&r.net, 0, &ack, NULL);
+	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+	net_run(&r.net, NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
+/* What only a local path may say. */
+static void rc__local_words_from_a_wire_mean_nothing(void **state)
+{
+	static struct rc r;
+	struct pkt p = rc_forge(PKT_SEND_ONLY, 8);
+	struct ibv_wc wc;
+
+	rc_open(&r);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
+	r.watch.drop[0] = (struct watch_drop){ .from = 1, .opcodes = OP_ALL, .first = 1, .count = 1 };
+	p.flags = PKT_HAS_ACK | PKT_PULL | PKT_PLACED;
+	p.ack_psn = FIRST_PSN;
+	p.dma_length = 1000;
+	net_inject(&r.net, 1, &p, "abcdefgh");
+	wc = net_wc(&r.net.side[1].recv_cq);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.byte_len, 8);
+	assert_int_equal(wc.src_qp, 0x11);
+	assert_memory_equal(r.net.side[1].memory, "abcdefgh", 8);
+	p = (struct pkt){ .opcode = PKT_ABSENT, .qp_type = IBV_QPT_RC, .dqpn = 0x11 };
+	net_inject(&r.net, 0, &p, NULL);
+	p.dqpn = 0;
+	net_inject(&r.net, 0, &p, NULL);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_NO_QP), 1);
+	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+	rc_close(&r);
+}
+
+static void rc__repeated_read_outside_the_first_is_dropped(void **state)
+{
+	static struct rc r;
+	struct pkt p = rc_forge(PKT_READ_REQUEST, 0);
+	u32 answers;
+
+	rc_open(&r);
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU, 0);
+	net_run(&r.net, NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	answers = watch_count(&r.watch, 1, OP_READ_ANSWERS);
+	assert_int_equal(answers, 4);
+	p.va = (u64)(uintptr_t)r.net.side[1].memory;
+	p.rkey = r.net.side[1].key;
+	p.psn = FIRST_PSN + 1;
+	p.dma_length = 4 * MTU;
+	net_inject(&r.net, 1, &p, NULL);
+	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 4);
+	p.dma_length = 3 * MTU;
+	net_inject(&r.net, 1, &p, NULL);
+	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 7);
+	/* the key must still be good */
+	p.rkey ^= 1;
+	net_inject(&r.net, 1, &p, NULL);
+	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 7);
+	rc_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rc__each_packet_has_its_psn),
+		cmocka_unit_test(rc__acknowledgements_are_coalesced),
+		cmocka_unit_test(rc__gap_is_naked_once),
+		cmocka_unit_test(rc__duplicates_are_acknowledged_again),
+		cmocka_unit_test(rc__gap_in_an_answer_is_an_implied_nak),
+		cmocka_unit_test(rc__acknowledgement_past_a_read_is_an_implied_nak),
+		cmocka_unit_test(rc__atomic_is_done_once),
+		cmocka_unit_test(rc__no_more_reads_than_agreed),
+		cmocka_unit_test(rc__rnr_retry_runs_out),
+		cmocka_unit_test(rc__rnr_retry_7_is_for_ever),
+		cmocka_unit_test(rc__dead_peer_is_told_in_time),
+		cmocka_unit_test(rc__timeout_0_is_for_ever),
+		cmocka_unit_test(rc__wrong_sizes_are_invalid_requests),
+		cmocka_unit_test(rc__wrong_source_is_dropped),
+		cmocka_unit_test(rc__acknowledgement_of_nothing_is_dropped),
+		cmocka_unit_test(rc__local_words_from_a_wire_mean_nothing),
+		cmocka_unit_test(rc__repeated_read_outside_the_first_is_dropped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
