@@ -82,6 +82,9 @@ struct stream {
 	u32 una;  /* what comes before it the peer has executed */
 	u32 top;  /* behind the last that was ever sent */
 	bool seek; /* tx_cursor is to be moved to tx_offset */
+	/* After silence one packet asks what has arrived; `probed`: it has gone, and nothing else
+	 * does until there is an answer. */
+	bool probe, probed;
 	/* Bytes, with a charge per packet, free running: where sq_psn and the oldest packet that
 	 * something is awaited for stand. */
 	u32 cost_next, cost_done;
@@ -161,6 +164,7 @@ struct ibt_qp {
 	u8 in_message GUARDED_BY(rq_lock); /* 0 none, else the opcode of its first packet */
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
+	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
 	u16 uc_run GUARDED_BY(rq_lock);    /* UC: packets before epsn that have come; saturates */
 	/* enum resp_verdict that the peer is still to be told, after the answers that wait */
 	u8 untold GUARDED_BY(rq_lock);

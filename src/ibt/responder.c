@@ -599,10 +599,13 @@ static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const s
 		return;
 	}
 	resp_count(qp, COUNT_RX_PSN);
-	if (!qp->nak_sent) {
+	/* Once per gap; once more if its sender has gone back, and has lost the same packet
+	 * again. */
+	if (!qp->nak_sent || (qp->lossy && psn_ahead(p->psn, qp->gap_psn) <= 0)) {
 		qp->nak_sent = true;
 		resp_send_ack(qp, AETH_NAK | NAK_PSN_SEQUENCE, qp->epsn);
 	}
+	qp->gap_psn = p->psn;
 }
 
 static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
@@ -640,6 +643,7 @@ static bool resp_uc_admits(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->
 	if (likely(resp_is_sized(qp, p)))
 		return true;
 	resp_count(qp, COUNT_RX_LENGTH);
+	qp->epsn = (p->psn + 1) & PSN_MASK;
 	qp->in_message = 0;
 	return false;
 }

@@ -2,9 +2,10 @@
  * reorders packets.
  *
  * An acknowledgement, an answer or a NAK that shows a gap makes the requester go back to the front
- * at once. Where nothing is heard at all it does so after a time that follows the measured way
- * there and back, long before the Local ACK Timeout: that and retry_cnt only say when to give up,
- * which is when nothing has been heard for (retry_cnt + 1) timeouts.
+ * at once. Where nothing is heard at all a probe, the packet at the front, is sent after a time
+ * that follows the measured way there and back, long before the Local ACK Timeout: that and
+ * retry_cnt only say when to give up, which is when nothing has been heard for (retry_cnt + 1)
+ * timeouts. A probe that was not needed, because the peer was only slow, costs one packet.
  *
  * In:    ACK, NAK, answers, the timer    Out: completions, the caller's memory, the stream set back
  * Runs:  whoever receives, or runs timers    Locks: sq_lock, then the CQ's
@@ -14,8 +15,7 @@
 #include "ibt/ibt_priv.h"
 
 enum {
-	/* Where threads of one host take turns, peers are late by slices of the scheduler. */
-	RETRY_LEAST_US = 4000,
+	RETRY_LEAST_US = 1000,
 	RETRY_FIRST_US = 10000, /* as long as nothing has been measured */
 	RETRY_MOST_MS = 500,
 	RETRY_BACKOFFS = 12,
@@ -74,9 +74,12 @@ static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	struct stream *s = &qp->stream;
 
 	s->heard_ns = clock_now_ns();
-	if (likely(s->backoff == 0))
+	if (likely(s->backoff == 0 && !s->probe))
 		return;
+	if (s->probe && (s32)(s->top - s->una) > 1)
+		window_cut(qp, s->srtt_us, s->heard_ns);
 	s->backoff = 0;
+	s->probe = s->probed = false;
 	if (qp->waiting == WAIT_NONE)
 		retry_arm(qp, s->heard_ns + retry_after_ns(qp));
 }
@@ -101,10 +104,13 @@ static void retry_measure(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	s->srtt_us = MAX((7 * s->srtt_us + us) / 8, 1u);
 }
 
-static void retry_go_back(struct ibt_qp *qp, u64 now_ns) REQUIRES(qp->sq_lock)
+static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp->sq_lock)
 {
 	qp->stream.resent_ns = now_ns;
-	window_cut(qp, qp->stream.srtt_us, now_ns);
+	qp->stream.probe = probe;
+	qp->stream.probed = false;
+	if (!probe || qp->stream.backoff > 1)
+		window_cut(qp, qp->stream.srtt_us, now_ns);
 	stream_rewind(qp);
 }
 
@@ -121,7 +127,7 @@ static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	}
 	next = MAX(s->heard_ns, s->resent_ns) + retry_after_ns(qp);
 	if (now >= next) {
-		retry_go_back(qp, now);
+		retry_go_back(qp, now, true);
 		s->backoff = MIN(s->backoff + 1, RETRY_BACKOFFS);
 		next = now + retry_after_ns(qp);
 	}
@@ -191,7 +197,7 @@ static void retry_gap(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	if (front == s->gap && now - s->resent_ns < 2 * MAX(s->srtt_us, 50u) * NS_PER_US)
 		return;
 	s->gap = front;
-	retry_go_back(qp, now);
+	retry_go_back(qp, now, false);
 }
 
 /* Has the peer passed by a READ or atomic whose answer has not come? IBA vol 1, 9.7.5.2.1. */

@@ -24,6 +24,7 @@ void stream_begin(struct ibt_qp *qp)
 	s->una = s->top = qp->sq_psn;
 	s->cost_done = s->cost_next;
 	s->backoff = 0;
+	s->probe = s->probed = false;
 	s->rtt_ns = 0;
 	s->gap = qp->sq_psn - 1;
 	s->segment = MAX((u32)STREAM_SEGMENT_COST / window_cost(1, qp_packet_bytes(qp)), 1u);
@@ -155,6 +156,7 @@ static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) R
 		s->rtt_ns = clock_now_ns();
 		s->rtt_psn = qp->sq_psn;
 	}
+	s->probed = s->probe;
 	qp->sq_psn += packets;
 	qp->tx_offset += bytes;
 	s->cost_next += window_cost(packets, bytes);
@@ -178,6 +180,8 @@ static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
 {
 	bool last = qp->tx_offset + n == w->length;
 
+	if (unlikely(qp->stream.probe))
+		return true;
 	if (last && ((w->flags & IBV_SEND_SIGNALED) != 0 || stream_next_waits(qp) ||
 		     (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size))
 		return true;
@@ -193,7 +197,7 @@ static int stream_packet(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_
 	struct pkt p;
 	int pieces, err;
 
-	if (!window_reserve(qp, window_cost(1, n)))
+	if (unlikely(qp->stream.probed) || !window_reserve(qp, window_cost(1, n)))
 		return REQ_STALL;
 	if (qp->stream.seek)
 		stream_seek(qp, w);
@@ -235,7 +239,7 @@ static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq
 	struct pkt p;
 	int err;
 
-	if (qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1) ||
+	if (unlikely(qp->stream.probed) || qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1) ||
 	    !window_reserve(qp, window_cost(packets, n)))
 		return REQ_STALL;
 	stream_fill(qp, w, &p,

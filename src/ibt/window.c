@@ -2,8 +2,8 @@
  *
  * The receive buffer there is shared by all queue pairs of a process, and what overflows it is
  * lost; so all that one destination is sent counts against one limit. Who finds no room waits for
- * its turn and then sends a fixed amount, so that many active queue pairs share fairly. Losses
- * halve the limit, what arrives lets it grow again.
+ * its turn and then sends a fixed amount, so that many active queue pairs share fairly. A loss
+ * takes a quarter of the limit, what arrives lets it grow again.
  *
  * In:    packets about to be sent, and what has been acknowledged
  * Out:   leave to send, in turn
@@ -22,7 +22,7 @@ enum {
 	WINDOW_LEAST = 40 << 10, /* the longest READ request's answer fits */
 	WINDOW_QUANTUM = 20 << 10, /* for one turn */
 	WINDOW_PACKET = 512,	   /* what a packet counts beside its payload */
-	WINDOW_GROWTH = 4096 + WINDOW_PACKET, /* per limit's worth of acknowledged bytes */
+	WINDOW_GROWTH = 2 * (4096 + WINDOW_PACKET), /* per limit's worth of acknowledged bytes */
 	WINDOW_TURNS = 4096,		      /* in one call */
 	WINDOW_CUT_LEAST_US = 100,
 	WINDOW_BUSY_US = 50,
@@ -145,7 +145,7 @@ void window_cut(struct ibt_qp *qp, u32 rtt_us, u64 now_ns)
 
 	lock_acquire(&w->lock);
 	if (now_ns - w->cut_ns >= MAX(rtt_us, (u32)WINDOW_CUT_LEAST_US) * NS_PER_US) {
-		w->limit = MAX(window_limit(w) / 2, (u32)WINDOW_LEAST);
+		w->limit = MAX(window_limit(w) / 4 * 3, (u32)WINDOW_LEAST);
 		w->cut_ns = now_ns;
 	}
 	lock_release(&w->lock);

@@ -138,7 +138,8 @@ static void rc__duplicates_are_acknowledged_again(void **state)
 
 	rc_open(&r);
 	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
-	r.watch.drop[0] = (struct watch_drop){ .from = 1, .opcodes = OP(ACK), .first = 1, .count = 2 };
+	r.watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP(ACK), .first = 1, .count = 2 };
 	rc_post(&r, IBV_WR_SEND, 1, 100, 0);
 	net_run(&r.net, 50 * NS_PER_MS);
 	rc_expect(&r, 1, IBV_WC_SUCCESS);
@@ -157,8 +158,9 @@ static void rc__gap_in_an_answer_is_an_implied_nak(void **state)
 
 	rc_open(&r);
 	memset(r.net.side[1].memory + (1 << 20), 0x5a, 8 * MTU);
-	r.watch.drop[0] =
-		(struct watch_drop){ .from = 1, .opcodes = OP(READ_MIDDLE), .first = 3, .count = 1 };
+	r.watch.drop[0] = (struct watch_drop){
+		.from = 1, .opcodes = OP(READ_MIDDLE), .first = 3, .count = 1
+	};
 	rc_post(&r, IBV_WR_RDMA_READ, 1, 8 * MTU, 0);
 	net_run(&r.net, NS_PER_MS);
 	again = watch_nth(&r.watch, 0, OP(READ_REQUEST), 1);
@@ -177,8 +179,9 @@ static void rc__acknowledgement_past_a_read_is_an_implied_nak(void **state)
 	static struct rc r;
 
 	rc_open(&r);
-	r.watch.drop[0] =
-		(struct watch_drop){ .from = 1, .opcodes = OP_READ_ANSWERS, .first = 1, .count = 4 };
+	r.watch.drop[0] = (struct watch_drop){
+		.from = 1, .opcodes = OP_READ_ANSWERS, .first = 1, .count = 4
+	};
 	rc_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU, 0);
 	rc_post(&r, IBV_WR_RDMA_WRITE, 2, 64, 0);
 	net_run(&r.net, NS_PER_MS);
@@ -419,7 +422,8 @@ static void rc__local_words_from_a_wire_mean_nothing(void **state)
 
 	rc_open(&r);
 	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
-	r.watch.drop[0] = (struct watch_drop){ .from = 1, .opcodes = OP_ALL, .first = 1, .count = 1 };
+	r.watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP_ALL, .first = 1, .count = 1 };
 	p.flags = PKT_HAS_ACK | PKT_PULL | PKT_PLACED;
 	p.ack_psn = FIRST_PSN;
 	p.dma_length = 1000;

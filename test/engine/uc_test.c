@@ -1,0 +1,166 @@
+/* uc_test.c: UC and UD on a path that loses packets: what arrives is whole, and after a gap the
+ * next message is the first that arrives. */
+#include "watch.h"
+
+#include <string.h>
+
+enum { MTU = 1024, FIRST_PSN = 100, SLOT = 16 << 10, RECEIVES = 100 };
+
+struct uc {
+	struct net net;
+	struct ibt_qp *qp[2];
+	struct watch watch;
+};
+
+static void uc_open(struct uc *u, const struct net_config *cfg, u32 rq_psn)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_UC);
+
+	net_open(&u->net, cfg);
+	q.rq_psn = rq_psn;
+	net_pair(&u->net, u->qp, &q);
+	watch_begin(&u->watch, &u->net);
+	for (u32 i = 0; i < RECEIVES; i++)
+		net_post_recv(&u->net.side[1], u->qp[1], i, i * SLOT, SLOT);
+}
+
+static void uc_close(struct uc *u)
+{
+	ibt_qp_destroy(u->qp[0]);
+	ibt_qp_destroy(u->qp[1]);
+	net_close(&u->net);
+}
+
+/* All bytes of message `id` are `id`. */
+static void uc_send(struct uc *u, u32 id, u32 length)
+{
+	u8 *at = u->net.side[0].memory + id * SLOT;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr =
+		net_wr(&sge, &u->net.side[0], IBV_WR_SEND_WITH_IMM, id, id * SLOT, length);
+
+	memset(at, (int)id, length);
+	net_post(u->qp[0], &wr);
+	assert_int_equal(net_wc(&u->net.side[0].send_cq).status, IBV_WC_SUCCESS);
+}
+
+/* The next message that has arrived, whole; UINT32_MAX: none. */
+static u32 uc_received(struct uc *u, u32 length)
+{
+	struct ibv_wc wc;
+	u8 *at;
+
+	if (cq_pop(&u->net.side[1].recv_cq, 1, &wc) == 0)
+		return UINT32_MAX;
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.byte_len, length);
+	at = u->net.side[1].memory + wc.wr_id * SLOT;
+	for (u32 i = 0; i < length; i++)
+		assert_int_equal(at[i], (u8)wc.imm_data);
+	return wc.imm_data;
+}
+
+static void uc__gap_drops_the_rest_of_the_message(void **state)
+{
+	static const u32 kinds[] = { OP(SEND_FIRST), OP(SEND_MIDDLE), OP(SEND_LAST_IMM) };
+
+	for (u32 i = 0; i < ARRAY_LEN(kinds); i++) {
+		static struct uc u;
+
+		uc_open(&u, &(struct net_config){ .delay_ns = 10000 }, FIRST_PSN);
+		u.watch.drop[0] =
+			(struct watch_drop){ .opcodes = kinds[i], .first = 2, .count = 1 };
+		for (u32 id = 0; id < 4; id++)
+			uc_send(&u, id, 3 * MTU);
+		net_run(&u.net, NS_PER_MS);
+		assert_int_equal(uc_received(&u, 3 * MTU), 0);
+		/* the second one lacks a packet */
+		assert_int_equal(uc_received(&u, 3 * MTU), 2);
+		assert_int_equal(uc_received(&u, 3 * MTU), 3);
+		assert_int_equal(uc_received(&u, 3 * MTU), UINT32_MAX);
+		assert_int_equal(watch_count(&u.watch, 1, OP_ALL), 0);
+		uc_close(&u);
+	}
+}
+
+static void uc__what_arrives_is_whole_and_in_order(void **state)
+{
+	for (u64 seed = 0; seed < 20; seed++) {
+		struct net_config cfg = { .seed = seed,
+					  .loss = 300,
+					  .doubling = 500,
+					  .late = 300,
+					  .delay_ns = 10000,
+					  .late_ns = 5000 };
+		static struct uc u;
+		u32 arrived = 0, id, next = 0;
+
+		uc_open(&u, &cfg, FIRST_PSN);
+		for (u32 i = 0; i < RECEIVES; i++) {
+			uc_send(&u, i, 5 * MTU);
+			net_run(&u.net, 500);
+		}
+		net_run(&u.net, NS_PER_S);
+		for (; (id = uc_received(&u, 5 * MTU)) != UINT32_MAX; arrived++) {
+			assert_true(id >= next);
+			next = id + 1;
+		}
+		assert_in_range(arrived, RECEIVES / 4, RECEIVES - 1);
+		uc_close(&u);
+	}
+}
+
+/* Nobody has told the receiver where numbers begin. */
+static void uc__follows_a_sender_that_begins_elsewhere(void **state)
+{
+	static const u32 rq_psn[] = { 0, FIRST_PSN + 1, FIRST_PSN + 5000, 0xffffff };
+
+	for (u32 i = 0; i < ARRAY_LEN(rq_psn); i++) {
+		static struct uc u;
+
+		uc_open(&u, &(struct net_config){ .delay_ns = 10000 }, rq_psn[i]);
+		uc_send(&u, 0, 8);
+		uc_send(&u, 1, 2 * MTU);
+		net_run(&u.net, NS_PER_MS);
+		assert_int_equal(uc_received(&u, 8), 0);
+		assert_int_equal(uc_received(&u, 2 * MTU), 1);
+		uc_close(&u);
+	}
+}
+
+static void uc__wrong_sizes_are_dropped(void **state)
+{
+	static u8 payload[8192];
+	struct pkt p = { .qp_type = IBV_QPT_UC, .dqpn = 0x22, .psn = FIRST_PSN };
+	static struct uc u;
+
+	uc_open(&u, &(struct net_config){ .delay_ns = 10000 }, FIRST_PSN);
+	p.opcode = PKT_SEND_ONLY;
+	p.length = MTU + 1;
+	net_inject(&u.net, 1, &p, payload);
+	p.opcode = PKT_SEND_FIRST;
+	p.length = MTU - 1;
+	p.psn++;
+	net_inject(&u.net, 1, &p, payload);
+	assert_int_equal(u.net.side[1].counters[COUNT_RX_LENGTH], 2);
+	assert_int_equal(ibt_qp_state(u.qp[1]), IBV_QPS_RTS);
+	uc_send(&u, 1, 2 * MTU);
+	net_run(&u.net, NS_PER_MS);
+	assert_int_equal(uc_received(&u, 2 * MTU), UINT32_MAX); /* seen as sent already */
+	uc_send(&u, 2, 2 * MTU);
+	net_run(&u.net, NS_PER_MS);
+	assert_int_equal(uc_received(&u, 2 * MTU), 2);
+	uc_close(&u);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(uc__gap_drops_the_rest_of_the_message),
+		cmocka_unit_test(uc__what_arrives_is_whole_and_in_order),
+		cmocka_unit_test(uc__follows_a_sender_that_begins_elsewhere),
+		cmocka_unit_test(uc__wrong_sizes_are_dropped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
