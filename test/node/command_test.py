@@ -375,6 +375,7 @@ class Case(unittest.TestCase):
         self.assertEqual(self.read("infiniband_verbs", "abi_version"), "6\n")
         with self.assertRaises(FileNotFoundError):
             self.read(*port, "gid_attrs", "types", "63")
+        self.assertEqual(os.listdir(os.path.join(device["sysfs"], "dev/infiniband")), ["uverbs0"])
 
     def test_folder_of_somebody_else_is_not_used(self):
         os.mkdir(os.path.join(self.runtime, "anyverbs"), 0o755)

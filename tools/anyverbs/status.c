@@ -4,6 +4,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 /* What the node said. */
 struct status {
 	struct proto_status_reply node;
+	struct proto_addresses_reply addresses;
 	struct proto_record *records;
 	struct view *views; /* of the same processes */
 	u32 count;
@@ -95,6 +97,11 @@ static int status_ask(struct status *s)
 	err = link_ask(fd, PROTO_STATUS, &request, sizeof(request), &s->node, sizeof(s->node),
 		       NULL);
 	if (err == 0)
+		err = link_ask(fd, PROTO_ADDRESSES, &request, sizeof(request), &s->addresses,
+			       sizeof(s->addresses), NULL);
+	if (err == 0 && s->addresses.count > NODE_GIDS)
+		err = -EPROTO;
+	if (err == 0)
 		err = status_ask_processes(fd, s);
 	if (err == 0)
 		err = status_ask_views(fd, s);
@@ -116,6 +123,82 @@ static const char *status_gid_text(const struct node_gid *g, char text[INET6_ADD
 	return inet_ntop(AF_INET6, g->gid, text, INET6_ADDRSTRLEN);
 }
 
+/* The address of a group; IPv4 in its own notation. */
+static const char *status_address_text(const struct proto_address *a, char text[INET6_ADDRSTRLEN])
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	if (memcmp(a->gid, mapped, sizeof(mapped)) == 0)
+		return inet_ntop(AF_INET, a->gid + 12, text, INET6_ADDRSTRLEN);
+	return inet_ntop(AF_INET6, a->gid, text, INET6_ADDRSTRLEN);
+}
+
+/* What has become of an address: a word for programs, and a sentence. */
+static const struct {
+	const char *word, *text;
+} status_udp[] = {
+	[PROTO_UDP_NONE] = { "none", "not opened" },
+	[PROTO_UDP_OPEN] = { "open", "open" },
+	[PROTO_UDP_OTHER] = { "other_node", "another node has this address: it is not ours" },
+	[PROTO_UDP_TAKEN] = { "port_taken", "taken by another program: local use only" },
+	[PROTO_UDP_ABSENT] = { "absent", "the host does not have this address: local use only" },
+	[PROTO_UDP_FAILED] = { "failed", "failed" },
+};
+
+static u32 status_udp_index(const struct proto_address *a)
+{
+	return a->state < ARRAY_LEN(status_udp) ? a->state : PROTO_UDP_FAILED;
+}
+
+static void status_print_address(const struct proto_address *a)
+{
+	char text[INET6_ADDRSTRLEN], name[IF_NAMESIZE] = "";
+
+	if (a->ifindex != 0 && if_indextoname(a->ifindex, name) == NULL)
+		name[0] = '\0';
+	printf("  UDP    %-39s %s%sport %d: %s", status_address_text(a, text), name,
+	       name[0] != '\0' ? ", " : "", NODE_UDP_PORT, status_udp[status_udp_index(a)].text);
+	if (a->state == PROTO_UDP_FAILED)
+		printf(": %s", strerror(-a->err));
+	if (a->state == PROTO_UDP_OPEN)
+		printf(", %u sockets, %u in use", a->sockets, a->slots);
+	if (a->dropped > 0)
+		printf(", %llu datagrams for nobody", (unsigned long long)a->dropped);
+	putchar('\n');
+}
+
+static void status_json_addresses(const struct proto_addresses_reply *r)
+{
+	char text[INET6_ADDRSTRLEN], name[IF_NAMESIZE];
+
+	fputs("  \"addresses\": [", stdout);
+	for (u32 i = 0; i < r->count; i++) {
+		const struct proto_address *a = &r->addresses[i];
+
+		if (a->ifindex == 0 || if_indextoname(a->ifindex, name) == NULL)
+			name[0] = '\0';
+		printf("%s\n    {\"address\": \"%s\", \"interface\": ", i > 0 ? "," : "",
+		       status_address_text(a, text));
+		json_string(stdout, name);
+		printf(", \"udp\": \"%s\", \"error\": %d, \"sockets\": %u, \"slots\": %u, "
+		       "\"dropped\": %llu}",
+		       status_udp[status_udp_index(a)].word, a->err, a->sockets, a->slots,
+		       (unsigned long long)a->dropped);
+	}
+	fputs("],\n", stdout);
+}
+
+static void status_print_gid(int i, const struct node_gid *g)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	printf("  GID %-2d %-39s", i, status_gid_text(g, text));
+	if (g->ifname[0] != '\0')
+		printf(" %s, %s, MTU %u", g->ifname,
+		       g->flags & NODE_GID_LINK ? "link" : "no link", g->mtu);
+	puts(g->flags & NODE_GID_WIRE ? "" : " (this host only)");
+}
+
 static void status_print_slots(const struct proto_record *r)
 {
 	u32 shown = MIN(r->slot_count, (u32)PROTO_RECORD_SLOTS);
@@ -131,7 +214,6 @@ static void status_print_slots(const struct proto_record *r)
 static void status_print_node(const struct status *s)
 {
 	const struct node_config *c = &s->node.config;
-	char text[INET6_ADDRSTRLEN];
 
 	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid,
 	       (double)s->node.uptime_ms / 1e3,
@@ -140,8 +222,9 @@ static void status_print_node(const struct status *s)
 	       (unsigned long long)c->node_guid, c->port_up ? "ACTIVE" : "DOWN", c->mtu);
 	for (int i = 0; i < NODE_GIDS; i++)
 		if (!status_gid_empty(&c->gids[i]))
-			printf("  GID %-2d %-39s %s\n", i, status_gid_text(&c->gids[i], text),
-			       c->gids[i].ifname);
+			status_print_gid(i, &c->gids[i]);
+	for (u32 i = 0; i < s->addresses.count; i++)
+		status_print_address(&s->addresses.addresses[i]);
 	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n",
 	       s->node.attached, s->node.slots_taken, s->node.pairs, s->node.members);
 }
@@ -183,7 +266,9 @@ static void status_json_device(const struct node_config *c)
 		       "\"interface\": ",
 		       comma, i, status_gid_text(&c->gids[i], text));
 		json_string(stdout, c->gids[i].ifname);
-		putchar('}');
+		printf(", \"mtu\": %u, \"link\": %s, \"wire\": %s}", c->gids[i].mtu,
+		       c->gids[i].flags & NODE_GID_LINK ? "true" : "false",
+		       c->gids[i].flags & NODE_GID_WIRE ? "true" : "false");
 		comma = ",";
 	}
 	fputs("]}]}],\n", stdout);
@@ -215,6 +300,7 @@ static int status_json(const struct status *s)
 	printf(",\n  \"slots_taken\": %u, \"pairs\": %u, \"multicast\": %u,\n", s->node.slots_taken,
 	       s->node.pairs, s->node.members);
 	status_json_device(&s->node.config);
+	status_json_addresses(&s->addresses);
 	fputs("  \"processes\": [", stdout);
 	for (u32 i = 0; i < s->count; i++)
 		status_json_process(&s->records[i], &s->views[i], i > 0 ? "," : "");

@@ -221,5 +221,10 @@ int sysfs_write(const struct folder *f, const struct node_config *c)
 	sysfs_write_uverbs(&s, c);
 	snprintf(s.base, sizeof(s.base), "sys/class/infiniband_verbs");
 	sysfs_put(&s, "abi_version", "6\n");
+	/* what stands for /dev/infiniband: nothing but devices */
+	snprintf(s.base, sizeof(s.base), "sys/dev");
+	sysfs_make(&s, "infiniband");
+	snprintf(s.base, sizeof(s.base), "sys/dev/infiniband");
+	sysfs_put(&s, c->dev_path, "%s", "");
 	return s.err;
 }
