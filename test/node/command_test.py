@@ -300,8 +300,8 @@ class Case(unittest.TestCase):
         mine, theirs = self.attach(), self.attach(prefix=inside)
         self.assertNotEqual(mine[3], theirs[3])
         self.assertEqual([p["process"] for p in self.status()["processes"]], [mine[2]])
-        done = subprocess.run(["nsenter", "-t", str(theirs[0].pid), "-n", "anyverbs", "status", "--json"], env=self.env,
-                              capture_output=True, text=True)
+        enter = ["nsenter", "-t", str(theirs[0].pid), "-n", *([] if os.geteuid() == 0 else ["-U", "--preserve-credentials"])]
+        done = subprocess.run([*enter, "anyverbs", "status", "--json"], env=self.env, capture_output=True, text=True)
         b = json.loads(done.stdout)
         self.assertEqual([p["process"] for p in b["processes"]], [theirs[2]])
         self.assertNotEqual(self.status()["folder"], b["folder"])
