@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -115,7 +116,8 @@ void link_ring_bell(struct shm_link *l)
 		return;
 	__atomic_store_n(&l->rung, word, __ATOMIC_RELAXED);
 	board_count(l->shm->cfg.board, COUNT_BELLS);
-	if (write(l->bell_fd[word & BELL_SECOND ? 1 : 0], &one, sizeof(one)) < 0)
+	/* syscall, for write() is a cancellation point, and the caller holds locks. */
+	if (syscall(SYS_write, l->bell_fd[word & BELL_SECOND ? 1 : 0], &one, sizeof(one)) < 0)
 		log_debug("shm", "doorbell of %d: errno %d", (int)l->pid, errno);
 }
 
@@ -144,6 +146,9 @@ static int link_publish(struct shm_link *l)
 	}
 	lock_release(&shm->lock);
 	lock_release(&shm->poll_lock);
+	/* What the peer has sent by now rang for somebody who did not look here. */
+	if (err == 0)
+		shm->cfg.kick(shm->cfg.kick_arg);
 	return err;
 }
 

@@ -566,19 +566,14 @@ void shm_drop_in_child(struct shm *shm)
 void shm_bell_arm(struct shm *shm, int which)
 {
 	struct board *b = shm->cfg.board;
-	u32 word = __atomic_load_n(&b->bell, __ATOMIC_RELAXED);
+	u32 word = __atomic_load_n(&b->bell, __ATOMIC_RELAXED), next;
 
-	word = ((word + BELL_STEP) & ~(u32)(BELL_ARMED | BELL_SECOND)) | BELL_ARMED |
-	       (which != 0 ? BELL_SECOND : 0);
-	__atomic_store_n(&b->bell, word, __ATOMIC_RELAXED);
+	/* In one step: two threads that make the same arm, one of them late, would have a peer
+	 * take the second for the one that it has answered. */
+	do
+		next = ((word + BELL_STEP) & ~(u32)BELL_SECOND) | BELL_ARMED |
+		       (which != 0 ? BELL_SECOND : 0);
+	while (!__atomic_compare_exchange_n(&b->bell, &word, next, true, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED));
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with link_ring_bell */
-}
-
-void shm_bell_disarm(struct shm *shm)
-{
-	struct board *b = shm->cfg.board;
-	u32 word = __atomic_load_n(&b->bell, __ATOMIC_RELAXED);
-
-	if (word & BELL_ARMED)
-		__atomic_store_n(&b->bell, word & ~(u32)BELL_ARMED, __ATOMIC_RELAXED);
 }

@@ -53,7 +53,6 @@ void shm_set_up(struct shm *shm, bool up);
 /* Doorbell of this process. Arms it for the given waiter (0: the engine's thread, 1: a thread in
  * wait_fd); the caller polls once more before it sleeps. */
 void shm_bell_arm(struct shm *shm, int which);
-void shm_bell_disarm(struct shm *shm);
 /* Waits until no peer uses key index / queue pair of ours directly (whichever matches); bounded.
  * For mem_table.drain and modify. */
 void shm_drain(struct shm *shm, u32 key_index, u32 qpn);

@@ -16,7 +16,14 @@
 
 #include "path/shm/shm_priv.h"
 
-enum { OUR_PROCESS = 1, PEER_PROCESS = 2, PEER_QPN = 6 << NODE_INDEX_BITS | 2, PATIENCE_MS = 200 };
+enum {
+	OUR_PROCESS = 1,
+	PEER_PROCESS = 2,
+	PEER_QPN = 6 << NODE_INDEX_BITS | 2,
+	PATIENCE_MS = 200,
+	ARMERS = 4,
+	ARMS = 100000, /* of each */
+};
 
 static struct world {
 	struct shm *shm;
@@ -24,6 +31,7 @@ static struct world {
 	int board_fd, peer_board_fd, bell, epoll;
 	u32 dead;
 	u32 refused; /* what node_pair_refuse was told last */
+	u32 kicks;
 	bool gone_early;
 	pthread_t teller;
 	u32 told;
@@ -50,6 +58,7 @@ static void *tell_gone(void *arg)
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 {
 	fill_peer(out, dup(ring_fd));
+	w.kicks = 0;
 	if (w.gone_early) {
 		pthread_create(&w.teller, NULL, tell_gone, NULL);
 		/* It may come back before the link is open, and then it must not have been in
@@ -96,6 +105,7 @@ static const struct path_user user = {
 
 static void kick(void *arg)
 {
+	w.kicks++;
 }
 
 static int set_up(void **state)
@@ -173,6 +183,60 @@ static void shm_peer_gone__after_the_link_is_open(void **state)
 	shm_background(w.shm);
 }
 
+/* What the peer has put into the ring before it was looked at rang for nobody who would. */
+static void shm_resolve__has_the_engine_look_at_the_new_link(void **state)
+{
+	struct path_dest *d = dest_of_peer();
+
+	assert_int_equal(d->path->ops->resolve(d), 0);
+	assert_true(w.kicks > 0);
+	d->path->ops->dest_put(d);
+}
+
+static void *arm_often(void *arg)
+{
+	for (int i = 0; i < ARMS; i++)
+		shm_bell_arm(w.shm, i & 1);
+	return NULL;
+}
+
+/* A peer rings once per arm, so each must be another one. */
+static void shm_bell_arm__is_new_each_time(void **state)
+{
+	u32 before = w.board->bell / BELL_STEP;
+	pthread_t thread[ARMERS];
+
+	for (int i = 0; i < ARMERS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, arm_often, NULL), 0);
+	for (int i = 0; i < ARMERS; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(w.board->bell / BELL_STEP - before, ARMERS * ARMS);
+}
+
+/* Each sender rings once per arm, and the bell of whoever sleeps. */
+static void shm_flush__rings_once_per_arm(void **state)
+{
+	struct path_dest *d = dest_of_peer();
+	struct shm_link *l;
+	u64 count;
+
+	assert_int_equal(d->path->ops->resolve(d), 0);
+	l = link_of(d);
+	d->path->ops->flush(d);
+	assert_int_equal(read(l->bell_fd[0], &count, sizeof(count)), -1);
+	for (u32 arm = 1; arm < 5; arm++) {
+		u32 second = arm % 2;
+
+		w.peer_board->bell = arm * BELL_STEP | BELL_ARMED | (second ? BELL_SECOND : 0);
+		d->path->ops->flush(d);
+		d->path->ops->flush(d);
+		assert_int_equal(read(l->bell_fd[!second], &count, sizeof(count)), -1);
+		assert_int_equal(read(l->bell_fd[second], &count, sizeof(count)), sizeof(count));
+		assert_int_equal(count, 1);
+	}
+	d->path->ops->dest_put(d);
+}
+
 static int count_descriptors(void)
 {
 	int n = 0;
@@ -203,6 +267,10 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_new__refuses_what_is_no_ring, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(
+			shm_resolve__has_the_engine_look_at_the_new_link, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shm_bell_arm__is_new_each_time, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shm_flush__rings_once_per_arm, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
