@@ -277,14 +277,14 @@ static void case_exit_first_use(void)
 
 /* ---- a long READ, and a SEND behind it ---- */
 
-static void post_read(struct guest *from, struct guest *of)
+static void post_one_sided(struct guest *from, struct guest *of, enum ibv_wr_opcode opcode)
 {
 	struct ibv_sge sge = { (uintptr_t)from->memory, GUEST_BYTES, from->mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ }, *bad;
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
 
 	wr.wr.rdma.remote_addr = (uintptr_t)of->memory;
 	wr.wr.rdma.rkey = of->mr->rkey;
-	guest_need(ibv_post_send(from->qp, &wr, &bad) == 0, "post READ");
+	guest_need(ibv_post_send(from->qp, &wr, &bad) == 0, "post READ or WRITE");
 }
 
 static void case_read_then_rnr(void)
@@ -296,13 +296,74 @@ static void case_read_then_rnr(void)
 	guest_post_send(&pair[0], 8);
 	guest_need(guest_poll(&pair[0]) == 0 && guest_poll(&pair[1]) == 0, "the first message");
 	for (int i = 0; i < 20; i++) {
-		post_read(&pair[0], &pair[1]);
+		post_one_sided(&pair[0], &pair[1], IBV_WR_RDMA_READ);
 		guest_post_send(&pair[0], 8);
 		guest_need(guest_poll(&pair[0]) == 0, "round %d: READ", i);
 		guest_post_receive(&pair[1]);
 		guest_need(guest_poll(&pair[0]) == 0, "round %d: SEND", i);
 		guest_need(guest_poll(&pair[1]) == 0, "round %d: the message", i);
 	}
+}
+
+/* ---- a thread that is cancelled while it waits ---- */
+
+static pid_t waiter_tid;
+
+static void *wait_for_event(void *arg)
+{
+	struct ibv_cq *cq;
+	void *cookie;
+
+	__atomic_store_n(&waiter_tid, gettid(), __ATOMIC_RELEASE);
+	guest_need(ibv_get_cq_event(arg, &cq, &cookie) == 0, "get_cq_event");
+	return cq;
+}
+
+static bool is_asleep(pid_t tid)
+{
+	char path[64], state = '?';
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
+	f = fopen(path, "r");
+	guest_need(f != NULL && fscanf(f, "%*d (%*[^)]) %c", &state) == 1, "no thread %d",
+		   (int)tid);
+	fclose(f);
+	return state == 'S';
+}
+
+/* Nobody polls: the engine's thread is to do it, and not to rely on the one that is gone. */
+static void await_write(struct guest *from, struct guest *to, uint8_t value)
+{
+	memset(from->memory, value, GUEST_BYTES);
+	post_one_sided(from, to, IBV_WR_RDMA_WRITE);
+	for (int ms = 0; *(volatile uint8_t *)&to->memory[GUEST_BYTES - 1] != value; ms++) {
+		guest_need(ms < 10000, "WRITE %u does not arrive", value);
+		usleep(1000);
+	}
+	guest_need(guest_poll(from) == 0, "WRITE %u", value);
+}
+
+static void case_cancelled_waiter(void)
+{
+	struct ibv_comp_channel *silent;
+	struct guest pair[2];
+	pthread_t thread;
+	void *end;
+
+	guest_use_everything(pair);
+	silent = ibv_create_comp_channel(pair[0].context);
+	for (uint8_t value = 1; value < 10; value++) {
+		__atomic_store_n(&waiter_tid, 0, __ATOMIC_RELAXED);
+		guest_need(pthread_create(&thread, NULL, wait_for_event, silent) == 0, "thread");
+		while (__atomic_load_n(&waiter_tid, __ATOMIC_ACQUIRE) == 0 ||
+		       !is_asleep(waiter_tid))
+			usleep(1000);
+		pthread_cancel(thread);
+		guest_need(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED, "join");
+		await_write(&pair[0], &pair[1], value);
+	}
+	guest_talk(&pair[0], &pair[1]);
 }
 
 /* ---- failing in silence ---- */
@@ -339,6 +400,7 @@ int main(int argc, char **argv)
 		{ "exit_first_use", case_exit_first_use },
 		{ "no_node", case_no_node },
 		{ "read_then_rnr", case_read_then_rnr },
+		{ "cancelled_waiter", case_cancelled_waiter },
 	};
 
 	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++)

@@ -102,6 +102,10 @@ class Guest(Case):
     def test_read_before_a_send_that_finds_no_receive(self):
         self.run_case("guest", "read_then_rnr", ANYVERBS_DIRECT="0")
 
+    # Threads of the host may be cancelled where they wait.
+    def test_cancelled_while_waiting_for_an_event(self):
+        self.run_case("guest", "cancelled_waiter", ANYVERBS_DIRECT="0")
+
     # Who links us and calls no verb pays nothing.
     def test_no_verb_no_thread_no_descriptor_no_node(self):
         self.run_case("guest", "no_verb")

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -28,6 +29,7 @@ enum {
 	PROGRESS_TICK_MS = 1,
 	PROGRESS_BUDGET = 16, /* packets per pass of a poller: it wants its completion */
 	PROGRESS_THREAD_BUDGET = 256,
+	PROGRESS_LOOKS = 16, /* of PROGRESS_BUDGET each, before one gives up */
 	PROGRESS_RECOVER_MS = 200, /* between tries to find a new node */
 	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller lets others run */
 	PROGRESS_YIELD_EVERY = 16,
@@ -62,7 +64,8 @@ void progress_kick(void *arg)
 	struct roce_device *dev = arg;
 	u64 one = 1;
 
-	if (write(dev->a.kick_fd, &one, sizeof(one)) < 0)
+	/* syscall, for write() is a cancellation point, and the caller may hold locks. */
+	if (syscall(SYS_write, dev->a.kick_fd, &one, sizeof(one)) < 0)
 		log_debug("roce", "kick: errno %d", errno);
 }
 
@@ -109,6 +112,30 @@ static void progress_help(struct roce_device *dev, bool waited)
 		dev->udp_help--;
 }
 
+/* Arms the bell of whoever is to wake: a thread in wait_fd if there is one, else the engine's. Who
+ * begins or ends to wait counts itself before it arms; so if the count is still the same after we
+ * have armed, its arm comes after ours and is right. */
+static void progress_arm_for_sleeper(struct roce_device *dev)
+{
+	bool waiter;
+
+	do {
+		waiter = __atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0;
+		shm_bell_arm(dev->a.shm, waiter);
+		if (!waiter)
+			progress_arm_udp(dev);
+	} while (waiter != (__atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0));
+}
+
+/* Who has just armed looks until nothing is left, or has the engine's thread do the rest. */
+static void progress_last_look(struct roce_device *dev)
+{
+	for (int i = 0; i < PROGRESS_LOOKS; i++)
+		if (ibt_look(dev->a.ibt, PROGRESS_BUDGET) == 0)
+			return;
+	progress_kick(dev);
+}
+
 /* ---- waiting with a claim ---- */
 
 static bool progress_fd_ready(int fd)
@@ -118,8 +145,36 @@ static bool progress_fd_ready(int fd)
 	return poll(&p, 1, 0) > 0;
 }
 
+/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we have
+ * answered. */
+static void progress_end_claim(void *arg)
+{
+	struct roce_device *dev = arg;
+
+	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&dev->claims, 1, __ATOMIC_SEQ_CST);
+	progress_arm_for_sleeper(dev);
+	progress_last_look(dev);
+}
+
+/* The only place where a thread that waits may be cancelled, if its program lets it (`cancel`): it
+ * holds nothing but its claim. */
+static int progress_sleep(struct roce_device *dev, struct pollfd *p, nfds_t n, int timeout,
+			  int cancel)
+{
+	int ready;
+
+	pthread_cleanup_push(progress_end_claim, dev);
+	pthread_setcancelstate(cancel, NULL);
+	ready = poll(p, n, timeout);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cleanup_pop(0);
+	return ready;
+}
+
 /* One round: drive, arm, drive, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
-static int progress_wait_round(struct roce_device *dev, int fd)
+static int progress_wait_round(struct roce_device *dev, int fd, int cancel)
 {
 	struct pollfd p[3] = { { .fd = fd, .events = POLLIN },
 			       { .fd = dev->a.bell_fd[1], .events = POLLIN },
@@ -132,7 +187,7 @@ static int progress_wait_round(struct roce_device *dev, int fd)
 	if (ibt_look(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
 		return progress_fd_ready(fd) ? 0 : -EAGAIN;
 	timeout = progress_timer_ms(dev, -1);
-	if (poll(p, 3, timeout) < 0)
+	if (progress_sleep(dev, p, ARRAY_LEN(p), timeout, cancel) < 0)
 		return errno == EINTR ? -EINTR : -EAGAIN;
 	if (p[2].revents != 0)
 		udp_look(dev->a.udp);
@@ -146,7 +201,7 @@ static int progress_wait_round(struct roce_device *dev, int fd)
 int progress_wait_fd(struct ib_device *ib, int fd)
 {
 	struct roce_device *dev = roce_dev(ib);
-	int flags = fcntl(fd, F_GETFL), err;
+	int flags = fcntl(fd, F_GETFL), cancel, err;
 
 	if (flags < 0)
 		return -errno;
@@ -158,17 +213,13 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 		progress_drive(dev);
 		return progress_fd_ready(fd) ? 0 : -EAGAIN;
 	}
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	__atomic_fetch_add(&dev->claims, 1, __ATOMIC_SEQ_CST);
 	do
-		err = progress_wait_round(dev, fd);
+		err = progress_wait_round(dev, fd, cancel);
 	while (err == -EAGAIN);
-	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1,
-			 __ATOMIC_RELAXED);
-	/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we
-	 * have answered. */
-	shm_bell_arm(dev->a.shm, __atomic_sub_fetch(&dev->claims, 1, __ATOMIC_SEQ_CST) != 0);
-	progress_arm_udp(dev);
-	ibt_look(dev->a.ibt, PROGRESS_BUDGET);
+	progress_end_claim(dev);
+	pthread_setcancelstate(cancel, NULL);
 	return err;
 }
 
@@ -343,21 +394,6 @@ static void progress_pass(struct roce_device *dev)
 	if (timer_next_ns(&dev->a.timers) != TIMER_NEVER)
 		timer_run(&dev->a.timers, clock_now_ns());
 	shm_background(dev->a.shm);
-}
-
-/* Arms the bell of whoever is to wake: a thread in wait_fd if there is one, else ours. Such a
- * thread counts itself, in or out, before it arms; so if the count is still the same after we
- * have armed, its arm comes after ours and is right. */
-static void progress_arm_for_sleeper(struct roce_device *dev)
-{
-	bool waiter;
-
-	do {
-		waiter = __atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0;
-		shm_bell_arm(dev->a.shm, waiter);
-		if (!waiter)
-			progress_arm_udp(dev);
-	} while (waiter != (__atomic_load_n(&dev->claims, __ATOMIC_SEQ_CST) != 0));
 }
 
 /* How long to sleep, armed if nobody else looks. */
