@@ -1,0 +1,60 @@
+"""across.py: two hosts on one machine, for the rows of the client tables: the server runs on one of them, the client on the other.
+
+lo    two nodes that share the loopback interface, with an address each
+veth  two network namespaces joined by a pair of virtual Ethernet devices; needs root
+"""
+import os
+import subprocess
+
+# The server's side, then the client's.
+LOOPBACK = ("127.0.0.2", "127.0.0.3")
+VETH = ("10.99.7.1", "10.99.7.2")
+USERS = (65534, 65533)
+
+
+class Across:
+    def __init__(self, kind, node, as_users=False, mtu=4200):
+        self.kind, self.as_users = kind, as_users
+        self.names = [f"{node}-a", f"{node}-b"]
+        self.addresses = LOOPBACK if kind == "lo" else VETH
+        if kind == "veth":
+            self.make_namespaces(mtu)
+
+    def make_namespaces(self, mtu):
+        a, b = self.names
+        for name in self.names:
+            self.ip("netns", "add", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
+        self.ip("-n", a, "link", "add", "eth0", "mtu", str(mtu), "type", "veth", "peer", "name", "eth0", "mtu", str(mtu), "netns", b)
+        for name, address in zip(self.names, self.addresses):
+            self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            self.ip("-n", name, "link", "set", "eth0", "up")
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True)
+
+    def takes(self, row):
+        """Rows of two processes that meet by an address; GID 0 is this host's own."""
+        return bool(row.server) and "127.0.0.1" in row.client and not row.tags & {"own", "plain", "user", "root"} \
+            and " -g 0" not in row.client and " -x 0" not in row.client
+
+    def client_text(self, text):
+        return text.replace("127.0.0.1", self.addresses[0]) if self.kind == "veth" else text
+
+    def environment(self, side):
+        if self.kind == "veth":
+            return {"ANYVERBS_NODE": "default"}
+        return {"ANYVERBS_NODE": self.names[side], "ANYVERBS_ADDR": self.addresses[side]}
+
+    def prefix(self, side):
+        words = ["ip", "netns", "exec", self.names[side]] if self.kind == "veth" else []
+        if self.as_users:
+            user = str(USERS[side])
+            words += ["setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups", "env", "HOME=/nonexistent"]
+        return words
+
+    def close(self):
+        if self.kind == "veth":
+            for name in self.names:
+                subprocess.run(["ip", "netns", "del", name])
