@@ -140,7 +140,8 @@ static int host_take_packet(struct host *h, const void *packet, size_t size)
 {
 	int left = (int)size;
 
-	for (const struct nlmsghdr *m = packet; NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
+	for (const struct nlmsghdr *m = packet; left > 0 && NLMSG_OK(m, (u32)left);
+	     m = NLMSG_NEXT(m, left)) {
 		if (m->nlmsg_flags & NLM_F_DUMP_INTR)
 			return -EINTR;
 		if (m->nlmsg_type == NLMSG_DONE)
