@@ -85,11 +85,13 @@ struct stream {
 	/* After silence one packet asks what has arrived; `probed`: it has gone, and nothing else
 	 * does until there is an answer. */
 	bool probe, probed;
+	u32 probe_psn;
 	/* Bytes, with a charge per packet, free running: where sq_psn and the oldest packet that
 	 * something is awaited for stand. */
 	u32 cost_next, cost_done;
 	u32 charged; /* of the destination's window: what is in flight, and what may be sent next */
 	u32 segment; /* packets of the longest READ request */
+	u32 unasked; /* sent since an acknowledgement was last asked for */
 
 	bool timing;   /* the timer is armed */
 	u8 backoff;    /* retransmissions without any word from the peer */

@@ -76,7 +76,8 @@ static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	s->heard_ns = clock_now_ns();
 	if (likely(s->backoff == 0 && !s->probe))
 		return;
-	if (s->probe && (s32)(s->top - s->una) > 1)
+	/* The peer had nothing of what came after the probe. */
+	if (s->probe && s->una == s->probe_psn + 1 && s->una != s->top)
 		window_cut(qp, s->srtt_us, s->heard_ns);
 	s->backoff = 0;
 	s->probe = s->probed = false;
@@ -109,6 +110,7 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 	qp->stream.resent_ns = now_ns;
 	qp->stream.probe = probe;
 	qp->stream.probed = false;
+	qp->stream.probe_psn = stream_front(qp);
 	if (!probe || qp->stream.backoff > 1)
 		window_cut(qp, qp->stream.srtt_us, now_ns);
 	stream_rewind(qp);

@@ -15,7 +15,10 @@
 #include "base/clock.h"
 #include "ibt/ibt_priv.h"
 
-enum { STREAM_SEGMENT_COST = 36 << 10 };
+enum {
+	STREAM_SEGMENT_COST = 36 << 10,
+	STREAM_ASK_COST = 36 << 10, /* acknowledgements are asked for no later */
+};
 
 void stream_begin(struct ibt_qp *qp)
 {
@@ -160,6 +163,7 @@ static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) R
 	qp->sq_psn += packets;
 	qp->tx_offset += bytes;
 	s->cost_next += window_cost(packets, bytes);
+	s->unasked = asked ? 0 : s->unasked + window_cost(packets, bytes);
 	if (s->una == s->top || unlikely(!s->timing))
 		retry_watch(qp);
 	if ((s32)(qp->sq_psn - s->top) > 0)
@@ -184,6 +188,8 @@ static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
 		return true;
 	if (last && ((w->flags & IBV_SEND_SIGNALED) != 0 || stream_next_waits(qp) ||
 		     (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size))
+		return true;
+	if (qp->stream.unasked >= STREAM_ASK_COST)
 		return true;
 	/* There must be an answer when the window is full: is there room for another packet? */
 	return !window_reserve(qp, window_cost(1, n) + window_cost(1, qp_packet_bytes(qp)));
