@@ -15,6 +15,10 @@ enum {
 	LOCK_SLEEP_NS = 500000, /* a wake that lock_release missed costs this at most */
 };
 
+#ifdef AV_LOCK_WATCH
+void (*lock_watch)(const struct lock *l, enum lock_step step);
+#endif
+
 static bool lock_spin(struct lock *l)
 {
 	for (int i = 0; i < LOCK_SPINS; i++) {

@@ -21,6 +21,8 @@ void rig_supervise(void)
 	char name[64];
 	int status;
 
+	if (getenv("CONTRACT_TEST"))
+		cmocka_set_test_filter(getenv("CONTRACT_TEST"));
 	snprintf(name, sizeof(name), "contract-%d", (int)getpid());
 	setenv("ANYVERBS_NODE", name, 1);
 	setenv("ANYVERBS_IDLE_S", "30", 1);
