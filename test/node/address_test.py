@@ -24,6 +24,7 @@ INSIDE = "ADDRESS_TEST_INSIDE"
 BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
 RETRY = 15  # seconds within which the node tries again, and time for a busy machine
 PORT = 4791
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def go_inside():
@@ -251,6 +252,29 @@ class Case(unittest.TestCase):
         self.run_on(None, "anyverbs", "stop", "--force", **a)
         self.until(lambda: self.gids(**b).get("127.0.0.2", {}).get("wire"), True, RETRY)
         self.assertEqual(self.gids(**b)["127.0.0.3"]["index"], 1)
+
+    @unittest.skipUnless(subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0, "needs root and setpriv")
+    def test_an_address_belongs_to_one_user(self):
+        self.veth()
+        ip("addr", "add", "10.9.8.1/24", "dev", "t0")
+        self.begin()
+        env = {k: v for k, v in self.env.items() if k != "XDG_RUNTIME_DIR"}
+        child = subprocess.Popen([*NOBODY, "node_attach", "60"], env=env, stdout=subprocess.PIPE)
+        self.children.append(child)
+        self.assertEqual(len(child.stdout.readline().split()), 3)
+
+        def as_nobody(*words):
+            return subprocess.run([*NOBODY, "anyverbs", *words], env=env, capture_output=True, text=True, timeout=30).stdout
+        theirs = json.loads(as_nobody("status", "--json"))
+        self.assertEqual(self.udp()["10.9.8.1"], "open")
+        udp = {a["address"]: a["udp"] for a in theirs["addresses"]}
+        self.assertEqual(udp.pop("10.9.8.1"), "other_node")
+        gids = [g["gid"] for g in theirs["devices"][0]["ports"][0]["gids"]]
+        self.assertNotIn("::ffff:10.9.8.1", gids)
+        self.assertTrue(gids[1].startswith("::ffff:127."))  # their own, for themselves
+        self.assertEqual(udp[gids[1].removeprefix("::ffff:")], "open")
+        as_nobody("stop", "--force")
+        shutil.rmtree(theirs["folder"], ignore_errors=True)
 
     def test_an_address_that_the_host_gets_later(self):
         env = {"ANYVERBS_NODE": "a", "ANYVERBS_ADDR": "10.9.8.1,fd09::1"}

@@ -36,7 +36,7 @@ const struct host_address *host_address_of(const struct host *h, const u8 gid[16
 /* ---- messages ---- */
 
 /* The attributes from `first` on, by their types; those above `max` are passed over. */
-static void host_attributes(const struct rtattr *first, size_t left, const struct rtattr **out,
+static void host_attributes(const struct rtattr *first, int left, const struct rtattr **out,
 			    u32 max)
 {
 	memset(out, 0, (max + 1) * sizeof(*out));
@@ -60,7 +60,7 @@ static bool host_is_bridge(const struct rtattr *info)
 
 	if (info == NULL)
 		return false;
-	host_attributes(RTA_DATA(info), RTA_PAYLOAD(info), nested, IFLA_INFO_KIND);
+	host_attributes(RTA_DATA(info), (int)RTA_PAYLOAD(info), nested, IFLA_INFO_KIND);
 	return nested[IFLA_INFO_KIND] != NULL && RTA_PAYLOAD(nested[IFLA_INFO_KIND]) >= 6 &&
 	       memcmp(RTA_DATA(nested[IFLA_INFO_KIND]), "bridge", 6) == 0;
 }
@@ -73,7 +73,7 @@ static void host_take_link(struct host *h, const struct nlmsghdr *m)
 
 	if (h->link_count >= HOST_LINKS)
 		return;
-	host_attributes(IFLA_RTA(info), IFLA_PAYLOAD(m), a, IFLA_LINKINFO);
+	host_attributes(IFLA_RTA(info), (int)IFLA_PAYLOAD(m), a, IFLA_LINKINFO);
 	memset(l, 0, sizeof(*l));
 	l->ifindex = (u32)info->ifi_index;
 	l->mtu = host_u32(a[IFLA_MTU], 0);
@@ -96,7 +96,7 @@ static void host_take_address(struct host *h, const struct nlmsghdr *m)
 	const struct rtattr *a[IFA_FLAGS + 1], *own;
 	struct host_address *out = &h->addresses[h->address_count];
 
-	host_attributes(IFA_RTA(info), IFA_PAYLOAD(m), a, IFA_FLAGS);
+	host_attributes(IFA_RTA(info), (int)IFA_PAYLOAD(m), a, IFA_FLAGS);
 	/* of a point-to-point interface IFA_ADDRESS is the other end's */
 	own = a[IFA_LOCAL] != NULL ? a[IFA_LOCAL] : a[IFA_ADDRESS];
 	if (h->address_count >= HOST_ADDRESSES || own == NULL || RTA_PAYLOAD(own) != size ||
