@@ -57,6 +57,17 @@ void events_close_peer(struct node_peer *peer)
 			close(fds[i]);
 }
 
+/* An event that nobody will get. */
+static void events_forget(const struct node_event *ev)
+{
+	struct node_peer peer = ev->peer;
+
+	if (ev->type == NODE_EVENT_PEER_NEW)
+		events_close_peer(&peer);
+	if (ev->type == NODE_EVENT_CAPTURE && ev->capture_fd >= 0)
+		close(ev->capture_fd);
+}
+
 void events_destroy(struct node *n)
 {
 	struct list_head *e;
@@ -65,8 +76,7 @@ void events_destroy(struct node *n)
 	while ((e = list_pop_front(&n->waiting)) != NULL) {
 		struct client_event *c = list_entry(e, struct client_event, node);
 
-		if (c->event.type == NODE_EVENT_PEER_NEW)
-			events_close_peer(&c->event.peer);
+		events_forget(&c->event);
 		free(c);
 	}
 	if (n->events >= 0)
@@ -253,6 +263,10 @@ static int events_translate(struct node *n, const struct proto_peer *p, struct m
 	case PROTO_EV_MCAST:
 		ev->type = NODE_EVENT_MCAST;
 		break;
+	case PROTO_EV_CAPTURE:
+		ev->type = NODE_EVENT_CAPTURE;
+		ev->capture_fd = m->fd_count > 0 ? message_take_fd(m, 0) : -1;
+		break;
 	default:
 		err = -EPROTO;
 	}
@@ -323,9 +337,10 @@ void events_drain(struct node *n)
 	lock_acquire(&n->state_lock);
 	do {
 		err = events_read(n, &ev, &refused);
-		if (err == 0 && events_queue(n, &ev) < 0 && ev.type == NODE_EVENT_PEER_NEW) {
-			events_close_peer(&ev.peer);
-			events_pair_remove_locked(n, ev.peer.process);
+		if (err == 0 && events_queue(n, &ev) < 0) {
+			events_forget(&ev);
+			if (ev.type == NODE_EVENT_PEER_NEW)
+				events_pair_remove_locked(n, ev.peer.process);
 		}
 	} while (err == 0 || err == -EMFILE || err == -ENOMEM);
 	events_close_socket(n);
@@ -421,8 +436,7 @@ static int events_fetch(struct node *n, u64 *refused) REQUIRES(n->state_lock)
 	int err = events_read(n, &ev, refused);
 
 	if ((err == 0 || err == -ECONNRESET) && events_queue(n, &ev) < 0) {
-		if (ev.type == NODE_EVENT_PEER_NEW)
-			events_close_peer(&ev.peer);
+		events_forget(&ev);
 		err = -ENOMEM;
 	}
 	return err;

@@ -70,11 +70,15 @@ enum node_event_type {
 	 * exec, or could not take the pair): as if it had died. Only `process` is set. Comes
 	 * after a death, too. */
 	NODE_EVENT_PEER_GONE,
+	/* what this process' adapter sends and receives is to be recorded in `capture_fd` (the
+	 * receiver's), or, if it is -1, no more */
+	NODE_EVENT_CAPTURE,
 };
 
 struct node_event {
 	enum node_event_type type;
 	struct node_peer peer;
+	int capture_fd; /* NODE_EVENT_CAPTURE */
 };
 
 /* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,

@@ -28,8 +28,10 @@ enum proto_type {
 	PROTO_SLOT_TAKE, PROTO_UDP_SOCKETS, PROTO_CONNECT, PROTO_PAIR_DROP, PROTO_MCAST_JOIN,
 	PROTO_MCAST_LEAVE,
 	PROTO_STATUS, PROTO_ADDRESSES, PROTO_PROCESSES, PROTO_BOARD, PROTO_STOP, PROTO_PORT,
+	PROTO_CAPTURE,
 	PROTO_REQUESTS, /* one past the last request */
 	PROTO_EV_PEER_NEW = 64, PROTO_EV_PEER_GONE, PROTO_EV_CONFIG, PROTO_EV_MCAST,
+	PROTO_EV_CAPTURE,
 };
 
 struct proto_head {
@@ -73,7 +75,11 @@ struct proto_hello_reply {
 	u8 slots[PROTO_SLOT_BYTES]; /* those of RESUME that are still its own */
 };
 
-struct proto_plain { /* SLOT_TAKE, TOOL, STATUS requests; every reply that carries nothing */
+/* SLOT_TAKE, TOOL, STATUS requests; every reply that carries nothing. CAPTURE's request, with the
+ * memory file as descriptor: every process gets it with EV_CAPTURE, those that come later too,
+ * until the connection of whoever asked ends; then EV_CAPTURE comes without one. -EBUSY:
+ * somebody else captures. */
+struct proto_plain {
 	struct proto_head head;
 };
 

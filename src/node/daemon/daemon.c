@@ -273,7 +273,8 @@ static u64 daemon_idle_end(const struct daemon *d)
 
 static bool daemon_idle(const struct daemon *d, u64 now)
 {
-	return d->attached == 0 && d->options.idle_ns != UINT64_MAX && now >= daemon_idle_end(d);
+	return d->attached == 0 && d->recorder == NULL && d->options.idle_ns != UINT64_MAX &&
+	       now >= daemon_idle_end(d);
 }
 
 /* What is due by time alone. */

@@ -52,6 +52,8 @@ struct daemon {
 	u64 started_ns;
 	u64 idle_since_ns; /* when the last process left */
 	bool served;	   /* some process has been attached */
+	struct proc *recorder; /* whose memory file everybody records into; NULL: nobody's */
+	int capture_fd;
 	/* connections end, but what their processes have stays theirs: the next node takes over */
 	bool ending;
 };
@@ -68,7 +70,7 @@ struct proc {
 	int board_fd, bell_fd[2], slots_fd;
 	struct list_head waiting; /* struct proc_event: what the events socket has no room for */
 	u32 waiting_count;
-	bool config_due, mcast_due;
+	bool config_due, mcast_due, capture_due;
 	bool blocked; /* something waits */
 };
 
@@ -81,6 +83,8 @@ void proc_drop(struct proc *p, const char *why);
 struct proc *proc_find(struct daemon *d, u64 process);
 /* A connection becomes an attached process: *m holds board and bells. */
 int proc_attach(struct proc *p, u64 process, const struct proto_process *who, struct message *m);
+/* The memory file is recorded into from now on, for as long as `p` is connected. Takes it. */
+void proc_record(struct proc *p, int fd);
 /* Removes all memberships of a process from the notice board. */
 void proc_forget_members(struct daemon *d, u64 process);
 
@@ -93,6 +97,9 @@ int event_peer_new(struct proc *to, struct proc *peer, int rings_fd);
 void event_peer_gone(struct proc *to, u64 process);
 void event_config(struct daemon *d);
 void event_mcast(struct daemon *d);
+/* Capturing has begun or ended; to one process, or to all. */
+void event_capture(struct proc *to);
+void event_capture_all(struct daemon *d);
 /* Sends what waits, as far as there is room. */
 void event_flush(struct proc *p);
 void event_discard(struct proc *p);

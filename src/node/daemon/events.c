@@ -66,8 +66,11 @@ static int event_send(struct proc *to, enum proto_type type, u64 process, int ri
 	if (type == PROTO_EV_PEER_NEW) {
 		err = event_send_peer_new(to, process, rings_fd);
 	} else {
+		int fd = to->daemon->capture_fd;
+
 		event_head(&msg.head, type);
-		err = message_send(to->events.fd, &msg, sizeof(msg), NULL, 0);
+		err = message_send(to->events.fd, &msg, sizeof(msg), &fd,
+				   type == PROTO_EV_CAPTURE && to->daemon->recorder != NULL);
 	}
 	/* too many descriptors in flight: they must be received first */
 	return err == -ETOOMANYREFS ? -EAGAIN : err;
@@ -116,6 +119,10 @@ void event_flush(struct proc *p)
 	if (err != -EAGAIN && p->mcast_due) {
 		err = event_send(p, PROTO_EV_MCAST, 0, -1);
 		p->mcast_due = err == -EAGAIN;
+	}
+	if (err != -EAGAIN && p->capture_due) {
+		err = event_send(p, PROTO_EV_CAPTURE, 0, -1);
+		p->capture_due = err == -EAGAIN;
 	}
 	event_set_blocked(p, err == -EAGAIN);
 }
@@ -186,6 +193,19 @@ void event_mcast(struct daemon *d)
 		p->mcast_due = true;
 		event_flush(p);
 	}
+}
+
+void event_capture(struct proc *to)
+{
+	to->capture_due = true;
+	event_flush(to);
+}
+
+void event_capture_all(struct daemon *d)
+{
+	list_for_each(p, &d->procs, struct proc, node)
+		if (p->kind == PROC_ATTACHED)
+			event_capture(p);
 }
 
 /* Room again, or the process has closed its end. Nothing may be said on this socket. */

@@ -93,6 +93,29 @@ static void proc_detach(struct proc *p)
 		d->idle_since_ns = clock_now_ns();
 }
 
+void proc_record(struct proc *p, int fd)
+{
+	struct daemon *d = p->daemon;
+
+	if (d->recorder != NULL)
+		proc_close(&d->capture_fd);
+	d->recorder = p;
+	d->capture_fd = fd;
+	event_capture_all(d);
+}
+
+static void proc_end_record(struct proc *p)
+{
+	struct daemon *d = p->daemon;
+
+	d->recorder = NULL;
+	proc_close(&d->capture_fd);
+	if (!d->ending)
+		event_capture_all(d);
+	if (d->attached == 0)
+		d->idle_since_ns = clock_now_ns();
+}
+
 void proc_drop(struct proc *p, const char *why)
 {
 	struct daemon *d = p->daemon;
@@ -101,6 +124,8 @@ void proc_drop(struct proc *p, const char *why)
 		  (int)p->pid, p->who.command, why);
 	if (p->kind == PROC_ATTACHED && !d->ending)
 		proc_detach(p);
+	if (p == d->recorder)
+		proc_end_record(p);
 	event_discard(p);
 	proc_close_source(d, &p->control);
 	proc_close_source(d, &p->events);

@@ -63,6 +63,8 @@ static int request_welcome(struct request *r, struct proto_hello_reply *reply)
 	fds[2] = p->slots_fd;
 	fds[3] = r->daemon->udp.keeper.out;
 	reply->process = p->process;
+	if (r->daemon->recorder != NULL)
+		event_capture(p); /* is there before the process sends anything */
 	request_reply(r, &reply->head, sizeof(*reply), 0, fds, 4);
 	close(fds[0]);
 	log_debug("node", "process %llu attached: pid %d, %.16s", (unsigned long long)p->process,
@@ -492,6 +494,15 @@ static int request_port(struct request *r)
 	return 0;
 }
 
+static int request_capture(struct request *r)
+{
+	if (r->daemon->recorder != NULL)
+		return -EBUSY;
+	proc_record(r->proc, message_take_fd(r->m, 0));
+	request_status(r, 0);
+	return 0;
+}
+
 /* ---- the table ---- */
 
 #define FROM(kind) (1u << (kind))
@@ -523,6 +534,7 @@ static const struct request_rule {
 			      FROM(PROC_TOOL) },
 	[PROTO_BOARD] = { request_board, sizeof(struct proto_processes), 0, FROM(PROC_TOOL) },
 	[PROTO_STOP] = { request_stop, sizeof(struct proto_stop), 0, FROM(PROC_TOOL) },
+	[PROTO_CAPTURE] = { request_capture, sizeof(struct proto_plain), 1, FROM(PROC_TOOL) },
 	[PROTO_PORT] = { request_port, sizeof(struct proto_port), 0, FROM(PROC_TOOL) },
 };
 
