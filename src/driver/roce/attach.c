@@ -122,6 +122,7 @@ static int attach_paths(struct roce_device *dev)
 				  .direct = dev->direct,
 				  .kick = progress_kick,
 				  .kick_arg = dev,
+				  .capture = &a->capture,
 				  .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
 	struct ibt_config engine = { .mem = &a->mem,
 				     .timers = &a->timers,
@@ -133,6 +134,7 @@ static int attach_paths(struct roce_device *dev)
 				     .arg = dev };
 	struct udp_config udp = { .node = a->node,
 				  .counters = a->board->counters,
+				  .capture = &a->capture,
 				  .kick = progress_kick,
 				  .kick_arg = dev };
 	int err;
@@ -175,10 +177,12 @@ static int attach_all(struct roce_device *dev)
 {
 	struct roce_attachment *a = &dev->a;
 	struct node_self self;
+	struct node_event ev;
 	int err;
 
 	memset(a, 0, sizeof(*a));
 	a->board_fd = a->bell_fd[0] = a->bell_fd[1] = a->kick_fd = a->epoll_fd = -1;
+	capture_init(&a->capture);
 	dev->direct = attach_env_on("ANYVERBS_DIRECT");
 	dev->strict = attach_env_on("ANYVERBS_STRICT_NOTIFY");
 	dev->paths = attach_env_paths();
@@ -195,6 +199,8 @@ static int attach_all(struct roce_device *dev)
 	if (err != 0)
 		return err;
 	roce_config_refresh(dev);
+	if (node_event_take(a->node, NODE_EVENT_CAPTURE, &ev))
+		progress_capture(dev, ev.capture_fd);
 	shm_set_up(a->shm, attach_port_is_up(dev));
 	udp_set_up(a->udp, attach_port_is_up(dev));
 	return progress_start(dev);
@@ -267,6 +273,7 @@ void roce_drop_in_child(void)
 	drop_objects(dev);
 	node_drop_in_child(a->node);
 	shm_drop_in_child(a->shm);
+	capture_drop_in_child(&a->capture);
 	udp_drop_in_child(a->udp);
 	attach_close(&a->board_fd);
 	attach_close(&a->bell_fd[0]);

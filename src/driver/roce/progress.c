@@ -331,6 +331,20 @@ static void progress_config(struct roce_device *dev)
 	}
 }
 
+/* Recording begins before packets look for it, and ends after. */
+void progress_capture(struct roce_device *dev, int fd)
+{
+	int err = fd >= 0 ? capture_start(&dev->a.capture, fd) : 0;
+
+	if (fd >= 0)
+		close(fd);
+	if (err != 0)
+		log_warn("roce", "what is sent cannot be captured: error %d", -err);
+	shm_set_watched(dev->a.shm, fd >= 0 && err == 0);
+	if (fd < 0 || err != 0)
+		capture_stop(&dev->a.capture);
+}
+
 static void progress_node_event(struct roce_device *dev, struct node_event *ev)
 {
 	switch (ev->type) {
@@ -344,7 +358,11 @@ static void progress_node_event(struct roce_device *dev, struct node_event *ev)
 	case NODE_EVENT_CONFIG:
 		progress_config(dev);
 		break;
+	case NODE_EVENT_CAPTURE:
+		progress_capture(dev, ev->capture_fd);
+		break;
 	case NODE_EVENT_LOST:
+		progress_capture(dev, -1); /* the recorder asks the next node */
 		progress_node_lost(dev);
 		break;
 	default:

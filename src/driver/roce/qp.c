@@ -324,6 +324,20 @@ static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, in
 	return 0;
 }
 
+/* Where captures say that packets go and come from. */
+static void qp_show_way(struct roce_device *dev, struct roce_qp *qp, const struct ib_qp_attr *attr,
+			int mask)
+{
+	int dgid = mask & IB_QP_AV ? roce_find_gid(dev, attr->ah_attr.grh.dgid.raw) : -1;
+
+	if (mask & IB_QP_AV) {
+		qp->shown->sgid_index = attr->ah_attr.grh.sgid_index;
+		qp->shown->dgid_index = dgid < 0 ? BOARD_NO_GID : (u8)dgid;
+	}
+	if (mask & IB_QP_PATH_MTU)
+		qp->shown->mtu = (u8)attr->path_mtu;
+}
+
 /* -EAGAIN: the engine has moved the QP to another state than the masks were checked for. */
 static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
@@ -343,6 +357,7 @@ static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 			 &dest);
 	if (err != 0)
 		return err;
+	qp_show_way(dev, qp, attr, mask);
 	qp_attr_to_ibv(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
 	err = ibt_qp_modify(qp->engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);

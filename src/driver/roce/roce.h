@@ -12,6 +12,7 @@
 #include <rdma/ib_verbs.h>
 
 #include "base/timer.h"
+#include "capture/capture.h"
 #include "core/uverbs.h"
 #include "ibt/ibt.h"
 #include "mem/mem.h"
@@ -48,6 +49,7 @@ struct roce_attachment {
 	struct ibt *ibt;
 	struct timer_set timers;
 	struct mem_table mem;
+	struct capture capture;
 };
 
 struct roce_device {
@@ -152,6 +154,9 @@ extern struct roce_device *roce_the_device;
 
 /* ---- progress.c ---- */
 int progress_start(struct roce_device *dev);
+/* What is sent and received is recorded in the memory file `fd`, which is taken, or, if it is
+ * -1, no more. */
+void progress_capture(struct roce_device *dev, int fd);
 void progress_kick(void *dev);
 /* One pass for a thread that polls. */
 int progress_drive(struct roce_device *dev);

@@ -31,10 +31,13 @@ struct board_qp {
 	u64 received; /* messages completed by the responder, for status */
 	u64 sent_bytes, received_bytes;
 	u64 errors; /* completions with an error */
-	u64 reserved;
+	/* where its packets go and come from, as indexes of the port's table, BOARD_NO_GID:
+	 * unknown; enum ibv_mtu. For captures */
+	u8 sgid_index, dgid_index, mtu;
+	u8 reserved[5];
 };
 
-enum { BOARD_QP_EXISTS = 1u << 31 };
+enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xff };
 
 static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 {

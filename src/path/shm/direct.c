@@ -52,7 +52,7 @@ static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct pa
 	       (word >> 8 & need) != 0 && q->qpn == t->dqpn && q->peer_qpn == t->sqpn;
 }
 
-static const struct board_qp *direct_find_qp(const struct board *b, u32 qpn)
+const struct board_qp *link_find_qp(const struct board *b, u32 qpn)
 {
 	u32 count = MIN(b->slot_count, (u32)BOARD_SLOTS);
 
@@ -64,7 +64,7 @@ static const struct board_qp *direct_find_qp(const struct board *b, u32 qpn)
 
 bool link_peer_has_qp(const struct shm_link *l, u32 qpn)
 {
-	const struct board_qp *q = direct_find_qp(l->board, qpn);
+	const struct board_qp *q = link_find_qp(l->board, qpn);
 
 	return q != NULL && q->qpn == qpn &&
 	       (__atomic_load_n(&q->word, __ATOMIC_ACQUIRE) & BOARD_QP_EXISTS) != 0;
@@ -151,7 +151,7 @@ static int direct_checked_copy(struct shm_link *l, struct board_hazard *h,
 			       const struct path_target *t, const struct iovec *iov, int iovcnt)
 {
 	const struct mem_entry *e = &l->board->keys[t->rkey >> MEM_TAG_BITS];
-	const struct board_qp *q = direct_find_qp(l->board, t->dqpn);
+	const struct board_qp *q = link_find_qp(l->board, t->dqpn);
 	u32 word, key = __atomic_load_n(&e->key, __ATOMIC_ACQUIRE); /* pairs with mem_register */
 	u64 addr;
 
@@ -169,23 +169,37 @@ static int direct_checked_copy(struct shm_link *l, struct board_hazard *h,
 		       : direct_copy_process(l, t, addr, iov, iovcnt);
 }
 
-int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
-		int iovcnt)
+static int direct_copy(struct shm_link *l, const struct path_target *t, const struct iovec *iov,
+		       int iovcnt)
 {
-	struct shm_link *l = link_of(d);
 	struct board_hazard *h;
 	int err;
 
-	if (link_state(l) == LINK_ALIAS)
-		l = l->real;
-	if (!link_carries(l) || !l->direct)
-		return -EOPNOTSUPP;
 	h = direct_claim(l->shm->cfg.board);
 	if (h == NULL)
 		return -EOPNOTSUPP;
 	err = direct_checked_copy(l, h, t, iov, iovcnt);
 	direct_withdraw(h);
 	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
+	return err;
+}
+
+int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
+		int iovcnt)
+{
+	struct shm_link *l = link_of(d);
+	struct tap tap;
+	int err;
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	if (!link_carries(l) || !l->direct)
+		return -EOPNOTSUPP;
+	if (likely(!link_is_watched(l)))
+		return direct_copy(l, t, iov, iovcnt);
+	tap_begin(l, t, &tap);
+	err = direct_copy(l, t, iov, iovcnt);
+	tap_end(l, &tap, iov, iovcnt, err == 0);
 	return err;
 }
 
@@ -221,7 +235,7 @@ static void pull_self(const struct iovec *theirs, int n, const struct iovec *our
  * send. */
 static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 {
-	const struct board_qp *q = direct_find_qp(l->board, sqpn);
+	const struct board_qp *q = link_find_qp(l->board, sqpn);
 	u32 word = q == NULL ? 0 : __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
 	u32 state = word & 0xf;
 

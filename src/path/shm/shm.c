@@ -151,8 +151,11 @@ static int shm_send_shut(struct shm_link *l, const struct pkt *p)
 	return ring_push(&l->tx, &absent, NULL, 0);
 }
 
-static int shm_send_slow(struct shm_link *l, const struct pkt *p)
+static int shm_send_slow(struct shm_link *l, const struct pkt *p, const struct iovec *iov,
+			 int iovcnt)
 {
+	if (link_carries(l))
+		return tap_push(l, p, iov, iovcnt);
 	switch (link_state(l)) {
 	case LINK_UP:
 		/* it may have come up just now: then this one came too early */
@@ -179,8 +182,8 @@ static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec
 {
 	struct shm_link *l = shm_link_for(d);
 
-	if (unlikely(!link_carries(l)))
-		return shm_send_slow(l, p);
+	if (unlikely(!link_is_plain(l)))
+		return shm_send_slow(l, p, iov, iovcnt);
 	return ring_push(&l->tx, p, iov, iovcnt);
 }
 
@@ -445,6 +448,17 @@ void shm_set_up(struct shm *shm, bool up)
 	lock_acquire(&shm->poll_lock);
 	lock_acquire(&shm->lock);
 	shm->port_down = !up;
+	for (u32 i = 0; i < shm->count; i++)
+		link_set_open(shm->links[i]);
+	lock_release(&shm->lock);
+	lock_release(&shm->poll_lock);
+}
+
+void shm_set_watched(struct shm *shm, bool watched)
+{
+	lock_acquire(&shm->poll_lock);
+	lock_acquire(&shm->lock);
+	shm->watched = watched;
 	for (u32 i = 0; i < shm->count; i++)
 		link_set_open(shm->links[i]);
 	lock_release(&shm->lock);

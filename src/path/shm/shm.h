@@ -7,6 +7,7 @@
 #ifndef PATH_SHM_SHM_H
 #define PATH_SHM_SHM_H
 
+#include "capture/capture.h"
 #include "node/node.h"
 #include "path/path.h"
 #include "path/shm/board.h"
@@ -21,6 +22,7 @@ struct shm_config {
 	u64 process;		 /* this process' number */
 	int epoll_fd;		 /* where pidfds of peers are watched: data.ptr is the link */
 	bool direct;		 /* reach peers' memory directly where they allow it */
+	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread call shm_background soon */
 	void *kick_arg;
 };
@@ -49,6 +51,9 @@ void shm_background(struct shm *shm);
  * requester hear PKT_ABSENT, unless its own port is down; then it knows that much by itself. No
  * packet is being received when this returns. May block. */
 void shm_set_up(struct shm *shm, bool up);
+
+/* What is sent is captured from now on, or no more. May block. */
+void shm_set_watched(struct shm *shm, bool watched);
 
 /* Doorbell of this process. Arms it for the given waiter (0: the engine's thread, 1: a thread in
  * wait_fd); the caller polls once more before it sleeps. */

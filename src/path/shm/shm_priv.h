@@ -2,6 +2,7 @@
 #ifndef PATH_SHM_SHM_PRIV_H
 #define PATH_SHM_SHM_PRIV_H
 
+#include "capture/capture.h"
 #include "path/shm/ring.h"
 #include "path/shm/shm.h"
 
@@ -16,14 +17,15 @@ enum link_state {
 	LINK_DEAD,
 };
 
-/* A bit beside LINK_UP: the port is down. Sending tests both at once. */
-enum { LINK_SHUT = 0x80 };
+/* Bits beside LINK_UP, so that sending tests them all at once: the port is down; somebody captures
+ * what is sent. */
+enum { LINK_SHUT = 0x80, LINK_WATCHED = 0x40 };
 
 /* One other process, or a slot whose owner is not known yet. */
 struct shm_link {
 	struct path_dest dest; /* first */
 	struct shm *shm;
-	/* enum link_state, and LINK_SHUT; stored with release, loaded with acquire */
+	/* enum link_state, LINK_SHUT, LINK_WATCHED; stored with release, loaded with acquire */
 	u32 state;
 	u32 refs;		     /* shm->lock */
 	u32 slot;		     /* the slot it was asked for */
@@ -59,6 +61,7 @@ struct shm {
 	struct list_head dead GUARDED_BY(lock);
 	u32 count; /* links[] in use. Written under both locks */
 	bool port_down; /* for links to come. Written under both locks */
+	bool watched;	/* the same */
 	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
 	struct shm_link *links[SHM_LINKS];
 };
@@ -70,7 +73,7 @@ void link_close(struct shm_link *l);
 /* Its pidfd will not be heard of any more. */
 void link_unwatch(struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
-/* LINK_UP, as the port is. */
+/* LINK_UP, as the port is, and watched or not. */
 void link_set_open(struct shm_link *l);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		int iovcnt);
@@ -80,6 +83,9 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 void link_ring_bell(struct shm_link *l);
 /* Does the peer's board show this queue pair? */
 bool link_peer_has_qp(const struct shm_link *l, u32 qpn);
+/* The entry that the board has for a number, whoever has that; NULL: the board's owner cannot have
+ * it. */
+const struct board_qp *link_find_qp(const struct board *b, u32 qpn);
 /* Can this process reach the peer's memory? */
 bool link_probe_direct(const struct shm_link *l);
 /* Asks the node who owns l->slot and opens the link. Engine's thread or a verb that may sleep. */
@@ -97,18 +103,43 @@ static inline u32 link_word(const struct shm_link *l)
 
 static inline enum link_state link_state(const struct shm_link *l)
 {
-	return (enum link_state)(link_word(l) & ~(u32)LINK_SHUT);
+	return (enum link_state)(link_word(l) & ~(u32)(LINK_SHUT | LINK_WATCHED));
 }
 
 /* Open, and the port is up. */
 static inline bool link_carries(const struct shm_link *l)
 {
+	return (link_word(l) & ~(u32)LINK_WATCHED) == LINK_UP;
+}
+
+/* The same, and nobody captures. */
+static inline bool link_is_plain(const struct shm_link *l)
+{
 	return link_word(l) == LINK_UP;
+}
+
+static inline bool link_is_watched(const struct shm_link *l)
+{
+	return (link_word(l) & LINK_WATCHED) != 0;
 }
 
 static inline bool link_is_shut(const struct shm_link *l)
 {
 	return (link_word(l) & LINK_SHUT) != 0;
 }
+
+/* ---- tap.c: what a captured link does besides ---- */
+
+struct tap {
+	struct capture_hold hold;
+	struct capture_packet packet;
+	struct pkt pkt;
+};
+
+/* ring_push, captured. */
+int tap_push(struct shm_link *l, const struct pkt *p, const struct iovec *iov, int iovcnt);
+/* Around a one-sided copy between the target and the pieces. */
+void tap_begin(struct shm_link *l, const struct path_target *t, struct tap *tap);
+void tap_end(struct shm_link *l, struct tap *tap, const struct iovec *iov, int iovcnt, bool went);
 
 #endif

@@ -218,6 +218,19 @@ static int receive_judge(struct udp *udp, struct udp_dest *from, struct udp_head
 	return 0;
 }
 
+/* Identification and DF as the ICRC has shown them; of a packet whose ICRC is wrong, those of
+ * the one before. */
+static void receive_capture(struct udp *udp, const struct udp_dest *from,
+			    const struct udp_header *h, const u8 *data, u32 length)
+	REQUIRES(udp->poll_lock)
+{
+	struct roce_flow flow = h->flow;
+
+	flow.id = from->source.track[0];
+	flow.df = from->source.df;
+	capture_datagram(udp->cfg.capture, true, &flow, data, length);
+}
+
 static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
 			   struct udp_header *h, const u8 *data, u32 length)
 	REQUIRES(udp->poll_lock)
@@ -226,6 +239,8 @@ static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 	u32 payload;
 	int why = receive_judge(udp, from, h, data, length, &p, &payload);
 
+	if (udp_is_captured(udp))
+		receive_capture(udp, from, h, data, length);
 	if (unlikely(why == 0 && !h->multicast && !receive_owns(udp, s, p.dqpn)))
 		why = COUNT_RX_WRONG_SLOT + 1;
 	if (unlikely(why != 0)) {

@@ -275,6 +275,12 @@ static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u3
 	icrc = roce_icrc_begin(&flow, bytes, at, headers);
 	icrc = roce_icrc_add(icrc, at + headers, payload);
 	roce_icrc_end(icrc, roce_pad(payload), at + headers + payload);
+	if (udp_is_captured(d->udp)) {
+		flow.traffic_class = d->key.traffic_class;
+		flow.hop_limit = d->key.hops;
+		flow.flow_label = d->key.flow_label;
+		capture_datagram(d->udp->cfg.capture, false, &flow, at, bytes);
+	}
 	b->length[b->packets] = (u16)bytes;
 	b->place[b->packets++] = (u8)place;
 	b->bytes += bytes;

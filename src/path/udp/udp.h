@@ -7,6 +7,7 @@
 #ifndef PATH_UDP_UDP_H
 #define PATH_UDP_UDP_H
 
+#include "capture/capture.h"
 #include "node/node.h"
 #include "path/path.h"
 
@@ -15,6 +16,7 @@ struct udp;
 struct udp_config {
 	struct node *node;
 	u64 *counters;           /* PATH_COUNTERS of them */
+	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread look at the clock and the sockets */
 	void *kick_arg;
 };

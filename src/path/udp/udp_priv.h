@@ -138,6 +138,11 @@ static inline void udp_count(const struct udp *udp, enum path_counter c)
 	path_count(&udp->path, c);
 }
 
+static inline bool udp_is_captured(const struct udp *udp)
+{
+	return udp->cfg.capture != NULL && capture_is_on(udp->cfg.capture);
+}
+
 /* ---- udp.c ---- */
 struct epoll_event;
 /* Sockets that have something, at most max; returns the count. Never sleeps. */

@@ -1,0 +1,68 @@
+/* tap.c: what is sent over a link while somebody captures.
+ *
+ * Local packets are captured where they are sent, so that each is there once. Room is taken in the
+ * recorder's memory before a packet goes and filled after it went, so that a record of what answers
+ * it comes later.
+ *
+ * In: packets, one-sided copies    Out: records    Runs: whoever sends    Locks: capture.lock
+ */
+#include "path/shm/shm_priv.h"
+
+static u32 tap_mtu(const struct board_qp *q, const struct pkt *p)
+{
+	if (p->qp_type == IBV_QPT_UD || q == NULL || q->mtu < IBV_MTU_256 || q->mtu > IBV_MTU_4096)
+		return CAPTURE_MTU;
+	return 128u << q->mtu;
+}
+
+static void tap_describe(struct shm_link *l, const struct pkt *p, struct capture_packet *out)
+{
+	const struct board_qp *q = link_find_qp(l->shm->cfg.board, p->sqpn);
+
+	*out = (struct capture_packet){ .kind = CAPTURE_LOCAL,
+					.sgid_index = q == NULL ? CAPTURE_NO_GID : q->sgid_index,
+					.dgid_index = q == NULL ? CAPTURE_NO_GID : q->dgid_index,
+					.mtu = tap_mtu(q, p),
+					.path_bytes = RING_MTU,
+					.length = p->length,
+					.pkt = p };
+}
+
+int tap_push(struct shm_link *l, const struct pkt *p, const struct iovec *iov, int iovcnt)
+{
+	const struct iovec *payload = iov;
+	struct capture_packet packet;
+	struct capture_hold hold;
+	int pieces = iovcnt, err;
+
+	tap_describe(l, p, &packet);
+	if (p->flags & PKT_PULL) { /* what the list names */
+		packet.length = p->dma_length;
+		payload = iov->iov_base;
+		pieces = (int)(p->length / sizeof(*payload));
+	}
+	capture_begin(l->shm->cfg.capture, &packet, &hold);
+	err = ring_push(&l->tx, p, iov, iovcnt);
+	capture_end(l->shm->cfg.capture, &hold, &packet, payload, pieces, err == 0);
+	return err;
+}
+
+void tap_begin(struct shm_link *l, const struct path_target *t, struct tap *tap)
+{
+	tap->pkt = (struct pkt){ .opcode = t->write ? PKT_WRITE_ONLY : PKT_READ_ONLY,
+				 .qp_type = IBV_QPT_RC,
+				 .dqpn = t->dqpn,
+				 .sqpn = t->sqpn,
+				 .rkey = t->rkey,
+				 .va = t->va,
+				 .dma_length = t->length };
+	tap_describe(l, &tap->pkt, &tap->packet);
+	tap->packet.kind = CAPTURE_DIRECT;
+	tap->packet.length = t->length;
+	capture_begin(l->shm->cfg.capture, &tap->packet, &tap->hold);
+}
+
+void tap_end(struct shm_link *l, struct tap *tap, const struct iovec *iov, int iovcnt, bool went)
+{
+	capture_end(l->shm->cfg.capture, &tap->hold, &tap->packet, iov, iovcnt, went);
+}
