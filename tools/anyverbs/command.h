@@ -16,6 +16,7 @@ int command_fail(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 int command_run(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_port(int argc, char **argv);
+int command_capture(int argc, char **argv);
 int command_stop(int argc, char **argv);
 
 /* ---- link.c: the way to the node ---- */
@@ -27,6 +28,10 @@ int link_open(bool start);
  * in *m if m is given. */
 int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
 	     size_t reply_size, struct message *m);
+
+/* A plain request that takes a descriptor along, which stays the caller's. 0 or a negative
+ * errno. */
+int link_give(int fd, enum proto_type type, int given);
 
 /* ---- json.c ---- */
 

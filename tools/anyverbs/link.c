@@ -12,8 +12,9 @@
 
 enum { LINK_REPLY_S = 5 };
 
-int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
-	     size_t reply_size, struct message *m)
+/* link_ask with a descriptor that goes along, -1: none. */
+static int link_exchange(int fd, enum proto_type type, void *request, size_t size, int given,
+			 void *reply, size_t reply_size, struct message *m)
 {
 	struct proto_head *q = request, *a = reply;
 	struct message mine;
@@ -22,7 +23,7 @@ int link_ask(int fd, enum proto_type type, void *request, size_t size, void *rep
 	*q = (struct proto_head){ .magic = PROTO_MAGIC,
 				  .version = PROTO_VERSION,
 				  .type = (u16)type };
-	err = message_send(fd, request, size, NULL, 0);
+	err = message_send(fd, request, size, &given, given >= 0);
 	if (err == 0)
 		err = message_wait(fd, clock_now_ns() + LINK_REPLY_S * NS_PER_S);
 	if (err == 0)
@@ -39,6 +40,20 @@ int link_ask(int fd, enum proto_type type, void *request, size_t size, void *rep
 	else
 		*m = mine;
 	return err;
+}
+
+int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
+	     size_t reply_size, struct message *m)
+{
+	return link_exchange(fd, type, request, size, -1, reply, reply_size, m);
+}
+
+int link_give(int fd, enum proto_type type, int given)
+{
+	struct proto_plain request, reply;
+
+	return link_exchange(fd, type, &request, sizeof(request), given, &reply, sizeof(reply),
+			     NULL);
 }
 
 int link_open(bool start)

@@ -39,6 +39,17 @@ static const struct {
 	  "up; a node that ends forgets the state.\n"
 	  "\n"
 	  "Exit codes: 0, also if the port was so already; 1 if there is no such device.\n" },
+	{ "capture", command_capture, "record what is sent and received, for Wireshark",
+	  "usage: anyverbs capture [--snaplen BYTES] [--count FRAMES] [--seconds S] FILE\n"
+	  "\n"
+	  "Records what every process of the node sends and receives as RoCEv2 frames into\n"
+	  "FILE (pcapng; - is standard output), also what passes between processes of this\n"
+	  "host through memory: see anyverbs(1) for what is made up of that. Ends after the\n"
+	  "given number of frames or seconds, or by Ctrl-C. Starts the node if none is up.\n"
+	  "\n"
+	  "  --snaplen BYTES  keep this much of a frame, 64 to 65535 (default: all)\n"
+	  "\n"
+	  "Exit codes: 0; 1 if somebody else captures, or FILE cannot be written.\n" },
 	{ "stop", command_stop, "end the node",
 	  "usage: anyverbs stop [--force]\n"
 	  "\n"

@@ -1,0 +1,277 @@
+/* capture.c: records what the adapters of this node send and receive.
+ *
+ * It gives the node a memory file, which the node hands to every process; they put records there
+ * and this command writes the frames into a file. When its connection ends, so does the recording.
+ * In:    FILE and limits      Out: a pcapng file, a summary on standard error, an exit code
+ * Runs:  the only thread      Locks: none
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "command.h"
+#include "pcapng.h"
+
+enum {
+	SNAPLEN_MIN = 64,
+	SNAPLEN_MAX = 65535,
+	TURN_MS = 2,      /* between looks while nothing comes */
+	ASK_MS = 1000,    /* between looks at the table of GIDs, and for a new node */
+	DRAIN_MS = 200,   /* for what is under way when it ends */
+};
+
+struct capture_command {
+	const char *path;
+	u32 snaplen;
+	u64 count, seconds_ns; /* 0: no limit */
+	FILE *out;
+	int node; /* -1: there is none now */
+	int memory;
+	struct capture_reader reader;
+	struct frames frames;
+	struct capture_record record;
+	u64 asked_ns;
+	s64 epoch_ns; /* from the records' clock to the time since 1970 */
+	u64 written, last_ns;
+	char device[32], description[64];
+};
+
+static volatile sig_atomic_t capture_ends;
+
+static void capture_on_signal(int number)
+{
+	capture_ends = 1;
+}
+
+/* A number between these; false: it is none. */
+static bool capture_number(const char *text, double min, double max, double *out)
+{
+	char *end;
+
+	if (text == NULL || *text == '\0')
+		return false;
+	*out = strtod(text, &end);
+	return *end == '\0' && *out >= min && *out <= max;
+}
+
+/* One option with its value. False: it is none. */
+static bool capture_option(struct capture_command *c, const char *name, const char *value)
+{
+	double n;
+
+	if (strcmp(name, "--snaplen") == 0 && capture_number(value, SNAPLEN_MIN, SNAPLEN_MAX, &n))
+		c->snaplen = (u32)n;
+	else if (strcmp(name, "--count") == 0 && capture_number(value, 1, 1e18, &n))
+		c->count = (u64)n;
+	else if (strcmp(name, "--seconds") == 0 && capture_number(value, 0.001, 1e9, &n))
+		c->seconds_ns = (u64)(n * (double)NS_PER_S);
+	else
+		return false;
+	return true;
+}
+
+static bool capture_parse(struct capture_command *c, int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++) {
+		if (strncmp(argv[i], "--", 2) == 0) {
+			if (!capture_option(c, argv[i], argv[i + 1]))
+				return false;
+			i++;
+		} else if (c->path == NULL) {
+			c->path = argv[i];
+		} else {
+			return false;
+		}
+	}
+	return c->path != NULL;
+}
+
+/* ---- the node ---- */
+
+/* The port's table, as of now. */
+static int capture_ask(struct capture_command *c)
+{
+	struct proto_status_reply reply;
+	struct proto_plain request;
+	int err = link_ask(c->node, PROTO_STATUS, &request, sizeof(request), &reply, sizeof(reply),
+			   NULL);
+
+	c->asked_ns = clock_now_ns();
+	if (err < 0)
+		return err;
+	for (u32 i = 0; i < NODE_GIDS; i++)
+		memcpy(c->frames.gids[i], reply.config.gids[i].gid, 16);
+	snprintf(c->device, sizeof(c->device), "%.31s", reply.config.device);
+	snprintf(c->description, sizeof(c->description), "anyverbs node %.31s", reply.node);
+	return 0;
+}
+
+static void capture_leave(struct capture_command *c)
+{
+	if (c->node >= 0)
+		close(c->node);
+	c->node = -1;
+}
+
+/* Has every process record into our memory. */
+static int capture_join(struct capture_command *c)
+{
+	int err;
+
+	c->node = link_open(true);
+	if (c->node < 0)
+		return c->node;
+	err = link_give(c->node, PROTO_CAPTURE, c->memory);
+	if (err == 0)
+		err = capture_ask(c);
+	if (err < 0)
+		capture_leave(c);
+	return err;
+}
+
+/* Addresses may have come; or the node has gone, and the next one must be told. */
+static void capture_mind_node(struct capture_command *c)
+{
+	struct pollfd p = { .fd = c->node, .events = POLLIN };
+
+	if (c->node >= 0 && poll(&p, 1, 0) > 0) /* it says nothing unasked: the end */
+		capture_leave(c);
+	if (clock_now_ns() - c->asked_ns < ASK_MS * NS_PER_MS)
+		return;
+	c->asked_ns = clock_now_ns();
+	if (c->node < 0)
+		(void)capture_join(c);
+	else if (capture_ask(c) < 0)
+		capture_leave(c);
+}
+
+/* ---- frames ---- */
+
+static void capture_emit(void *arg, const struct frame *f)
+{
+	struct capture_command *c = arg;
+
+	if (c->count != 0 && c->written >= c->count)
+		return;
+	c->last_ns = f->time_ns + (u64)c->epoch_ns;
+	pcapng_frame(c->out, f, c->last_ns);
+	c->written++;
+}
+
+static bool capture_is_full(const struct capture_command *c)
+{
+	return (c->count != 0 && c->written >= c->count) || ferror(c->out);
+}
+
+/* Writes what is there; false: there was nothing. */
+static bool capture_take(struct capture_command *c)
+{
+	int n = 0;
+
+	while (n < 1024 && !capture_is_full(c) &&
+	       capture_next(&c->reader, &c->record, clock_now_ns())) {
+		frames_make(&c->frames, &c->record);
+		n++;
+	}
+	return n != 0;
+}
+
+static void capture_run(struct capture_command *c)
+{
+	u64 end = c->seconds_ns == 0 ? UINT64_MAX : clock_now_ns() + c->seconds_ns;
+
+	while (!capture_ends && !capture_is_full(c) && clock_now_ns() < end) {
+		if (!capture_take(c)) {
+			fflush(c->out);
+			poll(NULL, 0, TURN_MS);
+		}
+		capture_mind_node(c);
+	}
+	capture_leave(c);
+	end = clock_now_ns() + DRAIN_MS * NS_PER_MS;
+	while (!capture_is_full(c) && clock_now_ns() < end)
+		if (!capture_take(c))
+			poll(NULL, 0, TURN_MS);
+}
+
+/* ---- beginning and end ---- */
+
+static int capture_open(struct capture_command *c)
+{
+	int err;
+
+	c->memory = capture_create(c->snaplen, &c->reader);
+	if (c->memory < 0)
+		return command_fail(EXIT_FAILED, "capture: %s", strerror(-c->memory));
+	c->frames.flows = flows_create();
+	if (c->frames.flows == NULL)
+		return command_fail(EXIT_FAILED, "capture: %s", strerror(ENOMEM));
+	c->out = strcmp(c->path, "-") == 0 ? stdout : fopen(c->path, "wbe");
+	if (c->out == NULL)
+		return command_fail(EXIT_FAILED, "capture: %s: %s", c->path, strerror(errno));
+	err = capture_join(c);
+	if (err == -EBUSY)
+		return command_fail(EXIT_FAILED, "capture: somebody else captures on this node");
+	if (err < 0)
+		return command_fail(EXIT_FAILED, "capture: %s", strerror(-err));
+	return EXIT_OK;
+}
+
+static int capture_close(struct capture_command *c)
+{
+	u64 dropped = capture_dropped(&c->reader);
+	bool failed;
+
+	pcapng_end(c->out, c->last_ns, c->written + dropped, dropped);
+	failed = fflush(c->out) != 0 || ferror(c->out);
+	if (c->out != stdout)
+		fclose(c->out);
+	if (failed)
+		return command_fail(EXIT_FAILED, "capture: cannot write %s", c->path);
+	fprintf(stderr, "anyverbs: %llu frames captured, %llu dropped\n",
+		(unsigned long long)c->written, (unsigned long long)dropped);
+	return EXIT_OK;
+}
+
+static void capture_catch_signals(void)
+{
+	struct sigaction act = { .sa_handler = capture_on_signal };
+
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	sigaction(SIGHUP, &act, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+int command_capture(int argc, char **argv)
+{
+	static struct capture_command c = { .snaplen = SNAPLEN_MAX, .node = -1, .memory = -1 };
+	struct timespec now;
+	int code;
+
+	if (!capture_parse(&c, argc, argv))
+		return command_fail(EXIT_USAGE, "capture: wrong arguments; see `anyverbs capture "
+						"--help`");
+	clock_gettime(CLOCK_REALTIME, &now);
+	c.epoch_ns = (s64)now.tv_sec * (s64)NS_PER_S + now.tv_nsec - (s64)clock_now_ns();
+	c.frames.snaplen = c.snaplen;
+	c.frames.emit = capture_emit;
+	c.frames.arg = &c;
+	capture_catch_signals();
+	code = capture_open(&c);
+	if (code != EXIT_OK)
+		return code;
+	pcapng_begin(c.out, c.device, c.description, c.snaplen);
+	fflush(c.out);
+	fprintf(stderr, "anyverbs: capturing on %s (%s)\n", c.device, c.description);
+	capture_run(&c);
+	code = capture_close(&c);
+	flows_destroy(c.frames.flows);
+	capture_destroy(&c.reader);
+	return code;
+}
