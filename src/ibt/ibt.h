@@ -99,9 +99,10 @@ u32 ibt_qp_peer(const struct ibt_qp *qp);
 u32 ibt_qp_access(const struct ibt_qp *qp);
 void *ibt_qp_owner(const struct ibt_qp *qp);
 
-/* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. */
+/* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. `av_of`
+ * copies a datagram's address vector, as it is at that moment; false: there is none. */
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  const struct path_av *(*av_of)(struct ibv_ah *ah));
+		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av));
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */

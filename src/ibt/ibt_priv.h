@@ -217,7 +217,7 @@ int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge);
 void wqe_ring_fini(struct wqe_ring *r);
 /* Checks and copies one request into `w`. -EINVAL. */
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		  const struct path_av *(*av_of)(struct ibv_ah *ah));
+		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av));
 void wqe_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
 	REQUIRES(qp->sq_lock);
 int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr);

@@ -457,7 +457,7 @@ void *ibt_qp_owner(const struct ibt_qp *qp)
 /* ---- posting ---- */
 
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  const struct path_av *(*av_of)(struct ibv_ah *ah))
+		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
 {
 	struct path_dest *others = NULL;
 	int err = 0;

@@ -125,20 +125,18 @@ static int wqe_fill_sges(struct send_wqe *w, const struct ibv_send_wr *wr)
 }
 
 static int wqe_fill_ud(struct send_wqe *w, const struct ibv_send_wr *wr,
-		       const struct path_av *(*av_of)(struct ibv_ah *ah))
+		       bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
 {
-	const struct path_av *av = wr->wr.ud.ah == NULL ? NULL : av_of(wr->wr.ud.ah);
-
-	if (av == NULL || wr->wr.ud.remote_qpn > 0xffffff)
+	if (wr->wr.ud.ah == NULL || wr->wr.ud.remote_qpn > 0xffffff ||
+	    !av_of(wr->wr.ud.ah, &w->ud.av))
 		return -EINVAL;
-	w->ud.av = *av;
 	w->ud.remote_qpn = wr->wr.ud.remote_qpn;
 	w->ud.qkey = wr->wr.ud.remote_qkey;
 	return 0;
 }
 
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		  const struct path_av *(*av_of)(struct ibv_ah *ah))
+		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
 {
 	int err = 0;
 

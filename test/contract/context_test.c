@@ -4,6 +4,7 @@
  */
 #include "kit.h"
 
+#include <arpa/inet.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -312,6 +313,93 @@ static void reentrant__eight_threads_on_one_cq_qp_srq(void **state)
 	assert_int_equal(ib_destroy_cq(crowd.cq), 0);
 }
 
+/* ---- a handle that changes under its senders ------------------------------------------------- */
+
+enum { VERSIONS = 20000, IPV4_AT = 20 };
+
+static struct ib_ah *shifting;
+static union ib_gid shift_gid[2]; /* the second one maps an IPv4 address */
+static int shift_stop;
+
+/* Two ways to the same port, of which every field says which one it is. */
+static struct ib_ah_attr shift_way(int which)
+{
+	struct ib_ah_attr way = { .ah_flags = IB_AH_GRH, .port_num = 1, .sl = (u8)which };
+
+	way.grh = (struct ib_global_route){ .dgid = shift_gid[which],
+					    .sgid_index = (u8)which,
+					    .hop_limit = (u8)(which + 1),
+					    .traffic_class = (u8)(4 * which + 4) };
+	return way;
+}
+
+static void *shift_main(void *arg)
+{
+	for (int i = 0; !count_get(&shift_stop); i++) {
+		struct ib_ah_attr way = shift_way(i % 2);
+
+		ib_modify_ah(shifting, &way);
+	}
+	return NULL;
+}
+
+/* Where an IPv6 header would lie, or, 20 bytes on, an IPv4 header. */
+static bool shift_is_one_way(const u8 *at)
+{
+	const struct ib_grh *grh = (const struct ib_grh *)at;
+	const u8 *ip = at + IPV4_AT;
+
+	if (ntohl(grh->version_tclass_flow) >> 28 == 6)
+		return memcmp(&grh->sgid, &shift_gid[0], 16) == 0 &&
+		       memcmp(&grh->dgid, &shift_gid[0], 16) == 0 && grh->hop_limit == 1 &&
+		       (ntohl(grh->version_tclass_flow) >> 20 & 0xff) == 4;
+	return ip[0] == 0x45 && ip[1] == 8 && ip[8] == 2 &&
+	       memcmp(ip + 12, shift_gid[1].raw + 12, 4) == 0 &&
+	       memcmp(ip + 16, shift_gid[1].raw + 12, 4) == 0;
+}
+
+/* What a datagram says of its way is what some modify_ah said, never a mixture. */
+static void reentrant__a_send_sees_one_version_of_its_handle(void **state)
+{
+	static const union ib_gid none;
+	struct ib_ah_attr way, seen;
+	struct ib_sge out = rig_sge(0, 8);
+	struct ib_send_wr wr = { .sg_list = &out,
+				 .num_sge = 1,
+				 .opcode = IB_WR_SEND,
+				 .send_flags = IB_SEND_SIGNALED };
+	struct link l;
+	pthread_t t;
+
+	if (ib_query_gid(rig.dev, 1, 0, &shift_gid[0]) != 0 ||
+	    ib_query_gid(rig.dev, 1, 1, &shift_gid[1]) != 0 ||
+	    memcmp(&shift_gid[1], &none, sizeof(none)) == 0)
+		skip();
+	way = shift_way(0);
+	link_open(&l, IB_QPT_UD, NULL);
+	shifting = rig_ok(ib_create_ah(rig.pd, &way));
+	wr.wr.ud.ah = shifting;
+	wr.wr.ud.remote_qpn = l.b->qp_num;
+	wr.wr.ud.remote_qkey = RIG_QKEY;
+	shift_stop = 0;
+	assert_int_equal(pthread_create(&t, NULL, shift_main, NULL), 0);
+	for (int i = 0; i < VERSIONS; i++) {
+		memset(rig.buf + 4096, 0, 64);
+		rig_recv(l.b, 1, 4096, 64);
+		rig_send(l.a, &wr);
+		rig_drain(l.rcq, 1);
+		rig_drain(l.scq, 1);
+		assert_true(shift_is_one_way(rig.buf + 4096));
+		assert_int_equal(ib_query_ah(shifting, &seen), 0);
+		assert_int_equal(seen.grh.sgid_index, seen.sl);
+		assert_memory_equal(&seen.grh.dgid, &shift_gid[seen.sl], sizeof(none));
+	}
+	count_add(&shift_stop);
+	pthread_join(t, NULL);
+	assert_int_equal(ib_destroy_ah(shifting), 0);
+	link_close(&l);
+}
+
 /* Creation and destruction of everything at once; what is left over would keep the PD busy. */
 static void *maker_main(void *arg)
 {
@@ -354,6 +442,8 @@ int main(void)
 		cmocka_unit_test_setup(never_sleep__with_all_signals_blocked, rig_setup),
 		cmocka_unit_test_setup(never_sleep__without_calls_that_sleep, rig_setup),
 		cmocka_unit_test_setup(reentrant__eight_threads_on_one_cq_qp_srq, rig_setup),
+		cmocka_unit_test_setup(reentrant__a_send_sees_one_version_of_its_handle,
+				       rig_setup),
 		cmocka_unit_test_setup(reentrant__objects_come_and_go, rig_setup),
 	};
 

@@ -1,6 +1,7 @@
 /* ah.c: address handles, and how an address vector becomes GIDs.
  * In: ib_ah_attr    Out: resolved vectors
  * Runs: any context: nothing here blocks but the allocation of memory
+ * Locks: the handle's, a leaf
  */
 #include "driver/roce/roce.h"
 
@@ -26,6 +27,7 @@ int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, stru
 }
 
 static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
+	NO_THREAD_SAFETY /* nobody else has it yet */
 {
 	struct roce_device *dev = roce_dev(pd->device);
 	struct roce_ah *ah = calloc(1, sizeof(*ah));
@@ -49,16 +51,35 @@ static int ah_modify(struct ib_ah *ib, struct ib_ah_attr *attr)
 	struct path_av av;
 	int err = roce_resolve_av(roce_dev(ib->device), attr, &av);
 
-	if (err == 0) {
-		ah->av = av;
-		ah->attr = *attr;
-	}
-	return err;
+	if (err != 0)
+		return err;
+	lock_acquire(&ah->lock);
+	ah->av = av;
+	ah->attr = *attr;
+	lock_release(&ah->lock);
+	return 0;
+}
+
+bool roce_av_of(struct ibv_ah *ibv, struct path_av *av)
+{
+	struct ib_ah *ib = container_of(ibv, struct ib_uverbs_ah, ibv)->ah;
+	struct roce_ah *ah = ROCE_OF(ah, ib);
+
+	if (ib == NULL)
+		return false;
+	lock_acquire(&ah->lock);
+	*av = ah->av;
+	lock_release(&ah->lock);
+	return true;
 }
 
 static int ah_query(struct ib_ah *ib, struct ib_ah_attr *attr)
 {
-	*attr = ROCE_OF(ah, ib)->attr;
+	struct roce_ah *ah = ROCE_OF(ah, ib);
+
+	lock_acquire(&ah->lock);
+	*attr = ah->attr;
+	lock_release(&ah->lock);
 	return 0;
 }
 

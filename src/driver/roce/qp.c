@@ -425,16 +425,9 @@ static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 
 /* ---- posting ---- */
 
-static const struct path_av *qp_av_of(struct ibv_ah *ibv)
-{
-	struct ib_uverbs_ah *ah = container_of(ibv, struct ib_uverbs_ah, ibv);
-
-	return ah->ah == NULL ? NULL : &ROCE_OF(ah, ah->ah)->av;
-}
-
 int roce_uverbs_post_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	return ibt_post_send(ROCE_OF(qp, ib)->engine, wr, bad, qp_av_of);
+	return ibt_post_send(ROCE_OF(qp, ib)->engine, wr, bad, roce_av_of);
 }
 
 int roce_uverbs_post_recv(struct ib_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

@@ -132,8 +132,9 @@ struct roce_fmr {
 
 struct roce_ah {
 	struct ib_ah ib;
-	struct path_av av;
-	struct ib_ah_attr attr;
+	struct lock lock; /* a leaf: a send copies `av` while another thread modifies it */
+	struct path_av av GUARDED_BY(lock);
+	struct ib_ah_attr attr GUARDED_BY(lock);
 };
 
 #define ROCE_OF(type, ptr) container_of(ptr, struct roce_##type, ib)
@@ -197,5 +198,7 @@ int roce_multicast(void *dev, const struct path_av *av, struct path_dest **dest,
 
 /* Resolves an address vector's GIDs. -EINVAL: no GRH (RoCE has no LIDs), or no such source GID. */
 int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, struct path_av *av);
+/* The engine's look at an address handle. */
+bool roce_av_of(struct ibv_ah *ibv, struct path_av *av);
 
 #endif
