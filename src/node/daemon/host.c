@@ -138,10 +138,12 @@ static int host_ask(int fd, u16 type)
  * meanwhile. */
 static int host_take_packet(struct host *h, const void *packet, size_t size)
 {
-	int left = (int)size;
+	const struct nlmsghdr *m;
 
-	for (const struct nlmsghdr *m = packet; left > 0 && NLMSG_OK(m, (u32)left);
-	     m = NLMSG_NEXT(m, left)) {
+	for (size_t at = 0; at + sizeof(*m) <= size; at += NLMSG_ALIGN(m->nlmsg_len)) {
+		m = (const void *)((const char *)packet + at);
+		if (m->nlmsg_len < sizeof(*m) || m->nlmsg_len > size - at)
+			return -EIO;
 		if (m->nlmsg_flags & NLM_F_DUMP_INTR)
 			return -EINTR;
 		if (m->nlmsg_type == NLMSG_DONE)
