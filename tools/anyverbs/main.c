@@ -25,18 +25,20 @@ static const struct {
 	{ "status", command_status, "show the node, its device and its processes",
 	  "usage: anyverbs status [--json]\n"
 	  "\n"
-	  "Shows the running node: its device with port state and GIDs, and the processes\n"
-	  "that are attached. It does not start a node.\n"
+	  "Shows the running node: its device with port state and GIDs, what has become of\n"
+	  "UDP port 4791 of each address, and the processes that are attached. It does not\n"
+	  "start a node.\n"
 	  "\n"
 	  "Exit codes: 0, or 1 if no node is up (with --json: {\"running\": false}).\n" },
 	{ "port", command_port, "take the device's port down, or up again",
 	  "usage: anyverbs port [DEVICE] up|down\n"
 	  "\n"
 	  "Sets the state of the port, as pulling the cable of an adapter does, or putting it\n"
-	  "back. Programs get IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. While it is down\n"
-	  "nothing goes in or out, also between processes of this host: datagrams are lost,\n"
-	  "connections try again until their retries are used up. Starts the node if none is\n"
-	  "up; a node that ends forgets the state.\n"
+	  "back; else it follows the links of the interfaces. Programs get\n"
+	  "IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. While it is down nothing goes in or\n"
+	  "out, also between processes of this host: datagrams are lost, connections try\n"
+	  "again until their retries are used up. Starts the node if none is up; a node that\n"
+	  "ends forgets the state.\n"
 	  "\n"
 	  "Exit codes: 0, also if the port was so already; 1 if there is no such device.\n" },
 	{ "capture", command_capture, "record what is sent and received, for Wireshark",
