@@ -36,16 +36,14 @@ u64 comp_rnr_ns(u8 code)
 
 static bool comp_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)
 {
-	struct cqe e = {
-		.wc = { .wr_id = w->wr_id,
-			.status = status,
-			.opcode = (enum ibv_wc_opcode)comp_opcodes[w->opcode],
-			.byte_len = w->length,
-			.qp_num = qp->qpn },
-		.qp = qp->owner,
-	};
+	struct cqe *e = cq_reserve(qp->send_cq);
 
-	return cq_push(qp->send_cq, &e, status != IBV_WC_SUCCESS);
+	if (unlikely(!e))
+		return false;
+	cqe_set(e, w->wr_id, status, (enum ibv_wc_opcode)comp_opcodes[w->opcode], w->length,
+		qp->qpn, 0, qp->owner);
+	cq_commit(qp->send_cq, e, status != IBV_WC_SUCCESS);
+	return true;
 }
 
 /* The oldest request leaves the queue. False: its CQ has overflowed. */

@@ -198,12 +198,41 @@ static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) R
 	return n == left ? 0 : -EINPROGRESS;
 }
 
+/* A SEND or WRITE that fits into one packet, from one piece of memory: most messages. 1: not so. */
+static inline int req_single(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	struct iovec iov = { .iov_len = w->length };
+	struct pkt p;
+	u32 piece = w->length;
+	int err;
+
+	if (w->length > qp_packet_bytes(qp) || qp->tx_offset != 0)
+		return 1;
+	if (w->flags & IBV_SEND_INLINE)
+		iov.iov_base = w->sge;
+	else if (w->sge_count == 1)
+		iov.iov_base = mem_local(qp->ibt->cfg.mem, qp->pd, w->sge[0].lkey, w->sge[0].addr,
+					 w->length, 0, &piece);
+	if (unlikely(iov.iov_base == NULL || piece != w->length))
+		return 1;
+	req_fill_message(qp, w, &p, w->length, false);
+	w->pull = false;
+	w->first_psn = qp->sq_psn;
+	w->psn_count = 1;
+	err = req_send(qp, &p, &iov, 1);
+	if (likely(err == 0))
+		qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
+	return err;
+}
+
 /* Sends what is left of a SEND or WRITE. `placed`: the data is there already, only the notice
  * goes. */
 static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
 {
-	int err;
+	int err = placed ? 1 : req_single(qp, w);
 
+	if (likely(err != 1))
+		return err;
 	if (qp->tx_offset == 0) {
 		w->pull = req_can_pull(qp, w);
 		req_begin(qp, w,

@@ -113,6 +113,8 @@ void resp_batch_end(struct path_dest *from, bool idle)
 {
 	if (unlikely(absent_is_owed(from)))
 		absent_tell(from);
+	else if (likely(list_empty(&from->acks_now) && !idle))
+		return;
 	resp_flush_acks(&from->acks_now);
 	if (idle)
 		resp_flush_acks(&from->acks);
@@ -171,28 +173,23 @@ static void resp_wc_flags(struct ibv_wc *wc, const struct pkt *p)
 
 void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)
 {
-	struct cqe e = {
-		.wc = { .wr_id = qp->current->wr_id,
-			.status = status,
-			.opcode = IBV_WC_RECV,
-			.byte_len = length,
-			.qp_num = qp->qpn },
-		.qp = qp->owner,
-	};
+	bool ok = status == IBV_WC_SUCCESS;
+	struct cqe *e = cq_reserve(qp->recv_cq);
 
-	if (status == IBV_WC_SUCCESS) {
-		e.wc.src_qp = p->sqpn != 0 ? p->sqpn : qp->dest_qpn;
-		resp_wc_flags(&e.wc, p);
+	if (likely(e)) {
+		cqe_set(e, qp->current->wr_id, status, IBV_WC_RECV, length, qp->qpn,
+			!ok ? 0 : p->sqpn != 0 ? p->sqpn : qp->dest_qpn, qp->owner);
+		if (likely(ok))
+			resp_wc_flags(&e->wc, p);
+		cq_commit(qp->recv_cq, e, ok && (p->flags & PKT_SOLICITED) != 0);
 	} else {
-		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
+		resp_count(qp, COUNT_CQ_OVERFLOW);
 	}
+	if (unlikely(!ok))
+		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
 	qp->current = NULL;
 	if (qp->srq == NULL)
 		qp->rq_tail++;
-	if (unlikely(!cq_push(qp->recv_cq, &e,
-			      status != IBV_WC_SUCCESS ||
-				      (p != NULL && (p->flags & PKT_SOLICITED) != 0))))
-		resp_count(qp, COUNT_CQ_OVERFLOW);
 }
 
 void resp_flush_rq(struct ibt_qp *qp)

@@ -142,22 +142,8 @@ static bool cq_arm_spend(struct cq *cq, bool solicited) REQUIRES(&cq->lock)
 	return fire;
 }
 
-static void cq_write(struct cq *cq, const struct cqe *e, bool solicited) REQUIRES(&cq->lock)
-{
-	struct cqe *place = &cq->ring[cq->head & cq->mask];
-
-	*place = *e;
-	if (unlikely(cq->timestamps))
-		place->timestamp_ns = clock_now_ns();
-	if (solicited)
-		cq->solicited_end = cq->head + 1;
-	/* Pairs with the acquire in cq_looks_empty and cq_available: the entry is whole before
-	 * it counts. */
-	__atomic_store_n(&cq->head, cq->head + 1, __ATOMIC_RELEASE);
-}
-
-/* The lock is held and the ring full, or was once. Returns false; lets go of the lock. */
-static bool cq_refuse(struct cq *cq) RELEASE(&cq->lock)
+/* The lock is held and the ring full, or was once. Lets go of the lock. */
+static void cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 {
 	bool first = !cq->overflowed;
 
@@ -165,22 +151,43 @@ static bool cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 	lock_release(&cq->lock);
 	if (first && cq->overflow)
 		cq->overflow(cq);
-	return false;
 }
 
-bool cq_push(struct cq *cq, const struct cqe *e, bool solicited)
+struct cqe *cq_reserve(struct cq *cq) NO_THREAD_SAFETY
+{
+	lock_acquire(&cq->lock);
+	if (likely(!cq->overflowed && cq_has_room(cq)))
+		return &cq->ring[cq->head & cq->mask];
+	cq_refuse(cq);
+	return NULL;
+}
+
+void cq_commit(struct cq *cq, struct cqe *e, bool solicited)
 {
 	bool fire;
 
 	solicited |= e->wc.status != IBV_WC_SUCCESS;
-	lock_acquire(&cq->lock);
-	if (unlikely(cq->overflowed || !cq_has_room(cq)))
-		return cq_refuse(cq);
-	cq_write(cq, e, solicited);
+	if (unlikely(cq->timestamps))
+		e->timestamp_ns = clock_now_ns();
+	if (solicited)
+		cq->solicited_end = cq->head + 1;
+	/* Pairs with the acquire in cq_looks_empty and cq_available: the entry is whole before
+	 * it counts. */
+	__atomic_store_n(&cq->head, cq->head + 1, __ATOMIC_RELEASE);
 	fire = cq_arm_spend(cq, solicited);
 	lock_release(&cq->lock);
 	if (unlikely(fire))
 		sink_fire(cq);
+}
+
+bool cq_push(struct cq *cq, const struct cqe *e, bool solicited)
+{
+	struct cqe *place = cq_reserve(cq);
+
+	if (unlikely(!place))
+		return false;
+	*place = *e;
+	cq_commit(cq, place, solicited);
 	return true;
 }
 
@@ -200,6 +207,20 @@ static void cq_tail_move(struct cq *cq, int n) REQUIRES(&cq->poll_lock)
 	__atomic_store_n(&cq->tail, cq->tail + (u32)n, __ATOMIC_RELEASE);
 }
 
+/* In the words that cqe_set writes. */
+static inline void wc_copy(struct ibv_wc *to, const struct ibv_wc *from)
+{
+	const u64 *f = (const u64 *)from;
+	u64 *t = (u64 *)to;
+
+	t[0] = f[0];
+	t[1] = f[1];
+	t[2] = f[2];
+	t[3] = f[3];
+	t[4] = f[4];
+	t[5] = f[5];
+}
+
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
 {
 	if (n <= 0 || cq_looks_empty(cq))
@@ -207,7 +228,7 @@ int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
 	lock_acquire(&cq->poll_lock);
 	n = cq_available(cq, n);
 	for (int i = 0; i < n; i++)
-		wc[i] = cq->ring[(cq->tail + (u32)i) & cq->mask].wc;
+		wc_copy(&wc[i], &cq->ring[(cq->tail + (u32)i) & cq->mask].wc);
 	cq_tail_move(cq, n);
 	lock_release(&cq->poll_lock);
 	return n;

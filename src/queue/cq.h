@@ -74,6 +74,10 @@ int cq_resize(struct cq *cq, u32 cqe_wanted);
  * CQ is in error (reported once) until it is destroyed. Any context. `solicited`: the message
  * asked for it (a status in error counts as that anyhow). */
 bool cq_push(struct cq *cq, const struct cqe *e, bool solicited);
+/* The same in two halves, for the hot path: the place of the next entry, to be written by cqe_set
+ * and with the lock held until cq_commit; or NULL, and nothing is held: the CQ has overflowed. */
+struct cqe *cq_reserve(struct cq *cq) TRY_ACQUIRE(true, cq->lock) EXCLUDES(cq->poll_lock);
+void cq_commit(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
 /* Takes up to n; returns how many, never an error: an overflowed CQ still hands out what it
  * holds. */
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc);
@@ -90,6 +94,29 @@ int cq_arm(struct cq *cq, u32 flags);
 int cq_arm_ncomp(struct cq *cq, u32 count);
 /* Drops every waiting completion of `qp` (it is being destroyed), keeping the order of the rest. */
 void cq_forget(struct cq *cq, const void *qp);
+
+/* Writes an entry without immediate data, flags or key. In words of eight bytes, as cq_pop reads
+ * them: a load that spans two stores which have not reached the cache waits until they have. */
+static inline void cqe_set(struct cqe *e, u64 wr_id, enum ibv_wc_status status,
+			   enum ibv_wc_opcode opcode, u32 byte_len, u32 qp_num, u32 src_qp,
+			   void *qp)
+{
+	u64 *word = (u64 *)&e->wc;
+
+	word[0] = wr_id;
+	word[1] = (u64)opcode << 32 | status;
+	word[2] = (u64)byte_len << 32;
+	word[3] = (u64)qp_num << 32;
+	word[4] = src_qp;
+	word[5] = 0;
+	e->qp = qp;
+	e->timestamp_ns = 0;
+}
+_Static_assert(offsetof(struct ibv_wc, opcode) == 12 && offsetof(struct ibv_wc, byte_len) == 20 &&
+		       offsetof(struct ibv_wc, qp_num) == 28 &&
+		       offsetof(struct ibv_wc, src_qp) == 32 && sizeof(struct ibv_wc) == 48 &&
+		       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "cqe_set knows the layout");
 
 static inline bool cq_looks_empty(const struct cq *cq)
 {
