@@ -99,7 +99,8 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	} else {
 		if ((p->flags & PKT_HAS_ACK) != 0 && from->path->promise.reliable)
 			engine_piggyback(qp, from, p);
-		resp_receive(qp, from, p, payload);
+		if (p->opcode != PKT_SEND_ONLY || !quick_receive(qp, from, p, payload))
+			resp_receive(qp, from, p, payload);
 	}
 }
 

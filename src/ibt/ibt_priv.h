@@ -115,6 +115,7 @@ struct ibt_qp {
 	u32 qpn, pd;
 	u8 type;
 	bool sig_all;
+	bool quick;   /* RC, on a reliable path; written under both locks */
 	u8 psn_shift; /* log2 of the payload of one packet */
 	struct cq *send_cq, *recv_cq;
 	struct ibt_srq *srq;
@@ -272,6 +273,22 @@ int req_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, struct 
 	REQUIRES(qp->sq_lock);
 /* Which part of a message has which opcode. */
 u8 req_message_opcode(const struct send_wqe *w, bool first, bool last);
+/* The fields that every packet of the connection has; without payload. An acknowledgement that is
+ * owed travels along: if the packet cannot be sent, req_return_ack. */
+void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->sq_lock);
+void req_return_ack(struct ibt_qp *qp, const struct pkt *p);
+static inline bool req_wants_ack(const struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->sq_lock)
+{
+	return (w->flags & IBV_SEND_SIGNALED) != 0 || (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size;
+}
+
+/* ---- quick.c ---- */
+/* Posts and sends; false: not so simple, go the general way. */
+bool quick_send(struct ibt_qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock);
+/* Receives a PKT_SEND_ONLY; false: as above. */
+bool quick_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+		   const void *payload) EXCLUDES(qp->rq_lock);
 u32 req_packets(const struct ibt_qp *qp, u32 length);
 
 /* ---- stream.c: the requester over a path that loses packets (qp->streams) ---- */

@@ -330,6 +330,7 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
 	qp->lossy = !promise->reliable || !promise->ordered;
 	qp->streams = qp->lossy && qp->type == IBV_QPT_RC;
+	qp->quick = !qp->lossy && qp->type == IBV_QPT_RC;
 }
 
 static int qp_alloc_resources(struct ibt_qp *qp, u32 count) REQUIRES(qp->rq_lock)
@@ -463,6 +464,10 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	int err = 0;
 
 	lock_acquire(&qp->sq_lock);
+	if (likely(wr != NULL && quick_send(qp, wr))) {
+		lock_release(&qp->sq_lock);
+		return 0;
+	}
 	if (unlikely(qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
 		     qp->state == IBV_QPS_RTR))
 		err = -EINVAL;

@@ -26,13 +26,7 @@ static inline bool req_idle(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	return qp->sq_next == qp->sq_tail;
 }
 
-static inline bool req_wants_ack(const struct ibt_qp *qp, const struct send_wqe *w)
-	REQUIRES(qp->sq_lock)
-{
-	return (w->flags & IBV_SEND_SIGNALED) != 0 || (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size;
-}
-
-static void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->sq_lock)
+void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 {
 	u32 ack = __atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED);
 
@@ -60,8 +54,7 @@ static void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->s
 	}
 }
 
-/* The acknowledgement that a packet should have carried is owed again. */
-static void req_return_ack(struct ibt_qp *qp, const struct pkt *p)
+void req_return_ack(struct ibt_qp *qp, const struct pkt *p)
 {
 	u32 none = 0;
 

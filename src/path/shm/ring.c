@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/small_copy.h"
+
 int ring_pair_create(void)
 {
 	int fd = memfd_create("anyverbs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -221,12 +223,48 @@ static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struc
 	return 0;
 }
 
+/* A packet without payload beyond its slot, header or data: the way of most. */
+static inline bool ring_push_small(struct ring_tx *tx, const struct pkt *p,
+				   const struct iovec *iov) REQUIRES(tx->lock)
+{
+	struct ring_slot *s = &tx->shared->slots[tx->head % RING_SLOTS];
+
+	if (unlikely(tx->head - tx->consumed >= RING_SLOTS))
+		return false;
+	s->opcode = p->opcode;
+	s->flags = p->flags;
+	s->qp_type = p->qp_type;
+	s->syndrome = p->syndrome;
+	s->dqpn = p->dqpn;
+	s->sqpn = p->sqpn;
+	s->psn = p->psn;
+	s->ack_psn = p->ack_psn;
+	s->imm = p->opcode == PKT_ACK ? p->msn : p->imm;
+	s->length = p->length;
+	if (iov != NULL)
+		small_copy(s->inlined, iov->iov_base, (u32)iov->iov_len);
+	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
+	tx->head++;
+	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE); /* pairs with ring_peek */
+	return true;
+}
+
+static inline bool ring_is_small(const struct pkt *p, int iovcnt)
+{
+	return (p->opcode == PKT_SEND_ONLY || p->opcode == PKT_ACK) && p->length <= RING_INLINE &&
+	       iovcnt <= 1 && p->qp_type != IBV_QPT_UD &&
+	       (p->flags & (PKT_HAS_GRH | PKT_PULL)) == 0;
+}
+
 int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt)
 {
 	int err;
 
 	lock_acquire(&tx->lock);
-	err = ring_push_locked(tx, p, iov, iovcnt);
+	if (likely(ring_is_small(p, iovcnt)) && likely(ring_push_small(tx, p, iovcnt ? iov : NULL)))
+		err = 0;
+	else
+		err = ring_push_locked(tx, p, iov, iovcnt);
 	lock_release(&tx->lock);
 	return err;
 }
@@ -281,6 +319,8 @@ static void ring_decode(const struct ring_slot *s, struct pkt *p)
 	p->imm = s->imm;
 	p->msn = s->imm;
 	p->length = s->length;
+	if (likely(p->opcode == PKT_SEND_ONLY && (p->flags & PKT_PULL) == 0))
+		return;
 	p->va = s->reth.va;
 	p->rkey = s->reth.rkey;
 	p->dma_length = s->reth.dma_length;
