@@ -217,17 +217,22 @@ int ibt_look(struct ibt *ibt, int budget)
 	return n;
 }
 
+static void engine_timers(struct ibt *ibt)
+{
+	u32 polls = __atomic_load_n(&ibt->polls, __ATOMIC_RELAXED) + 1;
+
+	__atomic_store_n(&ibt->polls, polls, __ATOMIC_RELAXED);
+	if (polls % ENGINE_TIMER_EVERY == 0)
+		timer_run(ibt->cfg.timers, clock_now_ns());
+}
+
 int ibt_poll(struct ibt *ibt, int budget)
 {
 	int n = 0;
-	u32 polls;
 
 	for (u32 i = 0; i < ibt->path_count; i++)
 		n += ibt->paths[i]->ops->poll(ibt->paths[i], budget, false);
-	polls = __atomic_load_n(&ibt->polls, __ATOMIC_RELAXED) + 1;
-	__atomic_store_n(&ibt->polls, polls, __ATOMIC_RELAXED);
-	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER &&
-		     polls % ENGINE_TIMER_EVERY == 0))
-		timer_run(ibt->cfg.timers, clock_now_ns());
+	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER))
+		engine_timers(ibt);
 	return n;
 }

@@ -98,7 +98,7 @@ static inline bool quick_expects(const struct ibt_qp *qp, const struct path_dest
 	       p->sqpn == qp->dest_qpn && p->psn == qp->epsn && qp->untold == 0 &&
 	       qp->in_message == 0 && qp->current == NULL && qp->srq == NULL &&
 	       qp->rq_tail != qp->rq_head && qp->resource_next == qp->resource_head &&
-	       p->length - 1 < QUICK_BYTES;
+	       (p->flags & PKT_PULL) == 0 && p->length - 1 < QUICK_BYTES;
 }
 
 /* Copies into the oldest receive request and completes it. */
@@ -117,7 +117,7 @@ static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt *p, const v
 	if (unlikely(to == NULL || piece != p->length))
 		return false;
 	e = cq_reserve(qp->recv_cq);
-	if (unlikely(e == NULL))
+	if (unlikely(!e))
 		return false;
 	small_copy(to, payload, p->length);
 	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, p->length, qp->qpn, p->sqpn, qp->owner);

@@ -184,6 +184,12 @@ int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv
 		return -EINVAL;
 	w->wr_id = wr->wr_id;
 	w->sge_count = (u32)wr->num_sge;
+	if (likely(wr->num_sge == 1)) {
+		w->sge[0].addr = wr->sg_list[0].addr;
+		w->sge[0].length = w->length = wr->sg_list[0].length;
+		w->sge[0].lkey = wr->sg_list[0].lkey;
+		return 0;
+	}
 	for (int i = 0; i < wr->num_sge; i++) {
 		w->sge[i] = wr->sg_list[i];
 		length += wr->sg_list[i].length;

@@ -17,8 +17,7 @@
 struct mem_view {
 	u64 local; /* address in this process; MEM_PAGES: offset from the first page's beginning */
 	u32 flags;
-	u32 qpn;
-	u32 parent;
+	u32 qpn, parent; /* of a window */
 };
 
 extern char mem_nothing[8]; /* where zero bytes lie */
@@ -52,8 +51,10 @@ static inline bool mem_look(const struct mem_table *t, u32 pd, u32 key, u64 va, 
 		return false;
 	v->local = __atomic_load_n(&e->addr, __ATOMIC_ACQUIRE) + offset;
 	v->flags = __atomic_load_n(&e->flags, __ATOMIC_ACQUIRE);
-	v->qpn = __atomic_load_n(&e->qpn, __ATOMIC_ACQUIRE);
-	v->parent = __atomic_load_n(&e->parent, __ATOMIC_ACQUIRE);
+	if (unlikely(v->flags & (MEM_WINDOW | MEM_WINDOW_TYPE2))) {
+		v->qpn = __atomic_load_n(&e->qpn, __ATOMIC_ACQUIRE);
+		v->parent = __atomic_load_n(&e->parent, __ATOMIC_ACQUIRE);
+	}
 	return likely(__atomic_load_n(&e->key, __ATOMIC_RELAXED) == key);
 }
 

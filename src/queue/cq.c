@@ -223,12 +223,15 @@ static inline void wc_copy(struct ibv_wc *to, const struct ibv_wc *from)
 
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
 {
+	u32 tail;
+
 	if (n <= 0 || cq_looks_empty(cq))
 		return 0;
 	lock_acquire(&cq->poll_lock);
 	n = cq_available(cq, n);
-	for (int i = 0; i < n; i++)
-		wc_copy(&wc[i], &cq->ring[(cq->tail + (u32)i) & cq->mask].wc);
+	tail = cq->tail;
+	for (const struct ibv_wc *end = wc + n; wc != end; wc++)
+		wc_copy(wc, &cq->ring[tail++ & cq->mask].wc);
 	cq_tail_move(cq, n);
 	lock_release(&cq->poll_lock);
 	return n;

@@ -281,17 +281,12 @@ bool ring_has_room(struct ring_tx *tx)
 	return room;
 }
 
-/* The payload's place, or NULL if the slot lies about it. */
-static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it)
+/* The payload's place outside the slot, or NULL if the slot lies about it. */
+static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it, u32 data)
 {
 	struct pkt *p = &it->pkt;
 	u32 grh = p->flags & PKT_HAS_GRH ? RING_GRH : 0;
-	u32 data = it->slot.reth.data;
 
-	if (ring_fits_slot(p))
-		return it->slot.inlined;
-	if (p->length + grh == 0)
-		return it->slot.inlined;
 	if (data >= RING_DATA || p->length + grh > RING_DATA - data)
 		return NULL;
 	if (grh != 0) {
@@ -305,8 +300,11 @@ static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it)
 	return rx->shared->data + data + grh;
 }
 
-static void ring_decode(const struct ring_slot *s, struct pkt *p)
+/* Each field is read once: what is judged is what is used. */
+static inline void ring_decode(const volatile struct ring_slot *s, struct pkt *p)
 {
+	u32 word;
+
 	p->opcode = s->opcode;
 	p->flags = s->flags;
 	p->qp_type = s->qp_type;
@@ -314,13 +312,15 @@ static void ring_decode(const struct ring_slot *s, struct pkt *p)
 	p->dqpn = s->dqpn & 0xffffff;
 	p->sqpn = s->sqpn & 0xffffff;
 	p->psn = s->psn & 0xffffff;
-	p->ack_psn = s->ack_psn & 0xffffff;
-	p->qkey = s->ack_psn;
-	p->imm = s->imm;
-	p->msn = s->imm;
+	word = s->ack_psn;
+	p->ack_psn = word & 0xffffff;
+	p->qkey = word;
+	p->imm = p->msn = s->imm;
 	p->length = s->length;
-	if (likely(p->opcode == PKT_SEND_ONLY && (p->flags & PKT_PULL) == 0))
-		return;
+}
+
+static inline void ring_decode_rest(const volatile struct ring_slot *s, struct pkt *p)
+{
 	p->va = s->reth.va;
 	p->rkey = s->reth.rkey;
 	p->dma_length = s->reth.dma_length;
@@ -330,25 +330,32 @@ static void ring_decode(const struct ring_slot *s, struct pkt *p)
 
 int ring_peek(struct ring_rx *rx, struct ring_item *item)
 {
-	const struct ring_slot *s = &rx->shared->slots[rx->tail % RING_SLOTS];
+	struct ring_slot *s = &rx->shared->slots[rx->tail % RING_SLOTS];
+	struct pkt *p = &item->pkt;
 
 	/* Pairs with the release in ring_push_locked. */
 	if (__atomic_load_n(&s->seq, __ATOMIC_ACQUIRE) != rx->tail + 1)
 		return 0;
-	item->slot = *s;
-	ring_decode(&item->slot, &item->pkt);
-	item->payload = NULL;
-	if (item->pkt.opcode >= PKT_OPCODES || item->pkt.length > RING_MTU)
+	ring_decode(s, p);
+	item->payload = s->inlined;
+	item->data_bytes = 0;
+	if (likely(p->opcode == PKT_SEND_ONLY && p->length <= RING_INLINE &&
+		   (p->flags & (PKT_HAS_GRH | PKT_PULL)) == 0))
+		return 1;
+	ring_decode_rest(s, p);
+	if (p->opcode >= PKT_OPCODES || p->length > RING_MTU)
 		return -EBADMSG;
-	item->payload = ring_item_payload(rx, item);
+	if (ring_fits_slot(p) || (p->length == 0 && (p->flags & PKT_HAS_GRH) == 0))
+		return 1;
+	item->data_bytes = p->length;
+	item->payload = ring_item_payload(rx, item, *(const volatile u32 *)&s->reth.data);
 	return item->payload == NULL ? -EBADMSG : 1;
 }
 
 void ring_consume(struct ring_rx *rx, const struct ring_item *item)
 {
 	rx->tail++;
-	if (item->payload != item->slot.inlined)
-		rx->data_taken += MIN(item->pkt.length, (u32)RING_MTU);
+	rx->data_taken += item->data_bytes;
 }
 
 bool ring_publish(struct ring_rx *rx)

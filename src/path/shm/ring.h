@@ -107,12 +107,12 @@ static inline bool ring_looks_empty(const struct ring_rx *rx)
 	       tail + 1;
 }
 
-/* A received packet: header copied, payload still in the ring. */
+/* A received packet: header copied, payload still in the ring, where its sender may change it. */
 struct ring_item {
 	struct pkt pkt;
 	const u8 *payload;
+	u32 data_bytes; /* of the data area that it holds */
 	u8 grh[RING_GRH];
-	struct ring_slot slot; /* the copy that pkt was made from; holds an inlined payload */
 };
 
 /* 1: *item filled; 0: empty; -EBADMSG: a malformed slot, to be consumed and counted. */

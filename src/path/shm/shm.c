@@ -306,7 +306,7 @@ static int shm_poll(struct path *p, int budget, bool must)
 	/* Each pass begins where the last one ran out of budget, so that a busy peer starves
 	 * nobody. */
 	for (u32 i = 0; i < count && n < budget; i++) {
-		if (shm->turn >= count)
+		if (unlikely(shm->turn >= count))
 			shm->turn = 0;
 		n += shm_poll_link(shm, shm->links[shm->turn++], budget - n);
 	}
