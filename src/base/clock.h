@@ -1,5 +1,5 @@
-/* clock.h: the only reader of time. Nanoseconds of CLOCK_MONOTONIC, or of a simulator's clock
- * where one is set. */
+/* clock.h: the only reader of time, and the only sleeper by it. Nanoseconds of CLOCK_MONOTONIC, or
+ * of a simulator's clock where one is set. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -13,5 +13,10 @@ u64 clock_now_ns(void);
 /* Replaces the source of time for the whole process (NULL: the real one again). Only for
  * simulation and tests. */
 void clock_set_source(u64 (*source)(void));
+
+/* Sleeps so long, or more. May block, of course. */
+void clock_sleep_ns(u64 ns);
+/* Replaces sleeping likewise, beside the source of time. */
+void clock_set_sleep(void (*sleep)(u64 ns));
 
 #endif

@@ -5,8 +5,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/clock.h"
 #include "ibt/ibt_priv.h"
 
 enum { QP_LEAVE_MS = 100 };
@@ -134,7 +134,7 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 static void qp_await_leave(struct ibt_qp *qp)
 {
 	for (int ms = 0; ms < QP_LEAVE_MS && !resp_has_left(qp); ms++)
-		usleep(1000);
+		clock_sleep_ns(NS_PER_MS);
 }
 
 /* To RESET: nobody finds work in it any more, then the lists, then the completions. */
