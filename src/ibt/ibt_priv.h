@@ -149,6 +149,9 @@ struct ibt_qp {
 	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
 	u8 waiting GUARDED_BY(sq_lock);	    /* enum wait_reason */
 	bool no_pull GUARDED_BY(sq_lock);            /* the receiver cannot reach our memory */
+	/* UC: a WRITE went in packets, which nobody acknowledges: one by ourselves might overtake
+	 * it */
+	bool no_direct GUARDED_BY(sq_lock);
 	bool impatient GUARDED_BY(sq_lock); /* UD: room did not come in time */
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer;

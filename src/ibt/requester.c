@@ -255,7 +255,7 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_loc
 
 	/* What was in packets once has PSNs, which the peer may have counted: packets again. */
 	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 ||
-	    qp->tx_offset != 0 || w->psn_count != 0)
+	    qp->tx_offset != 0 || w->psn_count != 0 || qp->no_direct)
 		return -EOPNOTSUPP;
 	qp->tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
 	n = req_pieces(qp, w, w->length, write ? 0 : IBV_ACCESS_LOCAL_WRITE, iov);
@@ -277,6 +277,8 @@ static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock
 		comp_retire(qp, w);
 		return -EALREADY;
 	}
+	if (err != 0 && qp->type == IBV_QPT_UC)
+		qp->no_direct = true;
 	return req_message(qp, w, err == 0);
 }
 
