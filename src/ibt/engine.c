@@ -148,9 +148,23 @@ static bool engine_is_blocked_again(struct ibt_qp *qp, struct path_dest *dest)
 	return again;
 }
 
+/* How many wait, at most as many as one call sets going. Each of them gets one try: a queue pair of
+ * datagrams may come back to the list, and its next try would find no room either. */
+static int engine_count_blocked(struct path_dest *dest)
+{
+	int n = 0;
+
+	lock_acquire(&dest->blocked_lock);
+	for (struct list_head *node = dest->blocked.next;
+	     node != &dest->blocked && n < ENGINE_RESUMES; node = node->next)
+		n++;
+	lock_release(&dest->blocked_lock);
+	return n;
+}
+
 static void engine_writable(void *user, struct path_dest *dest)
 {
-	for (int limit = ENGINE_RESUMES; limit > 0; limit--) {
+	for (int limit = engine_count_blocked(dest); limit > 0; limit--) {
 		struct ibt_qp *qp = engine_take_blocked(dest);
 
 		if (qp == NULL)
