@@ -1,0 +1,64 @@
+/* main.c: runs seeds. usage: simulate [--trace] FIRST [COUNT]
+ * Prints one line per seed (its hash) with COUNT 1, else a line at the end. Status 1 if an oracle
+ * speaks.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model.h"
+
+enum { MAIN_PATIENCE_S = 120 }; /* real time: a seed takes a fraction of a second */
+
+static void main_out_of_patience(int signal)
+{
+	sim_fail("it does not end (%u s of real time)", MAIN_PATIENCE_S);
+}
+
+#ifndef __SANITIZE_ADDRESS__
+static void main_crashed(int number)
+{
+	signal(number, SIG_DFL);
+	sim_fail("crashed with signal %d", number);
+}
+#endif
+
+static u64 main_run(u64 seed, bool tracing)
+{
+	alarm(MAIN_PATIENCE_S);
+	world_begin(seed, tracing);
+	final_run();
+	world_end();
+	alarm(0);
+	return world.hash;
+}
+
+int main(int argc, char **argv)
+{
+	bool tracing = argc > 1 && strcmp(argv[1], "--trace") == 0;
+	u64 first, count, hash = 0, events = 0;
+
+	argc -= tracing;
+	argv += tracing;
+	if (argc < 2 || argc > 3) {
+		fprintf(stderr, "usage: simulate [--trace] FIRST [COUNT]\n");
+		return 2;
+	}
+	first = strtoull(argv[1], NULL, 0);
+	count = argc == 3 ? strtoull(argv[2], NULL, 0) : 1;
+	signal(SIGALRM, main_out_of_patience);
+#ifndef __SANITIZE_ADDRESS__
+	signal(SIGSEGV, main_crashed);
+	signal(SIGABRT, main_crashed);
+#endif
+	for (u64 seed = first; seed < first + count; seed++) {
+		hash ^= main_run(seed, tracing);
+		events += world.events;
+	}
+	printf("passed seed %llu and %llu more, %llu events, hash %016llx\n",
+	       (unsigned long long)first, (unsigned long long)count - 1,
+	       (unsigned long long)events, (unsigned long long)hash);
+	return 0;
+}

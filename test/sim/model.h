@@ -1,0 +1,313 @@
+/* model.h: the programs inside the simulated processes, and what they know must happen.
+ *
+ *   arena.c    memory: what each byte is, or may be
+ *   cell.c     memory that a peer writes, reads and counts in
+ *   qp.c       queue pairs: created, connected, modified, destroyed
+ *   post.c     requests drawn by lot
+ *   judge.c    completions: is this one due, and is its status the right one?
+ *   program.c  what a process does in its turns
+ *   final.c    the end: everything must have ended, and everything must be given back
+ */
+#ifndef SIM_MODEL_H
+#define SIM_MODEL_H
+
+#include "sim.h"
+
+/* ---- arena.c ---- */
+
+/* The memory of a process, and beside it what must be in it. */
+enum { ARENA_BYTES = 2 << 20, ARENA_UNIT = 64 };
+
+struct arena {
+	u8 *bytes;
+	u8 *want;  /* what is there */
+	u8 *loose; /* 0xff: may be anything at the moment */
+	u8 used[ARENA_BYTES / ARENA_UNIT];
+};
+
+/* A piece of an arena; units before and after it stay untouched by everybody. */
+struct slice {
+	u32 at, length; /* the program's bytes */
+	u32 unit, units; /* what is taken for them */
+};
+
+struct arena *arena_create(void);
+void arena_destroy(struct arena *a);
+/* false: no room. Its content is what the arena's free memory has. */
+bool slice_take(struct arena *a, u32 length, struct slice *s);
+/* The program scribbles over it first: whoever still reads it reads rubbish, whoever still
+ * writes is found. */
+void slice_give(struct arena *a, struct slice *s);
+/* Bytes `from` .. of the text that belongs to `tag`. */
+u8 text_byte(u64 tag, u64 i);
+void text_fill(u8 *to, u64 tag, u64 from, u32 n);
+/* Writes text, as the program. */
+void slice_write(struct arena *a, const struct slice *s, u64 tag, u64 from);
+/* From now on [at, at + n) may change. */
+void arena_loosen(struct arena *a, u32 at, u32 n);
+/* Whatever is there now stays. */
+void arena_settle(struct arena *a, u32 at, u32 n);
+/* Every byte that may not change is as it was. */
+void arena_check(const struct proc *p, u32 at, u32 n, const char *what);
+
+/* ---- cell.c ---- */
+
+/* A write that may or may not have been carried out. */
+struct version {
+	struct list_head node;
+	u64 tag;  /* of its text; also the request's number */
+	u32 from, length;
+	u64 fenced_after; /* READs up to this number have ended before it begins; 0: none */
+};
+
+/* Memory of one process that one connection's other end writes and reads. */
+struct cell {
+	struct list_head node; /* of its connection's end that owns the memory */
+	struct proc *proc;
+	struct slice slice;
+	u32 key, pd, access;
+	u64 iova;
+	bool withdrawn;	 /* deregistered */
+	bool closed;	 /* nobody writes any more */
+	struct list_head versions; /* oldest first */
+	u32 version_count;
+};
+
+struct cell *cell_create(struct sqp *q);
+void cell_destroy(struct cell *c);
+/* A write has been posted: its bytes may change. */
+void cell_pend(struct cell *c, u64 tag, u32 from, u32 n, u64 fenced_after);
+/* It has been carried out, and everything before it of the same connection. */
+void cell_done(struct cell *c, u64 tag);
+/* It was never begun. */
+void cell_forget(struct cell *c, u64 tag);
+/* Is the byte at `i` one that may be there? `reader`: of a READ with that number; 0: of the
+ * memory. */
+bool cell_allows(const struct cell *c, u32 i, u8 byte, u64 reader);
+void cell_check(const struct cell *c, const char *when);
+/* The write has been carried out, whatever came after it. */
+void cell_check_written(const struct cell *c, u64 tag);
+/* Nobody writes any more: checks, and from now on nothing changes. */
+void cell_close(struct cell *c);
+void cell_withdraw(struct cell *c);
+
+/* An atomic operation on a counter. */
+struct count_op {
+	u64 compare, swap, add; /* FETCH_ADD: add; else compare and swap */
+	u64 original;
+	bool adds, known, used;
+};
+
+enum { COUNTER_OPS = 256 };
+
+/* Eight bytes that everybody of a protection domain counts in. Values only grow, so the order of
+ * the operations is the order of what they found. */
+struct counter {
+	struct proc *proc;
+	struct slice slice;
+	u32 key, pd;
+	u64 begin;
+	u64 floor; /* the largest value that is known to have been there */
+	struct count_op ops[COUNTER_OPS];
+	u32 count;
+};
+
+struct counter *counter_create(struct proc *p, u32 pd);
+void counter_check(struct counter *c);
+void counter_destroy(struct counter *c);
+
+/* ---- completion queues and shared receive queues ---- */
+
+struct scq {
+	struct cq cq;
+	struct proc *proc;
+};
+
+struct srq {
+	struct ibt_srq *srq;
+	struct proc *proc;
+	u32 pd, max_wr, max_sge;
+	struct list_head recvs;
+	u32 outstanding;
+};
+
+/* ---- requests ---- */
+
+enum {
+	MAX_SGES = 8,
+	DATAGRAM_BYTES = 4096,
+	SHARED_BYTES = DATAGRAM_BYTES + IBT_GRH, /* of a shared receive request */
+	UC_BYTES = 6000,
+	LARGE_BYTES = 100 << 10,
+};
+
+enum fault {
+	FAULT_NONE,
+	FAULT_LKEY,  /* an unknown local key */
+	FAULT_LPD,   /* a local key of another protection domain */
+	FAULT_RKEY,  /* an unknown remote key */
+	FAULT_RPD,
+	FAULT_BEYOND, /* one byte too many at the end */
+	FAULT_BEFORE, /* one byte too early */
+	FAULT_ACCESS, /* a key without that right */
+	FAULT_ALIGN,  /* atomics */
+	FAULT_QKEY,   /* datagrams */
+	FAULT_WITHDRAWN, /* the cell's key has been withdrawn since */
+};
+
+/* A message that takes a receive request at the other end. */
+struct message {
+	u64 tag;
+	u32 length, index; /* index: among those of its connection */
+	u8 opcode;
+	bool solicited;
+	u32 imm;
+	u8 fault;
+	bool rnr_possible; /* no receive request was there for it when it was posted */
+	bool delivered, sent; /* the receiver, the sender has a completion */
+	u8 sent_status, delivered_status;
+	u32 src_qpn;
+	struct cell *cell; /* WRITE with immediate */
+};
+
+struct send {
+	struct list_head node;
+	u64 tag; /* also wr_id, and the text that it carries */
+	struct sqp *qp;
+	u8 opcode, fault;
+	bool signaled, fenced;
+	u32 length, slices;
+	struct slice slice[MAX_SGES];
+	struct cell *cell;
+	u32 cell_from;
+	struct counter *counter;
+	u32 op;
+	u64 floor; /* what the counter had reached when it was posted */
+	struct message *message;
+	u64 posted_ns;
+};
+
+struct recv {
+	struct list_head node;
+	u64 tag;
+	u32 length, slices;
+	struct slice slice[MAX_SGES];
+	bool bad_key;
+	u64 index; /* among those of its queue pair */
+};
+
+/* ---- qp.c ---- */
+
+/* Why a queue pair may be in the error state. */
+enum {
+	WHY_PROGRAM = 1, /* its own program moved it there */
+	WHY_REQUEST = 2, /* a send request failed */
+	WHY_RECEIVE = 4, /* a receive request failed */
+	WHY_PEER = 8,	 /* the peer asked for what it may not have: settled at the end */
+	WHY_DEATH = 16,
+};
+
+struct sqp {
+	struct proc *proc;
+	struct ibt_qp *engine; /* NULL: destroyed */
+	struct sqp *peer;      /* RC, UC: the other end, for good */
+	u32 qpn, type, pd, pd_number;
+	struct scq *send_cq, *recv_cq;
+	struct srq *srq;
+	struct ibv_qp_cap cap;
+	bool sig_all;
+	u8 timeout, retry_cnt, rnr_retry, min_rnr, rd_atomic, dest_rd_atomic, mtu;
+	u32 access, qkey, sq_psn;
+	struct ibt_counters counters;
+	/* what publish() has shown */
+	u8 shown_state;
+	u32 shown_access, shown_peer;
+
+	u64 receiving_ns; /* since when it receives; SIM_NEVER: it does not */
+	u64 sending_ns;	  /* since when it is in RTS without a break; SIM_NEVER: it is not */
+	u64 absent_ns;	  /* since when it does not receive */
+	u64 progress_ns;  /* last completion of a send request that was not flushed */
+	u32 why;	  /* WHY_* */
+	bool flushed;	  /* a send request has failed or was flushed */
+	bool recv_flushed; /* a receive request likewise */
+	bool forgotten;	  /* reset or destroyed: completions were dropped */
+	bool ending;	  /* the program will destroy it */
+
+	struct list_head sends; /* posted, without completion */
+	u32 send_count;
+	struct list_head recvs;
+	u32 recv_count;
+	u64 recv_posted;
+	/* RC, UC: in order; UD: of all senders */
+	struct message *messages[4096];
+	u32 message_count; /* sent to this queue pair */
+	u32 drawn; /* messages of the list of requests that is being drawn */
+	u32 next_message;  /* to be delivered */
+	struct list_head cells; /* in this process' memory, for the peer */
+	u32 cell_count;
+	bool asked_amiss; /* RC: the peer has asked it for what must be refused */
+};
+
+enum { SIM_QPS = 512 };
+extern struct sqp *sqps[SIM_QPS];
+extern u32 sqp_count;
+extern struct counter *counters[SIM_PROCS * SIM_PDS];
+extern u32 counter_count;
+extern u64 next_tag;
+
+static inline bool sqp_state_receives(u32 s)
+{
+	return s == IBV_QPS_RTR || s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE;
+}
+
+struct sqp *sqp_find(const struct proc *p, u32 qpn);
+/* Two connected queue pairs, or one for datagrams; they reach RTS by and by. */
+void pair_open(struct proc *a, struct proc *b, u32 type);
+void datagram_open(struct proc *p);
+void sqp_modify(struct sqp *q, enum ibv_qp_state to);
+/* Moves it to ERR, and destroys it later. */
+void sqp_end(struct sqp *q);
+void sqp_destroy(struct sqp *q);
+void sqp_free(struct sqp *q);
+enum ibv_qp_state sqp_state(const struct sqp *q);
+/* Has the queue pair been ready to receive without a break since then? */
+bool sqp_received_since(const struct sqp *q, u64 since);
+void sqp_publish(void *arg, struct ibt_qp *engine);
+void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type);
+
+/* ---- post.c ---- */
+
+/* Posts a few send requests. */
+void post_sends(struct sqp *q);
+/* A signalled request that is as small as can be, so that those before it are known to be done. */
+void post_closing(struct sqp *q);
+/* Fills the receive queue up to `depth` requests. */
+void post_recvs(struct sqp *q, u32 depth);
+void post_srq(struct srq *s, u32 depth);
+void send_free(struct send *s);
+void recv_free(struct recv *r, struct proc *p);
+
+/* ---- judge.c ---- */
+
+void judge_poll(struct proc *p, struct scq *cq, int max);
+/* The completions of the queue pair have been dropped: reset or destroyed. */
+void judge_forget(struct sqp *q);
+/* Is any request late, by its own timeouts? */
+void judge_patience(struct sqp *q);
+u64 judge_timeout_ns(u8 code);
+
+/* ---- program.c ---- */
+
+void program_setup(struct proc *p);
+void program_turn(struct proc *p);
+void program_poll(struct proc *p);
+/* A turn in quiet times: everything that others wait for. */
+void program_quiet_turn(struct proc *p);
+void program_teardown(struct proc *p);
+void chaos_begin(void);
+
+/* ---- final.c ---- */
+
+void final_run(void);
+
+#endif

@@ -1,0 +1,646 @@
+/* post.c: requests drawn by lot, with now and then something wrong in them.
+ * In: a queue pair with time on its hands    Out: posted requests, and what is known about them
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+
+struct sim_ah {
+	struct ibv_ah ibv;
+	struct path_av av;
+};
+
+/* A request on its way to the engine. */
+struct draft {
+	struct send *s;
+	struct sqp *to;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge[MAX_SGES];
+	struct sim_ah ah;
+	u64 compare, swap;
+};
+
+enum { POST_LIST = 4 };
+
+static bool post_av_of(struct ibv_ah *ibv, struct path_av *av)
+{
+	*av = container_of(ibv, struct sim_ah, ibv)->av;
+	return true;
+}
+
+static bool draw_is_message(u32 opcode)
+{
+	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+	       opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+static bool draw_is_cell(u32 opcode)
+{
+	return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+	       opcode == IBV_WR_RDMA_READ;
+}
+
+static bool draw_is_atomic(u32 opcode)
+{
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* ---- lengths and places ---- */
+
+static struct recv *recv_at(const struct sqp *q, u64 index)
+{
+	list_for_each(r, &q->recvs, struct recv, node)
+		if (r->index == index)
+			return r;
+	return NULL;
+}
+
+/* At most as much as the receive request that this message will meet takes, unless that is to go
+ * wrong. */
+static u32 draw_message_length(struct sqp *q, struct sqp *to)
+{
+	u32 limit = rng_permille(RNG, world.plan.large_permille) ? LARGE_BYTES : 6000;
+	struct recv *r;
+
+	if (q->type == IBV_QPT_UD)
+		return (u32)rng_skewed(RNG, 8, DATAGRAM_BYTES);
+	if (to->srq != NULL)
+		limit = SHARED_BYTES;
+	else if (q->type == IBV_QPT_UC)
+		limit = UC_BYTES;
+	else if ((r = recv_at(to, to->message_count + q->drawn)) != NULL)
+		limit = r->length;
+	if (rng_permille(RNG, world.plan.fault_permille / 4))
+		limit += 100;
+	return q->type == IBV_QPT_UC ? (u32)rng_skewed(RNG, 8, limit)
+				     : (u32)rng_skewed(RNG, 0, limit);
+}
+
+static u32 cell_right(u32 opcode)
+{
+	return opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+}
+
+static struct cell *draw_cell(struct sqp *to, u32 opcode, bool amiss)
+{
+	u32 skip = rng_below(RNG, to->cell_count);
+	struct cell *found = NULL;
+
+	list_for_each(c, &to->cells, struct cell, node) {
+		bool good = !c->withdrawn && (c->access & cell_right(opcode)) != 0 &&
+			    c->version_count < 48;
+
+		if (good == amiss)
+			continue;
+		found = c;
+		if (skip-- == 0)
+			break;
+	}
+	return found;
+}
+
+static void draw_remote(struct draft *d, u64 va, u32 rkey)
+{
+	if (draw_is_atomic(d->wr.opcode)) {
+		d->wr.wr.atomic.remote_addr = va;
+		d->wr.wr.atomic.rkey = rkey;
+	} else {
+		d->wr.wr.rdma.remote_addr = va;
+		d->wr.wr.rdma.rkey = rkey;
+	}
+}
+
+static bool draw_place(struct draft *d, bool amiss)
+{
+	struct send *s = d->s;
+	struct cell *c = draw_cell(d->to, s->opcode, amiss);
+
+	if (c == NULL || (amiss && s->opcode == IBV_WR_RDMA_WRITE_WITH_IMM))
+		return false;
+	s->cell = c;
+	s->cell_from = rng_below(RNG, c->slice.length);
+	s->length = (u32)rng_skewed(RNG, amiss, c->slice.length - s->cell_from);
+	if (amiss && c->version_count >= 48)
+		return false;
+	if (amiss)
+		s->fault = c->withdrawn ? FAULT_WITHDRAWN : FAULT_ACCESS;
+	draw_remote(d, c->iova + s->cell_from, c->key);
+	return true;
+}
+
+static bool draw_counter(struct draft *d)
+{
+	struct send *s = d->s;
+	struct counter *c = counters[d->to->proc->id * SIM_PDS + d->to->pd];
+	u32 unknown = 0;
+
+	for (u32 i = 0; i < c->count; i++)
+		unknown += !c->ops[i].known;
+	if (c->count == COUNTER_OPS || unknown > 20)
+		return false;
+	s->counter = c;
+	s->length = 8;
+	s->floor = c->floor;
+	d->compare = s->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? rng_range(RNG, 1, 1 << 24)
+							      : c->floor;
+	d->swap = d->compare + rng_range(RNG, 1, 1 << 24);
+	d->wr.wr.atomic.compare_add = d->compare;
+	d->wr.wr.atomic.swap = d->swap;
+	draw_remote(d, c->slice.at, c->key);
+	return true;
+}
+
+/* ---- local memory ---- */
+
+/* Cuts the request's bytes into pieces of memory; each holds its part of the text. */
+static bool draw_slices(struct proc *p, u32 length, u32 max, struct slice *slice, u32 *count)
+{
+	u32 n = length == 0 ? rng_below(RNG, 2) : (u32)rng_range(RNG, 1, max), left = length;
+
+	*count = 0;
+	for (u32 i = 0; i < n; i++) {
+		u32 part = i == n - 1 ? left : (u32)rng_skewed(RNG, 0, left);
+
+		if (!slice_take(p->arena, part, &slice[i]))
+			break;
+		(*count)++;
+		left -= part;
+	}
+	if (*count == n)
+		return true;
+	while (*count > 0)
+		slice_give(p->arena, &slice[--*count]);
+	return false;
+}
+
+static void draw_sges(struct proc *p, const struct slice *slice, u32 n, u32 key,
+		      struct ibv_sge *sge)
+{
+	for (u32 i = 0; i < n; i++)
+		sge[i] = (struct ibv_sge){ .addr = (u64)(uintptr_t)(p->arena->bytes + slice[i].at),
+					   .length = slice[i].length,
+					   .lkey = key };
+}
+
+static void slices_write(struct proc *p, const struct slice *slice, u32 n, u64 tag)
+{
+	u64 from = 0;
+
+	for (u32 i = 0; i < n; from += slice[i++].length)
+		slice_write(p->arena, &slice[i], tag, from);
+}
+
+static void slices_loosen(struct proc *p, const struct slice *slice, u32 n)
+{
+	for (u32 i = 0; i < n; i++)
+		arena_loosen(p->arena, slice[i].at, slice[i].length);
+}
+
+/* ---- what goes wrong ---- */
+
+static bool fault_local(struct draft *d)
+{
+	struct sqp *q = d->s->qp;
+	u32 i = rng_below(RNG, d->s->slices);
+
+	if (d->s->slices == 0 || d->sge[i].length == 0)
+		return false;
+	if (rng_percent(RNG, 50)) {
+		d->sge[i].lkey ^= 1u << rng_below(RNG, 12);
+		d->s->fault = FAULT_LKEY;
+	} else {
+		d->sge[i].lkey = q->proc->local_key[1 - q->pd];
+		d->s->fault = FAULT_LPD;
+	}
+	return true;
+}
+
+static void fault_atomic(struct draft *d)
+{
+	struct counter *other = counters[d->to->proc->id * SIM_PDS + 1 - d->to->pd];
+	struct send *s = d->s;
+
+	switch (rng_below(RNG, 4)) {
+	case 0:
+		s->fault = FAULT_ALIGN;
+		draw_remote(d, s->counter->slice.at + 1 + rng_below(RNG, 7), s->counter->key);
+		break;
+	case 1:
+		s->fault = FAULT_RPD;
+		draw_remote(d, other->slice.at, other->key);
+		break;
+	case 2:
+		s->fault = FAULT_BEYOND;
+		draw_remote(d, s->counter->slice.at + 8, s->counter->key);
+		break;
+	default:
+		s->fault = FAULT_RKEY;
+		draw_remote(d, s->counter->slice.at,
+			    s->counter->key ^ 1u << rng_below(RNG, 12));
+		break;
+	}
+	s->counter = NULL;
+}
+
+static void fault_cell(struct draft *d)
+{
+	struct cell *c = d->s->cell;
+	struct send *s = d->s;
+
+	if (s->length == 0 || s->fault != FAULT_NONE)
+		return;
+	switch (rng_below(RNG, 4)) {
+	case 0:
+		s->fault = FAULT_BEFORE;
+		draw_remote(d, c->iova - 1, c->key);
+		break;
+	case 1:
+		s->fault = FAULT_RKEY;
+		draw_remote(d, c->iova + s->cell_from, c->key ^ 1u << rng_below(RNG, 12));
+		break;
+	case 2:
+		s->fault = FAULT_ACCESS;
+		draw_remote(d, (u64)(uintptr_t)d->to->proc->arena->bytes + ARENA_UNIT,
+			    d->to->proc->local_key[d->to->pd]);
+		break;
+	default:
+		s->fault = FAULT_BEYOND;
+		draw_remote(d, c->iova + c->slice.length + 1 - s->length, c->key);
+		break;
+	}
+}
+
+static void draw_fault(struct draft *d)
+{
+	struct send *s = d->s;
+
+	if ((s->qp->type == IBV_QPT_UD || rng_percent(RNG, 30)) && !draw_is_atomic(s->opcode) &&
+	    rng_percent(RNG, 50)) {
+		fault_local(d);
+		return;
+	}
+	if (s->counter != NULL)
+		fault_atomic(d);
+	else if (s->cell != NULL)
+		fault_cell(d);
+	else if (s->qp->type == IBV_QPT_UD) {
+		d->wr.wr.ud.remote_qkey ^= 1;
+		s->fault = FAULT_QKEY;
+	}
+}
+
+/* ---- a whole request ---- */
+
+static u32 draw_opcode(const struct sqp *q)
+{
+	static const u8 rc[] = { IBV_WR_SEND,	    IBV_WR_SEND,
+				 IBV_WR_SEND,	    IBV_WR_SEND_WITH_IMM,
+				 IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE,
+				 IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+				 IBV_WR_RDMA_READ,  IBV_WR_RDMA_READ,
+				 IBV_WR_RDMA_READ,  IBV_WR_ATOMIC_CMP_AND_SWP,
+				 IBV_WR_ATOMIC_FETCH_AND_ADD };
+	static const u8 uc[] = { IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
+				 IBV_WR_RDMA_WRITE_WITH_IMM };
+
+	if (q->type == IBV_QPT_RC)
+		return rc[rng_below(RNG, ARRAY_LEN(rc))];
+	return uc[rng_below(RNG, q->type == IBV_QPT_UC ? 4 : 2)];
+}
+
+static struct sqp *draw_target(struct sqp *q)
+{
+	u32 begin = rng_below(RNG, sqp_count);
+
+	if (q->type != IBV_QPT_UD)
+		return q->peer;
+	for (u32 i = 0; i < sqp_count; i++) {
+		struct sqp *to = sqps[(begin + i) % sqp_count];
+
+		if (to->type == IBV_QPT_UD)
+			return to;
+	}
+	return q;
+}
+
+static void draw_flags(struct draft *d)
+{
+	struct send *s = d->s;
+
+	s->signaled = s->qp->sig_all || rng_percent(RNG, 60);
+	s->fenced = s->qp->type == IBV_QPT_RC && rng_percent(RNG, 15);
+	d->wr.send_flags = (s->signaled ? IBV_SEND_SIGNALED : 0) |
+			   (s->fenced ? IBV_SEND_FENCE : 0) |
+			   (rng_percent(RNG, 20) ? IBV_SEND_SOLICITED : 0);
+	if (s->length <= s->qp->cap.max_inline_data && s->fault == FAULT_NONE &&
+	    s->opcode != IBV_WR_RDMA_READ && !draw_is_atomic(s->opcode) && rng_percent(RNG, 40))
+		d->wr.send_flags |= IBV_SEND_INLINE;
+	d->wr.imm_data = (u32)rng_next(RNG);
+}
+
+static void draw_ud(struct draft *d)
+{
+	struct sqp *q = d->s->qp;
+
+	memset(&d->ah, 0, sizeof(d->ah));
+	path_gid(q->proc->node, d->ah.av.sgid);
+	path_gid(d->to->proc->node, d->ah.av.dgid);
+	d->ah.av.hop_limit = 64;
+	d->wr.wr.ud.ah = &d->ah.ibv;
+	d->wr.wr.ud.remote_qpn = d->to->qpn;
+	d->wr.wr.ud.remote_qkey = d->to->qkey;
+}
+
+static bool draw_operands(struct draft *d, bool amiss)
+{
+	struct send *s = d->s;
+
+	if (draw_is_cell(s->opcode))
+		return draw_place(d, amiss && rng_percent(RNG, 30)) || draw_place(d, false);
+	if (draw_is_atomic(s->opcode))
+		return draw_counter(d);
+	s->length = draw_message_length(s->qp, d->to);
+	if (s->qp->type == IBV_QPT_UD)
+		draw_ud(d);
+	return true;
+}
+
+static bool draw_send(struct sqp *q, struct draft *d)
+{
+	bool amiss = rng_permille(RNG, world.plan.fault_permille);
+	struct send *s = calloc(1, sizeof(*s));
+
+	if (s == NULL)
+		abort();
+	memset(&d->wr, 0, sizeof(d->wr));
+	d->s = s;
+	d->to = draw_target(q);
+	s->qp = q;
+	s->opcode = (u8)draw_opcode(q);
+	d->wr.opcode = s->opcode;
+	if (!draw_operands(d, amiss) ||
+	    !draw_slices(q->proc, s->length, q->cap.max_send_sge, s->slice, &s->slices)) {
+		free(s);
+		return false;
+	}
+	s->tag = next_tag++;
+	d->wr.wr_id = s->tag;
+	if (s->opcode != IBV_WR_RDMA_READ && !draw_is_atomic(s->opcode))
+		slices_write(q->proc, s->slice, s->slices, s->tag);
+	draw_sges(q->proc, s->slice, s->slices, q->proc->local_key[q->pd], d->sge);
+	if (amiss && s->fault == FAULT_NONE)
+		draw_fault(d);
+	draw_flags(d);
+	d->wr.sg_list = d->sge;
+	d->wr.num_sge = (int)s->slices;
+	return true;
+}
+
+/* ---- posted ---- */
+
+static bool fault_is_local(u8 fault)
+{
+	return fault == FAULT_LKEY || fault == FAULT_LPD;
+}
+
+static void commit_message(struct draft *d)
+{
+	struct message *m;
+	struct send *s = d->s;
+
+	if (d->to->message_count == ARRAY_LEN(d->to->messages))
+		sim_fail("the model has no room for more messages");
+	m = calloc(1, sizeof(*m));
+	if (m == NULL)
+		abort();
+	*m = (struct message){ .tag = s->tag,
+			       .length = s->length,
+			       .index = d->to->message_count,
+			       .opcode = s->opcode,
+			       .imm = d->wr.imm_data,
+			       .solicited = d->wr.send_flags & IBV_SEND_SOLICITED,
+			       .fault = s->fault,
+			       .src_qpn = s->qp->qpn,
+			       .cell = s->cell,
+			       .rnr_possible = d->to->srq != NULL ||
+					       d->to->recv_posted <= d->to->message_count };
+	d->to->messages[d->to->message_count++] = m;
+	s->message = m;
+}
+
+static void commit_operands(struct draft *d)
+{
+	struct send *s = d->s;
+
+	if (s->opcode == IBV_WR_RDMA_READ || draw_is_atomic(s->opcode))
+		slices_loosen(s->qp->proc, s->slice, s->slices);
+	if (s->cell != NULL && s->opcode != IBV_WR_RDMA_READ && s->fault == FAULT_NONE)
+		cell_pend(s->cell, s->tag, s->cell_from, s->length, s->fenced ? s->tag : 0);
+	if (s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC && !fault_is_local(s->fault))
+		s->qp->peer->asked_amiss = true;
+	if (s->counter != NULL && s->fault == FAULT_NONE) {
+		s->op = s->counter->count++;
+		s->counter->ops[s->op] = (struct count_op){
+			.adds = s->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD,
+			.add = d->compare,
+			.compare = d->compare,
+			.swap = d->swap,
+		};
+	}
+}
+
+static void commit(struct draft *d)
+{
+	struct send *s = d->s;
+	struct sqp *q = s->qp;
+
+	if (draw_is_message(s->opcode))
+		commit_message(d);
+	commit_operands(d);
+	if (d->wr.send_flags & IBV_SEND_INLINE)
+		slices_write(q->proc, s->slice, s->slices, next_tag++);
+	list_push_back(&q->sends, &s->node);
+	q->send_count++;
+}
+
+void send_free(struct send *s)
+{
+	for (u32 i = 0; i < s->slices; i++)
+		slice_give(s->qp->proc->arena, &s->slice[i]);
+	list_remove(&s->node);
+	free(s);
+}
+
+static void post_list(struct sqp *q, struct draft *d, u32 n)
+{
+	struct ibv_send_wr *bad = NULL;
+	u32 taken = n, before = q->send_count;
+	int err;
+
+	for (u32 i = 0; i < n; i++) {
+		d[i].wr.next = i + 1 < n ? &d[i + 1].wr : NULL;
+		d[i].s->posted_ns = world.now;
+		trace(q->proc, TR_POST, q->qpn, d[i].s->tag,
+		      (u64)d[i].s->fault << 8 | d[i].s->opcode, d[i].s->length);
+	}
+	err = ibt_post_send(q->engine, &d[0].wr, &bad, post_av_of);
+	if (err != 0)
+		for (taken = 0; taken < n && &d[taken].wr != bad;)
+			taken++;
+	for (u32 i = 0; i < taken; i++)
+		commit(&d[i]);
+	if (err != 0 && taken < n)
+		trace(q->proc, TR_POST_FAILED, q->qpn, (u64)-err, d[taken].s->tag, 0);
+	for (u32 i = taken; i < n; i++) {
+		list_init(&d[i].s->node);
+		send_free(d[i].s);
+	}
+	if (err == 0)
+		return;
+	sim_check(taken < n, "a post fails with %d, but all is taken", err);
+	sim_check(err == -ENOMEM && before + taken >= q->cap.max_send_wr,
+		  "qp %06x cannot post: %d, with %u of %u outstanding", q->qpn, err,
+		  before + taken, q->cap.max_send_wr);
+}
+
+void post_sends(struct sqp *q)
+{
+	u32 n = (u32)rng_skewed(RNG, 1, MIN(POST_LIST, world.requests_left)), drawn = 0;
+	struct draft d[POST_LIST];
+	enum ibv_qp_state state = sqp_state(q);
+
+	if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR)
+		return;
+	q->drawn = 0;
+	while (drawn < n && draw_send(q, &d[drawn]))
+		q->drawn += draw_is_message(d[drawn++].s->opcode);
+	world.requests_left -= MIN(drawn, world.requests_left);
+	if (drawn != 0)
+		post_list(q, d, drawn);
+}
+
+void post_closing(struct sqp *q)
+{
+	struct draft d;
+
+	memset(&d, 0, sizeof(d));
+	d.s = calloc(1, sizeof(*d.s));
+	if (d.s == NULL)
+		abort();
+	d.s->qp = q;
+	d.to = q->peer;
+	d.s->opcode = IBV_WR_RDMA_WRITE;
+	d.s->signaled = true;
+	d.s->tag = d.wr.wr_id = next_tag++;
+	d.wr.opcode = IBV_WR_RDMA_WRITE;
+	d.wr.send_flags = IBV_SEND_SIGNALED;
+	post_list(q, &d, 1);
+}
+
+/* ---- receive requests ---- */
+
+static u32 draw_recv_length(struct sqp *q, u64 index)
+{
+	u32 least = 0, limit = 6000;
+
+	if (q->type == IBV_QPT_UD)
+		return rng_permille(RNG, world.plan.fault_permille / 8) ? 100 : SHARED_BYTES;
+	if (q->type == IBV_QPT_UC)
+		return UC_BYTES;
+	if (index < q->message_count)
+		least = q->messages[index]->length;
+	if (rng_permille(RNG, world.plan.fault_permille / 8))
+		least = 0;
+	if (rng_permille(RNG, world.plan.large_permille))
+		limit = LARGE_BYTES / 4;
+	return (u32)rng_skewed(RNG, least, MAX(least, limit));
+}
+
+static struct recv *draw_recv(struct proc *p, u32 length, u32 max_sge)
+{
+	struct recv *r = calloc(1, sizeof(*r));
+
+	if (r == NULL)
+		abort();
+	r->length = length;
+	if (!draw_slices(p, length, max_sge, r->slice, &r->slices)) {
+		free(r);
+		return NULL;
+	}
+	r->tag = next_tag++;
+	slices_write(p, r->slice, r->slices, r->tag);
+	slices_loosen(p, r->slice, r->slices);
+	return r;
+}
+
+static void recv_fill(struct recv *r, struct proc *p, u32 pd, struct ibv_recv_wr *wr,
+		      struct ibv_sge *sge)
+{
+	u32 i = rng_below(RNG, r->slices);
+
+	draw_sges(p, r->slice, r->slices, p->local_key[pd], sge);
+	if (r->slices != 0 && sge[i].length != 0 &&
+	    rng_permille(RNG, world.plan.fault_permille / 8)) {
+		sge[i].lkey ^= 1u << rng_below(RNG, 12);
+		r->bad_key = true;
+	}
+	*wr = (struct ibv_recv_wr){ .wr_id = r->tag, .sg_list = sge, .num_sge = (int)r->slices };
+}
+
+void recv_free(struct recv *r, struct proc *p)
+{
+	for (u32 i = 0; i < r->slices; i++)
+		slice_give(p->arena, &r->slice[i]);
+	list_remove(&r->node);
+	free(r);
+}
+
+static bool post_recv(struct sqp *q)
+{
+	struct ibv_recv_wr wr, *bad;
+	struct ibv_sge sge[MAX_SGES];
+	struct recv *r = draw_recv(q->proc, draw_recv_length(q, q->recv_posted),
+				   q->cap.max_recv_sge);
+	int err;
+
+	if (r == NULL)
+		return false;
+	recv_fill(r, q->proc, q->pd, &wr, sge);
+	err = ibt_post_recv(q->engine, &wr, &bad);
+	sim_check(err == 0, "qp %06x cannot post a receive: %d, with %u of %u outstanding", q->qpn,
+		  err, q->recv_count, q->cap.max_recv_wr);
+	trace(q->proc, TR_RECV, q->qpn, r->tag, r->length, 0);
+	r->index = q->recv_posted++;
+	list_push_back(&q->recvs, &r->node);
+	q->recv_count++;
+	return true;
+}
+
+void post_recvs(struct sqp *q, u32 depth)
+{
+	if (q->srq != NULL || sqp_state(q) == IBV_QPS_RESET)
+		return;
+	while (q->recv_count < MIN(depth, q->cap.max_recv_wr) && post_recv(q))
+		continue;
+}
+
+void post_srq(struct srq *s, u32 depth)
+{
+	while (s->outstanding < MIN(depth, s->max_wr)) {
+		struct ibv_recv_wr wr, *bad;
+		struct ibv_sge sge[MAX_SGES];
+		struct recv *r = draw_recv(s->proc, SHARED_BYTES, s->max_sge);
+		int err;
+
+		if (r == NULL)
+			return;
+		recv_fill(r, s->proc, s->pd, &wr, sge);
+		err = ibt_srq_post(s->srq, &wr, &bad);
+		sim_check(err == 0, "a shared receive cannot be posted: %d", err);
+		trace(s->proc, TR_RECV, s->proc->id, r->tag, r->length, 1);
+		list_push_back(&s->recvs, &r->node);
+		s->outstanding++;
+	}
+}

@@ -1,0 +1,183 @@
+/* sim.h: the simulated world: virtual time, processes, and the links between them.
+ *
+ * One thread. Everything that happens is an event at a virtual instant; one seed decides all of it.
+ * A process is an adapter: an engine (ibt) with its key table and timers, and a path that this
+ * file's world implements. What the processes do with their verbs is model.h's.
+ */
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/timer.h"
+#include "ibt/ibt.h"
+#include "mem/mem.h"
+#include "path/path.h"
+#include "rng.h"
+
+enum {
+	SIM_PROCS = 6,
+	SIM_NODES = 3,
+	SIM_CQS = 3,
+	SIM_PDS = 2,
+};
+#define SIM_NEVER UINT64_MAX
+
+struct proc;
+struct sqp;
+struct srq;
+
+/* ---- trace.c ---- */
+
+/* What happened. Each has up to four numbers; trace.c has the sentence for each. */
+enum trace_kind {
+	TR_BEGIN,
+	TR_TX,
+	TR_TX_REFUSED,
+	TR_RX,
+	TR_LOST,
+	TR_DIRECT,
+	TR_PULL,
+	TR_CREATE,
+	TR_MODIFY,
+	TR_DESTROY,
+	TR_POST,
+	TR_POST_FAILED,
+	TR_RECV,
+	TR_DONE,
+	TR_EVENT,
+	TR_TIMERS,
+	TR_STOP,
+	TR_CONTINUE,
+	TR_KILL,
+	TR_PORT,
+	TR_KEY,
+	TR_QUIET,
+	TR_END,
+};
+
+/* Mixes the event into the hash of the run, and prints it if asked to. p may be NULL. */
+void trace(const struct proc *p, enum trace_kind kind, u64 a, u64 b, u64 c, u64 d);
+/* An oracle has spoken: prints seed, commit and reason, ends the program with status 1. */
+void sim_fail(const char *fmt, ...) PRINTF_LIKE(1, 2) __attribute__((noreturn));
+#define sim_check(ok, ...)                                                                         \
+	do {                                                                                       \
+		if (unlikely(!(ok)))                                                               \
+			sim_fail(__VA_ARGS__);                                                     \
+	} while (0)
+const char *trace_wr_name(u32 opcode);
+const char *trace_status_name(u32 status);
+
+/* ---- world.c ---- */
+
+/* What a seed decides about the whole run. */
+struct plan {
+	u32 nodes, procs;
+	u32 requests;		/* send requests to be posted in all */
+	u32 pairs, datagram_qps; /* connections and UD queue pairs alive at a time */
+	u32 fault_permille;	/* requests with something wrong in them */
+	u32 modify_permille;	/* of the actions: states changed, objects destroyed */
+	u32 chaos_us;		/* mean time between stops, deaths, port changes; 0: none */
+	u32 late_percent;	/* how lazy receivers are */
+	u32 ring_slots, ring_bytes;
+	u32 delay_ns, jitter_ns;
+	u32 large_permille;	/* messages of up to 100 KiB */
+	bool direct;		/* peers may reach each other's memory */
+	bool kills;
+};
+
+struct node {
+	u32 id;
+	bool up;
+	u64 changed_ns; /* when the port last went down or up */
+};
+
+struct world {
+	u64 seed, now;
+	struct rng rng;
+	struct plan plan;
+	struct node nodes[SIM_NODES];
+	struct proc *procs[SIM_PROCS];
+	u32 requests_left;
+	u32 turns; /* of programs, in all */
+	u32 kills;
+	bool quiet;   /* nothing goes wrong any more; what is under way is to end */
+	bool tracing;
+	u64 hash, events;
+};
+extern struct world world;
+#define RNG (&world.rng)
+
+void world_begin(u64 seed, bool tracing);
+/* Runs `fn(arg, n)` at the virtual instant. Events of one instant run in the order they were
+ * added. */
+void world_at(u64 when, void (*fn)(void *arg, u64 n), void *arg, u64 n);
+/* Runs until nothing is left to do, the instant has passed or `done` says so. */
+void world_run(u64 until, bool (*done)(void));
+/* Somebody sleeps inside a verb: the others go on meanwhile. */
+void world_sleep(u64 ns);
+void world_end(void);
+
+/* ---- proc.c ---- */
+
+/* A simulated process with one adapter. */
+struct proc {
+	u32 id, slot;
+	struct node *node;
+	bool dead, stopped;
+	bool port_up;	   /* as the process knows it; the node may know otherwise already */
+	u64 port_seen_ns; /* node->changed_ns of what it knows */
+	u64 stopped_ns;	   /* when it was last stopped or continued */
+	u64 dead_ns;
+	bool asleep;	   /* inside a verb that waits: the engine goes on, the program does not */
+	u64 wake_ns;	   /* of its next pass; SIM_NEVER: none planned */
+	u64 program_ns;	   /* of the program's next turn */
+	u32 pace_ns;	   /* mean time between turns */
+	struct ibt *ibt;
+	struct mem_table mem;
+	struct timer_set timers;
+	u64 counters[PATH_COUNTERS];
+	struct sim_path *path;
+	struct arena *arena;
+	struct scq *cqs[SIM_CQS];
+	u32 cq_count;
+	struct srq *srq;
+	u32 next_index; /* of a queue pair's number */
+	u32 local_key[SIM_PDS]; /* the whole arena, for local use */
+};
+
+struct proc *proc_create(u32 id, struct node *node);
+void proc_destroy(struct proc *p);
+/* Has the process look around at the instant, or earlier if it is to anyhow. */
+void proc_wake(struct proc *p, u64 at);
+/* The program goes into a verb that may sleep; its engine is looked after meanwhile. */
+void proc_enter(struct proc *p);
+void proc_stop(struct proc *p);
+void proc_continue(struct proc *p);
+void proc_kill(struct proc *p);
+/* The node's port changes; each process hears of it a little later. */
+void node_set_port(struct node *n, bool up);
+static inline bool proc_runs(const struct proc *p)
+{
+	return !p->dead && !p->stopped;
+}
+
+/* ---- link.c ---- */
+
+struct sim_path *path_create(struct proc *p);
+void path_destroy(struct sim_path *sp);
+/* The processes exist now. */
+void path_connect(struct proc *p);
+struct path *path_of(struct proc *p);
+/* The destination that stands for a queue pair of `peer`, with a reference. */
+struct path_dest *path_dest_of(struct proc *p, struct proc *peer);
+/* When the next packet for the process arrives; SIM_NEVER: none is under way. */
+u64 path_next_arrival(const struct proc *p);
+/* Does anybody owe an acknowledgement that an idle moment would send? */
+bool path_owes(const struct proc *p);
+/* The process has died: its peers hear of it when what it had sent has been received. */
+void path_proc_died(struct proc *p);
+void path_gid(const struct node *n, u8 gid[16]);
+bool path_is_quiet(void);
+
+#endif

@@ -1,0 +1,133 @@
+/* world.c: virtual time: a heap of events, run one after the other; and what a seed decides.
+ * In: events    Out: calls of their functions    Runs: the one thread
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+struct event {
+	u64 at, order;
+	void (*fn)(void *arg, u64 n);
+	void *arg;
+	u64 n;
+};
+
+struct world world;
+static struct event *heap;
+static u32 heap_count, heap_room;
+static u64 heap_order;
+
+static u64 world_clock(void)
+{
+	return world.now;
+}
+
+static bool event_before(const struct event *a, const struct event *b)
+{
+	return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+void world_at(u64 when, void (*fn)(void *arg, u64 n), void *arg, u64 n)
+{
+	struct event e = { MAX(when, world.now), heap_order++, fn, arg, n };
+	u32 i = heap_count++;
+
+	if (heap_count > heap_room) {
+		heap_room = heap_room == 0 ? 256 : 2 * heap_room;
+		heap = realloc(heap, heap_room * sizeof(*heap));
+		if (heap == NULL)
+			abort();
+	}
+	for (; i > 0 && event_before(&e, &heap[(i - 1) / 2]); i = (i - 1) / 2)
+		heap[i] = heap[(i - 1) / 2];
+	heap[i] = e;
+}
+
+static struct event heap_pop(void)
+{
+	struct event first = heap[0], last = heap[--heap_count];
+	u32 i = 0;
+
+	for (u32 child = 1; child < heap_count; child = 2 * i + 1) {
+		if (child + 1 < heap_count && event_before(&heap[child + 1], &heap[child]))
+			child++;
+		if (!event_before(&heap[child], &last))
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = last;
+	return first;
+}
+
+void world_run(u64 until, bool (*done)(void))
+{
+	while (heap_count > 0 && heap[0].at <= until && (done == NULL || !done())) {
+		struct event e = heap_pop();
+
+		world.now = MAX(world.now, e.at);
+		e.fn(e.arg, e.n);
+	}
+}
+
+void world_sleep(u64 ns)
+{
+	u64 until = world.now + ns;
+
+	world_run(until, NULL);
+	world.now = MAX(world.now, until);
+}
+
+static void plan_draw(struct plan *p)
+{
+	p->nodes = (u32)rng_range(RNG, 1, SIM_NODES);
+	p->procs = (u32)rng_range(RNG, 1, SIM_PROCS);
+	p->requests = rng_percent(RNG, 30) ? (u32)rng_skewed(RNG, 20, 300)
+					   : (u32)rng_range(RNG, 300, 3000);
+	p->pairs = (u32)rng_range(RNG, 1, 6);
+	p->datagram_qps = rng_percent(RNG, 50) ? (u32)rng_range(RNG, 0, 4) : 0;
+	p->fault_permille = rng_percent(RNG, 50) ? 0 : (u32)rng_skewed(RNG, 1, 80);
+	p->modify_permille = rng_percent(RNG, 50) ? 0 : (u32)rng_skewed(RNG, 1, 40);
+	p->chaos_us = rng_percent(RNG, 40) ? 0 : (u32)rng_skewed(RNG, 20, 3000);
+	p->late_percent = rng_percent(RNG, 50) ? 0 : (u32)rng_range(RNG, 10, 95);
+	p->ring_slots = (u32)rng_skewed(RNG, 4, 256);
+	p->ring_bytes = (u32)rng_skewed(RNG, 32 << 10, 256 << 10);
+	p->delay_ns = (u32)rng_skewed(RNG, 50, 50000);
+	p->jitter_ns = (u32)rng_skewed(RNG, 0, 50000);
+	p->large_permille = rng_percent(RNG, 60) ? 0 : (u32)rng_skewed(RNG, 5, 200);
+	p->direct = rng_percent(RNG, 50);
+	p->kills = rng_percent(RNG, 40);
+}
+
+void world_begin(u64 seed, bool tracing)
+{
+	memset(&world, 0, sizeof(world));
+	world.seed = seed;
+	world.tracing = tracing;
+	world.now = 1000000;
+	world.rng.state = rng_mix(seed + 1);
+	plan_draw(&world.plan);
+	world.requests_left = world.plan.requests;
+	heap_count = 0;
+	heap_order = 0;
+	clock_set_source(world_clock);
+	clock_set_sleep(world_sleep);
+	for (u32 i = 0; i < world.plan.nodes; i++)
+		world.nodes[i] = (struct node){ .id = i, .up = true };
+	trace(NULL, TR_BEGIN, seed, world.plan.nodes, world.plan.procs, world.plan.requests);
+	for (u32 i = 0; i < world.plan.procs; i++)
+		world.procs[i] = proc_create(i, &world.nodes[rng_below(RNG, world.plan.nodes)]);
+}
+
+void world_end(void)
+{
+	for (u32 i = 0; i < world.plan.procs; i++)
+		proc_destroy(world.procs[i]);
+	trace(NULL, TR_END, world.events, world.hash, 0, 0);
+	clock_set_source(NULL);
+	clock_set_sleep(NULL);
+	free(heap);
+	heap = NULL;
+	heap_room = heap_count = 0;
+}
