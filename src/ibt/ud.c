@@ -81,6 +81,19 @@ static int ud_await_members(struct ibt_qp *qp, struct path_dest **dest, int memb
 	return 0;
 }
 
+static bool ud_is_v4(const u8 gid[16])
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return memcmp(gid, mapped, sizeof(mapped)) == 0;
+}
+
+/* A multicast GID, or an IPv4 group as RoCEv2 has it. */
+static bool ud_is_group(const u8 gid[16])
+{
+	return gid[0] == 0xff || (ud_is_v4(gid) && gid[12] >> 4 == 0xe);
+}
+
 static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt *p,
 			const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
 {
@@ -143,7 +156,7 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
 	if (n < 0)
 		return n;
 	ud_fill(qp, w, &p);
-	err = p.dgid[0] == 0xff ? ud_multicast(qp, &w->ud.av, &p, iov, n)
+	err = ud_is_group(p.dgid) ? ud_multicast(qp, &w->ud.av, &p, iov, n)
 				: ud_unicast(qp, &w->ud.av, &p, iov, n);
 	if (err == 0) {
 		qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
@@ -161,13 +174,6 @@ static u16 ud_ip_checksum(const u8 *h)
 		sum += (u32)h[i] << 8 | h[i + 1];
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (u16) ~(sum + (sum >> 16));
-}
-
-static bool ud_is_v4(const u8 gid[16])
-{
-	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
 u8 ud_header_type(const struct pkt *p)

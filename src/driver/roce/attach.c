@@ -136,7 +136,8 @@ static int attach_paths(struct roce_device *dev)
 				  .counters = a->board->counters,
 				  .capture = &a->capture,
 				  .kick = progress_kick,
-				  .kick_arg = dev };
+				  .kick_arg = dev,
+				  .loop = (dev->paths & ROCE_PATH_SHM) == 0 };
 	int err;
 
 	a->shm = shm_create(&cfg, &err);

@@ -1,31 +1,45 @@
-/* mcast.c: multicast groups: the node keeps the members, every sender delivers to each. */
+/* mcast.c: multicast groups: the node keeps the members of this host, to each of whom the sender
+ * delivers; other hosts hear it by one datagram to the group's IP address. */
 #include "driver/roce/roce.h"
 
 #include <errno.h>
 
 static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 {
-	return qp->qp_type == IB_QPT_UD && gid->raw[0] == 0xff ? 0 : -EINVAL;
+	return qp->qp_type == IB_QPT_UD && (gid->raw[0] == 0xff || node_mcast_v4(gid->raw) != 0)
+		       ? 0
+		       : -EINVAL;
 }
 
 static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
+	struct roce_device *dev = roce_dev(qp->device);
 	int err = mcast_check(qp, gid);
 
-	return err != 0 ? err : node_mcast_join(roce_dev(qp->device)->a.node, gid->raw, qp->qp_num);
+	if (err == 0)
+		err = node_mcast_join(dev->a.node, gid->raw, qp->qp_num);
+	/* Where the wire cannot be joined there is still this host. */
+	if (err == 0 && (dev->paths & ROCE_PATH_UDP) != 0)
+		(void)udp_group_join(dev->a.udp, gid->raw, qp->qp_num);
+	return err;
 }
 
 static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
+	struct roce_device *dev = roce_dev(qp->device);
 	int err = mcast_check(qp, gid);
 
-	return err != 0 ? err
-			: node_mcast_leave(roce_dev(qp->device)->a.node, gid->raw, qp->qp_num);
+	if (err == 0)
+		err = node_mcast_leave(dev->a.node, gid->raw, qp->qp_num);
+	if (err == 0 && (dev->paths & ROCE_PATH_UDP) != 0)
+		udp_group_leave(dev->a.udp, gid->raw, qp->qp_num);
+	return err;
 }
 
-int roce_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn, int max)
+/* The members on this host, each by the ring to its process. */
+static int mcast_local(struct roce_device *dev, const struct path_av *av, struct path_dest **dest,
+		       u32 *qpn, int max)
 {
-	struct roce_device *dev = arg;
 	struct path *path = shm_path(dev->a.shm);
 	struct node_member members[256];
 	int n = node_mcast_members(dev->a.node, av->dgid, members,
@@ -39,6 +53,23 @@ int roce_multicast(void *arg, const struct path_av *av, struct path_dest **dest,
 			continue;
 		dest[found] = d;
 		qpn[found++] = members[i].qpn;
+	}
+	return found;
+}
+
+int roce_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn, int max)
+{
+	struct roce_device *dev = arg;
+	struct path_dest *others = NULL;
+	int found = 0;
+
+	if (dev->paths & ROCE_PATH_SHM)
+		found = mcast_local(dev, av, dest, qpn, max - 1);
+	if (dev->paths & ROCE_PATH_UDP)
+		others = udp_group_dest(dev->a.udp, av);
+	if (others != NULL) {
+		dest[found] = others;
+		qpn[found++] = UDP_GROUP_QPN;
 	}
 	return found;
 }

@@ -49,6 +49,11 @@ static void dest_address(struct udp_dest *d, u32 ifindex)
 	d->to_length = sizeof(d->to.v6);
 }
 
+static bool dest_is_multicast(const u8 gid[16])
+{
+	return roce_gid_is_ipv4(gid) ? gid[12] >> 4 == 0xe : gid[0] == 0xff;
+}
+
 struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct udp_socket *s)
 	NO_THREAD_SAFETY /* nobody else sees it yet */
 {
@@ -64,6 +69,8 @@ struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct 
 	d->key = *key;
 	d->socket = s;
 	dest_address(d, s == NULL ? 0 : s->ifindex);
+	if (s != NULL && dest_is_multicast(key->remote))
+		d->multicast_if = s->ifindex;
 	return d;
 }
 

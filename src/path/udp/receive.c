@@ -231,6 +231,21 @@ static void receive_capture(struct udp *udp, const struct udp_dest *from,
 	capture_datagram(udp->cfg.capture, true, &flow, data, length);
 }
 
+/* A multicast packet is for all members of this process. */
+static void receive_for_all(struct udp *udp, const struct udp_group *g, struct udp_dest *from,
+			    struct pkt *p, const u8 *payload) REQUIRES(udp->poll_lock)
+{
+	for (u32 i = 0; i < g->count; i++) {
+		p->dqpn = g->qpns[i];
+		udp->path.user_ops->receive(udp->path.user, &from->dest, p, payload);
+	}
+}
+
+static bool receive_is_for_us(const struct udp *udp, const struct udp_socket *s, u32 qpn)
+{
+	return s->group != NULL ? qpn == UDP_GROUP_QPN : receive_owns(udp, s, qpn);
+}
+
 static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
 			   struct udp_header *h, const u8 *data, u32 length)
 	REQUIRES(udp->poll_lock)
@@ -241,7 +256,7 @@ static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 
 	if (udp_is_captured(udp))
 		receive_capture(udp, from, h, data, length);
-	if (unlikely(why == 0 && !h->multicast && !receive_owns(udp, s, p.dqpn)))
+	if (unlikely(why == 0 && !receive_is_for_us(udp, s, p.dqpn)))
 		why = COUNT_RX_WRONG_SLOT + 1;
 	if (unlikely(why != 0)) {
 		udp_count(udp, (enum path_counter)(why - 1));
@@ -250,10 +265,19 @@ static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 	udp_count(udp, COUNT_RX_PACKETS);
 	if (list_empty(&from->heard))
 		list_push_back(&udp->heard, &from->heard);
-	udp->path.user_ops->receive(udp->path.user, &from->dest, &p, data + payload);
+	if (unlikely(s->group != NULL))
+		receive_for_all(udp, s->group, from, &p, data + payload);
+	else
+		udp->path.user_ops->receive(udp->path.user, &from->dest, &p, data + payload);
 }
 
 /* ---- one datagram, or several joined ---- */
+
+/* Multicast of this host comes back to it; its members have had it already. */
+static bool receive_is_own(struct udp *udp, const struct udp_header *h)
+{
+	return !udp->cfg.loop && udp_has_source(udp, h->flow.sgid);
+}
 
 static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m)
 	REQUIRES(udp->poll_lock)
@@ -272,6 +296,8 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 		udp_count(udp, COUNT_RX_MALFORMED);
 		return 1;
 	}
+	if (s->group != NULL && receive_is_own(udp, &h))
+		return 1;
 	from = receive_source(udp, s, &h);
 	if (from == NULL)
 		return 1;

@@ -25,7 +25,7 @@
 
 enum {
 	SEND_SPARE = 32, /* batches that are kept */
-	SEND_CONTROL = 3 * CMSG_SPACE(sizeof(int)),
+	SEND_CONTROL = 3 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct in6_pktinfo)),
 };
 
 /* ---- batches ---- */
@@ -124,6 +124,21 @@ static void call_add(struct send_call *c, int level, int type, const void *value
 	c->msg.msg_controllen += CMSG_SPACE(size);
 }
 
+/* Multicast leaves by the interface that has the source address. */
+static void call_add_interface(struct send_call *c, const struct udp_dest *d, bool v4)
+{
+	struct in_pktinfo to4 = { .ipi_ifindex = (int)d->multicast_if };
+	struct in6_pktinfo to6 = { .ipi6_ifindex = d->multicast_if };
+
+	if (v4) {
+		memcpy(&to4.ipi_spec_dst, d->key.local + 12, 4);
+		call_add(c, IPPROTO_IP, IP_PKTINFO, &to4, sizeof(to4));
+	} else {
+		memcpy(&to6.ipi6_addr, d->key.local, 16);
+		call_add(c, IPPROTO_IPV6, IPV6_PKTINFO, &to6, sizeof(to6));
+	}
+}
+
 /* The header fields that differ from the socket's. */
 static void call_add_fields(struct send_call *c, const struct udp_dest *d, bool v4)
 {
@@ -132,7 +147,9 @@ static void call_add_fields(struct send_call *c, const struct udp_dest *d, bool 
 	if (tos != 0)
 		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tos,
 			 sizeof(tos));
-	if (hops != UDP_DEFAULT_HOPS)
+	if (d->multicast_if != 0)
+		call_add_interface(c, d, v4);
+	if (hops != UDP_DEFAULT_HOPS || d->multicast_if != 0)
 		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops,
 			 sizeof(hops));
 }

@@ -41,9 +41,8 @@ static void sockets_close(struct udp *udp, struct udp_socket *s)
 	free(s);
 }
 
-/* Takes one over: true, or false where it is known already, or cannot be used. */
-static bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from)
-	REQUIRES(udp->slots_lock)
+bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
+		 struct udp_group *group)
 {
 	struct udp_socket *s = calloc(1, sizeof(*s));
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
@@ -57,9 +56,11 @@ static bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *fro
 	s->ifindex = from->ifindex;
 	s->slot = slot;
 	s->id = from->id;
+	s->group = group;
 	lock_acquire(&udp->lock);
 	for (u32 i = 0; i < udp->socket_count; i++)
-		if (udp->sockets[i]->id == from->id) {
+		if (group == NULL && udp->sockets[i]->group == NULL &&
+		    udp->sockets[i]->id == from->id) {
 			udp->sockets[i]->gone = false;
 			added = false;
 		}
@@ -81,7 +82,7 @@ static int sockets_ask(struct udp *udp, u32 slot) REQUIRES(udp->slots_lock)
 	int n = node_udp_sockets(udp->cfg.node, slot, got, NODE_GIDS);
 
 	for (int i = 0; i < n; i++)
-		if (!sockets_add(udp, slot, &got[i]))
+		if (!sockets_add(udp, slot, &got[i], NULL))
 			close(got[i].fd);
 	if (n < 0)
 		log_warn("udp", "no sockets for slot %u: %s", slot, strerror(-n));
@@ -144,6 +145,7 @@ void udp_refresh(struct udp *udp)
 		err = sockets_ask(udp, udp->slots[i]);
 	/* Whoever could not ask knows nothing of addresses that have left. */
 	if (err == 0) {
+		group_open_all(udp);
 		lock_acquire(&udp->poll_lock);
 		n = sockets_take_gone(udp, gone);
 		lock_release(&udp->poll_lock);
@@ -152,6 +154,39 @@ void udp_refresh(struct udp *udp)
 	for (u32 i = 0; i < n; i++)
 		sockets_close(udp, gone[i]);
 	lock_release(&udp->slots_lock);
+}
+
+bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
+{
+	bool found = false;
+
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < udp->socket_count; i++) {
+		struct udp_socket *s = udp->sockets[i];
+
+		if (s->group != g || s->ifindex != ifindex)
+			continue;
+		s->gone = false;
+		found = true;
+	}
+	lock_release(&udp->lock);
+	return found;
+}
+
+void sockets_drop_group(struct udp *udp, const struct udp_group *g)
+{
+	struct udp_socket *gone[UDP_SOCKETS];
+	u32 n;
+
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < udp->socket_count; i++)
+		udp->sockets[i]->gone = udp->sockets[i]->group == g;
+	lock_release(&udp->lock);
+	lock_acquire(&udp->poll_lock);
+	n = sockets_take_gone(udp, gone);
+	lock_release(&udp->poll_lock);
+	for (u32 i = 0; i < n; i++)
+		sockets_close(udp, gone[i]);
 }
 
 int udp_slot_own(struct udp *udp, u32 slot)

@@ -47,6 +47,17 @@ static struct path_dest *udp_dest_get(struct path *p, const struct path_av *av, 
 	return &d->dest;
 }
 
+struct path_dest *udp_group_dest(struct udp *udp, const struct path_av *av)
+{
+	struct path_av to = *av;
+
+	group_gid(av->dgid, to.dgid);
+	if (roce_gid_is_ipv4(to.dgid) != roce_gid_is_ipv4(av->sgid) ||
+	    !udp_has_source(udp, av->sgid))
+		return NULL;
+	return udp_dest_get(&udp->path, &to, UDP_GROUP_QPN);
+}
+
 static void udp_dest_hold(struct path_dest *dest)
 {
 	struct udp_dest *d = udp_dest_of(dest);
@@ -247,6 +258,7 @@ static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet
 
 	list_init(&udp->owing);
 	list_init(&udp->heard);
+	list_init(&udp->groups);
 	list_init(&udp->stuck);
 	udp->inbox = inbox_create();
 	udp->nowhere = dest_create(udp, &nobody, NULL);
@@ -260,6 +272,7 @@ static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet
 static void udp_close(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it any more */
 {
 	sockets_close_all(udp);
+	group_free_all(udp);
 	dest_free_all(udp);
 	send_free_spare(udp);
 	inbox_destroy(udp->inbox);

@@ -19,6 +19,7 @@ struct udp_config {
 	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread look at the clock and the sockets */
 	void *kick_arg;
+	bool loop; /* multicast of this host is received, too: nobody else delivers it */
 };
 
 /* NULL and *err: -EMFILE, -ENOMEM. No socket yet: they come with the slots. */
@@ -34,6 +35,15 @@ int udp_slot_own(struct udp *udp, u32 slot);
 /* The host's addresses have changed: takes the sockets of new ones, closes those of old ones. May
  * block. */
 void udp_refresh(struct udp *udp);
+/* What comes for the multicast group is for this queue pair too. -ENOMEM, or why an interface
+ * cannot join. May block. */
+int udp_group_join(struct udp *udp, const u8 group[16], u32 qpn);
+void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn);
+/* The destination that is all of a group, from the address of `av`, with a reference; packets to it
+ * are for queue pair UDP_GROUP_QPN. NULL: no such source address, or one of another family. */
+struct path_dest *udp_group_dest(struct udp *udp, const struct path_av *av);
+enum { UDP_GROUP_QPN = 0xffffff };
+
 /* The port goes down or comes up; at first it is up. While it is down send() says -ENETUNREACH, and
  * what arrives is dropped and counted. Nothing is being received when this returns. May block. */
 void udp_set_up(struct udp *udp, bool up);

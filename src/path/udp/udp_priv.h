@@ -1,6 +1,7 @@
 /* udp_priv.h: inside the path: sockets, destinations, batches.
  *
  *   sockets.c  one per address and slot, as the node hands them over
+ *   group.c    multicast groups and their members
  *   dest.c     destinations, found by address
  *   send.c     packets gather in a batch; a batch leaves in few system calls
  *   receive.c  datagrams become packets, or a counted drop
@@ -42,7 +43,16 @@ struct udp_socket {
 	u32 slot;
 	u64 id;    /* the kernel's number of it */
 	bool gone; /* slots_lock: its address has left */
+	struct udp_group *group; /* NULL: unicast */
 	struct udp_dest *last_from; /* poll_lock: who sent the last datagram */
+};
+
+/* A multicast group with members in this process. */
+struct udp_group {
+	struct list_head node; /* udp->groups; changes under slots_lock and poll_lock */
+	u8 gid[16];	       /* as on the wire: IPv4 groups mapped */
+	u32 count;	       /* poll_lock */
+	u32 *qpns;	       /* poll_lock */
 };
 
 /* Packets on their way out, one behind the other. */
@@ -71,6 +81,7 @@ struct udp_dest {
 	struct udp_key key;
 	union udp_address to;
 	socklen_t to_length;
+	u32 multicast_if; /* 0: unicast */
 	bool nowhere;
 	u32 refs;               /* lock */
 	struct udp_dest *next;  /* lock: in its bucket */
@@ -104,6 +115,7 @@ struct udp {
 	struct udp_socket *hot GUARDED_BY(poll_lock); /* where the last datagram came from */
 	struct list_head owing GUARDED_BY(poll_lock);
 	struct list_head heard GUARDED_BY(poll_lock);
+	struct list_head groups GUARDED_BY(poll_lock);
 
 	struct lock slots_lock; /* one conversation with the node about sockets at a time */
 	u32 slots[UDP_SLOTS] GUARDED_BY(slots_lock);
@@ -154,6 +166,22 @@ struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16]) REQUIRES(udp-
 /* Has the wait descriptor fire when there is room for sending, or no more. */
 void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want);
 void sockets_close_all(struct udp *udp);
+/* Takes one over, of a slot or of a group: true, or false where it is known already, or cannot be
+ * used. */
+bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
+		 struct udp_group *group) REQUIRES(udp->slots_lock);
+/* Is there one of the group on this interface? Then it stays. */
+bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
+	REQUIRES(udp->slots_lock);
+/* Closes those of a group. */
+void sockets_drop_group(struct udp *udp, const struct udp_group *g) REQUIRES(udp->slots_lock);
+
+/* ---- group.c ---- */
+/* A group's address as it is on the wire. */
+void group_gid(const u8 group[16], u8 gid[16]);
+/* Has every group joined on every interface. */
+void group_open_all(struct udp *udp) REQUIRES(udp->slots_lock);
+void group_free_all(struct udp *udp) REQUIRES(udp->poll_lock);
 
 /* ---- dest.c ---- */
 /* The destination or source with this key, made if need be; NULL without memory. Takes no

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,9 +64,18 @@ int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
 	}
 	*out = (struct node_socket){ .fd = dup(node_fd[which]),
 				     .gid_index = 1,
+				     .ifindex = if_nametoindex("lo"),
 				     .id = (u64)node_fd[which] };
 	memcpy(out->gid, n->side->gid, 16);
 	return 1;
+}
+
+void node_config_get(struct node *n, struct node_config *out)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out->gids[1].gid, n->side->gid, 16);
+	out->gids[1].ifindex = if_nametoindex("lo");
+	out->gids[1].flags = NODE_GID_WIRE | NODE_GID_LINK;
 }
 
 /* ---- in the engine's place ---- */
@@ -540,6 +550,86 @@ static void receive__another_process_slot(void **state)
 	expect_drop(COUNT_RX_WRONG_SLOT, 1);
 }
 
+/* ---- multicast ---- */
+
+/* A group of this test's own. */
+static void test_group(u8 gid[16])
+{
+	test_gid(gid, 7);
+	gid[12] = 239;
+}
+
+static struct path_dest *group_to(struct side *s)
+{
+	struct path_av av = { .hop_limit = 1 };
+
+	memcpy(av.sgid, s->gid, 16);
+	test_group(av.dgid);
+	return udp_group_dest(s->udp, &av);
+}
+
+static int send_to_group(struct side *s, u32 psn)
+{
+	struct path_dest *d = group_to(s);
+	struct pkt p = packet(UDP_GROUP_QPN, psn, 8);
+	u8 data[8];
+	struct iovec iov = { data, 8 };
+	int err;
+
+	assert_non_null(d);
+	p.qp_type = IBV_QPT_UD;
+	p.sqpn = 77;
+	pattern(data, 8, psn);
+	err = s->path->ops->send(d, &p, &iov, 1);
+	s->path->ops->flush(d);
+	s->path->ops->dest_put(d);
+	return err;
+}
+
+static void group__reaches_every_member(void **state)
+{
+	u8 gid[16];
+
+	test_group(gid);
+	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
+	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 4)), 0);
+	assert_int_equal(send_to_group(&side[0], 1), 0);
+	receive(&side[1], 2);
+	for (u32 i = 0; i < 2; i++) {
+		check_packet(&side[1], i, 1, 8);
+		assert_int_equal(side[1].got[i].dqpn, qpn_of(SLOT_B, 3 + i));
+		assert_int_equal(side[1].got[i].sqpn, 77);
+		assert_true(side[1].got[i].flags & PKT_MULTICAST);
+	}
+	assert_memory_equal(side[1].dgid, gid, 16);
+	assert_memory_equal(side[1].sgid, side[0].gid, 16);
+	/* the sockets follow a change of addresses, and one member alone stays */
+	udp_refresh(side[1].udp);
+	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 3));
+	assert_int_equal(send_to_group(&side[0], 2), 0);
+	receive(&side[1], 3);
+	assert_int_equal(side[1].got[2].dqpn, qpn_of(SLOT_B, 4));
+	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 4));
+	assert_int_equal(send_to_group(&side[0], 3), 0);
+	assert_int_equal(send_to_group(&side[0], 4), 0);
+	udp_look(side[1].udp);
+	side[1].path->ops->poll(side[1].path, 16, true);
+	assert_int_equal(side[1].count, 3);
+}
+
+static void group__own_datagrams_pass_by(void **state)
+{
+	u8 gid[16];
+
+	test_group(gid);
+	assert_int_equal(udp_group_join(side[0].udp, gid, qpn_of(SLOT_A, 3)), 0);
+	assert_int_equal(send_to_group(&side[0], 1), 0);
+	assert_int_equal(send_to_group(&side[1], 2), 0);
+	receive(&side[0], 1);
+	assert_int_equal(side[0].got[0].psn, 2);
+	udp_group_leave(side[0].udp, gid, qpn_of(SLOT_A, 3));
+}
+
 /* ---- many ---- */
 
 static void dests__that_nobody_holds_are_forgotten(void **state)
@@ -609,6 +699,8 @@ int main(void)
 		EACH(receive__wrong_pkey),
 		EACH(receive__reserved_opcode),
 		EACH(receive__another_process_slot),
+		EACH(group__reaches_every_member),
+		EACH(group__own_datagrams_pass_by),
 		EACH(dests__that_nobody_holds_are_forgotten),
 		EACH(drop_in_child__leaves_the_parents_alone),
 	};

@@ -1,0 +1,170 @@
+/* group.c: multicast groups: which queue pairs of this process want what comes to which one.
+ *
+ * The kernel gives a multicast datagram to every socket that has joined; so there is one per group
+ * and interface, and what comes there goes to each member of this process.
+ *
+ * In: memberships    Out: sockets that have joined, and lists of members
+ * Runs: threads that may block    Locks: slots_lock, then poll_lock, then lock
+ */
+#include "path/udp/udp_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+void group_gid(const u8 group[16], u8 gid[16])
+{
+	u32 v4 = node_mcast_v4(group);
+
+	memcpy(gid, group, 16);
+	if (v4 == 0)
+		return;
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	memcpy(gid + 12, &v4, 4);
+}
+
+static struct udp_group *group_find(struct udp *udp, const u8 gid[16]) REQUIRES(udp->poll_lock)
+{
+	list_for_each(g, &udp->groups, struct udp_group, node)
+		if (memcmp(g->gid, gid, 16) == 0)
+			return g;
+	return NULL;
+}
+
+/* The interfaces that have an address on the wire: their first GIDs, at most NODE_GIDS of them. */
+static int group_ports(struct udp *udp, struct node_gid *out)
+{
+	struct node_config c;
+	int n = 0;
+
+	node_config_get(udp->cfg.node, &c);
+	for (int i = 0; i < NODE_GIDS; i++) {
+		bool known = (c.gids[i].flags & NODE_GID_WIRE) == 0 || c.gids[i].ifindex == 0;
+
+		for (int k = 0; k < n && !known; k++)
+			known = out[k].ifindex == c.gids[i].ifindex;
+		if (!known)
+			out[n++] = c.gids[i];
+	}
+	return n;
+}
+
+static int group_open(struct udp *udp, struct udp_group *g) REQUIRES(udp->slots_lock)
+{
+	struct node_gid port[NODE_GIDS];
+	int n = group_ports(udp, port), err = 0;
+
+	for (int i = 0; i < n; i++) {
+		struct node_socket s = { .ifindex = port[i].ifindex };
+
+		if (sockets_keep(udp, g, port[i].ifindex))
+			continue;
+		s.fd = node_mcast_socket(g->gid, &port[i]);
+		memcpy(s.gid, g->gid, 16);
+		if (s.fd >= 0 && !sockets_add(udp, UDP_ANY_SLOT, &s, g)) {
+			close(s.fd);
+			s.fd = -ENOMEM;
+		}
+		if (s.fd < 0)
+			err = s.fd;
+	}
+	if (err != 0)
+		log_warn("udp", "a multicast group cannot be joined: %s", strerror(-err));
+	return err;
+}
+
+void group_open_all(struct udp *udp) NO_THREAD_SAFETY /* groups come and go under slots_lock too */
+{
+	list_for_each(g, &udp->groups, struct udp_group, node)
+		(void)group_open(udp, g);
+}
+
+/* Makes room for one more member. */
+static int group_add(struct udp *udp, const u8 gid[16], u32 qpn, struct udp_group **out)
+	REQUIRES(udp->poll_lock)
+{
+	struct udp_group *g = group_find(udp, gid);
+	u32 *grown;
+
+	*out = NULL;
+	if (g == NULL) {
+		g = calloc(1, sizeof(*g));
+		if (g == NULL)
+			return -ENOMEM;
+		memcpy(g->gid, gid, 16);
+		list_push_back(&udp->groups, &g->node);
+		*out = g;
+	}
+	grown = realloc(g->qpns, (g->count + 1) * sizeof(*grown));
+	if (grown == NULL)
+		return -ENOMEM;
+	g->qpns = grown;
+	g->qpns[g->count++] = qpn;
+	return 0;
+}
+
+int udp_group_join(struct udp *udp, const u8 group[16], u32 qpn)
+{
+	struct udp_group *fresh;
+	u8 gid[16];
+	int err;
+
+	group_gid(group, gid);
+	lock_acquire(&udp->slots_lock);
+	lock_acquire(&udp->poll_lock);
+	err = group_add(udp, gid, qpn, &fresh);
+	lock_release(&udp->poll_lock);
+	if (err == 0 && fresh != NULL)
+		err = group_open(udp, fresh);
+	lock_release(&udp->slots_lock);
+	return err;
+}
+
+static void group_remove(struct udp_group *g, u32 qpn)
+{
+	for (u32 i = 0; i < g->count; i++)
+		if (g->qpns[i] == qpn) {
+			g->qpns[i] = g->qpns[--g->count];
+			return;
+		}
+}
+
+void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn)
+{
+	struct udp_group *g;
+	u8 gid[16];
+
+	group_gid(group, gid);
+	lock_acquire(&udp->slots_lock);
+	lock_acquire(&udp->poll_lock);
+	g = group_find(udp, gid);
+	if (g != NULL)
+		group_remove(g, qpn);
+	if (g != NULL && g->count != 0)
+		g = NULL;
+	if (g != NULL)
+		list_remove(&g->node);
+	lock_release(&udp->poll_lock);
+	if (g != NULL) {
+		sockets_drop_group(udp, g);
+		free(g->qpns);
+		free(g);
+	}
+	lock_release(&udp->slots_lock);
+}
+
+void group_free_all(struct udp *udp)
+{
+	struct list_head *node;
+
+	while ((node = list_pop_front(&udp->groups)) != NULL) {
+		struct udp_group *g = list_entry(node, struct udp_group, node);
+
+		free(g->qpns);
+		free(g);
+	}
+}
