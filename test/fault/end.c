@@ -138,6 +138,8 @@ static void end_open(void)
 	ibv_free_device_list(list);
 	end.memory = mmap(NULL, END_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			  0);
+	if (end.memory == MAP_FAILED)
+		end_die("memory");
 	end.pd = ibv_alloc_pd(end.context);
 	if (end.pd == NULL)
 		end_die("pd");

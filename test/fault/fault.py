@@ -17,7 +17,7 @@ TOOL = os.path.join(BUILD, "bin", "anyverbs")
 PROGRAMS = os.path.join(BUILD, "test", "fault")
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 FLUSHED, RETRY_EXCEEDED = 5, 12
-SLOW = float(os.environ.get("FAULT_SLOW", "1"))  # under a sanitizer everything takes longer
+PATIENCE_S = 60  # for what must happen, however busy the machine: nothing waits so long unless it is lost
 
 
 class Gone(Exception):
@@ -58,10 +58,10 @@ class World:
         environment.update(more)
         return {k: v for k, v in environment.items() if v is not None}
 
-    def run(self, *words, timeout=30, **env):
+    def run(self, *words, timeout=2 * PATIENCE_S, **env):
         """Runs a program to its end."""
         return subprocess.run(self.prefix + list(words), env=self.with_env(env), cwd="/", text=True, check=False,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout * SLOW)
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
 
     def start(self, *words, **env):
         end = Process(self.prefix + list(words), self.with_env(env))
@@ -91,12 +91,13 @@ class World:
             os.kill(pid, signal.SIGKILL)
         return pid
 
-    def wait_no_process(self, seconds=3):
-        """Waits until the node knows no process; the last status."""
-        deadline = time.monotonic() + seconds * SLOW
+    def wait_processes(self, *pids):
+        """Waits until the node knows these processes and no other; the last status."""
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             status = self.status()
-            if not status.get("processes") or time.monotonic() > deadline:
+            known = sorted(p["pid"] for p in status.get("processes", []))
+            if known == sorted(pids) or time.monotonic() > deadline:
                 return status
             time.sleep(0.01)
 
@@ -104,7 +105,7 @@ class World:
         for end in self.ends:
             end.kill()
         self.run(TOOL, "stop", "--force")
-        deadline = time.monotonic() + 3
+        deadline = time.monotonic() + PATIENCE_S
         while self.status().get("running") and time.monotonic() < deadline:
             time.sleep(0.01)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -126,8 +127,8 @@ class Process:
         self.buffer = b""
         self.died = 0.0
 
-    def line(self, seconds=10):
-        deadline = time.monotonic() + seconds * SLOW
+    def line(self, seconds=PATIENCE_S):
+        deadline = time.monotonic() + seconds
         while b"\n" not in self.buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
@@ -145,15 +146,19 @@ class Process:
         except BrokenPipeError as e:
             raise Gone("ended") from e
 
-    def ask(self, line, seconds=10):
+    def ask(self, line, seconds=PATIENCE_S):
         self.tell(line)
         return self.line(seconds)
 
-    def expect(self, line, answer, seconds=10):
+    def expect(self, line, answer, seconds=PATIENCE_S):
         got = self.ask(line, seconds)
         if not got.startswith(answer):
             raise Gone(f"{line}: {got!r} instead of {answer!r}")
         return got.split()[1:]
+
+    def wait_error(self):
+        """Waits for the first completion in error: "ended STATUS", or "running N" if none comes."""
+        return self.ask(f"wait {PATIENCE_S * 1000 // 2}")
 
     def kill(self):
         if self.process.poll() is None:
@@ -173,14 +178,14 @@ class Process:
         for f in (self.process.stdin, self.process.stdout, self.process.stderr):
             f.close()
 
-    def quit(self, seconds=5):
+    def quit(self, seconds=PATIENCE_S):
         """Ends in good order: returns (exit status, what it said on standard error)."""
         try:
             self.tell("quit")
         except Gone:
             pass
         try:
-            status = self.process.wait(seconds * SLOW)
+            status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -213,10 +218,10 @@ def count(end):
     return int(end.expect("count", "count")[0])
 
 
-def wait_progress(end, more=1, seconds=5):
+def wait_progress(end, more=1, seconds=PATIENCE_S):
     """Waits until the count of completions has grown by `more`."""
     begin = count(end)
-    deadline = time.monotonic() + seconds * SLOW
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if count(end) >= begin + more:
             return True

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 40, CHILD_SECONDS = 20 };
+enum { ROUNDS = 40, CHILD_SECONDS = 60 };
 
 static volatile bool traffic_stop;
 static volatile unsigned long traffic_count;
@@ -199,7 +199,7 @@ static void fork_under_traffic(void (*child)(struct ibv_context *context, int ro
 		if (pid == 0)
 			child(context, round);
 		need_child(pid, "fork under traffic");
-		for (int i = 0; i < 5000 && traffic_count == before; i++)
+		for (int i = 0; i < 60000 && traffic_count == before; i++)
 			usleep(1000);
 		guest_need(traffic_count != before, "round %d: the traffic has stopped", round);
 	}

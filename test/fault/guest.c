@@ -338,7 +338,7 @@ static void await_write(struct guest *from, struct guest *to, uint8_t value)
 	memset(from->memory, value, GUEST_BYTES);
 	post_one_sided(from, to, IBV_WR_RDMA_WRITE);
 	for (int ms = 0; *(volatile uint8_t *)&to->memory[GUEST_BYTES - 1] != value; ms++) {
-		guest_need(ms < 10000, "WRITE %u does not arrive", value);
+		guest_need(ms < 60000, "WRITE %u does not arrive", value);
 		usleep(1000);
 	}
 	guest_need(guest_poll(from) == 0, "WRITE %u", value);

@@ -40,7 +40,7 @@ void guest_connect(struct guest *g, const struct guest_address *to);
 void guest_connect_pair(struct guest *a, struct guest *b);
 void guest_post_receive(struct guest *g);
 void guest_post_send(struct guest *g, uint32_t length);
-/* Waits (5 s) for a completion, by polling; its status. */
+/* Waits (60 s) for a completion, by polling; its status. */
 int guest_poll(struct guest *g);
 /* The same by events. */
 int guest_await(struct guest *g);

@@ -20,7 +20,7 @@ class Case(unittest.TestCase):
         self.addCleanup(self.world.close)
 
     def run_case(self, program, *words, **env):
-        done = self.world.run(fault.program(program), *words, timeout=60, **env)
+        done = self.world.run(fault.program(program), *words, **env)
         self.assertEqual((done.returncode, done.stderr), (0, ""), f"{program} {' '.join(words)}")
         return done.stdout
 
@@ -91,10 +91,9 @@ class Guest(Case):
 
     # $(anyverbs run ...) ends, and leaves the node behind.
     def test_command_substitution_ends(self):
-        begin = time.monotonic()
+        # a node that held the pipe would do so until it leaves, and run() does not wait for that
         done = self.world.run("bash", "-c", f'said=$("{fault.TOOL}" run "$0" no_handler 2>&1); echo "$?:$said"',
-                              fault.program("guest"))
-        self.assertLess(time.monotonic() - begin, 5 * fault.SLOW)
+                              fault.program("guest"), ANYVERBS_IDLE_S="600")
         self.assertEqual(done.stdout, "0:\n")
         self.assertTrue(self.world.status()["running"])
 
@@ -143,7 +142,7 @@ class Fork(Case):
             self.assertTrue(fault.wait_progress(peer, 5))
             survivor.expect("child", "child")
             peer.kill()
-            self.assertIn(survivor.ask("wait 2000"), ("ended 5", "ended 12"))
+            self.assertIn(survivor.wait_error(), ("ended 5", "ended 12"))
             survivor.expect("stop", "stopped")
         before = self.cpu_ticks(survivor.pid)
         time.sleep(0.5)
@@ -157,7 +156,7 @@ class Fork(Case):
 
     def test_nothing_is_left_in_the_node(self):
         self.run_case("forks", "under_traffic")
-        status = self.world.wait_no_process()
+        status = self.world.wait_processes()
         self.assertEqual((status["processes"], status["slots_taken"], status["pairs"]), ([], 0, 0))
 
 

@@ -6,7 +6,6 @@ usage: rights_test.py [unittest's arguments]
 import errno
 import os
 import subprocess
-import time
 import unittest
 
 import fault
@@ -104,7 +103,7 @@ class FewResources(Case):
         keep.line()
         worked = [n for n in range(4, 40) if self.check_clear(self.alone("prlimit", f"--nofile={n}"), f"nofile {n}")]
         self.assertTrue(worked and worked == list(range(worked[0], 40)), f"it worked with {worked}")
-        self.assertEqual([p["pid"] for p in self.world.wait_no_process(0.5)["processes"]], [keep.pid])
+        self.assertEqual([p["pid"] for p in self.world.wait_processes(keep.pid)["processes"]], [keep.pid])
 
     def test_descriptors_of_a_node_that_must_start(self):
         for n in (4, 6, 8, 10, 12):
@@ -124,12 +123,11 @@ class FewResources(Case):
         mine = " ".join(poor.expect("qp send receiver", "qp"))
         rich.expect(f"connect {mine}", "connected")
         rich.expect("go", "going")
-        said = rich.ask("wait 3000")
+        said = rich.wait_error()
         self.assertIn(said, (f"ended {fault.RETRY_EXCEEDED}", f"ended {fault.FLUSHED}"))
         rich.expect("stop", "stopped")
         poor.expect("stop", "stopped")
         subprocess.run(["prlimit", f"--pid={poor.pid}", "--nofile=1000:20000"], check=True)
-        time.sleep(0.05)
         self.check_traffic(rich, poor, ("send", "write"))
         self.end_well(rich, poor)
 
@@ -150,7 +148,7 @@ class FewResources(Case):
                 break
         else:
             rich.expect("go", "going")
-            self.assertIn(rich.ask("wait 3000"), (f"ended {fault.RETRY_EXCEEDED}", f"ended {fault.FLUSHED}"))
+            self.assertIn(rich.wait_error(), (f"ended {fault.RETRY_EXCEEDED}", f"ended {fault.FLUSHED}"))
             rich.expect("stop", "stopped")
             self.end_well(rich)
         subprocess.run(["prlimit", f"--pid={poor.pid}", "--as=unlimited:unlimited"], check=True)
@@ -171,7 +169,7 @@ class FewResources(Case):
         worked = [mib for mib in range(20, 600, 20)
                   if self.check_clear(self.alone("prlimit", f"--as={mib << 20}"), f"{mib} MiB of address space")]
         self.assertTrue(worked, "it never worked")
-        self.assertEqual([p["pid"] for p in self.world.wait_no_process(0.5)["processes"]], [keep.pid])
+        self.assertEqual([p["pid"] for p in self.world.wait_processes(keep.pid)["processes"]], [keep.pid])
 
     def test_maps(self):
         for spare in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30):
@@ -193,7 +191,7 @@ class FewResources(Case):
             keep.line()
             # with a node: the engine's thread cannot be made
             self.assertFalse(self.check_clear(world.run(*limited, ANYVERBS_LOG="error"), "no thread"))
-            self.assertEqual([p["pid"] for p in world.wait_no_process(0.5)["processes"]], [keep.pid])
+            self.assertEqual([p["pid"] for p in world.wait_processes(keep.pid)["processes"]], [keep.pid])
 
 
 class NoPlace(Case):

@@ -44,7 +44,7 @@ class Takeover(unittest.TestCase):
         self.world.kill_node()
         begin = time.monotonic()
         while time.monotonic() < begin + AWAY_S:
-            self.assertTrue(fault.wait_progress(sender, 5, 1), "the traffic stands still without a node")
+            self.assertTrue(fault.wait_progress(sender, 5), "the traffic stands still without a node")
         os.symlink(DAEMON, self.link)
         for end in (sender, receiver):
             self.assertEqual(end.expect("stop", "stopped"), ["0"])
@@ -76,7 +76,7 @@ class Takeover(unittest.TestCase):
             for end in ends:
                 end.expect("stop", "stopped")
                 self.assertEqual(end.quit(), (0, ""))
-        status = self.world.wait_no_process()
+        status = self.world.wait_processes()
         self.assertEqual((status.get("processes"), status.get("slots_taken")), ([], 0))
 
 
