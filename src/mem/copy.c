@@ -5,9 +5,6 @@
  * Runs:  any thread      Locks: none
  */
 #include <errno.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 #include <sys/uio.h>
 
 #include "mem/mem.h"
@@ -51,36 +48,6 @@ void mem_copy_ordered(void *dst, const void *src, size_t n)
 	}
 	copy_tail((u8 *)dst + bulk, tail, n - bulk);
 }
-
-#ifdef __SSE2__
-/* Whole cache lines; dst is aligned to one. */
-static void copy_lines(u8 *dst, const u8 *src, size_t lines)
-{
-	for (; lines; lines--, dst += CACHE_LINE, src += CACHE_LINE)
-		for (size_t i = 0; i < CACHE_LINE; i += sizeof(__m128i))
-			_mm_stream_si128((__m128i *)(dst + i),
-					 _mm_loadu_si128((const __m128i *)(src + i)));
-}
-
-void mem_copy_stream(void *dst, const void *src, size_t n)
-{
-	u8 *to = dst;
-	const u8 *from = src;
-	size_t head = -(uintptr_t)to % CACHE_LINE, bulk;
-
-	head = MIN(head, n);
-	bulk = (n - head) / CACHE_LINE * CACHE_LINE;
-	memcpy(to, from, head);
-	copy_lines(to + head, from + head, bulk / CACHE_LINE);
-	memcpy(to + head + bulk, from + head + bulk, n - head - bulk);
-	copy_fence();
-}
-#else
-void mem_copy_stream(void *dst, const void *src, size_t n)
-{
-	memcpy(dst, src, n);
-}
-#endif
 
 /* The next piece of at most n bytes at the cursor, which moves over it. *got > 0, or an error of
  * mem_scatter. */

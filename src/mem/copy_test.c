@@ -215,19 +215,6 @@ static void mem_copy_ordered__copies_any_size_and_alignment(void **state)
 	assert_memory_equal(memory, flat, SPACE);
 }
 
-static void mem_copy_stream__copies_any_size_and_alignment(void **state)
-{
-	for (u32 n = 0; n < 400; n++)
-		for (u32 shift = 0; shift < 64; shift += 3) {
-			memcpy(expected, memory, SPACE);
-			memcpy(expected + shift, flat + n % 7, n);
-			mem_copy_stream(memory + shift, flat + n % 7, n);
-			assert_memory_equal(memory, expected, 1024);
-		}
-	mem_copy_stream(memory, flat, SPACE);
-	assert_memory_equal(memory, flat, SPACE);
-}
-
 static void mem_copy_ordered__ends_may_overlap(void **state)
 {
 	for (int by = -100; by <= 100; by++) {
@@ -301,7 +288,6 @@ int main(void)
 		TEST(mem_scatter__over_a_page_list),
 		TEST(mem_pieces__lists_and_moves),
 		TEST(mem_copy_ordered__copies_any_size_and_alignment),
-		TEST(mem_copy_stream__copies_any_size_and_alignment),
 		TEST(mem_copy_ordered__ends_may_overlap),
 		TEST(mem_copy_ordered__last_byte_comes_last),
 	};

@@ -141,12 +141,6 @@ static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 r
  * everything before. */
 void mem_copy_ordered(void *dst, const void *src, size_t n);
 
-/* Copies into memory that another core reads next (a ring): with stores that go around the caches
- * where the processor has them, so that no line is fetched from the other core only to be
- * overwritten. No overlap. All of it is visible before any later store. The wait for that makes it
- * worth while from 8 KiB on. */
-void mem_copy_stream(void *dst, const void *src, size_t n);
-
 /* A position in a scatter/gather list. */
 struct mem_cursor {
 	const struct ibv_sge *sge;
