@@ -18,7 +18,7 @@ enum {
 	DEPTH = 64,
 	ROOMS = 256,
 	RECV_BIT = 1 << 30, /* in wr_id: the rest is the room */
-	LIMIT_MS = 60000,
+	LIMIT_MS = 110000,
 };
 
 static struct ibv_context *ctx;
