@@ -14,17 +14,24 @@
 
 enum { TAKEOVER_NOBODY = 900 /* a slot that no test reaches */ };
 
-/* Asks until the node's first IPv4 address has a socket again. */
-static int takeover_ask(struct user *u, struct node_socket *out)
+/* What a survivor sees at once when it comes back: its address with its socket, as before. */
+static void takeover_assert_kept(struct user *u)
 {
-	int n = 0;
+	struct node_config c;
+	struct node_socket again;
 
-	for (int i = 0; n == 0 && i < 5000; i++) {
-		n = node_udp_sockets(u->h.node, u->slot, out, 1);
-		if (n == 0)
-			usleep(1000);
-	}
-	return n;
+	node_config_get(u->h.node, &c);
+	assert_int_equal(c.gids[u->socket.gid_index].flags & NODE_GID_WIRE, NODE_GID_WIRE);
+	assert_memory_equal(c.gids[u->socket.gid_index].gid, u->socket.gid, 16);
+	assert_int_equal(node_udp_sockets(u->h.node, u->slot, &again, 1), 1);
+	assert_true(again.id == u->socket.id);
+	close(again.fd);
+}
+
+static void takeover_recover(struct user *u)
+{
+	assert_int_equal(node_recover(u->h.node), 0);
+	takeover_assert_kept(u);
 }
 
 /* Datagrams are steered as before while there is no node, although the members of nobody and of the
@@ -32,7 +39,6 @@ static int takeover_ask(struct user *u, struct node_socket *out)
 static void takeover__nothing_moves(void **state)
 {
 	struct user users[4], late;
-	struct node_socket again;
 
 	for (int i = 0; i < 4; i++)
 		user_begin(&users[i]);
@@ -45,18 +51,10 @@ static void takeover__nothing_moves(void **state)
 	assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
 
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(node_recover(users[i].h.node), 0);
+		takeover_recover(&users[i]);
 	assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
-	for (int i = 0; i < 3; i++) {
-		assert_int_equal(takeover_ask(&users[i], &again), 1);
-		assert_true(again.id == users[i].socket.id);
-		close(again.fd);
-	}
 	/* a new process gets the free member, and the next one a new one */
-	users[3] = (struct user){ .slot = 0 };
-	harness_attach(&users[3].h);
-	assert_int_equal(node_slot_take(users[3].h.node, &users[3].slot), 0);
-	assert_int_equal(takeover_ask(&users[3], &users[3].socket), 1);
+	user_begin(&users[3]);
 	user_begin(&late);
 	assert_true(udp_steered(users, 4, TAKEOVER_NOBODY));
 	udp_send(&late, late.slot << NODE_INDEX_BITS, UDP_BTH);
@@ -74,16 +72,11 @@ static void takeover__several_times(void **state)
 	for (int i = 0; i < 3; i++)
 		user_begin(&users[i]);
 	for (int round = 0; round < 4; round++) {
-		struct node_socket again;
-
 		harness_kill_daemon();
 		assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
 		/* not always the same comes first */
 		for (int i = 0; i < 3; i++)
-			assert_int_equal(node_recover(users[(i + round) % 3].h.node), 0);
-		assert_int_equal(takeover_ask(&users[0], &again), 1);
-		assert_true(again.id == users[0].socket.id);
-		close(again.fd);
+			takeover_recover(&users[(i + round) % 3]);
 		assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
 	}
 	for (int i = 0; i < 3; i++)
@@ -94,7 +87,6 @@ static void takeover__several_times(void **state)
 static void takeover__an_owner_dies_meanwhile(void **state)
 {
 	struct user stays, dies, late;
-	struct node_socket again;
 
 	user_begin(&stays);
 	user_begin(&dies);
@@ -103,9 +95,7 @@ static void takeover__an_owner_dies_meanwhile(void **state)
 	user_end(&dies);
 	udp_send(&stays, stays.slot << NODE_INDEX_BITS, UDP_BTH);
 	assert_true(udp_came(stays.socket.fd, UDP_BTH));
-	assert_int_equal(node_recover(stays.h.node), 0);
-	assert_int_equal(takeover_ask(&stays, &again), 1);
-	close(again.fd);
+	takeover_recover(&stays);
 	user_begin(&late);
 	assert_true(late.socket.id == dies.socket.id);
 	assert_true(udp_silent(late.socket.fd));
@@ -119,7 +109,6 @@ static void takeover__an_owner_dies_meanwhile(void **state)
 static void takeover__after_a_forced_stop(void **state)
 {
 	struct user users[2];
-	struct node_socket again;
 
 	user_begin(&users[0]);
 	user_begin(&users[1]);
@@ -127,11 +116,8 @@ static void takeover__after_a_forced_stop(void **state)
 	while (harness_daemon() != 0)
 		usleep(1000);
 	assert_true(udp_steered(users, 2, TAKEOVER_NOBODY));
-	assert_int_equal(node_recover(users[0].h.node), 0);
-	assert_int_equal(node_recover(users[1].h.node), 0);
-	assert_int_equal(takeover_ask(&users[1], &again), 1);
-	assert_true(again.id == users[1].socket.id);
-	close(again.fd);
+	takeover_recover(&users[0]);
+	takeover_recover(&users[1]);
 	assert_true(udp_steered(users, 2, TAKEOVER_NOBODY));
 	user_end(&users[0]);
 	user_end(&users[1]);

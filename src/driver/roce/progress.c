@@ -311,6 +311,15 @@ static void progress_port(struct roce_device *dev, bool was_up, bool up)
 		progress_dispatch(dev, IB_EVENT_PORT_ACTIVE);
 }
 
+/* Whether the table itself has changed, not only what is known of its interfaces. */
+static bool progress_gids_differ(const struct node_config *a, const struct node_config *b)
+{
+	for (int i = 0; i < NODE_GIDS; i++)
+		if (memcmp(a->gids[i].gid, b->gids[i].gid, sizeof(a->gids[i].gid)) != 0)
+			return true;
+	return false;
+}
+
 static void progress_config(struct roce_device *dev)
 {
 	struct node_config before, now;
@@ -324,11 +333,11 @@ static void progress_config(struct roce_device *dev)
 	lock_release(&dev->config_lock);
 	if (before.port_up != now.port_up || before.port_downs != now.port_downs)
 		progress_port(dev, before.port_up, now.port_up);
-	if (memcmp(before.gids, now.gids, sizeof(now.gids)) != 0) {
-		if (dev->paths & ROCE_PATH_UDP)
-			udp_refresh(dev->a.udp);
+	if ((dev->paths & ROCE_PATH_UDP) &&
+	    memcmp(before.gids, now.gids, sizeof(now.gids)) != 0)
+		udp_refresh(dev->a.udp);
+	if (progress_gids_differ(&before, &now))
 		progress_dispatch(dev, IB_EVENT_GID_CHANGE);
-	}
 }
 
 /* Recording begins before packets look for it, and ends after. */

@@ -228,7 +228,7 @@ void daemon_port_set(struct daemon *d, bool up)
 		daemon_publish(d, &c);
 }
 
-static void daemon_look_again(struct daemon *d)
+void daemon_look_again(struct daemon *d)
 {
 	struct node_config fresh, now = d->notice->config;
 	bool changed;
@@ -238,11 +238,6 @@ static void daemon_look_again(struct daemon *d)
 	changed |= daemon_port_update(d, &now);
 	if (changed)
 		daemon_publish(d, &now);
-}
-
-void daemon_look_soon(struct daemon *d)
-{
-	d->look_again_ns = clock_now_ns();
 }
 
 /* ---- time ---- */

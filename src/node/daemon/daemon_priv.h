@@ -118,8 +118,8 @@ bool request_handle(struct proc *p, const union proto_request *q, struct message
 /* Sets the port's state and tells everybody, also the node that takes over. Where there is no link,
  * `up` is up nevertheless, until there is one. */
 void daemon_port_set(struct daemon *d, bool up);
-/* Has the host's addresses read soon. */
-void daemon_look_soon(struct daemon *d);
+/* Reads the host's addresses, and tells everybody what has changed. */
+void daemon_look_again(struct daemon *d);
 void daemon_stop(struct daemon *d, const char *why);
 
 #endif

@@ -158,7 +158,8 @@ static void request_take_sockets(struct request *r)
 		return;
 	log_info("node", "process %llu brought the UDP sockets of %u addresses",
 		 (unsigned long long)r->proc->process, count);
-	daemon_look_soon(d);
+	/* before the answer: the process must not see its sockets go and come */
+	daemon_look_again(d);
 }
 
 static int request_resume(struct request *r)
