@@ -702,6 +702,7 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		if (unlikely(qp->untold != RESP_OK))
 			fail = resp_tell(qp, &verdict);
 	} else {
+		resp_established(qp);
 		fail = resp_receive_uc(qp, from, p, payload);
 		verdict = RESP_NAK_OPERATION;
 	}

@@ -198,7 +198,7 @@ static void sqd__silent_and_answering(void **state)
 /* A first message that comes in RTR, once. */
 static void event__communication_established(void **state)
 {
-	struct side_options o = plain(IBV_QPT_RC);
+	struct side_options o = plain((int)(uintptr_t)*state);
 	struct side_wr w, r;
 	struct side_link l;
 
@@ -475,7 +475,8 @@ int main(void)
 		TEST(sqd__idle),
 		TEST(sqd__finishes_what_has_begun),
 		TEST(sqd__silent_and_answering),
-		TEST(event__communication_established),
+		TYPED(event__communication_established, RC),
+		TYPED(event__communication_established, UC),
 		TEST(event__fatal),
 		TEST(event__cq_overflows),
 		TEST(event__send_cq_overflows),
