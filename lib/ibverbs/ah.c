@@ -6,41 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/convert_attr.h"
 #include "door.h"
-
-void ah_attr_to_ib(const struct ibv_ah_attr *from, struct ib_ah_attr *to)
-{
-	*to = (struct ib_ah_attr){
-		.grh = { .flow_label = from->grh.flow_label,
-			 .sgid_index = from->grh.sgid_index,
-			 .hop_limit = from->grh.hop_limit,
-			 .traffic_class = from->grh.traffic_class },
-		.dlid = from->dlid,
-		.sl = from->sl,
-		.src_path_bits = from->src_path_bits,
-		.static_rate = from->static_rate,
-		.ah_flags = from->is_global ? IB_AH_GRH : 0,
-		.port_num = from->port_num,
-	};
-	memcpy(to->grh.dgid.raw, from->grh.dgid.raw, sizeof(to->grh.dgid.raw));
-}
-
-void ah_attr_from_ib(const struct ib_ah_attr *from, struct ibv_ah_attr *to)
-{
-	*to = (struct ibv_ah_attr){
-		.grh = { .flow_label = from->grh.flow_label,
-			 .sgid_index = from->grh.sgid_index,
-			 .hop_limit = from->grh.hop_limit,
-			 .traffic_class = from->grh.traffic_class },
-		.dlid = from->dlid,
-		.sl = from->sl,
-		.src_path_bits = from->src_path_bits,
-		.static_rate = from->static_rate,
-		.is_global = !!(from->ah_flags & IB_AH_GRH),
-		.port_num = from->port_num,
-	};
-	memcpy(to->grh.dgid.raw, from->grh.dgid.raw, sizeof(to->grh.dgid.raw));
-}
 
 AV_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
@@ -50,7 +17,7 @@ AV_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
 
 	if (!ah)
 		return door_null(-ENOMEM);
-	ah_attr_to_ib(attr, &ib);
+	ib_convert_ibv_ah_attr(attr, &ib);
 	ah->ah = ib_create_ah(door_pd(pd)->ib, &ib);
 	if (IS_ERR(ah->ah)) {
 		long error = PTR_ERR(ah->ah);

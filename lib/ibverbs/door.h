@@ -245,10 +245,6 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 		    struct ibv_device_attr_ex *attr, size_t size);
 int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
 
-/* ah.c: address vectors, both ways. */
-void ah_attr_to_ib(const struct ibv_ah_attr *from, struct ib_ah_attr *to);
-void ah_attr_from_ib(const struct ib_ah_attr *from, struct ibv_ah_attr *to);
-
 /* pd.c, mw.c, cq.c, srq.c, qp.c: slots of the context. */
 struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 				      struct ibv_parent_domain_init_attr *attr);

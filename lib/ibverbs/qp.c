@@ -8,53 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/convert_attr.h"
 #include "door.h"
 
 _Static_assert((int)IB_QPT_RC == IBV_QPT_RC && (int)IB_QPT_UD == IBV_QPT_UD, "the types agree");
-_Static_assert((int)IB_QP_STATE == IBV_QP_STATE && (int)IB_QP_DEST_QPN == IBV_QP_DEST_QPN &&
-		       (int)IB_QP_MAX_DEST_RD_ATOMIC == IBV_QP_MAX_DEST_RD_ATOMIC,
-	       "the masks agree");
-_Static_assert((int)IB_QPS_ERR == IBV_QPS_ERR && (int)IB_MIG_ARMED == IBV_MIG_ARMED,
-	       "the states agree");
-_Static_assert(sizeof(struct ibv_qp_cap) == sizeof(struct ib_qp_cap), "the capabilities agree");
-
-/* What of an address vector and of the plain fields both sides call by one name. */
-/* clang-format off */
-#define QP_FIELDS(X)                                                                               \
-	X(qkey) X(rq_psn) X(sq_psn) X(dest_qp_num) X(pkey_index) X(alt_pkey_index)                 \
-	X(en_sqd_async_notify) X(sq_draining) X(max_rd_atomic) X(max_dest_rd_atomic)               \
-	X(min_rnr_timer) X(port_num) X(timeout) X(retry_cnt) X(rnr_retry) X(alt_port_num)          \
-	X(alt_timeout) X(rate_limit)
-/* clang-format on */
-#define COPY_FIELD(field) to->field = from->field;
-
-static void qp_attr_to_ib(const struct ibv_qp_attr *from, struct ib_qp_attr *to)
-{
-	memset(to, 0, sizeof(*to));
-	QP_FIELDS(COPY_FIELD)
-	to->qp_state = (enum ib_qp_state)from->qp_state;
-	to->cur_qp_state = (enum ib_qp_state)from->cur_qp_state;
-	to->path_mtu = (enum ib_mtu)from->path_mtu;
-	to->path_mig_state = (enum ib_mig_state)from->path_mig_state;
-	to->qp_access_flags = (int)from->qp_access_flags;
-	memcpy(&to->cap, &from->cap, sizeof(to->cap));
-	ah_attr_to_ib(&from->ah_attr, &to->ah_attr);
-	ah_attr_to_ib(&from->alt_ah_attr, &to->alt_ah_attr);
-}
-
-static void qp_attr_from_ib(const struct ib_qp_attr *from, struct ibv_qp_attr *to)
-{
-	memset(to, 0, sizeof(*to));
-	QP_FIELDS(COPY_FIELD)
-	to->qp_state = (enum ibv_qp_state)from->qp_state;
-	to->cur_qp_state = (enum ibv_qp_state)from->cur_qp_state;
-	to->path_mtu = (enum ibv_mtu)from->path_mtu;
-	to->path_mig_state = (enum ibv_mig_state)from->path_mig_state;
-	to->qp_access_flags = (unsigned int)from->qp_access_flags;
-	memcpy(&to->cap, &from->cap, sizeof(to->cap));
-	ah_attr_from_ib(&from->ah_attr, &to->ah_attr);
-	ah_attr_from_ib(&from->alt_ah_attr, &to->alt_ah_attr);
-}
 
 static int qp_check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
 {
@@ -179,7 +136,7 @@ AV_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mas
 	struct ib_qp_attr ib;
 	int error;
 
-	qp_attr_to_ib(attr, &ib);
+	ib_convert_ibv_qp_attr(attr, &ib);
 	error = ib_modify_qp(door_qp(qp)->ib, &ib, mask);
 	if (!error && (mask & IBV_QP_STATE))
 		qp->state = attr->qp_state;
@@ -199,7 +156,7 @@ AV_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask
 	error = ib_query_qp(door_qp(qp)->ib, &ib, mask, &ib_init);
 	if (error)
 		return door_errno(error);
-	qp_attr_from_ib(&ib, attr);
+	ib_convert_qp_attr(&ib, attr);
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = qp->qp_context,
 		.send_cq = qp->send_cq,

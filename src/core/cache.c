@@ -142,7 +142,17 @@ static int port_get(struct ib_device_core *core, u8 number, const struct cache_p
 	return *port ? 0 : -ENODATA;
 }
 
-int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index, union ib_gid *gid)
+/* What is asked of one port. */
+struct question {
+	int index;
+	union ib_gid *gid;
+	u16 *pkey, wanted_pkey;
+	u8 *lmc;
+};
+
+static int port_ask(struct ib_device *device, u8 number,
+		    int (*answer)(const struct cache_port *port, const struct question *q),
+		    const struct question *q)
 {
 	struct ib_device_core *core = device->core;
 	const struct cache_port *port;
@@ -150,14 +160,26 @@ int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index, union ib
 	if (!core)
 		return -EINVAL;
 	lock_acquire(&core->cache_lock);
-	int err = port_get(core, port_num, &port);
+	int err = port_get(core, number, &port);
 
-	if (!err && (index < 0 || (u32)index >= port->gid_count))
-		err = -EINVAL;
 	if (!err)
-		*gid = port->gids[index];
+		err = answer(port, q);
 	lock_release(&core->cache_lock);
 	return err;
+}
+
+static int answer_gid(const struct cache_port *port, const struct question *q)
+{
+	if (q->index < 0 || (u32)q->index >= port->gid_count)
+		return -EINVAL;
+	*q->gid = port->gids[q->index];
+	return 0;
+}
+
+int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index, union ib_gid *gid)
+{
+	return port_ask(device, port_num, answer_gid,
+			&(struct question){ .index = index, .gid = gid });
 }
 
 static int port_find_gid(const struct cache_port *port, const union ib_gid *gid)
@@ -192,63 +214,46 @@ int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num
 	return 0;
 }
 
-int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey)
+static int answer_pkey(const struct cache_port *port, const struct question *q)
 {
-	struct ib_device_core *core = device->core;
-	const struct cache_port *port;
-
-	if (!core)
+	if (q->index < 0 || (u32)q->index >= port->pkey_count)
 		return -EINVAL;
-	lock_acquire(&core->cache_lock);
-	int err = port_get(core, port_num, &port);
-
-	if (!err && (index < 0 || (u32)index >= port->pkey_count))
-		err = -EINVAL;
-	if (!err)
-		*pkey = port->pkeys[index];
-	lock_release(&core->cache_lock);
-	return err;
+	*q->pkey = port->pkeys[q->index];
+	return 0;
 }
 
-static int port_find_pkey(const struct cache_port *port, u16 pkey)
+int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey)
+{
+	return port_ask(device, port_num, answer_pkey,
+			&(struct question){ .index = index, .pkey = pkey });
+}
+
+static int answer_where_pkey(const struct cache_port *port, const struct question *q)
 {
 	for (u32 i = 0; i < port->pkey_count; i++)
-		if ((port->pkeys[i] & PKEY_BASE_MASK) == (pkey & PKEY_BASE_MASK))
+		if ((port->pkeys[i] & PKEY_BASE_MASK) == (q->wanted_pkey & PKEY_BASE_MASK))
 			return (int)i;
 	return -ENOENT;
 }
 
 int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
 {
-	struct ib_device_core *core = device->core;
-	const struct cache_port *port;
+	int found = port_ask(device, port_num, answer_where_pkey,
+			     &(struct question){ .wanted_pkey = pkey });
 
-	if (!core)
-		return -EINVAL;
-	lock_acquire(&core->cache_lock);
-	int found = port_get(core, port_num, &port);
-
-	if (!found)
-		found = port_find_pkey(port, pkey);
-	lock_release(&core->cache_lock);
 	if (found < 0)
 		return found;
 	*index = (u16)found;
 	return 0;
 }
 
+static int answer_lmc(const struct cache_port *port, const struct question *q)
+{
+	*q->lmc = port->lmc;
+	return 0;
+}
+
 int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc)
 {
-	struct ib_device_core *core = device->core;
-	const struct cache_port *port;
-
-	if (!core)
-		return -EINVAL;
-	lock_acquire(&core->cache_lock);
-	int err = port_get(core, port_num, &port);
-
-	if (!err)
-		*lmc = port->lmc;
-	lock_release(&core->cache_lock);
-	return err;
+	return port_ask(device, port_num, answer_lmc, &(struct question){ .lmc = lmc });
 }

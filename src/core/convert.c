@@ -177,15 +177,16 @@ int ib_convert_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send
 	return 0;
 }
 
-int ib_convert_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
+/* On the SRQ, or, without one, on the queue pair. */
+static int post_recvs(const struct ib_uverbs_ops *ops, struct ib_qp *qp, struct ib_srq *srq,
+		      struct ib_recv_wr *wr, struct ib_recv_wr **bad)
 {
-	const struct ib_uverbs_ops *ops = qp->device->uverbs;
-
 	for (; wr; wr = wr->next) {
 		struct ibv_recv_wr one, *ignored;
 
 		ib_convert_recv_wr(wr, &one);
-		int err = ops->post_recv(qp, &one, &ignored);
+		int err = srq ? ops->post_srq_recv(srq, &one, &ignored) :
+				ops->post_recv(qp, &one, &ignored);
 
 		if (err) {
 			*bad = wr;
@@ -195,20 +196,12 @@ int ib_convert_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv
 	return 0;
 }
 
+int ib_convert_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
+{
+	return post_recvs(qp->device->uverbs, qp, NULL, wr, bad);
+}
+
 int ib_convert_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
 {
-	const struct ib_uverbs_ops *ops = srq->device->uverbs;
-
-	for (; wr; wr = wr->next) {
-		struct ibv_recv_wr one, *ignored;
-
-		ib_convert_recv_wr(wr, &one);
-		int err = ops->post_srq_recv(srq, &one, &ignored);
-
-		if (err) {
-			*bad = wr;
-			return err;
-		}
-	}
-	return 0;
+	return post_recvs(srq->device->uverbs, NULL, srq, wr, bad);
 }

@@ -34,13 +34,15 @@ static int generic_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ib
 	return 0;
 }
 
-static int generic_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+/* On the SRQ, or, without one, on the queue pair. */
+static int generic_post_recvs(struct ib_qp *qp, struct ib_srq *srq, struct ibv_recv_wr *wr,
+			      struct ibv_recv_wr **bad)
 {
 	for (; wr; wr = wr->next) {
 		struct ib_recv_wr one;
 
 		ib_convert_ibv_recv_wr(wr, &one);
-		int err = ib_post_recv(qp, &one, NULL);
+		int err = srq ? ib_post_srq_recv(srq, &one, NULL) : ib_post_recv(qp, &one, NULL);
 
 		if (err) {
 			*bad = wr;
@@ -50,21 +52,15 @@ static int generic_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ib
 	return 0;
 }
 
+static int generic_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	return generic_post_recvs(qp, NULL, wr, bad);
+}
+
 static int generic_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr,
 				 struct ibv_recv_wr **bad)
 {
-	for (; wr; wr = wr->next) {
-		struct ib_recv_wr one;
-
-		ib_convert_ibv_recv_wr(wr, &one);
-		int err = ib_post_srq_recv(srq, &one, NULL);
-
-		if (err) {
-			*bad = wr;
-			return err;
-		}
-	}
-	return 0;
+	return generic_post_recvs(NULL, srq, wr, bad);
 }
 
 static int generic_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc)

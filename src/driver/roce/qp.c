@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/convert.h"
+#include "core/convert_attr.h"
 
 _Static_assert(offsetof(struct board_qp, errors) - offsetof(struct board_qp, sent) ==
 		       offsetof(struct ibt_counters, errors),
@@ -239,66 +239,6 @@ static int qp_destroy(struct ib_qp *ib)
 	return 0;
 }
 
-static void qp_ah_to_ibv(const struct ib_ah_attr *in, struct ibv_ah_attr *out)
-{
-	memset(out, 0, sizeof(*out));
-	memcpy(out->grh.dgid.raw, in->grh.dgid.raw, 16);
-	out->grh.flow_label = in->grh.flow_label;
-	out->grh.sgid_index = in->grh.sgid_index;
-	out->grh.hop_limit = in->grh.hop_limit;
-	out->grh.traffic_class = in->grh.traffic_class;
-	out->dlid = in->dlid;
-	out->sl = in->sl;
-	out->src_path_bits = in->src_path_bits;
-	out->static_rate = in->static_rate;
-	out->is_global = (in->ah_flags & IB_AH_GRH) != 0;
-	out->port_num = in->port_num;
-}
-
-static void qp_ah_from_ibv(const struct ibv_ah_attr *in, struct ib_ah_attr *out)
-{
-	memset(out, 0, sizeof(*out));
-	memcpy(out->grh.dgid.raw, in->grh.dgid.raw, 16);
-	out->grh.flow_label = in->grh.flow_label;
-	out->grh.sgid_index = in->grh.sgid_index;
-	out->grh.hop_limit = in->grh.hop_limit;
-	out->grh.traffic_class = in->grh.traffic_class;
-	out->dlid = in->dlid;
-	out->sl = in->sl;
-	out->src_path_bits = in->src_path_bits;
-	out->static_rate = in->static_rate;
-	out->ah_flags = in->is_global ? IB_AH_GRH : 0;
-	out->port_num = in->port_num;
-}
-
-static void qp_attr_to_ibv(const struct ib_qp_attr *in, struct ibv_qp_attr *out)
-{
-	memset(out, 0, sizeof(*out));
-	out->qp_state = (enum ibv_qp_state)in->qp_state;
-	out->cur_qp_state = (enum ibv_qp_state)in->cur_qp_state;
-	out->path_mtu = (enum ibv_mtu)in->path_mtu;
-	out->path_mig_state = (enum ibv_mig_state)in->path_mig_state;
-	out->qkey = in->qkey;
-	out->rq_psn = in->rq_psn;
-	out->sq_psn = in->sq_psn;
-	out->dest_qp_num = in->dest_qp_num;
-	out->qp_access_flags = (unsigned int)in->qp_access_flags;
-	qp_ah_to_ibv(&in->ah_attr, &out->ah_attr);
-	qp_ah_to_ibv(&in->alt_ah_attr, &out->alt_ah_attr);
-	out->pkey_index = in->pkey_index;
-	out->alt_pkey_index = in->alt_pkey_index;
-	out->en_sqd_async_notify = in->en_sqd_async_notify;
-	out->max_rd_atomic = in->max_rd_atomic;
-	out->max_dest_rd_atomic = in->max_dest_rd_atomic;
-	out->min_rnr_timer = (u8)in->min_rnr_timer;
-	out->port_num = in->port_num;
-	out->timeout = in->timeout;
-	out->retry_cnt = in->retry_cnt;
-	out->rnr_retry = in->rnr_retry;
-	out->alt_port_num = in->alt_port_num;
-	out->alt_timeout = in->alt_timeout;
-}
-
 /* The address vector's destination, resolved: the caller may sleep. NULL in *dest without
  * IB_QP_AV. */
 static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, int mask, u32 dqpn,
@@ -358,7 +298,7 @@ static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 	if (err != 0)
 		return err;
 	qp_show_way(dev, qp, attr, mask);
-	qp_attr_to_ibv(attr, &a);
+	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
 	err = ibt_qp_modify(qp->engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
 	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(qp->engine) != now)
@@ -390,33 +330,8 @@ static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 	struct ibv_qp_attr a;
 
 	ibt_qp_query(qp->engine, &a);
-	*attr = (struct ib_qp_attr){
-		.qp_state = (enum ib_qp_state)a.qp_state,
-		.cur_qp_state = (enum ib_qp_state)a.cur_qp_state,
-		.path_mtu = (enum ib_mtu)a.path_mtu,
-		.path_mig_state = (enum ib_mig_state)a.path_mig_state,
-		.qkey = a.qkey,
-		.rq_psn = a.rq_psn,
-		.sq_psn = a.sq_psn,
-		.dest_qp_num = a.dest_qp_num,
-		.qp_access_flags = (int)a.qp_access_flags,
-		.cap = qp->init.cap,
-		.pkey_index = a.pkey_index,
-		.alt_pkey_index = a.alt_pkey_index,
-		.en_sqd_async_notify = a.en_sqd_async_notify,
-		.sq_draining = a.sq_draining,
-		.max_rd_atomic = a.max_rd_atomic,
-		.max_dest_rd_atomic = a.max_dest_rd_atomic,
-		.min_rnr_timer = a.min_rnr_timer,
-		.port_num = a.port_num,
-		.timeout = a.timeout,
-		.retry_cnt = a.retry_cnt,
-		.rnr_retry = a.rnr_retry,
-		.alt_port_num = a.alt_port_num,
-		.alt_timeout = a.alt_timeout,
-	};
-	qp_ah_from_ibv(&a.ah_attr, &attr->ah_attr);
-	qp_ah_from_ibv(&a.alt_ah_attr, &attr->alt_ah_attr);
+	ib_convert_ibv_qp_attr(&a, attr);
+	attr->cap = qp->init.cap;
 	*init = qp->init;
 	init->event_handler = ib->event_handler;
 	init->qp_context = ib->qp_context;
