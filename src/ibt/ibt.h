@@ -88,7 +88,7 @@ void ibt_qp_orphan(struct ibt_qp *qp);
 /* Frees an orphan, nothing else. */
 void ibt_qp_free_orphan(struct ibt_qp *qp);
 /* The transition has been checked (attribute masks); values are checked here: -EINVAL. `av` and
- * `dest` (taken over) come with IBV_QP_AV. May block. */
+ * `dest` (taken over) come with IBV_QP_AV. One at a time for one queue pair. May block. */
 int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		  const struct path_av *av, struct path_dest *dest);
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr);

@@ -380,6 +380,8 @@ void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	REQUIRES(qp->rq_lock);
 void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
+/* Says at once what no list will have said: the queue pair has left its destination. */
+void resp_say_owed(struct ibt_qp *qp);
 /* There is room again. */
 void resp_resume(struct ibt_qp *qp);
 /* The queue pair stops receiving: acknowledges what it has accepted, and lets a peer that waits

@@ -392,28 +392,59 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 	return 0;
 }
 
+/* One modification, so that it may run where its path is in no callback. */
+struct qp_change {
+	struct ibt_qp *qp;
+	const struct ibv_qp_attr *attr;
+	int mask;
+	const struct path_av *av;
+	struct path_dest *dest; /* the new one; then the one to give back */
+	struct path_dest *others;
+	int err;
+};
+
+static void qp_change(struct qp_change *c)
+{
+	struct ibt_qp *qp = c->qp;
+
+	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->rq_lock);
+	c->err = qp_modify_locked(qp, c->attr, c->mask, c->av, &c->dest);
+	lock_release(&qp->rq_lock);
+	if (c->err == 0)
+		req_pump(qp);
+	c->others = window_claim(qp);
+	lock_release(&qp->sq_lock);
+}
+
+/* Off the lists of the old destination, which may go, and only then on to the new one. */
+static void qp_change_dest(void *arg)
+{
+	struct qp_change *c = arg;
+
+	qp_unlist(c->qp);
+	qp_change(c);
+}
+
 int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		  const struct path_av *av, struct path_dest *dest)
 {
-	int err = qp_check_values(attr, mask);
-	struct path_dest *others = NULL;
+	struct qp_change c = { qp, attr, mask, av, dest, NULL, qp_check_values(attr, mask) };
+	/* Stands still: modifications of one queue pair exclude each other (ibt.h). */
+	struct path_dest *old = qp->dest;
 
-	if (err == 0 && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET) {
+	if (c.err == 0 && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET) {
 		qp_reset(qp);
-	} else if (err == 0) {
-		lock_acquire(&qp->sq_lock);
-		lock_acquire(&qp->rq_lock);
-		err = qp_modify_locked(qp, attr, mask, av, &dest);
-		lock_release(&qp->rq_lock);
-		if (err == 0)
-			req_pump(qp);
-		others = window_claim(qp);
-		lock_release(&qp->sq_lock);
+	} else if (c.err == 0 && dest != NULL && old != NULL) {
+		old->path->ops->exclude(old->path, qp_change_dest, &c);
+		resp_say_owed(qp);
+	} else if (c.err == 0) {
+		qp_change(&c);
 	}
-	window_wake(others);
-	if (dest != NULL)
-		dest->path->ops->dest_put(dest);
-	return err;
+	window_wake(c.others);
+	if (c.dest != NULL)
+		c.dest->path->ops->dest_put(c.dest);
+	return c.err;
 }
 
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr)

@@ -90,6 +90,12 @@ static void resp_flush_ack(struct ibt_qp *qp)
 	lock_release(&qp->rq_lock);
 }
 
+void resp_say_owed(struct ibt_qp *qp)
+{
+	if (resp_ack_is_owed(qp))
+		resp_flush_ack(qp);
+}
+
 static void resp_flush_acks(struct list_head *list)
 {
 	struct list_head again;

@@ -470,6 +470,40 @@ static void rc__repeated_read_outside_the_first_is_dropped(void **state)
 	rc_close(&r);
 }
 
+/* The address vector changes in SQD while an acknowledgement is owed: it goes by the new way, and
+ * the old destination, which may go now, has nothing of the queue pair. */
+static void rc__new_way_takes_the_acknowledgement_along(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .cur_qp_state = IBV_QPS_RTS };
+	struct path_av av = { .hop_limit = 1 };
+	static struct net_dest other;
+	struct net_side *s;
+	static struct rc r;
+
+	q.all_signalled = false;
+	net_open(&r.net, &(struct net_config){ .seed = 1, .reliable = true });
+	net_pair(&r.net, r.qp, &q);
+	watch_begin(&r.watch, &r.net);
+	s = &r.net.side[1];
+	rc_post(&r, IBV_WR_RDMA_WRITE, 1, 64, 0);
+	assert_int_equal(s->path.ops->poll(&s->path, 1, false), 1); /* and was not idle */
+	assert_false(list_empty(&s->from.dest.acks));
+	assert_int_equal(ibt_qp_modify(r.qp[1], &a, IBV_QP_STATE | IBV_QP_CUR_STATE, NULL, NULL),
+			 0);
+	other = s->dest;
+	path_dest_init(&other.dest, &s->path);
+	s->path.ops->dest_hold(&other.dest);
+	a.cur_qp_state = IBV_QPS_SQD;
+	assert_int_equal(ibt_qp_modify(r.qp[1], &a, IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_AV,
+				       &av, &other.dest),
+			 0);
+	assert_true(list_empty(&s->from.dest.acks));
+	assert_true(list_empty(&s->from.dest.acks_now));
+	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 1);
+	rc_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -490,6 +524,7 @@ int main(void)
 		cmocka_unit_test(rc__acknowledgement_of_nothing_is_dropped),
 		cmocka_unit_test(rc__local_words_from_a_wire_mean_nothing),
 		cmocka_unit_test(rc__repeated_read_outside_the_first_is_dropped),
+		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
