@@ -138,7 +138,7 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 
 	if (n != 0 && count == 0) {
 		qp->untold = RESP_NAK_ACCESS;
-		qp->untold_psn = r->psn;
+		qp->untold_psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
 		qp->nak_sent = true;
 		r->done = true;
 		return 0;

@@ -171,7 +171,7 @@ static void resp_wc_flags(struct ibv_wc *wc, const struct pkt *p)
 	}
 	if (p->opcode == PKT_WRITE_LAST_IMM || p->opcode == PKT_WRITE_ONLY_IMM)
 		wc->opcode = IBV_WC_RECV_RDMA_WITH_IMM;
-	if (p->flags & PKT_HAS_GRH) {
+	if ((p->flags & PKT_HAS_GRH) != 0 && p->qp_type == IBV_QPT_UD) {
 		wc->wc_flags |= IBV_WC_GRH;
 		wc->sl = ud_header_type(p);
 	}

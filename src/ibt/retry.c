@@ -228,13 +228,20 @@ static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lo
 	retry_arm(qp, s->rnr_ns);
 }
 
+/* An error may concern a READ part of which has been answered; whatever else comes late says
+ * nothing new. */
 static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lock)
 {
-	if ((s32)(number - qp->stream.una) < 0)
+	bool late = (s32)(number - qp->stream.una) < 0;
+
+	if (code == NAK_PSN_SEQUENCE) {
+		if (!late)
+			retry_gap(qp);
 		return;
-	if (code == NAK_PSN_SEQUENCE)
-		retry_gap(qp);
-	else if (!comp_fatal_nak(qp, code))
+	}
+	if (late && (!retry_awaits(qp) || (s32)(number - sq_at(qp, qp->sq_tail)->first_psn) < 0))
+		return;
+	if (!comp_fatal_nak(qp, code))
 		path_count(qp->dest->path, COUNT_RX_OPCODE);
 }
 

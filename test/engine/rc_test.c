@@ -210,6 +210,24 @@ static void rc__atomic_is_done_once(void **state)
 	rc_close(&r);
 }
 
+/* The rest of a READ whose key has gone is refused, not silently missing. */
+static void rc__key_goes_during_an_answer(void **state)
+{
+	static struct rc r;
+
+	rc_open(&r);
+	r.net.cfg.room[0] = 8;
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 256 << 10, 0);
+	for (int i = 0; i < 2; i++)
+		net_step(&r.net);
+	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+	assert_true(watch_count(&r.watch, 1, OP_READ_ANSWERS) > 0);
+	assert_int_equal(mem_deregister(&r.net.side[1].mem, r.net.side[1].key), 0);
+	net_run(&r.net, NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
+	rc_close(&r);
+}
+
 /* ---- limits ---- */
 
 static void rc__no_more_reads_than_agreed(void **state)
@@ -514,6 +532,7 @@ int main(void)
 		cmocka_unit_test(rc__gap_in_an_answer_is_an_implied_nak),
 		cmocka_unit_test(rc__acknowledgement_past_a_read_is_an_implied_nak),
 		cmocka_unit_test(rc__atomic_is_done_once),
+		cmocka_unit_test(rc__key_goes_during_an_answer),
 		cmocka_unit_test(rc__no_more_reads_than_agreed),
 		cmocka_unit_test(rc__rnr_retry_runs_out),
 		cmocka_unit_test(rc__rnr_retry_7_is_for_ever),

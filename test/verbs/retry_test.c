@@ -450,7 +450,9 @@ int main(void)
 		ADD_HOW(absent__goes_after_the_last_message, leaving[i]);
 	}
 	ADD(absent__no_timeout_waits);
-	ADD(absent__wrong_peer);
+	/* a wire does not say which queue pair of its host sends */
+	if (!side_on_wire())
+		ADD(absent__wrong_peer);
 	return _cmocka_run_group_tests("retry", tests, test_count, pair_group_setup,
 				       pair_group_teardown);
 }

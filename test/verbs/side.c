@@ -165,11 +165,24 @@ static int side_make_queues(struct side *s)
 	return 0;
 }
 
+bool side_on_wire(void)
+{
+	const char *paths = getenv("ANYVERBS_PATHS");
+
+	return paths != NULL && strcmp(paths, "udp") == 0;
+}
+
+/* Over a wire only what has an address of the host can be reached. */
+static uint8_t side_gid_index(void)
+{
+	return side_on_wire() ? 1 : 0;
+}
+
 static int side_address(struct side *s, struct side_address *a)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
-	int err = ibv_query_gid(s->ctx, 1, 0, &a->gid);
+	int err = ibv_query_gid(s->ctx, 1, side_gid_index(), &a->gid);
 
 	for (int i = 0; i < SIDE_QPS; i++)
 		a->qpn[i] = s->qp[i] != NULL ? s->qp[i]->qp_num : 0;
@@ -231,7 +244,9 @@ static int side_to_rtr(struct ibv_qp *qp, const struct side_link *l)
 				    .min_rnr_timer = l->min_rnr_timer,
 				    .ah_attr = { .is_global = 1,
 						 .port_num = 1,
-						 .grh = { .dgid = l->gid, .hop_limit = 64 } } };
+						 .grh = { .dgid = l->gid,
+							  .sgid_index = side_gid_index(),
+							  .hop_limit = 64 } } };
 	int mask = IBV_QP_STATE;
 
 	if (qp->qp_type != IBV_QPT_UD)
@@ -465,7 +480,9 @@ static int side_make_ah(struct side *s, const struct side_call *c)
 {
 	struct ibv_ah_attr attr = { .is_global = 1,
 				    .port_num = 1,
-				    .grh = { .dgid = c->ah.gid, .hop_limit = 64 } };
+				    .grh = { .dgid = c->ah.gid,
+					     .sgid_index = side_gid_index(),
+					     .hop_limit = 64 } };
 
 	if (s->ah != NULL)
 		ibv_destroy_ah(s->ah);

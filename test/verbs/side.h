@@ -20,6 +20,9 @@ enum {
 	SIDE_PSN = 0xfffff0, /* wraps soon */
 };
 
+/* Does everything go over UDP (ANYVERBS_PATHS=udp)? */
+bool side_on_wire(void);
+
 /* Zeroes mean what each line says. */
 struct side_options {
 	int type; /* enum ibv_qp_type */

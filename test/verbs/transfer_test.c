@@ -154,6 +154,14 @@ static void open_for(int type)
 					  .inline_bytes = 256 });
 }
 
+/* What is not acknowledged is lost on a wire when the receiver's process comes late. */
+static uint32_t longest(const struct op_case *k)
+{
+	if (k->type == IBV_QPT_UD)
+		return 4096;
+	return k->type == IBV_QPT_UC && side_on_wire() ? 64 << 10 : UINT32_MAX;
+}
+
 static void transfer__every_size(void **state)
 {
 	const struct op_case *k = *state;
@@ -162,7 +170,7 @@ static void transfer__every_size(void **state)
 	for (size_t i = 0; i < ELEMENTS(sizes); i++) {
 		struct side_wr w = request_for(k, sizes[i]), r = receive_for(k, sizes[i]);
 
-		if (k->type != IBV_QPT_UD || sizes[i] <= 4096)
+		if (sizes[i] <= longest(k))
 			move(k, &w, &r, sizes[i], 100 + i * 10);
 	}
 }
