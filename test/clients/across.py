@@ -46,7 +46,8 @@ class Across:
     def ip(*words):
         subprocess.run(["ip", *words], check=True)
 
-    def takes(self, row):
+    @staticmethod
+    def takes(row):
         """Rows of two processes that meet by an address. GID 0 is this host's own; and UC has neither flow control nor another
         try, so what it sends in one go has to fit into what the kernel keeps for a receiver that gets no processor."""
         too_much = re.search(r"uc_pingpong.*-s 8388608|-c UC .*-q64|-c UC -a", row.client)
