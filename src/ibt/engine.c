@@ -148,8 +148,9 @@ static bool engine_is_blocked_again(struct ibt_qp *qp, struct path_dest *dest)
 	return again;
 }
 
-/* How many wait, at most as many as one call sets going. Each of them gets one try: a queue pair of
- * datagrams may come back to the list, and its next try would find no room either. */
+/* How many wait, at most as many as one call sets going, but one look in any case: it corrects
+ * any_blocked. Each of them gets one try: a queue pair of datagrams may come back to the list, and
+ * its next try would find no room either. */
 static int engine_count_blocked(struct path_dest *dest)
 {
 	int n = 0;
@@ -159,7 +160,7 @@ static int engine_count_blocked(struct path_dest *dest)
 	     node != &dest->blocked && n < ENGINE_RESUMES; node = node->next)
 		n++;
 	lock_release(&dest->blocked_lock);
-	return n;
+	return MAX(n, 1);
 }
 
 static void engine_writable(void *user, struct path_dest *dest)
