@@ -10,8 +10,6 @@
  * Runs:  whoever runs the requester; window_serve with no lock held
  * Locks: window.lock, a leaf inside sq_lock
  */
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "ibt/ibt_priv.h"
 
@@ -205,5 +203,5 @@ void window_quiesce(struct ibt_qp *qp)
 {
 	/* pairs with window_turn_over */
 	while (__atomic_load_n(&qp->stream.busy, __ATOMIC_ACQUIRE))
-		usleep(WINDOW_BUSY_US);
+		clock_sleep_ns(WINDOW_BUSY_US * NS_PER_US);
 }
