@@ -26,7 +26,8 @@ static bool quiet_is_hopeless(const struct sqp *q)
 {
 	if (q->type != IBV_QPT_RC)
 		return false;
-	return q->timeout == 0 && !sqp_state_receives(q->peer->shown_state);
+	return q->timeout == 0 && (!sqp_state_receives(q->peer->shown_state) ||
+				   (q->peer->proc->dead && path_is_air(q->proc, q->peer->proc)));
 }
 
 /* Its queue pair will not send what is posted. */
@@ -82,6 +83,7 @@ static void quiet_begin(void)
 {
 	trace(NULL, TR_QUIET, 0, 0, 0, 0);
 	world.quiet = true;
+	air_clear_up();
 	for (u32 i = 0; i < world.plan.nodes; i++)
 		node_set_port(&world.nodes[i], true);
 	for (u32 i = 0; i < world.plan.procs; i++) {

@@ -107,6 +107,10 @@ static bool error_peer_was_away(const struct send *s)
 	const struct node *a = s->qp->proc->node, *b = peer->proc->node;
 	u64 since = s->posted_ns - MIN(s->posted_ns, 5 * NS_PER_MS);
 
+	if (path_is_air(s->qp->proc, peer->proc) &&
+	    (peer->proc->stopped || peer->proc->stopped_ns >= s->posted_ns ||
+	     world.lost_ns[s->qp->proc->id][peer->proc->id] >= s->posted_ns))
+		return true;
 	return !sqp_received_since(peer, s->posted_ns) || !a->up || !b->up ||
 	       a->changed_ns > since || b->changed_ns > since;
 }
@@ -120,7 +124,7 @@ static void error_retry(const struct send *s)
 	sim_check(error_peer_was_away(s),
 		  "qp %06x: #%llu gives up, but its peer has been there all the time", q->qpn,
 		  (ull)s->tag);
-	sim_check(q->peer->proc->dead || waited >= least,
+	sim_check((q->peer->proc->dead && !path_is_air(q->proc, q->peer->proc)) || waited >= least,
 		  "qp %06x: #%llu gives up after %llu ns, %u times %llu are asked for", q->qpn,
 		  (ull)s->tag, (ull)waited, q->retry_cnt, (ull)judge_timeout_ns(q->timeout));
 }
@@ -285,7 +289,9 @@ static struct message *message_find(struct sqp *q, const struct recv *r, const s
 	for (u32 i = q->type == IBV_QPT_UC ? q->next_message : 0; i < q->message_count; i++) {
 		struct message *m = q->messages[i];
 
-		if (m->delivered || m->fault != FAULT_NONE || !message_fits(q, m, r, wc) ||
+		/* A datagram may be doubled on its way. */
+		if ((m->delivered && (q->type == IBV_QPT_UC || !world.plan.air)) ||
+		    m->fault != FAULT_NONE || !message_fits(q, m, r, wc) ||
 		    (q->type == IBV_QPT_UD && wc->src_qp != m->src_qpn))
 			continue;
 		q->next_message = i + 1; /* UC: what is not there by now is lost */
@@ -484,15 +490,17 @@ void judge_patience(struct sqp *q)
 {
 	u64 since, limit = 50 * NS_PER_MS;
 	struct send *s;
+	bool air;
 
 	if (q->type != IBV_QPT_RC || q->engine == NULL || list_empty(&q->sends) ||
 	    q->sending_ns == SIM_NEVER)
 		return;
 	s = list_first(&q->sends, struct send, node);
 	since = patience_since(q, s);
-	if (since == SIM_NEVER || (q->timeout == 0 && !q->peer->proc->dead))
+	air = path_is_air(q->proc, q->peer->proc);
+	if (since == SIM_NEVER || (q->timeout == 0 && (air || !q->peer->proc->dead)))
 		return;
-	if (!q->peer->proc->dead)
+	if (air || !q->peer->proc->dead)
 		limit += (q->retry_cnt + 2u) * (judge_timeout_ns(q->timeout) + 5 * NS_PER_MS);
 	limit += judge_rnr_ns(q->peer->min_rnr);
 	sim_check(world.now - MIN(world.now, since) <= limit,

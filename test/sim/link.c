@@ -52,8 +52,8 @@ static struct sim_path *sim_path_of(struct path *p)
 
 /* ---- tracing ---- */
 
-static void link_trace(const struct proc *p, enum trace_kind kind, const struct proc *peer,
-		       const struct pkt *k, u64 extra)
+void link_trace(const struct proc *p, enum trace_kind kind, const struct proc *peer,
+		const struct pkt *k, u64 extra)
 {
 	u64 other = peer == NULL ? 99 : peer->id;
 
@@ -63,9 +63,7 @@ static void link_trace(const struct proc *p, enum trace_kind kind, const struct 
 
 /* ---- sending ---- */
 
-/* What no engine may hand to a path. */
-static void link_judge(const struct sim_dest *d, const struct pkt *k, const struct iovec *iov,
-		       int n)
+void link_judge(const struct path_dest *d, const struct pkt *k, const struct iovec *iov, int n)
 {
 	u64 sum = 0;
 
@@ -73,7 +71,7 @@ static void link_judge(const struct sim_dest *d, const struct pkt *k, const stru
 		sum += iov[i].iov_len;
 	sim_check(sum == k->length, "packet says %u bytes, its pieces have %llu", k->length,
 		  (unsigned long long)sum);
-	sim_check(k->length <= d->d.path->promise.mtu, "packet of %u bytes", k->length);
+	sim_check(k->length <= d->path->promise.mtu, "packet of %u bytes", k->length);
 	sim_check(k->psn <= 0xffffff && k->ack_psn <= 0xffffff && k->dqpn <= 0xffffff,
 		  "packet with PSN %x, acknowledged PSN %x, QPN %x: 24 bits each", k->psn,
 		  k->ack_psn, k->dqpn);
@@ -140,7 +138,7 @@ static int link_send(struct path_dest *to, const struct pkt *k, const struct iov
 	struct sim_dest *d = dest_of(to);
 	int err = 0;
 
-	link_judge(d, k, iov, n);
+	link_judge(to, k, iov, n);
 	if (d->peer == NULL)
 		err = -ENETUNREACH;
 	else if (d->told_dead || d->owner->dead)
@@ -354,8 +352,7 @@ static int link_poll(struct path *p, int budget, bool must)
 
 u64 path_next_arrival(const struct proc *p)
 {
-	u64 next = SIM_NEVER;
-
+	u64 next = air_next_arrival(p);
 	for (u32 i = 0; i < world.plan.procs; i++) {
 		struct sim_dest *way = link_from(world.procs[i], p);
 
@@ -370,7 +367,7 @@ bool path_owes(const struct proc *p)
 	for (u32 i = 0; i < world.plan.procs; i++)
 		if (p->path->dests[i].d.acks_owed)
 			return true;
-	return false;
+	return air_owes(p);
 }
 
 bool path_is_quiet(void)
@@ -388,7 +385,7 @@ void path_gid(const struct node *n, u8 gid[16])
 	static const u8 mapped[16] = { [10] = 0xff, [11] = 0xff, [12] = 10 };
 	static const u8 local[16] = { [0] = 0xfe, [1] = 0x80 };
 
-	memcpy(gid, n->id % 2 == 0 ? mapped : local, 16);
+	memcpy(gid, world.plan.ipv6 ? local : mapped, 16);
 	gid[15] = (u8)(n->id + 1);
 }
 
@@ -405,10 +402,17 @@ static struct path_dest *link_dest_get(struct path *p, const struct path_av *av,
 	return &d->d;
 }
 
+bool path_is_air(const struct proc *a, const struct proc *b)
+{
+	return world.plan.air && (world.plan.air_only || a->node != b->node);
+}
+
 struct path_dest *path_dest_of(struct proc *p, struct proc *peer)
 {
 	struct sim_dest *d = &p->path->dests[peer->id];
 
+	if (path_is_air(p, peer))
+		return air_dest(p, peer->node);
 	d->refs++;
 	return &d->d;
 }
@@ -526,6 +530,7 @@ void path_connect(struct proc *p)
 
 void path_proc_died(struct proc *p)
 {
+	air_forget(p);
 	for (u32 i = 0; i < world.plan.procs; i++) {
 		struct sim_dest *way = link_from(world.procs[i], p);
 		struct list_head *node;

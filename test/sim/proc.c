@@ -21,8 +21,12 @@ static int proc_multicast(void *arg, const struct path_av *av, struct path_dest 
 
 static struct path_dest *proc_route(void *arg, const struct path_av *av, u32 qpn)
 {
-	struct path *path = path_of(arg);
+	struct proc *p = arg;
+	struct path *path = path_of(p);
 
+	for (u32 i = 0; i < world.plan.procs; i++)
+		if (world.procs[i]->slot == qpn >> IBT_INDEX_BITS && path_is_air(p, world.procs[i]))
+			path = air_path(p);
 	return path->ops->dest_get(path, av, qpn);
 }
 
@@ -180,9 +184,11 @@ struct proc *proc_create(u32 id, struct node *node)
 	proc_init_keys(p);
 	p->ibt = ibt_create(&cfg);
 	p->path = path_create(p);
+	p->air = air_create(p);
 	if (p->ibt == NULL)
 		abort();
 	ibt_add_path(p->ibt, path_of(p));
+	ibt_add_path(p->ibt, air_path(p));
 	p->arena = arena_create();
 	return p;
 }
@@ -199,6 +205,7 @@ void proc_destroy(struct proc *p)
 		  p->id);
 	sim_check(proc_keys_left(p) == 0, "p%u: %u keys are left", p->id, proc_keys_left(p));
 	path_destroy(p->path);
+	air_destroy(p);
 	ibt_destroy(p->ibt);
 	timer_set_destroy(&p->timers);
 	mem_table_fini(&p->mem);

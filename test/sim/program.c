@@ -275,7 +275,11 @@ static void chaos_strike(void *arg, u64 n)
 
 	if (world.quiet)
 		return;
-	switch (rng_below(RNG, 4)) {
+	switch (rng_below(RNG, 5)) {
+	case 4: /* in one direction only */
+		world.weather[p->node->id][rng_below(RNG, world.plan.nodes)].cut_until_ns =
+			world.now + rng_skewed(RNG, 1000, 20 * NS_PER_MS);
+		break;
 	case 0:
 	case 1:
 		if (!proc_runs(p))

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-SEEDS = [3, 7, 44, 58, 167, 214, 921, 938]
+SEEDS = [3, 7, 44, 58, 167, 214, 921, 1620]
 
 
 def run(program, *arguments):

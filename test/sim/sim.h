@@ -84,6 +84,20 @@ struct plan {
 	u32 large_permille;	/* messages of up to 100 KiB */
 	bool direct;		/* peers may reach each other's memory */
 	bool kills;
+	bool air;	/* nodes are connected by what loses packets, else by shared memory, too */
+	bool air_only;	/* also within a node */
+	bool ipv6;
+	u32 full_permille; /* sockets without room */
+};
+
+/* Of one direction between two nodes. */
+struct weather {
+	u32 loss, duplicate, reorder, corrupt; /* packets of a thousand */
+	u64 delay_ns, jitter_ns;
+	u64 ns_per_kib; /* bandwidth */
+	u64 queue_ns;	/* what would wait longer is lost */
+	u64 busy_ns, last_ns; /* when the line is free again; the last arrival in order */
+	u64 cut_until_ns;     /* nothing gets through */
 };
 
 struct node {
@@ -101,6 +115,8 @@ struct world {
 	u32 requests_left;
 	u32 turns; /* of programs, in all */
 	u32 kills;
+	struct weather weather[SIM_NODES][SIM_NODES];
+	u64 lost_ns[SIM_PROCS][SIM_PROCS]; /* when the last packet between them was lost */
 	bool quiet;   /* nothing goes wrong any more; what is under way is to end */
 	bool tracing;
 	u64 hash, events;
@@ -137,7 +153,8 @@ struct proc {
 	struct mem_table mem;
 	struct timer_set timers;
 	u64 counters[PATH_COUNTERS];
-	struct sim_path *path;
+	struct sim_path *path; /* what is reliable */
+	struct air_path *air;
 	struct arena *arena;
 	struct scq *cqs[SIM_CQS];
 	u32 cq_count;
@@ -169,6 +186,8 @@ void path_destroy(struct sim_path *sp);
 /* The processes exist now. */
 void path_connect(struct proc *p);
 struct path *path_of(struct proc *p);
+/* Do packets between them get lost? */
+bool path_is_air(const struct proc *a, const struct proc *b);
 /* The destination that stands for a queue pair of `peer`, with a reference. */
 struct path_dest *path_dest_of(struct proc *p, struct proc *peer);
 /* When the next packet for the process arrives; SIM_NEVER: none is under way. */
@@ -179,5 +198,23 @@ bool path_owes(const struct proc *p);
 void path_proc_died(struct proc *p);
 void path_gid(const struct node *n, u8 gid[16]);
 bool path_is_quiet(void);
+void link_trace(const struct proc *p, enum trace_kind kind, const struct proc *peer,
+		const struct pkt *k, u64 extra);
+/* What no engine may hand to a path. */
+void link_judge(const struct path_dest *d, const struct pkt *k, const struct iovec *iov, int n);
+
+/* ---- air.c ---- */
+
+struct air_path *air_create(struct proc *p);
+void air_destroy(struct proc *p);
+struct path *air_path(struct proc *p);
+struct path_dest *air_dest(struct proc *p, const struct node *n);
+u64 air_next_arrival(const struct proc *p);
+bool air_owes(const struct proc *p);
+/* What is under way to the process is lost. */
+void air_forget(struct proc *p);
+void air_draw_weather(void);
+/* From now on nothing is lost any more. */
+void air_clear_up(void);
 
 #endif

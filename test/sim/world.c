@@ -97,6 +97,10 @@ static void plan_draw(struct plan *p)
 	p->jitter_ns = (u32)rng_skewed(RNG, 0, 50000);
 	p->large_permille = rng_percent(RNG, 60) ? 0 : (u32)rng_skewed(RNG, 5, 200);
 	p->direct = rng_percent(RNG, 50);
+	p->air = rng_percent(RNG, 60);
+	p->air_only = rng_percent(RNG, 40);
+	p->ipv6 = rng_percent(RNG, 30);
+	p->full_permille = rng_percent(RNG, 70) ? 0 : (u32)rng_skewed(RNG, 1, 50);
 	p->kills = rng_percent(RNG, 40);
 }
 
@@ -108,6 +112,7 @@ void world_begin(u64 seed, bool tracing)
 	world.now = 1000000;
 	world.rng.state = rng_mix(seed + 1);
 	plan_draw(&world.plan);
+	air_draw_weather();
 	world.requests_left = world.plan.requests;
 	heap_count = 0;
 	heap_order = 0;
