@@ -172,8 +172,9 @@ static bool daemon_may_have(void *arg, const u8 gid[16], u32 ifindex)
 	return udp_want(&d->udp, gid, ifindex);
 }
 
-/* Reads the host's addresses into *c, opens their sockets, and looks at the links. */
-static void daemon_look(struct daemon *d, struct node_config *c)
+/* Reads the host's addresses into *c, opens their sockets, and looks at the links. If they
+ * cannot be read *c has none; a negative errno says so. */
+static int daemon_look(struct daemon *d, struct node_config *c)
 {
 	static struct host host; /* too large for a stack */
 	struct config_source s = { .host = &host,
@@ -188,10 +189,11 @@ static void daemon_look(struct daemon *d, struct node_config *c)
 		log_error("node", "cannot read the host's addresses: %s", strerror(-err));
 	udp_look_begin(&d->udp);
 	config_fill(c, &s);
-	all = udp_look_end(&d->udp);
+	all = udp_look_end(&d->udp) && err == 0;
 	udp_mark(&d->udp, c);
 	d->link = config_link(&d->links, &s);
 	d->look_again_ns = all ? UINT64_MAX : clock_now_ns() + DAEMON_RETRY_S * NS_PER_S;
+	return err;
 }
 
 /* What the port is: the link's state, unless `anyverbs port` said otherwise. */
@@ -233,7 +235,9 @@ void daemon_look_again(struct daemon *d)
 	struct node_config fresh, now = d->notice->config;
 	bool changed;
 
-	daemon_look(d, &fresh);
+	/* what is known stays true until it is known better */
+	if (daemon_look(d, &fresh) < 0)
+		return;
 	changed = config_merge(&now, &fresh);
 	changed |= daemon_port_update(d, &now);
 	if (changed)
@@ -340,7 +344,7 @@ static void daemon_configure(struct daemon *d)
 
 	config_parse_told(getenv("ANYVERBS_ADDR"), &d->told);
 	notice_write_begin(d->notice);
-	daemon_look(d, c);
+	(void)daemon_look(d, c);
 	port_file_read(&d->folder, &d->will, &c->port_downs);
 	c->port_up = daemon_port_state(d);
 	if (d->folder.fd >= 0)
