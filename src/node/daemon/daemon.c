@@ -295,19 +295,28 @@ static void daemon_tick(struct daemon *d)
 		daemon_stop(d, "idle");
 }
 
-/* How long the loop may sleep: short while something waits for time, else until idleness counts. */
+/* When something is due by time alone; UINT64_MAX: nothing is. */
+static u64 daemon_next_ns(const struct daemon *d, u64 now)
+{
+	u64 next = d->look_again_ns;
+
+	if (d->blocked_count > 0 || !d->listening)
+		next = MIN(next, now + DAEMON_TICK_MS * NS_PER_MS);
+	if (d->proc_count > d->attached)
+		next = MIN(next, now + NS_PER_S);
+	if (d->attached == 0 && d->options.idle_ns != UINT64_MAX)
+		next = MIN(next, daemon_idle_end(d));
+	return next;
+}
+
+/* How long the loop may sleep. */
 static int daemon_timeout_ms(const struct daemon *d)
 {
-	u64 now = clock_now_ns(), end;
+	u64 now = clock_now_ns(), next = daemon_next_ns(d, now);
 
-	if (d->blocked_count > 0 || !d->listening || d->look_again_ns != UINT64_MAX)
-		return DAEMON_TICK_MS;
-	if (d->proc_count > d->attached)
-		return 1000;
-	if (d->attached > 0 || d->options.idle_ns == UINT64_MAX)
+	if (next == UINT64_MAX)
 		return -1;
-	end = daemon_idle_end(d);
-	return end <= now ? 0 : (int)MIN((end - now) / NS_PER_MS + 1, (u64)3600000);
+	return next <= now ? 0 : (int)MIN((next - now) / NS_PER_MS + 1, (u64)3600000);
 }
 
 /* ---- beginning and end ---- */
