@@ -32,7 +32,7 @@ struct timer_set {
 	struct timer *late GUARDED_BY(lock);
 	struct cond idle;                       /* signalled when a callback has returned */
 	u64 next_ns; /* earliest deadline or TIMER_NEVER; read without the lock as a hint */
-	struct lock run_lock; /* held by the runner */
+	struct lock run_lock ACQUIRED_BEFORE(lock); /* held by the runner */
 };
 
 void timer_set_init(struct timer_set *s);

@@ -53,7 +53,7 @@ struct ib_device_core {
 	struct vector_item item;       /* runs the delivery on vector 0 */
 	struct list_head groups GUARDED_BY(lock); /* multicast attachments */
 
-	struct lock cache_lock;
+	struct lock cache_lock ACQUIRED_AFTER(lock);
 	struct cache *cache PT_GUARDED_BY(cache_lock);
 
 	struct ib_uverbs_ops uverbs; /* what device->uverbs points at while registered */

@@ -157,7 +157,7 @@ struct ibt_qp {
 	struct timer timer;
 	struct stream stream;
 
-	struct lock rq_lock CACHE_ALIGNED;
+	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(sq_lock);
 	struct wqe_ring rq;
 	u32 rq_head GUARDED_BY(rq_lock);
 	u32 rq_tail GUARDED_BY(rq_lock);

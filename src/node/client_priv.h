@@ -39,7 +39,7 @@ struct node {
 	int keeper_fd GUARDED_BY(request_lock); /* keeps UDP sockets alive; for the next node */
 	u8 slots[PROTO_SLOT_BYTES] GUARDED_BY(request_lock);
 
-	struct lock state_lock;
+	struct lock state_lock ACQUIRED_AFTER(request_lock);
 	int events GUARDED_BY(state_lock); /* -1: lost */
 	const struct notice *notice GUARDED_BY(state_lock);
 	struct list_head waiting GUARDED_BY(state_lock); /* struct client_event */

@@ -38,7 +38,7 @@ struct cq {
 	bool overflowed GUARDED_BY(lock);
 	u8 producers_pad[CACHE_LINE];
 
-	struct lock poll_lock;
+	struct lock poll_lock ACQUIRED_BEFORE(lock);
 	/* next to hand out; free running. Written with release, read also without the lock */
 	u32 tail GUARDED_BY(poll_lock);
 	u8 consumers_pad[CACHE_LINE];

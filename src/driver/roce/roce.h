@@ -58,7 +58,7 @@ struct roce_device {
 	u32 generation; /* counts attachments; objects of an earlier one are dead */
 	bool attached;	/* attach_lock; also read without it */
 	struct lock attach_lock;
-	struct lock config_lock;
+	struct lock config_lock ACQUIRED_AFTER(attach_lock);
 	struct node_config config GUARDED_BY(config_lock);
 	bool strict, direct; /* from the environment */
 	u32 paths;	     /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */

@@ -51,10 +51,10 @@ struct shm_link {
 struct shm {
 	struct path path; /* first */
 	struct shm_config cfg;
-	struct lock lock;
-	struct lock poll_lock; /* whoever receives; taken before `lock` */
-	struct lock
-		resolve_lock; /* one conversation with the node at a time; may be held across it */
+	/* one conversation with the node at a time; may be held across it */
+	struct lock resolve_lock;
+	struct lock poll_lock ACQUIRED_AFTER(resolve_lock); /* whoever receives */
+	struct lock lock ACQUIRED_AFTER(poll_lock);
 	struct shm_link *self, *nowhere;
 	struct shm_link *slots[NODE_SLOTS] GUARDED_BY(lock);
 	struct list_head asking GUARDED_BY(lock);

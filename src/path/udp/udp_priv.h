@@ -117,11 +117,12 @@ struct udp {
 	struct list_head heard GUARDED_BY(poll_lock);
 	struct list_head groups GUARDED_BY(poll_lock);
 
-	struct lock slots_lock; /* one conversation with the node about sockets at a time */
+	/* one conversation with the node about sockets at a time */
+	struct lock slots_lock ACQUIRED_BEFORE(poll_lock);
 	u32 slots[UDP_SLOTS] GUARDED_BY(slots_lock);
 	u32 slot_count GUARDED_BY(slots_lock);
 
-	struct lock lock CACHE_ALIGNED;
+	struct lock lock CACHE_ALIGNED ACQUIRED_AFTER(poll_lock) ACQUIRED_AFTER(slots_lock);
 	struct udp_socket *sockets[UDP_SOCKETS] GUARDED_BY(lock);
 	u32 socket_count GUARDED_BY(lock);
 	struct udp_dest *buckets[UDP_BUCKETS] GUARDED_BY(lock);
