@@ -38,7 +38,7 @@ struct capture_record {
 	u64 time_ns; /* CLOCK_MONOTONIC */
 	s32 pid;     /* whose, as itself sees it */
 	u8 kind;     /* enum capture_kind */
-	bool inbound;
+	u8 inbound;
 	/* CAPTURE_LOCAL, CAPTURE_DIRECT: indexes of the port's table, if flow has no addresses */
 	u8 sgid_index, dgid_index;
 	u32 mtu;         /* payload of a frame: the queue pair's path MTU */

@@ -155,7 +155,7 @@ static void frame_end(struct frames *m, const struct capture_record *r, u8 *payl
 		frames_checksum(ip, payload - UDP_BYTES, kept + UDP_BYTES);
 	m->frame.kept = MIN(headers + kept, m->snaplen);
 	m->frame.time_ns = r->time_ns;
-	m->frame.inbound = r->inbound;
+	m->frame.inbound = r->inbound != 0;
 	m->frame.comment = comment;
 	m->emit(m->arg, &m->frame);
 }

@@ -141,8 +141,14 @@ static bool ring_take(struct capture_shared *s, u32 count, u64 *first)
 		u64 last = head + count - 1;
 
 		/* pairs with the release in capture_next */
-		if (__atomic_load_n(&ring_slot(s, last)->seq, __ATOMIC_ACQUIRE) != last)
-			return false;
+		if (__atomic_load_n(&ring_slot(s, last)->seq, __ATOMIC_ACQUIRE) != last) {
+			u64 now = __atomic_load_n(&s->head, __ATOMIC_RELAXED);
+
+			if (now == head)
+				return false;
+			head = now; /* another writer has used it meanwhile */
+			continue;
+		}
 		if (__atomic_compare_exchange_n(&s->head, &head, head + count, false,
 						__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
 			*first = head;
@@ -327,6 +333,7 @@ static void reader_wait(struct capture_reader *r, struct capture_slot *s, u64 no
 bool capture_next(struct capture_reader *r, struct capture_record *out, u64 now_ns)
 {
 	struct capture_slot *s = ring_slot(r->shared, r->tail);
+	u8 df;
 
 	/* pairs with the release in capture_end */
 	if (__atomic_load_n(&s->seq, __ATOMIC_ACQUIRE) != r->tail + 1) {
@@ -335,6 +342,8 @@ bool capture_next(struct capture_reader *r, struct capture_record *out, u64 now_
 	}
 	memcpy(out, &s->record, offsetof(struct capture_record, data));
 	out->kept = MIN(MIN(out->kept, out->length), (u32)CAPTURE_DATA);
+	memcpy(&df, &out->flow.df, 1); /* whatever it is, no other is a bool */
+	out->flow.df = (df & 1) != 0;
 	memcpy(out->data, s->record.data, out->kept);
 	/* pairs with the acquire in ring_take */
 	__atomic_store_n(&s->seq, r->tail + CAPTURE_SLOTS, __ATOMIC_RELEASE);

@@ -253,6 +253,33 @@ static void capture__many_writers(void **state)
 	assert_int_equal(frames + capture_dropped(&t->r), WRITERS * sent);
 }
 
+static void *test_few(void *arg)
+{
+	struct test *t = arg;
+
+	for (u32 i = 0; i < CAPTURE_SLOTS / WRITERS; i++)
+		test_write(t, i, 1, true);
+	return NULL;
+}
+
+/* While there is room nobody is turned away, however many come at once. */
+static void capture_begin__writers_do_not_crowd_each_other_out(void **state)
+{
+	struct test *t = *state;
+
+	for (int round = 0; round < 20; round++) {
+		pthread_t threads[WRITERS];
+
+		for (int i = 0; i < WRITERS; i++)
+			pthread_create(&threads[i], NULL, test_few, t);
+		for (int i = 0; i < WRITERS; i++)
+			pthread_join(threads[i], NULL);
+		assert_int_equal(capture_dropped(&t->r), 0);
+		for (u32 i = 0; i < CAPTURE_SLOTS; i++)
+			assert_true(test_read(t));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +293,7 @@ int main(void)
 		CASE(capture_stop__ends_between_begin_and_end),
 		CASE(capture_next__believes_no_length),
 		CASE(capture__many_writers),
+		CASE(capture_begin__writers_do_not_crowd_each_other_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

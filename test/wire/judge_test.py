@@ -3,8 +3,7 @@
 
 usage: judge_test.py PROGRAM      PROGRAM: packets.c, built. Exit status 77: scapy or tshark is not installed.
 
-scapy (contrib/roce) computes the ICRC over IPv4 only. For IPv6 its layers build the masked pseudo packet of annex A17.3.3
-here, and zlib's CRC-32 is the judge. Needs Debian's own python3, for which python3-scapy is built.
+scapy (contrib/roce) computes the ICRC over IPv4 only; for IPv6 see judge_icrc.py. Needs Debian's own python3, for which python3-scapy is built.
 """
 import os
 import shutil
@@ -12,13 +11,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
 try:
     from scapy.config import conf
     conf.verb = 0
     from scapy.all import Ether, IP, IPv6, Raw, UDP, raw, wrpcap
     from scapy.contrib.roce import AETH, BTH, cnp
+    from judge_icrc import icrc_over_ipv6
 except ImportError:
     print("SKIP scapy is not installed")
     sys.exit(77)
@@ -53,16 +52,6 @@ def verdicts(packets):
 
 def layers(packet):
     return (IP if packet[0] >> 4 == 4 else IPv6)(packet)
-
-
-def icrc_over_ipv6(packet):
-    """The last 4 bytes as they should be."""
-    masked = IPv6(packet[:-4])
-    masked.tc, masked.fl, masked.hlim = 0xff, 0xfffff, 0xff
-    masked[UDP].chksum = 0xffff
-    covered = bytearray(b"\xff" * 8 + raw(masked))
-    covered[8 + 40 + 8 + 4] = 0xff
-    return zlib.crc32(bytes(covered)).to_bytes(4, "little")
 
 
 def tshark(packets, *options):
