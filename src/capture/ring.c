@@ -19,7 +19,10 @@
 #include "base/clock.h"
 #include "capture/capture.h"
 
-enum { RING_STUCK_MS = 1000 };
+enum {
+	RING_STUCK_MS = 1000,
+	RING_NEXT_MS = 1, /* for each further slot of the same writer, most likely */
+};
 
 static struct capture_shared *ring_map(int fd)
 {
@@ -326,7 +329,7 @@ static void reader_wait(struct capture_reader *r, struct capture_slot *s, u64 no
 					       __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
 		r->tail++;
 		r->lost++;
-		r->stuck_ns = 0;
+		r->stuck_ns = now_ns - (RING_STUCK_MS - RING_NEXT_MS) * NS_PER_MS;
 	}
 }
 

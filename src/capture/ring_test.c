@@ -178,6 +178,24 @@ static void capture_next__gives_up_a_dead_writer(void **state)
 	}
 }
 
+static void capture_next__gives_up_all_of_a_dead_writer(void **state)
+{
+	struct test *t = *state;
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_RC };
+	struct capture_packet packet = test_packet(&p, 300 * 4096, 4096);
+	struct capture_hold h;
+	u64 now = 5 * NS_PER_S;
+
+	capture_begin(&t->c, &packet, &h);
+	test_write(t, 2, 0, true);
+	while (!capture_next(&t->r, &test_record, now) && now < 7 * NS_PER_S)
+		now += 2 * NS_PER_MS;
+	assert_int_equal(test_record.pkt.psn, 2);
+	assert_int_equal(capture_dropped(&t->r), 300);
+	assert_in_range(now, 6 * NS_PER_S, 7 * NS_PER_S);
+	capture_end(&t->c, &h, &packet, NULL, 0, false);
+}
+
 static void capture_start__refuses_what_is_no_ring(void **state)
 {
 	struct test *t = *state;
@@ -289,6 +307,7 @@ int main(void)
 		CASE(capture_begin__order_is_that_of_beginning),
 		CASE(capture_begin__without_room_it_is_counted),
 		CASE(capture_next__gives_up_a_dead_writer),
+		CASE(capture_next__gives_up_all_of_a_dead_writer),
 		CASE(capture_start__refuses_what_is_no_ring),
 		CASE(capture_stop__ends_between_begin_and_end),
 		CASE(capture_next__believes_no_length),
