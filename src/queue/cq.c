@@ -352,14 +352,26 @@ static bool cq_move(struct cq *cq, struct cqe *ring, u32 capacity)
 	cq->ring = ring;
 	cq->capacity = capacity;
 	cq->mask = capacity - 1;
+	/* what waited for more than ever fit now is told when it is full */
+	cq->ncomp_wanted = MIN(cq->ncomp_wanted, capacity);
 	return true;
+}
+
+/* A count that has become smaller may have been reached. */
+static bool cq_ncomp_is_due(struct cq *cq) REQUIRES(&cq->lock)
+{
+	bool due = cq->ncomp_wanted > 0 && cq_waiting(cq) >= cq->ncomp_wanted;
+
+	if (due)
+		cq->ncomp_wanted = 0;
+	return due;
 }
 
 int cq_resize(struct cq *cq, u32 cqe_wanted)
 {
 	u32 capacity = ring_capacity(cqe_wanted), old_capacity;
 	struct cqe *ring = capacity ? ring_alloc(capacity) : NULL, *old;
-	bool moved;
+	bool moved, fire;
 
 	if (!ring)
 		return -ENOMEM;
@@ -368,8 +380,11 @@ int cq_resize(struct cq *cq, u32 cqe_wanted)
 	old = cq->ring;
 	old_capacity = cq->capacity;
 	moved = cq_move(cq, ring, capacity);
+	fire = moved && cq_ncomp_is_due(cq);
 	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);
 	ring_free(moved ? old : ring, moved ? old_capacity : capacity);
+	if (fire)
+		sink_fire(cq);
 	return moved ? 0 : -EINVAL;
 }

@@ -528,6 +528,59 @@ static void resize_cq__refuses_less_than_waits(void **state)
 	link_close(&l);
 }
 
+static void *resizer_main(void *arg)
+{
+	unsigned int seed = (unsigned int)(uintptr_t)&seed;
+
+	for (int i = 0; i < 50; i++)
+		ib_resize_cq(arg, 1 << rand_r(&seed) % 12);
+	return NULL;
+}
+
+/* Whoever is the last, what the CQ says of its size is its size. */
+static void resize_cq__from_many_threads(void **state)
+{
+	struct ib_cq *cq;
+	pthread_t t[4];
+
+	rig_needs(resize_cq);
+	rig_needs(req_ncomp_notif);
+	cq = rig_cq(16);
+	for (int round = 0; round < 40; round++) {
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(pthread_create(&t[i], NULL, resizer_main, cq), 0);
+		for (int i = 0; i < 4; i++)
+			pthread_join(t[i], NULL);
+		assert_int_equal(ib_req_ncomp_notif(cq, cq->cqe + 1), -EINVAL);
+		assert_int_equal(ib_req_ncomp_notif(cq, cq->cqe), 0);
+	}
+	assert_int_equal(ib_destroy_cq(cq), 0);
+}
+
+/* A count that no longer fits is told when the CQ is full. */
+static void resize_cq__keeps_the_counting_arm(void **state)
+{
+	struct seen s;
+	struct link l;
+
+	rig_needs(resize_cq);
+	rig_needs(req_ncomp_notif);
+	seen_open(&s, &l, 0);
+	assert_int_equal(ib_req_ncomp_notif(s.cq, 64), 0);
+	link_ping(&l, 7, 0);
+	assert_int_equal(ib_resize_cq(s.cq, 8), 0);
+	expect_runs(&s, 0);
+	link_ping(&l, 1, 0);
+	expect_runs(&s, 1);
+	rig_drain(s.cq, 8);
+	assert_int_equal(ib_resize_cq(s.cq, 64), 0);
+	assert_int_equal(ib_req_ncomp_notif(s.cq, 64), 0);
+	link_ping(&l, 8, 0);
+	assert_int_equal(ib_resize_cq(s.cq, 8), 0); /* full already */
+	expect_runs(&s, 2);
+	seen_close(&s, &l);
+}
+
 /* An arm outlives a change of size. */
 static void resize_cq__keeps_the_arm(void **state)
 {
@@ -593,6 +646,8 @@ int main(void)
 		cmocka_unit_test_setup(resize_cq__keeps_every_completion, rig_setup),
 		cmocka_unit_test_setup(resize_cq__refuses_less_than_waits, rig_setup),
 		cmocka_unit_test_setup(resize_cq__keeps_the_arm, rig_setup),
+		cmocka_unit_test_setup(resize_cq__keeps_the_counting_arm, rig_setup),
+		cmocka_unit_test_setup(resize_cq__from_many_threads, rig_setup),
 		cmocka_unit_test_setup(destroy_cq__waits_for_its_handler, rig_setup),
 	};
 

@@ -133,10 +133,15 @@ void roce_uverbs_ack_cq_events(struct ib_cq *ib, u32 events)
 static int cq_resize_ib(struct ib_cq *ib, int cqe)
 {
 	struct roce_cq *cq = ROCE_OF(cq, ib);
-	int err = cqe < 1 || cqe > ROCE_MAX_CQE ? -EINVAL : cq_resize(&cq->q, (u32)cqe);
+	int err;
 
+	if (cqe < 1 || cqe > ROCE_MAX_CQE)
+		return -EINVAL;
+	lock_acquire(&cq->size_lock);
+	err = cq_resize(&cq->q, (u32)cqe);
 	if (err == 0)
 		ib->cqe = (int)cq->q.capacity;
+	lock_release(&cq->size_lock);
 	return err;
 }
 

@@ -89,6 +89,7 @@ struct roce_pd {
 struct roce_cq {
 	struct ib_cq ib;
 	struct cq q;
+	struct lock size_lock; /* one change of size at a time; held while it allocates */
 	struct list_head node; /* device's list */
 };
 

@@ -169,12 +169,23 @@ static int cq_destroy(struct ib_cq *ib)
 	return 0;
 }
 
+/* With the lock. */
+static bool arm_count_is_due(struct pocket_cq *cq)
+{
+	bool due = cq->ncomp && cq->head - cq->tail >= cq->ncomp;
+
+	if (due)
+		cq->ncomp = 0;
+	return due;
+}
+
 static int cq_resize(struct ib_cq *ib, int cqe)
 {
 	struct pocket_cq *cq = cq_of(ib);
 	u32 size = ring_size(cqe);
 	struct ib_wc *ring = cqe > POCKET_MAX_CQE ? NULL : calloc(size, sizeof(*ring)), *old = ring;
 	int err = ring ? -EINVAL : -ENOMEM;
+	bool fire = false;
 
 	pthread_mutex_lock(&cq->lock);
 	if (ring && cq->head - cq->tail <= size) {
@@ -184,10 +195,14 @@ static int cq_resize(struct ib_cq *ib, int cqe)
 		cq->ring = ring;
 		cq->size = size;
 		ib->cqe = (int)size;
+		cq->ncomp = cq->ncomp < size ? cq->ncomp : size;
+		fire = arm_count_is_due(cq);
 		err = 0;
 	}
 	pthread_mutex_unlock(&cq->lock);
 	free(old);
+	if (fire)
+		vector_queue(cq);
 	return err;
 }
 
@@ -199,11 +214,7 @@ static bool arm_spend(struct pocket_cq *cq, bool wakes)
 
 	if (fire)
 		cq->armed = 0;
-	if (cq->ncomp && cq->head - cq->tail >= cq->ncomp) {
-		cq->ncomp = 0;
-		fire = true;
-	}
-	return fire;
+	return arm_count_is_due(cq) || fire;
 }
 
 void pocket_push(struct ib_cq *ib, const struct ib_wc *wc, bool solicited)
