@@ -379,6 +379,9 @@ bool resp_take_wqe(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	REQUIRES(qp->rq_lock);
 void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
+/* An acknowledgement that is owed goes now, a packet of its own behind those just sent: on a path
+ * that carries none in other packets it still shares their way. The caller holds sq_lock. */
+void resp_ride_ack(struct ibt_qp *qp) EXCLUDES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
 /* Says at once what no list will have said: the queue pair has left its destination. */
 void resp_say_owed(struct ibt_qp *qp);

@@ -61,7 +61,7 @@ void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	resp_ack_settle(qp);
 	/* Pairs with the exchanges that take it. */
 	__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK), __ATOMIC_RELEASE);
-	if (urgent && __atomic_load_n(&qp->ack_rides, __ATOMIC_RELAXED) && !qp->lossy) {
+	if (urgent && __atomic_load_n(&qp->ack_rides, __ATOMIC_RELAXED)) {
 		qp->ack_waits = true;
 		urgent = false;
 	}
@@ -94,6 +94,24 @@ void resp_say_owed(struct ibt_qp *qp)
 {
 	if (resp_ack_is_owed(qp))
 		resp_flush_ack(qp);
+}
+
+void resp_ride_ack(struct ibt_qp *qp)
+{
+	u32 word;
+
+	if (!resp_ack_is_owed(qp)) {
+		/* the next one may wait for this ride */
+		if (__atomic_exchange_n(&qp->ack_went_ahead, false, __ATOMIC_RELAXED))
+			__atomic_store_n(&qp->ack_rides, true, __ATOMIC_RELAXED);
+		return;
+	}
+	lock_acquire(&qp->rq_lock);
+	/* pairs with resp_owe_ack */
+	word = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
+	if ((word & ACK_OWED) != 0 && qp->dest != NULL)
+		resp_send_ack(qp, AETH_ACK, word);
+	lock_release(&qp->rq_lock);
 }
 
 static void resp_flush_acks(struct list_head *list)
