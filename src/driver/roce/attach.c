@@ -126,7 +126,7 @@ static int attach_paths(struct roce_device *dev)
 				  .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
 	struct ibt_config engine = { .mem = &a->mem,
 				     .timers = &a->timers,
-				     .kick = progress_kick,
+				     .kick = progress_timer_kick,
 				     .publish = roce_publish,
 				     .async = roce_async,
 				     .multicast = roce_multicast,

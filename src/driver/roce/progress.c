@@ -69,6 +69,26 @@ void progress_kick(void *arg)
 		log_debug("roce", "kick: errno %d", errno);
 }
 
+/* While somebody polls the engine's thread looks in every tick. Then it needs no kick for a timer:
+ * who polls runs them too, and else one is a tick late. */
+void progress_timer_kick(void *arg)
+{
+	struct roce_device *dev = arg;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with progress_set_ticking's */
+	if (!__atomic_load_n(&dev->ticking, __ATOMIC_RELAXED))
+		progress_kick(dev);
+}
+
+/* Before the thread asks when the next timer is due, so that one of the two sees the other's. */
+static void progress_set_ticking(struct roce_device *dev, bool ticking)
+{
+	if (dev->ticking == ticking)
+		return;
+	__atomic_store_n(&dev->ticking, ticking, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 static void progress_clear(int fd)
 {
 	u64 count;
@@ -434,8 +454,10 @@ static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
 			progress_arm_udp(dev);
 		else
 			progress_help(dev, udp_look(dev->a.udp));
+		progress_set_ticking(dev, true);
 		return progress_timer_ms(dev, PROGRESS_TICK_MS);
 	}
+	progress_set_ticking(dev, false);
 	progress_arm_for_sleeper(dev);
 	if (ibt_look(dev->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
 		return 0;
@@ -477,6 +499,8 @@ int progress_start(struct roce_device *dev)
 	if (err == 0)
 		err = progress_watch(dev, node_event_fd(dev->a.node), TAG_NODE, 0);
 	dev->udp_armed = true;
+	dev->ticking = false;
+	dev->udp_help = 0;
 	if (err == 0)
 		err = progress_watch(dev, udp_wait_fd(dev->a.udp), TAG_UDP, EPOLLONESHOT);
 	return err != 0 ? err : progress_spawn(dev, progress_main);

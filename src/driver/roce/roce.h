@@ -63,6 +63,7 @@ struct roce_device {
 	bool strict, direct; /* from the environment */
 	u32 paths;	     /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
 	bool udp_armed;	     /* the next datagram wakes the engine's thread; a hint */
+	bool ticking; /* the engine's thread wakes within a tick; its own to write */
 	u32 udp_help; /* engine's thread: datagrams to be woken for although somebody polls */
 
 	/* counts passes of threads that poll: a lease for the engine's thread */
@@ -160,6 +161,8 @@ int progress_start(struct roce_device *dev);
  * -1, no more. */
 void progress_capture(struct roce_device *dev, int fd);
 void progress_kick(void *dev);
+/* The same for a timer that has become the earliest. */
+void progress_timer_kick(void *dev);
 /* One pass for a thread that polls. */
 int progress_drive(struct roce_device *dev);
 int progress_wait_fd(struct ib_device *ib, int fd);
