@@ -83,16 +83,20 @@ static void attach_nothing(void *arg)
 {
 }
 
-/* Whoever copied by an earlier lookup was inside the engine's receive. */
+static void attach_exclude(struct path *path)
+{
+	path->ops->exclude(path, attach_nothing, NULL);
+}
+
+/* Whoever copied by an earlier lookup was inside the engine's receive, on one of the paths. */
 static void attach_quiesce(void *arg)
 {
 	struct roce_device *dev = arg;
 
-	if (dev->a.shm != NULL) {
-		struct path *path = shm_path(dev->a.shm);
-
-		path->ops->exclude(path, attach_nothing, NULL);
-	}
+	if (dev->a.shm != NULL)
+		attach_exclude(shm_path(dev->a.shm));
+	if (dev->a.udp != NULL)
+		attach_exclude(udp_path(dev->a.udp));
 }
 
 static int attach_memory(struct roce_device *dev)
