@@ -171,6 +171,7 @@ struct ibt_qp {
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
 	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
+	u64 cnp_ns GUARDED_BY(rq_lock);    /* when congestion was last notified */
 	u16 uc_run GUARDED_BY(rq_lock);    /* UC: packets before epsn that have come; saturates */
 	/* enum resp_verdict that the peer is still to be told, after the answers that wait */
 	u8 untold GUARDED_BY(rq_lock);
@@ -392,6 +393,15 @@ void resp_resume(struct ibt_qp *qp);
 void resp_leave(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 /* Has the peer been told all that resp_leave had to tell? */
 bool resp_has_left(struct ibt_qp *qp);
+
+/* ---- cnp.c ---- */
+/* Notifies the peer of congestion, but not more often than it can act on. */
+void cnp_send(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
+
+static inline bool cnp_is_marked(const struct pkt *p)
+{
+	return (p->traffic_class & 3) == 3;
+}
 
 /* ---- absent.c: answers for queue pairs that do not receive; all inside the path's callbacks
  * ---- */

@@ -635,6 +635,8 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 	s32 ahead = psn_ahead(p->psn, qp->epsn);
 	enum resp_verdict verdict;
 
+	if (unlikely(qp->lossy) && cnp_is_marked(p))
+		cnp_send(qp);
 	if (unlikely(ahead != 0)) {
 		resp_out_of_order(qp, from, p, ahead);
 		return;

@@ -522,6 +522,26 @@ static void rc__new_way_takes_the_acknowledgement_along(void **state)
 	rc_close(&r);
 }
 
+/* A switch on the way has marked packets: their sender is told, now and then. */
+static void rc__congestion_is_notified(void **state)
+{
+	static struct rc r;
+	struct pkt p = rc_forge(PKT_WRITE_ONLY, 0);
+
+	rc_open(&r);
+	for (u32 i = 0; i < 3; i++) {
+		p.traffic_class = i == 0 ? 2 : 3;
+		net_inject(&r.net, 1, &p, NULL);
+		p.psn++;
+		assert_int_equal(watch_count(&r.watch, 1, OP(CNP)), i != 0);
+	}
+	net_run(&r.net, NS_PER_MS);
+	assert_int_equal(watch_nth(&r.watch, 1, OP(CNP), 0)->dqpn, 0x11);
+	net_inject(&r.net, 1, &p, NULL);
+	assert_int_equal(watch_count(&r.watch, 1, OP(CNP)), 1);
+	rc_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -542,6 +562,7 @@ int main(void)
 		cmocka_unit_test(rc__wrong_source_is_dropped),
 		cmocka_unit_test(rc__acknowledgement_of_nothing_is_dropped),
 		cmocka_unit_test(rc__local_words_from_a_wire_mean_nothing),
+		cmocka_unit_test(rc__congestion_is_notified),
 		cmocka_unit_test(rc__repeated_read_outside_the_first_is_dropped),
 		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
 	};

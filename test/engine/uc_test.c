@@ -153,6 +153,57 @@ static void uc__wrong_sizes_are_dropped(void **state)
 	uc_close(&u);
 }
 
+/* A datagram is taken if it is one packet with the right Q_Key, else it is dropped and counted. */
+static void ud__drops_what_is_wrong(void **state)
+{
+	static const u8 gid[16] = { 0xfe, 0x80 };
+	static u8 payload[8192];
+	const struct {
+		u8 opcode;
+		u32 qkey, length;
+		enum path_counter counter;
+	} wrong[] = { { PKT_SEND_ONLY, 8, 100, COUNT_RX_QKEY },
+		      { PKT_SEND_ONLY, 7, 4097, COUNT_RX_LENGTH },
+		      { PKT_SEND_FIRST, 7, 100, COUNT_RX_OPCODE },
+		      { PKT_WRITE_ONLY, 7, 100, COUNT_RX_OPCODE } };
+	struct net_qp q = net_qp_defaults(IBV_QPT_UD);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .qkey = 7 };
+	struct pkt p = { .qp_type = IBV_QPT_UD,
+			 .flags = PKT_HAS_GRH,
+			 .dqpn = 0x22,
+			 .sqpn = 0x11,
+			 .sgid = gid,
+			 .dgid = gid };
+	struct ibt_qp *qp;
+	struct ibv_wc wc;
+	struct net net;
+
+	net_open(&net, &(struct net_config){ .delay_ns = 10000 });
+	qp = net_qp_create(&net, 1, 0x22, &q);
+	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
+	net_post_recv(&net.side[1], qp, 1, 0, SLOT);
+	for (u32 i = 0; i < ARRAY_LEN(wrong); i++) {
+		u64 before = net.side[1].counters[wrong[i].counter];
+
+		p.opcode = wrong[i].opcode;
+		p.qkey = wrong[i].qkey;
+		p.length = wrong[i].length;
+		net_inject(&net, 1, &p, payload);
+		assert_int_equal(net.side[1].counters[wrong[i].counter], before + 1);
+		assert_int_equal(cq_peek(&net.side[1].recv_cq, 1), 0);
+	}
+	p.opcode = PKT_SEND_ONLY;
+	p.qkey = 7;
+	p.length = 100;
+	net_inject(&net, 1, &p, payload);
+	wc = net_wc(&net.side[1].recv_cq);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.byte_len, 140);
+	assert_int_equal(wc.src_qp, 0x11);
+	ibt_qp_destroy(qp);
+	net_close(&net);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -160,6 +211,7 @@ int main(void)
 		cmocka_unit_test(uc__what_arrives_is_whole_and_in_order),
 		cmocka_unit_test(uc__follows_a_sender_that_begins_elsewhere),
 		cmocka_unit_test(uc__wrong_sizes_are_dropped),
+		cmocka_unit_test(ud__drops_what_is_wrong),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
