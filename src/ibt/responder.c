@@ -555,6 +555,7 @@ static void resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(q
 	qp->untold = (u8)verdict;
 	qp->untold_psn = qp->epsn;
 	qp->nak_sent = true;
+	qp->gap_psn = (qp->epsn - 1) & PSN_MASK; /* what follows shows no gap */
 }
 
 void resp_resume(struct ibt_qp *qp)

@@ -303,6 +303,8 @@ static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
 	qp->rx_offset += bytes;
 	all = qp->rx_offset == w->length;
 	behind = (s32)(stream_front(qp) - qp->sq_psn) > 0;
+	if (unlikely(qp->stream.backoff != 0))
+		retry_heard(qp);
 	if (!all && qp->rx_offset % segment != 0 && !behind)
 		return;
 	if (all || qp->rx_offset % segment == 0)

@@ -262,6 +262,8 @@ static void rc__rnr_retry_runs_out(void **state)
 	net_run(&r.net, NS_PER_S);
 	rc_expect(&r, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(rc_counter(&r, 1, COUNT_TX_RNR), 3);
+	/* what follows the refused packet is no gap */
+	assert_int_equal(rc_counter(&r, 1, COUNT_TX_NAK), 0);
 	rc_close(&r);
 }
 
