@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""across_test: programs on two hosts, with a wire between them that loses, holds back, doubles and damages packets.
+
+usage: across_test.py [unittest's arguments]      Status 77: skipped, and the last line says why.
+The environment names the build: ACROSS_BUILD, the folder with bin/ and test/across/ in it; ACROSS_SEED, the wire's luck.
+"""
+import os
+import sys
+import time
+import unittest
+
+import hosts
+
+BUILD = os.environ.get("ACROSS_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build"))
+SEED = os.environ.get("ACROSS_SEED", "1")
+TIMEOUT_UNIT_MS = 4.096e-3
+RETRY_EXCEEDED = 12
+LOADED_MS = 5000  # what a machine whose cores are all in use may take longer
+
+LOSSES = {"0.1 %": {"loss": 0.001}, "1 %": {"loss": 0.01}, "5 %": {"loss": 0.05}}
+DISORDER = {"reordered": {"reorder": 0.05}, "doubled": {"duplicate": 0.05}, "damaged": {"corrupt": 0.02},
+            "all at once": {"loss": 0.01, "reorder": 0.02, "duplicate": 0.02, "corrupt": 0.01}}
+TOOLS = ("ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_atomic_lat")
+
+
+def perftest(tool, size, number=200):
+    words = [tool, "-F", "-d", "roce0", "-x", "1", "-n", str(number)]
+    if tool != "ib_atomic_lat":
+        words += ["-s", str(size)]
+    return words + (["-m", "4096", "-N"] if tool.endswith("_bw") else [])
+
+
+def pingpong(number=300):
+    return ["ibv_rc_pingpong", "-d", "roce0", "-g", "1", "-c", "-n", str(number)]
+
+
+class Across(unittest.TestCase):
+    """All on one pair of hosts: a node takes a moment to start."""
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = cls.make()
+        cls.addClassCleanup(cls.hosts.close)
+
+    def pair(self, words, seconds=60):
+        """A failure belongs to its row; the others are run all the same."""
+        begin = time.monotonic()
+        with self.subTest(command=" ".join(words)):
+            try:
+                said = self.hosts.run_pair(words, seconds)
+            except hosts.Failure as failure:
+                self.fail(str(failure))
+            print(f"  {' '.join(words)}: {time.monotonic() - begin:.1f} s", file=sys.stderr)
+            return said
+        return "", ""
+
+    def peers(self, *words):
+        said = self.pair([self.hosts.program("peers"), *words])
+        with self.subTest(command=words):
+            for text in said:
+                self.assertRegex(text, r"(?m)^ok ")
+
+    def pingpong(self):
+        with self.subTest(command="ibv_rc_pingpong"):
+            self.assertNotIn("invalid data", self.pair(pingpong())[1])
+
+
+class Wired(Across):
+    @staticmethod
+    def make():
+        return hosts.Wired(BUILD)
+
+    def across(self, chances, rows):
+        self.hosts.lay(seed=SEED, **chances)
+        rows()
+        counts = self.hosts.cut()
+        print(f"  {counts}", file=sys.stderr)
+        for what in chances:
+            self.assertGreater(counts[what], 0, "the wire was better than asked for: nothing was tested")
+
+
+class Lossy(Wired):
+    """Every run up to 64 KiB ends well at every loss, and the data is right."""
+    def check(self, name, sizes):
+        def rows():
+            for tool in TOOLS:
+                for size in sizes if tool != "ib_atomic_lat" else (8,):
+                    self.pair(perftest(tool, size))
+            self.pingpong()
+            self.peers("-m", "data", "-n", "200")
+        self.across(LOSSES[name], rows)
+
+    def test_1_in_1000(self):
+        self.check("0.1 %", (65536,))
+
+    def test_1_in_100(self):
+        self.check("1 %", (4097, 65536))
+
+    def test_1_in_20(self):
+        self.check("5 %", (1, 65536))
+
+
+class Disorder(Wired):
+    def check(self, name):
+        def rows():
+            for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_lat"):
+                self.pair(perftest(tool, 65536))
+            self.pingpong()
+            self.peers("-m", "data", "-n", "200")
+        self.across(DISORDER[name], rows)
+
+    def test_reordered(self):
+        self.check("reordered")
+
+    def test_doubled(self):
+        self.check("doubled")
+
+    def test_damaged(self):
+        self.check("damaged")
+
+    def test_all_at_once(self):
+        self.check("all at once")
+
+    def test_many(self):
+        """100 queue pairs, whose losses are each other's trouble too."""
+        self.across(LOSSES["1 %"], lambda: self.peers("-m", "many", "-q", "100", "-n", "50"))
+
+
+class Dead(Wired):
+    """From one moment on, nothing comes through."""
+    def connected(self, timeout, retries):
+        self.hosts.lay(seed=SEED)
+        words = [self.hosts.program("peers"), "-m", "dead", "-t", str(timeout), "-r", str(retries)]
+        server, client = self.hosts.start_pair(words)
+        self.addCleanup(server.communicate)
+        self.addCleanup(server.kill)
+        self.assertEqual(client.stdout.readline(), "connected\n")
+        return client
+
+    def finish(self, client):
+        """(status, milliseconds) of the request."""
+        said = client.communicate(timeout=60)[0]
+        self.assertEqual(client.returncode, 0, said)
+        values = dict(line.split() for line in said.splitlines() if " " in line)
+        return int(values["status"]), float(values["ms"])
+
+    def check_dead(self, timeout, retries):
+        client = self.connected(timeout, retries)
+        self.hosts.die()
+        client.stdin.write("go\n")
+        client.stdin.flush()
+        status, took_ms = self.finish(client)
+        least_ms = (retries + 1) * TIMEOUT_UNIT_MS * 2 ** timeout
+        print(f"  timeout {timeout}, retries {retries}: {took_ms:.0f} ms, at least {least_ms:.0f}", file=sys.stderr)
+        self.assertEqual(status, RETRY_EXCEEDED)
+        # Nobody gives up early. A timer may take up to four times its value (IBA 9.7.6.1.3).
+        self.assertGreater(took_ms, 0.9 * least_ms)
+        self.assertLess(took_ms, 4 * least_ms + LOADED_MS)
+
+    def test_seven_retries(self):
+        self.check_dead(14, 7)
+
+    def test_one_retry(self):
+        self.check_dead(16, 1)
+
+    def test_no_retry(self):
+        self.check_dead(17, 0)
+
+    def test_comes_back_in_time(self):
+        """Six seconds of patience, half a second of silence."""
+        client = self.connected(18, 5)
+        self.hosts.die()
+        client.stdin.write("go\n")
+        client.stdin.flush()
+        time.sleep(0.5)
+        self.hosts.revive()
+        status, took_ms = self.finish(client)
+        self.assertEqual(status, 0)
+        self.assertGreater(took_ms, 400)
+
+
+class Many(Across):
+    """1,000 queue pairs between two hosts; no wire that loses, so no root."""
+    @staticmethod
+    def make():
+        return hosts.Loopback(BUILD)
+
+    def test_thousand_queue_pairs(self):
+        self.peers("-m", "many", "-q", "1000", "-n", "30")
+
+    def test_thousand_queue_pairs_of_perftest(self):
+        self.pair(["ib_write_bw", "-F", "-d", "roce0", "-x", "1", "-s", "1024", "-q", "1000", "-n", "20", "-t", "4"])
+
+    def test_data(self):
+        self.peers("-m", "data", "-n", "500")
+
+
+def main():
+    wired = {"Lossy", "Disorder", "Dead"}
+    asked = {word.split(".")[0] for word in sys.argv[1:] if not word.startswith("-")}
+    why = hosts.can_be_wired() if not asked or asked & wired else None
+    if why is not None:
+        print(f"SKIP across: {why}")
+        sys.exit(77)
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()
