@@ -62,7 +62,7 @@ else:
 """
 LIMITS = """#!/bin/sh
 for name; do :; done
-case $name in mailbox) echo mailbox 0.0700 us;; writev8*) echo $name 1.4 us;; *) echo $name 12000 MiB/s;; esac
+case $name in mailbox) echo mailbox 0.0700 us;; writev8*) echo $name 1.4 us;; udp_*) echo $name 0.2 us;; *) echo $name 12000 MiB/s;; esac
 """
 
 
@@ -144,7 +144,7 @@ class Whole(unittest.TestCase):
     def setUp(self):
         self.build = tempfile.TemporaryDirectory()
         for path, text in (("bin/anyverbs", ANYVERBS.replace("LAT if", repr(LAT) + " if").replace("else BW", "else "
-                                                              + repr(BW))), ("bench/limits", LIMITS)):
+                                                              + repr(BW))), ("bench/limits", LIMITS), ("bench/netlimits", LIMITS)):
             path = os.path.join(self.build.name, path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w") as f:
@@ -178,6 +178,13 @@ class Whole(unittest.TestCase):
         self.assertEqual(len(data["tests"][0]["blocks"]), 3)
         status, text = self.bench("--compare", path, *only)
         self.assertRegex(text, r"met \(3 of 3 blocks\) +\+0%")
+
+    def test_two_hosts(self):
+        status, text = self.bench("--only", "udp_send_lat", "--only", "udp_write_lat", "--only", "udp_write_bw_tcp")
+        self.assertEqual(status, 1)
+        self.assertRegex(text, r"UDP: ib_send_lat 8 B +0\.210 us +udp_pingpong 0\.200 us +1\.05x +<= 1\.5x +met")
+        self.assertRegex(text, r"UDP: ib_write_lat 8 B +0\.210 us +udp_woken 0\.200 us +1\.05x +- +reported")
+        self.assertRegex(text, r"against TCP +11,500 MiB/s +tcp_stream 12,000 MiB/s +0\.96x +>= 1x +missed")
 
     def test_missed(self):
         status, text = self.bench("--only", "qp_memory")

@@ -50,12 +50,11 @@ class Hosts:
     def program(self, name):
         return os.path.join(self.build, "test", "across", name)
 
-    def command(self, side, words):
-        return self.prefixes[side] + [self.tool, "run", *words]
-
-    def start(self, side, words, **more):
-        return subprocess.Popen(self.command(side, words), env=dict(self.environments[side]), cwd="/", text=True,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
+    def start(self, side, words, cpu=None):
+        """On one core, or on any."""
+        pin = [] if cpu is None else ["taskset", "-c", str(cpu)]
+        return subprocess.Popen(self.prefixes[side] + pin + [self.tool, "run", *words], env=dict(self.environments[side]), cwd="/", text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def free_port(self):
         """Of the loopback interface; good enough for a namespace where nobody else is."""
@@ -78,18 +77,17 @@ class Hosts:
             time.sleep(0.01)
         raise Failure(f"{process.args[-1]}: never listened on {port}")
 
-    def start_pair(self, words, server_cpu=None, client_cpu=None):
+    def start_pair(self, words, cpus=(None, None)):
         """Both ends of a program that takes -p PORT and, on the client's side, an address: (server, client)."""
         port = self.free_port()
-        pin = [["taskset", "-c", str(cpu)] if cpu is not None else [] for cpu in (server_cpu, client_cpu)]
         words = [*words, "-p", str(port)]
-        server = self.start(0, pin[0] + words)
+        server = self.start(0, words, cpus[0])
         try:
             self.await_listener(server, port)
         except Failure as failure:
             server.kill()
             raise Failure(f"{failure}: {server.communicate()[0][-500:]}") from None
-        return server, self.start(1, pin[1] + words + [self.addresses[0]])
+        return server, self.start(1, words + [self.addresses[0]], cpus[1])
 
     @staticmethod
     def hear(end, deadline):
