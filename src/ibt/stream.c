@@ -164,7 +164,9 @@ static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) R
 	qp->tx_offset += bytes;
 	s->cost_next += window_cost(packets, bytes);
 	s->unasked = asked ? 0 : s->unasked + window_cost(packets, bytes);
-	if (s->una == s->top || unlikely(!s->timing))
+	/* The peer may have executed all, though the answer is still awaited: that is no
+	 * beginning. */
+	if ((s->una == s->top && stream_front(qp) == s->top) || unlikely(!s->timing))
 		retry_watch(qp);
 	if ((s32)(qp->sq_psn - s->top) > 0)
 		s->top = qp->sq_psn;
