@@ -28,7 +28,9 @@ struct cell *cell_create(struct sqp *q)
 				      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 				      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 				      IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, 0 };
-	u32 length = (u32)rng_skewed(RNG, 1, rng_percent(RNG, 10) ? 120000 : 6000);
+	u32 length = rng_percent(RNG, 50)   ? (u32)rng_skewed(RNG, 1, 6000)
+		     : rng_percent(RNG, 80) ? (u32)rng_range(RNG, 2000, 20000)
+					    : (u32)rng_range(RNG, 20000, 120000);
 	struct cell *c = calloc(1, sizeof(*c));
 	struct mem_region r = { .flags = MEM_CONTIGUOUS };
 

@@ -57,6 +57,18 @@ static struct recv *recv_at(const struct sqp *q, u64 index)
 	return NULL;
 }
 
+/* Mostly little, sometimes anything, sometimes all. */
+static u32 draw_span(u32 least, u32 limit)
+{
+	u32 kind = rng_below(RNG, 10);
+
+	if (limit <= least)
+		return limit;
+	return kind < 5 ? (u32)rng_skewed(RNG, least, limit)
+	       : kind < 8 ? (u32)rng_range(RNG, least, limit)
+			  : limit;
+}
+
 /* At most as much as the receive request that this message will meet takes, unless that is to go
  * wrong. */
 static u32 draw_message_length(struct sqp *q, struct sqp *to)
@@ -65,7 +77,7 @@ static u32 draw_message_length(struct sqp *q, struct sqp *to)
 	struct recv *r;
 
 	if (q->type == IBV_QPT_UD)
-		return (u32)rng_skewed(RNG, 8, DATAGRAM_BYTES);
+		return draw_span(8, DATAGRAM_BYTES);
 	if (to->srq != NULL)
 		limit = SHARED_BYTES;
 	else if (q->type == IBV_QPT_UC)
@@ -74,8 +86,7 @@ static u32 draw_message_length(struct sqp *q, struct sqp *to)
 		limit = r->length;
 	if (rng_permille(RNG, world.plan.fault_permille / 4))
 		limit += 100;
-	return q->type == IBV_QPT_UC ? (u32)rng_skewed(RNG, 8, limit)
-				     : (u32)rng_skewed(RNG, 0, limit);
+	return draw_span(q->type == IBV_QPT_UC ? 8 : 0, limit);
 }
 
 static u32 cell_right(u32 opcode)
@@ -120,8 +131,8 @@ static bool draw_place(struct draft *d, bool amiss)
 	if (c == NULL || (amiss && s->opcode == IBV_WR_RDMA_WRITE_WITH_IMM))
 		return false;
 	s->cell = c;
-	s->cell_from = rng_below(RNG, c->slice.length);
-	s->length = (u32)rng_skewed(RNG, amiss, c->slice.length - s->cell_from);
+	s->cell_from = rng_percent(RNG, 50) ? 0 : rng_below(RNG, c->slice.length);
+	s->length = draw_span(amiss, c->slice.length - s->cell_from);
 	if (amiss && c->version_count >= 48)
 		return false;
 	if (amiss)

@@ -86,9 +86,9 @@ static void plan_draw(struct plan *p)
 	p->requests = rng_percent(RNG, 30) ? (u32)rng_skewed(RNG, 20, 300)
 					   : (u32)rng_range(RNG, 300, 3000);
 	p->pairs = (u32)rng_range(RNG, 1, 6);
-	p->datagram_qps = rng_percent(RNG, 50) ? (u32)rng_range(RNG, 0, 4) : 0;
+	p->datagram_qps = rng_percent(RNG, 35) ? (u32)rng_range(RNG, 0, 4) : 0;
 	p->fault_permille = rng_percent(RNG, 50) ? 0 : (u32)rng_skewed(RNG, 1, 80);
-	p->modify_permille = rng_percent(RNG, 50) ? 0 : (u32)rng_skewed(RNG, 1, 40);
+	p->modify_permille = rng_percent(RNG, 40) ? 0 : (u32)rng_skewed(RNG, 1, 100);
 	p->chaos_us = rng_percent(RNG, 40) ? 0 : (u32)rng_skewed(RNG, 20, 3000);
 	p->late_percent = rng_percent(RNG, 50) ? 0 : (u32)rng_range(RNG, 10, 95);
 	p->ring_slots = (u32)rng_skewed(RNG, 4, 256);
