@@ -558,15 +558,26 @@ static void resp_refuse(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(q
 	qp->gap_psn = (qp->epsn - 1) & PSN_MASK; /* what follows shows no gap */
 }
 
+/* It may be on none of its destination's lists: without room it waits for the next call. Tried once
+ * more then, for room that came in between. */
+static void resp_resume_ack(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
+{
+	for (int i = 0; i < 2 && resp_ack_is_owed(qp); i++) {
+		if (i == 1)
+			req_block(qp, qp->dest);
+		resp_send_ack(qp, AETH_ACK,
+			      __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE));
+	}
+}
+
 void resp_resume(struct ibt_qp *qp)
 {
 	enum resp_verdict verdict = RESP_OK;
 	bool fail = false;
 
 	lock_acquire(&qp->rq_lock);
-	if (qp->dest != NULL && qp->untold == RESP_OK && answer_pump(qp) && resp_ack_is_owed(qp))
-		resp_send_ack(qp, AETH_ACK,
-			      __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE));
+	if (qp->dest != NULL && qp->untold == RESP_OK && answer_pump(qp))
+		resp_resume_ack(qp);
 	if (qp->dest != NULL && qp->untold != RESP_OK)
 		fail = resp_tell(qp, &verdict);
 	lock_release(&qp->rq_lock);
