@@ -106,7 +106,9 @@ class Hosts:
             said, late = zip(*pool.map(lambda end: self.hear(end, deadline), ends))
         if any(late) or ends[0].returncode != 0 or ends[1].returncode != 0:
             why = f"not done within {seconds} s" if any(late) else f"status {ends[0].returncode}, {ends[1].returncode}"
-            raise Failure(f"{' '.join(words)}: {why}\n--- server\n{said[0][-1500:]}\n--- client\n{said[1][-1500:]}")
+            failure = Failure(f"{' '.join(words)}: {why}\n--- server\n{said[0][-1500:]}\n--- client\n{said[1][-1500:]}")
+            failure.said, failure.statuses = said, None if any(late) else (ends[0].returncode, ends[1].returncode)
+            raise failure
         return said
 
     def close(self):
