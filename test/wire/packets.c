@@ -85,7 +85,7 @@ static struct pkt packets_pkt(u8 opcode, u8 qp_type, u32 length, u32 seed)
 			     .rkey = 0x12345600 | seed,
 			     .va = 0x7f0012345678 + seed,
 			     .dma_length = length,
-			     .compare = seed * 0x0101010101010101,
+			     .compare = (u64)seed * 0x0101010101010101,
 			     .swap = 0xfedcba9876543210 };
 }
 
