@@ -89,7 +89,7 @@ struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key)
 		return NULL;
 	d->next = *bucket;
 	*bucket = d;
-	udp->dest_count++;
+	__atomic_store_n(&udp->dest_count, udp->dest_count + 1, __ATOMIC_RELAXED);
 	return d;
 }
 
@@ -132,7 +132,8 @@ void dest_reap(struct udp *udp)
 					continue;
 				}
 				*at = d->next;
-				udp->dest_count--;
+				__atomic_store_n(&udp->dest_count, udp->dest_count - 1,
+						 __ATOMIC_RELAXED);
 				free(d);
 			}
 	}
@@ -149,6 +150,6 @@ void dest_free_all(struct udp *udp)
 			udp->buckets[i] = d->next;
 			free(d);
 		}
-	udp->dest_count = 0;
+	__atomic_store_n(&udp->dest_count, 0, __ATOMIC_RELAXED);
 	lock_release(&udp->lock);
 }

@@ -64,6 +64,8 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 			udp->sockets[i]->gone = false;
 			added = false;
 		}
+	/* The kernel hands the pointer to the receiver; this pairs with the load in udp_ready. */
+	__atomic_fetch_add(&udp->sockets_shown, 1, __ATOMIC_RELEASE);
 	added = added && udp->socket_count < UDP_SOCKETS &&
 		epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev) == 0;
 	if (added) {

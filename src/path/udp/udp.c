@@ -137,6 +137,8 @@ int udp_ready(const struct udp *udp, struct epoll_event *ev, int max)
 {
 	long n = syscall(SYS_epoll_pwait, udp->epoll_fd, ev, max, 0, NULL, 0);
 
+	/* What the events point to is whole: pairs with the release in sockets_add. */
+	(void)__atomic_load_n(&udp->sockets_shown, __ATOMIC_ACQUIRE);
 	return n < 0 ? 0 : (int)n;
 }
 

@@ -108,6 +108,7 @@ struct udp {
 	u32 polls;       /* a hint */
 	u32 connections; /* references to destinations */
 	bool any_stuck;  /* hint: stuck is not empty */
+	u32 sockets_shown; /* how often a socket went into epoll_fd */
 
 	struct lock poll_lock CACHE_ALIGNED;
 	struct udp_inbox *inbox GUARDED_BY(poll_lock);
