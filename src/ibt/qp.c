@@ -92,7 +92,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	return 0;
 }
 
-/* Off every list of its path; runs while the path is in no callback. */
+/* Off every list of its path; runs while that path is in no callback. */
 static void qp_unlist(void *arg)
 {
 	struct ibt_qp *qp = arg;
@@ -102,11 +102,23 @@ static void qp_unlist(void *arg)
 	req_unblock(qp);
 }
 
+static void qp_nothing(void *arg)
+{
+}
+
+/* The callbacks of its own path alone guard its lists; those of the others are only waited for. One
+ * without a destination is on no list of a path. */
 static void qp_quiesce(struct ibt_qp *qp)
 {
-	timer_cancel_wait(qp->ibt->cfg.timers, &qp->timer);
-	for (u32 i = 0; i < qp->ibt->path_count; i++)
-		qp->ibt->paths[i]->ops->exclude(qp->ibt->paths[i], qp_unlist, qp);
+	struct ibt *ibt = qp->ibt;
+
+	timer_cancel_wait(ibt->cfg.timers, &qp->timer);
+	for (u32 i = 0; i < ibt->path_count; i++) {
+		struct path *path = ibt->paths[i];
+		bool own = qp->dest == NULL ? i == 0 : qp->dest->path == path;
+
+		path->ops->exclude(path, own ? qp_unlist : qp_nothing, qp);
+	}
 }
 
 static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
