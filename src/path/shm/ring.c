@@ -153,7 +153,8 @@ static inline bool ring_has_atomic(const struct pkt *p)
 	       p->opcode == PKT_ATOMIC_ACK;
 }
 
-static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 data)
+/* What every packet has. */
+static inline void ring_fill_head(struct ring_slot *s, const struct pkt *p)
 {
 	s->opcode = p->opcode;
 	s->flags = p->flags;
@@ -165,6 +166,11 @@ static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 
 	s->ack_psn = p->qp_type == IBV_QPT_UD ? p->qkey : p->ack_psn;
 	s->imm = p->opcode == PKT_ACK || p->opcode == PKT_ATOMIC_ACK ? p->msn : p->imm;
 	s->length = p->length;
+}
+
+static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 data)
+{
+	ring_fill_head(s, p);
 	if (ring_has_atomic(p)) {
 		s->atomic.va = p->va;
 		s->atomic.rkey = p->rkey;
@@ -201,6 +207,14 @@ static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct
 	tx->data_head = (start + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
+/* The slot is whole: its sequence number shows it to the consumer. */
+static inline void ring_show(struct ring_tx *tx, struct ring_slot *s) REQUIRES(tx->lock)
+{
+	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
+	tx->head++;
+	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE); /* pairs with ring_peek */
+}
+
 static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov,
 			    int iovcnt) REQUIRES(tx->lock)
 {
@@ -217,9 +231,7 @@ static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struc
 		ring_copy_payload(s->inlined, iov, iovcnt);
 	else if (bytes != 0)
 		ring_push_data(tx, s, p, iov, iovcnt, start, bytes);
-	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
-	tx->head++;
-	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE); /* pairs with ring_peek */
+	ring_show(tx, s);
 	return 0;
 }
 
@@ -231,21 +243,10 @@ static inline bool ring_push_small(struct ring_tx *tx, const struct pkt *p,
 
 	if (unlikely(tx->head - tx->consumed >= RING_SLOTS))
 		return false;
-	s->opcode = p->opcode;
-	s->flags = p->flags;
-	s->qp_type = p->qp_type;
-	s->syndrome = p->syndrome;
-	s->dqpn = p->dqpn;
-	s->sqpn = p->sqpn;
-	s->psn = p->psn;
-	s->ack_psn = p->ack_psn;
-	s->imm = p->opcode == PKT_ACK ? p->msn : p->imm;
-	s->length = p->length;
+	ring_fill_head(s, p);
 	if (iov != NULL)
 		small_copy(s->inlined, iov->iov_base, (u32)iov->iov_len);
-	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
-	tx->head++;
-	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE); /* pairs with ring_peek */
+	ring_show(tx, s);
 	return true;
 }
 
