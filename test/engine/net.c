@@ -167,6 +167,25 @@ static int net_poll(struct path *p, int budget, bool must)
 	return n;
 }
 
+/* Keys are not looked at. */
+static int net_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
+		      int n)
+{
+	u8 *at = (u8 *)(uintptr_t)t->va;
+
+	if (!net_dest_of(d)->net->cfg.direct)
+		return -EOPNOTSUPP;
+	for (int i = 0; i < n; at += iov[i++].iov_len)
+		memcpy(t->write ? at : iov[i].iov_base, t->write ? iov[i].iov_base : at,
+		       iov[i].iov_len);
+	return 0;
+}
+
+static bool net_pullable(struct path_dest *d)
+{
+	return false;
+}
+
 static void net_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 {
 	fn(arg);
@@ -183,6 +202,8 @@ static const struct path_ops net_ops = {
 	.dest_put = net_dest_put,
 	.send = net_send,
 	.flush = net_flush,
+	.direct = net_direct,
+	.pullable = net_pullable,
 	.poll = net_poll,
 	.same = net_same,
 	.asking = net_asking,
@@ -231,6 +252,7 @@ static void net_open_side(struct net *net, int index)
 	s->path.ops = &net_ops;
 	s->path.counters = s->counters;
 	s->path.promise.ordered = s->path.promise.reliable = net->cfg.reliable;
+	s->path.promise.direct = net->cfg.direct;
 	s->path.promise.mtu = net->cfg.mtu != 0 ? net->cfg.mtu : 4096;
 	s->dest = (struct net_dest){ .side = index, .to = 1 - index, .net = net };
 	s->from = s->dest;

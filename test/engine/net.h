@@ -61,6 +61,7 @@ struct net_config {
 	u32 loss, doubling, late; /* of 10,000 packets */
 	u64 delay_ns, late_ns;	  /* all; those that are overtaken */
 	bool reliable;
+	bool direct; /* the initiator may reach the other side's memory by itself */
 	u32 room[2]; /* packets that fit on the way to a side; 0: no limit */
 	u32 mtu;  /* of the path; 0: 4096 */
 };

@@ -318,6 +318,31 @@ static void rc__dead_peer_is_told_in_time(void **state)
 	rc_dies_in_time(17, 3);
 }
 
+/* Of a READ's answer the last packet has come, so the peer has executed all that was sent; the
+ * first one has not, and then the peer is gone: the repetitions do not begin the time anew. */
+static void rc__peer_dies_in_the_middle_of_an_answer(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	u64 one = 4096ull << 12, began;
+	static struct rc r;
+
+	q.timeout = 12;
+	q.retry_cnt = 3;
+	rc_open_as(&r, &q);
+	r.watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP(READ_FIRST), .first = 1, .count = 1 };
+	r.watch.drop[1] = (struct watch_drop){ .opcodes = OP_ALL, .first = 2, .count = UINT32_MAX };
+	began = net_now();
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 2 * MTU, 0);
+	while (cq_peek(&r.net.side[0].send_cq, 1) == 0) {
+		assert_true(net_step(&r.net));
+		assert_true(net_now() - began < 4 * 4 * one);
+	}
+	assert_int_equal(watch_count(&r.watch, 1, OP(READ_LAST)), 1);
+	rc_expect(&r, 1, IBV_WC_RETRY_EXC_ERR);
+	rc_close(&r);
+}
+
 static void rc__timeout_0_is_for_ever(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
@@ -559,6 +584,7 @@ int main(void)
 		cmocka_unit_test(rc__rnr_retry_runs_out),
 		cmocka_unit_test(rc__rnr_retry_7_is_for_ever),
 		cmocka_unit_test(rc__dead_peer_is_told_in_time),
+		cmocka_unit_test(rc__peer_dies_in_the_middle_of_an_answer),
 		cmocka_unit_test(rc__timeout_0_is_for_ever),
 		cmocka_unit_test(rc__wrong_sizes_are_invalid_requests),
 		cmocka_unit_test(rc__wrong_source_is_dropped),

@@ -153,6 +153,38 @@ static void uc__wrong_sizes_are_dropped(void **state)
 	uc_close(&u);
 }
 
+static void uc_write(struct uc *u, u32 id)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr =
+		net_wr(&sge, &u->net.side[0], IBV_WR_RDMA_WRITE, id, id * SLOT, 64);
+
+	memset(u->net.side[0].memory + id * SLOT, (int)id, 64);
+	net_wr_remote(&wr, &u->net.side[1], 0);
+	net_post(u->qp[0], &wr);
+	assert_int_equal(net_wc(&u->net.side[0].send_cq).status, IBV_WC_SUCCESS);
+}
+
+/* Where the initiator may reach the peer's memory by itself, a WRITE may have had to go in packets
+ * all the same: nobody says when that has arrived, so the next one may not overtake it. */
+static void uc__write_overtakes_none_in_packets(void **state)
+{
+	struct net_config cfg = { .delay_ns = 10000, .reliable = true, .direct = true };
+	static struct uc u;
+
+	uc_open(&u, &cfg, FIRST_PSN);
+	uc_write(&u, 1);
+	assert_int_equal(u.net.side[1].memory[63], 1); /* by itself, at once */
+	u.net.cfg.direct = false;
+	uc_write(&u, 2);
+	u.net.cfg.direct = true;
+	uc_write(&u, 3);
+	net_run(&u.net, NS_PER_MS);
+	assert_int_equal(u.net.side[1].memory[0], 3);
+	assert_int_equal(u.net.side[1].memory[63], 3);
+	uc_close(&u);
+}
+
 /* A datagram is taken if it is one packet with the right Q_Key, else it is dropped and counted. */
 static void ud__drops_what_is_wrong(void **state)
 {
@@ -211,6 +243,7 @@ int main(void)
 		cmocka_unit_test(uc__what_arrives_is_whole_and_in_order),
 		cmocka_unit_test(uc__follows_a_sender_that_begins_elsewhere),
 		cmocka_unit_test(uc__wrong_sizes_are_dropped),
+		cmocka_unit_test(uc__write_overtakes_none_in_packets),
 		cmocka_unit_test(ud__drops_what_is_wrong),
 	};
 
