@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -42,6 +43,7 @@ struct probe {
 	struct shared *shared;
 	uint64_t *private_word; /* at the same address in both processes, but not the same memory */
 	char *buffer, *source;	/* LARGE bytes, likewise */
+	int to_child, to_parent; /* eventfds */
 	pid_t parent, child;
 	uint64_t limit_ns;
 	int cpus[2];
@@ -134,6 +136,30 @@ static void child_ring(struct probe *p)
 	}
 }
 
+static void event_signal(int fd)
+{
+	uint64_t one = 1;
+
+	if (write(fd, &one, sizeof(one)) != sizeof(one))
+		fail("write to an eventfd");
+}
+
+static void event_await(int fd)
+{
+	uint64_t count;
+
+	if (read(fd, &count, sizeof(count)) != sizeof(count))
+		fail("read of an eventfd");
+}
+
+static void child_eventfd(struct probe *p)
+{
+	for (;;) {
+		event_await(p->to_child);
+		event_signal(p->to_parent);
+	}
+}
+
 /* ---- what the parent measures: nanoseconds for `turns` operations ---- */
 
 static uint64_t turn_now;
@@ -145,6 +171,12 @@ static void measure_mailbox(struct probe *p)
 	__atomic_store_n(&p->shared->ping, turn, __ATOMIC_RELEASE);
 	while (__atomic_load_n(&p->shared->pong, __ATOMIC_ACQUIRE) != turn)
 		relax();
+}
+
+static void measure_eventfd(struct probe *p)
+{
+	event_signal(p->to_child);
+	event_await(p->to_parent);
 }
 
 static void measure_writev_pingpong(struct probe *p)
@@ -205,6 +237,8 @@ static const struct kind kinds[] = {
 	{ "writev8_pingpong", "us",
 	  "the same as a ping-pong, both sides watching their word, one way", child_writev,
 	  measure_writev_pingpong, CHUNK_CALLS, 2, 0 },
+	{ "eventfd", "us", "a ping-pong by eventfds, both sides asleep, one way", child_eventfd,
+	  measure_eventfd, CHUNK_CALLS, 2, 0 },
 	{ "writev1m", "MiB/s", "process_vm_writev of 1 MiB", child_idle, measure_writev1m,
 	  CHUNK_COPIES, 1, 1 },
 	{ "ring1m", "MiB/s", "1 MiB by two copies, in and out of a shared ring of 256 KiB",
@@ -257,6 +291,10 @@ static void probe_run(const struct kind *k, struct probe *p)
 	p->private_word = pages(sizeof(uint64_t), MAP_PRIVATE);
 	p->buffer = pages(LARGE, MAP_PRIVATE);
 	p->source = pages(LARGE, MAP_PRIVATE);
+	p->to_child = eventfd(0, EFD_CLOEXEC);
+	p->to_parent = eventfd(0, EFD_CLOEXEC);
+	if (p->to_child < 0 || p->to_parent < 0)
+		fail("eventfd");
 	p->parent = getpid();
 	p->child = fork();
 	if (p->child < 0)
@@ -276,6 +314,8 @@ static void probe_run(const struct kind *k, struct probe *p)
 	fflush(stdout);
 	kill(p->child, SIGKILL);
 	waitpid(p->child, NULL, 0);
+	close(p->to_child);
+	close(p->to_parent);
 	munmap(p->source, LARGE);
 	munmap(p->buffer, LARGE);
 	munmap(p->private_word, sizeof(uint64_t));

@@ -12,8 +12,15 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import judge    # noqa: E402
+import measure  # noqa: E402
+import plot     # noqa: E402
+import rows     # noqa: E402
+
 loader = importlib.machinery.SourceFileLoader("bench_run", os.path.join(HERE, "run"))
 run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
 loader.exec_module(run)
@@ -67,52 +74,60 @@ case $name in mailbox) echo mailbox 0.0700 us;; writev8*) echo $name 1.4 us;; ud
 
 
 def block(before, ours, after, others=0.0):
-    return run.judge_block(before, ours, after, others)
+    return judge.judge_block(before, ours, after, others)
 
 
 class Parse(unittest.TestCase):
     def test_latency(self):
-        row = run.parse_perftest(LAT)
+        row = measure.parse_perftest(LAT)
         self.assertEqual(row["#bytes"], (8, ""))
         self.assertEqual(row["t_typical"], (0.21, "usec"))
         self.assertEqual(row["99.9% percentile"], (5.36, "usec"))
         self.assertEqual(len(row), 9)
 
     def test_bandwidth(self):
-        row = run.parse_perftest(BW)
+        row = measure.parse_perftest(BW)
         self.assertEqual(row["BW average"], (11500.25, "MB/sec"))
         self.assertEqual(row["MsgRate"], (0.0115, "Mpps"))
 
     def test_no_row(self):
         for text in ("", "Failed to modify QP", BW.splitlines()[0], BW.replace("11500.25", "")):
-            with self.assertRaises(run.Failure):
-                run.parse_perftest(text)
+            with self.assertRaises(measure.Failure):
+                measure.parse_perftest(text)
+
+    def test_ucx(self):
+        csv = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n"
+        csv += "20000,0.150,22.751,22.8,0.34,12000.50,43955,24000000\n"
+        self.assertEqual([measure.parse_ucx(csv, unit) for unit in (rows.LATENCY, rows.BANDWIDTH, rows.RATE)],
+                         [0.15, 12000.5, 24.0])
+        with self.assertRaises(measure.Failure):
+            measure.parse_ucx(csv.splitlines()[0], rows.LATENCY)
 
     def test_own_tools(self):
-        self.assertEqual(run.parse_lines("first 1.5 ms\nqps 10\n"), {"first": 1.5, "qps": 10})
+        self.assertEqual(measure.parse_lines("first 1.5 ms\nqps 10\n"), {"first": 1.5, "qps": 10})
 
 
 class Judge(unittest.TestCase):
     def setUp(self):
-        run.OTHERS_MAX = 0.15
+        judge.OTHERS_MAX = 0.15
 
-    lower = run.TESTS[0]
-    higher = run.TESTS[2]
+    lower = rows.SPINE[0]
+    higher = rows.SPINE[2]
 
     def test_median_of_what_is_kept(self):
         blocks = [block(1, 2, 1), block(1, 2.5, 1), block(1, 99, 5), block(1, 99, 1, 0.2), block(1, 3, 1)]
-        result = run.summarise_blocks(self.lower, blocks)
+        result = judge.summarise_blocks(self.lower, blocks)
         self.assertEqual((result["kept"], result["ratio"], result["verdict"]), (3, 2.5, "met"))
 
     def test_direction(self):
         for test, ratio, verdict in ((self.lower, 3.1, "missed"), (self.lower, 2.9, "met"),
                                      (self.higher, 0.79, "missed"), (self.higher, 0.81, "met")):
-            self.assertEqual(run.summarise_blocks(test, [block(1, ratio, 1)] * 3)["verdict"], verdict)
+            self.assertEqual(judge.summarise_blocks(test, [block(1, ratio, 1)] * 3)["verdict"], verdict)
 
     def test_too_few_blocks(self):
-        result = run.summarise_blocks(self.lower, [block(1, 1, 1), block(1, 2, 9), block(9, 3, 1)])
+        result = judge.summarise_blocks(self.lower, [block(1, 1, 1), block(1, 2, 9), block(9, 3, 1)])
         self.assertEqual((result["verdict"], result["kept"]), ("unsteady", 1))
-        self.assertEqual(run.row_of(result, None)[5], "unsteady (1 of 3 blocks)")
+        self.assertEqual(judge.show_row(result, None)[5], "unsteady (1 of 3 blocks)")
 
     def test_drift_and_others(self):
         self.assertTrue(block(1, 5, 1.29)["kept"])
@@ -121,7 +136,7 @@ class Judge(unittest.TestCase):
 
     def test_others_are_seen_and_we_are_not(self):
         cpu = min(os.sched_getaffinity(0))
-        others = run.Others([cpu])
+        others = measure.Others([cpu])
         until = time.monotonic() + 0.3
         busy = ["taskset", "-c", str(cpu), sys.executable, "-c",
                 "import time\nt = time.monotonic() + 0.3\nwhile time.monotonic() < t: pass"]
@@ -134,10 +149,37 @@ class Judge(unittest.TestCase):
 
     def test_change(self):
         now = {"name": "send_lat", "ratio": 2.4, "worse": +1}
-        self.assertEqual(run.show_change(now, {"ratio": 2.0}), "+20% worse")
-        self.assertEqual(run.show_change(now, {"ratio": 2.3}), "+4%")
-        self.assertEqual(run.show_change(dict(now, worse=-1), {"ratio": 2.0}), "+20% better")
-        self.assertEqual(run.show_change(now, None), "-")
+        self.assertEqual(judge.show_change(now, {"ratio": 2.0}), "+20% worse")
+        self.assertEqual(judge.show_change(now, {"ratio": 2.3}), "+4%")
+        self.assertEqual(judge.show_change(dict(now, worse=-1), {"ratio": 2.0}), "+20% better")
+        self.assertEqual(judge.show_change(now, None), "-")
+
+
+class Rows(unittest.TestCase):
+    def test_names_are_one_row_each(self):
+        names = [row.name for row in rows.ROWS]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual({row.group for row in rows.ROWS}, set(rows.GROUPS))
+
+
+class Plot(unittest.TestCase):
+    def result(self, ratio, target=2.0, worse=+1, **more):
+        return dict({"title": "a < b", "limit_name": "mailbox", "ratio": ratio, "target": target, "worse": worse,
+                     "verdict": "met"}, **more)
+
+    def test_better_is_to_the_right(self):
+        self.assertEqual(plot.place(self.result(2.0)), 0)
+        self.assertGreater(plot.place(self.result(1.0)), 0)
+        self.assertLess(plot.place(self.result(1.0, worse=-1)), 0)
+        self.assertEqual(plot.place(self.result(1e9)), -1)
+        self.assertIsNone(plot.place({"title": "failed", "target": None, "worse": 1}))
+
+    def test_is_xml(self):
+        results = [self.result(1.0), self.result(3.0, verdict="missed"),
+                   {"title": "x", "target": None, "worse": 1, "verdict": "failed"}]
+        text = plot.draw(results, {"commit": None, "cpu": "<a>", "date": "today"})
+        root = xml.etree.ElementTree.fromstring(text)
+        self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}rect")), 3)
 
 
 class Whole(unittest.TestCase):
@@ -157,7 +199,7 @@ class Whole(unittest.TestCase):
         self.build.cleanup()
 
     def bench(self, *args):
-        run.OTHERS_MAX = 1  # the test may share its machine
+        judge.OTHERS_MAX = 1  # the test may share its machine
         cpu = str(min(os.sched_getaffinity(0)))
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):

@@ -1,0 +1,277 @@
+"""measure.py: takes the figures that rows.py asks for. Runs programs, reads what they print; judges nothing."""
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import rows
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "test", "across"))
+import hosts  # noqa: E402
+
+TIMEOUT_S = 60  # for any one process
+PERFTEST_COLUMNS = {rows.LATENCY: "t_typical", rows.BANDWIDTH: "BW average", rows.RATE: "MsgRate"}
+PERFTEST_UNITS = {rows.LATENCY: ("usec",), rows.BANDWIDTH: ("MB/sec", "MiB/sec"), rows.RATE: ("Mpps",)}  # its MB are 2^20
+# ucx_perftest's columns, by their place in a row of its CSV form, and the factor to our unit. Its MB are 2^20, too.
+UCX_COLUMNS = {rows.LATENCY: (1, 1), rows.BANDWIDTH: (5, 1), rows.RATE: (7, 1e-6)}
+
+
+class Failure(Exception):
+    """A measurement that could not be taken; the text says why."""
+
+
+# ---- reading what tools print ----
+
+def parse_perftest(text):
+    """perftest's table as {heading: (number, unit)} of its one row. A heading may have words with a blank between, and
+    ends with its unit in brackets, if any."""
+    headings = None
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("#bytes"):
+            headings = re.findall(r"([#\w.%]+(?: [a-z]+)*)(?:\[([^\]]*)\])?", line)
+            continue
+        if headings and re.match(r"\d", line):
+            numbers = line.split()
+            if len(numbers) < len(headings):
+                raise Failure(f"perftest: {len(numbers)} numbers under {len(headings)} headings: {line}")
+            return {name: (float(n), unit) for (name, unit), n in zip(headings, numbers)}
+    raise Failure("perftest printed no result")
+
+
+def parse_ucx(text, unit):
+    """The last row of `ucx_perftest -f -v`: iterations, then three latencies, two bandwidths, two rates."""
+    found = re.findall(r"(?m)^\d+(?:,[\d.]+){7}$", text)
+    if not found:
+        raise Failure("ucx_perftest printed no result")
+    column, factor = UCX_COLUMNS[unit]
+    return float(found[-1].split(",")[column]) * factor
+
+
+def parse_lines(text):
+    """`name value unit` lines of our own tools as {name: value}."""
+    values = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 2:
+            values[words[0]] = float(words[1])
+    return values
+
+
+def parse_peers(text):
+    """The lines of test/across/peers that are a name and a number."""
+    return {name: float(value) for name, value in re.findall(r"(?m)^(\w+) ([\d.]+)$", text)}
+
+
+# ---- running processes ----
+
+def last_words(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip(" -\t")]
+    return " / ".join(lines[-3:]) or "no output"
+
+
+class Process:
+    """A child in a session of its own, whose output is kept; the whole session ends with it."""
+
+    def __init__(self, command, env=None):
+        self.command = command
+        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, env=env, start_new_session=True)
+
+    def result(self, timeout=TIMEOUT_S):
+        try:
+            text, _ = self.child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise Failure(f"{self.command[-1]}: took more than {timeout} s") from None
+        if self.child.returncode != 0:
+            raise Failure(f"{os.path.basename(self.command[0])}: status {self.child.returncode}: {last_words(text)}")
+        return text
+
+    def end(self):
+        if self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.communicate()
+
+
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def is_listening(port):
+    """Asked of the kernel, not by connecting: perftest takes the first connection for its peer."""
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path) as f:
+                lines = [line.split() for line in f.readlines()[1:]]
+        except OSError:
+            continue
+        if any(words[3] == "0A" and int(words[1].rsplit(":", 1)[1], 16) == port for words in lines):
+            return True
+    return False
+
+
+class Others:
+    """How much of some cores went to programs that are not ours, since this was made."""
+
+    def __init__(self, cpus):
+        self.names = {f"cpu{n}" for n in cpus}
+        self.begin = self.now()
+
+    def now(self):
+        """(wall clock, seconds that the cores were busy, seconds that we and our ended children were)."""
+        busy = 0
+        with open("/proc/stat") as f:
+            for words in map(str.split, f):
+                if words[0] in self.names:
+                    user, nice, system, _, _, irq, softirq, steal = (int(w) for w in words[1:9])
+                    busy += user + nice + system + irq + softirq + steal
+        ours = sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF,
+                                                                            resource.RUSAGE_CHILDREN)))
+        return time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), ours
+
+    def share(self):
+        wall, busy, ours = (end - begin for end, begin in zip(self.now(), self.begin))
+        return max(busy - ours, 0) / (wall * len(self.names))
+
+
+class Bench:
+    """Takes figures. options: build, device, gid, cpus, quick."""
+
+    def __init__(self, options):
+        self.options = options
+        self.anyverbs = os.path.join(options.build, "bin", "anyverbs")
+        self.serial = 0
+        self.pairs = {}
+        for path in (self.anyverbs, self.tool("limits")):
+            if not os.access(path, os.X_OK):
+                raise Failure(f"{path} is missing: build first (cmake --preset release && cmake --build build)")
+
+    def tool(self, name):
+        return os.path.join(self.options.build, "bench", name)
+
+    def close(self):
+        for pair in self.pairs.values():
+            pair.close()
+
+    def take(self, source, unit):
+        """One figure, in this unit."""
+        if isinstance(source, rows.Raw):
+            return self.raw(source.name)
+        if isinstance(source, rows.Ucx):
+            return self.ucx(source, unit)
+        return self.perftest(source, unit)
+
+    def raw(self, name):
+        a, b = self.options.cpus
+        ms = 20 if self.options.quick else 50
+        tool = self.tool("netlimits" if name in rows.NET_PROBES else "limits")
+        text = Process([tool, "--ms", str(ms), "--cpus", f"{a},{b}", name]).result()
+        return parse_lines(text)[name]
+
+    def iterations(self, source):
+        return str(max(source.iters // (4 if self.options.quick else 1), 5))
+
+    # ---- perftest ----
+
+    def perftest(self, source, unit):
+        """One run of a perftest tool, server on the first core and client on the second: the client's figure."""
+        words = [source.tool, "-F", "-d", self.options.device, "-x", str(self.options.gid), "-n", self.iterations(source)]
+        if source.tool != "ib_atomic_lat":
+            words += ["-s", str(source.size)]
+        if unit != rows.LATENCY:
+            words.append("-N")
+        words += source.args
+        if source.where == "host":
+            row = parse_perftest(self.on_one_host([self.anyverbs, "run", *words]))
+        else:
+            if source.where == "lossy":
+                self.two_hosts("lossy").lay(seed=1, **({"loss": source.loss} if source.loss else {}))
+            row = parse_perftest(self.across(source.where, words + ["-m", "4096"]))
+        column = PERFTEST_COLUMNS[unit]
+        value, found = row.get(column, (0, None))
+        if row["#bytes"][0] != source.size or found not in PERFTEST_UNITS[unit]:
+            raise Failure(f"{source.tool}: no {column} in {unit} for {source.size} bytes")
+        return value
+
+    def on_one_host(self, words, env=None):
+        """What the client of a pair of programs said; both take -p PORT, the client the server's address, too."""
+        port = free_port()
+        on = [["taskset", "-c", str(cpu), *words, "-p", str(port)] for cpu in self.options.cpus]
+        server = Process(on[0], env)
+        try:
+            deadline = time.monotonic() + TIMEOUT_S
+            while not is_listening(port):
+                if server.child.poll() is not None or time.monotonic() > deadline:
+                    server.result(1)
+                    raise Failure(f"{words[0]}: the server never listened")
+                time.sleep(0.01)
+            text = Process(on[1] + ["127.0.0.1"], env).result()
+            server.result()
+            return text
+        finally:
+            server.end()
+
+    def two_hosts(self, where):
+        """The pair of hosts of this kind, made when it is first needed."""
+        if where not in self.pairs:
+            why = hosts.can_be_wired() if where == "lossy" else None
+            if why:
+                raise Failure(why)
+            self.pairs[where] = (hosts.Wired if where == "lossy" else hosts.Loopback)(self.options.build)
+        return self.pairs[where]
+
+    def across(self, where, words):
+        """What the client of a pair of programs said, server and client on a host and a core each."""
+        try:
+            return self.two_hosts(where).run_pair(words, TIMEOUT_S, cpus=self.options.cpus)[1]
+        except hosts.Failure as failure:
+            lines = str(failure).splitlines()
+            raise Failure(f"{lines[0]}: {last_words(str(failure))}") from None
+
+    # ---- UCX ----
+
+    def ucx(self, source, unit):
+        words = ["ucx_perftest", "-f", "-v", "-t", source.test, "-s", str(source.size), "-n", self.iterations(source)]
+        env = dict(os.environ, UCX_TLS=source.tls)
+        if not source.own:
+            env["UCX_ALLOC_PRIO"] = "mmap"  # of its own it would take shared memory
+        if source.tls.startswith("rc_v"):
+            env["UCX_NET_DEVICES"] = f"{self.options.device}:1"
+            words[:0] = [self.anyverbs, "run"]
+        return parse_ucx(self.on_one_host(words, env), unit)
+
+    # ---- our own small clients, on nodes of their own ----
+
+    def fresh_node(self):
+        """An environment whose node is not running yet: a second, independent host."""
+        self.serial += 1
+        return dict(os.environ, ANYVERBS_NODE=f"bench-{os.getpid()}-{self.serial}")
+
+    def stop_node(self, env):
+        try:
+            Process([self.anyverbs, "stop"], env).result(10)
+        except Failure:
+            pass  # it leaves by itself when idle
+
+    def client(self, name, env):
+        return parse_lines(Process([self.anyverbs, "run", self.tool(name)], env).result())[name]
+
+    def fixed(self, row):
+        """One figure of a row with a fixed limit."""
+        if row.kind == "fair":
+            peers = [self.two_hosts("across").program("peers"), "-m", "many", "-q", "1000", "-s", "2"]
+            return parse_peers(self.across("across", peers))["unfair"]
+        env = self.fresh_node()
+        try:
+            if row.name == "first_warm":
+                self.client("first", env)
+            return self.client("footprint" if row.kind == "memory" else "first", env)
+        finally:
+            self.stop_node(env)

@@ -1,0 +1,115 @@
+"""rows.py: what bench/run measures, and against what. Data only; measure.py knows how a figure is taken.
+
+A row's limit is taken before and after ours, on the same cores. Units: us (less is better), MiB/s and M/s (messages;
+more is better).
+"""
+import collections
+
+LATENCY, BANDWIDTH, RATE = "us", "MiB/s", "M/s"
+
+# ---- where a figure comes from ----
+
+# A probe of limits.c or netlimits.c.
+Raw = collections.namedtuple("Raw", "name")
+# Debian's perftest over anyverbs. where: "host", between two processes of this host; "across", between two nodes; "lossy",
+# over the wire of test/across/wire.c, which loses that share of the packets.
+Perftest = collections.namedtuple("Perftest", "tool size iters args where loss", defaults=[(), "host", 0])
+# Debian's ucx_perftest over its own shared memory, or over anyverbs (rc_v). own: memory that UCX allocates itself.
+Ucx = collections.namedtuple("Ucx", "test size iters tls own", defaults=["shm,self", False])
+
+# name: what --only takes. group: what --group takes. target: a ratio; None: only reported.
+Row = collections.namedtuple("Row", "name group title unit ours limit target")
+# kind "start", "memory" and "fair" have a fixed limit in their unit instead of something to compare with.
+Fixed = collections.namedtuple("Fixed", "name group title kind unit target")
+
+NET_PROBES = ("udp_stream", "tcp_stream", "udp_pingpong", "udp_woken")
+PROBES = ("mailbox", "writev8", "writev8_pingpong", "writev1m", "ring1m", "memcpy1m", "eventfd")
+
+
+def latency(tool, size=8, *args, **more):
+    return Perftest(tool, size, 20000 if more.get("where", "host") == "host" else 4000, args, **more)
+
+
+def bandwidth(tool, size=1 << 20, *args, **more):
+    return Perftest(tool, size, max(2000, min(20000, (2000 << 20) // size)), args, **more)
+
+
+def rate(tool, *args, size=8, iters=200000):
+    return Perftest(tool, size, iters, args)
+
+
+WRITE_LAT = latency("ib_write_lat")
+ACROSS = {"where": "across"}
+UDP_WRITE_BW = bandwidth("ib_write_bw", 1 << 20, **ACROSS)
+# Requests handed over 16 at a time, with one completion.
+LISTS = ("-l", "16", "-Q", "16")
+
+SPINE = [
+    Row("send_lat", "spine", "ib_send_lat 8 B", LATENCY, latency("ib_send_lat"), Raw("mailbox"), 3.0),
+    Row("write_lat", "spine", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Raw("writev8"), 1.5),
+    Row("send_bw", "spine", "ib_send_bw 1 MiB", BANDWIDTH, bandwidth("ib_send_bw"), Raw("writev1m"), 0.8),
+    Row("write_bw", "spine", "ib_write_bw 1 MiB", BANDWIDTH, bandwidth("ib_write_bw"), Raw("writev1m"), 0.8),
+    Fixed("qp_memory", "spine", "idle RC QP, beside its rings", "memory", "bytes", 2048),
+    Fixed("first_warm", "spine", "first completion, node up", "start", "ms", 50),
+    Fixed("first_cold", "spine", "first completion, node starts", "start", "ms", 300),
+]
+WIRE = [
+    Row("udp_send_lat", "wire", "UDP: ib_send_lat 8 B", LATENCY, latency("ib_send_lat", **ACROSS), Raw("udp_pingpong"),
+        1.5),
+    Row("udp_write_lat", "wire", "UDP: ib_write_lat 8 B", LATENCY, latency("ib_write_lat", **ACROSS), Raw("udp_woken"),
+        None),
+    Row("udp_write_bw", "wire", "UDP: ib_write_bw 1 MiB", BANDWIDTH, UDP_WRITE_BW, Raw("udp_stream"), 0.5),
+    Row("udp_write_bw_tcp", "wire", "the same, against TCP", BANDWIDTH, UDP_WRITE_BW, Raw("tcp_stream"), 1.0),
+    Row("lossy_write_bw", "wire", "ib_write_bw 64 KiB, 0.1 % lost", BANDWIDTH,
+        Perftest("ib_write_bw", 1 << 16, 4000, where="lossy", loss=0.001),
+        Perftest("ib_write_bw", 1 << 16, 4000, where="lossy"), 0.5),
+    Fixed("thousand_qps", "wire", "1,000 QPs, most against least", "fair", "x", 2.0),
+]
+PEERS = [
+    Row("write_lat_mailbox", "peers", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Raw("mailbox"), 2.0),
+    Row("write_lat_ucx", "peers", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Ucx("ucp_put_lat", 8, 200000), 1.0),
+    Row("send_lat_ucx", "peers", "ib_send_lat 8 B", LATENCY, latency("ib_send_lat"), Ucx("tag_lat", 8, 200000), 1.5),
+    Row("send_lat_4k_ucx", "peers", "ib_send_lat 4 KiB", LATENCY, latency("ib_send_lat", 4096),
+        Ucx("tag_lat", 4096, 100000), 1.2),
+    Row("read_lat", "peers", "ib_read_lat 8 B", LATENCY, latency("ib_read_lat"), WRITE_LAT, 1.5),
+    Row("atomic_lat", "peers", "ib_atomic_lat", LATENCY, latency("ib_atomic_lat"), WRITE_LAT, 1.5),
+    Row("send_rate_ucx", "peers", "ib_send_bw 8 B, lists", RATE, rate("ib_send_bw", *LISTS), Ucx("ucp_am_bw", 8, 2000000),
+        1.0),
+    Row("write_rate_ucx", "peers", "ib_write_bw 8 B, lists", RATE, rate("ib_write_bw", *LISTS),
+        Ucx("ucp_put_bw", 8, 2000000, own=True), 0.5),
+    Row("event_lat", "peers", "ib_send_lat -e 8 B", LATENCY, latency("ib_send_lat", 8, "-e"), Raw("eventfd"), 1.3),
+    Row("many_qps", "peers", "ib_write_bw 64 B, 4,096 QPs", RATE, rate("ib_write_bw", "-q", "4096", size=64, iters=200),
+        rate("ib_write_bw", size=64), 0.8),
+]
+for _size, _text in ((1 << 16, "64 KiB"), (1 << 20, "1 MiB")):
+    _iters = (4000 << 20) // _size // 4
+    for _tool, _test, _name, _peers in (
+            ("ib_write_bw", "ucp_put_bw", "write_bw", (("own", {"own": True}, 0.8), ("user", {}, 1.5))),
+            ("ib_send_bw", "tag_bw", "send_bw", (("tag", {}, 2.0), ("posix", {"tls": "posix,self"}, 1.0)))):
+        for _peer, _how, _target in _peers:
+            PEERS.append(Row(f"{_name}_{_text.split()[0]}_{_peer}", "peers", f"{_tool} {_text}", BANDWIDTH,
+                             bandwidth(_tool, _size), Ucx(_test, _size, _iters, **_how), _target))
+for _test, _size, _unit in (("tag_lat", 8, LATENCY), ("ucp_put_lat", 8, LATENCY), ("tag_bw", 1 << 20, BANDWIDTH)):
+    PEERS.append(Row(f"rc_v_{_test}", "peers", f"UCX {_test} {_size} B by rc_v", _unit,
+                     Ucx(_test, _size, 20000 if _size == 8 else 1000, "rc_v,self"),
+                     Ucx(_test, _size, 200000 if _size == 8 else 2000), None))
+
+ROWS = SPINE + WIRE + PEERS
+GROUPS = ("spine", "wire", "peers")
+
+
+def worse_sign(row):
+    """+1 where a larger figure of this row is worse, -1 where a smaller one is."""
+    return -1 if row.unit in (BANDWIDTH, RATE) else +1
+
+
+def limit_name(source):
+    """What the table calls the other side."""
+    if isinstance(source, Raw):
+        return source.name
+    if isinstance(source, Ucx):
+        return f"UCX {source.test}" + (", its memory" if source.own else "") + \
+            (f", {source.tls}" if source.tls != "shm,self" else "")
+    if source.where == "lossy":
+        return "lossless"
+    return source.tool + (" 1 QP" if source.args == () and source.size == 64 else "")
