@@ -17,10 +17,13 @@ void cnp_send(struct ibt_qp *qp)
 			 .sqpn = qp->qpn };
 	u64 now = clock_now_ns();
 
+	path_count(qp->dest->path, COUNT_RX_MARKED);
 	if (now - qp->cnp_ns < CNP_LEAST_US * NS_PER_US)
 		return;
 	qp->cnp_ns = now;
 	/* One that finds no room is not worth waiting for: the next mark says the same. */
-	if (qp->dest->path->ops->send(qp->dest, &p, NULL, 0) == 0)
-		qp->dest->path->ops->flush(qp->dest);
+	if (qp->dest->path->ops->send(qp->dest, &p, NULL, 0) != 0)
+		return;
+	path_count(qp->dest->path, COUNT_TX_CNP);
+	qp->dest->path->ops->flush(qp->dest);
 }

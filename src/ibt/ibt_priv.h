@@ -400,7 +400,7 @@ void cnp_send(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 
 static inline bool cnp_is_marked(const struct pkt *p)
 {
-	return (p->traffic_class & 3) == 3;
+	return (p->traffic_class & PATH_ECN_MASK) == PATH_ECN_MARKED;
 }
 
 /* ---- absent.c: answers for queue pairs that do not receive; all inside the path's callbacks

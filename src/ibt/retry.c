@@ -364,6 +364,7 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 	if (!retry_sends(qp))
 		return;
 	if (p->opcode == PKT_CNP) {
+		path_count(qp->dest->path, COUNT_RX_CNP);
 		window_cut(qp, qp->stream.srtt_us, clock_now_ns());
 		return;
 	}

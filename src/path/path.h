@@ -21,10 +21,15 @@ struct path_promise {
 	u32 mtu;       /* payload bytes a packet may carry */
 };
 
+/* The low two bits of a traffic class, RFC 3168: a sender who slows down when told of congestion
+ * says so, and a switch that has some marks his packets instead of dropping them. */
+enum { PATH_ECN_MASK = 3, PATH_ECN_CAPABLE = 2 /* ECT(0) */, PATH_ECN_MARKED = 3 };
+
 /* An address vector, as an AH or a queue pair's ah_attr has it, resolved. */
 struct path_av {
 	u8 dgid[16], sgid[16];
-	u8 traffic_class, hop_limit, sl;
+	u8 traffic_class; /* DSCP; ECN as whoever resolves it says, not the consumer */
+	u8 hop_limit, sl;
 	u32 flow_label;
 };
 
@@ -57,6 +62,9 @@ enum path_counter {
 	COUNT_TX_TOO_LONG,   /* longer than the way allows */
 	COUNT_TX_FAILED,     /* refused by the kernel for another reason */
 	COUNT_PORT_DOWN, /* packets that met a port that is down, on their way out or in */
+	COUNT_RX_MARKED, /* by a switch that has congestion, of connected queue pairs */
+	COUNT_RX_CNP,	 /* congestion that the peer tells of */
+	COUNT_TX_CNP,
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];

@@ -313,23 +313,37 @@ class Fault(Case):
 class Wire(Case):
     mtu = 1024
 
-    def test_two_hosts(self):
+    def between(self, *words):
+        """A client and its server on two hosts: the server's address, all addresses, the frames."""
         here, there = ({"ANYVERBS_NODE": self.env["ANYVERBS_NODE"] + end, "ANYVERBS_ADDR": f"127.{os.getpid() >> 8 & 255}."
                         f"{os.getpid() & 255}.{address}"} for end, address in (("a", 2), ("b", 3)))
         recorder = self.capture(env=here)
-        self.pair("ibv_rc_pingpong", "-d", "roce0", "-g", "1", "-n", "20", "-s", "4000", "-m", "1024", env=here,
-                  client_env=there)
+        self.pair(*words, "-d", "roce0", "-g", "1", "-n", "20", env=here, client_env=there)
         written, dropped = self.finish(recorder)
         for env in (here, there):
             subprocess.run([COMMAND, "stop", "--force"], env={**self.env, **env}, check=False)
-        packets = self.judge(count=written)
         self.assertEqual(dropped, 0)
+        return here["ANYVERBS_ADDR"], {e["ANYVERBS_ADDR"] for e in (here, there)}, self.judge(count=written)
+
+    def ecn(self):
+        """What leaves, and what has come in as the socket showed it."""
+        return [set(tshark(self.file, "-Y", f"frame.packet_flags_direction == {way}", "-T", "fields", "-e", "ip.dsfield"))
+                for way in (1, 2)]
+
+    def test_two_hosts(self):
+        here, addresses, packets = self.between("ibv_rc_pingpong", "-s", "4000", "-m", "1024")
         sends = [p for p in packets if p[BTH].opcode != RC + ACK]
         self.assertGreaterEqual(len(sends), 160)
-        self.assertEqual({p.src for p in sends}, {here["ANYVERBS_ADDR"], there["ANYVERBS_ADDR"]})
+        self.assertEqual({p.src for p in sends}, addresses)
         inbound = tshark(self.file, "-Y", "frame.packet_flags_direction == 1", "-T", "fields", "-e", "ip.dst")
-        self.assertEqual(set(inbound), {here["ANYVERBS_ADDR"]})
+        self.assertEqual(set(inbound), {here})
         self.assertEqual(set(tshark(self.file, "-T", "fields", "-e", "frame.comment")), {""})
+        self.assertEqual(self.ecn(), [{"0x02"}, {"0x02"}])  # ECT(0)
+
+    def test_datagrams_are_not_slowed_down(self):
+        _, _, packets = self.between("ibv_ud_pingpong", "-s", "700")
+        self.assertEqual({p[BTH].opcode for p in packets}, {UD + ONLY})
+        self.assertEqual(self.ecn(), [{"0x00"}, {"0x00"}])  # not ECN-capable
 
 
 if __name__ == "__main__":

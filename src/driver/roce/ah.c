@@ -19,7 +19,8 @@ int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, stru
 	    memcmp(attr->grh.dgid.raw, none, 16) == 0)
 		return -EINVAL;
 	memcpy(av->dgid, attr->grh.dgid.raw, 16);
-	av->traffic_class = attr->grh.traffic_class;
+	/* Nothing slows down a datagram's sender. */
+	av->traffic_class = attr->grh.traffic_class & (u8)~PATH_ECN_MASK;
 	av->hop_limit = attr->grh.hop_limit;
 	av->flow_label = attr->grh.flow_label & 0xfffff;
 	av->sl = attr->sl;

@@ -252,6 +252,7 @@ static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, in
 	err = roce_resolve_av(dev, &attr->ah_attr, av);
 	if (err != 0)
 		return err;
+	av->traffic_class |= PATH_ECN_CAPABLE;
 	*dest = roce_route(dev, av, dqpn);
 	if (*dest == NULL) {
 		/* No way leads there: somebody who never answers. */

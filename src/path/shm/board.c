@@ -44,6 +44,9 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_TX_TOO_LONG] = "tx_too_long",
 	[COUNT_TX_FAILED] = "tx_failed",
 	[COUNT_PORT_DOWN] = "port_down",
+	[COUNT_RX_MARKED] = "rx_ecn_marked",
+	[COUNT_RX_CNP] = "rx_cnps",
+	[COUNT_TX_CNP] = "tx_cnps",
 	[COUNT_BELLS] = "doorbells_rung",
 };
 

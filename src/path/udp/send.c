@@ -141,10 +141,11 @@ static void call_add_interface(struct send_call *c, const struct udp_dest *d, bo
 
 /* The header fields that differ from the socket's. */
 static void call_add_fields(struct send_call *c, const struct udp_dest *d, bool v4)
+	REQUIRES(d->tx_lock)
 {
 	int tos = d->key.traffic_class, hops = d->key.hops;
 
-	if (tos != 0)
+	if (tos != d->socket->traffic_class)
 		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tos,
 			 sizeof(tos));
 	if (d->multicast_if != 0)
@@ -155,6 +156,7 @@ static void call_add_fields(struct send_call *c, const struct udp_dest *d, bool 
 }
 
 static void call_fill(struct send_call *c, const struct udp_dest *d, bool v4, u8 *data, u32 bytes)
+	REQUIRES(d->tx_lock)
 {
 	c->iov = (struct iovec){ .iov_base = data, .iov_len = bytes };
 	c->msg = (struct msghdr){ .msg_name = (void *)(uintptr_t)&d->to,

@@ -41,6 +41,16 @@ static void sockets_close(struct udp *udp, struct udp_socket *s)
 	free(s);
 }
 
+/* Most packets are those of connected queue pairs: they need not say it one by one. */
+static void sockets_set_class(struct udp_socket *s)
+{
+	int capable = PATH_ECN_CAPABLE;
+
+	if (setsockopt(s->fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6, s->v4 ? IP_TOS : IPV6_TCLASS,
+		       &capable, sizeof(capable)) == 0)
+		s->traffic_class = PATH_ECN_CAPABLE;
+}
+
 bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 		 struct udp_group *group)
 {
@@ -57,6 +67,7 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 	s->slot = slot;
 	s->id = from->id;
 	s->group = group;
+	sockets_set_class(s);
 	lock_acquire(&udp->lock);
 	for (u32 i = 0; i < udp->socket_count; i++)
 		if (group == NULL && udp->sockets[i]->group == NULL &&

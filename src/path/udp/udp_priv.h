@@ -38,6 +38,7 @@ union udp_address {
 struct udp_socket {
 	int fd;
 	bool v4;
+	u8 traffic_class; /* of what is sent without saying another */
 	u8 gid[16];
 	u32 ifindex;
 	u32 slot;

@@ -255,19 +255,24 @@ static void send__arrives_as_it_was(void **state)
 	assert_false(side[1].path->ops->same(dest_to(&side[1], &side[1], 2), side[1].from));
 }
 
+/* DSCP, with and without ECT(0), which is what the sockets say by themselves. */
 static void send__says_traffic_class_and_hops(void **state)
 {
-	struct path_av av = { .hop_limit = 3, .traffic_class = 0x68 };
-	struct path_dest *d;
+	static const u8 classes[] = { 0, PATH_ECN_CAPABLE, 0x68, 0x68 | PATH_ECN_CAPABLE };
 
-	memcpy(av.sgid, side[0].gid, 16);
-	memcpy(av.dgid, side[1].gid, 16);
-	d = side[0].path->ops->dest_get(side[0].path, &av, qpn_of(SLOT_B, 17));
-	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
-	side[0].path->ops->flush(d);
-	receive(&side[1], 1);
-	assert_int_equal(side[1].got[0].traffic_class, 0x68);
-	assert_int_equal(side[1].got[0].hop_limit, 3);
+	for (u32 i = 0; i < ARRAY_LEN(classes); i++) {
+		struct path_av av = { .hop_limit = 3, .traffic_class = classes[i] };
+		struct path_dest *d;
+
+		memcpy(av.sgid, side[0].gid, 16);
+		memcpy(av.dgid, side[1].gid, 16);
+		d = side[0].path->ops->dest_get(side[0].path, &av, qpn_of(SLOT_B, 17));
+		assert_int_equal(send_one(&side[0], d, i, 8), 0);
+		side[0].path->ops->flush(d);
+		receive(&side[1], i + 1);
+		assert_int_equal(side[1].got[i].traffic_class, classes[i]);
+		assert_int_equal(side[1].got[i].hop_limit, 3);
+	}
 }
 
 static void flush__hands_over_equal_packets_as_one(void **state)
