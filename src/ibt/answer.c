@@ -128,6 +128,7 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 	return n == 0 ? count : 0;
 }
 
+/* 0, -EAGAIN, or -EACCES: the rest is refused. */
 static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->rq_lock)
 {
 	struct iovec iov[IBT_MAX_SGE];
@@ -140,8 +141,7 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 		qp->untold = RESP_NAK_ACCESS;
 		qp->untold_psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
 		qp->nak_sent = true;
-		r->done = true;
-		return 0;
+		return -EACCES;
 	}
 	answer_fill(qp, r, &a, n);
 	err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
@@ -173,12 +173,15 @@ bool answer_pump(struct ibt_qp *qp)
 	}
 	if (sent)
 		qp->dest->path->ops->flush(qp->dest);
+	/* The first refusal counts: nothing behind it is answered. */
+	if (unlikely(err == -EACCES))
+		qp->resource_next = qp->resource_head;
 	/* Writes and sends that came after the answers may be acknowledged now; receive or the
 	 * next idle poll sends it. */
 	if (err == 0)
 		__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK),
 				 __ATOMIC_RELEASE);
-	return err == 0;
+	return err != -EAGAIN;
 }
 
 /* Is it this request again? A READ may be asked for from any packet of its answer on. IBA vol 1,

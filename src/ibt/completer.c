@@ -164,21 +164,31 @@ static void comp_rnr(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 	req_arm_timer(qp, WAIT_RNR, comp_rnr_ns(p->syndrome));
 }
 
-bool comp_fatal_nak(struct ibt_qp *qp, u8 code)
+bool comp_is_fatal_nak(u8 code)
 {
-	switch (code) {
-	case NAK_INVALID_REQUEST:
-		comp_fail(qp, IBV_WC_REM_INV_REQ_ERR);
-		return true;
-	case NAK_REMOTE_ACCESS:
-		comp_fail(qp, IBV_WC_REM_ACCESS_ERR);
-		return true;
-	case NAK_REMOTE_OPERATION:
-		comp_fail(qp, IBV_WC_REM_OP_ERR);
-		return true;
-	default:
-		return false;
-	}
+	return code == NAK_INVALID_REQUEST || code == NAK_REMOTE_ACCESS ||
+	       code == NAK_REMOTE_OPERATION;
+}
+
+void comp_fatal_nak(struct ibt_qp *qp, u8 code)
+{
+	comp_fail(qp, code == NAK_INVALID_REQUEST ? IBV_WC_REM_INV_REQ_ERR
+		      : code == NAK_REMOTE_ACCESS ? IBV_WC_REM_ACCESS_ERR
+						  : IBV_WC_REM_OP_ERR);
+}
+
+/* The peer refuses what came with `psn`. The answer to a READ or atomic before that one must have
+ * been lost with the port, for it would have come first: it is asked for again, though a peer that
+ * has failed will hardly give it. IBA vol 1, 9.7.5.2.1. */
+static void comp_refused(struct ibt_qp *qp, u32 psn, u8 code) REQUIRES(qp->sq_lock)
+{
+	const struct send_wqe *w = sq_at(qp, qp->sq_tail);
+	u32 last = (w->first_psn + w->psn_count - 1) & PSN_MASK;
+
+	if (qp->sq_tail != qp->sq_next && wqe_is_answered_op(w) && psn_ahead(psn, last) > 0)
+		req_absent(qp);
+	else
+		comp_fatal_nak(qp, code);
 }
 
 static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
@@ -198,7 +208,9 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 		req_pump(qp);
 		break;
 	default:
-		if (!comp_fatal_nak(qp, p->syndrome & 31))
+		if (comp_is_fatal_nak(p->syndrome & 31))
+			comp_refused(qp, p->psn, p->syndrome & 31);
+		else
 			path_count(qp->dest->path, COUNT_RX_OPCODE);
 		break;
 	}

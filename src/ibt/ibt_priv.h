@@ -99,6 +99,10 @@ struct stream {
 	u64 resent_ns; /* when transmission last went back */
 	u64 rnr_ns;    /* end of the wait for RNR */
 	u32 gap;       /* where it went back to because of a gap */
+	/* The peer refuses the request with packet `refused`, but the answer to one before it is
+	 * lost: the NAK code, or 0. */
+	u8 refusal;
+	u32 refused;
 	u32 rtt_psn;   /* the packet whose way there and back is measured */
 	u64 rtt_ns;    /* when it went; 0: none */
 	u32 srtt_us, rttvar_us;
@@ -352,8 +356,9 @@ void comp_flush_sq(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* Copies n bytes of an answer to where the request at the front wants them. 0 or an errno. */
 int comp_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n)
 	REQUIRES(qp->sq_lock);
-/* What a NAK (its code) says of the oldest request, if it is fatal. False: it is not. */
-bool comp_fatal_nak(struct ibt_qp *qp, u8 code) REQUIRES(qp->sq_lock);
+bool comp_is_fatal_nak(u8 code);
+/* Fails the oldest request with what a fatal NAK (its code) says of it. */
+void comp_fatal_nak(struct ibt_qp *qp, u8 code) REQUIRES(qp->sq_lock);
 /* The wait that an RNR timer code stands for. IBA vol 1, table 45. */
 u64 comp_rnr_ns(u8 code);
 void comp_check_drained(struct ibt_qp *qp) REQUIRES(qp->sq_lock);

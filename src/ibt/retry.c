@@ -228,6 +228,21 @@ static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lo
 	retry_arm(qp, s->rnr_ns);
 }
 
+/* The peer refuses a request: that one fails, and not a READ or atomic before it whose answer is
+ * lost. Such an answer is asked for again first, though a peer that has failed will hardly give it:
+ * then its timeout ends it. IBA vol 1, 9.7.5.2.1, 9.9.2.4. */
+static void retry_refused(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+
+	if (likely(s->refusal == 0) || !retry_sends(qp) || !retry_awaits(qp))
+		return;
+	if ((s32)(s->refused - stream_front(qp)) > 0)
+		retry_gap(qp);
+	else
+		comp_fatal_nak(qp, s->refusal);
+}
+
 /* An error may concern a READ part of which has been answered; whatever else comes late says
  * nothing new. */
 static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lock)
@@ -241,8 +256,12 @@ static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lo
 	}
 	if (late && (!retry_awaits(qp) || (s32)(number - sq_at(qp, qp->sq_tail)->first_psn) < 0))
 		return;
-	if (!comp_fatal_nak(qp, code))
+	if (!comp_is_fatal_nak(code)) {
 		path_count(qp->dest->path, COUNT_RX_OPCODE);
+		return;
+	}
+	qp->stream.refusal = code;
+	qp->stream.refused = number;
 }
 
 static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIRES(qp->sq_lock)
@@ -386,6 +405,7 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 		retry_read_answer(qp, p, number, payload);
 		break;
 	}
+	retry_refused(qp);
 	if ((qp->sq_next != qp->sq_head || qp->draining) && retry_sends(qp))
 		req_pump(qp);
 }

@@ -29,6 +29,7 @@ void stream_begin(struct ibt_qp *qp)
 	s->backoff = 0;
 	s->probe = s->probed = false;
 	s->rtt_ns = 0;
+	s->refusal = 0;
 	s->gap = qp->sq_psn - 1;
 	s->segment = MAX((u32)STREAM_SEGMENT_COST / window_cost(1, qp_packet_bytes(qp)), 1u);
 }

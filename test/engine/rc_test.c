@@ -228,6 +228,72 @@ static void rc__key_goes_during_an_answer(void **state)
 	rc_close(&r);
 }
 
+/* An atomic whose answer does not come, and a WRITE that is refused. */
+static void rc_post_refused(struct rc *r)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+
+	rc_open(r);
+	r->watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP(ATOMIC_ACK), .first = 1, .count = 1 };
+	rc_post(r, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 8, 0);
+	wr = net_wr(&sge, &r->net.side[0], IBV_WR_RDMA_WRITE, 2, 0, 64);
+	net_wr_remote(&wr, &r->net.side[1], 0);
+	wr.wr.rdma.rkey ^= 1;
+	net_post(r->qp[0], &wr);
+	net_run(&r->net, 5 * DELAY_NS);
+	assert_int_equal(rc_counter(r, 1, COUNT_TX_NAK), 1);
+	assert_int_equal(cq_peek(&r->net.side[0].send_cq, 1), 0);
+}
+
+/* The refusal of a later request is none of this one, and says that its answer is lost: it is asked
+ * for again. A peer that has failed says nothing more. */
+static void rc__refusal_behind_a_lost_answer(void **state)
+{
+	static struct rc r;
+
+	rc_post_refused(&r);
+	assert_int_equal(watch_count(&r.watch, 0, OP(FETCH_ADD)), 2);
+	net_run(&r.net, 10 * NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_RETRY_EXC_ERR);
+	rc_expect(&r, 2, IBV_WC_WR_FLUSH_ERR);
+	rc_close(&r);
+}
+
+/* It was overtaken only. */
+static void rc__refusal_overtakes_an_answer(void **state)
+{
+	static struct rc r;
+	struct pkt late;
+
+	rc_post_refused(&r);
+	late = *watch_nth(&r.watch, 1, OP(ATOMIC_ACK), 0);
+	net_inject(&r.net, 0, &late, NULL);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_expect(&r, 2, IBV_WC_REM_ACCESS_ERR);
+	rc_close(&r);
+}
+
+/* Of two READs the first is refused in the middle of its answer: that one fails. */
+static void rc__key_goes_during_two_answers(void **state)
+{
+	static struct rc r;
+
+	rc_open(&r);
+	r.net.cfg.room[0] = 2;
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 8 * MTU, 0);
+	rc_post(&r, IBV_WR_RDMA_READ, 2, 8 * MTU, 0);
+	for (int i = 0; i < 2; i++)
+		net_step(&r.net);
+	assert_in_range(watch_count(&r.watch, 1, OP_READ_ANSWERS), 1, 7);
+	assert_int_equal(mem_deregister(&r.net.side[1].mem, r.net.side[1].key), 0);
+	net_run(&r.net, NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
+	rc_expect(&r, 2, IBV_WC_WR_FLUSH_ERR);
+	rc_close(&r);
+}
+
 /* ---- limits ---- */
 
 static void rc__no_more_reads_than_agreed(void **state)
@@ -580,6 +646,9 @@ int main(void)
 		cmocka_unit_test(rc__acknowledgement_past_a_read_is_an_implied_nak),
 		cmocka_unit_test(rc__atomic_is_done_once),
 		cmocka_unit_test(rc__key_goes_during_an_answer),
+		cmocka_unit_test(rc__key_goes_during_two_answers),
+		cmocka_unit_test(rc__refusal_behind_a_lost_answer),
+		cmocka_unit_test(rc__refusal_overtakes_an_answer),
 		cmocka_unit_test(rc__no_more_reads_than_agreed),
 		cmocka_unit_test(rc__rnr_retry_runs_out),
 		cmocka_unit_test(rc__rnr_retry_7_is_for_ever),

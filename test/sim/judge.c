@@ -149,24 +149,6 @@ static bool error_is_access(const struct send *s)
 	       s->fault == FAULT_WITHDRAWN || (s->cell != NULL && s->cell->withdrawn);
 }
 
-/* Over a lossy path the answer to this one is lost for good when the peer refuses a later one; it
- * then bears that one's error. */
-static bool error_is_of_later(const struct send *s, enum ibv_wc_status status)
-{
-	if (!path_is_air(s->qp->proc, s->qp->peer->proc) ||
-	    (s->counter == NULL && s->opcode != IBV_WR_RDMA_READ))
-		return false;
-	for (struct list_head *n = s->node.next; n != &s->qp->sends; n = n->next) {
-		const struct send *later = list_entry(n, const struct send, node);
-
-		if (status == IBV_WC_REM_ACCESS_ERR ? error_is_access(later)
-						    : later->fault == FAULT_ALIGN ||
-							      later->message != NULL)
-			return true;
-	}
-	return false;
-}
-
 static void judge_error(const struct send *s, enum ibv_wc_status status)
 {
 	bool right = false;
@@ -177,16 +159,14 @@ static void judge_error(const struct send *s, enum ibv_wc_status status)
 		break;
 	case IBV_WC_REM_ACCESS_ERR:
 		right = s->qp->type == IBV_QPT_RC &&
-			(error_is_access(s) || error_is_of_later(s, status));
+			error_is_access(s);
 		break;
 	case IBV_WC_REM_INV_REQ_ERR:
 		right = s->qp->type == IBV_QPT_RC &&
-			(s->fault == FAULT_ALIGN || s->message != NULL ||
-			 error_is_of_later(s, status));
+			(s->fault == FAULT_ALIGN || s->message != NULL);
 		break;
 	case IBV_WC_REM_OP_ERR:
-		right = s->qp->type == IBV_QPT_RC &&
-			(s->message != NULL || error_is_of_later(s, status));
+		right = s->qp->type == IBV_QPT_RC && s->message != NULL;
 		break;
 	case IBV_WC_RETRY_EXC_ERR:
 		right = s->qp->type == IBV_QPT_RC;
