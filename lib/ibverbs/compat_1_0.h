@@ -67,7 +67,7 @@ struct old_cq {
 	void *cq_context;
 	uint32_t handle;
 	int cqe;
-	pthread_mutex_t mutex;
+	pthread_mutex_t mutex OWNED_BY(the application);
 	pthread_cond_t cond;
 	uint32_t comp_events_completed;
 	uint32_t async_events_completed;
@@ -79,7 +79,7 @@ struct old_srq {
 	void *srq_context;
 	struct old_pd *pd;
 	uint32_t handle;
-	pthread_mutex_t mutex;
+	pthread_mutex_t mutex OWNED_BY(the application);
 	pthread_cond_t cond;
 	uint32_t events_completed;
 	struct ibv_srq *real;
@@ -96,7 +96,7 @@ struct old_qp {
 	uint32_t qp_num;
 	enum ibv_qp_state state;
 	enum ibv_qp_type qp_type;
-	pthread_mutex_t mutex;
+	pthread_mutex_t mutex OWNED_BY(the application);
 	pthread_cond_t cond;
 	uint32_t events_completed;
 	struct ibv_qp *real;

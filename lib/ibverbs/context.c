@@ -51,7 +51,7 @@ static void context_fill(struct door_context *c, struct door_family *family, int
 	c->family = family;
 	c->ib = d->ib;
 	c->ops = d->ib->uverbs;
-	c->refs = 1;
+	__atomic_store_n(&c->refs, 1, __ATOMIC_RELAXED);
 	ctx->device = &d->ibv;
 	ctx->cmd_fd = cmd_fd;
 	ctx->async_fd = async_queue_fd(c->async);

@@ -65,15 +65,15 @@ struct door_device {
 /* The widest layout of any release: six operations that came after 44.0 in front. Clients find a
  * slot by its distance from `verbs.context`, so one layout serves all of them. */
 struct door_context {
-	void *newer[6];
-	struct verbs_context verbs;
-	struct door_family *family;
-	struct ib_device *ib;
-	const struct ib_uverbs_ops *ops;
-	struct async_queue *async;
-	struct ib_event_handler handler;
-	int refs; /* the opener and each object; atomic */
-	struct lock lock;
+	void *newer[6] FIXED;
+	struct verbs_context verbs OWNED_BY(the application);
+	struct door_family *family FIXED;
+	struct ib_device *ib FIXED;
+	const struct ib_uverbs_ops *ops FIXED;
+	struct async_queue *async FIXED;
+	struct ib_event_handler handler GUARDS_ITSELF;
+	int refs ATOMIC_ONLY; /* the opener and each object */
+	struct lock lock ONE_AT_A_TIME; /* its channels' counts of CQs, which the ABI has */
 };
 
 /* The number by which another context of the family may import an object. */
@@ -117,12 +117,14 @@ struct door_channel {
 };
 
 struct door_cq {
-	struct ibv_cq_ex ex; /* begins like struct ibv_cq */
-	struct ib_cq *ib;
-	int (*poll)(struct ib_cq *cq, int n, struct ibv_wc *wc);
-	struct ibv_wc wc; /* what an extended poll stands on; poll_lock */
+	/* begins like struct ibv_cq */
+	struct ibv_cq_ex ex OWNED_BY(the application);
+	struct ib_cq *ib FIXED;
+	int (*poll)(struct ib_cq *cq, int n, struct ibv_wc *wc) FIXED;
+	/* what an extended poll stands on */
+	struct ibv_wc wc OWNED_BY(door_cq.poll_lock);
 	struct lock poll_lock;
-	bool single_threaded;
+	bool single_threaded FIXED;
 };
 
 struct door_srq {

@@ -13,14 +13,14 @@
 #include "door.h"
 
 struct door_family {
-	struct list_head node; /* family_lock */
-	struct door_device *device;
-	dev_t dev; /* with ino: whom the descriptor names, also after dup() */
-	ino_t ino;
-	int refs; /* contexts; family_lock */
+	struct list_head node OWNED_BY(family_lock);
+	struct door_device *device FIXED;
+	dev_t dev FIXED; /* with ino: whom the descriptor names, also after dup() */
+	ino_t ino FIXED;
+	int refs OWNED_BY(family_lock); /* contexts */
 	struct lock lock;
 	struct list_head handles GUARDED_BY(lock);
-	u32 last_number; /* atomic */
+	u32 last_number ATOMIC_ONLY;
 };
 
 static struct lock family_lock;

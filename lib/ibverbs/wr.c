@@ -16,12 +16,14 @@
  * max_inline_data bytes. */
 struct door_batch {
 	struct lock lock;
-	uint64_t allowed; /* IBV_QP_EX_WITH_* of the QP's creation */
-	u32 count, capacity;
-	int error; /* the first, as an errno value; 0: none */
-	struct ibv_send_wr *wr;
-	struct ibv_sge *sge;
-	u8 *inline_data;
+	uint64_t allowed FIXED; /* IBV_QP_EX_WITH_* of the QP's creation */
+	u32 count OWNED_BY(door_batch.lock);
+	u32 capacity OWNED_BY(door_batch.lock);
+	/* the first, as an errno value; 0: none */
+	int error OWNED_BY(door_batch.lock);
+	struct ibv_send_wr *wr OWNED_BY(door_batch.lock);
+	struct ibv_sge *sge OWNED_BY(door_batch.lock);
+	u8 *inline_data OWNED_BY(door_batch.lock);
 };
 
 enum { WR_FIRST_CAPACITY = 16 };

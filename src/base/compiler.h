@@ -24,10 +24,28 @@
 #define TSA(x)
 #endif
 #define CAPABILITY(name) TSA(capability(name))
+/* Held by nobody, ever: see ATOMIC_ONLY. */
+struct CAPABILITY("rule") access_rule;
+extern struct access_rule only_atomic;
 /* Takes the lock's bare name; the capability itself is its address, as the functions of lock.h
  * name it. */
 #define GUARDED_BY(l) TSA(guarded_by(&l))
 #define PT_GUARDED_BY(l) TSA(pt_guarded_by(&l))
+/* What no single lock of the same struct guards (docs/locking.md; scripts/check wants one of all
+ * these marks at each field of a struct that has a lock).
+ * ATOMIC_ONLY: touched by atomic operations only; clang refuses anything else.
+ * FIXED: set before anybody else sees the object, and never again.
+ * WRITTEN_UNDER: written under all of these locks, so that each of them is enough for reading.
+ * OWNED_BY: one thread at a time has it: under a lock of another struct, named struct.lock, or by
+ * being who it says.
+ * GUARDS_ITSELF: its type's own functions see to that.
+ * At a lock, ONE_AT_A_TIME: it guards what its section does, and no field. */
+#define ATOMIC_ONLY TSA(guarded_by(&only_atomic))
+#define FIXED
+#define WRITTEN_UNDER(...)
+#define OWNED_BY(...)
+#define GUARDS_ITSELF
+#define ONE_AT_A_TIME
 /* The order of two locks of one struct; that of others stands in docs/locking.md. */
 #define ACQUIRED_AFTER(l) TSA(acquired_after(&l))
 #define ACQUIRED_BEFORE(l) TSA(acquired_before(&l))

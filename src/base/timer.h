@@ -30,9 +30,10 @@ struct timer_set {
 	struct timer *running GUARDED_BY(lock); /* whose callback is being run, by the one runner */
 	/* armed when the heap could not grow: fire at the next run */
 	struct timer *late GUARDED_BY(lock);
-	struct cond idle;                       /* signalled when a callback has returned */
-	u64 next_ns; /* earliest deadline or TIMER_NEVER; read without the lock as a hint */
-	struct lock run_lock ACQUIRED_BEFORE(lock); /* held by the runner */
+	struct cond idle GUARDS_ITSELF; /* signalled when a callback has returned */
+	/* earliest deadline or TIMER_NEVER; read without the lock as a hint */
+	u64 next_ns ATOMIC_ONLY;
+	struct lock run_lock ACQUIRED_BEFORE(lock) ONE_AT_A_TIME; /* held by the runner */
 };
 
 void timer_set_init(struct timer_set *s);

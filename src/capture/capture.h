@@ -70,7 +70,7 @@ struct capture_shared {
 /* ---- the writers' side ---- */
 
 struct capture {
-	bool on; /* hint for the fast path; written under the lock */
+	bool on ATOMIC_ONLY; /* hint for the fast path; written under the lock */
 	struct lock lock;
 	struct capture_shared *shared GUARDED_BY(lock);
 	struct capture_shared *leaving GUARDED_BY(lock); /* to be unmapped by the last user */

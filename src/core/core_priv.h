@@ -34,13 +34,13 @@ struct dispatch_mute {
 struct cache;
 
 struct ib_device_core {
-	struct ib_device *device;
-	struct list_head node; /* registry's list of devices; registry.lock */
-	u64 serial;      /* order of registration; set once, before the device is on the list */
-	u32 holders;     /* who keeps ib_unregister_device from returning; atomic, waited for */
-	bool registered; /* registry.lock */
-	bool dying;      /* being unregistered: no new client or holder; registry.lock */
-	struct turn turn; /* one add or remove at a time, and the pairs' order */
+	struct ib_device *device FIXED;
+	struct list_head node OWNED_BY(registry.lock); /* registry's list of devices */
+	u64 serial FIXED; /* order of registration; set once, before the device is on the list */
+	u32 holders ATOMIC_ONLY; /* who keeps ib_unregister_device from returning; waited for */
+	bool registered OWNED_BY(registry.lock);
+	bool dying OWNED_BY(registry.lock); /* being unregistered: no new client or holder */
+	struct turn turn GUARDS_ITSELF; /* one add or remove at a time, and the pairs' order */
 
 	struct lock lock;
 	struct list_head pairs GUARDED_BY(lock);
@@ -50,16 +50,16 @@ struct ib_device_core {
 	const void *delivering GUARDED_BY(lock);    /* the element or handler whose callback runs */
 	struct list_head mutes GUARDED_BY(lock);
 	bool stopped GUARDED_BY(lock); /* not registered: events are dropped */
-	struct vector_item item;       /* runs the delivery on vector 0 */
+	struct vector_item item GUARDS_ITSELF; /* runs the delivery on vector 0 */
 	struct list_head groups GUARDED_BY(lock); /* multicast attachments */
 
 	struct lock cache_lock ACQUIRED_AFTER(lock);
 	struct cache *cache PT_GUARDED_BY(cache_lock);
 
-	struct ib_uverbs_ops uverbs; /* what device->uverbs points at while registered */
-	const struct ib_uverbs_ops *own_uverbs; /* what the driver had there */
+	struct ib_uverbs_ops uverbs FIXED; /* what device->uverbs points at while registered */
+	const struct ib_uverbs_ops *own_uverbs FIXED; /* what the driver had there */
 	/* Which methods of the device are the midlayer's conversions. */
-	bool filled_post_send, filled_post_recv, filled_post_srq_recv;
+	bool filled_post_send FIXED, filled_post_recv FIXED, filled_post_srq_recv FIXED;
 };
 
 /* Calls a driver's method. While it runs, event_driver_depth tells that no consumer's callback

@@ -30,17 +30,17 @@ struct ib_fmr_pool {
 	struct list_head dirty GUARDED_BY(lock); /* must be unmapped before they are mapped again */
 	int dirty_count GUARDED_BY(lock);
 	struct ib_pool_fmr **buckets PT_GUARDED_BY(lock); /* NULL: no cache */
-	int size;      /* how many there are; fixed */
-	int max_pages, max_remaps, watermark;
-	struct ib_pool_fmr **members; /* fixed */
-	void (*flush_function)(struct ib_fmr_pool *pool, void *arg);
-	void *flush_arg;
-	u32 wanted; /* cleanings asked for; atomic, the thread waits for it to change */
-	u32 done;   /* cleanings that have been; atomic, flushers wait for it to change */
-	u32 all;    /* the next cleaning is a flush: of all that is mapped; atomic */
-	u32 stop;   /* the thread is to end; atomic */
-	pid_t owner; /* the process that has the thread */
-	pthread_t thread;
+	int size FIXED; /* how many there are */
+	int max_pages FIXED, max_remaps FIXED, watermark FIXED;
+	struct ib_pool_fmr **members FIXED;
+	void (*flush_function)(struct ib_fmr_pool *pool, void *arg) FIXED;
+	void *flush_arg FIXED;
+	u32 wanted ATOMIC_ONLY;  /* cleanings asked for; the thread waits for it to change */
+	u32 done ATOMIC_ONLY;    /* cleanings that have been; flushers wait for it to change */
+	u32 all ATOMIC_ONLY;     /* the next cleaning is a flush: of all that is mapped */
+	u32 stop ATOMIC_ONLY;    /* the thread is to end */
+	pid_t owner FIXED;  /* the process that has the thread */
+	pthread_t thread FIXED;
 };
 
 static u32 cache_hash(u64 first_page)

@@ -9,13 +9,14 @@
 
 struct turn {
 	struct lock held;
-	const void *owner; /* turn_self of the thread that has it; written by that thread alone */
-	u32 depth;         /* the owner's */
+	/* turn_self of the thread that has it; written by that thread alone */
+	const void *owner ATOMIC_ONLY;
+	u32 depth GUARDED_BY(held);
 };
 
 extern __thread char turn_self;
 
-static inline void turn_init(struct turn *t)
+static inline void turn_init(struct turn *t) NO_THREAD_SAFETY /* nobody else has it yet */
 {
 	lock_init(&t->held);
 	__atomic_store_n(&t->owner, NULL, __ATOMIC_RELAXED);

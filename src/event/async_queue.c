@@ -27,8 +27,8 @@ struct async_node {
 
 struct async_queue {
 	struct lock lock;
-	int fd;
-	struct fork_watch watch;
+	int fd FIXED;
+	struct fork_watch watch GUARDS_ITSELF;
 	u32 port_events GUARDED_BY(lock);            /* on `waiting` */
 	struct list_head waiting GUARDED_BY(lock);   /* async_node, oldest first */
 	/* async_node with an element, not acknowledged yet */

@@ -15,8 +15,8 @@
 
 struct channel {
 	struct lock lock;
-	int fd;
-	struct fork_watch watch;
+	int fd FIXED;
+	struct fork_watch watch GUARDS_ITSELF;
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
 	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has come */

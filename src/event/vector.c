@@ -25,7 +25,7 @@ enum item_state { ITEM_IDLE, ITEM_QUEUED, ITEM_RUNNING, ITEM_AGAIN };
 struct vector {
 	struct lock lock;
 	/* the futex: 1 while the thread sleeps or is about to */
-	u32 asleep;
+	u32 asleep ATOMIC_ONLY;
 	struct list_head queue GUARDED_BY(lock);
 	struct cond finished GUARDED_BY(lock); /* a handler has returned */
 	u32 generation GUARDED_BY(lock);     /* 0: untouched yet */

@@ -76,8 +76,7 @@ struct resp_resource {
 enum wait_reason { WAIT_NONE, WAIT_RNR, WAIT_TIMEOUT, WAIT_ROOM /* UD: does not stop the queue */ };
 
 /* The requester's half of an RC connection over a path that loses or reorders packets. Numbers of
- * packets are linear here, a PSN is their low 24 bits; send_wqe.first_psn and ibt_qp.sq_psn too.
- * Guarded by sq_lock, but for what window.c says. */
+ * packets are linear here, a PSN is their low 24 bits; send_wqe.first_psn and ibt_qp.sq_psn too. */
 struct stream {
 	u32 una;  /* what comes before it the peer has executed */
 	u32 top;  /* behind the last that was ever sent */
@@ -106,44 +105,50 @@ struct stream {
 	u32 rtt_psn;   /* the packet whose way there and back is measured */
 	u64 rtt_ns;    /* when it went; 0: none */
 	u32 srtt_us, rttvar_us;
+};
 
-	struct list_head node; /* window.waiting; the window's lock */
-	bool turn;	       /* taken from the front of `waiting`; the window's lock */
-	bool busy;	       /* window_serve works on it; atomic */
+/* Its place among those who wait for their turn: window.c. */
+struct window_place {
+	struct list_head node OWNED_BY(path_window.lock); /* path_window.waiting */
+	bool turn OWNED_BY(path_window.lock);		  /* taken from the front of `waiting` */
+	bool busy ATOMIC_ONLY;				  /* window_serve works on it */
 };
 
 struct ibt_qp {
 	/* fixed from creation on */
-	struct ibt *ibt;
-	void *owner;
-	u32 qpn, pd;
-	u8 type;
-	bool sig_all;
-	bool quick;   /* RC, on a reliable path; written under both locks */
-	u8 psn_shift; /* log2 of the payload of one packet */
-	struct cq *send_cq, *recv_cq;
-	struct ibt_srq *srq;
-	struct ibt_counters *counters;
+	struct ibt *ibt FIXED;
+	void *owner FIXED;
+	u32 qpn FIXED, pd FIXED;
+	u8 type FIXED;
+	bool sig_all FIXED;
+	bool quick WRITTEN_UNDER(sq_lock, rq_lock); /* RC, on a reliable path */
+	u8 psn_shift WRITTEN_UNDER(sq_lock, rq_lock); /* log2 of the payload of one packet */
+	struct cq *send_cq FIXED, *recv_cq FIXED;
+	struct ibt_srq *srq FIXED;
+	struct ibt_counters *counters FIXED;
 
-	/* the connection: written under both locks, read under either */
-	u8 state; /* enum ibv_qp_state */
-	bool peer_dead;
-	bool lossy;   /* the path loses or reorders packets */
-	bool streams; /* lossy, and RC: `stream` is in use */
-	struct path_dest *dest; /* RC, UC */
-	u32 dest_qpn;
-	u32 access; /* remote access flags */
-	u32 qkey;
-	struct ibv_qp_attr attr; /* what query_qp shows */
-	struct path_av av;
+	/* the connection */
+	u8 state WRITTEN_UNDER(sq_lock, rq_lock); /* enum ibv_qp_state */
+	bool peer_dead WRITTEN_UNDER(sq_lock, rq_lock);
+	/* the path loses or reorders packets */
+	bool lossy WRITTEN_UNDER(sq_lock, rq_lock);
+	/* lossy, and RC: `stream` is in use */
+	bool streams WRITTEN_UNDER(sq_lock, rq_lock);
+	struct path_dest *dest WRITTEN_UNDER(sq_lock, rq_lock); /* RC, UC */
+	u32 dest_qpn WRITTEN_UNDER(sq_lock, rq_lock);
+	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
+	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
+	/* what query_qp shows */
+	struct ibv_qp_attr attr WRITTEN_UNDER(sq_lock, rq_lock);
+	struct path_av av WRITTEN_UNDER(sq_lock, rq_lock);
 
 	struct lock sq_lock CACHE_ALIGNED;
-	struct wqe_ring sq;
+	struct wqe_ring sq FIXED;
 	u32 sq_head GUARDED_BY(sq_lock); /* next to post */
 	u32 sq_next GUARDED_BY(sq_lock); /* next to transmit */
 	u32 sq_tail GUARDED_BY(sq_lock); /* oldest incomplete */
 	u32 sq_stop GUARDED_BY(sq_lock); /* SQD: what comes before it has begun and is finished */
-	u32 max_inline;
+	u32 max_inline FIXED;
 	u32 tx_offset GUARDED_BY(sq_lock); /* bytes of sq_next's message transmitted */
 	struct mem_cursor tx_cursor GUARDED_BY(sq_lock);
 	struct mem_cursor rx_cursor GUARDED_BY(sq_lock); /* where the READ at hand is scattered */
@@ -158,11 +163,12 @@ struct ibt_qp {
 	bool no_direct GUARDED_BY(sq_lock);
 	bool impatient GUARDED_BY(sq_lock); /* UD: room did not come in time */
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
-	struct timer timer;
-	struct stream stream;
+	struct timer timer GUARDS_ITSELF;
+	struct stream stream GUARDED_BY(sq_lock);
+	struct window_place place GUARDS_ITSELF;
 
 	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(sq_lock);
-	struct wqe_ring rq;
+	struct wqe_ring rq FIXED;
 	u32 rq_head GUARDED_BY(rq_lock);
 	u32 rq_tail GUARDED_BY(rq_lock);
 	u32 epsn GUARDED_BY(rq_lock);
@@ -184,41 +190,45 @@ struct ibt_qp {
 	u32 in_rkey GUARDED_BY(rq_lock);
 	u32 in_length GUARDED_BY(rq_lock);
 	struct resp_resource *resources GUARDED_BY(rq_lock);
-	u32 resource_count, resource_head GUARDED_BY(rq_lock), resource_next GUARDED_BY(rq_lock);
-	u32 ack_word; /* ACK_OWED | PSN; exchanged atomically by whoever sends it */
+	u32 resource_count GUARDED_BY(rq_lock);
+	u32 resource_head GUARDED_BY(rq_lock), resource_next GUARDED_BY(rq_lock);
+	u32 ack_word ATOMIC_ONLY; /* ACK_OWED | PSN; exchanged atomically by whoever sends it */
 
-	struct list_head ack_node; /* on its destination's acks or acks_now; the path's callbacks */
-	struct list_head blocked_node; /* dest->blocked; dest->blocked_lock */
-	struct path_dest *blocked_on; /* UD: what it waits for, or did, with a reference; sq_lock */
-	bool ack_listed;              /* the path's callbacks */
-	bool ack_waits;               /* an urgent one waits for a ride; the path's callbacks */
+	/* on its destination's acks or acks_now */
+	struct list_head ack_node OWNED_BY(callbacks of the path);
+	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
+	/* UD: what it waits for, or did, with a reference */
+	struct path_dest *blocked_on GUARDED_BY(sq_lock);
+	bool ack_listed OWNED_BY(callbacks of the path);
+	bool ack_waits OWNED_BY(callbacks of the path); /* an urgent one waits for a ride */
 	/* The consumer answered the last message at once, so its acknowledgement rode on the
-	 * answer: the next one may wait for that. Atomic; a hint. */
-	bool ack_rides;
+	 * answer: the next one may wait for that. A hint. */
+	bool ack_rides ATOMIC_ONLY;
 	/* The last one went at once; if the consumer sends something before the next message
-	 * comes, it could have ridden. Atomic; a hint. */
-	bool ack_went_ahead;
+	 * comes, it could have ridden. A hint. */
+	bool ack_went_ahead ATOMIC_ONLY;
 };
 
 enum { ACK_OWED = 1u << 31 };
 
 struct ibt_srq {
-	struct ibt *ibt;
-	void *owner;
-	u32 pd;
+	struct ibt *ibt FIXED;
+	void *owner FIXED;
+	u32 pd FIXED;
 	struct lock lock;
-	struct wqe_ring ring;
+	struct wqe_ring ring FIXED;
 	u32 head GUARDED_BY(lock), tail GUARDED_BY(lock);
 	u32 limit GUARDED_BY(lock); /* 0: not armed */
 };
 
 struct ibt {
-	struct ibt_config cfg;
-	struct path *paths[4];
-	u32 path_count;
-	u32 polls; /* hint: every so often timers are looked at */
+	struct ibt_config cfg FIXED;
+	struct path *paths[4] FIXED;
+	u32 path_count FIXED;
+	u32 polls ATOMIC_ONLY; /* hint: every so often timers are looked at */
 	struct lock table_lock;
-	struct ibt_qp **tables[IBT_TABLES]; /* by slot; entries stored with release */
+	/* by slot; entries are stored with release, and looked up without a lock */
+	struct ibt_qp **tables[IBT_TABLES] WRITTEN_UNDER(table_lock);
 };
 
 /* ---- wqe.c ---- */
@@ -268,7 +278,9 @@ void req_timer(struct timer *t);
 void req_absent(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* Waits for a destination that is full. */
 void req_block(struct ibt_qp *qp, struct path_dest *dest);
-void req_unblock(struct ibt_qp *qp);
+/* UD: each request has a destination of its own, so what the queue pair waits for is held. */
+void req_block_datagram(struct ibt_qp *qp, struct path_dest *dest) REQUIRES(qp->sq_lock);
+void req_unblock(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns) REQUIRES(qp->sq_lock);
 
 /* Hands a packet to the path: 0, also where UC or a lossy path drops it; -EAGAIN (and the queue

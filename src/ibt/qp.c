@@ -79,7 +79,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->psn_shift = 12;
 	list_init(&qp->ack_node);
 	list_init(&qp->blocked_node);
-	list_init(&qp->stream.node);
+	list_init(&qp->place.node);
 	err = qp_alloc_rings(qp, init);
 	if (err == 0)
 		err = engine_table_add(ibt, qp);
@@ -99,7 +99,9 @@ static void qp_unlist(void *arg)
 
 	list_remove(&qp->ack_node);
 	qp->ack_listed = false;
+	lock_acquire(&qp->sq_lock);
 	req_unblock(qp);
+	lock_release(&qp->sq_lock);
 }
 
 static void qp_nothing(void *arg)
@@ -133,7 +135,7 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 	qp->nak_sent = qp->comm_established = false;
 	qp->untold = RESP_OK;
 	qp->resource_head = qp->resource_next = 0;
-	qp->ack_word = 0;
+	__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
 	qp->uc_run = 0;
 	qp->peer_dead = false;
 	if (qp->streams)

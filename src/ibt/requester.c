@@ -422,20 +422,8 @@ void req_pump(struct ibt_qp *qp)
 		comp_check_drained(qp);
 }
 
-/* UD: each request has a destination of its own, so what the queue pair waits for is held. */
-static void req_wait_for(struct ibt_qp *qp, struct path_dest *dest)
-{
-	if (qp->blocked_on == dest)
-		return;
-	req_unblock(qp);
-	dest->path->ops->dest_hold(dest);
-	qp->blocked_on = dest;
-}
-
 void req_block(struct ibt_qp *qp, struct path_dest *dest)
 {
-	if (qp->type == IBV_QPT_UD)
-		req_wait_for(qp, dest);
 	path_count(dest->path, COUNT_TX_BLOCKED);
 	lock_acquire(&dest->blocked_lock);
 	if (list_empty(&qp->blocked_node)) {
@@ -443,6 +431,16 @@ void req_block(struct ibt_qp *qp, struct path_dest *dest)
 		__atomic_store_n(&dest->any_blocked, true, __ATOMIC_RELAXED);
 	}
 	lock_release(&dest->blocked_lock);
+}
+
+void req_block_datagram(struct ibt_qp *qp, struct path_dest *dest)
+{
+	if (qp->blocked_on != dest) {
+		req_unblock(qp);
+		dest->path->ops->dest_hold(dest);
+		qp->blocked_on = dest;
+	}
+	req_block(qp, dest);
 }
 
 void req_unblock(struct ibt_qp *qp)

@@ -59,7 +59,7 @@ static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *
 
 	if (ud_gives_up(qp))
 		return 0;
-	req_block(qp, dest);
+	req_block_datagram(qp, dest);
 	err = dest->path->ops->send(dest, p, iov, n);
 	if (err == -EAGAIN)
 		ud_set_limit(qp);
@@ -72,7 +72,7 @@ static int ud_await_members(struct ibt_qp *qp, struct path_dest **dest, int memb
 {
 	for (int i = 0; i < members; i++)
 		if (unlikely(dest[i]->path->ops->asking(dest[i])) && !ud_gives_up(qp)) {
-			req_block(qp, dest[i]);
+			req_block_datagram(qp, dest[i]);
 			if (dest[i]->path->ops->asking(dest[i])) {
 				ud_set_limit(qp);
 				return -EAGAIN;

@@ -53,17 +53,17 @@ static void window_hint(struct path_window *w) REQUIRES(w->lock)
 
 static bool window_is_turn(const struct path_window *w, const struct ibt_qp *qp) REQUIRES(w->lock)
 {
-	return qp->stream.turn || list_empty(&w->waiting) || w->waiting.next == &qp->stream.node;
+	return qp->place.turn || list_empty(&w->waiting) || w->waiting.next == &qp->place.node;
 }
 
 static void window_enlist(struct path_window *w, struct ibt_qp *qp) REQUIRES(w->lock)
 {
-	if (!list_empty(&qp->stream.node))
+	if (!list_empty(&qp->place.node))
 		return;
-	if (qp->stream.turn)
-		list_push_front(&w->waiting, &qp->stream.node);
+	if (qp->place.turn)
+		list_push_front(&w->waiting, &qp->place.node);
 	else
-		list_push_back(&w->waiting, &qp->stream.node);
+		list_push_back(&w->waiting, &qp->place.node);
 }
 
 bool window_reserve(struct ibt_qp *qp, u32 cost)
@@ -84,8 +84,8 @@ bool window_reserve(struct ibt_qp *qp, u32 cost)
 
 		w->in_flight += more;
 		s->charged += more;
-		s->turn = false;
-		list_remove(&s->node);
+		qp->place.turn = false;
+		list_remove(&qp->place.node);
 		granted = true;
 	} else {
 		window_enlist(w, qp);
@@ -124,8 +124,8 @@ void window_unlist(struct ibt_qp *qp)
 	struct path_window *w = &qp->dest->window;
 
 	lock_acquire(&w->lock);
-	list_remove(&qp->stream.node);
-	qp->stream.turn = false;
+	list_remove(&qp->place.node);
+	qp->place.turn = false;
 	window_hint(w);
 	lock_release(&w->lock);
 }
@@ -169,9 +169,9 @@ static struct ibt_qp *window_pop(struct path_window *w)
 	if (window_room(w, 0) >= WINDOW_LEAST - WINDOW_PACKET || w->in_flight == 0)
 		node = list_pop_front(&w->waiting);
 	if (node != NULL) {
-		qp = list_entry(node, struct ibt_qp, stream.node);
-		qp->stream.turn = true;
-		__atomic_store_n(&qp->stream.busy, true, __ATOMIC_RELAXED);
+		qp = list_entry(node, struct ibt_qp, place.node);
+		qp->place.turn = true;
+		__atomic_store_n(&qp->place.busy, true, __ATOMIC_RELAXED);
 	}
 	window_hint(w);
 	lock_release(&w->lock);
@@ -181,9 +181,9 @@ static struct ibt_qp *window_pop(struct path_window *w)
 static void window_turn_over(struct path_window *w, struct ibt_qp *qp)
 {
 	lock_acquire(&w->lock);
-	qp->stream.turn = false;
+	qp->place.turn = false;
 	lock_release(&w->lock);
-	__atomic_store_n(&qp->stream.busy, false, __ATOMIC_RELEASE); /* pairs with window_quiesce */
+	__atomic_store_n(&qp->place.busy, false, __ATOMIC_RELEASE); /* pairs with window_quiesce */
 }
 
 void window_serve(struct path_dest *dest)
@@ -202,6 +202,6 @@ void window_serve(struct path_dest *dest)
 void window_quiesce(struct ibt_qp *qp)
 {
 	/* pairs with window_turn_over */
-	while (__atomic_load_n(&qp->stream.busy, __ATOMIC_ACQUIRE))
+	while (__atomic_load_n(&qp->place.busy, __ATOMIC_ACQUIRE))
 		clock_sleep_ns(WINDOW_BUSY_US * NS_PER_US);
 }

@@ -55,24 +55,25 @@ struct mem_private;
 
 struct mem_table {
 	struct lock lock;	     /* guards allocation and content changes; lookups take none */
-	struct mem_entry *entries;   /* MEM_MAX_KEYS of them, sparse; shared memory if published */
-	struct mem_private *private; /* parallel, sparse */
+	/* MEM_MAX_KEYS of them, sparse; shared memory if published */
+	struct mem_entry *entries FIXED;
+	struct mem_private *private FIXED; /* parallel, sparse */
 	u32 *free GUARDED_BY(lock);  /* stack of free indexes */
 	u32 free_count GUARDED_BY(lock);
 	/* Indexes below this were in use or are on the stack; index 0 never is. */
 	u32 used GUARDED_BY(lock);
 	u32 live GUARDED_BY(lock);
 	u64 random GUARDED_BY(lock); /* state of the generator for indexes and tags */
-	bool owns_entries;
+	bool owns_entries FIXED;
 	/* Waits until no peer holds a hazard on the entry (path/shm sets it; NULL: nobody else sees
 	 * the table). */
-	void (*drain)(void *arg, u32 index);
+	void (*drain)(void *arg, u32 index) FIXED;
 	/* Waits until no thread of this process still copies by what an earlier lookup said (the
 	 * driver sets it; NULL: no engine). mem_deregister and mem_replace call it too, so that an
 	 * application may unmap the memory right after; hence neither runs inside the engine's
 	 * receive. mem_invalidate, which does, leaves it out: the memory stays registered. */
-	void (*quiesce)(void *arg);
-	void *drain_arg;
+	void (*quiesce)(void *arg) FIXED;
+	void *drain_arg FIXED;
 };
 
 /* entries: zeroed, MEM_MAX_KEYS long, or NULL to allocate private ones. 0 or -ENOMEM. Clears *t:

@@ -26,11 +26,12 @@ struct client_event {
 };
 
 struct node {
-	struct node_self self;
-	char name[NODE_NAME_MAX];
-	u64 process;
-	int wait_fd; /* epoll over the events socket and wake_fd: stays the same through recovery */
-	int wake_fd; /* readable while `waiting` is not empty */
+	struct node_self self FIXED;
+	char name[NODE_NAME_MAX] FIXED;
+	u64 process FIXED;
+	/* epoll over the events socket and wake_fd: stays the same through recovery */
+	int wait_fd FIXED;
+	int wake_fd FIXED; /* readable while `waiting` is not empty */
 
 	struct lock request_lock;
 	int control GUARDED_BY(request_lock);

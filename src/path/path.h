@@ -93,7 +93,7 @@ struct path_window {
 	u32 limit GUARDED_BY(lock); /* 0: as much as the engine ever allows */
 	u64 cut_ns GUARDED_BY(lock); /* when the limit was last lowered */
 	struct list_head waiting GUARDED_BY(lock); /* the engine's queue pairs, each for its turn */
-	bool any_waiting; /* hint: waiting is not empty */
+	bool any_waiting ATOMIC_ONLY; /* hint: waiting is not empty */
 };
 
 /* What a path tells its engine. Called from path_poll, with no path lock that send() needs. */
@@ -181,18 +181,30 @@ static inline void path_count(const struct path *p, enum path_counter c)
 
 /* Each destination begins with this; the path initialises it with path_dest_init. */
 struct path_dest {
-	struct path *path;
+	struct path *path FIXED;
 	struct lock blocked_lock;
 	struct list_head blocked
 		GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
-	bool any_blocked;		  /* hint: blocked is not empty */
-	bool acks_owed; /* hint: batch_end(idle) has something to do */
-	/* The engine's queue pairs, all guarded by being in a callback: */
-	struct list_head acks;     /* owe an acknowledgement some time */
-	struct list_head acks_now; /* owe one at the end of the batch */
-	struct path_absent absent; /* still to be told; guarded likewise */
-	struct path_window window;
+	bool any_blocked ATOMIC_ONLY;	  /* hint: blocked is not empty */
+	bool acks_owed ATOMIC_ONLY; /* hint: batch_end(idle) has something to do */
+	/* queue pairs that owe an acknowledgement some time, and at the end of the batch */
+	struct list_head acks OWNED_BY(callbacks of the path);
+	struct list_head acks_now OWNED_BY(callbacks of the path);
+	struct path_absent absent OWNED_BY(callbacks of the path); /* still to be told */
+	struct path_window window GUARDS_ITSELF;
 };
+
+/* Does anybody wait for writable()? A hint. */
+static inline bool path_is_awaited(const struct path_dest *d)
+{
+	return __atomic_load_n(&d->any_blocked, __ATOMIC_RELAXED);
+}
+
+/* Has batch_end something to do when nothing more comes? A hint. */
+static inline bool path_owes_acks(const struct path_dest *d)
+{
+	return __atomic_load_n(&d->acks_owed, __ATOMIC_RELAXED);
+}
 
 static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD_SAFETY
 {

@@ -43,19 +43,18 @@ struct cq {
 	u32 tail GUARDED_BY(poll_lock);
 	u8 consumers_pad[CACHE_LINE];
 
-	/* ring, mask and capacity: change under both locks, stand still under either */
-	struct cqe *ring;
-	u32 mask;     /* ring size - 1 */
-	u32 capacity; /* how many fit: the ring's size */
+	struct cqe *ring WRITTEN_UNDER(lock, poll_lock);
+	u32 mask WRITTEN_UNDER(lock, poll_lock);     /* ring size - 1 */
+	u32 capacity WRITTEN_UNDER(lock, poll_lock); /* how many fit: the ring's size */
 	/* an arm with completions waiting fires at once (device attribute) */
-	bool eager;
-	bool timestamps;
+	bool eager FIXED;
+	bool timestamps FIXED;
 	/* the consumer's, run by `item` on the vector; NULL: the channel, if any */
-	void (*handler)(struct cq *cq);
+	void (*handler)(struct cq *cq) FIXED;
 	/* tells the driver (async event CQ_ERR), once; never under a lock; may be NULL */
-	void (*overflow)(struct cq *cq);
-	struct vector_item item;
-	struct channel_source source;
+	void (*overflow)(struct cq *cq) FIXED;
+	struct vector_item item GUARDS_ITSELF;
+	struct channel_source source GUARDS_ITSELF;
 };
 
 /* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, overflow, eager

@@ -162,7 +162,7 @@ static int net_poll(struct path *p, int budget, bool must)
 		n++;
 	}
 	p->user_ops->batch_end(p->user, &s->from.dest, n == 0);
-	if (s->dest.dest.any_blocked && net_has_room(s->net, 1 - s->index))
+	if (path_is_awaited(&s->dest.dest) && net_has_room(s->net, 1 - s->index))
 		p->user_ops->writable(p->user, &s->dest.dest);
 	return n;
 }

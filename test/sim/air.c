@@ -222,10 +222,10 @@ static void air_end_batch(struct air_path *ap, struct air_dest *d)
 {
 	if (d->heard)
 		ap->path.user_ops->batch_end(ap->path.user, &d->d, false);
-	else if (d->d.acks_owed)
+	else if (path_owes_acks(&d->d))
 		ap->path.user_ops->batch_end(ap->path.user, &d->d, true);
 	d->heard = false;
-	if (d->d.any_blocked && (world.now >= d->full_until_ns || d->node == NULL))
+	if (path_is_awaited(&d->d) && (world.now >= d->full_until_ns || d->node == NULL))
 		ap->path.user_ops->writable(ap->path.user, &d->d);
 }
 
@@ -361,7 +361,7 @@ u64 air_next_arrival(const struct proc *p)
 bool air_owes(const struct proc *p)
 {
 	for (u32 i = 0; i < SIM_NODES; i++)
-		if (p->air->dests[i].d.acks_owed)
+		if (path_owes_acks(&p->air->dests[i].d))
 			return true;
 	return false;
 }

@@ -261,7 +261,7 @@ static void link_consume(struct sim_dest *way, struct flight *f)
 	list_remove(&f->node);
 	way->slots--;
 	way->bytes -= f->pkt.length;
-	if (way->d.any_blocked)
+	if (path_is_awaited(&way->d))
 		proc_wake(way->owner, world.now + rng_skewed(RNG, 0, 20000));
 }
 
@@ -302,7 +302,7 @@ static int link_receive(struct sim_path *sp, struct sim_dest *way, int budget)
 	}
 	if (n != 0)
 		user->batch_end(sp->path.user, &back->d, false);
-	else if (back->d.acks_owed)
+	else if (path_owes_acks(&back->d))
 		user->batch_end(sp->path.user, &back->d, true);
 	return n;
 }
@@ -310,7 +310,7 @@ static int link_receive(struct sim_path *sp, struct sim_dest *way, int budget)
 /* Those that wait for a destination try again if there is reason to. */
 static void link_resume(struct sim_path *sp, struct sim_dest *d)
 {
-	if (!d->d.any_blocked || d->asking)
+	if (!path_is_awaited(&d->d) || d->asking)
 		return;
 	if (d->peer != NULL && !d->told_dead && sp->proc->port_up &&
 	    d->slots * 2 > world.plan.ring_slots)
@@ -327,7 +327,7 @@ static void link_bury(struct sim_path *sp, struct sim_dest *way)
 		return;
 	back->told_dead = true;
 	sp->path.user_ops->dead(sp->path.user, &back->d);
-	while (back->d.any_blocked)
+	while (path_is_awaited(&back->d))
 		sp->path.user_ops->writable(sp->path.user, &back->d);
 }
 
@@ -365,7 +365,7 @@ u64 path_next_arrival(const struct proc *p)
 bool path_owes(const struct proc *p)
 {
 	for (u32 i = 0; i < world.plan.procs; i++)
-		if (p->path->dests[i].d.acks_owed)
+		if (path_owes_acks(&p->path->dests[i].d))
 			return true;
 	return air_owes(p);
 }

@@ -37,12 +37,12 @@ struct fake_device {
 };
 
 struct fake_cq {
-	struct ib_cq ib;
+	struct ib_cq ib GUARDS_ITSELF;
 	struct lock lock;
-	struct ib_wc wcs[FAKE_WCS];
-	int head, count;
-	int armed; /* enum ib_cq_notify_flags */
-	struct vector_item item;
+	struct ib_wc wcs[FAKE_WCS] GUARDED_BY(lock);
+	int head GUARDED_BY(lock), count GUARDED_BY(lock);
+	int armed GUARDED_BY(lock); /* enum ib_cq_notify_flags */
+	struct vector_item item GUARDS_ITSELF;
 };
 
 struct fake_qp {

@@ -215,13 +215,14 @@ int roce_attach(struct roce_device *dev)
 {
 	int err = 0;
 
-	if (__atomic_load_n(&dev->attached, __ATOMIC_ACQUIRE)) /* pairs with the store below */
+	if (roce_is_attached(dev))
 		return 0;
 	lock_acquire(&dev->attach_lock);
-	if (!dev->attached) {
+	if (!roce_is_attached(dev)) {
 		err = attach_all(dev);
 		if (err == 0) {
-			dev->generation++;
+			__atomic_fetch_add(&dev->generation, 1, __ATOMIC_RELAXED);
+			/* pairs with the load in roce_is_attached */
 			__atomic_store_n(&dev->attached, true, __ATOMIC_RELEASE);
 		} else {
 			log_error("roce", "no adapter: %s", strerror(-err));
@@ -270,7 +271,7 @@ void roce_drop_in_child(void)
 	struct roce_device *dev = roce_the_device;
 	struct roce_attachment *a;
 
-	if (dev == NULL || !dev->attached)
+	if (dev == NULL || !roce_is_attached(dev))
 		return;
 	a = &dev->a;
 	event_drop_in_child();
@@ -285,5 +286,5 @@ void roce_drop_in_child(void)
 	attach_close(&a->bell_fd[1]);
 	attach_close(&a->kick_fd);
 	attach_close(&a->epoll_fd);
-	dev->attached = false;
+	__atomic_store_n(&dev->attached, false, __ATOMIC_RELAXED);
 }

@@ -13,11 +13,6 @@ static u32 mr_pd_number(struct ib_pd *pd)
 }
 
 /* False: made by the process that this one was forked from; its key is none of ours. */
-static bool mr_is_ours(const struct roce_device *dev, u32 generation)
-{
-	return dev->attached && generation == dev->generation;
-}
-
 static struct roce_mr *mr_new(struct roce_device *dev)
 {
 	struct roce_mr *mr;
@@ -28,7 +23,7 @@ static struct roce_mr *mr_new(struct roce_device *dev)
 	mr = calloc(1, sizeof(*mr));
 	if (mr == NULL)
 		return ERR_PTR(-ENOMEM);
-	mr->generation = dev->generation;
+	mr->generation = roce_generation(dev);
 	return mr;
 }
 
@@ -163,7 +158,7 @@ static int mr_dereg(struct ib_mr *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err = 0;
 
-	if (mr_is_ours(dev, mr->generation))
+	if (roce_is_ours(dev, mr->generation))
 		err = mem_deregister(&dev->a.mem, ib->lkey);
 	if (err == 0)
 		free(mr);
@@ -185,7 +180,7 @@ static struct ib_mw *mw_alloc(struct ib_pd *pd)
 		free(mw);
 		return ERR_PTR(err);
 	}
-	mw->generation = dev->generation;
+	mw->generation = roce_generation(dev);
 	return &mw->ib;
 }
 
@@ -236,7 +231,7 @@ static int mw_dealloc(struct ib_mw *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err = 0;
 
-	if (mr_is_ours(dev, mw->generation))
+	if (roce_is_ours(dev, mw->generation))
 		err = mem_deregister(&dev->a.mem, ib->rkey);
 	if (err == 0)
 		free(mw);
@@ -266,7 +261,7 @@ static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr
 	}
 	fmr->attr = *attr;
 	fmr->access = access;
-	fmr->generation = dev->generation;
+	fmr->generation = roce_generation(dev);
 	fmr->key = fmr->ib.lkey = fmr->ib.rkey = key;
 	return &fmr->ib;
 }
@@ -286,7 +281,7 @@ static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
 				     .page_shift = fmr->attr.page_shift };
 	int err;
 
-	if (!mr_is_ours(dev, fmr->generation))
+	if (!roce_is_ours(dev, fmr->generation))
 		return -EIO;
 	if (count <= 0 || count > fmr->attr.max_pages || iova % size != 0)
 		return -EINVAL;
@@ -307,7 +302,7 @@ static int fmr_unmap_one(struct ib_fmr *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err;
 
-	if (!mr_is_ours(dev, fmr->generation))
+	if (!roce_is_ours(dev, fmr->generation))
 		return 0;
 	lock_acquire(&fmr->lock);
 	err = mem_invalidate(&dev->a.mem, fmr->key, mr_pd_number(ib->pd));
@@ -341,7 +336,7 @@ static int fmr_dealloc(struct ib_fmr *ib)
 	struct roce_device *dev = roce_dev(ib->device);
 	int err = 0;
 
-	if (mr_is_ours(dev, fmr->generation))
+	if (roce_is_ours(dev, fmr->generation))
 		err = mem_deregister(&dev->a.mem, fmr->ib.lkey);
 	if (err == 0)
 		free(fmr);

@@ -83,7 +83,7 @@ void progress_timer_kick(void *arg)
 /* Before the thread asks when the next timer is due, so that one of the two sees the other's. */
 static void progress_set_ticking(struct roce_device *dev, bool ticking)
 {
-	if (dev->ticking == ticking)
+	if (__atomic_load_n(&dev->ticking, __ATOMIC_RELAXED) == ticking)
 		return;
 	__atomic_store_n(&dev->ticking, ticking, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -227,7 +227,7 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 		return -errno;
 	if (progress_fd_ready(fd))
 		return 0;
-	if (!dev->attached)
+	if (!roce_is_attached(dev))
 		return flags & O_NONBLOCK ? -EAGAIN : -EIO;
 	if (flags & O_NONBLOCK) {
 		progress_drive(dev);
@@ -245,7 +245,7 @@ int progress_wait_fd(struct ib_device *ib, int fd)
 
 void progress_armed(struct roce_device *dev)
 {
-	if (!dev->attached || __atomic_load_n(&dev->claims, __ATOMIC_RELAXED) != 0)
+	if (!roce_is_attached(dev) || __atomic_load_n(&dev->claims, __ATOMIC_RELAXED) != 0)
 		return;
 	shm_bell_arm(dev->a.shm, 0);
 	progress_arm_udp(dev);
@@ -498,8 +498,8 @@ int progress_start(struct roce_device *dev)
 		err = progress_watch(dev, dev->a.kick_fd, TAG_KICK, 0);
 	if (err == 0)
 		err = progress_watch(dev, node_event_fd(dev->a.node), TAG_NODE, 0);
-	dev->udp_armed = true;
-	dev->ticking = false;
+	__atomic_store_n(&dev->udp_armed, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&dev->ticking, false, __ATOMIC_RELAXED);
 	dev->udp_help = 0;
 	if (err == 0)
 		err = progress_watch(dev, udp_wait_fd(dev->a.udp), TAG_UDP, EPOLLONESHOT);

@@ -201,7 +201,7 @@ static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 		free(qp);
 		return ERR_PTR(err);
 	}
-	qp->generation = dev->generation;
+	qp->generation = roce_generation(dev);
 	qp->init = *init;
 	lock_acquire(&dev->id_lock);
 	list_push_back(&dev->qps, &qp->node);
@@ -211,9 +211,7 @@ static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 
 static bool qp_is_ours(const struct roce_qp *qp)
 {
-	const struct roce_device *dev = roce_the_device;
-
-	return dev->attached && qp->generation == dev->generation;
+	return roce_is_ours(roce_the_device, qp->generation);
 }
 
 static int qp_destroy(struct ib_qp *ib)

@@ -53,22 +53,25 @@ struct roce_attachment {
 };
 
 struct roce_device {
-	struct ib_device ib; /* first */
-	struct roce_attachment a;
-	u32 generation; /* counts attachments; objects of an earlier one are dead */
-	bool attached;	/* attach_lock; also read without it */
+	struct ib_device ib FIXED; /* first */
+	/* stands still while `attached` is true */
+	struct roce_attachment a WRITTEN_UNDER(attach_lock);
+	/* counts attachments; objects of an earlier one are dead */
+	u32 generation ATOMIC_ONLY;
+	bool attached ATOMIC_ONLY; /* written under attach_lock */
 	struct lock attach_lock;
 	struct lock config_lock ACQUIRED_AFTER(attach_lock);
 	struct node_config config GUARDED_BY(config_lock);
-	bool strict, direct; /* from the environment */
-	u32 paths;	     /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
-	bool udp_armed;	     /* the next datagram wakes the engine's thread; a hint */
-	bool ticking; /* the engine's thread wakes within a tick; its own to write */
-	u32 udp_help; /* engine's thread: datagrams to be woken for although somebody polls */
+	bool strict FIXED, direct FIXED; /* from the environment */
+	u32 paths FIXED; /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
+	bool udp_armed ATOMIC_ONLY; /* the next datagram wakes the engine's thread; a hint */
+	bool ticking ATOMIC_ONLY; /* the engine's thread wakes within a tick; its own to write */
+	/* datagrams to be woken for although somebody polls */
+	u32 udp_help OWNED_BY(the engine thread);
 
 	/* counts passes of threads that poll: a lease for the engine's thread */
-	u32 drives CACHE_ALIGNED;
-	u32 claims CACHE_ALIGNED; /* threads that wait in wait_fd and drive meanwhile */
+	u32 drives CACHE_ALIGNED ATOMIC_ONLY;
+	u32 claims CACHE_ALIGNED ATOMIC_ONLY; /* threads that wait in wait_fd and drive meanwhile */
 
 	struct lock id_lock CACHE_ALIGNED;
 	u32 slot_count GUARDED_BY(id_lock);
@@ -78,8 +81,9 @@ struct roce_device {
 	struct list_head qps GUARDED_BY(id_lock);
 	struct list_head cqs GUARDED_BY(id_lock);
 	struct list_head srqs GUARDED_BY(id_lock);
-	u32 next_pd;
-	u32 qp_count, cq_count, mr_count, srq_count, pd_count, ah_count;
+	u32 next_pd ATOMIC_ONLY;
+	u32 qp_count ATOMIC_ONLY, cq_count ATOMIC_ONLY, mr_count ATOMIC_ONLY;
+	u32 srq_count ATOMIC_ONLY, pd_count ATOMIC_ONLY, ah_count ATOMIC_ONLY;
 };
 
 struct roce_pd {
@@ -88,20 +92,22 @@ struct roce_pd {
 };
 
 struct roce_cq {
-	struct ib_cq ib;
-	struct cq q;
-	struct lock size_lock; /* one change of size at a time; held while it allocates */
-	struct list_head node; /* device's list */
+	struct ib_cq ib GUARDS_ITSELF;
+	struct cq q GUARDS_ITSELF;
+	/* one change of size at a time; held while it allocates */
+	struct lock size_lock ONE_AT_A_TIME;
+	struct list_head node OWNED_BY(roce_device.id_lock);
 };
 
 struct roce_qp {
-	struct ib_qp ib;
-	struct ibt_qp *engine;
-	struct list_head node;	/* device's list */
-	struct board_qp *shown; /* our entry of the board */
-	struct ib_qp_init_attr init;
-	u32 generation;
-	struct lock modify_lock; /* one transition at a time; held while modify_qp sleeps */
+	struct ib_qp ib GUARDS_ITSELF;
+	struct ibt_qp *engine FIXED;
+	struct list_head node OWNED_BY(roce_device.id_lock);
+	struct board_qp *shown FIXED; /* our entry of the board */
+	struct ib_qp_init_attr init FIXED;
+	u32 generation FIXED;
+	/* one transition at a time; held while modify_qp sleeps */
+	struct lock modify_lock ONE_AT_A_TIME;
 };
 
 struct roce_srq {
@@ -123,17 +129,17 @@ struct roce_mw {
 };
 
 struct roce_fmr {
-	struct ib_fmr ib;
-	struct ib_fmr_attr attr;
-	int access;
-	u32 generation;
+	struct ib_fmr ib GUARDS_ITSELF;
+	struct ib_fmr_attr attr FIXED;
+	int access FIXED;
+	u32 generation FIXED;
 	struct lock lock;
 	u32 key GUARDED_BY(lock);
 	int maps GUARDED_BY(lock); /* since the last unmap */
 };
 
 struct roce_ah {
-	struct ib_ah ib;
+	struct ib_ah ib GUARDS_ITSELF;
 	struct lock lock; /* a leaf: a send copies `av` while another thread modifies it */
 	struct path_av av GUARDED_BY(lock);
 	struct ib_ah_attr attr GUARDED_BY(lock);
@@ -144,6 +150,23 @@ struct roce_ah {
 static inline struct roce_device *roce_dev(struct ib_device *ib)
 {
 	return container_of(ib, struct roce_device, ib);
+}
+
+/* Then `a` stands still. Pairs with the store in roce_attach. */
+static inline bool roce_is_attached(const struct roce_device *dev)
+{
+	return __atomic_load_n(&dev->attached, __ATOMIC_ACQUIRE);
+}
+
+static inline u32 roce_generation(const struct roce_device *dev)
+{
+	return __atomic_load_n(&dev->generation, __ATOMIC_RELAXED);
+}
+
+/* Was an object made since this process attached itself? Else it is dead, the parent's perhaps. */
+static inline bool roce_is_ours(const struct roce_device *dev, u32 generation)
+{
+	return roce_is_attached(dev) && generation == roce_generation(dev);
 }
 
 /* ---- attach.c ---- */

@@ -65,7 +65,7 @@ struct ring_pair {
 /* The producer's private half. */
 struct ring_tx {
 	struct lock lock;
-	struct ring_shared *shared;
+	struct ring_shared *shared FIXED;
 	u32 head GUARDED_BY(lock);	/* next slot to fill, free running */
 	u32 consumed GUARDED_BY(lock);	/* last believed value */
 	u32 data_head GUARDED_BY(lock); /* free running byte position */

@@ -263,7 +263,7 @@ static void shm_idle(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_loc
 {
 	if (ring_may_publish(&l->rx))
 		shm_publish(l);
-	if (__atomic_load_n(&l->dest.acks_owed, __ATOMIC_RELAXED))
+	if (path_owes_acks(&l->dest))
 		shm->path.user_ops->batch_end(shm->path.user, &l->dest, true);
 }
 
@@ -287,7 +287,7 @@ static int shm_poll_link(struct shm *shm, struct shm_link *l, int budget) REQUIR
 	else
 		shm_idle(shm, l);
 	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
-		if (unlikely(__atomic_load_n(&a->dest.any_blocked, __ATOMIC_RELAXED)))
+		if (unlikely(path_is_awaited(&a->dest)))
 			shm_wake_blocked(shm, &a->dest);
 	return n;
 }
@@ -423,7 +423,7 @@ static void shm_forget_link(struct shm *shm, struct shm_link *l) REQUIRES(shm->p
 static void shm_let_go(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
 {
 	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
-		while (__atomic_load_n(&a->dest.any_blocked, __ATOMIC_RELAXED))
+		while (path_is_awaited(&a->dest))
 			shm->path.user_ops->writable(shm->path.user, &a->dest);
 }
 

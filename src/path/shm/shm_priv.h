@@ -27,11 +27,12 @@ struct shm_link {
 	struct shm *shm;
 	/* enum link_state, LINK_SHUT, LINK_WATCHED; stored with release, loaded with acquire */
 	u32 state;
-	u32 refs;		     /* shm->lock */
+	u32 refs OWNED_BY(shm.lock);
 	u32 slot;		     /* the slot it was asked for */
 	struct shm_link *real;	     /* LINK_ALIAS; stored before the state */
-	struct shm_link *next_alias; /* chain of the aliases of an open link; poll_lock */
-	struct list_head node;	     /* on shm->asking or shm->dead; shm->lock */
+	/* chain of the aliases of an open link */
+	struct shm_link *next_alias OWNED_BY(shm.poll_lock);
+	struct list_head node OWNED_BY(shm.lock); /* on shm->asking or shm->dead */
 	u64 process;
 	u64 asked_ns; /* when it was last asked for */
 	pid_t pid;
@@ -42,28 +43,28 @@ struct shm_link {
 	const struct board *board;
 	struct ring_pair *pair;
 	struct ring_tx tx;
-	struct ring_rx rx; /* shm->poll_lock */
+	struct ring_rx rx OWNED_BY(shm.poll_lock);
 	/* the bell word that was last answered with a ring; racy by design, a lost update rings
 	 * twice */
 	u32 rung;
 };
 
 struct shm {
-	struct path path; /* first */
-	struct shm_config cfg;
+	struct path path FIXED; /* first */
+	struct shm_config cfg FIXED;
 	/* one conversation with the node at a time; may be held across it */
-	struct lock resolve_lock;
+	struct lock resolve_lock ONE_AT_A_TIME;
 	struct lock poll_lock ACQUIRED_AFTER(resolve_lock); /* whoever receives */
 	struct lock lock ACQUIRED_AFTER(poll_lock);
-	struct shm_link *self, *nowhere;
+	struct shm_link *self FIXED, *nowhere FIXED;
 	struct shm_link *slots[NODE_SLOTS] GUARDED_BY(lock);
 	struct list_head asking GUARDED_BY(lock);
 	struct list_head dead GUARDED_BY(lock);
-	u32 count; /* links[] in use. Written under both locks */
-	bool port_down; /* for links to come. Written under both locks */
-	bool watched;	/* the same */
+	u32 count WRITTEN_UNDER(poll_lock, lock); /* links[] in use */
+	bool port_down WRITTEN_UNDER(poll_lock, lock); /* for links to come */
+	bool watched WRITTEN_UNDER(poll_lock, lock);	 /* the same */
 	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
-	struct shm_link *links[SHM_LINKS];
+	struct shm_link *links[SHM_LINKS] WRITTEN_UNDER(poll_lock, lock);
 };
 
 struct shm_link *link_create(struct shm *shm, u32 slot);

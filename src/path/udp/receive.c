@@ -320,7 +320,7 @@ static void receive_end(struct udp *udp) REQUIRES(udp->poll_lock)
 		struct udp_dest *from = list_entry(node, struct udp_dest, heard);
 
 		udp->path.user_ops->batch_end(udp->path.user, &from->dest, false);
-		if (from->dest.acks_owed && list_empty(&from->owing))
+		if (path_owes_acks(&from->dest) && list_empty(&from->owing))
 			list_push_back(&udp->owing, &from->owing);
 	}
 }

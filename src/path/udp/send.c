@@ -395,7 +395,7 @@ void send_retry(struct udp *udp)
 		lock_release(&d->tx_lock);
 		if (blocked)
 			return;
-		if (__atomic_load_n(&d->dest.any_blocked, __ATOMIC_RELAXED))
+		if (path_is_awaited(&d->dest))
 			udp->path.user_ops->writable(udp->path.user, &d->dest);
 	}
 }

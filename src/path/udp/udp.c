@@ -147,7 +147,7 @@ static void udp_idle(struct udp *udp) REQUIRES(udp->poll_lock)
 {
 	list_for_each_safe(d, &udp->owing, struct udp_dest, owing) {
 		udp->path.user_ops->batch_end(udp->path.user, &d->dest, true);
-		if (!d->dest.acks_owed)
+		if (!path_owes_acks(&d->dest))
 			list_remove(&d->owing);
 	}
 	if (unlikely(__atomic_load_n(&udp->dest_count, __ATOMIC_RELAXED) > UDP_DESTS_KEPT))

@@ -43,17 +43,17 @@ struct udp_socket {
 	u32 ifindex;
 	u32 slot;
 	u64 id;    /* the kernel's number of it */
-	bool gone; /* slots_lock: its address has left */
+	bool gone OWNED_BY(udp.slots_lock); /* its address has left */
 	struct udp_group *group; /* NULL: unicast */
-	struct udp_dest *last_from; /* poll_lock: who sent the last datagram */
+	struct udp_dest *last_from OWNED_BY(udp.poll_lock); /* who sent the last datagram */
 };
 
 /* A multicast group with members in this process. */
 struct udp_group {
 	struct list_head node; /* udp->groups; changes under slots_lock and poll_lock */
 	u8 gid[16];	       /* as on the wire: IPv4 groups mapped */
-	u32 count;	       /* poll_lock */
-	u32 *qpns;	       /* poll_lock */
+	u32 count OWNED_BY(udp.poll_lock);
+	u32 *qpns OWNED_BY(udp.poll_lock);
 };
 
 /* Packets on their way out, one behind the other. */
@@ -77,19 +77,20 @@ struct udp_key {
 };
 
 struct udp_dest {
-	struct path_dest dest; /* first */
-	struct udp *udp;
-	struct udp_key key;
-	union udp_address to;
-	socklen_t to_length;
-	u32 multicast_if; /* 0: unicast */
-	bool nowhere;
-	u32 refs;               /* lock */
-	struct udp_dest *next;  /* lock: in its bucket */
-	struct list_head stuck; /* lock: on udp->stuck while the kernel has no room */
-	struct list_head owing; /* poll_lock: on udp->owing while acknowledgements wait */
-	struct list_head heard; /* poll_lock: on udp->heard during a batch */
-	struct roce_source source; /* poll_lock: what is known of its packets' IP headers */
+	struct path_dest dest GUARDS_ITSELF; /* first */
+	struct udp *udp FIXED;
+	struct udp_key key FIXED;
+	union udp_address to FIXED;
+	socklen_t to_length FIXED;
+	u32 multicast_if FIXED; /* 0: unicast */
+	bool nowhere FIXED;
+	u32 refs OWNED_BY(udp.lock);
+	struct udp_dest *next OWNED_BY(udp.lock);  /* in its bucket */
+	struct list_head stuck OWNED_BY(udp.lock); /* on udp->stuck while the kernel has no room */
+	/* on udp->owing while acknowledgements wait, on udp->heard during a batch */
+	struct list_head owing OWNED_BY(udp.poll_lock), heard OWNED_BY(udp.poll_lock);
+	/* what is known of its packets' IP headers */
+	struct roce_source source OWNED_BY(udp.poll_lock);
 	struct lock tx_lock;
 	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: no such address any more */
 	struct udp_batch *batch GUARDED_BY(tx_lock);
@@ -99,17 +100,17 @@ struct udp_dest {
 struct udp_inbox; /* buffers of receiving; receive.c */
 
 struct udp {
-	struct path path;
-	struct udp_config cfg;
-	int epoll_fd; /* over all sockets */
-	bool down;    /* the port */
+	struct path path FIXED;
+	struct udp_config cfg FIXED;
+	int epoll_fd FIXED; /* over all sockets */
+	bool down ATOMIC_ONLY;   /* the port */
 
 	/* Polls left that look at the sockets although nothing came; a hint. */
-	u32 credit CACHE_ALIGNED;
-	u32 polls;       /* a hint */
-	u32 connections; /* references to destinations */
-	bool any_stuck;  /* hint: stuck is not empty */
-	u32 sockets_shown; /* how often a socket went into epoll_fd */
+	u32 credit CACHE_ALIGNED ATOMIC_ONLY;
+	u32 polls ATOMIC_ONLY;	/* a hint */
+	u32 connections ATOMIC_ONLY; /* references to destinations */
+	bool any_stuck ATOMIC_ONLY;	/* hint: stuck is not empty */
+	u32 sockets_shown ATOMIC_ONLY; /* how often a socket went into epoll_fd */
 
 	struct lock poll_lock CACHE_ALIGNED;
 	struct udp_inbox *inbox GUARDED_BY(poll_lock);
@@ -132,8 +133,8 @@ struct udp {
 	struct list_head stuck GUARDED_BY(lock);
 	struct udp_batch *spare GUARDED_BY(lock);
 	u32 spare_count GUARDED_BY(lock);
-	struct udp_dest *nowhere;
-	u32 warned; /* bits of UDP_WARNED_*: said once */
+	struct udp_dest *nowhere FIXED;
+	u32 warned ATOMIC_ONLY; /* bits of UDP_WARNED_*: said once */
 };
 
 enum { UDP_WARNED_SIZE = 1, UDP_WARNED_SEND = 2, UDP_WARNED_SEGMENT = 4 };

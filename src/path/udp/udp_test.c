@@ -360,7 +360,7 @@ static void poll__gives_back_acknowledgements_when_idle(void **state)
 	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
 	side[0].path->ops->flush(d);
 	receive(&side[1], 1);
-	side[1].from->acks_owed = true;
+	__atomic_store_n(&side[1].from->acks_owed, true, __ATOMIC_RELAXED);
 	assert_int_equal(send_one(&side[0], d, 2, 8), 0);
 	side[0].path->ops->flush(d);
 	receive(&side[1], 2);
