@@ -44,7 +44,8 @@ struct node_config {
 	u32 mtu;                 /* active MTU in bytes: the least of the GIDs that have a link */
 	u16 port_up;    /* the interfaces have a link, and `anyverbs port` says nothing else */
 	u16 port_downs; /* how often it went down: who missed that sees it here. Wraps */
-	/* 0: link-local from the GUID; 1: IPv4-mapped; further addresses follow */
+	/* 0: an interface's IPv6 link-local address, or one made from the GUID (never on the wire);
+	 * 1: IPv4-mapped; further addresses follow */
 	struct node_gid gids[NODE_GIDS];
 };
 

@@ -115,6 +115,17 @@ int roce_find_gid(struct roce_device *dev, const u8 gid[16])
 	return found;
 }
 
+bool roce_is_ours(struct roce_device *dev, const u8 gid[16])
+{
+	static const u8 link_local[8] = { 0xfe, 0x80 };
+	u64 guid;
+
+	memcpy(&guid, gid + 8, sizeof(guid));
+	/* the GUID never changes */
+	return roce_find_gid(dev, gid) >= 0 ||
+	       (memcmp(gid, link_local, 8) == 0 && guid == dev->ib.node_guid);
+}
+
 static int device_query_gid(struct ib_device *ib, u8 port, int index, union ib_gid *gid)
 {
 	return index < 0 ? -EINVAL : roce_gid(roce_dev(ib), (u32)index, gid->raw);

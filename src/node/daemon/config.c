@@ -80,6 +80,15 @@ u64 config_guid(const char *node)
 	return h | 1ull << 57;
 }
 
+static void config_guid_gid(u64 guid, u8 gid[16])
+{
+	static const u8 link_local[8] = { 0xfe, 0x80 };
+
+	memcpy(gid, link_local, 8);
+	for (int i = 0; i < 8; i++)
+		gid[8 + i] = (u8)(guid >> (56 - 8 * i));
+}
+
 static void config_gid_v4(u8 gid[16], u32 address_be)
 {
 	memset(gid, 0, 10);
@@ -235,6 +244,45 @@ static void config_add_host(struct node_config *c, int *count, const struct conf
 	config_add_family(c, count, s, v4, false);
 }
 
+static bool config_is_link_local(const u8 gid[16])
+{
+	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+}
+
+/* Puts a link-local address of the host at index 0: of this interface, or of any with a link. */
+static bool config_put_link_local_of(struct node_config *c, const struct config_source *s,
+				     u32 ifindex)
+{
+	int index = 0;
+
+	for (u32 i = 0; i < s->host->address_count && index == 0; i++) {
+		const struct host_address *a = &s->host->addresses[i];
+		const struct host_link *l = host_link_of(s->host, a->ifindex);
+
+		if (config_is_link_local(a->gid) && l != NULL && !l->loopback &&
+		    (ifindex != 0 ? l->ifindex == ifindex : l->running))
+			config_add_address(c, &index, s, a->gid, l);
+	}
+	return index != 0;
+}
+
+/* Programs that ask for GID 0 find there what hardware adapters show: the link-local address of the
+ * interface, which other hosts reach. */
+static bool config_put_link_local(struct node_config *c, const struct config_source *s)
+{
+	u32 first = c->gids[1].ifindex;
+
+	return config_shows_host(s) && ((first != 0 && config_put_link_local_of(c, s, first)) ||
+					config_put_link_local_of(c, s, 0));
+}
+
+/* That which every node has: of its GUID, for processes of this host only. */
+static void config_put_guid(struct node_config *c)
+{
+	c->gids[0] = c->gids[1];
+	config_guid_gid(c->node_guid, c->gids[0].gid);
+}
+
 /* One number for the port: what is sure to pass through all of its interfaces that are in use. */
 static u32 config_port_mtu(const struct node_config *c)
 {
@@ -248,19 +296,13 @@ static u32 config_port_mtu(const struct node_config *c)
 
 void config_fill(struct node_config *c, const struct config_source *s)
 {
-	static const u8 link_local[8] = { 0xfe, 0x80 };
-	u8 gid[16];
-	int count = 0;
+	int count = 1; /* index 0 is put when it is known whose interface the port is */
 
 	memset(c, 0, sizeof(*c));
 	c->node_guid = config_guid(s->node);
 	snprintf(c->device, sizeof(c->device), "roce0");
 	snprintf(c->dev_path, sizeof(c->dev_path), "uverbs0");
 	c->port_up = 1;
-	memcpy(gid, link_local, 8);
-	for (int i = 0; i < 8; i++)
-		gid[8 + i] = (u8)(c->node_guid >> (56 - 8 * i));
-	count = 1; /* index 0 comes last, when it is known whose interface the port is */
 	config_add_told(c, &count, s);
 	config_add_host(c, &count, s, true);
 	if (count == 1) {
@@ -273,9 +315,9 @@ void config_fill(struct node_config *c, const struct config_source *s)
 			(void)s->mine(s->arg, own, lo != NULL ? lo->ifindex : 0);
 		config_add(c, &count, own, lo);
 	}
+	if (!config_put_link_local(c, s))
+		config_put_guid(c);
 	config_add_host(c, &count, s, false);
-	c->gids[0] = c->gids[1];
-	memcpy(c->gids[0].gid, gid, 16);
 	c->mtu = config_port_mtu(c);
 }
 
@@ -361,6 +403,8 @@ bool config_merge(struct node_config *c, const struct node_config *fresh)
 		if (!config_empty(&c->gids[i]))
 			c->gids[i] = now != NULL ? *now : (struct node_gid){ .ifindex = 0 };
 	}
+	if (config_empty(&c->gids[0]))
+		c->gids[0] = fresh->gids[0];
 	/* first, so that it is an IPv4 address as long as there is any */
 	if (config_empty(&c->gids[1]) && config_find(c, fresh->gids[1].gid) == NULL)
 		c->gids[1] = fresh->gids[1];

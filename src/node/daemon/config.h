@@ -39,7 +39,8 @@ u32 config_mtu(const u8 gid[16], u32 ip_mtu);
  * carries over what was counted last time, at first nothing. */
 bool config_link(struct config_links *links, const struct config_source *s);
 /* Brings MTU and GIDs of `c` up to those of `fresh`: what is in both keeps its index, so that
- * connections that use it go on; GID 1 is never empty. Returns whether anything changed. */
+ * connections that use it go on; GIDs 0 and 1 are
+ * never empty. Returns whether anything changed. */
 bool config_merge(struct node_config *c, const struct node_config *fresh);
 /* An EUI-64, locally administered, never 0. */
 u64 config_guid(const char *node);

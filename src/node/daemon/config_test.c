@@ -130,17 +130,17 @@ static void config_fill__shows_every_address_of_the_host(void **state)
 	host_address(&h, 2, "fd00::1");
 	host_address(&h, 4, "10.0.2.1");
 	test_fill(&c, &h, "default", NULL);
-	assert_int_equal(test_count(&c), 6);
-	/* index 1 is an IPv4 address that can be used */
+	assert_int_equal(test_count(&c), 5);
+	/* index 0 is what others reach, index 1 an IPv4 address that can be used */
+	assert_int_equal(test_index(&c, "fe80::77"), 0);
 	assert_int_equal(test_index(&c, "10.0.0.1"), 1);
 	assert_int_equal(test_index(&c, "10.0.0.2"), 2);
 	assert_int_equal(test_index(&c, "10.0.1.1"), 3);
-	assert_int_equal(test_index(&c, "fe80::77"), 4);
-	assert_int_equal(test_index(&c, "fd00::1"), 5);
-	assert_string_equal(c.gids[5].ifname, "eth0");
-	assert_int_equal(c.gids[5].ifindex, 2);
-	assert_int_equal(c.gids[5].mac[5], 2);
-	assert_int_equal(c.gids[5].flags, NODE_GID_LINK);
+	assert_int_equal(test_index(&c, "fd00::1"), 4);
+	assert_string_equal(c.gids[4].ifname, "eth0");
+	assert_int_equal(c.gids[4].ifindex, 2);
+	assert_int_equal(c.gids[4].mac[5], 2);
+	assert_int_equal(c.gids[4].flags, NODE_GID_LINK);
 	assert_int_equal(c.gids[3].flags, 0);
 	assert_int_equal(c.gids[1].mtu, 1024);
 	assert_int_equal(c.gids[3].mtu, 4096);
@@ -148,6 +148,36 @@ static void config_fill__shows_every_address_of_the_host(void **state)
 	test_fill(&c, &h, "other", NULL);
 	assert_int_equal(test_count(&c), 2);
 	assert_int_equal(c.gids[1].gid[12], 127);
+}
+
+static void config_fill__gid_0_is_the_link_local_address_of_gid_1(void **state)
+{
+	static struct host h;
+	struct node_config c;
+
+	host_init(&h);
+	host_link(&h, 2, "eth0", 1500);
+	host_link(&h, 3, "eth1", 1500);
+	host_address(&h, 2, "fe80::2");
+	host_address(&h, 3, "fe80::3");
+	host_address(&h, 3, "10.0.0.1");
+	test_fill(&c, &h, "default", NULL);
+	assert_int_equal(test_index(&c, "fe80::3"), 0);
+	assert_int_equal(test_index(&c, "10.0.0.1"), 1);
+	assert_int_equal(test_index(&c, "fe80::2"), 2);
+	assert_int_equal(test_count(&c), 3);
+	assert_int_equal(c.gids[0].ifindex, 3);
+	/* without IPv4 that of any, without one or another node's interfaces the GUID's */
+	h.address_count--;
+	test_fill(&c, &h, "default", NULL);
+	assert_int_equal(test_index(&c, "fe80::2"), 0);
+	test_fill(&c, &h, "other", NULL);
+	assert_memory_equal(c.gids[0].gid, ((u8[8]){ 0xfe, 0x80 }), 8);
+	assert_int_equal(c.gids[0].gid[15], c.node_guid & 0xff);
+	assert_int_equal(test_count(&c), 2);
+	test_fill(&c, &h, "default", "127.0.0.7,fe80::3");
+	assert_int_equal(c.gids[0].gid[15], c.node_guid & 0xff);
+	assert_int_equal(test_index(&c, "fe80::3"), 2);
 }
 
 static void config_fill__an_ipv6_host_has_an_ipv4_gid_of_its_own(void **state)
@@ -376,6 +406,29 @@ static void config_merge__first_address_goes(void **state)
 	assert_int_equal(c.gids[2].gid[15], 2);
 }
 
+static void config_merge__gid_0_is_never_empty(void **state)
+{
+	struct node_config c = { .mtu = 1 }, fresh = { .mtu = 1 };
+
+	/* the interface's own address comes a moment after it is up, and goes with it */
+	test_put(&c, 0, 0xfe, 1);
+	test_put(&c, 1, 0x0a, 1);
+	fresh = c;
+	test_put(&fresh, 0, 0xfe, 2);
+	assert_true(config_merge(&c, &fresh));
+	assert_int_equal(c.gids[0].gid[15], 2);
+	assert_int_equal(c.gids[2].gid[15], 0);
+	/* another that would come first does not displace it */
+	test_put(&fresh, 0, 0xfe, 3);
+	test_put(&fresh, 2, 0xfe, 2);
+	assert_true(config_merge(&c, &fresh));
+	assert_int_equal(c.gids[0].gid[15], 2);
+	assert_int_equal(c.gids[2].gid[15], 3);
+	test_put(&fresh, 2, 0x0b, 1);
+	assert_true(config_merge(&c, &fresh));
+	assert_int_equal(c.gids[0].gid[15], 3);
+}
+
 static void config_merge__table_never_full(void **state)
 {
 	struct node_config c = { .mtu = 1 }, fresh = { .mtu = 1 };
@@ -396,6 +449,7 @@ int main(void)
 		cmocka_unit_test(config_guid__differs_by_node_and_is_a_local_eui),
 		cmocka_unit_test(config_fill__a_host_without_interfaces),
 		cmocka_unit_test(config_fill__shows_every_address_of_the_host),
+		cmocka_unit_test(config_fill__gid_0_is_the_link_local_address_of_gid_1),
 		cmocka_unit_test(config_fill__an_ipv6_host_has_an_ipv4_gid_of_its_own),
 		cmocka_unit_test(config_fill__takes_what_it_is_told),
 		cmocka_unit_test(config_fill__leaves_out_what_another_node_has),
@@ -407,6 +461,7 @@ int main(void)
 		cmocka_unit_test(config_link__taken_down_it_still_counts),
 		cmocka_unit_test(config_merge__keeps_indices),
 		cmocka_unit_test(config_merge__first_address_goes),
+		cmocka_unit_test(config_merge__gid_0_is_never_empty),
 		cmocka_unit_test(config_merge__table_never_full),
 	};
 

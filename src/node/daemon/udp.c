@@ -408,8 +408,7 @@ bool udp_look_end(struct udp *u)
 
 void udp_mark(struct udp *u, struct node_config *c)
 {
-	/* index 0 is made from the GUID: no address */
-	for (int i = 1; i < NODE_GIDS; i++) {
+	for (int i = 0; i < NODE_GIDS; i++) {
 		struct udp_group *g = udp_find(u, c->gids[i].gid);
 
 		c->gids[i].flags &= (u16)~NODE_GID_WIRE;
