@@ -27,8 +27,11 @@ class Across:
             self.ip("netns", "add", name)
             self.ip("-n", name, "link", "set", "lo", "up")
         self.ip("-n", a, "link", "add", "eth0", "mtu", str(mtu), "type", "veth", "peer", "name", "eth0", "mtu", str(mtu), "netns", b)
+        for name in self.names:  # link-local addresses that can be used at once, instead of the kernel's own
+            self.ip("-n", name, "link", "set", "eth0", "addrgenmode", "none")
         for name, address in zip(self.names, self.addresses):
             self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            self.ip("-n", name, "addr", "add", f"fe80::{address.rsplit('.', 1)[1]}/64", "dev", "eth0", "nodad")
             self.ip("-n", name, "link", "set", "eth0", "up")
         for name in self.names:
             self.await_link(name)
@@ -47,15 +50,20 @@ class Across:
         subprocess.run(["ip", *words], check=True)
 
     @staticmethod
-    def takes(row):
-        """Rows of two processes that meet by an address. GID 0 is this host's own; and UC has neither flow control nor another
-        try, so what it sends in one go has to fit into what the kernel keeps for a receiver that gets no processor."""
+    def takes(row, kind, as_users):
+        """Rows of two processes that meet by an address, and those that say so. GID 0 leads to another host only if it is the
+        link-local address of an interface; and UC has neither flow control nor another try, so what it sends in one go has
+        to fit into what the kernel keeps for a receiver that gets no processor."""
+        if "across" in row.tags:
+            return kind == "veth" and not as_users
         too_much = re.search(r"uc_pingpong.*-s 8388608|-c UC .*-q64|-c UC -a", row.client)
+        local = kind == "lo" and re.search(r" -[gx] 0", row.client)
         return bool(row.server) and "127.0.0.1" in row.client and not row.tags & {"own", "plain", "user", "root"} \
-            and not re.search(r" -[gx] 0", row.client) and not too_much
+            and not local and not too_much
 
     def client_text(self, text):
-        return text.replace("127.0.0.1", self.addresses[0]) if self.kind == "veth" else text
+        """%PEER: the network namespace of the server's host."""
+        return text.replace("127.0.0.1", self.addresses[0]).replace("%PEER", self.names[0]) if self.kind == "veth" else text
 
     def environment(self, side):
         if self.kind == "veth":

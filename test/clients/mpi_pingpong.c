@@ -1,6 +1,7 @@
 /* mpi_pingpong.c: two MPI ranks pass a checked message to and fro. usage: mpirun -np 2 mpi_pingpong
  * BYTES ROUNDS
- * In: sizes    Out: "ok BYTES, N us one way" from rank 0    Runs: one thread per rank
+ * In: sizes    Out: "ok BYTES, N us one way" and both hosts' names from rank 0
+ * Runs: one thread per rank
  * Locks: none
  */
 #include <mpi.h>
@@ -41,6 +42,21 @@ static int rank_exchange(int rank, unsigned char *buf, int bytes, int round)
 	return errors;
 }
 
+/* Rank 0 says which hosts the two run on. */
+static void hosts_show(int rank)
+{
+	char name[MPI_MAX_PROCESSOR_NAME] = "", other[MPI_MAX_PROCESSOR_NAME] = "";
+	int length;
+
+	MPI_Get_processor_name(name, &length);
+	if (rank != 0) {
+		MPI_Send(name, sizeof(name), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+		return;
+	}
+	MPI_Recv(other, sizeof(other), MPI_CHAR, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	printf("between %s and %s\n", name, other);
+}
+
 int main(int argc, char **argv)
 {
 	int bytes = argc > 1 ? atoi(argv[1]) : 8, rounds = argc > 2 ? atoi(argv[2]) : 100;
@@ -53,6 +69,7 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (ranks != 2 || buf == NULL)
 		MPI_Abort(MPI_COMM_WORLD, 2);
+	hosts_show(rank);
 	begin = MPI_Wtime();
 	for (int round = 0; round < rounds; round++)
 		errors += rank_exchange(rank, buf, bytes, round);
