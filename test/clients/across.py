@@ -52,12 +52,12 @@ class Across:
     @staticmethod
     def takes(row, kind, as_users):
         """Rows of two processes that meet by an address, and those that say so. GID 0 leads to another host only if it is the
-        link-local address of an interface; and UC has neither flow control nor another try, so what it sends in one go has
+        link-local address of an interface, multicast only with a group of more than this host; and UC has neither flow control nor another try, so what it sends in one go has
         to fit into what the kernel keeps for a receiver that gets no processor."""
         if "across" in row.tags:
             return kind == "veth" and not as_users
         too_much = re.search(r"uc_pingpong.*-s 8388608|-c UC .*-q64|-c UC -a", row.client)
-        local = kind == "lo" and re.search(r" -[gx] 0", row.client)
+        local = re.search(r"-c UD -g +-n", row.client) or kind == "lo" and re.search(r" -[gx] 0", row.client)
         return bool(row.server) and "127.0.0.1" in row.client and not row.tags & {"own", "plain", "user", "root"} \
             and not local and not too_much
 
