@@ -180,9 +180,9 @@ class Guest:
         text = base64.b64encode(f"timeout {seconds} bash -c {shell_quote(command)}".encode()).decode()
         self.line.sendall(f"{port} {text}\n".encode())
         if port:
-            self.answer(seconds + 10)
+            self.answer(seconds + 60)
 
-    def wait(self, seconds=40):
+    def wait(self, seconds=90):
         """(exit status, output) of the command that was started."""
         words = self.answer(seconds)
         output = base64.b64decode(words[2]).decode(errors="replace") if len(words) > 2 else ""
@@ -190,7 +190,7 @@ class Guest:
 
     def run(self, command, seconds=30):
         self.start(command, seconds=seconds)
-        return self.wait(seconds + 10)
+        return self.wait(seconds + 60)
 
     def close(self):
         self.process.kill()

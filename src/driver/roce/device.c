@@ -115,7 +115,7 @@ int roce_find_gid(struct roce_device *dev, const u8 gid[16])
 	return found;
 }
 
-bool roce_is_ours(struct roce_device *dev, const u8 gid[16])
+bool roce_is_own_gid(struct roce_device *dev, const u8 gid[16])
 {
 	static const u8 link_local[8] = { 0xfe, 0x80 };
 	u64 guid;

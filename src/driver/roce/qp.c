@@ -128,7 +128,7 @@ void roce_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_
 struct path_dest *roce_route(void *arg, const struct path_av *av, u32 qpn)
 {
 	struct roce_device *dev = arg;
-	bool local = (dev->paths & ROCE_PATH_SHM) != 0 && roce_is_ours(dev, av->dgid);
+	bool local = (dev->paths & ROCE_PATH_SHM) != 0 && roce_is_own_gid(dev, av->dgid);
 	struct path *path = local ? shm_path(dev->a.shm) : udp_path(dev->a.udp);
 
 	if (!local && ((dev->paths & ROCE_PATH_UDP) == 0 || !udp_has_source(dev->a.udp, av->sgid)))

@@ -198,7 +198,7 @@ void roce_fill_device(struct roce_device *dev);
 int roce_find_gid(struct roce_device *dev, const u8 gid[16]);
 /* Whether a GID names this node: one of the table, or that of its GUID, which the table has only
  * while there is no link-local address. */
-bool roce_is_ours(struct roce_device *dev, const u8 gid[16]);
+bool roce_is_own_gid(struct roce_device *dev, const u8 gid[16]);
 int roce_gid(struct roce_device *dev, u32 index, u8 gid[16]);
 
 /* ---- the objects; each fills its methods into the device ---- */
