@@ -79,7 +79,8 @@ struct door_context {
 /* The number by which another context of the family may import an object. */
 enum door_handle_kind { DOOR_HANDLE_PD, DOOR_HANDLE_MR };
 struct door_handle {
-	struct list_head node; /* family.c's */
+	struct list_head node;	 /* among all handles; family.c's, as the next */
+	struct list_head copies; /* a ring, without a head, of the handles of one object */
 	enum door_handle_kind kind;
 	u32 number;
 	bool gone; /* destroyed through another import of it; family.c's lock */

@@ -109,6 +109,7 @@ u32 family_new_number(struct door_family *f)
 void family_add(struct door_family *f, struct door_handle *h)
 {
 	lock_acquire(&f->lock);
+	list_init(&h->copies);
 	list_push_back(&f->handles, &h->node);
 	lock_release(&f->lock);
 }
@@ -124,10 +125,10 @@ void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number
 			continue;
 		object = h->object;
 		*copy = (struct door_handle){ .kind = kind, .number = number, .object = object };
+		list_push_back(&h->copies, &copy->copies);
+		list_push_back(&f->handles, &copy->node);
 		break;
 	}
-	if (object)
-		list_push_back(&f->handles, &copy->node);
 	lock_release(&f->lock);
 	return object;
 }
@@ -137,8 +138,8 @@ void family_remove(struct door_family *f, struct door_handle *h, bool destroyed)
 	lock_acquire(&f->lock);
 	list_remove(&h->node);
 	if (destroyed)
-		list_for_each(other, &f->handles, struct door_handle, node)
-			if (other->kind == h->kind && other->number == h->number)
-				other->gone = true;
+		list_for_each(other, &h->copies, struct door_handle, copies)
+			other->gone = true;
+	list_remove(&h->copies);
 	lock_release(&f->lock);
 }
