@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 import hosts  # noqa: E402
 
 TIMEOUT_S = 60  # for any one process
+CLIENT_TIMEOUT_S = 120  # for our own clients: a million regions take their time
 PERFTEST_COLUMNS = {rows.LATENCY: "t_typical", rows.BANDWIDTH: "BW average", rows.RATE: "MsgRate"}
 PERFTEST_UNITS = {rows.LATENCY: ("usec",), rows.BANDWIDTH: ("MB/sec", "MiB/sec"), rows.RATE: ("Mpps",)}  # its MB are 2^20
 # ucx_perftest's columns, by their place in a row of its CSV form, and the factor to our unit. Its MB are 2^20, too.
@@ -260,18 +261,19 @@ class Bench:
         except Failure:
             pass  # it leaves by itself when idle
 
-    def client(self, name, env):
-        return parse_lines(Process([self.anyverbs, "run", self.tool(name)], env).result())[name]
+    def client(self, words, env, before=()):
+        return parse_lines(Process([*before, self.tool(words[0]), *words[1:]], env).result(CLIENT_TIMEOUT_S))
 
     def fixed(self, row):
         """One figure of a row with a fixed limit."""
-        if row.kind == "fair":
-            peers = [self.two_hosts("across").program("peers"), "-m", "many", "-q", "1000", "-s", "2"]
-            return parse_peers(self.across("across", peers))["unfair"]
+        if row.node == "across":
+            words = [self.two_hosts("across").program(row.program[0]), *row.program[1:]]
+            return parse_peers(self.across("across", words))[row.key]
         env = self.fresh_node()
         try:
-            if row.name == "first_warm":
-                self.client("first", env)
-            return self.client("footprint" if row.kind == "memory" else "first", env)
+            if row.node == "cold":  # `anyverbs run` would have the node up before the client begins
+                env["LD_LIBRARY_PATH"] = os.path.join(self.options.build, "lib", "anyverbs")
+                return self.client(row.program, env)[row.key]
+            return self.client(row.program, env, (self.anyverbs, "run"))[row.key]
         finally:
             self.stop_node(env)

@@ -19,11 +19,12 @@ Ucx = collections.namedtuple("Ucx", "test size iters tls own", defaults=["shm,se
 
 # name: what --only takes. group: what --group takes. target: a ratio; None: only reported.
 Row = collections.namedtuple("Row", "name group title unit ours limit target")
-# kind "start", "memory" and "fair" have a fixed limit in their unit instead of something to compare with.
-Fixed = collections.namedtuple("Fixed", "name group title kind unit target")
+# A fixed limit, in its unit, instead of something to compare with. program: one of our own clients with its arguments, on a
+# node of its own; key: which of the lines that it prints. node: "warm", it runs already; "cold", the client starts it;
+# "across": a server and a client, between two nodes.
+Fixed = collections.namedtuple("Fixed", "name group title unit target program key node", defaults=["warm"])
 
 NET_PROBES = ("udp_stream", "tcp_stream", "udp_pingpong", "udp_woken")
-PROBES = ("mailbox", "writev8", "writev8_pingpong", "writev1m", "ring1m", "memcpy1m", "eventfd")
 
 
 def latency(tool, size=8, *args, **more):
@@ -49,9 +50,9 @@ SPINE = [
     Row("write_lat", "spine", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Raw("writev8"), 1.5),
     Row("send_bw", "spine", "ib_send_bw 1 MiB", BANDWIDTH, bandwidth("ib_send_bw"), Raw("writev1m"), 0.8),
     Row("write_bw", "spine", "ib_write_bw 1 MiB", BANDWIDTH, bandwidth("ib_write_bw"), Raw("writev1m"), 0.8),
-    Fixed("qp_memory", "spine", "idle RC QP, beside its rings", "memory", "bytes", 2048),
-    Fixed("first_warm", "spine", "first completion, node up", "start", "ms", 50),
-    Fixed("first_cold", "spine", "first completion, node starts", "start", "ms", 300),
+    Fixed("qp_memory", "spine", "idle RC QP, beside its rings", "bytes", 2048, ("footprint",), "footprint"),
+    Fixed("first_warm", "spine", "first completion, node up", "ms", 50, ("first",), "first"),
+    Fixed("first_cold", "spine", "first completion, node starts", "ms", 300, ("first",), "first", "cold"),
 ]
 WIRE = [
     Row("udp_send_lat", "wire", "UDP: ib_send_lat 8 B", LATENCY, latency("ib_send_lat", **ACROSS), Raw("udp_pingpong"),
@@ -63,7 +64,8 @@ WIRE = [
     Row("lossy_write_bw", "wire", "ib_write_bw 64 KiB, 0.1 % lost", BANDWIDTH,
         Perftest("ib_write_bw", 1 << 16, 4000, where="lossy", loss=0.001),
         Perftest("ib_write_bw", 1 << 16, 4000, where="lossy"), 0.5),
-    Fixed("thousand_qps", "wire", "1,000 QPs, most against least", "fair", "x", 2.0),
+    Fixed("thousand_qps", "wire", "1,000 QPs, most against least", "x", 2.0,
+          ("peers", "-m", "many", "-q", "1000", "-s", "2"), "unfair", "across"),
 ]
 PEERS = [
     Row("write_lat_mailbox", "peers", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Raw("mailbox"), 2.0),
@@ -94,8 +96,14 @@ for _test, _size, _unit in (("tag_lat", 8, LATENCY), ("ucp_put_lat", 8, LATENCY)
                      Ucx(_test, _size, 20000 if _size == 8 else 1000, "rc_v,self"),
                      Ucx(_test, _size, 200000 if _size == 8 else 2000), None))
 
-ROWS = SPINE + WIRE + PEERS
-GROUPS = ("spine", "wire", "peers")
+SCALE = [
+    Fixed("reg_4k", "scale", "ibv_reg_mr of 4 KiB", "us", 2, ("scale", "registration"), "reg_4k"),
+    Fixed("reg_1g", "scale", "ibv_reg_mr of 1 GiB, in copies of it", "x", 1, ("scale", "registration"), "reg_1g_copies"),
+    Fixed("reg_million", "scale", "each of 1,000,000 regions", "us", 2, ("scale", "registration"), "reg_million"),
+    Fixed("idle_qps", "scale", "a message beside 100,000 idle QPs", "x", 1.1, ("scale", "idle"), "idle_ratio"),
+]
+ROWS = SPINE + WIRE + PEERS + SCALE
+GROUPS = ("spine", "wire", "peers", "scale")
 
 
 def worse_sign(row):
