@@ -114,15 +114,6 @@ void cq_fini(struct cq *cq)
 
 /* ---- adding --------------------------------------------------------------------------------- */
 
-static bool cq_has_room(struct cq *cq) REQUIRES(&cq->lock)
-{
-	if (likely(cq->head - cq->tail_seen < cq->capacity))
-		return true;
-	/* Pairs with the release in cq_tail_move: what is counted free has been copied out. */
-	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
-	return cq->head - cq->tail_seen < cq->capacity;
-}
-
 static u32 cq_waiting(const struct cq *cq) REQUIRES(&cq->lock)
 {
 	return cq->head - __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
@@ -153,30 +144,28 @@ static void cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 		cq->overflow(cq);
 }
 
-struct cqe *cq_reserve(struct cq *cq) NO_THREAD_SAFETY
+struct cqe *cq_reserve_slow(struct cq *cq) NO_THREAD_SAFETY
 {
-	lock_acquire(&cq->lock);
-	if (likely(!cq->overflowed && cq_has_room(cq)))
+	/* Pairs with the release in cq_pop: what is counted free has been copied out. */
+	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
+	if (!cq->overflowed && cq->head - cq->tail_seen < cq->capacity)
 		return &cq->ring[cq->head & cq->mask];
 	cq_refuse(cq);
 	return NULL;
 }
 
-void cq_commit(struct cq *cq, struct cqe *e, bool solicited)
+void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited)
 {
 	bool fire;
 
-	solicited |= e->wc.status != IBV_WC_SUCCESS;
-	if (unlikely(cq->timestamps))
+	if (cq->timestamps)
 		e->timestamp_ns = clock_now_ns();
 	if (solicited)
 		cq->solicited_end = cq->head + 1;
-	/* Pairs with the acquire in cq_looks_empty and cq_available: the entry is whole before
-	 * it counts. */
-	__atomic_store_n(&cq->head, cq->head + 1, __ATOMIC_RELEASE);
+	cq_show(cq);
 	fire = cq_arm_spend(cq, solicited);
 	lock_release(&cq->lock);
-	if (unlikely(fire))
+	if (fire)
 		sink_fire(cq);
 }
 
@@ -195,13 +184,13 @@ bool cq_push(struct cq *cq, const struct cqe *e, bool solicited)
 
 static int cq_available(const struct cq *cq, int limit) REQUIRES(&cq->poll_lock)
 {
-	/* Pairs with the release in cq_write: the entries counted are whole. */
+	/* Pairs with the release in cq_show: the entries counted are whole. */
 	u32 waiting = __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) - cq->tail;
 
 	return (int)MIN(waiting, (u32)limit);
 }
 
-/* Pairs with the acquire in cq_has_room: producers may fill these places again. */
+/* Pairs with the acquire in cq_reserve_slow: producers may fill these places again. */
 static void cq_tail_move(struct cq *cq, int n) REQUIRES(&cq->poll_lock)
 {
 	__atomic_store_n(&cq->tail, cq->tail + (u32)n, __ATOMIC_RELEASE);
@@ -223,16 +212,16 @@ static inline void wc_copy(struct ibv_wc *to, const struct ibv_wc *from)
 
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
 {
-	u32 tail;
+	u32 tail, end;
 
-	if (n <= 0 || cq_looks_empty(cq))
+	if (unlikely(n <= 0 || cq_looks_empty(cq)))
 		return 0;
 	lock_acquire(&cq->poll_lock);
 	n = cq_available(cq, n);
-	tail = cq->tail;
-	for (const struct ibv_wc *end = wc + n; wc != end; wc++)
-		wc_copy(wc, &cq->ring[tail++ & cq->mask].wc);
-	cq_tail_move(cq, n);
+	end = cq->tail + (u32)n;
+	for (tail = cq->tail; tail != end; tail++)
+		wc_copy(wc++, &cq->ring[tail & cq->mask].wc);
+	__atomic_store_n(&cq->tail, end, __ATOMIC_RELEASE); /* pairs with cq_reserve_slow */
 	lock_release(&cq->poll_lock);
 	return n;
 }
@@ -335,7 +324,7 @@ void cq_forget(struct cq *cq, const void *qp)
 	}
 	if (cq_solicited_waits(cq, cq->tail))
 		cq->solicited_end = kept; /* if it was dropped, an eager CQ fires once too often */
-	__atomic_store_n(&cq->head, kept, __ATOMIC_RELEASE); /* as in cq_write */
+	__atomic_store_n(&cq->head, kept, __ATOMIC_RELEASE); /* as in cq_show */
 	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);
 }

@@ -34,6 +34,7 @@ struct cq {
 	/* ib_req_ncomp_notif: fires when so many are queued; 0: off */
 	u32 ncomp_wanted GUARDED_BY(lock);
 	u8 armed GUARDED_BY(lock); /* CQ_SOLICITED or CQ_NEXT_COMP, or 0 */
+	bool timestamps FIXED;
 	/* full once: in error for good, nothing is added any more */
 	bool overflowed GUARDED_BY(lock);
 	u8 producers_pad[CACHE_LINE];
@@ -48,7 +49,6 @@ struct cq {
 	u32 capacity WRITTEN_UNDER(lock, poll_lock); /* how many fit: the ring's size */
 	/* an arm with completions waiting fires at once (device attribute) */
 	bool eager FIXED;
-	bool timestamps FIXED;
 	/* the consumer's, run by `item` on the vector; NULL: the channel, if any */
 	void (*handler)(struct cq *cq) FIXED;
 	/* tells the driver (async event CQ_ERR), once; never under a lock; may be NULL */
@@ -75,8 +75,9 @@ int cq_resize(struct cq *cq, u32 cqe_wanted);
 bool cq_push(struct cq *cq, const struct cqe *e, bool solicited);
 /* The same in two halves, for the hot path: the place of the next entry, to be written by cqe_set
  * and with the lock held until cq_commit; or NULL, and nothing is held: the CQ has overflowed. */
-struct cqe *cq_reserve(struct cq *cq) TRY_ACQUIRE(true, cq->lock) EXCLUDES(cq->poll_lock);
-void cq_commit(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
+static inline struct cqe *cq_reserve(struct cq *cq) TRY_ACQUIRE(true, cq->lock)
+	EXCLUDES(cq->poll_lock);
+static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
 /* Takes up to n; returns how many, never an error: an overflowed CQ still hands out what it
  * holds. */
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc);
@@ -116,6 +117,37 @@ _Static_assert(offsetof(struct ibv_wc, opcode) == 12 && offsetof(struct ibv_wc, 
 		       offsetof(struct ibv_wc, src_qp) == 32 && sizeof(struct ibv_wc) == 48 &&
 		       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "cqe_set knows the layout");
+
+/* Their rarer halves: the ring seems to be full; somebody is to be told of the entry, or it bears a
+ * time. */
+struct cqe *cq_reserve_slow(struct cq *cq) TRY_ACQUIRE(true, cq->lock) EXCLUDES(cq->poll_lock);
+void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
+
+static inline struct cqe *cq_reserve(struct cq *cq) NO_THREAD_SAFETY
+{
+	lock_acquire(&cq->lock);
+	if (likely(cq->head - cq->tail_seen < cq->capacity && !cq->overflowed))
+		return &cq->ring[cq->head & cq->mask];
+	return cq_reserve_slow(cq);
+}
+
+/* Pairs with the acquire in cq_looks_empty and cq_available: the entry is whole before it
+ * counts. */
+static inline void cq_show(struct cq *cq) REQUIRES(cq->lock)
+{
+	__atomic_store_n(&cq->head, cq->head + 1, __ATOMIC_RELEASE);
+}
+
+static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited)
+{
+	solicited |= e->wc.status != IBV_WC_SUCCESS;
+	if (unlikely(solicited || cq->armed != 0 || cq->ncomp_wanted != 0 || cq->timestamps)) {
+		cq_commit_slow(cq, e, solicited);
+		return;
+	}
+	cq_show(cq);
+	lock_release(&cq->lock);
+}
 
 static inline bool cq_looks_empty(const struct cq *cq)
 {
