@@ -14,6 +14,8 @@
 #define CACHE_LINE 64
 #define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE)))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+/* A rarer way, whose registers and stack the usual one shall not pay for. */
+#define NOINLINE __attribute__((noinline))
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))

@@ -13,16 +13,6 @@ enum {
 	ENGINE_RESUMES = 4096,   /* queue pairs set going again in one call */
 };
 
-static struct ibt_qp *engine_lookup(struct ibt *ibt, u32 qpn)
-{
-	struct ibt_qp **table = __atomic_load_n(&ibt->tables[qpn >> IBT_INDEX_BITS],
-						__ATOMIC_ACQUIRE); /* pairs with engine_table_add */
-
-	if (unlikely(table == NULL))
-		return NULL;
-	return __atomic_load_n(&table[qpn & ((1u << IBT_INDEX_BITS) - 1)], __ATOMIC_ACQUIRE);
-}
-
 int engine_table_add(struct ibt *ibt, struct ibt_qp *qp)
 {
 	u32 slot = qp->qpn >> IBT_INDEX_BITS;
@@ -99,8 +89,7 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	} else {
 		if ((p->flags & PKT_HAS_ACK) != 0 && from->path->promise.reliable)
 			engine_piggyback(qp, from, p);
-		if (p->opcode != PKT_SEND_ONLY || !quick_receive(qp, from, p, payload))
-			resp_receive(qp, from, p, payload);
+		resp_receive(qp, from, p, payload);
 	}
 }
 
@@ -195,6 +184,7 @@ static void engine_dead(void *user, struct path_dest *dest)
 
 static const struct path_user engine_user = {
 	.receive = engine_receive,
+	.receive_brief = quick_receive,
 	.batch_end = engine_batch_end,
 	.writable = engine_writable,
 	.dead = engine_dead,
@@ -246,7 +236,8 @@ int ibt_poll(struct ibt *ibt, int budget)
 	int n = 0;
 
 	for (u32 i = 0; i < ibt->path_count; i++)
-		n += ibt->paths[i]->ops->poll(ibt->paths[i], budget, false);
+		if (!path_is_idle(ibt->paths[i]))
+			n += ibt->paths[i]->ops->poll(ibt->paths[i], budget, false);
 	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER))
 		engine_timers(ibt);
 	return n;

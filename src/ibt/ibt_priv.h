@@ -121,7 +121,7 @@ struct ibt_qp {
 	u32 qpn FIXED, pd FIXED;
 	u8 type FIXED;
 	bool sig_all FIXED;
-	bool quick WRITTEN_UNDER(sq_lock, rq_lock); /* RC, on a reliable path */
+	bool quick WRITTEN_UNDER(sq_lock, rq_lock); /* RC, on a path with send_brief */
 	u8 psn_shift WRITTEN_UNDER(sq_lock, rq_lock); /* log2 of the payload of one packet */
 	struct cq *send_cq FIXED, *recv_cq FIXED;
 	struct ibt_srq *srq FIXED;
@@ -135,6 +135,9 @@ struct ibt_qp {
 	/* lossy, and RC: `stream` is in use */
 	bool streams WRITTEN_UNDER(sq_lock, rq_lock);
 	struct path_dest *dest WRITTEN_UNDER(sq_lock, rq_lock); /* RC, UC */
+	/* What the path calls `dest` when packets come from there, where it is known to be the
+	 * same although it has another address. Only to compare with */
+	const struct path_dest *heard_as ATOMIC_ONLY;
 	u32 dest_qpn WRITTEN_UNDER(sq_lock, rq_lock);
 	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
 	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
@@ -296,19 +299,39 @@ u8 req_message_opcode(const struct send_wqe *w, bool first, bool last);
 /* The fields that every packet of the connection has; without payload. An acknowledgement that is
  * owed travels along: if the packet cannot be sent, req_return_ack. */
 void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->sq_lock);
-void req_return_ack(struct ibt_qp *qp, const struct pkt *p);
+/* The acknowledgement that is owed, if any: ACK_OWED | PSN. It is the caller's to send, or to give
+ * back. */
+static inline u32 req_take_ack(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+void req_return_ack(struct ibt_qp *qp, u32 psn);
 static inline bool req_wants_ack(const struct ibt_qp *qp, const struct send_wqe *w)
 	REQUIRES(qp->sq_lock)
 {
 	return (w->flags & IBV_SEND_SIGNALED) != 0 || (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size;
 }
 
+/* Nothing was owed when a message went: if an acknowledgement went ahead of it, the next may
+ * wait for a ride. */
+static inline void req_missed_ride(struct ibt_qp *qp)
+{
+	if (unlikely(__atomic_load_n(&qp->ack_went_ahead, __ATOMIC_RELAXED))) {
+		__atomic_store_n(&qp->ack_went_ahead, false, __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->ack_rides, true, __ATOMIC_RELAXED);
+	}
+}
+
+static inline u32 req_take_ack(struct ibt_qp *qp)
+{
+	if (__atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED) & ACK_OWED)
+		/* Whoever clears the word sends it; pairs with resp_owe_ack. */
+		return __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
+	req_missed_ride(qp);
+	return 0;
+}
+
 /* ---- quick.c ---- */
-/* Posts and sends; false: not so simple, go the general way. */
-bool quick_send(struct ibt_qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock);
-/* Receives a PKT_SEND_ONLY; false: as above. */
-bool quick_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
-		   const void *payload) EXCLUDES(qp->rq_lock);
+/* path_user.receive_brief: `user` is the engine. */
+bool quick_receive(void *user, struct path_dest *from, const struct pkt_brief *b,
+		   const void *payload);
 u32 req_packets(const struct ibt_qp *qp, u32 length);
 
 /* ---- stream.c: the requester over a path that loses packets (qp->streams) ---- */
@@ -455,12 +478,27 @@ void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
 u8 ud_header_type(const struct pkt *p);
 
 /* ---- qp.c ---- */
+/* What is left of a post, the general way. They let go of the lock. */
+int qp_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
+		 bool (*av_of)(struct ibv_ah *ah, struct path_av *av)) RELEASE(qp->sq_lock);
+int qp_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+	RELEASE(qp->rq_lock);
 /* Moves to ERR and flushes both queues. The second form for callers inside sq_lock. */
 void qp_fail(struct ibt_qp *qp);
 void qp_fail_locked(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest);
 
 /* ---- engine.c ---- */
+/* Of 24 bits; NULL: there is none. */
+static inline struct ibt_qp *engine_lookup(const struct ibt *ibt, u32 qpn)
+{
+	struct ibt_qp **table = __atomic_load_n(&ibt->tables[qpn >> IBT_INDEX_BITS],
+						__ATOMIC_ACQUIRE); /* pairs with engine_table_add */
+
+	if (unlikely(table == NULL))
+		return NULL;
+	return __atomic_load_n(&table[qpn & ((1u << IBT_INDEX_BITS) - 1)], __ATOMIC_ACQUIRE);
+}
 int engine_table_add(struct ibt *ibt, struct ibt_qp *qp);
 void engine_table_remove(struct ibt *ibt, struct ibt_qp *qp);
 

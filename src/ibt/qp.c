@@ -1,4 +1,5 @@
-/* qp.c: a queue pair's life: created, connected, failed, reset, destroyed; and the two posts.
+/* qp.c: a queue pair's life: created, connected, failed, reset, destroyed; and the two posts of
+ * what is not as simple as quick.c wants it.
  * In: verbs    Out: a queue pair that requester, responder and completer work on
  * Runs: the caller's thread    Locks: sq_lock, then rq_lock
  * Spec: IBA vol 1, 10.3 (states), 11.2.5 (modify)
@@ -344,7 +345,8 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
 	qp->lossy = !promise->reliable || !promise->ordered;
 	qp->streams = qp->lossy && qp->type == IBV_QPT_RC;
-	qp->quick = !qp->lossy && qp->type == IBV_QPT_RC;
+	qp->quick = !qp->lossy && qp->type == IBV_QPT_RC && dest->path->ops->send_brief != NULL;
+	__atomic_store_n(&qp->heard_as, NULL, __ATOMIC_RELAXED);
 }
 
 static int qp_alloc_resources(struct ibt_qp *qp, u32 count) REQUIRES(qp->rq_lock)
@@ -502,17 +504,12 @@ void *ibt_qp_owner(const struct ibt_qp *qp)
 
 /* ---- posting ---- */
 
-int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
+int qp_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
+		 bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
 {
 	struct path_dest *others = NULL;
 	int err = 0;
 
-	lock_acquire(&qp->sq_lock);
-	if (likely(wr != NULL && quick_send(qp, wr))) {
-		lock_release(&qp->sq_lock);
-		return 0;
-	}
 	if (unlikely(qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
 		     qp->state == IBV_QPS_RTR))
 		err = -EINVAL;
@@ -576,11 +573,10 @@ int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags)
 	return err == -EPIPE ? 0 : err;
 }
 
-int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+int qp_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	int err = qp->srq != NULL ? -EINVAL : 0;
 
-	lock_acquire(&qp->rq_lock);
 	if (qp->state == IBV_QPS_RESET)
 		err = -EINVAL;
 	for (; wr != NULL && err == 0; wr = wr->next) {

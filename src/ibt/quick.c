@@ -1,24 +1,20 @@
-/* quick.c: the shortest way of a small SEND: RC, one piece of memory, in sequence, on a path that
- * loses nothing, with nothing else under way. Whatever is not exactly so goes the general way
- * (requester.c, responder.c), from the beginning: a quick function that says false has changed
- * nothing that counts.
+/* quick.c: the two posts, and the shortest way of a small SEND: RC, one piece of memory, in
+ * sequence, on a path that loses nothing, with nothing else under way. Whatever is not exactly so
+ * goes the general way (qp.c, requester.c, responder.c, completer.c), from the beginning: a quick
+ * function that says false has changed nothing that counts.
  *
- * In: a request or a packet    Out: a packet or a completion
+ * In: requests, or a brief packet    Out: brief packets, or completions
  * Runs: the poster; whoever receives    Locks: sq_lock; rq_lock, then the CQ's
  */
 #include "base/small_copy.h"
 #include "ibt/ibt_priv.h"
 
-enum { QUICK_BYTES = SMALL_COPY_MAX };
-
 static inline bool quick_admits(const struct ibt_qp *qp, const struct ibv_send_wr *wr)
 	REQUIRES(qp->sq_lock)
 {
-	return qp->quick && qp->state == IBV_QPS_RTS && wr->next == NULL &&
-	       wr->opcode == IBV_WR_SEND && wr->num_sge == 1 &&
-	       wr->sg_list->length - 1 < QUICK_BYTES && qp->sq_next == qp->sq_head &&
-	       qp->waiting == WAIT_NONE && qp->sq_head - qp->sq_tail < qp->sq.size &&
-	       (wr->send_flags & IBV_SEND_FENCE) == 0;
+	return wr->opcode == IBV_WR_SEND && wr->num_sge == 1 &&
+	       wr->sg_list->length - 1 < PKT_BRIEF_BYTES &&
+	       (wr->send_flags & IBV_SEND_FENCE) == 0 && qp->sq_head - qp->sq_tail < qp->sq.size;
 }
 
 /* The bytes to send, where they stay until the request completes. NULL: look closer. */
@@ -58,51 +54,119 @@ static inline void quick_fill(struct ibt_qp *qp, struct send_wqe *w, const struc
 	w->psn_count = 1;
 }
 
-bool quick_send(struct ibt_qp *qp, const struct ibv_send_wr *wr)
+static inline void quick_fill_packet(struct ibt_qp *qp, struct pkt_brief *b,
+				     const struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
-	const struct path_ops *ops;
-	struct send_wqe *w;
-	struct iovec iov;
-	struct pkt p;
+	u32 ack = req_take_ack(qp), flags = 0;
+
+	if (w->flags & IBV_SEND_SOLICITED)
+		flags |= PKT_SOLICITED;
+	if (req_wants_ack(qp, w))
+		flags |= PKT_ACK_REQUEST;
+	if (ack & ACK_OWED)
+		flags |= PKT_HAS_ACK;
+	b->kind = PKT_BRIEF_KIND | flags << 8;
+	b->length = w->length;
+	b->qpns = (u64)qp->qpn << 32 | qp->dest_qpn;
+	b->psns = (u64)(ack & PSN_MASK) << 32 | qp->sq_psn;
+}
+
+static inline bool quick_send_one(struct ibt_qp *qp, const struct path_ops *ops,
+				  const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
+{
+	struct send_wqe *w = sq_at(qp, qp->sq_head);
+	struct pkt_brief b;
+	const void *data;
 
 	if (unlikely(!quick_admits(qp, wr)))
 		return false;
-	w = sq_at(qp, qp->sq_head);
-	iov.iov_base = (void *)(uintptr_t)quick_data(qp, w, wr);
-	iov.iov_len = wr->sg_list->length;
-	if (unlikely(iov.iov_base == NULL))
+	data = quick_data(qp, w, wr);
+	if (unlikely(data == NULL))
 		return false;
 	quick_fill(qp, w, wr);
-	req_fill(qp, &p, PKT_SEND_ONLY);
-	p.length = w->length;
-	p.imm = 0;
-	if (wr->send_flags & IBV_SEND_SOLICITED)
-		p.flags |= PKT_SOLICITED;
-	if (req_wants_ack(qp, w))
-		p.flags |= PKT_ACK_REQUEST;
-	ops = qp->dest->path->ops;
-	if (unlikely(ops->send(qp->dest, &p, &iov, 1) != 0)) {
-		req_return_ack(qp, &p);
+	quick_fill_packet(qp, &b, w);
+	if (unlikely(!ops->send_brief(qp->dest, &b, data))) {
+		if (b.kind & PKT_HAS_ACK << 8)
+			req_return_ack(qp, (u32)(b.psns >> 32));
 		return false;
 	}
 	qp->sq_next = ++qp->sq_head;
 	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
-	ops->flush(qp->dest);
 	return true;
 }
 
-static inline bool quick_expects(const struct ibt_qp *qp, const struct path_dest *from,
-				 const struct pkt *p) REQUIRES(qp->rq_lock)
+/* Sends requests up to the first that is not so simple, and returns that. */
+static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_wr *wr)
+	REQUIRES(qp->sq_lock)
 {
-	return qp->quick && qp->state == IBV_QPS_RTS && qp->dest == from &&
-	       p->sqpn == qp->dest_qpn && p->psn == qp->epsn && qp->untold == 0 &&
+	struct ibv_send_wr *first = wr;
+	const struct path_ops *ops;
+
+	if (unlikely(!qp->quick || qp->state != IBV_QPS_RTS || qp->waiting != WAIT_NONE ||
+		     qp->sq_next != qp->sq_head))
+		return wr;
+	ops = qp->dest->path->ops;
+	while (wr != NULL && quick_send_one(qp, ops, wr))
+		wr = wr->next;
+	if (likely(wr != first))
+		ops->flush(qp->dest);
+	return wr;
+}
+
+int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
+		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
+{
+	lock_acquire(&qp->sq_lock);
+	if (unlikely(wr == NULL || (wr = quick_send(qp, wr)) != NULL))
+		return qp_post_send(qp, wr, bad, av_of);
+	lock_release(&qp->sq_lock);
+	return 0;
+}
+
+static inline void quick_fill_recv(struct recv_wqe *w, const struct ibv_recv_wr *wr)
+{
+	w->wr_id = wr->wr_id;
+	w->sge_count = 1;
+	w->length = w->sge[0].length = wr->sg_list->length;
+	w->sge[0].addr = wr->sg_list->addr;
+	w->sge[0].lkey = wr->sg_list->lkey;
+}
+
+int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	lock_acquire(&qp->rq_lock);
+	/* With a shared queue the size of its own is 0. */
+	while (likely(wr != NULL && qp->state == IBV_QPS_RTS && wr->num_sge == 1 &&
+		      qp->rq_head - qp->rq_tail < qp->rq.size && qp->rq.max_sge != 0)) {
+		quick_fill_recv(ring_recv_at(&qp->rq, qp->rq_head++), wr);
+		wr = wr->next;
+	}
+	if (unlikely(wr != NULL || qp->state != IBV_QPS_RTS))
+		return qp_post_recv(qp, wr, bad);
+	lock_release(&qp->rq_lock);
+	return 0;
+}
+
+/* Does it come from the other end of a connection that is as simple as can be? The caller holds
+ * either lock. */
+static inline bool quick_is_peer(const struct ibt_qp *qp, const struct path_dest *from,
+				 const struct pkt_brief *b)
+{
+	return qp->quick && qp->state == IBV_QPS_RTS &&
+	       b->qpns == ((u64)qp->dest_qpn << 32 | qp->qpn) &&
+	       (qp->dest == from || __atomic_load_n(&qp->heard_as, __ATOMIC_RELAXED) == from);
+}
+
+static inline bool quick_expects(const struct ibt_qp *qp, const struct path_dest *from,
+				 const struct pkt_brief *b) REQUIRES(qp->rq_lock)
+{
+	return quick_is_peer(qp, from, b) && (u32)b->psns == qp->epsn && qp->untold == 0 &&
 	       qp->in_message == 0 && qp->current == NULL && qp->srq == NULL &&
-	       qp->rq_tail != qp->rq_head && qp->resource_next == qp->resource_head &&
-	       (p->flags & PKT_PULL) == 0 && p->length - 1 < QUICK_BYTES;
+	       qp->rq_tail != qp->rq_head && qp->resource_next == qp->resource_head;
 }
 
 /* Copies into the oldest receive request and completes it. */
-static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt_brief *b, const void *payload)
 	REQUIRES(qp->rq_lock)
 {
 	const struct recv_wqe *w = ring_recv_at(&qp->rq, qp->rq_tail);
@@ -110,38 +174,86 @@ static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt *p, const v
 	void *to;
 	u32 piece;
 
-	if (unlikely(w->sge_count != 1 || p->length > w->sge[0].length))
+	if (unlikely(w->sge_count != 1 || b->length > w->sge[0].length))
 		return false;
-	to = mem_local(qp->ibt->cfg.mem, qp->pd, w->sge[0].lkey, w->sge[0].addr, p->length,
+	to = mem_local(qp->ibt->cfg.mem, qp->pd, w->sge[0].lkey, w->sge[0].addr, b->length,
 		       IBV_ACCESS_LOCAL_WRITE, &piece);
-	if (unlikely(to == NULL || piece != p->length))
+	if (unlikely(to == NULL || piece != b->length))
 		return false;
 	e = cq_reserve(qp->recv_cq);
 	if (unlikely(!e))
 		return false;
-	small_copy(to, payload, p->length);
-	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, p->length, qp->qpn, p->sqpn, qp->owner);
-	cq_commit(qp->recv_cq, e, (p->flags & PKT_SOLICITED) != 0);
+	small_copy(to, payload, b->length);
+	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, b->length, qp->qpn, qp->dest_qpn,
+		qp->owner);
+	cq_commit(qp->recv_cq, e, (b->kind & PKT_SOLICITED << 8) != 0);
 	return true;
 }
 
-bool quick_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+static inline void quick_count(struct ibt_counters *c, u32 bytes)
+{
+	__atomic_store_n(&c->received, c->received + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->received_bytes, c->received_bytes + bytes, __ATOMIC_RELAXED);
+}
+
+/* Completes the oldest request; false: its CQ has no room. */
+static inline bool quick_retire(struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	struct ibt_counters *c = qp->counters;
+
+	if (w->flags & IBV_SEND_SIGNALED) {
+		struct cqe *e = cq_reserve(qp->send_cq);
+
+		if (unlikely(!e))
+			return false;
+		cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, w->length, qp->qpn, 0, qp->owner);
+		cq_commit(qp->send_cq, e, false);
+	}
+	__atomic_store_n(&c->sent, c->sent + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->sent_bytes, c->sent_bytes + w->length, __ATOMIC_RELAXED);
+	/* as in comp_pop */
+	__atomic_store_n(&qp->sq_tail, qp->sq_tail + 1, __ATOMIC_RELAXED);
+	return true;
+}
+
+/* An acknowledgement that came along: mostly of the one request that is outstanding. */
+static inline void quick_take_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+{
+	const struct send_wqe *w = sq_at(qp, qp->sq_tail);
+
+	if (likely(qp->sq_tail != qp->sq_next && qp->sq_next == qp->sq_head &&
+		   w->first_psn == psn && w->opcode == IBV_WR_SEND && w->psn_count == 1 &&
+		   qp->waiting == WAIT_NONE && quick_retire(qp, w))) {
+		qp->retry_left = qp->attr.retry_cnt;
+		qp->rnr_left = qp->attr.rnr_retry;
+	} else if (psn_ahead(psn, qp->sq_psn) < 0) {
+		comp_ack(qp, psn);
+	}
+}
+
+bool quick_receive(void *user, struct path_dest *from, const struct pkt_brief *b,
 		   const void *payload)
 {
+	struct ibt_qp *qp = engine_lookup(user, (u32)b->qpns & 0xffffff);
 	bool done;
 
+	if (unlikely(qp == NULL))
+		return false;
+	if (likely(b->kind & PKT_HAS_ACK << 8)) {
+		lock_acquire(&qp->sq_lock);
+		if (likely(quick_is_peer(qp, from, b)))
+			quick_take_ack(qp, (u32)(b->psns >> 32));
+		lock_release(&qp->sq_lock);
+	}
 	lock_acquire(&qp->rq_lock);
-	done = likely(quick_expects(qp, from, p)) && quick_deliver(qp, p, payload);
+	done = likely(quick_expects(qp, from, b)) && quick_deliver(qp, b, payload);
 	if (likely(done)) {
 		qp->rq_tail++;
 		qp->nak_sent = false;
 		qp->epsn = (qp->epsn + 1) & PSN_MASK;
 		qp->msn = (qp->msn + 1) & PSN_MASK;
-		__atomic_store_n(&qp->counters->received, qp->counters->received + 1,
-				 __ATOMIC_RELAXED);
-		__atomic_store_n(&qp->counters->received_bytes,
-				 qp->counters->received_bytes + p->length, __ATOMIC_RELAXED);
-		resp_owe_ack(qp, from, (p->flags & PKT_ACK_REQUEST) != 0);
+		quick_count(qp->counters, b->length);
+		resp_owe_ack(qp, from, (b->kind & PKT_ACK_REQUEST << 8) != 0);
 	}
 	lock_release(&qp->rq_lock);
 	return done;

@@ -28,7 +28,7 @@ static inline bool req_idle(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 
 void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 {
-	u32 ack = __atomic_load_n(&qp->ack_word, __ATOMIC_RELAXED);
+	u32 ack = qp->dest->path->promise.reliable ? req_take_ack(qp) : 0;
 
 	p->opcode = opcode;
 	p->flags = 0;
@@ -40,27 +40,19 @@ void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 	p->pkey = IBT_DEFAULT_PKEY;
 	p->length = 0;
 	p->ack_psn = 0;
-	/* An owed acknowledgement travels along. Whoever clears the word sends it; pairs with
-	 * resp_owe_ack. */
-	if ((ack & ACK_OWED) != 0 && qp->dest->path->promise.reliable) {
-		ack = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
-		if (ack & ACK_OWED) {
-			p->flags |= PKT_HAS_ACK;
-			p->ack_psn = ack & PSN_MASK;
-		}
-	} else if (unlikely(__atomic_load_n(&qp->ack_went_ahead, __ATOMIC_RELAXED))) {
-		__atomic_store_n(&qp->ack_went_ahead, false, __ATOMIC_RELAXED);
-		__atomic_store_n(&qp->ack_rides, true, __ATOMIC_RELAXED);
+	/* An owed acknowledgement travels along. */
+	if (ack & ACK_OWED) {
+		p->flags |= PKT_HAS_ACK;
+		p->ack_psn = ack & PSN_MASK;
 	}
 }
 
-void req_return_ack(struct ibt_qp *qp, const struct pkt *p)
+void req_return_ack(struct ibt_qp *qp, u32 psn)
 {
 	u32 none = 0;
 
-	if (p->flags & PKT_HAS_ACK)
-		__atomic_compare_exchange_n(&qp->ack_word, &none, ACK_OWED | p->ack_psn, false,
-					    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	__atomic_compare_exchange_n(&qp->ack_word, &none, ACK_OWED | psn, false, __ATOMIC_RELEASE,
+				    __ATOMIC_RELAXED);
 }
 
 int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
@@ -73,8 +65,8 @@ int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, in
 		req_block(qp, qp->dest);
 		err = req_ops(qp)->send(qp->dest, p, iov, n);
 	}
-	if (unlikely(err != 0))
-		req_return_ack(qp, p);
+	if (unlikely(err != 0) && (p->flags & PKT_HAS_ACK) != 0)
+		req_return_ack(qp, p->ack_psn);
 	/* UC promises nothing: what has no receiver is as good as sent. IBA vol 1, 9.8.2. Where
 	 * packets are lost anyhow RC's timeout deals with it. */
 	if (unlikely(err == -ENETUNREACH || err == -EPIPE) &&

@@ -735,6 +735,8 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		path_count(from->path, COUNT_RX_WRONG_PEER);
 		absent_say(from, p);
 	} else if (qp->type == IBV_QPT_RC) {
+		if (unlikely(qp->dest != from))
+			__atomic_store_n(&qp->heard_as, from, __ATOMIC_RELAXED);
 		resp_established(qp);
 		resp_receive_rc(qp, from, p, payload);
 		if (unlikely(qp->untold != RESP_OK))

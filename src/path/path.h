@@ -14,6 +14,8 @@
 #include "base/lock.h"
 #include "wire/pkt.h"
 
+_Static_assert(PKT_TYPE_RC == (int)IBV_QPT_RC, "pkt.h knows the number");
+
 struct path_promise {
 	bool ordered;  /* packets of one sender to one destination arrive in the order sent */
 	bool reliable; /* a packet taken by send() arrives unless the destination's process dies */
@@ -102,6 +104,9 @@ struct path_user {
 	 * under us: copy, then judge. */
 	void (*receive)(void *user, struct path_dest *from, const struct pkt *p,
 			const void *payload);
+	/* A brief one, likewise. False: nothing has been done with it, receive() is to have it. */
+	bool (*receive_brief)(void *user, struct path_dest *from, const struct pkt_brief *b,
+			      const void *payload);
 	/* The batch of packets from `from` has ended; with `idle`, nothing more came from it
 	 * although from->acks_owed is set. Like receive: one thread at a time, which is what
 	 * guards path_dest.acks. */
@@ -134,6 +139,9 @@ struct path_ops {
 	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH:
 	 * nobody there (may change); -EPIPE: dead. */
 	int (*send)(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt);
+	/* The same for a brief one. False: it has not been taken, and send() says why. NULL: the
+	 * path has no shorter way for it. */
+	bool (*send_brief)(struct path_dest *d, const struct pkt_brief *b, const void *payload);
 	/* Hands what was sent to the other side's attention (doorbell). One call after a batch
 	 * of send()s. */
 	void (*flush)(struct path_dest *d);
@@ -172,7 +180,21 @@ struct path {
 	const struct path_user *user_ops;
 	void *user;
 	u64 *counters; /* PATH_COUNTERS of them */
+	/* Unused so far: poll() need not be called, unless it `must`. From creation until the first
+	 * destination or packet; atomic */
+	bool idle;
 };
+
+static inline bool path_is_idle(const struct path *p)
+{
+	return __atomic_load_n(&p->idle, __ATOMIC_RELAXED);
+}
+
+static inline void path_wake(struct path *p)
+{
+	if (unlikely(path_is_idle(p)))
+		__atomic_store_n(&p->idle, false, __ATOMIC_RELAXED);
+}
 
 static inline void path_count(const struct path *p, enum path_counter c)
 {
@@ -204,6 +226,12 @@ static inline bool path_is_awaited(const struct path_dest *d)
 static inline bool path_owes_acks(const struct path_dest *d)
 {
 	return __atomic_load_n(&d->acks_owed, __ATOMIC_RELAXED);
+}
+
+/* Has batch_end(!idle) anything to do? */
+static inline bool path_batch_owes(const struct path_dest *d)
+{
+	return !list_empty(&d->acks_now) || d->absent.count != 0 || d->absent.all;
 }
 
 static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD_SAFETY

@@ -41,6 +41,9 @@ enum pkt_opcode {
 	PKT_OPCODES
 };
 
+/* enum ibv_qp_type's number for RC, which this header does not see. */
+enum { PKT_TYPE_RC = 2 };
+
 enum pkt_flags {
 	PKT_SOLICITED = 1,
 	PKT_ACK_REQUEST = 2,
@@ -88,5 +91,51 @@ struct pkt {
 	u8 traffic_class, hop_limit;
 	u32 flow_label;
 };
+
+/* A SEND of an RC queue pair that is one packet of a few bytes, in words: what most messages are.
+ * Whoever only passes it on need not take it apart. */
+struct pkt_brief {
+	u32 kind; /* opcode, flags, qp_type and syndrome of struct pkt, a byte each */
+	u32 length; /* 1 to PKT_BRIEF_BYTES */
+	u64 qpns; /* dqpn; sqpn in the upper half */
+	u64 psns; /* psn; ack_psn in the upper half */
+};
+
+enum {
+	PKT_BRIEF_BYTES = 32,
+	PKT_BRIEF_KIND = PKT_SEND_ONLY | PKT_TYPE_RC << 16,
+	/* flags that one may have */
+	PKT_BRIEF_FLAGS = (PKT_SOLICITED | PKT_ACK_REQUEST | PKT_HAS_ACK) << 8,
+};
+
+static inline bool pkt_brief_is_valid(u32 kind, u32 length)
+{
+	return (kind & ~(u32)PKT_BRIEF_FLAGS) == PKT_BRIEF_KIND && length - 1 < PKT_BRIEF_BYTES;
+}
+
+/* The same packet in the two forms. */
+static inline struct pkt pkt_from_brief(const struct pkt_brief *b)
+{
+	return (struct pkt){ .opcode = (u8)b->kind,
+			     .flags = (u8)(b->kind >> 8),
+			     .qp_type = (u8)(b->kind >> 16),
+			     .syndrome = (u8)(b->kind >> 24),
+			     .dqpn = (u32)b->qpns,
+			     .sqpn = (u32)(b->qpns >> 32),
+			     .psn = (u32)b->psns,
+			     .ack_psn = (u32)(b->psns >> 32),
+			     .pkey = 0xffff,
+			     .length = b->length };
+}
+
+/* False: it has none. */
+static inline bool pkt_to_brief(const struct pkt *p, struct pkt_brief *b)
+{
+	b->kind = (u32)p->syndrome << 24 | (u32)p->qp_type << 16 | (u32)p->flags << 8 | p->opcode;
+	b->length = p->length;
+	b->qpns = (u64)p->sqpn << 32 | p->dqpn;
+	b->psns = (u64)p->ack_psn << 32 | p->psn;
+	return pkt_brief_is_valid(b->kind, b->length);
+}
 
 #endif

@@ -117,6 +117,14 @@ static int net_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	return 0;
 }
 
+static bool net_send_brief(struct path_dest *d, const struct pkt_brief *b, const void *payload)
+{
+	struct iovec iov = { (void *)(uintptr_t)payload, b->length };
+	struct pkt p = pkt_from_brief(b);
+
+	return net_send(d, &p, &iov, 1) == 0;
+}
+
 static void net_flush(struct path_dest *d)
 {
 }
@@ -149,6 +157,16 @@ static void net_land(struct net *net, struct net_packet *f)
 	net->buffered[f->to] -= net_weight(&f->pkt);
 }
 
+/* The one way or the other, as the path of this host does. */
+static void net_give(struct path *p, struct path_dest *from, const struct net_packet *f)
+{
+	struct pkt_brief b;
+
+	if (!pkt_to_brief(&f->pkt, &b) ||
+	    !p->user_ops->receive_brief(p->user, from, &b, f->payload))
+		p->user_ops->receive(p->user, from, &f->pkt, f->payload);
+}
+
 static int net_poll(struct path *p, int budget, bool must)
 {
 	struct net_side *s = container_of(p, struct net_side, path);
@@ -157,7 +175,7 @@ static int net_poll(struct path *p, int budget, bool must)
 
 	while (n < budget && (f = net_next(s->net, s->index)) != NULL && f->due_ns <= net_clock) {
 		net_land(s->net, f);
-		p->user_ops->receive(p->user, &s->from.dest, &f->pkt, f->payload);
+		net_give(p, &s->from.dest, f);
 		free(f);
 		n++;
 	}
@@ -201,6 +219,7 @@ static const struct path_ops net_ops = {
 	.dest_hold = net_dest_hold,
 	.dest_put = net_dest_put,
 	.send = net_send,
+	.send_brief = net_send_brief,
 	.flush = net_flush,
 	.direct = net_direct,
 	.pullable = net_pullable,

@@ -154,6 +154,14 @@ static int link_send(struct path_dest *to, const struct pkt *k, const struct iov
 	return link_push(d, k, iov, n);
 }
 
+static bool link_send_brief(struct path_dest *to, const struct pkt_brief *b, const void *payload)
+{
+	struct iovec iov = { (void *)(uintptr_t)payload, b->length };
+	struct pkt k = pkt_from_brief(b);
+
+	return link_send(to, &k, &iov, 1) == 0;
+}
+
 static void link_flush(struct path_dest *d)
 {
 	/* Whoever receives is woken by each packet's arrival. */
@@ -279,6 +287,17 @@ static void link_drop(struct sim_dest *back, const struct pkt *k)
 		(void)link_push(back, &absent, NULL, 0);
 }
 
+/* The one way or the other, as the path of one host does. */
+static void link_give(struct sim_path *sp, struct sim_dest *back, const struct flight *f)
+{
+	const struct path_user *user = sp->path.user_ops;
+	struct pkt_brief b;
+
+	if (!pkt_to_brief(&f->pkt, &b) ||
+	    !user->receive_brief(sp->path.user, &back->d, &b, f->payload))
+		user->receive(sp->path.user, &back->d, &f->pkt, f->payload);
+}
+
 /* Receives what has arrived on one way, up to the budget. */
 static int link_receive(struct sim_path *sp, struct sim_dest *way, int budget)
 {
@@ -294,7 +313,7 @@ static int link_receive(struct sim_path *sp, struct sim_dest *way, int budget)
 		link_trace(sp->proc, TR_RX, way->owner, &f->pkt, 0);
 		back->asking = false;
 		if (sp->proc->port_up)
-			user->receive(sp->path.user, &back->d, &f->pkt, f->payload);
+			link_give(sp, back, f);
 		else
 			link_drop(back, &f->pkt);
 		link_consume(way, f);
@@ -471,6 +490,7 @@ static const struct path_ops link_ops = {
 	.dest_hold = link_dest_hold,
 	.dest_put = link_dest_put,
 	.send = link_send,
+	.send_brief = link_send_brief,
 	.flush = link_flush,
 	.direct = link_direct,
 	.pullable = link_pullable,

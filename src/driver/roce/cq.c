@@ -100,11 +100,11 @@ struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, s
 int roce_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
 {
 	struct roce_cq *cq = ROCE_OF(cq, ib);
-	int got = cq_pop(&cq->q, n, wc);
 
-	if (got == 0 && (progress_drive(roce_dev(ib->device)) != 0 || !cq_looks_empty(&cq->q)))
-		got = cq_pop(&cq->q, n, wc);
-	return got;
+	if (cq_looks_empty(&cq->q) && progress_drive(roce_dev(ib->device)) == 0 &&
+	    cq_looks_empty(&cq->q))
+		return 0;
+	return cq_pop(&cq->q, n, wc);
 }
 
 static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)

@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/small_copy.h"
-
 int ring_pair_create(void)
 {
 	int fd = memfd_create("anyverbs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -72,6 +70,7 @@ void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared)
 {
 	memset(rx, 0, sizeof(*rx));
 	rx->shared = shared;
+	rx->next = &shared->slots[0];
 }
 
 /* Believes the consumer only if it claims between what we knew and what we sent. Pairs with
@@ -207,14 +206,6 @@ static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct
 	tx->data_head = (start + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-/* The slot is whole: its sequence number shows it to the consumer. */
-static inline void ring_show(struct ring_tx *tx, struct ring_slot *s) REQUIRES(tx->lock)
-{
-	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
-	tx->head++;
-	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE); /* pairs with ring_peek */
-}
-
 static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov,
 			    int iovcnt) REQUIRES(tx->lock)
 {
@@ -331,10 +322,10 @@ static inline void ring_decode_rest(const volatile struct ring_slot *s, struct p
 
 int ring_peek(struct ring_rx *rx, struct ring_item *item)
 {
-	struct ring_slot *s = &rx->shared->slots[rx->tail % RING_SLOTS];
+	const struct ring_slot *s = rx->next;
 	struct pkt *p = &item->pkt;
 
-	/* Pairs with the release in ring_push_locked. */
+	/* Pairs with the release in ring_show. */
 	if (__atomic_load_n(&s->seq, __ATOMIC_ACQUIRE) != rx->tail + 1)
 		return 0;
 	ring_decode(s, p);
@@ -355,7 +346,7 @@ int ring_peek(struct ring_rx *rx, struct ring_item *item)
 
 void ring_consume(struct ring_rx *rx, const struct ring_item *item)
 {
-	rx->tail++;
+	ring_step(rx);
 	rx->data_taken += item->data_bytes;
 }
 

@@ -13,6 +13,7 @@
 #ifndef PATH_SHM_RING_H
 #define PATH_SHM_RING_H
 
+#include "base/small_copy.h"
 #include "path/path.h"
 
 enum {
@@ -20,17 +21,33 @@ enum {
 	RING_DATA = 256 << 10, /* stays in the L2 cache */
 	RING_PUBLISH = RING_SLOTS / 8, /* the producer hears of room at least this often */
 	RING_MTU = 16 << 10,   /* payload of one packet */
-	RING_INLINE = 32,
+	RING_INLINE = PKT_BRIEF_BYTES,
 	RING_GRH = 40, /* in front of the payload, with PKT_HAS_GRH */
 };
 
 struct CACHE_ALIGNED ring_slot {
 	u32 seq; /* position + 1 once valid */
-	u8 opcode, flags, qp_type, syndrome;
-	u32 dqpn, sqpn;
-	u32 psn;
-	u32 ack_psn; /* UD: the Q_Key */
-	u32 imm;     /* ACK: the MSN */
+	/* beside the fields of struct pkt the words of struct pkt_brief */
+	union {
+		struct {
+			u8 opcode, flags, qp_type, syndrome;
+		};
+		u32 kind;
+	};
+	union {
+		struct {
+			u32 dqpn, sqpn;
+		};
+		u64 qpns;
+	};
+	union {
+		struct {
+			u32 psn;
+			u32 ack_psn; /* UD: the Q_Key */
+		};
+		u64 psns;
+	};
+	u32 imm; /* ACK: the MSN */
 	u32 length;
 	union {
 		u8 inlined[RING_INLINE];
@@ -76,7 +93,8 @@ struct ring_tx {
 /* The consumer's private half. Its owner sees to it that one thread at a time uses it. */
 struct ring_rx {
 	struct ring_shared *shared;
-	u32 tail;       /* next slot to read */
+	const struct ring_slot *next; /* to read: the one at `tail` */
+	u32 tail;
 	u32 published;  /* as far as the producer knows */
 	u32 data_taken; /* bytes of data consumed since then */
 };
@@ -98,13 +116,14 @@ int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, 
 /* Is there room for a packet of full size? */
 bool ring_has_room(struct ring_tx *tx) EXCLUDES(tx->lock);
 
+/* The same for a brief packet, if there is room as far as one knows; else false. */
+static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
+				   const void *payload) EXCLUDES(tx->lock);
+
 static inline bool ring_looks_empty(const struct ring_rx *rx)
 {
-	u32 tail = rx->tail;
-
-	/* A hint: ring_peek loads again with acquire. */
-	return __atomic_load_n(&rx->shared->slots[tail % RING_SLOTS].seq, __ATOMIC_RELAXED) !=
-	       tail + 1;
+	/* pairs with ring_show */
+	return __atomic_load_n(&rx->next->seq, __ATOMIC_ACQUIRE) != rx->tail + 1;
 }
 
 /* A received packet: header copied, payload still in the ring, where its sender may change it. */
@@ -115,6 +134,9 @@ struct ring_item {
 	u8 grh[RING_GRH];
 };
 
+/* There is a packet (!ring_looks_empty). True: it is a brief one, *b is what it says, its payload
+ * lies at ring_brief_payload, and ring_step follows. */
+static inline bool ring_peek_brief(const struct ring_rx *rx, struct pkt_brief *b);
 /* 1: *item filled; 0: empty; -EBADMSG: a malformed slot, to be consumed and counted. */
 int ring_peek(struct ring_rx *rx, struct ring_item *item);
 /* Done with what ring_peek gave. */
@@ -125,13 +147,64 @@ static inline bool ring_should_publish(const struct ring_rx *rx)
 	return rx->tail - rx->published >= RING_PUBLISH || rx->data_taken >= RING_DATA / 8;
 }
 
-/* Is there anything that the producer does not know? For an idle moment. */
-static inline bool ring_may_publish(const struct ring_rx *rx)
-{
-	return rx->tail != rx->published;
-}
-
 /* Tells the producer how far we are. True: it waits for room and must be rung. */
 bool ring_publish(struct ring_rx *rx);
+
+/* ---- brief packets: each word of a slot is written, and read, once ---- */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct ring_slot) == CACHE_LINE,
+	       "a slot's words are those of struct pkt_brief");
+
+/* The slot is whole: its sequence number shows it to the consumer. */
+static inline void ring_show(struct ring_tx *tx, struct ring_slot *s) REQUIRES(tx->lock)
+{
+	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
+	tx->head++;
+	/* pairs with ring_looks_empty and ring_peek */
+	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE);
+}
+
+static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
+				   const void *payload)
+{
+	struct ring_slot *s;
+	bool room;
+
+	lock_acquire(&tx->lock);
+	room = tx->head - tx->consumed < RING_SLOTS;
+	if (likely(room)) {
+		s = &tx->shared->slots[tx->head % RING_SLOTS];
+		s->kind = b->kind;
+		s->qpns = b->qpns;
+		s->psns = b->psns;
+		s->length = b->length;
+		small_copy(s->inlined, payload, b->length);
+		ring_show(tx, s);
+	}
+	lock_release(&tx->lock);
+	return room;
+}
+
+static inline const void *ring_brief_payload(const struct ring_rx *rx)
+{
+	return rx->next->inlined;
+}
+
+/* Done with one packet. */
+static inline void ring_step(struct ring_rx *rx)
+{
+	rx->next = &rx->shared->slots[++rx->tail % RING_SLOTS];
+}
+
+static inline bool ring_peek_brief(const struct ring_rx *rx, struct pkt_brief *b)
+{
+	const volatile struct ring_slot *s = rx->next;
+
+	b->kind = s->kind;
+	b->length = s->length;
+	b->qpns = s->qpns;
+	b->psns = s->psns;
+	return pkt_brief_is_valid(b->kind, b->length);
+}
 
 #endif

@@ -187,6 +187,13 @@ static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	return ring_push(&l->tx, p, iov, iovcnt);
 }
 
+static bool shm_send_brief(struct path_dest *d, const struct pkt_brief *b, const void *payload)
+{
+	struct shm_link *l = shm_link_for(d);
+
+	return likely(link_is_plain(l)) && likely(ring_push_brief(&l->tx, b, payload));
+}
+
 static void shm_flush(struct path_dest *d)
 {
 	struct shm_link *l = shm_link_for(d);
@@ -195,7 +202,7 @@ static void shm_flush(struct path_dest *d)
 		link_ring_bell(l);
 }
 
-static void shm_publish(struct shm_link *l)
+static NOINLINE void shm_publish(struct shm_link *l)
 {
 	if (unlikely(ring_publish(&l->rx)))
 		link_ring_bell(l);
@@ -216,7 +223,8 @@ static void shm_drop(struct shm_link *l, const struct pkt *p)
 		(void)ring_push(&l->tx, &absent, NULL, 0);
 }
 
-static int shm_drop_all(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+static NOINLINE int shm_drop_all(struct shm *shm, struct shm_link *l, int budget)
+	REQUIRES(shm->poll_lock)
 {
 	struct ring_item item;
 	int n = 0, got;
@@ -232,39 +240,46 @@ static int shm_drop_all(struct shm *shm, struct shm_link *l, int budget) REQUIRE
 	return n;
 }
 
-static int shm_receive(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+static NOINLINE void shm_receive_any(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	struct ring_item item;
+	int got = ring_peek(&l->rx, &item);
+
+	if (unlikely(got == 0))
+		return;
+	if (likely(got == 1))
+		shm->path.user_ops->receive(shm->path.user, &l->dest, &item.pkt, item.payload);
+	else
+		board_count(shm->cfg.board, COUNT_RX_MALFORMED);
+	ring_consume(&l->rx, &item);
+}
+
+static inline int shm_receive(struct shm *shm, struct shm_link *l, int budget)
+	REQUIRES(shm->poll_lock)
 {
 	const struct path_user *user = shm->path.user_ops;
-	struct ring_item item;
-	int n = 0, got;
+	struct pkt_brief brief;
+	int n = 0;
 
-	while (n < budget && (got = ring_peek(&l->rx, &item)) != 0) {
-		if (likely(got == 1))
-			user->receive(shm->path.user, &l->dest, &item.pkt, item.payload);
+	for (; n < budget && !ring_looks_empty(&l->rx); n++) {
+		if (likely(ring_peek_brief(&l->rx, &brief)) &&
+		    likely(user->receive_brief(shm->path.user, &l->dest, &brief,
+					       ring_brief_payload(&l->rx))))
+			ring_step(&l->rx);
 		else
-			board_count(shm->cfg.board, COUNT_RX_MALFORMED);
-		ring_consume(&l->rx, &item);
+			shm_receive_any(shm, l);
 		if (unlikely(ring_should_publish(&l->rx)))
 			shm_publish(l);
-		n++;
 	}
-	user->batch_end(shm->path.user, &l->dest, false);
+	if (unlikely(path_batch_owes(&l->dest)))
+		user->batch_end(shm->path.user, &l->dest, false);
 	return n;
 }
 
-static int shm_take(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+static inline int shm_take(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
 {
 	return likely(!link_is_shut(l)) ? shm_receive(shm, l, budget)
 					: shm_drop_all(shm, l, budget);
-}
-
-/* Nothing has come: time for what nobody is in a hurry for. */
-static void shm_idle(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
-{
-	if (ring_may_publish(&l->rx))
-		shm_publish(l);
-	if (path_owes_acks(&l->dest))
-		shm->path.user_ops->batch_end(shm->path.user, &l->dest, true);
 }
 
 static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
@@ -278,24 +293,43 @@ static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
 	shm->path.user_ops->writable(shm->path.user, d);
 }
 
-static int shm_poll_link(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+/* Nobody is in a hurry for acknowledgements that wait for a ride: they go when nothing has come. */
+static NOINLINE void shm_chores(struct shm *shm, struct shm_link *l, bool idle)
+	REQUIRES(shm->poll_lock)
+{
+	if (idle && path_owes_acks(&l->dest))
+		shm->path.user_ops->batch_end(shm->path.user, &l->dest, true);
+	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
+		if (path_is_awaited(&a->dest))
+			shm_wake_blocked(shm, &a->dest);
+}
+
+static inline bool shm_has_chores(const struct shm_link *l, bool idle)
+{
+	if (idle && path_owes_acks(&l->dest))
+		return true;
+	for (; l != NULL; l = l->next_alias)
+		if (path_is_awaited(&l->dest))
+			return true;
+	return false;
+}
+
+static inline int shm_poll_link(struct shm *shm, struct shm_link *l, int budget)
+	REQUIRES(shm->poll_lock)
 {
 	int n = 0;
 
 	if (!ring_looks_empty(&l->rx))
 		n = shm_take(shm, l, budget);
-	else
-		shm_idle(shm, l);
-	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
-		if (unlikely(path_is_awaited(&a->dest)))
-			shm_wake_blocked(shm, &a->dest);
+	if (unlikely(shm_has_chores(l, n == 0)))
+		shm_chores(shm, l, n == 0);
 	return n;
 }
 
 static int shm_poll(struct path *p, int budget, bool must)
 {
 	struct shm *shm = container_of(p, struct shm, path);
-	u32 count;
+	u32 count, at;
 	int n = 0;
 
 	if (must)
@@ -305,11 +339,14 @@ static int shm_poll(struct path *p, int budget, bool must)
 	count = __atomic_load_n(&shm->count, __ATOMIC_ACQUIRE); /* pairs with link_publish */
 	/* Each pass begins where the last one ran out of budget, so that a busy peer starves
 	 * nobody. */
-	for (u32 i = 0; i < count && n < budget; i++) {
-		if (unlikely(shm->turn >= count))
-			shm->turn = 0;
-		n += shm_poll_link(shm, shm->links[shm->turn++], budget - n);
+	at = shm->turn;
+	for (u32 i = 0; i < count && n < budget; i++, at++) {
+		if (at >= count)
+			at = 0;
+		n += shm_poll_link(shm, shm->links[at], budget - n);
 	}
+	if (unlikely(n >= budget))
+		shm->turn = at;
 	lock_release(&shm->poll_lock);
 	return n;
 }
@@ -342,6 +379,7 @@ static const struct path_ops shm_ops = {
 	.asking = shm_dest_asking,
 	.same = shm_dest_same,
 	.send = shm_send,
+	.send_brief = shm_send_brief,
 	.flush = shm_flush,
 	.direct = link_direct,
 	.pullable = link_pullable,

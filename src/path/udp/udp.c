@@ -44,6 +44,7 @@ static struct path_dest *udp_dest_get(struct path *p, const struct path_av *av, 
 	if (d == NULL)
 		return NULL;
 	__atomic_fetch_add(&udp->connections, 1, __ATOMIC_RELAXED);
+	path_wake(&udp->path);
 	return &d->dest;
 }
 
@@ -207,6 +208,7 @@ bool udp_look(struct udp *udp)
 	if (udp_ready(udp, &ev, 1) == 0)
 		return false;
 	__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
+	path_wake(&udp->path);
 	/* the very next one */
 	__atomic_store_n(&udp->polls, UDP_LAZY - 1, __ATOMIC_RELAXED);
 	return true;
@@ -295,6 +297,7 @@ struct udp *udp_create(const struct udp_config *cfg, int *err)
 	udp->cfg = *cfg;
 	udp->epoll_fd = -1;
 	udp->path.ops = &udp_ops;
+	udp->path.idle = true;
 	udp->path.counters = cfg->counters;
 	udp->path.promise = (struct path_promise){ .mtu = ROCE_MTU_MAX };
 	*err = udp_open(udp);
