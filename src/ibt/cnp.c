@@ -1,8 +1,9 @@
-/* cnp.c: tells an RC sender that its packets meet congestion on their way (RoCEv2's notification
- * point). What the sender does then is window_cut.
+/* cnp.c: tells the sender of a connection that its packets meet congestion on their way (RoCEv2's
+ * notification point), and takes what the peer tells. What is done then: rate.c.
  *
- * In:    packets that a switch has marked (ECN: congestion experienced)    Out: PKT_CNP
- * Runs:  whoever receives    Locks: rq_lock    Spec: IBA annex A17, 17.9 (congestion management)
+ * In:    packets that a switch has marked (ECN: congestion experienced); PKT_CNP    Out: PKT_CNP
+ * Runs:  whoever receives    Locks: rq_lock to tell, sq_lock to be told
+ * Spec:  IBA annex A17, 17.9 (congestion management)
  */
 #include "base/clock.h"
 #include "ibt/ibt_priv.h"
@@ -12,7 +13,6 @@ enum { CNP_LEAST_US = 50 /* between two of one queue pair */ };
 void cnp_send(struct ibt_qp *qp)
 {
 	struct pkt p = { .opcode = PKT_CNP,
-			 .qp_type = IBV_QPT_RC,
 			 .dqpn = qp->dest_qpn,
 			 .sqpn = qp->qpn };
 	u64 now = clock_now_ns();
@@ -26,4 +26,16 @@ void cnp_send(struct ibt_qp *qp)
 		return;
 	path_count(qp->dest->path, COUNT_TX_CNP);
 	qp->dest->path->ops->flush(qp->dest);
+}
+
+void cnp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
+{
+	lock_acquire(&qp->sq_lock);
+	if (!qp->lossy || !qp_is_peer(qp, from, p)) {
+		path_count(from->path, COUNT_RX_WRONG_PEER);
+	} else {
+		path_count(from->path, COUNT_RX_CNP);
+		rate_cut(qp);
+	}
+	lock_release(&qp->sq_lock);
 }

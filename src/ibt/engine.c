@@ -69,6 +69,15 @@ static void engine_piggyback(struct ibt_qp *qp, const struct path_dest *from, co
 	lock_release(&qp->sq_lock);
 }
 
+/* A notification of congestion names no transport. */
+static void engine_other_type(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
+{
+	if (p->opcode == PKT_CNP && qp->type != IBV_QPT_UD)
+		cnp_receive(qp, from, p);
+	else
+		path_count(from->path, COUNT_RX_OPCODE);
+}
+
 static void engine_receive(void *user, struct path_dest *from, const struct pkt *p,
 			   const void *payload)
 {
@@ -78,7 +87,7 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	if (unlikely(qp == NULL)) {
 		engine_no_qp(ibt, from, p);
 	} else if (unlikely(qp->type != p->qp_type)) {
-		path_count(from->path, COUNT_RX_OPCODE);
+		engine_other_type(qp, from, p);
 	} else if (qp->type == IBV_QPT_UD) {
 		ud_receive(qp, from->path, p, payload);
 	} else if (engine_is_answer(p->opcode)) {

@@ -5,7 +5,8 @@
  *                  -> completer -> memory, CQ      (sq_lock), then the requester again
  *
  * Over a path that loses packets, RC: requester -> stream -> window -> path, and
- * completer -> retry -> stream; window sets others going whose turn it is.
+ * completer -> retry -> stream; window sets others going whose turn it is. After a notification of
+ * congestion rate says when, for UC too.
  */
 #ifndef IBT_IBT_PRIV_H
 #define IBT_IBT_PRIV_H
@@ -169,6 +170,7 @@ struct ibt_qp {
 	struct timer timer GUARDS_ITSELF;
 	struct stream stream GUARDED_BY(sq_lock);
 	struct window_place place GUARDS_ITSELF;
+	struct rate *rate GUARDED_BY(sq_lock); /* NULL: no congestion has ever been notified */
 
 	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(sq_lock);
 	struct wqe_ring rq FIXED;
@@ -379,6 +381,28 @@ void window_serve(struct path_dest *dest);
 /* Waits until no window_serve works on it. The caller has made sure that none begins to. */
 void window_quiesce(struct ibt_qp *qp);
 
+/* ---- rate.c: how fast it sends after a notification of congestion ---- */
+/* There is congestion: slower. Counts once in a way there and back. */
+void rate_cut(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* With qp->rate. Must the next packet wait? Then req_pump is called when it may go. */
+bool rate_must_wait(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* The same. Will the next one have to wait if so much goes now? */
+bool rate_pauses_after(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);
+/* The same. So much has gone; rate_must_wait has been asked before. */
+void rate_charge(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);
+/* Does something wait? */
+bool rate_is_holding(const struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* The connection is another one. */
+void rate_forget(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Waits until its timer does nothing any more; the queue pair sends nothing. */
+void rate_quiesce(struct ibt_qp *qp) EXCLUDES(qp->sq_lock);
+void rate_destroy(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+
+static inline bool rate_holds(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return unlikely(qp->rate != NULL) && rate_must_wait(qp);
+}
+
 /* ---- completer.c ---- */
 void comp_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock);
 void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
@@ -437,6 +461,8 @@ bool resp_has_left(struct ibt_qp *qp);
 /* ---- cnp.c ---- */
 /* Notifies the peer of congestion, but not more often than it can act on. */
 void cnp_send(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
+/* The peer notifies us. */
+void cnp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p);
 
 static inline bool cnp_is_marked(const struct pkt *p)
 {

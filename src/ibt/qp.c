@@ -52,6 +52,7 @@ static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any mor
 	wqe_ring_fini(&qp->rq);
 	free(qp->srq_copy);
 	free(qp->resources);
+	rate_destroy(qp);
 	free(qp);
 }
 
@@ -116,6 +117,7 @@ static void qp_quiesce(struct ibt_qp *qp)
 	struct ibt *ibt = qp->ibt;
 
 	timer_cancel_wait(ibt->cfg.timers, &qp->timer);
+	rate_quiesce(qp);
 	for (u32 i = 0; i < ibt->path_count; i++) {
 		struct path *path = ibt->paths[i];
 		bool own = qp->dest == NULL ? i == 0 : qp->dest->path == path;
@@ -141,6 +143,7 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 	qp->peer_dead = false;
 	if (qp->streams)
 		window_leave(qp);
+	rate_forget(qp);
 	qp->stream.timing = false;
 	qp->streams = qp->lossy = false;
 }

@@ -154,6 +154,13 @@ static void req_fill_message(struct ibt_qp *qp, const struct send_wqe *w, struct
 		    (req_wants_ack(qp, w) ? PKT_ACK_REQUEST : 0) | (placed ? PKT_PLACED : 0);
 }
 
+/* UC: a packet has gone that a notification of congestion may be about. */
+static inline void req_charge(struct ibt_qp *qp, u32 n) REQUIRES(qp->sq_lock)
+{
+	if (unlikely(qp->rate != NULL))
+		rate_charge(qp, window_cost(1, n));
+}
+
 static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
 {
 	struct iovec iov[IBT_MAX_SGE + 2], list = { .iov_base = iov };
@@ -178,6 +185,7 @@ static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) R
 		qp->tx_cursor = before;
 		return err;
 	}
+	req_charge(qp, n);
 	qp->tx_offset += n;
 	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
 	return n == left ? 0 : -EINPROGRESS;
@@ -191,7 +199,7 @@ static inline int req_single(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	u32 piece = w->length;
 	int err;
 
-	if (w->length > qp_packet_bytes(qp) || qp->tx_offset != 0)
+	if (w->length > qp_packet_bytes(qp) || qp->tx_offset != 0 || qp->rate != NULL)
 		return 1;
 	if (w->flags & IBV_SEND_INLINE)
 		iov.iov_base = w->sge;
@@ -226,7 +234,7 @@ static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUI
 				    : req_packets(qp, w->length));
 	}
 	do
-		err = req_send_packet(qp, w, placed);
+		err = rate_holds(qp) ? REQ_STALL : req_send_packet(qp, w, placed);
 	while (err == -EINPROGRESS);
 	return err;
 }

@@ -647,8 +647,6 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 	s32 ahead = psn_ahead(p->psn, qp->epsn);
 	enum resp_verdict verdict;
 
-	if (unlikely(qp->lossy) && cnp_is_marked(p))
-		cnp_send(qp);
 	if (unlikely(ahead != 0)) {
 		resp_out_of_order(qp, from, p, ahead);
 		return;
@@ -721,6 +719,12 @@ static void resp_established(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
 	}
 }
 
+static inline void resp_marked(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock)
+{
+	if (unlikely(qp->lossy) && cnp_is_marked(p))
+		cnp_send(qp);
+}
+
 void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 		  const void *payload)
 {
@@ -738,11 +742,13 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		if (unlikely(qp->dest != from))
 			__atomic_store_n(&qp->heard_as, from, __ATOMIC_RELAXED);
 		resp_established(qp);
+		resp_marked(qp, p);
 		resp_receive_rc(qp, from, p, payload);
 		if (unlikely(qp->untold != RESP_OK))
 			fail = resp_tell(qp, &verdict);
 	} else {
 		resp_established(qp);
+		resp_marked(qp, p);
 		fail = resp_receive_uc(qp, from, p, payload);
 		verdict = RESP_NAK_OPERATION;
 	}

@@ -354,6 +354,11 @@ static void retry_read_answer(struct ibt_qp *qp, const struct pkt *p, u32 number
 {
 	struct send_wqe *w = retry_answered(qp, number);
 
+	/* Who asks slowly is answered slowly, whatever the peer does with notifications. */
+	if (unlikely(cnp_is_marked(p))) {
+		path_count(qp->dest->path, COUNT_RX_MARKED);
+		rate_cut(qp);
+	}
 	if (w == NULL)
 		return;
 	if (w->opcode != IBV_WR_RDMA_READ ||
@@ -382,11 +387,6 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 
 	if (!retry_sends(qp))
 		return;
-	if (p->opcode == PKT_CNP) {
-		path_count(qp->dest->path, COUNT_RX_CNP);
-		window_cut(qp, qp->stream.srtt_us, clock_now_ns());
-		return;
-	}
 	if ((s32)(number - qp->stream.top) >= 0) {
 		path_count(qp->dest->path, COUNT_RX_PSN);
 		return;
@@ -399,6 +399,7 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 		retry_atomic_answer(qp, p, number);
 		break;
 	case PKT_ABSENT:
+	case PKT_CNP:
 		path_count(qp->dest->path, COUNT_RX_OPCODE);
 		break;
 	default:

@@ -165,6 +165,8 @@ static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) R
 	qp->tx_offset += bytes;
 	s->cost_next += window_cost(packets, bytes);
 	s->unasked = asked ? 0 : s->unasked + window_cost(packets, bytes);
+	if (unlikely(qp->rate != NULL))
+		rate_charge(qp, window_cost(packets, bytes));
 	/* The peer may have executed all, though the answer is still awaited: that is no
 	 * beginning. */
 	if ((s->una == s->top && stream_front(qp) == s->top) || unlikely(!s->timing))
@@ -194,6 +196,8 @@ static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
 		return true;
 	if (qp->stream.unasked >= STREAM_ASK_COST)
 		return true;
+	if (unlikely(qp->rate != NULL) && rate_pauses_after(qp, window_cost(1, n)))
+		return true;
 	/* There must be an answer when the window is full: is there room for another packet? */
 	return !window_reserve(qp, window_cost(1, n) + window_cost(1, qp_packet_bytes(qp)));
 }
@@ -206,7 +210,8 @@ static int stream_packet(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_
 	struct pkt p;
 	int pieces, err;
 
-	if (unlikely(qp->stream.probed) || !window_reserve(qp, window_cost(1, n)))
+	if (unlikely(qp->stream.probed) || rate_holds(qp) ||
+	    !window_reserve(qp, window_cost(1, n)))
 		return REQ_STALL;
 	if (qp->stream.seek)
 		stream_seek(qp, w);
@@ -249,7 +254,7 @@ static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq
 	int err;
 
 	if (unlikely(qp->stream.probed) || qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1) ||
-	    !window_reserve(qp, window_cost(packets, n)))
+	    rate_holds(qp) || !window_reserve(qp, window_cost(packets, n)))
 		return REQ_STALL;
 	stream_fill(qp, w, &p,
 		    read				     ? PKT_READ_REQUEST
@@ -291,6 +296,6 @@ void stream_pumped(struct ibt_qp *qp)
 {
 	window_settle(qp, 0);
 	if (unlikely(__atomic_load_n(&qp->dest->window.any_waiting, __ATOMIC_RELAXED)) &&
-	    (qp->sq_next == qp->sq_head || qp->waiting != WAIT_NONE))
+	    (qp->sq_next == qp->sq_head || qp->waiting != WAIT_NONE || rate_is_holding(qp)))
 		window_unlist(qp);
 }

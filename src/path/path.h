@@ -67,6 +67,7 @@ enum path_counter {
 	COUNT_RX_MARKED, /* by a switch that has congestion, of connected queue pairs */
 	COUNT_RX_CNP,	 /* congestion that the peer tells of */
 	COUNT_TX_CNP,
+	COUNT_TX_PACED, /* waits between packets, after a notification */
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];

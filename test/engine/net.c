@@ -78,6 +78,27 @@ static u64 net_delay(struct net *net)
 	return net->cfg.delay_ns + (late ? net_random(net, (u32)net->cfg.late_ns) : 0);
 }
 
+/* The switch: what it has not sent yet is its queue. False: there is no room for one more. */
+static bool net_switch(struct net *net, int to, struct pkt *p, u64 *delay_ns)
+{
+	const struct net_config *c = &net->cfg;
+	u64 busy = MAX(net->busy_ns[to], net_clock);
+	u64 queued = (busy - net_clock) * c->bottleneck / NS_PER_S, bytes = p->length + 60;
+
+	if (queued + bytes > c->queue)
+		return false;
+	net->most_queued = MAX(net->most_queued, queued + bytes);
+	if (queued >= c->mark_from &&
+	    (queued >= c->mark_to || net_random(net, 10 * (c->mark_to - c->mark_from)) <
+						     queued - c->mark_from)) {
+		p->traffic_class = PATH_ECN_MARKED;
+		net->marked++;
+	}
+	net->busy_ns[to] = busy + bytes * NS_PER_S / c->bottleneck;
+	*delay_ns += net->busy_ns[to] - net_clock;
+	return true;
+}
+
 /* What the wire does not carry the receiver does not see. */
 static struct pkt net_on_wire(const struct net *net, const struct pkt *p)
 {
@@ -91,6 +112,9 @@ static struct pkt net_on_wire(const struct net *net, const struct pkt *p)
 	assert_int_equal(q.psn, p->psn);
 	if (p->qp_type != IBV_QPT_UD)
 		q.sqpn = 0;
+	if (p->opcode == PKT_CNP)
+		q.qp_type = 0;
+	q.traffic_class = PATH_ECN_CAPABLE;
 	return q;
 }
 
@@ -99,6 +123,7 @@ static int net_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	struct net *net = net_dest_of(d)->net;
 	int from = net_dest_of(d)->side, to = net_dest_of(d)->to;
 	struct pkt q = net_on_wire(net, p);
+	u64 delay;
 
 	if (!net_has_room(net, to))
 		return -EAGAIN;
@@ -111,7 +136,12 @@ static int net_send(struct path_dest *d, const struct pkt *p, const struct iovec
 		net->lost++;
 		return 0;
 	}
-	net_fly(net, to, &q, iov, n, net_delay(net));
+	delay = net_delay(net);
+	if (net->cfg.bottleneck != 0 && !net_switch(net, to, &q, &delay)) {
+		net->lost++;
+		return 0;
+	}
+	net_fly(net, to, &q, iov, n, delay);
 	if (net_random(net, 10000) < net->cfg.doubling)
 		net_fly(net, to, &q, iov, n, net_delay(net));
 	return 0;
@@ -274,9 +304,10 @@ static void net_open_side(struct net *net, int index)
 	s->path.promise.direct = net->cfg.direct;
 	s->path.promise.mtu = net->cfg.mtu != 0 ? net->cfg.mtu : 4096;
 	s->dest = (struct net_dest){ .side = index, .to = 1 - index, .net = net };
-	s->from = s->dest;
+	s->second = s->from = s->dest;
 	path_dest_init(&s->dest.dest, &s->path);
 	path_dest_init(&s->from.dest, &s->path);
+	path_dest_init(&s->second.dest, &s->path);
 	timer_set_init(&s->timers);
 	assert_int_equal(mem_table_init(&s->mem, NULL), 0);
 	s->memory = calloc(1, NET_MEMORY);
@@ -441,6 +472,7 @@ void net_qp_connect(struct net *net, int side, struct ibt_qp *qp, u32 peer,
 {
 	struct net_side *s = &net->side[side];
 	struct path_av av = { .hop_limit = 64 };
+	struct path_dest *dest = q->second ? &s->second.dest : &s->dest.dest;
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR,
 				 .path_mtu = q->mtu,
 				 .dest_qp_num = peer,
@@ -448,12 +480,12 @@ void net_qp_connect(struct net *net, int side, struct ibt_qp *qp, u32 peer,
 				 .max_dest_rd_atomic = q->rd_atomic,
 				 .min_rnr_timer = q->min_rnr_timer };
 
-	net_dest_hold(&s->dest.dest);
+	net_dest_hold(dest);
 	assert_int_equal(ibt_qp_modify(qp, &a,
 				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-				       &av, &s->dest.dest),
+				       &av, dest),
 			 0);
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
 				  .sq_psn = q->sq_psn,

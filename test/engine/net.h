@@ -45,6 +45,7 @@ struct net_side {
 	struct path path;
 	u64 counters[PATH_COUNTERS];
 	struct net_dest dest, from; /* what it sends to; how its receiver names the source */
+	struct net_dest second;     /* the same peer again, with a window of its own */
 	struct mem_table mem;
 	struct timer_set timers;
 	struct cq send_cq, recv_cq;
@@ -64,6 +65,10 @@ struct net_config {
 	bool direct; /* the initiator may reach the other side's memory by itself */
 	u32 room[2]; /* packets that fit on the way to a side; 0: no limit */
 	u32 mtu;  /* of the path; 0: 4096 */
+	/* What a switch on the way does with the packets of either direction. 0: there is none */
+	u64 bottleneck;		/* bytes per second */
+	u32 queue;		/* bytes that it keeps; what comes beyond is lost */
+	u32 mark_from, mark_to; /* of its queue: marks a few from here on, and all from there on */
 };
 
 struct net {
@@ -73,6 +78,8 @@ struct net {
 	u32 count;
 	u64 order, random;
 	u64 buffered[2], most_buffered; /* bytes of requests on their way to a side */
+	u64 busy_ns[2];			/* until when the switch has something for a side */
+	u64 most_queued, marked;	/* bytes in the switch, packets */
 	/* Looks at what is sent; true: the packet is lost. */
 	bool (*tap)(struct net *net, int from, struct pkt *p);
 	void *tap_arg;
@@ -100,6 +107,7 @@ struct net_qp {
 	u32 depth, rq_psn, sq_psn;
 	u8 timeout, retry_cnt, rnr_retry, min_rnr_timer, rd_atomic;
 	bool all_signalled;
+	bool second; /* connected by net_side.second */
 };
 /* What a test changes some of. */
 struct net_qp net_qp_defaults(enum ibv_qp_type type);
