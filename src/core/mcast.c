@@ -27,11 +27,20 @@ static struct mcast_member *mcast_find(struct ib_device_core *core, const struct
 	return NULL;
 }
 
+/* A group as IPv6 has it, or an IPv4 one, mapped. */
+static bool mcast_is_group(const union ib_gid *gid)
+{
+	static const u8 mapped[12] = { [10] = 0xff, 0xff };
+
+	return gid->raw[0] == 0xff ||
+	       (memcmp(gid->raw, mapped, sizeof(mapped)) == 0 && gid->raw[12] >> 4 == 0xe);
+}
+
 static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 {
 	if (!qp->device->attach_mcast || !qp->device->detach_mcast)
 		return -ENOSYS;
-	return qp->qp_type == IB_QPT_UD && gid->raw[0] == 0xff ? 0 : -EINVAL;
+	return qp->qp_type == IB_QPT_UD && mcast_is_group(gid) ? 0 : -EINVAL;
 }
 
 /* Takes the member off the list unless another thread was faster. */

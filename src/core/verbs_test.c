@@ -268,9 +268,14 @@ static void ib_attach_mcast__counts_groups(void **state)
 	struct ib_cq *cq = ib_create_cq(&fake->ib, NULL, NULL, NULL, 16, 0);
 	struct ib_qp *ud = qp_make(pd, cq, NULL, IB_QPT_UD), *rc = qp_make(pd, cq, NULL, IB_QPT_RC);
 	union ib_gid group = { .raw = { 0xff, 0x12 } }, host = { .raw = { 0xfe, 0x80 } };
+	union ib_gid mapped = { .raw = { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
 
 	assert_int_equal(ib_attach_mcast(rc, &group, 0), -EINVAL);
 	assert_int_equal(ib_attach_mcast(ud, &host, 0), -EINVAL);
+	assert_int_equal(ib_attach_mcast(ud, &mapped, 0), 0);
+	assert_int_equal(ib_detach_mcast(ud, &mapped, 0), 0);
+	mapped.raw[12] = 192;
+	assert_int_equal(ib_attach_mcast(ud, &mapped, 0), -EINVAL);
 	assert_int_equal(ib_detach_mcast(ud, &group, 0), -EINVAL);
 	fake->fail = -ENOSPC;
 	assert_int_equal(ib_attach_mcast(ud, &group, 0), -ENOSPC);

@@ -1,5 +1,6 @@
 /* vector_test.c: handlers run on the vector's thread, one at a time, merged, and never after a
  * flush. */
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -92,6 +93,35 @@ static void vector_get__takes_the_index_modulo_the_count(void **state)
 	assert_ptr_equal(vector_get(0), vector_get(count));
 	if (count > 1)
 		assert_ptr_not_equal(vector_get(0), vector_get(1));
+}
+
+static int test_count_threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	int count = -2; /* the two that every folder has */
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+/* The first test of all, for no vector has been used yet. */
+static void vector_item_queue__starts_the_thread_at_first_use(void **state)
+{
+	int before = test_count_threads();
+	struct test_item x;
+
+	test_item_init(&x, vector_get(0));
+	vector_item_flush(&x.item);
+	assert_int_equal(test_count_threads(), before);
+	for (u32 i = 1; i <= 2; i++) {
+		vector_item_queue(&x.item);
+		assert_true(test_wait_for(&x.ran, i));
+		assert_int_equal(test_count_threads(), before + 1);
+	}
+	vector_item_flush(&x.item);
 }
 
 static void vector_item_queue__runs_on_a_quiet_thread_of_its_own(void **state)
@@ -284,6 +314,7 @@ static void event_drop_in_child__starts_afresh(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(vector_item_queue__starts_the_thread_at_first_use),
 		cmocka_unit_test(vector_get__takes_the_index_modulo_the_count),
 		cmocka_unit_test(vector_item_queue__runs_on_a_quiet_thread_of_its_own),
 		cmocka_unit_test(vector_item_queue__merges_while_queued_and_not_while_running),

@@ -67,7 +67,7 @@ static void ulp_open_qp(struct ulp_port *p)
 	union ib_gid gid;
 
 	p->qp = rig_ok(ib_create_qp(p->pd, &init));
-	assert_int_equal(ib_query_gid(p->dev, 1, 0, &gid), 0);
+	assert_int_equal(ib_query_gid(p->dev, 1, rig.gid_index, &gid), 0);
 	rig_connect(p->qp, &gid, p->qp->qp_num);
 }
 
@@ -214,7 +214,7 @@ static void query__tells_what_the_device_is(void **state)
 	assert_int_equal(ib_query_gid(rig.dev, 1, port.gid_tbl_len, &gid), -EINVAL);
 	assert_int_equal(ib_find_gid(rig.dev, &rig.gid, &port_num, &index), 0);
 	assert_int_equal(port_num, 1);
-	assert_int_equal(index, 0);
+	assert_int_equal(index, rig.gid_index);
 	assert_int_equal(ib_query_pkey(rig.dev, 1, 0, &pkey), 0);
 	assert_int_equal(pkey, 0xffff);
 	assert_int_equal(ib_find_pkey(rig.dev, 1, 0xffff, &index), 0);

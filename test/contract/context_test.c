@@ -114,6 +114,13 @@ static void caught(int sig, siginfo_t *info, void *context)
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MSG_DONTWAIT, 0, 1),                          \
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                                      \
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP)
+/* Unless the timeout, argument `arg`, is 0: then it only looks. */
+#define TRAP_TIMED(nr, arg)                                                                        \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 4),                                           \
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[arg])),      \
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1),                                      \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                                      \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP)
 
 /* For this thread, for ever. Futexes stay: locks whose sections never block may use them. */
 static bool forbid_sleep(void)
@@ -127,7 +134,6 @@ static bool forbid_sleep(void)
 		TRAP_CALL(SYS_accept4),
 		TRAP_CALL(SYS_ppoll),
 		TRAP_CALL(SYS_pselect6),
-		TRAP_CALL(SYS_epoll_pwait),
 		TRAP_CALL(SYS_nanosleep),
 		TRAP_CALL(SYS_clock_nanosleep),
 		TRAP_CALL(SYS_wait4),
@@ -136,15 +142,18 @@ static bool forbid_sleep(void)
 		TRAP_CALL(SYS_flock),
 #ifdef __x86_64__
 		TRAP_CALL(SYS_open),
-		TRAP_CALL(SYS_poll),
 		TRAP_CALL(SYS_select),
-		TRAP_CALL(SYS_epoll_wait),
 		TRAP_CALL(SYS_pause),
+		TRAP_TIMED(SYS_poll, 2),
+		TRAP_TIMED(SYS_epoll_wait, 3),
 #endif
 		TRAP_WAITING(SYS_sendmsg, 2),
 		TRAP_WAITING(SYS_recvmsg, 2),
 		TRAP_WAITING(SYS_sendto, 3),
 		TRAP_WAITING(SYS_recvfrom, 3),
+		TRAP_WAITING(SYS_sendmmsg, 3),
+		TRAP_WAITING(SYS_recvmmsg, 3),
+		TRAP_TIMED(SYS_epoll_pwait, 3),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
@@ -371,6 +380,8 @@ static void reentrant__a_send_sees_one_version_of_its_handle(void **state)
 	struct link l;
 	pthread_t t;
 
+	if (rig_on_wire()) /* there a port has one kind of address only */
+		skip();
 	if (ib_query_gid(rig.dev, 1, 0, &shift_gid[0]) != 0 ||
 	    ib_query_gid(rig.dev, 1, 1, &shift_gid[1]) != 0 ||
 	    memcmp(&shift_gid[1], &none, sizeof(none)) == 0)

@@ -6,16 +6,11 @@
 #include <rdma/ib_cache.h>
 
 struct kit kit;
-static union ib_gid kit_group = { .raw = { 0xff, 0x0e, [15] = 99 } };
-
-static struct ib_ah_attr kit_way(const union ib_gid *gid)
-{
-	return (struct ib_ah_attr){ .ah_flags = IB_AH_GRH, .port_num = 1, .grh.dgid = *gid };
-}
+static union ib_gid kit_group;
 
 void kit_open(void)
 {
-	struct ib_ah_attr way = kit_way(&kit_group);
+	struct ib_ah_attr way;
 	struct ib_srq_init_attr si = { .attr = { .max_wr = 64, .max_sge = 1 } };
 	struct ib_fmr_attr fa = { .max_pages = 1, .max_maps = 255, .page_shift = 12 };
 	struct ib_fmr_pool_param pp = { .max_pages_per_fmr = 1,
@@ -25,6 +20,8 @@ void kit_open(void)
 					.dirty_watermark = 2 };
 
 	memset(&kit, 0, sizeof(kit));
+	kit_group = rig_group(99);
+	way = rig_way(&kit_group);
 	link_open(&kit.rc, IB_QPT_RC, NULL);
 	link_open(&kit.ud, IB_QPT_UD, NULL);
 	assert_int_equal(ib_attach_mcast(kit.ud.b, &kit_group, 0), 0);
@@ -77,12 +74,12 @@ static bool kit_poll(struct ib_cq *cq)
 
 static void kit_address_handles(void)
 {
-	struct ib_ah_attr way = kit_way(&rig.gid), seen;
+	struct ib_ah_attr way = rig_way(&rig.gid), seen;
 	struct ib_ah *ah = ib_create_ah(rig.pd, &way);
 	union ib_gid gid;
 
 	EXPECT(!IS_ERR(ah));
-	EXPECT(ib_get_cached_gid(rig.dev, 1, 0, &gid) == 0);
+	EXPECT(ib_get_cached_gid(rig.dev, 1, rig.gid_index, &gid) == 0);
 	if (IS_ERR(ah))
 		return;
 	way.sl = 2;
@@ -93,7 +90,7 @@ static void kit_address_handles(void)
 
 static void kit_datagrams(void)
 {
-	struct ib_ah_attr way = kit_way(&rig.gid);
+	struct ib_ah_attr way = rig_way(&rig.gid);
 	struct ib_ah *ah = ib_create_ah(rig.pd, &way);
 	struct ib_sge sge = rig_sge(0, 64), in = rig_sge(4096, 1024);
 	struct ib_recv_wr recv = { .sg_list = &in, .num_sge = 1 };

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every test that docs/contract.md names exists in a file of the name it gives."""
+"""docs/contract.md and the suite say the same: every test that is named exists in a file of the name it gives, every test of
+the suite is named, and each program runs over the drivers that the table tells."""
 import pathlib
 import re
 import sys
@@ -10,17 +11,29 @@ for path in [*root.glob("src/**/*_test.c"), *root.glob("test/contract/*_test.c")
     found = re.findall(r"^static void (\w+__\w+)\(void \*\*state\)", path.read_text(), re.M)
     tests.setdefault(path.stem, set()).update(found)
 
-named = missing = 0
-for number, line in enumerate((root / "docs/contract.md").read_text().splitlines(), 1):
+text = (root / "docs/contract.md").read_text()
+named, wrong = set(), []
+for number, line in enumerate(text.splitlines(), 1):
     file = None
     for quoted in re.findall(r"`([^`]+)`", line.rpartition(" | ")[2]) if line.startswith("| ") else []:
         match = re.fullmatch(r"(?:(\w+_test): )?(\w+__\w+)", quoted)
         if not match:
             continue
         file = match[1] or file
-        named += 1
+        named.add(match[2])
         if match[2] not in tests.get(file, ()):
-            missing += 1
-            print(f"docs/contract.md:{number}: there is no {file}: {match[2]}")
-print(f"{named} tests named, {missing} missing")
-sys.exit(missing > 0 or named < 50)
+            wrong.append(f"docs/contract.md:{number}: there is no {file}: {match[2]}")
+for path in root.glob("test/contract/*_test.c"):
+    for test in sorted(tests[path.stem] - named):
+        if re.search(rf"\b{test}\b", path.read_text()):
+            wrong.append(f"docs/contract.md: does not name {path.stem}: {test}")
+
+told = {}
+for programs, variants in re.findall(r"^\| ((?:`\w+_test`,? ?)+) \| ([\w -]+) \|$", text, re.M):
+    told.update({program: variants.split() for program in re.findall(r"`(\w+)`", programs)})
+built = {f"{name}_test": variants.split() for name, variants in
+         re.findall(r"^ *contract_test\((\w+) \d+ ([\w -]+)\)", (root / "test/contract/CMakeLists.txt").read_text(), re.M)}
+if told != built:
+    wrong.append(f"docs/contract.md: programs run over {built}, not {told}")
+print("\n".join([*wrong, f"{len(named)} tests named, {len(wrong)} mistakes"]))
+sys.exit(bool(wrong) or len(named) < 50 or not built)

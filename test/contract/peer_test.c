@@ -507,7 +507,7 @@ static void event__tells_the_target_of_a_refusal(void **state)
 
 /* ---- datagrams ------------------------------------------------------------------------------- */
 
-static union ib_gid group = { .raw = { 0xff, 0x0e, [15] = 77 } };
+static union ib_gid group;
 
 static void datagram(struct ib_ah *ah, u32 qpn)
 {
@@ -552,7 +552,7 @@ static void child_datagrams(void)
 
 static void datagrams__answered_by_the_completion_and_to_a_group(void **state)
 {
-	struct ib_ah_attr way = { .ah_flags = IB_AH_GRH, .port_num = 1, .grh.dgid = rig.gid };
+	struct ib_ah_attr way = rig_way(&rig.gid);
 	struct ib_ah *ah = rig_ok(ib_create_ah(rig.pd, &way));
 
 	way.grh.dgid = group;
@@ -620,6 +620,7 @@ int main(void)
 	int ends[2];
 
 	rig_supervise();
+	group = rig_group(77); /* for both sides of each fork */
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
 		return 1;
 	if (fork() == 0) {

@@ -14,6 +14,25 @@
 
 struct rig rig;
 
+bool rig_on_wire(void)
+{
+	const char *paths = getenv("ANYVERBS_PATHS");
+
+	return paths && strcmp(paths, "udp") == 0;
+}
+
+/* An address of its own: other programs do the same at the same time. */
+static void rig_settle_on_wire(void)
+{
+	unsigned id = (unsigned)getpid();
+	char address[32];
+
+	snprintf(address, sizeof(address), "127.%u.%u.%u", 128 + (id >> 14 & 63), id >> 7 & 127,
+		 1 + (id & 127));
+	setenv("ANYVERBS_ADDR", address, 1);
+	rig.gid_index = 1; /* only what has an address can be reached so */
+}
+
 /* The node may only be stopped when nobody is attached: a parent sees to it. Returns in the
  * child. */
 void rig_supervise(void)
@@ -26,6 +45,8 @@ void rig_supervise(void)
 	snprintf(name, sizeof(name), "contract-%d", (int)getpid());
 	setenv("ANYVERBS_NODE", name, 1);
 	setenv("ANYVERBS_IDLE_S", "30", 1);
+	if (rig_on_wire())
+		rig_settle_on_wire();
 	pid_t pid = fork();
 
 	if (pid == 0) {
@@ -76,7 +97,7 @@ int rig_group_setup(void **state)
 	rig.pd = ib_alloc_pd(rig.dev);
 	rig.mr = IS_ERR(rig.pd) ? ERR_PTR(-EINVAL) : ib_get_dma_mr(rig.pd, RIG_ALL);
 	rig.buf = aligned_alloc(RIG_PAGE, RIG_BYTES);
-	if (IS_ERR(rig.mr) || !rig.buf || ib_query_gid(rig.dev, 1, 0, &rig.gid))
+	if (IS_ERR(rig.mr) || !rig.buf || ib_query_gid(rig.dev, 1, rig.gid_index, &rig.gid))
 		return -1;
 	return 0;
 }
@@ -174,6 +195,28 @@ int rig_try_init(struct ib_qp *qp)
 				    (ud ? IB_QP_QKEY : IB_QP_ACCESS_FLAGS));
 }
 
+/* Over a wire the group is an IPv4 one, as the address is; who else of this host has joined the
+ * same one would hear it too. */
+union ib_gid rig_group(u8 number)
+{
+	union ib_gid group = { .raw = { 0xff, 0x0e, [15] = number } };
+	const char *own = strrchr(rig_on_wire() ? getenv("ANYVERBS_ADDR") : ".", '.');
+
+	if (rig_on_wire())
+		group = (union ib_gid){ .raw = { 0xff, 0x0e, [10] = 0xff, 0xff, 239, 77,
+					      (u8)atoi(own + 1), number } };
+	return group;
+}
+
+struct ib_ah_attr rig_way(const union ib_gid *gid)
+{
+	return (struct ib_ah_attr){ .ah_flags = IB_AH_GRH,
+				    .port_num = 1,
+				    .grh = { .dgid = *gid,
+					     .sgid_index = rig.gid_index,
+					     .hop_limit = 64 } };
+}
+
 int rig_try_rtr(struct ib_qp *qp, const union ib_gid *gid, u32 qpn)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_RTR,
@@ -184,9 +227,7 @@ int rig_try_rtr(struct ib_qp *qp, const union ib_gid *gid, u32 qpn)
 				   .min_rnr_timer = IB_RNR_TIMER_000_64 };
 	int mask = IB_QP_STATE;
 
-	attr.ah_attr = (struct ib_ah_attr){ .ah_flags = IB_AH_GRH,
-					    .port_num = 1,
-					    .grh = { .dgid = *gid, .hop_limit = 64 } };
+	attr.ah_attr = rig_way(gid);
 	if (qp->qp_type != IB_QPT_UD)
 		mask |= IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN;
 	if (qp->qp_type == IB_QPT_RC)

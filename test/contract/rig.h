@@ -36,12 +36,15 @@ struct rig {
 	void (*unplug)(struct ib_device *device);
 	struct ib_pd *pd;
 	struct ib_mr *mr; /* the whole address space */
+	u8 gid_index;
 	union ib_gid gid;
 	u8 *buf; /* RIG_BYTES, page-aligned, zeroed before each test */
 };
 
 extern struct rig rig;
 
+/* Does everything go over UDP, as to another host (ANYVERBS_PATHS=udp)? */
+bool rig_on_wire(void);
 /* First of all in main(): gives the program a node of its own, which is stopped after it. */
 void rig_supervise(void);
 /* cmocka's group fixtures: the adapter with a PD, a region and a buffer. */
@@ -109,6 +112,10 @@ void link_close(struct link *l);
 /* Puts both back to the state after link_open. */
 void link_reset(struct link *l);
 
+/* A multicast group of this program's own, for both sides of a fork. */
+union ib_gid rig_group(u8 number);
+/* The way to a port of this device or to a group: an address handle's, a queue pair's. */
+struct ib_ah_attr rig_way(const union ib_gid *gid);
 struct ib_sge rig_sge(u64 offset, u32 length);
 int rig_try_send(struct ib_qp *qp, struct ib_send_wr *wr);
 void rig_send(struct ib_qp *qp, struct ib_send_wr *wr);

@@ -165,7 +165,7 @@ static void usecnt__holds_what_others_stand_on(void **state)
 		assert_int_equal(ib_dealloc_pd(pd), -EBUSY);
 		assert_int_equal(ib_dealloc_mw(mw), 0);
 	}
-	struct ib_ah_attr way = { .ah_flags = IB_AH_GRH, .port_num = 1, .grh.dgid = rig.gid };
+	struct ib_ah_attr way = rig_way(&rig.gid);
 	struct ib_ah *ah = rig_ok(ib_create_ah(pd, &way));
 
 	assert_int_equal(ib_dealloc_pd(pd), -EBUSY);
@@ -438,13 +438,13 @@ static void post_send__full_queue_says_enomem(void **state)
 
 static struct ib_ah_attr way_to(const union ib_gid *gid)
 {
-	return (struct ib_ah_attr){ .ah_flags = IB_AH_GRH,
-				    .port_num = 1,
-				    .sl = 3,
-				    .grh = { .dgid = *gid,
-					     .hop_limit = 9,
-					     .traffic_class = 4,
-					     .flow_label = 0x12345 } };
+	struct ib_ah_attr way = rig_way(gid);
+
+	way.sl = 3;
+	way.grh.hop_limit = 9;
+	way.grh.traffic_class = 4;
+	way.grh.flow_label = 0x12345;
+	return way;
 }
 
 static void ah__create_query_modify_destroy(void **state)
@@ -528,7 +528,7 @@ static void ud__there_and_back_by_the_completion(void **state)
 static void ud__multicast_reaches_every_member(void **state)
 {
 	rig_needs(attach_mcast);
-	union ib_gid group = { .raw = { 0xff, 0x0e, [15] = 42 } };
+	union ib_gid group = rig_group(42);
 	struct ib_ah_attr way = way_to(&group);
 	struct link l;
 
