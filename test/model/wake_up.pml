@@ -15,7 +15,7 @@
  * arm_sleeper              progress_arm_for_sleeper
  * receive(TRY..)           ibt_poll, shm_poll without `must`
  * receive(MUST..)          ibt_look, shm_poll with `must`
- * engine                   progress_main, progress_pass, progress_prepare_sleep
+ * engine                   progress_main, progress_pass, progress_linger (passes), progress_prepare_sleep
  * waiter                   progress_wait_fd, progress_wait_round
  * poller                   progress_drive, progress_armed; it ends with no look of its own
  * opener                   link_publish

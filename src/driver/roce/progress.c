@@ -31,15 +31,59 @@ enum {
 	PROGRESS_THREAD_BUDGET = 256,
 	PROGRESS_LOOKS = 16, /* of PROGRESS_BUDGET each, before one gives up */
 	PROGRESS_RECOVER_MS = 200, /* between tries to find a new node */
-	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller lets others run */
+	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller lets others run ... */
+	PROGRESS_SPINS_LEAST = 16, /* ... and where its messages come from its own core */
 	PROGRESS_YIELD_EVERY = 16,
-	PROGRESS_HELP = 16,
+	PROGRESS_YIELD_NONE_US = 2,    /* nobody else has run */
+	PROGRESS_YIELD_SHORT_US = 200, /* no whole slice */
+	PROGRESS_STEADY = 64, /* passes of pollers per tick: they take their datagrams themselves */
+	PROGRESS_LINGER_US = 50,
+	PROGRESS_LINGER_MOST_MS = 1, /* then bells and the node have their turn */
+	PROGRESS_LINGER_SKIPS = 1023,
 };
 
 /* What the descriptors of the epoll set stand for; anything else is a link. */
 enum { TAG_BELL = 1, TAG_KICK, TAG_NODE, TAG_UDP, TAG_LAST };
 
-static __thread u32 progress_idle_polls;
+/* How a polling thread shares its core. */
+static __thread struct {
+	u32 idle;    /* empty polls in a row */
+	u32 hurry;   /* how many fewer than PROGRESS_SPINS it makes before it lets others run */
+	bool yielded; /* others ran just now, for a short time */
+} progress_turn;
+
+/* What comes when others have run for a short time was sent by one of them: next time they have
+ * their turn sooner, while what comes by itself is worth waiting for. */
+static inline void progress_turn_found(void)
+{
+	progress_turn.idle = 0;
+	if (unlikely(progress_turn.yielded))
+		progress_turn.hurry +=
+			(PROGRESS_SPINS - PROGRESS_SPINS_LEAST - progress_turn.hurry + 1) / 2;
+	else if (unlikely(progress_turn.hurry != 0))
+		progress_turn.hurry -= (progress_turn.hurry + 15) / 16;
+	progress_turn.yielded = false;
+}
+
+/* Who uses up a whole slice is no peer of ours. */
+static void progress_turn_yield(void)
+{
+	u64 begin = clock_now_ns(), ns;
+
+	sched_yield();
+	ns = clock_now_ns() - begin;
+	progress_turn.yielded = ns >= PROGRESS_YIELD_NONE_US * NS_PER_US &&
+				ns < PROGRESS_YIELD_SHORT_US * NS_PER_US;
+	if (ns >= PROGRESS_YIELD_SHORT_US * NS_PER_US)
+		progress_turn.hurry = 0;
+}
+
+static inline void progress_turn_empty(void)
+{
+	if (unlikely(++progress_turn.idle > PROGRESS_SPINS - progress_turn.hurry) &&
+	    progress_turn.idle % PROGRESS_YIELD_EVERY == 0)
+		progress_turn_yield();
+}
 
 int progress_drive(struct roce_device *dev)
 {
@@ -50,12 +94,10 @@ int progress_drive(struct roce_device *dev)
 	__atomic_store_n(&dev->drives, __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) + 1,
 			 __ATOMIC_RELAXED);
 	n = ibt_poll(dev->a.ibt, PROGRESS_BUDGET);
-	if (likely(n != 0)) {
-		progress_idle_polls = 0;
-	} else if (unlikely(++progress_idle_polls > PROGRESS_SPINS) &&
-		   progress_idle_polls % PROGRESS_YIELD_EVERY == 0) {
-		sched_yield();
-	}
+	if (likely(n != 0))
+		progress_turn_found();
+	else
+		progress_turn_empty();
 	return n;
 }
 
@@ -119,17 +161,6 @@ static void progress_arm_udp(struct roce_device *dev)
 		return;
 	if (epoll_ctl(dev->a.epoll_fd, EPOLL_CTL_MOD, udp_wait_fd(dev->a.udp), &ev) != 0)
 		log_debug("roce", "datagrams: errno %d", errno);
-}
-
-/* Who polls takes his datagrams by himself, unless he polls now and then only, as the target of
- * WRITEs does who watches his memory. Then they still wait when this thread looks, and it helps:
- * has itself woken by the next ones, until that has been in vain more often than not. */
-static void progress_help(struct roce_device *dev, bool waited)
-{
-	if (waited)
-		dev->udp_help = MIN(dev->udp_help + 2, (u32)PROGRESS_HELP);
-	else if (dev->udp_help != 0)
-		dev->udp_help--;
 }
 
 /* Arms the bell of whoever is to wake: a thread in wait_fd if there is one, else the engine's. Who
@@ -424,7 +455,7 @@ static void progress_handle(struct roce_device *dev, const struct epoll_event *e
 		break;
 	case TAG_UDP:
 		__atomic_store_n(&dev->udp_armed, false, __ATOMIC_SEQ_CST);
-		progress_help(dev, udp_look(dev->a.udp));
+		udp_look(dev->a.udp);
 		break;
 	default:
 		shm_peer_dead(dev->a.shm, e->data.ptr);
@@ -443,17 +474,37 @@ static void progress_pass(struct roce_device *dev)
 	shm_background(dev->a.shm);
 }
 
+/* What the engine's thread has seen of those who poll. */
+struct progress_lease {
+	u32 seen; /* of dev->drives */
+	u64 since_ns;
+	bool steady;
+};
+
+/* Who polls steadily takes his datagrams by himself. Who polls now and then, as the target of
+ * WRITEs does who watches his memory, leaves them to this thread. Judged once per tick: a datagram
+ * may have woken us earlier. */
+static void progress_judge(struct progress_lease *lease, u32 drives)
+{
+	u64 now = clock_now_ns(), passed = now - lease->since_ns;
+
+	if (passed < PROGRESS_TICK_MS * NS_PER_MS / 2)
+		return;
+	lease->steady = (drives - lease->seen) * (PROGRESS_TICK_MS * NS_PER_MS) >=
+			PROGRESS_STEADY * passed;
+	lease->seen = drives;
+	lease->since_ns = now;
+}
+
 /* How long to sleep, armed if nobody else looks. */
-static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
+static int progress_prepare_sleep(struct roce_device *dev, struct progress_lease *lease)
 {
 	u32 drives = __atomic_load_n(&dev->drives, __ATOMIC_RELAXED);
 
-	if (drives != *seen) {
-		*seen = drives;
-		if (dev->udp_help != 0)
+	if (drives != lease->seen) {
+		progress_judge(lease, drives);
+		if (!lease->steady)
 			progress_arm_udp(dev);
-		else
-			progress_help(dev, udp_look(dev->a.udp));
 		progress_set_ticking(dev, true);
 		return progress_timer_ms(dev, PROGRESS_TICK_MS);
 	}
@@ -464,21 +515,72 @@ static int progress_prepare_sleep(struct roce_device *dev, u32 *seen)
 	return progress_timer_ms(dev, -1);
 }
 
+/* Whether it pays to wait for the next datagrams without sleeping. */
+struct progress_linger {
+	u32 skips;   /* sleeps until it is tried again */
+	u32 backoff; /* of which so many after the last one in vain */
+};
+
+static bool progress_is_alone(struct roce_device *dev, const struct progress_lease *lease)
+{
+	return __atomic_load_n(&dev->drives, __ATOMIC_RELAXED) == lease->seen &&
+	       __atomic_load_n(&dev->claims, __ATOMIC_RELAXED) == 0;
+}
+
+/* Datagrams have come and nobody else drives: in the middle of a stream the next ones are worth
+ * some microseconds of waiting, for falling asleep and being woken costs more, the sender too. Each
+ * time that nothing comes doubles how often this thread sleeps at once: so whoever shares its core
+ * with what it waits for loses nothing. */
+static void progress_linger(struct roce_device *dev, const struct progress_lease *lease,
+			    struct progress_linger *linger)
+{
+	u64 now = clock_now_ns(), begin = now, heard = now;
+
+	if (linger->skips != 0) {
+		linger->skips--;
+		return;
+	}
+	while (progress_is_alone(dev, lease)) {
+		int n = ibt_poll(dev->a.ibt, PROGRESS_THREAD_BUDGET);
+
+		now = clock_now_ns();
+		if (n != 0) {
+			heard = now;
+			linger->backoff = 0;
+		}
+		if (now - begin >= PROGRESS_LINGER_MOST_MS * NS_PER_MS)
+			return;
+		if (now - heard >= PROGRESS_LINGER_US * NS_PER_US) {
+			linger->backoff =
+				MIN(2 * linger->backoff + 1, (u32)PROGRESS_LINGER_SKIPS);
+			linger->skips = linger->backoff;
+			return;
+		}
+	}
+}
+
 static void *progress_main(void *arg)
 {
 	struct roce_device *dev = arg;
+	struct progress_lease lease = { .seen = 0 };
+	struct progress_linger linger = { .skips = 0 };
 	struct epoll_event ev[16];
-	u32 seen = 0;
+	bool datagrams = false;
 
 	pthread_setname_np(pthread_self(), "anyverbs/engine");
 	for (;;) {
 		int n, timeout;
 
 		progress_pass(dev);
-		timeout = progress_prepare_sleep(dev, &seen);
+		if (datagrams)
+			progress_linger(dev, &lease, &linger);
+		timeout = progress_prepare_sleep(dev, &lease);
 		n = epoll_wait(dev->a.epoll_fd, ev, (int)ARRAY_LEN(ev), timeout);
-		for (int i = 0; i < n; i++)
+		datagrams = datagrams && timeout == 0;
+		for (int i = 0; i < n; i++) {
 			progress_handle(dev, &ev[i]);
+			datagrams |= ev[i].data.u64 == TAG_UDP;
+		}
 	}
 	return NULL;
 }
@@ -500,7 +602,6 @@ int progress_start(struct roce_device *dev)
 		err = progress_watch(dev, node_event_fd(dev->a.node), TAG_NODE, 0);
 	__atomic_store_n(&dev->udp_armed, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&dev->ticking, false, __ATOMIC_RELAXED);
-	dev->udp_help = 0;
 	if (err == 0)
 		err = progress_watch(dev, udp_wait_fd(dev->a.udp), TAG_UDP, EPOLLONESHOT);
 	return err != 0 ? err : progress_spawn(dev, progress_main);

@@ -66,8 +66,6 @@ struct roce_device {
 	u32 paths FIXED; /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
 	bool udp_armed ATOMIC_ONLY; /* the next datagram wakes the engine's thread; a hint */
 	bool ticking ATOMIC_ONLY; /* the engine's thread wakes within a tick; its own to write */
-	/* datagrams to be woken for although somebody polls */
-	u32 udp_help OWNED_BY(the engine thread);
 
 	/* counts passes of threads that poll: a lease for the engine's thread */
 	u32 drives CACHE_ALIGNED ATOMIC_ONLY;
