@@ -7,20 +7,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "input.h"
 #include "wire/roce.h"
-
-int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
-
-static void fuzz_need(bool fine, const char *what)
-{
-	if (fine)
-		return;
-	if (write(2, what, strlen(what)) > 0)
-		abort();
-	abort();
-}
 
 static void fuzz_unpack(const u8 *data, u32 length)
 {
@@ -31,12 +20,12 @@ static void fuzz_unpack(const u8 *data, u32 length)
 
 	if (roce_unpack(data, length, &p, &payload) != 0)
 		return;
-	fuzz_need(payload <= length && p.length <= length - payload, "payload outside\n");
-	fuzz_need(p.length + 3 >= length - payload, "more padding than 3\n");
+	fuzz_need(payload <= length && p.length <= length - payload, "payload outside");
+	fuzz_need(p.length + 3 >= length - payload, "more padding than 3");
 	bytes = roce_pack(&p, headers);
-	fuzz_need(bytes == (int)payload, "other headers\n");
-	fuzz_need(roce_unpack(headers, length, &again, &at) == 0, "not taken again\n");
-	fuzz_need(memcmp(&p, &again, sizeof(p)) == 0, "another packet\n");
+	fuzz_need(bytes == (int)payload, "other headers");
+	fuzz_need(roce_unpack(headers, length, &again, &at) == 0, "not taken again");
+	fuzz_need(memcmp(&p, &again, sizeof(p)) == 0, "another packet");
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)

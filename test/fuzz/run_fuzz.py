@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""run_fuzz: runs a libFuzzer program for a while, beginning with its corpus. usage: run_fuzz.py PROGRAM CORPUS SECONDS
+"""run_fuzz: runs a libFuzzer program for a while, beginning with its corpus. usage: run_fuzz.py PROGRAM CORPUS
 
-New inputs go to a folder that is deleted afterwards, unless one of them fails: its file stays, and its name is printed.
+FUZZ_SECONDS says how long (60). New inputs go to a folder that is deleted afterwards, unless one of them fails: its file stays, and is
+printed. CORPUS.dict is the dictionary, if there is one.
 """
+import base64
 import glob
 import os
 import re
@@ -11,25 +13,40 @@ import subprocess
 import sys
 import tempfile
 
+SECONDS = int(os.environ.get("FUZZ_SECONDS", "60"))
+ENV = {"ASAN_OPTIONS": "detect_leaks=0:handle_abort=1", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1", "ANYVERBS_LOG": "none"}
+LEAST = 1000 # inputs; fewer have tried nothing
+
+
+def show(path):
+    with open(path, "rb") as f:
+        content = f.read()
+    print(f"the input that fails ({len(content)} bytes): {path}")
+    print("  base64 -d >", os.path.basename(path), "<<END")
+    print(base64.encodebytes(content).decode() + "END")
+
 
 def main():
-    program, corpus, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    program, corpus = sys.argv[1], sys.argv[2]
     folder = tempfile.mkdtemp(prefix="anyverbs-fuzz-")
     fresh = os.path.join(folder, "fresh")
     os.mkdir(fresh)
-    known = [corpus] if os.path.isdir(corpus) else []
-    done = subprocess.run([program, f"-max_total_time={seconds}", "-max_len=4096", "-print_final_stats=1", "-timeout=10",
-                           f"-artifact_prefix={folder}/", fresh, *known], text=True, errors="replace", check=False,
+    words = corpus.removesuffix("_corpus") + ".dict"
+    done = subprocess.run([program, f"-max_total_time={SECONDS}", "-max_len=4096", "-print_final_stats=1", "-timeout=10",
+                           *([f"-dict={words}"] if os.path.exists(words) else []), f"-artifact_prefix={folder}/", fresh,
+                           *([corpus] if os.path.isdir(corpus) else [])], text=True, errors="replace", check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                          timeout=seconds * 3 + 60, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+                          timeout=SECONDS * 3 + 120, env={**os.environ, **ENV}, cwd=folder)
     runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stdout)
-    found = [f for f in glob.glob(os.path.join(folder, "*")) if f != fresh]
-    if done.returncode == 0 and not found and runs and int(runs.group(1)) > 1000:
-        print(f"{runs.group(1)} inputs in {seconds} s, none failed")
+    edges = re.findall(r"cov: (\d+)", done.stdout)
+    found = [f for f in glob.glob(os.path.join(folder, "*-*")) if os.path.isfile(f)]
+    if done.returncode == 0 and not found and runs and int(runs.group(1)) > LEAST:
+        print(f"{runs.group(1)} inputs in {SECONDS} s, {(edges or ['?'])[-1]} edges, none failed")
         shutil.rmtree(folder)
         return 0
-    print(done.stdout[-6000:])
-    print("inputs that fail:", *found)
+    print(done.stdout[-8000:])
+    for path in found:
+        show(path)
     return 1
 
 
