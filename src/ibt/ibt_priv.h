@@ -122,7 +122,7 @@ struct ibt_qp {
 	u32 qpn FIXED, pd FIXED;
 	u8 type FIXED;
 	bool sig_all FIXED;
-	bool quick WRITTEN_UNDER(sq_lock, rq_lock); /* RC, on a path with send_brief */
+	bool quick WRITTEN_UNDER(sq_lock, rq_lock); /* RC, on a path with send_briefs */
 	u8 psn_shift WRITTEN_UNDER(sq_lock, rq_lock); /* log2 of the payload of one packet */
 	struct cq *send_cq FIXED, *recv_cq FIXED;
 	struct ibt_srq *srq FIXED;

@@ -348,7 +348,7 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
 	qp->lossy = !promise->reliable || !promise->ordered;
 	qp->streams = qp->lossy && qp->type == IBV_QPT_RC;
-	qp->quick = !qp->lossy && qp->type == IBV_QPT_RC && dest->path->ops->send_brief != NULL;
+	qp->quick = !qp->lossy && qp->type == IBV_QPT_RC && dest->path->ops->send_briefs != NULL;
 	__atomic_store_n(&qp->heard_as, NULL, __ATOMIC_RELAXED);
 }
 

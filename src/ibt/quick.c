@@ -9,6 +9,8 @@
 #include "base/small_copy.h"
 #include "ibt/ibt_priv.h"
 
+enum { QUICK_LIST = 16 };
+
 static inline bool quick_admits(const struct ibt_qp *qp, const struct ibv_send_wr *wr)
 	REQUIRES(qp->sq_lock)
 {
@@ -71,11 +73,16 @@ static inline void quick_fill_packet(struct ibt_qp *qp, struct pkt_brief *b,
 	b->psns = (u64)(ack & PSN_MASK) << 32 | qp->sq_psn;
 }
 
-static inline bool quick_send_one(struct ibt_qp *qp, const struct path_ops *ops,
-				  const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
+/* Requests that go to the path together. */
+struct quick_list {
+	struct pkt_brief brief[QUICK_LIST];
+	const void *data[QUICK_LIST];
+};
+
+static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
+			      const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
 {
 	struct send_wqe *w = sq_at(qp, qp->sq_head);
-	struct pkt_brief b;
 	const void *data;
 
 	if (unlikely(!quick_admits(qp, wr)))
@@ -83,44 +90,72 @@ static inline bool quick_send_one(struct ibt_qp *qp, const struct path_ops *ops,
 	data = quick_data(qp, w, wr);
 	if (unlikely(data == NULL))
 		return false;
+	l->data[at] = data;
 	quick_fill(qp, w, wr);
-	quick_fill_packet(qp, &b, w);
-	if (unlikely(!ops->send_brief(qp->dest, &b, data))) {
-		if (b.kind & PKT_HAS_ACK << 8)
-			req_return_ack(qp, (u32)(b.psns >> 32));
-		return false;
-	}
+	quick_fill_packet(qp, &l->brief[at], w);
 	qp->sq_next = ++qp->sq_head;
 	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
 	return true;
 }
 
-/* Sends requests up to the first that is not so simple, and returns that. */
+/* The path has taken only so many of them: as if the others had not been posted. */
+static NOINLINE void quick_untake(struct ibt_qp *qp, const struct quick_list *l, u32 count,
+				  u32 taken) REQUIRES(qp->sq_lock)
+{
+	qp->sq_next = qp->sq_head -= count - taken;
+	qp->sq_psn = (u32)l->brief[taken].psns;
+	/* An acknowledgement that is owed rode on one of them; the latest counts. */
+	for (u32 i = count; i-- != taken;)
+		if (l->brief[i].kind & PKT_HAS_ACK << 8)
+			req_return_ack(qp, (u32)(l->brief[i].psns >> 32));
+}
+
+/* Sends as many as go together, up to the first that is not so simple, and returns what is left. */
 static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_wr *wr)
 	REQUIRES(qp->sq_lock)
 {
-	struct ibv_send_wr *first = wr;
-	const struct path_ops *ops;
+	const struct path_ops *ops = qp->dest->path->ops;
+	struct ibv_send_wr *left = wr;
+	struct quick_list list;
+	u32 count = 0, taken;
 
-	if (unlikely(!qp->quick || qp->state != IBV_QPS_RTS || qp->waiting != WAIT_NONE ||
-		     qp->sq_next != qp->sq_head))
+	while (left != NULL && count < QUICK_LIST && quick_take(qp, &list, count, left)) {
+		left = left->next;
+		count++;
+	}
+	if (unlikely(count == 0))
 		return wr;
-	ops = qp->dest->path->ops;
-	while (wr != NULL && quick_send_one(qp, ops, wr))
-		wr = wr->next;
-	if (likely(wr != first))
-		ops->flush(qp->dest);
-	return wr;
+	taken = ops->send_briefs(qp->dest, list.brief, list.data, count);
+	if (unlikely(taken != count)) {
+		quick_untake(qp, &list, count, taken);
+		for (left = wr; taken != 0; taken--)
+			left = left->next;
+	}
+	ops->flush(qp->dest);
+	return left;
+}
+
+static inline bool quick_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return qp->quick && qp->state == IBV_QPS_RTS && qp->waiting == WAIT_NONE &&
+	       qp->sq_next == qp->sq_head;
 }
 
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
 {
+	struct ibv_send_wr *before = NULL;
+
 	lock_acquire(&qp->sq_lock);
-	if (unlikely(wr == NULL || (wr = quick_send(qp, wr)) != NULL))
-		return qp_post_send(qp, wr, bad, av_of);
-	lock_release(&qp->sq_lock);
-	return 0;
+	while (likely(wr != before && quick_may_send(qp))) {
+		before = wr;
+		wr = quick_send(qp, wr);
+		if (likely(wr == NULL)) {
+			lock_release(&qp->sq_lock);
+			return 0;
+		}
+	}
+	return qp_post_send(qp, wr, bad, av_of);
 }
 
 static inline void quick_fill_recv(struct recv_wqe *w, const struct ibv_recv_wr *wr)

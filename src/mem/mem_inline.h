@@ -68,8 +68,15 @@ static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 a
 		return mem_nothing;
 	if (unlikely(!mem_look(t, pd, lkey, addr, length, access, &v)))
 		return NULL;
-	if (unlikely(v.flags & (MEM_WINDOW | MEM_PAGES)))
-		return mem_local_slow(t, lkey, length, &v, piece);
+	if (unlikely(v.flags & (MEM_WINDOW | MEM_PAGES))) {
+		/* copies, so that the originals can stay in registers */
+		struct mem_view copy = v;
+		u32 n = length;
+		void *p = mem_local_slow(t, lkey, length, &copy, &n);
+
+		*piece = n;
+		return p;
+	}
 	return (void *)(uintptr_t)v.local;
 }
 

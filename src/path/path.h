@@ -140,9 +140,11 @@ struct path_ops {
 	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH:
 	 * nobody there (may change); -EPIPE: dead. */
 	int (*send)(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt);
-	/* The same for a brief one. False: it has not been taken, and send() says why. NULL: the
-	 * path has no shorter way for it. */
-	bool (*send_brief)(struct path_dest *d, const struct pkt_brief *b, const void *payload);
+	/* The same for `n` brief ones in a row (at least 1), each with its payload. Takes the first
+	 * so many and returns how many; of one that it does not take send() says why. NULL: the
+	 * path has no shorter way for them. */
+	u32 (*send_briefs)(struct path_dest *d, const struct pkt_brief *b,
+			   const void *const *payload, u32 n);
 	/* Hands what was sent to the other side's attention (doorbell). One call after a batch
 	 * of send()s. */
 	void (*flush)(struct path_dest *d);

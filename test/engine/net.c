@@ -147,12 +147,17 @@ static int net_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	return 0;
 }
 
-static bool net_send_brief(struct path_dest *d, const struct pkt_brief *b, const void *payload)
+static u32 net_send_briefs(struct path_dest *d, const struct pkt_brief *b,
+			   const void *const *payload, u32 n)
 {
-	struct iovec iov = { (void *)(uintptr_t)payload, b->length };
-	struct pkt p = pkt_from_brief(b);
+	for (u32 i = 0; i < n; i++) {
+		struct iovec iov = { (void *)(uintptr_t)payload[i], b[i].length };
+		struct pkt p = pkt_from_brief(&b[i]);
 
-	return net_send(d, &p, &iov, 1) == 0;
+		if (net_send(d, &p, &iov, 1) != 0)
+			return i;
+	}
+	return n;
 }
 
 static void net_flush(struct path_dest *d)
@@ -249,7 +254,7 @@ static const struct path_ops net_ops = {
 	.dest_hold = net_dest_hold,
 	.dest_put = net_dest_put,
 	.send = net_send,
-	.send_brief = net_send_brief,
+	.send_briefs = net_send_briefs,
 	.flush = net_flush,
 	.direct = net_direct,
 	.pullable = net_pullable,

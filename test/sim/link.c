@@ -154,12 +154,17 @@ static int link_send(struct path_dest *to, const struct pkt *k, const struct iov
 	return link_push(d, k, iov, n);
 }
 
-static bool link_send_brief(struct path_dest *to, const struct pkt_brief *b, const void *payload)
+static u32 link_send_briefs(struct path_dest *d, const struct pkt_brief *b,
+			   const void *const *payload, u32 n)
 {
-	struct iovec iov = { (void *)(uintptr_t)payload, b->length };
-	struct pkt k = pkt_from_brief(b);
+	for (u32 i = 0; i < n; i++) {
+		struct iovec iov = { (void *)(uintptr_t)payload[i], b[i].length };
+		struct pkt p = pkt_from_brief(&b[i]);
 
-	return link_send(to, &k, &iov, 1) == 0;
+		if (link_send(d, &p, &iov, 1) != 0)
+			return i;
+	}
+	return n;
 }
 
 static void link_flush(struct path_dest *d)
@@ -490,7 +495,7 @@ static const struct path_ops link_ops = {
 	.dest_hold = link_dest_hold,
 	.dest_put = link_dest_put,
 	.send = link_send,
-	.send_brief = link_send_brief,
+	.send_briefs = link_send_briefs,
 	.flush = link_flush,
 	.direct = link_direct,
 	.pullable = link_pullable,

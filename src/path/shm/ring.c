@@ -222,7 +222,7 @@ static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struc
 		ring_copy_payload(s->inlined, iov, iovcnt);
 	else if (bytes != 0)
 		ring_push_data(tx, s, p, iov, iovcnt, start, bytes);
-	ring_show(tx, s);
+	ring_show(tx, s, tx->head++);
 	return 0;
 }
 
@@ -237,7 +237,7 @@ static inline bool ring_push_small(struct ring_tx *tx, const struct pkt *p,
 	ring_fill_head(s, p);
 	if (iov != NULL)
 		small_copy(s->inlined, iov->iov_base, (u32)iov->iov_len);
-	ring_show(tx, s);
+	ring_show(tx, s, tx->head++);
 	return true;
 }
 

@@ -116,9 +116,9 @@ int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, 
 /* Is there room for a packet of full size? */
 bool ring_has_room(struct ring_tx *tx) EXCLUDES(tx->lock);
 
-/* The same for a brief packet, if there is room as far as one knows; else false. */
-static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
-				   const void *payload) EXCLUDES(tx->lock);
+/* The same for brief packets in a row: as many as there is room for, as far as one knows. */
+static inline u32 ring_push_briefs(struct ring_tx *tx, const struct pkt_brief *b,
+				   const void *const *payload, u32 n) EXCLUDES(tx->lock);
 
 static inline bool ring_looks_empty(const struct ring_rx *rx)
 {
@@ -156,33 +156,41 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct ring_s
 	       "a slot's words are those of struct pkt_brief");
 
 /* The slot is whole: its sequence number shows it to the consumer. */
-static inline void ring_show(struct ring_tx *tx, struct ring_slot *s) REQUIRES(tx->lock)
+static inline void ring_show(struct ring_tx *tx, struct ring_slot *s, u32 at) REQUIRES(tx->lock)
 {
-	tx->data_end[tx->head % RING_SLOTS] = tx->data_head;
-	tx->head++;
+	tx->data_end[at % RING_SLOTS] = tx->data_head;
 	/* pairs with ring_looks_empty and ring_peek */
-	__atomic_store_n(&s->seq, tx->head, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->seq, at + 1, __ATOMIC_RELEASE);
 }
 
-static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
-				   const void *payload)
+static inline void ring_put_brief(struct ring_tx *tx, u32 at, const struct pkt_brief *b,
+				  const void *payload) REQUIRES(tx->lock)
 {
-	struct ring_slot *s;
-	bool room;
+	struct ring_slot *s = &tx->shared->slots[at % RING_SLOTS];
+
+	s->kind = b->kind;
+	s->qpns = b->qpns;
+	s->psns = b->psns;
+	s->length = b->length;
+	small_copy(s->inlined, payload, b->length);
+	ring_show(tx, s, at);
+}
+
+/* The last first: a consumer that watches the first slot takes that line away again and again, but
+ * leaves the others alone until it sees them all. */
+static inline u32 ring_push_briefs(struct ring_tx *tx, const struct pkt_brief *b,
+				   const void *const *payload, u32 n)
+{
+	u32 at;
 
 	lock_acquire(&tx->lock);
-	room = tx->head - tx->consumed < RING_SLOTS;
-	if (likely(room)) {
-		s = &tx->shared->slots[tx->head % RING_SLOTS];
-		s->kind = b->kind;
-		s->qpns = b->qpns;
-		s->psns = b->psns;
-		s->length = b->length;
-		small_copy(s->inlined, payload, b->length);
-		ring_show(tx, s);
-	}
+	at = tx->head;
+	n = MIN(n, RING_SLOTS - (at - tx->consumed));
+	for (u32 i = n; i-- != 0;)
+		ring_put_brief(tx, at + i, &b[i], payload[i]);
+	tx->head = at + n;
 	lock_release(&tx->lock);
-	return room;
+	return n;
 }
 
 static inline const void *ring_brief_payload(const struct ring_rx *rx)

@@ -187,11 +187,12 @@ static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	return ring_push(&l->tx, p, iov, iovcnt);
 }
 
-static bool shm_send_brief(struct path_dest *d, const struct pkt_brief *b, const void *payload)
+static u32 shm_send_briefs(struct path_dest *d, const struct pkt_brief *b,
+			   const void *const *payload, u32 n)
 {
 	struct shm_link *l = shm_link_for(d);
 
-	return likely(link_is_plain(l)) && likely(ring_push_brief(&l->tx, b, payload));
+	return likely(link_is_plain(l)) ? ring_push_briefs(&l->tx, b, payload, n) : 0;
 }
 
 static void shm_flush(struct path_dest *d)
@@ -379,7 +380,7 @@ static const struct path_ops shm_ops = {
 	.asking = shm_dest_asking,
 	.same = shm_dest_same,
 	.send = shm_send,
-	.send_brief = shm_send_brief,
+	.send_briefs = shm_send_briefs,
 	.flush = shm_flush,
 	.direct = link_direct,
 	.pullable = link_pullable,
