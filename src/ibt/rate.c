@@ -95,7 +95,7 @@ static void rate_step(struct rate *r)
 		r->on = false;
 }
 
-static u64 rate_timer_ns(const struct ibt_qp *qp)
+static u64 rate_timer_ns(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	return MAX((u32)RATE_TIMER_US, qp->stream.srtt_us) * NS_PER_US;
 }
