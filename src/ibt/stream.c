@@ -295,7 +295,7 @@ int stream_transmit(struct ibt_qp *qp, struct send_wqe *w)
 void stream_pumped(struct ibt_qp *qp)
 {
 	window_settle(qp, 0);
-	if (unlikely(__atomic_load_n(&qp->dest->window.any_waiting, __ATOMIC_RELAXED)) &&
+	if (unlikely(__atomic_load_n(&qp->dest->window->any_waiting, __ATOMIC_RELAXED)) &&
 	    (qp->sq_next == qp->sq_head || qp->waiting != WAIT_NONE || rate_is_holding(qp)))
 		window_unlist(qp);
 }

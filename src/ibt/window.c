@@ -70,7 +70,7 @@ bool window_reserve(struct ibt_qp *qp, u32 cost)
 {
 	struct stream *s = &qp->stream;
 	u32 held = s->charged - (s->cost_next - s->cost_done);
-	struct path_window *w = &qp->dest->window;
+	struct path_window *w = qp->dest->window;
 	bool granted = false;
 	u32 need, room;
 
@@ -108,7 +108,7 @@ static void window_grow(struct path_window *w, u32 acked) REQUIRES(w->lock)
 void window_settle(struct ibt_qp *qp, u32 acked)
 {
 	u32 used = qp->stream.cost_next - qp->stream.cost_done;
-	struct path_window *w = &qp->dest->window;
+	struct path_window *w = qp->dest->window;
 
 	if (qp->stream.charged == used && acked == 0)
 		return;
@@ -121,7 +121,7 @@ void window_settle(struct ibt_qp *qp, u32 acked)
 
 void window_unlist(struct ibt_qp *qp)
 {
-	struct path_window *w = &qp->dest->window;
+	struct path_window *w = qp->dest->window;
 
 	lock_acquire(&w->lock);
 	list_remove(&qp->place.node);
@@ -139,7 +139,7 @@ void window_leave(struct ibt_qp *qp)
 
 void window_cut(struct ibt_qp *qp, u32 rtt_us, u64 now_ns)
 {
-	struct path_window *w = &qp->dest->window;
+	struct path_window *w = qp->dest->window;
 
 	lock_acquire(&w->lock);
 	if (now_ns - w->cut_ns >= MAX(rtt_us, (u32)WINDOW_CUT_LEAST_US) * NS_PER_US) {
@@ -153,7 +153,7 @@ struct path_dest *window_claim(struct ibt_qp *qp)
 {
 	struct path_dest *dest = qp->dest;
 
-	if (dest == NULL || likely(!__atomic_load_n(&dest->window.any_waiting, __ATOMIC_RELAXED)))
+	if (dest == NULL || likely(!__atomic_load_n(&dest->window->any_waiting, __ATOMIC_RELAXED)))
 		return NULL;
 	dest->path->ops->dest_hold(dest);
 	return dest;
@@ -190,11 +190,11 @@ void window_serve(struct path_dest *dest)
 {
 	struct ibt_qp *qp;
 
-	for (int i = 0; i < WINDOW_TURNS && (qp = window_pop(&dest->window)) != NULL; i++) {
+	for (int i = 0; i < WINDOW_TURNS && (qp = window_pop(dest->window)) != NULL; i++) {
 		lock_acquire(&qp->sq_lock);
 		req_pump(qp);
 		lock_release(&qp->sq_lock);
-		window_turn_over(&dest->window, qp);
+		window_turn_over(dest->window, qp);
 	}
 	dest->path->ops->dest_put(dest);
 }

@@ -32,6 +32,9 @@ struct path_av {
 	u8 dgid[16], sgid[16];
 	u8 traffic_class; /* DSCP; ECN as whoever resolves it says, not the consumer */
 	u8 hop_limit, sl;
+	/* The UDP source port that a path with such should use, so that flows spread over the ways
+	 * there are; 0: any. */
+	u16 sport;
 	u32 flow_label;
 };
 
@@ -216,7 +219,9 @@ struct path_dest {
 	struct list_head acks OWNED_BY(callbacks of the path);
 	struct list_head acks_now OWNED_BY(callbacks of the path);
 	struct path_absent absent OWNED_BY(callbacks of the path); /* still to be told */
-	struct path_window window GUARDS_ITSELF;
+	struct path_window own_window GUARDS_ITSELF;
+	/* What counts: its own, or one that it shares with others to the same process there. */
+	struct path_window *window FIXED;
 };
 
 /* Does anybody wait for writable()? A hint. */
@@ -247,8 +252,9 @@ static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD
 	d->any_blocked = d->acks_owed = false;
 	d->absent.count = 0;
 	d->absent.all = false;
-	d->window = (struct path_window){ .in_flight = 0 };
-	list_init(&d->window.waiting);
+	d->own_window = (struct path_window){ .in_flight = 0 };
+	list_init(&d->own_window.waiting);
+	d->window = &d->own_window;
 }
 
 #endif

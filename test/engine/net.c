@@ -412,7 +412,7 @@ void net_run(struct net *net, u64 limit_ns)
 
 u32 net_in_flight(const struct net_side *s) NO_THREAD_SAFETY /* there is one thread */
 {
-	return s->dest.dest.window.in_flight;
+	return s->dest.dest.window->in_flight;
 }
 
 void net_inject(struct net *net, int to, const struct pkt *p, const void *payload)

@@ -339,6 +339,10 @@ class Wire(Case):
         self.assertEqual(set(inbound), {here})
         self.assertEqual(set(tshark(self.file, "-T", "fields", "-e", "frame.comment")), {""})
         self.assertEqual(self.ecn(), [{"0x02"}, {"0x02"}])  # ECT(0)
+        ports = {(p.src, p[UDP].sport) for p in packets}  # one for each queue pair, the same from both ends
+        self.assertEqual(len(ports), 2)
+        self.assertEqual({port >> 14 for _, port in ports}, {3})
+        self.assertEqual({p[UDP].dport for p in packets}, {4791})
 
     def test_datagrams_are_not_slowed_down(self):
         _, _, packets = self.between("ibv_ud_pingpong", "-s", "700")

@@ -24,6 +24,7 @@ int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, stru
 	av->hop_limit = attr->grh.hop_limit;
 	av->flow_label = attr->grh.flow_label & 0xfffff;
 	av->sl = attr->sl;
+	av->sport = av->flow_label == 0 ? 0 : roce_sport(av->flow_label);
 	return 0;
 }
 

@@ -36,6 +36,19 @@ static u32 attach_env_paths(void)
 	return paths == 0 ? ROCE_PATH_SHM | ROCE_PATH_UDP : paths;
 }
 
+/* A number up to `most`, which is what it is where nothing is said. */
+static u32 attach_env_number(const char *name, u32 most)
+{
+	const char *value = getenv(name);
+	char *end;
+	unsigned long n = value == NULL ? most : strtoul(value, &end, 10);
+
+	if (value == NULL || (end != value && *end == '\0' && n <= most))
+		return (u32)n;
+	log_warn("roce", "%s=%s is no number from 0 to %u", name, value, most);
+	return most;
+}
+
 static void attach_close(int *fd)
 {
 	if (*fd >= 0)
@@ -141,7 +154,8 @@ static int attach_paths(struct roce_device *dev)
 				  .capture = &a->capture,
 				  .kick = progress_kick,
 				  .kick_arg = dev,
-				  .loop = (dev->paths & ROCE_PATH_SHM) == 0 };
+				  .loop = (dev->paths & ROCE_PATH_SHM) == 0,
+				  .lanes = attach_env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES) };
 	int err;
 
 	a->shm = shm_create(&cfg, &err);

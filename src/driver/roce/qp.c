@@ -239,8 +239,9 @@ static int qp_destroy(struct ib_qp *ib)
 
 /* The address vector's destination, resolved: the caller may sleep. NULL in *dest without
  * IB_QP_AV. */
-static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, int mask, u32 dqpn,
-		      struct path_av *av, struct path_dest **dest)
+static int qp_resolve(struct roce_device *dev, const struct roce_qp *qp,
+		      const struct ib_qp_attr *attr, int mask, u32 dqpn, struct path_av *av,
+		      struct path_dest **dest)
 {
 	int err;
 
@@ -251,6 +252,8 @@ static int qp_resolve(struct roce_device *dev, const struct ib_qp_attr *attr, in
 	if (err != 0)
 		return err;
 	av->traffic_class |= PATH_ECN_CAPABLE;
+	if (av->sport == 0)
+		av->sport = roce_sport(roce_flow_label(qp->ib.qp_num, dqpn));
 	*dest = roce_route(dev, av, dqpn);
 	if (*dest == NULL) {
 		/* No way leads there: somebody who never answers. */
@@ -291,7 +294,7 @@ static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 
 	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
-	err = qp_resolve(dev, attr, mask,
+	err = qp_resolve(dev, qp, attr, mask,
 			 mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(qp->engine), &av,
 			 &dest);
 	if (err != 0)

@@ -11,7 +11,8 @@
 
 static u32 dest_bucket(const struct udp_key *key)
 {
-	u64 hash = key->slot * 0x9e3779b97f4a7c15ull + key->flow_label, word;
+	u64 hash = (key->slot + ((u64)key->lane << 16)) * 0x9e3779b97f4a7c15ull + key->flow_label,
+	    word;
 
 	for (size_t i = 0; i < 32; i += 8) {
 		memcpy(&word, (const u8 *)key + i, 8);
@@ -26,7 +27,8 @@ static bool dest_has_key(const struct udp_dest *d, const struct udp_key *key)
 	return memcmp(d->key.remote, key->remote, 16) == 0 &&
 	       memcmp(d->key.local, key->local, 16) == 0 &&
 	       d->key.flow_label == key->flow_label && d->key.slot == key->slot &&
-	       d->key.traffic_class == key->traffic_class && d->key.hops == key->hops;
+	       d->key.traffic_class == key->traffic_class && d->key.hops == key->hops &&
+	       d->key.lane == key->lane;
 }
 
 static void dest_address(struct udp_dest *d, u32 ifindex)
@@ -74,19 +76,42 @@ struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct 
 	return d;
 }
 
-struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key)
+struct udp_dest *dest_look(struct udp *udp, const struct udp_key *key)
 {
-	struct udp_dest **bucket = &udp->buckets[dest_bucket(key)];
-	struct udp_dest *d = *bucket;
+	struct udp_dest *d = udp->buckets[dest_bucket(key)];
 
 	while (d != NULL && !dest_has_key(d, key))
 		d = d->next;
+	return d;
+}
+
+/* Whose window all lanes to one process of the other host have in common, for its buffer is one: a
+ * destination that nobody sends to. */
+static struct udp_dest *dest_peer(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock)
+{
+	struct udp_key peer = { .slot = key->slot };
+
+	memcpy(peer.remote, key->remote, 16);
+	memcpy(peer.local, key->local, 16);
+	return dest_find(udp, &peer);
+}
+
+struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key)
+{
+	struct udp_dest **bucket = &udp->buckets[dest_bucket(key)];
+	struct udp_dest *d = dest_look(udp, key), *peer;
+
 	if (d != NULL)
 		return d;
-	d = dest_create(udp, key,
-			key->slot == UDP_ANY_SLOT ? NULL : sockets_find(udp, key->local));
+	peer = key->lane == 0 ? NULL : dest_peer(udp, key);
+	d = dest_create(udp, key, key->slot == UDP_ANY_SLOT ? NULL : lanes_choose(udp, key));
 	if (d == NULL)
 		return NULL;
+	if (peer != NULL) {
+		d->peer = peer;
+		d->dest.window = peer->dest.window;
+		peer->refs++;
+	}
 	d->next = *bucket;
 	*bucket = d;
 	__atomic_store_n(&udp->dest_count, udp->dest_count + 1, __ATOMIC_RELAXED);
@@ -132,6 +157,8 @@ void dest_reap(struct udp *udp)
 					continue;
 				}
 				*at = d->next;
+				if (d->peer != NULL)
+					d->peer->refs--;
 				__atomic_store_n(&udp->dest_count, udp->dest_count - 1,
 						 __ATOMIC_RELAXED);
 				free(d);

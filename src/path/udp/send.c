@@ -286,7 +286,7 @@ static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u3
 {
 	u8 *at = b->data + b->bytes;
 	u32 place = batch_place(b, bytes);
-	struct roce_flow flow = { .sport = NODE_UDP_PORT, .df = true, .id = (u16)place };
+	struct roce_flow flow = { .sport = d->socket->sport, .df = true, .id = (u16)place };
 	u32 payload = send_copy(at + headers, iov, n), icrc;
 
 	memcpy(flow.sgid, d->key.local, 16);
@@ -365,6 +365,14 @@ void send_flush(struct path_dest *dest)
 	if (d->batch != NULL && !d->blocked)
 		send_batch(d);
 	lock_release(&d->tx_lock);
+}
+
+/* The ICRC of what waits is right for its port only. */
+void send_from(struct udp_dest *d, struct udp_socket *s)
+{
+	if (d->batch != NULL && d->socket != NULL && s != NULL && s->sport != d->socket->sport)
+		send_batch(d);
+	d->socket = s;
 }
 
 static struct udp_dest *send_take_stuck(struct udp *udp)

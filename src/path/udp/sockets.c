@@ -20,7 +20,7 @@
 struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16])
 {
 	for (u32 i = 0; i < udp->socket_count; i++)
-		if (memcmp(udp->sockets[i]->gid, gid, 16) == 0)
+		if (udp->sockets[i]->lane == 0 && memcmp(udp->sockets[i]->gid, gid, 16) == 0)
 			return udp->sockets[i];
 	return NULL;
 }
@@ -42,7 +42,7 @@ static void sockets_close(struct udp *udp, struct udp_socket *s)
 }
 
 /* Most packets are those of connected queue pairs: they need not say it one by one. */
-static void sockets_set_class(struct udp_socket *s)
+void sockets_set_class(struct udp_socket *s)
 {
 	int capable = PATH_ECN_CAPABLE;
 
@@ -51,38 +51,56 @@ static void sockets_set_class(struct udp_socket *s)
 		s->traffic_class = PATH_ECN_CAPABLE;
 }
 
+bool sockets_insert(struct udp *udp, struct udp_socket *s)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
+
+	/* The kernel hands the pointer to the receiver; this pairs with the load in udp_ready. */
+	__atomic_fetch_add(&udp->sockets_shown, 1, __ATOMIC_RELEASE);
+	if (udp->socket_count >= UDP_SOCKETS ||
+	    epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev) != 0)
+		return false;
+	udp->sockets[udp->socket_count] = s;
+	__atomic_store_n(&udp->socket_count, udp->socket_count + 1, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* Is it there already? Then it stays. */
+static bool sockets_is_known(struct udp *udp, u64 id) REQUIRES(udp->slots_lock)
+	REQUIRES(udp->lock)
+{
+	bool known = false;
+
+	for (u32 i = 0; i < udp->socket_count; i++) {
+		struct udp_socket *s = udp->sockets[i];
+
+		if (s->group != NULL || s->lane != 0 || s->id != id)
+			continue;
+		s->gone = false;
+		known = true;
+	}
+	return known;
+}
+
 bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 		 struct udp_group *group)
 {
 	struct udp_socket *s = calloc(1, sizeof(*s));
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
-	bool added = s != NULL;
+	bool added;
 
-	if (!added)
+	if (s == NULL)
 		return false;
 	s->fd = from->fd;
 	s->v4 = roce_gid_is_ipv4(from->gid);
 	memcpy(s->gid, from->gid, 16);
 	s->ifindex = from->ifindex;
 	s->slot = slot;
+	s->sport = NODE_UDP_PORT;
 	s->id = from->id;
 	s->group = group;
 	sockets_set_class(s);
 	lock_acquire(&udp->lock);
-	for (u32 i = 0; i < udp->socket_count; i++)
-		if (group == NULL && udp->sockets[i]->group == NULL &&
-		    udp->sockets[i]->id == from->id) {
-			udp->sockets[i]->gone = false;
-			added = false;
-		}
-	/* The kernel hands the pointer to the receiver; this pairs with the load in udp_ready. */
-	__atomic_fetch_add(&udp->sockets_shown, 1, __ATOMIC_RELEASE);
-	added = added && udp->socket_count < UDP_SOCKETS &&
-		epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev) == 0;
-	if (added) {
-		udp->sockets[udp->socket_count] = s;
-		__atomic_store_n(&udp->socket_count, udp->socket_count + 1, __ATOMIC_RELEASE);
-	}
+	added = (group != NULL || !sockets_is_known(udp, from->id)) && sockets_insert(udp, s);
 	lock_release(&udp->lock);
 	if (!added)
 		free(s);
@@ -112,14 +130,34 @@ static void sockets_reassign(struct udp *udp)
 
 		for (u32 i = 0; i < n; i++) {
 			struct udp_dest *d = dest[i];
+			struct udp_socket *s;
 
 			lock_acquire(&d->tx_lock);
 			lock_acquire(&udp->lock);
-			if (d->key.slot != UDP_ANY_SLOT)
-				d->socket = sockets_find(udp, d->key.local);
+			s = d->key.slot == UDP_ANY_SLOT ? NULL : lanes_choose(udp, &d->key);
+			lock_release(&udp->lock);
+			send_from(d, s);
+			lock_acquire(&udp->lock);
 			d->refs--;
 			lock_release(&udp->lock);
 			lock_release(&d->tx_lock);
+		}
+	}
+}
+
+/* A lane stays as long as its address. */
+static void sockets_mark_lanes(struct udp *udp) REQUIRES(udp->slots_lock) REQUIRES(udp->lock)
+{
+	for (u32 i = 0; i < udp->socket_count; i++) {
+		struct udp_socket *s = udp->sockets[i], *own;
+
+		if (s->lane == 0)
+			continue;
+		s->gone = true;
+		for (u32 k = 0; k < udp->socket_count; k++) {
+			own = udp->sockets[k];
+			if (own->lane == 0 && !own->gone && memcmp(own->gid, s->gid, 16) == 0)
+				s->gone = false;
 		}
 	}
 }
@@ -131,6 +169,7 @@ static u32 sockets_take_gone(struct udp *udp, struct udp_socket **out)
 	u32 n = 0, kept = 0;
 
 	lock_acquire(&udp->lock);
+	sockets_mark_lanes(udp);
 	for (u32 i = 0; i < udp->socket_count; i++)
 		if (udp->sockets[i]->gone)
 			out[n++] = udp->sockets[i];

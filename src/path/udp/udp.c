@@ -31,13 +31,21 @@ static struct path_dest *udp_dest_get(struct path *p, const struct path_av *av, 
 	struct udp_key key = { .flow_label = av->flow_label,
 			       .slot = (u16)(qpn >> NODE_INDEX_BITS),
 			       .traffic_class = av->traffic_class,
-			       .hops = av->hop_limit == 0 ? UDP_DEFAULT_HOPS : av->hop_limit };
+			       .hops = av->hop_limit == 0 ? UDP_DEFAULT_HOPS : av->hop_limit,
+			       .lane = lanes_of(udp, av->sport) };
 	struct udp_dest *d;
 
 	memcpy(key.remote, av->dgid, 16);
 	memcpy(key.local, av->sgid, 16);
 	lock_acquire(&udp->lock);
-	d = dest_find(udp, &key);
+	d = dest_look(udp, &key);
+	if (unlikely(d == NULL && key.lane != 0)) {
+		lock_release(&udp->lock);
+		lanes_open(udp, &key, av->sport);
+		lock_acquire(&udp->lock);
+	}
+	if (d == NULL)
+		d = dest_find(udp, &key);
 	if (d != NULL)
 		d->refs++;
 	lock_release(&udp->lock);
@@ -53,6 +61,7 @@ struct path_dest *udp_group_dest(struct udp *udp, const struct path_av *av)
 	struct path_av to = *av;
 
 	group_gid(av->dgid, to.dgid);
+	to.sport = 0;
 	if (roce_gid_is_ipv4(to.dgid) != roce_gid_is_ipv4(av->sgid) ||
 	    !udp_has_source(udp, av->sgid))
 		return NULL;

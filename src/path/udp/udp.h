@@ -20,7 +20,9 @@ struct udp_config {
 	void (*kick)(void *arg); /* has the engine's thread look at the clock and the sockets */
 	void *kick_arg;
 	bool loop; /* multicast of this host is received, too: nobody else delivers it */
+	u32 lanes; /* source ports beside 4791, per address; at most UDP_LANES */
 };
+enum { UDP_LANES = 8 };
 
 /* NULL and *err: -EMFILE, -ENOMEM. No socket yet: they come with the slots. */
 struct udp *udp_create(const struct udp_config *cfg, int *err);

@@ -2,6 +2,7 @@
  *
  *   sockets.c  one per address and slot, as the node hands them over
  *   group.c    multicast groups and their members
+ *   lanes.c    more sockets, to send from other ports
  *   dest.c     destinations, found by address
  *   send.c     packets gather in a batch; a batch leaves in few system calls
  *   receive.c  datagrams become packets, or a counted drop
@@ -19,7 +20,8 @@
 
 enum {
 	UDP_SLOTS = 8,     /* as many as a process may hold */
-	UDP_SOCKETS = UDP_SLOTS * NODE_GIDS,
+	UDP_LANE_SOCKETS = 32, /* in all */
+	UDP_SOCKETS = UDP_SLOTS * NODE_GIDS + UDP_LANE_SOCKETS,
 	UDP_BUCKETS = 1024,
 	UDP_DESTS_KEPT = 4096, /* destinations that nobody holds are kept up to this number */
 	UDP_BATCH_PACKETS = 64, /* what the kernel takes as one UDP_SEGMENT call */
@@ -39,6 +41,8 @@ struct udp_socket {
 	int fd;
 	bool v4;
 	u8 traffic_class; /* of what is sent without saying another */
+	u8 lane;   /* 0: receives, too */
+	u16 sport; /* what it is bound to */
 	u8 gid[16];
 	u32 ifindex;
 	u32 slot;
@@ -74,6 +78,7 @@ struct udp_key {
 	u32 flow_label;
 	u16 slot; /* UDP_ANY_SLOT: a source, as receive() names it */
 	u8 traffic_class, hops;
+	u8 lane; /* 0: port 4791; else it has a window in common with all lanes of its slot */
 };
 
 struct udp_dest {
@@ -84,6 +89,7 @@ struct udp_dest {
 	socklen_t to_length FIXED;
 	u32 multicast_if FIXED; /* 0: unicast */
 	bool nowhere FIXED;
+	struct udp_dest *peer FIXED; /* whose window counts, with a reference; NULL: its own */
 	u32 refs OWNED_BY(udp.lock);
 	struct udp_dest *next OWNED_BY(udp.lock);  /* in its bucket */
 	struct list_head stuck OWNED_BY(udp.lock); /* on udp->stuck while the kernel has no room */
@@ -167,6 +173,9 @@ int udp_ready(const struct udp *udp, struct epoll_event *ev, int max);
 /* ---- sockets.c ---- */
 /* The socket with this address, of any slot, or NULL. */
 struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16]) REQUIRES(udp->lock);
+void sockets_set_class(struct udp_socket *s);
+/* Into the table and the wait descriptor. False: no room. */
+bool sockets_insert(struct udp *udp, struct udp_socket *s) REQUIRES(udp->lock);
 /* Has the wait descriptor fire when there is room for sending, or no more. */
 void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want);
 void sockets_close_all(struct udp *udp);
@@ -180,6 +189,14 @@ bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
 /* Closes those of a group. */
 void sockets_drop_group(struct udp *udp, const struct udp_group *g) REQUIRES(udp->slots_lock);
 
+/* ---- lanes.c ---- */
+/* Which lane a flow takes that should have this port. */
+u8 lanes_of(const struct udp *udp, u16 sport);
+/* Opens the key's lane, if there is none and it can be had. */
+void lanes_open(struct udp *udp, const struct udp_key *key, u16 sport) EXCLUDES(udp->lock);
+/* The socket to send from: the lane's, else that of port 4791; NULL: no such address. */
+struct udp_socket *lanes_choose(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
+
 /* ---- group.c ---- */
 /* A group's address as it is on the wire. */
 void group_gid(const u8 group[16], u8 gid[16]);
@@ -191,6 +208,8 @@ void group_free_all(struct udp *udp) REQUIRES(udp->poll_lock);
 /* The destination or source with this key, made if need be; NULL without memory. Takes no
  * reference. */
 struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
+/* The same, but none is made. */
+struct udp_dest *dest_look(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
 /* One that is in no table. */
 struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct udp_socket *s);
 /* References those of one bucket, at most max; returns the count. */
@@ -202,6 +221,8 @@ void dest_free_all(struct udp *udp);
 /* ---- send.c ---- */
 int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n);
 void send_flush(struct path_dest *dest);
+/* From now on it sends from this socket, or none. */
+void send_from(struct udp_dest *d, struct udp_socket *s) REQUIRES(d->tx_lock);
 /* Tries again what met a full socket, and tells those who wait. */
 void send_retry(struct udp *udp) REQUIRES(udp->poll_lock);
 void send_free_spare(struct udp *udp);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,7 +130,9 @@ static void test_gid(u8 gid[16], u8 last)
 static void side_open(int i, u32 slot)
 {
 	struct side *s = &side[i];
-	struct udp_config cfg = { .node = &nodes[i], .counters = s->counters };
+	struct udp_config cfg = { .node = &nodes[i],
+				  .counters = s->counters,
+				  .lanes = UDP_LANES };
 	int err;
 
 	memset(s, 0, sizeof(*s));
@@ -555,6 +558,154 @@ static void receive__another_process_slot(void **state)
 	expect_drop(COUNT_RX_WRONG_SLOT, 1);
 }
 
+/* ---- lanes ---- */
+
+static struct path_dest *dest_by(struct side *from, const u8 dgid[16], u32 qpn, u16 sport)
+{
+	struct path_av av = { .hop_limit = 64, .sport = sport };
+
+	memcpy(av.sgid, from->gid, 16);
+	memcpy(av.dgid, dgid, 16);
+	return from->path->ops->dest_get(from->path, &av, qpn);
+}
+
+/* A bare socket at another address of this host, from last byte and port; with SO_REUSEPORT not
+ * set. */
+static int bare_socket(u8 last, u16 port, u8 gid[16])
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	test_gid(gid, last);
+	memcpy(&at.sin_addr, gid + 12, 4);
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	return fd;
+}
+
+/* The source port of the next datagram. */
+static u16 bare_sport(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct sockaddr_in from;
+	socklen_t length = sizeof(from);
+	u8 data[64];
+
+	assert_int_equal(poll(&p, 1, 1000), 1);
+	assert_true(recvfrom(fd, data, sizeof(data), 0, (struct sockaddr *)&from, &length) > 0);
+	assert_memory_equal(&from.sin_addr, side[0].gid + 12, 4);
+	return ntohs(from.sin_port);
+}
+
+/* The port that a flow leaves from which should have `sport`. */
+static u16 lane_port(int fd, const u8 gid[16], u16 sport)
+{
+	struct path_dest *d = dest_by(&side[0], gid, qpn_of(SLOT_B, 17), sport);
+
+	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
+	side[0].path->ops->flush(d);
+	side[0].path->ops->dest_put(d);
+	return bare_sport(fd);
+}
+
+static void lane__leaves_from_its_port(void **state)
+{
+	u8 gid[16], other[16];
+	int fd = bare_socket(9, NODE_UDP_PORT, gid), more;
+
+	assert_int_equal(lane_port(fd, gid, 0), NODE_UDP_PORT);
+	assert_int_equal(lane_port(fd, gid, 0xe341), 0xe341);
+	assert_int_equal(lane_port(fd, gid, 0xc007), 0xc007);
+	/* in the lane of the first one */
+	assert_int_equal(lane_port(fd, gid, 0xc001), 0xe341);
+	more = bare_socket(10, NODE_UDP_PORT, other);
+	assert_int_equal(lane_port(more, other, 0xf001), 0xe341);
+	close(more);
+	close(fd);
+}
+
+/* Whoever receives judges the ICRC, which covers the port. */
+static void lane__has_a_right_icrc(void **state)
+{
+	for (u32 i = 0; i < 32; i++) {
+		struct path_dest *d = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17),
+					      (u16)(0xc100 + i));
+
+		for (u32 k = 0; k < 4; k++)
+			assert_int_equal(send_one(&side[0], d, 4 * i + k, 1024), 0);
+		side[0].path->ops->flush(d);
+		receive(&side[1], 4 * i + 4);
+	}
+	for (u32 i = 0; i < side[1].count; i++)
+		check_packet(&side[1], i, i, 1024);
+	assert_int_equal(side[1].counters[COUNT_RX_ICRC], 0);
+}
+
+static void lane__without_a_port_takes_another(void **state)
+{
+	u8 gid[16], own[16];
+	int fd = bare_socket(9, NODE_UDP_PORT, gid), taken[5];
+
+	taken[0] = bare_socket(2, 0xd003, own); /* 2: side 0's address */
+	assert_int_equal(lane_port(fd, gid, 0xd003), 0xd003 + UDP_LANES);
+	for (u32 i = 0; i < 4; i++)
+		taken[1 + i] = bare_socket(2, (u16)(0xfffd - i * UDP_LANES), own);
+	assert_int_equal(lane_port(fd, gid, 0xfffd), NODE_UDP_PORT);
+	for (u32 i = 0; i < ARRAY_LEN(taken); i++)
+		close(taken[i]);
+	close(fd);
+}
+
+static void lane__without_a_descriptor_is_none(void **state)
+{
+	struct rlimit limit, tight;
+	u8 gid[16];
+	int fd = bare_socket(9, NODE_UDP_PORT, gid), top = dup(fd);
+
+	assert_int_equal(lane_port(fd, gid, 0xe001), 0xe001);
+	close(top);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	tight = limit;
+	tight.rlim_cur = 3;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	assert_int_equal(lane_port(fd, gid, 0xe002), NODE_UDP_PORT);
+	/* those that there are go on */
+	assert_int_equal(lane_port(fd, gid, 0xe009), 0xe001);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	close(fd);
+}
+
+/* The other process' buffer is one, whichever way leads there. */
+static void lane__shares_the_window(void **state)
+{
+	struct path_dest *a = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 1), 0xc001);
+	struct path_dest *b = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 2), 0xc002);
+	struct path_dest *c = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B + 1, 1), 0xc001);
+
+	assert_ptr_not_equal(a, b);
+	assert_ptr_equal(a->window, b->window);
+	assert_ptr_not_equal(a->window, c->window);
+	assert_true(side[0].path->ops->same(a, b));
+}
+
+static void lane__goes_with_its_address(void **state)
+{
+	u8 gid[16];
+	int fd = bare_socket(9, NODE_UDP_PORT, gid), again;
+
+	assert_int_equal(lane_port(fd, gid, 0xe001), 0xe001);
+	side[0].absent = true;
+	udp_refresh(side[0].udp);
+	/* its port is free */
+	again = bare_socket(2, 0xe001, gid);
+	close(again);
+	side[0].absent = false;
+	udp_refresh(side[0].udp);
+	test_gid(gid, 9);
+	assert_int_equal(lane_port(fd, gid, 0xe001), NODE_UDP_PORT);
+	close(fd);
+}
+
 /* ---- multicast ---- */
 
 /* A group of this test's own. */
@@ -704,6 +855,12 @@ int main(void)
 		EACH(receive__wrong_pkey),
 		EACH(receive__reserved_opcode),
 		EACH(receive__another_process_slot),
+		EACH(lane__leaves_from_its_port),
+		EACH(lane__has_a_right_icrc),
+		EACH(lane__without_a_port_takes_another),
+		EACH(lane__without_a_descriptor_is_none),
+		EACH(lane__shares_the_window),
+		EACH(lane__goes_with_its_address),
 		EACH(group__reaches_every_member),
 		EACH(group__own_datagrams_pass_by),
 		EACH(dests__that_nobody_holds_are_forgotten),

@@ -1,0 +1,146 @@
+/* lanes.c: sockets that only send, from source ports of their own, so that the flows between two
+ * hosts take different ways through the network.
+ *
+ * A flow's port says which of a few lanes it takes; whoever is the first to need a lane opens it,
+ * at his port. At most UDP_LANES for an address and UDP_LANE_SOCKETS in all: each is a descriptor.
+ * Where one cannot be had port 4791 serves. Answers go to port 4791 anyway; what comes to a lane is
+ * dropped by the kernel.
+ *
+ * In:    keys of destinations, the ports they should have    Out: struct udp_socket
+ * Runs:  any thread; makes system calls, none of which blocks    Locks: lock
+ */
+#include "path/udp/udp_priv.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "node/udp_socket.h"
+
+enum { LANE_TRIES = 4 };
+
+u8 lanes_of(const struct udp *udp, u16 sport)
+{
+	u32 lanes = MIN(udp->cfg.lanes, (u32)UDP_LANES);
+
+	return sport == 0 || lanes == 0 ? 0 : (u8)(1 + sport % lanes);
+}
+
+static struct udp_socket *lanes_find(struct udp *udp, const struct udp_key *key)
+	REQUIRES(udp->lock)
+{
+	for (u32 i = 0; i < udp->socket_count; i++)
+		if (udp->sockets[i]->lane == key->lane &&
+		    memcmp(udp->sockets[i]->gid, key->local, 16) == 0)
+			return udp->sockets[i];
+	return NULL;
+}
+
+struct udp_socket *lanes_choose(struct udp *udp, const struct udp_key *key)
+{
+	struct udp_socket *own = sockets_find(udp, key->local), *lane;
+
+	if (own == NULL || key->lane == 0)
+		return own;
+	lane = lanes_find(udp, key);
+	return lane == NULL ? own : lane;
+}
+
+/* Other processes of this user may have the same port: nobody receives there. */
+static int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport)
+{
+	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog program = { .len = 1, .filter = &none };
+	struct sockaddr_storage address;
+	socklen_t length = udp_address(gid, ifindex, &address);
+	int one = 1;
+
+	if (address.ss_family == AF_INET)
+		((struct sockaddr_in *)&address)->sin_port = htons(sport);
+	else
+		((struct sockaddr_in6 *)&address)->sin6_port = htons(sport);
+	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0 ||
+	    bind(fd, (struct sockaddr *)&address, length) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Another program may have the port: then another one of the lane. */
+static int lanes_bind_any(const struct udp *udp, struct udp_socket *s, u16 sport)
+{
+	u32 step = MIN(udp->cfg.lanes, (u32)UDP_LANES);
+	int err = -EADDRINUSE;
+
+	for (u32 i = 0; i < LANE_TRIES && err == -EADDRINUSE; i++) {
+		u32 port = sport + i * step > UINT16_MAX ? sport - i * step : sport + i * step;
+
+		err = lanes_bind(s->fd, s->gid, s->ifindex, (u16)port);
+		s->sport = (u16)port;
+	}
+	return err;
+}
+
+static struct udp_socket *lanes_create(const struct udp *udp, const struct udp_key *key,
+				       u32 ifindex, u16 sport)
+{
+	struct udp_socket *s = calloc(1, sizeof(*s));
+	int err;
+
+	if (s == NULL)
+		return NULL;
+	memcpy(s->gid, key->local, 16);
+	s->v4 = roce_gid_is_ipv4(s->gid);
+	s->ifindex = ifindex;
+	s->lane = key->lane;
+	s->fd = udp_socket_open(s->gid);
+	err = s->fd < 0 ? s->fd : lanes_bind_any(udp, s, sport);
+	if (err == 0) {
+		sockets_set_class(s);
+		return s;
+	}
+	log_debug("udp", "no socket for source port %u: %s", sport, strerror(-err));
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s);
+	return NULL;
+}
+
+static bool lanes_wants(struct udp *udp, const struct udp_key *key, u32 *ifindex)
+	REQUIRES(udp->lock)
+{
+	struct udp_socket *own = lanes_choose(udp, key);
+	u32 count = 0;
+
+	for (u32 i = 0; i < udp->socket_count; i++)
+		count += udp->sockets[i]->lane != 0;
+	if (own == NULL || own->lane != 0 || count >= UDP_LANE_SOCKETS)
+		return false;
+	*ifindex = own->ifindex;
+	return true;
+}
+
+void lanes_open(struct udp *udp, const struct udp_key *key, u16 sport)
+{
+	struct udp_socket *s;
+	u32 ifindex = 0;
+	bool wanted;
+
+	lock_acquire(&udp->lock);
+	wanted = lanes_wants(udp, key, &ifindex);
+	lock_release(&udp->lock);
+	s = wanted ? lanes_create(udp, key, ifindex, sport) : NULL;
+	if (s == NULL)
+		return;
+	lock_acquire(&udp->lock);
+	/* somebody else may have been faster, or the address may have left */
+	wanted = lanes_wants(udp, key, &ifindex) && sockets_insert(udp, s);
+	lock_release(&udp->lock);
+	if (wanted)
+		return;
+	close(s->fd);
+	free(s);
+}
