@@ -90,6 +90,22 @@ static void world_receive(void *user, struct path_dest *from, const struct pkt *
 	w.received++;
 }
 
+/* What brief_send sends, in its order. */
+static bool world_receive_brief(void *user, struct path_dest *from, const struct pkt_brief *b,
+				const void *payload)
+{
+	struct pkt_brief copy;
+	u64 data;
+
+	order_memcpy(&copy, b, sizeof(copy));
+	order_memcpy(&data, payload, sizeof(data));
+	w.received++;
+	if (copy.kind != PKT_BRIEF_KIND || copy.length != sizeof(data) || copy.qpns != QPN ||
+	    copy.psns != w.received || data != 7)
+		w.err = 1;
+	return true;
+}
+
 static void world_batch_end(void *user, struct path_dest *from, bool idle)
 {
 }
@@ -116,6 +132,7 @@ static u64 world_clock(void)
 static int world_open(void **state)
 {
 	static const struct path_user user = { .receive = world_receive,
+					       .receive_brief = world_receive_brief,
 					       .batch_end = world_batch_end,
 					       .writable = world_writable };
 	struct shm_config cfg = { .process = 1, .direct = true, .kick = world_kick };
@@ -218,6 +235,27 @@ static const char *slot_judge(void)
 static void ring__a_slot_is_whole_when_it_is_seen(void **state)
 {
 	explore(&(struct order){ "slot", { bell_send, ring_take_one }, world_begin, slot_judge });
+}
+
+static void brief_send(void)
+{
+	static const u64 data[2] = { 7, 7 };
+	static const void *const payload[2] = { &data[0], &data[1] };
+	static const struct pkt_brief b[2] = { { PKT_BRIEF_KIND, 8, QPN, 1 },
+					       { PKT_BRIEF_KIND, 8, QPN, 2 } };
+
+	w.path->ops->send_briefs(w.self, b, payload, 2);
+	w.path->ops->flush(w.self);
+}
+
+static const char *brief_judge(void)
+{
+	return w.received == 1 ? "the second is seen later than the first" : slot_judge();
+}
+
+static void ring__brief_slots_are_whole_and_seen_together(void **state)
+{
+	explore(&(struct order){ "briefs", { brief_send, bell_sleep }, world_begin, brief_judge });
 }
 
 static void ring_put(void)
@@ -393,6 +431,7 @@ int main(void)
 		cmocka_unit_test(explorer__sees_a_missing_release_or_acquire),
 		cmocka_unit_test(explorer__sees_a_missing_lock),
 		cmocka_unit_test(ring__a_slot_is_whole_when_it_is_seen),
+		cmocka_unit_test(ring__brief_slots_are_whole_and_seen_together),
 		cmocka_unit_test(bell__a_packet_is_seen_or_rings),
 		cmocka_unit_test(ring__a_producer_without_room_is_told),
 		cmocka_unit_test(hazard__nobody_copies_after_deregistration),
