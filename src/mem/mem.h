@@ -33,7 +33,7 @@ enum mem_flags {
 	MEM_ALL = 32,
 };
 
-/* One published entry: 48 bytes, read by peers. All fields but `key` are stable while `key` is
+/* One published entry: a cache line, read by peers. All fields but `key` are stable while `key` is
  * non-zero. `key` is the full key, or 0: invalid. It is stored with release after the content;
  * before a change it is cleared with a full barrier, which pairs with the one between a peer's
  * hazard and its second look at the key. */
@@ -47,7 +47,8 @@ struct mem_entry {
 	u64 addr;   /* where iova lies in this process (MEM_CONTIGUOUS) */
 	u32 qpn;    /* type 2 windows: the only QP */
 	u32 parent; /* windows: the region's key */
-};
+	u64 shared; /* where addr lies in the owner's memory file (adopt.h); 0: not there */
+} CACHE_ALIGNED;
 
 /* Where the private half of an entry is kept: page lists, bound-window counts. Owner's lock:
  * table->lock. */
@@ -96,6 +97,7 @@ void mem_table_fini(struct mem_table *t);
  * if zero-based). The parent must be live, of the same pd, and allow IBV_ACCESS_MW_BIND. */
 struct mem_region {
 	u64 addr, length, iova;
+	u64 shared; /* MEM_CONTIGUOUS: where addr lies in the memory file (adopt.h), or 0 */
 	u32 access, pd, flags, qpn, parent;
 	const u64 *pages; /* MEM_PAGES: page addresses, copied */
 	u32 page_count, page_shift;

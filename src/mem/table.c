@@ -267,6 +267,7 @@ static int window_derive(struct mem_table *t, const struct mem_region *r, struct
 	if (r->length > parent->length || offset > parent->length - r->length)
 		return -EINVAL;
 	e->addr = parent->addr + offset;
+	e->shared = parent->shared == 0 ? 0 : parent->shared + offset;
 	e->flags |= parent->flags & (MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL);
 	e->parent = r->parent;
 	return 0;
@@ -282,7 +283,8 @@ static int region_compose(struct mem_table *t, const struct mem_region *r, struc
 				 .qpn = r->qpn,
 				 .iova = r->iova,
 				 .length = r->length,
-				 .addr = r->addr };
+				 .addr = r->addr,
+				 .shared = r->shared };
 
 	if (r->flags & MEM_WINDOW)
 		return window_derive(t, r, e);
@@ -306,6 +308,7 @@ static void entry_fill(struct mem_entry *to, const struct mem_entry *e, u32 key)
 	__atomic_store_n(&to->iova, e->iova, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->length, e->length, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->addr, e->addr, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->shared, e->shared, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->qpn, e->qpn, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->parent, e->parent, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->key, key, __ATOMIC_RELEASE);

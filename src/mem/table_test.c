@@ -448,7 +448,7 @@ static void mem_table_init__uses_the_entries_it_is_given(void **state)
 	u32 key;
 
 	assert_ptr_not_equal(shared, MAP_FAILED);
-	assert_int_equal(sizeof(struct mem_entry), 48);
+	assert_int_equal(sizeof(struct mem_entry), 64);
 	assert_int_equal(mem_table_init(&t, shared), 0);
 	assert_int_equal(mem_register(&t, &r, &key), 0);
 	assert_int_equal(shared[mem_index(key)].key, key);

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "mem/adopt.h"
+
 static u32 mr_pd_number(struct ib_pd *pd)
 {
 	return ROCE_OF(pd, pd)->number;
@@ -49,6 +51,40 @@ static struct ib_mr *mr_register(struct ib_pd *pd, const struct mem_region *regi
 	return &mr->ib;
 }
 
+/* Peers find the file on the board before any key that speaks of it. */
+static void mr_show_file(struct board *b)
+{
+	u64 inode;
+	int fd;
+
+	if (!adopt_file(&fd, &inode))
+		return;
+	__atomic_store_n(&b->memory_fd, fd, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->memory_inode, inode, __ATOMIC_RELAXED);
+}
+
+/* Registers memory that peers may be able to map. */
+static struct ib_mr *mr_register_adopted(struct ib_pd *pd, struct mem_region *region)
+{
+	struct roce_device *dev = roce_dev(pd->device);
+	struct ib_mr *mr;
+	int err = roce_attach(dev);
+
+	if (err != 0)
+		return ERR_PTR(err);
+	if (!dev->direct)
+		return mr_register(pd, region);
+	region->shared = adopt_enter(region->addr, region->length);
+	if (region->shared != 0)
+		mr_show_file(dev->a.board);
+	mr = mr_register(pd, region);
+	if (IS_ERR(mr))
+		adopt_leave(region->addr, region->length, true);
+	else
+		ROCE_OF(mr, mr)->entered = true;
+	return mr;
+}
+
 struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
 {
 	struct mem_region region = { .addr = start,
@@ -69,7 +105,7 @@ struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 	if (access & IBV_ACCESS_ZERO_BASED)
 		region.iova = 0;
 	err = length == 0 ? -EINVAL : mem_populate(start, length, write);
-	return err != 0 ? ERR_PTR(err) : mr_register(pd, &region);
+	return err != 0 ? ERR_PTR(err) : mr_register_adopted(pd, &region);
 }
 
 static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
@@ -81,6 +117,7 @@ static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
 				     .pd = mr_pd_number(pd),
 				     .flags = MEM_ALL };
 
+	adopt_enter_all();
 	return mr_register(pd, &region);
 }
 
@@ -119,6 +156,7 @@ static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int
 	struct ib_mr *mr;
 	u64 *list;
 
+	adopt_enter_all();
 	if (pages <= 0)
 		return ERR_PTR(pages == 0 ? -EINVAL : pages);
 	list = calloc((size_t)pages, sizeof(*list));
@@ -156,13 +194,21 @@ static int mr_dereg(struct ib_mr *ib)
 {
 	struct roce_mr *mr = ROCE_OF(mr, ib);
 	struct roce_device *dev = roce_dev(ib->device);
-	int err = 0;
+	u32 stuck;
+	int err;
 
-	if (roce_is_ours(dev, mr->generation))
-		err = mem_deregister(&dev->a.mem, ib->lkey);
-	if (err == 0)
+	if (!roce_is_ours(dev, mr->generation)) {
 		free(mr);
-	return err;
+		return 0;
+	}
+	stuck = shm_stuck(dev->a.shm);
+	err = mem_deregister(&dev->a.mem, ib->lkey);
+	if (err != 0)
+		return err;
+	if (mr->entered)
+		adopt_leave(mr->addr, mr->length, shm_stuck(dev->a.shm) == stuck);
+	free(mr);
+	return 0;
 }
 
 /* ---- memory windows, type 1 ---- */
@@ -248,6 +294,7 @@ static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr
 	struct roce_fmr *fmr;
 	u32 key;
 
+	adopt_enter_all();
 	if (err != 0 || attr->max_pages <= 0 || attr->page_shift < 12 || attr->page_shift > 30 ||
 	    attr->max_maps < 1 || attr->max_maps > ROCE_MAX_FMR_MAPS)
 		return ERR_PTR(err != 0 ? err : -EINVAL);

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "mem/adopt.h"
 
 enum {
 	PROGRESS_TICK_MS = 1,
@@ -568,19 +569,24 @@ static void *progress_main(void *arg)
 	bool datagrams = false;
 
 	pthread_setname_np(pthread_self(), "anyverbs/engine");
+	adopt_engine_begin();
 	for (;;) {
 		int n, timeout;
 
+		adopt_engine_enter();
 		progress_pass(dev);
 		if (datagrams)
 			progress_linger(dev, &lease, &linger);
 		timeout = progress_prepare_sleep(dev, &lease);
+		adopt_engine_leave();
 		n = epoll_wait(dev->a.epoll_fd, ev, (int)ARRAY_LEN(ev), timeout);
+		adopt_engine_enter();
 		datagrams = datagrams && timeout == 0;
 		for (int i = 0; i < n; i++) {
 			progress_handle(dev, &ev[i]);
 			datagrams |= ev[i].data.u64 == TAG_UDP;
 		}
+		adopt_engine_leave();
 	}
 	return NULL;
 }

@@ -119,6 +119,7 @@ struct roce_mr {
 	u64 addr, length, iova;
 	int access;
 	u32 generation;
+	bool entered; /* adopt_enter was called for it */
 };
 
 struct roce_mw {

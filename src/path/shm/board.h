@@ -12,7 +12,7 @@
 #include "path/path.h"
 
 enum {
-	BOARD_VERSION = 1,
+	BOARD_VERSION = 2,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -27,14 +27,14 @@ struct board_qp {
 	u32 pd;
 	u32 peer_qpn; /* RC, UC: whom it is connected to */
 	u32 qpn;
-	u64 sent;     /* messages completed by the requester, for status */
-	u64 received; /* messages completed by the responder, for status */
-	u64 sent_bytes, received_bytes;
-	u64 errors; /* completions with an error */
 	/* where its packets go and come from, as indexes of the port's table, BOARD_NO_GID:
 	 * unknown; enum ibv_mtu. For captures */
 	u8 sgid_index, dgid_index, mtu;
-	u8 reserved[5];
+	/* In a line of their own: peers read the word for each operation. */
+	u64 sent CACHE_ALIGNED; /* messages completed by the requester, for status */
+	u64 received; /* messages completed by the responder, for status */
+	u64 sent_bytes, received_bytes;
+	u64 errors; /* completions with an error */
 };
 
 enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xff };
@@ -62,6 +62,10 @@ struct board {
 	char command[32];
 	u32 slot_count;
 	u32 slots[BOARD_SLOTS];
+	/* The owner's memory file (mem/adopt.h), there if a key speaks of it: its descriptor in
+	 * the owner's process, and its inode. */
+	s32 memory_fd;
+	u64 memory_inode;
 	/* bit 0: armed, somebody sleeps; bit 1: which bell; the rest counts arms, so that a peer
 	 * rings once per arm. */
 	u32 bell CACHE_ALIGNED;

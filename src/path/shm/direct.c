@@ -9,7 +9,7 @@
  * Target:    make key or QP invalid -> fence (B) -> wait until no hazard names it.
  * A pairs with B: either the initiator sees the invalid key, or the target sees the hazard.
  */
-#include "path/shm/shm_priv.h"
+#include "path/shm/reach.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -132,17 +132,16 @@ static int direct_copy_process(const struct shm_link *l, const struct path_targe
 	return done == (ssize_t)t->length ? 0 : -EOPNOTSUPP;
 }
 
-static int direct_copy_self(const struct path_target *t, u64 addr, const struct iovec *iov,
+/* The target's memory is mapped here, at `there`. */
+static int direct_copy_here(const struct path_target *t, u8 *there, const struct iovec *iov,
 			    int iovcnt)
 {
 	for (int i = 0; i < iovcnt; i++) {
-		void *there = (void *)(uintptr_t)addr;
-
 		if (t->write)
 			mem_copy_ordered(there, iov[i].iov_base, iov[i].iov_len);
 		else
 			memmove(iov[i].iov_base, there, iov[i].iov_len);
-		addr += iov[i].iov_len;
+		there += iov[i].iov_len;
 	}
 	return 0;
 }
@@ -152,6 +151,7 @@ static int direct_checked_copy(struct shm_link *l, struct board_hazard *h,
 {
 	const struct mem_entry *e = &l->board->keys[t->rkey >> MEM_TAG_BITS];
 	const struct board_qp *q = link_find_qp(l->board, t->dqpn);
+	u8 *there = NULL;
 	u32 word, key = __atomic_load_n(&e->key, __ATOMIC_ACQUIRE); /* pairs with mem_register */
 	u64 addr;
 
@@ -165,8 +165,13 @@ static int direct_checked_copy(struct shm_link *l, struct board_hazard *h,
 	if (__atomic_load_n(&e->key, __ATOMIC_RELAXED) != key ||
 	    __atomic_load_n(&q->word, __ATOMIC_RELAXED) != word)
 		return -EACCES;
-	return l->self ? direct_copy_self(t, addr, iov, iovcnt)
-		       : direct_copy_process(l, t, addr, iov, iovcnt);
+	if (l->self)
+		there = (u8 *)(uintptr_t)addr;
+	else if (e->shared != 0)
+		there = reach_find(l, e->shared + (addr - e->addr), t->length,
+				   e->shared + e->length);
+	return there != NULL ? direct_copy_here(t, there, iov, iovcnt)
+			     : direct_copy_process(l, t, addr, iov, iovcnt);
 }
 
 static int direct_copy(struct shm_link *l, const struct path_target *t, const struct iovec *iov,
@@ -318,7 +323,7 @@ static bool drain_busy(const struct shm *shm, const struct board *b, u32 key_ind
 	return false;
 }
 
-static void drain_link(const struct shm *shm, const struct shm_link *l, u32 key_index, u32 qpn)
+static void drain_link(struct shm *shm, const struct shm_link *l, u32 key_index, u32 qpn)
 {
 	u64 limit = 0;
 
@@ -328,12 +333,18 @@ static void drain_link(const struct shm *shm, const struct shm_link *l, u32 key_
 		if (limit == 0)
 			limit = now + DRAIN_LIMIT_MS * NS_PER_MS;
 		if (now > limit) {
+			__atomic_fetch_add(&shm->stuck, 1, __ATOMIC_RELAXED);
 			log_warn("shm", "process %d is stopped inside an operation on our memory",
 				 (int)l->pid);
 			return;
 		}
 		sched_yield();
 	}
+}
+
+u32 shm_stuck(const struct shm *shm)
+{
+	return __atomic_load_n(&shm->stuck, __ATOMIC_RELAXED);
 }
 
 void shm_drain(struct shm *shm, u32 key_index, u32 qpn)

@@ -2,7 +2,7 @@
  * In: slots, and what the node hands over    Out: mapped rings and boards
  * Runs: the engine's thread and verbs that may sleep    Locks: see each function
  */
-#include "path/shm/shm_priv.h"
+#include "path/shm/reach.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -60,6 +60,7 @@ void link_close(struct shm_link *l)
 {
 	link_unwatch(l);
 	ring_pair_unmap(l->pair);
+	reach_close(l);
 	if (!l->self)
 		board_unmap(l->board);
 	link_close_fd(&l->bell_fd[0]);

@@ -3,7 +3,7 @@
  * Runs: any thread; receiving is one thread at a time
  * Locks: poll_lock, then lock; tx.lock of a link is a leaf
  */
-#include "path/shm/shm_priv.h"
+#include "path/shm/reach.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -414,6 +414,25 @@ static void shm_bury(struct shm *shm)
 	}
 }
 
+void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l))
+{
+	struct shm_link *held[64];
+	u32 i = 0, n;
+
+	do {
+		lock_acquire(&shm->lock);
+		for (n = 0; n < ARRAY_LEN(held) && i < shm->count; i++) {
+			held[n] = shm->links[i];
+			held[n++]->refs++;
+		}
+		lock_release(&shm->lock);
+		for (u32 k = 0; k < n; k++) {
+			fn(held[k]);
+			shm_dest_put(&held[k]->dest);
+		}
+	} while (n == ARRAY_LEN(held));
+}
+
 void shm_background(struct shm *shm)
 {
 	struct shm_link *l;
@@ -433,6 +452,7 @@ void shm_background(struct shm *shm)
 		lock_release(&shm->poll_lock);
 		shm_dest_put(&l->dest);
 	}
+	reach_serve(shm);
 	shm_bury(shm);
 }
 
@@ -611,6 +631,7 @@ void shm_drop_in_child(struct shm *shm)
 
 		close(l->bell_fd[0]);
 		close(l->bell_fd[1]);
+		reach_drop_in_child(l);
 		if (l->pid_fd >= 0)
 			close(l->pid_fd);
 	}

@@ -61,6 +61,8 @@ void shm_bell_arm(struct shm *shm, int which);
 /* Waits until no peer uses key index / queue pair of ours directly (whichever matches); bounded.
  * For mem_table.drain and modify. */
 void shm_drain(struct shm *shm, u32 key_index, u32 qpn);
+/* How often that wait has ended although somebody was still at it. */
+u32 shm_stuck(const struct shm *shm);
 enum { SHM_ANY_KEY = UINT32_MAX, SHM_ANY_QP = UINT32_MAX };
 
 #endif

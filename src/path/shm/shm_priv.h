@@ -40,6 +40,9 @@ struct shm_link {
 	int pid_fd;
 	bool self;
 	bool direct; /* the peer's memory can be reached: probed once */
+	struct reach *reach; /* its memory file; NULL: not opened. reach.h */
+	u64 want_slot, want_length; /* what is to be mapped of it; 0: nothing */
+	bool reach_none;	    /* it cannot be mapped */
 	const struct board *board;
 	struct ring_pair *pair;
 	struct ring_tx tx;
@@ -63,10 +66,14 @@ struct shm {
 	u32 count WRITTEN_UNDER(poll_lock, lock); /* links[] in use */
 	bool port_down WRITTEN_UNDER(poll_lock, lock); /* for links to come */
 	bool watched WRITTEN_UNDER(poll_lock, lock);	 /* the same */
+	bool reach_wanted; /* some link has a want_slot */
+	u32 stuck; /* drains given up; atomic */
 	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
 	struct shm_link *links[SHM_LINKS] WRITTEN_UNDER(poll_lock, lock);
 };
 
+/* Calls fn for every open link, with a reference and no lock. */
+void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l));
 struct shm_link *link_create(struct shm *shm, u32 slot);
 /* Maps what the node handed over and probes direct access. Takes the descriptors. */
 int link_open(struct shm_link *l, struct node_peer *peer);

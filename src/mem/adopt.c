@@ -1,0 +1,359 @@
+/* adopt.c: which pages are adopted, and whether to adopt more. docs/adoption.md has the rules.
+ *
+ * In: registrations and their ends    Out: regions, slots of the file
+ * Runs: verbs that register memory    Locks: adopt.lock, then adopt_engine_lock
+ */
+#include "mem/adopt.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "mem/adopt_priv.h"
+
+enum {
+	ADOPT_LONGEST = 256 << 20, /* copying more costs more than it brings */
+	/* Adopting costs some 50 us, which many registrations in a row shall not pay: so many may
+	 * adopt at once, and then one in so long. */
+	ADOPT_BURST = 512,
+	ADOPT_EVERY_NS = 2 * NS_PER_MS,
+	ADOPT_DEFAULT = 0, /* is it on if nothing is said? */
+	ADOPT_TMPFS = 0x01021994,
+};
+
+struct adopt adopt = { .fd = -1 };
+struct lock adopt_engine_lock;
+
+/* NO_THREAD_SAFETY, both: callers do not see the lock. */
+void adopt_engine_enter(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&adopt_engine_lock);
+}
+
+void adopt_engine_leave(void) NO_THREAD_SAFETY
+{
+	lock_release(&adopt_engine_lock);
+}
+
+/* ---- may we at all ---- */
+
+/* Allocators other than the C library's trust freed memory to be zero after MADV_DONTNEED, also
+ * while it is registered still; in a file's pages it is not. Sanitizers have theirs, too. */
+static bool adopt_malloc_is_plain(void)
+{
+	const char *name;
+	Dl_info info;
+
+	if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) == 0 || info.dli_fname == NULL)
+		return false;
+	name = strrchr(info.dli_fname, '/');
+	name = name == NULL ? info.dli_fname : name + 1;
+	return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-2", 6) == 0;
+}
+
+static bool adopt_is_wanted(void)
+{
+	const char *value = getenv("ANYVERBS_ADOPT"), *preload = getenv("LD_PRELOAD");
+
+	if (value == NULL ? !ADOPT_DEFAULT : strcmp(value, "0") == 0)
+		return false;
+	/* valgrind knows each byte of the memory that it has seen mapped */
+	if (preload != NULL && strstr(preload, "vgpreload") != NULL)
+		return false;
+	return adopt_malloc_is_plain();
+}
+
+
+bool adopt_is_on(void)
+{
+	static int known; /* 0: not asked yet, 1: yes, 2: no. Threads that race store the same */
+	int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (on == 0) {
+		on = adopt_is_wanted() ? 1 : 2;
+		__atomic_store_n(&known, on, __ATOMIC_RELAXED);
+	}
+	return on == 1;
+}
+
+/* Writing far into a file that may not be that long raises a signal. */
+static bool adopt_may_write(void)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
+
+/* ---- the file ---- */
+
+static bool adopt_seal(int fd)
+{
+	return ftruncate(fd, (off_t)ADOPT_FILE_BYTES) == 0 &&
+	       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
+static bool adopt_file_create(void) REQUIRES(&adopt.lock)
+{
+	int fd = memfd_create("anyverbs-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct stat st;
+
+	if (fd < 0)
+		return false;
+	if (!adopt_seal(fd) || fstat(fd, &st) != 0) {
+		close(fd);
+		return false;
+	}
+	adopt.fd = fd;
+	adopt.inode = st.st_ino;
+	adopt.device = st.st_dev;
+	return true;
+}
+
+/* The application may have closed a descriptor that it never opened, and opened another. */
+static bool adopt_file_is_there(void) REQUIRES(&adopt.lock)
+{
+	struct stat st;
+
+	if (adopt.fd < 0)
+		return adopt_file_create();
+	return fstat(adopt.fd, &st) == 0 && st.st_ino == adopt.inode && st.st_dev == adopt.device;
+}
+
+bool adopt_file(int *fd, u64 *inode)
+{
+	bool there;
+
+	lock_acquire(&adopt.lock);
+	there = adopt.fd >= 0;
+	*fd = adopt.fd;
+	*inode = adopt.inode;
+	lock_release(&adopt.lock);
+	return there;
+}
+
+bool adopt_is_file(int fd, u64 inode)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct statfs fs;
+	struct stat st;
+
+	/* Pages of any other kind of file might not be there when they are touched. */
+	return fstat(fd, &st) == 0 && fstatfs(fd, &fs) == 0 && fs.f_type == ADOPT_TMPFS &&
+	       st.st_ino == inode && (u64)st.st_size == ADOPT_FILE_BYTES && seals >= 0 &&
+	       (seals & F_SEAL_SHRINK) != 0;
+}
+
+/* ---- ranges and regions ---- */
+
+static bool range_overlaps(u64 start, u64 end, u64 addr, u64 length)
+{
+	return start < addr + length && addr < end;
+}
+
+static bool ranges_have(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	for (u32 i = 0; i < adopt.range_count; i++)
+		if (adopt.ranges[i].start < end && start < adopt.ranges[i].end)
+			return true;
+	return false;
+}
+
+static void ranges_add(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	if (adopt.range_count == ADOPT_RANGES)
+		adopt.untracked++;
+	else
+		adopt.ranges[adopt.range_count++] = (struct adopt_range){ start, end };
+}
+
+static void ranges_remove(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	for (u32 i = 0; i < adopt.range_count; i++)
+		if (adopt.ranges[i].start == start && adopt.ranges[i].end == end) {
+			adopt.ranges[i] = adopt.ranges[--adopt.range_count];
+			return;
+		}
+	adopt.untracked--;
+}
+
+/* The region that has all of [start, end); NULL: none. */
+static struct adopt_region *region_around(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	for (u32 i = 0; i < adopt.region_high; i++) {
+		struct adopt_region *r = &adopt.regions[i];
+
+		if (r->refs != 0 && r->addr <= start && end <= r->addr + r->length)
+			return r;
+	}
+	return NULL;
+}
+
+/* A free one with a slot. A slot's number is that of its region, modulo ADOPT_REGIONS. */
+static struct adopt_region *region_find_free(void) REQUIRES(&adopt.lock)
+{
+	struct adopt_region *r = adopt.regions;
+
+	while (r < &adopt.regions[ADOPT_REGIONS] && r->refs != 0)
+		r++;
+	if (r == &adopt.regions[ADOPT_REGIONS])
+		return NULL;
+	if (r->offset == 0) {
+		u64 slot = (u64)(r - adopt.regions) + (u64)ADOPT_REGIONS * ++r->turn;
+
+		if (slot + 1 >= ADOPT_FILE_BYTES >> ADOPT_SLOT_SHIFT)
+			return NULL;
+		r->offset = slot << ADOPT_SLOT_SHIFT;
+	}
+	adopt.region_high = MAX(adopt.region_high, (u32)(r - adopt.regions) + 1);
+	return r;
+}
+
+/* ---- adopting ---- */
+
+static bool adopt_has_credit(void) REQUIRES(&adopt.lock)
+{
+	u64 now = clock_now_ns(), most = ADOPT_BURST * ADOPT_EVERY_NS;
+
+	if (adopt.credit_ns == 0 || now - adopt.credit_ns > most)
+		adopt.credit_ns = now > most ? now - most : 1;
+	if (now - adopt.credit_ns < ADOPT_EVERY_NS)
+		return false;
+	adopt.credit_ns += ADOPT_EVERY_NS;
+	return true;
+}
+
+/* What runs while pages move, or notes that they do, must not lie in them. */
+static bool adopt_is_ours(u64 start, u64 end)
+{
+	u64 ours[] = { (u64)(uintptr_t)&adopt, (u64)(uintptr_t)&adopt_engine_lock,
+		       (u64)(uintptr_t)&errno, (u64)(uintptr_t)ours };
+
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+		if (range_overlaps(start, end, ours[i] & ~0xfffull, sizeof(adopt) + 0x2000))
+			return true;
+	return false;
+}
+
+static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	u64 in_page = (u64)sysconf(_SC_PAGESIZE) - 1;
+
+	if (!adopt_is_on() || __atomic_load_n(&adopt.everywhere, __ATOMIC_RELAXED))
+		return false;
+	if (start == end || ((start | end) & in_page) != 0 || end - start > ADOPT_LONGEST)
+		return false;
+	return adopt.untracked == 0 && !ranges_have(start, end) && !adopt_is_ours(start, end) &&
+	       adopt_may_write() && adopt_has_credit() && fork_watch() && adopt_file_is_there();
+}
+
+/* With every signal blocked and our own thread at rest. */
+static struct adopt_region *adopt_now(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	struct adopt_region *r;
+	int err;
+
+	if (!look_is_alone() || !look_is_plain(start, end))
+		return NULL;
+	r = region_find_free();
+	if (r == NULL)
+		return NULL;
+	r->addr = start;
+	r->length = end - start;
+	err = move_in(r);
+	if (err == 0)
+		return r;
+	log_info("mem", "memory at %#llx cannot be adopted: error %d", (unsigned long long)start,
+		 -err);
+	r->offset = 0;
+	return NULL;
+}
+
+static struct adopt_region *adopt_region_new(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	struct adopt_region *r;
+	sigset_t all, before;
+
+	if (!adopt_may(start, end))
+		return NULL;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	lock_acquire(&adopt_engine_lock);
+	r = adopt_now(start, end);
+	lock_release(&adopt_engine_lock);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return r;
+}
+
+static void adopt_region_end(struct adopt_region *r, bool clean) REQUIRES(&adopt.lock)
+{
+	sigset_t all, before;
+	bool alone;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	lock_acquire(&adopt_engine_lock);
+	alone = look_is_alone() && !__atomic_load_n(&adopt.everywhere, __ATOMIC_RELAXED);
+	if (!move_out(r, alone) || !clean)
+		r->offset = 0;
+	lock_release(&adopt_engine_lock);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+u64 adopt_enter(u64 addr, u64 length)
+{
+	u64 end = addr + length, offset = 0;
+	struct adopt_region *r;
+
+	if (!adopt_is_on())
+		return 0;
+	lock_acquire(&adopt.lock);
+	r = region_around(addr, end);
+	if (r == NULL)
+		r = adopt_region_new(addr, end);
+	if (r != NULL)
+		offset = r->offset + (addr - r->addr);
+	ranges_add(addr, end);
+	/* Also of those that it only touches: they stay until it has ended. */
+	for (u32 i = 0; i < adopt.region_high; i++) {
+		struct adopt_region *at = &adopt.regions[i];
+
+		if (at == r || (at->refs != 0 && range_overlaps(addr, end, at->addr, at->length)))
+			at->refs++;
+	}
+	lock_release(&adopt.lock);
+	return offset;
+}
+
+void adopt_leave(u64 addr, u64 length, bool clean)
+{
+	u64 end = addr + length;
+
+	if (!adopt_is_on())
+		return;
+	lock_acquire(&adopt.lock);
+	ranges_remove(addr, end);
+	for (u32 i = 0; i < adopt.region_high; i++) {
+		struct adopt_region *r = &adopt.regions[i];
+
+		if (r->refs != 0 && range_overlaps(addr, end, r->addr, r->length) &&
+		    --r->refs == 0)
+			adopt_region_end(r, clean);
+	}
+	lock_release(&adopt.lock);
+}
+
+void adopt_enter_all(void)
+{
+	__atomic_store_n(&adopt.everywhere, true, __ATOMIC_RELAXED);
+}

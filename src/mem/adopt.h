@@ -1,0 +1,48 @@
+/* adopt.h: registered memory that peers reach by loads and stores.
+ *
+ * A registration may *adopt* its pages: they are moved, at the same address, into a memory file of
+ * this process, which peers map. docs/adoption.md says when, and how the application is kept from
+ * noticing. There is one such file per process, sparse and huge, made for the first region; a
+ * region has a *slot* of it to itself, so that memory that the application grows (mremap) finds
+ * zeroes behind it and not another region.
+ *
+ * All functions may block (bounded), but those that say otherwise.
+ */
+#ifndef MEM_ADOPT_H
+#define MEM_ADOPT_H
+
+#include "base/compiler.h"
+
+enum {
+	ADOPT_SLOT_SHIFT = 38, /* a slot is so large; its number is offset >> this, never 0 */
+	ADOPT_REGIONS = 1024,  /* at once; no two of them have the same slot number modulo this */
+};
+#define ADOPT_SLOT_BYTES (1ull << ADOPT_SLOT_SHIFT)
+#define ADOPT_FILE_BYTES (1ull << 62)
+
+/* A registration of [addr, addr + length) begins: its pages are adopted if that is allowed, safe
+ * and worth it. Returns where in the file `addr` lies, or 0: not there, and everything is as it
+ * was. Either way adopt_leave must follow. To be called before any key names the memory. */
+u64 adopt_enter(u64 addr, u64 length);
+/* It has ended: no key names it any more, and nobody of this process copies. When the last
+ * registration of adopted pages ends they are private memory again before this returns. `clean`: no
+ * peer does either; else (a peer is stopped in the midst of it) what it still writes is lost. */
+void adopt_leave(u64 addr, u64 length, bool clean);
+/* A registration that names no range (the whole address space, page lists): nothing is adopted
+ * from now on. Never blocks. */
+void adopt_enter_all(void);
+
+/* The file, for peers: its descriptor in this process and its inode. False: there is none. */
+/* Is adoption allowed in this process at all? */
+bool adopt_is_on(void);
+bool adopt_file(int *fd, u64 *inode);
+/* Is this a descriptor of another process' such file, safe to map and touch? */
+bool adopt_is_file(int fd, u64 inode);
+
+/* Around whatever the one thread of ours that runs unasked does, beside the application's: it must
+ * stand still while pages move. adopt_engine_begin: once, when it starts. */
+void adopt_engine_begin(void);
+void adopt_engine_enter(void);
+void adopt_engine_leave(void);
+
+#endif

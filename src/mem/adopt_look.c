@@ -1,0 +1,222 @@
+/* adopt_look.c: what the kernel says of this process: who runs, what is mapped, who holds pages.
+ *
+ * In: /proc/self    Out: yes or no; pieces
+ * Runs: verbs that register memory, fork's handlers    Locks: none; the pieces are adopt.lock's
+ *
+ * Whatever cannot be read, or looks unusual, is a no.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "mem/adopt_priv.h"
+
+enum { LOOK_LINE = 4352, LOOK_BUFFER = 16384, LOOK_MAPS_MAX = 16000 };
+
+/* Ours that runs unasked and can be made to stand still; 0 or 1. */
+static u32 look_engines;
+
+void adopt_engine_begin(void)
+{
+	__atomic_store_n(&look_engines, 1, __ATOMIC_SEQ_CST);
+}
+
+void look_forget_engine(void)
+{
+	__atomic_store_n(&look_engines, 0, __ATOMIC_SEQ_CST);
+}
+
+bool look_is_alone(void)
+{
+	struct stat st;
+
+	/* A folder for each thread, beside . and .. */
+	return stat("/proc/self/task", &st) == 0 &&
+	       st.st_nlink == 3 + __atomic_load_n(&look_engines, __ATOMIC_SEQ_CST);
+}
+
+static bool look_hex(const char **at, char end, u64 *value)
+{
+	const char *s = *at;
+	u64 v = 0;
+
+	for (; *s != end; s++) {
+		if (*s >= '0' && *s <= '9')
+			v = v << 4 | (u64)(*s - '0');
+		else if (*s >= 'a' && *s <= 'f')
+			v = v << 4 | (u64)(*s - 'a' + 10);
+		else
+			return false;
+	}
+	*value = v;
+	*at = s + 1;
+	return true;
+}
+
+/* start-end rwxp offset major:minor inode name */
+static bool look_parse(const char *line, struct look_map *m)
+{
+	const char *perms;
+	char *rest;
+	u64 major, minor;
+
+	if (!look_hex(&line, '-', &m->start) || !look_hex(&line, ' ', &m->end))
+		return false;
+	perms = line;
+	if (strnlen(perms, 5) < 5)
+		return false;
+	m->prot = (perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) |
+		  (perms[2] == 'x' ? PROT_EXEC : 0);
+	m->shared = perms[3] == 's';
+	line += 5;
+	if (!look_hex(&line, ' ', &m->offset) || !look_hex(&line, ':', &major) ||
+	    !look_hex(&line, ' ', &minor))
+		return false;
+	m->device = makedev((u32)major, (u32)minor);
+	m->inode = strtoull(line, &rest, 10);
+	m->name = rest + strspn(rest, " ");
+	return true;
+}
+
+/* Takes whole lines off the buffer; returns how many bytes are left over, or -1. */
+static ssize_t look_lines(char *buffer, size_t n, void (*fn)(const struct look_map *, void *),
+			  void *arg)
+{
+	char *line = buffer, *end = buffer + n, *stop;
+
+	while ((stop = memchr(line, '\n', (size_t)(end - line))) != NULL) {
+		struct look_map m;
+
+		*stop = '\0';
+		if (!look_parse(line, &m))
+			return -1;
+		fn(&m, arg);
+		line = stop + 1;
+	}
+	memmove(buffer, line, (size_t)(end - line));
+	return end - line;
+}
+
+bool look_maps(void (*fn)(const struct look_map *m, void *arg), void *arg)
+{
+	char buffer[LOOK_BUFFER];
+	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	ssize_t left = 0, n = -1;
+
+	while (fd >= 0 && left >= 0 && left < LOOK_BUFFER - LOOK_LINE) {
+		n = read(fd, buffer + left, sizeof(buffer) - (size_t)left);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		left = look_lines(buffer, (size_t)(left + n), fn, arg);
+	}
+	if (fd >= 0)
+		close(fd);
+	return n == 0 && left == 0;
+}
+
+struct look_plain {
+	u64 at, end; /* what is not yet known to be plain */
+	u32 maps;
+	bool pinned;
+};
+
+static bool look_map_is_plain(const struct look_map *m)
+{
+	return !m->shared && m->inode == 0 && m->prot == (PROT_READ | PROT_WRITE) &&
+	       (m->name[0] == '\0' || strcmp(m->name, "[heap]") == 0 ||
+		strncmp(m->name, "[anon:", 6) == 0);
+}
+
+static void look_at_plain(const struct look_map *m, void *arg)
+{
+	struct look_plain *p = arg;
+
+	p->maps++;
+	if (m->start <= p->at && p->at < m->end && look_map_is_plain(m))
+		p->at = m->end;
+	/* Requests that the kernel works on by itself may be on their way to any page. */
+	if (strncmp(m->name, "/[aio]", 6) == 0 || strstr(m->name, "[io_uring]") != NULL)
+		p->pinned = true;
+}
+
+/* A line of numbers like "VmPin:	       0 kB" that is not 0. */
+static bool look_status_has(const char *status, const char *name)
+{
+	const char *at = strstr(status, name);
+
+	return at == NULL || strtoull(at + strlen(name), NULL, 10) != 0;
+}
+
+/* Pages that are locked, or that a device or io_uring holds, stay where they are. */
+static bool look_is_pinned(void)
+{
+	char status[4096];
+	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, status, sizeof(status) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return true;
+	status[n] = '\0';
+	return look_status_has(status, "\nVmPin:") || look_status_has(status, "\nVmLck:");
+}
+
+bool look_is_plain(u64 start, u64 end)
+{
+	struct look_plain p = { .at = start, .end = end };
+
+	if (look_is_pinned() || !look_maps(look_at_plain, &p))
+		return false;
+	return p.at >= p.end && !p.pinned && p.maps < LOOK_MAPS_MAX;
+}
+
+struct look_want {
+	u64 offset, length;
+	bool failed;
+};
+
+static bool pieces_grow(struct adopt_pieces *p)
+{
+	u32 space = p->space == 0 ? 64 : p->space * 2;
+	struct adopt_piece *at = realloc(p->at, space * sizeof(*at));
+
+	if (at == NULL)
+		return false;
+	p->at = at;
+	p->space = space;
+	return true;
+}
+
+/* NO_THREAD_SAFETY: called by look_pieces, which has the lock. */
+static void look_at_piece(const struct look_map *m, void *arg) NO_THREAD_SAFETY
+{
+	struct look_want *want = arg;
+	struct adopt_pieces *p = &adopt.pieces;
+
+	if (!m->shared || m->inode != adopt.inode || m->device != adopt.device ||
+	    m->offset - want->offset >= want->length)
+		return;
+	if (p->count == p->space && !pieces_grow(p)) {
+		want->failed = true;
+		return;
+	}
+	p->at[p->count++] = (struct adopt_piece){
+		.start = m->start, .end = m->end, .offset = m->offset, .prot = m->prot
+	};
+}
+
+bool look_pieces(u64 offset, u64 length)
+{
+	struct look_want want = { .offset = offset, .length = length };
+
+	adopt.pieces.count = 0;
+	return look_maps(look_at_piece, &want) && !want.failed;
+}

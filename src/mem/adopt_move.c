@@ -1,0 +1,211 @@
+/* adopt_move.c: pages into the file, and back.
+ *
+ * In: a region    Out: the same bytes at the same address, in other pages
+ * Runs: verbs that register memory    Locks: adopt.lock
+ *
+ * In: by chunks; the kernel copies them into the file, they go to the stash with mremap, and the
+ * file is mapped where they were. Between the two calls there is nothing at all at their address,
+ * so nobody else may run.
+ * Out, while nobody else runs: the chunk is copied into the stash, which mremap puts back over the
+ * file's map, in one step.
+ * Out, beside other threads: the file is mapped privately in place of the shared map, in one step,
+ * so that no store is lost; then every page is made the process' own, and the file's are given up.
+ * The slot is not used again, for the map stays a map of it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "mem/adopt_priv.h"
+#include "mem/mem.h"
+
+static void *move_pointer(u64 addr)
+{
+	return (void *)(uintptr_t)addr;
+}
+
+static int move_write(u64 from, u64 length, u64 offset) REQUIRES(&adopt.lock)
+{
+	for (u64 done = 0; done < length;) {
+		ssize_t n = pwrite(adopt.fd, move_pointer(from + done), length - done,
+				   (off_t)(offset + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += (u64)n;
+	}
+	return 0;
+}
+
+int move_read(u64 to, u64 length, u64 offset)
+{
+	for (u64 done = 0; done < length;) {
+		ssize_t n = pread(adopt.fd, move_pointer(to + done), length - done,
+				  (off_t)(offset + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += (u64)n;
+	}
+	return 0;
+}
+
+/* Moves a map, with its pages, over whatever is at `to`. */
+static int move_map(u64 from, u64 length, u64 to)
+{
+	void *p = mremap(move_pointer(from), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+			 move_pointer(to));
+
+	return p == MAP_FAILED ? -errno : 0;
+}
+
+static void move_drop_pages(u64 offset, u64 length) REQUIRES(&adopt.lock)
+{
+	if (fallocate(adopt.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+		      (off_t)length) != 0)
+		log_debug("mem", "pages of the file stay: errno %d", errno);
+}
+
+/* ---- in ---- */
+
+static int chunk_in(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt.lock)
+{
+	u64 addr = r->addr + at, stash = r->stash + at;
+	int err = move_write(addr, n, r->offset + at);
+
+	if (err == 0)
+		err = move_map(addr, n, stash);
+	if (err != 0)
+		return err;
+	if (mmap(move_pointer(addr), n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, adopt.fd,
+		 (off_t)(r->offset + at)) == MAP_FAILED ||
+	    madvise(move_pointer(addr), n, MADV_DONTFORK) != 0 ||
+	    madvise(move_pointer(stash), n, MADV_DONTNEED) != 0) { /* refused if it is locked */
+		err = -errno;
+		if (move_map(stash, n, addr) != 0)
+			log_error("mem", "memory at %#llx is lost", (unsigned long long)addr);
+	}
+	return err;
+}
+
+/* Puts a chunk back. */
+static int chunk_out(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt.lock)
+{
+	int err = move_read(r->stash + at, n, r->offset + at);
+
+	return err != 0 ? err : move_map(r->stash + at, n, r->addr + at);
+}
+
+static void move_in_undo(struct adopt_region *r, u64 done) REQUIRES(&adopt.lock)
+{
+	for (u64 at = 0; at < done; at += ADOPT_CHUNK)
+		if (chunk_out(r, at, MIN((u64)ADOPT_CHUNK, done - at)) != 0)
+			log_error("mem", "memory at %#llx stays shared",
+				  (unsigned long long)(r->addr + at));
+	munmap(move_pointer(r->stash), r->length);
+	move_drop_pages(r->offset, ADOPT_SLOT_BYTES);
+}
+
+int move_in(struct adopt_region *r)
+{
+	void *stash = mmap(NULL, r->length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			   -1, 0);
+	int err = 0;
+	u64 at;
+
+	if (stash == MAP_FAILED)
+		return -errno;
+	r->stash = (u64)(uintptr_t)stash;
+	for (at = 0; at < r->length && err == 0;) {
+		u64 n = MIN((u64)ADOPT_CHUNK, r->length - at);
+
+		err = chunk_in(r, at, n);
+		if (err == 0)
+			at += n;
+	}
+	if (err != 0)
+		move_in_undo(r, at);
+	return err;
+}
+
+/* ---- out ---- */
+
+/* Is the piece where the region was, neither moved nor grown beyond it? */
+static bool piece_is_home(const struct adopt_region *r, const struct adopt_piece *p)
+{
+	return p->start - r->addr == p->offset - r->offset && p->start >= r->addr &&
+	       p->end <= r->addr + r->length;
+}
+
+static bool piece_out_alone(const struct adopt_region *r, const struct adopt_piece *p)
+	REQUIRES(&adopt.lock)
+{
+	u64 from = p->start - r->addr, to = p->end - r->addr;
+
+	for (u64 at = from; at < to; at += ADOPT_CHUNK) {
+		u64 n = MIN((u64)ADOPT_CHUNK, to - at);
+
+		if (chunk_out(r, at, n) != 0)
+			return false;
+		if (p->prot != (PROT_READ | PROT_WRITE) &&
+		    mprotect(move_pointer(r->addr + at), n, p->prot) != 0)
+			log_warn("mem", "memory keeps its old protection: errno %d", errno);
+	}
+	return true;
+}
+
+/* Every page becomes the process' own by being written to; a protection that forbids that is taken
+ * away meanwhile, from a private map, so that only this process' mistakes could profit. */
+static bool piece_own_pages(const struct adopt_piece *p)
+{
+	u64 n = p->end - p->start;
+	bool ours;
+
+	if ((p->prot & PROT_WRITE) == 0 &&
+	    mprotect(move_pointer(p->start), n, PROT_READ | PROT_WRITE) != 0)
+		return false;
+	ours = mem_populate(p->start, n, true) == 0;
+	if (p->prot != (PROT_READ | PROT_WRITE) &&
+	    mprotect(move_pointer(p->start), n, p->prot) != 0)
+		return false;
+	return ours;
+}
+
+static bool piece_out_in_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	u64 n = p->end - p->start;
+
+	if (mmap(move_pointer(p->start), n, p->prot, MAP_PRIVATE | MAP_FIXED, adopt.fd,
+		 (off_t)p->offset) == MAP_FAILED)
+		return false;
+	return piece_own_pages(p);
+}
+
+bool move_out(struct adopt_region *r, bool alone)
+{
+	bool clean = true, empty = look_pieces(r->offset, ADOPT_SLOT_BYTES);
+
+	for (u32 i = 0; i < adopt.pieces.count; i++) {
+		const struct adopt_piece *p = &adopt.pieces.at[i];
+
+		if (alone && piece_is_home(r, p) && piece_out_alone(r, p))
+			continue;
+		clean = false;
+		if (!piece_out_in_place(p)) {
+			log_error("mem", "memory at %#llx stays a file's",
+				  (unsigned long long)p->start);
+			empty = false;
+		}
+	}
+	munmap(move_pointer(r->stash), r->length);
+	if (empty)
+		move_drop_pages(r->offset, ADOPT_SLOT_BYTES);
+	return clean && empty;
+}

@@ -1,0 +1,167 @@
+/* reach.c: maps slots of peers' memory files.
+ *
+ * In: wishes of threads that post    Out: maps, which threads that post find without a lock
+ * Runs: the engine's thread, and whoever buries links    Locks: shm.lock to find links
+ */
+#include "path/shm/reach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+enum {
+	REACH_MAPS = 4096,	 /* of all peers: a part of what a process may have */
+	REACH_LEAST = 256 << 10, /* a map is not shorter, so that a slot's next region fits too */
+	REACH_TOUCH = 4 << 20,	 /* pages that are made present at once */
+};
+
+static u32 reach_count; /* maps of this process; the engine's thread alone counts up */
+
+void reach_want(struct shm_link *l, u64 slot, u64 length)
+{
+	struct shm *shm = l->shm;
+
+	if (__atomic_load_n(&l->reach_none, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&l->want_slot, __ATOMIC_RELAXED) != 0 || length > ADOPT_SLOT_BYTES)
+		return;
+	/* Threads that race ask for one of theirs; a length of another slot is harmless. */
+	__atomic_store_n(&l->want_length, length, __ATOMIC_RELAXED);
+	/* Pairs with reach_serve_link. */
+	__atomic_store_n(&l->want_slot, slot, __ATOMIC_RELEASE);
+	__atomic_store_n(&shm->reach_wanted, true, __ATOMIC_RELEASE); /* pairs with reach_serve */
+	shm->cfg.kick(shm->cfg.kick_arg);
+}
+
+/* The peer's descriptor, by the right that reading its memory takes too. */
+static int reach_open_fd(const struct shm_link *l)
+{
+	s32 theirs = __atomic_load_n(&l->board->memory_fd, __ATOMIC_RELAXED);
+	u64 inode = __atomic_load_n(&l->board->memory_inode, __ATOMIC_RELAXED);
+	char path[64];
+	int fd = (int)syscall(SYS_pidfd_getfd, l->pid_fd, theirs, 0);
+
+	if (fd < 0) { /* an older kernel, or it is not let through */
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)l->pid, (int)theirs);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+	}
+	if (fd >= 0 && !adopt_is_file(fd, inode)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+static struct reach *reach_open(struct shm_link *l)
+{
+	struct reach *r = l->reach;
+
+	if (r != NULL)
+		return r;
+	r = calloc(1, sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	r->fd = reach_open_fd(l);
+	if (r->fd < 0) {
+		free(r);
+		return NULL;
+	}
+	__atomic_store_n(&l->reach, r, __ATOMIC_RELEASE); /* pairs with reach_find */
+	return r;
+}
+
+static u64 reach_round(u64 length)
+{
+	u64 n = REACH_LEAST;
+
+	while (n < length)
+		n *= 2;
+	return n;
+}
+
+/* The file is sealed against shrinking, so that every byte of the map may be touched. */
+static bool reach_map(struct reach *r, u64 slot, u64 length)
+{
+	u64 bytes = reach_round(length);
+	struct reach_map *m;
+	void *p;
+
+	if (reach_count >= REACH_MAPS || slot >= ADOPT_FILE_BYTES >> ADOPT_SLOT_SHIFT)
+		return false;
+	m = malloc(sizeof(*m));
+	if (m == NULL)
+		return false;
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, r->fd,
+		 (off_t)(slot << ADOPT_SLOT_SHIFT));
+	if (p == MAP_FAILED) {
+		free(m);
+		return false;
+	}
+	madvise(p, bytes, MADV_DONTFORK);
+	mem_populate((u64)(uintptr_t)p, MIN(length, (u64)REACH_TOUCH), true);
+	*m = (struct reach_map){ .slot = slot, .base = p, .length = bytes, .next = r->maps };
+	r->maps = m;
+	reach_count++;
+	/* Pairs with reach_find. */
+	__atomic_store_n(&r->slots[slot % ADOPT_REGIONS], m, __ATOMIC_RELEASE);
+	return true;
+}
+
+static void reach_serve_link(struct shm_link *l)
+{
+	u64 slot = __atomic_load_n(&l->want_slot, __ATOMIC_ACQUIRE); /* pairs with reach_want */
+	u64 length = __atomic_load_n(&l->want_length, __ATOMIC_RELAXED);
+	struct reach *r;
+
+	if (slot == 0)
+		return;
+	r = link_state(l) == LINK_UP ? reach_open(l) : NULL;
+	if (r == NULL || !reach_map(r, slot, length)) {
+		log_info("shm", "memory of process %d cannot be mapped: errno %d", (int)l->pid,
+			 errno);
+		__atomic_store_n(&l->reach_none, true, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&l->want_slot, 0, __ATOMIC_RELAXED);
+}
+
+void reach_serve(struct shm *shm)
+{
+	if (!__atomic_load_n(&shm->reach_wanted, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&shm->reach_wanted, false, __ATOMIC_SEQ_CST);
+	shm_each_link(shm, reach_serve_link);
+}
+
+void reach_close(struct shm_link *l)
+{
+	struct reach *r = l->reach;
+
+	l->reach = NULL;
+	while (r != NULL && r->maps != NULL) {
+		struct reach_map *m = r->maps;
+
+		r->maps = m->next;
+		munmap(m->base, m->length);
+		free(m);
+		reach_count--;
+	}
+	if (r != NULL)
+		close(r->fd);
+	free(r);
+}
+
+void reach_drop_in_child(struct shm_link *l)
+{
+	if (l->reach != NULL)
+		close(l->reach->fd);
+	reach_count = 0;
+}
