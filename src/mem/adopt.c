@@ -34,6 +34,14 @@ enum {
 
 struct adopt adopt = { .fd = -1 };
 struct lock adopt_engine_lock;
+bool adopt_engine_runs GUARDED_BY(adopt_engine_lock);
+
+void adopt_engine_begin(void)
+{
+	lock_acquire(&adopt_engine_lock);
+	adopt_engine_runs = true;
+	lock_release(&adopt_engine_lock);
+}
 
 /* NO_THREAD_SAFETY, both: callers do not see the lock. */
 void adopt_engine_enter(void) NO_THREAD_SAFETY
@@ -258,7 +266,8 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 }
 
 /* With every signal blocked and our own thread at rest. */
-static struct adopt_region *adopt_now(u64 start, u64 end) REQUIRES(&adopt.lock)
+static struct adopt_region *adopt_now(u64 start, u64 end)
+	REQUIRES(&adopt.lock) REQUIRES(&adopt_engine_lock)
 {
 	struct adopt_region *r;
 	int err;

@@ -104,7 +104,7 @@ static void fork_child(void) NO_THREAD_SAFETY
 	adopt.fd = -1;
 	adopt.region_high = 0;
 	adopt.range_count = adopt.untracked = adopt.pieces.count = 0;
-	look_forget_engine();
+	adopt_engine_runs = false;
 	lock_init(&adopt_engine_lock);
 	lock_init(&adopt.lock);
 }

@@ -18,26 +18,13 @@
 
 enum { LOOK_LINE = 4352, LOOK_BUFFER = 16384, LOOK_MAPS_MAX = 16000 };
 
-/* Ours that runs unasked and can be made to stand still; 0 or 1. */
-static u32 look_engines;
-
-void adopt_engine_begin(void)
-{
-	__atomic_store_n(&look_engines, 1, __ATOMIC_SEQ_CST);
-}
-
-void look_forget_engine(void)
-{
-	__atomic_store_n(&look_engines, 0, __ATOMIC_SEQ_CST);
-}
-
 bool look_is_alone(void)
 {
 	struct stat st;
 
 	/* A folder for each thread, beside . and .. */
 	return stat("/proc/self/task", &st) == 0 &&
-	       st.st_nlink == 3 + __atomic_load_n(&look_engines, __ATOMIC_SEQ_CST);
+	       st.st_nlink == 3u + adopt_engine_runs;
 }
 
 static bool look_hex(const char **at, char end, u64 *value)

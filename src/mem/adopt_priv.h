@@ -57,13 +57,14 @@ struct adopt {
 	u32 untracked GUARDED_BY(lock); /* registrations beside those in ranges */
 	struct adopt_pieces pieces GUARDED_BY(lock);
 	bool watches_forks GUARDED_BY(lock);
-	bool everywhere; /* adopt_enter_all was called */
+	bool everywhere ATOMIC_ONLY; /* adopt_enter_all was called */
 };
 
 /* The only one of the process. */
 extern struct adopt adopt;
 /* Held by our thread while it is awake. */
 extern struct lock adopt_engine_lock;
+extern bool adopt_engine_runs GUARDED_BY(adopt_engine_lock);
 
 /* ---- adopt_look.c ---- */
 
@@ -75,10 +76,8 @@ struct look_map {
 	const char *name;
 };
 
-/* In a forked child, which does not have it. */
-void look_forget_engine(void);
 /* Does this process have no thread but the caller, and ours that stands still? */
-bool look_is_alone(void);
+bool look_is_alone(void) REQUIRES(&adopt_engine_lock);
 /* Calls fn for every map. False: they cannot be read. */
 bool look_maps(void (*fn)(const struct look_map *m, void *arg), void *arg);
 /* Is [start, end) plain memory, and does nobody else hold pages of this process? */

@@ -90,8 +90,10 @@ static u8 *peer_map(u64 offset, u64 n)
 /* A thread that was joined may be on its way out still. */
 static void wait_until_alone(void)
 {
+	lock_acquire(&adopt_engine_lock);
 	while (!look_is_alone())
 		usleep(1000);
+	lock_release(&adopt_engine_lock);
 }
 
 static u8 *adopted(u64 *offset)

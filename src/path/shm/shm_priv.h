@@ -66,8 +66,8 @@ struct shm {
 	u32 count WRITTEN_UNDER(poll_lock, lock); /* links[] in use */
 	bool port_down WRITTEN_UNDER(poll_lock, lock); /* for links to come */
 	bool watched WRITTEN_UNDER(poll_lock, lock);	 /* the same */
-	bool reach_wanted; /* some link has a want_slot */
-	u32 stuck; /* drains given up; atomic */
+	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot */
+	u32 stuck ATOMIC_ONLY; /* drains given up */
 	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
 	struct shm_link *links[SHM_LINKS] WRITTEN_UNDER(poll_lock, lock);
 };
