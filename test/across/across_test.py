@@ -23,8 +23,8 @@ DISORDER = {"reordered": {"reorder": 0.05}, "doubled": {"duplicate": 0.05}, "dam
 TOOLS = ("ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_atomic_lat")
 
 
-def perftest(tool, size, number=200):
-    words = [tool, "-F", "-d", "roce0", "-x", "1", "-n", str(number)]
+def perftest(tool, size, number=200, gid=1):
+    words = [tool, "-F", "-d", "roce0", "-x", str(gid), "-n", str(number)]
     if tool != "ib_atomic_lat":
         words += ["-s", str(size)]
     return words + (["-m", "4096", "-N"] if tool.endswith("_bw") else [])
@@ -58,6 +58,7 @@ class Across(unittest.TestCase):
         with self.subTest(command=words):
             for text in said:
                 self.assertRegex(text, r"(?m)^ok ")
+        return said
 
     def pingpong(self):
         """Who has its last completion leaves, and nobody acknowledges a second time for it: if that acknowledgement was
@@ -89,6 +90,7 @@ class Wired(Across):
         print(f"  {counts}", file=sys.stderr)
         for what in chances:
             self.assertGreater(counts[what], 0, "the wire was better than asked for: nothing was tested")
+        return counts
 
 
 class Lossy(Wired):
@@ -110,6 +112,46 @@ class Lossy(Wired):
 
     def test_1_in_20(self):
         self.check("5 %", (1, 65536))
+
+
+class Loose(Wired):
+    """UC and UD: what arrives is right, in order and once."""
+    def check(self, chances, number=300):
+        def rows():
+            for transport in ("UC", "UD"):
+                said = self.peers("-m", transport, "-n", str(number))
+                print("  " + said[0].splitlines()[0], file=sys.stderr)
+        self.across(chances, rows)
+
+    def test_lost(self):
+        for name in LOSSES:
+            self.check(LOSSES[name], 2000 if name == "0.1 %" else 300)
+
+    def test_damaged(self):
+        self.check(DISORDER["damaged"])
+
+    def test_reordered(self):
+        self.check(DISORDER["reordered"])
+
+
+class Six(Wired):
+    """RC over IPv6, whose packets are longer, and have a checksum beside the ICRC."""
+    def check(self, name):
+        def rows():
+            for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
+                self.pair(perftest(tool, 65536, gid=2))
+            self.peers("-m", "data", "-n", "100", "-g", "2")
+        counts = self.across(LOSSES[name], rows)
+        self.assertEqual(counts["ipv6"], counts["roce"])
+
+    def test_1_in_1000(self):
+        self.check("0.1 %")
+
+    def test_1_in_100(self):
+        self.check("1 %")
+
+    def test_1_in_20(self):
+        self.check("5 %")
 
 
 class Disorder(Wired):
@@ -208,7 +250,7 @@ class Many(Across):
 
 
 def main():
-    wired = {"Lossy", "Disorder", "Dead"}
+    wired = {"Lossy", "Loose", "Six", "Disorder", "Dead"}
     asked = {word.split(".")[0] for word in sys.argv[1:] if not word.startswith("-")}
     why = hosts.can_be_wired() if not asked or asked & wired else None
     if why is not None:

@@ -5,6 +5,7 @@ Wired     two network namespaces, and between them the program `wire` in a third
 """
 import concurrent.futures
 import os
+import random
 import shutil
 import signal
 import socket
@@ -32,6 +33,19 @@ def can_be_wired():
     return None
 
 
+def free_port():
+    """Below those that the kernel gives to whoever asks for any, so that nobody has it a moment later; good enough for a
+    namespace where nobody else is."""
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+                return port
+            except OSError:
+                continue
+    raise Failure("no free port")
+
+
 class Hosts:
     """The pair: side 0 is the server's."""
     prefixes = ([], [])
@@ -56,12 +70,6 @@ class Hosts:
         return subprocess.Popen(self.prefixes[side] + pin + [self.tool, "run", *words], env=dict(self.environments[side]), cwd="/", text=True,
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def free_port(self):
-        """Of the loopback interface; good enough for a namespace where nobody else is."""
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return s.getsockname()[1]
-
     def await_listener(self, process, port):
         """Asked of the kernel, not by connecting: a server takes the first connection for its peer."""
         deadline = time.monotonic() + READY_S
@@ -79,7 +87,7 @@ class Hosts:
 
     def start_pair(self, words, cpus=(None, None)):
         """Both ends of a program that takes -p PORT and, on the client's side, an address: (server, client)."""
-        port = self.free_port()
+        port = free_port()
         words = [*words, "-p", str(port)]
         server = self.start(0, words, cpus[0])
         try:
@@ -162,7 +170,10 @@ class Wired(Hosts):
                     "netns", self.names[2])
             # Packets leave the host one by one, so that each has a fate of its own.
             self.ip("-n", host, "link", "set", "eth0", "gso_max_segs", "1")
-            self.ip("-n", host, "addr", "add", f"{self.addresses[side]}/24", "dev", "eth0")
+            # GIDs 0, 1 and 2; instead of the kernel's own link-local address, which cannot be used at once
+            self.ip("-n", host, "link", "set", "eth0", "addrgenmode", "none")
+            for address in (f"fe80::{side + 1}/64", f"{self.addresses[side]}/24", f"fd08::{side + 1}/64"):
+                self.ip("-n", host, "addr", "add", address, "dev", "eth0", *(["nodad"] if ":" in address else []))
             self.ip("-n", self.names[2], "link", "set", port, "up")
             self.ip("-n", host, "link", "set", "eth0", "up")
         for name in self.names[:2]:

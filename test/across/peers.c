@@ -1,10 +1,12 @@
-/* peers.c: two processes on two hosts over RC, whose every byte is checked.
+/* peers.c: two processes on two hosts, whose every byte is checked.
  *
- * usage: peers [-m data|many|dead] [-d DEVICE] [-g GID_INDEX] [-p PORT] [-q QPS] [-n COUNT]
+ * usage: peers [-m data|many|dead|UC|UD] [-d DEVICE] [-g GID_INDEX] [-p PORT] [-q QPS] [-n COUNT]
  *              [-s SECONDS] [-t TIMEOUT] [-r RETRIES] [HOST]
  * Without HOST it is the server; both get the same options.
  * data: COUNT rounds of WRITE, READ, SEND, fetch-add and compare-swap of all sizes up to 64 KiB.
  * many: QPS queue pairs, all busy: COUNT messages each, or for SECONDS; says how many each got.
+ * UC, UD: COUNT messages of all sizes over that transport, one after the other; some may be lost,
+ *         but none may be wrong, late or come twice.
  * dead: the client says "connected", waits for a line, and writes to a peer that is gone by then.
  * In: options, lines    Out: "ok ..." and status 0, or "wrong: ..." and status 1
  * Runs: one thread      Locks: none
@@ -24,15 +26,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../clients/way.h"
+
 enum {
-	PORT = 1,
 	PSN = 0xfffff0, /* soon past 24 bits */
 	SIZE = 64 << 10,
 	RECEIVES = 8,
 	WINDOW = 4,	/* messages under way per queue pair of "many" */
 	MESSAGE = 1024, /* bytes of each of them */
 	PATIENCE_S = 60,
+	GRH = 40,
+	LOOSE_POLLS = 20000,
 };
+
+/* The server's wait for a message. */
+static const double LOOSE_WAIT_S = 0.03;
 
 struct options {
 	const char *mode, *device, *host;
@@ -58,6 +66,7 @@ struct peer {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
+	struct ibv_ah *ah; /* UD: the peer's address */
 	uint8_t *memory;
 	size_t bytes;
 	struct flow *flows;
@@ -132,22 +141,21 @@ static void tcp_barrier(struct peer *p)
 
 static void peer_open_device(struct peer *p)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	need(list != NULL, "a device list");
-	for (int i = 0; list[i] != NULL && p->ctx == NULL; i++)
-		if (strcmp(ibv_get_device_name(list[i]), p->opt.device) == 0)
-			p->ctx = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
+	p->ctx = way_open(p->opt.device);
 	need(p->ctx != NULL, "the device");
-	need(ibv_query_port(p->ctx, PORT, &p->port) == 0, "ibv_query_port");
-	need(ibv_query_gid(p->ctx, PORT, p->opt.gid, &p->card.gid) == 0, "ibv_query_gid");
+	need(ibv_query_port(p->ctx, WAY_PORT, &p->port) == 0, "ibv_query_port");
+	need(ibv_query_gid(p->ctx, WAY_PORT, p->opt.gid, &p->card.gid) == 0, "ibv_query_gid");
+}
+
+static enum ibv_qp_type peer_type(const struct peer *p)
+{
+	return way_type(p->opt.mode);
 }
 
 static struct ibv_qp *peer_create_qp(struct peer *p)
 {
 	struct ibv_qp_init_attr init = {
-		.qp_type = IBV_QPT_RC,
+		.qp_type = peer_type(p),
 		.send_cq = p->cq,
 		.recv_cq = p->cq,
 		.cap = { .max_send_wr = 16,
@@ -155,52 +163,32 @@ static struct ibv_qp *peer_create_qp(struct peer *p)
 			 .max_send_sge = 1,
 			 .max_recv_sge = 1 },
 	};
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
-				    .port_num = PORT,
-				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-						       IBV_ACCESS_REMOTE_READ |
-						       IBV_ACCESS_REMOTE_ATOMIC };
 	struct ibv_qp *qp = ibv_create_qp(p->pd, &init);
 
 	need(qp != NULL, "ibv_create_qp");
-	need(ibv_modify_qp(qp, &attr,
-			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
-		     0,
-	     "to INIT");
+	need(way_to_init(&(struct way){ .type = init.qp_type }, qp) == 0, "to INIT");
 	return qp;
 }
 
 static void peer_connect_qp(struct peer *p, struct ibv_qp *qp, uint32_t to)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = p->port.active_mtu,
-		.dest_qp_num = to,
-		.rq_psn = PSN,
-		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 1,
-		.ah_attr = { .is_global = 1,
-			     .port_num = PORT,
-			     .grh = { .dgid = p->theirs.gid,
-				      .sgid_index = (uint8_t)p->opt.gid,
-				      .hop_limit = 64 } },
-	};
+	struct way w = { .type = peer_type(p),
+			 .dgid = p->theirs.gid,
+			 .dqpn = to,
+			 .psn = PSN,
+			 .mtu = p->port.active_mtu,
+			 .sgid_index = (uint8_t)p->opt.gid,
+			 .hops = 64,
+			 .timeout = (uint8_t)p->opt.timeout,
+			 .retries = (uint8_t)p->opt.retries };
+	struct ibv_ah_attr address = way_address(&w);
 
-	need(ibv_modify_qp(qp, &attr,
-			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				   IBV_QP_MIN_RNR_TIMER) == 0,
-	     "to RTR");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
-				     .timeout = (uint8_t)p->opt.timeout,
-				     .retry_cnt = (uint8_t)p->opt.retries,
-				     .rnr_retry = 7,
-				     .sq_psn = PSN,
-				     .max_rd_atomic = 4 };
-	need(ibv_modify_qp(qp, &attr,
-			   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0,
-	     "to RTS");
+	need(way_to_rtr(&w, qp) == 0, "to RTR");
+	need(way_to_rts(&w, qp) == 0, "to RTS");
+	if (w.type != IBV_QPT_UD)
+		return;
+	p->ah = ibv_create_ah(p->pd, &address);
+	need(p->ah != NULL, "ibv_create_ah");
 }
 
 static struct ibv_sge sge_of(struct peer *p, const void *at, uint32_t bytes)
@@ -227,6 +215,11 @@ static void flow_send(struct peer *p, uint32_t flow, struct ibv_send_wr *wr, str
 	wr->sg_list = sge;
 	wr->num_sge = 1;
 	wr->send_flags = IBV_SEND_SIGNALED;
+	if (p->ah != NULL) {
+		wr->wr.ud.ah = p->ah;
+		wr->wr.ud.remote_qpn = p->qpns[flow];
+		wr->wr.ud.remote_qkey = WAY_QKEY;
+	}
 	need(ibv_post_send(p->flows[flow].qp, wr, &bad) == 0, "ibv_post_send");
 }
 
@@ -530,6 +523,101 @@ static void many_run(struct peer *p)
 	printf("ok %d queue pairs\n", p->opt.qps);
 }
 
+/* ---- UC and UD: what arrives is right ---- */
+
+/* Message `n`: its size, and the way it goes. The immediate data is its number. */
+static uint32_t loose_size(const struct peer *p, uint32_t n)
+{
+	uint32_t mtu = 128u << p->port.active_mtu;
+
+	return p->ah != NULL ? 1 + mix(n) % mtu : round_size(n);
+}
+
+static bool loose_is_write(const struct peer *p, uint32_t n)
+{
+	return p->ah == NULL && n % 2 != 0;
+}
+
+static void loose_client(struct peer *p)
+{
+	for (uint32_t n = 0; n < (uint32_t)p->opt.count; n++) {
+		bool write = loose_is_write(p, n);
+		struct ibv_send_wr wr = { .opcode = write ? IBV_WR_RDMA_WRITE_WITH_IMM
+							  : IBV_WR_SEND_WITH_IMM,
+					  .imm_data = htonl(n) };
+
+		if (write) {
+			wr.wr.rdma.remote_addr = p->theirs.addr + place_of(2);
+			wr.wr.rdma.rkey = p->theirs.rkey;
+		}
+		fill(p->memory + place_of(0), loose_size(p, n), n);
+		data_request(p, &wr, p->memory + place_of(0), loose_size(p, n));
+		tcp_barrier(p); /* went by the same wire, behind it */
+		tcp_barrier(p); /* the server has looked for it */
+	}
+}
+
+/* Numbers rise, so that none comes twice; what was lost is passed over. Returns the next. */
+static uint32_t loose_take(struct peer *p, const struct ibv_wc *wc, uint32_t least, uint32_t sent)
+{
+	uint32_t n = ntohl(wc->imm_data), header = p->ah != NULL ? GRH : 0;
+	uint8_t *at = p->memory + wc->wr_id * SIZE;
+
+	if (wc->status != IBV_WC_SUCCESS)
+		fail("%s (%d)", ibv_wc_status_str(wc->status), wc->status);
+	if (n < least || n > sent || wc->byte_len != loose_size(p, n) + header)
+		fail("message %u of %u bytes after %u, before %u", n, wc->byte_len, least, sent);
+	if ((wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) != loose_is_write(p, n))
+		fail("message %u came as another operation (%d)", n, wc->opcode);
+	check(loose_is_write(p, n) ? p->memory + place_of(2) : at + header, loose_size(p, n), n,
+	      "message");
+	flow_receive(p, 0, (uint32_t)wc->wr_id, at, SIZE);
+	return n + 1;
+}
+
+/* A wire may hold it back for some milliseconds, and a busy machine the threads that receive it. */
+static bool loose_look(struct peer *p, struct ibv_wc *wc)
+{
+	double until = now_s() + LOOSE_WAIT_S;
+	int found = 0;
+
+	for (int i = 0; found == 0 && (i < LOOSE_POLLS || now_s() < until); i++)
+		found = ibv_poll_cq(p->cq, 1, wc);
+	need(found >= 0, "ibv_poll_cq");
+	return found > 0;
+}
+
+/* One message is under way at a time: what does not come now is lost. */
+static void loose_server(struct peer *p)
+{
+	uint32_t next = 0, arrived = 0;
+
+	for (uint32_t n = 0; n < (uint32_t)p->opt.count; n++) {
+		struct ibv_wc wc;
+
+		tcp_barrier(p);
+		if (loose_look(p, &wc)) {
+			next = loose_take(p, &wc, next, n);
+			arrived++;
+		}
+		tcp_barrier(p);
+	}
+	printf("arrived %u\n", arrived);
+	need(arrived > (uint32_t)p->opt.count / 4, "nearly all messages were lost");
+}
+
+static void loose_run(struct peer *p)
+{
+	for (uint32_t i = 0; p->opt.host == NULL && i < RECEIVES; i++)
+		flow_receive(p, 0, i, p->memory + (size_t)i * SIZE, SIZE);
+	tcp_barrier(p);
+	if (p->opt.host != NULL)
+		loose_client(p);
+	else
+		loose_server(p);
+	printf("ok %d messages\n", p->opt.count);
+}
+
 /* ---- dead: how long until it is said ---- */
 
 static void dead_run(struct peer *p)
@@ -602,6 +690,8 @@ int main(int argc, char **argv)
 	peer_connect(&p);
 	if (strcmp(p.opt.mode, "many") == 0)
 		many_run(&p);
+	else if (peer_type(&p) != IBV_QPT_RC)
+		loose_run(&p);
 	else if (strcmp(p.opt.mode, "dead") == 0)
 		dead_run(&p);
 	else

@@ -66,7 +66,7 @@ static const char *const fate_names[FATES] = { "loss", "reorder", "duplicate", "
 struct wire {
 	struct side sides[2];
 	double chance[FATES];
-	uint64_t count[FATES], passed, roce, random;
+	uint64_t count[FATES], passed, roce, ipv6, random;
 };
 
 static volatile sig_atomic_t wire_is_dead, wire_ends;
@@ -231,6 +231,7 @@ static void wire_forward(struct wire *w, struct side *to, struct frame *f)
 	w->passed++;
 	if (payload != 0) {
 		w->roce++;
+		w->ipv6 += f->data[ETH_HLEN] >> 4 == 6;
 		if (wire_strikes(w, LOSS))
 			return;
 		if (wire_strikes(w, CORRUPT))
@@ -299,8 +300,8 @@ int main(int argc, char **argv)
 	printf("ready\n");
 	fflush(stdout);
 	wire_run(&w);
-	printf("passed %llu\nroce %llu\n", (unsigned long long)w.passed,
-	       (unsigned long long)w.roce);
+	printf("passed %llu\nroce %llu\nipv6 %llu\n", (unsigned long long)w.passed,
+	       (unsigned long long)w.roce, (unsigned long long)w.ipv6);
 	for (int i = 0; i < FATES; i++)
 		printf("%s %llu\n", fate_names[i], (unsigned long long)w.count[i]);
 	return 0;

@@ -16,7 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GRH = 40, GUARD = 64, PORT = 1, QKEY = 0x11111111, BIG = 64 << 20, WAIT_POLLS = 200000000 };
+#include "way.h"
+
+enum { GRH = 40, GUARD = 64, BIG = 64 << 20, WAIT_POLLS = 200000000 };
 
 struct options {
 	enum ibv_qp_type type;
@@ -76,18 +78,9 @@ static void zero(int rc, const char *what)
 
 static void device_open(struct test *t)
 {
-	int n = 0, i = 0;
-	struct ibv_device **list = need(ibv_get_device_list(&n), "ibv_get_device_list");
-
-	while (i < n && t->opt.device != NULL &&
-	       strcmp(ibv_get_device_name(list[i]), t->opt.device) != 0)
-		i++;
-	if (i >= n)
-		fail("no device among %d", n);
-	t->ctx = need(ibv_open_device(list[i]), "ibv_open_device");
-	ibv_free_device_list(list);
-	zero(ibv_query_port(t->ctx, PORT, &t->port), "ibv_query_port");
-	zero(ibv_query_gid(t->ctx, PORT, t->opt.gid, &t->gid), "ibv_query_gid");
+	t->ctx = need(way_open(t->opt.device), "opening a device");
+	zero(ibv_query_port(t->ctx, WAY_PORT, &t->port), "ibv_query_port");
+	zero(ibv_query_gid(t->ctx, WAY_PORT, t->opt.gid, &t->gid), "ibv_query_gid");
 	t->pd = need(ibv_alloc_pd(t->ctx), "ibv_alloc_pd");
 }
 
@@ -113,70 +106,32 @@ static void end_create(struct test *t, struct end *e)
 	e->qp = need(ibv_create_qp(t->pd, &init), "ibv_create_qp");
 }
 
-static struct ibv_ah_attr peer_address(const struct test *t)
-{
-	return (struct ibv_ah_attr){
-		.is_global = 1,
-		.port_num = PORT,
-		.dlid = t->port.lid,
-		.grh = { .dgid = t->gid, .sgid_index = (uint8_t)t->opt.gid, .hop_limit = 1 },
-	};
-}
-
-static void qp_to_init(struct test *t, struct ibv_qp *qp)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = PORT, .qkey = QKEY };
-	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-	if (t->opt.type == IBV_QPT_RC)
-		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	mask |= t->opt.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-	zero(ibv_modify_qp(qp, &attr, mask), "to INIT");
-}
-
-static void qp_to_rtr(struct test *t, struct ibv_qp *qp, uint32_t peer)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn =
-		0xfffff0,
-		.max_dest_rd_atomic = 4, .min_rnr_timer = 12, .ah_attr = peer_address(t),
-	};
-	int mask = IBV_QP_STATE;
-
-	if (t->opt.type != IBV_QPT_UD)
-		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	if (t->opt.type == IBV_QPT_RC)
-		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	zero(ibv_modify_qp(qp, &attr, mask), "to RTR");
-}
-
 /* The PSNs start just below their wrap, so that every run crosses it. */
-static void qp_to_rts(struct test *t, struct ibv_qp *qp)
+static struct way way_between(const struct test *t, const struct ibv_qp *peer)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTS, .sq_psn = 0xfffff0, .timeout = 14, .retry_cnt = 7,
-		.rnr_retry = 7,
-		.max_rd_atomic = 4,
-	};
-	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-
-	if (t->opt.type == IBV_QPT_RC)
-		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_MAX_QP_RD_ATOMIC;
-	zero(ibv_modify_qp(qp, &attr, mask), "to RTS");
+	return (struct way){ .type = t->opt.type,
+			     .dgid = t->gid,
+			     .dqpn = peer->qp_num,
+			     .psn = 0xfffff0,
+			     .dlid = t->port.lid,
+			     .mtu = IBV_MTU_1024,
+			     .sgid_index = (uint8_t)t->opt.gid,
+			     .hops = 1,
+			     .timeout = 14,
+			     .retries = 7 };
 }
 
 static void ends_connect(struct test *t)
 {
-	struct ibv_ah_attr address = peer_address(t);
+	struct way a = way_between(t, t->b.qp), b = way_between(t, t->a.qp);
+	struct ibv_ah_attr address = way_address(&a);
 
-	qp_to_init(t, t->a.qp);
-	qp_to_init(t, t->b.qp);
-	qp_to_rtr(t, t->a.qp, t->b.qp->qp_num);
-	qp_to_rtr(t, t->b.qp, t->a.qp->qp_num);
-	qp_to_rts(t, t->a.qp);
-	qp_to_rts(t, t->b.qp);
+	zero(way_to_init(&a, t->a.qp), "to INIT");
+	zero(way_to_init(&b, t->b.qp), "to INIT");
+	zero(way_to_rtr(&a, t->a.qp), "to RTR");
+	zero(way_to_rtr(&b, t->b.qp), "to RTR");
+	zero(way_to_rts(&a, t->a.qp), "to RTS");
+	zero(way_to_rts(&b, t->b.qp), "to RTS");
 	if (t->opt.type == IBV_QPT_UD)
 		t->ah = need(ibv_create_ah(t->pd, &address), "ibv_create_ah");
 }
@@ -285,7 +240,7 @@ static void send_post(struct test *t, struct ibv_send_wr *wr, size_t n)
 	if (t->opt.type == IBV_QPT_UD) {
 		wr->wr.ud.ah = t->ah;
 		wr->wr.ud.remote_qpn = t->b.qp->qp_num;
-		wr->wr.ud.remote_qkey = QKEY;
+		wr->wr.ud.remote_qkey = WAY_QKEY;
 	}
 	zero(ibv_post_send(t->a.qp, wr, &bad), "ibv_post_send");
 	if (wr->send_flags & IBV_SEND_INLINE)
@@ -454,16 +409,13 @@ static void end_destroy(struct end *e)
 
 static void options_read(struct options *o, int argc, char **argv)
 {
-	static const char *const names[] = { "RC", "UC", "UD" };
-	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 	int c;
 
 	*o = (struct options){ .type = IBV_QPT_RC, .type_name = "RC", .op = "send" };
 	while ((c = getopt(argc, argv, "t:o:g:d:e")) != -1) {
-		for (int i = 0; c == 't' && i < 3; i++)
-			if (strcmp(optarg, names[i]) == 0)
-				o->type = types[i], o->type_name = names[i];
-		if (c == 'o')
+		if (c == 't')
+			o->type = way_type(optarg), o->type_name = optarg;
+		else if (c == 'o')
 			o->op = optarg;
 		else if (c == 'g')
 			o->gid = atoi(optarg);
