@@ -9,24 +9,21 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "probe.h"
 
 enum {
 	LARGE = 1 << 20,
 	RING = 256 << 10, /* what stays in a core's own cache */
 	RING_CHUNK = 16 << 10,
-	CHUNKS_MAX = 4096,
 	CHUNK_CALLS = 100, /* operations between two looks at the clock */
 	CHUNK_COPIES = 8,
 };
@@ -45,23 +42,7 @@ struct probe {
 	char *buffer, *source;	/* LARGE bytes, likewise */
 	int to_child, to_parent; /* eventfds */
 	pid_t parent, child;
-	uint64_t limit_ns;
-	int cpus[2];
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "limits: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
 
 static void relax(void)
 {
@@ -70,23 +51,13 @@ static void relax(void)
 #endif
 }
 
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET((size_t)cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set) < 0)
-		fail("cannot pin to a core");
-}
-
 static void *pages(size_t bytes, int sharing)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_POPULATE,
 		       -1, 0);
 
 	if (p == MAP_FAILED)
-		fail("mmap");
+		probe_fail("mmap");
 	return p;
 }
 
@@ -112,7 +83,7 @@ static void write_word(pid_t to, uint64_t *word, uint64_t value)
 	struct iovec from = { &value, sizeof(value) }, into = { word, sizeof(*word) };
 
 	if (process_vm_writev(to, &from, 1, &into, 1, 0) != sizeof(value))
-		fail("process_vm_writev");
+		probe_fail("process_vm_writev");
 }
 
 static void child_writev(struct probe *p)
@@ -141,7 +112,7 @@ static void event_signal(int fd)
 	uint64_t one = 1;
 
 	if (write(fd, &one, sizeof(one)) != sizeof(one))
-		fail("write to an eventfd");
+		probe_fail("write to an eventfd");
 }
 
 static void event_await(int fd)
@@ -149,7 +120,7 @@ static void event_await(int fd)
 	uint64_t count;
 
 	if (read(fd, &count, sizeof(count)) != sizeof(count))
-		fail("read of an eventfd");
+		probe_fail("read of an eventfd");
 }
 
 static void child_eventfd(struct probe *p)
@@ -198,7 +169,7 @@ static void measure_writev1m(struct probe *p)
 	struct iovec from = { p->source, LARGE }, into = { p->buffer, LARGE };
 
 	if (process_vm_writev(p->child, &from, 1, &into, 1, 0) != LARGE)
-		fail("process_vm_writev");
+		probe_fail("process_vm_writev");
 }
 
 static void measure_ring1m(struct probe *p)
@@ -220,72 +191,34 @@ static void measure_memcpy1m(struct probe *p)
 
 /* ---- the table of probes ---- */
 
-struct kind {
-	const char *name, *unit, *help;
-	void (*child)(struct probe *p);
-	void (*measure)(struct probe *p);
-	int turns;	 /* per chunk */
-	double per_turn; /* one-way messages, or MiB, that one turn counts for */
-	int is_bandwidth;
-};
-
-static const struct kind kinds[] = {
-	{ "mailbox", "us", "a shared cache-line mailbox, one way", child_mailbox, measure_mailbox,
-	  CHUNK_CALLS, 2, 0 },
-	{ "writev8", "us", "one process_vm_writev of 8 bytes", child_idle, measure_writev8,
+static const struct probe_kind kinds[] = {
+	{ "mailbox", "us", "a shared cache-line mailbox, one way", NULL, child_mailbox,
+	  measure_mailbox, CHUNK_CALLS, 2, 0 },
+	{ "writev8", "us", "one process_vm_writev of 8 bytes", NULL, child_idle, measure_writev8,
 	  CHUNK_CALLS, 1, 0 },
 	{ "writev8_pingpong", "us",
-	  "the same as a ping-pong, both sides watching their word, one way", child_writev,
+	  "the same as a ping-pong, both sides watching their word, one way", NULL, child_writev,
 	  measure_writev_pingpong, CHUNK_CALLS, 2, 0 },
-	{ "eventfd", "us", "a ping-pong by eventfds, both sides asleep, one way", child_eventfd,
-	  measure_eventfd, CHUNK_CALLS, 2, 0 },
-	{ "writev1m", "MiB/s", "process_vm_writev of 1 MiB", child_idle, measure_writev1m,
+	{ "eventfd", "us", "a ping-pong by eventfds, both sides asleep, one way", NULL,
+	  child_eventfd, measure_eventfd, CHUNK_CALLS, 2, 0 },
+	{ "writev1m", "MiB/s", "process_vm_writev of 1 MiB", NULL, child_idle, measure_writev1m,
 	  CHUNK_COPIES, 1, 1 },
-	{ "ring1m", "MiB/s", "1 MiB by two copies, in and out of a shared ring of 256 KiB",
+	{ "ring1m", "MiB/s", "1 MiB by two copies, in and out of a shared ring of 256 KiB", NULL,
 	  child_ring, measure_ring1m, CHUNK_COPIES, 1, 1 },
-	{ "memcpy1m", "MiB/s", "memcpy of 1 MiB within one process", child_idle, measure_memcpy1m,
-	  CHUNK_COPIES, 1, 1 },
+	{ "memcpy1m", "MiB/s", "memcpy of 1 MiB within one process", NULL, child_idle,
+	  measure_memcpy1m, CHUNK_COPIES, 1, 1 },
 };
 
-static int compare(const void *a, const void *b)
+/* The private copies become this process' own, and present. */
+static void limits_enter(struct probe *p)
 {
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* The median chunk, so that an interrupt or another process on the core does not count. */
-static uint64_t measure_median(const struct kind *k, struct probe *p)
-{
-	static uint64_t chunk_ns[CHUNKS_MAX];
-	uint64_t begin = now_ns(), last = begin;
-	size_t n = 0;
-
-	while (n < CHUNKS_MAX && last - begin < p->limit_ns) {
-		for (int i = 0; i < k->turns; i++)
-			k->measure(p);
-		chunk_ns[n] = now_ns() - last;
-		last += chunk_ns[n++];
-	}
-	qsort(chunk_ns, n, sizeof(*chunk_ns), compare);
-	return chunk_ns[n / 2];
-}
-
-static void child_run(const struct kind *k, struct probe *p)
-{
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	pin(p->cpus[1]);
-	/* The private copies become this process' own, and present. */
 	memset(p->buffer, 2, LARGE);
 	*p->private_word = 0;
-	__atomic_store_n(&p->shared->ready, 1, __ATOMIC_RELEASE);
-	k->child(p);
+	__atomic_store_n(&p->shared->ready, 1, __ATOMIC_RELEASE); /* pairs with limits_forked */
 }
 
-static void probe_run(const struct kind *k, struct probe *p)
+static void limits_begin(struct probe *p)
 {
-	double median_ns, value;
-
 	turn_now = 0;
 	p->shared = pages(sizeof(*p->shared), MAP_SHARED);
 	p->private_word = pages(sizeof(uint64_t), MAP_PRIVATE);
@@ -294,26 +227,22 @@ static void probe_run(const struct kind *k, struct probe *p)
 	p->to_child = eventfd(0, EFD_CLOEXEC);
 	p->to_parent = eventfd(0, EFD_CLOEXEC);
 	if (p->to_child < 0 || p->to_parent < 0)
-		fail("eventfd");
+		probe_fail("eventfd");
 	p->parent = getpid();
-	p->child = fork();
-	if (p->child < 0)
-		fail("fork");
-	if (p->child == 0)
-		child_run(k, p);
+}
+
+static void limits_forked(struct probe *p, pid_t child)
+{
+	p->child = child;
 	memset(p->buffer, 1, LARGE);
 	memset(p->source, 3, LARGE);
 	*p->private_word = 0;
-	while (!__atomic_load_n(&p->shared->ready, __ATOMIC_ACQUIRE))
+	while (!__atomic_load_n(&p->shared->ready, __ATOMIC_ACQUIRE)) /* pairs with limits_enter */
 		sched_yield();
-	for (int i = 0; i < k->turns; i++)
-		k->measure(p);
-	median_ns = (double)measure_median(k, p) / (k->turns * k->per_turn);
-	value = k->is_bandwidth ? 1e9 / median_ns : median_ns / 1e3;
-	printf("%s %.4f %s\n", k->name, value, k->unit);
-	fflush(stdout);
-	kill(p->child, SIGKILL);
-	waitpid(p->child, NULL, 0);
+}
+
+static void limits_end(struct probe *p)
+{
 	close(p->to_child);
 	close(p->to_parent);
 	munmap(p->source, LARGE);
@@ -322,46 +251,22 @@ static void probe_run(const struct kind *k, struct probe *p)
 	munmap(p->shared, sizeof(*p->shared));
 }
 
-static void usage(FILE *to)
-{
-	fprintf(to,
-		"usage: limits [--ms N] [--cpus A,B] NAME...\n\n"
-		"Measures raw limits of this machine. --ms: how long each takes (50). Names:\n");
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-		fprintf(to, "  %-17s %-6s %s\n", kinds[i].name, kinds[i].unit, kinds[i].help);
-}
-
-static const struct kind *kind_find(const char *name)
-{
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-		if (strcmp(kinds[i].name, name) == 0)
-			return &kinds[i];
-	fprintf(stderr, "limits: no such probe: %s\n", name);
-	usage(stderr);
-	exit(2);
-}
-
 int main(int argc, char **argv)
 {
-	struct probe p = { .limit_ns = 50 * 1000000ull, .cpus = { 0, 1 } };
-	int i = 1;
+	static struct probe p;
+	const struct probe_program program = {
+		.name = "limits",
+		.about = "Measures raw limits of this machine.",
+		.ms = 50,
+		.kinds = kinds,
+		.count = sizeof(kinds) / sizeof(*kinds),
+		.probe = &p,
+		.begin = limits_begin,
+		.enter = limits_enter,
+		.forked = limits_forked,
+		.end = limits_end,
+	};
 
-	for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
-		if (strcmp(argv[i], "--ms") == 0)
-			p.limit_ns = strtoull(argv[i + 1], NULL, 10) * 1000000ull;
-		else if (strcmp(argv[i], "--cpus") != 0 ||
-			 sscanf(argv[i + 1], "%d,%d", &p.cpus[0], &p.cpus[1]) != 2)
-			break;
-	}
-	if (i >= argc || argv[i][0] == '-') {
-		int asked = i < argc && strcmp(argv[i], "--help") == 0;
-
-		usage(asked ? stdout : stderr);
-		return asked ? 0 : 2;
-	}
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-	pin(p.cpus[0]);
-	for (; i < argc; i++)
-		probe_run(kind_find(argv[i]), &p);
-	return 0;
+	return probe_main(&program, argc, argv);
 }

@@ -1,4 +1,5 @@
 """measure.py: takes the figures that rows.py asks for. Runs programs, reads what they print; judges nothing."""
+import math
 import os
 import re
 import resource
@@ -10,11 +11,21 @@ import time
 
 import rows
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "test", "across"))
+for _room in ("across", "interop"):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "test", _room))
+import guest  # noqa: E402
 import hosts  # noqa: E402
 
 TIMEOUT_S = 60  # for any one process
 CLIENT_TIMEOUT_S = 120  # for our own clients: a million regions take their time
+GUEST_TIMEOUT_S = 120  # there all takes longer
+GUEST_TRIES = 5
+GUEST_ADDRESS = "10.88.0.2"
+GUEST_WAIT = """while ! grep -q ':4853 0*:0000 0A' /proc/self/net/tcp /proc/self/net/tcp6; do
+	kill -0 $server || { cat /tmp/server; exit 1; }
+	sleep 0.1
+done
+"""  # until the server listens on port 18515
 PERFTEST_COLUMNS = {rows.LATENCY: "t_typical", rows.BANDWIDTH: "BW average", rows.RATE: "MsgRate"}
 PERFTEST_UNITS = {rows.LATENCY: ("usec",), rows.BANDWIDTH: ("MB/sec", "MiB/sec"), rows.RATE: ("Mpps",)}  # its MB are 2^20
 # ucx_perftest's columns, by their place in a row of its CSV form, and the factor to our unit. Its MB are 2^20, too.
@@ -99,12 +110,6 @@ class Process:
         self.child.communicate()
 
 
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def is_listening(port):
     """Asked of the kernel, not by connecting: perftest takes the first connection for its peer."""
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -119,10 +124,12 @@ def is_listening(port):
 
 
 class Others:
-    """How much of some cores went to programs that are not ours, since this was made."""
+    """How much of some cores went to programs that are not ours, since this was made. alive: a function that names the
+    children that have not ended yet and yet are at work."""
 
-    def __init__(self, cpus):
+    def __init__(self, cpus, alive=lambda: ()):
         self.names = {f"cpu{n}" for n in cpus}
+        self.alive = alive
         self.begin = self.now()
 
     def now(self):
@@ -135,6 +142,9 @@ class Others:
                     busy += user + nice + system + irq + softirq + steal
         ours = sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF,
                                                                             resource.RUSAGE_CHILDREN)))
+        for pid in self.alive():
+            with open(f"/proc/{pid}/stat") as f:
+                ours += sum(int(ticks) for ticks in f.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
         return time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), ours
 
     def share(self):
@@ -150,6 +160,7 @@ class Bench:
         self.anyverbs = os.path.join(options.build, "bin", "anyverbs")
         self.serial = 0
         self.pairs = {}
+        self.guest = None  # (the machine, the namespace of its tap)
         for path in (self.anyverbs, self.tool("limits")):
             if not os.access(path, os.X_OK):
                 raise Failure(f"{path} is missing: build first (cmake --preset release && cmake --build build)")
@@ -160,6 +171,12 @@ class Bench:
     def close(self):
         for pair in self.pairs.values():
             pair.close()
+        if self.guest:
+            self.guest[0].close()
+            guest.drop_tap(self.guest[1])
+
+    def alive(self):
+        return [self.guest[0].process.pid] if self.guest else []
 
     def take(self, source, unit):
         """One figure, in this unit."""
@@ -183,13 +200,16 @@ class Bench:
 
     def perftest(self, source, unit):
         """One run of a perftest tool, server on the first core and client on the second: the client's figure."""
-        words = [source.tool, "-F", "-d", self.options.device, "-x", str(self.options.gid), "-n", self.iterations(source)]
+        device = "rxe0" if source.where == "rxe" else self.options.device
+        words = [source.tool, "-F", "-d", device, "-x", str(self.options.gid), "-n", self.iterations(source)]
         if source.tool != "ib_atomic_lat":
             words += ["-s", str(source.size)]
         if unit != rows.LATENCY:
             words.append("-N")
         words += source.args
-        if source.where == "host":
+        if source.where in ("rxe", "guest"):
+            row = parse_perftest(self.in_guest(source.where, words, PERFTEST_COLUMNS[unit]))
+        elif source.where == "host":
             row = parse_perftest(self.on_one_host([self.anyverbs, "run", *words]))
         else:
             if source.where == "lossy":
@@ -203,7 +223,7 @@ class Bench:
 
     def on_one_host(self, words, env=None):
         """What the client of a pair of programs said; both take -p PORT, the client the server's address, too."""
-        port = free_port()
+        port = hosts.free_port()
         on = [["taskset", "-c", str(cpu), *words, "-p", str(port)] for cpu in self.options.cpus]
         server = Process(on[0], env)
         try:
@@ -235,6 +255,43 @@ class Bench:
         except hosts.Failure as failure:
             lines = str(failure).splitlines()
             raise Failure(f"{lines[0]}: {last_words(str(failure))}") from None
+
+    # ---- in the guest ----
+
+    def boot(self):
+        why = guest.missing()
+        if why:
+            raise Failure(why)
+        netns = f"anyverbs-bench-{os.getpid()}"
+        guest.make_tap(netns, "10.88.0.1/24", "fd88::1/64")
+        try:
+            self.guest = guest.boot(netns, "tap0", GUEST_ADDRESS + "/24", "fd88::2/64"), netns
+        except TimeoutError as error:
+            guest.drop_tap(netns)
+            raise Failure(str(error)) from None
+
+    def in_guest(self, where, words, column):
+        """What the client of a pair in the guest said: over rxe, whose packets then never leave it, or over anyverbs by UDP, in a
+        network namespace of its own, since rxe has the port. perftest fits a line through some looks at two clocks, and
+        where the guest has been interrupted meanwhile it prints nonsense: then again."""
+        if self.guest is None:
+            self.boot()
+        pair = " ".join(words) + " -m 4096 -p 18515"
+        address = GUEST_ADDRESS
+        if where == "guest":
+            pair, address = f"{guest.inside(self.anyverbs)} run {pair}", "127.0.0.1"
+        script = f"{pair} >/tmp/server 2>&1 & server=$!\n" + GUEST_WAIT + f"{pair} {address} || exit\nwait $server"
+        if where == "guest":
+            script = "ip link set lo up; export ANYVERBS_PATHS=udp\n" + script
+            script = "unshare -n bash -c " + guest.shell_quote(script)
+        for _ in range(GUEST_TRIES):
+            status, said = self.guest[0].run(script, GUEST_TIMEOUT_S)
+            if status != 0:
+                raise Failure(f"{words[0]} in the guest: status {status}: {last_words(said)}")
+            value = parse_perftest(said).get(column, (0, None))[0]
+            if math.isfinite(value) and value > 0:
+                return said
+        raise Failure(f"{words[0]} in the guest: no sensible figure: {last_words(said)}")
 
     # ---- UCX ----
 

@@ -12,7 +12,8 @@ LATENCY, BANDWIDTH, RATE = "us", "MiB/s", "M/s"
 # A probe of limits.c or netlimits.c.
 Raw = collections.namedtuple("Raw", "name")
 # Debian's perftest over anyverbs. where: "host", between two processes of this host; "across", between two nodes; "lossy",
-# over the wire of test/across/wire.c, which loses that share of the packets.
+# over the wire of test/across/wire.c, which loses that share of the packets; "guest" and "rxe", in an emulated machine, over
+# anyverbs by UDP or over Linux's rxe, looped back there.
 Perftest = collections.namedtuple("Perftest", "tool size iters args where loss", defaults=[(), "host", 0])
 # Debian's ucx_perftest over its own shared memory, or over anyverbs (rc_v). own: memory that UCX allocates itself.
 Ucx = collections.namedtuple("Ucx", "test size iters tls own", defaults=["shm,self", False])
@@ -102,8 +103,15 @@ SCALE = [
     Fixed("reg_million", "scale", "each of 1,000,000 regions", "us", 2, ("scale", "registration"), "reg_million"),
     Fixed("idle_qps", "scale", "a message beside 100,000 idle QPs", "x", 1.1, ("scale", "idle"), "idle_ratio"),
 ]
-ROWS = SPINE + WIRE + PEERS + SCALE
-GROUPS = ("spine", "wire", "peers", "scale")
+RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_tool, _size, _iters, where="guest"),
+           Perftest(_tool, _size, _iters, where="rxe"), 1.0)
+       for _name, _tool, _size, _text, _unit, _iters in (
+           ("send_lat", "ib_send_lat", 8, "8 B", LATENCY, 1000), ("write_lat", "ib_write_lat", 8, "8 B", LATENCY, 1000),
+           ("send_bw", "ib_send_bw", 1 << 16, "64 KiB", BANDWIDTH, 400),
+           ("write_bw", "ib_write_bw", 1 << 16, "64 KiB", BANDWIDTH, 400))]
+
+ROWS = SPINE + WIRE + PEERS + SCALE + RXE
+GROUPS = ("spine", "wire", "peers", "scale", "rxe")
 
 
 def worse_sign(row):
@@ -118,6 +126,6 @@ def limit_name(source):
     if isinstance(source, Ucx):
         return f"UCX {source.test}" + (", its memory" if source.own else "") + \
             (f", {source.tls}" if source.tls != "shm,self" else "")
-    if source.where == "lossy":
-        return "lossless"
+    if source.where in ("lossy", "rxe"):
+        return "lossless" if source.where == "lossy" else "rxe"
     return source.tool + (" 1 QP" if source.args == () and source.size == 64 else "")

@@ -25,7 +25,7 @@ mkdir -p /host /up; mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,ca
 mount -t tmpfs t /up; mkdir /up/data /up/work /up/root
 mount -t overlay -o lowerdir=/host,upperdir=/up/data,workdir=/up/work o /up/root; cd /up/root
 for f in proc sys dev; do mount --move /$f $f; done
-mount -t tmpfs t run; mount -t tmpfs t tmp; mkdir -p dev/shm; mount -t tmpfs t dev/shm
+mount -t tmpfs t run; mkdir run/tmp; mount -o bind tmp run/tmp; mount -t tmpfs t tmp; mkdir -p dev/shm; mount -t tmpfs t dev/shm
 ln -sf /proc/self/fd dev/fd
 cp /control run/control
 exec chroot . /bin/bash /run/control
@@ -123,6 +123,23 @@ def make_initrd(path, **values):
         shutil.rmtree(top)
 
 
+def make_tap(netns, addr, addr6):
+    """A network namespace with the tap device tap0 in it, which has these addresses, for a guest's card."""
+    for line in (f"netns add {netns}", f"-n {netns} link set lo up", f"-n {netns} tuntap add tap0 mode tap",
+                 f"-n {netns} link set tap0 mtu 4200 txqueuelen 50000", f"-n {netns} addr add {addr} dev tap0",
+                 f"-n {netns} addr add {addr6} dev tap0 nodad", f"-n {netns} link set tap0 up"):
+        subprocess.run(["ip", *line.split()], check=True)
+
+
+def drop_tap(netns):
+    subprocess.run(["ip", "netns", "del", netns], check=False)
+
+
+def inside(path):
+    """What a file of this machine is called in the guest, whose /tmp is its own."""
+    return "/run" + path if path.startswith("/tmp/") else path
+
+
 class Guest:
     """A running guest, its eth0 joined to the tap device `tap` of the namespace `netns`."""
 
@@ -136,7 +153,7 @@ class Guest:
         command = ["ip", "netns", "exec", netns, "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi",
                    "-cpu", "max", "-smp", str(cpus), "-m", str(memory), "-display", "none", "-no-reboot", "-nodefaults",
                    "-kernel", os.path.join(root, "boot", "vmlinuz-" + version), "-initrd", initrd,
-                   "-append", "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0",
+                   "-append", "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 no_timer_check",
                    "-serial", "file:" + self.console, "-serial", f"unix:{control},server=on,wait=off",
                    "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
                    "-netdev", f"tap,id=n,ifname={tap},script=no,downscript=no",
@@ -197,6 +214,20 @@ class Guest:
         self.process.wait()
         self.line.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def boot(*args, tries=3, **more):
+    """A guest that answers. Its kernel looks at its clocks while it starts, and where it got no processor meanwhile it panics."""
+    while True:
+        guest = Guest(*args, **more)
+        try:
+            guest.wait_ready()
+            return guest
+        except TimeoutError:
+            guest.close()
+            tries -= 1
+            if tries == 0:
+                raise
 
 
 def shell_quote(text):
