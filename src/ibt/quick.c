@@ -14,7 +14,7 @@ enum { QUICK_LIST = 16 };
 static inline bool quick_admits(const struct ibt_qp *qp, const struct ibv_send_wr *wr)
 	REQUIRES(qp->sq_lock)
 {
-	return wr->opcode == IBV_WR_SEND && wr->num_sge == 1 &&
+	return wr->num_sge == 1 && wr->opcode == IBV_WR_SEND &&
 	       wr->sg_list->length - 1 < PKT_BRIEF_BYTES &&
 	       (wr->send_flags & IBV_SEND_FENCE) == 0 && qp->sq_head - qp->sq_tail < qp->sq.size;
 }
@@ -147,7 +147,7 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	struct ibv_send_wr *before = NULL;
 
 	lock_acquire(&qp->sq_lock);
-	while (likely(wr != before && quick_may_send(qp))) {
+	while (likely(wr != before && wr->opcode == IBV_WR_SEND && quick_may_send(qp))) {
 		before = wr;
 		wr = quick_send(qp, wr);
 		if (likely(wr == NULL)) {

@@ -197,8 +197,9 @@ static void net_give(struct path *p, struct path_dest *from, const struct net_pa
 {
 	struct pkt_brief b;
 
-	if (!pkt_to_brief(&f->pkt, &b) ||
-	    !p->user_ops->receive_brief(p->user, from, &b, f->payload))
+	if (pkt_to_brief(&f->pkt, &b) && p->user_ops->receive_brief(p->user, from, &b, f->payload))
+		net_dest_of(from)->net->briefs++;
+	else
 		p->user_ops->receive(p->user, from, &f->pkt, f->payload);
 }
 

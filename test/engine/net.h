@@ -84,6 +84,7 @@ struct net {
 	bool (*tap)(struct net *net, int from, struct pkt *p);
 	void *tap_arg;
 	u64 sent, lost;
+	u64 briefs; /* packets that went the short way at the receiver */
 };
 
 /* Fills *net. */

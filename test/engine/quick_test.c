@@ -1,0 +1,124 @@
+/* quick_test.c: the shortest way of small SENDs: when it is taken, and what becomes of a list that
+ * the path takes in parts. */
+#include "watch.h"
+
+#include <string.h>
+
+enum { LIST = 20, ROOM = 3 };
+
+struct quick {
+	struct net net;
+	struct ibt_qp *qp[2];
+	struct ibv_send_wr wr[LIST];
+	struct ibv_sge sge[LIST];
+};
+
+static void quick_open(struct quick *q, u32 room)
+{
+	struct net_config cfg = { .seed = 1, .delay_ns = 1000, .reliable = true };
+	struct net_qp how = net_qp_defaults(IBV_QPT_RC);
+
+	cfg.room[1] = room;
+	how.depth = 2 * LIST;
+	net_open(&q->net, &cfg);
+	net_pair(&q->net, q->qp, &how);
+	for (u32 i = 0; i < LIST; i++)
+		net_post_recv(&q->net.side[1], q->qp[1], i, 4096 + 64 * i, 64);
+}
+
+static void quick_close(struct quick *q)
+{
+	ibt_qp_destroy(q->qp[0]);
+	ibt_qp_destroy(q->qp[1]);
+	net_close(&q->net);
+}
+
+/* A list of SENDs, numbered, each of some bytes of its own. */
+static void quick_post(struct quick *q, u32 first, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		u32 at = first + i;
+
+		q->wr[i] = net_wr(&q->sge[i], &q->net.side[0], IBV_WR_SEND, at, 8 * at, 8);
+		q->wr[i].next = i + 1 < n ? &q->wr[i + 1] : NULL;
+		memset(q->net.side[0].memory + 8 * at, (int)at + 1, 8);
+	}
+	net_post(q->qp[0], q->wr);
+}
+
+static void quick_expect(struct quick *q, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		const u8 *got = q->net.side[1].memory + 4096 + 64 * i;
+		struct ibv_wc wc = net_wc(&q->net.side[1].recv_cq);
+
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.wr_id, i);
+		assert_int_equal(wc.byte_len, 8);
+		assert_int_equal(got[0], i + 1);
+		assert_int_equal(got[7], i + 1);
+		wc = net_wc(&q->net.side[0].send_cq);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.wr_id, i);
+	}
+}
+
+/* Here the path shows a sender by another address than the one that packets are sent to, and says
+ * that the two are the same. */
+static void quick__is_taken_whatever_address_the_other_end_has(void **state)
+{
+	static struct quick q;
+
+	quick_open(&q, 0);
+	quick_post(&q, 0, 1);
+	net_run(&q.net, NS_PER_MS);
+	quick_post(&q, 1, 2);
+	net_run(&q.net, NS_PER_MS);
+	assert_int_equal(q.net.briefs, 2); /* the first one has told */
+	quick_expect(&q, 3);
+	quick_close(&q);
+}
+
+static void quick__list_in_parts_arrives_in_order_and_once(void **state)
+{
+	static struct quick q;
+
+	quick_open(&q, ROOM);
+	quick_post(&q, 0, LIST);
+	net_run(&q.net, NS_PER_S);
+	quick_expect(&q, LIST);
+	quick_close(&q);
+}
+
+/* What is too long for the short way, or has more than one piece, goes the other in its place. */
+static void quick__list_of_both_kinds_keeps_its_order(void **state)
+{
+	static struct quick q;
+
+	quick_open(&q, 0);
+	for (u32 i = 0; i < 3; i++) {
+		q.wr[i] = net_wr(&q.sge[i], &q.net.side[0], IBV_WR_SEND, i, 64 * i,
+				 i == 1 ? 33 : 32);
+		q.wr[i].next = i < 2 ? &q.wr[i + 1] : NULL;
+	}
+	net_post(q.qp[0], q.wr);
+	net_run(&q.net, NS_PER_MS);
+	for (u32 i = 0; i < 3; i++) {
+		struct ibv_wc wc = net_wc(&q.net.side[1].recv_cq);
+
+		assert_int_equal(wc.wr_id, i);
+		assert_int_equal(wc.byte_len, i == 1 ? 33 : 32);
+	}
+	quick_close(&q);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(quick__is_taken_whatever_address_the_other_end_has),
+		cmocka_unit_test(quick__list_in_parts_arrives_in_order_and_once),
+		cmocka_unit_test(quick__list_of_both_kinds_keeps_its_order),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
