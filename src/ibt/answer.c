@@ -7,6 +7,8 @@
 
 #include "ibt/ibt_priv.h"
 
+enum { ANSWER_DISTRUST = 4 /* repeated requests in a row, before the path is to help */ };
+
 static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(qp->rq_lock)
 {
 	return &qp->resources[index % qp->resource_count];
@@ -33,6 +35,7 @@ static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
 static void answer_accept(struct ibt_qp *qp, const struct resp_resource *r) REQUIRES(qp->rq_lock)
 {
 	qp->resource_head++;
+	qp->asked_again = 0;
 	qp->epsn = (qp->epsn + r->psn_count) & PSN_MASK;
 	qp->msn = (qp->msn + 1) & PSN_MASK;
 	__atomic_store_n(&qp->counters->received, qp->counters->received + 1, __ATOMIC_RELAXED);
@@ -218,6 +221,11 @@ static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const 
  * passed over. */
 void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
+	if (++qp->asked_again >= ANSWER_DISTRUST) {
+		qp->asked_again = 0;
+		if (qp->dest->path->ops->distrust != NULL)
+			qp->dest->path->ops->distrust(qp->dest);
+	}
 	for (u32 back = 1; back <= qp->resource_count; back++) {
 		u32 index = qp->resource_head - back;
 		struct resp_resource *r = answer_slot(qp, index);

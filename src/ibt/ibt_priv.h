@@ -95,6 +95,7 @@ struct stream {
 
 	bool timing;   /* the timer is armed */
 	u8 backoff;    /* retransmissions without any word from the peer */
+	u8 stuck;      /* steps back since more than one packet came through at a time */
 	u64 heard_ns;  /* the peer's last word, or when there was first something to wait for */
 	u64 resent_ns; /* when transmission last went back */
 	u64 rnr_ns;    /* end of the wait for RNR */
@@ -190,6 +191,7 @@ struct ibt_qp {
 	u16 uc_run GUARDED_BY(rq_lock);    /* UC: packets before epsn that have come; saturates */
 	/* enum resp_verdict that the peer is still to be told, after the answers that wait */
 	u8 untold GUARDED_BY(rq_lock);
+	u8 asked_again GUARDED_BY(rq_lock); /* requests that were repeated since the last new one */
 	u32 untold_psn GUARDED_BY(rq_lock); /* of the request that it is about */
 	u64 in_va GUARDED_BY(rq_lock);	   /* WRITE at hand */
 	u32 in_rkey GUARDED_BY(rq_lock);

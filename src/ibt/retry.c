@@ -19,6 +19,7 @@ enum {
 	RETRY_FIRST_US = 10000, /* as long as nothing has been measured */
 	RETRY_MOST_MS = 500,
 	RETRY_BACKOFFS = 12,
+	RETRY_STUCK = 6, /* steps back that help one packet each, before the path is to help */
 	RETRY_TIMEOUT_LEAST_US = 4000,
 };
 
@@ -111,6 +112,11 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 	qp->stream.probe = probe;
 	qp->stream.probed = false;
 	qp->stream.probe_psn = stream_front(qp);
+	if (++qp->stream.stuck >= RETRY_STUCK) {
+		qp->stream.stuck = 0;
+		if (qp->dest->path->ops->distrust != NULL)
+			qp->dest->path->ops->distrust(qp->dest);
+	}
 	if (!probe || qp->stream.backoff > 1)
 		window_cut(qp, qp->stream.srtt_us, now_ns);
 	stream_rewind(qp);
@@ -179,6 +185,8 @@ static void retry_executed(struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
 {
 	if ((s32)(number - qp->stream.una) <= 0)
 		return;
+	if (number - qp->stream.una > 1 || number == qp->stream.top)
+		qp->stream.stuck = 0;
 	qp->stream.una = number;
 	qp->rnr_left = qp->attr.rnr_retry;
 	retry_heard(qp);

@@ -70,6 +70,7 @@ enum path_counter {
 	COUNT_RX_MARKED, /* by a switch that has congestion, of connected queue pairs */
 	COUNT_RX_CNP,	 /* congestion that the peer tells of */
 	COUNT_TX_CNP,
+	COUNT_TX_UNBATCHED, /* destinations that got packets one by one from then on */
 	COUNT_TX_PACED, /* waits between packets, after a notification */
 	PATH_COUNTERS
 };
@@ -151,6 +152,9 @@ struct path_ops {
 	/* Hands what was sent to the other side's attention (doorbell). One call after a batch
 	 * of send()s. */
 	void (*flush)(struct path_dest *d);
+	/* What was handed over together has not arrived, again and again, while what went alone
+	 * has: for some time each packet goes alone. NULL: it makes no difference. */
+	void (*distrust)(struct path_dest *d);
 	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order;
 	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,

@@ -67,6 +67,10 @@ static void net_fly(struct net *net, int to, const struct pkt *p, const struct i
 	}
 	assert_int_equal(at, p->length);
 	net->flying[net->count++] = f;
+	if (net->cfg.batches_lost && net->distrusted[1 - to] == 0) {
+		assert_true(net->batch_count < NET_BATCH);
+		net->batch[net->batch_count++] = f;
+	}
 	net->buffered[to] += net_weight(p);
 	net->most_buffered = MAX(net->most_buffered, net->buffered[to]);
 }
@@ -160,10 +164,6 @@ static u32 net_send_briefs(struct path_dest *d, const struct pkt_brief *b,
 	return n;
 }
 
-static void net_flush(struct path_dest *d)
-{
-}
-
 static bool net_same(const struct path_dest *d, const struct path_dest *from)
 {
 	return net_dest_of(d)->side == net_dest_of(from)->side;
@@ -201,6 +201,23 @@ static void net_give(struct path *p, struct path_dest *from, const struct net_pa
 		net_dest_of(from)->net->briefs++;
 	else
 		p->user_ops->receive(p->user, from, &f->pkt, f->payload);
+}
+
+static void net_flush(struct path_dest *d)
+{
+	struct net *net = net_dest_of(d)->net;
+
+	for (u32 i = 0; i < net->batch_count && net->batch_count > 1; i++) {
+		net_land(net, net->batch[i]);
+		free(net->batch[i]);
+		net->lost++;
+	}
+	net->batch_count = 0;
+}
+
+static void net_distrust(struct path_dest *d)
+{
+	net_dest_of(d)->net->distrusted[net_dest_of(d)->side]++;
 }
 
 static int net_poll(struct path *p, int budget, bool must)
@@ -257,6 +274,7 @@ static const struct path_ops net_ops = {
 	.send = net_send,
 	.send_briefs = net_send_briefs,
 	.flush = net_flush,
+	.distrust = net_distrust,
 	.direct = net_direct,
 	.pullable = net_pullable,
 	.poll = net_poll,

@@ -20,6 +20,7 @@ enum {
 	NET_COMPLETIONS = 4096,
 	NET_BUFFER = 212992,   /* a stock receive buffer */
 	NET_SEEN = 4096,
+	NET_BATCH = 256,
 };
 
 struct net;
@@ -65,6 +66,8 @@ struct net_config {
 	bool direct; /* the initiator may reach the other side's memory by itself */
 	u32 room[2]; /* packets that fit on the way to a side; 0: no limit */
 	u32 mtu;  /* of the path; 0: 4096 */
+	/* what is sent together, up to a flush, is lost until that is found out */
+	bool batches_lost;
 	/* What a switch on the way does with the packets of either direction. 0: there is none */
 	u64 bottleneck;		/* bytes per second */
 	u32 queue;		/* bytes that it keeps; what comes beyond is lost */
@@ -78,6 +81,9 @@ struct net {
 	u32 count;
 	u64 order, random;
 	u64 buffered[2], most_buffered; /* bytes of requests on their way to a side */
+	struct net_packet *batch[NET_BATCH]; /* sent since the last flush */
+	u32 batch_count;
+	u32 distrusted[2]; /* how often a side has found that out */
 	u64 busy_ns[2];			/* until when the switch has something for a side */
 	u64 most_queued, marked;	/* bytes in the switch, packets */
 	/* Looks at what is sent; true: the packet is lost. */

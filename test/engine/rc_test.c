@@ -635,6 +635,35 @@ static void rc__congestion_is_notified(void **state)
 	rc_close(&r);
 }
 
+/* Somebody on the way drops what leaves in one call, as a host may that claims an offload and
+ * has none: found out, and then what is sent gets through. */
+static void rc__batches_that_vanish(void **state)
+{
+	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+
+	for (u32 i = 0; i < ARRAY_LEN(opcodes); i++) {
+		struct net_config cfg = { .delay_ns = 20000, .batches_lost = true };
+		struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+		static struct net net;
+		struct ibt_qp *qp[2];
+		struct ibv_send_wr wr;
+		struct ibv_sge sge;
+
+		net_open(&net, &cfg);
+		net_pair(&net, qp, &q);
+		wr = net_wr(&sge, &net.side[0], opcodes[i], 1, 0, 1 << 20);
+		net_wr_remote(&wr, &net.side[1], 0);
+		net_post(qp[0], &wr);
+		/* a packet per probe would take a second */
+		net_run(&net, 300 * NS_PER_MS);
+		assert_int_equal(net_wc(&net.side[0].send_cq).status, IBV_WC_SUCCESS);
+		assert_true(net.distrusted[i] > 0);
+		ibt_qp_destroy(qp[0]);
+		ibt_qp_destroy(qp[1]);
+		net_close(&net);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -662,6 +691,7 @@ int main(void)
 		cmocka_unit_test(rc__congestion_is_notified),
 		cmocka_unit_test(rc__repeated_read_outside_the_first_is_dropped),
 		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
+		cmocka_unit_test(rc__batches_that_vanish),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

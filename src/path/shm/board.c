@@ -48,6 +48,7 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_RX_CNP] = "rx_cnps",
 	[COUNT_TX_CNP] = "tx_cnps",
 	[COUNT_TX_PACED] = "tx_paced",
+	[COUNT_TX_UNBATCHED] = "tx_unbatched",
 	[COUNT_BELLS] = "doorbells_rung",
 };
 

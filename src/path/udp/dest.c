@@ -32,6 +32,7 @@ static bool dest_has_key(const struct udp_dest *d, const struct udp_key *key)
 }
 
 static void dest_address(struct udp_dest *d, u32 ifindex)
+	NO_THREAD_SAFETY /* nobody else sees it yet */
 {
 	const u8 *remote = d->key.remote;
 
@@ -44,6 +45,7 @@ static void dest_address(struct udp_dest *d, u32 ifindex)
 	}
 	d->to.v6.sin6_family = AF_INET6;
 	d->to.v6.sin6_port = htons(NODE_UDP_PORT);
+	d->to.v6.sin6_flowinfo = htonl(d->key.flow_label);
 	memcpy(&d->to.v6.sin6_addr, remote, 16);
 	if (IN6_IS_ADDR_LINKLOCAL(&d->to.v6.sin6_addr) ||
 	    IN6_IS_ADDR_MC_LINKLOCAL(&d->to.v6.sin6_addr))

@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "wire/roce.h"
 
@@ -25,6 +26,8 @@
 
 enum {
 	SEND_SPARE = 32, /* batches that are kept */
+	SEND_AT_ONCE = 16,
+	SEND_SINGLY_S = 10, /* then batches are tried again */
 	SEND_CONTROL = 3 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct in6_pktinfo)),
 };
 
@@ -102,6 +105,18 @@ static u32 batch_run(const struct udp_batch *b, u32 from, u32 *bytes)
 	do
 		*bytes += b->length[from + n++];
 	while (from + n < b->packets && b->place[from + n] != 0);
+	return n;
+}
+
+/* Packets from there on that are each a run of their own. */
+static u32 batch_singles(const struct udp_batch *b, u32 from, u32 *bytes)
+{
+	u32 n = 0;
+
+	*bytes = 0;
+	while (from + n < b->packets && b->place[from + n] == 0 &&
+	       (from + n + 1 == b->packets || b->place[from + n + 1] == 0))
+		*bytes += b->length[from + n++];
 	return n;
 }
 
@@ -191,25 +206,103 @@ static void send_failed(const struct udp_dest *d, int err, u32 packets)
 			 strerror(-err));
 }
 
-/* Hands over the `n` packets of a run one by one. 0 or -EAGAIN; b->sent moves. */
-static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n)
+/* Hands over k packets, each a datagram of its own: how many the kernel took, or why it took
+ * none. */
+static int send_few(const struct udp_dest *d, const struct udp_batch *b, u8 *data, u32 k)
 	REQUIRES(d->tx_lock)
 {
-	for (u32 i = 0; i < n; i++) {
-		u32 bytes = b->length[b->sent];
-		struct send_call c;
-		int err;
+	struct mmsghdr many[SEND_AT_ONCE];
+	struct iovec iov[SEND_AT_ONCE];
+	struct send_call c;
+	long n;
 
-		call_fill(&c, d, d->socket->v4, data, bytes);
-		err = call_send(d, &c);
-		if (err == -EAGAIN)
-			return err;
-		if (err != 0)
-			send_failed(d, err, 1);
-		data += bytes;
-		b->sent++;
+	call_fill(&c, d, d->socket->v4, data, b->length[b->sent]);
+	if (likely(k == 1)) {
+		n = call_send(d, &c);
+		return n == 0 ? 1 : (int)n;
+	}
+	if (c.msg.msg_controllen == 0)
+		c.msg.msg_control = NULL;
+	for (u32 i = 0; i < k; i++) {
+		iov[i] = (struct iovec){ .iov_base = data, .iov_len = b->length[b->sent + i] };
+		many[i] = (struct mmsghdr){ .msg_hdr = c.msg };
+		many[i].msg_hdr.msg_iov = &iov[i];
+		data += iov[i].iov_len;
+	}
+	n = syscall(SYS_sendmmsg, d->socket->fd, many, k, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return n < 0 ? -errno : (int)n;
+}
+
+/* A flow label that somebody else in this host has for himself: without it, then. */
+static bool send_drops_label(struct udp_dest *d, int err) REQUIRES(d->tx_lock)
+{
+	if (err != -EINVAL || d->socket->v4 || d->to.v6.sin6_flowinfo == 0)
+		return false;
+	d->to.v6.sin6_flowinfo = 0;
+	return true;
+}
+
+/* Hands over the `n` packets one by one. 0 or -EAGAIN; b->sent moves. *taken: how many the kernel
+ * took. */
+static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 *taken)
+	REQUIRES(d->tx_lock)
+{
+	*taken = 0;
+	while (n != 0) {
+		int got = send_few(d, b, data, MIN(n, (u32)SEND_AT_ONCE));
+
+		if (got == -EAGAIN)
+			return got;
+		if (got < 0 && send_drops_label(d, got))
+			continue;
+		if (got <= 0)
+			send_failed(d, got, 1);
+		else
+			*taken += (u32)got;
+		for (int i = 0; i < MAX(got, 1); i++, n--)
+			data += b->length[b->sent++];
 	}
 	return 0;
+}
+
+/* The next `n` packets have an ICRC for their place in a run: now for the identification of
+ * datagrams that leave alone. */
+static void send_number_again(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n)
+	REQUIRES(d->tx_lock)
+{
+	struct roce_flow flow = { .sport = d->socket->sport, .df = true };
+
+	memcpy(flow.sgid, d->key.local, 16);
+	memcpy(flow.dgid, d->key.remote, 16);
+	for (u32 i = b->sent; i < b->sent + n; i++) {
+		u32 bytes = b->length[i], icrc;
+
+		icrc = roce_icrc_begin(&flow, bytes, data, ROCE_BTH);
+		icrc = roce_icrc_add(icrc, data + ROCE_BTH, bytes - ROCE_BTH - ROCE_ICRC);
+		roce_icrc_end(icrc, 0, data + bytes - ROCE_ICRC);
+		b->place[i] = 0;
+		data += bytes;
+	}
+}
+
+/* Batches do not get through: for a while packets are datagrams of their own. */
+static void send_give_up_batches(struct udp_dest *d, const char *why) REQUIRES(d->tx_lock)
+{
+	struct udp *udp = d->udp;
+
+	d->singly = true;
+	d->singly_ns = clock_now_ns() + SEND_SINGLY_S * NS_PER_S;
+	udp_count(udp, COUNT_TX_UNBATCHED);
+	if ((__atomic_fetch_or(&udp->warned, UDP_WARNED_SEGMENT, __ATOMIC_RELAXED) &
+	     UDP_WARNED_SEGMENT) == 0)
+		log_info("udp", "batches of packets do not get through: one by one (%s)", why);
+}
+
+/* What has joined packets for UDP_SEGMENT may refuse it: an interface that cannot compute checksums
+ * (EIO), a kernel or a sandbox that does not know it. */
+static bool send_is_refusal(int err)
+{
+	return err == -EIO || err == -EINVAL || err == -EOPNOTSUPP || err == -ENOPROTOOPT;
 }
 
 static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 bytes)
@@ -217,15 +310,24 @@ static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u3
 {
 	u16 segment = b->length[b->sent];
 	struct send_call c;
+	u32 taken;
 	int err;
 
-	if (n == 1)
-		return send_singly(d, b, data, 1);
 	call_fill(&c, d, d->socket->v4, data, bytes);
 	call_add(&c, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment));
 	err = call_send(d, &c);
 	if (err == -EAGAIN)
 		return err;
+	if (unlikely(send_is_refusal(err))) {
+		int why = err;
+
+		send_number_again(d, b, data, n);
+		err = send_singly(d, b, data, n, &taken);
+		/* else it was not for being joined, but too long for the way, say */
+		if (taken != 0)
+			send_give_up_batches(d, strerror(-why));
+		return err;
+	}
 	if (err != 0)
 		send_failed(d, err, n);
 	b->sent += n;
@@ -255,9 +357,16 @@ static void send_batch(struct udp_dest *d) REQUIRES(d->tx_lock)
 		data += b->length[i];
 	d->blocked = false;
 	while (b->sent < b->packets && d->socket != NULL) {
-		u32 bytes, n = batch_run(b, b->sent, &bytes);
+		u32 bytes, n = batch_singles(b, b->sent, &bytes), taken;
+		int err;
 
-		if (send_run(d, b, data, n, bytes) == -EAGAIN) {
+		if (n != 0) {
+			err = send_singly(d, b, data, n, &taken);
+		} else {
+			n = batch_run(b, b->sent, &bytes);
+			err = send_run(d, b, data, n, bytes);
+		}
+		if (err == -EAGAIN) {
 			send_stick(d);
 			return;
 		}
@@ -285,7 +394,7 @@ static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u3
 			const struct iovec *iov, int n) REQUIRES(d->tx_lock)
 {
 	u8 *at = b->data + b->bytes;
-	u32 place = batch_place(b, bytes);
+	u32 place = d->singly ? 0 : batch_place(b, bytes);
 	struct roce_flow flow = { .sport = d->socket->sport, .df = true, .id = (u16)place };
 	u32 payload = send_copy(at + headers, iov, n), icrc;
 
@@ -312,8 +421,11 @@ static int send_make_room(struct udp_dest *d, u32 bytes) REQUIRES(d->tx_lock)
 		send_batch(d);
 	if (d->blocked)
 		return -EAGAIN;
-	if (d->batch == NULL)
+	if (d->batch == NULL) {
 		d->batch = batch_take(d->udp);
+		if (unlikely(d->singly))
+			d->singly = clock_now_ns() < d->singly_ns;
+	}
 	return d->batch == NULL ? -ENOMEM : 0;
 }
 
@@ -373,6 +485,19 @@ void send_from(struct udp_dest *d, struct udp_socket *s)
 	if (d->batch != NULL && d->socket != NULL && s != NULL && s->sport != d->socket->sport)
 		send_batch(d);
 	d->socket = s;
+}
+
+/* What waits goes as it is: a part of it may have gone already. */
+void send_distrust(struct path_dest *dest)
+{
+	struct udp_dest *d = udp_dest_of(dest);
+
+	lock_acquire(&d->tx_lock);
+	if (d->batch != NULL && !d->blocked)
+		send_batch(d);
+	if (!d->singly)
+		send_give_up_batches(d, "no answer");
+	lock_release(&d->tx_lock);
 }
 
 static struct udp_dest *send_take_stuck(struct udp *udp)

@@ -17,6 +17,10 @@
 
 #include "base/log.h"
 
+#ifndef IPV6_FLOWINFO_SEND
+#define IPV6_FLOWINFO_SEND 33
+#endif
+
 struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16])
 {
 	for (u32 i = 0; i < udp->socket_count; i++)
@@ -44,8 +48,11 @@ static void sockets_close(struct udp *udp, struct udp_socket *s)
 /* Most packets are those of connected queue pairs: they need not say it one by one. */
 void sockets_set_class(struct udp_socket *s)
 {
-	int capable = PATH_ECN_CAPABLE;
+	int capable = PATH_ECN_CAPABLE, one = 1;
 
+	/* flow labels are those of the destinations */
+	if (!s->v4)
+		(void)setsockopt(s->fd, IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &one, sizeof(one));
 	if (setsockopt(s->fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6, s->v4 ? IP_TOS : IPV6_TCLASS,
 		       &capable, sizeof(capable)) == 0)
 		s->traffic_class = PATH_ECN_CAPABLE;

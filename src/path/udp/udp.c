@@ -255,6 +255,7 @@ static const struct path_ops udp_ops = {
 	.same = udp_dest_same,
 	.send = send_packet,
 	.flush = send_flush,
+	.distrust = send_distrust,
 	.direct = udp_direct,
 	.pullable = udp_pullable,
 	.pull = udp_pull,

@@ -85,7 +85,6 @@ struct udp_dest {
 	struct path_dest dest GUARDS_ITSELF; /* first */
 	struct udp *udp FIXED;
 	struct udp_key key FIXED;
-	union udp_address to FIXED;
 	socklen_t to_length FIXED;
 	u32 multicast_if FIXED; /* 0: unicast */
 	bool nowhere FIXED;
@@ -98,9 +97,12 @@ struct udp_dest {
 	/* what is known of its packets' IP headers */
 	struct roce_source source OWNED_BY(udp.poll_lock);
 	struct lock tx_lock;
+	union udp_address to GUARDED_BY(tx_lock);
 	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: no such address any more */
 	struct udp_batch *batch GUARDED_BY(tx_lock);
 	bool blocked GUARDED_BY(tx_lock); /* its batch waits for room in the kernel */
+	bool singly GUARDED_BY(tx_lock);  /* packets are not joined */
+	u64 singly_ns GUARDED_BY(tx_lock); /* until then */
 };
 
 struct udp_inbox; /* buffers of receiving; receive.c */
@@ -221,6 +223,8 @@ void dest_free_all(struct udp *udp);
 /* ---- send.c ---- */
 int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n);
 void send_flush(struct path_dest *dest);
+/* Nothing that was sent together seems to arrive. */
+void send_distrust(struct path_dest *dest);
 /* From now on it sends from this socket, or none. */
 void send_from(struct udp_dest *d, struct udp_socket *s) REQUIRES(d->tx_lock);
 /* Tries again what met a full socket, and tells those who wait. */
