@@ -266,6 +266,34 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_loc
 	return req_ops(qp)->direct(qp->dest, &t, iov, n) == 0 ? 0 : -EOPNOTSUPP;
 }
 
+/* The same for an atomic operation. */
+static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	struct path_target t = { .sqpn = qp->qpn,
+				 .dqpn = qp->dest_qpn,
+				 .rkey = w->rkey,
+				 .va = w->va,
+				 .length = sizeof(u64),
+				 .write = true };
+	struct path_atomic a = { .swap = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
+				 .compare = w->compare };
+	struct iovec iov[IBT_MAX_SGE + 2];
+	int n;
+
+	if (!qp->dest->path->promise.direct || req_ops(qp)->atomic == NULL || !req_idle(qp) ||
+	    w->length != sizeof(u64) || w->psn_count != 0 || qp->no_direct)
+		return -EOPNOTSUPP;
+	a.operand = a.swap ? w->swap : w->compare;
+	qp->tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
+	n = req_pieces(qp, w, w->length, IBV_ACCESS_LOCAL_WRITE, iov);
+	if (n != 1)
+		return -EOPNOTSUPP; /* and if the list is at fault, the answer shows it */
+	if (req_ops(qp)->atomic(qp->dest, &t, &a) != 0)
+		return -EOPNOTSUPP;
+	memcpy(iov[0].iov_base, &a.before, sizeof(a.before));
+	return 0;
+}
+
 static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
 	int err = req_direct(qp, w);
@@ -309,7 +337,7 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 
 static int req_read(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
-	int err = req_direct(qp, w);
+	int err = w->opcode == IBV_WR_RDMA_READ ? req_direct(qp, w) : req_direct_atomic(qp, w);
 
 	if (err == 0) {
 		qp->sq_next++;
@@ -345,10 +373,9 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return req_write(qp, w);
 	case IBV_WR_RDMA_READ:
-		return req_read(qp, w);
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return req_answered(qp, w);
+		return req_read(qp, w);
 	case IBV_WR_LOCAL_INV:
 	case IBV_WR_BIND_MW:
 		return req_local(qp, w);

@@ -28,6 +28,7 @@ enum {
 	 * adopt at once, and then one in so long. */
 	ADOPT_BURST = 512,
 	ADOPT_EVERY_NS = 2 * NS_PER_MS,
+	ADOPT_PATIENCE = 400, /* times 50 us, for our thread to start */
 	ADOPT_DEFAULT = 0, /* is it on if nothing is said? */
 	ADOPT_TMPFS = 0x01021994,
 };
@@ -36,9 +37,19 @@ struct adopt adopt = { .fd = -1 };
 struct lock adopt_engine_lock;
 bool adopt_engine_runs GUARDED_BY(adopt_engine_lock);
 
+bool adopt_engine_comes GUARDED_BY(adopt_engine_lock);
+
+void adopt_engine_expect(void)
+{
+	lock_acquire(&adopt_engine_lock);
+	adopt_engine_comes = true;
+	lock_release(&adopt_engine_lock);
+}
+
 void adopt_engine_begin(void)
 {
 	lock_acquire(&adopt_engine_lock);
+	adopt_engine_comes = false;
 	adopt_engine_runs = true;
 	lock_release(&adopt_engine_lock);
 }
@@ -288,6 +299,17 @@ static struct adopt_region *adopt_now(u64 start, u64 end)
 	return NULL;
 }
 
+/* A program that registers first of all is ahead of the thread that its first verb has made. */
+static void adopt_engine_await(void) REQUIRES(&adopt_engine_lock)
+{
+	for (int i = 0; i < ADOPT_PATIENCE && adopt_engine_comes; i++) {
+		lock_release(&adopt_engine_lock);
+		clock_sleep_ns(50 * NS_PER_US);
+		lock_acquire(&adopt_engine_lock);
+	}
+	adopt_engine_comes = false;
+}
+
 static struct adopt_region *adopt_region_new(u64 start, u64 end) REQUIRES(&adopt.lock)
 {
 	struct adopt_region *r;
@@ -298,6 +320,7 @@ static struct adopt_region *adopt_region_new(u64 start, u64 end) REQUIRES(&adopt
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	lock_acquire(&adopt_engine_lock);
+	adopt_engine_await();
 	r = adopt_now(start, end);
 	lock_release(&adopt_engine_lock);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

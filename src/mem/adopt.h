@@ -40,7 +40,9 @@ bool adopt_file(int *fd, u64 *inode);
 bool adopt_is_file(int fd, u64 inode);
 
 /* Around whatever the one thread of ours that runs unasked does, beside the application's: it must
- * stand still while pages move. adopt_engine_begin: once, when it starts. */
+ * stand still while pages move. adopt_engine_expect:
+ * before it is made; adopt_engine_begin: when it has started. */
+void adopt_engine_expect(void);
 void adopt_engine_begin(void);
 void adopt_engine_enter(void);
 void adopt_engine_leave(void);

@@ -104,7 +104,7 @@ static void fork_child(void) NO_THREAD_SAFETY
 	adopt.fd = -1;
 	adopt.region_high = 0;
 	adopt.range_count = adopt.untracked = adopt.pieces.count = 0;
-	adopt_engine_runs = false;
+	adopt_engine_runs = adopt_engine_comes = false;
 	lock_init(&adopt_engine_lock);
 	lock_init(&adopt.lock);
 }

@@ -65,6 +65,8 @@ extern struct adopt adopt;
 /* Held by our thread while it is awake. */
 extern struct lock adopt_engine_lock;
 extern bool adopt_engine_runs GUARDED_BY(adopt_engine_lock);
+/* It is being made: to be counted it must have said that it runs. */
+extern bool adopt_engine_comes GUARDED_BY(adopt_engine_lock);
 
 /* ---- adopt_look.c ---- */
 

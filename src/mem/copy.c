@@ -40,6 +40,10 @@ void mem_copy_ordered(void *dst, const void *src, size_t n)
 	u8 tail[COPY_TAIL];
 	size_t bulk = n > COPY_TAIL ? n - COPY_TAIL : 0;
 
+	if (n == 8 && ((uintptr_t)dst & 7) == 0) {
+		copy_tail(dst, src, 8);
+		return;
+	}
 	/* The tail is read first: the bulk would change it where source and destination overlap. */
 	memcpy(tail, (const u8 *)src + bulk, n - bulk);
 	if (bulk) {

@@ -131,6 +131,14 @@ struct path_target {
 	bool write; /* else read */
 };
 
+/* What an atomic operation does to the 8 bytes at its target, in the host's byte order. */
+struct path_atomic {
+	bool swap; /* compare and swap; else fetch and add */
+	u64 compare;
+	u64 operand; /* to put there, or to add */
+	u64 before;  /* out: what was there */
+};
+
 struct path_ops {
 	const char *name;
 	/* The destination that `av` and `qpn` name, with a reference; NULL: not reachable by
@@ -159,6 +167,9 @@ struct path_ops {
 	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		      int iovcnt);
+	/* Does it at once where the peer's memory is mapped here (`t` has length 8, write is true).
+	 * 0, or as direct(). NULL: never. */
+	int (*atomic)(struct path_dest *d, const struct path_target *t, struct path_atomic *a);
 	/* May a packet to `d` name the sender's memory instead of carrying it (PKT_PULL)? */
 	bool (*pullable)(struct path_dest *d);
 	/* Copies what such a packet from `from` names into our memory; both lists have `bytes`. 0;

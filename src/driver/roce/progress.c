@@ -610,5 +610,6 @@ int progress_start(struct roce_device *dev)
 	__atomic_store_n(&dev->ticking, false, __ATOMIC_RELAXED);
 	if (err == 0)
 		err = progress_watch(dev, udp_wait_fd(dev->a.udp), TAG_UDP, EPOLLONESHOT);
+	adopt_engine_expect();
 	return err != 0 ? err : progress_spawn(dev, progress_main);
 }

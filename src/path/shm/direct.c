@@ -25,11 +25,9 @@ enum {
 	NO_KEY = SHM_ANY_KEY - 1, /* a hazard's, that uses no key: no entry of the table has it */
 };
 
-static bool direct_entry_allows(const struct mem_entry *e, const struct path_target *t, u32 pd,
-				u64 *addr)
+static bool direct_entry_allows(const struct mem_entry *e, const struct path_target *t, u32 need,
+				u32 pd, u64 *addr)
 {
-	u32 need = t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
-
 	if ((e->access & need) == 0 || e->pd != pd || (e->flags & MEM_CONTIGUOUS) == 0)
 		return false;
 	if ((e->flags & MEM_WINDOW_TYPE2) != 0 && e->qpn != t->dqpn)
@@ -41,9 +39,9 @@ static bool direct_entry_allows(const struct mem_entry *e, const struct path_tar
 	return true;
 }
 
-static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct path_target *t)
+static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct path_target *t,
+			     u32 need)
 {
-	u32 need = t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 	u32 state = word & 0xf;
 
 	return (word & BOARD_QP_EXISTS) != 0 &&
@@ -146,47 +144,93 @@ static int direct_copy_here(const struct path_target *t, u8 *there, const struct
 	return 0;
 }
 
-static int direct_checked_copy(struct shm_link *l, struct board_hazard *h,
-			       const struct path_target *t, const struct iovec *iov, int iovcnt)
+/* Where an operation may go: an address of the target, and here, if it is mapped. */
+struct direct_place {
+	u64 addr;
+	u8 *here;
+};
+
+/* Judges by the target's board, with the hazard up from then on. 0 or -EACCES. */
+static int direct_enter(struct shm_link *l, struct board_hazard *h, const struct path_target *t,
+			u32 need, struct direct_place *place)
 {
 	const struct mem_entry *e = &l->board->keys[t->rkey >> MEM_TAG_BITS];
 	const struct board_qp *q = link_find_qp(l->board, t->dqpn);
-	u8 *there = NULL;
 	u32 word, key = __atomic_load_n(&e->key, __ATOMIC_ACQUIRE); /* pairs with mem_register */
-	u64 addr;
+	u64 shared;
 
 	if (key != t->rkey || q == NULL)
 		return -EACCES;
 	word = __atomic_load_n(
 		&q->word, __ATOMIC_ACQUIRE); /* pairs with the engine's store of the QP's state */
-	if (!direct_qp_allows(q, word, t) || !direct_entry_allows(e, t, q->pd, &addr))
+	if (!direct_qp_allows(q, word, t, need) ||
+	    !direct_entry_allows(e, t, need, q->pd, &place->addr))
 		return -EACCES;
 	direct_publish(h, l->process, t->rkey >> MEM_TAG_BITS, t->dqpn);
 	if (__atomic_load_n(&e->key, __ATOMIC_RELAXED) != key ||
 	    __atomic_load_n(&q->word, __ATOMIC_RELAXED) != word)
 		return -EACCES;
-	if (l->self)
-		there = (u8 *)(uintptr_t)addr;
-	else if (e->shared != 0)
-		there = reach_find(l, e->shared + (addr - e->addr), t->length,
-				   e->shared + e->length);
-	return there != NULL ? direct_copy_here(t, there, iov, iovcnt)
-			     : direct_copy_process(l, t, addr, iov, iovcnt);
+	shared = __atomic_load_n(&e->shared, __ATOMIC_RELAXED);
+	place->here = NULL;
+	if (unlikely(l->self))
+		place->here = (u8 *)(uintptr_t)place->addr;
+	else if (likely(shared != 0))
+		place->here = reach_find(l, shared + (place->addr - e->addr), t->length,
+					 shared + e->length);
+	return 0;
 }
 
 static int direct_copy(struct shm_link *l, const struct path_target *t, const struct iovec *iov,
 		       int iovcnt)
 {
+	u32 need = t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	struct direct_place place;
 	struct board_hazard *h;
 	int err;
 
 	h = direct_claim(l->shm->cfg.board);
 	if (h == NULL)
 		return -EOPNOTSUPP;
-	err = direct_checked_copy(l, h, t, iov, iovcnt);
+	err = direct_enter(l, h, t, need, &place);
+	if (err == 0)
+		err = place.here != NULL ? direct_copy_here(t, place.here, iov, iovcnt) :
+					   direct_copy_process(l, t, place.addr, iov, iovcnt);
 	direct_withdraw(h);
 	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
 	return err;
+}
+
+static int direct_change(struct shm_link *l, const struct path_target *t, struct path_atomic *a)
+{
+	struct direct_place place;
+	struct board_hazard *h;
+	int err;
+
+	h = direct_claim(l->shm->cfg.board);
+	if (h == NULL)
+		return -EOPNOTSUPP;
+	err = direct_enter(l, h, t, IBV_ACCESS_REMOTE_ATOMIC, &place);
+	if (err == 0 && (place.here == NULL || ((uintptr_t)place.here & 7) != 0))
+		err = -EOPNOTSUPP;
+	else if (err == 0 && a->swap)
+		a->before = mem_compare_swap((u64 *)(void *)place.here, a->compare, a->operand);
+	else if (err == 0)
+		a->before = mem_fetch_add((u64 *)(void *)place.here, a->operand);
+	direct_withdraw(h);
+	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
+	return err;
+}
+
+/* While somebody captures it goes as packets, which can be shown. */
+int link_atomic(struct path_dest *d, const struct path_target *t, struct path_atomic *a)
+{
+	struct shm_link *l = link_of(d);
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	if (!link_is_plain(l) || !l->direct || (t->va & 7) != 0)
+		return -EOPNOTSUPP;
+	return direct_change(l, t, a);
 }
 
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,

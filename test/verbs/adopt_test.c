@@ -1,0 +1,186 @@
+/* adopt_test.c: one-sided operations on memory that the initiator has mapped (docs/adoption.md).
+ * Runs with ANYVERBS_ADOPT=1; says so loudly where this process may not adopt.
+ * In: nothing    Out: verdicts    Runs: cmocka    Locks: none
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pair.h"
+
+enum { BYTES = 64 * 4096, WAS = 3, IS = 4, OTHER = 5 };
+
+/* Files of adopted memory that a process has mapped: its own, and peers'. */
+static unsigned int files_mapped(int pid)
+{
+	unsigned long inode, seen[16];
+	char path[32], line[512];
+	unsigned int n = 0, i;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f) != NULL) {
+		if (strstr(line, "/memfd:anyverbs-memory") == NULL ||
+		    strstr(line, " rw-s ") == NULL)
+			continue;
+		assert_int_equal(sscanf(line, "%*s %*s %*s %*s %lu", &inode), 1);
+		for (i = 0; i < n && seen[i] != inode; i++)
+			;
+		if (i == n && n < 16)
+			seen[n++] = inode;
+	}
+	fclose(f);
+	return n;
+}
+
+static void write_once(uint64_t offset, uint32_t length)
+{
+	struct side_wr w = end_op(&pair.a, IBV_WR_RDMA_WRITE, offset, length, &pair.b, offset);
+
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+}
+
+/* The first operations go another way, while the map is being made. */
+static void open_and_map(void)
+{
+	pair_open(&(struct side_options){
+		.type = IBV_QPT_RC, .bytes = BYTES, .mr_access = -1, .qp_access = -1 });
+	for (int i = 0; i < 2000 && files_mapped(getpid()) < 2; i++) {
+		write_once(0, 8);
+		usleep(1000);
+	}
+	assert_int_equal(files_mapped(getpid()), 2);
+}
+
+static void adopt__all_operations_by_a_map(void **state)
+{
+	struct side_wr w;
+
+	open_and_map();
+	end_fill(&pair.a, 0, BYTES, IS);
+	write_once(0, BYTES);
+	end_check(&pair.b, 0, BYTES, IS);
+	end_fill(&pair.b, 8, 4104, OTHER);
+	w = end_op(&pair.a, IBV_WR_RDMA_READ, 8, 4099, &pair.b, 8);
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	end_check(&pair.a, 8, 4096, OTHER);
+	end_check(&pair.a, 0, 8, IS);
+}
+
+static void adopt__atomics_return_what_was_there(void **state)
+{
+	struct side_wr w;
+	uint64_t was;
+
+	open_and_map();
+	was = end_word(&pair.b, 64);
+	w = end_op(&pair.a, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, &pair.b, 64);
+	w.compare = 5;
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	assert_int_equal(end_word(&pair.a, 0), was);
+	assert_int_equal(end_word(&pair.b, 64), was + 5);
+	w = end_op(&pair.a, IBV_WR_ATOMIC_CMP_AND_SWP, 0, 8, &pair.b, 64);
+	w.compare = was + 5;
+	w.swap = 77;
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	assert_int_equal(end_word(&pair.a, 0), was + 5);
+	w.compare = was;
+	w.swap = 78;
+	end_send(&pair.a, 0, &w); /* does not match */
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	assert_int_equal(end_word(&pair.a, 0), 77);
+	assert_int_equal(end_word(&pair.b, 64), 77);
+}
+
+/* What has been deregistered is its owner's alone, though the initiator still has the map. */
+static void adopt__ends_with_the_region(void **state)
+{
+	struct side_reply mr;
+	struct side_wr w;
+
+	open_and_map();
+	end_fill(&pair.a, 0, BYTES, IS);
+	end_deregister(&pair.b, 0);
+	end_fill(&pair.b, 0, BYTES, WAS);
+	assert_int_equal(files_mapped(pair.b.pid), 0);
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 4096, &pair.b, 0);
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_REM_ACCESS_ERR);
+	end_check(&pair.b, 0, BYTES, WAS);
+	/* and a new region over it is reached by the old map */
+	pair_teardown(NULL);
+	open_and_map();
+	mr = end_register(&pair.b, 0, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+			  false);
+	end_fill(&pair.a, 0, 4096, OTHER);
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 4096, &pair.b, 0);
+	w.rkey = mr.reg.rkey;
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	end_check(&pair.b, 0, 4096, OTHER);
+}
+
+/* A target that is stopped is written and read all the same, and holds up nobody. */
+static void adopt__target_is_stopped(void **state)
+{
+	struct side_wr w;
+
+	open_and_map();
+	end_fill(&pair.a, 0, BYTES, IS);
+	end_fill(&pair.b, BYTES / 2, 4096, OTHER);
+	assert_int_equal(kill(pair.b.pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(pair.b.pid, NULL, WUNTRACED), pair.b.pid);
+	write_once(0, 4096);
+	w = end_op(&pair.a, IBV_WR_RDMA_READ, BYTES / 2, 4096, &pair.b, BYTES / 2);
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	end_check(&pair.a, BYTES / 2, 4096, OTHER);
+	end_deregister(&pair.a, 0);
+	assert_int_equal(kill(pair.b.pid, SIGCONT), 0);
+	end_check(&pair.b, 0, 4096, IS);
+}
+
+/* The other end goes on when its peer, which has mapped its memory and whose memory it has mapped,
+ * is gone without a word. */
+static void adopt__peer_is_killed(void **state)
+{
+	struct side_wr w;
+	struct ibv_wc wc;
+
+	open_and_map();
+	assert_int_equal(kill(pair.b.pid, SIGKILL), 0);
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 4096, &pair.b, 0);
+	for (int i = 0; i < 1000; i++) {
+		end_send(&pair.a, 0, &w);
+		assert_int_equal(end_poll(&pair.a, SENDS, 1, PAIR_WAIT_MS, &wc), 1);
+		if (wc.status != IBV_WC_SUCCESS)
+			break;
+		usleep(1000);
+	}
+	assert_true(wc.status == IBV_WC_RETRY_EXC_ERR || wc.status == IBV_WC_WR_FLUSH_ERR);
+	end_fill(&pair.a, 0, BYTES, IS);
+	end_check(&pair.a, 0, BYTES, IS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(adopt__all_operations_by_a_map, pair_teardown),
+		cmocka_unit_test_teardown(adopt__atomics_return_what_was_there, pair_teardown),
+		cmocka_unit_test_teardown(adopt__ends_with_the_region, pair_teardown),
+		cmocka_unit_test_teardown(adopt__target_is_stopped, pair_teardown),
+		/* the last one: it takes the peer away */
+		cmocka_unit_test(adopt__peer_is_killed),
+	};
+
+	pair_supervise();
+	return cmocka_run_group_tests_name("adopt", tests, pair_group_setup, pair_group_teardown);
+}
