@@ -27,6 +27,8 @@ enum {
 	INBOX_MESSAGES = 8,
 	INBOX_BYTES = 65536,
 	INBOX_CONTROL = 256,
+	INBOX_LARGE = 16384, /* a datagram, or several joined, that is better done with at once */
+	INBOX_LONELY = 4,    /* so many in a row that came alone: the next one will, too */
 	RECEIVE_OTHERS_EVERY = 16, /* looks at the socket that was busy last, per look at all */
 };
 
@@ -37,7 +39,10 @@ struct udp_inbox {
 	u8 control[INBOX_MESSAGES][INBOX_CONTROL] __attribute__((aligned(8)));
 	u8 data[INBOX_MESSAGES][INBOX_BYTES];
 	u32 looks;
-	u32 last; /* datagrams that came last time: how many to ask for */
+	u32 last;   /* datagrams that came last time: how many to ask for */
+	u32 lonely; /* calls in a row that brought one, with none behind it */
+	bool large; /* the last one was */
+	bool hit;   /* the last call that asked for a lonely one brought it */
 };
 
 /* What came with a datagram, or several joined. */
@@ -61,7 +66,40 @@ void inbox_destroy(struct udp_inbox *in)
 	free(in);
 }
 
-static int inbox_fill(struct udp_inbox *in, int fd, u32 max)
+/* One is what comes in a ping-pong, and to look behind it costs a system call more before it has
+ * reached its consumer. Large ones are taken one by one, each while it is in the cache. */
+static bool inbox_is_single(const struct udp_inbox *in)
+{
+	return in->large || in->lonely >= INBOX_LONELY;
+}
+
+static void inbox_learn(struct udp_inbox *in, bool single, u32 got)
+{
+	if (!single && got == 1)
+		in->lonely = MIN(in->lonely + 1, (u32)INBOX_LONELY);
+	else if (got > 1 || (single && got == 1 && in->hit))
+		in->lonely = 0;
+	in->hit = single && got == 1;
+	if (got != 0)
+		in->large = in->msg[got - 1].msg_len >= INBOX_LARGE;
+	in->last = got;
+}
+
+/* recvmsg for one: the other call takes longer to begin. */
+static long inbox_call(struct udp_inbox *in, int fd, u32 max)
+{
+	long n;
+
+	if (max != 1)
+		return syscall(SYS_recvmmsg, fd, in->msg, max, MSG_DONTWAIT, NULL);
+	n = syscall(SYS_recvmsg, fd, &in->msg[0].msg_hdr, MSG_DONTWAIT);
+	if (n < 0)
+		return n;
+	in->msg[0].msg_len = (u32)n;
+	return 1;
+}
+
+static u32 inbox_fill(struct udp_inbox *in, int fd, u32 max)
 {
 	long n;
 
@@ -72,10 +110,10 @@ static int inbox_fill(struct udp_inbox *in, int fd, u32 max)
 						      .msg_iovlen = 1,
 						      .msg_control = in->control[i],
 						      .msg_controllen = INBOX_CONTROL };
-	n = syscall(SYS_recvmmsg, fd, in->msg, max, MSG_DONTWAIT, NULL);
+	n = inbox_call(in, fd, max);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
 		log_debug("udp", "receive: errno %d", errno);
-	return n < 0 ? 0 : (int)n;
+	return n < 0 ? 0 : (u32)n;
 }
 
 /* ---- what came with a datagram ---- */
@@ -329,20 +367,20 @@ static int receive_socket(struct udp *udp, struct udp_socket *s, int budget)
 	REQUIRES(udp->poll_lock)
 {
 	struct udp_inbox *in = udp->inbox;
-	int n = 0, got;
+	u32 ask, got;
+	bool single;
+	int n = 0;
 
 	do {
-		u32 ask = MIN(in->last + 1, (u32)INBOX_MESSAGES);
-
+		single = inbox_is_single(in);
+		ask = single ? 1 : MIN(in->last + 1, (u32)INBOX_MESSAGES);
 		got = inbox_fill(in, s->fd, ask);
 		if (got != 0)
 			udp->now_ms = clock_now_ns() / NS_PER_MS;
-		for (int i = 0; i < got; i++)
+		for (u32 i = 0; i < got; i++)
 			n += receive_buffer(udp, s, &in->msg[i]);
-		in->last = (u32)got;
-		if (got < (int)ask)
-			break;
-	} while (n < budget);
+		inbox_learn(in, single, got);
+	} while (got == ask && !single && n < budget);
 	if (n != 0)
 		receive_end(udp);
 	return n;

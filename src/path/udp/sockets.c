@@ -89,6 +89,17 @@ static bool sockets_is_known(struct udp *udp, u64 id) REQUIRES(udp->slots_lock)
 	return known;
 }
 
+/* The destination of what comes is where the socket is bound; that it be said costs each datagram
+ * time. Without it a multicast packet would be taken for another. */
+static void sockets_leave_out_destination(const struct udp_socket *s)
+{
+	int off = 0;
+
+	if (s->group == NULL)
+		(void)setsockopt(s->fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6,
+				 s->v4 ? IP_PKTINFO : IPV6_RECVPKTINFO, &off, sizeof(off));
+}
+
 bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 		 struct udp_group *group)
 {
@@ -106,6 +117,7 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 	s->id = from->id;
 	s->group = group;
 	sockets_set_class(s);
+	sockets_leave_out_destination(s);
 	lock_acquire(&udp->lock);
 	added = (group != NULL || !sockets_is_known(udp, from->id)) && sockets_insert(udp, s);
 	lock_release(&udp->lock);

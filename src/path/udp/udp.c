@@ -19,7 +19,8 @@
 
 enum {
 	UDP_CREDIT = 16384, /* polls after a datagram that look for the next one */
-	UDP_EAGER = 4,      /* of those, each so many looks */
+	UDP_HOT = 256,      /* of those, the first ones that look each ... */
+	UDP_EAGER = 4,      /* ... and then one of so many */
 	UDP_LAZY = 64,      /* the same without credit, while there are connections */
 };
 
@@ -174,7 +175,7 @@ static bool udp_wants_look(struct udp *udp)
 	if (credit == 0)
 		return polls % UDP_LAZY == 0;
 	__atomic_store_n(&udp->credit, credit - 1, __ATOMIC_RELAXED);
-	return polls % UDP_EAGER == 0;
+	return credit > UDP_CREDIT - UDP_HOT || polls % UDP_EAGER == 0;
 }
 
 static int udp_poll_locked(struct udp *udp, int budget) REQUIRES(udp->poll_lock)

@@ -264,6 +264,29 @@ static void receive__right_by_hand(void **state)
 	check_packet(&side[1], 0, 3, 8);
 }
 
+/* Datagrams that come one at a time are taken so; a crowd after them is one batch again. */
+static void receive__a_crowd_after_lonely_ones(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	u32 psn = 0, batches;
+
+	for (; psn < 8; psn++) {
+		assert_int_equal(send_one(&side[0], d, psn, 8), 0);
+		side[0].path->ops->flush(d);
+		receive(&side[1], psn + 1);
+	}
+	assert_int_equal(side[1].batches, 8);
+	for (; psn < 20; psn++) {
+		assert_int_equal(send_one(&side[0], d, psn, 8), 0);
+		side[0].path->ops->flush(d);
+	}
+	batches = side[1].batches;
+	receive(&side[1], 20);
+	assert_in_range(side[1].batches - batches, 1, 4);
+	for (psn = 0; psn < 20; psn++)
+		check_packet(&side[1], psn, psn, 8);
+}
+
 static void receive__wrong_icrc(void **state)
 {
 	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
@@ -483,6 +506,7 @@ int main(void)
 		EACH(set_up__down_carries_nothing),
 		EACH(refresh__follows_the_address),
 		EACH(receive__right_by_hand),
+		EACH(receive__a_crowd_after_lonely_ones),
 		EACH(receive__wrong_icrc),
 		EACH(receive__truncated),
 		EACH(receive__nothing_at_all),
