@@ -14,9 +14,10 @@
 #include "ibt/ibt_priv.h"
 
 enum {
-	/* A stock receive buffer is 212,992 bytes, of which the kernel counts its own overhead,
-	 * too. */
-	WINDOW_MOST = 144 << 10,
+	/* A stock receive buffer of the node's sockets is twice 212,992 bytes, and the kernel
+	 * counts about 9,000 for a packet of 4096 that comes alone. */
+	WINDOW_MOST = 208 << 10,
+	WINDOW_BURST = 15 * (4096 + 512), /* what one system call takes */
 	WINDOW_LEAST = 40 << 10, /* the longest READ request's answer fits */
 	WINDOW_QUANTUM = 20 << 10, /* for one turn */
 	WINDOW_PACKET = 512,	   /* what a packet counts beside its payload */
@@ -36,14 +37,18 @@ static u32 window_limit(const struct path_window *w) REQUIRES(w->lock)
 	return w->limit == 0 ? (u32)WINDOW_MOST : w->limit;
 }
 
-/* Where nothing is under way anything may be sent. */
-static u32 window_room(const struct path_window *w, u32 need) REQUIRES(w->lock)
+/* Where nothing is under way anything may be sent. Once it was full, room is made use of when there
+ * is enough for a whole burst: else each acknowledgement lets go as little as it is for, and small
+ * bursts stay small for ever. Whoever met a full window has asked for an acknowledgement. */
+static u32 window_room(struct path_window *w, u32 need) REQUIRES(w->lock)
 {
 	u32 limit = window_limit(w);
+	u32 room = w->in_flight < limit ? limit - w->in_flight : 0;
 
-	if (w->in_flight == 0)
-		return MAX(limit, need);
-	return w->in_flight < limit ? limit - w->in_flight : 0;
+	if (w->full && w->in_flight != 0 && room < MIN(limit / 2, (u32)WINDOW_BURST))
+		return 0;
+	w->full = false;
+	return w->in_flight == 0 ? MAX(limit, need) : room;
 }
 
 static void window_hint(struct path_window *w) REQUIRES(w->lock)
@@ -88,6 +93,7 @@ bool window_reserve(struct ibt_qp *qp, u32 cost)
 		list_remove(&qp->place.node);
 		granted = true;
 	} else {
+		w->full |= window_is_turn(w, qp);
 		window_enlist(w, qp);
 	}
 	window_hint(w);
@@ -168,6 +174,8 @@ static struct ibt_qp *window_pop(struct path_window *w)
 	lock_acquire(&w->lock);
 	if (window_room(w, 0) >= WINDOW_LEAST - WINDOW_PACKET || w->in_flight == 0)
 		node = list_pop_front(&w->waiting);
+	else
+		w->full = true;
 	if (node != NULL) {
 		qp = list_entry(node, struct ibt_qp, place.node);
 		qp->place.turn = true;
