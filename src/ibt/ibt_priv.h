@@ -307,10 +307,10 @@ void req_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->sq_lock)
  * back. */
 static inline u32 req_take_ack(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 void req_return_ack(struct ibt_qp *qp, u32 psn);
-static inline bool req_wants_ack(const struct ibt_qp *qp, const struct send_wqe *w)
+static inline bool req_wants_ack(const struct ibt_qp *qp, u32 flags)
 	REQUIRES(qp->sq_lock)
 {
-	return (w->flags & IBV_SEND_SIGNALED) != 0 || (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size;
+	return (flags & IBV_SEND_SIGNALED) != 0 || (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size;
 }
 
 /* Nothing was owed when a message went: if an acknowledgement went ahead of it, the next may

@@ -11,67 +11,79 @@
 
 enum { QUICK_LIST = 16 };
 
-static inline bool quick_admits(const struct ibt_qp *qp, const struct ibv_send_wr *wr)
-	REQUIRES(qp->sq_lock)
+/* What the short way needs of a request, read once. */
+struct quick_request {
+	u64 addr;
+	u32 length, lkey;
+	u32 flags; /* enum ibv_send_flags, with SIGNALED where the queue pair says so */
+};
+
+static inline bool quick_read(const struct ibt_qp *qp, const struct ibv_send_wr *wr,
+			      struct quick_request *r) REQUIRES(qp->sq_lock)
 {
-	return wr->num_sge == 1 && wr->opcode == IBV_WR_SEND &&
-	       wr->sg_list->length - 1 < PKT_BRIEF_BYTES &&
-	       (wr->send_flags & IBV_SEND_FENCE) == 0 && qp->sq_head - qp->sq_tail < qp->sq.size;
+	const struct ibv_sge *sge = wr->sg_list;
+
+	if (unlikely(wr->num_sge != 1 || wr->opcode != IBV_WR_SEND))
+		return false;
+	r->addr = sge->addr;
+	r->length = sge->length;
+	r->lkey = sge->lkey;
+	r->flags = wr->send_flags | (u32)qp->sig_all << 1;
+	return likely(r->length - 1 < PKT_BRIEF_BYTES && (r->flags & IBV_SEND_FENCE) == 0 &&
+		      qp->sq_head - qp->sq_tail < qp->sq.size);
 }
+_Static_assert(IBV_SEND_SIGNALED == 1 << 1, "quick_read knows the bit");
 
 /* The bytes to send, where they stay until the request completes. NULL: look closer. */
 static inline const void *quick_data(struct ibt_qp *qp, struct send_wqe *w,
-				     const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
+				     const struct quick_request *r) REQUIRES(qp->sq_lock)
 {
-	const struct ibv_sge *sge = wr->sg_list;
 	const void *data;
 	u32 piece;
 
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		if (unlikely(sge->length > qp->max_inline))
+	if (r->flags & IBV_SEND_INLINE) {
+		if (unlikely(r->length > qp->max_inline))
 			return NULL;
-		small_copy(w->sge, (const void *)(uintptr_t)sge->addr, sge->length);
+		small_copy(w->sge, (const void *)(uintptr_t)r->addr, r->length);
 		w->sge_count = 0;
 		return w->sge;
 	}
-	data = mem_local(qp->ibt->cfg.mem, qp->pd, sge->lkey, sge->addr, sge->length, 0, &piece);
-	if (unlikely(piece != sge->length))
+	data = mem_local(qp->ibt->cfg.mem, qp->pd, r->lkey, r->addr, r->length, 0, &piece);
+	if (unlikely(piece != r->length))
 		return NULL;
-	w->sge[0].addr = sge->addr;
-	w->sge[0].length = sge->length;
-	w->sge[0].lkey = sge->lkey;
+	w->sge[0].addr = r->addr;
+	w->sge[0].length = r->length;
+	w->sge[0].lkey = r->lkey;
 	w->sge_count = 1;
 	return data;
 }
 
-static inline void quick_fill(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
-	REQUIRES(qp->sq_lock)
+static inline void quick_fill(struct send_wqe *w, u64 wr_id, const struct quick_request *r, u32 psn)
 {
-	w->wr_id = wr->wr_id;
+	w->wr_id = wr_id;
 	w->opcode = IBV_WR_SEND;
-	w->flags = (u8)(wr->send_flags | (qp->sig_all ? IBV_SEND_SIGNALED : 0));
+	w->flags = (u8)r->flags;
 	w->answered = w->pull = false;
-	w->length = wr->sg_list->length;
-	w->first_psn = qp->sq_psn;
+	w->length = r->length;
+	w->first_psn = psn;
 	w->psn_count = 1;
 }
 
 static inline void quick_fill_packet(struct ibt_qp *qp, struct pkt_brief *b,
-				     const struct send_wqe *w) REQUIRES(qp->sq_lock)
+				     const struct quick_request *r, u32 psn) REQUIRES(qp->sq_lock)
 {
-	u32 ack = req_take_ack(qp), flags = 0;
+	u32 ack = req_take_ack(qp);
+	u32 flags = (r->flags >> 2 & PKT_SOLICITED) |
+		    (req_wants_ack(qp, r->flags) ? PKT_ACK_REQUEST : 0) |
+		    (ack >> 31) * PKT_HAS_ACK;
 
-	if (w->flags & IBV_SEND_SOLICITED)
-		flags |= PKT_SOLICITED;
-	if (req_wants_ack(qp, w))
-		flags |= PKT_ACK_REQUEST;
-	if (ack & ACK_OWED)
-		flags |= PKT_HAS_ACK;
 	b->kind = PKT_BRIEF_KIND | flags << 8;
-	b->length = w->length;
+	b->length = r->length;
 	b->qpns = (u64)qp->qpn << 32 | qp->dest_qpn;
-	b->psns = (u64)(ack & PSN_MASK) << 32 | qp->sq_psn;
+	b->psns = (u64)(ack & PSN_MASK) << 32 | psn;
 }
+_Static_assert(IBV_SEND_SOLICITED == PKT_SOLICITED << 2 && ACK_OWED == 1u << 31,
+	       "quick_fill_packet knows the bits");
 
 /* Requests that go to the path together. */
 struct quick_list {
@@ -82,19 +94,21 @@ struct quick_list {
 static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
 			      const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
 {
-	struct send_wqe *w = sq_at(qp, qp->sq_head);
+	u32 head = qp->sq_head, psn = qp->sq_psn;
+	struct send_wqe *w = sq_at(qp, head);
+	struct quick_request r;
 	const void *data;
 
-	if (unlikely(!quick_admits(qp, wr)))
+	if (unlikely(!quick_read(qp, wr, &r)))
 		return false;
-	data = quick_data(qp, w, wr);
+	data = quick_data(qp, w, &r);
 	if (unlikely(data == NULL))
 		return false;
 	l->data[at] = data;
-	quick_fill(qp, w, wr);
-	quick_fill_packet(qp, &l->brief[at], w);
-	qp->sq_next = ++qp->sq_head;
-	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
+	quick_fill(w, wr->wr_id, &r, psn);
+	quick_fill_packet(qp, &l->brief[at], &r, psn);
+	qp->sq_next = qp->sq_head = head + 1;
+	qp->sq_psn = (psn + 1) & PSN_MASK;
 	return true;
 }
 

@@ -151,7 +151,7 @@ static void req_fill_message(struct ibt_qp *qp, const struct send_wqe *w, struct
 	if (!last)
 		return;
 	p->flags |= (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0) |
-		    (req_wants_ack(qp, w) ? PKT_ACK_REQUEST : 0) | (placed ? PKT_PLACED : 0);
+		    (req_wants_ack(qp, w->flags) ? PKT_ACK_REQUEST : 0) | (placed ? PKT_PLACED : 0);
 }
 
 /* UC: a packet has gone that a notification of congestion may be about. */
