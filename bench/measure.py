@@ -1,4 +1,5 @@
 """measure.py: takes the figures that rows.py asks for. Runs programs, reads what they print; judges nothing."""
+import concurrent.futures
 import math
 import os
 import re
@@ -182,9 +183,14 @@ class Bench:
         """One figure, in this unit."""
         if isinstance(source, rows.Raw):
             return self.raw(source.name)
+        if isinstance(source, rows.Wanted):
+            return source.value
         if isinstance(source, rows.Ucx):
             return self.ucx(source, unit)
-        return self.perftest(source, unit)
+        if source.pairs == 1:
+            return self.perftest(source, unit)
+        with concurrent.futures.ThreadPoolExecutor(source.pairs) as pool:
+            return sum(pool.map(lambda _: self.perftest(source, unit), range(source.pairs)))
 
     def raw(self, name):
         a, b = self.options.cpus
@@ -209,8 +215,9 @@ class Bench:
         words += source.args
         if source.where in ("rxe", "guest"):
             row = parse_perftest(self.in_guest(source.where, words, PERFTEST_COLUMNS[unit]))
-        elif source.where == "host":
-            row = parse_perftest(self.on_one_host([self.anyverbs, "run", *words]))
+        elif source.where in ("host", "one core"):
+            cpus = self.options.cpus if source.where == "host" else self.options.cpus[:1] * 2
+            row = parse_perftest(self.on_one_host([self.anyverbs, "run", *words], cpus=cpus))
         else:
             if source.where == "lossy":
                 self.two_hosts("lossy").lay(seed=1, **({"loss": source.loss} if source.loss else {}))
@@ -221,10 +228,10 @@ class Bench:
             raise Failure(f"{source.tool}: no {column} in {unit} for {source.size} bytes")
         return value
 
-    def on_one_host(self, words, env=None):
+    def on_one_host(self, words, env=None, cpus=None):
         """What the client of a pair of programs said; both take -p PORT, the client the server's address, too."""
         port = hosts.free_port()
-        on = [["taskset", "-c", str(cpu), *words, "-p", str(port)] for cpu in self.options.cpus]
+        on = [["taskset", "-c", str(cpu), *words, "-p", str(port)] for cpu in cpus or self.options.cpus]
         server = Process(on[0], env)
         try:
             deadline = time.monotonic() + TIMEOUT_S

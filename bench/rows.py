@@ -13,8 +13,11 @@ LATENCY, BANDWIDTH, RATE = "us", "MiB/s", "M/s"
 Raw = collections.namedtuple("Raw", "name")
 # Debian's perftest over anyverbs. where: "host", between two processes of this host; "across", between two nodes; "lossy",
 # over the wire of test/across/wire.c, which loses that share of the packets; "guest" and "rxe", in an emulated machine, over
-# anyverbs by UDP or over Linux's rxe, looped back there.
-Perftest = collections.namedtuple("Perftest", "tool size iters args where loss", defaults=[(), "host", 0])
+# anyverbs by UDP or over Linux's rxe, looped back there; "one core", both on the first core of this host. pairs: so many
+# servers and clients at once, of which the figures are added up.
+Perftest = collections.namedtuple("Perftest", "tool size iters args where loss pairs", defaults=[(), "host", 0, 1])
+# What somebody wants to see, in the unit of the row.
+Wanted = collections.namedtuple("Wanted", "value")
 # Debian's ucx_perftest over its own shared memory, or over anyverbs (rc_v). own: memory that UCX allocates itself.
 Ucx = collections.namedtuple("Ucx", "test size iters tls own", defaults=["shm,self", False])
 
@@ -84,6 +87,14 @@ PEERS = [
     Row("many_qps", "peers", "ib_write_bw 64 B, 4,096 QPs", RATE, rate("ib_write_bw", "-q", "4096", size=64, iters=200),
         rate("ib_write_bw", size=64), 0.8),
 ]
+PEERS += [
+    Row("one_core_lat", "peers", "ib_send_lat 8 B, one core", LATENCY,
+        Perftest("ib_send_lat", 8, 20000, where="one core"), Wanted(5.0), 1.0),
+    Row("four_rate", "peers", "ib_send_bw 64 B, 4 on 2 cores", RATE, Perftest("ib_send_bw", 64, 400000, pairs=2),
+        Perftest("ib_send_bw", 64, 800000), 0.7),
+    Row("four_bw", "peers", "ib_write_bw 64 KiB, 4 on 2 cores", BANDWIDTH, Perftest("ib_write_bw", 1 << 16, 10000, pairs=2),
+        Perftest("ib_write_bw", 1 << 16, 20000), 0.7),
+]
 for _size, _text in ((1 << 16, "64 KiB"), (1 << 20, "1 MiB")):
     _iters = (4000 << 20) // _size // 4
     for _tool, _test, _name, _peers in (
@@ -126,6 +137,8 @@ def limit_name(source):
     if isinstance(source, Ucx):
         return f"UCX {source.test}" + (", its memory" if source.own else "") + \
             (f", {source.tls}" if source.tls != "shm,self" else "")
+    if isinstance(source, Wanted):
+        return "wanted"
     if source.where in ("lossy", "rxe"):
         return "lossless" if source.where == "lossy" else "rxe"
-    return source.tool + (" 1 QP" if source.args == () and source.size == 64 else "")
+    return source.tool + (" alone" if source.size > 8 else "")
