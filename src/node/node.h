@@ -85,8 +85,8 @@ struct node_event {
 /* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,
  * bound to (GID's address, NODE_UDP_PORT). Options that it has: IP_MTU_DISCOVER is
  * IP_PMTUDISC_PROBE, so that IPv4's identification is 0 and DF is set; UDP_GRO; IP_PKTINFO,
- * IP_RECVTOS, IP_RECVTTL, or their IPv6 counterparts. Sharing it with a child (fork) keeps the
- * address from other nodes. */
+ * IP_RECVTOS, IP_RECVTTL, or their IPv6 counterparts and UDP_NO_CHECK6_RX. Sharing it with a
+ * child (fork) keeps the address from other nodes. */
 struct node_socket {
 	int fd;          /* the caller's */
 	u32 gid_index;   /* in node_config.gids */

@@ -15,6 +15,9 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
 #ifndef IPV6_MULTICAST_ALL
 #define IPV6_MULTICAST_ALL 29
 #endif
@@ -42,6 +45,9 @@ static const struct udp_option udp_options_v6[] = {
 	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, 1 },
 	{ IPPROTO_IPV6, IPV6_RECVTCLASS, 1 },
 	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1 },
+	/* rxe and adapters send without a checksum, for there is the ICRC; the kernel would drop
+	 * that */
+	{ IPPROTO_UDP, UDP_NO_CHECK6_RX, 1 },
 };
 
 bool udp_gid_is_v4(const u8 gid[16])
