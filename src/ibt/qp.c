@@ -495,7 +495,8 @@ u32 ibt_qp_peer(const struct ibt_qp *qp)
 
 u32 ibt_qp_access(const struct ibt_qp *qp)
 {
-	u32 none = qp->attr.max_dest_rd_atomic == 0 ? (u32)IBV_ACCESS_REMOTE_READ : 0;
+	u32 answered = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	u32 none = qp->attr.max_dest_rd_atomic == 0 ? answered : 0;
 
 	return qp->access & ~none;
 }

@@ -238,6 +238,34 @@ static struct adopt_region *region_find_free(void) REQUIRES(&adopt.lock)
 	return r;
 }
 
+/* ---- what peers see ---- */
+
+static void region_hide(const struct adopt_region *r) REQUIRES(&adopt.lock)
+{
+	if (adopt.shown != NULL)
+		__atomic_store_n(&adopt.shown->at[r - adopt.regions].offset, 0, __ATOMIC_RELEASE);
+}
+
+static void region_show(const struct adopt_region *r) REQUIRES(&adopt.lock)
+{
+	struct adopt_shown *s;
+
+	if (adopt.shown == NULL)
+		return;
+	s = &adopt.shown->at[r - adopt.regions];
+	__atomic_store_n(&s->addr, r->addr, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->length, r->length, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->offset, r->offset, __ATOMIC_RELEASE); /* pairs with reach_address */
+	__atomic_store_n(&adopt.shown->high, adopt.region_high, __ATOMIC_RELEASE);
+}
+
+void adopt_show(struct adopt_table *t)
+{
+	lock_acquire(&adopt.lock);
+	adopt.shown = t;
+	lock_release(&adopt.lock);
+}
+
 /* ---- adopting ---- */
 
 static bool adopt_has_credit(void) REQUIRES(&adopt.lock)
@@ -291,8 +319,10 @@ static struct adopt_region *adopt_now(u64 start, u64 end)
 	r->addr = start;
 	r->length = end - start;
 	err = move_in(r);
-	if (err == 0)
+	if (err == 0) {
+		region_show(r);
 		return r;
+	}
 	log_info("mem", "memory at %#llx cannot be adopted: error %d", (unsigned long long)start,
 		 -err);
 	r->offset = 0;
@@ -332,6 +362,7 @@ static void adopt_region_end(struct adopt_region *r, bool clean) REQUIRES(&adopt
 	sigset_t all, before;
 	bool alone;
 
+	region_hide(r);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	lock_acquire(&adopt_engine_lock);

@@ -32,6 +32,20 @@ void adopt_leave(u64 addr, u64 length, bool clean);
  * from now on. Never blocks. */
 void adopt_enter_all(void);
 
+/* Where adopted pages lie, for peers that know an address and no key. */
+struct adopt_shown {
+	u64 offset; /* in the file; 0: none. Cleared first and stored last, with release */
+	u64 addr, length;
+};
+
+struct adopt_table {
+	u32 high; /* entries in use or ever used */
+	struct adopt_shown at[ADOPT_REGIONS];
+};
+
+/* Regions are shown in `t`, which is zeroed, from now on; NULL: nowhere. */
+void adopt_show(struct adopt_table *t);
+
 /* The file, for peers: its descriptor in this process and its inode. False: there is none. */
 /* Is adoption allowed in this process at all? */
 bool adopt_is_on(void);

@@ -103,6 +103,7 @@ static void fork_child(void) NO_THREAD_SAFETY
 		close(adopt.fd);
 	adopt.fd = -1;
 	adopt.region_high = 0;
+	adopt.shown = NULL;
 	adopt.range_count = adopt.untracked = adopt.pieces.count = 0;
 	adopt_engine_runs = adopt_engine_comes = false;
 	lock_init(&adopt_engine_lock);

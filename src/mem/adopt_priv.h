@@ -51,6 +51,7 @@ struct adopt {
 	u64 device GUARDED_BY(lock);
 	u64 credit_ns GUARDED_BY(lock); /* since when the right to adopt has gathered */
 	struct adopt_region regions[ADOPT_REGIONS] GUARDED_BY(lock);
+	struct adopt_table *shown GUARDED_BY(lock);
 	u32 region_high GUARDED_BY(lock); /* regions[] in use or ever used */
 	struct adopt_range ranges[ADOPT_RANGES] GUARDED_BY(lock);
 	u32 range_count GUARDED_BY(lock);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "mem/adopt.h"
 
 static bool attach_env_on(const char *name)
 {
@@ -74,6 +75,7 @@ static void attach_undo(struct roce_attachment *a)
 		udp_destroy(a->udp);
 	if (a->node != NULL)
 		node_detach(a->node);
+	adopt_show(NULL);
 	if (a->board != NULL)
 		munmap(a->board, sizeof(*a->board));
 	attach_close(&a->board_fd);
@@ -121,6 +123,7 @@ static int attach_memory(struct roce_device *dev)
 	if (a->board == NULL)
 		return err;
 	a->board->direct = dev->direct;
+	adopt_show(&a->board->memory);
 	err = mem_table_init(&a->mem, a->board->keys);
 	a->mem.drain = attach_drain_key;
 	a->mem.quiesce = attach_quiesce;

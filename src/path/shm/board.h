@@ -8,6 +8,7 @@
 #define PATH_SHM_BOARD_H
 
 #include "base/compiler.h"
+#include "mem/adopt.h"
 #include "mem/mem.h"
 #include "path/path.h"
 
@@ -66,6 +67,7 @@ struct board {
 	 * the owner's process, and its inode. */
 	s32 memory_fd;
 	u64 memory_inode;
+	struct adopt_table memory;
 	/* bit 0: armed, somebody sleeps; bit 1: which bell; the rest counts arms, so that a peer
 	 * rings once per arm. */
 	u32 bell CACHE_ALIGNED;

@@ -22,6 +22,7 @@
 
 enum {
 	DRAIN_LIMIT_MS = 2000,
+	PULL_PIECES = 4, /* more are copied by the kernel */
 	NO_KEY = SHM_ANY_KEY - 1, /* a hazard's, that uses no key: no entry of the table has it */
 };
 
@@ -261,7 +262,8 @@ bool link_pullable(struct path_dest *d)
 	return link_state(l) == LINK_UP && l->direct;
 }
 
-static void pull_self(const struct iovec *theirs, int n, const struct iovec *ours)
+/* From memory that is mapped here. */
+static void pull_here(const struct iovec *theirs, int n, const struct iovec *ours)
 {
 	size_t done = 0;
 
@@ -278,6 +280,22 @@ static void pull_self(const struct iovec *theirs, int n, const struct iovec *our
 				done = 0;
 			}
 		}
+}
+
+/* Finds where the sender's pieces lie here; false: one of them is not mapped. */
+static bool pull_is_mapped(struct shm_link *l, const struct iovec *theirs, int n,
+			   struct iovec here[PULL_PIECES])
+{
+	if (n > PULL_PIECES)
+		return false;
+	for (int i = 0; i < n; i++) {
+		here[i].iov_len = theirs[i].iov_len;
+		here[i].iov_base = reach_address(l, (u64)(uintptr_t)theirs[i].iov_base,
+						 theirs[i].iov_len);
+		if (here[i].iov_base == NULL)
+			return false;
+	}
+	return true;
 }
 
 /* While the sender's queue pair says that it is sending, its buffers are what it was asked to
@@ -298,13 +316,16 @@ static int pull_checked_copy(struct shm_link *l, struct board_hazard *h, u32 sqp
 			     const struct iovec *theirs, int n, const struct iovec *ours, int m,
 			     u64 bytes)
 {
+	struct iovec here[PULL_PIECES];
 	ssize_t got = (ssize_t)bytes;
 
 	direct_publish(h, l->process, NO_KEY, sqpn);
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
 	if (l->self)
-		pull_self(theirs, n, ours);
+		pull_here(theirs, n, ours);
+	else if (pull_is_mapped(l, theirs, n, here))
+		pull_here(here, n, ours);
 	else
 		got = process_vm_readv(l->pid, ours, (unsigned long)m, theirs, (unsigned long)n, 0);
 	/* Once more: a queue pair that fails by itself does not wait, and its flush completions

@@ -42,6 +42,23 @@ void reach_want(struct shm_link *l, u64 slot, u64 length)
 	shm->cfg.kick(shm->cfg.kick_arg);
 }
 
+u8 *reach_address(struct shm_link *l, u64 addr, u64 length)
+{
+	const struct adopt_table *t = &l->board->memory;
+	u32 high = MIN(__atomic_load_n(&t->high, __ATOMIC_ACQUIRE), (u32)ADOPT_REGIONS);
+
+	for (u32 i = 0; i < high; i++) {
+		const struct adopt_shown *s = &t->at[i];
+		u64 offset = __atomic_load_n(&s->offset, __ATOMIC_ACQUIRE); /* region_show */
+		u64 from = addr - __atomic_load_n(&s->addr, __ATOMIC_RELAXED);
+		u64 size = __atomic_load_n(&s->length, __ATOMIC_RELAXED);
+
+		if (offset != 0 && from < size && length <= size - from)
+			return reach_find(l, offset + from, length, offset + size);
+	}
+	return NULL;
+}
+
 /* The peer's descriptor, by the right that reading its memory takes too. */
 static int reach_open_fd(const struct shm_link *l)
 {

@@ -50,4 +50,7 @@ static inline u8 *reach_find(struct shm_link *l, u64 offset, u64 length, u64 end
 	return NULL;
 }
 
+/* The same for an address of the peer's: NULL also where no region has all of it. */
+u8 *reach_address(struct shm_link *l, u64 addr, u64 length);
+
 #endif
