@@ -149,13 +149,24 @@ void comp_ack(struct ibt_qp *qp, u32 psn)
 		req_pump(qp);
 }
 
+/* Has the peer passed by a READ or atomic whose answer has not come? It was lost with the port, for
+ * it would have come before anything later. IBA vol 1, 9.7.5.2.1. */
+static bool comp_is_passed_by(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+{
+	const struct send_wqe *w = sq_at(qp, qp->sq_tail);
+	u32 last = (w->first_psn + w->psn_count - 1) & PSN_MASK;
+
+	return qp->sq_tail != qp->sq_next && wqe_is_answered_op(w) && psn_ahead(psn, last) > 0;
+}
+
 static void comp_rnr(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
-	if (qp->sq_tail == qp->sq_next && qp->tx_offset == 0)
-		return;
 	if (qp->attr.rnr_retry != 7) {
 		if (qp->rnr_left == 0) {
-			comp_fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+			if (comp_is_passed_by(qp, p->psn))
+				req_absent(qp);
+			else
+				comp_fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
 			return;
 		}
 		qp->rnr_left--;
@@ -177,15 +188,11 @@ void comp_fatal_nak(struct ibt_qp *qp, u8 code)
 						  : IBV_WC_REM_OP_ERR);
 }
 
-/* The peer refuses what came with `psn`. The answer to a READ or atomic before that one must have
- * been lost with the port, for it would have come first: it is asked for again, though a peer that
- * has failed will hardly give it. IBA vol 1, 9.7.5.2.1. */
+/* The peer refuses what came with `psn`. What it has passed by is asked for again, though a peer
+ * that has failed will hardly answer. */
 static void comp_refused(struct ibt_qp *qp, u32 psn, u8 code) REQUIRES(qp->sq_lock)
 {
-	const struct send_wqe *w = sq_at(qp, qp->sq_tail);
-	u32 last = (w->first_psn + w->psn_count - 1) & PSN_MASK;
-
-	if (qp->sq_tail != qp->sq_next && wqe_is_answered_op(w) && psn_ahead(psn, last) > 0)
+	if (comp_is_passed_by(qp, psn))
 		req_absent(qp);
 	else
 		comp_fatal_nak(qp, code);
@@ -193,10 +200,6 @@ static void comp_refused(struct ibt_qp *qp, u32 psn, u8 code) REQUIRES(qp->sq_lo
 
 static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
-	bool outstanding = qp->sq_tail != qp->sq_next || qp->tx_offset != 0;
-
-	if (!outstanding)
-		return;
 	switch (p->syndrome & 31) {
 	case NAK_PSN_SEQUENCE:
 		req_rewind(qp, p->psn);
@@ -216,6 +219,15 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 	}
 }
 
+/* Is it about anything that is outstanding? What another connection of the same two queue pairs has
+ * left on the way, before they were reset, is not. */
+static bool comp_concerns(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+{
+	if (qp->sq_tail == qp->sq_next && qp->tx_offset == 0)
+		return false;
+	return psn_ahead(psn, sq_at(qp, qp->sq_tail)->first_psn) >= -1;
+}
+
 static void comp_receive_ack(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
 	if ((p->syndrome & 0xe0) == 0) {
@@ -223,6 +235,8 @@ static void comp_receive_ack(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp
 		return;
 	}
 	comp_ack_up_to(qp, (p->psn - 1) & PSN_MASK);
+	if (!comp_concerns(qp, p->psn))
+		return;
 	if ((p->syndrome & 0xe0) == AETH_RNR)
 		comp_rnr(qp, p);
 	else if ((p->syndrome & 0xe0) == AETH_NAK)
@@ -330,7 +344,7 @@ void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct 
 			break;
 		case PKT_ABSENT:
 			/* It acknowledges nothing: what came before it may have met the same. */
-			if (qp->sq_tail != qp->sq_next || qp->tx_offset != 0)
+			if (comp_concerns(qp, p->psn))
 				req_absent(qp);
 			break;
 		case PKT_CNP:

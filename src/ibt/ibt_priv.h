@@ -189,6 +189,8 @@ struct ibt_qp {
 	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
 	u64 cnp_ns GUARDED_BY(rq_lock);    /* when congestion was last notified */
 	u16 uc_run GUARDED_BY(rq_lock);    /* UC: packets before epsn that have come; saturates */
+	/* a completion found no room: the queue pair is to fail */
+	bool unheard GUARDED_BY(rq_lock);
 	/* enum resp_verdict that the peer is still to be told, after the answers that wait */
 	u8 untold GUARDED_BY(rq_lock);
 	u8 asked_again GUARDED_BY(rq_lock); /* requests that were repeated since the last new one */
@@ -441,6 +443,8 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 void resp_flush_rq(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)
 	REQUIRES(qp->rq_lock);
+/* Has its completion queue overflowed, so that the consumer would never hear of a message? Once. */
+bool resp_is_unheard(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 /* Takes a receive request for the message at hand; false: none is there. */
 bool resp_take_wqe(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)

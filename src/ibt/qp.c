@@ -137,7 +137,10 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 	qp->in_message = 0;
 	qp->nak_sent = qp->comm_established = false;
 	qp->untold = RESP_OK;
+	qp->unheard = false;
 	qp->resource_head = qp->resource_next = 0;
+	if (qp->resources != NULL)
+		memset(qp->resources, 0, qp->resource_count * sizeof(*qp->resources));
 	__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
 	qp->uc_run = 0;
 	qp->peer_dead = false;

@@ -208,12 +208,21 @@ void resp_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pk
 		cq_commit(qp->recv_cq, e, ok && (p->flags & PKT_SOLICITED) != 0);
 	} else {
 		resp_count(qp, COUNT_CQ_OVERFLOW);
+		qp->unheard = qp_receives(qp);
 	}
 	if (unlikely(!ok))
 		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
 	qp->current = NULL;
 	if (qp->srq == NULL)
 		qp->rq_tail++;
+}
+
+bool resp_is_unheard(struct ibt_qp *qp)
+{
+	if (likely(!qp->unheard))
+		return false;
+	qp->unheard = false;
+	return true;
 }
 
 void resp_flush_rq(struct ibt_qp *qp)
@@ -750,6 +759,10 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		resp_established(qp);
 		resp_marked(qp, p);
 		fail = resp_receive_uc(qp, from, p, payload);
+		verdict = RESP_NAK_OPERATION;
+	}
+	if (unlikely(resp_is_unheard(qp))) {
+		fail = true;
 		verdict = RESP_NAK_OPERATION;
 	}
 	lock_release(&qp->rq_lock);

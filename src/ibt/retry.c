@@ -225,7 +225,11 @@ static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lo
 	if (qp->waiting != WAIT_NONE || (s32)(number - s->una) < 0)
 		return;
 	if (qp->attr.rnr_retry != 7 && qp->rnr_left == 0) {
-		comp_fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+		/* As in retry_refused; it will be said again. */
+		if ((s32)(number - stream_front(qp)) > 0)
+			retry_gap(qp);
+		else
+			comp_fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
 		return;
 	}
 	qp->rnr_left -= qp->attr.rnr_retry != 7;

@@ -261,6 +261,7 @@ void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
 		path_count(path, COUNT_RX_LENGTH);
 	else
 		fail = ud_deliver(qp, p, payload, path);
+	fail |= resp_is_unheard(qp);
 	lock_release(&qp->rq_lock);
 	if (unlikely(fail)) {
 		qp_fail(qp);

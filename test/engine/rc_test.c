@@ -275,6 +275,25 @@ static void rc__refusal_overtakes_an_answer(void **state)
 	rc_close(&r);
 }
 
+/* There is no receive request for a SEND behind it. */
+static void rc__rnr_behind_a_lost_answer(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+
+	q.rnr_retry = 0;
+	rc_open_as(&r, &q);
+	r.watch.drop[0] = (struct watch_drop){
+		.from = 1, .opcodes = OP_READ_ANSWERS, .first = 1, .count = 1
+	};
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 64, 0);
+	rc_post(&r, IBV_WR_SEND, 2, 64, 0);
+	net_run(&r.net, NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_expect(&r, 2, IBV_WC_RNR_RETRY_EXC_ERR);
+	rc_close(&r);
+}
+
 /* Of two READs the first is refused in the middle of its answer: that one fails. */
 static void rc__key_goes_during_two_answers(void **state)
 {
@@ -295,6 +314,34 @@ static void rc__key_goes_during_two_answers(void **state)
 }
 
 /* ---- limits ---- */
+
+/* The consumer cannot be told of a message any more: then nothing more is taken. */
+static void rc__completion_queue_overflows(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+	struct cq *cq = &r.net.side[1].recv_cq;
+
+	q.timeout = 10;
+	net_open(&r.net, &(struct net_config){ .seed = 1, .delay_ns = DELAY_NS });
+	cq_fini(cq);
+	assert_int_equal(cq_init(cq, 2), 0);
+	net_pair(&r.net, r.qp, &q);
+	watch_begin(&r.watch, &r.net);
+	for (u64 id = 1; id <= 4; id++)
+		net_post_recv(&r.net.side[1], r.qp[1], id, 0, 64);
+	for (u64 id = 1; id <= 4; id++) {
+		rc_post(&r, IBV_WR_SEND, id, 64, 0);
+		net_run(&r.net, NS_PER_S);
+		rc_expect(&r, id, id == 4 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+	}
+	assert_int_equal(ibt_qp_state(r.qp[1]), IBV_QPS_ERR);
+	assert_int_equal(r.net.side[1].events[IBV_EVENT_QP_FATAL], 1);
+	assert_int_equal(net_wc(cq).wr_id, 1);
+	assert_int_equal(net_wc(cq).wr_id, 2);
+	assert_int_equal(cq_peek(cq, 1), 0);
+	rc_close(&r);
+}
 
 static void rc__no_more_reads_than_agreed(void **state)
 {
@@ -581,6 +628,68 @@ static void rc__repeated_read_outside_the_first_is_dropped(void **state)
 	rc_close(&r);
 }
 
+/* What an earlier connection has left on the way has other numbers. */
+static void rc__words_of_another_connection_mean_nothing(void **state)
+{
+	static const u8 syndromes[] = { AETH_NAK | NAK_REMOTE_ACCESS, AETH_RNR | 1,
+					AETH_NAK | NAK_PSN_SEQUENCE, 0 };
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+
+	q.retry_cnt = q.rnr_retry = 0;
+	net_open(&r.net, &(struct net_config){ .delay_ns = DELAY_NS, .reliable = true });
+	net_pair(&r.net, r.qp, &q);
+	watch_begin(&r.watch, &r.net);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64);
+	rc_post(&r, IBV_WR_SEND, 1, 64, 0);
+	for (u32 i = 0; i < ARRAY_LEN(syndromes); i++) {
+		struct pkt p = { .opcode = syndromes[i] == 0 ? PKT_ABSENT : PKT_ACK,
+				 .syndrome = syndromes[i],
+				 .qp_type = IBV_QPT_RC,
+				 .dqpn = 0x11,
+				 .sqpn = 0x22,
+				 .psn = FIRST_PSN - 1000 };
+
+		p.psn &= 0xffffff;
+		net_inject(&r.net, 0, &p, NULL);
+		assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+	}
+	net_run(&r.net, NS_PER_MS / 2);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	assert_int_equal(watch_count(&r.watch, 0, OP_ALL), 1);
+	rc_close(&r);
+}
+
+/* A READ that comes again after its queue pair has been connected anew is none of the new ones. */
+static void rc__reset_forgets_what_was_asked(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
+	struct pkt again;
+	static struct rc r;
+
+	rc_open(&r);
+	rc_post(&r, IBV_WR_RDMA_READ, 1, 64, 0);
+	net_run(&r.net, NS_PER_MS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	again = *watch_nth(&r.watch, 0, OP(READ_REQUEST), 0);
+	net_inject(&r.net, 1, &again, NULL);
+	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 2);
+	assert_int_equal(ibt_qp_modify(r.qp[1], &a, IBV_QP_STATE, NULL, NULL), 0);
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT,
+				  .port_num = 1,
+				  .qp_access_flags = IBV_ACCESS_REMOTE_READ };
+	assert_int_equal(ibt_qp_modify(r.qp[1], &a,
+				       IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, NULL,
+				       NULL),
+			 0);
+	q.rq_psn = FIRST_PSN + 1000;
+	net_qp_connect(&r.net, 1, r.qp[1], 0x11, &q);
+	net_inject(&r.net, 1, &again, NULL);
+	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 2);
+	rc_close(&r);
+}
+
 /* The address vector changes in SQD while an acknowledgement is owed: it goes by the new way, and
  * the old destination, which may go now, has nothing of the queue pair. */
 static void rc__new_way_takes_the_acknowledgement_along(void **state)
@@ -678,7 +787,9 @@ int main(void)
 		cmocka_unit_test(rc__key_goes_during_two_answers),
 		cmocka_unit_test(rc__refusal_behind_a_lost_answer),
 		cmocka_unit_test(rc__refusal_overtakes_an_answer),
+		cmocka_unit_test(rc__rnr_behind_a_lost_answer),
 		cmocka_unit_test(rc__no_more_reads_than_agreed),
+		cmocka_unit_test(rc__completion_queue_overflows),
 		cmocka_unit_test(rc__rnr_retry_runs_out),
 		cmocka_unit_test(rc__rnr_retry_7_is_for_ever),
 		cmocka_unit_test(rc__dead_peer_is_told_in_time),
@@ -690,6 +801,8 @@ int main(void)
 		cmocka_unit_test(rc__local_words_from_a_wire_mean_nothing),
 		cmocka_unit_test(rc__congestion_is_notified),
 		cmocka_unit_test(rc__repeated_read_outside_the_first_is_dropped),
+		cmocka_unit_test(rc__words_of_another_connection_mean_nothing),
+		cmocka_unit_test(rc__reset_forgets_what_was_asked),
 		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
 		cmocka_unit_test(rc__batches_that_vanish),
 	};
