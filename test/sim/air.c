@@ -176,6 +176,7 @@ static int air_send(struct path_dest *to, const struct pkt *k, const struct iove
 	if (peer == NULL)
 		return 0;
 	link_trace(d->owner, TR_TX, peer, k, 0);
+	link_strike(d->owner, peer);
 	air_launch(d, peer, k, data, length);
 	if (rng_permille(RNG, world.weather[d->owner->node->id][d->node->id].duplicate))
 		air_launch(d, peer, k, data, length);
@@ -393,7 +394,7 @@ void air_draw_weather(void)
 {
 	for (u32 i = 0; i < SIM_NODES * SIM_NODES; i++) {
 		struct weather *w = &world.weather[i / SIM_NODES][i % SIM_NODES];
-		bool bad = rng_percent(RNG, 70);
+		bool bad = rng_percent(RNG, 70), narrow = rng_percent(RNG, 15);
 
 		*w = (struct weather){
 			.loss = bad ? (u32)rng_skewed(RNG, 0, 150) : 0,
@@ -402,8 +403,10 @@ void air_draw_weather(void)
 			.corrupt = bad ? (u32)rng_skewed(RNG, 0, 50) : 0,
 			.delay_ns = rng_skewed(RNG, 1000, 200000),
 			.jitter_ns = rng_skewed(RNG, 1000, 200000),
-			.ns_per_kib = rng_skewed(RNG, 20, 20000),
-			.queue_ns = rng_skewed(RNG, 100000, 20 * NS_PER_MS),
+			.ns_per_kib = narrow ? rng_range(RNG, 5000, 20000)
+					     : rng_skewed(RNG, 20, 20000),
+			.queue_ns = narrow ? rng_range(RNG, 100000, 400000)
+					   : rng_skewed(RNG, 100000, 20 * NS_PER_MS),
 		};
 	}
 }

@@ -22,7 +22,7 @@ static void cell_loosen(struct cell *c)
 		arena_loosen(a, c->slice.at + v->from, v->length);
 }
 
-struct cell *cell_create(struct sqp *q)
+struct cell *cell_new(struct sqp *q)
 {
 	static const u32 rights[] = { IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 				      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
@@ -32,7 +32,6 @@ struct cell *cell_create(struct sqp *q)
 		     : rng_percent(RNG, 80) ? (u32)rng_range(RNG, 2000, 20000)
 					    : (u32)rng_range(RNG, 20000, 120000);
 	struct cell *c = calloc(1, sizeof(*c));
-	struct mem_region r = { .flags = MEM_CONTIGUOUS };
 
 	if (c == NULL)
 		abort();
@@ -40,25 +39,30 @@ struct cell *cell_create(struct sqp *q)
 		free(c);
 		return NULL;
 	}
+	c->qp = q;
 	c->proc = q->proc;
 	c->pd = q->pd;
 	c->access = rights[rng_below(RNG, ARRAY_LEN(rights))];
 	list_init(&c->versions);
 	slice_write(q->proc->arena, &c->slice, next_tag++, 0);
-	r.addr = (u64)(uintptr_t)(q->proc->arena->bytes + c->slice.at);
-	r.length = length;
-	/* as a program sees it: where it lies, from 0 on, or anywhere */
-	r.iova = rng_percent(RNG, 60) ? (u64)c->slice.at + (1ull << 40)
-		 : rng_percent(RNG, 50) ? 0
-					: UINT64_MAX - length + 1;
-	r.access = c->access | IBV_ACCESS_LOCAL_WRITE;
-	r.pd = q->pd_number;
-	c->iova = r.iova;
-	if (mem_register(&q->proc->mem, &r, &c->key) != 0)
-		sim_fail("a region of %u bytes cannot be registered", length);
-	trace(q->proc, TR_KEY, c->key, 1, length, 0);
-	list_push_back(&q->cells, &c->node);
-	q->cell_count++;
+	return c;
+}
+
+void cell_add(struct cell *c)
+{
+	trace(c->proc, TR_KEY, c->key, 1, c->slice.length, c->kind);
+	list_push_back(&c->qp->cells, &c->node);
+	c->qp->cell_count++;
+}
+
+struct cell *cell_create(struct sqp *q)
+{
+	struct cell *c = cell_new(q);
+
+	if (c == NULL)
+		return NULL;
+	key_register(c);
+	cell_add(c);
 	return c;
 }
 
@@ -67,15 +71,16 @@ void cell_withdraw(struct cell *c)
 	if (c->withdrawn)
 		return;
 	trace(c->proc, TR_KEY, c->key, 0, 0, 0);
-	sim_check(mem_deregister(&c->proc->mem, c->key) == 0, "key %08x cannot be withdrawn",
-		  c->key);
+	key_release(c);
 	c->withdrawn = true;
+	c->qp->asked_amiss = true; /* what is under way to it will be refused */
 	cell_close(c);
 }
 
 void cell_destroy(struct cell *c)
 {
 	cell_withdraw(c);
+	key_release(c);
 	cell_check(c, "at the end");
 	slice_give(c->proc->arena, &c->slice);
 	list_remove(&c->node);

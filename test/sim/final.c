@@ -7,7 +7,6 @@
 #include "model.h"
 
 enum {
-	RUN_TURNS = 6000,
 	QUIET_FINE = 100,
 	QUIET_LIMIT_S = 600,
 };
@@ -24,6 +23,10 @@ static bool run_is_over(void)
 /* A request that may wait for ever: its queue pair never gives up, and nobody will come. */
 static bool quiet_is_hopeless(const struct sqp *q)
 {
+	/* Nobody will hear of it. */
+	if (q->send_cq->overflowed &&
+	    (q->ending || sqp_state(q) == IBV_QPS_ERR || sqp_state(q) == IBV_QPS_SQE))
+		return true;
 	if (q->type != IBV_QPT_RC)
 		return false;
 	return q->timeout == 0 && (!sqp_state_receives(q->peer->shown_state) ||
@@ -92,6 +95,20 @@ static void quiet_begin(void)
 	}
 }
 
+/* A receive request whose completion is lost takes its queue pair along. */
+static void quiet_check_overflowed(const struct sqp *q)
+{
+	if (q->engine == NULL || q->forgotten || q->proc->dead || !q->recv_cq->overflowed)
+		return;
+	for (u32 i = 0; i < q->message_count; i++)
+		sim_check(q->type != IBV_QPT_RC || !q->messages[i]->sent ||
+				  q->messages[i]->delivered ||
+				  q->messages[i]->sent_status != IBV_WC_SUCCESS ||
+				  sqp_state(q) == IBV_QPS_ERR,
+			  "qp %06x never heard of #%llu, but is in state %u", q->qpn,
+			  (ull)q->messages[i]->tag, sqp_state(q));
+}
+
 static void quiet_wait(void)
 {
 	struct sqp *q;
@@ -105,6 +122,8 @@ static void quiet_wait(void)
 			 sqp_state(q), (ull)quiet_oldest(q)->tag,
 			 QUIET_LIMIT_S);
 	world_run(world.now + 20 * NS_PER_MS, NULL);
+	for (u32 i = 0; i < sqp_count; i++)
+		quiet_check_overflowed(sqps[i]);
 }
 
 /* ---- the last look ---- */
@@ -124,6 +143,8 @@ static void end_flush(void)
 
 		if (q->engine == NULL || q->proc->dead)
 			continue;
+		if (q->send_cq->overflowed || q->recv_cq->overflowed)
+			continue;
 		sim_check(quiet_oldest(q) == NULL, "qp %06x: #%llu is not flushed", q->qpn,
 			  (ull)quiet_oldest(q)->tag);
 		sim_check(list_empty(&q->recvs), "qp %06x: receive #%llu is not flushed", q->qpn,
@@ -139,7 +160,8 @@ static bool end_is_fatal_delivery(const struct message *m)
 /* What both ends say of a message. */
 static void end_check_message(const struct sqp *q, const struct message *m)
 {
-	bool complete = !q->forgotten && !q->proc->dead; /* all that arrived was seen */
+	/* all that arrived was seen */
+	bool complete = !q->forgotten && !q->proc->dead && !q->recv_cq->overflowed;
 
 	if (!m->sent || q->type != IBV_QPT_RC)
 		return;
@@ -176,7 +198,8 @@ static void end_check_why(const struct sqp *q)
 {
 	bool died = q->peer != NULL && q->peer->proc->dead;
 
-	if ((!q->flushed && !q->recv_flushed) || q->forgotten || q->proc->dead)
+	if ((!q->flushed && !q->recv_flushed) || q->forgotten || q->proc->dead ||
+	    q->send_cq->overflowed || q->recv_cq->overflowed)
 		return;
 	sim_check(q->why != 0 || q->asked_amiss || died, "qp %06x is in error for no reason",
 		  q->qpn);
@@ -212,6 +235,7 @@ void final_run(void)
 {
 	sqp_count = counter_count = 0;
 	next_tag = 1;
+	groups_begin();
 	for (u32 i = 0; i < world.plan.procs; i++)
 		path_connect(world.procs[i]);
 	for (u32 i = 0; i < world.plan.procs; i++)

@@ -72,8 +72,8 @@ static void success_atomic(struct send *s)
 /* A fault that its own completion must show. */
 static bool fault_shows(const struct send *s)
 {
-	if (s->fault == FAULT_LKEY || s->fault == FAULT_LPD)
-		return true;
+	if (s->fault == FAULT_LKEY || s->fault == FAULT_LPD || s->opcode == IBV_WR_LOCAL_INV)
+		return s->fault != FAULT_NONE;
 	return s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC;
 }
 
@@ -85,6 +85,8 @@ static void send_succeeded(struct send *s)
 		s->message->sent = true;
 		s->message->sent_status = IBV_WC_SUCCESS;
 	}
+	if (s->opcode == IBV_WR_LOCAL_INV && s->victim != NULL)
+		key_invalidated(s->victim);
 	if (s->qp->type == IBV_QPT_RC && s->fault == FAULT_NONE) {
 		if (s->counter != NULL)
 			success_atomic(s);
@@ -143,10 +145,25 @@ static void error_rnr(const struct send *s)
 		  q->qpn, (ull)s->tag, (ull)waited, (ull)least);
 }
 
+/* Has the key gone on which the request stands? One that the requester itself invalidates is good
+ * until then, but a READ before that may be answered after it. */
+static bool error_key_is_gone(const struct send *s)
+{
+	const struct cell *c = s->cell;
+
+	if (c == NULL)
+		return false;
+	if (c->by_peer)
+		return s->tag > c->victim_of || s->opcode == IBV_WR_RDMA_READ;
+	return c->withdrawn || c->victim_of != 0;
+}
+
 static bool error_is_access(const struct send *s)
 {
 	return (s->fault >= FAULT_RKEY && s->fault <= FAULT_ACCESS) ||
-	       s->fault == FAULT_WITHDRAWN || (s->cell != NULL && s->cell->withdrawn);
+	       s->fault == FAULT_WITHDRAWN ||
+	       (s->fault == FAULT_VICTIM && s->opcode == IBV_WR_SEND_WITH_INV) ||
+	       error_key_is_gone(s);
 }
 
 static void judge_error(const struct send *s, enum ibv_wc_status status)
@@ -156,6 +173,9 @@ static void judge_error(const struct send *s, enum ibv_wc_status status)
 	switch (status) {
 	case IBV_WC_LOC_PROT_ERR:
 		right = s->fault == FAULT_LKEY || s->fault == FAULT_LPD;
+		break;
+	case IBV_WC_MW_BIND_ERR:
+		right = s->opcode == IBV_WR_LOCAL_INV && s->fault == FAULT_VICTIM;
 		break;
 	case IBV_WC_REM_ACCESS_ERR:
 		right = s->qp->type == IBV_QPT_RC &&
@@ -264,7 +284,11 @@ static bool message_fits(const struct sqp *q, const struct message *m, const str
 	u32 header = q->type == IBV_QPT_UD ? IBT_GRH : 0;
 	bool write = m->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 	bool imm = (wc->wc_flags & IBV_WC_WITH_IMM) != 0;
+	bool inv = (wc->wc_flags & IBV_WC_WITH_INV) != 0;
 
+	if (inv != (m->opcode == IBV_WR_SEND_WITH_INV) ||
+	    (inv && (m->victim == NULL || wc->invalidated_rkey != m->victim->key)))
+		return false;
 	if (wc->byte_len != m->length + header || imm != message_has_imm(m) ||
 	    (imm && wc->imm_data != m->imm) ||
 	    wc->opcode != (write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV))
@@ -319,6 +343,8 @@ static void judge_delivery(struct sqp *q, struct recv *r, const struct ibv_wc *w
 		  (ull)r->tag);
 	m->delivered = true;
 	m->delivered_status = IBV_WC_SUCCESS;
+	if (m->victim != NULL)
+		key_invalidated(m->victim);
 	if (m->cell == NULL || m->cell->closed)
 		return;
 	if (q->type == IBV_QPT_UC)
@@ -353,14 +379,15 @@ static void judge_refusal(struct sqp *q, struct recv *r, enum ibv_wc_status stat
 		sim_check(m != NULL, "qp %06x: receive #%llu of %u bytes is too short for nothing",
 			  q->qpn, (ull)r->tag, r->length);
 	} else {
-		sim_check(status == IBV_WC_LOC_PROT_ERR && r->bad_key,
-			  "qp %06x: receive #%llu ends with %s", q->qpn, (ull)r->tag,
-			  trace_status_name(status));
 		sim_check(q->type != IBV_QPT_RC || q->next_message < q->message_count,
 			  "qp %06x: receive #%llu fails, but nothing was sent", q->qpn,
 			  (ull)r->tag);
 		if (q->type == IBV_QPT_RC)
 			m = q->messages[q->next_message];
+		sim_check(status == IBV_WC_LOC_PROT_ERR &&
+				  (r->bad_key || (m != NULL && m->fault == FAULT_VICTIM)),
+			  "qp %06x: receive #%llu ends with %s", q->qpn, (ull)r->tag,
+			  trace_status_name(status));
 	}
 	q->why |= WHY_RECEIVE;
 	if (m != NULL && q->type == IBV_QPT_RC) {
@@ -378,6 +405,7 @@ static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 		sim_check(!q->recv_flushed, "qp %06x: receive #%llu completes after a flush",
 			  q->qpn, (ull)r->tag);
 		judge_delivery(q, r, wc);
+		q->proc->fresh = q;
 	} else {
 		/* One that fails by itself has its completion at once, but its queue pair goes to
 		 * ERR when the peer has been told. */
@@ -390,7 +418,7 @@ static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 		q->recv_flushed = true;
 	}
 	if (q->srq != NULL)
-		q->srq->outstanding--;
+		event_count_taken(q->srq);
 	else
 		q->recv_count--;
 	recv_free(r, q->proc);
@@ -418,7 +446,7 @@ static struct recv *find_recv(struct sqp *q, u64 tag)
 
 static void judge_one(struct scq *cq, const struct cqe *e)
 {
-	struct sqp *q = e->qp;
+	struct sqp *q = *(struct sqp **)e->qp;
 	struct send *s;
 	struct recv *r;
 

@@ -78,6 +78,14 @@ void link_judge(const struct path_dest *d, const struct pkt *k, const struct iov
 	sim_check(k->opcode < PKT_OPCODES, "packet of unknown opcode %u", k->opcode);
 }
 
+void link_strike(struct proc *from, struct proc *to)
+{
+	if (!world.plan.kills || !rng_permille(RNG, 1) || !rng_percent(RNG, 30))
+		return;
+	world_at(world.now + rng_skewed(RNG, 0, 50000), chaos_kill,
+		 rng_percent(RNG, 50) ? from : to, 0);
+}
+
 static int link_push(struct sim_dest *d, const struct pkt *k, const struct iovec *iov, int n)
 {
 	struct flight *f;
@@ -151,6 +159,7 @@ static int link_send(struct path_dest *to, const struct pkt *k, const struct iov
 	}
 	if (!d->owner->port_up)
 		return link_send_shut(d, k);
+	link_strike(d->owner, d->peer);
 	return link_push(d, k, iov, n);
 }
 
@@ -189,7 +198,7 @@ static u8 *link_find(struct proc *peer, const struct sqp *q, const struct path_t
 	u64 piece = 0;
 	u8 *at;
 
-	if ((e->flags & MEM_CONTIGUOUS) == 0)
+	if ((e->flags & (MEM_CONTIGUOUS | MEM_WINDOW)) != MEM_CONTIGUOUS)
 		return NULL;
 	at = mem_remote(&peer->mem, q->pd_number, q->qpn, t->rkey, t->va, t->length,
 			t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ, &piece);

@@ -3,6 +3,10 @@
  *   arena.c    memory: what each byte is, or may be
  *   cell.c     memory that a peer writes, reads and counts in
  *   qp.c       queue pairs: created, connected, modified, destroyed
+ *   reopen.c   connections that are reset and made anew with the same queue pairs
+ *   key.c      keys of cells: regions, page lists, windows; bound anew, invalidated
+ *   group.c    multicast groups: who is attached, and what is sent to all of them
+ *   event.c    asynchronous events: is each due, and does none fail to come?
  *   post.c     requests drawn by lot
  *   judge.c    completions: is this one due, and is its status the right one?
  *   program.c  what a process does in its turns
@@ -60,15 +64,29 @@ struct version {
 	u64 fenced_after; /* READs up to this number have ended before it begins; 0: none */
 };
 
+enum cell_kind {
+	CELL_REGION,
+	CELL_PAGES,  /* a region of pages */
+	CELL_WINDOW, /* a window of type 1 on a region of its own */
+	CELL_FAST,   /* pages mapped under a key that comes back with others */
+};
+
 /* Memory of one process that one connection's other end writes and reads. */
 struct cell {
 	struct list_head node; /* of its connection's end that owns the memory */
+	struct sqp *qp;
 	struct proc *proc;
 	struct slice slice;
 	u32 key, pd, access;
+	u32 parent; /* the window's region; 0: none */
 	u64 iova;
-	bool withdrawn;	 /* deregistered */
+	u8 kind; /* enum cell_kind */
+	bool withdrawn;	 /* the key is not valid any more */
+	bool released;	 /* given back */
+	bool passed_on;	 /* the key's place is another cell's now */
 	bool closed;	 /* nobody writes any more */
+	u64 victim_of;	 /* the request that invalidates it, posted; 0: none */
+	bool by_peer;	 /* that one is the peer's SEND_WITH_INV */
 	struct list_head versions; /* oldest first */
 	u32 version_count;
 };
@@ -90,6 +108,26 @@ void cell_check_written(const struct cell *c, u64 tag);
 /* Nobody writes any more: checks, and from now on nothing changes. */
 void cell_close(struct cell *c);
 void cell_withdraw(struct cell *c);
+/* Its memory is there, its key not yet. NULL: no room. */
+struct cell *cell_new(struct sqp *q);
+/* As long as it lives others of its connection come after it. */
+void cell_add(struct cell *c);
+
+/* ---- key.c ---- */
+
+/* A key for the cell, of a kind drawn by lot. */
+void key_register(struct cell *c);
+/* Gives it back, or what is left of it. */
+void key_release(struct cell *c);
+/* May the key be invalidated, and bound to other memory? */
+static inline bool key_is_rebindable(const struct cell *c)
+{
+	return (c->kind == CELL_WINDOW || c->kind == CELL_FAST) && !c->passed_on && !c->released;
+}
+/* It has been invalidated. */
+void key_invalidated(struct cell *c);
+/* Its key names other memory from now on: those who have the old one reach nothing. */
+void key_rebind(struct cell *c);
 
 /* An atomic operation on a counter. */
 struct count_op {
@@ -121,6 +159,8 @@ void counter_destroy(struct counter *c);
 struct scq {
 	struct cq cq;
 	struct proc *proc;
+	bool small;	 /* it will overflow */
+	bool overflowed; /* nothing is added any more */
 };
 
 struct srq {
@@ -129,7 +169,27 @@ struct srq {
 	u32 pd, max_wr, max_sge;
 	struct list_head recvs;
 	u32 outstanding;
+	u32 limit;    /* an event is due when fewer are left; 0: not armed */
+	u32 at_arm;   /* outstanding, when it was armed */
+	u32 since_arm; /* completions since then */
 };
+
+/* ---- multicast ---- */
+
+enum { SIM_GROUPS = 2, GROUP_QPN = 0xffffff };
+
+struct group {
+	u8 gid[16];
+	u32 qkey;
+};
+extern struct group groups[SIM_GROUPS];
+
+void groups_begin(void);
+/* For the engine: the queue pairs that the address stands for. */
+int group_members(struct proc *p, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max);
+/* Comes or goes. */
+void group_change(struct sqp *q);
+bool group_is_attached(const struct sqp *q, const struct group *g);
 
 /* ---- requests ---- */
 
@@ -153,6 +213,7 @@ enum fault {
 	FAULT_ALIGN,  /* atomics */
 	FAULT_QKEY,   /* datagrams */
 	FAULT_WITHDRAWN, /* the cell's key has been withdrawn since */
+	FAULT_VICTIM,	 /* a key that cannot be invalidated */
 };
 
 /* A message that takes a receive request at the other end. */
@@ -167,7 +228,8 @@ struct message {
 	bool delivered, sent; /* the receiver, the sender has a completion */
 	u8 sent_status, delivered_status;
 	u32 src_qpn;
-	struct cell *cell; /* WRITE with immediate */
+	struct cell *cell;   /* WRITE with immediate */
+	struct cell *victim; /* SEND_WITH_INV */
 };
 
 struct send {
@@ -184,6 +246,10 @@ struct send {
 	u32 op;
 	u64 floor; /* what the counter had reached when it was posted */
 	struct message *message;
+	struct group *group; /* sent to all of it */
+	u32 imm;
+	bool solicited;
+	struct cell *victim; /* what it invalidates */
 	u64 posted_ns;
 };
 
@@ -209,7 +275,8 @@ enum {
 
 struct sqp {
 	struct proc *proc;
-	struct ibt_qp *engine; /* NULL: destroyed */
+	struct ibt_qp *engine; /* NULL: destroyed, or another connection's now */
+	struct sqp **name;     /* what the engine knows it by; says whose connection it is now */
 	struct sqp *peer;      /* RC, UC: the other end, for good */
 	u32 qpn, type, pd, pd_number;
 	struct scq *send_cq, *recv_cq;
@@ -232,6 +299,11 @@ struct sqp {
 	bool recv_flushed; /* a receive request likewise */
 	bool forgotten;	  /* reset or destroyed: completions were dropped */
 	bool ending;	  /* the program will destroy it */
+	bool reset;	  /* ready to be connected anew */
+	bool drain_asked; /* SQD: an event is wanted when what has begun is done */
+	bool drained;	  /* it has come */
+	struct group *group; /* UD: it may be attached to */
+	bool attached;
 
 	struct list_head sends; /* posted, without completion */
 	u32 send_count;
@@ -263,6 +335,12 @@ static inline bool sqp_state_receives(u32 s)
 struct sqp *sqp_find(const struct proc *p, u32 qpn);
 /* Two connected queue pairs, or one for datagrams; they reach RTS by and by. */
 void pair_open(struct proc *a, struct proc *b, u32 type);
+/* Both are new, the first one's wishes count: cells, and the way to RTS. */
+void pair_join(struct sqp *x, struct sqp *y);
+/* One more connection of the process, without an engine yet. NULL: there are enough. */
+struct sqp *sqp_new(struct proc *p, u32 type);
+/* What a connection wants: timers, counts, numbers. */
+void sqp_draw(struct sqp *q);
 void datagram_open(struct proc *p);
 void sqp_modify(struct sqp *q, enum ibv_qp_state to);
 /* Moves it to ERR, and destroys it later. */
@@ -273,14 +351,33 @@ enum ibv_qp_state sqp_state(const struct sqp *q);
 /* Has the queue pair been ready to receive without a break since then? */
 bool sqp_received_since(const struct sqp *q, u64 since);
 void sqp_publish(void *arg, struct ibt_qp *engine);
+
+/* ---- reopen.c ---- */
+
+/* Resets both ends, each in its own time; then they connect anew, with other numbers. */
+void pair_reopen(struct sqp *q);
+
+/* ---- event.c ---- */
+
 void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type);
+void event_overflow(struct cq *cq);
+/* The queue pair leaves SQD. */
+void event_check_drained(struct sqp *q);
+void event_arm_limit(struct srq *s);
+/* A receive request of it has a completion. */
+void event_count_taken(struct srq *s);
 
 /* ---- post.c ---- */
 
+/* The queue pair may get what the request carries. */
+void message_expect(struct sqp *to, const struct send *s);
 /* Posts a few send requests. */
 void post_sends(struct sqp *q);
 /* A signalled request that is as small as can be, so that those before it are known to be done. */
 void post_closing(struct sqp *q);
+/* What is left of a bind once the window is bound; false: it cannot be posted now. */
+bool post_may_bind(struct sqp *q);
+void post_bound(struct sqp *q);
 /* Fills the receive queue up to `depth` requests. */
 void post_recvs(struct sqp *q, u32 depth);
 void post_srq(struct srq *s, u32 depth);
@@ -298,6 +395,8 @@ u64 judge_timeout_ns(u8 code);
 
 /* ---- program.c ---- */
 
+enum { RUN_TURNS = 6000 /* of all programs */ };
+
 void program_setup(struct proc *p);
 void program_turn(struct proc *p);
 void program_poll(struct proc *p);
@@ -305,6 +404,8 @@ void program_poll(struct proc *p);
 void program_quiet_turn(struct proc *p);
 void program_teardown(struct proc *p);
 void chaos_begin(void);
+/* The process dies, if any may. */
+void chaos_kill(void *arg, u64 n);
 
 /* ---- final.c ---- */
 

@@ -15,7 +15,7 @@ struct sim_ah {
 /* A request on its way to the engine. */
 struct draft {
 	struct send *s;
-	struct sqp *to;
+	struct sqp *to; /* NULL: a group */
 	struct ibv_send_wr wr;
 	struct ibv_sge sge[MAX_SGES];
 	struct sim_ah ah;
@@ -33,7 +33,7 @@ static bool post_av_of(struct ibv_ah *ibv, struct path_av *av)
 static bool draw_is_message(u32 opcode)
 {
 	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
-	       opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	       opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 static bool draw_is_cell(u32 opcode)
@@ -71,13 +71,15 @@ static u32 draw_span(u32 least, u32 limit)
 
 /* At most as much as the receive request that this message will meet takes, unless that is to go
  * wrong. */
-static u32 draw_message_length(struct sqp *q, struct sqp *to)
+static u32 draw_message_length(struct sqp *q, struct sqp *to, u32 opcode)
 {
 	u32 limit = rng_permille(RNG, world.plan.large_permille) ? LARGE_BYTES : 6000;
+	/* where messages may get lost, each must be known by its text or its immediate data */
+	u32 least = q->type == IBV_QPT_RC || opcode == IBV_WR_SEND_WITH_IMM ? 0 : 8;
 	struct recv *r;
 
 	if (q->type == IBV_QPT_UD)
-		return draw_span(8, DATAGRAM_BYTES);
+		return draw_span(least, DATAGRAM_BYTES);
 	if (to->srq != NULL)
 		limit = SHARED_BYTES;
 	else if (q->type == IBV_QPT_UC)
@@ -86,7 +88,7 @@ static u32 draw_message_length(struct sqp *q, struct sqp *to)
 		limit = r->length;
 	if (rng_permille(RNG, world.plan.fault_permille / 4))
 		limit += 100;
-	return draw_span(q->type == IBV_QPT_UC ? 8 : 0, limit);
+	return draw_span(least, limit);
 }
 
 static u32 cell_right(u32 opcode)
@@ -100,10 +102,11 @@ static struct cell *draw_cell(struct sqp *to, u32 opcode, bool amiss)
 	struct cell *found = NULL;
 
 	list_for_each(c, &to->cells, struct cell, node) {
-		bool good = !c->withdrawn && (c->access & cell_right(opcode)) != 0 &&
+		bool gone = c->withdrawn || c->by_peer;
+		bool good = !gone && (c->access & cell_right(opcode)) != 0 &&
 			    c->version_count < 48;
 
-		if (good == amiss)
+		if (good == amiss || (c->victim_of != 0 && !gone))
 			continue;
 		found = c;
 		if (skip-- == 0)
@@ -123,6 +126,39 @@ static void draw_remote(struct draft *d, u64 va, u32 rkey)
 	}
 }
 
+/* What a READ under way reads may be written again: only a fence says what it finds. */
+static struct send *draw_read_before(const struct draft *d)
+{
+	if (d->s->opcode != IBV_WR_RDMA_WRITE || list_empty(&d->s->qp->sends) ||
+	    !rng_percent(RNG, 50))
+		return NULL;
+	for (struct list_head *n = d->s->qp->sends.prev; n != &d->s->qp->sends; n = n->prev) {
+		struct send *r = list_entry(n, struct send, node);
+		const struct cell *c = r->cell;
+
+		if (r->opcode == IBV_WR_RDMA_READ && r->fault == FAULT_NONE && !c->withdrawn &&
+		    c->victim_of == 0 && (c->access & IBV_ACCESS_REMOTE_WRITE) != 0 &&
+		    c->version_count < 48)
+			return r;
+	}
+	return NULL;
+}
+
+/* The same bytes, or some of them. */
+static bool draw_same_place(struct draft *d)
+{
+	struct send *r = draw_read_before(d), *s = d->s;
+
+	if (r == NULL)
+		return false;
+	s->cell = r->cell;
+	s->cell_from = r->cell_from;
+	s->length = draw_span(0, r->length);
+	s->fenced = rng_percent(RNG, 70);
+	draw_remote(d, s->cell->iova + s->cell_from, s->cell->key);
+	return true;
+}
+
 static bool draw_place(struct draft *d, bool amiss)
 {
 	struct send *s = d->s;
@@ -136,9 +172,55 @@ static bool draw_place(struct draft *d, bool amiss)
 	if (amiss && c->version_count >= 48)
 		return false;
 	if (amiss)
-		s->fault = c->withdrawn ? FAULT_WITHDRAWN : FAULT_ACCESS;
+		s->fault = c->withdrawn || c->by_peer ? FAULT_WITHDRAWN : FAULT_ACCESS;
 	draw_remote(d, c->iova + s->cell_from, c->key);
 	return true;
+}
+
+static struct cell *draw_rebindable(struct sqp *owner, bool gone)
+{
+	u32 skip = rng_below(RNG, owner->cell_count);
+	struct cell *found = NULL;
+
+	list_for_each(c, &owner->cells, struct cell, node) {
+		if (!(gone ? c->withdrawn
+			   : key_is_rebindable(c) && !c->withdrawn && c->victim_of == 0))
+			continue;
+		found = c;
+		if (skip-- == 0)
+			break;
+	}
+	return found;
+}
+
+/* The key that a SEND_WITH_INV or a LOCAL_INV makes invalid: the owner's, if it can be. */
+static bool draw_victim(struct draft *d, struct sqp *owner, bool amiss)
+{
+	struct send *s = d->s;
+	struct cell *c = draw_rebindable(owner, amiss && rng_percent(RNG, 50));
+
+	if (c == NULL)
+		return false;
+	d->wr.invalidate_rkey = c->key;
+	if (!amiss) {
+		s->victim = c;
+		c->victim_of = next_tag; /* the request's, soon */
+		c->by_peer = owner != s->qp;
+		return true;
+	}
+	s->fault = FAULT_VICTIM;
+	if (!c->withdrawn)
+		d->wr.invalidate_rkey ^= 1u << rng_below(RNG, 12);
+	return true;
+}
+
+/* The request is not posted. */
+static void draw_spare(struct send *s)
+{
+	if (s->victim != NULL) {
+		s->victim->victim_of = 0;
+		s->victim->by_peer = false;
+	}
 }
 
 static bool draw_counter(struct draft *d)
@@ -316,6 +398,9 @@ static u32 draw_opcode(const struct sqp *q)
 	static const u8 uc[] = { IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
 				 IBV_WR_RDMA_WRITE_WITH_IMM };
 
+	if (q->type != IBV_QPT_UD && rng_permille(RNG, world.plan.invalidate_permille))
+		return q->type == IBV_QPT_RC && rng_percent(RNG, 60) ? IBV_WR_SEND_WITH_INV
+								     : IBV_WR_LOCAL_INV;
 	if (q->type == IBV_QPT_RC)
 		return rc[rng_below(RNG, ARRAY_LEN(rc))];
 	return uc[rng_below(RNG, q->type == IBV_QPT_UC ? 4 : 2)];
@@ -327,6 +412,8 @@ static struct sqp *draw_target(struct sqp *q)
 
 	if (q->type != IBV_QPT_UD)
 		return q->peer;
+	if (rng_percent(RNG, 30))
+		return NULL;
 	for (u32 i = 0; i < sqp_count; i++) {
 		struct sqp *to = sqps[(begin + i) % sqp_count];
 
@@ -341,14 +428,16 @@ static void draw_flags(struct draft *d)
 	struct send *s = d->s;
 
 	s->signaled = s->qp->sig_all || rng_percent(RNG, 60);
-	s->fenced = s->qp->type == IBV_QPT_RC && rng_percent(RNG, 15);
+	s->fenced = s->qp->type == IBV_QPT_RC && (s->fenced || rng_percent(RNG, 15));
 	d->wr.send_flags = (s->signaled ? IBV_SEND_SIGNALED : 0) |
 			   (s->fenced ? IBV_SEND_FENCE : 0) |
 			   (rng_percent(RNG, 20) ? IBV_SEND_SOLICITED : 0);
 	if (s->length <= s->qp->cap.max_inline_data && s->fault == FAULT_NONE &&
-	    s->opcode != IBV_WR_RDMA_READ && !draw_is_atomic(s->opcode) && rng_percent(RNG, 40))
+	    s->opcode != IBV_WR_LOCAL_INV && s->opcode != IBV_WR_RDMA_READ &&
+	    !draw_is_atomic(s->opcode) && rng_percent(RNG, 40))
 		d->wr.send_flags |= IBV_SEND_INLINE;
-	d->wr.imm_data = (u32)rng_next(RNG);
+	if (s->opcode != IBV_WR_SEND_WITH_INV && s->opcode != IBV_WR_LOCAL_INV)
+		d->wr.imm_data = (u32)rng_next(RNG);
 }
 
 static void draw_ud(struct draft *d)
@@ -357,9 +446,16 @@ static void draw_ud(struct draft *d)
 
 	memset(&d->ah, 0, sizeof(d->ah));
 	path_gid(q->proc->node, d->ah.av.sgid);
-	path_gid(d->to->proc->node, d->ah.av.dgid);
 	d->ah.av.hop_limit = 64;
 	d->wr.wr.ud.ah = &d->ah.ibv;
+	if (d->to == NULL) {
+		d->s->group = &groups[rng_below(RNG, SIM_GROUPS)];
+		memcpy(d->ah.av.dgid, d->s->group->gid, 16);
+		d->wr.wr.ud.remote_qpn = GROUP_QPN;
+		d->wr.wr.ud.remote_qkey = d->s->group->qkey;
+		return;
+	}
+	path_gid(d->to->proc->node, d->ah.av.dgid);
 	d->wr.wr.ud.remote_qpn = d->to->qpn;
 	d->wr.wr.ud.remote_qkey = d->to->qkey;
 }
@@ -369,10 +465,15 @@ static bool draw_operands(struct draft *d, bool amiss)
 	struct send *s = d->s;
 
 	if (draw_is_cell(s->opcode))
-		return draw_place(d, amiss && rng_percent(RNG, 30)) || draw_place(d, false);
+		return (!amiss && draw_same_place(d)) ||
+		       draw_place(d, amiss && rng_percent(RNG, 30)) || draw_place(d, false);
 	if (draw_is_atomic(s->opcode))
 		return draw_counter(d);
-	s->length = draw_message_length(s->qp, d->to);
+	if (s->opcode == IBV_WR_LOCAL_INV)
+		return draw_victim(d, s->qp, amiss);
+	if (s->opcode == IBV_WR_SEND_WITH_INV && !draw_victim(d, d->to, amiss))
+		return false;
+	s->length = draw_message_length(s->qp, d->to, s->opcode);
 	if (s->qp->type == IBV_QPT_UD)
 		draw_ud(d);
 	return true;
@@ -393,6 +494,7 @@ static bool draw_send(struct sqp *q, struct draft *d)
 	d->wr.opcode = s->opcode;
 	if (!draw_operands(d, amiss) ||
 	    !draw_slices(q->proc, s->length, q->cap.max_send_sge, s->slice, &s->slices)) {
+		draw_spare(s);
 		free(s);
 		return false;
 	}
@@ -416,29 +518,52 @@ static bool fault_is_local(u8 fault)
 	return fault == FAULT_LKEY || fault == FAULT_LPD;
 }
 
-static void commit_message(struct draft *d)
+static struct message *message_add(struct sqp *to, const struct send *s)
 {
 	struct message *m;
-	struct send *s = d->s;
 
-	if (d->to->message_count == ARRAY_LEN(d->to->messages))
+	if (to->message_count == ARRAY_LEN(to->messages))
 		sim_fail("the model has no room for more messages");
 	m = calloc(1, sizeof(*m));
 	if (m == NULL)
 		abort();
 	*m = (struct message){ .tag = s->tag,
 			       .length = s->length,
-			       .index = d->to->message_count,
+			       .index = to->message_count,
 			       .opcode = s->opcode,
-			       .imm = d->wr.imm_data,
-			       .solicited = d->wr.send_flags & IBV_SEND_SOLICITED,
+			       .imm = s->imm,
+			       .solicited = s->solicited,
 			       .fault = s->fault,
 			       .src_qpn = s->qp->qpn,
 			       .cell = s->cell,
-			       .rnr_possible = d->to->srq != NULL ||
-					       d->to->recv_posted <= d->to->message_count };
-	d->to->messages[d->to->message_count++] = m;
-	s->message = m;
+			       .victim = s->victim,
+			       .rnr_possible = to->srq != NULL ||
+					       to->recv_posted <= to->message_count };
+	to->messages[to->message_count++] = m;
+	return m;
+}
+
+void message_expect(struct sqp *to, const struct send *s)
+{
+	for (u32 i = to->message_count; i > 0; i--)
+		if (to->messages[i - 1]->tag == s->tag)
+			return;
+	message_add(to, s);
+}
+
+static void commit_message(struct draft *d)
+{
+	struct send *s = d->s;
+
+	s->imm = d->wr.imm_data;
+	s->solicited = d->wr.send_flags & IBV_SEND_SOLICITED;
+	if (s->group == NULL) {
+		s->message = message_add(d->to, s);
+		return;
+	}
+	for (u32 i = 0; i < sqp_count; i++)
+		if (group_is_attached(sqps[i], s->group))
+			message_add(sqps[i], s);
 }
 
 static void commit_operands(struct draft *d)
@@ -449,7 +574,8 @@ static void commit_operands(struct draft *d)
 		slices_loosen(s->qp->proc, s->slice, s->slices);
 	if (s->cell != NULL && s->opcode != IBV_WR_RDMA_READ && s->fault == FAULT_NONE)
 		cell_pend(s->cell, s->tag, s->cell_from, s->length, s->fenced ? s->tag : 0);
-	if (s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC && !fault_is_local(s->fault))
+	if (s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC && !fault_is_local(s->fault) &&
+	    s->opcode != IBV_WR_LOCAL_INV)
 		s->qp->peer->asked_amiss = true;
 	if (s->counter != NULL && s->fault == FAULT_NONE) {
 		s->op = s->counter->count++;
@@ -462,6 +588,17 @@ static void commit_operands(struct draft *d)
 	}
 }
 
+/* A READ before it may be answered after it. */
+static void commit_victim(struct send *s)
+{
+	struct cell *c = s->victim;
+
+	if (c == NULL)
+		return;
+	list_for_each(earlier, &s->qp->sends, struct send, node)
+		c->qp->asked_amiss |= earlier->cell == c && earlier->opcode == IBV_WR_RDMA_READ;
+}
+
 static void commit(struct draft *d)
 {
 	struct send *s = d->s;
@@ -470,6 +607,7 @@ static void commit(struct draft *d)
 	if (draw_is_message(s->opcode))
 		commit_message(d);
 	commit_operands(d);
+	commit_victim(s);
 	if (d->wr.send_flags & IBV_SEND_INLINE)
 		slices_write(q->proc, s->slice, s->slices, next_tag++);
 	list_push_back(&q->sends, &s->node);
@@ -506,6 +644,7 @@ static void post_list(struct sqp *q, struct draft *d, u32 n)
 		trace(q->proc, TR_POST_FAILED, q->qpn, (u64)-err, d[taken].s->tag, 0);
 	for (u32 i = taken; i < n; i++) {
 		list_init(&d[i].s->node);
+		draw_spare(d[i].s);
 		send_free(d[i].s);
 	}
 	if (err == 0)
@@ -530,6 +669,31 @@ void post_sends(struct sqp *q)
 	world.requests_left -= MIN(drawn, world.requests_left);
 	if (drawn != 0)
 		post_list(q, d, drawn);
+}
+
+bool post_may_bind(struct sqp *q)
+{
+	return ibt_may_send(q->engine) == 0;
+}
+
+void post_bound(struct sqp *q)
+{
+	struct send *s = calloc(1, sizeof(*s));
+	u32 flags = (rng_percent(RNG, 60) ? IBV_SEND_SIGNALED : 0) |
+		    (rng_percent(RNG, 15) ? IBV_SEND_FENCE : 0);
+
+	if (s == NULL)
+		abort();
+	s->qp = q;
+	s->opcode = IBV_WR_BIND_MW;
+	s->signaled = q->sig_all || (flags & IBV_SEND_SIGNALED) != 0;
+	s->tag = next_tag++;
+	s->posted_ns = world.now;
+	list_push_back(&q->sends, &s->node);
+	q->send_count++;
+	trace(q->proc, TR_POST, q->qpn, s->tag, IBV_WR_BIND_MW, 0);
+	sim_check(ibt_post_bound(q->engine, s->tag, flags) == 0, "qp %06x cannot post a bind",
+		  q->qpn);
 }
 
 void post_closing(struct sqp *q)

@@ -16,7 +16,7 @@ static void proc_kick(void *arg)
 static int proc_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn,
 			  int max)
 {
-	return 0;
+	return group_members(arg, av->dgid, dest, qpn, max);
 }
 
 static struct path_dest *proc_route(void *arg, const struct path_av *av, u32 qpn)

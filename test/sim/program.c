@@ -12,13 +12,16 @@ u32 counter_count;
 
 /* ---- setup and teardown ---- */
 
-static void setup_cq(struct proc *p)
+static void setup_cq(struct proc *p, bool small)
 {
 	struct scq *cq = calloc(1, sizeof(*cq));
 
-	if (cq == NULL || cq_init(&cq->cq, PROGRAM_CQES) != 0)
+	if (cq == NULL ||
+	    cq_init(&cq->cq, small ? (u32)rng_skewed(RNG, 1, 16) : PROGRAM_CQES) != 0)
 		abort();
 	cq->proc = p;
+	cq->small = small;
+	cq->cq.overflow = event_overflow;
 	p->cqs[p->cq_count++] = cq;
 }
 
@@ -58,7 +61,7 @@ void program_setup(struct proc *p)
 	u32 cqs = (u32)rng_range(RNG, 1, SIM_CQS);
 
 	for (u32 i = 0; i < cqs; i++)
-		setup_cq(p);
+		setup_cq(p, i != 0 && rng_percent(RNG, world.plan.small_cq_percent));
 	setup_keys(p);
 	if (rng_percent(RNG, 40))
 		setup_srq(p);
@@ -98,6 +101,15 @@ static struct sqp *turn_pick(struct proc *p)
 	return NULL;
 }
 
+/* One that has just received something owes its peer an acknowledgement. */
+static struct sqp *turn_pick_victim(struct proc *p)
+{
+	struct sqp *q = p->fresh;
+
+	return q != NULL && q->engine != NULL && !q->ending && rng_percent(RNG, 60) ? q
+										     : turn_pick(p);
+}
+
 static u32 turn_count(u32 type)
 {
 	u32 n = 0;
@@ -120,6 +132,8 @@ static void turn_open(struct proc *p)
 
 static void turn_receive(struct proc *p)
 {
+	if (p->srq != NULL && rng_percent(RNG, 5))
+		event_arm_limit(p->srq);
 	if (p->srq != NULL && !rng_percent(RNG, world.plan.late_percent))
 		post_srq(p->srq, (u32)rng_range(RNG, 1, p->srq->max_wr));
 	for (u32 i = 0; i < sqp_count; i++)
@@ -136,8 +150,10 @@ static void turn_drain_back(void *arg, u64 n)
 		return;
 	if (q->proc->stopped || q->proc->asleep)
 		world_at(world.now + 50000, turn_drain_back, q, n);
-	else
+	else {
+		event_check_drained(q);
 		sqp_modify(q, IBV_QPS_RTS);
+	}
 }
 
 static void turn_withdraw(struct sqp *q)
@@ -146,19 +162,40 @@ static void turn_withdraw(struct sqp *q)
 
 	list_for_each(c, &q->cells, struct cell, node)
 		if (skip-- == 0) {
-			cell_withdraw(c);
+			if (c->victim_of == 0)
+				cell_withdraw(c);
 			break;
 		}
 	cell_create(q);
+}
+
+/* The first of them, from some place on, that can be bound anew. */
+static void turn_rebind(struct sqp *q)
+{
+	u32 skip = rng_below(RNG, q->cell_count);
+	struct cell *found = NULL;
+
+	list_for_each(c, &q->cells, struct cell, node) {
+		if (key_is_rebindable(c))
+			found = c;
+		if (skip-- == 0 && found != NULL)
+			break;
+	}
+	if (found != NULL)
+		key_rebind(found);
 }
 
 static void turn_modify(struct sqp *q)
 {
 	enum ibv_qp_state state = sqp_state(q);
 
-	switch (rng_below(RNG, 5)) {
+	switch (rng_below(RNG, 7)) {
 	case 0:
 		sqp_end(q);
+		break;
+	case 5:
+	case 6:
+		pair_reopen(q);
 		break;
 	case 1:
 		sqp_destroy(q);
@@ -180,6 +217,16 @@ static void turn_modify(struct sqp *q)
 	}
 }
 
+/* A send queue that has failed goes on; all that it flushed has been seen. */
+static bool turn_recover(struct sqp *q)
+{
+	if (sqp_state(q) != IBV_QPS_SQE || !list_empty(&q->sends) || !rng_percent(RNG, 50))
+		return false;
+	q->flushed = false;
+	sqp_modify(q, IBV_QPS_RTS);
+	return true;
+}
+
 /* Queue pairs in error that have nothing to say any more, and those whose peer has gone. */
 static void turn_tidy(struct proc *p)
 {
@@ -190,7 +237,11 @@ static void turn_tidy(struct proc *p)
 		if (q->proc != p || q->engine == NULL || q->ending)
 			continue;
 		judge_patience(q);
-		if ((state == IBV_QPS_ERR || state == IBV_QPS_SQE) && rng_percent(RNG, 20))
+		if (turn_recover(q))
+			continue;
+		if (q->send_cq->overflowed || q->recv_cq->overflowed)
+			sqp_end(q);
+		else if ((state == IBV_QPS_ERR || state == IBV_QPS_SQE) && rng_percent(RNG, 20))
 			sqp_end(q);
 		else if (q->peer != NULL &&
 			 (q->peer->engine == NULL || q->peer->ending || q->peer->proc->dead) &&
@@ -203,6 +254,9 @@ void program_turn(struct proc *p)
 {
 	struct sqp *q;
 
+	/* Somebody still sleeps inside a verb, and the run does not end before. */
+	if (world.turns >= RUN_TURNS)
+		return;
 	world.turns++;
 	turn_open(p);
 	turn_receive(p);
@@ -210,9 +264,14 @@ void program_turn(struct proc *p)
 	if (q != NULL && world.requests_left > 0)
 		post_sends(q);
 	turn_tidy(p);
-	q = turn_pick(p);
+	q = turn_pick_victim(p);
 	if (q != NULL && rng_permille(RNG, world.plan.modify_permille))
 		turn_modify(q);
+	q = turn_pick(p);
+	if (q != NULL && q->type != IBV_QPT_UD && rng_permille(RNG, world.plan.rebind_permille))
+		turn_rebind(q);
+	if (q != NULL && q->type == IBV_QPT_UD && rng_percent(RNG, 10))
+		group_change(q);
 	if (rng_percent(RNG, 1))
 		arena_check(p, 0, ARENA_BYTES, "on a look around");
 }
@@ -269,13 +328,41 @@ static void chaos_port_up(void *arg, u64 n)
 	node_set_port(arg, true);
 }
 
+static void chaos_port_down(void *arg, u64 n)
+{
+	if (!world.quiet)
+		node_set_port(arg, false);
+}
+
+void chaos_kill(void *arg, u64 n)
+{
+	struct proc *p = arg;
+
+	if (world.quiet || !world.plan.kills || p->dead || p->asleep ||
+	    world.kills + 1 >= world.plan.procs)
+		return;
+	world.kills++;
+	proc_kill(p);
+}
+
 static void chaos_strike(void *arg, u64 n)
 {
 	struct proc *p = world.procs[rng_below(RNG, world.plan.procs)];
+	u64 flaps;
 
 	if (world.quiet)
 		return;
-	switch (rng_below(RNG, 5)) {
+	flaps = 2 * rng_range(RNG, 1, 4);
+	switch (rng_below(RNG, 6)) {
+	case 5: /* up and down in quick succession */
+		if (!p->node->up || rng_percent(RNG, 70))
+			break;
+		for (u64 i = 0, at = 0; i < flaps; i++) {
+			at += rng_skewed(RNG, 1000, 2 * NS_PER_MS);
+			world_at(world.now + at, i % 2 == 0 ? chaos_port_down : chaos_port_up,
+				 p->node, 0);
+		}
+		break;
 	case 4: /* in one direction only */
 		world.weather[p->node->id][rng_below(RNG, world.plan.nodes)].cut_until_ns =
 			world.now + rng_skewed(RNG, 1000, 20 * NS_PER_MS);
@@ -295,10 +382,7 @@ static void chaos_strike(void *arg, u64 n)
 			 0);
 		break;
 	default:
-		if (!world.plan.kills || p->asleep || world.kills + 1 >= world.plan.procs)
-			break;
-		world.kills++;
-		proc_kill(p);
+		chaos_kill(p, 0);
 		break;
 	}
 	world_at(world.now + rng_skewed(RNG, 1000, world.plan.chaos_us * 2000ull), chaos_strike,

@@ -26,7 +26,7 @@ enum ibv_qp_state sqp_state(const struct sqp *q)
 
 void sqp_publish(void *arg, struct ibt_qp *engine)
 {
-	struct sqp *q = ibt_qp_owner(engine);
+	struct sqp *q = *(struct sqp **)ibt_qp_owner(engine);
 	bool receives;
 
 	q->shown_state = (u8)ibt_qp_state(engine);
@@ -43,14 +43,6 @@ void sqp_publish(void *arg, struct ibt_qp *engine)
 		q->sending_ns = SIM_NEVER;
 	else if (q->sending_ns == SIM_NEVER)
 		q->sending_ns = world.now;
-}
-
-void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type)
-{
-	struct sqp *q = engine == NULL ? NULL : ibt_qp_owner(engine);
-
-	sim_check(q == NULL || q->engine != NULL, "an event of a queue pair that is destroyed");
-	trace(arg, TR_EVENT, q == NULL ? 0 : q->qpn, type, 0, 0);
 }
 
 bool sqp_received_since(const struct sqp *q, u64 since)
@@ -71,13 +63,10 @@ static void sqp_draw_caps(struct sqp *q)
 	};
 }
 
-static void sqp_draw(struct sqp *q)
+void sqp_draw(struct sqp *q)
 {
 	static const u32 near_wrap = 0xffffff - 40;
 
-	sqp_draw_caps(q);
-	q->pd = rng_below(RNG, SIM_PDS);
-	q->sig_all = rng_percent(RNG, 30);
 	q->timeout = rng_percent(RNG, 10) ? 0 : (u8)rng_range(RNG, 1, 16);
 	q->retry_cnt = (u8)rng_range(RNG, 0, 7);
 	q->rnr_retry = rng_percent(RNG, 60) ? 7 : (u8)rng_range(RNG, 0, 6);
@@ -101,7 +90,7 @@ static void sqp_create_engine(struct sqp *q)
 				    .recv_cq = &q->recv_cq->cq,
 				    .srq = q->srq == NULL ? NULL : q->srq->srq,
 				    .sq_sig_all = q->sig_all,
-				    .owner = q,
+				    .owner = q->name,
 				    .counters = &q->counters };
 	int err = ibt_qp_create(q->proc->ibt, &init, &q->engine);
 
@@ -110,7 +99,7 @@ static void sqp_create_engine(struct sqp *q)
 	trace(q->proc, TR_CREATE, q->qpn, q->type, q->cap.max_send_wr, q->cap.max_recv_wr);
 }
 
-static struct sqp *sqp_create(struct proc *p, u32 type)
+struct sqp *sqp_new(struct proc *p, u32 type)
 {
 	struct sqp *q;
 
@@ -119,21 +108,48 @@ static struct sqp *sqp_create(struct proc *p, u32 type)
 	sqps[sqp_count++] = q;
 	q->proc = p;
 	q->type = type;
-	q->qpn = p->slot << IBT_INDEX_BITS | p->next_index++;
 	q->receiving_ns = q->sending_ns = SIM_NEVER;
 	q->absent_ns = world.now;
+	list_init(&q->sends);
+	list_init(&q->recvs);
+	list_init(&q->cells);
 	sqp_draw(q);
+	return q;
+}
+
+/* Seldom one that is too small. */
+static struct scq *sqp_draw_cq(struct proc *p)
+{
+	struct scq *cq = p->cqs[rng_below(RNG, p->cq_count)];
+
+	return cq->small && rng_percent(RNG, 70) ? p->cqs[0] : cq;
+}
+
+static struct sqp *sqp_create(struct proc *p, u32 type)
+{
+	struct sqp *q = sqp_new(p, type);
+
+	if (q == NULL || (q->name = malloc(sizeof(*q->name))) == NULL)
+		return NULL;
+	*q->name = q;
+	q->qpn = p->slot << IBT_INDEX_BITS | p->next_index++;
+	sqp_draw_caps(q);
+	q->pd = rng_below(RNG, SIM_PDS);
+	q->sig_all = rng_percent(RNG, 30);
 	if (p->srq != NULL && rng_percent(RNG, 40)) {
 		q->srq = p->srq;
 		q->pd = p->srq->pd;
 	}
 	q->pd_number = q->pd + 1;
-	q->send_cq = p->cqs[rng_below(RNG, p->cq_count)];
-	q->recv_cq = p->cqs[rng_below(RNG, p->cq_count)];
-	list_init(&q->sends);
-	list_init(&q->recvs);
-	list_init(&q->cells);
+	q->send_cq = sqp_draw_cq(p);
+	q->recv_cq = sqp_draw_cq(p);
+	if (type == IBV_QPT_UD && rng_percent(RNG, 70)) {
+		q->group = &groups[rng_below(RNG, SIM_GROUPS)];
+		q->qkey = q->group->qkey;
+	}
 	sqp_create_engine(q);
+	if (q->group != NULL && rng_percent(RNG, 70))
+		group_change(q);
 	return q;
 }
 
@@ -176,6 +192,14 @@ static int sqp_attr_rts(struct sqp *q, struct ibv_qp_attr *a)
 				      : 0);
 }
 
+static int sqp_attr_sqd(struct sqp *q, struct ibv_qp_attr *a)
+{
+	q->drain_asked = rng_percent(RNG, 70);
+	q->drained = false;
+	a->en_sqd_async_notify = q->drain_asked;
+	return IBV_QP_EN_SQD_ASYNC_NOTIFY;
+}
+
 void sqp_modify(struct sqp *q, enum ibv_qp_state to)
 {
 	struct ibv_qp_attr a = { .qp_state = to };
@@ -190,6 +214,8 @@ void sqp_modify(struct sqp *q, enum ibv_qp_state to)
 		mask = sqp_attr_rtr(q, &a, &av);
 	else if (to == IBV_QPS_RTS && sqp_state(q) == IBV_QPS_RTR)
 		mask = sqp_attr_rts(q, &a);
+	else if (to == IBV_QPS_SQD)
+		mask |= sqp_attr_sqd(q, &a);
 	else if (to == IBV_QPS_ERR)
 		q->why |= WHY_PROGRAM;
 	if (mask & IBV_QP_AV) {
@@ -240,16 +266,8 @@ static void pair_create_cells(struct sqp *q)
 		cell_create(q);
 }
 
-void pair_open(struct proc *a, struct proc *b, u32 type)
+void pair_join(struct sqp *x, struct sqp *y)
 {
-	struct sqp *x, *y;
-
-	if (sqp_count + 2 > SIM_QPS)
-		return;
-	x = sqp_create(a, type);
-	y = sqp_create(b, type);
-	if (x == NULL || y == NULL)
-		abort();
 	x->peer = y;
 	y->peer = x;
 	y->mtu = x->mtu;
@@ -261,6 +279,18 @@ void pair_open(struct proc *a, struct proc *b, u32 type)
 	world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), sqp_step, y, IBV_QPS_INIT);
 }
 
+void pair_open(struct proc *a, struct proc *b, u32 type)
+{
+	struct sqp *x, *y;
+
+	if (sqp_count + 2 > SIM_QPS)
+		return;
+	x = sqp_create(a, type);
+	y = sqp_create(b, type);
+	if (x == NULL || y == NULL)
+		abort();
+	pair_join(x, y);
+}
 void datagram_open(struct proc *p)
 {
 	struct sqp *q = sqp_create(p, IBV_QPT_UD);
@@ -323,5 +353,6 @@ void sqp_free(struct sqp *q)
 		cell_destroy(c);
 	for (u32 i = 0; i < q->message_count; i++)
 		free(q->messages[i]);
+	free(q->name);
 	free(q);
 }

@@ -52,6 +52,7 @@ enum trace_kind {
 	TR_KILL,
 	TR_PORT,
 	TR_KEY,
+	TR_GROUP,
 	TR_QUIET,
 	TR_END,
 };
@@ -77,6 +78,9 @@ struct plan {
 	u32 pairs, datagram_qps; /* connections and UD queue pairs alive at a time */
 	u32 fault_permille;	/* requests with something wrong in them */
 	u32 modify_permille;	/* of the actions: states changed, objects destroyed */
+	u32 rebind_permille;	/* likewise: keys bound to other memory */
+	u32 invalidate_permille; /* of the requests: those that make a key invalid */
+	u32 small_cq_percent;	/* completion queues that are too small */
 	u32 chaos_us;		/* mean time between stops, deaths, port changes; 0: none */
 	u32 late_percent;	/* how lazy receivers are */
 	u32 ring_slots, ring_bytes;
@@ -159,6 +163,7 @@ struct proc {
 	struct scq *cqs[SIM_CQS];
 	u32 cq_count;
 	struct srq *srq;
+	struct sqp *fresh; /* the last one that received something */
 	u32 next_index; /* of a queue pair's number */
 	u32 local_key[SIM_PDS]; /* the whole arena, for local use */
 };
@@ -200,6 +205,8 @@ void path_gid(const struct node *n, u8 gid[16]);
 bool path_is_quiet(void);
 void link_trace(const struct proc *p, enum trace_kind kind, const struct proc *peer,
 		const struct pkt *k, u64 extra);
+/* Now and then a process dies in the middle of what it sends or receives. */
+void link_strike(struct proc *from, struct proc *to);
 /* What no engine may hand to a path. */
 void link_judge(const struct path_dest *d, const struct pkt *k, const struct iovec *iov, int n);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "sim.h"
+#include "model.h"
 
 static const char *const trace_packets[PKT_OPCODES] = {
 	[PKT_SEND_FIRST] = "SEND_FIRST",
@@ -136,7 +136,15 @@ static void trace_verb(enum trace_kind kind, u64 a, u64 b, u64 c, u64 d)
 		printf("qp %06llx raises event %llu", (ull)a, (ull)b);
 		break;
 	case TR_KEY:
-		printf("key %08llx %s", (ull)a, b ? "is registered" : "is withdrawn");
+		printf("key %08llx %s%s", (ull)a, b ? "is registered" : "is withdrawn",
+		       !b	       ? ""
+		       : d == CELL_WINDOW ? ", a window"
+		       : d == CELL_FAST   ? ", mapped"
+		       : d == CELL_PAGES  ? ", pages"
+					  : "");
+		break;
+	case TR_GROUP:
+		printf("qp %06llx %s group %llu", (ull)a, b ? "joins" : "leaves", (ull)c);
 		break;
 	default:
 		printf("event of kind %d", kind);

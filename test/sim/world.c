@@ -88,7 +88,10 @@ static void plan_draw(struct plan *p)
 	p->pairs = (u32)rng_range(RNG, 1, 6);
 	p->datagram_qps = rng_percent(RNG, 35) ? (u32)rng_range(RNG, 0, 4) : 0;
 	p->fault_permille = rng_percent(RNG, 50) ? 0 : (u32)rng_skewed(RNG, 1, 80);
-	p->modify_permille = rng_percent(RNG, 40) ? 0 : (u32)rng_skewed(RNG, 1, 100);
+	p->modify_permille = rng_percent(RNG, 30) ? 0 : (u32)rng_skewed(RNG, 2, 120);
+	p->rebind_permille = rng_percent(RNG, 30) ? 0 : (u32)rng_skewed(RNG, 20, 500);
+	p->invalidate_permille = rng_percent(RNG, 40) ? 0 : (u32)rng_skewed(RNG, 5, 100);
+	p->small_cq_percent = rng_percent(RNG, 75) ? 0 : 50;
 	p->chaos_us = rng_percent(RNG, 40) ? 0 : (u32)rng_skewed(RNG, 20, 3000);
 	p->late_percent = rng_percent(RNG, 50) ? 0 : (u32)rng_range(RNG, 10, 95);
 	p->ring_slots = (u32)rng_skewed(RNG, 4, 256);

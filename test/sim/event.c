@@ -1,0 +1,73 @@
+/* event.c: asynchronous events: is each of them due, and does none fail to come?
+ * In: the engine's and the queues' word    Out: an oracle's
+ */
+#include "model.h"
+
+static void event_drained(struct sqp *q)
+{
+	sim_check(q->drain_asked && !q->drained && q->shown_state == IBV_QPS_SQD,
+		  "qp %06x says that its send queue is drained, in state %u", q->qpn,
+		  q->shown_state);
+	q->drained = true;
+}
+
+static void event_limit(struct srq *s)
+{
+	sim_check(s->limit != 0, "p%u: a limit is reached that nobody has set", s->proc->id);
+	s->limit = 0;
+}
+
+void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type)
+{
+	struct sqp *q = engine == NULL ? NULL : *(struct sqp **)ibt_qp_owner(engine);
+
+	sim_check(q == NULL || q->engine != NULL, "an event of a queue pair that is destroyed");
+	trace(arg, TR_EVENT, q == NULL ? 0 : q->qpn, type, 0, 0);
+	if (type == IBV_EVENT_SQ_DRAINED)
+		event_drained(q);
+	else if (type == IBV_EVENT_SRQ_LIMIT_REACHED)
+		event_limit(ibt_srq_owner(srq));
+}
+
+void event_overflow(struct cq *cq)
+{
+	struct scq *c = container_of(cq, struct scq, cq);
+
+	trace(c->proc, TR_EVENT, 0, IBV_EVENT_CQ_ERR, 0, 0);
+	sim_check(c->small, "p%u: a completion queue overflows that is large enough", c->proc->id);
+	sim_check(!c->overflowed, "p%u: an overflow is reported twice", c->proc->id);
+	c->overflowed = true;
+}
+
+void event_check_drained(struct sqp *q)
+{
+	struct ibv_qp_attr a;
+
+	ibt_qp_query(q->engine, &a);
+	sim_check(!q->drain_asked || q->drained == !a.sq_draining,
+		  "qp %06x is drained (%u), its event says other (%u)", q->qpn, !a.sq_draining,
+		  q->drained);
+	sim_check(!list_empty(&q->sends) || !a.sq_draining,
+		  "qp %06x is still being drained, but nothing is outstanding", q->qpn);
+}
+
+void event_arm_limit(struct srq *s)
+{
+	struct ibv_srq_attr a = { .srq_limit = (u32)rng_range(RNG, 1, s->max_wr) };
+
+	sim_check(ibt_srq_modify(s->srq, &a, IBV_SRQ_LIMIT) == 0, "a limit cannot be set");
+	s->limit = a.srq_limit;
+	s->at_arm = s->outstanding;
+	s->since_arm = 0;
+}
+
+/* More have been completed since it was armed than can have been taken before: the last one was
+ * taken after that, and when it was, not more were left than are now. */
+void event_count_taken(struct srq *s)
+{
+	s->outstanding--;
+	s->since_arm++;
+	sim_check(s->limit == 0 || s->since_arm <= s->at_arm || s->outstanding >= s->limit,
+		  "p%u: %u receive requests are left, an event was due at %u", s->proc->id,
+		  s->outstanding, s->limit);
+}
