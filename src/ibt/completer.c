@@ -114,6 +114,7 @@ static void comp_progress(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	qp->retry_left = qp->attr.retry_cnt;
 	qp->rnr_left = qp->attr.rnr_retry;
+	qp->progressed = true;
 	/* What a wait was begun for is still to be sent again when it ends: only if nothing is
 	 * left does it end now. */
 	if (unlikely(qp->waiting != WAIT_NONE) && qp->sq_tail == qp->sq_next &&

@@ -162,6 +162,7 @@ struct ibt_qp {
 	u32 reads_out GUARDED_BY(sq_lock);
 	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
 	u8 waiting GUARDED_BY(sq_lock);	    /* enum wait_reason */
+	bool progressed GUARDED_BY(sq_lock); /* the peer has done something since the wait began */
 	bool no_pull GUARDED_BY(sq_lock);            /* the receiver cannot reach our memory */
 	/* UC: a WRITE went in packets, which nobody acknowledges: one by ourselves might overtake
 	 * it */

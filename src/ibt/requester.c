@@ -510,6 +510,7 @@ void req_rewind(struct ibt_qp *qp, u32 psn)
 void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns)
 {
 	qp->waiting = (u8)why;
+	qp->progressed = false;
 	if (timer_arm(qp->ibt->cfg.timers, &qp->timer, clock_now_ns() + delay_ns))
 		qp->ibt->cfg.kick(qp->ibt->cfg.arg);
 }
@@ -533,11 +534,13 @@ static void req_wait_over(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 		qp->impatient = true;
 		req_pump(qp);
 	} else if (why != WAIT_NONE && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
-		if (why == WAIT_TIMEOUT && qp->attr.timeout != 0 && qp->retry_left == 0) {
+		/* A wait in which something else was done says nothing of what is left. */
+		bool counts = why == WAIT_TIMEOUT && qp->attr.timeout != 0 && !qp->progressed;
+
+		if (counts && qp->retry_left == 0) {
 			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
 		} else {
-			if (why == WAIT_TIMEOUT && qp->attr.timeout != 0)
-				qp->retry_left--;
+			qp->retry_left -= counts;
 			if (why == WAIT_TIMEOUT)
 				req_rewind(qp, sq_at(qp, qp->sq_tail)->first_psn);
 			req_pump(qp);

@@ -660,6 +660,29 @@ static void rc__words_of_another_connection_mean_nothing(void **state)
 	rc_close(&r);
 }
 
+/* A loss is suspected while an acknowledgement is on its way: what was posted meanwhile has not
+ * been tried at all when that wait ends. */
+static void rc__what_waited_behind_another_has_its_own_time(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+
+	q.retry_cnt = 0;
+	q.timeout = 10;
+	net_open(&r.net, &(struct net_config){ .delay_ns = DELAY_NS, .reliable = true });
+	net_pair(&r.net, r.qp, &q);
+	watch_begin(&r.watch, &r.net);
+	for (u64 id = 1; id <= 2; id++)
+		net_post_recv(&r.net.side[1], r.qp[1], id, 0, 64);
+	rc_post(&r, IBV_WR_SEND, 1, 64, 0);
+	ibt_suspect_loss(r.net.side[0].ibt);
+	rc_post(&r, IBV_WR_SEND, 2, 64, 0);
+	net_run(&r.net, NS_PER_S);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_expect(&r, 2, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
 /* A READ that comes again after its queue pair has been connected anew is none of the new ones. */
 static void rc__reset_forgets_what_was_asked(void **state)
 {
@@ -803,6 +826,7 @@ int main(void)
 		cmocka_unit_test(rc__repeated_read_outside_the_first_is_dropped),
 		cmocka_unit_test(rc__words_of_another_connection_mean_nothing),
 		cmocka_unit_test(rc__reset_forgets_what_was_asked),
+		cmocka_unit_test(rc__what_waited_behind_another_has_its_own_time),
 		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
 		cmocka_unit_test(rc__batches_that_vanish),
 	};

@@ -121,14 +121,15 @@ static void error_retry(const struct send *s)
 {
 	const struct sqp *q = s->qp;
 	u64 waited = world.now - s->posted_ns;
-	u64 least = q->timeout == 0 ? SIM_NEVER : q->retry_cnt * judge_timeout_ns(q->timeout);
+	u64 least = q->timeout == 0 ? SIM_NEVER
+				    : (q->retry_cnt + 1u) * judge_timeout_ns(q->timeout);
 
 	sim_check(error_peer_was_away(s),
 		  "qp %06x: #%llu gives up, but its peer has been there all the time", q->qpn,
 		  (ull)s->tag);
 	sim_check((q->peer->proc->dead && !path_is_air(q->proc, q->peer->proc)) || waited >= least,
 		  "qp %06x: #%llu gives up after %llu ns, %u times %llu are asked for", q->qpn,
-		  (ull)s->tag, (ull)waited, q->retry_cnt, (ull)judge_timeout_ns(q->timeout));
+		  (ull)s->tag, (ull)waited, q->retry_cnt + 1, (ull)judge_timeout_ns(q->timeout));
 }
 
 static void error_rnr(const struct send *s)
@@ -518,13 +519,18 @@ static u64 patience_since(const struct sqp *q, const struct send *s)
 void judge_patience(struct sqp *q)
 {
 	u64 since, limit = 50 * NS_PER_MS;
-	struct send *s;
+	struct send *s = NULL;
 	bool air;
 
 	if (q->type != IBV_QPT_RC || q->engine == NULL || list_empty(&q->sends) ||
 	    q->sending_ns == SIM_NEVER)
 		return;
-	s = list_first(&q->sends, struct send, node);
+	/* Those before the first that is signaled may be done already. */
+	list_for_each(t, &q->sends, struct send, node)
+		if (s == NULL && t->signaled)
+			s = t;
+	if (s == NULL)
+		return;
 	since = patience_since(q, s);
 	air = path_is_air(q->proc, q->peer->proc);
 	if (since == SIM_NEVER || (q->timeout == 0 && (air || !q->peer->proc->dead)))
