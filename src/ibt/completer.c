@@ -314,14 +314,29 @@ static void comp_atomic_answer(struct ibt_qp *qp, const struct pkt *p) REQUIRES(
 		comp_answer_done(qp, w);
 }
 
+/* Is the packet part of a READ's answer that has been asked for, also if it is to be asked for
+ * again now? Mostly of the oldest request's. */
+static bool comp_awaits_answer(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+{
+	for (u32 i = qp->sq_tail; i != qp->sq_head; i++) {
+		const struct send_wqe *w = sq_at(qp, i);
+
+		if (w->psn_count == 0)
+			return false;
+		if (((psn - w->first_psn) & PSN_MASK) < w->psn_count)
+			return w->opcode == IBV_WR_RDMA_READ;
+	}
+	return false;
+}
+
 /* Only what can be an answer to something outstanding counts. */
 static bool comp_expects(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
 	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
 		return false;
-	return psn_ahead(p->psn, qp->sq_psn) < 0 || p->opcode == PKT_READ_FIRST ||
-	       p->opcode == PKT_READ_MIDDLE || p->opcode == PKT_READ_LAST ||
-	       p->opcode == PKT_READ_ONLY;
+	if (p->opcode >= PKT_READ_FIRST && p->opcode <= PKT_READ_ONLY)
+		return comp_awaits_answer(qp, p->psn);
+	return psn_ahead(p->psn, qp->sq_psn) < 0;
 }
 
 void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,

@@ -654,14 +654,27 @@ static void rc__words_of_another_connection_mean_nothing(void **state)
 		net_inject(&r.net, 0, &p, NULL);
 		assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
 	}
+	/* an answer acknowledges what was sent before it */
+	for (u32 i = 0; i < 2; i++) {
+		struct pkt p = { .opcode = PKT_READ_ONLY, .qp_type = IBV_QPT_RC, .dqpn = 0x11 };
+
+		p.sqpn = 0x22;
+		p.psn = (i == 0 ? FIRST_PSN + 1000 : FIRST_PSN - 1000) & 0xffffff;
+		net_inject(&r.net, 0, &p, NULL);
+		assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+	}
+	/* nor does anything wait for a timeout */
+	net_post_recv(&r.net.side[1], r.qp[1], 8, 0, 64);
+	rc_post(&r, IBV_WR_SEND, 2, 64, 0);
 	net_run(&r.net, NS_PER_MS / 2);
 	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	assert_int_equal(watch_count(&r.watch, 0, OP_ALL), 1);
+	rc_expect(&r, 2, IBV_WC_SUCCESS);
+	assert_int_equal(watch_count(&r.watch, 0, OP_ALL), 2);
 	rc_close(&r);
 }
 
-/* A loss is suspected while an acknowledgement is on its way: what was posted meanwhile has not
- * been tried at all when that wait ends. */
+/* A loss is suspected while two acknowledgements are on their way, and the second one is lost:
+ * the wait in which the first one came was not the second one's. */
 static void rc__what_waited_behind_another_has_its_own_time(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
@@ -672,12 +685,16 @@ static void rc__what_waited_behind_another_has_its_own_time(void **state)
 	net_open(&r.net, &(struct net_config){ .delay_ns = DELAY_NS, .reliable = true });
 	net_pair(&r.net, r.qp, &q);
 	watch_begin(&r.watch, &r.net);
-	for (u64 id = 1; id <= 2; id++)
+	r.watch.drop[0] =
+		(struct watch_drop){ .from = 1, .opcodes = OP(ACK), .first = 2, .count = 1 };
+	for (u64 id = 1; id <= 2; id++) {
 		net_post_recv(&r.net.side[1], r.qp[1], id, 0, 64);
-	rc_post(&r, IBV_WR_SEND, 1, 64, 0);
+		rc_post(&r, IBV_WR_SEND, id, 64, 0);
+		net_run(&r.net, DELAY_NS / 4);
+	}
 	ibt_suspect_loss(r.net.side[0].ibt);
-	rc_post(&r, IBV_WR_SEND, 2, 64, 0);
 	net_run(&r.net, NS_PER_S);
+	assert_int_equal(r.watch.drop[0].met, 3);
 	rc_expect(&r, 1, IBV_WC_SUCCESS);
 	rc_expect(&r, 2, IBV_WC_SUCCESS);
 	rc_close(&r);
