@@ -653,6 +653,7 @@ static void rc__words_of_another_connection_mean_nothing(void **state)
 		p.psn &= 0xffffff;
 		net_inject(&r.net, 0, &p, NULL);
 		assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
+		assert_true(timer_next_ns(&r.net.side[0].timers) == TIMER_NEVER); /* no wait */
 	}
 	/* an answer acknowledges what was sent before it */
 	for (u32 i = 0; i < 2; i++) {
