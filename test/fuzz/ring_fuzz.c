@@ -99,8 +99,9 @@ static void fuzz_correct(struct ring_slot *s, const struct step *step)
 		s->reth.rkey = f.bed.key[step->key % BED_KEYS];
 	if (step->what & RIGHT_ADDRESS) {
 		s->reth.va = (u64)(uintptr_t)f.bed.memory + BED_OPEN_AT + (s64)(int16_t)s->reth.va;
-		if (step->key & FROM_END)
-			s->reth.va += BED_OPEN_BYTES;
+		if (step->key & FROM_END) /* or a few bytes beside */
+			s->reth.va = (u64)(uintptr_t)f.bed.memory + BED_OPEN_AT + BED_OPEN_BYTES -
+				     s->length + (u64)(s64)(step->psn % 4);
 		if (!(step->key & ODD_LENGTH))
 			s->reth.dma_length = s->length;
 		s->reth.data %= RING_DATA;

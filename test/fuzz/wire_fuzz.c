@@ -202,9 +202,11 @@ static void fuzz_correct(void)
 	const struct step *s = &f.step;
 	int i = s->qp % BED_QPS;
 	u64 va = (u64)(uintptr_t)f.bed.memory + BED_OPEN_AT + f.data[RETH_VA + 7];
+	u32 length;
 
 	if (f.length < ROCE_BTH)
 		return;
+	memcpy(&length, f.data + RETH_LENGTH, sizeof(length));
 	if (s->what & RIGHT_QP) {
 		f.data[1] &= 0xf0;
 		fuzz_put32(4, bed_qpn(i));
@@ -218,7 +220,9 @@ static void fuzz_correct(void)
 	if (s->what & RIGHT_KEY)
 		fuzz_put32(RETH_KEY, f.bed.key[s->key % BED_KEYS]);
 	if (s->what & RIGHT_ADDRESS) {
-		va += s->how & FROM_END ? BED_OPEN_BYTES - 300 : 0;
+		if (s->how & FROM_END) /* or a few bytes beside */
+			va = (u64)(uintptr_t)f.bed.memory + BED_OPEN_AT + BED_OPEN_BYTES -
+			     ntohl(length) + (u64)(s64)(s->psn % 4);
 		fuzz_put32(RETH_VA, (u32)(va >> 32));
 		fuzz_put32(RETH_VA + 4, (u32)va);
 	}
