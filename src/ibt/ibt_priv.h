@@ -367,8 +367,9 @@ void retry_watch(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* ---- window.c: how much may be under way to one destination, and whose turn it is ---- */
 /* What a packet with so many bytes counts. */
 u32 window_cost(u32 packets, u32 bytes);
-/* Is there room for `cost` more than is in flight? Else it waits for its turn. */
-bool window_reserve(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);
+/* Is there room for `cost` more than is in flight, and for what goes along with it of the `left`
+ * that its message counts? Else it waits for its turn. */
+bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left) REQUIRES(qp->sq_lock);
 /* Keeps what is in flight and gives the rest back. `acked`: so much has arrived, which lets the
  * limit grow. */
 void window_settle(struct ibt_qp *qp, u32 acked) REQUIRES(qp->sq_lock);

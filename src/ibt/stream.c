@@ -18,6 +18,7 @@
 enum {
 	STREAM_SEGMENT_COST = 36 << 10,
 	STREAM_ASK_COST = 36 << 10, /* acknowledgements are asked for no later */
+	STREAM_LEFT_MOST = 1 << 20, /* more than any window */
 };
 
 void stream_begin(struct ibt_qp *qp)
@@ -184,6 +185,14 @@ static bool stream_next_waits(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	       next->opcode == IBV_WR_LOCAL_INV || next->opcode == IBV_WR_BIND_MW;
 }
 
+/* What the rest of the message at hand will count, or some of it that is more than a burst. */
+static u32 stream_left(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+{
+	u32 bytes = MIN(w->length - qp->tx_offset, (u32)STREAM_LEFT_MOST);
+
+	return window_cost(req_packets(qp, bytes), bytes);
+}
+
 static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
 	REQUIRES(qp->sq_lock)
 {
@@ -199,7 +208,8 @@ static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
 	if (unlikely(qp->rate != NULL) && rate_pauses_after(qp, window_cost(1, n)))
 		return true;
 	/* There must be an answer when the window is full: is there room for another packet? */
-	return !window_reserve(qp, window_cost(1, n) + window_cost(1, qp_packet_bytes(qp)));
+	return !window_reserve(qp, window_cost(1, n) + window_cost(1, qp_packet_bytes(qp)),
+			       stream_left(qp, w));
 }
 
 static int stream_packet(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
@@ -211,7 +221,7 @@ static int stream_packet(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_
 	int pieces, err;
 
 	if (unlikely(qp->stream.probed) || rate_holds(qp) ||
-	    !window_reserve(qp, window_cost(1, n)))
+	    !window_reserve(qp, window_cost(1, n), stream_left(qp, w)))
 		return REQ_STALL;
 	if (qp->stream.seek)
 		stream_seek(qp, w);
@@ -254,7 +264,7 @@ static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq
 	int err;
 
 	if (unlikely(qp->stream.probed) || qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1) ||
-	    rate_holds(qp) || !window_reserve(qp, window_cost(packets, n)))
+	    rate_holds(qp) || !window_reserve(qp, window_cost(packets, n), 0))
 		return REQ_STALL;
 	stream_fill(qp, w, &p,
 		    read				     ? PKT_READ_REQUEST

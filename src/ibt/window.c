@@ -37,18 +37,30 @@ static u32 window_limit(const struct path_window *w) REQUIRES(w->lock)
 	return w->limit == 0 ? (u32)WINDOW_MOST : w->limit;
 }
 
-/* Where nothing is under way anything may be sent. Once it was full, room is made use of when there
- * is enough for a whole burst: else each acknowledgement lets go as little as it is for, and small
- * bursts stay small for ever. Whoever met a full window has asked for an acknowledgement. */
-static u32 window_room(struct path_window *w, u32 need) REQUIRES(w->lock)
+/* Where nothing is under way anything may be sent. */
+static u32 window_room(const struct path_window *w, u32 need) REQUIRES(w->lock)
 {
 	u32 limit = window_limit(w);
-	u32 room = w->in_flight < limit ? limit - w->in_flight : 0;
 
-	if (w->full && w->in_flight != 0 && room < MIN(limit / 2, (u32)WINDOW_BURST))
-		return 0;
-	w->full = false;
-	return w->in_flight == 0 ? MAX(limit, need) : room;
+	if (w->in_flight == 0)
+		return MAX(limit, need);
+	return w->in_flight < limit ? limit - w->in_flight : 0;
+}
+
+static u32 window_burst(const struct path_window *w) REQUIRES(w->lock)
+{
+	return MIN((u32)WINDOW_BURST, window_limit(w) / 2);
+}
+
+/* What a message takes at once, `left` of which is to be sent: whole bursts, each one system call.
+ * Else every acknowledgement lets go as little as it is for, and small bursts stay small for ever.
+ * While others wait too, as much as one turn is worth. */
+static u32 window_portion(const struct path_window *w, const struct ibt_qp *qp, u32 need, u32 left)
+	REQUIRES(w->lock)
+{
+	bool shared = qp->place.turn && !list_empty(&w->waiting);
+
+	return MAX(need, MIN(left, shared ? (u32)WINDOW_QUANTUM : window_burst(w)));
 }
 
 static void window_hint(struct path_window *w) REQUIRES(w->lock)
@@ -71,29 +83,28 @@ static void window_enlist(struct path_window *w, struct ibt_qp *qp) REQUIRES(w->
 		list_push_back(&w->waiting, &qp->place.node);
 }
 
-bool window_reserve(struct ibt_qp *qp, u32 cost)
+bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 {
 	struct stream *s = &qp->stream;
 	u32 held = s->charged - (s->cost_next - s->cost_done);
 	struct path_window *w = qp->dest->window;
 	bool granted = false;
-	u32 need, room;
+	u32 need, room, portion;
 
 	if (likely(held >= cost))
 		return true;
 	need = cost - held;
 	lock_acquire(&w->lock);
 	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
-	if (room >= need) {
-		u32 more = MIN(MAX(need, (u32)WINDOW_QUANTUM), room);
-
-		w->in_flight += more;
-		s->charged += more;
+	portion = window_portion(w, qp, need, left);
+	if (room >= portion) {
+		portion = MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
+		w->in_flight += portion;
+		s->charged += portion;
 		qp->place.turn = false;
 		list_remove(&qp->place.node);
 		granted = true;
 	} else {
-		w->full |= window_is_turn(w, qp);
 		window_enlist(w, qp);
 	}
 	window_hint(w);
@@ -172,10 +183,9 @@ static struct ibt_qp *window_pop(struct path_window *w)
 	struct ibt_qp *qp = NULL;
 
 	lock_acquire(&w->lock);
-	if (window_room(w, 0) >= WINDOW_LEAST - WINDOW_PACKET || w->in_flight == 0)
+	if (window_room(w, 0) >= MAX(WINDOW_LEAST - WINDOW_PACKET, window_burst(w)) ||
+	    w->in_flight == 0)
 		node = list_pop_front(&w->waiting);
-	else
-		w->full = true;
 	if (node != NULL) {
 		qp = list_entry(node, struct ibt_qp, place.node);
 		qp->place.turn = true;

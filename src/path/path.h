@@ -98,7 +98,6 @@ struct path_window {
 	struct lock lock;
 	u32 in_flight GUARDED_BY(lock);
 	u32 limit GUARDED_BY(lock); /* 0: as much as the engine ever allows */
-	bool full GUARDED_BY(lock); /* it was, and there has not been room for a burst since */
 	u64 cut_ns GUARDED_BY(lock); /* when the limit was last lowered */
 	struct list_head waiting GUARDED_BY(lock); /* the engine's queue pairs, each for its turn */
 	bool any_waiting ATOMIC_ONLY; /* hint: waiting is not empty */
