@@ -173,6 +173,8 @@ struct ibt_qp {
 	struct stream stream GUARDED_BY(sq_lock);
 	struct window_place place GUARDS_ITSELF;
 	struct rate *rate GUARDED_BY(sq_lock); /* NULL: no congestion has ever been notified */
+	/* UD: what it waits for, or did, with a reference */
+	struct path_dest *blocked_on GUARDED_BY(sq_lock);
 
 	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(sq_lock);
 	struct wqe_ring rq FIXED;
@@ -188,6 +190,14 @@ struct ibt_qp {
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
 	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
+	bool ack_listed OWNED_BY(callbacks of the path);
+	bool ack_waits OWNED_BY(callbacks of the path); /* an urgent one waits for a ride */
+	/* The consumer answered the last message at once, so its acknowledgement rode on the
+	 * answer: the next one may wait for that. A hint. */
+	bool ack_rides ATOMIC_ONLY;
+	/* The last one went at once; if the consumer sends something before the next message
+	 * comes, it could have ridden. A hint. */
+	bool ack_went_ahead ATOMIC_ONLY;
 	u64 cnp_ns GUARDED_BY(rq_lock);    /* when congestion was last notified */
 	u16 uc_run GUARDED_BY(rq_lock);    /* UC: packets before epsn that have come; saturates */
 	/* a completion found no room: the queue pair is to fail */
@@ -207,16 +217,6 @@ struct ibt_qp {
 	/* on its destination's acks or acks_now */
 	struct list_head ack_node OWNED_BY(callbacks of the path);
 	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
-	/* UD: what it waits for, or did, with a reference */
-	struct path_dest *blocked_on GUARDED_BY(sq_lock);
-	bool ack_listed OWNED_BY(callbacks of the path);
-	bool ack_waits OWNED_BY(callbacks of the path); /* an urgent one waits for a ride */
-	/* The consumer answered the last message at once, so its acknowledgement rode on the
-	 * answer: the next one may wait for that. A hint. */
-	bool ack_rides ATOMIC_ONLY;
-	/* The last one went at once; if the consumer sends something before the next message
-	 * comes, it could have ridden. A hint. */
-	bool ack_went_ahead ATOMIC_ONLY;
 };
 
 enum { ACK_OWED = 1u << 31 };
