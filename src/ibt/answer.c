@@ -5,9 +5,13 @@
  */
 #include <errno.h>
 
+#include "base/clock.h"
 #include "ibt/ibt_priv.h"
 
-enum { ANSWER_DISTRUST = 4 /* repeated requests in a row, before the path is to help */ };
+enum {
+	ANSWER_DISTRUST = 4, /* times that one is repeated: then the path is to help */
+	ANSWER_ASKED_MS = 5, /* between two that count */
+};
 
 static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(qp->rq_lock)
 {
@@ -216,16 +220,31 @@ static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const 
 	return true;
 }
 
+/* Does no answer arrive that goes together with others? Requests that have come at once, while this
+ * process slept, count as one. */
+static void answer_asked_again(struct ibt_qp *qp, u32 psn) REQUIRES(qp->rq_lock)
+{
+	u64 now = clock_now_ns();
+
+	if (now - qp->asked_ns < ANSWER_ASKED_MS * NS_PER_MS)
+		return;
+	qp->asked_ns = now;
+	if (psn != qp->asked_psn)
+		qp->asked_again = 0;
+	qp->asked_psn = psn;
+	if (++qp->asked_again < ANSWER_DISTRUST)
+		return;
+	qp->asked_again = 0;
+	if (qp->dest->path->ops->distrust != NULL)
+		qp->dest->path->ops->distrust(qp->dest);
+}
+
 /* The peer asks again: an atomic's answer is repeated, a READ done again, from where it is asked
  * for, also if the first answer still waits for room. Those behind it that have been answered are
  * passed over. */
 void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
-	if (++qp->asked_again >= ANSWER_DISTRUST) {
-		qp->asked_again = 0;
-		if (qp->dest->path->ops->distrust != NULL)
-			qp->dest->path->ops->distrust(qp->dest);
-	}
+	answer_asked_again(qp, p->psn);
 	for (u32 back = 1; back <= qp->resource_count; back++) {
 		u32 index = qp->resource_head - back;
 		struct resp_resource *r = answer_slot(qp, index);

@@ -204,7 +204,10 @@ struct ibt_qp {
 	bool unheard GUARDED_BY(rq_lock);
 	/* enum resp_verdict that the peer is still to be told, after the answers that wait */
 	u8 untold GUARDED_BY(rq_lock);
-	u8 asked_again GUARDED_BY(rq_lock); /* requests that were repeated since the last new one */
+	/* the request repeated last, how often since the last new one, and when that was counted */
+	u32 asked_psn GUARDED_BY(rq_lock);
+	u8 asked_again GUARDED_BY(rq_lock);
+	u64 asked_ns GUARDED_BY(rq_lock);
 	u32 untold_psn GUARDED_BY(rq_lock); /* of the request that it is about */
 	u64 in_va GUARDED_BY(rq_lock);	   /* WRITE at hand */
 	u32 in_rkey GUARDED_BY(rq_lock);

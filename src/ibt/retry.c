@@ -19,7 +19,7 @@ enum {
 	RETRY_FIRST_US = 10000, /* as long as nothing has been measured */
 	RETRY_MOST_MS = 500,
 	RETRY_BACKOFFS = 12,
-	RETRY_STUCK = 6, /* steps back that help one packet each, before the path is to help */
+	RETRY_STUCK = 6, /* steps back that help one packet each: then the path is to help */
 	RETRY_TIMEOUT_LEAST_US = 4000,
 };
 
@@ -69,6 +69,17 @@ void retry_watch(struct ibt_qp *qp)
 		retry_arm(qp, qp->stream.heard_ns + retry_after_ns(qp));
 }
 
+/* Of what was sent together nothing has come, but for one packet at most. A peer that was only
+ * asleep has it all. */
+static void retry_helped_one(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	if (++qp->stream.stuck < RETRY_STUCK)
+		return;
+	qp->stream.stuck = 0;
+	if (qp->dest->path->ops->distrust != NULL)
+		qp->dest->path->ops->distrust(qp->dest);
+}
+
 /* The peer has said something new. */
 static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
@@ -78,8 +89,10 @@ static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	if (likely(s->backoff == 0 && !s->probe))
 		return;
 	/* The peer had nothing of what came after the probe. */
-	if (s->probe && s->una == s->probe_psn + 1 && s->una != s->top)
+	if (s->probe && s->una == s->probe_psn + 1 && s->una != s->top) {
 		window_cut(qp, s->srtt_us, s->heard_ns);
+		retry_helped_one(qp);
+	}
 	s->backoff = 0;
 	s->probe = s->probed = false;
 	if (qp->waiting == WAIT_NONE)
@@ -112,11 +125,6 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 	qp->stream.probe = probe;
 	qp->stream.probed = false;
 	qp->stream.probe_psn = stream_front(qp);
-	if (++qp->stream.stuck >= RETRY_STUCK) {
-		qp->stream.stuck = 0;
-		if (qp->dest->path->ops->distrust != NULL)
-			qp->dest->path->ops->distrust(qp->dest);
-	}
 	if (!probe || qp->stream.backoff > 1)
 		window_cut(qp, qp->stream.srtt_us, now_ns);
 	stream_rewind(qp);
@@ -207,6 +215,9 @@ static void retry_gap(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	if (front == s->gap && now - s->resent_ns < 2 * MAX(s->srtt_us, 50u) * NS_PER_US)
 		return;
 	s->gap = front;
+	/* requests for READs and atomics go alone */
+	if (!wqe_is_answered_op(sq_at(qp, qp->sq_tail)))
+		retry_helped_one(qp);
 	retry_go_back(qp, now, false);
 }
 

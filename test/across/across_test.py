@@ -4,7 +4,9 @@
 usage: across_test.py [unittest's arguments]      Status 77: skipped, and the last line says why.
 The environment names the build: ACROSS_BUILD, the folder with bin/ and test/across/ in it; ACROSS_SEED, the wire's luck.
 """
+import json
 import os
+import subprocess
 import sys
 import time
 import unittest
@@ -178,6 +180,59 @@ class Disorder(Wired):
     def test_many(self):
         """100 queue pairs, whose losses are each other's trouble too."""
         self.across(LOSSES["1 %"], lambda: self.peers("-m", "many", "-q", "100", "-n", "50"))
+
+
+class Marked(Wired):
+    """A switch with congestion marks packets: whoever sends them is told, slows down, and comes to the end."""
+    def counters(self, side):
+        said = subprocess.run(self.hosts.prefixes[side] + [self.hosts.tool, "status", "--json"], env=self.hosts.environments[side],
+                              check=True, capture_output=True, text=True, timeout=30).stdout
+        processes = json.loads(said).get("processes", [])
+        return processes[0].get("counters", {}) if processes else {}
+
+    def check(self, words):
+        server, client = self.hosts.start_pair(words)
+        counts = ({}, {})
+        deadline = time.monotonic() + 60
+        while client.poll() is None and time.monotonic() < deadline:
+            for side in (0, 1):
+                for name, count in self.counters(side).items():
+                    counts[side][name] = max(count, counts[side].get(name, 0))
+            time.sleep(0.1)
+        for end in (server, client):
+            said = end.communicate(timeout=30)[0]
+            self.assertEqual(end.returncode, 0, said)
+        return counts
+
+    def test_writer_is_told(self):
+        self.hosts.lay(seed=SEED, mark=0.02)
+        there, here = self.check(["ib_write_bw", "-F", "-d", "roce0", "-x", "1", "-s", "65536", "-m", "4096", "-D", "5"])
+        wire = self.hosts.cut()
+        print(f"  {wire}; {here}; {there}", file=sys.stderr)
+        self.assertGreater(wire["mark"], 0)
+        self.assertGreater(there["rx_ecn_marked"], 0)
+        self.assertGreater(there["tx_cnps"], 0)
+        self.assertLessEqual(there["tx_cnps"], there["rx_ecn_marked"])
+        self.assertGreater(here["rx_cnps"], 0)
+        self.assertGreater(here["tx_paced"], 0)
+        self.assertEqual(here["rx_wrong_icrc"] + there["rx_wrong_icrc"], 0)
+
+    def test_reader_tells_nobody_but_itself(self):
+        self.hosts.lay(seed=SEED, mark=0.02)
+        there, here = self.check(["ib_read_bw", "-F", "-d", "roce0", "-x", "2", "-s", "65536", "-m", "4096", "-D", "5"])
+        wire = self.hosts.cut()
+        print(f"  {wire}; {here}; {there}", file=sys.stderr)
+        self.assertGreater(wire["ipv6"], 0)
+        self.assertGreater(here["rx_ecn_marked"], 0)
+        self.assertGreater(here["tx_paced"], 0)
+        self.assertEqual(here["tx_cnps"], 0)
+
+    def test_data_is_right(self):
+        self.hosts.lay(seed=SEED, mark=0.1, loss=0.001)
+        self.peers("-m", "data", "-n", "200")
+        for transport in ("UC", "UD"):
+            self.peers("-m", transport, "-n", "300")
+        self.assertGreater(self.hosts.cut()["notices"], 0)
 
 
 class Dead(Wired):

@@ -1,6 +1,7 @@
-/* wire.c: a bad wire between two interfaces: it loses, holds back, doubles and damages frames.
+/* wire.c: a bad wire between two interfaces: it loses, holds back, doubles and damages frames, and
+ * marks them as a switch does that has congestion (ECN), if they say that they may be.
  *
- * usage: wire A B [--seed N] [--loss P] [--reorder P] [--duplicate P] [--corrupt P]
+ * usage: wire A B [--seed N] [--loss P] [--reorder P] [--duplicate P] [--corrupt P] [--mark P]
  * P is a probability. Only RoCE frames (UDP port 4791, IPv4 or IPv6) suffer; the rest passes. Says
  * "ready" when it forwards. SIGUSR1: from now on nothing passes; SIGUSR2: again as before.
  * SIGTERM: the counts, and the end.
@@ -39,6 +40,7 @@ enum {
 	BUFFER = 32 << 20,
 	UDP_HEADER = 8,
 	FECN_BYTE = 4, /* of BTH: not under the ICRC */
+	NOTICE = 0x81, /* BTH opcode of a CNP */
 };
 
 struct frame {
@@ -59,14 +61,15 @@ struct side {
 	struct held held[HELD_MAX]; /* on their way to this side */
 };
 
-enum fate { LOSS, REORDER, DUPLICATE, CORRUPT, FATES };
+enum fate { LOSS, REORDER, DUPLICATE, CORRUPT, MARK, FATES };
 
-static const char *const fate_names[FATES] = { "loss", "reorder", "duplicate", "corrupt" };
+static const char *const fate_names[FATES] = { "loss", "reorder", "duplicate", "corrupt",
+						     "mark" };
 
 struct wire {
 	struct side sides[2];
 	double chance[FATES];
-	uint64_t count[FATES], passed, roce, ipv6, random;
+	uint64_t count[FATES], passed, roce, ipv6, notices, random;
 };
 
 static volatile sig_atomic_t wire_is_dead, wire_ends;
@@ -186,6 +189,29 @@ static void frame_corrupt(struct wire *w, struct frame *f, size_t payload)
 	f->data[payload + at] ^= (uint8_t)(1u << (wire_random(w) % 8));
 }
 
+/* Congestion experienced. False: the frame is not ECN-capable. */
+static bool frame_mark(struct frame *f)
+{
+	uint8_t *ip = f->data + ETH_HLEN;
+	bool v6 = ip[0] >> 4 == 6;
+	uint8_t ecn = v6 ? ip[1] >> 4 & 3 : ip[1] & 3;
+	uint32_t sum;
+
+	if (ecn == 0)
+		return false;
+	if (v6) {
+		ip[1] |= 0x30;
+		return true;
+	}
+	/* RFC 1624: the checksum's complement grows by as much as the word */
+	sum = (uint32_t)(0xffff & ~(ip[10] << 8 | ip[11])) + 3u - ecn;
+	sum = ~((sum & 0xffff) + (sum >> 16));
+	ip[1] |= 3;
+	ip[10] = (uint8_t)(sum >> 8);
+	ip[11] = (uint8_t)sum;
+	return true;
+}
+
 static bool side_hold(struct wire *w, struct side *to, const struct frame *f)
 {
 	for (struct held *h = to->held; h < to->held + HELD_MAX; h++) {
@@ -232,8 +258,11 @@ static void wire_forward(struct wire *w, struct side *to, struct frame *f)
 	if (payload != 0) {
 		w->roce++;
 		w->ipv6 += f->data[ETH_HLEN] >> 4 == 6;
+		w->notices += f->data[payload] == NOTICE;
 		if (wire_strikes(w, LOSS))
 			return;
+		if (wire_strikes(w, MARK) && !frame_mark(f))
+			w->count[MARK]--;
 		if (wire_strikes(w, CORRUPT))
 			frame_corrupt(w, f, payload);
 		if (wire_strikes(w, DUPLICATE))
@@ -287,7 +316,7 @@ int main(int argc, char **argv)
 
 	if (argc < 3 || argc % 2 == 0) {
 		fprintf(stderr, "usage: wire A B [--seed N] [--loss P] [--reorder P] "
-				"[--duplicate P] [--corrupt P]\n");
+				"[--duplicate P] [--corrupt P] [--mark P]\n");
 		return 2;
 	}
 	wire_read_options(&w, argc, argv);
@@ -300,8 +329,9 @@ int main(int argc, char **argv)
 	printf("ready\n");
 	fflush(stdout);
 	wire_run(&w);
-	printf("passed %llu\nroce %llu\nipv6 %llu\n", (unsigned long long)w.passed,
-	       (unsigned long long)w.roce, (unsigned long long)w.ipv6);
+	printf("passed %llu\nroce %llu\nipv6 %llu\nnotices %llu\n", (unsigned long long)w.passed,
+	       (unsigned long long)w.roce, (unsigned long long)w.ipv6,
+	       (unsigned long long)w.notices);
 	for (int i = 0; i < FATES; i++)
 		printf("%s %llu\n", fate_names[i], (unsigned long long)w.count[i]);
 	return 0;

@@ -785,33 +785,61 @@ static void rc__congestion_is_notified(void **state)
 	rc_close(&r);
 }
 
-/* Somebody on the way drops what leaves in one call, as a host may that claims an offload and
- * has none: found out, and then what is sent gets through. */
+/* A MiB, with the path's word on batches. False: it has not come within the time. */
+static bool rc_carries(const struct net_config *cfg, enum ibv_wr_opcode opcode, u64 within_ms,
+		       u32 distrusted[2])
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct net net;
+	struct ibt_qp *qp[2];
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_wc wc = { .status = IBV_WC_GENERAL_ERR };
+
+	net_open(&net, cfg);
+	net_pair(&net, qp, &q);
+	wr = net_wr(&sge, &net.side[0], opcode, 1, 0, 1 << 20);
+	net_wr_remote(&wr, &net.side[1], 0);
+	net_post(qp[0], &wr);
+	net_run(&net, within_ms * NS_PER_MS);
+	cq_pop(&net.side[0].send_cq, 1, &wc);
+	distrusted[0] = net.distrusted[0];
+	distrusted[1] = net.distrusted[1];
+	ibt_qp_destroy(qp[0]);
+	ibt_qp_destroy(qp[1]);
+	net_close(&net);
+	return wc.status == IBV_WC_SUCCESS;
+}
+
+/* Somebody on the way drops what leaves in one call, as a host may that claims an offload and has
+ * none: found out, and then what is sent gets through. A packet per probe would take a second. */
 static void rc__batches_that_vanish(void **state)
 {
+	struct net_config cfg = { .delay_ns = 20000, .batches_lost = true };
+	u32 distrusted[2];
+
+	assert_true(rc_carries(&cfg, IBV_WR_RDMA_WRITE, 300, distrusted));
+	assert_int_not_equal(distrusted[0], 0);
+	assert_true(rc_carries(&cfg, IBV_WR_RDMA_READ, 300, distrusted));
+	assert_int_not_equal(distrusted[1], 0);
+}
+
+/* Neither a long way nor some losses are a reason. */
+static void rc__batches_that_are_late(void **state)
+{
 	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+	u32 distrusted[2];
 
-	for (u32 i = 0; i < ARRAY_LEN(opcodes); i++) {
-		struct net_config cfg = { .delay_ns = 20000, .batches_lost = true };
-		struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-		static struct net net;
-		struct ibt_qp *qp[2];
-		struct ibv_send_wr wr;
-		struct ibv_sge sge;
+	for (u64 seed = 0; seed < 10; seed++)
+		for (u32 i = 0; i < ARRAY_LEN(opcodes); i++) {
+			struct net_config slow = { .delay_ns = 4 * NS_PER_MS };
+			struct net_config bad = { .seed = seed, .delay_ns = 20000, .loss = 300 };
 
-		net_open(&net, &cfg);
-		net_pair(&net, qp, &q);
-		wr = net_wr(&sge, &net.side[0], opcodes[i], 1, 0, 1 << 20);
-		net_wr_remote(&wr, &net.side[1], 0);
-		net_post(qp[0], &wr);
-		/* a packet per probe would take a second */
-		net_run(&net, 300 * NS_PER_MS);
-		assert_int_equal(net_wc(&net.side[0].send_cq).status, IBV_WC_SUCCESS);
-		assert_true(net.distrusted[i] > 0);
-		ibt_qp_destroy(qp[0]);
-		ibt_qp_destroy(qp[1]);
-		net_close(&net);
-	}
+			assert_true(rc_carries(&slow, opcodes[i], 5000, distrusted));
+			assert_int_equal(distrusted[0] + distrusted[1], 0);
+			assert_true(rc_carries(&bad, opcodes[i], 5000, distrusted));
+			assert_int_equal(distrusted[0] + distrusted[1], 0);
+		}
 }
 
 int main(void)
@@ -847,6 +875,7 @@ int main(void)
 		cmocka_unit_test(rc__what_waited_behind_another_has_its_own_time),
 		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
 		cmocka_unit_test(rc__batches_that_vanish),
+		cmocka_unit_test(rc__batches_that_are_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
