@@ -65,6 +65,16 @@ void adopt_engine_leave(void) NO_THREAD_SAFETY
 	lock_release(&adopt_engine_lock);
 }
 
+/* NO_THREAD_SAFETY: the only thread. */
+void adopt_drop_in_child(void) NO_THREAD_SAFETY
+{
+	lock_init(&adopt_engine_lock);
+	lock_init(&adopt.lock);
+	adopt_engine_runs = adopt_engine_comes = false;
+	adopt.range_count = adopt.untracked = 0;
+	adopt.shown = NULL;
+}
+
 /* ---- may we at all ---- */
 
 /* Allocators other than the C library's trust freed memory to be zero after MADV_DONTNEED, also

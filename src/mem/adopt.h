@@ -60,5 +60,8 @@ void adopt_engine_expect(void);
 void adopt_engine_begin(void);
 void adopt_engine_enter(void);
 void adopt_engine_leave(void);
+/* In a forked child: other threads may have held locks of ours. The regions are the business of
+ * handlers of their own (adopt_fork.c). */
+void adopt_drop_in_child(void);
 
 #endif

@@ -291,6 +291,7 @@ void roce_drop_in_child(void)
 	if (dev == NULL || !roce_is_attached(dev))
 		return;
 	a = &dev->a;
+	adopt_drop_in_child();
 	event_drop_in_child();
 	drop_board(a);
 	drop_objects(dev);
