@@ -57,6 +57,16 @@ class Runner(unittest.TestCase):
     def test_all_good_is_status_0(self):
         self.assertEqual(run("fine | | | true | | 5 |\n").returncode, 0)
 
+    def test_a_sanitizers_report_fails_the_row(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".c") as bad:
+            bad.write("int main(int n, char **a) { volatile int x[2] = { 1 }; return x[n + 5]; }\n")
+            bad.flush()
+            table = f"@make bad cc -fsanitize=address -o %OUT {bad.name}\nbad | | | @bad | exit 66 | 20 |\n"
+            done = run(table, "--sanitizer", "address")
+        self.assertIn("1 reports of the sanitizer", done.stdout)
+        self.assertIn("stack-buffer-overflow", done.stdout)
+        self.assertIn("0 passed, 1 failed, 0 skipped", done.stdout)
+
     def test_no_rows_is_a_failure(self):
         self.assertEqual(run("# nothing\n").returncode, 1)
 

@@ -235,11 +235,16 @@ int rig_try_rtr(struct ib_qp *qp, const union ib_gid *gid, u32 qpn)
 	return ib_modify_qp(qp, &attr, mask);
 }
 
+u8 rig_timeout(void)
+{
+	return rig_on_wire() ? 18 : 14;
+}
+
 int rig_try_rts(struct ib_qp *qp)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_RTS,
 				   .sq_psn = 77,
-				   .timeout = 14,
+				   .timeout = rig_timeout(),
 				   .retry_cnt = 7,
 				   .rnr_retry = 7,
 				   .max_rd_atomic = 4 };

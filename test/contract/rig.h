@@ -112,6 +112,8 @@ void link_close(struct link *l);
 /* Puts both back to the state after link_open. */
 void link_reset(struct link *l);
 
+/* Local ACK Timeout: eight tries last as long as a busy machine may keep a thread waiting. */
+u8 rig_timeout(void);
 /* A multicast group of this program's own, for both sides of a fork. */
 union ib_gid rig_group(u8 number);
 /* The way to a port of this device or to a group: an address handle's, a queue pair's. */

@@ -105,7 +105,7 @@ static void query_qp__tells_what_modify_set(void **state)
 	assert_int_equal(a.dest_qp_num, l.b->qp_num);
 	assert_int_equal(a.rq_psn, 77);
 	assert_int_equal(a.sq_psn, 77);
-	assert_int_equal(a.timeout, 14);
+	assert_int_equal(a.timeout, rig_timeout());
 	assert_int_equal(a.retry_cnt, 7);
 	assert_int_equal(a.rnr_retry, 7);
 	assert_int_equal(a.max_rd_atomic, 4);
