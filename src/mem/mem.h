@@ -71,8 +71,9 @@ struct mem_table {
 	void (*drain)(void *arg, u32 index) FIXED;
 	/* Waits until no thread of this process still copies by what an earlier lookup said (the
 	 * driver sets it; NULL: no engine). mem_deregister and mem_replace call it too, so that an
-	 * application may unmap the memory right after; hence neither runs inside the engine's
-	 * receive. mem_invalidate, which does, leaves it out: the memory stays registered. */
+	 * application may unmap the memory right after (but for lists of pages); hence neither
+	 * runs inside the engine's receive. mem_invalidate, which does, leaves it out: the
+	 * memory stays registered. */
 	void (*quiesce)(void *arg) FIXED;
 	void *drain_arg FIXED;
 };
@@ -117,14 +118,17 @@ int mem_deregister(struct mem_table *t, u32 key);
  * key (where the index came from mem_reserve, or is a window, any low 8 bits do); out, the new one,
  * of the same index and another tag. A type 2 window takes the low 8 bits that *key came with, and
  * must not be valid (-EINVAL). -EBUSY: windows bound to it. Other errors as of mem_register; on any
- * error the old content stays. May block like mem_deregister if the content was valid. */
+ * error the old content stays. May block like mem_deregister if the content was valid, but for a
+ * list of pages (an FMR): that one waits for nobody, and the old pages are the caller's again only
+ * after mem_invalidate and `quiesce`. */
 int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r);
 /* Reserves an index with no valid content (FMR or window before its first use): *key names it,
  * lookups of it fail. -ENOMEM. */
 int mem_reserve(struct mem_table *t, u32 *key);
 /* Makes a key invalid but keeps its index reserved (local invalidate, SEND_WITH_INV, unbind).
  * Drains like mem_deregister. -EINVAL if not valid or of another pd, or an ordinary registration
- * (neither from mem_reserve nor a window). -EBUSY: windows bound to it. */
+ * (neither from mem_reserve nor a window). -EBUSY: windows bound to it. Waits for no peer if the
+ * content was a list of pages. */
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd);
 
 /* Local side: checks an SGE against (pd, access) and gives its address in this process. NULL:

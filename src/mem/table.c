@@ -322,10 +322,11 @@ static void entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->
 	__atomic_exchange_n(&t->entries[mem_index(p->name)].key, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Returns when no peer and no page reader uses what the entry last said. */
+/* Returns when no peer and no page reader uses what the entry last said. A peer reaches what is
+ * contiguous, and nothing else. */
 static void entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
-	if (t->drain)
+	if (t->drain && t->entries[mem_index(p->name)].flags & MEM_CONTIGUOUS)
 		t->drain(t->drain_arg, mem_index(p->name));
 	/* Pairs with the release in pages_leave (access.c). */
 	while (__atomic_load_n(&p->readers, __ATOMIC_SEQ_CST) != 0)
@@ -338,6 +339,16 @@ static void entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES
 	entry_drain(t, p);
 	if (t->quiesce)
 		t->quiesce(t->drain_arg);
+}
+
+/* Before other content comes: of a page list only who reads the list is waited for, which is soon
+ * over. Its owner unmaps before the pages are his again, and waits then (mem_invalidate). */
+static void entry_drain_for_other(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+{
+	if ((t->entries[mem_index(p->name)].flags & FLAGS_KIND) == MEM_PAGES)
+		entry_drain(t, p);
+	else
+		entry_drain_all(t, p);
 }
 
 /* Fills a BUSY index and publishes it. */
@@ -502,7 +513,7 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows++;
 		lock_release(&t->lock);
-		entry_drain_all(t, p);
+		entry_drain_for_other(t, p);
 		lock_acquire(&t->lock);
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows--;

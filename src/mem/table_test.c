@@ -278,6 +278,48 @@ static void mem_deregister__waits_for_the_engine_but_invalidate_does_not(void **
 	assert_int_equal(quiesced, 2);
 }
 
+static u32 waits;
+
+static void drain_count(void *arg, u32 index)
+{
+	waits++;
+}
+
+static void quiesce_count(void *arg)
+{
+	waits++;
+}
+
+/* No peer copies by it alone, and its owner may not sleep when he maps an FMR anew. */
+static void mem_replace__of_pages_waits_for_nobody(void **state)
+{
+	u64 pages[2] = { (uintptr_t)memory, (uintptr_t)memory + 4096 };
+	struct mem_region list = { .length = 4096,
+				   .iova = 0x10000,
+				   .access = RW,
+				   .pd = PD,
+				   .flags = MEM_PAGES,
+				   .pages = pages,
+				   .page_count = 1,
+				   .page_shift = 12 };
+	struct mem_region plain = region(0);
+	u32 key;
+
+	assert_int_equal(mem_reserve(&table, &key), 0);
+	table.drain = drain_count;
+	table.quiesce = quiesce_count;
+	waits = 0;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(mem_replace(&table, &key, &list), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD), 0);
+	assert_int_equal(waits, 0);
+	assert_int_equal(mem_replace(&table, &key, &plain), 0);
+	assert_int_equal(mem_replace(&table, &key, &list), 0);
+	assert_int_equal(waits, 2);
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_int_equal(waits, 3); /* our own engine */
+}
+
 static void mem_reserve__names_an_index_without_content(void **state)
 {
 	u32 key;
@@ -491,6 +533,7 @@ int main(void)
 		TEST(mem_register__fills_the_table_and_says_so),
 		TEST(mem_deregister__only_a_live_key_once),
 		TEST(mem_deregister__drains_between_clearing_and_reuse),
+		TEST(mem_replace__of_pages_waits_for_nobody),
 		TEST(mem_deregister__waits_for_the_engine_but_invalidate_does_not),
 		TEST(mem_reserve__names_an_index_without_content),
 		TEST(mem_replace__old_key_ends_new_one_begins),
