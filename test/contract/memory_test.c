@@ -4,7 +4,14 @@
  */
 #include "rig.h"
 
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static struct link l;
 
@@ -103,6 +110,67 @@ static void get_dma_mr__keeps_to_its_access(void **state)
 
 	assert_int_equal(ib_dereg_mr(reads), 0);
 	assert_int_equal(access_peer(IB_WR_RDMA_READ, 0, at(4096), gone, 8), IB_WC_REM_ACCESS_ERR);
+}
+
+static int page_guard(void *page)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = { .range = { (uintptr_t)page, RIG_PAGE },
+					 .mode = UFFDIO_REGISTER_MODE_MISSING };
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &range) != 0)
+		skip();
+	return fd;
+}
+
+static int dereg_returned; /* 1 and the negated error */
+
+static void *dereg_main(void *mr)
+{
+	__atomic_store_n(&dereg_returned, 1 - ib_dereg_mr(mr), __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* The adapter's engine is held in the middle of a copy into the region, by a page fault that only
+ * this test can end. */
+static void dereg_mr__waits_for_a_copy_under_way(void **state)
+{
+	void *page = mmap(NULL, RIG_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+	struct uffdio_zeropage zero = { .range = { (uintptr_t)page, RIG_PAGE } };
+	struct ib_phys_buf buf = { .addr = (uintptr_t)page, .size = RIG_PAGE };
+	struct ib_sge sge = rig_sge(0, 64);
+	struct ib_send_wr wr = { .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IB_WR_RDMA_WRITE,
+				 .send_flags = IB_SEND_SIGNALED };
+	u64 start = (uintptr_t)page;
+	pthread_t t;
+
+	if (rig.plug) /* it may copy wherever it likes, inside post_send too */
+		skip();
+	struct pollfd fault = { .fd = page_guard(page), .events = POLLIN };
+	struct ib_mr *mr = rig_ok(ib_reg_phys_mr(rig.pd, &buf, 1, RIG_ALL, &start));
+
+	wr.wr.rdma.remote_addr = start;
+	wr.wr.rdma.rkey = mr->rkey;
+	dereg_returned = 0;
+	rig_send(l.a, &wr); /* and no poll: this thread must not be the engine */
+	int inside = poll(&fault, 1, RIG_WAIT_MS);
+
+	assert_int_equal(pthread_create(&t, NULL, dereg_main, mr), 0);
+	rig_sleep_ms(RIG_QUIET_MS);
+	int early = count_get(&dereg_returned);
+
+	ioctl(fault.fd, UFFDIO_ZEROPAGE, &zero);
+	pthread_join(t, NULL);
+	assert_true(inside == 1 && fault.revents == POLLIN);
+	assert_int_equal(early, 0);
+	assert_int_equal(dereg_returned, 1);
+	rig_expect(l.scq, IB_WC_SUCCESS);
+	close(fault.fd);
+	munmap(page, RIG_PAGE);
 }
 
 /* Three pieces far apart, the first beginning and the last ending inside a page. */
@@ -486,6 +554,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		MEMORY_TEST(get_dma_mr__is_the_whole_address_space),
 		MEMORY_TEST(get_dma_mr__keeps_to_its_access),
+		MEMORY_TEST(dereg_mr__waits_for_a_copy_under_way),
 		MEMORY_TEST(reg_phys_mr__joins_scattered_pages),
 		MEMORY_TEST(reg_phys_mr__serves_local_requests),
 		MEMORY_TEST(reg_phys_mr__refuses_holes),
