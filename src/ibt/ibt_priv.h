@@ -459,9 +459,7 @@ void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock
  * that carries none in other packets it still shares their way. The caller holds sq_lock. */
 void resp_ride_ack(struct ibt_qp *qp) EXCLUDES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
-/* Says at once what no list will have said: the queue pair has left its destination. */
-void resp_say_owed(struct ibt_qp *qp);
-/* There is room again. */
+/* There is room again, or a new destination: says what is owed. No lock is held. */
 void resp_resume(struct ibt_qp *qp);
 /* The queue pair stops receiving: acknowledges what it has accepted, and lets a peer that waits
  * for more know that it waits in vain. */

@@ -459,7 +459,7 @@ int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		qp_reset(qp);
 	} else if (c.err == 0 && dest != NULL && old != NULL) {
 		old->path->ops->exclude(old->path, qp_change_dest, &c);
-		resp_say_owed(qp);
+		resp_resume(qp); /* it may have waited on a list of the old one */
 	} else if (c.err == 0) {
 		qp_change(&c);
 	}

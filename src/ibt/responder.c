@@ -90,12 +90,6 @@ static void resp_flush_ack(struct ibt_qp *qp)
 	lock_release(&qp->rq_lock);
 }
 
-void resp_say_owed(struct ibt_qp *qp)
-{
-	if (resp_ack_is_owed(qp))
-		resp_flush_ack(qp);
-}
-
 void resp_ride_ack(struct ibt_qp *qp)
 {
 	u32 word;

@@ -731,37 +731,74 @@ static void rc__reset_forgets_what_was_asked(void **state)
 	rc_close(&r);
 }
 
-/* The address vector changes in SQD while an acknowledgement is owed: it goes by the new way, and
- * the old destination, which may go now, has nothing of the queue pair. */
-static void rc__new_way_takes_the_acknowledgement_along(void **state)
+/* Side 1 owes an acknowledgement. */
+static void rc_open_owing(struct rc *r)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .cur_qp_state = IBV_QPS_RTS };
-	struct path_av av = { .hop_limit = 1 };
-	static struct net_dest other;
-	struct net_side *s;
-	static struct rc r;
+	struct net_side *s = &r->net.side[1];
 
 	q.all_signalled = false;
-	net_open(&r.net, &(struct net_config){ .seed = 1, .reliable = true });
-	net_pair(&r.net, r.qp, &q);
-	watch_begin(&r.watch, &r.net);
-	s = &r.net.side[1];
-	rc_post(&r, IBV_WR_RDMA_WRITE, 1, 64, 0);
+	net_open(&r->net, &(struct net_config){ .seed = 1, .reliable = true });
+	net_pair(&r->net, r->qp, &q);
+	watch_begin(&r->watch, &r->net);
+	rc_post(r, IBV_WR_RDMA_WRITE, 1, 64, 0);
 	assert_int_equal(s->path.ops->poll(&s->path, 1, false), 1); /* and was not idle */
 	assert_false(list_empty(&s->from.dest.acks));
-	assert_int_equal(ibt_qp_modify(r.qp[1], &a, IBV_QP_STATE | IBV_QP_CUR_STATE, NULL, NULL),
+}
+
+/* Its address vector changes, in SQD; *other becomes the new destination. */
+static void rc_change_way(struct rc *r, struct net_dest *other)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .cur_qp_state = IBV_QPS_RTS };
+	struct path_av av = { .hop_limit = 1 };
+	struct net_side *s = &r->net.side[1];
+
+	assert_int_equal(ibt_qp_modify(r->qp[1], &a, IBV_QP_STATE | IBV_QP_CUR_STATE, NULL, NULL),
 			 0);
-	other = s->dest;
-	path_dest_init(&other.dest, &s->path);
-	s->path.ops->dest_hold(&other.dest);
+	*other = s->dest;
+	path_dest_init(&other->dest, &s->path);
+	s->path.ops->dest_hold(&other->dest);
 	a.cur_qp_state = IBV_QPS_SQD;
-	assert_int_equal(ibt_qp_modify(r.qp[1], &a, IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_AV,
-				       &av, &other.dest),
+	assert_int_equal(ibt_qp_modify(r->qp[1], &a, IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_AV,
+				       &av, &other->dest),
 			 0);
-	assert_true(list_empty(&s->from.dest.acks));
-	assert_true(list_empty(&s->from.dest.acks_now));
+}
+
+/* What is owed goes by the new way, and the old destination, which may go now, has nothing of the
+ * queue pair. */
+static void rc__new_way_takes_the_acknowledgement_along(void **state)
+{
+	static struct net_dest other;
+	static struct rc r;
+
+	rc_open_owing(&r);
+	rc_change_way(&r, &other);
+	assert_true(list_empty(&r.net.side[1].from.dest.acks));
+	assert_true(list_empty(&r.net.side[1].from.dest.acks_now));
 	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 1);
+	rc_close(&r);
+}
+
+/* The new way has no room for it: it goes when there is some. */
+static void rc__new_way_is_full(void **state)
+{
+	struct pkt p = rc_forge(PKT_SEND_ONLY, 0);
+	static struct net_dest other;
+	static struct rc r;
+	struct net_side *s = &r.net.side[1];
+
+	rc_open_owing(&r);
+	r.net.cfg.room[0] = 1;
+	p.dqpn = p.sqpn = 0x99;
+	net_inject(&r.net, 1, &p, NULL);
+	assert_int_equal(r.net.count, 1); /* the answer: there is no such queue pair */
+	rc_change_way(&r, &other);
+	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 0);
+	assert_true(path_is_awaited(&other.dest));
+	r.net.cfg.room[0] = 0;
+	s->path.user_ops->writable(s->path.user, &other.dest);
+	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 1);
+	assert_false(path_is_awaited(&other.dest));
 	rc_close(&r);
 }
 
@@ -874,6 +911,7 @@ int main(void)
 		cmocka_unit_test(rc__reset_forgets_what_was_asked),
 		cmocka_unit_test(rc__what_waited_behind_another_has_its_own_time),
 		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
+		cmocka_unit_test(rc__new_way_is_full),
 		cmocka_unit_test(rc__batches_that_vanish),
 		cmocka_unit_test(rc__batches_that_are_late),
 	};
