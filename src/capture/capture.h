@@ -106,10 +106,11 @@ struct capture_packet {
 struct capture_hold {
 	struct capture_shared *shared; /* NULL: nobody records, or there was no room */
 	u64 first, time_ns;
-	u32 count;
+	u32 count, parts; /* frames that room was taken for, the first ones; and that it has */
 };
 
-/* Takes room for the packet. Every begin has its end. */
+/* Takes room for the packet, or for as much of its beginning as there is room for. Every begin has
+ * its end. */
 void capture_begin(struct capture *c, const struct capture_packet *p, struct capture_hold *h);
 /* Fills it with the packet, whose payload is that of the pieces, or with nothing unless it
  * `went`. */

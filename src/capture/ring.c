@@ -138,8 +138,6 @@ static bool ring_take(struct capture_shared *s, u32 count, u64 *first)
 {
 	u64 head = __atomic_load_n(&s->head, __ATOMIC_RELAXED);
 
-	if (count > CAPTURE_SLOTS)
-		return false;
 	for (int tries = 0; tries < 1000; tries++) {
 		u64 last = head + count - 1;
 
@@ -161,16 +159,29 @@ static bool ring_take(struct capture_shared *s, u32 count, u64 *first)
 	return false;
 }
 
+/* The same for about as many as there is room for; returns how many. */
+static u32 ring_take_some(struct capture_shared *s, u32 wanted, u64 *first)
+{
+	u32 count = MIN(wanted, (u32)CAPTURE_SLOTS);
+
+	while (count != 0 && !ring_take(s, count, first))
+		count /= 2;
+	return count;
+}
+
 void capture_begin(struct capture *c, const struct capture_packet *p, struct capture_hold *h)
 {
 	h->shared = capture_get(c);
 	if (h->shared == NULL)
 		return;
-	h->count = capture_frames(p);
+	h->parts = capture_frames(p);
 	h->time_ns = clock_now_ns();
-	if (ring_take(h->shared, h->count, &h->first))
+	h->count = ring_take_some(h->shared, h->parts, &h->first);
+	if (likely(h->count == h->parts))
 		return;
-	__atomic_fetch_add(&h->shared->dropped, h->count, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&h->shared->dropped, h->parts - h->count, __ATOMIC_RELAXED);
+	if (h->count != 0)
+		return;
 	h->shared = NULL;
 	capture_put(c);
 }
@@ -219,7 +230,7 @@ static void capture_fill(struct capture_record *r, const struct capture_hold *h,
 	r->mtu = p->mtu;
 	r->path_bytes = p->path_bytes;
 	r->part = part;
-	r->parts = h->count;
+	r->parts = h->parts;
 	r->total = p->length;
 	r->length = (u32)MIN(p->length - begin, (u64)p->mtu);
 	if (p->flow != NULL)
