@@ -5,6 +5,8 @@
 #include "driver/roce/roce.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -57,14 +59,54 @@ static void attach_close(int *fd)
 	*fd = -1;
 }
 
+/* A doorbell is a pipe, not an eventfd: whoever rings it opens it once more (link_open), so that
+ * nobody else can make his own descriptor blocking, and with ours nobody can make us wait. Each is
+ * open both ways, so that there is always a reader. Without /proc an eventfd has to do. */
+static int attach_bell(int *own, int *out)
+{
+	enum { BELL_BYTES = 4096 }; /* more would only be read for nothing */
+	char path[32];
+	int p[2];
+
+	if (pipe2(p, O_CLOEXEC | O_NONBLOCK) != 0)
+		return -errno;
+	(void)fcntl(p[0], F_SETPIPE_SZ, BELL_BYTES);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", p[0]);
+	*own = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	*out = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	close(p[0]);
+	close(p[1]);
+	if (*own >= 0 && *out >= 0)
+		return 0;
+	attach_close(own);
+	attach_close(out);
+	*own = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	*out = fcntl(*own, F_DUPFD_CLOEXEC, 0);
+	return *out < 0 ? -errno : 0;
+}
+
 static int attach_fds(struct roce_attachment *a)
 {
-	a->bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	a->bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int err = 0;
+
+	for (int i = 0; i < 2 && err == 0; i++)
+		err = attach_bell(&a->bell_fd[i], &a->bell_out[i]);
+	if (err != 0)
+		return err;
 	a->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	return a->bell_fd[0] < 0 || a->bell_fd[1] < 0 || a->kick_fd < 0 || a->epoll_fd < 0 ? -errno
-											   : 0;
+	return a->kick_fd < 0 || a->epoll_fd < 0 ? -errno : 0;
+}
+
+static void attach_close_fds(struct roce_attachment *a)
+{
+	attach_close(&a->board_fd);
+	for (int i = 0; i < 2; i++) {
+		attach_close(&a->bell_fd[i]);
+		attach_close(&a->bell_out[i]);
+	}
+	attach_close(&a->kick_fd);
+	attach_close(&a->epoll_fd);
 }
 
 static void attach_undo(struct roce_attachment *a)
@@ -78,11 +120,7 @@ static void attach_undo(struct roce_attachment *a)
 	adopt_show(NULL);
 	if (a->board != NULL)
 		munmap(a->board, sizeof(*a->board));
-	attach_close(&a->board_fd);
-	attach_close(&a->bell_fd[0]);
-	attach_close(&a->bell_fd[1]);
-	attach_close(&a->kick_fd);
-	attach_close(&a->epoll_fd);
+	attach_close_fds(a);
 	memset(a, 0, sizeof(*a));
 }
 
@@ -204,6 +242,7 @@ static int attach_all(struct roce_device *dev)
 
 	memset(a, 0, sizeof(*a));
 	a->board_fd = a->bell_fd[0] = a->bell_fd[1] = a->kick_fd = a->epoll_fd = -1;
+	a->bell_out[0] = a->bell_out[1] = -1;
 	capture_init(&a->capture);
 	dev->direct = attach_env_on("ANYVERBS_DIRECT");
 	dev->strict = attach_env_on("ANYVERBS_STRICT_NOTIFY");
@@ -214,7 +253,7 @@ static int attach_all(struct roce_device *dev)
 	if (err != 0)
 		return err;
 	self = (struct node_self){ .board_fd = a->board_fd,
-				   .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
+				   .bell_fd = { a->bell_out[0], a->bell_out[1] } };
 	err = node_attach(&self, &a->node);
 	if (err == 0)
 		err = attach_paths(dev);
@@ -299,10 +338,6 @@ void roce_drop_in_child(void)
 	shm_drop_in_child(a->shm);
 	capture_drop_in_child(&a->capture);
 	udp_drop_in_child(a->udp);
-	attach_close(&a->board_fd);
-	attach_close(&a->bell_fd[0]);
-	attach_close(&a->bell_fd[1]);
-	attach_close(&a->kick_fd);
-	attach_close(&a->epoll_fd);
+	attach_close_fds(a);
 	__atomic_store_n(&dev->attached, false, __ATOMIC_RELAXED);
 }

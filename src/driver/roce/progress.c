@@ -134,10 +134,10 @@ static void progress_set_ticking(struct roce_device *dev, bool ticking)
 
 static void progress_clear(int fd)
 {
-	u64 count;
+	u64 rings[64]; /* a pipe's; an eventfd gives one number */
 
-	if (read(fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		log_debug("roce", "eventfd: errno %d", errno);
+	if (read(fd, rings, sizeof(rings)) < 0 && errno != EAGAIN)
+		log_debug("roce", "doorbell: errno %d", errno);
 }
 
 static int progress_timer_ms(struct roce_device *dev, int limit_ms)

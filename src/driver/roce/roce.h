@@ -42,7 +42,7 @@ struct roce_attachment {
 	struct node *node;
 	struct board *board;
 	int board_fd;
-	int bell_fd[2];
+	int bell_fd[2], bell_out[2]; /* our doorbells; what others get to ring them by */
 	int epoll_fd, kick_fd;
 	struct shm *shm;
 	struct udp *udp;

@@ -5,8 +5,11 @@
 #include "path/shm/reach.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -79,6 +82,32 @@ static void link_take_fds(struct shm_link *l, struct node_peer *peer)
 	peer->bell_fd[0] = peer->bell_fd[1] = peer->pid_fd = -1;
 }
 
+static bool link_is_pipe(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+/* Opens a peer's doorbell once more: with a description of our own, which nobody else can make
+ * blocking, a peer that fills its bell makes nobody wait. What is no pipe is refused where ours are
+ * pipes, for it might be anything. False: it cannot be rung so. */
+static bool link_own_bell(const struct shm_link *l, int *fd)
+{
+	char path[32];
+	int own;
+
+	if (!link_is_pipe(l->shm->cfg.bell_fd[0]))
+		return *fd >= 0;
+	if (!link_is_pipe(*fd))
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", *fd);
+	own = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	link_close_fd(fd);
+	*fd = own;
+	return own >= 0;
+}
+
 int link_open(struct shm_link *l, struct node_peer *peer)
 {
 	bool lower = l->shm->cfg.process < peer->process;
@@ -89,7 +118,8 @@ int link_open(struct shm_link *l, struct node_peer *peer)
 	l->pair = ring_pair_map(peer->ring_fd);
 	link_close_fd(&peer->board_fd);
 	link_close_fd(&peer->ring_fd);
-	if (l->board == NULL || l->pair == NULL || l->pid_fd < 0) {
+	if (l->board == NULL || l->pair == NULL || l->pid_fd < 0 ||
+	    !link_own_bell(l, &l->bell_fd[0]) || !link_own_bell(l, &l->bell_fd[1])) {
 		log_warn("shm", "process %d cannot be mapped: errno %d", (int)l->pid, errno);
 		link_close(l);
 		return -ENOMEM;

@@ -32,6 +32,7 @@ static struct world {
 	u32 dead;
 	u32 refused; /* what node_pair_refuse was told last */
 	u32 kicks;
+	int peer_pipe; /* the peer's doorbells, if they are one */
 	bool gone_early;
 	pthread_t teller;
 	u32 told;
@@ -43,8 +44,9 @@ static void fill_peer(struct node_peer *peer, int ring)
 {
 	*peer = (struct node_peer){ .process = PEER_PROCESS, .pid = getpid(), .ring_fd = ring };
 	peer->board_fd = dup(w.peer_board_fd);
-	peer->bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	peer->bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	for (int i = 0; i < 2; i++)
+		peer->bell_fd[i] = w.peer_pipe ? dup(w.peer_pipe)
+					       : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	peer->pid_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
 
@@ -237,6 +239,51 @@ static void shm_flush__rings_once_per_arm(void **state)
 	d->path->ops->dest_put(d);
 }
 
+/* The peer has filled its bell, and made the descriptor that it handed over blocking. */
+static void shm_flush__a_full_bell_makes_nobody_wait(void **state)
+{
+	struct path_dest *d = dest_of_peer();
+	static char full[4096];
+	int ours[2], theirs[2];
+
+	assert_int_equal(pipe2(ours, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(pipe2(theirs, O_CLOEXEC | O_NONBLOCK), 0);
+	w.shm->cfg.bell_fd[0] = ours[0];
+	w.peer_pipe = theirs[1];
+	while (write(theirs[1], full, sizeof(full)) > 0)
+		;
+	assert_int_equal(d->path->ops->resolve(d), 0);
+	assert_int_equal(fcntl(theirs[1], F_SETFL, 0), 0);
+	w.peer_board->bell = BELL_STEP | BELL_ARMED;
+	alarm(20); /* ends this program if it waits */
+	d->path->ops->flush(d);
+	alarm(0);
+	while (read(theirs[0], full, sizeof(full)) > 0)
+		;
+	w.peer_board->bell = 2 * BELL_STEP | BELL_ARMED;
+	d->path->ops->flush(d);
+	assert_int_equal(read(theirs[0], full, sizeof(full)), sizeof(u64));
+	d->path->ops->dest_put(d);
+	for (int i = 0; i < 2; i++) {
+		close(ours[i]);
+		close(theirs[i]);
+	}
+}
+
+/* What is no pipe might be a file that makes whoever writes wait. */
+static void shm_peer_new__refuses_a_bell_that_is_no_pipe(void **state)
+{
+	struct path_dest *d = dest_of_peer();
+	int ours[2];
+
+	assert_int_equal(pipe2(ours, O_CLOEXEC | O_NONBLOCK), 0);
+	w.shm->cfg.bell_fd[0] = ours[0];
+	assert_int_not_equal(d->path->ops->resolve(d), 0);
+	d->path->ops->dest_put(d);
+	close(ours[0]);
+	close(ours[1]);
+}
+
 static int count_descriptors(void)
 {
 	int n = 0;
@@ -271,6 +318,10 @@ int main(void)
 			shm_resolve__has_the_engine_look_at_the_new_link, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_bell_arm__is_new_each_time, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_flush__rings_once_per_arm, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shm_flush__a_full_bell_makes_nobody_wait, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(shm_peer_new__refuses_a_bell_that_is_no_pipe,
+						set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
