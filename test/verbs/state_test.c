@@ -348,14 +348,21 @@ static void srq__empty_means_rnr(void **state)
 /* A wrong Q_Key, a wrong number, no receive request: dropped without a word, and nothing breaks. */
 static void datagram__dropped(void **state)
 {
-	struct side_wr w, r;
+	struct side_options o = plain(IBV_QPT_UD);
+	struct side_wr w, r, witness;
 
-	open_plain(IBV_QPT_UD);
+	o.qps = 2;
+	pair_open(&o);
 	w = end_op(&pair.a, IBV_WR_SEND, 0, 100, &pair.b, 0);
+	witness = w;
+	witness.remote_qpn = pair.b.at.qpn[1];
 	r = end_wr(&pair.b, 0, 140);
+	end_recv(&pair.b, 1, &r, 1);
 	end_send(&pair.a, 0, &w); /* no receive request */
-	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
-	usleep(10000);
+	end_send(&pair.a, 0, &witness);
+	for (int i = 0; i < 2; i++)
+		end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	end_expect(&pair.b, RECVS, IBV_WC_SUCCESS); /* so the one before it has come, too */
 	end_recv(&pair.b, 0, &r, 5);
 	w.qkey++;
 	end_send(&pair.a, 0, &w);
