@@ -175,6 +175,7 @@ struct ibt_qp {
 	struct rate *rate GUARDED_BY(sq_lock); /* NULL: no congestion has ever been notified */
 	/* UD: what it waits for, or did, with a reference */
 	struct path_dest *blocked_on GUARDED_BY(sq_lock);
+	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
 
 	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(sq_lock);
 	struct wqe_ring rq FIXED;
@@ -219,7 +220,6 @@ struct ibt_qp {
 
 	/* on its destination's acks or acks_now */
 	struct list_head ack_node OWNED_BY(callbacks of the path);
-	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
 };
 
 enum { ACK_OWED = 1u << 31 };
