@@ -95,12 +95,13 @@ static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
 			      const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
 {
 	u32 head = qp->sq_head, psn = qp->sq_psn;
-	struct send_wqe *w = sq_at(qp, head);
 	struct quick_request r;
+	struct send_wqe *w;
 	const void *data;
 
 	if (unlikely(!quick_read(qp, wr, &r)))
 		return false;
+	w = sq_at(qp, head); /* there is none in a queue of size 0 */
 	data = quick_data(qp, w, &r);
 	if (unlikely(data == NULL))
 		return false;
