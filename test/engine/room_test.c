@@ -57,7 +57,7 @@ static struct ibt_qp *room_post_datagram(struct room *r)
 	wr.wr.ud.remote_qpn = 0x22;
 	wr.wr.ud.remote_qkey = 7;
 	assert_int_equal(ibt_post_send(qp, &wr, &bad, room_av_of), 0);
-	assert_true(r->net.side[0].dest.dest.any_blocked);
+	assert_true(path_is_awaited(&r->net.side[0].dest.dest));
 	return qp;
 }
 
@@ -94,9 +94,9 @@ static void room__nobody_waits_when_who_did_has_gone(void **state)
 
 	room_open(&r, 0);
 	ibt_qp_destroy(room_post_datagram(&r));
-	for (int i = 0; i < 3 && r.net.side[0].dest.dest.any_blocked; i++)
+	for (int i = 0; i < 3 && path_is_awaited(&r.net.side[0].dest.dest); i++)
 		room_say_writable(&r);
-	assert_false(r.net.side[0].dest.dest.any_blocked);
+	assert_false(path_is_awaited(&r.net.side[0].dest.dest));
 	room_close(&r);
 }
 
