@@ -21,6 +21,7 @@ enum {
 	RETRY_BACKOFFS = 12,
 	RETRY_STUCK = 6, /* steps back that help one packet each: then the path is to help */
 	RETRY_TIMEOUT_LEAST_US = 4000,
+	RETRY_FROZEN_US = 4000, /* a timer that comes later has found nobody to run it */
 };
 
 /* ---- time ---- */
@@ -130,13 +131,22 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 	stream_rewind(qp);
 }
 
+/* While this process stood still (stopped, its machine frozen or too busy) it could neither hear the
+ * peer nor ask again: such time does not count against the peer. */
+static void retry_forgive(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_lock)
+{
+	if (now > qp->timer.deadline_ns + RETRY_FROZEN_US * NS_PER_US)
+		qp->stream.heard_ns += now - qp->timer.deadline_ns;
+}
+
 /* Nothing has come for a while: again, or enough. */
 static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	struct stream *s = &qp->stream;
-	u64 now = clock_now_ns(), timeout = retry_timeout_ns(qp), next;
-	u64 end = timeout == 0 ? TIMER_NEVER : s->heard_ns + (qp->attr.retry_cnt + 1ull) * timeout;
+	u64 now = clock_now_ns(), timeout = retry_timeout_ns(qp), next, end;
 
+	retry_forgive(qp, now);
+	end = timeout == 0 ? TIMER_NEVER : s->heard_ns + (qp->attr.retry_cnt + 1ull) * timeout;
 	if (now >= end) {
 		comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
 		return;

@@ -12,6 +12,11 @@ u64 net_now(void)
 	return net_clock;
 }
 
+void net_freeze(u64 ns)
+{
+	net_clock += ns;
+}
+
 u32 net_random(struct net *net, u32 below)
 {
 	net->random = net->random * 6364136223846793005ull + 1442695040888963407ull;

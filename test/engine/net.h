@@ -98,6 +98,8 @@ void net_open(struct net *net, const struct net_config *cfg);
 void net_close(struct net *net);
 /* The time, for all of them. */
 u64 net_now(void);
+/* Time passes, but nobody runs meanwhile. */
+void net_freeze(u64 ns);
 u32 net_random(struct net *net, u32 below);
 /* The next thing happens: a packet arrives or a timer is due. False: nothing will. */
 bool net_step(struct net *net);

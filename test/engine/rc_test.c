@@ -431,6 +431,28 @@ static void rc__dead_peer_is_told_in_time(void **state)
 	rc_dies_in_time(17, 3);
 }
 
+/* A process that was stopped, or its machine: that the peer was not heard meanwhile says nothing
+ * of the peer. */
+static void rc__a_freeze_is_not_the_peers_silence(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct rc r;
+
+	q.timeout = 10;
+	q.retry_cnt = 3;
+	rc_open_as(&r, &q);
+	r.watch.drop[0] =
+		(struct watch_drop){ .opcodes = OP(WRITE_ONLY), .first = 1, .count = 2 };
+	rc_post(&r, IBV_WR_RDMA_WRITE, 1, 64, 0);
+	net_freeze(10 * NS_PER_S);
+	assert_true(net_step(&r.net));
+	net_freeze(10 * NS_PER_S);
+	net_run(&r.net, NS_PER_S);
+	assert_int_equal(r.watch.drop[0].met, 3);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	rc_close(&r);
+}
+
 /* Of a READ's answer the last packet has come, so the peer has executed all that was sent; the
  * first one has not, and then the peer is gone: the repetitions do not begin the time anew. */
 static void rc__peer_dies_in_the_middle_of_an_answer(void **state)
@@ -899,6 +921,7 @@ int main(void)
 		cmocka_unit_test(rc__rnr_retry_runs_out),
 		cmocka_unit_test(rc__rnr_retry_7_is_for_ever),
 		cmocka_unit_test(rc__dead_peer_is_told_in_time),
+		cmocka_unit_test(rc__a_freeze_is_not_the_peers_silence),
 		cmocka_unit_test(rc__peer_dies_in_the_middle_of_an_answer),
 		cmocka_unit_test(rc__timeout_0_is_for_ever),
 		cmocka_unit_test(rc__wrong_sizes_are_invalid_requests),
