@@ -131,8 +131,8 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 	stream_rewind(qp);
 }
 
-/* While this process stood still (stopped, its machine frozen or too busy) it could neither hear the
- * peer nor ask again: such time does not count against the peer. */
+/* While this process stood still (stopped, its machine frozen or too busy) it could neither hear
+ * the peer nor ask again: such time does not count against the peer. */
 static void retry_forgive(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_lock)
 {
 	if (now > qp->timer.deadline_ns + RETRY_FROZEN_US * NS_PER_US)

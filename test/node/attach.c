@@ -31,12 +31,12 @@ static void attach_show(struct board *b, u32 slot)
 	b->slot_count = 1;
 	b->qps[1000] = (struct board_qp){ .word = board_qp_word(IBV_QPS_RTS, IBV_QPT_RC, 0),
 					  .qpn = slot << NODE_INDEX_BITS | 1000,
-					  .peer_qpn = 77,
-					  .sent = 3,
-					  .sent_bytes = 300,
-					  .received = 4,
-					  .received_bytes = 400,
-					  .errors = 5 };
+					  .peer_qpn = 77 };
+	b->tallies[1000] = (struct board_tally){ .sent = 3,
+						 .sent_bytes = 300,
+						 .received = 4,
+						 .received_bytes = 400,
+						 .errors = 5 };
 }
 
 /* Where datagrams come from. */

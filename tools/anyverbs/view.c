@@ -31,7 +31,7 @@ static const char *view_state(const struct view_qp *q)
 	return state < ARRAY_LEN(view_states) ? view_states[state] : "?";
 }
 
-static bool view_add(struct view *v, const struct board_qp *q)
+static bool view_add(struct view *v, const struct board_qp *q, const struct board_tally *t)
 {
 	struct view_qp *grown = v->qps;
 
@@ -43,24 +43,35 @@ static bool view_add(struct view *v, const struct board_qp *q)
 		return false;
 	v->qps = grown;
 	v->qps[v->qp_count++] = (struct view_qp){ q->word,	     q->qpn,	  q->peer_qpn,
-						  q->sent,	     q->received, q->sent_bytes,
-						  q->received_bytes, q->errors };
+						  t->sent,	     t->received, t->sent_bytes,
+						  t->received_bytes, t->errors };
 	return true;
+}
+
+/* VIEW_CHUNK elements of one of the board's arrays, from element `first` on. */
+static bool view_read_chunk(int fd, void *chunk, size_t bytes, size_t array, u32 first)
+{
+	off_t at = (off_t)(array + first * (bytes / VIEW_CHUNK));
+
+	return pread(fd, chunk, bytes, at) == (ssize_t)bytes;
 }
 
 /* The queue pairs of one slot. By read, not by map: looking at a hole of a mapped memfd would
  * fill it. */
 static void view_read_slot(int fd, u32 slot, struct view *v)
 {
-	off_t at = (off_t)offsetof(struct board, qps) +
-		   (off_t)slot * BOARD_QPS_PER_SLOT * (off_t)sizeof(struct board_qp);
+	u32 first = slot * BOARD_QPS_PER_SLOT;
+	struct board_tally tallies[VIEW_CHUNK];
 	struct board_qp chunk[VIEW_CHUNK];
 
-	for (u32 i = 0; i < BOARD_QPS_PER_SLOT; i += VIEW_CHUNK, at += (off_t)sizeof(chunk)) {
-		if (pread(fd, chunk, sizeof(chunk), at) != (ssize_t)sizeof(chunk))
+	for (u32 i = first; i < first + BOARD_QPS_PER_SLOT; i += VIEW_CHUNK) {
+		if (!view_read_chunk(fd, chunk, sizeof(chunk), offsetof(struct board, qps), i) ||
+		    !view_read_chunk(fd, tallies, sizeof(tallies), offsetof(struct board, tallies),
+				     i))
 			return;
 		for (u32 k = 0; k < VIEW_CHUNK; k++)
-			if ((chunk[k].word & BOARD_QP_EXISTS) && !view_add(v, &chunk[k]))
+			if ((chunk[k].word & BOARD_QP_EXISTS) &&
+			    !view_add(v, &chunk[k], &tallies[k]))
 				return;
 	}
 }

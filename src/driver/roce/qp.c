@@ -10,8 +10,7 @@
 
 #include "core/convert_attr.h"
 
-_Static_assert(offsetof(struct board_qp, errors) - offsetof(struct board_qp, sent) ==
-		       offsetof(struct ibt_counters, errors),
+_Static_assert(offsetof(struct board_tally, errors) == offsetof(struct ibt_counters, errors),
 	       "the board shows the engine's counters");
 
 /* ---- numbers ---- */
@@ -159,9 +158,10 @@ static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct 
 		return err;
 	qp->shown = &dev->a.board->qps[index];
 	memset(qp->shown, 0, sizeof(*qp->shown));
+	memset(&dev->a.board->tallies[index], 0, sizeof(struct board_tally));
 	qp->shown->qpn = e.qpn = qpn;
 	qp->shown->pd = e.pd;
-	e.counters = (struct ibt_counters *)&qp->shown->sent;
+	e.counters = (struct ibt_counters *)&dev->a.board->tallies[index];
 	e.srq = init->srq == NULL ? NULL : ROCE_OF(srq, init->srq)->engine;
 	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr,
 				     init->cap.max_send_sge, init->cap.max_recv_sge,

@@ -23,17 +23,22 @@ enum {
 
 /* A queue pair as peers see it. `word` is stored last, with release. */
 struct board_qp {
-	/* bit 31: exists; bits 0-3 state, 4-7 type (enum ibv_qp_*), 8-15 the remote access flags */
-	u32 word;
+	/* bit 31: exists; bits 0-3 state, 4-7 type (enum ibv_qp_*), 8-15 the remote access flags.
+	 * Aligned, so that one line of the cache holds all of it */
+	_Alignas(32) u32 word;
 	u32 pd;
 	u32 peer_qpn; /* RC, UC: whom it is connected to */
 	u32 qpn;
 	/* where its packets go and come from, as indexes of the port's table, BOARD_NO_GID:
 	 * unknown; enum ibv_mtu. For captures */
 	u8 sgid_index, dgid_index, mtu;
-	/* In a line of their own: peers read the word for each operation. */
-	u64 sent CACHE_ALIGNED; /* messages completed by the requester, for status */
-	u64 received; /* messages completed by the responder, for status */
+};
+
+/* What a queue pair has done, for status. Apart from struct board_qp, which peers read for each
+ * operation. */
+struct CACHE_ALIGNED board_tally {
+	u64 sent;     /* messages completed by the requester */
+	u64 received; /* messages completed by the responder */
 	u64 sent_bytes, received_bytes;
 	u64 errors; /* completions with an error */
 };
@@ -75,6 +80,7 @@ struct board {
 	struct board_hazard hazards[BOARD_HAZARDS];
 	u64 counters[PATH_COUNTERS] CACHE_ALIGNED;
 	struct board_qp qps[BOARD_QPS] CACHE_ALIGNED;
+	struct board_tally tallies[BOARD_QPS] CACHE_ALIGNED;
 	struct mem_entry keys[MEM_MAX_KEYS] CACHE_ALIGNED;
 };
 
