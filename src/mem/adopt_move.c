@@ -27,11 +27,14 @@ static void *move_pointer(u64 addr)
 	return (void *)(uintptr_t)addr;
 }
 
-static int move_write(u64 from, u64 length, u64 offset) REQUIRES(&adopt.lock)
+/* Between memory and the file, all of it. */
+static int move_bytes(int fd, bool write, u64 at, u64 length, u64 offset)
 {
 	for (u64 done = 0; done < length;) {
-		ssize_t n = pwrite(adopt.fd, move_pointer(from + done), length - done,
-				   (off_t)(offset + done));
+		void *p = move_pointer(at + done);
+		off_t where = (off_t)(offset + done);
+		ssize_t n = write ? pwrite(fd, p, length - done, where) :
+				    pread(fd, p, length - done, where);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -42,19 +45,14 @@ static int move_write(u64 from, u64 length, u64 offset) REQUIRES(&adopt.lock)
 	return 0;
 }
 
+static int move_write(u64 from, u64 length, u64 offset) REQUIRES(&adopt.lock)
+{
+	return move_bytes(adopt.fd, true, from, length, offset);
+}
+
 int move_read(u64 to, u64 length, u64 offset)
 {
-	for (u64 done = 0; done < length;) {
-		ssize_t n = pread(adopt.fd, move_pointer(to + done), length - done,
-				  (off_t)(offset + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		done += (u64)n;
-	}
-	return 0;
+	return move_bytes(adopt.fd, false, to, length, offset);
 }
 
 /* Moves a map, with its pages, over whatever is at `to`. */

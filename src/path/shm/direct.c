@@ -181,6 +181,14 @@ static int direct_enter(struct shm_link *l, struct board_hazard *h, const struct
 	return 0;
 }
 
+/* Ends what direct_claim began, and counts it; returns `err`. */
+static int direct_leave(struct shm_link *l, struct board_hazard *h, int err)
+{
+	direct_withdraw(h);
+	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
+	return err;
+}
+
 static int direct_copy(struct shm_link *l, const struct path_target *t, const struct iovec *iov,
 		       int iovcnt)
 {
@@ -196,9 +204,7 @@ static int direct_copy(struct shm_link *l, const struct path_target *t, const st
 	if (err == 0)
 		err = place.here != NULL ? direct_copy_here(t, place.here, iov, iovcnt) :
 					   direct_copy_process(l, t, place.addr, iov, iovcnt);
-	direct_withdraw(h);
-	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
-	return err;
+	return direct_leave(l, h, err);
 }
 
 static int direct_change(struct shm_link *l, const struct path_target *t, struct path_atomic *a)
@@ -217,9 +223,7 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 		a->before = mem_compare_swap((u64 *)(void *)place.here, a->compare, a->operand);
 	else if (err == 0)
 		a->before = mem_fetch_add((u64 *)(void *)place.here, a->operand);
-	direct_withdraw(h);
-	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
-	return err;
+	return direct_leave(l, h, err);
 }
 
 /* While somebody captures it goes as packets, which can be shown. */
