@@ -58,7 +58,7 @@ def parse_perftest(text):
 
 def parse_ucx(text, unit):
     """The last row of `ucx_perftest -f -v`: iterations, then three latencies, two bandwidths, two rates."""
-    found = re.findall(r"(?m)^\d+(?:,[\d.]+){7}$", text)
+    found = re.findall(r"(?m)^ *\d+(?:,[\d.]+){7}$", text)
     if not found:
         raise Failure("ucx_perftest printed no result")
     column, factor = UCX_COLUMNS[unit]

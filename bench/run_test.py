@@ -99,6 +99,7 @@ class Parse(unittest.TestCase):
         csv += "20000,0.150,22.751,22.8,0.34,12000.50,43955,24000000\n"
         self.assertEqual([measure.parse_ucx(csv, unit) for unit in (rows.LATENCY, rows.BANDWIDTH, rows.RATE)],
                          [0.15, 12000.5, 24.0])
+        self.assertEqual(measure.parse_ucx(csv.replace("\n20000,", "\n 250,"), rows.BANDWIDTH), 12000.5)  # it pads to four
         with self.assertRaises(measure.Failure):
             measure.parse_ucx(csv.splitlines()[0], rows.LATENCY)
 
