@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import rows
@@ -88,19 +89,23 @@ def last_words(text):
 
 
 class Process:
-    """A child in a session of its own, whose output is kept; the whole session ends with it."""
+    """A child in a session of its own, whose output is kept; the whole session ends with it. The output goes to a file:
+    what nobody reads yet would fill a pipe (perftest says two lines per queue pair) and stop the child."""
 
     def __init__(self, command, env=None):
         self.command = command
-        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True, env=env, start_new_session=True)
+        self.output = tempfile.TemporaryFile("w+")
+        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT,
+                                      env=env, start_new_session=True)
 
     def result(self, timeout=TIMEOUT_S):
         try:
-            text, _ = self.child.communicate(timeout=timeout)
+            self.child.wait(timeout)
         except subprocess.TimeoutExpired:
             self.end()
             raise Failure(f"{self.command[-1]}: took more than {timeout} s") from None
+        self.output.seek(0)
+        text = self.output.read()
         if self.child.returncode != 0:
             raise Failure(f"{os.path.basename(self.command[0])}: status {self.child.returncode}: {last_words(text)}")
         return text
@@ -108,7 +113,7 @@ class Process:
     def end(self):
         if self.child.poll() is None:
             os.killpg(self.child.pid, signal.SIGKILL)
-        self.child.communicate()
+        self.child.wait()
 
 
 def is_listening(port):

@@ -107,6 +107,17 @@ class Parse(unittest.TestCase):
         self.assertEqual(measure.parse_lines("first 1.5 ms\nqps 10\n"), {"first": 1.5, "qps": 10})
 
 
+class Processes(unittest.TestCase):
+    def test_nobody_reads_yet(self):
+        """A server that says much is not held up until its client has ended."""
+        process = measure.Process([sys.executable, "-c", "print('x' * 1000000)"])
+        try:
+            process.child.wait(20)
+            self.assertEqual(len(process.result(1)), 1000001)
+        finally:
+            process.end()
+
+
 class Judge(unittest.TestCase):
     def setUp(self):
         judge.OTHERS_MAX = 0.15
