@@ -5,15 +5,11 @@
  */
 #include "mem/adopt.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -24,16 +20,18 @@
 
 enum {
 	ADOPT_LONGEST = 256 << 20, /* copying more costs more than it brings */
+	ADOPT_STACK = 64 << 10, /* how far from a variable its thread's stack is in use */
+	ADOPT_THREAD = 8 << 10, /* from errno to the end of what a thread has to itself */
 	/* Adopting costs some 50 us, which many registrations in a row shall not pay: so many may
 	 * adopt at once, and then one in so long. */
 	ADOPT_BURST = 512,
 	ADOPT_EVERY_NS = 2 * NS_PER_MS,
+	ADOPT_SWEEP_NS = 100 * NS_PER_MS,
 	ADOPT_PATIENCE = 400, /* times 50 us, for our thread to start */
-	ADOPT_DEFAULT = 0, /* is it on if nothing is said? */
 	ADOPT_TMPFS = 0x01021994,
 };
 
-struct adopt adopt = { .fd = -1 };
+struct adopt adopt = { .fd = -1, .maps_fd = -1 };
 struct lock adopt_engine_lock;
 bool adopt_engine_runs GUARDED_BY(adopt_engine_lock);
 
@@ -75,55 +73,6 @@ void adopt_drop_in_child(void) NO_THREAD_SAFETY
 	adopt.shown = NULL;
 }
 
-/* ---- may we at all ---- */
-
-/* Allocators other than the C library's trust freed memory to be zero after MADV_DONTNEED, also
- * while it is registered still; in a file's pages it is not. Sanitizers have theirs, too. */
-static bool adopt_malloc_is_plain(void)
-{
-	const char *name;
-	Dl_info info;
-
-	if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) == 0 || info.dli_fname == NULL)
-		return false;
-	name = strrchr(info.dli_fname, '/');
-	name = name == NULL ? info.dli_fname : name + 1;
-	return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-2", 6) == 0;
-}
-
-static bool adopt_is_wanted(void)
-{
-	const char *value = getenv("ANYVERBS_ADOPT"), *preload = getenv("LD_PRELOAD");
-
-	if (value == NULL ? !ADOPT_DEFAULT : strcmp(value, "0") == 0)
-		return false;
-	/* valgrind knows each byte of the memory that it has seen mapped */
-	if (preload != NULL && strstr(preload, "vgpreload") != NULL)
-		return false;
-	return adopt_malloc_is_plain();
-}
-
-
-bool adopt_is_on(void)
-{
-	static int known; /* 0: not asked yet, 1: yes, 2: no. Threads that race store the same */
-	int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
-
-	if (on == 0) {
-		on = adopt_is_wanted() ? 1 : 2;
-		__atomic_store_n(&known, on, __ATOMIC_RELAXED);
-	}
-	return on == 1;
-}
-
-/* Writing far into a file that may not be that long raises a signal. */
-static bool adopt_may_write(void)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
-}
-
 /* ---- the file ---- */
 
 static bool adopt_seal(int fd)
@@ -139,7 +88,7 @@ static bool adopt_file_create(void) REQUIRES(&adopt.lock)
 
 	if (fd < 0)
 		return false;
-	if (!adopt_seal(fd) || fstat(fd, &st) != 0) {
+	if (!look_keep() || !adopt_seal(fd) || fstat(fd, &st) != 0) {
 		close(fd);
 		return false;
 	}
@@ -149,14 +98,17 @@ static bool adopt_file_create(void) REQUIRES(&adopt.lock)
 	return true;
 }
 
-/* The application may have closed a descriptor that it never opened, and opened another. */
-static bool adopt_file_is_there(void) REQUIRES(&adopt.lock)
+bool adopt_file_is_there(void)
 {
 	struct stat st;
 
-	if (adopt.fd < 0)
-		return adopt_file_create();
-	return fstat(adopt.fd, &st) == 0 && st.st_ino == adopt.inode && st.st_dev == adopt.device;
+	return adopt.fd >= 0 && fstat(adopt.fd, &st) == 0 && st.st_ino == adopt.inode &&
+	       st.st_dev == adopt.device;
+}
+
+static bool adopt_file_is_made(void) REQUIRES(&adopt.lock)
+{
+	return adopt.fd < 0 ? adopt_file_create() : adopt_file_is_there();
 }
 
 bool adopt_file(int *fd, u64 *inode)
@@ -228,12 +180,17 @@ static struct adopt_region *region_around(u64 start, u64 end) REQUIRES(&adopt.lo
 	return NULL;
 }
 
+bool region_is_used(const struct adopt_region *r)
+{
+	return r->refs != 0 || r->lingers;
+}
+
 /* A free one with a slot. A slot's number is that of its region, modulo ADOPT_REGIONS. */
 static struct adopt_region *region_find_free(void) REQUIRES(&adopt.lock)
 {
 	struct adopt_region *r = adopt.regions;
 
-	while (r < &adopt.regions[ADOPT_REGIONS] && r->refs != 0)
+	while (r < &adopt.regions[ADOPT_REGIONS] && region_is_used(r))
 		r++;
 	if (r == &adopt.regions[ADOPT_REGIONS])
 		return NULL;
@@ -293,11 +250,18 @@ static bool adopt_has_credit(void) REQUIRES(&adopt.lock)
 /* What runs while pages move, or notes that they do, must not lie in them. */
 static bool adopt_is_ours(u64 start, u64 end)
 {
-	u64 ours[] = { (u64)(uintptr_t)&adopt, (u64)(uintptr_t)&adopt_engine_lock,
-		       (u64)(uintptr_t)&errno, (u64)(uintptr_t)ours };
+	const u64 stack = (u64)(uintptr_t)&start;
+	const struct adopt_range ours[] = {
+		{ (u64)(uintptr_t)&adopt, (u64)(uintptr_t)(&adopt + 1) },
+		{ (u64)(uintptr_t)&adopt_engine_lock, (u64)(uintptr_t)(&adopt_engine_lock + 1) },
+		/* the thread's own data, and what the C library keeps behind them */
+		{ (u64)(uintptr_t)&errno, (u64)(uintptr_t)&errno + ADOPT_THREAD },
+		/* a stack may be one that the application made, of memory like any other */
+		{ stack - ADOPT_STACK, stack + ADOPT_STACK },
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-		if (range_overlaps(start, end, ours[i] & ~0xfffull, sizeof(adopt) + 0x2000))
+		if (range_overlaps(start, end, ours[i].start, ours[i].end - ours[i].start))
 			return true;
 	return false;
 }
@@ -311,10 +275,11 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 	if (start == end || ((start | end) & in_page) != 0 || end - start > ADOPT_LONGEST)
 		return false;
 	return adopt.untracked == 0 && !ranges_have(start, end) && !adopt_is_ours(start, end) &&
-	       adopt_may_write() && adopt_has_credit() && fork_watch() && adopt_file_is_there();
+	       end - start <= allow_bytes() - adopt.bytes && allow_limits() &&
+	       adopt_has_credit() && fork_watch() && adopt_file_is_made();
 }
 
-/* With every signal blocked and our own thread at rest. */
+/* Between adopt_stop and adopt_go_on. */
 static struct adopt_region *adopt_now(u64 start, u64 end)
 	REQUIRES(&adopt.lock) REQUIRES(&adopt_engine_lock)
 {
@@ -330,6 +295,7 @@ static struct adopt_region *adopt_now(u64 start, u64 end)
 	r->length = end - start;
 	err = move_in(r);
 	if (err == 0) {
+		adopt.bytes += r->length;
 		region_show(r);
 		return r;
 	}
@@ -350,37 +316,85 @@ static void adopt_engine_await(void) REQUIRES(&adopt_engine_lock)
 	adopt_engine_comes = false;
 }
 
+static void adopt_region_out(struct adopt_region *r, bool clean)
+	REQUIRES(&adopt.lock) REQUIRES(&adopt_engine_lock)
+{
+	bool alone = look_is_alone() && !__atomic_load_n(&adopt.everywhere, __ATOMIC_RELAXED);
+
+	switch (move_out(r, alone)) {
+	case MOVE_NOT_YET:
+		adopt.lingering += !r->lingers;
+		r->lingers = true;
+		r->unclean |= !clean;
+		return;
+	case MOVE_UNCLEAN:
+		r->unclean = true;
+		break;
+	case MOVE_DONE:
+		break;
+	}
+	adopt.bytes -= r->length;
+	adopt.lingering -= r->lingers;
+	if (r->unclean || !clean)
+		r->offset = 0;
+	r->lingers = r->unclean = false;
+}
+
+/* With every signal blocked and our own thread at rest. */
+static void adopt_stop(sigset_t *before) ACQUIRE(&adopt_engine_lock)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, before);
+	lock_acquire(&adopt_engine_lock);
+}
+
+static void adopt_go_on(const sigset_t *before) RELEASE(&adopt_engine_lock)
+{
+	lock_release(&adopt_engine_lock);
+	pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+/* What could not be put back when its registration ended, perhaps can now. */
+static void adopt_sweep(void) REQUIRES(&adopt.lock)
+{
+	u64 now = clock_now_ns();
+	sigset_t before;
+
+	if (adopt.lingering == 0 || now - adopt.swept_ns < ADOPT_SWEEP_NS)
+		return;
+	adopt.swept_ns = now;
+	adopt_stop(&before);
+	for (u32 i = 0; i < adopt.region_high; i++)
+		if (adopt.regions[i].lingers)
+			adopt_region_out(&adopt.regions[i], true);
+	adopt_go_on(&before);
+}
+
 static struct adopt_region *adopt_region_new(u64 start, u64 end) REQUIRES(&adopt.lock)
 {
 	struct adopt_region *r;
-	sigset_t all, before;
+	sigset_t before;
 
 	if (!adopt_may(start, end))
 		return NULL;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	lock_acquire(&adopt_engine_lock);
+	adopt_sweep();
+	adopt_stop(&before);
 	adopt_engine_await();
 	r = adopt_now(start, end);
-	lock_release(&adopt_engine_lock);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	adopt_go_on(&before);
 	return r;
 }
 
 static void adopt_region_end(struct adopt_region *r, bool clean) REQUIRES(&adopt.lock)
 {
-	sigset_t all, before;
-	bool alone;
+	sigset_t before;
 
 	region_hide(r);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	lock_acquire(&adopt_engine_lock);
-	alone = look_is_alone() && !__atomic_load_n(&adopt.everywhere, __ATOMIC_RELAXED);
-	if (!move_out(r, alone) || !clean)
-		r->offset = 0;
-	lock_release(&adopt_engine_lock);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	adopt_stop(&before);
+	adopt_region_out(r, clean);
+	adopt_go_on(&before);
 }
 
 u64 adopt_enter(u64 addr, u64 length)
@@ -423,6 +437,7 @@ void adopt_leave(u64 addr, u64 length, bool clean)
 		    --r->refs == 0)
 			adopt_region_end(r, clean);
 	}
+	adopt_sweep();
 	lock_release(&adopt.lock);
 }
 

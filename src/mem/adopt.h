@@ -46,9 +46,11 @@ struct adopt_table {
 /* Regions are shown in `t`, which is zeroed, from now on; NULL: nowhere. */
 void adopt_show(struct adopt_table *t);
 
-/* The file, for peers: its descriptor in this process and its inode. False: there is none. */
 /* Is adoption allowed in this process at all? */
 bool adopt_is_on(void);
+/* May a process that has mapped `count` slots of peers map one more? */
+bool adopt_may_map(u32 count);
+/* The file, for peers: its descriptor in this process and its inode. False: there is none. */
 bool adopt_file(int *fd, u64 *inode);
 /* Is this a descriptor of another process' such file, safe to map and touch? */
 bool adopt_is_file(int fd, u64 inode);

@@ -1,8 +1,15 @@
 /* adopt_fork.c: a forked child gets a copy of adopted memory, as it would of any other.
  *
- * The file's maps are not inherited (MADV_DONTFORK), for parent and child would share them. Before
- * the fork the content is copied into the stash, which is; the child moves it to where it belongs.
- * So advice that the application gave for a fork (MADV_WIPEONFORK, MADV_DONTFORK) holds, too.
+ * Parent and child would share the file's maps, so a child does not inherit them: neither one made
+ * behind our back (clone) nor, at last, one that we know of. Before a fork the content is copied
+ * into the stash, and the maps are made inheritable, for until our handler runs the child has
+ * nothing else at their address (the C library resets its streams, which may lie there). The
+ * handler moves the copy over them. So advice that the application gave for a fork
+ * (MADV_WIPEONFORK, MADV_DONTFORK) holds, too.
+ *
+ * Handlers: `copy`, made when we are loaded, runs after those of the application before a fork, and
+ * before them after it. `lock`, made with the first region, is the other way round, so that
+ * adopt.lock is taken outside all other locks that handlers take.
  *
  * In: fork    Out: the child's memory
  * Runs: the forking thread    Locks: adopt.lock across the fork, so that no region changes
@@ -15,24 +22,35 @@
 #include "base/log.h"
 #include "mem/adopt_priv.h"
 
+static bool fork_copies; /* the first pair of handlers is there; set by the constructor */
+
+static void *fork_pointer(u64 addr)
+{
+	return (void *)(uintptr_t)addr;
+}
+
 static struct adopt_region *fork_region_of(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	struct adopt_region *r = &adopt.regions[(p->offset >> ADOPT_SLOT_SHIFT) % ADOPT_REGIONS];
 
-	return r->refs != 0 && p->offset - r->offset < r->length ? r : NULL;
+	return region_is_used(r) && p->offset - r->offset < r->length ? r : NULL;
 }
 
 /* Where the child's copy of a piece is made: in the stash, if the piece is where it was adopted. */
 static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	const struct adopt_region *r = fork_region_of(p);
+	u64 length = p->end - p->start;
 	void *place;
 
 	if (r != NULL && p->start - r->addr == p->offset - r->offset &&
-	    p->end <= r->addr + r->length)
-		return r->stash + (p->start - r->addr);
-	place = mmap(NULL, p->end - p->start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		     -1, 0);
+	    p->end <= r->addr + r->length) {
+		u64 stash = r->stash + (p->start - r->addr);
+
+		return mprotect(fork_pointer(stash), length, PROT_READ | PROT_WRITE) == 0 ? stash :
+											    0;
+	}
+	place = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return place == MAP_FAILED ? 0 : (u64)(uintptr_t)place;
 }
 
@@ -43,68 +61,109 @@ static bool fork_place_is_stash(const struct adopt_piece *p) REQUIRES(&adopt.loc
 	return r != NULL && p->copy - r->stash < r->length;
 }
 
-/* NO_THREAD_SAFETY: the lock is held from here to the handlers after the fork. */
-static void fork_prepare(void) NO_THREAD_SAFETY
+static void fork_copy_piece(struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
-	lock_acquire(&adopt.lock);
+	u64 length = p->end - p->start;
+
+	p->copy = fork_place(p);
+	if (p->copy != 0 && move_read(p->copy, length, p, 0) == 0 &&
+	    madvise(fork_pointer(p->start), length, MADV_DOFORK) == 0)
+		return;
+	log_error("mem", "a forked child misses registered memory at %#llx",
+		  (unsigned long long)p->start);
+}
+
+/* NO_THREAD_SAFETY, here and below: the lock is held from fork_lock to the handlers after the fork.
+ * If it is not, there is no file. */
+static void fork_copy(void) NO_THREAD_SAFETY
+{
 	adopt.pieces.count = 0;
 	if (adopt.fd < 0)
 		return;
 	if (!look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES))
 		log_error("mem", "a forked child may miss registered memory");
-	for (u32 i = 0; i < adopt.pieces.count; i++) {
-		struct adopt_piece *p = &adopt.pieces.at[i];
-
-		p->copy = fork_place(p);
-		if (p->copy == 0 || move_read(p->copy, p->end - p->start, p->offset) != 0)
-			log_error("mem", "a forked child misses registered memory at %#llx",
-				  (unsigned long long)p->start);
-	}
+	for (u32 i = 0; i < adopt.pieces.count; i++)
+		fork_copy_piece(&adopt.pieces.at[i]);
 }
 
-static void fork_parent(void) NO_THREAD_SAFETY
+static void fork_drop_copy(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < adopt.pieces.count; i++) {
 		const struct adopt_piece *p = &adopt.pieces.at[i];
-		void *copy = (void *)(uintptr_t)p->copy;
+		u64 length = p->end - p->start;
+		void *copy = fork_pointer(p->copy);
 
+		madvise(fork_pointer(p->start), length, MADV_DONTFORK);
 		if (p->copy == 0)
 			continue;
-		if (fork_place_is_stash(p))
-			madvise(copy, p->end - p->start, MADV_DONTNEED);
-		else
-			munmap(copy, p->end - p->start);
+		if (!fork_place_is_stash(p)) {
+			munmap(copy, length);
+			continue;
+		}
+		if (madvise(copy, length, MADV_DONTNEED) != 0) { /* mlockall */
+			munlock(copy, length);
+			madvise(copy, length, MADV_DONTNEED);
+		}
+		mprotect(copy, length, PROT_NONE);
 	}
 	adopt.pieces.count = 0;
-	lock_release(&adopt.lock);
 }
 
-static void fork_child(void) NO_THREAD_SAFETY
+/* In the child. Where the application wanted that it has nothing, the copy is missing, too. */
+static void fork_place_copy(const struct adopt_piece *p)
 {
-	for (u32 i = 0; i < adopt.pieces.count; i++) {
-		const struct adopt_piece *p = &adopt.pieces.at[i];
-		void *to = (void *)(uintptr_t)p->start;
+	u64 length = p->end - p->start;
+	void *to = fork_pointer(p->start);
 
-		/* Fails where the application wanted that the child has nothing. */
-		if (p->copy != 0 &&
-		    mremap((void *)(uintptr_t)p->copy, p->end - p->start, p->end - p->start,
-			   MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED &&
-		    p->prot != (PROT_READ | PROT_WRITE))
-			mprotect(to, p->end - p->start, p->prot);
-	}
+	if (p->copy == 0)
+		return;
+	if (mremap(fork_pointer(p->copy), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) ==
+	    MAP_FAILED)
+		munmap(to, length);
+	else if (p->prot != (PROT_READ | PROT_WRITE))
+		mprotect(to, length, p->prot);
+}
+
+static void fork_become_child(void) NO_THREAD_SAFETY
+{
+	if (adopt.fd < 0)
+		return;
+	for (u32 i = 0; i < adopt.pieces.count; i++)
+		fork_place_copy(&adopt.pieces.at[i]);
 	for (u32 i = 0; i < adopt.region_high; i++) {
 		struct adopt_region *r = &adopt.regions[i];
 
-		if (r->refs != 0)
-			munmap((void *)(uintptr_t)r->stash, r->length);
+		if (region_is_used(r))
+			munmap(fork_pointer(r->stash), r->length);
 		*r = (struct adopt_region){ .refs = 0 };
 	}
-	if (adopt.fd >= 0)
+	if (adopt_file_is_there())
 		close(adopt.fd);
+	look_drop();
 	adopt.fd = -1;
-	adopt.region_high = 0;
+	adopt.bytes = 0;
+	adopt.region_high = adopt.lingering = adopt.pieces.count = 0;
+}
+
+__attribute__((constructor)) static void fork_begin(void)
+{
+	fork_copies = pthread_atfork(fork_copy, fork_drop_copy, fork_become_child) == 0;
+}
+
+static void fork_lock(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&adopt.lock);
+}
+
+static void fork_unlock(void) NO_THREAD_SAFETY
+{
+	lock_release(&adopt.lock);
+}
+
+static void fork_unlock_child(void) NO_THREAD_SAFETY
+{
 	adopt.shown = NULL;
-	adopt.range_count = adopt.untracked = adopt.pieces.count = 0;
+	adopt.range_count = adopt.untracked = 0;
 	adopt_engine_runs = adopt_engine_comes = false;
 	lock_init(&adopt_engine_lock);
 	lock_init(&adopt.lock);
@@ -114,6 +173,7 @@ bool fork_watch(void)
 {
 	if (!adopt.watches_forks)
 		adopt.watches_forks =
-			pthread_atfork(fork_prepare, fork_parent, fork_child) == 0;
+			fork_copies &&
+			pthread_atfork(fork_lock, fork_unlock, fork_unlock_child) == 0;
 	return adopt.watches_forks;
 }

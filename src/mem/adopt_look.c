@@ -16,7 +16,7 @@
 
 #include "mem/adopt_priv.h"
 
-enum { LOOK_LINE = 4352, LOOK_BUFFER = 16384, LOOK_MAPS_MAX = 16000 };
+enum { LOOK_LINE = 4352, LOOK_BUFFER = 16384 };
 
 bool look_is_alone(void)
 {
@@ -89,29 +89,79 @@ static ssize_t look_lines(char *buffer, size_t n, void (*fn)(const struct look_m
 	return end - line;
 }
 
-bool look_maps(void (*fn)(const struct look_map *m, void *arg), void *arg)
+bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *arg)
 {
 	char buffer[LOOK_BUFFER];
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	ssize_t left = 0, n = -1;
+	off_t at = 0;
 
-	while (fd >= 0 && left >= 0 && left < LOOK_BUFFER - LOOK_LINE) {
-		n = read(fd, buffer + left, sizeof(buffer) - (size_t)left);
+	while (left >= 0 && left < LOOK_BUFFER - LOOK_LINE) {
+		n = pread(fd, buffer + left, sizeof(buffer) - (size_t)left, at);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
 			break;
+		at += n;
 		left = look_lines(buffer, (size_t)(left + n), fn, arg);
 	}
-	if (fd >= 0)
-		close(fd);
 	return n == 0 && left == 0;
+}
+
+int look_open(void)
+{
+	return open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+}
+
+bool look_keep(void)
+{
+	int fd = look_open();
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) != 0) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	adopt.maps_fd = fd;
+	adopt.maps_inode = st.st_ino;
+	return true;
+}
+
+static bool look_is_kept(void) REQUIRES(&adopt.lock)
+{
+	struct stat st;
+
+	return fstat(adopt.maps_fd, &st) == 0 && st.st_ino == adopt.maps_inode;
+}
+
+void look_drop(void)
+{
+	if (look_is_kept())
+		close(adopt.maps_fd);
+	adopt.maps_fd = -1;
+}
+
+/* By the descriptor that is kept, or by a new one if it has been closed. */
+static bool look_own_maps(void (*fn)(const struct look_map *m, void *arg), void *arg)
+	REQUIRES(&adopt.lock)
+{
+	bool all;
+	int fd;
+
+	if (look_is_kept())
+		return look_maps(adopt.maps_fd, fn, arg);
+	fd = look_open();
+	if (fd < 0)
+		return false;
+	all = look_maps(fd, fn, arg);
+	close(fd);
+	return all;
 }
 
 struct look_plain {
 	u64 at, end; /* what is not yet known to be plain */
 	u32 maps;
-	bool pinned;
+	bool held;
 };
 
 static bool look_map_is_plain(const struct look_map *m)
@@ -121,6 +171,12 @@ static bool look_map_is_plain(const struct look_map *m)
 		strncmp(m->name, "[anon:", 6) == 0);
 }
 
+/* Requests that the kernel works on by itself may be on their way to any page. */
+static bool look_map_is_for_requests(const struct look_map *m)
+{
+	return strncmp(m->name, "/[aio]", 6) == 0 || strstr(m->name, "[io_uring]") != NULL;
+}
+
 static void look_at_plain(const struct look_map *m, void *arg)
 {
 	struct look_plain *p = arg;
@@ -128,9 +184,7 @@ static void look_at_plain(const struct look_map *m, void *arg)
 	p->maps++;
 	if (m->start <= p->at && p->at < m->end && look_map_is_plain(m))
 		p->at = m->end;
-	/* Requests that the kernel works on by itself may be on their way to any page. */
-	if (strncmp(m->name, "/[aio]", 6) == 0 || strstr(m->name, "[io_uring]") != NULL)
-		p->pinned = true;
+	p->held |= look_map_is_for_requests(m);
 }
 
 /* A line of numbers like "VmPin:	       0 kB" that is not 0. */
@@ -141,8 +195,7 @@ static bool look_status_has(const char *status, const char *name)
 	return at == NULL || strtoull(at + strlen(name), NULL, 10) != 0;
 }
 
-/* Pages that are locked, or that a device or io_uring holds, stay where they are. */
-static bool look_is_pinned(void)
+bool look_is_held(void)
 {
 	char status[4096];
 	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -160,9 +213,9 @@ bool look_is_plain(u64 start, u64 end)
 {
 	struct look_plain p = { .at = start, .end = end };
 
-	if (look_is_pinned() || !look_maps(look_at_plain, &p))
+	if (look_is_held() || !look_own_maps(look_at_plain, &p))
 		return false;
-	return p.at >= p.end && !p.pinned && p.maps < LOOK_MAPS_MAX;
+	return p.at >= p.end && !p.held && p.maps < allow_maps();
 }
 
 struct look_want {
@@ -188,6 +241,7 @@ static void look_at_piece(const struct look_map *m, void *arg) NO_THREAD_SAFETY
 	struct look_want *want = arg;
 	struct adopt_pieces *p = &adopt.pieces;
 
+	p->held |= look_map_is_for_requests(m);
 	if (!m->shared || m->inode != adopt.inode || m->device != adopt.device ||
 	    m->offset - want->offset >= want->length)
 		return;
@@ -205,5 +259,6 @@ bool look_pieces(u64 offset, u64 length)
 	struct look_want want = { .offset = offset, .length = length };
 
 	adopt.pieces.count = 0;
-	return look_maps(look_at_piece, &want) && !want.failed;
+	adopt.pieces.held = false;
+	return look_own_maps(look_at_piece, &want) && !want.failed;
 }

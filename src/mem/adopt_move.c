@@ -11,10 +11,13 @@
  * Out, beside other threads: the file is mapped privately in place of the shared map, in one step,
  * so that no store is lost; then every page is made the process' own, and the file's are given up.
  * The slot is not used again, for the map stays a map of it.
+ * Not out at all while somebody else may hold pages: a request of AIO or io_uring that is under way
+ * would end in pages that nobody sees. The region lingers, seen by no peer, and is tried again.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,9 +53,16 @@ static int move_write(u64 from, u64 length, u64 offset) REQUIRES(&adopt.lock)
 	return move_bytes(adopt.fd, true, from, length, offset);
 }
 
-int move_read(u64 to, u64 length, u64 offset)
+int move_read(u64 to, u64 length, const struct adopt_piece *p, u64 at)
 {
-	return move_bytes(adopt.fd, false, to, length, offset);
+	void *from = move_pointer(p->start + at);
+
+	if (adopt_file_is_there())
+		return move_bytes(adopt.fd, false, to, length, p->offset + at);
+	if ((p->prot & PROT_READ) == 0 && mprotect(from, length, p->prot | PROT_READ) != 0)
+		return -errno;
+	memcpy(move_pointer(to), from, length);
+	return (p->prot & PROT_READ) == 0 && mprotect(from, length, p->prot) != 0 ? -errno : 0;
 }
 
 /* Moves a map, with its pages, over whatever is at `to`. */
@@ -66,7 +76,8 @@ static int move_map(u64 from, u64 length, u64 to)
 
 static void move_drop_pages(u64 offset, u64 length) REQUIRES(&adopt.lock)
 {
-	if (fallocate(adopt.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+	if (!adopt_file_is_there() ||
+	    fallocate(adopt.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
 		      (off_t)length) != 0)
 		log_debug("mem", "pages of the file stay: errno %d", errno);
 }
@@ -93,18 +104,27 @@ static int chunk_in(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt
 	return err;
 }
 
-/* Puts a chunk back. */
-static int chunk_out(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt.lock)
+/* Puts bytes back that begin `at` in the piece, which is where the region was. */
+static int chunk_out(const struct adopt_region *r, const struct adopt_piece *p, u64 at, u64 n)
+	REQUIRES(&adopt.lock)
 {
-	int err = move_read(r->stash + at, n, r->offset + at);
+	u64 to = p->start + at, stash = r->stash + (to - r->addr);
+	int err = mprotect(move_pointer(stash), n, PROT_READ | PROT_WRITE) != 0 ? -errno : 0;
 
-	return err != 0 ? err : move_map(r->stash + at, n, r->addr + at);
+	if (err == 0)
+		err = move_read(stash, n, p, at);
+	return err != 0 ? err : move_map(stash, n, to);
 }
 
 static void move_in_undo(struct adopt_region *r, u64 done) REQUIRES(&adopt.lock)
 {
+	const struct adopt_piece all = { .start = r->addr,
+					 .end = r->addr + done,
+					 .offset = r->offset,
+					 .prot = PROT_READ | PROT_WRITE };
+
 	for (u64 at = 0; at < done; at += ADOPT_CHUNK)
-		if (chunk_out(r, at, MIN((u64)ADOPT_CHUNK, done - at)) != 0)
+		if (chunk_out(r, &all, at, MIN((u64)ADOPT_CHUNK, done - at)) != 0)
 			log_error("mem", "memory at %#llx stays shared",
 				  (unsigned long long)(r->addr + at));
 	munmap(move_pointer(r->stash), r->length);
@@ -130,6 +150,8 @@ int move_in(struct adopt_region *r)
 	}
 	if (err != 0)
 		move_in_undo(r, at);
+	else if (mprotect(stash, r->length, PROT_NONE) != 0)
+		log_info("mem", "mlockall would fill the stash: errno %d", errno);
 	return err;
 }
 
@@ -145,15 +167,15 @@ static bool piece_is_home(const struct adopt_region *r, const struct adopt_piece
 static bool piece_out_alone(const struct adopt_region *r, const struct adopt_piece *p)
 	REQUIRES(&adopt.lock)
 {
-	u64 from = p->start - r->addr, to = p->end - r->addr;
+	u64 length = p->end - p->start;
 
-	for (u64 at = from; at < to; at += ADOPT_CHUNK) {
-		u64 n = MIN((u64)ADOPT_CHUNK, to - at);
+	for (u64 at = 0; at < length; at += ADOPT_CHUNK) {
+		u64 n = MIN((u64)ADOPT_CHUNK, length - at);
 
-		if (chunk_out(r, at, n) != 0)
+		if (chunk_out(r, p, at, n) != 0)
 			return false;
 		if (p->prot != (PROT_READ | PROT_WRITE) &&
-		    mprotect(move_pointer(r->addr + at), n, p->prot) != 0)
+		    mprotect(move_pointer(p->start + at), n, p->prot) != 0)
 			log_warn("mem", "memory keeps its old protection: errno %d", errno);
 	}
 	return true;
@@ -180,30 +202,50 @@ static bool piece_out_in_place(const struct adopt_piece *p) REQUIRES(&adopt.lock
 {
 	u64 n = p->end - p->start;
 
-	if (mmap(move_pointer(p->start), n, p->prot, MAP_PRIVATE | MAP_FIXED, adopt.fd,
+	if (!adopt_file_is_there() ||
+	    mmap(move_pointer(p->start), n, p->prot, MAP_PRIVATE | MAP_FIXED, adopt.fd,
 		 (off_t)p->offset) == MAP_FAILED)
 		return false;
 	return piece_own_pages(p);
 }
 
-bool move_out(struct adopt_region *r, bool alone)
+/* False: it stays shared. */
+static bool piece_out(const struct adopt_region *r, const struct adopt_piece *p, bool alone,
+		      bool *clean) REQUIRES(&adopt.lock)
 {
-	bool clean = true, empty = look_pieces(r->offset, ADOPT_SLOT_BYTES);
+	if (alone && piece_is_home(r, p) && piece_out_alone(r, p))
+		return true;
+	*clean = false;
+	if (piece_out_in_place(p))
+		return true;
+	log_error("mem", "memory at %#llx stays shared for now", (unsigned long long)p->start);
+	return false;
+}
 
-	for (u32 i = 0; i < adopt.pieces.count; i++) {
-		const struct adopt_piece *p = &adopt.pieces.at[i];
+/* Not all is out: what has gone from the stash is reserved again before others can use it. */
+static void move_keep_stash(const struct adopt_region *r, bool alone) REQUIRES(&adopt.lock)
+{
+	if (alone && mmap(move_pointer(r->stash), r->length, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+			  0) == MAP_FAILED)
+		log_error("mem", "no stash at %#llx: errno %d", (unsigned long long)r->stash,
+			  errno);
+}
 
-		if (alone && piece_is_home(r, p) && piece_out_alone(r, p))
-			continue;
-		clean = false;
-		if (!piece_out_in_place(p)) {
-			log_error("mem", "memory at %#llx stays a file's",
-				  (unsigned long long)p->start);
-			empty = false;
-		}
+enum move_result move_out(struct adopt_region *r, bool alone)
+{
+	bool clean = true, all = look_pieces(r->offset, ADOPT_SLOT_BYTES);
+
+	if (!all || (adopt.pieces.count != 0 && (adopt.pieces.held || look_is_held())))
+		return MOVE_NOT_YET;
+	for (u32 i = 0; i < adopt.pieces.count; i++)
+		all &= piece_out(r, &adopt.pieces.at[i], alone, &clean);
+	if (!all) {
+		move_keep_stash(r, alone);
+		r->unclean = true;
+		return MOVE_NOT_YET;
 	}
 	munmap(move_pointer(r->stash), r->length);
-	if (empty)
-		move_drop_pages(r->offset, ADOPT_SLOT_BYTES);
-	return clean && empty;
+	move_drop_pages(r->offset, ADOPT_SLOT_BYTES);
+	return clean ? MOVE_DONE : MOVE_UNCLEAN;
 }

@@ -1,6 +1,7 @@
 /* adopt_priv.h: what the parts of adoption share.
  *
- *   adopt.c        regions, and whether to adopt
+ *   adopt.c        regions, and when to adopt
+ *   adopt_allow.c  whether this process may at all
  *   adopt_look.c   what the kernel says of this process: threads, maps, pins
  *   adopt_move.c   pages in and out
  *   adopt_fork.c   what a forked child gets
@@ -24,7 +25,9 @@ struct adopt_region {
 	u64 offset;	  /* of its slot, in the file; stays when the region is free */
 	u64 stash;
 	u32 turn; /* counts its slots: one is given up if something may still be there */
-	u32 refs; /* registrations that touch it; 0: free */
+	u32 refs; /* registrations that touch it; 0 and not `lingers`: free */
+	bool lingers; /* without registrations, but its pages cannot be put back yet */
+	bool unclean; /* its slot is not to be used again */
 };
 
 /* A piece of the file that this process has mapped, as the kernel tells. */
@@ -38,6 +41,7 @@ struct adopt_piece {
 struct adopt_pieces {
 	struct adopt_piece *at;
 	u32 count, space;
+	bool held; /* there are requests to the kernel that may name any page */
 };
 
 struct adopt_range {
@@ -49,6 +53,12 @@ struct adopt {
 	int fd GUARDED_BY(lock); /* -1: no file yet */
 	u64 inode GUARDED_BY(lock);
 	u64 device GUARDED_BY(lock);
+	/* The list of maps, kept open: later there may be no descriptor left, or no right to. */
+	int maps_fd GUARDED_BY(lock);
+	u64 maps_inode GUARDED_BY(lock);
+	u64 bytes GUARDED_BY(lock); /* of all regions */
+	u32 lingering GUARDED_BY(lock); /* regions */
+	u64 swept_ns GUARDED_BY(lock);	/* when these were tried again */
 	u64 credit_ns GUARDED_BY(lock); /* since when the right to adopt has gathered */
 	struct adopt_region regions[ADOPT_REGIONS] GUARDED_BY(lock);
 	struct adopt_table *shown GUARDED_BY(lock);
@@ -69,6 +79,22 @@ extern bool adopt_engine_runs GUARDED_BY(adopt_engine_lock);
 /* It is being made: to be counted it must have said that it runs. */
 extern bool adopt_engine_comes GUARDED_BY(adopt_engine_lock);
 
+/* ---- adopt.c ---- */
+
+/* The application may have closed a descriptor that it never opened, and opened another. */
+bool adopt_file_is_there(void) REQUIRES(&adopt.lock);
+/* Are its pages, or may they be, in the file? */
+bool region_is_used(const struct adopt_region *r);
+
+/* ---- adopt_allow.c ---- */
+
+/* What limits and settings say now. */
+bool allow_limits(void);
+/* So much of all memory, at once: a fork copies it. */
+u64 allow_bytes(void);
+/* So many maps may there be when one more region is adopted, or a peer's slot mapped. */
+u32 allow_maps(void);
+
 /* ---- adopt_look.c ---- */
 
 /* One line of the list of maps. */
@@ -81,11 +107,20 @@ struct look_map {
 
 /* Does this process have no thread but the caller, and ours that stands still? */
 bool look_is_alone(void) REQUIRES(&adopt_engine_lock);
-/* Calls fn for every map. False: they cannot be read. */
-bool look_maps(void (*fn)(const struct look_map *m, void *arg), void *arg);
+/* The list of maps, to be closed; or -1. */
+int look_open(void);
+/* Opens it, to be kept. */
+bool look_keep(void) REQUIRES(&adopt.lock);
+/* Closes that. */
+void look_drop(void) REQUIRES(&adopt.lock);
+/* Calls fn for every map in `fd`, the open list of maps. False: they cannot be read. */
+bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *arg);
 /* Is [start, end) plain memory, and does nobody else hold pages of this process? */
-bool look_is_plain(u64 start, u64 end);
-/* Fills adopt.pieces with the shared maps of [offset, offset + length) of our file. */
+bool look_is_plain(u64 start, u64 end) REQUIRES(&adopt.lock);
+/* Are pages locked, or held by a device or by io_uring? They stay where they are. */
+bool look_is_held(void);
+/* Fills adopt.pieces with the shared maps of [offset, offset + length) of our file. False: they are
+ * not known, or not all. */
 bool look_pieces(u64 offset, u64 length) REQUIRES(&adopt.lock);
 
 /* ---- adopt_move.c ---- */
@@ -93,11 +128,16 @@ bool look_pieces(u64 offset, u64 length) REQUIRES(&adopt.lock);
 /* The region's addr, length and offset are set. 0 or a negative errno: then all is as it was.
  * Nobody but the caller runs. */
 int move_in(struct adopt_region *r) REQUIRES(&adopt.lock);
+enum move_result {
+	MOVE_DONE,
+	MOVE_UNCLEAN, /* done, but the slot is not to be used again */
+	MOVE_NOT_YET, /* somebody else holds pages, or a call failed: memory stays the file's */
+};
 /* Gives the application private pages back, wherever the region's pieces have gone. `alone`:
- * nobody but the caller runs. Returns whether the slot may be used again. */
-bool move_out(struct adopt_region *r, bool alone) REQUIRES(&adopt.lock);
-/* Copies from the file. */
-int move_read(u64 to, u64 length, u64 offset) REQUIRES(&adopt.lock);
+ * nobody but the caller runs. */
+enum move_result move_out(struct adopt_region *r, bool alone) REQUIRES(&adopt.lock);
+/* Copies the beginning of a piece: from the file or, if its descriptor has gone, from the map. */
+int move_read(u64 to, u64 length, const struct adopt_piece *p, u64 at) REQUIRES(&adopt.lock);
 
 /* ---- adopt_fork.c ---- */
 

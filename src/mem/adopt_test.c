@@ -4,73 +4,12 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
-#include "mem/adopt_priv.h"
-
-#define PAGE 4096ul
-#define BYTES (16 * PAGE)
-
-#ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18
-#endif
+#include "mem/adopt_kit.h"
 
 static u8 *memory; /* of each test; filled */
-
-static u8 pattern(u64 i)
-{
-	return (u8)(i * 7 + i / 251);
-}
-
-static void fill(u8 *p, u64 n)
-{
-	for (u64 i = 0; i < n; i++)
-		p[i] = pattern(i);
-}
-
-static void check(const u8 *p, u64 n)
-{
-	for (u64 i = 0; i < n; i++)
-		if (p[i] != pattern(i))
-			fail_msg("byte %llu is %u", (unsigned long long)i, p[i]);
-}
-
-static bool is_zero(const u8 *p, u64 n)
-{
-	for (u64 i = 0; i < n; i++)
-		if (p[i] != 0)
-			return false;
-	return true;
-}
-
-static u8 *map_private(u64 n)
-{
-	u8 *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	assert_ptr_not_equal(p, MAP_FAILED);
-	return p;
-}
-
-static u64 enter(u8 *p, u64 n)
-{
-	return adopt_enter((uintptr_t)p, n);
-}
-
-static void leave(u8 *p, u64 n)
-{
-	adopt_leave((uintptr_t)p, n, true);
-}
 
 /* As a peer maps it. */
 static u8 *peer_map(u64 offset, u64 n)
@@ -87,44 +26,12 @@ static u8 *peer_map(u64 offset, u64 n)
 	return p;
 }
 
-/* A thread that was joined may be on its way out still. */
-static void wait_until_alone(void)
-{
-	lock_acquire(&adopt_engine_lock);
-	while (!look_is_alone())
-		usleep(1000);
-	lock_release(&adopt_engine_lock);
-}
-
 static u8 *adopted(u64 *offset)
 {
 	wait_until_alone();
 	*offset = enter(memory, BYTES);
 	assert_int_not_equal(*offset, 0);
 	return memory;
-}
-
-struct seen {
-	u64 at;
-	bool shared, found;
-};
-
-static void see(const struct look_map *m, void *arg)
-{
-	struct seen *s = arg;
-
-	if (m->start <= s->at && s->at < m->end) {
-		s->found = true;
-		s->shared = m->shared;
-	}
-}
-
-static bool is_shared(const void *p)
-{
-	struct seen s = { .at = (uintptr_t)p };
-
-	assert_true(look_maps(see, &s));
-	return s.found && s.shared;
 }
 
 /* What went out beside other threads stays a map of the file, and is not adopted again. */
@@ -522,19 +429,6 @@ static void adopted_memory__zeroed_by_advice_afterwards(void **state)
 }
 
 /* ---- fork ---- */
-
-/* Runs fn in a child; its verdict. */
-static int in_child(int (*fn)(void))
-{
-	int status;
-	pid_t pid = fork();
-
-	assert_true(pid >= 0);
-	if (pid == 0)
-		_exit(fn());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
 
 static int child_has_its_own(void) NO_THREAD_SAFETY
 {

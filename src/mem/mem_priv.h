@@ -33,6 +33,9 @@ static inline u32 mem_index(u32 key)
 	return key >> MEM_TAG_BITS;
 }
 
+/* Is [start, end) anonymous memory of this process, readable, and writable if asked? False also if
+ * that cannot be told. Costs no more for a longer range. */
+bool mem_is_mapped(u64 start, u64 end, bool write);
 /* The way of older kernels: touches each page of [first, end). 0 or -EFAULT. */
 int mem_populate_by_touch(u64 first, u64 end, u64 page_size, bool write);
 

@@ -1,4 +1,5 @@
-/* populate.c: what pinning does for an adapter: every page present, and writable if need be.
+/* populate.c: what pinning does for an adapter: every page present, and writable if need be. Of
+ * long ranges of plain memory only whether they are mapped is asked.
  *
  * In:    an address range of this process, maybe a wrong one
  * Out:   pages faulted in, or the reason why not
@@ -23,7 +24,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { POPULATE_RETRIES = 16 };
+enum {
+	POPULATE_RETRIES = 16,
+	POPULATE_LONG = 1 << 20, /* from here on it costs more than asking what is mapped */
+};
 
 static bool populate_read_word(const void *word)
 {
@@ -113,6 +117,8 @@ int mem_populate(u64 addr, u64 length, bool write)
 	last = (addr + (length - 1)) & ~(page_size - 1);
 	if (last + page_size < page_size) /* the topmost page is never ours */
 		return -EFAULT;
+	if (length >= POPULATE_LONG && mem_is_mapped(first, last + page_size, write))
+		return 0;
 	if (populate_has_advice(page_size))
 		return populate_advise(first, last + page_size, page_size, write);
 	return mem_populate_by_touch(first, last + page_size, page_size, write);

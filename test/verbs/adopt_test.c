@@ -8,34 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "duo.h"
 #include "pair.h"
 
 enum { BYTES = 64 * 4096, WAS = 3, IS = 4, OTHER = 5 };
-
-/* Files of adopted memory that a process has mapped: its own, and peers'. */
-static unsigned int files_mapped(int pid)
-{
-	unsigned long inode, seen[16];
-	char path[32], line[512];
-	unsigned int n = 0, i;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-	f = fopen(path, "r");
-	assert_non_null(f);
-	while (fgets(line, sizeof(line), f) != NULL) {
-		if (strstr(line, "/memfd:anyverbs-memory") == NULL ||
-		    strstr(line, " rw-s ") == NULL)
-			continue;
-		assert_int_equal(sscanf(line, "%*s %*s %*s %*s %lu", &inode), 1);
-		for (i = 0; i < n && seen[i] != inode; i++)
-			;
-		if (i == n && n < 16)
-			seen[n++] = inode;
-	}
-	fclose(f);
-	return n;
-}
 
 static void write_once(uint64_t offset, uint32_t length)
 {
@@ -50,11 +26,11 @@ static void open_and_map(void)
 {
 	pair_open(&(struct side_options){
 		.type = IBV_QPT_RC, .bytes = BYTES, .mr_access = -1, .qp_access = -1 });
-	for (int i = 0; i < 2000 && files_mapped(getpid()) < 2; i++) {
+	for (int i = 0; i < 2000 && duo_files_mapped(getpid()) < 2; i++) {
 		write_once(0, 8);
 		usleep(1000);
 	}
-	assert_int_equal(files_mapped(getpid()), 2);
+	assert_int_equal(duo_files_mapped(getpid()), 2);
 }
 
 static void adopt__all_operations_by_a_map(void **state)
@@ -110,7 +86,7 @@ static void adopt__ends_with_the_region(void **state)
 	end_fill(&pair.a, 0, BYTES, IS);
 	end_deregister(&pair.b, 0);
 	end_fill(&pair.b, 0, BYTES, WAS);
-	assert_int_equal(files_mapped(pair.b.pid), 0);
+	assert_int_equal(duo_files_mapped(pair.b.pid), 0);
 	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 4096, &pair.b, 0);
 	end_send(&pair.a, 0, &w);
 	end_expect(&pair.a, SENDS, IBV_WC_REM_ACCESS_ERR);

@@ -91,6 +91,20 @@ static bool view_is_board(int fd)
 	       version == BOARD_VERSION && size == (u32)sizeof(struct board);
 }
 
+static void view_read_memory(int fd, struct view *v)
+{
+	struct adopt_table t;
+
+	if (!VIEW_FIELD(fd, memory, &t))
+		return;
+	for (u32 i = 0; i < MIN(t.high, (u32)ADOPT_REGIONS); i++) {
+		if (t.at[i].offset == 0)
+			continue;
+		v->adopted_regions++;
+		v->adopted_bytes += t.at[i].length;
+	}
+}
+
 void view_read(int fd, struct view *out)
 {
 	u32 slots;
@@ -100,6 +114,7 @@ void view_read(int fd, struct view *out)
 	    !VIEW_FIELD(fd, counters, out->counters))
 		return;
 	out->valid = true;
+	view_read_memory(fd, out);
 	for (u32 i = 0; i < MIN(slots, (u32)BOARD_SLOTS); i++)
 		view_read_slot(fd, i, out);
 }
@@ -127,6 +142,9 @@ void view_print(const struct view *v)
 
 	if (!v->valid)
 		return;
+	if (v->adopted_regions != 0)
+		printf("%14s memory that peers may map: %llu B, %u regions\n", "",
+		       (unsigned long long)v->adopted_bytes, v->adopted_regions);
 	for (u32 i = 0; i < MIN(v->qp_count, (u32)VIEW_TEXT_QPS); i++)
 		view_print_qp(&v->qps[i]);
 	if (v->qp_count > VIEW_TEXT_QPS)
@@ -147,6 +165,8 @@ void view_print_json(const struct view *v)
 {
 	if (!v->valid)
 		return;
+	printf(",\n      \"adopted\": {\"regions\": %u, \"bytes\": %llu}", v->adopted_regions,
+	       (unsigned long long)v->adopted_bytes);
 	fputs(",\n      \"qps\": [", stdout);
 	for (u32 i = 0; i < v->qp_count; i++) {
 		const struct view_qp *q = &v->qps[i];

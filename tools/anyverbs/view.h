@@ -15,6 +15,8 @@ struct view_qp {
 struct view {
 	bool valid; /* the process shows a board of this version */
 	u64 counters[PATH_COUNTERS];
+	u32 adopted_regions; /* of registered memory that peers may map */
+	u64 adopted_bytes;
 	struct view_qp *qps; /* in the order of their numbers, per slot */
 	u32 qp_count;
 };

@@ -20,7 +20,6 @@
 #endif
 
 enum {
-	REACH_MAPS = 4096,	 /* of all peers: a part of what a process may have */
 	REACH_LEAST = 256 << 10, /* a map is not shorter, so that a slot's next region fits too */
 	REACH_TOUCH = 4 << 20,	 /* pages that are made present at once */
 };
@@ -112,7 +111,7 @@ static bool reach_map(struct reach *r, u64 slot, u64 length)
 	struct reach_map *m;
 	void *p;
 
-	if (reach_count >= REACH_MAPS || slot >= ADOPT_FILE_BYTES >> ADOPT_SLOT_SHIFT)
+	if (!adopt_may_map(reach_count) || slot >= ADOPT_FILE_BYTES >> ADOPT_SLOT_SHIFT)
 		return false;
 	m = malloc(sizeof(*m));
 	if (m == NULL)
@@ -124,6 +123,7 @@ static bool reach_map(struct reach *r, u64 slot, u64 length)
 		return false;
 	}
 	madvise(p, bytes, MADV_DONTFORK);
+	madvise(p, bytes, MADV_DONTDUMP); /* whose memory it is, his core has it */
 	mem_populate((u64)(uintptr_t)p, MIN(length, (u64)REACH_TOUCH), true);
 	*m = (struct reach_map){ .slot = slot, .base = p, .length = bytes, .next = r->maps };
 	r->maps = m;

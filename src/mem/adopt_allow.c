@@ -1,0 +1,118 @@
+/* adopt_allow.c: may this process adopt memory: what is set, which allocator it has, what is
+ * limited.
+ *
+ * In: the environment, limits, /proc/sys    Out: yes or no; bounds
+ * Runs: verbs that register memory    Locks: none
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "mem/adopt_priv.h"
+
+enum {
+	ALLOW_DEFAULT = 0, /* is it on if nothing is said? */
+	ALLOW_MAPS = 16000, /* or a quarter of vm.max_map_count, if that is less */
+	ALLOW_MEMORY_SHARE = 8, /* of what the machine has */
+};
+#define ALLOW_BYTES (1ull << 30)
+
+/* Allocators other than the C library's trust freed memory to be zero after MADV_DONTNEED, also
+ * while it is registered still; in a file's pages it is not. Sanitizers have theirs, too. */
+static bool allow_malloc(void)
+{
+	const char *name;
+	Dl_info info;
+
+	if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) == 0 || info.dli_fname == NULL)
+		return false;
+	name = strrchr(info.dli_fname, '/');
+	name = name == NULL ? info.dli_fname : name + 1;
+	return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-2", 6) == 0;
+}
+
+/* A number of the kernel's. */
+static u64 allow_setting(const char *path, u64 otherwise)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[32];
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return otherwise;
+	text[n] = '\0';
+	return strtoull(text, NULL, 10);
+}
+
+static bool allow_is_wanted(void)
+{
+	const char *value = getenv("ANYVERBS_ADOPT"), *preload = getenv("LD_PRELOAD");
+
+	if (value == NULL ? !ALLOW_DEFAULT : strcmp(value, "0") == 0)
+		return false;
+	/* valgrind knows each byte of the memory that it has seen mapped */
+	if (preload != NULL && strstr(preload, "vgpreload") != NULL)
+		return false;
+	/* Where every page is accounted for, the empty stash would count as much again. */
+	return allow_setting("/proc/sys/vm/overcommit_memory", 2) != 2 && allow_malloc();
+}
+
+bool adopt_is_on(void)
+{
+	static int known; /* 0: not asked yet, 1: yes, 2: no. Threads that race store the same */
+	int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (on == 0) {
+		on = allow_is_wanted() ? 1 : 2;
+		__atomic_store_n(&known, on, __ATOMIC_RELAXED);
+	}
+	return on == 1;
+}
+
+static bool allow_space(void)
+{
+	struct rlimit space;
+
+	return getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY;
+}
+
+/* Writing far into a file that may not be that long raises a signal; and the stash is address
+ * space that the application then would not have. */
+bool allow_limits(void)
+{
+	struct rlimit file;
+
+	return getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur == RLIM_INFINITY &&
+	       allow_space();
+}
+
+u64 allow_bytes(void)
+{
+	u64 all = (u64)sysconf(_SC_PHYS_PAGES) * (u64)sysconf(_SC_PAGESIZE);
+
+	return MIN(ALLOW_BYTES, all / ALLOW_MEMORY_SHARE);
+}
+
+bool adopt_may_map(u32 count)
+{
+	return count < allow_maps() / 4 && allow_space();
+}
+
+u32 allow_maps(void)
+{
+	static u32 known; /* 0: not asked yet. Threads that race store the same */
+	u32 maps = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (maps == 0) {
+		u64 all = allow_setting("/proc/sys/vm/max_map_count", 0);
+
+		maps = (u32)MIN(all / 4 + 1, (u64)ALLOW_MAPS);
+		__atomic_store_n(&known, maps, __ATOMIC_RELAXED);
+	}
+	return maps;
+}
