@@ -8,9 +8,9 @@
  * Spec: IBA vol 1, A17.3.3
  */
 #include <endian.h>
-#include <isa-l/crc.h>
 #include <string.h>
 
+#include "wire/crc.h"
 #include "wire/roce.h"
 
 static const u32 polynomial = 0xedb88320;
@@ -41,18 +41,18 @@ u32 roce_icrc_begin(const struct roce_flow *f, u32 length, const u8 *headers, u3
 	icrc_mask_ip(all, ip);
 	memcpy(all + ip, headers, bytes);
 	all[ip + BTH_FECN] = 0xff;
-	return crc32_gzip_refl(icrc_of_ones, all, ip + bytes);
+	return crc_add(icrc_of_ones, all, ip + bytes);
 }
 
 u32 roce_icrc_add(u32 icrc, const void *piece, u32 bytes)
 {
-	return crc32_gzip_refl(icrc, piece, bytes);
+	return crc_add(icrc, piece, bytes);
 }
 
 u32 roce_icrc_end(u32 icrc, u32 pad, u8 out[ROCE_TRAILER_MAX])
 {
 	memset(out, 0, pad);
-	icrc = htole32(crc32_gzip_refl(icrc, out, pad));
+	icrc = htole32(crc_add(icrc, out, pad));
 	memcpy(out + pad, &icrc, ROCE_ICRC);
 	return pad + ROCE_ICRC;
 }
