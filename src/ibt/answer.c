@@ -18,12 +18,24 @@ static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(
 	return &qp->resources[index % qp->resource_count];
 }
 
+/* A peer that keeps to the number agreed asks for one more when it has the oldest answer: a
+ * repetition of that need not be sent any more. */
+static bool answer_has_place(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
+{
+	if (qp->resource_head - qp->resource_next < qp->resource_count)
+		return true;
+	if (qp->resource_count == 0 || !answer_slot(qp, qp->resource_next)->answered)
+		return false;
+	qp->resource_next++;
+	return true;
+}
+
 static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
 	REQUIRES(qp->rq_lock)
 {
 	struct resp_resource *r;
 
-	if (qp->resource_count == 0 || qp->resource_head - qp->resource_next >= qp->resource_count)
+	if (!answer_has_place(qp))
 		return NULL;
 	r = answer_slot(qp, qp->resource_head);
 	*r = (struct resp_resource){ .opcode = p->opcode,
@@ -160,6 +172,7 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 		return err;
 	r->sent += n;
 	r->done = !read || r->sent == r->length || err != 0;
+	r->answered |= r->done;
 	return 0;
 }
 

@@ -72,6 +72,7 @@ struct resp_resource {
 	u64 va;
 	u64 original; /* atomics: the answer */
 	bool done;
+	bool answered; /* once, to the end: what is sent now is a repetition */
 };
 
 enum wait_reason { WAIT_NONE, WAIT_RNR, WAIT_TIMEOUT, WAIT_ROOM /* UD: does not stop the queue */ };

@@ -210,6 +210,36 @@ static void rc__atomic_is_done_once(void **state)
 	rc_close(&r);
 }
 
+/* The peer had an atomic's answer already when it asked again: its next request comes while the
+ * repeated answer still waits for room, and must not be refused for that. */
+static void rc__repeated_answer_makes_way(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	static struct rc r;
+	struct pkt again;
+
+	q.rd_atomic = 1;
+	rc_open_as(&r, &q);
+	rc_post(&r, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 8, 0);
+	net_run(&r.net, 5 * DELAY_NS);
+	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	again = *watch_nth(&r.watch, 0, OP(FETCH_ADD), 0);
+	rc_post(&r, IBV_WR_RDMA_READ, 2, 64, 0);
+	/* no room on the way back */
+	wr = net_wr(&sge, &r.net.side[1], IBV_WR_SEND, 7, 0, 8);
+	net_post_recv(&r.net.side[0], r.qp[0], 8, 128, 64);
+	net_post(r.qp[1], &wr);
+	r.net.cfg.room[0] = 1;
+	net_inject(&r.net, 1, &again, NULL);
+	assert_int_equal(watch_count(&r.watch, 1, OP(ATOMIC_ACK)), 1);
+	net_run(&r.net, 50 * NS_PER_MS);
+	rc_expect(&r, 2, IBV_WC_SUCCESS);
+	assert_int_equal(rc_counter(&r, 1, COUNT_TX_NAK), 0);
+	rc_close(&r);
+}
+
 /* The rest of a READ whose key has gone is refused, not silently missing. */
 static void rc__key_goes_during_an_answer(void **state)
 {
@@ -911,6 +941,7 @@ int main(void)
 		cmocka_unit_test(rc__gap_in_an_answer_is_an_implied_nak),
 		cmocka_unit_test(rc__acknowledgement_past_a_read_is_an_implied_nak),
 		cmocka_unit_test(rc__atomic_is_done_once),
+		cmocka_unit_test(rc__repeated_answer_makes_way),
 		cmocka_unit_test(rc__key_goes_during_an_answer),
 		cmocka_unit_test(rc__key_goes_during_two_answers),
 		cmocka_unit_test(rc__refusal_behind_a_lost_answer),
