@@ -3,7 +3,8 @@
  * The receive buffer there is shared by all queue pairs of a process, and what overflows it is
  * lost; so all that one destination is sent counts against one limit. Who finds no room waits for
  * its turn and then sends a fixed amount, so that many active queue pairs share fairly. A loss
- * takes a quarter of the limit, what arrives lets it grow again.
+ * takes a quarter of the limit, what arrives lets it grow again. A probe, one packet after silence,
+ * goes however full it is: else the time to give up would run for a peer that nobody has asked.
  *
  * In:    packets about to be sent, and what has been acknowledged
  * Out:   leave to send, in turn
@@ -97,8 +98,8 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 	lock_acquire(&w->lock);
 	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
 	portion = window_portion(w, qp, need, left);
-	if (room >= portion) {
-		portion = MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
+	if (room >= portion || unlikely(s->probe)) {
+		portion = room < portion ? need : MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
 		w->in_flight += portion;
 		s->charged += portion;
 		qp->place.turn = false;

@@ -147,6 +147,46 @@ static void many__one_that_goes_lets_others_go_on(void **state)
 	net_close(&m.net);
 }
 
+/* Others have filled the window and hear nothing. One whose packet was lost asks again all the
+ * same: its time to give up runs. */
+static void many__full_window_lets_probes_pass(void **state)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	static struct watch watch;
+	static struct many m;
+	struct ibt_qp *hog[4];
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	m.opcode = IBV_WR_RDMA_WRITE;
+	m.count = 0;
+	many_open(&m, 0);
+	q.timeout = 1;
+	q.retry_cnt = 1;
+	net_pair(&m.net, m.qp[0], &q);
+	watch_begin(&watch, &m.net);
+	watch.drop[0] = (struct watch_drop){ .opcodes = OP(WRITE_ONLY), .first = 1, .count = 1 };
+	wr = net_wr(&sge, &m.net.side[0], IBV_WR_RDMA_WRITE, 1, 0, 64);
+	net_wr_remote(&wr, &m.net.side[1], 0);
+	net_post(m.qp[0][0], &wr);
+	q = net_qp_defaults(IBV_QPT_RC);
+	for (u32 i = 0; i < 4; i++) {
+		hog[i] = net_qp_create(&m.net, 0, 0x1000 + i, &q);
+		net_qp_connect(&m.net, 0, hog[i], 0x2000 + i, &q);
+		wr = net_wr(&sge, &m.net.side[0], IBV_WR_RDMA_WRITE, 2, 0, 64 << 10);
+		net_wr_remote(&wr, &m.net.side[1], 0);
+		net_post(hog[i], &wr);
+	}
+	net_run(&m.net, 9 * NS_PER_MS);
+	assert_int_equal(net_wc(&m.net.side[0].send_cq).status, IBV_WC_SUCCESS);
+	for (u32 i = 0; i < 4; i++)
+		ibt_qp_destroy(hog[i]);
+	ibt_qp_destroy(m.qp[0][0]);
+	ibt_qp_destroy(m.qp[0][1]);
+	assert_int_equal(net_in_flight(&m.net.side[0]), 0);
+	net_close(&m.net);
+}
+
 /* What is under way after notifications of congestion is less, and nothing is stuck. */
 static void many__congestion_notified(void **state)
 {
@@ -188,6 +228,7 @@ int main(void)
 		cmocka_unit_test(many__readers_share),
 		cmocka_unit_test(many__losses_do_not_starve),
 		cmocka_unit_test(many__one_that_goes_lets_others_go_on),
+		cmocka_unit_test(many__full_window_lets_probes_pass),
 		cmocka_unit_test(many__congestion_notified),
 	};
 

@@ -2,7 +2,8 @@
  *
  * Packets are real RoCEv2 packets: packed, with their ICRC, and unpacked again. On the way they are
  * lost, doubled, overtaken, hit by a bit flip, queued behind others, cut off in one direction. A
- * destination is a node, as it is an address on a wire; the QPN says which process receives.
+ * destination is a node, as it is an address on a wire, and a lane to it, as it is a source port;
+ * the QPN says which process receives. A line with a queue marks packets (ECN).
  * In: packets of engines    Out: calls of path_user, when the receiver polls
  * Runs: the one thread
  */
@@ -13,7 +14,12 @@
 #include "model.h"
 #include "wire/roce.h"
 
-enum { AIR_BUFFER = 212992 }; /* a stock receive buffer */
+enum {
+	AIR_BUFFER = 212992, /* a stock receive buffer */
+	AIR_LANES = 3,
+	AIR_DESTS = SIM_NODES * AIR_LANES + 1, /* by node and lane; the last one is nowhere */
+	AIR_CNP_NS = 50000, /* between two of one queue pair */
+};
 
 /* A packet under way. */
 struct drop {
@@ -21,7 +27,7 @@ struct drop {
 	u64 arrives;
 	struct proc *from;
 	struct pkt pkt; /* for the trace */
-	bool hit;
+	bool hit, marked;
 	u32 length;
 	u8 data[];
 };
@@ -40,7 +46,7 @@ struct air_dest {
 struct air_path {
 	struct path path;
 	struct proc *proc;
-	struct air_dest dests[SIM_NODES + 1];
+	struct air_dest dests[AIR_DESTS];
 	struct list_head inbox; /* by arrival */
 	u32 inbox_bytes;
 };
@@ -95,9 +101,11 @@ static void air_insert(struct air_path *to, struct drop *d)
 }
 
 /* When it would arrive, and whether it does. */
-static bool air_travel(struct weather *w, u32 bytes, u64 *arrives)
+static bool air_travel(struct weather *w, u32 bytes, u64 *arrives, bool *marked)
 {
 	u64 begin = MAX(w->busy_ns, world.now), end = begin + (u64)bytes * w->ns_per_kib / 1024;
+
+	*marked = rng_permille(RNG, w->mark) || (w->marks && begin - world.now > w->queue_ns / 3);
 
 	if (world.now < w->cut_until_ns || rng_permille(RNG, w->loss) ||
 	    begin - world.now > w->queue_ns)
@@ -116,9 +124,10 @@ static void air_launch(struct air_dest *d, struct proc *to, const struct pkt *k,
 {
 	struct weather *w = &world.weather[d->owner->node->id][d->node->id];
 	struct drop *p;
+	bool marked;
 	u64 arrives;
 
-	if (!air_travel(w, length, &arrives) || to->dead ||
+	if (!air_travel(w, length, &arrives, &marked) || to->dead ||
 	    to->air->inbox_bytes + length > AIR_BUFFER) {
 		air_lost(d->owner, to, k);
 		return;
@@ -128,6 +137,7 @@ static void air_launch(struct air_dest *d, struct proc *to, const struct pkt *k,
 		abort();
 	*p = (struct drop){ .arrives = arrives, .from = d->owner, .pkt = *k, .length = length };
 	memcpy(p->data, data, length);
+	p->marked = marked && k->qp_type != IBV_QPT_UD;
 	p->hit = rng_permille(RNG, w->corrupt);
 	for (u32 flips = p->hit ? (u32)rng_range(RNG, 1, 3) : 0; flips > 0; flips--) {
 		u32 bit = rng_below(RNG, length * 8);
@@ -151,6 +161,20 @@ static int air_refuse(struct air_dest *d, const struct pkt *k, int err)
 	return err;
 }
 
+/* Only who has been marked tells of it, and not too often. */
+static void air_judge_cnp(const struct proc *p, const struct pkt *k)
+{
+	struct sqp *q = sqp_find(p, k->sqpn);
+
+	if (k->opcode != PKT_CNP)
+		return;
+	sim_check(q != NULL && q->marked, "p%u: a CNP, but no packet was marked", p->id);
+	sim_check(world.now - q->cnp_ns >= AIR_CNP_NS, "qp %06x: a CNP %llu ns after the last",
+		  q->qpn, (unsigned long long)(world.now - q->cnp_ns));
+	q->marked = false;
+	q->cnp_ns = world.now;
+}
+
 static int air_send(struct path_dest *to, const struct pkt *k, const struct iovec *iov, int n)
 {
 	struct air_dest *d = air_dest_of(to);
@@ -172,6 +196,7 @@ static int air_send(struct path_dest *to, const struct pkt *k, const struct iove
 	path_gid(d->owner->node, f.sgid);
 	path_gid(d->node, f.dgid);
 	length = air_pack(&f, k, iov, n, data);
+	air_judge_cnp(d->owner, k);
 	peer = air_find(d->node, k->dqpn);
 	if (peer == NULL)
 		return 0;
@@ -192,7 +217,8 @@ static void air_flush(struct path_dest *d)
 
 static void air_deliver(struct air_path *ap, struct drop *drop)
 {
-	struct air_dest *from = &ap->dests[drop->from->node->id];
+	struct air_dest *from = &ap->dests[drop->from->node->id * AIR_LANES];
+	struct sqp *to = sqp_find(ap->proc, drop->pkt.dqpn);
 	struct roce_flow f = { .sport = ROCE_PORT };
 	struct pkt p;
 	u32 payload;
@@ -215,6 +241,9 @@ static void air_deliver(struct air_path *ap, struct drop *drop)
 	p.dgid = f.dgid;
 	p.flags |= PKT_HAS_GRH;
 	p.hop_limit = 64;
+	p.traffic_class = drop->marked ? PATH_ECN_MARKED : PATH_ECN_CAPABLE;
+	if (to != NULL && drop->marked)
+		to->marked = true;
 	from->heard = true;
 	ap->path.user_ops->receive(ap->path.user, &from->d, &p, drop->data + payload);
 }
@@ -245,7 +274,7 @@ static int air_poll(struct path *p, int budget, bool must)
 		air_deliver(ap, d);
 		free(d);
 	}
-	for (u32 i = 0; i <= SIM_NODES; i++)
+	for (u32 i = 0; i < AIR_DESTS; i++)
 		air_end_batch(ap, &ap->dests[i]);
 	return n;
 }
@@ -254,7 +283,8 @@ static int air_poll(struct path *p, int budget, bool must)
 
 struct path_dest *air_dest(struct proc *p, const struct node *n)
 {
-	struct air_dest *d = &p->air->dests[n == NULL ? SIM_NODES : n->id];
+	u32 lane = n == NULL ? 0 : rng_below(RNG, AIR_LANES);
+	struct air_dest *d = &p->air->dests[n == NULL ? AIR_DESTS - 1 : n->id * AIR_LANES + lane];
 
 	d->refs++;
 	return &d->d;
@@ -298,9 +328,14 @@ static bool air_asking(const struct path_dest *d)
 	return false;
 }
 
+static const struct node *air_node_of(const struct path_dest *d)
+{
+	return container_of(d, const struct air_dest, d)->node;
+}
+
 static bool air_same(const struct path_dest *d, const struct path_dest *from)
 {
-	return d == from;
+	return air_node_of(d) == air_node_of(from);
 }
 
 static bool air_holds(const struct path_dest *d, u32 qpn)
@@ -340,10 +375,12 @@ struct air_path *air_create(struct proc *p)
 	ap->path.counters = p->counters;
 	ap->path.promise = (struct path_promise){ .mtu = ROCE_MTU_MAX };
 	list_init(&ap->inbox);
-	for (u32 i = 0; i <= SIM_NODES; i++) {
+	for (u32 i = 0; i < AIR_DESTS; i++) {
 		path_dest_init(&ap->dests[i].d, &ap->path);
 		ap->dests[i].owner = p;
-		ap->dests[i].node = i < SIM_NODES ? &world.nodes[i] : NULL;
+		ap->dests[i].node = i < AIR_DESTS - 1 ? &world.nodes[i / AIR_LANES] : NULL;
+		/* all lanes to one place share a window */
+		ap->dests[i].d.window = &ap->dests[i / AIR_LANES * AIR_LANES].d.own_window;
 	}
 	return ap;
 }
@@ -361,7 +398,7 @@ u64 air_next_arrival(const struct proc *p)
 
 bool air_owes(const struct proc *p)
 {
-	for (u32 i = 0; i < SIM_NODES; i++)
+	for (u32 i = 0; i < AIR_DESTS; i++)
 		if (path_owes_acks(&p->air->dests[i].d))
 			return true;
 	return false;
@@ -379,7 +416,10 @@ void air_forget(struct proc *p)
 void air_destroy(struct proc *p)
 {
 	air_forget(p);
-	for (u32 i = 0; i <= SIM_NODES; i++) {
+	sim_check(p->counters[COUNT_TX_PACED] == 0 ||
+			  p->counters[COUNT_RX_CNP] + p->counters[COUNT_RX_MARKED] != 0,
+		  "p%u: it was paced, but nobody has told it of congestion", p->id);
+	for (u32 i = 0; i < AIR_DESTS; i++) {
 		struct air_dest *d = &p->air->dests[i];
 
 		sim_check(d->refs == 0, "p%u: %u references to a node are left", p->id, d->refs);
@@ -401,6 +441,8 @@ void air_draw_weather(void)
 			.duplicate = bad ? (u32)rng_skewed(RNG, 0, 100) : 0,
 			.reorder = bad ? (u32)rng_skewed(RNG, 0, 300) : 0,
 			.corrupt = bad ? (u32)rng_skewed(RNG, 0, 50) : 0,
+			.mark = rng_percent(RNG, 25) ? (u32)rng_skewed(RNG, 1, 500) : 0,
+			.marks = rng_percent(RNG, 50),
 			.delay_ns = rng_skewed(RNG, 1000, 200000),
 			.jitter_ns = rng_skewed(RNG, 1000, 200000),
 			.ns_per_kib = narrow ? rng_range(RNG, 5000, 20000)

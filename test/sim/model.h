@@ -318,6 +318,8 @@ struct sqp {
 	struct list_head cells; /* in this process' memory, for the peer */
 	u32 cell_count;
 	bool asked_amiss; /* RC: the peer has asked it for what must be refused */
+	bool marked; /* a packet for it was, since the last CNP */
+	u64 cnp_ns;  /* when it last sent one; 0: never */
 };
 
 enum { SIM_QPS = 512 };

@@ -96,7 +96,8 @@ struct plan {
 
 /* Of one direction between two nodes. */
 struct weather {
-	u32 loss, duplicate, reorder, corrupt; /* packets of a thousand */
+	u32 loss, duplicate, reorder, corrupt, mark; /* packets of a thousand */
+	bool marks; /* ... and whatever waits long */
 	u64 delay_ns, jitter_ns;
 	u64 ns_per_kib; /* bandwidth */
 	u64 queue_ns;	/* what would wait longer is lost */
