@@ -283,16 +283,17 @@ class Bench:
             raise Failure(str(error)) from None
 
     def in_guest(self, where, words, column):
-        """What the client of a pair in the guest said: over rxe, whose packets then never leave it, or over anyverbs by UDP, in a
-        network namespace of its own, since rxe has the port. perftest fits a line through some looks at two clocks, and
-        where the guest has been interrupted meanwhile it prints nonsense: then again."""
+        """What the client of a pair in the guest said, one process on each of its processors: over rxe, whose packets then never
+        leave it, or over anyverbs by UDP, in a network namespace of its own, since rxe has the port. perftest fits a line
+        through some looks at two clocks, and where the guest has been interrupted meanwhile it prints nonsense: then again."""
         if self.guest is None:
             self.boot()
         pair = " ".join(words) + " -m 4096 -p 18515"
         address = GUEST_ADDRESS
         if where == "guest":
             pair, address = f"{guest.inside(self.anyverbs)} run {pair}", "127.0.0.1"
-        script = f"{pair} >/tmp/server 2>&1 & server=$!\n" + GUEST_WAIT + f"{pair} {address} || exit\nwait $server"
+        script = f"taskset -c 0 {pair} >/tmp/server 2>&1 & server=$!\n" + GUEST_WAIT + \
+            f"taskset -c 1 {pair} {address} || exit\nwait $server"
         if where == "guest":
             script = "ip link set lo up; export ANYVERBS_PATHS=udp\n" + script
             script = "unshare -n bash -c " + guest.shell_quote(script)

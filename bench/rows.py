@@ -117,9 +117,9 @@ SCALE = [
 RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_tool, _size, _iters, where="guest"),
            Perftest(_tool, _size, _iters, where="rxe"), 1.0)
        for _name, _tool, _size, _text, _unit, _iters in (
-           ("send_lat", "ib_send_lat", 8, "8 B", LATENCY, 1000), ("write_lat", "ib_write_lat", 8, "8 B", LATENCY, 1000),
-           ("send_bw", "ib_send_bw", 1 << 16, "64 KiB", BANDWIDTH, 400),
-           ("write_bw", "ib_write_bw", 1 << 16, "64 KiB", BANDWIDTH, 400))]
+           ("send_lat", "ib_send_lat", 8, "8 B", LATENCY, 8000), ("write_lat", "ib_write_lat", 8, "8 B", LATENCY, 8000),
+           ("send_bw", "ib_send_bw", 1 << 16, "64 KiB", BANDWIDTH, 2000),
+           ("write_bw", "ib_write_bw", 1 << 16, "64 KiB", BANDWIDTH, 2000))]
 
 ROWS = SPINE + WIRE + PEERS + SCALE + RXE
 GROUPS = ("spine", "wire", "peers", "scale", "rxe")
