@@ -108,6 +108,9 @@ struct stream {
 	u32 rtt_psn;   /* the packet whose way there and back is measured */
 	u64 rtt_ns;    /* when it went; 0: none */
 	u32 srtt_us, rttvar_us;
+	bool rtt_unsure; /* it was sent again since */
+	bool guessed;	 /* srtt_us was measured by such a packet */
+	u8 unsure;	 /* such measurements in a row */
 };
 
 /* Its place among those who wait for their turn: window.c. */

@@ -22,6 +22,8 @@ enum {
 	RETRY_STUCK = 6, /* steps back that help one packet each: then the path is to help */
 	RETRY_TIMEOUT_LEAST_US = 4000,
 	RETRY_FROZEN_US = 4000, /* a timer that comes later has found nobody to run it */
+	RETRY_LONG_US = 150000,
+	RETRY_UNSURE = 16, /* measurements in a row of what was sent twice: one is believed */
 };
 
 /* ---- time ---- */
@@ -39,16 +41,41 @@ static u64 retry_timeout_ns(const struct ibt_qp *qp)
 	return qp->attr.timeout == 0 ? 0 : MAX(ns, RETRY_TIMEOUT_LEAST_US * NS_PER_US);
 }
 
+/* How long nothing may be heard. 0: for ever. */
+static u64 retry_patience_ns(const struct ibt_qp *qp)
+{
+	u64 timeout = retry_timeout_ns(qp);
+
+	return (qp->attr.retry_cnt + 1ull) * timeout;
+}
+
+/* The way there and back, with a margin. What is known may take longer than the Local ACK
+ * Timeout: whoever did not wait for it would send all of it twice. But patience must last for
+ * two tries, and for more where it is a guess only. */
+static u64 retry_way_ns(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	const struct stream *s = &qp->stream;
+	u64 timeout = retry_timeout_ns(qp);
+	u64 ns = MAX(s->srtt_us + 4ull * s->rttvar_us, (u64)RETRY_LEAST_US) * NS_PER_US;
+
+	if (s->srtt_us == 0)
+		ns = RETRY_FIRST_US * NS_PER_US;
+	if (timeout == 0)
+		return ns;
+	if (s->srtt_us != 0)
+		timeout = MAX(timeout, retry_patience_ns(qp) / (s->guessed ? 4 : 2));
+	return MIN(ns, timeout);
+}
+
 /* How long to wait before transmitting again. */
 static u64 retry_after_ns(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
-	const struct stream *s = &qp->stream;
 	u64 limit = RETRY_MOST_MS * NS_PER_MS, timeout = retry_timeout_ns(qp);
-	u64 us = s->srtt_us == 0 ? RETRY_FIRST_US : s->srtt_us + 4ull * s->rttvar_us;
+	u64 way = retry_way_ns(qp);
 
 	if (timeout != 0)
 		limit = MIN(limit, timeout);
-	return MIN(MAX(us, RETRY_LEAST_US) * NS_PER_US << s->backoff, limit);
+	return MAX(way, MIN(way << qp->stream.backoff, limit));
 }
 
 static bool retry_awaits(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
@@ -100,21 +127,45 @@ static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 		retry_arm(qp, s->heard_ns + retry_after_ns(qp));
 }
 
+/* Whether a measurement takes the place of all that were before. What was sent again may have
+ * been answered the first time: then the way is as long as it seems, else shorter. It is
+ * believed where nothing is known yet and it is no worse than a long way, and where many in a
+ * row were like that though nothing was lost: a way that has become longer than we wait is never
+ * measured otherwise. The next that is sure is believed instead. */
+static bool retry_starts_anew(struct stream *s, u32 us)
+{
+	bool anew;
+
+	s->unsure = s->rtt_unsure ? s->unsure + 1 : 0;
+	if (s->rtt_unsure)
+		anew = s->unsure >= RETRY_UNSURE || (s->srtt_us == 0 && us <= RETRY_LONG_US);
+	else
+		anew = s->srtt_us == 0 || s->guessed;
+	if (anew) {
+		s->guessed = s->rtt_unsure;
+		s->unsure = 0;
+	}
+	return anew;
+}
+
 /* Mean and deviation as TCP has them, RFC 6298. */
 static void retry_measure(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	struct stream *s = &qp->stream;
 	u32 us, off;
 
-	if (s->rtt_ns == 0 || (s32)(s->una - s->rtt_psn) <= 0)
+	if (s->rtt_ns == 0 || ((s32)(s->una - s->rtt_psn) <= 0 && !s->rtt_unsure))
 		return;
 	us = MAX((u32)MIN((s->heard_ns - s->rtt_ns) / NS_PER_US, 1000000ull), 1u);
 	s->rtt_ns = 0;
-	if (s->srtt_us == 0) {
-		s->srtt_us = us;
-		s->rttvar_us = us / 2;
+	if (unlikely(s->srtt_us == 0 || s->rtt_unsure || s->guessed)) {
+		if (retry_starts_anew(s, us)) {
+			s->srtt_us = us;
+			s->rttvar_us = us / (s->guessed ? 16 : 2);
+		}
 		return;
 	}
+	s->unsure = 0;
 	off = us > s->srtt_us ? us - s->srtt_us : s->srtt_us - us;
 	s->rttvar_us = (3 * s->rttvar_us + off) / 4;
 	s->srtt_us = MAX((7 * s->srtt_us + us) / 8, 1u);
@@ -122,13 +173,20 @@ static void retry_measure(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 
 static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp->sq_lock)
 {
-	qp->stream.resent_ns = now_ns;
-	qp->stream.probe = probe;
-	qp->stream.probed = false;
-	qp->stream.probe_psn = stream_front(qp);
-	if (!probe || qp->stream.backoff > 1)
-		window_cut(qp, qp->stream.srtt_us, now_ns);
+	struct stream *s = &qp->stream;
+	u64 rtt_ns = s->rtt_ns;
+
+	s->resent_ns = now_ns;
+	s->probe = probe;
+	s->probed = false;
+	s->probe_psn = stream_front(qp);
+	if (!probe || (s->backoff > 1 && s->srtt_us != 0))
+		window_cut(qp, s->srtt_us, now_ns);
 	stream_rewind(qp);
+	s->rtt_ns = rtt_ns;
+	s->rtt_unsure = true;
+	if (!probe)
+		s->unsure = 0;
 }
 
 /* While this process stood still (stopped, its machine frozen or too busy) it could neither hear
@@ -143,10 +201,10 @@ static void retry_forgive(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_lock)
 static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	struct stream *s = &qp->stream;
-	u64 now = clock_now_ns(), timeout = retry_timeout_ns(qp), next, end;
+	u64 now = clock_now_ns(), patience = retry_patience_ns(qp), next, end;
 
 	retry_forgive(qp, now);
-	end = timeout == 0 ? TIMER_NEVER : s->heard_ns + (qp->attr.retry_cnt + 1ull) * timeout;
+	end = patience == 0 ? TIMER_NEVER : s->heard_ns + patience;
 	if (now >= end) {
 		comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
 		return;

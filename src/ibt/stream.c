@@ -160,6 +160,7 @@ static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) R
 	if (asked && s->rtt_ns == 0 && qp->sq_psn == s->top) {
 		s->rtt_ns = clock_now_ns();
 		s->rtt_psn = qp->sq_psn;
+		s->rtt_unsure = false;
 	}
 	s->probed = s->probe;
 	qp->sq_psn += packets;

@@ -1,0 +1,184 @@
+/* far_test.c: a peer that is far away: 20 ms to 400 ms there and back, with perftest's Local ACK
+ * Timeout of 67 ms. What is under way is not taken for lost, and the window stays full. */
+#include "watch.h"
+
+#include <string.h>
+
+enum {
+	FAR_LENGTH = 256 << 10,
+	FAR_DEPTH = 8,
+	FAR_WAYS = 40,		 /* there and back, for a stream */
+	FAR_LEAST = 140 << 10,	 /* bytes that go each time */
+	FAR_TIMEOUT = 14,
+	FAR_RETRIES = 7,
+	FAR_SINGLE = 20,
+};
+
+struct far {
+	struct net net;
+	struct ibt_qp *qp[2];
+	u32 posted, done;
+	enum ibv_wc_status status; /* the last that was no success */
+};
+
+static void far_post(struct far *f, enum ibv_wr_opcode opcode, u32 length)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = net_wr(&sge, &f->net.side[0], opcode, f->posted, 0, length);
+
+	net_wr_remote(&wr, &f->net.side[1], 1 << 20);
+	net_post(f->qp[0], &wr);
+	f->posted++;
+}
+
+static void far_open(struct far *f, u32 rtt_ms)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	struct net_config cfg = { .seed = 1, .delay_ns = rtt_ms * NS_PER_MS / 2 };
+
+	*f = (struct far){ .status = IBV_WC_SUCCESS };
+	net_open(&f->net, &cfg);
+	q.mtu = IBV_MTU_4096;
+	q.depth = FAR_DEPTH;
+	q.timeout = FAR_TIMEOUT;
+	q.retry_cnt = FAR_RETRIES;
+	q.rd_atomic = 16;
+	net_pair(&f->net, f->qp, &q);
+}
+
+static void far_close(struct far *f)
+{
+	ibt_qp_destroy(f->qp[0]);
+	ibt_qp_destroy(f->qp[1]);
+	net_close(&f->net);
+}
+
+static void far_reap(struct far *f)
+{
+	struct ibv_wc wc;
+
+	while (cq_pop(&f->net.side[0].send_cq, 1, &wc) == 1) {
+		f->done++;
+		if (wc.status != IBV_WC_SUCCESS)
+			f->status = wc.status;
+	}
+}
+
+static u64 far_retries(const struct far *f)
+{
+	return f->net.side[0].counters[COUNT_TX_RETRY];
+}
+
+/* Requests that follow each other closely: how many bytes go per way there and back. */
+static u64 far_stream(enum ibv_wr_opcode opcode, u32 rtt_ms, u64 *retries)
+{
+	static struct far f;
+	u64 bytes, end;
+
+	far_open(&f, rtt_ms);
+	end = net_now() + FAR_WAYS * rtt_ms * NS_PER_MS;
+	for (u32 i = 0; i < FAR_DEPTH; i++)
+		far_post(&f, opcode, FAR_LENGTH);
+	while (net_now() < end) {
+		assert_true(net_step(&f.net));
+		for (far_reap(&f); f.posted < f.done + FAR_DEPTH;)
+			far_post(&f, opcode, FAR_LENGTH);
+	}
+	assert_int_equal(f.status, IBV_WC_SUCCESS);
+	bytes = (u64)f.done * FAR_LENGTH / FAR_WAYS;
+	*retries = far_retries(&f);
+	print_message("%u ms: %lu bytes each time, %lu times back\n", rtt_ms,
+		      (unsigned long)bytes, (unsigned long)*retries);
+	far_close(&f);
+	return bytes;
+}
+
+/* Before anything is known of the way, some packets go twice; then none does. */
+static void far__window_stays_full(void **state)
+{
+	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
+	static const u32 rtts[] = { 8, 20, 50, 100, 130 };
+	u64 retries;
+
+	for (u32 o = 0; o < ARRAY_LEN(opcodes); o++)
+		for (u32 i = 0; i < ARRAY_LEN(rtts); i++) {
+			assert_true(far_stream(opcodes[o], rtts[i], &retries) >= FAR_LEAST);
+			assert_in_range(retries, 0, 5);
+		}
+}
+
+static void far_say(struct far *f, u32 rtt_ms)
+{
+	far_open(f, rtt_ms);
+	while (f->posted < FAR_SINGLE && f->status == IBV_WC_SUCCESS) {
+		far_post(f, IBV_WR_RDMA_WRITE, 8);
+		while (f->done < f->posted) {
+			assert_true(net_step(&f->net));
+			far_reap(f);
+		}
+	}
+}
+
+static void far__nothing_goes_twice(void **state)
+{
+	static const u32 rtts[] = { 20, 50, 100, 130 };
+	static struct far f;
+
+	for (u32 i = 0; i < ARRAY_LEN(rtts); i++) {
+		far_say(&f, rtts[i]);
+		assert_int_equal(f.status, IBV_WC_SUCCESS);
+		assert_in_range(far_retries(&f), 1, 5);
+		far_close(&f);
+	}
+}
+
+/* A way that changes is measured anew: what was near is far all at once. */
+static void far__way_becomes_longer(void **state)
+{
+	static struct far f;
+	u64 retries;
+
+	far_say(&f, 1);
+	f.net.cfg.delay_ns = 50 * NS_PER_MS;
+	for (u32 n = 0; n < 2; n++) {
+		retries = far_retries(&f);
+		for (u32 i = 0; i < FAR_SINGLE; i++) {
+			far_post(&f, IBV_WR_RDMA_WRITE, 8);
+			while (f.done < f.posted) {
+				assert_true(net_step(&f.net));
+				far_reap(&f);
+			}
+		}
+	}
+	assert_int_equal(f.status, IBV_WC_SUCCESS);
+	assert_int_equal(far_retries(&f), retries);
+	far_close(&f);
+}
+
+/* As long as (retry_cnt + 1) timeouts, 537 ms, leave room for an answer, it comes; and no
+ * longer. */
+static void far__patience_has_its_end(void **state)
+{
+	static struct far f;
+
+	far_say(&f, 400);
+	assert_int_equal(f.status, IBV_WC_SUCCESS);
+	assert_int_equal(f.done, FAR_SINGLE);
+	far_close(&f);
+	far_say(&f, 600);
+	assert_int_equal(f.status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(f.done, 1);
+	far_close(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(far__window_stays_full),
+		cmocka_unit_test(far__nothing_goes_twice),
+		cmocka_unit_test(far__way_becomes_longer),
+		cmocka_unit_test(far__patience_has_its_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
