@@ -14,7 +14,6 @@
 #include "mem/adopt_priv.h"
 
 enum {
-	ALLOW_DEFAULT = 0, /* is it on if nothing is said? */
 	ALLOW_MAPS = 16000, /* or a quarter of vm.max_map_count, if that is less */
 	ALLOW_MEMORY_SHARE = 8, /* of what the machine has */
 };
@@ -53,7 +52,7 @@ static bool allow_is_wanted(void)
 {
 	const char *value = getenv("ANYVERBS_ADOPT"), *preload = getenv("LD_PRELOAD");
 
-	if (value == NULL ? !ALLOW_DEFAULT : strcmp(value, "0") == 0)
+	if (value != NULL && strcmp(value, "0") == 0)
 		return false;
 	/* valgrind knows each byte of the memory that it has seen mapped */
 	if (preload != NULL && strstr(preload, "vgpreload") != NULL)

@@ -93,7 +93,9 @@ static int chunk_in(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt
 		err = move_map(addr, n, stash);
 	if (err != 0)
 		return err;
-	if (mmap(move_pointer(addr), n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, adopt.fd,
+	/* Populated: the application has touched these pages, and expects no faults. */
+	if (mmap(move_pointer(addr), n, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED | MAP_POPULATE, adopt.fd,
 		 (off_t)(r->offset + at)) == MAP_FAILED ||
 	    madvise(move_pointer(addr), n, MADV_DONTFORK) != 0 ||
 	    madvise(move_pointer(stash), n, MADV_DONTNEED) != 0) { /* refused if it is locked */

@@ -1,5 +1,5 @@
 /* adopt_test.c: one-sided operations on memory that the initiator has mapped (docs/adoption.md).
- * Runs with ANYVERBS_ADOPT=1; says so loudly where this process may not adopt.
+ * Fails where this process may not adopt.
  * In: nothing    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <signal.h>
@@ -47,6 +47,26 @@ static void adopt__all_operations_by_a_map(void **state)
 	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
 	end_check(&pair.a, 8, 4096, OTHER);
 	end_check(&pair.a, 0, 8, IS);
+}
+
+static bool status_says(const char *what)
+{
+	char text[32768];
+	FILE *f = popen(VERBS_COMMAND " status --json", "r");
+	size_t n;
+
+	assert_non_null(f);
+	n = fread(text, 1, sizeof(text) - 1, f);
+	text[n] = '\0';
+	assert_int_equal(pclose(f), 0);
+	return strstr(text, what) != NULL;
+}
+
+static void adopt__shows_in_the_status(void **state)
+{
+	assert_false(status_says("\"adopted\": {\"regions\": 1, \"bytes\": 262144}"));
+	open_and_map();
+	assert_true(status_says("\"adopted\": {\"regions\": 1, \"bytes\": 262144}"));
 }
 
 static void adopt__atomics_return_what_was_there(void **state)
@@ -150,6 +170,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(adopt__all_operations_by_a_map, pair_teardown),
+		cmocka_unit_test_teardown(adopt__shows_in_the_status, pair_teardown),
 		cmocka_unit_test_teardown(adopt__atomics_return_what_was_there, pair_teardown),
 		cmocka_unit_test_teardown(adopt__ends_with_the_region, pair_teardown),
 		cmocka_unit_test_teardown(adopt__target_is_stopped, pair_teardown),
