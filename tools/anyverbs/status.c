@@ -87,6 +87,17 @@ static void status_clean(char *text, size_t size)
 			*c = '?';
 }
 
+/* The node's own words likewise: it may be of another build, or not be one. */
+static void status_clean_node(struct proto_status_reply *n)
+{
+	status_clean(n->node, sizeof(n->node));
+	status_clean(n->folder, sizeof(n->folder));
+	status_clean(n->config.device, sizeof(n->config.device));
+	status_clean(n->config.sysfs, sizeof(n->config.sysfs));
+	for (u32 i = 0; i < NODE_GIDS; i++)
+		status_clean(n->config.gids[i].ifname, sizeof(n->config.gids[i].ifname));
+}
+
 static int status_ask(struct status *s)
 {
 	struct proto_plain request;
@@ -106,6 +117,7 @@ static int status_ask(struct status *s)
 	if (err == 0)
 		err = status_ask_views(fd, s);
 	close(fd);
+	status_clean_node(&s->node);
 	for (u32 i = 0; i < s->count; i++)
 		status_clean(s->records[i].command, sizeof(s->records[i].command));
 	return err;
@@ -159,7 +171,7 @@ static void status_print_address(const struct proto_address *a)
 	printf("  UDP    %-39s %s%sport %d: %s", status_address_text(a, text), name,
 	       name[0] != '\0' ? ", " : "", NODE_UDP_PORT, status_udp[status_udp_index(a)].text);
 	if (a->state == PROTO_UDP_FAILED)
-		printf(": %s", strerror(-a->err));
+		printf(": %s", strerror(a->err == INT32_MIN ? EPROTO : -a->err));
 	if (a->state == PROTO_UDP_OPEN)
 		printf(", %u sockets, %u in use", a->sockets, a->slots);
 	if (a->dropped > 0)
