@@ -6,6 +6,7 @@ The environment names the build: ACROSS_BUILD, the folder with bin/ and test/acr
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -227,12 +228,52 @@ class Marked(Wired):
         self.assertGreater(here["tx_paced"], 0)
         self.assertEqual(here["tx_cnps"], 0)
 
+    def test_damage_is_counted(self):
+        """`anyverbs status` says of what has been dropped, why."""
+        self.hosts.lay(seed=SEED, corrupt=0.01)
+        there, here = self.check(["ib_write_bw", "-F", "-d", "roce0", "-x", "1", "-s", "65536", "-m", "4096", "-D", "3"])
+        self.assertGreater(self.hosts.cut()["corrupt"], 0)
+        self.assertGreater(there["rx_wrong_icrc"], 0)
+        self.assertGreater(here["tx_retries"], 0)
+
     def test_data_is_right(self):
         self.hosts.lay(seed=SEED, mark=0.1, loss=0.001)
         self.peers("-m", "data", "-n", "200")
         for transport in ("UC", "UD"):
             self.peers("-m", transport, "-n", "300")
         self.assertGreater(self.hosts.cut()["notices"], 0)
+
+
+class Far(Wired):
+    """A wire that is thousands of kilometres long: 20, 50 and 100 ms there and back, more than perftest's Local ACK Timeout
+    of 67 ms. Nothing is lost, so next to nothing may be sent twice, and the window goes each time."""
+    WINDOW = 140 << 10
+
+    def check(self, rtt_ms):
+        self.hosts.lay(seed=SEED, delay=rtt_ms // 2)
+        self.peers("-m", "data", "-n", "20")
+        for tool, count in (("ib_send_lat", 10), ("ib_atomic_lat", 10), ("ib_send_bw", 20), ("ib_write_bw", 20), ("ib_read_bw", 20)):
+            before = time.monotonic()
+            said = self.pair(perftest(tool, 65536 if tool.endswith("_bw") else 8, count), 90)
+            if tool.endswith("_bw"):
+                rates = re.findall(r"^\s*65536\s+\d+\s+\S+\s+(\S+)", said[1], re.M)
+                print(f"  {rates} MB/s after {time.monotonic() - before:.1f} s", file=sys.stderr)
+                with self.subTest(tool=tool, rtt_ms=rtt_ms):
+                    self.assertGreater(float(rates[0]) * (1 << 20), 0.25 * self.WINDOW * 1000 / rtt_ms)  # a busy machine
+        counts = self.hosts.cut()
+        print(f"  {counts}", file=sys.stderr)
+        self.assertEqual(counts["full"], 0)
+        self.assertGreater(counts["late"], 0)
+        self.assertLess(counts["roce"], 2200)  # of which 1,450 or so are needed
+
+    def test_20_ms(self):
+        self.check(20)
+
+    def test_50_ms(self):
+        self.check(50)
+
+    def test_100_ms(self):
+        self.check(100)
 
 
 class Dead(Wired):
@@ -305,7 +346,7 @@ class Many(Across):
 
 
 def main():
-    wired = {"Lossy", "Loose", "Six", "Disorder", "Dead"}
+    wired = {"Lossy", "Loose", "Six", "Disorder", "Marked", "Far", "Dead"}
     asked = {word.split(".")[0] for word in sys.argv[1:] if not word.startswith("-")}
     why = hosts.can_be_wired() if not asked or asked & wired else None
     if why is not None:

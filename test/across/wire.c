@@ -1,8 +1,11 @@
-/* wire.c: a bad wire between two interfaces: it loses, holds back, doubles and damages frames, and
- * marks them as a switch does that has congestion (ECN), if they say that they may be.
+/* wire.c: a bad wire between two interfaces: it loses, holds back, doubles and damages frames, is
+ * as long as it is told to be, and marks them as a switch does that has congestion (ECN), if they
+ * say that they may be.
  *
  * usage: wire A B [--seed N] [--loss P] [--reorder P] [--duplicate P] [--corrupt P] [--mark P]
- * P is a probability. Only RoCE frames (UDP port 4791, IPv4 or IPv6) suffer; the rest passes. Says
+ *                 [--delay MS]
+ * P is a probability. Only RoCE frames (UDP port 4791, IPv4 or IPv6) suffer; the rest passes. All
+ * frames take MS milliseconds to the other side. Says
  * "ready" when it forwards. SIGUSR1: from now on nothing passes; SIGUSR2: again as before.
  * SIGTERM: the counts, and the end.
  * Frames pass with their offloads (PACKET_VNET_HDR), so that a checksum that the sender left to its
@@ -35,6 +38,7 @@ enum {
 	HELD_MAX = 32,	 /* frames held back per direction; no more are */
 	HOLD_MAX = 8,	 /* so many frames may overtake one */
 	HOLD_MS = 3,	 /* and it waits no longer */
+	LATE_MAX = 1 << 14, /* frames under way per direction, with --delay; a power of two */
 	BURST = 64,	 /* frames of one side before the other has its turn */
 	ROCE_PORT = 4791,
 	BUFFER = 32 << 20,
@@ -56,8 +60,18 @@ struct held {
 	bool used;
 };
 
+/* A frame on its long way. */
+struct late {
+	uint64_t due_ms;
+	struct virtio_net_hdr offload;
+	size_t length;
+	uint8_t data[];
+};
+
 struct side {
 	int fd;
+	struct late *late[LATE_MAX]; /* on their way to this side, the oldest first */
+	uint32_t late_begin, late_end;
 	struct held held[HELD_MAX]; /* on their way to this side */
 };
 
@@ -69,7 +83,7 @@ static const char *const fate_names[FATES] = { "loss", "reorder", "duplicate", "
 struct wire {
 	struct side sides[2];
 	double chance[FATES];
-	uint64_t count[FATES], passed, roce, ipv6, notices, random;
+	uint64_t count[FATES], passed, roce, ipv6, notices, random, delay_ms, most_late, full;
 };
 
 static volatile sig_atomic_t wire_is_dead, wire_ends;
@@ -162,12 +176,12 @@ static bool frame_receive(struct side *s, struct frame *f)
 	return true;
 }
 
-static void frame_send(struct side *to, struct frame *f)
+static void side_write(struct side *to, struct virtio_net_hdr *offload, uint8_t *data, size_t n)
 {
-	struct iovec iov[] = { { &f->offload, sizeof(f->offload) }, { f->data, f->length } };
+	struct iovec iov[] = { { offload, sizeof(*offload) }, { data, n } };
 	struct pollfd room = { .fd = to->fd, .events = POLLOUT };
 
-	f->offload.flags &= VIRTIO_NET_HDR_F_NEEDS_CSUM;
+	offload->flags &= VIRTIO_NET_HDR_F_NEEDS_CSUM;
 	while (writev(to->fd, iov, 2) < 0) {
 		if (errno == EAGAIN || errno == ENOBUFS)
 			(void)poll(&room, 1, 1);
@@ -177,6 +191,47 @@ static void frame_send(struct side *to, struct frame *f)
 		if (wire_ends)
 			return;
 	}
+}
+
+static void frame_send(struct wire *w, struct side *to, struct frame *f)
+{
+	uint32_t count = to->late_end - to->late_begin;
+	struct late *l;
+
+	if (w->delay_ms == 0) {
+		side_write(to, &f->offload, f->data, f->length);
+		return;
+	}
+	l = count < LATE_MAX ? malloc(sizeof(*l) + f->length) : NULL;
+	if (l == NULL) {
+		w->full++;
+		return;
+	}
+	l->due_ms = now_ms() + w->delay_ms;
+	l->offload = f->offload;
+	l->length = f->length;
+	memcpy(l->data, f->data, f->length);
+	to->late[to->late_end++ % LATE_MAX] = l;
+	if (count + 1 > w->most_late)
+		w->most_late = count + 1;
+}
+
+/* What has been under way for long enough. False: nothing is under way. */
+static bool side_deliver(struct side *to)
+{
+	uint64_t now = now_ms();
+
+	while (to->late_begin != to->late_end) {
+		struct late *l = to->late[to->late_begin % LATE_MAX];
+
+		if (l->due_ms > now)
+			return true;
+		to->late_begin++;
+		if (!wire_is_dead)
+			side_write(to, &l->offload, l->data, l->length);
+		free(l);
+	}
+	return false;
 }
 
 /* One bit, anywhere that the ICRC covers. */
@@ -229,7 +284,7 @@ static bool side_hold(struct wire *w, struct side *to, const struct frame *f)
 }
 
 /* Lets go what has been overtaken often enough, or waited long enough. `passed`: frames since. */
-static bool side_release(struct side *to, int passed)
+static bool side_release(struct wire *w, struct side *to, int passed)
 {
 	uint64_t now = now_ms();
 	bool left = false;
@@ -241,7 +296,7 @@ static bool side_release(struct side *to, int passed)
 		if (h->overtakers <= 0 || now >= h->until_ms) {
 			h->used = false;
 			if (!wire_is_dead)
-				frame_send(to, &h->frame);
+				frame_send(w, to, &h->frame);
 		}
 		left |= h->used;
 	}
@@ -266,12 +321,12 @@ static void wire_forward(struct wire *w, struct side *to, struct frame *f)
 		if (wire_strikes(w, CORRUPT))
 			frame_corrupt(w, f, payload);
 		if (wire_strikes(w, DUPLICATE))
-			frame_send(to, f);
+			frame_send(w, to, f);
 		if (wire_strikes(w, REORDER) && side_hold(w, to, f))
 			return;
 	}
-	frame_send(to, f);
-	side_release(to, 1);
+	frame_send(w, to, f);
+	side_release(w, to, 1);
 }
 
 static void wire_run(struct wire *w)
@@ -288,7 +343,8 @@ static void wire_run(struct wire *w)
 		for (int i = 0; i < 2; i++) {
 			for (int n = 0; n < BURST && frame_receive(&w->sides[i], &f); n++)
 				wire_forward(w, &w->sides[1 - i], &f);
-			held |= side_release(&w->sides[1 - i], 0);
+			held |= side_release(w, &w->sides[1 - i], 0);
+			held |= side_deliver(&w->sides[1 - i]);
 		}
 		wait_ms = held ? 1 : 100; /* a signal may come just before poll */
 	}
@@ -306,6 +362,8 @@ static void wire_read_options(struct wire *w, int argc, char **argv)
 			w->chance[fate] = strtod(argv[i + 1], NULL);
 		else if (strcmp(argv[i], "--seed") == 0)
 			w->random = strtoull(argv[i + 1], NULL, 0);
+		else if (strcmp(argv[i], "--delay") == 0)
+			w->delay_ms = strtoull(argv[i + 1], NULL, 0);
 	}
 }
 
@@ -316,7 +374,7 @@ int main(int argc, char **argv)
 
 	if (argc < 3 || argc % 2 == 0) {
 		fprintf(stderr, "usage: wire A B [--seed N] [--loss P] [--reorder P] "
-				"[--duplicate P] [--corrupt P] [--mark P]\n");
+				"[--duplicate P] [--corrupt P] [--mark P] [--delay MS]\n");
 		return 2;
 	}
 	wire_read_options(&w, argc, argv);
@@ -329,9 +387,10 @@ int main(int argc, char **argv)
 	printf("ready\n");
 	fflush(stdout);
 	wire_run(&w);
-	printf("passed %llu\nroce %llu\nipv6 %llu\nnotices %llu\n", (unsigned long long)w.passed,
-	       (unsigned long long)w.roce, (unsigned long long)w.ipv6,
-	       (unsigned long long)w.notices);
+	printf("passed %llu\nroce %llu\nipv6 %llu\nnotices %llu\nlate %llu\nfull %llu\n",
+	       (unsigned long long)w.passed, (unsigned long long)w.roce,
+	       (unsigned long long)w.ipv6, (unsigned long long)w.notices,
+	       (unsigned long long)w.most_late, (unsigned long long)w.full);
 	for (int i = 0; i < FATES; i++)
 		printf("%s %llu\n", fate_names[i], (unsigned long long)w.count[i]);
 	return 0;

@@ -112,12 +112,42 @@ static void quick__list_of_both_kinds_keeps_its_order(void **state)
 	quick_close(&q);
 }
 
+/* The way to the peer is full when an acknowledgement is owed to it: that rides on the first of a
+ * list, which the path does not take, and must not be forgotten with it. */
+static void quick__refused_list_gives_its_acknowledgement_back(void **state)
+{
+	static struct quick q;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	struct ibv_wc wc;
+
+	quick_open(&q, 1);
+	net_post_recv(&q.net.side[0], q.qp[0], 7, 8192, 64);
+	q.net.cfg.delay_ns = NS_PER_MS;
+	quick_post(&q, 0, 1);
+	q.net.cfg.delay_ns = 1000;
+	wr = net_wr(&sge, &q.net.side[1], IBV_WR_SEND, 70, 0, 8);
+	wr.send_flags = IBV_SEND_SIGNALED;
+	net_post(q.qp[1], &wr);
+	assert_true(net_step(&q.net));
+	assert_int_equal(net_wc(&q.net.side[0].recv_cq).wr_id, 7);
+	quick_post(&q, 1, 2);
+	assert_int_equal(cq_peek(&q.net.side[1].send_cq, 1), 0);
+	net_run(&q.net, NS_PER_S);
+	wc = net_wc(&q.net.side[1].send_cq);
+	assert_int_equal(wc.wr_id, 70);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	quick_expect(&q, 3);
+	quick_close(&q);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(quick__is_taken_whatever_address_the_other_end_has),
 		cmocka_unit_test(quick__list_in_parts_arrives_in_order_and_once),
 		cmocka_unit_test(quick__list_of_both_kinds_keeps_its_order),
+		cmocka_unit_test(quick__refused_list_gives_its_acknowledgement_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

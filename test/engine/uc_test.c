@@ -185,7 +185,8 @@ static void uc__write_overtakes_none_in_packets(void **state)
 	uc_close(&u);
 }
 
-/* A datagram is taken if it is one packet with the right Q_Key, else it is dropped and counted. */
+/* A datagram is taken if it is one packet with the right Q_Key, for a queue pair that receives and
+ * has a request; else it is dropped and counted. */
 static void ud__drops_what_is_wrong(void **state)
 {
 	static const u8 gid[16] = { 0xfe, 0x80 };
@@ -212,6 +213,8 @@ static void ud__drops_what_is_wrong(void **state)
 
 	net_open(&net, &(struct net_config){ .delay_ns = 10000 });
 	qp = net_qp_create(&net, 1, 0x22, &q);
+	net_inject(&net, 1, &p, payload);
+	assert_int_equal(net.side[1].counters[COUNT_RX_NOT_RECEIVING], 1);
 	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
 	net_post_recv(&net.side[1], qp, 1, 0, SLOT);
 	for (u32 i = 0; i < ARRAY_LEN(wrong); i++) {
@@ -232,6 +235,9 @@ static void ud__drops_what_is_wrong(void **state)
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.byte_len, 140);
 	assert_int_equal(wc.src_qp, 0x11);
+	net_inject(&net, 1, &p, payload);
+	assert_int_equal(net.side[1].counters[COUNT_RX_NO_WQE], 1);
+	assert_int_equal(cq_peek(&net.side[1].recv_cq, 1), 0);
 	ibt_qp_destroy(qp);
 	net_close(&net);
 }
