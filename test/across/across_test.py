@@ -183,6 +183,17 @@ class Disorder(Wired):
         self.across(LOSSES["1 %"], lambda: self.peers("-m", "many", "-q", "100", "-n", "50"))
 
 
+class Crowd(Wired):
+    def test_thousand_share_fairly(self):
+        """1,000 queue pairs that are busy for seconds, and none gets more than twice as much as another."""
+        self.hosts.lay(seed=SEED)
+        said = self.peers("-m", "many", "-q", "1000", "-s", "5")[1]
+        got = {word: float(re.search(rf"(?m)^{word} (\S+)", said)[1]) for word in ("least", "most")}
+        print(f"  {got}", file=sys.stderr)
+        self.assertGreater(got["least"], 10)
+        self.assertLess(got["most"], 2 * got["least"])
+
+
 class Marked(Wired):
     """A switch with congestion marks packets: whoever sends them is told, slows down, and comes to the end."""
     def counters(self, side):
@@ -346,7 +357,7 @@ class Many(Across):
 
 
 def main():
-    wired = {"Lossy", "Loose", "Six", "Disorder", "Marked", "Far", "Dead"}
+    wired = {"Lossy", "Loose", "Six", "Disorder", "Crowd", "Marked", "Far", "Dead"}
     asked = {word.split(".")[0] for word in sys.argv[1:] if not word.startswith("-")}
     why = hosts.can_be_wired() if not asked or asked & wired else None
     if why is not None:
