@@ -26,7 +26,7 @@ if shutil.which("tshark") is None:
     sys.exit(77)
 
 PROGRAM = sys.argv.pop(1)
-KINDS = 2 * (23 + 12 + 2 + 3)  # IPv4 and IPv6; RC, UC, UD, and a CNP whatever the type
+KINDS = 2 * (23 + 12 + 2 + 2 + 4)  # IPv4 and IPv6; RC, UC, UD, UD to a group, and a CNP whatever the type
 # From the IP header on. The adapter's own: captured from a ConnectX-4 Lx, and an example of a ConnectX' UC SEND, both from the
 # tests of scapy's RoCE layer, where their ICRC is the adapter's.
 CAPTURED = {
@@ -71,6 +71,11 @@ class Sent(unittest.TestCase):
 
     def test_there_are_packets_of_every_kind(self):
         self.assertEqual(len({name.rsplit("-", 1)[0] for name, _ in self.packets}), KINDS)
+
+    def test_some_go_to_groups(self):
+        groups = [layers(p) for name, p in self.packets if name.startswith("group")]
+        self.assertEqual({p.version for p in groups}, {4, 6})
+        self.assertEqual({p.dst.partition("." if p.version == 4 else ":")[0] for p in groups}, {"239", "ff18"})
 
     def test_scapy_computes_the_same_icrc(self):
         checked = 0

@@ -15,8 +15,9 @@
 
 enum { PACKET_MAX = ROCE_IP_MAX + ROCE_UDP_MAX };
 
-static const u8 types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
-static const char *const names[] = { "RC", "UC", "UD" };
+enum { KIND_GROUP = 3 }; /* datagrams to a multicast group */
+static const u8 types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_UD };
+static const char *const names[] = { "RC", "UC", "UD", "group" };
 static const u32 lengths[] = { 0, 1, 2, 3, 4, 255, 256, 1023, 4096 };
 
 static struct roce_flow packets_flow(bool v4, u32 seed)
@@ -38,6 +39,18 @@ static struct roce_flow packets_flow(bool v4, u32 seed)
 	}
 	f.dgid[15] ^= (u8)(seed | 1);
 	return f;
+}
+
+/* 239.x.y.z or ff18::, and the queue pair number of all groups. */
+static void packets_to_group(bool v4, struct roce_flow *f, struct pkt *p)
+{
+	if (v4) {
+		f->dgid[12] = 239;
+	} else {
+		f->dgid[0] = 0xff;
+		f->dgid[1] = 0x18;
+	}
+	p->dqpn = 0xffffff;
 }
 
 static void packets_print(const char *name, const u8 *packet, u32 bytes)
@@ -102,6 +115,8 @@ static int packets_make(void)
 					struct pkt p = packets_pkt(opcode, types[t], lengths[i],
 								   seed % 251);
 
+					if (t == KIND_GROUP)
+						packets_to_group(v == 4, &f, &p);
 					snprintf(name, sizeof(name), "%s-v%d-%u-%u", names[t], v,
 						 opcode, lengths[i]);
 					packets_make_one(name, &f, &p);
