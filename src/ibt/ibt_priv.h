@@ -140,11 +140,12 @@ struct ibt_qp {
 	bool lossy WRITTEN_UNDER(sq_lock, rq_lock);
 	/* lossy, and RC: `stream` is in use */
 	bool streams WRITTEN_UNDER(sq_lock, rq_lock);
+	u32 dest_qpn WRITTEN_UNDER(sq_lock, rq_lock);
 	struct path_dest *dest WRITTEN_UNDER(sq_lock, rq_lock); /* RC, UC */
 	/* What the path calls `dest` when packets come from there, where it is known to be the
 	 * same although it has another address. Only to compare with */
 	const struct path_dest *heard_as ATOMIC_ONLY;
-	u32 dest_qpn WRITTEN_UNDER(sq_lock, rq_lock);
+	struct path_grant grant WRITTEN_UNDER(sq_lock); /* of `dest` and `dest_qpn` */
 	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
 	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
 	/* what query_qp shows */
@@ -347,6 +348,11 @@ static inline u32 req_take_ack(struct ibt_qp *qp)
 bool quick_receive(void *user, struct path_dest *from, const struct pkt_brief *b,
 		   const void *payload);
 u32 req_packets(const struct ibt_qp *qp, u32 length);
+
+/* ---- write.c ---- */
+/* Does the WRITEs at the front that can be done at once, some at least if any; returns what is
+ * left. The queue pair is one that quick.c may send on. */
+struct ibv_send_wr *write_post(struct ibt_qp *qp, struct ibv_send_wr *wr) REQUIRES(qp->sq_lock);
 
 /* ---- stream.c: the requester over a path that loses packets (qp->streams) ---- */
 /* Numbers begin at sq_psn, nothing is under way. */

@@ -401,6 +401,7 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && qp_alloc_resources(qp, a->max_dest_rd_atomic) != 0)
 		return -ENOMEM;
 	qp_take_attr(qp, a, mask);
+	qp->grant = (struct path_grant){ .length = 0 };
 	if (*dest != NULL) {
 		qp_take_dest(qp, av, *dest);
 		*dest = old;

@@ -162,9 +162,12 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	struct ibv_send_wr *before = NULL;
 
 	lock_acquire(&qp->sq_lock);
-	while (likely(wr != before && wr->opcode == IBV_WR_SEND && quick_may_send(qp))) {
+	while (likely(wr != before && quick_may_send(qp))) {
 		before = wr;
-		wr = quick_send(qp, wr);
+		if (wr->opcode == IBV_WR_SEND)
+			wr = quick_send(qp, wr);
+		else if (wr->opcode == IBV_WR_RDMA_WRITE)
+			wr = write_post(qp, wr);
 		if (likely(wr == NULL)) {
 			lock_release(&qp->sq_lock);
 			return 0;

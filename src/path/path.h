@@ -131,6 +131,23 @@ struct path_target {
 	bool write; /* else read */
 };
 
+/* One of several WRITEs of a connection: from our memory to the peer's. */
+struct path_write {
+	const void *from;
+	u64 va;
+	u32 length; /* not 0 */
+	u32 rkey;
+};
+
+/* What a connection has found to be allowed: its path's own. All zero: nothing. To be cleared when
+ * the connection's destination or queue pair is another one. */
+struct path_grant {
+	u64 generation;
+	u64 va, length; /* as the peer names it */
+	u8 *here;	/* where that lies */
+	u32 rkey;
+};
+
 /* What an atomic operation does to the 8 bytes at its target, in the host's byte order. */
 struct path_atomic {
 	bool swap; /* compare and swap; else fetch and add */
@@ -167,6 +184,12 @@ struct path_ops {
 	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		      int iovcnt);
+	/* Does WRITEs of the connection of our `sqpn` with `dqpn` there, in this order, where the
+	 * peer's memory is mapped here. Takes the first so many and returns how many; of one that
+	 * it does not take direct() says why. `g` is the connection's, which nobody else uses
+	 * meanwhile. NULL: never. */
+	u32 (*writes)(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
+		      const struct path_write *w, u32 n);
 	/* Does it at once where the peer's memory is mapped here (`t` has length 8, write is true).
 	 * 0, or as direct(). NULL: never. */
 	int (*atomic)(struct path_dest *d, const struct path_target *t, struct path_atomic *a);

@@ -420,7 +420,7 @@ static void hostile_scribble_board(void)
 	hostile_scribble(h.board->qps, sizeof(h.board->qps[0]) * 64, 50);
 	hostile_scribble(h.board->keys, 1 << 16, 50);
 	h.board->hazard_high = (u32)hostile_draw(&h.random);
-	z->process = hostile_draw(&h.random);
+	z->word = hostile_draw(&h.random);
 	h.board->slot_count = (u32)hostile_draw(&h.random);
 	h.board->bell = (u32)hostile_draw(&h.random);
 	if (chance(50))

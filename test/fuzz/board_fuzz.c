@@ -241,6 +241,6 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	for (int i = 0; i < STEPS && f.in.left != 0; i++)
 		fuzz_step();
 	for (int i = 0; i < BOARD_HAZARDS; i++)
-		fuzz_need(f.board->hazards[i].process == 0, "a hazard is left");
+		fuzz_need(f.board->hazards[i].word == 0, "a hazard is left");
 	return 0;
 }

@@ -80,6 +80,7 @@ static struct world {
 	u32 received;
 	struct mem_table keys;
 	struct mem_region region;
+	struct path_grant grant;
 	u32 key;
 	u64 memory[BYTES / 8];
 	int err;
@@ -331,7 +332,7 @@ static void ring__a_producer_without_room_is_told(void **state)
 		ring_take_and_tell();
 }
 
-/* ---- a copy by the initiator alone: direct_publish and shm_drain ---- */
+/* ---- a copy by the initiator alone: hazard_raise and shm_drain ---- */
 
 static void hazard_copy(void)
 {
@@ -348,6 +349,15 @@ static void hazard_copy(void)
 }
 
 /* The memory is the application's again, which writes there. */
+/* The same with what the connection found last time. */
+static void hazard_write(void)
+{
+	static u64 source[BYTES / 8] = { 2 };
+	struct path_write write = { source, (u64)(uintptr_t)w.memory, BYTES, w.key };
+
+	w.err = w.path->ops->writes(w.self, PEER_QPN, QPN, &w.grant, &write, 1) == 1 ? 0 : -EACCES;
+}
+
 static void hazard_deregister(void)
 {
 	static const u64 mine[BYTES / 8] = { 9 };
@@ -361,7 +371,7 @@ static const char *hazard_judge(void)
 	return w.memory[0] == 9 ? NULL : "memory was written after its deregistration";
 }
 
-static void hazard__nobody_copies_after_deregistration(void **state)
+static void hazard_register(void)
 {
 	w.region = (struct mem_region){ .addr = (u64)(uintptr_t)w.memory,
 					.iova = (u64)(uintptr_t)w.memory,
@@ -371,11 +381,27 @@ static void hazard__nobody_copies_after_deregistration(void **state)
 					.access = IBV_ACCESS_LOCAL_WRITE |
 						  IBV_ACCESS_REMOTE_WRITE };
 	assert_int_equal(mem_register(&w.keys, &w.region, &w.key), 0);
-	hazard_copy();
+}
+
+static void hazard_explore(const char *name, void (*act)(void))
+{
+	struct order o = { name, { act, hazard_deregister }, world_begin, hazard_judge };
+
+	hazard_register();
+	act();
 	assert_int_equal(w.err, 0);
 	assert_int_equal(w.memory[0], 2);
-	explore(&(struct order){ "hazard", { hazard_copy, hazard_deregister }, world_begin,
-				 hazard_judge });
+	explore(&o);
+}
+
+static void hazard__nobody_copies_after_deregistration(void **state)
+{
+	hazard_explore("hazard", hazard_copy);
+}
+
+static void hazard__what_was_found_is_forgotten(void **state)
+{
+	hazard_explore("grant", hazard_write);
 }
 
 /* ---- notification: cq_arm and cq_commit ---- */
@@ -469,6 +495,7 @@ int main(void)
 		cmocka_unit_test(bell__the_last_look_waits_for_whoever_receives),
 		cmocka_unit_test(ring__a_producer_without_room_is_told),
 		cmocka_unit_test(hazard__nobody_copies_after_deregistration),
+		cmocka_unit_test(hazard__what_was_found_is_forgotten),
 		cmocka_unit_test(arm__a_completion_is_told_or_missed),
 		cmocka_unit_test(poll__a_completion_is_taken_once),
 		cmocka_unit_test(add__two_producers_lose_nothing),

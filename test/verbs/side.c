@@ -634,3 +634,8 @@ void side_serve(struct side *s, const struct side_call *c, struct side_reply *r)
 		break;
 	}
 }
+
+struct ibv_qp *side_qp(const struct side *s, uint32_t qp)
+{
+	return s->qp[qp];
+}

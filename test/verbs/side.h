@@ -188,6 +188,8 @@ struct side *side_create(void);
 void side_destroy(struct side *s);
 /* Carries out one call. */
 void side_serve(struct side *s, const struct side_call *c, struct side_reply *r);
+/* For tests whose requests no call describes. */
+struct ibv_qp *side_qp(const struct side *s, uint32_t qp);
 /* Milliseconds since some start. */
 uint64_t side_now_ms(void);
 

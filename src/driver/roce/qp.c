@@ -93,6 +93,7 @@ static void qp_give_number(struct roce_device *dev, u32 index)
 
 void roce_publish(void *arg, struct ibt_qp *engine)
 {
+	struct roce_device *dev = arg;
 	struct roce_qp *qp = ibt_qp_owner(engine);
 	u32 word = board_qp_word(ibt_qp_state(engine), qp->ib.qp_type, ibt_qp_access(engine));
 
@@ -103,8 +104,9 @@ void roce_publish(void *arg, struct ibt_qp *engine)
 				 __ATOMIC_RELEASE);
 		qp->shown->peer_qpn = ibt_qp_peer(engine);
 	}
-	__atomic_store_n(&qp->shown->word, word,
-			 __ATOMIC_RELEASE); /* pairs with direct_checked_copy */
+	/* pairs with direct_enter and pull_is_valid */
+	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE);
+	board_change(dev->a.board);
 }
 
 static enum ib_event_type qp_event_type(enum ibv_event_type type)

@@ -13,7 +13,7 @@
 #include "path/path.h"
 
 enum {
-	BOARD_VERSION = 2,
+	BOARD_VERSION = 3,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -52,10 +52,25 @@ static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 
 /* An initiator is about to touch, or touches, a peer's memory by itself. */
 struct CACHE_ALIGNED board_hazard {
-	u64 process;   /* the peer's; 0: free. Stored last, with release */
-	u32 key_index; /* of the peer's key table */
-	u32 qpn;       /* the peer's queue pair */
+	/* 0: free. Else bit 63, in bits 32-55 the peer's queue pair, whose slot says which process
+	 * it is, and in bits 0-31 the index of a key of that process. */
+	u64 word;
 };
+
+static inline u64 board_hazard_word(u32 key_index, u32 qpn)
+{
+	return 1ull << 63 | (u64)qpn << 32 | key_index;
+}
+
+static inline u32 board_hazard_key(u64 word)
+{
+	return (u32)word;
+}
+
+static inline u32 board_hazard_qpn(u64 word)
+{
+	return (u32)(word >> 32) & 0xffffff;
+}
 
 struct board {
 	u64 magic;
@@ -76,7 +91,10 @@ struct board {
 	/* bit 0: armed, somebody sleeps; bit 1: which bell; the rest counts arms, so that a peer
 	 * rings once per arm. */
 	u32 bell CACHE_ALIGNED;
-	u32 hazard_high CACHE_ALIGNED; /* hazards[] in use or ever used */
+	/* Counts whatever may make a key or a queue pair of this process unfit for peers. What a
+	 * peer has found fit stays so while this is the same. */
+	u64 generation CACHE_ALIGNED;
+	u32 hazard_high; /* hazards[] in use or ever used */
 	struct board_hazard hazards[BOARD_HAZARDS];
 	u64 counters[PATH_COUNTERS] CACHE_ALIGNED;
 	struct board_qp qps[BOARD_QPS] CACHE_ALIGNED;
@@ -94,9 +112,20 @@ struct board *board_create(int *fd, int *err);
 const struct board *board_map(int fd);
 void board_unmap(const struct board *b);
 
+static inline void board_count_many(struct board *b, enum path_counter c, u32 n)
+{
+	__atomic_fetch_add(&b->counters[c], n, __ATOMIC_RELAXED);
+}
+
 static inline void board_count(struct board *b, enum path_counter c)
 {
-	__atomic_fetch_add(&b->counters[c], 1, __ATOMIC_RELAXED);
+	board_count_many(b, c, 1);
+}
+
+/* After a key has been cleared, or a queue pair's word stored: peers look again at everything. */
+static inline void board_change(struct board *b)
+{
+	__atomic_fetch_add(&b->generation, 1, __ATOMIC_RELEASE); /* pairs with hazard_raise */
 }
 
 #endif

@@ -4,10 +4,12 @@
  * Runs: the poster, under its queue pair's lock
  * Locks: none; a hazard in our board tells the peer
  *
- * Initiator: read key and QP -> publish hazard -> fence (A) -> read both again -> copy -> clear
- * hazard (release).
- * Target:    make key or QP invalid -> fence (B) -> wait until no hazard names it.
- * A pairs with B: either the initiator sees the invalid key, or the target sees the hazard.
+ * Initiator: raise hazard (A) -> read the board's generation -> judge key and QP, unless they have
+ *            been found fit in this very generation -> copy -> lower hazard (release).
+ * Target:    make key or QP invalid -> next generation -> fence (B) -> wait until no hazard names
+ *            it.
+ * A pairs with B: either the initiator sees the new generation, and so the invalid key, or the
+ * target sees the hazard.
  */
 #include "path/shm/reach.h"
 
@@ -69,37 +71,39 @@ bool link_peer_has_qp(const struct shm_link *l, u32 qpn)
 	       (__atomic_load_n(&q->word, __ATOMIC_ACQUIRE) & BOARD_QP_EXISTS) != 0;
 }
 
-/* A free hazard record of our board, claimed by the marker UINT64_MAX; NULL if all are in use. */
-static struct board_hazard *direct_claim(struct board *b)
+/* Takes a free hazard of our board: from here on the owner of the key and of the queue pair waits
+ * for us, so that they stay what the caller finds them to be. *generation (out) is of the owner's
+ * board. NULL if all are in use. */
+static struct board_hazard *hazard_raise(const struct shm_link *l, u32 key_index, u32 qpn,
+					 u64 *generation)
 {
+	struct board *b = l->shm->cfg.board;
+	u64 word = board_hazard_word(key_index, qpn);
+
 	for (u32 i = 0; i < BOARD_HAZARDS; i++) {
 		u64 nobody = 0;
 
-		if (__atomic_load_n(&b->hazards[i].process, __ATOMIC_RELAXED) != 0)
+		if (__atomic_load_n(&b->hazards[i].word, __ATOMIC_RELAXED) != 0)
 			continue;
-		if (!__atomic_compare_exchange_n(&b->hazards[i].process, &nobody, UINT64_MAX, false,
-						 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		/* A. The load below is in one order with it and with B; in processors that have
+		 * one for everything it costs no fence of its own. */
+		if (!__atomic_compare_exchange_n(&b->hazards[i].word, &nobody, word, false,
+						 __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 			continue;
-		if (unlikely(i >= __atomic_load_n(&b->hazard_high, __ATOMIC_RELAXED)))
+		if (unlikely(i >= __atomic_load_n(&b->hazard_high, __ATOMIC_RELAXED))) {
 			__atomic_store_n(&b->hazard_high, i + 1, __ATOMIC_RELEASE);
+			__atomic_thread_fence(__ATOMIC_SEQ_CST); /* the same */
+		}
+		/* Pairs with board_change. */
+		*generation = __atomic_load_n(&l->board->generation, __ATOMIC_SEQ_CST);
 		return &b->hazards[i];
 	}
 	return NULL;
 }
 
-/* From here on the owner of the key and of the queue pair waits for us: the caller looks once more
- * whether they are still there. */
-static void direct_publish(struct board_hazard *h, u64 process, u32 key_index, u32 qpn)
+static inline void hazard_lower(struct board_hazard *h)
 {
-	__atomic_store_n(&h->key_index, key_index, __ATOMIC_RELAXED);
-	__atomic_store_n(&h->qpn, qpn, __ATOMIC_RELAXED);
-	__atomic_store_n(&h->process, process, __ATOMIC_RELEASE);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* A */
-}
-
-static void direct_withdraw(struct board_hazard *h)
-{
-	__atomic_store_n(&h->process, 0, __ATOMIC_RELEASE); /* pairs with drain_busy */
+	__atomic_store_n(&h->word, 0, __ATOMIC_RELEASE); /* pairs with drain_busy */
 }
 
 /* The last 8 bytes are a piece of their own, so that a peer that polls on the last byte sees the
@@ -151,40 +155,59 @@ struct direct_place {
 	u8 *here;
 };
 
-/* Judges by the target's board, with the hazard up from then on. 0 or -EACCES. */
-static int direct_enter(struct shm_link *l, struct board_hazard *h, const struct path_target *t,
-			u32 need, struct direct_place *place)
+/* Judges by the target's board: its entry of the key, or NULL. What belongs to a queue pair's word
+ * changes only while that says that nobody is welcome. */
+static const struct mem_entry *direct_judge(const struct shm_link *l, const struct path_target *t,
+					    u32 need, u64 *addr)
 {
 	const struct mem_entry *e = &l->board->keys[t->rkey >> MEM_TAG_BITS];
 	const struct board_qp *q = link_find_qp(l->board, t->dqpn);
-	u32 word, key = __atomic_load_n(&e->key, __ATOMIC_ACQUIRE); /* pairs with mem_register */
-	u64 shared;
+	u32 word;
 
-	if (key != t->rkey || q == NULL)
-		return -EACCES;
-	word = __atomic_load_n(
-		&q->word, __ATOMIC_ACQUIRE); /* pairs with the engine's store of the QP's state */
-	if (!direct_qp_allows(q, word, t, need) ||
-	    !direct_entry_allows(e, t, need, q->pd, &place->addr))
-		return -EACCES;
-	direct_publish(h, l->process, t->rkey >> MEM_TAG_BITS, t->dqpn);
-	if (__atomic_load_n(&e->key, __ATOMIC_RELAXED) != key ||
-	    __atomic_load_n(&q->word, __ATOMIC_RELAXED) != word)
-		return -EACCES;
-	shared = __atomic_load_n(&e->shared, __ATOMIC_RELAXED);
-	place->here = NULL;
-	if (unlikely(l->self))
-		place->here = (u8 *)(uintptr_t)place->addr;
-	else if (likely(shared != 0))
-		place->here = reach_find(l, shared + (place->addr - e->addr), t->length,
-					 shared + e->length);
-	return 0;
+	if (__atomic_load_n(&e->key, __ATOMIC_ACQUIRE) != t->rkey || q == NULL)
+		return NULL; /* pairs with mem_register */
+	word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE); /* pairs with roce_publish */
+	if (!direct_qp_allows(q, word, t, need) || !direct_entry_allows(e, t, need, q->pd, addr))
+		return NULL;
+	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* content before the second look */
+	return __atomic_load_n(&q->word, __ATOMIC_RELAXED) == word ? e : NULL;
 }
 
-/* Ends what direct_claim began, and counts it; returns `err`. */
-static int direct_leave(struct shm_link *l, struct board_hazard *h, int err)
+static u8 *direct_find(struct shm_link *l, const struct mem_entry *e, u64 addr, u64 length)
 {
-	direct_withdraw(h);
+	u64 shared = __atomic_load_n(&e->shared, __ATOMIC_RELAXED);
+
+	if (unlikely(l->self))
+		return (u8 *)(uintptr_t)addr;
+	if (unlikely(shared == 0))
+		return NULL;
+	return reach_find(l, shared + (addr - e->addr), length, shared + e->length);
+}
+
+/* The hazard is up when this returns, unless it returns NULL: then *err says why. What was judged
+ * before that must still be so. */
+static struct board_hazard *direct_enter(struct shm_link *l, const struct path_target *t, u32 need,
+					 struct direct_place *place, int *err)
+{
+	/* Pairs with board_change. */
+	u64 before = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE), now;
+	const struct mem_entry *e = direct_judge(l, t, need, &place->addr);
+	struct board_hazard *h;
+
+	*err = e == NULL ? -EACCES : -EOPNOTSUPP;
+	h = e == NULL ? NULL : hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn, &now);
+	if (unlikely(h != NULL && now != before && !direct_judge(l, t, need, &place->addr))) {
+		*err = -EACCES;
+		hazard_lower(h);
+		h = NULL;
+	}
+	if (h != NULL)
+		place->here = direct_find(l, e, place->addr, t->length);
+	return h;
+}
+
+static int direct_count(struct shm_link *l, int err)
+{
 	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
 	return err;
 }
@@ -194,36 +217,120 @@ static int direct_copy(struct shm_link *l, const struct path_target *t, const st
 {
 	u32 need = t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 	struct direct_place place;
-	struct board_hazard *h;
 	int err;
+	struct board_hazard *h = direct_enter(l, t, need, &place, &err);
 
-	h = direct_claim(l->shm->cfg.board);
-	if (h == NULL)
-		return -EOPNOTSUPP;
-	err = direct_enter(l, h, t, need, &place);
-	if (err == 0)
-		err = place.here != NULL ? direct_copy_here(t, place.here, iov, iovcnt) :
-					   direct_copy_process(l, t, place.addr, iov, iovcnt);
-	return direct_leave(l, h, err);
+	if (unlikely(h == NULL))
+		return direct_count(l, err);
+	err = place.here != NULL ? direct_copy_here(t, place.here, iov, iovcnt) :
+				   direct_copy_process(l, t, place.addr, iov, iovcnt);
+	hazard_lower(h);
+	return direct_count(l, err);
 }
 
 static int direct_change(struct shm_link *l, const struct path_target *t, struct path_atomic *a)
 {
 	struct direct_place place;
-	struct board_hazard *h;
 	int err;
+	struct board_hazard *h = direct_enter(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, &err);
 
-	h = direct_claim(l->shm->cfg.board);
-	if (h == NULL)
-		return -EOPNOTSUPP;
-	err = direct_enter(l, h, t, IBV_ACCESS_REMOTE_ATOMIC, &place);
-	if (err == 0 && (place.here == NULL || ((uintptr_t)place.here & 7) != 0))
-		err = -EOPNOTSUPP;
-	else if (err == 0 && a->swap)
+	if (unlikely(h == NULL))
+		return direct_count(l, err);
+	err = place.here == NULL || ((uintptr_t)place.here & 7) != 0 ? -EOPNOTSUPP : 0;
+	if (err == 0 && a->swap)
 		a->before = mem_compare_swap((u64 *)(void *)place.here, a->compare, a->operand);
 	else if (err == 0)
 		a->before = mem_fetch_add((u64 *)(void *)place.here, a->operand);
-	return direct_leave(l, h, err);
+	hazard_lower(h);
+	return direct_count(l, err);
+}
+
+/* ---- several WRITEs, with what they found last time ---- */
+
+/* Looks at the board for where `w` goes, and remembers all that its key names. What the peer says
+ * of itself is read once. False: it is not allowed, or not mapped here. */
+static NOINLINE bool grant_renew(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
+				 const struct path_write *w, u64 generation)
+{
+	struct path_target t = { sqpn, dqpn, w->rkey, w->va, w->length, true };
+	const struct mem_entry *e;
+	u64 addr, shared;
+
+	g->length = 0;
+	e = direct_judge(l, &t, IBV_ACCESS_REMOTE_WRITE, &addr);
+	if (e == NULL)
+		return false;
+	g->rkey = w->rkey;
+	g->va = __atomic_load_n(&e->iova, __ATOMIC_RELAXED);
+	shared = __atomic_load_n(&e->shared, __ATOMIC_RELAXED);
+	addr = __atomic_load_n(&e->length, __ATOMIC_RELAXED);
+	if (l->self)
+		g->here = (u8 *)(uintptr_t)__atomic_load_n(&e->addr, __ATOMIC_RELAXED);
+	else if (shared == 0 || addr > ADOPT_SLOT_BYTES)
+		return false;
+	else
+		g->here = reach_find(l, shared, addr, shared + addr);
+	if (g->here == NULL)
+		return false;
+	g->generation = generation;
+	g->length = addr;
+	return true;
+}
+
+static inline bool grant_holds(const struct path_grant *g, const struct path_write *w, u64 *offset)
+{
+	*offset = w->va - g->va;
+	return w->rkey == g->rkey && w->length <= g->length && *offset <= g->length - w->length;
+}
+
+static inline void grant_store(u8 *to, const void *from, u32 length)
+{
+	u64 word;
+
+	if (likely(length == 8 && ((uintptr_t)to & 7) == 0)) {
+		memcpy(&word, from, 8);
+		/* What came before is seen before; pairs with whoever polls on it. */
+		__atomic_store_n((u64 *)(void *)to, word, __ATOMIC_RELEASE);
+	} else {
+		mem_copy_ordered(to, from, length);
+	}
+}
+
+/* Those at the front that have one key. */
+static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
+			    const struct path_write *w, u32 n)
+{
+	u64 generation, offset;
+	struct board_hazard *h = hazard_raise(l, w->rkey >> MEM_TAG_BITS, dqpn, &generation);
+	u32 done = 0;
+
+	if (unlikely(h == NULL))
+		return 0;
+	if (likely(g->generation == generation && g->rkey == w->rkey) ||
+	    grant_renew(l, sqpn, dqpn, g, w, generation))
+		for (; done < n && grant_holds(g, &w[done], &offset); done++)
+			grant_store(g->here + offset, w[done].from, w[done].length);
+	hazard_lower(h);
+	return done;
+}
+
+u32 link_writes(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
+		const struct path_write *w, u32 n)
+{
+	struct shm_link *l = link_of(d);
+	u32 done = 0, more;
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	if (unlikely(!link_is_plain(l) || !l->direct))
+		return 0;
+	do {
+		more = grant_use(l, sqpn, dqpn, g, w + done, n - done);
+		done += more;
+	} while (unlikely(more != 0 && done < n));
+	if (likely(done != 0))
+		board_count_many(l->shm->cfg.board, COUNT_DIRECT, done);
+	return done;
 }
 
 /* While somebody captures it goes as packets, which can be shown. */
@@ -316,14 +423,12 @@ static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 
 /* The hazard makes the sender wait (shm_drain) before its queue pair is gone and its buffers are
  * the application's again: what has been copied into a receive buffer is what was sent. */
-static int pull_checked_copy(struct shm_link *l, struct board_hazard *h, u32 sqpn, u32 dqpn,
-			     const struct iovec *theirs, int n, const struct iovec *ours, int m,
-			     u64 bytes)
+static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struct iovec *theirs,
+			     int n, const struct iovec *ours, int m, u64 bytes)
 {
 	struct iovec here[PULL_PIECES];
 	ssize_t got = (ssize_t)bytes;
 
-	direct_publish(h, l->process, NO_KEY, sqpn);
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
 	if (l->self)
@@ -344,15 +449,16 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 {
 	struct shm_link *l = link_of(from);
 	struct board_hazard *h;
+	u64 generation;
 	int err;
 
 	if (!l->direct)
 		return -EOPNOTSUPP;
-	h = direct_claim(l->shm->cfg.board);
+	h = hazard_raise(l, NO_KEY, sqpn, &generation);
 	if (h == NULL)
 		return -EOPNOTSUPP;
-	err = pull_checked_copy(l, h, sqpn, dqpn, theirs, n, ours, m, bytes);
-	direct_withdraw(h);
+	err = pull_checked_copy(l, sqpn, dqpn, theirs, n, ours, m, bytes);
+	hazard_lower(h);
 	return err;
 }
 
@@ -375,28 +481,36 @@ bool link_probe_direct(const struct shm_link *l)
 	return nonce == l->board->nonce;
 }
 
-/* Does this process' board hold a hazard on the key or queue pair of ours? */
-static bool drain_busy(const struct shm *shm, const struct board *b, u32 key_index, u32 qpn)
+/* Does a hazard name the key or the queue pair of ours? */
+static bool drain_concerns(const struct board *ours, u64 word, u32 key_index, u32 qpn)
 {
-	u32 high = MIN(__atomic_load_n(&b->hazard_high, __ATOMIC_ACQUIRE), (u32)BOARD_HAZARDS);
+	u32 named = board_hazard_qpn(word);
 
-	for (u32 i = 0; i < high; i++) {
-		const struct board_hazard *h = &b->hazards[i];
+	return word != 0 && (named == qpn || (board_hazard_key(word) == key_index &&
+					      link_find_qp(ours, named) != NULL));
+}
 
-		if (__atomic_load_n(&h->process, __ATOMIC_ACQUIRE) ==
-			    shm->cfg.process && /* pairs with the releases above */
-		    (__atomic_load_n(&h->key_index, __ATOMIC_RELAXED) == key_index ||
-		     __atomic_load_n(&h->qpn, __ATOMIC_RELAXED) == qpn))
+/* Does one of the board's first `high` hazards? */
+static bool drain_busy(const struct shm *shm, const struct board *b, u32 high, u32 key_index,
+		       u32 qpn)
+{
+	for (u32 i = 0; i < high; i++)
+		/* pairs with hazard_lower */
+		if (drain_concerns(shm->cfg.board,
+				   __atomic_load_n(&b->hazards[i].word, __ATOMIC_ACQUIRE),
+				   key_index, qpn))
 			return true;
-	}
 	return false;
 }
 
 static void drain_link(struct shm *shm, const struct shm_link *l, u32 key_index, u32 qpn)
 {
+	/* One that is raised later comes too late for what is to end. */
+	u32 high = MIN(__atomic_load_n(&l->board->hazard_high, __ATOMIC_ACQUIRE),
+		       (u32)BOARD_HAZARDS);
 	u64 limit = 0;
 
-	while (link_state(l) == LINK_UP && drain_busy(shm, l->board, key_index, qpn)) {
+	while (drain_busy(shm, l->board, high, key_index, qpn) && link_state(l) == LINK_UP) {
 		u64 now = clock_now_ns();
 
 		if (limit == 0)
@@ -421,6 +535,7 @@ void shm_drain(struct shm *shm, u32 key_index, u32 qpn)
 	struct shm_link *held[64];
 	u32 i = 0, n;
 
+	board_change(shm->cfg.board);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* B */
 	do {
 		lock_acquire(&shm->lock);

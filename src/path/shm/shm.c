@@ -383,6 +383,7 @@ static const struct path_ops shm_ops = {
 	.send_briefs = shm_send_briefs,
 	.flush = shm_flush,
 	.direct = link_direct,
+	.writes = link_writes,
 	.atomic = link_atomic,
 	.pullable = link_pullable,
 	.pull = link_pull,

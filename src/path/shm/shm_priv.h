@@ -85,6 +85,8 @@ void link_set_state(struct shm_link *l, enum link_state state);
 void link_set_open(struct shm_link *l);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		int iovcnt);
+u32 link_writes(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
+		const struct path_write *w, u32 n);
 int link_atomic(struct path_dest *d, const struct path_target *t, struct path_atomic *a);
 bool link_pullable(struct path_dest *d);
 int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
