@@ -87,6 +87,14 @@ static void end_die(const char *what)
 	_exit(3);
 }
 
+/* For verbs that return an errno value, and need not set errno. */
+static void end_need(int error, const char *what)
+{
+	errno = error;
+	if (error != 0)
+		end_die(what);
+}
+
 static void end_say(const char *format, ...)
 {
 	va_list ap;
@@ -152,9 +160,10 @@ static void end_post_receive(void)
 {
 	struct ibv_sge sge = { (uintptr_t)end.memory, end.kind->length + END_GRH, end.mr->lkey };
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	int error = ibv_post_recv(end.qp, &wr, &bad);
 
-	if (ibv_post_recv(end.qp, &wr, &bad) != 0 && !end.stop)
-		end_die("post_recv");
+	if (!end.stop)
+		end_need(error, "post_recv");
 }
 
 static void end_init_qp(void)
@@ -168,22 +177,19 @@ static void end_init_qp(void)
 	if (end.kind->type == IBV_QPT_RC)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	mask |= ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-	if (ibv_modify_qp(end.qp, &attr, mask) != 0)
-		end_die("to INIT");
+	end_need(ibv_modify_qp(end.qp, &attr, mask), "to INIT");
 }
 
 static void end_forget_qp(void)
 {
 	if (end.qp == NULL)
 		return;
-	if (ibv_destroy_qp(end.qp) != 0)
-		end_die("destroy_qp");
-	if (end.ah != NULL && ibv_destroy_ah(end.ah) != 0)
-		end_die("destroy_ah");
-	if (ibv_destroy_cq(end.cq) != 0)
-		end_die("destroy_cq");
-	if (end.channel != NULL && ibv_destroy_comp_channel(end.channel) != 0)
-		end_die("destroy_comp_channel");
+	end_need(ibv_destroy_qp(end.qp), "destroy_qp");
+	if (end.ah != NULL)
+		end_need(ibv_destroy_ah(end.ah), "destroy_ah");
+	end_need(ibv_destroy_cq(end.cq), "destroy_cq");
+	if (end.channel != NULL)
+		end_need(ibv_destroy_comp_channel(end.channel), "destroy_comp_channel");
 	end.qp = NULL;
 	end.ah = NULL;
 	end.channel = NULL;
@@ -243,8 +249,7 @@ static void end_to_rtr(const struct ibv_ah_attr *ah)
 		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	if (end.kind->type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	if (ibv_modify_qp(end.qp, &attr, mask) != 0)
-		end_die("to RTR");
+	end_need(ibv_modify_qp(end.qp, &attr, mask), "to RTR");
 }
 
 static void end_to_rts(void)
@@ -260,8 +265,7 @@ static void end_to_rts(void)
 	if (end.kind->type == IBV_QPT_RC)
 		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_MAX_QP_RD_ATOMIC;
-	if (ibv_modify_qp(end.qp, &attr, mask) != 0)
-		end_die("to RTS");
+	end_need(ibv_modify_qp(end.qp, &attr, mask), "to RTS");
 }
 
 static void end_connect(const char *hex)
@@ -344,8 +348,7 @@ static void end_await(void)
 	if (ibv_get_cq_event(end.channel, &cq, &cookie) != 0)
 		end_die("get_cq_event");
 	ibv_ack_cq_events(cq, 1);
-	if (ibv_req_notify_cq(end.cq, 0) != 0)
-		end_die("req_notify_cq");
+	end_need(ibv_req_notify_cq(end.cq, 0), "req_notify_cq");
 }
 
 static void *end_traffic(void *arg)
@@ -371,10 +374,9 @@ static void *end_traffic(void *arg)
 
 static void end_go(void)
 {
-	if (end.kind->events && ibv_req_notify_cq(end.cq, 0) != 0)
-		end_die("req_notify_cq");
-	if (pthread_create(&end.thread, NULL, end_traffic, NULL) != 0)
-		end_die("pthread_create");
+	if (end.kind->events)
+		end_need(ibv_req_notify_cq(end.cq, 0), "req_notify_cq");
+	end_need(pthread_create(&end.thread, NULL, end_traffic, NULL), "pthread_create");
 	end.running = true;
 	end_say("going");
 }
@@ -395,8 +397,8 @@ static void end_stop(void)
 	int status = end.status;
 
 	end.stop = true;
-	if (end.qp != NULL && ibv_modify_qp(end.qp, &attr, IBV_QP_STATE) != 0)
-		end_die("to ERR");
+	if (end.qp != NULL)
+		end_need(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), "to ERR");
 	if (end.running)
 		pthread_join(end.thread, NULL);
 	end.running = false;
@@ -450,9 +452,10 @@ static void end_child(void)
 static void end_quit(void)
 {
 	end_forget_qp();
-	if (ibv_dereg_mr(end.mr) != 0 || ibv_dealloc_pd(end.pd) != 0 ||
-	    ibv_close_device(end.context) != 0)
-		end_die("quit");
+	end_need(ibv_dereg_mr(end.mr), "dereg_mr");
+	end_need(ibv_dealloc_pd(end.pd), "dealloc_pd");
+	if (ibv_close_device(end.context) != 0)
+		end_die("close_device");
 	end_say("bye");
 }
 
