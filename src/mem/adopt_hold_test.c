@@ -263,23 +263,32 @@ static void adopt__all_is_locked_since(void **state)
 
 /* ---- descriptors ---- */
 
+/* Sets the soft limit; returns what it was. */
+static rlim_t limit(__rlimit_resource_t resource, rlim_t now)
+{
+	struct rlimit r;
+	rlim_t before;
+
+	assert_int_equal(getrlimit(resource, &r), 0);
+	before = r.rlim_cur;
+	r.rlim_cur = now;
+	assert_int_equal(setrlimit(resource, &r), 0);
+	return before;
+}
+
 static void adopt__no_descriptor_left(void **state)
 {
-	struct rlimit before, none;
+	rlim_t before = limit(RLIMIT_NOFILE, 0);
 
-	getrlimit(RLIMIT_NOFILE, &before);
-	none = before;
-	none.rlim_cur = 0;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
 	assert_int_equal(enter(memory, BYTES), 0);
 	leave(memory, BYTES);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	limit(RLIMIT_NOFILE, before);
 	assert_false(is_shared(memory));
 	adopted();
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	limit(RLIMIT_NOFILE, 0);
 	leave(memory, BYTES);
 	check(memory, BYTES);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	limit(RLIMIT_NOFILE, before);
 	private_again();
 }
 
@@ -333,14 +342,10 @@ static void adopt__fork_with_descriptors_closed(void **state)
 
 static void adopt__not_within_a_limit_of_address_space(void **state)
 {
-	struct rlimit before, wide;
+	rlim_t before = limit(RLIMIT_AS, 1ull << 40);
 
-	getrlimit(RLIMIT_AS, &before);
-	wide = before;
-	wide.rlim_cur = 1ull << 40;
-	assert_int_equal(setrlimit(RLIMIT_AS, &wide), 0);
 	refused();
-	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	limit(RLIMIT_AS, before);
 }
 
 static void adopt__not_more_than_a_fork_can_copy(void **state) NO_THREAD_SAFETY

@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 
-static const u32 crc_polynomial = 0xedb88320;
 /* The race: so many times so many bytes each, the best one counts. Long enough for a clock that
  * costs a microsecond. */
 enum { CRC_TRIES = 4, CRC_TRY_BYTES = 2048 };
@@ -60,7 +59,7 @@ static void crc_fill_tables(void)
 		u32 crc = b;
 
 		for (int bit = 0; bit < 8; bit++)
-			crc = crc >> 1 ^ (crc & 1 ? crc_polynomial : 0);
+			crc = crc >> 1 ^ (crc & 1 ? CRC_POLYNOMIAL : 0);
 		crc_table[0][b] = crc;
 	}
 	for (int i = 1; i < 8; i++)

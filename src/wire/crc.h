@@ -4,6 +4,9 @@
 
 #include "base/compiler.h"
 
+/* Without x^32; x^31 is in bit 0. */
+#define CRC_POLYNOMIAL 0xedb88320u
+
 /* The CRC of what `crc` is the CRC of (0: of nothing), followed by these bytes. The first call also
  * finds out which way is the faster one here, which takes some microseconds. Any thread. */
 u32 crc_add(u32 crc, const void *data, u32 bytes);

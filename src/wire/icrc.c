@@ -13,7 +13,6 @@
 #include "wire/crc.h"
 #include "wire/roce.h"
 
-static const u32 polynomial = 0xedb88320;
 /* The CRC of 8 bytes of ones. */
 static const u32 icrc_of_ones = 0x2144df1c;
 /* Where the masked bytes lie. */
@@ -65,7 +64,7 @@ static u32 poly_times(u32 a, u32 b)
 
 	for (; a != 0; a <<= 1) {
 		product ^= a & 0x80000000 ? b : 0;
-		b = b >> 1 ^ (b & 1 ? polynomial : 0);
+		b = b >> 1 ^ (b & 1 ? CRC_POLYNOMIAL : 0);
 	}
 	return product;
 }
