@@ -18,6 +18,7 @@
 enum {
 	PULL_BYTES = 1 << 20,  /* at most, per packet: others want the engine too */
 	PULL_FROM = 64 << 10,  /* smaller messages go through the ring */
+	DIRECT_WAIT_FROM = 16 << 10, /* one-sided ones that are not shorter wait for their turn */
 };
 enum { PSN_MASK = 0xffffff, IBT_DEFAULT_PKEY = 0xffff };
 

@@ -294,11 +294,23 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	return 0;
 }
 
+/* A long WRITE or READ behind others waits for them: then it is one copy, by ourselves. In packets
+ * it would be two, with the peer's engine in between, and those that come behind it would be
+ * packets for the same reason, without end. The others need the peer's engine as well, so nothing
+ * is lost by it. */
+static bool req_waits_for_turn(const struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->sq_lock)
+{
+	return w->length >= DIRECT_WAIT_FROM && !req_idle(qp) && qp->tx_offset == 0 &&
+	       w->psn_count == 0 && !qp->no_direct && qp->type == IBV_QPT_RC &&
+	       qp->dest->path->promise.direct && req_ops(qp)->pullable(qp->dest);
+}
+
 static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
-	int err = req_direct(qp, w);
+	int err = req_waits_for_turn(qp, w) ? REQ_STALL : req_direct(qp, w);
 
-	if (err == -EACCES)
+	if (err == -EACCES || err == REQ_STALL)
 		return err;
 	if (err == 0 && w->opcode == IBV_WR_RDMA_WRITE) {
 		qp->sq_next++;
@@ -337,8 +349,11 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 
 static int req_read(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
-	int err = w->opcode == IBV_WR_RDMA_READ ? req_direct(qp, w) : req_direct_atomic(qp, w);
+	int err;
 
+	if (req_waits_for_turn(qp, w))
+		return REQ_STALL;
+	err = w->opcode == IBV_WR_RDMA_READ ? req_direct(qp, w) : req_direct_atomic(qp, w);
 	if (err == 0) {
 		qp->sq_next++;
 		comp_retire(qp, w);

@@ -259,7 +259,7 @@ static int net_direct(struct path_dest *d, const struct path_target *t, const st
 
 static bool net_pullable(struct path_dest *d)
 {
-	return false;
+	return net_dest_of(d)->net->cfg.direct;
 }
 
 static void net_exclude(struct path *p, void (*fn)(void *arg), void *arg)
