@@ -16,7 +16,8 @@
 /* The CRC of 8 bytes of ones. */
 static const u32 icrc_of_ones = 0x2144df1c;
 /* Where the masked bytes lie. */
-enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4 };
+enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4,
+       BTH_DQPN = 5, BTH_PSN = 9 };
 enum { IPV4_BYTES = 28, UDP_CHECKSUM = 2 /* before the end of the headers */, IPV4_DF = 0x40 };
 
 static void icrc_mask_ip(u8 *ip, u32 bytes)
@@ -143,10 +144,20 @@ static bool source_believe(struct roce_source *s, u16 id, bool df)
 	return true;
 }
 
-static bool source_judge(struct roce_source *s, u16 id, bool df, u64 now_ms)
+/* Packets between the last accepted one and this were lost, if both are of one connection: so far
+ * has the identification gone on, too. */
+static bool source_is_behind_gap(const struct roce_source *s, const struct roce_place *at, u16 id)
+{
+	return at->dqpn == s->last.dqpn &&
+	       source_is_near(id, s->track[0] + (u16)(at->psn - s->last.psn), ROCE_AHEAD);
+}
+
+static bool source_judge(struct roce_source *s, const struct roce_place *at, u16 id, bool df,
+			 u64 now_ms)
 {
 	u32 i = source_track(s, id, now_ms);
-	bool near = i < s->tracks || s->wild || source_is_near(id, 0, ROCE_AHEAD);
+	bool near = i < s->tracks || s->wild || source_is_near(id, 0, ROCE_AHEAD) ||
+		    source_is_behind_gap(s, at, id);
 
 	if (s->tracks == 0)
 		s->df = df;
@@ -155,25 +166,37 @@ static bool source_judge(struct roce_source *s, u16 id, bool df, u64 now_ms)
 			return false;
 		s->df = df;
 	}
+	/* a track that was left behind by a gap goes on */
+	if (i == s->tracks && i != 0 && source_is_behind_gap(s, at, id))
+		i = 0;
 	source_accept(s, i, id, now_ms);
+	s->last = *at;
 	return true;
 }
 
 /* With the difference to the ICRC of a packet that has `id` and s->df. `rest`: as source_solve. */
-static bool source_explains(struct roce_source *s, u32 difference, u32 rest, u16 id, u64 now_ms)
+static bool source_explains(struct roce_source *s, const struct roce_place *at, u32 difference,
+			    u32 rest, u16 id, u64 now_ms)
 {
 	u8 word[4];
 
 	source_solve(s, difference, rest, word);
 	if ((word[2] & ~IPV4_DF) != 0 || word[3] != 0)
 		return false;
-	return source_judge(s, id ^ (u16)(word[0] << 8 | word[1]), s->df ^ (word[2] != 0), now_ms);
+	return source_judge(s, at, id ^ (u16)(word[0] << 8 | word[1]), s->df ^ (word[2] != 0),
+			    now_ms);
+}
+
+static u32 icrc_24_bits(const u8 *at)
+{
+	return (u32)at[0] << 16 | (u32)at[1] << 8 | at[2];
 }
 
 bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
 		       u64 now_ms)
 {
 	struct roce_flow expected = *f;
+	struct roce_place at;
 	u32 icrc, received;
 
 	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
@@ -186,9 +209,10 @@ bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u
 	icrc = roce_icrc_add(icrc, data + ROCE_BTH, length - ROCE_BTH - ROCE_ICRC);
 	if (!roce_gid_is_ipv4(f->dgid))
 		return icrc == received;
+	at = (struct roce_place){ icrc_24_bits(data + BTH_DQPN), icrc_24_bits(data + BTH_PSN) };
 	if (icrc == received)
-		return source_judge(s, expected.id, s->df, now_ms);
+		return source_judge(s, &at, expected.id, s->df, now_ms);
 	/* behind identification and flags: 12 bytes of IPv4, UDP's header, the packet */
-	return source_explains(s, icrc ^ received, 12 + 8 + length - ROCE_ICRC, expected.id,
+	return source_explains(s, &at, icrc ^ received, 12 + 8 + length - ROCE_ICRC, expected.id,
 			       now_ms);
 }

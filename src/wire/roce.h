@@ -93,7 +93,12 @@ u32 roce_icrc_end(u32 icrc, u32 pad, u8 out[ROCE_TRAILER_MAX]);
  * socket shows neither IPv4's identification nor its DF bit, which the ICRC covers. All zeroes in
  * the beginning; one thread at a time. */
 enum { ROCE_TRACKS = 4, ROCE_STRANGERS = 4, ROCE_AHEAD = 256, ROCE_BEHIND = 64 };
+/* Of which connection a packet is, and its place there. */
+struct roce_place {
+	u32 dqpn, psn;
+};
 struct roce_source {
+	struct roce_place last; /* accepted */
 	u16 track[ROCE_TRACKS]; /* identifications seen last, the latest one first */
 	u8 tracks;		/* how many of them are in use */
 	bool df;		/* DF, as this source is believed to set it */
@@ -114,14 +119,15 @@ struct roce_source {
  * computed for an expected identification says by itself which identification and flags the sender
  * must have had, if any; no search. Accepted are: fragment bits as an unfragmented packet has them;
  * DF as before; an identification up to ROCE_AHEAD after or ROCE_BEHIND before one of the last ones
- * or 0 (batches are numbered from 0), or 0 with either DF. The first packet of a source may have
- * any. One that is far is dropped and remembered: if the next one follows it, or after
+ * or 0 (batches are numbered from 0), or 0 with either DF; or as far on as the PSN shows that
+ * packets of this connection have been lost. The first packet of a source may have any. One that
+ * is far is dropped and remembered: if the next one follows it, or after
  * ROCE_STRANGERS in a row, the source is believed.
  *
  * A packet that was hit so that its CRC is arbitrary passes with probability
  *	2^-32	IPv6
  *	2^-15	the first packet of an IPv4 source
- *	2^-21	later ones (at most 5 * 321 + 1 of 2^32 values), plus 2^-30 for each track and
+ *	2^-21	later ones (at most 6 * 321 + 1 of 2^32 values), plus 2^-30 for each track and
  *		millisecond of silence: hosts advance identifications with time
  *	2^-16	a source whose identifications follow no order
  * beside what the link's and UDP's own checksums have let through. */
