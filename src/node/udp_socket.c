@@ -25,7 +25,13 @@
 #define SO_BINDTOIFINDEX 62
 #endif
 
-enum { UDP_BUFFER = 4 << 20 };
+enum {
+	UDP_SEND_BUFFER = 4 << 20,
+	/* The kernel counts twice 4 KiB for a packet of 4 KiB and doubles what is asked for: what a
+	 * peer sends at once without any pacing (UC over Linux's rxe: a whole message of 8 MiB)
+	 * then fits, however late this process runs. */
+	UDP_RECEIVE_BUFFER = 16 << 20,
+};
 
 struct udp_option {
 	int level, name, value;
@@ -86,12 +92,12 @@ socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *ou
 /* As much room as this user may have. The larger of what privilege and the system's limit allow. */
 static void udp_socket_grow(int fd)
 {
-	int size = UDP_BUFFER;
+	int receive = UDP_RECEIVE_BUFFER, send = UDP_SEND_BUFFER;
 
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive, sizeof(receive));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send, sizeof(send));
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &receive, sizeof(receive));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &send, sizeof(send));
 }
 
 int udp_socket_open(const u8 gid[16])
