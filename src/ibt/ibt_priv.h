@@ -393,6 +393,8 @@ void window_unlist(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 void window_leave(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* Packets were lost: less may be under way. Counts once within rtt_us. */
 void window_cut(struct ibt_qp *qp, u32 rtt_us, u64 now_ns) REQUIRES(qp->sq_lock);
+/* The way there and back has taken so long. */
+void window_measured(struct ibt_qp *qp, u32 rtt_us) REQUIRES(qp->sq_lock);
 /* The queue pair's destination, with a reference, if others wait there: for window_wake, when
  * sq_lock has been let go. NULL: nobody waits. */
 struct path_dest *window_claim(struct ibt_qp *qp) REQUIRES(qp->sq_lock);

@@ -169,6 +169,7 @@ static void retry_measure(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	off = us > s->srtt_us ? us - s->srtt_us : s->srtt_us - us;
 	s->rttvar_us = (3 * s->rttvar_us + off) / 4;
 	s->srtt_us = MAX((7 * s->srtt_us + us) / 8, 1u);
+	window_measured(qp, us);
 }
 
 static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp->sq_lock)

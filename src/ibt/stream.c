@@ -18,7 +18,7 @@
 enum {
 	STREAM_SEGMENT_COST = 36 << 10,
 	STREAM_ASK_COST = 36 << 10, /* acknowledgements are asked for no later */
-	STREAM_LEFT_MOST = 1 << 20, /* more than any window */
+	STREAM_LEFT_MOST = 1 << 20, /* more than any burst */
 };
 
 void stream_begin(struct ibt_qp *qp)

@@ -3,7 +3,13 @@
  * The receive buffer there is shared by all queue pairs of a process, and what overflows it is
  * lost; so all that one destination is sent counts against one limit. Who finds no room waits for
  * its turn and then sends a fixed amount, so that many active queue pairs share fairly. A loss
- * takes a quarter of the limit, what arrives lets it grow again. A probe, one packet after silence,
+ * takes a quarter of the limit, what arrives lets it grow again.
+ *
+ * Where the way is long most of what is under way is on it, not in the buffer: there the limit may
+ * become what arrives in so much time as the receiver may be kept from running (WINDOW_STALL_US)
+ * without an overflow, once for each such time that the shortest way there and back takes. It
+ * doubles each time until something is lost, if it is used, and is forgotten when nothing is under
+ * way any more, for then all of it would arrive at once. A probe, one packet after silence,
  * goes however full it is: else the time to give up would run for a peer that nobody has asked.
  *
  * In:    packets about to be sent, and what has been acknowledged
@@ -18,11 +24,15 @@ enum {
 	/* A stock receive buffer of the node's sockets is twice 212,992 bytes, and the kernel
 	 * counts about 9,000 for a packet of 4096 that comes alone. */
 	WINDOW_MOST = 208 << 10,
+	WINDOW_GREATEST = 16 << 20,
+	WINDOW_STALL_US = 4000,
+	WINDOW_RTTS = 4, /* measurements, before the shortest one is believed */
 	WINDOW_BURST = 15 * (4096 + 512), /* what one system call takes */
 	WINDOW_LEAST = 40 << 10, /* the longest READ request's answer fits */
 	WINDOW_QUANTUM = 20 << 10, /* for one turn */
 	WINDOW_PACKET = 512,	   /* what a packet counts beside its payload */
 	WINDOW_GROWTH = 2 * (4096 + WINDOW_PACKET), /* per limit's worth of acknowledged bytes */
+	WINDOW_SLOWLY = 16, /* part of it that it grows each time, after a loss */
 	WINDOW_TURNS = 4096,		      /* in one call */
 	WINDOW_CUT_LEAST_US = 100,
 	WINDOW_BUSY_US = 50,
@@ -31,6 +41,17 @@ enum {
 u32 window_cost(u32 packets, u32 bytes)
 {
 	return packets * WINDOW_PACKET + bytes;
+}
+
+/* How far the limit may grow. */
+static u32 window_most(const struct path_window *w)
+{
+	u32 rtt_us = __atomic_load_n(&w->rtt_us, __ATOMIC_RELAXED);
+
+	if (likely(rtt_us < 2 * WINDOW_STALL_US) ||
+	    __atomic_load_n(&w->rtts, __ATOMIC_RELAXED) < WINDOW_RTTS)
+		return WINDOW_MOST;
+	return (u32)MIN((u64)WINDOW_MOST * rtt_us / WINDOW_STALL_US, (u64)WINDOW_GREATEST);
 }
 
 static u32 window_limit(const struct path_window *w) REQUIRES(w->lock)
@@ -96,6 +117,8 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		return true;
 	need = cost - held;
 	lock_acquire(&w->lock);
+	if (unlikely(w->in_flight == 0 && w->limit > WINDOW_MOST))
+		w->limit = 0;
 	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
 	portion = window_portion(w, qp, need, left);
 	if (room >= portion || unlikely(s->probe)) {
@@ -113,14 +136,26 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 	return granted;
 }
 
+/* Where the way is long. Only a limit that is used has shown that it is not too much. */
+static u64 window_grow_far(const struct path_window *w, u64 limit, u32 acked) REQUIRES(w->lock)
+{
+	if (w->in_flight + acked < limit / 2)
+		return limit;
+	return limit + (w->fast_to == 0 || limit < w->fast_to ? acked : acked / WINDOW_SLOWLY);
+}
+
 static void window_grow(struct path_window *w, u32 acked) REQUIRES(w->lock)
 {
-	u64 limit = w->limit;
+	u64 limit = window_limit(w), most = window_most(w);
 
-	if (limit == 0 || acked == 0)
+	if (acked == 0 || (limit == most && likely(limit == WINDOW_MOST)))
 		return;
-	limit += (u64)acked * WINDOW_GROWTH / limit;
-	w->limit = limit >= WINDOW_MOST ? 0 : (u32)limit;
+	if (limit < WINDOW_MOST)
+		limit += (u64)acked * WINDOW_GROWTH / limit;
+	else
+		limit = window_grow_far(w, limit, acked);
+	limit = MIN(limit, most);
+	w->limit = limit == WINDOW_MOST ? 0 : (u32)limit;
 }
 
 void window_settle(struct ibt_qp *qp, u32 acked)
@@ -162,9 +197,22 @@ void window_cut(struct ibt_qp *qp, u32 rtt_us, u64 now_ns)
 	lock_acquire(&w->lock);
 	if (now_ns - w->cut_ns >= MAX(rtt_us, (u32)WINDOW_CUT_LEAST_US) * NS_PER_US) {
 		w->limit = MAX(window_limit(w) / 4 * 3, (u32)WINDOW_LEAST);
+		w->fast_to = w->limit;
 		w->cut_ns = now_ns;
 	}
 	lock_release(&w->lock);
+}
+
+void window_measured(struct ibt_qp *qp, u32 rtt_us)
+{
+	struct path_window *w = qp->dest->window;
+	u32 rtts = __atomic_load_n(&w->rtts, __ATOMIC_RELAXED);
+
+	/* If two do this at once the one or the other counts: good enough for both. */
+	if (rtts == 0 || rtt_us < __atomic_load_n(&w->rtt_us, __ATOMIC_RELAXED))
+		__atomic_store_n(&w->rtt_us, rtt_us, __ATOMIC_RELAXED);
+	if (rtts < WINDOW_RTTS)
+		__atomic_store_n(&w->rtts, rtts + 1, __ATOMIC_RELAXED);
 }
 
 struct path_dest *window_claim(struct ibt_qp *qp)

@@ -97,7 +97,11 @@ struct path_absent {
 struct path_window {
 	struct lock lock;
 	u32 in_flight GUARDED_BY(lock);
-	u32 limit GUARDED_BY(lock); /* 0: as much as the engine ever allows */
+	u32 limit GUARDED_BY(lock); /* 0: what a stock receive buffer holds */
+	u32 fast_to GUARDED_BY(lock); /* up to here it grows fast; 0: nothing has been lost yet */
+	/* The shortest way there and back that any of the engine's queue pairs has measured, and of
+	 * how many measurements, up to a few */
+	u32 rtt_us ATOMIC_ONLY, rtts ATOMIC_ONLY;
 	u64 cut_ns GUARDED_BY(lock); /* when the limit was last lowered */
 	struct list_head waiting GUARDED_BY(lock); /* the engine's queue pairs, each for its turn */
 	bool any_waiting ATOMIC_ONLY; /* hint: waiting is not empty */

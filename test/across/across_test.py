@@ -277,6 +277,16 @@ class Far(Wired):
         self.assertGreater(counts["late"], 0)
         self.assertLess(counts["roce"], 2200)  # of which 1,450 or so are needed
 
+    def check_long(self, rtt_ms):
+        """What may be under way grows with the way: far more than a receive buffer, if nothing is lost."""
+        self.hosts.lay(seed=SEED, delay=rtt_ms // 2)
+        words = ["ib_write_bw", "-F", "-d", "roce0", "-x", "1", "-s", "1048576", "-m", "4096", "-N", "-t", "32", "-n", "60"]
+        said = self.pair(words, 90)
+        rates = re.findall(r"^\s*1048576\s+\d+\s+\S+\s+(\S+)", said[1], re.M)
+        counts = self.hosts.cut()
+        print(f"  {rates} MB/s; {counts}", file=sys.stderr)
+        self.assertGreater(float(rates[0]) * (1 << 20), 3 * self.WINDOW * 1000 / rtt_ms)
+
     def test_20_ms(self):
         self.check(20)
 
@@ -285,6 +295,9 @@ class Far(Wired):
 
     def test_100_ms(self):
         self.check(100)
+
+    def test_100_ms_and_much_to_send(self):
+        self.check_long(100)
 
 
 class Dead(Wired):

@@ -1,14 +1,19 @@
 /* far_test.c: a peer that is far away: 20 ms to 400 ms there and back, with perftest's Local ACK
- * Timeout of 67 ms. What is under way is not taken for lost, and the window stays full. */
+ * Timeout of 67 ms. What is under way is not taken for lost, and the window becomes as
+ * long as the way. */
 #include "watch.h"
 
 #include <string.h>
 
 enum {
 	FAR_LENGTH = 256 << 10,
-	FAR_DEPTH = 8,
+	FAR_DEPTH = 64,
 	FAR_WAYS = 40,		 /* there and back, for a stream */
+	FAR_WINDOW = 208 << 10,	 /* what may always be under way */
 	FAR_LEAST = 140 << 10,	 /* bytes that go each time */
+	FAR_STALL_MS = 4, /* for each of them of the way so much may */
+	FAR_READS = 16, /* requests for READs under way, */
+	FAR_READ = 32 << 10, /* and what each asks for */
 	FAR_TIMEOUT = 14,
 	FAR_RETRIES = 7,
 	FAR_SINGLE = 20,
@@ -31,10 +36,10 @@ static void far_post(struct far *f, enum ibv_wr_opcode opcode, u32 length)
 	f->posted++;
 }
 
-static void far_open(struct far *f, u32 rtt_ms)
+static void far_open_lossy(struct far *f, u32 rtt_ms, u32 loss)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	struct net_config cfg = { .seed = 1, .delay_ns = rtt_ms * NS_PER_MS / 2 };
+	struct net_config cfg = { .seed = 1, .delay_ns = rtt_ms * NS_PER_MS / 2, .loss = loss };
 
 	*f = (struct far){ .status = IBV_WC_SUCCESS };
 	net_open(&f->net, &cfg);
@@ -42,8 +47,13 @@ static void far_open(struct far *f, u32 rtt_ms)
 	q.depth = FAR_DEPTH;
 	q.timeout = FAR_TIMEOUT;
 	q.retry_cnt = FAR_RETRIES;
-	q.rd_atomic = 16;
+	q.rd_atomic = FAR_READS;
 	net_pair(&f->net, f->qp, &q);
+}
+
+static void far_open(struct far *f, u32 rtt_ms)
+{
+	far_open_lossy(f, rtt_ms, 0);
 }
 
 static void far_close(struct far *f)
@@ -69,42 +79,70 @@ static u64 far_retries(const struct far *f)
 	return f->net.side[0].counters[COUNT_TX_RETRY];
 }
 
-/* Requests that follow each other closely: how many bytes go per way there and back. */
-static u64 far_stream(enum ibv_wr_opcode opcode, u32 rtt_ms, u64 *retries)
+/* Requests that follow each other closely: how many bytes go per way there and back, with so much
+ * loss of 10,000 packets. The first half of the time is theirs to find out how many may. */
+static u64 far_stream(enum ibv_wr_opcode opcode, u32 rtt_ms, u32 loss, u64 *retries)
 {
 	static struct far f;
 	u64 bytes, end;
 
-	far_open(&f, rtt_ms);
+	far_open_lossy(&f, rtt_ms, loss);
 	end = net_now() + FAR_WAYS * rtt_ms * NS_PER_MS;
 	for (u32 i = 0; i < FAR_DEPTH; i++)
 		far_post(&f, opcode, FAR_LENGTH);
-	while (net_now() < end) {
-		assert_true(net_step(&f.net));
-		for (far_reap(&f); f.posted < f.done + FAR_DEPTH;)
-			far_post(&f, opcode, FAR_LENGTH);
+	for (u32 half = 0; half < 2; half++) {
+		bytes = f.done;
+		for (; net_now() < end; far_reap(&f)) {
+			assert_true(net_step(&f.net));
+			while (f.posted < f.done + FAR_DEPTH)
+				far_post(&f, opcode, FAR_LENGTH);
+		}
+		end += FAR_WAYS * rtt_ms * NS_PER_MS;
 	}
 	assert_int_equal(f.status, IBV_WC_SUCCESS);
-	bytes = (u64)f.done * FAR_LENGTH / FAR_WAYS;
+	bytes = (f.done - bytes) * FAR_LENGTH / FAR_WAYS;
 	*retries = far_retries(&f);
-	print_message("%u ms: %lu bytes each time, %lu times back\n", rtt_ms,
+	print_message("%u ms, loss %u: %lu bytes each time, %lu times back\n", rtt_ms, loss,
 		      (unsigned long)bytes, (unsigned long)*retries);
 	far_close(&f);
 	return bytes;
 }
 
 /* Before anything is known of the way, some packets go twice; then none does. */
-static void far__window_stays_full(void **state)
+static void far__window_grows_with_the_way(void **state)
 {
-	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 	static const u32 rtts[] = { 8, 20, 50, 100, 130 };
+	u64 retries, most;
+
+	for (u32 i = 0; i < ARRAY_LEN(rtts); i++) {
+		most = (u64)FAR_WINDOW * rtts[i] / FAR_STALL_MS;
+		assert_true(far_stream(IBV_WR_RDMA_WRITE, rtts[i], 0, &retries) >= most / 10 * 7);
+		assert_in_range(retries, 0, 5);
+		most = MIN(most, (u64)FAR_READS * FAR_READ);
+		assert_true(far_stream(IBV_WR_RDMA_READ, rtts[i], 0, &retries) >= most / 10 * 7);
+		assert_in_range(retries, 0, 5);
+	}
+}
+
+/* It does not where the way is short, for there it all lies in the buffer. */
+static void far__window_stays_where_the_way_is_short(void **state)
+{
+	static const u32 rtts[] = { 1, 4, 7 };
 	u64 retries;
 
-	for (u32 o = 0; o < ARRAY_LEN(opcodes); o++)
-		for (u32 i = 0; i < ARRAY_LEN(rtts); i++) {
-			assert_true(far_stream(opcodes[o], rtts[i], &retries) >= FAR_LEAST);
-			assert_in_range(retries, 0, 5);
-		}
+	for (u32 i = 0; i < ARRAY_LEN(rtts); i++)
+		assert_in_range(far_stream(IBV_WR_RDMA_WRITE, rtts[i], 0, &retries), FAR_LEAST,
+				FAR_WINDOW);
+}
+
+/* What is lost on a long way, 0.01, 0.1 and 1 %, takes away what had grown, and little more. */
+static void far__window_and_loss(void **state)
+{
+	u64 retries;
+
+	assert_true(far_stream(IBV_WR_RDMA_WRITE, 50, 1, &retries) >= 4 * FAR_WINDOW);
+	assert_true(far_stream(IBV_WR_RDMA_WRITE, 50, 10, &retries) >= 2 * FAR_WINDOW);
+	assert_true(far_stream(IBV_WR_RDMA_WRITE, 50, 100, &retries) >= FAR_WINDOW / 3);
 }
 
 static void far_say(struct far *f, u32 rtt_ms)
@@ -174,7 +212,9 @@ static void far__patience_has_its_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(far__window_stays_full),
+		cmocka_unit_test(far__window_grows_with_the_way),
+		cmocka_unit_test(far__window_stays_where_the_way_is_short),
+		cmocka_unit_test(far__window_and_loss),
 		cmocka_unit_test(far__nothing_goes_twice),
 		cmocka_unit_test(far__way_becomes_longer),
 		cmocka_unit_test(far__patience_has_its_end),
