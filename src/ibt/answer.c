@@ -162,6 +162,8 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 		qp->nak_sent = true;
 		return -EACCES;
 	}
+	if (unlikely(qp->answer_rate != NULL) && n != 0 && rate_answer_must_wait(qp))
+		return -EAGAIN;
 	answer_fill(qp, r, &a, n);
 	err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
 	if (err == -EAGAIN) {
@@ -170,6 +172,9 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 	}
 	if (err == -EAGAIN)
 		return err;
+	if (unlikely(qp->answer_rate != NULL))
+		rate_charge_answer(qp, window_cost(1, n));
+	qp->has_answered |= n != 0;
 	r->sent += n;
 	r->done = !read || r->sent == r->length || err != 0;
 	r->answered |= r->done;

@@ -2,7 +2,7 @@
  * notification point), and takes what the peer tells. What is done then: rate.c.
  *
  * In:    packets that a switch has marked (ECN: congestion experienced); PKT_CNP    Out: PKT_CNP
- * Runs:  whoever receives    Locks: rq_lock to tell, sq_lock to be told
+ * Runs:  whoever receives    Locks: rq_lock to tell, both to be told
  * Spec:  IBA annex A17, 17.9 (congestion management)
  */
 #include "base/clock.h"
@@ -28,6 +28,7 @@ void cnp_send(struct ibt_qp *qp)
 	qp->dest->path->ops->flush(qp->dest);
 }
 
+/* It does not say which packets were marked: requests, answers, or both. */
 void cnp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
 {
 	lock_acquire(&qp->sq_lock);
@@ -36,6 +37,9 @@ void cnp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct p
 	} else {
 		path_count(from->path, COUNT_RX_CNP);
 		rate_cut(qp);
+		lock_acquire(&qp->rq_lock);
+		rate_cut_answers(qp, qp->stream.srtt_us);
+		lock_release(&qp->rq_lock);
 	}
 	lock_release(&qp->sq_lock);
 }

@@ -206,6 +206,9 @@ struct ibt_qp {
 	 * comes, it could have ridden. A hint. */
 	bool ack_went_ahead ATOMIC_ONLY;
 	u64 cnp_ns GUARDED_BY(rq_lock);    /* when congestion was last notified */
+	struct rate *answer_rate GUARDED_BY(rq_lock); /* NULL: as `rate`, but of answers */
+	/* READs have been answered since congestion of answers was last notified */
+	bool has_answered GUARDED_BY(rq_lock);
 	u16 uc_run GUARDED_BY(rq_lock);    /* UC: packets before epsn that have come; saturates */
 	/* a completion found no room: the queue pair is to fail */
 	bool unheard GUARDED_BY(rq_lock);
@@ -406,19 +409,25 @@ void window_quiesce(struct ibt_qp *qp);
 /* ---- rate.c: how fast it sends after a notification of congestion ---- */
 /* There is congestion: slower. Counts once in a way there and back. */
 void rate_cut(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* The same for the answers to READs, if any have gone since the last time. `way_us`: the way there
+ * and back, or 0. */
+void rate_cut_answers(struct ibt_qp *qp, u32 way_us) REQUIRES(qp->rq_lock);
 /* With qp->rate. Must the next packet wait? Then req_pump is called when it may go. */
 bool rate_must_wait(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* The same. Will the next one have to wait if so much goes now? */
 bool rate_pauses_after(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);
 /* The same. So much has gone; rate_must_wait has been asked before. */
 void rate_charge(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);
+/* With qp->answer_rate, as rate_must_wait and rate_charge: resp_resume is called then. */
+bool rate_answer_must_wait(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
+void rate_charge_answer(struct ibt_qp *qp, u32 cost) REQUIRES(qp->rq_lock);
 /* Does something wait? */
 bool rate_is_holding(const struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* The connection is another one. */
-void rate_forget(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
-/* Waits until its timer does nothing any more; the queue pair sends nothing. */
-void rate_quiesce(struct ibt_qp *qp) EXCLUDES(qp->sq_lock);
-void rate_destroy(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+void rate_forget(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock);
+/* Waits until its timers do nothing any more; the queue pair sends nothing. */
+void rate_quiesce(struct ibt_qp *qp) EXCLUDES(qp->sq_lock) EXCLUDES(qp->rq_lock);
+void rate_destroy(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock);
 
 static inline bool rate_holds(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {

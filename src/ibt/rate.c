@@ -1,5 +1,5 @@
 /* rate.c: how fast a queue pair sends once the network has said that it is congested: DCQCN's
- * reaction point.
+ * reaction point. What it sends as requester and what it answers to READs have a rate each.
  *
  * Nothing is paced before the first notification. That one sets the current rate to what was under
  * way per time of a way there and back, and cuts it; others cut it by half of alpha, which follows
@@ -10,7 +10,7 @@
  *
  * In:    notifications (cnp.c), marked answers of READs (retry.c), packets about to be sent
  * Out:   leave to send, now or later
- * Runs:  whoever runs the requester    Locks: sq_lock
+ * Runs:  whoever runs the requester, or the responder    Locks: sq_lock, or rq_lock for answers
  * Spec:  IBA annex A17, 17.9; Zhu et al., "Congestion Control for Large-Scale RDMA Deployments",
  *        SIGCOMM 2015, whose names these are
  */
@@ -50,6 +50,7 @@ struct rate {
 	u32 time_steps, byte_steps;   /* since the last cut */
 	u32 bytes;		      /* since the last step of bytes */
 	u64 cut_ns, alpha_ns, step_ns;
+	u32 way_us;  /* the way there and back; 0: not known */
 	u64 now_ns;  /* when it was last asked for leave */
 	u64 next_ns; /* when the next packet may go */
 };
@@ -67,6 +68,18 @@ static void rate_timer(struct timer *t)
 		others = window_claim(qp);
 	lock_release(&qp->sq_lock);
 	window_wake(others);
+}
+
+/* The answers wait no more. */
+static void rate_answer_timer(struct timer *t)
+{
+	struct rate *r = container_of(t, struct rate, timer);
+	struct ibt_qp *qp = r->qp;
+
+	lock_acquire(&qp->rq_lock);
+	r->timing = false;
+	lock_release(&qp->rq_lock);
+	resp_resume(qp);
 }
 
 static u64 rate_ns(const struct rate *r, u32 bytes)
@@ -95,16 +108,10 @@ static void rate_step(struct rate *r)
 		r->on = false;
 }
 
-static u64 rate_timer_ns(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	return MAX((u32)RATE_TIMER_US, qp->stream.srtt_us) * NS_PER_US;
-}
-
 /* What has happened by now. */
-static void rate_advance(struct ibt_qp *qp, u64 now_ns) REQUIRES(qp->sq_lock)
+static void rate_advance(struct rate *r, u64 now_ns)
 {
-	struct rate *r = qp->rate;
-	u64 step = rate_timer_ns(qp);
+	u64 step = MAX((u32)RATE_TIMER_US, r->way_us) * NS_PER_US;
 
 	if (now_ns - r->now_ns >= RATE_FORGET_MS * NS_PER_MS) {
 		r->on = false;
@@ -122,53 +129,45 @@ static void rate_advance(struct ibt_qp *qp, u64 now_ns) REQUIRES(qp->sq_lock)
 
 /* ---- down ---- */
 
-static struct rate *rate_create(struct ibt_qp *qp)
+static struct rate *rate_create(struct ibt_qp *qp, void (*fn)(struct timer *t))
 {
 	struct rate *r = calloc(1, sizeof(*r));
 
 	if (r == NULL)
 		return NULL;
 	r->qp = qp;
-	r->timer.fn = rate_timer;
+	r->timer.fn = fn;
 	r->alpha = RATE_ALPHA_ONE;
 	r->now_ns = r->alpha_ns = clock_now_ns();
 	return r;
 }
 
-/* From what the queue pair has under way, if that is known: not of UC. */
-static void rate_begin(struct ibt_qp *qp, struct rate *r) REQUIRES(qp->sq_lock)
+/* What the queue pair has under way per time, if that is known: not of UC. */
+static u64 rate_first(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	const struct stream *s = &qp->stream;
 	u64 flight = MAX(s->cost_next - s->cost_done, (u32)RATE_BURST);
 
-	r->on = true;
-	r->current = RATE_FIRST;
-	if (qp->streams && s->srtt_us != 0)
-		r->current = MIN(flight * 1000000 / s->srtt_us, RATE_MOST);
-	r->ceiling = 2 * r->current;
-	r->next_ns = 0;
+	if (!qp->streams || s->srtt_us == 0)
+		return RATE_FIRST;
+	return MIN(flight * 1000000 / s->srtt_us, RATE_MOST);
 }
 
-void rate_cut(struct ibt_qp *qp)
+/* `first`: what it begins with if nothing has been paced so far. */
+static void rate_reduce(struct rate *r, u64 now, u64 first)
 {
-	u64 now = clock_now_ns(), least = MAX(qp->stream.srtt_us, (u32)RATE_CUT_LEAST_US);
-	struct rate *r = qp->rate;
-
-	if (r == NULL)
-		r = qp->rate = rate_create(qp);
-	if (r == NULL) {
-		if (qp->streams)
-			window_cut(qp, qp->stream.srtt_us, now);
-		return;
-	}
-	rate_advance(qp, now);
+	rate_advance(r, now);
 	r->alpha += (RATE_ALPHA_ONE - r->alpha) >> RATE_ALPHA_SHIFT;
 	r->alpha_ns = now;
 	/* What is under way does not know of the last one yet. */
-	if (now - r->cut_ns < least * NS_PER_US)
+	if (now - r->cut_ns < MAX(r->way_us, (u32)RATE_CUT_LEAST_US) * NS_PER_US)
 		return;
-	if (!r->on)
-		rate_begin(qp, r);
+	if (!r->on) {
+		r->on = true;
+		r->current = first;
+		r->ceiling = 2 * first;
+		r->next_ns = 0;
+	}
 	r->target = r->current;
 	r->current -= r->current / 2 * r->alpha / RATE_ALPHA_ONE;
 	r->current = MAX(r->current, (u64)RATE_LEAST);
@@ -176,23 +175,60 @@ void rate_cut(struct ibt_qp *qp)
 	r->cut_ns = r->step_ns = now;
 }
 
+void rate_cut(struct ibt_qp *qp)
+{
+	u64 now = clock_now_ns();
+
+	if (qp->rate == NULL)
+		qp->rate = rate_create(qp, rate_timer);
+	if (qp->rate != NULL) {
+		qp->rate->way_us = qp->stream.srtt_us;
+		rate_reduce(qp->rate, now, rate_first(qp));
+	} else if (qp->streams) {
+		window_cut(qp, qp->stream.srtt_us, now);
+	}
+}
+
+void rate_cut_answers(struct ibt_qp *qp, u32 way_us)
+{
+	if (!qp->has_answered)
+		return;
+	qp->has_answered = false;
+	if (qp->answer_rate == NULL)
+		qp->answer_rate = rate_create(qp, rate_answer_timer);
+	if (qp->answer_rate == NULL)
+		return;
+	qp->answer_rate->way_us = way_us;
+	rate_reduce(qp->answer_rate, clock_now_ns(), RATE_FIRST);
+}
+
 /* ---- leave to send ---- */
 
-bool rate_must_wait(struct ibt_qp *qp)
+/* Must the next packet wait? Then the timer runs. */
+static bool rate_waits(struct rate *r, const struct ibt_qp *qp, const struct path *path)
 {
-	struct rate *r = qp->rate;
-
-	rate_advance(qp, clock_now_ns());
+	rate_advance(r, clock_now_ns());
 	if (!r->on || r->next_ns <= r->now_ns)
 		return false;
 	r->held = true;
 	if (r->timing)
 		return true;
-	path_count(qp->dest->path, COUNT_TX_PACED);
+	path_count(path, COUNT_TX_PACED);
 	r->timing = true;
 	if (timer_arm(qp->ibt->cfg.timers, &r->timer, r->next_ns + rate_burst_ns(r)))
 		qp->ibt->cfg.kick(qp->ibt->cfg.arg);
 	return true;
+}
+
+bool rate_must_wait(struct ibt_qp *qp)
+{
+	qp->rate->way_us = qp->stream.srtt_us;
+	return rate_waits(qp->rate, qp, qp->dest->path);
+}
+
+bool rate_answer_must_wait(struct ibt_qp *qp)
+{
+	return rate_waits(qp->answer_rate, qp, qp->dest->path);
 }
 
 bool rate_pauses_after(struct ibt_qp *qp, u32 cost)
@@ -202,9 +238,8 @@ bool rate_pauses_after(struct ibt_qp *qp, u32 cost)
 	return r->on && r->next_ns + rate_ns(r, cost) > r->now_ns;
 }
 
-void rate_charge(struct ibt_qp *qp, u32 cost)
+static void rate_count(struct rate *r, u32 cost)
 {
-	struct rate *r = qp->rate;
 	u64 behind;
 
 	if (!r->on)
@@ -221,32 +256,55 @@ void rate_charge(struct ibt_qp *qp, u32 cost)
 	rate_step(r);
 }
 
+void rate_charge(struct ibt_qp *qp, u32 cost)
+{
+	rate_count(qp->rate, cost);
+}
+
+void rate_charge_answer(struct ibt_qp *qp, u32 cost)
+{
+	rate_count(qp->answer_rate, cost);
+}
+
 bool rate_is_holding(const struct ibt_qp *qp)
 {
 	return qp->rate != NULL && qp->rate->timing;
 }
 
+static void rate_renew(struct rate *r)
+{
+	if (r == NULL)
+		return;
+	r->on = false;
+	r->cut_ns = 0;
+	r->alpha = RATE_ALPHA_ONE;
+}
+
 void rate_forget(struct ibt_qp *qp)
 {
-	if (qp->rate == NULL)
-		return;
-	qp->rate->on = false;
-	qp->rate->cut_ns = 0;
-	qp->rate->alpha = RATE_ALPHA_ONE;
+	rate_renew(qp->rate);
+	rate_renew(qp->answer_rate);
+	qp->has_answered = false;
 }
 
 void rate_quiesce(struct ibt_qp *qp)
 {
-	struct rate *r;
+	struct rate *r, *answers;
 
 	lock_acquire(&qp->sq_lock);
 	r = qp->rate;
 	lock_release(&qp->sq_lock);
+	lock_acquire(&qp->rq_lock);
+	answers = qp->answer_rate;
+	lock_release(&qp->rq_lock);
 	if (r != NULL)
 		timer_cancel_wait(qp->ibt->cfg.timers, &r->timer);
+	if (answers != NULL)
+		timer_cancel_wait(qp->ibt->cfg.timers, &answers->timer);
 }
 
 void rate_destroy(struct ibt_qp *qp)
 {
 	free(qp->rate);
+	free(qp->answer_rate);
 }

@@ -104,11 +104,16 @@ static u64 flows_paced(const struct flows *f)
 	return f->net.side[0].counters[COUNT_TX_PACED];
 }
 
+static void flows_notify_side(struct flows *f, int side)
+{
+	struct pkt cnp = { .opcode = PKT_CNP, .dqpn = side == 0 ? 0x11 : 0x21 };
+
+	net_inject(&f->net, side, &cnp, NULL);
+}
+
 static void flows_notify(struct flows *f)
 {
-	struct pkt cnp = { .opcode = PKT_CNP, .dqpn = 0x11 };
-
-	net_inject(&f->net, 0, &cnp, NULL);
+	flows_notify_side(f, 0);
 }
 
 /* A switch that does not mark, however long its queue. */
@@ -158,6 +163,34 @@ static void rate__a_notification_halves_it(void **state)
 	assert_in_range(f.bytes[0], 1, before / 2 * 3 / 10);
 	assert_int_equal(f.net.side[0].counters[COUNT_RX_CNP], 62);
 	assert_int_equal(f.net.side[0].counters[COUNT_TX_RETRY], 0);
+	flows_close(&f);
+}
+
+/* A peer that asks for much, and tells of marks instead of asking for less: as adapters do. */
+static void rate__a_responder_is_notified(void **state)
+{
+	static struct flows f;
+	u64 before, *counters = f.net.side[1].counters;
+
+	flows_open(&f, IBV_WR_RDMA_READ, &(struct net_config){ .delay_ns = 100000 });
+	flows_start(&f, IBV_QPT_RC);
+	flows_run(&f, 20);
+	before = f.bytes[0] / 20;
+	assert_int_equal(counters[COUNT_TX_PACED], 0);
+	for (int i = 0; i < 60; i++) {
+		flows_notify_side(&f, 1);
+		flows_run_us(&f, 250);
+	}
+	flows_run(&f, 10);
+	print_message("answers before %llu bytes per ms, after 60 notifications %llu\n",
+		      (unsigned long long)before, (unsigned long long)f.bytes[0] / 10);
+	assert_in_range(f.bytes[0], 1, before * 3);
+	assert_int_equal(counters[COUNT_RX_CNP], 60);
+	assert_int_not_equal(counters[COUNT_TX_PACED], 0);
+	/* and as fast as before after a while */
+	flows_run(&f, 1500);
+	flows_run(&f, 20);
+	assert_true(f.bytes[0] >= before * 18);
 	flows_close(&f);
 }
 
@@ -280,6 +313,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rate__nothing_is_paced_without_a_notification),
 		cmocka_unit_test(rate__a_notification_halves_it),
+		cmocka_unit_test(rate__a_responder_is_notified),
 		cmocka_unit_test(rate__recovers_and_ends),
 		cmocka_unit_test(rate__two_writers_converge),
 		cmocka_unit_test(rate__two_readers_converge),
