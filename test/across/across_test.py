@@ -255,6 +255,28 @@ class Marked(Wired):
         self.assertGreater(self.hosts.cut()["notices"], 0)
 
 
+class Narrow(Wired):
+    """A wire of 20 MB/s with a queue of 400 KiB, and a sender that would like to send far more over UC: what does not fit the
+    queue is lost, and with one packet its whole message of 64 KiB."""
+    def arrive(self, **marks):
+        """How many of a hundred that were sent in the second half of the time arrived."""
+        self.hosts.lay(seed=SEED, rate=20, queue=400, **marks)
+        said = self.peers("-m", "pressed", "-s", "6")[0]
+        got = {word: int(re.search(rf"(?m)^{word} (\S+)", said)[1]) for word in ("sent", "arrived", "then", "later")}
+        wire = self.hosts.cut()
+        print(f"  {got}; {wire}", file=sys.stderr)
+        return 100 * got["later"] / got["then"], got["later"], wire
+
+    def test_unreliable_messages_survive_congestion_that_shows(self):
+        share, _, wire = self.arrive()
+        self.assertGreater(wire["squeezed"], 1000)
+        self.assertLess(share, 20)
+        share, count, wire = self.arrive(marks=1)
+        self.assertGreater(wire["mark"], 0)
+        self.assertGreater(share, 40)
+        self.assertGreater(count, 3 * 20e6 / 65536 / 5)  # a busy machine
+
+
 class Far(Wired):
     """A wire that is thousands of kilometres long: 20, 50 and 100 ms there and back, more than perftest's Local ACK Timeout
     of 67 ms. Nothing is lost, so next to nothing may be sent twice, and the window goes each time."""
@@ -370,7 +392,7 @@ class Many(Across):
 
 
 def main():
-    wired = {"Lossy", "Loose", "Six", "Disorder", "Crowd", "Marked", "Far", "Dead"}
+    wired = {"Lossy", "Loose", "Six", "Disorder", "Crowd", "Marked", "Narrow", "Far", "Dead"}
     asked = {word.split(".")[0] for word in sys.argv[1:] if not word.startswith("-")}
     why = hosts.can_be_wired() if not asked or asked & wired else None
     if why is not None:

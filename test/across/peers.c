@@ -1,12 +1,16 @@
 /* peers.c: two processes on two hosts, whose every byte is checked.
  *
- * usage: peers [-m data|many|dead|UC|UD] [-d DEVICE] [-g GID_INDEX] [-p PORT] [-q QPS] [-n COUNT]
+ * usage: peers [-m data|many|dead|UC|UD|pressed] [-d DEVICE] [-g GID_INDEX] [-p PORT] [-q QPS] [-n
+ * COUNT]
  *              [-s SECONDS] [-t TIMEOUT] [-r RETRIES] [HOST]
  * Without HOST it is the server; both get the same options.
  * data: COUNT rounds of WRITE, READ, SEND, fetch-add and compare-swap of all sizes up to 64 KiB.
  * many: QPS queue pairs, all busy: COUNT messages each, or for SECONDS; says how many each got.
  * UC, UD: COUNT messages of all sizes over that transport, one after the other; some may be lost,
  *         but none may be wrong, late or come twice.
+ * pressed: the client sends messages of 64 KiB over UC for SECONDS, one behind the other; the
+ * server
+ *         says how many arrived of those of the second half of the time.
  * dead: the client says "connected", waits for a line, and writes to a peer that is gone by then.
  * In: options, lines    Out: "ok ..." and status 0, or "wrong: ..." and status 1
  * Runs: one thread      Locks: none
@@ -37,6 +41,8 @@ enum {
 	PATIENCE_S = 60,
 	GRH = 40,
 	LOOSE_POLLS = 20000,
+	PRESSED_MOST = 1 << 20,
+	PRESSED_WAIT_S = 1,
 };
 
 /* The server's wait for a message. */
@@ -149,7 +155,7 @@ static void peer_open_device(struct peer *p)
 
 static enum ibv_qp_type peer_type(const struct peer *p)
 {
-	return way_type(p->opt.mode);
+	return strcmp(p->opt.mode, "pressed") == 0 ? IBV_QPT_UC : way_type(p->opt.mode);
 }
 
 static struct ibv_qp *peer_create_qp(struct peer *p)
@@ -606,16 +612,84 @@ static void loose_server(struct peer *p)
 	need(arrived > (uint32_t)p->opt.count / 4, "nearly all messages were lost");
 }
 
+/* ---- pressed: UC, as fast as the queue pair takes it ---- */
+
+static void pressed_client(struct peer *p)
+{
+	double begin = now_s(), now = begin;
+	uint64_t counts[2] = { 0, 0 }; /* sent, and of these before half of the time */
+
+	while (now < begin + p->opt.seconds) {
+		struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_IMM,
+					  .imm_data = htonl((uint32_t)counts[0]) };
+
+		fill(p->memory + place_of(0), SIZE, (uint32_t)counts[0]);
+		data_request(p, &wr, p->memory + place_of(0), SIZE);
+		counts[0]++;
+		now = now_s();
+		if (now < begin + p->opt.seconds / 2.0)
+			counts[1] = counts[0];
+	}
+	need(send(p->tcp, counts, sizeof(counts), MSG_NOSIGNAL) == sizeof(counts),
+	     "the peer has left");
+}
+
+/* Which message has come: whole, right, and after those before it. */
+static uint32_t pressed_take(struct peer *p, const struct ibv_wc *wc, uint32_t least)
+{
+	uint8_t *at = p->memory + wc->wr_id * SIZE;
+	uint32_t n = ntohl(wc->imm_data);
+
+	if (wc->status != IBV_WC_SUCCESS || wc->byte_len != SIZE || n < least)
+		fail("message %u of %u bytes (%d), not before %u", n, wc->byte_len, wc->status,
+		     least);
+	check(at, SIZE, n, "message");
+	flow_receive(p, 0, (uint32_t)wc->wr_id, at, SIZE);
+	return n;
+}
+
+static void pressed_server(struct peer *p)
+{
+	uint32_t *seen = calloc(PRESSED_MOST, sizeof(*seen)), arrived = 0, later = 0;
+	double until = now_s() + PATIENCE_S;
+	uint64_t counts[2] = { 0, 0 };
+	struct ibv_wc wc;
+
+	need(seen != NULL, "memory");
+	while (now_s() < until) {
+		int n = ibv_poll_cq(p->cq, 1, &wc);
+
+		need(n >= 0 && arrived < PRESSED_MOST, "ibv_poll_cq");
+		if (n == 1) {
+			seen[arrived] = pressed_take(p, &wc,
+						     arrived == 0 ? 0 : seen[arrived - 1] + 1);
+			arrived++;
+		} else if (counts[0] == 0 &&
+			   recv(p->tcp, counts, sizeof(counts), MSG_DONTWAIT) == sizeof(counts)) {
+			until = now_s() + PRESSED_WAIT_S;
+		}
+	}
+	for (uint32_t i = 0; i < arrived; i++)
+		later += seen[i] >= counts[1];
+	free(seen);
+	printf("sent %llu\narrived %u\nthen %llu\nlater %u\n", (unsigned long long)counts[0],
+	       arrived, (unsigned long long)(counts[0] - counts[1]), later);
+	need(counts[0] != 0, "the client has not ended");
+}
+
 static void loose_run(struct peer *p)
 {
+	bool pressed = strcmp(p->opt.mode, "pressed") == 0;
+
 	for (uint32_t i = 0; p->opt.host == NULL && i < RECEIVES; i++)
 		flow_receive(p, 0, i, p->memory + (size_t)i * SIZE, SIZE);
 	tcp_barrier(p);
 	if (p->opt.host != NULL)
-		loose_client(p);
+		(pressed ? pressed_client : loose_client)(p);
 	else
-		loose_server(p);
-	printf("ok %d messages\n", p->opt.count);
+		(pressed ? pressed_server : loose_server)(p);
+	tcp_barrier(p);
+	printf("ok %s\n", p->opt.mode);
 }
 
 /* ---- dead: how long until it is said ---- */

@@ -3,10 +3,12 @@
  * say that they may be.
  *
  * usage: wire A B [--seed N] [--loss P] [--reorder P] [--duplicate P] [--corrupt P] [--mark P]
- *                 [--delay MS]
+ *                 [--delay MS] [--rate MBS --queue KIB [--marks 1]]
  * P is a probability. Only RoCE frames (UDP port 4791, IPv4 or IPv6) suffer; the rest passes. All
- * frames take MS milliseconds to the other side. Says
- * "ready" when it forwards. SIGUSR1: from now on nothing passes; SIGUSR2: again as before.
+ * frames take MS milliseconds to the other side. With a rate the wire is as narrow as that (MB per
+ * second, each way), what waits for it is a queue, and what finds no room there is lost; with
+ * marks, frames that find a quarter of it taken are marked, too. Says "ready" when it forwards.
+ * SIGUSR1: from now on nothing passes; SIGUSR2: again as before.
  * SIGTERM: the counts, and the end.
  * Frames pass with their offloads (PACKET_VNET_HDR), so that a checksum that the sender left to its
  * device stays so; the sender must not leave segmentation to it (gso_max_segs 1), or several
@@ -62,7 +64,7 @@ struct held {
 
 /* A frame on its long way. */
 struct late {
-	uint64_t due_ms;
+	uint64_t due_us;
 	struct virtio_net_hdr offload;
 	size_t length;
 	uint8_t data[];
@@ -72,6 +74,7 @@ struct side {
 	int fd;
 	struct late *late[LATE_MAX]; /* on their way to this side, the oldest first */
 	uint32_t late_begin, late_end;
+	uint64_t busy_us; /* until then the narrow wire has frames for this side */
 	struct held held[HELD_MAX]; /* on their way to this side */
 };
 
@@ -84,6 +87,7 @@ struct wire {
 	struct side sides[2];
 	double chance[FATES];
 	uint64_t count[FATES], passed, roce, ipv6, notices, random, delay_ms, most_late, full;
+	uint64_t rate, queue, marks, squeezed; /* bytes per ms, bytes, told to, frames */
 };
 
 static volatile sig_atomic_t wire_is_dead, wire_ends;
@@ -102,12 +106,17 @@ static void on_signal(int number)
 		wire_is_dead = number == SIGUSR1;
 }
 
-static uint64_t now_ms(void)
+static uint64_t now_us(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static uint64_t now_ms(void)
+{
+	return now_us() / 1000;
 }
 
 /* splitmix64 */
@@ -193,57 +202,6 @@ static void side_write(struct side *to, struct virtio_net_hdr *offload, uint8_t 
 	}
 }
 
-static void frame_send(struct wire *w, struct side *to, struct frame *f)
-{
-	uint32_t count = to->late_end - to->late_begin;
-	struct late *l;
-
-	if (w->delay_ms == 0) {
-		side_write(to, &f->offload, f->data, f->length);
-		return;
-	}
-	l = count < LATE_MAX ? malloc(sizeof(*l) + f->length) : NULL;
-	if (l == NULL) {
-		w->full++;
-		return;
-	}
-	l->due_ms = now_ms() + w->delay_ms;
-	l->offload = f->offload;
-	l->length = f->length;
-	memcpy(l->data, f->data, f->length);
-	to->late[to->late_end++ % LATE_MAX] = l;
-	if (count + 1 > w->most_late)
-		w->most_late = count + 1;
-}
-
-/* What has been under way for long enough. False: nothing is under way. */
-static bool side_deliver(struct side *to)
-{
-	uint64_t now = now_ms();
-
-	while (to->late_begin != to->late_end) {
-		struct late *l = to->late[to->late_begin % LATE_MAX];
-
-		if (l->due_ms > now)
-			return true;
-		to->late_begin++;
-		if (!wire_is_dead)
-			side_write(to, &l->offload, l->data, l->length);
-		free(l);
-	}
-	return false;
-}
-
-/* One bit, anywhere that the ICRC covers. */
-static void frame_corrupt(struct wire *w, struct frame *f, size_t payload)
-{
-	size_t at = wire_random(w) % (f->length - payload);
-
-	if (at == FECN_BYTE)
-		at++;
-	f->data[payload + at] ^= (uint8_t)(1u << (wire_random(w) % 8));
-}
-
 /* Congestion experienced. False: the frame is not ECN-capable. */
 static bool frame_mark(struct frame *f)
 {
@@ -265,6 +223,79 @@ static bool frame_mark(struct frame *f)
 	ip[10] = (uint8_t)(sum >> 8);
 	ip[11] = (uint8_t)sum;
 	return true;
+}
+
+/* When the narrow wire has passed it, or 0: it is lost. */
+static uint64_t wire_squeeze(struct wire *w, struct side *to, struct frame *f, uint64_t now)
+{
+	uint64_t begin = to->busy_us > now ? to->busy_us : now;
+	uint64_t queued = (begin - now) * w->rate / 1000;
+
+	if (w->rate == 0)
+		return now;
+	if (queued + f->length > w->queue) {
+		w->squeezed++;
+		return 0;
+	}
+	if (w->marks != 0 && queued > w->queue / 4 && frame_mark(f))
+		w->count[MARK]++;
+	to->busy_us = begin + f->length * 1000 / w->rate;
+	return to->busy_us;
+}
+
+static void frame_send(struct wire *w, struct side *to, struct frame *f, bool roce)
+{
+	uint32_t count = to->late_end - to->late_begin;
+	uint64_t now = now_us(), due = roce ? wire_squeeze(w, to, f, now) : now;
+	struct late *l;
+
+	if (due == 0)
+		return;
+	due += w->delay_ms * 1000;
+	if (due == now) {
+		side_write(to, &f->offload, f->data, f->length);
+		return;
+	}
+	l = count < LATE_MAX ? malloc(sizeof(*l) + f->length) : NULL;
+	if (l == NULL) {
+		w->full++;
+		return;
+	}
+	l->due_us = due;
+	l->offload = f->offload;
+	l->length = f->length;
+	memcpy(l->data, f->data, f->length);
+	to->late[to->late_end++ % LATE_MAX] = l;
+	if (count + 1 > w->most_late)
+		w->most_late = count + 1;
+}
+
+/* What has been under way for long enough. False: nothing is under way. */
+static bool side_deliver(struct side *to)
+{
+	uint64_t now = now_us();
+
+	while (to->late_begin != to->late_end) {
+		struct late *l = to->late[to->late_begin % LATE_MAX];
+
+		if (l->due_us > now)
+			return true;
+		to->late_begin++;
+		if (!wire_is_dead)
+			side_write(to, &l->offload, l->data, l->length);
+		free(l);
+	}
+	return false;
+}
+
+/* One bit, anywhere that the ICRC covers. */
+static void frame_corrupt(struct wire *w, struct frame *f, size_t payload)
+{
+	size_t at = wire_random(w) % (f->length - payload);
+
+	if (at == FECN_BYTE)
+		at++;
+	f->data[payload + at] ^= (uint8_t)(1u << (wire_random(w) % 8));
 }
 
 static bool side_hold(struct wire *w, struct side *to, const struct frame *f)
@@ -296,7 +327,7 @@ static bool side_release(struct wire *w, struct side *to, int passed)
 		if (h->overtakers <= 0 || now >= h->until_ms) {
 			h->used = false;
 			if (!wire_is_dead)
-				frame_send(w, to, &h->frame);
+				frame_send(w, to, &h->frame, true);
 		}
 		left |= h->used;
 	}
@@ -321,11 +352,11 @@ static void wire_forward(struct wire *w, struct side *to, struct frame *f)
 		if (wire_strikes(w, CORRUPT))
 			frame_corrupt(w, f, payload);
 		if (wire_strikes(w, DUPLICATE))
-			frame_send(w, to, f);
+			frame_send(w, to, f, true);
 		if (wire_strikes(w, REORDER) && side_hold(w, to, f))
 			return;
 	}
-	frame_send(w, to, f);
+	frame_send(w, to, f, payload != 0);
 	side_release(w, to, 1);
 }
 
@@ -350,6 +381,20 @@ static void wire_run(struct wire *w)
 	}
 }
 
+static void wire_read_number(struct wire *w, const char *name, uint64_t value)
+{
+	if (strcmp(name, "--seed") == 0)
+		w->random = value;
+	else if (strcmp(name, "--delay") == 0)
+		w->delay_ms = value;
+	else if (strcmp(name, "--rate") == 0)
+		w->rate = value * 1000;
+	else if (strcmp(name, "--queue") == 0)
+		w->queue = value << 10;
+	else if (strcmp(name, "--marks") == 0)
+		w->marks = value;
+}
+
 static void wire_read_options(struct wire *w, int argc, char **argv)
 {
 	for (int i = 3; i + 1 < argc; i += 2) {
@@ -360,10 +405,8 @@ static void wire_read_options(struct wire *w, int argc, char **argv)
 			fate++;
 		if (fate < FATES)
 			w->chance[fate] = strtod(argv[i + 1], NULL);
-		else if (strcmp(argv[i], "--seed") == 0)
-			w->random = strtoull(argv[i + 1], NULL, 0);
-		else if (strcmp(argv[i], "--delay") == 0)
-			w->delay_ms = strtoull(argv[i + 1], NULL, 0);
+		else
+			wire_read_number(w, argv[i], strtoull(argv[i + 1], NULL, 0));
 	}
 }
 
@@ -374,7 +417,8 @@ int main(int argc, char **argv)
 
 	if (argc < 3 || argc % 2 == 0) {
 		fprintf(stderr, "usage: wire A B [--seed N] [--loss P] [--reorder P] "
-				"[--duplicate P] [--corrupt P] [--mark P] [--delay MS]\n");
+				"[--duplicate P] [--corrupt P] [--mark P] [--delay MS] "
+				"[--rate MBS --queue KIB [--marks 1]]\n");
 		return 2;
 	}
 	wire_read_options(&w, argc, argv);
@@ -387,10 +431,12 @@ int main(int argc, char **argv)
 	printf("ready\n");
 	fflush(stdout);
 	wire_run(&w);
-	printf("passed %llu\nroce %llu\nipv6 %llu\nnotices %llu\nlate %llu\nfull %llu\n",
+	printf("passed %llu\nroce %llu\nipv6 %llu\nnotices %llu\nlate %llu\nfull %llu\n"
+	       "squeezed %llu\n",
 	       (unsigned long long)w.passed, (unsigned long long)w.roce,
 	       (unsigned long long)w.ipv6, (unsigned long long)w.notices,
-	       (unsigned long long)w.most_late, (unsigned long long)w.full);
+	       (unsigned long long)w.most_late, (unsigned long long)w.full,
+	       (unsigned long long)w.squeezed);
 	for (int i = 0; i < FATES; i++)
 		printf("%s %llu\n", fate_names[i], (unsigned long long)w.count[i]);
 	return 0;
