@@ -22,10 +22,16 @@ enum {
 	ADOPT_LONGEST = 256 << 20, /* copying more costs more than it brings */
 	ADOPT_STACK = 64 << 10, /* how far from a variable its thread's stack is in use */
 	ADOPT_THREAD = 8 << 10, /* from errno to the end of what a thread has to itself */
-	/* Adopting costs some 50 us, which many registrations in a row shall not pay: so many may
-	 * adopt at once, and then one in so long. */
+	/* Adopting costs more than registering, which many registrations in a row shall not pay: so
+	 * many may adopt at once, and then one in so long. */
 	ADOPT_BURST = 512,
 	ADOPT_EVERY_NS = 2 * NS_PER_MS,
+	/* For what is shorter than that it is 50 times as much, and there may be thousands:
+	 * fewer, and each registration counts as so much time. */
+	ADOPT_SMALL = 64 << 10,
+	ADOPT_SMALL_BURST = 16,
+	ADOPT_SMALL_NS = 3200 * NS_PER_US,
+	ADOPT_SMALL_EACH_NS = ADOPT_SMALL_NS / 256,
 	ADOPT_SWEEP_NS = 100 * NS_PER_MS,
 	ADOPT_PATIENCE = 400, /* times 50 us, for our thread to start */
 	ADOPT_TMPFS = 0x01021994,
@@ -235,16 +241,28 @@ void adopt_show(struct adopt_table *t)
 
 /* ---- adopting ---- */
 
-static bool adopt_has_credit(void) REQUIRES(&adopt.lock)
+/* So many at once, and one in so long. */
+static bool credit_take(u64 *since_ns, u32 at_once, u64 every_ns)
 {
-	u64 now = clock_now_ns(), most = ADOPT_BURST * ADOPT_EVERY_NS;
+	u64 now = clock_now_ns(), most = at_once * every_ns;
 
-	if (adopt.credit_ns == 0 || now - adopt.credit_ns > most)
-		adopt.credit_ns = now > most ? now - most : 1;
-	if (now - adopt.credit_ns < ADOPT_EVERY_NS)
+	if (*since_ns == 0 || now - *since_ns > most)
+		*since_ns = now > most ? now - most : 1;
+	if (now - *since_ns < every_ns)
 		return false;
-	adopt.credit_ns += ADOPT_EVERY_NS;
+	*since_ns += every_ns;
 	return true;
+}
+
+static bool adopt_has_credit(u64 length) REQUIRES(&adopt.lock)
+{
+	if (length < ADOPT_SMALL) {
+		if (adopt.small_ns > ADOPT_SMALL_EACH_NS)
+			adopt.small_ns -= ADOPT_SMALL_EACH_NS;
+		if (!credit_take(&adopt.small_ns, ADOPT_SMALL_BURST, ADOPT_SMALL_NS))
+			return false;
+	}
+	return credit_take(&adopt.credit_ns, ADOPT_BURST, ADOPT_EVERY_NS);
 }
 
 /* What runs while pages move, or notes that they do, must not lie in them. */
@@ -274,9 +292,9 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 		return false;
 	if (start == end || ((start | end) & in_page) != 0 || end - start > ADOPT_LONGEST)
 		return false;
-	return adopt.untracked == 0 && !ranges_have(start, end) && !adopt_is_ours(start, end) &&
-	       end - start <= allow_bytes() - adopt.bytes && allow_limits() &&
-	       adopt_has_credit() && fork_watch() && adopt_file_is_made();
+	return adopt.untracked == 0 && adopt_has_credit(end - start) && !ranges_have(start, end) &&
+	       !adopt_is_ours(start, end) && end - start <= allow_bytes() - adopt.bytes &&
+	       allow_limits() && fork_watch() && adopt_file_is_made();
 }
 
 /* Between adopt_stop and adopt_go_on. */

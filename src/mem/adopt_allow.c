@@ -92,9 +92,16 @@ bool allow_limits(void)
 
 u64 allow_bytes(void)
 {
-	u64 all = (u64)sysconf(_SC_PHYS_PAGES) * (u64)sysconf(_SC_PAGESIZE);
+	static u64 known; /* 0: not asked yet. Threads that race store the same */
+	u64 bytes = __atomic_load_n(&known, __ATOMIC_RELAXED);
 
-	return MIN(ALLOW_BYTES, all / ALLOW_MEMORY_SHARE);
+	if (bytes == 0) {
+		u64 all = (u64)sysconf(_SC_PHYS_PAGES) * (u64)sysconf(_SC_PAGESIZE);
+
+		bytes = MIN(ALLOW_BYTES, all / ALLOW_MEMORY_SHARE + 1);
+		__atomic_store_n(&known, bytes, __ATOMIC_RELAXED);
+	}
+	return bytes;
 }
 
 bool adopt_may_map(u32 count)

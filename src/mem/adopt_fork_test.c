@@ -20,7 +20,7 @@ static void look_in_child(void)
 
 static int setup(void **state) NO_THREAD_SAFETY
 {
-	adopt.credit_ns = 0;
+	new_credit();
 	memory = map_private(BYTES);
 	fill(memory, BYTES);
 	wait_until_alone();

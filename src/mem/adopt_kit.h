@@ -68,6 +68,12 @@ static inline void leave(u8 *p, u64 n)
 	adopt_leave((uintptr_t)p, n, true);
 }
 
+/* As if nothing had been adopted for long. */
+static inline void new_credit(void) NO_THREAD_SAFETY
+{
+	adopt.credit_ns = adopt.small_ns = 0;
+}
+
 /* A thread that was joined may be on its way out still. */
 static inline void wait_until_alone(void)
 {

@@ -16,7 +16,12 @@
 
 #include "mem/adopt_priv.h"
 
-enum { LOOK_LINE = 4352, LOOK_BUFFER = 16384 };
+enum {
+	LOOK_LINE = LOOK_NAME,
+	LOOK_BUFFER = 16384,
+	LOOK_COUNT_EVERY = 64, /* so often all maps are counted, which takes reading the list */
+	LOOK_GROWTH = 4,       /* so many more there may be for each region adopted */
+};
 
 bool look_is_alone(void)
 {
@@ -141,21 +146,45 @@ void look_drop(void)
 	adopt.maps_fd = -1;
 }
 
-/* By the descriptor that is kept, or by a new one if it has been closed. */
-static bool look_own_maps(void (*fn)(const struct look_map *m, void *arg), void *arg)
+static bool look_map_is_ours(const struct look_map *m) REQUIRES(&adopt.lock)
+{
+	return m->shared && m->inode == adopt.inode && m->device == adopt.device;
+}
+
+/* Calls fn for every shared map of a file, and perhaps for others. False: they are not known. */
+static bool look_shared_files(int fd, void (*fn)(const struct look_map *m, void *arg), void *arg)
 	REQUIRES(&adopt.lock)
 {
-	bool all;
-	int fd;
+	struct look_name name;
+	struct look_map m;
+	u64 at = 0;
+	int found;
 
+	while ((found = look_query_shared_file(fd, at, &m)) == 1) {
+		/* There may be a thousand of ours, and finding names takes time. */
+		if (!look_map_is_ours(&m))
+			found = look_query(fd, m.start, &m, &name);
+		if (found != 1)
+			return false;
+		fn(&m, arg);
+		at = m.end;
+	}
+	return found == 0 || (at == 0 && look_maps(fd, fn, arg));
+}
+
+/* The list of maps that is kept, or a new one if it has been closed; -1. look_done follows. */
+static int look_own(void) REQUIRES(&adopt.lock)
+{
 	if (look_is_kept())
-		return look_maps(adopt.maps_fd, fn, arg);
-	fd = look_open();
-	if (fd < 0)
-		return false;
-	all = look_maps(fd, fn, arg);
-	close(fd);
-	return all;
+		return adopt.maps_fd;
+	adopt.maps_fd = -1;
+	return look_open();
+}
+
+static void look_done(int fd) REQUIRES(&adopt.lock)
+{
+	if (fd >= 0 && fd != adopt.maps_fd)
+		close(fd);
 }
 
 struct look_plain {
@@ -209,13 +238,48 @@ bool look_is_held(void)
 	return look_status_has(status, "\nVmPin:") || look_status_has(status, "\nVmLck:");
 }
 
+/* False: this kernel cannot be asked so. */
+static bool look_at_range(int fd, struct look_plain *p) REQUIRES(&adopt.lock)
+{
+	struct look_name name;
+	struct look_map m;
+	u64 before;
+	int found;
+
+	do {
+		before = p->at;
+		found = look_query(fd, before, &m, &name);
+		if (found == 1)
+			look_at_plain(&m, p);
+	} while (p->at < p->end && p->at != before);
+	return found >= 0 && look_shared_files(fd, look_at_plain, p);
+}
+
+/* Of the range and of requests always, of all maps now and then. */
+static bool look_judge(struct look_plain *p) REQUIRES(&adopt.lock)
+{
+	struct look_plain all = *p;
+	int fd = look_own();
+	bool known = fd >= 0;
+
+	if (known && (adopt.looks % LOOK_COUNT_EVERY == 0 || !look_at_range(fd, p))) {
+		known = look_maps(fd, look_at_plain, &all);
+		*p = all;
+		adopt.maps = p->maps;
+		adopt.looks = 0;
+	}
+	look_done(fd);
+	adopt.looks++;
+	return known;
+}
+
 bool look_is_plain(u64 start, u64 end)
 {
 	struct look_plain p = { .at = start, .end = end };
 
-	if (look_is_held() || !look_own_maps(look_at_plain, &p))
+	if (look_is_held() || !look_judge(&p))
 		return false;
-	return p.at >= p.end && !p.held && p.maps < allow_maps();
+	return p.at >= p.end && !p.held && adopt.maps + LOOK_GROWTH * adopt.looks < allow_maps();
 }
 
 struct look_want {
@@ -242,8 +306,7 @@ static void look_at_piece(const struct look_map *m, void *arg) NO_THREAD_SAFETY
 	struct adopt_pieces *p = &adopt.pieces;
 
 	p->held |= look_map_is_for_requests(m);
-	if (!m->shared || m->inode != adopt.inode || m->device != adopt.device ||
-	    m->offset - want->offset >= want->length)
+	if (!look_map_is_ours(m) || m->offset - want->offset >= want->length)
 		return;
 	if (p->count == p->space && !pieces_grow(p)) {
 		want->failed = true;
@@ -258,7 +321,12 @@ bool look_pieces(u64 offset, u64 length)
 {
 	struct look_want want = { .offset = offset, .length = length };
 
+	int fd = look_own();
+	bool known;
+
 	adopt.pieces.count = 0;
 	adopt.pieces.held = false;
-	return look_own_maps(look_at_piece, &want) && !want.failed;
+	known = fd >= 0 && look_shared_files(fd, look_at_piece, &want);
+	look_done(fd);
+	return known && !want.failed;
 }

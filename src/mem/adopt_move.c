@@ -25,6 +25,10 @@
 #include "mem/adopt_priv.h"
 #include "mem/mem.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 static void *move_pointer(u64 addr)
 {
 	return (void *)(uintptr_t)addr;
@@ -113,8 +117,11 @@ static int chunk_out(const struct adopt_region *r, const struct adopt_piece *p, 
 	u64 to = p->start + at, stash = r->stash + (to - r->addr);
 	int err = mprotect(move_pointer(stash), n, PROT_READ | PROT_WRITE) != 0 ? -errno : 0;
 
-	if (err == 0)
+	if (err == 0) {
+		/* In one call; else each page would be a fault of the reading. */
+		madvise(move_pointer(stash), n, MADV_POPULATE_WRITE);
 		err = move_read(stash, n, p, at);
+	}
 	return err != 0 ? err : move_map(stash, n, to);
 }
 

@@ -3,6 +3,7 @@
  *   adopt.c        regions, and when to adopt
  *   adopt_allow.c  whether this process may at all
  *   adopt_look.c   what the kernel says of this process: threads, maps, pins
+ *   adopt_query.c  the same of one map
  *   adopt_move.c   pages in and out
  *   adopt_fork.c   what a forked child gets
  */
@@ -59,7 +60,11 @@ struct adopt {
 	u64 bytes GUARDED_BY(lock); /* of all regions */
 	u32 lingering GUARDED_BY(lock); /* regions */
 	u64 swept_ns GUARDED_BY(lock);	/* when these were tried again */
-	u64 credit_ns GUARDED_BY(lock); /* since when the right to adopt has gathered */
+	/* since when the right to adopt has gathered: anything, and what is small */
+	u64 credit_ns GUARDED_BY(lock);
+	u64 small_ns GUARDED_BY(lock);
+	u32 maps GUARDED_BY(lock);  /* of this process, when they were last counted */
+	u32 looks GUARDED_BY(lock); /* since then */
 	struct adopt_region regions[ADOPT_REGIONS] GUARDED_BY(lock);
 	struct adopt_table *shown GUARDED_BY(lock);
 	u32 region_high GUARDED_BY(lock); /* regions[] in use or ever used */
@@ -122,6 +127,21 @@ bool look_is_held(void);
 /* Fills adopt.pieces with the shared maps of [offset, offset + length) of our file. False: they are
  * not known, or not all. */
 bool look_pieces(u64 offset, u64 length) REQUIRES(&adopt.lock);
+
+/* ---- adopt_query.c ---- */
+
+enum { LOOK_NAME = 4352 };
+
+struct look_name {
+	char text[LOOK_NAME];
+};
+
+/* The map in which `at` lies; fd: the open list of maps. 1, 0: there is none, or a negative errno:
+ * this kernel cannot be asked so, or not here. */
+int look_query(int fd, u64 at, struct look_map *m, struct look_name *name);
+/* Likewise the shared map of a file in which `from` lies, or else the next one behind it; without
+ * its name. */
+int look_query_shared_file(int fd, u64 from, struct look_map *m);
 
 /* ---- adopt_move.c ---- */
 

@@ -38,14 +38,14 @@ static u8 *adopted(u64 *offset)
 static void renew(void) NO_THREAD_SAFETY
 {
 	munmap(memory, BYTES);
-	adopt.credit_ns = 0;
+	new_credit();
 	memory = map_private(BYTES);
 	fill(memory, BYTES);
 }
 
 static int setup(void **state) NO_THREAD_SAFETY
 {
-	adopt.credit_ns = 0;
+	new_credit();
 	memory = map_private(BYTES);
 	fill(memory, BYTES);
 	return 0;
@@ -239,13 +239,13 @@ static u64 frozen_clock(void)
 	return now_ns;
 }
 
-static u32 adopted_of(u32 tries)
+static u32 adopted_of(u32 tries, u64 length)
 {
 	u32 yes = 0;
 
 	for (u32 i = 0; i < tries; i++) {
-		yes += enter(memory, PAGE) != 0;
-		leave(memory, PAGE);
+		yes += enter(memory, length) != 0;
+		leave(memory, length);
 	}
 	return yes;
 }
@@ -253,9 +253,21 @@ static u32 adopted_of(u32 tries)
 static void adopt_enter__not_too_often_at_once(void **state)
 {
 	clock_set_source(frozen_clock);
-	assert_int_equal(adopted_of(600), 512);
+	assert_int_equal(adopted_of(600, BYTES), 512);
 	now_ns += 10 * NS_PER_MS;
-	assert_int_equal(adopted_of(10), 5);
+	assert_int_equal(adopted_of(10, BYTES), 5);
+	clock_set_source(NULL);
+	check(memory, BYTES);
+}
+
+/* What is small: some, then one of 256, also if no time passes, or one in 3.2 ms. */
+static void adopt_enter__small_ones_seldom(void **state)
+{
+	clock_set_source(frozen_clock);
+	assert_int_equal(adopted_of(16, PAGE), 16);
+	assert_int_equal(adopted_of(2560, PAGE), 10);
+	now_ns += 32 * NS_PER_MS;
+	assert_int_equal(adopted_of(20, PAGE), 10);
 	clock_set_source(NULL);
 	check(memory, BYTES);
 }
@@ -267,7 +279,7 @@ static void adopt_enter__more_regions_than_there_are(void **state) NO_THREAD_SAF
 
 	fill(p, n * PAGE);
 	for (u32 i = 0; i < n; i++) {
-		adopt.credit_ns = 0;
+		new_credit();
 		yes += enter(p + i * PAGE, PAGE) != 0;
 	}
 	assert_in_range(yes, ADOPT_REGIONS - 1, ADOPT_REGIONS);
@@ -439,7 +451,7 @@ static int child_has_its_own(void) NO_THREAD_SAFETY
 		return 2;
 	memset(memory, 0xee, BYTES);
 	/* and may adopt for itself */
-	adopt.credit_ns = 0;
+	new_credit();
 	if (adopt_enter((uintptr_t)memory, BYTES) == 0)
 		return 3;
 	if (memory[7] != 0xee)
@@ -659,6 +671,7 @@ int main(void)
 		T(adopt_enter__refuses_beside_a_limit_of_file_size),
 		T(adopt_enter__refuses_its_own_ground),
 		T(adopt_enter__not_too_often_at_once),
+		T(adopt_enter__small_ones_seldom),
 		T(adopt_enter__more_regions_than_there_are),
 		T(adopt_enter__inside_a_region),
 		T(adopt_enter__across_the_edge_of_a_region),

@@ -9,24 +9,11 @@
  * so that is a no.
  */
 #include <fcntl.h>
-#include <linux/ioctl.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "mem/adopt_priv.h"
 #include "mem/mem_priv.h"
-
-/* The kernel's, of linux/fs.h; older headers do not have it. */
-struct mapped_query {
-	u64 size, flags, address;
-	u64 start, end, vma_flags, page_size, offset, inode;
-	u32 major, minor;
-	u32 name_size, build_id_size;
-	u64 name, build_id;
-};
-#define MAPPED_QUERY _IOWR('f', 17, struct mapped_query)
 
 struct mapped {
 	u64 at, end; /* what is not yet known to be mapped */
@@ -45,26 +32,18 @@ static void mapped_take(const struct look_map *m, void *arg)
 /* False: this kernel cannot be asked so. */
 static bool mapped_by_query(int fd, struct mapped *p)
 {
-	while (p->at < p->end) {
-		char name[32] = "";
-		struct mapped_query q = { .size = sizeof(q),
-					  .address = p->at,
-					  .name = (u64)(uintptr_t)name,
-					  .name_size = sizeof(name) };
-		struct look_map m = { .name = name };
+	struct look_name name;
+	struct look_map m;
+	int found = 1;
 
-		if (ioctl(fd, MAPPED_QUERY, &q) != 0)
-			return false;
-		m.start = q.start;
-		m.end = q.end;
-		m.inode = q.inode;
-		m.prot = (int)q.vma_flags & (PROT_READ | PROT_WRITE);
-		m.shared = (q.vma_flags & 8) != 0;
-		mapped_take(&m, p);
-		if (p->at < m.end)
+	while (p->at < p->end && found == 1) {
+		found = look_query(fd, p->at, &m, &name);
+		if (found == 1)
+			mapped_take(&m, p);
+		if (found == 1 && p->at < m.end)
 			break;
 	}
-	return true;
+	return found >= 0;
 }
 
 bool mem_is_mapped(u64 start, u64 end, bool write)
