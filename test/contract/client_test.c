@@ -229,6 +229,5 @@ int main(void)
 		cmocka_unit_test_setup(query__tells_what_the_device_is, setup),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

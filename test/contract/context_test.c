@@ -458,6 +458,5 @@ int main(void)
 		cmocka_unit_test_setup(reentrant__objects_come_and_go, rig_setup),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

@@ -112,6 +112,5 @@ int main(void)
 		cmocka_unit_test_setup(fork__waits_for_no_thread_that_is_gone, rig_setup),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

@@ -569,6 +569,5 @@ int main(void)
 		MEMORY_TEST(bind_mw__refused_leaves_it_alone),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

@@ -16,11 +16,6 @@
 
 static int channel; /* to the other process */
 
-/* Either half's story; the child runs it when it gets its number. */
-struct story {
-	void (*child)(void);
-};
-
 static void tell(const void *what, size_t size)
 {
 	assert_int_equal(write(channel, what, size), size);
@@ -576,17 +571,22 @@ static void datagrams__answered_by_the_completion_and_to_a_group(void **state)
 
 /* ---- both processes -------------------------------------------------------------------------- */
 
-static const struct story stories[] = {
-	{ child_echo },	   { child_regions }, { child_pool },  { child_window },
-	{ child_atomics }, { child_destroy }, { child_event }, { child_datagrams },
+/* The child's half of each test. */
+enum story { ECHO, REGIONS, POOL, WINDOW, ATOMICS, DESTROY, EVENT, DATAGRAMS };
+
+static void (*const stories[])(void) = {
+	[ECHO] = child_echo,	   [REGIONS] = child_regions, [POOL] = child_pool,
+	[WINDOW] = child_window,   [ATOMICS] = child_atomics, [DESTROY] = child_destroy,
+	[EVENT] = child_event,	   [DATAGRAMS] = child_datagrams,
 };
 
-static int told; /* which story comes next; tests run in their order */
+#define told_with(test, story)                                                                     \
+	cmocka_unit_test_prestate_setup_teardown(test, setup, NULL, (void *)(uintptr_t)(story))
 
 static int setup(void **state)
 {
 	rig_setup(state);
-	tell_number((u64)told++);
+	tell_number((uintptr_t)*state);
 	return 0;
 }
 
@@ -600,29 +600,19 @@ static void child_main(void)
 		_exit(3);
 	while (recv(channel, &number, sizeof(number), MSG_WAITALL) == sizeof(number)) {
 		rig_setup(NULL);
-		stories[number].child();
+		stories[number]();
 	}
 	_exit(rig_group_teardown(NULL) ? 4 : 0);
 }
 
-int main(void)
+/* The other process of the test's conversation. */
+static void fork_peer(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(handlers__carry_a_conversation, setup),
-		cmocka_unit_test_setup(regions__scattered_and_whole, setup),
-		cmocka_unit_test_setup(fmr_pool__reached_until_the_flush, setup),
-		cmocka_unit_test_setup(window__bounds_rebind_unbind, setup),
-		cmocka_unit_test_setup(atomics__from_two_processes_add_up, setup),
-		cmocka_unit_test_setup(destroy_qp__inside_the_peers_traffic, setup),
-		cmocka_unit_test_setup(event__tells_the_target_of_a_refusal, setup),
-		cmocka_unit_test_setup(datagrams__answered_by_the_completion_and_to_a_group, setup),
-	};
 	int ends[2];
 
-	rig_supervise();
-	group = rig_group(77); /* for both sides of each fork */
+	group = rig_group(77); /* for both sides */
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
-		return 1;
+		exit(1);
 	if (fork() == 0) {
 		close(ends[0]);
 		channel = ends[1];
@@ -631,5 +621,20 @@ int main(void)
 	close(ends[1]);
 	channel = ends[0];
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		told_with(handlers__carry_a_conversation, ECHO),
+		told_with(regions__scattered_and_whole, REGIONS),
+		told_with(fmr_pool__reached_until_the_flush, POOL),
+		told_with(window__bounds_rebind_unbind, WINDOW),
+		told_with(atomics__from_two_processes_add_up, ATOMICS),
+		told_with(destroy_qp__inside_the_peers_traffic, DESTROY),
+		told_with(event__tells_the_target_of_a_refusal, EVENT),
+		told_with(datagrams__answered_by_the_completion_and_to_a_group, DATAGRAMS),
+	};
+
+	return rig_run(tests, sizeof(tests) / sizeof(tests[0]), fork_peer);
 }

@@ -451,6 +451,5 @@ int main(void)
 				       busy_setup),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

@@ -343,6 +343,5 @@ int main(void)
 		cmocka_unit_test_setup(reentrant__every_method_on_the_same_objects, rig_setup),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

@@ -4,11 +4,8 @@
 #include "rig.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,47 +16,6 @@ bool rig_on_wire(void)
 	const char *paths = getenv("ANYVERBS_PATHS");
 
 	return paths && strcmp(paths, "udp") == 0;
-}
-
-/* An address of its own: other programs do the same at the same time. */
-static void rig_settle_on_wire(void)
-{
-	unsigned id = (unsigned)getpid();
-	char address[32];
-
-	snprintf(address, sizeof(address), "127.%u.%u.%u", 128 + (id >> 14 & 63), id >> 7 & 127,
-		 1 + (id & 127));
-	setenv("ANYVERBS_ADDR", address, 1);
-	rig.gid_index = 1; /* only what has an address can be reached so */
-}
-
-/* The node may only be stopped when nobody is attached: a parent sees to it. Returns in the
- * child. */
-void rig_supervise(void)
-{
-	char name[64];
-	int status;
-
-	if (getenv("CONTRACT_TEST"))
-		cmocka_set_test_filter(getenv("CONTRACT_TEST"));
-	snprintf(name, sizeof(name), "contract-%d", (int)getpid());
-	setenv("ANYVERBS_NODE", name, 1);
-	setenv("ANYVERBS_IDLE_S", "30", 1);
-	if (rig_on_wire())
-		rig_settle_on_wire();
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		return;
-	}
-	waitpid(pid, &status, 0);
-	if (fork() == 0) {
-		execl(CONTRACT_COMMAND, CONTRACT_COMMAND, "stop", "--force", (char *)NULL);
-		_exit(127);
-	}
-	wait(NULL);
-	exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
 static void rig_added(struct ib_device *device)

@@ -45,8 +45,11 @@ extern struct rig rig;
 
 /* Does everything go over UDP, as to another host (ANYVERBS_PATHS=udp)? */
 bool rig_on_wire(void);
-/* First of all in main(): gives the program a node of its own, which is stopped after it. */
-void rig_supervise(void);
+/* All of main(): runs the tests that CONTRACT_TEST matches, each in a process of its own, on a
+ * node that is stopped at the end. Returns the exit status. `begin`, unless NULL, is called first
+ * in each of these processes, before the adapter is there. */
+int rig_run(const struct CMUnitTest *tests, size_t count, void (*begin)(void));
+#define rig_run_tests(tests) rig_run(tests, sizeof(tests) / sizeof((tests)[0]), NULL)
 /* cmocka's group fixtures: the adapter with a PD, a region and a buffer. */
 int rig_group_setup(void **state);
 int rig_group_teardown(void **state);

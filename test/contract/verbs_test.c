@@ -688,6 +688,5 @@ int main(void)
 		cmocka_unit_test_setup(modify_qp__from_many_threads, rig_setup),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

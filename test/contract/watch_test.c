@@ -338,8 +338,7 @@ int main(void)
 		cmocka_unit_test_setup(never_sleep__beside_a_thread_that_does, rig_setup),
 	};
 
-	rig_supervise();
 	if (!watch_sees_locks())
 		print_message("this libanyverbs does not tell of its locks\n");
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }

@@ -135,6 +135,5 @@ int main(void)
 		cmocka_unit_test_setup(engine__receives_what_comes_at_any_step, rig_setup),
 	};
 
-	rig_supervise();
-	return cmocka_run_group_tests(tests, rig_group_setup, rig_group_teardown);
+	return rig_run_tests(tests);
 }
