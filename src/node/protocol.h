@@ -179,7 +179,7 @@ struct proto_address {
 	s32 err;
 	u32 sockets; /* in its group, the node's own included */
 	u32 slots;   /* that have one */
-	u32 reserved;
+	u32 lost;    /* datagrams that found a socket's buffer full */
 	u64 dropped; /* datagrams that nobody was there for */
 };
 

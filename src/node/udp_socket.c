@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
@@ -20,6 +21,9 @@
 #endif
 #ifndef IPV6_MULTICAST_ALL
 #define IPV6_MULTICAST_ALL 29
+#endif
+#ifndef SO_MEMINFO
+#define SO_MEMINFO 55
 #endif
 #ifndef SO_BINDTOIFINDEX
 #define SO_BINDTOIFINDEX 62
@@ -139,6 +143,17 @@ u32 udp_socket_drain(int fd, u32 max)
 	while (count < max && recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0)
 		count++;
 	return count;
+}
+
+u32 udp_socket_lost(int fd)
+{
+	u32 info[SK_MEMINFO_VARS] = { 0 };
+	socklen_t size = sizeof(info);
+
+	/* an old kernel does not tell */
+	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) < 0)
+		return 0;
+	return info[SK_MEMINFO_DROPS];
 }
 
 /* ---- multicast ---- */

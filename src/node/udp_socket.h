@@ -19,5 +19,8 @@ int udp_socket_open(const u8 gid[16]);
 int udp_socket_bind(int fd, const u8 gid[16], u32 ifindex);
 /* Throws away what waits; returns how many datagrams, at most `max`. */
 u32 udp_socket_drain(int fd, u32 max);
+/* Datagrams that it has lost since it was made, for its buffer was full (or their checksum
+ * wrong). */
+u32 udp_socket_lost(int fd);
 
 #endif

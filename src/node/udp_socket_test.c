@@ -74,11 +74,40 @@ static void udp_socket_open__holds_8_mib_with_privilege(void **state)
 	close(fd);
 }
 
+static void udp_socket_lost__counts_what_found_no_room(void **state)
+{
+	static const u8 loopback[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 1 };
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	int out, little = 1, fd = udp_socket_open(loopback);
+	socklen_t length = sizeof(at);
+	char packet[1000] = { 0 };
+	u32 kept;
+
+	assert_true(fd >= 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
+	out = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_true(out >= 0);
+	assert_int_equal(udp_socket_lost(fd), 0);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(sendto(out, packet, sizeof(packet), 0, (struct sockaddr *)&at,
+					sizeof(at)),
+				 sizeof(packet));
+	kept = udp_socket_drain(fd, 1000);
+	assert_in_range(kept, 1, 99);
+	assert_int_equal(udp_socket_lost(fd), 100 - kept);
+	close(out);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(udp_socket_open__takes_ipv6_without_checksum),
 		cmocka_unit_test(udp_socket_open__holds_8_mib_with_privilege),
+		cmocka_unit_test(udp_socket_lost__counts_what_found_no_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

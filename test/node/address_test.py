@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -191,6 +192,38 @@ class Case(unittest.TestCase):
         ip("link", "del", "t0")  # a host without interfaces works
         self.shows("ACTIVE", 2)
 
+    def watch(self):
+        """`ibv_asyncwatch`, an application that asks for asynchronous events."""
+        child = subprocess.Popen(["anyverbs", "run", "stdbuf", "-oL", "ibv_asyncwatch", "-d", "roce0"], env=self.env,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.children.append(child)
+        self.nodes.append((None, {}))
+        self.hears(child, "async event FD")
+        return child
+
+    def hears(self, child, word, seconds=20):
+        """Within that time."""
+        said, deadline = b"", time.monotonic() + seconds
+        while word not in said.decode() and time.monotonic() < deadline:
+            if select.select([child.stdout], [], [], 0.2)[0]:
+                said += os.read(child.stdout.fileno(), 4096)
+        self.assertIn(word, said.decode())
+
+    @unittest.skipIf(shutil.which("ibv_asyncwatch") is None, "ibv_asyncwatch (ibverbs-utils) is not installed")
+    def test_an_application_hears_of_addresses_and_links(self):
+        self.veth()
+        ip("addr", "add", "10.9.8.1/24", "dev", "t0")
+        child = self.watch()
+        for change in (("addr", "add", "10.9.8.2/24"), ("addr", "del", "10.9.8.2/24"), ("addr", "add", "fd09::1/64", "nodad")):
+            while select.select([child.stdout], [], [], 1)[0]:  # of what was before
+                os.read(child.stdout.fileno(), 4096)
+            ip(*change[:3], "dev", "t0", *change[3:])
+            self.hears(child, "IBV_EVENT_GID_CHANGE")
+        ip("link", "set", "t1", "down")
+        self.hears(child, "IBV_EVENT_PORT_ERR")
+        ip("link", "set", "t1", "up")
+        self.hears(child, "IBV_EVENT_PORT_ACTIVE")
+
     def test_port_command_goes_before_the_link(self):
         self.veth()
         ip("addr", "add", "10.9.8.1/24", "dev", "t0")
@@ -226,10 +259,23 @@ class Case(unittest.TestCase):
         self.assertEqual(self.port()["state"], "ACTIVE")
         self.assertIn("10.9.8.1: UDP port 4791 is taken by another program", self.log())
         self.assertIn("taken by another program", self.run_on(None, "anyverbs", "status").stdout)
+        self.local_paths_go_on()
         squatter.close()
         self.until(lambda: self.udp()["10.9.8.1"], "open", RETRY)
         self.assertEqual((self.gids()["10.9.8.1"]["index"], self.gids()["10.9.8.1"]["wire"]), (1, True))
         self.assertEqual(self.log().count("taken by another program"), 1)
+
+    def local_paths_go_on(self):
+        """Two processes of this host, by the very GID whose port is taken."""
+        if shutil.which("ibv_rc_pingpong") is None:
+            self.skipTest("ibv_rc_pingpong (ibverbs-utils) is not installed")
+        words = ["anyverbs", "run", "ibv_rc_pingpong", "-d", "roce0", "-g", "1", "-c", "-n", "200", "-s", "5000"]
+        server = subprocess.Popen(words, env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.children.append(server)
+        self.until(lambda: "18515" in subprocess.run(["ss", "-Hltn"], capture_output=True, text=True).stdout, True)
+        client = self.run_on(None, *words, "127.0.0.1")
+        self.assertEqual((client.returncode, server.wait(30)), (0, 0), client.stdout + client.stderr)
+        self.assertIn("200 iters", client.stdout)
 
     def test_port_taken_by_one_that_would_share_it(self):
         squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -330,6 +376,21 @@ class Case(unittest.TestCase):
         self.send(other, "ff15::77", 0xffffff, 303, "t1")
         self.assertEqual(first.stdout.readline(), f"{groups[2]} 303\n")
         self.assertEqual(second.stdout.readline(), f"{groups[2]} 303\n")
+
+    def test_what_finds_no_room_is_counted(self):
+        other = self.other_host()
+        child, slot = self.begin("60", "ff15::77")
+        child.send_signal(signal.SIGSTOP)
+        script = ("import socket, sys\n"
+                  "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                  "packet = bytes([100, 0, 255, 255]) + int(sys.argv[1]).to_bytes(4, 'big') + bytes(1000)\n"
+                  f"for _ in range(30000): s.sendto(packet, ('10.9.8.1', {PORT}))\n")
+        done = self.run_on(other, sys.executable, "-c", script, str(slot << 14))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        lost = [a["lost"] for a in self.status()["addresses"] if a["address"] == "10.9.8.1"][0]
+        self.assertGreater(lost, 1000)
+        self.assertIn(f"{lost} found no room", self.run_on(None, "anyverbs", "status").stdout)
+        child.send_signal(signal.SIGCONT)
 
     def test_sockets_go_on_without_the_node(self):
         other = self.other_host()

@@ -176,6 +176,8 @@ static void status_print_address(const struct proto_address *a)
 		printf(", %u sockets, %u in use", a->sockets, a->slots);
 	if (a->dropped > 0)
 		printf(", %llu datagrams for nobody", (unsigned long long)a->dropped);
+	if (a->lost > 0)
+		printf(", %u found no room", a->lost);
 	putchar('\n');
 }
 
@@ -193,9 +195,9 @@ static void status_json_addresses(const struct proto_addresses_reply *r)
 		       status_address_text(a, text));
 		json_string(stdout, name);
 		printf(", \"udp\": \"%s\", \"error\": %d, \"sockets\": %u, \"slots\": %u, "
-		       "\"dropped\": %llu}",
+		       "\"dropped\": %llu, \"lost\": %u}",
 		       status_udp[status_udp_index(a)].word, a->err, a->sockets, a->slots,
-		       (unsigned long long)a->dropped);
+		       (unsigned long long)a->dropped, a->lost);
 	}
 	fputs("],\n", stdout);
 }

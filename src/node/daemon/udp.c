@@ -546,6 +546,8 @@ u32 udp_report(const struct udp *u, struct proto_address out[NODE_GIDS])
 		memcpy(a->gid, g->gid, 16);
 		for (u32 k = 1; k < g->count; k++)
 			a->slots += g->slot_of[k] != 0;
+		for (u32 k = 0; k < g->count; k++)
+			a->lost += udp_socket_lost(g->members[k].fd);
 		count++;
 	}
 	return count;
