@@ -137,6 +137,30 @@ class Loose(Wired):
         self.check(DISORDER["reordered"])
 
 
+class Plain(Wired):
+    """A wire that does nothing: what is on it."""
+    def check(self, *words):
+        for gid in (1, 2):
+            self.hosts.lay(seed=SEED)
+            said = self.peers(*words, "-g", str(gid))
+            counts = self.hosts.cut()
+            print(f"  {said[0].split()}; {counts}", file=sys.stderr)
+            self.assertGreater(counts["roce"], 0)
+            self.assertEqual(counts["ipv6"], counts["roce"] if gid == 2 else 0)
+            yield said, counts
+
+    def test_groups(self):
+        for said, _ in self.check("-m", "group", "-n", "300"):
+            self.assertGreater(int(re.search(r"arrived (\d+)", said[0])[1]), 270)  # the server's patience ends after 30 ms
+
+    def test_traffic_class(self):
+        for mode in ("data", "UC", "UD"):
+            for _, counts in self.check("-m", mode, "-n", "50", "-c", str(46 << 2)):
+                self.assertEqual(counts["classed"], counts["roce"])
+            for _, counts in self.check("-m", mode, "-n", "50"):
+                self.assertEqual(counts["classed"], 0)
+
+
 class Six(Wired):
     """RC over IPv6, whose packets are longer, and have a checksum beside the ICRC."""
     def check(self, name):
@@ -392,7 +416,7 @@ class Many(Across):
 
 
 def main():
-    wired = {"Lossy", "Loose", "Six", "Disorder", "Crowd", "Marked", "Narrow", "Far", "Dead"}
+    wired = {"Lossy", "Loose", "Plain", "Six", "Disorder", "Crowd", "Marked", "Narrow", "Far", "Dead"}
     asked = {word.split(".")[0] for word in sys.argv[1:] if not word.startswith("-")}
     why = hosts.can_be_wired() if not asked or asked & wired else None
     if why is not None:

@@ -1,13 +1,14 @@
 /* peers.c: two processes on two hosts, whose every byte is checked.
  *
- * usage: peers [-m data|many|dead|UC|UD|pressed] [-d DEVICE] [-g GID_INDEX] [-p PORT] [-q QPS] [-n
- * COUNT]
- *              [-s SECONDS] [-t TIMEOUT] [-r RETRIES] [HOST]
+ * usage: peers [-m data|many|dead|UC|UD|group|pressed] [-d DEVICE] [-g GID_INDEX] [-p PORT] [-q
+ * QPS] [-n COUNT]
+ *              [-s SECONDS] [-t TIMEOUT] [-r RETRIES] [-c TRAFFIC_CLASS] [HOST]
  * Without HOST it is the server; both get the same options.
  * data: COUNT rounds of WRITE, READ, SEND, fetch-add and compare-swap of all sizes up to 64 KiB.
  * many: QPS queue pairs, all busy: COUNT messages each, or for SECONDS; says how many each got.
  * UC, UD: COUNT messages of all sizes over that transport, one after the other; some may be lost,
  *         but none may be wrong, late or come twice.
+ * group: the same over UD, to a multicast group that the server has joined: IPv4's with GID 1.
  * pressed: the client sends messages of 64 KiB over UC for SECONDS, one behind the other; the
  * server
  *         says how many arrived of those of the second half of the time.
@@ -50,7 +51,7 @@ static const double LOOSE_WAIT_S = 0.03;
 
 struct options {
 	const char *mode, *device, *host;
-	int gid, port, qps, count, seconds, timeout, retries;
+	int gid, port, qps, count, seconds, timeout, retries, traffic_class;
 };
 
 /* What the other side must know. */
@@ -153,8 +154,15 @@ static void peer_open_device(struct peer *p)
 	need(ibv_query_gid(p->ctx, WAY_PORT, p->opt.gid, &p->card.gid) == 0, "ibv_query_gid");
 }
 
+static bool peer_is_group(const struct peer *p)
+{
+	return strcmp(p->opt.mode, "group") == 0;
+}
+
 static enum ibv_qp_type peer_type(const struct peer *p)
 {
+	if (peer_is_group(p))
+		return IBV_QPT_UD;
 	return strcmp(p->opt.mode, "pressed") == 0 ? IBV_QPT_UC : way_type(p->opt.mode);
 }
 
@@ -176,15 +184,25 @@ static struct ibv_qp *peer_create_qp(struct peer *p)
 	return qp;
 }
 
+static union ibv_gid peer_group(const struct peer *p)
+{
+	static const union ibv_gid v4 = { .raw = { [10] = 0xff, [11] = 0xff, 239, 9, 9, 9 } };
+	static const union ibv_gid v6 = { .raw = { 0xff, 0x15, [13] = 9, [15] = 9 } };
+
+	return p->opt.gid == 1 ? v4 : v6;
+}
+
 static void peer_connect_qp(struct peer *p, struct ibv_qp *qp, uint32_t to)
 {
+	union ibv_gid group = peer_group(p);
 	struct way w = { .type = peer_type(p),
-			 .dgid = p->theirs.gid,
+			 .dgid = peer_is_group(p) ? group : p->theirs.gid,
 			 .dqpn = to,
 			 .psn = PSN,
 			 .mtu = p->port.active_mtu,
 			 .sgid_index = (uint8_t)p->opt.gid,
 			 .hops = 64,
+			 .traffic_class = (uint8_t)p->opt.traffic_class,
 			 .timeout = (uint8_t)p->opt.timeout,
 			 .retries = (uint8_t)p->opt.retries };
 	struct ibv_ah_attr address = way_address(&w);
@@ -195,6 +213,8 @@ static void peer_connect_qp(struct peer *p, struct ibv_qp *qp, uint32_t to)
 		return;
 	p->ah = ibv_create_ah(p->pd, &address);
 	need(p->ah != NULL, "ibv_create_ah");
+	if (peer_is_group(p) && p->opt.host == NULL)
+		need(ibv_attach_mcast(qp, &group, 0) == 0, "ibv_attach_mcast");
 }
 
 static struct ibv_sge sge_of(struct peer *p, const void *at, uint32_t bytes)
@@ -223,7 +243,7 @@ static void flow_send(struct peer *p, uint32_t flow, struct ibv_send_wr *wr, str
 	wr->send_flags = IBV_SEND_SIGNALED;
 	if (p->ah != NULL) {
 		wr->wr.ud.ah = p->ah;
-		wr->wr.ud.remote_qpn = p->qpns[flow];
+		wr->wr.ud.remote_qpn = peer_is_group(p) ? 0xffffff : p->qpns[flow];
 		wr->wr.ud.remote_qkey = WAY_QKEY;
 	}
 	need(ibv_post_send(p->flows[flow].qp, wr, &bad) == 0, "ibv_post_send");
@@ -738,6 +758,8 @@ static int *option_number(struct options *o, int c)
 		return &o->timeout;
 	case 'r':
 		return &o->retries;
+	case 'c':
+		return &o->traffic_class;
 	default:
 		fail("no such option");
 	}
@@ -750,7 +772,7 @@ int main(int argc, char **argv)
 
 	p.opt = (struct options){ .mode = "data", .device = "roce0", .gid = 1, .port = 18515,
 				  .qps = 1, .count = 100, .timeout = 14, .retries = 7 };
-	while ((c = getopt(argc, argv, "m:d:g:p:q:n:s:t:r:")) != -1) {
+	while ((c = getopt(argc, argv, "m:d:g:p:q:n:s:t:r:c:")) != -1) {
 		if (c == 'm')
 			p.opt.mode = optarg;
 		else if (c == 'd')

@@ -88,6 +88,7 @@ struct wire {
 	double chance[FATES];
 	uint64_t count[FATES], passed, roce, ipv6, notices, random, delay_ms, most_late, full;
 	uint64_t rate, queue, marks, squeezed; /* bytes per ms, bytes, told to, frames */
+	uint64_t classed; /* RoCE frames with a DSCP */
 };
 
 static volatile sig_atomic_t wire_is_dead, wire_ends;
@@ -334,6 +335,13 @@ static bool side_release(struct wire *w, struct side *to, int passed)
 	return left;
 }
 
+static unsigned int frame_dscp(const struct frame *f)
+{
+	const uint8_t *ip = f->data + ETH_HLEN;
+
+	return ip[0] >> 4 == 6 ? (ip[0] & 15u) << 2 | ip[1] >> 6 : ip[1] >> 2;
+}
+
 static void wire_forward(struct wire *w, struct side *to, struct frame *f)
 {
 	size_t payload = frame_roce_payload(f);
@@ -344,6 +352,7 @@ static void wire_forward(struct wire *w, struct side *to, struct frame *f)
 	if (payload != 0) {
 		w->roce++;
 		w->ipv6 += f->data[ETH_HLEN] >> 4 == 6;
+		w->classed += frame_dscp(f) != 0;
 		w->notices += f->data[payload] == NOTICE;
 		if (wire_strikes(w, LOSS))
 			return;
@@ -432,11 +441,11 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	wire_run(&w);
 	printf("passed %llu\nroce %llu\nipv6 %llu\nnotices %llu\nlate %llu\nfull %llu\n"
-	       "squeezed %llu\n",
+	       "squeezed %llu\nclassed %llu\n",
 	       (unsigned long long)w.passed, (unsigned long long)w.roce,
 	       (unsigned long long)w.ipv6, (unsigned long long)w.notices,
 	       (unsigned long long)w.most_late, (unsigned long long)w.full,
-	       (unsigned long long)w.squeezed);
+	       (unsigned long long)w.squeezed, (unsigned long long)w.classed);
 	for (int i = 0; i < FATES; i++)
 		printf("%s %llu\n", fate_names[i], (unsigned long long)w.count[i]);
 	return 0;

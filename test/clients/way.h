@@ -16,7 +16,7 @@ struct way {
 	uint32_t dqpn, psn; /* PSNs of both directions start there */
 	uint16_t dlid;
 	enum ibv_mtu mtu;
-	uint8_t sgid_index, hops, timeout, retries;
+	uint8_t sgid_index, hops, traffic_class, timeout, retries;
 };
 
 static inline enum ibv_qp_type way_type(const char *name)
@@ -46,7 +46,10 @@ static inline struct ibv_ah_attr way_address(const struct way *w)
 		.is_global = 1,
 		.port_num = WAY_PORT,
 		.dlid = w->dlid,
-		.grh = { .dgid = w->dgid, .sgid_index = w->sgid_index, .hop_limit = w->hops },
+		.grh = { .dgid = w->dgid,
+			 .sgid_index = w->sgid_index,
+			 .hop_limit = w->hops,
+			 .traffic_class = w->traffic_class },
 	};
 }
 
