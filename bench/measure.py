@@ -192,6 +192,8 @@ class Bench:
             return source.value
         if isinstance(source, rows.Ucx):
             return self.ucx(source, unit)
+        if isinstance(source, rows.Mpi):
+            return self.mpi(source, unit)
         if source.pairs == 1:
             return self.perftest(source, unit)
         with concurrent.futures.ThreadPoolExecutor(source.pairs) as pool:
@@ -317,6 +319,29 @@ class Bench:
             env["UCX_NET_DEVICES"] = f"{self.options.device}:1"
             words[:0] = [self.anyverbs, "run"]
         return parse_ucx(self.on_one_host(words, env), unit)
+
+    # ---- Open MPI ----
+
+    def mpi(self, source, unit):
+        """Rank 0 runs on the first core, rank 1 on the second."""
+        a, b = self.options.cpus
+        program = self.tool("mpi")
+        if not os.access(program, os.X_OK):
+            raise Failure(f"{program} is missing: Debian's libopenmpi-dev was not there when this was built")
+        words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "plm", "isolated"]
+        if source.over == "vader":
+            words += ["--mca", "pml", "ob1", "--mca", "btl", "vader,self"]
+        else:
+            words[:0] = [self.anyverbs, "run"]
+            words += ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "opal_common_ucx_devices", "any",
+                      "-x", "UCX_TLS=rc_v,self", "-x", f"UCX_NET_DEVICES={self.options.device}:1"]
+        kind = "latency" if unit == rows.LATENCY else "bandwidth"
+        rank = [program, kind, str(source.size), self.iterations(source)]
+        words += ["-np", "1", "taskset", "-c", str(a), *rank, ":", "-np", "1", "taskset", "-c", str(b), *rank]
+        for line in Process(words).result().splitlines():
+            if line.startswith(kind + " "):
+                return float(line.split()[1])
+        raise Failure("mpirun printed no result")
 
     # ---- our own small clients, on nodes of their own ----
 

@@ -21,6 +21,9 @@ Wanted = collections.namedtuple("Wanted", "value")
 # Debian's ucx_perftest over its own shared memory, or over anyverbs (rc_v). own: memory that UCX allocates itself.
 Ucx = collections.namedtuple("Ucx", "test size iters tls own", defaults=["shm,self", False])
 
+# Two ranks of Open MPI (mpi.c). over: "rc_v", UCX over anyverbs; "vader", Open MPI's own shared memory.
+Mpi = collections.namedtuple("Mpi", "size iters over")
+
 # name: what --only takes. group: what --group takes. target: a ratio; None: only reported.
 Row = collections.namedtuple("Row", "name group title unit ours limit target")
 # A fixed limit, in its unit, instead of something to compare with. program: one of our own clients with its arguments, on a
@@ -110,6 +113,11 @@ for _test, _size, _unit in (("tag_lat", 8, LATENCY), ("ucp_put_lat", 8, LATENCY)
                      Ucx(_test, _size, 20000 if _size == 8 else 1000, "rc_v,self"),
                      Ucx(_test, _size, 200000 if _size == 8 else 2000), None))
 
+for _name, _size, _text, _unit, _iters in (("lat", 8, "8 B", LATENCY, 100000), ("lat_1m", 1 << 20, "1 MiB", LATENCY, 4000),
+                                           ("bw_1m", 1 << 20, "1 MiB", BANDWIDTH, 8000)):
+    PEERS.append(Row(f"mpi_{_name}", "peers", f"Open MPI {_text} by rc_v", _unit, Mpi(_size, _iters, "rc_v"),
+                     Mpi(_size, _iters, "vader"), None))
+
 SCALE = [
     Fixed("reg_4k", "scale", "ibv_reg_mr of 4 KiB", "us", 2, ("scale", "registration"), "reg_4k"),
     Fixed("reg_1g", "scale", "ibv_reg_mr of 1 GiB, in copies of it", "x", 1, ("scale", "registration"), "reg_1g_copies"),
@@ -139,6 +147,8 @@ def limit_name(source):
     if isinstance(source, Ucx):
         return f"UCX {source.test}" + (", its memory" if source.own else "") + \
             (f", {source.tls}" if source.tls != "shm,self" else "")
+    if isinstance(source, Mpi):
+        return f"Open MPI {source.over}"
     if isinstance(source, Wanted):
         return "wanted"
     if source.where in ("lossy", "rxe"):
