@@ -413,6 +413,12 @@ void air_forget(struct proc *p)
 	p->air->inbox_bytes = 0;
 }
 
+void air_check_gone(const struct proc *p, const void *from, size_t size)
+{
+	for (u32 i = 0; i < AIR_DESTS; i++)
+		path_check_off(&p->air->dests[i].d, p, from, size);
+}
+
 void air_destroy(struct proc *p)
 {
 	air_forget(p);

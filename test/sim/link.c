@@ -576,6 +576,23 @@ void path_proc_died(struct proc *p)
 	}
 }
 
+void path_check_off(const struct path_dest *d, const struct proc *p, const void *from, size_t size)
+{
+	const struct list_head *heads[] = { &d->blocked, &d->acks, &d->acks_now };
+
+	for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+		for (const struct list_head *at = heads[i]->next; at != heads[i]; at = at->next)
+			sim_check((uintptr_t)at - (uintptr_t)from >= size,
+				  "p%u: a destroyed queue pair is on a list", p->id);
+}
+
+void path_check_gone(const struct proc *p, const void *from, size_t size)
+{
+	for (u32 i = 0; i <= SIM_PROCS; i++)
+		path_check_off(&p->path->dests[i].d, p, from, size);
+	air_check_gone(p, from, size);
+}
+
 void path_destroy(struct sim_path *sp)
 {
 	for (u32 i = 0; i <= SIM_PROCS; i++) {

@@ -2,6 +2,7 @@
  * In: the program's wishes    Out: queue pairs of the engine, and what is known about them
  */
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -326,6 +327,7 @@ void sqp_end(struct sqp *q)
 void sqp_destroy(struct sqp *q)
 {
 	struct ibt_qp *engine = q->engine;
+	size_t size = malloc_usable_size(engine);
 
 	trace(q->proc, TR_DESTROY, q->qpn, 0, 0, 0);
 	q->forgotten = true;
@@ -335,6 +337,7 @@ void sqp_destroy(struct sqp *q)
 		q->absent_ns = world.now;
 	q->receiving_ns = SIM_NEVER;
 	ibt_qp_destroy(engine);
+	path_check_gone(q->proc, engine, size);
 	q->proc->asleep = false;
 	q->engine = NULL;
 	q->receiving_ns = q->sending_ns = SIM_NEVER;

@@ -204,6 +204,10 @@ bool path_owes(const struct proc *p);
 void path_proc_died(struct proc *p);
 void path_gid(const struct node *n, u8 gid[16]);
 bool path_is_quiet(void);
+/* No list of the process' paths may have a node in these bytes, which a queue pair was. */
+void path_check_gone(const struct proc *p, const void *from, size_t size);
+/* The same of one destination. */
+void path_check_off(const struct path_dest *d, const struct proc *p, const void *from, size_t size);
 void link_trace(const struct proc *p, enum trace_kind kind, const struct proc *peer,
 		const struct pkt *k, u64 extra);
 /* Now and then a process dies in the middle of what it sends or receives. */
@@ -219,6 +223,7 @@ struct path *air_path(struct proc *p);
 struct path_dest *air_dest(struct proc *p, const struct node *n);
 u64 air_next_arrival(const struct proc *p);
 bool air_owes(const struct proc *p);
+void air_check_gone(const struct proc *p, const void *from, size_t size);
 /* What is under way to the process is lost. */
 void air_forget(struct proc *p);
 void air_draw_weather(void);
