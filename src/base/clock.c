@@ -23,6 +23,18 @@ u64 clock_now_ns(void)
 	return (u64)ts.tv_sec * NS_PER_S + (u64)ts.tv_nsec;
 }
 
+u64 clock_coarse_ms(void)
+{
+	/* pairs with clock_set_source */
+	u64 (*source)(void) = __atomic_load_n(&clock_source, __ATOMIC_ACQUIRE);
+	struct timespec ts;
+
+	if (unlikely(source != NULL))
+		return source() / NS_PER_MS;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (u64)ts.tv_sec * 1000 + (u64)ts.tv_nsec / NS_PER_MS;
+}
+
 void clock_set_sleep(void (*sleep)(u64 ns))
 {
 	__atomic_store_n(&clock_sleep, sleep, __ATOMIC_RELEASE);

@@ -13,6 +13,12 @@ enum {
 	ENGINE_RESUMES = 4096,   /* queue pairs set going again in one call */
 };
 
+static void engine_count_datagrams(struct ibt *ibt, const struct ibt_qp *qp, u32 by)
+{
+	for (u32 i = 0; i < ibt->path_count && qp->type == IBV_QPT_UD; i++)
+		__atomic_fetch_add(&ibt->paths[i]->datagrams, by, __ATOMIC_RELAXED);
+}
+
 int engine_table_add(struct ibt *ibt, struct ibt_qp *qp)
 {
 	u32 slot = qp->qpn >> IBT_INDEX_BITS;
@@ -30,6 +36,8 @@ int engine_table_add(struct ibt *ibt, struct ibt_qp *qp)
 		__atomic_store_n(&ibt->tables[slot][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)], qp,
 				 __ATOMIC_RELEASE);
 	lock_release(&ibt->table_lock);
+	if (err == 0)
+		engine_count_datagrams(ibt, qp, 1);
 	return err;
 }
 
@@ -40,6 +48,7 @@ void engine_table_remove(struct ibt *ibt, struct ibt_qp *qp)
 		&ibt->tables[qp->qpn >> IBT_INDEX_BITS][qp->qpn & ((1u << IBT_INDEX_BITS) - 1)],
 		NULL, __ATOMIC_RELEASE);
 	lock_release(&ibt->table_lock);
+	engine_count_datagrams(ibt, qp, -1u);
 }
 
 static inline bool engine_is_answer(u8 opcode)

@@ -217,6 +217,7 @@ struct ibt_qp {
 	/* the request repeated last, how often since the last new one, and when that was counted */
 	u32 asked_psn GUARDED_BY(rq_lock);
 	u8 asked_again GUARDED_BY(rq_lock);
+	u32 repeated_psn GUARDED_BY(rq_lock); /* of the last duplicate; 0: none, or that one */
 	u64 asked_ns GUARDED_BY(rq_lock);
 	u32 untold_psn GUARDED_BY(rq_lock); /* of the request that it is about */
 	u64 in_va GUARDED_BY(rq_lock);	   /* WRITE at hand */

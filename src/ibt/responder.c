@@ -621,11 +621,20 @@ bool resp_has_left(struct ibt_qp *qp)
 	return left;
 }
 
+/* The same request for the third time: its answers do not seem to arrive. */
+static void resp_asked_again(struct ibt_qp *qp, u32 psn) REQUIRES(qp->rq_lock)
+{
+	if (psn == qp->repeated_psn && qp->dest->path->ops->doubt != NULL)
+		qp->dest->path->ops->doubt(qp->dest);
+	qp->repeated_psn = psn;
+}
+
 static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 			      s32 ahead) REQUIRES(qp->rq_lock)
 {
 	if (ahead < 0) {
 		resp_count(qp, COUNT_RX_DUPLICATE);
+		resp_asked_again(qp, p->psn);
 		if (p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP ||
 		    p->opcode == PKT_FETCH_ADD) {
 			answer_duplicate(qp, p);

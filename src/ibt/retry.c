@@ -212,6 +212,9 @@ static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	}
 	next = MAX(s->heard_ns, s->resent_ns) + retry_after_ns(qp);
 	if (now >= next) {
+		/* the first time it may be that one of the two did not run */
+		if (s->backoff != 0 && qp->dest->path->ops->doubt != NULL)
+			qp->dest->path->ops->doubt(qp->dest);
 		retry_go_back(qp, now, true);
 		s->backoff = MIN(s->backoff + 1, RETRY_BACKOFFS);
 		next = now + retry_after_ns(qp);

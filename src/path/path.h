@@ -184,6 +184,9 @@ struct path_ops {
 	/* What was handed over together has not arrived, again and again, while what went alone
 	 * has: for some time each packet goes alone. NULL: it makes no difference. */
 	void (*distrust)(struct path_dest *d);
+	/* The peer is silent, or asks for what it has been told: what was sent last may not have
+	 * arrived, and a way that is only presumed to be right is left. NULL: there is none. */
+	void (*doubt)(struct path_dest *d);
 	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order;
 	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
@@ -231,7 +234,15 @@ struct path {
 	/* Unused so far: poll() need not be called, unless it `must`. From creation until the first
 	 * destination or packet; atomic */
 	bool idle;
+	/* Queue pairs of datagrams, whose consumers see a packet's traffic class and hop limit; the
+	 * others hear of marked packets now and then. Atomic */
+	u32 datagrams;
 };
+
+static inline bool path_shows_headers(const struct path *p)
+{
+	return __atomic_load_n(&p->datagrams, __ATOMIC_RELAXED) != 0;
+}
 
 static inline bool path_is_idle(const struct path *p)
 {

@@ -104,41 +104,97 @@ static bool source_is_near(u16 id, u16 track, u32 ahead)
 	return (u16)(id - track) <= ahead || (u16)(track - id) <= ROCE_BEHIND;
 }
 
+/* Hosts advance identifications with time. */
+static u32 source_ahead(u64 seen_ms, u64 now_ms)
+{
+	return ROCE_AHEAD + 4 * (u32)MIN(now_ms - seen_ms, (u64)(1u << 14));
+}
+
 /* The index of the track that `id` lies near, or s->tracks. */
 static u32 source_track(const struct roce_source *s, u16 id, u64 now_ms)
 {
-	u64 silence_ms = MIN(now_ms - s->seen_ms, 1u << 14);
-	u32 ahead = ROCE_AHEAD + 4 * (u32)silence_ms, i = 0;
+	u32 ahead = source_ahead(s->seen_ms, now_ms), i = 0;
 
 	while (i < s->tracks && !source_is_near(id, s->track[i], ahead))
 		i++;
 	return i;
 }
 
-/* The next packet is judged by this one. `i` is its track, or s->tracks: it gets one. */
-static void source_accept(struct roce_source *s, u32 i, u16 id, u64 now_ms)
+static struct roce_port *source_port(struct roce_source *s, u16 sport)
 {
-	if (i < s->tracks && (u16)(id - s->track[i]) <= 1)
-		s->step = id - s->track[i];
+	return &s->port[(sport ^ sport >> 6 ^ sport >> 12) % ROCE_PORTS];
+}
+
+/* Have packets from there been accepted, not long ago? */
+static bool port_is_known(const struct roce_port *p, u16 sport)
+{
+	return p->known && p->sport == sport;
+}
+
+/* As the port counts by itself. `first`: alone, or first among joined ones. */
+static u16 port_next(const struct roce_port *p, bool first)
+{
+	return first ? (u16)(p->head + p->step) : (u16)(p->last + 1);
+}
+
+/* What the next packet of this port is expected to have. */
+static u16 source_next(struct roce_source *s, u16 sport, bool first)
+{
+	const struct roce_port *p = source_port(s, sport);
+
+	if (port_is_known(p, sport) && !p->shared)
+		return port_next(p, first);
+	return first ? (u16)(s->head + s->step) : (u16)(s->track[0] + 1);
+}
+
+/* The next one of the host is judged by this one. `i` is its track, or s->tracks: it gets one. */
+static void source_accept(struct roce_source *s, u32 i, u16 id, bool first, u64 now_ms)
+{
+	if (first && s->tracks != 0 && (u16)(id - s->head) <= 1)
+		s->step = id - s->head;
+	if (first)
+		s->head = id;
 	if (i == s->tracks && s->tracks < ROCE_TRACKS)
 		s->tracks++;
 	i = MIN(i, ROCE_TRACKS - 1u);
 	memmove(s->track + 1, s->track, i * sizeof(s->track[0]));
 	s->track[0] = id;
-	s->strangers = 0;
 	s->seen_ms = now_ms;
 }
 
-/* One that is far: is it believed by now? */
-static bool source_believe(struct roce_source *s, u16 id, bool df)
+/* The next one of the port. `before`: of the host, in the packet before. */
+static void port_accept(struct roce_port *p, u16 before, const struct roce_flow *f, bool first,
+			u64 now_ms)
 {
-	bool again = s->strangers != 0 && df == s->stranger_df;
-	bool follows = again && source_is_near(id, s->stranger, ROCE_AHEAD);
+	if (!port_is_known(p, f->sport))
+		*p = (struct roce_port){
+			.known = true, .sport = f->sport, .head = f->id, .df = f->df
+		};
+	else if (f->id == port_next(p, first))
+		p->shared = false;
+	else if ((u16)(f->id - before) <= 1)
+		p->shared = true;
+	if (first && (u16)(f->id - p->head) <= 1)
+		p->step = f->id - p->head;
+	if (first)
+		p->head = f->id;
+	if (f->id != 0)
+		p->df = f->df;
+	p->last = f->id;
+	p->strangers = 0;
+	p->seen_ms = now_ms;
+}
 
-	s->strangers = again ? s->strangers + 1 : 1;
-	s->stranger = id;
-	s->stranger_df = df;
-	if (follows || s->strangers < ROCE_STRANGERS)
+/* One that is far: is it believed by now? */
+static bool port_believe(struct roce_source *s, struct roce_port *p, u16 id, bool df)
+{
+	bool again = p->strangers != 0 && df == p->stranger_df;
+	bool follows = again && source_is_near(id, p->stranger, ROCE_AHEAD);
+
+	p->strangers = again ? p->strangers + 1 : 1;
+	p->stranger = id;
+	p->stranger_df = df;
+	if (follows || p->strangers < ROCE_STRANGERS)
 		return follows;
 	s->wild = true;
 	return true;
@@ -146,45 +202,63 @@ static bool source_believe(struct roce_source *s, u16 id, bool df)
 
 /* Packets between the last accepted one and this were lost, if both are of one connection: so far
  * has the identification gone on, too. */
-static bool source_is_behind_gap(const struct roce_source *s, const struct roce_place *at, u16 id)
+static bool port_is_behind_gap(const struct roce_port *p, const struct roce_place *at, u16 id)
 {
-	return at->dqpn == s->last.dqpn &&
-	       source_is_near(id, s->track[0] + (u16)(at->psn - s->last.psn), ROCE_AHEAD);
+	return at->dqpn == p->place.dqpn &&
+	       source_is_near(id, p->last + (u16)(at->psn - p->place.psn), ROCE_AHEAD);
 }
 
-static bool source_judge(struct roce_source *s, const struct roce_place *at, u16 id, bool df,
-			 u64 now_ms)
+/* Where the host's counter stands if this packet has an identification of it: near a track, or of a
+ * port whose last one was. ROCE_TRACKS: none. */
+static u32 source_place(const struct roce_source *s, const struct roce_port *p, bool own, u16 id,
+			u64 now_ms)
 {
 	u32 i = source_track(s, id, now_ms);
-	bool near = i < s->tracks || s->wild || source_is_near(id, 0, ROCE_AHEAD) ||
-		    source_is_behind_gap(s, at, id);
 
-	if (s->tracks == 0)
-		s->df = df;
-	else if (id != 0 && !(near && df == s->df)) {
-		if (!source_believe(s, id, df))
+	if (i == s->tracks && own)
+		i = source_track(s, p->last, now_ms);
+	return i == s->tracks ? ROCE_TRACKS : i;
+}
+
+/* The packet has f->id and f->df, if any. */
+static bool source_judge(struct roce_source *s, const struct roce_place *at,
+			 const struct roce_flow *f, bool first, u64 now_ms)
+{
+	struct roce_port *p = source_port(s, f->sport);
+	u16 before = s->track[0];
+	bool known = port_is_known(p, f->sport);
+	bool own = known && (source_is_near(f->id, p->last, source_ahead(p->seen_ms, now_ms)) ||
+			     port_is_behind_gap(p, at, f->id));
+	u32 i = source_place(s, p, own, f->id, now_ms);
+	/* the host's one counter, or batches from 0 */
+	bool common = i != ROCE_TRACKS || source_is_near(f->id, 0, ROCE_AHEAD);
+
+	if (known && f->id != 0 && !((common || own || s->wild) && f->df == p->df)) {
+		if (!port_believe(s, p, f->id, f->df))
 			return false;
-		s->df = df;
+		common = true;
 	}
-	/* a track that was left behind by a gap goes on */
-	if (i == s->tracks && i != 0 && source_is_behind_gap(s, at, id))
-		i = 0;
-	source_accept(s, i, id, now_ms);
-	s->last = *at;
+	if (common || s->tracks == 0)
+		source_accept(s, MIN(i, (u32)s->tracks), f->id, first, now_ms);
+	port_accept(p, before, f, first, now_ms);
+	p->place = *at;
+	s->id = f->id;
+	s->df = f->df;
 	return true;
 }
 
-/* With the difference to the ICRC of a packet that has `id` and s->df. `rest`: as source_solve. */
+/* With the difference to the ICRC of a packet that has f->id and f->df. `rest`: as source_solve. */
 static bool source_explains(struct roce_source *s, const struct roce_place *at, u32 difference,
-			    u32 rest, u16 id, u64 now_ms)
+			    u32 rest, struct roce_flow *f, bool first, u64 now_ms)
 {
 	u8 word[4];
 
 	source_solve(s, difference, rest, word);
 	if ((word[2] & ~IPV4_DF) != 0 || word[3] != 0)
 		return false;
-	return source_judge(s, at, id ^ (u16)(word[0] << 8 | word[1]), s->df ^ (word[2] != 0),
-			    now_ms);
+	f->id ^= (u16)(word[0] << 8 | word[1]);
+	f->df ^= word[2] != 0;
+	return source_judge(s, at, f, first, now_ms);
 }
 
 static u32 icrc_24_bits(const u8 *at)
@@ -192,27 +266,56 @@ static u32 icrc_24_bits(const u8 *at)
 	return (u32)at[0] << 16 | (u32)at[1] << 8 | at[2];
 }
 
+static struct roce_place icrc_place(const u8 *bth)
+{
+	return (struct roce_place){ icrc_24_bits(bth + BTH_DQPN), icrc_24_bits(bth + BTH_PSN) };
+}
+
+/* Says in `e` what is expected of a packet of this flow, and how far its ICRC is from that. */
+static u32 source_difference(struct roce_source *s, const struct roce_flow *f, const u8 *data,
+			     u32 length, struct roce_flow *e)
+{
+	const struct roce_port *p = source_port(s, f->sport);
+	u32 icrc, received;
+
+	*e = *f;
+	e->id = source_next(s, f->sport, f->id == 0);
+	e->df = port_is_known(p, f->sport) ? p->df : s->df;
+	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
+	icrc = roce_icrc_begin(e, length, data, ROCE_BTH);
+	icrc = roce_icrc_add(icrc, data + ROCE_BTH, length - ROCE_BTH - ROCE_ICRC);
+	return icrc ^ le32toh(received);
+}
+
 bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
 		       u64 now_ms)
 {
-	struct roce_flow expected = *f;
 	struct roce_place at;
-	u32 icrc, received;
+	struct roce_flow e;
+	u32 difference;
 
 	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
 		return false;
-	expected.id = s->track[0] + s->step;
-	expected.df = s->df;
-	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
-	received = le32toh(received);
-	icrc = roce_icrc_begin(&expected, length, data, ROCE_BTH);
-	icrc = roce_icrc_add(icrc, data + ROCE_BTH, length - ROCE_BTH - ROCE_ICRC);
+	difference = source_difference(s, f, data, length, &e);
 	if (!roce_gid_is_ipv4(f->dgid))
-		return icrc == received;
-	at = (struct roce_place){ icrc_24_bits(data + BTH_DQPN), icrc_24_bits(data + BTH_PSN) };
-	if (icrc == received)
-		return source_judge(s, &at, expected.id, s->df, now_ms);
+		return difference == 0;
+	at = icrc_place(data);
+	if (difference == 0)
+		return source_judge(s, &at, &e, f->id == 0, now_ms);
 	/* behind identification and flags: 12 bytes of IPv4, UDP's header, the packet */
-	return source_explains(s, &at, icrc ^ received, 12 + 8 + length - ROCE_ICRC, expected.id,
+	return source_explains(s, &at, difference, 12 + 8 + length - ROCE_ICRC, &e, f->id == 0,
 			       now_ms);
+}
+
+bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,
+			   u32 length, u64 now_ms)
+{
+	struct roce_place at;
+	struct roce_flow e;
+
+	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX ||
+	    source_difference(s, f, data, length, &e) != 0)
+		return false;
+	at = icrc_place(data);
+	return !roce_gid_is_ipv4(f->dgid) || source_judge(s, &at, &e, f->id == 0, now_ms);
 }

@@ -350,6 +350,94 @@ static void roce_icrc_matches__no_order_at_all(void **state)
 	assert_false(test_arrives(&s, 7777, false, 1));
 }
 
+/* A packet from this port, `place`th of those that were joined. */
+static bool test_arrives_from(struct roce_source *s, u16 sport, u16 id, u16 place)
+{
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_RC, .length = 100, .psn = 7 };
+	struct test_packet t = { .flow = test_flow(true) };
+
+	t.flow.sport = sport;
+	t.flow.id = id;
+	t.flow.df = true;
+	test_build(&t, &p);
+	t.flow.id = place;
+	return roce_icrc_matches(s, &t.flow, t.udp_payload, t.length, 1);
+}
+
+/* As Linux's rxe: whichever port has been silent while others sent thousands of packets. */
+static void roce_icrc_matches__one_counter_for_all_ports(void **state)
+{
+	struct roce_source s = { 0 };
+	u16 id = 5000;
+
+	for (u16 port = 0xc000; port < 0xc100; port++)
+		assert_true(test_arrives_from(&s, port, id++, 0));
+	for (int round = 0; round < 10; round++) {
+		for (int i = 0; i < 5000; i++)
+			assert_true(test_arrives_from(&s, 0xc001, id++, 0));
+		assert_true(test_arrives_from(&s, 0xc0ff, id++, 0));
+	}
+	for (int i = 0; i < 1000; i++)
+		assert_true(test_arrives_from(&s, 0xc000 + i * 7 % 256, id += i % 50, 0));
+}
+
+/* As connected sockets of one host: each begins anywhere and counts for itself. */
+static void roce_icrc_matches__a_counter_for_each_port(void **state)
+{
+	struct roce_source s = { 0 };
+
+	for (u16 i = 0; i < 1000; i++) {
+		assert_true(test_arrives_from(&s, 0xc000, i % 2, i % 2)); /* not connected */
+		for (u16 port = 1; port <= 40; port++) {
+			u16 id = (u16)(port * 1601 + i);
+
+			assert_true(test_arrives_from(&s, 0xc000 + port, id, 0));
+			assert_true(test_arrives_from(&s, 0xc000 + port, id + 1, 1));
+		}
+	}
+	assert_false(s.wild);
+	assert_false(test_arrives_from(&s, 0xc001, 1601 + 5000, 0));
+	assert_true(test_arrives_from(&s, 0xc002, 2 * 1601 + 1000, 0));
+	/* what other ports have sent meanwhile does not make it forget */
+	assert_true(test_arrives_from(&s, 0xc001, 1601 + 5001, 0));
+}
+
+/* Both kinds at once, and none makes the other one's packets look wrong. */
+static void roce_icrc_matches__both_kinds_of_counters(void **state)
+{
+	struct roce_source s = { 0 };
+
+	for (u16 i = 0; i < 5000; i++) {
+		assert_true(test_arrives_from(&s, 0xc000 + i % 4, 9000 + i, 0));
+		assert_true(test_arrives_from(&s, 0xd000, 40000 + i, 0));
+		assert_true(test_arrives_from(&s, 0xd001, 60000 + i, 0));
+	}
+}
+
+/* What is expected is right, so that no packet takes the long way: the source's `rest` is set by
+ * that alone. */
+static void roce_icrc_matches__expects_what_comes(void **state)
+{
+	struct roce_source s = { 0 };
+	u16 port = 0xc007, other = 0xc008;
+
+	for (u16 i = 0; i < 100; i++) {
+		if (i == 4)
+			s.rest = 0;
+		assert_true(test_arrives_from(&s, port, 700 + i, 0));
+		assert_true(test_arrives_from(&s, port, 700 + i + 1, 1));
+		assert_true(test_arrives_from(&s, other, 50000 + i, 0));
+	}
+	assert_int_equal(s.rest, 0);
+	for (u16 i = 0; i < 100; i++) {
+		if (i == 4)
+			s.rest = 0;
+		assert_true(test_arrives_from(&s, port, 800 + 2 * i, 0));
+		assert_true(test_arrives_from(&s, other, 801 + 2 * i, 0));
+	}
+	assert_int_equal(s.rest, 0);
+}
+
 /* Of a million packets whose ICRC is any number, about as many pass as the contract says. */
 static void roce_icrc_matches__strength(void **state)
 {
@@ -388,6 +476,10 @@ int main(void)
 		cmocka_unit_test(roce_icrc_matches__a_gap_in_the_connection),
 		cmocka_unit_test(roce_icrc_matches__silence_widens),
 		cmocka_unit_test(roce_icrc_matches__no_order_at_all),
+		cmocka_unit_test(roce_icrc_matches__one_counter_for_all_ports),
+		cmocka_unit_test(roce_icrc_matches__a_counter_for_each_port),
+		cmocka_unit_test(roce_icrc_matches__both_kinds_of_counters),
+		cmocka_unit_test(roce_icrc_matches__expects_what_comes),
 		cmocka_unit_test(roce_icrc_matches__strength),
 	};
 

@@ -55,7 +55,8 @@ class Hosts:
         self.build = build
         self.tool = os.path.join(build, "bin", "anyverbs")
         self.folder = tempfile.mkdtemp(prefix="anyverbs-across-")
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "LD_", "XDG_"))}
+        clean = {k: v for k, v in os.environ.items()
+                 if k == "ANYVERBS_CONNECTED_SOCKETS" or not k.startswith(("ANYVERBS_", "LD_", "XDG_"))}
         self.environments = []
         for side in "ab":
             os.mkdir(os.path.join(self.folder, side), 0o700)

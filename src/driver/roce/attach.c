@@ -39,17 +39,17 @@ static u32 attach_env_paths(void)
 	return paths == 0 ? ROCE_PATH_SHM | ROCE_PATH_UDP : paths;
 }
 
-/* A number up to `most`, which is what it is where nothing is said. */
-static u32 attach_env_number(const char *name, u32 most)
+/* A number up to `most`; `otherwise`: what it is where nothing is said. */
+static u32 attach_env_number(const char *name, u32 most, u32 otherwise)
 {
 	const char *value = getenv(name);
 	char *end;
-	unsigned long n = value == NULL ? most : strtoul(value, &end, 10);
+	unsigned long n = value == NULL ? otherwise : strtoul(value, &end, 10);
 
 	if (value == NULL || (end != value && *end == '\0' && n <= most))
 		return (u32)n;
 	log_warn("roce", "%s=%s is no number from 0 to %u", name, value, most);
-	return most;
+	return otherwise;
 }
 
 static void attach_close(int *fd)
@@ -196,7 +196,10 @@ static int attach_paths(struct roce_device *dev)
 				  .kick = progress_kick,
 				  .kick_arg = dev,
 				  .loop = (dev->paths & ROCE_PATH_SHM) == 0,
-				  .lanes = attach_env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES) };
+				  .lanes = attach_env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES,
+							     UDP_LANES),
+				  .lines = attach_env_number("ANYVERBS_CONNECTED_SOCKETS",
+							     UDP_LINES, 0) };
 	int err;
 
 	a->shm = shm_create(&cfg, &err);

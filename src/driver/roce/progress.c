@@ -473,6 +473,7 @@ static void progress_pass(struct roce_device *dev)
 	if (timer_next_ns(&dev->a.timers) != TIMER_NEVER)
 		timer_run(&dev->a.timers, clock_now_ns());
 	shm_background(dev->a.shm);
+	udp_background(dev->a.udp);
 }
 
 /* What the engine's thread has seen of those who poll. */

@@ -147,6 +147,15 @@ static void dest_forget_sources(struct udp *udp) REQUIRES(udp->poll_lock) REQUIR
 		udp->sockets[i]->last_from = NULL;
 }
 
+/* nobody holds it or finds it any more */
+static void dest_free(struct udp_dest *d) NO_THREAD_SAFETY
+{
+	if (d->line != NULL)
+		line_close(d);
+	free(d->source);
+	free(d);
+}
+
 void dest_reap(struct udp *udp)
 {
 	lock_acquire(&udp->lock);
@@ -163,7 +172,7 @@ void dest_reap(struct udp *udp)
 					d->peer->refs--;
 				__atomic_store_n(&udp->dest_count, udp->dest_count - 1,
 						 __ATOMIC_RELAXED);
-				free(d);
+				dest_free(d);
 			}
 	}
 	lock_release(&udp->lock);
@@ -177,7 +186,7 @@ void dest_free_all(struct udp *udp)
 			struct udp_dest *d = udp->buckets[i];
 
 			udp->buckets[i] = d->next;
-			free(d);
+			dest_free(d);
 		}
 	__atomic_store_n(&udp->dest_count, 0, __ATOMIC_RELAXED);
 	lock_release(&udp->lock);

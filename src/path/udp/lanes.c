@@ -50,20 +50,20 @@ struct udp_socket *lanes_choose(struct udp *udp, const struct udp_key *key)
 }
 
 /* Other processes of this user may have the same port: nobody receives there. */
-static int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport)
+int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared)
 {
 	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
 	struct sock_fprog program = { .len = 1, .filter = &none };
 	struct sockaddr_storage address;
 	socklen_t length = udp_address(gid, ifindex, &address);
-	int one = 1;
+	int reuse = shared;
 
 	if (address.ss_family == AF_INET)
 		((struct sockaddr_in *)&address)->sin_port = htons(sport);
 	else
 		((struct sockaddr_in6 *)&address)->sin6_port = htons(sport);
 	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ||
-	    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &reuse, sizeof(reuse)) < 0 ||
 	    bind(fd, (struct sockaddr *)&address, length) < 0)
 		return -errno;
 	return 0;
@@ -78,7 +78,7 @@ static int lanes_bind_any(const struct udp *udp, struct udp_socket *s, u16 sport
 	for (u32 i = 0; i < LANE_TRIES && err == -EADDRINUSE; i++) {
 		u32 port = sport + i * step > UINT16_MAX ? sport - i * step : sport + i * step;
 
-		err = lanes_bind(s->fd, s->gid, s->ifindex, (u16)port);
+		err = lanes_bind(s->fd, s->gid, s->ifindex, (u16)port, true);
 		s->sport = (u16)port;
 	}
 	return err;
@@ -100,6 +100,7 @@ static struct udp_socket *lanes_create(const struct udp *udp, const struct udp_k
 	err = s->fd < 0 ? s->fd : lanes_bind_any(udp, s, sport);
 	if (err == 0) {
 		sockets_set_class(s);
+		sockets_set_hops(s, key->hops);
 		return s;
 	}
 	log_debug("udp", "no socket for source port %u: %s", sport, strerror(-err));

@@ -1,7 +1,8 @@
 /* receive.c: datagrams become packets, or a counted drop.
  *
  * UDP_GRO joins datagrams of one sender and length into one buffer; they are taken apart again
- * here. What a datagram's ICRC covers but a socket does not show is judged by wire/roce.h.
+ * here (cut.c says how where the kernel has not been asked). What a datagram's ICRC covers but a
+ * socket does not show is judged by wire/roce.h.
  *
  * In: sockets    Out: calls of path_user    Runs: whoever polls    Locks: poll_lock, then lock
  */
@@ -29,7 +30,10 @@ enum {
 	INBOX_CONTROL = 256,
 	INBOX_LARGE = 16384, /* a datagram, or several joined, that is better done with at once */
 	INBOX_LONELY = 4,    /* so many in a row that came alone: the next one will, too */
-	RECEIVE_OTHERS_EVERY = 16, /* looks at the socket that was busy last, per look at all */
+	INBOX_SMALL = 512,   /* a datagram that hardly makes congestion */
+	INBOX_EXACT = 64,    /* calls that ask for all again where too little was known */
+	RECEIVE_OTHERS_EVERY = 16, /* looks at the socket that was busy last, per look at all ... */
+	RECEIVE_OTHERS_SELDOM = 64, /* ... and where the others have been silent so many times */
 };
 
 struct udp_inbox {
@@ -39,9 +43,13 @@ struct udp_inbox {
 	u8 control[INBOX_MESSAGES][INBOX_CONTROL] __attribute__((aligned(8)));
 	u8 data[INBOX_MESSAGES][INBOX_BYTES];
 	u32 looks;
+	u32 silent; /* looks at all sockets in a row that found nothing but at the busy one */
 	u32 last;   /* datagrams that came last time: how many to ask for */
 	u32 lonely; /* calls in a row that brought one, with none behind it */
+	u32 exact;  /* calls that are still to ask for all that comes with a datagram */
 	bool large; /* the last one was */
+	bool small; /* likewise */
+	struct udp_cut cut;
 	bool hit;   /* the last call that asked for a lonely one brought it */
 };
 
@@ -50,14 +58,18 @@ struct udp_header {
 	struct roce_flow flow;
 	u32 segment; /* bytes of each but the last; 0: one only */
 	bool multicast;
+	bool judged; /* the ICRC of the packet at hand is right, and the source knows */
 };
 
 struct udp_inbox *inbox_create(void)
 {
 	struct udp_inbox *in = calloc(1, sizeof(*in));
 
-	for (u32 i = 0; in != NULL && i < INBOX_MESSAGES; i++)
+	for (u32 i = 0; in != NULL && i < INBOX_MESSAGES; i++) {
 		in->iov[i] = (struct iovec){ in->data[i], INBOX_BYTES };
+		in->msg[i].msg_hdr.msg_name = &in->from[i];
+		in->msg[i].msg_hdr.msg_iov = &in->iov[i];
+	}
 	return in;
 }
 
@@ -82,6 +94,8 @@ static void inbox_learn(struct udp_inbox *in, bool single, u32 got)
 	in->hit = single && got == 1;
 	if (got != 0)
 		in->large = in->msg[got - 1].msg_len >= INBOX_LARGE;
+	if (got != 0)
+		in->small = in->msg[got - 1].msg_len <= INBOX_SMALL;
 	in->last = got;
 }
 
@@ -99,18 +113,34 @@ static long inbox_call(struct udp_inbox *in, int fd, u32 max)
 	return 1;
 }
 
-static u32 inbox_fill(struct udp_inbox *in, int fd, u32 max)
+/* The shortest call says who has sent it, and nothing else. */
+static long inbox_call_plain(struct udp_inbox *in, int fd)
+{
+	struct msghdr *m = &in->msg[0].msg_hdr;
+	socklen_t length = sizeof(in->from[0]);
+	long n = syscall(SYS_recvfrom, fd, in->data[0], INBOX_BYTES, MSG_DONTWAIT, &in->from[0],
+			 &length);
+
+	if (n < 0)
+		return n;
+	m->msg_controllen = 0;
+	m->msg_flags = 0;
+	in->msg[0].msg_len = (u32)n;
+	return 1;
+}
+
+static u32 inbox_fill(struct udp_inbox *in, int fd, u32 max, bool plain)
 {
 	long n;
 
-	for (u32 i = 0; i < max; i++)
+	for (u32 i = 0; i < max && !plain; i++)
 		in->msg[i].msg_hdr = (struct msghdr){ .msg_name = &in->from[i],
 						      .msg_namelen = sizeof(in->from[i]),
 						      .msg_iov = &in->iov[i],
 						      .msg_iovlen = 1,
 						      .msg_control = in->control[i],
 						      .msg_controllen = INBOX_CONTROL };
-	n = inbox_call(in, fd, max);
+	n = plain ? inbox_call_plain(in, fd) : inbox_call(in, fd, max);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
 		log_debug("udp", "receive: errno %d", errno);
 	return n < 0 ? 0 : (u32)n;
@@ -204,6 +234,10 @@ static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
 	lock_acquire(&udp->lock);
 	d = dest_find(udp, &key);
 	lock_release(&udp->lock);
+	if (d != NULL && d->source == NULL)
+		d->source = calloc(1, sizeof(*d->source));
+	if (d == NULL || d->source == NULL)
+		return NULL;
 	s->last_from = d;
 	return d;
 }
@@ -234,7 +268,7 @@ static enum path_counter receive_counter(int fault)
 }
 
 /* Unpacks what has a right ICRC: 0, or a counter's number + 1 saying why not. */
-static int receive_judge(struct udp *udp, struct udp_dest *from, struct udp_header *h,
+static int receive_judge(struct udp *udp, struct roce_source *source, struct udp_header *h,
 			 const u8 *data, u32 length, struct pkt *p, u32 *payload)
 	REQUIRES(udp->poll_lock)
 {
@@ -242,7 +276,7 @@ static int receive_judge(struct udp *udp, struct udp_dest *from, struct udp_head
 
 	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
 		return COUNT_RX_MALFORMED + 1;
-	if (!roce_icrc_matches(&from->source, &h->flow, data, length, udp->now_ms))
+	if (!h->judged && !roce_icrc_matches(source, &h->flow, data, length, udp->now_ms))
 		return COUNT_RX_ICRC + 1;
 	err = roce_unpack(data, length - ROCE_ICRC, p, payload);
 	if (err != 0)
@@ -258,14 +292,14 @@ static int receive_judge(struct udp *udp, struct udp_dest *from, struct udp_head
 
 /* Identification and DF as the ICRC has shown them; of a packet whose ICRC is wrong, those of
  * the one before. */
-static void receive_capture(struct udp *udp, const struct udp_dest *from,
+static void receive_capture(struct udp *udp, const struct roce_source *source,
 			    const struct udp_header *h, const u8 *data, u32 length)
 	REQUIRES(udp->poll_lock)
 {
 	struct roce_flow flow = h->flow;
 
-	flow.id = from->source.track[0];
-	flow.df = from->source.df;
+	flow.id = source->id;
+	flow.df = source->df;
 	capture_datagram(udp->cfg.capture, true, &flow, data, length);
 }
 
@@ -290,10 +324,10 @@ static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 {
 	struct pkt p;
 	u32 payload;
-	int why = receive_judge(udp, from, h, data, length, &p, &payload);
+	int why = receive_judge(udp, from->source, h, data, length, &p, &payload);
 
 	if (udp_is_captured(udp))
-		receive_capture(udp, from, h, data, length);
+		receive_capture(udp, from->source, h, data, length);
 	if (unlikely(why == 0 && !receive_is_for_us(udp, s, p.dqpn)))
 		why = COUNT_RX_WRONG_SLOT + 1;
 	if (unlikely(why != 0)) {
@@ -317,7 +351,8 @@ static bool receive_is_own(struct udp *udp, const struct udp_header *h)
 	return !udp->cfg.loop && udp_has_source(udp, h->flow.sgid);
 }
 
-static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m)
+/* `plain`: taken by the call that does not tell how it is to be cut. */
+static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m, bool plain)
 	REQUIRES(udp->poll_lock)
 {
 	const u8 *data = m->msg_hdr.msg_iov->iov_base;
@@ -339,10 +374,22 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	from = receive_source(udp, s, &h);
 	if (from == NULL)
 		return 1;
+	if (plain && !cut_expected(&udp->inbox->cut, from->source, &h.flow, data, left,
+				   udp->now_ms, &h.segment)) {
+		cut_find(&udp->inbox->cut, from->source, &h.flow, data, left, udp->now_ms,
+			 &h.segment);
+		udp->inbox->exact = INBOX_EXACT;
+	} else {
+		h.judged = plain;
+		if (!plain)
+			cut_learn(&udp->inbox->cut, left, h.segment);
+	}
 	do {
 		u32 length = h.segment != 0 ? MIN(left, h.segment) : left;
 
 		receive_packet(udp, s, from, &h, data, length);
+		h.flow.id++;
+		h.judged = false;
 		data += length;
 		left -= length;
 		n++;
@@ -363,22 +410,38 @@ static void receive_end(struct udp *udp) REQUIRES(udp->poll_lock)
 	}
 }
 
-static int receive_socket(struct udp *udp, struct udp_socket *s, int budget)
+/* Of a small one that comes alone nothing is asked but who has sent it. Header fields are for
+ * datagrams and recorders; and marks of congestion, which such packets hardly make, are seen
+ * often enough by every 16th look, which does ask. */
+static bool receive_is_plain(const struct udp *udp, const struct udp_socket *s)
+	REQUIRES(udp->poll_lock)
+{
+	const struct udp_inbox *in = udp->inbox;
+
+	return udp->cfg.lines != 0 && in->small && in->exact == 0 && s->group == NULL &&
+	       !path_shows_headers(&udp->path) && !udp_is_captured(udp);
+}
+
+/* `all`: all that comes with a datagram is asked for. */
+static int receive_socket(struct udp *udp, struct udp_socket *s, int budget, bool all)
 	REQUIRES(udp->poll_lock)
 {
 	struct udp_inbox *in = udp->inbox;
+	bool single, plain;
 	u32 ask, got;
-	bool single;
 	int n = 0;
 
 	do {
 		single = inbox_is_single(in);
+		plain = single && !all && receive_is_plain(udp, s);
 		ask = single ? 1 : MIN(in->last + 1, (u32)INBOX_MESSAGES);
-		got = inbox_fill(in, s->fd, ask);
-		if (got != 0)
-			udp->now_ms = clock_now_ns() / NS_PER_MS;
+		got = inbox_fill(in, s->fd, ask, plain);
+		if (got != 0) {
+			udp->now_ms = clock_coarse_ms();
+			in->exact -= in->exact != 0;
+		}
 		for (u32 i = 0; i < got; i++)
-			n += receive_buffer(udp, s, &in->msg[i]);
+			n += receive_buffer(udp, s, &in->msg[i], plain);
 		inbox_learn(in, single, got);
 	} while (got == ask && !single && n < budget);
 	if (n != 0)
@@ -394,22 +457,28 @@ static int receive_others(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
 
 	for (int i = 0; i < count && n < budget; i++) {
 		struct udp_socket *s = ev[i].data.ptr;
-		int got = (ev[i].events & EPOLLIN) != 0 ? receive_socket(udp, s, budget - n) : 0;
+		int got = (ev[i].events & EPOLLIN) != 0 ? receive_socket(udp, s, budget - n, true)
+							: 0;
 
-		if (got != 0)
+		if (got != 0 && s != udp->hot) {
 			udp->hot = s;
+			udp->inbox->silent = 0;
+		}
 		n += got;
 	}
+	udp->inbox->silent++;
 	return n;
 }
 
 int receive_some(struct udp *udp, int budget)
 {
 	struct udp_inbox *in = udp->inbox;
-	int n = 0;
+	u32 every = in->silent < RECEIVE_OTHERS_SELDOM ? RECEIVE_OTHERS_EVERY
+						       : RECEIVE_OTHERS_SELDOM;
 
-	if (udp->hot != NULL && ++in->looks % RECEIVE_OTHERS_EVERY != 0)
-		return receive_socket(udp, udp->hot, budget);
-	n = receive_others(udp, budget);
-	return n;
+	in->looks++;
+	if (udp->hot != NULL && in->looks % every != 0)
+		return receive_socket(udp, udp->hot, budget,
+				      in->looks % RECEIVE_OTHERS_EVERY == 0);
+	return receive_others(udp, budget);
 }

@@ -28,6 +28,8 @@ enum {
 	SEND_SPARE = 32, /* batches that are kept */
 	SEND_AT_ONCE = 16,
 	SEND_SINGLY_S = 10, /* then batches are tried again */
+	SEND_SHORT_PACKETS = 2, /* a message and an acknowledgement */
+	SEND_SHORT_BYTES = 1024,
 	SEND_CONTROL = 3 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct in6_pktinfo)),
 };
 
@@ -120,6 +122,16 @@ static u32 batch_singles(const struct udp_batch *b, u32 from, u32 *bytes)
 	return n;
 }
 
+/* Where the packet begins. */
+static u8 *batch_at(struct udp_batch *b, u32 packet)
+{
+	u8 *at = b->data;
+
+	for (u32 i = 0; i < packet; i++)
+		at += b->length[i];
+	return at;
+}
+
 /* ---- handing over ---- */
 
 struct send_call {
@@ -165,7 +177,7 @@ static void call_add_fields(struct send_call *c, const struct udp_dest *d, bool 
 			 sizeof(tos));
 	if (d->multicast_if != 0)
 		call_add_interface(c, d, v4);
-	if (hops != UDP_DEFAULT_HOPS || d->multicast_if != 0)
+	if (hops != d->socket->hops || d->multicast_if != 0)
 		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops,
 			 sizeof(hops));
 }
@@ -174,21 +186,31 @@ static void call_fill(struct send_call *c, const struct udp_dest *d, bool v4, u8
 	REQUIRES(d->tx_lock)
 {
 	c->iov = (struct iovec){ .iov_base = data, .iov_len = bytes };
-	c->msg = (struct msghdr){ .msg_name = (void *)(uintptr_t)&d->to,
-				  .msg_namelen = d->to_length,
-				  .msg_iov = &c->iov,
-				  .msg_iovlen = 1,
-				  .msg_control = c->control };
+	c->msg = (struct msghdr){ .msg_iov = &c->iov, .msg_iovlen = 1, .msg_control = c->control };
+	if (d->line != NULL)
+		return; /* the socket has it all: said again, it would make it look for the way */
+	c->msg.msg_name = (void *)(uintptr_t)&d->to;
+	c->msg.msg_namelen = d->to_length;
 	call_add_fields(c, d, v4);
 }
 
 static int call_send(const struct udp_dest *d, struct send_call *c) REQUIRES(d->tx_lock)
 {
+	int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+	long n;
+
 	if (c->msg.msg_controllen == 0)
 		c->msg.msg_control = NULL;
-	return syscall(SYS_sendmsg, d->socket->fd, &c->msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
-		       ? -errno
-		       : 0;
+	if (d->line == NULL)
+		n = syscall(SYS_sendmsg, d->socket->fd, &c->msg, flags);
+	else if (c->msg.msg_control != NULL)
+		n = syscall(SYS_sendmsg, d->line->fd, &c->msg, flags);
+	else /* takes less to begin */
+		n = syscall(SYS_sendto, d->line->fd, c->iov.iov_base, c->iov.iov_len, flags, NULL,
+			    0);
+	if (d->line != NULL)
+		d->line->calls++;
+	return n < 0 ? -errno : 0;
 }
 
 /* What a packet's fate says about the way, once each. */
@@ -216,6 +238,9 @@ static int send_few(const struct udp_dest *d, const struct udp_batch *b, u8 *dat
 	struct send_call c;
 	long n;
 
+	for (u32 i = 0; i < k && d->line != NULL; i++)
+		if (line_single(d->line, b->length[b->sent + i]) != 0)
+			return -EIO;
 	call_fill(&c, d, d->socket->v4, data, b->length[b->sent]);
 	if (likely(k == 1)) {
 		n = call_send(d, &c);
@@ -229,7 +254,8 @@ static int send_few(const struct udp_dest *d, const struct udp_batch *b, u8 *dat
 		many[i].msg_hdr.msg_iov = &iov[i];
 		data += iov[i].iov_len;
 	}
-	n = syscall(SYS_sendmmsg, d->socket->fd, many, k, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = syscall(SYS_sendmmsg, d->line != NULL ? d->line->fd : d->socket->fd, many, k,
+		    MSG_DONTWAIT | MSG_NOSIGNAL);
 	return n < 0 ? -errno : (int)n;
 }
 
@@ -242,8 +268,8 @@ static bool send_drops_label(struct udp_dest *d, int err) REQUIRES(d->tx_lock)
 	return true;
 }
 
-/* Hands over the `n` packets one by one. 0 or -EAGAIN; b->sent moves. *taken: how many the kernel
- * took. */
+/* Hands over the `n` packets one by one. 0, -EAGAIN or -ESTALE (send_run); b->sent moves.
+ * *taken: how many the kernel took. */
 static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 *taken)
 	REQUIRES(d->tx_lock)
 {
@@ -251,6 +277,8 @@ static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n,
 	while (n != 0) {
 		int got = send_few(d, b, data, MIN(n, (u32)SEND_AT_ONCE));
 
+		if (got < 0 && d->line != NULL)
+			return -ESTALE;
 		if (got == -EAGAIN)
 			return got;
 		if (got < 0 && send_drops_label(d, got))
@@ -261,6 +289,9 @@ static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n,
 			*taken += (u32)got;
 		for (int i = 0; i < MAX(got, 1); i++, n--)
 			data += b->length[b->sent++];
+		/* what stopped it may have used up a number */
+		if (unlikely(n != 0 && d->line != NULL && got < SEND_AT_ONCE))
+			return -ESTALE;
 	}
 	return 0;
 }
@@ -305,6 +336,8 @@ static bool send_is_refusal(int err)
 	return err == -EIO || err == -EINVAL || err == -EOPNOTSUPP || err == -ENOPROTOOPT;
 }
 
+/* Hands over `n` packets together. 0; -EAGAIN: no room; -ESTALE: the destination's line is of no
+ * use any more. */
 static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 bytes)
 	REQUIRES(d->tx_lock)
 {
@@ -314,8 +347,11 @@ static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u3
 	int err;
 
 	call_fill(&c, d, d->socket->v4, data, bytes);
-	call_add(&c, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment));
+	if (d->line == NULL || !line_joins(d->line, segment))
+		call_add(&c, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment));
 	err = call_send(d, &c);
+	if (err != 0 && d->line != NULL)
+		return -ESTALE;
 	if (err == -EAGAIN)
 		return err;
 	if (unlikely(send_is_refusal(err))) {
@@ -347,14 +383,37 @@ static void send_stick(struct udp_dest *d) REQUIRES(d->tx_lock)
 	lock_release(&udp->lock);
 }
 
+/* What waits in the batch goes by the lane's socket, as datagrams that are alone. */
+static void send_leave_line(struct udp_dest *d) REQUIRES(d->tx_lock)
+{
+	struct udp_batch *b = d->batch;
+
+	line_close(d);
+	if (b != NULL && d->socket != NULL)
+		send_number_again(d, b, batch_at(b, b->sent), b->packets - b->sent);
+}
+
+/* Short batches one after the other are worth a line. */
+static void send_batch_end(struct udp_dest *d) REQUIRES(d->tx_lock)
+{
+	struct udp_batch *b = d->batch;
+	bool brief = b->packets <= SEND_SHORT_PACKETS && b->bytes <= SEND_SHORT_BYTES;
+
+	d->batch = NULL;
+	batch_give(d->udp, b);
+	if (likely(d->line != NULL))
+		return;
+	d->shorts = brief ? d->shorts + 1 : 0;
+	if (brief && d->socket != NULL && !d->singly)
+		line_want(d);
+}
+
 /* Sends the batch; what the kernel has no room for stays, and the destination is blocked. */
 static void send_batch(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
 	struct udp_batch *b = d->batch;
-	u8 *data = b->data;
+	u8 *data = batch_at(b, b->sent);
 
-	for (u32 i = 0; i < b->sent; i++)
-		data += b->length[i];
 	d->blocked = false;
 	while (b->sent < b->packets && d->socket != NULL) {
 		u32 bytes, n = batch_singles(b, b->sent, &bytes), taken;
@@ -370,10 +429,20 @@ static void send_batch(struct udp_dest *d) REQUIRES(d->tx_lock)
 			send_stick(d);
 			return;
 		}
-		data += bytes;
+		if (unlikely(err == -ESTALE)) {
+			send_leave_line(d);
+			data = batch_at(b, b->sent);
+		} else {
+			data += bytes;
+		}
 	}
-	d->batch = NULL;
-	batch_give(d->udp, b);
+	send_batch_end(d);
+}
+
+void send_waiting(struct udp_dest *d)
+{
+	if (d->batch != NULL && !d->blocked)
+		send_batch(d);
 }
 
 /* ---- one packet ---- */
@@ -398,6 +467,10 @@ static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u3
 	struct roce_flow flow = { .sport = d->socket->sport, .df = true, .id = (u16)place };
 	u32 payload = send_copy(at + headers, iov, n), icrc;
 
+	if (d->line != NULL) {
+		flow.sport = d->line->sport;
+		flow.id = line_number(d->line, place);
+	}
 	memcpy(flow.sgid, d->key.local, 16);
 	memcpy(flow.dgid, d->key.remote, 16);
 	icrc = roce_icrc_begin(&flow, bytes, at, headers);
@@ -474,16 +547,19 @@ void send_flush(struct path_dest *dest)
 	struct udp_dest *d = udp_dest_of(dest);
 
 	lock_acquire(&d->tx_lock);
-	if (d->batch != NULL && !d->blocked)
-		send_batch(d);
+	send_waiting(d);
 	lock_release(&d->tx_lock);
 }
 
 /* The ICRC of what waits is right for its port only. */
 void send_from(struct udp_dest *d, struct udp_socket *s)
 {
-	if (d->batch != NULL && d->socket != NULL && s != NULL && s->sport != d->socket->sport)
+	bool other = d->socket != NULL && s != NULL && s->sport != d->socket->sport;
+
+	if (d->batch != NULL && (other || d->line != NULL))
 		send_batch(d);
+	if (d->line != NULL && s != d->socket)
+		send_leave_line(d);
 	d->socket = s;
 }
 
@@ -493,10 +569,23 @@ void send_distrust(struct path_dest *dest)
 	struct udp_dest *d = udp_dest_of(dest);
 
 	lock_acquire(&d->tx_lock);
-	if (d->batch != NULL && !d->blocked)
-		send_batch(d);
+	send_waiting(d);
 	if (!d->singly)
 		send_give_up_batches(d, "no answer");
+	lock_release(&d->tx_lock);
+}
+
+/* If the kernel does not number as reckoned, nothing that leaves by a line arrives. */
+void send_doubt(struct path_dest *dest)
+{
+	struct udp_dest *d = udp_dest_of(dest);
+
+	lock_acquire(&d->tx_lock);
+	if (d->line != NULL && line_is_doubted(d->line)) {
+		send_waiting(d);
+		if (d->line != NULL)
+			send_leave_line(d);
+	}
 	lock_release(&d->tx_lock);
 }
 

@@ -58,6 +58,17 @@ void sockets_set_class(struct udp_socket *s)
 		s->traffic_class = PATH_ECN_CAPABLE;
 }
 
+void sockets_set_hops(struct udp_socket *s, u8 hops)
+{
+	int value = hops;
+
+	s->hops = UDP_DEFAULT_HOPS;
+	if (hops != UDP_DEFAULT_HOPS &&
+	    setsockopt(s->fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6, s->v4 ? IP_TTL : IPV6_UNICAST_HOPS,
+		       &value, sizeof(value)) == 0)
+		s->hops = hops;
+}
+
 bool sockets_insert(struct udp *udp, struct udp_socket *s)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
@@ -117,6 +128,7 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 	s->id = from->id;
 	s->group = group;
 	sockets_set_class(s);
+	sockets_set_hops(s, UDP_DEFAULT_HOPS);
 	sockets_leave_out_destination(s);
 	lock_acquire(&udp->lock);
 	added = (group != NULL || !sockets_is_known(udp, from->id)) && sockets_insert(udp, s);
@@ -298,5 +310,9 @@ void udp_drop_in_child(struct udp *udp) NO_THREAD_SAFETY /* one thread */
 {
 	for (u32 i = 0; i < udp->socket_count; i++)
 		close(udp->sockets[i]->fd);
+	for (u32 i = 0; i < UDP_BUCKETS; i++)
+		for (struct udp_dest *d = udp->buckets[i]; d != NULL; d = d->next)
+			if (d->line != NULL)
+				close(d->line->fd);
 	close(udp->epoll_fd);
 }

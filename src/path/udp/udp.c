@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 enum {
 	UDP_CREDIT = 16384, /* polls after a datagram that look for the next one */
 	UDP_HOT = 256,      /* of those, the first ones that look each ... */
@@ -257,6 +259,7 @@ static const struct path_ops udp_ops = {
 	.send = send_packet,
 	.flush = send_flush,
 	.distrust = send_distrust,
+	.doubt = send_doubt,
 	.direct = udp_direct,
 	.pullable = udp_pullable,
 	.pull = udp_pull,
@@ -307,6 +310,7 @@ struct udp *udp_create(const struct udp_config *cfg, int *err)
 	memset(udp, 0, sizeof(*udp));
 	udp->cfg = *cfg;
 	udp->epoll_fd = -1;
+	__atomic_store_n(&udp->line_ports, (u32)(clock_now_ns() / NS_PER_US), __ATOMIC_RELAXED);
 	udp->path.ops = &udp_ops;
 	udp->path.idle = true;
 	udp->path.counters = cfg->counters;

@@ -21,11 +21,16 @@ struct udp_config {
 	void *kick_arg;
 	bool loop; /* multicast of this host is received, too: nobody else delivers it */
 	u32 lanes; /* source ports beside 4791, per address; at most UDP_LANES */
+	/* connected sockets for short messages in turn, which are then received by the shortest
+	 * call too; 0: none, and by the long one */
+	u32 lines;
 };
-enum { UDP_LANES = 8 };
+enum { UDP_LANES = 8, UDP_LINES = 32 };
 
 /* NULL and *err: -EMFILE, -ENOMEM. No socket yet: they come with the slots. */
 struct udp *udp_create(const struct udp_config *cfg, int *err);
+/* Opens what those who send have asked for and may not open themselves. May sleep; one thread. */
+void udp_background(struct udp *udp);
 /* Nobody is inside it any more, nor holds a destination. */
 void udp_destroy(struct udp *udp);
 /* In a forked child: closes the descriptors, which are the parent's, and nothing else. */

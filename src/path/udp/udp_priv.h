@@ -3,9 +3,11 @@
  *   sockets.c  one per address and slot, as the node hands them over
  *   group.c    multicast groups and their members
  *   lanes.c    more sockets, to send from other ports
+ *   line.c     connected ones, for short messages in turn
  *   dest.c     destinations, found by address
  *   send.c     packets gather in a batch; a batch leaves in few system calls
  *   receive.c  datagrams become packets, or a counted drop
+ *   cut.c      joined packets whose length nobody has said
  *
  * Locks: poll_lock (receiving, one thread at a time), then a destination's tx_lock, then lock.
  */
@@ -40,7 +42,7 @@ union udp_address {
 struct udp_socket {
 	int fd;
 	bool v4;
-	u8 traffic_class; /* of what is sent without saying another */
+	u8 traffic_class, hops; /* of what is sent without saying another */
 	u8 lane;   /* 0: receives, too */
 	u16 sport; /* what it is bound to */
 	u8 gid[16];
@@ -71,6 +73,18 @@ struct udp_batch {
 	u8 data[UDP_BATCH_BYTES];
 };
 
+/* A connected socket of one destination's own. */
+struct udp_line {
+	int fd;
+	u16 sport;
+	u16 id; /* IPv4's identification in the first datagram of the last call, as reckoned */
+	u16 segment; /* what the socket cuts joined packets into; 0: they must say it */
+	u16 last;    /* what they said last */
+	u8 same;     /* how often in a row */
+	u32 calls;   /* that it has carried */
+	u32 doubts;
+};
+
 /* Which destination: all of it is on the wire, but for the slot (24-bit QPN's top bits), which says
  * that packets may share a batch. */
 struct udp_key {
@@ -94,8 +108,8 @@ struct udp_dest {
 	struct list_head stuck OWNED_BY(udp.lock); /* on udp->stuck while the kernel has no room */
 	/* on udp->owing while acknowledgements wait, on udp->heard during a batch */
 	struct list_head owing OWNED_BY(udp.poll_lock), heard OWNED_BY(udp.poll_lock);
-	/* what is known of its packets' IP headers */
-	struct roce_source source OWNED_BY(udp.poll_lock);
+	/* what is known of its packets' IP headers; NULL: nothing has come */
+	struct roce_source *source OWNED_BY(udp.poll_lock);
 	struct lock tx_lock;
 	union udp_address to GUARDED_BY(tx_lock);
 	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: no such address any more */
@@ -103,6 +117,9 @@ struct udp_dest {
 	bool blocked GUARDED_BY(tx_lock); /* its batch waits for room in the kernel */
 	bool singly GUARDED_BY(tx_lock);  /* packets are not joined */
 	u64 singly_ns GUARDED_BY(tx_lock); /* until then */
+	struct udp_line *line GUARDED_BY(tx_lock); /* NULL: none */
+	/* short batches in a row, and how many are worth a line; 0: the least */
+	u32 shorts GUARDED_BY(tx_lock), shorts_wanted GUARDED_BY(tx_lock);
 };
 
 struct udp_inbox; /* buffers of receiving; receive.c */
@@ -118,6 +135,9 @@ struct udp {
 	u32 polls ATOMIC_ONLY;	/* a hint */
 	u32 connections ATOMIC_ONLY; /* references to destinations */
 	bool any_stuck ATOMIC_ONLY;	/* hint: stuck is not empty */
+	u32 lines ATOMIC_ONLY;
+	bool line_wanted ATOMIC_ONLY; /* hint: line_for is not NULL */
+	u32 line_ports ATOMIC_ONLY; /* where the next one looks for a port */
 	u32 sockets_shown ATOMIC_ONLY; /* how often a socket went into epoll_fd */
 
 	struct lock poll_lock CACHE_ALIGNED;
@@ -141,6 +161,7 @@ struct udp {
 	struct list_head stuck GUARDED_BY(lock);
 	struct udp_batch *spare GUARDED_BY(lock);
 	u32 spare_count GUARDED_BY(lock);
+	struct udp_dest *line_for GUARDED_BY(lock); /* wants a line, with a reference, or NULL */
 	struct udp_dest *nowhere FIXED;
 	u32 warned ATOMIC_ONLY; /* bits of UDP_WARNED_*: said once */
 };
@@ -176,6 +197,8 @@ int udp_ready(const struct udp *udp, struct epoll_event *ev, int max);
 /* The socket with this address, of any slot, or NULL. */
 struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16]) REQUIRES(udp->lock);
 void sockets_set_class(struct udp_socket *s);
+/* Sets the hop limit that most of its packets are to have: then they need not say it. */
+void sockets_set_hops(struct udp_socket *s, u8 hops);
 /* Into the table and the wait descriptor. False: no room. */
 bool sockets_insert(struct udp *udp, struct udp_socket *s) REQUIRES(udp->lock);
 /* Has the wait descriptor fire when there is room for sending, or no more. */
@@ -198,6 +221,31 @@ u8 lanes_of(const struct udp *udp, u16 sport);
 void lanes_open(struct udp *udp, const struct udp_key *key, u16 sport) EXCLUDES(udp->lock);
 /* The socket to send from: the lane's, else that of port 4791; NULL: no such address. */
 struct udp_socket *lanes_choose(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
+
+/* Binds a socket that only sends to the address and port, which others may have too if it is
+ * `shared`. 0 or a negative errno. */
+int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared);
+
+/* ---- line.c ---- */
+/* After a short batch, and while no other one is begun: asks for a line if it is worth it. */
+void line_want(struct udp_dest *d) REQUIRES(d->tx_lock);
+/* It has one. What is in its batch has the ICRC of the line's identifications. */
+void line_close(struct udp_dest *d) REQUIRES(d->tx_lock);
+/* Its descriptor and memory only: of a destination that goes itself, or the parent's. */
+void line_free(struct udp_line *l);
+/* The peer is silent: is the line to be left? */
+bool line_is_doubted(struct udp_line *l);
+/* Does the socket cut joined packets into this length by itself? */
+bool line_joins(struct udp_line *l, u16 segment);
+/* A packet of this length is to leave as it is: 0, or -EIO. */
+int line_single(struct udp_line *l, u16 length);
+/* The identification of the next packet, which has this place in its run. */
+static inline u16 line_number(struct udp_line *l, u32 place)
+{
+	if (place == 0)
+		l->id++;
+	return (u16)(l->id + place);
+}
 
 /* ---- group.c ---- */
 /* A group's address as it is on the wire. */
@@ -225,11 +273,31 @@ int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec 
 void send_flush(struct path_dest *dest);
 /* Nothing that was sent together seems to arrive. */
 void send_distrust(struct path_dest *dest);
+/* Nothing at all seems to. */
+void send_doubt(struct path_dest *dest);
+/* Hands over what has gathered, if it may go. */
+void send_waiting(struct udp_dest *d) REQUIRES(d->tx_lock);
 /* From now on it sends from this socket, or none. */
 void send_from(struct udp_dest *d, struct udp_socket *s) REQUIRES(d->tx_lock);
 /* Tries again what met a full socket, and tells those who wait. */
 void send_retry(struct udp *udp) REQUIRES(udp->poll_lock);
 void send_free_spare(struct udp *udp);
+
+/* ---- cut.c ---- */
+/* By bytes / 4: what so many were cut into last; 0: one packet. */
+enum { UDP_CUT_LENGTHS = 128 };
+struct udp_cut {
+	u16 segment[UDP_CUT_LENGTHS];
+};
+/* So they were cut. */
+void cut_learn(struct udp_cut *c, u32 bytes, u32 segment);
+/* Are they cut as the last time, or not at all? Then the first packet has been judged, and *segment
+ * is the length of each but the last, or 0. Else nothing has happened. */
+bool cut_expected(struct udp_cut *c, struct roce_source *s, const struct roce_flow *f,
+		  const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
+/* Tries whatever there may be. Nothing has been judged. */
+void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_flow *f,
+	      const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
 
 /* ---- receive.c ---- */
 struct udp_inbox *inbox_create(void);

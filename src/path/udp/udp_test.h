@@ -129,7 +129,8 @@ static inline void side_open(int i, u32 slot)
 	struct side *s = &side[i];
 	struct udp_config cfg = { .node = &nodes[i],
 				  .counters = s->counters,
-				  .lanes = UDP_LANES };
+				  .lanes = UDP_LANES,
+				  .lines = 8 };
 	int err;
 
 	memset(s, 0, sizeof(*s));

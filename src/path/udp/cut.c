@@ -1,0 +1,87 @@
+/* cut.c: how many packets lie in what a socket gave, where the kernel has not been asked.
+ *
+ * Joined packets have one length, but for the last, which may be shorter; and each ends with an
+ * ICRC that is right for no other length. What came last with the same length in all is tried
+ * first: in turn with a message and the acknowledgement before it that is right again and again.
+ *
+ * In: bytes    Out: lengths    Runs: whoever receives    Locks: poll_lock
+ */
+#include "path/udp/udp_priv.h"
+
+enum {
+	CUT_LEAST = ROCE_BTH + ROCE_ICRC,
+	CUT_RETH = 16, /* what may lie between BTH and a whole MTU of payload */
+	CUT_MTU_LEAST = 256,
+};
+
+static u16 *cut_known(struct udp_cut *c, u32 bytes)
+{
+	return bytes / 4 < UDP_CUT_LENGTHS ? &c->segment[bytes / 4] : NULL;
+}
+
+void cut_learn(struct udp_cut *c, u32 bytes, u32 segment)
+{
+	u16 *known = cut_known(c, bytes);
+
+	if (known != NULL)
+		*known = segment >= bytes ? 0 : (u16)segment;
+}
+
+bool cut_expected(struct udp_cut *c, struct roce_source *s, const struct roce_flow *f,
+		  const u8 *data, u32 bytes, u64 now_ms, u32 *segment)
+{
+	const u16 *known = cut_known(c, bytes);
+
+	*segment = known == NULL ? 0 : *known;
+	if (roce_icrc_is_expected(s, f, data, *segment == 0 ? bytes : *segment, now_ms))
+		return true;
+	if (*segment == 0 || !roce_icrc_is_expected(s, f, data, bytes, now_ms))
+		return false;
+	*segment = 0;
+	return true;
+}
+
+/* Is each packet right if it is cut so? */
+static bool cut_is_right(const struct roce_source *s, const struct roce_flow *f, const u8 *data,
+			 u32 bytes, u64 now_ms, u32 segment)
+{
+	struct roce_source trial = *s;
+	struct roce_flow flow = *f;
+
+	for (; bytes != 0; flow.id++) {
+		u32 length = MIN(bytes, segment);
+
+		if (!roce_icrc_matches(&trial, &flow, data, length, now_ms))
+			return false;
+		data += length;
+		bytes -= length;
+	}
+	return true;
+}
+
+/* Long ones are full: a whole MTU behind one of a few headers. */
+static u32 cut_find_full(const struct roce_source *s, const struct roce_flow *f, const u8 *data,
+			 u32 bytes, u64 now_ms)
+{
+	for (u32 mtu = CUT_MTU_LEAST; mtu <= ROCE_MTU_MAX; mtu *= 2)
+		for (u32 more = 0; more <= CUT_RETH; more += 4) {
+			u32 segment = CUT_LEAST + more + mtu;
+
+			if (segment < bytes && cut_is_right(s, f, data, bytes, now_ms, segment))
+				return segment;
+		}
+	return 0;
+}
+
+void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_flow *f,
+	      const u8 *data, u32 bytes, u64 now_ms, u32 *segment)
+{
+	u32 last = MIN(bytes - MIN(bytes, 4u), (u32)ROCE_UDP_MAX);
+
+	*segment = cut_find_full(s, f, data, bytes, now_ms);
+	for (u32 at = CUT_LEAST; at <= last && *segment == 0; at += 4)
+		if (cut_is_right(s, f, data, bytes, now_ms, at))
+			*segment = at;
+	/* 0: a packet that is alone, or nothing that could be told */
+	cut_learn(c, bytes, *segment);
+}
