@@ -42,6 +42,10 @@ BREACHES = [ # what; in this file: this, becomes that; the program, and its test
      "notify", ["req_notify_cq__reports_missed_only_if_asked"]),
     ("missed completions are reported to who did not ask", "cq.c", "missed = (flags & IB_CQ_REPORT_MISSED_EVENTS) && ", "missed = ",
      "notify", ["req_notify_cq__reports_missed_only_if_asked"]),
+    ("a solicited arm reports solicited ones only", "cq.c", "missed = (flags & IB_CQ_REPORT_MISSED_EVENTS) && cq->head != cq->tail",
+     "missed = (flags & IB_CQ_REPORT_MISSED_EVENTS) && cq->head != cq->tail &&\n"
+     "\t\t(!(flags & IB_CQ_SOLICITED) || (s32)(cq->wakes_end - cq->tail) > 0)",
+     "notify", ["req_notify_cq__reports_missed_only_if_asked"]),
     ("a change of size forgets the arm", "cq.c", "\t\tcq->ring = ring;\n", "\t\tcq->ring = ring;\n\t\tcq->armed = 0;\n",
      "notify", ["resize_cq__keeps_the_arm"]),
     ("every thousandth completion comes twice", "cq.c", "wc[got++] = cq->ring[cq->tail++ % cq->size];",
