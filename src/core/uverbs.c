@@ -251,7 +251,7 @@ static int generic_query_gid_entry(struct ib_device *dev, u32 port, u32 index,
 
 int ib_uverbs_get_info(struct ib_device *dev, struct ib_uverbs_info *out)
 {
-	return dev->uverbs->get_info(dev, out);
+	return DRIVER_CALL(dev->uverbs->get_info(dev, out));
 }
 
 int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct ibv_gid_entry *out)
@@ -263,7 +263,7 @@ int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct
 	/* Also tells whether the port and the index exist. */
 	int err = ib_get_cached_gid(dev, (u8)port, (int)index, &gid);
 
-	return err ? err : dev->uverbs->query_gid_entry(dev, port, index, out);
+	return err ? err : DRIVER_CALL(dev->uverbs->query_gid_entry(dev, port, index, out));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
