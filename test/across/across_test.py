@@ -292,13 +292,15 @@ class Narrow(Wired):
         return 100 * got["later"] / got["then"], got["later"], wire
 
     def test_unreliable_messages_survive_congestion_that_shows(self):
-        share, _, wire = self.arrive()
+        """Most do; how many depends on how soon the receiver, who tells of the marks, has a processor."""
+        without, _, wire = self.arrive()
         self.assertGreater(wire["squeezed"], 1000)
-        self.assertLess(share, 20)
+        self.assertLess(without, 20)
         share, count, wire = self.arrive(marks=1)
         self.assertGreater(wire["mark"], 0)
-        self.assertGreater(share, 40)
-        self.assertGreater(count, 3 * 20e6 / 65536 / 5)  # a busy machine
+        self.assertGreater(wire["notices"], 0)
+        self.assertGreater(share, 4 * without)
+        self.assertGreater(count, 30)
 
 
 class Far(Wired):
