@@ -1,7 +1,7 @@
 # What cmake --install lays down: the doors and the stack in LIBDIR/anyverbs (never in the linker's own path: they would shadow
 # the system's libibverbs), the two programs, the midlayer's headers, pkg-config, man pages.
 set(AV_INSTALL_DOORS ${CMAKE_INSTALL_LIBDIR}/anyverbs)
-foreach(target anyverbs door_ibverbs door_rdmacm door_ibumad anyverbs-preload)
+foreach(target anyverbs door_ibverbs door_rdmacm door_ibumad anyverbs-preload anyverbs-born)
   if(TARGET ${target})
     install(TARGETS ${target} LIBRARY DESTINATION ${AV_INSTALL_DOORS})
   endif()

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mem/adopt_priv.h"
+#include "mem/born.h"
 
 enum {
 	ADOPT_LONGEST = 256 << 20, /* copying more costs more than it brings */
@@ -112,6 +113,17 @@ bool adopt_file_is_there(void)
 	       st.st_dev == adopt.device;
 }
 
+/* NO_THREAD_SAFETY, both: once there is a file, it stays. */
+bool adopt_file_is_open(void) NO_THREAD_SAFETY
+{
+	return adopt_file_is_there();
+}
+
+int adopt_file_fd(void) NO_THREAD_SAFETY
+{
+	return adopt.fd;
+}
+
 static bool adopt_file_is_made(void) REQUIRES(&adopt.lock)
 {
 	return adopt.fd < 0 ? adopt_file_create() : adopt_file_is_there();
@@ -180,10 +192,16 @@ static struct adopt_region *region_around(u64 start, u64 end) REQUIRES(&adopt.lo
 	for (u32 i = 0; i < adopt.region_high; i++) {
 		struct adopt_region *r = &adopt.regions[i];
 
-		if (r->refs != 0 && r->addr <= start && end <= r->addr + r->length)
+		if (r->refs != 0 && r->addr <= start && end <= r->addr + r->length &&
+		    (!region_is_born(r) || (born_has(start, end - start) && fork_watch())))
 			return r;
 	}
 	return NULL;
+}
+
+bool region_is_born(const struct adopt_region *r)
+{
+	return r->stash == 0 && r->refs != 0;
 }
 
 bool region_is_used(const struct adopt_region *r)
@@ -236,6 +254,33 @@ void adopt_show(struct adopt_table *t)
 {
 	lock_acquire(&adopt.lock);
 	adopt.shown = t;
+	if (!adopt.born_is_lost && region_is_born(&adopt.regions[BORN_REGION]))
+		region_show(&adopt.regions[BORN_REGION]);
+	lock_release(&adopt.lock);
+}
+
+u64 adopt_born(u64 base, u64 length)
+{
+	struct adopt_region *r;
+	u64 offset = 0;
+
+	lock_acquire(&adopt.lock);
+	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && adopt_file_is_made()) {
+		r = region_find_free();
+		r->addr = base;
+		r->length = length;
+		r->refs = 1; /* for ever */
+		offset = r->offset;
+	}
+	lock_release(&adopt.lock);
+	return offset;
+}
+
+void adopt_born_lost(void)
+{
+	lock_acquire(&adopt.lock);
+	region_hide(&adopt.regions[BORN_REGION]);
+	adopt.born_is_lost = true;
 	lock_release(&adopt.lock);
 }
 

@@ -21,7 +21,9 @@
 
 #include "base/log.h"
 #include "mem/adopt_priv.h"
+#include "mem/born.h"
 
+static bool fork_was_busy;
 static bool fork_copies; /* the first pair of handlers is there; set by the constructor */
 
 static void *fork_pointer(u64 addr)
@@ -33,7 +35,8 @@ static struct adopt_region *fork_region_of(const struct adopt_piece *p) REQUIRES
 {
 	struct adopt_region *r = &adopt.regions[(p->offset >> ADOPT_SLOT_SHIFT) % ADOPT_REGIONS];
 
-	return region_is_used(r) && p->offset - r->offset < r->length ? r : NULL;
+	return region_is_used(r) && !region_is_born(r) && p->offset - r->offset < r->length ? r
+											    : NULL;
 }
 
 /* Where the child's copy of a piece is made: in the stash, if the piece is where it was adopted. */
@@ -80,6 +83,8 @@ static void fork_copy(void) NO_THREAD_SAFETY
 	adopt.pieces.count = 0;
 	if (adopt.fd < 0)
 		return;
+	fork_was_busy = born_set_busy(true);
+	born_fork_begin();
 	if (!look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES))
 		log_error("mem", "a forked child may miss registered memory");
 	for (u32 i = 0; i < adopt.pieces.count; i++)
@@ -107,6 +112,10 @@ static void fork_drop_copy(void) NO_THREAD_SAFETY
 		mprotect(copy, length, PROT_NONE);
 	}
 	adopt.pieces.count = 0;
+	if (adopt.fd >= 0) {
+		born_fork_end(false);
+		born_set_busy(fork_was_busy);
+	}
 }
 
 /* In the child. Where the application wanted that it has nothing, the copy is missing, too. */
@@ -133,7 +142,7 @@ static void fork_become_child(void) NO_THREAD_SAFETY
 	for (u32 i = 0; i < adopt.region_high; i++) {
 		struct adopt_region *r = &adopt.regions[i];
 
-		if (region_is_used(r))
+		if (region_is_used(r) && !region_is_born(r))
 			munmap(fork_pointer(r->stash), r->length);
 		*r = (struct adopt_region){ .refs = 0 };
 	}
@@ -142,6 +151,8 @@ static void fork_become_child(void) NO_THREAD_SAFETY
 	look_drop();
 	adopt.fd = -1;
 	adopt.bytes = 0;
+	born_fork_end(true);
+	born_set_busy(fork_was_busy);
 	adopt.region_high = adopt.lingering = adopt.pieces.count = 0;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "mem/adopt_priv.h"
+#include "mem/born.h"
 
 enum {
 	LOOK_LINE = LOOK_NAME,
@@ -290,8 +291,11 @@ struct look_want {
 static bool pieces_grow(struct adopt_pieces *p)
 {
 	u32 space = p->space == 0 ? 64 : p->space * 2;
+	/* a fork needs the list when shared memory is not all there */
+	bool before = born_set_busy(true);
 	struct adopt_piece *at = realloc(p->at, space * sizeof(*at));
 
+	born_set_busy(before);
 	if (at == NULL)
 		return false;
 	p->at = at;

@@ -24,7 +24,7 @@ enum {
 struct adopt_region {
 	u64 addr, length; /* whole pages */
 	u64 offset;	  /* of its slot, in the file; stays when the region is free */
-	u64 stash;
+	u64 stash;	  /* 0: born there */
 	u32 turn; /* counts its slots: one is given up if something may still be there */
 	u32 refs; /* registrations that touch it; 0 and not `lingers`: free */
 	bool lingers; /* without registrations, but its pages cannot be put back yet */
@@ -73,6 +73,7 @@ struct adopt {
 	u32 untracked GUARDED_BY(lock); /* registrations beside those in ranges */
 	struct adopt_pieces pieces GUARDED_BY(lock);
 	bool watches_forks GUARDED_BY(lock);
+	bool born_is_lost GUARDED_BY(lock);
 	bool everywhere ATOMIC_ONLY; /* adopt_enter_all was called */
 };
 
@@ -88,8 +89,18 @@ extern bool adopt_engine_comes GUARDED_BY(adopt_engine_lock);
 
 /* The application may have closed a descriptor that it never opened, and opened another. */
 bool adopt_file_is_there(void) REQUIRES(&adopt.lock);
+/* The same without the lock; and the descriptor. */
+bool adopt_file_is_open(void);
+int adopt_file_fd(void);
+/* Makes [base, base + length) the region of memory that is born in the file (born.h). Returns where
+ * it lies there; 0: not allowed, or no file. */
+u64 adopt_born(u64 base, u64 length);
+/* It is not all of the file's any more: peers find none of it by address. */
+void adopt_born_lost(void);
 /* Are its pages, or may they be, in the file? */
 bool region_is_used(const struct adopt_region *r);
+/* Is it the arena of born.h? It never moves, and has no stash. */
+bool region_is_born(const struct adopt_region *r);
 
 /* ---- adopt_allow.c ---- */
 

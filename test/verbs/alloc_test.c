@@ -172,15 +172,15 @@ static bool is_allocator(const char *name)
 	return strstr(info.dli_fname, strcmp(name, "adopt") == 0 ? "libc.so" : name) != NULL;
 }
 
-static void parent_play(struct duo *d, bool adopts)
+static void parent_play(struct duo *d, bool adopts, bool born)
 {
-	uint8_t *p = filled(PAGE);
+	uint8_t *p = filled(PAGE), *shared = filled(LARGEST); /* if it is born so */
 	struct ibv_mr *mr = duo_register(d, p, PAGE);
 
 	/* Only of the C library's is anything adopted. */
 	DUO_CHECK(duo_files_mapped((int)getpid()) == adopts);
 	DUO_CHECK(ibv_dereg_mr(mr) == 0);
-	DUO_CHECK(duo_files_mapped((int)getpid()) == 0);
+	DUO_CHECK(duo_files_mapped((int)getpid()) == born);
 	is_all(p, PAGE, 0x5a);
 	free(p);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
@@ -190,6 +190,7 @@ static void parent_play(struct duo *d, bool adopts)
 		freed_before(d, n, (uint8_t)(3 * i + 2));
 		grown(d, n, (uint8_t)(3 * i + 3));
 	}
+	free(shared);
 }
 
 int main(void)
@@ -207,7 +208,8 @@ int main(void)
 	if (d.child == 0)
 		child_serve(&d);
 	else {
-		parent_play(&d, strcmp(variant, "adopt") == 0);
+		parent_play(&d, strcmp(variant, "adopt") == 0 || strcmp(variant, "born") == 0,
+			    strcmp(variant, "born") == 0);
 		shutdown(d.fd, SHUT_WR);
 	}
 	return duo_end(&d) ? 0 : 1;

@@ -16,6 +16,7 @@
 #endif
 #define RUN_DOOR "libibverbs.so.1"
 #define RUN_PRELOAD "libanyverbs-preload.so"
+#define RUN_BORN "libanyverbs-born.so"
 
 static bool run_has(const char *folder, const char *file)
 {
@@ -75,6 +76,23 @@ static int run_prepend(const char *variable, const char *first)
 	return err;
 }
 
+/* Preloads one of our libraries, if it is there. */
+static int run_preload(const char *doors, const char *library)
+{
+	char path[PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%s/%s", doors, library);
+	return run_has(doors, library) ? run_prepend("LD_PRELOAD", path) : 0;
+}
+
+/* Memory that is born shared is for those who ask for it. */
+static bool run_wants_born(void)
+{
+	const char *value = getenv("ANYVERBS_BORN_SHARED");
+
+	return value != NULL && strcmp(value, "1") == 0;
+}
+
 /* The node's tree must be there for programs that look into /sys before they call anything of
  * ours. Without a node they may still do something useful, such as print their help. */
 static void run_start_node(void)
@@ -91,7 +109,7 @@ static void run_start_node(void)
 
 int command_run(int argc, char **argv)
 {
-	char doors[PATH_MAX], preload[PATH_MAX + 32];
+	char doors[PATH_MAX];
 	int err;
 
 	if (argc > 0 && strcmp(argv[0], "--") == 0) {
@@ -109,9 +127,10 @@ int command_run(int argc, char **argv)
 		return command_fail(EXIT_CANNOT_RUN,
 				    "the folder %s must have no ':' or blank in its name", doors);
 	err = run_prepend("LD_LIBRARY_PATH", doors);
-	snprintf(preload, sizeof(preload), "%s/%s", doors, RUN_PRELOAD);
-	if (err == 0 && run_has(doors, RUN_PRELOAD))
-		err = run_prepend("LD_PRELOAD", preload);
+	if (err == 0)
+		err = run_preload(doors, RUN_PRELOAD);
+	if (err == 0 && run_wants_born())
+		err = run_preload(doors, RUN_BORN);
 	if (err < 0)
 		return command_fail(EXIT_CANNOT_RUN, "no memory");
 	run_start_node();

@@ -1,0 +1,108 @@
+/* maps.c: mmap and its kin: long anonymous private maps are born shared, and what is done to born
+ * memory has the effect that it has on private memory.
+ * In: addresses, lengths    Out: maps    Runs: any thread    Locks: none
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "born_next.h"
+
+NEXT_SLOT(mmap);
+NEXT_SLOT(mmap64);
+NEXT_SLOT(munmap);
+NEXT_SLOT(mremap);
+NEXT_SLOT(madvise);
+
+static u64 maps_round(size_t n)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE);
+
+	return (n + page - 1) & ~(page - 1);
+}
+
+/* Does [p, p + n) touch the arena? */
+static bool maps_touch(const void *p, u64 n)
+{
+	u64 at = (u64)(uintptr_t)p;
+
+	return at < born_end && born_base < at + n;
+}
+
+static bool maps_are_plain(void *at, size_t n, int prot, int flags)
+{
+	return at == (void *)0 && born_wants(n) && prot == (PROT_READ | PROT_WRITE) &&
+	       (flags & ~MAP_NORESERVE) == (MAP_PRIVATE | MAP_ANONYMOUS);
+}
+
+static void *maps_map(void *at, size_t n, int prot, int flags)
+{
+	if (maps_are_plain(at, n, prot, flags))
+		return born_alloc(n, 0, false);
+	if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0 && maps_touch(at, n) &&
+	    !born_is_busy())
+		born_lose((u64)(uintptr_t)at, n);
+	return (void *)0;
+}
+
+AV_EXPORT void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+	void *p = maps_map(at, n, prot, flags);
+
+	return p != (void *)0 ? p : NEXT(mmap)(at, n, prot, flags, fd, offset);
+}
+
+AV_EXPORT void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t offset)
+{
+	void *p = maps_map(at, n, prot, flags);
+
+	return p != (void *)0 ? p : NEXT(mmap64)(at, n, prot, flags, fd, offset);
+}
+
+/* What lies in the arena is unmapped there, the rest as ever. */
+AV_EXPORT int munmap(void *p, size_t n)
+{
+	u64 at = (u64)(uintptr_t)p, end = at + maps_round(n), from, to;
+
+	if (born_is_busy() || !maps_touch(p, end - at) || maps_round(at) != at || n == 0)
+		return NEXT(munmap)(p, n);
+	from = at < born_base ? born_base : at;
+	to = end > born_end ? born_end : end;
+	born_unmap(from, to - from);
+	if (at < from && NEXT(munmap)(p, from - at) != 0)
+		return -1;
+	return to < end ? NEXT(munmap)((void *)(uintptr_t)to, end - to) : 0;
+}
+
+AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
+{
+	s64 moved = -ENOSYS;
+	void *target;
+	va_list args;
+
+	va_start(args, flags);
+	target = va_arg(args, void *);
+	va_end(args);
+	if (born_is_in(p) && !born_is_busy() && n != 0 && wanted != 0 &&
+	    (flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED)) == 0)
+		moved = born_remap((u64)(uintptr_t)p, maps_round(n), maps_round(wanted), flags,
+				   (flags & MREMAP_FIXED) != 0 ? (u64)(uintptr_t)target : 0);
+	if (moved == -ENOSYS)
+		return NEXT(mremap)(p, n, wanted, flags, target);
+	if (moved > 0)
+		return (void *)(uintptr_t)moved;
+	errno = (int)-moved;
+	return MAP_FAILED;
+}
+
+AV_EXPORT int madvise(void *p, size_t n, int advice)
+{
+	bool gives = advice == MADV_DONTNEED || advice == MADV_FREE;
+
+	if (gives && born_is_in(p) && maps_round((size_t)(uintptr_t)p) == (u64)(uintptr_t)p &&
+	    (u64)(uintptr_t)p + maps_round(n) <= born_end &&
+	    born_zero((u64)(uintptr_t)p, maps_round(n)))
+		return 0;
+	return NEXT(madvise)(p, n, advice);
+}
