@@ -16,6 +16,8 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 /* A rarer way, whose registers and stack the usual one shall not pay for. */
 #define NOINLINE __attribute__((noinline))
+/* The usual way, in one piece whoever else calls it. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))

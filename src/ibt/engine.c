@@ -251,10 +251,11 @@ static void engine_timers(struct ibt *ibt)
 
 int ibt_poll(struct ibt *ibt, int budget)
 {
-	int n = 0;
+	struct path *first = ibt->paths[0];
+	int n = first->ops->poll(first, budget, false);
 
-	for (u32 i = 0; i < ibt->path_count; i++)
-		if (!path_is_idle(ibt->paths[i]))
+	for (u32 i = 1; i < ibt->path_count; i++)
+		if (unlikely(!path_is_idle(ibt->paths[i])))
 			n += ibt->paths[i]->ops->poll(ibt->paths[i], budget, false);
 	if (unlikely(timer_next_ns(ibt->cfg.timers) != TIMER_NEVER))
 		engine_timers(ibt);

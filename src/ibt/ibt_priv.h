@@ -147,6 +147,9 @@ struct ibt_qp {
 	 * same although it has another address. Only to compare with */
 	const struct path_dest *heard_as ATOMIC_ONLY;
 	struct path_grant grant WRITTEN_UNDER(sq_lock); /* of `dest` and `dest_qpn` */
+	/* What the other end's brief packets have for `qpns` while these may go the quick way; else
+	 * 0, which none has that is for this queue pair. */
+	u64 quick_qpns WRITTEN_UNDER(sq_lock, rq_lock);
 	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
 	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
 	/* what query_qp shows */
@@ -567,6 +570,7 @@ bool srq_take(struct ibt_srq *srq, struct recv_wqe *copy);
 static inline void qp_set_state(struct ibt_qp *qp, enum ibv_qp_state state)
 	REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
 {
+	qp->quick_qpns = qp->quick && state == IBV_QPS_RTS ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
 	__atomic_store_n(&qp->state, (u8)state, __ATOMIC_RELAXED);
 }
 

@@ -34,43 +34,44 @@ static inline bool quick_read(const struct ibt_qp *qp, const struct ibv_send_wr 
 }
 _Static_assert(IBV_SEND_SIGNALED == 1 << 1, "quick_read knows the bit");
 
-/* The bytes to send, where they stay until the request completes. NULL: look closer. */
-static inline const void *quick_data(struct ibt_qp *qp, struct send_wqe *w,
-				     const struct quick_request *r) REQUIRES(qp->sq_lock)
+/* The bytes to send, where the consumer has them. NULL: look closer. */
+static inline const void *quick_find(const struct ibt_qp *qp, const struct quick_request *r)
+	REQUIRES(qp->sq_lock)
 {
-	const void *data;
-	u32 piece;
-
-	if (r->flags & IBV_SEND_INLINE) {
-		if (unlikely(r->length > qp->max_inline))
-			return NULL;
-		small_copy(w->sge, (const void *)(uintptr_t)r->addr, r->length);
-		w->sge_count = 0;
-		return w->sge;
-	}
-	data = mem_local(qp->ibt->cfg.mem, qp->pd, r->lkey, r->addr, r->length, 0, &piece);
-	if (unlikely(piece != r->length))
-		return NULL;
-	w->sge[0].addr = r->addr;
-	w->sge[0].length = r->length;
-	w->sge[0].lkey = r->lkey;
-	w->sge_count = 1;
-	return data;
+	if (r->flags & IBV_SEND_INLINE)
+		return likely(r->length <= qp->max_inline) ? (const void *)(uintptr_t)r->addr
+							   : NULL;
+	return mem_plain(qp->ibt->cfg.mem, qp->pd, r->lkey, r->addr, r->length, 0);
 }
 
-static inline void quick_fill(struct send_wqe *w, u64 wr_id, const struct quick_request *r, u32 psn)
+/* Writes a request down as the next of the queue; inline data stays with it until it completes. */
+static inline void quick_record(struct ibt_qp *qp, u64 wr_id, const struct quick_request *r)
+	REQUIRES(qp->sq_lock)
 {
+	struct send_wqe *w = sq_at(qp, qp->sq_head); /* there is none in a queue of size 0 */
+
+	if (r->flags & IBV_SEND_INLINE) {
+		small_copy(w->sge, (const void *)(uintptr_t)r->addr, r->length);
+		w->sge_count = 0;
+	} else {
+		w->sge[0].addr = r->addr;
+		w->sge[0].length = r->length;
+		w->sge[0].lkey = r->lkey;
+		w->sge_count = 1;
+	}
 	w->wr_id = wr_id;
 	w->opcode = IBV_WR_SEND;
 	w->flags = (u8)r->flags;
 	w->answered = w->pull = false;
 	w->length = r->length;
-	w->first_psn = psn;
+	w->first_psn = qp->sq_psn;
 	w->psn_count = 1;
+	qp->sq_next = ++qp->sq_head;
+	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
 }
 
 static inline void quick_fill_packet(struct ibt_qp *qp, struct pkt_brief *b,
-				     const struct quick_request *r, u32 psn) REQUIRES(qp->sq_lock)
+				     const struct quick_request *r) REQUIRES(qp->sq_lock)
 {
 	u32 ack = req_take_ack(qp);
 	u32 flags = (r->flags >> 2 & PKT_SOLICITED) |
@@ -79,8 +80,8 @@ static inline void quick_fill_packet(struct ibt_qp *qp, struct pkt_brief *b,
 
 	b->kind = PKT_BRIEF_KIND | flags << 8;
 	b->length = r->length;
-	b->qpns = (u64)qp->qpn << 32 | qp->dest_qpn;
-	b->psns = (u64)(ack & PSN_MASK) << 32 | psn;
+	b->qpns = qp->quick_qpns << 32 | qp->quick_qpns >> 32;
+	b->psns = (u64)(ack & PSN_MASK) << 32 | qp->sq_psn;
 }
 _Static_assert(IBV_SEND_SOLICITED == PKT_SOLICITED << 2 && ACK_OWED == 1u << 31,
 	       "quick_fill_packet knows the bits");
@@ -94,22 +95,17 @@ struct quick_list {
 static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
 			      const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
 {
-	u32 head = qp->sq_head, psn = qp->sq_psn;
 	struct quick_request r;
-	struct send_wqe *w;
 	const void *data;
 
 	if (unlikely(!quick_read(qp, wr, &r)))
 		return false;
-	w = sq_at(qp, head); /* there is none in a queue of size 0 */
-	data = quick_data(qp, w, &r);
+	data = quick_find(qp, &r);
 	if (unlikely(data == NULL))
 		return false;
 	l->data[at] = data;
-	quick_fill(w, wr->wr_id, &r, psn);
-	quick_fill_packet(qp, &l->brief[at], &r, psn);
-	qp->sq_next = qp->sq_head = head + 1;
-	qp->sq_psn = (psn + 1) & PSN_MASK;
+	quick_fill_packet(qp, &l->brief[at], &r);
+	quick_record(qp, wr->wr_id, &r);
 	return true;
 }
 
@@ -150,24 +146,64 @@ static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_
 	return left;
 }
 
-static inline bool quick_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+/* The same for a single one. The peer sees it first; then it is written down, while it is on its
+ * way: whatever answers it waits for sq_lock. */
+static inline bool quick_send_one(struct ibt_qp *qp, const struct ibv_send_wr *wr)
+	REQUIRES(qp->sq_lock)
 {
-	return qp->quick && qp->state == IBV_QPS_RTS && qp->waiting == WAIT_NONE &&
-	       qp->sq_next == qp->sq_head;
+	const struct path_ops *ops = qp->dest->path->ops;
+	struct quick_request r;
+	struct pkt_brief brief;
+	const void *data;
+
+	if (unlikely(!quick_read(qp, wr, &r)))
+		return false;
+	data = quick_find(qp, &r);
+	if (unlikely(data == NULL))
+		return false;
+	quick_fill_packet(qp, &brief, &r);
+	if (unlikely(ops->send_briefs(qp->dest, &brief, &data, 1) == 0)) {
+		if (brief.kind & PKT_HAS_ACK << 8)
+			req_return_ack(qp, (u32)(brief.psns >> 32));
+		return false;
+	}
+	quick_record(qp, wr->wr_id, &r);
+	ops->flush(qp->dest);
+	return true;
 }
 
-int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
+static inline bool quick_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return qp->quick_qpns != 0 && qp->waiting == WAIT_NONE && qp->sq_next == qp->sq_head;
+}
+
+/* What is left when as many as possible have gone the short way. */
+static NOINLINE struct ibv_send_wr *quick_send_list(struct ibt_qp *qp, struct ibv_send_wr *wr)
+	REQUIRES(qp->sq_lock)
 {
 	struct ibv_send_wr *before = NULL;
 
-	lock_acquire(&qp->sq_lock);
-	while (likely(wr != before && quick_may_send(qp))) {
+	while (wr != before && quick_may_send(qp)) {
 		before = wr;
 		if (wr->opcode == IBV_WR_SEND)
 			wr = quick_send(qp, wr);
 		else if (wr->opcode == IBV_WR_RDMA_WRITE)
 			wr = write_post(qp, wr);
+		if (wr == NULL)
+			break;
+	}
+	return wr;
+}
+
+int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
+		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
+{
+	lock_acquire(&qp->sq_lock);
+	if (likely(wr != NULL && quick_may_send(qp))) {
+		if (wr->opcode == IBV_WR_SEND && wr->next == NULL)
+			wr = likely(quick_send_one(qp, wr)) ? NULL : wr;
+		else
+			wr = quick_send_list(qp, wr);
 		if (likely(wr == NULL)) {
 			lock_release(&qp->sq_lock);
 			return 0;
@@ -205,17 +241,17 @@ int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 static inline bool quick_is_peer(const struct ibt_qp *qp, const struct path_dest *from,
 				 const struct pkt_brief *b)
 {
-	return qp->quick && qp->state == IBV_QPS_RTS &&
-	       b->qpns == ((u64)qp->dest_qpn << 32 | qp->qpn) &&
+	return b->qpns == qp->quick_qpns &&
 	       (qp->dest == from || __atomic_load_n(&qp->heard_as, __ATOMIC_RELAXED) == from);
 }
 
 static inline bool quick_expects(const struct ibt_qp *qp, const struct path_dest *from,
 				 const struct pkt_brief *b) REQUIRES(qp->rq_lock)
 {
+	/* With a shared queue nothing ever lies in its own. */
 	return quick_is_peer(qp, from, b) && (u32)b->psns == qp->epsn && qp->untold == 0 &&
-	       qp->in_message == 0 && qp->current == NULL && qp->srq == NULL &&
-	       qp->rq_tail != qp->rq_head && qp->resource_next == qp->resource_head;
+	       qp->in_message == 0 && qp->current == NULL && qp->rq_tail != qp->rq_head &&
+	       qp->resource_next == qp->resource_head;
 }
 
 /* Copies into the oldest receive request and completes it. */
@@ -225,13 +261,12 @@ static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt_brief *b, c
 	const struct recv_wqe *w = ring_recv_at(&qp->rq, qp->rq_tail);
 	struct cqe *e;
 	void *to;
-	u32 piece;
 
 	if (unlikely(w->sge_count != 1 || b->length > w->sge[0].length))
 		return false;
-	to = mem_local(qp->ibt->cfg.mem, qp->pd, w->sge[0].lkey, w->sge[0].addr, b->length,
-		       IBV_ACCESS_LOCAL_WRITE, &piece);
-	if (unlikely(to == NULL || piece != b->length))
+	to = mem_plain(qp->ibt->cfg.mem, qp->pd, w->sge[0].lkey, w->sge[0].addr, b->length,
+		       IBV_ACCESS_LOCAL_WRITE);
+	if (unlikely(to == NULL))
 		return false;
 	e = cq_reserve(qp->recv_cq);
 	if (unlikely(!e))

@@ -80,6 +80,19 @@ static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 a
 	return (void *)(uintptr_t)v.local;
 }
 
+/* The same where it is as simple as can be, a piece of a region; NULL: look closer. The range is
+ * not empty. */
+static inline void *mem_plain(const struct mem_table *t, u32 pd, u32 lkey, u64 addr, u32 length,
+			      u32 access)
+{
+	struct mem_view v;
+
+	if (unlikely(!mem_look(t, pd, lkey, addr, length, access, &v) ||
+		     (v.flags & (MEM_WINDOW | MEM_PAGES)) != 0))
+		return NULL;
+	return (void *)(uintptr_t)v.local;
+}
+
 static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u64 va,
 			       u64 length, u32 access, u64 *piece)
 {

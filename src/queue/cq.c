@@ -210,20 +210,32 @@ static inline void wc_copy(struct ibv_wc *to, const struct ibv_wc *from)
 	t[5] = f[5];
 }
 
-int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
+static inline int cq_pop_held(struct cq *cq, int n, struct ibv_wc *wc) RELEASE(&cq->poll_lock)
 {
-	u32 tail, end;
+	u32 tail = cq->tail, end;
 
-	if (unlikely(n <= 0 || cq_looks_empty(cq)))
-		return 0;
-	lock_acquire(&cq->poll_lock);
 	n = cq_available(cq, n);
-	end = cq->tail + (u32)n;
-	for (tail = cq->tail; tail != end; tail++)
+	for (end = tail + (u32)n; tail != end; tail++)
 		wc_copy(wc++, &cq->ring[tail & cq->mask].wc);
 	__atomic_store_n(&cq->tail, end, __ATOMIC_RELEASE); /* pairs with cq_reserve_slow */
 	lock_release(&cq->poll_lock);
 	return n;
+}
+
+/* Another thread polls too. */
+static NOINLINE int cq_pop_wait(struct cq *cq, int n, struct ibv_wc *wc) EXCLUDES(&cq->poll_lock)
+{
+	lock_acquire(&cq->poll_lock);
+	return cq_pop_held(cq, n, wc);
+}
+
+int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	if (cq_looks_empty(cq) || unlikely(n <= 0))
+		return 0;
+	if (unlikely(!lock_try(&cq->poll_lock)))
+		return cq_pop_wait(cq, n, wc);
+	return cq_pop_held(cq, n, wc);
 }
 
 int cq_pop_cqe(struct cq *cq, int n, struct cqe *out)

@@ -97,14 +97,17 @@ struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, s
 	return &cq->ib;
 }
 
+static NOINLINE int cq_drive_and_poll(struct roce_cq *cq, int n, struct ibv_wc *wc)
+{
+	progress_drive(roce_dev(cq->ib.device));
+	return cq_pop(&cq->q, n, wc);
+}
+
 int roce_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
 {
 	struct roce_cq *cq = ROCE_OF(cq, ib);
 
-	if (cq_looks_empty(&cq->q) && progress_drive(roce_dev(ib->device)) == 0 &&
-	    cq_looks_empty(&cq->q))
-		return 0;
-	return cq_pop(&cq->q, n, wc);
+	return cq_looks_empty(&cq->q) ? cq_drive_and_poll(cq, n, wc) : cq_pop(&cq->q, n, wc);
 }
 
 static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)

@@ -116,7 +116,10 @@ int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, 
 /* Is there room for a packet of full size? */
 bool ring_has_room(struct ring_tx *tx) EXCLUDES(tx->lock);
 
-/* The same for brief packets in a row: as many as there is room for, as far as one knows. */
+/* The same for a brief packet, if there is room, as far as one knows. */
+static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
+				   const void *payload) EXCLUDES(tx->lock);
+/* The same for brief packets in a row: as many as there is room for. */
 static inline u32 ring_push_briefs(struct ring_tx *tx, const struct pkt_brief *b,
 				   const void *const *payload, u32 n) EXCLUDES(tx->lock);
 
@@ -147,6 +150,12 @@ static inline bool ring_should_publish(const struct ring_rx *rx)
 	return rx->tail - rx->published >= RING_PUBLISH || rx->data_taken >= RING_DATA / 8;
 }
 
+/* The same after a brief packet, which has no data. */
+static inline bool ring_should_publish_slots(const struct ring_rx *rx)
+{
+	return rx->tail - rx->published >= RING_PUBLISH;
+}
+
 /* Tells the producer how far we are. True: it waits for room and must be rung. */
 bool ring_publish(struct ring_rx *rx);
 
@@ -174,6 +183,19 @@ static inline void ring_put_brief(struct ring_tx *tx, u32 at, const struct pkt_b
 	s->length = b->length;
 	small_copy(s->inlined, payload, b->length);
 	ring_show(tx, s, at);
+}
+
+static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
+				   const void *payload)
+{
+	bool room;
+
+	lock_acquire(&tx->lock);
+	room = likely(tx->head - tx->consumed < RING_SLOTS);
+	if (room)
+		ring_put_brief(tx, tx->head++, b, payload);
+	lock_release(&tx->lock);
+	return room;
 }
 
 /* The last first: a consumer that watches the first slot takes that line away again and again, but

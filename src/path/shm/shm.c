@@ -187,12 +187,20 @@ static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	return ring_push(&l->tx, p, iov, iovcnt);
 }
 
+static NOINLINE u32 shm_send_list(struct shm_link *l, const struct pkt_brief *b,
+				  const void *const *payload, u32 n)
+{
+	return ring_push_briefs(&l->tx, b, payload, n);
+}
+
 static u32 shm_send_briefs(struct path_dest *d, const struct pkt_brief *b,
 			   const void *const *payload, u32 n)
 {
 	struct shm_link *l = shm_link_for(d);
 
-	return likely(link_is_plain(l)) ? ring_push_briefs(&l->tx, b, payload, n) : 0;
+	if (unlikely(!link_is_plain(l)))
+		return 0;
+	return n == 1 ? ring_push_brief(&l->tx, b, payload[0]) : shm_send_list(l, b, payload, n);
 }
 
 static void shm_flush(struct path_dest *d)
@@ -253,31 +261,36 @@ static NOINLINE void shm_receive_any(struct shm *shm, struct shm_link *l) REQUIR
 	else
 		board_count(shm->cfg.board, COUNT_RX_MALFORMED);
 	ring_consume(&l->rx, &item);
+	if (ring_should_publish(&l->rx))
+		shm_publish(l);
 }
 
-static inline int shm_receive(struct shm *shm, struct shm_link *l, int budget)
+static ALWAYS_INLINE int shm_receive(struct shm *shm, struct shm_link *l, int budget)
 	REQUIRES(shm->poll_lock)
 {
 	const struct path_user *user = shm->path.user_ops;
 	struct pkt_brief brief;
 	int n = 0;
 
-	for (; n < budget && !ring_looks_empty(&l->rx); n++) {
+	do {
 		if (likely(ring_peek_brief(&l->rx, &brief)) &&
 		    likely(user->receive_brief(shm->path.user, &l->dest, &brief,
-					       ring_brief_payload(&l->rx))))
+					       ring_brief_payload(&l->rx)))) {
 			ring_step(&l->rx);
-		else
+			if (unlikely(ring_should_publish_slots(&l->rx)))
+				shm_publish(l);
+		} else {
 			shm_receive_any(shm, l);
-		if (unlikely(ring_should_publish(&l->rx)))
-			shm_publish(l);
-	}
+		}
+	} while (++n < budget && !ring_looks_empty(&l->rx));
 	if (unlikely(path_batch_owes(&l->dest)))
 		user->batch_end(shm->path.user, &l->dest, false);
 	return n;
 }
 
-static inline int shm_take(struct shm *shm, struct shm_link *l, int budget) REQUIRES(shm->poll_lock)
+/* The ring is not empty. */
+static ALWAYS_INLINE int shm_take(struct shm *shm, struct shm_link *l, int budget)
+	REQUIRES(shm->poll_lock)
 {
 	return likely(!link_is_shut(l)) ? shm_receive(shm, l, budget)
 					: shm_drop_all(shm, l, budget);
@@ -327,29 +340,48 @@ static inline int shm_poll_link(struct shm *shm, struct shm_link *l, int budget)
 	return n;
 }
 
+/* What is left of a pass: `left` links from links[at] on. */
+static NOINLINE int shm_poll_links(struct shm *shm, u32 at, u32 left, int budget)
+	RELEASE(shm->poll_lock)
+{
+	int n = 0;
+
+	for (; left != 0 && n < budget; left--) {
+		n += shm_poll_link(shm, shm->links[at], budget - n);
+		if (++at >= shm->count)
+			at = 0;
+	}
+	/* Each pass begins where the last one ran out of budget, so that a busy peer starves
+	 * nobody. */
+	if (unlikely(n >= budget))
+		shm->turn = at;
+	lock_release(&shm->poll_lock);
+	return n;
+}
+
+/* Most passes find nothing: whatever there is to do is done by another function, so that such a
+ * pass need not save a register. */
 static int shm_poll(struct path *p, int budget, bool must)
 {
 	struct shm *shm = container_of(p, struct shm, path);
-	u32 count, at;
-	int n = 0;
+	u32 at, count;
 
 	if (must)
 		lock_acquire(&shm->poll_lock);
 	else if (!lock_try(&shm->poll_lock))
 		return 0;
-	count = __atomic_load_n(&shm->count, __ATOMIC_ACQUIRE); /* pairs with link_publish */
-	/* Each pass begins where the last one ran out of budget, so that a busy peer starves
-	 * nobody. */
-	at = shm->turn;
-	for (u32 i = 0; i < count && n < budget; i++, at++) {
-		if (at >= count)
+	count = shm->count;
+	at = shm->turn < count ? shm->turn : 0;
+	for (u32 left = count; left != 0; left--) {
+		const struct shm_link *l = shm->links[at];
+
+		if (!ring_looks_empty(&l->rx) || shm_has_chores(l, true))
+			return shm_poll_links(shm, at, left, budget);
+		if (++at >= count)
 			at = 0;
-		n += shm_poll_link(shm, shm->links[at], budget - n);
 	}
-	if (unlikely(n >= budget))
-		shm->turn = at;
 	lock_release(&shm->poll_lock);
-	return n;
+	return 0;
 }
 
 static bool shm_dest_holds(const struct path_dest *d, u32 qpn)
@@ -492,7 +524,7 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 {
 	lock_acquire(&shm->poll_lock);
 	if (link_state(l) == LINK_UP) {
-		while (shm_take(shm, l, RING_SLOTS) == RING_SLOTS)
+		while (!ring_looks_empty(&l->rx) && shm_take(shm, l, RING_SLOTS) == RING_SLOTS)
 			continue;
 		link_set_state(l, LINK_DEAD);
 		shm_forget_link(shm, l);
