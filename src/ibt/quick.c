@@ -200,9 +200,11 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 {
 	lock_acquire(&qp->sq_lock);
 	if (likely(wr != NULL && quick_may_send(qp))) {
-		if (wr->opcode == IBV_WR_SEND && wr->next == NULL)
+		if (wr->opcode == IBV_WR_RDMA_WRITE)
+			wr = write_post(qp, wr);
+		else if (wr->opcode == IBV_WR_SEND && wr->next == NULL)
 			wr = likely(quick_send_one(qp, wr)) ? NULL : wr;
-		else
+		if (unlikely(wr != NULL))
 			wr = quick_send_list(qp, wr);
 		if (likely(wr == NULL)) {
 			lock_release(&qp->sq_lock);
@@ -259,6 +261,7 @@ static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt_brief *b, c
 	REQUIRES(qp->rq_lock)
 {
 	const struct recv_wqe *w = ring_recv_at(&qp->rq, qp->rq_tail);
+	struct ibv_wc *wc;
 	struct cqe *e;
 	void *to;
 
@@ -268,6 +271,12 @@ static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt_brief *b, c
 		       IBV_ACCESS_LOCAL_WRITE);
 	if (unlikely(to == NULL))
 		return false;
+	wc = cq_hand(qp->recv_cq);
+	if (wc != NULL) {
+		small_copy(to, payload, b->length);
+		wc_set(wc, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, b->length, qp->qpn, qp->dest_qpn);
+		return true;
+	}
 	e = cq_reserve(qp->recv_cq);
 	if (unlikely(!e))
 		return false;
@@ -284,19 +293,31 @@ static inline void quick_count(struct ibt_counters *c, u32 bytes)
 	__atomic_store_n(&c->received_bytes, c->received_bytes + bytes, __ATOMIC_RELAXED);
 }
 
+static inline bool quick_tell_sent(struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->sq_lock)
+{
+	struct ibv_wc *wc = cq_hand(qp->send_cq);
+	struct cqe *e;
+
+	if (wc != NULL) {
+		wc_set(wc, w->wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, w->length, qp->qpn, 0);
+		return true;
+	}
+	e = cq_reserve(qp->send_cq);
+	if (unlikely(!e))
+		return false;
+	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, w->length, qp->qpn, 0, qp->owner);
+	cq_commit(qp->send_cq, e, false);
+	return true;
+}
+
 /* Completes the oldest request; false: its CQ has no room. */
 static inline bool quick_retire(struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
 	struct ibt_counters *c = qp->counters;
 
-	if (w->flags & IBV_SEND_SIGNALED) {
-		struct cqe *e = cq_reserve(qp->send_cq);
-
-		if (unlikely(!e))
-			return false;
-		cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, w->length, qp->qpn, 0, qp->owner);
-		cq_commit(qp->send_cq, e, false);
-	}
+	if ((w->flags & IBV_SEND_SIGNALED) && unlikely(!quick_tell_sent(qp, w)))
+		return false;
 	__atomic_store_n(&c->sent, c->sent + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&c->sent_bytes, c->sent_bytes + w->length, __ATOMIC_RELAXED);
 	/* as in comp_pop */

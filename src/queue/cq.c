@@ -6,7 +6,9 @@
  * allocation
  *
  * Arming and adding exclude each other, so each completion falls either before an arm (then a
- * REPORT_MISSED arm says so, unless it has been polled) or after it (then it fires the arm).
+ * REPORT_MISSED arm says so, unless it has been polled) or after it (then it fires the arm). What
+ * cq_hand hands over was added and polled when `minded` was looked at, so it falls before an arm
+ * that was not seen.
  */
 #include "queue/cq.h"
 
@@ -22,6 +24,8 @@ enum {
 	/* from here on a ring is mapped, so that what is never used costs nothing */
 	CQ_RING_MAPPED_BYTES = 1 << 16,
 };
+
+__thread struct cq_expectation cq_expectation;
 
 /* ---- the ring's memory ---------------------------------------------------------------------- */
 
@@ -119,6 +123,13 @@ static u32 cq_waiting(const struct cq *cq) REQUIRES(&cq->lock)
 	return cq->head - __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
 }
 
+/* After each change of what it sums up. */
+static void cq_mind(struct cq *cq) REQUIRES(&cq->lock)
+{
+	__atomic_store_n(&cq->minded, cq->armed != 0 || cq->ncomp_wanted != 0 || cq->overflowed,
+			 __ATOMIC_RELAXED);
+}
+
 /* Does the completion just added fire an arm? Uses up the arm. */
 static bool cq_arm_spend(struct cq *cq, bool solicited) REQUIRES(&cq->lock)
 {
@@ -130,6 +141,7 @@ static bool cq_arm_spend(struct cq *cq, bool solicited) REQUIRES(&cq->lock)
 		cq->ncomp_wanted = 0;
 		fire = true;
 	}
+	cq_mind(cq);
 	return fire;
 }
 
@@ -139,6 +151,7 @@ static void cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 	bool first = !cq->overflowed;
 
 	cq->overflowed = true;
+	cq_mind(cq);
 	lock_release(&cq->lock);
 	if (first && cq->overflow)
 		cq->overflow(cq);
@@ -293,6 +306,7 @@ int cq_arm(struct cq *cq, u32 flags)
 	lock_acquire(&cq->lock);
 	if (cq->armed != CQ_NEXT_COMP)
 		cq->armed = (u8)kind;
+	cq_mind(cq);
 	missed = (flags & CQ_REPORT_MISSED) && cq_waiting(cq) > 0;
 	fire = cq_arm_late(cq);
 	lock_release(&cq->lock);
@@ -312,6 +326,7 @@ int cq_arm_ncomp(struct cq *cq, u32 count)
 	} else {
 		fire = count > 0 && cq_waiting(cq) >= count;
 		cq->ncomp_wanted = fire ? 0 : count;
+		cq_mind(cq);
 	}
 	lock_release(&cq->lock);
 	if (fire)
@@ -365,6 +380,7 @@ static bool cq_ncomp_is_due(struct cq *cq) REQUIRES(&cq->lock)
 
 	if (due)
 		cq->ncomp_wanted = 0;
+	cq_mind(cq);
 	return due;
 }
 

@@ -37,6 +37,9 @@ struct cq {
 	bool timestamps FIXED;
 	/* full once: in error for good, nothing is added any more */
 	bool overflowed GUARDED_BY(lock);
+	/* armed, ncomp_wanted or overflowed is set: each completion has to go through the ring.
+	 * Written under `lock` */
+	bool minded ATOMIC_ONLY;
 	u8 producers_pad[CACHE_LINE];
 
 	struct lock poll_lock ACQUIRED_BEFORE(lock);
@@ -78,6 +81,16 @@ bool cq_push(struct cq *cq, const struct cqe *e, bool solicited);
 static inline struct cqe *cq_reserve(struct cq *cq) TRY_ACQUIRE(true, cq->lock)
 	EXCLUDES(cq->poll_lock);
 static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
+/* A thread that is about to receive by itself says that it waits for up to n completions of this
+ * CQ (none, if n is not positive). Those that it then adds while the ring is empty and nobody minds
+ * (`minded`) need not go through the ring: cq_hand gives their places in `wc`. cq_expected, with
+ * the same n, ends that and says how many came so; what is in the ring came after them. */
+static inline void cq_expect(struct cq *cq, int n, struct ibv_wc *wc);
+static inline int cq_expected(int n);
+/* Where to write a completion (wc_set) that this thread waits for, without any lock; NULL: it has
+ * to go through the ring. Of one work queue's completions only one at a time is added, by whoever
+ * holds that queue's lock. */
+static inline struct ibv_wc *cq_hand(struct cq *cq);
 /* Takes up to n; returns how many, never an error: an overflowed CQ still hands out what it
  * holds. */
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc);
@@ -97,11 +110,10 @@ void cq_forget(struct cq *cq, const void *qp);
 
 /* Writes an entry without immediate data, flags or key. In words of eight bytes, as cq_pop reads
  * them: a load that spans two stores which have not reached the cache waits until they have. */
-static inline void cqe_set(struct cqe *e, u64 wr_id, enum ibv_wc_status status,
-			   enum ibv_wc_opcode opcode, u32 byte_len, u32 qp_num, u32 src_qp,
-			   void *qp)
+static inline void wc_set(struct ibv_wc *wc, u64 wr_id, enum ibv_wc_status status,
+			  enum ibv_wc_opcode opcode, u32 byte_len, u32 qp_num, u32 src_qp)
 {
-	u64 *word = (u64 *)&e->wc;
+	u64 *word = (u64 *)wc;
 
 	word[0] = wr_id;
 	word[1] = (u64)opcode << 32 | status;
@@ -109,6 +121,13 @@ static inline void cqe_set(struct cqe *e, u64 wr_id, enum ibv_wc_status status,
 	word[3] = (u64)qp_num << 32;
 	word[4] = src_qp;
 	word[5] = 0;
+}
+
+static inline void cqe_set(struct cqe *e, u64 wr_id, enum ibv_wc_status status,
+			   enum ibv_wc_opcode opcode, u32 byte_len, u32 qp_num, u32 src_qp,
+			   void *qp)
+{
+	wc_set(&e->wc, wr_id, status, opcode, byte_len, qp_num, src_qp);
 	e->qp = qp;
 	e->timestamp_ns = 0;
 }
@@ -153,6 +172,38 @@ static inline bool cq_looks_empty(const struct cq *cq)
 {
 	return __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) ==
 	       __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
+}
+
+/* What this thread waits for. */
+struct cq_expectation {
+	struct cq *cq; /* NULL: nothing */
+	struct ibv_wc *next;
+	int room;
+};
+extern __thread struct cq_expectation cq_expectation;
+
+static inline void cq_expect(struct cq *cq, int n, struct ibv_wc *wc)
+{
+	cq_expectation.next = wc;
+	cq_expectation.room = n;
+	cq_expectation.cq = cq;
+}
+
+static inline int cq_expected(int n)
+{
+	cq_expectation.cq = NULL;
+	return n - cq_expectation.room;
+}
+
+/* As if it had been added and taken while `minded` was looked at: an arm that is made later does
+ * not mind it, and what the same work queue added before has been taken. */
+static inline struct ibv_wc *cq_hand(struct cq *cq)
+{
+	if (cq_expectation.cq != cq || unlikely(cq_expectation.room <= 0) ||
+	    unlikely(__atomic_load_n(&cq->minded, __ATOMIC_RELAXED) || !cq_looks_empty(cq)))
+		return NULL;
+	cq_expectation.room--;
+	return cq_expectation.next++;
 }
 
 #endif

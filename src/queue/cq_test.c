@@ -188,6 +188,80 @@ static void cq_push__overflows_once_and_for_good(void **state)
 	test_teardown(&x);
 }
 
+/* Is a completion handed over to this thread, which waits for one? */
+static bool test_hand(struct test_cq *x)
+{
+	struct ibv_wc wc, *place;
+
+	cq_expect(&x->cq, 1, &wc);
+	place = cq_hand(&x->cq);
+	assert_true(place == NULL || place == &wc);
+	assert_int_equal(cq_expected(1), place != NULL);
+	return place != NULL;
+}
+
+static void cq_hand__gives_as_many_places_as_are_expected(void **state)
+{
+	struct test_cq x, other;
+	struct ibv_wc wc[2];
+
+	test_setup(&x, 4);
+	test_setup(&other, 4);
+	assert_null(cq_hand(&x.cq));
+	cq_expect(&x.cq, 2, wc);
+	assert_null(cq_hand(&other.cq));
+	assert_ptr_equal(cq_hand(&x.cq), &wc[0]);
+	assert_ptr_equal(cq_hand(&x.cq), &wc[1]);
+	assert_null(cq_hand(&x.cq));
+	assert_int_equal(cq_expected(2), 2);
+	assert_null(cq_hand(&x.cq));
+	for (int n = 0; n >= -1; n--) {
+		cq_expect(&x.cq, n, wc);
+		assert_null(cq_hand(&x.cq));
+		assert_int_equal(cq_expected(n), 0);
+	}
+	test_teardown(&other);
+	test_teardown(&x);
+}
+
+static void cq_hand__overtakes_nothing(void **state)
+{
+	struct test_cq x;
+
+	test_setup(&x, 4);
+	assert_true(test_push(&x, 1));
+	assert_false(test_hand(&x));
+	test_expect(&x, 1, (u64[]){ 1 });
+	assert_true(test_hand(&x));
+	test_teardown(&x);
+}
+
+/* Whoever waits for an event hears of the completion: it goes through the ring. */
+static void cq_hand__passes_nobody_who_minds(void **state)
+{
+	struct test_cq x;
+
+	test_setup(&x, 2);
+	for (u32 kind = CQ_SOLICITED; kind <= CQ_NEXT_COMP; kind++) {
+		assert_int_equal(cq_arm(&x.cq, kind), 0);
+		assert_false(test_hand(&x));
+	}
+	assert_true(test_push(&x, 1));
+	assert_int_equal(test_events(&x), 1);
+	test_expect(&x, 1, (u64[]){ 1 });
+	assert_true(test_hand(&x));
+	assert_int_equal(cq_arm_ncomp(&x.cq, 2), 0);
+	assert_false(test_hand(&x));
+	assert_int_equal(cq_arm_ncomp(&x.cq, 0), 0);
+	assert_true(test_hand(&x));
+	/* in error for good */
+	while (test_push(&x, 2))
+		continue;
+	test_expect(&x, 2, (u64[]){ 2, 2 });
+	assert_false(test_hand(&x));
+	test_teardown(&x);
+}
+
 static void cq_init__of_a_huge_ring_costs_what_is_used(void **state)
 {
 	enum { HUGE = 1 << 22, PAGE = 4096 };
@@ -620,6 +694,9 @@ int main(void)
 		cmocka_unit_test(cq_pop__hands_out_in_order_across_the_ends_of_the_ring),
 		cmocka_unit_test(cq_pop_cqe__gives_every_field_and_a_time),
 		cmocka_unit_test(cq_push__overflows_once_and_for_good),
+		cmocka_unit_test(cq_hand__gives_as_many_places_as_are_expected),
+		cmocka_unit_test(cq_hand__overtakes_nothing),
+		cmocka_unit_test(cq_hand__passes_nobody_who_minds),
 		cmocka_unit_test(cq_init__of_a_huge_ring_costs_what_is_used),
 		cmocka_unit_test(cq_resize__keeps_what_waits),
 		cmocka_unit_test(cq_forget__drops_one_qp_and_keeps_order),

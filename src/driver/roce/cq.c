@@ -99,8 +99,12 @@ struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, s
 
 static NOINLINE int cq_drive_and_poll(struct roce_cq *cq, int n, struct ibv_wc *wc)
 {
+	int got;
+
+	cq_expect(&cq->q, n, wc);
 	progress_drive(roce_dev(cq->ib.device));
-	return cq_pop(&cq->q, n, wc);
+	got = cq_expected(n);
+	return cq_looks_empty(&cq->q) ? got : got + cq_pop(&cq->q, n - got, wc + got);
 }
 
 int roce_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
