@@ -251,6 +251,7 @@ static void engine_timers(struct ibt *ibt)
 
 int ibt_poll(struct ibt *ibt, int budget)
 {
+	/* The nearest, which is asked always: it is never idle for long. */
 	struct path *first = ibt->paths[0];
 	int n = first->ops->poll(first, budget, false);
 
