@@ -199,7 +199,7 @@ static int attach_paths(struct roce_device *dev)
 				  .lanes = attach_env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES,
 							     UDP_LANES),
 				  .lines = attach_env_number("ANYVERBS_CONNECTED_SOCKETS",
-							     UDP_LINES, 0) };
+							     UDP_LINES, UDP_LINES) };
 	int err;
 
 	a->shm = shm_create(&cfg, &err);
