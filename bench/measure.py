@@ -187,7 +187,7 @@ class Bench:
     def take(self, source, unit):
         """One figure, in this unit."""
         if isinstance(source, rows.Raw):
-            return self.raw(source.name)
+            return self.raw(source)
         if isinstance(source, rows.Wanted):
             return source.value
         if isinstance(source, rows.Ucx):
@@ -199,12 +199,13 @@ class Bench:
         with concurrent.futures.ThreadPoolExecutor(source.pairs) as pool:
             return sum(pool.map(lambda _: self.perftest(source, unit), range(source.pairs)))
 
-    def raw(self, name):
-        a, b = self.options.cpus
+    def raw(self, source):
+        a, b = self.options.cpus if source.where == "host" else (0, 1)
         ms = 20 if self.options.quick else 50
-        tool = self.tool("netlimits" if name in rows.NET_PROBES else "limits")
-        text = Process([tool, "--ms", str(ms), "--cpus", f"{a},{b}", name]).result()
-        return parse_lines(text)[name]
+        tool = self.tool("netlimits" if source.name in rows.NET_PROBES else "limits")
+        words = ["--ms", str(ms), "--cpus", f"{a},{b}", source.name]
+        text = Process([tool, *words]).result() if source.where == "host" else self.raw_in_guest(tool, words)
+        return parse_lines(text)[source.name]
 
     def iterations(self, source):
         return str(max(source.iters // (4 if self.options.quick else 1), 5))
@@ -283,6 +284,15 @@ class Bench:
         except TimeoutError as error:
             guest.drop_tap(netns)
             raise Failure(str(error)) from None
+
+    def raw_in_guest(self, tool, words):
+        if self.guest is None:
+            self.boot()
+        script = "unshare -n sh -c " + guest.shell_quote(f"ip link set lo up; {guest.inside(tool)} {' '.join(words)}")
+        status, said = self.guest[0].run(script, GUEST_TIMEOUT_S)
+        if status != 0:
+            raise Failure(f"{tool} in the guest: status {status}: {last_words(said)}")
+        return said
 
     def in_guest(self, where, words, column):
         """What the client of a pair in the guest said, one process on each of its processors: over rxe, whose packets then never

@@ -9,8 +9,8 @@ LATENCY, BANDWIDTH, RATE = "us", "MiB/s", "M/s"
 
 # ---- where a figure comes from ----
 
-# A probe of limits.c or netlimits.c.
-Raw = collections.namedtuple("Raw", "name")
+# A probe of limits.c or netlimits.c. where: "host", or "guest", in the emulated machine.
+Raw = collections.namedtuple("Raw", "name where", defaults=["host"])
 # Debian's perftest over anyverbs. where: "host", between two processes of this host; "across", between two nodes; "lossy",
 # over the wire of test/across/wire.c, which loses that share of the packets; "guest" and "rxe", in an emulated machine, over
 # anyverbs by UDP or over Linux's rxe, looped back there; "one core", both on the first core of this host. pairs: so many
@@ -130,6 +130,9 @@ RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_to
            ("send_lat", "ib_send_lat", 8, "8 B", LATENCY, 8000), ("write_lat", "ib_write_lat", 8, "8 B", LATENCY, 8000),
            ("send_bw", "ib_send_bw", 1 << 16, "64 KiB", BANDWIDTH, 2000),
            ("write_bw", "ib_write_bw", 1 << 16, "64 KiB", BANDWIDTH, 2000))]
+# What anyverbs could reach at best there: a bare UDP ping-pong costs more than a message of rxe, which stays in the kernel.
+RXE.append(Row("rxe_floor", "rxe", "guest: bare UDP 8 B, send_lat", LATENCY, Raw("udp_pingpong", "guest"),
+               Perftest("ib_send_lat", 8, 8000, where="rxe"), None))
 
 ROWS = SPINE + WIRE + PEERS + SCALE + RXE
 GROUPS = ("spine", "wire", "peers", "scale", "rxe")
