@@ -86,6 +86,18 @@ static inline void quick_fill_packet(struct ibt_qp *qp, struct pkt_brief *b,
 _Static_assert(IBV_SEND_SOLICITED == PKT_SOLICITED << 2 && ACK_OWED == 1u << 31,
 	       "quick_fill_packet knows the bits");
 
+/* Reads a request and fills its packet: the bytes to send, or NULL: look closer. */
+static inline const void *quick_prepare(struct ibt_qp *qp, const struct ibv_send_wr *wr,
+					struct quick_request *r, struct pkt_brief *b)
+	REQUIRES(qp->sq_lock)
+{
+	const void *data = likely(quick_read(qp, wr, r)) ? quick_find(qp, r) : NULL;
+
+	if (likely(data != NULL))
+		quick_fill_packet(qp, b, r);
+	return data;
+}
+
 /* Requests that go to the path together. */
 struct quick_list {
 	struct pkt_brief brief[QUICK_LIST];
@@ -96,15 +108,10 @@ static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
 			      const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
 {
 	struct quick_request r;
-	const void *data;
 
-	if (unlikely(!quick_read(qp, wr, &r)))
+	l->data[at] = quick_prepare(qp, wr, &r, &l->brief[at]);
+	if (unlikely(l->data[at] == NULL))
 		return false;
-	data = quick_find(qp, &r);
-	if (unlikely(data == NULL))
-		return false;
-	l->data[at] = data;
-	quick_fill_packet(qp, &l->brief[at], &r);
 	quick_record(qp, wr->wr_id, &r);
 	return true;
 }
@@ -154,14 +161,10 @@ static inline bool quick_send_one(struct ibt_qp *qp, const struct ibv_send_wr *w
 	const struct path_ops *ops = qp->dest->path->ops;
 	struct quick_request r;
 	struct pkt_brief brief;
-	const void *data;
+	const void *data = quick_prepare(qp, wr, &r, &brief);
 
-	if (unlikely(!quick_read(qp, wr, &r)))
-		return false;
-	data = quick_find(qp, &r);
 	if (unlikely(data == NULL))
 		return false;
-	quick_fill_packet(qp, &brief, &r);
 	if (unlikely(ops->send_briefs(qp->dest, &brief, &data, 1) == 0)) {
 		if (brief.kind & PKT_HAS_ACK << 8)
 			req_return_ack(qp, (u32)(brief.psns >> 32));
