@@ -39,13 +39,11 @@ void async_on_device(struct ib_event_handler *handler, struct ib_event *event)
 	async_post(&c->verbs.context, event->event, NULL, event->element.port_num);
 }
 
-/* The context of the object that an event is about; NULL for ports and the device, whose events
- * nobody waits for. */
-static struct ibv_context *async_context(const struct ibv_async_event *event)
+enum async_subject async_subject_of(enum ibv_event_type type)
 {
-	switch (event->event_type) {
+	switch (type) {
 	case IBV_EVENT_CQ_ERR:
-		return event->element.cq->context;
+		return ASYNC_CQ;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
@@ -54,13 +52,30 @@ static struct ibv_context *async_context(const struct ibv_async_event *event)
 	case IBV_EVENT_PATH_MIG:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		return event->element.qp->context;
+		return ASYNC_QP;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		return event->element.srq->context;
+		return ASYNC_SRQ;
 	default:
-		return NULL;
+		return ASYNC_PORT;
 	}
+}
+
+/* The context of the object that an event is about; NULL for ports and the device, whose events
+ * nobody waits for. */
+static struct ibv_context *async_context(const struct ibv_async_event *event)
+{
+	switch (async_subject_of(event->event_type)) {
+	case ASYNC_CQ:
+		return event->element.cq->context;
+	case ASYNC_QP:
+		return event->element.qp->context;
+	case ASYNC_SRQ:
+		return event->element.srq->context;
+	case ASYNC_PORT:
+		break;
+	}
+	return NULL;
 }
 
 AV_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)

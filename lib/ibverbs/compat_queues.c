@@ -220,30 +220,6 @@ int old_detach_mcast(struct old_qp *qp, union ibv_gid *gid, uint16_t lid)
 }
 DOOR_OLD(old_detach_mcast, ibv_detach_mcast);
 
-enum old_element { OLD_ELEMENT_PORT, OLD_ELEMENT_CQ, OLD_ELEMENT_QP, OLD_ELEMENT_SRQ };
-
-static enum old_element old_element_of(enum ibv_event_type type)
-{
-	switch (type) {
-	case IBV_EVENT_CQ_ERR:
-		return OLD_ELEMENT_CQ;
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_PATH_MIG:
-	case IBV_EVENT_PATH_MIG_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		return OLD_ELEMENT_QP;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		return OLD_ELEMENT_SRQ;
-	default:
-		return OLD_ELEMENT_PORT;
-	}
-}
-
 /* The old object is what today's has for a consumer's context. */
 int old_get_async_event(struct old_context *context, struct ibv_async_event *event)
 {
@@ -251,17 +227,17 @@ int old_get_async_event(struct old_context *context, struct ibv_async_event *eve
 
 	if (error)
 		return error;
-	switch (old_element_of(event->event_type)) {
-	case OLD_ELEMENT_CQ:
+	switch (async_subject_of(event->event_type)) {
+	case ASYNC_CQ:
 		event->element.cq = event->element.cq->cq_context;
 		break;
-	case OLD_ELEMENT_QP:
+	case ASYNC_QP:
 		event->element.qp = event->element.qp->qp_context;
 		break;
-	case OLD_ELEMENT_SRQ:
+	case ASYNC_SRQ:
 		event->element.srq = event->element.srq->srq_context;
 		break;
-	case OLD_ELEMENT_PORT:
+	case ASYNC_PORT:
 		break;
 	}
 	return 0;
@@ -272,17 +248,17 @@ void old_ack_async_event(struct ibv_async_event *event)
 {
 	struct ibv_async_event real = *event;
 
-	switch (old_element_of(event->event_type)) {
-	case OLD_ELEMENT_CQ:
+	switch (async_subject_of(event->event_type)) {
+	case ASYNC_CQ:
 		real.element.cq = ((struct old_cq *)event->element.cq)->real;
 		break;
-	case OLD_ELEMENT_QP:
+	case ASYNC_QP:
 		real.element.qp = ((struct old_qp *)event->element.qp)->real;
 		break;
-	case OLD_ELEMENT_SRQ:
+	case ASYNC_SRQ:
 		real.element.srq = ((struct old_srq *)event->element.srq)->real;
 		break;
-	case OLD_ELEMENT_PORT:
+	case ASYNC_PORT:
 		break;
 	}
 	ibv_ack_async_event(&real);

@@ -237,6 +237,9 @@ void async_on_cq(struct ib_event *event, void *cq);
 void async_on_qp(struct ib_event *event, void *qp);
 void async_on_srq(struct ib_event *event, void *srq);
 void async_on_device(struct ib_event_handler *handler, struct ib_event *event);
+/* What an event is about, which is the part of its union that holds something. */
+enum async_subject { ASYNC_PORT, ASYNC_CQ, ASYNC_QP, ASYNC_SRQ };
+enum async_subject async_subject_of(enum ibv_event_type type);
 
 /* channel.c. Returns 0 when `fd` is readable, -EAGAIN if it is O_NONBLOCK and nothing is there,
  * -EINTR after a signal whose handler does not ask for restart. The calling thread drives the

@@ -4,11 +4,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/process_test.h"
 #include "base/clock.h"
 #include "core/core_priv.h"
 #include "core/test_support/fake_device.h"
@@ -130,13 +130,11 @@ static int child_life(struct fake_device *inherited, struct ib_pd *pd)
 static void ib_core_drop_in_child__probes_again(void **state)
 {
 	struct ib_pd *pd = ib_alloc_pd(&probed->ib);
-	int status;
 	pid_t child = fork();
 
 	if (child == 0)
 		_exit(child_life(probed, pd));
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_verdict(child), 0);
 	assert_int_equal(ib_dealloc_pd(pd), 0);
 	assert_int_equal(probes, 3);
 }
@@ -175,7 +173,6 @@ static void ib_register_device__again_in_child(void **state)
 	union ib_gid group = { .raw = { 0xff, 0x12 } };
 	struct ib_device **list;
 	struct ib_event_handler handler;
-	int status;
 
 	assert_int_equal(ib_uverbs_get_devices(&list), 1);
 	INIT_IB_EVENT_HANDLER(&handler, &probed->ib, on_event);
@@ -190,8 +187,7 @@ static void ib_register_device__again_in_child(void **state)
 
 	if (child == 0)
 		_exit(child_continues(list, &handler, qp));
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_verdict(child), 0);
 	assert_int_equal(ib_detach_mcast(qp, &group, 0), 0);
 	assert_int_equal(ib_destroy_qp(qp), 0);
 	assert_int_equal(ib_destroy_cq(cq), 0);

@@ -4,12 +4,12 @@
 #include <rdma/ib_fmr_pool.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/process_test.h"
 #include "core/core_priv.h"
 #include "core/test_support/fake_device.h"
 
@@ -259,7 +259,6 @@ static void ib_flush_fmr_pool__unmaps_whatever_was_given_back(void **state)
 static void ib_flush_fmr_pool__in_a_child(void **state)
 {
 	struct ib_fmr_pool *pool = pool_make(1, 1, false);
-	int status;
 
 	ib_fmr_pool_unmap(map(pool, 1));
 	pid_t child = fork();
@@ -269,8 +268,7 @@ static void ib_flush_fmr_pool__in_a_child(void **state)
 		ib_flush_fmr_pool(pool);
 		_exit(fake->fmr_unmaps == 1 && ib_destroy_fmr_pool(pool) == 0 ? 0 : 1);
 	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_verdict(child), 0);
 	assert_int_equal(ib_destroy_fmr_pool(pool), 0);
 }
 

@@ -6,11 +6,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/process_test.h"
 #include "event/event_priv.h"
 
 enum { MANY = 100 };
@@ -93,14 +93,11 @@ static int test_child(struct test_pair *x)
 
 static int test_fork(struct test_pair *x)
 {
-	int status = -1;
 	pid_t child = fork();
 
 	if (child == 0)
 		_exit(test_child(x));
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFEXITED(status));
-	return WEXITSTATUS(status);
+	return child_verdict(child);
 }
 
 static void event_drop_in_child__parts_the_descriptors(void **state)
@@ -117,12 +114,13 @@ static void event_drop_in_child__parts_the_descriptors(void **state)
 static void event_drop_in_child__frees_locks_that_nobody_holds(void **state)
 {
 	struct test_pair x;
-	int status = -1;
+	pid_t child;
 
 	test_setup(&x);
 	*(u32 *)(void *)x.ch = 1; /* the lock is its first word */
 	*(u32 *)(void *)x.q = 2;
-	if (fork() == 0) {
+	child = fork();
+	if (child == 0) {
 		struct async_event ev;
 		void *cookie;
 
@@ -132,9 +130,7 @@ static void event_drop_in_child__frees_locks_that_nobody_holds(void **state)
 	}
 	*(u32 *)(void *)x.ch = 0;
 	*(u32 *)(void *)x.q = 0;
-	assert_true(wait(&status) > 0);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 7);
+	assert_int_equal(child_verdict(child), 7);
 	test_teardown(&x);
 }
 

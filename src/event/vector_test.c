@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/process_test.h"
 #include "event/event.h"
 
 enum { MANY = 20000, WAIT_TURNS = 20000, WAIT_US = 500 };
@@ -295,7 +295,7 @@ static int test_child(struct test_item *busy)
 static void event_drop_in_child__starts_afresh(void **state)
 {
 	struct test_item busy;
-	int status = -1;
+	int verdict;
 	pid_t child;
 
 #ifdef __SANITIZE_THREAD__
@@ -310,17 +310,15 @@ static void event_drop_in_child__starts_afresh(void **state)
 	vector_item_queue(&busy.item);
 	assert_true(test_wait_for(&busy.hold, 2));
 	child = fork();
-	assert_true(child >= 0);
 	if (child == 0) {
 		busy.inside = 0;
 		_exit(test_child(&busy));
 	}
-	assert_int_equal(waitpid(child, &status, 0), child);
+	verdict = child_verdict(child);
 	__atomic_store_n(&busy.hold, 0, __ATOMIC_RELEASE);
 	vector_item_flush(&busy.item);
 	assert_int_equal(test_load(&busy.ran), 1);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(verdict, 0);
 }
 
 int main(void)

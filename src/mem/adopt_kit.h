@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/process_test.h"
 #include "mem/adopt_priv.h"
 
 #define PAGE 4096ul
@@ -106,19 +106,6 @@ static inline bool is_shared(const void *p)
 	assert_true(look_maps(fd, see, &s));
 	close(fd);
 	return s.found && s.shared;
-}
-
-/* Runs fn in a child; its verdict. */
-static inline int in_child(int (*fn)(void))
-{
-	int status;
-	pid_t pid = fork();
-
-	assert_true(pid >= 0);
-	if (pid == 0)
-		_exit(fn());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 #endif

@@ -90,30 +90,28 @@ static void turn__long_write_waits_and_is_copied(void **state)
 	turn_close(&t);
 }
 
-/* A short one costs little in packets, and its answer comes sooner. */
-static void turn__short_read_goes_at_once(void **state)
+static void turn_read_goes_at_once(bool direct, u32 length)
 {
 	static struct turn t;
 
-	turn_open(&t, true);
-	turn_post(&t, IBV_WR_RDMA_READ, SHORT);
+	turn_open(&t, direct);
+	turn_post(&t, IBV_WR_RDMA_READ, length);
 	assert_int_equal(watch_count(&t.watch, 0, OP(READ_REQUEST)), 1);
 	net_run(&t.net, NS_PER_MS);
 	turn_expect_done(&t);
 	turn_close(&t);
 }
 
+/* A short one costs little in packets, and its answer comes sooner. */
+static void turn__short_read_goes_at_once(void **state)
+{
+	turn_read_goes_at_once(true, SHORT);
+}
+
 /* Who cannot copy by himself has nothing to wait for. */
 static void turn__without_direct_access_nothing_waits(void **state)
 {
-	static struct turn t;
-
-	turn_open(&t, false);
-	turn_post(&t, IBV_WR_RDMA_READ, LONG);
-	assert_int_equal(watch_count(&t.watch, 0, OP(READ_REQUEST)), 1);
-	net_run(&t.net, NS_PER_MS);
-	turn_expect_done(&t);
-	turn_close(&t);
+	turn_read_goes_at_once(false, LONG);
 }
 
 int main(void)

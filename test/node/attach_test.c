@@ -200,12 +200,12 @@ static void node_attach__leaves_no_descriptor_behind(void **state)
 
 	harness_attach(&h);
 	harness_detach(&h);
-	before = harness_count_fds();
+	before = count_fds();
 	for (int i = 0; i < 20; i++) {
 		harness_attach(&h);
 		harness_detach(&h);
 	}
-	assert_int_equal(harness_count_fds(), before);
+	assert_int_equal(count_fds(), before);
 }
 
 static void node_attach__without_descriptors_fails_cleanly(void **state)
@@ -216,7 +216,7 @@ static void node_attach__without_descriptors_fails_cleanly(void **state)
 
 	harness_attach(&first);
 	h.self = first.self;
-	before = harness_count_fds();
+	before = count_fds();
 	getrlimit(RLIMIT_NOFILE, &old);
 	/* with each number of descriptors that is too few, and then one that is enough */
 	for (limit = 0;; limit++) {
@@ -229,7 +229,7 @@ static void node_attach__without_descriptors_fails_cleanly(void **state)
 		if (err == 0)
 			break;
 		assert_int_equal(err, -EMFILE);
-		assert_int_equal(harness_count_fds(), before);
+		assert_int_equal(count_fds(), before);
 		assert_true(limit < 20);
 	}
 	assert_true(limit > 2);

@@ -4,7 +4,6 @@
  */
 #include "harness.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <poll.h>
@@ -167,17 +166,6 @@ bool harness_same_file(int a, int b)
 
 	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
 	       sa.st_ino == sb.st_ino;
-}
-
-int harness_count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int count = 0;
-
-	while (readdir(d) != NULL)
-		count++;
-	closedir(d);
-	return count;
 }
 
 void harness_close_peer(struct node_peer *peer)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/process_test.h"
 #include "node/client_priv.h"
 
 /* A process' own things, as node_attach wants them. */
@@ -36,7 +37,6 @@ struct proto_status_reply harness_status(void);
 struct node_event harness_wait_event(struct harness *h, enum node_event_type type);
 bool harness_readable(int fd, int timeout_ms);
 bool harness_same_file(int a, int b);
-int harness_count_fds(void);
 void harness_close_peer(struct node_peer *peer);
 
 #endif

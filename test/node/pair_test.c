@@ -186,14 +186,14 @@ static void node_connect__without_descriptors_undoes_the_pair(void **state)
 	harness_attach(&a);
 	harness_attach(&b);
 	assert_int_equal(node_slot_take(b.node, &slot), 0);
-	before = harness_count_fds();
+	before = count_fds();
 	getrlimit(RLIMIT_NOFILE, &old);
 	low = old;
 	low.rlim_cur = (rlim_t)(before - 3 + 2);
 	setrlimit(RLIMIT_NOFILE, &low);
 	assert_int_equal(node_connect(a.node, slot, rings, &peer), -EMFILE);
 	setrlimit(RLIMIT_NOFILE, &old);
-	assert_int_equal(harness_count_fds(), before);
+	assert_int_equal(count_fds(), before);
 	ev = harness_wait_event(&b, NODE_EVENT_PEER_NEW);
 	harness_close_peer(&ev.peer);
 	ev = harness_wait_event(&b, NODE_EVENT_PEER_GONE);
@@ -220,7 +220,7 @@ static void node_event_next__without_descriptors_refuses_the_pair(void **state)
 	assert_int_equal(node_slot_take(b.node, &slot), 0);
 	assert_int_equal(node_connect(a.node, slot, rings, &peer), 0);
 	harness_close_peer(&peer);
-	before = harness_count_fds();
+	before = count_fds();
 	getrlimit(RLIMIT_NOFILE, &old);
 	low = old;
 	low.rlim_cur = (rlim_t)(before - 3 + 1);
@@ -228,7 +228,7 @@ static void node_event_next__without_descriptors_refuses_the_pair(void **state)
 	assert_true(harness_readable(node_event_fd(b.node), 5000));
 	assert_false(node_event_next(b.node, &ev));
 	setrlimit(RLIMIT_NOFILE, &old);
-	assert_int_equal(harness_count_fds(), before);
+	assert_int_equal(count_fds(), before);
 	ev = harness_wait_event(&a, NODE_EVENT_PEER_GONE);
 	assert_int_equal(ev.peer.process, node_process(b.node));
 	assert_int_equal(harness_status().pairs, 0);

@@ -83,12 +83,12 @@ static void node_udp_sockets__refuses_what_is_not_the_askers(void **state)
 
 	user_begin(&user);
 	user_begin(&other);
-	before = harness_count_fds();
+	before = count_fds();
 	assert_int_equal(node_udp_sockets(user.h.node, other.slot, &s, 1), -ENOENT);
 	assert_int_equal(node_udp_sockets(user.h.node, 0, &s, 1), -ENOENT);
 	assert_int_equal(node_udp_sockets(user.h.node, NODE_SLOTS, &s, 1), -ENOENT);
 	assert_int_equal(node_udp_sockets(user.h.node, user.slot, &s, 0), 0);
-	assert_int_equal(harness_count_fds(), before);
+	assert_int_equal(count_fds(), before);
 	user_end(&other);
 	user_end(&user);
 }
@@ -189,13 +189,13 @@ static void node_mcast_socket__refuses_what_is_no_group(void **state)
 	static const u8 unicast[16] = { [10] = 0xff, [11] = 0xff, 10, 0, 0, 1 };
 	static const u8 group[16] = { 0xff, 0x0e, [15] = 1 };
 	struct node_gid port = { .ifindex = 1 }, nowhere = { .ifindex = 0 };
-	int before = harness_count_fds();
+	int before = count_fds();
 
 	assert_int_equal(node_mcast_socket(unicast, &port), -EINVAL);
 	assert_int_equal(node_mcast_socket(group, &nowhere), -EINVAL);
 	port.ifindex = 999999;
 	assert_true(node_mcast_socket(group, &port) < 0);
-	assert_int_equal(harness_count_fds(), before);
+	assert_int_equal(count_fds(), before);
 }
 
 int main(void)

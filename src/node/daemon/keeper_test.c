@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,18 +17,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/process_test.h"
+
 static struct keeper_found found;
-
-static int test_count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int count = 0;
-
-	while (readdir(d) != NULL)
-		count++;
-	closedir(d);
-	return count;
-}
 
 static bool test_same_file(int a, int b)
 {
@@ -43,7 +33,7 @@ static bool test_same_file(int a, int b)
 static void keeper_receive__what_was_added(void **state)
 {
 	struct keeper k;
-	int sockets[3], before = test_count_fds(), out;
+	int sockets[3], before = count_fds(), out;
 
 	assert_int_equal(keeper_open(&k), 0);
 	k.table->slot_of[7][2] = 99;
@@ -72,7 +62,7 @@ static void keeper_receive__what_was_added(void **state)
 	/* the next process brings an empty one */
 	assert_int_equal(keeper_receive(out, &found), -ENODATA);
 	close(out);
-	assert_int_equal(test_count_fds(), before);
+	assert_int_equal(count_fds(), before);
 }
 
 static void keeper_clear__leaves_the_table(void **state)
@@ -116,7 +106,7 @@ static void keeper_add__says_when_it_is_full(void **state)
 /* What a process hands over need not be a keeper. */
 static void keeper_receive__refuses_what_is_none(void **state)
 {
-	int ends[2], before = test_count_fds();
+	int ends[2], before = count_fds();
 	struct keeper k;
 	int others[] = { open("/dev/null", O_RDWR), eventfd(0, 0),
 			 socket(AF_INET, SOCK_DGRAM, 0), socket(AF_UNIX, SOCK_SEQPACKET, 0) };
@@ -139,7 +129,7 @@ static void keeper_receive__refuses_what_is_none(void **state)
 	assert_int_equal(ftruncate(k.table_fd, 100), 0);
 	assert_int_equal(keeper_receive(k.out, &found), -ENODATA);
 	keeper_close(&k);
-	assert_int_equal(test_count_fds(), before);
+	assert_int_equal(count_fds(), before);
 }
 
 int main(void)

@@ -8,12 +8,12 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <errno.h>
-#include <dirent.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/process_test.h"
 #include "node/udp_socket.h"
 
 static struct udp first, next;
@@ -29,17 +29,6 @@ static void test_address(u8 gid[16])
 
 	address[13] = (u8)(address[13] ^ count++);
 	memcpy(gid, address, 16);
-}
-
-static int test_count_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int count = 0;
-
-	while (readdir(d) != NULL)
-		count++;
-	closedir(d);
-	return count;
 }
 
 static struct udp_group *test_open(struct udp *u, u8 gid[16])
@@ -184,7 +173,7 @@ static void udp_adopt__nothing_that_is_not_whole(void **state)
 		spoil_change_address, spoil_replace,	    spoil_high_row,
 	};
 	u8 gid[16];
-	int before = test_count_fds(), err;
+	int before = count_fds(), err;
 
 	for (size_t i = 0; i < ARRAY_LEN(spoils); i++) {
 		struct udp_group *g = test_open(&first, gid);
@@ -196,7 +185,7 @@ static void udp_adopt__nothing_that_is_not_whole(void **state)
 		assert_int_equal(udp_adopt(&next, out, test_even, NULL), 0);
 		close(out);
 		assert_null(udp_find(&next, gid));
-		assert_int_equal(test_count_fds(), before);
+		assert_int_equal(count_fds(), before);
 	}
 }
 
@@ -217,13 +206,13 @@ static void udp_want__addresses_come_and_go(void **state)
 	assert_int_equal(udp_find(&first, gid)->members[0].id, id);
 	udp_look_begin(&first);
 	assert_true(udp_look_end(&first));
-	before = test_count_fds();
+	before = count_fds();
 	for (int i = 0; i < 2 * NODE_GIDS; i++)
 		test_open(&first, other);
 	assert_null(udp_find(&first, gid));
 	assert_int_equal(first.keeper.count, NODE_GIDS);
 	/* a socket and a name for each */
-	assert_int_equal(test_count_fds(), before + 2 * (NODE_GIDS - 1));
+	assert_int_equal(count_fds(), before + 2 * (NODE_GIDS - 1));
 	/* the port of the first is free again */
 	udp_look_begin(&next);
 	assert_true(udp_want(&next, gid, 1));
