@@ -35,7 +35,8 @@ class Check(unittest.TestCase):
         for sample in os.listdir(SAMPLES):
             with open(os.path.join(SAMPLES, sample, "expected"), encoding="utf-8") as f:
                 rules |= {line.split(": ")[1].strip() for line in f}
-        self.assertEqual(rules, {"layers", "sockets", "clock", "calls", "size", "dead", "locks", "fields", "words"})
+        self.assertEqual(rules, {"layers", "sockets", "clock", "calls", "size", "dead", "locks", "fields", "variables",
+                                 "words"})
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@
 static const char *const log_names[] = { "none", "error", "warn", "info", "debug" };
 static int log_level_cached = -1;
 
-static enum log_level log_level_parse(const char *text)
+bool log_level_parse(const char *text, enum log_level *level)
 {
-	for (int i = LOG_DEBUG; text != NULL && i > LOG_NONE; i--)
-		if (strcasecmp(text, log_names[i]) == 0)
-			return (enum log_level)i;
-	return LOG_NONE;
+	for (int i = LOG_NONE; i <= LOG_DEBUG; i++)
+		if (strcasecmp(text, log_names[i]) == 0) {
+			*level = (enum log_level)i;
+			return true;
+		}
+	return false;
 }
 
 enum log_level log_level_get(void)
@@ -26,7 +28,12 @@ enum log_level log_level_get(void)
 	int level = __atomic_load_n(&log_level_cached, __ATOMIC_RELAXED);
 
 	if (unlikely(level < 0)) {
-		level = (int)log_level_parse(getenv("ANYVERBS_LOG"));
+		const char *text = getenv("ANYVERBS_LOG");
+		enum log_level asked = LOG_NONE;
+
+		if (text != NULL)
+			(void)log_level_parse(text, &asked);
+		level = (int)asked;
 		__atomic_store_n(&log_level_cached, level, __ATOMIC_RELAXED);
 	}
 	return (enum log_level)level;

@@ -9,6 +9,8 @@
 
 enum log_level { LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
+/* The level of this name, in either case; false: none has it, *level is as before. */
+AV_EXPORT bool log_level_parse(const char *text, enum log_level *level);
 /* The level that ANYVERBS_LOG asks for, read once. */
 AV_EXPORT enum log_level log_level_get(void);
 AV_EXPORT void log_print(enum log_level level, const char *room, const char *fmt, ...)

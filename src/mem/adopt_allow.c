@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "mem/adopt_priv.h"
 
 enum {
@@ -53,9 +54,9 @@ static u64 allow_setting(const char *path, u64 otherwise)
 
 static bool allow_is_wanted(void)
 {
-	const char *value = getenv("ANYVERBS_ADOPT"), *preload = getenv("LD_PRELOAD");
+	const char *preload = getenv("LD_PRELOAD");
 
-	if (value != NULL && strcmp(value, "0") == 0)
+	if (!env_is_on("ANYVERBS_ADOPT", true))
 		return false;
 	/* valgrind knows each byte of the memory that it has seen mapped */
 	if (preload != NULL && strstr(preload, "vgpreload") != NULL)

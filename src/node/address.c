@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/env.h"
+
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
 #endif
@@ -32,8 +34,11 @@ int address_node_name(char name[NODE_NAME_MAX])
 
 	if (wanted == NULL || wanted[0] == '\0')
 		wanted = "default";
-	if (!address_name_valid(wanted))
+	if (!address_name_valid(wanted)) {
+		env_refuse("ANYVERBS_NODE", wanted,
+			   "a name of at most 31 letters, digits, dots, underscores and hyphens");
 		return -EINVAL;
+	}
 	snprintf(name, NODE_NAME_MAX, "%s", wanted);
 	return 0;
 }

@@ -67,6 +67,38 @@ bool udp_gid_is_v4(const u8 gid[16])
 	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
+void udp_gid_from_v4(u8 gid[16], u32 address_be)
+{
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	memcpy(gid + 12, &address_be, 4);
+}
+
+/* Neither unspecified nor a group's. */
+static bool udp_gid_is_host(const u8 gid[16])
+{
+	static const u8 zero[16];
+
+	if (udp_gid_is_v4(gid))
+		return memcmp(gid + 12, zero, 4) != 0 && gid[12] < 224;
+	return memcmp(gid, zero, 16) != 0 && gid[0] != 0xff;
+}
+
+bool udp_gid_parse(const char *text, u8 gid[16])
+{
+	struct in_addr v4;
+	u8 found[16];
+
+	if (inet_pton(AF_INET, text, &v4) == 1)
+		udp_gid_from_v4(found, v4.s_addr);
+	else if (inet_pton(AF_INET6, text, found) != 1)
+		return false;
+	if (!udp_gid_is_host(found))
+		return false;
+	memcpy(gid, found, sizeof(found));
+	return true;
+}
+
 u32 udp_scope(const u8 gid[16], u32 ifindex)
 {
 	bool link_local = gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;

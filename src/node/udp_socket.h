@@ -8,6 +8,10 @@
 #include "node/node.h"
 
 bool udp_gid_is_v4(const u8 gid[16]);
+void udp_gid_from_v4(u8 gid[16], u32 address_be);
+/* The GID of an address in text, IPv4 or IPv6, that a host may have; false: it is none, gid is as
+ * before. */
+bool udp_gid_parse(const char *text, u8 gid[16]);
 /* The interface that belongs to the address itself: that of a link-local one, else 0. */
 u32 udp_scope(const u8 gid[16], u32 ifindex);
 /* The GID's address with port 4791, and the interface for a link-local one; returns its length. */

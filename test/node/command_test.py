@@ -64,6 +64,39 @@ class Case(unittest.TestCase):
 
     # ---- usage ----
 
+    def test_variables_that_do_not_exist_or_hold_what_they_cannot(self):
+        for name, bad, good in (("NODE", "a/b", "a.b"), ("LOG", "verbose", "WARN"), ("ADDR", "127.0.0.300", "127.0.0.2,fd00::1"),
+                                ("PATHS", "upd", "shm,udp"), ("SOURCE_PORTS", "9", "8"), ("CONNECTED_SOCKETS", "many", "0"),
+                                ("ADOPT", "off", "0"), ("BORN_SHARED", "yes", "1"), ("IDLE_S", "-1", "never"), ("NOD", "a", None)):
+            with self.subTest(name=name):
+                done = self.run_command("version", **{"ANYVERBS_" + name: bad})
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
+                self.assertRegex(done.stderr, f"^anyverbs: warning: ANYVERBS_{name}" + (f"={bad}: it takes " if good else " is no variable"))
+                if good:
+                    self.assertEqual(self.run_command("version", **{"ANYVERBS_" + name: good}).stderr, "")
+
+    def test_values_are_judged_as_the_libraries_judge_them(self):
+        for name, good, bad in (("PATHS", ("shm udp", "udp shm", "udp,shm", " shm, udp ,", "shm,shm"), ("SHM", ",", "shm;udp", "shm,tcp")),
+                                ("SOURCE_PORTS", ("000", "8"), (" 8", "+8", "9", "0x1")),
+                                ("CONNECTED_SOCKETS", ("032",), ("-1", " 1", "33", "4294967297")),
+                                ("DIRECT", ("0",), ("00", "01", " 1")),
+                                ("REST_S", ("0", "0.5", "1e10", "never"), ("Never", "nan", "-1", "5s")),
+                                ("ADDR", ("127.0.0.2 fd00::1", "10.0.0.1,"), ("224.0.0.1", "0.0.0.0", "ff02::1", "::", "127.1")),
+                                ("LOG", ("none", "Debug"), ("5", "err"))):
+            for value in good + bad:
+                with self.subTest(name=name, value=value):
+                    done = self.run_command("version", **{"ANYVERBS_" + name: value})
+                    self.assertEqual((done.returncode, "it takes" in done.stderr), (0, value in bad), done.stderr)
+
+    def test_every_variable_of_the_source_is_known(self):
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        found = subprocess.run(["grep", "-rhoE", '"ANYVERBS_[A-Z_]+"', "--include=*.c", os.path.join(source, "src"),
+                                os.path.join(source, "tools")], capture_output=True, text=True, check=True).stdout.replace('"', "")
+        names = set(found.split()) - {"ANYVERBS_"}
+        self.assertGreater(len(names), 10)
+        done = self.run_command("version", **{name: "" for name in names})
+        self.assertEqual(done.stderr, "")
+
     def test_help_and_version(self):
         for words in (["help"], ["--help"], ["-h"]):
             done = self.run_command(*words)

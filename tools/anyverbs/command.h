@@ -12,6 +12,9 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT
 /* A message on standard error; returns `code`. */
 int command_fail(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+/* Warns of each variable ANYVERBS_* that does not exist, or holds what it cannot. */
+void settings_check(void);
+
 /* Each gets the arguments after its own name, argv[argc] is NULL; returns the exit code. */
 int command_run(int argc, char **argv);
 int command_status(int argc, char **argv);

@@ -46,10 +46,12 @@ static const struct {
 	  "\n"
 	  "Records what every process of the node sends and receives as RoCEv2 frames into\n"
 	  "FILE (pcapng; - is standard output), also what passes between processes of this\n"
-	  "host through memory: see anyverbs(1) for what is made up of that. Ends after the\n"
-	  "given number of frames or seconds, or by Ctrl-C. Starts the node if none is up.\n"
+	  "host through memory: see anyverbs(1) for what is made up of that.\n"
+	  "Starts the node if none is up.\n"
 	  "\n"
 	  "  --snaplen BYTES  keep this much of a frame, 64 to 65535 (default: all)\n"
+	  "  --count FRAMES   end after so many\n"
+	  "  --seconds S      end after so many (default of both: at Ctrl-C)\n"
 	  "\n"
 	  "Exit codes: 0; 1 if somebody else captures, or FILE cannot be written.\n" },
 	{ "stop", command_stop, "end the node",
@@ -132,6 +134,7 @@ int main(int argc, char **argv)
 		return command_fail(EXIT_USAGE, "no command %s; see `anyverbs help`", argv[1]);
 	if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
 		return main_help(1, (char *[]){ (char *)main_commands[i].name, NULL });
+	settings_check();
 	code = main_commands[i].fn(argc - 2, argv + 2);
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return command_fail(EXIT_FAILED, "cannot write the output");

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "command.h"
 
 #ifndef AV_DOORS_PATH
@@ -88,9 +89,7 @@ static int run_preload(const char *doors, const char *library)
 /* Memory that is born shared is for those who ask for it. */
 static bool run_wants_born(void)
 {
-	const char *value = getenv("ANYVERBS_BORN_SHARED");
-
-	return value != NULL && strcmp(value, "1") == 0;
+	return env_is_on("ANYVERBS_BORN_SHARED", false);
 }
 
 /* The node's tree must be there for programs that look into /sys before they call anything of
@@ -104,7 +103,7 @@ static void run_start_node(void)
 	else
 		command_fail(
 			0, "warning: the node cannot be started: %s (ANYVERBS_LOG=error says more)",
-			strerror(-fd));
+			fd == -ECONNREFUSED ? "no anyverbsd answers" : strerror(-fd));
 }
 
 int command_run(int argc, char **argv)

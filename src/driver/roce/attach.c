@@ -14,42 +14,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "mem/adopt.h"
 
-static bool attach_env_on(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value == NULL || strcmp(value, "0") != 0;
-}
-
-/* A list of names; nothing known in it means all. */
 static u32 attach_env_paths(void)
 {
-	const char *value = getenv("ANYVERBS_PATHS");
-	u32 paths = 0;
+	static const char *const names[] = { "shm", "udp", NULL };
+	static const u32 paths[] = { ROCE_PATH_SHM, ROCE_PATH_UDP };
+	u32 words = env_words("ANYVERBS_PATHS", names, 3), found = 0;
 
-	if (value != NULL && strstr(value, "shm") != NULL)
-		paths |= ROCE_PATH_SHM;
-	if (value != NULL && strstr(value, "udp") != NULL)
-		paths |= ROCE_PATH_UDP;
-	if (value != NULL && paths == 0)
-		log_warn("roce", "ANYVERBS_PATHS=%s names neither shm nor udp", value);
-	return paths == 0 ? ROCE_PATH_SHM | ROCE_PATH_UDP : paths;
-}
-
-/* A number up to `most`; `otherwise`: what it is where nothing is said. */
-static u32 attach_env_number(const char *name, u32 most, u32 otherwise)
-{
-	const char *value = getenv(name);
-	char *end;
-	unsigned long n = value == NULL ? otherwise : strtoul(value, &end, 10);
-
-	if (value == NULL || (end != value && *end == '\0' && n <= most))
-		return (u32)n;
-	log_warn("roce", "%s=%s is no number from 0 to %u", name, value, most);
-	return otherwise;
+	for (u32 i = 0; names[i] != NULL; i++)
+		found |= words & 1u << i ? paths[i] : 0;
+	return found;
 }
 
 static void attach_close(int *fd)
@@ -196,9 +173,9 @@ static int attach_paths(struct roce_device *dev)
 				  .kick = progress_kick,
 				  .kick_arg = dev,
 				  .loop = (dev->paths & ROCE_PATH_SHM) == 0,
-				  .lanes = attach_env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES,
+				  .lanes = env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES,
 							     UDP_LANES),
-				  .lines = attach_env_number("ANYVERBS_CONNECTED_SOCKETS",
+				  .lines = env_number("ANYVERBS_CONNECTED_SOCKETS",
 							     UDP_LINES, UDP_LINES) };
 	int err;
 
@@ -247,8 +224,8 @@ static int attach_all(struct roce_device *dev)
 	a->board_fd = a->bell_fd[0] = a->bell_fd[1] = a->kick_fd = a->epoll_fd = -1;
 	a->bell_out[0] = a->bell_out[1] = -1;
 	capture_init(&a->capture);
-	dev->direct = attach_env_on("ANYVERBS_DIRECT");
-	dev->strict = attach_env_on("ANYVERBS_STRICT_NOTIFY");
+	dev->direct = env_is_on("ANYVERBS_DIRECT", true);
+	dev->strict = env_is_on("ANYVERBS_STRICT_NOTIFY", true);
 	dev->paths = attach_env_paths();
 	err = attach_fds(a);
 	if (err == 0)

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "node/address.h"
 #include "node/udp_socket.h"
@@ -89,13 +90,6 @@ static void config_guid_gid(u64 guid, u8 gid[16])
 		gid[8 + i] = (u8)(guid >> (56 - 8 * i));
 }
 
-static void config_gid_v4(u8 gid[16], u32 address_be)
-{
-	memset(gid, 0, 10);
-	gid[10] = gid[11] = 0xff;
-	memcpy(gid + 12, &address_be, 4);
-}
-
 /* A loopback address of the node's own: 127.x.y.z with x, y, z from its GUID. */
 static u32 config_own_v4(u64 guid)
 {
@@ -162,16 +156,6 @@ static const struct host_link *config_loopback(const struct host *h)
 	return NULL;
 }
 
-/* An address that a host may have. */
-static bool config_is_unicast(const u8 gid[16])
-{
-	static const u8 zero[16];
-
-	if (udp_gid_is_v4(gid))
-		return memcmp(gid + 12, zero, 4) != 0 && gid[12] < 224;
-	return memcmp(gid, zero, 16) != 0 && gid[0] != 0xff;
-}
-
 /* The interface that has this address, or NULL. All of 127.0.0.0/8 is the loopback's. */
 static const struct host_link *config_interface_of(const struct host *h, const u8 gid[16])
 {
@@ -193,18 +177,10 @@ void config_parse_told(const char *text, struct config_told *told)
 	snprintf(copy, sizeof(copy), "%s", text);
 	for (char *word = strtok_r(copy, ", ", &save); word != NULL && told->count < NODE_GIDS;
 	     word = strtok_r(NULL, ", ", &save)) {
-		u8 *gid = told->gid[told->count];
-		struct in_addr v4;
-		bool good = true;
-
-		if (inet_pton(AF_INET, word, &v4) == 1)
-			config_gid_v4(gid, v4.s_addr);
-		else
-			good = inet_pton(AF_INET6, word, gid) == 1;
-		if (good && config_is_unicast(gid))
+		if (udp_gid_parse(word, told->gid[told->count]))
 			told->count++;
 		else
-			log_error("node", "ANYVERBS_ADDR: %s is no address of a host", word);
+			env_refuse("ANYVERBS_ADDR", word, "addresses of hosts");
 	}
 }
 
@@ -309,7 +285,7 @@ void config_fill(struct node_config *c, const struct config_source *s)
 		const struct host_link *lo = config_loopback(s->host);
 		u8 own[16];
 
-		config_gid_v4(own, config_own_v4(c->node_guid));
+		udp_gid_from_v4(own, config_own_v4(c->node_guid));
 		/* index 1 is never empty, whoever else may have the same */
 		if (s->mine != NULL)
 			(void)s->mine(s->arg, own, lo != NULL ? lo->ifindex : 0);

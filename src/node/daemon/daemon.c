@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/log.h"
 #include "node/daemon/daemon_priv.h"
 #include "node/daemon/sysfs.h"
@@ -25,30 +26,11 @@
 enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100,
        DAEMON_RETRY_S = 5 /* between looks for an address or port that could not be had */ };
 
-/* Seconds with a fraction; "never" or less than 0: for ever. */
-static u64 daemon_seconds(const char *name, u64 otherwise_ns)
-{
-	const char *text = getenv(name);
-	char *end;
-	double s;
-
-	if (text == NULL || text[0] == '\0')
-		return otherwise_ns;
-	if (strcmp(text, "never") == 0)
-		return UINT64_MAX;
-	s = strtod(text, &end);
-	if (*end != '\0' || end == text || s != s) {
-		log_error("node", "%s: %s is no number of seconds", name, text);
-		return otherwise_ns;
-	}
-	return s < 0 || s > 1e9 ? UINT64_MAX : (u64)(s * 1e9);
-}
-
 int daemon_options_init(struct daemon_options *o)
 {
 	memset(o, 0, sizeof(*o));
-	o->idle_ns = daemon_seconds("ANYVERBS_IDLE_S", DAEMON_IDLE_S * NS_PER_S);
-	o->rest_ns = MIN(daemon_seconds("ANYVERBS_REST_S", DAEMON_REST_S * NS_PER_S),
+	o->idle_ns = env_seconds("ANYVERBS_IDLE_S", DAEMON_IDLE_S * NS_PER_S);
+	o->rest_ns = MIN(env_seconds("ANYVERBS_REST_S", DAEMON_REST_S * NS_PER_S),
 			 3600 * NS_PER_S);
 	return address_node_name(o->node);
 }

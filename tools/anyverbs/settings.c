@@ -1,0 +1,125 @@
+/* settings.c: tells who misspelt a variable, or what it holds. The libraries say nothing by
+ * themselves, and go on as if it were not there; what a value means is judged by their own
+ * functions.
+ * In:    the environment           Out: warnings on standard error
+ * Runs:  the only thread           Locks: none
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/log.h"
+#include "command.h"
+#include "node/address.h"
+#include "node/udp_socket.h"
+#include "path/udp/udp.h"
+
+#define SETTINGS_PREFIX "ANYVERBS_"
+
+extern char **environ;
+
+static bool settings_is_switch(const char *value)
+{
+	bool on;
+
+	return env_means_switch(value, &on);
+}
+
+static bool settings_is_level(const char *value)
+{
+	enum log_level level;
+
+	return log_level_parse(value, &level);
+}
+
+static bool settings_is_paths(const char *value)
+{
+	static const char *const names[] = { "shm", "udp", NULL };
+	u32 found;
+
+	return env_means_words(value, names, &found);
+}
+
+static bool settings_is_lanes(const char *value)
+{
+	u32 n;
+
+	return env_means_number(value, UDP_LANES, &n);
+}
+
+static bool settings_is_lines(const char *value)
+{
+	u32 n;
+
+	return env_means_number(value, UDP_LINES, &n);
+}
+
+static bool settings_is_seconds(const char *value)
+{
+	u64 ns;
+
+	return env_means_seconds(value, &ns);
+}
+
+static bool settings_is_addresses(const char *value)
+{
+	char *copy = strdup(value), *save = NULL;
+	bool good = copy != NULL;
+	u8 gid[16];
+
+	for (char *word = good ? strtok_r(copy, ", ", &save) : NULL; good && word != NULL;
+	     word = strtok_r(NULL, ", ", &save))
+		good = udp_gid_parse(word, gid);
+	free(copy);
+	return good;
+}
+
+/* is_good NULL: anything may be in it. */
+static const struct {
+	const char *name;
+	bool (*is_good)(const char *value);
+	const char *expected;
+} settings[] = {
+	{ "NODE", address_name_valid, "at most 31 letters, digits, '.', '_' and '-'" },
+	{ "LOG", settings_is_level, "error, warn, info or debug" },
+	{ "ADDR", settings_is_addresses, "addresses of hosts, IPv4 or IPv6, with commas between" },
+	{ "PATHS", settings_is_paths, "shm, udp or shm,udp" },
+	{ "SOURCE_PORTS", settings_is_lanes, "a number from 0 to 8" },
+	{ "CONNECTED_SOCKETS", settings_is_lines, "a number from 0 to 32" },
+	{ "DIRECT", settings_is_switch, "0 or 1" },
+	{ "ADOPT", settings_is_switch, "0 or 1" },
+	{ "BORN_SHARED", settings_is_switch, "0 or 1" },
+	{ "STRICT_NOTIFY", settings_is_switch, "0 or 1" },
+	{ "IDLE_S", settings_is_seconds, "seconds, or never" },
+	{ "REST_S", settings_is_seconds, "seconds, or never" },
+	{ "DAEMON", NULL, NULL },
+	{ "SYSFS", NULL, NULL },
+};
+
+/* NAME=VALUE, without the prefix. */
+static void settings_check_one(const char *setting)
+{
+	size_t length = strcspn(setting, "=");
+	const char *value = setting + length + (setting[length] == '=');
+
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+		if (strlen(settings[i].name) != length ||
+		    strncmp(settings[i].name, setting, length) != 0)
+			continue;
+		if (value[0] != '\0' && settings[i].is_good != NULL && !settings[i].is_good(value))
+			command_fail(0, "warning: " SETTINGS_PREFIX "%s: it takes %s",
+				     setting, settings[i].expected);
+		return;
+	}
+	command_fail(0, "warning: " SETTINGS_PREFIX "%.*s is no variable of anyverbs",
+		     (int)length, setting);
+}
+
+void settings_check(void)
+{
+	size_t prefix = strlen(SETTINGS_PREFIX);
+
+	for (char **e = environ; *e != NULL; e++)
+		if (strncmp(*e, SETTINGS_PREFIX, prefix) == 0)
+			settings_check_one(*e + prefix);
+}
