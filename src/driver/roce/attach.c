@@ -193,16 +193,6 @@ static int attach_paths(struct roce_device *dev)
 	return 0;
 }
 
-void roce_config_refresh(struct roce_device *dev)
-{
-	struct node_config config;
-
-	node_config_get(dev->a.node, &config);
-	lock_acquire(&dev->config_lock);
-	dev->config = config;
-	lock_release(&dev->config_lock);
-}
-
 static bool attach_port_is_up(struct roce_device *dev)
 {
 	bool up;

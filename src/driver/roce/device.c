@@ -93,39 +93,6 @@ static int device_query_port(struct ib_device *ib, u8 port, struct ib_port_attr 
 	return 0;
 }
 
-int roce_gid(struct roce_device *dev, u32 index, u8 gid[16])
-{
-	if (index >= NODE_GIDS)
-		return -EINVAL;
-	lock_acquire(&dev->config_lock);
-	memcpy(gid, dev->config.gids[index].gid, 16);
-	lock_release(&dev->config_lock);
-	return 0;
-}
-
-int roce_find_gid(struct roce_device *dev, const u8 gid[16])
-{
-	int found = -ENOENT;
-
-	lock_acquire(&dev->config_lock);
-	for (int i = 0; i < NODE_GIDS && found < 0; i++)
-		if (memcmp(dev->config.gids[i].gid, gid, 16) == 0)
-			found = i;
-	lock_release(&dev->config_lock);
-	return found;
-}
-
-bool roce_is_own_gid(struct roce_device *dev, const u8 gid[16])
-{
-	static const u8 link_local[8] = { 0xfe, 0x80 };
-	u64 guid;
-
-	memcpy(&guid, gid + 8, sizeof(guid));
-	/* the GUID never changes */
-	return roce_find_gid(dev, gid) >= 0 ||
-	       (memcmp(gid, link_local, 8) == 0 && guid == dev->ib.node_guid);
-}
-
 static int device_query_gid(struct ib_device *ib, u8 port, int index, union ib_gid *gid)
 {
 	return index < 0 ? -EINVAL : roce_gid(roce_dev(ib), (u32)index, gid->raw);

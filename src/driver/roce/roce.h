@@ -174,7 +174,6 @@ static inline bool roce_is_ours(const struct roce_device *dev, u32 generation)
 int roce_attach(struct roce_device *dev);
 /* pthread_atfork's child handler. */
 void roce_drop_in_child(void);
-void roce_config_refresh(struct roce_device *dev);
 extern struct roce_device *roce_the_device;
 
 /* ---- progress.c ---- */
@@ -193,6 +192,10 @@ void progress_armed(struct roce_device *dev);
 
 /* ---- device.c ---- */
 void roce_fill_device(struct roce_device *dev);
+
+/* ---- config.c: the node's configuration as this process has it ---- */
+/* Takes what the node has said last. */
+void roce_config_refresh(struct roce_device *dev);
 /* Index of a GID in the table, or -ENOENT. */
 int roce_find_gid(struct roce_device *dev, const u8 gid[16]);
 /* Whether a GID names this node: one of the table, or that of its GUID, which the table has only
