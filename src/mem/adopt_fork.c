@@ -16,12 +16,13 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "mem/adopt_priv.h"
-#include "mem/born.h"
+#include "mem/born_priv.h"
 
 static bool fork_was_busy;
 static bool fork_copies; /* the first pair of handlers is there; set by the constructor */
@@ -53,7 +54,9 @@ static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 		return mprotect(fork_pointer(stash), length, PROT_READ | PROT_WRITE) == 0 ? stash :
 											    0;
 	}
-	place = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* mostly holes, perhaps */
+	place = mmap(NULL, length, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	return place == MAP_FAILED ? 0 : (u64)(uintptr_t)place;
 }
 
@@ -64,31 +67,81 @@ static bool fork_place_is_stash(const struct adopt_piece *p) REQUIRES(&adopt.loc
 	return r != NULL && p->copy - r->stash < r->length;
 }
 
+/* Where in the piece content begins (SEEK_DATA) or ends, from `at` on; its length: nowhere. Who
+ * must not ask takes all of it for content. */
+static u64 fork_seek(const struct adopt_piece *p, u64 at, int whence) REQUIRES(&adopt.lock)
+{
+	off_t found = lseek(adopt.fd, (off_t)(p->offset + at), whence);
+	u64 length = p->end - p->start;
+
+	if (found < 0)
+		return whence == SEEK_DATA && errno != ENXIO ? MIN(at, length) : length;
+	return MIN((u64)found - p->offset, length);
+}
+
+/* Of what the file has there: what it does not have is zeroes in the copy already. */
+static bool fork_copy_content(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	u64 length = p->end - p->start, stop;
+
+	if (!adopt_file_is_there())
+		return move_read(p->copy, length, p, 0) == 0;
+	for (u64 at = fork_seek(p, 0, SEEK_DATA); at < length; at = fork_seek(p, stop, SEEK_DATA)) {
+		const struct adopt_piece part = { .start = p->start + at,
+						  .end = p->end,
+						  .offset = p->offset + at,
+						  .prot = p->prot };
+
+		stop = fork_seek(p, at, SEEK_HOLE);
+		if (move_read(p->copy + at, stop - at, &part, 0) != 0)
+			return false;
+	}
+	return true;
+}
+
 static void fork_copy_piece(struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start;
+	bool filled;
 
-	p->copy = fork_place(p);
-	if (p->copy != 0 && move_read(p->copy, length, p, 0) == 0 &&
-	    madvise(fork_pointer(p->start), length, MADV_DOFORK) == 0)
+	p->copy = p->heir == BORN_WITHHELD ? 0 : fork_place(p);
+	if (p->heir == BORN_WITHHELD)
+		return;
+	/* the kernel wipes it in the child, and in that one's */
+	filled = p->copy != 0 && (p->heir == BORN_ZEROED ?
+					  madvise(fork_pointer(p->copy), length,
+						  MADV_WIPEONFORK) == 0 :
+					  fork_copy_content(p));
+	if (filled && madvise(fork_pointer(p->start), length, MADV_DOFORK) == 0)
 		return;
 	log_error("mem", "a forked child misses registered memory at %#llx",
 		  (unsigned long long)p->start);
 }
 
 /* NO_THREAD_SAFETY, here and below: the lock is held from fork_lock to the handlers after the fork.
- * If it is not, there is no file. */
+ * If it is not, nothing was ever registered; then born.lock alone keeps two forks apart. */
 static void fork_copy(void) NO_THREAD_SAFETY
 {
+	bool busy = born_set_busy(true);
+
+	born_fork_begin();
+	fork_was_busy = busy;
 	adopt.pieces.count = 0;
 	if (adopt.fd < 0)
 		return;
-	fork_was_busy = born_set_busy(true);
-	born_fork_begin();
 	if (!look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES))
 		log_error("mem", "a forked child may miss registered memory");
 	for (u32 i = 0; i < adopt.pieces.count; i++)
 		fork_copy_piece(&adopt.pieces.at[i]);
+}
+
+/* fork_was_busy is the next fork's as soon as the lock is free. */
+static void fork_free_born(bool child)
+{
+	bool busy = fork_was_busy;
+
+	born_fork_end(child);
+	born_set_busy(busy);
 }
 
 static void fork_drop_copy(void) NO_THREAD_SAFETY
@@ -112,22 +165,29 @@ static void fork_drop_copy(void) NO_THREAD_SAFETY
 		mprotect(copy, length, PROT_NONE);
 	}
 	adopt.pieces.count = 0;
-	if (adopt.fd >= 0) {
-		born_fork_end(false);
-		born_set_busy(fork_was_busy);
-	}
+	fork_free_born(false);
+}
+
+/* Where maps may not be moved. */
+static bool fork_copy_in_child(void *to, const void *from, u64 length)
+{
+	if (mmap(to, length, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return false;
+	memcpy(to, from, length);
+	return true;
 }
 
 /* In the child. Where the application wanted that it has nothing, the copy is missing, too. */
 static void fork_place_copy(const struct adopt_piece *p)
 {
 	u64 length = p->end - p->start;
-	void *to = fork_pointer(p->start);
+	void *to = fork_pointer(p->start), *copy = fork_pointer(p->copy);
 
 	if (p->copy == 0)
 		return;
-	if (mremap(fork_pointer(p->copy), length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) ==
-	    MAP_FAILED)
+	if (mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED &&
+	    (errno == EFAULT || !fork_copy_in_child(to, copy, length)))
 		munmap(to, length);
 	else if (p->prot != (PROT_READ | PROT_WRITE))
 		mprotect(to, length, p->prot);
@@ -135,8 +195,10 @@ static void fork_place_copy(const struct adopt_piece *p)
 
 static void fork_become_child(void) NO_THREAD_SAFETY
 {
-	if (adopt.fd < 0)
+	if (adopt.fd < 0) {
+		fork_free_born(true);
 		return;
+	}
 	for (u32 i = 0; i < adopt.pieces.count; i++)
 		fork_place_copy(&adopt.pieces.at[i]);
 	for (u32 i = 0; i < adopt.region_high; i++) {
@@ -151,8 +213,7 @@ static void fork_become_child(void) NO_THREAD_SAFETY
 	look_drop();
 	adopt.fd = -1;
 	adopt.bytes = 0;
-	born_fork_end(true);
-	born_set_busy(fork_was_busy);
+	fork_free_born(true);
 	adopt.region_high = adopt.lingering = adopt.pieces.count = 0;
 }
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "mem/adopt_priv.h"
-#include "mem/born.h"
+#include "mem/born_priv.h"
 
 enum {
 	LOOK_LINE = LOOK_NAME,
@@ -312,13 +312,19 @@ static void look_at_piece(const struct look_map *m, void *arg) NO_THREAD_SAFETY
 	p->held |= look_map_is_for_requests(m);
 	if (!look_map_is_ours(m) || m->offset - want->offset >= want->length)
 		return;
-	if (p->count == p->space && !pieces_grow(p)) {
-		want->failed = true;
-		return;
+	for (u64 at = m->start, stop; at < m->end; at = stop) {
+		u8 heir = (u8)born_at_fork(at, m->end, &stop);
+
+		if (p->count == p->space && !pieces_grow(p)) {
+			want->failed = true;
+			return;
+		}
+		p->at[p->count++] = (struct adopt_piece){ .start = at,
+							  .end = stop,
+							  .offset = m->offset + (at - m->start),
+							  .prot = m->prot,
+							  .heir = heir };
 	}
-	p->at[p->count++] = (struct adopt_piece){
-		.start = m->start, .end = m->end, .offset = m->offset, .prot = m->prot
-	};
 }
 
 bool look_pieces(u64 offset, u64 length)

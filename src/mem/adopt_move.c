@@ -61,8 +61,9 @@ int move_read(u64 to, u64 length, const struct adopt_piece *p, u64 at)
 {
 	void *from = move_pointer(p->start + at);
 
-	if (adopt_file_is_there())
-		return move_bytes(adopt.fd, false, to, length, p->offset + at);
+	if (adopt_file_is_there() &&
+	    move_bytes(adopt.fd, false, to, length, p->offset + at) == 0)
+		return 0;
 	if ((p->prot & PROT_READ) == 0 && mprotect(from, length, p->prot | PROT_READ) != 0)
 		return -errno;
 	memcpy(move_pointer(to), from, length);

@@ -36,7 +36,8 @@ struct adopt_piece {
 	u64 start, end;
 	u64 offset; /* of start, in the file */
 	int prot;
-	u64 copy; /* fork: where the child's copy lies */
+	u64 copy;  /* fork: where the child's copy lies */
+	u8 heir; /* of born memory: what the child is to have of it (enum born_heir) */
 };
 
 struct adopt_pieces {
@@ -167,7 +168,8 @@ enum move_result {
 /* Gives the application private pages back, wherever the region's pieces have gone. `alone`:
  * nobody but the caller runs. */
 enum move_result move_out(struct adopt_region *r, bool alone) REQUIRES(&adopt.lock);
-/* Copies the beginning of a piece: from the file or, if its descriptor has gone, from the map. */
+/* Copies the beginning of a piece: from the file or, if its descriptor has gone or must not be
+ * read, from the map. */
 int move_read(u64 to, u64 length, const struct adopt_piece *p, u64 at) REQUIRES(&adopt.lock);
 
 /* ---- adopt_fork.c ---- */

@@ -1,5 +1,5 @@
-/* born.c: the arena of memory that is of the file from the beginning: which of its pages are given
- * out, and their maps.
+/* born.c: the arena of memory that is of the file from the beginning: pages given out and taken
+ * back, and their maps.
  *
  * In: wishes of tools/born, in place of malloc and mmap    Out: maps of the file
  * Runs: any thread    Locks: born.lock; the file itself is adopt.lock's, and there for good
@@ -10,41 +10,40 @@
  */
 #include "mem/born.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "mem/adopt_priv.h"
+#include "mem/born_priv.h"
 
-enum { BORN_WORD = 64 };
+enum { BORN_MAPS_SHARE = 2 }; /* of the maps that adoption may have */
 #define BORN_LARGEST (64ull << 30)
 #define BORN_LEAST (1ull << 30)
 
-static struct {
-	struct lock lock;
-	u64 base FIXED, pages FIXED; /* 0: there is no arena */
-	u64 page_bytes FIXED;
-	u64 offset FIXED; /* in the file */
-	u64 low GUARDED_BY(lock); /* no free page lies before this one */
-	u64 *used GUARDED_BY(lock); /* a bit for each page */
-	u64 *lengths GUARDED_BY(lock); /* of the block that begins on a page; else 0 */
-	bool shared ATOMIC_ONLY; /* not in a forked child: there it is plain memory */
-	bool lost ATOMIC_ONLY; /* the application maps other things into it: registrations ask */
-} born;
-
+struct born born;
 static __thread bool born_busy;
 
-static void *born_pointer(u64 page)
+void *born_pointer(u64 page)
 {
 	return (void *)(uintptr_t)(born.base + page * born.page_bytes);
 }
 
-static bool born_is_shared(void)
+u64 born_page(u64 addr)
+{
+	return (addr - born.base) / born.page_bytes;
+}
+
+bool born_is_shared(void)
 {
 	return __atomic_load_n(&born.shared, __ATOMIC_RELAXED);
+}
+
+bool born_is_retired(void)
+{
+	return __atomic_load_n(&born.retired, __ATOMIC_RELAXED);
 }
 
 bool born_is_busy(void)
@@ -60,8 +59,7 @@ bool born_set_busy(bool busy)
 	return before;
 }
 
-/* Whatever is mapped from here on goes past tools/born. */
-static bool born_enter(void) ACQUIRE(&born.lock)
+bool born_enter(void)
 {
 	bool before = born_set_busy(true);
 
@@ -69,103 +67,93 @@ static bool born_enter(void) ACQUIRE(&born.lock)
 	return before;
 }
 
-static void born_leave(bool before) RELEASE(&born.lock)
+void born_leave(bool before)
 {
 	lock_release(&born.lock);
 	born_set_busy(before);
 }
 
-/* ---- pages ---- */
-
-static void pages_mark(u64 page, u64 count, bool used) REQUIRES(&born.lock)
-{
-	for (u64 end = page + count; page < end;) {
-		u64 at = page % BORN_WORD, n = MIN(BORN_WORD - at, end - page);
-		u64 mask = (n == BORN_WORD ? ~0ull : (1ull << n) - 1) << at;
-
-		if (used)
-			born.used[page / BORN_WORD] |= mask;
-		else
-			born.used[page / BORN_WORD] &= ~mask;
-		page += n;
-	}
-}
-
-/* The first page from `page` on, before `end`, that is used, or that is not; or `end`. */
-static u64 pages_next(u64 page, u64 end, bool used) REQUIRES(&born.lock)
-{
-	while (page < end) {
-		u64 word = born.used[page / BORN_WORD];
-
-		word = (used ? word : ~word) >> page % BORN_WORD;
-		if (word != 0)
-			return MIN(page + (u64)__builtin_ctzll(word), end);
-		page = (page / BORN_WORD + 1) * BORN_WORD;
-	}
-	return end;
-}
-
-static u64 pages_align(u64 page, u64 alignment)
-{
-	u64 addr = born.base + page * born.page_bytes;
-
-	return ((addr + alignment - 1) / alignment * alignment - born.base) / born.page_bytes;
-}
-
-/* `count` free pages; born.pages: there are none. */
-static u64 pages_find(u64 count, u64 alignment) REQUIRES(&born.lock)
-{
-	u64 page = pages_align(pages_next(born.low, born.pages, false), alignment);
-
-	while (page < born.pages && count <= born.pages - page) {
-		u64 taken = pages_next(page, page + count, true);
-
-		if (taken == page + count)
-			return page;
-		page = pages_align(pages_next(taken, born.pages, false), alignment);
-	}
-	return born.pages;
-}
-
 /* ---- maps ---- */
 
 /* Forked children get it as a copy (adopt_fork.c), never as it is. */
-static bool maps_open(u64 page, u64 count) REQUIRES(&born.lock)
+bool maps_open(u64 page, u64 count)
 {
 	void *p = born_pointer(page);
 	u64 bytes = count * born.page_bytes;
 
-	return mmap(p, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-		    adopt_file_fd(), (off_t)(born.offset + page * born.page_bytes)) != MAP_FAILED &&
-	       madvise(p, bytes, MADV_DONTFORK) == 0;
+	if (mmap(p, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+		 adopt_file_fd(), (off_t)(born.offset + page * born.page_bytes)) == MAP_FAILED)
+		return false;
+	pages_mark(BORN_MAPPED, page, count, true);
+	return madvise(p, bytes, MADV_DONTFORK) == 0;
 }
 
-static void maps_close(u64 page, u64 count) REQUIRES(&born.lock)
+/* Each gap is a map to the kernel, and it counts them: where there are many, what is free stays
+ * mapped. So it does if the kernel refuses. */
+void maps_close(u64 page, u64 count)
+{
+	u64 bytes = count * born.page_bytes;
+	void *p = born_pointer(page);
+
+	if (born_is_retired()) {
+		munmap(p, bytes);
+		pages_mark(BORN_MAPPED, page, count, false);
+		return;
+	}
+	if (born.edges >= allow_maps() / BORN_MAPS_SHARE &&
+	    pages_are(BORN_MAPPED, page, page + count, true))
+		return;
+	if (mmap(p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		 0) != MAP_FAILED)
+		pages_mark(BORN_MAPPED, page, count, false);
+}
+
+/* Without the descriptor, or the right to use it, by way of the map. */
+bool maps_zero(u64 page, u64 count)
 {
 	u64 bytes = count * born.page_bytes;
 
-	mmap(born_pointer(page), bytes, PROT_NONE,
-	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	return (adopt_file_is_open() &&
+		fallocate(adopt_file_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  (off_t)(born.offset + page * born.page_bytes), (off_t)bytes) == 0) ||
+	       madvise(born_pointer(page), bytes, MADV_REMOVE) == 0;
 }
 
-static bool maps_zero(u64 page, u64 count) REQUIRES(&born.lock)
+bool maps_zero_ours(u64 page, u64 end)
 {
-	return adopt_file_is_open() &&
-	       fallocate(adopt_file_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-			 (off_t)(born.offset + page * born.page_bytes),
-			 (off_t)(count * born.page_bytes)) == 0;
+	bool all = true;
+
+	if (!born_is_shared())
+		return true;
+	while ((page = pages_next(BORN_MAPPED, page, end, true)) < end) {
+		u64 stop = pages_next(BORN_MAPPED, page, end, false);
+
+		all &= maps_zero(page, stop - page);
+		page = stop;
+	}
+	return all;
 }
 
-/* Gives pages back. Those that cannot be made zeroes are not given out again. */
-static void maps_end(u64 page, u64 count) REQUIRES(&born.lock)
+void maps_forget(u64 page, u64 count)
 {
-	maps_close(page, count);
 	for (u64 i = page; i < page + count; i++)
 		if (unlikely(born.lengths[i] != 0))
 			born.lengths[i] = 0;
-	if (!born_is_shared() || !maps_zero(page, count))
+	pages_mark(BORN_FOREIGN, page, count, false);
+	pages_mark(BORN_NO_FORK, page, count, false);
+	pages_mark(BORN_WIPED, page, count, false);
+}
+
+/* Those that cannot be made zeroes are not given out again. */
+void maps_end(u64 page, u64 count)
+{
+	bool zeroed = maps_zero_ours(page, page + count);
+
+	maps_close(page, count);
+	maps_forget(page, count);
+	if (!born_is_shared() || !zeroed)
 		return;
-	pages_mark(page, count, false);
+	pages_mark(BORN_TAKEN, page, count, false);
 	born.low = MIN(born.low, page);
 }
 
@@ -194,21 +182,43 @@ static u64 born_reserve(u64 bytes)
 	return base;
 }
 
+static bool born_make_tables(u64 pages) REQUIRES(&born.lock)
+{
+	bool all;
+
+	born.lengths = born_table(pages * sizeof(u64));
+	all = born.lengths != NULL;
+	for (int i = 0; i < BORN_BITS; i++) {
+		born.bits[i] = born_table(pages / 8);
+		all &= born.bits[i] != NULL;
+	}
+	return all;
+}
+
+static void born_drop_tables(u64 pages) REQUIRES(&born.lock)
+{
+	if (born.lengths != NULL)
+		munmap(born.lengths, pages * sizeof(u64));
+	for (int i = 0; i < BORN_BITS; i++)
+		if (born.bits[i] != NULL)
+			munmap(born.bits[i], pages / 8);
+}
+
 static bool born_make(void) REQUIRES(&born.lock)
 {
 	u64 bytes = BORN_LARGEST, base = 0;
 
+	born.page_bytes = (u64)sysconf(_SC_PAGESIZE);
+	born.longest = (u64)sysconf(_SC_PHYS_PAGES) * born.page_bytes;
 	while (base == 0 && bytes >= BORN_LEAST) {
 		base = born_reserve(bytes);
 		bytes /= base == 0 ? 2 : 1;
 	}
 	if (base == 0)
 		return false;
-	born.page_bytes = (u64)sysconf(_SC_PAGESIZE);
-	born.used = born_table(bytes / born.page_bytes / 8);
-	born.lengths = born_table(bytes / born.page_bytes * sizeof(u64));
-	born.offset = adopt_born(base, bytes);
-	if (born.used == NULL || born.lengths == NULL || born.offset == 0) {
+	born.offset = born_make_tables(bytes / born.page_bytes) ? adopt_born(base, bytes) : 0;
+	if (born.offset == 0) {
+		born_drop_tables(bytes / born.page_bytes);
 		munmap((void *)(uintptr_t)base, bytes);
 		return false;
 	}
@@ -232,22 +242,61 @@ void born_bounds(u64 *base, u64 *end)
 	*end = born.base + born.pages * born.page_bytes;
 }
 
+void born_hide(void)
+{
+	if (!__atomic_exchange_n(&born.hidden, true, __ATOMIC_RELAXED))
+		adopt_born_lost();
+}
+
+void born_retire(void)
+{
+	u64 page = 0;
+	bool before;
+
+	if (born.pages == 0 || born_is_retired())
+		return;
+	born_hide(); /* others will have those addresses */
+	before = born_enter();
+	__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
+	while ((page = pages_next(BORN_TAKEN, page, born.pages, false)) < born.pages) {
+		u64 stop = pages_next(BORN_TAKEN, page, born.pages, true);
+
+		maps_close(page, stop - page);
+		page = stop;
+	}
+	born_leave(before);
+}
+
+/* May there be more? Limits that count private memory, or addresses, would not see it as they
+ * should; others may set them for us at any time. */
+static bool born_may(u64 length)
+{
+	struct rlimit space, data;
+
+	if (!born_is_shared() || born_is_retired() || born_busy || length > born.longest ||
+	    getrlimit(RLIMIT_AS, &space) != 0 || getrlimit(RLIMIT_DATA, &data) != 0)
+		return false;
+	if (space.rlim_cur != RLIM_INFINITY)
+		born_retire();
+	return space.rlim_cur == RLIM_INFINITY && data.rlim_cur == RLIM_INFINITY;
+}
+
 void *born_alloc(u64 length, u64 alignment, bool block)
 {
 	u64 count = (length + born.page_bytes - 1) / born.page_bytes, page;
 	void *p = NULL;
 	bool before;
 
-	if (!born_is_shared() || born_busy || count == 0 || count > born.pages ||
+	if (!born_may(length) || count == 0 || count > born.pages ||
 	    alignment > born.pages * born.page_bytes)
 		return NULL;
 	before = born_enter();
 	page = adopt_file_is_open() ? pages_find(count, MAX(alignment, born.page_bytes)) :
 				      born.pages;
-	if (page < born.pages) {
+	if (page < born.pages && !born_is_retired()) {
 		if (maps_open(page, count)) {
 			p = born_pointer(page);
-			pages_mark(page, count, true);
+			pages_mark(BORN_TAKEN, page, count, true);
 			born.lengths[page] = block ? length : 0;
 			born.low = page == born.low ? page + count : born.low;
 		} else {
@@ -256,11 +305,6 @@ void *born_alloc(u64 length, u64 alignment, bool block)
 	}
 	born_leave(before);
 	return p;
-}
-
-static u64 born_page(u64 addr)
-{
-	return (addr - born.base) / born.page_bytes;
 }
 
 u64 born_length(const void *p)
@@ -286,14 +330,19 @@ bool born_free(void *p)
 	return true;
 }
 
-/* Runs of used pages: what lies between is not to be zeroed, nor mapped. */
+/* Runs of taken pages: what lies between is not to be zeroed, nor mapped; but if the arena has
+ * ended, it is the kernel's, and others may lie there. */
 void born_unmap(u64 addr, u64 length)
 {
 	u64 page = born_page(addr), end = page + length / born.page_bytes;
 	bool before = born_enter();
 
-	while ((page = pages_next(page, end, true)) < end) {
-		u64 stop = pages_next(page, end, false);
+	if (born_is_retired()) {
+		maps_end(page, end - page);
+		page = end;
+	}
+	while ((page = pages_next(BORN_TAKEN, page, end, true)) < end) {
+		u64 stop = pages_next(BORN_TAKEN, page, end, false);
 
 		maps_end(page, stop - page);
 		page = stop;
@@ -301,138 +350,36 @@ void born_unmap(u64 addr, u64 length)
 	born_leave(before);
 }
 
-bool born_zero(u64 addr, u64 length)
-{
-	bool before, done;
-
-	if (!born_is_shared())
-		return false;
-	before = born_enter();
-	done = maps_zero(born_page(addr), length / born.page_bytes);
-	born_leave(before);
-	return done;
-}
-
-void born_lose(u64 addr, u64 length)
-{
-	if (addr < born.base + born.pages * born.page_bytes && born.base < addr + length &&
-	    !__atomic_exchange_n(&born.lost, true, __ATOMIC_RELAXED))
-		adopt_born_lost();
-}
-
 bool born_has(u64 addr, u64 length)
 {
 	u64 end = addr + length - 1, last;
 	bool before, all;
 
-	if (!born_is_shared() || __atomic_load_n(&born.lost, __ATOMIC_RELAXED) || length == 0 ||
-	    end < addr || addr < born.base || end - born.base >= born.pages * born.page_bytes)
+	if (!born_is_shared() || length == 0 || end < addr || addr < born.base ||
+	    end - born.base >= born.pages * born.page_bytes)
 		return false;
 	last = born_page(end) + 1;
 	before = born_enter();
-	all = pages_next(born_page(addr), last, false) == last;
+	all = pages_are(BORN_TAKEN, born_page(addr), last, true) &&
+	      pages_are(BORN_MAPPED, born_page(addr), last, true);
 	born_leave(before);
 	return all;
-}
-
-/* ---- mremap ---- */
-
-/* More pages behind it, in place. */
-static bool remap_grow(u64 page, u64 count, u64 wanted) REQUIRES(&born.lock)
-{
-	u64 end = page + wanted;
-
-	if (end > born.pages || pages_next(page + count, end, true) != end ||
-	    !adopt_file_is_open())
-		return false;
-	if (!maps_open(page + count, wanted - count)) {
-		maps_close(page + count, wanted - count);
-		return false;
-	}
-	pages_mark(page + count, wanted - count, true);
-	return true;
-}
-
-/* By way of the file, whatever may be done with the map. */
-static bool remap_copy(void *to, u64 addr, u64 length)
-{
-	if (!adopt_file_is_open())
-		return false;
-	for (u64 done = 0; done < length;) {
-		ssize_t n = pread(adopt_file_fd(), (u8 *)to + done, length - done,
-				  (off_t)(born.offset + (addr - born.base) + done));
-
-		if (n <= 0)
-			return false;
-		done += (u64)n;
-	}
-	return true;
 }
 
 bool born_resize(const void *p, u64 length)
 {
 	u64 addr = (u64)(uintptr_t)p, page = born_page(addr), size = born.page_bytes;
-	bool before = born_enter(), fits = false;
-	u64 count = (born.lengths[page] + size - 1) / size, wanted = (length + size - 1) / size;
+	bool before, fits = false, may = born_may(length);
+	u64 count, wanted = (length + size - 1) / size;
 
+	before = born_enter();
+	count = (born.lengths[page] + size - 1) / size;
 	if (count != 0 && length < born.pages * size && born_is_shared())
-		fits = wanted <= count || remap_grow(page, count, wanted);
+		fits = wanted <= count || (may && born_grow(page, count, wanted));
 	if (fits && wanted < count)
 		maps_end(page + wanted, count - wanted);
 	if (fits)
 		born.lengths[page] = length;
 	born_leave(before);
 	return fits;
-}
-
-s64 born_remap(u64 addr, u64 length, u64 wanted, int flags, u64 target)
-{
-	bool fixed = (flags & MREMAP_FIXED) != 0, before, grown;
-	void *to = NULL;
-
-	if (!born_is_shared())
-		return -ENOSYS;
-	if (!adopt_file_is_open() && wanted > length)
-		return -ENOMEM;
-	if (!fixed && wanted <= length) {
-		born_unmap(addr + wanted, length - wanted);
-		return (s64)addr;
-	}
-	if (!fixed) {
-		before = born_enter();
-		grown = remap_grow(born_page(addr), length / born.page_bytes,
-				   wanted / born.page_bytes);
-		born_leave(before);
-		if (grown)
-			return (s64)addr;
-		if ((flags & MREMAP_MAYMOVE) == 0)
-			return -ENOMEM;
-		to = born_alloc(wanted, 0, false);
-	}
-	if (to == NULL) {
-		before = born_set_busy(true);
-		to = mmap((void *)(uintptr_t)target, wanted, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0), -1, 0);
-		born_set_busy(before);
-	}
-	if (to == MAP_FAILED)
-		return -ENOMEM;
-	if (!remap_copy(to, addr, MIN(length, wanted)))
-		return -EFAULT;
-	born_unmap(addr, length);
-	return (s64)(uintptr_t)to;
-}
-
-/* ---- fork ---- */
-
-void born_fork_begin(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&born.lock);
-}
-
-void born_fork_end(bool child) NO_THREAD_SAFETY
-{
-	if (child)
-		__atomic_store_n(&born.shared, false, __ATOMIC_RELAXED);
-	lock_init(&born.lock);
 }

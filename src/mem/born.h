@@ -36,12 +36,18 @@ AV_EXPORT bool born_free(void *p);
 AV_EXPORT bool born_resize(const void *p, u64 length);
 /* What munmap does, to a range within the arena. */
 AV_EXPORT void born_unmap(u64 addr, u64 length);
-/* mremap, to a range within the arena. Returns the new address, or a negative errno. */
+/* mremap, to a range that begins in the arena. Returns the new address, or a negative errno;
+ * -ENOSYS: it is not born memory, the kernel is to do it. */
 AV_EXPORT s64 born_remap(u64 addr, u64 length, u64 wanted, int flags, u64 target);
-/* The pages are zeroes again; false: they are not of the file (any more). */
-AV_EXPORT bool born_zero(u64 addr, u64 length);
-/* The application has mapped something else over part of the arena. */
-AV_EXPORT void born_lose(u64 addr, u64 length);
+/* mremap of other memory to an address whose range touches the arena. */
+AV_EXPORT s64 born_move_onto(u64 from, u64 length, u64 wanted, int flags, u64 addr);
+/* mmap with MAP_FIXED or MAP_FIXED_NOREPLACE over a range that touches the arena: likewise. */
+AV_EXPORT s64 born_put(u64 addr, u64 length, int prot, int flags, int fd, s64 offset);
+/* madvise, to a range that touches the arena: 0 or likewise. */
+AV_EXPORT int born_advise(u64 addr, u64 length, int advice);
+/* A limit now counts addresses, or all memory is being locked: what is reserved and not in use goes
+ * back to the kernel, and new memory is ordinary. What there is stays born. */
+AV_EXPORT void born_retire(void);
 /* This thread is inside one of these functions, or wants ordinary memory. */
 AV_EXPORT bool born_is_busy(void);
 
@@ -49,7 +55,7 @@ AV_EXPORT bool born_is_busy(void);
 bool born_set_busy(bool busy);
 /* Is all of [addr, addr + length), any numbers, born memory of the file? */
 bool born_has(u64 addr, u64 length);
-/* Around a fork: no page of the arena changes hands meanwhile. */
+/* Around a fork: no page of the arena changes hands meanwhile. Also where there is no arena. */
 void born_fork_begin(void);
 void born_fork_end(bool child);
 

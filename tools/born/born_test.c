@@ -4,91 +4,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <sys/stat.h>
 
-enum { PAGE = 4096, LONG = 1 << 20, HUGE_ALIGNMENT = 1 << 26, THREADS = 4, ROUNDS = 300 };
+#include "born_kit.h"
 
-/* One line of the list of maps: that which has the address. */
-struct map {
-	bool there, shared, ours;
-	char prot[5];
-};
-
-static struct map map_of(const void *p)
-{
-	struct map m = { .there = false };
-	FILE *f = fopen("/proc/self/maps", "r");
-	char line[512];
-	unsigned long start, end;
-
-	assert_non_null(f);
-	while (fgets(line, sizeof(line), f) != NULL) {
-		if (sscanf(line, "%lx-%lx %4s", &start, &end, m.prot) != 3 ||
-		    (unsigned long)p < start || (unsigned long)p >= end)
-			continue;
-		m.there = true;
-		m.shared = m.prot[3] == 's';
-		m.ours = strstr(line, "anyverbs-memory") != NULL;
-		break;
-	}
-	fclose(f);
-	return m;
-}
-
-static bool is_born(const void *p)
-{
-	struct map m = map_of(p);
-
-	return m.shared && m.ours;
-}
-
-static bool is_all(const char *p, size_t n, char value)
-{
-	for (size_t i = 0; i < n; i++)
-		if (p[i] != value)
-			return false;
-	return true;
-}
-
-static char *map_long(size_t n)
-{
-	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	assert_ptr_not_equal(p, MAP_FAILED);
-	assert_true(is_born(p));
-	return p;
-}
-
-/* Does reading it end a child by SIGSEGV? */
-static bool faults(const volatile char *p)
-{
-	int status;
-	pid_t child = fork();
-
-	if (child == 0) {
-		signal(SIGSEGV, SIG_DFL);
-		_exit(*p & 0);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
-}
+enum { HUGE_ALIGNMENT = 1 << 26, THREADS = 4, ROUNDS = 300 };
 
 static void born__what_is_long_and_only_that(void **state)
 {
@@ -210,7 +132,7 @@ static void remap__grows_shrinks_and_moves(void **state)
 static void fork__child_has_a_copy(void **state)
 {
 	char *p = map_long(LONG), *block = malloc(LONG);
-	int status, pipes[2];
+	int pipes[2];
 	char byte = 0;
 	pid_t child;
 
@@ -237,8 +159,7 @@ static void fork__child_has_a_copy(void **state)
 	memset(block, 3, LONG);
 	p[0] = 3;
 	assert_int_equal(write(pipes[1], &byte, 1), 1);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_verdict(child), 0);
 	assert_true(is_born(p) && is_all(block, LONG, 3) && p[0] == 3);
 	close(pipes[0]);
 	close(pipes[1]);
@@ -296,7 +217,6 @@ static void heap__from_many_threads_beside_forks(void **state)
 		assert_int_equal(
 			pthread_create(&threads[i], NULL, thread_churn, (void *)(i + 1)), 0);
 	for (int i = 0; i < 10; i++) {
-		int status;
 		pid_t child = fork();
 
 		if (child == 0) {
@@ -306,8 +226,7 @@ static void heap__from_many_threads_beside_forks(void **state)
 			free(p);
 			_exit(0);
 		}
-		assert_int_equal(waitpid(child, &status, 0), child);
-		assert_int_equal(status, 0);
+		assert_int_equal(child_verdict(child), 0);
 	}
 	for (int i = 0; i < THREADS; i++) {
 		pthread_join(threads[i], &failed);

@@ -30,32 +30,45 @@ static bool maps_touch(const void *p, u64 n)
 	return at < born_end && born_base < at + n;
 }
 
+/* Reservations (MAP_NORESERVE, PROT_NONE), stacks and whatever else is special are the kernel's. */
 static bool maps_are_plain(void *at, size_t n, int prot, int flags)
 {
 	return at == (void *)0 && born_wants(n) && prot == (PROT_READ | PROT_WRITE) &&
-	       (flags & ~MAP_NORESERVE) == (MAP_PRIVATE | MAP_ANONYMOUS);
+	       flags == (MAP_PRIVATE | MAP_ANONYMOUS);
 }
 
-static void *maps_map(void *at, size_t n, int prot, int flags)
+static void *maps_answer(s64 got)
 {
+	if (got > 0)
+		return (void *)(uintptr_t)got;
+	errno = (int)-got;
+	return MAP_FAILED;
+}
+
+/* NULL: it is the kernel's business. */
+static void *maps_map(void *at, size_t n, int prot, int flags, int fd, s64 offset)
+{
+	s64 got = -ENOSYS;
+
 	if (maps_are_plain(at, n, prot, flags))
 		return born_alloc(n, 0, false);
-	if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0 && maps_touch(at, n) &&
-	    !born_is_busy())
-		born_lose((u64)(uintptr_t)at, n);
-	return (void *)0;
+	if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0 && n != 0 && !born_is_busy() &&
+	    maps_round((size_t)(uintptr_t)at) == (u64)(uintptr_t)at &&
+	    maps_touch(at, maps_round(n)))
+		got = born_put((u64)(uintptr_t)at, maps_round(n), prot, flags, fd, offset);
+	return got == -ENOSYS ? (void *)0 : maps_answer(got);
 }
 
 AV_EXPORT void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 {
-	void *p = maps_map(at, n, prot, flags);
+	void *p = maps_map(at, n, prot, flags, fd, offset);
 
 	return p != (void *)0 ? p : NEXT(mmap)(at, n, prot, flags, fd, offset);
 }
 
 AV_EXPORT void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t offset)
 {
-	void *p = maps_map(at, n, prot, flags);
+	void *p = maps_map(at, n, prot, flags, fd, offset);
 
 	return p != (void *)0 ? p : NEXT(mmap64)(at, n, prot, flags, fd, offset);
 }
@@ -84,25 +97,26 @@ AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
 	va_start(args, flags);
 	target = va_arg(args, void *);
 	va_end(args);
-	if (born_is_in(p) && !born_is_busy() && n != 0 && wanted != 0 &&
-	    (flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED)) == 0)
+	if (!born_is_busy() && born_is_in(p))
 		moved = born_remap((u64)(uintptr_t)p, maps_round(n), maps_round(wanted), flags,
 				   (flags & MREMAP_FIXED) != 0 ? (u64)(uintptr_t)target : 0);
-	if (moved == -ENOSYS)
-		return NEXT(mremap)(p, n, wanted, flags, target);
-	if (moved > 0)
-		return (void *)(uintptr_t)moved;
-	errno = (int)-moved;
-	return MAP_FAILED;
+	else if (!born_is_busy() && (flags & MREMAP_FIXED) != 0 &&
+		 maps_touch(target, maps_round(wanted)))
+		moved = born_move_onto((u64)(uintptr_t)p, n, wanted, flags,
+				       (u64)(uintptr_t)target);
+	return moved == -ENOSYS ? NEXT(mremap)(p, n, wanted, flags, target) : maps_answer(moved);
 }
 
 AV_EXPORT int madvise(void *p, size_t n, int advice)
 {
-	bool gives = advice == MADV_DONTNEED || advice == MADV_FREE;
+	int err = -ENOSYS;
 
-	if (gives && born_is_in(p) && maps_round((size_t)(uintptr_t)p) == (u64)(uintptr_t)p &&
-	    (u64)(uintptr_t)p + maps_round(n) <= born_end &&
-	    born_zero((u64)(uintptr_t)p, maps_round(n)))
+	if (!born_is_busy() && maps_touch(p, maps_round(n)))
+		err = born_advise((u64)(uintptr_t)p, maps_round(n), advice);
+	if (err == -ENOSYS)
+		return NEXT(madvise)(p, n, advice);
+	if (err == 0)
 		return 0;
-	return NEXT(madvise)(p, n, advice);
+	errno = -err;
+	return -1;
 }
