@@ -4,6 +4,7 @@
 usage: churn_test.py [--count N]
 """
 import argparse
+import os
 import sys
 
 import fault
@@ -27,24 +28,39 @@ def one_peer(world, survivor, number):
     else:
         peer.kill()
     survivor.expect("stop", "stopped")
+    survivor.expect("forget", "forgotten")
     world.ends.remove(peer)
     return ""
 
 
-def grown(before, after, slack):
+def links(survivor):
+    """How many other processes the survivor has a link with: it holds a descriptor of each."""
+    count = 0
+    folder = f"/proc/{survivor.pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            count += os.readlink(os.path.join(folder, name)) == "anon_inode:[pidfd]"
+        except FileNotFoundError:
+            pass
+    return count
+
+
+def usage(survivor):
+    """What the survivor uses once the dead peers' links are buried, by the engine's thread; None: they are not."""
+    deadline = fault.time.monotonic() + fault.PATIENCE_S
+    while links(survivor) > 0:
+        if fault.time.monotonic() > deadline:
+            return None
+        fault.time.sleep(0.02)
+    return fault.usage(survivor)
+
+
+def grown(before, after):
+    if before is None or after is None:
+        return ["links with dead peers stay"]
+    slack = {"descriptors": 0, "maps": 8, "threads": 0, "rss_kb": RSS_SLACK_KB}
     return [f"{key}: {before[key]} after {WARM} peers, {after[key]} at the end" for key in slack
             if after[key] > before[key] + slack[key]]
-
-
-def settle(survivor, before):
-    """The last peers' links are buried when the engine's thread comes by; what the survivor uses then, and what is too much."""
-    deadline = fault.time.monotonic() + fault.PATIENCE_S
-    while True:
-        after = fault.usage(survivor)
-        more = grown(before or after, after, {"descriptors": 0, "maps": 8, "threads": 0, "rss_kb": RSS_SLACK_KB})
-        if not more or fault.time.monotonic() > deadline:
-            return after, more
-        fault.time.sleep(0.05)
 
 
 def main():
@@ -57,15 +73,15 @@ def main():
         survivor.line()
         for number in range(options.count):
             if number == WARM:
-                before = fault.usage(survivor)
+                before = usage(survivor)
             said = one_peer(world, survivor, number)
             if said:
                 wrong.append(said)
                 break
         status = world.wait_processes(survivor.pid)
-        after, more = settle(survivor, before)
+        after = usage(survivor)
         print("before", before, "after", after)
-        wrong += more
+        wrong += grown(before, after)
         if len(status["processes"]) != 1 or status["slots_taken"] != 1 or status["pairs"] != 0:
             wrong.append(f"the node keeps {status}")
         done, said = survivor.quit()

@@ -6,6 +6,7 @@
  * count                   completions so far                    "count N"
  * wait MS                 for the first error, at most so long  "ended STATUS" or "running N"
  * stop                    ends the traffic                      "stopped STATUS"
+ * forget                  destroys the queue pair               "forgotten"
  * usage                   "usage DESCRIPTORS MAPS RSS_KB THREADS"
  * child                   a child that nobody is told of, with all descriptors   "child PID"
  * quit                    gives everything back                 "bye"
@@ -477,7 +478,10 @@ static bool end_command(const char *line)
 		end_wait(ms);
 	else if (strcmp(line, "stop\n") == 0)
 		end_stop();
-	else if (strcmp(line, "usage\n") == 0)
+	else if (strcmp(line, "forget\n") == 0) {
+		end_forget_qp();
+		end_say("forgotten");
+	} else if (strcmp(line, "usage\n") == 0)
 		end_usage();
 	else if (strcmp(line, "child\n") == 0)
 		end_child();

@@ -23,13 +23,24 @@ static void shm_dest_hold(struct path_dest *d)
 	lock_release(&l->shm->lock);
 }
 
-static void shm_dest_put(struct path_dest *d)
+static struct shm_link *shm_link_for(struct path_dest *d)
 {
 	struct shm_link *l = link_of(d);
 
-	lock_acquire(&l->shm->lock);
-	l->refs--;
-	lock_release(&l->shm->lock);
+	return unlikely(link_state(l) == LINK_ALIAS) ? l->real : l;
+}
+
+static void shm_dest_put(struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+	struct shm *shm = l->shm;
+	bool over;
+
+	lock_acquire(&shm->lock);
+	over = --l->refs == 0 && link_state(shm_link_for(d)) == LINK_DEAD;
+	lock_release(&shm->lock);
+	if (over) /* nothing else may ever wake the thread that buries it, with the peer's memory */
+		shm->cfg.kick(shm->cfg.kick_arg);
 }
 
 static void shm_ask(struct shm *shm, struct shm_link *l) REQUIRES(shm->lock)
@@ -169,13 +180,6 @@ static int shm_send_slow(struct shm_link *l, const struct pkt *p, const struct i
 	default:
 		return -EPIPE;
 	}
-}
-
-static struct shm_link *shm_link_for(struct path_dest *d)
-{
-	struct shm_link *l = link_of(d);
-
-	return unlikely(link_state(l) == LINK_ALIAS) ? l->real : l;
 }
 
 static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt)
@@ -424,9 +428,8 @@ static const struct path_ops shm_ops = {
 	.exclude = shm_exclude,
 };
 
-/* What waits on a slot whose question has been answered moves on; dead links without users are
- * freed. */
-static void shm_bury(struct shm *shm)
+/* Some of the dead links without users; how many. */
+static u32 shm_bury_some(struct shm *shm)
 {
 	struct shm_link *gone[32];
 	u32 n = 0;
@@ -446,6 +449,14 @@ static void shm_bury(struct shm *shm)
 		link_close(gone[i]);
 		free(gone[i]);
 	}
+	return n;
+}
+
+/* A further slot's link holds its process's: that one goes in a later look. */
+static void shm_bury(struct shm *shm)
+{
+	while (shm_bury_some(shm) != 0)
+		continue;
 }
 
 void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l))

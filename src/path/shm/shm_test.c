@@ -14,12 +14,14 @@
 
 #include <cmocka.h>
 
+#include "path/shm/shm_kit.h"
 #include "path/shm/shm_priv.h"
 
 enum {
 	OUR_PROCESS = 1,
 	PEER_PROCESS = 2,
 	PEER_QPN = 6 << NODE_INDEX_BITS | 2,
+	PEER_OTHER_SLOT = 7, /* of the same process */
 	PATIENCE_MS = 200,
 	ARMERS = 4,
 	ARMS = 100000, /* of each */
@@ -59,6 +61,10 @@ static void *tell_gone(void *arg)
 
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 {
+	if (slot == PEER_OTHER_SLOT) {
+		out->process = PEER_PROCESS;
+		return -EALREADY;
+	}
 	fill_peer(out, dup(ring_fd));
 	w.kicks = 0;
 	if (w.gone_early) {
@@ -127,17 +133,9 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int tear_down(void **state) NO_THREAD_SAFETY /* nobody else is left */
+static int tear_down(void **state)
 {
-	for (u32 i = 1; i < w.shm->count; i++)
-		link_close(w.shm->links[i]);
-	ring_pair_unmap(w.shm->self->pair);
-	for (u32 i = 0; i < NODE_SLOTS; i++)
-		if (w.shm->slots[i] != NULL && w.shm->slots[i] != w.shm->self)
-			free(w.shm->slots[i]);
-	free(w.shm->self);
-	free(w.shm->nowhere);
-	free(w.shm);
+	kit_destroy(w.shm);
 	board_unmap(w.board);
 	board_unmap(w.peer_board);
 	close(w.board_fd);
@@ -147,11 +145,25 @@ static int tear_down(void **state) NO_THREAD_SAFETY /* nobody else is left */
 	return 0;
 }
 
-static struct path_dest *dest_of_peer(void)
+static struct path_dest *dest_of(u32 qpn)
 {
 	struct path_av av = { .hop_limit = 1 };
 
-	return shm_path(w.shm)->ops->dest_get(shm_path(w.shm), &av, PEER_QPN);
+	return shm_path(w.shm)->ops->dest_get(shm_path(w.shm), &av, qpn);
+}
+
+static struct path_dest *dest_of_peer(void)
+{
+	return dest_of(PEER_QPN);
+}
+
+static int count_descriptors(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
 }
 
 /* ---- tests ---- */
@@ -183,6 +195,30 @@ static void shm_peer_gone__after_the_link_is_open(void **state)
 	assert_int_equal(w.dead, 1);
 	d->path->ops->dest_put(d);
 	shm_background(w.shm);
+}
+
+/* Without a kick, and without traffic, its descriptors and maps would stay for ever. */
+static void shm_dest_put__of_the_last_user_has_a_dead_link_buried(void **state)
+{
+	int before = count_descriptors();
+	struct path_dest *d[] = { dest_of_peer(), dest_of_peer(),
+				  dest_of(PEER_OTHER_SLOT << NODE_INDEX_BITS | 2) };
+
+	for (u32 i = 0; i < ARRAY_LEN(d); i++)
+		assert_int_equal(d[i]->path->ops->resolve(d[i]), 0);
+	shm_peer_gone(w.shm, PEER_PROCESS);
+	shm_background(w.shm);
+	w.kicks = 0;
+	d[0]->path->ops->dest_put(d[0]);
+	assert_int_equal(w.kicks, 0);
+	d[1]->path->ops->dest_put(d[1]); /* the other slot's link still holds it */
+	assert_int_equal(w.kicks, 0);
+	shm_background(w.shm);
+	assert_true(count_descriptors() > before);
+	d[2]->path->ops->dest_put(d[2]);
+	assert_int_equal(w.kicks, 1);
+	shm_background(w.shm);
+	assert_int_equal(count_descriptors(), before);
 }
 
 /* What the peer has put into the ring before it was looked at rang for nobody who would. */
@@ -284,15 +320,6 @@ static void shm_peer_new__refuses_a_bell_that_is_no_pipe(void **state)
 	close(ours[1]);
 }
 
-static int count_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 256; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 /* What cannot be taken is closed, and its peer hears of it. */
 static void shm_peer_new__refuses_what_is_no_ring(void **state)
 {
@@ -312,6 +339,8 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_gone__after_the_link_is_open, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(
+			shm_dest_put__of_the_last_user_has_a_dead_link_buried, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_new__refuses_what_is_no_ring, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(

@@ -1,0 +1,23 @@
+/* shm_kit.h: what the tests of this room share. */
+#ifndef PATH_SHM_SHM_KIT_H
+#define PATH_SHM_SHM_KIT_H
+
+#include <stdlib.h>
+
+#include "path/shm/shm_priv.h"
+
+/* Ends a path that never had a node. Nobody else is left, hence NO_THREAD_SAFETY. */
+static inline void kit_destroy(struct shm *shm) NO_THREAD_SAFETY
+{
+	for (u32 i = 1; i < shm->count; i++)
+		link_close(shm->links[i]);
+	ring_pair_unmap(shm->self->pair);
+	for (u32 i = 0; i < NODE_SLOTS; i++)
+		if (shm->slots[i] != NULL && shm->slots[i] != shm->self)
+			free(shm->slots[i]);
+	free(shm->self);
+	free(shm->nowhere);
+	free(shm);
+}
+
+#endif
