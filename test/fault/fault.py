@@ -48,7 +48,8 @@ class World:
         os.mkdir(runtime, 0o700)
         if prefix:
             os.chown(runtime, 65534, 65534)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "LD_"))}
+        self.environment = {k: v for k, v in os.environ.items()
+                            if k == "ANYVERBS_ADOPT" or not k.startswith(("ANYVERBS_", "LD_"))}
         self.environment.update(ANYVERBS_NODE=f"fault-{os.getpid()}-{World.number}", XDG_RUNTIME_DIR=runtime,
                                 ANYVERBS_IDLE_S="20", **more)
         self.ends = []

@@ -6,6 +6,7 @@ usage: rights_test.py [unittest's arguments]
 import errno
 import os
 import subprocess
+import time
 import unittest
 
 import fault
@@ -75,6 +76,49 @@ class NoDirectAccess(Case):
         self.check_traffic(free, bound, EVERY)
         self.check_traffic(bound, free, EVERY)
         self.end_well(free, bound)
+
+
+class Maps(Case):
+    """A connection brings the peer's memory along, where that may be; else everything goes another way."""
+
+    @staticmethod
+    def files(end):
+        """Memory files that a process has mapped: its own, and its peers'."""
+        with open(f"/proc/{end.pid}/maps", encoding="ascii") as f:
+            return len({line.split()[4] for line in f if " rw-s " in line and "/memfd:anyverbs-memory" in line})
+
+    def check(self, files, before=()):
+        if os.environ.get("ANYVERBS_ADOPT") == "0":
+            files = 0
+        ends = self.pair(self.world, before)
+        fault.connect(*ends, "write")
+        for end in ends:
+            deadline = time.monotonic() + fault.PATIENCE_S
+            while self.files(end) < files and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(self.files(end), files)
+        self.check_traffic(*ends, EVERY)
+        self.assertEqual([self.files(end) for end in ends], [files, files])
+        self.end_well(*ends)
+
+    def test_before_the_first_operation(self):
+        self.check(2)
+
+    def test_descriptor_that_is_not_let_through(self):
+        self.check(2, (fault.program("confine"), "--getfd", str(errno.EPERM)))
+
+    def test_descriptor_call_that_is_not_there(self):
+        self.check(2, (fault.program("confine"), "--getfd", str(errno.ENOSYS)))
+
+    def test_not_with_a_limit_of_address_space(self):
+        self.check(0, ("prlimit", f"--as={1 << 40}"))
+
+    def test_not_without_the_right_to_ptrace(self):
+        ends = self.pair(self.world, (fault.program("confine"), str(errno.EPERM)))
+        self.check_traffic(*ends, ONE_SIDED)
+        for end in ends:
+            self.assertLess(self.files(end), 2)
+        self.end_well(*ends)
 
 
 class FewResources(Case):

@@ -21,16 +21,26 @@ static void write_once(uint64_t offset, uint32_t length)
 	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
 }
 
-/* The first operations go another way, while the map is being made. */
-static void open_and_map(void)
+/* The first operations may go another way, while the map is being made; then this process has so
+ * many files mapped: its own, and those of peers that it has had. */
+static void open_and_map_files(unsigned int files)
 {
 	pair_open(&(struct side_options){
 		.type = IBV_QPT_RC, .bytes = BYTES, .mr_access = -1, .qp_access = -1 });
-	for (int i = 0; i < 2000 && duo_files_mapped(getpid()) < 2; i++) {
+	for (int i = 0; i < 2000 && duo_files_mapped(getpid()) < files; i++) {
 		write_once(0, 8);
 		usleep(1000);
 	}
-	assert_int_equal(duo_files_mapped(getpid()), 2);
+	assert_true(duo_files_mapped(getpid()) >= files);
+	/* The connection had the peer map ours. */
+	for (int i = 0; i < 2000 && duo_files_mapped(pair.b.pid) < 2; i++)
+		usleep(1000);
+	assert_int_equal(duo_files_mapped(pair.b.pid), 2);
+}
+
+static void open_and_map(void)
+{
+	open_and_map_files(2);
 }
 
 static void adopt__all_operations_by_a_map(void **state)
@@ -47,6 +57,19 @@ static void adopt__all_operations_by_a_map(void **state)
 	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
 	end_check(&pair.a, 8, 4096, OTHER);
 	end_check(&pair.a, 0, 8, IS);
+}
+
+/* Before anything is asked of it: a connection brings the peer's few regions along. */
+static void adopt__mapped_by_the_connection(void **state)
+{
+	pair_open(&(struct side_options){
+		.type = IBV_QPT_RC, .bytes = BYTES, .mr_access = -1, .qp_access = -1 });
+	for (int i = 0; i < 5000 && duo_files_mapped(getpid()) < 2; i++)
+		usleep(1000);
+	assert_int_equal(duo_files_mapped(getpid()), 2);
+	end_fill(&pair.a, 0, BYTES, IS);
+	write_once(0, BYTES);
+	end_check(&pair.b, 0, BYTES, IS);
 }
 
 static bool status_says(const char *what)
@@ -96,32 +119,57 @@ static void adopt__atomics_return_what_was_there(void **state)
 	assert_int_equal(end_word(&pair.b, 64), 77);
 }
 
-/* What has been deregistered is its owner's alone, though the initiator still has the map. */
-static void adopt__ends_with_the_region(void **state)
+/* A region that comes into the slot of one that has ended is found in the old map. */
+static void adopt__new_region_by_the_old_map(void **state)
 {
 	struct side_reply mr;
 	struct side_wr w;
 
 	open_and_map();
-	end_fill(&pair.a, 0, BYTES, IS);
 	end_deregister(&pair.b, 0);
-	end_fill(&pair.b, 0, BYTES, WAS);
-	assert_int_equal(duo_files_mapped(pair.b.pid), 0);
-	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 4096, &pair.b, 0);
-	end_send(&pair.a, 0, &w);
-	end_expect(&pair.a, SENDS, IBV_WC_REM_ACCESS_ERR);
-	end_check(&pair.b, 0, BYTES, WAS);
-	/* and a new region over it is reached by the old map */
-	pair_teardown(NULL);
-	open_and_map();
-	mr = end_register(&pair.b, 0, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+	assert_int_equal(duo_files_mapped(pair.b.pid), 1); /* its peer's */
+	mr = end_register(&pair.b, 0, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
 			  false);
+	assert_int_equal(duo_files_mapped(pair.b.pid), 2);
 	end_fill(&pair.a, 0, 4096, OTHER);
 	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 4096, &pair.b, 0);
 	w.rkey = mr.reg.rkey;
 	end_send(&pair.a, 0, &w);
 	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
 	end_check(&pair.b, 0, 4096, OTHER);
+}
+
+static void swap_peers(void)
+{
+	struct end b = pair.b;
+
+	pair.b = pair.c;
+	pair.c = b;
+}
+
+/* What has been deregistered is its owner's alone, though the initiator still has the map. The
+ * refusal raises an event in its target, and with that event's thread it adopts no more: so the
+ * target is the third end, and later tests have the second one. */
+static void adopt__ends_with_the_region(void **state)
+{
+	struct side_wr w;
+
+	swap_peers();
+	open_and_map_files(3);
+	end_fill(&pair.a, 0, BYTES, IS);
+	end_deregister(&pair.b, 0);
+	end_fill(&pair.b, 0, BYTES, WAS);
+	assert_int_equal(duo_files_mapped(pair.b.pid), 1); /* its peer's */
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 4096, &pair.b, 0);
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_REM_ACCESS_ERR);
+	end_check(&pair.b, 0, BYTES, WAS);
+}
+
+static int swap_teardown(void **state)
+{
+	swap_peers();
+	return pair_teardown(state);
 }
 
 /* A target that is stopped is written and read all the same, and holds up nobody. */
@@ -169,10 +217,12 @@ static void adopt__peer_is_killed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(adopt__mapped_by_the_connection, pair_teardown),
 		cmocka_unit_test_teardown(adopt__all_operations_by_a_map, pair_teardown),
 		cmocka_unit_test_teardown(adopt__shows_in_the_status, pair_teardown),
 		cmocka_unit_test_teardown(adopt__atomics_return_what_was_there, pair_teardown),
-		cmocka_unit_test_teardown(adopt__ends_with_the_region, pair_teardown),
+		cmocka_unit_test_teardown(adopt__new_region_by_the_old_map, pair_teardown),
+		cmocka_unit_test_teardown(adopt__ends_with_the_region, swap_teardown),
 		cmocka_unit_test_teardown(adopt__target_is_stopped, pair_teardown),
 		/* the last one: it takes the peer away */
 		cmocka_unit_test(adopt__peer_is_killed),

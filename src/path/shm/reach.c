@@ -22,9 +22,26 @@
 enum {
 	REACH_LEAST = 256 << 10, /* a map is not shorter, so that a slot's next region fits too */
 	REACH_TOUCH = 4 << 20,	 /* pages that are made present at once */
+	/* Of what a peer shows when a connection to it is made so many regions, no longer than
+	 * that, are mapped before anybody asks, unless there are so many maps already: room for
+	 * whatever is asked for stays. */
+	REACH_SHOWN = 16,
+	REACH_SHOWN_LONGEST = 256 << 20,
+	REACH_SHOWN_MAPS = 256,
 };
 
-static u32 reach_count; /* maps of this process; the engine's thread alone counts up */
+/* maps of this process; the engine's thread alone counts, threads that connect look */
+static u32 reach_count;
+
+static u32 reach_maps(void)
+{
+	return __atomic_load_n(&reach_count, __ATOMIC_RELAXED);
+}
+
+static void reach_count_by(s32 n)
+{
+	__atomic_store_n(&reach_count, reach_count + (u32)n, __ATOMIC_RELAXED);
+}
 
 void reach_want(struct shm_link *l, u64 slot, u64 length)
 {
@@ -39,6 +56,51 @@ void reach_want(struct shm_link *l, u64 slot, u64 length)
 	__atomic_store_n(&l->want_slot, slot, __ATOMIC_RELEASE);
 	__atomic_store_n(&shm->reach_wanted, true, __ATOMIC_RELEASE); /* pairs with reach_serve */
 	shm->cfg.kick(shm->cfg.kick_arg);
+}
+
+static bool reach_has(const struct shm_link *l, u64 slot, u64 length)
+{
+	const struct reach *r = __atomic_load_n(&l->reach, __ATOMIC_ACQUIRE);
+	const struct reach_map *m =
+		r == NULL ? NULL
+			  : __atomic_load_n(&r->slots[slot % ADOPT_REGIONS], __ATOMIC_ACQUIRE);
+
+	return m != NULL && m->slot == slot && length <= m->length;
+}
+
+/* What the peer shows, if it is to be mapped unasked: its slot; 0: it is not. */
+static u64 reach_shown(const struct shm_link *l, u32 i, u64 *length)
+{
+	const struct adopt_shown *s = &l->board->memory.at[i];
+	u64 offset = __atomic_load_n(&s->offset, __ATOMIC_ACQUIRE); /* region_show */
+	u64 slot = offset >> ADOPT_SLOT_SHIFT;
+
+	/* Torn, it is the length of another region: such a map is useless, and harmless. */
+	*length = __atomic_load_n(&s->length, __ATOMIC_RELAXED);
+	return *length <= REACH_SHOWN_LONGEST && !reach_has(l, slot, *length) ? slot : 0;
+}
+
+static u32 reach_shown_count(const struct shm_link *l)
+{
+	return MIN(__atomic_load_n(&l->board->memory.high, __ATOMIC_ACQUIRE), (u32)REACH_SHOWN);
+}
+
+void reach_want_shown(struct shm_link *l)
+{
+	u64 length, found = 0;
+	u32 n;
+
+	if (l->self || !l->direct || __atomic_load_n(&l->reach_none, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&l->shown_none, __ATOMIC_RELAXED) || reach_maps() >= REACH_SHOWN_MAPS)
+		return;
+	n = reach_shown_count(l);
+	for (u32 i = 0; i < n; i++)
+		found |= reach_shown(l, i, &length);
+	if (found == 0)
+		return;
+	__atomic_store_n(&l->want_shown, true, __ATOMIC_RELEASE); /* pairs with reach_serve_link */
+	__atomic_store_n(&l->shm->reach_wanted, true, __ATOMIC_RELEASE);
+	l->shm->cfg.kick(l->shm->cfg.kick_arg);
 }
 
 u8 *reach_address(struct shm_link *l, u64 addr, u64 length)
@@ -104,14 +166,15 @@ static u64 reach_round(u64 length)
 	return n;
 }
 
-/* The file is sealed against shrinking, so that every byte of the map may be touched. */
-static bool reach_map(struct reach *r, u64 slot, u64 length)
+/* The file is sealed against shrinking, so that every byte of the map may be touched; the first
+ * `touch` are. */
+static bool reach_map(struct reach *r, u64 slot, u64 length, u64 touch)
 {
 	u64 bytes = reach_round(length);
 	struct reach_map *m;
 	void *p;
 
-	if (!adopt_may_map(reach_count) || slot >= ADOPT_FILE_BYTES >> ADOPT_SLOT_SHIFT)
+	if (!adopt_may_map(reach_maps()) || slot >= ADOPT_FILE_BYTES >> ADOPT_SLOT_SHIFT)
 		return false;
 	m = malloc(sizeof(*m));
 	if (m == NULL)
@@ -124,30 +187,66 @@ static bool reach_map(struct reach *r, u64 slot, u64 length)
 	}
 	madvise(p, bytes, MADV_DONTFORK);
 	madvise(p, bytes, MADV_DONTDUMP); /* whose memory it is, his core has it */
-	mem_populate((u64)(uintptr_t)p, MIN(length, (u64)REACH_TOUCH), true);
+	mem_populate((u64)(uintptr_t)p, touch, true);
 	*m = (struct reach_map){ .slot = slot, .base = p, .length = bytes, .next = r->maps };
 	r->maps = m;
-	reach_count++;
+	reach_count_by(1);
 	/* Pairs with reach_find. */
 	__atomic_store_n(&r->slots[slot % ADOPT_REGIONS], m, __ATOMIC_RELEASE);
 	return true;
 }
 
-static void reach_serve_link(struct shm_link *l)
+/* Maps what the peer shows, as far as there is to be; false: it cannot be. */
+static bool reach_map_shown(const struct shm_link *l, struct reach *r)
 {
-	u64 slot = __atomic_load_n(&l->want_slot, __ATOMIC_ACQUIRE); /* pairs with reach_want */
-	u64 length = __atomic_load_n(&l->want_length, __ATOMIC_RELAXED);
-	struct reach *r;
+	u32 n = reach_shown_count(l);
+	u64 left = REACH_TOUCH; /* a service with many regions does not stand still for long */
 
-	if (slot == 0)
-		return;
-	r = link_state(l) == LINK_UP ? reach_open(l) : NULL;
-	if (r == NULL || !reach_map(r, slot, length)) {
+	for (u32 i = 0; i < n && reach_maps() < REACH_SHOWN_MAPS; i++) {
+		u64 length, slot = reach_shown(l, i, &length), touch = MIN(length, left);
+
+		if (slot == 0)
+			continue;
+		if (!reach_map(r, slot, length, touch))
+			return false;
+		left -= touch;
+	}
+	return true;
+}
+
+/* Nobody has asked for anything yet, so a failure is no news: who asks may do better. The peer may
+ * have shown a region a moment before it shows its file, say. */
+static void reach_serve_shown(struct shm_link *l)
+{
+	struct reach *r = link_state(l) == LINK_UP ? reach_open(l) : NULL;
+
+	if (r == NULL || !reach_map_shown(l, r))
+		__atomic_store_n(&l->shown_none, true, __ATOMIC_RELAXED);
+}
+
+static void reach_serve_wanted(struct shm_link *l, u64 slot)
+{
+	u64 length = __atomic_load_n(&l->want_length, __ATOMIC_RELAXED);
+	struct reach *r = link_state(l) == LINK_UP ? reach_open(l) : NULL;
+
+	if (r == NULL || (!reach_has(l, slot, length) &&
+			  !reach_map(r, slot, length, MIN(length, (u64)REACH_TOUCH)))) {
 		log_info("shm", "memory of process %d cannot be mapped: errno %d", (int)l->pid,
 			 errno);
 		__atomic_store_n(&l->reach_none, true, __ATOMIC_RELAXED);
 	}
 	__atomic_store_n(&l->want_slot, 0, __ATOMIC_RELAXED);
+}
+
+static void reach_serve_link(struct shm_link *l)
+{
+	u64 slot = __atomic_load_n(&l->want_slot, __ATOMIC_ACQUIRE); /* pairs with reach_want */
+
+	/* pairs with reach_want_shown */
+	if (__atomic_exchange_n(&l->want_shown, false, __ATOMIC_ACQUIRE))
+		reach_serve_shown(l);
+	if (slot != 0)
+		reach_serve_wanted(l, slot);
 }
 
 void reach_serve(struct shm *shm)
@@ -169,7 +268,7 @@ void reach_close(struct shm_link *l)
 		r->maps = m->next;
 		munmap(m->base, m->length);
 		free(m);
-		reach_count--;
+		reach_count_by(-1);
 	}
 	if (r != NULL)
 		close(r->fd);

@@ -1,9 +1,10 @@
 /* reach.h: inside the shm room: a peer's memory file (mem/adopt.h), as far as it is mapped here.
  *
- * A slot of the file is mapped from its beginning, as a whole, when it is first asked for, by the
- * engine's thread; until then operations go another way. A map stays until its link is buried: a
- * region that comes into the slot later is found there, too. So whoever has an address of a region
- * need only know that the region is still there (the hazard, direct.c).
+ * A slot of the file is mapped from its beginning, as a whole, when it is first asked for, or when
+ * a connection is made and there are few of them, by the engine's thread; until then operations go
+ * another way. A map stays until its link is buried: a region that comes into the slot later is
+ * found there, too. So whoever has an address of a region need only know that the region is still
+ * there (the hazard, direct.c).
  */
 #ifndef PATH_SHM_REACH_H
 #define PATH_SHM_REACH_H
@@ -27,6 +28,9 @@ struct reach {
 
 /* Asks the engine's thread for a map of the slot's first `length` bytes. Never blocks. */
 void reach_want(struct shm_link *l, u64 slot, u64 length);
+/* Asks it for what the peer shows now, if that is little: a connection to it is made. Never blocks.
+ */
+void reach_want_shown(struct shm_link *l);
 /* Maps what was asked for. Engine's thread; may block. */
 void reach_serve(struct shm *shm);
 /* Unmaps all; nobody uses it any more. In a forked child nothing was inherited but the

@@ -106,10 +106,11 @@ static int shm_resolve_one(struct shm_link *l)
 static int shm_dest_resolve(struct path_dest *d)
 {
 	struct shm_link *l = link_of(d);
+	int err = link_state(l) == LINK_UP || link_state(l) == LINK_ALIAS ? 0 : shm_resolve_one(l);
 
-	if (link_state(l) == LINK_UP || link_state(l) == LINK_ALIAS)
-		return 0;
-	return shm_resolve_one(l);
+	if (err == 0)
+		reach_want_shown(shm_link_for(d));
+	return err;
 }
 
 static bool shm_dest_asking(const struct path_dest *d)

@@ -42,6 +42,8 @@ struct shm_link {
 	bool direct; /* the peer's memory can be reached: probed once */
 	struct reach *reach; /* its memory file; NULL: not opened. reach.h */
 	u64 want_slot, want_length; /* what is to be mapped of it; 0: nothing */
+	bool want_shown;	    /* what it shows is to be mapped */
+	bool shown_none;	    /* not again: that has failed */
 	bool reach_none;	    /* it cannot be mapped */
 	const struct board *board;
 	struct ring_pair *pair;
@@ -66,7 +68,7 @@ struct shm {
 	u32 count WRITTEN_UNDER(poll_lock, lock); /* links[] in use */
 	bool port_down WRITTEN_UNDER(poll_lock, lock); /* for links to come */
 	bool watched WRITTEN_UNDER(poll_lock, lock);	 /* the same */
-	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot */
+	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot or want_shown */
 	u32 stuck ATOMIC_ONLY; /* drains given up */
 	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
 	struct shm_link *links[SHM_LINKS] WRITTEN_UNDER(poll_lock, lock);

@@ -1,0 +1,336 @@
+/* reach_test.c: whose memory is mapped when a connection is made: the test is the node, and every
+ * peer, whose boards and memory files are its own. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "path/shm/reach.h"
+#include "path/shm/shm_kit.h"
+
+enum {
+	PEERS = 20,
+	FIRST_SLOT = 6,
+	SHOWN = 16,	   /* regions of a peer that a connection brings along */
+	SHOWN_MAPS = 256,  /* all that connections bring along */
+	BYTES = 64 << 10,  /* of a region */
+	ADDRESS = 1 << 30, /* of the first region, as its owner sees it */
+	STEP = 1 << 20,	   /* to that of the next one */
+};
+
+static struct world {
+	struct shm *shm;
+	struct board *board, *peer[PEERS];
+	int board_fd, peer_fd[PEERS], bell, epoll, memory;
+	u32 kicks;
+} w;
+
+/* ---- the node ---- */
+
+int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
+{
+	*out = (struct node_peer){ .process = slot, .pid = getpid(), .ring_fd = dup(ring_fd) };
+	out->board_fd = dup(w.peer_fd[slot - FIRST_SLOT]);
+	for (int i = 0; i < 2; i++)
+		out->bell_fd[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	out->pid_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	return 0;
+}
+
+void node_pair_refuse(struct node *n, u64 process)
+{
+}
+
+bool node_event_take(struct node *n, enum node_event_type type, struct node_event *ev)
+{
+	return false;
+}
+
+/* ---- the engine ---- */
+
+static void user_any(void *user, struct path_dest *dest)
+{
+}
+
+static const struct path_user user = { .writable = user_any, .dead = user_any };
+
+static void kick(void *arg)
+{
+	w.kicks++;
+}
+
+/* ---- setting up ---- */
+
+static int memory_make(u64 size, int seals)
+{
+	int fd = memfd_create("reach-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+static void peer_show_file(struct board *b, int fd)
+{
+	struct stat st = { .st_ino = 0 };
+
+	if (fd >= 0)
+		assert_int_equal(fstat(fd, &st), 0);
+	b->memory_fd = fd;
+	b->memory_inode = st.st_ino;
+}
+
+static u64 region_address(u32 i)
+{
+	return ADDRESS + (u64)i * STEP;
+}
+
+static void peer_show(struct board *b, u32 regions)
+{
+	for (u32 i = 0; i < regions; i++)
+		b->memory.at[i] = (struct adopt_shown){ .offset = (i + 1ull) << ADOPT_SLOT_SHIFT,
+							.addr = region_address(i),
+							.length = BYTES };
+	b->memory.high = regions;
+}
+
+static int set_up(void **state)
+{
+	struct shm_config cfg = {
+		.process = 1, .node = (struct node *)&w, .kick = kick, .direct = true
+	};
+	int err;
+
+	memset(&w, 0, sizeof(w));
+	w.memory = memory_make(ADOPT_FILE_BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
+	w.board = cfg.board = board_create(&w.board_fd, &err);
+	w.board->direct = 1;
+	for (int i = 0; i < PEERS; i++) {
+		w.peer[i] = board_create(&w.peer_fd[i], &err);
+		assert_non_null(w.peer[i]);
+		w.peer[i]->direct = 1;
+		peer_show_file(w.peer[i], w.memory);
+	}
+	w.epoll = cfg.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	w.bell = cfg.bell_fd[0] = cfg.bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	w.shm = shm_create(&cfg, &err);
+	assert_non_null(w.shm);
+	shm_path(w.shm)->user_ops = &user;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	kit_destroy(w.shm);
+	board_unmap(w.board);
+	for (int i = 0; i < PEERS; i++) {
+		board_unmap(w.peer[i]);
+		close(w.peer_fd[i]);
+	}
+	close(w.board_fd);
+	close(w.bell);
+	close(w.epoll);
+	close(w.memory);
+	return 0;
+}
+
+/* What a queue pair's way to RTR does. The engine's thread has not run since. */
+static struct shm_link *connect_to(u32 peer)
+{
+	struct path_av av = { .hop_limit = 1 };
+	struct path *path = shm_path(w.shm);
+	struct path_dest *d =
+		path->ops->dest_get(path, &av, (FIRST_SLOT + peer) << NODE_INDEX_BITS | 2);
+
+	assert_int_equal(path->ops->resolve(d), 0);
+	path->ops->dest_put(d);
+	return link_of(d);
+}
+
+static u32 maps_of_peers(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512];
+	u32 n = 0;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f) != NULL)
+		n += strstr(line, "/memfd:reach-test") != NULL;
+	fclose(f);
+	return n;
+}
+
+static u8 *reach_region(struct shm_link *l, u32 i)
+{
+	return reach_address(l, region_address(i), BYTES);
+}
+
+/* ---- tests ---- */
+
+static void reach_want_shown__maps_what_the_peer_shows(void **state)
+{
+	struct shm_link *l;
+	u8 *at;
+
+	peer_show(w.peer[0], 2);
+	l = connect_to(0);
+	shm_background(w.shm);
+	at = reach_region(l, 1);
+	assert_non_null(reach_region(l, 0));
+	assert_non_null(at);
+	at[BYTES - 1] = 7;
+	assert_int_equal(pread(w.memory, at, 1, (off_t)((2ull << ADOPT_SLOT_SHIFT) + BYTES - 1)),
+			 1);
+	assert_int_equal(at[0], 7);
+	/* once is enough */
+	w.kicks = 0;
+	connect_to(0);
+	assert_int_equal(w.kicks, 0);
+	assert_int_equal(maps_of_peers(), 2);
+}
+
+static void reach_want_shown__of_many_regions_a_few(void **state)
+{
+	struct shm_link *l;
+
+	peer_show(w.peer[0], SHOWN + 4);
+	l = connect_to(0);
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), SHOWN);
+	assert_null(reach_region(l, SHOWN)); /* but who asks gets it */
+	shm_background(w.shm);
+	assert_non_null(reach_region(l, SHOWN));
+}
+
+static void reach_want_shown__of_many_peers_not_all(void **state)
+{
+	struct shm_link *l = NULL;
+
+	for (u32 i = 0; i < PEERS; i++) {
+		peer_show(w.peer[i], SHOWN);
+		l = connect_to(i);
+		shm_background(w.shm);
+	}
+	assert_int_equal(maps_of_peers(), SHOWN_MAPS);
+	/* thousands of connections more wake nobody for it */
+	w.kicks = 0;
+	connect_to(PEERS - 1);
+	assert_int_equal(w.kicks, 0);
+	assert_null(reach_region(l, 0));
+	shm_background(w.shm);
+	assert_non_null(reach_region(l, 0));
+}
+
+static void reach_want_shown__peer_dies_before_the_map(void **state)
+{
+	peer_show(w.peer[0], 2);
+	connect_to(0);
+	shm_peer_gone(w.shm, FIRST_SLOT);
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), 0);
+}
+
+static void reach_want_shown__peer_dies_with_the_maps(void **state)
+{
+	peer_show(w.peer[0], 2);
+	connect_to(0);
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), 2);
+	shm_peer_gone(w.shm, FIRST_SLOT);
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), 0);
+}
+
+static void reach_want_shown__peer_adopts_later(void **state)
+{
+	struct shm_link *l = connect_to(0);
+
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), 0);
+	peer_show(w.peer[0], 1);
+	assert_null(reach_region(l, 0));
+	shm_background(w.shm);
+	assert_non_null(reach_region(l, 0));
+}
+
+/* The region may be on the board before the file is. */
+static void reach_want_shown__fails_once_and_leaves_it_to_who_asks(void **state)
+{
+	struct shm_link *l;
+
+	peer_show(w.peer[0], 1);
+	peer_show_file(w.peer[0], -1);
+	l = connect_to(0);
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), 0);
+	w.kicks = 0;
+	connect_to(0);
+	assert_int_equal(w.kicks, 0);
+	peer_show_file(w.peer[0], w.memory);
+	assert_null(reach_region(l, 0));
+	shm_background(w.shm);
+	assert_non_null(reach_region(l, 0));
+}
+
+static void reach_want_shown__refuses_what_no_owner_shows(void **state)
+{
+	struct adopt_table *t[] = { &w.peer[0]->memory, &w.peer[1]->memory, &w.peer[2]->memory,
+				    &w.peer[3]->memory, &w.peer[4]->memory };
+	int open = memory_make(ADOPT_FILE_BYTES, F_SEAL_GROW);
+	int little = memory_make(BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
+
+	for (u32 i = 0; i < ARRAY_LEN(t); i++)
+		peer_show(w.peer[i], 1);
+	t[0]->high = UINT32_MAX;
+	t[0]->at[0].offset = UINT64_MAX;     /* beyond the file */
+	t[1]->at[0].length = UINT64_MAX;     /* beyond everything */
+	peer_show_file(w.peer[2], open);     /* pages of it may go */
+	peer_show_file(w.peer[3], little);   /* or are not there */
+	w.peer[4]->memory_inode ^= 1;	     /* another file */
+	for (u32 i = 0; i < ARRAY_LEN(t); i++)
+		connect_to(i);
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), 0);
+	close(open);
+	close(little);
+}
+
+static void reach_want_shown__not_where_memory_is_out_of_reach(void **state)
+{
+	peer_show(w.peer[0], 1);
+	w.peer[0]->nonce++; /* it is another process than it says */
+	connect_to(0);
+	shm_background(w.shm);
+	assert_int_equal(maps_of_peers(), 0);
+}
+
+#define REACH_TEST(name)                                                                           \
+	cmocka_unit_test_setup_teardown(reach_want_shown__##name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		REACH_TEST(maps_what_the_peer_shows),
+		REACH_TEST(of_many_regions_a_few),
+		REACH_TEST(of_many_peers_not_all),
+		REACH_TEST(peer_dies_before_the_map),
+		REACH_TEST(peer_dies_with_the_maps),
+		REACH_TEST(peer_adopts_later),
+		REACH_TEST(fails_once_and_leaves_it_to_who_asks),
+		REACH_TEST(refuses_what_no_owner_shows),
+		REACH_TEST(not_where_memory_is_out_of_reach),
+	};
+
+	return cmocka_run_group_tests_name("reach", tests, NULL, NULL);
+}
