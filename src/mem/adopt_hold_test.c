@@ -8,10 +8,12 @@
 #include <linux/filter.h>
 #include <linux/io_uring.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <ucontext.h>
 
 #include "base/clock.h"
@@ -339,6 +341,42 @@ static void adopt__fork_with_descriptors_closed(void **state)
 	assert_int_equal(in_child(grandchild_is_complete), 0);
 }
 
+/* ---- signals ---- */
+
+static u64 told; /* what the handler has stored beside `memory` */
+
+static void tell(int signal)
+{
+	volatile u64 *there = (volatile u64 *)(void *)memory;
+
+	told++;
+	for (u64 i = 0; i < BYTES / PAGE; i++)
+		there[i * PAGE / sizeof(*there)]++;
+}
+
+/* A handler's stores, at any instant of adopting and of giving back. */
+static void adopt__loses_no_store_of_a_signal_handler(void **state)
+{
+	struct sigaction on = { .sa_handler = tell, .sa_flags = SA_RESTART }, before;
+	struct itimerval often = { { 0, 60 }, { 0, 60 } }, never = { { 0, 0 }, { 0, 0 } };
+	u32 yes = 0;
+
+	memset(memory, 0, BYTES);
+	assert_int_equal(sigaction(SIGALRM, &on, &before), 0);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (int i = 0; i < 500; i++) {
+		new_credit();
+		yes += enter(memory, BYTES) != 0;
+		leave(memory, BYTES);
+	}
+	setitimer(ITIMER_REAL, &never, NULL);
+	sigaction(SIGALRM, &before, NULL);
+	assert_int_equal(yes, 500);
+	assert_true(told > 100);
+	for (u64 i = 0; i < BYTES / PAGE; i++)
+		assert_int_equal(*(u64 *)(void *)(memory + i * PAGE), told);
+}
+
 /* ---- limits ---- */
 
 static void adopt__not_within_a_limit_of_address_space(void **state)
@@ -347,6 +385,21 @@ static void adopt__not_within_a_limit_of_address_space(void **state)
 
 	refused();
 	limit(RLIMIT_AS, before);
+}
+
+/* What a peer asks before it maps: one map more, beside so many. */
+static void adopt__a_peer_maps_within_limits(void **state)
+{
+	u32 most = allow_maps() / 4;
+	rlim_t before;
+
+	assert_in_range(most, 1, 4000);
+	assert_true(adopt_may_map(most - 1));
+	assert_false(adopt_may_map(most));
+	before = limit(RLIMIT_AS, 1ull << 40);
+	assert_false(adopt_may_map(0));
+	limit(RLIMIT_AS, before);
+	assert_true(adopt_may_map(0));
 }
 
 static void adopt__not_more_than_a_fork_can_copy(void **state) NO_THREAD_SAFETY
@@ -382,6 +435,52 @@ static void adopt__not_beside_many_maps(void **state)
 	enter_often();
 	adopted();
 	leave(memory, BYTES);
+}
+
+/* Nothing is touched here: what is refused costs no memory. */
+static void adopt__not_what_is_too_long(void **state)
+{
+	u64 n = (256ull << 20) + PAGE;
+	u8 *p = map_private(n);
+
+	assert_int_equal(enter(p, n), 0);
+	leave(p, n);
+	munmap(p, n);
+}
+
+/* Of one registration more than are remembered nobody knows where it lies: perhaps here. */
+static void adopt__not_beside_more_than_are_remembered(void **state)
+{
+	u8 *p = map_private(PAGE);
+
+	for (u32 i = 0; i < ADOPT_RANGES; i++)
+		assert_int_equal(enter(p + i, 1), 0);
+	assert_int_equal(enter(memory + 8, 8), 0);
+	refused();
+	leave(memory + 8, 8);
+	for (u32 i = 0; i < ADOPT_RANGES; i++)
+		leave(p + i, 1);
+	munmap(p, PAGE);
+	adopted();
+	leave(memory, BYTES);
+}
+
+/* A page list, or a region that is all memory, may name any page: nothing moves any more, and what
+ * has moved comes back without a moment in which there is nothing. */
+static void adopt__not_beside_page_lists(void **state) NO_THREAD_SAFETY
+{
+	u8 *p = map_private(BYTES);
+
+	adopted();
+	adopt_enter_all();
+	leave(memory, BYTES);
+	private_again();
+	assert_int_equal(enter(p, BYTES), 0);
+	leave(p, BYTES);
+	adopt.everywhere = false;
+	assert_int_not_equal(enter(p, BYTES), 0);
+	leave(p, BYTES);
+	munmap(p, BYTES);
 }
 
 static ucontext_t here, there;
@@ -474,9 +573,14 @@ int main(void)
 		T(adopt__no_descriptor_left),
 		T(adopt__descriptors_closed_by_the_application),
 		T(adopt__fork_with_descriptors_closed),
+		T(adopt__loses_no_store_of_a_signal_handler),
 		T(adopt__not_within_a_limit_of_address_space),
+		T(adopt__a_peer_maps_within_limits),
 		T(adopt__not_more_than_a_fork_can_copy),
 		T(adopt__not_beside_many_maps),
+		T(adopt__not_what_is_too_long),
+		T(adopt__not_beside_more_than_are_remembered),
+		T(adopt__not_beside_page_lists),
 		T(adopt__not_the_stack_that_it_runs_on),
 		T(adopt__calls_that_are_forbidden),
 	};

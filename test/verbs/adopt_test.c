@@ -1,10 +1,12 @@
-/* adopt_test.c: one-sided operations on memory that the initiator has mapped (docs/adoption.md).
- * Fails where this process may not adopt.
- * In: nothing    Out: verdicts    Runs: cmocka    Locks: none
+/* adopt_test.c: one-sided operations on memory that the initiator has mapped (docs/adoption.md), or
+ * has no descriptor left for. Fails where this process may not adopt.
+ * In: VERBS_VARIANT: with "poor" in it, the latter    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -214,8 +216,52 @@ static void adopt__peer_is_killed(void **state)
 	end_check(&pair.a, 0, BYTES, IS);
 }
 
+/* Who cannot take the peer's file goes on as if the peer had none. */
+static void adopt__no_descriptor_for_the_map(void **state)
+{
+	struct rlimit before, none;
+	struct side_reply mr;
+	struct side_wr w;
+
+	pair_open(&(struct side_options){
+		.type = IBV_QPT_RC, .bytes = BYTES + 1, .mr_access = -1, .qp_access = -1 });
+	end_fill(&pair.a, 0, BYTES, IS);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){ .rlim_max = before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	end_deregister(&pair.b, 0); /* its end is no page's, so it was not adopted */
+	mr = end_register(&pair.b, 0, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+			  false);
+	for (uint64_t i = 0; i < 100; i++) { /* the engine's thread tries to map it meanwhile */
+		w = end_op(&pair.a, IBV_WR_RDMA_WRITE, i * 64, 64, &pair.b, i * 64);
+		w.rkey = mr.reg.rkey;
+		end_send(&pair.a, 0, &w);
+		end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+		usleep(1000);
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(duo_files_mapped(getpid()), 0);
+	assert_int_equal(duo_files_mapped(pair.b.pid), 1); /* its own */
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, BYTES, &pair.b, 0);
+	w.rkey = mr.reg.rkey;
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_SUCCESS);
+	end_check(&pair.b, 0, BYTES, IS);
+}
+
+/* A link that could not map has no map for the rest of its life: this runs alone. */
+static int main_poor(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(adopt__no_descriptor_for_the_map, pair_teardown),
+	};
+
+	return cmocka_run_group_tests_name("poor", tests, pair_group_setup, pair_group_teardown);
+}
+
 int main(void)
 {
+	const char *variant;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(adopt__mapped_by_the_connection, pair_teardown),
 		cmocka_unit_test_teardown(adopt__all_operations_by_a_map, pair_teardown),
@@ -229,5 +275,8 @@ int main(void)
 	};
 
 	pair_supervise();
+	variant = getenv("VERBS_VARIANT");
+	if (variant != NULL && strstr(variant, "poor") != NULL)
+		return main_poor();
 	return cmocka_run_group_tests_name("adopt", tests, pair_group_setup, pair_group_teardown);
 }

@@ -27,9 +27,10 @@ static struct round draw(uint64_t *seed, uint32_t number)
 	struct round r;
 
 	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
-	r.length = number % 2 == 0
-			   ? 1 + number / 2 % 300
-			   : 1 + (uint32_t)(*seed >> 33) % (number % 16 == 1 ? LONGEST : 4200);
+	/* who writes changes each time: both write the short and the long ones */
+	r.length = number % 4 < 2
+			   ? 1 + number / 4 % 300
+			   : 1 + (uint32_t)(*seed >> 33) % (number % 32 < 4 ? LONGEST : 4200);
 	r.from = (uint32_t)(*seed >> 20) % 128;
 	r.to = (uint32_t)(*seed >> 40) % 128;
 	return r;
