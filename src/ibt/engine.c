@@ -203,6 +203,7 @@ static void engine_dead(void *user, struct path_dest *dest)
 static const struct path_user engine_user = {
 	.receive = engine_receive,
 	.receive_brief = quick_receive,
+	.receive_run = quick_receive_run,
 	.batch_end = engine_batch_end,
 	.writable = engine_writable,
 	.dead = engine_dead,

@@ -197,6 +197,8 @@ struct ibt_qp {
 	struct mem_cursor in_cursor GUARDED_BY(rq_lock);
 	u32 in_offset GUARDED_BY(rq_lock); /* bytes of the message at hand that arrived */
 	u8 in_message GUARDED_BY(rq_lock); /* 0 none, else the opcode of its first packet */
+	/* The same for messages that come: in RTR too, once it is known to be established */
+	u64 quick_from GUARDED_BY(rq_lock);
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
 	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
@@ -355,6 +357,9 @@ static inline u32 req_take_ack(struct ibt_qp *qp)
 /* path_user.receive_brief: `user` is the engine. */
 bool quick_receive(void *user, struct path_dest *from, const struct pkt_brief *b,
 		   const void *payload);
+/* path_user.receive_run, likewise. */
+u32 quick_receive_run(void *user, struct path_dest *from, const struct pkt_brief *b,
+		      const void *const *payload, u32 n);
 u32 req_packets(const struct ibt_qp *qp, u32 length);
 
 /* ---- write.c ---- */
@@ -570,7 +575,8 @@ bool srq_take(struct ibt_srq *srq, struct recv_wqe *copy);
 static inline void qp_set_state(struct ibt_qp *qp, enum ibv_qp_state state)
 	REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
 {
-	qp->quick_qpns = qp->quick && state == IBV_QPS_RTS ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
+	qp->quick_qpns = qp->quick_from =
+		qp->quick && state == IBV_QPS_RTS ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
 	__atomic_store_n(&qp->state, (u8)state, __ATOMIC_RELAXED);
 }
 

@@ -229,24 +229,27 @@ static inline void quick_fill_recv(struct recv_wqe *w, const struct ibv_recv_wr 
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	lock_acquire(&qp->rq_lock);
+	if (unlikely(qp->state != IBV_QPS_RTS) &&
+	    (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_ERR))
+		return qp_post_recv(qp, wr, bad);
 	/* With a shared queue the size of its own is 0. */
-	while (likely(wr != NULL && qp->state == IBV_QPS_RTS && wr->num_sge == 1 &&
-		      qp->rq_head - qp->rq_tail < qp->rq.size && qp->rq.max_sge != 0)) {
+	while (likely(wr != NULL && wr->num_sge == 1 && qp->rq_head - qp->rq_tail < qp->rq.size &&
+		      qp->rq.max_sge != 0)) {
 		quick_fill_recv(ring_recv_at(&qp->rq, qp->rq_head++), wr);
 		wr = wr->next;
 	}
-	if (unlikely(wr != NULL || qp->state != IBV_QPS_RTS))
+	if (unlikely(wr != NULL))
 		return qp_post_recv(qp, wr, bad);
 	lock_release(&qp->rq_lock);
 	return 0;
 }
 
-/* Does it come from the other end of a connection that is as simple as can be? The caller holds
- * either lock. */
+/* Does it come from the other end of the connection, which has `qpns`? The caller holds either
+ * lock. */
 static inline bool quick_is_peer(const struct ibt_qp *qp, const struct path_dest *from,
-				 const struct pkt_brief *b)
+				 const struct pkt_brief *b, u64 qpns)
 {
-	return b->qpns == qp->quick_qpns &&
+	return b->qpns == qpns &&
 	       (qp->dest == from || __atomic_load_n(&qp->heard_as, __ATOMIC_RELAXED) == from);
 }
 
@@ -254,13 +257,14 @@ static inline bool quick_expects(const struct ibt_qp *qp, const struct path_dest
 				 const struct pkt_brief *b) REQUIRES(qp->rq_lock)
 {
 	/* With a shared queue nothing ever lies in its own. */
-	return quick_is_peer(qp, from, b) && (u32)b->psns == qp->epsn && qp->untold == 0 &&
-	       qp->in_message == 0 && qp->current == NULL && qp->rq_tail != qp->rq_head &&
-	       qp->resource_next == qp->resource_head;
+	return quick_is_peer(qp, from, b, qp->quick_from) && (u32)b->psns == qp->epsn &&
+	       qp->untold == 0 && qp->in_message == 0 && qp->current == NULL &&
+	       qp->rq_tail != qp->rq_head && qp->resource_next == qp->resource_head;
 }
 
 /* Copies into the oldest receive request and completes it. */
-static inline bool quick_deliver(struct ibt_qp *qp, const struct pkt_brief *b, const void *payload)
+static ALWAYS_INLINE bool quick_deliver(struct ibt_qp *qp, const struct pkt_brief *b,
+					const void *payload)
 	REQUIRES(qp->rq_lock)
 {
 	const struct recv_wqe *w = ring_recv_at(&qp->rq, qp->rq_tail);
@@ -343,6 +347,22 @@ static inline void quick_take_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lo
 	}
 }
 
+static inline bool quick_asks_ack(const struct pkt_brief *b)
+{
+	return (b->kind & PKT_ACK_REQUEST << 8) != 0;
+}
+
+/* It has been delivered. */
+static inline void quick_advance(struct ibt_qp *qp, const struct pkt_brief *b)
+	REQUIRES(qp->rq_lock)
+{
+	qp->rq_tail++;
+	qp->nak_sent = false;
+	qp->epsn = (qp->epsn + 1) & PSN_MASK;
+	qp->msn = (qp->msn + 1) & PSN_MASK;
+	quick_count(qp->counters, b->length);
+}
+
 bool quick_receive(void *user, struct path_dest *from, const struct pkt_brief *b,
 		   const void *payload)
 {
@@ -353,20 +373,62 @@ bool quick_receive(void *user, struct path_dest *from, const struct pkt_brief *b
 		return false;
 	if (likely(b->kind & PKT_HAS_ACK << 8)) {
 		lock_acquire(&qp->sq_lock);
-		if (likely(quick_is_peer(qp, from, b)))
+		if (likely(quick_is_peer(qp, from, b, qp->quick_qpns)))
 			quick_take_ack(qp, (u32)(b->psns >> 32));
 		lock_release(&qp->sq_lock);
 	}
 	lock_acquire(&qp->rq_lock);
 	done = likely(quick_expects(qp, from, b)) && quick_deliver(qp, b, payload);
 	if (likely(done)) {
-		qp->rq_tail++;
-		qp->nak_sent = false;
-		qp->epsn = (qp->epsn + 1) & PSN_MASK;
-		qp->msn = (qp->msn + 1) & PSN_MASK;
-		quick_count(qp->counters, b->length);
-		resp_owe_ack(qp, from, (b->kind & PKT_ACK_REQUEST << 8) != 0);
+		quick_advance(qp, b);
+		resp_owe_ack(qp, from, quick_asks_ack(b));
 	}
 	lock_release(&qp->rq_lock);
 	return done;
+}
+
+/* How many of them follow each other in one connection, up to one that bears an acknowledgement. */
+static inline u32 quick_run_length(const struct pkt_brief *b, u32 n)
+{
+	u32 i = 0;
+
+	while (i < n && b[i].qpns == b[0].qpns && (b[i].kind & PKT_HAS_ACK << 8) == 0 &&
+	       (u32)b[i].psns == (((u32)b[0].psns + i) & PSN_MASK))
+		i++;
+	return i;
+}
+
+/* The first is expected. What has come is owed an acknowledgement where the peer asks, and in the
+ * end: what is owed in between makes no difference. */
+static inline u32 quick_deliver_run(struct ibt_qp *qp, struct path_dest *from,
+				    const struct pkt_brief *b, const void *const *payload, u32 n)
+	REQUIRES(qp->rq_lock)
+{
+	u32 i;
+
+	n = MIN(n, qp->rq_head - qp->rq_tail);
+	for (i = 0; i < n && likely(quick_deliver(qp, &b[i], payload[i])); i++) {
+		quick_advance(qp, &b[i]);
+		if (quick_asks_ack(&b[i]))
+			resp_owe_ack(qp, from, true);
+	}
+	if (i != 0 && !quick_asks_ack(&b[i - 1]))
+		resp_owe_ack(qp, from, false);
+	return i;
+}
+
+u32 quick_receive_run(void *user, struct path_dest *from, const struct pkt_brief *b,
+		      const void *const *payload, u32 n)
+{
+	struct ibt_qp *qp = engine_lookup(user, (u32)b->qpns & 0xffffff);
+	u32 taken = 0;
+
+	n = quick_run_length(b, n);
+	if (unlikely(qp == NULL || n == 0))
+		return 0;
+	lock_acquire(&qp->rq_lock);
+	if (likely(quick_expects(qp, from, b)))
+		taken = quick_deliver_run(qp, from, b, payload, n);
+	lock_release(&qp->rq_lock);
+	return taken;
 }

@@ -727,6 +727,7 @@ static void resp_established(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
 {
 	if (qp->state == IBV_QPS_RTR && !qp->comm_established) {
 		qp->comm_established = true;
+		qp->quick_from = qp->quick ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
 		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_COMM_EST);
 	}
 }

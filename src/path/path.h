@@ -116,6 +116,11 @@ struct path_user {
 	/* A brief one, likewise. False: nothing has been done with it, receive() is to have it. */
 	bool (*receive_brief)(void *user, struct path_dest *from, const struct pkt_brief *b,
 			      const void *payload);
+	/* The next `n` (at least 1) at once, which are brief, if they have come already. Takes the
+	 * first so many and returns how many: as if receive_brief had had each; the rest is to come
+	 * one by one. */
+	u32 (*receive_run)(void *user, struct path_dest *from, const struct pkt_brief *b,
+			   const void *const *payload, u32 n);
 	/* The batch of packets from `from` has ended; with `idle`, nothing more came from it
 	 * although from->acks_owed is set. Like receive: one thread at a time, which is what
 	 * guards path_dest.acks. */

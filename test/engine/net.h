@@ -21,6 +21,7 @@ enum {
 	NET_BUFFER = 212992,   /* a stock receive buffer */
 	NET_SEEN = 4096,
 	NET_BATCH = 256,
+	NET_RUN = 16, /* packets that a receiver is shown together */
 };
 
 struct net;
@@ -63,6 +64,7 @@ struct net_config {
 	u32 loss, doubling, late; /* of 10,000 packets */
 	u64 delay_ns, late_ns;	  /* all; those that are overtaken */
 	bool reliable;
+	bool singly; /* each packet is received by itself */
 	bool direct; /* the initiator may reach the other side's memory by itself */
 	u32 room[2]; /* packets that fit on the way to a side; 0: no limit */
 	u32 mtu;  /* of the path; 0: 4096 */
@@ -91,6 +93,7 @@ struct net {
 	void *tap_arg;
 	u64 sent, lost;
 	u64 briefs; /* packets that went the short way at the receiver */
+	u64 in_runs; /* of those, together with others */
 };
 
 /* Fills *net. */
@@ -117,12 +120,13 @@ struct net_qp {
 	u8 timeout, retry_cnt, rnr_retry, min_rnr_timer, rd_atomic;
 	bool all_signalled;
 	bool second; /* connected by net_side.second */
+	bool receives; /* stays in RTR */
 };
 /* What a test changes some of. */
 struct net_qp net_qp_defaults(enum ibv_qp_type type);
 /* A queue pair of number `qpn`, in INIT. */
 struct ibt_qp *net_qp_create(struct net *net, int side, u32 qpn, const struct net_qp *q);
-/* To RTS, connected with `peer` of the other side. */
+/* To RTS, or RTR, connected with `peer` of the other side. */
 void net_qp_connect(struct net *net, int side, struct ibt_qp *qp, u32 peer,
 		    const struct net_qp *q);
 /* A pair of them, numbers 0x11 and 0x22. */

@@ -13,7 +13,7 @@ struct quick {
 	struct ibv_sge sge[LIST];
 };
 
-static void quick_open(struct quick *q, u32 room)
+static void quick_open_as(struct quick *q, u32 room, bool receives)
 {
 	struct net_config cfg = { .seed = 1, .delay_ns = 1000, .reliable = true };
 	struct net_qp how = net_qp_defaults(IBV_QPT_RC);
@@ -21,9 +21,18 @@ static void quick_open(struct quick *q, u32 room)
 	cfg.room[1] = room;
 	how.depth = 2 * LIST;
 	net_open(&q->net, &cfg);
-	net_pair(&q->net, q->qp, &how);
+	q->qp[0] = net_qp_create(&q->net, 0, 0x11, &how);
+	q->qp[1] = net_qp_create(&q->net, 1, 0x22, &how);
+	net_qp_connect(&q->net, 0, q->qp[0], 0x22, &how);
+	how.receives = receives;
+	net_qp_connect(&q->net, 1, q->qp[1], 0x11, &how);
 	for (u32 i = 0; i < LIST; i++)
 		net_post_recv(&q->net.side[1], q->qp[1], i, 4096 + 64 * i, 64);
+}
+
+static void quick_open(struct quick *q, u32 room)
+{
+	quick_open_as(q, room, false);
 }
 
 static void quick_close(struct quick *q)
@@ -75,6 +84,24 @@ static void quick__is_taken_whatever_address_the_other_end_has(void **state)
 	quick_post(&q, 1, 2);
 	net_run(&q.net, NS_PER_MS);
 	assert_int_equal(q.net.briefs, 2); /* the first one has told */
+	quick_expect(&q, 3);
+	quick_close(&q);
+}
+
+/* A consumer that only receives need not go on to RTS; that the connection is established it hears
+ * once, from the first message. */
+static void quick__is_taken_by_who_only_receives(void **state)
+{
+	static struct quick q;
+
+	quick_open_as(&q, 0, true);
+	quick_post(&q, 0, 1);
+	net_run(&q.net, NS_PER_MS);
+	assert_int_equal(q.net.side[1].events[IBV_EVENT_COMM_EST], 1);
+	quick_post(&q, 1, 2);
+	net_run(&q.net, NS_PER_MS);
+	assert_int_equal(q.net.briefs, 2);
+	assert_int_equal(q.net.side[1].events[IBV_EVENT_COMM_EST], 1);
 	quick_expect(&q, 3);
 	quick_close(&q);
 }
@@ -145,6 +172,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(quick__is_taken_whatever_address_the_other_end_has),
+		cmocka_unit_test(quick__is_taken_by_who_only_receives),
 		cmocka_unit_test(quick__list_in_parts_arrives_in_order_and_once),
 		cmocka_unit_test(quick__list_of_both_kinds_keeps_its_order),
 		cmocka_unit_test(quick__refused_list_gives_its_acknowledgement_back),

@@ -302,6 +302,9 @@ static void hostile_batch(void)
 	u32 at = hostile_head(), n = 1 + pick(BATCH);
 	struct ring_slot s;
 
+	/* It may have gone on since it last said so, and what it said be scribbled over. */
+	if (chance(10))
+		at += pick(RING_SLOTS);
 	for (u32 i = 0; i < n; i++) {
 		hostile_fill(&s);
 		hostile_put(&s, at + i);
@@ -367,13 +370,28 @@ static void hostile_hear(const struct ring_slot *q)
 		hostile_answer(q);
 }
 
+/* Has the victim said something at that position, and nobody scribbled over its number? */
+static bool hostile_has(u32 at)
+{
+	return __atomic_load_n(&h.in->slots[at % RING_SLOTS].seq, __ATOMIC_ACQUIRE) == at + 1;
+}
+
+/* The next position that the victim has filled; what was scribbled over is passed by, else the
+ * victim would wait for room for ever, and the attack be over. */
+static bool hostile_next(void)
+{
+	for (u32 i = 0; i < RING_SLOTS; i++)
+		if (hostile_has(h.tail + i)) {
+			h.tail += i;
+			return true;
+		}
+	return false;
+}
+
 static void hostile_listen(void)
 {
-	struct ring_slot *s;
-
-	while ((s = &h.in->slots[h.tail % RING_SLOTS],
-		__atomic_load_n(&s->seq, __ATOMIC_ACQUIRE) == h.tail + 1)) {
-		struct ring_slot q = *s;
+	while (hostile_next()) {
+		struct ring_slot q = h.in->slots[h.tail % RING_SLOTS];
 
 		h.tail++;
 		hostile_hear(&q);

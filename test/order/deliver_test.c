@@ -161,6 +161,20 @@ static void message_comes(void)
 		w.refused = 1;
 }
 
+/* The same as one of a run. */
+static void run_comes(void)
+{
+	struct pkt_brief b = { .kind = PKT_BRIEF_KIND,
+			       .length = BYTES,
+			       .qpns = (u64)PEER_QPN << 32 | QPN,
+			       .psns = FIRST_PSN };
+	const u64 text = TEXT;
+	const void *payload = &text;
+
+	if (w.path.user_ops->receive_run(w.path.user, &w.dest, &b, &payload, 1) != 1)
+		w.refused = 1;
+}
+
 static void message_is_polled(void)
 {
 	struct ibv_wc wc;
@@ -201,10 +215,24 @@ static void deliver__data_before_its_completion(void **state)
 	assert_true(order_runs() > 1);
 }
 
+static void deliver__data_of_a_run_before_its_completion(void **state)
+{
+	struct order o = {
+		"run", { run_comes, message_is_polled }, message_begin, message_judge
+	};
+	const char *wrong = order_explore(&o);
+
+	if (wrong != NULL)
+		fail_msg("%s (run %u)", wrong, order_runs());
+	print_message("%u runs\n", order_runs());
+	assert_true(order_runs() > 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deliver__data_before_its_completion),
+		cmocka_unit_test(deliver__data_of_a_run_before_its_completion),
 	};
 
 	return cmocka_run_group_tests(tests, world_open, NULL);

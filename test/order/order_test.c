@@ -108,6 +108,14 @@ static bool world_receive_brief(void *user, struct path_dest *from, const struct
 	return true;
 }
 
+static u32 world_receive_run(void *user, struct path_dest *from, const struct pkt_brief *b,
+			     const void *const *payload, u32 n)
+{
+	for (u32 i = 0; i < n; i++)
+		world_receive_brief(user, from, &b[i], payload[i]);
+	return n;
+}
+
 static void bell_send(void);
 static bool sends_inside; /* once, from within a poll that has found nothing */
 
@@ -142,6 +150,7 @@ static int world_open(void **state)
 {
 	static const struct path_user user = { .receive = world_receive,
 					       .receive_brief = world_receive_brief,
+					       .receive_run = world_receive_run,
 					       .batch_end = world_batch_end,
 					       .writable = world_writable };
 	struct shm_config cfg = { .process = 1, .direct = true, .kick = world_kick };

@@ -38,7 +38,7 @@ struct sim_path {
 	u32 turn;
 };
 
-enum { LINK_MTU = 16 << 10 };
+enum { LINK_MTU = 16 << 10, LINK_RUN = 16 /* what a receiver takes together */ };
 
 static struct sim_dest *dest_of(struct path_dest *d)
 {
@@ -312,6 +312,33 @@ static void link_give(struct sim_path *sp, struct sim_dest *back, const struct f
 		user->receive(sp->path.user, &back->d, &f->pkt, f->payload);
 }
 
+/* Those at the front that have arrived and that the engine takes together: how many. */
+static int link_receive_run(struct sim_path *sp, struct sim_dest *way, int budget)
+{
+	struct sim_dest *back = &sp->dests[way->owner->id];
+	struct pkt_brief b[LINK_RUN];
+	const void *payload[LINK_RUN];
+	u32 n = 0;
+
+	list_for_each(f, &way->flights, struct flight, node) {
+		if (n == MIN((u32)budget, (u32)LINK_RUN) || f->arrives > world.now ||
+		    !pkt_to_brief(&f->pkt, &b[n]))
+			break;
+		payload[n++] = f->payload;
+	}
+	if (n < 2 || !sp->proc->port_up)
+		return 0;
+	n = sp->path.user_ops->receive_run(sp->path.user, &back->d, b, payload, n);
+	for (u32 i = 0; i < n; i++) {
+		struct flight *f = list_first(&way->flights, struct flight, node);
+
+		link_trace(sp->proc, TR_RX, way->owner, &f->pkt, 0);
+		link_consume(way, f);
+		free(f);
+	}
+	return (int)n;
+}
+
 /* Receives what has arrived on one way, up to the budget. */
 static int link_receive(struct sim_path *sp, struct sim_dest *way, int budget)
 {
@@ -320,8 +347,12 @@ static int link_receive(struct sim_path *sp, struct sim_dest *way, int budget)
 	int n = 0;
 
 	for (; n < budget && !list_empty(&way->flights); n++) {
-		struct flight *f = list_first(&way->flights, struct flight, node);
+		struct flight *f;
 
+		n += link_receive_run(sp, way, budget - n);
+		if (n == budget || list_empty(&way->flights))
+			break;
+		f = list_first(&way->flights, struct flight, node);
 		if (f->arrives > world.now)
 			break;
 		link_trace(sp->proc, TR_RX, way->owner, &f->pkt, 0);

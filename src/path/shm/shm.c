@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { SHM_ASK_AGAIN_MS = 20 };
+enum { SHM_ASK_AGAIN_MS = 20, SHM_RUN = 16 /* brief packets that are received together */ };
 
 static void shm_dest_hold(struct path_dest *d)
 {
@@ -270,26 +270,70 @@ static NOINLINE void shm_receive_any(struct shm *shm, struct shm_link *l) REQUIR
 		shm_publish(l);
 }
 
-static ALWAYS_INLINE int shm_receive(struct shm *shm, struct shm_link *l, int budget)
+static ALWAYS_INLINE void shm_receive_one(struct shm *shm, struct shm_link *l)
 	REQUIRES(shm->poll_lock)
 {
-	const struct path_user *user = shm->path.user_ops;
 	struct pkt_brief brief;
+
+	if (likely(ring_peek_brief(&l->rx, &brief)) &&
+	    likely(shm->path.user_ops->receive_brief(shm->path.user, &l->dest, &brief,
+						     ring_brief_payload(&l->rx)))) {
+		ring_step(&l->rx);
+		if (unlikely(ring_should_publish_slots(&l->rx)))
+			shm_publish(l);
+	} else {
+		shm_receive_any(shm, l);
+	}
+}
+
+/* The brief packets that come next, in one go. 0: they are for the others to receive. */
+static inline int shm_receive_run(struct shm *shm, struct shm_link *l, u32 budget)
+	REQUIRES(shm->poll_lock)
+{
+	struct pkt_brief brief[SHM_RUN];
+	const void *payload[SHM_RUN];
+	u32 n = ring_peek_run(&l->rx, brief, payload, MIN(budget, (u32)SHM_RUN));
+
+	if (n != 0)
+		n = shm->path.user_ops->receive_run(shm->path.user, &l->dest, brief, payload, n);
+	for (u32 i = 0; i < n; i++)
+		ring_step(&l->rx);
+	if (unlikely(ring_should_publish_slots(&l->rx)))
+		shm_publish(l);
+	return (int)n;
+}
+
+/* What is there behind the first. Whoever takes no run is not asked again, for each asking reads
+ * them all. */
+static NOINLINE int shm_receive_more(struct shm *shm, struct shm_link *l, int budget)
+	REQUIRES(shm->poll_lock)
+{
+	bool in_runs = true;
 	int n = 0;
 
 	do {
-		if (likely(ring_peek_brief(&l->rx, &brief)) &&
-		    likely(user->receive_brief(shm->path.user, &l->dest, &brief,
-					       ring_brief_payload(&l->rx)))) {
-			ring_step(&l->rx);
-			if (unlikely(ring_should_publish_slots(&l->rx)))
-				shm_publish(l);
-		} else {
-			shm_receive_any(shm, l);
+		int run = in_runs ? shm_receive_run(shm, l, (u32)(budget - n)) : 0;
+
+		in_runs = run != 0;
+		n += run;
+		if (run == 0) {
+			shm_receive_one(shm, l);
+			n++;
 		}
-	} while (++n < budget && !ring_looks_empty(&l->rx));
+	} while (n < budget && !ring_looks_empty(&l->rx));
+	return n;
+}
+
+static ALWAYS_INLINE int shm_receive(struct shm *shm, struct shm_link *l, int budget)
+	REQUIRES(shm->poll_lock)
+{
+	int n = 1;
+
+	shm_receive_one(shm, l);
+	if (unlikely(budget > 1 && !ring_looks_empty(&l->rx)))
+		n += shm_receive_more(shm, l, budget - 1);
 	if (unlikely(path_batch_owes(&l->dest)))
-		user->batch_end(shm->path.user, &l->dest, false);
+		shm->path.user_ops->batch_end(shm->path.user, &l->dest, false);
 	return n;
 }
 
