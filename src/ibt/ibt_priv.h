@@ -147,31 +147,33 @@ struct ibt_qp {
 	 * same although it has another address. Only to compare with */
 	const struct path_dest *heard_as ATOMIC_ONLY;
 	struct path_grant grant WRITTEN_UNDER(sq_lock); /* of `dest` and `dest_qpn` */
-	/* What the other end's brief packets have for `qpns` while these may go the quick way; else
-	 * 0, which none has that is for this queue pair. */
-	u64 quick_qpns WRITTEN_UNDER(sq_lock, rq_lock);
 	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
 	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(sq_lock, rq_lock);
 	struct path_av av WRITTEN_UNDER(sq_lock, rq_lock);
+	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
 
+	/* All that a request asks first lies in the line of the lock */
 	struct lock sq_lock CACHE_ALIGNED;
+	u8 waiting GUARDED_BY(sq_lock);	    /* enum wait_reason */
+	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
+	bool progressed GUARDED_BY(sq_lock); /* the peer has done something since the wait began */
 	struct wqe_ring sq FIXED;
 	u32 sq_head GUARDED_BY(sq_lock); /* next to post */
 	u32 sq_next GUARDED_BY(sq_lock); /* next to transmit */
 	u32 sq_tail GUARDED_BY(sq_lock); /* oldest incomplete */
 	u32 sq_stop GUARDED_BY(sq_lock); /* SQD: what comes before it has begun and is finished */
 	u32 max_inline FIXED;
+	u32 sq_psn GUARDED_BY(sq_lock); /* of the next packet */
+	/* What the other end's brief packets have for `qpns` while requests and acknowledgements
+	 * may go the quick way; else 0, which none has that is for this queue pair. */
+	u64 quick_qpns WRITTEN_UNDER(sq_lock, rq_lock);
 	u32 tx_offset GUARDED_BY(sq_lock); /* bytes of sq_next's message transmitted */
 	struct mem_cursor tx_cursor GUARDED_BY(sq_lock);
 	struct mem_cursor rx_cursor GUARDED_BY(sq_lock); /* where the READ at hand is scattered */
 	u32 rx_offset GUARDED_BY(sq_lock);
-	u32 sq_psn GUARDED_BY(sq_lock); /* of the next packet */
 	u32 reads_out GUARDED_BY(sq_lock);
-	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
-	u8 waiting GUARDED_BY(sq_lock);	    /* enum wait_reason */
-	bool progressed GUARDED_BY(sq_lock); /* the peer has done something since the wait began */
 	bool no_pull GUARDED_BY(sq_lock);            /* the receiver cannot reach our memory */
 	/* UC: a WRITE went in packets, which nobody acknowledges: one by ourselves might overtake
 	 * it */
@@ -184,7 +186,6 @@ struct ibt_qp {
 	struct rate *rate GUARDED_BY(sq_lock); /* NULL: no congestion has ever been notified */
 	/* UD: what it waits for, or did, with a reference */
 	struct path_dest *blocked_on GUARDED_BY(sq_lock);
-	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
 
 	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(sq_lock);
 	struct wqe_ring rq FIXED;

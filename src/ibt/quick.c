@@ -201,6 +201,9 @@ static NOINLINE struct ibv_send_wr *quick_send_list(struct ibt_qp *qp, struct ib
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
 {
+	/* Of many queue pairs this one's lines may be far away: all of them at once. */
+	__builtin_prefetch(qp);
+	__builtin_prefetch(&qp->dest);
 	lock_acquire(&qp->sq_lock);
 	if (likely(wr != NULL && quick_may_send(qp))) {
 		if (wr->opcode == IBV_WR_RDMA_WRITE)

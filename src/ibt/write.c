@@ -28,6 +28,7 @@ static inline bool write_take(const struct ibt_qp *qp, const struct ibv_send_wr 
 		return likely(w->length <= qp->max_inline);
 	}
 	w->from = mem_local(qp->ibt->cfg.mem, qp->pd, sge->lkey, sge->addr, w->length, 0, &piece);
+	__builtin_prefetch(w->from); /* read behind a locked instruction */
 	return likely(w->from != NULL && piece == w->length);
 }
 

@@ -23,10 +23,12 @@
 
 enum { ATTACH_SOURCES = 32 };
 
-/* One queue pair and one counter, for `anyverbs status`. */
+/* One queue pair and two counters, for `anyverbs status`. */
 static void attach_show(struct board *b, u32 slot)
 {
 	b->counters[COUNT_RX_PACKETS] = 12345;
+	b->hazards[0].done = 40;
+	b->hazards[BOARD_HAZARDS - 1].done = 2;
 	b->slots[0] = slot;
 	b->slot_count = 1;
 	b->qps[1000] = (struct board_qp){ .word = board_qp_word(IBV_QPS_RTS, IBV_QPT_RC, 0),

@@ -207,10 +207,10 @@ class Case(unittest.TestCase):
         self.assertEqual(p["command"], "node_attach")
         self.assertEqual(p["qps"], [{"qpn": slot << 14 | 1000, "type": "RC", "state": "RTS", "peer_qpn": 77, "sent": 3,
                                      "sent_bytes": 300, "received": 4, "received_bytes": 400, "errors": 5}])
-        self.assertEqual(p["counters"]["rx_packets"], 12345)
+        self.assertEqual((p["counters"]["rx_packets"], p["counters"]["direct_operations"]), (12345, 42))
         text = self.run_command("status").stdout
         qp = f"QP 0x{slot << 14 | 1000:06x} RC RTS   -> 0x00004d  sent 3 (300 B), received 4 (400 B), errors 5"
-        for word in ("roce0", "ACTIVE", "node_attach", str(child.pid), gids[1]["gid"], qp, "counters: rx_packets 12345\n"):
+        for word in ("roce0", "ACTIVE", "node_attach", str(child.pid), gids[1]["gid"], qp, "counters: rx_packets 12345, direct_operations 42\n"):
             self.assertIn(word, text)
 
     def test_status_of_many_processes(self):

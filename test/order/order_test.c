@@ -395,11 +395,13 @@ static void hazard_register(void)
 static void hazard_explore(const char *name, void (*act)(void))
 {
 	struct order o = { name, { act, hazard_deregister }, world_begin, hazard_judge };
+	u64 done = w.board->hazards[0].done;
 
 	hazard_register();
 	act();
 	assert_int_equal(w.err, 0);
 	assert_int_equal(w.memory[0], 2);
+	assert_int_equal(w.board->hazards[0].done, done + 1);
 	explore(&o);
 }
 

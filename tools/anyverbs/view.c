@@ -105,6 +105,17 @@ static void view_read_memory(int fd, struct view *v)
 	}
 }
 
+/* Those are counted with the hazard that they are done under. */
+static void view_count_direct(int fd, struct view *v)
+{
+	struct board_hazard hazards[BOARD_HAZARDS];
+
+	if (!VIEW_FIELD(fd, hazards, &hazards))
+		return;
+	for (u32 i = 0; i < BOARD_HAZARDS; i++)
+		v->counters[COUNT_DIRECT] += hazards[i].done;
+}
+
 void view_read(int fd, struct view *out)
 {
 	u32 slots;
@@ -114,6 +125,7 @@ void view_read(int fd, struct view *out)
 	    !VIEW_FIELD(fd, counters, out->counters))
 		return;
 	out->valid = true;
+	view_count_direct(fd, out);
 	view_read_memory(fd, out);
 	for (u32 i = 0; i < MIN(slots, (u32)BOARD_SLOTS); i++)
 		view_read_slot(fd, i, out);

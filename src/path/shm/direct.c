@@ -101,8 +101,10 @@ static struct board_hazard *hazard_raise(const struct shm_link *l, u32 key_index
 	return NULL;
 }
 
-static inline void hazard_lower(struct board_hazard *h)
+/* Under it so many operations have been done. */
+static inline void hazard_lower(struct board_hazard *h, u32 done)
 {
+	__atomic_store_n(&h->done, h->done + done, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->word, 0, __ATOMIC_RELEASE); /* pairs with drain_busy */
 }
 
@@ -198,7 +200,7 @@ static struct board_hazard *direct_enter(struct shm_link *l, const struct path_t
 	h = e == NULL ? NULL : hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn, &now);
 	if (unlikely(h != NULL && now != before && !direct_judge(l, t, need, &place->addr))) {
 		*err = -EACCES;
-		hazard_lower(h);
+		hazard_lower(h, 0);
 		h = NULL;
 	}
 	if (h != NULL)
@@ -206,10 +208,16 @@ static struct board_hazard *direct_enter(struct shm_link *l, const struct path_t
 	return h;
 }
 
-static int direct_count(struct shm_link *l, int err)
+static int direct_refuse(struct shm_link *l, int err)
 {
-	board_count(l->shm->cfg.board, err == 0 ? COUNT_DIRECT : COUNT_DIRECT_REFUSED);
+	board_count(l->shm->cfg.board, COUNT_DIRECT_REFUSED);
 	return err;
+}
+
+static int direct_leave(struct shm_link *l, struct board_hazard *h, int err)
+{
+	hazard_lower(h, err == 0);
+	return likely(err == 0) ? 0 : direct_refuse(l, err);
 }
 
 static int direct_copy(struct shm_link *l, const struct path_target *t, const struct iovec *iov,
@@ -221,11 +229,10 @@ static int direct_copy(struct shm_link *l, const struct path_target *t, const st
 	struct board_hazard *h = direct_enter(l, t, need, &place, &err);
 
 	if (unlikely(h == NULL))
-		return direct_count(l, err);
+		return direct_refuse(l, err);
 	err = place.here != NULL ? direct_copy_here(t, place.here, iov, iovcnt) :
 				   direct_copy_process(l, t, place.addr, iov, iovcnt);
-	hazard_lower(h);
-	return direct_count(l, err);
+	return direct_leave(l, h, err);
 }
 
 static int direct_change(struct shm_link *l, const struct path_target *t, struct path_atomic *a)
@@ -235,14 +242,13 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 	struct board_hazard *h = direct_enter(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, &err);
 
 	if (unlikely(h == NULL))
-		return direct_count(l, err);
+		return direct_refuse(l, err);
 	err = place.here == NULL || ((uintptr_t)place.here & 7) != 0 ? -EOPNOTSUPP : 0;
 	if (err == 0 && a->swap)
 		a->before = mem_compare_swap((u64 *)(void *)place.here, a->compare, a->operand);
 	else if (err == 0)
 		a->before = mem_fetch_add((u64 *)(void *)place.here, a->operand);
-	hazard_lower(h);
-	return direct_count(l, err);
+	return direct_leave(l, h, err);
 }
 
 /* ---- several WRITEs, with what they found last time ---- */
@@ -301,16 +307,19 @@ static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_
 			    const struct path_write *w, u32 n)
 {
 	u64 generation, offset;
-	struct board_hazard *h = hazard_raise(l, w->rkey >> MEM_TAG_BITS, dqpn, &generation);
+	struct board_hazard *h;
 	u32 done = 0;
 
+	/* Where it will most likely go comes while the hazard is raised; only a hint. */
+	__builtin_prefetch((const void *)((uintptr_t)g->here + (w->va - g->va)), 1);
+	h = hazard_raise(l, w->rkey >> MEM_TAG_BITS, dqpn, &generation);
 	if (unlikely(h == NULL))
 		return 0;
 	if (likely(g->generation == generation && g->rkey == w->rkey) ||
 	    grant_renew(l, sqpn, dqpn, g, w, generation))
 		for (; done < n && grant_holds(g, &w[done], &offset); done++)
 			grant_store(g->here + offset, w[done].from, w[done].length);
-	hazard_lower(h);
+	hazard_lower(h, done);
 	return done;
 }
 
@@ -328,8 +337,6 @@ u32 link_writes(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		more = grant_use(l, sqpn, dqpn, g, w + done, n - done);
 		done += more;
 	} while (unlikely(more != 0 && done < n));
-	if (likely(done != 0))
-		board_count_many(l->shm->cfg.board, COUNT_DIRECT, done);
 	return done;
 }
 
@@ -458,7 +465,7 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 	if (h == NULL)
 		return -EOPNOTSUPP;
 	err = pull_checked_copy(l, sqpn, dqpn, theirs, n, ours, m, bytes);
-	hazard_lower(h);
+	hazard_lower(h, 0);
 	return err;
 }
 
