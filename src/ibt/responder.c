@@ -664,8 +664,10 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 		return;
 	}
 	/* Its sender has not been told of the refusal yet, so this is nothing that it may send. */
-	if (unlikely(qp->untold != RESP_OK))
+	if (unlikely(qp->untold != RESP_OK)) {
+		resp_count(qp, COUNT_RX_PSN);
 		return;
+	}
 	verdict = likely(resp_is_sized(qp, p)) ? resp_execute(qp, from, p, payload)
 					       : RESP_NAK_INVALID;
 	if (likely(verdict == RESP_OK))
@@ -700,26 +702,28 @@ static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const str
 	REQUIRES(qp->rq_lock)
 {
 	u8 op = resp_ops[p->opcode];
-	bool gap = p->psn != qp->epsn;
+	bool gap = p->psn != qp->epsn, rest;
 	enum resp_verdict verdict;
 
-	if (op == 0)
+	if (op == 0) {
+		resp_count(qp, COUNT_RX_OPCODE);
 		return false;
+	}
 	if (unlikely(qp->lossy) && !resp_uc_admits(qp, p))
 		return false;
-	if (gap)
-		resp_count(qp, COUNT_RX_PSN);
 	qp->epsn = (p->psn + 1) & PSN_MASK;
 	if (gap || (op & OP_FIRST) != 0)
 		qp->in_message = 0;
-	if ((op & OP_FIRST) == 0 && qp->in_message == 0)
+	rest = (op & OP_FIRST) == 0 && qp->in_message == 0;
+	if (gap || rest)
+		resp_count(qp, COUNT_RX_PSN);
+	if (rest)
 		return false;
 	verdict = resp_message(qp, from, p, payload);
 	if (likely(verdict == RESP_OK))
 		return false;
 	qp->in_message = 0;
-	if (verdict == RESP_RNR)
-		resp_count(qp, COUNT_RX_NO_WQE);
+	resp_count(qp, verdict == RESP_RNR ? COUNT_RX_NO_WQE : COUNT_RX_REFUSED);
 	return verdict != RESP_RNR && (op & OP_SEND) != 0;
 }
 

@@ -344,13 +344,15 @@ static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lo
 {
 	bool late = (s32)(number - qp->stream.una) < 0;
 
-	if (code == NAK_PSN_SEQUENCE) {
-		if (!late)
-			retry_gap(qp);
+	if (late && (code == NAK_PSN_SEQUENCE || !retry_awaits(qp) ||
+		     (s32)(number - sq_at(qp, qp->sq_tail)->first_psn) < 0)) {
+		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
 		return;
 	}
-	if (late && (!retry_awaits(qp) || (s32)(number - sq_at(qp, qp->sq_tail)->first_psn) < 0))
+	if (code == NAK_PSN_SEQUENCE) {
+		retry_gap(qp);
 		return;
+	}
 	if (!comp_is_fatal_nak(code)) {
 		path_count(qp->dest->path, COUNT_RX_OPCODE);
 		return;
@@ -373,6 +375,8 @@ static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIR
 		retry_rnr(qp, number, p->syndrome & 31);
 	else if ((p->syndrome & 0xe0) == AETH_NAK)
 		retry_nak(qp, number, p->syndrome & 31);
+	else if (!fresh)
+		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
 }
 
 /* ---- answers ---- */
@@ -480,8 +484,10 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 {
 	u32 number = qp->stream.una + (u32)psn_ahead(p->psn, qp->stream.una);
 
-	if (!retry_sends(qp))
+	if (!retry_sends(qp)) {
+		path_count(qp->dest->path, COUNT_RX_NOT_RECEIVING);
 		return;
+	}
 	if ((s32)(number - qp->stream.top) >= 0) {
 		path_count(qp->dest->path, COUNT_RX_PSN);
 		return;

@@ -72,6 +72,7 @@ enum path_counter {
 	COUNT_TX_CNP,
 	COUNT_TX_UNBATCHED, /* destinations that got packets one by one from then on */
 	COUNT_TX_PACED, /* waits between packets, after a notification */
+	COUNT_RX_REFUSED, /* requests of UC that RC would have answered with a NAK */
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];

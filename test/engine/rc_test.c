@@ -605,6 +605,7 @@ static void rc__acknowledgement_of_nothing_is_dropped(void **state)
 {
 	static struct rc r;
 	struct pkt ack = { .opcode = PKT_ACK, .qp_type = IBV_QPT_RC, .dqpn = 0x11 };
+	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
 
 	rc_open(&r);
 	r.watch.drop[0] = (struct watch_drop){ .opcodes = OP_ALL, .first = 1, .count = 1 };
@@ -615,11 +616,20 @@ static void rc__acknowledgement_of_nothing_is_dropped(void **state)
 	assert_int_equal(rc_counter(&r, 0, COUNT_RX_PSN), 1);
 	ack.psn = FIRST_PSN - 1;
 	net_inject(&r.net, 0, &ack, NULL);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_DUPLICATE), 1);
 	ack.syndrome = AETH_NAK | NAK_REMOTE_ACCESS;
 	net_inject(&r.net, 0, &ack, NULL);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_DUPLICATE), 2);
+	ack.syndrome = AETH_NAK | NAK_PSN_SEQUENCE;
+	net_inject(&r.net, 0, &ack, NULL);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_DUPLICATE), 3);
 	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
 	net_run(&r.net, NS_PER_S);
 	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_DUPLICATE), 3);
+	assert_int_equal(ibt_qp_modify(r.qp[0], &error, IBV_QP_STATE, NULL, NULL), 0);
+	net_inject(&r.net, 0, &ack, NULL);
+	assert_int_equal(rc_counter(&r, 0, COUNT_RX_NOT_RECEIVING), 1);
 	rc_close(&r);
 }
 

@@ -165,6 +165,45 @@ static void uc_write(struct uc *u, u32 id)
 	assert_int_equal(net_wc(&u->net.side[0].send_cq).status, IBV_WC_SUCCESS);
 }
 
+/* Of UC nobody is told what became of a packet: the receiver's counters alone say it. */
+static void uc__what_is_refused_is_counted(void **state)
+{
+	static u8 payload[MTU];
+	const struct {
+		u8 opcode;
+		u32 length, dma_length;
+		bool wrong_key;
+		enum path_counter counter;
+	} wrong[] = { { PKT_WRITE_ONLY, 64, 64, true, COUNT_RX_REFUSED },
+		      { PKT_WRITE_ONLY, 64, 63, false, COUNT_RX_REFUSED },
+		      { PKT_WRITE_FIRST, MTU, 2 * MTU, true, COUNT_RX_REFUSED },
+		      /* of no message any more */
+		      { PKT_WRITE_MIDDLE, MTU, 0, false, COUNT_RX_PSN },
+		      { PKT_WRITE_LAST, 8, 0, false, COUNT_RX_PSN },
+		      { PKT_SEND_LAST, 8, 0, false, COUNT_RX_PSN },
+		      { PKT_READ_REQUEST, 0, 8, false, COUNT_RX_OPCODE },
+		      { PKT_FETCH_ADD, 0, 0, false, COUNT_RX_OPCODE } };
+	struct pkt p = { .qp_type = IBV_QPT_UC, .dqpn = 0x22, .psn = FIRST_PSN };
+	static struct uc u;
+
+	uc_open(&u, &(struct net_config){ .delay_ns = 10000 }, FIRST_PSN);
+	for (u32 i = 0; i < ARRAY_LEN(wrong); i++) {
+		u64 before = u.net.side[1].counters[wrong[i].counter];
+
+		p.opcode = wrong[i].opcode;
+		p.length = wrong[i].length;
+		p.dma_length = wrong[i].dma_length;
+		p.va = (u64)(uintptr_t)u.net.side[1].memory;
+		p.rkey = u.net.side[1].key ^ (wrong[i].wrong_key ? 1u : 0);
+		net_inject(&u.net, 1, &p, payload);
+		assert_int_equal(u.net.side[1].counters[wrong[i].counter], before + 1);
+		if (wrong[i].counter != COUNT_RX_OPCODE)
+			p.psn++;
+	}
+	assert_int_equal(ibt_qp_state(u.qp[1]), IBV_QPS_RTS);
+	uc_close(&u);
+}
+
 /* Where the initiator may reach the peer's memory by itself, a WRITE may have had to go in packets
  * all the same: nobody says when that has arrived, so the next one may not overtake it. */
 static void uc__write_overtakes_none_in_packets(void **state)
@@ -249,6 +288,7 @@ int main(void)
 		cmocka_unit_test(uc__what_arrives_is_whole_and_in_order),
 		cmocka_unit_test(uc__follows_a_sender_that_begins_elsewhere),
 		cmocka_unit_test(uc__wrong_sizes_are_dropped),
+		cmocka_unit_test(uc__what_is_refused_is_counted),
 		cmocka_unit_test(uc__write_overtakes_none_in_packets),
 		cmocka_unit_test(ud__drops_what_is_wrong),
 	};

@@ -286,6 +286,26 @@ class Case(unittest.TestCase):
         self.assertEqual((client.returncode, server.wait(30)), (0, 0), client.stdout + client.stderr)
         self.assertIn("200 iters", client.stdout)
 
+    @FOREIGN
+    @unittest.skipIf(shutil.which("ibv_rc_pingpong") is None, "ibv_rc_pingpong (ibverbs-utils) is not installed")
+    def test_port_4791_taken_and_the_application_is_told(self):
+        """Who would send to another host by that GID is told in its log, and does not just time out."""
+        squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(squatter.close)
+        squatter.bind(("127.0.0.9", PORT))
+        a = {"ANYVERBS_NODE": "a", "ANYVERBS_ADDR": "127.0.0.9", "ANYVERBS_LOG": "warn"}
+        b = {"ANYVERBS_NODE": "b", "ANYVERBS_ADDR": "127.0.0.10", "ANYVERBS_LOG": "warn"}
+        self.nodes += [(None, a), (None, b)]
+        words = ["anyverbs", "run", "ibv_rc_pingpong", "-d", "roce0", "-g", "1", "-n", "1"]
+        server = subprocess.Popen(words, env={**self.env, **a}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.children.append(server)
+        self.until(lambda: "18515" in subprocess.run(["ss", "-Hltn"], capture_output=True, text=True).stdout, True)
+        client = self.run_on(None, *words, "127.0.0.1", **b)
+        self.assertIn("retry counter exceeded", client.stdout + client.stderr)
+        self.assertNotIn("no datagram leaves", client.stdout + client.stderr)
+        server.kill()
+        self.assertIn("no datagram leaves this host from GID ::ffff:127.0.0.9", server.communicate(timeout=10)[0])
+
     def test_port_taken_by_one_that_would_share_it(self):
         squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -4,10 +4,12 @@
  */
 #include "driver/roce/roce.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "core/convert_attr.h"
 
 _Static_assert(offsetof(struct board_tally, errors) == offsetof(struct ibt_counters, errors),
@@ -126,14 +128,31 @@ void roce_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_
 	ib_dispatch_event(&ev);
 }
 
+/* Who sends to another host by an address from which no datagram leaves would hear of nothing but
+ * its timeouts. Once: it may be so for each datagram. */
+static void route_is_missing(struct roce_device *dev, const struct path_av *av)
+{
+	char gid[INET6_ADDRSTRLEN];
+
+	if (__atomic_load_n(&dev->missing_told, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&dev->missing_told, true, __ATOMIC_RELAXED);
+	inet_ntop(AF_INET6, av->sgid, gid, sizeof(gid));
+	log_warn("roce", "no datagram leaves this host from GID %s; `anyverbs status` says why",
+		 gid);
+}
+
 struct path_dest *roce_route(void *arg, const struct path_av *av, u32 qpn)
 {
 	struct roce_device *dev = arg;
 	bool local = (dev->paths & ROCE_PATH_SHM) != 0 && roce_is_own_gid(dev, av->dgid);
 	struct path *path = local ? shm_path(dev->a.shm) : udp_path(dev->a.udp);
 
-	if (!local && ((dev->paths & ROCE_PATH_UDP) == 0 || !udp_has_source(dev->a.udp, av->sgid)))
+	if (!local &&
+	    ((dev->paths & ROCE_PATH_UDP) == 0 || !udp_has_source(dev->a.udp, av->sgid))) {
+		route_is_missing(dev, av);
 		return NULL;
+	}
 	return path->ops->dest_get(path, av, qpn);
 }
 

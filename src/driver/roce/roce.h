@@ -64,6 +64,7 @@ struct roce_device {
 	struct node_config config GUARDED_BY(config_lock);
 	bool strict FIXED, direct FIXED; /* from the environment */
 	u32 paths FIXED; /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
+	bool missing_told ATOMIC_ONLY; /* that some GID reaches no other host: once */
 	bool udp_armed ATOMIC_ONLY; /* the next datagram wakes the engine's thread; a hint */
 	bool ticking ATOMIC_ONLY; /* the engine's thread wakes within a tick; its own to write */
 

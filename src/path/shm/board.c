@@ -28,6 +28,7 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_RX_QKEY] = "rx_wrong_qkey",
 	[COUNT_RX_NO_WQE] = "rx_no_receive_posted",
 	[COUNT_RX_LENGTH] = "rx_wrong_length",
+	[COUNT_RX_REFUSED] = "rx_refused",
 	[COUNT_RX_DUPLICATE] = "rx_duplicates",
 	[COUNT_TX_NAK] = "tx_naks",
 	[COUNT_TX_RNR] = "tx_rnr_naks",
