@@ -30,6 +30,7 @@ struct send_wqe {
 	u8 sge_count;
 	bool answered; /* READ, atomic: the response has come */
 	bool pull;     /* the receiver copies from our memory */
+	u8 stretch;    /* READ: log2 of how much longer its segments are than stream.segment */
 	u32 imm;       /* immediate data, or the key to invalidate */
 	u32 length;
 	u32 first_psn; /* set when first transmitted */
@@ -92,7 +93,7 @@ struct stream {
 	 * something is awaited for stand. */
 	u32 cost_next, cost_done;
 	u32 charged; /* of the destination's window: what is in flight, and what may be sent next */
-	u32 segment; /* packets of the longest READ request */
+	u32 segment; /* packets of the longest READ request where the way is short */
 	u32 unasked; /* sent since an acknowledgement was last asked for */
 
 	bool timing;   /* the timer is armed */
@@ -101,22 +102,24 @@ struct stream {
 	u64 heard_ns;  /* the peer's last word, or when there was first something to wait for */
 	u64 resent_ns; /* when transmission last went back */
 	u64 rnr_ns;    /* end of the wait for RNR */
+	u32 front_seen; /* stream_front when the timer last ran */
 	u32 gap;       /* where it went back to because of a gap */
 	/* The peer refuses the request with packet `refused`, but the answer to one before it is
 	 * lost: the NAK code, or 0. */
 	u8 refusal;
 	u32 refused;
 	u32 rtt_psn;   /* the packet whose way there and back is measured */
-	u64 rtt_ns;    /* when it went; 0: none */
-	u32 srtt_us, rttvar_us;
 	bool rtt_unsure; /* it was sent again since */
 	bool guessed;	 /* srtt_us was measured by such a packet */
 	u8 unsure;	 /* such measurements in a row */
+	u64 rtt_ns;    /* when it went; 0: none */
+	u32 srtt_us, rttvar_us;
 };
 
 /* Its place among those who wait for their turn: window.c. */
 struct window_place {
 	struct list_head node OWNED_BY(path_window.lock); /* path_window.waiting */
+	u32 wants OWNED_BY(path_window.lock);		  /* room at least, while it waits */
 	bool turn OWNED_BY(path_window.lock);		  /* taken from the front of `waiting` */
 	bool busy ATOMIC_ONLY;				  /* window_serve works on it */
 };
@@ -400,6 +403,9 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left) REQUIRES(qp->sq_lock)
 /* Keeps what is in flight and gives the rest back. `acked`: so much has arrived, which lets the
  * limit grow. */
 void window_settle(struct ibt_qp *qp, u32 acked) REQUIRES(qp->sq_lock);
+/* log2 of how much longer the requests of a READ may be than where the way is short, so that as
+ * many as may be under way, of `cost` each as they are, fill what may be. */
+u8 window_stretch(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);
 /* Does not wait any more. */
 void window_unlist(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* Leaves the destination: nothing is charged, nothing waits. */

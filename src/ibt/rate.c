@@ -231,21 +231,26 @@ bool rate_answer_must_wait(struct ibt_qp *qp)
 	return rate_waits(qp->answer_rate, qp, qp->dest->path);
 }
 
+/* When the next may go if so much goes now. */
+static u64 rate_next_ns(const struct rate *r, u32 cost)
+{
+	u64 behind = r->held ? RATE_LATE_US * NS_PER_US : rate_burst_ns(r);
+
+	return MAX(r->next_ns, r->now_ns - behind) + rate_ns(r, cost);
+}
+
 bool rate_pauses_after(struct ibt_qp *qp, u32 cost)
 {
 	const struct rate *r = qp->rate;
 
-	return r->on && r->next_ns + rate_ns(r, cost) > r->now_ns;
+	return r->on && rate_next_ns(r, cost) > r->now_ns;
 }
 
 static void rate_count(struct rate *r, u32 cost)
 {
-	u64 behind;
-
 	if (!r->on)
 		return;
-	behind = r->held ? RATE_LATE_US * NS_PER_US : rate_burst_ns(r);
-	r->next_ns = MAX(r->next_ns, r->now_ns - behind) + rate_ns(r, cost);
+	r->next_ns = rate_next_ns(r, cost);
 	if (r->next_ns > r->now_ns)
 		r->held = false;
 	r->bytes += cost;

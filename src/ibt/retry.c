@@ -198,6 +198,17 @@ static void retry_forgive(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_lock)
 		qp->stream.heard_ns += now - qp->timer.deadline_ns;
 }
 
+/* What has come of an answer that is not complete yet is a sign of life as well. It is looked for
+ * here only, so that it costs each packet nothing. */
+static void retry_look_for_answers(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_lock)
+{
+	u32 number = stream_front(qp);
+
+	if (number != qp->stream.front_seen && qp->rx_offset != 0)
+		qp->stream.heard_ns = now;
+	qp->stream.front_seen = number;
+}
+
 /* Nothing has come for a while: again, or enough. */
 static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
@@ -205,6 +216,7 @@ static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	u64 now = clock_now_ns(), patience = retry_patience_ns(qp), next, end;
 
 	retry_forgive(qp, now);
+	retry_look_for_answers(qp, now);
 	end = patience == 0 ? TIMER_NEVER : s->heard_ns + patience;
 	if (now >= end) {
 		comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
@@ -415,7 +427,7 @@ static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(q
 static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
 	REQUIRES(qp->sq_lock)
 {
-	u32 segment = qp->stream.segment << qp->psn_shift;
+	u32 segment = qp->stream.segment << (qp->psn_shift + w->stretch);
 	bool all, behind;
 
 	qp->rx_offset += bytes;

@@ -4,8 +4,8 @@
  * Numbers of packets are linear (u32), the wire sees their low 24 bits; far less than 2^23 of them
  * are under way, for the window bounds them. A READ is asked for in pieces of at most
  * stream.segment packets, each a request of its own to the peer, so that its answers fit the
- * window as well. The pieces are cut at fixed places: a repeated request lies within an earlier
- * one.
+ * window as well; where the window has grown with the way they are longer (send_wqe.stretch). The
+ * pieces of a message are cut at fixed places: a repeated request lies within an earlier one.
  *
  * In:    requests of the send queue    Out: packets
  * Runs:  whoever runs the requester    Locks: sq_lock    Spec: IBA vol 1, 9.7.2, 9.7.3, 9.7.7
@@ -121,6 +121,9 @@ static void stream_number(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq
 			       ? 1
 			       : req_packets(qp, w->length);
 	w->first_cost = qp->stream.cost_next;
+	w->stretch = 0;
+	if (w->opcode == IBV_WR_RDMA_READ && w->psn_count > qp->stream.segment)
+		w->stretch = window_stretch(qp, stream_cost(qp, w, qp->stream.segment));
 }
 
 /* After a step back: what the peer has executed is not sent again. */
@@ -258,7 +261,7 @@ static int stream_message(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq
 static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
-	u32 segment = qp->stream.segment << qp->psn_shift;
+	u32 segment = qp->stream.segment << (qp->psn_shift + w->stretch);
 	u32 n = MIN(w->length - qp->tx_offset, segment - qp->tx_offset % segment);
 	u32 packets = read ? req_packets(qp, n) : 1;
 	struct pkt p;

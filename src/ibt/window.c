@@ -28,7 +28,8 @@ enum {
 	WINDOW_STALL_US = 4000,
 	WINDOW_RTTS = 4, /* measurements, before the shortest one is believed */
 	WINDOW_BURST = 15 * (4096 + 512), /* what one system call takes */
-	WINDOW_LEAST = 40 << 10, /* the longest READ request's answer fits */
+	WINDOW_LEAST = 40 << 10, /* the answer of a READ request fits that is not stretched */
+	WINDOW_STRETCH = 2, /* log2; such an answer comes at once, and fits a stock buffer too */
 	WINDOW_QUANTUM = 20 << 10, /* for one turn */
 	WINDOW_PACKET = 512,	   /* what a packet counts beside its payload */
 	WINDOW_GROWTH = 2 * (4096 + WINDOW_PACKET), /* per limit's worth of acknowledged bytes */
@@ -67,6 +68,21 @@ static u32 window_room(const struct path_window *w, u32 need) REQUIRES(w->lock)
 	if (w->in_flight == 0)
 		return MAX(limit, need);
 	return w->in_flight < limit ? limit - w->in_flight : 0;
+}
+
+u8 window_stretch(struct ibt_qp *qp, u32 cost)
+{
+	u64 reads = MAX(qp->attr.max_rd_atomic, 1);
+	struct path_window *w = qp->dest->window;
+	u8 stretch = 0;
+	u32 limit;
+
+	lock_acquire(&w->lock);
+	limit = window_limit(w);
+	lock_release(&w->lock);
+	while (limit > WINDOW_MOST && stretch < WINDOW_STRETCH && reads * (cost << stretch) < limit)
+		stretch++;
+	return stretch;
 }
 
 static u32 window_burst(const struct path_window *w) REQUIRES(w->lock)
@@ -129,6 +145,7 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		list_remove(&qp->place.node);
 		granted = true;
 	} else {
+		qp->place.wants = need;
 		window_enlist(w, qp);
 	}
 	window_hint(w);
@@ -225,15 +242,24 @@ struct path_dest *window_claim(struct ibt_qp *qp)
 	return dest;
 }
 
-/* The next whose turn it is, if there is room for whatever it wants to send. */
+/* Is there room for a turn of the first one that waits? What a turn is usually worth may be too
+ * little for a long request of a READ, and who had his turn for nothing is the first one again. */
+static bool window_has_turn(const struct path_window *w) REQUIRES(w->lock)
+{
+	const struct ibt_qp *first = list_entry(w->waiting.next, struct ibt_qp, place.node);
+	u32 usual = MAX((u32)WINDOW_LEAST - WINDOW_PACKET, window_burst(w));
+
+	return w->in_flight == 0 || window_room(w, 0) >= MAX(usual, first->place.wants);
+}
+
+/* The next whose turn it is, if there is room for that. */
 static struct ibt_qp *window_pop(struct path_window *w)
 {
 	struct list_head *node = NULL;
 	struct ibt_qp *qp = NULL;
 
 	lock_acquire(&w->lock);
-	if (window_room(w, 0) >= MAX(WINDOW_LEAST - WINDOW_PACKET, window_burst(w)) ||
-	    w->in_flight == 0)
+	if (!list_empty(&w->waiting) && window_has_turn(w))
 		node = list_pop_front(&w->waiting);
 	if (node != NULL) {
 		qp = list_entry(node, struct ibt_qp, place.node);

@@ -13,11 +13,23 @@ enum {
 	FAR_LEAST = 140 << 10,	 /* bytes that go each time */
 	FAR_STALL_MS = 4, /* for each of them of the way so much may */
 	FAR_READS = 16, /* requests for READs under way, */
-	FAR_READ = 32 << 10, /* and what each asks for */
+	FAR_READ = 128 << 10, /* and what each asks for, at most */
 	FAR_TIMEOUT = 14,
 	FAR_RETRIES = 7,
 	FAR_SINGLE = 20,
 };
+
+/* How often a send queue has been asked for more to send. */
+static u64 far_pumps;
+
+void __real_req_pump(struct ibt_qp *qp);
+void __wrap_req_pump(struct ibt_qp *qp);
+
+void __wrap_req_pump(struct ibt_qp *qp)
+{
+	far_pumps++;
+	__real_req_pump(qp);
+}
 
 struct far {
 	struct net net;
@@ -42,6 +54,7 @@ static void far_open_lossy(struct far *f, u32 rtt_ms, u32 loss)
 	struct net_config cfg = { .seed = 1, .delay_ns = rtt_ms * NS_PER_MS / 2, .loss = loss };
 
 	*f = (struct far){ .status = IBV_WC_SUCCESS };
+	far_pumps = 0;
 	net_open(&f->net, &cfg);
 	q.mtu = IBV_MTU_4096;
 	q.depth = FAR_DEPTH;
@@ -104,6 +117,8 @@ static u64 far_stream(enum ibv_wr_opcode opcode, u32 rtt_ms, u32 loss, u64 *retr
 	*retries = far_retries(&f);
 	print_message("%u ms, loss %u: %lu bytes each time, %lu times back\n", rtt_ms, loss,
 		      (unsigned long)bytes, (unsigned long)*retries);
+	/* what comes makes room, or not; nobody is asked over and over who finds none */
+	assert_true(far_pumps <= f.net.sent);
 	far_close(&f);
 	return bytes;
 }
@@ -118,7 +133,9 @@ static void far__window_grows_with_the_way(void **state)
 		most = (u64)FAR_WINDOW * rtts[i] / FAR_STALL_MS;
 		assert_true(far_stream(IBV_WR_RDMA_WRITE, rtts[i], 0, &retries) >= most / 10 * 7);
 		assert_in_range(retries, 0, 5);
-		most = MIN(most, (u64)FAR_READS * FAR_READ);
+	}
+	for (u32 i = 1; i < ARRAY_LEN(rtts); i += 2) {
+		most = MIN((u64)FAR_WINDOW * rtts[i] / FAR_STALL_MS, (u64)FAR_READS * FAR_READ);
 		assert_true(far_stream(IBV_WR_RDMA_READ, rtts[i], 0, &retries) >= most / 10 * 7);
 		assert_in_range(retries, 0, 5);
 	}
@@ -143,6 +160,128 @@ static void far__window_and_loss(void **state)
 	assert_true(far_stream(IBV_WR_RDMA_WRITE, 50, 1, &retries) >= 4 * FAR_WINDOW);
 	assert_true(far_stream(IBV_WR_RDMA_WRITE, 50, 10, &retries) >= 2 * FAR_WINDOW);
 	assert_true(far_stream(IBV_WR_RDMA_WRITE, 50, 100, &retries) >= FAR_WINDOW / 3);
+	assert_true(far_stream(IBV_WR_RDMA_READ, 50, 1, &retries) >= 4 * FAR_WINDOW);
+	assert_true(far_stream(IBV_WR_RDMA_READ, 50, 10, &retries) >= 2 * FAR_WINDOW);
+	assert_true(far_stream(IBV_WR_RDMA_READ, 50, 100, &retries) >= FAR_WINDOW / 3);
+}
+
+/* ---- READs whose requests have become longer ---- */
+
+enum {
+	FAR_SLOTS = 8, /* more messages than arrive at once */
+	FAR_MESSAGES = 120,
+	FAR_SOURCE = 3 << 20,
+	FAR_SOURCES = 4,
+};
+
+/* The requests that are new to the peer: a repetition must lie within one of the last ones. */
+struct far_asked {
+	u32 end; /* of all so far */
+	u32 next, first[FAR_READS], count[FAR_READS];
+	u32 repeated, longest, strange;
+};
+
+static void far_asked_new(struct far_asked *a, u32 first, u32 count)
+{
+	a->first[a->next % FAR_READS] = first;
+	a->count[a->next++ % FAR_READS] = count;
+	a->end = first + count;
+}
+
+static bool far_was_asked(const struct far_asked *a, u32 first, u32 count)
+{
+	for (u32 i = 0; i < FAR_READS; i++)
+		if (first >= a->first[i] && first + count <= a->first[i] + a->count[i])
+			return true;
+	return false;
+}
+
+static bool far_watch_requests(struct net *net, int from, struct pkt *p)
+{
+	struct far_asked *a = net->tap_arg;
+	u32 count = (u32)p->dma_length / NET_PAYLOAD;
+
+	if (from != 0 || p->opcode != PKT_READ_REQUEST)
+		return false;
+	a->longest = MAX(a->longest, (u32)p->dma_length);
+	if (p->psn >= a->end) {
+		far_asked_new(a, p->psn, count);
+		return false;
+	}
+	a->repeated++;
+	a->strange += !far_was_asked(a, p->psn, count);
+	return false;
+}
+
+static void far_read(struct far *f)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr =
+		net_wr(&sge, &f->net.side[0], IBV_WR_RDMA_READ, f->posted,
+		       f->posted % FAR_SLOTS * FAR_LENGTH, FAR_LENGTH);
+
+	net_wr_remote(&wr, &f->net.side[1],
+		      FAR_SOURCE + f->posted % FAR_SOURCES * FAR_LENGTH);
+	net_post(f->qp[0], &wr);
+	f->posted++;
+}
+
+/* What has come is right, and makes way for the next. */
+static void far_check_reads(struct far *f)
+{
+	struct ibv_wc wc;
+
+	while (cq_pop(&f->net.side[0].send_cq, 1, &wc) == 1) {
+		u8 *got = f->net.side[0].memory + wc.wr_id % FAR_SLOTS * FAR_LENGTH;
+
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.wr_id, f->done);
+		assert_memory_equal(got,
+				    f->net.side[1].memory + FAR_SOURCE +
+					    wc.wr_id % FAR_SOURCES * FAR_LENGTH,
+				    FAR_LENGTH);
+		memset(got, 0, FAR_LENGTH);
+		f->done++;
+	}
+}
+
+static void far_read_all(u64 seed, u32 harm, struct far_asked *asked)
+{
+	static struct far f;
+
+	far_open_lossy(&f, 50, harm);
+	f.net.random += seed;
+	f.net.cfg.doubling = f.net.cfg.late = harm;
+	f.net.cfg.late_ns = 2 * NS_PER_MS;
+	*asked = (struct far_asked){ .end = 0 };
+	f.net.tap = far_watch_requests;
+	f.net.tap_arg = asked;
+	for (u32 i = 0; i < FAR_SOURCES * FAR_LENGTH; i++)
+		f.net.side[1].memory[FAR_SOURCE + i] = (u8)net_random(&f.net, 256);
+	while (f.done < FAR_MESSAGES) {
+		while (f.posted < FAR_MESSAGES && f.posted < f.done + FAR_SLOTS)
+			far_read(&f);
+		assert_true(net_step(&f.net));
+		far_check_reads(&f);
+	}
+	print_message("seed %lu, harm %u: %u of %u requests repeated, %u bytes at most\n",
+		      (unsigned long)seed, harm, asked->repeated, asked->next, asked->longest);
+	far_close(&f);
+}
+
+/* They are cut anew for each message and never within one, so the peer knows what is repeated. */
+static void far__long_requests_bring_what_they_should(void **state)
+{
+	struct far_asked asked;
+
+	far_read_all(1, 0, &asked);
+	assert_int_equal(asked.longest, FAR_READ);
+	assert_int_equal(asked.strange, 0);
+	for (u64 seed = 2; seed < 6; seed++) {
+		far_read_all(seed, seed < 4 ? 3 : 50, &asked);
+		assert_int_not_equal(asked.repeated, 0);
+		assert_int_equal(asked.strange, 0);
+	}
 }
 
 static void far_say(struct far *f, u32 rtt_ms)
@@ -215,6 +354,7 @@ int main(void)
 		cmocka_unit_test(far__window_grows_with_the_way),
 		cmocka_unit_test(far__window_stays_where_the_way_is_short),
 		cmocka_unit_test(far__window_and_loss),
+		cmocka_unit_test(far__long_requests_bring_what_they_should),
 		cmocka_unit_test(far__nothing_goes_twice),
 		cmocka_unit_test(far__way_becomes_longer),
 		cmocka_unit_test(far__patience_has_its_end),

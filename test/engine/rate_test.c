@@ -194,6 +194,34 @@ static void rate__a_responder_is_notified(void **state)
 	flows_close(&f);
 }
 
+/* At some megabytes a second a packet waits for milliseconds. Whatever goes before such a pause
+ * asks for an acknowledgement, the first packet after a time of rest as well. */
+static void rate__a_pause_is_no_silence(void **state)
+{
+	static struct flows f;
+	u64 before, *counters = f.net.side[0].counters;
+
+	flows_open(&f, IBV_WR_RDMA_WRITE, &(struct net_config){ .delay_ns = 100000 });
+	flows_start(&f, IBV_QPT_RC);
+	flows_run(&f, 20);
+	f.ends = true;
+	before = counters[COUNT_TX_RETRY];
+	for (u32 i = 0; i < 4000; i++) {
+		if (i >= 2000 && i % 200 == 0)
+			flows_post(&f, 0);
+		flows_notify(&f);
+		flows_run_us(&f, 250);
+		if (net_in_flight(&f.net.side[0]) == 0)
+			net_freeze(250 * NS_PER_US);
+	}
+	print_message("%llu pauses, %llu times back\n",
+		      (unsigned long long)counters[COUNT_TX_PACED],
+		      (unsigned long long)(counters[COUNT_TX_RETRY] - before));
+	assert_true(counters[COUNT_TX_PACED] > 100);
+	assert_int_equal(counters[COUNT_TX_RETRY], before);
+	flows_close(&f);
+}
+
 static void rate__recovers_and_ends(void **state)
 {
 	static struct flows f;
@@ -314,6 +342,7 @@ int main(void)
 		cmocka_unit_test(rate__nothing_is_paced_without_a_notification),
 		cmocka_unit_test(rate__a_notification_halves_it),
 		cmocka_unit_test(rate__a_responder_is_notified),
+		cmocka_unit_test(rate__a_pause_is_no_silence),
 		cmocka_unit_test(rate__recovers_and_ends),
 		cmocka_unit_test(rate__two_writers_converge),
 		cmocka_unit_test(rate__two_readers_converge),
