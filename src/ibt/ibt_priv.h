@@ -391,8 +391,8 @@ void stream_rewind(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 	REQUIRES(qp->sq_lock);
 void retry_timer(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
-/* Something awaits an answer: sees to it that the timer runs. */
-void retry_watch(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
+/* Something awaits an answer: sees to it that the timer runs. now_ns: 0, or the time. */
+void retry_watch(struct ibt_qp *qp, u64 now_ns) REQUIRES(qp->sq_lock);
 
 /* ---- window.c: how much may be under way to one destination, and whose turn it is ---- */
 /* What a packet with so many bytes counts. */
@@ -492,10 +492,12 @@ bool resp_is_unheard(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 bool resp_take_wqe(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
 void resp_owe_ack(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	REQUIRES(qp->rq_lock);
-void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
+/* True: it has been handed over, and so has whatever was sent before it. */
+bool resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->rq_lock);
 /* An acknowledgement that is owed goes now, a packet of its own behind those just sent: on a path
- * that carries none in other packets it still shares their way. The caller holds sq_lock. */
-void resp_ride_ack(struct ibt_qp *qp) EXCLUDES(qp->rq_lock);
+ * that carries none in other packets it still shares their way. The caller holds sq_lock. True: as
+ * resp_send_ack. */
+bool resp_ride_ack(struct ibt_qp *qp) EXCLUDES(qp->rq_lock);
 void resp_batch_end(struct path_dest *from, bool idle);
 /* There is room again, or a new destination: says what is owed. No lock is held. */
 void resp_resume(struct ibt_qp *qp);

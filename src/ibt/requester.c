@@ -456,8 +456,8 @@ void req_pump(struct ibt_qp *qp)
 	}
 	if (qp->streams)
 		stream_pumped(qp);
-	if (sent && qp->streams)
-		resp_ride_ack(qp);
+	if (sent && qp->streams && resp_ride_ack(qp))
+		sent = false; /* handed over */
 	if (sent && qp->type != IBV_QPT_UD)
 		req_ops(qp)->flush(qp->dest);
 	if (unlikely(qp->draining))

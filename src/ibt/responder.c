@@ -14,7 +14,7 @@ static void resp_count(const struct ibt_qp *qp, enum path_counter c)
 
 /* ---- acknowledgements ---- */
 
-void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
+bool resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
 {
 	struct pkt p = {
 		.opcode = PKT_ACK,
@@ -36,6 +36,7 @@ void resp_send_ack(struct ibt_qp *qp, u8 syndrome, u32 psn)
 		__atomic_store_n(&qp->ack_word, ACK_OWED | (psn & PSN_MASK), __ATOMIC_RELEASE);
 	else
 		qp->nak_sent = false; /* the next packet has it said again */
+	return err == 0;
 }
 
 static bool resp_ack_is_owed(const struct ibt_qp *qp)
@@ -90,22 +91,24 @@ static void resp_flush_ack(struct ibt_qp *qp)
 	lock_release(&qp->rq_lock);
 }
 
-void resp_ride_ack(struct ibt_qp *qp)
+bool resp_ride_ack(struct ibt_qp *qp)
 {
+	bool sent = false;
 	u32 word;
 
 	if (!resp_ack_is_owed(qp)) {
 		/* the next one may wait for this ride */
 		if (__atomic_exchange_n(&qp->ack_went_ahead, false, __ATOMIC_RELAXED))
 			__atomic_store_n(&qp->ack_rides, true, __ATOMIC_RELAXED);
-		return;
+		return false;
 	}
 	lock_acquire(&qp->rq_lock);
 	/* pairs with resp_owe_ack */
 	word = __atomic_exchange_n(&qp->ack_word, 0, __ATOMIC_ACQUIRE);
 	if ((word & ACK_OWED) != 0 && qp->dest != NULL)
-		resp_send_ack(qp, AETH_ACK, word);
+		sent = resp_send_ack(qp, AETH_ACK, word);
 	lock_release(&qp->rq_lock);
+	return sent;
 }
 
 static void resp_flush_acks(struct list_head *list)

@@ -90,9 +90,9 @@ static void retry_arm(struct ibt_qp *qp, u64 deadline_ns) REQUIRES(qp->sq_lock)
 		qp->ibt->cfg.kick(qp->ibt->cfg.arg);
 }
 
-void retry_watch(struct ibt_qp *qp)
+void retry_watch(struct ibt_qp *qp, u64 now_ns)
 {
-	qp->stream.heard_ns = clock_now_ns();
+	qp->stream.heard_ns = now_ns != 0 ? now_ns : clock_now_ns();
 	if (!qp->stream.timing)
 		retry_arm(qp, qp->stream.heard_ns + retry_after_ns(qp));
 }

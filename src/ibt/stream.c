@@ -159,9 +159,10 @@ static void stream_fill(struct ibt_qp *qp, const struct send_wqe *w, struct pkt 
 static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) REQUIRES(qp->sq_lock)
 {
 	struct stream *s = &qp->stream;
+	u64 now_ns = 0;
 
 	if (asked && s->rtt_ns == 0 && qp->sq_psn == s->top) {
-		s->rtt_ns = clock_now_ns();
+		s->rtt_ns = now_ns = clock_now_ns();
 		s->rtt_psn = qp->sq_psn;
 		s->rtt_unsure = false;
 	}
@@ -175,7 +176,7 @@ static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) R
 	/* The peer may have executed all, though the answer is still awaited: that is no
 	 * beginning. */
 	if ((s->una == s->top && stream_front(qp) == s->top) || unlikely(!s->timing))
-		retry_watch(qp);
+		retry_watch(qp, now_ns);
 	if ((s32)(qp->sq_psn - s->top) > 0)
 		s->top = qp->sq_psn;
 }

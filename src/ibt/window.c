@@ -138,7 +138,10 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
 	portion = window_portion(w, qp, need, left);
 	if (room >= portion || unlikely(s->probe)) {
-		portion = room < portion ? need : MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
+		if (room < portion)
+			portion = need;
+		else if (left > cost || qp->sq_next + 1 != qp->sq_head)
+			portion = MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
 		w->in_flight += portion;
 		s->charged += portion;
 		qp->place.turn = false;

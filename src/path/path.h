@@ -261,9 +261,14 @@ static inline void path_wake(struct path *p)
 		__atomic_store_n(&p->idle, false, __ATOMIC_RELAXED);
 }
 
+static inline void path_count_many(const struct path *p, enum path_counter c, u32 n)
+{
+	__atomic_fetch_add(&p->counters[c], n, __ATOMIC_RELAXED);
+}
+
 static inline void path_count(const struct path *p, enum path_counter c)
 {
-	__atomic_fetch_add(&p->counters[c], 1, __ATOMIC_RELAXED);
+	path_count_many(p, c, 1);
 }
 
 /* Each destination begins with this; the path initialises it with path_dest_init. */

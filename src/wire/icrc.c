@@ -8,6 +8,7 @@
  * Spec: IBA vol 1, A17.3.3
  */
 #include <endian.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "wire/crc.h"
@@ -19,6 +20,7 @@ static const u32 icrc_of_ones = 0x2144df1c;
 enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4,
        BTH_DQPN = 5, BTH_PSN = 9 };
 enum { IPV4_BYTES = 28, UDP_CHECKSUM = 2 /* before the end of the headers */, IPV4_DF = 0x40 };
+enum { IPV4_ID = 4, IPV4_FLAGS = 6, ICRC_SHORT = 64 /* are copied, and done at once */ };
 
 static void icrc_mask_ip(u8 *ip, u32 bytes)
 {
@@ -55,6 +57,90 @@ u32 roce_icrc_end(u32 icrc, u32 pad, u8 out[ROCE_TRAILER_MAX])
 	icrc = htole32(crc_add(icrc, out, pad));
 	memcpy(out + pad, &icrc, ROCE_ICRC);
 	return pad + ROCE_ICRC;
+}
+
+/* ---- the same in one go, for packets of one flow ---- */
+
+/* A CRC is linear: what each byte of IPv4's identification, and its DF, add to the CRC of the
+ * headers. */
+static u32 icrc_by_id[2][256], icrc_by_df;
+static pthread_once_t icrc_by_once = PTHREAD_ONCE_INIT;
+
+static u32 icrc_of_byte(u32 at, u8 value)
+{
+	u8 none[IPV4_BYTES] = { 0 }, one[IPV4_BYTES] = { [0] = 0 };
+
+	one[at] = value;
+	return crc_add(0, one, IPV4_BYTES) ^ crc_add(0, none, IPV4_BYTES);
+}
+
+static void icrc_fill_by(void)
+{
+	for (u32 v = 0; v < 256; v++) {
+		icrc_by_id[0][v] = icrc_of_byte(IPV4_ID, (u8)v);
+		icrc_by_id[1][v] = icrc_of_byte(IPV4_ID + 1, (u8)v);
+	}
+	icrc_by_df = icrc_of_byte(IPV4_FLAGS, IPV4_DF);
+}
+
+static bool prefix_is_of(const struct roce_prefix *x, const struct roce_flow *f)
+{
+	u64 gids[4];
+
+	memcpy(gids, f->sgid, 16);
+	memcpy(gids + 2, f->dgid, 16);
+	return ((x->gids[0] ^ gids[0]) | (x->gids[1] ^ gids[1]) | (x->gids[2] ^ gids[2]) |
+		(x->gids[3] ^ gids[3]) | (u64)(x->sport ^ f->sport)) == 0;
+}
+
+static NOINLINE void prefix_fill(struct roce_prefix *x, u32 i, const struct roce_flow *f,
+				 u32 length)
+{
+	struct roce_flow plain = *f;
+	u8 all[ROCE_IP_MAX];
+	u32 ip;
+
+	pthread_once(&icrc_by_once, icrc_fill_by);
+	if (!prefix_is_of(x, f)) {
+		*x = (struct roce_prefix){ .sport = f->sport };
+		memcpy(x->gids, f->sgid, 16);
+		memcpy(x->gids + 2, f->dgid, 16);
+	}
+	plain.id = 0;
+	plain.df = true;
+	ip = roce_ip_pack(&plain, length, all);
+	icrc_mask_ip(all, ip);
+	x->v4 = ip == IPV4_BYTES;
+	x->crc[i] = crc_add(icrc_of_ones, all, ip);
+	x->length[i] = (u16)length;
+}
+
+/* The CRC of the IP and UDP headers. */
+static inline u32 prefix_crc(struct roce_prefix *x, const struct roce_flow *f, u32 length)
+{
+	u32 i = length / 4 % ROCE_PREFIXES;
+
+	if (unlikely(x->length[i] != length || !prefix_is_of(x, f)))
+		prefix_fill(x, i, f, length);
+	if (!x->v4)
+		return x->crc[i];
+	return x->crc[i] ^ icrc_by_id[0][f->id >> 8] ^ icrc_by_id[1][f->id & 255] ^
+	       (f->df ? 0 : icrc_by_df);
+}
+
+u32 roce_icrc_whole(struct roce_prefix *x, const struct roce_flow *f, const u8 *data, u32 length)
+{
+	u32 icrc = prefix_crc(x, f, length), first = length - ROCE_ICRC;
+	u8 copy[ICRC_SHORT];
+
+	if (first > ICRC_SHORT)
+		first = ROCE_BTH;
+	memcpy(copy, data, first);
+	copy[BTH_FECN] = 0xff;
+	icrc = crc_add(icrc, copy, first);
+	return likely(first == length - ROCE_ICRC)
+		       ? icrc
+		       : crc_add(icrc, data + first, length - ROCE_ICRC - first);
 }
 
 /* ---- polynomials modulo the CRC's, as 32 bits with x^0 in the highest one ---- */
@@ -113,8 +199,11 @@ static u32 source_ahead(u64 seen_ms, u64 now_ms)
 /* The index of the track that `id` lies near, or s->tracks. */
 static u32 source_track(const struct roce_source *s, u16 id, u64 now_ms)
 {
-	u32 ahead = source_ahead(s->seen_ms, now_ms), i = 0;
+	u32 ahead, i = 0;
 
+	if (likely(s->tracks != 0 && (u16)(id - s->track[0]) <= 1))
+		return 0;
+	ahead = source_ahead(s->seen_ms, now_ms);
 	while (i < s->tracks && !source_is_near(id, s->track[i], ahead))
 		i++;
 	return i;
@@ -157,7 +246,8 @@ static void source_accept(struct roce_source *s, u32 i, u16 id, bool first, u64 
 	if (i == s->tracks && s->tracks < ROCE_TRACKS)
 		s->tracks++;
 	i = MIN(i, ROCE_TRACKS - 1u);
-	memmove(s->track + 1, s->track, i * sizeof(s->track[0]));
+	if (unlikely(i != 0))
+		memmove(s->track + 1, s->track, i * sizeof(s->track[0]));
 	s->track[0] = id;
 	s->seen_ms = now_ms;
 }
@@ -208,16 +298,13 @@ static bool port_is_behind_gap(const struct roce_port *p, const struct roce_plac
 	       source_is_near(id, p->last + (u16)(at->psn - p->place.psn), ROCE_AHEAD);
 }
 
-/* Where the host's counter stands if this packet has an identification of it: near a track, or of a
- * port whose last one was. ROCE_TRACKS: none. */
-static u32 source_place(const struct roce_source *s, const struct roce_port *p, bool own, u16 id,
-			u64 now_ms)
+/* Is it near the last one of its port, which has accepted some? */
+static bool port_owns(const struct roce_port *p, const struct roce_place *at,
+		      const struct roce_flow *f, u64 now_ms)
 {
-	u32 i = source_track(s, id, now_ms);
-
-	if (i == s->tracks && own)
-		i = source_track(s, p->last, now_ms);
-	return i == s->tracks ? ROCE_TRACKS : i;
+	return port_is_known(p, f->sport) &&
+	       (source_is_near(f->id, p->last, source_ahead(p->seen_ms, now_ms)) ||
+		port_is_behind_gap(p, at, f->id));
 }
 
 /* The packet has f->id and f->df, if any. */
@@ -226,20 +313,25 @@ static bool source_judge(struct roce_source *s, const struct roce_place *at,
 {
 	struct roce_port *p = source_port(s, f->sport);
 	u16 before = s->track[0];
-	bool known = port_is_known(p, f->sport);
-	bool own = known && (source_is_near(f->id, p->last, source_ahead(p->seen_ms, now_ms)) ||
-			     port_is_behind_gap(p, at, f->id));
-	u32 i = source_place(s, p, own, f->id, now_ms);
-	/* the host's one counter, or batches from 0 */
-	bool common = i != ROCE_TRACKS || source_is_near(f->id, 0, ROCE_AHEAD);
+	bool known = port_is_known(p, f->sport), own = false, common;
+	/* where the host's counter stands if this is an identification of it: near a track, or of a
+	 * port whose last one was */
+	u32 i = source_track(s, f->id, now_ms);
 
+	if (unlikely(i == s->tracks)) {
+		own = port_owns(p, at, f, now_ms);
+		if (own)
+			i = source_track(s, p->last, now_ms);
+	}
+	/* the host's one counter, or batches from 0 */
+	common = i != s->tracks || source_is_near(f->id, 0, ROCE_AHEAD);
 	if (known && f->id != 0 && !((common || own || s->wild) && f->df == p->df)) {
 		if (!port_believe(s, p, f->id, f->df))
 			return false;
 		common = true;
 	}
 	if (common || s->tracks == 0)
-		source_accept(s, MIN(i, (u32)s->tracks), f->id, first, now_ms);
+		source_accept(s, i, f->id, first, now_ms);
 	port_accept(p, before, f, first, now_ms);
 	p->place = *at;
 	s->id = f->id;
@@ -276,15 +368,14 @@ static u32 source_difference(struct roce_source *s, const struct roce_flow *f, c
 			     u32 length, struct roce_flow *e)
 {
 	const struct roce_port *p = source_port(s, f->sport);
-	u32 icrc, received;
+	u32 received;
 
 	*e = *f;
 	e->id = source_next(s, f->sport, f->id == 0);
 	e->df = port_is_known(p, f->sport) ? p->df : s->df;
 	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
-	icrc = roce_icrc_begin(e, length, data, ROCE_BTH);
-	icrc = roce_icrc_add(icrc, data + ROCE_BTH, length - ROCE_BTH - ROCE_ICRC);
-	return icrc ^ le32toh(received);
+	return roce_icrc_whole(&s->prefix[f->sport % ROCE_SOURCE_PREFIXES], e, data, length) ^
+	       le32toh(received);
 }
 
 bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,

@@ -137,6 +137,31 @@ static void roce_icrc__agrees_with_the_specification_bit_by_bit(void **state)
 	assert_int_equal(checked, 2 * (18 * 9 + 6));
 }
 
+/* One prefix for flows, lengths, identifications and DF in turn. */
+static void roce_icrc_whole__agrees_whatever_was_before(void **state)
+{
+	struct roce_prefix x = { .sport = 0 };
+	struct test_packet t;
+
+	for (u32 i = 0; i < 20000; i++) {
+		struct pkt p = { .opcode = i % 3 == 0 ? PKT_ACK : PKT_SEND_ONLY,
+				 .qp_type = IBV_QPT_RC,
+				 .dqpn = i,
+				 .psn = i,
+				 .length = i % 3 == 0 ? 0 : i % 97 };
+
+		t.flow = test_flow(i % 1000 < 900);
+		t.flow.sport += (u16)(i / 64 % 3);
+		t.flow.dgid[15] ^= i / 128 % 5 == 0;
+		t.flow.id = (u16)(i * 40503);
+		t.flow.df = i / 7 % 2;
+		test_build(&t, &p);
+		t.udp_payload[4] ^= (u8)(i * 11); /* FECN's byte is not covered */
+		assert_int_equal(roce_icrc_whole(&x, &t.flow, t.udp_payload, t.length),
+				 test_icrc(t.bytes, roce_ip_length(&t.flow) + t.length - 4));
+	}
+}
+
 static void roce_ip_pack__ipv4_checksum(void **state)
 {
 	struct roce_flow f = { .sport = 0xc000, .traffic_class = 1, .hop_limit = 64, .id = 0x478 };
@@ -465,6 +490,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(roce_icrc__agrees_with_the_specification_bit_by_bit),
+		cmocka_unit_test(roce_icrc_whole__agrees_whatever_was_before),
 		cmocka_unit_test(roce_ip_pack__ipv4_checksum),
 		cmocka_unit_test(roce_icrc_matches__packets_of_adapters),
 		cmocka_unit_test(roce_icrc_matches__ipv6_is_exact),

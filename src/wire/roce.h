@@ -89,6 +89,22 @@ u32 roce_icrc_add(u32 icrc, const void *piece, u32 bytes);
  * 4. */
 u32 roce_icrc_end(u32 icrc, u32 pad, u8 out[ROCE_TRAILER_MAX]);
 
+/* The CRC of the headers in front of the packets of one flow, kept for some lengths, so that
+ * only the packet's own bytes are left to do. All zeroes in the beginning; of another flow it
+ * begins anew. */
+enum { ROCE_PREFIXES = 4 };
+struct roce_prefix {
+	u64 gids[4]; /* sgid and dgid */
+	u32 crc[ROCE_PREFIXES]; /* with identification 0 and DF */
+	u16 length[ROCE_PREFIXES]; /* of the UDP payload; 0: none */
+	u16 sport;
+	bool v4;
+};
+/* The ICRC of the UDP payload `data` of `length` bytes, of which the last four, its place, are not
+ * looked at; at least ROCE_BTH + ROCE_ICRC, at most ROCE_UDP_MAX. Sent least significant byte
+ * first. As roce_icrc_begin, _add and _end compute it. */
+u32 roce_icrc_whole(struct roce_prefix *x, const struct roce_flow *f, const u8 *data, u32 length);
+
 /* What is remembered of a remote address, so that its packets' ICRC can be judged although a UDP
  * socket shows neither IPv4's identification nor its DF bit, which the ICRC covers. All zeroes in
  * the beginning; one thread at a time. Some hosts have one counter for all that they send (Linux's
@@ -99,7 +115,8 @@ enum {
 	ROCE_STRANGERS = 4,
 	ROCE_AHEAD = 256,
 	ROCE_BEHIND = 64,
-	ROCE_PORTS = 64
+	ROCE_PORTS = 64,
+	ROCE_SOURCE_PREFIXES = 8,
 };
 /* Of which connection a packet is, and its place there. */
 struct roce_place {
@@ -131,6 +148,8 @@ struct roce_source {
 	u32 unshift;	/* ... this is x^-(32 + 8 rest), or 0 */
 	u64 seen_ms;	/* when track[0] was */
 	struct roce_port port[ROCE_PORTS];
+	/* a lane's port has one for itself, by its low bits; only to compute less */
+	struct roce_prefix prefix[ROCE_SOURCE_PREFIXES];
 };
 
 /* Is the ICRC right that ends the UDP payload `data` of `length` bytes, received from f->sgid for

@@ -205,6 +205,7 @@ void line_free(struct udp_line *l)
 {
 	if (l->fd >= 0)
 		syscall(SYS_close, l->fd);
+	free(l->spare);
 	free(l);
 }
 

@@ -9,6 +9,7 @@
  */
 #include "path/udp/udp_priv.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -77,6 +78,26 @@ void send_free_spare(struct udp *udp)
 	}
 	udp->spare_count = 0;
 	lock_release(&udp->lock);
+}
+
+/* An empty batch, or NULL. A line has one of its own. */
+static struct udp_batch *batch_begin(struct udp_dest *d) REQUIRES(d->tx_lock)
+{
+	struct udp_batch *b = d->line != NULL ? d->line->spare : NULL;
+
+	if (b == NULL)
+		return batch_take(d->udp);
+	d->line->spare = NULL;
+	b->packets = b->bytes = b->sent = 0;
+	return b;
+}
+
+static void batch_end(struct udp_dest *d, struct udp_batch *b) REQUIRES(d->tx_lock)
+{
+	if (d->line != NULL && d->line->spare == NULL)
+		d->line->spare = b;
+	else
+		batch_give(d->udp, b);
 }
 
 static bool batch_has_room(const struct udp_batch *b, u32 bytes)
@@ -296,6 +317,15 @@ static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n,
 	return 0;
 }
 
+/* Writes the ICRC at the end of a packet of `bytes`. */
+static void send_sign(struct udp_dest *d, const struct roce_flow *f, u8 *data, u32 bytes)
+	REQUIRES(d->tx_lock)
+{
+	u32 icrc = htole32(roce_icrc_whole(&d->prefix, f, data, bytes));
+
+	memcpy(data + bytes - ROCE_ICRC, &icrc, ROCE_ICRC);
+}
+
 /* The next `n` packets have an ICRC for their place in a run: now for the identification of
  * datagrams that leave alone. */
 static void send_number_again(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n)
@@ -306,11 +336,9 @@ static void send_number_again(struct udp_dest *d, struct udp_batch *b, u8 *data,
 	memcpy(flow.sgid, d->key.local, 16);
 	memcpy(flow.dgid, d->key.remote, 16);
 	for (u32 i = b->sent; i < b->sent + n; i++) {
-		u32 bytes = b->length[i], icrc;
+		u32 bytes = b->length[i];
 
-		icrc = roce_icrc_begin(&flow, bytes, data, ROCE_BTH);
-		icrc = roce_icrc_add(icrc, data + ROCE_BTH, bytes - ROCE_BTH - ROCE_ICRC);
-		roce_icrc_end(icrc, 0, data + bytes - ROCE_ICRC);
+		send_sign(d, &flow, data, bytes);
 		b->place[i] = 0;
 		data += bytes;
 	}
@@ -400,7 +428,8 @@ static void send_batch_end(struct udp_dest *d) REQUIRES(d->tx_lock)
 	bool brief = b->packets <= SEND_SHORT_PACKETS && b->bytes <= SEND_SHORT_BYTES;
 
 	d->batch = NULL;
-	batch_give(d->udp, b);
+	path_count_many(&d->udp->path, COUNT_TX_PACKETS, b->packets);
+	batch_end(d, b);
 	if (likely(d->line != NULL))
 		return;
 	d->shorts = brief ? d->shorts + 1 : 0;
@@ -465,7 +494,7 @@ static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u3
 	u8 *at = b->data + b->bytes;
 	u32 place = d->singly ? 0 : batch_place(b, bytes);
 	struct roce_flow flow = { .sport = d->socket->sport, .df = true, .id = (u16)place };
-	u32 payload = send_copy(at + headers, iov, n), icrc;
+	u32 payload = send_copy(at + headers, iov, n);
 
 	if (d->line != NULL) {
 		flow.sport = d->line->sport;
@@ -473,9 +502,8 @@ static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u3
 	}
 	memcpy(flow.sgid, d->key.local, 16);
 	memcpy(flow.dgid, d->key.remote, 16);
-	icrc = roce_icrc_begin(&flow, bytes, at, headers);
-	icrc = roce_icrc_add(icrc, at + headers, payload);
-	roce_icrc_end(icrc, roce_pad(payload), at + headers + payload);
+	memset(at + headers + payload, 0, bytes - headers - payload);
+	send_sign(d, &flow, at, bytes);
 	if (udp_is_captured(d->udp)) {
 		flow.traffic_class = d->key.traffic_class;
 		flow.hop_limit = d->key.hops;
@@ -495,7 +523,7 @@ static int send_make_room(struct udp_dest *d, u32 bytes) REQUIRES(d->tx_lock)
 	if (d->blocked)
 		return -EAGAIN;
 	if (d->batch == NULL) {
-		d->batch = batch_take(d->udp);
+		d->batch = batch_begin(d);
 		if (unlikely(d->singly))
 			d->singly = clock_now_ns() < d->singly_ns;
 	}
@@ -537,8 +565,6 @@ int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec 
 	lock_acquire(&d->tx_lock);
 	err = send_locked(d, p, iov, n);
 	lock_release(&d->tx_lock);
-	if (err == 0)
-		udp_count(d->udp, COUNT_TX_PACKETS);
 	return err;
 }
 

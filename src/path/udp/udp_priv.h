@@ -83,6 +83,7 @@ struct udp_line {
 	u8 same;     /* how often in a row */
 	u32 calls;   /* that it has carried */
 	u32 doubts;
+	struct udp_batch *spare; /* for the next packet; or NULL */
 };
 
 /* Which destination: all of it is on the wire, but for the slot (24-bit QPN's top bits), which says
@@ -114,6 +115,7 @@ struct udp_dest {
 	union udp_address to GUARDED_BY(tx_lock);
 	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: no such address any more */
 	struct udp_batch *batch GUARDED_BY(tx_lock);
+	struct roce_prefix prefix GUARDED_BY(tx_lock); /* of what it sends */
 	bool blocked GUARDED_BY(tx_lock); /* its batch waits for room in the kernel */
 	bool singly GUARDED_BY(tx_lock);  /* packets are not joined */
 	u64 singly_ns GUARDED_BY(tx_lock); /* until then */
@@ -231,7 +233,8 @@ int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared);
 void line_want(struct udp_dest *d) REQUIRES(d->tx_lock);
 /* It has one. What is in its batch has the ICRC of the line's identifications. */
 void line_close(struct udp_dest *d) REQUIRES(d->tx_lock);
-/* Its descriptor and memory only: of a destination that goes itself, or the parent's. */
+/* Its descriptor and memory only, with the spare batch: of a destination that goes itself, or
+ * the parent's. */
 void line_free(struct udp_line *l);
 /* The peer is silent: is the line to be left? */
 bool line_is_doubted(struct udp_line *l);
