@@ -172,6 +172,7 @@ static int attach_paths(struct roce_device *dev)
 				  .capture = &a->capture,
 				  .kick = progress_kick,
 				  .kick_arg = dev,
+				  .ticking = &dev->ticking,
 				  .loop = (dev->paths & ROCE_PATH_SHM) == 0,
 				  .lanes = env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES,
 							     UDP_LANES),

@@ -33,7 +33,24 @@ enum {
 	INBOX_SMALL = 512,   /* a datagram that hardly makes congestion */
 	INBOX_EXACT = 64,    /* calls that ask for all again where too little was known */
 	RECEIVE_OTHERS_EVERY = 16, /* looks at the socket that was busy last, per look at all ... */
+	RECEIVE_ACK_BYTES = ROCE_BTH + 4 + ROCE_ICRC,
 	RECEIVE_OTHERS_SELDOM = 64, /* ... and where the others have been silent so many times */
+};
+
+/* What came with a datagram, or several joined. */
+struct udp_header {
+	struct roce_flow flow;
+	u32 segment; /* bytes of each but the last; 0: one only */
+	bool multicast;
+	bool judged; /* the ICRC of the packet at hand is right, and the source knows */
+};
+
+/* An acknowledgement that came behind a message, and waits until that has been answered. */
+struct udp_rest {
+	struct udp_socket *socket; /* NULL: none */
+	struct udp_dest *from; /* stays: whoever reaps has looked here before */
+	struct udp_header header;
+	const u8 *data;
 };
 
 struct udp_inbox {
@@ -51,14 +68,7 @@ struct udp_inbox {
 	bool small; /* likewise */
 	struct udp_cut cut;
 	bool hit;   /* the last call that asked for a lonely one brought it */
-};
-
-/* What came with a datagram, or several joined. */
-struct udp_header {
-	struct roce_flow flow;
-	u32 segment; /* bytes of each but the last; 0: one only */
-	bool multicast;
-	bool judged; /* the ICRC of the packet at hand is right, and the source knows */
+	struct udp_rest rest;
 };
 
 struct udp_inbox *inbox_create(void)
@@ -318,7 +328,8 @@ static bool receive_is_for_us(const struct udp *udp, const struct udp_socket *s,
 	return s->group != NULL ? qpn == UDP_GROUP_QPN : receive_owns(udp, s, qpn);
 }
 
-static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
+/* Returns whether it was one. */
+static bool receive_packet(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
 			   struct udp_header *h, const u8 *data, u32 length)
 	REQUIRES(udp->poll_lock)
 {
@@ -332,15 +343,70 @@ static void receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 		why = COUNT_RX_WRONG_SLOT + 1;
 	if (unlikely(why != 0)) {
 		udp_count(udp, (enum path_counter)(why - 1));
-		return;
+		return false;
 	}
-	udp_count(udp, COUNT_RX_PACKETS);
 	if (list_empty(&from->heard))
 		list_push_back(&udp->heard, &from->heard);
 	if (unlikely(s->group != NULL))
 		receive_for_all(udp, s->group, from, &p, data + payload);
 	else
 		udp->path.user_ops->receive(udp->path.user, &from->dest, &p, data + payload);
+	return true;
+}
+
+static void receive_end(struct udp *udp) REQUIRES(udp->poll_lock)
+{
+	struct list_head *node;
+
+	while ((node = list_pop_front(&udp->heard)) != NULL) {
+		struct udp_dest *from = list_entry(node, struct udp_dest, heard);
+
+		udp->path.user_ops->batch_end(udp->path.user, &from->dest, false);
+		if (path_owes_acks(&from->dest) && list_empty(&from->owing))
+			list_push_back(&udp->owing, &from->owing);
+	}
+}
+
+/* ---- what waits ---- */
+
+/* In turn an acknowledgement comes right behind the message that answers ours. Its consumer answers
+ * that first: what he has to be told of his own message can be done while his answer is on its way.
+ * Nothing that comes later overtakes it, for each call begins with it. It is lost to nobody who
+ * sleeps: while `ticking` is true he is not the only one to look, and who makes it false looks
+ * afterwards, under poll_lock as we are. */
+static bool receive_may_wait(const struct udp *udp, const u8 *data, u32 left)
+	REQUIRES(udp->poll_lock)
+{
+	return left == RECEIVE_ACK_BYTES && data[0] == PKT_ACK && udp->cfg.ticking != NULL &&
+	       __atomic_load_n(udp->cfg.ticking, __ATOMIC_RELAXED);
+}
+
+static void receive_keep_rest(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
+			      const struct udp_header *h, const u8 *data)
+	REQUIRES(udp->poll_lock)
+{
+	udp->inbox->rest = (struct udp_rest){ s, from, *h, data };
+	__atomic_store_n(&udp->any_rest, true, __ATOMIC_RELAXED);
+}
+
+void receive_forget_rest(struct udp *udp)
+{
+	udp->inbox->rest.socket = NULL;
+	__atomic_store_n(&udp->any_rest, false, __ATOMIC_RELAXED);
+}
+
+static int receive_rest(struct udp *udp) REQUIRES(udp->poll_lock)
+{
+	struct udp_rest *r = &udp->inbox->rest;
+	struct udp_socket *s = r->socket;
+
+	receive_forget_rest(udp);
+	if (__atomic_load_n(&udp->down, __ATOMIC_RELAXED))
+		udp_count(udp, COUNT_PORT_DOWN);
+	else if (receive_packet(udp, s, r->from, &r->header, r->data, RECEIVE_ACK_BYTES))
+		udp_count(udp, COUNT_RX_PACKETS);
+	receive_end(udp);
+	return 1;
 }
 
 /* ---- one datagram, or several joined ---- */
@@ -358,7 +424,7 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	const u8 *data = m->msg_hdr.msg_iov->iov_base;
 	struct udp_header h;
 	struct udp_dest *from;
-	u32 left = m->msg_len;
+	u32 left = m->msg_len, good = 0;
 	int n = 0;
 
 	if (__atomic_load_n(&udp->down, __ATOMIC_RELAXED)) {
@@ -387,27 +453,19 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	do {
 		u32 length = h.segment != 0 ? MIN(left, h.segment) : left;
 
-		receive_packet(udp, s, from, &h, data, length);
+		if (plain && n == 1 && receive_may_wait(udp, data, left)) {
+			receive_keep_rest(udp, s, from, &h, data);
+			break;
+		}
+		good += receive_packet(udp, s, from, &h, data, length);
 		h.flow.id++;
 		h.judged = false;
 		data += length;
 		left -= length;
 		n++;
 	} while (left != 0);
+	path_count_many(&udp->path, COUNT_RX_PACKETS, good);
 	return n;
-}
-
-static void receive_end(struct udp *udp) REQUIRES(udp->poll_lock)
-{
-	struct list_head *node;
-
-	while ((node = list_pop_front(&udp->heard)) != NULL) {
-		struct udp_dest *from = list_entry(node, struct udp_dest, heard);
-
-		udp->path.user_ops->batch_end(udp->path.user, &from->dest, false);
-		if (path_owes_acks(&from->dest) && list_empty(&from->owing))
-			list_push_back(&udp->owing, &from->owing);
-	}
 }
 
 /* Of a small one that comes alone nothing is asked but who has sent it. Header fields are for
@@ -476,6 +534,8 @@ int receive_some(struct udp *udp, int budget)
 	u32 every = in->silent < RECEIVE_OTHERS_SELDOM ? RECEIVE_OTHERS_EVERY
 						       : RECEIVE_OTHERS_SELDOM;
 
+	if (in->rest.socket != NULL)
+		return receive_rest(udp);
 	in->looks++;
 	if (udp->hot != NULL && in->looks % every != 0)
 		return receive_socket(udp, udp->hot, budget,

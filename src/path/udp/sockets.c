@@ -207,8 +207,10 @@ static u32 sockets_take_gone(struct udp *udp, struct udp_socket **out)
 		else
 			udp->sockets[kept++] = udp->sockets[i];
 	__atomic_store_n(&udp->socket_count, kept, __ATOMIC_RELEASE);
-	if (n != 0)
+	if (n != 0) {
 		udp->hot = NULL;
+		receive_forget_rest(udp);
+	}
 	lock_release(&udp->lock);
 	return n;
 }

@@ -202,7 +202,7 @@ static int udp_poll(struct path *p, int budget, bool must)
 	if (likely(__atomic_load_n(&udp->connections, __ATOMIC_RELAXED) == 0 &&
 		   __atomic_load_n(&udp->credit, __ATOMIC_RELAXED) == 0))
 		return 0;
-	if (!udp_wants_look(udp) && !must)
+	if (!__atomic_load_n(&udp->any_rest, __ATOMIC_RELAXED) && !udp_wants_look(udp) && !must)
 		return 0;
 	if (must)
 		lock_acquire(&udp->poll_lock);
@@ -217,7 +217,7 @@ bool udp_look(struct udp *udp)
 {
 	struct epoll_event ev;
 
-	if (udp_ready(udp, &ev, 1) == 0)
+	if (!__atomic_load_n(&udp->any_rest, __ATOMIC_RELAXED) && udp_ready(udp, &ev, 1) == 0)
 		return false;
 	__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
 	path_wake(&udp->path);

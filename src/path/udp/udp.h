@@ -24,6 +24,9 @@ struct udp_config {
 	/* connected sockets for short messages in turn, which are then received by the shortest
 	 * call too; 0: none, and by the long one */
 	u32 lines;
+	/* While it is true somebody looks in within a millisecond, whoever sleeps; who makes it
+	 * false polls after that, with `must`. Atomic. NULL: it never is. */
+	const bool *ticking;
 };
 enum { UDP_LANES = 8, UDP_LINES = 32 };
 

@@ -141,6 +141,7 @@ struct udp {
 	bool line_wanted ATOMIC_ONLY; /* hint: line_for is not NULL */
 	u32 line_ports ATOMIC_ONLY; /* where the next one looks for a port */
 	u32 sockets_shown ATOMIC_ONLY; /* how often a socket went into epoll_fd */
+	bool any_rest ATOMIC_ONLY; /* hint: a packet that has been taken still waits in the inbox */
 
 	struct lock poll_lock CACHE_ALIGNED;
 	struct udp_inbox *inbox GUARDED_BY(poll_lock);
@@ -305,6 +306,8 @@ void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_
 /* ---- receive.c ---- */
 struct udp_inbox *inbox_create(void);
 void inbox_destroy(struct udp_inbox *in);
+/* What waits in the inbox is lost, as if on the way. */
+void receive_forget_rest(struct udp *udp) REQUIRES(udp->poll_lock);
 /* Takes at most about `budget` packets from the sockets; returns how many datagrams' packets
  * came. */
 int receive_some(struct udp *udp, int budget) REQUIRES(udp->poll_lock);

@@ -26,6 +26,7 @@ struct side {
 	u64 counters[PATH_COUNTERS];
 	u8 gid[16];
 	bool absent; /* its address has left the host */
+	bool ticking; /* as udp_config has it */
 	u32 count, batches;
 	struct path_dest *from;
 	struct pkt got[LOG_PACKETS];
@@ -130,7 +131,8 @@ static inline void side_open(int i, u32 slot)
 	struct udp_config cfg = { .node = &nodes[i],
 				  .counters = s->counters,
 				  .lanes = UDP_LANES,
-				  .lines = 8 };
+				  .lines = 8,
+				  .ticking = &s->ticking };
 	int err;
 
 	memset(s, 0, sizeof(*s));
