@@ -7,7 +7,7 @@
  * datagrams to this host: a filter program that is run for each sees its IP header, and what it
  * leaves of the datagram tells the number. Nobody else sends from a line, so that it knows all
  * later ones. Any refusal, also for lack of room, ends a line: then it cannot tell whether the
- * number was used.
+ * number was used. Where the peer is silent the socket is asked again: most peers are only slow.
  *
  * In: destinations with short batches    Out: sockets    Runs: whoever sends; they are opened by
  * the engine's thread, for connect() may sleep    Locks: tx_lock, then lock
@@ -36,8 +36,10 @@ enum {
 	LINE_ASK = 256, /* bytes of a datagram whose length is to tell a byte */
 	LINE_TRIES = 16,
 	LINE_STEP = 1031, /* from one port to the next; odd, so that all have their turn */
-	LINE_PROVEN = 4096, /* calls */
-	LINE_DOUBTS = 4, /* until one that has carried so much is left */
+	LINE_PROVEN = 512, /* calls: more than a window lets go without an answer */
+	LINE_ANSWERED = 32, /* calls since the last doubt: most likely the peer has answered */
+	LINE_DOUBTS = 3, /* in a row, until it is left though its numbers are right ... */
+	LINE_DOUBTS_PROVEN = 6, /* ... and if much has arrived before */
 	LINE_PAUSE_MOST = 1 << 24,
 	UDP_HEADER = 8,
 	IPV4_ID = 4,
@@ -74,13 +76,14 @@ static int line_filter_number(int fd, u16 id)
 											    : 0;
 }
 
-/* Sends one datagram to `at` and says how much of it has come there, or a negative errno. */
-static int line_ask(int fd, int ear, const struct sockaddr_in *at)
+/* Sends a datagram of `bytes` to `at` and says how much of it has come there, or a negative
+ * errno. */
+static int line_ask(int fd, int ear, const struct sockaddr_in *at, u32 bytes)
 {
 	u8 data[LINE_ASK] = { 0 };
 	long n;
 
-	if (syscall(SYS_sendto, fd, data, sizeof(data), MSG_DONTWAIT | MSG_NOSIGNAL, at,
+	if (syscall(SYS_sendto, fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, at,
 		    sizeof(*at)) < 0)
 		return -errno;
 	for (int i = 0; i < LINE_LOOKS; i++) {
@@ -97,7 +100,7 @@ static bool line_ask_joined(int fd, int ear, const struct sockaddr_in *at)
 	int segment = LINE_ASK / 2, none = 0;
 	u8 data[LINE_ASK];
 	bool joined = setsockopt(fd, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment)) == 0 &&
-		      line_ask(fd, ear, at) >= 0;
+		      line_ask(fd, ear, at, LINE_ASK) >= 0;
 
 	while (joined && recv(ear, data, sizeof(data), MSG_DONTWAIT) >= 0) /* the second one */
 		continue;
@@ -109,31 +112,61 @@ static int line_learn_by(int fd, int ear, const struct sockaddr_in *at, u16 *id)
 {
 	int low, high;
 
-	if (line_filter_byte(ear, 1) != 0 || (low = line_ask(fd, ear, at)) < 0 ||
-	    line_filter_byte(ear, 0) != 0 || (high = line_ask(fd, ear, at)) < 0)
+	if (line_filter_byte(ear, 1) != 0 || (low = line_ask(fd, ear, at, LINE_ASK)) < 0 ||
+	    line_filter_byte(ear, 0) != 0 || (high = line_ask(fd, ear, at, LINE_ASK)) < 0)
 		return -EAGAIN;
 	*id = (u16)(high << 8 | ((low + 1) & 0xff));
 	(*id)++;
 	if (line_filter_number(ear, *id) != 0 || !line_ask_joined(fd, ear, at))
 		return -EAGAIN;
 	(*id)++;
-	return line_filter_number(ear, *id) == 0 && line_ask(fd, ear, at) == 1 ? 0 : -EAGAIN;
+	return line_filter_number(ear, *id) == 0 && line_ask(fd, ear, at, LINE_ASK) == 1 ? 0
+											 : -EAGAIN;
+}
+
+/* A socket to be asked from, on this host's address. */
+static int line_ear(const u8 gid[16], struct sockaddr_in *at)
+{
+	socklen_t length = sizeof(*at);
+	int ear = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+
+	if (ear < 0)
+		return -errno;
+	*at = (struct sockaddr_in){ .sin_family = AF_INET };
+	memcpy(&at->sin_addr, gid + 12, 4);
+	if (bind(ear, (struct sockaddr *)at, sizeof(*at)) == 0 &&
+	    getsockname(ear, (struct sockaddr *)at, &length) == 0)
+		return ear;
+	err = -errno;
+	syscall(SYS_close, ear);
+	return err;
 }
 
 static int line_learn(int fd, const u8 gid[16], u16 *id)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	socklen_t length = sizeof(at);
-	int ear = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = -EAGAIN;
+	struct sockaddr_in at;
+	int ear = line_ear(gid, &at), err;
 
 	if (ear < 0)
-		return -errno;
-	memcpy(&at.sin_addr, gid + 12, 4);
-	if (bind(ear, (struct sockaddr *)&at, sizeof(at)) == 0 &&
-	    getsockname(ear, (struct sockaddr *)&at, &length) == 0)
-		err = line_learn_by(fd, ear, &at, id);
+		return ear;
+	err = line_learn_by(fd, ear, &at, id);
 	syscall(SYS_close, ear);
 	return err;
+}
+
+/* Does the kernel number as reckoned? Uses up a number. */
+static bool line_counts_right(struct udp_line *l, const u8 gid[16])
+{
+	struct sockaddr_in at;
+	int ear = line_ear(gid, &at);
+	bool right;
+
+	if (ear < 0)
+		return false;
+	l->id++;
+	right = line_filter_number(ear, l->id) == 0 && line_ask(l->fd, ear, &at, 1) == 1;
+	syscall(SYS_close, ear);
+	return right;
 }
 
 /* ---- birth and death ---- */
@@ -211,6 +244,8 @@ void line_free(struct udp_line *l)
 
 void line_close(struct udp_dest *d)
 {
+	log_debug("udp", "left the connected socket of port %u after %u calls", d->line->sport,
+		  d->line->calls);
 	/* one that has carried much was right: whatever ended it, the next one will be, too */
 	if (d->line->calls >= LINE_PROVEN)
 		d->shorts_wanted = 0;
@@ -254,6 +289,7 @@ static bool line_install(struct udp_dest *d, struct udp_line *l, const struct ud
 		return false;
 	__atomic_fetch_add(&d->udp->lines, 1, __ATOMIC_RELAXED);
 	d->line = l;
+	log_debug("udp", "connected socket from port %u", l->sport);
 	return true;
 }
 
@@ -300,9 +336,14 @@ void udp_background(struct udp *udp)
 
 /* ---- sending ---- */
 
-bool line_is_doubted(struct udp_line *l)
+bool line_is_doubted(struct udp_line *l, const struct udp_key *key, bool v4)
 {
-	return l->calls < LINE_PROVEN || ++l->doubts % LINE_DOUBTS == 0;
+	u32 most = l->calls >= LINE_PROVEN ? LINE_DOUBTS_PROVEN : LINE_DOUBTS;
+
+	if (l->calls - l->doubted_at >= LINE_ANSWERED)
+		l->doubts = 0;
+	l->doubted_at = l->calls;
+	return ++l->doubts >= most || (v4 && !line_counts_right(l, key->local));
 }
 
 static bool line_set_segment(struct udp_line *l, u16 segment)

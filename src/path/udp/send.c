@@ -607,11 +607,11 @@ void send_doubt(struct path_dest *dest)
 	struct udp_dest *d = udp_dest_of(dest);
 
 	lock_acquire(&d->tx_lock);
-	if (d->line != NULL && line_is_doubted(d->line)) {
+	if (d->line != NULL)
 		send_waiting(d);
-		if (d->line != NULL)
-			send_leave_line(d);
-	}
+	if (d->line != NULL &&
+	    (d->batch != NULL || line_is_doubted(d->line, &d->key, d->socket->v4)))
+		send_leave_line(d);
 	lock_release(&d->tx_lock);
 }
 

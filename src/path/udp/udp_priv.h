@@ -82,7 +82,8 @@ struct udp_line {
 	u16 last;    /* what they said last */
 	u8 same;     /* how often in a row */
 	u32 calls;   /* that it has carried */
-	u32 doubts;
+	u32 doubts;  /* in a row */
+	u32 doubted_at; /* after so many calls, last */
 	struct udp_batch *spare; /* for the next packet; or NULL */
 };
 
@@ -237,8 +238,9 @@ void line_close(struct udp_dest *d) REQUIRES(d->tx_lock);
 /* Its descriptor and memory only, with the spare batch: of a destination that goes itself, or
  * the parent's. */
 void line_free(struct udp_line *l);
-/* The peer is silent: is the line to be left? */
-bool line_is_doubted(struct udp_line *l);
+/* The peer is silent, and nothing waits to be sent: is the line to be left? Asks its socket, which
+ * uses up a number. */
+bool line_is_doubted(struct udp_line *l, const struct udp_key *key, bool v4);
 /* Does the socket cut joined packets into this length by itself? */
 bool line_joins(struct udp_line *l, u16 segment);
 /* A packet of this length is to leave as it is: 0, or -EIO. */
