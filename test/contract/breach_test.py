@@ -53,18 +53,90 @@ BREACHES = [ # what; in this file: this, becomes that; the program, and its test
      "context", ["reentrant__eight_threads_on_one_cq_qp_srq"]),
     ("every transition is allowed", "qp.c", "ib_modify_qp_is_ok(now, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask)", "(int)to >= 0",
      "verbs", ["modify_qp__refuses_and_changes_nothing"]),
+    # notification, once more
+    ("an unarmed CQ tells of every completion", "cq.c", "return arm_count_is_due(cq) || fire;", "return true;",
+     "notify", ["req_notify_cq__unarmed_is_silent"]),
+    ("an arm tells for ever", "cq.c", "\tif (fire)\n\t\tcq->armed = 0;\n", "", "notify", ["req_notify_cq__one_event_per_arm"]),
+    ("a solicited arm tells of any completion", "cq.c", "(cq->armed == IB_CQ_SOLICITED && wakes)", "cq->armed == IB_CQ_SOLICITED",
+     "notify", ["req_notify_cq__solicited_waits_for_solicited"]),
+    ("a counting arm does not see what waits", "cq.c", "else if (cq->head - cq->tail >= (u32)count)", "else if (0)",
+     "notify", ["req_ncomp_notif__fires_at_the_count"]),
+    ("peek_cq takes what it counts", "cq.c", "\twaiting = cq->head - cq->tail;\n", "\twaiting = cq->head - cq->tail;\n\tcq->tail = cq->head;\n",
+     "notify", ["peek_cq__counts_and_takes_nothing"]),
+    ("all vectors are one", "cq.c", "vectors[comp_vector]", "vectors[0]", "notify", ["comp_handler__two_vectors_run_in_parallel"]),
+    ("a change of size loses the oldest completion", "cq.c", "for (u32 i = cq->tail; i != cq->head; i++)\n\t\t\tring",
+     "for (u32 i = ++cq->tail; i != cq->head; i++)\n\t\t\tring", "notify", ["resize_cq__keeps_every_completion"]),
+    ("a change of size takes fewer places than wait", "cq.c", "if (ring && cq->head - cq->tail <= size)", "if (ring)",
+     "notify", ["resize_cq__refuses_less_than_waits"]),
+    ("a change of size forgets the counting arm", "cq.c", "cq->ncomp = cq->ncomp < size ? cq->ncomp : size;", "cq->ncomp = 0;",
+     "notify", ["resize_cq__keeps_the_counting_arm"]),
+    # memory
+    ("a key's rights are not looked at", "memory.c", " || (r->access & access) != access", "", "memory", ["get_dma_mr__keeps_to_its_access"]),
+    ("scattered pages may have holes", "memory.c", "(i > 0 && bufs[i].addr % PAGE)", "0", "memory", ["reg_phys_mr__refuses_holes"]),
+    ("an old mapping's key still opens the new one", "memory.c", "\t\tr->valid = true;\n\t\tkey_renew(d, r);\n", "\t\tr->valid = true;\n",
+     "memory", ["map_phys_fmr__maps_remaps_and_unmaps"]),
+    ("an FMR is mapped without end", "memory.c", "if (fmr->maps < fmr->attr.max_maps)", "if (fmr->maps >= 0)",
+     "memory", ["map_phys_fmr__only_so_often"]),
+    ("a mapping may begin anywhere", "memory.c", " || iova % size", "", "memory", ["map_phys_fmr__refuses_bad_lists"]),
+    ("an FMR stays open after its unmap", "memory.c", "\t\tfmr->region.valid = false;\n", "",
+     "memory", ["fmr_pool__peer_reaches_it_until_the_flush"]),
+    # objects and requests
+    ("the request after the bad one is named", "qp.c", "\tif (err)\n\t\t*bad = wr;\n\treturn err;\n}\n\nstatic int qp_post_recv",
+     "\tif (err)\n\t\t*bad = wr->next;\n\treturn err;\n}\n\nstatic int qp_post_recv", "verbs", ["post_send__names_the_bad_request"]),
+    ("inline data is taken when its turn comes", "move.c", "\t\tmemcpy(to, s->inlined, s->inline_length);\n\t\t*length = s->inline_length;\n",
+     "\t\t*length = s->inline_length;\n\t\tfor (int i = 0; i < s->wr.num_sge; to += s->sge[i++].length)\n"
+     "\t\t\tmemcpy(to, (void *)(uintptr_t)s->sge[i].addr, s->sge[i].length);\n", "verbs", ["post_send__inline_data_is_taken_at_once"]),
+    ("an addition answers with the sum", "move.c", "*word = before + wr->wr.atomic.compare_add;", "before = *word += wr->wr.atomic.compare_add;",
+     "verbs", ["post_send__atomics"]),
+    ("SEND with invalidate leaves the key valid", "move.c", "if (!pocket_invalidate(d, peer->ib.pd, s->wr.invalidate_rkey))", "if (0)",
+     "verbs", ["post_send__send_with_invalidate"]),
+    ("receives are not flushed", "qp.c", "for (; qp->rq.tail != qp->rq.head; qp->rq.tail++) {", "for (; 0;) {",
+     "verbs", ["post_send__refused_before_rts_and_flushed_in_error"]),
+    ("query_qp forgets a field", "qp.c", "\tif (mask & IB_QP_MIN_RNR_TIMER)\n\t\tto->min_rnr_timer = from->min_rnr_timer;\n", "",
+     "verbs", ["query_qp__tells_what_modify_set"]),
+    ("a refused change of a handle changes it", "device.c",
+     "\tif (!pocket_way_is_ok(attr))\n\t\treturn -EINVAL;\n\tpthread_mutex_lock(&d->lock);\n\t((struct pocket_ah *)ib)->attr = *attr;\n"
+     "\tpthread_mutex_unlock(&d->lock);\n\treturn 0;",
+     "\tpthread_mutex_lock(&d->lock);\n\t((struct pocket_ah *)ib)->attr = *attr;\n\tpthread_mutex_unlock(&d->lock);\n"
+     "\treturn pocket_way_is_ok(attr) ? 0 : -EINVAL;", "verbs", ["ah__create_query_modify_destroy"]),
+    ("a datagram does not name its sender", "move.c", "\t\t\t    .src_qp = qp->ib.qp_num,\n", "", "verbs", ["ud__there_and_back_by_the_completion"]),
+    ("a group is its first member", "move.c", "\t\t\t\tdatagram_deliver(d, qp, d->qps[i], s, *length);\n\t} else",
+     "\t\t\t\t{\n\t\t\t\t\tdatagram_deliver(d, qp, d->qps[i], s, *length);\n\t\t\t\t\tbreak;\n\t\t\t\t}\n\t} else",
+     "verbs", ["ud__multicast_reaches_every_member"]),
+    # events
+    ("a refusal is no event", "move.c", "\tpocket_event(peer->ib.device, IB_EVENT_QP_ACCESS_ERR, &peer->ib);\n", "", "event", ["qp_event__access_error"]),
+    ("a drained send queue is no event", "qp.c", "if (to == IB_QPS_SQD && from != to && qp->attr.en_sqd_async_notify)", "if (0)",
+     "event", ["qp_event__send_queue_drained"]),
+    ("an SRQ tells of each receive below its limit", "qp.c", "\t\tsrq->limit = 0;\n\t\tpocket_event", "\t\tpocket_event",
+     "event", ["srq_event__limit_reached_once_per_arm"]),
+    ("the last receive is no event", "qp.c", "\tif (qp->srq && !was)\n\t\tpocket_event(qp->ib.device, IB_EVENT_QP_LAST_WQE_REACHED, &qp->ib);\n", "",
+     "event", ["qp_event__last_wqe_reached"]),
+    ("a CQ overflows in silence", "cq.c", "\tif (lost)\n\t\tpocket_event(ib->device, IB_EVENT_CQ_ERR, ib);\n", "", "event", ["cq_event__overflow"]),
 ]
 
 
-def build(folder, stack, flags, file, old, new):
-    shutil.copytree(HERE / "pocket", folder / "mine", dirs_exist_ok=True)
+def compile_file(source, target, flags):
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-O1", "-fPIC", "-pthread", *flags, "-c", source, "-o", target], check=True)
+
+
+def build_sound(folder, flags):
+    """The objects of the driver as it is; each breach is another one of them."""
+    shutil.copytree(HERE / "pocket", folder / "mine")
     shutil.copy(HERE / "driver.h", folder)
-    text = (folder / "mine" / file).read_text()
+    for source in (folder / "mine").glob("*.c"):
+        compile_file(source, source.with_suffix(".o"), flags)
+
+
+def build(folder, stack, flags, file, old, new):
+    text = (HERE / "pocket" / file).read_text()
     if old and text.count(old) != 1:
         sys.exit(f"{file} has this {text.count(old)} times: {old!r}")
-    (folder / "mine" / file).write_text("#include <time.h>\n" + text.replace(old, new) if old else text)
-    subprocess.run(["cc", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-pthread", *flags, "-o", folder / "mine.so",
-                    *sorted((folder / "mine").glob("*.c")), f"-L{stack}", "-lanyverbs"], check=True)
+    broken = folder / "mine" / "broken.c"
+    broken.write_text("#include <time.h>\n" + text.replace(old, new) if old else text)
+    compile_file(broken, folder / "broken.o", flags)
+    sound = [o for o in sorted((folder / "mine").glob("*.o")) if o.stem + ".c" != file]
+    subprocess.run(["cc", "-shared", "-pthread", "-o", folder / "mine.so", folder / "broken.o", *sound, f"-L{stack}", "-lanyverbs"],
+                   check=True)
 
 
 def judge(program, tests, env):
@@ -85,6 +157,7 @@ def main():
     tree, wrong = pathlib.Path(sys.argv[1]), 0
     flags = [f"-I{headers}" for headers in sys.argv[2:]]
     with tempfile.TemporaryDirectory() as name:
+        build_sound(pathlib.Path(name), flags)
         for what, file, old, new, program, tests in BREACHES:
             build(pathlib.Path(name), tree / "lib" / "anyverbs", flags, file, old, new)
             right, said = judge(tree / "test" / f"contract_{program}", tests, {**os.environ, "CONTRACT_DRIVER": name + "/mine.so"})

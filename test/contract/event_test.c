@@ -330,7 +330,7 @@ static void dispatch_event__from_any_context(void **state)
 
 static void unregister_event_handler__waits_for_it(void **state)
 {
-	struct listener one;
+	struct listener one, two;
 
 	listener_open(&one);
 	one.linger_ms = 150;
@@ -338,8 +338,11 @@ static void unregister_event_handler__waits_for_it(void **state)
 	assert_true(rig_await(&one.entered, 1));
 	assert_int_equal(ib_unregister_event_handler(&one.handler), 0);
 	assert_int_equal(count_get(&one.left), 1);
+	/* and it hears no more of what others still hear */
+	listener_open(&two);
 	dispatch(IB_EVENT_PORT_ACTIVE);
-	rig_sleep_ms(RIG_QUIET_MS);
+	assert_true(rig_await(&two.count, 1));
+	assert_int_equal(ib_unregister_event_handler(&two.handler), 0);
 	assert_int_equal(count_get(&one.entered), 1);
 }
 

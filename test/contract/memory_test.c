@@ -41,20 +41,13 @@ static u8 pattern(u64 i, u8 seed)
 /* a's WRITE or READ of `length` bytes between its own buffer at `own` and (va, rkey) of b. */
 static enum ib_wc_status access_peer(enum ib_wr_opcode op, u64 own, u64 va, u32 rkey, u32 length)
 {
-	struct ib_sge sge = rig_sge(own, length);
-	struct ib_send_wr wr = { .sg_list = &sge,
-				 .num_sge = 1,
-				 .opcode = op,
-				 .send_flags = IB_SEND_SIGNALED };
-	struct ib_wc wc;
+	enum ib_wc_status status;
 
-	wr.wr.rdma.remote_addr = va;
-	wr.wr.rdma.rkey = rkey;
-	rig_send(l.a, &wr);
-	assert_int_equal(rig_poll(l.scq, 1, &wc, RIG_WAIT_MS), 1);
-	if (wc.status != IB_WC_SUCCESS)
+	rig_reach(l.a, op, own, va, rkey, length);
+	status = rig_outcome(l.scq);
+	if (status != IB_WC_SUCCESS)
 		link_reset(&l);
-	return wc.status;
+	return status;
 }
 
 static void write_ok(u64 own, u64 va, u32 rkey, u32 length)
@@ -140,11 +133,6 @@ static void dereg_mr__waits_for_a_copy_under_way(void **state)
 			  0);
 	struct uffdio_zeropage zero = { .range = { (uintptr_t)page, RIG_PAGE } };
 	struct ib_phys_buf buf = { .addr = (uintptr_t)page, .size = RIG_PAGE };
-	struct ib_sge sge = rig_sge(0, 64);
-	struct ib_send_wr wr = { .sg_list = &sge,
-				 .num_sge = 1,
-				 .opcode = IB_WR_RDMA_WRITE,
-				 .send_flags = IB_SEND_SIGNALED };
 	u64 start = (uintptr_t)page;
 	pthread_t t;
 
@@ -153,10 +141,9 @@ static void dereg_mr__waits_for_a_copy_under_way(void **state)
 	struct pollfd fault = { .fd = page_guard(page), .events = POLLIN };
 	struct ib_mr *mr = rig_ok(ib_reg_phys_mr(rig.pd, &buf, 1, RIG_ALL, &start));
 
-	wr.wr.rdma.remote_addr = start;
-	wr.wr.rdma.rkey = mr->rkey;
 	dereg_returned = 0;
-	rig_send(l.a, &wr); /* and no poll: this thread must not be the engine */
+	rig_reach(l.a, IB_WR_RDMA_WRITE, 0, start, mr->rkey, 64);
+	/* no poll: this thread must not be the engine */
 	int inside = poll(&fault, 1, RIG_WAIT_MS);
 
 	assert_int_equal(pthread_create(&t, NULL, dereg_main, mr), 0);

@@ -139,7 +139,9 @@ static void req_notify_cq__one_event_per_arm(void **state)
 	seen_open(&s, &l, 0);
 	assert_int_equal(arm(&s, IB_CQ_NEXT_COMP), 0);
 	assert_int_equal(arm(&s, IB_CQ_NEXT_COMP), 0);
-	link_ping(&l, 3, 0);
+	link_ping(&l, 1, 0);
+	expect_runs(&s, 1);
+	link_ping(&l, 2, 0); /* with the first one's event over: two might have become one */
 	expect_runs(&s, 1);
 	rig_drain(s.cq, 3);
 	assert_int_equal(arm(&s, IB_CQ_NEXT_COMP), 0);

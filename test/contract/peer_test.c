@@ -103,18 +103,8 @@ static void check(const u8 *where, u32 n, u32 skip, u8 seed)
 
 static enum ib_wc_status reach(enum ib_wr_opcode op, u64 own, u64 va, u64 rkey, u32 length)
 {
-	struct ib_sge sge = rig_sge(own, length);
-	struct ib_send_wr wr = { .sg_list = &sge,
-				 .num_sge = 1,
-				 .opcode = op,
-				 .send_flags = IB_SEND_SIGNALED };
-	struct ib_wc wc;
-
-	wr.wr.rdma.remote_addr = va;
-	wr.wr.rdma.rkey = (u32)rkey;
-	rig_send(mine.qp, &wr);
-	assert_int_equal(rig_poll(mine.scq, 1, &wc, RIG_WAIT_MS), 1);
-	return wc.status;
+	rig_reach(mine.qp, op, own, va, (u32)rkey, length);
+	return rig_outcome(mine.scq);
 }
 
 static void write_ok(u64 own, u64 va, u64 rkey, u32 length)
@@ -506,16 +496,7 @@ static union ib_gid group;
 
 static void datagram(struct ib_ah *ah, u32 qpn)
 {
-	struct ib_sge sge = rig_sge(0, 32);
-	struct ib_send_wr wr = { .sg_list = &sge,
-				 .num_sge = 1,
-				 .opcode = IB_WR_SEND,
-				 .send_flags = IB_SEND_SIGNALED };
-
-	wr.wr.ud.ah = ah;
-	wr.wr.ud.remote_qpn = qpn;
-	wr.wr.ud.remote_qkey = RIG_QKEY;
-	rig_send(mine.qp, &wr);
+	rig_datagram(mine.qp, ah, qpn, 0, 32);
 	rig_drain(mine.scq, 1);
 }
 

@@ -303,6 +303,33 @@ void rig_send_bytes(struct ib_qp *qp, u64 wr_id, u64 offset, u32 length, int fla
 	rig_send(qp, &wr);
 }
 
+void rig_datagram(struct ib_qp *qp, struct ib_ah *ah, u32 qpn, u64 offset, u32 length)
+{
+	struct ib_sge sge = rig_sge(offset, length);
+	struct ib_send_wr wr = { .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IB_WR_SEND,
+				 .send_flags = IB_SEND_SIGNALED };
+
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qpn;
+	wr.wr.ud.remote_qkey = RIG_QKEY;
+	rig_send(qp, &wr);
+}
+
+void rig_reach(struct ib_qp *qp, enum ib_wr_opcode op, u64 own, u64 va, u32 rkey, u32 length)
+{
+	struct ib_sge sge = rig_sge(own, length);
+	struct ib_send_wr wr = { .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = op,
+				 .send_flags = IB_SEND_SIGNALED };
+
+	wr.wr.rdma.remote_addr = va;
+	wr.wr.rdma.rkey = rkey;
+	rig_send(qp, &wr);
+}
+
 void rig_recv(struct ib_qp *qp, u64 wr_id, u64 offset, u32 length)
 {
 	struct ib_sge sge = rig_sge(offset, length);
@@ -334,6 +361,14 @@ int rig_poll(struct ib_cq *cq, int want, struct ib_wc *wc, int timeout_ms)
 			usleep(20);
 	} while (n < want && rig_now_ms() < end);
 	return n;
+}
+
+enum ib_wc_status rig_outcome(struct ib_cq *cq)
+{
+	struct ib_wc wc;
+
+	assert_int_equal(rig_poll(cq, 1, &wc, RIG_WAIT_MS), 1);
+	return wc.status;
 }
 
 struct ib_wc rig_expect(struct ib_cq *cq, enum ib_wc_status status)

@@ -126,11 +126,17 @@ int rig_try_send(struct ib_qp *qp, struct ib_send_wr *wr);
 void rig_send(struct ib_qp *qp, struct ib_send_wr *wr);
 /* A signalled SEND of `length` bytes at `offset` of the buffer. */
 void rig_send_bytes(struct ib_qp *qp, u64 wr_id, u64 offset, u32 length, int flags);
+/* A signalled datagram of such bytes. */
+void rig_datagram(struct ib_qp *qp, struct ib_ah *ah, u32 qpn, u64 offset, u32 length);
+/* A signalled WRITE or READ between such bytes and (va, rkey) of the peer. */
+void rig_reach(struct ib_qp *qp, enum ib_wr_opcode op, u64 own, u64 va, u32 rkey, u32 length);
 void rig_recv(struct ib_qp *qp, u64 wr_id, u64 offset, u32 length);
 /* `count` messages of 8 bytes from a to b, each with its receive request first. */
 void link_ping(struct link *l, int count, int flags);
 /* Polls until `want` completions are there; returns how many came in time. */
 int rig_poll(struct ib_cq *cq, int want, struct ib_wc *wc, int timeout_ms);
+/* The status of the next one. */
+enum ib_wc_status rig_outcome(struct ib_cq *cq);
 /* Exactly one with this status. */
 struct ib_wc rig_expect(struct ib_cq *cq, enum ib_wc_status status);
 /* Takes `count` successes. */
