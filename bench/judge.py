@@ -1,6 +1,7 @@
 """judge.py: what blocks of figures say about a row, and how that is shown. Pure functions."""
 import statistics
 
+import counts
 import rows
 
 DRIFT_MAX = 1.3     # the two looks at the limit around a block may differ by this factor
@@ -48,6 +49,23 @@ def summarise_fixed(row, values):
     return result
 
 
+def summarise_count(row, value, then):
+    """then: the results of the run to compare with, by name; None: no such run."""
+    before = (then or {}).get(row.name, {}).get("ours")
+    result = begin_result(row)
+    result.update(ours=value, verdict="reported" if before is None else "met")
+    if before is not None:
+        result.update(target=before, ratio=value / before)
+        if counts.is_grown(row.name.removeprefix("count_"), value, before):
+            result["verdict"] = "grown"
+    return result
+
+
+def without_blocks(result):
+    """What a later run is compared with."""
+    return {key: result[key] for key in ("name", "unit", "ours", "limit", "ratio") if key in result}
+
+
 # ---- showing ----
 
 def show_number(value, unit):
@@ -60,6 +78,8 @@ def show_number(value, unit):
 def show_target(result):
     if result["target"] is None:
         return "-"
+    if result["group"] == "instructions":
+        return f"<= {result['target']:,.0f} + {counts.tolerance(result['name'].removeprefix('count_')):.0%}"
     sign = "<=" if result["worse"] > 0 else ">="
     if "limit_name" in result:
         return f"{sign} {result['target']:g}x"
@@ -67,10 +87,11 @@ def show_target(result):
 
 
 def show_change(result, old):
-    """The ratio's change since --compare's run: both runs are held against their own limit."""
-    if not old or "ratio" not in old or "ratio" not in result:
+    """The ratio's change since the run that is compared with: both are held against their own limit. Instructions need none."""
+    key = "ours" if result.get("group") == "instructions" else "ratio"
+    if not old or key not in old or key not in result:
         return "-"
-    change = result["ratio"] / old["ratio"] - 1
+    change = result[key] / old[key] - 1
     mark = ""
     if abs(change) > CHANGE_SHOWN:
         mark = " worse" if change * result["worse"] > 0 else " better"

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 
+import counts
 import rows
 
 for _room in ("across", "interop"):
@@ -328,6 +329,8 @@ class Bench:
         if source.tls.startswith("rc_v"):
             env["UCX_NET_DEVICES"] = f"{self.options.device}:1"
             words[:0] = [self.anyverbs, "run"]
+        if source.born:
+            env.update(ANYVERBS_BORN_SHARED="1", UCX_ALLOC_PRIO="heap")
         return parse_ucx(self.on_one_host(words, env), unit)
 
     # ---- Open MPI ----
@@ -348,7 +351,10 @@ class Bench:
         kind = "latency" if unit == rows.LATENCY else "bandwidth"
         rank = [program, kind, str(source.size), self.iterations(source)]
         words += ["-np", "1", "taskset", "-c", str(a), *rank, ":", "-np", "1", "taskset", "-c", str(b), *rank]
-        for line in Process(words).result().splitlines():
+        env = dict(os.environ, ANYVERBS_BORN_SHARED="1" if source.born else "0")
+        if source.rndv:
+            env["UCX_RNDV_THRESH"] = str(source.rndv)
+        for line in Process(words, env).result().splitlines():
             if line.startswith(kind + " "):
                 return float(line.split()[1])
         raise Failure("mpirun printed no result")
@@ -368,6 +374,9 @@ class Bench:
 
     def client(self, words, env, before=()):
         return parse_lines(Process([*before, self.tool(words[0]), *words[1:]], env).result(CLIENT_TIMEOUT_S))
+
+    def count(self, row):
+        return counts.measure(self.options.build, row.kind, 1 if self.options.quick else counts.RUNS)
 
     def fixed(self, row):
         """One figure of a row with a fixed limit."""

@@ -9,6 +9,7 @@
  */
 #include "client.h"
 
+#include <sched.h>
 #include <stdbool.h>
 
 enum { LIST = 16, DEPTH = 64, BYTES = 8 };
@@ -59,8 +60,10 @@ static void talk_fill(struct talk *t, enum ibv_wr_opcode opcode, unsigned int fl
 		};
 }
 
-static void talk_open(struct talk *t, int list, enum ibv_wr_opcode opcode, unsigned int flags)
+static void talk_open(struct talk *t, int gid_index, int list, enum ibv_wr_opcode opcode,
+		      unsigned int flags)
 {
+	t->c.gid_index = gid_index;
 	client_open(&t->c, DEPTH);
 	talk_open_end(t, &t->end[0]);
 	talk_open_end(t, &t->end[1]);
@@ -85,6 +88,8 @@ static void talk_poll(struct ibv_cq *cq, int wanted)
 	while (wanted > 0) {
 		int n = ibv_poll_cq(cq, wanted, wc);
 
+		if (n == 0)
+			sched_yield(); /* the engine's thread has it */
 		for (int i = 0; i < n; i++)
 			if (wc[i].status != IBV_WC_SUCCESS)
 				client_fail(ibv_wc_status_str(wc[i].status));
@@ -125,22 +130,22 @@ static void talk_write(struct talk *t, struct end *from)
 
 static int usage(void)
 {
-	fputs("usage: messages send|send_inline|send_list|write COUNT\n", stderr);
+	fputs("usage: messages send|send_inline|send_list|write COUNT [GID INDEX]\n", stderr);
 	return 2;
 }
 
 int main(int argc, char **argv)
 {
-	const char *kind = argc == 3 ? argv[1] : "";
-	int count = argc == 3 ? atoi(argv[2]) : 0;
+	const char *kind = argc >= 3 ? argv[1] : "";
+	int count = argc >= 3 ? atoi(argv[2]) : 0;
 	bool write = strcmp(kind, "write") == 0, list = strcmp(kind, "send_list") == 0;
 	bool in_line = strcmp(kind, "send_inline") == 0;
 	struct talk t = { 0 };
 
-	if (count < 1 || (!write && !list && !in_line && strcmp(kind, "send") != 0))
+	if (argc > 4 || count < 1 || (!write && !list && !in_line && strcmp(kind, "send") != 0))
 		return usage();
-	talk_open(&t, list ? LIST : 1, write ? IBV_WR_RDMA_WRITE : IBV_WR_SEND,
-		  in_line ? IBV_SEND_INLINE : 0);
+	talk_open(&t, argc == 4 ? atoi(argv[3]) : 0, list ? LIST : 1,
+		  write ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, in_line ? IBV_SEND_INLINE : 0);
 	for (int i = 0; i < count / t.list; i++) {
 		if (write)
 			talk_write(&t, &t.end[i & 1]);

@@ -5,6 +5,8 @@ more is better).
 """
 import collections
 
+import counts
+
 LATENCY, BANDWIDTH, RATE = "us", "MiB/s", "M/s"
 
 # ---- where a figure comes from ----
@@ -18,11 +20,13 @@ Raw = collections.namedtuple("Raw", "name where", defaults=["host"])
 Perftest = collections.namedtuple("Perftest", "tool size iters args where loss pairs", defaults=[(), "host", 0, 1])
 # What somebody wants to see, in the unit of the row.
 Wanted = collections.namedtuple("Wanted", "value")
-# Debian's ucx_perftest over its own shared memory, or over anyverbs (rc_v). own: memory that UCX allocates itself.
-Ucx = collections.namedtuple("Ucx", "test size iters tls own", defaults=["shm,self", False])
+# Debian's ucx_perftest over its own shared memory, or over anyverbs (rc_v). own: memory that UCX allocates itself. born: with
+# ANYVERBS_BORN_SHARED, and its buffers from malloc.
+Ucx = collections.namedtuple("Ucx", "test size iters tls own born", defaults=["shm,self", False, False])
 
-# Two ranks of Open MPI (mpi.c). over: "rc_v", UCX over anyverbs; "vader", Open MPI's own shared memory.
-Mpi = collections.namedtuple("Mpi", "size iters over")
+# Two ranks of Open MPI (mpi.c). over: "rc_v", UCX over anyverbs; "vader", Open MPI's own shared memory. born: likewise. rndv: from
+# so many bytes on UCX shall use its rendezvous; 0: as it likes.
+Mpi = collections.namedtuple("Mpi", "size iters over born rndv", defaults=[False, 0])
 
 # name: what --only takes. group: what --group takes. target: a ratio; None: only reported.
 Row = collections.namedtuple("Row", "name group title unit ours limit target")
@@ -30,6 +34,8 @@ Row = collections.namedtuple("Row", "name group title unit ours limit target")
 # node of its own; key: which of the lines that it prints. node: "warm", it runs already; "cold", the client starts it;
 # "across": a server and a client, between two nodes.
 Fixed = collections.namedtuple("Fixed", "name group title unit target program key node", defaults=["warm"])
+# Instructions per message of a kind of messages.c: what is stored is the limit.
+Count = collections.namedtuple("Count", "name group title unit target kind")
 
 NET_PROBES = ("udp_stream", "tcp_stream", "udp_pingpong", "udp_woken")
 
@@ -76,6 +82,7 @@ WIRE = [
     Fixed("thousand_qps", "wire", "1,000 QPs, most against least", "x", 2.0,
           ("peers", "-m", "many", "-q", "1000", "-s", "2"), "unfair", "across"),
 ]
+ONE_QP = rate("ib_write_bw", size=64, iters=2000000)
 PEERS = [
     Row("write_lat_mailbox", "peers", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Raw("mailbox"), 2.0),
     Row("write_lat_ucx", "peers", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Ucx("ucp_put_lat", 8, 200000), 1.0),
@@ -89,8 +96,11 @@ PEERS = [
     Row("write_rate_ucx", "peers", "ib_write_bw 8 B, lists", RATE, rate("ib_write_bw", *LISTS, iters=MANY),
         Ucx("ucp_put_bw", 8, MANY, own=True), 0.5),
     Row("event_lat", "peers", "ib_send_lat -e 8 B", LATENCY, latency("ib_send_lat", 8, "-e"), Raw("eventfd"), 1.3),
-    Row("many_qps", "peers", "ib_write_bw 64 B, 4,096 QPs", RATE, rate("ib_write_bw", "-q", "4096", size=64, iters=200),
-        rate("ib_write_bw", size=64), 0.8),
+    # Long enough that what happens once for each queue pair does not count.
+    Row("many_qps", "peers", "ib_write_bw 64 B, 4,096 QPs", RATE, rate("ib_write_bw", "-q", "4096", size=64, iters=2000),
+        ONE_QP, 0.8),
+    Row("many_qps_512", "peers", "ib_write_bw 64 B, 512 QPs", RATE, rate("ib_write_bw", "-q", "512", size=64, iters=5000),
+        ONE_QP, 0.8),
 ]
 PEERS += [
     Row("one_core_lat", "peers", "ib_send_lat 8 B, one core", LATENCY,
@@ -118,9 +128,19 @@ for _name, _size, _text, _unit, _iters in (("lat", 8, "8 B", LATENCY, 100000), (
     PEERS.append(Row(f"mpi_{_name}", "peers", f"Open MPI {_text} by rc_v", _unit, Mpi(_size, _iters, "rc_v"),
                      Mpi(_size, _iters, "vader"), None))
 
+# The same in memory that is born shared.
+for _test, _name in (("tag_bw", "tag"), ("ucp_put_bw", "put")):
+    PEERS.append(Row(f"born_{_name}_bw", "peers", f"UCX {_test} 1 MiB, born", BANDWIDTH,
+                     Ucx(_test, 1 << 20, 4000, "rc_v,self", born=True), Ucx(_test, 1 << 20, 2000), None))
+for _name, _size, _text, _iters, _rndv in (("1m", 1 << 20, "1 MiB", 8000, 0), ("64k", 1 << 16, "64 KiB", 40000, 0),
+                                           ("64k_rndv", 1 << 16, "64 KiB rndv", 80000, 1 << 14)):
+    PEERS.append(Row(f"born_mpi_bw_{_name}", "peers", f"Open MPI {_text}, born", BANDWIDTH,
+                     Mpi(_size, _iters, "rc_v", True, _rndv), Mpi(_size, _iters, "vader"), None))
+
 SCALE = [
     Fixed("reg_4k", "scale", "ibv_reg_mr of 4 KiB", "us", 2, ("scale", "registration"), "reg_4k"),
     Fixed("reg_1g", "scale", "ibv_reg_mr of 1 GiB, in copies of it", "x", 1, ("scale", "registration"), "reg_1g_copies"),
+    Fixed("reg_1g_time", "scale", "the same, which is not adopted", "ms", 1, ("scale", "registration"), "reg_1g"),
     Fixed("reg_million", "scale", "each of 1,000,000 regions", "us", 2, ("scale", "registration"), "reg_million"),
     Fixed("idle_qps", "scale", "a message beside 100,000 idle QPs", "x", 1.1, ("scale", "idle"), "idle_ratio"),
 ]
@@ -134,8 +154,10 @@ RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_to
 RXE.append(Row("rxe_floor", "rxe", "guest: bare UDP 8 B, send_lat", LATENCY, Raw("udp_pingpong", "guest"),
                Perftest("ib_send_lat", 8, 8000, where="rxe"), None))
 
-ROWS = SPINE + WIRE + PEERS + SCALE + RXE
-GROUPS = ("spine", "wire", "peers", "scale", "rxe")
+COUNTS = [Count(f"count_{_kind}", "instructions", _text, "instructions", None, _kind) for _kind, _text in counts.KINDS.items()]
+
+ROWS = SPINE + WIRE + PEERS + SCALE + COUNTS + RXE
+GROUPS = ("spine", "wire", "peers", "scale", "instructions", "rxe")
 
 
 def worse_sign(row):

@@ -15,14 +15,23 @@ import xml.etree.ElementTree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import counts   # noqa: E402
 import judge    # noqa: E402
 import measure  # noqa: E402
 import plot     # noqa: E402
 import rows     # noqa: E402
 
-loader = importlib.machinery.SourceFileLoader("bench_run", os.path.join(HERE, "run"))
-run = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
-loader.exec_module(run)
+
+
+def load(name):
+    """A program of this folder as a module."""
+    loader = importlib.machinery.SourceFileLoader("bench_" + name, os.path.join(HERE, name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_" + name, loader))
+    loader.exec_module(module)
+    return module
+
+
+run, budget = load("run"), load("budget")
 
 LAT = """\
 ---------------------------------------------------------------------------------------
@@ -165,6 +174,43 @@ class Judge(unittest.TestCase):
         self.assertEqual(judge.show_change(now, None), "-")
 
 
+class Counts(unittest.TestCase):
+    row = rows.COUNTS[0]
+
+    def verdict(self, value, before):
+        return judge.summarise_count(self.row, value, before and {self.row.name: {"ours": before}})["verdict"]
+
+    def test_growth_is_seen(self):
+        self.assertEqual([self.verdict(*v) for v in ((1000, None), (1000, 1000), (1019, 1000), (1021, 1000), (900, 1000))],
+                         ["reported", "met", "met", "grown", "met"])
+
+    def test_row(self):
+        result = judge.summarise_count(self.row, 1021, {self.row.name: {"ours": 1000}})
+        self.assertEqual(judge.show_row(result, {self.row.name: {"ours": 1000}})[1:],
+                         ["1,021 instructions", "-", "-", "<= 1,000 + 2%", "grown", "+2%"])
+
+
+class Budget(unittest.TestCase):
+    """Two calls, at 0x10 and 0x20 of the library; 0x1000 is shared, 0x2000 the stack."""
+    trace = [("I", 0x11)] + [("I", 0x10), ("S", 0x1000), ("S", 0x1008), ("I", 0x14), ("L", 0x2000), ("I", 0x20), ("I", 0x24),
+                             ("M", 0x3040)] * 3
+
+    def test_calls_and_messages(self):
+        parts = budget.calls(self.trace, {0x10: "ibv_post_send", 0x20: "ibv_poll_cq"})
+        self.assertEqual([call for call, _ in parts], ["ibv_post_send", "ibv_poll_cq"] * 3)
+        budget.FIRST, first = 0, budget.FIRST
+        self.addCleanup(setattr, budget, "FIRST", first)
+        self.assertEqual([{call: len(part) for call, part in m.items()} for m in budget.messages(parts)],
+                         [{"ibv_post_send": 5, "ibv_poll_cq": 3}] * 2)
+
+    def test_weight(self):
+        maps = budget.Maps(0)
+        maps.text = "1000-2000 rw-s 0 0 0 /memfd:board\n2000-3000 rw-p 0 0 0 \n3000-4000 rw-p 0 0 0 \n"
+        maps.sort(0x2008)
+        self.assertEqual(budget.weigh(self.trace[1:9], {0x24}, maps),
+                         {"instructions": 4, "atomic": 1, "lines": 3, "stack": 1, "written": 2, "shared": 1})
+
+
 class Rows(unittest.TestCase):
     def test_names_are_one_row_each(self):
         names = [row.name for row in rows.ROWS]
@@ -230,6 +276,36 @@ class Whole(unittest.TestCase):
         self.assertEqual(len(data["tests"][0]["blocks"]), 3)
         status, text = self.bench("--compare", path, *only)
         self.assertRegex(text, r"met \(3 of 3 blocks\) +\+0%")
+
+    def test_counts_of_another_kind_of_build(self):
+        cache = os.path.join(self.build.name, "CMakeCache.txt")
+        with self.assertRaisesRegex(counts.Failure, "No such file"):
+            counts.check_build(self.build.name)
+        for said, accepted in (("CMAKE_BUILD_TYPE:STRING=Release\n", False), ("CMAKE_BUILD_TYPE:STRING=RelWithDebInfo\n", True)):
+            with open(cache, "w", encoding="utf-8") as f:
+                f.write("CMAKE_AR:FILEPATH=ar\n" + said)
+            if accepted:
+                counts.check_build(self.build.name)
+            else:
+                self.assertRaisesRegex(counts.Failure, "is a Release build", counts.measure, self.build.name, "send")
+
+    def test_stored_run(self):
+        """What --store keeps is what the next run is compared with, and a row that has grown since is one that failed."""
+        self.addCleanup(setattr, run, "STORED", run.STORED)
+        self.addCleanup(setattr, counts, "STORED", counts.STORED)
+        self.addCleanup(setattr, counts, "measure", counts.measure)
+        run.STORED, counts.STORED = (os.path.join(self.build.name, name) for name in ("stored.json", "instructions.json"))
+        counts.measure = lambda build, kind, runs: 1000
+        self.assertEqual(self.bench("--store", "--only", "write_bw", "--only", "count_send")[0], 0)
+        self.assertEqual(self.bench("--store", "--only", "first_warm", "--only", "count_write")[0], 0)
+        with open(run.STORED) as f:
+            self.assertEqual([t["name"] for t in json.load(f)["tests"]], ["write_bw", "first_warm"])
+        self.assertEqual(counts.stored(), {"send": 1000, "write": 1000})
+        counts.measure = lambda build, kind, runs: 1030
+        status, text = self.bench("--only", "write_bw", "--only", "count_send")
+        self.assertEqual(status, 1)
+        self.assertRegex(text, r"ib_write_bw .* met \(3 of 3 blocks\) +\+0%")
+        self.assertRegex(text, r"in turn +1,030 instructions +- +- +<= 1,000 \+ 2% +grown +\+3%")
 
     def test_two_hosts(self):
         status, text = self.bench("--only", "udp_send_lat", "--only", "udp_write_lat", "--only", "udp_write_bw_tcp")
