@@ -35,7 +35,7 @@ function(av_room room)
     set_target_properties(${test_target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
     target_link_libraries(${test_target} ${target} PkgConfig::CMOCKA)
     add_test(NAME unit/${room}/${name} COMMAND ${test_target})
-    set_tests_properties(unit/${room}/${name} PROPERTIES TIMEOUT 120 LABELS unit SKIP_RETURN_CODE 77)
+    set_tests_properties(unit/${room}/${name} PROPERTIES TIMEOUT 300 LABELS unit SKIP_RETURN_CODE 77)
   endforeach()
 endfunction()
 

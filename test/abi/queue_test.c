@@ -218,6 +218,7 @@ static void signal_catch(int number)
 struct interruption {
 	pthread_t target;
 	struct ib_cq *cq;
+	int done;
 };
 
 static void *interrupt_then_complete(void *arg)
@@ -230,11 +231,23 @@ static void *interrupt_then_complete(void *arg)
 	return complete_after_a_while(i->cq);
 }
 
+/* Again and again: the first may come before the wait has begun. */
+static void *interrupt_until_done(void *arg)
+{
+	struct interruption *i = arg;
+
+	while (!__atomic_load_n(&i->done, __ATOMIC_ACQUIRE)) {
+		kit_sleep_ms(10);
+		pthread_kill(i->target, SIGUSR1);
+	}
+	return NULL;
+}
+
 /* As a read from a device would: a signal whose handler asks for restart is not seen. */
 static void cq_event__signals(void **state)
 {
 	struct kit k = kit_open(state, IBV_QPT_RC);
-	struct interruption i = { pthread_self(), toy_seen.cq };
+	struct interruption i = { .target = pthread_self(), .cq = toy_seen.cq };
 	struct sigaction action = { .sa_handler = signal_catch, .sa_flags = SA_RESTART }, before;
 	struct ibv_cq *cq;
 	void *context;
@@ -251,9 +264,10 @@ static void cq_event__signals(void **state)
 
 	action.sa_flags = 0;
 	sigaction(SIGUSR1, &action, NULL);
-	pthread_create(&thread, NULL, interrupt_then_complete, &i);
+	pthread_create(&thread, NULL, interrupt_until_done, &i);
 	assert_int_equal(ibv_get_cq_event(k.channel, &cq, &context), -1);
 	assert_int_equal(errno, EINTR);
+	__atomic_store_n(&i.done, 1, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 	sigaction(SIGUSR1, &before, NULL);
 	kit_close(&k);

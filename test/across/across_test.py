@@ -24,12 +24,13 @@ TRIES = 4  # of what is measured on a machine that others may use, too
 LOSSES = {"0.1 %": {"loss": 0.001}, "1 %": {"loss": 0.01}, "5 %": {"loss": 0.05}}
 DISORDER = {"reordered": {"reorder": 0.05}, "doubled": {"duplicate": 0.05}, "damaged": {"corrupt": 0.02},
             "all at once": {"loss": 0.01, "reorder": 0.02, "duplicate": 0.02, "corrupt": 0.01}}
-TOOLS = ("ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_atomic_lat")
+TOOLS = ("ib_send_lat", "ib_send_bw", "ib_write_lat", "ib_write_bw", "ib_read_lat", "ib_read_bw", "ib_atomic_lat",
+         "ib_atomic_bw")
 
 
 def perftest(tool, size, number=200, gid=1):
     words = [tool, "-F", "-d", "roce0", "-x", str(gid), "-n", str(number)]
-    if tool != "ib_atomic_lat":
+    if not tool.startswith("ib_atomic"):
         words += ["-s", str(size)]
     return words + (["-m", "4096", "-N"] if tool.endswith("_bw") else [])
 
@@ -102,20 +103,20 @@ class Lossy(Wired):
     def check(self, name, sizes):
         def rows():
             for tool in TOOLS:
-                for size in sizes if tool != "ib_atomic_lat" else (8,):
+                for size in sizes if not tool.startswith("ib_atomic") else (8,):
                     self.pair(perftest(tool, size))
             self.pingpong()
             self.peers("-m", "data", "-n", "200")
         self.across(LOSSES[name], rows)
 
     def test_1_in_1000(self):
-        self.check("0.1 %", (65536,))
+        self.check("0.1 %", (1, 4097, 65536))
 
     def test_1_in_100(self):
-        self.check("1 %", (4097, 65536))
+        self.check("1 %", (1, 4097, 65536))
 
     def test_1_in_20(self):
-        self.check("5 %", (1, 65536))
+        self.check("5 %", (1, 4096, 4097, 65536))
 
 
 class Loose(Wired):
@@ -293,13 +294,17 @@ class Narrow(Wired):
         return 100 * got["later"] / got["then"], got["later"], wire
 
     def test_unreliable_messages_survive_congestion_that_shows(self):
-        """Most do; how many depends on how soon the receiver, who tells of the marks, has a processor."""
+        """Most do; how many depends on how soon the receiver, who tells of the marks, has a processor: one good run of a
+        few is enough."""
         without, _, wire = self.arrive()
         self.assertGreater(wire["squeezed"], 1000)
         self.assertLess(without, 20)
-        share, count, wire = self.arrive(marks=1)
-        self.assertGreater(wire["mark"], 0)
-        self.assertGreater(wire["notices"], 0)
+        for _ in range(TRIES):
+            share, count, wire = self.arrive(marks=1)
+            self.assertGreater(wire["mark"], 0)
+            self.assertGreater(wire["notices"], 0)
+            if share > 4 * without and count > 30:
+                break
         self.assertGreater(share, 4 * without)
         self.assertGreater(count, 30)
 

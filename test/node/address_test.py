@@ -23,7 +23,7 @@ import unittest
 SKIPPED = 77
 INSIDE = "ADDRESS_TEST_INSIDE"
 BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-RETRY = 15  # seconds within which the node tries again, and time for a busy machine
+RETRY = 60  # seconds: the node tries again within 5; the rest is time for a busy machine
 PORT = 4791
 # A program of the distribution brings no sanitizer's runtime for our library (test/clients/run --sanitizer preloads it).
 FOREIGN = unittest.skipIf(os.environ.get("AV_SANITIZE"), "a program of the distribution loads no sanitized library")
@@ -96,7 +96,7 @@ class Case(unittest.TestCase):
     def udp(self, host=None, **env):
         return {a["address"]: a["udp"] for a in self.status(host, **env)["addresses"]}
 
-    def until(self, what, expected, seconds=10):
+    def until(self, what, expected, seconds=60):
         deadline = time.monotonic() + seconds
         while what() != expected and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -203,7 +203,7 @@ class Case(unittest.TestCase):
         self.hears(child, "async event FD")
         return child
 
-    def hears(self, child, word, seconds=20):
+    def hears(self, child, word, seconds=60):
         """Within that time."""
         said, deadline = b"", time.monotonic() + seconds
         while word not in said.decode() and time.monotonic() < deadline:

@@ -116,7 +116,7 @@ static void harness_ask(int fd, enum proto_type type, void *reply, size_t size)
 	struct message m;
 
 	assert_int_equal(message_send(fd, &q, sizeof(q), NULL, 0), 0);
-	assert_int_equal(message_wait(fd, clock_now_ns() + 5 * NS_PER_S), 0);
+	assert_int_equal(message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS), 0);
 	assert_int_equal(message_receive(fd, reply, size, &m), 0);
 	assert_int_equal(m.size, size);
 }
@@ -143,7 +143,7 @@ bool harness_readable(int fd, int timeout_ms)
 
 struct node_event harness_wait_event(struct harness *h, enum node_event_type type)
 {
-	u64 deadline = clock_now_ns() + 5 * NS_PER_S;
+	u64 deadline = clock_now_ns() + HARNESS_PATIENCE_NS;
 	struct node_event ev;
 
 	while (clock_now_ns() < deadline) {

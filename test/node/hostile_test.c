@@ -71,7 +71,7 @@ static int hostile_answer(int fd)
 {
 	union proto_reply reply;
 	struct message m;
-	int err = message_wait(fd, clock_now_ns() + 5 * NS_PER_S);
+	int err = message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS);
 
 	if (err == 0)
 		err = message_receive(fd, &reply, sizeof(reply), &m);
@@ -205,6 +205,7 @@ static void node__flood_without_reading(void **state)
  * are ended. */
 static void node__silent_connections(void **state)
 {
+	u64 begin = clock_now_ns();
 	int fds[300], last;
 
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
@@ -214,9 +215,10 @@ static void node__silent_connections(void **state)
 	hostile_assert_unharmed();
 	last = hostile_attach();
 	assert_int_equal(hostile_answer(last), 0);
-	assert_false(harness_readable(fds[0], 2000));
+	assert_true(harness_readable(fds[0], HARNESS_PATIENCE_MS));
+	assert_true(clock_now_ns() - begin > 4 * NS_PER_S);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
-		assert_true(harness_readable(fds[i], 10000));
+		assert_true(harness_readable(fds[i], HARNESS_PATIENCE_MS));
 		assert_int_equal(hostile_answer(fds[i]), -ECONNRESET);
 	}
 	hostile_close(fds, ARRAY_LEN(fds));
@@ -235,7 +237,7 @@ static void node__another_version_is_told(void **state)
 	hostile_head(&hello.head, PROTO_HELLO);
 	hello.head.version = PROTO_VERSION + 1;
 	assert_int_equal(message_send(fd, &hello, sizeof(hello), NULL, 0), 0);
-	assert_int_equal(message_wait(fd, clock_now_ns() + 5 * NS_PER_S), 0);
+	assert_int_equal(message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS), 0);
 	assert_int_equal(message_receive(fd, &reply, sizeof(reply), &m), 0);
 	assert_int_equal(reply.head.status, -EPROTO);
 	assert_int_equal(reply.head.version, PROTO_VERSION);
@@ -268,7 +270,7 @@ static void node__resume_as_somebody_else(void **state)
 	q.pairs[0] = node_process(hostile_witness.node);
 	memset(q.slots, 0xff, sizeof(q.slots));
 	assert_int_equal(message_send(fd, &q, sizeof(q), fds, 5), 0);
-	assert_int_equal(message_wait(fd, clock_now_ns() + 5 * NS_PER_S), 0);
+	assert_int_equal(message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS), 0);
 	assert_int_equal(message_receive(fd, &reply, sizeof(reply), &m), 0);
 	assert_int_equal(reply.head.status, 0);
 	assert_int_equal(reply.slots[slot / 8] >> (slot % 8) & 1, 0);

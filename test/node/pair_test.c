@@ -225,7 +225,7 @@ static void node_event_next__without_descriptors_refuses_the_pair(void **state)
 	low = old;
 	low.rlim_cur = (rlim_t)(before - 3 + 1);
 	setrlimit(RLIMIT_NOFILE, &low);
-	assert_true(harness_readable(node_event_fd(b.node), 5000));
+	assert_true(harness_readable(node_event_fd(b.node), HARNESS_PATIENCE_MS));
 	assert_false(node_event_next(b.node, &ev));
 	setrlimit(RLIMIT_NOFILE, &old);
 	assert_int_equal(count_fds(), before);
@@ -344,30 +344,53 @@ static int pair_spawn_owner(struct harness *mine, u32 *slot, bool (*end)(void))
 	return pid;
 }
 
+/* Two processes that are connected, the second one by pair_spawn_owner. */
+struct pair {
+	struct harness a;
+	struct node_peer peer;
+	int rings, pid;
+	u32 slot;
+};
+
+static void pair_open(struct pair *p, bool (*end)(void))
+{
+	p->rings = pair_rings();
+	harness_attach(&p->a);
+	p->pid = pair_spawn_owner(&p->a, &p->slot, end);
+	assert_int_equal(node_connect(p->a.node, p->slot, p->rings, &p->peer), 0);
+	assert_int_equal(p->peer.pid, p->pid);
+}
+
+static void pair_expect_gone(struct pair *p)
+{
+	struct node_event ev = harness_wait_event(&p->a, NODE_EVENT_PEER_GONE);
+
+	assert_int_equal(ev.peer.process, p->peer.process);
+	assert_int_equal(harness_status().slots_taken, 0);
+}
+
+static void pair_close(struct pair *p)
+{
+	kill(p->pid, SIGKILL);
+	waitpid(p->pid, NULL, 0);
+	harness_close_peer(&p->peer);
+	close(p->rings);
+	harness_detach(&p->a);
+}
+
 static void node_connect__peer_killed(void **state)
 {
-	struct node_peer peer;
-	struct node_event ev;
-	struct harness a;
-	int rings = pair_rings(), pid;
-	u32 slot;
+	struct node_peer again;
+	struct pair p;
 
-	harness_attach(&a);
-	pid = pair_spawn_owner(&a, &slot, NULL);
-	assert_int_equal(node_connect(a.node, slot, rings, &peer), 0);
-	assert_int_equal(peer.pid, pid);
-	kill(pid, SIGKILL);
-	assert_true(harness_readable(peer.pid_fd, 5000));
-	ev = harness_wait_event(&a, NODE_EVENT_PEER_GONE);
-	assert_int_equal(ev.peer.process, peer.process);
-	assert_int_equal(node_connect(a.node, slot, rings, &peer), -ENOENT);
-	waitpid(pid, NULL, 0);
+	pair_open(&p, NULL);
+	kill(p.pid, SIGKILL);
+	assert_true(harness_readable(p.peer.pid_fd, HARNESS_PATIENCE_MS));
+	pair_expect_gone(&p);
+	assert_int_equal(node_connect(p.a.node, p.slot, p.rings, &again), -ENOENT);
 	assert_int_equal(harness_status().attached, 1);
-	assert_int_equal(harness_status().slots_taken, 0);
 	assert_int_equal(harness_status().pairs, 0);
-	harness_close_peer(&peer);
-	close(rings);
-	harness_detach(&a);
+	pair_close(&p);
 }
 
 static bool pair_exec(void)
@@ -380,24 +403,12 @@ static bool pair_exec(void)
 /* The process lives on, but its memory is another: to its peers that is a death. */
 static void node_connect__peer_calls_exec(void **state)
 {
-	struct node_peer peer;
-	struct node_event ev;
-	struct harness a;
-	int rings = pair_rings(), pid;
-	u32 slot;
+	struct pair p;
 
-	harness_attach(&a);
-	pid = pair_spawn_owner(&a, &slot, pair_exec);
-	assert_int_equal(node_connect(a.node, slot, rings, &peer), 0);
-	ev = harness_wait_event(&a, NODE_EVENT_PEER_GONE);
-	assert_int_equal(ev.peer.process, peer.process);
-	assert_false(harness_readable(peer.pid_fd, 0));
-	assert_int_equal(harness_status().slots_taken, 0);
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-	harness_close_peer(&peer);
-	close(rings);
-	harness_detach(&a);
+	pair_open(&p, pair_exec);
+	pair_expect_gone(&p);
+	assert_false(harness_readable(p.peer.pid_fd, 0));
+	pair_close(&p);
 }
 
 /* ---- multicast ---- */

@@ -22,7 +22,7 @@ static void port_ask(int fd, enum proto_type type, void *request, size_t size,
 				     .version = PROTO_VERSION,
 				     .type = (u16)type };
 	assert_int_equal(message_send(fd, request, size, NULL, 0), 0);
-	assert_int_equal(message_wait(fd, clock_now_ns() + 5 * NS_PER_S), 0);
+	assert_int_equal(message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS), 0);
 	assert_int_equal(message_receive(fd, reply, sizeof(*reply), &m), 0);
 	assert_int_equal(m.size, sizeof(*reply));
 }

@@ -39,7 +39,7 @@ bool udp_came(int fd, size_t size)
 	u8 packet[64];
 	ssize_t n;
 
-	assert_true(harness_readable(fd, 5000));
+	assert_true(harness_readable(fd, HARNESS_PATIENCE_MS));
 	n = recv(fd, packet, sizeof(packet), MSG_DONTWAIT);
 	return n == (ssize_t)size && recv(fd, packet, sizeof(packet), MSG_DONTWAIT) < 0 &&
 	       errno == EAGAIN;

@@ -12,7 +12,7 @@
 #include "base/lock.h"
 
 enum {
-	STEPS = 16,        /* more than there are */
+	STEPS = 32,        /* more than there are: 12, and some for another wake */
 	QUIET_MS = 10,     /* without a step: it sleeps */
 	PATIENCE_MS = 20,  /* for a step, and for a sender who may want what the thread holds */
 	STOPPED_MS = 2000, /* at most, whatever happens */
