@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """run_fuzz: runs a libFuzzer program for a while, beginning with its corpus. usage: run_fuzz.py PROGRAM CORPUS
 
-FUZZ_SECONDS says how long (60). New inputs go to a folder that is deleted afterwards, unless one of them fails: its file stays, and is
+FUZZ_SECONDS says how long (60), FUZZ_SEED where its chances begin: 1 unless told, so that one tree is judged alike twice; 0 draws another
+one each time, to look for more. New inputs go to a folder that is deleted afterwards, unless one of them fails: its file stays, and is
 printed. CORPUS.dict is the dictionary, if there is one.
 """
 import base64
@@ -14,14 +15,19 @@ import sys
 import tempfile
 
 SECONDS = int(os.environ.get("FUZZ_SECONDS", "60"))
+SEED = int(os.environ.get("FUZZ_SEED", "1"))
 ENV = {"ASAN_OPTIONS": "detect_leaks=0:handle_abort=1", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1", "ANYVERBS_LOG": "none"}
 LEAST = 1000 # inputs; fewer have tried nothing
+SHORT = 1024 # bytes: is printed in one line, which every log keeps
 
 
 def show(path):
     with open(path, "rb") as f:
         content = f.read()
     print(f"the input that fails ({len(content)} bytes): {path}")
+    if len(content) <= SHORT:
+        print("fuzz: the input in base64:", base64.b64encode(content).decode())
+        return
     print("  base64 -d >", os.path.basename(path), "<<END")
     print(base64.encodebytes(content).decode() + "END")
 
@@ -32,7 +38,7 @@ def main():
     fresh = os.path.join(folder, "fresh")
     os.mkdir(fresh)
     words = corpus.removesuffix("_corpus") + ".dict"
-    done = subprocess.run([program, f"-max_total_time={SECONDS}", "-max_len=4096", "-print_final_stats=1", "-timeout=10",
+    done = subprocess.run([program, f"-max_total_time={SECONDS}", f"-seed={SEED}", "-max_len=4096", "-print_final_stats=1", "-timeout=10",
                            *([f"-dict={words}"] if os.path.exists(words) else []), f"-artifact_prefix={folder}/", fresh,
                            *([corpus] if os.path.isdir(corpus) else [])], text=True, errors="replace", check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
