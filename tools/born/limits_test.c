@@ -159,6 +159,49 @@ static int case_data_since(void)
 	return memory_works(false) && memory_goes_on(before) ? 0 : 3;
 }
 
+/* What a limit's pointer may be instead leads to what the kernel says of it. */
+static bool limit_answers(__rlimit_resource_t of, void *new, int error)
+{
+	int answers[4], errors[4];
+
+	errno = 0;
+	answers[0] = setrlimit(of, new);
+	errors[0] = errno;
+	errno = 0;
+	answers[1] = setrlimit64(of, new);
+	errors[1] = errno;
+	errno = 0;
+	answers[2] = prlimit(0, of, new, NULL);
+	errors[2] = errno;
+	errno = 0;
+	answers[3] = prlimit64(getpid(), of, new, NULL);
+	errors[3] = errno;
+	for (int i = 0; i < 4; i++)
+		if (answers[i] != -(error != 0) || errors[i] != error)
+			return false;
+	return true;
+}
+
+static int case_bad_limits(void)
+{
+	void *volatile none = NULL;
+	void *hole = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct rlimit less = { .rlim_cur = 2, .rlim_max = 1 };
+
+	if (!limit_answers(RLIMIT_NOFILE, none, 0) || !limit_answers(RLIMIT_NOFILE, hole, EFAULT))
+		return 1;
+	if (!limit_answers(RLIMIT_AS, none, 0) || !limit_answers(RLIMIT_AS, hole, EFAULT))
+		return 2;
+	if (!limit_answers(99, none, EINVAL) || !limit_answers(99, hole, EFAULT))
+		return 3;
+	if (!memory_works(true))
+		return 4;
+	errno = 0;
+	if (!limit(RLIMIT_AS, RLIM_INFINITY) || errno != 0 || !memory_works(true))
+		return 5;
+	return limit_answers(RLIMIT_AS, &less, EINVAL) ? 0 : 6;
+}
+
 static int case_file_size_since(void)
 {
 	char *before = memory_before();
@@ -367,6 +410,7 @@ static const struct {
 	{ "address_space", case_address_space_since },
 	{ "others", case_addresses_of_others },
 	{ "data", case_data_since },
+	{ "bad", case_bad_limits },
 	{ "file_size", case_file_size_since },
 	{ "locked", case_locked },
 	{ "dump", case_dump },
@@ -430,6 +474,12 @@ static void limits__data(void **state)
 	(void)state;
 	assert_int_equal(run_limited("ordinary", RLIMIT_DATA, 1ul << 30), 0);
 	run("data");
+}
+
+static void limits__that_are_none(void **state)
+{
+	(void)state;
+	run("bad");
 }
 
 static void limits__file_size(void **state)
@@ -514,6 +564,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(limits__address_space_since),
 		cmocka_unit_test(limits__addresses_given_back_are_others),
 		cmocka_unit_test(limits__data),
+		cmocka_unit_test(limits__that_are_none),
 		cmocka_unit_test(limits__file_size),
 		cmocka_unit_test(limits__strict_accounting),
 		cmocka_unit_test(limits__locked_memory),
