@@ -54,6 +54,39 @@ static void heap__blocks_are_zeroed_aligned_and_grow(void **state)
 	assert_int_equal(posix_memalign(&aligned, 3, LONG), EINVAL);
 }
 
+/* What cannot be had, and what the next allocator is to judge. */
+static void heap__refuses_what_it_would_refuse(void **state)
+{
+	volatile size_t most = SIZE_MAX, odd = 3, none = 0;
+	void *p, *kept = malloc(LONG);
+
+	(void)state;
+	for (size_t n = most; n > most - 2 * PAGE; n -= PAGE - 1) {
+		errno = 0;
+		assert_true(pvalloc(n) == NULL && errno == ENOMEM);
+		errno = 0;
+		assert_true(valloc(n) == NULL && errno == ENOMEM);
+		errno = 0;
+		assert_true(malloc(n) == NULL && errno == ENOMEM);
+		errno = 0;
+		assert_true(realloc(kept, n) == NULL && errno == ENOMEM);
+		errno = 0;
+		assert_true(reallocarray(kept, n, 2) == NULL && errno == ENOMEM);
+		errno = 0;
+		assert_true(calloc(n, 2) == NULL && errno == ENOMEM);
+	}
+	assert_int_equal(posix_memalign(&p, none, LONG), EINVAL);
+	assert_int_equal(posix_memalign(&p, sizeof(p) / 2, LONG), EINVAL);
+	assert_int_equal(posix_memalign(&p, 1ul << 62, LONG), ENOMEM);
+	p = aligned_alloc(none, LONG);
+	assert_false(p != NULL && is_born(p));
+	free(p);
+	p = memalign(odd, LONG);
+	assert_false(p != NULL && is_born(p));
+	free(p);
+	free(kept);
+}
+
 static void maps__unmapped_pages_fault_and_come_back_zero(void **state)
 {
 	char *p = map_long(LONG), *q;
@@ -245,6 +278,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(born__what_is_long_and_only_that),
 		cmocka_unit_test(heap__blocks_are_zeroed_aligned_and_grow),
+		cmocka_unit_test(heap__refuses_what_it_would_refuse),
 		cmocka_unit_test(maps__unmapped_pages_fault_and_come_back_zero),
 		cmocka_unit_test(maps__advice_gives_zero_pages),
 		cmocka_unit_test(maps__protection_holds_and_ends_with_the_map),

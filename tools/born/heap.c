@@ -101,16 +101,24 @@ AV_EXPORT int posix_memalign(void **out, size_t alignment, size_t n)
 	return 0;
 }
 
+/* What of other alignments than powers of 2 is done is the next allocator's. */
+static void *heap_aligned(size_t alignment, size_t n)
+{
+	bool power = alignment != 0 && (alignment & (alignment - 1)) == 0;
+
+	return power ? heap_block(n, alignment) : (void *)0;
+}
+
 AV_EXPORT void *memalign(size_t alignment, size_t n)
 {
-	void *p = (alignment & (alignment - 1)) == 0 ? heap_block(n, alignment) : (void *)0;
+	void *p = heap_aligned(alignment, n);
 
 	return p != (void *)0 ? p : NEXT(memalign)(alignment, n);
 }
 
 AV_EXPORT void *aligned_alloc(size_t alignment, size_t n)
 {
-	void *p = (alignment & (alignment - 1)) == 0 ? heap_block(n, alignment) : (void *)0;
+	void *p = heap_aligned(alignment, n);
 
 	return p != (void *)0 ? p : NEXT(aligned_alloc)(alignment, n);
 }
@@ -122,7 +130,10 @@ AV_EXPORT void *valloc(size_t n)
 
 AV_EXPORT void *pvalloc(size_t n)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), end;
 
-	return memalign(page, (n + page - 1) & ~(page - 1));
+	if (!__builtin_add_overflow(n, page - 1, &end))
+		return memalign(page, end & ~(page - 1));
+	errno = ENOMEM;
+	return (void *)0;
 }
