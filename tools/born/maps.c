@@ -90,6 +90,7 @@ AV_EXPORT int munmap(void *p, size_t n)
 
 AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
 {
+	bool fixed = (flags & MREMAP_FIXED) != 0, ours = !born_is_busy();
 	s64 moved = -ENOSYS;
 	void *target;
 	va_list args;
@@ -97,12 +98,12 @@ AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
 	va_start(args, flags);
 	target = va_arg(args, void *);
 	va_end(args);
-	if (!born_is_busy() && born_is_in(p))
+	if (ours && born_is_in(p))
 		moved = born_remap((u64)(uintptr_t)p, maps_round(n), maps_round(wanted), flags,
-				   (flags & MREMAP_FIXED) != 0 ? (u64)(uintptr_t)target : 0);
-	else if (!born_is_busy() && (flags & MREMAP_FIXED) != 0 &&
-		 maps_touch(target, maps_round(wanted)))
-		moved = born_move_onto((u64)(uintptr_t)p, n, wanted, flags,
+				   fixed ? (u64)(uintptr_t)target : 0);
+	/* the application's own maps, also those that lie in the arena */
+	if (moved == -ENOSYS && ours && fixed && maps_touch(target, maps_round(wanted)))
+		moved = born_move_onto((u64)(uintptr_t)p, maps_round(n), maps_round(wanted), flags,
 				       (u64)(uintptr_t)target);
 	return moved == -ENOSYS ? NEXT(mremap)(p, n, wanted, flags, target) : maps_answer(moved);
 }

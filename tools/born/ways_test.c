@@ -421,6 +421,129 @@ static void mremap__leaves_an_empty_map_if_so_asked(void **state)
 		munmap(moved[i], 4 * PAGE);
 }
 
+/* ---- lengths that are no whole number of pages ---- */
+
+/* Nothing that is given out from here on, nor its bytes, may lie in [p, p + n). */
+static void nothing_comes_over(const char *p, size_t n, char value)
+{
+	char *map = map_long(16 * PAGE), *block = malloc(LONG);
+
+	memset(map, 101, 16 * PAGE);
+	memset(block, 102, LONG);
+	assert_true(is_all(p, n, value));
+	assert_int_equal(munmap(map, 16 * PAGE), 0);
+	free(block);
+	assert_true(is_all(p, n, value));
+}
+
+static size_t up(size_t n)
+{
+	return (n + PAGE - 1) / PAGE * PAGE;
+}
+
+static const struct range moves_onto[] = { /* of which length, which is wanted */
+	{ 2 * PAGE, PAGE + 1 },
+	{ PAGE + 1, PAGE + 1 },
+	{ PAGE + 1, 2 * PAGE },
+	{ 2 * PAGE - 1, 3 * PAGE - 1 },
+	{ 3 * PAGE, 1 },
+};
+
+/* From outside, from inside, where it is the application's own, and from inside where it is born;
+ * what is behind it is free. */
+static void length__of_what_is_moved_onto_it(void **state)
+{
+	const int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+
+	(void)state;
+	for (size_t i = 0; i < 3 * sizeof(moves_onto) / sizeof(moves_onto[0]); i++) {
+		size_t n = moves_onto[i / 3].at, wanted = moves_onto[i / 3].length;
+		char *from = i % 3 == 0 ? map_ordinary(up(n)) : both[0] + BYTES - up(n);
+
+		if (i % 3 == 1)
+			assert_ptr_equal(mmap(from, n, PROT_READ | PROT_WRITE,
+					      FRESH | MAP_FIXED | MAP_NORESERVE, -1, 0), from);
+		memset(from, 99, up(n));
+		assert_int_equal(munmap(both[0], BYTES - up(n)), 0);
+		assert_ptr_equal(mremap(from, n, wanted, flags, both[0]), both[0]);
+		n = up(n) < up(wanted) ? up(n) : up(wanted);
+		nothing_comes_over(both[0], n, 99);
+		assert_false(map_of(both[0] + up(wanted)).prot[0] == 'r');
+		memset(both[0] + n, 99, up(wanted) - n);
+		nothing_comes_over(both[0], up(wanted), 99);
+		teardown(NULL);
+		setup(NULL);
+	}
+}
+
+static void length_put(char *p, size_t n, int prot, int flags)
+{
+	assert_int_equal(munmap(p, 40 * PAGE), 0);
+	assert_ptr_equal(mmap(p, n, prot, flags, -1, 0), p);
+	if (p == both[0] + PAGE)
+		nothing_comes_over(p, up(n), 0);
+}
+
+static void length_put_born(char *p, size_t n)
+{
+	length_put(p, n, PROT_READ | PROT_WRITE, FRESH | MAP_FIXED);
+}
+
+static void length_put_other(char *p, size_t n)
+{
+	length_put(p, n, PROT_READ, FRESH | MAP_FIXED);
+}
+
+static void length_put_free(char *p, size_t n)
+{
+	length_put(p, n, PROT_READ | PROT_WRITE, FRESH | MAP_FIXED_NOREPLACE);
+}
+
+static void length_unmap(char *p, size_t n)
+{
+	assert_int_equal(munmap(p, n), 0);
+}
+
+static void length_advise(char *p, size_t n)
+{
+	assert_int_equal(madvise(p, n, MADV_DONTNEED), 0);
+}
+
+static void length_protect(char *p, size_t n)
+{
+	assert_int_equal(mprotect(p, n, PROT_READ), 0);
+}
+
+static void length_shrink(char *p, size_t n)
+{
+	assert_ptr_equal(mremap(p, 40 * PAGE - 1, n, 0), p);
+}
+
+/* What it was before is as long as `n`; both the old and the new place can be looked at. */
+static void length_move(char *p, size_t n)
+{
+	assert_ptr_equal(mremap(p, n, n + PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + 20 * PAGE),
+			 p + 20 * PAGE);
+}
+
+static void length__of_other_calls(void **state)
+{
+	void (*const calls[])(char *p, size_t n) = {
+		length_put_born, length_put_other, length_put_free, length_unmap,
+		length_advise,   length_protect,   length_shrink,   length_move,
+	};
+	const size_t lengths[] = { 1, PAGE - 1, PAGE + 1, 5 * PAGE - 7 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]) * 4; i++) {
+		for (int k = 0; k < 2; k++)
+			calls[i / 4](both[k] + PAGE, lengths[i % 4]);
+		both_are_equal();
+		teardown(NULL);
+		setup(NULL);
+	}
+}
+
 /* ---- special maps ---- */
 
 static void special__maps_are_the_kernels(void **state)
@@ -518,6 +641,8 @@ int main(void)
 		T(mremap__refuses_what_the_kernel_refuses),
 		T(mremap__keeps_protection_and_advice),
 		T(mremap__leaves_an_empty_map_if_so_asked),
+		T(length__of_what_is_moved_onto_it),
+		T(length__of_other_calls),
 		T(special__maps_are_the_kernels),
 		T(special__reserved_and_used_bit_by_bit),
 		T(special__more_than_there_is_memory),
