@@ -192,13 +192,22 @@ static void remap_dress(void *to, u64 length, u64 from, int prot)
 		mprotect(to, length, prot);
 }
 
-static void *remap_ordinary(u64 length)
+/* Of ordinary memory, of which nothing lies in [target, target + length), where it is to go: the
+ * kernel likes to give what has just been unmapped. No more than two have room to overlap it. */
+static void *remap_ordinary(u64 length, u64 target)
 {
 	bool before = born_set_busy(true);
 	void *to = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	u64 at = (u64)(uintptr_t)to;
 
+	if (to == MAP_FAILED) {
+		to = NULL;
+	} else if (at < target + length && target < at + length) {
+		to = remap_ordinary(length, target);
+		munmap((void *)(uintptr_t)at, length);
+	}
 	born_set_busy(before);
-	return to == MAP_FAILED ? NULL : to;
+	return to;
 }
 
 static void remap_drop(void *to, u64 length)
@@ -218,7 +227,7 @@ static s64 remap_move(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 	s64 moved;
 
 	if (to == NULL)
-		to = remap_ordinary(wanted);
+		to = remap_ordinary(wanted, target);
 	if (to == NULL)
 		return -ENOMEM;
 	if (!remap_copy(to, addr, MIN(length, wanted), prot)) {
@@ -242,12 +251,18 @@ static s64 remap_move(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 	return (s64)(uintptr_t)to;
 }
 
-/* What mremap says of ranges and flags that it does not take; 0: none of these. */
+static bool remap_is_in_place(u64 length, u64 wanted, int flags)
+{
+	return wanted <= length && (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0;
+}
+
+/* What mremap says of ranges and flags that it does not take; 0: none of these. What is born and
+ * what is not do not move together. What shrinks need be there at its beginning only. */
 static s64 remap_refuse(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 {
 	bool fixed = (flags & MREMAP_FIXED) != 0, keeps = (flags & MREMAP_DONTUNMAP) != 0;
 	const int known = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-	u64 page = born_page(addr);
+	u64 page = born_page(addr), end = page + 1;
 	bool before, ours;
 
 	if (length == 0 || wanted == 0 || (flags & ~known) != 0 || addr % born.page_bytes != 0 ||
@@ -257,8 +272,12 @@ static s64 remap_refuse(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 		return -EINVAL;
 	if (!over_is_inside(addr, length))
 		return -EFAULT;
+	if (!remap_is_in_place(length, wanted, flags))
+		end = page + length / born.page_bytes;
 	before = born_enter();
-	ours = pages_are(BORN_TAKEN, page, page + length / born.page_bytes, true);
+	ours = pages_are(BORN_TAKEN, page, end, true) &&
+	       (pages_are(BORN_MAPPED, page, end, true) ||
+		pages_are(BORN_MAPPED, page, end, false));
 	born_leave(before);
 	return ours ? 0 : -EFAULT;
 }
@@ -273,15 +292,15 @@ s64 born_remap(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 	refused = remap_refuse(addr, length, wanted, flags, target);
 	if (refused != 0)
 		return born_is_retired() && refused == -EFAULT ? -ENOSYS : refused;
-	if (!born_has(addr, length)) /* the application's own map */
-		return -ENOSYS;
-	if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0)
-		return remap_move(addr, length, wanted, flags, target);
-	if (wanted <= length) {
+	if (remap_is_in_place(length, wanted, flags)) { /* munmap, of whatever lies there */
 		if (wanted < length)
 			born_unmap(addr + wanted, length - wanted);
 		return (s64)addr;
 	}
+	if (!born_has(addr, length)) /* the application's own map */
+		return -ENOSYS;
+	if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0)
+		return remap_move(addr, length, wanted, flags, target);
 	before = born_enter();
 	grown = !born_is_retired() && born_grow(born_page(addr), length / born.page_bytes,
 						wanted / born.page_bytes);

@@ -4,6 +4,7 @@
 #include "mem/born.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -176,6 +177,27 @@ static void born_remap__without_the_descriptor(void **state)
 	assert_int_equal(file_bytes(), before);
 }
 
+/* They do not move with born memory, and end with what shrinks over them. */
+static void born_remap__over_maps_that_are_not_born(void **state)
+{
+	u64 before = file_bytes(), n = SHORTEST * PAGE;
+	u8 *p = born_alloc(n, 0, false), *next;
+	u64 at = (u64)(uintptr_t)p;
+
+	memset(p, 1, n);
+	assert_int_equal(born_put(at + 4 * PAGE, 2 * PAGE, PROT_READ,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 at + 4 * PAGE);
+	assert_int_equal(born_remap(at, n, 2 * n, MREMAP_MAYMOVE, 0), -EFAULT);
+	assert_int_equal(born_remap(at, n, 2 * PAGE, 0, 0), at);
+	assert_true(is_all(p, 2 * PAGE, 1) && !born_has(at + 2 * PAGE, PAGE));
+	next = born_alloc(n - 2 * PAGE, 0, false);
+	assert_ptr_equal(next, p + 2 * PAGE);
+	assert_true(is_all(next, n - 2 * PAGE, 0));
+	born_unmap(at, n);
+	assert_int_equal(file_bytes(), before);
+}
+
 /* The last: there is no way back. */
 static void born_retire__ends_the_arena_and_not_what_is_in_it(void **state)
 {
@@ -197,6 +219,7 @@ int main(void)
 		cmocka_unit_test(born_alloc__from_eight_threads),
 		cmocka_unit_test(born_alloc__beside_forks),
 		cmocka_unit_test(born_remap__without_the_descriptor),
+		cmocka_unit_test(born_remap__over_maps_that_are_not_born),
 		cmocka_unit_test(born_retire__ends_the_arena_and_not_what_is_in_it),
 	};
 

@@ -421,6 +421,58 @@ static void mremap__leaves_an_empty_map_if_so_asked(void **state)
 		munmap(moved[i], 4 * PAGE);
 }
 
+/* The kernel makes a place free, and likes to give it to whoever asks next: us. */
+static void mremap__into_a_hole(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		char *hole = map_ordinary(BYTES);
+
+		assert_int_equal(munmap(hole, BYTES), 0);
+		assert_ptr_equal(mremap(both[i], BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, hole),
+				 hole);
+		for (int page = 0; page < PAGES; page++)
+			assert_true(is_all(hole + page * PAGE, PAGE, (char)(page + 1)));
+		assert_int_equal(munmap(hole, BYTES), 0);
+	}
+}
+
+/* Of what shrinks the kernel looks at the beginning only, and unmaps the rest whatever it is: then
+ * it is the arena's again. */
+static void mremap__shrinks_over_other_maps_and_holes(void **state)
+{
+	char *next;
+
+	(void)state;
+	put_both(20, 2, PROT_READ, FRESH | MAP_FIXED, -1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(munmap(both[i] + 30 * PAGE, 2 * PAGE), 0);
+		assert_ptr_equal(mremap(both[i], BYTES, 40 * PAGE, 0), both[i]);
+	}
+	both_are_equal();
+	for (int i = 0; i < 2; i++)
+		assert_ptr_equal(mremap(both[i], BYTES, 10 * PAGE, MREMAP_MAYMOVE), both[i]);
+	both_are_equal();
+	next = map_long(BYTES - 10 * PAGE);
+	assert_ptr_equal(next, both[0] + 10 * PAGE);
+	assert_true(is_all(next, BYTES - 10 * PAGE, 0));
+}
+
+/* Some kernels move several maps at once; the arena's pages would stay marked where they were. */
+static void mremap__not_of_what_is_born_in_part(void **state)
+{
+	char *elsewhere = map_ordinary(BYTES);
+
+	(void)state;
+	put_both(20, 2, PROT_READ, FRESH | MAP_FIXED, -1);
+	errno = 0;
+	assert_ptr_equal(mremap(both[0], BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere),
+			 MAP_FAILED);
+	assert_int_equal(errno, EFAULT);
+	both_are_equal();
+	assert_int_equal(munmap(elsewhere, BYTES), 0);
+}
+
 /* ---- lengths that are no whole number of pages ---- */
 
 /* Nothing that is given out from here on, nor its bytes, may lie in [p, p + n). */
@@ -641,6 +693,9 @@ int main(void)
 		T(mremap__refuses_what_the_kernel_refuses),
 		T(mremap__keeps_protection_and_advice),
 		T(mremap__leaves_an_empty_map_if_so_asked),
+		T(mremap__into_a_hole),
+		T(mremap__shrinks_over_other_maps_and_holes),
+		T(mremap__not_of_what_is_born_in_part),
 		T(length__of_what_is_moved_onto_it),
 		T(length__of_other_calls),
 		T(special__maps_are_the_kernels),
