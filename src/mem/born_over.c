@@ -18,6 +18,8 @@
 #define MREMAP_DONTUNMAP 4
 #endif
 
+enum { REMAP_ADDRESS_BITS = 56 }; /* no processor's processes have more */
+
 static u64 over_end(void)
 {
 	return born.base + born.pages * born.page_bytes;
@@ -69,17 +71,17 @@ static s64 put_map(u64 addr, u64 length, int prot, int flags, int fd, s64 offset
 	u64 page = born_page(addr), end = page + length / born.page_bytes;
 	void *p;
 
-	if ((flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE && ours) {
-		if (!inside || !pages_are(BORN_TAKEN, page, end, false))
-			return -EEXIST;
+	/* where not all is free the kernel finds a map, and has its own order of errors */
+	if ((flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE && ours && inside &&
+	    pages_are(BORN_TAKEN, page, end, false))
 		flags = (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
-	}
 	if (ours && inside && put_is_plain(prot, flags) && put_born(page, end))
 		return (s64)addr;
 	p = mmap((void *)(uintptr_t)addr, length, prot, flags, fd, (off_t)offset);
 	if (p == MAP_FAILED)
 		return -errno;
-	put_foreign(addr, addr + length);
+	if ((u64)(uintptr_t)p == addr) /* kernels before 4.17 take NOREPLACE for a wish */
+		put_foreign(addr, addr + length);
 	return (s64)(uintptr_t)p;
 }
 
@@ -265,7 +267,8 @@ static s64 remap_refuse(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 	u64 page = born_page(addr), end = page + 1;
 	bool before, ours;
 
-	if (length == 0 || wanted == 0 || (flags & ~known) != 0 || addr % born.page_bytes != 0 ||
+	if (length == 0 || wanted == 0 || length >> REMAP_ADDRESS_BITS != 0 ||
+	    (flags & ~known) != 0 || addr % born.page_bytes != 0 ||
 	    ((fixed || keeps) && (flags & MREMAP_MAYMOVE) == 0) || (keeps && length != wanted) ||
 	    (fixed && (target % born.page_bytes != 0 ||
 		       (target < addr + length && addr < target + wanted))))
@@ -297,7 +300,8 @@ s64 born_remap(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 			born_unmap(addr + wanted, length - wanted);
 		return (s64)addr;
 	}
-	if (!born_has(addr, length)) /* the application's own map */
+	/* the application's own map, or what the kernel refuses by one error or another */
+	if (!born_has(addr, length) || wanted >> REMAP_ADDRESS_BITS != 0)
 		return -ENOSYS;
 	if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0)
 		return remap_move(addr, length, wanted, flags, target);
@@ -374,12 +378,14 @@ static int advise_pages(u64 page, u64 end, int advice) REQUIRES(&born.lock)
 		bool mapped = pages_are(BORN_MAPPED, page, page + 1, true);
 		u64 stop = MIN(pages_next(BORN_TAKEN, page, end, !taken),
 			       pages_next(BORN_MAPPED, page, end, !mapped));
-		int now = -ENOMEM;
+		int now;
 
 		if (taken && mapped)
 			now = advise_ours(page, stop, advice);
 		else if (taken || born_is_retired())
 			now = advise_kernel(page, stop, advice);
+		else if ((now = advise_kernel(page, page, advice)) == 0) /* none, but it exists */
+			now = -ENOMEM;
 		err = now != 0 ? now : err;
 		page = stop;
 	}

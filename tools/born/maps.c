@@ -22,12 +22,18 @@ static u64 maps_round(size_t n)
 	return (n + page - 1) & ~(page - 1);
 }
 
-/* Does [p, p + n) touch the arena? */
-static bool maps_touch(const void *p, u64 n)
+static bool maps_is_page(u64 at)
 {
-	u64 at = (u64)(uintptr_t)p;
+	return maps_round(at) == at;
+}
 
-	return at < born_end && born_base < at + n;
+/* Do the pages of [p, p + n) touch the arena? Not if there are none, or no such addresses: these
+ * are the kernel's to refuse. */
+static bool maps_touch(const void *p, size_t n)
+{
+	u64 at = (u64)(uintptr_t)p, end = at + maps_round(n);
+
+	return end > at && at < born_end && born_base < end;
 }
 
 /* Reservations (MAP_NORESERVE, PROT_NONE), stacks and whatever else is special are the kernel's. */
@@ -39,7 +45,7 @@ static bool maps_are_plain(void *at, size_t n, int prot, int flags)
 
 static void *maps_answer(s64 got)
 {
-	if (got > 0)
+	if (got >= 0)
 		return (void *)(uintptr_t)got;
 	errno = (int)-got;
 	return MAP_FAILED;
@@ -49,14 +55,16 @@ static void *maps_answer(s64 got)
 static void *maps_map(void *at, size_t n, int prot, int flags, int fd, s64 offset)
 {
 	s64 got = -ENOSYS;
+	void *p = (void *)0;
 
+	if (!maps_is_page((u64)offset))
+		return p;
 	if (maps_are_plain(at, n, prot, flags))
-		return born_alloc(n, 0, false);
-	if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0 && n != 0 && !born_is_busy() &&
-	    maps_round((size_t)(uintptr_t)at) == (u64)(uintptr_t)at &&
-	    maps_touch(at, maps_round(n)))
+		p = born_alloc(n, 0, false);
+	else if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0 && !born_is_busy() &&
+		 maps_is_page((u64)(uintptr_t)at) && maps_touch(at, n))
 		got = born_put((u64)(uintptr_t)at, maps_round(n), prot, flags, fd, offset);
-	return got == -ENOSYS ? (void *)0 : maps_answer(got);
+	return got == -ENOSYS ? p : maps_answer(got);
 }
 
 AV_EXPORT void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
@@ -73,19 +81,20 @@ AV_EXPORT void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t 
 	return p != (void *)0 ? p : NEXT(mmap64)(at, n, prot, flags, fd, offset);
 }
 
-/* What lies in the arena is unmapped there, the rest as ever. */
+/* What lies in the arena is unmapped there, the rest as ever. What lies above it first: if the
+ * range ends where no addresses are, all of it stays. */
 AV_EXPORT int munmap(void *p, size_t n)
 {
 	u64 at = (u64)(uintptr_t)p, end = at + maps_round(n), from, to;
 
-	if (born_is_busy() || !maps_touch(p, end - at) || maps_round(at) != at || n == 0)
+	if (born_is_busy() || !maps_touch(p, n) || !maps_is_page(at))
 		return NEXT(munmap)(p, n);
 	from = at < born_base ? born_base : at;
 	to = end > born_end ? born_end : end;
-	born_unmap(from, to - from);
-	if (at < from && NEXT(munmap)(p, from - at) != 0)
+	if (to < end && NEXT(munmap)((void *)(uintptr_t)to, end - to) != 0)
 		return -1;
-	return to < end ? NEXT(munmap)((void *)(uintptr_t)to, end - to) : 0;
+	born_unmap(from, to - from);
+	return at < from ? NEXT(munmap)(p, from - at) : 0;
 }
 
 AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
@@ -102,7 +111,7 @@ AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
 		moved = born_remap((u64)(uintptr_t)p, maps_round(n), maps_round(wanted), flags,
 				   fixed ? (u64)(uintptr_t)target : 0);
 	/* the application's own maps, also those that lie in the arena */
-	if (moved == -ENOSYS && ours && fixed && maps_touch(target, maps_round(wanted)))
+	if (moved == -ENOSYS && ours && fixed && maps_touch(target, wanted))
 		moved = born_move_onto((u64)(uintptr_t)p, maps_round(n), maps_round(wanted), flags,
 				       (u64)(uintptr_t)target);
 	return moved == -ENOSYS ? NEXT(mremap)(p, n, wanted, flags, target) : maps_answer(moved);
@@ -112,7 +121,7 @@ AV_EXPORT int madvise(void *p, size_t n, int advice)
 {
 	int err = -ENOSYS;
 
-	if (!born_is_busy() && maps_touch(p, maps_round(n)))
+	if (!born_is_busy() && maps_touch(p, n))
 		err = born_advise((u64)(uintptr_t)p, maps_round(n), advice);
 	if (err == -ENOSYS)
 		return NEXT(madvise)(p, n, advice);

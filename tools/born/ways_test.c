@@ -473,7 +473,7 @@ static void mremap__not_of_what_is_born_in_part(void **state)
 	assert_int_equal(munmap(elsewhere, BYTES), 0);
 }
 
-/* ---- lengths that are no whole number of pages ---- */
+/* ---- lengths that are no whole number of pages, and those that are none at all ---- */
 
 /* Nothing that is given out from here on, nor its bytes, may lie in [p, p + n). */
 static void nothing_comes_over(const char *p, size_t n, char value)
@@ -596,6 +596,67 @@ static void length__of_other_calls(void **state)
 	}
 }
 
+/* Is the call refused, of either kind by the same error, and nothing changed? */
+#define BOTH_REFUSE(call) \
+	do { \
+		int error[2]; \
+\
+		for (int i = 0; i < 2; i++) { \
+			char *p = both[i]; \
+\
+			errno = 0; \
+			if ((long)(call) != -1) \
+				fail_msg("%s: not refused (%d)", #call, i); \
+			error[i] = errno; \
+		} \
+		if (error[0] != error[1]) \
+			fail_msg("%s: %d, but %d of ordinary memory", #call, error[0], error[1]); \
+		both_are_equal(); \
+	} while (0)
+
+/* They end where there are no addresses, or before they begin. */
+static const size_t absurd[] = { SIZE_MAX, SIZE_MAX - PAGE + 2, -2ul * PAGE, 1ul << 60 };
+
+static void refused__lengths(void **state)
+{
+	const int rw = PROT_READ | PROT_WRITE, moves = MREMAP_MAYMOVE | MREMAP_FIXED;
+	char *elsewhere = map_ordinary(BYTES);
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(absurd) / sizeof(absurd[0]); k++) {
+		size_t n = absurd[k];
+
+		BOTH_REFUSE(munmap(p + 16 * PAGE, n));
+		BOTH_REFUSE(mmap(p + 16 * PAGE, n, rw, FRESH | MAP_FIXED, -1, 0));
+		BOTH_REFUSE(mmap(p + 16 * PAGE, n, rw, FRESH | MAP_FIXED_NOREPLACE, -1, 0));
+		BOTH_REFUSE(mremap(p + 16 * PAGE, n, PAGE, MREMAP_MAYMOVE));
+		BOTH_REFUSE(mremap(p + 16 * PAGE, PAGE, n, MREMAP_MAYMOVE));
+		BOTH_REFUSE(mremap(p + 16 * PAGE, PAGE, n, 0));
+		BOTH_REFUSE(mremap(p + 16 * PAGE, PAGE, n, moves, elsewhere));
+		BOTH_REFUSE(mremap(elsewhere, PAGE, n, moves, p + 16 * PAGE));
+		if (n != 1ul << 60) /* of which the kernel does what it can */
+			BOTH_REFUSE(madvise(p + 16 * PAGE, n, MADV_DONTNEED));
+	}
+	assert_int_equal(munmap(elsewhere, BYTES), 0);
+}
+
+static void refused__other_arguments(void **state)
+{
+	const int rw = PROT_READ | PROT_WRITE;
+
+	(void)state;
+	BOTH_REFUSE(mmap(p, PAGE, rw, MAP_PRIVATE | MAP_FIXED_NOREPLACE, -1, 0));
+	BOTH_REFUSE(mmap(p, PAGE, rw, MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+	BOTH_REFUSE(mmap(p, PAGE, rw, FRESH | MAP_FIXED_NOREPLACE, -1, 1));
+	BOTH_REFUSE(mmap(p, PAGE, rw, FRESH | MAP_FIXED, -1, 1));
+	BOTH_REFUSE(mmap(NULL, p == NULL ? 0 : BYTES, rw, FRESH, -1, PAGE + 1));
+	BOTH_REFUSE(munmap(p + 1, PAGE));
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(munmap(both[i] + 4 * PAGE, 8 * PAGE), 0);
+	BOTH_REFUSE(madvise(p + 4 * PAGE, 8 * PAGE, 12345));
+	BOTH_REFUSE(madvise(p + 4 * PAGE, 8 * PAGE, MADV_DONTNEED));
+}
+
 /* ---- special maps ---- */
 
 static void special__maps_are_the_kernels(void **state)
@@ -698,6 +759,8 @@ int main(void)
 		T(mremap__not_of_what_is_born_in_part),
 		T(length__of_what_is_moved_onto_it),
 		T(length__of_other_calls),
+		T(refused__lengths),
+		T(refused__other_arguments),
 		T(special__maps_are_the_kernels),
 		T(special__reserved_and_used_bit_by_bit),
 		T(special__more_than_there_is_memory),
