@@ -28,7 +28,20 @@ void *anyverbs_next_malloc(void)
 
 static void *heap_block(size_t n, size_t alignment)
 {
-	return born_wants(n) ? born_alloc(n, alignment, true) : (void *)0;
+	int saved = errno;
+	void *p = born_wants(n) ? born_alloc(n, alignment, true) : (void *)0;
+
+	errno = saved;
+	return p;
+}
+
+static bool heap_resize(void *p, size_t n)
+{
+	int saved = errno;
+	bool done = born_wants(n) && born_resize(p, n);
+
+	errno = saved;
+	return done;
 }
 
 AV_EXPORT void *malloc(size_t n)
@@ -70,7 +83,7 @@ AV_EXPORT void *realloc(void *old, size_t n)
 		return old == (void *)0 ? malloc(n) : NEXT(realloc)(old, n);
 	if (before == 0)
 		before = NEXT(malloc_usable_size)(old);
-	else if (born_wants(n) && born_resize(old, n))
+	else if (heap_resize(old, n))
 		return old;
 	p = n == 0 ? (void *)0 : malloc(n);
 	if (p != (void *)0)

@@ -54,6 +54,7 @@ static void *maps_answer(s64 got)
 /* NULL: it is the kernel's business. */
 static void *maps_map(void *at, size_t n, int prot, int flags, int fd, s64 offset)
 {
+	int saved = errno;
 	s64 got = -ENOSYS;
 	void *p = (void *)0;
 
@@ -64,6 +65,7 @@ static void *maps_map(void *at, size_t n, int prot, int flags, int fd, s64 offse
 	else if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0 && !born_is_busy() &&
 		 maps_is_page((u64)(uintptr_t)at) && maps_touch(at, n))
 		got = born_put((u64)(uintptr_t)at, maps_round(n), prot, flags, fd, offset);
+	errno = saved;
 	return got == -ENOSYS ? p : maps_answer(got);
 }
 
@@ -86,6 +88,7 @@ AV_EXPORT void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t 
 AV_EXPORT int munmap(void *p, size_t n)
 {
 	u64 at = (u64)(uintptr_t)p, end = at + maps_round(n), from, to;
+	int saved = errno;
 
 	if (born_is_busy() || !maps_touch(p, n) || !maps_is_page(at))
 		return NEXT(munmap)(p, n);
@@ -94,12 +97,14 @@ AV_EXPORT int munmap(void *p, size_t n)
 	if (to < end && NEXT(munmap)((void *)(uintptr_t)to, end - to) != 0)
 		return -1;
 	born_unmap(from, to - from);
+	errno = saved;
 	return at < from ? NEXT(munmap)(p, from - at) : 0;
 }
 
 AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
 {
 	bool fixed = (flags & MREMAP_FIXED) != 0, ours = !born_is_busy();
+	int saved = errno;
 	s64 moved = -ENOSYS;
 	void *target;
 	va_list args;
@@ -114,15 +119,17 @@ AV_EXPORT void *mremap(void *p, size_t n, size_t wanted, int flags, ...)
 	if (moved == -ENOSYS && ours && fixed && maps_touch(target, wanted))
 		moved = born_move_onto((u64)(uintptr_t)p, maps_round(n), maps_round(wanted), flags,
 				       (u64)(uintptr_t)target);
+	errno = saved;
 	return moved == -ENOSYS ? NEXT(mremap)(p, n, wanted, flags, target) : maps_answer(moved);
 }
 
 AV_EXPORT int madvise(void *p, size_t n, int advice)
 {
-	int err = -ENOSYS;
+	int err = -ENOSYS, saved = errno;
 
 	if (!born_is_busy() && maps_touch(p, n))
 		err = born_advise((u64)(uintptr_t)p, maps_round(n), advice);
+	errno = saved;
 	if (err == -ENOSYS)
 		return NEXT(madvise)(p, n, advice);
 	if (err == 0)
