@@ -19,7 +19,7 @@ KINDS = {"send": "SEND 8 B, signalled, in turn", "send_inline": "the same, inlin
 # index of that address among the GIDs.
 WIRE = {"udp_send": ({"ANYVERBS_PATHS": "udp", "ANYVERBS_NODE": f"count-udp-{os.getpid()}", "ANYVERBS_ADDR": "127.0.0.77"}, "1")}
 FEW, MANY = 3200, 35200  # multiples of a list; the first ones warm up
-BUILD_TYPE = "RelWithDebInfo"  # the preset "release"; CMake's own "Release" has 5 to 9 % fewer
+BUILD_TYPE = "RelWithDebInfo"  # the preset "release"; CMake's own "Release" has 5 to 7 % fewer
 RUNS = 3
 TOLERANCE = 0.02  # two runs differ by less than 0.2 %
 # Under valgrind the engine's thread takes up to a fifth of the datagrams, now more, now fewer of them.
