@@ -6,6 +6,7 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <netinet/in.h>
 
 #include "base/clock.h"
 #include "ibt/ibt_priv.h"
@@ -13,6 +14,7 @@
 enum {
 	UD_MAX_PAYLOAD = 4096,
 	UD_MAX_MEMBERS = 256,
+	UD_UDP_HEADER = 8,
 	UD_ROOM_MS = 1000, /* how long a datagram waits for a receiver that does not run */
 };
 
@@ -181,16 +183,24 @@ u8 ud_header_type(const struct pkt *p)
 	return ud_is_v4(p->dgid) && ud_is_v4(p->sgid) ? 2 : 1;
 }
 
-/* The 40 bytes in front of the payload: a GRH or, as RoCEv2 adapters do, an IPv4 header in the
- * last 20 of them. */
+/* What stands behind the UDP header: BTH, DETH, the payload with its padding, ICRC. */
+static u32 ud_bytes(const struct pkt *p)
+{
+	u32 imm = p->opcode == PKT_SEND_ONLY_IMM ? 4 : 0;
+
+	return 12 + 8 + imm + ((p->length + 3) & ~3u) + 4;
+}
+
+/* The 40 bytes in front of the payload, as RoCEv2 adapters leave them: the datagram's IPv6 header,
+ * whose next one is UDP (0x1b would say RoCEv1), or its IPv4 header in the last 20 of them. */
 static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
 {
-	u32 payload = p->length + 20; /* BTH and DETH */
+	u32 udp = UD_UDP_HEADER + ud_bytes(p);
 
 	memset(grh, 0, IBT_GRH);
 	if (ud_header_type(p) == 2) {
 		u8 *ip = grh + 20;
-		u16 length = (u16)(payload + 20 + 8 + 4), sum;
+		u16 length = (u16)(20 + udp), sum;
 
 		ip[0] = 0x45;
 		ip[1] = p->traffic_class;
@@ -198,7 +208,7 @@ static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
 		ip[3] = (u8)length;
 		ip[6] = 0x40;
 		ip[8] = p->hop_limit;
-		ip[9] = 17;
+		ip[9] = IPPROTO_UDP;
 		memcpy(ip + 12, p->sgid + 12, 4);
 		memcpy(ip + 16, p->dgid + 12, 4);
 		sum = ud_ip_checksum(ip);
@@ -210,9 +220,9 @@ static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
 	grh[1] = (u8)(p->traffic_class << 4 | (p->flow_label >> 16 & 15));
 	grh[2] = (u8)(p->flow_label >> 8);
 	grh[3] = (u8)p->flow_label;
-	grh[4] = (u8)(payload >> 8);
-	grh[5] = (u8)payload;
-	grh[6] = 0x1b;
+	grh[4] = (u8)(udp >> 8);
+	grh[5] = (u8)udp;
+	grh[6] = IPPROTO_UDP;
 	grh[7] = p->hop_limit;
 	memcpy(grh + 8, p->sgid, 16);
 	memcpy(grh + 24, p->dgid, 16);

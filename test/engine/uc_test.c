@@ -36,8 +36,8 @@ static void uc_send(struct uc *u, u32 id, u32 length)
 {
 	u8 *at = u->net.side[0].memory + id * SLOT;
 	struct ibv_sge sge;
-	struct ibv_send_wr wr =
-		net_wr(&sge, &u->net.side[0], IBV_WR_SEND_WITH_IMM, id, id * SLOT, length);
+	struct ibv_send_wr wr = net_wr(&sge, &u->net.side[0], IBV_WR_SEND_WITH_IMM, id, id * SLOT,
+				       length);
 
 	memset(at, (int)id, length);
 	net_post(u->qp[0], &wr);
@@ -156,8 +156,7 @@ static void uc__wrong_sizes_are_dropped(void **state)
 static void uc_write(struct uc *u, u32 id)
 {
 	struct ibv_sge sge;
-	struct ibv_send_wr wr =
-		net_wr(&sge, &u->net.side[0], IBV_WR_RDMA_WRITE, id, id * SLOT, 64);
+	struct ibv_send_wr wr = net_wr(&sge, &u->net.side[0], IBV_WR_RDMA_WRITE, id, id * SLOT, 64);
 
 	memset(u->net.side[0].memory + id * SLOT, (int)id, 64);
 	net_wr_remote(&wr, &u->net.side[1], 0);
@@ -281,6 +280,66 @@ static void ud__drops_what_is_wrong(void **state)
 	net_close(&net);
 }
 
+static u32 ud_be16(const u8 *at)
+{
+	return (u32)at[0] << 8 | at[1];
+}
+
+/* Programs tell RoCEv2 from RoCEv1 by the next header, 17, and find lengths as on the wire: 8 bytes
+ * of UDP, 12 of BTH, 8 of DETH, the immediate data, the payload with its padding, ICRC. */
+static void ud__header_is_that_of_the_wire(void **state)
+{
+	static const u8 v6[16] = { 0xfd, [15] = 9 };
+	static const u8 v4[16] = { [10] = 0xff, [11] = 0xff, 10, 0, 0, 9 };
+	static const struct {
+		const u8 *gid;
+		u8 opcode;
+		u32 length, bytes;
+	} cases[] = { { v6, PKT_SEND_ONLY, 0, 32 },	     { v6, PKT_SEND_ONLY, 5, 40 },
+		      { v6, PKT_SEND_ONLY_IMM, 1024, 1060 }, { v4, PKT_SEND_ONLY, 0, 52 },
+		      { v4, PKT_SEND_ONLY_IMM, 5, 64 },	     { v4, PKT_SEND_ONLY, 1024, 1076 } };
+	static u8 payload[1024];
+	struct net_qp q = net_qp_defaults(IBV_QPT_UD);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .qkey = 7 };
+	struct ibt_qp *qp;
+	struct net net;
+
+	net_open(&net, &(struct net_config){ .delay_ns = 10000 });
+	qp = net_qp_create(&net, 1, 0x22, &q);
+	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
+	for (u32 i = 0; i < ARRAY_LEN(cases); i++) {
+		const u8 *at = net.side[1].memory;
+		struct pkt p = { .qp_type = IBV_QPT_UD,
+				 .flags = PKT_HAS_GRH,
+				 .opcode = cases[i].opcode,
+				 .length = cases[i].length,
+				 .dqpn = 0x22,
+				 .qkey = 7,
+				 .hop_limit = 3,
+				 .sgid = cases[i].gid,
+				 .dgid = cases[i].gid };
+
+		net_post_recv(&net.side[1], qp, i, 0, SLOT);
+		net_inject(&net, 1, &p, payload);
+		assert_int_equal(net_wc(&net.side[1].recv_cq).status, IBV_WC_SUCCESS);
+		if (cases[i].gid == v6) {
+			assert_int_equal(at[0] >> 4, 6);
+			assert_int_equal(ud_be16(at + 4), cases[i].bytes);
+			assert_int_equal(at[6], 17);
+			assert_int_equal(at[7], 3);
+			assert_memory_equal(at + 24, v6, 16);
+			continue;
+		}
+		assert_int_equal(at[20], 0x45);
+		assert_int_equal(ud_be16(at + 22), cases[i].bytes);
+		assert_int_equal(at[28], 3);
+		assert_int_equal(at[29], 17);
+		assert_memory_equal(at + 36, v4 + 12, 4);
+	}
+	ibt_qp_destroy(qp);
+	net_close(&net);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -291,6 +350,7 @@ int main(void)
 		cmocka_unit_test(uc__what_is_refused_is_counted),
 		cmocka_unit_test(uc__write_overtakes_none_in_packets),
 		cmocka_unit_test(ud__drops_what_is_wrong),
+		cmocka_unit_test(ud__header_is_that_of_the_wire),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
