@@ -61,6 +61,7 @@ struct ibt_qp_init {
 	struct ibt_srq *srq;
 	bool sq_sig_all;
 	void *owner;		       /* the driver's QP: what cqe.qp says */
+	u32 owner_bytes; /* not 0: the owner is this much room in front of the queue pair instead */
 	struct ibt_counters *counters; /* where to count; the owner's */
 };
 
@@ -78,7 +79,8 @@ int ibt_look(struct ibt *ibt, int budget);
  * none when that ends. May block. */
 void ibt_suspect_loss(struct ibt *ibt);
 
-/* Creates a queue pair in RESET. Caps beyond the limits: -EINVAL; -ENOMEM. */
+/* Creates a queue pair in RESET. Caps beyond the limits: -EINVAL; -ENOMEM. With owner_bytes there
+ * is so much room for the owner in front of it, zeroed, which is freed with the queue pair. */
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out);
 /* Makes it unreachable, waits for whoever is inside it, drops its completions, frees. May block. */
 void ibt_qp_destroy(struct ibt_qp *qp);
@@ -98,6 +100,13 @@ u32 ibt_qp_peer(const struct ibt_qp *qp);
 /* The remote access flags as peers must take them: without READ where none can be answered. */
 u32 ibt_qp_access(const struct ibt_qp *qp);
 void *ibt_qp_owner(const struct ibt_qp *qp);
+/* The queue pair behind an owner that lies in front of it. Reads nothing. */
+static inline struct ibt_qp *ibt_qp_behind(const void *owner, size_t owner_bytes)
+{
+	size_t lines = (owner_bytes + CACHE_LINE - 1) / CACHE_LINE;
+
+	return (struct ibt_qp *)((uintptr_t)owner + lines * CACHE_LINE);
+}
 
 /* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. `av_of`
  * copies a datagram's address vector, as it is at that moment; false: there is none. */

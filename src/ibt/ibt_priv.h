@@ -150,12 +150,6 @@ struct ibt_qp {
 	 * same although it has another address. Only to compare with */
 	const struct path_dest *heard_as ATOMIC_ONLY;
 	struct path_grant grant WRITTEN_UNDER(sq_lock); /* of `dest` and `dest_qpn` */
-	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
-	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
-	/* what query_qp shows */
-	struct ibv_qp_attr attr WRITTEN_UNDER(sq_lock, rq_lock);
-	struct path_av av WRITTEN_UNDER(sq_lock, rq_lock);
-	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
 
 	/* All that a request asks first lies in the line of the lock */
 	struct lock sq_lock CACHE_ALIGNED;
@@ -239,6 +233,15 @@ struct ibt_qp {
 
 	/* on its destination's acks or acks_now */
 	struct list_head ack_node OWNED_BY(callbacks of the path);
+
+	/* what is seldom asked for */
+	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
+	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
+	/* what query_qp shows */
+	struct ibv_qp_attr attr WRITTEN_UNDER(sq_lock, rq_lock);
+	struct path_av av WRITTEN_UNDER(sq_lock, rq_lock);
+	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
+	void *block FIXED; /* what was allocated: it, behind the room for its owner */
 };
 
 enum { ACK_OWED = 1u << 31 };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/line.h"
 #include "ibt/ibt_priv.h"
 
 enum { QP_LEAVE_MS = 100 };
@@ -53,7 +54,24 @@ static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any mor
 	free(qp->srq_copy);
 	free(qp->resources);
 	rate_destroy(qp);
-	free(qp);
+	free(qp->block);
+}
+
+LINE_ASSERT_SPARE(struct ibt_qp, block);
+
+/* With room for its owner in front. */
+static struct ibt_qp *qp_alloc(const struct ibt_qp_init *init)
+{
+	size_t front = (uintptr_t)ibt_qp_behind(NULL, init->owner_bytes);
+	u8 *block = line_alloc(front + sizeof(struct ibt_qp));
+	struct ibt_qp *qp;
+
+	if (block == NULL)
+		return NULL;
+	qp = ibt_qp_behind(block, init->owner_bytes);
+	qp->block = block;
+	qp->owner = front == 0 ? init->owner : block;
+	return qp;
 }
 
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out)
@@ -63,12 +81,10 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 
 	if (err != 0)
 		return err;
-	qp = aligned_alloc(CACHE_LINE, (sizeof(*qp) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+	qp = qp_alloc(init);
 	if (qp == NULL)
 		return -ENOMEM;
-	memset(qp, 0, sizeof(*qp));
 	qp->ibt = ibt;
-	qp->owner = init->owner;
 	qp->qpn = init->qpn;
 	qp->pd = init->pd;
 	qp->type = (u8)init->type;

@@ -285,7 +285,7 @@ static void drop_objects(struct roce_device *dev) NO_THREAD_SAFETY
 	list_for_each(srq, &dev->srqs, struct roce_srq, node)
 		ibt_srq_orphan(srq->engine);
 	list_for_each(qp, &dev->qps, struct roce_qp, node)
-		ibt_qp_orphan(qp->engine);
+		ibt_qp_orphan(roce_engine(qp));
 	list_init(&dev->qps);
 	free(dev->qp_bitmap);
 	dev->qp_bitmap = NULL;

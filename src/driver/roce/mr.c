@@ -258,7 +258,7 @@ static int mw_bind_range(struct roce_device *dev, struct ib_mw *mw, const struct
 static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 {
 	struct roce_device *dev = roce_dev(qp->device);
-	struct ibt_qp *engine = ROCE_OF(qp, qp)->engine;
+	struct ibt_qp *engine = roce_engine(ROCE_OF(qp, qp));
 	int err;
 
 	if (qp->pd != mw->pd || (qp->qp_type != IB_QPT_RC && qp->qp_type != IB_QPT_UC))

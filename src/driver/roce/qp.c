@@ -163,64 +163,64 @@ static struct cq *qp_cq(struct ib_cq *ib)
 	return &ROCE_OF(cq, ib)->q;
 }
 
-static int qp_create_engine(struct roce_device *dev, struct roce_qp *qp, struct ib_pd *pd,
-			    struct ib_qp_init_attr *init)
+/* It and the engine's queue pair behind it. ERR_PTR. */
+static struct roce_qp *qp_create_both(struct roce_device *dev, struct ib_pd *pd,
+				      struct ib_qp_init_attr *init)
 {
 	u32 index = 0, qpn = 0;
 	int err = qp_take_number(dev, &index, &qpn);
+	struct board_qp *shown = &dev->a.board->qps[index];
+	struct ibt_qp *engine;
+	struct roce_qp *qp;
 	struct ibt_qp_init e = { .type = init->qp_type,
 				 .pd = ROCE_OF(pd, pd)->number,
 				 .send_cq = qp_cq(init->send_cq),
 				 .recv_cq = qp_cq(init->recv_cq),
 				 .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR,
-				 .owner = qp };
+				 .owner_bytes = sizeof(*qp) };
 
 	if (err != 0)
-		return err;
-	qp->shown = &dev->a.board->qps[index];
-	memset(qp->shown, 0, sizeof(*qp->shown));
+		return ERR_PTR(err);
+	memset(shown, 0, sizeof(*shown));
 	memset(&dev->a.board->tallies[index], 0, sizeof(struct board_tally));
-	qp->shown->qpn = e.qpn = qpn;
-	qp->shown->pd = e.pd;
+	shown->qpn = e.qpn = qpn;
+	shown->pd = e.pd;
 	e.counters = (struct ibt_counters *)&dev->a.board->tallies[index];
 	e.srq = init->srq == NULL ? NULL : ROCE_OF(srq, init->srq)->engine;
 	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr,
 				     init->cap.max_send_sge, init->cap.max_recv_sge,
 				     init->cap.max_inline_data };
-	qp->ib.qp_num = qpn;
-	qp->ib.qp_type = init->qp_type;
-	err = ibt_qp_create(dev->a.ibt, &e, &qp->engine);
+	err = ibt_qp_create(dev->a.ibt, &e, &engine);
 	if (err != 0) {
 		qp_give_number(dev, index);
-		return err;
+		return ERR_PTR(err);
 	}
+	/* Nobody asks for it while the engine's is in RESET. */
+	qp = ibt_qp_owner(engine);
+	qp->shown = shown;
+	qp->ib.qp_num = qpn;
+	qp->ib.qp_type = init->qp_type;
 	init->cap = (struct ib_qp_cap){ e.cap.max_send_wr, e.cap.max_recv_wr, e.cap.max_send_sge,
 					e.cap.max_recv_sge, e.cap.max_inline_data };
-	roce_publish(dev, qp->engine);
-	return 0;
+	roce_publish(dev, engine);
+	return qp;
 }
 
 static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 {
 	struct roce_device *dev = roce_dev(pd->device);
-	struct roce_qp *qp;
+	struct roce_qp *qp = ERR_PTR(-ENOMEM);
 	int err = roce_attach(dev);
 
 	if (err != 0)
 		return ERR_PTR(err);
 	if (init->send_cq == NULL || init->recv_cq == NULL)
 		return ERR_PTR(-EINVAL);
-	qp = calloc(1, sizeof(*qp));
-	if (qp == NULL)
-		return ERR_PTR(-ENOMEM);
-	if (__atomic_add_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED) > ROCE_MAX_QP)
-		err = -ENOMEM;
-	if (err == 0)
-		err = qp_create_engine(dev, qp, pd, init);
-	if (err != 0) {
+	if (__atomic_add_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED) <= ROCE_MAX_QP)
+		qp = qp_create_both(dev, pd, init);
+	if (IS_ERR(qp)) {
 		__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
-		free(qp);
-		return ERR_PTR(err);
+		return ERR_PTR(PTR_ERR(qp));
 	}
 	qp->generation = roce_generation(dev);
 	qp->init = *init;
@@ -239,22 +239,21 @@ static int qp_destroy(struct ib_qp *ib)
 {
 	struct roce_qp *qp = ROCE_OF(qp, ib);
 	struct roce_device *dev = roce_dev(ib->device);
+	struct board_qp *shown = qp->shown;
 
 	__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
 	if (!qp_is_ours(qp)) {
-		ibt_qp_free_orphan(qp->engine);
-		free(qp);
+		ibt_qp_free_orphan(roce_engine(qp));
 		return 0;
 	}
 	lock_acquire(&dev->id_lock);
 	list_remove(&qp->node);
 	lock_release(&dev->id_lock);
-	__atomic_store_n(&qp->shown->word, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
 	shm_drain(dev->a.shm, SHM_ANY_KEY, ib->qp_num);
-	ibt_qp_destroy(qp->engine);
-	memset(qp->shown, 0, sizeof(*qp->shown));
-	qp_give_number(dev, (u32)(qp->shown - dev->a.board->qps));
-	free(qp);
+	ibt_qp_destroy(roce_engine(qp)); /* and `qp` with it */
+	memset(shown, 0, sizeof(*shown));
+	qp_give_number(dev, (u32)(shown - dev->a.board->qps));
 	return 0;
 }
 
@@ -305,7 +304,8 @@ static void qp_show_way(struct roce_device *dev, struct roce_qp *qp, const struc
 static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
 {
-	enum ib_qp_state now = (enum ib_qp_state)ibt_qp_state(qp->engine);
+	struct ibt_qp *engine = roce_engine(qp);
+	enum ib_qp_state now = (enum ib_qp_state)ibt_qp_state(engine);
 	enum ib_qp_state from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : now;
 	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : from;
 	struct path_dest *dest;
@@ -316,15 +316,15 @@ static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
 	err = qp_resolve(dev, qp, attr, mask,
-			 mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(qp->engine), &av,
+			 mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(engine), &av,
 			 &dest);
 	if (err != 0)
 		return err;
 	qp_show_way(dev, qp, attr, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
-	err = ibt_qp_modify(qp->engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
-	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(qp->engine) != now)
+	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
+	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(engine) != now)
 		return -EAGAIN;
 	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
 		shm_drain(dev->a.shm, SHM_ANY_KEY, qp->ib.qp_num);
@@ -352,7 +352,7 @@ static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 	struct roce_qp *qp = ROCE_OF(qp, ib);
 	struct ibv_qp_attr a;
 
-	ibt_qp_query(qp->engine, &a);
+	ibt_qp_query(roce_engine(qp), &a);
 	ib_convert_ibv_qp_attr(&a, attr);
 	attr->cap = qp->init.cap;
 	*init = qp->init;
@@ -365,12 +365,12 @@ static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 
 int roce_uverbs_post_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	return ibt_post_send(ROCE_OF(qp, ib)->engine, wr, bad, roce_av_of);
+	return ibt_post_send(roce_engine(ROCE_OF(qp, ib)), wr, bad, roce_av_of);
 }
 
 int roce_uverbs_post_recv(struct ib_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	return ibt_post_recv(ROCE_OF(qp, ib)->engine, wr, bad);
+	return ibt_post_recv(roce_engine(ROCE_OF(qp, ib)), wr, bad);
 }
 
 void roce_fill_qp(struct ib_device *ib)

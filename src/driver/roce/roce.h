@@ -98,9 +98,9 @@ struct roce_cq {
 	struct list_head node OWNED_BY(roce_device.id_lock);
 };
 
+/* Lies in front of the engine's queue pair, in one block. */
 struct roce_qp {
 	struct ib_qp ib GUARDS_ITSELF;
-	struct ibt_qp *engine FIXED;
 	struct list_head node OWNED_BY(roce_device.id_lock);
 	struct board_qp *shown FIXED; /* our entry of the board */
 	struct ib_qp_init_attr init FIXED;
@@ -108,6 +108,11 @@ struct roce_qp {
 	/* one transition at a time; held while modify_qp sleeps */
 	struct lock modify_lock ONE_AT_A_TIME;
 };
+
+static inline struct ibt_qp *roce_engine(const struct roce_qp *qp)
+{
+	return ibt_qp_behind(qp, sizeof(*qp));
+}
 
 struct roce_srq {
 	struct ib_srq ib;
