@@ -2,8 +2,8 @@
  * symbol versions.
  *
  * Each object is the public structure first and ours behind it, so a cast leads from one to the
- * other. Inside the stack errors are negative errno; here, and nowhere else, they become what the
- * man page of each call promises. */
+ * other; of a queue pair ours lies in front. Inside the stack errors are negative errno; here, and
+ * nowhere else, they become what the man page of each call promises. */
 #ifndef IBVERBS_DOOR_H
 #define IBVERBS_DOOR_H
 
@@ -136,15 +136,19 @@ struct door_srq {
 
 struct door_batch; /* wr.c: work requests under construction */
 
+/* Of many queue pairs one that is posted to may be far away: a post reads one line of this, ours in
+ * front and the public structure's first field, `context`, which ibv_post_send asks for. */
 struct door_qp {
-	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
+	struct ibv_qp_cap cap CACHE_ALIGNED;
+	int sq_sig_all;
+	struct door_batch *batch; /* NULL: not created for ibv_wr_* */
 	struct ib_qp *ib;
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-	struct ibv_qp_cap cap;
-	int sq_sig_all;
-	struct door_batch *batch; /* NULL: not created for ibv_wr_* */
+	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
 };
+_Static_assert(offsetof(struct door_qp, ex.qp_base.context) + sizeof(void *) <= CACHE_LINE,
+	       "a post reads one line");
 
 static inline struct door_device *door_device(struct ibv_device *device)
 {
@@ -193,7 +197,7 @@ static inline struct door_srq *door_srq(struct ibv_srq *srq)
 
 static inline struct door_qp *door_qp(struct ibv_qp *qp)
 {
-	return (struct door_qp *)qp;
+	return container_of(qp, struct door_qp, ex.qp_base);
 }
 
 /* ---- between the files ----------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/line.h"
 #include "core/convert_attr.h"
 #include "door.h"
 
@@ -60,7 +61,7 @@ static int qp_create_below(struct door_qp *qp, struct ibv_pd *pd, struct ibv_qp_
 {
 	struct ib_qp_init_attr ib = {
 		.event_handler = async_on_qp,
-		.qp_context = qp,
+		.qp_context = &qp->ex.qp_base,
 		.send_cq = door_cq(init->send_cq)->ib,
 		.recv_cq = door_cq(init->recv_cq)->ib,
 		.srq = init->srq ? door_srq(init->srq)->ib : NULL,
@@ -78,6 +79,8 @@ static int qp_create_below(struct door_qp *qp, struct ibv_pd *pd, struct ibv_qp_
 	return 0;
 }
 
+LINE_ASSERT_SPARE(struct door_qp, ex);
+
 /* The attributes begin alike in both of libibverbs' structures. */
 static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, bool wr_api,
 				uint64_t wr_flags)
@@ -87,7 +90,7 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
 
 	if (error)
 		return door_null(error);
-	qp = calloc(1, sizeof(*qp));
+	qp = line_alloc(sizeof(*qp));
 	if (!qp)
 		return door_null(-ENOMEM);
 	qp_fill(qp, pd, init);
@@ -181,7 +184,7 @@ AV_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 		return door_errno(error);
 	async_queue_forget(c->async, qp);
 	wr_fini(door_qp(qp));
-	free(qp);
+	free(door_qp(qp));
 	context_put(c);
 	return 0;
 }

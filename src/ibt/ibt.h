@@ -87,7 +87,7 @@ void ibt_qp_destroy(struct ibt_qp *qp);
 /* In a forked child: the queue pair belongs to the parent, here it only flushes what is posted.
  * Single-threaded. */
 void ibt_qp_orphan(struct ibt_qp *qp);
-/* Frees an orphan, nothing else. */
+/* Frees an orphan and drops its completions, nothing else. */
 void ibt_qp_free_orphan(struct ibt_qp *qp);
 /* The transition has been checked (attribute masks); values are checked here: -EINVAL. `av` and
  * `dest` (taken over) come with IBV_QP_AV. One at a time for one queue pair. May block. */
@@ -107,6 +107,9 @@ static inline struct ibt_qp *ibt_qp_behind(const void *owner, size_t owner_bytes
 
 	return (struct ibt_qp *)((uintptr_t)owner + lines * CACHE_LINE);
 }
+
+/* Has what a send request reads first fetched from memory. A hint; reads nothing. */
+void ibt_qp_fetch(const struct ibt_qp *qp);
 
 /* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. `av_of`
  * copies a datagram's address vector, as it is at that moment; false: there is none. */

@@ -174,6 +174,13 @@ static void qp_await_leave(struct ibt_qp *qp)
 		clock_sleep_ns(NS_PER_MS);
 }
 
+static void qp_forget(struct ibt_qp *qp)
+{
+	cq_forget(qp->send_cq, qp->owner);
+	if (qp->recv_cq != qp->send_cq)
+		cq_forget(qp->recv_cq, qp->owner);
+}
+
 /* To RESET: nobody finds work in it any more, then the lists, then the completions. */
 static void qp_reset(struct ibt_qp *qp)
 {
@@ -201,9 +208,7 @@ static void qp_reset(struct ibt_qp *qp)
 	window_wake(others);
 	if (dest != NULL)
 		dest->path->ops->dest_put(dest);
-	cq_forget(qp->send_cq, qp->owner);
-	if (qp->recv_cq != qp->send_cq)
-		cq_forget(qp->recv_cq, qp->owner);
+	qp_forget(qp);
 }
 
 void ibt_qp_destroy(struct ibt_qp *qp)
@@ -226,6 +231,7 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 
 void ibt_qp_free_orphan(struct ibt_qp *qp)
 {
+	qp_forget(qp);
 	qp_free(qp);
 }
 

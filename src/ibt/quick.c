@@ -198,6 +198,13 @@ static NOINLINE struct ibv_send_wr *quick_send_list(struct ibt_qp *qp, struct ib
 	return wr;
 }
 
+void ibt_qp_fetch(const struct ibt_qp *qp)
+{
+	__builtin_prefetch(qp);
+	__builtin_prefetch(&qp->dest);
+	__builtin_prefetch(&qp->sq_lock, 1);
+}
+
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
 {

@@ -54,15 +54,18 @@ struct cq {
 	bool eager FIXED;
 	/* the consumer's, run by `item` on the vector; NULL: the channel, if any */
 	void (*handler)(struct cq *cq) FIXED;
+	/* Of each completion's `qp` when several are taken at once: has what the next request on
+	 * it will read fetched from memory. Under poll_lock; may be NULL */
+	void (*fetch)(const void *qp) FIXED;
 	/* tells the driver (async event CQ_ERR), once; never under a lock; may be NULL */
 	void (*overflow)(struct cq *cq) FIXED;
 	struct vector_item item GUARDS_ITSELF;
 	struct channel_source source GUARDS_ITSELF;
 };
 
-/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, overflow, eager
- * and timestamps are the caller's to set after this, before use. 0 or -ENOMEM (also if more are
- * wanted than any device offers). */
+/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch, overflow,
+ * eager and timestamps are the caller's to set after this, before use. 0 or -ENOMEM (also if more
+ * are wanted than any device offers). */
 int cq_init(struct cq *cq, u32 cqe_wanted);
 /* One of the two sinks, once, before use: a handler that runs on a vector, or events on a
  * channel. 0 or negative errno. */

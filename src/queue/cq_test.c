@@ -325,6 +325,36 @@ static void cq_forget__drops_one_qp_and_keeps_order(void **state)
 	test_teardown(&x);
 }
 
+static const void *fetched[8];
+static u32 fetched_count;
+
+static void test_fetch(const void *qp)
+{
+	fetched[fetched_count++] = qp;
+}
+
+static void cq_pop__has_what_several_queue_pairs_need_fetched(void **state)
+{
+	struct test_cq x;
+	struct ibv_wc wc[4];
+	int a, b;
+
+	test_setup(&x, 4);
+	x.cq.fetch = test_fetch;
+	for (u64 i = 0; i < 4; i++)
+		assert_true(test_push_from(&x.cq, i, i % 2 ? (void *)&a : (void *)&b, false,
+					   IBV_WC_SUCCESS));
+	assert_int_equal(cq_pop(&x.cq, 1, wc), 1);
+	assert_int_equal(fetched_count, 0);
+	assert_int_equal(cq_pop(&x.cq, 2, wc), 2);
+	assert_int_equal(fetched_count, 2);
+	assert_ptr_equal(fetched[0], &a);
+	assert_ptr_equal(fetched[1], &b);
+	assert_int_equal(cq_pop(&x.cq, 4, wc), 1);
+	assert_int_equal(fetched_count, 2);
+	test_teardown(&x);
+}
+
 /* ---- arming --------------------------------------------------------------------------------- */
 
 static void cq_arm__wants_exactly_one_kind(void **state)
@@ -700,6 +730,7 @@ int main(void)
 		cmocka_unit_test(cq_init__of_a_huge_ring_costs_what_is_used),
 		cmocka_unit_test(cq_resize__keeps_what_waits),
 		cmocka_unit_test(cq_forget__drops_one_qp_and_keeps_order),
+		cmocka_unit_test(cq_pop__has_what_several_queue_pairs_need_fetched),
 		cmocka_unit_test(cq_arm__wants_exactly_one_kind),
 		cmocka_unit_test(cq_arm__fires_once_for_what_comes_after_it),
 		cmocka_unit_test(cq_arm__solicited_fires_for_solicited_or_error),

@@ -76,10 +76,28 @@ static void owner__lies_in_front_where_it_asks_for_room(void **state)
 	owner_close(&o);
 }
 
+static void owner__leaves_no_completion_of_an_orphan(void **state)
+{
+	struct cqe e = { .wc = { .wr_id = 1 } };
+	struct ibt_qp *qp;
+	struct owner o;
+
+	owner_open(&o);
+	qp = owner_qp(&o, NULL, OWNER_BYTES);
+	e.qp = ibt_qp_owner(qp);
+	assert_true(cq_push(&o.cq, &e, false));
+	ibt_qp_orphan(qp);
+	assert_int_equal(cq_peek(&o.cq, 2), 1);
+	ibt_qp_free_orphan(qp);
+	assert_int_equal(cq_peek(&o.cq, 2), 0);
+	owner_close(&o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(owner__lies_in_front_where_it_asks_for_room),
+		cmocka_unit_test(owner__leaves_no_completion_of_an_orphan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,15 @@ static void cq_overflowed(struct cq *q)
 	ib_dispatch_event(&ev);
 }
 
+/* The consumer's own part lies where its context points. */
+static void cq_fetch_qp(const void *owner)
+{
+	const struct roce_qp *qp = owner;
+
+	ibt_qp_fetch(roce_engine(qp));
+	__builtin_prefetch(qp->ib.qp_context);
+}
+
 static struct roce_cq *cq_new(struct roce_device *dev, int cqe)
 {
 	struct roce_cq *cq;
@@ -48,6 +57,7 @@ static struct roce_cq *cq_new(struct roce_device *dev, int cqe)
 		free(cq);
 		return ERR_PTR(err);
 	}
+	cq->q.fetch = cq_fetch_qp;
 	cq->q.overflow = cq_overflowed;
 	cq->q.eager = !dev->strict;
 	cq->ib.cqe = (int)cq->q.capacity;
