@@ -99,12 +99,11 @@ static bool fork_copy_content(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 	return true;
 }
 
-static void fork_copy_piece(struct adopt_piece *p) REQUIRES(&adopt.lock)
+static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start;
 	bool filled;
 
-	p->copy = p->heir == BORN_WITHHELD ? 0 : fork_place(p);
 	if (p->heir == BORN_WITHHELD)
 		return;
 	/* the kernel wipes it in the child, and in that one's */
@@ -131,6 +130,12 @@ static void fork_copy(void) NO_THREAD_SAFETY
 		return;
 	if (!look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES))
 		log_error("mem", "a forked child may miss registered memory");
+	/* All places first: the list itself may lie in a piece, and the child has the copy. */
+	for (u32 i = 0; i < adopt.pieces.count; i++) {
+		struct adopt_piece *p = &adopt.pieces.at[i];
+
+		p->copy = p->heir == BORN_WITHHELD ? 0 : fork_place(p);
+	}
 	for (u32 i = 0; i < adopt.pieces.count; i++)
 		fork_copy_piece(&adopt.pieces.at[i]);
 }
@@ -178,19 +183,45 @@ static bool fork_copy_in_child(void *to, const void *from, u64 length)
 	return true;
 }
 
-/* In the child. Where the application wanted that it has nothing, the copy is missing, too. */
+/* Is all of it mapped? Asked of maps, not of pages. */
+static bool fork_is_whole(u64 at, u64 length)
+{
+	return msync(fork_pointer(at), length, MS_ASYNC) == 0 || errno != ENOMEM;
+}
+
+/* How much from `at` on, of what is not all mapped, is mapped, or not. */
+static u64 fork_run(u64 at, u64 length, bool *mapped)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE), n = page;
+
+	*mapped = fork_is_whole(at, page);
+	while (n < length && fork_is_whole(at + n, page) == *mapped)
+		n += page;
+	return n;
+}
+
+/* In the child. Where the application wanted that it has nothing, the copy is missing, too; from
+ * Linux 6.17 on moving it would leave what lies at its place, the parent's memory. The piece is not
+ * looked at again: it may lie in itself. */
 static void fork_place_copy(const struct adopt_piece *p)
 {
-	u64 length = p->end - p->start;
-	void *to = fork_pointer(p->start), *copy = fork_pointer(p->copy);
+	u64 to = p->start, copy = p->copy, length = p->end - to;
+	int prot = p->prot;
 
-	if (p->copy == 0)
+	if (copy == 0)
 		return;
-	if (mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED &&
-	    (errno == EFAULT || !fork_copy_in_child(to, copy, length)))
-		munmap(to, length);
-	else if (p->prot != (PROT_READ | PROT_WRITE))
-		mprotect(to, length, p->prot);
+	for (u64 at = 0, n; at < length; at += n) {
+		void *from = fork_pointer(copy + at), *there = fork_pointer(to + at);
+		bool mapped = fork_is_whole(copy + at, length - at);
+
+		n = mapped ? length - at : fork_run(copy + at, length - at, &mapped);
+		if (!mapped ||
+		    (mremap(from, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, there) == MAP_FAILED &&
+		     !fork_copy_in_child(there, from, n)))
+			munmap(there, n);
+		else if (prot != (PROT_READ | PROT_WRITE))
+			mprotect(there, n, prot);
+	}
 }
 
 static void fork_become_child(void) NO_THREAD_SAFETY
