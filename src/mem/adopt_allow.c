@@ -77,21 +77,25 @@ bool adopt_is_on(void)
 	return on == 1;
 }
 
-static bool allow_space(void)
+static bool allow_unlimited(int resource)
 {
-	struct rlimit space;
+	struct rlimit limit;
 
-	return getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY;
+	return getrlimit((__rlimit_resource_t)resource, &limit) == 0 &&
+	       limit.rlim_cur == RLIM_INFINITY;
 }
 
-/* Writing far into a file that may not be that long raises a signal; and the stash is address
- * space that the application then would not have. */
+static bool allow_space(void)
+{
+	return allow_unlimited(RLIMIT_AS);
+}
+
+/* Writing far into a file that may not be that long raises a signal; the stash is address space
+ * that the application then would not have; and what is the file's is no data, but a child's copy
+ * is, and pages that return are. */
 bool allow_limits(void)
 {
-	struct rlimit file;
-
-	return getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur == RLIM_INFINITY &&
-	       allow_space();
+	return allow_unlimited(RLIMIT_FSIZE) && allow_unlimited(RLIMIT_DATA) && allow_space();
 }
 
 u64 allow_bytes(void)

@@ -1,7 +1,15 @@
 /* adopt_maps_test.c: memory whose maps are not one plain piece: advised or sealed in part, never
  * touched, gone and replaced while it is registered; limits of what else may be mapped.
  */
+#include <errno.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
 #include "mem/adopt_kit.h"
+
+#ifndef SYS_mseal
+#define SYS_mseal 462
+#endif
 
 static u8 *memory; /* of each test; filled, not adopted */
 
@@ -24,6 +32,63 @@ static int teardown(void **state) NO_THREAD_SAFETY
 static bool is_mapped(const u8 *p)
 {
 	return msync((void *)((uintptr_t)p & ~(PAGE - 1)), PAGE, MS_ASYNC) == 0;
+}
+
+/* From Linux 6.17 on the kernel moves the first of several maps before it refuses the second. */
+static void adopt_enter__keeps_what_can_move_only_in_part(void **state)
+{
+	u8 *p = map_private(BYTES); /* stays: it cannot be unmapped any more */
+
+	fill(p, BYTES);
+	if (syscall(SYS_mseal, p + 2 * PAGE, PAGE, 0) != 0)
+		skip();
+	assert_int_equal(enter(p, BYTES), 0);
+	for (u64 at = 0; at < BYTES; at += PAGE)
+		assert_true(is_mapped(p + at));
+	check(p, BYTES);
+	leave(p, BYTES);
+	check(p, BYTES);
+}
+
+static void adopt_leave__untouched_memory_is_one_map_again(void **state)
+{
+	u8 *p = map_private(3 * BYTES);
+
+	assert_int_not_equal(enter(p + BYTES, BYTES), 0);
+	leave(p + BYTES, BYTES);
+	p = mremap(p, 3 * BYTES, 6 * BYTES, MREMAP_MAYMOVE); /* EFAULT, if it were not */
+	assert_ptr_not_equal(p, MAP_FAILED);
+	munmap(p, 6 * BYTES);
+}
+
+static void adopt_enter__refuses_beside_a_limit_of_data(void **state)
+{
+	struct rlimit before, now;
+
+	assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
+	now = before;
+	now.rlim_cur = 1ull << 40;
+	assert_int_equal(setrlimit(RLIMIT_DATA, &now), 0);
+	assert_int_equal(enter(memory, BYTES), 0);
+	leave(memory, BYTES);
+	assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
+}
+
+static int child_locks_what_comes(void)
+{
+	if (mlockall(MCL_FUTURE) != 0)
+		return errno == EPERM || errno == ENOMEM ? 0 : 1;
+	if (enter(memory, BYTES) != 0)
+		return 2;
+	leave(memory, BYTES);
+	munlockall();
+	check(memory, BYTES);
+	return madvise(memory, BYTES, MADV_DONTNEED) == 0 && is_zero(memory, BYTES) ? 0 : 3;
+}
+
+static void adopt_enter__refuses_where_new_maps_are_locked(void **state)
+{
+	assert_int_equal(in_child(child_locks_what_comes), 0);
 }
 
 static int child_writes(void)
@@ -74,6 +139,10 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		T(adopt_enter__keeps_what_can_move_only_in_part),
+		T(adopt_leave__untouched_memory_is_one_map_again),
+		T(adopt_enter__refuses_beside_a_limit_of_data),
+		T(adopt_enter__refuses_where_new_maps_are_locked),
 		T(fork__copies_with_their_list_adopted),
 		T(fork__not_inherited_in_part),
 	};

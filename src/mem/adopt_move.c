@@ -89,15 +89,30 @@ static void move_drop_pages(u64 offset, u64 length) REQUIRES(&adopt.lock)
 
 /* ---- in ---- */
 
+/* Of several maps the kernel (from Linux 6.17 on) moves some before it refuses another: back. */
+static void move_map_undo(u64 addr, u64 n, u64 stash)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE), moved = 0;
+
+	while (moved < n && msync(move_pointer(addr + moved), page, MS_ASYNC) != 0 &&
+	       errno == ENOMEM)
+		moved += page;
+	if (moved != 0 && move_map(stash, moved, addr) != 0)
+		log_error("mem", "memory at %#llx is lost", (unsigned long long)addr);
+}
+
 static int chunk_in(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt.lock)
 {
 	u64 addr = r->addr + at, stash = r->stash + at;
 	int err = move_write(addr, n, r->offset + at);
 
-	if (err == 0)
-		err = move_map(addr, n, stash);
 	if (err != 0)
 		return err;
+	err = move_map(addr, n, stash);
+	if (err != 0) {
+		move_map_undo(addr, n, stash);
+		return err;
+	}
 	/* Populated: the application has touched these pages, and expects no faults. */
 	if (mmap(move_pointer(addr), n, PROT_READ | PROT_WRITE,
 		 MAP_SHARED | MAP_FIXED | MAP_POPULATE, adopt.fd,
@@ -150,7 +165,16 @@ int move_in(struct adopt_region *r)
 
 	if (stash == MAP_FAILED)
 		return -errno;
+	/* Refused if it is locked: so would be all that is mapped here (MCL_FUTURE). */
+	if (madvise(stash, r->length, MADV_DONTNEED) != 0) {
+		munmap(stash, r->length);
+		return -EPERM;
+	}
 	r->stash = (u64)(uintptr_t)stash;
+	/* A map that was never written to forgets where it was when it moves, and would not be one
+	 * with its neighbours again. */
+	if (mem_populate(r->addr, 1, true) != 0)
+		log_debug("mem", "memory at %#llx cannot be written", (unsigned long long)r->addr);
 	for (at = 0; at < r->length && err == 0;) {
 		u64 n = MIN((u64)ADOPT_CHUNK, r->length - at);
 
