@@ -192,7 +192,7 @@ static struct adopt_region *region_around(u64 start, u64 end) REQUIRES(&adopt.lo
 	for (u32 i = 0; i < adopt.region_high; i++) {
 		struct adopt_region *r = &adopt.regions[i];
 
-		if (r->refs != 0 && r->addr <= start && end <= r->addr + r->length &&
+		if (r->refs != 0 && !r->lost && r->addr <= start && end <= r->addr + r->length &&
 		    (!region_is_born(r) || (born_has(start, end - start) && fork_watch())))
 			return r;
 	}
@@ -400,7 +400,7 @@ static void adopt_region_out(struct adopt_region *r, bool clean)
 	adopt.lingering -= r->lingers;
 	if (r->unclean || !clean)
 		r->offset = 0;
-	r->lingers = r->unclean = false;
+	r->lingers = r->unclean = r->lost = false;
 }
 
 /* With every signal blocked and our own thread at rest. */
@@ -433,6 +433,22 @@ static void adopt_sweep(void) REQUIRES(&adopt.lock)
 		if (adopt.regions[i].lingers)
 			adopt_region_out(&adopt.regions[i], true);
 	adopt_go_on(&before);
+}
+
+/* The application may have unmapped adopted memory and mapped other there, which now is registered:
+ * peers that know it by its address must not find the file's. */
+static void adopt_lose(u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	for (u32 i = 0; i < adopt.region_high; i++) {
+		struct adopt_region *r = &adopt.regions[i];
+		u64 from = MAX(start, r->addr), to = MIN(end, r->addr + r->length);
+
+		if (r->refs == 0 || r->lost || region_is_born(r) || from >= to ||
+		    look_is_ours(from, to, r->offset + (from - r->addr)))
+			continue;
+		r->lost = true;
+		region_hide(r);
+	}
 }
 
 static struct adopt_region *adopt_region_new(u64 start, u64 end) REQUIRES(&adopt.lock)
@@ -468,6 +484,7 @@ u64 adopt_enter(u64 addr, u64 length)
 	if (!adopt_is_on())
 		return 0;
 	lock_acquire(&adopt.lock);
+	adopt_lose(addr, end);
 	r = region_around(addr, end);
 	if (r == NULL)
 		r = adopt_region_new(addr, end);

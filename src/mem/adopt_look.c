@@ -283,6 +283,43 @@ bool look_is_plain(u64 start, u64 end)
 	return p.at >= p.end && !p.held && adopt.maps + LOOK_GROWTH * adopt.looks < allow_maps();
 }
 
+struct look_ours {
+	u64 at, end, offset; /* what is not yet known to be ours; offset: of `at` */
+};
+
+/* NO_THREAD_SAFETY: called by look_is_ours, which has the lock. */
+static void look_at_ours(const struct look_map *m, void *arg) NO_THREAD_SAFETY
+{
+	struct look_ours *o = arg;
+
+	if (m->start > o->at || o->at >= m->end || !look_map_is_ours(m) ||
+	    m->offset + (o->at - m->start) != o->offset)
+		return;
+	o->offset += m->end - o->at;
+	o->at = m->end;
+}
+
+bool look_is_ours(u64 start, u64 end, u64 offset)
+{
+	struct look_ours o = { .at = start, .end = end, .offset = offset };
+	int fd = look_own(), found = -1;
+	struct look_map m;
+	bool known = fd >= 0;
+	u64 before;
+
+	do {
+		before = o.at;
+		if (known)
+			found = look_query(fd, before, &m, NULL);
+		if (found == 1)
+			look_at_ours(&m, &o);
+	} while (found == 1 && o.at < o.end && o.at != before);
+	if (known && found < 0)
+		known = look_maps(fd, look_at_ours, &o);
+	look_done(fd);
+	return known && o.at >= o.end;
+}
+
 struct look_want {
 	u64 offset, length;
 	bool failed;

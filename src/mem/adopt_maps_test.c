@@ -61,6 +61,36 @@ static void adopt_leave__untouched_memory_is_one_map_again(void **state)
 	munmap(p, 6 * BYTES);
 }
 
+static void adopt_enter__new_memory_where_adopted_was(void **state) NO_THREAD_SAFETY
+{
+	static struct adopt_table shown;
+	const struct adopt_shown *s = NULL;
+	u64 offset;
+
+	adopt_show(&shown);
+	offset = enter(memory, BYTES);
+	assert_int_not_equal(offset, 0);
+	for (u32 i = 0; i < shown.high; i++)
+		if (shown.at[i].offset == offset)
+			s = &shown.at[i];
+	assert_non_null(s);
+	assert_ptr_equal(mmap(memory, BYTES, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 memory);
+	memset(memory, 9, BYTES);
+	assert_int_equal(enter(memory, PAGE), 0);
+	assert_int_equal(s->offset, 0);
+	leave(memory, BYTES);
+	leave(memory, PAGE);
+	adopt_show(NULL);
+	assert_int_equal(memory[0], 9);
+	/* and it is as good as any other */
+	assert_int_not_equal(enter(memory, BYTES), 0);
+	assert_int_not_equal(enter(memory + PAGE, PAGE), 0);
+	leave(memory, BYTES);
+	leave(memory + PAGE, PAGE);
+}
+
 static void adopt_enter__refuses_beside_a_limit_of_data(void **state)
 {
 	struct rlimit before, now;
@@ -141,6 +171,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(adopt_enter__keeps_what_can_move_only_in_part),
 		T(adopt_leave__untouched_memory_is_one_map_again),
+		T(adopt_enter__new_memory_where_adopted_was),
 		T(adopt_enter__refuses_beside_a_limit_of_data),
 		T(adopt_enter__refuses_where_new_maps_are_locked),
 		T(fork__copies_with_their_list_adopted),

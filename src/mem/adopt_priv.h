@@ -29,6 +29,7 @@ struct adopt_region {
 	u32 refs; /* registrations that touch it; 0 and not `lingers`: free */
 	bool lingers; /* without registrations, but its pages cannot be put back yet */
 	bool unclean; /* its slot is not to be used again */
+	bool lost; /* something else lies at its address: keys name it, addresses do not */
 };
 
 /* A piece of the file that this process has mapped, as the kernel tells. */
@@ -136,6 +137,8 @@ bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *ar
 bool look_is_plain(u64 start, u64 end) REQUIRES(&adopt.lock);
 /* Are pages locked, or held by a device or by io_uring? They stay where they are. */
 bool look_is_held(void);
+/* Is [start, end) a shared map of our file, from `offset` on? */
+bool look_is_ours(u64 start, u64 end, u64 offset) REQUIRES(&adopt.lock);
 /* Fills adopt.pieces with the shared maps of [offset, offset + length) of our file. False: they are
  * not known, or not all. */
 bool look_pieces(u64 offset, u64 length) REQUIRES(&adopt.lock);
