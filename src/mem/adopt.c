@@ -317,8 +317,10 @@ static bool adopt_is_ours(u64 start, u64 end)
 	const struct adopt_range ours[] = {
 		{ (u64)(uintptr_t)&adopt, (u64)(uintptr_t)(&adopt + 1) },
 		{ (u64)(uintptr_t)&adopt_engine_lock, (u64)(uintptr_t)(&adopt_engine_lock + 1) },
-		/* the thread's own data, and what the C library keeps behind them */
+		/* the thread's own data: the C library's, and the thread's block, which the data of
+		 * the program may part from them */
 		{ (u64)(uintptr_t)&errno, (u64)(uintptr_t)&errno + ADOPT_THREAD },
+		{ (u64)pthread_self(), (u64)pthread_self() + ADOPT_THREAD },
 		/* a stack may be one that the application made, of memory like any other */
 		{ stack - ADOPT_STACK, stack + ADOPT_STACK },
 	};

@@ -2,6 +2,7 @@
  * touched, gone and replaced while it is registered; limits of what else may be mapped.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -165,6 +166,19 @@ static void fork__not_inherited_in_part(void **state)
 	check(memory, BYTES);
 }
 
+/* The block that a thread's register points to is read by every function that guards its stack. */
+static void adopt_enter__refuses_the_threads_block(void **state)
+{
+	static __thread u8 own[32 << 10]; /* so that errno is far from it */
+	u8 *block = (u8 *)((u64)pthread_self() & ~(u64)(PAGE - 1));
+
+	own[0] = 1;
+	assert_true(&own[sizeof(own)] <= (u8 *)pthread_self());
+	assert_int_equal(enter(block, PAGE), 0);
+	leave(block, PAGE);
+	assert_int_equal(own[0], 1);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -176,6 +190,7 @@ int main(void)
 		T(adopt_enter__refuses_where_new_maps_are_locked),
 		T(fork__copies_with_their_list_adopted),
 		T(fork__not_inherited_in_part),
+		T(adopt_enter__refuses_the_threads_block),
 	};
 
 	setenv("ANYVERBS_ADOPT", "1", 1);
