@@ -264,6 +264,20 @@ static void event__send_cq_overflows(void **state)
 	end_expect_none(&pair.a, SENDS);
 }
 
+/* Who asked for one entry and is some completions behind has not lost his queue pair. */
+static void event__a_small_cq_bears_a_lag(void **state)
+{
+	struct side_options a = plain(IBV_QPT_RC), b = a;
+	struct side_wr w;
+
+	a.cqe = 1;
+	pair_open_two(&a, &b);
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 100, &pair.b, 0);
+	end_send_many(&pair.a, 0, &w, 8, 0);
+	end_expect_in_order(&pair.a, SENDS, 8, 1, IBV_WC_SUCCESS);
+	end_expect_none(&pair.a, SENDS);
+}
+
 /* ---- shared receive queues ---- */
 
 /* Four connections take from one queue: every request is used once, every message arrives once. */
@@ -487,6 +501,7 @@ int main(void)
 		TEST(event__fatal),
 		TEST(event__cq_overflows),
 		TEST(event__send_cq_overflows),
+		TEST(event__a_small_cq_bears_a_lag),
 		TYPED(srq__shared, RC),
 		TYPED(srq__shared, UC),
 		TYPED(srq__shared, UD),

@@ -37,6 +37,14 @@ static void cq_fetch_qp(const void *owner)
 	__builtin_prefetch(qp->ib.qp_context);
 }
 
+/* A program that sleeps on one channel for both of its queues may take a message's event for that
+ * of its own request, which is acknowledged a little later, and poll too early: from then on it is
+ * one completion behind. ib_send_lat -e does so with a CQ of one. */
+static u32 cq_entries(int cqe)
+{
+	return MAX((u32)cqe, (u32)ROCE_LEAST_CQE);
+}
+
 static struct roce_cq *cq_new(struct roce_device *dev, int cqe)
 {
 	struct roce_cq *cq;
@@ -51,7 +59,7 @@ static struct roce_cq *cq_new(struct roce_device *dev, int cqe)
 		return ERR_PTR(-ENOMEM);
 	}
 	*cq = (struct roce_cq){ .ib.device = &dev->ib };
-	err = cq_init(&cq->q, (u32)cqe);
+	err = cq_init(&cq->q, cq_entries(cqe));
 	if (err != 0) {
 		__atomic_sub_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED);
 		free(cq);

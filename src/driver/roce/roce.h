@@ -25,6 +25,7 @@ enum {
 	ROCE_MAX_QP = 100000,
 	ROCE_MAX_CQ = 65536,
 	ROCE_MAX_CQE = (1 << 22) - 1,
+	ROCE_LEAST_CQE = 8, /* as adapters have it, too: see cq_entries */
 	ROCE_MAX_MR = 1000000,
 	ROCE_MAX_SRQ = 65536,
 	ROCE_MAX_SRQ_WR = IBT_MAX_WR,
