@@ -17,9 +17,12 @@ static int qp_check_init(const struct ibt_qp_init *init)
 {
 	const struct ibv_qp_cap *cap = &init->cap;
 
-	if (cap->max_send_wr > IBT_MAX_WR || cap->max_recv_wr > IBT_MAX_WR ||
-	    cap->max_send_sge > IBT_MAX_SGE || cap->max_recv_sge > IBT_MAX_SGE ||
+	if (cap->max_send_wr > IBT_MAX_WR || cap->max_send_sge > IBT_MAX_SGE ||
 	    cap->max_inline_data > IBT_MAX_INLINE)
+		return -EINVAL;
+	/* With an SRQ there is no receive queue. */
+	if (init->srq == NULL &&
+	    (cap->max_recv_wr > IBT_MAX_WR || cap->max_recv_sge > IBT_MAX_SGE))
 		return -EINVAL;
 	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
 		return -EOPNOTSUPP;

@@ -566,6 +566,22 @@ static void post__datagram_without_ah(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
+/* What is said of a receive queue counts for nothing where there is none. */
+static void qp__receive_caps_beside_an_srq(void **state)
+{
+	struct ibv_srq_init_attr si = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_qp_init_attr init = api_init(IBV_QPT_RC);
+	struct ibv_qp *qp;
+
+	init.srq = ibv_create_srq(pd, &si);
+	init.cap.max_recv_wr = init.cap.max_recv_sge = UINT32_MAX;
+	qp = ibv_create_qp(pd, &init);
+	assert_non_null(qp);
+	assert_int_equal(init.cap.max_recv_wr, 0);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_srq(init.srq), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -587,6 +603,7 @@ int main(void)
 		cmocka_unit_test(post__full),
 		cmocka_unit_test(post__receive_beside_an_srq),
 		cmocka_unit_test(post__datagram_without_ah),
+		cmocka_unit_test(qp__receive_caps_beside_an_srq),
 	};
 
 	pair_supervise();
