@@ -4,8 +4,8 @@
  * Runs: the application's threads
  * Locks: door_batch.lock from wr_start to wr_complete or wr_abort
  *
- * What can be checked while building aborts the whole posting. A send queue that fills up in the
- * middle does not: the requests before it are posted, as with ibv_post_send.
+ * All of a posting is taken or nothing: what can be checked while building is, and of the rest the
+ * driver is asked before. Nobody else posts to the queue pair meanwhile, says the man page.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -308,17 +308,27 @@ static void wr_link(struct door_qp *qp)
 	}
 }
 
+/* A single request needs no question. */
+static int wr_post(struct door_qp *qp)
+{
+	struct door_batch *b = qp->batch;
+	struct ibv_send_wr *bad;
+	int error = 0;
+
+	wr_link(qp);
+	if (b->count > 1)
+		error = door_context(qp->ex.qp_base.context)->ops->check_send(qp->ib, b->wr);
+	return error ? error : qp->post_send(qp->ib, b->wr, &bad);
+}
+
 static int wr_complete(struct ibv_qp_ex *ex) NO_THREAD_SAFETY
 {
 	struct door_qp *qp = wr_qp(ex);
 	struct door_batch *b = qp->batch;
-	struct ibv_send_wr *bad;
 	int error = b->error;
 
-	if (!error && b->count) {
-		wr_link(qp);
-		error = door_errno(qp->post_send(qp->ib, b->wr, &bad));
-	}
+	if (!error && b->count)
+		error = door_errno(wr_post(qp));
 	lock_release(&b->lock);
 	return error;
 }

@@ -34,6 +34,11 @@ static int generic_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ib
 	return 0;
 }
 
+static int generic_check_send(struct ib_qp *qp, const struct ibv_send_wr *wr)
+{
+	return 0;
+}
+
 /* On the SRQ, or, without one, on the queue pair. */
 static int generic_post_recvs(struct ib_qp *qp, struct ib_srq *srq, struct ibv_recv_wr *wr,
 			      struct ibv_recv_wr **bad)
@@ -270,6 +275,7 @@ int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct
 
 static const struct ib_uverbs_ops generic_ops = {
 	.post_send = generic_post_send,
+	.check_send = generic_check_send,
 	.post_recv = generic_post_recv,
 	.post_srq_recv = generic_post_srq_recv,
 	.poll_cq = generic_poll_cq,
@@ -326,6 +332,7 @@ void uverbs_attach(struct ib_device_core *core)
 	*ops = core->own_uverbs ? *core->own_uverbs : generic_ops;
 	fill_ib_posts(core, core->own_uverbs ? core->own_uverbs : &(struct ib_uverbs_ops){ 0 });
 	KEEP_OR_FILL(post_send);
+	KEEP_OR_FILL(check_send);
 	KEEP_OR_FILL(post_recv);
 	KEEP_OR_FILL(post_srq_recv);
 	KEEP_OR_FILL(poll_cq);

@@ -20,6 +20,9 @@ struct ib_uverbs_info;
  * ibv_post_send. */
 struct ib_uverbs_ops {
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+	/* What post_send would say of this list if nothing else is posted before: 0 where it would
+	 * take all of it. Without it nobody knows, and the answer is 0. */
+	int (*check_send)(struct ib_qp *qp, const struct ibv_send_wr *wr);
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*post_srq_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*poll_cq)(struct ib_cq *cq, int n, struct ibv_wc *wc);

@@ -116,6 +116,9 @@ void ibt_qp_fetch(const struct ibt_qp *qp);
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av));
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* Would ibt_post_send take all of the list now? 0 or what it would say. Never blocks. */
+int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
+		   bool (*av_of)(struct ibv_ah *ah, struct path_av *av));
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */
 int ibt_may_send(struct ibt_qp *qp);

@@ -569,6 +569,21 @@ int qp_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 	return err;
 }
 
+/* Written where they will lie, the requests are as good as posted, but for the head. */
+int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
+		   bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
+{
+	int err = 0;
+
+	lock_acquire(&qp->sq_lock);
+	for (u32 at = qp->sq_head; wr != NULL && err == 0; wr = wr->next, at++)
+		err = at - qp->sq_tail >= qp->sq.size ?
+			      -ENOMEM :
+			      wqe_fill_send(qp, sq_at(qp, at), wr, av_of);
+	lock_release(&qp->sq_lock);
+	return err;
+}
+
 static int qp_may_send(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR)

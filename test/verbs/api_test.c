@@ -434,11 +434,11 @@ static void post__in_wrong_states(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-static struct ibv_qp *post_ready_qp(void)
+static struct ibv_qp *post_make_ready(struct ibv_qp *qp)
 {
-	struct ibv_qp *qp = api_qp(IBV_QPT_RC);
 	struct ibv_qp_attr a = attr_init();
 
+	assert_non_null(qp);
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_INIT), 0);
 	a = attr_rtr(0x10); /* nobody: what is posted stays */
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_RTR), 0);
@@ -446,6 +446,11 @@ static struct ibv_qp *post_ready_qp(void)
 	a.timeout = 0;
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_RTS), 0);
 	return qp;
+}
+
+static struct ibv_qp *post_ready_qp(void)
+{
+	return post_make_ready(api_qp(IBV_QPT_RC));
 }
 
 static void post__too_much(void **state)
@@ -582,6 +587,63 @@ static void qp__receive_caps_beside_an_srq(void **state)
 	assert_int_equal(ibv_destroy_srq(init.srq), 0);
 }
 
+/* ---- requests built call by call ---- */
+
+static struct ibv_qp *wr_qp(enum ibv_qp_type type, uint64_t ops)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = type,
+		.send_cq = cq,
+		.recv_cq = cq,
+		.pd = pd,
+		.cap = { 8, 8, 2, 2, 64 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = ops,
+	};
+
+	return ibv_create_qp_ex(ctx, &init);
+}
+
+/* So many SENDs in one go, with wr_id from `first` on. */
+static int wr_post(struct ibv_qp *qp, int count, uint64_t first)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+
+	ibv_wr_start(ex);
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	for (int i = 0; i < count; i++) {
+		ex->wr_id = first + (uint64_t)i;
+		ibv_wr_send(ex);
+		ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)buffer, 10);
+	}
+	return ibv_wr_complete(ex);
+}
+
+/* Nothing of what ibv_wr_complete refuses is posted. */
+static void wr__whole_or_not_at_all(void **state)
+{
+	struct ibv_qp *qp = post_make_ready(wr_qp(IBV_QPT_RC, IBV_QP_EX_WITH_SEND));
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	struct ibv_qp_attr err = { .qp_state = IBV_QPS_ERR };
+	struct ibv_wc wc[16];
+
+	assert_int_equal(wr_post(qp, 5, 1), 0);
+	assert_int_equal(wr_post(qp, 4, 50), ENOMEM);
+	ibv_wr_start(ex);
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)buffer, 10);
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)buffer, UINT32_MAX);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	assert_int_equal(wr_post(qp, 3, 6), 0);
+	assert_int_equal(wr_post(qp, 1, 60), ENOMEM);
+	assert_int_equal(ibv_modify_qp(qp, &err, IBV_QP_STATE), 0);
+	assert_int_equal(ibv_poll_cq(cq, 16, wc), 8);
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(wc[i].wr_id, 1 + i);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -604,6 +666,7 @@ int main(void)
 		cmocka_unit_test(post__receive_beside_an_srq),
 		cmocka_unit_test(post__datagram_without_ah),
 		cmocka_unit_test(qp__receive_caps_beside_an_srq),
+		cmocka_unit_test(wr__whole_or_not_at_all),
 	};
 
 	pair_supervise();

@@ -154,6 +154,7 @@ static int device_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
 
 static const struct ib_uverbs_ops device_uverbs = {
 	.post_send = roce_uverbs_post_send,
+	.check_send = roce_uverbs_check_send,
 	.post_recv = roce_uverbs_post_recv,
 	.post_srq_recv = roce_uverbs_post_srq_recv,
 	.poll_cq = roce_uverbs_poll_cq,

@@ -368,6 +368,11 @@ int roce_uverbs_post_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct ibv_s
 	return ibt_post_send(roce_engine(ROCE_OF(qp, ib)), wr, bad, roce_av_of);
 }
 
+int roce_uverbs_check_send(struct ib_qp *ib, const struct ibv_send_wr *wr)
+{
+	return ibt_check_send(roce_engine(ROCE_OF(qp, ib)), wr, roce_av_of);
+}
+
 int roce_uverbs_post_recv(struct ib_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	return ibt_post_recv(roce_engine(ROCE_OF(qp, ib)), wr, bad);

@@ -226,6 +226,7 @@ void roce_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
 struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 				      int access);
 int roce_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int roce_uverbs_check_send(struct ib_qp *qp, const struct ibv_send_wr *wr);
 int roce_uverbs_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int roce_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
