@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "pair.h"
 
@@ -434,18 +435,25 @@ static void post__in_wrong_states(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
-static struct ibv_qp *post_make_ready(struct ibv_qp *qp)
+static struct ibv_qp *post_connect(struct ibv_qp *qp, uint32_t to)
 {
 	struct ibv_qp_attr a = attr_init();
 
 	assert_non_null(qp);
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_INIT), 0);
-	a = attr_rtr(0x10); /* nobody: what is posted stays */
+	a = attr_rtr(to);
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_RTR), 0);
 	a = attr_rts();
+	a.sq_psn = 0x123456; /* as attr_rtr expects it */
 	a.timeout = 0;
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_RTS), 0);
 	return qp;
+}
+
+/* To nobody: what is posted stays. */
+static struct ibv_qp *post_make_ready(struct ibv_qp *qp)
+{
+	return post_connect(qp, 0x10);
 }
 
 static struct ibv_qp *post_ready_qp(void)
@@ -644,6 +652,54 @@ static void wr__whole_or_not_at_all(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
+/* ---- windows ---- */
+
+static void window_complete(enum ibv_wc_opcode opcode)
+{
+	struct ibv_wc wc;
+	int got = 0;
+
+	for (int i = 0; i < PAIR_WAIT_MS && got == 0; i++) {
+		got = ibv_poll_cq(cq, 1, &wc);
+		usleep(got ? 0 : 1000);
+	}
+	assert_int_equal(got, 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, opcode);
+}
+
+/* Its first byte's remote address is 0, wherever in its region it begins. */
+static void window__zero_based(void **state)
+{
+	struct ibv_mr *region = ibv_reg_mr(pd, buffer, sizeof(buffer),
+					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+						   IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	struct ibv_mw_bind bind = {
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = { region, (uintptr_t)buffer + 1000, 100,
+			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED },
+	};
+	struct ibv_sge sge = { (uintptr_t)buffer, 8, mr->lkey };
+	struct ibv_send_wr w = post_wr(&sge, 1), *bad;
+	struct ibv_qp *qp = api_qp(IBV_QPT_RC);
+
+	post_connect(qp, qp->qp_num);
+	memcpy(buffer + 1092, "the last", 8);
+	assert_int_equal(ibv_bind_mw(qp, mw, &bind), 0);
+	window_complete(IBV_WC_BIND_MW);
+	w.opcode = IBV_WR_RDMA_READ;
+	w.send_flags = IBV_SEND_SIGNALED;
+	w.wr.rdma.remote_addr = 92;
+	w.wr.rdma.rkey = mw->rkey;
+	assert_int_equal(ibv_post_send(qp, &w, &bad), 0);
+	window_complete(IBV_WC_RDMA_READ);
+	assert_memory_equal(buffer, "the last", 8);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	assert_int_equal(ibv_dereg_mr(region), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -667,6 +723,7 @@ int main(void)
 		cmocka_unit_test(post__datagram_without_ah),
 		cmocka_unit_test(qp__receive_caps_beside_an_srq),
 		cmocka_unit_test(wr__whole_or_not_at_all),
+		cmocka_unit_test(window__zero_based),
 	};
 
 	pair_supervise();

@@ -239,9 +239,10 @@ static int mw_unbind(struct roce_device *dev, struct ib_mw *mw)
 
 static int mw_bind_range(struct roce_device *dev, struct ib_mw *mw, const struct ib_mw_bind *bind)
 {
+	bool zero_based = bind->mw_access_flags & IBV_ACCESS_ZERO_BASED;
 	struct mem_region region = { .addr = bind->addr,
 				     .length = bind->length,
-				     .iova = bind->addr,
+				     .iova = zero_based ? 0 : bind->addr,
 				     .access = (u32)bind->mw_access_flags & ~IBV_ACCESS_LOCAL_WRITE,
 				     .pd = mr_pd_number(mw->pd),
 				     .flags = MEM_WINDOW };
