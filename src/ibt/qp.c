@@ -312,8 +312,9 @@ static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mas
 {
 	struct ibv_qp_attr *to = &qp->attr;
 
-	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
-		to->en_sqd_async_notify = a->en_sqd_async_notify;
+	if (mask & IBV_QP_STATE && a->qp_state == IBV_QPS_SQD && qp->state != IBV_QPS_SQD)
+		to->en_sqd_async_notify =
+			mask & IBV_QP_EN_SQD_ASYNC_NOTIFY ? a->en_sqd_async_notify : 0;
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		qp->access = to->qp_access_flags = a->qp_access_flags;
 	if (mask & IBV_QP_PKEY_INDEX)

@@ -193,6 +193,17 @@ static void sqd__silent_and_answering(void **state)
 	assert_int_equal(end_event(&pair.b, 50).event.type, -1);
 }
 
+/* The wish is for one time. */
+static void sqd__asked_anew_each_time(void **state)
+{
+	open_plain(IBV_QPT_RC);
+	assert_int_equal(drain(&pair.a, true), 0);
+	end_expect_event(&pair.a, IBV_EVENT_SQ_DRAINED, pair.a.at.qpn[0]);
+	end_state(&pair.a, 0, IBV_QPS_RTS);
+	end_state(&pair.a, 0, IBV_QPS_SQD);
+	assert_int_equal(end_event(&pair.a, 50).event.type, -1);
+}
+
 /* ---- events ---- */
 
 /* A first message that comes in RTR, once. */
@@ -496,6 +507,7 @@ int main(void)
 		TEST(sqd__idle),
 		TEST(sqd__finishes_what_has_begun),
 		TEST(sqd__silent_and_answering),
+		TEST(sqd__asked_anew_each_time),
 		TYPED(event__communication_established, RC),
 		TYPED(event__communication_established, UC),
 		TEST(event__fatal),
