@@ -78,13 +78,17 @@ static void engine_piggyback(struct ibt_qp *qp, const struct path_dest *from, co
 	lock_release(&qp->sq_lock);
 }
 
-/* A notification of congestion names no transport. */
+/* A notification of congestion names no transport. Whose request is for another type of queue pair
+ * finds nobody here. */
 static void engine_other_type(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 {
-	if (p->opcode == PKT_CNP && qp->type != IBV_QPT_UD)
+	if (p->opcode == PKT_CNP && qp->type != IBV_QPT_UD) {
 		cnp_receive(qp, from, p);
-	else
-		path_count(from->path, COUNT_RX_OPCODE);
+		return;
+	}
+	path_count(from->path, COUNT_RX_OPCODE);
+	if (!engine_is_answer(p->opcode))
+		absent_say(from, p);
 }
 
 static void engine_receive(void *user, struct path_dest *from, const struct pkt *p,

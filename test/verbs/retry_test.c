@@ -244,10 +244,18 @@ static void rnr__storm(void **state)
 
 /* ---- absent peers ---- */
 
-enum absence { ABSENT_DESTROYED, ABSENT_RESET, ABSENT_INIT, ABSENT_ERROR, ABSENT_NUMBER, ABSENCES };
+enum absence {
+	ABSENT_DESTROYED,
+	ABSENT_RESET,
+	ABSENT_INIT,
+	ABSENT_ERROR,
+	ABSENT_NUMBER,
+	ABSENT_TYPE,
+	ABSENCES
+};
 
 static const char *const absence_names[] = { "destroyed", "in reset", "in init", "in error",
-					     "of nobody's number" };
+					     "of nobody's number", "of another type" };
 
 static void absent_arrange(enum absence how, uint8_t timeout, uint8_t retry)
 {
@@ -257,6 +265,7 @@ static void absent_arrange(enum absence how, uint8_t timeout, uint8_t retry)
 	struct side_link l;
 
 	end_open(&pair.a, &o);
+	o.type = how == ABSENT_TYPE ? IBV_QPT_UD : IBV_QPT_RC;
 	end_open(&pair.b, &o);
 	l = link_to(7, RNR_SHORT, timeout, retry);
 	if (how == ABSENT_NUMBER)
