@@ -20,9 +20,7 @@ static void look_in_child(void)
 
 static int setup(void **state) NO_THREAD_SAFETY
 {
-	new_credit();
-	memory = map_private(BYTES);
-	fill(memory, BYTES);
+	memory = new_memory();
 	wait_until_alone();
 	assert_int_not_equal(enter(memory, BYTES), 0);
 	return 0;

@@ -74,6 +74,17 @@ static inline void new_credit(void) NO_THREAD_SAFETY
 	adopt.credit_ns = adopt.small_ns = 0;
 }
 
+/* BYTES to adopt, filled, with the credit for it. */
+static inline u8 *new_memory(void)
+{
+	u8 *p;
+
+	new_credit();
+	p = map_private(BYTES);
+	fill(p, BYTES);
+	return p;
+}
+
 /* A thread that was joined may be on its way out still. */
 static inline void wait_until_alone(void)
 {

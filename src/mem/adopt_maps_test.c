@@ -16,9 +16,7 @@ static u8 *memory; /* of each test; filled, not adopted */
 
 static int setup(void **state) NO_THREAD_SAFETY
 {
-	new_credit();
-	memory = map_private(BYTES);
-	fill(memory, BYTES);
+	memory = new_memory();
 	return 0;
 }
 

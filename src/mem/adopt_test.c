@@ -38,16 +38,12 @@ static u8 *adopted(u64 *offset)
 static void renew(void) NO_THREAD_SAFETY
 {
 	munmap(memory, BYTES);
-	new_credit();
-	memory = map_private(BYTES);
-	fill(memory, BYTES);
+	memory = new_memory();
 }
 
 static int setup(void **state) NO_THREAD_SAFETY
 {
-	new_credit();
-	memory = map_private(BYTES);
-	fill(memory, BYTES);
+	memory = new_memory();
 	return 0;
 }
 
