@@ -293,6 +293,17 @@ static bool line_install(struct udp_dest *d, struct udp_line *l, const struct ud
 	return true;
 }
 
+/* What a socket was born with; the rest of it changes under locks that are not held here. */
+static struct udp_socket line_birth(const struct udp_socket *s)
+{
+	struct udp_socket copy = { .fd = s->fd, .v4 = s->v4, .ifindex = s->ifindex };
+
+	copy.sport = s->sport;
+	copy.id = s->id;
+	memcpy(copy.gid, s->gid, 16);
+	return copy;
+}
+
 static void line_open(struct udp_dest *d)
 {
 	struct udp_socket beside = { .fd = -1 };
@@ -303,7 +314,7 @@ static void line_open(struct udp_dest *d)
 	lock_acquire(&d->tx_lock);
 	to = d->to;
 	if (d->socket != NULL)
-		beside = *d->socket;
+		beside = line_birth(d->socket);
 	lock_release(&d->tx_lock);
 	l = beside.fd < 0 ? NULL : line_create(d, &beside, &to);
 	if (l == NULL)
