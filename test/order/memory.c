@@ -54,7 +54,7 @@ struct place {
 	u32 write, read[2];        /* when; 0: never */
 	u8 writer;
 	bool write_plain, read_plain[2];
-	u8 users;                  /* atomic: which threads */
+	u8 readers, writers;       /* atomic: which threads */
 	struct clock clock;        /* of its last release */
 };
 
@@ -130,12 +130,13 @@ static void place_share(const void *at)
 	m.found = true;
 }
 
-static void place_use(const void *at)
+/* What both only read shows the same in every order. */
+static void place_use(const void *at, bool write)
 {
 	struct place *p = place_of(at);
 
-	p->users |= (u8)(1 << m.self);
-	if (p->users == 3 && !place_is_shared(at))
+	*(write ? &p->writers : &p->readers) |= (u8)(1 << m.self);
+	if ((p->readers | p->writers) == 3 && p->writers != 0 && !place_is_shared(at))
 		place_share(at);
 }
 
@@ -460,9 +461,9 @@ static void access_plain(void *at, u32 size, bool write)
 }
 
 /* A store that goes into the buffer is nobody else's step. */
-static void access_point(void *at, bool step)
+static void access_point(void *at, bool write, bool step)
 {
-	place_use(at);
+	place_use(at, write);
 	if (step && place_is_shared(at))
 		order_step();
 	m.thread[m.self].clock.at[m.self]++;
@@ -484,7 +485,7 @@ static u64 access_load(void *at, u32 size, int mode, const void *from)
 	memcpy(&value, at, size);
 	if (!m.running)
 		return value;
-	access_point(at, true);
+	access_point(at, false, true);
 	memcpy(&value, at, size);
 	race_note(at, size, false, false);
 	if (store_find(t, at) != NULL)
@@ -522,7 +523,7 @@ static void access_store(void *at, u32 size, u64 value, int mode, const void *fr
 		memcpy(at, &value, size);
 		return;
 	}
-	access_point(at, mode == SEQ_CST);
+	access_point(at, true, mode == SEQ_CST);
 	race_note(at, size, true, false);
 	undo_note(at, size);
 	order_say(mode >= RELEASE ? "store!" : "store", at, value, from);
@@ -541,7 +542,7 @@ static u64 access_take(void *at, u32 size, int mode)
 
 		if (drains && t->stores > 0)
 			order_step();
-		access_point(at, true);
+		access_point(at, true, true);
 		if (drains)
 			store_show_all(t);
 		if (store_find(other, at) != NULL && store_find(other, at)->exchange)
