@@ -200,6 +200,7 @@ struct ibt_qp {
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
 	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
+	bool acked_ahead GUARDED_BY(rq_lock); /* the packet at hand, before it was completed */
 	bool ack_listed OWNED_BY(callbacks of the path);
 	bool ack_waits OWNED_BY(callbacks of the path); /* an urgent one waits for a ride */
 	/* The consumer answered the last message at once, so its acknowledgement rode on the

@@ -346,6 +346,17 @@ int cq_arm_ncomp(struct cq *cq, u32 count)
 	return err;
 }
 
+bool cq_would_fire(struct cq *cq, bool solicited)
+{
+	bool fire;
+
+	lock_acquire(&cq->lock);
+	fire = cq->armed == CQ_NEXT_COMP || (cq->armed == CQ_SOLICITED && solicited) ||
+	       (cq->ncomp_wanted > 0 && cq_waiting(cq) + 1 >= cq->ncomp_wanted);
+	lock_release(&cq->lock);
+	return fire;
+}
+
 /* ---- changing what waits -------------------------------------------------------------------- */
 
 void cq_forget(struct cq *cq, const void *qp)

@@ -108,6 +108,8 @@ int cq_arm(struct cq *cq, u32 flags);
 /* One event as soon as `count` completions wait, at once if they do; 0 calls that off. 0, or
  * -EINVAL: more than ever fit. */
 int cq_arm_ncomp(struct cq *cq, u32 count);
+/* Would one more completion raise an event, as things stand? */
+bool cq_would_fire(struct cq *cq, bool solicited);
 /* Drops every waiting completion of `qp` (it is being destroyed), keeping the order of the rest. */
 void cq_forget(struct cq *cq, const void *qp);
 
@@ -171,6 +173,12 @@ static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited)
 	lock_release(&cq->lock);
 }
 
+/* May a completion fire an event, or be refused? */
+static inline bool cq_is_minded(const struct cq *cq)
+{
+	return __atomic_load_n(&cq->minded, __ATOMIC_RELAXED);
+}
+
 static inline bool cq_looks_empty(const struct cq *cq)
 {
 	return __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) ==
@@ -203,7 +211,7 @@ static inline int cq_expected(int n)
 static inline struct ibv_wc *cq_hand(struct cq *cq)
 {
 	if (cq_expectation.cq != cq || unlikely(cq_expectation.room <= 0) ||
-	    unlikely(__atomic_load_n(&cq->minded, __ATOMIC_RELAXED) || !cq_looks_empty(cq)))
+	    unlikely(cq_is_minded(cq) || !cq_looks_empty(cq)))
 		return NULL;
 	cq_expectation.room--;
 	return cq_expectation.next++;
