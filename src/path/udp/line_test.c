@@ -5,6 +5,10 @@
 #include <arpa/inet.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "path/udp/kernel_test.h"
 #include "wire/roce.h"
@@ -244,6 +248,44 @@ static void line__a_refusal_loses_nothing(void **state)
 	side[0].path->ops->dest_put(d);
 }
 
+/* ---- descriptors ---- */
+
+static bool opened;
+
+static void *line_opener(void *arg)
+{
+	udp_background(side[0].udp);
+	__atomic_store_n(&opened, true, __ATOMIC_RELAXED); /* orders nothing */
+	return NULL;
+}
+
+/* Another thread gets what the opener has closed: under ThreadSanitizer the two may not seem to
+ * race. */
+static void line__leaves_its_numbers_to_others(void **state)
+{
+	struct path_dest *d = line_dest(SLOT_B, LINE_PORT);
+	struct stat st;
+	pthread_t t;
+	int fd[4];
+
+	for (u32 i = 0; i < LINE_WARM; i++) {
+		assert_int_equal(send_one(&side[0], d, i, 8), 0);
+		side[0].path->ops->flush(d);
+	}
+	opened = false;
+	assert_int_equal(pthread_create(&t, NULL, line_opener, NULL), 0);
+	while (!__atomic_load_n(&opened, __ATOMIC_RELAXED))
+		sched_yield();
+	for (u32 i = 0; i < ARRAY_LEN(fd); i++) {
+		fd[i] = memfd_create("line_test", MFD_CLOEXEC);
+		assert_int_equal(fstat(fd[i], &st), 0);
+	}
+	pthread_join(t, NULL);
+	for (u32 i = 0; i < ARRAY_LEN(fd); i++)
+		close(fd[i]);
+	side[0].path->ops->dest_put(d);
+}
+
 /* ---- exact numbers ---- */
 
 /* A receiver of the test's own, in the place of side[1]. */
@@ -338,6 +380,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(line__doubt_leaves_wrong_numbers, line_setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(line__a_refusal_loses_nothing, line_setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(line__leaves_its_numbers_to_others, line_setup,
 						teardown),
 		cmocka_unit_test_setup(line__numbers_are_those_of_the_wire, line_setup),
 	};
