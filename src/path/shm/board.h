@@ -120,6 +120,15 @@ static inline void board_count(struct board *b, enum path_counter c)
 	__atomic_fetch_add(&b->counters[c], 1, __ATOMIC_RELAXED);
 }
 
+/* A count that the board's owner shows, at most `most`: read once, for he may be changing it. Pairs
+ * with the release that shows what it counts. */
+static inline u32 board_shown_count(const u32 *count, u32 most)
+{
+	u32 n = __atomic_load_n(count, __ATOMIC_ACQUIRE);
+
+	return MIN(n, most);
+}
+
 /* After a key has been cleared, or a queue pair's word stored: peers look again at everything. */
 static inline void board_change(struct board *b)
 {

@@ -55,7 +55,7 @@ static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct pa
 
 const struct board_qp *link_find_qp(const struct board *b, u32 qpn)
 {
-	u32 count = MIN(b->slot_count, (u32)BOARD_SLOTS);
+	u32 count = board_shown_count(&b->slot_count, BOARD_SLOTS);
 
 	for (u32 i = 0; i < count; i++)
 		if (b->slots[i] == qpn >> NODE_INDEX_BITS)
@@ -513,8 +513,7 @@ static bool drain_busy(const struct shm *shm, const struct board *b, u32 high, u
 static void drain_link(struct shm *shm, const struct shm_link *l, u32 key_index, u32 qpn)
 {
 	/* One that is raised later comes too late for what is to end. */
-	u32 high = MIN(__atomic_load_n(&l->board->hazard_high, __ATOMIC_ACQUIRE),
-		       (u32)BOARD_HAZARDS);
+	u32 high = board_shown_count(&l->board->hazard_high, BOARD_HAZARDS);
 	u64 limit = 0;
 
 	while (drain_busy(shm, l->board, high, key_index, qpn) && link_state(l) == LINK_UP) {

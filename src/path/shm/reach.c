@@ -82,7 +82,7 @@ static u64 reach_shown(const struct shm_link *l, u32 i, u64 *length)
 
 static u32 reach_shown_count(const struct shm_link *l)
 {
-	return MIN(__atomic_load_n(&l->board->memory.high, __ATOMIC_ACQUIRE), (u32)REACH_SHOWN);
+	return board_shown_count(&l->board->memory.high, REACH_SHOWN);
 }
 
 void reach_want_shown(struct shm_link *l)
@@ -106,7 +106,7 @@ void reach_want_shown(struct shm_link *l)
 u8 *reach_address(struct shm_link *l, u64 addr, u64 length)
 {
 	const struct adopt_table *t = &l->board->memory;
-	u32 high = MIN(__atomic_load_n(&t->high, __ATOMIC_ACQUIRE), (u32)ADOPT_REGIONS);
+	u32 high = board_shown_count(&t->high, ADOPT_REGIONS);
 
 	for (u32 i = 0; i < high; i++) {
 		const struct adopt_shown *s = &t->at[i];
