@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "pair.h"
 
@@ -106,10 +107,11 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void bring_up(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *gid)
+static bool try_up(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *gid)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
 				 .port_num = 1,
+				 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 				 .path_mtu = IBV_MTU_1024,
 				 .dest_qp_num = dest,
 				 .max_dest_rd_atomic = 1,
@@ -120,20 +122,23 @@ static void bring_up(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *gid)
 				 .rnr_retry = 7,
 				 .ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = *gid } };
 
-	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						       IBV_QP_ACCESS_FLAGS),
-			 0);
+	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					  IBV_QP_ACCESS_FLAGS) != 0)
+		return false;
 	a.qp_state = IBV_QPS_RTR;
-	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-						       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-						       IBV_QP_MAX_DEST_RD_ATOMIC |
-						       IBV_QP_MIN_RNR_TIMER),
-			 0);
+	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
+		return false;
 	a.qp_state = IBV_QPS_RTS;
-	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-						       IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						       IBV_QP_MAX_QP_RD_ATOMIC),
-			 0);
+	return ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+					     IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					     IBV_QP_MAX_QP_RD_ATOMIC) == 0;
+}
+
+static void bring_up(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *gid)
+{
+	assert_true(try_up(qp, dest, gid));
 }
 
 static void open_all(void)
@@ -249,11 +254,135 @@ static void threads__objects_come_and_go(void **state)
 	close_all();
 }
 
+/* ---- a target that comes and goes ---- */
+
+enum { GOINGS = 400, PATIENCE_MS = 5 };
+
+static struct {
+	struct ibv_cq *cq; /* of `from` */
+	struct ibv_qp *from, *to;
+	union ibv_gid gid;
+	uint64_t word;
+	uint32_t rkey;
+	bool over;
+} target;
+
+static void target_renew(struct ibv_qp *qp, uint32_t dest)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+
+	if (ibv_modify_qp(qp, &reset, IBV_QP_STATE) != 0 || !try_up(qp, dest, &target.gid))
+		__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+}
+
+static void target_write(void)
+{
+	uint64_t word = 1;
+	struct ibv_sge sge = { (uintptr_t)&word, 8, 0 };
+	struct ibv_send_wr wr = { .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE };
+	struct ibv_send_wr *bad;
+
+	wr.wr.rdma.remote_addr = (uintptr_t)&target.word;
+	wr.wr.rdma.rkey = __atomic_load_n(&target.rkey, __ATOMIC_RELAXED);
+	if (ibv_post_send(target.from, &wr, &bad) != 0)
+		__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+}
+
+/* WRITEs go well or fail, as the target is at the moment. One with a PSN that the target, begun
+ * anew meanwhile, does not expect goes neither way: then this end begins anew, too. */
+static void *target_writer(void *arg)
+{
+	struct ibv_wc wc;
+
+	while (!__atomic_load_n(&target.over, __ATOMIC_RELAXED)) {
+		uint64_t limit = side_now_ms() + PATIENCE_MS;
+		int n;
+
+		target_write();
+		while ((n = ibv_poll_cq(target.cq, 1, &wc)) == 0 && side_now_ms() < limit)
+			sched_yield();
+		if (n < 0)
+			__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+		if (n != 1 || wc.status != IBV_WC_SUCCESS)
+			target_renew(target.from, target.to->qp_num);
+	}
+	return NULL;
+}
+
+static struct ibv_qp *target_qp(struct ibv_cq *c)
+{
+	struct ibv_qp_init_attr init = { .send_cq = c,
+					 .recv_cq = c,
+					 .cap = { DEPTH, 4, 1, 1, 8 },
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+	assert_non_null(qp);
+	return qp;
+}
+
+static struct ibv_mr *target_register(void)
+{
+	struct ibv_mr *m = ibv_reg_mr(pd, &target.word, sizeof(target.word),
+				      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+
+	assert_non_null(m);
+	__atomic_store_n(&target.rkey, m->rkey, __ATOMIC_RELAXED);
+	return m;
+}
+
+/* It is connected with another one now and then, and the memory registered anew. */
+static void target_goings(struct ibv_mr **m)
+{
+	struct ibv_qp *other = target_qp(cq);
+
+	for (int i = 0; i < GOINGS; i++) {
+		target_renew(target.to, (i % 8 == 7 ? other : target.from)->qp_num);
+		if (i % 4 == 1) {
+			assert_int_equal(ibv_dereg_mr(*m), 0);
+			*m = target_register();
+		}
+		usleep(i % 5 * 300);
+	}
+	assert_int_equal(ibv_destroy_qp(other), 0);
+}
+
+static void threads__a_target_comes_and_goes(void **state)
+{
+	struct ibv_mr *m;
+	pthread_t t;
+
+	open_all();
+	wrong = 0;
+	assert_int_equal(ibv_query_gid(ctx, 1, 0, &target.gid), 0);
+	target.cq = ibv_create_cq(ctx, DEPTH, NULL, NULL, 0);
+	assert_non_null(target.cq);
+	target.from = target_qp(target.cq);
+	target.to = target_qp(cq);
+	m = target_register();
+	bring_up(target.to, target.from->qp_num, &target.gid);
+	bring_up(target.from, target.to->qp_num, &target.gid);
+	assert_int_equal(pthread_create(&t, NULL, target_writer, NULL), 0);
+	target_goings(&m);
+	__atomic_store_n(&target.over, true, __ATOMIC_RELAXED);
+	pthread_join(t, NULL);
+	assert_int_equal(wrong, 0);
+	assert_int_equal(ibv_destroy_qp(target.from), 0);
+	assert_int_equal(ibv_destroy_qp(target.to), 0);
+	assert_int_equal(ibv_dereg_mr(m), 0);
+	assert_int_equal(ibv_destroy_cq(target.cq), 0);
+	close_all();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads__each_message_once),
 		cmocka_unit_test(threads__objects_come_and_go),
+		cmocka_unit_test(threads__a_target_comes_and_goes),
 	};
 
 	pair_supervise();

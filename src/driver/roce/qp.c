@@ -91,6 +91,30 @@ static void qp_give_number(struct roce_device *dev, u32 index)
 	lock_release(&dev->id_lock);
 }
 
+/* ---- what peers see ---- */
+
+/* Peers, this process among them, read the word first and last: the rest may only change while it
+ * says that nobody is welcome. The stores release, so that whoever sees one of them sees that too
+ * (direct_judge, pull_is_valid). */
+static void shown_begin(struct board_qp *shown, u32 qpn, u32 pd)
+{
+	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->pd, pd, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->peer_qpn, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->qpn, qpn, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->sgid_index, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->dgid_index, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->mtu, 0, __ATOMIC_RELAXED);
+}
+
+static void shown_connect(struct board_qp *shown, u32 type, u32 peer_qpn)
+{
+	if (shown->peer_qpn == peer_qpn)
+		return;
+	__atomic_store_n(&shown->word, board_qp_word(IB_QPS_RESET, type, 0), __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->peer_qpn, peer_qpn, __ATOMIC_RELEASE);
+}
+
 /* ---- callbacks of the engine ---- */
 
 void roce_publish(void *arg, struct ibt_qp *engine)
@@ -99,13 +123,7 @@ void roce_publish(void *arg, struct ibt_qp *engine)
 	struct roce_qp *qp = ibt_qp_owner(engine);
 	u32 word = board_qp_word(ibt_qp_state(engine), qp->ib.qp_type, ibt_qp_access(engine));
 
-	/* Peers read the word first and last: the rest may only change while it says that nobody
-	 * is welcome. */
-	if (qp->shown->peer_qpn != ibt_qp_peer(engine)) {
-		__atomic_store_n(&qp->shown->word, board_qp_word(IB_QPS_RESET, qp->ib.qp_type, 0),
-				 __ATOMIC_RELEASE);
-		qp->shown->peer_qpn = ibt_qp_peer(engine);
-	}
+	shown_connect(qp->shown, qp->ib.qp_type, ibt_qp_peer(engine));
 	/* pairs with direct_enter and pull_is_valid */
 	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE);
 	board_change(dev->a.board);
@@ -181,10 +199,9 @@ static struct roce_qp *qp_create_both(struct roce_device *dev, struct ib_pd *pd,
 
 	if (err != 0)
 		return ERR_PTR(err);
-	memset(shown, 0, sizeof(*shown));
+	e.qpn = qpn;
+	shown_begin(shown, e.qpn, e.pd);
 	memset(&dev->a.board->tallies[index], 0, sizeof(struct board_tally));
-	shown->qpn = e.qpn = qpn;
-	shown->pd = e.pd;
 	e.counters = (struct ibt_counters *)&dev->a.board->tallies[index];
 	e.srq = init->srq == NULL ? NULL : ROCE_OF(srq, init->srq)->engine;
 	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr,
@@ -252,7 +269,7 @@ static int qp_destroy(struct ib_qp *ib)
 	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
 	shm_drain(dev->a.shm, SHM_ANY_KEY, ib->qp_num);
 	ibt_qp_destroy(roce_engine(qp)); /* and `qp` with it */
-	memset(shown, 0, sizeof(*shown));
+	shown_begin(shown, 0, 0);
 	qp_give_number(dev, (u32)(shown - dev->a.board->qps));
 	return 0;
 }
@@ -293,11 +310,13 @@ static void qp_show_way(struct roce_device *dev, struct roce_qp *qp, const struc
 	int dgid = mask & IB_QP_AV ? roce_find_gid(dev, attr->ah_attr.grh.dgid.raw) : -1;
 
 	if (mask & IB_QP_AV) {
-		qp->shown->sgid_index = attr->ah_attr.grh.sgid_index;
-		qp->shown->dgid_index = dgid < 0 ? BOARD_NO_GID : (u8)dgid;
+		__atomic_store_n(&qp->shown->sgid_index, attr->ah_attr.grh.sgid_index,
+				 __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->shown->dgid_index, dgid < 0 ? BOARD_NO_GID : (u8)dgid,
+				 __ATOMIC_RELAXED);
 	}
 	if (mask & IB_QP_PATH_MTU)
-		qp->shown->mtu = (u8)attr->path_mtu;
+		__atomic_store_n(&qp->shown->mtu, (u8)attr->path_mtu, __ATOMIC_RELAXED);
 }
 
 /* -EAGAIN: the engine has moved the QP to another state than the masks were checked for. */

@@ -28,18 +28,33 @@ enum {
 	NO_KEY = SHM_ANY_KEY - 1, /* a hazard's, that uses no key: no entry of the table has it */
 };
 
+/* A peer, this process itself perhaps, may be changing what is read here, and in direct_qp_allows.
+ * Each load acquires, so that the second look at the key or at the word comes after it. */
 static bool direct_entry_allows(const struct mem_entry *e, const struct path_target *t, u32 need,
 				u32 pd, u64 *addr)
 {
-	if ((e->access & need) == 0 || e->pd != pd || (e->flags & MEM_CONTIGUOUS) == 0)
+	u32 access = __atomic_load_n(&e->access, __ATOMIC_ACQUIRE);
+	u32 flags = __atomic_load_n(&e->flags, __ATOMIC_ACQUIRE);
+	u64 iova = __atomic_load_n(&e->iova, __ATOMIC_ACQUIRE);
+	u64 length = __atomic_load_n(&e->length, __ATOMIC_ACQUIRE);
+
+	if ((access & need) == 0 || __atomic_load_n(&e->pd, __ATOMIC_ACQUIRE) != pd ||
+	    (flags & MEM_CONTIGUOUS) == 0)
 		return false;
-	if ((e->flags & MEM_WINDOW_TYPE2) != 0 && e->qpn != t->dqpn)
+	if ((flags & MEM_WINDOW_TYPE2) != 0 &&
+	    __atomic_load_n(&e->qpn, __ATOMIC_ACQUIRE) != t->dqpn)
 		return false;
-	if (t->va < e->iova || t->va - e->iova > e->length ||
-	    t->length > e->length - (t->va - e->iova))
+	if (t->va < iova || t->va - iova > length || t->length > length - (t->va - iova))
 		return false;
-	*addr = e->addr + (t->va - e->iova);
+	*addr = __atomic_load_n(&e->addr, __ATOMIC_ACQUIRE) + (t->va - iova);
 	return true;
+}
+
+/* Is the entry that of `qpn`, connected with `peer`? */
+static bool direct_qp_is(const struct board_qp *q, u32 qpn, u32 peer)
+{
+	return __atomic_load_n(&q->qpn, __ATOMIC_ACQUIRE) == qpn &&
+	       __atomic_load_n(&q->peer_qpn, __ATOMIC_ACQUIRE) == peer;
 }
 
 static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct path_target *t,
@@ -50,7 +65,7 @@ static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct pa
 	return (word & BOARD_QP_EXISTS) != 0 &&
 	       (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
 		state == IBV_QPS_SQE) &&
-	       (word >> 8 & need) != 0 && q->qpn == t->dqpn && q->peer_qpn == t->sqpn;
+	       (word >> 8 & need) != 0 && direct_qp_is(q, t->dqpn, t->sqpn);
 }
 
 const struct board_qp *link_find_qp(const struct board *b, u32 qpn)
@@ -67,7 +82,7 @@ bool link_peer_has_qp(const struct shm_link *l, u32 qpn)
 {
 	const struct board_qp *q = link_find_qp(l->board, qpn);
 
-	return q != NULL && q->qpn == qpn &&
+	return q != NULL && __atomic_load_n(&q->qpn, __ATOMIC_RELAXED) == qpn &&
 	       (__atomic_load_n(&q->word, __ATOMIC_ACQUIRE) & BOARD_QP_EXISTS) != 0;
 }
 
@@ -169,9 +184,9 @@ static const struct mem_entry *direct_judge(const struct shm_link *l, const stru
 	if (__atomic_load_n(&e->key, __ATOMIC_ACQUIRE) != t->rkey || q == NULL)
 		return NULL; /* pairs with mem_register */
 	word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE); /* pairs with roce_publish */
-	if (!direct_qp_allows(q, word, t, need) || !direct_entry_allows(e, t, need, q->pd, addr))
+	if (!direct_qp_allows(q, word, t, need) ||
+	    !direct_entry_allows(e, t, need, __atomic_load_n(&q->pd, __ATOMIC_ACQUIRE), addr))
 		return NULL;
-	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* content before the second look */
 	return __atomic_load_n(&q->word, __ATOMIC_RELAXED) == word ? e : NULL;
 }
 
@@ -424,7 +439,7 @@ static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 	u32 word = q == NULL ? 0 : __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
 	u32 state = word & 0xf;
 
-	return (word & BOARD_QP_EXISTS) != 0 && q->qpn == sqpn && q->peer_qpn == dqpn &&
+	return (word & BOARD_QP_EXISTS) != 0 && direct_qp_is(q, sqpn, dqpn) &&
 	       (state == IBV_QPS_RTS || state == IBV_QPS_SQD);
 }
 

@@ -10,9 +10,18 @@
 
 static u32 tap_mtu(const struct board_qp *q, const struct pkt *p)
 {
-	if (p->qp_type == IBV_QPT_UD || q == NULL || q->mtu < IBV_MTU_256 || q->mtu > IBV_MTU_4096)
+	u8 mtu = q == NULL ? 0 : __atomic_load_n(&q->mtu, __ATOMIC_RELAXED);
+
+	if (p->qp_type == IBV_QPT_UD || mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)
 		return CAPTURE_MTU;
-	return 128u << q->mtu;
+	return 128u << mtu;
+}
+
+/* The entry's, which a transition of the queue pair may be changing. */
+static void tap_way(const struct board_qp *q, struct capture_packet *out)
+{
+	out->sgid_index = __atomic_load_n(&q->sgid_index, __ATOMIC_RELAXED);
+	out->dgid_index = __atomic_load_n(&q->dgid_index, __ATOMIC_RELAXED);
 }
 
 static void tap_describe(struct shm_link *l, const struct pkt *p, struct capture_packet *out)
@@ -20,12 +29,14 @@ static void tap_describe(struct shm_link *l, const struct pkt *p, struct capture
 	const struct board_qp *q = link_find_qp(l->shm->cfg.board, p->sqpn);
 
 	*out = (struct capture_packet){ .kind = CAPTURE_LOCAL,
-					.sgid_index = q == NULL ? CAPTURE_NO_GID : q->sgid_index,
-					.dgid_index = q == NULL ? CAPTURE_NO_GID : q->dgid_index,
+					.sgid_index = CAPTURE_NO_GID,
+					.dgid_index = CAPTURE_NO_GID,
 					.mtu = tap_mtu(q, p),
 					.path_bytes = RING_MTU,
 					.length = p->length,
 					.pkt = p };
+	if (q != NULL)
+		tap_way(q, out);
 }
 
 int tap_push(struct shm_link *l, const struct pkt *p, const struct iovec *iov, int iovcnt)
