@@ -251,8 +251,9 @@ struct ibt_srq {
 	struct ibt *ibt FIXED;
 	void *owner FIXED;
 	u32 pd FIXED;
+	u32 max_sge FIXED;
 	struct lock lock;
-	struct wqe_ring ring FIXED;
+	struct wqe_ring ring GUARDED_BY(lock); /* another one once its size is changed */
 	u32 head GUARDED_BY(lock), tail GUARDED_BY(lock);
 	u32 limit GUARDED_BY(lock); /* 0: not armed */
 };

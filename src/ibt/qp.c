@@ -42,7 +42,7 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 		err = wqe_ring_init(&qp->rq, cap->max_recv_wr, 0, cap->max_recv_sge);
 	if (err == 0 && init->srq != NULL) {
 		qp->srq_copy = calloc(1, sizeof(struct recv_wqe) +
-						 init->srq->ring.max_sge * sizeof(struct ibv_sge));
+						 init->srq->max_sge * sizeof(struct ibv_sge));
 		err = qp->srq_copy == NULL ? -ENOMEM : 0;
 		cap->max_recv_wr = cap->max_recv_sge = 0;
 	}

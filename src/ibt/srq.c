@@ -11,7 +11,7 @@
 enum { SRQ_MAX_WR = IBT_MAX_WR };
 
 int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
-		   struct ibt_srq **out)
+		   struct ibt_srq **out) NO_THREAD_SAFETY /* nobody else has it yet */
 {
 	struct ibt_srq *srq;
 	int err;
@@ -28,12 +28,13 @@ int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner
 	}
 	srq->ibt = ibt;
 	srq->pd = pd;
+	srq->max_sge = srq->ring.max_sge;
 	srq->owner = owner;
 	*out = srq;
 	return 0;
 }
 
-void ibt_srq_destroy(struct ibt_srq *srq)
+void ibt_srq_destroy(struct ibt_srq *srq) NO_THREAD_SAFETY /* nobody else has it any more */
 {
 	wqe_ring_fini(&srq->ring);
 	free(srq);
@@ -51,7 +52,7 @@ static int srq_resize(struct ibt_srq *srq, u32 max_wr) REQUIRES(srq->lock)
 
 	if (max_wr == 0 || max_wr > SRQ_MAX_WR || max_wr < srq->head - srq->tail)
 		return -EINVAL;
-	err = wqe_ring_init(&bigger, max_wr, 0, srq->ring.max_sge);
+	err = wqe_ring_init(&bigger, max_wr, 0, srq->max_sge);
 	if (err != 0)
 		return err;
 	for (u32 i = srq->tail; i != srq->head; i++)
@@ -83,7 +84,7 @@ void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr)
 {
 	lock_acquire(&srq->lock);
 	attr->max_wr = srq->ring.size;
-	attr->max_sge = srq->ring.max_sge;
+	attr->max_sge = srq->max_sge;
 	attr->srq_limit = srq->limit;
 	lock_release(&srq->lock);
 }

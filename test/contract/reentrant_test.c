@@ -69,13 +69,15 @@ static bool do_ah(int who)
 static bool do_srq(int who)
 {
 	struct ib_srq_init_attr init = { .attr = { .max_wr = 16, .max_sge = 1 } };
-	struct ib_srq_attr attr = { .srq_limit = (u32)who };
+	struct ib_srq_attr attr = { .srq_limit = (u32)who }, size = { .max_wr = 64u << (who & 1) };
 	struct ib_sge in = rig_sge(4096, 64);
 	struct ib_recv_wr recv = { .sg_list = &in, .num_sge = 1 };
 	struct ib_srq *srq = ib_create_srq(rig.pd, &init);
 	int posted = ib_post_srq_recv(all.srq, &recv, NULL);
 
+	/* the size may be refused: more requests wait, or it is fixed */
 	return !IS_ERR(srq) && ib_destroy_srq(srq) == 0 && (posted == 0 || posted == -ENOMEM) &&
+	       ib_modify_srq(all.srq, &size, IB_SRQ_MAX_WR) <= 0 &&
 	       ib_modify_srq(all.srq, &attr, IB_SRQ_LIMIT) == 0 &&
 	       ib_query_srq(all.srq, &attr) == 0 && attr.max_wr >= 64;
 }
