@@ -193,10 +193,11 @@ static void engine_dead(void *user, struct path_dest *dest)
 	struct ibt *ibt = user;
 
 	for (u32 s = 0; s < IBT_TABLES; s++) {
-		if (ibt->tables[s] == NULL)
-			continue;
-		for (u32 i = 0; i < 1u << IBT_INDEX_BITS; i++) {
-			struct ibt_qp *qp = __atomic_load_n(&ibt->tables[s][i], __ATOMIC_ACQUIRE);
+		/* both loads pair with engine_table_add */
+		struct ibt_qp **table = __atomic_load_n(&ibt->tables[s], __ATOMIC_ACQUIRE);
+
+		for (u32 i = 0; table != NULL && i < 1u << IBT_INDEX_BITS; i++) {
+			struct ibt_qp *qp = __atomic_load_n(&table[i], __ATOMIC_ACQUIRE);
 
 			if (qp != NULL && qp->type == IBV_QPT_RC)
 				qp_peer_died(qp, dest);
