@@ -253,7 +253,7 @@ static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
 }
 
 static bool receive_owns(const struct udp *udp, const struct udp_socket *s, u32 qpn)
-	NO_THREAD_SAFETY /* slots are only ever added, before their first packet */
+	REQUIRES(udp->poll_lock)
 {
 	u32 slot = qpn >> NODE_INDEX_BITS;
 
@@ -324,6 +324,7 @@ static void receive_for_all(struct udp *udp, const struct udp_group *g, struct u
 }
 
 static bool receive_is_for_us(const struct udp *udp, const struct udp_socket *s, u32 qpn)
+	REQUIRES(udp->poll_lock)
 {
 	return s->group != NULL ? qpn == UDP_GROUP_QPN : receive_owns(udp, s, qpn);
 }

@@ -279,8 +279,10 @@ int udp_slot_own(struct udp *udp, u32 slot)
 	int err;
 
 	lock_acquire(&udp->slots_lock);
+	lock_acquire(&udp->poll_lock);
 	if (udp->slot_count < UDP_SLOTS)
 		udp->slots[udp->slot_count++] = slot;
+	lock_release(&udp->poll_lock);
 	err = sockets_ask(udp, slot);
 	lock_release(&udp->slots_lock);
 	if (err == 0)

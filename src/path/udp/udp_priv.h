@@ -154,8 +154,8 @@ struct udp {
 
 	/* one conversation with the node about sockets at a time */
 	struct lock slots_lock ACQUIRED_BEFORE(poll_lock);
-	u32 slots[UDP_SLOTS] GUARDED_BY(slots_lock);
-	u32 slot_count GUARDED_BY(slots_lock);
+	u32 slots[UDP_SLOTS] WRITTEN_UNDER(slots_lock, poll_lock);
+	u32 slot_count WRITTEN_UNDER(slots_lock, poll_lock);
 
 	struct lock lock CACHE_ALIGNED ACQUIRED_AFTER(poll_lock) ACQUIRED_AFTER(slots_lock);
 	struct udp_socket *sockets[UDP_SOCKETS] GUARDED_BY(lock);
