@@ -249,7 +249,8 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_loc
 				 .rkey = w->rkey,
 				 .va = w->va,
 				 .length = w->length,
-				 .write = write };
+				 .write = write,
+				 .type = qp->type };
 	struct iovec iov[IBT_MAX_SGE + 2];
 	int n;
 
@@ -274,7 +275,8 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 				 .rkey = w->rkey,
 				 .va = w->va,
 				 .length = sizeof(u64),
-				 .write = true };
+				 .write = true,
+				 .type = qp->type };
 	struct path_atomic a = { .swap = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
 				 .compare = w->compare };
 	struct iovec iov[IBT_MAX_SGE + 2];

@@ -139,6 +139,7 @@ struct path_target {
 	u32 rkey;
 	u64 va, length;
 	bool write; /* else read */
+	u8 type;    /* enum ibv_qp_type, of both ends */
 };
 
 /* One of several WRITEs of a connection: from our memory to the peer's. */
@@ -197,9 +198,9 @@ struct path_ops {
 	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		      int iovcnt);
-	/* Does WRITEs of the connection of our `sqpn` with `dqpn` there, in this order, where the
-	 * peer's memory is mapped here. Takes the first so many and returns how many; of one that
-	 * it does not take direct() says why. `g` is the connection's, which nobody else uses
+	/* Does WRITEs of the connection (RC) of our `sqpn` with `dqpn` there, in this order, where
+	 * the peer's memory is mapped here. Takes the first so many and returns how many; of one
+	 * that it does not take direct() says why. `g` is the connection's, which nobody else uses
 	 * meanwhile. NULL: never. */
 	u32 (*writes)(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		      const struct path_write *w, u32 n);

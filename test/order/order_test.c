@@ -351,7 +351,8 @@ static void hazard_copy(void)
 				 .rkey = w.key,
 				 .va = (u64)(uintptr_t)w.memory,
 				 .length = BYTES,
-				 .write = true };
+				 .write = true,
+				 .type = IBV_QPT_RC };
 	struct iovec iov = { source, BYTES };
 
 	w.err = w.path->ops->direct(w.self, &t, &iov, 1);

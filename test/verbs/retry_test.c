@@ -251,11 +251,13 @@ enum absence {
 	ABSENT_ERROR,
 	ABSENT_NUMBER,
 	ABSENT_TYPE,
+	ABSENT_UNRELIABLE,
 	ABSENCES
 };
 
 static const char *const absence_names[] = { "destroyed", "in reset", "in init", "in error",
-					     "of nobody's number", "of another type" };
+					     "of nobody's number", "of another type",
+					     "of type UC" };
 
 static void absent_arrange(enum absence how, uint8_t timeout, uint8_t retry)
 {
@@ -265,7 +267,9 @@ static void absent_arrange(enum absence how, uint8_t timeout, uint8_t retry)
 	struct side_link l;
 
 	end_open(&pair.a, &o);
-	o.type = how == ABSENT_TYPE ? IBV_QPT_UD : IBV_QPT_RC;
+	o.type = how == ABSENT_TYPE	  ? IBV_QPT_UD
+		 : how == ABSENT_UNRELIABLE ? IBV_QPT_UC
+					    : IBV_QPT_RC;
 	end_open(&pair.b, &o);
 	l = link_to(7, RNR_SHORT, timeout, retry);
 	if (how == ABSENT_NUMBER)

@@ -50,6 +50,12 @@ static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 	return BOARD_QP_EXISTS | (access & 0xff) << 8 | (type & 0xf) << 4 | (state & 0xf);
 }
 
+/* Does it exist, and of this type? */
+static inline bool board_qp_is_type(u32 word, u32 type)
+{
+	return (word & (BOARD_QP_EXISTS | 0xf0)) == (BOARD_QP_EXISTS | type << 4);
+}
+
 /* An initiator is about to touch, or touches, a peer's memory by itself. */
 struct CACHE_ALIGNED board_hazard {
 	/* 0: free. Else bit 63, in bits 32-55 the peer's queue pair, whose slot says which process

@@ -62,7 +62,7 @@ static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct pa
 {
 	u32 state = word & 0xf;
 
-	return (word & BOARD_QP_EXISTS) != 0 &&
+	return board_qp_is_type(word, t->type) &&
 	       (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
 		state == IBV_QPS_SQE) &&
 	       (word >> 8 & need) != 0 && direct_qp_is(q, t->dqpn, t->sqpn);
@@ -273,7 +273,7 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 static NOINLINE bool grant_renew(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
 				 const struct path_write *w, u64 generation)
 {
-	struct path_target t = { sqpn, dqpn, w->rkey, w->va, w->length, true };
+	struct path_target t = { sqpn, dqpn, w->rkey, w->va, w->length, true, IBV_QPT_RC };
 	const struct mem_entry *e;
 	u64 addr, shared;
 
