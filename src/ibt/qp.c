@@ -26,7 +26,8 @@ static int qp_check_init(const struct ibt_qp_init *init)
 		return -EINVAL;
 	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
 		return -EOPNOTSUPP;
-	return 0;
+	/* ibv_create_qp(3): only RC and UD share a receive queue. */
+	return init->srq != NULL && init->type == IBV_QPT_UC ? -EINVAL : 0;
 }
 
 /* not reachable yet */

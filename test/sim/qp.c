@@ -137,7 +137,7 @@ static struct sqp *sqp_create(struct proc *p, u32 type)
 	sqp_draw_caps(q);
 	q->pd = rng_below(RNG, SIM_PDS);
 	q->sig_all = rng_percent(RNG, 30);
-	if (p->srq != NULL && rng_percent(RNG, 40)) {
+	if (p->srq != NULL && rng_percent(RNG, 40) && type != IBV_QPT_UC) {
 		q->srq = p->srq;
 		q->pd = p->srq->pd;
 	}

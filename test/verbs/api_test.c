@@ -595,6 +595,25 @@ static void qp__receive_caps_beside_an_srq(void **state)
 	assert_int_equal(ibv_destroy_srq(init.srq), 0);
 }
 
+/* RC and UD, as the man page says; not UC. */
+static void qp__types_that_share_a_receive_queue(void **state)
+{
+	struct ibv_srq_init_attr si = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &si);
+	struct ibv_qp_init_attr init = api_init(IBV_QPT_UC);
+	struct ibv_qp *qp;
+
+	init.srq = srq;
+	NULL_WITH(ibv_create_qp(pd, &init), EINVAL);
+	for (int ud = 0; ud < 2; ud++) {
+		init.qp_type = ud ? IBV_QPT_UD : IBV_QPT_RC;
+		qp = ibv_create_qp(pd, &init);
+		assert_non_null(qp);
+		assert_int_equal(ibv_destroy_qp(qp), 0);
+	}
+	assert_int_equal(ibv_destroy_srq(srq), 0);
+}
+
 /* ---- requests built call by call ---- */
 
 static struct ibv_qp *wr_qp(enum ibv_qp_type type, uint64_t ops)
@@ -722,6 +741,7 @@ int main(void)
 		cmocka_unit_test(post__receive_beside_an_srq),
 		cmocka_unit_test(post__datagram_without_ah),
 		cmocka_unit_test(qp__receive_caps_beside_an_srq),
+		cmocka_unit_test(qp__types_that_share_a_receive_queue),
 		cmocka_unit_test(wr__whole_or_not_at_all),
 		cmocka_unit_test(window__zero_based),
 	};

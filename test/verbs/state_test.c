@@ -515,7 +515,6 @@ int main(void)
 		TEST(event__send_cq_overflows),
 		TEST(event__a_small_cq_bears_a_lag),
 		TYPED(srq__shared, RC),
-		TYPED(srq__shared, UC),
 		TYPED(srq__shared, UD),
 		TEST(srq__limit),
 		TEST(srq__empty_means_rnr),
