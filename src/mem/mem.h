@@ -120,15 +120,18 @@ int mem_deregister(struct mem_table *t, u32 key);
  * must not be valid (-EINVAL). -EBUSY: windows bound to it. Other errors as of mem_register; on any
  * error the old content stays. May block like mem_deregister if the content was valid, but for a
  * list of pages (an FMR): that one waits for nobody, and the old pages are the caller's again only
- * after mem_invalidate and `quiesce`. */
+ * after mem_unbind and `quiesce`. */
 int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r);
 /* Reserves an index with no valid content (FMR or window before its first use): *key names it,
  * lookups of it fail. -ENOMEM. */
 int mem_reserve(struct mem_table *t, u32 *key);
-/* Makes a key invalid but keeps its index reserved (local invalidate, SEND_WITH_INV, unbind).
+/* Makes a key invalid but keeps its index reserved, as its owner's verb asks (unbind, unmap).
  * Drains like mem_deregister. -EINVAL if not valid or of another pd, or an ordinary registration
  * (neither from mem_reserve nor a window). -EBUSY: windows bound to it. Waits for no peer if the
  * content was a list of pages. */
+int mem_unbind(struct mem_table *t, u32 key, u32 pd);
+/* The same as a work request asks, the owner's (local invalidate) or a peer's (SEND_WITH_INV):
+ * -EINVAL for a window of type 1 as well. */
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd);
 
 /* Local side: checks an SGE against (pd, access) and gives its address in this process. NULL:

@@ -182,7 +182,7 @@ static void *bind_window(void *arg)
 		int err = mem_replace(&table, &key, &r);
 
 		__atomic_fetch_add(&wrong, err != 0, __ATOMIC_RELAXED);
-		err = i & 1 ? mem_invalidate(&table, key, PD) : 0;
+		err = i & 1 ? mem_unbind(&table, key, PD) : 0;
 		/* The other thread may have bound it anew meanwhile. */
 		__atomic_fetch_add(&wrong, err != 0 && err != -EINVAL, __ATOMIC_RELAXED);
 	}

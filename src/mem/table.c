@@ -342,7 +342,7 @@ static void entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES
 }
 
 /* Before other content comes: of a page list only who reads the list is waited for, which is soon
- * over. Its owner unmaps before the pages are his again, and waits then (mem_invalidate). */
+ * over. Its owner unmaps before the pages are his again, and waits then (mem_unbind). */
 static void entry_drain_for_other(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	if ((t->entries[mem_index(p->name)].flags & FLAGS_KIND) == MEM_PAGES)
@@ -446,7 +446,14 @@ int mem_deregister(struct mem_table *t, u32 key)
 	return err;
 }
 
-int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
+/* What a work request, the peer's or the owner's, may make invalid: not a window of type 1, which
+ * ends by another bind only. IBA vol 1, 10.6.7.2. */
+static bool entry_yields(const struct mem_entry *e)
+{
+	return (e->flags & (MEM_WINDOW | MEM_WINDOW_TYPE2)) != MEM_WINDOW;
+}
+
+static int table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
 {
 	struct mem_private *p;
 	u64 *pages;
@@ -455,7 +462,8 @@ int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
 	lock_acquire(&t->lock);
 	p = name_find(t, key);
 	if (!p || p->name != key || !p->rebindable || p->state != MEM_LIVE ||
-	    t->entries[mem_index(key)].pd != pd)
+	    t->entries[mem_index(key)].pd != pd ||
+	    (by_request && !entry_yields(&t->entries[mem_index(key)])))
 		err = -EINVAL;
 	else if (p->windows)
 		err = -EBUSY;
@@ -472,6 +480,16 @@ int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
 	lock_release(&t->lock);
 	free(pages);
 	return 0;
+}
+
+int mem_unbind(struct mem_table *t, u32 key, u32 pd)
+{
+	return table_empty(t, key, pd, false);
+}
+
+int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
+{
+	return table_empty(t, key, pd, true);
 }
 
 /* Finds what mem_replace may change, and composes the new content. */

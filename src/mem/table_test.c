@@ -451,11 +451,27 @@ static void mem_deregister__parent_with_windows_is_busy(void **state)
 	assert_int_equal(mem_replace(&table, &two, &w), 0);
 	assert_int_equal(mem_deregister(&table, parent), -EBUSY);
 	assert_int_equal(mem_replace(&table, &parent, &r), -EBUSY);
-	assert_int_equal(mem_invalidate(&table, one, PD), 0);
+	assert_int_equal(mem_unbind(&table, one, PD), 0);
 	assert_int_equal(mem_deregister(&table, parent), -EBUSY);
 	assert_int_equal(mem_deregister(&table, two), 0);
 	assert_int_equal(mem_deregister(&table, parent), 0);
 	assert_int_equal(mem_deregister(&table, one), 0);
+}
+
+static void mem_invalidate__spares_a_window_of_type_1(void **state)
+{
+	u32 parent = registered(RW | IBV_ACCESS_MW_BIND), key;
+	struct mem_region w = window(parent, 0);
+
+	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_replace(&table, &key, &w), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD), -EINVAL);
+	assert_int_equal(mem_unbind(&table, key, PD + 1), -EINVAL);
+	assert_int_equal(mem_deregister(&table, parent), -EBUSY);
+	assert_int_equal(mem_unbind(&table, key, PD), 0);
+	assert_int_equal(mem_unbind(&table, key, PD), -EINVAL);
+	assert_int_equal(mem_deregister(&table, parent), 0);
+	assert_int_equal(mem_deregister(&table, key), 0);
 }
 
 static void mem_replace__type2_window_takes_the_low_bits_it_is_given(void **state)
@@ -542,6 +558,7 @@ int main(void)
 		TEST(mem_replace__window_needs_a_fit_parent),
 		TEST(mem_replace__type2_window_takes_the_low_bits_it_is_given),
 		TEST(mem_invalidate__needs_pd_and_key_and_no_ordinary_region),
+		TEST(mem_invalidate__spares_a_window_of_type_1),
 		TEST(mem_deregister__parent_with_windows_is_busy),
 		TEST(mem_table_init__uses_the_entries_it_is_given),
 		TEST(mem_table_fini__frees_page_lists),

@@ -177,14 +177,15 @@ static bool draw_place(struct draft *d, bool amiss)
 	return true;
 }
 
-static struct cell *draw_rebindable(struct sqp *owner, bool gone)
+static struct cell *draw_rebindable(struct sqp *owner, bool gone, bool amiss)
 {
 	u32 skip = rng_below(RNG, owner->cell_count);
 	struct cell *found = NULL;
 
 	list_for_each(c, &owner->cells, struct cell, node) {
 		if (!(gone ? c->withdrawn
-			   : key_is_rebindable(c) && !c->withdrawn && c->victim_of == 0))
+			   : key_is_rebindable(c) && !c->withdrawn && c->victim_of == 0 &&
+				     (amiss || c->kind == CELL_FAST)))
 			continue;
 		found = c;
 		if (skip-- == 0)
@@ -197,7 +198,7 @@ static struct cell *draw_rebindable(struct sqp *owner, bool gone)
 static bool draw_victim(struct draft *d, struct sqp *owner, bool amiss)
 {
 	struct send *s = d->s;
-	struct cell *c = draw_rebindable(owner, amiss && rng_percent(RNG, 50));
+	struct cell *c = draw_rebindable(owner, amiss && rng_percent(RNG, 50), amiss);
 
 	if (c == NULL)
 		return false;
@@ -209,7 +210,8 @@ static bool draw_victim(struct draft *d, struct sqp *owner, bool amiss)
 		return true;
 	}
 	s->fault = FAULT_VICTIM;
-	if (!c->withdrawn)
+	/* The key of a window, of type 1, is as it is: no request may end that. */
+	if (!c->withdrawn && c->kind != CELL_WINDOW)
 		d->wr.invalidate_rkey ^= 1u << rng_below(RNG, 12);
 	return true;
 }

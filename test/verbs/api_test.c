@@ -673,7 +673,7 @@ static void wr__whole_or_not_at_all(void **state)
 
 /* ---- windows ---- */
 
-static void window_complete(enum ibv_wc_opcode opcode)
+static struct ibv_wc api_complete(enum ibv_wc_status status)
 {
 	struct ibv_wc wc;
 	int got = 0;
@@ -683,8 +683,13 @@ static void window_complete(enum ibv_wc_opcode opcode)
 		usleep(got ? 0 : 1000);
 	}
 	assert_int_equal(got, 1);
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.opcode, opcode);
+	assert_int_equal(wc.status, status);
+	return wc;
+}
+
+static void window_complete(enum ibv_wc_opcode opcode)
+{
+	assert_int_equal(api_complete(IBV_WC_SUCCESS).opcode, opcode);
 }
 
 /* Its first byte's remote address is 0, wherever in its region it begins. */
@@ -719,6 +724,44 @@ static void window__zero_based(void **state)
 	assert_int_equal(ibv_dereg_mr(region), 0);
 }
 
+/* No request ends a window of type 1: not its owner's, which completes with an error, nor a peer's,
+ * to whom it is an access that is not allowed. */
+static void window__is_not_invalidated(void **state)
+{
+	struct ibv_mr *region = ibv_reg_mr(pd, buffer, sizeof(buffer),
+					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+						   IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	struct ibv_mw_bind bind = {
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = { region, (uintptr_t)buffer + 1000, 100, IBV_ACCESS_REMOTE_READ },
+	};
+	struct ibv_sge sge = { (uintptr_t)buffer, 8, mr->lkey };
+
+	for (int by_peer = 0; by_peer < 2; by_peer++) {
+		struct ibv_qp *qp = api_qp(IBV_QPT_RC), *peer = api_qp(IBV_QPT_RC);
+		struct ibv_recv_wr r = { .sg_list = &sge, .num_sge = 1 }, *bad_recv;
+		struct ibv_send_wr w = post_wr(&sge, by_peer), *bad;
+
+		post_connect(qp, peer->qp_num);
+		post_connect(peer, qp->qp_num);
+		assert_int_equal(ibv_bind_mw(qp, mw, &bind), 0);
+		window_complete(IBV_WC_BIND_MW);
+		assert_int_equal(ibv_post_recv(peer, &r, &bad_recv), 0);
+		w.opcode = by_peer ? IBV_WR_SEND_WITH_INV : IBV_WR_LOCAL_INV;
+		w.invalidate_rkey = mw->rkey;
+		assert_int_equal(ibv_post_send(qp, &w, &bad), 0);
+		if (by_peer)
+			api_complete(IBV_WC_LOC_PROT_ERR); /* the receive */
+		api_complete(by_peer ? IBV_WC_REM_ACCESS_ERR : IBV_WC_MW_BIND_ERR);
+		assert_int_equal(ibv_destroy_qp(qp), 0);
+		assert_int_equal(ibv_destroy_qp(peer), 0);
+		assert_int_equal(ibv_dereg_mr(region), EBUSY); /* it is still bound */
+	}
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	assert_int_equal(ibv_dereg_mr(region), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -744,6 +787,7 @@ int main(void)
 		cmocka_unit_test(qp__types_that_share_a_receive_queue),
 		cmocka_unit_test(wr__whole_or_not_at_all),
 		cmocka_unit_test(window__zero_based),
+		cmocka_unit_test(window__is_not_invalidated),
 	};
 
 	pair_supervise();

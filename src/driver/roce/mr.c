@@ -232,7 +232,7 @@ static struct ib_mw *mw_alloc(struct ib_pd *pd)
 
 static int mw_unbind(struct roce_device *dev, struct ib_mw *mw)
 {
-	int err = mem_invalidate(&dev->a.mem, mw->rkey, mr_pd_number(mw->pd));
+	int err = mem_unbind(&dev->a.mem, mw->rkey, mr_pd_number(mw->pd));
 
 	return err == -EINVAL ? 0 : err; /* it was not bound */
 }
@@ -353,7 +353,7 @@ static int fmr_unmap_one(struct ib_fmr *ib)
 	if (!roce_is_ours(dev, fmr->generation))
 		return 0;
 	lock_acquire(&fmr->lock);
-	err = mem_invalidate(&dev->a.mem, fmr->key, mr_pd_number(ib->pd));
+	err = mem_unbind(&dev->a.mem, fmr->key, mr_pd_number(ib->pd));
 	fmr->maps = 0;
 	lock_release(&fmr->lock);
 	return err == -EINVAL ? 0 : err; /* it was not mapped */
