@@ -124,11 +124,11 @@ static int wqe_fill_sges(struct send_wqe *w, const struct ibv_send_wr *wr)
 	return 0;
 }
 
-static int wqe_fill_ud(struct send_wqe *w, const struct ibv_send_wr *wr,
-		       bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
+static int wqe_fill_ud(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
+		       bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
 {
 	if (wr->wr.ud.ah == NULL || wr->wr.ud.remote_qpn > 0xffffff ||
-	    !av_of(wr->wr.ud.ah, &w->ud.av))
+	    !av_of(wr->wr.ud.ah, qp->pd, &w->ud.av))
 		return -EINVAL;
 	w->ud.remote_qpn = wr->wr.ud.remote_qpn;
 	w->ud.qkey = wr->wr.ud.remote_qkey;
@@ -136,7 +136,7 @@ static int wqe_fill_ud(struct send_wqe *w, const struct ibv_send_wr *wr,
 }
 
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		  bool (*av_of)(struct ibv_ah *ah, struct path_av *av))
+		  bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
 {
 	int err = 0;
 
@@ -151,7 +151,7 @@ int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_w
 	w->psn_count = 0;
 	w->imm = wr->imm_data;
 	if (qp->type == IBV_QPT_UD)
-		err = wqe_fill_ud(w, wr, av_of);
+		err = wqe_fill_ud(qp, w, wr, av_of);
 	else
 		wqe_fill_operands(qp, w, wr);
 	if (err == 0)

@@ -24,7 +24,7 @@ struct draft {
 
 enum { POST_LIST = 4 };
 
-static bool post_av_of(struct ibv_ah *ibv, struct path_av *av)
+static bool post_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av)
 {
 	*av = container_of(ibv, struct sim_ah, ibv)->av;
 	return true;

@@ -559,10 +559,8 @@ static void post__receive_beside_an_srq(void **state)
 	assert_int_equal(ibv_destroy_srq(init.srq), 0);
 }
 
-static void post__datagram_without_ah(void **state)
+static struct ibv_qp *post_datagrams(void)
 {
-	struct ibv_sge sge = { (uintptr_t)buffer, 10, mr->lkey };
-	struct ibv_send_wr w = post_wr(&sge, 1), *bad = NULL;
 	struct ibv_qp *qp = api_qp(IBV_QPT_UD);
 	struct ibv_qp_attr a = attr_init();
 
@@ -573,10 +571,40 @@ static void post__datagram_without_ah(void **state)
 	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
 	a.qp_state = IBV_QPS_RTS;
 	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+	return qp;
+}
+
+static void post__datagram_without_ah(void **state)
+{
+	struct ibv_sge sge = { (uintptr_t)buffer, 10, mr->lkey };
+	struct ibv_send_wr w = post_wr(&sge, 1), *bad = NULL;
+	struct ibv_qp *qp = post_datagrams();
+
 	assert_int_equal(ibv_post_send(qp, &w, &bad), EINVAL);
 	w.opcode = IBV_WR_RDMA_WRITE;
 	assert_int_equal(ibv_post_send(qp, &w, &bad), EINVAL);
 	assert_int_equal(ibv_destroy_qp(qp), 0);
+}
+
+static void post__datagram_of_another_domain(void **state)
+{
+	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid } };
+	struct ibv_sge sge = { (uintptr_t)buffer, 10, mr->lkey };
+	struct ibv_send_wr w = post_wr(&sge, 1), *bad = NULL;
+	struct ibv_qp *qp = post_datagrams();
+	struct ibv_pd *other = ibv_alloc_pd(ctx);
+	struct ibv_ah *stranger = ibv_create_ah(other, &attr), *ours = ibv_create_ah(pd, &attr);
+
+	w.wr.ud.remote_qpn = qp->qp_num;
+	w.wr.ud.ah = stranger;
+	assert_int_equal(ibv_post_send(qp, &w, &bad), EINVAL);
+	assert_ptr_equal(bad, &w);
+	w.wr.ud.ah = ours;
+	assert_int_equal(ibv_post_send(qp, &w, &bad), 0);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_ah(stranger), 0);
+	assert_int_equal(ibv_destroy_ah(ours), 0);
+	assert_int_equal(ibv_dealloc_pd(other), 0);
 }
 
 /* What is said of a receive queue counts for nothing where there is none. */
@@ -783,6 +811,7 @@ int main(void)
 		cmocka_unit_test(post__full),
 		cmocka_unit_test(post__receive_beside_an_srq),
 		cmocka_unit_test(post__datagram_without_ah),
+		cmocka_unit_test(post__datagram_of_another_domain),
 		cmocka_unit_test(qp__receive_caps_beside_an_srq),
 		cmocka_unit_test(qp__types_that_share_a_receive_queue),
 		cmocka_unit_test(wr__whole_or_not_at_all),

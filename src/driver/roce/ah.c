@@ -44,6 +44,7 @@ static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
 		return ERR_PTR(err);
 	}
 	ah->attr = *attr;
+	ah->pd = ROCE_OF(pd, pd)->number;
 	return &ah->ib;
 }
 
@@ -62,12 +63,12 @@ static int ah_modify(struct ib_ah *ib, struct ib_ah_attr *attr)
 	return 0;
 }
 
-bool roce_av_of(struct ibv_ah *ibv, struct path_av *av)
+bool roce_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av)
 {
 	struct ib_ah *ib = container_of(ibv, struct ib_uverbs_ah, ibv)->ah;
 	struct roce_ah *ah = ROCE_OF(ah, ib);
 
-	if (ib == NULL)
+	if (ib == NULL || ah->pd != pd)
 		return false;
 	lock_acquire(&ah->lock);
 	*av = ah->av;

@@ -146,6 +146,7 @@ struct roce_fmr {
 
 struct roce_ah {
 	struct ib_ah ib GUARDS_ITSELF;
+	u32 pd FIXED;	  /* the number of its protection domain */
 	struct lock lock; /* a leaf: a send copies `av` while another thread modifies it */
 	struct path_av av GUARDED_BY(lock);
 	struct ib_ah_attr attr GUARDED_BY(lock);
@@ -238,7 +239,8 @@ int roce_multicast(void *dev, const struct path_av *av, struct path_dest **dest,
 
 /* Resolves an address vector's GIDs. -EINVAL: no GRH (RoCE has no LIDs), or no such source GID. */
 int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, struct path_av *av);
-/* The engine's look at an address handle. */
-bool roce_av_of(struct ibv_ah *ibv, struct path_av *av);
+/* The engine's look at an address handle. One of another domain than the queue pair's is no handle
+ * for it (IBA vol 1, 11.4.1.1); rxe refuses it as well, mlx5 does not look. */
+bool roce_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av);
 
 #endif
