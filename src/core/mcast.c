@@ -43,6 +43,12 @@ static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 	return qp->qp_type == IB_QPT_UD && mcast_is_group(gid) ? 0 : -EINVAL;
 }
 
+/* Ethernet has no LIDs: there a group is its GID. */
+static u16 mcast_lid(const struct ib_qp *qp, u16 lid)
+{
+	return rdma_port_get_link_layer(qp->device, 1) == IB_LINK_LAYER_ETHERNET ? 0 : lid;
+}
+
 /* Takes the member off the list unless another thread was faster. */
 static struct mcast_member *mcast_extract(struct ib_device_core *core,
 					  const struct mcast_member *like)
@@ -73,11 +79,12 @@ static int mcast_insert(struct ib_device_core *core, struct mcast_member *member
 int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	struct ib_device_core *core = qp->device->core;
-	struct mcast_member *member, like = { .qp = qp, .gid = *gid, .lid = lid };
+	struct mcast_member *member, like = { .qp = qp, .gid = *gid };
 	int err = mcast_check(qp, gid);
 
 	if (err)
 		return err;
+	like.lid = mcast_lid(qp, lid);
 	member = malloc(sizeof(*member));
 	if (!member)
 		return -ENOMEM;
@@ -86,7 +93,7 @@ int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 		return 0;
 	err = use_get(&qp->usecnt) ? 0 : -EINVAL;
 	if (!err) {
-		err = DRIVER_CALL(qp->device->attach_mcast(qp, gid, lid));
+		err = DRIVER_CALL(qp->device->attach_mcast(qp, gid, like.lid));
 		if (err)
 			use_put(&qp->usecnt);
 	}
@@ -98,15 +105,16 @@ int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 int ib_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	struct ib_device_core *core = qp->device->core;
-	struct mcast_member *member, like = { .qp = qp, .gid = *gid, .lid = lid };
+	struct mcast_member *member, like = { .qp = qp, .gid = *gid };
 	int err = mcast_check(qp, gid);
 
 	if (err)
 		return err;
+	like.lid = mcast_lid(qp, lid);
 	member = mcast_extract(core, &like);
 	if (!member)
 		return -EINVAL;
-	err = DRIVER_CALL(qp->device->detach_mcast(qp, gid, lid));
+	err = DRIVER_CALL(qp->device->detach_mcast(qp, gid, like.lid));
 	if (err) {
 		mcast_insert(core, member);
 		return err;

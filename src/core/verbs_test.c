@@ -280,6 +280,13 @@ static void ib_attach_mcast__counts_groups(void **state)
 	fake->fail = -ENOSPC;
 	assert_int_equal(ib_attach_mcast(ud, &group, 0), -ENOSPC);
 	fake->fail = 0;
+	/* Ethernet has no LIDs */
+	assert_int_equal(ib_attach_mcast(ud, &group, 0xc001), 0);
+	assert_int_equal(ib_attach_mcast(ud, &group, 0xc002), 0);
+	assert_int_equal(ib_detach_mcast(ud, &group, 0), 0);
+	assert_int_equal(ib_detach_mcast(ud, &group, 0xc001), -EINVAL);
+	assert_int_equal(ud->usecnt, 0);
+	fake->link_layer = IB_LINK_LAYER_INFINIBAND;
 	assert_int_equal(ib_attach_mcast(ud, &group, 0), 0);
 	assert_int_equal(ib_attach_mcast(ud, &group, 0), 0);
 	assert_int_equal(ib_attach_mcast(ud, &group, 0xc001), 0);
