@@ -53,6 +53,12 @@ static int group_ports(struct udp *udp, struct node_gid *out)
 	return n;
 }
 
+/* Of descriptors or memory; else an interface cannot, or does not any more. */
+static bool group_is_shortage(int err)
+{
+	return err == -ENOMEM || err == -ENOBUFS || err == -EMFILE || err == -ENFILE;
+}
+
 static int group_open(struct udp *udp, struct udp_group *g) REQUIRES(udp->slots_lock)
 {
 	struct node_gid port[NODE_GIDS];
@@ -69,7 +75,7 @@ static int group_open(struct udp *udp, struct udp_group *g) REQUIRES(udp->slots_
 			close(s.fd);
 			s.fd = -ENOMEM;
 		}
-		if (s.fd < 0)
+		if (s.fd < 0 && !group_is_shortage(err))
 			err = s.fd;
 	}
 	if (err != 0)
@@ -83,45 +89,29 @@ void group_open_all(struct udp *udp) NO_THREAD_SAFETY /* groups come and go unde
 		(void)group_open(udp, g);
 }
 
-/* Makes room for one more member. */
-static int group_add(struct udp *udp, const u8 gid[16], u32 qpn, struct udp_group **out)
+/* *fresh: the group, if it is a new one; else NULL. */
+static int group_add(struct udp *udp, const u8 gid[16], u32 qpn, struct udp_group **fresh)
 	REQUIRES(udp->poll_lock)
 {
 	struct udp_group *g = group_find(udp, gid);
 	u32 *grown;
 
-	*out = NULL;
-	if (g == NULL) {
-		g = calloc(1, sizeof(*g));
-		if (g == NULL)
-			return -ENOMEM;
-		memcpy(g->gid, gid, 16);
-		list_push_back(&udp->groups, &g->node);
-		*out = g;
-	}
-	grown = realloc(g->qpns, (g->count + 1) * sizeof(*grown));
-	if (grown == NULL)
+	*fresh = g == NULL ? calloc(1, sizeof(*g)) : NULL;
+	if (g == NULL)
+		g = *fresh;
+	grown = g == NULL ? NULL : realloc(g->qpns, (g->count + 1) * sizeof(*grown));
+	if (grown == NULL) {
+		free(*fresh);
+		*fresh = NULL;
 		return -ENOMEM;
+	}
 	g->qpns = grown;
 	g->qpns[g->count++] = qpn;
+	if (*fresh != NULL) {
+		memcpy(g->gid, gid, 16);
+		list_push_back(&udp->groups, &g->node);
+	}
 	return 0;
-}
-
-int udp_group_join(struct udp *udp, const u8 group[16], u32 qpn)
-{
-	struct udp_group *fresh;
-	u8 gid[16];
-	int err;
-
-	group_gid(group, gid);
-	lock_acquire(&udp->slots_lock);
-	lock_acquire(&udp->poll_lock);
-	err = group_add(udp, gid, qpn, &fresh);
-	lock_release(&udp->poll_lock);
-	if (err == 0 && fresh != NULL)
-		err = group_open(udp, fresh);
-	lock_release(&udp->slots_lock);
-	return err;
 }
 
 static void group_remove(struct udp_group *g, u32 qpn)
@@ -133,13 +123,10 @@ static void group_remove(struct udp_group *g, u32 qpn)
 		}
 }
 
-void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn)
+static void group_leave(struct udp *udp, const u8 gid[16], u32 qpn) REQUIRES(udp->slots_lock)
 {
 	struct udp_group *g;
-	u8 gid[16];
 
-	group_gid(group, gid);
-	lock_acquire(&udp->slots_lock);
 	lock_acquire(&udp->poll_lock);
 	g = group_find(udp, gid);
 	if (g != NULL)
@@ -154,6 +141,37 @@ void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn)
 		free(g->qpns);
 		free(g);
 	}
+}
+
+int udp_group_join(struct udp *udp, const u8 group[16], u32 qpn)
+{
+	struct udp_group *fresh;
+	u8 gid[16];
+	int err;
+
+	group_gid(group, gid);
+	lock_acquire(&udp->slots_lock);
+	lock_acquire(&udp->poll_lock);
+	err = group_add(udp, gid, qpn, &fresh);
+	lock_release(&udp->poll_lock);
+	if (err == 0 && fresh != NULL) {
+		err = group_open(udp, fresh);
+		if (group_is_shortage(err)) {
+			group_leave(udp, gid, qpn);
+			err = -ENOMEM;
+		}
+	}
+	lock_release(&udp->slots_lock);
+	return err;
+}
+
+void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn)
+{
+	u8 gid[16];
+
+	group_gid(group, gid);
+	lock_acquire(&udp->slots_lock);
+	group_leave(udp, gid, qpn);
 	lock_release(&udp->slots_lock);
 }
 

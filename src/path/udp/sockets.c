@@ -69,13 +69,29 @@ void sockets_set_hops(struct udp_socket *s, u8 hops)
 		s->hops = hops;
 }
 
+/* For one more: groups are as many as the consumers want. */
+static bool sockets_have_room(struct udp *udp) REQUIRES(udp->lock)
+{
+	u32 space = udp->socket_space == 0 ? UDP_SOCKETS : 2 * udp->socket_space;
+	struct udp_socket **grown;
+
+	if (udp->socket_count < udp->socket_space)
+		return true;
+	grown = realloc(udp->sockets, space * sizeof(struct udp_socket *));
+	if (grown == NULL)
+		return false;
+	udp->sockets = grown;
+	udp->socket_space = space;
+	return true;
+}
+
 bool sockets_insert(struct udp *udp, struct udp_socket *s)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
 
 	/* The kernel hands the pointer to the receiver; this pairs with the load in udp_ready. */
 	__atomic_fetch_add(&udp->sockets_shown, 1, __ATOMIC_RELEASE);
-	if (udp->socket_count >= UDP_SOCKETS ||
+	if (!sockets_have_room(udp) ||
 	    epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev) != 0)
 		return false;
 	udp->sockets[udp->socket_count] = s;
@@ -193,32 +209,47 @@ static void sockets_mark_lanes(struct udp *udp) REQUIRES(udp->slots_lock) REQUIR
 	}
 }
 
-/* Takes what is `gone` out of the table; returns how many, in out. */
-static u32 sockets_take_gone(struct udp *udp, struct udp_socket **out)
-	REQUIRES(udp->slots_lock) REQUIRES(udp->poll_lock)
+/* Takes what is `gone` out of the table; returns the first of them. */
+static struct udp_socket *sockets_take_gone(struct udp *udp) REQUIRES(udp->slots_lock)
+	REQUIRES(udp->poll_lock)
 {
-	u32 n = 0, kept = 0;
+	struct udp_socket *gone = NULL;
+	u32 kept = 0;
 
 	lock_acquire(&udp->lock);
 	sockets_mark_lanes(udp);
-	for (u32 i = 0; i < udp->socket_count; i++)
-		if (udp->sockets[i]->gone)
-			out[n++] = udp->sockets[i];
-		else
-			udp->sockets[kept++] = udp->sockets[i];
+	for (u32 i = 0; i < udp->socket_count; i++) {
+		struct udp_socket *s = udp->sockets[i];
+
+		if (s->gone) {
+			s->next_gone = gone;
+			gone = s;
+		} else {
+			udp->sockets[kept++] = s;
+		}
+	}
 	__atomic_store_n(&udp->socket_count, kept, __ATOMIC_RELEASE);
-	if (n != 0) {
+	if (gone != NULL) {
 		udp->hot = NULL;
 		receive_forget_rest(udp);
 	}
 	lock_release(&udp->lock);
-	return n;
+	return gone;
+}
+
+static void sockets_close_gone(struct udp *udp, struct udp_socket *gone) REQUIRES(udp->slots_lock)
+{
+	while (gone != NULL) {
+		struct udp_socket *s = gone;
+
+		gone = s->next_gone;
+		sockets_close(udp, s);
+	}
 }
 
 void udp_refresh(struct udp *udp)
 {
-	struct udp_socket *gone[UDP_SOCKETS];
-	u32 n = 0;
+	struct udp_socket *gone = NULL;
 	int err = 0;
 
 	lock_acquire(&udp->slots_lock);
@@ -232,12 +263,11 @@ void udp_refresh(struct udp *udp)
 	if (err == 0) {
 		group_open_all(udp);
 		lock_acquire(&udp->poll_lock);
-		n = sockets_take_gone(udp, gone);
+		gone = sockets_take_gone(udp);
 		lock_release(&udp->poll_lock);
 	}
 	sockets_reassign(udp);
-	for (u32 i = 0; i < n; i++)
-		sockets_close(udp, gone[i]);
+	sockets_close_gone(udp, gone);
 	lock_release(&udp->slots_lock);
 }
 
@@ -260,18 +290,16 @@ bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
 
 void sockets_drop_group(struct udp *udp, const struct udp_group *g)
 {
-	struct udp_socket *gone[UDP_SOCKETS];
-	u32 n;
+	struct udp_socket *gone;
 
 	lock_acquire(&udp->lock);
 	for (u32 i = 0; i < udp->socket_count; i++)
 		udp->sockets[i]->gone = udp->sockets[i]->group == g;
 	lock_release(&udp->lock);
 	lock_acquire(&udp->poll_lock);
-	n = sockets_take_gone(udp, gone);
+	gone = sockets_take_gone(udp);
 	lock_release(&udp->poll_lock);
-	for (u32 i = 0; i < n; i++)
-		sockets_close(udp, gone[i]);
+	sockets_close_gone(udp, gone);
 }
 
 int udp_slot_own(struct udp *udp, u32 slot)
@@ -305,7 +333,9 @@ void sockets_close_all(struct udp *udp)
 	lock_acquire(&udp->lock);
 	for (u32 i = 0; i < udp->socket_count; i++)
 		sockets_close(udp, udp->sockets[i]);
-	udp->socket_count = 0;
+	udp->socket_count = udp->socket_space = 0;
+	free(udp->sockets);
+	udp->sockets = NULL;
 	lock_release(&udp->lock);
 }
 

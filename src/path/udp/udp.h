@@ -45,8 +45,9 @@ int udp_slot_own(struct udp *udp, u32 slot);
 /* The host's addresses have changed: takes the sockets of new ones, closes those of old ones. May
  * block. */
 void udp_refresh(struct udp *udp);
-/* What comes for the multicast group is for this queue pair too. -ENOMEM, or why an interface
- * cannot join. May block. */
+/* What comes for the multicast group is for this queue pair too. -ENOMEM: it is not, for want of
+ * memory or descriptors; else why an interface cannot join, which udp_refresh tries again. May
+ * block. */
 int udp_group_join(struct udp *udp, const u8 group[16], u32 qpn);
 void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn);
 /* The destination that is all of a group, from the address of `av`, with a reference; packets to it

@@ -23,7 +23,7 @@
 enum {
 	UDP_SLOTS = 8,     /* as many as a process may hold */
 	UDP_LANE_SOCKETS = 32, /* in all */
-	UDP_SOCKETS = UDP_SLOTS * NODE_GIDS + UDP_LANE_SOCKETS,
+	UDP_SOCKETS = 64, /* there is room for so many at first */
 	UDP_BUCKETS = 1024,
 	UDP_DESTS_KEPT = 4096, /* destinations that nobody holds are kept up to this number */
 	UDP_BATCH_PACKETS = 64, /* what the kernel takes as one UDP_SEGMENT call */
@@ -50,6 +50,7 @@ struct udp_socket {
 	u32 slot;
 	u64 id;    /* the kernel's number of it */
 	bool gone OWNED_BY(udp.slots_lock); /* its address has left */
+	struct udp_socket *next_gone OWNED_BY(udp.slots_lock);
 	struct udp_group *group; /* NULL: unicast */
 	struct udp_dest *last_from OWNED_BY(udp.poll_lock); /* who sent the last datagram */
 };
@@ -158,8 +159,8 @@ struct udp {
 	u32 slot_count WRITTEN_UNDER(slots_lock, poll_lock);
 
 	struct lock lock CACHE_ALIGNED ACQUIRED_AFTER(poll_lock) ACQUIRED_AFTER(slots_lock);
-	struct udp_socket *sockets[UDP_SOCKETS] GUARDED_BY(lock);
-	u32 socket_count GUARDED_BY(lock);
+	struct udp_socket **sockets GUARDED_BY(lock);
+	u32 socket_count GUARDED_BY(lock), socket_space GUARDED_BY(lock);
 	struct udp_dest *buckets[UDP_BUCKETS] GUARDED_BY(lock);
 	u32 dest_count GUARDED_BY(lock);
 	struct list_head stuck GUARDED_BY(lock);

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "base/process_test.h"
 #include "wire/roce.h"
@@ -524,6 +525,34 @@ static void group__own_datagrams_pass_by(void **state)
 	udp_group_leave(side[0].udp, gid, qpn_of(SLOT_A, 3));
 }
 
+/* More than the sockets that a process has of the node; the last ones hear as the first do. */
+static void group__as_many_as_one_wants(void **state)
+{
+	enum { GROUPS = 700 };
+	struct rlimit r;
+	u8 gid[16];
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
+	r.rlim_cur = r.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &r), 0);
+	test_group(gid);
+	gid[13] ^= 1;
+	for (u32 i = 0; i < GROUPS; i++) {
+		gid[14] = (u8)(i >> 8);
+		gid[15] = (u8)i;
+		assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
+	}
+	test_group(gid); /* to which all of these tests send */
+	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
+	assert_int_equal(send_to_group(&side[0], 1), 0);
+	receive(&side[1], 1);
+	check_packet(&side[1], 0, 1, 8);
+	udp_refresh(side[1].udp);
+	assert_int_equal(send_to_group(&side[0], 2), 0);
+	receive(&side[1], 2);
+	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 3));
+}
+
 /* ---- many ---- */
 
 static void dests__that_nobody_holds_are_forgotten(void **state)
@@ -594,6 +623,7 @@ int main(void)
 		EACH(receive__another_process_slot),
 		EACH(group__reaches_every_member),
 		EACH(group__own_datagrams_pass_by),
+		EACH(group__as_many_as_one_wants),
 		EACH(dests__that_nobody_holds_are_forgotten),
 		EACH(drop_in_child__leaves_the_parents_alone),
 	};
