@@ -125,6 +125,7 @@ static void engine_resume(struct ibt_qp *qp)
 	struct path_dest *others = NULL;
 
 	lock_acquire(&qp->sq_lock);
+	qp->hurried = false;
 	req_pump(qp);
 	if (qp->streams)
 		others = window_claim(qp);

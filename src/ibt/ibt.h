@@ -22,6 +22,7 @@ enum {
 	IBT_MAX_RD_ATOMIC = 128,
 	IBT_MAX_MESSAGE = 1u << 31,
 	IBT_GRH = 40,
+	IBT_MEMBERS = 256, /* of a multicast group, asked for at once */
 };
 
 struct ibt;
@@ -34,6 +35,13 @@ struct ibt_counters {
 	u64 sent, received, sent_bytes, received_bytes, errors;
 };
 
+/* A member of a multicast group. */
+struct ibt_member {
+	struct path_dest *dest; /* with a reference */
+	u32 qpn;
+	u32 at; /* its place in the group; the same as long as it is a member */
+};
+
 /* What the adapter gives its engine. Callbacks may come from any thread, inside a verb, and must
  * not call back into ibt. */
 struct ibt_config {
@@ -44,9 +52,10 @@ struct ibt_config {
 		void *arg,
 		struct ibt_qp *qp); /* state, access or peer changed: tell peers. Never blocks */
 	void (*async)(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
-	/* Destinations of a multicast address: fills up to max (dest with a reference, qpn);
-	 * returns the count. Never blocks. */
-	int (*multicast)(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn,
+	/* Members of a multicast address whose place is `from` or behind it, in the order of their
+	 * places: fills up to max, which is IBT_MEMBERS at most; returns the count. Fewer than max:
+	 * that was the last of them. Never blocks. */
+	int (*multicast)(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
 			 int max);
 	/* The path and destination for a unicast address; NULL: unreachable. Never blocks. */
 	struct path_dest *(*route)(void *arg, const struct path_av *av, u32 qpn);

@@ -77,7 +77,13 @@ struct resp_resource {
 	bool answered; /* once, to the end: what is sent now is a repetition */
 };
 
-enum wait_reason { WAIT_NONE, WAIT_RNR, WAIT_TIMEOUT, WAIT_ROOM /* UD: does not stop the queue */ };
+enum wait_reason {
+	WAIT_NONE,
+	WAIT_RNR,
+	WAIT_TIMEOUT,
+	WAIT_ROOM,   /* UD: does not stop the queue */
+	WAIT_MEMBER, /* the same for a datagram to a group */
+};
 
 /* The requester's half of an RC connection over a path that loses or reorders packets. Numbers of
  * packets are linear here, a PSN is their low 24 bits; send_wqe.first_psn and ibt_qp.sq_psn too. */
@@ -176,6 +182,8 @@ struct ibt_qp {
 	 * it */
 	bool no_direct GUARDED_BY(sq_lock);
 	bool impatient GUARDED_BY(sq_lock); /* UD: room did not come in time */
+	bool hurried GUARDED_BY(sq_lock);   /* the same of a group's member, `blocked_on` */
+	u32 tx_member GUARDED_BY(sq_lock);  /* UD: the place in its group that sq_next's is for */
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer GUARDS_ITSELF;
 	struct stream stream GUARDED_BY(sq_lock);

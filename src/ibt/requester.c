@@ -431,7 +431,7 @@ static void req_failed(struct ibt_qp *qp, int err) REQUIRES(qp->sq_lock)
 static inline bool req_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	return qp->sq_next != qp->sq_head &&
-	       (qp->waiting == WAIT_NONE || qp->waiting == WAIT_ROOM) &&
+	       (qp->waiting == WAIT_NONE || qp->waiting >= WAIT_ROOM) &&
 	       (qp->state == IBV_QPS_RTS ||
 		(qp->state == IBV_QPS_SQD && qp->sq_next != qp->sq_stop));
 }
@@ -547,8 +547,9 @@ static void req_wait_over(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	enum wait_reason why = (enum wait_reason)qp->waiting;
 
 	qp->waiting = WAIT_NONE;
-	if (why == WAIT_ROOM) {
-		qp->impatient = true;
+	if (why >= WAIT_ROOM) {
+		qp->impatient |= why == WAIT_ROOM;
+		qp->hurried |= why == WAIT_MEMBER;
 		req_pump(qp);
 	} else if (why != WAIT_NONE && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
 		/* A wait in which something else was done says nothing of what is left. */

@@ -13,7 +13,6 @@
 
 enum {
 	UD_MAX_PAYLOAD = 4096,
-	UD_MAX_MEMBERS = 256,
 	UD_UDP_HEADER = 8,
 	UD_ROOM_MS = 1000, /* how long a datagram waits for a receiver that does not run */
 };
@@ -41,46 +40,28 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 }
 
 /* The last datagram waited in vain, so a receiver that does not run costs that once: until there is
- * room again, what finds none is dropped. Nobody promised that it arrives. */
-static bool ud_gives_up(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+ * room again, what finds none is dropped. Nobody promised that it arrives. Of groups that is known
+ * by itself: a member that stands still would else cost as much after each datagram to another. */
+static bool ud_gives_up(const struct ibt_qp *qp, enum wait_reason why) REQUIRES(qp->sq_lock)
 {
-	return qp->impatient;
+	return why == WAIT_MEMBER ? qp->hurried : qp->impatient;
 }
 
-static void ud_set_limit(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	if (qp->waiting == WAIT_NONE)
-		req_arm_timer(qp, WAIT_ROOM, UD_ROOM_MS * NS_PER_MS);
-}
-
-/* Waits a while for room. */
-static int ud_wait(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p,
-		   const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+/* Waits a while for room. 0: it has gone, or been dropped. */
+static int ud_wait(struct ibt_qp *qp, enum wait_reason why, struct path_dest *dest,
+		   const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
 {
 	int err;
 
-	if (ud_gives_up(qp))
+	if (ud_gives_up(qp, why)) {
+		path_count(dest->path, COUNT_TX_BLOCKED);
 		return 0;
+	}
 	req_block_datagram(qp, dest);
 	err = dest->path->ops->send(dest, p, iov, n);
-	if (err == -EAGAIN)
-		ud_set_limit(qp);
+	if (err == -EAGAIN && qp->waiting == WAIT_NONE)
+		req_arm_timer(qp, why, UD_ROOM_MS * NS_PER_MS);
 	return err;
-}
-
-/* A member that nobody has talked to yet is worth the same wait as a full one. */
-static int ud_await_members(struct ibt_qp *qp, struct path_dest **dest, int members)
-	REQUIRES(qp->sq_lock)
-{
-	for (int i = 0; i < members; i++)
-		if (unlikely(dest[i]->path->ops->asking(dest[i])) && !ud_gives_up(qp)) {
-			req_block_datagram(qp, dest[i]);
-			if (dest[i]->path->ops->asking(dest[i])) {
-				ud_set_limit(qp);
-				return -EAGAIN;
-			}
-		}
-	return 0;
 }
 
 static bool ud_is_v4(const u8 gid[16])
@@ -96,25 +77,50 @@ static bool ud_is_group(const u8 gid[16])
 	return gid[0] == 0xff || (ud_is_v4(gid) && gid[12] >> 4 == 0xe);
 }
 
+/* To one member; -EAGAIN: it is to be tried again. Each that takes it may be waited for anew. */
+static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p,
+			const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+{
+	int err = dest->path->ops->send(dest, p, iov, n);
+
+	if (unlikely(err == -EAGAIN))
+		err = ud_wait(qp, WAIT_MEMBER, dest, p, iov, n);
+	if (unlikely(err == -EAGAIN))
+		return err;
+	if (unlikely(qp->waiting == WAIT_MEMBER))
+		qp->waiting = WAIT_NONE;
+	if (likely(err == 0))
+		dest->path->ops->flush(dest);
+	else
+		path_count(dest->path, COUNT_TX_BLOCKED);
+	return 0;
+}
+
+/* However many they are, and whatever fits on the way to them: whom it waits for it goes on with.
+ * Who comes meanwhile may miss this one. */
 static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt *p,
 			const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
 {
-	struct path_dest *dest[UD_MAX_MEMBERS];
-	u32 qpn[UD_MAX_MEMBERS];
-	int members = qp->ibt->cfg.multicast(qp->ibt->cfg.arg, av, dest, qpn, UD_MAX_MEMBERS);
-	int err = ud_await_members(qp, dest, members);
+	const struct ibt_config *cfg = &qp->ibt->cfg;
+	struct ibt_member member[IBT_MEMBERS];
+	int err = 0, found;
 
 	p->flags |= PKT_MULTICAST;
-	for (int i = 0; i < members; i++) {
-		const struct path_ops *ops = dest[i]->path->ops;
+	do {
+		found = cfg->multicast(cfg->arg, av, qp->tx_member, member, IBT_MEMBERS);
+		for (int i = 0; i < found; i++) {
+			struct path_dest *dest = member[i].dest;
 
-		p->dqpn = qpn[i];
-		if (err == 0 && ops->send(dest[i], p, iov, n) == 0)
-			ops->flush(dest[i]);
-		else if (err == 0)
-			path_count(dest[i]->path, COUNT_TX_BLOCKED);
-		ops->dest_put(dest[i]);
-	}
+			if (err == 0) {
+				qp->tx_member = member[i].at;
+				p->dqpn = member[i].qpn;
+				err = ud_to_member(qp, dest, p, iov, n);
+			}
+			if (err == 0)
+				qp->tx_member++;
+			dest->path->ops->dest_put(dest);
+		}
+	} while (err == 0 && found == IBT_MEMBERS);
 	return err;
 }
 
@@ -128,7 +134,7 @@ static int ud_unicast(struct ibt_qp *qp, const struct path_av *av, const struct 
 		return 0;
 	err = dest->path->ops->send(dest, p, iov, n);
 	if (unlikely(err == -EAGAIN))
-		err = ud_wait(qp, dest, p, iov, n);
+		err = ud_wait(qp, WAIT_ROOM, dest, p, iov, n);
 	else
 		qp->impatient = false;
 	if (likely(err == 0))
@@ -155,14 +161,17 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
 				   : mem_pieces(qp->ibt->cfg.mem, qp->pd, &c, w->length, 0, iov,
 						IBT_MAX_SGE);
 	}
-	if (n < 0)
+	if (n < 0) {
+		qp->tx_member = 0;
 		return n;
+	}
 	ud_fill(qp, w, &p);
 	err = ud_is_group(p.dgid) ? ud_multicast(qp, &w->ud.av, &p, iov, n)
 				: ud_unicast(qp, &w->ud.av, &p, iov, n);
 	if (err == 0) {
 		qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
-		if (unlikely(qp->waiting == WAIT_ROOM))
+		qp->tx_member = 0;
+		if (unlikely(qp->waiting >= WAIT_ROOM))
 			qp->waiting = WAIT_NONE;
 	}
 	return err;

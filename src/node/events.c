@@ -471,12 +471,12 @@ void node_config_get(struct node *n, struct node_config *out)
 	lock_release(&n->state_lock);
 }
 
-int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max)
+int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_member *out, int max)
 {
 	int count;
 
 	lock_acquire(&n->state_lock);
-	count = notice_read_members(n->notice, gid, out, max);
+	count = notice_read_members(n->notice, gid, from, out, max);
 	lock_release(&n->state_lock);
 	return count;
 }

@@ -15,6 +15,8 @@
 #include "base/lock.h"
 
 enum { NODE_GIDS = 64, NODE_SLOTS = 1024, NODE_SLOT_BITS = 10, NODE_INDEX_BITS = 14 };
+/* Memberships of multicast groups on this host, of all its processes */
+enum { NODE_MEMBERS = 4096 };
 enum { NODE_UDP_PORT = 4791 };
 
 enum node_gid_flag {
@@ -100,6 +102,7 @@ struct node_socket {
 struct node_member {
 	u64 process;
 	u32 qpn;
+	u32 at; /* its place: below NODE_MEMBERS, and the same as long as it is one */
 };
 
 struct node;
@@ -140,12 +143,14 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
 void node_pair_refuse(struct node *n, u64 process);
 /* Memberships that the processes of this node see of each other. What comes from other hosts comes
  * on a socket of the process' own: node_mcast_socket. A group is ff..., or ::ffff:a.b.c.d with an
- * IPv4 group (else -EINVAL). */
+ * IPv4 group (else -EINVAL). -ENOSPC: there are NODE_MEMBERS already. */
 int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn);
 int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
-/* Members of a group on this host, at most max; returns the count. Answered from a copy that
- * NODE_EVENT_MCAST refreshes: never blocks. */
-int node_mcast_members(struct node *n, const u8 gid[16], struct node_member *out, int max);
+/* Members of a group on this host whose place is `from` or behind it, in the order of their places,
+ * at most max; returns the count. Answered from a copy that NODE_EVENT_MCAST refreshes: never
+ * blocks. */
+int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_member *out,
+		       int max);
 /* The IPv4 group that an MGID stands for, in network byte order: that of ::ffff:a.b.c.d, which is
  * RoCEv2's, and of ff0e::ffff:a.b.c.d, as librdmacm made it for RoCEv1. 0: it is an IPv6 group. */
 u32 node_mcast_v4(const u8 group[16]);

@@ -86,32 +86,32 @@ void notice_read_config(const struct notice *n, struct node_config *out)
 		out->gids[i].ifname[sizeof(out->gids[i].ifname) - 1] = '\0';
 }
 
-static int notice_copy_members(const struct notice *n, const u8 gid[16], struct node_member *out,
-			       int max)
+static int notice_copy_members(const struct notice *n, const u8 gid[16], u32 from,
+			       struct node_member *out, int max)
 {
 	u32 limit = __atomic_load_n(&n->members, __ATOMIC_ACQUIRE);
 	struct notice_member m;
 	int count = 0;
 
 	limit = MIN(limit, (u32)NOTICE_MEMBERS);
-	for (u32 i = 0; i < limit && count < max; i++) {
+	for (u32 i = from; i < limit && count < max; i++) {
 		notice_copy(&m, &n->member[i], sizeof(m));
 		if (m.process == 0 || memcmp(m.gid, gid, 16) != 0)
 			continue;
-		out[count].process = m.process;
-		out[count++].qpn = m.qpn;
+		out[count++] = (struct node_member){ m.process, m.qpn, i };
 	}
 	return count;
 }
 
-int notice_read_members(const struct notice *n, const u8 gid[16], struct node_member *out, int max)
+int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
+			struct node_member *out, int max)
 {
 	int count = 0;
 	u32 seq;
 
 	for (int i = 0; i < NOTICE_TRIES; i++) {
 		seq = notice_read_begin(n);
-		count = notice_copy_members(n, gid, out, max);
+		count = notice_copy_members(n, gid, from, out, max);
 		if (notice_read_end(n, seq))
 			break;
 		cpu_relax();

@@ -11,7 +11,7 @@
 
 #include "node/node.h"
 
-enum { NOTICE_MAGIC = 0x61764e42, NOTICE_MEMBERS = 4096, NOTICE_TRIES = 100 };
+enum { NOTICE_MAGIC = 0x61764e42, NOTICE_MEMBERS = NODE_MEMBERS, NOTICE_TRIES = 100 };
 
 struct notice_member {
 	u8 gid[16];
@@ -34,7 +34,8 @@ struct notice {
 const struct notice *notice_map(int fd);
 void notice_unmap(const struct notice *n);
 void notice_read_config(const struct notice *n, struct node_config *out);
-int notice_read_members(const struct notice *n, const u8 gid[16], struct node_member *out, int max);
+int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
+			struct node_member *out, int max);
 
 /* The node's side: a new board (*fd is what processes map), NULL and -errno in *err on failure. */
 struct notice *notice_create(int *fd, int *err);

@@ -221,8 +221,6 @@ struct path_ops {
 	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH.
 	 * May block (bounded). */
 	int (*resolve)(struct path_dest *d);
-	/* Is it still being looked for, so that send() would say -EAGAIN? */
-	bool (*asking)(const struct path_dest *d);
 	/* Is `from`, as receive() names it, the destination `d`? */
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);
 	/* Did the destination's process have this queue pair when it was last seen? */

@@ -550,15 +550,86 @@ static void datagrams__answered_by_the_completion_and_to_a_group(void **state)
 	side_close();
 }
 
+/* ---- a crowd of them ------------------------------------------------------------------------- */
+
+enum { CROWD = 700, CROWD_BYTES = 2000, CROWD_SENDS = 4 };
+
+static struct ib_qp *crowd[CROWD];
+
+static void crowd_open(struct ib_srq *srq)
+{
+	struct ib_qp_init_attr init = rig_qp_init(IB_QPT_UD, mine.scq, mine.rcq, srq);
+
+	init.cap.max_send_wr = 1;
+	for (int i = 0; i < CROWD; i++) {
+		crowd[i] = rig_ok(ib_create_qp(rig.pd, &init));
+		rig_connect(crowd[i], &rig.gid, 0);
+		assert_int_equal(ib_attach_mcast(crowd[i], &group, 0), 0);
+	}
+}
+
+static void crowd_close(void)
+{
+	for (int i = 0; i < CROWD; i++) {
+		assert_int_equal(ib_destroy_qp(crowd[i]), -EBUSY);
+		assert_int_equal(ib_detach_mcast(crowd[i], &group, 0), 0);
+		assert_int_equal(ib_destroy_qp(crowd[i]), 0);
+	}
+}
+
+/* All that its members get, in buffers that are one. */
+static void child_crowd(void)
+{
+	struct ib_srq_init_attr init = { .attr = { .max_wr = CROWD * CROWD_SENDS, .max_sge = 1 } };
+	struct ib_sge sge = rig_sge(4096, 4096);
+	struct ib_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ib_srq *srq = rig_ok(ib_create_srq(rig.pd, &init));
+	struct ib_wc wc;
+
+	side_open(IB_QPT_UD, rig_cq(CROWD * CROWD_SENDS + 1));
+	for (int i = 0; i < CROWD * CROWD_SENDS; i++)
+		assert_int_equal(ib_post_srq_recv(srq, &wr, &bad), 0);
+	crowd_open(srq);
+	tell_number(15);
+	for (int i = 0; i < CROWD * CROWD_SENDS; i++) {
+		wc = rig_expect(mine.rcq, IB_WC_SUCCESS);
+		assert_int_equal(wc.byte_len, CROWD_BYTES + 40);
+		wc.qp->qp_context = (u8 *)wc.qp->qp_context + 1;
+	}
+	for (int i = 0; i < CROWD; i++)
+		assert_int_equal((uintptr_t)crowd[i]->qp_context, CROWD_SENDS);
+	crowd_close();
+	assert_int_equal(ib_destroy_srq(srq), 0);
+	tell_number(16);
+	side_close();
+}
+
+static void datagrams__to_a_crowd_of_another_process(void **state)
+{
+	struct ib_ah_attr way = rig_way(&group);
+	struct ib_ah *all = rig_ok(ib_create_ah(rig.pd, &way));
+
+	side_open(IB_QPT_UD, NULL);
+	rig_connect(mine.qp, &rig.gid, 0);
+	assert_int_equal(hear_number(), 15);
+	for (int i = 0; i < CROWD_SENDS; i++)
+		rig_datagram(mine.qp, all, IB_MULTICAST_QPN, 0, CROWD_BYTES);
+	rig_drain(mine.scq, CROWD_SENDS);
+	assert_int_equal(hear_number(), 16);
+	assert_int_equal(ib_destroy_ah(all), 0);
+	side_close();
+}
+
 /* ---- both processes -------------------------------------------------------------------------- */
 
 /* The child's half of each test. */
-enum story { ECHO, REGIONS, POOL, WINDOW, ATOMICS, DESTROY, EVENT, DATAGRAMS };
+enum story { ECHO, REGIONS, POOL, WINDOW, ATOMICS, DESTROY, EVENT, DATAGRAMS, CROWDED };
 
 static void (*const stories[])(void) = {
 	[ECHO] = child_echo,	   [REGIONS] = child_regions, [POOL] = child_pool,
 	[WINDOW] = child_window,   [ATOMICS] = child_atomics, [DESTROY] = child_destroy,
 	[EVENT] = child_event,	   [DATAGRAMS] = child_datagrams,
+	[CROWDED] = child_crowd,
 };
 
 #define told_with(test, story)                                                                     \
@@ -615,6 +686,7 @@ int main(void)
 		told_with(destroy_qp__inside_the_peers_traffic, DESTROY),
 		told_with(event__tells_the_target_of_a_refusal, EVENT),
 		told_with(datagrams__answered_by_the_completion_and_to_a_group, DATAGRAMS),
+		told_with(datagrams__to_a_crowd_of_another_process, CROWDED),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(tests[0]), fork_peer);

@@ -312,11 +312,6 @@ static void net_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 	fn(arg);
 }
 
-static bool net_asking(const struct path_dest *d)
-{
-	return false;
-}
-
 static const struct path_ops net_ops = {
 	.name = "net",
 	.dest_hold = net_dest_hold,
@@ -329,7 +324,6 @@ static const struct path_ops net_ops = {
 	.pullable = net_pullable,
 	.poll = net_poll,
 	.same = net_same,
-	.asking = net_asking,
 	.exclude = net_exclude,
 };
 
@@ -358,6 +352,19 @@ static struct path_dest *net_route(void *arg, const struct path_av *av, u32 qpn)
 	return &s->dest.dest;
 }
 
+static int net_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
+			 int max)
+{
+	struct net_side *s = arg;
+	int n = 0;
+
+	for (u32 i = from; i < s->members && n < max; i++) {
+		net_dest_hold(&s->dest.dest);
+		out[n++] = (struct ibt_member){ &s->dest.dest, NET_MEMBER + i, i };
+	}
+	return n;
+}
+
 static void net_open_side(struct net *net, int index)
 {
 	struct net_side *s = &net->side[index];
@@ -366,6 +373,7 @@ static void net_open_side(struct net *net, int index)
 				  .kick = net_kick,
 				  .publish = net_publish,
 				  .async = net_async,
+				  .multicast = net_multicast,
 				  .route = net_route,
 				  .arg = s };
 	struct mem_region region;

@@ -21,6 +21,7 @@ enum {
 	NET_BUFFER = 212992,   /* a stock receive buffer */
 	NET_SEEN = 4096,
 	NET_BATCH = 256,
+	NET_MEMBER = 0x1000,
 	NET_RUN = 16, /* packets that a receiver is shown together */
 };
 
@@ -55,6 +56,8 @@ struct net_side {
 	struct ibt_counters qp_counters;
 	u8 *memory;
 	u32 key;
+	/* whom it knows as members of any multicast group: of NET_MEMBER's number and on */
+	u32 members;
 	int refs; /* of `dest` */
 	u32 events[32]; /* asynchronous events by type */
 };

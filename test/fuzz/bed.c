@@ -34,7 +34,7 @@ static void bed_async(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ib
 {
 }
 
-static int bed_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn,
+static int bed_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
 			 int max)
 {
 	return 0;

@@ -240,7 +240,7 @@ static void fuzz_notice(void)
 	fuzz_need(strlen(c.device) < sizeof(c.device) && strlen(c.sysfs) < sizeof(c.sysfs) &&
 			  strlen(c.dev_path) < sizeof(c.dev_path),
 		  "a name without an end");
-	n = node_mcast_members(f.node, gid, members, ARRAY_LEN(members));
+	n = node_mcast_members(f.node, gid, 0, members, ARRAY_LEN(members));
 	fuzz_need(n >= 0 && n <= (int)ARRAY_LEN(members), "more members than there is room for");
 }
 

@@ -422,27 +422,55 @@ static void node_mcast__members_are_seen_at_once(void **state)
 
 	harness_attach(&a);
 	harness_attach(&b);
-	assert_int_equal(node_mcast_members(a.node, gid, m, 4), 0);
+	assert_int_equal(node_mcast_members(a.node, gid, 0, m, 4), 0);
 	assert_int_equal(node_mcast_join(b.node, gid, 0x4001), 0);
 	assert_int_equal(node_mcast_join(b.node, gid, 0x4001), 0);
 	assert_int_equal(node_mcast_join(b.node, gid, 0x4002), 0);
 	assert_int_equal(node_mcast_join(a.node, other, 0x8001), 0);
 	assert_int_equal(node_mcast_join(a.node, unicast, 0x8001), -EINVAL);
-	assert_int_equal(node_mcast_members(a.node, gid, m, 4), 2);
+	assert_int_equal(node_mcast_members(a.node, gid, 0, m, 4), 2);
 	assert_int_equal(m[0].process, node_process(b.node));
 	assert_int_equal(m[0].qpn, 0x4001);
 	assert_int_equal(m[1].qpn, 0x4002);
-	assert_int_equal(node_mcast_members(b.node, gid, m, 1), 1);
+	assert_int_equal(node_mcast_members(b.node, gid, 0, m, 1), 1);
 	harness_wait_event(&a, NODE_EVENT_MCAST);
 	assert_int_equal(node_mcast_leave(b.node, gid, 0x4001), 0);
 	assert_int_equal(node_mcast_leave(b.node, gid, 0x4001), -ENOENT);
-	assert_int_equal(node_mcast_members(a.node, gid, m, 4), 1);
+	assert_int_equal(node_mcast_members(a.node, gid, 0, m, 4), 1);
 	assert_int_equal(harness_status().members, 2);
 	harness_detach(&b);
-	for (int i = 0; i < 500 && node_mcast_members(a.node, gid, m, 4) > 0; i++)
+	for (int i = 0; i < 500 && node_mcast_members(a.node, gid, 0, m, 4) > 0; i++)
 		usleep(1000);
-	assert_int_equal(node_mcast_members(a.node, gid, m, 4), 0);
+	assert_int_equal(node_mcast_members(a.node, gid, 0, m, 4), 0);
 	assert_int_equal(harness_status().members, 1);
+	harness_detach(&a);
+}
+
+/* Piece by piece: each that stays comes once, whoever leaves meanwhile. */
+static void node_mcast__members_go_on_behind_a_place(void **state)
+{
+	static const u8 gid[16] = { 0xff, 0x0e, 1 }, other[16] = { 0xff, 0x0e, 2 };
+	struct node_member m[4];
+	struct harness a;
+	u32 from = 0, seen = 0;
+	int n;
+
+	harness_attach(&a);
+	for (u32 i = 0; i < 10; i++) {
+		assert_int_equal(node_mcast_join(a.node, gid, 100 + i), 0);
+		assert_int_equal(node_mcast_join(a.node, other, 200 + i), 0);
+	}
+	do {
+		n = node_mcast_members(a.node, gid, from, m, 4);
+		for (int i = 0; i < n; i++) {
+			assert_true(m[i].at >= from && m[i].at < NODE_MEMBERS);
+			assert_int_equal(m[i].qpn, 100 + seen++);
+			from = m[i].at + 1;
+		}
+		if (seen == 4)
+			assert_int_equal(node_mcast_leave(a.node, gid, 100), 0);
+	} while (n == 4);
+	assert_int_equal(seen, 10);
 	harness_detach(&a);
 }
 
@@ -476,6 +504,7 @@ int main(void)
 		CASE(node_connect__peer_killed),
 		CASE(node_connect__peer_calls_exec),
 		CASE(node_mcast__members_are_seen_at_once),
+		CASE(node_mcast__members_go_on_behind_a_place),
 		CASE(node_mcast__table_is_bounded),
 	};
 

@@ -65,7 +65,7 @@ static void recovery_assert_kept(struct recovery *r)
 	assert_int_equal(harness_status().pairs, 1);
 	assert_int_equal(node_connect(r->b.node, r->slot_a, r->rings, &peer), -EALREADY);
 	assert_int_equal(peer.process, r->process_a);
-	assert_int_equal(node_mcast_members(r->b.node, recovery_gid, &m, 1), 1);
+	assert_int_equal(node_mcast_members(r->b.node, recovery_gid, 0, &m, 1), 1);
 	assert_int_equal(m.process, r->process_a);
 	assert_int_equal(m.qpn, 77);
 	assert_int_equal(node_slot_take(r->b.node, &slot), 0);

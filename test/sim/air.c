@@ -323,11 +323,6 @@ static int air_resolve(struct path_dest *d)
 	return 0;
 }
 
-static bool air_asking(const struct path_dest *d)
-{
-	return false;
-}
-
 static const struct node *air_node_of(const struct path_dest *d)
 {
 	return container_of(d, const struct air_dest, d)->node;
@@ -358,7 +353,6 @@ static const struct path_ops air_ops = {
 	.flush = air_flush,
 	.poll = air_poll,
 	.resolve = air_resolve,
-	.asking = air_asking,
 	.same = air_same,
 	.holds = air_holds,
 	.exclude = air_exclude,

@@ -24,18 +24,17 @@ bool group_is_attached(const struct sqp *q, const struct group *g)
 	return q->engine != NULL && q->attached && q->group == g;
 }
 
-int group_members(struct proc *p, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max)
+int group_members(struct proc *p, const u8 gid[16], u32 from, struct ibt_member *out, int max)
 {
 	int n = 0;
 
-	for (u32 i = 0; i < sqp_count && n < max; i++) {
+	for (u32 i = from; i < sqp_count && n < max; i++) {
 		struct sqp *q = sqps[i];
 
 		if (q->group == NULL || memcmp(gid, q->group->gid, 16) != 0 ||
 		    !group_is_attached(q, q->group))
 			continue;
-		dest[n] = path_dest_of(p, q->proc);
-		qpn[n++] = q->qpn;
+		out[n++] = (struct ibt_member){ path_dest_of(p, q->proc), q->qpn, i };
 	}
 	return n;
 }

@@ -506,11 +506,6 @@ static int link_resolve(struct path_dest *d)
 	return 0;
 }
 
-static bool link_asking(const struct path_dest *d)
-{
-	return container_of(d, const struct sim_dest, d)->asking;
-}
-
 static bool link_same(const struct path_dest *d, const struct path_dest *from)
 {
 	return d == from;
@@ -542,7 +537,6 @@ static const struct path_ops link_ops = {
 	.pull = link_pull,
 	.poll = link_poll,
 	.resolve = link_resolve,
-	.asking = link_asking,
 	.same = link_same,
 	.holds = link_holds,
 	.exclude = link_exclude,

@@ -186,7 +186,7 @@ extern struct group groups[SIM_GROUPS];
 
 void groups_begin(void);
 /* For the engine: the queue pairs that the address stands for. */
-int group_members(struct proc *p, const u8 gid[16], struct path_dest **dest, u32 *qpn, int max);
+int group_members(struct proc *p, const u8 gid[16], u32 from, struct ibt_member *out, int max);
 /* Comes or goes. */
 void group_change(struct sqp *q);
 bool group_is_attached(const struct sqp *q, const struct group *g);

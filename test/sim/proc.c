@@ -13,10 +13,10 @@ static void proc_kick(void *arg)
 	proc_wake(p, timer_next_ns(&p->timers));
 }
 
-static int proc_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn,
+static int proc_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
 			  int max)
 {
-	return group_members(arg, av->dgid, dest, qpn, max);
+	return group_members(arg, av->dgid, from, out, max);
 }
 
 static struct path_dest *proc_route(void *arg, const struct path_av *av, u32 qpn)

@@ -4,6 +4,9 @@
 
 #include <errno.h>
 
+/* Places in a group: the other hosts, and then its members on this one. */
+enum { MCAST_OTHERS, MCAST_LOCAL };
+
 static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 {
 	return qp->qp_type == IB_QPT_UD && (gid->raw[0] == 0xff || node_mcast_v4(gid->raw) != 0)
@@ -36,41 +39,38 @@ static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	return err;
 }
 
-/* The members on this host, each by the ring to its process. */
-static int mcast_local(struct roce_device *dev, const struct path_av *av, struct path_dest **dest,
-		       u32 *qpn, int max)
+/* The members on this host, each by the ring to its process. Where there is no memory for that one
+ * the datagram is lost, and counted. */
+static int mcast_local(struct roce_device *dev, const struct path_av *av, u32 from,
+		       struct ibt_member *out, int max)
 {
 	struct path *path = shm_path(dev->a.shm);
-	struct node_member members[256];
-	int n = node_mcast_members(dev->a.node, av->dgid, members,
-				   MIN(max, (int)ARRAY_LEN(members)));
-	int found = 0;
+	struct node_member member[IBT_MEMBERS];
+	int n = node_mcast_members(dev->a.node, av->dgid, from, member, max);
 
 	for (int i = 0; i < n; i++) {
-		struct path_dest *d = path->ops->dest_get(path, av, members[i].qpn);
+		struct path_dest *d = path->ops->dest_get(path, av, member[i].qpn);
 
 		if (d == NULL)
-			continue;
-		dest[found] = d;
-		qpn[found++] = members[i].qpn;
+			d = path->ops->dest_nowhere(path);
+		out[i] = (struct ibt_member){ d, member[i].qpn, MCAST_LOCAL + member[i].at };
 	}
-	return found;
+	return n;
 }
 
-int roce_multicast(void *arg, const struct path_av *av, struct path_dest **dest, u32 *qpn, int max)
+int roce_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out, int max)
 {
 	struct roce_device *dev = arg;
 	struct path_dest *others = NULL;
 	int found = 0;
 
-	if (dev->paths & ROCE_PATH_SHM)
-		found = mcast_local(dev, av, dest, qpn, max - 1);
-	if (dev->paths & ROCE_PATH_UDP)
+	if (from == MCAST_OTHERS && (dev->paths & ROCE_PATH_UDP) != 0)
 		others = udp_group_dest(dev->a.udp, av);
-	if (others != NULL) {
-		dest[found] = others;
-		qpn[found++] = UDP_GROUP_QPN;
-	}
+	if (others != NULL)
+		out[found++] = (struct ibt_member){ others, UDP_GROUP_QPN, MCAST_OTHERS };
+	if (dev->paths & ROCE_PATH_SHM)
+		found += mcast_local(dev, av, MAX(from, (u32)MCAST_LOCAL) - MCAST_LOCAL,
+				     out + found, max - found);
 	return found;
 }
 

@@ -235,7 +235,7 @@ int roce_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct
 void roce_publish(void *dev, struct ibt_qp *qp);
 void roce_async(void *dev, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
 struct path_dest *roce_route(void *dev, const struct path_av *av, u32 qpn);
-int roce_multicast(void *dev, const struct path_av *av, struct path_dest **dest, u32 *qpn, int max);
+int roce_multicast(void *dev, const struct path_av *av, u32 from, struct ibt_member *out, int max);
 
 /* Resolves an address vector's GIDs. -EINVAL: no GRH (RoCE has no LIDs), or no such source GID. */
 int roce_resolve_av(struct roce_device *dev, const struct ib_ah_attr *attr, struct path_av *av);

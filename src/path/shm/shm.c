@@ -113,11 +113,6 @@ static int shm_dest_resolve(struct path_dest *d)
 	return err;
 }
 
-static bool shm_dest_asking(const struct path_dest *d)
-{
-	return link_state(container_of(d, const struct shm_link, dest)) == LINK_ASKING;
-}
-
 static bool shm_dest_same(const struct path_dest *d, const struct path_dest *from)
 {
 	const struct shm_link *l = container_of(d, const struct shm_link, dest);
@@ -458,7 +453,6 @@ static const struct path_ops shm_ops = {
 	.dest_hold = shm_dest_hold,
 	.dest_put = shm_dest_put,
 	.resolve = shm_dest_resolve,
-	.asking = shm_dest_asking,
 	.same = shm_dest_same,
 	.send = shm_send,
 	.send_briefs = shm_send_briefs,

@@ -106,11 +106,6 @@ static int udp_dest_resolve(struct path_dest *d)
 	return udp_dest_of(d)->nowhere ? -ENETUNREACH : 0;
 }
 
-static bool udp_dest_asking(const struct path_dest *d)
-{
-	return false;
-}
-
 static bool udp_dest_same(const struct path_dest *d, const struct path_dest *from)
 {
 	const struct udp_dest *a = container_of(d, const struct udp_dest, dest);
@@ -254,7 +249,6 @@ static const struct path_ops udp_ops = {
 	.dest_hold = udp_dest_hold,
 	.dest_put = udp_dest_put,
 	.resolve = udp_dest_resolve,
-	.asking = udp_dest_asking,
 	.same = udp_dest_same,
 	.send = send_packet,
 	.flush = send_flush,
