@@ -46,9 +46,10 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 		.max_res_rd_atom = ROCE_MAX_QP * 16,
 		.max_qp_init_rd_atom = IBT_MAX_RD_ATOMIC,
 		.atomic_cap = IB_ATOMIC_GLOB,
-		.max_mcast_grp = ROCE_MAX_MCAST,
-		.max_mcast_qp_attach = 256,
-		.max_total_mcast_qp_attach = 256 * ROCE_MAX_MCAST,
+		/* one board has them all, and which groups they are is nothing to it */
+		.max_mcast_grp = NODE_MEMBERS,
+		.max_mcast_qp_attach = NODE_MEMBERS,
+		.max_total_mcast_qp_attach = NODE_MEMBERS,
 		.max_ah = ROCE_MAX_AH,
 		.max_fmr = ROCE_MAX_MR,
 		.max_map_per_fmr = ROCE_MAX_FMR_MAPS,

@@ -21,10 +21,14 @@ static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 
 	if (err == 0)
 		err = node_mcast_join(dev->a.node, gid->raw, qp->qp_num);
-	/* Where the wire cannot be joined there is still this host. */
-	if (err == 0 && (dev->paths & ROCE_PATH_UDP) != 0)
-		(void)udp_group_join(dev->a.udp, gid->raw, qp->qp_num);
-	return err;
+	/* Where the wire cannot be joined there is still this host; but nobody shall be deaf
+	 * to it for want of a descriptor. */
+	if (err == 0 && (dev->paths & ROCE_PATH_UDP) != 0 &&
+	    udp_group_join(dev->a.udp, gid->raw, qp->qp_num) == -ENOMEM) {
+		(void)node_mcast_leave(dev->a.node, gid->raw, qp->qp_num);
+		err = -ENOMEM;
+	}
+	return err == -ENOSPC ? -ENOMEM : err;
 }
 
 static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
