@@ -18,7 +18,7 @@ AV_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
 	if (!ah)
 		return door_null(-ENOMEM);
 	ib_convert_ibv_ah_attr(attr, &ib);
-	ah->ah = ib_create_ah(door_pd(pd)->ib, &ib);
+	ah->ah = pd_is_gone(pd) ? ERR_PTR(-EINVAL) : ib_create_ah(door_pd(pd)->ib, &ib);
 	if (IS_ERR(ah->ah)) {
 		long error = PTR_ERR(ah->ah);
 
@@ -28,6 +28,7 @@ AV_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
 	ah->ibv.context = pd->context;
 	ah->ibv.pd = pd;
 	ah->ibv.handle = context_new_handle(c);
+	pd_hold(pd);
 	context_get(c);
 	return &ah->ibv;
 }
@@ -41,6 +42,7 @@ AV_EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 
 	if (error)
 		return door_errno(error);
+	pd_release(ibv->pd);
 	free(ah);
 	context_put(c);
 	return 0;

@@ -100,6 +100,10 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_a
 	if (!cq)
 		return door_null(error);
 	cq->single_threaded = known_flags & attr->flags;
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+		cq->parent_domain = attr->parent_domain;
+		pd_hold(attr->parent_domain);
+	}
 	cq_ex_init(cq, attr->wc_flags);
 	return &cq->ex;
 }
@@ -125,6 +129,8 @@ AV_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 		return door_errno(error);
 	async_queue_forget(c->async, cq);
 	cq_count_on_channel(cq->channel, -1);
+	if (door_cq(cq)->parent_domain)
+		pd_release(door_cq(cq)->parent_domain);
 	free(cq);
 	context_put(c);
 	return 0;

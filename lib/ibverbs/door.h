@@ -84,6 +84,7 @@ struct door_handle {
 	enum door_handle_kind kind;
 	u32 number;
 	bool gone; /* destroyed through another import of it; family.c's lock */
+	bool holds; /* while it is there the object may not be destroyed */
 	void *object;
 };
 
@@ -95,10 +96,10 @@ struct door_td {
 struct door_pd {
 	struct ibv_pd ibv;
 	struct ib_pd *ib;
-	struct door_handle handle; /* of a parent domain: only the number, its parent's */
+	struct door_handle handle; /* of a parent domain: one more of what it stands on */
 	struct door_pd *parent;	   /* what a parent domain stands on; NULL: a plain domain */
 	struct door_td *td;	   /* of a parent domain, may be NULL */
-	int children;		   /* parent domains that stand on this one; atomic */
+	int refs;		   /* itself and each object made with it; atomic */
 };
 
 struct door_mr {
@@ -125,6 +126,7 @@ struct door_cq {
 	/* what an extended poll stands on */
 	struct ibv_wc wc OWNED_BY(door_cq.poll_lock);
 	struct lock poll_lock;
+	struct ibv_pd *parent_domain FIXED; /* NULL: none */
 	bool single_threaded FIXED;
 };
 
@@ -163,6 +165,12 @@ static inline struct door_context *door_context(struct ibv_context *context)
 static inline struct door_pd *door_pd(struct ibv_pd *pd)
 {
 	return (struct door_pd *)pd;
+}
+
+/* Has it been destroyed through another import of it? Nothing stands on it, and nothing may. */
+static inline bool pd_is_gone(struct ibv_pd *pd)
+{
+	return door_pd(pd)->handle.gone;
 }
 
 static inline struct door_td *door_td(struct ibv_td *td)
@@ -224,8 +232,10 @@ u32 family_new_number(struct door_family *f);
 void family_add(struct door_family *f, struct door_handle *h);
 /* A second handle of the object that the number names; returns the object, NULL if there is none.
  */
-void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number,
+void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number, bool holds,
 		   struct door_handle *copy);
+/* Does another handle of its object hold that? */
+bool family_is_held(struct door_family *f, struct door_handle *h);
 /* Takes a handle away. `destroyed`: the object is no more, other handles of it are void. */
 void family_remove(struct door_family *f, struct door_handle *h, bool destroyed);
 
@@ -254,6 +264,11 @@ int channel_wait_fd(struct door_context *c, int fd);
 int query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 		    struct ibv_device_attr_ex *attr, size_t size);
 int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
+
+/* pd.c. An object keeps the domain that it was made with, so that its `pd` names something even
+ * after ibv_unimport_pd, and a parent domain knows that it is in use. */
+void pd_hold(struct ibv_pd *pd);
+void pd_release(struct ibv_pd *pd);
 
 /* pd.c, mw.c, cq.c, srq.c, qp.c: slots of the context. */
 struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,

@@ -114,7 +114,7 @@ void family_add(struct door_family *f, struct door_handle *h)
 	lock_release(&f->lock);
 }
 
-void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number,
+void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number, bool holds,
 		   struct door_handle *copy)
 {
 	void *object = NULL;
@@ -124,13 +124,26 @@ void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number
 		if (h->kind != kind || h->number != number || h->gone)
 			continue;
 		object = h->object;
-		*copy = (struct door_handle){ .kind = kind, .number = number, .object = object };
+		*copy = (struct door_handle){
+			.kind = kind, .number = number, .holds = holds, .object = object
+		};
 		list_push_back(&h->copies, &copy->copies);
 		list_push_back(&f->handles, &copy->node);
 		break;
 	}
 	lock_release(&f->lock);
 	return object;
+}
+
+bool family_is_held(struct door_family *f, struct door_handle *h)
+{
+	bool held = false;
+
+	lock_acquire(&f->lock);
+	list_for_each(other, &h->copies, struct door_handle, copies)
+		held |= other->holds;
+	lock_release(&f->lock);
+	return held;
 }
 
 void family_remove(struct door_family *f, struct door_handle *h, bool destroyed)

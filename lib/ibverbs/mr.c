@@ -34,6 +34,7 @@ static struct ibv_mr *mr_fill(struct door_mr *mr, struct ibv_pd *pd)
 	mr->ibv.handle = mr->handle.number;
 	mr->ibv.lkey = mr->ib->lkey;
 	mr->ibv.rkey = mr->ib->rkey;
+	pd_hold(pd);
 	context_get(door_context(pd->context));
 	return &mr->ibv;
 }
@@ -42,7 +43,7 @@ static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, 
 				  unsigned int access)
 {
 	struct door_context *c = door_context(pd->context);
-	int error = mr_check_access(access);
+	int error = pd_is_gone(pd) ? -EINVAL : mr_check_access(access);
 	struct door_mr *mr;
 
 	if (error)
@@ -107,6 +108,7 @@ static void mr_free(struct door_mr *mr, bool destroyed)
 	struct door_context *c = door_context(mr->ibv.context);
 
 	family_remove(c->family, &mr->handle, destroyed);
+	pd_release(mr->ibv.pd);
 	free(mr);
 	context_put(c);
 }
@@ -134,7 +136,7 @@ AV_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t number)
 
 	if (!mr)
 		return door_null(-ENOMEM);
-	mr->ib = family_share(c->family, DOOR_HANDLE_MR, number, &mr->handle);
+	mr->ib = family_share(c->family, DOOR_HANDLE_MR, number, false, &mr->handle);
 	if (!mr->ib) {
 		free(mr);
 		return door_null(-ENOENT);

@@ -15,6 +15,8 @@ struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 
 	if (type != IBV_MW_TYPE_1)
 		return door_null(type == IBV_MW_TYPE_2 ? -EOPNOTSUPP : -EINVAL);
+	if (pd_is_gone(pd))
+		return door_null(-EINVAL);
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return door_null(-ENOMEM);
@@ -30,6 +32,7 @@ struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 	mw->ibv.rkey = mw->ib->rkey;
 	mw->ibv.handle = context_new_handle(c);
 	mw->ibv.type = type;
+	pd_hold(pd);
 	context_get(c);
 	return &mw->ibv;
 }
@@ -47,7 +50,7 @@ int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	};
 	int error;
 
-	if (info->length > UINT32_MAX)
+	if (info->length > UINT32_MAX || (info->mr && door_mr(info->mr)->handle.gone))
 		return EINVAL;
 	error = ib_bind_mw(door_qp(qp)->ib, door_mw(mw)->ib, &ib);
 	if (!error)
@@ -62,6 +65,7 @@ int mw_dealloc(struct ibv_mw *mw)
 
 	if (error)
 		return door_errno(error);
+	pd_release(mw->pd);
 	free(mw);
 	context_put(c);
 	return 0;

@@ -9,6 +9,7 @@ static struct door_pd *pd_fill(struct door_pd *pd, struct ibv_context *context)
 {
 	pd->ibv.context = context;
 	pd->ibv.handle = pd->handle.number;
+	pd->refs = 1;
 	context_get(door_context(context));
 	return pd;
 }
@@ -40,18 +41,32 @@ static void pd_free(struct door_pd *pd, bool destroyed)
 {
 	struct door_context *c = door_context(pd->ibv.context);
 
-	if (!pd->parent)
-		family_remove(c->family, &pd->handle, destroyed);
-	free(pd);
+	family_remove(c->family, &pd->handle, destroyed);
+	pd_release(&pd->ibv);
 	context_put(c);
+}
+
+void pd_hold(struct ibv_pd *pd)
+{
+	__atomic_add_fetch(&door_pd(pd)->refs, 1, __ATOMIC_RELAXED);
+}
+
+void pd_release(struct ibv_pd *pd)
+{
+	if (__atomic_sub_fetch(&door_pd(pd)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		free(door_pd(pd));
 }
 
 static int pd_dealloc_parent_domain(struct door_pd *pd)
 {
-	__atomic_sub_fetch(&pd->parent->children, 1, __ATOMIC_RELAXED);
+	struct door_pd *parent = pd->parent;
+
+	if (__atomic_load_n(&pd->refs, __ATOMIC_ACQUIRE) > 1)
+		return EBUSY;
 	if (pd->td)
 		__atomic_sub_fetch(&pd->td->users, 1, __ATOMIC_RELAXED);
 	pd_free(pd, false);
+	pd_release(&parent->ibv);
 	return 0;
 }
 
@@ -64,7 +79,7 @@ AV_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 		return pd_dealloc_parent_domain(pd);
 	if (pd->handle.gone)
 		return EINVAL;
-	if (__atomic_load_n(&pd->children, __ATOMIC_RELAXED))
+	if (family_is_held(door_context(ibv->context)->family, &pd->handle))
 		return EBUSY;
 	error = ib_dealloc_pd(pd->ib);
 	if (error)
@@ -81,7 +96,7 @@ AV_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t num
 
 	if (!pd)
 		return door_null(-ENOMEM);
-	pd->ib = family_share(c->family, DOOR_HANDLE_PD, number, &pd->handle);
+	pd->ib = family_share(c->family, DOOR_HANDLE_PD, number, false, &pd->handle);
 	if (!pd->ib) {
 		free(pd);
 		return door_null(-ENOENT);
@@ -110,11 +125,15 @@ struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 	pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return door_null(-ENOMEM);
+	pd->ib = family_share(door_context(context)->family, DOOR_HANDLE_PD,
+			      door_pd(attr->pd)->handle.number, true, &pd->handle);
+	if (!pd->ib) { /* destroyed through another import */
+		free(pd);
+		return door_null(-EINVAL);
+	}
 	pd->parent = door_pd(attr->pd);
-	pd->ib = pd->parent->ib;
+	pd_hold(attr->pd);
 	pd->td = attr->td ? door_td(attr->td) : NULL;
-	pd->handle.number = pd->parent->handle.number;
-	__atomic_add_fetch(&pd->parent->children, 1, __ATOMIC_RELAXED);
 	if (pd->td)
 		__atomic_add_fetch(&pd->td->users, 1, __ATOMIC_RELAXED);
 	return &pd_fill(pd, context)->ibv;

@@ -29,7 +29,7 @@ static int qp_check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
 	default:
 		return -EINVAL;
 	}
-	if (!init->send_cq || !init->recv_cq)
+	if (!init->send_cq || !init->recv_cq || pd_is_gone(pd))
 		return -EINVAL;
 	if (init->send_cq->context != pd->context || init->recv_cq->context != pd->context)
 		return -EINVAL;
@@ -103,6 +103,7 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
 		free(qp);
 		return door_null(error);
 	}
+	pd_hold(pd);
 	context_get(door_context(pd->context));
 	return &qp->ex.qp_base;
 }
@@ -183,6 +184,7 @@ AV_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 	if (error)
 		return door_errno(error);
 	async_queue_forget(c->async, qp);
+	pd_release(qp->pd);
 	wr_fini(door_qp(qp));
 	free(door_qp(qp));
 	context_put(c);

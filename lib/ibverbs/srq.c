@@ -31,7 +31,7 @@ static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct i
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	srq->post_recv = c->ops->post_srq_recv;
-	srq->ib = ib_create_srq(door_pd(pd)->ib, &init);
+	srq->ib = pd_is_gone(pd) ? ERR_PTR(-EINVAL) : ib_create_srq(door_pd(pd)->ib, &init);
 	if (IS_ERR(srq->ib)) {
 		long error = PTR_ERR(srq->ib);
 
@@ -40,6 +40,7 @@ static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct i
 	}
 	attr->max_wr = init.attr.max_wr;
 	attr->max_sge = init.attr.max_sge;
+	pd_hold(pd);
 	context_get(c);
 	return &srq->ibv;
 }
@@ -95,6 +96,7 @@ AV_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 	if (error)
 		return door_errno(error);
 	async_queue_forget(c->async, srq);
+	pd_release(srq->pd);
 	free(srq);
 	context_put(c);
 	return 0;

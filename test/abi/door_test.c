@@ -409,6 +409,62 @@ static void import__destroyed_once(void **state)
 	assert_int_equal(ibv_close_device(imported), 0);
 }
 
+/* By another number of it, nothing stands on what is gone any more. */
+static void import__gone_is_no_domain(void **state)
+{
+	struct ibv_context *ctx = door_ctx(state);
+	struct ibv_context *imported = ibv_import_device(dup(ctx->cmd_fd));
+	struct ibv_pd *pd = ibv_alloc_pd(ctx), *shared = ibv_import_pd(imported, pd->handle);
+	struct ibv_parent_domain_init_attr parent = { .pd = shared };
+	struct ibv_ah_attr ah = { .is_global = 1, .port_num = 1 };
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_cq *cq = ibv_create_cq(imported, 4, NULL, NULL, 0);
+	struct ibv_qp_init_attr qp = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC };
+	char buffer[8];
+
+#define REFUSED(call)                                                                              \
+	do {                                                                                       \
+		errno = 0;                                                                         \
+		assert_null(call);                                                                 \
+		assert_int_equal(errno, EINVAL);                                                   \
+	} while (0)
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	REFUSED(ibv_reg_mr(shared, buffer, sizeof(buffer), 0));
+	REFUSED(ibv_alloc_mw(shared, IBV_MW_TYPE_1));
+	REFUSED(ibv_create_ah(shared, &ah));
+	REFUSED(ibv_create_srq(shared, &srq));
+	REFUSED(ibv_create_qp(shared, &qp));
+	REFUSED(ibv_alloc_parent_domain(imported, &parent));
+#undef REFUSED
+	assert_int_equal(ibv_dealloc_pd(shared), EINVAL);
+	ibv_unimport_pd(shared);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_close_device(imported), 0);
+}
+
+/* A parent domain holds the domain, whichever import of it that stands on; what was made with an
+ * import may outlive it. */
+static void import__keeps_what_stands_on_it(void **state)
+{
+	struct ibv_context *ctx = door_ctx(state);
+	struct ibv_context *imported = ibv_import_device(dup(ctx->cmd_fd));
+	struct ibv_pd *pd = ibv_alloc_pd(ctx), *shared = ibv_import_pd(imported, pd->handle);
+	struct ibv_parent_domain_init_attr attr = { .pd = shared };
+	struct ibv_pd *domain = ibv_alloc_parent_domain(imported, &attr);
+	char buffer[8];
+	struct ibv_mr *mr = ibv_reg_mr(shared, buffer, sizeof(buffer), 0);
+
+	assert_non_null(domain);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	ibv_unimport_pd(shared);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	assert_int_equal(ibv_dealloc_pd(domain), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(imported), 0);
+}
+
 static void import__foreign_descriptor(void **state)
 {
 	int fd = open("/dev/null", O_RDWR);
@@ -429,6 +485,8 @@ static void parent_domain__stands_on_its_pd(void **state)
 	struct ibv_td *td = ibv_alloc_td(ctx, &none);
 	struct ibv_parent_domain_init_attr attr = { .pd = ibv_alloc_pd(ctx), .td = td };
 	struct ibv_pd *domain = ibv_alloc_parent_domain(ctx, &attr);
+	struct ibv_cq_init_attr_ex cq_attr = { .cqe = 4, .comp_mask = IBV_CQ_INIT_ATTR_MASK_PD };
+	struct ibv_cq_ex *cq;
 	char buffer[8];
 	struct ibv_mr *mr;
 
@@ -437,7 +495,14 @@ static void parent_domain__stands_on_its_pd(void **state)
 	assert_non_null(mr);
 	assert_int_equal(ibv_dealloc_pd(attr.pd), EBUSY);
 	assert_int_equal(ibv_dealloc_td(td), EBUSY);
+	assert_int_equal(ibv_dealloc_pd(domain), EBUSY);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
+	cq_attr.parent_domain = domain;
+	cq = ibv_create_cq_ex(ctx, &cq_attr);
+	assert_non_null(cq);
+	assert_int_equal(ibv_dealloc_pd(domain), EBUSY);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+	assert_int_equal(ibv_dealloc_pd(attr.pd), EBUSY);
 	assert_int_equal(ibv_dealloc_pd(domain), 0);
 	assert_int_equal(ibv_dealloc_td(td), 0);
 	attr.td = NULL;
@@ -616,6 +681,8 @@ int main(void)
 		WITH_DOOR(mr__errors_of_the_driver),
 		WITH_DOOR(import__shares_objects_by_number),
 		WITH_DOOR(import__destroyed_once),
+		WITH_DOOR(import__gone_is_no_domain),
+		WITH_DOOR(import__keeps_what_stands_on_it),
 		WITH_DOOR(import__foreign_descriptor),
 		WITH_DOOR(parent_domain__stands_on_its_pd),
 		WITH_DOOR(ah__converts_the_route),

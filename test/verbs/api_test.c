@@ -790,6 +790,37 @@ static void window__is_not_invalidated(void **state)
 	assert_int_equal(ibv_dereg_mr(region), 0);
 }
 
+/* Nor is it bound to a region that has been destroyed through another import of it. */
+static void window__of_a_region_that_is_gone(void **state)
+{
+	struct ibv_context *imported = ibv_import_device(dup(ctx->cmd_fd));
+	struct ibv_pd *shared = ibv_import_pd(imported, pd->handle);
+	struct ibv_mr *region = ibv_reg_mr(pd, buffer, sizeof(buffer), IBV_ACCESS_MW_BIND);
+	struct ibv_mw_bind bind = {
+		.bind_info = { ibv_import_mr(shared, region->handle), (uintptr_t)buffer, 100, 0 },
+	};
+	struct ibv_cq *their_cq = ibv_create_cq(imported, 16, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = api_init(IBV_QPT_RC);
+	struct ibv_mw *mw = ibv_alloc_mw(shared, IBV_MW_TYPE_1);
+	struct ibv_qp *qp;
+
+	init.send_cq = init.recv_cq = their_cq;
+	qp = post_make_ready(ibv_create_qp(shared, &init));
+
+	assert_int_equal(ibv_bind_mw(qp, mw, &bind), 0);
+	bind.bind_info.length = 0;
+	assert_int_equal(ibv_bind_mw(qp, mw, &bind), 0);
+	assert_int_equal(ibv_dereg_mr(region), 0);
+	bind.bind_info.length = 100;
+	assert_int_equal(ibv_bind_mw(qp, mw, &bind), EINVAL);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(their_cq), 0);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	ibv_unimport_mr(bind.bind_info.mr);
+	ibv_unimport_pd(shared);
+	assert_int_equal(ibv_close_device(imported), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -817,6 +848,7 @@ int main(void)
 		cmocka_unit_test(wr__whole_or_not_at_all),
 		cmocka_unit_test(window__zero_based),
 		cmocka_unit_test(window__is_not_invalidated),
+		cmocka_unit_test(window__of_a_region_that_is_gone),
 	};
 
 	pair_supervise();
