@@ -290,10 +290,14 @@ void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 
 /* ---- modify ---- */
 
+enum { QP_ACCESS_KNOWN = IBV_ACCESS_OPTIONAL_RANGE | ((IBV_ACCESS_HUGETLB << 1) - 1) };
+
 static int qp_check_values(const struct ibv_qp_attr *a, int mask)
 {
 	bool bad = (mask & IBV_QP_PORT && a->port_num != 1) ||
 		   (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
+		   (mask & IBV_QP_ACCESS_FLAGS &&
+		    (a->qp_access_flags & ~(u32)QP_ACCESS_KNOWN) != 0) ||
 		   (mask & IBV_QP_PATH_MTU &&
 		    (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
 		   (mask & IBV_QP_DEST_QPN && a->dest_qp_num > 0xffffff) ||

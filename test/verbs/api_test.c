@@ -367,6 +367,8 @@ static void qp__masks_and_query(void **state)
 /* Values out of range: EINVAL each, and the step can be made afterwards. */
 static void qp__values(void **state)
 {
+	static const union ibv_gid group6 = { { 0xff, 0x0e, [15] = 1 } };
+	static const union ibv_gid group4 = { { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
 	struct ibv_qp *qp = api_qp(IBV_QPT_RC);
 	struct ibv_qp_attr a;
 
@@ -379,9 +381,12 @@ static void qp__values(void **state)
 	BAD(attr_init(), MASK_INIT, port_num = 0);
 	BAD(attr_init(), MASK_INIT, port_num = 2);
 	BAD(attr_init(), MASK_INIT, pkey_index = 1);
+	BAD(attr_init(), MASK_INIT, qp_access_flags = 1 << 10);
+	BAD(attr_init(), MASK_INIT, qp_access_flags = 1u << 30);
 	BAD(attr_init(), MASK_INIT, qp_state = (enum ibv_qp_state)9);
 	BAD(attr_rts(), MASK_RTS, qp_state = IBV_QPS_RTS); /* from RESET */
 	a = attr_init();
+	a.qp_access_flags |= IBV_ACCESS_RELAXED_ORDERING; /* a hint */
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_INIT), 0);
 	BAD(attr_rtr(1), MASK_RTR, path_mtu = (enum ibv_mtu)0);
 	BAD(attr_rtr(1), MASK_RTR, path_mtu = (enum ibv_mtu)6);
@@ -391,6 +396,8 @@ static void qp__values(void **state)
 	BAD(attr_rtr(1), MASK_RTR, ah_attr.port_num = 2);
 	BAD(attr_rtr(1), MASK_RTR, ah_attr.is_global = 0);
 	BAD(attr_rtr(1), MASK_RTR, ah_attr.grh.sgid_index = 255);
+	BAD(attr_rtr(1), MASK_RTR, ah_attr.grh.dgid = group6);
+	BAD(attr_rtr(1), MASK_RTR, ah_attr.grh.dgid = group4);
 	a = attr_rtr(1);
 	assert_int_equal(ibv_modify_qp(qp, &a, MASK_RTR), 0);
 	BAD(attr_rts(), MASK_RTS, timeout = 32);

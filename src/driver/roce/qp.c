@@ -286,6 +286,9 @@ static int qp_resolve(struct roce_device *dev, const struct roce_qp *qp,
 	if ((mask & IB_QP_AV) == 0)
 		return 0;
 	err = roce_resolve_av(dev, &attr->ah_attr, av);
+	/* A connection has one other end. */
+	if (err == 0 && (av->dgid[0] == 0xff || node_mcast_v4(av->dgid) != 0))
+		err = -EINVAL;
 	if (err != 0)
 		return err;
 	av->traffic_class |= PATH_ECN_CAPABLE;
