@@ -154,6 +154,9 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 	qp->tx_member = 0;
 	qp->impatient = qp->hurried = qp->draining = qp->no_direct = false;
 	qp->rq_head = qp->rq_tail = 0;
+	/* As a new one has them. */
+	qp->attr = (struct ibv_qp_attr){ .cap = qp->attr.cap };
+	qp->access = qp->dest_qpn = qp->qkey = qp->sq_psn = qp->epsn = 0;
 	qp->current = NULL;
 	qp->in_message = 0;
 	qp->nak_sent = qp->comm_established = false;

@@ -364,6 +364,25 @@ static void qp__masks_and_query(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
+/* Back in RESET it is as it was when it was created. */
+static void qp__reset_forgets(void **state)
+{
+	struct ibv_qp *qp = api_qp(IBV_QPT_RC);
+	struct ibv_qp_attr fresh, now, reset = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_init_attr init;
+
+	memset(&fresh, 0, sizeof(fresh));
+	memset(&now, 0, sizeof(now));
+	assert_int_equal(ibv_query_qp(qp, &fresh, 0x1fffff, &init), 0);
+	modify_without_each(qp, attr_init(), MASK_INIT, IBV_QPS_RESET);
+	modify_without_each(qp, attr_rtr(0x777), MASK_RTR, IBV_QPS_INIT);
+	modify_without_each(qp, attr_rts(), MASK_RTS, IBV_QPS_RTR);
+	assert_int_equal(ibv_modify_qp(qp, &reset, IBV_QP_STATE), 0);
+	assert_int_equal(ibv_query_qp(qp, &now, 0x1fffff, &init), 0);
+	assert_memory_equal(&now, &fresh, sizeof(now));
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+}
+
 /* Values out of range: EINVAL each, and the step can be made afterwards. */
 static void qp__values(void **state)
 {
@@ -842,6 +861,7 @@ int main(void)
 		cmocka_unit_test(qp__caps_beyond_the_limits),
 		cmocka_unit_test(qp__incomplete_or_of_another_kind),
 		cmocka_unit_test(qp__masks_and_query),
+		cmocka_unit_test(qp__reset_forgets),
 		cmocka_unit_test(qp__values),
 		cmocka_unit_test(post__in_wrong_states),
 		cmocka_unit_test(post__too_much),
