@@ -138,7 +138,7 @@ static union ib_gid group_of(int i)
 	return group;
 }
 
-/* Each takes a descriptor where there is a wire. */
+/* Each takes a descriptor. */
 static void raise_descriptors(void)
 {
 	struct rlimit r;
@@ -156,7 +156,10 @@ static void attach_mcast__as_many_groups_as_it_says(void **state)
 	rig_needs(attach_mcast);
 	raise_descriptors();
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
-	if (rig.plug || (rig_on_wire() && r.rlim_cur < (rlim_t)most + 1000))
+	/* the wire is there whatever the two talk over */
+	if (r.rlim_cur < (rlim_t)most + 1000)
+		print_message("%d groups need as many descriptors\n", most);
+	if (rig.plug || r.rlim_cur < (rlim_t)most + 1000)
 		skip();
 	assert_int_equal(most, total);
 	many_open(1);
