@@ -79,12 +79,12 @@ static int mcast_insert(struct ib_device_core *core, struct mcast_member *member
 int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	struct ib_device_core *core = qp->device->core;
-	struct mcast_member *member, like = { .qp = qp, .gid = *gid };
+	struct mcast_member *member;
+	struct mcast_member like = { .qp = qp, .gid = *gid, .lid = mcast_lid(qp, lid) };
 	int err = mcast_check(qp, gid);
 
 	if (err)
 		return err;
-	like.lid = mcast_lid(qp, lid);
 	member = malloc(sizeof(*member));
 	if (!member)
 		return -ENOMEM;
@@ -105,12 +105,12 @@ int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 int ib_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	struct ib_device_core *core = qp->device->core;
-	struct mcast_member *member, like = { .qp = qp, .gid = *gid };
+	struct mcast_member *member;
+	struct mcast_member like = { .qp = qp, .gid = *gid, .lid = mcast_lid(qp, lid) };
 	int err = mcast_check(qp, gid);
 
 	if (err)
 		return err;
-	like.lid = mcast_lid(qp, lid);
 	member = mcast_extract(core, &like);
 	if (!member)
 		return -EINVAL;

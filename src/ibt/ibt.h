@@ -120,15 +120,17 @@ static inline struct ibt_qp *ibt_qp_behind(const void *owner, size_t owner_bytes
 /* Has what a send request reads first fetched from memory. A hint; reads nothing. */
 void ibt_qp_fetch(const struct ibt_qp *qp);
 
-/* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. `av_of`
- * copies a datagram's address vector, as it is at that moment; false: there is none, or it is of
+/* Copies a datagram's address vector, as it is at that moment; false: there is none, or it is of
  * another protection domain than `pd`. */
+typedef bool ibt_av_of(struct ibv_ah *ah, u32 pd, struct path_av *av);
+
+/* -EINVAL (state, opcode, SGEs), -ENOMEM (queue full); *bad names the culprit. Never block. */
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av));
+		  ibt_av_of *av_of);
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 /* Would ibt_post_send take all of the list now? 0 or what it would say. Never blocks. */
 int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
-		   bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av));
+		   ibt_av_of *av_of);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */
 int ibt_may_send(struct ibt_qp *qp);

@@ -281,7 +281,7 @@ int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge);
 void wqe_ring_fini(struct wqe_ring *r);
 /* Checks and copies one request into `w`. -EINVAL. */
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		  bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av));
+		  ibt_av_of *av_of);
 void wqe_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
 	REQUIRES(qp->sq_lock);
 int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr);
@@ -568,7 +568,7 @@ u8 ud_header_type(const struct pkt *p);
 /* ---- qp.c ---- */
 /* What is left of a post, the general way. They let go of the lock. */
 int qp_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		 bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av)) RELEASE(qp->sq_lock);
+		 ibt_av_of *av_of) RELEASE(qp->sq_lock);
 int qp_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 	RELEASE(qp->rq_lock);
 /* Moves to ERR and flushes both queues. The second form for callers inside sq_lock. */

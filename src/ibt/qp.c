@@ -548,7 +548,7 @@ void *ibt_qp_owner(const struct ibt_qp *qp)
 /* ---- posting ---- */
 
 int qp_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		 bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
+		 ibt_av_of *av_of)
 {
 	struct path_dest *others = NULL;
 	int err = 0;
@@ -581,7 +581,7 @@ int qp_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 
 /* Written where they will lie, the requests are as good as posted, but for the head. */
 int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
-		   bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
+		   ibt_av_of *av_of)
 {
 	int err = 0;
 

@@ -206,7 +206,7 @@ void ibt_qp_fetch(const struct ibt_qp *qp)
 }
 
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		  bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
+		  ibt_av_of *av_of)
 {
 	/* Of many queue pairs this one's lines may be far away: all of them at once. */
 	__builtin_prefetch(qp);

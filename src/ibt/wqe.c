@@ -125,7 +125,7 @@ static int wqe_fill_sges(struct send_wqe *w, const struct ibv_send_wr *wr)
 }
 
 static int wqe_fill_ud(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		       bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
+		       ibt_av_of *av_of)
 {
 	if (wr->wr.ud.ah == NULL || wr->wr.ud.remote_qpn > 0xffffff ||
 	    !av_of(wr->wr.ud.ah, qp->pd, &w->ud.av))
@@ -136,7 +136,7 @@ static int wqe_fill_ud(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_s
 }
 
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
-		  bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
+		  ibt_av_of *av_of)
 {
 	int err = 0;
 

@@ -154,6 +154,11 @@ int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_m
 /* The IPv4 group that an MGID stands for, in network byte order: that of ::ffff:a.b.c.d, which is
  * RoCEv2's, and of ff0e::ffff:a.b.c.d, as librdmacm made it for RoCEv1. 0: it is an IPv6 group. */
 u32 node_mcast_v4(const u8 group[16]);
+/* Is it a group at all? */
+static inline bool node_is_mcast(const u8 gid[16])
+{
+	return gid[0] == 0xff || node_mcast_v4(gid) != 0;
+}
 /* A new socket of this process on which what is sent to (group, NODE_UDP_PORT) and reaches the
  * interface of `port` arrives: joined there, with the options of struct node_socket (receive only).
  * Every socket that is open gets each datagram, so a process wants one per (group, interface); the

@@ -130,14 +130,25 @@ static void cq_mind(struct cq *cq) REQUIRES(&cq->lock)
 			 __ATOMIC_RELAXED);
 }
 
+static bool cq_arm_is_met(const struct cq *cq, bool solicited) REQUIRES(&cq->lock)
+{
+	return cq->armed == CQ_NEXT_COMP || (cq->armed == CQ_SOLICITED && solicited);
+}
+
+/* Do `waiting` completions suffice for ib_req_ncomp_notif? */
+static bool cq_count_is_met(const struct cq *cq, u32 waiting) REQUIRES(&cq->lock)
+{
+	return unlikely(cq->ncomp_wanted > 0) && waiting >= cq->ncomp_wanted;
+}
+
 /* Does the completion just added fire an arm? Uses up the arm. */
 static bool cq_arm_spend(struct cq *cq, bool solicited) REQUIRES(&cq->lock)
 {
-	bool fire = cq->armed == CQ_NEXT_COMP || (cq->armed == CQ_SOLICITED && solicited);
+	bool fire = cq_arm_is_met(cq, solicited);
 
 	if (fire)
 		cq->armed = 0;
-	if (unlikely(cq->ncomp_wanted > 0) && cq_waiting(cq) >= cq->ncomp_wanted) {
+	if (cq_count_is_met(cq, cq_waiting(cq))) {
 		cq->ncomp_wanted = 0;
 		fire = true;
 	}
@@ -351,8 +362,7 @@ bool cq_would_fire(struct cq *cq, bool solicited)
 	bool fire;
 
 	lock_acquire(&cq->lock);
-	fire = cq->armed == CQ_NEXT_COMP || (cq->armed == CQ_SOLICITED && solicited) ||
-	       (cq->ncomp_wanted > 0 && cq_waiting(cq) + 1 >= cq->ncomp_wanted);
+	fire = cq_arm_is_met(cq, solicited) || cq_count_is_met(cq, cq_waiting(cq) + 1);
 	lock_release(&cq->lock);
 	return fire;
 }

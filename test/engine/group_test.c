@@ -80,7 +80,7 @@ static void group_close(struct group *g)
 }
 
 static void group_post_to(struct group *g, u64 wr_id, u32 length,
-			  bool (*av_of)(struct ibv_ah *ah, u32 pd, struct path_av *av))
+			  ibt_av_of *av_of)
 {
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;

@@ -746,12 +746,16 @@ static void window_complete(enum ibv_wc_opcode opcode)
 	assert_int_equal(api_complete(IBV_WC_SUCCESS).opcode, opcode);
 }
 
+static struct ibv_mr *window_region(void)
+{
+	return ibv_reg_mr(pd, buffer, sizeof(buffer),
+			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND);
+}
+
 /* Its first byte's remote address is 0, wherever in its region it begins. */
 static void window__zero_based(void **state)
 {
-	struct ibv_mr *region = ibv_reg_mr(pd, buffer, sizeof(buffer),
-					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-						   IBV_ACCESS_MW_BIND);
+	struct ibv_mr *region = window_region();
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
 	struct ibv_mw_bind bind = {
 		.send_flags = IBV_SEND_SIGNALED,
@@ -782,9 +786,7 @@ static void window__zero_based(void **state)
  * to whom it is an access that is not allowed. */
 static void window__is_not_invalidated(void **state)
 {
-	struct ibv_mr *region = ibv_reg_mr(pd, buffer, sizeof(buffer),
-					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-						   IBV_ACCESS_MW_BIND);
+	struct ibv_mr *region = window_region();
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
 	struct ibv_mw_bind bind = {
 		.send_flags = IBV_SEND_SIGNALED,

@@ -9,9 +9,7 @@ enum { MCAST_OTHERS, MCAST_LOCAL };
 
 static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 {
-	return qp->qp_type == IB_QPT_UD && (gid->raw[0] == 0xff || node_mcast_v4(gid->raw) != 0)
-		       ? 0
-		       : -EINVAL;
+	return qp->qp_type == IB_QPT_UD && node_is_mcast(gid->raw) ? 0 : -EINVAL;
 }
 
 static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)

@@ -287,7 +287,7 @@ static int qp_resolve(struct roce_device *dev, const struct roce_qp *qp,
 		return 0;
 	err = roce_resolve_av(dev, &attr->ah_attr, av);
 	/* A connection has one other end. */
-	if (err == 0 && (av->dgid[0] == 0xff || node_mcast_v4(av->dgid) != 0))
+	if (err == 0 && node_is_mcast(av->dgid))
 		err = -EINVAL;
 	if (err != 0)
 		return err;

@@ -347,7 +347,7 @@ static int request_mcast_join(struct request *r)
 	struct notice *n = r->daemon->notice;
 	struct notice_member *entry;
 
-	if (q->gid[0] != 0xff && node_mcast_v4(q->gid) == 0)
+	if (!node_is_mcast(q->gid))
 		return -EINVAL;
 	if (request_find_member(r, &entry) == NULL) {
 		if (entry == NULL)

@@ -309,10 +309,12 @@ static bool line_install(struct udp_dest *d, struct udp_line *l, const struct ud
 /* What a socket was born with; the rest of it changes under locks that are not held here. */
 static struct udp_socket line_birth(const struct udp_socket *s)
 {
-	struct udp_socket copy = { .fd = s->fd, .v4 = s->v4, .ifindex = s->ifindex };
+	struct udp_socket copy = { .fd = s->fd,
+				   .v4 = s->v4,
+				   .sport = s->sport,
+				   .ifindex = s->ifindex,
+				   .id = s->id };
 
-	copy.sport = s->sport;
-	copy.id = s->id;
 	memcpy(copy.gid, s->gid, 16);
 	return copy;
 }
