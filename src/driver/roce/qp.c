@@ -124,7 +124,7 @@ void roce_publish(void *arg, struct ibt_qp *engine)
 	u32 word = board_qp_word(ibt_qp_state(engine), qp->ib.qp_type, ibt_qp_access(engine));
 
 	shown_connect(qp->shown, qp->ib.qp_type, ibt_qp_peer(engine));
-	/* pairs with direct_enter and pull_is_valid */
+	/* pairs with direct_judge and pull_is_valid */
 	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE);
 	board_change(dev->a.board);
 }
