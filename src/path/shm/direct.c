@@ -325,8 +325,6 @@ static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_
 	struct board_hazard *h;
 	u32 done = 0;
 
-	/* Where it will most likely go comes while the hazard is raised; only a hint. */
-	__builtin_prefetch((const void *)((uintptr_t)g->here + (w->va - g->va)), 1);
 	h = hazard_raise(l, w->rkey >> MEM_TAG_BITS, dqpn, &generation);
 	if (unlikely(h == NULL))
 		return 0;
