@@ -446,7 +446,7 @@ static void adopt_lose(u64 start, u64 end) REQUIRES(&adopt.lock)
 		u64 from = MAX(start, r->addr), to = MIN(end, r->addr + r->length);
 
 		if (r->refs == 0 || r->lost || region_is_born(r) || from >= to ||
-		    look_is_ours(from, to, r->offset + (from - r->addr)))
+		    look_is_ours(from, to, r->offset + (from - r->addr), PROT_NONE))
 			continue;
 		r->lost = true;
 		region_hide(r);
@@ -478,6 +478,37 @@ static void adopt_region_end(struct adopt_region *r, bool clean) REQUIRES(&adopt
 	adopt_go_on(&before);
 }
 
+/* Also of those that it only touches: they stay until it has ended. */
+static void adopt_count(const struct adopt_region *r, u64 start, u64 end) REQUIRES(&adopt.lock)
+{
+	ranges_add(start, end);
+	for (u32 i = 0; i < adopt.region_high; i++) {
+		struct adopt_region *at = &adopt.regions[i];
+
+		if (at == r || (at->refs != 0 && range_overlaps(start, end, at->addr, at->length)))
+			at->refs++;
+	}
+}
+
+u64 adopt_again(u64 addr, u64 length, bool write)
+{
+	u64 end = addr + length, offset = 0;
+	struct adopt_region *r;
+
+	if (!adopt_is_on() || end <= addr)
+		return 0;
+	lock_acquire(&adopt.lock);
+	r = region_around(addr, end);
+	if (r != NULL && !region_is_born(r) &&
+	    look_is_ours(addr, end, r->offset + (addr - r->addr),
+			 write ? PROT_READ | PROT_WRITE : PROT_READ)) {
+		offset = r->offset + (addr - r->addr);
+		adopt_count(r, addr, end);
+	}
+	lock_release(&adopt.lock);
+	return offset;
+}
+
 u64 adopt_enter(u64 addr, u64 length)
 {
 	u64 end = addr + length, offset = 0;
@@ -492,14 +523,7 @@ u64 adopt_enter(u64 addr, u64 length)
 		r = adopt_region_new(addr, end);
 	if (r != NULL)
 		offset = r->offset + (addr - r->addr);
-	ranges_add(addr, end);
-	/* Also of those that it only touches: they stay until it has ended. */
-	for (u32 i = 0; i < adopt.region_high; i++) {
-		struct adopt_region *at = &adopt.regions[i];
-
-		if (at == r || (at->refs != 0 && range_overlaps(addr, end, at->addr, at->length)))
-			at->refs++;
-	}
+	adopt_count(r, addr, end);
 	lock_release(&adopt.lock);
 	return offset;
 }

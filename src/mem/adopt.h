@@ -24,6 +24,10 @@ enum {
  * and worth it. Returns where in the file `addr` lies, or 0: not there, and everything is as it
  * was. Either way adopt_leave must follow. To be called before any key names the memory. */
 u64 adopt_enter(u64 addr, u64 length);
+/* The same for memory that other registrations have adopted already: what adopt_enter would return,
+ * if all of it is still mapped as it was and may be read, and written if `write` says so. Then none
+ * of its pages needs to be looked at. 0: not so, nothing has begun. */
+u64 adopt_again(u64 addr, u64 length, bool write);
 /* It has ended: no key names it any more, and nobody of this process copies. When the last
  * registration of adopted pages ends they are private memory again before this returns. `clean`: no
  * peer does either; else (a peer is stopped in the midst of it) what it still writes is lost. */

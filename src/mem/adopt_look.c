@@ -284,7 +284,8 @@ bool look_is_plain(u64 start, u64 end)
 }
 
 struct look_ours {
-	u64 at, end, offset; /* what is not yet known to be ours; offset: of `at` */
+	u64 at, end, offset; /* what is not yet known to be ours */
+	int prot;
 };
 
 /* NO_THREAD_SAFETY: called by look_is_ours, which has the lock. */
@@ -293,29 +294,42 @@ static void look_at_ours(const struct look_map *m, void *arg) NO_THREAD_SAFETY
 	struct look_ours *o = arg;
 
 	if (m->start > o->at || o->at >= m->end || !look_map_is_ours(m) ||
-	    m->offset + (o->at - m->start) != o->offset)
+	    m->offset + (o->at - m->start) != o->offset || (m->prot & o->prot) != o->prot)
 		return;
 	o->offset += m->end - o->at;
 	o->at = m->end;
 }
 
-bool look_is_ours(u64 start, u64 end, u64 offset)
+/* False: this kernel cannot be asked so. */
+static bool look_query_ours(int fd, struct look_ours *o) REQUIRES(&adopt.lock)
 {
-	struct look_ours o = { .at = start, .end = end, .offset = offset };
-	int fd = look_own(), found = -1;
 	struct look_map m;
-	bool known = fd >= 0;
 	u64 before;
+	int found;
 
 	do {
-		before = o.at;
-		if (known)
-			found = look_query(fd, before, &m, NULL);
+		before = o->at;
+		found = look_query(fd, before, &m, NULL);
 		if (found == 1)
-			look_at_ours(&m, &o);
-	} while (found == 1 && o.at < o.end && o.at != before);
-	if (known && found < 0)
-		known = look_maps(fd, look_at_ours, &o);
+			look_at_ours(&m, o);
+	} while (found == 1 && o->at < o->end && o->at != before);
+	return found >= 0;
+}
+
+bool look_is_ours(u64 start, u64 end, u64 offset, int prot)
+{
+	const struct look_ours all = { .at = start, .end = end, .offset = offset, .prot = prot };
+	struct look_ours o = all;
+	bool known;
+	int fd;
+
+	/* Whatever the descriptor is by now: nothing but a list of our maps knows our file
+	 * there. */
+	if (look_query_ours(adopt.maps_fd, &o) && o.at >= o.end)
+		return true;
+	o = all;
+	fd = look_own();
+	known = fd >= 0 && (look_query_ours(fd, &o) || look_maps(fd, look_at_ours, &o));
 	look_done(fd);
 	return known && o.at >= o.end;
 }

@@ -2,6 +2,7 @@
  * touched, gone and replaced while it is registered; limits of what else may be mapped.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -177,6 +178,64 @@ static void adopt_enter__refuses_the_threads_block(void **state)
 	assert_int_equal(own[0], 1);
 }
 
+static u64 again(u8 *p, u64 n, bool write)
+{
+	return adopt_again((uintptr_t)p, n, write);
+}
+
+static void adopt_again__knows_what_is_adopted(void **state)
+{
+	u64 offset = enter(memory, BYTES);
+
+	assert_int_not_equal(offset, 0);
+	assert_int_equal(again(memory, BYTES, true), offset);
+	assert_int_equal(again(memory + PAGE + 5, 100, false), offset + PAGE + 5);
+	leave(memory + PAGE + 5, 100);
+	leave(memory, BYTES);
+	assert_true(is_shared(memory)); /* one registration is left */
+	assert_int_equal(again(memory, BYTES + 1, false), 0);
+	assert_int_equal(again(memory + 1, UINT64_MAX, false), 0);
+	leave(memory, BYTES);
+	assert_false(is_shared(memory));
+	assert_int_equal(again(memory, BYTES, false), 0);
+	check(memory, BYTES);
+}
+
+static void adopt_again__asks_what_is_mapped(void **state)
+{
+	u64 offset = enter(memory, BYTES);
+
+	assert_int_equal(mprotect(memory + PAGE, PAGE, PROT_READ), 0);
+	assert_int_equal(again(memory, BYTES, true), 0);
+	assert_int_equal(again(memory, BYTES, false), offset);
+	leave(memory, BYTES);
+	assert_int_equal(munmap(memory + PAGE, PAGE), 0);
+	assert_int_equal(again(memory, BYTES, false), 0);
+	assert_ptr_equal(mmap(memory + PAGE, PAGE, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 memory + PAGE);
+	assert_int_equal(again(memory, BYTES, false), 0);
+	assert_int_equal(again(memory, PAGE, true), offset);
+	leave(memory, PAGE);
+	leave(memory, BYTES);
+}
+
+/* An application may close what it has not opened, and open something else. */
+static void adopt_again__without_the_list_of_maps(void **state) NO_THREAD_SAFETY
+{
+	u64 offset = enter(memory, BYTES);
+	int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	assert_true(dup2(other, adopt.maps_fd) >= 0);
+	assert_int_equal(again(memory, BYTES, true), offset);
+	leave(memory, BYTES);
+	assert_int_equal(munmap(memory, BYTES), 0);
+	assert_int_equal(again(memory, BYTES, true), 0);
+	leave(memory, BYTES);
+	close(other);
+	memory = new_memory();
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -189,6 +248,9 @@ int main(void)
 		T(fork__copies_with_their_list_adopted),
 		T(fork__not_inherited_in_part),
 		T(adopt_enter__refuses_the_threads_block),
+		T(adopt_again__knows_what_is_adopted),
+		T(adopt_again__asks_what_is_mapped),
+		T(adopt_again__without_the_list_of_maps),
 	};
 
 	setenv("ANYVERBS_ADOPT", "1", 1);

@@ -137,8 +137,8 @@ bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *ar
 bool look_is_plain(u64 start, u64 end) REQUIRES(&adopt.lock);
 /* Are pages locked, or held by a device or by io_uring? They stay where they are. */
 bool look_is_held(void);
-/* Is [start, end) a shared map of our file, from `offset` on? */
-bool look_is_ours(u64 start, u64 end, u64 offset) REQUIRES(&adopt.lock);
+/* Is [start, end) a shared map of our file, from `offset` on, with all of `prot`? */
+bool look_is_ours(u64 start, u64 end, u64 offset, int prot) REQUIRES(&adopt.lock);
 /* Fills adopt.pieces with the shared maps of [offset, offset + length) of our file. False: they are
  * not known, or not all. */
 bool look_pieces(u64 offset, u64 length) REQUIRES(&adopt.lock);

@@ -63,8 +63,25 @@ static void mr_show_file(struct board *b)
 	__atomic_store_n(&b->memory_inode, inode, __ATOMIC_RELAXED);
 }
 
+/* Makes the pages of `region` present and has them adopted; adopt_leave follows. */
+static int mr_adopt(struct roce_device *dev, struct mem_region *region, bool write)
+{
+	int err;
+
+	region->shared = adopt_again(region->addr, region->length, write);
+	if (region->shared == 0) {
+		err = mem_populate(region->addr, region->length, write);
+		if (err != 0)
+			return err;
+		region->shared = adopt_enter(region->addr, region->length);
+	}
+	if (region->shared != 0)
+		mr_show_file(dev->a.board);
+	return 0;
+}
+
 /* Registers memory that peers may be able to map. */
-static struct ib_mr *mr_register_adopted(struct ib_pd *pd, struct mem_region *region)
+static struct ib_mr *mr_register_adopted(struct ib_pd *pd, struct mem_region *region, bool write)
 {
 	struct roce_device *dev = roce_dev(pd->device);
 	struct ib_mr *mr;
@@ -72,12 +89,13 @@ static struct ib_mr *mr_register_adopted(struct ib_pd *pd, struct mem_region *re
 
 	if (err != 0)
 		return ERR_PTR(err);
-	if (!dev->direct)
-		return mr_register(pd, region);
-	region->shared = adopt_enter(region->addr, region->length);
-	if (region->shared != 0)
-		mr_show_file(dev->a.board);
+	err = dev->direct ? mr_adopt(dev, region, write) :
+			    mem_populate(region->addr, region->length, write);
+	if (err != 0)
+		return ERR_PTR(err);
 	mr = mr_register(pd, region);
+	if (!dev->direct)
+		return mr;
 	if (IS_ERR(mr))
 		adopt_leave(region->addr, region->length, true);
 	else
@@ -95,7 +113,6 @@ struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 				     .flags = MEM_CONTIGUOUS };
 	bool write = (access & (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
 				IB_ACCESS_REMOTE_ATOMIC)) != 0;
-	int err;
 
 	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB))
 		return ERR_PTR(access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : -EINVAL);
@@ -104,8 +121,7 @@ struct ib_mr *roce_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 		return ERR_PTR(-EINVAL);
 	if (access & IBV_ACCESS_ZERO_BASED)
 		region.iova = 0;
-	err = length == 0 ? -EINVAL : mem_populate(start, length, write);
-	return err != 0 ? ERR_PTR(err) : mr_register_adopted(pd, &region);
+	return length == 0 ? ERR_PTR(-EINVAL) : mr_register_adopted(pd, &region, write);
 }
 
 static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
