@@ -260,7 +260,7 @@ static void answer_asked_again(struct ibt_qp *qp, u32 psn) REQUIRES(qp->rq_lock)
 /* The peer asks again: an atomic's answer is repeated, a READ done again, from where it is asked
  * for, also if the first answer still waits for room. Those behind it that have been answered are
  * passed over. */
-void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
+bool answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
 	answer_asked_again(qp, p->psn);
 	for (u32 back = 1; back <= qp->resource_count; back++) {
@@ -270,12 +270,13 @@ void answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 		if (!answer_is_repeated(qp, r, p))
 			continue;
 		if (!answer_take_again(qp, r, p))
-			return;
+			return false;
 		r->done = false;
 		r->sent = 0;
 		if ((s32)(qp->resource_next - index) > 0)
 			qp->resource_next = index;
 		answer_pump(qp);
-		return;
+		return true;
 	}
+	return false;
 }

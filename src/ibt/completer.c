@@ -220,13 +220,56 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 	}
 }
 
+static bool comp_is_outstanding(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return qp->sq_tail != qp->sq_next || qp->tx_offset != 0;
+}
+
 /* Is it about anything that is outstanding? What another connection of the same two queue pairs has
  * left on the way, before they were reset, is not. */
 static bool comp_concerns(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
 {
-	if (qp->sq_tail == qp->sq_next && qp->tx_offset == 0)
+	return comp_is_outstanding(qp) &&
+	       psn_ahead(psn, sq_at(qp, qp->sq_tail)->first_psn) >= -1;
+}
+
+/* The peer counts other PSNs than we do, so it will never take what is outstanding, and a reliable
+ * path has no other end of it than the timeout. The first word of that may also be what an earlier
+ * connection has left on the way: its wait does not count, and if it was, there is no second. */
+static void comp_contradicted(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	u32 doubted = sq_at(qp, qp->sq_tail)->first_psn | COMP_DOUBTED;
+
+	if (qp->waiting == WAIT_TIMEOUT)
+		return;
+	req_absent(qp);
+	qp->progressed = qp->doubted != doubted;
+	qp->doubted = doubted;
+}
+
+/* Has any request with this PSN been sent? Also if it is to be sent again now. */
+static bool comp_has_sent(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+{
+	u32 i = qp->sq_head;
+
+	while (i != qp->sq_tail && sq_at(qp, i - 1)->psn_count == 0)
+		i--;
+	if (i == qp->sq_tail)
 		return false;
-	return psn_ahead(psn, sq_at(qp, qp->sq_tail)->first_psn) >= -1;
+	return psn_ahead(psn, sq_at(qp, i - 1)->first_psn + sq_at(qp, i - 1)->psn_count) < 0;
+}
+
+void comp_beyond(struct ibt_qp *qp, u32 psn)
+{
+	if (comp_is_outstanding(qp) && !comp_has_sent(qp, psn))
+		comp_contradicted(qp);
+}
+
+/* Does the peer wait for what it has acknowledged once? */
+static bool comp_is_behind(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	return p->syndrome == (AETH_NAK | NAK_PSN_SEQUENCE) && comp_is_outstanding(qp) &&
+	       psn_ahead(p->psn, sq_at(qp, qp->sq_tail)->first_psn) < 0;
 }
 
 static void comp_receive_ack(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
@@ -236,9 +279,11 @@ static void comp_receive_ack(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp
 		return;
 	}
 	comp_ack_up_to(qp, (p->psn - 1) & PSN_MASK);
-	if (!comp_concerns(qp, p->psn))
+	if (unlikely(comp_is_behind(qp, p)))
+		comp_contradicted(qp);
+	else if (!comp_concerns(qp, p->psn))
 		return;
-	if ((p->syndrome & 0xe0) == AETH_RNR)
+	else if ((p->syndrome & 0xe0) == AETH_RNR)
 		comp_rnr(qp, p);
 	else if ((p->syndrome & 0xe0) == AETH_NAK)
 		comp_nak(qp, p);
@@ -332,11 +377,17 @@ static bool comp_awaits_answer(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq
 /* Only what can be an answer to something outstanding counts. */
 static bool comp_expects(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
-	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
-		return false;
 	if (p->opcode >= PKT_READ_FIRST && p->opcode <= PKT_READ_ONLY)
 		return comp_awaits_answer(qp, p->psn);
 	return psn_ahead(p->psn, qp->sq_psn) < 0;
+}
+
+/* Acknowledges, or asks for, what has not been sent, or is to be sent again. */
+static void comp_unexpected(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
+{
+	if (p->opcode == PKT_ACK &&
+	    ((p->syndrome & 0xe0) == 0 || p->syndrome == (AETH_NAK | NAK_PSN_SEQUENCE)))
+		comp_beyond(qp, p->psn);
 }
 
 void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
@@ -350,7 +401,11 @@ void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct 
 	} else if (qp->streams) {
 		retry_receive(qp, p, payload);
 		others = window_claim(qp);
-	} else if (likely(comp_expects(qp, p))) {
+	} else if (unlikely(qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)) {
+		/* nothing is outstanding */
+	} else if (unlikely(!comp_expects(qp, p))) {
+		comp_unexpected(qp, p);
+	} else {
 		switch (p->opcode) {
 		case PKT_ACK:
 			comp_receive_ack(qp, p);

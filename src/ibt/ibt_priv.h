@@ -244,6 +244,8 @@ struct ibt_qp {
 	struct list_head ack_node OWNED_BY(callbacks of the path);
 
 	/* what is seldom asked for */
+	/* first PSN of the request whose number the peer has contradicted; 0: none has been */
+	u32 doubted GUARDED_BY(sq_lock);
 	u32 access WRITTEN_UNDER(sq_lock, rq_lock); /* remote access flags */
 	u32 qkey WRITTEN_UNDER(sq_lock, rq_lock);
 	/* what query_qp shows */
@@ -253,7 +255,7 @@ struct ibt_qp {
 	void *block FIXED; /* what was allocated: it, behind the room for its owner */
 };
 
-enum { ACK_OWED = 1u << 31 };
+enum { ACK_OWED = 1u << 31, COMP_DOUBTED = 1u << 31 /* of ibt_qp.doubted */ };
 
 struct ibt_srq {
 	struct ibt *ibt FIXED;
@@ -465,6 +467,8 @@ static inline bool rate_holds(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 
 /* ---- completer.c ---- */
 void comp_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock);
+/* The peer acknowledges what has not been sent, or is to be sent again after a step back. */
+NOINLINE void comp_beyond(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock);
 void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
 		  const void *payload);
 /* Completes the oldest request with success and moves on. */
@@ -533,8 +537,8 @@ static inline bool cnp_is_marked(const struct pkt *p)
 
 /* ---- absent.c: answers for queue pairs that do not receive; all inside the path's callbacks
  * ---- */
-/* Tells an RC requester on a reliable path that nobody is there, or receiving: its timeout
- * begins. Without room it is told later. */
+/* Tells an RC requester on a reliable path that nobody is there, or receiving, or that the request
+ * will not be answered: its timeout begins. Without room it is told later. */
 void absent_say(struct path_dest *from, const struct pkt *p);
 /* Tells what is still to be told, as far as there is room. */
 void absent_tell(struct path_dest *from);
@@ -554,7 +558,8 @@ enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p) REQUIRES(q
 enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);
 /* Sends answers that wait. True: none waits any more. */
 bool answer_pump(struct ibt_qp *qp) REQUIRES(qp->rq_lock);
-void answer_duplicate(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);
+/* False: it is none that can be answered. */
+bool answer_duplicate(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->rq_lock);
 /* ---- ud.c ---- */
 /* Transmits one UD request: 0, -EAGAIN (blocked), -EACCES (local protection error). */
 int ud_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock);

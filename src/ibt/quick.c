@@ -352,8 +352,10 @@ static inline void quick_take_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lo
 		   qp->waiting == WAIT_NONE && quick_retire(qp, w))) {
 		qp->retry_left = qp->attr.retry_cnt;
 		qp->rnr_left = qp->attr.rnr_retry;
-	} else if (psn_ahead(psn, qp->sq_psn) < 0) {
+	} else if (likely(psn_ahead(psn, qp->sq_psn) < 0)) {
 		comp_ack(qp, psn);
+	} else {
+		comp_beyond(qp, psn);
 	}
 }
 

@@ -654,26 +654,30 @@ static void resp_asked_again(struct ibt_qp *qp, u32 psn) REQUIRES(qp->rq_lock)
 	qp->repeated_psn = psn;
 }
 
-static void resp_out_of_order(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
-			      s32 ahead) REQUIRES(qp->rq_lock)
+/* It has come before, or seems to have. On a reliable path nobody else tells its sender of one that
+ * has no answer any more, or never had any. */
+static void resp_duplicate(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
+	REQUIRES(qp->rq_lock)
 {
-	if (ahead < 0) {
-		resp_count(qp, COUNT_RX_DUPLICATE);
-		resp_asked_again(qp, p->psn);
-		if (p->opcode == PKT_READ_REQUEST || p->opcode == PKT_COMPARE_SWAP ||
-		    p->opcode == PKT_FETCH_ADD) {
-			answer_duplicate(qp, p);
-		} else {
-			resp_owe_ack(qp, from, true);
-		}
-		return;
-	}
+	resp_count(qp, COUNT_RX_DUPLICATE);
+	resp_asked_again(qp, p->psn);
+	if (p->opcode != PKT_READ_REQUEST && p->opcode != PKT_COMPARE_SWAP &&
+	    p->opcode != PKT_FETCH_ADD)
+		resp_owe_ack(qp, from, true);
+	else if (!answer_duplicate(qp, p))
+		absent_say(from, p);
+}
+
+/* What is missing is asked for once per gap; once more if its sender has gone back, and has lost
+ * the same packet again, or, on a reliable path, never had it. There the word must not be lost. */
+static void resp_gap(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
+	REQUIRES(qp->rq_lock)
+{
 	resp_count(qp, COUNT_RX_PSN);
-	/* Once per gap; once more if its sender has gone back, and has lost the same packet
-	 * again. */
-	if (!qp->nak_sent || (qp->lossy && psn_ahead(p->psn, qp->gap_psn) <= 0)) {
+	if (!qp->nak_sent || psn_ahead(p->psn, qp->gap_psn) <= 0) {
 		qp->nak_sent = true;
-		resp_send_ack(qp, AETH_NAK | NAK_PSN_SEQUENCE, qp->epsn);
+		if (!resp_send_ack(qp, AETH_NAK | NAK_PSN_SEQUENCE, qp->epsn))
+			absent_say(from, p);
 	}
 	qp->gap_psn = p->psn;
 }
@@ -684,8 +688,12 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 	s32 ahead = psn_ahead(p->psn, qp->epsn);
 	enum resp_verdict verdict;
 
+	if (unlikely(ahead < 0)) {
+		resp_duplicate(qp, from, p);
+		return;
+	}
 	if (unlikely(ahead != 0)) {
-		resp_out_of_order(qp, from, p, ahead);
+		resp_gap(qp, from, p);
 		return;
 	}
 	/* Its sender has not been told of the refusal yet, so this is nothing that it may send. */

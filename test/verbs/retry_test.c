@@ -433,6 +433,40 @@ static void absent__wrong_peer(void **state)
 	end_expect_none(&pair.b, RECVS);
 }
 
+/* The two ends count different PSNs, for one was reset alone or given a wrong number: what goes in
+ * packets ends, over either path. */
+static void absent__peer_expects_other_numbers(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM,
+						  IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						  IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct side_options o = {
+		.type = IBV_QPT_RC, .bytes = BYTES, .mr_access = -1, .qp_access = -1
+	};
+	/* One-sided ones that the initiator does alone have no number. */
+	uint32_t kinds = pair_is_direct() && !side_on_wire() ? 2 : ELEMENTS(ops);
+
+	for (uint32_t i = 0; i < kinds * 2 * 2; i++) {
+		uint32_t count = i % 2 == 0 ? 1 : 3;
+		struct side_link la, lb;
+		struct side_wr w;
+
+		end_open(&pair.a, &o);
+		end_open(&pair.b, &o);
+		la = lb = link_to(7, RNR_SHORT, TIMEOUT_1MS, 2);
+		lb.psn += i / 2 % 2 == 0 ? 1000 : -1000u;
+		pair_connect(1, &la, &lb);
+		w = end_op(&pair.a, ops[i / 4], 0, 8, &pair.b, 0);
+		end_send_many(&pair.a, 0, &w, count, 0);
+		assert_int_equal(end_expect(&pair.a, SENDS, IBV_WC_RETRY_EXC_ERR).wr_id, 1);
+		if (count > 1)
+			end_expect_in_order(&pair.a, SENDS, count - 1, 2, IBV_WC_WR_FLUSH_ERR);
+		end_expect_state(&pair.a, 0, IBV_QPS_ERR);
+		end_expect_state(&pair.b, 0, IBV_QPS_RTS);
+		pair_teardown(NULL);
+	}
+}
+
 enum { MAX_TESTS = 64 };
 static struct CMUnitTest tests[MAX_TESTS];
 static char names[MAX_TESTS][80];
@@ -470,6 +504,7 @@ int main(void)
 		ADD_HOW(absent__goes_after_the_last_message, leaving[i]);
 	}
 	ADD(absent__no_timeout_waits);
+	ADD(absent__peer_expects_other_numbers);
 	/* a wire does not say which queue pair of its host sends */
 	if (!side_on_wire())
 		ADD(absent__wrong_peer);
