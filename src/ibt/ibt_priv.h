@@ -120,6 +120,8 @@ struct stream {
 	u8 unsure;	 /* such measurements in a row */
 	u64 rtt_ns;    /* when it went; 0: none */
 	u32 srtt_us, rttvar_us;
+	/* Patience that ended then, and how often the path had been found empty: path.emptied */
+	u64 end_ns, emptied;
 };
 
 /* Its place among those who wait for their turn: window.c. */

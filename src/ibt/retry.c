@@ -5,7 +5,8 @@
  * at once. Where nothing is heard at all a probe, the packet at the front, is sent after a time
  * that follows the measured way there and back, long before the Local ACK Timeout: that and
  * retry_cnt only say when to give up, which is when nothing has been heard for (retry_cnt + 1)
- * timeouts. A probe that was not needed, because the peer was only slow, costs one packet.
+ * timeouts, and the path has been looked at since. A probe that was not needed, because the peer
+ * was only slow, costs one packet.
  *
  * In:    ACK, NAK, answers, the timer    Out: completions, the caller's memory, the stream set back
  * Runs:  whoever receives, or runs timers    Locks: sq_lock, then the CQ's
@@ -23,6 +24,7 @@ enum {
 	RETRY_TIMEOUT_LEAST_US = 4000,
 	RETRY_FROZEN_US = 4000, /* a timer that comes later has found nobody to run it */
 	RETRY_LONG_US = 150000,
+	RETRY_LOOK_US = 1000, /* from one question whether the path is empty to the next */
 	RETRY_UNSURE = 16, /* measurements in a row of what was sent twice: one is believed */
 };
 
@@ -209,6 +211,28 @@ static void retry_look_for_answers(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_l
 	qp->stream.front_seen = number;
 }
 
+/* Patience has ended. Whoever receives may have been kept from it for as long, though timers ran:
+ * then the answer lies there unread, and silence is ours. So the path is to be found empty
+ * first, by a look that began later: the second from now on. Not for ever, for it never is where
+ * somebody floods it. */
+static bool retry_is_over(struct ibt_qp *qp, u64 now, u64 end) REQUIRES(qp->sq_lock)
+{
+	struct stream *s = &qp->stream;
+	struct path *path = qp->dest->path;
+	u64 emptied = path_emptied(path);
+
+	if (s->end_ns != end) {
+		s->end_ns = end;
+		s->emptied = emptied;
+	}
+	if (emptied - s->emptied >= 2 ||
+	    now - end >= MAX(retry_patience_ns(qp), RETRY_MOST_MS * NS_PER_MS))
+		return true;
+	if (path->ops->want_look != NULL)
+		path->ops->want_look(path);
+	return false;
+}
+
 /* Nothing has come for a while: again, or enough. */
 static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
@@ -219,7 +243,10 @@ static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	retry_look_for_answers(qp, now);
 	end = patience == 0 ? TIMER_NEVER : s->heard_ns + patience;
 	if (now >= end) {
-		comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
+		if (retry_is_over(qp, now, end))
+			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
+		else
+			retry_arm(qp, now + RETRY_LOOK_US * NS_PER_US);
 		return;
 	}
 	next = MAX(s->heard_ns, s->resent_ns) + retry_after_ns(qp);

@@ -225,6 +225,9 @@ struct path_ops {
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);
 	/* Did the destination's process have this queue pair when it was last seen? */
 	bool (*holds)(const struct path_dest *d, u32 qpn);
+	/* `emptied` is to grow soon: the next polls look everywhere. Any lock may be held. NULL:
+	 * each poll that finds nothing counts anyway. */
+	void (*want_look)(struct path *p);
 	/* Runs fn while no thread is inside any callback of path_user, nor will enter one. May
 	 * block. */
 	void (*exclude)(struct path *p, void (*fn)(void *arg), void *arg);
@@ -242,7 +245,21 @@ struct path {
 	/* Queue pairs of datagrams, whose consumers see a packet's traffic class and hop limit; the
 	 * others hear of marked packets now and then. Atomic */
 	u32 datagrams;
+	/* Looks that found nothing anywhere, so that whatever had arrived when they began has been
+	 * received. Atomic; only grows while it is wanted (want_look) */
+	u64 emptied;
 };
+
+static inline u64 path_emptied(const struct path *p)
+{
+	return __atomic_load_n(&p->emptied, __ATOMIC_ACQUIRE); /* pairs with path_found_empty */
+}
+
+/* Inside the path's exclusion. */
+static inline void path_found_empty(struct path *p)
+{
+	__atomic_fetch_add(&p->emptied, 1, __ATOMIC_RELEASE);
+}
 
 static inline bool path_shows_headers(const struct path *p)
 {

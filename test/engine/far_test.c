@@ -16,6 +16,7 @@ enum {
 	FAR_READ = 128 << 10, /* and what each asks for, at most */
 	FAR_TIMEOUT = 14,
 	FAR_RETRIES = 7,
+	FAR_PATIENCE_MS = 536, /* of these two */
 	FAR_SINGLE = 20,
 };
 
@@ -348,6 +349,55 @@ static void far__patience_has_its_end(void **state)
 	far_close(&f);
 }
 
+/* Who receives has lost his core for as long as patience lasts, and longer, while others ran
+ * timers: the answer lies there. */
+static void far__what_nobody_received_is_not_the_peers_silence(void **state)
+{
+	static struct far f;
+
+	far_open(&f, 20);
+	f.net.side[0].held_up = true;
+	far_post(&f, IBV_WR_RDMA_WRITE, 8);
+	net_run(&f.net, FAR_PATIENCE_MS * NS_PER_MS + FAR_PATIENCE_MS * NS_PER_MS / 2);
+	f.net.side[0].held_up = false;
+	net_run(&f.net, NS_PER_S);
+	far_reap(&f);
+	assert_int_equal(f.done, 1);
+	assert_int_equal(f.status, IBV_WC_SUCCESS);
+	far_close(&f);
+}
+
+static bool far_lose(struct net *net, int from, struct pkt *p)
+{
+	return true;
+}
+
+/* How long after a request that nobody hears it fails, in milliseconds. */
+static u64 far_gives_up_after(bool flooded)
+{
+	static struct far f;
+	u64 began;
+
+	far_open(&f, 20);
+	f.net.side[0].flooded = flooded;
+	f.net.tap = far_lose;
+	began = net_now();
+	far_post(&f, IBV_WR_RDMA_WRITE, 8);
+	for (; f.done == 0; far_reap(&f))
+		assert_true(net_step(&f.net));
+	assert_int_equal(f.status, IBV_WC_RETRY_EXC_ERR);
+	far_close(&f);
+	return (net_now() - began) / NS_PER_MS;
+}
+
+/* Whoever looks and hears nothing gives up in time; whoever never sees the end of what comes, after
+ * as long again. */
+static void far__silence_has_its_end(void **state)
+{
+	assert_in_range(far_gives_up_after(false), FAR_PATIENCE_MS, FAR_PATIENCE_MS + 3);
+	assert_in_range(far_gives_up_after(true), 2 * FAR_PATIENCE_MS, 2 * FAR_PATIENCE_MS + 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -358,6 +408,8 @@ int main(void)
 		cmocka_unit_test(far__nothing_goes_twice),
 		cmocka_unit_test(far__way_becomes_longer),
 		cmocka_unit_test(far__patience_has_its_end),
+		cmocka_unit_test(far__what_nobody_received_is_not_the_peers_silence),
+		cmocka_unit_test(far__silence_has_its_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,6 +174,7 @@ static bool net_same(const struct path_dest *d, const struct path_dest *from)
 	return net_dest_of(d)->side == net_dest_of(from)->side;
 }
 
+/* Of those that will be received. */
 static struct net_packet *net_next(struct net *net, int to)
 {
 	struct net_packet *next = NULL;
@@ -181,7 +182,7 @@ static struct net_packet *net_next(struct net *net, int to)
 	for (u32 i = 0; i < net->count; i++) {
 		struct net_packet *f = net->flying[i];
 
-		if ((to < 0 || f->to == to) &&
+		if ((to < 0 || f->to == to) && !net->side[f->to].held_up &&
 		    (next == NULL || f->due_ns < next->due_ns ||
 		     (f->due_ns == next->due_ns && f->order < next->order)))
 			next = f;
@@ -276,6 +277,8 @@ static int net_poll(struct path *p, int budget, bool must)
 	u32 got;
 	int n = 0;
 
+	if (s->held_up)
+		return 0;
 	while (n < budget && (got = net_take_due(s, due, (u32)(budget - n))) != 0) {
 		net_give_all(p, &s->from.dest, due, got);
 		for (u32 i = 0; i < got; i++)
@@ -285,6 +288,8 @@ static int net_poll(struct path *p, int budget, bool must)
 	p->user_ops->batch_end(p->user, &s->from.dest, n == 0);
 	if (path_is_awaited(&s->dest.dest) && net_has_room(s->net, 1 - s->index))
 		p->user_ops->writable(p->user, &s->dest.dest);
+	if (n == 0 && !s->flooded)
+		path_found_empty(p);
 	return n;
 }
 

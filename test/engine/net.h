@@ -60,6 +60,9 @@ struct net_side {
 	u32 members;
 	int refs; /* of `dest` */
 	u32 events[32]; /* asynchronous events by type */
+	/* Whoever receives does not run, as if he had lost his core inside; timers do. */
+	bool held_up;
+	bool flooded; /* with what is for nobody here: a look never finds nothing */
 };
 
 struct net_config {

@@ -276,6 +276,8 @@ static int air_poll(struct path *p, int budget, bool must)
 	}
 	for (u32 i = 0; i < AIR_DESTS; i++)
 		air_end_batch(ap, &ap->dests[i]);
+	if (n == 0)
+		path_found_empty(p);
 	return n;
 }
 

@@ -529,6 +529,11 @@ static int receive_others(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
 	return n;
 }
 
+int receive_everywhere(struct udp *udp, int budget)
+{
+	return udp->inbox->rest.socket != NULL ? receive_rest(udp) : receive_others(udp, budget);
+}
+
 int receive_some(struct udp *udp, int budget)
 {
 	struct udp_inbox *in = udp->inbox;

@@ -175,10 +175,24 @@ static bool udp_wants_look(struct udp *udp)
 	return credit > UDP_CREDIT - UDP_HOT || polls % UDP_EAGER == 0;
 }
 
+/* Nothing has come where one looks first, and the engine asks whether nothing is left at all. */
+static NOINLINE int udp_find_empty(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
+{
+	int n = receive_everywhere(udp, budget);
+
+	if (n == 0) {
+		__atomic_store_n(&udp->empty_wanted, false, __ATOMIC_RELAXED);
+		path_found_empty(&udp->path);
+	}
+	return n;
+}
+
 static int udp_poll_locked(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
 {
 	int n = receive_some(udp, budget);
 
+	if (n == 0 && unlikely(__atomic_load_n(&udp->empty_wanted, __ATOMIC_RELAXED)))
+		n = udp_find_empty(udp, budget);
 	if (n != 0)
 		__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
 	else
@@ -208,17 +222,30 @@ static int udp_poll(struct path *p, int budget, bool must)
 	return n;
 }
 
+/* The very next poll looks. */
+static void udp_hurry(struct udp *udp)
+{
+	__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
+	path_wake(&udp->path);
+	__atomic_store_n(&udp->polls, UDP_LAZY - 1, __ATOMIC_RELAXED);
+}
+
 bool udp_look(struct udp *udp)
 {
 	struct epoll_event ev;
 
 	if (!__atomic_load_n(&udp->any_rest, __ATOMIC_RELAXED) && udp_ready(udp, &ev, 1) == 0)
 		return false;
-	__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
-	path_wake(&udp->path);
-	/* the very next one */
-	__atomic_store_n(&udp->polls, UDP_LAZY - 1, __ATOMIC_RELAXED);
+	udp_hurry(udp);
 	return true;
+}
+
+static void udp_want_look(struct path *p)
+{
+	struct udp *udp = udp_of(p);
+
+	__atomic_store_n(&udp->empty_wanted, true, __ATOMIC_RELAXED);
+	udp_hurry(udp);
 }
 
 int udp_wait_fd(const struct udp *udp)
@@ -258,6 +285,7 @@ static const struct path_ops udp_ops = {
 	.pullable = udp_pullable,
 	.pull = udp_pull,
 	.poll = udp_poll,
+	.want_look = udp_want_look,
 	.holds = udp_dest_holds,
 	.exclude = udp_exclude,
 };

@@ -143,6 +143,7 @@ struct udp {
 	bool line_wanted ATOMIC_ONLY; /* hint: line_for is not NULL */
 	u32 line_ports ATOMIC_ONLY; /* where the next one looks for a port */
 	u32 sockets_shown ATOMIC_ONLY; /* how often a socket went into epoll_fd */
+	bool empty_wanted ATOMIC_ONLY; /* whether nothing is left anywhere: path.emptied */
 	bool any_rest ATOMIC_ONLY; /* hint: a packet that has been taken still waits in the inbox */
 
 	struct lock poll_lock CACHE_ALIGNED;
@@ -314,5 +315,7 @@ void receive_forget_rest(struct udp *udp) REQUIRES(udp->poll_lock);
 /* Takes at most about `budget` packets from the sockets; returns how many datagrams' packets
  * came. */
 int receive_some(struct udp *udp, int budget) REQUIRES(udp->poll_lock);
+/* The same from all sockets, and of what waits nothing is left. */
+int receive_everywhere(struct udp *udp, int budget) REQUIRES(udp->poll_lock);
 
 #endif

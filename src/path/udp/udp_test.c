@@ -512,6 +512,38 @@ static void group__reaches_every_member(void **state)
 	assert_int_equal(side[1].count, 3);
 }
 
+/* Whatever socket it lies in, and although nobody's polls look any more. */
+static void want_look__says_when_nothing_is_left(void **state)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path *path = side[1].path;
+	u8 gid[16];
+	u64 emptied;
+
+	test_group(gid);
+	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
+	path->ops->want_look(path);
+	assert_int_equal(path->ops->poll(path, 16, false), 0);
+	assert_int_equal(path_emptied(path), 1);
+	assert_int_equal(path->ops->poll(path, 16, true), 0);
+	assert_int_equal(path_emptied(path), 1);
+	for (u32 i = 1; i < 40; i++) {
+		assert_int_equal(send_one(&side[0], d, i, 8), 0);
+		side[0].path->ops->flush(d);
+		receive(&side[1], 2 * i - 1); /* there one looks first from now on */
+		assert_int_equal(send_to_group(&side[0], i), 0);
+		emptied = path_emptied(path);
+		path->ops->want_look(path);
+		assert_int_equal(path->ops->poll(path, 16, false), 1);
+		assert_int_equal(side[1].count, 2 * i);
+		assert_int_equal(path_emptied(path), emptied);
+		assert_int_equal(path->ops->poll(path, 16, false), 0);
+		assert_int_equal(path_emptied(path), emptied + 1);
+	}
+	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 3));
+	side[0].path->ops->dest_put(d);
+}
+
 static void group__own_datagrams_pass_by(void **state)
 {
 	u8 gid[16];
@@ -622,6 +654,7 @@ int main(void)
 		EACH(receive__reserved_opcode),
 		EACH(receive__another_process_slot),
 		EACH(group__reaches_every_member),
+		EACH(want_look__says_when_nothing_is_left),
 		EACH(group__own_datagrams_pass_by),
 		EACH(group__as_many_as_one_wants),
 		EACH(dests__that_nobody_holds_are_forgotten),
