@@ -568,7 +568,10 @@ int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn)
 
 	lock_acquire(&n->request_lock);
 	err = client_mcast(n, PROTO_MCAST_LEAVE, gid, qpn);
-	events_joined_remove(n, gid, qpn);
+	/* What one node has granted, the next may have refused: then it has been left already. Who
+	 * could not ask is a member still, to the next node too. */
+	if ((err == 0 || err == -ENOENT) && events_joined_remove(n, gid, qpn))
+		err = 0;
 	lock_release(&n->request_lock);
 	return err;
 }

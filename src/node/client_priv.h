@@ -89,7 +89,8 @@ void events_pair_remove(struct node *n, u64 process);
 /* Copies the numbers of the peers, at most max; returns the count. */
 u32 events_pairs(struct node *n, u64 *out, u32 max);
 int events_joined_add(struct node *n, const u8 gid[16], u32 qpn);
-void events_joined_remove(struct node *n, const u8 gid[16], u32 qpn);
+/* False: it had not joined. */
+bool events_joined_remove(struct node *n, const u8 gid[16], u32 qpn);
 void events_close_peer(struct node_peer *peer);
 /* Fills *peer from a message whose descriptors begin with the board at `first`; -EMFILE, -EPROTO.
  * Nothing is taken on failure. */

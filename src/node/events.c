@@ -185,15 +185,18 @@ int events_joined_add(struct node *n, const u8 gid[16], u32 qpn)
 	return err;
 }
 
-void events_joined_remove(struct node *n, const u8 gid[16], u32 qpn)
+bool events_joined_remove(struct node *n, const u8 gid[16], u32 qpn)
 {
+	bool found;
 	u32 i;
 
 	lock_acquire(&n->state_lock);
 	i = events_joined_find(n, gid, qpn);
-	if (i < n->joined_count)
+	found = i < n->joined_count;
+	if (found)
 		n->joined[i] = n->joined[--n->joined_count];
 	lock_release(&n->state_lock);
+	return found;
 }
 
 /* ---- events ---- */

@@ -99,6 +99,28 @@ static void node_recover__keeps_what_processes_have(void **state)
 	recovery_end(&r);
 }
 
+/* Others were faster, and the new node has no room for what the old one granted: who leaves the
+ * group then has left it, and can join again when there is room. */
+static void node_recover__leaves_a_group_that_was_refused(void **state)
+{
+	u8 others[16] = { 0xff, 0x0e, 8 };
+	struct recovery r;
+
+	recovery_begin(&r);
+	harness_kill_daemon();
+	harness_wait_event(&r.b, NODE_EVENT_LOST);
+	assert_int_equal(node_recover(r.b.node), 0);
+	for (u32 i = 0; i < NODE_MEMBERS; i++)
+		assert_int_equal(node_mcast_join(r.b.node, others, 2 + i), 0);
+	assert_int_equal(node_recover(r.a.node), 0);
+	assert_int_equal(node_mcast_join(r.a.node, recovery_gid, 78), -ENOSPC);
+	assert_int_equal(node_mcast_leave(r.a.node, recovery_gid, 77), 0);
+	assert_int_equal(node_mcast_leave(r.a.node, recovery_gid, 77), -ENOENT);
+	assert_int_equal(node_mcast_leave(r.b.node, others, 2), 0);
+	assert_int_equal(node_mcast_join(r.a.node, recovery_gid, 77), 0);
+	recovery_end(&r);
+}
+
 /* Nobody looks at the events: requests alone find the new node. */
 static void node_recover__by_a_request(void **state)
 {
@@ -370,6 +392,7 @@ int main(void)
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, harness_setup, harness_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(node_recover__keeps_what_processes_have),
+		CASE(node_recover__leaves_a_group_that_was_refused),
 		CASE(node_recover__by_a_request),
 		CASE(node_recover__after_sigterm),
 		CASE(node_recover__survivors_slots_are_not_given_out),
