@@ -53,7 +53,7 @@ int old_resize_cq(struct old_cq *cq, int cqe)
 	int error = ibv_resize_cq(cq->real, cqe);
 
 	if (!error)
-		cq->cqe = cq->real->cqe;
+		cq_show_size(door_cq(cq->real)->ib, &cq->cqe);
 	return error;
 }
 DOOR_OLD(old_resize_cq, ibv_resize_cq);

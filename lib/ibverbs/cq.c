@@ -108,12 +108,25 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_a
 	return &cq->ex;
 }
 
+/* Says the size to `*shown`. Others may change it meanwhile: who says it last says the last one,
+ * for each looks again after it has. */
+void cq_show_size(const struct ib_cq *ib, int *shown)
+{
+	int cqe;
+
+	do {
+		/* pairs with the driver's store */
+		cqe = __atomic_load_n(&ib->cqe, __ATOMIC_SEQ_CST);
+		__atomic_store_n(shown, cqe, __ATOMIC_SEQ_CST);
+	} while (__atomic_load_n(&ib->cqe, __ATOMIC_SEQ_CST) != cqe);
+}
+
 AV_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
 	int error = cqe < 1 ? -EINVAL : ib_resize_cq(door_cq(cq)->ib, cqe);
 
 	if (!error)
-		cq->cqe = door_cq(cq)->ib->cqe;
+		cq_show_size(door_cq(cq)->ib, &cq->cqe);
 	return door_errno(error);
 }
 DOOR_DEFAULT(ibv_resize_cq);

@@ -287,6 +287,9 @@ int qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 
+/* cq.c: says a queue's size after a change of it. Any thread. */
+void cq_show_size(const struct ib_cq *ib, int *shown);
+
 /* cq_ex.c: fills in the extended polling operations. */
 void cq_ex_init(struct door_cq *cq, uint64_t wc_flags);
 

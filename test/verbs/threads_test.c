@@ -254,6 +254,36 @@ static void threads__objects_come_and_go(void **state)
 	close_all();
 }
 
+enum { RESIZES = 300, RESIZE_FROM = 100 };
+
+static void *resize(void *arg)
+{
+	for (int i = 0; i < RESIZES; i++)
+		if (ibv_resize_cq(cq, RESIZE_FROM << (i % 3 + (int)(intptr_t)arg)) != 0)
+			__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* Two threads change the size of one queue: each does, and a sanitizer sees no race for what the
+ * queue says of its size. */
+static void threads__a_queue_is_resized_by_two(void **state)
+{
+	pthread_t threads[2];
+	int least;
+
+	open_all();
+	wrong = 0;
+	assert_int_equal(ibv_resize_cq(cq, RESIZE_FROM), 0);
+	least = cq->cqe;
+	for (intptr_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, resize, (void *)i), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(wrong, 0);
+	assert_in_range(cq->cqe, 4 * least, 8 * least); /* the last size of either */
+	close_all();
+}
+
 /* ---- a target that comes and goes ---- */
 
 enum { GOINGS = 400, PATIENCE_MS = 5 };
@@ -382,6 +412,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads__each_message_once),
 		cmocka_unit_test(threads__objects_come_and_go),
+		cmocka_unit_test(threads__a_queue_is_resized_by_two),
 		cmocka_unit_test(threads__a_target_comes_and_goes),
 	};
 

@@ -165,7 +165,8 @@ static int cq_resize_ib(struct ib_cq *ib, int cqe)
 	lock_acquire(&cq->size_lock);
 	err = cq_resize(&cq->q, (u32)cqe);
 	if (err == 0)
-		ib->cqe = (int)cq->q.capacity;
+		/* pairs with the door's load */
+		__atomic_store_n(&ib->cqe, (int)cq->q.capacity, __ATOMIC_SEQ_CST);
 	lock_release(&cq->size_lock);
 	return err;
 }
