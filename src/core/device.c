@@ -93,6 +93,14 @@ bool registry_is_alive(struct ib_device_core *core)
 	return alive;
 }
 
+static bool registry_has(const struct ib_device_core *core)
+{
+	lock_acquire(&registry.lock);
+	bool registered = core->registered;
+	lock_release(&registry.lock);
+	return registered;
+}
+
 static bool registry_has_name(const char *name) REQUIRES(&registry.lock)
 {
 	list_for_each(core, &registry.devices, struct ib_device_core, node)
@@ -213,7 +221,7 @@ int ib_register_device(struct ib_device *device)
 
 	if (!core)
 		return -ENOMEM;
-	if (core->registered)
+	if (registry_has(core))
 		return -EEXIST;
 	err = cache_init(core);
 	if (err)
