@@ -112,16 +112,17 @@ struct stream {
 	u32 gap;       /* where it went back to because of a gap */
 	/* The peer refuses the request with packet `refused`, but the answer to one before it is
 	 * lost: the NAK code, or 0. */
-	u8 refusal;
 	u32 refused;
-	u32 rtt_psn;   /* the packet whose way there and back is measured */
-	bool rtt_unsure; /* it was sent again since */
+	u8 refusal;
+	bool rtt_unsure; /* what is measured was sent again since */
 	bool guessed;	 /* srtt_us was measured by such a packet */
 	u8 unsure;	 /* such measurements in a row */
+	u32 rtt_psn;   /* the packet whose way there and back is measured */
+	/* How often the path had been found empty (path.emptied) when patience ended, at end_ns */
+	u32 emptied;
+	u64 end_ns;
 	u64 rtt_ns;    /* when it went; 0: none */
 	u32 srtt_us, rttvar_us;
-	/* Patience that ended then, and how often the path had been found empty: path.emptied */
-	u64 end_ns, emptied;
 };
 
 /* Its place among those who wait for their turn: window.c. */
@@ -175,6 +176,7 @@ struct ibt_qp {
 	 * may go the quick way; else 0, which none has that is for this queue pair. */
 	u64 quick_qpns WRITTEN_UNDER(sq_lock, rq_lock);
 	u32 tx_offset GUARDED_BY(sq_lock); /* bytes of sq_next's message transmitted */
+	u32 tx_member GUARDED_BY(sq_lock); /* UD: the place in its group that sq_next's is for */
 	struct mem_cursor tx_cursor GUARDED_BY(sq_lock);
 	struct mem_cursor rx_cursor GUARDED_BY(sq_lock); /* where the READ at hand is scattered */
 	u32 rx_offset GUARDED_BY(sq_lock);
@@ -185,7 +187,6 @@ struct ibt_qp {
 	bool no_direct GUARDED_BY(sq_lock);
 	bool impatient GUARDED_BY(sq_lock); /* UD: room did not come in time */
 	bool hurried GUARDED_BY(sq_lock);   /* the same of a group's member, `blocked_on` */
-	u32 tx_member GUARDED_BY(sq_lock);  /* UD: the place in its group that sq_next's is for */
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer GUARDS_ITSELF;
 	struct stream stream GUARDED_BY(sq_lock);

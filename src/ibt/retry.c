@@ -219,7 +219,7 @@ static bool retry_is_over(struct ibt_qp *qp, u64 now, u64 end) REQUIRES(qp->sq_l
 {
 	struct stream *s = &qp->stream;
 	struct path *path = qp->dest->path;
-	u64 emptied = path_emptied(path);
+	u32 emptied = (u32)path_emptied(path);
 
 	if (s->end_ns != end) {
 		s->end_ns = end;
