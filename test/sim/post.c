@@ -20,6 +20,7 @@ struct draft {
 	struct ibv_sge sge[MAX_SGES];
 	struct sim_ah ah;
 	u64 compare, swap;
+	u32 sound; /* bytes before the piece of local memory that will be refused */
 };
 
 enum { POST_LIST = 4 };
@@ -302,6 +303,9 @@ static bool fault_local(struct draft *d)
 
 	if (d->s->slices == 0 || d->sge[i].length == 0)
 		return false;
+	d->sound = 0;
+	for (u32 k = 0; k < i; k++)
+		d->sound += d->sge[k].length;
 	if (rng_percent(RNG, 50)) {
 		d->sge[i].lkey ^= 1u << rng_below(RNG, 12);
 		d->s->fault = FAULT_LKEY;
@@ -568,14 +572,25 @@ static void commit_message(struct draft *d)
 			message_add(sqps[i], s);
 }
 
+/* Whose local memory is refused in the middle has sent what lies before it, and the peer has
+ * written that. */
+static void commit_write(struct draft *d)
+{
+	struct send *s = d->s;
+	u32 n = s->fault == FAULT_NONE ? s->length : fault_is_local(s->fault) ? d->sound : 0;
+
+	if (s->fault == FAULT_NONE || n != 0)
+		cell_pend(s->cell, s->tag, s->cell_from, n, s->fenced ? s->tag : 0);
+}
+
 static void commit_operands(struct draft *d)
 {
 	struct send *s = d->s;
 
 	if (s->opcode == IBV_WR_RDMA_READ || draw_is_atomic(s->opcode))
 		slices_loosen(s->qp->proc, s->slice, s->slices);
-	if (s->cell != NULL && s->opcode != IBV_WR_RDMA_READ && s->fault == FAULT_NONE)
-		cell_pend(s->cell, s->tag, s->cell_from, s->length, s->fenced ? s->tag : 0);
+	else if (s->cell != NULL)
+		commit_write(d);
 	if (s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC && !fault_is_local(s->fault) &&
 	    s->opcode != IBV_WR_LOCAL_INV)
 		s->qp->peer->asked_amiss = true;
