@@ -501,6 +501,8 @@ void net_inject(struct net *net, int to, const struct pkt *p, const void *payloa
 {
 	struct path *path = &net->side[to].path;
 
+	if (payload == NULL) /* a path says where it would be */
+		payload = "";
 	path->user_ops->receive(path->user, &net->side[to].from.dest, p, payload);
 	path->user_ops->batch_end(path->user, &net->side[to].from.dest, true);
 }
