@@ -220,16 +220,11 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 	}
 }
 
-static bool comp_is_outstanding(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	return qp->sq_tail != qp->sq_next || qp->tx_offset != 0;
-}
-
 /* Is it about anything that is outstanding? What another connection of the same two queue pairs has
  * left on the way, before they were reset, is not. */
 static bool comp_concerns(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
 {
-	return comp_is_outstanding(qp) &&
+	return qp_has_outstanding(qp) &&
 	       psn_ahead(psn, sq_at(qp, qp->sq_tail)->first_psn) >= -1;
 }
 
@@ -261,14 +256,14 @@ static bool comp_has_sent(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock
 
 void comp_beyond(struct ibt_qp *qp, u32 psn)
 {
-	if (comp_is_outstanding(qp) && !comp_has_sent(qp, psn))
+	if (qp_has_outstanding(qp) && !comp_has_sent(qp, psn))
 		comp_contradicted(qp);
 }
 
 /* Does the peer wait for what it has acknowledged once? */
 static bool comp_is_behind(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
-	return p->syndrome == (AETH_NAK | NAK_PSN_SEQUENCE) && comp_is_outstanding(qp) &&
+	return p->syndrome == (AETH_NAK | NAK_PSN_SEQUENCE) && qp_has_outstanding(qp) &&
 	       psn_ahead(p->psn, sq_at(qp, qp->sq_tail)->first_psn) < 0;
 }
 
@@ -401,7 +396,7 @@ void comp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct 
 	} else if (qp->streams) {
 		retry_receive(qp, p, payload);
 		others = window_claim(qp);
-	} else if (unlikely(qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)) {
+	} else if (unlikely(!qp_sends(qp))) {
 		/* nothing is outstanding */
 	} else if (unlikely(!comp_expects(qp, p))) {
 		comp_unexpected(qp, p);

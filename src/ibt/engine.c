@@ -72,7 +72,7 @@ static void engine_no_qp(struct ibt *ibt, struct path_dest *from, const struct p
 static void engine_piggyback(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
 {
 	lock_acquire(&qp->sq_lock);
-	if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) && qp_is_peer(qp, from, p)) {
+	if (qp_sends(qp) && qp_is_peer(qp, from, p)) {
 		if (likely(psn_ahead(p->ack_psn, qp->sq_psn) < 0))
 			comp_ack(qp, p->ack_psn);
 		else

@@ -610,6 +610,17 @@ static inline void qp_set_state(struct ibt_qp *qp, enum ibv_qp_state state)
 	__atomic_store_n(&qp->state, (u8)state, __ATOMIC_RELAXED);
 }
 
+static inline bool qp_sends(const struct ibt_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
+
+/* Has any request that is not complete been sent, at least in part? */
+static inline bool qp_has_outstanding(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+{
+	return qp->sq_tail != qp->sq_next || qp->tx_offset != 0;
+}
+
 static inline bool qp_receives(const struct ibt_qp *qp)
 {
 	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||

@@ -18,8 +18,7 @@ static void loss_suspect(struct ibt_qp *qp, const struct path_dest *from)
 	lock_acquire(&qp->sq_lock);
 	/* The end of a wait for RNR would send again only what the peer has not executed; the
 	 * answers to the rest may be lost. */
-	if (loss_concerns(qp, from) && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
-	    (qp->sq_tail != qp->sq_next || qp->tx_offset != 0))
+	if (loss_concerns(qp, from) && qp_sends(qp) && qp_has_outstanding(qp))
 		req_absent(qp);
 	lock_release(&qp->sq_lock);
 }

@@ -282,8 +282,7 @@ void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 	if (qp->dest != NULL && (qp->dest == dest || dest->path->ops->same(qp->dest, dest))) {
 		held = dest->path->ops->holds(dest, qp->dest_qpn);
 		qp->peer_dead = true;
-		if ((qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD) &&
-		    qp->sq_tail != qp->sq_head)
+		if (qp_sends(qp) && qp->sq_tail != qp->sq_head)
 			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
 		else if (held && qp_receives(qp))
 			qp_fail_locked(qp);

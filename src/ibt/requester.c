@@ -551,7 +551,7 @@ static void req_wait_over(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 		qp->impatient |= why == WAIT_ROOM;
 		qp->hurried |= why == WAIT_MEMBER;
 		req_pump(qp);
-	} else if (why != WAIT_NONE && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
+	} else if (why != WAIT_NONE && qp_sends(qp)) {
 		/* A wait in which something else was done says nothing of what is left. */
 		bool counts = why == WAIT_TIMEOUT && qp->attr.timeout != 0 && !qp->progressed;
 

@@ -30,11 +30,6 @@ enum {
 
 /* ---- time ---- */
 
-static bool retry_sends(const struct ibt_qp *qp)
-{
-	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
-}
-
 /* The Local ACK Timeout; no shorter than a peer on a busy host needs. 0: none. */
 static u64 retry_timeout_ns(const struct ibt_qp *qp)
 {
@@ -265,7 +260,7 @@ void retry_timer(struct ibt_qp *qp)
 {
 	struct stream *s = &qp->stream;
 
-	if (!retry_sends(qp))
+	if (!qp_sends(qp))
 		return;
 	if (qp->waiting == WAIT_RNR) {
 		s->heard_ns = clock_now_ns();
@@ -278,7 +273,7 @@ void retry_timer(struct ibt_qp *qp)
 	s->timing = retry_awaits(qp);
 	if (s->timing)
 		retry_late(qp);
-	if (retry_sends(qp))
+	if (qp_sends(qp))
 		req_pump(qp);
 }
 
@@ -287,7 +282,7 @@ void retry_timer(struct ibt_qp *qp)
 /* Completes what has been executed, up to a READ or atomic that has no answer yet. */
 static void retry_retire(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
-	while (qp->sq_tail != qp->sq_head && retry_sends(qp)) {
+	while (qp->sq_tail != qp->sq_head && qp_sends(qp)) {
 		struct send_wqe *w = sq_at(qp, qp->sq_tail);
 
 		if (w->psn_count == 0 || wqe_is_answered_op(w) ||
@@ -295,7 +290,7 @@ static void retry_retire(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 			break;
 		comp_retire(qp, w);
 	}
-	if (likely(retry_sends(qp)))
+	if (likely(qp_sends(qp)))
 		stream_settle(qp);
 }
 
@@ -369,7 +364,7 @@ static void retry_refused(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 {
 	struct stream *s = &qp->stream;
 
-	if (likely(s->refusal == 0) || !retry_sends(qp) || !retry_awaits(qp))
+	if (likely(s->refusal == 0) || !qp_sends(qp) || !retry_awaits(qp))
 		return;
 	if ((s32)(s->refused - stream_front(qp)) > 0)
 		retry_gap(qp);
@@ -406,7 +401,7 @@ static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIR
 	bool fresh = (s32)(number + positive - qp->stream.una) > 0;
 
 	retry_executed(qp, number + positive);
-	if (!retry_sends(qp))
+	if (!qp_sends(qp))
 		return;
 	if (positive && fresh && retry_is_passed_by(qp, number))
 		retry_gap(qp);
@@ -439,7 +434,7 @@ static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(q
 		return w;
 	}
 	retry_executed(qp, number + 1);
-	if (!retry_sends(qp) || !retry_awaits(qp))
+	if (!qp_sends(qp) || !retry_awaits(qp))
 		return NULL;
 	w = retry_front_answer(qp, number);
 	if (w != NULL)
@@ -471,7 +466,7 @@ static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
 		qp->rx_offset = 0;
 		comp_retire(qp, w);
 	}
-	if (!retry_sends(qp))
+	if (!qp_sends(qp))
 		return;
 	retry_heard(qp);
 	/* What was executed after it has been waiting for it. */
@@ -523,7 +518,7 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 {
 	u32 number = qp->stream.una + (u32)psn_ahead(p->psn, qp->stream.una);
 
-	if (!retry_sends(qp)) {
+	if (!qp_sends(qp)) {
 		path_count(qp->dest->path, COUNT_RX_NOT_RECEIVING);
 		return;
 	}
@@ -547,6 +542,6 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 		break;
 	}
 	retry_refused(qp);
-	if ((qp->sq_next != qp->sq_head || qp->draining) && retry_sends(qp))
+	if ((qp->sq_next != qp->sq_head || qp->draining) && qp_sends(qp))
 		req_pump(qp);
 }
