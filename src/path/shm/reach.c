@@ -18,10 +18,16 @@
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
 #endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 enum {
 	REACH_LEAST = 256 << 10, /* a map is not shorter, so that a slot's next region fits too */
-	REACH_TOUCH = 4 << 20,	 /* pages that are made present at once */
+	/* Pages are made present before anybody's store has to wait for each: of a map, or of all
+	 * that a connection brings along, so many; and so many at once, in about 0.3 ms. */
+	REACH_TOUCH = 64 << 20,
+	REACH_TOUCH_ONCE = 4 << 20,
 	/* Of what a peer shows when a connection to it is made so many regions, no longer than
 	 * that, are mapped before anybody asks, unless there are so many maps already: room for
 	 * whatever is asked for stays. */
@@ -43,10 +49,14 @@ static void reach_count_by(s32 n)
 	__atomic_store_n(&reach_count, reach_count + (u32)n, __ATOMIC_RELAXED);
 }
 
+static void reach_ring(struct shm *shm)
+{
+	__atomic_store_n(&shm->reach_wanted, true, __ATOMIC_RELEASE); /* pairs with reach_serve */
+	shm->cfg.kick(shm->cfg.kick_arg);
+}
+
 void reach_want(struct shm_link *l, u64 slot, u64 length)
 {
-	struct shm *shm = l->shm;
-
 	if (__atomic_load_n(&l->reach_none, __ATOMIC_RELAXED) ||
 	    __atomic_load_n(&l->want_slot, __ATOMIC_RELAXED) != 0 || length > ADOPT_SLOT_BYTES)
 		return;
@@ -54,8 +64,7 @@ void reach_want(struct shm_link *l, u64 slot, u64 length)
 	__atomic_store_n(&l->want_length, length, __ATOMIC_RELAXED);
 	/* Pairs with reach_serve_link. */
 	__atomic_store_n(&l->want_slot, slot, __ATOMIC_RELEASE);
-	__atomic_store_n(&shm->reach_wanted, true, __ATOMIC_RELEASE); /* pairs with reach_serve */
-	shm->cfg.kick(shm->cfg.kick_arg);
+	reach_ring(l->shm);
 }
 
 static bool reach_has(const struct shm_link *l, u64 slot, u64 length)
@@ -99,8 +108,7 @@ void reach_want_shown(struct shm_link *l)
 	if (found == 0)
 		return;
 	__atomic_store_n(&l->want_shown, true, __ATOMIC_RELEASE); /* pairs with reach_serve_link */
-	__atomic_store_n(&l->shm->reach_wanted, true, __ATOMIC_RELEASE);
-	l->shm->cfg.kick(l->shm->cfg.kick_arg);
+	reach_ring(l->shm);
 }
 
 u8 *reach_address(struct shm_link *l, u64 addr, u64 length)
@@ -166,8 +174,40 @@ static u64 reach_round(u64 length)
 	return n;
 }
 
+/* Makes more of the map present, as far as the file has it: a hole stays one. To ask for reading
+ * will do, since the map is shared and writable, and costs a third of asking for writing. The
+ * kernel may refuse; then each page waits for its first use. */
+static void reach_touch(const struct reach *r, struct reach_map *m)
+{
+	u64 slot = m->slot << ADOPT_SLOT_SHIFT, n;
+
+	if (m->touched == m->data_end) {
+		off_t data = lseek(r->fd, (off_t)(slot + m->touched), SEEK_DATA);
+		off_t hole = data < 0 ? -1 : lseek(r->fd, data, SEEK_HOLE);
+
+		m->touched = hole < 0 ? m->touch : MIN((u64)data - slot, m->touch);
+		m->data_end = hole < 0 ? m->touch : MIN((u64)hole - slot, m->touch);
+	}
+	n = MIN(m->data_end - m->touched, (u64)REACH_TOUCH_ONCE);
+	if (n != 0 && madvise(m->base + m->touched, n, MADV_POPULATE_READ) != 0)
+		n = m->data_end - m->touched;
+	m->touched += n;
+}
+
+/* One step, so that whoever else wants the thread need not wait for long. True: there is more. */
+static bool reach_touch_next(struct reach *r)
+{
+	struct reach_map *m = r->maps;
+
+	while (m != NULL && m->touched == m->touch)
+		m = m->next;
+	if (m != NULL)
+		reach_touch(r, m);
+	return m != NULL;
+}
+
 /* The file is sealed against shrinking, so that every byte of the map may be touched; the first
- * `touch` are. */
+ * `touch` will be. */
 static bool reach_map(struct reach *r, u64 slot, u64 length, u64 touch)
 {
 	u64 bytes = reach_round(length);
@@ -187,9 +227,11 @@ static bool reach_map(struct reach *r, u64 slot, u64 length, u64 touch)
 	}
 	madvise(p, bytes, MADV_DONTFORK);
 	madvise(p, bytes, MADV_DONTDUMP); /* whose memory it is, his core has it */
-	mem_populate((u64)(uintptr_t)p, touch, true);
-	*m = (struct reach_map){ .slot = slot, .base = p, .length = bytes, .next = r->maps };
+	*m = (struct reach_map){
+		.slot = slot, .base = p, .length = bytes, .touch = touch, .next = r->maps
+	};
 	r->maps = m;
+	r->to_touch = true;
 	reach_count_by(1);
 	/* Pairs with reach_find. */
 	__atomic_store_n(&r->slots[slot % ADOPT_REGIONS], m, __ATOMIC_RELEASE);
@@ -247,6 +289,11 @@ static void reach_serve_link(struct shm_link *l)
 		reach_serve_shown(l);
 	if (slot != 0)
 		reach_serve_wanted(l, slot);
+	if (l->reach != NULL && l->reach->to_touch && link_state(l) == LINK_UP) {
+		l->reach->to_touch = reach_touch_next(l->reach);
+		if (l->reach->to_touch)
+			reach_ring(l->shm); /* whatever else has come meanwhile first */
+	}
 }
 
 void reach_serve(struct shm *shm)

@@ -16,12 +16,16 @@ struct reach_map {
 	u64 slot;
 	u8 *base;
 	u64 length;
+	u64 touch;		/* so much from its beginning is made present, */
+	u64 touched;		/* so much already, */
+	u64 data_end;		/* and to here the file has no hole */
 	struct reach_map *next; /* all maps of the link */
 };
 
 struct reach {
 	int fd;			/* the peer's file */
 	struct reach_map *maps; /* all */
+	bool to_touch;		/* of some of them there is more to be made present */
 	/* by slot number; stored with release, loaded with acquire (reach_find) */
 	struct reach_map *slots[ADOPT_REGIONS];
 };
@@ -31,7 +35,7 @@ void reach_want(struct shm_link *l, u64 slot, u64 length);
 /* Asks it for what the peer shows now, if that is little: a connection to it is made. Never blocks.
  */
 void reach_want_shown(struct shm_link *l);
-/* Maps what was asked for. Engine's thread; may block. */
+/* Maps what was asked for, and makes some more pages of it present. Engine's thread; may block. */
 void reach_serve(struct shm *shm);
 /* Unmaps all; nobody uses it any more. In a forked child nothing was inherited but the
  * descriptor. */

@@ -81,6 +81,15 @@ static int memory_make(u64 size, int seals)
 	return fd;
 }
 
+static void memory_fill(off_t at, size_t bytes)
+{
+	u8 *zeros = calloc(1, bytes);
+
+	assert_non_null(zeros);
+	assert_int_equal(pwrite(w.memory, zeros, bytes, at), bytes);
+	free(zeros);
+}
+
 static void peer_show_file(struct board *b, int fd)
 {
 	struct stat st = { .st_ino = 0 };
@@ -168,6 +177,23 @@ static u32 maps_of_peers(void)
 	while (fgets(line, sizeof(line), f) != NULL)
 		n += strstr(line, "/memfd:reach-test") != NULL;
 	fclose(f);
+	return n;
+}
+
+/* Of `bytes` at `at`. */
+static u32 pages_present(const u8 *at, u64 bytes)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE), entry;
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+	u32 n = 0;
+
+	assert_true(fd >= 0);
+	for (u64 i = (uintptr_t)at / page, end = i + bytes / page; i < end; i++) {
+		assert_int_equal(pread(fd, &entry, sizeof(entry), (off_t)(i * sizeof(entry))),
+				 sizeof(entry));
+		n += entry >> 63;
+	}
+	close(fd);
 	return n;
 }
 
@@ -306,6 +332,36 @@ static void reach_want_shown__refuses_what_no_owner_shows(void **state)
 	close(little);
 }
 
+/* Two stretches with a hole between them, and the second one ends within the region. */
+static void reach_serve__makes_present_what_the_file_has(void **state)
+{
+	enum { LENGTH = 24 << 20, FIRST = 6 << 20, SECOND = 16 << 20, REST = 5 << 20 };
+	off_t slot = 1ll << ADOPT_SLOT_SHIFT;
+	u64 page = (u64)sysconf(_SC_PAGESIZE);
+	struct stat before, after;
+	u32 turns = 0;
+	u8 *at;
+
+	memory_fill(slot, FIRST);
+	memory_fill(slot + SECOND, REST);
+	assert_int_equal(fstat(w.memory, &before), 0);
+	peer_show(w.peer[0], 1);
+	w.peer[0]->memory.at[0].length = LENGTH;
+	struct shm_link *l = connect_to(0);
+
+	for (w.kicks = 1; w.kicks != 0 && turns < 100; turns++) {
+		w.kicks = 0;
+		shm_background(w.shm);
+	}
+	at = reach_region(l, 0);
+	assert_non_null(at);
+	assert_int_equal(pages_present(at, FIRST), FIRST / page);
+	assert_int_equal(pages_present(at + SECOND, REST), REST / page);
+	assert_int_equal(fstat(w.memory, &after), 0);
+	assert_int_equal(after.st_blocks, before.st_blocks);
+	assert_in_range(turns, 3, 20); /* not all at once, and no turn for nothing */
+}
+
 static void reach_want_shown__not_where_memory_is_out_of_reach(void **state)
 {
 	peer_show(w.peer[0], 1);
@@ -329,6 +385,8 @@ int main(void)
 		REACH_TEST(peer_adopts_later),
 		REACH_TEST(fails_once_and_leaves_it_to_who_asks),
 		REACH_TEST(refuses_what_no_owner_shows),
+		cmocka_unit_test_setup_teardown(reach_serve__makes_present_what_the_file_has,
+						set_up, tear_down),
 		REACH_TEST(not_where_memory_is_out_of_reach),
 	};
 
