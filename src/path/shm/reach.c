@@ -179,18 +179,17 @@ static u64 reach_round(u64 length)
  * kernel may refuse; then each page waits for its first use. */
 static void reach_touch(const struct reach *r, struct reach_map *m)
 {
-	u64 slot = m->slot << ADOPT_SLOT_SHIFT, n;
+	u64 slot = m->slot << ADOPT_SLOT_SHIFT, end = m->touch, n;
+	/* Asked each time: the owner may have ended the region since, and given its pages back. */
+	off_t data = lseek(r->fd, (off_t)(slot + m->touched), SEEK_DATA);
+	off_t hole = data < 0 ? -1 : lseek(r->fd, data, SEEK_HOLE);
 
-	if (m->touched == m->data_end) {
-		off_t data = lseek(r->fd, (off_t)(slot + m->touched), SEEK_DATA);
-		off_t hole = data < 0 ? -1 : lseek(r->fd, data, SEEK_HOLE);
-
-		m->touched = hole < 0 ? m->touch : MIN((u64)data - slot, m->touch);
-		m->data_end = hole < 0 ? m->touch : MIN((u64)hole - slot, m->touch);
-	}
-	n = MIN(m->data_end - m->touched, (u64)REACH_TOUCH_ONCE);
+	m->touched = hole < 0 ? end : MIN((u64)data - slot, end);
+	if (hole >= 0)
+		end = MIN((u64)hole - slot, end);
+	n = MIN(end - m->touched, (u64)REACH_TOUCH_ONCE);
 	if (n != 0 && madvise(m->base + m->touched, n, MADV_POPULATE_READ) != 0)
-		n = m->data_end - m->touched;
+		n = end - m->touched;
 	m->touched += n;
 }
 

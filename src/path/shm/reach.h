@@ -17,8 +17,7 @@ struct reach_map {
 	u8 *base;
 	u64 length;
 	u64 touch;		/* so much from its beginning is made present, */
-	u64 touched;		/* so much already, */
-	u64 data_end;		/* and to here the file has no hole */
+	u64 touched;		/* and so much already */
 	struct reach_map *next; /* all maps of the link */
 };
 

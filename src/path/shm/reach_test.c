@@ -362,6 +362,28 @@ static void reach_serve__makes_present_what_the_file_has(void **state)
 	assert_in_range(turns, 3, 20); /* not all at once, and no turn for nothing */
 }
 
+/* What the owner gives back before its turn comes is not made anew. */
+static void reach_serve__leaves_what_has_ended(void **state)
+{
+	enum { LENGTH = 32 << 20 };
+	off_t slot = 1ll << ADOPT_SLOT_SHIFT;
+	struct stat none, after;
+
+	assert_int_equal(fstat(w.memory, &none), 0);
+	memory_fill(slot, LENGTH);
+	peer_show(w.peer[0], 1);
+	w.peer[0]->memory.at[0].length = LENGTH;
+	connect_to(0);
+	shm_background(w.shm);
+	assert_int_equal(fallocate(w.memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, slot,
+				   LENGTH),
+			 0);
+	for (u32 i = 0; i < 20; i++)
+		shm_background(w.shm);
+	assert_int_equal(fstat(w.memory, &after), 0);
+	assert_int_equal(after.st_blocks, none.st_blocks);
+}
+
 static void reach_want_shown__not_where_memory_is_out_of_reach(void **state)
 {
 	peer_show(w.peer[0], 1);
@@ -387,6 +409,8 @@ int main(void)
 		REACH_TEST(refuses_what_no_owner_shows),
 		cmocka_unit_test_setup_teardown(reach_serve__makes_present_what_the_file_has,
 						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(reach_serve__leaves_what_has_ended, set_up,
+						tear_down),
 		REACH_TEST(not_where_memory_is_out_of_reach),
 	};
 
