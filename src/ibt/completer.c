@@ -199,6 +199,22 @@ static void comp_refused(struct ibt_qp *qp, u32 psn, u8 code) REQUIRES(qp->sq_lo
 		comp_fatal_nak(qp, code);
 }
 
+/* The peer cannot read what it was to copy, and has executed nothing from there on: that may be
+ * sent in another way, with other PSNs. Once: what is said again is older than what was sent
+ * since. */
+static void comp_renumber(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+{
+	bool refused = false;
+
+	for (u32 i = qp->sq_tail; i != qp->sq_head && sq_at(qp, i)->psn_count != 0; i++) {
+		struct send_wqe *w = sq_at(qp, i);
+
+		refused |= w->pull && w->first_psn == psn;
+		if (refused)
+			w->psn_count = 0;
+	}
+}
+
 static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_lock)
 {
 	switch (p->syndrome & 31) {
@@ -209,6 +225,7 @@ static void comp_nak(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->sq_loc
 	case NAK_CANNOT_PULL:
 		qp->no_pull = true;
 		req_rewind(qp, p->psn);
+		comp_renumber(qp, p->psn);
 		req_pump(qp);
 		break;
 	default:

@@ -30,10 +30,13 @@ struct send_wqe {
 	u8 sge_count;
 	bool answered; /* READ, atomic: the response has come */
 	bool pull;     /* the receiver copies from our memory */
+	bool placed;   /* WRITE_WITH_IMM: its data went by ourselves, only the notice in a packet */
 	u8 stretch;    /* READ: log2 of how much longer its segments are than stream.segment */
 	u32 imm;       /* immediate data, or the key to invalidate */
 	u32 length;
 	u32 first_psn; /* set when first transmitted */
+	/* The same, with `pull` and `placed`; 0 before. Sent again it keeps them: the peer may have
+	 * counted its PSNs, and then a part of it would seem new */
 	u32 psn_count;
 	u32 rkey;
 	u32 first_cost; /* stream.cost_next when it was first transmitted */

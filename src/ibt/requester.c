@@ -227,7 +227,8 @@ static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUI
 	if (likely(err != 1))
 		return err;
 	if (qp->tx_offset == 0) {
-		w->pull = req_can_pull(qp, w);
+		if (w->psn_count == 0)
+			w->pull = req_can_pull(qp, w);
 		req_begin(qp, w,
 			  placed    ? 1
 			  : w->pull ? (w->length - 1) / PULL_BYTES + 1
@@ -319,9 +320,11 @@ static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock
 		comp_retire(qp, w);
 		return -EALREADY;
 	}
-	if (err != 0 && qp->type == IBV_QPT_UC)
+	if (w->psn_count == 0)
+		w->placed = err == 0;
+	if (!w->placed && qp->type == IBV_QPT_UC)
 		qp->no_direct = true;
-	return req_message(qp, w, err == 0);
+	return req_message(qp, w, w->placed);
 }
 
 static int req_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)

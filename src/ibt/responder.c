@@ -288,7 +288,7 @@ static enum resp_verdict resp_pull(struct ibt_qp *qp, struct path_dest *from, co
 		return RESP_NAK_INVALID;
 	m = mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->in_cursor, p->dma_length,
 		       IBV_ACCESS_LOCAL_WRITE, ours, (int)ARRAY_LEN(ours));
-	if (m == -E2BIG)
+	if (m == -E2BIG && qp->in_offset == 0)
 		return RESP_NAK_PULL;
 	if (m < 0)
 		return resp_receive_failed(qp, m);

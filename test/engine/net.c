@@ -312,6 +312,20 @@ static bool net_pullable(struct path_dest *d)
 	return net_dest_of(d)->net->cfg.direct;
 }
 
+/* Into one piece. */
+static int net_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
+		    const struct iovec *ours, int m, u64 bytes)
+{
+	u8 *at = ours->iov_base;
+
+	if (!net_dest_of(from)->net->cfg.direct || net_dest_of(from)->net->cfg.unreadable)
+		return -EOPNOTSUPP;
+	assert_int_equal(m, 1);
+	for (int i = 0; i < n; at += theirs[i++].iov_len)
+		memcpy(at, theirs[i].iov_base, theirs[i].iov_len);
+	return 0;
+}
+
 static void net_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 {
 	fn(arg);
@@ -327,6 +341,7 @@ static const struct path_ops net_ops = {
 	.distrust = net_distrust,
 	.direct = net_direct,
 	.pullable = net_pullable,
+	.pull = net_pull,
 	.poll = net_poll,
 	.same = net_same,
 	.exclude = net_exclude,

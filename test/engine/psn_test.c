@@ -3,11 +3,14 @@
  * wire. */
 #include "net.h"
 
+#include <string.h>
+
 enum {
 	COUNT = 3,
 	TIMEOUT_NS = 4096 << 14, /* of net_qp_defaults */
 	RETRIES = 3,
 	LONG = 6 * 4096, /* as many packets */
+	PULLED = 17 * 4096, /* likewise, or one that the receiver copies by itself */
 };
 
 static const enum ibv_wr_opcode psn_ops[] = {
@@ -330,6 +333,110 @@ static void psn__ahead_of_what_is_sent_again(void **state)
 	psn_close(&net, qp);
 }
 
+static bool psn_loses_first_ack(struct net *net, int from, struct pkt *p)
+{
+	u32 *lost = net->tap_arg;
+
+	return from == 1 && p->opcode == PKT_ACK && (*lost)++ == 0;
+}
+
+static void psn_expect_success(struct net *net, u32 count)
+{
+	struct ibv_wc wc;
+
+	for (u32 i = 0; i < count; i++) {
+		assert_int_equal(net_wc(&net->side[0].send_cq).status, IBV_WC_SUCCESS);
+		assert_int_equal(net_wc(&net->side[1].recv_cq).status, IBV_WC_SUCCESS);
+	}
+	assert_int_equal(cq_pop(&net->side[1].recv_cq, 1, &wc), 0);
+	assert_memory_equal(net->side[1].memory, net->side[0].memory, PULLED);
+}
+
+static void psn_open_direct(struct net *net, struct ibt_qp *qp[2])
+{
+	struct net_config cfg = psn_path(true);
+
+	cfg.direct = true;
+	psn_open(net, &cfg, qp, 0, RETRIES);
+	for (u32 i = 0; i < PULLED; i++)
+		net->side[0].memory[i] = net->side[1].memory[i] = (u8)(i * 7 + i / 256);
+}
+
+/* The peer has executed a request, but its acknowledgement is lost. Whether one end can reach the
+ * other's memory has changed meanwhile: the request has as many packets as before all the same, and
+ * what follows it has numbers that the peer awaits. */
+static void psn__another_way_when_sent_again(void **state)
+{
+	static const struct {
+		enum ibv_wr_opcode op;
+		u32 length;
+	} cases[] = { { IBV_WR_RDMA_WRITE_WITH_IMM, LONG }, { IBV_WR_SEND, PULLED } };
+
+	for (u32 i = 0; i < 2 * 4; i++) {
+		u32 length = cases[i / 4].length, lost = 0;
+		struct ibt_qp *qp[2];
+		static struct net net;
+
+		psn_open_direct(&net, qp);
+		memset(net.side[1].memory, 0, length);
+		net.cfg.direct = (i & 1) != 0;
+		net.tap = psn_loses_first_ack;
+		net.tap_arg = &lost;
+		psn_post(&net, qp, cases[i / 4].op, 1, length);
+		net_run(&net, NS_PER_MS);
+		assert_int_equal(lost, 1);
+		net.cfg.direct = (i & 2) != 0;
+		ibt_suspect_loss(net.side[0].ibt);
+		net_run(&net, NS_PER_S);
+		psn_expect_success(&net, 1);
+		psn_post(&net, qp, IBV_WR_SEND, 1, 8);
+		net_run(&net, NS_PER_S);
+		psn_expect_success(&net, 1);
+		psn_close(&net, qp);
+	}
+}
+
+/* The receiver has executed nothing of what it cannot read, nor of what came behind: that goes in
+ * other packets, and with other numbers. */
+static void psn__receiver_cannot_read(void **state)
+{
+	struct ibt_qp *qp[2];
+	static struct net net;
+
+	psn_open_direct(&net, qp);
+	memset(net.side[1].memory, 0, PULLED);
+	net.cfg.unreadable = true;
+	psn_post(&net, qp, IBV_WR_SEND, 1, 8);
+	psn_post(&net, qp, IBV_WR_SEND, COUNT, PULLED);
+	psn_post(&net, qp, IBV_WR_SEND, 1, 8);
+	net_run(&net, NS_PER_S);
+	psn_expect_success(&net, COUNT + 2);
+	psn_close(&net, qp);
+}
+
+/* Its word comes a second time, when it has executed all of that as it was sent since. */
+static void psn__late_word_of_what_cannot_be_read(void **state)
+{
+	struct ibt_qp *qp[2];
+	static struct net net;
+
+	psn_open_direct(&net, qp);
+	net.cfg.unreadable = true;
+	psn_post(&net, qp, IBV_WR_SEND, 1, PULLED);
+	psn_post(&net, qp, IBV_WR_RDMA_WRITE_WITH_IMM, 1, LONG);
+	net_run(&net, 15000);
+	net.cfg.direct = false;
+	net_run(&net, 20000);
+	net.cfg.direct = true;
+	psn_inject(&net, AETH_NAK | NAK_CANNOT_PULL, 100);
+	net_run(&net, NS_PER_S);
+	psn_expect_success(&net, 2);
+	psn_post(&net, qp, IBV_WR_SEND, 1, 8);
+	net_run(&net, NS_PER_S);
+	psn_expect_success(&net, 1);
+	psn_close(&net, qp);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -341,6 +448,9 @@ int main(void)
 		cmocka_unit_test(psn__words_of_another_connection_fail_nobody),
 		cmocka_unit_test(psn__an_idle_one_hears_nothing),
 		cmocka_unit_test(psn__ahead_of_what_is_sent_again),
+		cmocka_unit_test(psn__another_way_when_sent_again),
+		cmocka_unit_test(psn__receiver_cannot_read),
+		cmocka_unit_test(psn__late_word_of_what_cannot_be_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
