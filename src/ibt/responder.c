@@ -269,15 +269,60 @@ static enum resp_verdict resp_receive_failed(struct ibt_qp *qp, int err) REQUIRE
 	return err == -EMSGSIZE ? RESP_NAK_INVALID : RESP_NAK_OPERATION;
 }
 
+/* `bytes` from `at` on of a list that has as many: how many elements of `out`, at most n. */
+static int resp_part(const struct iovec *list, int n, u64 at, u64 bytes, struct iovec *out)
+{
+	int count = 0;
+
+	for (int i = 0; i < n && bytes != 0; i++) {
+		u64 skip = MIN(at, (u64)list[i].iov_len), k = MIN(list[i].iov_len - skip, bytes);
+
+		at -= skip;
+		bytes -= k;
+		if (k != 0)
+			out[count++] = (struct iovec){ .iov_base = (u8 *)list[i].iov_base + skip,
+						       .iov_len = k };
+	}
+	return count;
+}
+
+/* In one call, unless our memory lies in too many pieces (pages of an FMR, say). 0, an error of
+ * mem_pieces or of the path. */
+static int resp_pull_list(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+			  const struct iovec *theirs, int n) REQUIRES(qp->rq_lock)
+{
+	struct iovec part[IBT_MAX_SGE + 2], ours[2 * IBT_MAX_SGE];
+	u64 step = p->dma_length, at = 0;
+
+	while (at != p->dma_length) {
+		u64 bytes = MIN(step, p->dma_length - at);
+		int m = mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->in_cursor, bytes,
+				   IBV_ACCESS_LOCAL_WRITE, ours, (int)ARRAY_LEN(ours));
+
+		if (unlikely(m == -E2BIG)) {
+			step = bytes / 2;
+			continue;
+		}
+		if (m >= 0)
+			m = from->path->ops->pull(from, p->sqpn, qp->qpn, part,
+						  resp_part(theirs, n, at, bytes, part), ours, m,
+						  bytes);
+		if (m < 0)
+			return m;
+		at += bytes;
+	}
+	return 0;
+}
+
 /* Copies what the packet names in the sender's memory into the receive request. */
 static enum resp_verdict resp_pull(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 				   const void *payload) REQUIRES(qp->rq_lock)
 {
-	struct iovec theirs[IBT_MAX_SGE + 2], ours[2 * IBT_MAX_SGE];
+	struct iovec theirs[IBT_MAX_SGE + 2];
 	struct mem_cursor before = qp->in_cursor;
 	u32 n = p->length / sizeof(theirs[0]);
 	u64 named = 0;
-	int m, err;
+	int err;
 
 	if (p->length > sizeof(theirs) || p->dma_length > PULL_BYTES)
 		return RESP_NAK_INVALID;
@@ -286,15 +331,11 @@ static enum resp_verdict resp_pull(struct ibt_qp *qp, struct path_dest *from, co
 		named += MIN(theirs[i].iov_len, (size_t)PULL_BYTES + 1);
 	if (named != p->dma_length)
 		return RESP_NAK_INVALID;
-	m = mem_pieces(qp->ibt->cfg.mem, qp->pd, &qp->in_cursor, p->dma_length,
-		       IBV_ACCESS_LOCAL_WRITE, ours, (int)ARRAY_LEN(ours));
-	if (m == -E2BIG && qp->in_offset == 0)
-		return RESP_NAK_PULL;
-	if (m < 0)
-		return resp_receive_failed(qp, m);
-	err = from->path->ops->pull(from, p->sqpn, qp->qpn, theirs, (int)n, ours, m, p->dma_length);
+	err = resp_pull_list(qp, from, p, theirs, (int)n);
 	if (likely(err == 0))
 		return RESP_OK;
+	if (err == -EMSGSIZE || err == -EACCES)
+		return resp_receive_failed(qp, err);
 	qp->in_cursor = before;
 	if (err == -EPIPE)
 		return RESP_DROP;

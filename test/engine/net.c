@@ -312,17 +312,27 @@ static bool net_pullable(struct path_dest *d)
 	return net_dest_of(d)->net->cfg.direct;
 }
 
-/* Into one piece. */
 static int net_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
 		    const struct iovec *ours, int m, u64 bytes)
 {
-	u8 *at = ours->iov_base;
+	const struct iovec *end = ours + m;
+	size_t done = 0;
 
 	if (!net_dest_of(from)->net->cfg.direct || net_dest_of(from)->net->cfg.unreadable)
 		return -EOPNOTSUPP;
-	assert_int_equal(m, 1);
-	for (int i = 0; i < n; at += theirs[i++].iov_len)
-		memcpy(at, theirs[i].iov_base, theirs[i].iov_len);
+	for (int i = 0; i < n; i++)
+		for (size_t k, at = 0; at < theirs[i].iov_len; at += k) {
+			if (done == ours->iov_len) {
+				ours++;
+				done = 0;
+			}
+			assert_true(ours < end);
+			k = MIN(theirs[i].iov_len - at, ours->iov_len - done);
+			memcpy((u8 *)ours->iov_base + done, (u8 *)theirs[i].iov_base + at, k);
+			done += k;
+			bytes -= k;
+		}
+	assert_true(ours + 1 == end && done == ours->iov_len && bytes == 0);
 	return 0;
 }
 

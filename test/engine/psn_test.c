@@ -11,6 +11,8 @@ enum {
 	RETRIES = 3,
 	LONG = 6 * 4096, /* as many packets */
 	PULLED = 17 * 4096, /* likewise, or one that the receiver copies by itself */
+	PAGES = 512,	    /* of which half is copied with one packet */
+	PAGE_SHIFT = 12,
 };
 
 static const enum ibv_wr_opcode psn_ops[] = {
@@ -437,6 +439,69 @@ static void psn__late_word_of_what_cannot_be_read(void **state)
 	psn_close(&net, qp);
 }
 
+static u8 *psn_page(struct net_side *s, u32 i)
+{
+	u64 first = ((u64)(uintptr_t)s->memory >> PAGE_SHIFT) + 1;
+	u32 at = i < PAGES / 2 ? i : PAGES / 2 + PAGES - 1 - i;
+
+	return (u8 *)(uintptr_t)((first + at) << PAGE_SHIFT);
+}
+
+/* A list of pages: the first half in order, the second in as many pieces as pages. */
+static u32 psn_register_pages(struct net_side *s, u64 iova)
+{
+	static u64 pages[PAGES];
+	struct mem_region r = { .iova = iova,
+				.length = (u64)PAGES << PAGE_SHIFT,
+				.pd = 1,
+				.flags = MEM_PAGES,
+				.pages = pages,
+				.page_count = PAGES,
+				.page_shift = PAGE_SHIFT,
+				.access = IBV_ACCESS_LOCAL_WRITE };
+	u32 key = 0;
+
+	for (u32 i = 0; i < PAGES; i++)
+		pages[i] = (u64)(uintptr_t)psn_page(s, i);
+	assert_int_equal(mem_register(&s->mem, &r, &key), 0);
+	return key;
+}
+
+/* Of memory in more pieces than are copied at once the receiver copies a part at a time, also where
+ * it finds that in the middle of the message, when no word of it could change the numbers. */
+static void psn__receiver_has_many_pieces(void **state)
+{
+	enum { LENGTH = PAGES << PAGE_SHIFT, IOVA = 1 << 30 };
+	struct ibt_qp *qp[2];
+	static struct net net;
+
+	for (u32 from = 0; from <= PAGES / 2; from += PAGES / 4) {
+		u32 length = LENGTH - (from << PAGE_SHIFT);
+		struct ibv_sge to, sge;
+		struct ibv_recv_wr recv = { .sg_list = &to, .num_sge = 1 }, *bad;
+		struct ibv_send_wr wr;
+
+		psn_open_direct(&net, qp);
+		wr = net_wr(&sge, &net.side[0], IBV_WR_SEND, 0, 0, length);
+		to = (struct ibv_sge){ .addr = IOVA + (from << PAGE_SHIFT),
+				       .length = length,
+				       .lkey = psn_register_pages(&net.side[1], IOVA) };
+		for (u32 i = 0; i < (u32)LENGTH; i++)
+			net.side[0].memory[i] = (u8)(i * 7 + i / 256);
+		assert_int_equal(ibt_post_recv(qp[1], &recv, &bad), 0);
+		net_post(qp[0], &wr);
+		net_run(&net, NS_PER_S);
+		assert_int_equal(net_wc(&net.side[0].send_cq).status, IBV_WC_SUCCESS);
+		assert_int_equal(net_wc(&net.side[1].recv_cq).status, IBV_WC_SUCCESS);
+		for (u32 i = from; i < PAGES; i++)
+			assert_memory_equal(psn_page(&net.side[1], i),
+					    net.side[0].memory +
+						    ((size_t)(i - from) << PAGE_SHIFT),
+					    1 << PAGE_SHIFT);
+		psn_close(&net, qp);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -451,6 +516,7 @@ int main(void)
 		cmocka_unit_test(psn__another_way_when_sent_again),
 		cmocka_unit_test(psn__receiver_cannot_read),
 		cmocka_unit_test(psn__late_word_of_what_cannot_be_read),
+		cmocka_unit_test(psn__receiver_has_many_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
