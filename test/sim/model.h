@@ -278,6 +278,7 @@ struct sqp {
 	struct ibt_qp *engine; /* NULL: destroyed, or another connection's now */
 	struct sqp **name;     /* what the engine knows it by; says whose connection it is now */
 	struct sqp *peer;      /* RC, UC: the other end, for good */
+	struct sqp *next;      /* the connection that follows with the same queue pair */
 	u32 qpn, type, pd, pd_number;
 	struct scq *send_cq, *recv_cq;
 	struct srq *srq;
@@ -337,8 +338,10 @@ static inline bool sqp_state_receives(u32 s)
 struct sqp *sqp_find(const struct proc *p, u32 qpn);
 /* Two connected queue pairs, or one for datagrams; they reach RTS by and by. */
 void pair_open(struct proc *a, struct proc *b, u32 type);
-/* Both are new, the first one's wishes count: cells, and the way to RTS. */
+/* Both are new, the first one's wishes count: cells. */
 void pair_join(struct sqp *x, struct sqp *y);
+/* It will go its way to RTS. */
+void sqp_connect(struct sqp *q);
 /* One more connection of the process, without an engine yet. NULL: there are enough. */
 struct sqp *sqp_new(struct proc *p, u32 type);
 /* What a connection wants: timers, counts, numbers. */
@@ -356,7 +359,7 @@ void sqp_publish(void *arg, struct ibt_qp *engine);
 
 /* ---- reopen.c ---- */
 
-/* Resets both ends, each in its own time; then they connect anew, with other numbers. */
+/* Resets both ends, or one, each in its own time; then each connects anew, with other numbers. */
 void pair_reopen(struct sqp *q);
 
 /* ---- event.c ---- */

@@ -267,6 +267,11 @@ static void pair_create_cells(struct sqp *q)
 		cell_create(q);
 }
 
+void sqp_connect(struct sqp *q)
+{
+	world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), sqp_step, q, IBV_QPS_INIT);
+}
+
 void pair_join(struct sqp *x, struct sqp *y)
 {
 	x->peer = y;
@@ -276,8 +281,6 @@ void pair_join(struct sqp *x, struct sqp *y)
 	y->rd_atomic = MIN(y->rd_atomic, x->dest_rd_atomic);
 	pair_create_cells(x);
 	pair_create_cells(y);
-	world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), sqp_step, x, IBV_QPS_INIT);
-	world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), sqp_step, y, IBV_QPS_INIT);
 }
 
 void pair_open(struct proc *a, struct proc *b, u32 type)
@@ -291,13 +294,16 @@ void pair_open(struct proc *a, struct proc *b, u32 type)
 	if (x == NULL || y == NULL)
 		abort();
 	pair_join(x, y);
+	sqp_connect(x);
+	sqp_connect(y);
 }
+
 void datagram_open(struct proc *p)
 {
 	struct sqp *q = sqp_create(p, IBV_QPT_UD);
 
 	if (q != NULL)
-		world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), sqp_step, q, IBV_QPS_INIT);
+		sqp_connect(q);
 }
 
 /* ---- the end ---- */

@@ -1,5 +1,7 @@
 /* reopen.c: a connection is reset at both ends and made anew with the same queue pairs: what the
- * old one has still under way must not harm the new one.
+ * old one has still under way must not harm the new one. Sometimes one end is far ahead: it has
+ * connected anew when the other one still is what it was, and neither expects the other's numbers;
+ * that one follows much later, or never.
  * In: a connection    Out: two more connections of the model, with the engines of the old ones
  */
 #include <stdlib.h>
@@ -9,7 +11,8 @@
 /* The old numbers and the new ones lie so far apart that none is taken for the other. */
 enum { REOPEN_APART = 1 << 20 };
 
-static struct sqp *reopen_one(struct sqp *old)
+/* The connection that is to follow, still without the engine of the old one. */
+static struct sqp *reopen_new(struct sqp *old)
 {
 	struct sqp *q = sqp_new(old->proc, old->type);
 
@@ -23,39 +26,51 @@ static struct sqp *reopen_one(struct sqp *old)
 	q->recv_cq = old->recv_cq;
 	q->sq_psn = (old->sq_psn + REOPEN_APART + rng_below(RNG, (1 << 24) - 2 * REOPEN_APART)) &
 		    0xffffff;
+	old->next = q;
+	return q;
+}
+
+/* Both are in RESET, or one is. */
+static void reopen_pair(struct sqp *x)
+{
+	pair_join(reopen_new(x), reopen_new(x->peer));
+}
+
+static void reopen_begin(void *arg, u64 n)
+{
+	struct sqp *old = arg, *q = old->next;
+
+	if (old->proc->dead || old->engine == NULL)
+		return;
 	q->engine = old->engine;
 	q->name = old->name;
 	*q->name = q;
 	old->engine = NULL;
 	old->name = NULL;
-	return q;
+	sqp_connect(q);
 }
 
-/* Both ends are in RESET, and each knows the other's new numbers. */
-static void reopen_both(void *arg, u64 n)
+static void reopen_reset(void *arg, u64 ahead)
 {
-	struct sqp *x = arg;
+	struct sqp *q = arg, *peer = q->peer;
 
-	if (x->proc->dead || x->peer->proc->dead || sqp_count + 2 > SIM_QPS)
+	if (q->proc->dead || q->engine == NULL)
 		return;
-	pair_join(reopen_one(x), reopen_one(x->peer));
-}
-
-static void reopen_reset(void *arg, u64 n)
-{
-	struct sqp *q = arg;
-
-	if (q->proc->dead)
-		return;
+	q->ending = true;
 	if (q->proc->stopped || q->proc->asleep) {
-		world_at(world.now + 50000, reopen_reset, q, n);
+		world_at(world.now + 50000, reopen_reset, q, ahead);
 		return;
 	}
 	if (sqp_state(q) != IBV_QPS_RESET)
 		sqp_modify(q, IBV_QPS_RESET);
 	q->reset = true;
-	if (q->peer->reset)
-		world_at(world.now + rng_skewed(RNG, 1000, 100000), reopen_both, q, 0);
+	if (q->next == NULL && (peer->reset || ahead) && !peer->proc->dead &&
+	    peer->engine != NULL && sqp_count + 2 <= SIM_QPS)
+		reopen_pair(q);
+	if (q->next != NULL)
+		world_at(world.now + rng_skewed(RNG, 1000, 100000), reopen_begin, q, 0);
+	if (q->next != NULL && peer->reset)
+		world_at(world.now + rng_skewed(RNG, 1000, 100000), reopen_begin, peer, 0);
 }
 
 void pair_reopen(struct sqp *q)
@@ -64,7 +79,14 @@ void pair_reopen(struct sqp *q)
 
 	if (q->type != IBV_QPT_RC || peer->engine == NULL || peer->ending || peer->proc->dead)
 		return;
-	q->ending = peer->ending = true;
-	world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), reopen_reset, q, 0);
-	world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), reopen_reset, peer, 0);
+	if (rng_percent(RNG, 50)) {
+		q->ending = peer->ending = true;
+		world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), reopen_reset, q, false);
+		world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), reopen_reset, peer, false);
+	} else {
+		world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), reopen_reset, q, true);
+		if (rng_percent(RNG, 50))
+			world_at(world.now + rng_skewed(RNG, NS_PER_MS, NS_PER_S), reopen_reset,
+				 peer, false);
+	}
 }
