@@ -193,7 +193,7 @@ static void reach_touch(const struct reach *r, struct reach_map *m)
 	m->touched += n;
 }
 
-/* One step, so that whoever else wants the thread need not wait for long. True: there is more. */
+/* One step, so that whoever else wants the thread need not wait for long. False: all was done. */
 static bool reach_touch_next(struct reach *r)
 {
 	struct reach_map *m = r->maps;
@@ -230,7 +230,6 @@ static bool reach_map(struct reach *r, u64 slot, u64 length, u64 touch)
 		.slot = slot, .base = p, .length = bytes, .touch = touch, .next = r->maps
 	};
 	r->maps = m;
-	r->to_touch = true;
 	reach_count_by(1);
 	/* Pairs with reach_find. */
 	__atomic_store_n(&r->slots[slot % ADOPT_REGIONS], m, __ATOMIC_RELEASE);
@@ -288,11 +287,8 @@ static void reach_serve_link(struct shm_link *l)
 		reach_serve_shown(l);
 	if (slot != 0)
 		reach_serve_wanted(l, slot);
-	if (l->reach != NULL && l->reach->to_touch && link_state(l) == LINK_UP) {
-		l->reach->to_touch = reach_touch_next(l->reach);
-		if (l->reach->to_touch)
-			reach_ring(l->shm); /* whatever else has come meanwhile first */
-	}
+	if (l->reach != NULL && link_state(l) == LINK_UP && reach_touch_next(l->reach))
+		reach_ring(l->shm); /* whatever else has come meanwhile first */
 }
 
 void reach_serve(struct shm *shm)

@@ -24,7 +24,6 @@ struct reach_map {
 struct reach {
 	int fd;			/* the peer's file */
 	struct reach_map *maps; /* all */
-	bool to_touch;		/* of some of them there is more to be made present */
 	/* by slot number; stored with release, loaded with acquire (reach_find) */
 	struct reach_map *slots[ADOPT_REGIONS];
 };
