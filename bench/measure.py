@@ -364,7 +364,7 @@ class Bench:
     def fresh_node(self):
         """An environment whose node is not running yet: a second, independent host."""
         self.serial += 1
-        return dict(os.environ, ANYVERBS_NODE=f"bench-{os.getpid()}-{self.serial}")
+        return dict(os.environ, ANYVERBS_NODE=f"bench-{os.getpid()}-{self.serial}", ANYVERBS_ADDR="own")
 
     def stop_node(self, env):
         try:

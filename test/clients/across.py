@@ -67,7 +67,7 @@ class Across:
 
     def environment(self, side):
         if self.kind == "veth":
-            return {"ANYVERBS_NODE": "default"}
+            return {"ANYVERBS_NODE": "default", "ANYVERBS_ADDR": ""}
         return {"ANYVERBS_NODE": self.names[side], "ANYVERBS_ADDR": self.addresses[side]}
 
     def prefix(self, side):

@@ -31,6 +31,7 @@ static void run_settle(void)
 
 	snprintf(name, sizeof(name), "contract-%d", (int)getpid());
 	setenv("ANYVERBS_NODE", name, 1);
+	setenv("ANYVERBS_ADDR", "own", 1);
 	setenv("ANYVERBS_IDLE_S", "30", 1);
 	if (rig_on_wire())
 		run_settle_on_wire();

@@ -50,7 +50,7 @@ class World:
             os.chown(runtime, 65534, 65534)
         self.environment = {k: v for k, v in os.environ.items()
                             if k == "ANYVERBS_ADOPT" or not k.startswith(("ANYVERBS_", "LD_"))}
-        self.environment.update(ANYVERBS_NODE=f"fault-{os.getpid()}-{World.number}", XDG_RUNTIME_DIR=runtime,
+        self.environment.update(ANYVERBS_NODE=f"fault-{os.getpid()}-{World.number}", ANYVERBS_ADDR="own", XDG_RUNTIME_DIR=runtime,
                                 ANYVERBS_IDLE_S="20", **more)
         self.ends = []
 

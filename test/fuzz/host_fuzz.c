@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	struct node_config fresh;
 	char address[TEXT + 1], name[TEXT + 1], node[NODE_NAME_MAX];
 	struct config_source s = {
-		.host = &host, .node = "default", .told = &told, .mine = fuzz_mine
+		.host = &host, .node = "default", .told = &told, .first = true, .mine = fuzz_mine
 	};
 
 	in = (struct input){ data, size };
@@ -108,6 +108,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	if (address_node_name(node) == 0)
 		s.node = node;
 	config_parse_told(address, &told);
+	s.first = name[0] % 2 == 0;
 	fuzz_need(told.count <= NODE_GIDS, "more addresses than there is room for");
 	memset(&config, 0, sizeof(config));
 	memset(&links, 0, sizeof(links));

@@ -406,6 +406,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 	snprintf(node, sizeof(node), "fuzz-%d", (int)getpid());
 	setenv("ANYVERBS_NODE", node, 1);
+	setenv("ANYVERBS_ADDR", "own", 1);
 	setenv("ANYVERBS_PATHS", "shm", 1);
 	list = ibv_get_device_list(NULL);
 	fuzz_need(list != NULL && list[0] != NULL, "no device");

@@ -357,6 +357,107 @@ class Case(unittest.TestCase):
         as_nobody("stop", "--force")
         shutil.rmtree(theirs["folder"], ignore_errors=True)
 
+    def test_the_first_node_has_the_host_s_addresses_whatever_its_name(self):
+        self.veth()
+        ip("addr", "add", "10.9.8.1/24", "dev", "t0")
+        a, b = {"ANYVERBS_NODE": "a"}, {"ANYVERBS_NODE": "b"}
+        first, _ = self.begin(**a)
+        self.assertEqual((self.gids(**a)["10.9.8.1"]["index"], self.gids(**a)["10.9.8.1"]["wire"]), (1, True))
+        self.assertNotIn("came first", self.run_on(None, "anyverbs", "status", **a).stdout)
+        second, _ = self.begin(**b)
+        own = [g for g in self.gids(**b) if g.startswith("127.")]
+        self.assertEqual((len(own), self.gids(**b)[own[0]]["index"], self.gids(**b)[own[0]]["wire"]), (1, 1, True))
+        self.assertEqual((self.udp(**b)["10.9.8.1"], self.udp(**b)[own[0]]), ("other_node", "open"))
+        self.assertNotIn("10.9.8.1", self.gids(**b))
+        self.assertEqual(self.port(**b)["state"], "ACTIVE")
+        for said in (self.log(**b), self.run_on(None, "anyverbs", "status", **b).stdout):
+            self.assertEqual(said.count("another node of this network namespace came first and has the host's addresses"), 1, said)
+        ip("link", "set", "t1", "down")  # is nothing to the second
+        self.until(lambda: self.port(**a)["state"], "DOWN")
+        self.assertEqual(self.port(**b)["state"], "ACTIVE")
+        ip("link", "set", "t1", "up")
+        first.kill()
+        first.wait()
+        self.run_on(None, "anyverbs", "stop", "--force", **a)
+        self.assertIn(own[0], self.gids(**b))  # its process' own, as long as it lives
+        second.kill()
+        second.wait()
+        self.until(lambda: self.gids(**b).get("10.9.8.1", {}).get("wire"), True, RETRY)
+        self.assertNotIn("came first", self.run_on(None, "anyverbs", "status", **b).stdout)
+
+    def test_nodes_that_start_at_once_share_no_addresses(self):
+        self.veth()
+        ip("addr", "add", "10.9.8.1/24", "dev", "t0")
+        ip("addr", "add", "fd09::1/64", "dev", "t0", "nodad")
+        self.nodes += [(None, {"ANYVERBS_NODE": f"n{i}"}) for i in range(4)]
+        for i in range(4):
+            self.children.append(subprocess.Popen(["node_attach", "60"], env={**self.env, "ANYVERBS_NODE": f"n{i}"},
+                                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        for child in self.children:
+            self.assertEqual(len(child.stdout.readline().split()), 3)
+        have = [{"10.9.8.1", "fd09::1"} & set(self.gids(**env)) for _, env in self.nodes]
+        self.assertEqual(sorted(map(len, have)), [0, 0, 0, 2])
+
+    def test_who_is_first_stays_so_when_its_node_is_killed(self):
+        self.veth()
+        ip("addr", "add", "10.9.8.1/24", "dev", "t0")
+        a, b, c = ({"ANYVERBS_NODE": name} for name in "abc")
+        first, _ = self.begin(**a)
+        os.kill(self.status(**a)["pid"], signal.SIGKILL)
+        self.begin(**b)  # while only a process of the first is there, which holds the sockets
+        self.assertNotIn("10.9.8.1", self.gids(**b))
+        self.begin(**a)
+        self.assertEqual(self.gids(**a)["10.9.8.1"]["index"], 1)
+        # a later one stays so, too, whoever has gone meanwhile
+        os.kill(self.status(**b)["pid"], signal.SIGKILL)
+        first.kill()
+        self.run_on(None, "anyverbs", "stop", "--force", **a)
+        self.children[2].kill()
+        self.begin(**b)
+        self.assertNotIn("10.9.8.1", self.gids(**b))
+        self.children[0].wait()
+        self.children[2].wait()
+        self.begin(**c)
+        self.assertEqual(self.gids(**c)["10.9.8.1"]["index"], 1)
+
+    def test_a_node_that_wants_none_of_the_host_s_addresses(self):
+        self.veth()
+        ip("addr", "add", "10.9.8.1/24", "dev", "t0")
+        a = {"ANYVERBS_NODE": "a", "ANYVERBS_ADDR": "own"}
+        self.begin(**a)
+        self.assertEqual(len(self.gids(**a)), 2)
+        self.assertEqual([str(g)[:4] for g in self.udp(**a)], ["127."])
+        self.begin()
+        self.assertEqual(self.gids()["10.9.8.1"]["index"], 1)
+
+    def pingpong(self, host, client_host, a, b):
+        """The results of ibv_rc_pingpong -g 1: node `a` on `host` serves `b`."""
+        words = ["anyverbs", "run", "ibv_rc_pingpong", "-d", "roce0", "-g", "1", "-n", "10"]
+        enter = ["nsenter", "-t", str(host), "-n"] if host else []
+        self.nodes += [(host, a), (client_host, b)]
+        server = subprocess.Popen([*enter, *words], env={**self.env, **a}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.children.append(server)
+        self.until(lambda: "18515" in self.run_on(host, "ss", "-Hltn").stdout, True)
+        client = self.run_on(client_host, *words, "10.9.8.2" if host else "127.0.0.1", **b)
+        return server, client
+
+    @FOREIGN
+    @unittest.skipIf(shutil.which("ibv_rc_pingpong") is None, "ibv_rc_pingpong (ibverbs-utils) is not installed")
+    def test_named_nodes_of_two_hosts_reach_each_other(self):
+        server, client = self.pingpong(self.other_host(), None, {"ANYVERBS_NODE": "a"}, {"ANYVERBS_NODE": "b"})
+        self.assertEqual((client.returncode, server.wait(30)), (0, 0), client.stdout + client.stderr)
+
+    @FOREIGN
+    @unittest.skipIf(shutil.which("ibv_rc_pingpong") is None, "ibv_rc_pingpong (ibverbs-utils) is not installed")
+    def test_a_later_node_is_told_that_it_cannot_connect_to_another_host(self):
+        other = self.other_host()
+        self.begin()
+        server, client = self.pingpong(other, None, {"ANYVERBS_NODE": "a"}, {"ANYVERBS_NODE": "b", "ANYVERBS_LOG": "warn"})
+        said = client.stdout + client.stderr
+        self.assertIn("Failed to modify QP to RTR", said)
+        self.assertIn("a loopback address, to ::ffff:10.9.8.2, which is another host's", said)
+        self.assertIn("no route from GID ::ffff:127.", said)
+
     def test_an_address_that_the_host_gets_later(self):
         env = {"ANYVERBS_NODE": "a", "ANYVERBS_ADDR": "10.9.8.1,fd09::1"}
         self.begin(**env)

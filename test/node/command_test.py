@@ -38,7 +38,7 @@ class Case(unittest.TestCase):
         open(os.path.join(self.doors, "libibverbs.so.1"), "w").close()
         os.chmod(self.root, 0o755)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "LD_"))}
-        self.env.update(ANYVERBS_NODE=f"command-{os.getpid()}-{Case.count}", ANYVERBS_IDLE_S="20",
+        self.env.update(ANYVERBS_NODE=f"command-{os.getpid()}-{Case.count}", ANYVERBS_ADDR="own", ANYVERBS_IDLE_S="20",
                         XDG_RUNTIME_DIR=self.runtime, PATH=self.bin + ":" + os.environ["PATH"])
         self.bring_suppressions()
         self.children = []
@@ -90,7 +90,7 @@ class Case(unittest.TestCase):
                                 ("CONNECTED_SOCKETS", ("032",), ("-1", " 1", "33", "4294967297")),
                                 ("DIRECT", ("0",), ("00", "01", " 1")),
                                 ("REST_S", ("0", "0.5", "1e10", "never"), ("Never", "nan", "-1", "5s")),
-                                ("ADDR", ("127.0.0.2 fd00::1", "10.0.0.1,"), ("224.0.0.1", "0.0.0.0", "ff02::1", "::", "127.1")),
+                                ("ADDR", ("127.0.0.2 fd00::1", "10.0.0.1,", "own"), ("224.0.0.1", "own,10.0.0.1", "0.0.0.0", "ff02::1", "::", "127.1")),
                                 ("LOG", ("none", "Debug"), ("5", "err"))):
             for value in good + bad:
                 with self.subTest(name=name, value=value):
@@ -356,11 +356,12 @@ class Case(unittest.TestCase):
     @unittest.skipUnless(subprocess.run(["unshare", "-n", "ip", "link", "add", "t0", "type", "veth"],
                                         capture_output=True).returncode == 0, "needs root, ip and veth")
     def test_addresses_come_and_go(self):
-        child = self.attach(prefix=("unshare", "-n"), ANYVERBS_NODE="default")[0]
+        default = {"ANYVERBS_NODE": "default", "ANYVERBS_ADDR": ""}
+        child = self.attach(prefix=("unshare", "-n"), **default)[0]
         inside = ("nsenter", "-t", str(child.pid), "-n")
 
         def look():
-            done = subprocess.run([*inside, "anyverbs", "status", "--json"], env={**self.env, "ANYVERBS_NODE": "default"},
+            done = subprocess.run([*inside, "anyverbs", "status", "--json"], env={**self.env, **default},
                                   capture_output=True, text=True)
             status = json.loads(done.stdout)
             return status["devices"][0]["ports"][0]["gids"], f"{status['folder']}/sys/class/infiniband/roce0/ports/1/gids/"
@@ -396,7 +397,7 @@ class Case(unittest.TestCase):
         self.assertEqual(gids()[where], "::ffff:10.9.8.2")
         change("addr", "flush", "dev", "t0", until=lambda g: g.get(1, "").startswith("::ffff:127."))
         self.assertEqual(list(gids()), [1])
-        subprocess.run([*inside, "anyverbs", "stop", "--force"], env={**self.env, "ANYVERBS_NODE": "default"})
+        subprocess.run([*inside, "anyverbs", "stop", "--force"], env={**self.env, **default})
 
     def test_addr_gives_a_node_its_address(self):
         self.attach(ANYVERBS_ADDR="10.1.2.3, fd00::5,nonsense")

@@ -33,7 +33,7 @@ int harness_setup(void **state)
 	setenv("ANYVERBS_NODE", name, 1);
 	setenv("ANYVERBS_IDLE_S", "20", 1);
 	unsetenv("ANYVERBS_REST_S");
-	unsetenv("ANYVERBS_ADDR");
+	setenv("ANYVERBS_ADDR", "own", 1); /* whoever else is there */
 	return 0;
 }
 

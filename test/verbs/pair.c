@@ -125,6 +125,7 @@ void pair_supervise(void)
 		return;
 	snprintf(name, sizeof(name), "verbs-%d", (int)getpid());
 	setenv("ANYVERBS_NODE", name, 1);
+	setenv("ANYVERBS_ADDR", "own", 1);
 	if (side_on_wire()) {
 		/* a host of its own: others may run the same */
 		unsigned id = (unsigned)getpid();

@@ -80,7 +80,7 @@ class Case(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="anyverbs-capture-")
         self.file = os.path.join(self.folder, "file.pcapng")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("ANYVERBS_")}
-        self.env.update(ANYVERBS_NODE=f"capture-{os.getpid()}-{Case.count}", ANYVERBS_IDLE_S="20")
+        self.env.update(ANYVERBS_NODE=f"capture-{os.getpid()}-{Case.count}", ANYVERBS_ADDR="own", ANYVERBS_IDLE_S="20")
         self.children = []
 
     def tearDown(self):

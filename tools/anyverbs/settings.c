@@ -71,7 +71,7 @@ static bool settings_is_addresses(const char *value)
 	     word = strtok_r(NULL, ", ", &save))
 		good = udp_gid_parse(word, gid);
 	free(copy);
-	return good;
+	return good || strcmp(value, "own") == 0;
 }
 
 /* is_good NULL: anything may be in it. */
@@ -82,7 +82,8 @@ static const struct {
 } settings[] = {
 	{ "NODE", address_name_valid, "at most 31 letters, digits, '.', '_' and '-'" },
 	{ "LOG", settings_is_level, "error, warn, info or debug" },
-	{ "ADDR", settings_is_addresses, "addresses of hosts, IPv4 or IPv6, with commas between" },
+	{ "ADDR", settings_is_addresses,
+	  "own, or addresses of hosts, IPv4 or IPv6, with commas between" },
 	{ "PATHS", settings_is_paths, "shm, udp or shm,udp" },
 	{ "SOURCE_PORTS", settings_is_lanes, "a number from 0 to 8" },
 	{ "CONNECTED_SOCKETS", settings_is_lines, "a number from 0 to 32" },

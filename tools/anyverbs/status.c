@@ -213,6 +213,22 @@ static void status_print_gid(int i, const struct node_gid *g)
 	puts(g->flags & NODE_GID_WIRE ? "" : " (this host only)");
 }
 
+/* Whether another node of the namespace came first and has all addresses of the host. */
+static bool status_is_later(const struct status *s)
+{
+	static const u8 loopback[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
+	const struct node_gid *gids = s->node.config.gids;
+	bool other = false;
+
+	for (u32 i = 0; i < s->addresses.count; i++)
+		other |= s->addresses.addresses[i].state == PROTO_UDP_OTHER;
+	for (int i = 1; i < NODE_GIDS; i++)
+		if (!status_gid_empty(&gids[i]) &&
+		    memcmp(gids[i].gid, loopback, sizeof(loopback)) != 0)
+			return false;
+	return other;
+}
+
 static void status_print_slots(const struct proto_record *r)
 {
 	u32 shown = MIN(r->slot_count, (u32)PROTO_RECORD_SLOTS);
@@ -239,6 +255,10 @@ static void status_print_node(const struct status *s)
 			status_print_gid(i, &c->gids[i]);
 	for (u32 i = 0; i < s->addresses.count; i++)
 		status_print_address(&s->addresses.addresses[i]);
+	if (status_is_later(s))
+		puts("another node of this network namespace came first and has the host's "
+		     "addresses: other hosts are out of reach (see ANYVERBS_ADDR in "
+		     "anyverbsd(8))");
 	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n",
 	       s->node.attached, s->node.slots_taken, s->node.pairs, s->node.members);
 }

@@ -174,6 +174,24 @@ struct path_dest *roce_route(void *arg, const struct path_av *av, u32 qpn)
 	return path->ops->dest_get(path, av, qpn);
 }
 
+/* A node that is not the first of its network namespace has a loopback address only: other hosts'
+ * addresses are out of its reach, for ever. */
+static int route_check(struct roce_device *dev, const struct path_av *av)
+{
+	char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
+
+	if ((dev->paths & ROCE_PATH_UDP) == 0 || roce_is_own_gid(dev, av->dgid) ||
+	    !udp_is_confined(av->sgid, av->dgid))
+		return 0;
+	inet_ntop(AF_INET6, av->sgid, from, sizeof(from));
+	inet_ntop(AF_INET6, av->dgid, to, sizeof(to));
+	log_warn("roce",
+		 "no route from GID %s, a loopback address, to %s, which is another host's; "
+		 "`anyverbs status` says whose this host's addresses are",
+		 from, to);
+	return -ENETUNREACH;
+}
+
 /* ---- create, modify, query, destroy ---- */
 
 static struct cq *qp_cq(struct ib_cq *ib)
@@ -289,6 +307,8 @@ static int qp_resolve(struct roce_device *dev, const struct roce_qp *qp,
 	/* A connection has one other end. */
 	if (err == 0 && node_is_mcast(av->dgid))
 		err = -EINVAL;
+	if (err == 0)
+		err = route_check(dev, av);
 	if (err != 0)
 		return err;
 	av->traffic_class |= PATH_ECN_CAPABLE;

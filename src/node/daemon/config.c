@@ -174,6 +174,8 @@ void config_parse_told(const char *text, struct config_told *told)
 	if (text == NULL || text[0] == '\0')
 		return;
 	told->given = true;
+	if (strcmp(text, "own") == 0)
+		return;
 	snprintf(copy, sizeof(copy), "%s", text);
 	for (char *word = strtok_r(copy, ", ", &save); word != NULL && told->count < NODE_GIDS;
 	     word = strtok_r(NULL, ", ", &save)) {
@@ -208,7 +210,7 @@ static void config_add_family(struct node_config *c, int *count, const struct co
 /* Only one node of a namespace shows the host's addresses unasked. */
 static bool config_shows_host(const struct config_source *s)
 {
-	return !s->told->given && strcmp(s->node, "default") == 0;
+	return !s->told->given && s->first;
 }
 
 static void config_add_host(struct node_config *c, int *count, const struct config_source *s,

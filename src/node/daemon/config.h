@@ -17,6 +17,7 @@ struct config_source {
 	const struct host *host;
 	const char *node;
 	const struct config_told *told;
+	bool first; /* of its network namespace: the host's addresses are this node's */
 	/* Whether an address may be this node's; NULL: every one. */
 	bool (*mine)(void *arg, const u8 gid[16], u32 ifindex);
 	void *arg;
@@ -28,10 +29,11 @@ struct config_links {
 	u32 ifindex[HOST_LINKS];
 };
 
-/* Addresses with commas between; NULL or empty: not given. What is no address is logged. */
+/* Addresses with commas between, or "own": none of the host's. NULL or empty: not given. What is no
+ * address is logged. */
 void config_parse_told(const char *text, struct config_told *told);
 /* Fills everything but `sysfs`. The same host, user, node and namespace always give the same GUID.
- * Only the node "default" shows the host's addresses. */
+ * Only the first node of a network namespace shows the host's addresses unasked. */
 void config_fill(struct node_config *c, const struct config_source *s);
 /* The largest MTU of InfiniBand that passes through an interface of this MTU; 256 at least. */
 u32 config_mtu(const u8 gid[16], u32 ip_mtu);

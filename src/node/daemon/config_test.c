@@ -68,7 +68,9 @@ static void test_fill(struct node_config *c, const struct host *h, const char *n
 		      const char *told)
 {
 	struct config_told parsed;
-	struct config_source s = { .host = h, .node = node, .told = &parsed };
+	struct config_source s = {
+		.host = h, .node = node, .told = &parsed, .first = strcmp(node, "later") != 0
+	};
 
 	config_parse_told(told, &parsed);
 	config_fill(c, &s);
@@ -103,7 +105,7 @@ static void config_fill__a_host_without_interfaces(void **state)
 
 	host_init(&lo);
 	for (int i = 0; i < 4; i++) {
-		test_fill(&c, i & 1 ? &lo : &none, i & 2 ? "default" : "other", NULL);
+		test_fill(&c, i & 1 ? &lo : &none, i & 2 ? "default" : "later", NULL);
 		assert_int_equal(test_count(&c), 2);
 		assert_int_equal(c.gids[0].gid[0], 0xfe);
 		assert_int_equal(c.gids[1].gid[10], 0xff);
@@ -145,7 +147,12 @@ static void config_fill__shows_every_address_of_the_host(void **state)
 	assert_int_equal(c.gids[1].mtu, 1024);
 	assert_int_equal(c.gids[3].mtu, 4096);
 	assert_string_equal(c.gids[0].ifname, "eth0");
-	test_fill(&c, &h, "other", NULL);
+	test_fill(&c, &h, "a name", NULL);
+	assert_int_equal(test_count(&c), 5);
+	test_fill(&c, &h, "later", NULL);
+	assert_int_equal(test_count(&c), 2);
+	assert_int_equal(c.gids[1].gid[12], 127);
+	test_fill(&c, &h, "default", "own");
 	assert_int_equal(test_count(&c), 2);
 	assert_int_equal(c.gids[1].gid[12], 127);
 }
@@ -171,7 +178,7 @@ static void config_fill__gid_0_is_the_link_local_address_of_gid_1(void **state)
 	h.address_count--;
 	test_fill(&c, &h, "default", NULL);
 	assert_int_equal(test_index(&c, "fe80::2"), 0);
-	test_fill(&c, &h, "other", NULL);
+	test_fill(&c, &h, "later", NULL);
 	assert_memory_equal(c.gids[0].gid, ((u8[8]){ 0xfe, 0x80 }), 8);
 	assert_int_equal(c.gids[0].gid[15], c.node_guid & 0xff);
 	assert_int_equal(test_count(&c), 2);
@@ -229,6 +236,7 @@ static void config_fill__leaves_out_what_another_node_has(void **state)
 	struct config_source s = { .host = &h,
 				   .node = "default",
 				   .told = &told,
+				   .first = true,
 				   .mine = test_refuse_1,
 				   .arg = &asked };
 	struct node_config c;
@@ -300,7 +308,9 @@ static bool test_link(struct config_links *links, const struct host *h, const ch
 		      const char *text)
 {
 	struct config_told told;
-	struct config_source s = { .host = h, .node = node, .told = &told };
+	struct config_source s = {
+		.host = h, .node = node, .told = &told, .first = strcmp(node, "later") != 0
+	};
 
 	config_parse_told(text, &told);
 	return config_link(links, &s);
@@ -318,9 +328,9 @@ static void config_link__of_interfaces_with_addresses(void **state)
 	assert_true(test_link(&links, &h, "default", NULL));
 	host_address(&h, 2, "10.0.0.1");
 	assert_false(test_link(&links, &h, "default", NULL));
-	assert_true(test_link(&links, &h, "other", NULL));
-	assert_true(test_link(&links, &h, "other", "127.0.0.2"));
-	assert_false(test_link(&links, &h, "other", "127.0.0.2,10.0.0.1"));
+	assert_true(test_link(&links, &h, "later", NULL));
+	assert_true(test_link(&links, &h, "later", "127.0.0.2"));
+	assert_false(test_link(&links, &h, "later", "127.0.0.2,10.0.0.1"));
 	/* one link of several is enough */
 	host_link(&h, 3, "eth1", 1500);
 	host_address(&h, 3, "fe80::1");

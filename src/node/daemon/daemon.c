@@ -154,6 +154,38 @@ static bool daemon_may_have(void *arg, const u8 gid[16], u32 ifindex)
 	return udp_want(&d->udp, gid, ifindex);
 }
 
+/* Who is first stays so. A later node follows when the first has gone and no process of its own
+ * is there, whose GIDs would change: none that is attached, and none that will come back. */
+static bool daemon_be_first(struct daemon *d)
+{
+	if (!d->told.given &&
+	    (d->first || (d->attached == 0 && !folder_in_use(&d->folder))))
+		d->first |= udp_be_first(&d->udp);
+	return d->first;
+}
+
+/* The host's addresses are another node's: says so, here and in the status. */
+static void daemon_leave_addresses(struct daemon *d, const struct host *h)
+{
+	bool any = false;
+
+	for (u32 i = 0; i < h->address_count; i++) {
+		const struct host_address *a = &h->addresses[i];
+		const struct host_link *l = host_link_of(h, a->ifindex);
+
+		if (l == NULL || l->loopback || !l->up)
+			continue;
+		udp_leave(&d->udp, a->gid, a->ifindex);
+		any = true;
+	}
+	if (any && !d->later_told)
+		log_warn("node",
+			 "another node of this network namespace came first and has the host's "
+			 "addresses: this one has a loopback address, which no other host reaches "
+			 "(ANYVERBS_ADDR says which node gets which)");
+	d->later_told = any;
+}
+
 /* Reads the host's addresses into *c, opens their sockets, and looks at the links. If they
  * cannot be read *c has none; a negative errno says so. */
 static int daemon_look(struct daemon *d, struct node_config *c)
@@ -162,6 +194,7 @@ static int daemon_look(struct daemon *d, struct node_config *c)
 	struct config_source s = { .host = &host,
 				   .node = d->options.node,
 				   .told = &d->told,
+				   .first = daemon_be_first(d),
 				   .mine = daemon_may_have,
 				   .arg = d };
 	int err = host_read(&host);
@@ -171,7 +204,9 @@ static int daemon_look(struct daemon *d, struct node_config *c)
 		log_error("node", "cannot read the host's addresses: %s", strerror(-err));
 	udp_look_begin(&d->udp);
 	config_fill(c, &s);
-	all = udp_look_end(&d->udp) && err == 0;
+	if (!d->told.given && !d->first)
+		daemon_leave_addresses(d, &host);
+	all = udp_look_end(&d->udp) && err == 0 && (!d->first || d->udp.first_fd >= 0);
 	udp_mark(&d->udp, c);
 	d->link = config_link(&d->links, &s);
 	d->look_again_ns = all ? UINT64_MAX : clock_now_ns() + DAEMON_RETRY_S * NS_PER_S;
@@ -187,17 +222,24 @@ static bool daemon_port_state(struct daemon *d)
 	return d->will == PORT_AUTO ? d->link : d->will == PORT_UP;
 }
 
+/* For the node that takes over after a crash. */
+static void daemon_leave_state(struct daemon *d, const struct node_config *c)
+{
+	struct port_file left = { d->will, c->port_downs, d->first };
+	int err = port_file_write(&d->folder, &left);
+
+	if (err < 0)
+		log_warn("node", "the port's state will not outlive this node: %s", strerror(-err));
+}
+
 /* Brings the port's state up to date in *c; whether it changed. */
 static bool daemon_port_update(struct daemon *d, struct node_config *c)
 {
 	bool up = daemon_port_state(d), changed = c->port_up != up;
-	int err;
 
 	c->port_downs = (u16)(c->port_downs + (changed && !up));
 	c->port_up = up;
-	err = port_file_write(&d->folder, d->will, c->port_downs);
-	if (err < 0)
-		log_warn("node", "the port's state will not outlive this node: %s", strerror(-err));
+	daemon_leave_state(d, c);
 	if (changed)
 		log_info("node", "port 1 of %s is %s", c->device, up ? "up" : "down");
 	return changed;
@@ -332,16 +374,21 @@ static void daemon_open_log(struct daemon *d)
 static void daemon_configure(struct daemon *d)
 {
 	struct node_config *c = &d->notice->config;
+	struct port_file left = { .will = PORT_AUTO };
 
 	config_parse_told(getenv("ANYVERBS_ADDR"), &d->told);
+	port_file_read(&d->folder, &left);
+	d->will = left.will;
+	d->first = left.first && !d->told.given && folder_in_use(&d->folder);
 	notice_write_begin(d->notice);
 	(void)daemon_look(d, c);
-	port_file_read(&d->folder, &d->will, &c->port_downs);
+	c->port_downs = left.downs;
 	c->port_up = daemon_port_state(d);
 	if (d->folder.fd >= 0)
 		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
 	notice_write_end(d->notice);
 	(void)sysfs_write(&d->folder, c);
+	daemon_leave_state(d, c);
 }
 
 /* After the name is bound: processes wait on the socket until all this is done. */

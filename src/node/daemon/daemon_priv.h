@@ -40,6 +40,8 @@ struct daemon {
 	struct config_links links;
 	bool link;	      /* the port has one */
 	enum port_will will; /* what `anyverbs port` wants */
+	bool first; /* of its network namespace: the host's addresses are this node's */
+	bool later_told; /* that it is not has been logged */
 	struct folder folder;
 	struct slots slots;
 	struct pairs pairs;

@@ -81,9 +81,8 @@ static int folder_try(const char *place, const char *name, bool make, struct fol
 	return 0;
 }
 
-/* Whether somebody holds a byte of the slots file: survivors of an earlier node, which may have had
- * another environment. */
-static bool folder_in_use(const struct folder *f)
+/* Survivors of an earlier node may have had another environment. */
+bool folder_in_use(const struct folder *f)
 {
 	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	int fd = openat(f->fd, "slots", O_RDWR | O_CLOEXEC | O_NOFOLLOW);

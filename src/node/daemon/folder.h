@@ -16,6 +16,8 @@ struct folder {
  * which is logged. */
 void folder_open(struct folder *f, const char *name);
 void folder_close(struct folder *f);
+/* Whether a living process holds a slot: a survivor of an earlier node, or one that is attached. */
+bool folder_in_use(const struct folder *f);
 /* Deletes the folder with all that is in it, unless somebody holds a slot. A log stays. */
 void folder_remove(const struct folder *f);
 /* Makes `path` (relative, with folders in front) hold `text`, unless it does already; readers see

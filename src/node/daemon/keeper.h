@@ -17,6 +17,8 @@ enum {
 	/* Sockets in the queue. The kernel lets a user have no more descriptors under way, in all
 	 * his programs together, than RLIMIT_NOFILE says, which is often 1024 */
 	KEEPER_MAX = 256,
+	/* The row of the socket that makes this node the first of its network namespace */
+	KEEPER_FIRST_ROW = NODE_GIDS + 1,
 };
 
 /* In a memfd of its own, row by row as the groups stand in the node. */

@@ -1,7 +1,8 @@
 /* udp.c: addresses, their groups of UDP sockets, and who has which.
  * In:    addresses, slots                  Out: sockets, each bound and with its place in its group
  * Runs:  the daemon's only thread
- * Locks: an abstract name per address, against other nodes; port 4791, against everybody
+ * Locks: an abstract name for the first node, and one per address, against other nodes; port 4791,
+ *        against everybody
  */
 #include "node/daemon/udp.h"
 
@@ -30,6 +31,8 @@ enum {
 	UDP_BURST = 1024, /* datagrams thrown away at a time */
 };
 
+#define UDP_FIRST "first"
+
 static const char *udp_text(const u8 gid[16], char text[INET6_ADDRSTRLEN])
 {
 	bool v4 = udp_gid_is_v4(gid);
@@ -53,6 +56,7 @@ int udp_init(struct udp *u, struct loop *loop)
 
 	memset(u, 0, sizeof(*u));
 	u->loop = loop;
+	u->first_fd = -1;
 	err = keeper_open(&u->keeper);
 	for (int i = 0; err == 0 && i < NODE_GIDS; i++) {
 		u->groups[i].slot_of = u->keeper.table->slot_of[i];
@@ -82,6 +86,8 @@ void udp_destroy(struct udp *u)
 		u->groups[i].slot_of = unused;
 		udp_close(u, &u->groups[i]);
 	}
+	if (u->first_fd >= 0)
+		close(u->first_fd);
 	keeper_close(&u->keeper);
 }
 
@@ -144,11 +150,21 @@ static void udp_keep(struct udp *u, const struct udp_group *g, u32 index)
 	u->keeper_full |= err < 0;
 }
 
+/* The processes hold the name, too: in the moments without a node nobody else becomes the first. */
+static void udp_keep_first(struct udp *u)
+{
+	struct keeper_item item = { .row = KEEPER_FIRST_ROW };
+
+	if (u->first_fd >= 0)
+		(void)keeper_add(&u->keeper, &item, u->first_fd);
+}
+
 /* Has only the members that there are in the keeper. */
 static void udp_keep_all(struct udp *u)
 {
 	keeper_clear(&u->keeper);
 	u->keeper_full = false;
+	udp_keep_first(u);
 	for (int i = 0; i < NODE_GIDS; i++)
 		for (u32 k = 0; k < u->groups[i].count; k++)
 			udp_keep(u, &u->groups[i], k);
@@ -307,26 +323,52 @@ static void udp_open(struct udp *u, struct udp_group *g)
 	udp_set_state(g, err);
 }
 
-/* Two nodes of one network namespace, of whatever users, cannot both hold this name. Errors that
- * are not about that leave the decision to the UDP port. */
-static bool udp_claim(struct udp_group *g)
+static socklen_t udp_name(struct sockaddr_un *name, const char *what)
 {
-	struct sockaddr_un name = { .sun_family = AF_UNIX };
-	char text[INET6_ADDRSTRLEN];
-	int n, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int n;
 
-	if (fd < 0)
+	memset(name, 0, sizeof(*name));
+	name->sun_family = AF_UNIX;
+	n = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "anyverbs-address/%s", what);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* Two nodes of one network namespace, of whatever users, cannot both hold a name. *fd holds it, or
+ * stays -1: errors that are not about that leave the decision to the UDP port. */
+static bool udp_take_name(const char *what, int *fd)
+{
+	struct sockaddr_un name;
+	socklen_t length = udp_name(&name, what);
+	int err, s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (s < 0)
 		return true;
-	n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "anyverbs-address/%s%%%u",
-		     udp_text(g->gid, text), udp_scope(g->gid, g->ifindex));
-	if (bind(fd, (struct sockaddr *)&name,
-		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0) {
-		g->claim_fd = fd;
+	if (bind(s, (struct sockaddr *)&name, length) == 0) {
+		*fd = s;
 		return true;
 	}
-	n = errno;
-	close(fd);
-	if (n != EADDRINUSE)
+	err = errno;
+	close(s);
+	return err != EADDRINUSE;
+}
+
+bool udp_be_first(struct udp *u)
+{
+	if (u->first_fd >= 0)
+		return true;
+	if (!udp_take_name(UDP_FIRST, &u->first_fd))
+		return false;
+	udp_keep_first(u);
+	return true;
+}
+
+static bool udp_claim(struct udp_group *g)
+{
+	char text[INET6_ADDRSTRLEN], name[INET6_ADDRSTRLEN + 16];
+
+	snprintf(name, sizeof(name), "%s%%%u", udp_text(g->gid, text),
+		 udp_scope(g->gid, g->ifindex));
+	if (udp_take_name(name, &g->claim_fd))
 		return true;
 	if (g->state != PROTO_UDP_OTHER)
 		log_error("node",
@@ -372,18 +414,35 @@ static void udp_begin(struct udp *u, struct udp_group *g, const u8 gid[16])
 		udp_keep_all(u);
 }
 
-bool udp_want(struct udp *u, const u8 gid[16], u32 ifindex)
+/* The address' place, in the look that is going on; NULL: more addresses than there is room for. */
+static struct udp_group *udp_see(struct udp *u, const u8 gid[16], u32 ifindex)
 {
 	struct udp_group *g = udp_place(u, gid, ifindex);
 
-	/* more addresses than the table has room for */
 	if (g == NULL)
-		return false;
+		return NULL;
 	if (!udp_is_of(g, gid) || udp_scope(gid, g->ifindex) != udp_scope(gid, ifindex))
 		udp_begin(u, g, gid);
 	g->wanted = g->seen = true;
 	g->ifindex = ifindex;
-	return g->claim_fd >= 0 || udp_claim(g);
+	return g;
+}
+
+bool udp_want(struct udp *u, const u8 gid[16], u32 ifindex)
+{
+	struct udp_group *g = udp_see(u, gid, ifindex);
+
+	return g != NULL && (g->claim_fd >= 0 || udp_claim(g));
+}
+
+void udp_leave(struct udp *u, const u8 gid[16], u32 ifindex)
+{
+	struct udp_group *g = udp_see(u, gid, ifindex);
+
+	if (g == NULL || g->count > 0)
+		return;
+	g->state = PROTO_UDP_OTHER;
+	g->err = -EADDRINUSE;
 }
 
 bool udp_look_end(struct udp *u)
@@ -508,6 +567,25 @@ static bool udp_adopt_group(struct udp *u, struct keeper_found *f, u32 row)
 	return true;
 }
 
+/* The name of the first node, which the processes kept. */
+static void udp_adopt_first(struct udp *u, struct keeper_found *f)
+{
+	struct sockaddr_un found, expected;
+	socklen_t length = udp_name(&expected, UDP_FIRST);
+
+	for (u32 i = 0; i < f->count && u->first_fd < 0; i++) {
+		socklen_t size = sizeof(found);
+
+		if (f->items[i].row != KEEPER_FIRST_ROW ||
+		    getsockname(f->fds[i], (struct sockaddr *)&found, &size) < 0 ||
+		    size != length || memcmp(&found, &expected, length) != 0)
+			continue;
+		u->first_fd = f->fds[i];
+		f->fds[i] = -1;
+		udp_keep_first(u);
+	}
+}
+
 u32 udp_adopt(struct udp *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg)
 {
 	struct keeper_found *f = malloc(sizeof(*f));
@@ -517,6 +595,7 @@ u32 udp_adopt(struct udp *u, int out, bool (*in_use)(void *arg, u32 slot), void 
 		free(f);
 		return 0;
 	}
+	udp_adopt_first(u, f);
 	for (u32 row = 0; row < NODE_GIDS; row++)
 		count += udp_adopt_group(u, f, row);
 	keeper_discard(f);

@@ -38,6 +38,7 @@ struct udp {
 	struct loop *loop;
 	struct keeper keeper;
 	bool keeper_full; /* and said so */
+	int first_fd; /* holds the name of the namespace's first node; -1: not ours */
 	struct udp_group groups[NODE_GIDS];
 };
 
@@ -45,10 +46,16 @@ struct udp {
 int udp_init(struct udp *u, struct loop *loop);
 void udp_destroy(struct udp *u);
 
+/* Tries to become the first node of the network namespace, whose the host's addresses are, and to
+ * stay so for as long as this node or one of its processes lives. Whether it is. */
+bool udp_be_first(struct udp *u);
+
 /* One look at the host's addresses: udp_look_begin, udp_want for each, udp_look_end. */
 void udp_look_begin(struct udp *u);
 /* Whether the address is this node's: false if another node of the namespace has it. */
 bool udp_want(struct udp *u, const u8 gid[16], u32 ifindex);
+/* An address of the host that is the first node's, for status. */
+void udp_leave(struct udp *u, const u8 gid[16], u32 ifindex);
 /* Opens the sockets of the addresses that are wanted, as far as they can be. Whether all could. */
 bool udp_look_end(struct udp *u);
 /* Sets NODE_GID_WIRE where there is a socket, and clears it elsewhere. */

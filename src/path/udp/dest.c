@@ -4,8 +4,10 @@
  */
 #include "path/udp/udp_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "wire/roce.h"
 
@@ -56,6 +58,29 @@ static void dest_address(struct udp_dest *d, u32 ifindex)
 static bool dest_is_multicast(const u8 gid[16])
 {
 	return roce_gid_is_ipv4(gid) ? gid[12] >> 4 == 0xe : gid[0] == 0xff;
+}
+
+bool udp_is_confined(const u8 sgid[16], const u8 dgid[16])
+{
+	struct sockaddr_in from = { .sin_family = AF_INET }, to = from;
+	int fd;
+	bool confined;
+
+	if (!roce_gid_is_ipv4(sgid) || !roce_gid_is_ipv4(dgid) || sgid[12] != IN_LOOPBACKNET ||
+	    dgid[12] == IN_LOOPBACKNET)
+		return false;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	memcpy(&from.sin_addr, sgid + 12, 4);
+	memcpy(&to.sin_addr, dgid + 12, 4);
+	to.sin_port = htons(NODE_UDP_PORT);
+	/* connecting sends nothing: it only looks for a route */
+	confined = bind(fd, (struct sockaddr *)&from, sizeof(from)) == 0 &&
+		   connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 &&
+		   (errno == EINVAL || errno == ENETUNREACH || errno == EHOSTUNREACH);
+	close(fd);
+	return confined;
 }
 
 struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct udp_socket *s)

@@ -61,6 +61,9 @@ void udp_set_up(struct udp *udp, bool up);
 
 /* Can this process reach anybody from this address? */
 bool udp_has_source(struct udp *udp, const u8 sgid[16]);
+/* Whether `sgid` is a loopback address and `dgid` another host's: the kernel has no route from the
+ * one to the other. Asks the kernel. */
+bool udp_is_confined(const u8 sgid[16], const u8 dgid[16]);
 
 /* A descriptor that is readable while a datagram waits; stays the same. For poll and epoll. */
 int udp_wait_fd(const struct udp *udp);
