@@ -9,6 +9,9 @@ foreach(target anyverbs door_ibverbs door_rdmacm door_ibumad anyverbs-preload an
     add_dependencies(stack ${target})
   endif()
 endforeach()
+if(TARGET anyverbs-preload)
+  install(FILES ${AV_DOORS_DIR}/libanyverbs-preload-libasan.so DESTINATION ${AV_INSTALL_DOORS}) # a link, as such
+endif()
 foreach(target anyverbsd anyverbs_command)
   if(TARGET ${target})
     install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

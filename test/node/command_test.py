@@ -144,7 +144,7 @@ class Case(unittest.TestCase):
         self.assertEqual(done.stdout, f"{self.doors}|\n")
 
     def test_run_preloads_the_shim_if_it_is_there(self):
-        preload = os.path.join(self.doors, "libanyverbs-preload.so")
+        preload = os.path.join(self.doors, "libanyverbs-preload-libasan.so")
         shutil.copy("/lib/x86_64-linux-gnu/libm.so.6" if os.path.exists("/lib/x86_64-linux-gnu/libm.so.6")
                     else os.path.realpath(shutil.which("true")), preload)
         done = self.run_command("run", "sh", "-c", 'echo "$LD_PRELOAD"')

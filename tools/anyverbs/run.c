@@ -16,7 +16,7 @@
 #define AV_DOORS_BESIDE "../lib/anyverbs"
 #endif
 #define RUN_DOOR "libibverbs.so.1"
-#define RUN_PRELOAD "libanyverbs-preload.so"
+#define RUN_PRELOAD "libanyverbs-preload-libasan.so" /* a link: tools/preload/CMakeLists.txt */
 #define RUN_BORN "libanyverbs-born.so"
 
 static bool run_has(const char *folder, const char *file)
@@ -127,9 +127,9 @@ int command_run(int argc, char **argv)
 				    "the folder %s must have no ':' or blank in its name", doors);
 	err = run_prepend("LD_LIBRARY_PATH", doors);
 	if (err == 0)
-		err = run_preload(doors, RUN_PRELOAD);
-	if (err == 0 && run_wants_born())
-		err = run_preload(doors, RUN_BORN);
+		err = run_wants_born() ? run_preload(doors, RUN_BORN) : 0;
+	if (err == 0)
+		err = run_preload(doors, RUN_PRELOAD); /* the first: AddressSanitizer looks at it */
 	if (err < 0)
 		return command_fail(EXIT_CANNOT_RUN, "no memory");
 	run_start_node();
