@@ -2,8 +2,8 @@
  * In: calls of all libraries of the process    Out: breaches, parked threads
  * Runs: whatever thread calls    Locks: none: its state is thread-local or atomic
  *
- * Not watched: futexes of libc's own locks (malloc's, stdio's), process_vm_readv and writev, which
- * are copies.
+ * Not watched: futexes of libc's own locks (malloc's, stdio's), copies to and from a peer
+ * (preadv, pwritev of /proc/PID/mem).
  */
 #include "watch.h"
 

@@ -1,6 +1,8 @@
 /* confine.c: runs a program that may not reach other processes' memory, or descriptors.
  * usage: confine [--getfd] ERRNO COMMAND...
- * In: an error number    Out: process_vm_* (pidfd_getfd) fail with it, in COMMAND and its children
+ * In: an error number
+ * Out: preadv and pwritev, which copy to and from /proc/PID/mem (pidfd_getfd),
+ *     fail with it, in COMMAND and its children
  * Runs: main             Locks: none
  */
 #include <errno.h>
@@ -22,8 +24,8 @@ int main(int argc, char **argv)
 {
 	int getfd = argc > 1 && strcmp(argv[1], "--getfd") == 0;
 	unsigned int error = argc > 2 + getfd ? (unsigned int)atoi(argv[1 + getfd]) : EPERM;
-	unsigned int first = getfd ? SYS_pidfd_getfd : SYS_process_vm_readv;
-	unsigned int second = getfd ? SYS_pidfd_getfd : SYS_process_vm_writev;
+	unsigned int first = getfd ? SYS_pidfd_getfd : SYS_preadv;
+	unsigned int second = getfd ? SYS_pidfd_getfd : SYS_pwritev;
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, first, 1, 0),

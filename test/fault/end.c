@@ -9,10 +9,15 @@
  * forget                  destroys the queue pair               "forgotten"
  * usage                   "usage DESCRIPTORS MAPS RSS_KB THREADS"
  * child                   a child that nobody is told of, with all descriptors   "child PID"
+ * exec PROGRAM WORDS      becomes that program
+ * vfork PROGRAM WORDS     a child does, which says the next lines
+ * fill BYTE               all of its memory                     "filled"
+ * other BYTE              how many bytes of it are not that     "other N"
  * quit                    gives everything back                 "bye"
  * KIND: send big uc ud write read atomic event; ROLE: sender receiver.
  * In the environment: END_UNDUMPABLE, peers may not reach its memory; END_NEVER_POLLS, a one-sided
- * target leaves its CQ alone; END_SPARE_MAPS=N, all maps but N are taken before the first verb.
+ * target leaves its CQ alone; END_SPARE_MAPS=N, all maps but N are taken before the first verb;
+ * END_AT=ADDRESS, there its memory lies.
  * In:   lines                 Out: lines, traffic
  * Runs: main reads the lines, one thread makes the traffic      Locks: none
  */
@@ -133,6 +138,17 @@ static void end_prepare(void)
 		end_take_maps(atoi(spare));
 }
 
+static void end_make_memory(void)
+{
+	const char *at = getenv("END_AT");
+	int fixed = at == NULL ? 0 : MAP_FIXED_NOREPLACE;
+
+	end.memory = mmap((void *)(at == NULL ? 0 : strtoul(at, NULL, 0)), END_MEMORY,
+			  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed, -1, 0);
+	if (end.memory == MAP_FAILED)
+		end_die("memory");
+}
+
 static void end_open(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -145,10 +161,7 @@ static void end_open(void)
 	if (end.context == NULL)
 		end_die("open");
 	ibv_free_device_list(list);
-	end.memory = mmap(NULL, END_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			  0);
-	if (end.memory == MAP_FAILED)
-		end_die("memory");
+	end_make_memory();
 	end.pd = ibv_alloc_pd(end.context);
 	if (end.pd == NULL)
 		end_die("pd");
@@ -450,6 +463,46 @@ static void end_child(void)
 	end_say("child %ld", pid);
 }
 
+static void end_exec(char *words)
+{
+	char *argv[8] = { strtok(words, " \n") };
+
+	for (int i = 1; i < 7 && argv[i - 1] != NULL; i++)
+		argv[i] = strtok(NULL, " \n");
+	execv(argv[0], argv);
+	_exit(4);
+}
+
+static void end_other(int byte)
+{
+	unsigned long n = 0;
+
+	for (int i = 0; i < END_MEMORY; i++)
+		n += ((volatile uint8_t *)end.memory)[i] != byte;
+	end_say("other %lu", n);
+}
+
+/* What one does to its own memory, and what it becomes. */
+static bool end_turn(char *line)
+{
+	int byte;
+
+	if (sscanf(line, "fill %d", &byte) == 1) {
+		memset(end.memory, byte, END_MEMORY);
+		end_say("filled");
+	} else if (sscanf(line, "other %d", &byte) == 1) {
+		end_other(byte);
+	} else if (strncmp(line, "exec ", 5) == 0) {
+		end_exec(line + 5);
+	} else if (strncmp(line, "vfork ", 6) == 0) {
+		if (vfork() == 0)
+			end_exec(line + 6);
+	} else {
+		return false;
+	}
+	return true;
+}
+
 static void end_quit(void)
 {
 	end_forget_qp();
@@ -498,7 +551,7 @@ int main(void)
 	end_open();
 	end_say("open");
 	while (fgets(line, sizeof(line), stdin) != NULL)
-		if (!end_command(line))
+		if (!end_command(line) && !end_turn(line))
 			break;
 	end_quit();
 	return 0;

@@ -2,25 +2,26 @@
  * copies out of it, maps it, rings its bell, or waits for it.
  *
  * The input is a list of steps: changes of the peer's board, and operations against it. The
- * kernel's copies are __wrap_process_vm_*: whatever the board says, this process' side of a copy
+ * kernel's copies are __wrap_space_*: whatever the board says, this process' side of a copy
  * must be what the caller named, and as long as the peer's. Maps are real ones, of files that the
  * peer may show: of its memory, too short, not sealed, of no memory at all. An operation that left
  * its map, or touched a page that may be missing, would crash; our own memory must stay as it was.
  * Time is virtual.
  * In: bytes    Out: nothing, or an abort    Runs: the fuzzer's thread    Locks: none
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "input.h"
 #include "path/shm/reach.h"
+#include "path/shm/space.h"
 
 enum {
 	STEPS = 64,
@@ -48,51 +49,42 @@ static struct fuzz {
 
 /* ---- the kernel ---- */
 
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
-				const struct iovec *remote, unsigned long m, unsigned long flags);
-ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *local, unsigned long n,
-				 const struct iovec *remote, unsigned long m, unsigned long flags);
+int __wrap_space_open(pid_t pid, u64 nonce_addr, u64 nonce);
+int __wrap_space_write(int fd, u64 addr, u64 length, const struct iovec *here);
+int __wrap_space_read(int fd, const struct iovec *there, int n, const struct iovec *here);
 
-static size_t kernel_sum(const struct iovec *iov, unsigned long n)
+static int kernel_copy(u64 length, const struct iovec *here)
 {
-	size_t sum = 0;
+	fuzz_need(length == f.target.length, "a copy of another length");
+	for (; length != 0; here++) {
+		const u8 *at = here->iov_base;
 
-	for (unsigned long i = 0; i < n; i++)
-		sum += iov[i].iov_len;
-	return sum;
-}
-
-static ssize_t kernel_copy(const struct iovec *local, unsigned long n, const struct iovec *remote,
-			   unsigned long m)
-{
-	size_t sum = kernel_sum(local, n);
-
-	for (unsigned long i = 0; i < n; i++) {
-		const u8 *at = local[i].iov_base;
-
-		fuzz_need(at >= f.memory && local[i].iov_len <= OURS &&
-				  at + local[i].iov_len <= f.memory + OURS,
+		fuzz_need(at >= f.memory && here->iov_len <= length &&
+				  at + here->iov_len <= f.memory + OURS,
 			  "a copy outside of what was named");
+		length -= here->iov_len;
 	}
-	fuzz_need(sum == f.target.length && kernel_sum(remote, m) == sum,
-		  "a copy of another length");
-	return input_u8(&f.in) % 8 == 7 ? -1 : (ssize_t)sum;
+	return input_u8(&f.in) % 8 == 7 ? -EIO : 0;
 }
 
-ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *local, unsigned long n,
-				 const struct iovec *remote, unsigned long m, unsigned long flags)
+int __wrap_space_open(pid_t pid, u64 nonce_addr, u64 nonce)
 {
-	return kernel_copy(local, n, remote, m);
+	fuzz_need(nonce_addr == f.peer->nonce_addr && nonce == f.peer->nonce, "another nonce");
+	return open("/dev/null", O_RDWR | O_CLOEXEC);
 }
 
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
-				const struct iovec *remote, unsigned long m, unsigned long flags)
+int __wrap_space_write(int fd, u64 addr, u64 length, const struct iovec *here)
 {
-	if (remote->iov_base == (void *)(uintptr_t)f.peer->nonce_addr && remote->iov_len == 8) {
-		memcpy(local->iov_base, &f.peer->nonce, 8); /* who are you? */
-		return 8;
-	}
-	return kernel_copy(local, n, remote, m);
+	return kernel_copy(length, here);
+}
+
+int __wrap_space_read(int fd, const struct iovec *there, int n, const struct iovec *here)
+{
+	u64 length = 0;
+
+	for (int i = 0; i < n; i++)
+		length += there[i].iov_len;
+	return kernel_copy(length, here);
 }
 
 /* Behind each map of a file is a page that nobody may touch. */

@@ -53,20 +53,35 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_BELLS] = "doorbells_rung",
 };
 
-/* Where the nonce lies in private memory: a peer that reads it through the pid that it was told
- * has the right process. */
-static u64 board_nonce;
+/* Where the nonce lies in private memory: a peer that finds it in the address space that it has
+ * opened has the right one. A forked child has a zero there, until it has a board of its own. */
+static u64 *board_nonce;
+
+static int board_make_nonce(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	void *p;
+
+	if (board_nonce == NULL) {
+		p = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			return -errno;
+		madvise(p, page, MADV_WIPEONFORK);
+		board_nonce = p;
+	}
+	if (*board_nonce == 0 &&
+	    getrandom(board_nonce, sizeof(*board_nonce), 0) != (ssize_t)sizeof(*board_nonce))
+		*board_nonce = (u64)getpid() << 32 ^ (u64)(uintptr_t)board_nonce;
+	return 0;
+}
 
 static void board_fill(struct board *b)
 {
-	if (board_nonce == 0 &&
-	    getrandom(&board_nonce, sizeof(board_nonce), 0) != (ssize_t)sizeof(board_nonce))
-		board_nonce = (u64)getpid() << 32 ^ (u64)(uintptr_t)b;
 	b->magic = BOARD_MAGIC;
 	b->version = BOARD_VERSION;
 	b->size_check = (u32)sizeof(*b);
-	b->nonce = board_nonce;
-	b->nonce_addr = (u64)(uintptr_t)&board_nonce;
+	b->nonce = *board_nonce;
+	b->nonce_addr = (u64)(uintptr_t)board_nonce;
 	b->pid = getpid();
 	prctl(PR_GET_NAME, b->command, 0, 0, 0);
 }
@@ -93,6 +108,8 @@ struct board *board_create(int *fd, int *err)
 		b = p == MAP_FAILED ? NULL : p;
 	}
 	*err = b == NULL ? -errno : board_seal(f);
+	if (*err == 0)
+		*err = board_make_nonce();
 	if (*err != 0) {
 		if (b != NULL)
 			munmap(b, sizeof(*b));

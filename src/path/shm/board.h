@@ -85,7 +85,8 @@ struct board {
 	u64 magic;
 	u32 version;
 	u32 size_check; /* sizeof(struct board), so that two builds never mix */
-	u64 nonce;	/* also kept at nonce_addr in the owner's private memory: proves a pid */
+	/* also kept at nonce_addr in the owner's private memory: proves an address space */
+	u64 nonce;
 	u64 nonce_addr;
 	s32 pid;
 	u32 direct; /* the owner lets peers of the same user reach its memory by themselves */

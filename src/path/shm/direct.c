@@ -16,11 +16,10 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "path/shm/space.h"
 
 enum {
 	DRAIN_LIMIT_MS = 2000,
@@ -123,33 +122,14 @@ static inline void hazard_lower(struct board_hazard *h, u32 done)
 	__atomic_store_n(&h->word, 0, __ATOMIC_RELEASE); /* pairs with drain_busy */
 }
 
-/* The last 8 bytes are a piece of their own, so that a peer that polls on the last byte sees the
- * others before it. */
-static int direct_remote_pieces(struct iovec remote[2], u64 addr, u64 length, bool write)
-{
-	u64 tail = write && length > 8 ? 8 : 0;
-
-	remote[0].iov_base = (void *)(uintptr_t)addr;
-	remote[0].iov_len = length - tail;
-	remote[1].iov_base = (void *)(uintptr_t)(addr + length - tail);
-	remote[1].iov_len = tail;
-	return tail != 0 ? 2 : 1;
-}
-
 static int direct_copy_process(const struct shm_link *l, const struct path_target *t, u64 addr,
-			       const struct iovec *iov, int iovcnt)
+			       const struct iovec *iov)
 {
-	struct iovec remote[2];
-	int n = direct_remote_pieces(remote, addr, t->length, t->write);
-	ssize_t done;
+	struct iovec there = { (void *)(uintptr_t)addr, t->length };
+	int err = t->write ? space_write(l->space_fd, addr, t->length, iov)
+			   : space_read(l->space_fd, &there, 1, iov);
 
-	if (t->write)
-		done = process_vm_writev(l->pid, iov, (unsigned long)iovcnt, remote,
-					 (unsigned long)n, 0);
-	else
-		done = process_vm_readv(l->pid, iov, (unsigned long)iovcnt, remote,
-					(unsigned long)n, 0);
-	return done == (ssize_t)t->length ? 0 : -EOPNOTSUPP;
+	return err == 0 ? 0 : -EOPNOTSUPP;
 }
 
 /* The target's memory is mapped here, at `there`. */
@@ -246,7 +226,7 @@ static int direct_copy(struct shm_link *l, const struct path_target *t, const st
 	if (unlikely(h == NULL))
 		return direct_refuse(l, err);
 	err = place.here != NULL ? direct_copy_here(t, place.here, iov, iovcnt) :
-				   direct_copy_process(l, t, place.addr, iov, iovcnt);
+				   direct_copy_process(l, t, place.addr, iov);
 	return direct_leave(l, h, err);
 }
 
@@ -444,10 +424,10 @@ static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 /* The hazard makes the sender wait (shm_drain) before its queue pair is gone and its buffers are
  * the application's again: what has been copied into a receive buffer is what was sent. */
 static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struct iovec *theirs,
-			     int n, const struct iovec *ours, int m, u64 bytes)
+			     int n, const struct iovec *ours)
 {
 	struct iovec here[PULL_PIECES];
-	ssize_t got = (ssize_t)bytes;
+	int err = 0;
 
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
@@ -456,12 +436,12 @@ static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struc
 	else if (pull_is_mapped(l, theirs, n, here))
 		pull_here(here, n, ours);
 	else
-		got = process_vm_readv(l->pid, ours, (unsigned long)m, theirs, (unsigned long)n, 0);
+		err = space_read(l->space_fd, theirs, n, ours);
 	/* Once more: a queue pair that fails by itself does not wait, and its flush completions
 	 * come later than the word (qp_fail_both). */
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
-	return got == (ssize_t)bytes ? 0 : -EOPNOTSUPP;
+	return err == 0 ? 0 : -EOPNOTSUPP;
 }
 
 int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
@@ -477,28 +457,9 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 	h = hazard_raise(l, NO_KEY, sqpn, &generation);
 	if (h == NULL)
 		return -EOPNOTSUPP;
-	err = pull_checked_copy(l, sqpn, dqpn, theirs, n, ours, m, bytes);
+	err = pull_checked_copy(l, sqpn, dqpn, theirs, n, ours);
 	hazard_lower(h, 0);
 	return err;
-}
-
-bool link_probe_direct(const struct shm_link *l)
-{
-	u64 nonce = 0;
-	struct iovec local = { &nonce, sizeof(nonce) };
-	struct iovec remote = { (void *)(uintptr_t)l->board->nonce_addr, sizeof(nonce) };
-
-	if (!l->shm->cfg.direct || !l->board->direct)
-		return false;
-	if (l->self)
-		return true;
-	if (l->pid <= 0 ||
-	    process_vm_readv(l->pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(nonce)) {
-		log_info("shm", "process %d cannot be reached directly; its own engine will copy",
-			 (int)l->pid);
-		return false;
-	}
-	return nonce == l->board->nonce;
 }
 
 /* Does a hazard name the key or the queue pair of ours? */

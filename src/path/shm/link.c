@@ -3,6 +3,7 @@
  * Runs: the engine's thread and verbs that may sleep    Locks: see each function
  */
 #include "path/shm/reach.h"
+#include "path/shm/space.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,7 @@ struct shm_link *link_create(struct shm *shm, u32 slot)
 	l->shm = shm;
 	l->slot = slot;
 	l->state = LINK_ASKING;
-	l->bell_fd[0] = l->bell_fd[1] = l->pid_fd = -1;
+	l->bell_fd[0] = l->bell_fd[1] = l->pid_fd = l->space_fd = -1;
 	return l;
 }
 
@@ -68,6 +69,7 @@ void link_close(struct shm_link *l)
 		board_unmap(l->board);
 	link_close_fd(&l->bell_fd[0]);
 	link_close_fd(&l->bell_fd[1]);
+	link_close_fd(&l->space_fd);
 	l->pair = NULL;
 	l->board = NULL;
 }
@@ -108,6 +110,20 @@ static bool link_own_bell(const struct shm_link *l, int *fd)
 	return own >= 0;
 }
 
+void link_open_space(struct shm_link *l)
+{
+	l->direct = l->shm->cfg.direct && l->board->direct;
+	if (!l->direct || l->self)
+		return;
+	l->space_fd = space_open(l->pid, l->board->nonce_addr, l->board->nonce);
+	l->direct = l->space_fd >= 0;
+	if (!l->direct)
+		log_info("shm",
+			 "process %d cannot be reached directly (error %d); its own engine will "
+			 "copy",
+			 (int)l->pid, -l->space_fd);
+}
+
 int link_open(struct shm_link *l, struct node_peer *peer)
 {
 	bool lower = l->shm->cfg.process < peer->process;
@@ -126,7 +142,7 @@ int link_open(struct shm_link *l, struct node_peer *peer)
 	}
 	ring_tx_init(&l->tx, &l->pair->ring[lower ? 0 : 1]);
 	ring_rx_init(&l->rx, &l->pair->ring[lower ? 1 : 0]);
-	l->direct = link_probe_direct(l);
+	link_open_space(l);
 	if (epoll_ctl(l->shm->cfg.epoll_fd, EPOLL_CTL_ADD, l->pid_fd, &ev) != 0) {
 		int err = -errno;
 

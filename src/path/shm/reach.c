@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -128,18 +129,34 @@ u8 *reach_address(struct shm_link *l, u64 addr, u64 length)
 	return NULL;
 }
 
+/* The file with this inode that process `pid` has open as `theirs`. Whose number that is by now
+ * does not matter: O_PATH opens nothing, and of another file nothing is opened then. */
+static int reach_open_by_number(pid_t pid, s32 theirs, u64 inode)
+{
+	struct stat st;
+	char path[64];
+	int at, fd = -1;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)theirs);
+	at = open(path, O_PATH | O_CLOEXEC);
+	if (at < 0)
+		return -1;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
+	if (fstat(at, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == inode)
+		fd = open(path, O_RDWR | O_CLOEXEC);
+	close(at);
+	return fd;
+}
+
 /* The peer's descriptor, by the right that reading its memory takes too. */
 static int reach_open_fd(const struct shm_link *l)
 {
 	s32 theirs = __atomic_load_n(&l->board->memory_fd, __ATOMIC_RELAXED);
 	u64 inode = __atomic_load_n(&l->board->memory_inode, __ATOMIC_RELAXED);
-	char path[64];
 	int fd = (int)syscall(SYS_pidfd_getfd, l->pid_fd, theirs, 0);
 
-	if (fd < 0) { /* an older kernel, or it is not let through */
-		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)l->pid, (int)theirs);
-		fd = open(path, O_RDWR | O_CLOEXEC);
-	}
+	if (fd < 0) /* an older kernel, or it is not let through */
+		fd = reach_open_by_number(l->pid, theirs, inode);
 	if (fd >= 0 && !adopt_is_file(fd, inode)) {
 		close(fd);
 		fd = -1;

@@ -666,7 +666,7 @@ static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* nobody else sees i
 	l->bell_fd[1] = shm->cfg.bell_fd[1];
 	ring_tx_init(&l->tx, &l->pair->ring[0]);
 	ring_rx_init(&l->rx, &l->pair->ring[0]);
-	l->direct = link_probe_direct(l);
+	link_open_space(l);
 	l->state = LINK_UP;
 	shm->nowhere = link_create(shm, UINT32_MAX);
 	if (shm->nowhere == NULL) {
@@ -718,6 +718,8 @@ void shm_drop_in_child(struct shm *shm)
 		reach_drop_in_child(l);
 		if (l->pid_fd >= 0)
 			close(l->pid_fd);
+		if (l->space_fd >= 0)
+			close(l->space_fd);
 	}
 }
 

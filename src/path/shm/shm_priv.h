@@ -38,8 +38,9 @@ struct shm_link {
 	pid_t pid;
 	int bell_fd[2];
 	int pid_fd;
+	int space_fd; /* the peer's address space; -1: it cannot be reached. space.h */
 	bool self;
-	bool direct; /* the peer's memory can be reached: probed once */
+	bool direct; /* the peer's memory can be reached */
 	struct reach *reach; /* its memory file; NULL: not opened. reach.h */
 	u64 want_slot, want_length; /* what is to be mapped of it; 0: nothing */
 	bool want_shown;	    /* what it shows is to be mapped */
@@ -77,7 +78,7 @@ struct shm {
 /* Calls fn for every open link, with a reference and no lock. */
 void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l));
 struct shm_link *link_create(struct shm *shm, u32 slot);
-/* Maps what the node handed over and probes direct access. Takes the descriptors. */
+/* Maps what the node handed over and opens the peer's address space. Takes the descriptors. */
 int link_open(struct shm_link *l, struct node_peer *peer);
 void link_close(struct shm_link *l);
 /* Its pidfd will not be heard of any more. */
@@ -99,8 +100,8 @@ bool link_peer_has_qp(const struct shm_link *l, u32 qpn);
 /* The entry that the board has for a number, whoever has that; NULL: the board's owner cannot have
  * it. */
 const struct board_qp *link_find_qp(const struct board *b, u32 qpn);
-/* Can this process reach the peer's memory? */
-bool link_probe_direct(const struct shm_link *l);
+/* Opens the way to the peer's memory, if this process may go it. */
+void link_open_space(struct shm_link *l);
 /* Asks the node who owns l->slot and opens the link. Engine's thread or a verb that may sleep. */
 int link_resolve(struct shm_link *l);
 
