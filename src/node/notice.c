@@ -130,7 +130,10 @@ struct notice *notice_create(int *fd, int *err)
 	struct notice *n;
 	int f = memfd_create("anyverbs-notice", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-	if (f < 0 || ftruncate(f, sizeof(*n)) < 0)
+	if (f < 0)
+		goto fail;
+	errno = posix_fallocate(f, 0, sizeof(*n));
+	if (errno != 0)
 		goto fail;
 	n = mmap(NULL, sizeof(*n), PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
 	if (n == MAP_FAILED)

@@ -66,7 +66,7 @@ static void fuzz_begin(void)
 	d->folder.fd = d->listener.fd = d->addresses.fd = d->capture_fd = -1;
 	d->look_again_ns = UINT64_MAX;
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0, "no daemon");
-	d->slots.file->next_process = 1;
+	d->slots.file.next_process = 1;
 	d->notice = notice_create(&d->notice_fd, &err);
 	fuzz_need(d->notice != NULL && udp_init(&d->udp, &d->loop) == 0, "no daemon");
 	memcpy(d->notice->config.gids[1].gid, address, 16);

@@ -375,6 +375,7 @@ static void daemon_configure(struct daemon *d)
 {
 	struct node_config *c = &d->notice->config;
 	struct port_file left = { .will = PORT_AUTO };
+	int err;
 
 	config_parse_told(getenv("ANYVERBS_ADDR"), &d->told);
 	port_file_read(&d->folder, &left);
@@ -384,10 +385,14 @@ static void daemon_configure(struct daemon *d)
 	(void)daemon_look(d, c);
 	c->port_downs = left.downs;
 	c->port_up = daemon_port_state(d);
-	if (d->folder.fd >= 0)
+	err = sysfs_write(&d->folder, c);
+	if (err < 0) {
+		log_error("node", "no sysfs tree in %s: %s", d->folder.path, strerror(-err));
+		folder_remove_tree(&d->folder); /* rather none than half of it */
+	} else if (d->folder.fd >= 0) {
 		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
+	}
 	notice_write_end(d->notice);
-	(void)sysfs_write(&d->folder, c);
 	daemon_leave_state(d, c);
 }
 
@@ -399,6 +404,11 @@ static int daemon_prepare(struct daemon *d)
 	folder_open(&d->folder, d->options.node);
 	daemon_open_log(d);
 	err = slots_open(&d->slots, d->folder.fd, d->options.rest_ns);
+	if (err < 0 && d->folder.fd >= 0) {
+		log_error("node", "no slots file in %s: %s: slots do not survive this node",
+			  d->folder.path, strerror(-err));
+		err = slots_open(&d->slots, -1, d->options.rest_ns);
+	}
 	if (err < 0)
 		return err;
 	d->notice = notice_create(&d->notice_fd, &err);

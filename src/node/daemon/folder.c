@@ -95,42 +95,26 @@ bool folder_in_use(const struct folder *f)
 	return used;
 }
 
-static void folder_choose(struct folder *f, const char *name)
+/* Whether the place has this room. What is reserved for the file `name` stays reserved. */
+static int folder_reserve_file(const struct folder *f, const char *name, off_t size)
 {
-	char places[FOLDER_PLACES][FOLDER_PATH];
-	int err = -ENOENT;
+	int err, fd = openat(f->fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-	memset(places, 0, sizeof(places));
-	memset(f, 0, sizeof(*f));
-	f->fd = -1;
-	folder_places(places);
-	for (int i = 0; i < FOLDER_PLACES; i++) {
-		if (places[i][0] == '\0' || folder_try(places[i], name, false, f) < 0)
-			continue;
-		if (folder_in_use(f))
-			return;
-		folder_close(f);
-	}
-	for (int i = 0; i < FOLDER_PLACES; i++) {
-		if (places[i][0] == '\0')
-			continue;
-		err = folder_try(places[i], name, true, f);
-		if (err == 0)
-			return;
-		log_warn("node", "cannot use %s: %s", places[i], strerror(-err));
-	}
-	f->fd = -1;
-	f->path[0] = '\0';
-	log_error("node",
-		  "no writable folder: there is no sysfs tree, and slots do not survive this node");
+	if (fd < 0)
+		return -errno;
+	err = posix_fallocate(fd, 0, size);
+	close(fd);
+	return -err;
 }
 
-void folder_open(struct folder *f, const char *name)
+static int folder_reserve(const struct folder *f)
 {
-	folder_choose(f, name);
-	/* what cleans up temporary files passes by a locked folder (tmpfiles.d(5)) */
-	if (f->fd >= 0 && flock(f->fd, LOCK_SH | LOCK_NB) < 0)
-		log_debug("node", "cannot lock %s: %s", f->path, strerror(errno));
+	int err = folder_reserve_file(f, "slots", FOLDER_SLOTS);
+
+	if (err == 0)
+		err = folder_reserve_file(f, ".new", FOLDER_TREE);
+	unlinkat(f->fd, ".new", 0);
+	return err;
 }
 
 void folder_close(struct folder *f)
@@ -165,20 +149,67 @@ static void folder_empty(int fd, int depth)
 		close(fd);
 }
 
-void folder_remove(const struct folder *f)
+void folder_remove_tree(const struct folder *f)
 {
-	int sys;
+	int sys = openat(f->fd, "sys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-	if (f->fd < 0 || folder_in_use(f))
-		return;
-	sys = openat(f->fd, "sys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (sys >= 0)
 		folder_empty(sys, FOLDER_DEPTH);
 	unlinkat(f->fd, "sys", AT_REMOVEDIR);
+}
+
+void folder_remove(const struct folder *f)
+{
+	if (f->fd < 0 || folder_in_use(f))
+		return;
+	folder_remove_tree(f);
 	unlinkat(f->fd, "slots", 0);
 	unlinkat(f->fd, "port", 0);
 	unlinkat(f->fd, ".new", 0);
 	rmdir(f->path);
+}
+
+static void folder_choose(struct folder *f, const char *name)
+{
+	char places[FOLDER_PLACES][FOLDER_PATH];
+	int err = -ENOENT;
+
+	memset(places, 0, sizeof(places));
+	memset(f, 0, sizeof(*f));
+	f->fd = -1;
+	folder_places(places);
+	for (int i = 0; i < FOLDER_PLACES; i++) {
+		if (places[i][0] == '\0' || folder_try(places[i], name, false, f) < 0)
+			continue;
+		if (folder_in_use(f))
+			return;
+		folder_close(f);
+	}
+	for (int i = 0; i < FOLDER_PLACES; i++) {
+		if (places[i][0] == '\0')
+			continue;
+		err = folder_try(places[i], name, true, f);
+		if (err == 0) {
+			err = folder_reserve(f);
+			if (err == 0)
+				return;
+			folder_remove(f);
+			folder_close(f);
+		}
+		log_warn("node", "cannot use %s: %s", places[i], strerror(-err));
+	}
+	f->fd = -1;
+	f->path[0] = '\0';
+	log_error("node",
+		  "no writable folder: there is no sysfs tree, and slots do not survive this node");
+}
+
+void folder_open(struct folder *f, const char *name)
+{
+	folder_choose(f, name);
+	/* what cleans up temporary files passes by a locked folder (tmpfiles.d(5)) */
+	if (f->fd >= 0 && flock(f->fd, LOCK_SH | LOCK_NB) < 0)
+		log_debug("node", "cannot lock %s: %s", f->path, strerror(errno));
 }
 
 int folder_make(const struct folder *f, const char *path)

@@ -4,7 +4,11 @@
 
 #include "base/compiler.h"
 
-enum { FOLDER_PATH = 192 };
+enum {
+	FOLDER_PATH = 192,
+	FOLDER_SLOTS = 8192,	  /* bytes: the slots file */
+	FOLDER_TREE = 1024 * 1024, /* bytes: the sysfs tree, a block for each file */
+};
 
 struct folder {
 	int fd; /* -1: there is none */
@@ -12,14 +16,16 @@ struct folder {
 };
 
 /* Finds or makes the folder of node `name`: mode 0700, ours, one per network namespace. A folder in
- * which a living process holds slots goes before the others. Without any writable place fd is -1,
- * which is logged. */
+ * which a living process holds slots goes before the others. A place without room for the slots
+ * file and the tree is passed over. Without any place fd is -1, which is logged. */
 void folder_open(struct folder *f, const char *name);
 void folder_close(struct folder *f);
 /* Whether a living process holds a slot: a survivor of an earlier node, or one that is attached. */
 bool folder_in_use(const struct folder *f);
 /* Deletes the folder with all that is in it, unless somebody holds a slot. A log stays. */
 void folder_remove(const struct folder *f);
+/* Deletes the sysfs tree. */
+void folder_remove_tree(const struct folder *f);
 /* Makes `path` (relative, with folders in front) hold `text`, unless it does already; readers see
  * the old or the new. */
 int folder_put(const struct folder *f, const char *path, const char *text);

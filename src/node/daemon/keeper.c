@@ -36,9 +36,14 @@ static int keeper_send_table(struct keeper *k)
 
 static int keeper_make_table(struct keeper *k)
 {
+	int err;
+
 	k->table_fd = memfd_create("anyverbs-udp", MFD_CLOEXEC);
-	if (k->table_fd < 0 || ftruncate(k->table_fd, sizeof(*k->table)) < 0)
+	if (k->table_fd < 0)
 		return -errno;
+	err = posix_fallocate(k->table_fd, 0, sizeof(*k->table));
+	if (err != 0)
+		return -err;
 	k->table = mmap(NULL, sizeof(*k->table), PROT_READ | PROT_WRITE, MAP_SHARED, k->table_fd,
 			0);
 	if (k->table == MAP_FAILED) {

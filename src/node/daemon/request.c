@@ -207,7 +207,7 @@ static int request_slot_take(struct request *r)
 	if (slot < 0)
 		return slot;
 	reply.slot = (u32)slot;
-	reply.generation = s->file->generation[slot];
+	reply.generation = s->file.generation[slot];
 	request_reply(r, &reply.head, sizeof(reply), 0, NULL, 0);
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "node/daemon/folder.h"
 
 /* Where numbers begin: far from those that a node gave out which left no file. */
 static u64 slots_random(void)
@@ -33,6 +34,34 @@ static void slots_format(struct slots_file *f)
 	f->magic = SLOTS_MAGIC;
 	f->next_process = slots_random() + 1;
 	f->cursor = SLOTS_FIRST;
+}
+
+/* Writes a field of the copy to its place in the file, whose space is reserved. */
+static int slots_save(struct slots *s, const void *field, size_t size)
+{
+	off_t at = (const char *)field - (const char *)&s->file;
+	ssize_t n = pwrite(s->fd, field, size, at);
+
+	if (n == (ssize_t)size)
+		return 0;
+	return n < 0 ? -errno : -ENOSPC;
+}
+
+/* Has the space of the whole file, and its content in the copy. */
+_Static_assert(sizeof(struct slots_file) <= FOLDER_SLOTS, "the folder reserves it");
+
+static int slots_load(struct slots *s)
+{
+	int err = posix_fallocate(s->fd, 0, sizeof(s->file));
+
+	if (err != 0)
+		return -err;
+	if (pread(s->fd, &s->file, sizeof(s->file), 0) != (ssize_t)sizeof(s->file))
+		return -EIO;
+	if (s->file.magic == SLOTS_MAGIC && s->file.next_process != 0)
+		return 0;
+	slots_format(&s->file);
+	return slots_save(s, &s->file, sizeof(s->file));
 }
 
 static int slots_lock(int fd, int type, u32 first, u32 count)
@@ -56,26 +85,19 @@ int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
 			: memfd_create("anyverbs-slots", MFD_CLOEXEC);
 	if (s->fd < 0)
 		return -errno;
-	if (ftruncate(s->fd, sizeof(*s->file)) < 0)
-		goto fail;
-	s->file = mmap(NULL, sizeof(*s->file), PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
-	if (s->file == MAP_FAILED)
-		goto fail;
-	if (s->file->magic != SLOTS_MAGIC || s->file->next_process == 0)
-		slots_format(s->file);
+	err = slots_load(s);
+	if (err < 0) {
+		close(s->fd);
+		return err;
+	}
 	/* without a folder: do not begin with the slots that the node before gave out first */
 	if (dir_fd < 0)
-		s->file->cursor = (u32)(s->file->next_process % NODE_SLOTS);
+		s->file.cursor = (u32)(s->file.next_process % NODE_SLOTS);
 	return 0;
-fail:
-	err = -errno;
-	close(s->fd);
-	return err;
 }
 
 void slots_close(struct slots *s)
 {
-	munmap(s->file, sizeof(*s->file));
 	close(s->fd);
 }
 
@@ -101,13 +123,17 @@ bool slots_same_file(const struct slots *s, int fd)
 
 u64 slots_next_process(struct slots *s)
 {
-	return s->file->next_process++;
+	u64 process = s->file.next_process++;
+
+	(void)slots_save(s, &s->file.next_process, sizeof(s->file.next_process));
+	return process;
 }
 
 static int slots_give(struct slots *s, u64 process, u32 slot)
 {
 	s->owner[slot] = process;
-	s->file->generation[slot]++;
+	s->file.generation[slot]++;
+	(void)slots_save(s, &s->file.generation[slot], sizeof(s->file.generation[slot]));
 	return (int)slot;
 }
 
@@ -118,7 +144,7 @@ static int slots_search(struct slots *s, int fd, u64 now_ns, bool resting)
 	int best = -1;
 
 	for (u32 i = 0; i < NODE_SLOTS; i++) {
-		u32 slot = (s->file->cursor + i) % NODE_SLOTS;
+		u32 slot = (s->file.cursor + i) % NODE_SLOTS;
 
 		if (slot < SLOTS_FIRST || s->owner[slot] != 0 ||
 		    (s->rest_until_ns[slot] > now_ns) != resting)
@@ -145,7 +171,8 @@ int slots_take(struct slots *s, u64 process, int fd, u64 now_ns)
 		slot = slots_search(s, fd, now_ns, true);
 	if (slot < 0)
 		return -ENOSPC;
-	s->file->cursor = ((u32)slot + 1) % NODE_SLOTS;
+	s->file.cursor = ((u32)slot + 1) % NODE_SLOTS;
+	(void)slots_save(s, &s->file.cursor, sizeof(s->file.cursor));
 	return slots_give(s, process, (u32)slot);
 }
 

@@ -23,13 +23,13 @@ enum { SLOTS_LOCKS = 65536 };
 
 struct slots {
 	int fd;
-	struct slots_file *file; /* mapped */
+	struct slots_file file; /* a copy: what changes is written, so a full place kills nobody */
 	u64 owner[NODE_SLOTS];	 /* process number; 0: none that has said so */
 	u64 rest_until_ns[NODE_SLOTS];
 	u64 rest_ns;
 };
 
-/* dir_fd -1: kept in memory only. */
+/* dir_fd -1: kept in memory only. -ENOSPC: there is no room for the file; or another errno. */
 int slots_open(struct slots *s, int dir_fd, u64 rest_ns);
 void slots_close(struct slots *s);
 /* A description of its own for a process; or -errno. */
