@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "capture/capture.h"
 
 enum {
@@ -202,8 +203,9 @@ static u32 cursor_copy(struct capture_cursor *at, u8 *to, u32 bytes, u32 keep)
 		u32 n = (u32)MIN(at->iov->iov_len - at->offset, (size_t)bytes);
 		u32 k = MIN(n, keep - kept);
 
-		if (k != 0)
-			memcpy(to + kept, (const u8 *)at->iov->iov_base + at->offset, k);
+		/* What the consumer has taken away meanwhile is shown as zeroes. */
+		if (fault_copy(to + kept, (const u8 *)at->iov->iov_base + at->offset, k) != 0)
+			memset(to + kept, 0, k);
 		kept += k;
 		bytes -= n;
 		at->offset += n;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cond.h"
+#include "base/fault.h"
 #include "core/core_priv.h"
 
 enum {
@@ -287,10 +288,9 @@ int ib_fmr_pool_unmap(struct ib_pool_fmr *fmr)
 
 static int pool_start_thread(struct ib_fmr_pool *pool)
 {
-	sigset_t all, old;
+	sigset_t old;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
+	fault_block_others(&old);
 	int err = pthread_create(&pool->thread, NULL, pool_thread, pool);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return -err;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "base/cond.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "event/event_priv.h"
 
@@ -139,12 +140,11 @@ static void *vector_main(void *arg)
 
 static int vector_spawn(struct vector *v)
 {
-	sigset_t all, before;
+	sigset_t before;
 	pthread_t thread;
 	int err;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
+	fault_block_others(&before);
 	err = pthread_create(&thread, NULL, vector_main, v);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {

@@ -94,8 +94,10 @@ enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p)
 	r = answer_new(qp, p);
 	if (r == NULL)
 		return RESP_NAK_INVALID;
-	r->original = p->opcode == PKT_FETCH_ADD ? mem_fetch_add(target, p->swap)
-						 : mem_compare_swap(target, p->compare, p->swap);
+	if (!(p->opcode == PKT_FETCH_ADD
+		      ? fault_fetch_add(target, p->swap, &r->original)
+		      : fault_compare_swap(target, p->compare, p->swap, &r->original)))
+		return RESP_NAK_ACCESS;
 	answer_accept(qp, r);
 	return RESP_OK;
 }
@@ -147,6 +149,15 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 	return n == 0 ? count : 0;
 }
 
+/* The memory of the rest has gone, or its key. */
+static int answer_refuse(struct ibt_qp *qp, const struct resp_resource *r) REQUIRES(qp->rq_lock)
+{
+	qp->untold = RESP_NAK_ACCESS;
+	qp->untold_psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
+	qp->nak_sent = true;
+	return -EACCES;
+}
+
 /* 0, -EAGAIN, or -EACCES: the rest is refused. */
 static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->rq_lock)
 {
@@ -156,12 +167,8 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 	struct pkt a;
 	int count = n == 0 ? 0 : answer_pieces(qp, r, n, iov, IBT_MAX_SGE), err;
 
-	if (n != 0 && count == 0) {
-		qp->untold = RESP_NAK_ACCESS;
-		qp->untold_psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
-		qp->nak_sent = true;
-		return -EACCES;
-	}
+	if (n != 0 && count == 0)
+		return answer_refuse(qp, r);
 	if (unlikely(qp->answer_rate != NULL) && n != 0 && rate_answer_must_wait(qp))
 		return -EAGAIN;
 	answer_fill(qp, r, &a, n);
@@ -172,6 +179,8 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 	}
 	if (err == -EAGAIN)
 		return err;
+	if (unlikely(err == -EFAULT))
+		return answer_refuse(qp, r);
 	if (unlikely(qp->answer_rate != NULL))
 		rate_charge_answer(qp, window_cost(1, n));
 	qp->has_answered |= n != 0;

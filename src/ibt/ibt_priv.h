@@ -287,7 +287,7 @@ struct ibt {
 /* ---- wqe.c ---- */
 int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge);
 void wqe_ring_fini(struct wqe_ring *r);
-/* Checks and copies one request into `w`. -EINVAL. */
+/* Checks and copies one request into `w`. -EINVAL; -EFAULT: inline data is not mapped. */
 int wqe_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
 		  ibt_av_of *av_of);
 void wqe_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
@@ -337,7 +337,7 @@ void req_unblock(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 void req_arm_timer(struct ibt_qp *qp, enum wait_reason why, u64 delay_ns) REQUIRES(qp->sq_lock);
 
 /* Hands a packet to the path: 0, also where UC or a lossy path drops it; -EAGAIN (and the queue
- * pair will be resumed), -ENETUNREACH, -EPIPE. */
+ * pair will be resumed), -ENETUNREACH, -EPIPE, -EFAULT. */
 int req_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
 	REQUIRES(qp->sq_lock);
 /* The local bytes of the next `n` of the message: count of pieces, or a negative errno. The

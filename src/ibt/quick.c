@@ -6,7 +6,6 @@
  * In: requests, or a brief packet    Out: brief packets, or completions
  * Runs: the poster; whoever receives    Locks: sq_lock; rq_lock, then the CQ's
  */
-#include "base/small_copy.h"
 #include "ibt/ibt_priv.h"
 
 enum { QUICK_LIST = 16 };
@@ -51,7 +50,10 @@ static inline void quick_record(struct ibt_qp *qp, u64 wr_id, const struct quick
 	struct send_wqe *w = sq_at(qp, qp->sq_head); /* there is none in a queue of size 0 */
 
 	if (r->flags & IBV_SEND_INLINE) {
-		small_copy(w->sge, (const void *)(uintptr_t)r->addr, r->length);
+		/* The packet has gone: if the bytes have, too, another thread has taken them away
+		 * meanwhile. */
+		if (!fault_small_copy(w->sge, (const void *)(uintptr_t)r->addr, r->length))
+			memset(w->sge, 0, r->length);
 		w->sge_count = 0;
 	} else {
 		w->sge[0].addr = r->addr;
@@ -288,16 +290,16 @@ static ALWAYS_INLINE bool quick_deliver(struct ibt_qp *qp, const struct pkt_brie
 		       IBV_ACCESS_LOCAL_WRITE);
 	if (unlikely(to == NULL))
 		return false;
+	if (unlikely(!fault_small_copy(to, payload, b->length)))
+		return false;
 	wc = cq_hand(qp->recv_cq);
 	if (wc != NULL) {
-		small_copy(to, payload, b->length);
 		wc_set(wc, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, b->length, qp->qpn, qp->dest_qpn);
 		return true;
 	}
 	e = cq_reserve(qp->recv_cq);
 	if (unlikely(!e))
 		return false;
-	small_copy(to, payload, b->length);
 	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, b->length, qp->qpn, qp->dest_qpn,
 		qp->owner);
 	cq_commit(qp->recv_cq, e, (b->kind & PKT_SOLICITED << 8) != 0);

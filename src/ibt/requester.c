@@ -293,8 +293,8 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 		return -EOPNOTSUPP; /* and if the list is at fault, the answer shows it */
 	if (req_ops(qp)->atomic(qp->dest, &t, &a) != 0)
 		return -EOPNOTSUPP;
-	memcpy(iov[0].iov_base, &a.before, sizeof(a.before));
-	return 0;
+	/* It is done; our own memory is at fault. */
+	return fault_copy(iov[0].iov_base, &a.before, sizeof(a.before)) == 0 ? 0 : -EACCES;
 }
 
 /* A long WRITE or READ behind others waits for them: then it is one copy, by ourselves. In packets

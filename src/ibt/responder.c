@@ -391,7 +391,8 @@ static enum resp_verdict resp_place(struct ibt_qp *qp, const void *payload, u32 
 		if (to == NULL || piece == 0)
 			return RESP_NAK_ACCESS;
 		piece = MIN(piece, (u64)n);
-		mem_copy_ordered(to, from, piece);
+		if (mem_copy_ordered(to, from, piece) != 0)
+			return RESP_NAK_ACCESS; /* as rxe answers where a page has gone */
 		from += piece;
 		n -= (u32)piece;
 		qp->in_offset += (u32)piece;

@@ -93,7 +93,7 @@ static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct 
 		dest->path->ops->flush(dest);
 	else
 		path_count(dest->path, COUNT_TX_BLOCKED);
-	return 0;
+	return err == -EFAULT ? err : 0;
 }
 
 /* However many they are, and whatever fits on the way to them: whom it waits for it goes on with.
@@ -140,7 +140,7 @@ static int ud_unicast(struct ibt_qp *qp, const struct path_av *av, const struct 
 	if (likely(err == 0))
 		dest->path->ops->flush(dest);
 	dest->path->ops->dest_put(dest);
-	return err == -EAGAIN ? err : 0;
+	return err == -EAGAIN || err == -EFAULT ? err : 0;
 }
 
 int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)

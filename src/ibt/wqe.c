@@ -101,7 +101,9 @@ static int wqe_fill_inline(struct ibt_qp *qp, struct send_wqe *w, const struct i
 	if (length > qp->max_inline || wqe_is_answered_op(w))
 		return -EINVAL;
 	for (int i = 0; i < wr->num_sge; i++) {
-		memcpy(to, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+		if (fault_copy(to, (const void *)(uintptr_t)wr->sg_list[i].addr,
+			       wr->sg_list[i].length) != 0)
+			return -EFAULT;
 		to += wr->sg_list[i].length;
 	}
 	w->sge_count = 0;

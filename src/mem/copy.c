@@ -13,18 +13,17 @@ enum { COPY_TAIL = 64 };
 
 /* Stores up to COPY_TAIL bytes in ascending order: bytes until dst is aligned, words, bytes. A word
  * within its natural alignment is never torn, and each store releases what went before it. */
-static void copy_tail(u8 *dst, const u8 *src, size_t n)
+static bool copy_tail(u8 *dst, const u8 *src, size_t n)
 {
-	u64 word;
+	bool done = true;
 
-	for (; n && (uintptr_t)dst & 7; dst++, src++, n--)
-		__atomic_store_n(dst, *src, __ATOMIC_RELEASE);
-	for (; n >= 8; dst += 8, src += 8, n -= 8) {
-		memcpy(&word, src, 8);
-		__atomic_store_n((u64 *)dst, word, __ATOMIC_RELEASE);
-	}
-	for (; n; dst++, src++, n--)
-		__atomic_store_n(dst, *src, __ATOMIC_RELEASE);
+	for (; n && (uintptr_t)dst & 7 && done; dst++, src++, n--)
+		done = fault_copy_u8(dst, src);
+	for (; n >= 8 && done; dst += 8, src += 8, n -= 8)
+		done = fault_copy_u64(dst, src);
+	for (; n && done; dst++, src++, n--)
+		done = fault_copy_u8(dst, src);
+	return done;
 }
 
 /* Large copies may have used streaming stores, which a release does not order. */
@@ -35,22 +34,22 @@ static void copy_fence(void)
 #endif
 }
 
-void mem_copy_ordered(void *dst, const void *src, size_t n)
+int mem_copy_ordered(void *dst, const void *src, size_t n)
 {
 	u8 tail[COPY_TAIL];
 	size_t bulk = n > COPY_TAIL ? n - COPY_TAIL : 0;
 
-	if (n == 8 && ((uintptr_t)dst & 7) == 0) {
-		copy_tail(dst, src, 8);
-		return;
-	}
+	if (n == 8 && ((uintptr_t)dst & 7) == 0)
+		return fault_copy_u64(dst, src) ? 0 : -EFAULT;
 	/* The tail is read first: the bulk would change it where source and destination overlap. */
-	memcpy(tail, (const u8 *)src + bulk, n - bulk);
+	if (fault_copy(tail, (const u8 *)src + bulk, n - bulk) != 0)
+		return -EFAULT;
 	if (bulk) {
-		memmove(dst, src, bulk);
+		if (fault_copy(dst, src, bulk) != 0)
+			return -EFAULT;
 		copy_fence();
 	}
-	copy_tail((u8 *)dst + bulk, tail, n - bulk);
+	return copy_tail((u8 *)dst + bulk, tail, n - bulk) ? 0 : -EFAULT;
 }
 
 /* The next piece of at most n bytes at the cursor, which moves over it. *got > 0, or an error of
@@ -86,9 +85,10 @@ int mem_scatter_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, co
 		u32 got;
 		int err = cursor_next(t, pd, c, n, IBV_ACCESS_LOCAL_WRITE, &piece, &got);
 
+		if (!err)
+			err = fault_copy(piece, src, got);
 		if (err)
 			return err;
-		memmove(piece, src, got);
 		src = (const u8 *)src + got;
 		n -= got;
 	}
@@ -102,9 +102,10 @@ int mem_gather_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, voi
 		u32 got;
 		int err = cursor_next(t, pd, c, n, 0, &piece, &got);
 
+		if (!err)
+			err = fault_copy(dst, piece, got);
 		if (err)
 			return err;
-		memmove(dst, piece, got);
 		dst = (u8 *)dst + got;
 		n -= got;
 	}

@@ -1,5 +1,5 @@
 /* mem.h: registered memory: keys, protection domains, access checks, translation, gather and
- * scatter, atomics.
+ * scatter.
  *
  * A key is (index << 12) | tag. The low 8 bits of the tag are a type-2 window's consumer-owned
  * part. Entries live in a table that may be *published*: placed in shared memory that peer
@@ -11,6 +11,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/fault.h"
 #include "base/lock.h"
 
 enum {
@@ -148,8 +149,8 @@ static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 r
 			       u64 length, u32 access, u64 *piece);
 
 /* Copies so that bytes become visible in ascending order: the last 64 (or all, if fewer) after
- * everything before. */
-void mem_copy_ordered(void *dst, const void *src, size_t n);
+ * everything before. 0, or -EFAULT: one of the two is not mapped so any more. */
+int mem_copy_ordered(void *dst, const void *src, size_t n) MUST_CHECK;
 
 /* A position in a scatter/gather list. */
 struct mem_cursor {
@@ -159,7 +160,8 @@ struct mem_cursor {
 };
 
 /* Copies n bytes from `src` into the list at the cursor, or the other way; checks every piece. 0,
- * -EACCES (key, pd, bounds), -EMSGSIZE (list too short). The cursor moves by what was copied. */
+ * -EACCES (key, pd, bounds), -EMSGSIZE (list too short), -EFAULT (the memory is not mapped so any
+ * more). The cursor moves by what was copied. */
 static inline int mem_scatter(const struct mem_table *t, u32 pd, struct mem_cursor *c,
 			      const void *src, size_t n);
 static inline int mem_gather(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst,
@@ -171,11 +173,6 @@ struct iovec;
 int mem_pieces(const struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n, u32 access,
 	       struct iovec *iov, int max);
 u64 mem_list_length(const struct ibv_sge *sge, int count);
-
-/* 8-byte atomics on an aligned address of this process, atomic against every other user of the
- * host's memory. Host byte order. The original value. */
-u64 mem_compare_swap(u64 *addr, u64 compare, u64 swap);
-u64 mem_fetch_add(u64 *addr, u64 add);
 
 #include "mem/mem_inline.h"
 

@@ -140,8 +140,7 @@ static inline int mem_scatter(const struct mem_table *t, u32 pd, struct mem_curs
 
 	if (unlikely(!p))
 		return mem_scatter_slow(t, pd, c, src, n);
-	memmove(p, src, n); /* on the self path both ends may be the same memory */
-	return 0;
+	return fault_copy(p, src, n); /* on the self path both ends may be the same memory */
 }
 
 static inline int mem_gather(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst,
@@ -151,8 +150,7 @@ static inline int mem_gather(const struct mem_table *t, u32 pd, struct mem_curso
 
 	if (unlikely(!p))
 		return mem_gather_slow(t, pd, c, dst, n);
-	memmove(dst, p, n);
-	return 0;
+	return fault_copy(dst, p, n);
 }
 
 #endif

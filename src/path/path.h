@@ -178,7 +178,7 @@ struct path_ops {
 	void (*dest_hold)(struct path_dest *d);
 	void (*dest_put)(struct path_dest *d);
 	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH:
-	 * nobody there (may change); -EPIPE: dead. */
+	 * nobody there (may change); -EPIPE: dead; -EFAULT: the payload is not mapped any more. */
 	int (*send)(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt);
 	/* The same for `n` brief ones in a row (at least 1), each with its payload. Takes the first
 	 * so many and returns how many; of one that it does not take send() says why. NULL: the

@@ -222,10 +222,10 @@ static int link_direct(struct path_dest *to, const struct path_target *t, const 
 	if (at == NULL)
 		return -EACCES;
 	for (int i = 0; i < n; at += iov[i++].iov_len)
-		if (t->write)
-			mem_copy_ordered(at, iov[i].iov_base, iov[i].iov_len);
-		else
+		if (!t->write)
 			memmove(iov[i].iov_base, at, iov[i].iov_len);
+		else if (mem_copy_ordered(at, iov[i].iov_base, iov[i].iov_len) != 0)
+			return -EOPNOTSUPP;
 	return 0;
 }
 

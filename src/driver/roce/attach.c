@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "mem/adopt.h"
@@ -216,10 +217,7 @@ static int attach_all(struct roce_device *dev)
 	a->bell_out[0] = a->bell_out[1] = -1;
 	capture_init(&a->capture);
 	dev->direct = env_is_on("ANYVERBS_DIRECT", true);
-	/* The midlayer's consumers have REPORT_MISSED_EVENTS. Programs over the doors have come to
-	 * expect what adapters do. */
-	dev->eager_ib = !env_is_on("ANYVERBS_STRICT_NOTIFY", true);
-	dev->eager_door = !env_is_on("ANYVERBS_STRICT_NOTIFY", false);
+	dev->strict = env_is_on("ANYVERBS_STRICT_NOTIFY", true);
 	dev->paths = attach_env_paths();
 	err = attach_fds(a);
 	if (err == 0)
@@ -251,6 +249,7 @@ int roce_attach(struct roce_device *dev)
 	if (!roce_is_attached(dev)) {
 		err = attach_all(dev);
 		if (err == 0) {
+			fault_guard();
 			__atomic_fetch_add(&dev->generation, 1, __ATOMIC_RELAXED);
 			/* pairs with the load in roce_is_attached */
 			__atomic_store_n(&dev->attached, true, __ATOMIC_RELEASE);

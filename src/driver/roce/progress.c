@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "mem/adopt.h"
 
@@ -285,16 +286,15 @@ void progress_armed(struct roce_device *dev)
 
 /* ---- the engine's thread ---- */
 
-/* A detached thread with all signals blocked. */
+/* A detached thread with all signals blocked but those of faults. */
 static int progress_spawn(struct roce_device *dev, void *(*run)(void *))
 {
-	sigset_t all, before;
+	sigset_t before;
 	pthread_attr_t attr;
 	pthread_t thread;
 	int err;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
+	fault_block_others(&before);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, 256 << 10);

@@ -136,14 +136,16 @@ static int direct_copy_process(const struct shm_link *l, const struct path_targe
 static int direct_copy_here(const struct path_target *t, u8 *there, const struct iovec *iov,
 			    int iovcnt)
 {
-	for (int i = 0; i < iovcnt; i++) {
+	int err = 0;
+
+	for (int i = 0; i < iovcnt && err == 0; i++) {
 		if (t->write)
-			mem_copy_ordered(there, iov[i].iov_base, iov[i].iov_len);
+			err = mem_copy_ordered(there, iov[i].iov_base, iov[i].iov_len);
 		else
-			memmove(iov[i].iov_base, there, iov[i].iov_len);
+			err = fault_copy(iov[i].iov_base, there, iov[i].iov_len);
 		there += iov[i].iov_len;
 	}
-	return 0;
+	return likely(err == 0) ? 0 : -EOPNOTSUPP; /* packets show whose memory has gone */
 }
 
 /* Where an operation may go: an address of the target, and here, if it is mapped. */
@@ -230,6 +232,13 @@ static int direct_copy(struct shm_link *l, const struct path_target *t, const st
 	return direct_leave(l, h, err);
 }
 
+/* False: it is not mapped any more (on the self path). */
+static bool direct_change_here(struct path_atomic *a, u64 *here)
+{
+	return a->swap ? fault_compare_swap(here, a->compare, a->operand, &a->before)
+		       : fault_fetch_add(here, a->operand, &a->before);
+}
+
 static int direct_change(struct shm_link *l, const struct path_target *t, struct path_atomic *a)
 {
 	struct direct_place place;
@@ -238,11 +247,10 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 
 	if (unlikely(h == NULL))
 		return direct_refuse(l, err);
-	err = place.here == NULL || ((uintptr_t)place.here & 7) != 0 ? -EOPNOTSUPP : 0;
-	if (err == 0 && a->swap)
-		a->before = mem_compare_swap((u64 *)(void *)place.here, a->compare, a->operand);
-	else if (err == 0)
-		a->before = mem_fetch_add((u64 *)(void *)place.here, a->operand);
+	err = place.here != NULL && ((uintptr_t)place.here & 7) == 0 &&
+			      direct_change_here(a, (u64 *)(void *)place.here)
+		      ? 0
+		      : -EOPNOTSUPP;
 	return direct_leave(l, h, err);
 }
 
@@ -284,17 +292,13 @@ static inline bool grant_holds(const struct path_grant *g, const struct path_wri
 	return w->rkey == g->rkey && w->length <= g->length && *offset <= g->length - w->length;
 }
 
-static inline void grant_store(u8 *to, const void *from, u32 length)
+/* False: one of the two is not mapped any more. */
+static inline bool grant_store(u8 *to, const void *from, u32 length)
 {
-	u64 word;
-
-	if (likely(length == 8 && ((uintptr_t)to & 7) == 0)) {
-		memcpy(&word, from, 8);
+	if (likely(length == 8 && ((uintptr_t)to & 7) == 0))
 		/* What came before is seen before; pairs with whoever polls on it. */
-		__atomic_store_n((u64 *)(void *)to, word, __ATOMIC_RELEASE);
-	} else {
-		mem_copy_ordered(to, from, length);
-	}
+		return fault_copy_u64(to, from);
+	return mem_copy_ordered(to, from, length) == 0;
 }
 
 /* Those at the front that have one key. */
@@ -310,8 +314,9 @@ static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_
 		return 0;
 	if (likely(g->generation == generation && g->rkey == w->rkey) ||
 	    grant_renew(l, sqpn, dqpn, g, w, generation))
-		for (; done < n && grant_holds(g, &w[done], &offset); done++)
-			grant_store(g->here + offset, w[done].from, w[done].length);
+		while (done < n && grant_holds(g, &w[done], &offset) &&
+		       likely(grant_store(g->here + offset, w[done].from, w[done].length)))
+			done++;
 	hazard_lower(h, done);
 	return done;
 }
@@ -373,8 +378,8 @@ bool link_pullable(struct path_dest *d)
 	return link_state(l) == LINK_UP && l->direct;
 }
 
-/* From memory that is mapped here. */
-static void pull_here(const struct iovec *theirs, int n, const struct iovec *ours)
+/* From memory that is mapped here. False: that has gone, or ours has. */
+static bool pull_here(const struct iovec *theirs, int n, const struct iovec *ours)
 {
 	size_t done = 0;
 
@@ -382,8 +387,9 @@ static void pull_here(const struct iovec *theirs, int n, const struct iovec *our
 		for (size_t from = 0; from < theirs[i].iov_len;) {
 			size_t piece = MIN(theirs[i].iov_len - from, ours->iov_len - done);
 
-			memmove((u8 *)ours->iov_base + done, (u8 *)theirs[i].iov_base + from,
-				piece);
+			if (fault_copy((u8 *)ours->iov_base + done, (u8 *)theirs[i].iov_base + from,
+				       piece) != 0)
+				return false;
 			from += piece;
 			done += piece;
 			if (done == ours->iov_len) {
@@ -391,6 +397,7 @@ static void pull_here(const struct iovec *theirs, int n, const struct iovec *our
 				done = 0;
 			}
 		}
+	return true;
 }
 
 /* Finds where the sender's pieces lie here; false: one of them is not mapped. */
@@ -427,21 +434,21 @@ static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struc
 			     int n, const struct iovec *ours)
 {
 	struct iovec here[PULL_PIECES];
-	int err = 0;
+	bool done;
 
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
 	if (l->self)
-		pull_here(theirs, n, ours);
+		done = pull_here(theirs, n, ours);
 	else if (pull_is_mapped(l, theirs, n, here))
-		pull_here(here, n, ours);
+		done = pull_here(here, n, ours);
 	else
-		err = space_read(l->space_fd, theirs, n, ours);
+		done = space_read(l->space_fd, theirs, n, ours) == 0;
 	/* Once more: a queue pair that fails by itself does not wait, and its flush completions
 	 * come later than the word (qp_fail_both). */
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
-	return err == 0 ? 0 : -EOPNOTSUPP;
+	return done ? 0 : -EOPNOTSUPP;
 }
 
 int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,

@@ -121,12 +121,14 @@ static bool ring_fit_or_wait(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES
 	return ring_fit(tx, bytes, start);
 }
 
-static inline void ring_copy_payload(u8 *to, const struct iovec *iov, int iovcnt)
+static inline int ring_copy_payload(u8 *to, const struct iovec *iov, int iovcnt)
 {
 	for (int i = 0; i < iovcnt; i++) {
-		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		if (unlikely(fault_copy(to, iov[i].iov_base, iov[i].iov_len) != 0))
+			return -EFAULT;
 		to += iov[i].iov_len;
 	}
+	return 0;
 }
 
 static void ring_copy_grh(u8 *to, const struct pkt *p)
@@ -191,8 +193,8 @@ static inline bool ring_fits_slot(const struct pkt *p)
 	       !ring_has_reth(p) && !ring_has_atomic(p);
 }
 
-static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct pkt *p,
-			   const struct iovec *iov, int iovcnt, u32 start, u32 bytes)
+static int ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct pkt *p,
+			  const struct iovec *iov, int iovcnt, u32 start, u32 bytes)
 	REQUIRES(tx->lock)
 {
 	u8 *to = tx->shared->data + start % RING_DATA;
@@ -201,9 +203,11 @@ static void ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct
 		ring_copy_grh(to, p);
 		to += RING_GRH;
 	}
-	ring_copy_payload(to, iov, iovcnt);
+	if (unlikely(ring_copy_payload(to, iov, iovcnt) != 0))
+		return -EFAULT;
 	s->reth.data = start % RING_DATA;
 	tx->data_head = (start + bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	return 0;
 }
 
 static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov,
@@ -213,17 +217,19 @@ static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struc
 	u32 bytes = small ? 0 : p->length + (p->flags & PKT_HAS_GRH ? RING_GRH : 0);
 	struct ring_slot *s;
 	u32 start;
+	int err = 0;
 
 	if (!ring_fit_or_wait(tx, bytes, &start))
 		return -EAGAIN;
 	s = &tx->shared->slots[tx->head % RING_SLOTS];
 	ring_fill_slot(s, p, 0);
 	if (small)
-		ring_copy_payload(s->inlined, iov, iovcnt);
+		err = ring_copy_payload(s->inlined, iov, iovcnt);
 	else if (bytes != 0)
-		ring_push_data(tx, s, p, iov, iovcnt, start, bytes);
-	ring_show(tx, s, tx->head++);
-	return 0;
+		err = ring_push_data(tx, s, p, iov, iovcnt, start, bytes);
+	if (likely(err == 0))
+		ring_show(tx, s, tx->head++);
+	return err;
 }
 
 /* A packet without payload beyond its slot, header or data: the way of most. */
@@ -235,8 +241,9 @@ static inline bool ring_push_small(struct ring_tx *tx, const struct pkt *p,
 	if (unlikely(tx->head - tx->consumed >= RING_SLOTS))
 		return false;
 	ring_fill_head(s, p);
-	if (iov != NULL)
-		small_copy(s->inlined, iov->iov_base, (u32)iov->iov_len);
+	if (iov != NULL &&
+	    unlikely(!fault_small_copy(s->inlined, iov->iov_base, (u32)iov->iov_len)))
+		return false;
 	ring_show(tx, s, tx->head++);
 	return true;
 }

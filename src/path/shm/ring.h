@@ -13,7 +13,7 @@
 #ifndef PATH_SHM_RING_H
 #define PATH_SHM_RING_H
 
-#include "base/small_copy.h"
+#include "base/fault.h"
 #include "path/path.h"
 
 enum {
@@ -110,16 +110,17 @@ void ring_pair_unmap(struct ring_pair *p);
 void ring_tx_init(struct ring_tx *tx, struct ring_shared *shared);
 void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared);
 
-/* Puts one packet into the ring: 0 or -EAGAIN (and `waiting` is set). */
+/* Puts one packet into the ring: 0, -EAGAIN (and `waiting` is set), or -EFAULT (the payload is not
+ * mapped any more). */
 int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt)
 	EXCLUDES(tx->lock);
 /* Is there room for a packet of full size? */
 bool ring_has_room(struct ring_tx *tx) EXCLUDES(tx->lock);
 
-/* The same for a brief packet, if there is room, as far as one knows. */
+/* The same for a brief packet, if there is room, as far as one knows, and a payload. */
 static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
 				   const void *payload) EXCLUDES(tx->lock);
-/* The same for brief packets in a row: as many as there is room for. */
+/* The same for brief packets in a row: as many as there is room for, up to one without payload. */
 static inline u32 ring_push_briefs(struct ring_tx *tx, const struct pkt_brief *b,
 				   const void *const *payload, u32 n) EXCLUDES(tx->lock);
 
@@ -176,8 +177,9 @@ static inline void ring_show(struct ring_tx *tx, struct ring_slot *s, u32 at) RE
 	__atomic_store_n(&s->seq, at + 1, __ATOMIC_RELEASE);
 }
 
-static inline void ring_put_brief(struct ring_tx *tx, u32 at, const struct pkt_brief *b,
-				  const void *payload) REQUIRES(tx->lock)
+/* False: the payload is not mapped any more. */
+static ALWAYS_INLINE bool ring_put_brief(struct ring_tx *tx, u32 at, const struct pkt_brief *b,
+					 const void *payload) REQUIRES(tx->lock)
 {
 	struct ring_slot *s = &tx->shared->slots[at % RING_SLOTS];
 
@@ -185,21 +187,31 @@ static inline void ring_put_brief(struct ring_tx *tx, u32 at, const struct pkt_b
 	s->qpns = b->qpns;
 	s->psns = b->psns;
 	s->length = b->length;
-	small_copy(s->inlined, payload, b->length);
+	if (unlikely(!fault_small_copy(s->inlined, payload, b->length)))
+		return false;
 	ring_show(tx, s, at);
+	return true;
 }
 
 static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
 				   const void *payload)
 {
-	bool room;
+	bool done;
 
 	lock_acquire(&tx->lock);
-	room = likely(tx->head - tx->consumed < RING_SLOTS);
-	if (room)
-		ring_put_brief(tx, tx->head++, b, payload);
+	done = likely(tx->head - tx->consumed < RING_SLOTS) &&
+	       likely(ring_put_brief(tx, tx->head, b, payload));
+	if (done)
+		tx->head++;
 	lock_release(&tx->lock);
-	return room;
+	return done;
+}
+
+/* Takes back what no consumer has seen, for the slot before `from` has not been shown. */
+static NOINLINE void ring_hide(struct ring_tx *tx, u32 from, u32 to) REQUIRES(tx->lock)
+{
+	for (u32 at = from; at != to; at++)
+		__atomic_store_n(&tx->shared->slots[at % RING_SLOTS].seq, at, __ATOMIC_RELAXED);
 }
 
 /* The last first: a consumer that watches the first slot takes that line away again and again, but
@@ -213,7 +225,10 @@ static inline u32 ring_push_briefs(struct ring_tx *tx, const struct pkt_brief *b
 	at = tx->head;
 	n = MIN(n, RING_SLOTS - (at - tx->consumed));
 	for (u32 i = n; i-- != 0;)
-		ring_put_brief(tx, at + i, &b[i], payload[i]);
+		if (unlikely(!ring_put_brief(tx, at + i, &b[i], payload[i]))) {
+			ring_hide(tx, at + i + 1, at + n);
+			n = i;
+		}
 	tx->head = at + n;
 	lock_release(&tx->lock);
 	return n;

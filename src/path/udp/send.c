@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "wire/roce.h"
 
@@ -476,26 +477,28 @@ void send_waiting(struct udp_dest *d)
 
 /* ---- one packet ---- */
 
-static u32 send_copy(u8 *to, const struct iovec *iov, int n)
+/* 0, or -EFAULT: the payload is not mapped any more. */
+static int send_copy(u8 *to, const struct iovec *iov, int n)
 {
-	u32 bytes = 0;
-
 	for (int i = 0; i < n; i++) {
-		memcpy(to + bytes, iov[i].iov_base, iov[i].iov_len);
-		bytes += (u32)iov[i].iov_len;
+		if (unlikely(fault_copy(to, iov[i].iov_base, iov[i].iov_len) != 0))
+			return -EFAULT;
+		to += iov[i].iov_len;
 	}
-	return bytes;
+	return 0;
 }
 
-/* Appends a packet of `bytes` on the wire, whose headers are at its place already. */
-static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32 bytes,
-			const struct iovec *iov, int n) REQUIRES(d->tx_lock)
+/* Appends a packet of `bytes` on the wire, whose headers are at its place already. 0 or
+ * -EFAULT. */
+static int send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32 bytes,
+		       u32 payload, const struct iovec *iov, int n) REQUIRES(d->tx_lock)
 {
 	u8 *at = b->data + b->bytes;
 	u32 place = d->singly ? 0 : batch_place(b, bytes);
 	struct roce_flow flow = { .sport = d->socket->sport, .df = true, .id = (u16)place };
-	u32 payload = send_copy(at + headers, iov, n);
 
+	if (unlikely(send_copy(at + headers, iov, n) != 0))
+		return -EFAULT;
 	if (d->line != NULL) {
 		flow.sport = d->line->sport;
 		flow.id = line_number(d->line, place);
@@ -513,6 +516,7 @@ static void send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u3
 	b->length[b->packets] = (u16)bytes;
 	b->place[b->packets++] = (u8)place;
 	b->bytes += bytes;
+	return 0;
 }
 
 /* A batch with room for a packet of `bytes`: 0; -EAGAIN: the kernel has none; -ENOMEM. */
@@ -547,8 +551,7 @@ static int send_locked(struct udp_dest *d, const struct pkt *p, const struct iov
 	if (headers < 0)
 		return headers;
 	bytes -= ROCE_HEADERS_MAX - (u32)headers;
-	send_append(d, d->batch, (u32)headers, bytes, iov, n);
-	return 0;
+	return send_append(d, d->batch, (u32)headers, bytes, p->length, iov, n);
 }
 
 int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n)
