@@ -61,16 +61,19 @@ enum async_subject async_subject_of(enum ibv_event_type type)
 	}
 }
 
-/* The context of the object that an event is about; NULL for ports and the device, whose events
- * nobody waits for. */
-static struct ibv_context *async_context(const struct ibv_async_event *event)
+/* Counts the event in its object, whose context it returns; NULL for ports and the device, whose
+ * events nobody waits for. */
+static struct ibv_context *async_count(const struct ibv_async_event *event)
 {
 	switch (async_subject_of(event->event_type)) {
 	case ASYNC_CQ:
+		DOOR_COUNT_EVENTS(event->element.cq, async_events_completed, 1);
 		return event->element.cq->context;
 	case ASYNC_QP:
+		DOOR_COUNT_EVENTS(event->element.qp, events_completed, 1);
 		return event->element.qp->context;
 	case ASYNC_SRQ:
+		DOOR_COUNT_EVENTS(event->element.srq, events_completed, 1);
 		return event->element.srq->context;
 	case ASYNC_PORT:
 		break;
@@ -104,7 +107,7 @@ DOOR_DEFAULT(ibv_get_async_event);
 
 AV_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	struct ibv_context *context = async_context(event);
+	struct ibv_context *context = async_count(event);
 	struct async_event ev = { .type = (int)event->event_type };
 
 	if (!context)

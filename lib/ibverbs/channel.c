@@ -101,7 +101,9 @@ DOOR_DEFAULT(ibv_get_cq_event);
 
 AV_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
-	if (nevents)
-		door_context(cq->context)->ops->ack_cq_events(door_cq(cq)->ib, nevents);
+	if (!nevents)
+		return;
+	DOOR_COUNT_EVENTS(cq, comp_events_completed, nevents);
+	door_context(cq->context)->ops->ack_cq_events(door_cq(cq)->ib, nevents);
 }
 DOOR_DEFAULT(ibv_ack_cq_events);

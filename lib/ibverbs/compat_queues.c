@@ -84,7 +84,11 @@ DOOR_OLD(old_get_cq_event, ibv_get_cq_event);
 
 void old_ack_cq_events(struct old_cq *cq, unsigned int nevents)
 {
-	ibv_ack_cq_events(cq->real, nevents);
+	struct ibv_cq *real = cq->real;
+
+	if (nevents)
+		DOOR_COUNT_EVENTS(cq, comp_events_completed, nevents);
+	ibv_ack_cq_events(real, nevents);
 }
 DOOR_OLD(old_ack_cq_events, ibv_ack_cq_events);
 
@@ -247,16 +251,25 @@ DOOR_OLD(old_get_async_event, ibv_get_async_event);
 void old_ack_async_event(struct ibv_async_event *event)
 {
 	struct ibv_async_event real = *event;
+	struct old_cq *cq;
+	struct old_qp *qp;
+	struct old_srq *srq;
 
 	switch (async_subject_of(event->event_type)) {
 	case ASYNC_CQ:
-		real.element.cq = ((struct old_cq *)event->element.cq)->real;
+		cq = (struct old_cq *)event->element.cq;
+		DOOR_COUNT_EVENTS(cq, async_events_completed, 1);
+		real.element.cq = cq->real;
 		break;
 	case ASYNC_QP:
-		real.element.qp = ((struct old_qp *)event->element.qp)->real;
+		qp = (struct old_qp *)event->element.qp;
+		DOOR_COUNT_EVENTS(qp, events_completed, 1);
+		real.element.qp = qp->real;
 		break;
 	case ASYNC_SRQ:
-		real.element.srq = ((struct old_srq *)event->element.srq)->real;
+		srq = (struct old_srq *)event->element.srq;
+		DOOR_COUNT_EVENTS(srq, events_completed, 1);
+		real.element.srq = srq->real;
 		break;
 	case ASYNC_PORT:
 		break;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 #include "base/lock.h"
 #include "core/uverbs.h"
@@ -254,6 +255,20 @@ void async_on_device(struct ib_event_handler *handler, struct ib_event *event);
 /* What an event is about, which is the part of its union that holds something. */
 enum async_subject { ASYNC_PORT, ASYNC_CQ, ASYNC_QP, ASYNC_SRQ };
 enum async_subject async_subject_of(enum ibv_event_type type);
+
+/* The public structures count acknowledged events for programs to read or wait for: `counter`,
+ * under `mutex`, with a signal. Destruction waits for the counts of src/event, so a public count
+ * advances before its event is acknowledged there: the object may be freed from then on. */
+static inline void door_count_events(pthread_mutex_t *mutex, pthread_cond_t *cond,
+				     uint32_t *counter, uint32_t events)
+{
+	pthread_mutex_lock(mutex);
+	*counter += events;
+	pthread_cond_signal(cond);
+	pthread_mutex_unlock(mutex);
+}
+#define DOOR_COUNT_EVENTS(object, counter, events)                                                 \
+	door_count_events(&(object)->mutex, &(object)->cond, &(object)->counter, events)
 
 /* channel.c. Returns 0 when `fd` is readable, -EAGAIN if it is O_NONBLOCK and nothing is there,
  * -EINTR after a signal whose handler does not ask for restart. The calling thread drives the

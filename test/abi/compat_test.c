@@ -3,6 +3,7 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -32,6 +33,18 @@ struct old_cq {
 	void *cq_context;
 	uint32_t handle;
 	int cqe;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t comp_events_completed, async_events_completed;
+};
+struct old_srq {
+	struct old_context *context;
+	void *srq_context;
+	struct old_pd *pd;
+	uint32_t handle;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t events_completed;
 };
 struct old_qp {
 	struct old_context *context;
@@ -42,6 +55,9 @@ struct old_qp {
 	uint32_t handle, qp_num;
 	enum ibv_qp_state state;
 	enum ibv_qp_type qp_type;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t events_completed;
 };
 struct old_qp_init_attr {
 	void *qp_context;
@@ -250,6 +266,69 @@ static void compat__events_name_old_objects(void **state)
 	OLD(void, ibv_ack_async_event, void *)(&async);
 }
 
+/* The kinds of objects whose asynchronous events a program acknowledges. */
+static void compat_expect_event(struct old_kit *k, struct ib_event event, void *object)
+{
+	struct ibv_async_event async;
+
+	ib_dispatch_event(&event);
+	assert_int_equal(OLD(int, ibv_get_async_event, void *, void *)(k->ctx, &async), 0);
+	assert_ptr_equal(async.element.cq, object);
+	OLD(void, ibv_ack_async_event, void *)(&async);
+}
+
+static void compat__acknowledgements_are_counted(void **state)
+{
+	struct old_kit *k = *state;
+	struct ibv_srq_init_attr init = { .srq_context = k, .attr = { .max_wr = 4 } };
+	struct old_srq *srq = OLD(void *, ibv_create_srq, void *, void *)(k->pd, &init);
+	struct ib_event cq_event = { .device = k->toy,
+				     .event = IB_EVENT_CQ_ERR,
+				     .element.cq = toy_seen.cq };
+	struct ib_event qp_event = { .device = k->toy,
+				     .event = IB_EVENT_QP_FATAL,
+				     .element.qp = toy_seen.qp };
+	struct ib_event srq_event = { .device = k->toy,
+				      .event = IB_EVENT_SRQ_LIMIT_REACHED,
+				      .element.srq = toy_seen.srq };
+
+	assert_non_null(srq);
+	for (uint32_t i = 1; i <= 2; i++) {
+		compat_expect_event(k, cq_event, k->cq);
+		assert_int_equal(k->cq->async_events_completed, i);
+		compat_expect_event(k, qp_event, k->qp);
+		assert_int_equal(k->qp->events_completed, i);
+		compat_expect_event(k, srq_event, srq);
+		assert_int_equal(srq->events_completed, i);
+	}
+	/* comes back only if the door has acknowledged the right objects' events */
+	assert_int_equal(OLD(int, ibv_destroy_srq, void *)(srq), 0);
+}
+
+static void compat__completion_events_are_counted(void **state)
+{
+	struct old_kit *k = *state;
+	struct ibv_wc wc = { .wr_id = 1 };
+	struct old_cq *cq = NULL;
+	void *context = NULL;
+	int (*arm)(void *, int) = k->ctx->methods[OLD_REQ_NOTIFY_CQ];
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(arm(k->cq, 0), 0);
+		toy_complete(toy_seen.cq, &wc);
+		assert_int_equal(OLD(int, ibv_get_cq_event, void *, struct old_cq **,
+				     void **)(k->channel, &cq, &context),
+				 0);
+	}
+	assert_int_equal(k->cq->comp_events_completed, 0);
+	OLD(void, ibv_ack_cq_events, void *, unsigned int)(cq, 1);
+	assert_int_equal(k->cq->comp_events_completed, 1);
+	OLD(void, ibv_ack_cq_events, void *, unsigned int)(cq, 0);
+	OLD(void, ibv_ack_cq_events, void *, unsigned int)(cq, 2);
+	assert_int_equal(k->cq->comp_events_completed, 3);
+	assert_int_equal(k->cq->async_events_completed, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +338,8 @@ int main(void)
 		WITH_KIT(compat__qp_attributes),
 		WITH_KIT(compat__data_path),
 		WITH_KIT(compat__events_name_old_objects),
+		WITH_KIT(compat__acknowledgements_are_counted),
+		WITH_KIT(compat__completion_events_are_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

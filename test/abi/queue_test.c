@@ -658,6 +658,101 @@ static void async_event__withdrawn_with_the_object(void **state)
 	assert_int_equal(errno, EAGAIN);
 }
 
+/* Another thread of the program that waits for the counts, as the header offers it. */
+struct counts_wait {
+	pthread_mutex_t *mutex;
+	pthread_cond_t *cond;
+	const uint32_t *counter;
+	uint32_t until;
+	pthread_t thread;
+};
+
+static void *counts_await(void *arg)
+{
+	struct counts_wait *w = arg;
+
+	pthread_mutex_lock(w->mutex);
+	while (*w->counter < w->until)
+		pthread_cond_wait(w->cond, w->mutex);
+	pthread_mutex_unlock(w->mutex);
+	return NULL;
+}
+
+static void ack_next_async(struct ibv_context *ctx, struct ib_event event, const void *object)
+{
+	struct ibv_async_event got;
+
+	ib_dispatch_event(&event);
+	assert_int_equal(ibv_get_async_event(ctx, &got), 0);
+	assert_ptr_equal(got.element.cq, object);
+	ibv_ack_async_event(&got);
+}
+
+#define COUNTS_WAIT(object, field, count)                                                          \
+	{ .mutex = &(object)->mutex,                                                               \
+	  .cond = &(object)->cond,                                                                 \
+	  .counter = &(object)->field,                                                             \
+	  .until = (count) }
+
+static void ack_async_event__counts_in_its_object(void **state)
+{
+	struct toy_door *door = *state;
+	struct kit k = kit_open(state, IBV_QPT_RC);
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4 } };
+	struct ibv_srq *srq = ibv_create_srq(k.pd, &init);
+	struct ib_event of_cq = { .device = door->toy,
+				  .event = IB_EVENT_CQ_ERR,
+				  .element.cq = toy_seen.cq };
+	struct ib_event of_qp = { .device = door->toy,
+				  .event = IB_EVENT_QP_FATAL,
+				  .element.qp = toy_seen.qp };
+	struct ib_event of_srq = { .device = door->toy,
+				   .event = IB_EVENT_SRQ_LIMIT_REACHED,
+				   .element.srq = toy_seen.srq };
+	struct counts_wait waits[] = { COUNTS_WAIT(k.cq, async_events_completed, 2),
+				       COUNTS_WAIT(k.qp, events_completed, 2),
+				       COUNTS_WAIT(srq, events_completed, 2) };
+
+	for (size_t i = 0; i < ARRAY_LEN(waits); i++)
+		pthread_create(&waits[i].thread, NULL, counts_await, &waits[i]);
+	for (uint32_t i = 1; i <= 2; i++) {
+		ack_next_async(k.ctx, of_cq, k.cq);
+		ack_next_async(k.ctx, of_qp, k.qp);
+		ack_next_async(k.ctx, of_srq, srq);
+		for (size_t w = 0; w < ARRAY_LEN(waits); w++)
+			assert_int_equal(*waits[w].counter, i);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(waits); i++)
+		pthread_join(waits[i].thread, NULL);
+	assert_int_equal(k.cq->comp_events_completed, 0);
+	assert_int_equal(ibv_destroy_srq(srq), 0);
+	kit_close(&k);
+}
+
+static void ack_cq_events__counts_all_it_is_told(void **state)
+{
+	struct kit k = kit_open(state, IBV_QPT_RC);
+	struct counts_wait wait = COUNTS_WAIT(k.cq, comp_events_completed, 3);
+	struct ibv_wc wc = { .wr_id = 1 };
+	struct ibv_cq *cq;
+	void *context;
+
+	pthread_create(&wait.thread, NULL, counts_await, &wait);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(ibv_req_notify_cq(k.cq, 0), 0);
+		toy_complete(toy_seen.cq, &wc);
+		assert_int_equal(ibv_get_cq_event(k.channel, &cq, &context), 0);
+	}
+	assert_int_equal(k.cq->comp_events_completed, 0);
+	ibv_ack_cq_events(cq, 1);
+	assert_int_equal(k.cq->comp_events_completed, 1);
+	ibv_ack_cq_events(cq, 2);
+	assert_int_equal(k.cq->comp_events_completed, 3);
+	assert_int_equal(k.cq->async_events_completed, 0);
+	pthread_join(wait.thread, NULL);
+	kit_close(&k);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -684,6 +779,8 @@ int main(void)
 		WITH_DOOR(async_event__of_a_port),
 		WITH_DOOR(async_event__destroy_waits_for_acknowledgement),
 		WITH_DOOR(async_event__withdrawn_with_the_object),
+		WITH_DOOR(ack_async_event__counts_in_its_object),
+		WITH_DOOR(ack_cq_events__counts_all_it_is_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
