@@ -13,6 +13,9 @@
 
 #include "base/env.h"
 
+/* The kernel's number for the user namespace that all others come from */
+#define ADDRESS_FIRST_USER_NS 0xEFFFFFFDu
+
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
 #endif
@@ -59,10 +62,11 @@ bool address_peer_is_mine(int fd, s32 *pid)
 	struct ucred cred;
 	socklen_t length = sizeof(cred);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) < 0 || cred.uid != geteuid())
+	*pid = 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &length) < 0)
 		return false;
 	*pid = cred.pid;
-	return true;
+	return cred.uid == geteuid();
 }
 
 u64 address_net_ns(void)
@@ -82,6 +86,15 @@ u64 address_net_ns(void)
 		cookie = 0;
 	close(fd);
 	return cookie;
+}
+
+u64 address_user_ns(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/user", &st) == 0 && st.st_ino != ADDRESS_FIRST_USER_NS
+		       ? st.st_ino
+		       : 0;
 }
 
 u64 address_pid_ns(void)

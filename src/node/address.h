@@ -16,10 +16,11 @@ int address_node_name(char name[NODE_NAME_MAX]);
 bool address_name_valid(const char *name);
 /* The abstract address of this user's node `name`; returns the length of the address. */
 socklen_t address_make(const char *name, struct sockaddr_un *out);
-/* Whether the other end of a connected socket runs as this user. *pid: the peer's, as this process
- * sees it (may be 0). */
+/* Whether the other end of a connected socket runs as this user. *pid: the peer's in any case, as
+ * this process sees it (may be 0). */
 bool address_peer_is_mine(int fd, s32 *pid);
-/* Inodes of this process' namespaces; 0 where unknown. */
+/* Inodes of this process' namespaces; 0 where unknown, and for the host's first user namespace. */
+u64 address_user_ns(void);
 u64 address_net_ns(void);
 u64 address_pid_ns(void);
 

@@ -1,8 +1,10 @@
-/* connection.c: finds the node, or starts it.
+/* connection.c: finds the node, or starts it. It listens at an abstract address, which anybody can
+ * take first; then in its private folder.
  * In:    the node's name              Out: a connected socket whose other end is ours
  * Runs:  any thread; may block        Locks: none
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "node/client_priv.h"
+#include "node/place.h"
 #include "node/spawn.h"
 
 static void connection_sleep(u64 ns)
@@ -21,28 +24,73 @@ static void connection_sleep(u64 ns)
 	nanosleep(&ts, NULL);
 }
 
-/* One try: the socket, -EACCES if somebody else sits there, or what connect() said. */
-static int connection_try(const char *name)
+/* The socket, -EACCES if somebody else sits there, or what connect() said. *pid is theirs, 0 where
+ * this process cannot see it. */
+static int connection_connect(const struct sockaddr_un *addr, socklen_t length, s32 *pid)
 {
-	struct sockaddr_un addr;
-	socklen_t length = address_make(name, &addr);
 	int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	s32 pid;
 
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (struct sockaddr *)&addr, length) < 0) {
-		err = -errno;
-		close(fd);
-		return err;
+	err = connect(fd, (const struct sockaddr *)addr, length) < 0 ? -errno : 0;
+	if (err == 0 && !address_peer_is_mine(fd, pid))
+		err = -EACCES;
+	if (err == 0)
+		return fd;
+	close(fd);
+	return err;
+}
+
+/* To a node that found the abstract address taken. -ECONNREFUSED: there is none. */
+static int connection_in_folder(const char *name)
+{
+	char path[PLACE_PATH];
+	struct sockaddr_un addr;
+	s32 pid;
+
+	for (int i = 0; i < PLACE_COUNT; i++) {
+		int fd, folder = place_open(i, name, false, path);
+
+		if (folder < 0)
+			continue;
+		fd = connection_connect(&addr, place_address(folder, path, &addr), &pid);
+		close(folder);
+		if (fd >= 0 || fd == -EAGAIN || fd == -EMFILE || fd == -ENFILE)
+			return fd;
 	}
-	if (!address_peer_is_mine(fd, &pid)) {
-		log_error("node", "the address of node %s is taken by another user's process %d",
-			  name, (int)pid);
-		close(fd);
-		return -EACCES;
+	return -ECONNREFUSED;
+}
+
+/* One try: the socket or a negative errno; -EAGAIN: nobody accepts at the abstract address. *taken
+ * is set where another user has it, and *pid then. */
+static int connection_try(const char *name, bool *taken, s32 *pid)
+{
+	struct sockaddr_un addr;
+	socklen_t length = address_make(name, &addr);
+	int found, fd = connection_connect(&addr, length, pid);
+
+	*taken |= fd == -EACCES;
+	if (fd != -EACCES && fd != -ECONNREFUSED && fd != -EAGAIN)
+		return fd;
+	found = connection_in_folder(name);
+	return found == -ECONNREFUSED && fd == -EAGAIN && !*taken ? fd : found;
+}
+
+static int connection_give_up(const char *name, bool taken, s32 pid)
+{
+	char whose[32] = "";
+
+	if (!taken) {
+		log_error("node", "node %s does not answer", name);
+		return -ECONNREFUSED;
 	}
-	return fd;
+	if (pid > 0)
+		snprintf(whose, sizeof(whose), " %d", (int)pid);
+	log_error("node",
+		  "the address of node %s is taken by another user's process%s, and it does not "
+		  "answer in a folder of its own",
+		  name, whose);
+	return -EACCES;
 }
 
 /* Whether waiting may help. */
@@ -56,18 +104,22 @@ int connection_open(const char *name, bool start)
 	u64 begin = clock_now_ns(), deadline = begin + NODE_ATTACH_S * NS_PER_S;
 	u64 pause = 500 * NS_PER_US, respawn = begin;
 	int err = 0, fd, tries = 0;
+	bool taken = false;
+	s32 pid = 0;
 
 	for (;;) {
 		u64 now;
 
-		fd = connection_try(name);
+		fd = connection_try(name, &taken, &pid);
 		if (fd >= 0 || !connection_may_come(fd) || (!start && fd == -ECONNREFUSED))
 			return fd;
 		now = clock_now_ns();
 		if (now >= deadline)
 			break;
-		/* a node that was just leaving, or died again: another second, another try */
-		if (fd == -ECONNREFUSED && now >= respawn && tries++ < 3) {
+		/* a node that was just leaving, or died again: another second, another try. What
+		 * accepts nobody for a second may be another user's */
+		if ((fd == -ECONNREFUSED || (start && now >= begin + NS_PER_S)) &&
+		    now >= respawn && tries++ < 3) {
 			err = spawn_daemon(name);
 			if (err < 0)
 				return err == -EMFILE || err == -ENFILE || err == -ENOMEM
@@ -78,6 +130,5 @@ int connection_open(const char *name, bool start)
 		connection_sleep(pause);
 		pause = MIN(pause * 3 / 2, 20 * NS_PER_MS);
 	}
-	log_error("node", "node %s does not answer", name);
-	return -ECONNREFUSED;
+	return connection_give_up(name, taken, pid);
 }

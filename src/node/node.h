@@ -1,9 +1,9 @@
 /* node.h: the client side of the node (anyverbsd): what the processes of one user on one host
  * share.
  *
- * node_attach finds the node of (user, network namespace, ANYVERBS_NODE) by its abstract socket,
- * starts it where there is none, and registers this process. Requests are answered on a control
- * socket (serialised by a lock, may block); events arrive on a second one that the engine's thread
+ * node_attach finds the node of (user, network namespace, ANYVERBS_NODE) by its socket, starts it
+ * where there is none, and registers this process. Requests are answered on a control socket
+ * (serialised by a lock, may block); events arrive on a second one that the engine's thread
  * watches. If the node dies, requests start a new one and register again: the slots that this
  * process holds stay its own.
  */

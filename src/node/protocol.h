@@ -1,11 +1,12 @@
 /* protocol.h: what a process and the node say to each other over their sockets: fixed-size structs,
  * one per packet.
  *
- * The rendezvous is an abstract SOCK_SEQPACKET socket. A connection's first message is HELLO (a
- * process attaches), RESUME (it had attached to a node that died) or TOOL (a command that only
- * asks). Each request has one reply with its serial number; events come on a socket of their own,
- * handed over in the reply to HELLO. Both sides check every size, count and descriptor. Descriptors
- * follow the order that each struct names.
+ * The rendezvous is an abstract SOCK_SEQPACKET socket, or, where another user has taken its name,
+ * one in the node's private folder; both ends check the other's user. A connection's first message
+ * is HELLO (a process attaches), RESUME (it had attached to a node that died) or TOOL (a command
+ * that only asks). Each request has one reply with its serial number; events come on a socket of
+ * their own, handed over in the reply to HELLO. Both sides check every size, count and descriptor.
+ * Descriptors follow the order that each struct names.
  */
 #ifndef NODE_PROTOCOL_H
 #define NODE_PROTOCOL_H

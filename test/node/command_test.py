@@ -17,6 +17,7 @@ import tempfile
 import time
 import unittest
 
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
 
 
@@ -321,20 +322,84 @@ class Case(unittest.TestCase):
         self.assertTrue(self.status()["running"])
         shutil.rmtree(b["folder"], ignore_errors=True)
 
-    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
-    def test_another_user_at_our_address_is_refused(self):
+    def squat(self, listen, full=False):
+        """Another user's process that has the node's abstract address first."""
         squatter = ("import socket, sys, time\n"
                     "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
                     f"s.bind('\\0anyverbs/0/{self.env['ANYVERBS_NODE']}')\n"
-                    "s.listen()\nprint(flush=True)\ntime.sleep(60)\n")
-        child = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c",
-                                  squatter], stdout=subprocess.PIPE)
+                    f"{'s.listen(0)' if listen else ''}\n"
+                    "more = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(8)]\n"
+                    f"for m in more if {full} else ():\n"
+                    "    m.setblocking(False)\n"
+                    "    m.connect_ex(s.getsockname())\n"
+                    "print(flush=True)\ntime.sleep(60)\n")
+        child = subprocess.Popen([*NOBODY, "/usr/bin/python3", "-c", squatter], stdout=subprocess.PIPE)
         self.children.append(child)
         child.stdout.readline()
-        done = subprocess.run(["node_attach", "0"], env={**self.env, "ANYVERBS_LOG": "error"}, capture_output=True,
-                              text=True, timeout=20)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("another user", done.stderr)
+        return child
+
+    def in_spite_of_a_squatter(self, squatter):
+        first = self.attach()
+        second = self.attach()
+        self.assertEqual(first[3], second[3])
+        self.assertEqual(self.status()["pid"], first[3])
+        squatter.kill()
+        squatter.wait()
+        # where nobody has the address there is no second node
+        third = self.attach()
+        self.assertEqual(third[3], first[3])
+        self.assertEqual(len(self.status()["processes"]), 3)
+        self.assertEqual(self.run_command("stop", "--force").returncode, 0)
+        fourth = self.attach()
+        self.assertNotEqual(fourth[3], first[3])
+        self.assertNotIn(fourth[1], (first[1], second[1], third[1]))
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_another_user_listens_at_our_address(self):
+        self.in_spite_of_a_squatter(self.squat(True))
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_another_user_listens_at_our_address_and_accepts_nobody(self):
+        self.in_spite_of_a_squatter(self.squat(True, full=True))
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_another_user_has_our_address(self):
+        self.in_spite_of_a_squatter(self.squat(False))
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_nodes_that_start_at_once_at_a_taken_address_are_one(self):
+        self.squat(True)
+        several = [subprocess.Popen(["node_attach", "60"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                   for _ in range(8)]
+        self.children += several
+        lines = [child.stdout.readline().split() for child in several]
+        self.assertEqual(len({line[0] for line in lines}), 8, lines)
+        self.assertEqual(len({line[2] for line in lines}), 1, lines)
+
+    @unittest.skipUnless(os.geteuid() == 0 and subprocess.run([*NOBODY, "unshare", "-Ur", "true"], capture_output=True).returncode == 0,
+                         "needs root, setpriv and user namespaces")
+    def test_root_of_a_user_namespace_has_a_node_of_its_own(self):
+        runtime = os.path.join(self.root, "theirs")
+        os.mkdir(runtime, 0o700)
+        os.chown(runtime, 65534, 65534)
+        inside = [*NOBODY, "unshare", "-Ur"]
+        for mine_first in (True, False):
+            with self.subTest(mine_first=mine_first):
+                self.env["ANYVERBS_NODE"] += "-x"
+                env = {"XDG_RUNTIME_DIR": runtime}
+                mine = self.attach() if mine_first else None
+                theirs = self.attach(prefix=inside, **env)
+                mine = mine or self.attach()
+                self.assertEqual([p["process"] for p in self.status()["processes"]], [mine[2]])
+                done = subprocess.run([*inside, "anyverbs", "status", "--json"], env={**self.env, **env}, capture_output=True,
+                                      text=True, timeout=30)
+                b = json.loads(done.stdout)
+                self.assertEqual([p["process"] for p in b["processes"]], [theirs[2]])
+                self.assertNotEqual(self.status()["devices"][0]["node_guid"], b["devices"][0]["node_guid"])
+                self.assertEqual([a["udp"] for a in b["addresses"]], ["open"])
+                theirs[0].kill()
+                subprocess.run([*inside, "anyverbs", "stop", "--force"], env={**self.env, **env}, timeout=30)
+                self.run_command("stop", "--force")
 
     @unittest.skipUnless(subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode == 0, "needs unshare")
     def test_network_namespaces_do_not_see_each_other(self):

@@ -19,6 +19,7 @@ BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspa
 XDG, TMP, SHM = "/run/xdg", "/tmp", "/dev/shm"
 PLACES = (XDG, TMP, SHM)
 ROOM = "size=4m"
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def go_inside():
@@ -136,6 +137,24 @@ class Case(unittest.TestCase):
         status = self.status()
         self.assertNotEqual(status["pid"], pid)
         self.assertEqual(status["folder"][:len(XDG)], XDG)
+
+    @unittest.skipUnless(subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0, "needs root and setpriv")
+    def test_another_user_has_the_address_and_no_folder_helps(self):
+        self.mount(*["size=4k"] * 3)
+        for place in PLACES:
+            fill(place)
+        script = ("import socket\n"
+                  "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                  f"s.bind('\\0anyverbs/0/{self.env['ANYVERBS_NODE']}')\n"
+                  "s.listen()\nprint(flush=True)\nwhile True: s.accept()\n")
+        squatter = subprocess.Popen([*NOBODY, "/usr/bin/python3", "-c", script], stdout=subprocess.PIPE)
+        self.children.append(squatter)
+        squatter.stdout.readline()
+        done = self.run_program("node_attach", "0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"is taken by another user's process {squatter.pid}, ", done.stderr)
+        done = self.run_program("unshare", "-pf", "node_attach", "0")  # where that process has no number
+        self.assertIn("is taken by another user's process, ", done.stderr)
 
     @unittest.skipIf(os.environ.get("AV_SANITIZE"), "a program of the distribution loads no sanitized library")
     def test_a_program_runs_where_all_places_are_full(self):

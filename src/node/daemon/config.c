@@ -69,12 +69,15 @@ u64 config_guid(const char *node)
 	char machine[64];
 	u64 h = config_hash(0xcbf29ce484222325ull, machine,
 			    config_machine(machine, sizeof(machine)));
-	u64 ns = address_net_ns();
+	u64 ns = address_net_ns(), users = address_user_ns();
 	u32 uid = geteuid();
 
 	h = config_hash(h, &uid, sizeof(uid));
 	h = config_hash(h, node, strlen(node));
 	h = config_hash(h, &ns, sizeof(ns));
+	/* where the same number is another user */
+	if (users != 0)
+		h = config_hash(h, &users, sizeof(users));
 	h = config_mix(h);
 	/* the first byte says: locally administered, not a group */
 	h &= ~(1ull << 56);

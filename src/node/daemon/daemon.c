@@ -1,8 +1,8 @@
 /* daemon.c: the node: begins, turns its loop, ends.
- * In:    connections on the abstract socket, signals, time
+ * In:    connections on the abstract socket or that in the folder, signals, time
  * Out:   a node for one user and one network namespace
  * Runs:  the only thread
- * Locks: the abstract name (against a second daemon)
+ * Locks: the abstract name and the folder (against a second daemon)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -63,16 +63,13 @@ static void daemon_on_connection(struct loop_source *s, u32 events)
 		daemon_pause_listening(d);
 }
 
-/* Binding the name is what makes this the node's only daemon. */
-static int daemon_listen(struct daemon *d)
+static int daemon_listen_at(struct daemon *d, const struct sockaddr_un *addr, socklen_t length)
 {
-	struct sockaddr_un addr;
-	socklen_t length = address_make(d->options.node, &addr);
 	int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;
-	if (bind(fd, (struct sockaddr *)&addr, length) < 0 || listen(fd, DAEMON_BACKLOG) < 0) {
+	if (bind(fd, (const struct sockaddr *)addr, length) < 0 || listen(fd, DAEMON_BACKLOG) < 0) {
 		err = -errno;
 		close(fd);
 		return err;
@@ -82,6 +79,49 @@ static int daemon_listen(struct daemon *d)
 		close(fd);
 	d->listening = err == 0;
 	return err;
+}
+
+/* Whether another daemon of this user listens there. If nobody accepts, the folder's lock tells. */
+static bool daemon_is_up(const struct sockaddr_un *addr, socklen_t length)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool up;
+	s32 pid;
+
+	if (fd < 0)
+		return true;
+	up = connect(fd, (const struct sockaddr *)addr, length) == 0 &&
+	     address_peer_is_mine(fd, &pid);
+	close(fd);
+	return up;
+}
+
+/* The abstract name, unless somebody else took it first: then nobody listens yet. */
+static int daemon_listen(struct daemon *d)
+{
+	struct sockaddr_un addr;
+	socklen_t length = address_make(d->options.node, &addr);
+	int err = daemon_listen_at(d, &addr, length);
+
+	if (err == -EADDRINUSE && !daemon_is_up(&addr, length)) {
+		log_warn("node", "another user has the address of node %s", d->options.node);
+		d->listener.fd = -1;
+		return 0;
+	}
+	return err;
+}
+
+/* In the folder, which is locked: what lies there is a dead daemon's. */
+static int daemon_listen_in_folder(struct daemon *d)
+{
+	struct sockaddr_un addr;
+
+	if (d->listener.fd >= 0)
+		return 0;
+	if (d->folder.fd < 0)
+		return -EACCES;
+	unlinkat(d->folder.fd, PLACE_SOCKET, 0);
+	return daemon_listen_at(d, &addr, place_address(d->folder.fd, d->folder.path, &addr));
 }
 
 /* ---- signals ---- */
@@ -396,13 +436,20 @@ static void daemon_configure(struct daemon *d)
 	daemon_leave_state(d, c);
 }
 
-/* After the name is bound: processes wait on the socket until all this is done. */
+/* After the name is bound, or else the socket in the folder: processes wait there until all this is
+ * done. The folder's lock makes this the node's only daemon, the name alone where there is no
+ * folder. */
 static int daemon_prepare(struct daemon *d)
 {
 	int err = 0;
 
-	folder_open(&d->folder, d->options.node);
+	err = folder_open(&d->folder, d->options.node);
+	if (err < 0)
+		return err;
 	daemon_open_log(d);
+	err = daemon_listen_in_folder(d);
+	if (err < 0)
+		return err;
 	err = slots_open(&d->slots, d->folder.fd, d->options.rest_ns);
 	if (err < 0 && d->folder.fd >= 0) {
 		log_error("node", "no slots file in %s: %s: slots do not survive this node",

@@ -2,7 +2,7 @@
  * In:    the user, the node's name, the environment
  * Out:   files of mode 0600 in folders of mode 0700
  * Runs:  the daemon's only thread
- * Locks: none (it looks at the slots file's byte locks)
+ * Locks: flock on the folder, against a second daemon (and it looks at the slots file's byte locks)
  */
 #include "node/daemon/folder.h"
 
@@ -14,72 +14,19 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "node/address.h"
+#include "node/place.h"
 
-enum { FOLDER_PLACES = 4, FOLDER_TEXT = 4096, FOLDER_DEPTH = 10 };
-
-/* A folder that nobody else can look into or could have prepared for us: its descriptor or a
- * negative errno. */
-static int folder_private(int at, const char *path)
-{
-	struct stat st;
-	int fd;
-
-	if (mkdirat(at, path, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0 &&
-	    faccessat(fd, ".", W_OK, 0) == 0)
-		return fd;
-	close(fd);
-	return -EACCES;
-}
-
-/* Where folders of this user may lie; an empty string where a place does not apply. */
-static void folder_places(char places[FOLDER_PLACES][FOLDER_PATH])
-{
-	const char *runtime = getenv("XDG_RUNTIME_DIR");
-	unsigned uid = geteuid();
-	struct stat st;
-
-	/* somebody else's (after su) is not for us */
-	if (runtime != NULL && runtime[0] == '/' && strlen(runtime) < FOLDER_PATH - 100 &&
-	    stat(runtime, &st) == 0 && st.st_uid == uid)
-		snprintf(places[0], FOLDER_PATH, "%s/anyverbs", runtime);
-	snprintf(places[1], FOLDER_PATH, "/run/user/%u", uid);
-	if (stat(places[1], &st) == 0 && st.st_uid == uid)
-		snprintf(places[1], FOLDER_PATH, "/run/user/%u/anyverbs", uid);
-	else
-		places[1][0] = '\0';
-	snprintf(places[2], FOLDER_PATH, "/tmp/anyverbs-%u", uid);
-	snprintf(places[3], FOLDER_PATH, "/dev/shm/anyverbs-%u", uid);
-}
-
-/* Opens (and makes, if asked) PLACE/NAME-NETNS. */
-static int folder_try(const char *place, const char *name, bool make, struct folder *out)
-{
-	char leaf[64];
-	int parent, fd;
-
-	snprintf(leaf, sizeof(leaf), "%s-%llu", name, (unsigned long long)address_net_ns());
-	if (!make && access(place, W_OK) < 0)
-		return -errno;
-	parent = folder_private(AT_FDCWD, place);
-	if (parent < 0)
-		return parent;
-	fd = make || faccessat(parent, leaf, W_OK, 0) == 0 ? folder_private(parent, leaf) : -ENOENT;
-	close(parent);
-	if (fd < 0)
-		return fd;
-	out->fd = fd;
-	snprintf(out->path, sizeof(out->path), "%.120s/%s", place, leaf);
-	return 0;
-}
+enum {
+	FOLDER_TEXT = 4096,
+	FOLDER_DEPTH = 10,
+	FOLDER_TRIES = 50,
+	FOLDER_PAUSE_MS = 20,
+};
 
 /* Survivors of an earlier node may have had another environment. */
 bool folder_in_use(const struct folder *f)
@@ -165,56 +112,74 @@ void folder_remove(const struct folder *f)
 	folder_remove_tree(f);
 	unlinkat(f->fd, "slots", 0);
 	unlinkat(f->fd, "port", 0);
+	unlinkat(f->fd, PLACE_SOCKET, 0);
 	unlinkat(f->fd, ".new", 0);
 	rmdir(f->path);
 }
 
+static int folder_try(struct folder *f, int place, const char *name, bool make)
+{
+	f->fd = place_open(place, name, make, f->path);
+	return f->fd < 0 ? f->fd : 0;
+}
+
 static void folder_choose(struct folder *f, const char *name)
 {
-	char places[FOLDER_PLACES][FOLDER_PATH];
-	int err = -ENOENT;
+	int err;
 
-	memset(places, 0, sizeof(places));
 	memset(f, 0, sizeof(*f));
-	f->fd = -1;
-	folder_places(places);
-	for (int i = 0; i < FOLDER_PLACES; i++) {
-		if (places[i][0] == '\0' || folder_try(places[i], name, false, f) < 0)
+	for (int i = 0; i < PLACE_COUNT; i++) {
+		if (folder_try(f, i, name, false) < 0)
 			continue;
 		if (folder_in_use(f))
 			return;
 		folder_close(f);
 	}
-	for (int i = 0; i < FOLDER_PLACES; i++) {
-		if (places[i][0] == '\0')
-			continue;
-		err = folder_try(places[i], name, true, f);
+	for (int i = 0; i < PLACE_COUNT; i++) {
+		err = folder_try(f, i, name, true);
 		if (err == 0) {
 			err = folder_reserve(f);
 			if (err == 0)
 				return;
 			folder_remove(f);
-			folder_close(f);
 		}
-		log_warn("node", "cannot use %s: %s", places[i], strerror(-err));
+		if (err != -ENODEV)
+			log_warn("node", "cannot use %s: %s", f->path, strerror(-err));
+		folder_close(f);
 	}
-	f->fd = -1;
-	f->path[0] = '\0';
 	log_error("node",
 		  "no writable folder: there is no sysfs tree, and slots do not survive this node");
 }
 
-void folder_open(struct folder *f, const char *name)
+/* Makes the folder this daemon's. -EWOULDBLOCK: another has it, or cleans it up. The lock also
+ * keeps away what cleans up temporary files (tmpfiles.d(5)). */
+static int folder_lock(const struct folder *f)
 {
-	folder_choose(f, name);
-	/* what cleans up temporary files passes by a locked folder (tmpfiles.d(5)) */
-	if (f->fd >= 0 && flock(f->fd, LOCK_SH | LOCK_NB) < 0)
+	struct stat st;
+
+	if (flock(f->fd, LOCK_EX | LOCK_NB) < 0) {
 		log_debug("node", "cannot lock %s: %s", f->path, strerror(errno));
+		return errno == EWOULDBLOCK ? -EWOULDBLOCK : 0;
+	}
+	/* its last daemon may have removed it meanwhile */
+	return fstat(f->fd, &st) == 0 && st.st_nlink > 0 ? 0 : -EWOULDBLOCK;
+}
+
+int folder_open(struct folder *f, const char *name)
+{
+	for (int i = 0; i < FOLDER_TRIES; i++) {
+		folder_choose(f, name);
+		if (f->fd < 0 || folder_lock(f) == 0)
+			return 0;
+		folder_close(f);
+		nanosleep(&(struct timespec){ .tv_nsec = FOLDER_PAUSE_MS * NS_PER_MS }, NULL);
+	}
+	return -EADDRINUSE;
 }
 
 int folder_make(const struct folder *f, const char *path)
 {
-	char part[FOLDER_PATH];
+	char part[PLACE_PATH];
 
 	for (const char *slash = strchr(path, '/');; slash = strchr(slash + 1, '/')) {
 		size_t length = slash == NULL ? strlen(path) : (size_t)(slash - path);
