@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -258,6 +259,103 @@ static void open__created_files_keep_their_mode(void **state)
 	unlink(path);
 }
 
+/* ---- signals ---- */
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+void anyverbs_preload_faults(int (*action)(int, const struct sigaction *, struct sigaction *));
+
+/* Are SIGSEGV and SIGBUS blocked in earnest? */
+static bool signals_are_blocked(void)
+{
+	uint64_t real = 0;
+
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &real, sizeof(real));
+	return (real & (1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1))) != 0;
+}
+
+static bool signals_show(int number)
+{
+	sigset_t now;
+
+	assert_int_equal(sigprocmask(SIG_BLOCK, NULL, &now), 0);
+	return sigismember(&now, number) == 1;
+}
+
+static void signal__faults_are_only_shown_as_blocked(void **state)
+{
+	sigset_t all, old;
+
+	(void)state;
+	sigfillset(&all);
+	assert_int_equal(pthread_sigmask(SIG_BLOCK, &all, &old), 0);
+	assert_false(signals_are_blocked());
+	assert_true(signals_show(SIGSEGV) && signals_show(SIGBUS) && signals_show(SIGUSR1));
+	assert_int_equal(sigprocmask(SIG_UNBLOCK, &all, NULL), 0);
+	assert_false(signals_show(SIGSEGV) || signals_show(SIGBUS) || signals_show(SIGUSR1));
+	assert_int_equal(sighold(SIGBUS), 0);
+	assert_true(signals_show(SIGBUS) && !signals_show(SIGSEGV) && !signals_are_blocked());
+	assert_int_equal(pthread_sigmask(-1, &all, NULL), EINVAL);
+	assert_true(signals_show(SIGBUS) && !signals_show(SIGSEGV));
+	assert_int_equal(sigprocmask(SIG_SETMASK, &old, NULL), 0);
+	assert_false(signals_show(SIGBUS));
+}
+
+static void signal_nothing(int number) {}
+
+static void signal__handlers_do_not_block_faults(void **state)
+{
+	struct sigaction act = { .sa_handler = signal_nothing }, old;
+
+	(void)state;
+	sigfillset(&act.sa_mask);
+	assert_int_equal(sigaction(SIGUSR1, &act, NULL), 0);
+	assert_int_equal(sigaction(SIGUSR1, NULL, &old), 0);
+	assert_int_equal(sigismember(&old.sa_mask, SIGBUS), 1);
+	signal(SIGUSR1, SIG_DFL);
+	assert_int_equal(sigaction(SIGUSR1, NULL, &old), 0);
+	assert_int_equal(sigismember(&old.sa_mask, SIGBUS), 0);
+	assert_int_equal(sigaction(SIGKILL, &act, NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(sigaction(-1, &act, NULL), -1);
+}
+
+static struct sigaction kept;
+
+static int signal_keep(int number, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction before = kept;
+
+	assert_int_equal(number, SIGBUS);
+	if (act != NULL)
+		kept = *act;
+	if (old != NULL)
+		*old = before;
+	return 0;
+}
+
+static void signal__keeper_has_the_dispositions(void **state)
+{
+	struct sigaction act = { .sa_handler = signal_nothing, .sa_flags = SA_NODEFER }, old;
+
+	(void)state;
+	anyverbs_preload_faults(signal_keep);
+	assert_int_equal(sigaction(SIGBUS, &act, NULL), 0);
+	assert_int_equal(sigaction(SIGBUS, NULL, &old), 0);
+	assert_true(old.sa_handler == signal_nothing && old.sa_flags == SA_NODEFER);
+	assert_true(signal(SIGBUS, SIG_IGN) == signal_nothing);
+	assert_true(kept.sa_flags == SA_RESTART && sigismember(&kept.sa_mask, SIGBUS) == 1);
+	assert_true(sysv_signal(SIGBUS, signal_nothing) == SIG_IGN);
+	assert_true(kept.sa_flags == (int)(SA_RESETHAND | SA_NODEFER));
+	assert_true(signal(SIGBUS, SIG_ERR) == SIG_ERR);
+	assert_true(sigset(SIGBUS, SIG_HOLD) == signal_nothing && signals_show(SIGBUS));
+	assert_true(sigset(SIGBUS, SIG_DFL) == SIG_HOLD && !signals_show(SIGBUS));
+	assert_true(kept.sa_handler == SIG_DFL);
+	assert_int_equal(sigignore(SIGBUS), 0);
+	assert_true(kept.sa_handler == SIG_IGN);
+	anyverbs_preload_faults(NULL);
+}
+
 static void root__without_a_tree_nothing_changes(void **state)
 {
 	struct stat st;
@@ -347,6 +445,9 @@ int main(void)
 		cmocka_unit_test(others__null_path_is_efault),
 		cmocka_unit_test(open__created_files_keep_their_mode),
 		cmocka_unit_test(root__without_a_tree_nothing_changes),
+		cmocka_unit_test(signal__faults_are_only_shown_as_blocked),
+		cmocka_unit_test(signal__handlers_do_not_block_faults),
+		cmocka_unit_test(signal__keeper_has_the_dispositions),
 		cmocka_unit_test(errno__is_kept_on_success),
 		cmocka_unit_test(open__from_a_signal_handler_and_a_child),
 		cmocka_unit_test(stat__from_many_threads),

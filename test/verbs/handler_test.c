@@ -1,0 +1,165 @@
+/* handler_test.c: a program that has handlers of SIGSEGV and SIGBUS of its own, before and after it
+ * registers, and that blocks them: copies of ours that fault do not end it, and what is its own
+ * fault reaches its handler, or ends it.
+ *
+ * In:    VERBS_VARIANT: with "shim" in it, that is preloaded
+ * Out:   verdicts
+ * Runs:  two processes; the child's memory vanishes
+ * Locks: none
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "duo.h"
+#include "pair.h"
+
+enum { PAGE = 4096, LONG = 16 * PAGE };
+
+static sigjmp_buf back;
+static volatile int heard;
+
+static void on_fault(int number)
+{
+	heard++;
+	siglongjmp(back, 1);
+}
+
+static void on_alarm(int number) {}
+
+/* A fault of the program's own: is its handler called? */
+static bool is_heard(void)
+{
+	uint8_t *hole = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int before = heard;
+
+	DUO_CHECK(hole != MAP_FAILED);
+	if (sigsetjmp(back, 1) == 0)
+		*(volatile uint8_t *)hole = 1;
+	munmap(hole, PAGE);
+	return heard == before + 1;
+}
+
+/* Without a handler it ends a process, by the right signal. */
+static void dies_by_default(void)
+{
+	struct rlimit none = { 0, 0 };
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		setrlimit(RLIMIT_CORE, &none);
+		signal(SIGSEGV, SIG_DFL);
+		is_heard();
+		_exit(0);
+	}
+	DUO_CHECK(waitpid(child, &status, 0) == child);
+	DUO_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+/* Receives into memory that has gone. */
+static void lose_memory(struct duo *d, uint32_t bytes)
+{
+	uint8_t *p = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = duo_register(d, p, LONG);
+	struct ibv_sge sge = { (uintptr_t)p, bytes, mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_wc wc;
+	int n;
+
+	DUO_CHECK(ibv_post_recv(d->qp, &wr, &bad) == 0);
+	DUO_CHECK(munmap(p, LONG) == 0);
+	duo_tell(d, "", 1);
+	while ((n = ibv_poll_cq(d->cq, 1, &wc)) == 0)
+		;
+	DUO_CHECK(n == 1 && wc.status == IBV_WC_LOC_PROT_ERR);
+	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+/* With the shim it may install its handler now, block the two signals and have other handlers block
+ * them, and sees all that as it asked for it. */
+static void block_and_install(void)
+{
+	struct sigaction act = { .sa_handler = on_alarm }, old;
+	sigset_t all, now;
+
+	DUO_CHECK(signal(SIGSEGV, on_fault) == SIG_DFL);
+	DUO_CHECK(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == on_fault);
+	sigfillset(&all);
+	act.sa_mask = all;
+	DUO_CHECK(sigaction(SIGALRM, &act, NULL) == 0);
+	DUO_CHECK(sigaction(SIGALRM, NULL, &old) == 0 && sigismember(&old.sa_mask, SIGSEGV) == 1);
+	DUO_CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+	DUO_CHECK(sigprocmask(SIG_BLOCK, NULL, &now) == 0);
+	DUO_CHECK(sigismember(&now, SIGSEGV) == 1 && sigismember(&now, SIGBUS) == 1);
+}
+
+static void child_play(struct duo *d, bool shim, uint32_t bytes)
+{
+	struct sigaction old;
+	sigset_t none;
+
+	if (shim)
+		block_and_install();
+	lose_memory(d, bytes);
+	sigemptyset(&none);
+	DUO_CHECK(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
+	DUO_CHECK(is_heard() && is_heard());
+	if (!shim)
+		return;
+	DUO_CHECK(signal(SIGSEGV, SIG_DFL) == on_fault);
+	DUO_CHECK(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == SIG_DFL);
+	dies_by_default();
+}
+
+static void parent_play(struct duo *d, uint32_t bytes)
+{
+	static uint8_t data[LONG];
+	struct ibv_mr *mr = duo_register(d, data, LONG);
+	struct ibv_sge sge = { (uintptr_t)data, bytes, mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+					.send_flags = IBV_SEND_SIGNALED };
+	struct ibv_wc wc;
+	char c;
+	int n;
+
+	DUO_CHECK(duo_hear(d, &c, 1));
+	DUO_CHECK(ibv_post_send(d->qp, &wr, &bad) == 0);
+	while ((n = ibv_poll_cq(d->cq, 1, &wc)) == 0)
+		;
+	DUO_CHECK(n == 1 && wc.status == IBV_WC_REM_OP_ERR);
+	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+int main(void)
+{
+	static const uint32_t sizes[] = { 8, 100, 1000, LONG };
+	const char *variant = getenv("VERBS_VARIANT");
+	bool shim = variant != NULL && strstr(variant, "shim") != NULL;
+	struct duo d;
+
+	pair_supervise();
+	if (!shim)
+		signal(SIGSEGV, on_fault);
+	for (unsigned int i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		int status, pid = fork();
+
+		if (pid == 0) {
+			duo_start(&d);
+			if (d.child == 0)
+				child_play(&d, shim, sizes[i]);
+			else
+				parent_play(&d, sizes[i]);
+			exit(duo_end(&d) ? 0 : 1);
+		}
+		DUO_CHECK(waitpid(pid, &status, 0) == pid);
+		DUO_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	return 0;
+}
