@@ -10,6 +10,7 @@
 
 #include "base/process_test.h"
 #include "path/udp/kernel_test.h"
+#include "path/udp/udp_priv.h"
 
 #ifndef IPV6_FLOWINFO
 #define IPV6_FLOWINFO 11
@@ -335,6 +336,112 @@ static void lane__goes_with_its_address(void **state)
 	close(fd);
 }
 
+static void set_descriptors(rlim_t count)
+{
+	struct rlimit limit;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = count;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* A destination of a lane that could not be opened, and then is, by another one. It changes to the
+ * lane's socket with the next refresh. */
+static struct path_dest *dest_before_its_lane(void)
+{
+	struct path_dest *d;
+	struct rlimit limit;
+	u8 gid[16];
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	set_descriptors(3);
+	d = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xe003);
+	set_descriptors(limit.rlim_cur);
+	test_gid(gid, 9);
+	side[0].path->ops->dest_put(dest_by(&side[0], gid, qpn_of(SLOT_B, 17), 0xe003));
+	return d;
+}
+
+/* The ICRC covers the source port: what waits goes from the port that it is signed for. */
+static void lane__changes_between_two_packets(void **state)
+{
+	struct path_dest *d = dest_before_its_lane();
+
+	assert_int_equal(send_one(&side[0], d, 0, 64), 0);
+	assert_int_equal(send_one(&side[0], d, 1, 64), 0);
+	udp_refresh(side[0].udp);
+	assert_int_equal(send_one(&side[0], d, 2, 64), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 3);
+	for (u32 i = 0; i < 3; i++)
+		check_packet(&side[1], i, i, 64);
+	assert_int_equal(side[1].counters[COUNT_RX_ICRC], 0);
+}
+
+/* The kernel has no room for what waits when the port changes: it is signed anew. */
+static void lane__changes_under_a_batch_that_is_stuck(void **state)
+{
+	struct path_dest *d = dest_before_its_lane();
+
+	joined_fate = single_fate = EAGAIN;
+	for (u32 i = 0; i < 4; i++)
+		assert_int_equal(send_one(&side[0], d, i, 64), 0);
+	side[0].path->ops->flush(d);
+	assert_int_equal(send_one(&side[0], d, 4, 64), -EAGAIN);
+	udp_refresh(side[0].udp);
+	joined_fate = single_fate = 0;
+	side[0].path->ops->poll(side[0].path, 16, true);
+	receive(&side[1], 4);
+	for (u32 i = 0; i < 4; i++)
+		check_packet(&side[1], i, i, 64);
+	assert_int_equal(side[1].counters[COUNT_RX_ICRC], 0);
+}
+
+/* What was stuck when the address left goes nowhere, not later from another port. */
+static void lane__stuck_batch_goes_with_the_address(void **state)
+{
+	struct path_dest *d = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xe003);
+
+	joined_fate = single_fate = EAGAIN;
+	assert_int_equal(send_one(&side[0], d, 0, 64), 0);
+	side[0].path->ops->flush(d);
+	side[0].absent = true;
+	udp_refresh(side[0].udp);
+	side[0].absent = false;
+	udp_refresh(side[0].udp);
+	joined_fate = single_fate = 0;
+	side[0].path->ops->poll(side[0].path, 16, true);
+	assert_int_equal(send_one(&side[0], d, 1, 64), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 1);
+	check_packet(&side[1], 0, 1, 64);
+	assert_int_equal(side[1].counters[COUNT_RX_ICRC], 0);
+}
+
+/* Lanes that nobody holds are forgotten, and so are the windows that they had in common. */
+static void lane__forgotten_with_its_window(void **state)
+{
+	struct path_dest *held = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xc001);
+
+	for (u32 round = 0; round < 5; round++) {
+		u8 gid[16];
+
+		/* each in a slot of its own: as many windows as lanes */
+		test_gid(gid, (u8)(10 + round));
+		for (u32 i = 0; i < UDP_DESTS_KEPT / 4; i++)
+			side[0].path->ops->dest_put(
+				dest_by(&side[0], gid, qpn_of(1 + i, 1), 0xc001));
+	}
+	assert_in_range(side[0].udp->dest_count, 2 * UDP_DESTS_KEPT, 3 * UDP_DESTS_KEPT);
+	/* a window goes with its last lane, or the next time */
+	for (int i = 0; i < 2; i++)
+		side[0].path->ops->poll(side[0].path, 16, true);
+	assert_in_range(side[0].udp->dest_count, 2, UDP_DESTS_KEPT);
+	assert_int_equal(send_one(&side[0], held, 0, 64), 0);
+	side[0].path->ops->flush(held);
+	receive(&side[1], 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +455,10 @@ int main(void)
 		EACH(lane__without_a_descriptor_is_none),
 		EACH(lane__shares_the_window),
 		EACH(lane__goes_with_its_address),
+		EACH(lane__changes_between_two_packets),
+		EACH(lane__changes_under_a_batch_that_is_stuck),
+		EACH(lane__stuck_batch_goes_with_the_address),
+		EACH(lane__forgotten_with_its_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -580,16 +580,23 @@ void send_flush(struct path_dest *dest)
 	lock_release(&d->tx_lock);
 }
 
-/* The ICRC of what waits is right for its port only. */
+/* The ICRC covers the source port: a batch that waits leaves before the port changes. A batch for
+ * which the kernel has no room is signed anew, or dropped if the address has left. */
 void send_from(struct udp_dest *d, struct udp_socket *s)
 {
 	bool other = d->socket != NULL && s != NULL && s->sport != d->socket->sport;
+	struct udp_batch *b;
 
 	if (d->batch != NULL && (other || d->line != NULL))
 		send_batch(d);
 	if (d->line != NULL && s != d->socket)
 		send_leave_line(d);
 	d->socket = s;
+	b = d->batch;
+	if (b != NULL && s == NULL)
+		send_batch(d);
+	else if (b != NULL && other)
+		send_number_again(d, b, batch_at(b, b->sent), b->packets - b->sent);
 }
 
 /* What waits goes as it is: a part of it may have gone already. */
