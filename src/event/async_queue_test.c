@@ -95,6 +95,27 @@ static void async_queue_post__drops_old_port_events_only(void **state)
 	async_queue_destroy(q);         /* frees what was never acknowledged */
 }
 
+/* The limit is on port events that wait: delivered ones do not count, however many there were. */
+static void async_queue_post__keeps_a_burst_after_many_deliveries(void **state)
+{
+	struct async_queue *q = test_queue(true);
+	struct async_event ev;
+
+	for (u32 i = 0; i < FLOOD; i++) {
+		test_post(q, TYPE_PORT, NULL, i);
+		assert_int_equal(async_queue_next(q, &ev), 0);
+		assert_int_equal(ev.port, i);
+	}
+	for (u32 i = 0; i < 10; i++)
+		test_post(q, TYPE_PORT, NULL, i);
+	for (u32 i = 0; i < 10; i++) {
+		assert_int_equal(async_queue_next(q, &ev), 0);
+		assert_int_equal(ev.port, i);
+	}
+	assert_int_equal(async_queue_next(q, &ev), -EAGAIN);
+	async_queue_destroy(q);
+}
+
 static void async_queue_forget__withdraws_what_is_undelivered(void **state)
 {
 	struct async_queue *q = test_queue(true);
@@ -212,6 +233,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(async_queue_next__keeps_order),
 		cmocka_unit_test(async_queue_post__drops_old_port_events_only),
+		cmocka_unit_test(async_queue_post__keeps_a_burst_after_many_deliveries),
 		cmocka_unit_test(async_queue_forget__withdraws_what_is_undelivered),
 		cmocka_unit_test(async_queue_forget__waits_for_every_acknowledgement),
 		cmocka_unit_test(async_queue_next__waits_on_a_blocking_descriptor),

@@ -214,6 +214,37 @@ static void channel_source_hold__keeps_events_back(void **state)
 	assert_int_equal(channel_destroy(ch), 0);
 }
 
+/* The descriptor's count returns whole: each of several held events wakes a reader. */
+static void channel_source_release__gives_back_every_event(void **state)
+{
+	struct channel *ch = test_channel();
+	struct channel_source held, other;
+	void *cookie;
+
+	channel_source_add(&held, ch, &held);
+	channel_source_add(&other, ch, &other);
+	channel_post(&held);
+	channel_post(&held);
+	channel_source_hold(&held);
+	channel_post(&held);
+	channel_post(&other);
+	assert_int_equal(channel_next(ch, &cookie), 0);
+	assert_ptr_equal(cookie, &other);
+	assert_false(test_readable(ch));
+	channel_source_release(&held);
+	for (int i = 0; i < 3; i++) {
+		assert_true(test_readable(ch));
+		assert_int_equal(channel_next(ch, &cookie), 0);
+		assert_ptr_equal(cookie, &held);
+	}
+	assert_false(test_readable(ch));
+	channel_ack(&held, 3);
+	channel_ack(&other, 1);
+	channel_source_remove(&held);
+	channel_source_remove(&other);
+	assert_int_equal(channel_destroy(ch), 0);
+}
+
 struct test_removal {
 	struct channel_source *source;
 	u32 gone;
@@ -326,6 +357,7 @@ int main(void)
 		cmocka_unit_test(channel_source_remove__withdraws_what_is_undelivered),
 		cmocka_unit_test(channel_source_remove__waits_for_every_acknowledgement),
 		cmocka_unit_test(channel_source_hold__keeps_events_back),
+		cmocka_unit_test(channel_source_release__gives_back_every_event),
 		cmocka_unit_test(channel_next__shares_events_among_threads_exactly),
 	};
 
