@@ -97,6 +97,7 @@ static inline void wait_until_alone(void)
 struct seen {
 	u64 at;
 	bool shared, found;
+	int prot;
 };
 
 static inline void see(const struct look_map *m, void *arg)
@@ -106,17 +107,33 @@ static inline void see(const struct look_map *m, void *arg)
 	if (m->start <= s->at && s->at < m->end) {
 		s->found = true;
 		s->shared = m->shared;
+		s->prot = m->prot;
 	}
 }
 
-static inline bool is_shared(const void *p)
+static inline struct seen look_at(const void *p)
 {
 	struct seen s = { .at = (uintptr_t)p };
 	int fd = look_open();
 
 	assert_true(look_maps(fd, see, &s));
 	close(fd);
+	return s;
+}
+
+static inline bool is_shared(const void *p)
+{
+	struct seen s = look_at(p);
+
 	return s.found && s.shared;
+}
+
+static inline int protection(const void *p)
+{
+	struct seen s = look_at(p);
+
+	assert_true(s.found);
+	return s.prot;
 }
 
 #endif

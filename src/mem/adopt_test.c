@@ -415,15 +415,18 @@ static void adopted_memory__two_regions_one_grows(void **state)
 static void adopted_memory__protected(void **state)
 {
 	u64 offset;
-	u8 *p = adopted(&offset);
-	struct seen s = { .at = 0 };
+	u8 *p = adopted(&offset), *last = p + BYTES - PAGE;
 
 	mprotect(p, PAGE, PROT_READ);
+	mprotect(last, PAGE, PROT_READ);
 	leave(p, BYTES);
 	check(p, BYTES);
+	assert_int_equal(protection(p), PROT_READ);
+	assert_int_equal(protection(p + PAGE), PROT_READ | PROT_WRITE);
+	assert_int_equal(protection(last), PROT_READ);
 	assert_int_equal(mprotect(p, PAGE, PROT_READ | PROT_WRITE), 0);
-	p[0] = 1;
-	assert_false(s.found);
+	assert_int_equal(mprotect(last, PAGE, PROT_READ | PROT_WRITE), 0);
+	p[0] = last[0] = 1;
 }
 
 static void adopted_memory__zeroed_by_advice_afterwards(void **state)
@@ -621,6 +624,27 @@ static void adopt_leave__loses_no_store(void **state)
 	}
 }
 
+/* Pages that become private in place are writable meanwhile, and get their protection back. */
+static void adopt_leave__beside_a_thread_keeps_protection(void **state)
+{
+	u8 *last = memory + BYTES - PAGE;
+	u64 offset;
+	pthread_t t;
+
+	adopted(&offset);
+	mprotect(memory, PAGE, PROT_READ);
+	mprotect(last, PAGE, PROT_READ);
+	t = start(thread_waits, NULL);
+	leave(memory, BYTES);
+	finish(t);
+	check(memory, BYTES);
+	assert_false(is_shared(memory));
+	assert_int_equal(protection(memory), PROT_READ);
+	assert_int_equal(protection(memory + PAGE), PROT_READ | PROT_WRITE);
+	assert_int_equal(protection(last), PROT_READ);
+	renew();
+}
+
 static void adopt_leave__beside_a_thread_gives_the_slot_up(void **state)
 {
 	u64 offset, again;
@@ -685,6 +709,7 @@ int main(void)
 		T(adopt_enter__refuses_beside_another_thread),
 		T(adopt_leave__beside_a_thread_that_writes),
 		T(adopt_leave__loses_no_store),
+		T(adopt_leave__beside_a_thread_keeps_protection),
 		T(adopt_leave__beside_a_thread_gives_the_slot_up),
 		T(adopt_leave__unclean_gives_the_slot_up),
 	};
