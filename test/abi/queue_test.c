@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -640,22 +641,99 @@ static void async_event__destroy_waits_for_acknowledgement(void **state)
 	assert_int_equal(ibv_dealloc_pd(k.pd), 0);
 }
 
-/* An event that nobody fetched goes with its object. */
+/* An object of each kind with two events, of another type each. */
+struct eventful {
+	struct kit kit;
+	struct ibv_srq *srq;
+	int kind;
+};
+
+enum { OF_CQ, OF_QP, OF_SRQ, OF_KINDS };
+
+static struct eventful eventful_open(void **state, int kind)
+{
+	static const enum ib_event_type types[OF_KINDS][2] = {
+		{ IB_EVENT_CQ_ERR, IB_EVENT_CQ_ERR },
+		{ IB_EVENT_QP_FATAL, IB_EVENT_COMM_EST },
+		{ IB_EVENT_SRQ_LIMIT_REACHED, IB_EVENT_SRQ_ERR },
+	};
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 10, .max_sge = 1 } };
+	struct eventful e = { .kit = kit_open(state, IBV_QPT_RC), .kind = kind };
+	struct ib_event event = { .device = ((struct toy_door *)*state)->toy };
+
+	e.srq = ibv_create_srq(e.kit.pd, &init);
+	assert_non_null(e.srq);
+	if (kind == OF_CQ)
+		event.element.cq = toy_seen.cq;
+	else if (kind == OF_QP)
+		event.element.qp = toy_seen.qp;
+	else
+		event.element.srq = toy_seen.srq;
+	for (int i = 0; i < 2; i++) {
+		event.event = types[kind][i];
+		ib_dispatch_event(&event);
+	}
+	return e;
+}
+
+static void *eventful_object(const struct eventful *e)
+{
+	return e->kind == OF_CQ ? (void *)e->kit.cq : e->kind == OF_QP ? (void *)e->kit.qp : e->srq;
+}
+
+/* All are destroyed; of the object itself this may wait for acknowledgements. */
+static void eventful_close(struct eventful *e)
+{
+	if (e->kind == OF_SRQ)
+		assert_int_equal(ibv_destroy_srq(e->srq), 0);
+	assert_int_equal(ibv_destroy_qp(e->kit.qp), 0);
+	assert_int_equal(ibv_destroy_cq(e->kit.cq), 0);
+	if (e->kind != OF_SRQ)
+		assert_int_equal(ibv_destroy_srq(e->srq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(e->kit.channel), 0);
+	assert_int_equal(ibv_dealloc_pd(e->kit.pd), 0);
+}
+
+static void async_event__destroy_waits_for_every_kind(void **state)
+{
+	struct toy_door *door = *state;
+
+	for (int kind = 0; kind < OF_KINDS; kind++) {
+		struct eventful e = eventful_open(state, kind);
+		struct ack_async later = { .acked = 0 };
+		struct ibv_async_event first;
+		pthread_t thread;
+
+		assert_int_equal(ibv_get_async_event(door->context, &first), 0);
+		assert_int_equal(ibv_get_async_event(door->context, &later.event), 0);
+		assert_ptr_equal(first.element.qp, eventful_object(&e));
+		assert_ptr_equal(later.event.element.qp, eventful_object(&e));
+		/* one of two is not enough */
+		ibv_ack_async_event(&first);
+		pthread_create(&thread, NULL, ack_async_after_a_while, &later);
+		eventful_close(&e);
+		assert_int_equal(__atomic_load_n(&later.acked, __ATOMIC_ACQUIRE), 1);
+		pthread_join(thread, NULL);
+	}
+}
+
+/* Events that nobody fetched go with their object, of whatever kind. */
 static void async_event__withdrawn_with_the_object(void **state)
 {
 	struct toy_door *door = *state;
-	struct kit k = kit_open(state, IBV_QPT_RC);
-	struct ib_event event = { .device = door->toy,
-				  .event = IB_EVENT_CQ_ERR,
-				  .element.cq = toy_seen.cq };
+	struct pollfd p = { .fd = door->context->async_fd, .events = POLLIN };
 	struct ibv_async_event got;
 
-	ib_dispatch_event(&event);
-	kit_sleep_ms(20);
-	kit_close(&k);
 	fcntl(door->context->async_fd, F_SETFL, O_NONBLOCK);
-	assert_int_equal(ibv_get_async_event(door->context, &got), -1);
-	assert_int_equal(errno, EAGAIN);
+	for (int kind = 0; kind < OF_KINDS; kind++) {
+		struct eventful e = eventful_open(state, kind);
+
+		assert_int_equal(poll(&p, 1, 10000), 1);
+		eventful_close(&e);
+		assert_int_equal(ibv_get_async_event(door->context, &got), -1);
+		assert_int_equal(errno, EAGAIN);
+		assert_int_equal(poll(&p, 1, 0), 0);
+	}
 }
 
 /* Another thread of the program that waits for the counts, as the header offers it. */
@@ -778,6 +856,7 @@ int main(void)
 		WITH_DOOR(srq_create_ex__basic_only),
 		WITH_DOOR(async_event__of_a_port),
 		WITH_DOOR(async_event__destroy_waits_for_acknowledgement),
+		WITH_DOOR(async_event__destroy_waits_for_every_kind),
 		WITH_DOOR(async_event__withdrawn_with_the_object),
 		WITH_DOOR(ack_async_event__counts_in_its_object),
 		WITH_DOOR(ack_cq_events__counts_all_it_is_told),
