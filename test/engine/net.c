@@ -562,6 +562,7 @@ struct ibt_qp *net_qp_create(struct net *net, int side, u32 qpn, const struct ne
 					     .max_inline_data = 128 },
 				    .send_cq = &s->send_cq,
 				    .recv_cq = &s->recv_cq,
+				    .srq = q->srq,
 				    .sq_sig_all = q->all_signalled,
 				    .owner = (void *)(uintptr_t)qpn,
 				    .counters = &s->qp_counters };

@@ -128,6 +128,7 @@ struct net_qp {
 	bool all_signalled;
 	bool second; /* connected by net_side.second */
 	bool receives; /* stays in RTR */
+	struct ibt_srq *srq; /* of the side on which the queue pair is made */
 };
 /* What a test changes some of. */
 struct net_qp net_qp_defaults(enum ibv_qp_type type);

@@ -71,3 +71,41 @@ void event_count_taken(struct srq *s)
 		  "p%u: %u receive requests are left, an event was due at %u", s->proc->id,
 		  s->outstanding, s->limit);
 }
+
+/* One that a message is just filling, unless a failure has flushed it, and those whose completions
+ * nobody has polled. */
+void event_forget_taken(struct sqp *q)
+{
+	struct srq *s = q->srq;
+
+	if (s == NULL)
+		return;
+	s->forgotten += sqp_state(q) != IBV_QPS_ERR;
+	s->forgotten += (u32)cq_peek(&q->recv_cq->cq, (int)s->max_wr);
+}
+
+/* Overflow loses completions, and with them receive requests. */
+static bool event_may_lose(const struct srq *s)
+{
+	for (u32 i = 0; i < s->proc->cq_count; i++)
+		if (s->proc->cqs[i]->overflowed)
+			return true;
+	return s->proc->dead;
+}
+
+/* How many are in the queue says the room that is left. */
+void event_check_taken(struct srq *s)
+{
+	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+	struct ibv_srq_attr a;
+	u32 waiting;
+
+	ibt_srq_query(s->srq, &a);
+	waiting = a.max_wr;
+	while (ibt_srq_post(s->srq, &wr, &bad) == 0)
+		waiting--;
+	sim_check(event_may_lose(s) || s->outstanding <= waiting + s->forgotten,
+		  "p%u: of %u shared receive requests %u wait, %u may be forgotten, "
+		  "the others never complete",
+		  s->proc->id, s->outstanding, waiting, s->forgotten);
+}

@@ -132,15 +132,26 @@ static void error_retry(const struct send *s)
 		  (ull)s->tag, (ull)waited, q->retry_cnt + 1, (ull)judge_timeout_ns(q->timeout));
 }
 
+/* Since when the receiver can have refused the message: the one before it was taken, by a receive
+ * request that was posted no later. */
+static u64 error_refused_since(const struct send *s)
+{
+	const struct sqp *to = s->qp->peer;
+	u32 index = s->message->index;
+
+	return index == 0 ? s->posted_ns
+			  : MAX(s->posted_ns, to->messages[index - 1]->recv_posted_ns);
+}
+
 static void error_rnr(const struct send *s)
 {
 	const struct sqp *q = s->qp;
-	u64 waited = world.now - s->posted_ns;
-	u64 least = q->rnr_retry * judge_rnr_ns(q->peer->min_rnr);
+	u64 least = q->rnr_retry * judge_rnr_ns(q->peer->min_rnr), waited;
 
 	sim_check(s->message != NULL && s->message->rnr_possible && q->rnr_retry != 7,
 		  "qp %06x: #%llu ends with RNR_RETRY_EXC_ERR, but a receive request was there",
 		  q->qpn, (ull)s->tag);
+	waited = world.now - error_refused_since(s);
 	sim_check(waited >= least,
 		  "qp %06x: #%llu ends with RNR_RETRY_EXC_ERR after %llu ns, %llu are asked for",
 		  q->qpn, (ull)s->tag, (ull)waited, (ull)least);
@@ -344,6 +355,7 @@ static void judge_delivery(struct sqp *q, struct recv *r, const struct ibv_wc *w
 		  (ull)r->tag);
 	m->delivered = true;
 	m->delivered_status = IBV_WC_SUCCESS;
+	m->recv_posted_ns = r->posted_ns;
 	if (m->victim != NULL)
 		key_invalidated(m->victim);
 	if (m->cell == NULL || m->cell->closed)

@@ -172,6 +172,8 @@ struct srq {
 	u32 limit;    /* an event is due when fewer are left; 0: not armed */
 	u32 at_arm;   /* outstanding, when it was armed */
 	u32 since_arm; /* completions since then */
+	/* taken by queue pairs that were then reset or destroyed, at most: without a completion */
+	u32 forgotten;
 };
 
 /* ---- multicast ---- */
@@ -228,6 +230,7 @@ struct message {
 	bool delivered, sent; /* the receiver, the sender has a completion */
 	u8 sent_status, delivered_status;
 	u32 src_qpn;
+	u64 recv_posted_ns;  /* delivered: when the program posted what took it */
 	struct cell *cell;   /* WRITE with immediate */
 	struct cell *victim; /* SEND_WITH_INV */
 };
@@ -260,6 +263,7 @@ struct recv {
 	struct slice slice[MAX_SGES];
 	bool bad_key;
 	u64 index; /* among those of its queue pair */
+	u64 posted_ns;
 };
 
 /* ---- qp.c ---- */
@@ -371,6 +375,10 @@ void event_check_drained(struct sqp *q);
 void event_arm_limit(struct srq *s);
 /* A receive request of it has a completion. */
 void event_count_taken(struct srq *s);
+/* The queue pair is about to be reset or destroyed: what it has taken from an SRQ may be lost. */
+void event_forget_taken(struct sqp *q);
+/* All queue pairs are gone: what was taken from the SRQ has completed. */
+void event_check_taken(struct srq *s);
 
 /* ---- post.c ---- */
 

@@ -805,6 +805,7 @@ static bool post_recv(struct sqp *q)
 		  err, q->recv_count, q->cap.max_recv_wr);
 	trace(q->proc, TR_RECV, q->qpn, r->tag, r->length, 0);
 	r->index = q->recv_posted++;
+	r->posted_ns = world.now;
 	list_push_back(&q->recvs, &r->node);
 	q->recv_count++;
 	return true;
@@ -839,6 +840,7 @@ static bool post_shared(struct srq *s)
 		return false;
 	}
 	trace(s->proc, TR_RECV, s->proc->id, r->tag, r->length, 1);
+	r->posted_ns = world.now;
 	list_push_back(&s->recvs, &r->node);
 	s->outstanding++;
 	return true;

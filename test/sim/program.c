@@ -73,6 +73,7 @@ void program_teardown(struct proc *p)
 	for (u32 pd = 0; pd < SIM_PDS; pd++)
 		sim_check(mem_deregister(&p->mem, p->local_key[pd]) == 0, "a key is gone");
 	if (p->srq != NULL) {
+		event_check_taken(p->srq);
 		list_for_each_safe(r, &p->srq->recvs, struct recv, node)
 			recv_free(r, p);
 		ibt_srq_destroy(p->srq->srq);

@@ -224,6 +224,7 @@ void sqp_modify(struct sqp *q, enum ibv_qp_state to)
 		dest->path->ops->resolve(dest);
 	}
 	if (to == IBV_QPS_RESET) {
+		event_forget_taken(q);
 		q->forgotten = true;
 		proc_enter(q->proc);
 	}
@@ -336,6 +337,7 @@ void sqp_destroy(struct sqp *q)
 	size_t size = malloc_usable_size(engine);
 
 	trace(q->proc, TR_DESTROY, q->qpn, 0, 0, 0);
+	event_forget_taken(q);
 	q->forgotten = true;
 	proc_enter(q->proc);
 	q->shown_state = IBV_QPS_RESET;
