@@ -106,6 +106,39 @@ static void ib_get_cached_gid__fresh_in_handlers(void **state)
 	assert_int_equal(gid.raw[15], 42);
 }
 
+/* The last port is as good as the first: its tables, whose GID is whose, its events. */
+static void ib_get_cached__of_the_last_port(void **state)
+{
+	struct fake_device *two = fake_create("two%d");
+	struct ib_event event = { .device = &two->ib, .event = IB_EVENT_GID_CHANGE };
+	struct ib_event_handler handler;
+	union ib_gid gid, first;
+	u16 index;
+	u8 port;
+
+	seen = 0;
+	two->ib.phys_port_cnt = 2;
+	assert_int_equal(ib_register_device(&two->ib), 0);
+	assert_int_equal(ib_get_cached_gid(&two->ib, 2, 1, &gid), 0);
+	assert_int_equal(ib_find_cached_gid(&two->ib, &gid, &port, &index), 0);
+	assert_int_equal(port, 2);
+	assert_int_equal(index, 1);
+	assert_int_equal(ib_get_cached_gid(&two->ib, 3, 1, &gid), -EINVAL);
+	event.element.port_num = 2;
+	INIT_IB_EVENT_HANDLER(&handler, &two->ib, on_event);
+	assert_int_equal(ib_register_event_handler(&handler), 0);
+	two->gids[0].raw[15] = 42;
+	ib_dispatch_event(&event);
+	assert_true(fake_await(&seen, 1));
+	assert_int_equal(ib_unregister_event_handler(&handler), 0);
+	assert_int_equal(ib_get_cached_gid(&two->ib, 2, 0, &gid), 0);
+	assert_int_equal(gid.raw[15], 42);
+	assert_int_equal(ib_get_cached_gid(&two->ib, 1, 0, &first), 0);
+	assert_int_equal(first.raw[15], 1); /* no event of that one has come */
+	ib_unregister_device(&two->ib);
+	fake_destroy(two);
+}
+
 static int reading;
 
 static void *read_thread(void *arg)
@@ -214,6 +247,7 @@ int main(void)
 		WITH(ib_get_cached__tables),
 		WITH(ib_get_cached__bad_arguments),
 		WITH(ib_get_cached_gid__fresh_in_handlers),
+		WITH(ib_get_cached__of_the_last_port),
 		WITH(ib_get_cached__while_refreshed),
 		WITH(ib_init_ah_from_wc__ib_header),
 		WITH(ib_init_ah_from_wc__ipv4_header),

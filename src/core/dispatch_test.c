@@ -286,6 +286,7 @@ static void ib_destroy_qp__no_event_after(void **state)
 	dispatch_object(IB_EVENT_QP_FATAL, qp);
 	dispatch_object(IB_EVENT_QP_ACCESS_ERR, qp);
 	dispatch_object(IB_EVENT_COMM_EST, neighbour);
+	dispatch_object(IB_EVENT_SQ_DRAINED, qp); /* all that wait, not the first only */
 	assert_true(fake_await(&dying.seen, 1));
 	pthread_create(&thread, NULL, release_thread, &gate);
 	assert_int_equal(ib_destroy_qp(qp), 0);

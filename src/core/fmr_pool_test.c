@@ -238,11 +238,13 @@ static void ib_fmr_pool_map_phys__starvation_cleans(void **state)
 static void ib_flush_fmr_pool__unmaps_whatever_was_given_back(void **state)
 {
 	struct ib_fmr_pool *pool = pool_make(4, 4, true);
-	struct ib_pool_fmr *back = map(pool, 1), *kept = map(pool, 2);
+	struct ib_pool_fmr *back = map(pool, 1), *kept = map(pool, 2), *too = map(pool, 3);
 
 	ib_fmr_pool_unmap(back);
+	ib_fmr_pool_unmap(too);
 	assert_int_equal(ib_flush_fmr_pool(pool), 0);
 	assert_int_equal(maps_of(back), 0);
+	assert_int_equal(maps_of(too), 0);
 	assert_int_equal(maps_of(kept), 1);
 	assert_int_equal(fake_count(&flushes), 1);
 	assert_ptr_equal(map(pool, 2), kept);

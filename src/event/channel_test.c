@@ -238,7 +238,17 @@ static void channel_source_release__gives_back_every_event(void **state)
 		assert_ptr_equal(cookie, &held);
 	}
 	assert_false(test_readable(ch));
+	/* the first event of all comes while it is held */
 	channel_ack(&held, 3);
+	channel_source_hold(&held);
+	channel_post(&held);
+	channel_post(&held);
+	assert_int_equal(channel_next(ch, &cookie), -EAGAIN);
+	channel_source_release(&held);
+	assert_int_equal(channel_next(ch, &cookie), 0);
+	assert_int_equal(channel_next(ch, &cookie), 0);
+	assert_int_equal(channel_next(ch, &cookie), -EAGAIN);
+	channel_ack(&held, 2);
 	channel_ack(&other, 1);
 	channel_source_remove(&held);
 	channel_source_remove(&other);

@@ -482,6 +482,44 @@ static void cq_forget__takes_solicited_ones_out_of_account(void **state)
 	test_teardown(&x);
 }
 
+/* Those of other queue pairs stay in account, wherever the forgotten ones lay. */
+static void cq_forget__keeps_solicited_ones_of_others(void **state)
+{
+	struct test_cq x;
+	int qp;
+
+	test_setup(&x, 8);
+	x.cq.eager = true;
+	assert_true(test_push_from(&x.cq, 1, &qp, false, IBV_WC_SUCCESS));
+	assert_true(test_push_from(&x.cq, 2, NULL, true, IBV_WC_SUCCESS));
+	assert_true(test_push_from(&x.cq, 3, &qp, false, IBV_WC_SUCCESS));
+	cq_forget(&x.cq, &qp);
+	assert_int_equal(cq_arm(&x.cq, CQ_SOLICITED), 0);
+	assert_int_equal(test_events(&x), 1);
+	test_expect(&x, 1, (u64[]){ 2 });
+	test_teardown(&x);
+}
+
+/* A count beyond what fits after a resize is met when the queue is full. */
+static void cq_arm_ncomp__fires_when_a_smaller_queue_is_full(void **state)
+{
+	struct test_cq x;
+
+	test_setup(&x, 8);
+	assert_int_equal(cq_arm_ncomp(&x.cq, 8), 0);
+	assert_true(test_push(&x, 1));
+	assert_int_equal(cq_resize(&x.cq, 2), 0);
+	assert_int_equal(test_events(&x), 0);
+	assert_true(test_push(&x, 2));
+	assert_int_equal(test_events(&x), 1);
+	assert_int_equal(cq_resize(&x.cq, 8), 0);
+	/* met at once by what waits */
+	assert_int_equal(cq_arm_ncomp(&x.cq, 8), 0);
+	assert_int_equal(cq_resize(&x.cq, 2), 0);
+	assert_int_equal(test_events(&x), 1);
+	test_teardown(&x);
+}
+
 static void cq_arm_ncomp__fires_when_so_many_wait(void **state)
 {
 	struct test_cq x;
@@ -738,6 +776,8 @@ int main(void)
 		cmocka_unit_test(cq_arm__reports_what_it_missed_and_arms_all_the_same),
 		cmocka_unit_test(cq_arm__eager_fires_for_what_waits),
 		cmocka_unit_test(cq_forget__takes_solicited_ones_out_of_account),
+		cmocka_unit_test(cq_forget__keeps_solicited_ones_of_others),
+		cmocka_unit_test(cq_arm_ncomp__fires_when_a_smaller_queue_is_full),
 		cmocka_unit_test(cq_arm_ncomp__fires_when_so_many_wait),
 		cmocka_unit_test(cq_fini__withdraws_events_that_nobody_took),
 		cmocka_unit_test(cq_push__and_pop_lose_and_double_nothing),

@@ -243,15 +243,27 @@ static struct ib_fmr *fmr_new(int max_pages)
 	return rig_ok(ib_alloc_fmr(rig.pd, RIG_ALL & ~IB_ACCESS_MW_BIND, &attr));
 }
 
-static int fmr_unmap_one(struct ib_fmr *fmr)
+static int fmr_unmap(struct ib_fmr *const fmr[], int n)
 {
-	struct list_head list = { &fmr->list, &fmr->list };
+	struct list_head list = { &list, &list };
 
-	fmr->list.next = fmr->list.prev = &list;
+	for (int i = 0; i < n; i++) {
+		struct list_head *node = &fmr[i]->list;
+
+		*node = (struct list_head){ .next = &list, .prev = list.prev };
+		list.prev->next = node;
+		list.prev = node;
+	}
 	int err = ib_unmap_fmr(&list);
 
-	fmr->list.next = fmr->list.prev = &fmr->list;
+	for (int i = 0; i < n; i++)
+		fmr[i]->list.next = fmr[i]->list.prev = &fmr[i]->list;
 	return err;
+}
+
+static int fmr_unmap_one(struct ib_fmr *fmr)
+{
+	return fmr_unmap(&fmr, 1);
 }
 
 static void map_phys_fmr__maps_remaps_and_unmaps(void **state)
@@ -282,6 +294,27 @@ static void map_phys_fmr__maps_remaps_and_unmaps(void **state)
 	assert_int_equal(ib_map_phys_fmr(fmr, other, 1, 0x90000), 0);
 	write_ok(0, 0x90000, fmr->rkey, 8);
 	assert_int_equal(ib_dealloc_fmr(fmr), 0);
+}
+
+/* All of a list, the last as the first, beside one that was never mapped. */
+static void unmap_fmr__all_of_a_list(void **state)
+{
+	rig_needs(alloc_fmr);
+	struct ib_fmr *fmr[4];
+
+	for (u32 i = 0; i < 4; i++) {
+		u64 page = at((2 + i) * 4096);
+
+		fmr[i] = fmr_new(1);
+		if (i != 1)
+			assert_int_equal(ib_map_phys_fmr(fmr[i], &page, 1, 0x50000), 0);
+	}
+	write_ok(0, 0x50000, fmr[3]->rkey, 8);
+	assert_int_equal(fmr_unmap(fmr, 4), 0);
+	for (u32 i = 0; i < 4; i++) {
+		write_refused(0, 0x50000, fmr[i]->rkey, 8);
+		assert_int_equal(ib_dealloc_fmr(fmr[i]), 0);
+	}
 }
 
 /* As adapters whose old keys live until the unmap must. */
@@ -546,6 +579,7 @@ int main(void)
 		MEMORY_TEST(reg_phys_mr__serves_local_requests),
 		MEMORY_TEST(reg_phys_mr__refuses_holes),
 		MEMORY_TEST(map_phys_fmr__maps_remaps_and_unmaps),
+		MEMORY_TEST(unmap_fmr__all_of_a_list),
 		MEMORY_TEST(map_phys_fmr__only_so_often),
 		MEMORY_TEST(map_phys_fmr__refuses_bad_lists),
 		MEMORY_TEST(map_phys_fmr__from_a_completion_handler),

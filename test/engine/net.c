@@ -336,6 +336,12 @@ static int net_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iov
 	return 0;
 }
 
+/* Of the numbers of its tests all queue pairs are, also those of a process that has died. */
+static bool net_holds(const struct path_dest *d, u32 qpn)
+{
+	return true;
+}
+
 static void net_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 {
 	fn(arg);
@@ -354,6 +360,7 @@ static const struct path_ops net_ops = {
 	.pull = net_pull,
 	.poll = net_poll,
 	.same = net_same,
+	.holds = net_holds,
 	.exclude = net_exclude,
 };
 

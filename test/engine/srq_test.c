@@ -150,6 +150,33 @@ static void half_filled__of_a_shared_queue_is_forgotten(void **state)
 	bed_close();
 }
 
+/* The peer's process has died: what it had begun is flushed, and nobody waits for the rest. */
+static void peer_dies(u32 srq_size)
+{
+	struct net_side *s = &bed.net.side[1];
+
+	bed_open(IBV_QPT_RC, true, srq_size);
+	bed_recv(1);
+	bed_recv(2);
+	bed.net.tap = lose_the_rest;
+	bed_send(1, 3 * MTU);
+	net_run(&bed.net, NS_PER_MS);
+	s->path.user_ops->dead(s->path.user, &s->from.dest);
+	assert_int_equal(ibt_qp_state(bed.qp[1]), IBV_QPS_ERR);
+	bed_expect(1, IBV_WC_WR_FLUSH_ERR);
+	if (srq_size == 0)
+		bed_expect(2, IBV_WC_WR_FLUSH_ERR);
+	bed_expect_none();
+	assert_int_equal(s->events[IBV_EVENT_QP_LAST_WQE_REACHED], srq_size != 0);
+	bed_close();
+}
+
+static void half_filled__by_a_peer_that_dies(void **state)
+{
+	peer_dies(0);
+	peer_dies(REQUESTS);
+}
+
 /* ---- completions that find no room ---- */
 
 static void overflows(enum ibv_qp_type type, u32 srq_size)
@@ -320,6 +347,7 @@ int main(void)
 		cmocka_unit_test(half_filled__is_flushed),
 		cmocka_unit_test(half_filled__of_a_shared_queue_is_flushed),
 		cmocka_unit_test(half_filled__of_a_shared_queue_is_forgotten),
+		cmocka_unit_test(half_filled__by_a_peer_that_dies),
 		cmocka_unit_test(completion_queue__overflows),
 		cmocka_unit_test(completion_queue__overflows_beside_a_shared_queue),
 		cmocka_unit_test(rnr__progress_renews_the_budget),

@@ -74,6 +74,7 @@ static int fake_query_gid(struct ib_device *device, u8 port_num, int index, unio
 	if (index >= FAKE_GIDS)
 		return -EINVAL;
 	*gid = fake_of(device)->gids[index];
+	gid->raw[14] = (u8)(port_num - 1); /* each port has its own */
 	return 0;
 }
 
