@@ -1,6 +1,32 @@
 # A room is a folder of src/. Its *.c files make a static library; each *_test.c beside them makes a unit test, with what lies
 # in the room's test_support/.
 
+# How long a unit test may take. Well below half of what a step of ./check may, so that one that hangs does not hide the others.
+set(AV_TEST_SECONDS 120)
+if(AV_SANITIZE)
+  set(AV_TEST_SECONDS 300)
+endif()
+
+# Every test of the tree, C or Python, runs in a cage (test/cage/cage.c): no process of it outlives it or keeps ctest waiting. So
+# add_test itself is this one, and nobody has to remember; CMake keeps its own as _add_test.
+function(add_test)
+  set(words)
+  set(before)
+  math(EXPR last "${ARGC} - 1")
+  foreach(i RANGE ${last})
+    string(REPLACE ";" "\\;" word "${ARGV${i}}")
+    if(before STREQUAL COMMAND)
+      list(APPEND words cage)
+      if(TARGET "${word}")
+        set(word $<TARGET_FILE:${word}>)
+      endif()
+    endif()
+    list(APPEND words "${word}")
+    set(before "${word}")
+  endforeach()
+  _add_test(${words})
+endfunction()
+
 function(av_room_target room out)
   string(REPLACE "/" "_" name ${room})
   set(${out} av_${name} PARENT_SCOPE)
@@ -35,7 +61,7 @@ function(av_room room)
     set_target_properties(${test_target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
     target_link_libraries(${test_target} ${target} PkgConfig::CMOCKA)
     add_test(NAME unit/${room}/${name} COMMAND ${test_target})
-    set_tests_properties(unit/${room}/${name} PROPERTIES TIMEOUT 300 LABELS unit SKIP_RETURN_CODE 77)
+    set_tests_properties(unit/${room}/${name} PROPERTIES TIMEOUT ${AV_TEST_SECONDS} LABELS unit SKIP_RETURN_CODE 77)
   endforeach()
 endfunction()
 
