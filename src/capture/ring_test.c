@@ -232,14 +232,18 @@ static void capture_stop__ends_between_begin_and_end(void **state) NO_THREAD_SAF
 	struct test *t = *state;
 	struct pkt p = { .opcode = PKT_ACK, .qp_type = IBV_QPT_RC, .psn = 5 };
 	struct capture_packet packet = test_packet(&p, 0, 4096);
-	struct capture_hold h, later;
+	struct capture_hold h, second, later;
 
 	capture_begin(&t->c, &packet, &h);
+	capture_begin(&t->c, &packet, &second);
 	capture_stop(&t->c);
 	assert_false(capture_is_on(&t->c));
 	capture_end(&t->c, &h, &packet, NULL, 0, true); /* still mapped */
 	assert_true(test_read(t));
 	assert_int_equal(test_record.pkt.psn, 5);
+	assert_non_null(t->c.leaving); /* until the last one has left */
+	capture_end(&t->c, &second, &packet, NULL, 0, true);
+	assert_true(test_read(t));
 	capture_begin(&t->c, &packet, &later);
 	capture_end(&t->c, &later, &packet, NULL, 0, true);
 	assert_false(test_read(t));

@@ -395,9 +395,10 @@ static int net_multicast(void *arg, const struct path_av *av, u32 from, struct i
 	struct net_side *s = arg;
 	int n = 0;
 
-	for (u32 i = from; i < s->members && n < max; i++) {
+	/* members have come and gone: there is an empty place before each */
+	for (u32 i = from / 2; i < s->members && n < max; i++) {
 		net_dest_hold(&s->dest.dest);
-		out[n++] = (struct ibt_member){ &s->dest.dest, NET_MEMBER + i, i };
+		out[n++] = (struct ibt_member){ &s->dest.dest, NET_MEMBER + i, 2 * i + 1 };
 	}
 	return n;
 }

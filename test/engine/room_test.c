@@ -87,6 +87,48 @@ static void room__datagram_is_tried_once_per_call(void **state)
 	room_close(&r);
 }
 
+static void room_post_again(struct room *r, struct ibt_qp *qp, u64 wr_id)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	wr = net_wr(&sge, &r->net.side[0], IBV_WR_SEND, wr_id, 0, 8);
+	wr.wr.ud.ah = (struct ibv_ah *)&sge; /* only its presence counts here */
+	wr.wr.ud.remote_qpn = 0x22;
+	wr.wr.ud.remote_qkey = 7;
+	assert_int_equal(ibt_post_send(qp, &wr, &bad, room_av_of), 0);
+}
+
+/* The receiver stands still: one datagram waits in vain, the next is dropped at once. Once there
+ * was room again, the next that finds none waits as the first did. */
+static void room__datagram_waits_anew_after_there_was_room(void **state)
+{
+	static struct room r;
+	struct cq *cq = &r.net.side[0].send_cq;
+	struct ibt_qp *qp;
+
+	room_open(&r, 0);
+	r.net.side[1].held_up = true;
+	qp = room_post_datagram(&r);
+	net_run(&r.net, 2 * NS_PER_S);
+	assert_int_equal(net_wc(cq).wr_id, 1);
+	room_post_again(&r, qp, 2);
+	assert_int_equal(net_wc(cq).wr_id, 2);
+	r.net.side[1].held_up = false;
+	net_run(&r.net, 10 * NS_PER_MS);
+	r.net.side[1].held_up = true;
+	room_post_again(&r, qp, 3); /* takes the room */
+	assert_int_equal(net_wc(cq).wr_id, 3);
+	room_post_again(&r, qp, 4);
+	net_run(&r.net, 100 * NS_PER_MS);
+	assert_int_equal(cq_peek(cq, 1), 0);
+	r.net.side[1].held_up = false;
+	net_run(&r.net, 10 * NS_PER_MS);
+	assert_int_equal(net_wc(cq).wr_id, 4);
+	ibt_qp_destroy(qp);
+	room_close(&r);
+}
+
 /* A path may wait until nobody is blocked any more, as after a death. */
 static void room__nobody_waits_when_who_did_has_gone(void **state)
 {
@@ -140,6 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(room__datagram_is_tried_once_per_call),
+		cmocka_unit_test(room__datagram_waits_anew_after_there_was_room),
 		cmocka_unit_test(room__nobody_waits_when_who_did_has_gone),
 		cmocka_unit_test(room__acknowledgement_waits_behind_an_answer),
 	};

@@ -318,17 +318,49 @@ static void lane__shares_the_window(void **state)
 	assert_true(side[0].path->ops->same(a, b));
 }
 
+/* Each of two destinations without room is sent on once there is some. */
+static void stuck__two_destinations_go_on(void **state)
+{
+	struct path_dest *d[2] = { dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0),
+				   dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xe001) };
+
+	single_fate = EAGAIN;
+	for (u32 i = 0; i < 2; i++) {
+		assert_int_equal(send_one(&side[0], d[i], i, 64), 0);
+		side[0].path->ops->flush(d[i]);
+		assert_int_equal(send_one(&side[0], d[i], 7, 64), -EAGAIN);
+	}
+	single_fate = 0;
+	side[0].path->ops->poll(side[0].path, 16, true);
+	receive(&side[1], 2);
+	for (u32 i = 0; i < 2; i++)
+		assert_int_equal(send_one(&side[0], d[i], 2 + i, 64), 0);
+}
+
+/* A process may have several slots: after a change sockets are asked for each of them. */
+static void refresh__asks_for_every_slot(void **state)
+{
+	assert_int_equal(udp_slot_own(side[0].udp, SLOT_A + 1), 0);
+	assert_int_equal(udp_slot_own(side[0].udp, SLOT_A + 2), 0);
+	side[0].asked = 0;
+	udp_refresh(side[0].udp);
+	assert_int_equal(side[0].asked, 7u << SLOT_A);
+}
+
 static void lane__goes_with_its_address(void **state)
 {
 	u8 gid[16];
-	int fd = bare_socket(9, NODE_UDP_PORT, gid), again;
+	int fd = bare_socket(9, NODE_UDP_PORT, gid);
 
-	assert_int_equal(lane_port(fd, gid, 0xe001), 0xe001);
+	for (u16 port = 0xe001; port < 0xe005; port++)
+		assert_int_equal(lane_port(fd, gid, port), port);
 	side[0].absent = true;
 	udp_refresh(side[0].udp);
-	/* its port is free */
-	again = bare_socket(2, 0xe001, gid);
-	close(again);
+	/* their ports are free, the last as the first */
+	for (u16 port = 0xe001; port < 0xe005; port++) {
+		close(bare_socket(2, port, gid));
+		test_gid(gid, 9);
+	}
 	side[0].absent = false;
 	udp_refresh(side[0].udp);
 	test_gid(gid, 9);
@@ -454,6 +486,8 @@ int main(void)
 		EACH(lane__without_a_port_takes_another),
 		EACH(lane__without_a_descriptor_is_none),
 		EACH(lane__shares_the_window),
+		EACH(stuck__two_destinations_go_on),
+		EACH(refresh__asks_for_every_slot),
 		EACH(lane__goes_with_its_address),
 		EACH(lane__changes_between_two_packets),
 		EACH(lane__changes_under_a_batch_that_is_stuck),

@@ -26,6 +26,7 @@ struct side {
 	u64 counters[PATH_COUNTERS];
 	u8 gid[16];
 	bool absent; /* its address has left the host */
+	u32 asked; /* slots for which sockets were asked, one bit each */
 	bool ticking; /* as udp_config has it */
 	u32 count, batches;
 	struct path_dest *from;
@@ -50,6 +51,7 @@ int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
 {
 	int which = n->side == &side[1];
 
+	n->side->asked |= 1u << slot % 32;
 	if (n->side->absent) {
 		if (node_fd[which] >= 0)
 			close(node_fd[which]);
