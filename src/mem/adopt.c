@@ -78,6 +78,7 @@ void adopt_drop_in_child(void) NO_THREAD_SAFETY
 	adopt_engine_runs = adopt_engine_comes = false;
 	adopt.range_count = adopt.untracked = 0;
 	adopt.shown = NULL;
+	adopt.keys = NULL;
 }
 
 /* ---- the file ---- */
@@ -193,7 +194,7 @@ static struct adopt_region *region_around(u64 start, u64 end) REQUIRES(&adopt.lo
 		struct adopt_region *r = &adopt.regions[i];
 
 		if (r->refs != 0 && !r->lost && r->addr <= start && end <= r->addr + r->length &&
-		    (!region_is_born(r) || (born_has(start, end - start) && fork_watch())))
+		    (!region_is_born(r) || born_has(start, end - start)))
 			return r;
 	}
 	return NULL;
@@ -207,6 +208,16 @@ bool region_is_born(const struct adopt_region *r)
 bool region_is_used(const struct adopt_region *r)
 {
 	return r->refs != 0 || r->lingers;
+}
+
+void region_end(struct adopt_region *r, bool reusable)
+{
+	adopt.bytes -= region_is_born(r) ? 0 : r->length;
+	adopt.lingering -= r->lingers;
+	if (!reusable)
+		r->offset = 0;
+	r->refs = 0;
+	r->lingers = r->unclean = r->keeps = r->lost = false;
 }
 
 /* A free one with a slot. A slot's number is that of its region, modulo ADOPT_REGIONS. */
@@ -231,7 +242,7 @@ static struct adopt_region *region_find_free(void) REQUIRES(&adopt.lock)
 
 /* ---- what peers see ---- */
 
-static void region_hide(const struct adopt_region *r) REQUIRES(&adopt.lock)
+void region_hide(const struct adopt_region *r)
 {
 	if (adopt.shown != NULL)
 		__atomic_store_n(&adopt.shown->at[r - adopt.regions].offset, 0, __ATOMIC_RELEASE);
@@ -250,10 +261,11 @@ static void region_show(const struct adopt_region *r) REQUIRES(&adopt.lock)
 	__atomic_store_n(&adopt.shown->high, adopt.region_high, __ATOMIC_RELEASE);
 }
 
-void adopt_show(struct adopt_table *t)
+void adopt_show(struct adopt_table *t, struct mem_table *keys)
 {
 	lock_acquire(&adopt.lock);
 	adopt.shown = t;
+	adopt.keys = keys;
 	if (!adopt.born_is_lost && region_is_born(&adopt.regions[BORN_REGION]))
 		region_show(&adopt.regions[BORN_REGION]);
 	lock_release(&adopt.lock);
@@ -265,7 +277,8 @@ u64 adopt_born(u64 base, u64 length)
 	u64 offset = 0;
 
 	lock_acquire(&adopt.lock);
-	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && adopt_file_is_made()) {
+	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && fork_watch() &&
+	    adopt_file_is_made()) {
 		r = region_find_free();
 		r->addr = base;
 		r->length = length;
@@ -331,6 +344,11 @@ static bool adopt_is_ours(u64 start, u64 end)
 	return false;
 }
 
+bool adopt_stands_on(const struct adopt_region *r)
+{
+	return adopt_is_ours(r->addr, r->addr + r->length);
+}
+
 static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 {
 	u64 in_page = (u64)sysconf(_SC_PAGESIZE) - 1;
@@ -339,9 +357,10 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 		return false;
 	if (start == end || ((start | end) & in_page) != 0 || end - start > ADOPT_LONGEST)
 		return false;
-	return adopt.untracked == 0 && adopt_has_credit(end - start) && !ranges_have(start, end) &&
-	       !adopt_is_ours(start, end) && end - start <= allow_bytes() - adopt.bytes &&
-	       allow_limits() && fork_watch() && adopt_file_is_made();
+	return !adopt.given_back && adopt.untracked == 0 && adopt_has_credit(end - start) &&
+	       !ranges_have(start, end) && !adopt_is_ours(start, end) &&
+	       end - start <= allow_bytes() - adopt.bytes && allow_limits() && fork_watch() &&
+	       adopt_file_is_made();
 }
 
 /* Between adopt_stop and adopt_go_on. */
@@ -384,7 +403,8 @@ static void adopt_engine_await(void) REQUIRES(&adopt_engine_lock)
 static void adopt_region_out(struct adopt_region *r, bool clean)
 	REQUIRES(&adopt.lock) REQUIRES(&adopt_engine_lock)
 {
-	bool alone = look_is_alone() && !__atomic_load_n(&adopt.everywhere, __ATOMIC_RELAXED);
+	bool alone = look_is_alone() && !adopt_stands_on(r) &&
+		     !__atomic_load_n(&adopt.everywhere, __ATOMIC_RELAXED);
 
 	switch (move_out(r, alone)) {
 	case MOVE_NOT_YET:
@@ -398,11 +418,7 @@ static void adopt_region_out(struct adopt_region *r, bool clean)
 	case MOVE_DONE:
 		break;
 	}
-	adopt.bytes -= r->length;
-	adopt.lingering -= r->lingers;
-	if (r->unclean || !clean)
-		r->offset = 0;
-	r->lingers = r->unclean = r->lost = false;
+	region_end(r, clean && !r->unclean);
 }
 
 /* With every signal blocked and our own thread at rest. */

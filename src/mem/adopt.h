@@ -47,8 +47,11 @@ struct adopt_table {
 	struct adopt_shown at[ADOPT_REGIONS];
 };
 
-/* Regions are shown in `t`, which is zeroed, from now on; NULL: nowhere. */
-void adopt_show(struct adopt_table *t);
+struct mem_table;
+
+/* Regions are shown in `t`, which is zeroed, from now on, and `keys` may name them; NULL: nowhere.
+ */
+void adopt_show(struct adopt_table *t, struct mem_table *keys);
 
 /* Is adoption allowed in this process at all? */
 bool adopt_is_on(void);

@@ -1,4 +1,7 @@
-/* adopt_fork.c: a forked child gets a copy of adopted memory, as it would of any other.
+/* adopt_fork.c: a forked child gets private memory in place of adopted memory.
+ *
+ * As a rule all of it is given back before the fork (adopt_back.c), and the kernel does the rest.
+ * Here is what happens to what could not be given back, for somebody else may hold its pages.
  *
  * Parent and child would share the file's maps, so a child does not inherit them: neither one made
  * behind our back (clone) nor, at last, one that we know of. Before a fork the content is copied
@@ -9,7 +12,7 @@
  *
  * Handlers: `copy`, made when we are loaded, runs after those of the application before a fork, and
  * before them after it. `lock`, made with the first region, is the other way round, so that
- * adopt.lock is taken outside all other locks that handlers take.
+ * adopt.lock is taken outside all other locks that handlers take; it gives back.
  *
  * In: fork    Out: the child's memory
  * Runs: the forking thread    Locks: adopt.lock across the fork, so that no region changes
@@ -67,38 +70,6 @@ static bool fork_place_is_stash(const struct adopt_piece *p) REQUIRES(&adopt.loc
 	return r != NULL && p->copy - r->stash < r->length;
 }
 
-/* Where in the piece content begins (SEEK_DATA) or ends, from `at` on; its length: nowhere. Who
- * must not ask takes all of it for content. */
-static u64 fork_seek(const struct adopt_piece *p, u64 at, int whence) REQUIRES(&adopt.lock)
-{
-	off_t found = lseek(adopt.fd, (off_t)(p->offset + at), whence);
-	u64 length = p->end - p->start;
-
-	if (found < 0)
-		return whence == SEEK_DATA && errno != ENXIO ? MIN(at, length) : length;
-	return MIN((u64)found - p->offset, length);
-}
-
-/* Of what the file has there: what it does not have is zeroes in the copy already. */
-static bool fork_copy_content(const struct adopt_piece *p) REQUIRES(&adopt.lock)
-{
-	u64 length = p->end - p->start, stop;
-
-	if (!adopt_file_is_there())
-		return move_read(p->copy, length, p, 0) == 0;
-	for (u64 at = fork_seek(p, 0, SEEK_DATA); at < length; at = fork_seek(p, stop, SEEK_DATA)) {
-		const struct adopt_piece part = { .start = p->start + at,
-						  .end = p->end,
-						  .offset = p->offset + at,
-						  .prot = p->prot };
-
-		stop = fork_seek(p, at, SEEK_HOLE);
-		if (move_read(p->copy + at, stop - at, &part, 0) != 0)
-			return false;
-	}
-	return true;
-}
-
 static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start;
@@ -110,7 +81,7 @@ static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 	filled = p->copy != 0 && (p->heir == BORN_ZEROED ?
 					  madvise(fork_pointer(p->copy), length,
 						  MADV_WIPEONFORK) == 0 :
-					  fork_copy_content(p));
+					  move_content(p->copy, length, p, 0) == 0);
 	if (filled && madvise(fork_pointer(p->start), length, MADV_DOFORK) == 0)
 		return;
 	log_error("mem", "a forked child misses registered memory at %#llx",
@@ -224,6 +195,21 @@ static void fork_place_copy(const struct adopt_piece *p)
 	}
 }
 
+/* Where nothing was inherited; if the application has put something else there since, that was. */
+static void fork_place_zeroes(void) NO_THREAD_SAFETY
+{
+	for (u32 i = 0; i < adopt.wiped_count; i++) {
+		u64 n = adopt.wiped[i].end - adopt.wiped[i].start;
+		void *p = mmap(fork_pointer(adopt.wiped[i].start), n, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+			       -1, 0);
+
+		if (p != MAP_FAILED)
+			madvise(p, n, MADV_WIPEONFORK);
+	}
+	adopt.wiped_count = 0;
+}
+
 static void fork_become_child(void) NO_THREAD_SAFETY
 {
 	if (adopt.fd < 0) {
@@ -232,6 +218,7 @@ static void fork_become_child(void) NO_THREAD_SAFETY
 	}
 	for (u32 i = 0; i < adopt.pieces.count; i++)
 		fork_place_copy(&adopt.pieces.at[i]);
+	fork_place_zeroes();
 	for (u32 i = 0; i < adopt.region_high; i++) {
 		struct adopt_region *r = &adopt.regions[i];
 
@@ -244,6 +231,7 @@ static void fork_become_child(void) NO_THREAD_SAFETY
 	look_drop();
 	adopt.fd = -1;
 	adopt.bytes = 0;
+	adopt.given_back = false;
 	fork_free_born(true);
 	adopt.region_high = adopt.lingering = adopt.pieces.count = 0;
 }
@@ -256,6 +244,7 @@ __attribute__((constructor)) static void fork_begin(void)
 static void fork_lock(void) NO_THREAD_SAFETY
 {
 	lock_acquire(&adopt.lock);
+	back_give();
 }
 
 static void fork_unlock(void) NO_THREAD_SAFETY
@@ -266,6 +255,7 @@ static void fork_unlock(void) NO_THREAD_SAFETY
 static void fork_unlock_child(void) NO_THREAD_SAFETY
 {
 	adopt.shown = NULL;
+	adopt.keys = NULL;
 	adopt.range_count = adopt.untracked = 0;
 	adopt_engine_runs = adopt_engine_comes = false;
 	lock_init(&adopt_engine_lock);

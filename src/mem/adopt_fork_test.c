@@ -1,8 +1,11 @@
 /* adopt_fork_test.c: what a forked child has of adopted memory: a copy, from its first moment on,
  * unless the application wanted otherwise. NO_THREAD_SAFETY: see adopt_kit.h.
  */
+#include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "mem/adopt_kit.h"
 
@@ -192,6 +195,204 @@ static void fork__again_and_again(void **state) NO_THREAD_SAFETY
 	}
 }
 
+/* ---- beside other threads ---- */
+
+enum { TORN_FORKS = 40 };
+
+static bool beside_stop;
+
+/* x, in the first page, is stored before y, in the last one: nobody ever sees y > x. */
+static volatile u64 *torn_x(void)
+{
+	return (volatile u64 *)(void *)memory;
+}
+
+static volatile u64 *torn_y(void)
+{
+	return (volatile u64 *)(void *)(memory + BYTES - sizeof(u64));
+}
+
+static void *torn_count(void *arg)
+{
+	for (u64 i = 1; !__atomic_load_n(&beside_stop, __ATOMIC_RELAXED); i++) {
+		__atomic_store_n(torn_x(), i, __ATOMIC_RELEASE);
+		__atomic_store_n(torn_y(), i, __ATOMIC_RELEASE);
+	}
+	return arg;
+}
+
+/* A child's snapshot is of one instant, and does not change. */
+static int torn_look(void)
+{
+	u64 y = *torn_y(), x = *torn_x();
+
+	if (y > x)
+		return 1;
+	usleep(100);
+	return *torn_x() == x && *torn_y() == y ? 0 : 2;
+}
+
+/* Its memory is adopted, then it has a thread, then it forks. */
+static int torn_parent(void)
+{
+	pthread_t t;
+	int verdict;
+
+	new_credit();
+	*torn_x() = *torn_y() = 0;
+	if (enter(memory, BYTES) == 0 || pthread_create(&t, NULL, torn_count, NULL) != 0)
+		return 10;
+	while (*torn_y() < 1000)
+		sched_yield();
+	verdict = in_child(torn_look);
+	if (verdict == 0)
+		verdict = in_child(torn_look);
+	beside_stop = true;
+	pthread_join(t, NULL);
+	leave(memory, BYTES);
+	return verdict != 0 ? verdict : *torn_x() == *torn_y() ? 0 : 3;
+}
+
+static void fork__one_instant_beside_threads(void **state)
+{
+	leave(memory, BYTES);
+	for (int i = 0; i < TORN_FORKS; i++)
+		assert_int_equal(in_child(torn_parent), 0);
+	assert_int_not_equal(enter(memory, BYTES), 0);
+}
+
+static void *beside_malloc(void *arg)
+{
+	void *held[64] = { NULL };
+
+	for (u32 i = 1; !__atomic_load_n(&beside_stop, __ATOMIC_RELAXED); i = i * 1664525 + 1) {
+		free(held[i >> 26]);
+		held[i >> 26] = malloc(16 + (i >> 20) % 2000);
+	}
+	for (int i = 0; i < 64; i++)
+		free(held[i]);
+	return arg;
+}
+
+static int child_uses_malloc(void)
+{
+	void *held[200];
+
+	for (int i = 0; i < 200; i++)
+		if ((held[i] = malloc(16 + (u32)i * 37 % 4000)) == NULL)
+			return 1;
+	for (int i = 0; i < 200; i++)
+		free(held[i]);
+	return 0;
+}
+
+/* As registration caches do. */
+static int heap_parent(void)
+{
+	u8 *from = (u8 *)(((uintptr_t)malloc(1 << 16) + PAGE - 1) & ~(PAGE - 1)), *to;
+	pthread_t t;
+	int verdict = 0;
+
+	mallopt(M_ARENA_MAX, 1);
+	free(malloc(100 * PAGE));
+	to = (u8 *)((uintptr_t)sbrk(0) & ~(PAGE - 1));
+	new_credit();
+	if (enter(from, (u64)(to - from)) == 0)
+		return 10;
+	if (pthread_create(&t, NULL, beside_malloc, NULL) != 0)
+		return 11;
+	for (int i = 0; i < 4 && verdict == 0; i++)
+		verdict = in_child(child_uses_malloc);
+	beside_stop = true;
+	pthread_join(t, NULL);
+	leave(from, (u64)(to - from));
+	return verdict;
+}
+
+static void fork__the_heap_beside_threads(void **state)
+{
+	leave(memory, BYTES);
+	for (int i = 0; i < TORN_FORKS; i++)
+		assert_int_equal(in_child(heap_parent), 0);
+	assert_int_not_equal(enter(memory, BYTES), 0);
+}
+
+static int child_heeds_advice(void)
+{
+	unsigned char resident[2];
+
+	if (mincore(memory, 2 * PAGE, resident) == 0)
+		return 1;
+	if (!is_zero(memory + 2 * PAGE, 2 * PAGE))
+		return 2;
+	memory[2 * PAGE] = 1; /* not in its own child */
+	for (u64 i = 4 * PAGE; i < BYTES; i++)
+		if (memory[i] != pattern(i))
+			return 3;
+	return 0;
+}
+
+static int child_and_its_own_heed_advice(void)
+{
+	int verdict = child_heeds_advice();
+
+	return verdict != 0 ? verdict : 10 * in_child(child_heeds_advice);
+}
+
+static void *thread_waits(void *arg)
+{
+	while (!__atomic_load_n(&beside_stop, __ATOMIC_RELAXED))
+		usleep(100);
+	return arg;
+}
+
+/* Advice from before the registration, though the memory is a private map of a file now. */
+static void fork__heeds_advice_beside_threads(void **state)
+{
+	pthread_t t;
+
+	leave(memory, BYTES);
+	assert_int_equal(madvise(memory, 2 * PAGE, MADV_DONTFORK), 0);
+	assert_int_equal(madvise(memory + 2 * PAGE, 2 * PAGE, MADV_WIPEONFORK), 0);
+	assert_int_not_equal(enter(memory, BYTES), 0);
+	handler_touches = beside_stop = false;
+	assert_int_equal(pthread_create(&t, NULL, thread_waits, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(in_child(child_and_its_own_heed_advice), 0);
+	check(memory, BYTES);
+	beside_stop = true;
+	pthread_join(t, NULL);
+	handler_touches = true;
+}
+
+static u64 file_kb(void) NO_THREAD_SAFETY
+{
+	struct stat st;
+
+	assert_int_equal(fstat(adopt.fd, &st), 0);
+	return (u64)st.st_blocks / 2;
+}
+
+/* The first fork gives all back, of the file's pages, too; later ones have nothing to do. What is
+ * registered afterwards is not adopted. */
+static void fork__gives_all_back_once(void **state)
+{
+	u8 *p;
+
+	assert_int_not_equal(file_kb(), 0);
+	handler_touches = false;
+	assert_int_equal(in_child(child_writes), 0);
+	assert_int_equal(file_kb(), 0);
+	assert_false(is_shared(memory));
+	p = map_private(BYTES);
+	assert_int_equal(enter(p, BYTES), 0);
+	leave(p, BYTES);
+	munmap(p, BYTES);
+	assert_int_equal(in_child(child_writes), 0);
+	handler_touches = true;
+	check(memory, BYTES);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -203,6 +404,10 @@ int main(void)
 		T(fork__without_a_descriptor_left),
 		T(fork__keeps_protection),
 		T(fork__again_and_again),
+		T(fork__one_instant_beside_threads),
+		T(fork__the_heap_beside_threads),
+		T(fork__heeds_advice_beside_threads),
+		T(fork__gives_all_back_once),
 	};
 
 	setenv("ANYVERBS_ADOPT", "1", 1);

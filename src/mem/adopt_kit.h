@@ -68,9 +68,10 @@ static inline void leave(u8 *p, u64 n)
 	adopt_leave((uintptr_t)p, n, true);
 }
 
-/* As if nothing had been adopted for long. */
+/* As if nothing had been adopted for long, nor given back by a fork. */
 static inline void new_credit(void) NO_THREAD_SAFETY
 {
+	adopt.given_back = false;
 	adopt.credit_ns = adopt.small_ns = 0;
 }
 

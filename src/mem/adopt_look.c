@@ -77,25 +77,23 @@ static bool look_parse(const char *line, struct look_map *m)
 }
 
 /* Takes whole lines off the buffer; returns how many bytes are left over, or -1. */
-static ssize_t look_lines(char *buffer, size_t n, void (*fn)(const struct look_map *, void *),
+static ssize_t look_lines(char *buffer, size_t n, bool (*fn)(const char *line, void *arg),
 			  void *arg)
 {
 	char *line = buffer, *end = buffer + n, *stop;
 
 	while ((stop = memchr(line, '\n', (size_t)(end - line))) != NULL) {
-		struct look_map m;
-
 		*stop = '\0';
-		if (!look_parse(line, &m))
+		if (!fn(line, arg))
 			return -1;
-		fn(&m, arg);
 		line = stop + 1;
 	}
 	memmove(buffer, line, (size_t)(end - line));
 	return end - line;
 }
 
-bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *arg)
+/* Calls fn for each line of the file. False: that answered so, or it cannot be read. */
+static bool look_text(int fd, bool (*fn)(const char *line, void *arg), void *arg)
 {
 	char buffer[LOOK_BUFFER];
 	ssize_t left = 0, n = -1;
@@ -111,6 +109,60 @@ bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *ar
 		left = look_lines(buffer, (size_t)(left + n), fn, arg);
 	}
 	return n == 0 && left == 0;
+}
+
+struct look_each {
+	void (*fn)(const struct look_map *m, void *arg);
+	void *arg;
+};
+
+static bool look_map_line(const char *line, void *arg)
+{
+	const struct look_each *each = arg;
+	struct look_map m;
+
+	if (!look_parse(line, &m))
+		return false;
+	each->fn(&m, each->arg);
+	return true;
+}
+
+bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *arg)
+{
+	struct look_each each = { fn, arg };
+
+	return look_text(fd, look_map_line, &each);
+}
+
+struct look_advised {
+	void (*fn)(u64 start, u64 end, bool withheld, void *arg);
+	void *arg;
+	struct look_map m; /* of which the lines are */
+};
+
+/* "VmFlags: rd wr mr mw me dc wf": DONTCOPY, WIPEONFORK. */
+static bool look_smaps_line(const char *line, void *arg)
+{
+	struct look_advised *a = arg;
+	bool withheld;
+
+	if (look_parse(line, &a->m) || strncmp(line, "VmFlags:", 8) != 0)
+		return true;
+	withheld = strstr(line, " dc") != NULL;
+	if (withheld || strstr(line, " wf") != NULL)
+		a->fn(a->m.start, a->m.end, withheld, a->arg);
+	return true;
+}
+
+bool look_advice(void (*fn)(u64 start, u64 end, bool withheld, void *arg), void *arg)
+{
+	struct look_advised a = { .fn = fn, .arg = arg };
+	int fd = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+	bool all = fd >= 0 && look_text(fd, look_smaps_line, &a);
+
+	if (fd >= 0)
+		close(fd);
+	return all;
 }
 
 int look_open(void)

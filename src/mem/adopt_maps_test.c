@@ -67,7 +67,7 @@ static void adopt_enter__new_memory_where_adopted_was(void **state) NO_THREAD_SA
 	const struct adopt_shown *s = NULL;
 	u64 offset;
 
-	adopt_show(&shown);
+	adopt_show(&shown, NULL);
 	offset = enter(memory, BYTES);
 	assert_int_not_equal(offset, 0);
 	for (u32 i = 0; i < shown.high; i++)
@@ -82,7 +82,7 @@ static void adopt_enter__new_memory_where_adopted_was(void **state) NO_THREAD_SA
 	assert_int_equal(s->offset, 0);
 	leave(memory, BYTES);
 	leave(memory, PAGE);
-	adopt_show(NULL);
+	adopt_show(NULL, NULL);
 	assert_int_equal(memory[0], 9);
 	/* and it is as good as any other */
 	assert_int_not_equal(enter(memory, BYTES), 0);
@@ -135,6 +135,9 @@ static void fork__copies_with_their_list_adopted(void **state) NO_THREAD_SAFETY
 	assert_int_not_equal(enter(memory, BYTES), 0);
 	assert_int_equal(in_child(child_writes), 0); /* now there is a list */
 	check(memory, BYTES);
+	leave(memory, BYTES);
+	new_credit();
+	assert_int_not_equal(enter(memory, BYTES), 0);
 	list = (u8 *)((uintptr_t)adopt.pieces.at & ~(PAGE - 1));
 	assert_true(list < memory);
 	assert_int_not_equal(enter(list, 2 * PAGE), 0);

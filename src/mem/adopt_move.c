@@ -79,11 +79,24 @@ static int move_map(u64 from, u64 length, u64 to)
 	return p == MAP_FAILED ? -errno : 0;
 }
 
+/* Where the call is forbidden. */
+static bool move_drop_by_map(u64 offset, u64 length) REQUIRES(&adopt.lock)
+{
+	void *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, adopt.fd,
+		       (off_t)offset);
+	bool dropped = p != MAP_FAILED && madvise(p, length, MADV_REMOVE) == 0;
+
+	if (p != MAP_FAILED)
+		munmap(p, length);
+	return dropped;
+}
+
 static void move_drop_pages(u64 offset, u64 length) REQUIRES(&adopt.lock)
 {
 	if (!adopt_file_is_there() ||
-	    fallocate(adopt.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-		      (off_t)length) != 0)
+	    (fallocate(adopt.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+		       (off_t)length) != 0 &&
+	     !move_drop_by_map(offset, length)))
 		log_debug("mem", "pages of the file stay: errno %d", errno);
 }
 
@@ -126,19 +139,42 @@ static int chunk_in(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt
 	return err;
 }
 
-/* Puts bytes back that begin `at` in the piece, which is where the region was. */
-static int chunk_out(const struct adopt_region *r, const struct adopt_piece *p, u64 at, u64 n)
-	REQUIRES(&adopt.lock)
+/* How much of [offset, offset + length) of the file has content, from `at` on: where that begins
+ * (SEEK_DATA) or ends; length: nowhere. Where the kernel does not say, all of it has. */
+static u64 move_seek(u64 offset, u64 length, u64 at, int whence) REQUIRES(&adopt.lock)
 {
-	u64 to = p->start + at, stash = r->stash + (to - r->addr);
-	int err = mprotect(move_pointer(stash), n, PROT_READ | PROT_WRITE) != 0 ? -errno : 0;
+	off_t found = lseek(adopt.fd, (off_t)(offset + at), whence);
 
-	if (err == 0) {
+	if (found < 0)
+		return whence == SEEK_DATA && errno != ENXIO ? MIN(at, length) : length;
+	return MIN((u64)found - offset, length);
+}
+
+int move_content(u64 to, u64 length, const struct adopt_piece *p, u64 at)
+{
+	u64 offset = p->offset + at, stop;
+	int err = 0;
+
+	if (!adopt_file_is_there())
+		return move_read(to, length, p, at);
+	for (u64 from = move_seek(offset, length, 0, SEEK_DATA); from < length && err == 0;
+	     from = move_seek(offset, length, stop, SEEK_DATA)) {
+		stop = move_seek(offset, length, from, SEEK_HOLE);
 		/* In one call; else each page would be a fault of the reading. */
-		madvise(move_pointer(stash), n, MADV_POPULATE_WRITE);
-		err = move_read(stash, n, p, at);
+		madvise(move_pointer(to + from), stop - from, MADV_POPULATE_WRITE);
+		err = move_read(to + from, stop - from, p, at + from);
 	}
-	return err != 0 ? err : move_map(stash, n, to);
+	return err;
+}
+
+/* Puts `n` bytes back that begin `at` in the piece, by way of the empty memory at `place`. */
+static int chunk_out(const struct adopt_piece *p, u64 place, u64 at, u64 n) REQUIRES(&adopt.lock)
+{
+	int err = mprotect(move_pointer(place), n, PROT_READ | PROT_WRITE) != 0 ? -errno : 0;
+
+	if (err == 0)
+		err = move_content(place, n, p, at);
+	return err != 0 ? err : move_map(place, n, p->start + at);
 }
 
 static void move_in_undo(struct adopt_region *r, u64 done) REQUIRES(&adopt.lock)
@@ -149,7 +185,7 @@ static void move_in_undo(struct adopt_region *r, u64 done) REQUIRES(&adopt.lock)
 					 .prot = PROT_READ | PROT_WRITE };
 
 	for (u64 at = 0; at < done; at += ADOPT_CHUNK)
-		if (chunk_out(r, &all, at, MIN((u64)ADOPT_CHUNK, done - at)) != 0)
+		if (chunk_out(&all, r->stash + at, at, MIN((u64)ADOPT_CHUNK, done - at)) != 0)
 			log_error("mem", "memory at %#llx stays shared",
 				  (unsigned long long)(r->addr + at));
 	munmap(move_pointer(r->stash), r->length);
@@ -198,41 +234,68 @@ static bool piece_is_home(const struct adopt_region *r, const struct adopt_piece
 	       p->end <= r->addr + r->length;
 }
 
-static bool piece_out_alone(const struct adopt_region *r, const struct adopt_piece *p)
-	REQUIRES(&adopt.lock)
+/* Another map of the same bytes, which the application has made (mremap). */
+static bool piece_has_twin(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	for (u32 i = 0; i < adopt.pieces.count; i++) {
+		const struct adopt_piece *q = &adopt.pieces.at[i];
+
+		if (q->start != p->start && q->end != p->end &&
+		    q->offset < p->offset + (p->end - p->start) &&
+		    p->offset < q->offset + (q->end - q->start))
+			return true;
+	}
+	return false;
+}
+
+/* Chunk by chunk, so that no more than one is there twice. Returns how much of it is out. */
+static u64 piece_out_alone(const struct adopt_piece *p, u64 place) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start;
+	bool drop = !piece_has_twin(p);
 
 	for (u64 at = 0; at < length; at += ADOPT_CHUNK) {
 		u64 n = MIN((u64)ADOPT_CHUNK, length - at);
 
-		if (chunk_out(r, p, at, n) != 0)
-			return false;
+		if (chunk_out(p, place + at, at, n) != 0)
+			return at;
 		if (p->prot != (PROT_READ | PROT_WRITE) &&
 		    mprotect(move_pointer(p->start + at), n, p->prot) != 0)
 			log_warn("mem", "memory keeps its old protection: errno %d", errno);
+		if (drop)
+			move_drop_pages(p->offset + at, n);
 	}
-	return true;
+	return length;
 }
 
-/* Every page becomes the process' own by being written to; a protection that forbids that is taken
- * away meanwhile, from a private map, so that only this process' mistakes could profit. */
-static bool piece_own_pages(const struct adopt_piece *p)
+/* Every page with content becomes the process' own by being written to, and the file's is given up.
+ * The protection that forbids it is taken away meanwhile, from a private map, so that only this
+ * process' mistakes could profit. */
+static bool piece_own_pages(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
-	u64 n = p->end - p->start;
-	bool ours;
+	u64 length = p->end - p->start, from, n;
+	bool drop = !piece_has_twin(p), ours = true;
 
 	if ((p->prot & PROT_WRITE) == 0 &&
-	    mprotect(move_pointer(p->start), n, PROT_READ | PROT_WRITE) != 0)
+	    mprotect(move_pointer(p->start), length, PROT_READ | PROT_WRITE) != 0)
 		return false;
-	ours = mem_populate(p->start, n, true) == 0;
+	for (from = move_seek(p->offset, length, 0, SEEK_DATA); from < length && ours;
+	     from = move_seek(p->offset, length, from + n, SEEK_DATA)) {
+		n = MIN((u64)ADOPT_CHUNK,
+			move_seek(p->offset, length, from, SEEK_HOLE) - from);
+		ours = mem_populate(p->start + from, n, true) == 0;
+		if (ours && drop)
+			move_drop_pages(p->offset + from, n);
+	}
 	if (p->prot != (PROT_READ | PROT_WRITE) &&
-	    mprotect(move_pointer(p->start), n, p->prot) != 0)
+	    mprotect(move_pointer(p->start), length, p->prot) != 0)
 		return false;
 	return ours;
 }
 
-static bool piece_out_in_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+/* False: it is a shared map as before. */
+static bool piece_out_in_place(struct adopt_region *r, const struct adopt_piece *p)
+	REQUIRES(&adopt.lock)
 {
 	u64 n = p->end - p->start;
 
@@ -240,20 +303,62 @@ static bool piece_out_in_place(const struct adopt_piece *p) REQUIRES(&adopt.lock
 	    mmap(move_pointer(p->start), n, p->prot, MAP_PRIVATE | MAP_FIXED, adopt.fd,
 		 (off_t)p->offset) == MAP_FAILED)
 		return false;
-	return piece_own_pages(p);
+	if (!piece_own_pages(p)) {
+		log_error("mem", "pages of memory at %#llx stay the file's",
+			  (unsigned long long)p->start);
+		r->keeps = true;
+	}
+	return true;
 }
 
-/* False: it stays shared. */
-static bool piece_out(const struct adopt_region *r, const struct adopt_piece *p, bool alone,
-		      bool *clean) REQUIRES(&adopt.lock)
+struct adopt_region *region_of_piece(const struct adopt_piece *p)
 {
-	if (alone && piece_is_home(r, p) && piece_out_alone(r, p))
+	struct adopt_region *r = &adopt.regions[(p->offset >> ADOPT_SLOT_SHIFT) % ADOPT_REGIONS];
+
+	return region_is_used(r) && p->offset - r->offset < ADOPT_SLOT_BYTES ? r : NULL;
+}
+
+/* Born memory has no stash; nor has what the application has moved or let grow. */
+static u64 piece_out_elsewhere(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	u64 length = p->end - p->start, done;
+	void *place = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (place == MAP_FAILED)
+		return 0;
+	done = piece_out_alone(p, (u64)(uintptr_t)place);
+	if (done < length)
+		munmap((u8 *)place + done, length - done);
+	return done;
+}
+
+bool move_piece_out(struct adopt_region *r, const struct adopt_piece *p, bool alone, bool *clean)
+{
+	struct adopt_piece rest = *p;
+	u64 done = 0;
+
+	if (alone && !region_is_born(r) && piece_is_home(r, p))
+		done = piece_out_alone(p, r->stash + (p->start - r->addr));
+	else if (alone)
+		done = piece_out_elsewhere(p);
+	rest.start += done;
+	rest.offset += done;
+	if (rest.start == rest.end)
 		return true;
 	*clean = false;
-	if (piece_out_in_place(p))
+	if (piece_out_in_place(r, &rest))
 		return true;
-	log_error("mem", "memory at %#llx stays shared for now", (unsigned long long)p->start);
+	log_error("mem", "memory at %#llx stays shared for now", (unsigned long long)rest.start);
 	return false;
+}
+
+void move_finish(const struct adopt_region *r)
+{
+	if (!region_is_born(r))
+		munmap(move_pointer(r->stash), r->length);
+	if (!r->keeps)
+		move_drop_pages(r->offset, ADOPT_SLOT_BYTES);
 }
 
 /* Not all is out: what has gone from the stash is reserved again before others can use it. */
@@ -273,13 +378,12 @@ enum move_result move_out(struct adopt_region *r, bool alone)
 	if (!all || (adopt.pieces.count != 0 && (adopt.pieces.held || look_is_held())))
 		return MOVE_NOT_YET;
 	for (u32 i = 0; i < adopt.pieces.count; i++)
-		all &= piece_out(r, &adopt.pieces.at[i], alone, &clean);
+		all &= move_piece_out(r, &adopt.pieces.at[i], alone, &clean);
 	if (!all) {
 		move_keep_stash(r, alone);
 		r->unclean = true;
 		return MOVE_NOT_YET;
 	}
-	munmap(move_pointer(r->stash), r->length);
-	move_drop_pages(r->offset, ADOPT_SLOT_BYTES);
+	move_finish(r);
 	return clean ? MOVE_DONE : MOVE_UNCLEAN;
 }

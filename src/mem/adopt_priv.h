@@ -5,6 +5,7 @@
  *   adopt_look.c   what the kernel says of this process: threads, maps, pins
  *   adopt_query.c  the same of one map
  *   adopt_move.c   pages in and out
+ *   adopt_back.c   all pages out, for good, before the first fork
  *   adopt_fork.c   what a forked child gets
  */
 #ifndef MEM_ADOPT_PRIV_H
@@ -15,6 +16,7 @@
 
 enum {
 	ADOPT_RANGES = 1024, /* registrations that are remembered one by one */
+	ADOPT_WIPED = 64,
 	/* pages move so many bytes at a time: more than that is never there twice */
 	ADOPT_CHUNK = 4 << 20,
 };
@@ -29,6 +31,8 @@ struct adopt_region {
 	u32 refs; /* registrations that touch it; 0 and not `lingers`: free */
 	bool lingers; /* without registrations, but its pages cannot be put back yet */
 	bool unclean; /* its slot is not to be used again */
+	bool stays; /* adopt_back.c: some of it could not be given back */
+	bool keeps; /* a private map may need the file's pages still: they are not given up */
 	bool lost; /* something else lies at its address: keys name it, addresses do not */
 };
 
@@ -69,6 +73,13 @@ struct adopt {
 	u32 looks GUARDED_BY(lock); /* since then */
 	struct adopt_region regions[ADOPT_REGIONS] GUARDED_BY(lock);
 	struct adopt_table *shown GUARDED_BY(lock);
+	struct mem_table *keys GUARDED_BY(lock); /* entries of it name regions; NULL: none do */
+	/* All was given back at a fork (adopt_back.c): nothing is adopted any more. */
+	bool given_back GUARDED_BY(lock);
+	/* Pages of private maps of the file that a child is to have zeroed, for which the kernel
+	 * has no advice: a child does not inherit them. */
+	struct adopt_range wiped[ADOPT_WIPED] GUARDED_BY(lock);
+	u32 wiped_count GUARDED_BY(lock);
 	u32 region_high GUARDED_BY(lock); /* regions[] in use or ever used */
 	struct adopt_range ranges[ADOPT_RANGES] GUARDED_BY(lock);
 	u32 range_count GUARDED_BY(lock);
@@ -103,6 +114,12 @@ void adopt_born_lost(void);
 bool region_is_used(const struct adopt_region *r);
 /* Is it the arena of born.h? It never moves, and has no stash. */
 bool region_is_born(const struct adopt_region *r);
+/* No peer finds it by address any more. */
+void region_hide(const struct adopt_region *r) REQUIRES(&adopt.lock);
+/* Its pages are out: it is free. `reusable`: so is its slot. */
+void region_end(struct adopt_region *r, bool reusable) REQUIRES(&adopt.lock);
+/* Does it have the stack that we run on, say? Then its pages do not move, not even alone. */
+bool adopt_stands_on(const struct adopt_region *r);
 
 /* ---- adopt_allow.c ---- */
 
@@ -139,6 +156,9 @@ bool look_is_plain(u64 start, u64 end) REQUIRES(&adopt.lock);
 bool look_is_held(void);
 /* Is [start, end) a shared map of our file, from `offset` on, with all of `prot`? */
 bool look_is_ours(u64 start, u64 end, u64 offset, int prot) REQUIRES(&adopt.lock);
+/* Calls fn for every map of this process that a child does not inherit (`withheld`), or only
+ * zeroed. False: they cannot be read. */
+bool look_advice(void (*fn)(u64 start, u64 end, bool withheld, void *arg), void *arg);
 /* Fills adopt.pieces with the shared maps of [offset, offset + length) of our file. False: they are
  * not known, or not all. */
 bool look_pieces(u64 offset, u64 length) REQUIRES(&adopt.lock);
@@ -160,6 +180,8 @@ int look_query_shared_file(int fd, u64 from, struct look_map *m);
 
 /* ---- adopt_move.c ---- */
 
+/* The region of a piece; NULL: none. */
+struct adopt_region *region_of_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock);
 /* The region's addr, length and offset are set. 0 or a negative errno: then all is as it was.
  * Nobody but the caller runs. */
 int move_in(struct adopt_region *r) REQUIRES(&adopt.lock);
@@ -171,9 +193,22 @@ enum move_result {
 /* Gives the application private pages back, wherever the region's pieces have gone. `alone`:
  * nobody but the caller runs. */
 enum move_result move_out(struct adopt_region *r, bool alone) REQUIRES(&adopt.lock);
-/* Copies the beginning of a piece: from the file or, if its descriptor has gone or must not be
- * read, from the map. */
+/* One of adopt.pieces, of `r`. False: it stays shared, or part of it. *clean is cleared if the
+ * slot is not to be used again. */
+bool move_piece_out(struct adopt_region *r, const struct adopt_piece *p, bool alone, bool *clean)
+	REQUIRES(&adopt.lock);
+/* All pieces of the region are out. */
+void move_finish(const struct adopt_region *r) REQUIRES(&adopt.lock);
+/* Copies part of a piece: from the file or, if its descriptor has gone or must not be read, from
+ * the map. move_content: only what the file has; the rest is zeroes at `to` already. */
 int move_read(u64 to, u64 length, const struct adopt_piece *p, u64 at) REQUIRES(&adopt.lock);
+int move_content(u64 to, u64 length, const struct adopt_piece *p, u64 at) REQUIRES(&adopt.lock);
+
+/* ---- adopt_back.c ---- */
+
+/* Before a fork: all that is the file's becomes private memory, and nothing is adopted any more.
+ * Where others hold pages nothing happens, and some may stay where a call fails. */
+void back_give(void) REQUIRES(&adopt.lock);
 
 /* ---- adopt_fork.c ---- */
 

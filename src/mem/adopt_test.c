@@ -466,7 +466,7 @@ static void fork__gives_the_child_a_copy(void **state)
 
 	assert_int_equal(in_child(child_has_its_own), 0);
 	check(p, BYTES);
-	assert_true(is_shared(p));
+	assert_false(is_shared(p)); /* from the first fork on */
 	assert_int_equal(in_child(child_has_its_own), 0); /* again */
 	leave(p, BYTES);
 	check(p, BYTES);

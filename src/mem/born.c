@@ -150,6 +150,8 @@ void maps_end(u64 page, u64 count)
 	bool zeroed = maps_zero_ours(page, page + count);
 
 	maps_close(page, count);
+	if (born.in_place)
+		maps_zero(page, count);
 	maps_forget(page, count);
 	if (!born_is_shared() || !zeroed)
 		return;
@@ -248,9 +250,20 @@ void born_hide(void)
 		adopt_born_lost();
 }
 
-void born_retire(void)
+void maps_close_free(void)
 {
 	u64 page = 0;
+
+	while ((page = pages_next(BORN_TAKEN, page, born.pages, false)) < born.pages) {
+		u64 stop = pages_next(BORN_TAKEN, page, born.pages, true);
+
+		maps_close(page, stop - page);
+		page = stop;
+	}
+}
+
+void born_retire(void)
+{
 	bool before;
 
 	if (born.pages == 0 || born_is_retired())
@@ -258,12 +271,7 @@ void born_retire(void)
 	born_hide(); /* others will have those addresses */
 	before = born_enter();
 	__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
-	while ((page = pages_next(BORN_TAKEN, page, born.pages, false)) < born.pages) {
-		u64 stop = pages_next(BORN_TAKEN, page, born.pages, true);
-
-		maps_close(page, stop - page);
-		page = stop;
-	}
+	maps_close_free();
 	born_leave(before);
 }
 

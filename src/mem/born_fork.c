@@ -25,11 +25,27 @@ void born_fork_end(bool child) NO_THREAD_SAFETY
 		lock_release(&born.lock);
 		return;
 	}
-	if (born_is_shared())
+	if (born.pages != 0) {
 		fork_forget_withheld();
-	__atomic_store_n(&born.shared, false, __ATOMIC_RELAXED);
-	__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&born.shared, false, __ATOMIC_RELAXED);
+		__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
+	}
 	lock_init(&born.lock);
+}
+
+void born_unshare(void) NO_THREAD_SAFETY
+{
+	/* Before any content leaves the file: pairs with remap_move. */
+	__atomic_store_n(&born.shared, false, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
+}
+
+void born_unshared(bool all, bool in_place) NO_THREAD_SAFETY
+{
+	if (!all)
+		__atomic_store_n(&born.shared, true, __ATOMIC_RELAXED);
+	born.in_place = in_place;
+	maps_close_free();
 }
 
 enum born_heir born_at_fork(u64 addr, u64 end, u64 *stop) NO_THREAD_SAFETY

@@ -226,15 +226,19 @@ static s64 remap_move(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 	bool fixed = (flags & MREMAP_FIXED) != 0;
 	void *to = fixed ? NULL : born_alloc(wanted, 0, false);
 	int prot = remap_prot(addr);
+	bool copied;
 	s64 moved;
 
 	if (to == NULL)
 		to = remap_ordinary(wanted, target);
 	if (to == NULL)
 		return -ENOMEM;
-	if (!remap_copy(to, addr, MIN(length, wanted), prot)) {
+	copied = remap_copy(to, addr, MIN(length, wanted), prot);
+	/* Else a fork has taken the content out of the file, perhaps before it was read: the kernel
+	 * moves what is private memory now. */
+	if (!copied || !born_is_shared()) {
 		remap_drop(to, wanted);
-		return -EFAULT;
+		return born_is_shared() ? -EFAULT : -ENOSYS;
 	}
 	remap_dress(to, wanted, addr, prot);
 	if (fixed) {
@@ -247,7 +251,7 @@ static s64 remap_move(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 		to = (void *)(uintptr_t)moved;
 	}
 	if ((flags & MREMAP_DONTUNMAP) != 0)
-		born_advise(addr, length, MADV_DONTNEED);
+		remap_advise((void *)(uintptr_t)addr, length, MADV_DONTNEED);
 	else
 		born_unmap(addr, length);
 	return (s64)(uintptr_t)to;
@@ -399,26 +403,47 @@ static int advise_outside(u64 addr, u64 end, int advice)
 	return madvise((void *)(uintptr_t)addr, end - addr, advice) == 0 ? 0 : -errno;
 }
 
-int born_advise(u64 addr, u64 length, int advice)
+static int advise_shared(u64 addr, u64 end, int advice) REQUIRES(&born.lock)
 {
-	u64 from = MAX(addr, born.base), to = MIN(addr + length, over_end());
-	int first, err;
-	bool before;
+	u64 from = MAX(addr, born.base), to = MIN(end, over_end());
+	int first = advise_outside(addr, from, advice), err, last;
 
-	if (!born_is_shared() || from >= to || addr % born.page_bytes != 0)
-		return -ENOSYS;
-	before = born_enter();
-	first = advise_outside(addr, from, advice);
 	err = first == 0 || first == -ENOMEM ?
 		      advise_pages(born_page(from), born_page(to), advice) :
 		      0;
 	if (err == 0)
 		err = first;
 	if (err == 0 || err == -ENOMEM) {
-		int last = advise_outside(to, addr + length, advice);
-
+		last = advise_outside(to, end, advice);
 		err = last != 0 ? last : err;
 	}
+	return err;
+}
+
+/* Private memory is the kernel's to advise. What a child does not inherit is no block of its own
+ * (born_fork_end), so that much is remembered. */
+static void advise_note(u64 addr, u64 end, int advice) REQUIRES(&born.lock)
+{
+	u64 page = born_page(MAX(addr, born.base)), stop = born_page(MIN(end, over_end()));
+
+	if (advice == MADV_DONTFORK || advice == MADV_DOFORK)
+		pages_mark(BORN_NO_FORK, page, stop - page, advice == MADV_DONTFORK);
+}
+
+int born_advise(u64 addr, u64 length, int advice)
+{
+	u64 end = addr + length;
+	int err = -ENOSYS;
+	bool before;
+
+	if (born.pages == 0 || MAX(addr, born.base) >= MIN(end, over_end()) ||
+	    addr % born.page_bytes != 0)
+		return -ENOSYS;
+	before = born_enter();
+	if (born_is_shared())
+		err = advise_shared(addr, end, advice);
+	else
+		advise_note(addr, end, advice);
 	born_leave(before);
 	return err;
 }

@@ -31,9 +31,12 @@ struct born {
 	u64 edges GUARDED_BY(lock); /* between mapped and other pages: about so many maps */
 	u64 *bits[BORN_BITS] GUARDED_BY(lock);
 	u64 *lengths GUARDED_BY(lock); /* of the block that begins on a page; else 0 */
-	bool shared ATOMIC_ONLY; /* not in a forked child: there it is plain memory */
+	bool shared ATOMIC_ONLY; /* until a fork: from then on it is private memory, in both */
 	/* Nothing is given out any more, and free pages are the kernel's again. */
 	bool retired ATOMIC_ONLY;
+	/* Private maps of the file are left of it: the first touch of a page makes one there,
+	 * too. */
+	bool in_place GUARDED_BY(lock);
 	bool hidden ATOMIC_ONLY; /* peers find nothing by address */
 };
 
@@ -69,6 +72,8 @@ void born_hide(void);
 bool maps_open(u64 page, u64 count) REQUIRES(&born.lock);
 /* Nothing is mapped there any more. */
 void maps_close(u64 page, u64 count) REQUIRES(&born.lock);
+/* The arena has ended: its free pages are the kernel's. */
+void maps_close_free(void) REQUIRES(&born.lock);
 /* Makes holes in the file. False: the content is still there. */
 bool maps_zero(u64 page, u64 count) REQUIRES(&born.lock);
 /* The same, of those pages that are of the file. */
@@ -86,6 +91,12 @@ bool born_grow(u64 page, u64 count, u64 wanted) REQUIRES(&born.lock);
 /* ---- born_fork.c ---- */
 
 enum born_heir { BORN_COPIED, BORN_ZEROED, BORN_WITHHELD };
+
+/* All of it becomes private memory: as in a forked child from now on, here too. born_unshared
+ * follows; `all`: it has, and `in_place`: as private maps of the file. Both between born_fork_begin
+ * and born_fork_end. */
+void born_unshare(void);
+void born_unshared(bool all, bool in_place);
 
 /* What becomes of the memory at addr in a child, and up to where (`end` at most) that holds.
  * Between born_fork_begin and born_fork_end; any address. */

@@ -32,12 +32,18 @@ enum mem_flags {
 	MEM_ZERO_BASED = 16,
 	/* ib_get_dma_mr: the whole address space, local and (if allowed) remote */
 	MEM_ALL = 32,
+	/* set by the table itself: peers go through this process' engine (mem_exclude_peers) */
+	MEM_AWAY = 64,
 };
 
+/* For mem_table.drain: every entry of the table. */
+enum { MEM_EVERY_KEY = UINT32_MAX - 2 };
+
 /* One published entry: a cache line, read by peers. All fields but `key` are stable while `key` is
- * non-zero. `key` is the full key, or 0: invalid. It is stored with release after the content;
- * before a change it is cleared with a full barrier, which pairs with the one between a peer's
- * hazard and its second look at the key. */
+ * non-zero, except that mem_exclude_peers sets MEM_AWAY and clears `shared`. `key` is the full
+ * key, or 0: invalid. It is stored with release after the content; before a change it is cleared
+ * with a full barrier, which pairs with the one between a peer's hazard and its second look at
+ * the key. */
 struct mem_entry {
 	u32 key;
 	u32 access; /* IBV_ACCESS_* */
@@ -67,8 +73,10 @@ struct mem_table {
 	u32 live GUARDED_BY(lock);
 	u64 random GUARDED_BY(lock); /* state of the generator for indexes and tags */
 	bool owns_entries FIXED;
-	/* Waits until no peer holds a hazard on the entry (path/shm sets it; NULL: nobody else sees
-	 * the table). */
+	bool away GUARDED_BY(lock);	/* peers are excluded: new entries have MEM_AWAY */
+	bool unshared GUARDED_BY(lock); /* new entries have no `shared` */
+	/* Waits until no peer holds a hazard on the entry, or on any (MEM_EVERY_KEY; path/shm sets
+	 * it; NULL: nobody else sees the table). */
 	void (*drain)(void *arg, u32 index) FIXED;
 	/* Waits until no thread of this process still copies by what an earlier lookup said (the
 	 * driver sets it; NULL: no engine). mem_deregister and mem_replace call it too, so that an
@@ -134,6 +142,13 @@ int mem_unbind(struct mem_table *t, u32 key, u32 pd);
 /* The same as a work request asks, the owner's (local invalidate) or a peer's (SEND_WITH_INV):
  * -EINVAL for a window of type 1 as well. */
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd);
+
+/* The memory file ends (adopt.h). No peer reaches this process' memory by itself from the return of
+ * mem_exclude_peers to mem_admit_peers: its operations go through the engine of this process. No
+ * entry is `shared` from then on. Waits for peers' hazards (bounded). Keys and their contents stay
+ * valid. */
+void mem_exclude_peers(struct mem_table *t);
+void mem_admit_peers(struct mem_table *t);
 
 /* Local side: checks an SGE against (pd, access) and gives its address in this process. NULL:
  * protection error. One contiguous piece only: *piece (out) is how many bytes from there on are

@@ -351,15 +351,19 @@ static void entry_drain_for_other(struct mem_table *t, struct mem_private *p) EX
 		entry_drain_all(t, p);
 }
 
-/* Fills a BUSY index and publishes it. */
+/* Fills a BUSY index and publishes it. Peers may have been excluded since `e` was composed. */
 static void entry_publish(struct mem_table *t, struct mem_private *p, const struct mem_region *r,
-			  const struct mem_entry *e, u64 *pages) REQUIRES(&t->lock)
+			  struct mem_entry *e, u64 *pages) REQUIRES(&t->lock)
 {
 	p->pages = pages;
 	p->page_count = r->page_count;
 	p->page_shift = r->page_shift;
 	if (r->flags & MEM_WINDOW)
 		t->private[mem_index(r->parent)].windows++;
+	if (t->away)
+		e->flags |= MEM_AWAY;
+	if (t->unshared)
+		e->shared = 0;
 	entry_fill(&t->entries[mem_index(p->name)], e, p->name);
 	p->state = MEM_LIVE;
 }
@@ -543,4 +547,41 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 	lock_release(&t->lock);
 	free(old);
 	return 0;
+}
+
+/* Of all entries that peers see. One that is BUSY has no key; it gets its flags when it is
+ * published. */
+static void table_set_away(struct mem_table *t, bool away) REQUIRES(&t->lock)
+{
+	t->away = away;
+	for (u32 i = 1; i < t->used; i++) {
+		struct mem_entry *e = &t->entries[i];
+
+		if (t->private[i].state != MEM_LIVE)
+			continue;
+		/* Pairs with direct_entry_allows. */
+		__atomic_store_n(&e->flags, away ? e->flags | MEM_AWAY : e->flags & ~MEM_AWAY,
+				 __ATOMIC_RELEASE);
+		/* Pairs with direct_find. */
+		__atomic_store_n(&e->shared, away ? 0 : e->shared, __ATOMIC_RELEASE);
+	}
+}
+
+void mem_exclude_peers(struct mem_table *t)
+{
+	lock_acquire(&t->lock);
+	t->unshared = true;
+	table_set_away(t, true);
+	lock_release(&t->lock);
+	/* An initiator that has raised its hazard before it saw the flag is waited for; one that
+	 * raises it later sees the next generation, and judges again. */
+	if (t->drain)
+		t->drain(t->drain_arg, MEM_EVERY_KEY);
+}
+
+void mem_admit_peers(struct mem_table *t)
+{
+	lock_acquire(&t->lock);
+	table_set_away(t, false);
+	lock_release(&t->lock);
 }

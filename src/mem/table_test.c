@@ -536,6 +536,45 @@ static void mem_table_fini__frees_page_lists(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* A key made while peers are away is away, too; and none is shared any more. */
+static void away_look(void *arg, u32 index) NO_THREAD_SAFETY
+{
+	u32 key = *(u32 *)arg, other;
+	struct mem_region r = region(RW);
+
+	assert_int_equal(index, MEM_EVERY_KEY);
+	assert_true(valid(key));
+	assert_int_equal(table.entries[mem_index(key)].flags, MEM_CONTIGUOUS | MEM_AWAY);
+	assert_int_equal(table.entries[mem_index(key)].shared, 0);
+	r.shared = 8192;
+	assert_int_equal(mem_register(&table, &r, &other), 0);
+	assert_int_equal(table.entries[mem_index(other)].flags, MEM_CONTIGUOUS | MEM_AWAY);
+	assert_int_equal(table.entries[mem_index(other)].shared, 0);
+	*(u32 *)arg = other;
+}
+
+static void mem_exclude_peers__until_they_are_admitted(void **state)
+{
+	struct mem_region r = region(RW);
+	u32 key, other;
+
+	r.shared = 4096;
+	assert_int_equal(mem_register(&table, &r, &key), 0);
+	assert_int_equal(table.entries[mem_index(key)].shared, 4096);
+	other = key;
+	table.drain_arg = &other;
+	table.drain = away_look;
+	mem_exclude_peers(&table);
+	table.drain = NULL;
+	assert_int_not_equal(other, key);
+	mem_admit_peers(&table);
+	assert_int_equal(table.entries[mem_index(key)].flags, MEM_CONTIGUOUS);
+	assert_int_equal(table.entries[mem_index(other)].flags, MEM_CONTIGUOUS);
+	assert_true(valid(key) && valid(other));
+	assert_int_equal(mem_replace(&table, &key, &r), 0);
+	assert_int_equal(table.entries[mem_index(key)].shared, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -561,6 +600,7 @@ int main(void)
 		TEST(mem_invalidate__spares_a_window_of_type_1),
 		TEST(mem_deregister__parent_with_windows_is_busy),
 		TEST(mem_table_init__uses_the_entries_it_is_given),
+		TEST(mem_exclude_peers__until_they_are_admitted),
 		TEST(mem_table_fini__frees_page_lists),
 	};
 

@@ -129,7 +129,7 @@ struct ibv_mr *duo_register(struct duo *d, void *p, size_t n)
 {
 	struct ibv_mr *mr = ibv_reg_mr(d->pd, p, n,
 				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-					       IBV_ACCESS_REMOTE_READ);
+					       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 
 	DUO_CHECK(mr != NULL);
 	return mr;
@@ -153,6 +153,11 @@ void duo_do(struct duo *d, enum ibv_wr_opcode op, struct ibv_mr *mr, void *local
 	struct ibv_wc wc;
 	int n;
 
+	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = remote;
+		wr.wr.atomic.compare_add = 1;
+		wr.wr.atomic.rkey = rkey;
+	}
 	DUO_CHECK(ibv_post_send(d->qp, &wr, &bad) == 0);
 	while ((n = ibv_poll_cq(d->cq, 1, &wc)) == 0)
 		;

@@ -41,7 +41,8 @@ void duo_tell(struct duo *d, const void *bytes, size_t n);
 bool duo_hear(struct duo *d, void *bytes, size_t n);
 struct ibv_mr *duo_register(struct duo *d, void *p, size_t n);
 struct duo_place duo_place(const struct ibv_mr *mr);
-/* One signalled request from or to the beginning of `place`, and its completion. */
+/* One signalled request from or to the beginning of `place`, and its completion. An atomic adds 1.
+ */
 void duo_do(struct duo *d, enum ibv_wr_opcode op, struct ibv_mr *mr, void *local, uint32_t length,
 	    uint64_t remote, uint32_t rkey);
 /* Files of adopted memory that a process has mapped: its own, and peers'. */

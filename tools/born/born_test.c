@@ -298,12 +298,6 @@ static void heap__from_many_threads_beside_forks(void **state)
 	}
 }
 
-static void *thread_sleep(void *arg)
-{
-	pause();
-	return arg;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -315,11 +309,10 @@ int main(void)
 		cmocka_unit_test(maps__protection_holds_and_ends_with_the_map),
 		cmocka_unit_test(remap__grows_shrinks_and_moves),
 		cmocka_unit_test(fork__child_has_a_copy),
+		cmocka_unit_test(limits__without_a_descriptor_memory_is_ordinary),
+		/* the last: no memory is born after it */
 		cmocka_unit_test(heap__from_many_threads_beside_forks),
-		cmocka_unit_test(limits__without_a_descriptor_memory_is_ordinary), /* the last */
 	};
-	pthread_t thread;
 
-	pthread_create(&thread, NULL, thread_sleep, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

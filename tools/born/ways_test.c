@@ -729,12 +729,6 @@ static void locked__pages_are_there_and_counted(void **state)
 	assert_int_equal(munmap(fresh, BYTES), 0);
 }
 
-static void *thread_sleep(void *arg)
-{
-	pause();
-	return arg;
-}
-
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -766,8 +760,6 @@ int main(void)
 		T(special__more_than_there_is_memory),
 		T(locked__pages_are_there_and_counted),
 	};
-	pthread_t thread;
 
-	pthread_create(&thread, NULL, thread_sleep, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static void attach_undo(struct roce_attachment *a)
 		udp_destroy(a->udp);
 	if (a->node != NULL)
 		node_detach(a->node);
-	adopt_show(NULL);
+	adopt_show(NULL, NULL);
 	if (a->board != NULL)
 		munmap(a->board, sizeof(*a->board));
 	attach_close_fds(a);
@@ -139,11 +139,12 @@ static int attach_memory(struct roce_device *dev)
 	if (a->board == NULL)
 		return err;
 	a->board->direct = dev->direct;
-	adopt_show(&a->board->memory);
 	err = mem_table_init(&a->mem, a->board->keys);
 	a->mem.drain = attach_drain_key;
 	a->mem.quiesce = attach_quiesce;
 	a->mem.drain_arg = dev;
+	if (err == 0)
+		adopt_show(&a->board->memory, &a->mem);
 	timer_set_init(&a->timers);
 	return err;
 }

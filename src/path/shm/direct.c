@@ -38,7 +38,7 @@ static bool direct_entry_allows(const struct mem_entry *e, const struct path_tar
 	u64 length = __atomic_load_n(&e->length, __ATOMIC_ACQUIRE);
 
 	if ((access & need) == 0 || __atomic_load_n(&e->pd, __ATOMIC_ACQUIRE) != pd ||
-	    (flags & MEM_CONTIGUOUS) == 0)
+	    (flags & (MEM_CONTIGUOUS | MEM_AWAY)) != MEM_CONTIGUOUS)
 		return false;
 	if ((flags & MEM_WINDOW_TYPE2) != 0 &&
 	    __atomic_load_n(&e->qpn, __ATOMIC_ACQUIRE) != t->dqpn)
@@ -474,7 +474,8 @@ static bool drain_concerns(const struct board *ours, u64 word, u32 key_index, u3
 {
 	u32 named = board_hazard_qpn(word);
 
-	return word != 0 && (named == qpn || (board_hazard_key(word) == key_index &&
+	return word != 0 && (named == qpn || ((key_index == MEM_EVERY_KEY ||
+					       board_hazard_key(word) == key_index) &&
 					      link_find_qp(ours, named) != NULL));
 }
 
