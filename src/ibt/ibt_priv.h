@@ -102,6 +102,7 @@ struct stream {
 	 * something is awaited for stand. */
 	u32 cost_next, cost_done;
 	u32 charged; /* of the destination's window: what is in flight, and what may be sent next */
+	u32 uncounted; /* part of `charged` that the window does not count: a probe's */
 	u32 segment; /* packets of the longest READ request where the way is short */
 	u32 unasked; /* sent since an acknowledgement was last asked for */
 
@@ -424,6 +425,8 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left) REQUIRES(qp->sq_lock)
 /* Keeps what is in flight and gives the rest back. `acked`: so much has arrived, which lets the
  * limit grow. */
 void window_settle(struct ibt_qp *qp, u32 acked) REQUIRES(qp->sq_lock);
+/* The peer has answered a probe: what of its answer is still to come counts like all others. */
+void window_count_probe(struct ibt_qp *qp) REQUIRES(qp->sq_lock);
 /* log2 of how much longer the requests of a READ may be than where the way is short, so that as
  * many as may be under way, of `cost` each as they are, fill what may be. */
 u8 window_stretch(struct ibt_qp *qp, u32 cost) REQUIRES(qp->sq_lock);

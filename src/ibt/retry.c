@@ -120,6 +120,7 @@ static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	}
 	s->backoff = 0;
 	s->probe = s->probed = false;
+	window_count_probe(qp);
 	if (qp->waiting == WAIT_NONE)
 		retry_arm(qp, s->heard_ns + retry_after_ns(qp));
 }
@@ -178,7 +179,9 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 	s->probe = probe;
 	s->probed = false;
 	s->probe_psn = stream_front(qp);
-	if (!probe || (s->backoff > 1 && s->srtt_us != 0))
+	/* Two probes without an answer may be a loss; those that follow say nothing new, for a dead
+	 * queue pair answers none, and the window is everybody's. */
+	if (!probe || (s->backoff == 2 && s->srtt_us != 0))
 		window_cut(qp, s->srtt_us, now_ns);
 	stream_rewind(qp);
 	s->rtt_ns = rtt_ns;

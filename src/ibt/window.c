@@ -9,8 +9,12 @@
  * become what arrives in so much time as the receiver may be kept from running (WINDOW_STALL_US)
  * without an overflow, once for each such time that the shortest way there and back takes. It
  * doubles each time until something is lost, if it is used, and is forgotten when nothing is under
- * way any more, for then all of it would arrive at once. A probe, one packet after silence,
- * goes however full it is: else the time to give up would run for a peer that nobody has asked.
+ * way any more, for then all of it would arrive at once.
+ *
+ * A probe, one packet after silence, goes however full the window is: else the time to give up
+ * would run for a peer that nobody has asked. The window does not count it, nor the answer that it
+ * asks for, until the peer answers (stream.uncounted): a peer queue pair that is dead may never
+ * answer, and its requesters' probes would take the room of those whose peers live.
  *
  * In:    packets about to be sent, and what has been acknowledged
  * Out:   leave to send, in turn
@@ -121,6 +125,15 @@ static void window_enlist(struct path_window *w, struct ibt_qp *qp) REQUIRES(w->
 		list_push_back(&w->waiting, &qp->place.node);
 }
 
+/* Leave for a probe. */
+static void window_pass(struct path_window *w, struct ibt_qp *qp, u32 need) REQUIRES(w->lock)
+{
+	qp->stream.charged += need;
+	qp->stream.uncounted += need;
+	qp->place.turn = false;
+	list_remove(&qp->place.node);
+}
+
 bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 {
 	struct stream *s = &qp->stream;
@@ -137,10 +150,11 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		w->limit = 0;
 	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
 	portion = window_portion(w, qp, need, left);
-	if (room >= portion || unlikely(s->probe)) {
-		if (room < portion)
-			portion = need;
-		else if (left > cost || qp->sq_next + 1 != qp->sq_head)
+	if (unlikely(s->probe)) {
+		window_pass(w, qp, need);
+		granted = true;
+	} else if (room >= portion) {
+		if (left > cost || qp->sq_next + 1 != qp->sq_head)
 			portion = MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
 		w->in_flight += portion;
 		s->charged += portion;
@@ -186,10 +200,21 @@ void window_settle(struct ibt_qp *qp, u32 acked)
 	if (qp->stream.charged == used && acked == 0)
 		return;
 	lock_acquire(&w->lock);
-	w->in_flight += used - qp->stream.charged;
+	w->in_flight += used - (qp->stream.charged - qp->stream.uncounted);
 	window_grow(w, acked);
 	lock_release(&w->lock);
 	qp->stream.charged = used;
+	qp->stream.uncounted = 0;
+}
+
+void window_count_probe(struct ibt_qp *qp)
+{
+	struct path_window *w = qp->dest->window;
+
+	lock_acquire(&w->lock);
+	w->in_flight += qp->stream.uncounted;
+	lock_release(&w->lock);
+	qp->stream.uncounted = 0;
 }
 
 void window_unlist(struct ibt_qp *qp)

@@ -415,7 +415,7 @@ void air_check_gone(const struct proc *p, const void *from, size_t size)
 		path_check_off(&p->air->dests[i].d, p, from, size);
 }
 
-void air_destroy(struct proc *p)
+void air_destroy(struct proc *p) NO_THREAD_SAFETY /* there is one thread */
 {
 	air_forget(p);
 	sim_check(p->counters[COUNT_TX_PACED] == 0 ||
@@ -428,6 +428,8 @@ void air_destroy(struct proc *p)
 		sim_check(list_empty(&d->d.blocked) && list_empty(&d->d.acks) &&
 				  list_empty(&d->d.acks_now),
 			  "p%u: a destroyed queue pair is on a list", p->id);
+		sim_check(p->dead || d->d.window->in_flight == 0,
+			  "p%u: a window counts %u bytes of nobody", p->id, d->d.window->in_flight);
 	}
 	free(p->air);
 }

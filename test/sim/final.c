@@ -64,7 +64,7 @@ static struct sqp *quiet_waiting(void)
 
 static bool quiet_is_done(void)
 {
-	return quiet_waiting() == NULL && path_is_quiet();
+	return lone_is_done() && quiet_waiting() == NULL && path_is_quiet();
 }
 
 static void quiet_turn(void *arg, u64 n)
@@ -89,10 +89,11 @@ static void quiet_begin(void)
 	air_clear_up();
 	for (u32 i = 0; i < world.plan.nodes; i++)
 		node_set_port(&world.nodes[i], true);
-	for (u32 i = 0; i < world.plan.procs; i++) {
+	for (u32 i = 0; i < world.plan.procs; i++)
 		proc_continue(world.procs[i]);
+	lone_begin();
+	for (u32 i = 0; i < world.plan.procs; i++)
 		quiet_turn(world.procs[i], 0);
-	}
 }
 
 /* A receive request whose completion is lost takes its queue pair along. */

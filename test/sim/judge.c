@@ -530,7 +530,7 @@ static u64 patience_since(const struct sqp *q, const struct send *s)
 
 void judge_patience(struct sqp *q)
 {
-	u64 since, limit = 50 * NS_PER_MS;
+	u64 since, limit = 50 * NS_PER_MS + (world.quiet ? lone_delay_ns() : 0);
 	struct send *s = NULL;
 	bool air;
 

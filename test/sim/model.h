@@ -4,6 +4,7 @@
  *   cell.c     memory that a peer writes, reads and counts in
  *   qp.c       queue pairs: created, connected, modified, destroyed
  *   reopen.c   connections that are reset and made anew with the same queue pairs
+ *   lone.c     requesters whose peer queue pairs are gone, beside one whose peer is there
  *   key.c      keys of cells: regions, page lists, windows; bound anew, invalidated
  *   group.c    multicast groups: who is attached, and what is sent to all of them
  *   event.c    asynchronous events: is each due, and does none fail to come?
@@ -305,6 +306,7 @@ struct sqp {
 	bool forgotten;	  /* reset or destroyed: completions were dropped */
 	bool ending;	  /* the program will destroy it */
 	bool reset;	  /* ready to be connected anew */
+	bool lone;	  /* lone.c: one end of a connection that never has another */
 	bool drain_asked; /* SQD: an event is wanted when what has begun is done */
 	bool drained;	  /* it has come */
 	struct group *group; /* UD: it may be attached to */
@@ -340,6 +342,8 @@ static inline bool sqp_state_receives(u32 s)
 }
 
 struct sqp *sqp_find(const struct proc *p, u32 qpn);
+/* One with an engine, in RESET. NULL: there are enough. */
+struct sqp *sqp_create(struct proc *p, u32 type);
 /* Two connected queue pairs, or one for datagrams; they reach RTS by and by. */
 void pair_open(struct proc *a, struct proc *b, u32 type);
 /* Both are new, the first one's wishes count: cells. */
@@ -366,6 +370,16 @@ void sqp_publish(void *arg, struct ibt_qp *engine);
 /* Resets both ends, or one, each in its own time; then each connects anew, with other numbers. */
 void pair_reopen(struct sqp *q);
 
+/* ---- lone.c ---- */
+
+/* It is quiet now. */
+void lone_begin(void);
+/* A turn of the process in quiet times. */
+void lone_turn(struct proc *p);
+bool lone_is_done(void);
+/* How long the first requests of those whose peers are gone may keep others waiting. */
+u64 lone_delay_ns(void);
+
 /* ---- event.c ---- */
 
 void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type);
@@ -388,6 +402,10 @@ void message_expect(struct sqp *to, const struct send *s);
 void post_sends(struct sqp *q);
 /* A signalled request that is as small as can be, so that those before it are known to be done. */
 void post_closing(struct sqp *q);
+/* A signalled request without a fault, a long one if there is room. */
+void post_sound(struct sqp *q);
+/* One that nobody can answer, mostly a READ. */
+void post_lone(struct sqp *q);
 /* What is left of a bind once the window is bound; false: it cannot be posted now. */
 bool post_may_bind(struct sqp *q);
 void post_bound(struct sqp *q);

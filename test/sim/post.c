@@ -731,6 +731,52 @@ void post_closing(struct sqp *q)
 	post_list(q, &d, 1);
 }
 
+void post_sound(struct sqp *q)
+{
+	struct plan plan = world.plan;
+	struct draft d;
+	bool drawn;
+
+	world.plan.fault_permille = world.plan.invalidate_permille = 0;
+	world.plan.large_permille = 1000;
+	q->drawn = 0;
+	drawn = draw_send(q, &d);
+	world.plan = plan;
+	if (!drawn) {
+		post_closing(q);
+		return;
+	}
+	d.s->signaled = true;
+	d.wr.send_flags |= IBV_SEND_SIGNALED;
+	post_list(q, &d, 1);
+}
+
+void post_lone(struct sqp *q)
+{
+	static const u8 opcodes[] = { IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_RDMA_READ,
+				      IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE };
+	struct draft d;
+
+	memset(&d, 0, sizeof(d));
+	d.s = calloc(1, sizeof(*d.s));
+	if (d.s == NULL)
+		abort();
+	d.s->qp = q;
+	d.to = q->peer;
+	d.s->opcode = opcodes[rng_below(RNG, ARRAY_LEN(opcodes))];
+	d.s->signaled = true;
+	d.s->length = draw_is_atomic(d.s->opcode) ? 8 : (u32)rng_range(RNG, 1, LARGE_BYTES);
+	d.s->tag = d.wr.wr_id = next_tag++;
+	d.wr.opcode = d.s->opcode;
+	d.wr.send_flags = IBV_SEND_SIGNALED;
+	d.sge[0] = (struct ibv_sge){ .addr = (u64)(uintptr_t)q->proc->arena->bytes,
+				     .length = d.s->length,
+				     .lkey = q->proc->local_key[q->pd] };
+	d.wr.sg_list = d.sge;
+	d.wr.num_sge = 1;
+	post_list(q, &d, 1);
+}
+
 /* ---- receive requests ---- */
 
 static u32 draw_recv_length(struct sqp *q, u64 index)

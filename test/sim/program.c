@@ -306,7 +306,7 @@ void program_quiet_turn(struct proc *p)
 		if (q->proc != p || q->engine == NULL)
 			continue;
 		judge_patience(q);
-		if (q->ending)
+		if (q->ending || q->lone)
 			continue;
 		post_recvs(q, 64);
 		/* no memory for what the peer sends: then not at all */
@@ -315,6 +315,7 @@ void program_quiet_turn(struct proc *p)
 		else
 			quiet_close(q);
 	}
+	lone_turn(p);
 }
 
 /* ---- chaos ---- */

@@ -126,7 +126,7 @@ static struct scq *sqp_draw_cq(struct proc *p)
 	return cq->small && rng_percent(RNG, 70) ? p->cqs[0] : cq;
 }
 
-static struct sqp *sqp_create(struct proc *p, u32 type)
+struct sqp *sqp_create(struct proc *p, u32 type)
 {
 	struct sqp *q = sqp_new(p, type);
 

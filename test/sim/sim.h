@@ -92,6 +92,7 @@ struct plan {
 	bool air_only;	/* also within a node */
 	bool ipv6;
 	u32 full_permille; /* sockets without room */
+	u32 lone; /* requesters without a peer queue pair, once it is quiet */
 };
 
 /* Of one direction between two nodes. */

@@ -107,6 +107,14 @@ static void plan_draw(struct plan *p)
 	p->kills = rng_percent(RNG, 40);
 }
 
+/* Not from the seed's sequence, so that what else a seed means stays as it was. */
+static u32 plan_lone(u64 seed)
+{
+	u64 lot = rng_mix(seed ^ 0x6c6f6e65);
+
+	return lot % 2 == 0 ? 0 : 1 + (u32)(lot >> 32) % (lot % 4 == 1 ? 6 : 40);
+}
+
 void world_begin(u64 seed, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
@@ -115,6 +123,7 @@ void world_begin(u64 seed, bool tracing)
 	world.now = 1000000;
 	world.rng.state = rng_mix(seed + 1);
 	plan_draw(&world.plan);
+	world.plan.lone = plan_lone(seed);
 	air_draw_weather();
 	world.requests_left = world.plan.requests;
 	heap_count = 0;
