@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares what a library exports with the list that it must export.
+"""Compares what a library exports with the lists of what it must export.
 
-usage: compare_exports.py LIBRARY LIST.tsv
+usage: compare_exports.py LIBRARY LIST.tsv...
 
-Each line of the list: symbol, version node, default or compat, FUNC or OBJECT. Prints what is missing, what is too much
+Each line of a list: symbol, version node, default or compat, FUNC or OBJECT. Prints what is missing, what is too much
 and what differs; exits 1 if there is any difference, 2 if the library cannot be read.
 """
 import subprocess
@@ -12,9 +12,11 @@ import sys
 TYPES = {"T": "FUNC", "W": "FUNC", "i": "FUNC", "B": "OBJECT", "D": "OBJECT", "R": "OBJECT", "V": "OBJECT"}
 
 
-def wanted(path):
-    with open(path) as lines:
-        rows = [line.rstrip("\n").split("\t") for line in lines if line.strip() and not line.startswith("#")]
+def wanted(paths):
+    rows = []
+    for path in paths:
+        with open(path) as lines:
+            rows += [line.rstrip("\n").split("\t") for line in lines if line.strip() and not line.startswith("#")]
     return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
@@ -35,10 +37,10 @@ def exported(path):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         print(__doc__, file=sys.stderr)
         return 2
-    want, have = wanted(sys.argv[2]), exported(sys.argv[1])
+    want, have = wanted(sys.argv[2:]), exported(sys.argv[1])
     wrong = []
     for key in sorted(set(want) | set(have)):
         name = "@".join(key)

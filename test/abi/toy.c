@@ -77,6 +77,7 @@ static int toy_query_port(struct ib_device *device, u8 port, struct ib_port_attr
 		.pkey_tbl_len = 2,
 		.max_msg_sz = 1u << 31,
 		.active_width = IB_WIDTH_4X,
+		.active_speed = 32,
 		.phys_state = 5,
 		.link_layer = IB_LINK_LAYER_ETHERNET,
 	};
