@@ -65,6 +65,17 @@ function(av_room room)
   endforeach()
 endfunction()
 
+# Calls of these functions from a shared library of ours are no cancellation points (src/base/uncancelled.c). A sanitizer must see the C library's own.
+set(AV_UNCANCELLED close connect epoll_wait fallocate getrandom msync nanosleep open openat poll pread preadv2 pthread_join pwrite read recv
+    recvmsg sendmsg usleep write)
+function(av_uncancelled target)
+  if(NOT AV_SANITIZE)
+    foreach(function ${AV_UNCANCELLED})
+      target_link_options(${target} PRIVATE -Wl,--wrap=${function})
+    endforeach()
+  endif()
+endfunction()
+
 # A shared library made of whole rooms, in the doors' folder.
 function(av_shared name)
   cmake_parse_arguments(ARG "" "FOLDER;SOVERSION;MAP" "ROOMS" ${ARGN})
@@ -79,6 +90,7 @@ function(av_shared name)
     endif()
   endforeach()
   target_link_libraries(${name} PRIVATE Threads::Threads)
+  av_uncancelled(${name})
   target_link_options(${name} PRIVATE -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script=${CMAKE_SOURCE_DIR}/${ARG_MAP})
   if(AV_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,undefs)
@@ -95,6 +107,8 @@ function(av_door name)
   set(map ${CMAKE_SOURCE_DIR}/lib/${name}/${name}.map)
   add_library(door_${name} SHARED ${sources})
   target_link_libraries(door_${name} PRIVATE anyverbs Threads::Threads)
+  target_sources(door_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src/base/uncancelled.c)
+  av_uncancelled(door_${name})
   target_link_options(door_${name} PRIVATE -Wl,-z,nodelete -Wl,--version-script=${map})
   set_target_properties(door_${name} PROPERTIES OUTPUT_NAME ${name} VERSION ${ARG_VERSION} SOVERSION ${ARG_SOVERSION}
                         LIBRARY_OUTPUT_DIRECTORY ${AV_DOORS_DIR} LINK_DEPENDS ${map}

@@ -4,6 +4,8 @@
  * Runs: handlers on the midlayer's threads, the rest in the application's
  * Locks: none of its own
  */
+#include <pthread.h>
+
 #include "door.h"
 
 _Static_assert((int)IB_EVENT_CQ_ERR == IBV_EVENT_CQ_ERR &&
@@ -87,6 +89,7 @@ AV_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_
 	struct async_event ev;
 	int error;
 
+	pthread_testcancel(); /* as read() would */
 	do {
 		error = channel_wait_fd(c, async_queue_fd(c->async));
 		if (error)

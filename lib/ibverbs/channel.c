@@ -2,6 +2,7 @@
  * In: events that CQs post      Out: ibv_get_cq_event      Runs: the application's threads
  * Locks: door_context.lock (a channel's count of CQs)
  */
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -87,6 +88,7 @@ AV_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq *
 	void *cookie;
 	int error;
 
+	pthread_testcancel(); /* as read() would */
 	while ((error = channel_next(ch, &cookie))) {
 		if (error == -EAGAIN)
 			error = channel_wait_fd(door_context(channel->context), channel->fd);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/cond.h"
 #include "base/log.h"
 #include "event/event_priv.h"
@@ -187,7 +188,7 @@ int async_queue_next(struct async_queue *q, struct async_event *out)
 			return -errno;
 		if (flags & O_NONBLOCK)
 			return -EAGAIN;
-		if (poll(&p, 1, -1) < 0)
+		if (cancellable_poll(&p, 1, -1) < 0)
 			return -errno;
 	}
 	return 0;

@@ -319,6 +319,16 @@ static void *wait_for_event(void *arg)
 	return cq;
 }
 
+static void *wait_for_async_event(void *arg)
+{
+	struct ibv_comp_channel *channel = arg;
+	struct ibv_async_event event;
+
+	__atomic_store_n(&waiter_tid, gettid(), __ATOMIC_RELEASE);
+	guest_need(ibv_get_async_event(channel->context, &event) == 0, "get_async_event");
+	return arg;
+}
+
 static bool is_asleep(pid_t tid)
 {
 	char path[64], state = '?';
@@ -355,7 +365,10 @@ static void case_cancelled_waiter(void)
 	silent = ibv_create_comp_channel(pair[0].context);
 	for (uint8_t value = 1; value < 10; value++) {
 		__atomic_store_n(&waiter_tid, 0, __ATOMIC_RELAXED);
-		guest_need(pthread_create(&thread, NULL, wait_for_event, silent) == 0, "thread");
+		guest_need(pthread_create(&thread, NULL,
+					  value % 2 ? wait_for_event : wait_for_async_event,
+					  silent) == 0,
+			   "thread");
 		while (__atomic_load_n(&waiter_tid, __ATOMIC_ACQUIRE) == 0 ||
 		       !is_asleep(waiter_tid))
 			usleep(1000);
@@ -401,6 +414,7 @@ int main(int argc, char **argv)
 		{ "no_node", case_no_node },
 		{ "read_then_rnr", case_read_then_rnr },
 		{ "cancelled_waiter", case_cancelled_waiter },
+		{ "cancelled_verbs", case_cancelled_verbs },
 	};
 
 	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++)

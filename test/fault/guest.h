@@ -52,4 +52,7 @@ void guest_destroy(struct guest *g);
  * start run then. */
 void guest_use_everything(struct guest pair[2]);
 
+/* guest_cancel.c */
+void case_cancelled_verbs(void);
+
 #endif

@@ -105,6 +105,13 @@ class Guest(Case):
     def test_cancelled_while_waiting_for_an_event(self):
         self.run_case("guest", "cancelled_waiter", ANYVERBS_DIRECT="0")
 
+    # Anywhere else a thread that is to be cancelled comes back first.
+    @unittest.skipIf(os.environ.get("AV_SANITIZE"), "a sanitizer's library calls the C library's cancellation points")
+    def test_cancelled_in_every_verb(self):
+        for direct in ("0", "1"):
+            with self.subTest(direct=direct):
+                self.run_case("guest", "cancelled_verbs", ANYVERBS_DIRECT=direct)
+
     # Who links us and calls no verb pays nothing.
     def test_no_verb_no_thread_no_descriptor_no_node(self):
         self.run_case("guest", "no_verb")

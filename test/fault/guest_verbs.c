@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ void guest_die(const char *format, ...)
 	int error = errno;
 	va_list ap;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	va_start(ap, format);
 	vdprintf(2, format, ap);
 	va_end(ap);

@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -220,7 +221,7 @@ static int progress_sleep(struct roce_device *dev, struct pollfd *p, nfds_t n, i
 
 	pthread_cleanup_push(progress_end_claim, dev);
 	pthread_setcancelstate(cancel, NULL);
-	ready = poll(p, n, timeout);
+	ready = cancellable_poll(p, n, timeout);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	pthread_cleanup_pop(0);
 	return ready;
