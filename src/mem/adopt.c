@@ -359,8 +359,8 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 		return false;
 	return !adopt.given_back && adopt.untracked == 0 && adopt_has_credit(end - start) &&
 	       !ranges_have(start, end) && !adopt_is_ours(start, end) &&
-	       end - start <= allow_bytes() - adopt.bytes && allow_limits() && fork_watch() &&
-	       adopt_file_is_made();
+	       end - start <= allow_bytes() - adopt.bytes && allow_limits() &&
+	       allow_fits(adopt.bytes, end - start) && fork_watch() && adopt_file_is_made();
 }
 
 /* Between adopt_stop and adopt_go_on. */

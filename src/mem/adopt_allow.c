@@ -11,12 +11,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "mem/adopt_priv.h"
 
 enum {
 	ALLOW_MAPS = 16000, /* or a quarter of vm.max_map_count, if that is less */
-	ALLOW_MEMORY_SHARE = 8, /* of what the machine has */
+	ALLOW_MEMORY_SHARE = 8, /* of what the machine has, or a control group may have */
+	ALLOW_CHUNKS = 2, /* there must be room for so many */
+	ALLOW_NONE_NS = 100 * NS_PER_MS, /* so long it is taken for granted that none has a limit */
 };
 #define ALLOW_BYTES (1ull << 30)
 
@@ -110,6 +113,20 @@ u64 allow_bytes(void)
 		__atomic_store_n(&known, bytes, __ATOMIC_RELAXED);
 	}
 	return bytes;
+}
+
+bool allow_fits(u64 bytes, u64 length)
+{
+	static u64 none_until; /* clock: no group had a limit. Threads that race store the like */
+	u64 need = ALLOW_CHUNKS * MIN(length, (u64)ADOPT_CHUNK), now = clock_now_ns();
+	struct cgroup_room room;
+
+	if (now < __atomic_load_n(&none_until, __ATOMIC_RELAXED))
+		return true;
+	room = cgroup_ask("/proc/self", need);
+	if (room.limit == CGROUP_NO_LIMIT)
+		__atomic_store_n(&none_until, now + ALLOW_NONE_NS, __ATOMIC_RELAXED);
+	return bytes + length <= room.limit / ALLOW_MEMORY_SHARE && need <= room.left;
 }
 
 bool adopt_may_map(u32 count)

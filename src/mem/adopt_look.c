@@ -92,8 +92,7 @@ static ssize_t look_lines(char *buffer, size_t n, bool (*fn)(const char *line, v
 	return end - line;
 }
 
-/* Calls fn for each line of the file. False: that answered so, or it cannot be read. */
-static bool look_text(int fd, bool (*fn)(const char *line, void *arg), void *arg)
+bool look_text(int fd, bool (*fn)(const char *line, void *arg), void *arg)
 {
 	char buffer[LOOK_BUFFER];
 	ssize_t left = 0, n = -1;

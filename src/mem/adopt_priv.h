@@ -2,6 +2,7 @@
  *
  *   adopt.c        regions, and when to adopt
  *   adopt_allow.c  whether this process may at all
+ *   adopt_cgroup.c how much memory its control groups allow
  *   adopt_look.c   what the kernel says of this process: threads, maps, pins
  *   adopt_query.c  the same of one map
  *   adopt_move.c   pages in and out
@@ -125,10 +126,25 @@ bool adopt_stands_on(const struct adopt_region *r);
 
 /* What limits and settings say now. */
 bool allow_limits(void);
-/* So much of all memory, at once: a fork copies it. */
+/* So much of the machine's memory, at once. */
 u64 allow_bytes(void);
+/* Does `length` more fit the limits of the control groups, beside `bytes` that are adopted: an
+ * eighth of the limit at most, and room to move? */
+bool allow_fits(u64 bytes, u64 length);
 /* So many maps may there be when one more region is adopted, or a peer's slot mapped. */
 u32 allow_maps(void);
+
+/* ---- adopt_cgroup.c ---- */
+
+struct cgroup_room {
+	u64 limit; /* the tightest */
+	u64 left;  /* of any limit, the least that is not in use */
+};
+#define CGROUP_NO_LIMIT (1ull << 62)
+
+/* What the groups of the process allow that `proc` describes (/proc/self). Files' pages that the
+ * kernel can give up are counted where less than `need` is left otherwise. */
+struct cgroup_room cgroup_ask(const char *proc, u64 need);
 
 /* ---- adopt_look.c ---- */
 
@@ -148,6 +164,8 @@ int look_open(void);
 bool look_keep(void) REQUIRES(&adopt.lock);
 /* Closes that. */
 void look_drop(void) REQUIRES(&adopt.lock);
+/* Calls fn for each line of the file. False: that answered so, or it cannot be read. */
+bool look_text(int fd, bool (*fn)(const char *line, void *arg), void *arg);
 /* Calls fn for every map in `fd`, the open list of maps. False: they cannot be read. */
 bool look_maps(int fd, void (*fn)(const struct look_map *m, void *arg), void *arg);
 /* Is [start, end) plain memory, and does nobody else hold pages of this process? */

@@ -1,6 +1,6 @@
-/* text_fuzz.c: what a process of ours reads as text: its list of maps and its status, which decide
- * whether memory is adopted, the node's file about its port, the paths that the preloaded library
- * is asked for.
+/* text_fuzz.c: what a process of ours reads as text: its list of maps, its status and its control
+ * groups, which decide whether memory is adopted, the node's file about its port, the paths that
+ * the preloaded library is asked for.
  *
  * The input's first byte says which. Files are read from __wrap_open and __wrap_openat: one in
  * memory with what is left of the input. Of maps the target has a second opinion.
@@ -40,7 +40,11 @@ int __wrap_open(const char *path, int flags, ...)
 
 	if (strncmp(path, "/proc/sys/", 10) == 0) /* asked once, and kept */
 		return fuzz_file((struct input){ many, sizeof(many) - 1 });
-	return fuzz_file(strcmp(path, "/proc/self/maps") == 0 ? text : status);
+	return fuzz_file(strcmp(path, "/proc/self/maps") == 0 ||
+					 strcmp(path, "/proc/self/mountinfo") == 0 ||
+					 strcmp(path, "/proc/self/smaps") == 0 ?
+				 text :
+				 status);
 }
 
 int __wrap_openat(int folder, const char *path, int flags, ...)
@@ -104,13 +108,27 @@ static void fuzz_maps(u64 start, u64 end) NO_THREAD_SAFETY
 
 static void fuzz_port(void)
 {
-	enum port_will will = PORT_AUTO;
+	struct port_file p = { .will = PORT_AUTO, .downs = 7 };
 	struct folder f = { .fd = 0 };
-	u16 downs = 7;
 
-	port_file_read(&f, &will, &downs);
-	fuzz_need(will == PORT_AUTO || will == PORT_DOWN || will == PORT_UP, "an unknown will");
-	fuzz_need(text.left != 0 || downs == 7, "an empty file says something");
+	port_file_read(&f, &p);
+	fuzz_need(p.will == PORT_AUTO || p.will == PORT_DOWN || p.will == PORT_UP,
+		  "an unknown will");
+	fuzz_need(text.left != 0 || (p.downs == 7 && !p.first), "an empty file says something");
+}
+
+/* ---- control groups -------------------------------------------------------------------------- */
+
+static void fuzz_advice(u64 start, u64 end, bool withheld, void *arg)
+{
+}
+
+static void fuzz_groups(u64 need)
+{
+	struct cgroup_room room = cgroup_ask("/proc/self", need);
+
+	fuzz_need(room.limit <= CGROUP_NO_LIMIT && room.left <= room.limit,
+		  "more room than there is");
 }
 
 static void fuzz_path(void)
@@ -142,7 +160,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	u8 which = input_u8(&in), length;
 	u32 page, pages;
 
-	switch (which % 3) {
+	switch (which % 4) {
 	case 0:
 		page = input_u8(&in);
 		pages = 1 + input_u8(&in) % 16;
@@ -155,6 +173,14 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	case 1:
 		text = in;
 		fuzz_port();
+		break;
+	case 3: /* every file of a group says what /proc/self/cgroup says */
+		length = input_u8(&in);
+		length = (u8)MIN((size_t)length, in.left);
+		status = (struct input){ in.at, length };
+		text = (struct input){ in.at + length, in.left - length };
+		fuzz_groups(length);
+		look_advice(fuzz_advice, NULL);
 		break;
 	default:
 		text = in;
