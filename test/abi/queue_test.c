@@ -209,6 +209,50 @@ static void cq_destroy__waits_for_acknowledgement(void **state)
 	assert_int_equal(ibv_dealloc_pd(k.pd), 0);
 }
 
+struct destruction {
+	struct ibv_cq *cq;
+	int done;
+};
+
+static void *destroy_cq(void *arg)
+{
+	struct destruction *d = arg;
+
+	if (ibv_destroy_cq(d->cq) == 0)
+		__atomic_store_n(&d->done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Several events may be acknowledged by one call. */
+static void cq_destroy__after_several_were_acknowledged_at_once(void **state)
+{
+	struct kit k = kit_open(state, IBV_QPT_RC);
+	struct destruction d = { .cq = k.cq };
+	struct ibv_wc wc = { .wr_id = 1 };
+	struct ibv_cq *cq;
+	pthread_t thread;
+	void *context;
+	bool done;
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(ibv_req_notify_cq(k.cq, 0), 0);
+		toy_complete(toy_seen.cq, &wc);
+		assert_int_equal(ibv_get_cq_event(k.channel, &cq, &context), 0);
+	}
+	assert_int_equal(ibv_destroy_qp(k.qp), 0);
+	ibv_ack_cq_events(k.cq, 3);
+	pthread_create(&thread, NULL, destroy_cq, &d);
+	for (int i = 0; i < 1000 && !__atomic_load_n(&d.done, __ATOMIC_ACQUIRE); i++)
+		kit_sleep_ms(10);
+	done = __atomic_load_n(&d.done, __ATOMIC_ACQUIRE);
+	for (int i = 0; i < 3 && !done; i++)
+		ibv_ack_cq_events(k.cq, 1); /* lets the thread go on */
+	pthread_join(thread, NULL);
+	assert_int_equal(ibv_destroy_comp_channel(k.channel), 0);
+	assert_int_equal(ibv_dealloc_pd(k.pd), 0);
+	assert_true(done);
+}
+
 static int signals_caught;
 
 static void signal_catch(int number)
@@ -842,6 +886,7 @@ int main(void)
 		WITH_DOOR(cq_event__waiter_drives_the_engine),
 		WITH_DOOR(cq_event__nonblocking_descriptor),
 		WITH_DOOR(cq_destroy__waits_for_acknowledgement),
+		WITH_DOOR(cq_destroy__after_several_were_acknowledged_at_once),
 		WITH_DOOR(cq_event__signals),
 		WITH_DOOR(qp_create__writes_capabilities_back),
 		WITH_DOOR(qp_create__bad_attributes),
