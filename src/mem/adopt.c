@@ -544,6 +544,18 @@ u64 adopt_enter(u64 addr, u64 length)
 	return offset;
 }
 
+bool adopt_is_last(u64 addr, u64 length)
+{
+	const struct adopt_region *r;
+	bool last;
+
+	lock_acquire(&adopt.lock);
+	r = region_around(addr, addr + length);
+	last = r != NULL && r->refs == 1 && !region_is_born(r);
+	lock_release(&adopt.lock);
+	return last;
+}
+
 void adopt_leave(u64 addr, u64 length, bool clean)
 {
 	u64 end = addr + length;

@@ -32,6 +32,9 @@ u64 adopt_again(u64 addr, u64 length, bool write);
  * registration of adopted pages ends they are private memory again before this returns. `clean`: no
  * peer does either; else (a peer is stopped in the midst of it) what it still writes is lost. */
 void adopt_leave(u64 addr, u64 length, bool clean);
+/* Is this registration the only one of adopted pages, so that adopt_leave takes them out of the
+ * file? */
+bool adopt_is_last(u64 addr, u64 length);
 /* A registration that names no range (the whole address space, page lists): nothing is adopted
  * from now on. Never blocks. */
 void adopt_enter_all(void);

@@ -75,9 +75,10 @@ struct mem_table {
 	bool owns_entries FIXED;
 	bool away GUARDED_BY(lock);	/* peers are excluded: new entries have MEM_AWAY */
 	bool unshared GUARDED_BY(lock); /* new entries have no `shared` */
-	/* Waits until no peer holds a hazard on the entry, or on any (MEM_EVERY_KEY; path/shm sets
-	 * it; NULL: nobody else sees the table). */
-	void (*drain)(void *arg, u32 index) FIXED;
+	/* Waits until no peer holds a hazard on the entry, or on any (MEM_EVERY_KEY), for a while
+	 * (path/shm sets it; NULL: nobody else sees the table). False: a peer may still write to
+	 * the memory, and the entry must stay what it was. */
+	bool (*drain)(void *arg, u32 index) FIXED;
 	/* Waits until no thread of this process still copies by what an earlier lookup said (the
 	 * driver sets it; NULL: no engine). mem_deregister and mem_replace call it too, so that an
 	 * application may unmap the memory right after (but for lists of pages); hence neither
@@ -121,12 +122,13 @@ int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key);
  * pinning would. 0, -EFAULT, -ENOMEM. */
 int mem_populate(u64 addr, u64 length, bool write);
 /* Invalidates, waits for peers' hazards, frees the index. May block (bounded). -EINVAL: no such
- * key. -EBUSY: windows bound to it. */
+ * key. -EBUSY: windows bound to it, or a peer is stopped in the middle of a write; then the key is
+ * valid again. */
 int mem_deregister(struct mem_table *t, u32 key);
 /* Replaces the content under a key (FMR map and unmap, rereg, window bind). *key: in, the present
  * key (where the index came from mem_reserve, or is a window, any low 8 bits do); out, the new one,
  * of the same index and another tag. A type 2 window takes the low 8 bits that *key came with, and
- * must not be valid (-EINVAL). -EBUSY: windows bound to it. Other errors as of mem_register; on any
+ * must not be valid (-EINVAL). -EBUSY: as mem_deregister. Other errors as of mem_register; on any
  * error the old content stays. May block like mem_deregister if the content was valid, but for a
  * list of pages (an FMR): that one waits for nobody, and the old pages are the caller's again only
  * after mem_unbind and `quiesce`. */
@@ -136,7 +138,7 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r);
 int mem_reserve(struct mem_table *t, u32 *key);
 /* Makes a key invalid but keeps its index reserved, as its owner's verb asks (unbind, unmap).
  * Drains like mem_deregister. -EINVAL if not valid or of another pd, or an ordinary registration
- * (neither from mem_reserve nor a window). -EBUSY: windows bound to it. Waits for no peer if the
+ * (neither from mem_reserve nor a window). -EBUSY: as mem_deregister. Waits for no peer if the
  * content was a list of pages. */
 int mem_unbind(struct mem_table *t, u32 key, u32 pd);
 /* The same as a work request asks, the owner's (local invalidate) or a peer's (SEND_WITH_INV):

@@ -5,8 +5,8 @@
  *
  * A change goes: claim the index (state BUSY, others wait) - clear the key - let go of the lock -
  * drain the peers' hazards and the page readers - take the lock - store the content - store the
- * key. So nobody who checked the key with a hazard up sees content move, and lookups without one
- * (mem_inline.h) notice by the key.
+ * key. Where the drain is in vain, the old key is stored again. So nobody who checked the key with
+ * a hazard up sees content move, and lookups without one (mem_inline.h) notice by the key.
  */
 #include <errno.h>
 #include <sched.h>
@@ -322,33 +322,48 @@ static void entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->
 	__atomic_exchange_n(&t->entries[mem_index(p->name)].key, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Returns when no peer and no page reader uses what the entry last said. A peer reaches what is
- * contiguous, and nothing else. */
-static void entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+/* A hidden entry is live again, as it was. Peers may have been excluded, or admitted, meanwhile. */
+static void entry_restore(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
 {
-	if (t->drain && t->entries[mem_index(p->name)].flags & MEM_CONTIGUOUS)
-		t->drain(t->drain_arg, mem_index(p->name));
+	struct mem_entry e = t->entries[mem_index(p->name)];
+
+	e.flags = t->away ? e.flags | MEM_AWAY : e.flags & ~(u32)MEM_AWAY;
+	if (t->unshared)
+		e.shared = 0;
+	entry_fill(&t->entries[mem_index(p->name)], &e, p->name);
+	p->state = MEM_LIVE;
+}
+
+/* Returns when no peer and no page reader uses what the entry last said. A peer reaches what is
+ * contiguous, and nothing else. -EBUSY: a peer is stopped in the middle of it. */
+static int entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+{
+	if (t->drain && t->entries[mem_index(p->name)].flags & MEM_CONTIGUOUS &&
+	    !t->drain(t->drain_arg, mem_index(p->name)))
+		return -EBUSY;
 	/* Pairs with the release in pages_leave (access.c). */
 	while (__atomic_load_n(&p->readers, __ATOMIC_SEQ_CST) != 0)
 		sched_yield();
+	return 0;
 }
 
 /* The same for everybody, the engine of this process included. */
-static void entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+static int entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
-	entry_drain(t, p);
-	if (t->quiesce)
+	int err = entry_drain(t, p);
+
+	if (!err && t->quiesce)
 		t->quiesce(t->drain_arg);
+	return err;
 }
 
 /* Before other content comes: of a page list only who reads the list is waited for, which is soon
  * over. Its owner unmaps before the pages are his again, and waits then (mem_unbind). */
-static void entry_drain_for_other(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+static int entry_drain_for_other(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	if ((t->entries[mem_index(p->name)].flags & FLAGS_KIND) == MEM_PAGES)
-		entry_drain(t, p);
-	else
-		entry_drain_all(t, p);
+		return entry_drain(t, p);
+	return entry_drain_all(t, p);
 }
 
 /* Fills a BUSY index and publishes it. Peers may have been excluded since `e` was composed. */
@@ -439,9 +454,12 @@ int mem_deregister(struct mem_table *t, u32 key)
 	} else if (p->state == MEM_LIVE) {
 		entry_hide(t, p);
 		lock_release(&t->lock);
-		entry_drain_all(t, p);
+		err = entry_drain_all(t, p);
 		lock_acquire(&t->lock);
-		pages = entry_strip(t, p);
+		if (err)
+			entry_restore(t, p);
+		else
+			pages = entry_strip(t, p);
 	}
 	if (!err)
 		index_give(t, mem_index(key));
@@ -460,7 +478,7 @@ static bool entry_yields(const struct mem_entry *e)
 static int table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
 {
 	struct mem_private *p;
-	u64 *pages;
+	u64 *pages = NULL;
 	int err = 0;
 
 	lock_acquire(&t->lock);
@@ -477,13 +495,17 @@ static int table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
 	}
 	entry_hide(t, p);
 	lock_release(&t->lock);
-	entry_drain(t, p);
+	err = entry_drain(t, p);
 	lock_acquire(&t->lock);
-	pages = entry_strip(t, p);
-	p->state = MEM_RESERVED;
+	if (err) {
+		entry_restore(t, p);
+	} else {
+		pages = entry_strip(t, p);
+		p->state = MEM_RESERVED;
+	}
 	lock_release(&t->lock);
 	free(pages);
-	return 0;
+	return err;
 }
 
 int mem_unbind(struct mem_table *t, u32 key, u32 pd)
@@ -535,18 +557,23 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows++;
 		lock_release(&t->lock);
-		entry_drain_for_other(t, p);
+		err = entry_drain_for_other(t, p);
 		lock_acquire(&t->lock);
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows--;
-		old = entry_strip(t, p);
+		if (err)
+			entry_restore(t, p);
+		else
+			old = entry_strip(t, p);
 	}
-	p->name = name_next(p->name, *key, r->flags);
-	entry_publish(t, p, r, &e, pages);
-	*key = p->name;
+	if (!err) {
+		p->name = name_next(p->name, *key, r->flags);
+		entry_publish(t, p, r, &e, pages);
+		*key = p->name;
+	}
 	lock_release(&t->lock);
-	free(old);
-	return 0;
+	free(err ? pages : old);
+	return err;
 }
 
 /* Of all entries that peers see. One that is BUSY has no key; it gets its flags when it is

@@ -220,7 +220,7 @@ struct drained {
 	bool was_invalid, was_taken;
 };
 
-static void drain_look(void *arg, u32 index)
+static bool drain_look(void *arg, u32 index)
 {
 	struct drained *d = arg;
 	struct mem_region r = region(0);
@@ -234,6 +234,7 @@ static void drain_look(void *arg, u32 index)
 		assert_int_equal(mem_register(&table, &r, &other), 0);
 		d->was_taken |= mem_index(other) == index;
 	}
+	return true;
 }
 
 static void mem_deregister__drains_between_clearing_and_reuse(void **state)
@@ -246,6 +247,49 @@ static void mem_deregister__drains_between_clearing_and_reuse(void **state)
 	assert_int_equal(d.calls, 1);
 	assert_true(d.was_invalid);
 	assert_false(d.was_taken);
+}
+
+/* A peer is stopped in the middle of a write. */
+static bool drain_in_vain(void *arg, u32 index)
+{
+	*(u32 *)arg += 1;
+	return false;
+}
+
+static void mem_deregister__in_vain_leaves_the_key(void **state)
+{
+	u32 key = registered(RW), calls = 0;
+
+	table.drain = drain_in_vain;
+	table.drain_arg = &calls;
+	table.quiesce = NULL;
+	assert_int_equal(mem_deregister(&table, key), -EBUSY);
+	assert_int_equal(calls, 1);
+	assert_true(valid(key));
+	table.drain = NULL;
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_false(valid(key));
+}
+
+static void mem_replace__in_vain_leaves_the_key(void **state)
+{
+	struct mem_region r = region(0);
+	u32 key, other, calls = 0;
+
+	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_replace(&table, &key, &r), 0);
+	table.drain = drain_in_vain;
+	table.drain_arg = &calls;
+	other = key;
+	assert_int_equal(mem_replace(&table, &other, &r), -EBUSY);
+	assert_int_equal(other, key);
+	assert_int_equal(mem_unbind(&table, key, PD), -EBUSY);
+	assert_int_equal(mem_invalidate(&table, key, PD), -EBUSY);
+	assert_int_equal(calls, 3);
+	assert_true(valid(key));
+	table.drain = NULL;
+	assert_int_equal(mem_invalidate(&table, key, PD), 0);
+	assert_false(valid(key));
 }
 
 static u32 quiesced, quiesced_key;
@@ -280,9 +324,10 @@ static void mem_deregister__waits_for_the_engine_but_invalidate_does_not(void **
 
 static u32 waits;
 
-static void drain_count(void *arg, u32 index)
+static bool drain_count(void *arg, u32 index)
 {
 	waits++;
+	return true;
 }
 
 static void quiesce_count(void *arg)
@@ -537,7 +582,7 @@ static void mem_table_fini__frees_page_lists(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 /* A key made while peers are away is away, too; and none is shared any more. */
-static void away_look(void *arg, u32 index) NO_THREAD_SAFETY
+static bool away_look(void *arg, u32 index) NO_THREAD_SAFETY
 {
 	u32 key = *(u32 *)arg, other;
 	struct mem_region r = region(RW);
@@ -551,6 +596,32 @@ static void away_look(void *arg, u32 index) NO_THREAD_SAFETY
 	assert_int_equal(table.entries[mem_index(other)].flags, MEM_CONTIGUOUS | MEM_AWAY);
 	assert_int_equal(table.entries[mem_index(other)].shared, 0);
 	*(u32 *)arg = other;
+	return true;
+}
+
+static bool away_in_vain(void *arg, u32 index)
+{
+	table.drain = NULL;
+	mem_exclude_peers(&table);
+	return false;
+}
+
+/* Meanwhile a fork has excluded all peers: the key comes back without its place in the file. */
+static void mem_exclude_peers__while_a_key_is_hidden(void **state)
+{
+	struct mem_region r = region(RW);
+	u32 key;
+
+	r.shared = 4096;
+	assert_int_equal(mem_register(&table, &r, &key), 0);
+	table.drain = away_in_vain;
+	assert_int_equal(mem_deregister(&table, key), -EBUSY);
+	assert_true(valid(key));
+	assert_int_equal(table.entries[mem_index(key)].flags, MEM_CONTIGUOUS | MEM_AWAY);
+	assert_int_equal(table.entries[mem_index(key)].shared, 0);
+	mem_admit_peers(&table);
+	assert_int_equal(table.entries[mem_index(key)].flags, MEM_CONTIGUOUS);
+	assert_int_equal(mem_deregister(&table, key), 0);
 }
 
 static void mem_exclude_peers__until_they_are_admitted(void **state)
@@ -588,6 +659,8 @@ int main(void)
 		TEST(mem_register__fills_the_table_and_says_so),
 		TEST(mem_deregister__only_a_live_key_once),
 		TEST(mem_deregister__drains_between_clearing_and_reuse),
+		TEST(mem_deregister__in_vain_leaves_the_key),
+		TEST(mem_replace__in_vain_leaves_the_key),
 		TEST(mem_replace__of_pages_waits_for_nobody),
 		TEST(mem_deregister__waits_for_the_engine_but_invalidate_does_not),
 		TEST(mem_reserve__names_an_index_without_content),
@@ -601,6 +674,7 @@ int main(void)
 		TEST(mem_deregister__parent_with_windows_is_busy),
 		TEST(mem_table_init__uses_the_entries_it_is_given),
 		TEST(mem_exclude_peers__until_they_are_admitted),
+		TEST(mem_exclude_peers__while_a_key_is_hidden),
 		TEST(mem_table_fini__frees_page_lists),
 	};
 

@@ -12,12 +12,13 @@
  * exec PROGRAM WORDS      becomes that program
  * vfork PROGRAM WORDS     a child does, which says the next lines
  * fill BYTE               all of its memory                     "filled"
+ * dereg                   ibv_dereg_mr                          "dereg ERRNO MICROSECONDS"
  * other BYTE              how many bytes of it are not that     "other N"
  * quit                    gives everything back                 "bye"
  * KIND: send big uc ud write read atomic event; ROLE: sender receiver.
  * In the environment: END_UNDUMPABLE, peers may not reach its memory; END_NEVER_POLLS, a one-sided
  * target leaves its CQ alone; END_SPARE_MAPS=N, all maps but N are taken before the first verb;
- * END_AT=ADDRESS, there its memory lies.
+ * END_AT=ADDRESS, there its memory lies; END_TWICE, it is registered twice.
  * In:   lines                 Out: lines, traffic
  * Runs: main reads the lines, one thread makes the traffic      Locks: none
  */
@@ -35,6 +36,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -69,7 +71,7 @@ static const struct kind kinds[] = {
 static struct end {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr, *twice;
 	uint8_t *memory;
 	const struct kind *kind;
 	bool sender;
@@ -168,6 +170,9 @@ static void end_open(void)
 	end.mr = ibv_reg_mr(end.pd, end.memory, END_MEMORY, access);
 	if (end.mr == NULL)
 		end_die("mr");
+	if (getenv("END_TWICE") != NULL &&
+	    (end.twice = ibv_reg_mr(end.pd, end.memory, END_MEMORY, access)) == NULL)
+		end_die("the second mr");
 }
 
 static void end_post_receive(void)
@@ -473,6 +478,20 @@ static void end_exec(char *words)
 	_exit(4);
 }
 
+static void end_deregister(void)
+{
+	struct timespec from, to;
+	int err;
+
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	err = ibv_dereg_mr(end.mr);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	if (err == 0)
+		end.mr = NULL;
+	end_say("dereg %d %ld", err,
+		(to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000);
+}
+
 static void end_other(int byte)
 {
 	unsigned long n = 0;
@@ -490,6 +509,8 @@ static bool end_turn(char *line)
 	if (sscanf(line, "fill %d", &byte) == 1) {
 		memset(end.memory, byte, END_MEMORY);
 		end_say("filled");
+	} else if (strcmp(line, "dereg\n") == 0) {
+		end_deregister();
 	} else if (sscanf(line, "other %d", &byte) == 1) {
 		end_other(byte);
 	} else if (strncmp(line, "exec ", 5) == 0) {
@@ -506,7 +527,10 @@ static bool end_turn(char *line)
 static void end_quit(void)
 {
 	end_forget_qp();
-	end_need(ibv_dereg_mr(end.mr), "dereg_mr");
+	if (end.twice != NULL)
+		end_need(ibv_dereg_mr(end.twice), "dereg_mr");
+	if (end.mr != NULL)
+		end_need(ibv_dereg_mr(end.mr), "dereg_mr");
 	end_need(ibv_dealloc_pd(end.pd), "dealloc_pd");
 	if (ibv_close_device(end.context) != 0)
 		end_die("close_device");

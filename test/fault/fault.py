@@ -16,7 +16,7 @@ BUILD = os.environ.get("FAULT_BUILD", os.path.join(os.path.dirname(os.path.abspa
 TOOL = os.path.join(BUILD, "bin", "anyverbs")
 PROGRAMS = os.path.join(BUILD, "test", "fault")
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-FLUSHED, RETRY_EXCEEDED = 5, 12
+FLUSHED, REMOTE_ACCESS, RETRY_EXCEEDED = 5, 10, 12
 PATIENCE_S = 60  # for what must happen, however busy the machine: nothing waits so long unless it is lost
 
 
@@ -199,6 +199,12 @@ class Process:
 def usage(end):
     keys = ("descriptors", "maps", "rss_kb", "threads")
     return dict(zip(keys, map(int, end.expect("usage", "usage"))))
+
+
+def memory_files(end):
+    """Memory files that a process has mapped: its own, and its peers'."""
+    with open(f"/proc/{end.pid}/maps", encoding="ascii") as f:
+        return len({line.split()[4] for line in f if " rw-s " in line and "/memfd:anyverbs-memory" in line})
 
 
 def connect(sender, receiver, kind):

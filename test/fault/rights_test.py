@@ -81,12 +81,6 @@ class NoDirectAccess(Case):
 class Maps(Case):
     """A connection brings the peer's memory along, where that may be; else everything goes another way."""
 
-    @staticmethod
-    def files(end):
-        """Memory files that a process has mapped: its own, and its peers'."""
-        with open(f"/proc/{end.pid}/maps", encoding="ascii") as f:
-            return len({line.split()[4] for line in f if " rw-s " in line and "/memfd:anyverbs-memory" in line})
-
     def check(self, files, before=()):
         if os.environ.get("ANYVERBS_ADOPT") == "0":
             files = 0
@@ -94,11 +88,11 @@ class Maps(Case):
         fault.connect(*ends, "write")
         for end in ends:
             deadline = time.monotonic() + fault.PATIENCE_S
-            while self.files(end) < files and time.monotonic() < deadline:
+            while fault.memory_files(end) < files and time.monotonic() < deadline:
                 time.sleep(0.01)
-            self.assertEqual(self.files(end), files)
+            self.assertEqual(fault.memory_files(end), files)
         self.check_traffic(*ends, EVERY)
-        self.assertEqual([self.files(end) for end in ends], [files, files])
+        self.assertEqual([fault.memory_files(end) for end in ends], [files, files])
         self.end_well(*ends)
 
     def test_before_the_first_operation(self):
@@ -117,7 +111,7 @@ class Maps(Case):
         ends = self.pair(self.world, (fault.program("confine"), str(errno.EPERM)))
         self.check_traffic(*ends, ONE_SIDED)
         for end in ends:
-            self.assertLess(self.files(end), 2)
+            self.assertLess(fault.memory_files(end), 2)
         self.end_well(*ends)
 
 

@@ -131,9 +131,9 @@ static void world_writable(void *user, struct path_dest *dest)
 {
 }
 
-static void world_drain(void *arg, u32 key_index)
+static bool world_drain(void *arg, u32 key_index)
 {
-	shm_drain(w.shm, key_index, UINT32_MAX);
+	return shm_drain(w.shm, key_index, UINT32_MAX) == SHM_LEFT_NOTHING;
 }
 
 static void world_kick(void *arg)

@@ -102,12 +102,24 @@ static void attach_undo(struct roce_attachment *a)
 	memset(a, 0, sizeof(*a));
 }
 
-static void attach_drain_key(void *arg, u32 index)
+/* What is stored late goes to the file. It harms nobody if the memory leaves the file with this
+ * registration; a window, or one of several registrations, leaves it there. */
+static bool attach_may_lose(const struct mem_entry *e)
+{
+	return (e->flags & MEM_WINDOW) == 0 && e->shared != 0 && adopt_is_last(e->addr, e->length);
+}
+
+/* For MEM_EVERY_KEY it is enough to have waited, and adopt's lock may be held. */
+static bool attach_drain_key(void *arg, u32 index)
 {
 	struct roce_device *dev = arg;
+	enum shm_left left = SHM_LEFT_NOTHING;
 
 	if (dev->a.shm != NULL)
-		shm_drain(dev->a.shm, index, SHM_ANY_QP);
+		left = shm_drain(dev->a.shm, index, SHM_ANY_QP);
+	return left == SHM_LEFT_NOTHING ||
+	       (left == SHM_LEFT_STORES && index != MEM_EVERY_KEY &&
+		attach_may_lose(&dev->a.board->keys[index]));
 }
 
 static void attach_nothing(void *arg)

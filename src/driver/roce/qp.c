@@ -285,7 +285,8 @@ static int qp_destroy(struct ib_qp *ib)
 	list_remove(&qp->node);
 	lock_release(&dev->id_lock);
 	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
-	shm_drain(dev->a.shm, SHM_ANY_KEY, ib->qp_num);
+	/* What is left writes to a region, which stays registered for so long (mem_deregister). */
+	(void)shm_drain(dev->a.shm, SHM_ANY_KEY, ib->qp_num);
 	ibt_qp_destroy(roce_engine(qp)); /* and `qp` with it */
 	shown_begin(shown, 0, 0);
 	qp_give_number(dev, (u32)(shown - dev->a.board->qps));
@@ -369,7 +370,7 @@ static int qp_modify_once(struct roce_device *dev, struct roce_qp *qp,
 	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(engine) != now)
 		return -EAGAIN;
 	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
-		shm_drain(dev->a.shm, SHM_ANY_KEY, qp->ib.qp_num);
+		(void)shm_drain(dev->a.shm, SHM_ANY_KEY, qp->ib.qp_num);
 	return err;
 }
 

@@ -13,7 +13,7 @@
 #include "path/path.h"
 
 enum {
-	BOARD_VERSION = 4,
+	BOARD_VERSION = 5,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -58,17 +58,32 @@ static inline bool board_qp_is_type(u32 word, u32 type)
 
 /* An initiator is about to touch, or touches, a peer's memory by itself. */
 struct CACHE_ALIGNED board_hazard {
-	/* 0: free. Else bit 63, in bits 32-55 the peer's queue pair, whose slot says which process
-	 * it is, and in bits 0-31 the index of a key of that process. */
+	/* 0: free. Else bit 63, what is done under it (enum hazard_kind) in bits 61 and 62, in bits
+	 * 32-55 the peer's queue pair, whose slot says which process it is, and in bits 0-31 the
+	 * index of a key of that process. */
 	u64 word;
 	/* How many operations have been done under it: COUNT_DIRECT is the sum of all. Only who has
 	 * raised it writes here, which takes no locked instruction. */
 	u64 done;
 };
 
-static inline u64 board_hazard_word(u32 key_index, u32 qpn)
+/* What may come of an operation that ends late, in the order of how bad that is. */
+enum hazard_kind {
+	HAZARD_READS,  /* nothing: its initiator looks again and discards what it has read */
+	HAZARD_STORES, /* stores to the owner's memory file, through a map */
+	HAZARD_WRITES, /* writes at the owner's addresses, whatever lies there by then */
+};
+
+static inline u64 board_hazard_word(u32 key_index, u32 qpn, enum hazard_kind kind)
 {
-	return 1ull << 63 | (u64)qpn << 32 | key_index;
+	return 1ull << 63 | (u64)kind << 61 | (u64)qpn << 32 | key_index;
+}
+
+static inline enum hazard_kind board_hazard_kind(u64 word)
+{
+	u32 kind = (u32)(word >> 61) & 3;
+
+	return kind < HAZARD_WRITES ? (enum hazard_kind)kind : HAZARD_WRITES;
 }
 
 static inline u32 board_hazard_key(u64 word)

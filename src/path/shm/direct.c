@@ -5,11 +5,20 @@
  * Locks: none; a hazard in our board tells the peer
  *
  * Initiator: raise hazard (A) -> read the board's generation -> judge key and QP, unless they have
- *            been found fit in this very generation -> copy -> lower hazard (release).
+ *            been found fit in this very generation -> copy -> read the generation again; if it is
+ *            another one, judge again, and do what is no longer allowed as packets -> lower
+ *            hazard (release).
  * Target:    make key or QP invalid -> next generation -> fence (B) -> wait until no hazard names
- *            it.
+ *            it, but not for ever.
  * A pairs with B: either the initiator sees the new generation, and so the invalid key, or the
  * target sees the hazard.
+ *
+ * The target gives up waiting for an initiator that is stopped under its hazard. What that one does
+ * when it goes on depends on the hazard's kind. A read harms nobody; its initiator sees the new
+ * generation, and discards what it has read. A store through a map goes to the memory file, where
+ * the pages are nobody's by then if the target has taken them out of it. A write at the target's
+ * addresses can be neither revoked nor told from one that has ended: the target keeps key and
+ * memory as they are (-EBUSY).
  */
 #include "path/shm/reach.h"
 
@@ -22,7 +31,9 @@
 #include "path/shm/space.h"
 
 enum {
-	DRAIN_LIMIT_MS = 2000,
+	DRAIN_LIMIT_MS = 2000,	/* for a write at our addresses */
+	DRAIN_HARMLESS_MS = 100, /* for what does no harm if it comes late, but costs a slot */
+	DRAIN_LOOK_MS = 5, /* how long a peer may take before it is asked whether it is stopped */
 	PULL_PIECES = 4, /* more are copied by the kernel */
 	NO_KEY = SHM_ANY_KEY - 1, /* a hazard's, that uses no key: no entry of the table has it */
 };
@@ -88,11 +99,11 @@ bool link_peer_has_qp(const struct shm_link *l, u32 qpn)
 /* Takes a free hazard of our board: from here on the owner of the key and of the queue pair waits
  * for us, so that they stay what the caller finds them to be. *generation (out) is of the owner's
  * board. NULL if all are in use. */
-static struct board_hazard *hazard_raise(const struct shm_link *l, u32 key_index, u32 qpn,
-					 u64 *generation)
+static inline struct board_hazard *hazard_raise(const struct shm_link *l, u32 key_index, u32 qpn,
+						enum hazard_kind kind, u64 *generation)
 {
 	struct board *b = l->shm->cfg.board;
-	u64 word = board_hazard_word(key_index, qpn);
+	u64 word = board_hazard_word(key_index, qpn, kind);
 
 	for (u32 i = 0; i < BOARD_HAZARDS; i++) {
 		u64 nobody = 0;
@@ -148,10 +159,12 @@ static int direct_copy_here(const struct path_target *t, u8 *there, const struct
 	return likely(err == 0) ? 0 : -EOPNOTSUPP; /* packets show whose memory has gone */
 }
 
-/* Where an operation may go: an address of the target, and here, if it is mapped. */
+/* Where an operation may go: an address of the target, and here, if it is mapped. So it was found
+ * in this generation of the target's board. */
 struct direct_place {
 	u64 addr;
 	u8 *here;
+	u64 generation;
 };
 
 /* Judges by the target's board: its entry of the key, or NULL. What belongs to a queue pair's word
@@ -183,25 +196,56 @@ static u8 *direct_find(struct shm_link *l, const struct mem_entry *e, u64 addr, 
 	return reach_find(l, shared + (addr - e->addr), length, shared + e->length);
 }
 
+static bool direct_look(struct shm_link *l, const struct path_target *t, u32 need,
+			struct direct_place *place)
+{
+	const struct mem_entry *e;
+
+	/* Pairs with board_change. */
+	place->generation = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE);
+	e = direct_judge(l, t, need, &place->addr);
+	if (e != NULL)
+		place->here = direct_find(l, e, place->addr, t->length);
+	return e != NULL;
+}
+
+/* Is the place still what it was found to be? `now` is the board's generation. */
+static bool direct_holds(struct shm_link *l, const struct path_target *t, u32 need,
+			 const struct direct_place *place, u64 now)
+{
+	struct direct_place again;
+
+	return likely(now == place->generation) ||
+	       (direct_look(l, t, need, &again) && again.addr == place->addr &&
+		again.here == place->here);
+}
+
+static enum hazard_kind direct_kind(const struct shm_link *l, const struct path_target *t,
+				    const struct direct_place *place)
+{
+	if (!t->write)
+		return HAZARD_READS;
+	return place->here != NULL && !l->self ? HAZARD_STORES : HAZARD_WRITES;
+}
+
 /* The hazard is up when this returns, unless it returns NULL: then *err says why. What was judged
  * before that must still be so. */
 static struct board_hazard *direct_enter(struct shm_link *l, const struct path_target *t, u32 need,
 					 struct direct_place *place, int *err)
 {
-	/* Pairs with board_change. */
-	u64 before = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE), now;
-	const struct mem_entry *e = direct_judge(l, t, need, &place->addr);
 	struct board_hazard *h;
+	u64 now;
 
-	*err = e == NULL ? -EACCES : -EOPNOTSUPP;
-	h = e == NULL ? NULL : hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn, &now);
-	if (unlikely(h != NULL && now != before && !direct_judge(l, t, need, &place->addr))) {
-		*err = -EACCES;
+	*err = -EACCES;
+	if (!direct_look(l, t, need, place))
+		return NULL;
+	h = hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn, direct_kind(l, t, place), &now);
+	if (h == NULL) {
+		*err = -EOPNOTSUPP;
+	} else if (unlikely(!direct_holds(l, t, need, place, now))) {
 		hazard_lower(h, 0);
 		h = NULL;
 	}
-	if (h != NULL)
-		place->here = direct_find(l, e, place->addr, t->length);
 	return h;
 }
 
@@ -211,8 +255,15 @@ static int direct_refuse(struct shm_link *l, int err)
 	return err;
 }
 
-static int direct_leave(struct shm_link *l, struct board_hazard *h, int err)
+/* The operation has been done, or not: `err`. If it was not allowed any more when it was, it has
+ * not been: the owner may have stopped waiting for it, and the memory may lie elsewhere. */
+static int direct_leave(struct shm_link *l, const struct path_target *t, u32 need,
+			const struct direct_place *place, struct board_hazard *h, int err)
 {
+	u64 now = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE);
+
+	if (err == 0 && !direct_holds(l, t, need, place, now))
+		err = -EACCES;
 	hazard_lower(h, err == 0);
 	return likely(err == 0) ? 0 : direct_refuse(l, err);
 }
@@ -229,7 +280,7 @@ static int direct_copy(struct shm_link *l, const struct path_target *t, const st
 		return direct_refuse(l, err);
 	err = place.here != NULL ? direct_copy_here(t, place.here, iov, iovcnt) :
 				   direct_copy_process(l, t, place.addr, iov);
-	return direct_leave(l, h, err);
+	return direct_leave(l, t, need, &place, h, err);
 }
 
 /* False: it is not mapped any more (on the self path). */
@@ -251,7 +302,7 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 			      direct_change_here(a, (u64 *)(void *)place.here)
 		      ? 0
 		      : -EOPNOTSUPP;
-	return direct_leave(l, h, err);
+	return direct_leave(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, h, err);
 }
 
 /* ---- several WRITEs, with what they found last time ---- */
@@ -301,7 +352,8 @@ static inline bool grant_store(u8 *to, const void *from, u32 length)
 	return mem_copy_ordered(to, from, length) == 0;
 }
 
-/* Those at the front that have one key. */
+/* Those at the front that have one key. Of a link to ourselves shm_drain takes each hazard for one
+ * of the worst kind. */
 static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
 			    const struct path_write *w, u32 n)
 {
@@ -309,7 +361,7 @@ static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_
 	struct board_hazard *h;
 	u32 done = 0;
 
-	h = hazard_raise(l, w->rkey >> MEM_TAG_BITS, dqpn, &generation);
+	h = hazard_raise(l, w->rkey >> MEM_TAG_BITS, dqpn, HAZARD_STORES, &generation);
 	if (unlikely(h == NULL))
 		return 0;
 	if (likely(g->generation == generation && g->rkey == w->rkey) ||
@@ -317,6 +369,9 @@ static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_
 		while (done < n && grant_holds(g, &w[done], &offset) &&
 		       likely(grant_store(g->here + offset, w[done].from, w[done].length)))
 			done++;
+	/* As direct_leave: then they are done again, by link_direct. */
+	if (unlikely(__atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE) != generation))
+		done = 0;
 	hazard_lower(h, done);
 	return done;
 }
@@ -428,21 +483,36 @@ static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 	       (state == IBV_QPS_RTS || state == IBV_QPS_SQD);
 }
 
+/* Has the memory been given back to the sender's address space since it was found here? */
+static bool pull_is_moved(struct shm_link *l, const struct iovec *theirs, int n,
+			  const struct iovec here[PULL_PIECES], u64 generation)
+{
+	struct iovec again[PULL_PIECES];
+
+	if (likely(__atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE) == generation))
+		return false;
+	if (!pull_is_mapped(l, theirs, n, again))
+		return true;
+	for (int i = 0; i < n; i++)
+		if (again[i].iov_base != here[i].iov_base)
+			return true;
+	return false;
+}
+
 /* The hazard makes the sender wait (shm_drain) before its queue pair is gone and its buffers are
  * the application's again: what has been copied into a receive buffer is what was sent. */
 static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struct iovec *theirs,
-			     int n, const struct iovec *ours)
+			     int n, const struct iovec *ours, u64 generation)
 {
 	struct iovec here[PULL_PIECES];
-	bool done;
+	bool mapped, done = true;
 
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
-	if (l->self)
-		done = pull_here(theirs, n, ours);
-	else if (pull_is_mapped(l, theirs, n, here))
-		done = pull_here(here, n, ours);
-	else
+	mapped = !l->self && pull_is_mapped(l, theirs, n, here);
+	if (l->self || mapped)
+		done = pull_here(mapped ? here : theirs, n, ours);
+	if (!l->self && (!mapped || pull_is_moved(l, theirs, n, here, generation)))
 		done = space_read(l->space_fd, theirs, n, ours) == 0;
 	/* Once more: a queue pair that fails by itself does not wait, and its flush completions
 	 * come later than the word (qp_fail_both). */
@@ -461,10 +531,10 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 
 	if (!l->direct)
 		return -EOPNOTSUPP;
-	h = hazard_raise(l, NO_KEY, sqpn, &generation);
+	h = hazard_raise(l, NO_KEY, sqpn, HAZARD_READS, &generation);
 	if (h == NULL)
 		return -EOPNOTSUPP;
-	err = pull_checked_copy(l, sqpn, dqpn, theirs, n, ours);
+	err = pull_checked_copy(l, sqpn, dqpn, theirs, n, ours, generation);
 	hazard_lower(h, 0);
 	return err;
 }
@@ -479,34 +549,73 @@ static bool drain_concerns(const struct board *ours, u64 word, u32 key_index, u3
 					      link_find_qp(ours, named) != NULL));
 }
 
-/* Does one of the board's first `high` hazards? */
-static bool drain_busy(const struct shm *shm, const struct board *b, u32 high, u32 key_index,
-		       u32 qpn)
+/* What peers are at that names the key or the queue pair. */
+struct drain {
+	struct shm *shm;
+	u32 key_index, qpn;
+	u64 began; /* when somebody was first waited for; 0: nobody yet */
+	enum shm_left left;
+};
+
+/* The worst of the board's first `high` hazards. False: none concerns us. */
+static bool drain_busy(const struct drain *d, const struct shm_link *l, u32 high,
+		       enum hazard_kind *worst)
 {
-	for (u32 i = 0; i < high; i++)
+	bool busy = false;
+
+	*worst = HAZARD_READS;
+	for (u32 i = 0; i < high; i++) {
 		/* pairs with hazard_lower */
-		if (drain_concerns(shm->cfg.board,
-				   __atomic_load_n(&b->hazards[i].word, __ATOMIC_ACQUIRE),
-				   key_index, qpn))
-			return true;
-	return false;
+		u64 word = __atomic_load_n(&l->board->hazards[i].word, __ATOMIC_ACQUIRE);
+
+		if (!drain_concerns(d->shm->cfg.board, word, d->key_index, d->qpn))
+			continue;
+		busy = true;
+		*worst = MAX(*worst, board_hazard_kind(word));
+	}
+	/* Our own threads store at our own addresses. */
+	if (l->self && busy)
+		*worst = HAZARD_WRITES;
+	return busy;
 }
 
-static void drain_link(struct shm *shm, const struct shm_link *l, u32 key_index, u32 qpn)
+static void drain_give_up(struct drain *d, const struct shm_link *l, enum hazard_kind worst)
+{
+	static const enum shm_left left[] = { SHM_LEFT_NOTHING, SHM_LEFT_STORES, SHM_LEFT_WRITES };
+
+	d->left = MAX(d->left, left[worst]);
+	log_info("shm", "process %d is stopped inside an operation on our memory", (int)l->pid);
+}
+
+/* Has it been waited for long enough? */
+static bool drain_is_over(struct drain *d, const struct shm_link *l, enum hazard_kind worst,
+			  u64 *look)
+{
+	u64 now = clock_now_ns();
+
+	if (d->began == 0)
+		d->began = now;
+	if (*look == 0)
+		*look = now + DRAIN_LOOK_MS * NS_PER_MS;
+	if (now - d->began >
+	    (worst == HAZARD_WRITES ? DRAIN_LIMIT_MS : DRAIN_HARMLESS_MS) * NS_PER_MS)
+		return true;
+	if (now <= *look)
+		return false;
+	*look = 0;
+	return !l->self && space_is_stopped(l->pid);
+}
+
+static void drain_link(struct drain *d, const struct shm_link *l)
 {
 	/* One that is raised later comes too late for what is to end. */
 	u32 high = board_shown_count(&l->board->hazard_high, BOARD_HAZARDS);
-	u64 limit = 0;
+	enum hazard_kind worst;
+	u64 look = 0;
 
-	while (drain_busy(shm, l->board, high, key_index, qpn) && link_state(l) == LINK_UP) {
-		u64 now = clock_now_ns();
-
-		if (limit == 0)
-			limit = now + DRAIN_LIMIT_MS * NS_PER_MS;
-		if (now > limit) {
-			__atomic_fetch_add(&shm->stuck, 1, __ATOMIC_RELAXED);
-			log_warn("shm", "process %d is stopped inside an operation on our memory",
-				 (int)l->pid);
+	while (drain_busy(d, l, high, &worst) && link_state(l) == LINK_UP) {
+		if (drain_is_over(d, l, worst, &look)) {
+			drain_give_up(d, l, worst);
 			return;
 		}
 		sched_yield();
@@ -518,8 +627,9 @@ u32 shm_stuck(const struct shm *shm)
 	return __atomic_load_n(&shm->stuck, __ATOMIC_RELAXED);
 }
 
-void shm_drain(struct shm *shm, u32 key_index, u32 qpn)
+enum shm_left shm_drain(struct shm *shm, u32 key_index, u32 qpn)
 {
+	struct drain d = { .shm = shm, .key_index = key_index, .qpn = qpn };
 	struct shm_link *held[64];
 	u32 i = 0, n;
 
@@ -527,16 +637,18 @@ void shm_drain(struct shm *shm, u32 key_index, u32 qpn)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* B */
 	do {
 		lock_acquire(&shm->lock);
+		/* A peer that we cannot reach may reach us. */
 		for (n = 0; n < ARRAY_LEN(held) && i < shm->count; i++) {
-			if (!shm->links[i]->direct)
-				continue;
 			held[n] = shm->links[i];
 			held[n++]->refs++;
 		}
 		lock_release(&shm->lock);
 		for (u32 k = 0; k < n; k++) {
-			drain_link(shm, held[k], key_index, qpn);
+			drain_link(&d, held[k]);
 			shm->path.ops->dest_put(&held[k]->dest);
 		}
 	} while (n == ARRAY_LEN(held));
+	if (d.left == SHM_LEFT_STORES)
+		__atomic_fetch_add(&shm->stuck, 1, __ATOMIC_RELAXED);
+	return d.left;
 }

@@ -58,10 +58,18 @@ void shm_set_watched(struct shm *shm, bool watched);
 /* Doorbell of this process. Arms it for the given waiter (0: the engine's thread, 1: a thread in
  * wait_fd); the caller polls once more before it sleeps. */
 void shm_bell_arm(struct shm *shm, int which);
-/* Waits until no peer uses key index / queue pair of ours directly (whichever matches); bounded.
- * For mem_table.drain and modify. */
-void shm_drain(struct shm *shm, u32 key_index, u32 qpn);
-/* How often that wait has ended although somebody was still at it. */
+/* What a peer that is stopped in the middle of a direct operation may still do when it goes on. */
+enum shm_left {
+	SHM_LEFT_NOTHING,
+	SHM_LEFT_STORES, /* stores to our memory file, where the operation found the memory */
+	SHM_LEFT_WRITES, /* writes at the addresses of the key */
+};
+
+/* Waits until no peer uses key index / queue pair of ours directly (whichever matches). Bounded:
+ * two seconds for all peers together, some milliseconds for those that are seen to be stopped. Says
+ * what was not waited for. For mem_table.drain and modify. */
+enum shm_left shm_drain(struct shm *shm, u32 key_index, u32 qpn);
+/* How often that wait has ended with SHM_LEFT_STORES. */
 u32 shm_stuck(const struct shm *shm);
 enum { SHM_ANY_KEY = UINT32_MAX, SHM_ANY_QP = UINT32_MAX };
 

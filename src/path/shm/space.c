@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -112,4 +113,22 @@ int space_open(pid_t pid, u64 nonce_addr, u64 nonce)
 		return fd;
 	close(fd);
 	return err == 0 ? -ESRCH : err;
+}
+
+bool space_is_stopped(pid_t pid)
+{
+	char text[128], path[32];
+	const char *state;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[MAX(n, (ssize_t)0)] = '\0';
+	state = strrchr(text, ')'); /* the end of its name, which may have anything in it */
+	return state != NULL && strncmp(state, ") T", 3) == 0;
 }

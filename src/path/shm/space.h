@@ -28,4 +28,7 @@ int space_write(int fd, u64 addr, u64 length, const struct iovec *here);
 /* Copies `n` pieces there to the pieces here, which are as long together. As above. */
 int space_read(int fd, const struct iovec *there, int n, const struct iovec *here);
 
+/* A hint: is the process `pid` stopped, as by SIGSTOP? It may be another one by now. */
+bool space_is_stopped(pid_t pid);
+
 #endif
