@@ -4,9 +4,10 @@
  * usage: lost_wakeup classic|careful [MILLISECONDS]
  *
  * Both styles take what is there, ask for an event and sleep. A message that arrives after the last
- * look and before the request is the whole difference: here it always does. Exit status 0: the
- * message was seen; 3: it waits in the completion queue, and the consumer sleeps beside it (it
- * gives up after MILLISECONDS, a real one never would).
+ * look and before the request is the whole difference: here it always does. Adapters that raise an
+ * event at once hide it; ANYVERBS_STRICT_NOTIFY=1 shows it. Exit status 0: the message was seen;
+ * 3: it waits in the completion queue, and the consumer sleeps beside it (it gives up after
+ * MILLISECONDS, a real one never would).
  */
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -154,7 +155,7 @@ static int sleep_until_event(int timeout_ms)
 	return 1;
 }
 
-/* Takes, asks, sleeps, takes. An event is raised for what is added after the request only. */
+/* Takes, asks, sleeps, takes. An event is promised for what is added after the request only. */
 static int consume_classic(int timeout_ms)
 {
 	int taken = take_all();

@@ -20,6 +20,7 @@ struct channel {
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
 	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has come */
+	u32 calls GUARDED_BY(lock);               /* of channel_next, ever */
 };
 
 /* The child's descriptor becomes its own, so that neither process takes the other's events. */
@@ -130,14 +131,30 @@ int channel_next(struct channel *ch, void **cookie)
 	struct channel_source *s;
 
 	lock_acquire(&ch->lock);
+	ch->calls++;
 	s = channel_take(ch);
-	if (s)
+	if (s) {
 		*cookie = s->cookie;
-	else
+		s->taken_call = ch->calls;
+	} else {
 		/* strays: the consumer's own writes must not make it spin */
 		tally_take(ch->fd, UINT32_MAX);
+	}
 	lock_release(&ch->lock);
 	return s ? 0 : -EAGAIN;
+}
+
+bool channel_source_is_latest(const struct channel_source *s)
+{
+	struct channel *ch = s->channel;
+	bool latest;
+
+	if (!ch)
+		return false;
+	lock_acquire(&ch->lock);
+	latest = s->delivered > 0 && s->taken_call == ch->calls;
+	lock_release(&ch->lock);
+	return latest;
 }
 
 /* Signed: a consumer that acknowledges too much waits for nothing, and not for ever. */

@@ -65,6 +65,7 @@ struct channel_source {
 	u32 undelivered;         /* events in the queue; channel's lock */
 	u32 delivered;           /* events handed out, ever */
 	u32 acked;               /* events acknowledged, ever */
+	u32 taken_call;          /* the call of channel_next that took the last; channel's lock */
 	bool held;               /* events are counted, not delivered; channel's lock */
 };
 
@@ -79,6 +80,8 @@ AV_EXPORT int channel_source_add(struct channel_source *s, struct channel *ch, v
 AV_EXPORT void channel_post(struct channel_source *s);
 /* Takes the next event without waiting: 0 and *cookie, or -EAGAIN. */
 AV_EXPORT int channel_next(struct channel *ch, void **cookie);
+/* Did the latest call of channel_next take an event of this source? */
+bool channel_source_is_latest(const struct channel_source *s);
 AV_EXPORT void channel_ack(struct channel_source *s, u32 events);
 /* Withdraws what is undelivered and waits until every event handed out is acknowledged. From then
  * on nobody has an event to acknowledge: what is posted waits for channel_source_release. May

@@ -146,13 +146,23 @@ static bool cq_count_is_met(const struct cq *cq, u32 waiting) REQUIRES(&cq->lock
 	return unlikely(cq->ncomp_wanted > 0) && waiting >= cq->ncomp_wanted;
 }
 
+/* The first completion that waits and is not announced, by its running number. */
+static u32 cq_announced_end(const struct cq *cq) REQUIRES(&cq->lock)
+{
+	u32 tail = __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
+
+	return (s32)(cq->announced - tail) > 0 ? cq->announced : tail;
+}
+
 /* Does the completion just added fire an arm? Uses up the arm. */
 static bool cq_arm_spend(struct cq *cq, bool solicited) REQUIRES(&cq->lock)
 {
 	bool fire = cq_arm_is_met(cq, solicited);
 
-	if (fire)
+	if (fire) {
 		cq->armed = 0;
+		cq->announced = cq_announced_end(cq) + 1;
+	}
 	if (cq_count_is_met(cq, cq_waiting(cq))) {
 		cq->ncomp_wanted = 0;
 		fire = true;
@@ -189,6 +199,7 @@ void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited)
 
 	if (cq->timestamps)
 		e->timestamp_ns = clock_now_ns();
+	e->solicited = solicited;
 	if (solicited)
 		cq->solicited_end = cq->head + 1;
 	cq_show(cq);
@@ -306,37 +317,41 @@ int cq_peek(struct cq *cq, int limit)
 
 /* ---- arming --------------------------------------------------------------------------------- */
 
-/* Is the last solicited completion among those that wait? Holds however far the running numbers
- * have wrapped around. */
-static bool cq_solicited_waits(const struct cq *cq, u32 tail) REQUIRES(&cq->lock)
+/* Is the last solicited completion among those that wait, from the running number `from` on? Holds
+ * however far the running numbers have wrapped around. */
+static bool cq_solicited_waits(const struct cq *cq, u32 from) REQUIRES(&cq->lock)
 {
-	return cq->solicited_end - tail - 1 < cq->head - tail;
+	return cq->solicited_end - from - 1 < cq->head - from;
 }
 
 /* An eager CQ counts what waits as if it had been added just now. */
-static bool cq_arm_late(struct cq *cq) REQUIRES(&cq->lock)
+static bool cq_arm_late(struct cq *cq, bool after_event) REQUIRES(&cq->lock)
 {
-	u32 tail = __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
+	u32 from = after_event ? cq_announced_end(cq) :
+				 __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
 
-	if (!cq->eager || cq->head == tail)
+	if (!cq->eager || (s32)(cq->head - from) <= 0)
 		return false;
-	return cq_arm_spend(cq, cq_solicited_waits(cq, tail));
+	return cq_arm_spend(cq, cq_solicited_waits(cq, from));
 }
 
 int cq_arm(struct cq *cq, u32 flags)
 {
 	u32 kind = flags & CQ_ARM_MASK;
-	bool missed, fire;
+	bool missed, fire, after_event;
 
 	if ((kind != CQ_SOLICITED && kind != CQ_NEXT_COMP) ||
 	    (flags & ~(u32)(CQ_ARM_MASK | CQ_REPORT_MISSED)))
 		return -EINVAL;
+	/* Programs that arm between the event and the poll take one completion for each event
+	 * (perftest). Programs that read the channel until it is empty do not. */
+	after_event = cq->eager && channel_source_is_latest(&cq->source);
 	lock_acquire(&cq->lock);
 	if (cq->armed != CQ_NEXT_COMP)
 		cq->armed = (u8)kind;
 	cq_mind(cq);
 	missed = (flags & CQ_REPORT_MISSED) && cq_waiting(cq) > 0;
-	fire = cq_arm_late(cq);
+	fire = cq_arm_late(cq, after_event);
 	lock_release(&cq->lock);
 	if (fire)
 		sink_fire(cq);
@@ -381,14 +396,18 @@ void cq_forget(struct cq *cq, const void *qp)
 	lock_acquire(&cq->poll_lock);
 	lock_acquire(&cq->lock);
 	kept = cq->tail;
+	cq->solicited_end = kept;
 	for (u32 i = cq->tail; i != cq->head; i++) {
 		const struct cqe *e = &cq->ring[i & cq->mask];
 
-		if (e->qp != qp)
-			cq->ring[kept++ & cq->mask] = *e;
+		if (e->qp == qp)
+			continue;
+		cq->ring[kept++ & cq->mask] = *e;
+		if (e->solicited)
+			cq->solicited_end = kept;
 	}
-	if (cq_solicited_waits(cq, cq->tail))
-		cq->solicited_end = kept; /* if it was dropped, an eager CQ fires once too often */
+	if ((s32)(cq->announced - kept) > 0)
+		cq->announced = kept;
 	__atomic_store_n(&cq->head, kept, __ATOMIC_RELEASE); /* as in cq_show */
 	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);

@@ -3,7 +3,7 @@
  * Producers are the engine's completer and responder, on any thread; consumers poll from any
  * thread. Two locks, whose sections never block: producers and arming take `lock`, consumers
  * `poll_lock`, so that filling and emptying do not wait for each other. Who needs both takes
- * poll_lock first. Notification follows the midlayer's contract: strict by default.
+ * poll_lock first. Notification follows the midlayer's contract; `eager` adds what adapters do.
  */
 #ifndef QUEUE_CQ_H
 #define QUEUE_CQ_H
@@ -19,7 +19,8 @@ enum { CQ_SOLICITED = 1, CQ_NEXT_COMP = 2, CQ_ARM_MASK = 3, CQ_REPORT_MISSED = 4
 struct cqe {
 	struct ibv_wc wc; /* as ibv_poll_cq hands it out */
 	void *qp;	  /* the driver's QP; for ib_wc.qp and for cleaning */
-	u64 timestamp_ns; /* when it was added, if the CQ keeps time stamps */
+	u64 timestamp_ns : 63; /* when it was added, if the CQ keeps time stamps */
+	u64 solicited : 1;     /* the message asked for an event, or the status is an error */
 };
 
 /* The pads keep what producers write, what consumers write and what all only read on cache lines
@@ -31,6 +32,9 @@ struct cq {
 	/* an earlier value of `tail`: enough to know that there is room */
 	u32 tail_seen GUARDED_BY(lock);
 	u32 solicited_end GUARDED_BY(lock); /* behind the last solicited completion */
+	/* Each event announces one completion that waits and that none has announced before: those
+	 * up to here are announced, or taken. */
+	u32 announced GUARDED_BY(lock);
 	/* ib_req_ncomp_notif: fires when so many are queued; 0: off */
 	u32 ncomp_wanted GUARDED_BY(lock);
 	u8 armed GUARDED_BY(lock); /* CQ_SOLICITED or CQ_NEXT_COMP, or 0 */
@@ -50,7 +54,9 @@ struct cq {
 	struct cqe *ring WRITTEN_UNDER(lock, poll_lock);
 	u32 mask WRITTEN_UNDER(lock, poll_lock);     /* ring size - 1 */
 	u32 capacity WRITTEN_UNDER(lock, poll_lock); /* how many fit: the ring's size */
-	/* an arm with completions waiting fires at once (device attribute) */
+	/* An arm fires at once, and is consumed, if completions wait: for SOLICITED, if a
+	 * solicited one or one in error does. Else (strict) only what is added later fires it.
+	 * An arm right after the consumer took an event of this CQ ignores announced ones. */
 	bool eager FIXED;
 	/* the consumer's, run by `item` on the vector; NULL: the channel, if any */
 	void (*handler)(struct cq *cq) FIXED;
@@ -135,6 +141,7 @@ static inline void cqe_set(struct cqe *e, u64 wr_id, enum ibv_wc_status status,
 	wc_set(&e->wc, wr_id, status, opcode, byte_len, qp_num, src_qp);
 	e->qp = qp;
 	e->timestamp_ns = 0;
+	e->solicited = 0;
 }
 _Static_assert(offsetof(struct ibv_wc, opcode) == 12 && offsetof(struct ibv_wc, byte_len) == 20 &&
 		       offsetof(struct ibv_wc, qp_num) == 28 &&

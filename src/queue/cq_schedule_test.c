@@ -45,45 +45,56 @@ struct spec {
 	bool wakes[LENGTH]; /* by number: solicited, or in error */
 	u32 armed;	    /* a kind, or 0 */
 	u32 events;	    /* raised and not delivered */
+	u32 announced;	    /* so many are announced by events, one each, or taken */
+	bool has_event;	    /* the consumer has just looked for an event, and got one */
 };
 
-static bool spec_any_wakes(const struct spec *s)
+static bool spec_any_wakes(const struct spec *s, u32 from)
 {
-	for (u32 i = s->taken; i < s->added; i++)
+	for (u32 i = from; i < s->added; i++)
 		if (s->wakes[i])
 			return true;
 	return false;
+}
+
+static u32 spec_unannounced(const struct spec *s)
+{
+	return MAX(s->announced, s->taken);
+}
+
+static void spec_raise(struct spec *s)
+{
+	s->armed = 0;
+	s->events++;
+	s->announced = spec_unannounced(s) + 1;
 }
 
 /* One event per arm; a completion added after it raises it, if it is of the kind. */
 static void spec_add(struct spec *s, bool wakes)
 {
 	s->wakes[s->added++] = wakes;
-	if (s->armed == CQ_NEXT_COMP || (s->armed == CQ_SOLICITED && wakes)) {
-		s->armed = 0;
-		s->events++;
-	}
+	if (s->armed == CQ_NEXT_COMP || (s->armed == CQ_SOLICITED && wakes))
+		spec_raise(s);
 }
 
 static int spec_arm(struct spec *s, u32 kind, bool report)
 {
 	bool holds = s->added != s->taken;
+	u32 from = s->has_event ? spec_unannounced(s) : s->taken;
 
 	if (s->armed != CQ_NEXT_COMP) /* a solicited arm never weakens a pending one */
 		s->armed = kind;
-	if (s->eager && (s->armed == CQ_NEXT_COMP ? holds : spec_any_wakes(s))) {
-		s->armed = 0;
-		s->events++;
-	}
+	if (s->eager && (s->armed == CQ_NEXT_COMP ? s->added > from : spec_any_wakes(s, from)))
+		spec_raise(s);
 	return report && holds;
 }
 
 static int spec_deliver(struct spec *s)
 {
-	if (s->events == 0)
-		return 0;
-	s->events--;
-	return 1;
+	s->has_event = s->events > 0;
+	if (s->has_event)
+		s->events--;
+	return s->has_event;
 }
 
 /* What the step returns: of a poll, the completion's number; -1: none. */

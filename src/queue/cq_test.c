@@ -479,6 +479,31 @@ static void cq_forget__takes_solicited_ones_out_of_account(void **state)
 	assert_true(test_push(&x, 2));
 	assert_int_equal(cq_arm(&x.cq, CQ_SOLICITED), 0);
 	assert_int_equal(test_events(&x), 0);
+	test_expect(&x, 1, (u64[]){ 2 });
+	test_teardown(&x);
+}
+
+/* What stays is solicited or not as it was, whatever is dropped before or behind it. */
+static void cq_forget__keeps_who_is_solicited(void **state)
+{
+	struct test_cq x;
+	int qp;
+
+	test_setup(&x, 8);
+	x.cq.eager = true;
+	assert_true(test_push(&x, 1));
+	assert_true(test_push_from(&x.cq, 2, &qp, true, IBV_WC_SUCCESS));
+	cq_forget(&x.cq, &qp);
+	assert_int_equal(cq_arm(&x.cq, CQ_SOLICITED), 0);
+	assert_int_equal(test_events(&x), 0);
+	assert_true(test_push_from(&x.cq, 3, NULL, false, IBV_WC_WR_FLUSH_ERR));
+	assert_int_equal(test_events(&x), 1);
+	assert_true(test_push_from(&x.cq, 4, &qp, true, IBV_WC_SUCCESS));
+	assert_true(test_push(&x, 5));
+	cq_forget(&x.cq, &qp);
+	assert_int_equal(cq_arm(&x.cq, CQ_SOLICITED), 0);
+	assert_int_equal(test_events(&x), 1); /* 3 still waits */
+	test_expect(&x, 3, (u64[]){ 1, 3, 5 });
 	test_teardown(&x);
 }
 
@@ -778,6 +803,7 @@ int main(void)
 		cmocka_unit_test(cq_forget__takes_solicited_ones_out_of_account),
 		cmocka_unit_test(cq_forget__keeps_solicited_ones_of_others),
 		cmocka_unit_test(cq_arm_ncomp__fires_when_a_smaller_queue_is_full),
+		cmocka_unit_test(cq_forget__keeps_who_is_solicited),
 		cmocka_unit_test(cq_arm_ncomp__fires_when_so_many_wait),
 		cmocka_unit_test(cq_fini__withdraws_events_that_nobody_took),
 		cmocka_unit_test(cq_push__and_pop_lose_and_double_nothing),

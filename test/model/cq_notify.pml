@@ -4,7 +4,7 @@
  * says so, else wait for an event of the channel that they share. A bystander arms for solicited
  * completions at any moment and never waits. Each shared access that the code makes without a lock is a step of its own.
  * Checked: no run ends with a completion in the ring and every consumer asleep (an invalid end
- * state), none is handed out twice, none is forgotten. The model is sequentially consistent; that
+ * state), none is handed out twice, none is forgotten; no arm raises two events, and none for completions that it does not ask for. The model is sequentially consistent; that
  * the code may be looked at so follows from its locks and is ThreadSanitizer's to watch.
  *
  * With HAND the consumers receive by themselves, as cq_drive_and_poll does: while nobody minds and the ring is empty, what they
@@ -15,7 +15,10 @@
  *
  * Variants, by -D:
  *   IGNORE_MISSED  consumers ignore the return value of the arm: must lose a wake-up when strict
- *   EAGER          an arm with completions waiting fires at once: saves even such consumers
+ *   EAGER          an arm with completions waiting fires at once and is consumed: saves even such consumers. (They drain
+ *                  between an event and the arm, so what events have announced does not matter.)
+ *   EAGER_KEEPS    with EAGER, such an arm is not consumed: must raise a second event for one arm
+ *   EAGER_ANY      with EAGER, a solicited arm fires for whatever waits: must raise an event that nobody asked for
  *   WEAKEN         a solicited arm replaces a pending next-completion arm: must lose a wake-up
  *   ONE_CONSUMER   instead of two
  *   UNLOCKED_ARM   the arm does not take the producers' lock: must lose a wake-up
@@ -111,6 +114,7 @@ inline push(number, solicited)
 		fire = (armed == NEXT_COMP || (armed == SOLICITED && solicited));
 		if
 		:: fire ->
+			assert(owed || armed == SOLICITED); /* a next-completion arm raises one event */
 			armed = NONE;
 			atomic {
 				owed = false;
@@ -266,10 +270,19 @@ inline arm(kind, missed)
 	missed = (head != tail);
 	fire_late = false;
 #ifdef EAGER
-	fire_late = (missed && (armed == NEXT_COMP || solicited_waits));
+	atomic {
+#ifdef EAGER_ANY
+		fire_late = missed;
+#else
+		fire_late = (missed && (armed == NEXT_COMP || solicited_waits));
+#endif
+		assert(!fire_late || armed == NEXT_COMP || solicited_waits)
+	};
 	if
 	:: fire_late ->
+#ifndef EAGER_KEEPS
 		armed = NONE;
+#endif
 		mind()
 	:: else -> skip
 	fi;
@@ -279,7 +292,7 @@ inline arm(kind, missed)
 		:: !owed && armed == NEXT_COMP -> arms++
 		:: else -> skip
 		fi;
-		owed = (armed == NEXT_COMP);
+		owed = (armed == NEXT_COMP && !fire_late);
 #ifndef UNLOCKED_ARM
 		lock = false;
 #endif

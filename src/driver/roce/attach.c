@@ -230,7 +230,10 @@ static int attach_all(struct roce_device *dev)
 	a->bell_out[0] = a->bell_out[1] = -1;
 	capture_init(&a->capture);
 	dev->direct = env_is_on("ANYVERBS_DIRECT", true);
-	dev->strict = env_is_on("ANYVERBS_STRICT_NOTIFY", true);
+	/* The midlayer's consumers have REPORT_MISSED_EVENTS. Programs over the doors have come to
+	 * expect what adapters do. */
+	dev->eager_ib = !env_is_on("ANYVERBS_STRICT_NOTIFY", true);
+	dev->eager_door = !env_is_on("ANYVERBS_STRICT_NOTIFY", false);
 	dev->paths = attach_env_paths();
 	err = attach_fds(a);
 	if (err == 0)

@@ -67,7 +67,7 @@ static struct roce_cq *cq_new(struct roce_device *dev, int cqe)
 	}
 	cq->q.fetch = cq_fetch_qp;
 	cq->q.overflow = cq_overflowed;
-	cq->q.eager = !dev->strict;
+	cq->q.eager = dev->eager_ib;
 	cq->ib.cqe = (int)cq->q.capacity;
 	lock_acquire(&dev->id_lock);
 	list_push_back(&dev->cqs, &cq->node);
@@ -105,8 +105,11 @@ struct ib_cq *roce_uverbs_create_cq(struct ib_device *ib, int cqe, u32 vector, s
 	struct roce_cq *cq = cq_new(roce_dev(ib), cqe);
 	int err;
 
-	if (IS_ERR(cq) || ch == NULL)
-		return IS_ERR(cq) ? ERR_PTR(PTR_ERR(cq)) : &cq->ib;
+	if (IS_ERR(cq))
+		return ERR_PTR(PTR_ERR(cq));
+	cq->q.eager = roce_dev(ib)->eager_door;
+	if (ch == NULL)
+		return &cq->ib;
 	err = cq_sink_to_channel(&cq->q, ch, cookie);
 	if (err != 0) {
 		cq_destroy(&cq->ib);

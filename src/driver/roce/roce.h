@@ -62,7 +62,10 @@ struct roce_device {
 	struct lock attach_lock;
 	struct lock config_lock ACQUIRED_AFTER(attach_lock);
 	struct node_config config GUARDED_BY(config_lock);
-	bool strict FIXED, direct FIXED; /* from the environment */
+	/* From the environment: an arm of a CQ made by ib_create_cq, or of one over a door, raises
+	 * an event at once if completions wait. */
+	bool eager_ib FIXED, eager_door FIXED;
+	bool direct FIXED; /* from the environment */
 	u32 paths FIXED; /* ROCE_PATH_*: which ones may be used; ANYVERBS_PATHS */
 	bool missing_told ATOMIC_ONLY; /* that some GID reaches no other host: once */
 	bool udp_armed ATOMIC_ONLY; /* the next datagram wakes the engine's thread; a hint */
