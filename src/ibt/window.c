@@ -127,6 +127,7 @@ static void window_enlist(struct path_window *w, struct ibt_qp *qp) REQUIRES(w->
 
 /* Leave for a probe. */
 static void window_pass(struct path_window *w, struct ibt_qp *qp, u32 need) REQUIRES(w->lock)
+	REQUIRES(qp->sq_lock)
 {
 	qp->stream.charged += need;
 	qp->stream.uncounted += need;
