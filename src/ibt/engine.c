@@ -118,6 +118,25 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	}
 }
 
+static bool engine_awaits(void *user, const struct path_dest *from, const struct pkt *p)
+{
+	struct ibt_qp *qp = engine_lookup(user, p->dqpn);
+	bool awaited;
+
+	if (qp == NULL) {
+		path_count(from->path, COUNT_RX_NO_QP);
+		return false;
+	}
+	if (qp->type == IBV_QPT_UD)
+		return true;
+	lock_acquire(&qp->rq_lock);
+	awaited = qp_is_peer(qp, from, p);
+	lock_release(&qp->rq_lock);
+	if (!awaited)
+		path_count(from->path, COUNT_RX_WRONG_PEER);
+	return awaited;
+}
+
 static void engine_batch_end(void *user, struct path_dest *from, bool idle)
 {
 	resp_batch_end(from, idle);
@@ -211,6 +230,7 @@ static void engine_dead(void *user, struct path_dest *dest)
 
 static const struct path_user engine_user = {
 	.receive = engine_receive,
+	.awaits = engine_awaits,
 	.receive_brief = quick_receive,
 	.receive_run = quick_receive_run,
 	.batch_end = engine_batch_end,

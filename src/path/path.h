@@ -114,6 +114,11 @@ struct path_user {
 	 * under us: copy, then judge. */
 	void (*receive)(void *user, struct path_dest *from, const struct pkt *p,
 			const void *payload);
+	/* Does a queue pair take the packet, whose sender the path does not know yet: one of
+	 * datagrams, or one that is connected with the sender? Else the engine counts the packet,
+	 * and the path drops it and keeps nothing of its sender. A path that knows all senders
+	 * does not ask. Called like receive. */
+	bool (*awaits)(void *user, const struct path_dest *from, const struct pkt *p);
 	/* A brief one, likewise. False: nothing has been done with it, receive() is to have it. */
 	bool (*receive_brief)(void *user, struct path_dest *from, const struct pkt_brief *b,
 			      const void *payload);

@@ -7,21 +7,26 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "wire/roce.h"
 
-static u32 dest_bucket(const struct udp_key *key)
+/* Multilinear hashing: whatever two keys a sender chooses, the odds that they share a bucket are
+ * those of chance, for the multipliers are random. */
+static u32 dest_bucket(const struct udp *udp, const struct udp_key *key)
 {
-	u64 hash = (key->slot + ((u64)key->lane << 16)) * 0x9e3779b97f4a7c15ull + key->flow_label,
-	    word;
+	u32 words[UDP_HASH_WORDS];
+	u64 hash = udp->hash_key[UDP_HASH_WORDS];
 
-	for (size_t i = 0; i < 32; i += 8) {
-		memcpy(&word, (const u8 *)key + i, 8);
-		hash = (hash ^ word) * 0xff51afd7ed558ccdull;
-		hash ^= hash >> 32;
-	}
-	return (u32)hash % UDP_BUCKETS;
+	memcpy(words, key->remote, 16);
+	memcpy(words + 4, key->local, 16);
+	words[8] = key->flow_label;
+	words[9] = key->slot | (u32)key->lane << 16;
+	for (u32 i = 0; i < UDP_HASH_WORDS; i++)
+		hash += udp->hash_key[i] * words[i];
+	return (u32)(hash >> 32) % UDP_BUCKETS;
 }
 
 static bool dest_has_key(const struct udp_dest *d, const struct udp_key *key)
@@ -105,7 +110,7 @@ struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct 
 
 struct udp_dest *dest_look(struct udp *udp, const struct udp_key *key)
 {
-	struct udp_dest *d = udp->buckets[dest_bucket(key)];
+	struct udp_dest *d = udp->buckets[dest_bucket(udp, key)];
 
 	while (d != NULL && !dest_has_key(d, key))
 		d = d->next;
@@ -125,7 +130,7 @@ static struct udp_dest *dest_peer(struct udp *udp, const struct udp_key *key) RE
 
 struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key)
 {
-	struct udp_dest **bucket = &udp->buckets[dest_bucket(key)];
+	struct udp_dest **bucket = &udp->buckets[dest_bucket(udp, key)];
 	struct udp_dest *d = dest_look(udp, key), *peer;
 
 	if (d != NULL)
@@ -181,26 +186,123 @@ static void dest_free(struct udp_dest *d) NO_THREAD_SAFETY
 	free(d);
 }
 
+/* Those that come from where a connection goes to. */
+static void dest_mark_connected(struct udp *udp) REQUIRES(udp->lock)
+{
+	for (u32 i = 0; i < UDP_BUCKETS; i++)
+		for (struct udp_dest *d = udp->buckets[i]; d != NULL; d = d->next) {
+			struct udp_key key = { .slot = UDP_ANY_SLOT };
+			struct udp_dest *source;
+
+			if (d->refs == 0)
+				continue;
+			memcpy(key.remote, d->key.remote, 16);
+			memcpy(key.local, d->key.local, 16);
+			source = dest_look(udp, &key);
+			if (source != NULL)
+				source->connected = true;
+		}
+}
+
+/* Is it to stay? `sources`: nothing else is to go. */
+static bool dest_stays(struct udp_dest *d, bool sources)
+	NO_THREAD_SAFETY /* udp->lock and udp->poll_lock are held */
+{
+	bool connected = d->connected;
+
+	d->connected = false;
+	return connected || (sources && d->source == NULL) || !dest_is_idle(d);
+}
+
+static void dest_sweep(struct udp *udp, bool sources) REQUIRES(udp->poll_lock)
+	REQUIRES(udp->lock)
+{
+	dest_forget_sources(udp);
+	dest_mark_connected(udp);
+	for (u32 i = 0; i < UDP_BUCKETS; i++)
+		for (struct udp_dest **at = &udp->buckets[i], *d; (d = *at) != NULL;) {
+			if (dest_stays(d, sources)) {
+				at = &d->next;
+				continue;
+			}
+			*at = d->next;
+			if (d->peer != NULL)
+				d->peer->refs--;
+			udp->sources -= d->source != NULL;
+			__atomic_store_n(&udp->dest_count, udp->dest_count - 1, __ATOMIC_RELAXED);
+			dest_free(d);
+		}
+}
+
 void dest_reap(struct udp *udp)
 {
 	lock_acquire(&udp->lock);
-	if (udp->dest_count > UDP_DESTS_KEPT) {
-		dest_forget_sources(udp);
-		for (u32 i = 0; i < UDP_BUCKETS; i++)
-			for (struct udp_dest **at = &udp->buckets[i], *d; (d = *at) != NULL;) {
-				if (!dest_is_idle(d)) {
-					at = &d->next;
-					continue;
-				}
-				*at = d->next;
-				if (d->peer != NULL)
-					d->peer->refs--;
-				__atomic_store_n(&udp->dest_count, udp->dest_count - 1,
-						 __ATOMIC_RELAXED);
-				dest_free(d);
-			}
+	if (udp->dest_count > UDP_DESTS_KEPT)
+		dest_sweep(udp, false);
+	lock_release(&udp->lock);
+}
+
+/* ---- sources ---- */
+
+struct udp_dest *dest_source_look(struct udp *udp, const struct udp_key *key)
+{
+	struct udp_dest *d;
+
+	lock_acquire(&udp->lock);
+	d = dest_look(udp, key);
+	lock_release(&udp->lock);
+	return d;
+}
+
+/* Where more are connected than are kept otherwise a sweep finds little: the next one is as many
+ * newcomers later. */
+static void dest_make_room(struct udp *udp) REQUIRES(udp->poll_lock) REQUIRES(udp->lock)
+{
+	if (udp->sources < udp->sources_most)
+		return;
+	dest_sweep(udp, true);
+	udp->sources_most = MAX(2 * udp->sources, (u32)UDP_SOURCES_KEPT);
+}
+
+struct udp_dest *dest_source_add(struct udp *udp, const struct udp_key *key,
+				 const struct roce_source *source)
+{
+	struct roce_source *own = malloc(sizeof(*own));
+	struct udp_dest *d = NULL;
+
+	if (own == NULL)
+		return NULL;
+	*own = *source;
+	lock_acquire(&udp->lock);
+	dest_make_room(udp);
+	d = dest_find(udp, key);
+	if (d != NULL) {
+		d->source = own;
+		udp->sources++;
 	}
 	lock_release(&udp->lock);
+	if (d == NULL)
+		free(own);
+	return d;
+}
+
+/* ---- birth and death ---- */
+
+int dest_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet */
+{
+	struct udp_key nobody = { .slot = UDP_ANY_SLOT };
+	size_t bytes = sizeof(udp->hash_key);
+
+	if (getrandom(udp->hash_key, bytes, GRND_NONBLOCK) != (ssize_t)bytes)
+		udp->hash_key[0] = clock_now_ns() | 1;
+	udp->sources_most = UDP_SOURCES_KEPT;
+	udp->nowhere = dest_create(udp, &nobody, NULL);
+	udp->stranger = dest_create(udp, &nobody, NULL);
+	if (udp->nowhere == NULL || udp->stranger == NULL)
+		return -ENOMEM;
+	udp->nowhere->nowhere = true;
+	udp->stranger->source = calloc(1, sizeof(*udp->stranger->source));
+	return udp->stranger->source == NULL ? -ENOMEM : 0;
 }
 
 void dest_free_all(struct udp *udp)
@@ -215,4 +317,8 @@ void dest_free_all(struct udp *udp)
 		}
 	__atomic_store_n(&udp->dest_count, 0, __ATOMIC_RELAXED);
 	lock_release(&udp->lock);
+	free(udp->nowhere);
+	if (udp->stranger != NULL)
+		free(udp->stranger->source);
+	free(udp->stranger);
 }

@@ -231,24 +231,52 @@ static bool header_read(struct udp_header *h, const struct udp_socket *s, struct
 
 /* ---- one packet ---- */
 
+static struct udp_key receive_key(const struct udp_socket *s, const struct udp_header *h)
+{
+	struct udp_key key = { .slot = UDP_ANY_SLOT };
+
+	memcpy(key.remote, h->flow.sgid, 16);
+	memcpy(key.local, s->gid, 16);
+	return key;
+}
+
+/* Who is not known is a stranger: of him nothing is kept until he has shown himself. */
+static NOINLINE struct udp_dest *receive_stranger(struct udp *udp, const struct udp_key *key)
+	REQUIRES(udp->poll_lock)
+{
+	udp->stranger->key = *key;
+	memset(udp->stranger->source, 0, sizeof(*udp->stranger->source));
+	return udp->stranger;
+}
+
 static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
 				       const struct udp_header *h) REQUIRES(udp->poll_lock)
 {
 	struct udp_dest *d = s->last_from;
-	struct udp_key key = { .slot = UDP_ANY_SLOT };
+	struct udp_key key;
 
 	if (likely(d != NULL && memcmp(d->key.remote, h->flow.sgid, 16) == 0))
 		return d;
-	memcpy(key.remote, h->flow.sgid, 16);
-	memcpy(key.local, s->gid, 16);
-	lock_acquire(&udp->lock);
-	d = dest_find(udp, &key);
-	lock_release(&udp->lock);
-	if (d != NULL && d->source == NULL)
-		d->source = calloc(1, sizeof(*d->source));
-	if (d == NULL || d->source == NULL)
-		return NULL;
+	key = receive_key(s, h);
+	d = dest_source_look(udp, &key);
+	if (d == NULL)
+		return receive_stranger(udp, &key);
 	s->last_from = d;
+	return d;
+}
+
+/* A packet from a stranger has a right ICRC and is for this process. He becomes a source if it is
+ * for a queue pair that takes it. */
+static NOINLINE struct udp_dest *receive_introduce(struct udp *udp, struct udp_socket *s,
+						   const struct pkt *p) REQUIRES(udp->poll_lock)
+{
+	struct udp_dest *d = udp->stranger;
+
+	if (s->group == NULL && !udp->path.user_ops->awaits(udp->path.user, &d->dest, p))
+		return NULL;
+	d = dest_source_add(udp, &d->key, d->source);
+	if (d != NULL)
+		s->last_from = d;
 	return d;
 }
 
@@ -346,6 +374,11 @@ static bool receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 		udp_count(udp, (enum path_counter)(why - 1));
 		return false;
 	}
+	if (unlikely(from == udp->stranger)) {
+		from = receive_introduce(udp, s, &p);
+		if (from == NULL)
+			return false;
+	}
 	if (list_empty(&from->heard))
 		list_push_back(&udp->heard, &from->heard);
 	if (unlikely(s->group != NULL))
@@ -439,8 +472,6 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	if (s->group != NULL && receive_is_own(udp, &h))
 		return 1;
 	from = receive_source(udp, s, &h);
-	if (from == NULL)
-		return 1;
 	if (plain && !cut_expected(&udp->inbox->cut, from->source, &h.flow, data, left,
 				   udp->now_ms, &h.segment)) {
 		cut_find(&udp->inbox->cut, from->source, &h.flow, data, left, udp->now_ms,
@@ -459,6 +490,8 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 			break;
 		}
 		good += receive_packet(udp, s, from, &h, data, length);
+		if (unlikely(from == udp->stranger))
+			from = receive_source(udp, s, &h);
 		h.flow.id++;
 		h.judged = false;
 		data += length;

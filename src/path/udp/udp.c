@@ -294,17 +294,13 @@ static const struct path_ops udp_ops = {
 
 static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet */
 {
-	struct udp_key nobody = { .slot = UDP_ANY_SLOT };
-
 	list_init(&udp->owing);
 	list_init(&udp->heard);
 	list_init(&udp->groups);
 	list_init(&udp->stuck);
 	udp->inbox = inbox_create();
-	udp->nowhere = dest_create(udp, &nobody, NULL);
-	if (udp->inbox == NULL || udp->nowhere == NULL)
+	if (udp->inbox == NULL || dest_open(udp) != 0)
 		return -ENOMEM;
-	udp->nowhere->nowhere = true;
 	udp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	return udp->epoll_fd < 0 ? -errno : 0;
 }
@@ -316,7 +312,6 @@ static void udp_close(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it a
 	dest_free_all(udp);
 	send_free_spare(udp);
 	inbox_destroy(udp->inbox);
-	free(udp->nowhere);
 	if (udp->epoll_fd >= 0)
 		close(udp->epoll_fd);
 	free(udp);

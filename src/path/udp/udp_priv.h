@@ -26,6 +26,8 @@ enum {
 	UDP_SOCKETS = 64, /* there is room for so many at first */
 	UDP_BUCKETS = 1024,
 	UDP_DESTS_KEPT = 4096, /* destinations that nobody holds are kept up to this number */
+	UDP_SOURCES_KEPT = 1024, /* sources of datagrams likewise: 4 KB each */
+	UDP_HASH_WORDS = 10,   /* 32 bits each, of a key */
 	UDP_BATCH_PACKETS = 64, /* what the kernel takes as one UDP_SEGMENT call */
 	UDP_BATCH_BYTES = 65000,
 	UDP_ANY_SLOT = 0xffff,
@@ -105,13 +107,14 @@ struct udp_dest {
 	socklen_t to_length FIXED;
 	u32 multicast_if FIXED; /* 0: unicast */
 	bool nowhere FIXED;
+	bool connected OWNED_BY(udp.lock); /* a source; somebody is connected with it. In a sweep */
 	struct udp_dest *peer FIXED; /* whose window counts, with a reference; NULL: its own */
 	u32 refs OWNED_BY(udp.lock);
 	struct udp_dest *next OWNED_BY(udp.lock);  /* in its bucket */
 	struct list_head stuck OWNED_BY(udp.lock); /* on udp->stuck while the kernel has no room */
 	/* on udp->owing while acknowledgements wait, on udp->heard during a batch */
 	struct list_head owing OWNED_BY(udp.poll_lock), heard OWNED_BY(udp.poll_lock);
-	/* what is known of its packets' IP headers; NULL: nothing has come */
+	/* what is known of its packets' IP headers; NULL: it is no source */
 	struct roce_source *source OWNED_BY(udp.poll_lock);
 	struct lock tx_lock;
 	union udp_address to GUARDED_BY(tx_lock);
@@ -169,6 +172,11 @@ struct udp {
 	u32 spare_count GUARDED_BY(lock);
 	struct udp_dest *line_for GUARDED_BY(lock); /* wants a line, with a reference, or NULL */
 	struct udp_dest *nowhere FIXED;
+	/* In the place of a source that has shown nothing yet: is in no table, and remembers
+	 * nothing from one datagram to the next */
+	struct udp_dest *stranger OWNED_BY(udp.poll_lock);
+	u32 sources OWNED_BY(udp.poll_lock), sources_most OWNED_BY(udp.poll_lock);
+	u64 hash_key[UDP_HASH_WORDS + 1] FIXED; /* random: nobody outside chooses buckets */
 	u32 warned ATOMIC_ONLY; /* bits of UDP_WARNED_*: said once */
 };
 
@@ -274,6 +282,15 @@ struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct 
 u32 dest_take_bucket(struct udp *udp, u32 bucket, struct udp_dest **out, u32 max);
 /* Frees destinations that nobody holds once there are many. */
 void dest_reap(struct udp *udp) REQUIRES(udp->poll_lock);
+/* The source with this key, or NULL. */
+struct udp_dest *dest_source_look(struct udp *udp, const struct udp_key *key)
+	REQUIRES(udp->poll_lock);
+/* One that is not known yet and has shown itself, as `source` has it. Sources that nobody is
+ * connected with are forgotten once there are many. NULL: no memory. */
+struct udp_dest *dest_source_add(struct udp *udp, const struct udp_key *key,
+				 const struct roce_source *source) REQUIRES(udp->poll_lock);
+/* For the path's life: random numbers, the stranger. 0 or -ENOMEM. */
+int dest_open(struct udp *udp);
 void dest_free_all(struct udp *udp);
 
 /* ---- send.c ---- */

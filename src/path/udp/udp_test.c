@@ -3,6 +3,7 @@
 #include "path/udp/udp_test.h"
 
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -208,14 +209,14 @@ static void refresh__follows_the_address(void **state)
 	receive(&side[1], 2);
 }
 
-/* A datagram by hand, from side 0's address and another port. */
-static void send_raw(const u8 *data, size_t length)
+/* A datagram by hand, from another port. */
+static void send_raw_from(const u8 gid[16], const u8 *data, size_t length)
 {
 	struct sockaddr_in from = { .sin_family = AF_INET }, to = from;
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), probe = IP_PMTUDISC_PROBE;
 
 	assert_true(fd >= 0);
-	memcpy(&from.sin_addr, side[0].gid + 12, 4);
+	memcpy(&from.sin_addr, gid + 12, 4);
 	from.sin_port = htons(40000);
 	memcpy(&to.sin_addr, side[1].gid + 12, 4);
 	to.sin_port = htons(ROCE_PORT);
@@ -225,13 +226,19 @@ static void send_raw(const u8 *data, size_t length)
 	close(fd);
 }
 
+static void send_raw(const u8 *data, size_t length)
+{
+	send_raw_from(side[0].gid, data, length);
+}
+
 /* Packs `p` with 8 bytes of payload and a right ICRC, but for what `change` did to the headers. */
-static u32 make_raw(u8 *out, const struct pkt *p, void (*change)(u8 *headers))
+static u32 make_raw_from(const u8 gid[16], u8 *out, const struct pkt *p,
+			 void (*change)(u8 *headers))
 {
 	struct roce_flow flow = { .sport = 40000, .df = true };
 	u32 headers = (u32)roce_pack(p, out), icrc;
 
-	memcpy(flow.sgid, side[0].gid, 16);
+	memcpy(flow.sgid, gid, 16);
 	memcpy(flow.dgid, side[1].gid, 16);
 	pattern(out + headers, p->length, p->psn);
 	if (change != NULL)
@@ -240,6 +247,11 @@ static u32 make_raw(u8 *out, const struct pkt *p, void (*change)(u8 *headers))
 	icrc = roce_icrc_add(icrc, out + headers, p->length);
 	roce_icrc_end(icrc, 0, out + headers + p->length);
 	return headers + p->length + ROCE_ICRC;
+}
+
+static u32 make_raw(u8 *out, const struct pkt *p, void (*change)(u8 *headers))
+{
+	return make_raw_from(side[0].gid, out, p, change);
 }
 
 static void expect_drop(enum path_counter counter, u64 count)
@@ -443,6 +455,96 @@ static void receive__another_process_slot(void **state)
 
 	send_raw(data, make_raw(data, &p, NULL));
 	expect_drop(COUNT_RX_WRONG_SLOT, 1);
+}
+
+/* ---- datagrams from anywhere ---- */
+
+enum { STRANGERS = 4000, STRANGERS_BETWEEN = 100, STRANGER_MOST_BYTES = 6 << 20 };
+
+static u64 counted(void)
+{
+	return side[1].counters[COUNT_RX_PACKETS] + side[1].counters[COUNT_RX_ICRC] +
+	       side[1].strangers;
+}
+
+/* Until so much has been counted. */
+static void take_strangers(u64 count)
+{
+	struct pollfd p = { .fd = udp_wait_fd(side[1].udp), .events = POLLIN };
+
+	while (counted() < count && poll(&p, 1, 1000) > 0) {
+		udp_look(side[1].udp);
+		side[1].path->ops->poll(side[1].path, 1000, false);
+	}
+	assert_true(counted() >= count);
+}
+
+/* A good packet from side 0 arrives. */
+static void send_good(struct path_dest *d, u32 psn)
+{
+	side[1].count = 0;
+	assert_int_equal(send_one(&side[0], d, psn, 8), 0);
+	side[0].path->ops->flush(d);
+	receive(&side[1], 1);
+	check_packet(&side[1], 0, psn, 8);
+}
+
+/* A datagram from each of many addresses, with good traffic in between. Returns by how much the
+ * heap has grown. Side 1 is connected with side 0. */
+static s64 flood(bool right)
+{
+	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	bool deaf = side[1].deaf;
+	u32 n, asked;
+	u8 gid[16], data[256];
+	u64 before = 0;
+
+	dest_to(&side[1], &side[0], qpn_of(SLOT_A, 17));
+	test_gid(gid, 0);
+	gid[13]++;
+	side[1].deaf = false;
+	for (u32 psn = 0; psn < 8; psn++)
+		send_good(d, psn);
+	side[1].deaf = deaf;
+	asked = side[1].strangers;
+	for (u32 i = 0; i < STRANGERS; i++) {
+		if (i == STRANGERS_BETWEEN)
+			before = mallinfo2().uordblks;
+		gid[14] = (u8)(i >> 8);
+		gid[15] = (u8)i;
+		n = make_raw_from(gid, data, &p, NULL);
+		data[n - 1] ^= right ? 0 : 0xff;
+		data[n - 3] ^= right ? 0 : 0xa5;
+		send_raw_from(gid, data, n);
+		side[1].count = 0;
+		take_strangers(counted() + 1);
+		if (i % STRANGERS_BETWEEN == STRANGERS_BETWEEN - 1)
+			send_good(d, i);
+	}
+	/* who is connected with us never became a stranger */
+	assert_int_equal(side[1].strangers - asked, right ? STRANGERS : 0);
+	return (s64)(mallinfo2().uordblks - before);
+}
+
+static void strangers__with_a_wrong_icrc_leave_nothing(void **state)
+{
+	assert_int_equal(flood(false), 0);
+	assert_int_equal(side[1].counters[COUNT_RX_ICRC], STRANGERS);
+}
+
+static void strangers__that_nobody_awaits_leave_nothing(void **state)
+{
+	side[1].deaf = true;
+	assert_int_equal(flood(true), 0);
+}
+
+static void strangers__that_are_taken_leave_little(void **state)
+{
+	s64 grown = flood(true);
+
+	print_message("%d sources: %ld bytes\n", STRANGERS, (long)grown);
+	assert_in_range(grown, 0, STRANGER_MOST_BYTES);
 }
 
 /* ---- multicast ---- */
@@ -653,6 +755,9 @@ int main(void)
 		EACH(receive__wrong_pkey),
 		EACH(receive__reserved_opcode),
 		EACH(receive__another_process_slot),
+		EACH(strangers__with_a_wrong_icrc_leave_nothing),
+		EACH(strangers__that_nobody_awaits_leave_nothing),
+		EACH(strangers__that_are_taken_leave_little),
 		EACH(group__reaches_every_member),
 		EACH(want_look__says_when_nothing_is_left),
 		EACH(group__own_datagrams_pass_by),

@@ -29,6 +29,8 @@ struct side {
 	u32 asked; /* slots for which sockets were asked, one bit each */
 	bool ticking; /* as udp_config has it */
 	u32 count, batches;
+	u32 strangers; /* asked about */
+	bool deaf;     /* takes nothing from strangers */
 	struct path_dest *from;
 	struct pkt got[LOG_PACKETS];
 	u8 data[LOG_PACKETS][LOG_BYTES];
@@ -96,6 +98,14 @@ static inline void log_receive(void *user, struct path_dest *from, const struct 
 	s->count++;
 }
 
+static inline bool log_awaits(void *user, const struct path_dest *from, const struct pkt *p)
+{
+	struct side *s = user;
+
+	s->strangers++;
+	return !s->deaf;
+}
+
 static inline void log_batch_end(void *user, struct path_dest *from, bool idle)
 {
 	struct side *s = user;
@@ -108,6 +118,7 @@ static inline void log_dest(void *user, struct path_dest *dest)
 }
 
 static const struct path_user log_user = { .receive = log_receive,
+					   .awaits = log_awaits,
 					   .batch_end = log_batch_end,
 					   .writable = log_dest,
 					   .dead = log_dest };
