@@ -44,7 +44,8 @@ static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
 				     .answer_psn = p->psn,
 				     .rkey = p->rkey,
 				     .va = p->va,
-				     .length = (u32)p->dma_length };
+				     .length = (u32)p->dma_length,
+				     .unreached = (p->flags & PKT_UNREACHED) != 0 };
 	return r;
 }
 
@@ -127,7 +128,7 @@ static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct
 	}
 }
 
-/* The memory of the next n bytes: pieces, or 0 if the key has gone meanwhile. */
+/* The memory of the next n bytes: pieces, or 0 if it or the key has gone meanwhile. */
 static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n, struct iovec *iov,
 			 int max) REQUIRES(qp->rq_lock)
 {
@@ -139,7 +140,9 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 		void *from = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, r->rkey, va, n,
 					IBV_ACCESS_REMOTE_READ, &piece);
 
-		if (from == NULL || piece == 0)
+		if (from == NULL || piece == 0 ||
+		    (unlikely(r->unreached) &&
+		     !mem_is_there((uintptr_t)from, MIN(piece, (u64)n), false)))
 			return 0;
 		iov[count].iov_base = from;
 		iov[count++].iov_len = MIN(piece, (u64)n);

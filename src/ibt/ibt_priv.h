@@ -78,6 +78,7 @@ struct resp_resource {
 	u64 original; /* atomics: the answer */
 	bool done;
 	bool answered; /* once, to the end: what is sent now is a repetition */
+	bool unreached; /* PKT_UNREACHED */
 };
 
 enum wait_reason {

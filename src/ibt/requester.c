@@ -137,9 +137,9 @@ static bool req_can_pull(const struct ibt_qp *qp, const struct send_wqe *w) REQU
 }
 
 static void req_fill_message(struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p, u32 n,
-			     bool placed) REQUIRES(qp->sq_lock)
+			     u8 flags) REQUIRES(qp->sq_lock)
 {
-	u32 total = placed ? 0 : w->length;
+	u32 total = flags & PKT_PLACED ? 0 : w->length;
 	bool first = qp->tx_offset == 0, last = qp->tx_offset + n == total;
 
 	req_fill(qp, p, req_message_opcode(w, first, last));
@@ -148,10 +148,11 @@ static void req_fill_message(struct ibt_qp *qp, const struct send_wqe *w, struct
 	p->va = w->va;
 	p->rkey = w->rkey;
 	p->dma_length = w->length;
+	p->flags |= flags;
 	if (!last)
 		return;
 	p->flags |= (w->flags & IBV_SEND_SOLICITED ? PKT_SOLICITED : 0) |
-		    (req_wants_ack(qp, w->flags) ? PKT_ACK_REQUEST : 0) | (placed ? PKT_PLACED : 0);
+		    (req_wants_ack(qp, w->flags) ? PKT_ACK_REQUEST : 0);
 }
 
 /* UC: a packet has gone that a notification of congestion may be about. */
@@ -161,18 +162,18 @@ static inline void req_charge(struct ibt_qp *qp, u32 n) REQUIRES(qp->sq_lock)
 		rate_charge(qp, window_cost(1, n));
 }
 
-static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
+static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES(qp->sq_lock)
 {
 	struct iovec iov[IBT_MAX_SGE + 2], list = { .iov_base = iov };
 	struct mem_cursor before = qp->tx_cursor;
-	u32 left = (placed ? 0 : w->length) - qp->tx_offset;
+	u32 left = (flags & PKT_PLACED ? 0 : w->length) - qp->tx_offset;
 	u32 n = MIN(left, w->pull ? (u32)PULL_BYTES : qp_packet_bytes(qp));
 	int pieces = req_pieces(qp, w, n, 0, iov), err;
 	struct pkt p;
 
 	if (unlikely(pieces < 0))
 		return pieces;
-	req_fill_message(qp, w, &p, n, placed);
+	req_fill_message(qp, w, &p, n, flags);
 	if (w->pull) {
 		p.flags |= PKT_PULL;
 		p.dma_length = n;
@@ -192,7 +193,7 @@ static int req_send_packet(struct ibt_qp *qp, struct send_wqe *w, bool placed) R
 }
 
 /* A SEND or WRITE that fits into one packet, from one piece of memory: most messages. 1: not so. */
-static inline int req_single(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static inline int req_single(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES(qp->sq_lock)
 {
 	struct iovec iov = { .iov_len = w->length };
 	struct pkt p;
@@ -208,7 +209,7 @@ static inline int req_single(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 					 w->length, 0, &piece);
 	if (unlikely(iov.iov_base == NULL || piece != w->length))
 		return 1;
-	req_fill_message(qp, w, &p, w->length, false);
+	req_fill_message(qp, w, &p, w->length, flags);
 	w->pull = false;
 	w->first_psn = qp->sq_psn;
 	w->psn_count = 1;
@@ -218,11 +219,11 @@ static inline int req_single(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	return err;
 }
 
-/* Sends what is left of a SEND or WRITE. `placed`: the data is there already, only the notice
+/* Sends what is left of a SEND or WRITE. PKT_PLACED: the data is there already, only the notice
  * goes. */
-static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUIRES(qp->sq_lock)
+static int req_message(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES(qp->sq_lock)
 {
-	int err = placed ? 1 : req_single(qp, w);
+	int err = flags & PKT_PLACED ? 1 : req_single(qp, w, flags);
 
 	if (likely(err != 1))
 		return err;
@@ -230,18 +231,18 @@ static int req_message(struct ibt_qp *qp, struct send_wqe *w, bool placed) REQUI
 		if (w->psn_count == 0)
 			w->pull = req_can_pull(qp, w);
 		req_begin(qp, w,
-			  placed    ? 1
+			  flags & PKT_PLACED ? 1
 			  : w->pull ? (w->length - 1) / PULL_BYTES + 1
 				    : req_packets(qp, w->length));
 	}
 	do
-		err = rate_holds(qp) ? REQ_STALL : req_send_packet(qp, w, placed);
+		err = rate_holds(qp) ? REQ_STALL : req_send_packet(qp, w, flags);
 	while (err == -EINPROGRESS);
 	return err;
 }
 
-/* Tries to do a WRITE or READ by ourselves. 0: done; -EOPNOTSUPP: use packets; -EACCES: our own
- * memory is at fault. */
+/* Tries to do a WRITE or READ by ourselves. 0: done; -EOPNOTSUPP: use packets; -EFAULT: packets
+ * with PKT_UNREACHED; -EACCES: our own memory is at fault. */
 static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
 	bool write = w->opcode != IBV_WR_RDMA_READ;
@@ -253,7 +254,7 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_loc
 				 .write = write,
 				 .type = qp->type };
 	struct iovec iov[IBT_MAX_SGE + 2];
-	int n;
+	int n, err;
 
 	/* What was in packets once has PSNs, which the peer may have counted: packets again. */
 	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 ||
@@ -265,7 +266,8 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_loc
 		return -EOPNOTSUPP;
 	if (n < 0)
 		return -EACCES;
-	return req_ops(qp)->direct(qp->dest, &t, iov, n) == 0 ? 0 : -EOPNOTSUPP;
+	err = req_ops(qp)->direct(qp->dest, &t, iov, n);
+	return err == 0 || err == -EFAULT ? err : -EOPNOTSUPP;
 }
 
 /* The same for an atomic operation. */
@@ -324,10 +326,10 @@ static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock
 		w->placed = err == 0;
 	if (!w->placed && qp->type == IBV_QPT_UC)
 		qp->no_direct = true;
-	return req_message(qp, w, w->placed);
+	return req_message(qp, w, w->placed ? PKT_PLACED : err == -EFAULT ? PKT_UNREACHED : 0);
 }
 
-static int req_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static int req_answered(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES(qp->sq_lock)
 {
 	struct pkt p;
 	int err;
@@ -339,6 +341,7 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 		 w->opcode == IBV_WR_RDMA_READ		  ? PKT_READ_REQUEST
 		 : w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP
 							  : PKT_FETCH_ADD);
+	p.flags |= flags;
 	p.va = w->va;
 	p.rkey = w->rkey;
 	p.dma_length = w->length;
@@ -364,7 +367,7 @@ static int req_read(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 		comp_retire(qp, w);
 		return -EALREADY;
 	}
-	return err == -EACCES ? err : req_answered(qp, w);
+	return err == -EACCES ? err : req_answered(qp, w, err == -EFAULT ? PKT_UNREACHED : 0);
 }
 
 /* Requests that touch only this side: in order, after everything before them. */
@@ -400,7 +403,7 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_l
 	case IBV_WR_BIND_MW:
 		return req_local(qp, w);
 	default:
-		return req_message(qp, w, false);
+		return req_message(qp, w, 0);
 	}
 }
 

@@ -377,10 +377,11 @@ static enum resp_verdict resp_send(struct ibt_qp *qp, struct path_dest *from, co
 }
 
 /* Copies a WRITE's payload piece by piece into what the peer's key names. */
-static enum resp_verdict resp_place(struct ibt_qp *qp, const void *payload, u32 n)
+static enum resp_verdict resp_place(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 	REQUIRES(qp->rq_lock)
 {
 	const u8 *from = payload;
+	u32 n = p->length;
 
 	while (n != 0) {
 		u64 piece = 0;
@@ -391,7 +392,9 @@ static enum resp_verdict resp_place(struct ibt_qp *qp, const void *payload, u32 
 		if (to == NULL || piece == 0)
 			return RESP_NAK_ACCESS;
 		piece = MIN(piece, (u64)n);
-		if (mem_copy_ordered(to, from, piece) != 0)
+		if ((unlikely(p->flags & PKT_UNREACHED) &&
+		     !mem_is_there((uintptr_t)to, piece, true)) ||
+		    mem_copy_ordered(to, from, piece) != 0)
 			return RESP_NAK_ACCESS; /* as rxe answers where a page has gone */
 		from += piece;
 		n -= (u32)piece;
@@ -442,7 +445,7 @@ static enum resp_verdict resp_write(struct ibt_qp *qp, const struct pkt *p, cons
 	}
 	if (p->length > qp->in_length - qp->in_offset)
 		return RESP_NAK_INVALID;
-	verdict = resp_place(qp, payload, p->length);
+	verdict = resp_place(qp, p, payload);
 	if (verdict == RESP_OK && (op & OP_LAST) != 0 && qp->in_offset != qp->in_length)
 		return RESP_NAK_INVALID;
 	return verdict;

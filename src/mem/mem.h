@@ -121,6 +121,9 @@ int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key);
 /* Checks that [addr, addr+length) is mapped, with write permission if asked, and faults it in as
  * pinning would. 0, -EFAULT, -ENOMEM. */
 int mem_populate(u64 addr, u64 length, bool write);
+/* May this process read [addr, addr + length) right now, or write it? Asks the kernel about each
+ * page, and touches none by an instruction of ours. Costs a system call per page. */
+bool mem_is_there(u64 addr, u64 length, bool write);
 /* Invalidates, waits for peers' hazards, frees the index. May block (bounded). -EINVAL: no such
  * key. -EBUSY: windows bound to it, or a peer is stopped in the middle of a write; then the key is
  * valid again. */

@@ -123,3 +123,12 @@ int mem_populate(u64 addr, u64 length, bool write)
 		return populate_advise(first, last + page_size, page_size, write);
 	return mem_populate_by_touch(first, last + page_size, page_size, write);
 }
+
+bool mem_is_there(u64 addr, u64 length, bool write)
+{
+	u64 page_size = (u64)sysconf(_SC_PAGESIZE);
+	u64 first = addr & ~(page_size - 1);
+	u64 end = (addr + length + page_size - 1) & ~(page_size - 1);
+
+	return mem_populate_by_touch(first, end, page_size, write) == 0;
+}

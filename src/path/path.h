@@ -200,7 +200,8 @@ struct path_ops {
 	 * arrived, and a way that is only presumed to be right is left. NULL: there is none. */
 	void (*doubt)(struct path_dest *d);
 	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order;
-	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges. */
+	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges; -EFAULT:
+	 * likewise, with PKT_UNREACHED, for the kernel finds nothing there. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		      int iovcnt);
 	/* Does WRITEs of the connection (RC) of our `sqpn` with `dqpn` there, in this order, where

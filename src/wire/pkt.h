@@ -57,6 +57,9 @@ enum pkt_flags {
 	PKT_PLACED = 32,
 	/* the payload is a list of iovecs in the sender's memory, of dma_length bytes */
 	PKT_PULL = 64,
+	/* WRITE, READ: the sender has tried by itself and could not reach the memory; whoever
+	 * executes it asks the kernel first */
+	PKT_UNREACHED = 128,
 };
 
 /* AETH syndromes, IBA vol 1, 9.7.5.1.2. */

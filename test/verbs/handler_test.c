@@ -2,7 +2,8 @@
  * registers, and that blocks them: copies of ours that fault do not end it, and what is its own
  * fault reaches its handler, or ends it.
  *
- * In:    VERBS_VARIANT: with "shim" in it, that is preloaded
+ * In:    VERBS_VARIANT: with "shim" in it, that is preloaded; "direct": memory is missed by the
+ *        initiator's own copy
  * Out:   verdicts
  * Runs:  two processes; the child's memory vanishes
  * Locks: none
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +102,50 @@ static void block_and_install(void)
 	DUO_CHECK(sigismember(&now, SIGSEGV) == 1 && sigismember(&now, SIGBUS) == 1);
 }
 
+/* All signals are blocked, and no shim keeps the two out of that: a fault would end it. But the
+ * initiator has found that there is nothing, so nobody looks. */
+static void lose_unseen(struct duo *d)
+{
+	uint8_t *p = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = duo_register(d, p, LONG);
+	struct duo_place place = duo_place(mr);
+	struct ibv_wc wc;
+	sigset_t all;
+	char c;
+
+	sigfillset(&all);
+	DUO_CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+	DUO_CHECK(munmap(p, LONG) == 0);
+	duo_tell(d, &place, sizeof(place));
+	for (int n = 0; n == 0;) {
+		DUO_CHECK(ibv_poll_cq(d->cq, 1, &wc) == 0);
+		n = recv(d->fd, &c, 1, MSG_DONTWAIT) == 1;
+	}
+	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void find_nothing(struct duo *d, enum ibv_wr_opcode opcode, uint32_t bytes)
+{
+	static uint8_t data[LONG];
+	struct ibv_mr *mr = duo_register(d, data, LONG);
+	struct ibv_sge sge = { (uintptr_t)data, bytes, mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcode,
+					.send_flags = IBV_SEND_SIGNALED };
+	struct duo_place place;
+	struct ibv_wc wc;
+	int n;
+
+	DUO_CHECK(duo_hear(d, &place, sizeof(place)));
+	wr.wr.rdma.remote_addr = place.addr;
+	wr.wr.rdma.rkey = place.rkey;
+	DUO_CHECK(ibv_post_send(d->qp, &wr, &bad) == 0);
+	while ((n = ibv_poll_cq(d->cq, 1, &wc)) == 0)
+		;
+	DUO_CHECK(n == 1 && wc.status == IBV_WC_REM_ACCESS_ERR);
+	duo_tell(d, "", 1);
+	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+}
+
 static void child_play(struct duo *d, bool shim, uint32_t bytes)
 {
 	struct sigaction old;
@@ -137,25 +183,38 @@ static void parent_play(struct duo *d, uint32_t bytes)
 	DUO_CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+static const uint32_t sizes[] = { 8, 100, 1000, LONG };
+
+static void play(struct duo *d, const char *variant, unsigned int i)
+{
+	bool shim = strstr(variant, "shim") != NULL;
+
+	if (strstr(variant, "direct") != NULL && d->child == 0)
+		lose_unseen(d);
+	else if (strstr(variant, "direct") != NULL)
+		find_nothing(d, i % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, sizes[i]);
+	else if (d->child == 0)
+		child_play(d, shim, sizes[i]);
+	else
+		parent_play(d, sizes[i]);
+}
+
 int main(void)
 {
-	static const uint32_t sizes[] = { 8, 100, 1000, LONG };
 	const char *variant = getenv("VERBS_VARIANT");
-	bool shim = variant != NULL && strstr(variant, "shim") != NULL;
 	struct duo d;
 
+	DUO_CHECK(variant != NULL);
+
 	pair_supervise();
-	if (!shim)
+	if (strstr(variant, "shim") == NULL)
 		signal(SIGSEGV, on_fault);
 	for (unsigned int i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		int status, pid = fork();
 
 		if (pid == 0) {
 			duo_start(&d);
-			if (d.child == 0)
-				child_play(&d, shim, sizes[i]);
-			else
-				parent_play(&d, sizes[i]);
+			play(&d, variant, i);
 			exit(duo_end(&d) ? 0 : 1);
 		}
 		DUO_CHECK(waitpid(pid, &status, 0) == pid);

@@ -140,6 +140,8 @@ static int direct_copy_process(const struct shm_link *l, const struct path_targe
 	int err = t->write ? space_write(l->space_fd, addr, t->length, iov)
 			   : space_read(l->space_fd, &there, 1, iov);
 
+	if (err == -EIO)
+		return -EFAULT; /* theirs is not there */
 	return err == 0 ? 0 : -EOPNOTSUPP;
 }
 
