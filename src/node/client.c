@@ -352,7 +352,6 @@ int client_recover(struct node *n)
 	log_info("node", "attached to a new node as process %llu", (unsigned long long)n->process);
 	client_rejoin(n);
 	events_push(n, NODE_EVENT_CONFIG);
-	events_push(n, NODE_EVENT_MCAST);
 	return 0;
 }
 

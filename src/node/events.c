@@ -263,9 +263,6 @@ static int events_translate(struct node *n, const struct proto_peer *p, struct m
 	case PROTO_EV_CONFIG:
 		ev->type = NODE_EVENT_CONFIG;
 		break;
-	case PROTO_EV_MCAST:
-		ev->type = NODE_EVENT_MCAST;
-		break;
 	case PROTO_EV_CAPTURE:
 		ev->type = NODE_EVENT_CAPTURE;
 		ev->capture_fd = m->fd_count > 0 ? message_take_fd(m, 0) : -1;

@@ -66,7 +66,6 @@ enum node_event_type {
 	NODE_EVENT_NONE,
 	NODE_EVENT_PEER_NEW,   /* another process made a pair with this one: `peer` */
 	NODE_EVENT_CONFIG,     /* the configuration changed: node_config_get again */
-	NODE_EVENT_MCAST,      /* multicast membership changed: node_mcast_members again */
 	/* the node is gone; the next request, or node_recover, starts another */
 	NODE_EVENT_LOST,
 	/* the pair with `peer.process` is over, though its process may live (it detached, called
@@ -147,8 +146,8 @@ void node_pair_refuse(struct node *n, u64 process);
 int node_mcast_join(struct node *n, const u8 gid[16], u32 qpn);
 int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn);
 /* Members of a group on this host whose place is `from` or behind it, in the order of their places,
- * at most max; returns the count. Answered from a copy that NODE_EVENT_MCAST refreshes: never
- * blocks. */
+ * at most max; returns the count. Answered from memory that the node shares with all
+ * processes: always up to date, never blocks. */
 int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_member *out,
 		       int max);
 /* The IPv4 group that an MGID stands for, in network byte order: that of ::ffff:a.b.c.d, which is

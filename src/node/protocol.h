@@ -15,7 +15,7 @@
 
 enum {
 	PROTO_MAGIC = 0x61764e44,
-	PROTO_VERSION = 3,
+	PROTO_VERSION = 4,
 	PROTO_FDS = 6,             /* the most that one message carries */
 	PROTO_SLOT_BYTES = NODE_SLOTS / 8,
 	PROTO_PAIRS = 1024,        /* pairs that one process may have */
@@ -31,8 +31,7 @@ enum proto_type {
 	PROTO_STATUS, PROTO_ADDRESSES, PROTO_PROCESSES, PROTO_BOARD, PROTO_STOP, PROTO_PORT,
 	PROTO_CAPTURE,
 	PROTO_REQUESTS, /* one past the last request */
-	PROTO_EV_PEER_NEW = 64, PROTO_EV_PEER_GONE, PROTO_EV_CONFIG, PROTO_EV_MCAST,
-	PROTO_EV_CAPTURE,
+	PROTO_EV_PEER_NEW = 64, PROTO_EV_PEER_GONE, PROTO_EV_CONFIG, PROTO_EV_CAPTURE,
 };
 
 struct proto_head {

@@ -41,7 +41,6 @@ static const struct shape {
 	[PROTO_EV_PEER_NEW] = { sizeof(struct proto_peer), 4 },
 	[PROTO_EV_PEER_GONE] = { sizeof(struct proto_peer), 0 },
 	[PROTO_EV_CONFIG] = { sizeof(struct proto_plain), 0 },
-	[PROTO_EV_MCAST] = { sizeof(struct proto_plain), 0 },
 	[PROTO_EV_CAPTURE] = { sizeof(struct proto_plain), 1 },
 };
 

@@ -94,7 +94,6 @@ static void node_recover__keeps_what_processes_have(void **state)
 	assert_int_not_equal(harness_daemon(), old);
 	assert_int_equal(node_event_fd(r.a.node), fd);
 	harness_wait_event(&r.a, NODE_EVENT_CONFIG);
-	harness_wait_event(&r.a, NODE_EVENT_MCAST);
 	recovery_assert_kept(&r);
 	recovery_end(&r);
 }

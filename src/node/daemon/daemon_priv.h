@@ -72,7 +72,7 @@ struct proc {
 	int board_fd, bell_fd[2], slots_fd;
 	struct list_head waiting; /* struct proc_event: what the events socket has no room for */
 	u32 waiting_count;
-	bool config_due, mcast_due, capture_due;
+	bool config_due, capture_due;
 	bool blocked; /* something waits */
 };
 
@@ -98,7 +98,6 @@ int event_open(struct proc *p, int *theirs);
 int event_peer_new(struct proc *to, struct proc *peer, int rings_fd);
 void event_peer_gone(struct proc *to, u64 process);
 void event_config(struct daemon *d);
-void event_mcast(struct daemon *d);
 /* Capturing has begun or ended; to one process, or to all. */
 void event_capture(struct proc *to);
 void event_capture_all(struct daemon *d);

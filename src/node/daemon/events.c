@@ -116,10 +116,6 @@ void event_flush(struct proc *p)
 		err = event_send(p, PROTO_EV_CONFIG, 0, -1);
 		p->config_due = err == -EAGAIN;
 	}
-	if (err != -EAGAIN && p->mcast_due) {
-		err = event_send(p, PROTO_EV_MCAST, 0, -1);
-		p->mcast_due = err == -EAGAIN;
-	}
 	if (err != -EAGAIN && p->capture_due) {
 		err = event_send(p, PROTO_EV_CAPTURE, 0, -1);
 		p->capture_due = err == -EAGAIN;
@@ -181,16 +177,6 @@ void event_config(struct daemon *d)
 		if (p->kind != PROC_ATTACHED)
 			continue;
 		p->config_due = true;
-		event_flush(p);
-	}
-}
-
-void event_mcast(struct daemon *d)
-{
-	list_for_each(p, &d->procs, struct proc, node) {
-		if (p->kind != PROC_ATTACHED)
-			continue;
-		p->mcast_due = true;
 		event_flush(p);
 	}
 }

@@ -98,7 +98,7 @@ static void event_config__tells_every_process(void **state)
 	while (proc[1].waiting_count < WAITING)
 		event_peer_gone(&proc[1], ++last);
 	event_config(&d);
-	event_mcast(&d);
+	event_capture_all(&d);
 	for (int i = 0; i < PROCESSES; i++) {
 		for (u64 k = 0; i == 1 && k < last;) {
 			if (next(i, &msg))
@@ -110,7 +110,7 @@ static void event_config__tells_every_process(void **state)
 		assert_true(next(i, &msg));
 		assert_int_equal(msg.head.type, PROTO_EV_CONFIG);
 		assert_true(next(i, &msg));
-		assert_int_equal(msg.head.type, PROTO_EV_MCAST);
+		assert_int_equal(msg.head.type, PROTO_EV_CAPTURE);
 		assert_false(next(i, &msg));
 	}
 }

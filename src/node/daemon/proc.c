@@ -51,7 +51,6 @@ struct proc *proc_find(struct daemon *d, u64 process)
 void proc_forget_members(struct daemon *d, u64 process)
 {
 	struct notice *n = d->notice;
-	u32 before = d->member_count;
 
 	notice_write_begin(n);
 	for (u32 i = 0; i < n->members; i++) {
@@ -63,8 +62,6 @@ void proc_forget_members(struct daemon *d, u64 process)
 	while (n->members > 0 && n->member[n->members - 1].process == 0)
 		n->members--;
 	notice_write_end(n);
-	if (before != d->member_count)
-		event_mcast(d);
 }
 
 /* The other end of a dead process' pair hears of it. */

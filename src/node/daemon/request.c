@@ -360,7 +360,6 @@ static int request_mcast_join(struct request *r)
 			n->members++;
 		notice_write_end(n);
 		r->daemon->member_count++;
-		event_mcast(r->daemon);
 	}
 	request_status(r, 0);
 	return 0;
@@ -379,7 +378,6 @@ static int request_mcast_leave(struct request *r)
 		n->members--;
 	notice_write_end(n);
 	r->daemon->member_count--;
-	event_mcast(r->daemon);
 	request_status(r, 0);
 	return 0;
 }
