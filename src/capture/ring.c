@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/memfile.h"
 #include "capture/capture.h"
 
 enum {
@@ -293,17 +294,17 @@ void capture_datagram(struct capture *c, bool inbound, const struct roce_flow *f
 
 int capture_create(u32 snaplen, struct capture_reader *r)
 {
-	int fd = memfd_create("anyverbs-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING), err;
+	int fd = memfile_create("anyverbs-capture", sizeof(struct capture_shared)), err;
 	struct capture_shared *s = NULL;
 
 	memset(r, 0, sizeof(*r));
-	if (fd >= 0 && ftruncate(fd, sizeof(*s)) == 0 &&
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+	if (fd < 0)
+		return fd;
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
 		s = ring_map(fd);
 	if (s == NULL) {
 		err = -errno;
-		if (fd >= 0)
-			close(fd);
+		close(fd);
 		return err;
 	}
 	for (u32 i = 0; i < CAPTURE_SLOTS; i++)

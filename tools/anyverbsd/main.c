@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,6 +42,7 @@ int main(int argc, char **argv)
 	int err;
 
 	main_fill_standard_fds();
+	signal(SIGXFSZ, SIG_IGN); /* RLIMIT_FSIZE, of whoever started us: EFBIG says it, too */
 	err = daemon_options_init(&options);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0) {

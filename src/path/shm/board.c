@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memfile.h"
+
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -96,17 +98,14 @@ static int board_seal(int fd)
 struct board *board_create(int *fd, int *err)
 {
 	struct board *b = NULL;
-	int f = memfd_create("anyverbs-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int f = memfile_create("anyverbs-board", sizeof(*b));
+	void *p;
 
-	*err = f < 0 ? -errno : 0;
+	*err = MIN(f, 0);
 	if (f < 0)
 		return NULL;
-	if (ftruncate(f, sizeof(*b)) == 0) {
-		void *p = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-			       f, 0);
-
-		b = p == MAP_FAILED ? NULL : p;
-	}
+	p = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, f, 0);
+	b = p == MAP_FAILED ? NULL : p;
 	*err = b == NULL ? -errno : board_seal(f);
 	if (*err == 0)
 		*err = board_make_nonce();

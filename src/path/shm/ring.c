@@ -13,15 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memfile.h"
+
 int ring_pair_create(void)
 {
-	int fd = memfd_create("anyverbs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = memfile_create("anyverbs-ring", sizeof(struct ring_pair));
 	int err;
 
 	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, sizeof(struct ring_pair)) == 0 &&
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+		return fd;
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
 		return fd;
 	err = -errno;
 	close(fd);
