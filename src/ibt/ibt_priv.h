@@ -98,16 +98,15 @@ struct stream {
 	/* After silence one packet asks what has arrived; `probed`: it has gone, and nothing else
 	 * does until there is an answer. */
 	bool probe, probed;
+	bool timing; /* the timer is armed */
 	u32 probe_psn;
 	/* Bytes, with a charge per packet, free running: where sq_psn and the oldest packet that
 	 * something is awaited for stand. */
 	u32 cost_next, cost_done;
 	u32 charged; /* of the destination's window: what is in flight, and what may be sent next */
 	u32 uncounted; /* part of `charged` that the window does not count: a probe's */
-	u32 segment; /* packets of the longest READ request where the way is short */
 	u32 unasked; /* sent since an acknowledgement was last asked for */
-
-	bool timing;   /* the timer is armed */
+	u16 segment; /* packets of the longest READ request where the way is short */
 	u8 backoff;    /* retransmissions without any word from the peer */
 	u8 stuck;      /* steps back since more than one packet came through at a time */
 	u64 heard_ns;  /* the peer's last word, or when there was first something to wait for */

@@ -452,7 +452,7 @@ static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(q
 static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
 	REQUIRES(qp->sq_lock)
 {
-	u32 segment = qp->stream.segment << (qp->psn_shift + w->stretch);
+	u32 segment = (u32)qp->stream.segment << (qp->psn_shift + w->stretch);
 	bool all, behind;
 
 	qp->rx_offset += bytes;

@@ -32,7 +32,7 @@ void stream_begin(struct ibt_qp *qp)
 	s->rtt_ns = 0;
 	s->refusal = 0;
 	s->gap = qp->sq_psn - 1;
-	s->segment = MAX((u32)STREAM_SEGMENT_COST / window_cost(1, qp_packet_bytes(qp)), 1u);
+	s->segment = (u16)MAX((u32)STREAM_SEGMENT_COST / window_cost(1, qp_packet_bytes(qp)), 1u);
 }
 
 static u32 stream_cost(const struct ibt_qp *qp, const struct send_wqe *w, u32 packets)
@@ -262,7 +262,7 @@ static int stream_message(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq
 static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
-	u32 segment = qp->stream.segment << (qp->psn_shift + w->stretch);
+	u32 segment = (u32)qp->stream.segment << (qp->psn_shift + w->stretch);
 	u32 n = MIN(w->length - qp->tx_offset, segment - qp->tx_offset % segment);
 	u32 packets = read ? req_packets(qp, n) : 1;
 	struct pkt p;
