@@ -451,7 +451,7 @@ static void lane__stuck_batch_goes_with_the_address(void **state)
 }
 
 /* Lanes that nobody holds are forgotten, and so are the windows that they had in common. */
-static void lane__forgotten_with_its_window(void **state)
+static void lane__forgotten_with_its_window(void **state) NO_THREAD_SAFETY /* one thread */
 {
 	struct path_dest *held = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xc001);
 
