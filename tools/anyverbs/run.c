@@ -120,7 +120,11 @@ int command_run(int argc, char **argv)
 	if (argc == 0)
 		return command_fail(EXIT_USAGE, "run: which program?");
 	if (run_find_doors(doors, sizeof(doors)) < 0)
-		return command_fail(EXIT_CANNOT_RUN, "no %s in %s", RUN_DOOR, doors);
+		return access("/proc/self/exe", F_OK) == 0 ?
+			       command_fail(EXIT_CANNOT_RUN, "no %s in %s", RUN_DOOR, doors) :
+			       command_fail(EXIT_CANNOT_RUN,
+					    "no %s in %s, and without /proc it cannot be sought "
+					    "beside this command", RUN_DOOR, doors);
 	/* both variables take ':' and ' ' as separators, and nothing escapes them */
 	if (strpbrk(doors, ": ") != NULL)
 		return command_fail(EXIT_CANNOT_RUN,
