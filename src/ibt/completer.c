@@ -74,12 +74,18 @@ void comp_retire(struct ibt_qp *qp, struct send_wqe *w)
 
 void comp_flush_sq(struct ibt_qp *qp)
 {
+	enum ibv_wc_status first = qp->owes_retry_exc ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR;
+
 	qp->waiting = WAIT_NONE;
 	qp->tx_offset = 0;
 	qp->rx_offset = 0;
 	qp->reads_out = 0;
 	if (qp->streams)
 		window_leave(qp);
+	if (qp->sq_tail != qp->sq_head) {
+		qp->owes_retry_exc = false;
+		comp_pop(qp, sq_at(qp, qp->sq_tail), first);
+	}
 	while (qp->sq_tail != qp->sq_head)
 		comp_pop(qp, sq_at(qp, qp->sq_tail), IBV_WC_WR_FLUSH_ERR);
 	qp->sq_next = qp->sq_tail;

@@ -152,7 +152,9 @@ struct ibt_qp {
 
 	/* the connection */
 	u8 state WRITTEN_UNDER(sq_lock, rq_lock); /* enum ibv_qp_state */
-	bool peer_dead WRITTEN_UNDER(sq_lock, rq_lock);
+	/* The peer's process died while no request was outstanding: the next one ends with
+	 * RETRY_EXC_ERR, as it would with an adapter that has heard of nothing. */
+	bool owes_retry_exc WRITTEN_UNDER(sq_lock);
 	/* the path loses or reorders packets */
 	bool lossy WRITTEN_UNDER(sq_lock, rq_lock);
 	/* lossy, and RC: `stream` is in use */

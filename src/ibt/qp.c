@@ -167,7 +167,7 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 		memset(qp->resources, 0, qp->resource_count * sizeof(*qp->resources));
 	__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
 	qp->uc_run = 0;
-	qp->peer_dead = false;
+	qp->owes_retry_exc = false;
 	if (qp->streams)
 		window_leave(qp);
 	rate_forget(qp);
@@ -281,11 +281,12 @@ void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 	lock_acquire(&qp->sq_lock);
 	if (qp->dest != NULL && (qp->dest == dest || dest->path->ops->same(qp->dest, dest))) {
 		held = dest->path->ops->holds(dest, qp->dest_qpn);
-		qp->peer_dead = true;
-		if (qp_sends(qp) && qp->sq_tail != qp->sq_head)
+		if (qp_sends(qp) && qp->sq_tail != qp->sq_head) {
 			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
-		else if (held && qp_receives(qp))
+		} else if (held && qp_receives(qp)) {
 			qp_fail_locked(qp);
+			qp->owes_retry_exc = true;
+		}
 	}
 	lock_release(&qp->sq_lock);
 }
@@ -444,6 +445,8 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 		qp_enter(qp, a->qp_state);
 	else if (mask & IBV_QP_STATE && qp->state != IBV_QPS_ERR)
 		qp_fail_both(qp);
+	else if (mask & IBV_QP_STATE)
+		qp->owes_retry_exc = false;
 	else
 		qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	return 0;

@@ -177,6 +177,38 @@ static void half_filled__by_a_peer_that_dies(void **state)
 	peer_dies(REQUESTS);
 }
 
+/* Nothing is outstanding when the peer dies: the next request says so, and what follows is
+ * flushed. */
+static void peer_dies_unnoticed(bool error_asked_for)
+{
+	struct net_side *s = &bed.net.side[1];
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+
+	bed_open(IBV_QPT_RC, true, 0);
+	s->path.user_ops->dead(s->path.user, &s->from.dest);
+	assert_int_equal(ibt_qp_state(bed.qp[1]), IBV_QPS_ERR);
+	if (error_asked_for)
+		assert_int_equal(ibt_qp_modify(bed.qp[1], &a, IBV_QP_STATE, NULL, NULL), 0);
+	for (u64 id = 1; id <= 3; id++) {
+		struct ibv_send_wr wr = net_wr(&sge, s, IBV_WR_SEND, id, 0, 8);
+
+		net_post(bed.qp[1], &wr);
+		wc = net_wc(&s->send_cq);
+		assert_int_equal(wc.wr_id, id);
+		assert_int_equal(wc.status, id == 1 && !error_asked_for ? IBV_WC_RETRY_EXC_ERR
+								: IBV_WC_WR_FLUSH_ERR);
+	}
+	bed_close();
+}
+
+static void idle__when_the_peer_dies(void **state)
+{
+	peer_dies_unnoticed(false);
+	peer_dies_unnoticed(true);
+}
+
 /* ---- completions that find no room ---- */
 
 static void overflows(enum ibv_qp_type type, u32 srq_size)
@@ -348,6 +380,7 @@ int main(void)
 		cmocka_unit_test(half_filled__of_a_shared_queue_is_flushed),
 		cmocka_unit_test(half_filled__of_a_shared_queue_is_forgotten),
 		cmocka_unit_test(half_filled__by_a_peer_that_dies),
+		cmocka_unit_test(idle__when_the_peer_dies),
 		cmocka_unit_test(completion_queue__overflows),
 		cmocka_unit_test(completion_queue__overflows_beside_a_shared_queue),
 		cmocka_unit_test(rnr__progress_renews_the_budget),
