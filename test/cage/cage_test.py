@@ -81,7 +81,7 @@ class Cage(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             node = os.path.join(folder, "anyverbsd")
             shutil.copy(shutil.which("sleep"), node)
-            p = shell(f"{node} {LONG} & echo $!")
+            p = shell(f"{node} {LONG} & until grep -q anyverbsd /proc/$!/comm; do sleep 0.01; done; echo $!")
             pid = int(p.communicate(timeout=LIMIT)[0])
             self.assertTrue(is_there(pid))
             os.kill(pid, signal.SIGKILL)
