@@ -182,6 +182,7 @@ static void dest_free(struct udp_dest *d) NO_THREAD_SAFETY
 {
 	if (d->line != NULL)
 		line_close(d);
+	free(d->batch);
 	free(d->source);
 	free(d);
 }
