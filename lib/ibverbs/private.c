@@ -54,9 +54,14 @@ AV_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, void 
 AV_EXPORT int ibv_read_ibdev_sysfs_file(char *buf, size_t size, struct verbs_sysfs_dev *dev,
 					const char *fmt, ...);
 AV_EXPORT unsigned int __ioctl_final_num_attrs(unsigned int count, struct ibv_command_buffer *link);
+#ifdef __clang__ /* its AddressSanitizer would define a second symbol of the name */
+#define NO_ASAN __attribute__((no_sanitize("address")))
+#else
+#define NO_ASAN
+#endif
 AV_EXPORT extern bool verbs_allow_disassociate_destroy;
 
-bool verbs_allow_disassociate_destroy;
+NO_ASAN bool verbs_allow_disassociate_destroy;
 SINCE_34(verbs_allow_disassociate_destroy);
 
 /* The one private call that programs use themselves (perftest). 0, or -1 and errno. */
