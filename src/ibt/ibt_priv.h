@@ -191,8 +191,8 @@ struct ibt_qp {
 	/* UC: a WRITE went in packets, which nobody acknowledges: one by ourselves might overtake
 	 * it */
 	bool no_direct GUARDED_BY(sq_lock);
-	bool impatient GUARDED_BY(sq_lock); /* UD: room did not come in time */
-	bool hurried GUARDED_BY(sq_lock);   /* the same of a group's member, `blocked_on` */
+	/* UD: a member of a group, `blocked_on`, had no room in time */
+	bool hurried GUARDED_BY(sq_lock);
 	bool draining GUARDED_BY(sq_lock);  /* SQD: tell when the last one is done */
 	struct timer timer GUARDS_ITSELF;
 	struct stream stream GUARDED_BY(sq_lock);

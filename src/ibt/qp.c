@@ -152,7 +152,7 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lo
 	qp->tx_offset = qp->rx_offset = qp->reads_out = 0;
 	qp->waiting = WAIT_NONE;
 	qp->tx_member = qp->doubted = 0;
-	qp->impatient = qp->hurried = qp->draining = qp->no_direct = false;
+	qp->hurried = qp->draining = qp->no_direct = false;
 	qp->rq_head = qp->rq_tail = 0;
 	/* As a new one has them. */
 	qp->attr = (struct ibv_qp_attr){ .cap = qp->attr.cap };

@@ -554,7 +554,8 @@ static void req_wait_over(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 
 	qp->waiting = WAIT_NONE;
 	if (why >= WAIT_ROOM) {
-		qp->impatient |= why == WAIT_ROOM;
+		if (why == WAIT_ROOM && qp->blocked_on != NULL)
+			path_give_up(qp->blocked_on, true);
 		qp->hurried |= why == WAIT_MEMBER;
 		req_pump(qp);
 	} else if (why != WAIT_NONE && qp_sends(qp)) {

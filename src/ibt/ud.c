@@ -39,12 +39,13 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 	};
 }
 
-/* The last datagram waited in vain, so a receiver that does not run costs that once: until there is
- * room again, what finds none is dropped. Nobody promised that it arrives. Of groups that is known
- * by itself: a member that stands still would else cost as much after each datagram to another. */
-static bool ud_gives_up(const struct ibt_qp *qp, enum wait_reason why) REQUIRES(qp->sq_lock)
+/* A receiver that does not run costs one wait: until a datagram to it is taken again, what finds no
+ * room is dropped. The destination keeps that, for a datagram to another one that is taken says
+ * nothing of it. A multicast keeps it by queue pair: it waits anew once any member has room. */
+static bool ud_gives_up(const struct ibt_qp *qp, enum wait_reason why, const struct path_dest *dest)
+	REQUIRES(qp->sq_lock)
 {
-	return why == WAIT_MEMBER ? qp->hurried : qp->impatient;
+	return why == WAIT_MEMBER ? qp->hurried : path_is_given_up(dest);
 }
 
 /* Waits a while for room. 0: it has gone, or been dropped. */
@@ -53,7 +54,7 @@ static int ud_wait(struct ibt_qp *qp, enum wait_reason why, struct path_dest *de
 {
 	int err;
 
-	if (ud_gives_up(qp, why)) {
+	if (ud_gives_up(qp, why, dest)) {
 		path_count(dest->path, COUNT_TX_BLOCKED);
 		return 0;
 	}
@@ -135,8 +136,8 @@ static int ud_unicast(struct ibt_qp *qp, const struct path_av *av, const struct 
 	err = dest->path->ops->send(dest, p, iov, n);
 	if (unlikely(err == -EAGAIN))
 		err = ud_wait(qp, WAIT_ROOM, dest, p, iov, n);
-	else
-		qp->impatient = false;
+	else if (unlikely(path_is_given_up(dest)))
+		path_give_up(dest, false);
 	if (likely(err == 0))
 		dest->path->ops->flush(dest);
 	dest->path->ops->dest_put(dest);

@@ -301,6 +301,8 @@ struct path_dest {
 		GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
 	bool any_blocked ATOMIC_ONLY;	  /* hint: blocked is not empty */
 	bool acks_owed ATOMIC_ONLY; /* hint: batch_end(idle) has something to do */
+	/* a datagram has waited in vain for room; none has been taken since */
+	bool given_up ATOMIC_ONLY;
 	/* queue pairs that owe an acknowledgement some time, and at the end of the batch */
 	struct list_head acks OWNED_BY(callbacks of the path);
 	struct list_head acks_now OWNED_BY(callbacks of the path);
@@ -322,6 +324,17 @@ static inline bool path_owes_acks(const struct path_dest *d)
 	return __atomic_load_n(&d->acks_owed, __ATOMIC_RELAXED);
 }
 
+/* Is a datagram that finds no room to be dropped at once? A hint, of any queue pair to the next. */
+static inline bool path_is_given_up(const struct path_dest *d)
+{
+	return __atomic_load_n(&d->given_up, __ATOMIC_RELAXED);
+}
+
+static inline void path_give_up(struct path_dest *d, bool yes)
+{
+	__atomic_store_n(&d->given_up, yes, __ATOMIC_RELAXED);
+}
+
 /* Has batch_end(!idle) anything to do? */
 static inline bool path_batch_owes(const struct path_dest *d)
 {
@@ -335,7 +348,7 @@ static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD
 	list_init(&d->blocked);
 	list_init(&d->acks);
 	list_init(&d->acks_now);
-	d->any_blocked = d->acks_owed = false;
+	d->any_blocked = d->acks_owed = d->given_up = false;
 	d->absent.count = 0;
 	d->absent.all = false;
 	d->own_window = (struct path_window){ .in_flight = 0 };

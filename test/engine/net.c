@@ -384,9 +384,10 @@ static void net_async(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ib
 static struct path_dest *net_route(void *arg, const struct path_av *av, u32 qpn)
 {
 	struct net_side *s = arg;
+	struct path_dest *d = qpn == NET_SECOND_QPN ? &s->second.dest : &s->dest.dest;
 
-	net_dest_hold(&s->dest.dest);
-	return &s->dest.dest;
+	net_dest_hold(d);
+	return d;
 }
 
 static int net_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,

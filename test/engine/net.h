@@ -21,6 +21,7 @@ enum {
 	NET_BUFFER = 212992,   /* a stock receive buffer */
 	NET_SEEN = 4096,
 	NET_BATCH = 256,
+	NET_SECOND_QPN = 0x55, /* a datagram to it goes by net_side.second */
 	NET_MEMBER = 0x1000,
 	NET_RUN = 16, /* packets that a receiver is shown together */
 };

@@ -87,16 +87,21 @@ static void room__datagram_is_tried_once_per_call(void **state)
 	room_close(&r);
 }
 
-static void room_post_again(struct room *r, struct ibt_qp *qp, u64 wr_id)
+static void room_post_to(struct room *r, struct ibt_qp *qp, u64 wr_id, u32 qpn)
 {
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
 
 	wr = net_wr(&sge, &r->net.side[0], IBV_WR_SEND, wr_id, 0, 8);
 	wr.wr.ud.ah = (struct ibv_ah *)&sge; /* only its presence counts here */
-	wr.wr.ud.remote_qpn = 0x22;
+	wr.wr.ud.remote_qpn = qpn;
 	wr.wr.ud.remote_qkey = 7;
 	assert_int_equal(ibt_post_send(qp, &wr, &bad, room_av_of), 0);
+}
+
+static void room_post_again(struct room *r, struct ibt_qp *qp, u64 wr_id)
+{
+	room_post_to(r, qp, wr_id, 0x22);
 }
 
 /* The receiver stands still: one datagram waits in vain, the next is dropped at once. Once there
@@ -125,6 +130,29 @@ static void room__datagram_waits_anew_after_there_was_room(void **state)
 	r.net.side[1].held_up = false;
 	net_run(&r.net, 10 * NS_PER_MS);
 	assert_int_equal(net_wc(cq).wr_id, 4);
+	ibt_qp_destroy(qp);
+	room_close(&r);
+}
+
+/* A receiver that stands still costs one wait, whatever goes to others in between. */
+static void room__datagram_to_another_says_nothing(void **state)
+{
+	static struct room r;
+	struct cq *cq = &r.net.side[0].send_cq;
+	struct ibt_qp *qp;
+
+	room_open(&r, 0);
+	r.net.side[0].second.to = 0; /* another receiver, with room */
+	r.net.side[1].held_up = true;
+	qp = room_post_datagram(&r);
+	net_run(&r.net, 2 * NS_PER_S);
+	assert_int_equal(net_wc(cq).wr_id, 1);
+	for (u64 id = 2; id < 10; id++) {
+		room_post_to(&r, qp, id, id % 2 == 0 ? NET_SECOND_QPN : 0x22);
+		assert_int_equal(net_wc(cq).wr_id, id);
+	}
+	r.net.side[1].held_up = false;
+	net_run(&r.net, 10 * NS_PER_MS);
 	ibt_qp_destroy(qp);
 	room_close(&r);
 }
@@ -183,6 +211,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(room__datagram_is_tried_once_per_call),
 		cmocka_unit_test(room__datagram_waits_anew_after_there_was_room),
+		cmocka_unit_test(room__datagram_to_another_says_nothing),
 		cmocka_unit_test(room__nobody_waits_when_who_did_has_gone),
 		cmocka_unit_test(room__acknowledgement_waits_behind_an_answer),
 	};
