@@ -275,7 +275,10 @@ static void fuzz_call(void)
 		break;
 	default:
 		if (f.events >= 0)
-			fuzz_say(f.events, (u8)(PROTO_EV_PEER_NEW + input_u8(&f.in) % 5), 0);
+			fuzz_say(f.events,
+				 (u8)(PROTO_EV_PEER_NEW +
+				      input_u8(&f.in) % (ARRAY_LEN(shapes) - PROTO_EV_PEER_NEW)),
+				 0);
 	}
 }
 
