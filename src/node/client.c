@@ -199,17 +199,17 @@ static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 	return err < 0 ? err : client_adopt(n, control, &reply, &m);
 }
 
-/* A node that leaves just now, or that has not yet noticed the end of our old connection: the next
- * try may find another. */
+/* A node that leaves just now, or that has not yet noticed the end of our old connection, or that
+ * did not answer on this one: the next try may find another. */
 static bool client_try_again(int err)
 {
-	return err == -ECONNRESET || err == -EAGAIN || err == -EPIPE;
+	return err == -ECONNRESET || err == -EAGAIN || err == -EPIPE || err == -ETIMEDOUT;
 }
 
 /* Connects and introduces this process, until a deadline. */
 static int client_join(struct node *n) REQUIRES(n->request_lock)
 {
-	u64 deadline = clock_now_ns() + NODE_ATTACH_S * NS_PER_S;
+	u64 deadline = clock_now_ns() + (NODE_REQUEST_S + 1) * NS_PER_S;
 	int control, err;
 
 	do {
@@ -223,7 +223,7 @@ static int client_join(struct node *n) REQUIRES(n->request_lock)
 		nanosleep(&(struct timespec){ .tv_nsec = 2 * NS_PER_MS }, NULL);
 	} while (client_try_again(err) && clock_now_ns() < deadline);
 	log_error("node", "node %s refused this process: %s", n->name, strerror(-err));
-	return client_try_again(err) ? -ECONNREFUSED : err;
+	return client_try_again(err) && err != -ETIMEDOUT ? -ECONNREFUSED : err;
 }
 
 static struct node *client_create(const struct node_self *self)
