@@ -13,8 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../test/pairs/pairs.h"
+
 struct client {
-	struct ibv_device **list;
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
@@ -30,12 +31,9 @@ static inline void client_fail(const char *what)
 
 static inline void client_open(struct client *c, int cqe)
 {
-	c->list = ibv_get_device_list(NULL);
-	if (!c->list || !c->list[0])
-		client_fail("ibv_get_device_list (no device?)");
-	c->context = ibv_open_device(c->list[0]);
+	c->context = device_open(NULL);
 	if (!c->context)
-		client_fail("ibv_open_device");
+		client_fail("opening a device (is there one?)");
 	if (ibv_query_gid(c->context, 1, c->gid_index, &c->gid))
 		client_fail("ibv_query_gid");
 	c->pd = ibv_alloc_pd(c->context);
@@ -60,54 +58,18 @@ static inline struct ibv_qp *client_create_qp(struct client *c, struct ibv_qp_in
 	return qp;
 }
 
-static inline void client_modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
-				 const char *what)
-{
-	int err = ibv_modify_qp(qp, attr, mask);
-
-	if (err) {
-		errno = err;
-		client_fail(what);
-	}
-}
-
 /* Brings a QP to RTS, connected to `peer` of this process (maybe itself). */
 static inline void client_connect(struct client *c, struct ibv_qp *qp, uint32_t peer)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
-	};
+	struct ibv_qp_attr attr = conn_attr(peer, &c->gid, (uint8_t)c->gid_index);
+	int err;
 
-	client_modify(qp, &attr,
-		      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-		      "ibv_modify_qp to INIT");
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = peer,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1,
-			     .port_num = 1,
-			     .grh = { .dgid = c->gid,
-				      .sgid_index = (uint8_t)c->gid_index,
-				      .hop_limit = 64 } },
-	};
-	client_modify(qp, &attr,
-		      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		      "ibv_modify_qp to RTR");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
-				     .timeout = 14,
-				     .retry_cnt = 7,
-				     .rnr_retry = 7,
-				     .max_rd_atomic = 1 };
-	client_modify(qp, &attr,
-		      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-		      "ibv_modify_qp to RTS");
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+	err = conn_up(qp, &attr, IBV_QPS_RTS);
+	if (err) {
+		errno = err;
+		client_fail("ibv_modify_qp");
+	}
 }
 
 #endif

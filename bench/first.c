@@ -7,7 +7,7 @@
 
 #include "client.h"
 
-static double now_ms(void)
+static double first_ms(void)
 {
 	struct timespec t;
 
@@ -46,7 +46,7 @@ int main(void)
 	static uint64_t words[2] = { 0x1122334455667788ull, 0 };
 	struct client c = { 0 };
 	struct ibv_qp_init_attr init;
-	double begin = now_ms(), end;
+	double begin = first_ms(), end;
 	struct ibv_mr *mr;
 	struct ibv_qp *qp;
 
@@ -58,7 +58,7 @@ int main(void)
 	qp = client_create_qp(&c, &init);
 	client_connect(&c, qp, qp->qp_num);
 	write_to_itself(&c, qp, mr, words);
-	end = now_ms();
+	end = first_ms();
 	printf("first %.3f ms\n", end - begin);
 	return 0;
 }

@@ -11,14 +11,22 @@
 
 #include <rdma/ib_verbs.h>
 
+/* Copies entry `index` of the port's GID table; an empty entry is all zero. */
 AV_EXPORT int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index,
 				union ib_gid *gid);
+
 /* The first port and index that hold `gid`; either output may be NULL. -ENOENT: nowhere. */
 AV_EXPORT int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num,
 				 u16 *index);
+
+/* Copies entry `index` of the port's P_Key table, in host order. */
 AV_EXPORT int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey);
-/* Compares without the membership bit (the highest). -ENOENT: not in the port's table. */
+
+/* The first index of the port that holds `pkey`, without the membership bit (the highest).
+ * -ENOENT: not in the port's table. */
 AV_EXPORT int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
+
+/* The port's LMC: how many low bits of a LID are path bits. */
 AV_EXPORT int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc);
 
 #endif

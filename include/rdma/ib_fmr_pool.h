@@ -38,19 +38,30 @@ struct ib_pool_fmr {
 	u64 page_list[]; /* with `cache` only */
 };
 
-/* ERR_PTR: -EINVAL (sizes), -ENOSYS (the device has no FMRs), -ENOMEM, or what the driver says.
+/* Creates a pool of params->pool_size FMRs in the domain, with a thread of its own;
+ * ib_destroy_fmr_pool ends both. *params is read during the call only.
+ * ERR_PTR: -EINVAL (sizes), -ENOSYS (the device has no FMRs), -ENOMEM, or what the driver says.
  * May block. */
 AV_EXPORT struct ib_fmr_pool *ib_create_fmr_pool(struct ib_pd *pd,
 						 struct ib_fmr_pool_param *params);
-/* Every mapping must have been given back. May block. */
+
+/* Frees the pool, its FMRs and its thread. Every mapping must have been given back. May block. 0 or
+ * the driver's errno. */
 AV_EXPORT int ib_destroy_fmr_pool(struct ib_fmr_pool *pool);
-/* Returns when every FMR given back before the call is unmapped on the device. May block. */
+
+/* Returns when every FMR given back before the call is unmapped on the device. May block. 0 or the
+ * driver's errno. */
 AV_EXPORT int ib_flush_fmr_pool(struct ib_fmr_pool *pool);
-/* Maps the pages, or finds the mapping in the cache. Never blocks. ERR_PTR: -EINVAL (list_len),
- * -EAGAIN (all FMRs are given out or dirty: cleaning has begun), or what the driver says. */
+
+/* Maps the pages page_list[0..list_len) at io_virtual_address, or shares such a mapping of the
+ * cache. The caller holds the mapping until ib_fmr_pool_unmap. Never blocks. ERR_PTR: -EINVAL
+ * (list_len), -EAGAIN (all FMRs are given out or dirty: cleaning has begun), or what the driver
+ * says. */
 AV_EXPORT struct ib_pool_fmr *ib_fmr_pool_map_phys(struct ib_fmr_pool *pool_handle, u64 *page_list,
 						   int list_len, u64 io_virtual_address);
-/* Gives a mapping back; its keys may still work until the next cleaning. Never blocks. */
+
+/* Gives a mapping back; its keys may still work until the next cleaning. Never blocks. 0;
+ * -EINVAL: nobody holds it. */
 AV_EXPORT int ib_fmr_pool_unmap(struct ib_pool_fmr *fmr);
 
 #endif

@@ -3,11 +3,11 @@
  *
  * Kernel upper-layer code of the 2.6.22 era reads the same here. What has no meaning in a
  * process (ucontext, udata, umem, mmap) is absent; what the midlayer keeps per device stands
- * behind `core`. Numbers of enumerators are Linux's.
+ * behind `core`. The types of arguments stand in ib_types.h.
  *
  * Context: create_ah, modify_ah, query_ah, destroy_ah, post_send, post_recv, post_srq_recv,
- * poll_cq, peek_cq, req_notify_cq, req_ncomp_notif, map_phys_fmr and ib_dispatch_event never
- * block and may be called from anywhere, also from a completion handler. Everything else may
+ * poll_cq, peek_cq, req_notify_cq, req_ncomp_notif, map_phys_fmr, bind_mw and ib_dispatch_event
+ * never block and may be called from anywhere, also from a completion handler. Everything else may
  * block. Any function may be called by any number of threads at once, also on one object.
  * Results: 0 (or a count) or a negative errno; pointers are valid or ERR_PTR. Outputs stay
  * untouched on failure.
@@ -15,685 +15,12 @@
 #ifndef IB_VERBS_H
 #define IB_VERBS_H
 
-#include <anyverbs/kernel.h>
+#include <rdma/ib_types.h>
 
-struct ib_device;
 struct ib_device_core;
 struct ib_uverbs_ops;
 struct ib_mad;
 struct iw_cm_verbs;
-
-/* ---- addresses and devices ------------------------------------------------------------------- */
-
-union ib_gid {
-	u8 raw[16];
-	struct {
-		__be64 subnet_prefix;
-		__be64 interface_id;
-	} global;
-};
-
-enum rdma_node_type {
-	RDMA_NODE_IB_CA = 1,
-	RDMA_NODE_IB_SWITCH,
-	RDMA_NODE_IB_ROUTER,
-	RDMA_NODE_RNIC,
-};
-
-enum rdma_transport_type { RDMA_TRANSPORT_IB, RDMA_TRANSPORT_IWARP };
-
-enum rdma_link_layer {
-	IB_LINK_LAYER_UNSPECIFIED,
-	IB_LINK_LAYER_INFINIBAND,
-	IB_LINK_LAYER_ETHERNET
-};
-
-enum ib_device_cap_flags {
-	IB_DEVICE_RESIZE_MAX_WR = 1,
-	IB_DEVICE_BAD_PKEY_CNTR = 1 << 1,
-	IB_DEVICE_BAD_QKEY_CNTR = 1 << 2,
-	IB_DEVICE_RAW_MULTI = 1 << 3,
-	IB_DEVICE_AUTO_PATH_MIG = 1 << 4,
-	IB_DEVICE_CHANGE_PHY_PORT = 1 << 5,
-	IB_DEVICE_UD_AV_PORT_ENFORCE = 1 << 6,
-	IB_DEVICE_CURR_QP_STATE_MOD = 1 << 7,
-	IB_DEVICE_SHUTDOWN_PORT = 1 << 8,
-	IB_DEVICE_INIT_TYPE = 1 << 9,
-	IB_DEVICE_PORT_ACTIVE_EVENT = 1 << 10,
-	IB_DEVICE_SYS_IMAGE_GUID = 1 << 11,
-	IB_DEVICE_RC_RNR_NAK_GEN = 1 << 12,
-	IB_DEVICE_SRQ_RESIZE = 1 << 13,
-	IB_DEVICE_N_NOTIFY_CQ = 1 << 14,
-	IB_DEVICE_ZERO_STAG = 1 << 15,
-	IB_DEVICE_SEND_W_INV = 1 << 16,
-	IB_DEVICE_MEM_WINDOW = 1 << 17,
-	IB_DEVICE_UD_IP_CSUM = 1 << 18,
-	IB_DEVICE_XRC = 1 << 20,
-	IB_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
-	IB_DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23,
-	IB_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24,
-};
-
-enum ib_atomic_cap { IB_ATOMIC_NONE, IB_ATOMIC_HCA, IB_ATOMIC_GLOB };
-
-struct ib_device_attr {
-	u64 fw_ver; /* major << 32 | minor << 16 | sub-minor */
-	__be64 sys_image_guid;
-	u64 max_mr_size;
-	u64 page_size_cap;
-	u32 vendor_id;
-	u32 vendor_part_id;
-	u32 hw_ver;
-	int max_qp;
-	int max_qp_wr;
-	int device_cap_flags; /* enum ib_device_cap_flags */
-	int max_sge;
-	int max_sge_rd;
-	int max_cq;
-	int max_cqe;
-	int max_mr;
-	int max_pd;
-	int max_qp_rd_atom;
-	int max_ee_rd_atom;
-	int max_res_rd_atom;
-	int max_qp_init_rd_atom;
-	int max_ee_init_rd_atom;
-	enum ib_atomic_cap atomic_cap;
-	int max_ee;
-	int max_rdd;
-	int max_mw;
-	int max_raw_ipv6_qp;
-	int max_raw_ethy_qp;
-	int max_mcast_grp;
-	int max_mcast_qp_attach;
-	int max_total_mcast_qp_attach;
-	int max_ah;
-	int max_fmr;
-	int max_map_per_fmr;
-	int max_srq;
-	int max_srq_wr;
-	int max_srq_sge;
-	u16 max_pkeys;
-	u8 local_ca_ack_delay;
-	u64 timestamp_mask; /* valid bits of a completion's time stamp; 0: none */
-	u64 hca_core_clock; /* kHz */
-};
-
-enum ib_mtu { IB_MTU_256 = 1, IB_MTU_512 = 2, IB_MTU_1024 = 3, IB_MTU_2048 = 4, IB_MTU_4096 = 5 };
-
-/* Bytes, or -1 for no valid MTU. */
-static inline int ib_mtu_enum_to_int(enum ib_mtu mtu)
-{
-	return mtu >= IB_MTU_256 && mtu <= IB_MTU_4096 ? 128 << mtu : -1;
-}
-
-enum ib_port_state {
-	IB_PORT_NOP = 0,
-	IB_PORT_DOWN = 1,
-	IB_PORT_INIT = 2,
-	IB_PORT_ARMED = 3,
-	IB_PORT_ACTIVE = 4,
-	IB_PORT_ACTIVE_DEFER = 5,
-};
-
-enum ib_port_cap_flags {
-	IB_PORT_SM = 1 << 1,
-	IB_PORT_NOTICE_SUP = 1 << 2,
-	IB_PORT_TRAP_SUP = 1 << 3,
-	IB_PORT_OPT_IPD_SUP = 1 << 4,
-	IB_PORT_AUTO_MIGR_SUP = 1 << 5,
-	IB_PORT_SL_MAP_SUP = 1 << 6,
-	IB_PORT_MKEY_NVRAM = 1 << 7,
-	IB_PORT_PKEY_NVRAM = 1 << 8,
-	IB_PORT_LED_INFO_SUP = 1 << 9,
-	IB_PORT_SM_DISABLED = 1 << 10,
-	IB_PORT_SYS_IMAGE_GUID_SUP = 1 << 11,
-	IB_PORT_PKEY_SW_EXT_PORT_TRAP_SUP = 1 << 12,
-	IB_PORT_EXTENDED_SPEEDS_SUP = 1 << 14,
-	IB_PORT_CM_SUP = 1 << 16,
-	IB_PORT_SNMP_TUNNEL_SUP = 1 << 17,
-	IB_PORT_REINIT_SUP = 1 << 18,
-	IB_PORT_DEVICE_MGMT_SUP = 1 << 19,
-	IB_PORT_VENDOR_CLASS_SUP = 1 << 20,
-	IB_PORT_DR_NOTICE_SUP = 1 << 21,
-	IB_PORT_CAP_MASK_NOTICE_SUP = 1 << 22,
-	IB_PORT_BOOT_MGMT_SUP = 1 << 23,
-	IB_PORT_LINK_LATENCY_SUP = 1 << 24,
-	IB_PORT_CLIENT_REG_SUP = 1 << 25,
-	IB_PORT_IP_BASED_GIDS = 1 << 26,
-};
-
-enum ib_port_width { IB_WIDTH_1X = 1, IB_WIDTH_4X = 2, IB_WIDTH_8X = 4, IB_WIDTH_12X = 8 };
-
-/* Lanes, or -1. */
-static inline int ib_width_enum_to_int(enum ib_port_width width)
-{
-	switch (width) {
-	case IB_WIDTH_1X:
-		return 1;
-	case IB_WIDTH_4X:
-		return 4;
-	case IB_WIDTH_8X:
-		return 8;
-	case IB_WIDTH_12X:
-		return 12;
-	default:
-		return -1;
-	}
-}
-
-struct ib_port_attr {
-	enum ib_port_state state;
-	enum ib_mtu max_mtu;
-	enum ib_mtu active_mtu;
-	int gid_tbl_len;
-	u32 port_cap_flags; /* enum ib_port_cap_flags */
-	u32 max_msg_sz;
-	u32 bad_pkey_cntr;
-	u32 qkey_viol_cntr;
-	u16 pkey_tbl_len;
-	u16 lid;
-	u16 sm_lid;
-	u8 lmc;
-	u8 max_vl_num;
-	u8 sm_sl;
-	u8 subnet_timeout;
-	u8 init_type_reply;
-	u8 active_width; /* enum ib_port_width */
-	u8 active_speed; /* 1: 2.5, 2: 5, 4 and 8: 10, 16: 14, 32: 25 Gbit/s per lane */
-	u8 phys_state;   /* 5: link up, 3: disabled */
-	u8 link_layer;   /* enum rdma_link_layer */
-};
-
-enum ib_device_modify_flags {
-	IB_DEVICE_MODIFY_SYS_IMAGE_GUID = 1 << 0,
-	IB_DEVICE_MODIFY_NODE_DESC = 1 << 1,
-};
-
-struct ib_device_modify {
-	u64 sys_image_guid;
-	char node_desc[64];
-};
-
-enum ib_port_modify_flags {
-	IB_PORT_SHUTDOWN = 1,
-	IB_PORT_INIT_TYPE = 1 << 2,
-	IB_PORT_RESET_QKEY_CNTR = 1 << 3,
-};
-
-struct ib_port_modify {
-	u32 set_port_cap_mask;
-	u32 clr_port_cap_mask;
-	u8 init_type;
-};
-
-/* ---- events ---------------------------------------------------------------------------------- */
-
-enum ib_event_type {
-	IB_EVENT_CQ_ERR,
-	IB_EVENT_QP_FATAL,
-	IB_EVENT_QP_REQ_ERR,
-	IB_EVENT_QP_ACCESS_ERR,
-	IB_EVENT_COMM_EST,
-	IB_EVENT_SQ_DRAINED,
-	IB_EVENT_PATH_MIG,
-	IB_EVENT_PATH_MIG_ERR,
-	IB_EVENT_DEVICE_FATAL,
-	IB_EVENT_PORT_ACTIVE,
-	IB_EVENT_PORT_ERR,
-	IB_EVENT_LID_CHANGE,
-	IB_EVENT_PKEY_CHANGE,
-	IB_EVENT_SM_CHANGE,
-	IB_EVENT_SRQ_ERR,
-	IB_EVENT_SRQ_LIMIT_REACHED,
-	IB_EVENT_QP_LAST_WQE_REACHED,
-	IB_EVENT_CLIENT_REREGISTER,
-	IB_EVENT_GID_CHANGE,
-};
-
-struct ib_event {
-	struct ib_device *device;
-	union {
-		struct ib_cq *cq;
-		struct ib_qp *qp;
-		struct ib_srq *srq;
-		u8 port_num;
-	} element;
-	enum ib_event_type event;
-};
-
-/* Filled by INIT_IB_EVENT_HANDLER; owned by the consumer, who keeps it until
- * ib_unregister_event_handler returns. */
-struct ib_event_handler {
-	struct ib_device *device;
-	void (*handler)(struct ib_event_handler *handler, struct ib_event *event);
-	struct list_head list; /* the midlayer's */
-};
-
-#define INIT_IB_EVENT_HANDLER(_ptr, _device, _handler)                                             \
-	do {                                                                                       \
-		(_ptr)->device = (_device);                                                        \
-		(_ptr)->handler = (_handler);                                                      \
-		(_ptr)->list.next = (_ptr)->list.prev = &(_ptr)->list;                             \
-	} while (0)
-
-/* ---- address handles ------------------------------------------------------------------------- */
-
-struct ib_global_route {
-	union ib_gid dgid;
-	u32 flow_label;
-	u8 sgid_index;
-	u8 hop_limit;
-	u8 traffic_class;
-};
-
-struct ib_grh {
-	__be32 version_tclass_flow;
-	__be16 paylen;
-	u8 next_hdr;
-	u8 hop_limit;
-	union ib_gid sgid;
-	union ib_gid dgid;
-};
-
-enum { IB_MULTICAST_QPN = 0xffffff };
-
-#define IB_LID_PERMISSIVE ((__be16)0xffff)
-
-enum ib_ah_flags { IB_AH_GRH = 1 };
-
-enum ib_rate {
-	IB_RATE_PORT_CURRENT = 0,
-	IB_RATE_2_5_GBPS = 2,
-	IB_RATE_5_GBPS = 5,
-	IB_RATE_10_GBPS = 3,
-	IB_RATE_20_GBPS = 6,
-	IB_RATE_30_GBPS = 4,
-	IB_RATE_40_GBPS = 7,
-	IB_RATE_60_GBPS = 8,
-	IB_RATE_80_GBPS = 9,
-	IB_RATE_120_GBPS = 10,
-	IB_RATE_14_GBPS = 11,
-	IB_RATE_56_GBPS = 12,
-	IB_RATE_112_GBPS = 13,
-	IB_RATE_168_GBPS = 14,
-	IB_RATE_25_GBPS = 15,
-	IB_RATE_100_GBPS = 16,
-	IB_RATE_200_GBPS = 17,
-	IB_RATE_300_GBPS = 18,
-	IB_RATE_28_GBPS = 19,
-	IB_RATE_50_GBPS = 20,
-	IB_RATE_400_GBPS = 21,
-	IB_RATE_600_GBPS = 22,
-	IB_RATE_800_GBPS = 23,
-	IB_RATE_1200_GBPS = 24,
-};
-
-struct ib_ah_attr {
-	struct ib_global_route grh; /* with IB_AH_GRH */
-	u16 dlid;
-	u8 sl;
-	u8 src_path_bits;
-	u8 static_rate; /* enum ib_rate */
-	u8 ah_flags;    /* enum ib_ah_flags */
-	u8 port_num;
-};
-
-/* ---- completions ----------------------------------------------------------------------------- */
-
-enum ib_wc_status {
-	IB_WC_SUCCESS,
-	IB_WC_LOC_LEN_ERR,
-	IB_WC_LOC_QP_OP_ERR,
-	IB_WC_LOC_EEC_OP_ERR,
-	IB_WC_LOC_PROT_ERR,
-	IB_WC_WR_FLUSH_ERR,
-	IB_WC_MW_BIND_ERR,
-	IB_WC_BAD_RESP_ERR,
-	IB_WC_LOC_ACCESS_ERR,
-	IB_WC_REM_INV_REQ_ERR,
-	IB_WC_REM_ACCESS_ERR,
-	IB_WC_REM_OP_ERR,
-	IB_WC_RETRY_EXC_ERR,
-	IB_WC_RNR_RETRY_EXC_ERR,
-	IB_WC_LOC_RDD_VIOL_ERR,
-	IB_WC_REM_INV_RD_REQ_ERR,
-	IB_WC_REM_ABORT_ERR,
-	IB_WC_INV_EECN_ERR,
-	IB_WC_INV_EEC_STATE_ERR,
-	IB_WC_FATAL_ERR,
-	IB_WC_RESP_TIMEOUT_ERR,
-	IB_WC_GENERAL_ERR,
-};
-
-enum ib_wc_opcode {
-	IB_WC_SEND,
-	IB_WC_RDMA_WRITE,
-	IB_WC_RDMA_READ,
-	IB_WC_COMP_SWAP,
-	IB_WC_FETCH_ADD,
-	IB_WC_BIND_MW,
-	IB_WC_LOCAL_INV,
-	IB_WC_LSO,
-	/* The high bit tells a receive: test `opcode & IB_WC_RECV`. */
-	IB_WC_RECV = 1 << 7,
-	IB_WC_RECV_RDMA_WITH_IMM,
-};
-
-/* Linux's bits. libibverbs has the last two the other way round. */
-enum ib_wc_flags {
-	IB_WC_GRH = 1,
-	IB_WC_WITH_IMM = 1 << 1,
-	IB_WC_WITH_INVALIDATE = 1 << 2,
-	IB_WC_IP_CSUM_OK = 1 << 3,
-};
-
-struct ib_wc {
-	u64 wr_id;
-	enum ib_wc_status status;
-	enum ib_wc_opcode opcode;
-	u32 vendor_err;
-	u32 byte_len;
-	struct ib_qp *qp;
-	union { /* reachable by the names of 2.6.22 and of later kernels */
-		__be32 imm_data;      /* IB_WC_WITH_IMM, network order */
-		u32 invalidate_rkey;  /* IB_WC_WITH_INVALIDATE */
-		union {
-			__be32 imm_data;
-			u32 invalidate_rkey;
-		} ex;
-	};
-	u32 src_qp;
-	int wc_flags; /* enum ib_wc_flags */
-	u16 pkey_index;
-	u16 slid;
-	u8 sl;
-	u8 dlid_path_bits;
-	u8 port_num; /* valid only for directed-route SMPs on switches */
-};
-
-/* Exactly one of the first two, and perhaps the last. */
-enum ib_cq_notify_flags {
-	IB_CQ_SOLICITED = 1 << 0,
-	IB_CQ_NEXT_COMP = 1 << 1,
-	IB_CQ_SOLICITED_MASK = IB_CQ_SOLICITED | IB_CQ_NEXT_COMP,
-	IB_CQ_REPORT_MISSED_EVENTS = 1 << 2,
-};
-
-/* ---- queues ---------------------------------------------------------------------------------- */
-
-enum ib_srq_attr_mask { IB_SRQ_MAX_WR = 1 << 0, IB_SRQ_LIMIT = 1 << 1 };
-
-struct ib_srq_attr {
-	u32 max_wr;
-	u32 max_sge;
-	u32 srq_limit;
-};
-
-struct ib_srq_init_attr {
-	void (*event_handler)(struct ib_event *event, void *srq_context);
-	void *srq_context;
-	struct ib_srq_attr attr;
-};
-
-struct ib_qp_cap {
-	u32 max_send_wr;
-	u32 max_recv_wr;
-	u32 max_send_sge;
-	u32 max_recv_sge;
-	u32 max_inline_data;
-};
-
-enum ib_sig_type { IB_SIGNAL_ALL_WR, IB_SIGNAL_REQ_WR };
-
-enum ib_qp_type {
-	IB_QPT_SMI,
-	IB_QPT_GSI,
-	IB_QPT_RC,
-	IB_QPT_UC,
-	IB_QPT_UD,
-	IB_QPT_RAW_IPV6,
-	IB_QPT_RAW_ETY,
-	IB_QPT_RAW_PACKET = 8,
-	IB_QPT_XRC_INI = 9,
-	IB_QPT_XRC_TGT,
-	IB_QPT_MAX,
-};
-
-struct ib_qp_init_attr {
-	void (*event_handler)(struct ib_event *event, void *qp_context);
-	void *qp_context;
-	struct ib_cq *send_cq;
-	struct ib_cq *recv_cq;
-	struct ib_srq *srq;
-	struct ib_qp_cap cap;
-	enum ib_sig_type sq_sig_type;
-	enum ib_qp_type qp_type;
-	u8 port_num; /* special QPs only */
-};
-
-/* Milliseconds in the names. */
-enum ib_rnr_timeout {
-	IB_RNR_TIMER_655_36 = 0,
-	IB_RNR_TIMER_000_01 = 1,
-	IB_RNR_TIMER_000_02 = 2,
-	IB_RNR_TIMER_000_03 = 3,
-	IB_RNR_TIMER_000_04 = 4,
-	IB_RNR_TIMER_000_06 = 5,
-	IB_RNR_TIMER_000_08 = 6,
-	IB_RNR_TIMER_000_12 = 7,
-	IB_RNR_TIMER_000_16 = 8,
-	IB_RNR_TIMER_000_24 = 9,
-	IB_RNR_TIMER_000_32 = 10,
-	IB_RNR_TIMER_000_48 = 11,
-	IB_RNR_TIMER_000_64 = 12,
-	IB_RNR_TIMER_000_96 = 13,
-	IB_RNR_TIMER_001_28 = 14,
-	IB_RNR_TIMER_001_92 = 15,
-	IB_RNR_TIMER_002_56 = 16,
-	IB_RNR_TIMER_003_84 = 17,
-	IB_RNR_TIMER_005_12 = 18,
-	IB_RNR_TIMER_007_68 = 19,
-	IB_RNR_TIMER_010_24 = 20,
-	IB_RNR_TIMER_015_36 = 21,
-	IB_RNR_TIMER_020_48 = 22,
-	IB_RNR_TIMER_030_72 = 23,
-	IB_RNR_TIMER_040_96 = 24,
-	IB_RNR_TIMER_061_44 = 25,
-	IB_RNR_TIMER_081_92 = 26,
-	IB_RNR_TIMER_122_88 = 27,
-	IB_RNR_TIMER_163_84 = 28,
-	IB_RNR_TIMER_245_76 = 29,
-	IB_RNR_TIMER_327_68 = 30,
-	IB_RNR_TIMER_491_52 = 31,
-};
-
-enum ib_qp_attr_mask {
-	IB_QP_STATE = 1 << 0,
-	IB_QP_CUR_STATE = 1 << 1,
-	IB_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
-	IB_QP_ACCESS_FLAGS = 1 << 3,
-	IB_QP_PKEY_INDEX = 1 << 4,
-	IB_QP_PORT = 1 << 5,
-	IB_QP_QKEY = 1 << 6,
-	IB_QP_AV = 1 << 7,
-	IB_QP_PATH_MTU = 1 << 8,
-	IB_QP_TIMEOUT = 1 << 9,
-	IB_QP_RETRY_CNT = 1 << 10,
-	IB_QP_RNR_RETRY = 1 << 11,
-	IB_QP_RQ_PSN = 1 << 12,
-	IB_QP_MAX_QP_RD_ATOMIC = 1 << 13,
-	IB_QP_ALT_PATH = 1 << 14,
-	IB_QP_MIN_RNR_TIMER = 1 << 15,
-	IB_QP_SQ_PSN = 1 << 16,
-	IB_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
-	IB_QP_PATH_MIG_STATE = 1 << 18,
-	IB_QP_CAP = 1 << 19,
-	IB_QP_DEST_QPN = 1 << 20,
-	IB_QP_RATE_LIMIT = 1 << 25,
-};
-
-enum ib_qp_state {
-	IB_QPS_RESET,
-	IB_QPS_INIT,
-	IB_QPS_RTR,
-	IB_QPS_RTS,
-	IB_QPS_SQD,
-	IB_QPS_SQE,
-	IB_QPS_ERR,
-};
-
-enum ib_mig_state { IB_MIG_MIGRATED, IB_MIG_REARM, IB_MIG_ARMED };
-
-struct ib_qp_attr {
-	enum ib_qp_state qp_state;
-	enum ib_qp_state cur_qp_state;
-	enum ib_mtu path_mtu;
-	enum ib_mig_state path_mig_state;
-	u32 qkey;
-	u32 rq_psn;
-	u32 sq_psn;
-	u32 dest_qp_num;
-	int qp_access_flags; /* enum ib_access_flags */
-	struct ib_qp_cap cap;
-	struct ib_ah_attr ah_attr;
-	struct ib_ah_attr alt_ah_attr;
-	u16 pkey_index;
-	u16 alt_pkey_index;
-	u8 en_sqd_async_notify;
-	u8 sq_draining;
-	u8 max_rd_atomic;
-	u8 max_dest_rd_atomic;
-	u8 min_rnr_timer; /* enum ib_rnr_timeout */
-	u8 port_num;
-	u8 timeout; /* 4.096 us << timeout; 0: forever */
-	u8 retry_cnt;
-	u8 rnr_retry; /* 7: for ever */
-	u8 alt_port_num;
-	u8 alt_timeout;
-	u32 rate_limit; /* kbit/s */
-};
-
-/* ---- work requests --------------------------------------------------------------------------- */
-
-enum ib_wr_opcode {
-	IB_WR_RDMA_WRITE,
-	IB_WR_RDMA_WRITE_WITH_IMM,
-	IB_WR_SEND,
-	IB_WR_SEND_WITH_IMM,
-	IB_WR_RDMA_READ,
-	IB_WR_ATOMIC_CMP_AND_SWP,
-	IB_WR_ATOMIC_FETCH_AND_ADD,
-	IB_WR_LOCAL_INV,
-	IB_WR_BIND_MW,
-	IB_WR_SEND_WITH_INV,
-	IB_WR_LSO,
-	IB_WR_RDMA_READ_WITH_INV,
-};
-
-enum ib_send_flags {
-	IB_SEND_FENCE = 1,
-	IB_SEND_SIGNALED = 1 << 1,
-	IB_SEND_SOLICITED = 1 << 2,
-	IB_SEND_INLINE = 1 << 3,
-	IB_SEND_IP_CSUM = 1 << 4,
-};
-
-struct ib_sge {
-	u64 addr;
-	u32 length;
-	u32 lkey;
-};
-
-struct ib_send_wr {
-	struct ib_send_wr *next;
-	u64 wr_id;
-	struct ib_sge *sg_list;
-	int num_sge;
-	enum ib_wr_opcode opcode;
-	int send_flags; /* enum ib_send_flags */
-	union { /* reachable by the names of 2.6.22 and of later kernels */
-		__be32 imm_data;      /* *_WITH_IMM, network order */
-		u32 invalidate_rkey;  /* SEND_WITH_INV, LOCAL_INV */
-		union {
-			__be32 imm_data;
-			u32 invalidate_rkey;
-		} ex;
-	};
-	union {
-		struct {
-			u64 remote_addr;
-			u32 rkey;
-		} rdma;
-		struct {
-			u64 remote_addr;
-			u64 compare_add;
-			u64 swap;
-			u32 rkey;
-		} atomic;
-		struct {
-			struct ib_ah *ah;
-			u32 remote_qpn;
-			u32 remote_qkey; /* the high bit set: the QP's own is used */
-			u16 pkey_index;  /* GSI only */
-			u8 port_num;     /* directed-route SMPs on switches only */
-		} ud;
-	} wr;
-};
-
-struct ib_recv_wr {
-	struct ib_recv_wr *next;
-	u64 wr_id;
-	struct ib_sge *sg_list;
-	int num_sge;
-};
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-enum ib_access_flags {
-	IB_ACCESS_LOCAL_WRITE = 1,
-	IB_ACCESS_REMOTE_WRITE = 1 << 1,
-	IB_ACCESS_REMOTE_READ = 1 << 2,
-	IB_ACCESS_REMOTE_ATOMIC = 1 << 3,
-	IB_ACCESS_MW_BIND = 1 << 4,
-};
-
-/* A piece of "physical" memory: in a process, an address of its own. */
-struct ib_phys_buf {
-	u64 addr;
-	u64 size;
-};
-
-struct ib_mr_attr {
-	struct ib_pd *pd;
-	u64 device_virt_addr;
-	u64 size;
-	int mr_access_flags;
-	u32 lkey;
-	u32 rkey;
-};
-
-enum ib_mr_rereg_flags {
-	IB_MR_REREG_TRANS = 1,
-	IB_MR_REREG_PD = 1 << 1,
-	IB_MR_REREG_ACCESS = 1 << 2
-};
-
-struct ib_mw_bind {
-	struct ib_mr *mr;
-	u64 wr_id;
-	u64 addr;
-	u32 length; /* 0: unbind */
-	int send_flags;
-	int mw_access_flags;
-};
-
-/* Pages of 1 << page_shift bytes. */
-struct ib_fmr_attr {
-	int max_pages;
-	int max_maps;
-	u8 page_shift;
-};
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
@@ -728,6 +55,7 @@ struct ib_srq {
 	void (*event_handler)(struct ib_event *event, void *srq_context);
 	void *srq_context;
 	int usecnt;
+	struct ib_cq *cq; /* only if the driver has ib_device_ops.create_srq */
 };
 
 struct ib_qp {
@@ -850,8 +178,10 @@ struct ib_device {
 
 /* ---- devices and clients --------------------------------------------------------------------- */
 
-/* Told of every device: `add` once per device, `remove` once for each that `add` saw, never both
- * at once. They may block, call any verb, and register clients, but not unregister the device. */
+/* A consumer that wants to be told of devices, which owns the structure until
+ * ib_unregister_client returns. The midlayer calls `add` once per device, and `remove` once for
+ * each `add`, never both at once. They may block, call any verb and register clients; they may
+ * not unregister the device. */
 struct ib_client {
 	const char *name;
 	void (*add)(struct ib_device *device);
@@ -859,139 +189,296 @@ struct ib_client {
 	struct list_head list; /* the midlayer's */
 };
 
-/* A zeroed device of `size` bytes, at least sizeof(struct ib_device); NULL: no memory. */
+/* For drivers. Allocates a zeroed device of `size` bytes, at least sizeof(struct ib_device), whose
+ * first member is the struct ib_device. May block. The driver owns it until ib_dealloc_device.
+ * NULL: no memory, or `size` is too small. */
 AV_EXPORT struct ib_device *ib_alloc_device(size_t size);
-/* Frees what ib_alloc_device gave, once it is unregistered (or never was registered). */
+
+/* For drivers. Frees a device of ib_alloc_device that is not registered. May block. */
 AV_EXPORT void ib_dealloc_device(struct ib_device *device);
-/* Makes the device visible and calls every client's `add`. -EINVAL: a mandatory method or the
- * name is missing; -EEXIST: the name is taken; -ENOMEM; -ENFILE: no number left. The device must
- * be fully usable before. */
+
+/* For drivers. Makes a complete device visible and calls `add` of every client before it returns.
+ * May block. 0; -EINVAL: a mandatory method or the name is missing; -EEXIST: the name is taken, or
+ * the device is registered; -ENFILE: no number is left for %d; -ENOMEM. */
 AV_EXPORT int ib_register_device(struct ib_device *device);
-/* Calls every client's `remove` in the reverse order of `add`, then waits for whoever else holds
- * the device. All methods work until this returns. No event of the device is delivered after it. */
+
+/* For drivers. Calls `remove` of every client in the reverse order of `add`, then waits until
+ * nobody holds the device. May block. All methods have to work until this returns; no event of the
+ * device is delivered after it. A device that is not registered: nothing happens. */
 AV_EXPORT void ib_unregister_device(struct ib_device *device);
-/* Calls `add` for every device there is. */
+
+/* Probes the drivers, and calls client->add for every device that exists before it returns, later
+ * for each that comes. May block. 0; -EINVAL: NULL; -ENOMEM. */
 AV_EXPORT int ib_register_client(struct ib_client *client);
-/* Calls `remove` for every device, in the reverse order. */
+
+/* Calls client->remove for every device that it was added to, the last first. May block. After it
+ * the midlayer does not touch *client. */
 AV_EXPORT void ib_unregister_client(struct ib_client *client);
-/* What the client stored for the device, NULL if nothing. Valid from `add` to the end of
- * `remove`. */
+
+/* Returns the pointer that the client stored for the device, NULL if none. Valid from `add` to the
+ * end of `remove`. Never blocks. */
 AV_EXPORT void *ib_get_client_data(struct ib_device *device, struct ib_client *client);
+
+/* Stores a pointer of the client's for the device; the midlayer never follows it. Contexts as
+ * ib_get_client_data. */
 AV_EXPORT void ib_set_client_data(struct ib_device *device, struct ib_client *client, void *data);
 
-/* Events of ports and of the device go to every handler, in the order of registration, on a
- * thread of the midlayer, never inside a verb. Unregistering waits for a handler that runs
- * (unless it is the caller). */
+/* Has handler->handler called for every event of handler->device and its ports, after those that
+ * were registered earlier, on a thread of the midlayer and never inside a verb. The consumer owns
+ * *handler until ib_unregister_event_handler returns. 0; -EINVAL: no device or function; -ENODEV:
+ * the device is not registered. */
 AV_EXPORT int ib_register_event_handler(struct ib_event_handler *handler);
+
+/* Ends the calls. Waits for a handler that runs, unless the caller is that handler. 0 or -EINVAL:
+ * no device. */
 AV_EXPORT int ib_unregister_event_handler(struct ib_event_handler *handler);
-/* For drivers: never blocks, any context; the event is copied. An event of a CQ, QP or SRQ goes
- * to that object's own handler, on the same thread, unless the object is destroyed first:
- * drivers need not call event_handler themselves. */
+
+/* For drivers. Queues a copy of *event for delivery: to the event_handler of the CQ, QP or SRQ
+ * that it names, or, of a port or the device, to every registered handler. An event of an object
+ * that is destroyed first is dropped. Never blocks, any context, and runs no handler itself. */
 AV_EXPORT void ib_dispatch_event(struct ib_event *event);
 
+/* Reads the device's limits and capabilities into *attr. May block. 0 or the driver's errno. */
 AV_EXPORT int ib_query_device(struct ib_device *device, struct ib_device_attr *attr);
-/* -EINVAL: no such port. */
+
+/* Reads a port's state and limits; ports count from 1. May block. 0; -EINVAL: no such port. */
 AV_EXPORT int ib_query_port(struct ib_device *device, u8 port_num, struct ib_port_attr *attr);
-/* -EINVAL: beyond the table. */
+
+/* Asks the driver for entry `index` of the port's GID table; an empty entry is all zero. May block
+ * (ib_get_cached_gid does not). 0; -EINVAL: no such port, or beyond the table. */
 AV_EXPORT int ib_query_gid(struct ib_device *device, u8 port_num, int index, union ib_gid *gid);
+
+/* Asks the driver for entry `index` of the port's P_Key table, in host order. Otherwise as
+ * ib_query_gid. */
 AV_EXPORT int ib_query_pkey(struct ib_device *device, u8 port_num, u16 index, u16 *pkey);
+
+/* Changes the attributes that `mask` (enum ib_device_modify_flags) names. May block. 0; -ENOSYS:
+ * the device cannot; or the driver's errno. */
 AV_EXPORT int ib_modify_device(struct ib_device *device, int mask, struct ib_device_modify *modify);
+
+/* Changes the port's attributes that `mask` (enum ib_port_modify_flags) names. May block. 0;
+ * -ENOSYS: the device cannot; -EINVAL: no such port; or the driver's errno. */
 AV_EXPORT int ib_modify_port(struct ib_device *device, u8 port_num, int mask,
 			     struct ib_port_modify *modify);
-/* Where a GID or P_Key stands; *port_num and *index may be NULL. -ENOENT: nowhere. */
+
+/* Searches the GID tables of all ports, by the driver, for the first entry that equals *gid.
+ * *port_num and *index may be NULL. May block. 0; -ENOENT: nowhere. */
 AV_EXPORT int ib_find_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *index);
+
+/* Searches the port's P_Key table for the key, without its membership bit (the highest). *index
+ * may be NULL. May block. 0; -ENOENT: not there; -EINVAL: no such port. */
 AV_EXPORT int ib_find_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
+
+/* RDMA_TRANSPORT_IWARP for an RNIC, RDMA_TRANSPORT_IB for every other node. Any context. */
 AV_EXPORT enum rdma_transport_type rdma_node_get_transport(enum rdma_node_type node_type);
+
+/* The port's link layer; where the port does not say, Ethernet for an RNIC and InfiniBand for
+ * others. May block. */
 AV_EXPORT enum rdma_link_layer rdma_port_get_link_layer(struct ib_device *device, u8 port_num);
-/* A rate as a multiple of 2.5 Gbit/s and back; -1 and IB_RATE_PORT_CURRENT if there is none. */
+
+/* A rate as a multiple of 2.5 Gbit/s, or -1 if there is no such rate. Any context, as the next
+ * two. */
 AV_EXPORT int ib_rate_to_mult(enum ib_rate rate);
+
+/* The rate of a multiple of 2.5 Gbit/s, or IB_RATE_PORT_CURRENT if there is none. */
 AV_EXPORT enum ib_rate mult_to_ib_rate(int mult);
-/* Mbit/s, or -1. */
+
+/* A rate in Mbit/s, or -1 if there is no such rate. */
 AV_EXPORT int ib_rate_to_mbps(enum ib_rate rate);
 
-/* ---- verbs ----------------------------------------------------------------------------------- */
+/* ---- protection domains and address handles -------------------------------------------------- */
 
+/* Creates a protection domain, which ib_dealloc_pd ends. May block. ERR_PTR: -ENOMEM, or the
+ * driver's. */
 AV_EXPORT struct ib_pd *ib_alloc_pd(struct ib_device *device);
-/* -EBUSY while an object of the PD exists. */
+
+/* May block. 0; -EBUSY: an object of the domain exists, and the domain stays. */
 AV_EXPORT int ib_dealloc_pd(struct ib_pd *pd);
 
+/* Creates an address handle of a copy of *attr; ib_destroy_ah ends it. Never blocks, any context.
+ * ERR_PTR: -EINVAL (port, GID index, an address that the device cannot reach), -ENOMEM. */
 AV_EXPORT struct ib_ah *ib_create_ah(struct ib_pd *pd, struct ib_ah_attr *attr);
-/* The way back to the sender of a received datagram: `grh` is the 40 bytes in front of it (with
- * IB_WC_GRH). */
+
+/* Fills *attr with the way back to the sender of a received datagram: *wc is its completion, `grh`
+ * the 40 bytes in front of it (read with IB_WC_GRH only). Never blocks, any context. 0; -EINVAL: no
+ * such port; -ENOENT: the datagram's destination is no GID of the device. */
 AV_EXPORT int ib_init_ah_from_wc(struct ib_device *device, u8 port_num, struct ib_wc *wc,
 				 struct ib_grh *grh, struct ib_ah_attr *attr);
+
+/* ib_init_ah_from_wc and ib_create_ah in one call; contexts and errors as both. */
 AV_EXPORT struct ib_ah *ib_create_ah_from_wc(struct ib_pd *pd, struct ib_wc *wc, struct ib_grh *grh,
 					     u8 port_num);
+
+/* Replaces the address. A send that another thread posts takes the old address or the new, whole.
+ * Never blocks, any context. 0; -ENOSYS: the device cannot; -EINVAL as ib_create_ah, and the
+ * handle is as it was. */
 AV_EXPORT int ib_modify_ah(struct ib_ah *ah, struct ib_ah_attr *attr);
+
+/* Reads the address as the last change left it. Never blocks, any context. 0 or -ENOSYS. */
 AV_EXPORT int ib_query_ah(struct ib_ah *ah, struct ib_ah_attr *attr);
+
+/* Frees the handle. Requests that were posted with it are not affected. Never blocks, any context.
+ * 0 or the driver's errno. */
 AV_EXPORT int ib_destroy_ah(struct ib_ah *ah);
 
+/* ---- shared receive queues ------------------------------------------------------------------- */
+
+/* Creates a shared receive queue; init->attr is updated to what was granted. *init is the caller's
+ * and read during the call only. May block. ERR_PTR: -EINVAL (limits), -ENOSYS (the device has
+ * none), -ENOMEM. */
 AV_EXPORT struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init);
+
+/* Changes the number of requests (IB_SRQ_MAX_WR) or arms the limit event (IB_SRQ_LIMIT). May block.
+ * 0; -EINVAL: mask, limits, fewer places than requests wait; -ENOSYS; -ENOMEM. */
 AV_EXPORT int ib_modify_srq(struct ib_srq *srq, struct ib_srq_attr *attr,
 			    enum ib_srq_attr_mask mask);
+
+/* Reads size and limit; srq_limit is 0 if the event is not armed. May block. 0 or -ENOSYS. */
 AV_EXPORT int ib_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr);
-/* -EBUSY while a QP uses it. */
+
+/* Destroys the queue and drops requests that wait in it. None of its events is delivered after
+ * this. May block. 0; -EBUSY: a queue pair uses it; -ENOSYS. */
 AV_EXPORT int ib_destroy_srq(struct ib_srq *srq);
+
+/* Posts a list of receive requests. Never blocks, any context. As ib_post_recv; -ENOSYS too. */
 AV_EXPORT int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
 
-/* init->cap is updated to what was granted. */
+/* ---- queue pairs ----------------------------------------------------------------------------- */
+
+/* Creates a queue pair in RESET, which stands on its CQs and SRQ until ib_destroy_qp. init->cap is
+ * updated to what was granted; *init is read during the call only. May block. ERR_PTR: -EINVAL
+ * (limits, type, a CQ or SRQ that is missing or of another device), -ENOMEM. */
 AV_EXPORT struct ib_qp *ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init);
+
+/* Changes the attributes that `mask` (enum ib_qp_attr_mask) names, and the state with IB_QP_STATE.
+ * May block. 0; -EINVAL: a transition or mask that ib_modify_qp_is_ok refuses, a value out of
+ * range; or the driver's errno. On failure nothing has changed. */
 AV_EXPORT int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask);
+
+/* Reads attributes and creation attributes; what `mask` does not name may be filled or not. May
+ * block. 0 or -ENOSYS. */
 AV_EXPORT int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
 			  struct ib_qp_init_attr *init);
-/* -EBUSY while attached to a multicast group. */
+
+/* Destroys the queue pair in any state. Its completions that were not polled vanish, and none of
+ * its events is delivered after this. May block. 0; -EBUSY: it is attached to a multicast group. */
 AV_EXPORT int ib_destroy_qp(struct ib_qp *qp);
-/* For drivers: 1 if the transition is allowed for the type, every required attribute is there
- * and no forbidden one; else 0. */
+
+/* For drivers. 1 if the transition is allowed for the type, every required attribute is in `mask`
+ * and no forbidden one; else 0. Any context. */
 AV_EXPORT int ib_modify_qp_is_ok(enum ib_qp_state cur, enum ib_qp_state next, enum ib_qp_type type,
 				 enum ib_qp_attr_mask mask);
-/* Requests are taken in order up to the first bad one, which *bad names. */
+
+/* Posts a list of send requests in order, up to the first bad one, which *bad names (`bad` may be
+ * NULL). The list and its SGEs are read during the call only; the memory that they name, unless
+ * inline, belongs to the device until the completion. Never blocks, any context. 0; -EINVAL:
+ * state, opcode, SGEs; -ENOMEM: the queue is full. */
 AV_EXPORT int ib_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send_wr **bad);
+
+/* Posts a list of receive requests; as ib_post_send. -EINVAL also for a queue pair with an SRQ. */
 AV_EXPORT int ib_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad);
 
-/* Handlers run on the vector's thread, one at a time for one CQ, never inside a verb. They may
- * call whatever does not block. */
+/* ---- completion queues ----------------------------------------------------------------------- */
+
+/* Creates a CQ for at least `cqe` completions (cq->cqe says how many). comp_handler, may be NULL,
+ * runs on the thread of `comp_vector` after an event that ib_req_notify_cq asked for: one at a
+ * time for one CQ, never inside a verb, and may call what does not block. event_handler, may be
+ * NULL, is told of an overflow. May block. ERR_PTR: -EINVAL (cqe below 1 or beyond the limit, no
+ * such vector), -ENOMEM. */
 AV_EXPORT struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handler,
 				     void (*event_handler)(struct ib_event *event, void *context),
 				     void *cq_context, int cqe, int comp_vector);
+
+/* Lets the device delay an event until cq_count completions have come or cq_period microseconds
+ * have passed. May block. 0 or -ENOSYS. */
 AV_EXPORT int ib_modify_cq(struct ib_cq *cq, u16 cq_count, u16 cq_period);
-/* -EBUSY while a QP uses it. Waits until no handler of the CQ runs. */
+
+/* Destroys the CQ. Waits until no handler of it runs. May block. 0; -EBUSY: a queue pair or SRQ
+ * uses it. */
 AV_EXPORT int ib_destroy_cq(struct ib_cq *cq);
+
+/* Changes how many completions the CQ holds; those that wait, and an arm, stay. May block. 0;
+ * -EINVAL: below 1, beyond the limit, fewer than wait; -ENOSYS; -ENOMEM. */
 AV_EXPORT int ib_resize_cq(struct ib_cq *cq, int cqe);
+
+/* Takes up to num_entries completions into wc[], the oldest first. Of threads that poll one CQ
+ * each completion goes to one. Never blocks, any context. Returns how many were taken; -EINVAL: a
+ * negative count. */
 AV_EXPORT int ib_poll_cq(struct ib_cq *cq, int num_entries, struct ib_wc *wc);
-/* How many completions wait, counted up to wc_cnt. */
+
+/* Returns how many completions wait, counted up to wc_cnt, and takes none. Never blocks, any
+ * context. -EINVAL: a negative count; -ENOSYS. */
 AV_EXPORT int ib_peek_cq(struct ib_cq *cq, int wc_cnt);
-/* < 0: error. 0: armed; with REPORT_MISSED_EVENTS whatever came since the last poll will raise
- * an event. > 0, only with it: something may have come already, poll again. */
+
+/* Arms the CQ for one event, of the next completion or of the next solicited one. Never blocks,
+ * any context. 0: armed; with IB_CQ_REPORT_MISSED_EVENTS every completion that was added since the
+ * last poll raises an event. Above 0, only with that flag: armed, but a completion may have been
+ * added before; poll again. -EINVAL: not exactly one of IB_CQ_SOLICITED and IB_CQ_NEXT_COMP. */
 AV_EXPORT int ib_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags);
-/* An event when at least wc_cnt completions wait. */
+
+/* Arms the CQ for one event when at least wc_cnt completions wait, at once if they do. Never
+ * blocks, any context. 0; -EINVAL: below 1, or more than the CQ holds; -ENOSYS. */
 AV_EXPORT int ib_req_ncomp_notif(struct ib_cq *cq, int wc_cnt);
 
-/* A region of the whole address space. */
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Registers the whole address space with the rights `access` (enum ib_access_flags). May block.
+ * ERR_PTR: -EINVAL: remote write or atomic without IB_ACCESS_LOCAL_WRITE; -ENOMEM. */
 AV_EXPORT struct ib_mr *ib_get_dma_mr(struct ib_pd *pd, int access);
-/* *iova_start is what the region's first byte is called; the driver may change it. */
+
+/* Registers `count` buffers as one region. *iova_start is the address by which requests name its
+ * first byte; the driver may change it. The buffers stay the caller's memory until ib_dereg_mr;
+ * bufs[] is read during the call only. May block. ERR_PTR: -EINVAL, -ENOSYS, -ENOMEM. */
 AV_EXPORT struct ib_mr *ib_reg_phys_mr(struct ib_pd *pd, struct ib_phys_buf *bufs, int count,
 				       int access, u64 *iova_start);
+
+/* Changes what `mask` (enum ib_mr_rereg_flags) names: the buffers, the domain, the rights; the keys
+ * may change. May block. 0; -EBUSY: a window is bound to it; -EINVAL; -ENOSYS; -ENOMEM. */
 AV_EXPORT int ib_rereg_phys_mr(struct ib_mr *mr, int mask, struct ib_pd *pd,
 			       struct ib_phys_buf *bufs, int count, int access, u64 *iova_start);
+
+/* Reads the region's address, size, rights and keys. May block. 0 or -ENOSYS. */
 AV_EXPORT int ib_query_mr(struct ib_mr *mr, struct ib_mr_attr *attr);
-/* -EBUSY while a window is bound to it. */
+
+/* Ends the region: when this returns 0, no access through its keys is under way. May block. -EBUSY:
+ * a window is bound to it, or a peer is stopped inside an access; the region stays. */
 AV_EXPORT int ib_dereg_mr(struct ib_mr *mr);
 
+/* Creates a memory window that is not bound. May block. ERR_PTR: -ENOSYS, -ENOMEM. */
 AV_EXPORT struct ib_mw *ib_alloc_mw(struct ib_pd *pd);
-/* Never blocks. mw->rkey is the new key on success. */
+
+/* Posts a request that binds the window to a part of bind->mr, or unbinds it (length 0). mw->rkey
+ * is the new key on success. Never blocks, any context. 0; -EINVAL: objects of several devices,
+ * rights, range; -EBUSY: a peer uses the old key; -ENOMEM: the send queue is full; -ENOSYS. */
 AV_EXPORT int ib_bind_mw(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind);
+
+/* Frees the window and ends its key. May block. 0; -EBUSY as ib_dereg_mr; -ENOSYS. */
 AV_EXPORT int ib_dealloc_mw(struct ib_mw *mw);
 
+/* Creates a fast memory region, which maps no pages yet. May block. ERR_PTR: -EINVAL (rights,
+ * sizes), -ENOSYS, -ENOMEM. */
 AV_EXPORT struct ib_fmr *ib_alloc_fmr(struct ib_pd *pd, int access, struct ib_fmr_attr *attr);
-/* Never blocks. */
+
+/* Maps the pages page_list[0..list_len) at the address `iova`; the keys in *fmr are new. page_list
+ * is read during the call only. Never blocks, any context. 0; -EINVAL: list_len, alignment;
+ * -ENOSYS; or the driver's errno (as often mapped as the device allows). */
 AV_EXPORT int ib_map_phys_fmr(struct ib_fmr *fmr, u64 *page_list, int list_len, u64 iova);
-/* The FMRs of the list (by `list`) must be of one device. */
+
+/* Unmaps every FMR of the list (linked by `list`, all of one device), and ends all keys that they
+ * had. May block. 0; -EINVAL: several devices; -ENOSYS. */
 AV_EXPORT int ib_unmap_fmr(struct list_head *fmr_list);
+
+/* Frees an FMR. May block. 0; -ENOSYS; or the driver's errno. */
 AV_EXPORT int ib_dealloc_fmr(struct ib_fmr *fmr);
 
-/* UD QPs only; -EINVAL for another type or a GID that is no multicast group. */
+/* ---- multicast ------------------------------------------------------------------------------- */
+
+/* Joins a UD queue pair to a multicast group; `lid` is ignored where the link has none. Attached
+ * twice it is one member. May block. 0; -EINVAL: another type, or a GID that is no group; -ENOMEM:
+ * as many as the device can; -ENOSYS. */
 AV_EXPORT int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
+
+/* Leaves the group. May block. 0; -EINVAL: the queue pair is not in it; -ENOSYS. */
 AV_EXPORT int ib_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 
 #include <rdma/ib_dma.h>

@@ -27,7 +27,7 @@ AV_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
 	}
 	ah->ibv.context = pd->context;
 	ah->ibv.pd = pd;
-	ah->ibv.handle = context_new_handle(c);
+	ah->ibv.handle = ib_ucontext_new_handle(c->ucontext);
 	pd_hold(pd);
 	context_get(c);
 	return &ah->ibv;

@@ -33,6 +33,7 @@ static void context_fill_ops(struct door_context *c)
 	ops->post_recv = qp_post_recv;
 	c->verbs.query_port = query_port;
 	c->verbs.query_device_ex = query_device_ex;
+	c->verbs.query_rt_values = query_rt_values;
 	c->verbs.alloc_td = pd_alloc_td;
 	c->verbs.dealloc_td = pd_dealloc_td;
 	c->verbs.alloc_parent_domain = pd_alloc_parent_domain;
@@ -43,12 +44,12 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
 
-static void context_fill(struct door_context *c, struct door_family *family, int cmd_fd)
+static void context_fill(struct door_context *c, struct ib_ucontext *ucontext, int cmd_fd)
 {
 	struct ibv_context *ctx = &c->verbs.context;
-	struct door_device *d = family_device(family);
+	struct door_device *d = ib_ucontext_owner(ucontext);
 
-	c->family = family;
+	c->ucontext = ucontext;
 	c->ib = d->ib;
 	c->ops = d->ib->uverbs;
 	__atomic_store_n(&c->refs, 1, __ATOMIC_RELAXED);
@@ -65,7 +66,7 @@ static void context_free(struct door_context *c)
 	async_queue_destroy(c->async);
 	close(c->verbs.context.cmd_fd);
 	pthread_mutex_destroy(&c->verbs.context.mutex);
-	family_put(c->family);
+	ib_ucontext_put(c->ucontext);
 	free(c);
 }
 
@@ -82,13 +83,8 @@ void context_put(struct door_context *c)
 		context_free(c);
 }
 
-u32 context_new_handle(struct door_context *c)
-{
-	return family_new_number(c->family);
-}
-
-/* A context of the family over a descriptor; on success it owns both. */
-static struct ibv_context *context_create(struct door_family *family, int cmd_fd, int *error)
+/* A context of the ucontext over a descriptor; on success it owns both. */
+static struct ibv_context *context_create(struct ib_ucontext *ucontext, int cmd_fd, int *error)
 {
 	struct door_context *c = calloc(1, sizeof(*c));
 
@@ -98,7 +94,7 @@ static struct ibv_context *context_create(struct door_family *family, int cmd_fd
 	c->async = async_queue_create(error);
 	if (!c->async)
 		goto free_context;
-	context_fill(c, family, cmd_fd);
+	context_fill(c, ucontext, cmd_fd);
 	INIT_IB_EVENT_HANDLER(&c->handler, c->ib, async_on_device);
 	*error = ib_register_event_handler(&c->handler);
 	if (*error)
@@ -111,10 +107,27 @@ free_context:
 	return NULL;
 }
 
+static void context_put_device(void *device)
+{
+	device_put(device);
+}
+
+/* A ucontext keeps the device; a context keeps its ucontext. */
+static struct ib_ucontext *context_name(struct door_device *device, int cmd_fd)
+{
+	struct ib_ucontext *ucontext;
+
+	device_get(device);
+	ucontext = ib_ucontext_create(cmd_fd, device, context_put_device);
+	if (!ucontext)
+		device_put(device);
+	return ucontext;
+}
+
 AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct ibv_context *context;
-	struct door_family *family;
+	struct ib_ucontext *ucontext;
 	int cmd_fd, error = -ENOMEM;
 
 	if (!device)
@@ -124,13 +137,13 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	cmd_fd = memfd_create("anyverbs-context", MFD_CLOEXEC);
 	if (cmd_fd < 0)
 		return NULL;
-	family = family_create(door_device(device), cmd_fd);
-	if (!family)
+	ucontext = context_name(door_device(device), cmd_fd);
+	if (!ucontext)
 		goto close_fd;
-	context = context_create(family, cmd_fd, &error);
+	context = context_create(ucontext, cmd_fd, &error);
 	if (context)
 		return context;
-	family_put(family);
+	ib_ucontext_put(ucontext);
 close_fd:
 	close(cmd_fd);
 	return door_null(error);
@@ -140,16 +153,16 @@ DOOR_DEFAULT(ibv_open_device);
 /* Only a context of this process can be taken over: the device's state lives in the process. */
 AV_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-	struct door_family *family = family_find(cmd_fd);
+	struct ib_ucontext *ucontext = ib_ucontext_find(cmd_fd);
 	struct ibv_context *context;
 	int error;
 
-	if (!family)
+	if (!ucontext)
 		return door_null(-EOPNOTSUPP);
-	context = context_create(family, cmd_fd, &error);
+	context = context_create(ucontext, cmd_fd, &error);
 	if (context)
 		return context;
-	family_put(family);
+	ib_ucontext_put(ucontext);
 	return door_null(error);
 }
 

@@ -27,15 +27,21 @@ static void cq_fill(struct door_cq *cq, struct ibv_context *context, void *cq_co
 	cq->ex.context = context;
 	cq->ex.channel = channel;
 	cq->ex.cq_context = cq_context;
-	cq->ex.handle = context_new_handle(door_context(context));
 	pthread_mutex_init(&cq->ex.mutex, NULL);
 	pthread_cond_init(&cq->ex.cond, NULL);
 }
 
 static struct door_cq *cq_make(struct ibv_context *context, int cqe, void *cq_context,
-			       struct ibv_comp_channel *channel, int vector, int *error)
+			       struct ibv_comp_channel *channel, int vector, u32 flags, int *error)
 {
 	struct door_context *c = door_context(context);
+	struct ib_uverbs_cq_attr attr = {
+		.cq = { .size = sizeof(attr.cq),
+			.flags = flags,
+			.cqe = cqe,
+			.comp_vector = vector },
+		.event_handler = async_on_cq,
+	};
 	struct ibv_cq *ibv;
 	struct door_cq *cq;
 
@@ -51,15 +57,17 @@ static struct door_cq *cq_make(struct ibv_context *context, int cqe, void *cq_co
 	ibv = ibv_cq_ex_to_cq(&cq->ex);
 	cq_fill(cq, context, cq_context, channel);
 	cq->poll = c->ops->poll_cq;
-	cq->ib = ib_uverbs_create_cq(c->ib, cqe, (u32)vector,
-				     channel ? door_channel(channel)->ch : NULL, ibv, async_on_cq,
-				     ibv);
+	attr.channel = channel ? door_channel(channel)->ch : NULL;
+	attr.cookie = attr.cq_context = ibv;
+	cq->ib = ib_uverbs_create_cq(c->ib, &attr);
 	if (IS_ERR(cq->ib)) {
 		*error = (int)PTR_ERR(cq->ib);
 		free(cq);
 		return NULL;
 	}
 	cq->ex.cqe = cq->ib->cqe;
+	ib_uobject_add(c->ucontext, &cq->uobj, IB_UOBJECT_CQ, cq->ib);
+	cq->ex.handle = cq->uobj.handle;
 	context_get(c);
 	cq_count_on_channel(channel, 1);
 	return cq;
@@ -69,26 +77,41 @@ AV_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, voi
 				       struct ibv_comp_channel *channel, int comp_vector)
 {
 	int error;
-	struct door_cq *cq = cq_make(context, cqe, cq_context, channel, comp_vector, &error);
+	struct door_cq *cq = cq_make(context, cqe, cq_context, channel, comp_vector, 0, &error);
 
 	return cq ? ibv_cq_ex_to_cq(&cq->ex) : door_null(error);
 }
 DOOR_DEFAULT(ibv_create_cq);
 
-/* Time stamps, VLAN tags, flow tags and tag matching are announced by no device yet. */
+/* What the driver is asked for. VLAN tags, flow tags and tag matching are announced by no device
+ * yet. -EOPNOTSUPP: something else is wanted. */
+static int cq_flags_below(const struct ibv_cq_init_attr_ex *attr, u32 flags, u32 *below)
+{
+	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+			       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+	if ((attr->wc_flags & ~known) || (flags & ~(u32)(IBV_CREATE_CQ_ATTR_SINGLE_THREADED |
+							 IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)))
+		return -EOPNOTSUPP;
+	*below = 0;
+	if (attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+		*below |= IB_CQ_FLAGS_TIMESTAMP_COMPLETION;
+	if (attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+		*below |= IB_CQ_FLAGS_WALLCLOCK;
+	if (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
+		*below |= IB_CQ_FLAGS_IGNORE_OVERRUN;
+	return 0;
+}
+
 struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
-	uint32_t known_flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	u32 flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0, below;
+	int error = cq_flags_below(attr, flags, &below);
 	struct door_cq *cq;
-	int error;
 
-	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS)
-		return door_null(-EOPNOTSUPP);
+	if (error)
+		return door_null(error);
 	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
-		return door_null(-EOPNOTSUPP);
-	if (!(attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS))
-		known_flags = 0;
-	else if (attr->flags & ~known_flags)
 		return door_null(-EOPNOTSUPP);
 	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
 	    (!attr->parent_domain || !door_pd(attr->parent_domain)->parent))
@@ -96,10 +119,10 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_a
 	if (attr->cqe > INT32_MAX || attr->comp_vector > INT32_MAX)
 		return door_null(-EINVAL);
 	cq = cq_make(context, (int)attr->cqe, attr->cq_context, attr->channel,
-		     (int)attr->comp_vector, &error);
+		     (int)attr->comp_vector, below, &error);
 	if (!cq)
 		return door_null(error);
-	cq->single_threaded = known_flags & attr->flags;
+	cq->single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
 		cq->parent_domain = attr->parent_domain;
 		pd_hold(attr->parent_domain);
@@ -141,6 +164,7 @@ AV_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 	if (error)
 		return door_errno(error);
 	async_queue_forget(c->async, cq);
+	ib_uobject_remove(c->ucontext, &door_cq(cq)->uobj, true);
 	cq_count_on_channel(cq->channel, -1);
 	if (door_cq(cq)->parent_domain)
 		pd_release(door_cq(cq)->parent_domain);

@@ -14,7 +14,8 @@ static struct door_cq *cq_ex_door(struct ibv_cq_ex *ex)
 /* 0, ENOENT: nothing there, or the driver's errno. */
 static int cq_ex_fetch(struct door_cq *cq)
 {
-	int got = cq->poll(cq->ib, 1, &cq->wc);
+	int got = cq->poll_ex ? cq->poll_ex(cq->ib, 1, &cq->wc, &cq->side) :
+				cq->poll(cq->ib, 1, &cq->wc);
 
 	if (got < 1)
 		return got ? door_errno(got) : ENOENT;
@@ -103,6 +104,29 @@ static uint8_t cq_ex_path_bits(struct ibv_cq_ex *ex)
 	return cq_ex_door(ex)->wc.dlid_path_bits;
 }
 
+static uint64_t cq_ex_completion_ts(struct ibv_cq_ex *ex)
+{
+	return cq_ex_door(ex)->side.timestamp;
+}
+
+static uint64_t cq_ex_wallclock_ns(struct ibv_cq_ex *ex)
+{
+	return cq_ex_door(ex)->side.wallclock_ns;
+}
+
+/* CQs without side data stay with the plain poll, which may get a completion straight from the
+ * engine. */
+static void cq_ex_init_side(struct door_cq *cq, uint64_t wc_flags)
+{
+	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+		cq->ex.read_completion_ts = cq_ex_completion_ts;
+	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+		cq->ex.read_completion_wallclock_ns = cq_ex_wallclock_ns;
+	if (wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+			IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK))
+		cq->poll_ex = door_context(cq->ex.context)->ops->poll_cq_ex;
+}
+
 void cq_ex_init(struct door_cq *cq, uint64_t wc_flags)
 {
 	struct ibv_cq_ex *ex = &cq->ex;
@@ -127,4 +151,5 @@ void cq_ex_init(struct door_cq *cq, uint64_t wc_flags)
 		ex->read_sl = cq_ex_sl;
 	if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS)
 		ex->read_dlid_path_bits = cq_ex_path_bits;
+	cq_ex_init_side(cq, wc_flags);
 }

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "base/lock.h"
+#include "core/ucontext.h"
 #include "core/uverbs.h"
 #include "event/event.h"
 
@@ -68,25 +69,13 @@ struct door_device {
 struct door_context {
 	void *newer[6] FIXED;
 	struct verbs_context verbs OWNED_BY(the application);
-	struct door_family *family FIXED;
+	struct ib_ucontext *ucontext FIXED; /* its owner is the struct door_device */
 	struct ib_device *ib FIXED;
 	const struct ib_uverbs_ops *ops FIXED;
 	struct async_queue *async FIXED;
 	struct ib_event_handler handler GUARDS_ITSELF;
 	int refs ATOMIC_ONLY; /* the opener and each object */
 	struct lock lock ONE_AT_A_TIME; /* its channels' counts of CQs, which the ABI has */
-};
-
-/* The number by which another context of the family may import an object. */
-enum door_handle_kind { DOOR_HANDLE_PD, DOOR_HANDLE_MR };
-struct door_handle {
-	struct list_head node;	 /* among all handles; family.c's, as the next */
-	struct list_head copies; /* a ring, without a head, of the handles of one object */
-	enum door_handle_kind kind;
-	u32 number;
-	bool gone; /* destroyed through another import of it; family.c's lock */
-	bool holds; /* while it is there the object may not be destroyed */
-	void *object;
 };
 
 struct door_td {
@@ -97,7 +86,7 @@ struct door_td {
 struct door_pd {
 	struct ibv_pd ibv;
 	struct ib_pd *ib;
-	struct door_handle handle; /* of a parent domain: one more of what it stands on */
+	struct ib_uobject uobj;	   /* of a parent domain: one more of what it stands on */
 	struct door_pd *parent;	   /* what a parent domain stands on; NULL: a plain domain */
 	struct door_td *td;	   /* of a parent domain, may be NULL */
 	int refs;		   /* itself and each object made with it; atomic */
@@ -106,12 +95,13 @@ struct door_pd {
 struct door_mr {
 	struct ibv_mr ibv;
 	struct ib_mr *ib;
-	struct door_handle handle;
+	struct ib_uobject uobj;
 };
 
 struct door_mw {
 	struct ibv_mw ibv;
 	struct ib_mw *ib;
+	struct ib_uobject uobj;
 };
 
 struct door_channel {
@@ -124,10 +114,13 @@ struct door_cq {
 	struct ibv_cq_ex ex OWNED_BY(the application);
 	struct ib_cq *ib FIXED;
 	int (*poll)(struct ib_cq *cq, int n, struct ibv_wc *wc) FIXED;
-	/* what an extended poll stands on */
+	/* what an extended poll stands on: an entry, with its side data if `poll_ex` is set */
 	struct ibv_wc wc OWNED_BY(door_cq.poll_lock);
+	struct ib_wc_side side OWNED_BY(door_cq.poll_lock);
+	int (*poll_ex)(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side) FIXED;
 	struct lock poll_lock;
 	struct ibv_pd *parent_domain FIXED; /* NULL: none */
+	struct ib_uobject uobj GUARDS_ITSELF;
 	bool single_threaded FIXED;
 };
 
@@ -135,6 +128,7 @@ struct door_srq {
 	struct ibv_srq ibv;
 	struct ib_srq *ib;
 	int (*post_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	struct ib_uobject uobj;
 };
 
 struct door_batch; /* wr.c: work requests under construction */
@@ -149,6 +143,7 @@ struct door_qp {
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
+	struct ib_uobject uobj;
 };
 _Static_assert(offsetof(struct door_qp, ex.qp_base.context) + sizeof(void *) <= CACHE_LINE,
 	       "a post reads one line");
@@ -171,7 +166,7 @@ static inline struct door_pd *door_pd(struct ibv_pd *pd)
 /* Has it been destroyed through another import of it? Nothing stands on it, and nothing may. */
 static inline bool pd_is_gone(struct ibv_pd *pd)
 {
-	return door_pd(pd)->handle.gone;
+	return door_pd(pd)->uobj.gone;
 }
 
 static inline struct door_td *door_td(struct ibv_td *td)
@@ -219,26 +214,6 @@ void device_put(struct door_device *d);
  * they are gone. */
 void context_get(struct door_context *c);
 void context_put(struct door_context *c);
-/* A number that names an object within its family. */
-u32 context_new_handle(struct door_context *c);
-
-/* family.c. A family keeps its device; a context keeps its family. */
-struct door_family *family_create(struct door_device *device, int fd);
-/* The family that a descriptor (or a copy of it) names, with one more reference; NULL: none. */
-struct door_family *family_find(int fd);
-void family_put(struct door_family *f);
-struct door_device *family_device(struct door_family *f);
-u32 family_new_number(struct door_family *f);
-/* Makes an object known by its number. */
-void family_add(struct door_family *f, struct door_handle *h);
-/* A second handle of the object that the number names; returns the object, NULL if there is none.
- */
-void *family_share(struct door_family *f, enum door_handle_kind kind, u32 number, bool holds,
-		   struct door_handle *copy);
-/* Does another handle of its object hold that? */
-bool family_is_held(struct door_family *f, struct door_handle *h);
-/* Takes a handle away. `destroyed`: the object is no more, other handles of it are void. */
-void family_remove(struct door_family *f, struct door_handle *h, bool destroyed);
 
 /* compat_1_0.c: today's context, also for one of libibverbs 1.0, which calls without versions of
  * their own may get.
@@ -279,6 +254,7 @@ int channel_wait_fd(struct door_context *c, int fd);
 int query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 		    struct ibv_device_attr_ex *attr, size_t size);
 int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
+int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
 /* pd.c. An object keeps the domain that it was made with, so that its `pd` names something even
  * after ibv_unimport_pd, and a parent domain knows that it is in use. */

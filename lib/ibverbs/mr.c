@@ -31,7 +31,7 @@ static struct ibv_mr *mr_fill(struct door_mr *mr, struct ibv_pd *pd)
 {
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
-	mr->ibv.handle = mr->handle.number;
+	mr->ibv.handle = mr->uobj.handle;
 	mr->ibv.lkey = mr->ib->lkey;
 	mr->ibv.rkey = mr->ib->rkey;
 	pd_hold(pd);
@@ -62,10 +62,7 @@ static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, 
 	}
 	mr->ibv.addr = addr;
 	mr->ibv.length = length;
-	mr->handle = (struct door_handle){ .kind = DOOR_HANDLE_MR,
-					   .number = family_new_number(c->family),
-					   .object = mr->ib };
-	family_add(c->family, &mr->handle);
+	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
 	return mr_fill(mr, pd);
 }
 
@@ -107,7 +104,7 @@ static void mr_free(struct door_mr *mr, bool destroyed)
 {
 	struct door_context *c = door_context(mr->ibv.context);
 
-	family_remove(c->family, &mr->handle, destroyed);
+	ib_uobject_remove(c->ucontext, &mr->uobj, destroyed);
 	pd_release(mr->ibv.pd);
 	free(mr);
 	context_put(c);
@@ -118,7 +115,7 @@ AV_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	struct door_mr *mr = door_mr(ibv);
 	int error;
 
-	if (mr->handle.gone)
+	if (mr->uobj.gone)
 		return EINVAL;
 	error = ib_dereg_mr(mr->ib);
 	if (error)
@@ -136,7 +133,7 @@ AV_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t number)
 
 	if (!mr)
 		return door_null(-ENOMEM);
-	mr->ib = family_share(c->family, DOOR_HANDLE_MR, number, false, &mr->handle);
+	mr->ib = ib_uobject_share(c->ucontext, IB_UOBJECT_MR, number, false, &mr->uobj);
 	if (!mr->ib) {
 		free(mr);
 		return door_null(-ENOENT);

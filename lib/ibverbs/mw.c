@@ -30,7 +30,8 @@ struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 	mw->ibv.context = pd->context;
 	mw->ibv.pd = pd;
 	mw->ibv.rkey = mw->ib->rkey;
-	mw->ibv.handle = context_new_handle(c);
+	ib_uobject_add(c->ucontext, &mw->uobj, IB_UOBJECT_MW, mw->ib);
+	mw->ibv.handle = mw->uobj.handle;
 	mw->ibv.type = type;
 	pd_hold(pd);
 	context_get(c);
@@ -50,7 +51,7 @@ int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	};
 	int error;
 
-	if (info->length > UINT32_MAX || (info->mr && door_mr(info->mr)->handle.gone))
+	if (info->length > UINT32_MAX || (info->mr && door_mr(info->mr)->uobj.gone))
 		return EINVAL;
 	error = ib_bind_mw(door_qp(qp)->ib, door_mw(mw)->ib, &ib);
 	if (!error)
@@ -65,6 +66,7 @@ int mw_dealloc(struct ibv_mw *mw)
 
 	if (error)
 		return door_errno(error);
+	ib_uobject_remove(c->ucontext, &door_mw(mw)->uobj, true);
 	pd_release(mw->pd);
 	free(mw);
 	context_put(c);

@@ -8,7 +8,7 @@
 static struct door_pd *pd_fill(struct door_pd *pd, struct ibv_context *context)
 {
 	pd->ibv.context = context;
-	pd->ibv.handle = pd->handle.number;
+	pd->ibv.handle = pd->uobj.handle;
 	pd->refs = 1;
 	context_get(door_context(context));
 	return pd;
@@ -28,10 +28,7 @@ AV_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 		free(pd);
 		return door_null((int)error);
 	}
-	pd->handle = (struct door_handle){ .kind = DOOR_HANDLE_PD,
-					   .number = family_new_number(c->family),
-					   .object = pd->ib };
-	family_add(c->family, &pd->handle);
+	ib_uobject_add(c->ucontext, &pd->uobj, IB_UOBJECT_PD, pd->ib);
 	return &pd_fill(pd, context)->ibv;
 }
 DOOR_DEFAULT(ibv_alloc_pd);
@@ -41,7 +38,7 @@ static void pd_free(struct door_pd *pd, bool destroyed)
 {
 	struct door_context *c = door_context(pd->ibv.context);
 
-	family_remove(c->family, &pd->handle, destroyed);
+	ib_uobject_remove(c->ucontext, &pd->uobj, destroyed);
 	pd_release(&pd->ibv);
 	context_put(c);
 }
@@ -77,9 +74,9 @@ AV_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 
 	if (pd->parent)
 		return pd_dealloc_parent_domain(pd);
-	if (pd->handle.gone)
+	if (pd->uobj.gone)
 		return EINVAL;
-	if (family_is_held(door_context(ibv->context)->family, &pd->handle))
+	if (ib_uobject_is_blocked(door_context(ibv->context)->ucontext, &pd->uobj))
 		return EBUSY;
 	error = ib_dealloc_pd(pd->ib);
 	if (error)
@@ -96,7 +93,7 @@ AV_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t num
 
 	if (!pd)
 		return door_null(-ENOMEM);
-	pd->ib = family_share(c->family, DOOR_HANDLE_PD, number, false, &pd->handle);
+	pd->ib = ib_uobject_share(c->ucontext, IB_UOBJECT_PD, number, false, &pd->uobj);
 	if (!pd->ib) {
 		free(pd);
 		return door_null(-ENOENT);
@@ -125,8 +122,8 @@ struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 	pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return door_null(-ENOMEM);
-	pd->ib = family_share(door_context(context)->family, DOOR_HANDLE_PD,
-			      door_pd(attr->pd)->handle.number, true, &pd->handle);
+	pd->ib = ib_uobject_share(door_context(context)->ucontext, IB_UOBJECT_PD,
+				  door_pd(attr->pd)->uobj.handle, true, &pd->uobj);
 	if (!pd->ib) { /* destroyed through another import */
 		free(pd);
 		return door_null(-EINVAL);

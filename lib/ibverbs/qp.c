@@ -47,7 +47,6 @@ static void qp_fill(struct door_qp *qp, struct ibv_pd *pd, const struct ibv_qp_i
 	ibv->send_cq = init->send_cq;
 	ibv->recv_cq = init->recv_cq;
 	ibv->srq = init->srq;
-	ibv->handle = context_new_handle(door_context(pd->context));
 	ibv->state = IBV_QPS_RESET;
 	ibv->qp_type = init->qp_type;
 	pthread_mutex_init(&ibv->mutex, NULL);
@@ -79,12 +78,13 @@ static int qp_create_below(struct door_qp *qp, struct ibv_pd *pd, struct ibv_qp_
 	return 0;
 }
 
-LINE_ASSERT_SPARE(struct door_qp, ex);
+LINE_ASSERT_SPARE(struct door_qp, uobj);
 
 /* The attributes begin alike in both of libibverbs' structures. */
 static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, bool wr_api,
 				uint64_t wr_flags)
 {
+	struct door_context *c = door_context(pd->context);
 	int error = qp_check_init(pd, init);
 	struct door_qp *qp;
 
@@ -103,8 +103,10 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
 		free(qp);
 		return door_null(error);
 	}
+	ib_uobject_add(c->ucontext, &qp->uobj, IB_UOBJECT_QP, qp->ib);
+	qp->ex.qp_base.handle = qp->uobj.handle;
 	pd_hold(pd);
-	context_get(door_context(pd->context));
+	context_get(c);
 	return &qp->ex.qp_base;
 }
 
@@ -184,6 +186,7 @@ AV_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 	if (error)
 		return door_errno(error);
 	async_queue_forget(c->async, qp);
+	ib_uobject_remove(c->ucontext, &door_qp(qp)->uobj, true);
 	pd_release(qp->pd);
 	wr_fini(door_qp(qp));
 	free(door_qp(qp));

@@ -66,7 +66,9 @@ DOOR_DEFAULT(ibv_query_device);
 int query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 		    struct ibv_device_attr_ex *attr, size_t size)
 {
+	struct ib_device *dev = door_context(context)->ib;
 	struct ibv_device_attr_ex full;
+	struct ib_device_attr ib;
 	int error;
 
 	if (input && input->comp_mask)
@@ -74,12 +76,34 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 	if (size < offsetof(struct ibv_device_attr_ex, comp_mask) + sizeof(full.comp_mask))
 		return EINVAL;
 	memset(&full, 0, sizeof(full));
-	error = ibv_query_device(context, &full.orig_attr);
+	memset(&ib, 0, sizeof(ib));
+	error = ib_query_device(dev, &ib);
 	if (error)
-		return error;
+		return door_errno(error);
+	query_convert_device(dev, &ib, &full.orig_attr);
+	full.completion_timestamp_mask = ib.timestamp_mask;
+	full.hca_core_clock = ib.hca_core_clock;
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
 	query_copy_out(attr, size, &full, sizeof(full));
+	return 0;
+}
+
+/* The count of the clock stands whole in tv_nsec, as the adapters have it that show their own. */
+int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+{
+	uint32_t wanted = values->comp_mask;
+	u64 raw = 0;
+	int error = 0;
+
+	values->comp_mask = 0;
+	if (!(wanted & IBV_VALUES_MASK_RAW_CLOCK))
+		return 0;
+	error = ib_query_clock(door_context(context)->ib, &raw);
+	if (error)
+		return door_errno(error);
+	values->raw_clock = (struct timespec){ .tv_nsec = (long)raw };
+	values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
 	return 0;
 }
 

@@ -27,7 +27,6 @@ static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct i
 	srq->ibv.context = pd->context;
 	srq->ibv.srq_context = srq_context;
 	srq->ibv.pd = pd;
-	srq->ibv.handle = context_new_handle(c);
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	srq->post_recv = c->ops->post_srq_recv;
@@ -40,6 +39,8 @@ static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct i
 	}
 	attr->max_wr = init.attr.max_wr;
 	attr->max_sge = init.attr.max_sge;
+	ib_uobject_add(c->ucontext, &srq->uobj, IB_UOBJECT_SRQ, srq->ib);
+	srq->ibv.handle = srq->uobj.handle;
 	pd_hold(pd);
 	context_get(c);
 	return &srq->ibv;
@@ -96,6 +97,7 @@ AV_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 	if (error)
 		return door_errno(error);
 	async_queue_forget(c->async, srq);
+	ib_uobject_remove(c->ucontext, &door_srq(srq)->uobj, true);
 	pd_release(srq->pd);
 	free(srq);
 	context_put(c);

@@ -23,6 +23,18 @@ u64 clock_now_ns(void)
 	return (u64)ts.tv_sec * NS_PER_S + (u64)ts.tv_nsec;
 }
 
+u64 clock_wall_ns(void)
+{
+	/* pairs with clock_set_source */
+	u64 (*source)(void) = __atomic_load_n(&clock_source, __ATOMIC_ACQUIRE);
+	struct timespec ts;
+
+	if (unlikely(source != NULL))
+		return source();
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (u64)ts.tv_sec * NS_PER_S + (u64)ts.tv_nsec;
+}
+
 u64 clock_coarse_ms(void)
 {
 	/* pairs with clock_set_source */

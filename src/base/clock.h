@@ -10,6 +10,8 @@
 #define NS_PER_S 1000000000ull
 
 u64 clock_now_ns(void);
+/* Nanoseconds of CLOCK_REALTIME. In a simulator the same as clock_now_ns. */
+u64 clock_wall_ns(void);
 /* The same in milliseconds, some late, for a fifth of the cost. */
 u64 clock_coarse_ms(void);
 /* Replaces the source of time for the whole process (NULL: the real one again). Only for

@@ -35,8 +35,8 @@ extern struct access_rule only_atomic;
  * name it. */
 #define GUARDED_BY(l) TSA(guarded_by(&l))
 #define PT_GUARDED_BY(l) TSA(pt_guarded_by(&l))
-/* What no single lock of the same struct guards (docs/locking.md; scripts/check wants one of all
- * these marks at each field of a struct that has a lock).
+/* What no single lock of the same struct guards (docs/locking.md). scripts/check wants one of all
+ * these marks at each field of a struct, or behind its closing brace for all of them.
  * ATOMIC_ONLY: touched by atomic operations only; clang refuses anything else.
  * FIXED: set before anybody else sees the object, and never again.
  * WRITTEN_UNDER: written under all of these locks, so that each of them is enough for reading.

@@ -69,14 +69,19 @@ static inline void list_splice(struct list_head *from, struct list_head *to)
 
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
+/* At the end `pos` is no element: what it points at lies around the head, and may not be aligned as
+ * elements are. So its link is found by arithmetic. */
+#define list_link(pos, type, member)                                                               \
+	((struct list_head *)(void *)((char *)(pos) + offsetof(type, member)))
 #define list_for_each(pos, head, type, member)                                                     \
-	for (type *pos = list_entry((head)->next, type, member); &pos->member != (head);           \
+	for (type *pos = list_entry((head)->next, type, member);                                   \
+	     list_link(pos, type, member) != (head);                                               \
 	     pos = list_entry(pos->member.next, type, member))
 /* As above, while the body may remove `pos`. */
 #define list_for_each_safe(pos, head, type, member)                                                \
 	for (type *pos = list_entry((head)->next, type, member),                                   \
-		  *pos##_next = list_entry(pos->member.next, type, member);                        \
-	     &pos->member != (head);                                                               \
-	     pos = pos##_next, pos##_next = list_entry(pos##_next->member.next, type, member))
+		  *pos##_next = list_entry(list_link(pos, type, member)->next, type, member);      \
+	     list_link(pos, type, member) != (head); pos = pos##_next,                             \
+		  pos##_next = list_entry(list_link(pos##_next, type, member)->next, type, member))
 
 #endif

@@ -75,43 +75,31 @@ static mode_t uncancelled_mode(int flags, va_list ap)
 	return flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
 }
 
-/* Absent, and nobody's, in a program that wraps nothing. */
-extern int __real_open(const char *path, int flags, ...) __attribute__((weak));
-extern int __real_openat(int at, const char *path, int flags, ...) __attribute__((weak));
+/* UNCANCELLED_OPEN(NAME, PARAMETERS, ARGUMENTS before the flags...) */
+#define UNCANCELLED_OPEN(name, parameters, ...)                                                    \
+	/* Absent, and nobody's, in a program that wraps nothing. */                               \
+	extern int __real_##name parameters __attribute__((weak));                                 \
+	int __wrap_##name parameters;                                                              \
+	int __wrap_##name parameters                                                               \
+	{                                                                                          \
+		int fd, cancel;                                                                    \
+		mode_t mode;                                                                       \
+		va_list ap;                                                                        \
+                                                                                                   \
+		va_start(ap, flags);                                                               \
+		mode = uncancelled_mode(flags, ap);                                                \
+		va_end(ap);                                                                        \
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);                           \
+		fd = __real_##name(__VA_ARGS__, flags, mode);                                      \
+		pthread_setcancelstate(cancel, NULL);                                              \
+		return fd;                                                                         \
+	}
+
+UNCANCELLED_OPEN(open, (const char *path, int flags, ...), path)
+UNCANCELLED_OPEN(openat, (int at, const char *path, int flags, ...), at, path)
+
+/* Weak, as __real_open is. */
 extern int __real_pthread_join(pthread_t thread, void **result) __attribute__((weak));
-
-int __wrap_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...)
-{
-	int fd, cancel;
-	mode_t mode;
-	va_list ap;
-
-	va_start(ap, flags);
-	mode = uncancelled_mode(flags, ap);
-	va_end(ap);
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	fd = __real_open(path, flags, mode);
-	pthread_setcancelstate(cancel, NULL);
-	return fd;
-}
-
-int __wrap_openat(int at, const char *path, int flags, ...);
-int __wrap_openat(int at, const char *path, int flags, ...)
-{
-	int fd, cancel;
-	mode_t mode;
-	va_list ap;
-
-	va_start(ap, flags);
-	mode = uncancelled_mode(flags, ap);
-	va_end(ap);
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	fd = __real_openat(at, path, flags, mode);
-	pthread_setcancelstate(cancel, NULL);
-	return fd;
-}
-
 int __wrap_pthread_join(pthread_t thread, void **result);
 int __wrap_pthread_join(pthread_t thread, void **result)
 {

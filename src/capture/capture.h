@@ -50,21 +50,23 @@ struct capture_record {
 	u32 length;     /* payload of this frame; CAPTURE_WIRE: of UDP */
 	u32 kept;       /* bytes of it in data */
 	u8 data[CAPTURE_DATA];
-};
+} OWNED_BY(the thread that fills or reads it);
 
 struct CACHE_ALIGNED capture_slot {
-	u64 seq; /* its position: free; position + 1: a record is there */
-	struct capture_record record;
+	/* its position: free; position + 1: a record is there. Pairs with itself: acquire to take
+	 * the slot, release to hand it on */
+	u64 seq ATOMIC_ONLY;
+	struct capture_record record OWNED_BY(the process or reader that seq names);
 };
 
 struct capture_shared {
-	u64 magic;
-	u32 version;
-	u32 size_check; /* of this struct */
-	u32 snaplen;	/* bytes of a frame that are kept */
-	u64 head CACHE_ALIGNED;    /* next position to be taken */
-	u64 dropped CACHE_ALIGNED; /* frames that found no room */
-	struct capture_slot slots[CAPTURE_SLOTS] CACHE_ALIGNED;
+	u64 magic FIXED;
+	u32 version FIXED;
+	u32 size_check FIXED; /* of this struct */
+	u32 snaplen FIXED;    /* bytes of a frame that are kept */
+	u64 head CACHE_ALIGNED ATOMIC_ONLY;    /* next position to be taken */
+	u64 dropped CACHE_ALIGNED ATOMIC_ONLY; /* frames that found no room */
+	struct capture_slot slots[CAPTURE_SLOTS] CACHE_ALIGNED GUARDS_ITSELF;
 };
 
 /* ---- the writers' side ---- */
@@ -99,7 +101,7 @@ struct capture_packet {
 	u64 length;                   /* of the payload */
 	const struct pkt *pkt;        /* CAPTURE_LOCAL, CAPTURE_DIRECT */
 	const struct roce_flow *flow; /* CAPTURE_WIRE */
-};
+} OWNED_BY(the thread that sends or receives it);
 
 /* Room that was taken before the packet went, so that records lie in the order in which packets
  * went. */
@@ -107,7 +109,7 @@ struct capture_hold {
 	struct capture_shared *shared; /* NULL: nobody records, or there was no room */
 	u64 first, time_ns;
 	u32 count, parts; /* frames that room was taken for, the first ones; and that it has */
-};
+} OWNED_BY(the thread between capture_begin and capture_end);
 
 /* Takes room for the packet, or for as much of its beginning as there is room for. Every begin has
  * its end. */
@@ -127,7 +129,7 @@ struct capture_reader {
 	u64 tail;
 	u64 stuck_ns; /* since when a writer has not finished the next record; 0: it has */
 	u64 lost;     /* records that were given up for that */
-};
+} OWNED_BY(the recorder);
 
 /* A memory file of this kind, and its mapping: the descriptor, or a negative errno. */
 int capture_create(u32 snaplen, struct capture_reader *r);
@@ -165,7 +167,7 @@ struct frame {
 	u32 length;          /* as on the wire */
 	u32 kept;
 	u8 data[FRAME_MAX];
-};
+} OWNED_BY(the recorder);
 
 struct frames {
 	struct flows *flows;
@@ -174,7 +176,7 @@ struct frames {
 	void (*emit)(void *arg, const struct frame *f);
 	void *arg;
 	struct frame frame; /* the one being made */
-};
+} OWNED_BY(the recorder);
 
 /* Makes a record's frames: none if it has no wire form, more than one if something travelled
  * along. */

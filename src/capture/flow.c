@@ -21,7 +21,7 @@ enum { FLOW_BUCKETS = 1024, FLOW_MAX = 4096, FLOW_REMEMBERED = 1024, PSN = 0xfff
 struct flow_packet {
 	u32 engine, span; /* its PSN, and how many it takes */
 	u32 wire, frames; /* the same of its frames, or of its response's */
-};
+} OWNED_BY(the recorder);
 
 /* What goes from one queue pair to another. */
 struct flow {
@@ -34,12 +34,12 @@ struct flow {
 	u32 msn, msn_ahead;
 	u32 count; /* packets remembered, free running */
 	struct flow_packet packets[FLOW_REMEMBERED];
-};
+} OWNED_BY(the recorder);
 
 struct flows {
 	struct flow *buckets[FLOW_BUCKETS];
 	u32 count;
-};
+} OWNED_BY(the recorder);
 
 struct flows *flows_create(void)
 {

@@ -19,7 +19,7 @@ enum { ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_IPV6 = 0x86dd, UDP_BYTES = 8, IPV6_BYT
 
 /* What the first, a middle and the last frame are of a packet that is cut. */
 static const struct frames_cut {
-	u8 first, middle, last;
+	u8 first FIXED, middle FIXED, last FIXED;
 } frames_cut[PKT_OPCODES] = {
 	[PKT_SEND_FIRST] = { PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_MIDDLE },
 	[PKT_SEND_MIDDLE] = { PKT_SEND_MIDDLE, PKT_SEND_MIDDLE, PKT_SEND_MIDDLE },

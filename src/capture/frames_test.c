@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "capture/capture.h"
+#include "wire/source.h"
 
 enum { MTU = 1024, PATH = 16384, MAX_SEEN = 64, A = 0x4000, B = 0x8000 };
 

@@ -193,7 +193,7 @@ struct capture_cursor {
 	const struct iovec *iov;
 	int left;
 	size_t offset;
-};
+} OWNED_BY(the thread that copies);
 
 /* Copies `keep` of the next `bytes` bytes; returns how many there were to keep. */
 static u32 cursor_copy(struct capture_cursor *at, u8 *to, u32 bytes, u32 keep)
@@ -293,6 +293,7 @@ void capture_datagram(struct capture *c, bool inbound, const struct roce_flow *f
 /* ---- the reader ---- */
 
 int capture_create(u32 snaplen, struct capture_reader *r)
+	NO_THREAD_SAFETY /* nobody else has the memory file yet */
 {
 	int fd = memfile_create("anyverbs-capture", sizeof(struct capture_shared)), err;
 	struct capture_shared *s = NULL;

@@ -39,6 +39,7 @@ struct ib_device_core {
 	u64 serial FIXED; /* order of registration; set once, before the device is on the list */
 	u32 holders ATOMIC_ONLY; /* who keeps ib_unregister_device from returning; waited for */
 	bool registered OWNED_BY(registry.lock);
+	bool unlisted OWNED_BY(registry.lock); /* gone for good: see ib_device_unlist */
 	bool dying OWNED_BY(registry.lock); /* being unregistered: no new client or holder */
 	struct turn turn GUARDS_ITSELF; /* one add or remove at a time, and the pairs' order */
 
@@ -58,6 +59,8 @@ struct ib_device_core {
 
 	struct ib_uverbs_ops uverbs FIXED; /* what device->uverbs points at while registered */
 	const struct ib_uverbs_ops *own_uverbs FIXED; /* what the driver had there */
+	/* what the driver has beyond struct ib_device; zero: nothing */
+	struct ib_device_ops ops FIXED;
 	/* Which methods of the device are the midlayer's conversions. */
 	bool filled_post_send FIXED, filled_post_recv FIXED, filled_post_srq_recv FIXED;
 };
@@ -113,6 +116,28 @@ void registry_drop_in_child(void);
 /* Around fork, so that the child finds the list whole. */
 void registry_lock_for_fork(void);
 void registry_unlock_after_fork(void);
+
+/* The device's core, made at the first call; NULL: no memory. */
+struct ib_device_core *device_make_core(struct ib_device *device);
+bool device_is_registered(const struct ib_device_core *core);
+
+/* extended.c */
+/* Copies a consumer's attributes into a structure of this release. 0, -EINVAL (too short),
+ * -EOPNOTSUPP (a field that this release does not have is set). */
+int extended_take_cq_attr(struct ib_cq_init_attr *own, const struct ib_cq_init_attr *theirs);
+int extended_take_qp_attr(struct ib_qp_init_attr_ex *own, const struct ib_qp_init_attr_ex *theirs);
+/* The driver's object; its common fields are the caller's to fill. ERR_PTR(-EOPNOTSUPP): the
+ * driver has neither the method nor, for what is asked, the older one. May block. */
+struct ib_cq *extended_create_cq(struct ib_device *device, const struct ib_cq_init_attr *attr);
+struct ib_qp *extended_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *own);
+/* The CQ that the SRQ stands on; NULL: none, or the driver's struct ib_srq has no such field. */
+struct ib_cq *extended_srq_cq(const struct ib_srq *srq);
+void extended_srq_set_cq(struct ib_srq *srq, struct ib_cq *cq);
+
+/* verbs.c */
+/* The common fields of an SRQ that the driver has just made. */
+void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_init_attr *init,
+		    struct ib_cq *cq);
 
 /* client.c */
 /* Calls `add` of every client that the device does not have yet, in the order of their

@@ -55,13 +55,19 @@ static void device_wait_holders(struct ib_device_core *core)
 		futex_sleep(&core->holders, left);
 }
 
+/* Neither going nor about to go: lists have it, and clients are told of it. */
+static bool registry_shows(const struct ib_device_core *core) REQUIRES(&registry.lock)
+{
+	return core->registered && !core->dying && !core->unlisted;
+}
+
 struct ib_device_core *registry_next(u64 after, bool alive)
 {
 	struct ib_device_core *found = NULL;
 
 	lock_acquire(&registry.lock);
 	list_for_each(core, &registry.devices, struct ib_device_core, node) {
-		if (core->serial > after && !(alive && core->dying)) {
+		if (core->serial > after && (!alive || registry_shows(core))) {
 			found = core;
 			registry_hold(core);
 			break;
@@ -88,12 +94,12 @@ struct ib_device_core *registry_previous(u64 before)
 bool registry_is_alive(struct ib_device_core *core)
 {
 	lock_acquire(&registry.lock);
-	bool alive = core->registered && !core->dying;
+	bool alive = registry_shows(core);
 	lock_release(&registry.lock);
 	return alive;
 }
 
-static bool registry_has(const struct ib_device_core *core)
+bool device_is_registered(const struct ib_device_core *core)
 {
 	lock_acquire(&registry.lock);
 	bool registered = core->registered;
@@ -104,7 +110,7 @@ static bool registry_has(const struct ib_device_core *core)
 static bool registry_has_name(const char *name) REQUIRES(&registry.lock)
 {
 	list_for_each(core, &registry.devices, struct ib_device_core, node)
-		if (strcmp(core->device->name, name) == 0)
+		if (!core->unlisted && strcmp(core->device->name, name) == 0)
 			return true;
 	return false;
 }
@@ -147,7 +153,7 @@ static int registry_insert(struct ib_device_core *core)
 		memcpy(core->device->name, name, IB_DEVICE_NAME_MAX);
 		core->serial = ++registry.last_serial;
 		core->registered = true;
-		core->dying = false;
+		core->dying = core->unlisted = false;
 		list_push_back(&registry.devices, &core->node);
 	}
 	lock_release(&registry.lock);
@@ -195,7 +201,7 @@ static int device_check(const struct ib_device *device)
 	return device_is_complete(device) ? 0 : -EINVAL;
 }
 
-static struct ib_device_core *device_make_core(struct ib_device *device)
+struct ib_device_core *device_make_core(struct ib_device *device)
 {
 	struct ib_device_core *core = device->core;
 
@@ -221,7 +227,7 @@ int ib_register_device(struct ib_device *device)
 
 	if (!core)
 		return -ENOMEM;
-	if (registry_has(core))
+	if (device_is_registered(core))
 		return -EEXIST;
 	err = cache_init(core);
 	if (err)
@@ -239,6 +245,14 @@ stop:
 	uverbs_detach(core);
 	cache_fini(core);
 	return err;
+}
+
+void ib_device_unlist(struct ib_device *device)
+{
+	lock_acquire(&registry.lock);
+	if (device->core)
+		device->core->unlisted = true;
+	lock_release(&registry.lock);
 }
 
 /* Teardown: unreachable for new clients and holders; clients gone; holders gone; no event left;

@@ -9,9 +9,11 @@
  * runs has returned.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/core_priv.h"
 
+enum { DISPATCH_LOOK_US = 1000 }; /* between looks of one that waits */
 enum { DISPATCH_BURST = 64 }; /* events per run; others on the vector want their turn */
 
 struct dispatch_node {
@@ -181,6 +183,23 @@ static void dispatch_wait(struct ib_device_core *core)
 {
 	vector_item_flush(&core->item);
 	dispatch_queue_rest(core);
+}
+
+static bool dispatch_has_events(struct ib_device_core *core)
+{
+	lock_acquire(&core->lock);
+	bool any = !list_empty(&core->events);
+	lock_release(&core->lock);
+	return any;
+}
+
+void ib_dispatch_drain(struct ib_device *device)
+{
+	struct ib_device_core *core = device->core;
+
+	while (dispatch_has_events(core))
+		usleep(DISPATCH_LOOK_US);
+	dispatch_wait(core); /* for the one that has left the list */
 }
 
 static void dispatch_drop(struct ib_device_core *core, const void *element) REQUIRES(&core->lock)

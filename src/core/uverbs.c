@@ -88,6 +88,26 @@ static int generic_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc)
 	return taken;
 }
 
+static int generic_poll_cq_ex(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side)
+{
+	struct ib_wc batch[POLL_BATCH];
+	int taken = 0;
+
+	while (taken < n) {
+		int want = MIN(n - taken, (int)POLL_BATCH);
+		int got = ib_poll_cq_ex(cq, want, batch, &side[taken]);
+
+		if (got < 0)
+			return taken ? taken : got;
+		for (int i = 0; i < got; i++)
+			ib_convert_ib_wc(&batch[i], &wc[taken + i]);
+		taken += got;
+		if (got < want)
+			break;
+	}
+	return taken;
+}
+
 /* ---- completion channels --------------------------------------------------------------------- */
 
 /* The driver's completion handler, made for a CQ whose events go to a channel. */
@@ -96,18 +116,18 @@ static void generic_cq_event(struct ib_cq *cq, void *cq_context)
 	channel_post(cq->uverbs_priv);
 }
 
-static struct ib_cq *generic_create_cq(struct ib_device *dev, int cqe, u32 vector,
-				       struct channel *ch, void *cookie)
+static struct ib_cq *generic_create_cq(struct ib_device *dev, const struct ib_uverbs_cq_attr *attr)
 {
+	struct channel *ch = attr->channel;
 	struct channel_source *source = ch ? calloc(1, sizeof(*source)) : NULL;
 	struct ib_cq *cq;
 	int err = ch && !source ? -ENOMEM : 0;
 
 	if (source)
-		err = channel_source_add(source, ch, cookie);
+		err = channel_source_add(source, ch, attr->cookie);
 	if (err)
 		goto free_source;
-	cq = dev->create_cq(dev, cqe, (int)vector);
+	cq = extended_create_cq(dev, &attr->cq);
 	if (IS_ERR(cq)) {
 		err = (int)PTR_ERR(cq);
 		goto leave_channel;
@@ -279,6 +299,7 @@ static const struct ib_uverbs_ops generic_ops = {
 	.post_recv = generic_post_recv,
 	.post_srq_recv = generic_post_srq_recv,
 	.poll_cq = generic_poll_cq,
+	.poll_cq_ex = generic_poll_cq_ex,
 	.create_cq = generic_create_cq,
 	.ack_cq_events = generic_ack_cq_events,
 	.reg_user_mr = generic_reg_user_mr,
@@ -336,6 +357,7 @@ void uverbs_attach(struct ib_device_core *core)
 	KEEP_OR_FILL(post_recv);
 	KEEP_OR_FILL(post_srq_recv);
 	KEEP_OR_FILL(poll_cq);
+	KEEP_OR_FILL(poll_cq_ex);
 	KEEP_OR_FILL(create_cq);
 	KEEP_OR_FILL(ack_cq_events);
 	KEEP_OR_FILL(reg_user_mr);

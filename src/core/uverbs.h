@@ -10,11 +10,20 @@
 #define CORE_UVERBS_H
 
 #include <infiniband/verbs.h>
-#include <rdma/ib_verbs.h>
+#include <rdma/ib_extended.h>
 
 #include "event/event.h"
 
 struct ib_uverbs_info;
+
+/* A CQ for a door. `cq` and its size as in ib_create_cq_ex. */
+struct ib_uverbs_cq_attr {
+	struct ib_cq_init_attr cq;
+	struct channel *channel; /* where its events go, as `cookie`; NULL: nowhere */
+	void *cookie;
+	void (*event_handler)(struct ib_event *event, void *cq_context); /* on vector 0's thread */
+	void *cq_context;
+};
 
 /* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in
  * ibv_post_send. */
@@ -26,9 +35,11 @@ struct ib_uverbs_ops {
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*post_srq_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*poll_cq)(struct ib_cq *cq, int n, struct ibv_wc *wc);
-	/* A CQ whose events go to `ch` (NULL: nowhere) as `cookie`. */
-	struct ib_cq *(*create_cq)(struct ib_device *dev, int cqe, u32 vector, struct channel *ch,
-				   void *cookie);
+	/* The whole entries of a CQ that was created with flags: side[i] belongs to wc[i]. */
+	int (*poll_cq_ex)(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side);
+	/* -EOPNOTSUPP: a flag that the driver does not know. attr->cq is complete and checked; the
+	 * handler and its context are the midlayer's. */
+	struct ib_cq *(*create_cq)(struct ib_device *dev, const struct ib_uverbs_cq_attr *attr);
 	void (*ack_cq_events)(struct ib_cq *cq, u32 events);
 	/* Registers the user's memory; checks and faults in the pages as pinning would. ERR_PTR:
 	 * -EFAULT, -EINVAL, -ENOMEM. */
@@ -46,11 +57,9 @@ struct ib_uverbs_ops {
 
 /* What the doors call for the two objects that ib_* cannot make as they need them: as the
  * methods above, with counts of use and the object's fields set. They are destroyed by
- * ib_destroy_cq and ib_dereg_mr. The event handler runs on vector 0's thread. */
-AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, int cqe, u32 vector,
-					    struct channel *ch, void *cookie,
-					    void (*event_handler)(struct ib_event *, void *),
-					    void *cq_context);
+ * ib_destroy_cq and ib_dereg_mr. */
+AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev,
+					    const struct ib_uverbs_cq_attr *attr);
 AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 					      int access);
 
@@ -73,6 +82,13 @@ struct ib_driver {
 };
 enum { DRIVER_NEW = 0, DRIVER_READY = 1 };
 void ib_driver_add(struct ib_driver *driver);
+
+/* Takes a device that is gone for good off every list, and frees its name for another one. Those
+ * who have it keep it until ib_unregister_device, which follows. */
+void ib_device_unlist(struct ib_device *device);
+/* Waits until the handlers of every event of the device that was dispatched before have returned.
+ * May block; not from a handler. */
+void ib_dispatch_drain(struct ib_device *device);
 
 /* In a forked child: forgets every registered device and client and calls nobody, so that
  * drivers can probe again. Structures stay readable. Core registers it with pthread_atfork when

@@ -49,7 +49,10 @@ static struct ib_qp *qp_make(struct ib_cq *cq, enum ib_qp_type type)
 
 static struct ib_cq *cq_make(struct channel *ch, void *cookie)
 {
-	struct ib_cq *cq = ib_uverbs_create_cq(&fake->ib, 16, 0, ch, cookie, NULL, NULL);
+	const struct ib_uverbs_cq_attr attr = {
+		.cq = { .size = sizeof(attr.cq), .cqe = 16 }, .channel = ch, .cookie = cookie
+	};
+	struct ib_cq *cq = ib_uverbs_create_cq(&fake->ib, &attr);
 
 	assert_false(IS_ERR(cq));
 	return cq;
@@ -253,21 +256,27 @@ static void destroy_cq__refused_by_the_driver_loses_no_event(void **state)
 	assert_int_equal(channel_destroy(ch), 0);
 }
 
+static int cq_error(struct channel *ch, int cqe, int vector)
+{
+	const struct ib_uverbs_cq_attr attr = {
+		.cq = { .size = sizeof(attr.cq), .cqe = cqe, .comp_vector = vector },
+		.channel = ch,
+	};
+
+	return (int)PTR_ERR(ib_uverbs_create_cq(&fake->ib, &attr));
+}
+
 static void create_cq__failure_leaves_the_channel(void **state)
 {
 	int err = 0;
 	struct channel *ch = channel_create(&err);
 
 	fake->fail = -ENOMEM;
-	assert_int_equal(PTR_ERR(ib_uverbs_create_cq(&fake->ib, 1, 0, ch, NULL, NULL, NULL)),
-			 -ENOMEM);
+	assert_int_equal(cq_error(ch, 1, 0), -ENOMEM);
 	fake->fail = 0;
-	assert_int_equal(PTR_ERR(ib_uverbs_create_cq(&fake->ib, 0, 0, ch, NULL, NULL, NULL)),
-			 -EINVAL);
-	assert_int_equal(PTR_ERR(ib_uverbs_create_cq(&fake->ib, 1, 2, ch, NULL, NULL, NULL)),
-			 -EINVAL);
-	assert_int_equal(PTR_ERR(ib_uverbs_create_cq(&fake->ib, 1, ~0u, ch, NULL, NULL, NULL)),
-			 -EINVAL);
+	assert_int_equal(cq_error(ch, 0, 0), -EINVAL);
+	assert_int_equal(cq_error(ch, 1, 2), -EINVAL);
+	assert_int_equal(cq_error(ch, 1, -1), -EINVAL);
 	assert_int_equal(channel_destroy(ch), 0);
 }
 

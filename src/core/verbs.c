@@ -53,11 +53,34 @@ struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handle
 			   void (*event_handler)(struct ib_event *event, void *cq_context),
 			   void *cq_context, int cqe, int comp_vector)
 {
+	struct ib_cq_init_attr attr = { .size = sizeof(attr),
+					.cqe = cqe,
+					.comp_vector = comp_vector };
+
+	return ib_create_cq_ex(device, comp_handler, event_handler, cq_context, &attr);
+}
+
+static int cq_check_attr(const struct ib_device *device, struct ib_cq_init_attr *own,
+			 const struct ib_cq_init_attr *theirs)
+{
+	int err = extended_take_cq_attr(own, theirs);
+
+	if (err)
+		return err;
+	return own->cqe < 1 || !vector_is_known(device, own->comp_vector) ? -EINVAL : 0;
+}
+
+struct ib_cq *ib_create_cq_ex(struct ib_device *device, ib_comp_handler comp_handler,
+			      void (*event_handler)(struct ib_event *event, void *cq_context),
+			      void *cq_context, const struct ib_cq_init_attr *attr)
+{
+	struct ib_cq_init_attr own;
+	int err = cq_check_attr(device, &own, attr);
 	struct ib_cq *cq;
 
-	if (cqe < 1 || !vector_is_known(device, comp_vector))
-		return ERR_PTR(-EINVAL);
-	cq = DRIVER_CALL(device->create_cq(device, cqe, comp_vector));
+	if (err)
+		return ERR_PTR(err);
+	cq = extended_create_cq(device, &own);
 	if (IS_ERR(cq))
 		return cq;
 	cq_fill(cq, device);
@@ -67,20 +90,20 @@ struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handle
 	return cq;
 }
 
-struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, int cqe, u32 vector, struct channel *ch,
-				  void *cookie, void (*event_handler)(struct ib_event *, void *),
-				  void *cq_context)
+struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, const struct ib_uverbs_cq_attr *attr)
 {
+	struct ib_uverbs_cq_attr own = *attr;
+	int err = cq_check_attr(dev, &own.cq, &attr->cq);
 	struct ib_cq *cq;
 
-	if (cqe < 1 || vector > INT32_MAX || !vector_is_known(dev, (int)vector))
-		return ERR_PTR(-EINVAL);
-	cq = DRIVER_CALL(dev->uverbs->create_cq(dev, cqe, vector, ch, cookie));
+	if (err)
+		return ERR_PTR(err);
+	cq = DRIVER_CALL(dev->uverbs->create_cq(dev, &own));
 	if (IS_ERR(cq))
 		return cq;
 	cq->device = dev;
-	cq->event_handler = event_handler;
-	cq->cq_context = cq_context;
+	cq->event_handler = attr->event_handler;
+	cq->cq_context = attr->cq_context;
 	cq->usecnt = 0;
 	return cq;
 }
@@ -161,24 +184,24 @@ int ib_req_ncomp_notif(struct ib_cq *cq, int wc_cnt)
 
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
-struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init)
+void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_init_attr *init,
+		    struct ib_cq *cq)
 {
-	struct ib_srq *srq;
-
-	if (!pd->device->create_srq)
-		return ERR_PTR(-ENOSYS);
-	if (!use_get(&pd->usecnt))
-		return ERR_PTR(-EINVAL);
-	srq = DRIVER_CALL(pd->device->create_srq(pd, init));
-	if (IS_ERR(srq)) {
-		use_put(&pd->usecnt);
-		return srq;
-	}
 	srq->device = pd->device;
 	srq->pd = pd;
 	srq->event_handler = init->event_handler;
 	srq->srq_context = init->srq_context;
 	srq->usecnt = 0;
+	extended_srq_set_cq(srq, cq);
+}
+
+struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init)
+{
+	struct ib_srq_init_attr_ex ex = { .size = sizeof(ex), .base = *init };
+	struct ib_srq *srq = ib_create_srq_ex(pd, &ex);
+
+	if (!IS_ERR(srq))
+		init->attr = ex.base.attr;
 	return srq;
 }
 
@@ -201,6 +224,7 @@ int ib_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr)
 int ib_destroy_srq(struct ib_srq *srq)
 {
 	struct ib_device_core *core = srq->device->core;
+	struct ib_cq *cq = extended_srq_cq(srq);
 	struct ib_pd *pd = srq->pd;
 	struct dispatch_mute mute;
 	int err;
@@ -212,11 +236,14 @@ int ib_destroy_srq(struct ib_srq *srq)
 	dispatch_mute(core, srq, &mute);
 	err = DRIVER_CALL(srq->device->destroy_srq(srq));
 	dispatch_unmute(core, &mute);
-	if (err)
+	if (err) {
 		use_unclaim(&srq->usecnt);
-	else
-		use_put(&pd->usecnt);
-	return err;
+		return err;
+	}
+	if (cq)
+		use_put(&cq->usecnt);
+	use_put(&pd->usecnt);
+	return 0;
 }
 
 int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
@@ -281,21 +308,8 @@ static int qp_check_init(const struct ib_pd *pd, const struct ib_qp_init_attr *i
 	return 0;
 }
 
-struct ib_qp *ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init)
+static void qp_fill(struct ib_qp *qp, struct ib_pd *pd, const struct ib_qp_init_attr *init)
 {
-	struct qp_base base = qp_base_of(pd, init->send_cq, init->recv_cq, init->srq);
-	int err = qp_check_init(pd, init);
-	struct ib_qp *qp;
-
-	if (!err && !qp_base_get(&base))
-		err = -EINVAL;
-	if (err)
-		return ERR_PTR(err);
-	qp = DRIVER_CALL(pd->device->create_qp(pd, init));
-	if (IS_ERR(qp)) {
-		qp_base_put(&base, ARRAY_LEN(base.counts));
-		return qp;
-	}
 	qp->device = pd->device;
 	qp->pd = pd;
 	qp->send_cq = init->send_cq;
@@ -305,6 +319,39 @@ struct ib_qp *ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init)
 	qp->qp_context = init->qp_context;
 	qp->qp_type = init->qp_type;
 	qp->usecnt = 0;
+}
+
+struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
+{
+	struct ib_qp_init_attr_ex own;
+	int err = extended_take_qp_attr(&own, init);
+	struct qp_base base;
+	struct ib_qp *qp;
+
+	if (!err)
+		err = qp_check_init(pd, &own.base);
+	if (err)
+		return ERR_PTR(err);
+	base = qp_base_of(pd, own.base.send_cq, own.base.recv_cq, own.base.srq);
+	if (!qp_base_get(&base))
+		return ERR_PTR(-EINVAL);
+	qp = extended_create_qp(pd, &own);
+	if (IS_ERR(qp)) {
+		qp_base_put(&base, ARRAY_LEN(base.counts));
+		return qp;
+	}
+	qp_fill(qp, pd, &own.base);
+	init->base.cap = own.base.cap;
+	return qp;
+}
+
+struct ib_qp *ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init)
+{
+	struct ib_qp_init_attr_ex ex = { .size = sizeof(ex), .base = *init };
+	struct ib_qp *qp = ib_create_qp_ex(pd, &ex);
+
+	if (!IS_ERR(qp))
+		init->cap = ex.base.cap;
 	return qp;
 }
 

@@ -24,7 +24,7 @@ enum { ASYNC_PORT_EVENTS_MAX = 64 };
 struct async_node {
 	struct list_head node;
 	struct async_event event;
-};
+} OWNED_BY(async_queue.lock);
 
 struct async_queue {
 	struct lock lock;

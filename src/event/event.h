@@ -18,14 +18,14 @@ struct vector;
 
 /* Something that a vector runs. Embedded in its owner. */
 struct vector_item {
-	struct list_head node;            /* on the vector's list while queued */
+	struct list_head node OWNED_BY(vector.lock); /* on the vector's list while queued */
 	/* the handler; may queue the item again, may not destroy it */
-	void (*fn)(struct vector_item *);
-	struct vector *vector;            /* which one runs it; fixed by vector_item_init */
-	/* idle, queued, running, running and queued again; vector's lock */
-	u32 state;
+	void (*fn)(struct vector_item *) FIXED;
+	struct vector *vector FIXED; /* which one runs it */
+	/* idle, queued, running, running and queued again */
+	u32 state OWNED_BY(vector.lock);
 	/* of the vector, when `state` was set: an older one means idle */
-	u32 generation;
+	u32 generation OWNED_BY(vector.lock);
 };
 
 /* As many vectors as the process may use cores; the threads start on first use. Index modulo
@@ -59,14 +59,14 @@ struct channel;
 /* One source of events on a channel (a CQ). Embedded in its owner. */
 struct channel_source {
 	/* owner's place on the channel's list of sources with undelivered events */
-	struct list_head node;
-	struct channel *channel; /* NULL: none */
-	void *cookie;            /* what channel_next hands out: the door's CQ */
-	u32 undelivered;         /* events in the queue; channel's lock */
-	u32 delivered;           /* events handed out, ever */
-	u32 acked;               /* events acknowledged, ever */
-	u32 taken_call;          /* the call of channel_next that took the last; channel's lock */
-	bool held;               /* events are counted, not delivered; channel's lock */
+	struct list_head node OWNED_BY(channel.lock);
+	struct channel *channel FIXED; /* until channel_source_remove; NULL: none */
+	void *cookie FIXED;            /* what channel_next hands out: the door's CQ */
+	u32 undelivered OWNED_BY(channel.lock); /* events in the queue */
+	u32 delivered OWNED_BY(channel.lock);   /* events handed out, ever */
+	u32 acked OWNED_BY(channel.lock);       /* events acknowledged, ever */
+	u32 taken_call OWNED_BY(channel.lock);  /* the call of channel_next that took the last */
+	bool held OWNED_BY(channel.lock);       /* events are counted, not delivered */
 };
 
 /* A new channel with a close-on-exec descriptor that is readable while events wait. NULL and
@@ -101,7 +101,7 @@ struct async_event {
 	int type;       /* enum ibv_event_type's number */
 	void *element;  /* the object or, for a port, NULL */
 	u32 port;       /* for port events */
-};
+} OWNED_BY(the thread that posts or takes it);
 
 /* One per opened context. The descriptor is close-on-exec, readable while events wait, and
  * honours O_NONBLOCK. */

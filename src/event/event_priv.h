@@ -20,8 +20,8 @@ void tally_renew(int fd, u32 count);
 
 /* Something that event_drop_in_child must put in order in a forked child. Embedded in its owner. */
 struct fork_watch {
-	void (*drop)(struct fork_watch *w); /* runs in the child, as its only thread */
-	struct fork_slot *slot;
+	void (*drop)(struct fork_watch *w) FIXED; /* runs in the child, as its only thread */
+	struct fork_slot *slot FIXED;
 };
 
 /* 0 or -ENOMEM. Takes no lock: fork may come at any moment, and holds nothing up. */

@@ -13,8 +13,9 @@
 #include "event/event_priv.h"
 
 struct fork_slot {
-	struct fork_slot *next;
-	struct fork_watch *watch; /* NULL: free */
+	struct fork_slot *next FIXED;
+	/* NULL: free. Release when it is set, acquire in the child */
+	struct fork_watch *watch ATOMIC_ONLY;
 };
 
 static struct fork_slot *fork_slots;
@@ -39,6 +40,7 @@ static struct fork_slot *fork_slot_reuse(struct fork_watch *w)
 
 /* Pairs with the acquire in fork_first. */
 static struct fork_slot *fork_slot_push(struct fork_watch *w)
+	NO_THREAD_SAFETY /* nobody else sees the slot yet */
 {
 	struct fork_slot *slot = malloc(sizeof(*slot));
 

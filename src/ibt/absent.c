@@ -9,7 +9,7 @@
  */
 #include <errno.h>
 
-#include "ibt/ibt_priv.h"
+#include "ibt/absent.h"
 
 static int absent_send(struct path_dest *from, u32 dqpn, u32 sqpn, u32 psn)
 {
@@ -39,7 +39,7 @@ static void absent_keep(struct path_dest *from, const struct pkt *p)
 		a->answer[a->count].sqpn = p->dqpn;
 		a->answer[a->count++].psn = p->psn;
 	}
-	/* has the path come back to resp_batch_end in an idle moment */
+	/* has the path come back to ack_batch_end in an idle moment */
 	__atomic_store_n(&from->acks_owed, true, __ATOMIC_RELAXED);
 }
 

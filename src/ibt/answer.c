@@ -6,38 +6,42 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/answer.h"
+#include "ibt/block.h"
+#include "ibt/packet.h"
+#include "ibt/rate.h"
+#include "ibt/window.h"
 
 enum {
 	ANSWER_DISTRUST = 4, /* times that one is repeated: then the path is to help */
 	ANSWER_ASKED_MS = 5, /* between two that count */
 };
 
-static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(qp->rq_lock)
+static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(qp->resp.rq_lock)
 {
-	return &qp->resources[index % qp->resource_count];
+	return &qp->resp.resources[index % qp->resp.resource_count];
 }
 
 /* A peer that keeps to the number agreed asks for one more when it has the oldest answer: a
  * repetition of that need not be sent any more. */
-static bool answer_has_place(struct ibt_qp *qp) REQUIRES(qp->rq_lock)
+static bool answer_has_place(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 {
-	if (qp->resource_head - qp->resource_next < qp->resource_count)
+	if (qp->resp.resource_head - qp->resp.resource_next < qp->resp.resource_count)
 		return true;
-	if (qp->resource_count == 0 || !answer_slot(qp, qp->resource_next)->answered)
+	if (qp->resp.resource_count == 0 || !answer_slot(qp, qp->resp.resource_next)->answered)
 		return false;
-	qp->resource_next++;
+	qp->resp.resource_next++;
 	return true;
 }
 
 static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
-	REQUIRES(qp->rq_lock)
+	REQUIRES(qp->resp.rq_lock)
 {
 	struct resp_resource *r;
 
 	if (!answer_has_place(qp))
 		return NULL;
-	r = answer_slot(qp, qp->resource_head);
+	r = answer_slot(qp, qp->resp.resource_head);
 	*r = (struct resp_resource){ .opcode = p->opcode,
 				     .psn = p->psn,
 				     .psn_count = 1,
@@ -49,12 +53,13 @@ static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
 	return r;
 }
 
-static void answer_accept(struct ibt_qp *qp, const struct resp_resource *r) REQUIRES(qp->rq_lock)
+static void answer_accept(struct ibt_qp *qp, const struct resp_resource *r)
+	REQUIRES(qp->resp.rq_lock)
 {
-	qp->resource_head++;
-	qp->asked_again = 0;
-	qp->epsn = (qp->epsn + r->psn_count) & PSN_MASK;
-	qp->msn = (qp->msn + 1) & PSN_MASK;
+	qp->resp.resource_head++;
+	qp->resp.repeats = 0;
+	qp->resp.epsn = (qp->resp.epsn + r->psn_count) & PSN_MASK;
+	qp->resp.msn = (qp->resp.msn + 1) & PSN_MASK;
 	__atomic_store_n(&qp->counters->received, qp->counters->received + 1, __ATOMIC_RELAXED);
 }
 
@@ -73,7 +78,7 @@ enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p)
 	r = answer_new(qp, p);
 	if (r == NULL)
 		return RESP_NAK_INVALID;
-	r->psn_count = req_packets(qp, r->length);
+	r->psn_count = packet_count(qp, r->length);
 	answer_accept(qp, r);
 	return RESP_OK;
 }
@@ -104,7 +109,7 @@ enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p)
 }
 
 static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct pkt *a, u32 n)
-	REQUIRES(qp->rq_lock)
+	REQUIRES(qp->resp.rq_lock)
 {
 	bool first = r->sent == 0, last = r->sent + n == r->length;
 
@@ -118,7 +123,7 @@ static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct
 		.dqpn = qp->dest_qpn,
 		.sqpn = qp->qpn,
 		.psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK,
-		.msn = qp->msn,
+		.msn = qp->resp.msn,
 		.length = n,
 	};
 	if (r->opcode != PKT_READ_REQUEST) {
@@ -130,7 +135,7 @@ static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct
 
 /* The memory of the next n bytes: pieces, or 0 if it or the key has gone meanwhile. */
 static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n, struct iovec *iov,
-			 int max) REQUIRES(qp->rq_lock)
+			 int max) REQUIRES(qp->resp.rq_lock)
 {
 	u64 va = r->va + r->sent;
 	int count = 0;
@@ -153,16 +158,17 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 }
 
 /* The memory of the rest has gone, or its key. */
-static int answer_refuse(struct ibt_qp *qp, const struct resp_resource *r) REQUIRES(qp->rq_lock)
+static int answer_refuse(struct ibt_qp *qp, const struct resp_resource *r)
+	REQUIRES(qp->resp.rq_lock)
 {
-	qp->untold = RESP_NAK_ACCESS;
-	qp->untold_psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
-	qp->nak_sent = true;
+	qp->resp.owed = RESP_NAK_ACCESS;
+	qp->resp.owed_psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
+	qp->resp.nak_sent = true;
 	return -EACCES;
 }
 
 /* 0, -EAGAIN, or -EACCES: the rest is refused. */
-static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->rq_lock)
+static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->resp.rq_lock)
 {
 	struct iovec iov[IBT_MAX_SGE];
 	bool read = r->opcode == PKT_READ_REQUEST;
@@ -172,21 +178,21 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 
 	if (n != 0 && count == 0)
 		return answer_refuse(qp, r);
-	if (unlikely(qp->answer_rate != NULL) && n != 0 && rate_answer_must_wait(qp))
+	if (unlikely(qp->resp.answer_rate != NULL) && n != 0 && rate_answer_must_wait(qp))
 		return -EAGAIN;
 	answer_fill(qp, r, &a, n);
 	err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
 	if (err == -EAGAIN) {
-		req_block(qp, qp->dest);
+		block_wait(qp, qp->dest);
 		err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
 	}
 	if (err == -EAGAIN)
 		return err;
 	if (unlikely(err == -EFAULT))
 		return answer_refuse(qp, r);
-	if (unlikely(qp->answer_rate != NULL))
+	if (unlikely(qp->resp.answer_rate != NULL))
 		rate_charge_answer(qp, window_cost(1, n));
-	qp->has_answered |= n != 0;
+	qp->resp.has_answered |= n != 0;
 	r->sent += n;
 	r->done = !read || r->sent == r->length || err != 0;
 	r->answered |= r->done;
@@ -198,25 +204,25 @@ bool answer_pump(struct ibt_qp *qp)
 	bool sent = false;
 	int err = 0;
 
-	if (qp->resource_next == qp->resource_head || !qp_receives(qp))
+	if (qp->resp.resource_next == qp->resp.resource_head || !qp_receives(qp))
 		return true;
-	while (qp->resource_next != qp->resource_head && err == 0) {
-		struct resp_resource *r = answer_slot(qp, qp->resource_next);
+	while (qp->resp.resource_next != qp->resp.resource_head && err == 0) {
+		struct resp_resource *r = answer_slot(qp, qp->resp.resource_next);
 
 		while (!r->done && (err = answer_send_packet(qp, r)) == 0)
 			sent = true;
 		if (r->done)
-			qp->resource_next++;
+			qp->resp.resource_next++;
 	}
 	if (sent)
 		qp->dest->path->ops->flush(qp->dest);
 	/* The first refusal counts: nothing behind it is answered. */
 	if (unlikely(err == -EACCES))
-		qp->resource_next = qp->resource_head;
+		qp->resp.resource_next = qp->resp.resource_head;
 	/* Writes and sends that came after the answers may be acknowledged now; receive or the
 	 * next idle poll sends it. */
 	if (err == 0)
-		__atomic_store_n(&qp->ack_word, ACK_OWED | ((qp->epsn - 1) & PSN_MASK),
+		__atomic_store_n(&qp->resp.ack_word, ACK_OWED | ((qp->resp.epsn - 1) & PSN_MASK),
 				 __ATOMIC_RELEASE);
 	return err != -EAGAIN;
 }
@@ -232,12 +238,12 @@ static bool answer_is_repeated(const struct ibt_qp *qp, const struct resp_resour
 		return false;
 	return p->opcode != PKT_READ_REQUEST ||
 	       (p->dma_length <= IBT_MAX_MESSAGE &&
-		req_packets(qp, (u32)p->dma_length) <= r->psn_count - offset);
+		packet_count(qp, (u32)p->dma_length) <= r->psn_count - offset);
 }
 
 /* May the duplicate of a READ be answered? It names its memory anew. */
 static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const struct pkt *p)
-	REQUIRES(qp->rq_lock)
+	REQUIRES(qp->resp.rq_lock)
 {
 	if (p->opcode != PKT_READ_REQUEST)
 		return true;
@@ -252,21 +258,21 @@ static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const 
 
 /* Does no answer arrive that goes together with others? Requests that have come at once, while this
  * process slept, count as one. */
-static void answer_asked_again(struct ibt_qp *qp, u32 psn) REQUIRES(qp->rq_lock)
+static void answer_repeated(struct ibt_qp *qp, u32 psn) REQUIRES(qp->resp.rq_lock)
 {
 	u64 now = clock_now_ns();
 
-	if (now - qp->asked_ns < ANSWER_ASKED_MS * NS_PER_MS)
+	if (now - qp->resp.asked_ns < ANSWER_ASKED_MS * NS_PER_MS)
 		return;
-	qp->asked_ns = now;
-	if (psn != qp->asked_psn)
-		qp->asked_again = 0;
-	qp->asked_psn = psn;
-	if (++qp->asked_again < ANSWER_DISTRUST)
+	qp->resp.asked_ns = now;
+	if (psn != qp->resp.asked_psn)
+		qp->resp.repeats = 0;
+	qp->resp.asked_psn = psn;
+	if (++qp->resp.repeats < ANSWER_DISTRUST)
 		return;
-	qp->asked_again = 0;
-	if (qp->dest->path->ops->distrust != NULL)
-		qp->dest->path->ops->distrust(qp->dest);
+	qp->resp.repeats = 0;
+	if (qp->dest->path->ops->batches_lost != NULL)
+		qp->dest->path->ops->batches_lost(qp->dest);
 }
 
 /* The peer asks again: an atomic's answer is repeated, a READ done again, from where it is asked
@@ -274,9 +280,9 @@ static void answer_asked_again(struct ibt_qp *qp, u32 psn) REQUIRES(qp->rq_lock)
  * passed over. */
 bool answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
-	answer_asked_again(qp, p->psn);
-	for (u32 back = 1; back <= qp->resource_count; back++) {
-		u32 index = qp->resource_head - back;
+	answer_repeated(qp, p->psn);
+	for (u32 back = 1; back <= qp->resp.resource_count; back++) {
+		u32 index = qp->resp.resource_head - back;
 		struct resp_resource *r = answer_slot(qp, index);
 
 		if (!answer_is_repeated(qp, r, p))
@@ -285,8 +291,8 @@ bool answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 			return false;
 		r->done = false;
 		r->sent = 0;
-		if ((s32)(qp->resource_next - index) > 0)
-			qp->resource_next = index;
+		if ((s32)(qp->resp.resource_next - index) > 0)
+			qp->resp.resource_next = index;
 		answer_pump(qp);
 		return true;
 	}

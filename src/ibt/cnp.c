@@ -6,7 +6,8 @@
  * Spec:  IBA annex A17, 17.9 (congestion management)
  */
 #include "base/clock.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/cnp.h"
+#include "ibt/rate.h"
 
 enum { CNP_LEAST_US = 50 /* between two of one queue pair */ };
 
@@ -18,9 +19,9 @@ void cnp_send(struct ibt_qp *qp)
 	u64 now = clock_now_ns();
 
 	path_count(qp->dest->path, COUNT_RX_MARKED);
-	if (now - qp->cnp_ns < CNP_LEAST_US * NS_PER_US)
+	if (now - qp->resp.cnp_ns < CNP_LEAST_US * NS_PER_US)
 		return;
-	qp->cnp_ns = now;
+	qp->resp.cnp_ns = now;
 	/* One that finds no room is not worth waiting for: the next mark says the same. */
 	if (qp->dest->path->ops->send(qp->dest, &p, NULL, 0) != 0)
 		return;
@@ -31,15 +32,15 @@ void cnp_send(struct ibt_qp *qp)
 /* It does not say which packets were marked: requests, answers, or both. */
 void cnp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
 {
-	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->req.sq_lock);
 	if (!qp->lossy || !qp_is_peer(qp, from, p)) {
 		path_count(from->path, COUNT_RX_WRONG_PEER);
 	} else {
 		path_count(from->path, COUNT_RX_CNP);
 		rate_cut(qp);
-		lock_acquire(&qp->rq_lock);
-		rate_cut_answers(qp, qp->stream.srtt_us);
-		lock_release(&qp->rq_lock);
+		lock_acquire(&qp->resp.rq_lock);
+		rate_cut_answers(qp, qp->req.stream.srtt_us);
+		lock_release(&qp->resp.rq_lock);
 	}
-	lock_release(&qp->sq_lock);
+	lock_release(&qp->req.sq_lock);
 }

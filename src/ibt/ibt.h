@@ -80,19 +80,23 @@ void ibt_destroy(struct ibt *ibt);
 void ibt_add_path(struct ibt *ibt, struct path *p);
 /* Receives on every path; returns packets handled. Runs due timers now and then. Any thread. */
 int ibt_poll(struct ibt *ibt, int budget);
-/* The same for the last look before a sleep: if another thread is receiving it waits for its
- * turn, for that one may have looked before a packet came whose sender found nobody to wake. */
+/* The same for the last look before a sleep: waits until another thread that receives has finished,
+ * for that one may have looked before a packet came whose sender found no sleeper to wake. */
 int ibt_look(struct ibt *ibt, int budget);
-/* Packets that were under way may be lost in spite of what their path promised (the port went
- * down): each RC queue pair that waits for an answer begins its timeout, and sends again what has
- * none when that ends. May block. */
+/* Packets in flight may be lost in spite of what their path promised (the port went down): each RC
+ * queue pair that waits for an answer begins its Local ACK Timeout, and sends again when that ends
+ * what is not answered. Takes each sq_lock in turn. May block. */
 void ibt_suspect_loss(struct ibt *ibt);
 
 /* Creates a queue pair in RESET. Caps beyond the limits: -EINVAL; -ENOMEM. With owner_bytes there
  * is so much room for the owner in front of it, zeroed, which is freed with the queue pair. */
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out);
-/* Makes it unreachable, waits for whoever is inside it, drops its completions, frees. May block. */
+/* Makes the queue pair unreachable, waits for threads inside it, drops its completions, frees
+ * it. May block. */
 void ibt_qp_destroy(struct ibt_qp *qp);
+/* The adapter is gone. The queue pair enters ERR for good: what was posted is flushed, and posts
+ * answer -EIO. Modifications must have ended, and none follows. Never blocks. */
+void ibt_qp_unplug(struct ibt_qp *qp);
 /* In a forked child: the queue pair belongs to the parent, here it only flushes what is posted.
  * Single-threaded. */
 void ibt_qp_orphan(struct ibt_qp *qp);
@@ -102,6 +106,12 @@ void ibt_qp_free_orphan(struct ibt_qp *qp);
  * `dest` (taken over) come with IBV_QP_AV. One at a time for one queue pair. May block. */
 int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		  const struct path_av *av, struct path_dest *dest);
+/* The P_Key that the queue pair's pkey_index names, and the port's (1 << LMC) - 1. The driver calls
+ * it after each change of either, before the queue pair sends or receives. Without it a queue pair
+ * has the default P_Key and LMC 0. A connection's P_Key is judged by the driver where it resolves
+ * the address (path_av.pkey), a datagram's by its receiver. Takes both locks of the queue pair;
+ * never blocks. */
+void ibt_qp_set_port(struct ibt_qp *qp, u16 pkey, u16 lid_mask);
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr);
 enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp);
 u32 ibt_qp_number(const struct ibt_qp *qp);
@@ -117,7 +127,7 @@ static inline struct ibt_qp *ibt_qp_behind(const void *owner, size_t owner_bytes
 	return (struct ibt_qp *)((uintptr_t)owner + lines * CACHE_LINE);
 }
 
-/* Has what a send request reads first fetched from memory. A hint; reads nothing. */
+/* Prefetches the lines that a send request reads first. A hint. */
 void ibt_qp_fetch(const struct ibt_qp *qp);
 
 /* Copies a datagram's address vector, as it is at that moment; false: there is none, or it is of
@@ -143,6 +153,8 @@ int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner
 void ibt_srq_destroy(struct ibt_srq *srq);
 /* In a forked child: lets go of a lock whose holder the child does not have. */
 void ibt_srq_orphan(struct ibt_srq *srq);
+/* The adapter is gone: posts answer -EIO. Never blocks. */
+void ibt_srq_unplug(struct ibt_srq *srq);
 /* Arms the limit event (0: disarms) or resizes. -EINVAL, -ENOMEM. */
 int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr);

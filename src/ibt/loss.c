@@ -5,7 +5,8 @@
  * Runs:  a thread that may sleep    Locks: each sq_lock in turn, inside the paths' exclusion
  * Spec:  IBA vol 1, 9.7.6.1.3 (retry)
  */
-#include "ibt/ibt_priv.h"
+#include "ibt/loss.h"
+#include "ibt/timeout.h"
 
 static bool loss_concerns(const struct ibt_qp *qp, const struct path_dest *from)
 {
@@ -15,12 +16,12 @@ static bool loss_concerns(const struct ibt_qp *qp, const struct path_dest *from)
 
 static void loss_suspect(struct ibt_qp *qp, const struct path_dest *from)
 {
-	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->req.sq_lock);
 	/* The end of a wait for RNR would send again only what the peer has not executed; the
 	 * answers to the rest may be lost. */
 	if (loss_concerns(qp, from) && qp_sends(qp) && qp_has_outstanding(qp))
-		req_absent(qp);
-	lock_release(&qp->sq_lock);
+		timeout_begin(qp);
+	lock_release(&qp->req.sq_lock);
 }
 
 /* Of all queue pairs, or of those connected with `from`. No queue pair can go meanwhile: the caller
@@ -28,7 +29,7 @@ static void loss_suspect(struct ibt_qp *qp, const struct path_dest *from)
 static void loss_suspect_those(struct ibt *ibt, const struct path_dest *from)
 {
 	for (u32 s = 0; s < IBT_TABLES; s++) {
-		/* both loads pair with engine_table_add */
+		/* both loads pair with table_add */
 		struct ibt_qp **table = __atomic_load_n(&ibt->tables[s], __ATOMIC_ACQUIRE);
 
 		for (u32 i = 0; table != NULL && i < 1u << IBT_INDEX_BITS; i++) {

@@ -9,7 +9,15 @@
 
 #include "base/clock.h"
 #include "base/line.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/block.h"
+#include "ibt/finish.h"
+#include "ibt/qp.h"
+#include "ibt/rate.h"
+#include "ibt/refuse.h"
+#include "ibt/responder.h"
+#include "ibt/sched.h"
+#include "ibt/stream.h"
+#include "ibt/table.h"
 
 enum { QP_LEAVE_MS = 100 };
 
@@ -35,28 +43,28 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 {
 	struct ibv_qp_cap *cap = &init->cap;
 	u32 stride = wqe_send_stride(cap->max_send_sge, cap->max_inline_data);
-	int err = wqe_ring_init(&qp->sq, cap->max_send_wr, stride, cap->max_send_sge);
+	int err = wqe_ring_init(&qp->req.ring, cap->max_send_wr, stride, cap->max_send_sge);
 
 	/* What the alignment of a request leaves over is the consumer's as well. */
-	qp->max_inline = MIN(stride - (u32)sizeof(struct send_wqe), (u32)IBT_MAX_INLINE);
+	qp->req.max_inline = MIN(stride - (u32)sizeof(struct send_wqe), (u32)IBT_MAX_INLINE);
 	if (err == 0 && init->srq == NULL)
-		err = wqe_ring_init(&qp->rq, cap->max_recv_wr, 0, cap->max_recv_sge);
+		err = wqe_ring_init(&qp->resp.ring, cap->max_recv_wr, 0, cap->max_recv_sge);
 	if (err == 0 && init->srq != NULL) {
-		qp->srq_copy = calloc(1, sizeof(struct recv_wqe) +
+		qp->resp.srq_copy = calloc(1, sizeof(struct recv_wqe) +
 						 init->srq->max_sge * sizeof(struct ibv_sge));
-		err = qp->srq_copy == NULL ? -ENOMEM : 0;
+		err = qp->resp.srq_copy == NULL ? -ENOMEM : 0;
 		cap->max_recv_wr = cap->max_recv_sge = 0;
 	}
-	cap->max_inline_data = qp->max_inline;
+	cap->max_inline_data = qp->req.max_inline;
 	return err;
 }
 
 static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any more */
 {
-	wqe_ring_fini(&qp->sq);
-	wqe_ring_fini(&qp->rq);
-	free(qp->srq_copy);
-	free(qp->resources);
+	wqe_ring_fini(&qp->req.ring);
+	wqe_ring_fini(&qp->resp.ring);
+	free(qp->resp.srq_copy);
+	free(qp->resp.resources);
 	rate_destroy(qp);
 	free(qp->block);
 }
@@ -97,14 +105,15 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->recv_cq = init->recv_cq;
 	qp->srq = init->srq;
 	qp->counters = init->counters;
-	qp->timer.fn = req_timer;
+	qp->req.timer.fn = sched_timer;
 	qp->psn_shift = 12;
-	list_init(&qp->ack_node);
+	qp->pkey = IBT_DEFAULT_PKEY;
+	list_init(&qp->resp.ack_node);
 	list_init(&qp->blocked_node);
-	list_init(&qp->place.node);
+	list_init(&qp->req.place.node);
 	err = qp_alloc_rings(qp, init);
 	if (err == 0)
-		err = engine_table_add(ibt, qp);
+		err = table_add(ibt, qp);
 	if (err != 0) {
 		qp_free(qp);
 		return err;
@@ -119,11 +128,11 @@ static void qp_unlist(void *arg)
 {
 	struct ibt_qp *qp = arg;
 
-	list_remove(&qp->ack_node);
-	qp->ack_listed = false;
-	lock_acquire(&qp->sq_lock);
-	req_unblock(qp);
-	lock_release(&qp->sq_lock);
+	list_remove(&qp->resp.ack_node);
+	qp->resp.ack_listed = false;
+	lock_acquire(&qp->req.sq_lock);
+	block_leave(qp);
+	lock_release(&qp->req.sq_lock);
 }
 
 static void qp_nothing(void *arg)
@@ -136,7 +145,7 @@ static void qp_quiesce(struct ibt_qp *qp)
 {
 	struct ibt *ibt = qp->ibt;
 
-	timer_cancel_wait(ibt->cfg.timers, &qp->timer);
+	timer_cancel_wait(ibt->cfg.timers, &qp->req.timer);
 	rate_quiesce(qp);
 	for (u32 i = 0; i < ibt->path_count; i++) {
 		struct path *path = ibt->paths[i];
@@ -146,39 +155,40 @@ static void qp_quiesce(struct ibt_qp *qp)
 	}
 }
 
-static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
 {
-	qp->sq_head = qp->sq_next = qp->sq_tail = 0;
-	qp->tx_offset = qp->rx_offset = qp->reads_out = 0;
-	qp->waiting = WAIT_NONE;
-	qp->tx_member = qp->doubted = 0;
-	qp->hurried = qp->draining = qp->no_direct = false;
-	qp->rq_head = qp->rq_tail = 0;
+	qp->req.head = qp->req.next = qp->req.tail = 0;
+	qp->req.tx_offset = qp->req.rx_offset = qp->req.reads_out = 0;
+	qp->req.waiting = WAIT_NONE;
+	qp->req.tx_member = qp->contradicted_psn = 0;
+	qp->req.member_timed_out = qp->req.draining = qp->req.no_direct = false;
+	qp->resp.head = qp->resp.tail = 0;
 	/* As a new one has them. */
 	qp->attr = (struct ibv_qp_attr){ .cap = qp->attr.cap };
-	qp->access = qp->dest_qpn = qp->qkey = qp->sq_psn = qp->epsn = 0;
-	qp->current = NULL;
-	qp->in_message = 0;
-	qp->nak_sent = qp->comm_established = false;
-	qp->untold = RESP_OK;
-	qp->unheard = false;
-	qp->resource_head = qp->resource_next = 0;
-	if (qp->resources != NULL)
-		memset(qp->resources, 0, qp->resource_count * sizeof(*qp->resources));
-	__atomic_store_n(&qp->ack_word, 0, __ATOMIC_RELAXED);
-	qp->uc_run = 0;
+	qp->access = qp->dest_qpn = qp->qkey = qp->req.psn = qp->resp.epsn = 0;
+	qp->resp.current = NULL;
+	qp->resp.message = 0;
+	qp->resp.nak_sent = qp->resp.comm_established = false;
+	qp->resp.owed = RESP_OK;
+	qp->resp.cq_overflowed = false;
+	qp->resp.resource_head = qp->resp.resource_next = 0;
+	if (qp->resp.resources != NULL)
+		memset(qp->resp.resources, 0,
+		       qp->resp.resource_count * sizeof(*qp->resp.resources));
+	__atomic_store_n(&qp->resp.ack_word, 0, __ATOMIC_RELAXED);
+	qp->resp.uc_run = 0;
 	qp->owes_retry_exc = false;
 	if (qp->streams)
 		window_leave(qp);
 	rate_forget(qp);
-	qp->stream.timing = false;
+	qp->req.stream.timing = false;
 	qp->streams = qp->lossy = false;
 }
 
 /* A full ring may hold up what the peer is to be told; not for long, unless the peer is stopped. */
 static void qp_await_leave(struct ibt_qp *qp)
 {
-	for (int ms = 0; ms < QP_LEAVE_MS && !resp_has_left(qp); ms++)
+	for (int ms = 0; ms < QP_LEAVE_MS && !refuse_has_left(qp); ms++)
 		clock_sleep_ns(NS_PER_MS);
 }
 
@@ -194,26 +204,26 @@ static void qp_reset(struct ibt_qp *qp)
 {
 	struct path_dest *dest, *others;
 
-	lock_acquire(&qp->sq_lock);
-	lock_acquire(&qp->rq_lock);
-	resp_leave(qp);
+	lock_acquire(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
+	refuse_leave(qp);
 	qp_set_state(qp, IBV_QPS_RESET);
-	qp->waiting = WAIT_NONE;
+	qp->req.waiting = WAIT_NONE;
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
-	lock_release(&qp->rq_lock);
-	lock_release(&qp->sq_lock);
+	lock_release(&qp->resp.rq_lock);
+	lock_release(&qp->req.sq_lock);
 	qp_await_leave(qp);
 	qp_quiesce(qp);
-	lock_acquire(&qp->sq_lock);
-	lock_acquire(&qp->rq_lock);
+	lock_acquire(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
 	qp_clear(qp);
 	others = window_claim(qp);
 	dest = qp->dest;
 	qp->dest = NULL;
-	lock_release(&qp->rq_lock);
-	lock_release(&qp->sq_lock);
+	lock_release(&qp->resp.rq_lock);
+	lock_release(&qp->req.sq_lock);
 	window_quiesce(qp);
-	window_wake(others);
+	sched_wake(others);
 	if (dest != NULL)
 		dest->path->ops->dest_put(dest);
 	qp_forget(qp);
@@ -221,20 +231,20 @@ static void qp_reset(struct ibt_qp *qp)
 
 void ibt_qp_destroy(struct ibt_qp *qp)
 {
-	engine_table_remove(qp->ibt, qp);
+	table_remove(qp->ibt, qp);
 	qp_reset(qp);
 	qp_free(qp);
 }
 
 void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thread */
 {
-	lock_init(&qp->sq_lock);
-	lock_init(&qp->rq_lock);
+	lock_init(&qp->req.sq_lock);
+	lock_init(&qp->resp.rq_lock);
 	qp_set_state(qp, IBV_QPS_ERR);
 	qp->dest = NULL;
-	qp->sq_head = qp->sq_next = qp->sq_tail;
-	qp->rq_head = qp->rq_tail;
-	qp->current = NULL;
+	qp->req.head = qp->req.next = qp->req.tail;
+	qp->resp.head = qp->resp.tail;
+	qp->resp.current = NULL;
 }
 
 void ibt_qp_free_orphan(struct ibt_qp *qp)
@@ -243,52 +253,32 @@ void ibt_qp_free_orphan(struct ibt_qp *qp)
 	qp_free(qp);
 }
 
-static void qp_fail_both(struct ibt_qp *qp) REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+void ibt_qp_unplug(struct ibt_qp *qp)
 {
-	resp_leave(qp);
-	qp_set_state(qp, IBV_QPS_ERR);
-	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
-	timer_cancel(qp->ibt->cfg.timers, &qp->timer);
-	comp_flush_sq(qp);
-	resp_flush_rq(qp);
-	if (qp->srq != NULL)
-		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_LAST_WQE_REACHED);
-}
-
-void qp_fail_locked(struct ibt_qp *qp)
-{
-	lock_acquire(&qp->rq_lock);
-	if (qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET)
-		qp_fail_both(qp);
-	lock_release(&qp->rq_lock);
-}
-
-void qp_fail(struct ibt_qp *qp)
-{
-	struct path_dest *others;
-
-	lock_acquire(&qp->sq_lock);
-	qp_fail_locked(qp);
-	others = window_claim(qp);
-	lock_release(&qp->sq_lock);
-	window_wake(others);
+	lock_acquire(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
+	qp->unplugged = true;
+	if (qp->state != IBV_QPS_ERR)
+		finish_both(qp);
+	lock_release(&qp->resp.rq_lock);
+	sched_leave(qp);
 }
 
 void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 {
 	bool held;
 
-	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->req.sq_lock);
 	if (qp->dest != NULL && (qp->dest == dest || dest->path->ops->same(qp->dest, dest))) {
 		held = dest->path->ops->holds(dest, qp->dest_qpn);
-		if (qp_sends(qp) && qp->sq_tail != qp->sq_head) {
-			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
+		if (qp_sends(qp) && qp->req.tail != qp->req.head) {
+			finish_with_error(qp, IBV_WC_RETRY_EXC_ERR);
 		} else if (held && qp_receives(qp)) {
-			qp_fail_locked(qp);
+			finish_qp(qp);
 			qp->owes_retry_exc = true;
 		}
 	}
-	lock_release(&qp->sq_lock);
+	lock_release(&qp->req.sq_lock);
 }
 
 /* ---- modify ---- */
@@ -297,9 +287,7 @@ enum { QP_ACCESS_KNOWN = IBV_ACCESS_OPTIONAL_RANGE | ((IBV_ACCESS_HUGETLB << 1) 
 
 static int qp_check_values(const struct ibv_qp_attr *a, int mask)
 {
-	bool bad = (mask & IBV_QP_PORT && a->port_num != 1) ||
-		   (mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) ||
-		   (mask & IBV_QP_ACCESS_FLAGS &&
+	bool bad = (mask & IBV_QP_ACCESS_FLAGS &&
 		    (a->qp_access_flags & ~(u32)QP_ACCESS_KNOWN) != 0) ||
 		   (mask & IBV_QP_PATH_MTU &&
 		    (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096)) ||
@@ -317,7 +305,7 @@ static int qp_check_values(const struct ibv_qp_attr *a, int mask)
 
 /* Copies what the mask names into what query shows. */
 static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask)
-	REQUIRES(qp->sq_lock) REQUIRES(qp->rq_lock)
+	REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
 {
 	struct ibv_qp_attr *to = &qp->attr;
 
@@ -339,13 +327,13 @@ static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mas
 	if (mask & IBV_QP_TIMEOUT)
 		to->timeout = a->timeout;
 	if (mask & IBV_QP_RETRY_CNT)
-		qp->retry_left = to->retry_cnt = a->retry_cnt;
+		qp->req.retry_left = to->retry_cnt = a->retry_cnt;
 	if (mask & IBV_QP_RNR_RETRY)
-		qp->rnr_left = to->rnr_retry = a->rnr_retry;
+		qp->req.rnr_left = to->rnr_retry = a->rnr_retry;
 	if (mask & IBV_QP_RQ_PSN)
-		qp->epsn = to->rq_psn = a->rq_psn & PSN_MASK;
+		qp->resp.epsn = to->rq_psn = a->rq_psn & PSN_MASK;
 	if (mask & IBV_QP_SQ_PSN)
-		qp->sq_psn = to->sq_psn = a->sq_psn & PSN_MASK;
+		qp->req.psn = to->sq_psn = a->sq_psn & PSN_MASK;
 	if (mask & IBV_QP_SQ_PSN && qp->streams)
 		stream_begin(qp);
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
@@ -372,7 +360,7 @@ static u8 qp_log2(u32 n)
 }
 
 static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct path_dest *dest)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	const struct path_promise *promise = &dest->path->promise;
 	u8 most = qp_log2(promise->mtu);
@@ -390,44 +378,44 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	__atomic_store_n(&qp->heard_as, NULL, __ATOMIC_RELAXED);
 }
 
-static int qp_alloc_resources(struct ibt_qp *qp, u32 count) REQUIRES(qp->rq_lock)
+static int qp_alloc_resources(struct ibt_qp *qp, u32 count) REQUIRES(qp->resp.rq_lock)
 {
 	struct resp_resource *r = NULL;
 
-	if (count == qp->resource_count)
+	if (count == qp->resp.resource_count)
 		return 0;
 	if (count != 0 && (r = calloc(count, sizeof(*r))) == NULL)
 		return -ENOMEM;
-	free(qp->resources);
-	qp->resources = r;
-	qp->resource_count = count;
-	qp->resource_head = qp->resource_next = 0;
+	free(qp->resp.resources);
+	qp->resp.resources = r;
+	qp->resp.resource_count = count;
+	qp->resp.resource_head = qp->resp.resource_next = 0;
 	return 0;
 }
 
 /* The new state's own doing. */
-static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->sq_lock)
-	REQUIRES(qp->rq_lock)
+static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->req.sq_lock)
+	REQUIRES(qp->resp.rq_lock)
 {
 	bool begins = to == IBV_QPS_SQD && qp->state != IBV_QPS_SQD;
 
 	qp_set_state(qp, to);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	if (to != IBV_QPS_SQD || begins) {
-		qp->draining = begins;
+		qp->req.draining = begins;
 		qp->attr.sq_draining = begins;
 	}
 	if (!begins)
 		return;
 	/* Also what is to be sent again: its first packet has been seen. */
-	qp->sq_stop = qp->sq_next;
-	while (qp->sq_stop != qp->sq_head && sq_at(qp, qp->sq_stop)->psn_count != 0)
-		qp->sq_stop++;
+	qp->req.drain_stop = qp->req.next;
+	while (qp->req.drain_stop != qp->req.head && sq_at(qp, qp->req.drain_stop)->psn_count != 0)
+		qp->req.drain_stop++;
 }
 
 static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask,
-			    const struct path_av *av, struct path_dest **dest) REQUIRES(qp->sq_lock)
-	REQUIRES(qp->rq_lock)
+			    const struct path_av *av, struct path_dest **dest)
+	REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
 {
 	struct path_dest *old = qp->dest;
 
@@ -444,7 +432,7 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 	if (mask & IBV_QP_STATE && a->qp_state != IBV_QPS_ERR)
 		qp_enter(qp, a->qp_state);
 	else if (mask & IBV_QP_STATE && qp->state != IBV_QPS_ERR)
-		qp_fail_both(qp);
+		finish_both(qp);
 	else if (mask & IBV_QP_STATE)
 		qp->owes_retry_exc = false;
 	else
@@ -467,14 +455,14 @@ static void qp_change(struct qp_change *c)
 {
 	struct ibt_qp *qp = c->qp;
 
-	lock_acquire(&qp->sq_lock);
-	lock_acquire(&qp->rq_lock);
+	lock_acquire(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
 	c->err = qp_modify_locked(qp, c->attr, c->mask, c->av, &c->dest);
-	lock_release(&qp->rq_lock);
+	lock_release(&qp->resp.rq_lock);
 	if (c->err == 0)
-		req_pump(qp);
+		sched_run(qp);
 	c->others = window_claim(qp);
-	lock_release(&qp->sq_lock);
+	lock_release(&qp->req.sq_lock);
 }
 
 /* Off the lists of the old destination, which may go, and only then on to the new one. */
@@ -501,22 +489,32 @@ int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	} else if (c.err == 0) {
 		qp_change(&c);
 	}
-	window_wake(c.others);
+	sched_wake(c.others);
 	if (c.dest != NULL)
 		c.dest->path->ops->dest_put(c.dest);
 	return c.err;
 }
 
+void ibt_qp_set_port(struct ibt_qp *qp, u16 pkey, u16 lid_mask)
+{
+	lock_acquire(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
+	qp->pkey = pkey;
+	qp->lid_mask = lid_mask;
+	lock_release(&qp->resp.rq_lock);
+	lock_release(&qp->req.sq_lock);
+}
+
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr)
 {
-	lock_acquire(&qp->sq_lock);
-	lock_acquire(&qp->rq_lock);
+	lock_acquire(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)qp->state;
-	attr->sq_psn = qp->sq_psn & PSN_MASK;
-	attr->rq_psn = qp->epsn;
-	lock_release(&qp->rq_lock);
-	lock_release(&qp->sq_lock);
+	attr->sq_psn = qp->req.psn & PSN_MASK;
+	attr->rq_psn = qp->resp.epsn;
+	lock_release(&qp->resp.rq_lock);
+	lock_release(&qp->req.sq_lock);
 }
 
 enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp)
@@ -545,114 +543,4 @@ u32 ibt_qp_access(const struct ibt_qp *qp)
 void *ibt_qp_owner(const struct ibt_qp *qp)
 {
 	return qp->owner;
-}
-
-/* ---- posting ---- */
-
-int qp_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
-		 ibt_av_of *av_of)
-{
-	struct path_dest *others = NULL;
-	int err = 0;
-
-	if (unlikely(qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
-		     qp->state == IBV_QPS_RTR))
-		err = -EINVAL;
-	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (unlikely(qp->sq_head - qp->sq_tail >= qp->sq.size)) {
-			err = -ENOMEM;
-			break;
-		}
-		err = wqe_fill_send(qp, sq_at(qp, qp->sq_head), wr, av_of);
-		if (unlikely(err != 0))
-			break;
-		qp->sq_head++;
-	}
-	if (unlikely(qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE))
-		comp_flush_sq(qp);
-	else
-		req_pump(qp);
-	if (qp->streams)
-		others = window_claim(qp);
-	lock_release(&qp->sq_lock);
-	window_wake(others);
-	if (unlikely(err != 0) && bad != NULL)
-		*bad = wr;
-	return err;
-}
-
-/* Written where they will lie, the requests are as good as posted, but for the head. */
-int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
-		   ibt_av_of *av_of)
-{
-	int err = 0;
-
-	lock_acquire(&qp->sq_lock);
-	for (u32 at = qp->sq_head; wr != NULL && err == 0; wr = wr->next, at++)
-		err = at - qp->sq_tail >= qp->sq.size ?
-			      -ENOMEM :
-			      wqe_fill_send(qp, sq_at(qp, at), wr, av_of);
-	lock_release(&qp->sq_lock);
-	return err;
-}
-
-static int qp_may_send(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR)
-		return -EINVAL;
-	if (qp->sq_head - qp->sq_tail >= qp->sq.size)
-		return -ENOMEM;
-	return qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE ? -EPIPE : 0;
-}
-
-int ibt_may_send(struct ibt_qp *qp)
-{
-	int err;
-
-	lock_acquire(&qp->sq_lock);
-	err = qp_may_send(qp);
-	lock_release(&qp->sq_lock);
-	return err;
-}
-
-int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags)
-{
-	int err;
-
-	lock_acquire(&qp->sq_lock);
-	err = qp_may_send(qp);
-	if (err == 0 || err == -EPIPE) {
-		wqe_fill_bound(qp, sq_at(qp, qp->sq_head), wr_id, flags);
-		qp->sq_head++;
-	}
-	if (err == -EPIPE)
-		comp_flush_sq(qp);
-	else
-		req_pump(qp);
-	lock_release(&qp->sq_lock);
-	return err == -EPIPE ? 0 : err;
-}
-
-int qp_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	int err = qp->srq != NULL ? -EINVAL : 0;
-
-	if (qp->state == IBV_QPS_RESET)
-		err = -EINVAL;
-	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (unlikely(qp->rq_head - qp->rq_tail >= qp->rq.size)) {
-			err = -ENOMEM;
-			break;
-		}
-		err = wqe_fill_recv(&qp->rq, ring_recv_at(&qp->rq, qp->rq_head), wr);
-		if (unlikely(err != 0))
-			break;
-		qp->rq_head++;
-	}
-	if (unlikely(qp->state == IBV_QPS_ERR))
-		resp_flush_rq(qp);
-	lock_release(&qp->rq_lock);
-	if (unlikely(err != 0) && bad != NULL)
-		*bad = wr;
-	return err;
 }

@@ -6,7 +6,14 @@
  * In: requests, or a brief packet    Out: brief packets, or completions
  * Runs: the poster; whoever receives    Locks: sq_lock; rq_lock, then the CQ's
  */
-#include "ibt/ibt_priv.h"
+#include "ibt/ack.h"
+#include "ibt/completer.h"
+#include "ibt/packet.h"
+#include "ibt/post.h"
+#include "ibt/quick.h"
+#include "ibt/sched.h"
+#include "ibt/table.h"
+#include "ibt/write.h"
 
 enum { QUICK_LIST = 16 };
 
@@ -18,7 +25,7 @@ struct quick_request {
 };
 
 static inline bool quick_read(const struct ibt_qp *qp, const struct ibv_send_wr *wr,
-			      struct quick_request *r) REQUIRES(qp->sq_lock)
+			      struct quick_request *r) REQUIRES(qp->req.sq_lock)
 {
 	const struct ibv_sge *sge = wr->sg_list;
 
@@ -29,25 +36,25 @@ static inline bool quick_read(const struct ibt_qp *qp, const struct ibv_send_wr 
 	r->lkey = sge->lkey;
 	r->flags = wr->send_flags | (u32)qp->sig_all << 1;
 	return likely(r->length - 1 < PKT_BRIEF_BYTES && (r->flags & IBV_SEND_FENCE) == 0 &&
-		      qp->sq_head - qp->sq_tail < qp->sq.size);
+		      qp->req.head - qp->req.tail < qp->req.ring.size);
 }
 _Static_assert(IBV_SEND_SIGNALED == 1 << 1, "quick_read knows the bit");
 
 /* The bytes to send, where the consumer has them. NULL: look closer. */
 static inline const void *quick_find(const struct ibt_qp *qp, const struct quick_request *r)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	if (r->flags & IBV_SEND_INLINE)
-		return likely(r->length <= qp->max_inline) ? (const void *)(uintptr_t)r->addr
+		return likely(r->length <= qp->req.max_inline) ? (const void *)(uintptr_t)r->addr
 							   : NULL;
 	return mem_plain(qp->ibt->cfg.mem, qp->pd, r->lkey, r->addr, r->length, 0);
 }
 
 /* Writes a request down as the next of the queue; inline data stays with it until it completes. */
 static inline void quick_record(struct ibt_qp *qp, u64 wr_id, const struct quick_request *r)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
-	struct send_wqe *w = sq_at(qp, qp->sq_head); /* there is none in a queue of size 0 */
+	struct send_wqe *w = sq_at(qp, qp->req.head); /* there is none in a queue of size 0 */
 
 	if (r->flags & IBV_SEND_INLINE) {
 		/* The packet has gone: if the bytes have, too, another thread has taken them away
@@ -66,24 +73,24 @@ static inline void quick_record(struct ibt_qp *qp, u64 wr_id, const struct quick
 	w->flags = (u8)r->flags;
 	w->answered = w->pull = false;
 	w->length = r->length;
-	w->first_psn = qp->sq_psn;
+	w->first_psn = qp->req.psn;
 	w->psn_count = 1;
-	qp->sq_next = ++qp->sq_head;
-	qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
+	qp->req.next = ++qp->req.head;
+	qp->req.psn = (qp->req.psn + 1) & PSN_MASK;
 }
 
 static inline void quick_fill_packet(struct ibt_qp *qp, struct pkt_brief *b,
-				     const struct quick_request *r) REQUIRES(qp->sq_lock)
+				     const struct quick_request *r) REQUIRES(qp->req.sq_lock)
 {
-	u32 ack = req_take_ack(qp);
+	u32 ack = ack_take(qp);
 	u32 flags = (r->flags >> 2 & PKT_SOLICITED) |
-		    (req_wants_ack(qp, r->flags) ? PKT_ACK_REQUEST : 0) |
+		    (packet_wants_ack(qp, r->flags) ? PKT_ACK_REQUEST : 0) |
 		    (ack >> 31) * PKT_HAS_ACK;
 
 	b->kind = PKT_BRIEF_KIND | flags << 8;
 	b->length = r->length;
-	b->qpns = qp->quick_qpns << 32 | qp->quick_qpns >> 32;
-	b->psns = (u64)(ack & PSN_MASK) << 32 | qp->sq_psn;
+	b->qpns = qp->req.quick_qpns << 32 | qp->req.quick_qpns >> 32;
+	b->psns = (u64)(ack & PSN_MASK) << 32 | qp->req.psn;
 }
 _Static_assert(IBV_SEND_SOLICITED == PKT_SOLICITED << 2 && ACK_OWED == 1u << 31,
 	       "quick_fill_packet knows the bits");
@@ -91,7 +98,7 @@ _Static_assert(IBV_SEND_SOLICITED == PKT_SOLICITED << 2 && ACK_OWED == 1u << 31,
 /* Reads a request and fills its packet: the bytes to send, or NULL: look closer. */
 static inline const void *quick_prepare(struct ibt_qp *qp, const struct ibv_send_wr *wr,
 					struct quick_request *r, struct pkt_brief *b)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	const void *data = likely(quick_read(qp, wr, r)) ? quick_find(qp, r) : NULL;
 
@@ -107,7 +114,7 @@ struct quick_list {
 };
 
 static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
-			      const struct ibv_send_wr *wr) REQUIRES(qp->sq_lock)
+			      const struct ibv_send_wr *wr) REQUIRES(qp->req.sq_lock)
 {
 	struct quick_request r;
 
@@ -120,19 +127,19 @@ static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
 
 /* The path has taken only so many of them: as if the others had not been posted. */
 static NOINLINE void quick_untake(struct ibt_qp *qp, const struct quick_list *l, u32 count,
-				  u32 taken) REQUIRES(qp->sq_lock)
+				  u32 taken) REQUIRES(qp->req.sq_lock)
 {
-	qp->sq_next = qp->sq_head -= count - taken;
-	qp->sq_psn = (u32)l->brief[taken].psns;
+	qp->req.next = qp->req.head -= count - taken;
+	qp->req.psn = (u32)l->brief[taken].psns;
 	/* An acknowledgement that is owed rode on one of them; the latest counts. */
 	for (u32 i = count; i-- != taken;)
 		if (l->brief[i].kind & PKT_HAS_ACK << 8)
-			req_return_ack(qp, (u32)(l->brief[i].psns >> 32));
+			ack_return(qp, (u32)(l->brief[i].psns >> 32));
 }
 
 /* Sends as many as go together, up to the first that is not so simple, and returns what is left. */
 static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_wr *wr)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	const struct path_ops *ops = qp->dest->path->ops;
 	struct ibv_send_wr *left = wr;
@@ -158,7 +165,7 @@ static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_
 /* The same for a single one. The peer sees it first; then it is written down, while it is on its
  * way: whatever answers it waits for sq_lock. */
 static inline bool quick_send_one(struct ibt_qp *qp, const struct ibv_send_wr *wr)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	const struct path_ops *ops = qp->dest->path->ops;
 	struct quick_request r;
@@ -169,7 +176,7 @@ static inline bool quick_send_one(struct ibt_qp *qp, const struct ibv_send_wr *w
 		return false;
 	if (unlikely(ops->send_briefs(qp->dest, &brief, &data, 1) == 0)) {
 		if (brief.kind & PKT_HAS_ACK << 8)
-			req_return_ack(qp, (u32)(brief.psns >> 32));
+			ack_return(qp, (u32)(brief.psns >> 32));
 		return false;
 	}
 	quick_record(qp, wr->wr_id, &r);
@@ -177,14 +184,15 @@ static inline bool quick_send_one(struct ibt_qp *qp, const struct ibv_send_wr *w
 	return true;
 }
 
-static inline bool quick_may_send(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static inline bool quick_may_send(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	return qp->quick_qpns != 0 && qp->waiting == WAIT_NONE && qp->sq_next == qp->sq_head;
+	return qp->req.quick_qpns != 0 && qp->req.waiting == WAIT_NONE &&
+	       qp->req.next == qp->req.head;
 }
 
 /* What is left when as many as possible have gone the short way. */
 static NOINLINE struct ibv_send_wr *quick_send_list(struct ibt_qp *qp, struct ibv_send_wr *wr)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	struct ibv_send_wr *before = NULL;
 
@@ -204,7 +212,7 @@ void ibt_qp_fetch(const struct ibt_qp *qp)
 {
 	__builtin_prefetch(qp);
 	__builtin_prefetch(&qp->dest);
-	__builtin_prefetch(&qp->sq_lock, 1);
+	__builtin_prefetch(&qp->req.sq_lock, 1);
 }
 
 int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
@@ -213,7 +221,7 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	/* Of many queue pairs this one's lines may be far away: all of them at once. */
 	__builtin_prefetch(qp);
 	__builtin_prefetch(&qp->dest);
-	lock_acquire(&qp->sq_lock);
+	lock_acquire(&qp->req.sq_lock);
 	if (likely(wr != NULL && quick_may_send(qp))) {
 		if (wr->opcode == IBV_WR_RDMA_WRITE)
 			wr = write_post(qp, wr);
@@ -222,11 +230,11 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 		if (unlikely(wr != NULL))
 			wr = quick_send_list(qp, wr);
 		if (likely(wr == NULL)) {
-			lock_release(&qp->sq_lock);
+			lock_release(&qp->req.sq_lock);
 			return 0;
 		}
 	}
-	return qp_post_send(qp, wr, bad, av_of);
+	return post_send(qp, wr, bad, av_of);
 }
 
 static inline void quick_fill_recv(struct recv_wqe *w, const struct ibv_recv_wr *wr)
@@ -240,19 +248,20 @@ static inline void quick_fill_recv(struct recv_wqe *w, const struct ibv_recv_wr 
 
 int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	lock_acquire(&qp->rq_lock);
+	lock_acquire(&qp->resp.rq_lock);
 	if (unlikely(qp->state != IBV_QPS_RTS) &&
 	    (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_ERR))
-		return qp_post_recv(qp, wr, bad);
+		return post_recv(qp, wr, bad);
 	/* With a shared queue the size of its own is 0. */
-	while (likely(wr != NULL && wr->num_sge == 1 && qp->rq_head - qp->rq_tail < qp->rq.size &&
-		      qp->rq.max_sge != 0)) {
-		quick_fill_recv(ring_recv_at(&qp->rq, qp->rq_head++), wr);
+	while (likely(wr != NULL && wr->num_sge == 1 &&
+		      qp->resp.head - qp->resp.tail < qp->resp.ring.size &&
+		      qp->resp.ring.max_sge != 0)) {
+		quick_fill_recv(ring_recv_at(&qp->resp.ring, qp->resp.head++), wr);
 		wr = wr->next;
 	}
 	if (unlikely(wr != NULL))
-		return qp_post_recv(qp, wr, bad);
-	lock_release(&qp->rq_lock);
+		return post_recv(qp, wr, bad);
+	lock_release(&qp->resp.rq_lock);
 	return 0;
 }
 
@@ -266,20 +275,20 @@ static inline bool quick_is_peer(const struct ibt_qp *qp, const struct path_dest
 }
 
 static inline bool quick_expects(const struct ibt_qp *qp, const struct path_dest *from,
-				 const struct pkt_brief *b) REQUIRES(qp->rq_lock)
+				 const struct pkt_brief *b) REQUIRES(qp->resp.rq_lock)
 {
 	/* With a shared queue nothing ever lies in its own. */
-	return quick_is_peer(qp, from, b, qp->quick_from) && (u32)b->psns == qp->epsn &&
-	       qp->untold == 0 && qp->in_message == 0 && qp->current == NULL &&
-	       qp->rq_tail != qp->rq_head && qp->resource_next == qp->resource_head;
+	return quick_is_peer(qp, from, b, qp->resp.quick_qpns) && (u32)b->psns == qp->resp.epsn &&
+	       qp->resp.owed == 0 && qp->resp.message == 0 && qp->resp.current == NULL &&
+	       qp->resp.tail != qp->resp.head && qp->resp.resource_next == qp->resp.resource_head;
 }
 
 /* Copies into the oldest receive request and completes it. */
 static ALWAYS_INLINE bool quick_deliver(struct ibt_qp *qp, const struct pkt_brief *b,
 					const void *payload)
-	REQUIRES(qp->rq_lock)
+	REQUIRES(qp->resp.rq_lock)
 {
-	const struct recv_wqe *w = ring_recv_at(&qp->rq, qp->rq_tail);
+	const struct recv_wqe *w = ring_recv_at(&qp->resp.ring, qp->resp.tail);
 	struct ibv_wc *wc;
 	struct cqe *e;
 	void *to;
@@ -313,7 +322,7 @@ static inline void quick_count(struct ibt_counters *c, u32 bytes)
 }
 
 static inline bool quick_tell_sent(struct ibt_qp *qp, const struct send_wqe *w)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	struct ibv_wc *wc = cq_hand(qp->send_cq);
 	struct cqe *e;
@@ -331,7 +340,8 @@ static inline bool quick_tell_sent(struct ibt_qp *qp, const struct send_wqe *w)
 }
 
 /* Completes the oldest request; false: its CQ has no room. */
-static inline bool quick_retire(struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+static inline bool quick_retire(struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->req.sq_lock)
 {
 	struct ibt_counters *c = qp->counters;
 
@@ -339,23 +349,24 @@ static inline bool quick_retire(struct ibt_qp *qp, const struct send_wqe *w) REQ
 		return false;
 	__atomic_store_n(&c->sent, c->sent + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&c->sent_bytes, c->sent_bytes + w->length, __ATOMIC_RELAXED);
-	/* as in comp_pop */
-	__atomic_store_n(&qp->sq_tail, qp->sq_tail + 1, __ATOMIC_RELAXED);
+	/* as in finish_pop */
+	__atomic_store_n(&qp->req.tail, qp->req.tail + 1, __ATOMIC_RELAXED);
 	return true;
 }
 
 /* An acknowledgement that came along: mostly of the one request that is outstanding. */
-static inline void quick_take_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->sq_lock)
+static inline void quick_take_ack(struct ibt_qp *qp, u32 psn) REQUIRES(qp->req.sq_lock)
 {
-	const struct send_wqe *w = sq_at(qp, qp->sq_tail);
+	const struct send_wqe *w = sq_at(qp, qp->req.tail);
 
-	if (likely(qp->sq_tail != qp->sq_next && qp->sq_next == qp->sq_head &&
+	if (likely(qp->req.tail != qp->req.next && qp->req.next == qp->req.head &&
 		   w->first_psn == psn && w->opcode == IBV_WR_SEND && w->psn_count == 1 &&
-		   qp->waiting == WAIT_NONE && quick_retire(qp, w))) {
-		qp->retry_left = qp->attr.retry_cnt;
-		qp->rnr_left = qp->attr.rnr_retry;
-	} else if (likely(psn_ahead(psn, qp->sq_psn) < 0)) {
+		   qp->req.waiting == WAIT_NONE && quick_retire(qp, w))) {
+		qp->req.retry_left = qp->attr.retry_cnt;
+		qp->req.rnr_left = qp->attr.rnr_retry;
+	} else if (likely(psn_ahead(psn, qp->req.psn) < 0)) {
 		comp_ack(qp, psn);
+		sched_run_marked(qp);
 	} else {
 		comp_beyond(qp, psn);
 	}
@@ -368,36 +379,36 @@ static inline bool quick_asks_ack(const struct pkt_brief *b)
 
 /* It has been delivered. */
 static inline void quick_advance(struct ibt_qp *qp, const struct pkt_brief *b)
-	REQUIRES(qp->rq_lock)
+	REQUIRES(qp->resp.rq_lock)
 {
-	qp->rq_tail++;
-	qp->nak_sent = false;
-	qp->epsn = (qp->epsn + 1) & PSN_MASK;
-	qp->msn = (qp->msn + 1) & PSN_MASK;
+	qp->resp.tail++;
+	qp->resp.nak_sent = false;
+	qp->resp.epsn = (qp->resp.epsn + 1) & PSN_MASK;
+	qp->resp.msn = (qp->resp.msn + 1) & PSN_MASK;
 	quick_count(qp->counters, b->length);
 }
 
 bool quick_receive(void *user, struct path_dest *from, const struct pkt_brief *b,
 		   const void *payload)
 {
-	struct ibt_qp *qp = engine_lookup(user, (u32)b->qpns & 0xffffff);
+	struct ibt_qp *qp = table_lookup(user, (u32)b->qpns & 0xffffff);
 	bool done;
 
 	if (unlikely(qp == NULL))
 		return false;
 	if (likely(b->kind & PKT_HAS_ACK << 8)) {
-		lock_acquire(&qp->sq_lock);
-		if (likely(quick_is_peer(qp, from, b, qp->quick_qpns)))
+		lock_acquire(&qp->req.sq_lock);
+		if (likely(quick_is_peer(qp, from, b, qp->req.quick_qpns)))
 			quick_take_ack(qp, (u32)(b->psns >> 32));
-		lock_release(&qp->sq_lock);
+		lock_release(&qp->req.sq_lock);
 	}
-	lock_acquire(&qp->rq_lock);
+	lock_acquire(&qp->resp.rq_lock);
 	done = likely(quick_expects(qp, from, b)) && quick_deliver(qp, b, payload);
 	if (likely(done)) {
 		quick_advance(qp, b);
-		resp_owe_ack(qp, from, quick_asks_ack(b));
+		ack_owe(qp, from, quick_asks_ack(b));
 	}
-	lock_release(&qp->rq_lock);
+	lock_release(&qp->resp.rq_lock);
 	return done;
 }
 
@@ -416,33 +427,33 @@ static inline u32 quick_run_length(const struct pkt_brief *b, u32 n)
  * end: what is owed in between makes no difference. */
 static inline u32 quick_deliver_run(struct ibt_qp *qp, struct path_dest *from,
 				    const struct pkt_brief *b, const void *const *payload, u32 n)
-	REQUIRES(qp->rq_lock)
+	REQUIRES(qp->resp.rq_lock)
 {
 	u32 i;
 
-	n = MIN(n, qp->rq_head - qp->rq_tail);
+	n = MIN(n, qp->resp.head - qp->resp.tail);
 	for (i = 0; i < n && likely(quick_deliver(qp, &b[i], payload[i])); i++) {
 		quick_advance(qp, &b[i]);
 		if (quick_asks_ack(&b[i]))
-			resp_owe_ack(qp, from, true);
+			ack_owe(qp, from, true);
 	}
 	if (i != 0 && !quick_asks_ack(&b[i - 1]))
-		resp_owe_ack(qp, from, false);
+		ack_owe(qp, from, false);
 	return i;
 }
 
 u32 quick_receive_run(void *user, struct path_dest *from, const struct pkt_brief *b,
 		      const void *const *payload, u32 n)
 {
-	struct ibt_qp *qp = engine_lookup(user, (u32)b->qpns & 0xffffff);
+	struct ibt_qp *qp = table_lookup(user, (u32)b->qpns & 0xffffff);
 	u32 taken = 0;
 
 	n = quick_run_length(b, n);
 	if (unlikely(qp == NULL || n == 0))
 		return 0;
-	lock_acquire(&qp->rq_lock);
+	lock_acquire(&qp->resp.rq_lock);
 	if (likely(quick_expects(qp, from, b)))
 		taken = quick_deliver_run(qp, from, b, payload, n);
-	lock_release(&qp->rq_lock);
+	lock_release(&qp->resp.rq_lock);
 	return taken;
 }

@@ -1,12 +1,11 @@
 /* rate.c: how fast a queue pair sends once the network has said that it is congested: DCQCN's
  * reaction point. What it sends as requester and what it answers to READs have a rate each.
  *
- * Nothing is paced before the first notification. That one sets the current rate to what was under
- * way per time of a way there and back, and cuts it; others cut it by half of alpha, which follows
- * how often they come. In between it rises in steps of time and of bytes: towards the rate before
- * the cut (fast recovery), then beyond it (additive, then hyper increase). Where it reaches twice
- * what it began with pacing ends. The steps are counted when the next packet wants to go; the timer
- * only says when it may.
+ * Nothing is paced before the first CNP. That one sets the current rate to the bytes in flight per
+ * RTT, and cuts it; later ones cut it by half of alpha, which follows how often they come. In
+ * between it rises in steps of time and of bytes: towards the rate before the cut (fast recovery),
+ * then beyond it (additive, then hyper increase). Pacing ends at twice the first rate. The steps
+ * are counted when the next packet wants to be sent; the timer only says when it may.
  *
  * In:    notifications (cnp.c), marked answers of READs (retry.c), packets about to be sent
  * Out:   leave to send, now or later
@@ -17,7 +16,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/rate.h"
+#include "ibt/window.h"
 
 enum {
 	RATE_LEAST = 1000000, /* bytes per second */
@@ -55,31 +55,20 @@ struct rate {
 	u64 next_ns; /* when the next packet may go */
 };
 
-static void rate_timer(struct timer *t)
+struct ibt_qp *rate_qp(struct timer *t)
 {
-	struct rate *r = container_of(t, struct rate, timer);
-	struct ibt_qp *qp = r->qp;
-	struct path_dest *others = NULL;
-
-	lock_acquire(&qp->sq_lock);
-	r->timing = false;
-	req_pump(qp);
-	if (qp->streams)
-		others = window_claim(qp);
-	lock_release(&qp->sq_lock);
-	window_wake(others);
+	return container_of(t, struct rate, timer)->qp;
 }
 
-/* The answers wait no more. */
-static void rate_answer_timer(struct timer *t)
+void rate_expired(struct ibt_qp *qp)
 {
-	struct rate *r = container_of(t, struct rate, timer);
-	struct ibt_qp *qp = r->qp;
+	qp->req.rate->timing = false;
+	qp_mark_runnable(qp);
+}
 
-	lock_acquire(&qp->rq_lock);
-	r->timing = false;
-	lock_release(&qp->rq_lock);
-	resp_resume(qp);
+void rate_answer_expired(struct ibt_qp *qp)
+{
+	qp->resp.answer_rate->timing = false;
 }
 
 static u64 rate_ns(const struct rate *r, u32 bytes)
@@ -143,9 +132,9 @@ static struct rate *rate_create(struct ibt_qp *qp, void (*fn)(struct timer *t))
 }
 
 /* What the queue pair has under way per time, if that is known: not of UC. */
-static u64 rate_first(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static u64 rate_first(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	const struct stream *s = &qp->stream;
+	const struct stream *s = &qp->req.stream;
 	u64 flight = MAX(s->cost_next - s->cost_done, (u32)RATE_BURST);
 
 	if (!qp->streams || s->srtt_us == 0)
@@ -179,27 +168,27 @@ void rate_cut(struct ibt_qp *qp)
 {
 	u64 now = clock_now_ns();
 
-	if (qp->rate == NULL)
-		qp->rate = rate_create(qp, rate_timer);
-	if (qp->rate != NULL) {
-		qp->rate->way_us = qp->stream.srtt_us;
-		rate_reduce(qp->rate, now, rate_first(qp));
+	if (qp->req.rate == NULL)
+		qp->req.rate = rate_create(qp, qp->ibt->rate_due);
+	if (qp->req.rate != NULL) {
+		qp->req.rate->way_us = qp->req.stream.srtt_us;
+		rate_reduce(qp->req.rate, now, rate_first(qp));
 	} else if (qp->streams) {
-		window_cut(qp, qp->stream.srtt_us, now);
+		window_cut(qp, qp->req.stream.srtt_us, now);
 	}
 }
 
 void rate_cut_answers(struct ibt_qp *qp, u32 way_us)
 {
-	if (!qp->has_answered)
+	if (!qp->resp.has_answered)
 		return;
-	qp->has_answered = false;
-	if (qp->answer_rate == NULL)
-		qp->answer_rate = rate_create(qp, rate_answer_timer);
-	if (qp->answer_rate == NULL)
+	qp->resp.has_answered = false;
+	if (qp->resp.answer_rate == NULL)
+		qp->resp.answer_rate = rate_create(qp, qp->ibt->answer_rate_due);
+	if (qp->resp.answer_rate == NULL)
 		return;
-	qp->answer_rate->way_us = way_us;
-	rate_reduce(qp->answer_rate, clock_now_ns(), RATE_FIRST);
+	qp->resp.answer_rate->way_us = way_us;
+	rate_reduce(qp->resp.answer_rate, clock_now_ns(), RATE_FIRST);
 }
 
 /* ---- leave to send ---- */
@@ -222,13 +211,13 @@ static bool rate_waits(struct rate *r, const struct ibt_qp *qp, const struct pat
 
 bool rate_must_wait(struct ibt_qp *qp)
 {
-	qp->rate->way_us = qp->stream.srtt_us;
-	return rate_waits(qp->rate, qp, qp->dest->path);
+	qp->req.rate->way_us = qp->req.stream.srtt_us;
+	return rate_waits(qp->req.rate, qp, qp->dest->path);
 }
 
 bool rate_answer_must_wait(struct ibt_qp *qp)
 {
-	return rate_waits(qp->answer_rate, qp, qp->dest->path);
+	return rate_waits(qp->resp.answer_rate, qp, qp->dest->path);
 }
 
 /* When the next may go if so much goes now. */
@@ -241,7 +230,7 @@ static u64 rate_next_ns(const struct rate *r, u32 cost)
 
 bool rate_pauses_after(struct ibt_qp *qp, u32 cost)
 {
-	const struct rate *r = qp->rate;
+	const struct rate *r = qp->req.rate;
 
 	return r->on && rate_next_ns(r, cost) > r->now_ns;
 }
@@ -263,17 +252,17 @@ static void rate_count(struct rate *r, u32 cost)
 
 void rate_charge(struct ibt_qp *qp, u32 cost)
 {
-	rate_count(qp->rate, cost);
+	rate_count(qp->req.rate, cost);
 }
 
 void rate_charge_answer(struct ibt_qp *qp, u32 cost)
 {
-	rate_count(qp->answer_rate, cost);
+	rate_count(qp->resp.answer_rate, cost);
 }
 
 bool rate_is_holding(const struct ibt_qp *qp)
 {
-	return qp->rate != NULL && qp->rate->timing;
+	return qp->req.rate != NULL && qp->req.rate->timing;
 }
 
 static void rate_renew(struct rate *r)
@@ -287,21 +276,21 @@ static void rate_renew(struct rate *r)
 
 void rate_forget(struct ibt_qp *qp)
 {
-	rate_renew(qp->rate);
-	rate_renew(qp->answer_rate);
-	qp->has_answered = false;
+	rate_renew(qp->req.rate);
+	rate_renew(qp->resp.answer_rate);
+	qp->resp.has_answered = false;
 }
 
 void rate_quiesce(struct ibt_qp *qp)
 {
 	struct rate *r, *answers;
 
-	lock_acquire(&qp->sq_lock);
-	r = qp->rate;
-	lock_release(&qp->sq_lock);
-	lock_acquire(&qp->rq_lock);
-	answers = qp->answer_rate;
-	lock_release(&qp->rq_lock);
+	lock_acquire(&qp->req.sq_lock);
+	r = qp->req.rate;
+	lock_release(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
+	answers = qp->resp.answer_rate;
+	lock_release(&qp->resp.rq_lock);
 	if (r != NULL)
 		timer_cancel_wait(qp->ibt->cfg.timers, &r->timer);
 	if (answers != NULL)
@@ -310,6 +299,6 @@ void rate_quiesce(struct ibt_qp *qp)
 
 void rate_destroy(struct ibt_qp *qp)
 {
-	free(qp->rate);
-	free(qp->answer_rate);
+	free(qp->req.rate);
+	free(qp->resp.answer_rate);
 }

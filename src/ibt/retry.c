@@ -13,102 +13,43 @@
  * Spec:  IBA vol 1, 9.7.5.1, 9.7.5.2 (implied NAK), 9.7.6, 9.9.2
  */
 #include "base/clock.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/cnp.h"
+#include "ibt/completer.h"
+#include "ibt/finish.h"
+#include "ibt/rate.h"
+#include "ibt/retry.h"
+#include "ibt/rto.h"
+#include "ibt/stream.h"
+#include "ibt/window.h"
 
 enum {
-	RETRY_LEAST_US = 1000,
-	RETRY_FIRST_US = 10000, /* as long as nothing has been measured */
-	RETRY_MOST_MS = 500,
 	RETRY_BACKOFFS = 12,
-	RETRY_STUCK = 6, /* steps back that help one packet each: then the path is to help */
-	RETRY_TIMEOUT_LEAST_US = 4000,
+	/* so many in a row: the path is to send packets one by one (distrust) */
+	RETRY_SINGLE_STEPS = 6,
 	RETRY_FROZEN_US = 4000, /* a timer that comes later has found nobody to run it */
-	RETRY_LONG_US = 150000,
 	RETRY_LOOK_US = 1000, /* from one question whether the path is empty to the next */
-	RETRY_UNSURE = 16, /* measurements in a row of what was sent twice: one is believed */
 };
 
-/* ---- time ---- */
-
-/* The Local ACK Timeout; no shorter than a peer on a busy host needs. 0: none. */
-static u64 retry_timeout_ns(const struct ibt_qp *qp)
+static bool retry_awaits(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	u64 ns = 4096ull << (qp->attr.timeout & 31);
-
-	return qp->attr.timeout == 0 ? 0 : MAX(ns, RETRY_TIMEOUT_LEAST_US * NS_PER_US);
-}
-
-/* How long nothing may be heard. 0: for ever. */
-static u64 retry_patience_ns(const struct ibt_qp *qp)
-{
-	u64 timeout = retry_timeout_ns(qp);
-
-	return (qp->attr.retry_cnt + 1ull) * timeout;
-}
-
-/* The way there and back, with a margin. What is known may take longer than the Local ACK
- * Timeout: whoever did not wait for it would send all of it twice. But patience must last for
- * two tries, and for more where it is a guess only. */
-static u64 retry_way_ns(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	const struct stream *s = &qp->stream;
-	u64 timeout = retry_timeout_ns(qp);
-	u64 ns = MAX(s->srtt_us + 4ull * s->rttvar_us, (u64)RETRY_LEAST_US) * NS_PER_US;
-
-	if (s->srtt_us == 0)
-		ns = RETRY_FIRST_US * NS_PER_US;
-	if (timeout == 0)
-		return ns;
-	if (s->srtt_us != 0)
-		timeout = MAX(timeout, retry_patience_ns(qp) / (s->guessed ? 4 : 2));
-	return MIN(ns, timeout);
-}
-
-/* How long to wait before transmitting again. */
-static u64 retry_after_ns(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	u64 limit = RETRY_MOST_MS * NS_PER_MS, timeout = retry_timeout_ns(qp);
-	u64 way = retry_way_ns(qp);
-
-	if (timeout != 0)
-		limit = MIN(limit, timeout);
-	return MAX(way, MIN(way << qp->stream.backoff, limit));
-}
-
-static bool retry_awaits(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	return (s32)(qp->stream.top - stream_front(qp)) > 0;
-}
-
-static void retry_arm(struct ibt_qp *qp, u64 deadline_ns) REQUIRES(qp->sq_lock)
-{
-	qp->stream.timing = true;
-	if (timer_arm(qp->ibt->cfg.timers, &qp->timer, deadline_ns))
-		qp->ibt->cfg.kick(qp->ibt->cfg.arg);
-}
-
-void retry_watch(struct ibt_qp *qp, u64 now_ns)
-{
-	qp->stream.heard_ns = now_ns != 0 ? now_ns : clock_now_ns();
-	if (!qp->stream.timing)
-		retry_arm(qp, qp->stream.heard_ns + retry_after_ns(qp));
+	return (s32)(qp->req.stream.top - stream_front(qp)) > 0;
 }
 
 /* Of what was sent together nothing has come, but for one packet at most. A peer that was only
  * asleep has it all. */
-static void retry_helped_one(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static void retry_single_step(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	if (++qp->stream.stuck < RETRY_STUCK)
+	if (++qp->req.stream.single_steps < RETRY_SINGLE_STEPS)
 		return;
-	qp->stream.stuck = 0;
-	if (qp->dest->path->ops->distrust != NULL)
-		qp->dest->path->ops->distrust(qp->dest);
+	qp->req.stream.single_steps = 0;
+	if (qp->dest->path->ops->batches_lost != NULL)
+		qp->dest->path->ops->batches_lost(qp->dest);
 }
 
 /* The peer has said something new. */
-static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 
 	s->heard_ns = clock_now_ns();
 	if (likely(s->backoff == 0 && !s->probe))
@@ -116,63 +57,18 @@ static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 	/* The peer had nothing of what came after the probe. */
 	if (s->probe && s->una == s->probe_psn + 1 && s->una != s->top) {
 		window_cut(qp, s->srtt_us, s->heard_ns);
-		retry_helped_one(qp);
+		retry_single_step(qp);
 	}
 	s->backoff = 0;
 	s->probe = s->probed = false;
 	window_count_probe(qp);
-	if (qp->waiting == WAIT_NONE)
-		retry_arm(qp, s->heard_ns + retry_after_ns(qp));
+	if (qp->req.waiting == WAIT_NONE)
+		rto_arm(qp, s->heard_ns + rto_after_ns(qp));
 }
 
-/* Whether a measurement takes the place of all that were before. What was sent again may have
- * been answered the first time: then the way is as long as it seems, else shorter. It is
- * believed where nothing is known yet and it is no worse than a long way, and where many in a
- * row were like that though nothing was lost: a way that has become longer than we wait is never
- * measured otherwise. The next that is sure is believed instead. */
-static bool retry_starts_anew(struct stream *s, u32 us)
+static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp->req.sq_lock)
 {
-	bool anew;
-
-	s->unsure = s->rtt_unsure ? s->unsure + 1 : 0;
-	if (s->rtt_unsure)
-		anew = s->unsure >= RETRY_UNSURE || (s->srtt_us == 0 && us <= RETRY_LONG_US);
-	else
-		anew = s->srtt_us == 0 || s->guessed;
-	if (anew) {
-		s->guessed = s->rtt_unsure;
-		s->unsure = 0;
-	}
-	return anew;
-}
-
-/* Mean and deviation as TCP has them, RFC 6298. */
-static void retry_measure(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
-{
-	struct stream *s = &qp->stream;
-	u32 us, off;
-
-	if (s->rtt_ns == 0 || ((s32)(s->una - s->rtt_psn) <= 0 && !s->rtt_unsure))
-		return;
-	us = MAX((u32)MIN((s->heard_ns - s->rtt_ns) / NS_PER_US, 1000000ull), 1u);
-	s->rtt_ns = 0;
-	if (unlikely(s->srtt_us == 0 || s->rtt_unsure || s->guessed)) {
-		if (retry_starts_anew(s, us)) {
-			s->srtt_us = us;
-			s->rttvar_us = us / (s->guessed ? 16 : 2);
-		}
-		return;
-	}
-	s->unsure = 0;
-	off = us > s->srtt_us ? us - s->srtt_us : s->srtt_us - us;
-	s->rttvar_us = (3 * s->rttvar_us + off) / 4;
-	s->srtt_us = MAX((7 * s->srtt_us + us) / 8, 1u);
-	window_measured(qp, us);
-}
-
-static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp->sq_lock)
-{
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 	u64 rtt_ns = s->rtt_ns;
 
 	s->resent_ns = now_ns;
@@ -185,37 +81,37 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 		window_cut(qp, s->srtt_us, now_ns);
 	stream_rewind(qp);
 	s->rtt_ns = rtt_ns;
-	s->rtt_unsure = true;
+	s->rtt_ambiguous = true;
 	if (!probe)
-		s->unsure = 0;
+		s->ambiguous_run = 0;
 }
 
 /* While this process stood still (stopped, its machine frozen or too busy) it could neither hear
  * the peer nor ask again: such time does not count against the peer. */
-static void retry_forgive(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_lock)
+static void retry_discount_frozen(struct ibt_qp *qp, u64 now) REQUIRES(qp->req.sq_lock)
 {
-	if (now > qp->timer.deadline_ns + RETRY_FROZEN_US * NS_PER_US)
-		qp->stream.heard_ns += now - qp->timer.deadline_ns;
+	if (now > qp->req.timer.deadline_ns + RETRY_FROZEN_US * NS_PER_US)
+		qp->req.stream.heard_ns += now - qp->req.timer.deadline_ns;
 }
 
 /* What has come of an answer that is not complete yet is a sign of life as well. It is looked for
  * here only, so that it costs each packet nothing. */
-static void retry_look_for_answers(struct ibt_qp *qp, u64 now) REQUIRES(qp->sq_lock)
+static void retry_look_for_answers(struct ibt_qp *qp, u64 now) REQUIRES(qp->req.sq_lock)
 {
 	u32 number = stream_front(qp);
 
-	if (number != qp->stream.front_seen && qp->rx_offset != 0)
-		qp->stream.heard_ns = now;
-	qp->stream.front_seen = number;
+	if (number != qp->req.stream.front_seen && qp->req.rx_offset != 0)
+		qp->req.stream.heard_ns = now;
+	qp->req.stream.front_seen = number;
 }
 
-/* Patience has ended. Whoever receives may have been kept from it for as long, though timers ran:
- * then the answer lies there unread, and silence is ours. So the path is to be found empty
- * first, by a look that began later: the second from now on. Not for ever, for it never is where
- * somebody floods it. */
-static bool retry_is_over(struct ibt_qp *qp, u64 now, u64 end) REQUIRES(qp->sq_lock)
+/* The retry budget has ended. The thread that receives may not have run for as long, though
+ * timers ran: then the answer lies there unread, and silence is ours. So the path is to be found
+ * empty first, by a look that began later: the second from now on. Not for ever, for it never is
+ * where somebody floods it. */
+static bool retry_is_over(struct ibt_qp *qp, u64 now, u64 end) REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 	struct path *path = qp->dest->path;
 	u32 emptied = (u32)path_emptied(path);
 
@@ -224,7 +120,7 @@ static bool retry_is_over(struct ibt_qp *qp, u64 now, u64 end) REQUIRES(qp->sq_l
 		s->emptied = emptied;
 	}
 	if (emptied - s->emptied >= 2 ||
-	    now - end >= MAX(retry_patience_ns(qp), RETRY_MOST_MS * NS_PER_MS))
+	    now - end >= MAX(rto_budget_ns(qp), RTO_MOST_MS * NS_PER_MS))
 		return true;
 	if (path->ops->want_look != NULL)
 		path->ops->want_look(path);
@@ -232,140 +128,140 @@ static bool retry_is_over(struct ibt_qp *qp, u64 now, u64 end) REQUIRES(qp->sq_l
 }
 
 /* Nothing has come for a while: again, or enough. */
-static void retry_late(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static void retry_late(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
-	u64 now = clock_now_ns(), patience = retry_patience_ns(qp), next, end;
+	struct stream *s = &qp->req.stream;
+	u64 now = clock_now_ns(), budget = rto_budget_ns(qp), next, end;
 
-	retry_forgive(qp, now);
+	retry_discount_frozen(qp, now);
 	retry_look_for_answers(qp, now);
-	end = patience == 0 ? TIMER_NEVER : s->heard_ns + patience;
+	end = budget == 0 ? TIMER_NEVER : s->heard_ns + budget;
 	if (now >= end) {
 		if (retry_is_over(qp, now, end))
-			comp_fail(qp, IBV_WC_RETRY_EXC_ERR);
+			finish_with_error(qp, IBV_WC_RETRY_EXC_ERR);
 		else
-			retry_arm(qp, now + RETRY_LOOK_US * NS_PER_US);
+			rto_arm(qp, now + RETRY_LOOK_US * NS_PER_US);
 		return;
 	}
-	next = MAX(s->heard_ns, s->resent_ns) + retry_after_ns(qp);
+	next = MAX(s->heard_ns, s->resent_ns) + rto_after_ns(qp);
 	if (now >= next) {
 		/* the first time it may be that one of the two did not run */
-		if (s->backoff != 0 && qp->dest->path->ops->doubt != NULL)
-			qp->dest->path->ops->doubt(qp->dest);
+		if (s->backoff != 0 && qp->dest->path->ops->peer_silent != NULL)
+			qp->dest->path->ops->peer_silent(qp->dest);
 		retry_go_back(qp, now, true);
 		s->backoff = MIN(s->backoff + 1, RETRY_BACKOFFS);
-		next = now + retry_after_ns(qp);
+		next = now + rto_after_ns(qp);
 	}
-	retry_arm(qp, MIN(next, end));
+	rto_arm(qp, MIN(next, end));
 }
 
 void retry_timer(struct ibt_qp *qp)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 
 	if (!qp_sends(qp))
 		return;
-	if (qp->waiting == WAIT_RNR) {
+	if (qp->req.waiting == WAIT_RNR) {
 		s->heard_ns = clock_now_ns();
 		if (s->heard_ns < s->rnr_ns) {
-			retry_arm(qp, s->rnr_ns);
+			rto_arm(qp, s->rnr_ns);
 			return;
 		}
-		qp->waiting = WAIT_NONE;
+		qp->req.waiting = WAIT_NONE;
 	}
 	s->timing = retry_awaits(qp);
 	if (s->timing)
 		retry_late(qp);
 	if (qp_sends(qp))
-		req_pump(qp);
+		qp_mark_runnable(qp);
 }
 
 /* ---- acknowledgements ---- */
 
 /* Completes what has been executed, up to a READ or atomic that has no answer yet. */
-static void retry_retire(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static void retry_retire(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	while (qp->sq_tail != qp->sq_head && qp_sends(qp)) {
-		struct send_wqe *w = sq_at(qp, qp->sq_tail);
+	while (qp->req.tail != qp->req.head && qp_sends(qp)) {
+		struct send_wqe *w = sq_at(qp, qp->req.tail);
 
 		if (w->psn_count == 0 || wqe_is_answered_op(w) ||
-		    (s32)(qp->stream.una - w->first_psn - w->psn_count) < 0)
+		    (s32)(qp->req.stream.una - w->first_psn - w->psn_count) < 0)
 			break;
-		comp_retire(qp, w);
+		finish_request(qp, w);
 	}
 	if (likely(qp_sends(qp)))
 		stream_settle(qp);
 }
 
 /* Everything before `number` has been executed. */
-static void retry_executed(struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+static void retry_executed(struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lock)
 {
-	if ((s32)(number - qp->stream.una) <= 0)
+	if ((s32)(number - qp->req.stream.una) <= 0)
 		return;
-	if (number - qp->stream.una > 1 || number == qp->stream.top)
-		qp->stream.stuck = 0;
-	qp->stream.una = number;
-	qp->rnr_left = qp->attr.rnr_retry;
+	if (number - qp->req.stream.una > 1 || number == qp->req.stream.top)
+		qp->req.stream.single_steps = 0;
+	qp->req.stream.una = number;
+	qp->req.rnr_left = qp->attr.rnr_retry;
 	retry_heard(qp);
-	retry_measure(qp);
+	rto_measure(qp);
 	retry_retire(qp);
 }
 
 /* Something is missing from the front on, though what was sent later has arrived. Once per gap and
  * way there and back: what was under way when transmission went back says the same again. */
-static void retry_gap(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static void retry_gap(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 	u32 front = stream_front(qp);
 	u64 now = clock_now_ns();
 
-	if (qp->waiting != WAIT_NONE || !retry_awaits(qp))
+	if (qp->req.waiting != WAIT_NONE || !retry_awaits(qp))
 		return;
 	if (front == s->gap && now - s->resent_ns < 2 * MAX(s->srtt_us, 50u) * NS_PER_US)
 		return;
 	s->gap = front;
 	/* requests for READs and atomics go alone */
-	if (!wqe_is_answered_op(sq_at(qp, qp->sq_tail)))
-		retry_helped_one(qp);
+	if (!wqe_is_answered_op(sq_at(qp, qp->req.tail)))
+		retry_single_step(qp);
 	retry_go_back(qp, now, false);
 }
 
 /* Has the peer passed by a READ or atomic whose answer has not come? IBA vol 1, 9.7.5.2.1. */
-static bool retry_is_passed_by(const struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+static bool retry_is_passed_by(const struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lock)
 {
-	const struct send_wqe *w = sq_at(qp, qp->sq_tail);
+	const struct send_wqe *w = sq_at(qp, qp->req.tail);
 
 	return retry_awaits(qp) && wqe_is_answered_op(w) && (s32)(number - stream_front(qp)) >= 0;
 }
 
-static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lock)
+static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 
-	if (qp->waiting != WAIT_NONE || (s32)(number - s->una) < 0)
+	if (qp->req.waiting != WAIT_NONE || (s32)(number - s->una) < 0)
 		return;
-	if (qp->attr.rnr_retry != 7 && qp->rnr_left == 0) {
+	if (qp->attr.rnr_retry != 7 && qp->req.rnr_left == 0) {
 		/* As in retry_refused; it will be said again. */
 		if ((s32)(number - stream_front(qp)) > 0)
 			retry_gap(qp);
 		else
-			comp_fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+			finish_with_error(qp, IBV_WC_RNR_RETRY_EXC_ERR);
 		return;
 	}
-	qp->rnr_left -= qp->attr.rnr_retry != 7;
+	qp->req.rnr_left -= qp->attr.rnr_retry != 7;
 	retry_heard(qp);
 	stream_rewind(qp);
-	qp->waiting = WAIT_RNR;
+	qp->req.waiting = WAIT_RNR;
 	s->rnr_ns = s->heard_ns + comp_rnr_ns(code);
-	retry_arm(qp, s->rnr_ns);
+	rto_arm(qp, s->rnr_ns);
 }
 
 /* The peer refuses a request: that one fails, and not a READ or atomic before it whose answer is
  * lost. Such an answer is asked for again first, though a peer that has failed will hardly give it:
  * then its timeout ends it. IBA vol 1, 9.7.5.2.1, 9.9.2.4. */
-static void retry_refused(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static void retry_refused(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 
 	if (likely(s->refusal == 0) || !qp_sends(qp) || !retry_awaits(qp))
 		return;
@@ -377,12 +273,12 @@ static void retry_refused(struct ibt_qp *qp) REQUIRES(qp->sq_lock)
 
 /* An error may concern a READ part of which has been answered; whatever else comes late says
  * nothing new. */
-static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lock)
+static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->req.sq_lock)
 {
-	bool late = (s32)(number - qp->stream.una) < 0;
+	bool late = (s32)(number - qp->req.stream.una) < 0;
 
 	if (late && (code == NAK_PSN_SEQUENCE || !retry_awaits(qp) ||
-		     (s32)(number - sq_at(qp, qp->sq_tail)->first_psn) < 0)) {
+		     (s32)(number - sq_at(qp, qp->req.tail)->first_psn) < 0)) {
 		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
 		return;
 	}
@@ -394,14 +290,14 @@ static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->sq_lo
 		path_count(qp->dest->path, COUNT_RX_OPCODE);
 		return;
 	}
-	qp->stream.refusal = code;
-	qp->stream.refused = number;
+	qp->req.stream.refusal = code;
+	qp->req.stream.refused = number;
 }
 
-static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIRES(qp->sq_lock)
+static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIRES(qp->req.sq_lock)
 {
 	bool positive = (p->syndrome & 0xe0) == 0;
-	bool fresh = (s32)(number + positive - qp->stream.una) > 0;
+	bool fresh = (s32)(number + positive - qp->req.stream.una) > 0;
 
 	retry_executed(qp, number + positive);
 	if (!qp_sends(qp))
@@ -419,17 +315,17 @@ static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIR
 /* ---- answers ---- */
 
 /* The request at the front, if this is the packet of its answer that is awaited next. */
-static struct send_wqe *retry_front_answer(struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+static struct send_wqe *retry_front_answer(struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lock)
 {
-	struct send_wqe *w = sq_at(qp, qp->sq_tail);
+	struct send_wqe *w = sq_at(qp, qp->req.tail);
 
 	return retry_awaits(qp) && wqe_is_answered_op(w) && number == stream_front(qp) ? w : NULL;
 }
 
 /* The same, once everything before it has been acknowledged by the answer. */
-static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(qp->sq_lock)
+static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 	struct send_wqe *w = retry_front_answer(qp, number);
 
 	if (likely(w != NULL && s->rtt_ns == 0)) {
@@ -450,24 +346,24 @@ static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(q
 
 /* `bytes` more of the answer have come. */
 static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
-	u32 segment = (u32)qp->stream.segment << (qp->psn_shift + w->stretch);
+	u32 segment = (u32)qp->req.stream.segment << (qp->psn_shift + w->stretch);
 	bool all, behind;
 
-	qp->rx_offset += bytes;
-	all = qp->rx_offset == w->length;
-	behind = (s32)(stream_front(qp) - qp->sq_psn) > 0;
-	if (unlikely(qp->stream.backoff != 0))
+	qp->req.rx_offset += bytes;
+	all = qp->req.rx_offset == w->length;
+	behind = (s32)(stream_front(qp) - qp->req.psn) > 0;
+	if (unlikely(qp->req.stream.backoff != 0))
 		retry_heard(qp);
-	if (!all && qp->rx_offset % segment != 0 && !behind)
+	if (!all && qp->req.rx_offset % segment != 0 && !behind)
 		return;
-	if (all || qp->rx_offset % segment == 0)
-		qp->reads_out -= MIN(qp->reads_out, 1u);
+	if (all || qp->req.rx_offset % segment == 0)
+		qp->req.reads_out -= MIN(qp->req.reads_out, 1u);
 	if (all) {
 		w->answered = true;
-		qp->rx_offset = 0;
-		comp_retire(qp, w);
+		qp->req.rx_offset = 0;
+		finish_request(qp, w);
 	}
 	if (!qp_sends(qp))
 		return;
@@ -477,20 +373,20 @@ static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
 }
 
 static void retry_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *data, u32 n)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	if (comp_scatter(qp, w, data, n) != 0)
-		comp_fail(qp, IBV_WC_LOC_PROT_ERR);
+		finish_with_error(qp, IBV_WC_LOC_PROT_ERR);
 	else
 		retry_answer_taken(qp, w, n);
 }
 
 static void retry_read_answer(struct ibt_qp *qp, const struct pkt *p, u32 number,
-			      const void *payload) REQUIRES(qp->sq_lock)
+			      const void *payload) REQUIRES(qp->req.sq_lock)
 {
 	struct send_wqe *w = retry_answered(qp, number);
 
-	/* Who asks slowly is answered slowly, whatever the peer does with notifications. */
+	/* A requester that asks slowly is answered slowly, whatever the peer does with CNPs. */
 	if (unlikely(cnp_is_marked(p))) {
 		path_count(qp->dest->path, COUNT_RX_MARKED);
 		rate_cut(qp);
@@ -498,34 +394,34 @@ static void retry_read_answer(struct ibt_qp *qp, const struct pkt *p, u32 number
 	if (w == NULL)
 		return;
 	if (w->opcode != IBV_WR_RDMA_READ ||
-	    p->length != MIN(w->length - qp->rx_offset, qp_packet_bytes(qp)))
-		comp_fail(qp, IBV_WC_BAD_RESP_ERR);
+	    p->length != MIN(w->length - qp->req.rx_offset, qp_packet_bytes(qp)))
+		finish_with_error(qp, IBV_WC_BAD_RESP_ERR);
 	else
 		retry_scatter(qp, w, payload, p->length);
 }
 
 static void retry_atomic_answer(struct ibt_qp *qp, const struct pkt *p, u32 number)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	struct send_wqe *w = retry_answered(qp, number);
 
 	if (w == NULL)
 		return;
 	if (w->opcode == IBV_WR_RDMA_READ)
-		comp_fail(qp, IBV_WC_BAD_RESP_ERR);
+		finish_with_error(qp, IBV_WC_BAD_RESP_ERR);
 	else
 		retry_scatter(qp, w, &p->swap, sizeof(p->swap));
 }
 
 void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 {
-	u32 number = qp->stream.una + (u32)psn_ahead(p->psn, qp->stream.una);
+	u32 number = qp->req.stream.una + (u32)psn_ahead(p->psn, qp->req.stream.una);
 
 	if (!qp_sends(qp)) {
 		path_count(qp->dest->path, COUNT_RX_NOT_RECEIVING);
 		return;
 	}
-	if ((s32)(number - qp->stream.top) >= 0) {
+	if ((s32)(number - qp->req.stream.top) >= 0) {
 		path_count(qp->dest->path, COUNT_RX_PSN);
 		return;
 	}
@@ -545,6 +441,6 @@ void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 		break;
 	}
 	retry_refused(qp);
-	if ((qp->sq_next != qp->sq_head || qp->draining) && qp_sends(qp))
-		req_pump(qp);
+	if ((qp->req.next != qp->req.head || qp->req.draining) && qp_sends(qp))
+		qp_mark_runnable(qp);
 }

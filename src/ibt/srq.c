@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "ibt/ibt_priv.h"
+#include "ibt/instance.h"
+#include "ibt/srq.h"
 
 enum { SRQ_MAX_WR = IBT_MAX_WR };
 
@@ -43,6 +44,13 @@ void ibt_srq_destroy(struct ibt_srq *srq) NO_THREAD_SAFETY /* nobody else has it
 void ibt_srq_orphan(struct ibt_srq *srq) NO_THREAD_SAFETY /* the child has one thread */
 {
 	lock_init(&srq->lock);
+}
+
+void ibt_srq_unplug(struct ibt_srq *srq)
+{
+	lock_acquire(&srq->lock);
+	srq->unplugged = true;
+	lock_release(&srq->lock);
 }
 
 static int srq_resize(struct ibt_srq *srq, u32 max_wr) REQUIRES(srq->lock)
@@ -91,10 +99,11 @@ void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr)
 
 int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	int err = 0;
+	int err;
 
 	lock_acquire(&srq->lock);
-	for (; wr != NULL; wr = wr->next) {
+	err = srq->unplugged ? -EIO : 0;
+	for (; wr != NULL && err == 0; wr = wr->next) {
 		if (srq->head - srq->tail >= srq->ring.size)
 			err = -ENOMEM;
 		else

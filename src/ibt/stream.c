@@ -13,7 +13,11 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/packet.h"
+#include "ibt/rate.h"
+#include "ibt/rto.h"
+#include "ibt/stream.h"
+#include "ibt/window.h"
 
 enum {
 	STREAM_SEGMENT_COST = 36 << 10,
@@ -23,15 +27,15 @@ enum {
 
 void stream_begin(struct ibt_qp *qp)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 
-	s->una = s->top = qp->sq_psn;
+	s->una = s->top = qp->req.psn;
 	s->cost_done = s->cost_next;
 	s->backoff = 0;
 	s->probe = s->probed = false;
 	s->rtt_ns = 0;
 	s->refusal = 0;
-	s->gap = qp->sq_psn - 1;
+	s->gap = qp->req.psn - 1;
 	s->segment = (u16)MAX((u32)STREAM_SEGMENT_COST / window_cost(1, qp_packet_bytes(qp)), 1u);
 }
 
@@ -45,20 +49,20 @@ static u32 stream_cost(const struct ibt_qp *qp, const struct send_wqe *w, u32 pa
 /* ---- where it stands ---- */
 
 /* The oldest request, if any packet of it has been numbered. */
-static struct send_wqe *stream_oldest(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static struct send_wqe *stream_oldest(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	struct send_wqe *w = sq_at(qp, qp->sq_tail);
+	struct send_wqe *w = sq_at(qp, qp->req.tail);
 
-	return qp->sq_tail != qp->sq_head && w->psn_count != 0 ? w : NULL;
+	return qp->req.tail != qp->req.head && w->psn_count != 0 ? w : NULL;
 }
 
 /* Packets of the oldest request that nothing is awaited for any more. */
-static u32 stream_done(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+static u32 stream_done(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	s32 done = (s32)(qp->stream.una - w->first_psn);
+	s32 done = (s32)(qp->req.stream.una - w->first_psn);
 
 	if (wqe_is_answered_op(w))
-		return qp->rx_offset >> qp->psn_shift;
+		return qp->req.rx_offset >> qp->psn_shift;
 	return done <= 0 ? 0 : MIN((u32)done, w->psn_count);
 }
 
@@ -66,29 +70,30 @@ u32 stream_front(const struct ibt_qp *qp)
 {
 	const struct send_wqe *w = stream_oldest(qp);
 
-	return w == NULL ? qp->stream.top : w->first_psn + stream_done(qp, w);
+	return w == NULL ? qp->req.stream.top : w->first_psn + stream_done(qp, w);
 }
 
-static void stream_go_to(struct ibt_qp *qp, struct send_wqe *w, u32 packets) REQUIRES(qp->sq_lock)
+static void stream_go_to(struct ibt_qp *qp, struct send_wqe *w, u32 packets)
+	REQUIRES(qp->req.sq_lock)
 {
-	qp->sq_psn = w->first_psn + packets;
-	qp->tx_offset = packets << qp->psn_shift;
-	qp->stream.cost_next = w->first_cost + stream_cost(qp, w, packets);
-	qp->stream.seek = true;
+	qp->req.psn = w->first_psn + packets;
+	qp->req.tx_offset = packets << qp->psn_shift;
+	qp->req.stream.cost_next = w->first_cost + stream_cost(qp, w, packets);
+	qp->req.stream.seek = true;
 }
 
 void stream_settle(struct ibt_qp *qp)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 	struct send_wqe *w = stream_oldest(qp);
 	u32 done = w == NULL ? 0 : stream_done(qp, w);
 	u32 front = w == NULL ? s->top : w->first_psn + done;
 	u32 before = s->cost_done;
 
-	if ((s32)(front - qp->sq_psn) > 0 || (s32)(qp->sq_tail - qp->sq_next) > 0) {
-		qp->sq_next = qp->sq_tail;
-		qp->sq_psn = front;
-		qp->tx_offset = 0;
+	if ((s32)(front - qp->req.psn) > 0 || (s32)(qp->req.tail - qp->req.next) > 0) {
+		qp->req.next = qp->req.tail;
+		qp->req.psn = front;
+		qp->req.tx_offset = 0;
 		if (w != NULL)
 			stream_go_to(qp, w, done);
 		s->cost_done = before = s->cost_next;
@@ -104,202 +109,206 @@ void stream_rewind(struct ibt_qp *qp)
 	if (w == NULL)
 		return;
 	path_count(qp->dest->path, COUNT_TX_RETRY);
-	qp->sq_next = qp->sq_tail;
-	qp->reads_out = 0;
-	qp->stream.rtt_ns = 0;
+	qp->req.next = qp->req.tail;
+	qp->req.reads_out = 0;
+	qp->req.stream.rtt_ns = 0;
 	stream_go_to(qp, w, stream_done(qp, w));
-	qp->stream.cost_done = qp->stream.cost_next;
+	qp->req.stream.cost_done = qp->req.stream.cost_next;
 	window_settle(qp, 0);
 }
 
 /* ---- transmitting ---- */
 
-static void stream_number(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static void stream_number(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	w->first_psn = qp->sq_psn;
+	w->first_psn = qp->req.psn;
 	w->psn_count = wqe_is_answered_op(w) && w->opcode != IBV_WR_RDMA_READ
 			       ? 1
-			       : req_packets(qp, w->length);
-	w->first_cost = qp->stream.cost_next;
+			       : packet_count(qp, w->length);
+	w->first_cost = qp->req.stream.cost_next;
 	w->stretch = 0;
-	if (w->opcode == IBV_WR_RDMA_READ && w->psn_count > qp->stream.segment)
-		w->stretch = window_stretch(qp, stream_cost(qp, w, qp->stream.segment));
+	if (w->opcode == IBV_WR_RDMA_READ && w->psn_count > qp->req.stream.segment)
+		w->stretch = window_stretch(qp, stream_cost(qp, w, qp->req.stream.segment));
 }
 
 /* After a step back: what the peer has executed is not sent again. */
-static void stream_skip(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static void stream_skip(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	if (!wqe_is_answered_op(w) && (s32)(qp->stream.una - qp->sq_psn) > 0)
-		stream_go_to(qp, w, MIN(qp->stream.una - w->first_psn, w->psn_count));
+	if (!wqe_is_answered_op(w) && (s32)(qp->req.stream.una - qp->req.psn) > 0)
+		stream_go_to(qp, w, MIN(qp->req.stream.una - w->first_psn, w->psn_count));
 }
 
-static void stream_seek(struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+static void stream_seek(struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	struct mem_cursor *c = &qp->tx_cursor;
+	struct mem_cursor *c = &qp->req.tx_cursor;
 
-	*c = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count, .offset = qp->tx_offset };
+	*c = (struct mem_cursor){ .sge = w->sge,
+				  .count = w->sge_count,
+				  .offset = qp->req.tx_offset };
 	while (c->index < c->count && c->offset >= c->sge[c->index].length)
 		c->offset -= c->sge[c->index++].length;
-	qp->stream.seek = false;
+	qp->req.stream.seek = false;
 }
 
 static void stream_fill(struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p, u8 opcode)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	*p = (struct pkt){
 		.opcode = opcode,
 		.qp_type = qp->type,
 		.dqpn = qp->dest_qpn,
 		.sqpn = qp->qpn,
-		.psn = qp->sq_psn & PSN_MASK,
+		.psn = qp->req.psn & PSN_MASK,
 		.rkey = w->rkey,
 	};
 }
 
-static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked) REQUIRES(qp->sq_lock)
+static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked)
+	REQUIRES(qp->req.sq_lock)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 	u64 now_ns = 0;
 
-	if (asked && s->rtt_ns == 0 && qp->sq_psn == s->top) {
+	if (asked && s->rtt_ns == 0 && qp->req.psn == s->top) {
 		s->rtt_ns = now_ns = clock_now_ns();
-		s->rtt_psn = qp->sq_psn;
-		s->rtt_unsure = false;
+		s->rtt_psn = qp->req.psn;
+		s->rtt_ambiguous = false;
 	}
 	s->probed = s->probe;
-	qp->sq_psn += packets;
-	qp->tx_offset += bytes;
+	qp->req.psn += packets;
+	qp->req.tx_offset += bytes;
 	s->cost_next += window_cost(packets, bytes);
 	s->unasked = asked ? 0 : s->unasked + window_cost(packets, bytes);
-	if (unlikely(qp->rate != NULL))
+	if (unlikely(qp->req.rate != NULL))
 		rate_charge(qp, window_cost(packets, bytes));
 	/* The peer may have executed all, though the answer is still awaited: that is no
 	 * beginning. */
 	if ((s->una == s->top && stream_front(qp) == s->top) || unlikely(!s->timing))
-		retry_watch(qp, now_ns);
-	if ((s32)(qp->sq_psn - s->top) > 0)
-		s->top = qp->sq_psn;
+		rto_watch(qp, now_ns);
+	if ((s32)(qp->req.psn - s->top) > 0)
+		s->top = qp->req.psn;
 }
 
 /* Must what comes next wait until this has been acknowledged? */
-static bool stream_next_waits(const struct ibt_qp *qp) REQUIRES(qp->sq_lock)
+static bool stream_next_waits(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	const struct send_wqe *next = sq_at(qp, qp->sq_next + 1);
+	const struct send_wqe *next = sq_at(qp, qp->req.next + 1);
 
-	return qp->sq_next + 1 == qp->sq_head || qp->state != IBV_QPS_RTS ||
+	return qp->req.next + 1 == qp->req.head || qp->state != IBV_QPS_RTS ||
 	       next->opcode == IBV_WR_LOCAL_INV || next->opcode == IBV_WR_BIND_MW;
 }
 
 /* What the rest of the message at hand will count, or some of it that is more than a burst. */
-static u32 stream_left(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->sq_lock)
+static u32 stream_left(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	u32 bytes = MIN(w->length - qp->tx_offset, (u32)STREAM_LEFT_MOST);
+	u32 bytes = MIN(w->length - qp->req.tx_offset, (u32)STREAM_LEFT_MOST);
 
-	return window_cost(req_packets(qp, bytes), bytes);
+	return window_cost(packet_count(qp, bytes), bytes);
 }
 
 static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
-	bool last = qp->tx_offset + n == w->length;
+	bool last = qp->req.tx_offset + n == w->length;
 
-	if (unlikely(qp->stream.probe))
+	if (unlikely(qp->req.stream.probe))
 		return true;
 	if (last && ((w->flags & IBV_SEND_SIGNALED) != 0 || stream_next_waits(qp) ||
-		     (qp->sq_head - qp->sq_tail) * 2 > qp->sq.size))
+		     (qp->req.head - qp->req.tail) * 2 > qp->req.ring.size))
 		return true;
-	if (qp->stream.unasked >= STREAM_ASK_COST)
+	if (qp->req.stream.unasked >= STREAM_ASK_COST)
 		return true;
-	if (unlikely(qp->rate != NULL) && rate_pauses_after(qp, window_cost(1, n)))
+	if (unlikely(qp->req.rate != NULL) && rate_pauses_after(qp, window_cost(1, n)))
 		return true;
 	/* There must be an answer when the window is full: is there room for another packet? */
 	return !window_reserve(qp, window_cost(1, n) + window_cost(1, qp_packet_bytes(qp)),
 			       stream_left(qp, w));
 }
 
-static int stream_packet(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static int stream_packet(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	u32 n = MIN(w->length - qp->tx_offset, qp_packet_bytes(qp));
-	bool first = qp->tx_offset == 0, last = qp->tx_offset + n == w->length;
+	u32 n = MIN(w->length - qp->req.tx_offset, qp_packet_bytes(qp));
+	bool first = qp->req.tx_offset == 0, last = qp->req.tx_offset + n == w->length;
 	struct iovec iov[IBT_MAX_SGE + 2];
 	struct pkt p;
 	int pieces, err;
 
-	if (unlikely(qp->stream.probed) || rate_holds(qp) ||
+	if (unlikely(qp->req.stream.probed) || rate_holds(qp) ||
 	    !window_reserve(qp, window_cost(1, n), stream_left(qp, w)))
-		return REQ_STALL;
-	if (qp->stream.seek)
+		return PACKET_STALL;
+	if (qp->req.stream.seek)
 		stream_seek(qp, w);
-	pieces = req_pieces(qp, w, n, 0, iov);
+	pieces = packet_pieces(qp, w, n, 0, iov);
 	if (unlikely(pieces < 0))
 		return pieces;
-	stream_fill(qp, w, &p, req_message_opcode(w, first, last));
+	stream_fill(qp, w, &p, packet_opcode(w, first, last));
 	p.length = n;
 	p.imm = w->imm;
 	p.va = w->va;
 	p.dma_length = w->length;
 	p.flags = (last && (w->flags & IBV_SEND_SOLICITED) != 0 ? PKT_SOLICITED : 0) |
 		  (stream_wants_ack(qp, w, n) ? PKT_ACK_REQUEST : 0);
-	err = req_send(qp, &p, iov, pieces);
+	err = packet_send(qp, &p, iov, pieces);
 	if (unlikely(err != 0)) {
-		qp->stream.seek = true;
+		qp->req.stream.seek = true;
 		return err;
 	}
 	stream_sent(qp, 1, n, (p.flags & PKT_ACK_REQUEST) != 0);
 	return 0;
 }
 
-static int stream_message(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static int stream_message(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
 	int err = 0;
 
-	while (err == 0 && qp->sq_psn != w->first_psn + w->psn_count)
+	while (err == 0 && qp->req.psn != w->first_psn + w->psn_count)
 		err = stream_packet(qp, w);
 	return err;
 }
 
 /* One request for an atomic or for the next piece of a READ. */
-static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
-	u32 segment = (u32)qp->stream.segment << (qp->psn_shift + w->stretch);
-	u32 n = MIN(w->length - qp->tx_offset, segment - qp->tx_offset % segment);
-	u32 packets = read ? req_packets(qp, n) : 1;
+	u32 segment = (u32)qp->req.stream.segment << (qp->psn_shift + w->stretch);
+	u32 n = MIN(w->length - qp->req.tx_offset, segment - qp->req.tx_offset % segment);
+	u32 packets = read ? packet_count(qp, n) : 1;
 	struct pkt p;
 	int err;
 
-	if (unlikely(qp->stream.probed) || qp->reads_out >= MAX(qp->attr.max_rd_atomic, 1) ||
-	    rate_holds(qp) || !window_reserve(qp, window_cost(packets, n), 0))
-		return REQ_STALL;
+	if (unlikely(qp->req.stream.probed) ||
+	    qp->req.reads_out >= MAX(qp->attr.max_rd_atomic, 1) || rate_holds(qp) ||
+	    !window_reserve(qp, window_cost(packets, n), 0))
+		return PACKET_STALL;
 	stream_fill(qp, w, &p,
 		    read				     ? PKT_READ_REQUEST
 		    : w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP
 							     : PKT_FETCH_ADD);
-	p.va = w->va + qp->tx_offset;
+	p.va = w->va + qp->req.tx_offset;
 	p.dma_length = n;
 	p.compare = w->compare;
 	p.swap = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->compare : w->swap;
-	err = req_send(qp, &p, NULL, 0);
+	err = packet_send(qp, &p, NULL, 0);
 	if (unlikely(err != 0))
 		return err;
-	qp->reads_out++;
+	qp->req.reads_out++;
 	stream_sent(qp, packets, n, true);
 	return 0;
 }
 
-static int stream_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->sq_lock)
+static int stream_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
 	int err = 0;
 
-	while (err == 0 && qp->sq_psn != w->first_psn + w->psn_count)
+	while (err == 0 && qp->req.psn != w->first_psn + w->psn_count)
 		err = stream_request(qp, w);
 	return err;
 }
 
 int stream_transmit(struct ibt_qp *qp, struct send_wqe *w)
 {
-	if (qp->tx_offset == 0)
-		qp->stream.seek = true;
+	if (qp->req.tx_offset == 0)
+		qp->req.stream.seek = true;
 	if (w->psn_count == 0)
 		stream_number(qp, w);
 	else
@@ -311,6 +320,6 @@ void stream_pumped(struct ibt_qp *qp)
 {
 	window_settle(qp, 0);
 	if (unlikely(__atomic_load_n(&qp->dest->window->any_waiting, __ATOMIC_RELAXED)) &&
-	    (qp->sq_next == qp->sq_head || qp->waiting != WAIT_NONE || rate_is_holding(qp)))
+	    (qp->req.next == qp->req.head || qp->req.waiting != WAIT_NONE || rate_is_holding(qp)))
 		window_unlist(qp);
 }

@@ -9,16 +9,19 @@
 #include <netinet/in.h>
 
 #include "base/clock.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/block.h"
+#include "ibt/grh.h"
+#include "ibt/recv_queue.h"
+#include "ibt/timeout.h"
+#include "ibt/ud.h"
 
 enum {
 	UD_MAX_PAYLOAD = 4096,
-	UD_UDP_HEADER = 8,
 	UD_ROOM_MS = 1000, /* how long a datagram waits for a receiver that does not run */
 };
 
 static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	*p = (struct pkt){
 		.opcode = w->opcode == IBV_WR_SEND_WITH_IMM ? PKT_SEND_ONLY_IMM : PKT_SEND_ONLY,
@@ -26,7 +29,7 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 		.qp_type = IBV_QPT_UD,
 		.dqpn = w->ud.remote_qpn,
 		.sqpn = qp->qpn,
-		.psn = qp->sq_psn,
+		.psn = qp->req.psn,
 		.imm = w->imm,
 		.length = w->length,
 		/* With the top bit set the queue pair's own Q_Key travels: IBA vol 1, 10.2.5. */
@@ -36,6 +39,11 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 		.traffic_class = w->ud.av.traffic_class,
 		.hop_limit = w->ud.av.hop_limit,
 		.flow_label = w->ud.av.flow_label,
+		.pkey = qp->pkey,
+		.sl = w->ud.av.sl,
+		.no_grh = w->ud.av.no_grh,
+		.slid = w->ud.av.slid,
+		.dlid = w->ud.av.dlid,
 	};
 }
 
@@ -43,14 +51,14 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
  * room is dropped. The destination keeps that, for a datagram to another one that is taken says
  * nothing of it. A multicast keeps it by queue pair: it waits anew once any member has room. */
 static bool ud_gives_up(const struct ibt_qp *qp, enum wait_reason why, const struct path_dest *dest)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
-	return why == WAIT_MEMBER ? qp->hurried : path_is_given_up(dest);
+	return why == WAIT_MEMBER ? qp->req.member_timed_out : path_is_given_up(dest);
 }
 
 /* Waits a while for room. 0: it has gone, or been dropped. */
 static int ud_wait(struct ibt_qp *qp, enum wait_reason why, struct path_dest *dest,
-		   const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+		   const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
 {
 	int err;
 
@@ -58,29 +66,22 @@ static int ud_wait(struct ibt_qp *qp, enum wait_reason why, struct path_dest *de
 		path_count(dest->path, COUNT_TX_BLOCKED);
 		return 0;
 	}
-	req_block_datagram(qp, dest);
+	block_wait_datagram(qp, dest);
 	err = dest->path->ops->send(dest, p, iov, n);
-	if (err == -EAGAIN && qp->waiting == WAIT_NONE)
-		req_arm_timer(qp, why, UD_ROOM_MS * NS_PER_MS);
+	if (err == -EAGAIN && qp->req.waiting == WAIT_NONE)
+		timeout_arm(qp, why, UD_ROOM_MS * NS_PER_MS);
 	return err;
-}
-
-static bool ud_is_v4(const u8 gid[16])
-{
-	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
 /* A multicast GID, or an IPv4 group as RoCEv2 has it. */
 static bool ud_is_group(const u8 gid[16])
 {
-	return gid[0] == 0xff || (ud_is_v4(gid) && gid[12] >> 4 == 0xe);
+	return gid[0] == 0xff || (grh_is_v4(gid) && gid[12] >> 4 == 0xe);
 }
 
 /* To one member; -EAGAIN: it is to be tried again. Each that takes it may be waited for anew. */
 static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct pkt *p,
-			const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+			const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
 {
 	int err = dest->path->ops->send(dest, p, iov, n);
 
@@ -88,8 +89,8 @@ static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct 
 		err = ud_wait(qp, WAIT_MEMBER, dest, p, iov, n);
 	if (unlikely(err == -EAGAIN))
 		return err;
-	if (unlikely(qp->waiting == WAIT_MEMBER))
-		qp->waiting = WAIT_NONE;
+	if (unlikely(qp->req.waiting == WAIT_MEMBER))
+		qp->req.waiting = WAIT_NONE;
 	if (likely(err == 0))
 		dest->path->ops->flush(dest);
 	else
@@ -98,9 +99,9 @@ static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct 
 }
 
 /* However many they are, and whatever fits on the way to them: whom it waits for it goes on with.
- * Who comes meanwhile may miss this one. */
+ * A member that joins meanwhile may miss this one. */
 static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt *p,
-			const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+			const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
 {
 	const struct ibt_config *cfg = &qp->ibt->cfg;
 	struct ibt_member member[IBT_MEMBERS];
@@ -108,17 +109,17 @@ static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt 
 
 	p->flags |= PKT_MULTICAST;
 	do {
-		found = cfg->multicast(cfg->arg, av, qp->tx_member, member, IBT_MEMBERS);
+		found = cfg->multicast(cfg->arg, av, qp->req.tx_member, member, IBT_MEMBERS);
 		for (int i = 0; i < found; i++) {
 			struct path_dest *dest = member[i].dest;
 
 			if (err == 0) {
-				qp->tx_member = member[i].at;
+				qp->req.tx_member = member[i].at;
 				p->dqpn = member[i].qpn;
 				err = ud_to_member(qp, dest, p, iov, n);
 			}
 			if (err == 0)
-				qp->tx_member++;
+				qp->req.tx_member++;
 			dest->path->ops->dest_put(dest);
 		}
 	} while (err == 0 && found == IBT_MEMBERS);
@@ -126,7 +127,7 @@ static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt 
 }
 
 static int ud_unicast(struct ibt_qp *qp, const struct path_av *av, const struct pkt *p,
-		      const struct iovec *iov, int n) REQUIRES(qp->sq_lock)
+		      const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
 {
 	struct path_dest *dest = qp->ibt->cfg.route(qp->ibt->cfg.arg, av, p->dqpn);
 	int err;
@@ -163,128 +164,79 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
 						IBT_MAX_SGE);
 	}
 	if (n < 0) {
-		qp->tx_member = 0;
+		qp->req.tx_member = 0;
 		return n;
 	}
 	ud_fill(qp, w, &p);
 	err = ud_is_group(p.dgid) ? ud_multicast(qp, &w->ud.av, &p, iov, n)
 				: ud_unicast(qp, &w->ud.av, &p, iov, n);
 	if (err == 0) {
-		qp->sq_psn = (qp->sq_psn + 1) & PSN_MASK;
-		qp->tx_member = 0;
-		if (unlikely(qp->waiting >= WAIT_ROOM))
-			qp->waiting = WAIT_NONE;
+		qp->req.psn = (qp->req.psn + 1) & PSN_MASK;
+		qp->req.tx_member = 0;
+		if (unlikely(qp->req.waiting >= WAIT_ROOM))
+			qp->req.waiting = WAIT_NONE;
 	}
 	return err;
 }
 
-static u16 ud_ip_checksum(const u8 *h)
-{
-	u32 sum = 0;
-
-	for (int i = 0; i < 20; i += 2)
-		sum += (u32)h[i] << 8 | h[i + 1];
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (u16) ~(sum + (sum >> 16));
-}
-
-u8 ud_header_type(const struct pkt *p)
-{
-	return ud_is_v4(p->dgid) && ud_is_v4(p->sgid) ? 2 : 1;
-}
-
-/* What stands behind the UDP header: BTH, DETH, the payload with its padding, ICRC. */
-static u32 ud_bytes(const struct pkt *p)
-{
-	u32 imm = p->opcode == PKT_SEND_ONLY_IMM ? 4 : 0;
-
-	return 12 + 8 + imm + ((p->length + 3) & ~3u) + 4;
-}
-
-/* The 40 bytes in front of the payload, as RoCEv2 adapters leave them: the datagram's IPv6 header,
- * whose next one is UDP (0x1b would say RoCEv1), or its IPv4 header in the last 20 of them. */
-static void ud_grh(u8 grh[IBT_GRH], const struct pkt *p)
-{
-	u32 udp = UD_UDP_HEADER + ud_bytes(p);
-
-	memset(grh, 0, IBT_GRH);
-	if (ud_header_type(p) == 2) {
-		u8 *ip = grh + 20;
-		u16 length = (u16)(20 + udp), sum;
-
-		ip[0] = 0x45;
-		ip[1] = p->traffic_class;
-		ip[2] = (u8)(length >> 8);
-		ip[3] = (u8)length;
-		ip[6] = 0x40;
-		ip[8] = p->hop_limit;
-		ip[9] = IPPROTO_UDP;
-		memcpy(ip + 12, p->sgid + 12, 4);
-		memcpy(ip + 16, p->dgid + 12, 4);
-		sum = ud_ip_checksum(ip);
-		ip[10] = (u8)(sum >> 8);
-		ip[11] = (u8)sum;
-		return;
-	}
-	grh[0] = (u8)(0x60 | p->traffic_class >> 4);
-	grh[1] = (u8)(p->traffic_class << 4 | (p->flow_label >> 16 & 15));
-	grh[2] = (u8)(p->flow_label >> 8);
-	grh[3] = (u8)p->flow_label;
-	grh[4] = (u8)(udp >> 8);
-	grh[5] = (u8)udp;
-	grh[6] = IPPROTO_UDP;
-	grh[7] = p->hop_limit;
-	memcpy(grh + 8, p->sgid, 16);
-	memcpy(grh + 24, p->dgid, 16);
-}
-
 /* True: the queue pair must go to ERR. */
 static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *payload,
-		       const struct path *path) REQUIRES(qp->rq_lock)
+		       const struct path *path) REQUIRES(qp->resp.rq_lock)
 {
 	struct mem_table *mem = qp->ibt->cfg.mem;
 	u8 grh[IBT_GRH];
 	int err;
 
-	if (!resp_take_wqe(qp)) {
+	if (!rq_take(qp)) {
 		path_count(path, COUNT_RX_NO_WQE);
 		return false;
 	}
-	ud_grh(grh, p);
-	err = mem_scatter(mem, qp->pd, &qp->in_cursor, grh, IBT_GRH);
+	if (p->no_grh)
+		memset(grh, 0, IBT_GRH);
+	else
+		grh_fill(grh, p);
+	err = mem_scatter(mem, qp->pd, &qp->resp.cursor, grh, IBT_GRH);
 	if (err == 0)
-		err = mem_scatter(mem, qp->pd, &qp->in_cursor, payload, p->length);
+		err = mem_scatter(mem, qp->pd, &qp->resp.cursor, payload, p->length);
 	if (err != 0) {
-		resp_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL,
+		rq_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL,
 			      0);
 		return true;
 	}
 	qp->counters->received++;
 	qp->counters->received_bytes += p->length;
-	resp_complete(qp, IBV_WC_SUCCESS, p, p->length + IBT_GRH);
+	rq_complete(qp, IBV_WC_SUCCESS, p, p->length + IBT_GRH);
 	return false;
 }
 
-void ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
+/* Same partition, and one of both a full member: IBA vol 1, 10.9.3. */
+static bool ud_pkey_matches(u16 theirs, u16 ours)
+{
+	if (theirs == 0)
+		theirs = IBT_DEFAULT_PKEY;
+	return ((theirs ^ ours) & PKEY_BASE_MASK) == 0 &&
+	       ((theirs | ours) & PKEY_FULL_MEMBER) != 0;
+}
+
+bool ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
 		const void *payload)
 {
 	bool fail = false;
 
-	lock_acquire(&qp->rq_lock);
+	lock_acquire(&qp->resp.rq_lock);
 	if (!qp_receives(qp))
 		path_count(path, COUNT_RX_NOT_RECEIVING);
 	else if (p->opcode != PKT_SEND_ONLY && p->opcode != PKT_SEND_ONLY_IMM)
 		path_count(path, COUNT_RX_OPCODE);
+	else if (!ud_pkey_matches(p->pkey, qp->pkey))
+		path_count(path, COUNT_RX_PKEY);
 	else if (p->qkey != qp->qkey)
 		path_count(path, COUNT_RX_QKEY);
 	else if ((p->flags & PKT_HAS_GRH) == 0 || p->length > UD_MAX_PAYLOAD)
 		path_count(path, COUNT_RX_LENGTH);
 	else
 		fail = ud_deliver(qp, p, payload, path);
-	fail |= resp_is_unheard(qp);
-	lock_release(&qp->rq_lock);
-	if (unlikely(fail)) {
-		qp_fail(qp);
-		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_FATAL);
-	}
+	fail |= rq_overflowed(qp);
+	lock_release(&qp->resp.rq_lock);
+	return fail;
 }

@@ -1,28 +1,28 @@
-/* window.c: how much may be under way to one destination of a path that loses packets.
+/* window.c: how much may be in flight to one destination of a path that loses packets.
  *
  * The receive buffer there is shared by all queue pairs of a process, and what overflows it is
- * lost; so all that one destination is sent counts against one limit. Who finds no room waits for
- * its turn and then sends a fixed amount, so that many active queue pairs share fairly. A loss
- * takes a quarter of the limit, what arrives lets it grow again.
+ * lost: so all bytes in flight to one destination share one window. A queue pair that finds it full
+ * queues for it, and then sends a fixed amount, so that many active queue pairs share fairly. A
+ * loss takes a quarter of the limit, what arrives lets it grow again.
  *
- * Where the way is long most of what is under way is on it, not in the buffer: there the limit may
- * become what arrives in so much time as the receiver may be kept from running (WINDOW_STALL_US)
- * without an overflow, once for each such time that the shortest way there and back takes. It
- * doubles each time until something is lost, if it is used, and is forgotten when nothing is under
- * way any more, for then all of it would arrive at once.
+ * Where the RTT is long, most bytes in flight are on the wire, not in the buffer. The limit may
+ * then grow to one buffer for each WINDOW_STALL_US of the minimum RTT: so much arrives while a
+ * receiver that does not run for that long still loses nothing. It doubles each RTT until something
+ * is lost, if it is used. It is forgotten when nothing is in flight, for then all of it would
+ * arrive at once.
  *
- * A probe, one packet after silence, goes however full the window is: else the time to give up
- * would run for a peer that nobody has asked. The window does not count it, nor the answer that it
- * asks for, until the peer answers (stream.uncounted): a peer queue pair that is dead may never
- * answer, and its requesters' probes would take the room of those whose peers live.
+ * A probe, one packet after silence, is sent however full the window is: else the retry budget
+ * would run for a peer that has not been asked. The window counts neither the probe nor the answer
+ * that it asks for until the peer answers (stream.uncounted): a dead peer queue pair never answers,
+ * and its requesters' probes would take the room of those whose peers live.
  *
  * In:    packets about to be sent, and what has been acknowledged
  * Out:   leave to send, in turn
- * Runs:  whoever runs the requester; window_serve with no lock held
+ * Runs:  whoever runs the requester; the scheduler, for turns
  * Locks: window.lock, a leaf inside sq_lock
  */
 #include "base/clock.h"
-#include "ibt/ibt_priv.h"
+#include "ibt/window.h"
 
 enum {
 	/* A stock receive buffer of the node's sockets is twice 212,992 bytes, and the kernel
@@ -38,7 +38,6 @@ enum {
 	WINDOW_PACKET = 512,	   /* what a packet counts beside its payload */
 	WINDOW_GROWTH = 2 * (4096 + WINDOW_PACKET), /* per limit's worth of acknowledged bytes */
 	WINDOW_SLOWLY = 16, /* part of it that it grows each time, after a loss */
-	WINDOW_TURNS = 4096,		      /* in one call */
 	WINDOW_CUT_LEAST_US = 100,
 	WINDOW_BUSY_US = 50,
 };
@@ -64,7 +63,7 @@ static u32 window_limit(const struct path_window *w) REQUIRES(w->lock)
 	return w->limit == 0 ? (u32)WINDOW_MOST : w->limit;
 }
 
-/* Where nothing is under way anything may be sent. */
+/* With nothing in flight anything may be sent. */
 static u32 window_room(const struct path_window *w, u32 need) REQUIRES(w->lock)
 {
 	u32 limit = window_limit(w);
@@ -100,7 +99,7 @@ static u32 window_burst(const struct path_window *w) REQUIRES(w->lock)
 static u32 window_portion(const struct path_window *w, const struct ibt_qp *qp, u32 need, u32 left)
 	REQUIRES(w->lock)
 {
-	bool shared = qp->place.turn && !list_empty(&w->waiting);
+	bool shared = qp->req.place.turn && !list_empty(&w->waiting);
 
 	return MAX(need, MIN(left, shared ? (u32)WINDOW_QUANTUM : window_burst(w)));
 }
@@ -112,32 +111,33 @@ static void window_hint(struct path_window *w) REQUIRES(w->lock)
 
 static bool window_is_turn(const struct path_window *w, const struct ibt_qp *qp) REQUIRES(w->lock)
 {
-	return qp->place.turn || list_empty(&w->waiting) || w->waiting.next == &qp->place.node;
+	return qp->req.place.turn || list_empty(&w->waiting) ||
+	       w->waiting.next == &qp->req.place.node;
 }
 
 static void window_enlist(struct path_window *w, struct ibt_qp *qp) REQUIRES(w->lock)
 {
-	if (!list_empty(&qp->place.node))
+	if (!list_empty(&qp->req.place.node))
 		return;
-	if (qp->place.turn)
-		list_push_front(&w->waiting, &qp->place.node);
+	if (qp->req.place.turn)
+		list_push_front(&w->waiting, &qp->req.place.node);
 	else
-		list_push_back(&w->waiting, &qp->place.node);
+		list_push_back(&w->waiting, &qp->req.place.node);
 }
 
 /* Leave for a probe. */
 static void window_pass(struct path_window *w, struct ibt_qp *qp, u32 need) REQUIRES(w->lock)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
-	qp->stream.charged += need;
-	qp->stream.uncounted += need;
-	qp->place.turn = false;
-	list_remove(&qp->place.node);
+	qp->req.stream.charged += need;
+	qp->req.stream.uncounted += need;
+	qp->req.place.turn = false;
+	list_remove(&qp->req.place.node);
 }
 
 bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 {
-	struct stream *s = &qp->stream;
+	struct stream *s = &qp->req.stream;
 	u32 held = s->charged - (s->cost_next - s->cost_done);
 	struct path_window *w = qp->dest->window;
 	bool granted = false;
@@ -155,15 +155,15 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		window_pass(w, qp, need);
 		granted = true;
 	} else if (room >= portion) {
-		if (left > cost || qp->sq_next + 1 != qp->sq_head)
+		if (left > cost || qp->req.next + 1 != qp->req.head)
 			portion = MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
 		w->in_flight += portion;
 		s->charged += portion;
-		qp->place.turn = false;
-		list_remove(&qp->place.node);
+		qp->req.place.turn = false;
+		list_remove(&qp->req.place.node);
 		granted = true;
 	} else {
-		qp->place.wants = need;
+		qp->req.place.wants = need;
 		window_enlist(w, qp);
 	}
 	window_hint(w);
@@ -171,7 +171,7 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 	return granted;
 }
 
-/* Where the way is long. Only a limit that is used has shown that it is not too much. */
+/* Growth where the RTT is long. Only a limit that is used has shown that it is not too much. */
 static u64 window_grow_far(const struct path_window *w, u64 limit, u32 acked) REQUIRES(w->lock)
 {
 	if (w->in_flight + acked < limit / 2)
@@ -195,17 +195,17 @@ static void window_grow(struct path_window *w, u32 acked) REQUIRES(w->lock)
 
 void window_settle(struct ibt_qp *qp, u32 acked)
 {
-	u32 used = qp->stream.cost_next - qp->stream.cost_done;
+	u32 used = qp->req.stream.cost_next - qp->req.stream.cost_done;
 	struct path_window *w = qp->dest->window;
 
-	if (qp->stream.charged == used && acked == 0)
+	if (qp->req.stream.charged == used && acked == 0)
 		return;
 	lock_acquire(&w->lock);
-	w->in_flight += used - (qp->stream.charged - qp->stream.uncounted);
+	w->in_flight += used - (qp->req.stream.charged - qp->req.stream.uncounted);
 	window_grow(w, acked);
 	lock_release(&w->lock);
-	qp->stream.charged = used;
-	qp->stream.uncounted = 0;
+	qp->req.stream.charged = used;
+	qp->req.stream.uncounted = 0;
 }
 
 void window_count_probe(struct ibt_qp *qp)
@@ -213,9 +213,9 @@ void window_count_probe(struct ibt_qp *qp)
 	struct path_window *w = qp->dest->window;
 
 	lock_acquire(&w->lock);
-	w->in_flight += qp->stream.uncounted;
+	w->in_flight += qp->req.stream.uncounted;
 	lock_release(&w->lock);
-	qp->stream.uncounted = 0;
+	qp->req.stream.uncounted = 0;
 }
 
 void window_unlist(struct ibt_qp *qp)
@@ -223,15 +223,15 @@ void window_unlist(struct ibt_qp *qp)
 	struct path_window *w = qp->dest->window;
 
 	lock_acquire(&w->lock);
-	list_remove(&qp->place.node);
-	qp->place.turn = false;
+	list_remove(&qp->req.place.node);
+	qp->req.place.turn = false;
 	window_hint(w);
 	lock_release(&w->lock);
 }
 
 void window_leave(struct ibt_qp *qp)
 {
-	qp->stream.cost_done = qp->stream.cost_next;
+	qp->req.stream.cost_done = qp->req.stream.cost_next;
 	window_settle(qp, 0);
 	window_unlist(qp);
 }
@@ -272,17 +272,18 @@ struct path_dest *window_claim(struct ibt_qp *qp)
 }
 
 /* Is there room for a turn of the first one that waits? What a turn is usually worth may be too
- * little for a long request of a READ, and who had his turn for nothing is the first one again. */
+ * little for a long request of a READ; a queue pair that had its turn in vain is the first
+ * again. */
 static bool window_has_turn(const struct path_window *w) REQUIRES(w->lock)
 {
-	const struct ibt_qp *first = list_entry(w->waiting.next, struct ibt_qp, place.node);
+	const struct ibt_qp *first = list_entry(w->waiting.next, struct ibt_qp, req.place.node);
 	u32 usual = MAX((u32)WINDOW_LEAST - WINDOW_PACKET, window_burst(w));
 
-	return w->in_flight == 0 || window_room(w, 0) >= MAX(usual, first->place.wants);
+	return w->in_flight == 0 || window_room(w, 0) >= MAX(usual, first->req.place.wants);
 }
 
 /* The next whose turn it is, if there is room for that. */
-static struct ibt_qp *window_pop(struct path_window *w)
+struct ibt_qp *window_pop(struct path_window *w)
 {
 	struct list_head *node = NULL;
 	struct ibt_qp *qp = NULL;
@@ -291,39 +292,27 @@ static struct ibt_qp *window_pop(struct path_window *w)
 	if (!list_empty(&w->waiting) && window_has_turn(w))
 		node = list_pop_front(&w->waiting);
 	if (node != NULL) {
-		qp = list_entry(node, struct ibt_qp, place.node);
-		qp->place.turn = true;
-		__atomic_store_n(&qp->place.busy, true, __ATOMIC_RELAXED);
+		qp = list_entry(node, struct ibt_qp, req.place.node);
+		qp->req.place.turn = true;
+		__atomic_store_n(&qp->req.place.busy, true, __ATOMIC_RELAXED);
 	}
 	window_hint(w);
 	lock_release(&w->lock);
 	return qp;
 }
 
-static void window_turn_over(struct path_window *w, struct ibt_qp *qp)
+void window_turn_over(struct path_window *w, struct ibt_qp *qp)
 {
 	lock_acquire(&w->lock);
-	qp->place.turn = false;
+	qp->req.place.turn = false;
 	lock_release(&w->lock);
-	__atomic_store_n(&qp->place.busy, false, __ATOMIC_RELEASE); /* pairs with window_quiesce */
-}
-
-void window_serve(struct path_dest *dest)
-{
-	struct ibt_qp *qp;
-
-	for (int i = 0; i < WINDOW_TURNS && (qp = window_pop(dest->window)) != NULL; i++) {
-		lock_acquire(&qp->sq_lock);
-		req_pump(qp);
-		lock_release(&qp->sq_lock);
-		window_turn_over(dest->window, qp);
-	}
-	dest->path->ops->dest_put(dest);
+	/* pairs with window_quiesce */
+	__atomic_store_n(&qp->req.place.busy, false, __ATOMIC_RELEASE);
 }
 
 void window_quiesce(struct ibt_qp *qp)
 {
 	/* pairs with window_turn_over */
-	while (__atomic_load_n(&qp->place.busy, __ATOMIC_ACQUIRE))
+	while (__atomic_load_n(&qp->req.place.busy, __ATOMIC_ACQUIRE))
 		clock_sleep_ns(WINDOW_BUSY_US * NS_PER_US);
 }

@@ -6,12 +6,13 @@
  * In: requests    Out: the peer's memory, completions
  * Runs: the poster    Locks: sq_lock, then the CQ's
  */
-#include "ibt/ibt_priv.h"
+#include "ibt/finish.h"
+#include "ibt/write.h"
 
 enum { WRITE_LIST = 16 };
 
 static inline bool write_take(const struct ibt_qp *qp, const struct ibv_send_wr *wr,
-			      struct path_write *w) REQUIRES(qp->sq_lock)
+			      struct path_write *w) REQUIRES(qp->req.sq_lock)
 {
 	const struct ibv_sge *sge = wr->sg_list;
 	u32 piece;
@@ -25,7 +26,7 @@ static inline bool write_take(const struct ibt_qp *qp, const struct ibv_send_wr 
 		return false;
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		w->from = (const void *)(uintptr_t)sge->addr;
-		return likely(w->length <= qp->max_inline);
+		return likely(w->length <= qp->req.max_inline);
 	}
 	w->from = mem_local(qp->ibt->cfg.mem, qp->pd, sge->lkey, sge->addr, w->length, 0, &piece);
 	__builtin_prefetch(w->from); /* read behind a locked instruction */
@@ -47,7 +48,7 @@ static inline bool write_tell(struct ibt_qp *qp, const struct ibv_send_wr *wr)
 
 /* The first `n` are done. Returns the one after them. */
 static inline struct ibv_send_wr *write_complete(struct ibt_qp *qp, struct ibv_send_wr *wr, u32 n)
-	REQUIRES(qp->sq_lock)
+	REQUIRES(qp->req.sq_lock)
 {
 	struct ibt_counters *c = qp->counters;
 	bool heard = true;
@@ -61,7 +62,7 @@ static inline struct ibv_send_wr *write_complete(struct ibt_qp *qp, struct ibv_s
 	__atomic_store_n(&c->sent, c->sent + n, __ATOMIC_RELAXED);
 	__atomic_store_n(&c->sent_bytes, c->sent_bytes + bytes, __ATOMIC_RELAXED);
 	if (unlikely(!heard))
-		qp_fail_locked(qp);
+		finish_qp(qp);
 	return wr;
 }
 
@@ -71,8 +72,8 @@ struct ibv_send_wr *write_post(struct ibt_qp *qp, struct ibv_send_wr *wr)
 	const struct ibv_send_wr *next = wr;
 	u32 count = 0;
 
-	if (unlikely(qp->dest->path->ops->writes == NULL || qp->sq_tail != qp->sq_head ||
-		     qp->sq.size == 0 || qp->sq.max_sge == 0))
+	if (unlikely(qp->dest->path->ops->writes == NULL || qp->req.tail != qp->req.head ||
+		     qp->req.ring.size == 0 || qp->req.ring.max_sge == 0))
 		return wr;
 	for (; next != NULL && count < WRITE_LIST && write_take(qp, next, &list[count]); count++)
 		next = next->next;

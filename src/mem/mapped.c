@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "mem/adopt_priv.h"
+#include "base/vma.h"
 #include "mem/mem_priv.h"
 
 struct mapped {
@@ -20,7 +20,7 @@ struct mapped {
 	int prot;
 };
 
-static void mapped_take(const struct look_map *m, void *arg)
+static void mapped_take(const struct vma *m, void *arg)
 {
 	struct mapped *p = arg;
 
@@ -32,12 +32,12 @@ static void mapped_take(const struct look_map *m, void *arg)
 /* False: this kernel cannot be asked so. */
 static bool mapped_by_query(int fd, struct mapped *p)
 {
-	struct look_name name;
-	struct look_map m;
+	struct vma_name name;
+	struct vma m;
 	int found = 1;
 
 	while (p->at < p->end && found == 1) {
-		found = look_query(fd, p->at, &m, &name);
+		found = vma_at(fd, p->at, &m, &name);
 		if (found == 1)
 			mapped_take(&m, p);
 		if (found == 1 && p->at < m.end)
@@ -51,12 +51,12 @@ bool mem_is_mapped(u64 start, u64 end, bool write)
 	struct mapped p = { .at = start,
 			    .end = end,
 			    .prot = write ? PROT_READ | PROT_WRITE : PROT_READ };
-	int fd = look_open();
+	int fd = vma_open();
 	bool known;
 
 	if (fd < 0)
 		return false;
-	known = mapped_by_query(fd, &p) || look_maps(fd, mapped_take, &p);
+	known = mapped_by_query(fd, &p) || vma_each(fd, mapped_take, &p);
 	close(fd);
 	return known && p.at >= p.end;
 }

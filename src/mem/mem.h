@@ -54,7 +54,7 @@ struct mem_entry {
 	u64 addr;   /* where iova lies in this process (MEM_CONTIGUOUS) */
 	u32 qpn;    /* type 2 windows: the only QP */
 	u32 parent; /* windows: the region's key */
-	u64 shared; /* where addr lies in the owner's memory file (adopt.h); 0: not there */
+	u64 shared; /* where addr lies in the owner's memory file (src/shared); 0: not there */
 } CACHE_ALIGNED;
 
 /* Where the private half of an entry is kept: page lists, bound-window counts. Owner's lock:
@@ -108,7 +108,7 @@ void mem_table_fini(struct mem_table *t);
  * if zero-based). The parent must be live, of the same pd, and allow IBV_ACCESS_MW_BIND. */
 struct mem_region {
 	u64 addr, length, iova;
-	u64 shared; /* MEM_CONTIGUOUS: where addr lies in the memory file (adopt.h), or 0 */
+	u64 shared; /* MEM_CONTIGUOUS: where addr lies in the memory file (src/shared), or 0 */
 	u32 access, pd, flags, qpn, parent;
 	const u64 *pages; /* MEM_PAGES: page addresses, copied */
 	u32 page_count, page_shift;
@@ -148,10 +148,10 @@ int mem_unbind(struct mem_table *t, u32 key, u32 pd);
  * -EINVAL for a window of type 1 as well. */
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd);
 
-/* The memory file ends (adopt.h). No peer reaches this process' memory by itself from the return of
- * mem_exclude_peers to mem_admit_peers: its operations go through the engine of this process. No
- * entry is `shared` from then on. Waits for peers' hazards (bounded). Keys and their contents stay
- * valid. */
+/* The memory file ends (src/shared). No peer reaches this process' memory by itself from the
+ * return of mem_exclude_peers to mem_admit_peers: its operations go through the engine of this
+ * process. No entry is `shared` from then on. Waits for peers' hazards (bounded). Keys and their
+ * contents stay valid. */
 void mem_exclude_peers(struct mem_table *t);
 void mem_admit_peers(struct mem_table *t);
 

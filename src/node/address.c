@@ -13,6 +13,8 @@
 
 #include "base/env.h"
 
+enum { ADDRESS_DEVICE_DIGITS = 4 };
+
 /* The kernel's number for the user namespace that all others come from */
 #define ADDRESS_FIRST_USER_NS 0xEFFFFFFDu
 
@@ -44,6 +46,17 @@ int address_node_name(char name[NODE_NAME_MAX])
 	}
 	snprintf(name, NODE_NAME_MAX, "%s", wanted);
 	return 0;
+}
+
+bool address_device_valid(const char *name)
+{
+	size_t digits;
+
+	if (strncmp(name, "roce", 4) != 0)
+		return false;
+	digits = strspn(name + 4, "0123456789");
+	return digits >= 1 && digits <= ADDRESS_DEVICE_DIGITS && name[4 + digits] == '\0' &&
+	       (name[4] != '0' || digits == 1);
 }
 
 socklen_t address_make(const char *name, struct sockaddr_un *out)

@@ -13,13 +13,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "node/await.h"
 #include "node/client_priv.h"
 
-void client_head(struct proto_head *head, enum proto_type type)
+void client_head(struct proto_head *head, u16 type)
 {
 	*head = (struct proto_head){ .magic = PROTO_MAGIC,
 				     .version = PROTO_VERSION,
-				     .type = (u16)type };
+				     .type = type };
 }
 
 static void client_bit_set(u8 *bits, u32 i)
@@ -61,7 +62,7 @@ static int client_exchange(int fd, struct proto_head *request, size_t size, cons
 			   int fd_count, struct proto_head *reply, size_t reply_size,
 			   struct message *m)
 {
-	u64 deadline = clock_now_ns() + NODE_REQUEST_S * NS_PER_S;
+	struct await wait = { .looks = 0 };
 	int err;
 
 	m->fd_count = 0;
@@ -69,7 +70,7 @@ static int client_exchange(int fd, struct proto_head *request, size_t size, cons
 	if (err < 0)
 		return client_socket_error(err);
 	for (;;) {
-		err = message_wait(fd, deadline);
+		err = await_reply(fd, &wait);
 		if (err < 0)
 			return err;
 		err = message_receive(fd, reply, reply_size, m);
@@ -144,15 +145,11 @@ static int client_adopt(struct node *n, int control, const struct proto_hello_re
 		goto fail;
 	}
 	message_take_fd(m, 0);
-	if (n->slots_fd >= 0)
-		close(n->slots_fd);
-	n->slots_fd = message_take_fd(m, 2);
-	if (n->keeper_fd >= 0)
-		close(n->keeper_fd);
-	n->keeper_fd = message_take_fd(m, 3);
-	if (memcmp(n->slots, reply->slots, sizeof(n->slots)) != 0)
-		log_error("node", "the new node gave some of this process' slots to others");
-	memcpy(n->slots, reply->slots, sizeof(n->slots));
+	/* after RESUME the claims have brought them */
+	if (n->slots_fd < 0)
+		n->slots_fd = message_take_fd(m, 2);
+	if (n->keeper_fd < 0)
+		n->keeper_fd = message_take_fd(m, 3);
 	n->process = reply->process;
 	n->control = control;
 	message_close(m);
@@ -178,13 +175,111 @@ static int client_hello(struct node *n, int control) REQUIRES(n->request_lock)
 	return err < 0 ? err : client_adopt(n, control, &reply, &m);
 }
 
+/* A claim with the descriptor that the process keeps for it: *kept is replaced by that of the
+ * reply. */
+static int client_claim(struct node *n, struct proto_head *request, size_t size, int *kept,
+			struct proto_head *reply, size_t reply_size) REQUIRES(n->request_lock)
+{
+	struct message m;
+	int err = client_call(n, request, size, kept, 1, reply, reply_size, &m);
+
+	if (err < 0)
+		return err;
+	err = m.fd_count == 1 ? 0 : -EPROTO;
+	if (err == 0) {
+		close(*kept);
+		*kept = message_take_fd(&m, 0);
+	}
+	message_close(&m);
+	return err;
+}
+
+static int client_claim_slots(struct node *n) REQUIRES(n->request_lock)
+{
+	struct proto_slot_claim request, reply;
+	int err;
+
+	client_head(&request.head, PROTO_SLOT_CLAIM);
+	memcpy(request.slots, n->slots, sizeof(request.slots));
+	err = client_claim(n, &request.head, sizeof(request), &n->slots_fd, &reply.head,
+			   sizeof(reply));
+	if (err < 0)
+		return err;
+	if (memcmp(n->slots, reply.slots, sizeof(n->slots)) != 0)
+		log_error("node", "the new node gave some of this process' slots to others");
+	memcpy(n->slots, reply.slots, sizeof(n->slots));
+	return 0;
+}
+
+static int client_claim_sockets(struct node *n) REQUIRES(n->request_lock)
+{
+	struct proto_plain request, reply;
+
+	client_head(&request.head, PROTO_SOCKETS_CLAIM);
+	return client_claim(n, &request.head, sizeof(request), &n->keeper_fd, &reply.head,
+			    sizeof(reply));
+}
+
+static int client_claim_pairs(struct node *n) REQUIRES(n->request_lock)
+{
+	struct proto_pair_claim request;
+	struct proto_plain reply;
+	struct message m;
+	int err;
+
+	memset(&request, 0, sizeof(request));
+	client_head(&request.head, PROTO_PAIR_CLAIM);
+	request.count = events_pairs(n, request.pairs, PROTO_PAIRS);
+	err = client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (err == 0)
+		message_close(&m);
+	return err;
+}
+
+/* A membership that the node refuses is lost, and the process goes on. */
+static int client_claim_groups(struct node *n) REQUIRES(n->request_lock)
+{
+	struct proto_mcast request = { .qpn = 0 };
+	struct proto_plain reply;
+	struct message m;
+	int err;
+
+	for (u32 i = 0;; i++) {
+		lock_acquire(&n->state_lock);
+		if (i >= n->joined_count) {
+			lock_release(&n->state_lock);
+			return 0;
+		}
+		memcpy(request.gid, n->joined[i].gid, 16);
+		request.qpn = n->joined[i].qpn;
+		lock_release(&n->state_lock);
+		client_head(&request.head, PROTO_MCAST_JOIN);
+		err = client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply),
+				  &m);
+		if (err == 0)
+			message_close(&m);
+		if (err == -ECONNRESET)
+			return err;
+		if (err < 0)
+			log_warn("node", "a multicast membership is lost: the node refused it");
+	}
+}
+
+/* What this process had from the services of the node that died, in the order in which the services
+ * judge it. */
+static int (*const client_claims[])(struct node *n) = {
+	client_claim_slots,
+	client_claim_sockets, /* which go by the slots' owners */
+	client_claim_pairs,
+	client_claim_groups,
+};
+
 static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 {
 	struct proto_resume resume;
 	struct proto_hello_reply reply;
 	struct message m;
-	int fds[5] = { n->self.board_fd, n->self.bell_fd[0], n->self.bell_fd[1], n->slots_fd,
-		       n->keeper_fd };
+	int fds[3] = { n->self.board_fd, n->self.bell_fd[0], n->self.bell_fd[1] };
 	int err;
 
 	memset(&resume, 0, sizeof(resume));
@@ -192,24 +287,32 @@ static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 	resume.head.serial = ++n->serial;
 	client_describe(&resume.who);
 	resume.process = n->process;
-	memcpy(resume.slots, n->slots, sizeof(resume.slots));
-	resume.pair_count = events_pairs(n, resume.pairs, PROTO_PAIRS);
-	err = client_exchange(control, &resume.head, sizeof(resume), fds, 5, &reply.head,
+	err = client_exchange(control, &resume.head, sizeof(resume), fds, 3, &reply.head,
 			      sizeof(reply), &m);
-	return err < 0 ? err : client_adopt(n, control, &reply, &m);
+	if (err < 0)
+		return err;
+	n->control = control;
+	for (size_t i = 0; i < ARRAY_LEN(client_claims) && err == 0; i++)
+		err = client_claims[i](n);
+	if (err == 0)
+		err = client_adopt(n, control, &reply, &m);
+	else
+		message_close(&m);
+	if (err < 0)
+		n->control = -1; /* the caller's again */
+	return err;
 }
 
-/* A node that leaves just now, or that has not yet noticed the end of our old connection, or that
- * did not answer on this one: the next try may find another. */
+/* A node that leaves just now, or that has not yet noticed the end of our old connection. */
 static bool client_try_again(int err)
 {
-	return err == -ECONNRESET || err == -EAGAIN || err == -EPIPE || err == -ETIMEDOUT;
+	return err == -ECONNRESET || err == -EAGAIN || err == -EPIPE;
 }
 
 /* Connects and introduces this process, until a deadline. */
 static int client_join(struct node *n) REQUIRES(n->request_lock)
 {
-	u64 deadline = clock_now_ns() + (NODE_REQUEST_S + 1) * NS_PER_S;
+	u64 deadline = clock_now_ns() + NODE_ATTACH_S * NS_PER_S;
 	int control, err;
 
 	do {
@@ -223,7 +326,7 @@ static int client_join(struct node *n) REQUIRES(n->request_lock)
 		nanosleep(&(struct timespec){ .tv_nsec = 2 * NS_PER_MS }, NULL);
 	} while (client_try_again(err) && clock_now_ns() < deadline);
 	log_error("node", "node %s refused this process: %s", n->name, strerror(-err));
-	return client_try_again(err) && err != -ETIMEDOUT ? -ECONNREFUSED : err;
+	return client_try_again(err) ? -ECONNREFUSED : err;
 }
 
 static struct node *client_create(const struct node_self *self)
@@ -312,29 +415,6 @@ void node_drop_in_child(struct node *n)
 
 /* ---- recovery ---- */
 
-/* Multicast memberships are not in RESUME. */
-static void client_rejoin(struct node *n) REQUIRES(n->request_lock)
-{
-	struct proto_mcast request = { .qpn = 0 };
-	struct proto_plain reply;
-	struct message m;
-
-	for (u32 i = 0;; i++) {
-		lock_acquire(&n->state_lock);
-		if (i >= n->joined_count) {
-			lock_release(&n->state_lock);
-			return;
-		}
-		memcpy(request.gid, n->joined[i].gid, 16);
-		request.qpn = n->joined[i].qpn;
-		lock_release(&n->state_lock);
-		client_head(&request.head, PROTO_MCAST_JOIN);
-		if (client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m) <
-		    0)
-			log_warn("node", "a multicast membership is lost: the node refused it");
-	}
-}
-
 int client_recover(struct node *n)
 {
 	int err;
@@ -350,7 +430,6 @@ int client_recover(struct node *n)
 	if (err < 0)
 		return err;
 	log_info("node", "attached to a new node as process %llu", (unsigned long long)n->process);
-	client_rejoin(n);
 	events_push(n, NODE_EVENT_CONFIG);
 	return 0;
 }
@@ -427,9 +506,9 @@ static int client_take_sockets(const struct proto_udp_sockets_reply *reply, stru
 	return count;
 }
 
-int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
+int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *out, int max)
 {
-	struct proto_udp_sockets request = { .slot = slot };
+	struct proto_udp_sockets request = { .slot = slot, .device = device };
 	struct proto_udp_sockets_reply reply;
 	struct message m;
 	int err, count = 0;
@@ -530,7 +609,7 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 	}
 }
 
-static int client_mcast(struct node *n, enum proto_type type, const u8 gid[16], u32 qpn)
+static int client_mcast(struct node *n, u16 type, const u8 gid[16], u32 qpn)
 	REQUIRES(n->request_lock)
 {
 	struct proto_mcast request = { .qpn = qpn };

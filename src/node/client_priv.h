@@ -12,7 +12,7 @@
 #include "node/message.h"
 #include "node/notice.h"
 
-enum { NODE_REQUEST_S = 5, NODE_ATTACH_S = 5, NODE_OWNER_MS = 1000 };
+enum { NODE_ATTACH_S = 5, NODE_OWNER_MS = 1000 };
 
 struct client_membership {
 	u8 gid[16];
@@ -47,6 +47,8 @@ struct node {
 	u64 *pairs GUARDED_BY(state_lock);
 	u32 pair_count GUARDED_BY(state_lock);
 	u32 pair_space GUARDED_BY(state_lock);
+	/* the ids that this process was told of, 0: none */
+	u64 devices[NODE_DEVICES] GUARDED_BY(state_lock);
 	struct client_membership *joined GUARDED_BY(state_lock);
 	u32 joined_count GUARDED_BY(state_lock);
 	u32 joined_space GUARDED_BY(state_lock);
@@ -69,7 +71,7 @@ int client_recover(struct node *n) REQUIRES(n->request_lock);
 /* As client_call; where the node has died, with the next one. */
 int client_request(struct node *n, void *request, size_t size, const int *fds, int fd_count,
 		   void *reply, size_t reply_size, struct message *m) REQUIRES(n->request_lock);
-void client_head(struct proto_head *head, enum proto_type type);
+void client_head(struct proto_head *head, u16 type);
 /* Tells the node that this process cannot take part in the pair with `process`. May block. */
 void client_pair_refuse(struct node *n, u64 process);
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "node/await.h"
 #include "node/client_priv.h"
 #include "node/place.h"
 #include "node/spawn.h"
@@ -93,6 +94,12 @@ static int connection_give_up(const char *name, bool taken, s32 pid)
 	return -EACCES;
 }
 
+/* Whether the daemon that was started may still listen: its time is over, but it gets no CPU. */
+static bool connection_is_late(u64 begin, u64 now, s32 daemon)
+{
+	return now < begin + AWAIT_BUSY_S * NS_PER_S && await_is_busy(daemon);
+}
+
 /* Whether waiting may help. */
 static bool connection_may_come(int err)
 {
@@ -105,7 +112,7 @@ int connection_open(const char *name, bool start)
 	u64 pause = 500 * NS_PER_US, respawn = begin;
 	int err = 0, fd, tries = 0;
 	bool taken = false;
-	s32 pid = 0;
+	s32 pid = 0, daemon = 0;
 
 	for (;;) {
 		u64 now;
@@ -114,13 +121,16 @@ int connection_open(const char *name, bool start)
 		if (fd >= 0 || !connection_may_come(fd) || (!start && fd == -ECONNREFUSED))
 			return fd;
 		now = clock_now_ns();
-		if (now >= deadline)
-			break;
+		if (now >= deadline) {
+			if (!connection_is_late(begin, now, daemon))
+				break;
+			deadline = now + NS_PER_S;
+		}
 		/* a node that was just leaving, or died again: another second, another try. What
 		 * accepts nobody for a second may be another user's */
 		if ((fd == -ECONNREFUSED || (start && now >= begin + NS_PER_S)) &&
-		    now >= respawn && tries++ < 3) {
-			err = spawn_daemon(name);
+		    now >= respawn && !await_is_busy(daemon) && tries++ < 3) {
+			err = spawn_daemon(name, &daemon);
 			if (err < 0)
 				return err == -EMFILE || err == -ENFILE || err == -ENOMEM
 					       ? err

@@ -273,31 +273,6 @@ static int events_translate(struct node *n, const struct proto_peer *p, struct m
 	return err;
 }
 
-/* The next event of the socket: 0; -EAGAIN; -ECONNRESET: the socket is gone; -EMFILE, -ENOMEM:
- * *refused cannot be taken. */
-static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQUIRES(n->state_lock)
-{
-	struct proto_peer p = { .process = 0 };
-	struct message m;
-	int err;
-
-	if (n->events < 0)
-		return -EAGAIN;
-	err = message_receive(n->events, &p, sizeof(p), &m);
-	if (err == -EAGAIN)
-		return err;
-	if (err == 0) {
-		err = events_translate(n, &p, &m, ev);
-		message_close(&m);
-		*refused = p.process;
-		if (err == 0 || err == -EMFILE || err == -ENOMEM)
-			return err;
-		log_error("node", "the node sent an event that makes no sense");
-	}
-	events_close_socket(n);
-	return -ECONNRESET;
-}
-
 static void events_wake(struct node *n)
 {
 	u64 one = 1;
@@ -316,6 +291,59 @@ static int events_queue(struct node *n, const struct node_event *ev) REQUIRES(n-
 	list_push_back(&n->waiting, &c->node);
 	events_wake(n);
 	return 0;
+}
+
+static int events_queue_device(struct node *n, enum node_event_type type, u32 index, u64 id)
+	REQUIRES(n->state_lock)
+{
+	struct node_event ev = { .type = type, .device = { .index = index, .id = id } };
+
+	return id == 0 ? 0 : events_queue(n, &ev);
+}
+
+/* Tells of devices that came and went since the last comparison. */
+static void events_compare_devices(struct node *n) REQUIRES(n->state_lock)
+{
+	for (u32 i = 0; i < NODE_DEVICES; i++) {
+		u64 now = notice_device_id(n->notice, i);
+
+		if (now == n->devices[i])
+			continue;
+		/* without memory the next comparison tries again */
+		if (events_queue_device(n, NODE_EVENT_DEVICE_REMOVED, i, n->devices[i]) < 0)
+			return;
+		n->devices[i] = 0;
+		if (events_queue_device(n, NODE_EVENT_DEVICE_ADDED, i, now) < 0)
+			return;
+		n->devices[i] = now;
+	}
+}
+
+/* The next event of the socket: 0; -EAGAIN; -ECONNRESET: the socket is gone; -EMFILE, -ENOMEM:
+ * *refused cannot be taken. */
+static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQUIRES(n->state_lock)
+{
+	struct proto_peer p = { .process = 0 };
+	struct message m;
+	int err;
+
+	if (n->events < 0)
+		return -EAGAIN;
+	err = message_receive(n->events, &p, sizeof(p), &m);
+	if (err == -EAGAIN)
+		return err;
+	if (err == 0) {
+		err = events_translate(n, &p, &m, ev);
+		message_close(&m);
+		*refused = p.process;
+		if (err == 0 && ev->type == NODE_EVENT_CONFIG)
+			events_compare_devices(n);
+		if (err == 0 || err == -EMFILE || err == -ENOMEM)
+			return err;
+		log_error("node", "the node sent an event that makes no sense");
+	}
+	events_close_socket(n);
+	return -ECONNRESET;
 }
 
 void events_push(struct node *n, enum node_event_type type)
@@ -349,6 +377,7 @@ void events_drain(struct node *n)
 
 int events_replace(struct node *n, int events, const struct notice *notice)
 {
+	bool first;
 	int err;
 
 	lock_acquire(&n->state_lock);
@@ -356,8 +385,12 @@ int events_replace(struct node *n, int events, const struct notice *notice)
 	if (err == 0) {
 		events_close_socket(n);
 		n->events = events;
+		first = n->notice == NULL;
 		notice_unmap(n->notice);
 		n->notice = notice;
+		for (u32 i = 0; first && i < NODE_DEVICES; i++)
+			n->devices[i] = notice_device_id(notice, i);
+		events_compare_devices(n);
 	}
 	lock_release(&n->state_lock);
 	return err;
@@ -464,11 +497,19 @@ bool node_event_take(struct node *n, enum node_event_type type, struct node_even
 
 /* ---- the notice board ---- */
 
-void node_config_get(struct node *n, struct node_config *out)
+int node_device_get(struct node *n, u32 index, struct node_config *out)
 {
+	struct node_config read;
+
+	if (index >= NODE_DEVICES)
+		return -ENODEV;
 	lock_acquire(&n->state_lock);
-	notice_read_config(n->notice, out);
+	notice_read_device(n->notice, index, &read);
 	lock_release(&n->state_lock);
+	if (read.id == 0)
+		return -ENODEV;
+	*out = read;
+	return 0;
 }
 
 int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_member *out, int max)

@@ -18,6 +18,8 @@ enum { NODE_GIDS = 64, NODE_SLOTS = 1024, NODE_SLOT_BITS = 10, NODE_INDEX_BITS =
 /* Memberships of multicast groups on this host, of all its processes */
 enum { NODE_MEMBERS = 4096 };
 enum { NODE_UDP_PORT = 4791 };
+/* Devices of one node at most. roce0 has index 0, or nobody has */
+enum { NODE_DEVICES = 8, NODE_DEVICE_NAME = 32 };
 
 enum node_gid_flag {
 	/* datagrams leave from this address and come to it: node_udp_sockets has a socket for it.
@@ -35,13 +37,22 @@ struct node_gid {
 	u8 mac[6];       /* the interface's; zeroes where it has none */
 };
 
-/* The host's adapters as every process shows them. */
+/* Of a device's ports, numbered as libibverbs does. */
+enum node_link_layer { NODE_LINK_NONE, NODE_LINK_INFINIBAND, NODE_LINK_ETHERNET };
+
+/* A device of the node and its port, as every process shows them. The device keeps its index while
+ * it exists, also through a change of the node. An index may pass to another device, or to a device
+ * of the same name and GUID that was removed and added again: the id tells them apart. */
 struct node_config {
+	u64 id;         /* never reused by a node and its successors; 0: no device */
 	/* host byte order; the same for every process and after a restart */
 	u64 node_guid;
-	char device[32];         /* "roce0" */
+	u32 link_layer;          /* enum node_link_layer */
+	u32 ports;               /* 1: what follows describes port 1 */
+	char device[NODE_DEVICE_NAME]; /* "roce0" */
 	char dev_path[32];       /* "uverbs0" */
-	/* what ibv_get_sysfs_path answers: a tree with class/infiniband/... in it */
+	/* what ibv_get_sysfs_path answers: a tree with class/infiniband/... in it, the same for all
+	 * devices */
 	char sysfs[256];
 	u32 mtu;                 /* active MTU in bytes: the least of the GIDs that have a link */
 	u16 port_up;    /* the interfaces have a link, and `anyverbs port` says nothing else */
@@ -65,7 +76,7 @@ struct node_peer {
 enum node_event_type {
 	NODE_EVENT_NONE,
 	NODE_EVENT_PEER_NEW,   /* another process made a pair with this one: `peer` */
-	NODE_EVENT_CONFIG,     /* the configuration changed: node_config_get again */
+	NODE_EVENT_CONFIG,     /* the configuration changed: node_device_get again */
 	/* the node is gone; the next request, or node_recover, starts another */
 	NODE_EVENT_LOST,
 	/* the pair with `peer.process` is over, though its process may live (it detached, called
@@ -75,12 +86,25 @@ enum node_event_type {
 	/* what this process' adapter sends and receives is to be recorded in `capture_fd` (the
 	 * receiver's), or, if it is -1, no more */
 	NODE_EVENT_CAPTURE,
+	/* A device appeared or disappeared after node_attach: `device`. The client finds both by
+	 * comparing the node's list with the last one, whenever the node says that it changed and
+	 * after node_recover: so none is lost, and a device that was removed and added again
+	 * between two looks gives both, REMOVED first. */
+	NODE_EVENT_DEVICE_ADDED,
+	NODE_EVENT_DEVICE_REMOVED,
+};
+
+/* Which device an event is about. */
+struct node_device_key {
+	u32 index; /* below NODE_DEVICES */
+	u64 id;    /* node_config.id */
 };
 
 struct node_event {
 	enum node_event_type type;
 	struct node_peer peer;
 	int capture_fd; /* NODE_EVENT_CAPTURE */
+	struct node_device_key device; /* NODE_EVENT_DEVICE_* */
 };
 
 /* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,
@@ -90,7 +114,7 @@ struct node_event {
  * child (fork) keeps the address from other nodes. */
 struct node_socket {
 	int fd;          /* the caller's */
-	u32 gid_index;   /* in node_config.gids */
+	u32 gid_index;   /* in node_config.gids of the device */
 	u8 gid[16];
 	u32 ifindex;
 	u32 reserved;
@@ -121,17 +145,22 @@ void node_detach(struct node *n);
 /* In a forked child: closes the descriptors, forgets everything, says nothing to the node. */
 void node_drop_in_child(struct node *n);
 u64 node_process(const struct node *n); /* this process' unique number */
-void node_config_get(struct node *n, struct node_config *out);
+/* The device with this index as the node shows it now: 0, or -ENODEV: no device has the index (then
+ * *out is untouched). A process that has just attached finds its devices by asking for all indices
+ * below NODE_DEVICES; NODE_EVENT_DEVICE_* tell of later ones. Answered from memory that the node
+ * shares with all processes: any thread, never blocks. */
+int node_device_get(struct node *n, u32 index, struct node_config *out);
 /* A slot of the QPN space: 0..1023; -ENOSPC. */
 int node_slot_take(struct node *n, u32 *slot);
-/* The sockets to which the kernel delivers what comes for queue pairs of `slot`, one per GID with
- * NODE_GID_WIRE, in the table's order: returns how many, at most max. The slot must be this
+/* The sockets to which the kernel delivers what comes for queue pairs of `slot`, one per GID of the
+ * device with NODE_GID_WIRE, in the table's order: returns how many, at most max. -ENODEV: no
+ * device has the index. The slot must be this
  * process' (else -ENOENT). What comes for unknown slots, for QP0, QP1 and in bad form goes to
  * the node itself. While the slot is its owner's and the address is there, the socket is the
  * same: who asks again after NODE_EVENT_CONFIG recognises it by its id, and closes what is no
  * longer named. A datagram for another slot may come too: one that the kernel had joined to one
  * for this slot (UDP_GRO). -EMFILE and as node_attach: then nothing was taken. May block. */
-int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max);
+int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *out, int max);
 /* Makes a pair with the owner of `slot`. ring_fd is offered for the pair's rings. 0: *out filled,
  * ring_fd in it is the offered one (duplicated). -ENOENT: nobody owns it. -EALREADY: the pair
  * exists or the peer was faster (a NODE_EVENT_PEER_NEW is on its way): only out->process is

@@ -67,17 +67,23 @@ static bool notice_read_end(const struct notice *n, u32 seq)
 	return !(seq & 1) && __atomic_load_n(&n->seq, __ATOMIC_RELAXED) == seq;
 }
 
-void notice_read_config(const struct notice *n, struct node_config *out)
+u64 notice_device_id(const struct notice *n, u32 index)
+{
+	return __atomic_load_n(&n->devices[index].id, __ATOMIC_ACQUIRE);
+}
+
+void notice_read_device(const struct notice *n, u32 index, struct node_config *out)
 {
 	u32 seq;
 
 	for (int i = 0; i < NOTICE_TRIES; i++) {
 		seq = notice_read_begin(n);
-		notice_copy(out, &n->config, sizeof(*out));
+		notice_copy(out, &n->devices[index], sizeof(*out));
 		if (notice_read_end(n, seq))
 			break;
 		cpu_relax();
 	}
+	out->ports = 1;
 	/* strings of a torn copy end, too */
 	out->device[sizeof(out->device) - 1] = '\0';
 	out->dev_path[sizeof(out->dev_path) - 1] = '\0';
@@ -121,7 +127,7 @@ int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 
 _Static_assert(sizeof(struct node_config) % sizeof(u64) == 0 &&
 		       sizeof(struct notice_member) % sizeof(u64) == 0 &&
-		       offsetof(struct notice, config) % sizeof(u64) == 0 &&
+		       offsetof(struct notice, devices) % sizeof(u64) == 0 &&
 		       offsetof(struct notice, member) % sizeof(u64) == 0,
 	       "the board is copied by words");
 

@@ -25,7 +25,7 @@ struct notice {
 	u32 seq;
 	u32 members; /* entries in use lie below this index */
 	u32 reserved;
-	struct node_config config;
+	struct node_config devices[NODE_DEVICES]; /* id 0: free */
 	struct notice_member member[NOTICE_MEMBERS];
 };
 
@@ -33,7 +33,11 @@ struct notice {
  * it is not one. */
 const struct notice *notice_map(int fd);
 void notice_unmap(const struct notice *n);
-void notice_read_config(const struct notice *n, struct node_config *out);
+/* One device of the board, index below NODE_DEVICES, as one state of it. Its texts have ends, and
+ * it has one port. */
+void notice_read_device(const struct notice *n, u32 index, struct node_config *out);
+/* The id of a device; 0: nobody has the index. */
+u64 notice_device_id(const struct notice *n, u32 index);
 int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 			struct node_member *out, int max);
 

@@ -44,6 +44,7 @@ struct spawn {
 	char *envp[SPAWN_ENV + 1];
 	int flags;          /* for both clone()s */
 	volatile int error; /* written by the children */
+	volatile s32 pid;   /* the daemon's, written by the first child */
 	char stack[2][SPAWN_STACK] __attribute__((aligned(16)));
 };
 
@@ -160,14 +161,17 @@ SPAWN_CHILD static int spawn_grandchild(void *arg)
 SPAWN_CHILD static int spawn_child(void *arg)
 {
 	struct spawn *s = arg;
+	int pid;
 
 	spawn_default_signals();
 	spawn_close_fds();
 	syscall(SYS_setsid);
 	if (syscall(SYS_chdir, "/") < 0)
 		s->error = -errno;
-	if (clone(spawn_grandchild, s->stack[1] + SPAWN_STACK, s->flags | SIGCHLD, s) < 0)
+	pid = clone(spawn_grandchild, s->stack[1] + SPAWN_STACK, s->flags | SIGCHLD, s);
+	if (pid < 0)
 		s->error = -errno;
+	s->pid = pid;
 	syscall(SYS_exit, 0);
 	return 0;
 }
@@ -208,7 +212,7 @@ static void spawn_fill(struct spawn *s, const char *name)
 			s->envp[n++] = *e;
 }
 
-int spawn_daemon(const char *name)
+int spawn_daemon(const char *name, s32 *pid)
 {
 	struct spawn *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			       -1, 0);
@@ -220,6 +224,7 @@ int spawn_daemon(const char *name)
 	if (err == 0) {
 		spawn_fill(s, name);
 		err = spawn_run(s);
+		*pid = s->pid;
 	}
 	if (err < 0)
 		log_error("node", "cannot start %s: %s", s->path, strerror(-err));

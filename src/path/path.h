@@ -27,16 +27,24 @@ struct path_promise {
  * says so, and a switch that has some marks his packets instead of dropping them. */
 enum { PATH_ECN_MASK = 3, PATH_ECN_CAPABLE = 2 /* ECT(0) */, PATH_ECN_MARKED = 3 };
 
-/* An address vector, as an AH or a queue pair's ah_attr has it, resolved. */
+/* An address vector, as an AH or a queue pair's ah_attr has it, resolved by the driver. A LID of 0
+ * says that the link layer has none (RoCE). */
 struct path_av {
-	u8 dgid[16], sgid[16];
-	u8 traffic_class; /* DSCP; ECN as whoever resolves it says, not the consumer */
-	u8 hop_limit, sl;
-	/* The UDP source port that a path with such should use, so that flows spread over the ways
-	 * there are; 0: any. */
+	u8 dgid[16], sgid[16]; /* both known, also where no GRH travels */
+	u8 traffic_class; /* DSCP; ECN as the driver resolves it, not the consumer */
+	u8 hop_limit;
+	u8 sl : 4;
+	bool no_grh : 1; /* the packet carries no GRH: a destination in the subnet, by LID */
+	u8 port;	 /* of the device, from 1 on */
+	u16 dlid;
+	u16 slid; /* the port's LID with the source path bits */
+	u16 pkey; /* the queue pair's; 0: the default P_Key */
+	/* The UDP source port that a path with such should use, so that flows spread over the
+	 * routes that there are; 0: any. */
 	u16 sport;
 	u32 flow_label;
 };
+_Static_assert(sizeof(struct path_av) == 48, "a send request has one, beside 8 bytes");
 
 /* Counted drops and events of a process, for status and tests. */
 enum path_counter {
@@ -195,10 +203,10 @@ struct path_ops {
 	void (*flush)(struct path_dest *d);
 	/* What was handed over together has not arrived, again and again, while what went alone
 	 * has: for some time each packet goes alone. NULL: it makes no difference. */
-	void (*distrust)(struct path_dest *d);
+	void (*batches_lost)(struct path_dest *d);
 	/* The peer is silent, or asks for what it has been told: what was sent last may not have
 	 * arrived, and a way that is only presumed to be right is left. NULL: there is none. */
-	void (*doubt)(struct path_dest *d);
+	void (*peer_silent)(struct path_dest *d);
 	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order;
 	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges; -EFAULT:
 	 * likewise, with PKT_UNREACHED, for the kernel finds nothing there. */

@@ -56,6 +56,12 @@ static void ring_free(struct cqe *ring, u32 capacity)
 		munmap(ring, bytes);
 }
 
+/* Pages that are never used cost nothing: a wide CQ's sides are as large as half of its ring. */
+static struct cqe_side *sides_alloc(u32 capacity)
+{
+	return calloc(capacity, sizeof(struct cqe_side));
+}
+
 /* 0: too many. */
 static u32 ring_capacity(u32 wanted)
 {
@@ -82,6 +88,30 @@ int cq_init(struct cq *cq, u32 cqe_wanted) NO_THREAD_SAFETY /* nobody else has i
 		return -ENOMEM;
 	cq->capacity = capacity;
 	cq->mask = capacity - 1;
+	return 0;
+}
+
+void cq_keep_timestamps(struct cq *cq)
+{
+	cq->extended = true;
+}
+
+int cq_keep_sides(struct cq *cq) NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	cq->sides = sides_alloc(cq->capacity);
+	if (!cq->sides)
+		return -ENOMEM;
+	cq->keeps_sides = true;
+	cq->extended = true;
+	return 0;
+}
+
+int cq_ignore_overrun(struct cq *cq)
+{
+	cq->spill = aligned_alloc(CACHE_LINE, sizeof(*cq->spill));
+	if (!cq->spill)
+		return -ENOMEM;
+	cq->extended = true;
 	return 0;
 }
 
@@ -118,7 +148,11 @@ void cq_fini(struct cq *cq)
 		vector_item_flush(&cq->item);
 	channel_source_remove(&cq->source);
 	ring_free(cq->ring, cq->capacity);
+	free(cq->sides);
+	free(cq->spill);
 	cq->ring = NULL;
+	cq->sides = NULL;
+	cq->spill = NULL;
 }
 
 /* ---- adding --------------------------------------------------------------------------------- */
@@ -189,16 +223,26 @@ struct cqe *cq_reserve_slow(struct cq *cq) NO_THREAD_SAFETY
 	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
 	if (!cq->overflowed && cq->head - cq->tail_seen < cq->capacity)
 		return &cq->ring[cq->head & cq->mask];
+	if (cq->spill)
+		return cq->spill;
 	cq_refuse(cq);
 	return NULL;
 }
 
-void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited)
+/* Writes all of the entry's side data, for the place may hold that of an earlier entry. */
+static void cq_stamp(struct cq *cq, struct cqe *e, u64 tag, u32 priv) REQUIRES(&cq->lock)
+{
+	e->timestamp_ns = clock_now_ns();
+	if (cq->keeps_sides)
+		cq->sides[e - cq->ring] =
+			(struct cqe_side){ .wall_ns = clock_wall_ns(), .tag = tag, .priv = priv };
+}
+
+/* The entry is whole. */
+static void cq_announce(struct cq *cq, struct cqe *e, bool solicited) RELEASE(&cq->lock)
 {
 	bool fire;
 
-	if (cq->timestamps)
-		e->timestamp_ns = clock_now_ns();
 	e->solicited = solicited;
 	if (solicited)
 		cq->solicited_end = cq->head + 1;
@@ -207,6 +251,25 @@ void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited)
 	lock_release(&cq->lock);
 	if (fire)
 		sink_fire(cq);
+}
+
+void cq_commit_tagged(struct cq *cq, struct cqe *e, bool solicited, u64 tag, u32 priv)
+{
+	if (cq->extended && e == cq->spill) {
+		lock_release(&cq->lock);
+		return;
+	}
+	if (cq->extended)
+		cq_stamp(cq, e, tag, priv);
+	cq_announce(cq, e, solicited | (e->wc.status != IBV_WC_SUCCESS));
+}
+
+void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited)
+{
+	if (unlikely(cq->extended))
+		cq_commit_tagged(cq, e, solicited, 0, 0);
+	else
+		cq_announce(cq, e, solicited);
 }
 
 bool cq_push(struct cq *cq, const struct cqe *e, bool solicited)
@@ -298,6 +361,23 @@ int cq_pop_cqe(struct cq *cq, int n, struct cqe *out)
 	n = cq_available(cq, n);
 	for (int i = 0; i < n; i++)
 		out[i] = cq->ring[(cq->tail + (u32)i) & cq->mask];
+	cq_tail_move(cq, n);
+	lock_release(&cq->poll_lock);
+	return n;
+}
+
+int cq_pop_whole(struct cq *cq, int n, struct cqe *out, struct cqe_side *sides)
+{
+	if (n <= 0 || cq_looks_empty(cq))
+		return 0;
+	lock_acquire(&cq->poll_lock);
+	n = cq_available(cq, n);
+	for (int i = 0; i < n; i++) {
+		u32 place = (cq->tail + (u32)i) & cq->mask;
+
+		out[i] = cq->ring[place];
+		sides[i] = cq->keeps_sides ? cq->sides[place] : (struct cqe_side){ 0 };
+	}
 	cq_tail_move(cq, n);
 	lock_release(&cq->poll_lock);
 	return n;
@@ -402,6 +482,8 @@ void cq_forget(struct cq *cq, const void *qp)
 
 		if (e->qp == qp)
 			continue;
+		if (cq->keeps_sides)
+			cq->sides[kept & cq->mask] = cq->sides[i & cq->mask];
 		cq->ring[kept++ & cq->mask] = *e;
 		if (e->solicited)
 			cq->solicited_end = kept;
@@ -413,16 +495,20 @@ void cq_forget(struct cq *cq, const void *qp)
 	lock_release(&cq->poll_lock);
 }
 
-/* Moves what waits into `ring`; every completion keeps its running number. False: it does not
- * fit. */
-static bool cq_move(struct cq *cq, struct cqe *ring, u32 capacity)
+/* Moves what waits into `ring` and `sides` (NULL: the CQ keeps none); every completion keeps its
+ * running number. False: it does not fit. */
+static bool cq_move(struct cq *cq, struct cqe *ring, struct cqe_side *sides, u32 capacity)
 	REQUIRES(&cq->lock, &cq->poll_lock)
 {
 	if (cq->head - cq->tail > capacity)
 		return false;
-	for (u32 i = cq->tail; i != cq->head; i++)
+	for (u32 i = cq->tail; i != cq->head; i++) {
 		ring[i & (capacity - 1)] = cq->ring[i & cq->mask];
+		if (sides)
+			sides[i & (capacity - 1)] = cq->sides[i & cq->mask];
+	}
 	cq->ring = ring;
+	cq->sides = sides;
 	cq->capacity = capacity;
 	cq->mask = capacity - 1;
 	/* what waited for more than ever fit now is told when it is full */
@@ -446,18 +532,23 @@ int cq_resize(struct cq *cq, u32 cqe_wanted)
 	u32 capacity = ring_capacity(cqe_wanted), old_capacity;
 	struct cqe *ring = capacity ? ring_alloc(capacity) : NULL, *old;
 	bool moved, fire;
+	struct cqe_side *sides = ring && cq->keeps_sides ? sides_alloc(capacity) : NULL, *old_sides;
 
-	if (!ring)
+	if (!ring || (cq->keeps_sides && !sides)) {
+		ring_free(ring, capacity);
 		return -ENOMEM;
+	}
 	lock_acquire(&cq->poll_lock);
 	lock_acquire(&cq->lock);
 	old = cq->ring;
+	old_sides = cq->sides;
 	old_capacity = cq->capacity;
-	moved = cq_move(cq, ring, capacity);
+	moved = cq_move(cq, ring, sides, capacity);
 	fire = moved && cq_ncomp_is_due(cq);
 	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);
 	ring_free(moved ? old : ring, moved ? old_capacity : capacity);
+	free(moved ? old_sides : sides);
 	if (fire)
 		sink_fire(cq);
 	return moved ? 0 : -EINVAL;

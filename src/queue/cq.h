@@ -19,9 +19,16 @@ enum { CQ_SOLICITED = 1, CQ_NEXT_COMP = 2, CQ_ARM_MASK = 3, CQ_REPORT_MISSED = 4
 struct cqe {
 	struct ibv_wc wc; /* as ibv_poll_cq hands it out */
 	void *qp;	  /* the driver's QP; for ib_wc.qp and for cleaning */
-	u64 timestamp_ns : 63; /* when it was added, if the CQ keeps time stamps */
+	u64 timestamp_ns : 63; /* clock_now_ns when it was added, if the CQ is extended */
 	u64 solicited : 1;     /* the message asked for an event, or the status is an error */
-};
+} OWNED_BY(who adds or takes it: cq.head and cq.tail say who);
+
+/* What an entry has beside its cache line, of CQs that asked for it (cq_keep_sides). */
+struct cqe_side {
+	u64 wall_ns; /* clock_wall_ns when it was added */
+	u64 tag;     /* of the tag-matching header, with cq_commit_tagged; else 0 */
+	u32 priv;    /* its app_ctx, likewise */
+} OWNED_BY(who adds or takes its entry);
 
 /* The pads keep what producers write, what consumers write and what all only read on cache lines
  * of their own. */
@@ -38,7 +45,8 @@ struct cq {
 	/* ib_req_ncomp_notif: fires when so many are queued; 0: off */
 	u32 ncomp_wanted GUARDED_BY(lock);
 	u8 armed GUARDED_BY(lock); /* CQ_SOLICITED or CQ_NEXT_COMP, or 0 */
-	bool timestamps FIXED;
+	/* entries get a time stamp; `sides` and `spill` may exist */
+	bool extended FIXED;
 	/* full once: in error for good, nothing is added any more */
 	bool overflowed GUARDED_BY(lock);
 	/* armed, ncomp_wanted or overflowed is set: each completion has to go through the ring.
@@ -67,12 +75,24 @@ struct cq {
 	void (*overflow)(struct cq *cq) FIXED;
 	struct vector_item item GUARDS_ITSELF;
 	struct channel_source source GUARDS_ITSELF;
+	/* Of extended CQs only, so far from what every completion reads. */
+	bool keeps_sides FIXED;
+	struct cqe_side *sides WRITTEN_UNDER(lock, poll_lock); /* beside `ring` */
+	/* Takes, under `lock`, a completion without room, which is lost. NULL: the CQ overflows */
+	struct cqe *spill FIXED;
 };
 
-/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch, overflow,
- * eager and timestamps are the caller's to set after this, before use. 0 or -ENOMEM (also if more
- * are wanted than any device offers). */
+/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch, overflow
+ * and eager are the caller's to set after this, before use. 0 or -ENOMEM (also if more are wanted
+ * than any device offers). */
 int cq_init(struct cq *cq, u32 cqe_wanted);
+/* After cq_init, before use: entries get a time stamp. Each completion then takes the rarer half
+ * of cq_commit, so a CQ without this pays nothing for it. */
+void cq_keep_timestamps(struct cq *cq);
+/* The same, and memory for a struct cqe_side beside each entry. 0 or -ENOMEM; cq_fini frees. */
+int cq_keep_sides(struct cq *cq);
+/* After cq_init, before use: a completion that finds no room is lost in silence. 0 or -ENOMEM. */
+int cq_ignore_overrun(struct cq *cq);
 /* One of the two sinks, once, before use: a handler that runs on a vector, or events on a
  * channel. 0 or negative errno. */
 void cq_sink_to_handler(struct cq *cq, struct vector *v, void (*handler)(struct cq *cq));
@@ -90,6 +110,9 @@ bool cq_push(struct cq *cq, const struct cqe *e, bool solicited);
 static inline struct cqe *cq_reserve(struct cq *cq) TRY_ACQUIRE(true, cq->lock)
 	EXCLUDES(cq->poll_lock);
 static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
+/* cq_commit of a receive that has matched a tag. */
+void cq_commit_tagged(struct cq *cq, struct cqe *e, bool solicited, u64 tag, u32 priv)
+	RELEASE(cq->lock);
 /* A thread that is about to receive by itself says that it waits for up to n completions of this
  * CQ (none, if n is not positive). Those that it then adds while the ring is empty and nobody minds
  * (`minded`) need not go through the ring: cq_hand gives their places in `wc`. cq_expected, with
@@ -103,8 +126,10 @@ static inline struct ibv_wc *cq_hand(struct cq *cq);
 /* Takes up to n; returns how many, never an error: an overflowed CQ still hands out what it
  * holds. */
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc);
-/* The same with the whole entry (ib_* side and extended CQs). */
+/* The same with the driver's QP and the time stamp (the ib_* side). */
 int cq_pop_cqe(struct cq *cq, int n, struct cqe *out);
+/* The same with side data: sides[i] belongs to out[i]; zero if the CQ keeps none. */
+int cq_pop_whole(struct cq *cq, int n, struct cqe *out, struct cqe_side *sides);
 /* How many wait, counted up to `limit`. */
 int cq_peek(struct cq *cq, int limit);
 /* Flags as above; -EINVAL unless exactly one of SOLICITED and NEXT_COMP. 0 or, with
@@ -149,8 +174,8 @@ _Static_assert(offsetof(struct ibv_wc, opcode) == 12 && offsetof(struct ibv_wc, 
 		       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "cqe_set knows the layout");
 
-/* Their rarer halves: the ring seems to be full; somebody is to be told of the entry, or it bears a
- * time. */
+/* Their rarer halves: the ring seems to be full; somebody is to be told of the entry, or the CQ is
+ * extended. */
 struct cqe *cq_reserve_slow(struct cq *cq) TRY_ACQUIRE(true, cq->lock) EXCLUDES(cq->poll_lock);
 void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
 
@@ -172,7 +197,7 @@ static inline void cq_show(struct cq *cq) REQUIRES(cq->lock)
 static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited)
 {
 	solicited |= e->wc.status != IBV_WC_SUCCESS;
-	if (unlikely(solicited || cq->armed != 0 || cq->ncomp_wanted != 0 || cq->timestamps)) {
+	if (unlikely(solicited || cq->armed != 0 || cq->ncomp_wanted != 0 || cq->extended)) {
 		cq_commit_slow(cq, e, solicited);
 		return;
 	}
@@ -197,7 +222,7 @@ struct cq_expectation {
 	struct cq *cq; /* NULL: nothing */
 	struct ibv_wc *next;
 	int room;
-};
+} OWNED_BY(its thread);
 extern __thread struct cq_expectation cq_expectation;
 
 static inline void cq_expect(struct cq *cq, int n, struct ibv_wc *wc)

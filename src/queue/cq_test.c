@@ -156,7 +156,7 @@ static void cq_pop_cqe__gives_every_field_and_a_time(void **state)
 
 	test_setup(&x, 4);
 	assert_true(cq_push(&x.cq, &e, false));
-	x.cq.timestamps = true;
+	cq_keep_timestamps(&x.cq);
 	assert_true(cq_push(&x.cq, &e, false));
 	assert_int_equal(cq_peek(&x.cq, 10), 2);
 	assert_int_equal(cq_peek(&x.cq, 1), 1);

@@ -1,10 +1,11 @@
-/* icrc.c: RoCEv2's invariant CRC, and its check where part of what it covers cannot be seen.
+/* icrc.c: RoCEv2's invariant CRC, and what of the covered bytes explains a difference.
  *
  * The CRC is Ethernet's (reflected 0x04c11db7, all ones before and after), sent least significant
  * byte first. It covers 8 bytes of ones in the place of InfiniBand's local header, the IP and UDP
  * headers, BTH, extension headers, payload and padding, with ones for what routers may change: ToS
  * or traffic class, flow label, TTL or hop limit, both checksums, and BTH's FECN byte.
- * In: headers and pieces    Out: 4 bytes, verdicts    Runs: any thread    Locks: none
+ * source.c judges received packets by it.
+ * In: headers and pieces    Out: 4 bytes    Runs: any thread    Locks: none
  * Spec: IBA vol 1, A17.3.3
  */
 #include <endian.h>
@@ -17,8 +18,7 @@
 /* The CRC of 8 bytes of ones. */
 static const u32 icrc_of_ones = 0x2144df1c;
 /* Where the masked bytes lie. */
-enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4,
-       BTH_DQPN = 5, BTH_PSN = 9 };
+enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4 };
 enum { IPV4_BYTES = 28, UDP_CHECKSUM = 2 /* before the end of the headers */, IPV4_DF = 0x40 };
 enum { IPV4_ID = 4, IPV4_FLAGS = 6, ICRC_SHORT = 64 /* are copied, and done at once */ };
 
@@ -171,242 +171,12 @@ static u32 poly_unshift(u32 n)
 	return product;
 }
 
-/* The two CRCs belong to packets that differ in the four bytes only which `rest` bytes follow: the
- * exclusive or of these four, as they lie. */
-static void source_solve(struct roce_source *s, u32 difference, u32 rest, u8 word[4])
+void roce_icrc_solve(struct roce_unshift *x, u32 difference, u32 rest, u8 word[4])
 {
-	if (s->unshift == 0 || s->rest != rest) {
-		s->rest = rest;
-		s->unshift = poly_unshift(rest + 4);
+	if (x->unshift == 0 || x->rest != rest) {
+		x->rest = rest;
+		x->unshift = poly_unshift(rest + 4);
 	}
-	difference = htole32(poly_times(difference, s->unshift));
+	difference = htole32(poly_times(difference, x->unshift));
 	memcpy(word, &difference, 4);
-}
-
-/* ---- which identifications a source may have ---- */
-
-static bool source_is_near(u16 id, u16 track, u32 ahead)
-{
-	return (u16)(id - track) <= ahead || (u16)(track - id) <= ROCE_BEHIND;
-}
-
-/* Hosts advance identifications with time. */
-static u32 source_ahead(u64 seen_ms, u64 now_ms)
-{
-	return ROCE_AHEAD + 4 * (u32)MIN(now_ms - seen_ms, (u64)(1u << 14));
-}
-
-/* The index of the track that `id` lies near, or s->tracks. */
-static u32 source_track(const struct roce_source *s, u16 id, u64 now_ms)
-{
-	u32 ahead, i = 0;
-
-	if (likely(s->tracks != 0 && (u16)(id - s->track[0]) <= 1))
-		return 0;
-	ahead = source_ahead(s->seen_ms, now_ms);
-	while (i < s->tracks && !source_is_near(id, s->track[i], ahead))
-		i++;
-	return i;
-}
-
-static struct roce_port *source_port(struct roce_source *s, u16 sport)
-{
-	return &s->port[(sport ^ sport >> 6 ^ sport >> 12) % ROCE_PORTS];
-}
-
-/* Have packets from there been accepted, not long ago? */
-static bool port_is_known(const struct roce_port *p, u16 sport)
-{
-	return p->known && p->sport == sport;
-}
-
-/* As the port counts by itself. `first`: alone, or first among joined ones. */
-static u16 port_next(const struct roce_port *p, bool first)
-{
-	return first ? (u16)(p->head + p->step) : (u16)(p->last + 1);
-}
-
-/* What the next packet of this port is expected to have. */
-static u16 source_next(struct roce_source *s, u16 sport, bool first)
-{
-	const struct roce_port *p = source_port(s, sport);
-
-	if (port_is_known(p, sport) && !p->shared)
-		return port_next(p, first);
-	return first ? (u16)(s->head + s->step) : (u16)(s->track[0] + 1);
-}
-
-/* The next one of the host is judged by this one. `i` is its track, or s->tracks: it gets one. */
-static void source_accept(struct roce_source *s, u32 i, u16 id, bool first, u64 now_ms)
-{
-	if (first && s->tracks != 0 && (u16)(id - s->head) <= 1)
-		s->step = id - s->head;
-	if (first)
-		s->head = id;
-	if (i == s->tracks && s->tracks < ROCE_TRACKS)
-		s->tracks++;
-	i = MIN(i, ROCE_TRACKS - 1u);
-	if (unlikely(i != 0))
-		memmove(s->track + 1, s->track, i * sizeof(s->track[0]));
-	s->track[0] = id;
-	s->seen_ms = now_ms;
-}
-
-/* The next one of the port. `before`: of the host, in the packet before. */
-static void port_accept(struct roce_port *p, u16 before, const struct roce_flow *f, bool first,
-			u64 now_ms)
-{
-	if (!port_is_known(p, f->sport))
-		*p = (struct roce_port){
-			.known = true, .sport = f->sport, .head = f->id, .df = f->df
-		};
-	else if (f->id == port_next(p, first))
-		p->shared = false;
-	else if ((u16)(f->id - before) <= 1)
-		p->shared = true;
-	if (first && (u16)(f->id - p->head) <= 1)
-		p->step = f->id - p->head;
-	if (first)
-		p->head = f->id;
-	if (f->id != 0)
-		p->df = f->df;
-	p->last = f->id;
-	p->strangers = 0;
-	p->seen_ms = now_ms;
-}
-
-/* One that is far: is it believed by now? */
-static bool port_believe(struct roce_source *s, struct roce_port *p, u16 id, bool df)
-{
-	bool again = p->strangers != 0 && df == p->stranger_df;
-	bool follows = again && source_is_near(id, p->stranger, ROCE_AHEAD);
-
-	p->strangers = again ? p->strangers + 1 : 1;
-	p->stranger = id;
-	p->stranger_df = df;
-	if (follows || p->strangers < ROCE_STRANGERS)
-		return follows;
-	s->wild = true;
-	return true;
-}
-
-/* Packets between the last accepted one and this were lost, if both are of one connection: so far
- * has the identification gone on, too. */
-static bool port_is_behind_gap(const struct roce_port *p, const struct roce_place *at, u16 id)
-{
-	return at->dqpn == p->place.dqpn &&
-	       source_is_near(id, p->last + (u16)(at->psn - p->place.psn), ROCE_AHEAD);
-}
-
-/* Is it near the last one of its port, which has accepted some? */
-static bool port_owns(const struct roce_port *p, const struct roce_place *at,
-		      const struct roce_flow *f, u64 now_ms)
-{
-	return port_is_known(p, f->sport) &&
-	       (source_is_near(f->id, p->last, source_ahead(p->seen_ms, now_ms)) ||
-		port_is_behind_gap(p, at, f->id));
-}
-
-/* The packet has f->id and f->df, if any. */
-static bool source_judge(struct roce_source *s, const struct roce_place *at,
-			 const struct roce_flow *f, bool first, u64 now_ms)
-{
-	struct roce_port *p = source_port(s, f->sport);
-	u16 before = s->track[0];
-	bool known = port_is_known(p, f->sport), own = false, common;
-	/* where the host's counter stands if this is an identification of it: near a track, or of a
-	 * port whose last one was */
-	u32 i = source_track(s, f->id, now_ms);
-
-	if (unlikely(i == s->tracks)) {
-		own = port_owns(p, at, f, now_ms);
-		if (own)
-			i = source_track(s, p->last, now_ms);
-	}
-	/* the host's one counter, or batches from 0 */
-	common = i != s->tracks || source_is_near(f->id, 0, ROCE_AHEAD);
-	if (known && f->id != 0 && !((common || own || s->wild) && f->df == p->df)) {
-		if (!port_believe(s, p, f->id, f->df))
-			return false;
-		common = true;
-	}
-	if (common || s->tracks == 0)
-		source_accept(s, i, f->id, first, now_ms);
-	port_accept(p, before, f, first, now_ms);
-	p->place = *at;
-	s->id = f->id;
-	s->df = f->df;
-	return true;
-}
-
-/* With the difference to the ICRC of a packet that has f->id and f->df. `rest`: as source_solve. */
-static bool source_explains(struct roce_source *s, const struct roce_place *at, u32 difference,
-			    u32 rest, struct roce_flow *f, bool first, u64 now_ms)
-{
-	u8 word[4];
-
-	source_solve(s, difference, rest, word);
-	if ((word[2] & ~IPV4_DF) != 0 || word[3] != 0)
-		return false;
-	f->id ^= (u16)(word[0] << 8 | word[1]);
-	f->df ^= word[2] != 0;
-	return source_judge(s, at, f, first, now_ms);
-}
-
-static u32 icrc_24_bits(const u8 *at)
-{
-	return (u32)at[0] << 16 | (u32)at[1] << 8 | at[2];
-}
-
-static struct roce_place icrc_place(const u8 *bth)
-{
-	return (struct roce_place){ icrc_24_bits(bth + BTH_DQPN), icrc_24_bits(bth + BTH_PSN) };
-}
-
-/* Says in `e` what is expected of a packet of this flow, and how far its ICRC is from that. */
-static u32 source_difference(struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			     u32 length, struct roce_flow *e)
-{
-	const struct roce_port *p = source_port(s, f->sport);
-	u32 received;
-
-	*e = *f;
-	e->id = source_next(s, f->sport, f->id == 0);
-	e->df = port_is_known(p, f->sport) ? p->df : s->df;
-	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
-	return roce_icrc_whole(&s->prefix[f->sport % ROCE_SOURCE_PREFIXES], e, data, length) ^
-	       le32toh(received);
-}
-
-bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
-		       u64 now_ms)
-{
-	struct roce_place at;
-	struct roce_flow e;
-	u32 difference;
-
-	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
-		return false;
-	difference = source_difference(s, f, data, length, &e);
-	if (!roce_gid_is_ipv4(f->dgid))
-		return difference == 0;
-	at = icrc_place(data);
-	if (difference == 0)
-		return source_judge(s, &at, &e, f->id == 0, now_ms);
-	/* behind identification and flags: 12 bytes of IPv4, UDP's header, the packet */
-	return source_explains(s, &at, difference, 12 + 8 + length - ROCE_ICRC, &e, f->id == 0,
-			       now_ms);
-}
-
-bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			   u32 length, u64 now_ms)
-{
-	struct roce_place at;
-	struct roce_flow e;
-
-	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX ||
-	    source_difference(s, f, data, length, &e) != 0)
-		return false;
-	at = icrc_place(data);
-	return !roce_gid_is_ipv4(f->dgid) || source_judge(s, &at, &e, f->id == 0, now_ms);
 }

@@ -83,7 +83,9 @@ struct pkt {
 	u32 ack_psn; /* PKT_HAS_ACK */
 	u32 imm;     /* immediate data, network order as in ibv_wc; or the key of SEND_WITH_INV */
 	u32 length;  /* payload bytes */
-	u16 pkey;    /* only on a wire */
+	u16 pkey;    /* of datagrams, and on a wire; 0: the default P_Key */
+	u8 sl;	     /* UD with LIDs */
+	bool no_grh; /* UD: sgid and dgid are for the path, the receiver sees no GRH */
 	u32 qkey;    /* UD */
 	u32 msn;     /* AETH */
 	u32 rkey;    /* RETH, AtomicETH */
@@ -92,6 +94,7 @@ struct pkt {
 	u64 compare, swap;     /* AtomicETH; ATOMIC_ACK: the original value is in `swap` */
 	const u8 *sgid, *dgid; /* 16 bytes each, with PKT_HAS_GRH */
 	u8 traffic_class, hop_limit;
+	u16 slid, dlid; /* UD; 0: the link layer has none */
 	u32 flow_label;
 };
 

@@ -216,14 +216,18 @@ static int toy_destroy_cq(struct ib_cq *ib)
 	return 0;
 }
 
-static struct ib_cq *toy_create_cq(struct ib_device *dev, int cqe, u32 vector, struct channel *ch,
-				   void *cookie)
+static struct ib_cq *toy_create_cq(struct ib_device *dev, const struct ib_uverbs_cq_attr *attr)
 {
-	struct toy_cq *cq = cqe > TOY_MAX_CQE ? ERR_PTR(-EINVAL) : toy_object(sizeof(*cq));
+	struct toy_cq *cq;
 
+	if (attr->cq.flags)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (attr->cq.cqe > TOY_MAX_CQE)
+		return ERR_PTR(-EINVAL);
+	cq = toy_object(sizeof(*cq));
 	if (IS_ERR(cq))
 		return (struct ib_cq *)cq;
-	channel_source_add(&cq->source, ch, cookie);
+	channel_source_add(&cq->source, attr->channel, attr->cookie);
 	cq->ib.cqe = TOY_MAX_CQE - 1;
 	toy_seen.cq = &cq->ib;
 	return &cq->ib;
@@ -231,7 +235,9 @@ static struct ib_cq *toy_create_cq(struct ib_device *dev, int cqe, u32 vector, s
 
 static struct ib_cq *toy_create_ib_cq(struct ib_device *dev, int cqe, int vector)
 {
-	return toy_create_cq(dev, cqe, (u32)vector, NULL, NULL);
+	const struct ib_uverbs_cq_attr attr = { .cq.cqe = cqe, .cq.comp_vector = vector };
+
+	return toy_create_cq(dev, &attr);
 }
 
 static void toy_ack(struct ib_cq *cq, u32 events)

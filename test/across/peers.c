@@ -31,10 +31,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../clients/way.h"
+#include "../pairs/pairs.h"
 
 enum {
 	PSN = 0xfffff0, /* soon past 24 bits */
+	QKEY = 0x11111111,
 	SIZE = 64 << 10,
 	RECEIVES = 8,
 	WINDOW = 4,	/* messages under way per queue pair of "many" */
@@ -148,10 +149,10 @@ static void tcp_barrier(struct peer *p)
 
 static void peer_open_device(struct peer *p)
 {
-	p->ctx = way_open(p->opt.device);
+	p->ctx = device_open(p->opt.device);
 	need(p->ctx != NULL, "the device");
-	need(ibv_query_port(p->ctx, WAY_PORT, &p->port) == 0, "ibv_query_port");
-	need(ibv_query_gid(p->ctx, WAY_PORT, p->opt.gid, &p->card.gid) == 0, "ibv_query_gid");
+	need(ibv_query_port(p->ctx, CONN_PORT, &p->port) == 0, "ibv_query_port");
+	need(ibv_query_gid(p->ctx, CONN_PORT, p->opt.gid, &p->card.gid) == 0, "ibv_query_gid");
 }
 
 static bool peer_is_group(const struct peer *p)
@@ -163,7 +164,7 @@ static enum ibv_qp_type peer_type(const struct peer *p)
 {
 	if (peer_is_group(p))
 		return IBV_QPT_UD;
-	return strcmp(p->opt.mode, "pressed") == 0 ? IBV_QPT_UC : way_type(p->opt.mode);
+	return strcmp(p->opt.mode, "pressed") == 0 ? IBV_QPT_UC : conn_type(p->opt.mode);
 }
 
 static struct ibv_qp *peer_create_qp(struct peer *p)
@@ -177,10 +178,15 @@ static struct ibv_qp *peer_create_qp(struct peer *p)
 			 .max_send_sge = 1,
 			 .max_recv_sge = 1 },
 	};
+	struct ibv_qp_attr attr = { .port_num = CONN_PORT,
+				    .qkey = QKEY,
+				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
 	struct ibv_qp *qp = ibv_create_qp(p->pd, &init);
 
+	if (init.qp_type == IBV_QPT_RC)
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	need(qp != NULL, "ibv_create_qp");
-	need(way_to_init(&(struct way){ .type = init.qp_type }, qp) == 0, "to INIT");
+	need(conn_to(qp, &attr, IBV_QPS_INIT) == 0, "to INIT");
 	return qp;
 }
 
@@ -195,23 +201,21 @@ static union ibv_gid peer_group(const struct peer *p)
 static void peer_connect_qp(struct peer *p, struct ibv_qp *qp, uint32_t to)
 {
 	union ibv_gid group = peer_group(p);
-	struct way w = { .type = peer_type(p),
-			 .dgid = peer_is_group(p) ? group : p->theirs.gid,
-			 .dqpn = to,
-			 .psn = PSN,
-			 .mtu = p->port.active_mtu,
-			 .sgid_index = (uint8_t)p->opt.gid,
-			 .hops = 64,
-			 .traffic_class = (uint8_t)p->opt.traffic_class,
-			 .timeout = (uint8_t)p->opt.timeout,
-			 .retries = (uint8_t)p->opt.retries };
-	struct ibv_ah_attr address = way_address(&w);
+	struct ibv_qp_attr attr = conn_attr(to, peer_is_group(p) ? &group : &p->theirs.gid,
+					    (uint8_t)p->opt.gid);
 
-	need(way_to_rtr(&w, qp) == 0, "to RTR");
-	need(way_to_rts(&w, qp) == 0, "to RTS");
-	if (w.type != IBV_QPT_UD)
+	attr.path_mtu = p->port.active_mtu;
+	attr.rq_psn = attr.sq_psn = PSN;
+	attr.max_dest_rd_atomic = attr.max_rd_atomic = 4;
+	attr.min_rnr_timer = 1;
+	attr.timeout = (uint8_t)p->opt.timeout;
+	attr.retry_cnt = (uint8_t)p->opt.retries;
+	attr.ah_attr.grh.traffic_class = (uint8_t)p->opt.traffic_class;
+	need(conn_to(qp, &attr, IBV_QPS_RTR) == 0, "to RTR");
+	need(conn_to(qp, &attr, IBV_QPS_RTS) == 0, "to RTS");
+	if (qp->qp_type != IBV_QPT_UD)
 		return;
-	p->ah = ibv_create_ah(p->pd, &address);
+	p->ah = ibv_create_ah(p->pd, &attr.ah_attr);
 	need(p->ah != NULL, "ibv_create_ah");
 	if (peer_is_group(p) && p->opt.host == NULL)
 		need(ibv_attach_mcast(qp, &group, 0) == 0, "ibv_attach_mcast");
@@ -244,7 +248,7 @@ static void flow_send(struct peer *p, uint32_t flow, struct ibv_send_wr *wr, str
 	if (p->ah != NULL) {
 		wr->wr.ud.ah = p->ah;
 		wr->wr.ud.remote_qpn = peer_is_group(p) ? 0xffffff : p->qpns[flow];
-		wr->wr.ud.remote_qkey = WAY_QKEY;
+		wr->wr.ud.remote_qkey = QKEY;
 	}
 	need(ibv_post_send(p->flows[flow].qp, wr, &bad) == 0, "ibv_post_send");
 }

@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "way.h"
+#include "../pairs/pairs.h"
 
-enum { GRH = 40, GUARD = 64, BIG = 64 << 20, WAIT_POLLS = 200000000 };
+enum { QKEY = 0x11111111, GRH = 40, GUARD = 64, BIG = 64 << 20, WAIT_POLLS = 200000000 };
 
 struct options {
 	enum ibv_qp_type type;
@@ -76,11 +76,11 @@ static void zero(int rc, const char *what)
 
 /* ---- setting up ---------------------------------------------------------------------------- */
 
-static void device_open(struct test *t)
+static void test_open(struct test *t)
 {
-	t->ctx = need(way_open(t->opt.device), "opening a device");
-	zero(ibv_query_port(t->ctx, WAY_PORT, &t->port), "ibv_query_port");
-	zero(ibv_query_gid(t->ctx, WAY_PORT, t->opt.gid, &t->gid), "ibv_query_gid");
+	t->ctx = need(device_open(t->opt.device), "opening a device");
+	zero(ibv_query_port(t->ctx, CONN_PORT, &t->port), "ibv_query_port");
+	zero(ibv_query_gid(t->ctx, CONN_PORT, t->opt.gid, &t->gid), "ibv_query_gid");
 	t->pd = need(ibv_alloc_pd(t->ctx), "ibv_alloc_pd");
 }
 
@@ -107,33 +107,34 @@ static void end_create(struct test *t, struct end *e)
 }
 
 /* The PSNs start just below their wrap, so that every run crosses it. */
-static struct way way_between(const struct test *t, const struct ibv_qp *peer)
+static struct ibv_qp_attr ends_attr(const struct test *t, const struct ibv_qp *peer)
 {
-	return (struct way){ .type = t->opt.type,
-			     .dgid = t->gid,
-			     .dqpn = peer->qp_num,
-			     .psn = 0xfffff0,
-			     .dlid = t->port.lid,
-			     .mtu = IBV_MTU_1024,
-			     .sgid_index = (uint8_t)t->opt.gid,
-			     .hops = 1,
-			     .timeout = 14,
-			     .retries = 7 };
+	struct ibv_qp_attr a = conn_attr(peer->qp_num, &t->gid, (uint8_t)t->opt.gid);
+
+	a.qkey = QKEY;
+	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	if (t->opt.type == IBV_QPT_RC)
+		a.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	a.rq_psn = a.sq_psn = 0xfffff0;
+	a.max_dest_rd_atomic = a.max_rd_atomic = 4;
+	a.min_rnr_timer = 1;
+	a.ah_attr.dlid = t->port.lid;
+	a.ah_attr.grh.hop_limit = 1;
+	return a;
 }
 
 static void ends_connect(struct test *t)
 {
-	struct way a = way_between(t, t->b.qp), b = way_between(t, t->a.qp);
-	struct ibv_ah_attr address = way_address(&a);
+	struct ibv_qp_attr a = ends_attr(t, t->b.qp), b = ends_attr(t, t->a.qp);
 
-	zero(way_to_init(&a, t->a.qp), "to INIT");
-	zero(way_to_init(&b, t->b.qp), "to INIT");
-	zero(way_to_rtr(&a, t->a.qp), "to RTR");
-	zero(way_to_rtr(&b, t->b.qp), "to RTR");
-	zero(way_to_rts(&a, t->a.qp), "to RTS");
-	zero(way_to_rts(&b, t->b.qp), "to RTS");
+	zero(conn_to(t->a.qp, &a, IBV_QPS_INIT), "to INIT");
+	zero(conn_to(t->b.qp, &b, IBV_QPS_INIT), "to INIT");
+	zero(conn_to(t->a.qp, &a, IBV_QPS_RTR), "to RTR");
+	zero(conn_to(t->b.qp, &b, IBV_QPS_RTR), "to RTR");
+	zero(conn_to(t->a.qp, &a, IBV_QPS_RTS), "to RTS");
+	zero(conn_to(t->b.qp, &b, IBV_QPS_RTS), "to RTS");
 	if (t->opt.type == IBV_QPT_UD)
-		t->ah = need(ibv_create_ah(t->pd, &address), "ibv_create_ah");
+		t->ah = need(ibv_create_ah(t->pd, &a.ah_attr), "ibv_create_ah");
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
@@ -240,7 +241,7 @@ static void send_post(struct test *t, struct ibv_send_wr *wr, size_t n)
 	if (t->opt.type == IBV_QPT_UD) {
 		wr->wr.ud.ah = t->ah;
 		wr->wr.ud.remote_qpn = t->b.qp->qp_num;
-		wr->wr.ud.remote_qkey = WAY_QKEY;
+		wr->wr.ud.remote_qkey = QKEY;
 	}
 	zero(ibv_post_send(t->a.qp, wr, &bad), "ibv_post_send");
 	if (wr->send_flags & IBV_SEND_INLINE)
@@ -414,7 +415,7 @@ static void options_read(struct options *o, int argc, char **argv)
 	*o = (struct options){ .type = IBV_QPT_RC, .type_name = "RC", .op = "send" };
 	while ((c = getopt(argc, argv, "t:o:g:d:e")) != -1) {
 		if (c == 't')
-			o->type = way_type(optarg), o->type_name = optarg;
+			o->type = conn_type(optarg), o->type_name = optarg;
 		else if (c == 'o')
 			o->op = optarg;
 		else if (c == 'g')
@@ -435,7 +436,7 @@ int main(int argc, char **argv)
 	options_read(&t.opt, argc, argv);
 	if (strcmp(t.opt.op, "big") == 0)
 		t.room = BIG + (1 << 20);
-	device_open(&t);
+	test_open(&t);
 	end_create(&t, &t.a);
 	end_create(&t, &t.b);
 	ends_connect(&t);

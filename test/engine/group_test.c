@@ -55,7 +55,6 @@ static void group_open(struct group *g, u32 members, u32 room)
 {
 	struct net_config cfg = { .seed = 1, .delay_ns = NS_PER_MS, .reliable = true };
 	struct net_qp q = net_qp_defaults(IBV_QPT_UD);
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .qkey = 7 };
 
 	memset(g, 0, sizeof(*g));
 	cfg.room[1] = room;
@@ -64,9 +63,7 @@ static void group_open(struct group *g, u32 members, u32 room)
 	g->net.tap_arg = g;
 	g->net.side[0].members = members;
 	g->qp = net_qp_create(&g->net, 0, 0x11, &q);
-	assert_int_equal(ibt_qp_modify(g->qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
-	a.qp_state = IBV_QPS_RTS;
-	assert_int_equal(ibt_qp_modify(g->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN, NULL, NULL), 0);
+	net_qp_datagrams(g->qp, 7, IBV_QPS_RTS);
 	group_look(g);
 }
 

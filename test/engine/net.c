@@ -253,7 +253,7 @@ static void net_flush(struct path_dest *d)
 	net->batch_count = 0;
 }
 
-static void net_distrust(struct path_dest *d)
+static void net_batches_lost(struct path_dest *d)
 {
 	net_dest_of(d)->net->distrusted[net_dest_of(d)->side]++;
 }
@@ -354,7 +354,7 @@ static const struct path_ops net_ops = {
 	.send = net_send,
 	.send_briefs = net_send_briefs,
 	.flush = net_flush,
-	.distrust = net_distrust,
+	.batches_lost = net_batches_lost,
 	.direct = net_direct,
 	.pullable = net_pullable,
 	.pull = net_pull,
@@ -625,6 +625,17 @@ void net_qp_connect(struct net *net, int side, struct ibt_qp *qp, u32 peer,
 					       IBV_QP_MAX_QP_RD_ATOMIC,
 				       NULL, NULL),
 			 0);
+}
+
+void net_qp_datagrams(struct ibt_qp *qp, u32 qkey, enum ibv_qp_state until)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .qkey = qkey };
+
+	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
+	if (until == IBV_QPS_RTR)
+		return;
+	a.qp_state = IBV_QPS_RTS;
+	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN, NULL, NULL), 0);
 }
 
 void net_pair(struct net *net, struct ibt_qp *qp[2], const struct net_qp *q)

@@ -138,6 +138,8 @@ struct ibt_qp *net_qp_create(struct net *net, int side, u32 qpn, const struct ne
 /* To RTS, or RTR, connected with `peer` of the other side. */
 void net_qp_connect(struct net *net, int side, struct ibt_qp *qp, u32 peer,
 		    const struct net_qp *q);
+/* Brings one for datagrams from INIT to RTR or RTS. */
+void net_qp_datagrams(struct ibt_qp *qp, u32 qkey, enum ibv_qp_state until);
 /* A pair of them, numbers 0x11 and 0x22. */
 void net_pair(struct net *net, struct ibt_qp *qp[2], const struct net_qp *q);
 

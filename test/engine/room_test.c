@@ -45,13 +45,10 @@ static struct ibt_qp *room_post_datagram(struct room *r)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_UD);
 	struct ibt_qp *qp = net_qp_create(&r->net, 0, 0x11, &q);
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .qkey = 7 };
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
 
-	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
-	a.qp_state = IBV_QPS_RTS;
-	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN, NULL, NULL), 0);
+	net_qp_datagrams(qp, 7, IBV_QPS_RTS);
 	wr = net_wr(&sge, &r->net.side[0], IBV_WR_SEND, 1, 0, 8);
 	wr.wr.ud.ah = (struct ibv_ah *)&sge; /* only its presence counts here */
 	wr.wr.ud.remote_qpn = 0x22;

@@ -238,7 +238,6 @@ static void ud__drops_what_is_wrong(void **state)
 		      { PKT_SEND_FIRST, 7, 100, COUNT_RX_OPCODE },
 		      { PKT_WRITE_ONLY, 7, 100, COUNT_RX_OPCODE } };
 	struct net_qp q = net_qp_defaults(IBV_QPT_UD);
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .qkey = 7 };
 	struct pkt p = { .qp_type = IBV_QPT_UD,
 			 .flags = PKT_HAS_GRH,
 			 .dqpn = 0x22,
@@ -253,7 +252,7 @@ static void ud__drops_what_is_wrong(void **state)
 	qp = net_qp_create(&net, 1, 0x22, &q);
 	net_inject(&net, 1, &p, payload);
 	assert_int_equal(net.side[1].counters[COUNT_RX_NOT_RECEIVING], 1);
-	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
+	net_qp_datagrams(qp, 7, IBV_QPS_RTR);
 	net_post_recv(&net.side[1], qp, 1, 0, SLOT);
 	for (u32 i = 0; i < ARRAY_LEN(wrong); i++) {
 		u64 before = net.side[1].counters[wrong[i].counter];
@@ -300,13 +299,12 @@ static void ud__header_is_that_of_the_wire(void **state)
 		      { v4, PKT_SEND_ONLY_IMM, 5, 64 },	     { v4, PKT_SEND_ONLY, 1024, 1076 } };
 	static u8 payload[1024];
 	struct net_qp q = net_qp_defaults(IBV_QPT_UD);
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .qkey = 7 };
 	struct ibt_qp *qp;
 	struct net net;
 
 	net_open(&net, &(struct net_config){ .delay_ns = 10000 });
 	qp = net_qp_create(&net, 1, 0x22, &q);
-	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_QKEY, NULL, NULL), 0);
+	net_qp_datagrams(qp, 7, IBV_QPS_RTR);
 	for (u32 i = 0; i < ARRAY_LEN(cases); i++) {
 		const u8 *at = net.side[1].memory;
 		struct pkt p = { .qp_type = IBV_QPT_UD,

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../pairs/pairs.h"
+
 enum { GUEST_BYTES = 1 << 20, GUEST_PSN = 5 };
 
 /* A queue pair with what it needs, on a context that may be shared. */

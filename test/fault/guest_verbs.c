@@ -31,20 +31,15 @@ void guest_die(const char *format, ...)
 
 struct ibv_context *guest_open_device(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context;
+	struct ibv_context *context = device_open(NULL);
 
-	guest_need(list != NULL && list[0] != NULL, "no device");
-	context = ibv_open_device(list[0]);
 	guest_need(context != NULL, "open_device");
-	ibv_free_device_list(list);
 	return context;
 }
 
 void guest_create(struct guest *g, struct ibv_context *context)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
-				    .port_num = 1,
+	struct ibv_qp_attr attr = { .port_num = CONN_PORT,
 				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
 						       IBV_ACCESS_REMOTE_READ };
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
@@ -67,10 +62,7 @@ void guest_create(struct guest *g, struct ibv_context *context)
 	init.send_cq = init.recv_cq = g->cq;
 	g->qp = ibv_create_qp(g->pd, &init);
 	guest_need(g->qp != NULL, "create_qp");
-	guest_need(ibv_modify_qp(g->qp, &attr,
-				 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					 IBV_QP_ACCESS_FLAGS) == 0,
-		   "to INIT");
+	guest_need(conn_to(g->qp, &attr, IBV_QPS_INIT) == 0, "to INIT");
 	guest_need(ibv_query_gid(context, 1, 0, &g->gid) == 0, "query_gid");
 	guest_post_receive(g);
 }
@@ -85,30 +77,12 @@ struct guest_address guest_address(const struct guest *g)
 
 void guest_connect(struct guest *g, const struct guest_address *to)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR,
-				    .path_mtu = IBV_MTU_1024,
-				    .dest_qp_num = to->qpn,
-				    .rq_psn = GUEST_PSN,
-				    .max_dest_rd_atomic = 1,
-				    .min_rnr_timer = 1,
-				    .ah_attr = {
-					    .is_global = 1, .port_num = 1, .grh.dgid = to->gid } };
+	struct ibv_qp_attr attr = conn_attr(to->qpn, &to->gid, 0);
 
-	guest_need(ibv_modify_qp(g->qp, &attr,
-				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					 IBV_QP_MIN_RNR_TIMER) == 0,
-		   "to RTR");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
-				     .sq_psn = GUEST_PSN,
-				     .timeout = 14,
-				     .retry_cnt = 7,
-				     .rnr_retry = 7,
-				     .max_rd_atomic = 1 };
-	guest_need(ibv_modify_qp(g->qp, &attr,
-				 IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0,
-		   "to RTS");
+	attr.rq_psn = attr.sq_psn = GUEST_PSN;
+	attr.min_rnr_timer = 1;
+	guest_need(conn_to(g->qp, &attr, IBV_QPS_RTR) == 0, "to RTR");
+	guest_need(conn_to(g->qp, &attr, IBV_QPS_RTS) == 0, "to RTS");
 }
 
 void guest_connect_pair(struct guest *a, struct guest *b)

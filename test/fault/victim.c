@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../pairs/pairs.h"
 #include "hostile.h"
 
 enum {
@@ -150,59 +151,30 @@ static void victim_check_memory(void)
 
 /* ---- queue pairs ---- */
 
-static void victim_modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, const char *what)
+static void victim_zero(int err, const char *what)
 {
-	int err = ibv_modify_qp(qp, attr, mask);
-
 	if (err != 0)
 		victim_break("%s: %s", what, strerror(err));
-}
-
-static void victim_rtr(struct ibv_qp *qp, uint32_t qpn, const union ibv_gid *gid)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR,
-				    .path_mtu = IBV_MTU_4096,
-				    .dest_qp_num = qpn,
-				    .rq_psn = HOSTILE_PSN,
-				    .max_dest_rd_atomic = 4,
-				    .min_rnr_timer = 1,
-				    .ah_attr = {
-					    .is_global = 1, .port_num = 1, .grh.dgid = *gid } };
-	int mask = IBV_QP_STATE;
-
-	if (qp->qp_type != IBV_QPT_UD)
-		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	if (qp->qp_type == IBV_QPT_RC)
-		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	victim_modify(qp, &attr, mask, "to RTR");
 }
 
 /* False: the enemy has broken it between two states, as it may. */
 static bool victim_connect(struct ibv_qp *qp, uint32_t qpn, const union ibv_gid *gid)
 {
-	bool ud = qp->qp_type == IBV_QPT_UD;
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = HOSTILE_QKEY };
+	struct ibv_qp_attr attr = conn_attr(qpn, gid, 0);
 
+	attr.qkey = HOSTILE_QKEY;
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
 	if (qp->qp_type == IBV_QPT_RC)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	victim_modify(qp, &attr,
-		      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			      (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS),
-		      "to INIT");
-	victim_rtr(qp, qpn, gid);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
-				     .sq_psn = HOSTILE_PSN,
-				     .timeout = 12,
-				     .retry_cnt = 2,
-				     .rnr_retry = 7,
-				     .max_rd_atomic = 4 };
-	return ibv_modify_qp(qp, &attr,
-			     IBV_QP_STATE | IBV_QP_SQ_PSN |
-				     (qp->qp_type == IBV_QPT_RC ?
-					      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-						      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC :
-					      0)) == 0;
+	attr.path_mtu = IBV_MTU_4096;
+	attr.rq_psn = attr.sq_psn = HOSTILE_PSN;
+	attr.max_dest_rd_atomic = attr.max_rd_atomic = 4;
+	attr.min_rnr_timer = 1;
+	attr.timeout = 12;
+	attr.retry_cnt = 2;
+	victim_zero(conn_to(qp, &attr, IBV_QPS_INIT), "to INIT");
+	victim_zero(conn_to(qp, &attr, IBV_QPS_RTR), "to RTR");
+	return conn_to(qp, &attr, IBV_QPS_RTS) == 0;
 }
 
 static void victim_post_receive(struct ibv_qp *qp)
@@ -217,12 +189,12 @@ static void victim_post_receive(struct ibv_qp *qp)
 
 static void victim_set_up(int i)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_attr attr = { 0 };
 
 	int tries = 0;
 
 	do
-		victim_modify(v.qp[i], &attr, IBV_QP_STATE, "to RESET");
+		victim_zero(conn_to(v.qp[i], &attr, IBV_QPS_RESET), "to RESET");
 	while (!victim_connect(v.qp[i], v.enemy[i], &v.enemy_gid) && ++tries < 100);
 	if (tries == 100)
 		victim_break("to RTS: never");
@@ -246,12 +218,8 @@ static struct ibv_qp *victim_make_qp(enum ibv_qp_type type, struct ibv_cq *cq)
 
 static void victim_open(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	victim_need(list != NULL && list[0] != NULL, "devices");
-	v.context = ibv_open_device(list[0]);
+	v.context = device_open(NULL);
 	victim_need(v.context != NULL, "open");
-	ibv_free_device_list(list);
 	v.pd = ibv_alloc_pd(v.context);
 	v.other_pd = ibv_alloc_pd(v.context);
 	v.cq = ibv_create_cq(v.context, 8192, NULL, NULL, 0);

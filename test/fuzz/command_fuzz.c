@@ -75,7 +75,7 @@ int link_open(bool start)
 	return fd;
 }
 
-int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
+int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
 	     size_t reply_size, struct message *m)
 {
 	u8 how = input_u8(&f.in);
@@ -94,7 +94,7 @@ int link_ask(int fd, enum proto_type type, void *request, size_t size, void *rep
 	return 0;
 }
 
-int link_give(int fd, enum proto_type type, int given)
+int link_give(int fd, u16 type, int given)
 {
 	return -ECONNRESET;
 }
@@ -130,7 +130,8 @@ static char *fuzz_argument(char *text)
 {
 	static const char *const words[] = { "status", "port", "--json", "up",	   "down",
 					     "roce0",  "help", "--help", "-h",	   "version",
-					     "run",    "stop", "--",	 "capture" };
+					     "run",    "stop", "--",	 "capture", "device",
+					     "add",    "remove", "list", "roce1" };
 	u8 which = input_u8(&f.in);
 
 	memset(text, 0, ARGUMENT_BYTES + 1);

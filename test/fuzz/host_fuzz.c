@@ -97,9 +97,13 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	static struct config_told told;
 	struct node_config fresh;
 	char address[TEXT + 1], name[TEXT + 1], node[NODE_NAME_MAX];
-	struct config_source s = {
-		.host = &host, .node = "default", .told = &told, .first = true, .mine = fuzz_mine
-	};
+	struct config_source s = { .host = &host,
+				   .node = "default",
+				   .device = "roce0",
+				   .id = 1,
+				   .told = &told,
+				   .first = true,
+				   .mine = fuzz_mine };
 
 	in = (struct input){ data, size };
 	fuzz_text(address);

@@ -24,7 +24,7 @@ static struct fuzz {
 	u8 gid[ADDRESSES][16];
 	int fds[ADDRESSES * EACH];
 	struct loop loop;
-	struct udp udp;
+	struct udp_addresses udp;
 } f;
 
 static void fuzz_open_sockets(void)
@@ -101,7 +101,7 @@ static bool fuzz_in_use(void *arg, u32 slot)
 static void fuzz_check_groups(void)
 {
 	for (int i = 0; i < NODE_GIDS; i++) {
-		const struct udp_group *g = &f.udp.groups[i];
+		const struct reuseport_group *g = &f.udp.groups[i];
 
 		fuzz_need(g->count <= EACH * 2, "members that were not there");
 		for (u32 k = 0; k < g->count; k++)
@@ -119,7 +119,7 @@ static void fuzz_go_on(struct input *in)
 		udp_want(&f.udp, f.gid[i], 1);
 	udp_look_end(&f.udp);
 	for (int i = 0; i < ADDRESSES; i++) {
-		struct udp_group *g = udp_find(&f.udp, f.gid[i]);
+		struct reuseport_group *g = udp_find(&f.udp, f.gid[i]);
 		u32 slot = 1 + input_u8(in) % 8;
 
 		if (g == NULL)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "input.h"
+#include "node/await.h"
 #include "node/client_priv.h"
 
 enum { STEPS = 32, NODES = 4, SOCKETS = 8 };
@@ -27,21 +28,28 @@ enum {
 	SAME_TYPE = 32
 };
 
+/* A corpus names messages by their place here: requests from 1 on, events from EVENTS on. */
+enum { EVENTS = 64 };
+
 static const struct shape {
+	u16 type;
 	u16 size;
 	u8 fds;
 } shapes[] = {
-	[PROTO_HELLO] = { sizeof(struct proto_hello_reply), 4 },
-	[PROTO_RESUME] = { sizeof(struct proto_hello_reply), 4 },
-	[PROTO_SLOT_TAKE] = { sizeof(struct proto_slot_reply), 0 },
-	[PROTO_UDP_SOCKETS] = { sizeof(struct proto_udp_sockets_reply), 1 },
-	[PROTO_CONNECT] = { sizeof(struct proto_peer), 3 },
-	[PROTO_MCAST_JOIN] = { sizeof(struct proto_plain), 0 },
-	[PROTO_MCAST_LEAVE] = { sizeof(struct proto_plain), 0 },
-	[PROTO_EV_PEER_NEW] = { sizeof(struct proto_peer), 4 },
-	[PROTO_EV_PEER_GONE] = { sizeof(struct proto_peer), 0 },
-	[PROTO_EV_CONFIG] = { sizeof(struct proto_plain), 0 },
-	[PROTO_EV_CAPTURE] = { sizeof(struct proto_plain), 1 },
+	[1] = { PROTO_HELLO, sizeof(struct proto_hello_reply), 4 },
+	[2] = { PROTO_RESUME, sizeof(struct proto_hello_reply), 4 },
+	[4] = { PROTO_SLOT_TAKE, sizeof(struct proto_slot_reply), 0 },
+	[5] = { PROTO_UDP_SOCKETS, sizeof(struct proto_udp_sockets_reply), 1 },
+	[6] = { PROTO_CONNECT, sizeof(struct proto_peer), 3 },
+	[8] = { PROTO_MCAST_JOIN, sizeof(struct proto_plain), 0 },
+	[9] = { PROTO_MCAST_LEAVE, sizeof(struct proto_plain), 0 },
+	[17] = { PROTO_SLOT_CLAIM, sizeof(struct proto_slot_claim), 1 },
+	[18] = { PROTO_SOCKETS_CLAIM, sizeof(struct proto_plain), 1 },
+	[19] = { PROTO_PAIR_CLAIM, sizeof(struct proto_plain), 0 },
+	[EVENTS + 0] = { PROTO_EV_PEER_NEW, sizeof(struct proto_peer), 4 },
+	[EVENTS + 1] = { PROTO_EV_PEER_GONE, sizeof(struct proto_peer), 0 },
+	[EVENTS + 2] = { PROTO_EV_CONFIG, sizeof(struct proto_plain), 0 },
+	[EVENTS + 3] = { PROTO_EV_CAPTURE, sizeof(struct proto_plain), 1 },
 };
 
 static struct fuzz {
@@ -61,17 +69,28 @@ static u32 fuzz_serial(void) NO_THREAD_SAFETY /* who asks may hold the lock; one
 	return f.node->serial + 1;
 }
 
-static int fuzz_fds(u8 *type, u8 what, int fds[PROTO_FDS])
+/* The place of a message in `shapes`. */
+static u8 fuzz_place(u16 type)
+{
+	u8 at = 0;
+
+	while (shapes[at].type != type)
+		at++;
+	return at;
+}
+
+static int fuzz_fds(const struct shape *shape, u8 what, int fds[PROTO_FDS])
 {
 	u8 count = input_u8(&f.in) % (PROTO_FDS + 1);
 	int ends[2], extra[1] = { f.notice_fd };
 
-	if (what & RIGHT_FDS && *type < ARRAY_LEN(shapes))
-		count = shapes[*type].fds;
+	if (what & RIGHT_FDS)
+		count = shape->fds;
 	for (int i = 0; i < count; i++)
 		fds[i] = handle_make(input_u8(&f.in), extra, 1);
 	/* what every process must get before anything else can be tried */
-	if (count == 4 && (*type == PROTO_HELLO || *type == PROTO_RESUME) && what & NO_ERROR) {
+	if (count == 4 && (shape->type == PROTO_HELLO || shape->type == PROTO_RESUME) &&
+	    what & NO_ERROR) {
 		close(fds[0]);
 		close(fds[1]);
 		fuzz_need(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
@@ -86,8 +105,8 @@ static int fuzz_fds(u8 *type, u8 what, int fds[PROTO_FDS])
 	return count;
 }
 
-/* One message of the node; `type`, `serial`: as they should be. */
-static void fuzz_say(int fd, u8 type, u32 serial)
+/* One message of the node; `place`, `serial`: as they should be. */
+static void fuzz_say(int fd, u8 place, u32 serial)
 {
 	union proto_reply r;
 	u8 what = input_u8(&f.in), other = input_u8(&f.in), length = input_u8(&f.in);
@@ -102,32 +121,41 @@ static void fuzz_say(int fd, u8 type, u32 serial)
 		r.head.version = PROTO_VERSION;
 		r.head.status = what & NO_ERROR ? 0 : -(s32)(other % 140);
 	}
-	type = what & SAME_TYPE ? type : other % ARRAY_LEN(shapes);
-	r.head.type = type;
+	place = what & SAME_TYPE ? place : other % ARRAY_LEN(shapes);
+	r.head.type = shapes[place].type;
 	r.head.serial = what & RIGHT_SERIAL ? serial : other;
 	if (what & RIGHT_SIZE)
-		size = shapes[type].size != 0 ? shapes[type].size : sizeof(struct proto_plain);
-	count = fuzz_fds(&type, what, fds);
+		size = shapes[place].size != 0 ? shapes[place].size : sizeof(struct proto_plain);
+	count = fuzz_fds(&shapes[place], what, fds);
 	message_send(fd, &r, MIN(size, sizeof(r)), fds, count);
 	for (int i = 0; i < count; i++)
 		close(fds[i]);
 }
 
 /* Puts what the node will answer into the socket, then shuts it. */
-static void fuzz_prepare(u8 type, u32 serial)
+static void fuzz_prepare(u16 type, u32 serial)
 {
 	int count = input_u8(&f.in) % 4;
 
 	for (int i = 0; i < count && f.server >= 0; i++)
-		fuzz_say(f.server, type, serial + (u32)i);
+		fuzz_say(f.server, fuzz_place(type), serial + (u32)i);
+}
+
+/* A RESUME and the claims behind it. */
+static void fuzz_prepare_resume(u32 serial)
+{
+	static const u16 types[] = { PROTO_RESUME, PROTO_SLOT_CLAIM, PROTO_SOCKETS_CLAIM,
+				     PROTO_PAIR_CLAIM };
+
+	for (u32 i = 0; i < ARRAY_LEN(types); i++)
+		fuzz_prepare(types[i], serial + i);
 }
 
 /* ---- in place of the real ones ---- */
 
 int __wrap_connection_open(const char *name, bool start);
 int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left);
-int __wrap_message_wait(int fd, u64 deadline_ns);
-int __real_message_wait(int fd, u64 deadline_ns);
+int __wrap_await_reply(int fd, struct await *a);
 
 int __wrap_connection_open(const char *name, bool start)
 {
@@ -143,7 +171,7 @@ int __wrap_connection_open(const char *name, bool start)
 	if (f.node == NULL)
 		fuzz_prepare(PROTO_HELLO, ++f.hellos);
 	else
-		fuzz_prepare(PROTO_RESUME, fuzz_serial());
+		fuzz_prepare_resume(fuzz_serial());
 	return ends[1];
 }
 
@@ -153,9 +181,9 @@ int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left)
 }
 
 /* Nobody says more than what is there already. */
-int __wrap_message_wait(int fd, u64 deadline_ns)
+int __wrap_await_reply(int fd, struct await *a)
 {
-	return __real_message_wait(fd, 0);
+	return message_wait(fd, 0);
 }
 
 /* ---- calls ---- */
@@ -188,7 +216,7 @@ static void fuzz_sockets(void)
 	int n, max = input_u8(&f.in) % (SOCKETS + 1);
 
 	fuzz_prepare(PROTO_UDP_SOCKETS, fuzz_serial());
-	n = node_udp_sockets(f.node, 1, s, max);
+	n = node_udp_sockets(f.node, 0, 1, s, max);
 	fuzz_need(n <= max, "more sockets than there is room for");
 	for (int i = 0; i < n; i++)
 		fuzz_need(close(s[i].fd) == 0, "a socket that is none");
@@ -220,7 +248,7 @@ static void fuzz_event(bool take)
 	struct node_event ev;
 	u8 type = input_u8(&f.in);
 
-	if (take ? node_event_take(f.node, 1 + type % NODE_EVENT_CAPTURE, &ev)
+	if (take ? node_event_take(f.node, 1 + type % NODE_EVENT_DEVICE_REMOVED, &ev)
 		 : node_event_next(f.node, &ev))
 		fuzz_close_event(&ev);
 }
@@ -235,9 +263,10 @@ static void fuzz_notice(void)
 	int n;
 
 	input_bytes(&f.in, (u8 *)f.notice + 4 + at % 8192, 24);
-	node_config_get(f.node, &c);
-	fuzz_need(strlen(c.device) < sizeof(c.device) && strlen(c.sysfs) < sizeof(c.sysfs) &&
-			  strlen(c.dev_path) < sizeof(c.dev_path),
+	fuzz_need(node_device_get(f.node, at % NODE_DEVICES, &c) < 0 ||
+			  (strlen(c.device) < sizeof(c.device) &&
+			   strlen(c.sysfs) < sizeof(c.sysfs) &&
+			   strlen(c.dev_path) < sizeof(c.dev_path)),
 		  "a name without an end");
 	n = node_mcast_members(f.node, gid, 0, members, ARRAY_LEN(members));
 	fuzz_need(n >= 0 && n <= (int)ARRAY_LEN(members), "more members than there is room for");
@@ -276,9 +305,7 @@ static void fuzz_call(void)
 	default:
 		if (f.events >= 0)
 			fuzz_say(f.events,
-				 (u8)(PROTO_EV_PEER_NEW +
-				      input_u8(&f.in) % (ARRAY_LEN(shapes) - PROTO_EV_PEER_NEW)),
-				 0);
+				 (u8)(EVENTS + input_u8(&f.in) % (ARRAY_LEN(shapes) - EVENTS)), 0);
 	}
 }
 

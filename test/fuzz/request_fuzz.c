@@ -8,6 +8,7 @@
  * In: bytes    Out: nothing, or an abort    Runs: the fuzzer's thread    Locks: none
  */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,27 +22,35 @@ enum { CLIENTS = 4, STEPS = 48, TURNS = 64, PROCESSES = 4 };
 /* Bits of a step's second byte. */
 enum { RIGHT_HEAD = 1, RIGHT_SIZE = 2, RIGHT_FDS = 4, SMALL_NUMBERS = 8, END = 128 };
 
-/* As the daemon's table has them. */
+/* As the services have them. A corpus names requests by their place here: new ones come last. */
 static const struct shape {
+	u16 type;
 	u16 size;
 	u8 fds;
-} shapes[PROTO_REQUESTS] = {
-	[PROTO_HELLO] = { sizeof(struct proto_hello), 3 },
-	[PROTO_RESUME] = { sizeof(struct proto_resume), 5 },
-	[PROTO_TOOL] = { sizeof(struct proto_plain), 0 },
-	[PROTO_SLOT_TAKE] = { sizeof(struct proto_plain), 0 },
-	[PROTO_UDP_SOCKETS] = { sizeof(struct proto_udp_sockets), 0 },
-	[PROTO_CONNECT] = { sizeof(struct proto_connect), 1 },
-	[PROTO_PAIR_DROP] = { sizeof(struct proto_peer), 0 },
-	[PROTO_MCAST_JOIN] = { sizeof(struct proto_mcast), 0 },
-	[PROTO_MCAST_LEAVE] = { sizeof(struct proto_mcast), 0 },
-	[PROTO_STATUS] = { sizeof(struct proto_plain), 0 },
-	[PROTO_ADDRESSES] = { sizeof(struct proto_plain), 0 },
-	[PROTO_PROCESSES] = { sizeof(struct proto_processes), 0 },
-	[PROTO_BOARD] = { sizeof(struct proto_processes), 0 },
-	[PROTO_STOP] = { sizeof(struct proto_stop), 0 },
-	[PROTO_CAPTURE] = { sizeof(struct proto_plain), 1 },
-	[PROTO_PORT] = { sizeof(struct proto_port), 0 },
+} shapes[] = {
+	{ 0, 0, 0 },
+	{ PROTO_HELLO, sizeof(struct proto_hello), 3 },
+	{ PROTO_RESUME, sizeof(struct proto_resume), 3 },
+	{ PROTO_TOOL, sizeof(struct proto_plain), 0 },
+	{ PROTO_SLOT_TAKE, sizeof(struct proto_plain), 0 },
+	{ PROTO_UDP_SOCKETS, sizeof(struct proto_udp_sockets), 0 },
+	{ PROTO_CONNECT, sizeof(struct proto_connect), 1 },
+	{ PROTO_PAIR_DROP, sizeof(struct proto_peer), 0 },
+	{ PROTO_MCAST_JOIN, sizeof(struct proto_mcast), 0 },
+	{ PROTO_MCAST_LEAVE, sizeof(struct proto_mcast), 0 },
+	{ PROTO_STATUS, sizeof(struct proto_plain), 0 },
+	{ PROTO_ADDRESSES, sizeof(struct proto_plain), 0 },
+	{ PROTO_PROCESSES, sizeof(struct proto_processes), 0 },
+	{ PROTO_BOARD, sizeof(struct proto_processes), 0 },
+	{ PROTO_STOP, sizeof(struct proto_stop), 0 },
+	{ PROTO_PORT, sizeof(struct proto_port), 0 },
+	{ PROTO_CAPTURE, sizeof(struct proto_plain), 1 },
+	{ PROTO_DEVICE_READ, sizeof(struct proto_device_read), 0 },
+	{ PROTO_DEVICE_ADD, sizeof(struct proto_device_name), 0 },
+	{ PROTO_DEVICE_REMOVE, sizeof(struct proto_device_name), 0 },
+	{ PROTO_SLOT_CLAIM, sizeof(struct proto_slot_claim), 1 },
+	{ PROTO_SOCKETS_CLAIM, sizeof(struct proto_plain), 1 },
+	{ PROTO_PAIR_CLAIM, sizeof(struct proto_pair_claim), 0 },
 };
 
 static struct fuzz {
@@ -69,11 +78,19 @@ static void fuzz_begin(void)
 	d->slots.file.next_process = 1;
 	d->notice = notice_create(&d->notice_fd, &err);
 	fuzz_need(d->notice != NULL && udp_init(&d->udp, &d->loop) == 0, "no daemon");
-	memcpy(d->notice->config.gids[1].gid, address, 16);
+	d->notice->devices[0].id = d->devices[0].id = 1;
+	strcpy(d->devices[0].name, "roce0");
+	d->next_device_id = 2;
+	/* a device that is added has a loopback address, never one of this host */
+	for (u32 i = 0; i < NODE_DEVICES; i++)
+		d->devices[i].told.given = true;
+	d->devices[0].told.count = 1;
+	memcpy(d->devices[0].told.gid[0], address, 16);
+	memcpy(d->notice->devices[0].gids[1].gid, address, 16);
 	udp_look_begin(&d->udp);
 	udp_want(&d->udp, address, 1);
 	udp_look_end(&d->udp);
-	udp_mark(&d->udp, &d->notice->config);
+	udp_mark(&d->udp, &d->notice->devices[0]);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	f.extra[0] = d->slots.fd;
 	f.extra[1] = d->udp.keeper.out;
@@ -147,13 +164,16 @@ static void fuzz_small(union proto_request *q)
 	switch (q->head.type) {
 	case PROTO_RESUME:
 		q->resume.process %= PROCESSES;
-		q->resume.pair_count %= 8;
+		break;
+	case PROTO_PAIR_CLAIM:
+		q->pair_claim.count %= 8;
 		for (int i = 0; i < 8; i++)
-			q->resume.pairs[i] %= PROCESSES;
+			q->pair_claim.pairs[i] %= PROCESSES;
 		break;
 	case PROTO_UDP_SOCKETS:
 		q->udp_sockets.slot = f.slot;
 		q->udp_sockets.from %= NODE_GIDS;
+		q->udp_sockets.device %= 3;
 		break;
 	case PROTO_CONNECT:
 		q->connect.slot = f.slot;
@@ -171,6 +191,14 @@ static void fuzz_small(union proto_request *q)
 		q->port.device[0] = '\0';
 		q->port.up &= 1;
 		break;
+	case PROTO_DEVICE_READ:
+		q->device_read.index %= NODE_DEVICES + 1;
+		break;
+	case PROTO_DEVICE_ADD:
+	case PROTO_DEVICE_REMOVE:
+		snprintf(q->device_name.name, sizeof(q->device_name.name), "roce%u",
+			 (u8)q->device_name.name[0] % (NODE_DEVICES + 2));
+		break;
 	default:
 		q->processes.after %= PROCESSES;
 	}
@@ -179,22 +207,22 @@ static void fuzz_small(union proto_request *q)
 static void fuzz_send(int i, u8 what, struct input *in)
 {
 	union proto_request q;
-	u8 type = input_u8(in), count = input_u8(in), length = input_u8(in);
+	const struct shape *shape = &shapes[input_u8(in) % ARRAY_LEN(shapes)];
+	u8 count = input_u8(in), length = input_u8(in);
 	size_t size = length * 8u;
 	int fds[PROTO_FDS];
 
 	memset(&q, 0, sizeof(q));
 	input_bytes(in, (u8 *)&q + sizeof(q.head), length);
 	if (what & RIGHT_HEAD)
-		q.head = (struct proto_head){ PROTO_MAGIC, PROTO_VERSION, type % PROTO_REQUESTS, 0,
-					      0 };
+		q.head = (struct proto_head){ PROTO_MAGIC, PROTO_VERSION, shape->type, 0, 0 };
 	else
 		input_bytes(in, &q.head, sizeof(q.head));
 	if (what & RIGHT_SIZE)
-		size = shapes[type % PROTO_REQUESTS].size;
+		size = shape->size;
 	if (what & SMALL_NUMBERS)
 		fuzz_small(&q);
-	count = (what & RIGHT_FDS) ? shapes[type % PROTO_REQUESTS].fds : count % (PROTO_FDS + 1);
+	count = (what & RIGHT_FDS) ? shape->fds : count % (PROTO_FDS + 1);
 	for (int k = 0; k < count; k++)
 		fds[k] = handle_make(input_u8(in), f.extra, ARRAY_LEN(f.extra));
 	message_send(f.client[i], &q, MIN(size, sizeof(q)), fds, count);

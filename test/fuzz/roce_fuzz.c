@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "wire/roce.h"
+#include "wire/source.h"
 
 static void fuzz_unpack(const u8 *data, u32 length)
 {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""run_fuzz: runs a libFuzzer program for a while, beginning with its corpus. usage: run_fuzz.py PROGRAM CORPUS
+"""run_fuzz: runs a libFuzzer program for a while, beginning with its corpus. usage: run_fuzz.py PROGRAM TARGET.corpus
 
 FUZZ_SECONDS says how long (60), FUZZ_SEED where its chances begin: 1 unless told, so that one tree is judged alike twice; 0 draws another
 one each time, to look for more. New inputs go to a folder that is deleted afterwards, unless one of them fails: its file stays, and is
-printed. CORPUS.dict is the dictionary, if there is one.
+printed, and how it joins the corpus. TARGET.dict is the dictionary, if there is one.
 """
 import base64
 import glob
@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import corpus
 
 SECONDS = int(os.environ.get("FUZZ_SECONDS", "60"))
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
@@ -33,14 +35,14 @@ def show(path):
 
 
 def main():
-    program, corpus = sys.argv[1], sys.argv[2]
+    program, packed = sys.argv[1], sys.argv[2]
     folder = tempfile.mkdtemp(prefix="anyverbs-fuzz-")
-    fresh = os.path.join(folder, "fresh")
+    fresh, seeds = os.path.join(folder, "fresh"), os.path.join(folder, "seeds")
     os.mkdir(fresh)
-    words = corpus.removesuffix("_corpus") + ".dict"
+    corpus.unpack(packed, seeds)
+    words = packed.removesuffix(".corpus") + ".dict"
     done = subprocess.run([program, f"-max_total_time={SECONDS}", f"-seed={SEED}", "-max_len=4096", "-print_final_stats=1", "-timeout=10",
-                           *([f"-dict={words}"] if os.path.exists(words) else []), f"-artifact_prefix={folder}/", fresh,
-                           *([corpus] if os.path.isdir(corpus) else [])], text=True, errors="replace", check=False,
+                           *([f"-dict={words}"] if os.path.exists(words) else []), f"-artifact_prefix={folder}/", fresh, seeds], text=True, errors="replace", check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                           timeout=SECONDS * 3 + 120, env={**os.environ, **ENV}, cwd=folder)
     runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stdout)
@@ -53,6 +55,7 @@ def main():
     print(done.stdout[-8000:])
     for path in found:
         show(path)
+        print("  test/fuzz/corpus.py add", os.path.basename(packed).removesuffix(".corpus"), path)
     return 1
 
 

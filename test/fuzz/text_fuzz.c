@@ -1,5 +1,5 @@
 /* text_fuzz.c: what a process of ours reads as text: its list of maps, its status and its control
- * groups, which decide whether memory is adopted, the node's file about its port, the paths that
+ * groups, which decide whether memory is adopted, the node's file about its devices, the paths that
  * the preloaded library is asked for.
  *
  * The input's first byte says which. Files are read from __wrap_open and __wrap_openat: one in
@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include "../../tools/preload/redirect.h"
+#include "base/vma.h"
 #include "input.h"
-#include "mem/adopt_priv.h"
-#include "node/daemon/port_file.h"
+#include "node/address.h"
+#include "node/daemon/device_file.h"
+#include "shared/adopt_priv.h"
 
 enum { TEXT_MOST = 64 << 10, TREE_NAME = 300 };
 
@@ -60,7 +62,7 @@ struct seen {
 	bool requests;
 };
 
-static void fuzz_see(const struct look_map *m, void *arg)
+static void fuzz_see(const struct vma *m, void *arg)
 {
 	struct seen *s = arg;
 	bool named = m->name[0] != '\0' && strcmp(m->name, "[heap]") != 0 &&
@@ -89,7 +91,7 @@ static void fuzz_maps(u64 start, u64 end) NO_THREAD_SAFETY
 	bool plain, whole, held;
 	int fd = fuzz_file(text);
 
-	whole = look_maps(fd, fuzz_see, &s);
+	whole = vma_each(fd, fuzz_see, &s);
 	close(fd);
 	fuzz_need(!whole || s.lines == fuzz_lines(&text), "a line was left out");
 	fuzz_need(!whole || text.left == 0 || text.at[text.left - 1] == '\n', "half a line");
@@ -104,17 +106,23 @@ static void fuzz_maps(u64 start, u64 end) NO_THREAD_SAFETY
 		  "memory is taken for plain that is not");
 }
 
-/* ---- the port's file, and paths -------------------------------------------------------------- */
+/* ---- the devices' file, and paths ------------------------------------------------------------ */
 
-static void fuzz_port(void)
+static void fuzz_devices(void)
 {
-	struct port_file p = { .will = PORT_AUTO, .downs = 7 };
+	struct device_file p = { .next_id = 7 };
 	struct folder f = { .fd = 0 };
+	bool read = device_file_read(&f, &p);
 
-	port_file_read(&f, &p);
-	fuzz_need(p.will == PORT_AUTO || p.will == PORT_DOWN || p.will == PORT_UP,
-		  "an unknown will");
-	fuzz_need(text.left != 0 || (p.downs == 7 && !p.first), "an empty file says something");
+	fuzz_need(read || (p.next_id == 7 && !p.first), "an empty file says something");
+	for (u32 i = 0; read && i < NODE_DEVICES; i++) {
+		const struct device_left *l = &p.devices[i];
+
+		fuzz_need(l->will == PORT_AUTO || l->will == PORT_DOWN || l->will == PORT_UP,
+			  "an unknown will");
+		fuzz_need(l->id == 0 || (l->id < p.next_id && address_device_valid(l->name)),
+			  "a device that there cannot be");
+	}
 }
 
 /* ---- control groups -------------------------------------------------------------------------- */
@@ -172,7 +180,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 		break;
 	case 1:
 		text = in;
-		fuzz_port();
+		fuzz_devices();
 		break;
 	case 3: /* every file of a group says what /proc/self/cgroup says */
 		length = input_u8(&in);

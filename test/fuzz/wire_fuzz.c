@@ -149,9 +149,19 @@ static u64 fuzz_clock(void)
 
 /* ---- the node ---- */
 
-int __wrap_node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max);
+int __wrap_node_device_get(struct node *n, u32 index, struct node_config *out);
+int __wrap_node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *out, int max);
 
-int __wrap_node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
+/* One device. */
+int __wrap_node_device_get(struct node *n, u32 index, struct node_config *out)
+{
+	if (index != 0)
+		return -ENODEV;
+	memset(out, 0, sizeof(*out));
+	return 0;
+}
+
+int __wrap_node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *out, int max)
 {
 	*out = (struct node_socket){ .fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), .id = 1 };
 	memcpy(out->gid, ours, 16);

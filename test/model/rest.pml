@@ -1,6 +1,6 @@
 /* rest.pml: an acknowledgement that came behind a message waits in the inbox for the next poll,
  * but only while the engine's thread looks in at every tick; and timers, which then kick nobody:
- * `ticking` of src/driver/roce/progress.c and src/path/udp/receive.c, for spin.
+ * `ticking` of src/seat/progress.c and src/path/udp/receive.c, for spin.
  *
  * Messages come off the wire, each with an acknowledgement behind it. Threads that poll take them,
  * one thing at a time, and then do something else without another look; one sets a timer. The

@@ -1,5 +1,5 @@
 /* wake_up.pml: who is rung, and who looks, when a packet comes: the doorbells, claims and lease of
- * src/driver/roce/progress.c and src/path/shm, for spin.
+ * src/seat/progress.c and src/path/shm, for spin.
  *
  * Two senders put packets into their rings and ring if the bell is armed and they have not answered
  * this arm yet. On the other side an engine's thread, threads that wait for events, one that polls

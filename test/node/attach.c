@@ -56,7 +56,8 @@ static int attach_listen_group(struct node *n, const char *name, struct attach_s
 
 	if (inet_pton(AF_INET6, name, group) != 1)
 		return -1;
-	node_config_get(n, &c);
+	if (node_device_get(n, 0, &c) < 0)
+		return -1;
 	for (int i = 1; i < NODE_GIDS && count < max; i++) {
 		bool again = c.gids[i].ifindex == 0;
 
@@ -77,7 +78,7 @@ static int attach_listen(struct node *n, u32 slot, char **groups, struct attach_
 			 int max)
 {
 	struct node_socket sockets[NODE_GIDS];
-	int got, count = node_udp_sockets(n, slot, sockets, MIN(max, NODE_GIDS));
+	int got, count = node_udp_sockets(n, 0, slot, sockets, MIN(max, NODE_GIDS));
 
 	for (int i = 0; i < count; i++)
 		out[i] = (struct attach_source){ "udp", sockets[i].fd };

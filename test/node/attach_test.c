@@ -6,15 +6,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "node/await.h"
+#include "node/spawn.h"
 
 #define COLD_NS (150 * NS_PER_MS) /* with a node that must start */
 #define WARM_NS (20 * NS_PER_MS)
@@ -354,7 +358,7 @@ static void node_config__has_what_a_device_needs(void **state)
 	int used = 0;
 
 	harness_attach(&h);
-	node_config_get(h.node, &c);
+	assert_int_equal(node_device_get(h.node, 0, &c), 0);
 	assert_string_equal(c.device, "roce0");
 	assert_string_equal(c.dev_path, "uverbs0");
 	assert_int_equal(c.mtu, 4096);
@@ -376,12 +380,105 @@ static void node_config__has_what_a_device_needs(void **state)
 
 	harness_kill_daemon();
 	harness_attach(&h);
-	node_config_get(h.node, &again);
+	assert_int_equal(node_device_get(h.node, 0, &again), 0);
 	assert_memory_equal(&c, &again, sizeof(c));
 	harness_detach(&h);
 }
 
-int main(void)
+/* ---- a node that does not answer at once ---- */
+
+static void spin(u64 ns)
+{
+	u64 end = clock_now_ns() + ns;
+
+	while (clock_now_ns() < end)
+		;
+}
+
+/* In place of a node: takes one HELLO, and refuses it after `busy_ns` on the CPU; with 0 never. */
+static void fake_node(int ready, u64 busy_ns)
+{
+	struct sockaddr_un addr;
+	socklen_t length = address_make(getenv("ANYVERBS_NODE"), &addr);
+	int fd, listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct proto_hello hello;
+	struct proto_plain reply;
+	struct message m;
+
+	if (bind(listener, (struct sockaddr *)&addr, length) < 0 || listen(listener, 8) < 0)
+		_exit(1);
+	close(ready);
+	fd = accept(listener, NULL, NULL);
+	if (message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS) < 0 ||
+	    message_receive(fd, &hello, sizeof(hello), &m) < 0)
+		_exit(1);
+	spin(busy_ns);
+	reply.head = hello.head;
+	reply.head.status = -ENOSPC;
+	if (busy_ns > 0)
+		message_send(fd, &reply, sizeof(reply), NULL, 0);
+	for (;;)
+		pause();
+}
+
+static int attach_to_fake(u64 busy_ns)
+{
+	struct node_self self = { .board_fd = open("/dev/null", O_RDWR) };
+	struct node *node;
+	int ready[2], err, pid;
+	char byte;
+
+	self.bell_fd[0] = self.bell_fd[1] = self.board_fd;
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(ready[0]);
+		fake_node(ready[1], busy_ns);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 0);
+	close(ready[0]);
+	err = node_attach(&self, &node);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(self.board_fd);
+	return err;
+}
+
+/* The host runs others, or the node is at work: its reply comes late, and counts. */
+static void node_attach__waits_for_a_node_that_is_busy(void **state)
+{
+	assert_int_equal(attach_to_fake((AWAIT_SILENT_S + 2) * NS_PER_S), -ENOSPC);
+}
+
+static void node_attach__gives_up_a_node_that_sleeps(void **state)
+{
+	assert_int_equal(attach_to_fake(0), -ETIMEDOUT);
+}
+
+/* In place of the daemon's program: computes for a while before it becomes the daemon. */
+static int slow_daemon(char **argv)
+{
+	spin((NODE_ATTACH_S + 2) * NS_PER_S);
+	execv(getenv("ANYVERBS_SLOW_DAEMON"), argv);
+	return 1;
+}
+
+static void node_attach__waits_for_a_daemon_that_starts_slowly(void **state)
+{
+	char path[PATH_MAX], self[PATH_MAX] = "";
+	struct harness h;
+
+	assert_int_equal(spawn_find(path, sizeof(path)), 0);
+	assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+	setenv("ANYVERBS_SLOW_DAEMON", path, 1);
+	setenv("ANYVERBS_DAEMON", self, 1);
+	harness_attach(&h);
+	harness_detach(&h);
+	unsetenv("ANYVERBS_DAEMON");
+}
+
+int main(int argc, char **argv)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, harness_setup, harness_teardown)
 	const struct CMUnitTest tests[] = {
@@ -396,9 +493,14 @@ int main(void)
 		CASE(node_attach__without_a_daemon_says_so),
 		CASE(node_attach__idle_node_leaves),
 		CASE(node_attach__child_that_holds_copies_does_not_matter),
+		CASE(node_attach__waits_for_a_node_that_is_busy),
+		CASE(node_attach__gives_up_a_node_that_sleeps),
+		CASE(node_attach__waits_for_a_daemon_that_starts_slowly),
 		CASE(node_drop_in_child__parent_goes_on),
 		CASE(node_config__has_what_a_device_needs),
 	};
 
+	if (argc > 1)
+		return slow_daemon(argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

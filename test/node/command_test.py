@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,14 @@ class Case(unittest.TestCase):
     def status(self, **env):
         return json.loads(self.run_command("status", "--json", **env).stdout)
 
+    def status_when_up(self):
+        for _ in range(1000):
+            done = self.run_command("status", "--json")
+            if done.returncode == 0 and json.loads(done.stdout).get("running"):
+                break
+            time.sleep(0.02)
+        return json.loads(done.stdout)
+
     # ---- usage ----
 
     def test_variables_that_do_not_exist_or_hold_what_they_cannot(self):
@@ -112,7 +121,7 @@ class Case(unittest.TestCase):
             done = self.run_command(*words)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("usage: anyverbs", done.stdout)
-        for name in ("run", "status", "port", "stop", "version", "help"):
+        for name in ("run", "status", "port", "device", "stop", "version", "help"):
             asked, option = self.run_command("help", name), self.run_command(name, "--help")
             self.assertEqual((asked.returncode, asked.stderr), (0, ""))
             self.assertEqual(asked.stdout, option.stdout)
@@ -123,6 +132,7 @@ class Case(unittest.TestCase):
     def test_misuse_is_2_and_on_standard_error(self):
         for words in ([], ["nonsense"], ["help", "nonsense"], ["status", "x"], ["stop", "x"], ["port"],
                       ["port", "roce0"], ["port", "up", "down", "up"], ["port", "x" * 40, "up"], ["port", "", "up"], ["version", "x"], ["run"],
+                      ["device"], ["device", "add"], ["device", "list", "x"], ["device", "add", "x"], ["device", "remove", "roce1", "x"],
                       ["run", "--"], ["run", "-x", "true"]):
             done = self.run_command(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
@@ -284,6 +294,34 @@ class Case(unittest.TestCase):
         self.run_command("stop")
         self.attach()
         self.port_shows("ACTIVE", 0)
+
+    def device_names(self):
+        return [device["name"] for device in self.status()["devices"]]
+
+    def test_device_comes_and_goes(self):
+        self.assertEqual(self.run_command("device", "list").returncode, 1)
+        self.attach(ANYVERBS_DEVICES="roce0,roce3")
+        self.assertEqual(self.device_names(), ["roce0", "roce3"])
+        self.assertIn("device roce3 has a loopback address", self.run_command("status").stdout)
+        done = self.run_command("device", "add", "roce1")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertEqual(self.device_names(), ["roce0", "roce3", "roce1"])
+        guids = [device["node_guid"] for device in self.status()["devices"]]
+        self.assertEqual(len(set(guids)), 3)
+        self.assertEqual(self.run_command("port", "roce1", "down").returncode, 0)
+        self.assertEqual([device["ports"][0]["state"] for device in self.status()["devices"]],
+                         ["ACTIVE", "ACTIVE", "DOWN"])
+        self.assertEqual(self.run_command("device", "list").stdout,
+                         f"roce0 {guids[0]} ACTIVE\nroce3 {guids[1]} ACTIVE\nroce1 {guids[2]} DOWN\n")
+        for words, code, why in ((["add", "roce1"], 1, "there already"), (["remove", "roce2"], 1, "no device"),
+                                 (["remove", "roce0"], 1, "first"), (["add", "mlx5_0"], 2, "roce and a number")):
+            done = self.run_command("device", *words)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), words)
+            self.assertIn(why, done.stderr)
+        for name in ("roce1", "roce3"):
+            self.assertEqual(self.run_command("device", "remove", name).returncode, 0)
+        self.assertEqual(self.device_names(), ["roce0"])
+        self.assertNotIn("has a loopback address", self.run_command("status").stdout)
 
     # ---- apart ----
 
@@ -502,6 +540,20 @@ class Case(unittest.TestCase):
         self.assertFalse(self.status()["folder"].startswith(self.runtime))
         self.assertNotEqual(self.status()["folder"], "")
         shutil.rmtree(self.status()["folder"])
+
+    def test_folder_of_a_node_is_not_touched_by_a_second_daemon(self):
+        """Somebody has the address and does not listen, so both daemons come to the folder, and one has its lock."""
+        daemon = ["anyverbsd", "--node", self.env["ANYVERBS_NODE"]]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as squatter:
+            squatter.bind(f"\0anyverbs/{os.geteuid()}/{self.env['ANYVERBS_NODE']}")
+            first = subprocess.Popen(daemon, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.children.append(first)
+            status = self.status_when_up()
+            before = os.stat(status["folder"]).st_mtime_ns
+            second = subprocess.run(daemon, env=self.env, capture_output=True, timeout=60, check=False)
+            self.assertNotEqual(second.returncode, 0)
+            self.assertEqual(os.stat(status["folder"]).st_mtime_ns, before)
+            self.assertEqual(self.status()["pid"], status["pid"])
 
     def test_folder_goes_with_the_node(self):
         child = self.attach()[0]

@@ -108,11 +108,11 @@ void harness_kill_daemon(void)
 		usleep(1000);
 }
 
-static void harness_ask(int fd, enum proto_type type, void *reply, size_t size)
+static void harness_ask(int fd, u16 type, void *reply, size_t size)
 {
 	struct proto_plain q = { .head = { .magic = PROTO_MAGIC,
 					   .version = PROTO_VERSION,
-					   .type = (u16)type } };
+					   .type = type } };
 	struct message m;
 
 	assert_int_equal(message_send(fd, &q, sizeof(q), NULL, 0), 0);

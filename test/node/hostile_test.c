@@ -132,40 +132,47 @@ static void node__random_bytes(void **state)
  * so that they come far. */
 static void node__random_requests(void **state)
 {
-	static const size_t sizes[] = {
-		[PROTO_HELLO] = sizeof(struct proto_hello),
-		[PROTO_RESUME] = sizeof(struct proto_resume),
-		[PROTO_TOOL] = sizeof(struct proto_plain),
-		[PROTO_SLOT_TAKE] = sizeof(struct proto_plain),
-		[PROTO_CONNECT] = sizeof(struct proto_connect),
-		[PROTO_PAIR_DROP] = sizeof(struct proto_peer),
-		[PROTO_MCAST_JOIN] = sizeof(struct proto_mcast),
-		[PROTO_MCAST_LEAVE] = sizeof(struct proto_mcast),
-		[PROTO_UDP_SOCKETS] = sizeof(struct proto_udp_sockets),
-		[PROTO_STATUS] = sizeof(struct proto_plain),
-		[PROTO_ADDRESSES] = sizeof(struct proto_plain),
-		[PROTO_PROCESSES] = sizeof(struct proto_processes),
-		[PROTO_BOARD] = sizeof(struct proto_processes),
+	static const struct {
+		int type;
+		size_t size;
+	} requests[] = {
+		{ PROTO_HELLO, sizeof(struct proto_hello) },
+		{ PROTO_RESUME, sizeof(struct proto_resume) },
+		{ PROTO_TOOL, sizeof(struct proto_plain) },
+		{ PROTO_SLOT_CLAIM, sizeof(struct proto_slot_claim) },
+		{ PROTO_SOCKETS_CLAIM, sizeof(struct proto_plain) },
+		{ PROTO_PAIR_CLAIM, sizeof(struct proto_pair_claim) },
+		{ PROTO_SLOT_TAKE, sizeof(struct proto_plain) },
+		{ PROTO_CONNECT, sizeof(struct proto_connect) },
+		{ PROTO_PAIR_DROP, sizeof(struct proto_peer) },
+		{ PROTO_MCAST_JOIN, sizeof(struct proto_mcast) },
+		{ PROTO_MCAST_LEAVE, sizeof(struct proto_mcast) },
+		{ PROTO_UDP_SOCKETS, sizeof(struct proto_udp_sockets) },
+		{ PROTO_STATUS, sizeof(struct proto_plain) },
+		{ PROTO_ADDRESSES, sizeof(struct proto_plain) },
+		{ PROTO_PROCESSES, sizeof(struct proto_processes) },
+		{ PROTO_BOARD, sizeof(struct proto_processes) },
 	};
 	union proto_request q;
 	int fds[PROTO_FDS], fd = -1;
 
 	for (int i = 0; i < 2 * HOSTILE_ROUNDS; i++) {
-		int type = 1 + (int)(random() % PROTO_BOARD), count = (int)(random() % 6);
+		u32 which = (u32)random() % ARRAY_LEN(requests);
+		int type = requests[which].type, count = (int)(random() % 6);
 
 		if (fd < 0)
 			fd = i % 3 ? hostile_attach() : harness_connect();
 		hostile_fill(&q, sizeof(q));
 		hostile_head(&q.head, type);
 		q.head.serial = (u32)i;
-		if (type == PROTO_RESUME && random() % 2)
-			q.resume.pair_count %= PROTO_PAIRS;
+		if (type == PROTO_PAIR_CLAIM && random() % 2)
+			q.pair_claim.count %= PROTO_PAIRS;
 		if (type == PROTO_CONNECT)
 			q.connect.slot %= 16;
 		for (int k = 0; k < count; k++)
 			fds[k] = random() % 2 ? memfd_create("h", MFD_CLOEXEC)
 					      : open("/dev/null", O_RDONLY);
-		if (message_send(fd, &q, sizes[type], fds, count) < 0 ||
+		if (message_send(fd, &q, requests[which].size, fds, count) < 0 ||
 		    (i % 4 == 0 && hostile_answer(fd) == -ECONNRESET)) {
 			close(fd);
 			fd = -1;
@@ -226,6 +233,27 @@ static void node__silent_connections(void **state)
 	hostile_assert_unharmed();
 }
 
+/* The node does not run while they speak: their time passes, and their words wait. */
+static void node__words_that_waited_are_heard(void **state)
+{
+	struct proto_plain q;
+	int fds[3];
+
+	hostile_head(&q.head, PROTO_TOOL);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		fds[i] = harness_connect();
+	hostile_assert_unharmed(); /* and so all are accepted */
+	kill(hostile_daemon, SIGSTOP);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		assert_int_equal(message_send(fds[i], &q, sizeof(q), NULL, 0), 0);
+	sleep(6);
+	kill(hostile_daemon, SIGCONT);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		assert_int_equal(hostile_answer(fds[i]), 0);
+	hostile_close(fds, ARRAY_LEN(fds));
+	hostile_assert_unharmed();
+}
+
 static void node__another_version_is_told(void **state)
 {
 	struct proto_hello hello;
@@ -245,38 +273,79 @@ static void node__another_version_is_told(void **state)
 	close(fd);
 }
 
-/* A process may not take over another's number, nor claim its slots. */
+/* Asks and takes the reply: its status. Its descriptors are closed, but those of an attachment: the
+ * end of the events socket would be the end of the process. */
+static int hostile_ask(int fd, int type, void *request, size_t size, const int *fds, int count,
+		       union proto_reply *reply)
+{
+	static struct message attachment;
+	struct message m;
+
+	hostile_head(request, type);
+	assert_int_equal(message_send(fd, request, size, fds, count), 0);
+	assert_int_equal(message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS), 0);
+	assert_int_equal(message_receive(fd, reply, sizeof(*reply), &m), 0);
+	if (m.fd_count == 4) {
+		message_close(&attachment);
+		attachment = m;
+	} else {
+		message_close(&m);
+	}
+	return reply->head.status;
+}
+
+/* A process may not take over another's number, nor claim its slots; nor claim twice, nor without
+ * a RESUME. */
 static void node__resume_as_somebody_else(void **state)
 {
+	struct proto_hello hello;
 	struct proto_resume q;
-	struct proto_hello_reply reply;
-	struct message m;
+	struct proto_slot_claim slots;
+	static struct proto_pair_claim pairs;
+	struct proto_plain plain;
+	union proto_reply reply;
 	int fds[5], fd = harness_connect();
 	u32 slot;
 
 	assert_int_equal(node_slot_take(hostile_witness.node, &slot), 0);
 	memset(&q, 0, sizeof(q));
-	hostile_head(&q.head, PROTO_RESUME);
 	hostile_fds(fds);
-	fds[3] = fds[4] = fds[0];
 	q.process = node_process(hostile_witness.node);
-	assert_int_equal(message_send(fd, &q, sizeof(q), fds, 5), 0);
-	assert_int_equal(hostile_answer(fd), -EAGAIN);
+	assert_int_equal(hostile_ask(fd, PROTO_RESUME, &q, sizeof(q), fds, 3, &reply), -EAGAIN);
 	close(fd);
 
 	fd = harness_connect();
 	q.process++;
-	q.pair_count = 1;
-	q.pairs[0] = node_process(hostile_witness.node);
-	memset(q.slots, 0xff, sizeof(q.slots));
-	assert_int_equal(message_send(fd, &q, sizeof(q), fds, 5), 0);
-	assert_int_equal(message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS), 0);
-	assert_int_equal(message_receive(fd, &reply, sizeof(reply), &m), 0);
-	assert_int_equal(reply.head.status, 0);
-	assert_int_equal(reply.slots[slot / 8] >> (slot % 8) & 1, 0);
-	assert_int_equal(reply.slots[0] & 1, 0);
+	assert_int_equal(hostile_ask(fd, PROTO_RESUME, &q, sizeof(q), fds, 3, &reply), 0);
+	memset(&slots, 0xff, sizeof(slots));
+	assert_int_equal(hostile_ask(fd, PROTO_SLOT_CLAIM, &slots, sizeof(slots), fds, 1, &reply),
+			 0);
+	assert_int_equal(reply.slot_claim.slots[slot / 8] >> (slot % 8) & 1, 0);
+	assert_int_equal(reply.slot_claim.slots[0] & 1, 0);
+	assert_int_equal(hostile_ask(fd, PROTO_SOCKETS_CLAIM, &plain, sizeof(plain), fds, 1,
+				     &reply),
+			 0);
+	memset(&pairs, 0, sizeof(pairs));
+	pairs.count = PROTO_PAIRS + 1;
+	assert_int_equal(hostile_ask(fd, PROTO_PAIR_CLAIM, &pairs, sizeof(pairs), NULL, 0, &reply),
+			 -EINVAL);
+	pairs.count = 1;
+	pairs.pairs[0] = node_process(hostile_witness.node);
+	assert_int_equal(hostile_ask(fd, PROTO_PAIR_CLAIM, &pairs, sizeof(pairs), NULL, 0, &reply),
+			 0);
 	assert_int_equal(harness_status().pairs, 0);
-	message_close(&m);
+	assert_int_equal(hostile_ask(fd, PROTO_SLOT_CLAIM, &slots, sizeof(slots), fds, 1, &reply),
+			 -EINVAL);
+	assert_int_equal(hostile_ask(fd, PROTO_PAIR_CLAIM, &pairs, sizeof(pairs), NULL, 0, &reply),
+			 -EINVAL);
+	close(fd);
+
+	memset(&hello, 0, sizeof(hello));
+	fd = harness_connect();
+	assert_int_equal(hostile_ask(fd, PROTO_HELLO, &hello, sizeof(hello), fds, 3, &reply), 0);
+	assert_int_equal(hostile_ask(fd, PROTO_SOCKETS_CLAIM, &plain, sizeof(plain), fds, 1,
+				     &reply),
+			 -EINVAL);
 	close(fd);
 	hostile_close(fds, 3);
 	hostile_assert_unharmed();
@@ -325,6 +394,7 @@ int main(void)
 		CASE(node__random_requests),
 		CASE(node__flood_without_reading),
 		CASE(node__silent_connections),
+		CASE(node__words_that_waited_are_heard),
 		CASE(node__another_version_is_told),
 		CASE(node__resume_as_somebody_else),
 		CASE(node__events_unread),

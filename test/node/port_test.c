@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-static void port_ask(int fd, enum proto_type type, void *request, size_t size,
+static void port_ask(int fd, u16 type, void *request, size_t size,
 		     struct proto_plain *reply)
 {
 	struct proto_head *head = request;
@@ -20,7 +20,7 @@ static void port_ask(int fd, enum proto_type type, void *request, size_t size,
 
 	*head = (struct proto_head){ .magic = PROTO_MAGIC,
 				     .version = PROTO_VERSION,
-				     .type = (u16)type };
+				     .type = type };
 	assert_int_equal(message_send(fd, request, size, NULL, 0), 0);
 	assert_int_equal(message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS), 0);
 	assert_int_equal(message_receive(fd, reply, sizeof(*reply), &m), 0);
@@ -65,7 +65,7 @@ static void port_assert_config(struct harness *h, bool up, u32 downs)
 {
 	struct node_config c;
 
-	node_config_get(h->node, &c);
+	assert_int_equal(node_device_get(h->node, 0, &c), 0);
 	assert_int_equal(c.port_up, up);
 	assert_int_equal(c.port_downs, downs);
 }

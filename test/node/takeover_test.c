@@ -20,10 +20,10 @@ static void takeover_assert_kept(struct user *u)
 	struct node_config c;
 	struct node_socket again;
 
-	node_config_get(u->h.node, &c);
+	assert_int_equal(node_device_get(u->h.node, 0, &c), 0);
 	assert_int_equal(c.gids[u->socket.gid_index].flags & NODE_GID_WIRE, NODE_GID_WIRE);
 	assert_memory_equal(c.gids[u->socket.gid_index].gid, u->socket.gid, 16);
-	assert_int_equal(node_udp_sockets(u->h.node, u->slot, &again, 1), 1);
+	assert_int_equal(node_udp_sockets(u->h.node, 0, u->slot, &again, 1), 1);
 	assert_true(again.id == u->socket.id);
 	close(again.fd);
 }

@@ -52,7 +52,7 @@ static void node_udp_sockets__two_slots_of_one_process(void **state)
 
 	user_begin(&user);
 	assert_int_equal(node_slot_take(user.h.node, &slot), 0);
-	assert_int_equal(node_udp_sockets(user.h.node, slot, &other, 1), 1);
+	assert_int_equal(node_udp_sockets(user.h.node, 0, slot, &other, 1), 1);
 	assert_true(other.id != user.socket.id);
 	udp_send(&user, slot << NODE_INDEX_BITS | 5, UDP_BTH);
 	assert_true(udp_silent(user.socket.fd));
@@ -67,7 +67,7 @@ static void node_udp_sockets__the_same_when_asked_again(void **state)
 	struct node_socket again[NODE_GIDS];
 
 	user_begin(&user);
-	assert_int_equal(node_udp_sockets(user.h.node, user.slot, again, NODE_GIDS), 1);
+	assert_int_equal(node_udp_sockets(user.h.node, 0, user.slot, again, NODE_GIDS), 1);
 	assert_true(again[0].id == user.socket.id);
 	assert_true(again[0].fd != user.socket.fd);
 	assert_int_equal(again[0].gid_index, 1);
@@ -84,10 +84,10 @@ static void node_udp_sockets__refuses_what_is_not_the_askers(void **state)
 	user_begin(&user);
 	user_begin(&other);
 	before = count_fds();
-	assert_int_equal(node_udp_sockets(user.h.node, other.slot, &s, 1), -ENOENT);
-	assert_int_equal(node_udp_sockets(user.h.node, 0, &s, 1), -ENOENT);
-	assert_int_equal(node_udp_sockets(user.h.node, NODE_SLOTS, &s, 1), -ENOENT);
-	assert_int_equal(node_udp_sockets(user.h.node, user.slot, &s, 0), 0);
+	assert_int_equal(node_udp_sockets(user.h.node, 0, other.slot, &s, 1), -ENOENT);
+	assert_int_equal(node_udp_sockets(user.h.node, 0, 0, &s, 1), -ENOENT);
+	assert_int_equal(node_udp_sockets(user.h.node, 0, NODE_SLOTS, &s, 1), -ENOENT);
+	assert_int_equal(node_udp_sockets(user.h.node, 0, user.slot, &s, 0), 0);
 	assert_int_equal(count_fds(), before);
 	user_end(&other);
 	user_end(&user);

@@ -13,7 +13,7 @@ void user_begin(struct user *u)
 {
 	harness_attach(&u->h);
 	assert_int_equal(node_slot_take(u->h.node, &u->slot), 0);
-	assert_int_equal(node_udp_sockets(u->h.node, u->slot, &u->socket, 1), 1);
+	assert_int_equal(node_udp_sockets(u->h.node, 0, u->slot, &u->socket, 1), 1);
 }
 
 void user_end(struct user *u)

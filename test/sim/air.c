@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "model.h"
-#include "wire/roce.h"
+#include "wire/source.h"
 
 enum {
 	AIR_BUFFER = 212992, /* a stock receive buffer */

@@ -713,21 +713,27 @@ void post_bound(struct sqp *q)
 		  q->qpn);
 }
 
+/* A signalled request of no bytes toward the peer. */
+static void draft_open(struct draft *d, struct sqp *q, u8 opcode)
+{
+	memset(d, 0, sizeof(*d));
+	d->s = calloc(1, sizeof(*d->s));
+	if (d->s == NULL)
+		abort();
+	d->s->qp = q;
+	d->to = q->peer;
+	d->s->opcode = opcode;
+	d->s->signaled = true;
+	d->s->tag = d->wr.wr_id = next_tag++;
+	d->wr.opcode = opcode;
+	d->wr.send_flags = IBV_SEND_SIGNALED;
+}
+
 void post_closing(struct sqp *q)
 {
 	struct draft d;
 
-	memset(&d, 0, sizeof(d));
-	d.s = calloc(1, sizeof(*d.s));
-	if (d.s == NULL)
-		abort();
-	d.s->qp = q;
-	d.to = q->peer;
-	d.s->opcode = IBV_WR_RDMA_WRITE;
-	d.s->signaled = true;
-	d.s->tag = d.wr.wr_id = next_tag++;
-	d.wr.opcode = IBV_WR_RDMA_WRITE;
-	d.wr.send_flags = IBV_SEND_SIGNALED;
+	draft_open(&d, q, IBV_WR_RDMA_WRITE);
 	post_list(q, &d, 1);
 }
 
@@ -757,18 +763,8 @@ void post_lone(struct sqp *q)
 				      IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE };
 	struct draft d;
 
-	memset(&d, 0, sizeof(d));
-	d.s = calloc(1, sizeof(*d.s));
-	if (d.s == NULL)
-		abort();
-	d.s->qp = q;
-	d.to = q->peer;
-	d.s->opcode = opcodes[rng_below(RNG, ARRAY_LEN(opcodes))];
-	d.s->signaled = true;
+	draft_open(&d, q, opcodes[rng_below(RNG, ARRAY_LEN(opcodes))]);
 	d.s->length = draw_is_atomic(d.s->opcode) ? 8 : (u32)rng_range(RNG, 1, LARGE_BYTES);
-	d.s->tag = d.wr.wr_id = next_tag++;
-	d.wr.opcode = d.s->opcode;
-	d.wr.send_flags = IBV_SEND_SIGNALED;
 	d.sge[0] = (struct ibv_sge){ .addr = (u64)(uintptr_t)q->proc->arena->bytes,
 				     .length = d.s->length,
 				     .lkey = q->proc->local_key[q->pd] };

@@ -31,7 +31,7 @@ static void child_serve(struct duo *d)
 	struct ibv_mr *mr;
 	struct wish w;
 
-	DUO_CHECK(buffer != NULL);
+	must(buffer != NULL);
 	memset(buffer, 0, LARGEST);
 	mr = duo_register(d, buffer, LARGEST);
 	while (duo_hear(d, &w, sizeof(w))) {
@@ -41,10 +41,10 @@ static void child_serve(struct duo *d)
 		memset(buffer, 0, w.place.length);
 		duo_do(d, IBV_WR_RDMA_READ, mr, buffer, w.place.length, w.place.addr, w.place.rkey);
 		for (uint32_t i = 0; i < w.place.length; i++)
-			DUO_CHECK(buffer[i] == w.value);
+			must(buffer[i] == w.value);
 		duo_tell(d, &w, sizeof(w));
 	}
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(ibv_dereg_mr(mr) == 0);
 	free(buffer);
 }
 
@@ -53,7 +53,7 @@ static void peer_fills(struct duo *d, const struct ibv_mr *mr, uint8_t value)
 	struct wish w = { .place = duo_place(mr), .value = value };
 
 	duo_tell(d, &w, sizeof(w));
-	DUO_CHECK(duo_hear(d, &w, sizeof(w)));
+	must(duo_hear(d, &w, sizeof(w)));
 }
 
 static void is_all(const uint8_t *p, size_t n, uint8_t value)
@@ -84,7 +84,7 @@ static void churn(uint32_t seed)
 			is_all(kept[k].p, kept[k].n, kept[k].value);
 		free(kept[k].p);
 		kept[k].p = calloc(1, n);
-		DUO_CHECK(kept[k].p != NULL);
+		must(kept[k].p != NULL);
 		is_all(kept[k].p, n, 0);
 		kept[k].n = n;
 		kept[k].value = (uint8_t)(seed >> 16);
@@ -100,7 +100,7 @@ static void zeroed_anew(size_t n)
 {
 	uint8_t *p = calloc(1, n);
 
-	DUO_CHECK(p != NULL);
+	must(p != NULL);
 	is_all(p, n, 0);
 	free(p);
 }
@@ -109,7 +109,7 @@ static uint8_t *filled(size_t n)
 {
 	uint8_t *p = aligned_alloc(PAGE, n);
 
-	DUO_CHECK(p != NULL);
+	must(p != NULL);
 	memset(p, 0x5a, n);
 	return p;
 }
@@ -122,7 +122,7 @@ static void freed_after(struct duo *d, uint32_t n, uint8_t value)
 	is_all(p, n, 0x5a);
 	peer_fills(d, mr, value);
 	is_all(p, n, value);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(ibv_dereg_mr(mr) == 0);
 	is_all(p, n, value);
 	free(p);
 	zeroed_anew(n);
@@ -137,7 +137,7 @@ static void freed_before(struct duo *d, uint32_t n, uint8_t value)
 	is_all(p, n, value);
 	free(p);
 	churn(value);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(ibv_dereg_mr(mr) == 0);
 	churn(value + 1u);
 	zeroed_anew(n);
 }
@@ -149,15 +149,15 @@ static void grown(struct duo *d, uint32_t n, uint8_t value)
 
 	peer_fills(d, mr, value);
 	p = realloc(p, 3 * (size_t)n);
-	DUO_CHECK(p != NULL);
+	must(p != NULL);
 	is_all(p, n, value);
 	memset(p + n, 0x77, 2 * (size_t)n);
 	churn(value);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(ibv_dereg_mr(mr) == 0);
 	is_all(p, n, value);
 	is_all(p + n, 2 * (size_t)n, 0x77);
 	p = realloc(p, n / 2);
-	DUO_CHECK(p != NULL);
+	must(p != NULL);
 	is_all(p, n / 2, value);
 	free(p);
 	zeroed_anew(3 * (size_t)n);
@@ -168,7 +168,7 @@ static bool is_allocator(const char *name)
 {
 	Dl_info info;
 
-	DUO_CHECK(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) != 0);
+	must(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) != 0);
 	return strstr(info.dli_fname, strcmp(name, "adopt") == 0 ? "libc.so" : name) != NULL;
 }
 
@@ -178,9 +178,9 @@ static void parent_play(struct duo *d, bool adopts, bool born)
 	struct ibv_mr *mr = duo_register(d, p, PAGE);
 
 	/* Only of the C library's is anything adopted. */
-	DUO_CHECK(duo_files_mapped((int)getpid()) == adopts);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
-	DUO_CHECK(duo_files_mapped((int)getpid()) == born);
+	must(duo_files_mapped((int)getpid()) == adopts);
+	must(ibv_dereg_mr(mr) == 0);
+	must(duo_files_mapped((int)getpid()) == born);
 	is_all(p, PAGE, 0x5a);
 	free(p);
 	for (uint32_t i = 0; i < ROUNDS; i++) {

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../pairs/pairs.h"
+
 struct duo {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
@@ -25,13 +27,6 @@ struct duo_place {
 	uint32_t rkey, length;
 };
 
-#define DUO_CHECK(condition)                                                                       \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			duo_fail(__FILE__, __LINE__, #condition);                                  \
-	} while (0)
-
-_Noreturn void duo_fail(const char *file, int line, const char *what);
 /* Forks, opens the device in both and connects them. */
 void duo_start(struct duo *d);
 /* Closes; the parent waits for its child. Returns whether all went well, in the parent. */

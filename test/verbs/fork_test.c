@@ -49,7 +49,7 @@ static void initiator(struct duo *d)
 	struct done done = { .count = 0 };
 	struct duo_place there;
 
-	DUO_CHECK(duo_hear(d, &there, sizeof(there)));
+	must(duo_hear(d, &there, sizeof(there)));
 	for (uint32_t i = 1; i <= OPS; i++) {
 		uint32_t slot = i * 7 % SLOTS;
 		uint8_t value = (uint8_t)(i % 251);
@@ -60,14 +60,14 @@ static void initiator(struct duo *d)
 		done.last[slot] = value;
 		duo_do(d, IBV_WR_RDMA_READ, mr, memory + PAGE, PAGE, there.addr + slot * PAGE,
 		       there.rkey);
-		DUO_CHECK(memcmp(memory, memory + PAGE, PAGE) == 0);
+		must(memcmp(memory, memory + PAGE, PAGE) == 0);
 		duo_do(d, IBV_WR_ATOMIC_FETCH_AND_ADD, mr, memory + 2 * PAGE, 8,
 		       there.addr + COUNT, there.rkey);
-		DUO_CHECK(*word(2 * PAGE) == done.count);
+		must(*word(2 * PAGE) == done.count);
 		done.count += 1;
 	}
 	duo_tell(d, &done, sizeof(done));
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(ibv_dereg_mr(mr) == 0);
 }
 
 /* 0: of one instant, and all its own. */
@@ -90,10 +90,10 @@ static void fork_once(void)
 
 	if (pid == 0)
 		_exit(child_looks());
-	DUO_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+	must(pid > 0 && waitpid(pid, &status, 0) == pid);
 	if (status != 0)
 		fprintf(stderr, "child: %#x\n", status);
-	DUO_CHECK(status == 0);
+	must(status == 0);
 }
 
 static void target(struct duo *d, bool shared, bool threaded)
@@ -104,29 +104,29 @@ static void target(struct duo *d, bool shared, bool threaded)
 	struct done done;
 
 	/* the peer's, too, perhaps: born memory is shown when the connection is made */
-	DUO_CHECK(!shared || duo_files_mapped((int)getpid()) >= 1);
+	must(!shared || duo_files_mapped((int)getpid()) >= 1);
 	if (threaded)
-		DUO_CHECK(pthread_create(&thread, NULL, thread_count, NULL) == 0);
+		must(pthread_create(&thread, NULL, thread_count, NULL) == 0);
 	duo_tell(d, &mine, sizeof(mine));
 	for (int i = 0; __atomic_load_n(word(COUNT), __ATOMIC_RELAXED) < OPS / 100; i++) {
-		DUO_CHECK(i < WAIT_STEPS);
+		must(i < WAIT_STEPS);
 		usleep(100); /* by a map, if there is one */
 	}
-	DUO_CHECK(!shared || duo_files_mapped((int)getpid()) >= 1);
+	must(!shared || duo_files_mapped((int)getpid()) >= 1);
 	for (int i = 0; i < FORKS; i++) {
 		fork_once();
 		usleep(1000);
 	}
-	DUO_CHECK(duo_hear(d, &done, sizeof(done)));
+	must(duo_hear(d, &done, sizeof(done)));
 	for (uint32_t slot = 0; slot < SLOTS; slot++)
 		for (uint32_t i = 0; i < PAGE; i++)
-			DUO_CHECK(memory[slot * PAGE + i] == done.last[slot]);
-	DUO_CHECK(*word(COUNT) == done.count);
+			must(memory[slot * PAGE + i] == done.last[slot]);
+	must(*word(COUNT) == done.count);
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	if (threaded)
 		pthread_join(thread, NULL);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
-	DUO_CHECK(*word(COUNT) == done.count);
+	must(ibv_dereg_mr(mr) == 0);
+	must(*word(COUNT) == done.count);
 }
 
 static int play(bool shared, bool threaded)
@@ -135,7 +135,7 @@ static int play(bool shared, bool threaded)
 
 	duo_start(&d);
 	memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	DUO_CHECK(memory != MAP_FAILED);
+	must(memory != MAP_FAILED);
 	memset(memory, 0, BYTES);
 	if (d.child == 0)
 		initiator(&d);

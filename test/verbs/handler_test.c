@@ -41,7 +41,7 @@ static bool is_heard(void)
 	uint8_t *hole = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int before = heard;
 
-	DUO_CHECK(hole != MAP_FAILED);
+	must(hole != MAP_FAILED);
 	if (sigsetjmp(back, 1) == 0)
 		*(volatile uint8_t *)hole = 1;
 	munmap(hole, PAGE);
@@ -61,8 +61,8 @@ static void dies_by_default(void)
 		is_heard();
 		_exit(0);
 	}
-	DUO_CHECK(waitpid(child, &status, 0) == child);
-	DUO_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	must(waitpid(child, &status, 0) == child);
+	must(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
 /* Receives into memory that has gone. */
@@ -75,13 +75,13 @@ static void lose_memory(struct duo *d, uint32_t bytes)
 	struct ibv_wc wc;
 	int n;
 
-	DUO_CHECK(ibv_post_recv(d->qp, &wr, &bad) == 0);
-	DUO_CHECK(munmap(p, LONG) == 0);
+	must(ibv_post_recv(d->qp, &wr, &bad) == 0);
+	must(munmap(p, LONG) == 0);
 	duo_tell(d, "", 1);
 	while ((n = ibv_poll_cq(d->cq, 1, &wc)) == 0)
 		;
-	DUO_CHECK(n == 1 && wc.status == IBV_WC_LOC_PROT_ERR);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(n == 1 && wc.status == IBV_WC_LOC_PROT_ERR);
+	must(ibv_dereg_mr(mr) == 0);
 }
 
 /* With the shim it may install its handler now, block the two signals and have other handlers block
@@ -91,15 +91,15 @@ static void block_and_install(void)
 	struct sigaction act = { .sa_handler = on_alarm }, old;
 	sigset_t all, now;
 
-	DUO_CHECK(signal(SIGSEGV, on_fault) == SIG_DFL);
-	DUO_CHECK(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == on_fault);
+	must(signal(SIGSEGV, on_fault) == SIG_DFL);
+	must(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == on_fault);
 	sigfillset(&all);
 	act.sa_mask = all;
-	DUO_CHECK(sigaction(SIGALRM, &act, NULL) == 0);
-	DUO_CHECK(sigaction(SIGALRM, NULL, &old) == 0 && sigismember(&old.sa_mask, SIGSEGV) == 1);
-	DUO_CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
-	DUO_CHECK(sigprocmask(SIG_BLOCK, NULL, &now) == 0);
-	DUO_CHECK(sigismember(&now, SIGSEGV) == 1 && sigismember(&now, SIGBUS) == 1);
+	must(sigaction(SIGALRM, &act, NULL) == 0);
+	must(sigaction(SIGALRM, NULL, &old) == 0 && sigismember(&old.sa_mask, SIGSEGV) == 1);
+	must(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+	must(sigprocmask(SIG_BLOCK, NULL, &now) == 0);
+	must(sigismember(&now, SIGSEGV) == 1 && sigismember(&now, SIGBUS) == 1);
 }
 
 /* All signals are blocked, and no shim keeps the two out of that: a fault would end it. But the
@@ -114,14 +114,14 @@ static void lose_unseen(struct duo *d)
 	char c;
 
 	sigfillset(&all);
-	DUO_CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
-	DUO_CHECK(munmap(p, LONG) == 0);
+	must(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+	must(munmap(p, LONG) == 0);
 	duo_tell(d, &place, sizeof(place));
 	for (int n = 0; n == 0;) {
-		DUO_CHECK(ibv_poll_cq(d->cq, 1, &wc) == 0);
+		must(ibv_poll_cq(d->cq, 1, &wc) == 0);
 		n = recv(d->fd, &c, 1, MSG_DONTWAIT) == 1;
 	}
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(ibv_dereg_mr(mr) == 0);
 }
 
 static void find_nothing(struct duo *d, enum ibv_wr_opcode opcode, uint32_t bytes)
@@ -135,15 +135,15 @@ static void find_nothing(struct duo *d, enum ibv_wr_opcode opcode, uint32_t byte
 	struct ibv_wc wc;
 	int n;
 
-	DUO_CHECK(duo_hear(d, &place, sizeof(place)));
+	must(duo_hear(d, &place, sizeof(place)));
 	wr.wr.rdma.remote_addr = place.addr;
 	wr.wr.rdma.rkey = place.rkey;
-	DUO_CHECK(ibv_post_send(d->qp, &wr, &bad) == 0);
+	must(ibv_post_send(d->qp, &wr, &bad) == 0);
 	while ((n = ibv_poll_cq(d->cq, 1, &wc)) == 0)
 		;
-	DUO_CHECK(n == 1 && wc.status == IBV_WC_REM_ACCESS_ERR);
+	must(n == 1 && wc.status == IBV_WC_REM_ACCESS_ERR);
 	duo_tell(d, "", 1);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(ibv_dereg_mr(mr) == 0);
 }
 
 static void child_play(struct duo *d, bool shim, uint32_t bytes)
@@ -155,12 +155,12 @@ static void child_play(struct duo *d, bool shim, uint32_t bytes)
 		block_and_install();
 	lose_memory(d, bytes);
 	sigemptyset(&none);
-	DUO_CHECK(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
-	DUO_CHECK(is_heard() && is_heard());
+	must(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
+	must(is_heard() && is_heard());
 	if (!shim)
 		return;
-	DUO_CHECK(signal(SIGSEGV, SIG_DFL) == on_fault);
-	DUO_CHECK(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == SIG_DFL);
+	must(signal(SIGSEGV, SIG_DFL) == on_fault);
+	must(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == SIG_DFL);
 	dies_by_default();
 }
 
@@ -175,12 +175,12 @@ static void parent_play(struct duo *d, uint32_t bytes)
 	char c;
 	int n;
 
-	DUO_CHECK(duo_hear(d, &c, 1));
-	DUO_CHECK(ibv_post_send(d->qp, &wr, &bad) == 0);
+	must(duo_hear(d, &c, 1));
+	must(ibv_post_send(d->qp, &wr, &bad) == 0);
 	while ((n = ibv_poll_cq(d->cq, 1, &wc)) == 0)
 		;
-	DUO_CHECK(n == 1 && wc.status == IBV_WC_REM_OP_ERR);
-	DUO_CHECK(ibv_dereg_mr(mr) == 0);
+	must(n == 1 && wc.status == IBV_WC_REM_OP_ERR);
+	must(ibv_dereg_mr(mr) == 0);
 }
 
 static const uint32_t sizes[] = { 8, 100, 1000, LONG };
@@ -204,7 +204,7 @@ int main(void)
 	const char *variant = getenv("VERBS_VARIANT");
 	struct duo d;
 
-	DUO_CHECK(variant != NULL);
+	must(variant != NULL);
 
 	pair_supervise();
 	if (strstr(variant, "shim") == NULL)
@@ -217,8 +217,8 @@ int main(void)
 			play(&d, variant, i);
 			exit(duo_end(&d) ? 0 : 1);
 		}
-		DUO_CHECK(waitpid(pid, &status, 0) == pid);
-		DUO_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		must(waitpid(pid, &status, 0) == pid);
+		must(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	}
 	return 0;
 }

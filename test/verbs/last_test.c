@@ -110,7 +110,7 @@ static uint32_t play(struct half *h)
 		if (h->duo.child != 0)
 			duo_tell(&h->duo, &more, sizeof(more));
 		else
-			DUO_CHECK(duo_hear(&h->duo, &more, sizeof(more)));
+			must(duo_hear(&h->duo, &more, sizeof(more)));
 	}
 	return n;
 }
@@ -126,15 +126,15 @@ int main(void)
 	variant = getenv("VERBS_VARIANT");
 	duo_start(&h.duo);
 	h.memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	DUO_CHECK(h.memory != MAP_FAILED);
+	must(h.memory != MAP_FAILED);
 	h.mr = duo_register(&h.duo, h.memory, BYTES);
 	mine = duo_place(h.mr);
 	duo_tell(&h.duo, &mine, sizeof(mine));
-	DUO_CHECK(duo_hear(&h.duo, &h.there, sizeof(h.there)));
+	must(duo_hear(&h.duo, &h.there, sizeof(h.there)));
 	rounds = play(&h);
 	if (variant != NULL && strstr(variant, "adopt") != NULL)
-		DUO_CHECK(duo_files_mapped((int)getpid()) == 2);
-	DUO_CHECK(ibv_dereg_mr(h.mr) == 0);
+		must(duo_files_mapped((int)getpid()) == 2);
+	must(ibv_dereg_mr(h.mr) == 0);
 	if (!duo_end(&h.duo))
 		return 1;
 	if (h.duo.child != 0)

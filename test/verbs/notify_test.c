@@ -47,45 +47,19 @@ static struct ibv_qp *line_qp(struct ibv_cq *recv_cq)
 	return qp;
 }
 
-static void line_connect(struct ibv_qp *qp, uint32_t peer)
-{
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
-				 .port_num = 1,
-				 .path_mtu = IBV_MTU_1024,
-				 .dest_qp_num = peer,
-				 .max_dest_rd_atomic = 1,
-				 .max_rd_atomic = 1,
-				 .min_rnr_timer = 12,
-				 .timeout = 14,
-				 .retry_cnt = 7,
-				 .rnr_retry = 7,
-				 .ah_attr = { .is_global = 1, .port_num = 1 } };
-
-	/* a link-local address reaches no other host */
-	a.ah_attr.grh.sgid_index = side_on_wire() ? 1 : 0;
-	assert_int_equal(ibv_query_gid(ctx, 1, a.ah_attr.grh.sgid_index, &a.ah_attr.grh.dgid), 0);
-	a.ah_attr.grh.hop_limit = 64;
-	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						       IBV_QP_ACCESS_FLAGS), 0);
-	a.qp_state = IBV_QPS_RTR;
-	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-						       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-						       IBV_QP_MAX_DEST_RD_ATOMIC |
-						       IBV_QP_MIN_RNR_TIMER), 0);
-	a.qp_state = IBV_QPS_RTS;
-	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-						       IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						       IBV_QP_MAX_QP_RD_ATOMIC), 0);
-}
-
 static void line_open_on(struct line *l, struct ibv_cq *cq)
 {
+	uint8_t gid_index = side_on_wire() ? 1 : 0; /* a link-local address reaches no other host */
+	struct ibv_qp_attr a;
+	union ibv_gid gid;
+
 	assert_non_null(cq);
+	assert_int_equal(ibv_query_gid(ctx, CONN_PORT, gid_index, &gid), 0);
+	a = conn_attr(0, &gid, gid_index);
 	l->cq = cq;
 	l->from = line_qp(cq);
 	l->to = line_qp(cq);
-	line_connect(l->from, l->to->qp_num);
-	line_connect(l->to, l->from->qp_num);
+	assert_int_equal(conn_pair(l->to, l->from, &a), 0);
 }
 
 static void line_open(struct line *l)
@@ -394,12 +368,7 @@ static void destroy_cq__with_an_event_waiting(void **state)
 
 static int notify_setup(void **state)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	if (list == NULL || list[0] == NULL)
-		return -1;
-	ctx = ibv_open_device(list[0]);
-	ibv_free_device_list(list);
+	ctx = device_open(NULL);
 	if (ctx == NULL)
 		return -1;
 	pd = ibv_alloc_pd(ctx);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,23 +34,6 @@ bool pair_is_one_process(void)
 
 /* ---- children ---- */
 
-static bool pair_transfer(int fd, void *bytes, size_t n, bool out)
-{
-	uint8_t *at = bytes;
-
-	while (n != 0) {
-		ssize_t done = out ? write(fd, at, n) : read(fd, at, n);
-
-		if (done == 0 || (done < 0 && errno != EINTR))
-			return false;
-		if (done > 0) {
-			at += done;
-			n -= (size_t)done;
-		}
-	}
-	return true;
-}
-
 /* The child sleeps in read() between calls: whatever moves meanwhile moves without it. */
 static void pair_serve(int fd)
 {
@@ -59,9 +41,9 @@ static void pair_serve(int fd)
 	struct side_reply r;
 	struct side_call c;
 
-	while (pair_transfer(fd, &c, sizeof(c), false)) {
+	while (other_hear(fd, &c, sizeof(c)) == sizeof(c)) {
 		side_serve(s, &c, &r);
-		if (!pair_transfer(fd, &r, sizeof(r), true))
+		if (!other_tell(fd, &r, sizeof(r)))
 			break;
 	}
 	side_destroy(s);
@@ -70,26 +52,23 @@ static void pair_serve(int fd)
 
 static int end_start(struct end *e, bool child)
 {
-	int fd[2];
+	int fd;
 
 	*e = (struct end){ .fd = -1 };
 	if (!child) {
 		e->local = side_create();
 		return e->local == NULL ? -1 : 0;
 	}
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) != 0)
+	e->pid = other_fork(&fd);
+	if (e->pid < 0)
 		return -1;
-	e->pid = fork();
 	if (e->pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(fd[0]);
 		if (pair.b.fd > 0)
 			close(pair.b.fd); /* else an elder child would never see the end */
-		pair_serve(fd[1]);
+		pair_serve(fd);
 	}
-	close(fd[1]);
-	e->fd = fd[0];
-	return e->pid < 0 ? -1 : 0;
+	e->fd = fd;
+	return 0;
 }
 
 static void end_stop(struct end *e)
@@ -169,14 +148,11 @@ int pair_group_teardown(void **state)
 
 static void end_call(struct end *e, const struct side_call *c, struct side_reply *r)
 {
-	struct side_call copy = *c;
-
 	if (e->local != NULL) {
 		side_serve(e->local, c, r);
 		return;
 	}
-	if (!pair_transfer(e->fd, &copy, sizeof(copy), true) ||
-	    !pair_transfer(e->fd, r, sizeof(*r), false))
+	if (!other_tell(e->fd, c, sizeof(*c)) || other_hear(e->fd, r, sizeof(*r)) != sizeof(*r))
 		fail_msg("the child %d has gone", e->pid);
 }
 
@@ -307,9 +283,9 @@ void end_expect_state(struct end *e, uint32_t qp, enum ibv_qp_state state)
 
 void end_await_state(struct end *e, uint32_t qp, enum ibv_qp_state state)
 {
-	uint64_t limit = side_now_ms() + PAIR_WAIT_MS;
+	uint64_t limit = now_ms() + PAIR_WAIT_MS;
 
-	while (end_query(e, qp).query.attr.qp_state != state && side_now_ms() < limit)
+	while (end_query(e, qp).query.attr.qp_state != state && now_ms() < limit)
 		usleep(1000);
 	end_expect_state(e, qp, state);
 }
@@ -382,13 +358,13 @@ void end_recv(struct end *e, uint32_t qp, const struct side_wr *w, uint32_t coun
 
 uint32_t end_poll(struct end *e, int which, uint32_t want, int timeout_ms, struct ibv_wc *wc)
 {
-	uint64_t limit = side_now_ms() + (uint64_t)timeout_ms;
+	uint64_t limit = now_ms() + (uint64_t)timeout_ms;
 	struct side_reply r;
 	uint32_t n = 0;
 
 	do {
 		uint32_t part = want - n < SIDE_WCS ? want - n : SIDE_WCS;
-		uint64_t now = side_now_ms();
+		uint64_t now = now_ms();
 		struct side_call c = { .op = SIDE_POLL };
 
 		c.poll.recv = which == RECVS;
@@ -398,7 +374,7 @@ uint32_t end_poll(struct end *e, int which, uint32_t want, int timeout_ms, struc
 		assert_int_equal(r.err, 0);
 		memcpy(wc + n, r.poll.wc, r.poll.count * sizeof(*wc));
 		n += r.poll.count;
-	} while (n < want && side_now_ms() < limit);
+	} while (n < want && now_ms() < limit);
 	return n;
 }
 

@@ -157,7 +157,7 @@ static void port__every_end_hears_it(void **state)
 static void expect_retries_exhausted(enum ibv_wr_opcode op)
 {
 	struct side_wr w = end_op(&pair.a, op, 0, 8, &pair.b, WORD), room = end_wr(&pair.b, 0, 8);
-	uint64_t begin = side_now_ms(), before;
+	uint64_t begin = now_ms(), before;
 
 	end_recv(&pair.b, 0, &room, 1);
 	before = end_word(&pair.b, WORD);
@@ -166,7 +166,7 @@ static void expect_retries_exhausted(enum ibv_wr_opcode op)
 	end_send_many(&pair.a, 0, &w, 2, 0);
 	assert_int_equal(end_expect(&pair.a, SENDS, IBV_WC_RETRY_EXC_ERR).wr_id, 1);
 	/* the first try and three more, each 8.4 ms */
-	assert_in_range(side_now_ms() - begin, 33, 15000);
+	assert_in_range(now_ms() - begin, 33, 15000);
 	assert_int_equal(end_expect(&pair.a, SENDS, IBV_WC_WR_FLUSH_ERR).wr_id, 2);
 	end_expect_state(&pair.a, 0, IBV_QPS_ERR);
 	end_expect_state(&pair.b, 0, IBV_QPS_RTS);

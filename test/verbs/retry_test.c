@@ -69,10 +69,10 @@ static void rnr__gives_up_after_its_retries(void **state)
 
 		open_with(BYTES, retries[i], RNR_10MS, patience(), 7);
 		w = end_op(&pair.a, IBV_WR_SEND, 0, 100, &pair.b, 0);
-		begin = side_now_ms();
+		begin = now_ms();
 		end_send_many(&pair.a, 0, &w, 3, 0);
 		assert_int_equal(end_expect(&pair.a, SENDS, IBV_WC_RNR_RETRY_EXC_ERR).wr_id, 1);
-		took = side_now_ms() - begin;
+		took = now_ms() - begin;
 		end_expect_in_order(&pair.a, SENDS, 2, 2, IBV_WC_WR_FLUSH_ERR);
 		assert_in_range(took, 10 * retries[i], 11 * retries[i] + SLACK_MS);
 		end_expect_state(&pair.a, 0, IBV_QPS_ERR);
@@ -298,10 +298,10 @@ static void absent__retries_are_exhausted(void **state)
 
 		absent_arrange(how, TIMEOUT_1MS + 3, 2);
 		w = end_op(&pair.a, ops[i], 0, 8, &pair.b, 0);
-		begin = side_now_ms();
+		begin = now_ms();
 		end_send_many(&pair.a, 0, &w, 5, 0);
 		assert_int_equal(end_expect(&pair.a, SENDS, IBV_WC_RETRY_EXC_ERR).wr_id, 1);
-		took = side_now_ms() - begin;
+		took = now_ms() - begin;
 		end_expect_in_order(&pair.a, SENDS, 4, 2, IBV_WC_WR_FLUSH_ERR);
 		/* 8.4 ms each */
 		assert_in_range(took, 3 * 8, SLACK_MS);

@@ -6,13 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 struct side {
@@ -29,14 +27,6 @@ struct side {
 	uint8_t *buffer;
 	uint64_t bytes;
 };
-
-uint64_t side_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 struct side *side_create(void)
 {
@@ -82,18 +72,6 @@ void side_destroy(struct side *s)
 {
 	side_close(s);
 	free(s);
-}
-
-static struct ibv_context *side_open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = NULL;
-
-	if (list != NULL && list[0] != NULL)
-		ctx = ibv_open_device(list[0]);
-	if (list != NULL)
-		ibv_free_device_list(list);
-	return ctx;
 }
 
 static int side_make_qp(struct side *s, uint32_t i)
@@ -201,7 +179,7 @@ static int side_open(struct side *s, const struct side_options *o, struct side_a
 	if (s->ctx != NULL)
 		return EBUSY;
 	s->opt = *o;
-	s->ctx = side_open_device();
+	s->ctx = device_open(NULL);
 	if (s->ctx == NULL)
 		return ENODEV;
 	fcntl(s->ctx->async_fd, F_SETFL, fcntl(s->ctx->async_fd, F_GETFL) | O_NONBLOCK);
@@ -217,70 +195,22 @@ static int side_open(struct side *s, const struct side_options *o, struct side_a
 
 /* ---- states ---- */
 
-static int side_to_init(struct side *s, struct ibv_qp *qp)
+static int side_connect(struct side *s, struct ibv_qp *qp, const struct side_link *l)
 {
 	int all = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 		  IBV_ACCESS_LOCAL_WRITE;
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
-				    .port_num = 1,
-				    .qkey = SIDE_QKEY,
-				    .qp_access_flags = (unsigned int)(s->opt.qp_access < 0 ?
-									      all :
-									      s->opt.qp_access) };
+	struct ibv_qp_attr a = conn_attr(l->dest_qpn, &l->gid, side_gid_index());
 
-	return ibv_modify_qp(qp, &attr,
-			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				     (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY :
-								  IBV_QP_ACCESS_FLAGS));
-}
-
-static int side_to_rtr(struct ibv_qp *qp, const struct side_link *l)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR,
-				    .path_mtu = IBV_MTU_1024,
-				    .dest_qp_num = l->dest_qpn,
-				    .rq_psn = l->psn,
-				    .max_dest_rd_atomic = l->dest_rd_atomic,
-				    .min_rnr_timer = l->min_rnr_timer,
-				    .ah_attr = { .is_global = 1,
-						 .port_num = 1,
-						 .grh = { .dgid = l->gid,
-							  .sgid_index = side_gid_index(),
-							  .hop_limit = 64 } } };
-	int mask = IBV_QP_STATE;
-
-	if (qp->qp_type != IBV_QPT_UD)
-		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	if (qp->qp_type == IBV_QPT_RC)
-		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	return ibv_modify_qp(qp, &attr, mask);
-}
-
-static int side_to_rts(struct ibv_qp *qp, const struct side_link *l)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS,
-				    .sq_psn = l->psn,
-				    .timeout = l->timeout,
-				    .retry_cnt = l->retry_cnt,
-				    .rnr_retry = l->rnr_retry,
-				    .max_rd_atomic = l->rd_atomic };
-	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-
-	if (qp->qp_type == IBV_QPT_RC)
-		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_MAX_QP_RD_ATOMIC;
-	return ibv_modify_qp(qp, &attr, mask);
-}
-
-static int side_connect(struct side *s, struct ibv_qp *qp, const struct side_link *l)
-{
-	int err = side_to_init(s, qp);
-
-	if (err == 0 && l->until != IBV_QPS_INIT)
-		err = side_to_rtr(qp, l);
-	if (err == 0 && l->until != IBV_QPS_INIT && l->until != IBV_QPS_RTR)
-		err = side_to_rts(qp, l);
-	return err;
+	a.qkey = SIDE_QKEY;
+	a.qp_access_flags = (unsigned int)(s->opt.qp_access < 0 ? all : s->opt.qp_access);
+	a.rq_psn = a.sq_psn = l->psn;
+	a.max_dest_rd_atomic = l->dest_rd_atomic;
+	a.max_rd_atomic = l->rd_atomic;
+	a.min_rnr_timer = l->min_rnr_timer;
+	a.timeout = l->timeout;
+	a.retry_cnt = l->retry_cnt;
+	a.rnr_retry = l->rnr_retry;
+	return conn_up(qp, &a, l->until);
 }
 
 /* ---- posting ---- */
@@ -348,35 +278,15 @@ static void side_post_recv(struct side *s, const struct side_call *c, struct sid
 
 /* ---- completions and events ---- */
 
-/* Polls until `want` are there or time is up; lets others run, for cores are few. */
 static void side_poll(struct side *s, const struct side_call *c, struct side_reply *r)
 {
-	uint64_t end = side_now_ms() + (uint64_t)c->poll.timeout_ms;
-	struct ibv_cq *cq = s->cq[c->poll.recv];
-	uint32_t n = 0;
+	int n = cq_wait(s->cq[c->poll.recv], r->poll.wc, (int)c->poll.want, c->poll.timeout_ms);
 
-	do {
-		int got = ibv_poll_cq(cq, (int)(c->poll.want - n), &r->poll.wc[n]);
-
-		if (got < 0) {
-			r->err = EIO;
-			break;
-		}
-		n += (uint32_t)got;
-		if (got == 0)
-			usleep(20);
-	} while (n < c->poll.want && side_now_ms() < end);
-	r->poll.count = n;
-	if (c->poll.recv && n != 0)
+	if (n < 0)
+		r->err = EIO;
+	r->poll.count = n < 0 ? 0 : (uint32_t)n;
+	if (c->poll.recv && n > 0)
 		s->last_recv = r->poll.wc[n - 1];
-}
-
-/* True if the descriptor becomes readable. The engine runs meanwhile without us. */
-static bool side_wait(int fd, int timeout_ms)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-
-	return poll(&p, 1, timeout_ms) == 1;
 }
 
 static uint32_t side_event_qpn(const struct ibv_async_event *ev)
@@ -399,7 +309,7 @@ static void side_event(struct side *s, int timeout_ms, struct side_reply *r)
 	struct ibv_async_event ev;
 
 	r->event.type = -1;
-	if (!side_wait(s->ctx->async_fd, timeout_ms) || ibv_get_async_event(s->ctx, &ev) != 0)
+	if (!fd_is_readable(s->ctx->async_fd, timeout_ms) || ibv_get_async_event(s->ctx, &ev) != 0)
 		return;
 	r->event.type = (int)ev.event_type;
 	r->event.element = side_event_qpn(&ev);
@@ -412,7 +322,7 @@ static void side_cq_event(struct side *s, int timeout_ms, struct side_reply *r)
 	void *context;
 
 	r->event.type = -1;
-	if (!side_wait(s->channel->fd, timeout_ms) ||
+	if (!fd_is_readable(s->channel->fd, timeout_ms) ||
 	    ibv_get_cq_event(s->channel, &cq, &context) != 0)
 		return;
 	r->event.type = 0;

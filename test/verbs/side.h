@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../pairs/pairs.h"
+
 enum {
 	SIDE_QPS = 8,
 	SIDE_MRS = 8,
@@ -190,7 +192,5 @@ void side_destroy(struct side *s);
 void side_serve(struct side *s, const struct side_call *c, struct side_reply *r);
 /* For tests whose requests no call describes. */
 struct ibv_qp *side_qp(const struct side *s, uint32_t qp);
-/* Milliseconds since some start. */
-uint64_t side_now_ms(void);
 
 #endif

@@ -93,7 +93,7 @@ static void *run(void *arg)
 {
 	uint64_t first = (uint64_t)(uintptr_t)arg * EACH;
 
-	for (uint64_t id = first; id < first + EACH && side_now_ms() < deadline_ms;) {
+	for (uint64_t id = first; id < first + EACH && now_ms() < deadline_ms;) {
 		int err = send_one(id);
 
 		if (err == 0)
@@ -102,56 +102,28 @@ static void *run(void *arg)
 			__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
 		take();
 	}
-	while (!all_done() && side_now_ms() < deadline_ms)
+	while (!all_done() && now_ms() < deadline_ms)
 		take();
 	return NULL;
 }
 
-static bool try_up(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *gid)
+static struct ibv_qp_attr ordinary(const union ibv_gid *gid)
 {
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
-				 .port_num = 1,
-				 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-				 .path_mtu = IBV_MTU_1024,
-				 .dest_qp_num = dest,
-				 .max_dest_rd_atomic = 1,
-				 .max_rd_atomic = 1,
-				 .min_rnr_timer = 1,
-				 .timeout = 14,
-				 .retry_cnt = 7,
-				 .rnr_retry = 7,
-				 .ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = *gid } };
+	struct ibv_qp_attr a = conn_attr(0, gid, 0);
 
-	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					  IBV_QP_ACCESS_FLAGS) != 0)
-		return false;
-	a.qp_state = IBV_QPS_RTR;
-	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-					  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
-		return false;
-	a.qp_state = IBV_QPS_RTS;
-	return ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-					     IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					     IBV_QP_MAX_QP_RD_ATOMIC) == 0;
-}
-
-static void bring_up(struct ibv_qp *qp, uint32_t dest, const union ibv_gid *gid)
-{
-	assert_true(try_up(qp, dest, gid));
+	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	a.min_rnr_timer = 1;
+	return a;
 }
 
 static void open_all(void)
 {
 	struct ibv_srq_init_attr si = { .attr = { .max_wr = ROOMS, .max_sge = 1 } };
-	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_qp_attr a;
 	union ibv_gid gid;
 
-	assert_non_null(list);
-	assert_non_null(list[0]);
-	ctx = ibv_open_device(list[0]);
+	ctx = device_open(NULL);
 	assert_non_null(ctx);
-	ibv_free_device_list(list);
 	assert_int_equal(ibv_query_gid(ctx, 1, 0, &gid), 0);
 	pd = ibv_alloc_pd(ctx);
 	cq = ibv_create_cq(ctx, 2 * (QPS * DEPTH + ROOMS), NULL, NULL, 0);
@@ -168,9 +140,9 @@ static void open_all(void)
 		from[i] = ibv_create_qp(pd, &init);
 		to[i] = ibv_create_qp(pd, &init);
 		assert_non_null(to[i]);
-		bring_up(to[i], from[i]->qp_num, &gid);
-		bring_up(from[i], to[i]->qp_num, &gid);
 	}
+	a = ordinary(&gid);
+	assert_int_equal(conn_pairs(from, to, QPS, &a), 0);
 }
 
 static void close_all(void)
@@ -193,7 +165,7 @@ static void threads__each_message_once(void **state)
 	open_all();
 	for (uint64_t room = 0; room < ROOMS; room++)
 		post_room(room);
-	deadline_ms = side_now_ms() + LIMIT_MS;
+	deadline_ms = now_ms() + LIMIT_MS;
 	for (uintptr_t i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, run, (void *)i), 0);
 	for (int i = 0; i < THREADS; i++)
@@ -240,11 +212,11 @@ static void threads__objects_come_and_go(void **state)
 	for (uint64_t room = 0; room < ROOMS; room++)
 		post_room(room);
 	for (uint64_t i = 0; i < ROOMS; i++) {
-		uint64_t limit = side_now_ms() + PAIR_WAIT_MS;
+		uint64_t limit = now_ms() + PAIR_WAIT_MS;
 		int got = 0;
 
 		assert_int_equal(send_one(i), 0);
-		while (got < 2 && side_now_ms() < limit)
+		while (got < 2 && now_ms() < limit)
 			got += ibv_poll_cq(cq, 1, &wc);
 		assert_int_equal(got, 2);
 	}
@@ -299,9 +271,10 @@ static struct {
 
 static void target_renew(struct ibv_qp *qp, uint32_t dest)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET }, a = ordinary(&target.gid);
 
-	if (ibv_modify_qp(qp, &reset, IBV_QP_STATE) != 0 || !try_up(qp, dest, &target.gid))
+	a.dest_qp_num = dest;
+	if (ibv_modify_qp(qp, &reset, IBV_QP_STATE) != 0 || conn_up(qp, &a, IBV_QPS_RTS) != 0)
 		__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
 }
 
@@ -328,11 +301,11 @@ static void *target_writer(void *arg)
 	struct ibv_wc wc;
 
 	while (!__atomic_load_n(&target.over, __ATOMIC_RELAXED)) {
-		uint64_t limit = side_now_ms() + PATIENCE_MS;
+		uint64_t limit = now_ms() + PATIENCE_MS;
 		int n;
 
 		target_write();
-		while ((n = ibv_poll_cq(target.cq, 1, &wc)) == 0 && side_now_ms() < limit)
+		while ((n = ibv_poll_cq(target.cq, 1, &wc)) == 0 && now_ms() < limit)
 			sched_yield();
 		if (n < 0)
 			__atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
@@ -382,6 +355,7 @@ static void target_goings(struct ibv_mr **m)
 
 static void threads__a_target_comes_and_goes(void **state)
 {
+	struct ibv_qp_attr a;
 	struct ibv_mr *m;
 	pthread_t t;
 
@@ -393,8 +367,8 @@ static void threads__a_target_comes_and_goes(void **state)
 	target.from = target_qp(target.cq);
 	target.to = target_qp(cq);
 	m = target_register();
-	bring_up(target.to, target.from->qp_num, &target.gid);
-	bring_up(target.from, target.to->qp_num, &target.gid);
+	a = ordinary(&target.gid);
+	assert_int_equal(conn_pair(target.from, target.to, &a), 0);
 	assert_int_equal(pthread_create(&t, NULL, target_writer, NULL), 0);
 	target_goings(&m);
 	__atomic_store_n(&target.over, true, __ATOMIC_RELAXED);

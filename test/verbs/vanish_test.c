@@ -46,7 +46,7 @@ static uint8_t *memory_make(enum vanish how)
 				  : mmap(NULL, LARGE, PROT_READ | PROT_WRITE,
 					 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	DUO_CHECK(p != NULL && p != MAP_FAILED);
+	must(p != NULL && p != MAP_FAILED);
 	memset(p, SEED, LARGE);
 	return p;
 }
@@ -55,13 +55,13 @@ static void memory_vanish(uint8_t *p, enum vanish how)
 {
 	switch (how) {
 	case UNMAPPED:
-		DUO_CHECK(munmap(p, LARGE) == 0);
+		must(munmap(p, LARGE) == 0);
 		break;
 	case FREED:
 		free(p);
 		break;
 	default:
-		DUO_CHECK(mprotect(p, LARGE, how == HIDDEN ? PROT_NONE : PROT_READ) == 0);
+		must(mprotect(p, LARGE, how == HIDDEN ? PROT_NONE : PROT_READ) == 0);
 		break;
 	}
 }
@@ -69,7 +69,7 @@ static void memory_vanish(uint8_t *p, enum vanish how)
 static void memory_clear(uint8_t *p, enum vanish how)
 {
 	if (how == READ_ONLY || how == HIDDEN)
-		DUO_CHECK(munmap(p, LARGE) == 0);
+		must(munmap(p, LARGE) == 0);
 }
 
 /* ---- what is done with it ---- */
@@ -165,13 +165,13 @@ static void scene_make_qp(struct scene *s)
 
 	s->sends = ibv_create_cq(s->d->context, 16, NULL, NULL, 0);
 	s->recvs = ibv_create_cq(s->d->context, 16, NULL, NULL, 0);
-	DUO_CHECK(s->sends != NULL && s->recvs != NULL);
+	must(s->sends != NULL && s->recvs != NULL);
 	s->srq = s->op->flags & SHARED ? ibv_create_srq(s->d->pd, &srq) : NULL;
 	init.send_cq = s->sends;
 	init.recv_cq = s->recvs;
 	init.srq = s->srq;
 	s->qp = ibv_create_qp(s->d->pd, &init);
-	DUO_CHECK(s->qp != NULL);
+	must(s->qp != NULL);
 }
 
 static void scene_meet(struct scene *s)
@@ -180,9 +180,9 @@ static void scene_meet(struct scene *s)
 			      .rkey = s->mr->rkey,
 			      .qpn = s->qp->qp_num };
 
-	DUO_CHECK(ibv_query_gid(s->d->context, 1, gid_index(), &mine.gid) == 0);
+	must(ibv_query_gid(s->d->context, 1, gid_index(), &mine.gid) == 0);
 	duo_tell(s->d, &mine, sizeof(mine));
-	DUO_CHECK(duo_hear(s->d, &s->other, sizeof(s->other)));
+	must(duo_hear(s->d, &s->other, sizeof(s->other)));
 }
 
 /* Neither goes on before both are here. */
@@ -191,53 +191,19 @@ static void scene_step(struct scene *s)
 	char c = 0;
 
 	duo_tell(s->d, &c, 1);
-	DUO_CHECK(duo_hear(s->d, &c, 1));
-}
-
-static int scene_mask(const struct scene *s, enum ibv_qp_state to)
-{
-	bool rc = s->op->type == IBV_QPT_RC, ud = s->op->type == IBV_QPT_UD;
-
-	switch (to) {
-	case IBV_QPS_INIT:
-		return IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-		       (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
-	case IBV_QPS_RTR:
-		return ud ? IBV_QP_STATE :
-			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				    IBV_QP_RQ_PSN |
-				    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
-	default:
-		return IBV_QP_STATE | IBV_QP_SQ_PSN |
-		       (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				     IBV_QP_MAX_QP_RD_ATOMIC :
-			     0);
-	}
+	must(duo_hear(s->d, &c, 1));
 }
 
 static void scene_connect(struct scene *s)
 {
-	struct ibv_qp_attr a = {
-		.port_num = 1,
-		.qkey = QKEY,
-		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				   IBV_ACCESS_REMOTE_READ |
-				   (s->op->type == IBV_QPT_RC ? IBV_ACCESS_REMOTE_ATOMIC : 0),
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = s->other.qpn,
-		.max_dest_rd_atomic = 1,
-		.max_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.timeout = 18,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .dgid = s->other.gid, .sgid_index = gid_index(),
-				      .hop_limit = 8 } },
-	};
+	struct ibv_qp_attr a = conn_attr(s->other.qpn, &s->other.gid, gid_index());
 
-	for (a.qp_state = IBV_QPS_INIT; a.qp_state <= IBV_QPS_RTS; a.qp_state++)
-		DUO_CHECK(ibv_modify_qp(s->qp, &a, scene_mask(s, a.qp_state)) == 0);
+	a.qkey = QKEY;
+	a.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			    IBV_ACCESS_REMOTE_READ |
+			    (s->op->type == IBV_QPT_RC ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+	a.timeout = 18;
+	must(conn_up(s->qp, &a, IBV_QPS_RTS) == 0);
 	s->ah = s->op->type == IBV_QPT_UD ? ibv_create_ah(s->d->pd, &a.ah_attr) : NULL;
 }
 
@@ -248,7 +214,7 @@ static void scene_open(struct scene *s)
 	s->mr = ibv_reg_mr(s->d->pd, s->memory, LARGE,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-	DUO_CHECK(s->mr != NULL);
+	must(s->mr != NULL);
 	scene_meet(s);
 	scene_connect(s);
 	scene_step(s);
@@ -257,12 +223,12 @@ static void scene_open(struct scene *s)
 static void scene_close(struct scene *s)
 {
 	if (s->ah != NULL)
-		DUO_CHECK(ibv_destroy_ah(s->ah) == 0);
-	DUO_CHECK(ibv_destroy_qp(s->qp) == 0);
+		must(ibv_destroy_ah(s->ah) == 0);
+	must(ibv_destroy_qp(s->qp) == 0);
 	if (s->srq != NULL)
-		DUO_CHECK(ibv_destroy_srq(s->srq) == 0);
-	DUO_CHECK(ibv_destroy_cq(s->sends) == 0 && ibv_destroy_cq(s->recvs) == 0);
-	DUO_CHECK(ibv_dereg_mr(s->mr) == 0);
+		must(ibv_destroy_srq(s->srq) == 0);
+	must(ibv_destroy_cq(s->sends) == 0 && ibv_destroy_cq(s->recvs) == 0);
+	must(ibv_dereg_mr(s->mr) == 0);
 	if (!is_mine_to_vanish(s))
 		munmap(s->memory, LARGE);
 	else
@@ -276,7 +242,7 @@ static void scene_post_recv(struct scene *s)
 	struct ibv_sge sge = { (uintptr_t)s->memory, s->length + grh, s->mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = 7, .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	DUO_CHECK((s->srq != NULL ? ibv_post_srq_recv(s->srq, &wr, &bad) :
+	must((s->srq != NULL ? ibv_post_srq_recv(s->srq, &wr, &bad) :
 				    ibv_post_recv(s->qp, &wr, &bad)) == 0);
 }
 
@@ -306,27 +272,14 @@ static int scene_post_send(struct scene *s)
 	return ibv_post_send(s->qp, &wr, &bad);
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static struct ibv_wc scene_poll(struct scene *s, struct ibv_cq *cq)
 {
-	uint64_t end = now_ms() + WAIT_MS;
 	struct ibv_wc wc = { .status = IBV_WC_GENERAL_ERR };
 
-	while (ibv_poll_cq(cq, 1, &wc) == 0) {
-		if (now_ms() > end) {
-			fprintf(stderr, "%s, %s, %u bytes: the %s waits in vain\n", s->op->name,
-				vanish_names[s->how], s->length,
-				is_near(s) ? "sender" : "receiver");
-			exit(1);
-		}
-		usleep(20);
+	if (cq_wait(cq, &wc, 1, WAIT_MS) == 0) {
+		fprintf(stderr, "%s, %s, %u bytes: the %s waits in vain\n", s->op->name,
+			vanish_names[s->how], s->length, is_near(s) ? "sender" : "receiver");
+		exit(1);
 	}
 	return wc;
 }
@@ -366,10 +319,10 @@ static void scene_near(struct scene *s)
 	char gone;
 
 	if (s->op->flags & POST_FAILS && scene_is_harmed(s)) {
-		DUO_CHECK(err == EFAULT);
-		DUO_CHECK(ibv_poll_cq(s->sends, 1, &wc) == 0);
+		must(err == EFAULT);
+		must(ibv_poll_cq(s->sends, 1, &wc) == 0);
 	} else {
-		DUO_CHECK(err == 0);
+		must(err == 0);
 		wc = scene_poll(s, s->sends);
 		scene_expect(s, wc.status, s->op->near);
 	}
@@ -384,7 +337,7 @@ static void scene_far(struct scene *s)
 	struct ibv_wc wc;
 	char failed;
 
-	DUO_CHECK(duo_hear(s->d, &failed, 1));
+	must(duo_hear(s->d, &failed, 1));
 	if (!receives || (failed && s->op->flags & NEAR))
 		return;
 	wc = scene_poll(s, s->recvs);
@@ -399,7 +352,7 @@ static void scene_others_go_on(struct scene *s, struct ibv_mr *good, struct plac
 		duo_do(s->d, IBV_WR_RDMA_WRITE, good, good->addr, 64, to->addr, to->rkey);
 	}
 	scene_step(s);
-	DUO_CHECK(*(volatile uint8_t *)good->addr == (s->length & 0xff));
+	must(*(volatile uint8_t *)good->addr == (s->length & 0xff));
 }
 
 static void scene_play(struct scene *s)
@@ -447,9 +400,9 @@ int main(void)
 	good = duo_register(&d, bytes, sizeof(bytes));
 	mine = (struct place){ .addr = (uintptr_t)bytes, .rkey = good->rkey };
 	duo_tell(&d, &mine, sizeof(mine));
-	DUO_CHECK(duo_hear(&d, &other, sizeof(other)));
+	must(duo_hear(&d, &other, sizeof(other)));
 	for (unsigned int i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
 		play_op(&d, &ops[i], good, &other);
-	DUO_CHECK(ibv_dereg_mr(good) == 0);
+	must(ibv_dereg_mr(good) == 0);
 	return duo_end(&d) ? 0 : 1;
 }

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/roce.h"
+#include "wire/source.h"
 
 enum { PACKET_MAX = ROCE_IP_MAX + ROCE_UDP_MAX };
 

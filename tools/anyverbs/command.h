@@ -19,6 +19,7 @@ void settings_check(void);
 int command_run(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_port(int argc, char **argv);
+int command_device(int argc, char **argv);
 int command_capture(int argc, char **argv);
 int command_stop(int argc, char **argv);
 
@@ -29,14 +30,23 @@ int command_stop(int argc, char **argv);
 int link_open(bool start);
 /* One question: 0 or a negative errno; *reply as in protocol.h. Descriptors that come with it are
  * in *m if m is given. */
-int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
+int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
 	     size_t reply_size, struct message *m);
 
 /* A plain request that takes a descriptor along, which stays the caller's. 0 or a negative
  * errno. */
-int link_give(int fd, enum proto_type type, int given);
+int link_give(int fd, u16 type, int given);
+
+/* ---- device.c ---- */
+
+/* The node's first device whose index is `index` or above, its texts clean: 0; -ENODEV: there is
+ * none; or another negative errno. */
+int device_read(int fd, u32 index, struct proto_device_reply *out);
 
 /* ---- json.c ---- */
+
+/* What a node or a process said of itself gets an end, and controls no terminal. */
+void text_clean(char *text, size_t size);
 
 /* Text in quotes, escaped; bytes that are not printable ASCII become \u00XX. */
 void json_string(FILE *out, const char *text);

@@ -1,5 +1,5 @@
-/* json.c: text in JSON.
- * In:    text of any content      Out: a JSON string
+/* json.c: text in JSON, and for a terminal.
+ * In:    text of any content      Out: a JSON string; text that controls nothing
  * Runs:  the only thread          Locks: none
  */
 #include "command.h"
@@ -16,4 +16,12 @@ void json_string(FILE *out, const char *text)
 			fputc(*c, out);
 	}
 	fputc('"', out);
+}
+
+void text_clean(char *text, size_t size)
+{
+	text[size - 1] = '\0';
+	for (char *c = text; *c != '\0'; c++)
+		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
+			*c = '?';
 }

@@ -6,26 +6,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "command.h"
+#include "node/await.h"
 #include "node/client_priv.h"
 
-enum { LINK_REPLY_S = 5 };
-
 /* link_ask with a descriptor that goes along, -1: none. */
-static int link_exchange(int fd, enum proto_type type, void *request, size_t size, int given,
+static int link_exchange(int fd, u16 type, void *request, size_t size, int given,
 			 void *reply, size_t reply_size, struct message *m)
 {
 	struct proto_head *q = request, *a = reply;
+	struct await wait = { .looks = 0 };
 	struct message mine;
 	int err;
 
 	*q = (struct proto_head){ .magic = PROTO_MAGIC,
 				  .version = PROTO_VERSION,
-				  .type = (u16)type };
+				  .type = type };
 	err = message_send(fd, request, size, &given, given >= 0);
 	if (err == 0)
-		err = message_wait(fd, clock_now_ns() + LINK_REPLY_S * NS_PER_S);
+		err = await_reply(fd, &wait);
 	if (err == 0)
 		err = message_receive(fd, reply, reply_size, &mine);
 	if (err < 0)
@@ -42,13 +41,13 @@ static int link_exchange(int fd, enum proto_type type, void *request, size_t siz
 	return err;
 }
 
-int link_ask(int fd, enum proto_type type, void *request, size_t size, void *reply,
+int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
 	     size_t reply_size, struct message *m)
 {
 	return link_exchange(fd, type, request, size, -1, reply, reply_size, m);
 }
 
-int link_give(int fd, enum proto_type type, int given)
+int link_give(int fd, u16 type, int given)
 {
 	struct proto_plain request, reply;
 

@@ -41,6 +41,16 @@ static const struct {
 	  "ends forgets the state.\n"
 	  "\n"
 	  "Exit codes: 0, also if the port was so already; 1 if there is no such device.\n" },
+	{ "device", command_device, "add a device, remove one, or list them",
+	  "usage: anyverbs device add NAME | remove NAME | list\n"
+	  "\n"
+	  "A node begins with the devices of ANYVERBS_DEVICES: roce0 and those that it names.\n"
+	  "add makes one more, roce and a number, which every process sees at once; remove\n"
+	  "takes one away, as pulling an adapter does. roce0 stays. list prints each device\n"
+	  "with its GUID and its port's state.\n"
+	  "add and remove start the node if none is up; a node that ends forgets them.\n"
+	  "\n"
+	  "Exit codes: 0; 1 if there is such a device already, or none, or no room.\n" },
 	{ "capture", command_capture, "record what is sent and received, for Wireshark",
 	  "usage: anyverbs capture [--snaplen BYTES] [--count FRAMES] [--seconds S] FILE\n"
 	  "\n"

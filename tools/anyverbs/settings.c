@@ -51,7 +51,7 @@ static bool settings_is_lines(const char *value)
 {
 	u32 n;
 
-	return env_means_number(value, UDP_LINES, &n);
+	return env_means_number(value, UDP_CONNECTED_SOCKETS, &n);
 }
 
 static bool settings_is_seconds(const char *value)
@@ -74,6 +74,18 @@ static bool settings_is_addresses(const char *value)
 	return good || strcmp(value, "own") == 0;
 }
 
+static bool settings_is_devices(const char *value)
+{
+	char *copy = strdup(value), *save = NULL;
+	bool good = copy != NULL;
+
+	for (char *word = good ? strtok_r(copy, ", ", &save) : NULL; good && word != NULL;
+	     word = strtok_r(NULL, ", ", &save))
+		good = address_device_valid(word);
+	free(copy);
+	return good;
+}
+
 /* is_good NULL: anything may be in it. */
 static const struct {
 	const char *name;
@@ -84,6 +96,7 @@ static const struct {
 	{ "LOG", settings_is_level, "error, warn, info or debug" },
 	{ "ADDR", settings_is_addresses,
 	  "own, or addresses of hosts, IPv4 or IPv6, with commas between" },
+	{ "DEVICES", settings_is_devices, "names of devices with commas between, as roce0,roce1" },
 	{ "PATHS", settings_is_paths, "shm, udp or shm,udp" },
 	{ "SOURCE_PORTS", settings_is_lanes, "a number from 0 to 8" },
 	{ "CONNECTED_SOCKETS", settings_is_lines, "a number from 0 to 32" },

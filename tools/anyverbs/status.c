@@ -16,6 +16,8 @@
 struct status {
 	struct proto_status_reply node;
 	struct proto_addresses_reply addresses;
+	struct node_config devices[NODE_DEVICES]; /* the first ones, without gaps */
+	u32 device_count;
 	struct proto_record *records;
 	struct view *views; /* of the same processes */
 	u32 count;
@@ -70,6 +72,19 @@ static int status_ask_views(int fd, struct status *s)
 	return 0;
 }
 
+static int status_ask_devices(int fd, struct status *s)
+{
+	struct proto_device_reply reply;
+	u32 index = 0;
+	int err;
+
+	while ((err = device_read(fd, index, &reply)) == 0) {
+		s->devices[s->device_count++] = reply.config;
+		index = reply.index + 1;
+	}
+	return err == -ENODEV ? 0 : err;
+}
+
 static void status_free(struct status *s)
 {
 	for (u32 i = 0; s->views != NULL && i < s->count; i++)
@@ -78,24 +93,11 @@ static void status_free(struct status *s)
 	free(s->records);
 }
 
-/* Whatever another process said of itself must neither run on nor control a terminal. */
-static void status_clean(char *text, size_t size)
-{
-	text[size - 1] = '\0';
-	for (char *c = text; *c != '\0'; c++)
-		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
-			*c = '?';
-}
-
 /* The node's own words likewise: it may be of another build, or not be one. */
 static void status_clean_node(struct proto_status_reply *n)
 {
-	status_clean(n->node, sizeof(n->node));
-	status_clean(n->folder, sizeof(n->folder));
-	status_clean(n->config.device, sizeof(n->config.device));
-	status_clean(n->config.sysfs, sizeof(n->config.sysfs));
-	for (u32 i = 0; i < NODE_GIDS; i++)
-		status_clean(n->config.gids[i].ifname, sizeof(n->config.gids[i].ifname));
+	text_clean(n->node, sizeof(n->node));
+	text_clean(n->folder, sizeof(n->folder));
 }
 
 static int status_ask(struct status *s)
@@ -116,10 +118,12 @@ static int status_ask(struct status *s)
 		err = status_ask_processes(fd, s);
 	if (err == 0)
 		err = status_ask_views(fd, s);
+	if (err == 0)
+		err = status_ask_devices(fd, s);
 	close(fd);
 	status_clean_node(&s->node);
 	for (u32 i = 0; i < s->count; i++)
-		status_clean(s->records[i].command, sizeof(s->records[i].command));
+		text_clean(s->records[i].command, sizeof(s->records[i].command));
 	return err;
 }
 
@@ -213,20 +217,26 @@ static void status_print_gid(int i, const struct node_gid *g)
 	puts(g->flags & NODE_GID_WIRE ? "" : " (this host only)");
 }
 
+/* Whether a device has loopback addresses only, which other hosts do not reach. */
+static bool status_is_loopback(const struct node_config *c)
+{
+	static const u8 loopback[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
+
+	for (int i = 1; i < NODE_GIDS; i++)
+		if (!status_gid_empty(&c->gids[i]) &&
+		    memcmp(c->gids[i].gid, loopback, sizeof(loopback)) != 0)
+			return false;
+	return true;
+}
+
 /* Whether another node of the namespace came first and has all addresses of the host. */
 static bool status_is_later(const struct status *s)
 {
-	static const u8 loopback[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
-	const struct node_gid *gids = s->node.config.gids;
 	bool other = false;
 
 	for (u32 i = 0; i < s->addresses.count; i++)
 		other |= s->addresses.addresses[i].state == PROTO_UDP_OTHER;
-	for (int i = 1; i < NODE_GIDS; i++)
-		if (!status_gid_empty(&gids[i]) &&
-		    memcmp(gids[i].gid, loopback, sizeof(loopback)) != 0)
-			return false;
-	return other;
+	return other && s->device_count > 0 && status_is_loopback(&s->devices[0]);
 }
 
 static void status_print_slots(const struct proto_record *r)
@@ -241,24 +251,33 @@ static void status_print_slots(const struct proto_record *r)
 		fputs(",...", stdout);
 }
 
-static void status_print_node(const struct status *s)
+static void status_print_device(const struct node_config *c)
 {
-	const struct node_config *c = &s->node.config;
-
-	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid,
-	       (double)s->node.uptime_ms / 1e3,
-	       s->node.folder[0] != '\0' ? s->node.folder : "(none)");
 	printf("device %s: GUID %016llx, port 1 %s, MTU %u\n", c->device,
 	       (unsigned long long)c->node_guid, c->port_up ? "ACTIVE" : "DOWN", c->mtu);
 	for (int i = 0; i < NODE_GIDS; i++)
 		if (!status_gid_empty(&c->gids[i]))
 			status_print_gid(i, &c->gids[i]);
+}
+
+static void status_print_node(const struct status *s)
+{
+	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid,
+	       (double)s->node.uptime_ms / 1e3,
+	       s->node.folder[0] != '\0' ? s->node.folder : "(none)");
+	for (u32 i = 0; i < s->device_count; i++)
+		status_print_device(&s->devices[i]);
 	for (u32 i = 0; i < s->addresses.count; i++)
 		status_print_address(&s->addresses.addresses[i]);
 	if (status_is_later(s))
 		puts("another node of this network namespace came first and has the host's "
 		     "addresses: other hosts are out of reach (see ANYVERBS_ADDR in "
 		     "anyverbsd(8))");
+	for (u32 i = 1; i < s->device_count; i++)
+		if (status_is_loopback(&s->devices[i]))
+			printf("device %s has a loopback address: other hosts are out of its reach "
+			       "(see ANYVERBS_ADDR in anyverbsd(8))\n",
+			       s->devices[i].device);
 	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n",
 	       s->node.attached, s->node.slots_taken, s->node.pairs, s->node.members);
 }
@@ -286,7 +305,7 @@ static void status_json_device(const struct node_config *c)
 	char text[INET6_ADDRSTRLEN];
 	const char *comma = "";
 
-	fputs("  \"devices\": [{\"name\": ", stdout);
+	fputs("{\"name\": ", stdout);
 	json_string(stdout, c->device);
 	printf(", \"node_guid\": \"%016llx\", \"sysfs\": ", (unsigned long long)c->node_guid);
 	json_string(stdout, c->sysfs);
@@ -305,7 +324,17 @@ static void status_json_device(const struct node_config *c)
 		       c->gids[i].flags & NODE_GID_WIRE ? "true" : "false");
 		comma = ",";
 	}
-	fputs("]}]}],\n", stdout);
+	fputs("]}]}", stdout);
+}
+
+static void status_json_devices(const struct status *s)
+{
+	fputs("  \"devices\": [", stdout);
+	for (u32 i = 0; i < s->device_count; i++) {
+		fputs(i > 0 ? ",\n    " : "", stdout);
+		status_json_device(&s->devices[i]);
+	}
+	fputs("],\n", stdout);
 }
 
 static void status_json_process(const struct proto_record *r, const struct view *v,
@@ -333,7 +362,7 @@ static int status_json(const struct status *s)
 	json_string(stdout, s->node.folder);
 	printf(",\n  \"slots_taken\": %u, \"pairs\": %u, \"multicast\": %u,\n", s->node.slots_taken,
 	       s->node.pairs, s->node.members);
-	status_json_device(&s->node.config);
+	status_json_devices(s);
 	status_json_addresses(&s->addresses);
 	fputs("  \"processes\": [", stdout);
 	for (u32 i = 0; i < s->count; i++)

@@ -2,8 +2,8 @@
 #ifndef BORN_NEXT_H
 #define BORN_NEXT_H
 
-#include "mem/born.h"
 #include "../preload/next.h"
+#include "shared/shared.h"
 
 /* Where the arena lies; 0, 0: there is none. Set by the constructor (begin.c). */
 extern u64 born_base, born_end;

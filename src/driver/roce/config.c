@@ -1,51 +1,310 @@
-/* config.c: what the node says of the host's addresses, as this process has it: the GID table.
- * In: the node's configuration    Out: GIDs and their indices    Runs: any thread
- * Locks: config_lock
+/* config.c: which devices there are, their GID tables and ports, as the node says.
+ * In: the node's configuration    Out: devices, GIDs and their indices, events of ports and GIDs
+ * Runs: queries on any thread; changes on the engine's thread
+ * Locks: config_lock, a leaf
  */
 #include "driver/roce/roce.h"
 
+#include <endian.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-void roce_config_refresh(struct roce_device *dev)
-{
-	struct node_config config;
+#include "base/log.h"
 
-	node_config_get(dev->a.node, &config);
-	lock_acquire(&dev->config_lock);
-	dev->config = config;
-	lock_release(&dev->config_lock);
+static struct {
+	struct lock config_lock; /* roce_device.config of each, too */
+	struct list_head devices GUARDED_BY(config_lock);
+	struct list_head left GUARDED_BY(config_lock); /* removed, and not yet freed */
+} roce_table = { .devices = LIST_HEAD_INIT(roce_table.devices),
+		 .left = LIST_HEAD_INIT(roce_table.left) };
+
+void roce_config_of(struct roce_device *dev, struct node_config *out)
+{
+	lock_acquire(&roce_table.config_lock);
+	*out = dev->config;
+	lock_release(&roce_table.config_lock);
 }
 
 int roce_gid(struct roce_device *dev, u32 index, u8 gid[16])
 {
 	if (index >= NODE_GIDS)
 		return -EINVAL;
-	lock_acquire(&dev->config_lock);
+	lock_acquire(&roce_table.config_lock);
 	memcpy(gid, dev->config.gids[index].gid, 16);
-	lock_release(&dev->config_lock);
+	lock_release(&roce_table.config_lock);
 	return 0;
 }
 
-int roce_find_gid(struct roce_device *dev, const u8 gid[16])
+static int config_find(const struct node_config *c, const u8 gid[16])
 {
-	int found = -ENOENT;
+	for (int i = 0; i < NODE_GIDS; i++)
+		if (memcmp(c->gids[i].gid, gid, 16) == 0)
+			return i;
+	return -ENOENT;
+}
 
-	lock_acquire(&dev->config_lock);
-	for (int i = 0; i < NODE_GIDS && found < 0; i++)
-		if (memcmp(dev->config.gids[i].gid, gid, 16) == 0)
-			found = i;
-	lock_release(&dev->config_lock);
+int roce_find_gid(struct soft_device *dev, const u8 gid[16])
+{
+	int found;
+
+	lock_acquire(&roce_table.config_lock);
+	found = config_find(&roce_of(dev)->config, gid);
+	lock_release(&roce_table.config_lock);
 	return found;
 }
 
-bool roce_is_own_gid(struct roce_device *dev, const u8 gid[16])
+bool roce_is_own_gid(const u8 gid[16])
 {
 	static const u8 link_local[8] = { 0xfe, 0x80 };
+	bool local = memcmp(gid, link_local, 8) == 0, own = false;
 	u64 guid;
 
 	memcpy(&guid, gid + 8, sizeof(guid));
-	/* the GUID never changes */
-	return roce_find_gid(dev, gid) >= 0 ||
-	       (memcmp(gid, link_local, 8) == 0 && guid == dev->ib.node_guid);
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node)
+		own = own || config_find(&dev->config, gid) >= 0 ||
+		      (local && guid == dev->soft.ib.node_guid);
+	lock_release(&roce_table.config_lock);
+	return own;
+}
+
+int roce_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
+{
+	struct roce_device *dev = roce_dev(ib);
+	const struct node_config *c = &dev->config;
+
+	memset(out, 0, sizeof(*out));
+	lock_acquire(&roce_table.config_lock);
+	snprintf(out->name, sizeof(out->name), "%s", c->device);
+	snprintf(out->dev_name, sizeof(out->dev_name), "%s", c->dev_path);
+	snprintf(out->sysfs, sizeof(out->sysfs), "%s", c->sysfs);
+	if (snprintf(out->dev_path, sizeof(out->dev_path), "%s/class/infiniband_verbs/%s", c->sysfs,
+		     c->dev_path) >= (int)sizeof(out->dev_path))
+		log_warn("roce", "the path %s is too long", c->sysfs);
+	if (snprintf(out->ibdev_path, sizeof(out->ibdev_path), "%s/class/infiniband/%s", c->sysfs,
+		     c->device) >= (int)sizeof(out->ibdev_path))
+		log_warn("roce", "the path %s is too long", c->sysfs);
+	out->node_guid = htobe64(c->node_guid);
+	lock_release(&roce_table.config_lock);
+	out->abi_version = 1;
+	return 0;
+}
+
+/* ---- from the node ---- */
+
+struct roce_device *roce_config_device(u32 index)
+{
+	struct roce_device *found = NULL;
+
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node)
+		if (dev->index == index)
+			found = dev;
+	lock_release(&roce_table.config_lock);
+	return found;
+}
+
+static struct roce_device *config_add(u32 index, const struct node_config *config)
+{
+	struct roce_device *dev = roce_device_new(config);
+
+	if (dev == NULL)
+		return NULL;
+	dev->index = index;
+	dev->id = config->id;
+	dev->config = *config;
+	lock_acquire(&roce_table.config_lock);
+	list_push_back(&roce_table.devices, &dev->node);
+	lock_release(&roce_table.config_lock);
+	return dev;
+}
+
+/* The device as the node says that it is now; *before is what it said last. */
+static void config_take(struct roce_device *dev, const struct node_config *now,
+			struct node_config *before)
+{
+	lock_acquire(&roce_table.config_lock);
+	*before = dev->config;
+	dev->config = *now;
+	lock_release(&roce_table.config_lock);
+}
+
+/* The device leaves the table; plug.c finds it among those that have left. */
+static void config_remove(struct roce_device *dev)
+{
+	soft_set_removed(&dev->soft);
+	lock_acquire(&roce_table.config_lock);
+	list_remove(&dev->node);
+	list_push_back(&roce_table.left, &dev->node);
+	lock_release(&roce_table.config_lock);
+}
+
+struct roce_device *roce_config_next_left(void)
+{
+	struct roce_device *found = NULL;
+
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.left, struct roce_device, node)
+		if (found == NULL && !dev->taken)
+			found = dev;
+	if (found != NULL)
+		found->taken = true;
+	lock_release(&roce_table.config_lock);
+	return found;
+}
+
+void roce_config_forget(struct roce_device *dev)
+{
+	lock_acquire(&roce_table.config_lock);
+	list_remove(&dev->node);
+	lock_release(&roce_table.config_lock);
+}
+
+/* The device of an index, made if the node has a new one there, removed if it is another or none
+ * now. *now is what the node says of it. */
+static struct roce_device *config_match(struct seat *s, u32 index, struct node_config *now,
+					bool *changed)
+{
+	struct roce_device *dev = roce_config_device(index);
+	bool there = node_device_get(s->a.node, index, now) == 0;
+
+	if (dev != NULL && (!there || dev->id != now->id)) {
+		config_remove(dev);
+		dev = NULL;
+		*changed = true;
+	}
+	if (dev == NULL && there) {
+		dev = config_add(index, now);
+		*changed = true;
+		if (dev == NULL)
+			log_error("roce", "no memory for device %s", now->device);
+	}
+	return dev;
+}
+
+/* The paths are one for all devices: shut while no port is up. */
+static bool config_any_port_is_up(void)
+{
+	bool up = false;
+
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node)
+		up = up || dev->config.port_up;
+	lock_release(&roce_table.config_lock);
+	return up;
+}
+
+static void config_set_paths(struct seat *s, bool up)
+{
+	shm_set_up(s->a.shm, up);
+	udp_set_up(s->a.udp, up);
+}
+
+int roce_config_begin(struct seat *s)
+{
+	struct node_config now, before;
+	bool changed = false;
+
+	for (u32 i = 0; i < NODE_DEVICES; i++) {
+		struct roce_device *dev = config_match(s, i, &now, &changed);
+
+		if (dev != NULL)
+			config_take(dev, &now, &before);
+	}
+	config_set_paths(s, config_any_port_is_up());
+	return 0;
+}
+
+void roce_config_taken(struct seat *s)
+{
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node)
+		soft_taken(&dev->soft);
+	lock_release(&roce_table.config_lock);
+}
+
+void roce_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
+{
+	lock_init(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
+		soft_drop_in_child(&dev->soft);
+		dev->state = ROCE_NEW;
+	}
+	list_for_each(dev, &roce_table.left, struct roce_device, node)
+		soft_drop_in_child(&dev->soft);
+	roce_plug_drop_in_child();
+}
+
+/* ---- changes ---- */
+
+static void config_dispatch(struct roce_device *dev, enum ib_event_type type)
+{
+	struct ib_event event = { .device = &dev->soft.ib,
+				  .event = type,
+				  .element.port_num = 1 };
+
+	ib_dispatch_event(&event);
+}
+
+/* The port is as the node says before anybody hears of it. One that went down and up while this
+ * process did not look had its losses, too. */
+static void config_port(struct seat *s, struct roce_device *dev, bool was_up, bool up)
+{
+	if (was_up != up)
+		config_set_paths(s, config_any_port_is_up());
+	if (was_up) {
+		ibt_suspect_loss(s->a.ibt);
+		config_dispatch(dev, IB_EVENT_PORT_ERR);
+	}
+	if (up)
+		config_dispatch(dev, IB_EVENT_PORT_ACTIVE);
+}
+
+/* Whether the table itself has changed, not only what is known of its interfaces. */
+static bool config_gids_differ(const struct node_config *a, const struct node_config *b)
+{
+	for (int i = 0; i < NODE_GIDS; i++)
+		if (memcmp(a->gids[i].gid, b->gids[i].gid, sizeof(a->gids[i].gid)) != 0)
+			return true;
+	return false;
+}
+
+static void config_update(struct seat *s, struct roce_device *dev, const struct node_config *now)
+{
+	struct node_config before;
+
+	config_take(dev, now, &before);
+	if (before.port_up != now->port_up || before.port_downs != now->port_downs)
+		config_port(s, dev, before.port_up, now->port_up);
+	if ((s->paths & SEAT_PATH_UDP) && memcmp(before.gids, now->gids, sizeof(now->gids)) != 0)
+		udp_refresh(s->a.udp);
+	if (config_gids_differ(&before, now))
+		config_dispatch(dev, IB_EVENT_GID_CHANGE);
+}
+
+/* Other devices have come or gone: with their addresses, and perhaps the last port that was up. */
+static void config_devices_changed(struct seat *s)
+{
+	config_set_paths(s, config_any_port_is_up());
+	if (s->paths & SEAT_PATH_UDP)
+		udp_refresh(s->a.udp);
+	roce_plug_changed();
+}
+
+void roce_config_changed(struct seat *s)
+{
+	struct node_config now;
+	bool changed = false;
+
+	for (u32 i = 0; i < NODE_DEVICES; i++) {
+		struct roce_device *dev = config_match(s, i, &now, &changed);
+
+		if (dev == NULL)
+			continue;
+		soft_taken(&dev->soft);
+		config_update(s, dev, &now);
+	}
+	if (changed)
+		config_devices_changed(s);
 }

@@ -14,16 +14,16 @@ static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 
 static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
-	struct roce_device *dev = roce_dev(qp->device);
+	struct seat *s = &the_seat;
 	int err = mcast_check(qp, gid);
 
 	if (err == 0)
-		err = node_mcast_join(dev->a.node, gid->raw, qp->qp_num);
+		err = node_mcast_join(s->a.node, gid->raw, qp->qp_num);
 	/* Where the wire cannot be joined there is still this host; but nobody shall be deaf
 	 * to it for want of a descriptor. */
-	if (err == 0 && (dev->paths & ROCE_PATH_UDP) != 0 &&
-	    udp_group_join(dev->a.udp, gid->raw, qp->qp_num) == -ENOMEM) {
-		(void)node_mcast_leave(dev->a.node, gid->raw, qp->qp_num);
+	if (err == 0 && (s->paths & SEAT_PATH_UDP) != 0 &&
+	    udp_group_join(s->a.udp, gid->raw, qp->qp_num) == -ENOMEM) {
+		(void)node_mcast_leave(s->a.node, gid->raw, qp->qp_num);
 		err = -ENOMEM;
 	}
 	return err == -ENOSPC ? -ENOMEM : err;
@@ -31,24 +31,24 @@ static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 
 static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
-	struct roce_device *dev = roce_dev(qp->device);
+	struct seat *s = &the_seat;
 	int err = mcast_check(qp, gid);
 
 	if (err == 0)
-		err = node_mcast_leave(dev->a.node, gid->raw, qp->qp_num);
-	if (err == 0 && (dev->paths & ROCE_PATH_UDP) != 0)
-		udp_group_leave(dev->a.udp, gid->raw, qp->qp_num);
+		err = node_mcast_leave(s->a.node, gid->raw, qp->qp_num);
+	if (err == 0 && (s->paths & SEAT_PATH_UDP) != 0)
+		udp_group_leave(s->a.udp, gid->raw, qp->qp_num);
 	return err;
 }
 
 /* The members on this host, each by the ring to its process. Where there is no memory for that one
  * the datagram is lost, and counted. */
-static int mcast_local(struct roce_device *dev, const struct path_av *av, u32 from,
+static int mcast_local(struct seat *s, const struct path_av *av, u32 from,
 		       struct ibt_member *out, int max)
 {
-	struct path *path = shm_path(dev->a.shm);
+	struct path *path = shm_path(s->a.shm);
 	struct node_member member[IBT_MEMBERS];
-	int n = node_mcast_members(dev->a.node, av->dgid, from, member, max);
+	int n = node_mcast_members(s->a.node, av->dgid, from, member, max);
 
 	for (int i = 0; i < n; i++) {
 		struct path_dest *d = path->ops->dest_get(path, av, member[i].qpn);
@@ -60,18 +60,18 @@ static int mcast_local(struct roce_device *dev, const struct path_av *av, u32 fr
 	return n;
 }
 
-int roce_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out, int max)
+int roce_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out, int max)
 {
-	struct roce_device *dev = arg;
+	struct seat *s = seat;
 	struct path_dest *others = NULL;
 	int found = 0;
 
-	if (from == MCAST_OTHERS && (dev->paths & ROCE_PATH_UDP) != 0)
-		others = udp_group_dest(dev->a.udp, av);
+	if (from == MCAST_OTHERS && (s->paths & SEAT_PATH_UDP) != 0)
+		others = udp_group_dest(s->a.udp, av);
 	if (others != NULL)
 		out[found++] = (struct ibt_member){ others, UDP_GROUP_QPN, MCAST_OTHERS };
-	if (dev->paths & ROCE_PATH_SHM)
-		found += mcast_local(dev, av, MAX(from, (u32)MCAST_LOCAL) - MCAST_LOCAL,
+	if (s->paths & SEAT_PATH_SHM)
+		found += mcast_local(s, av, MAX(from, (u32)MCAST_LOCAL) - MCAST_LOCAL,
 				     out + found, max - found);
 	return found;
 }

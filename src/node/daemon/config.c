@@ -64,7 +64,7 @@ static size_t config_machine(char *out, size_t size)
 	return n > 0 ? (size_t)n : 0;
 }
 
-u64 config_guid(const char *node)
+u64 config_guid(const char *node, const char *device)
 {
 	char machine[64];
 	u64 h = config_hash(0xcbf29ce484222325ull, machine,
@@ -78,6 +78,9 @@ u64 config_guid(const char *node)
 	/* where the same number is another user */
 	if (users != 0)
 		h = config_hash(h, &users, sizeof(users));
+	/* that of roce0 is as old as the node's only device */
+	if (strcmp(device, "roce0") != 0)
+		h = config_hash(h, device, strlen(device));
 	h = config_mix(h);
 	/* the first byte says: locally administered, not a group */
 	h &= ~(1ull << 56);
@@ -189,6 +192,30 @@ void config_parse_told(const char *text, struct config_told *told)
 	}
 }
 
+static bool config_told_has(const struct config_told *told, u32 count, const u8 gid[16])
+{
+	for (u32 i = 0; i < count; i++)
+		if (memcmp(told->gid[i], gid, 16) == 0)
+			return true;
+	return false;
+}
+
+void config_deal(const struct config_told *all, u32 count, struct config_told told[NODE_DEVICES])
+{
+	u32 next = 0;
+
+	for (u32 i = 0; i < NODE_DEVICES; i++)
+		told[i] = (struct config_told){ .given = all->given };
+	for (u32 i = 0; i < all->count; i++) {
+		struct config_told *to = &told[next % count];
+
+		if (config_told_has(all, i, all->gid[i]))
+			continue;
+		memcpy(to->gid[to->count++], all->gid[i], 16);
+		next++;
+	}
+}
+
 static void config_add_told(struct node_config *c, int *count, const struct config_source *s)
 {
 	for (u32 i = 0; i < s->told->count; i++)
@@ -280,9 +307,12 @@ void config_fill(struct node_config *c, const struct config_source *s)
 	int count = 1; /* index 0 is put when it is known whose interface the port is */
 
 	memset(c, 0, sizeof(*c));
-	c->node_guid = config_guid(s->node);
-	snprintf(c->device, sizeof(c->device), "roce0");
-	snprintf(c->dev_path, sizeof(c->dev_path), "uverbs0");
+	c->id = s->id;
+	c->node_guid = config_guid(s->node, s->device);
+	c->link_layer = NODE_LINK_ETHERNET;
+	c->ports = 1;
+	snprintf(c->device, sizeof(c->device), "%s", s->device);
+	snprintf(c->dev_path, sizeof(c->dev_path), "uverbs%u", s->index);
 	c->port_up = 1;
 	config_add_told(c, &count, s);
 	config_add_host(c, &count, s, true);

@@ -16,8 +16,11 @@ struct config_told {
 struct config_source {
 	const struct host *host;
 	const char *node;
+	const char *device; /* its name */
+	u32 index;          /* of the device */
+	u64 id;
 	const struct config_told *told;
-	bool first; /* of its network namespace: the host's addresses are this node's */
+	bool first; /* the host's addresses are this device's */
 	/* Whether an address may be this node's; NULL: every one. */
 	bool (*mine)(void *arg, const u8 gid[16], u32 ifindex);
 	void *arg;
@@ -32,8 +35,8 @@ struct config_links {
 /* Addresses with commas between, or "own": none of the host's. NULL or empty: not given. What is no
  * address is logged. */
 void config_parse_told(const char *text, struct config_told *told);
-/* Fills everything but `sysfs`. The same host, user, node and namespace always give the same GUID.
- * Only the first node of a network namespace shows the host's addresses unasked. */
+/* Fills everything but `sysfs`. The same host, user, node, namespace and device always give the
+ * same GUID. Only roce0 of the first node of a namespace shows the host's addresses unasked. */
 void config_fill(struct node_config *c, const struct config_source *s);
 /* The largest MTU of InfiniBand that passes through an interface of this MTU; 256 at least. */
 u32 config_mtu(const u8 gid[16], u32 ip_mtu);
@@ -44,7 +47,10 @@ bool config_link(struct config_links *links, const struct config_source *s);
  * connections that use it go on; GIDs 0 and 1 are
  * never empty. Returns whether anything changed. */
 bool config_merge(struct node_config *c, const struct node_config *fresh);
-/* An EUI-64, locally administered, never 0. */
-u64 config_guid(const char *node);
+/* The GUID of a device of a node: an EUI-64, locally administered, never 0. */
+u64 config_guid(const char *node, const char *device);
+/* Deals the addresses out to `count` devices in turns: the first one to the first device, and so
+ * on. An address that comes twice is dealt once. */
+void config_deal(const struct config_told *all, u32 count, struct config_told told[NODE_DEVICES]);
 
 #endif

@@ -19,12 +19,35 @@ static void test_put(struct node_config *c, int i, u8 kind, u8 last)
 	c->gids[i].gid[15] = last;
 }
 
+static void config_guid__differs_by_device(void **state)
+{
+	assert_true(config_guid("a", "roce0") != config_guid("a", "roce1"));
+	assert_true(config_guid("a", "roce1") == config_guid("a", "roce1"));
+	assert_true(config_guid("a", "roce1") != config_guid("b", "roce1"));
+}
+
+static void config_deal__in_turns_and_none_twice(void **state)
+{
+	struct config_told all, told[NODE_DEVICES];
+
+	config_parse_told("10.0.0.1,10.0.0.1,10.0.0.2,10.0.0.3", &all);
+	config_deal(&all, 2, told);
+	assert_int_equal(told[0].count, 2);
+	assert_int_equal(told[0].gid[0][15], 1);
+	assert_int_equal(told[0].gid[1][15], 3);
+	assert_int_equal(told[1].count, 1);
+	assert_int_equal(told[1].gid[0][15], 2);
+	/* a device that gets none has none of the host's either */
+	assert_true(told[2].given);
+	assert_int_equal(told[2].count, 0);
+}
+
 static void config_guid__differs_by_node_and_is_a_local_eui(void **state)
 {
-	u64 a = config_guid("a"), b = config_guid("b");
+	u64 a = config_guid("a", "roce0"), b = config_guid("b", "roce0");
 
 	assert_true(a != b);
-	assert_true(a == config_guid("a"));
+	assert_true(a == config_guid("a", "roce0"));
 	assert_int_equal(a >> 56 & 3, 2);
 	assert_int_equal(b >> 56 & 3, 2);
 }
@@ -68,9 +91,12 @@ static void test_fill(struct node_config *c, const struct host *h, const char *n
 		      const char *told)
 {
 	struct config_told parsed;
-	struct config_source s = {
-		.host = h, .node = node, .told = &parsed, .first = strcmp(node, "later") != 0
-	};
+	struct config_source s = { .host = h,
+				   .node = node,
+				   .device = "roce0",
+				   .id = 1,
+				   .told = &parsed,
+				   .first = strcmp(node, "later") != 0 };
 
 	config_parse_told(told, &parsed);
 	config_fill(c, &s);
@@ -235,6 +261,8 @@ static void config_fill__leaves_out_what_another_node_has(void **state)
 	int asked = 0;
 	struct config_source s = { .host = &h,
 				   .node = "default",
+				   .device = "roce0",
+				   .id = 1,
 				   .told = &told,
 				   .first = true,
 				   .mine = test_refuse_1,
@@ -308,9 +336,12 @@ static bool test_link(struct config_links *links, const struct host *h, const ch
 		      const char *text)
 {
 	struct config_told told;
-	struct config_source s = {
-		.host = h, .node = node, .told = &told, .first = strcmp(node, "later") != 0
-	};
+	struct config_source s = { .host = h,
+				   .node = node,
+				   .device = "roce0",
+				   .id = 1,
+				   .told = &told,
+				   .first = strcmp(node, "later") != 0 };
 
 	config_parse_told(text, &told);
 	return config_link(links, &s);
@@ -456,6 +487,8 @@ static void config_merge__table_never_full(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(config_guid__differs_by_device),
+		cmocka_unit_test(config_deal__in_turns_and_none_twice),
 		cmocka_unit_test(config_guid__differs_by_node_and_is_a_local_eui),
 		cmocka_unit_test(config_fill__a_host_without_interfaces),
 		cmocka_unit_test(config_fill__shows_every_address_of_the_host),

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,9 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "node/daemon/daemon_priv.h"
-#include "node/daemon/sysfs.h"
 #include "node/daemon/watch.h"
 
-enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100,
-       DAEMON_RETRY_S = 5 /* between looks for an address or port that could not be had */ };
+enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100 };
 
 int daemon_options_init(struct daemon_options *o)
 {
@@ -178,142 +177,22 @@ static void daemon_watch_addresses(struct daemon *d)
 	}
 }
 
-static void daemon_publish(struct daemon *d, const struct node_config *c)
-{
-	(void)sysfs_write(&d->folder, c);
-	notice_write_begin(d->notice);
-	d->notice->config = *c;
-	notice_write_end(d->notice);
-	event_config(d);
-}
-
-static bool daemon_may_have(void *arg, const u8 gid[16], u32 ifindex)
-{
-	struct daemon *d = arg;
-
-	return udp_want(&d->udp, gid, ifindex);
-}
-
-/* Who is first stays so. A later node follows when the first has gone and no process of its own
- * is there, whose GIDs would change: none that is attached, and none that will come back. */
-static bool daemon_be_first(struct daemon *d)
-{
-	if (!d->told.given &&
-	    (d->first || (d->attached == 0 && !folder_in_use(&d->folder))))
-		d->first |= udp_be_first(&d->udp);
-	return d->first;
-}
-
-/* The host's addresses are another node's: says so, here and in the status. */
-static void daemon_leave_addresses(struct daemon *d, const struct host *h)
-{
-	bool any = false;
-
-	for (u32 i = 0; i < h->address_count; i++) {
-		const struct host_address *a = &h->addresses[i];
-		const struct host_link *l = host_link_of(h, a->ifindex);
-
-		if (l == NULL || l->loopback || !l->up)
-			continue;
-		udp_leave(&d->udp, a->gid, a->ifindex);
-		any = true;
-	}
-	if (any && !d->later_told)
-		log_warn("node",
-			 "another node of this network namespace came first and has the host's "
-			 "addresses: this one has a loopback address, which no other host reaches "
-			 "(ANYVERBS_ADDR says which node gets which)");
-	d->later_told = any;
-}
-
-/* Reads the host's addresses into *c, opens their sockets, and looks at the links. If they
- * cannot be read *c has none; a negative errno says so. */
-static int daemon_look(struct daemon *d, struct node_config *c)
-{
-	static struct host host; /* too large for a stack */
-	struct config_source s = { .host = &host,
-				   .node = d->options.node,
-				   .told = &d->told,
-				   .first = daemon_be_first(d),
-				   .mine = daemon_may_have,
-				   .arg = d };
-	int err = host_read(&host);
-	bool all;
-
-	if (err < 0)
-		log_error("node", "cannot read the host's addresses: %s", strerror(-err));
-	udp_look_begin(&d->udp);
-	config_fill(c, &s);
-	if (!d->told.given && !d->first)
-		daemon_leave_addresses(d, &host);
-	all = udp_look_end(&d->udp) && err == 0 && (!d->first || d->udp.first_fd >= 0);
-	udp_mark(&d->udp, c);
-	d->link = config_link(&d->links, &s);
-	d->look_again_ns = all ? UINT64_MAX : clock_now_ns() + DAEMON_RETRY_S * NS_PER_S;
-	return err;
-}
-
-/* What the port is: the link's state, unless `anyverbs port` said otherwise. */
-static bool daemon_port_state(struct daemon *d)
-{
-	/* forced up while it had no link: now it has one, which counts again */
-	if (d->will == PORT_UP && d->link)
-		d->will = PORT_AUTO;
-	return d->will == PORT_AUTO ? d->link : d->will == PORT_UP;
-}
-
-/* For the node that takes over after a crash. */
-static void daemon_leave_state(struct daemon *d, const struct node_config *c)
-{
-	struct port_file left = { d->will, c->port_downs, d->first };
-	int err = port_file_write(&d->folder, &left);
-
-	if (err < 0)
-		log_warn("node", "the port's state will not outlive this node: %s", strerror(-err));
-}
-
-/* Brings the port's state up to date in *c; whether it changed. */
-static bool daemon_port_update(struct daemon *d, struct node_config *c)
-{
-	bool up = daemon_port_state(d), changed = c->port_up != up;
-
-	c->port_downs = (u16)(c->port_downs + (changed && !up));
-	c->port_up = up;
-	daemon_leave_state(d, c);
-	if (changed)
-		log_info("node", "port 1 of %s is %s", c->device, up ? "up" : "down");
-	return changed;
-}
-
-void daemon_port_set(struct daemon *d, bool up)
-{
-	struct node_config c = d->notice->config;
-
-	d->will = !up ? PORT_DOWN : d->link ? PORT_AUTO : PORT_UP;
-	if (daemon_port_update(d, &c))
-		daemon_publish(d, &c);
-}
-
-void daemon_look_again(struct daemon *d)
-{
-	struct node_config fresh, now = d->notice->config;
-	bool changed;
-
-	/* what is known stays true until it is known better */
-	if (daemon_look(d, &fresh) < 0)
-		return;
-	changed = config_merge(&now, &fresh);
-	changed |= daemon_port_update(d, &now);
-	if (changed)
-		daemon_publish(d, &now);
-}
-
 /* ---- time ---- */
+
+/* Whether a packet waits at the connection. The loop takes one event per turn: where the daemon has
+ * not run for a while, the first message of a connection may lie unread behind others. */
+static bool daemon_has_unread(const struct proc *p)
+{
+	struct pollfd unread = { .fd = p->control.fd, .events = POLLIN };
+
+	return poll(&unread, 1, 0) > 0;
+}
 
 static void daemon_end_silent(struct daemon *d, u64 now)
 {
 	list_for_each_safe(p, &d->procs, struct proc, node)
-		if (p->kind == PROC_SILENT && now - p->since_ns > DAEMON_SILENT_S * NS_PER_S)
+		if (p->kind == PROC_SILENT && now - p->since_ns > DAEMON_SILENT_S * NS_PER_S &&
+		    !daemon_has_unread(p))
 			proc_drop(p, "has said nothing");
 }
 
@@ -350,7 +229,7 @@ static void daemon_tick(struct daemon *d)
 		loop_change(&d->loop, &d->listener, EPOLLIN);
 	}
 	if (now >= d->look_again_ns)
-		daemon_look_again(d);
+		devices_look(d);
 	if (d->proc_count > d->attached)
 		daemon_end_silent(d, now);
 	if (d->blocked_count > 0)
@@ -411,31 +290,6 @@ static void daemon_open_log(struct daemon *d)
 	close(fd);
 }
 
-static void daemon_configure(struct daemon *d)
-{
-	struct node_config *c = &d->notice->config;
-	struct port_file left = { .will = PORT_AUTO };
-	int err;
-
-	config_parse_told(getenv("ANYVERBS_ADDR"), &d->told);
-	port_file_read(&d->folder, &left);
-	d->will = left.will;
-	d->first = left.first && !d->told.given && folder_in_use(&d->folder);
-	notice_write_begin(d->notice);
-	(void)daemon_look(d, c);
-	c->port_downs = left.downs;
-	c->port_up = daemon_port_state(d);
-	err = sysfs_write(&d->folder, c);
-	if (err < 0) {
-		log_error("node", "no sysfs tree in %s: %s", d->folder.path, strerror(-err));
-		folder_remove_tree(&d->folder); /* rather none than half of it */
-	} else if (d->folder.fd >= 0) {
-		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
-	}
-	notice_write_end(d->notice);
-	daemon_leave_state(d, c);
-}
-
 /* After the name is bound, or else the socket in the folder: processes wait there until all this is
  * done. The folder's lock makes this the node's only daemon, the name alone where there is no
  * folder. */
@@ -470,7 +324,7 @@ static int daemon_prepare(struct daemon *d)
 		return err;
 	}
 	daemon_watch_addresses(d); /* before looking, to miss nothing */
-	daemon_configure(d);
+	devices_begin(d);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	log_info("node", "node %s is up: folder %s", d->options.node, d->folder.path);
 	return 0;

@@ -9,10 +9,10 @@
 #include "base/list.h"
 #include "node/daemon/config.h"
 #include "node/daemon/daemon.h"
+#include "node/daemon/device_file.h"
 #include "node/daemon/folder.h"
 #include "node/daemon/loop.h"
 #include "node/daemon/pairs.h"
-#include "node/daemon/port_file.h"
 #include "node/daemon/slots.h"
 #include "node/daemon/udp.h"
 #include "node/message.h"
@@ -28,6 +28,16 @@ enum {
 
 enum proc_kind { PROC_SILENT, PROC_ATTACHED, PROC_TOOL };
 
+/* What the daemon knows of a device beyond the notice board. */
+struct device {
+	u64 id; /* 0: no device has this index */
+	char name[NODE_DEVICE_NAME];
+	struct config_told told;
+	struct config_links links;
+	bool link;	     /* the port has one */
+	enum port_will will; /* what `anyverbs port` wants */
+};
+
 struct daemon {
 	struct daemon_options options;
 	struct loop loop;
@@ -36,16 +46,14 @@ struct daemon {
 	u64 listen_again_ns;
 	/* when to read the host's addresses; UINT64_MAX: they have not changed */
 	u64 look_again_ns;
-	struct config_told told;
-	struct config_links links;
-	bool link;	      /* the port has one */
-	enum port_will will; /* what `anyverbs port` wants */
+	struct device devices[NODE_DEVICES];
+	u64 next_device_id;
 	bool first; /* of its network namespace: the host's addresses are this node's */
 	bool later_told; /* that it is not has been logged */
 	struct folder folder;
 	struct slots slots;
 	struct pairs pairs;
-	struct udp udp;
+	struct udp_addresses udp;
 	struct notice *notice;
 	int notice_fd;
 	struct list_head procs; /* struct proc */
@@ -74,6 +82,8 @@ struct proc {
 	u32 waiting_count;
 	bool config_due, capture_due;
 	bool blocked; /* something waits */
+	/* a bit by enum proto_service: it has not yet claimed what it had before its RESUME */
+	u32 claims_due;
 };
 
 /* ---- proc.c: connections ---- */
@@ -85,10 +95,6 @@ void proc_drop(struct proc *p, const char *why);
 struct proc *proc_find(struct daemon *d, u64 process);
 /* A connection becomes an attached process: *m holds board and bells. */
 int proc_attach(struct proc *p, u64 process, const struct proto_process *who, struct message *m);
-/* The memory file is recorded into from now on, for as long as `p` is connected. Takes it. */
-void proc_record(struct proc *p, int fd);
-/* Removes all memberships of a process from the notice board. */
-void proc_forget_members(struct daemon *d, u64 process);
 
 /* ---- events.c: what is told unasked ---- */
 
@@ -109,18 +115,31 @@ void event_discard(struct proc *p);
 int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out,
 		   int fds[4]);
 
-/* ---- request.c: what is asked ---- */
+/* ---- service.c: what is asked ---- */
 
 /* Judges and answers one packet; false: the connection deserves to end. */
-bool request_handle(struct proc *p, const union proto_request *q, struct message *m);
+bool service_handle(struct proc *p, const union proto_request *q, struct message *m);
+
+/* ---- devices.c ---- */
+
+/* Configures the devices of ANYVERBS_DEVICES, or those of the node that was killed before: the
+ * notice board, sysfs trees, UDP sockets. */
+void devices_begin(struct daemon *d);
+/* Reads the host's addresses, and tells everybody what has changed. */
+void devices_look(struct daemon *d);
+/* The index of the device of this name, or -ENODEV. */
+int devices_find(struct daemon *d, const char name[NODE_DEVICE_NAME]);
+/* Sets the state of a device's port and tells everybody, also the node that takes over. Where there
+ * is no link, `up` is up nevertheless, until there is one. */
+void devices_set_port(struct daemon *d, u32 index, bool up);
+/* A device comes or goes; every process is told. add: -EINVAL: no name of a device; -EEXIST,
+ * -ENOSPC: there are NODE_DEVICES, or no room for its sysfs tree. remove: -ENODEV; -EPERM: roce0
+ * stays. */
+int devices_add(struct daemon *d, const char *name);
+int devices_remove(struct daemon *d, const char *name);
 
 /* ---- daemon.c ---- */
 
-/* Sets the port's state and tells everybody, also the node that takes over. Where there is no link,
- * `up` is up nevertheless, until there is one. */
-void daemon_port_set(struct daemon *d, bool up);
-/* Reads the host's addresses, and tells everybody what has changed. */
-void daemon_look_again(struct daemon *d);
 void daemon_stop(struct daemon *d, const char *why);
 
 #endif

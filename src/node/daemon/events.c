@@ -15,16 +15,16 @@
 /* An event that waits. */
 struct proc_event {
 	struct list_head node;
-	enum proto_type type;
+	u16 type;
 	u64 process;  /* the peer */
 	int rings_fd; /* -1 or EV_PEER_NEW's */
 };
 
-static void event_head(struct proto_head *h, enum proto_type type)
+static void event_head(struct proto_head *h, u16 type)
 {
 	*h = (struct proto_head){ .magic = PROTO_MAGIC,
 				  .version = PROTO_VERSION,
-				  .type = (u16)type };
+				  .type = type };
 }
 
 int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out,
@@ -58,7 +58,7 @@ static int event_send_peer_new(struct proc *to, u64 process, int rings_fd)
 	return message_send(to->events.fd, &msg, sizeof(msg), fds, count + 1);
 }
 
-static int event_send(struct proc *to, enum proto_type type, u64 process, int rings_fd)
+static int event_send(struct proc *to, u16 type, u64 process, int rings_fd)
 {
 	struct proto_peer msg = { .process = process };
 	int err;
@@ -124,7 +124,7 @@ void event_flush(struct proc *p)
 }
 
 /* Appends an event and sends what can be sent. */
-static int event_queue(struct proc *p, enum proto_type type, u64 process, int rings_fd)
+static int event_queue(struct proc *p, u16 type, u64 process, int rings_fd)
 {
 	struct proc_event *e;
 

@@ -96,22 +96,22 @@ static void folder_empty(int fd, int depth)
 		close(fd);
 }
 
-void folder_remove_tree(const struct folder *f)
+void folder_remove_tree(const struct folder *f, const char *path)
 {
-	int sys = openat(f->fd, "sys", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = openat(f->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-	if (sys >= 0)
-		folder_empty(sys, FOLDER_DEPTH);
-	unlinkat(f->fd, "sys", AT_REMOVEDIR);
+	if (fd >= 0)
+		folder_empty(fd, FOLDER_DEPTH);
+	unlinkat(f->fd, path, AT_REMOVEDIR);
 }
 
 void folder_remove(const struct folder *f)
 {
 	if (f->fd < 0 || folder_in_use(f))
 		return;
-	folder_remove_tree(f);
+	folder_remove_tree(f, "sys");
 	unlinkat(f->fd, "slots", 0);
-	unlinkat(f->fd, "port", 0);
+	unlinkat(f->fd, "devices", 0);
 	unlinkat(f->fd, PLACE_SOCKET, 0);
 	unlinkat(f->fd, ".new", 0);
 	rmdir(f->path);
@@ -121,34 +121,6 @@ static int folder_try(struct folder *f, int place, const char *name, bool make)
 {
 	f->fd = place_open(place, name, make, f->path);
 	return f->fd < 0 ? f->fd : 0;
-}
-
-static void folder_choose(struct folder *f, const char *name)
-{
-	int err;
-
-	memset(f, 0, sizeof(*f));
-	for (int i = 0; i < PLACE_COUNT; i++) {
-		if (folder_try(f, i, name, false) < 0)
-			continue;
-		if (folder_in_use(f))
-			return;
-		folder_close(f);
-	}
-	for (int i = 0; i < PLACE_COUNT; i++) {
-		err = folder_try(f, i, name, true);
-		if (err == 0) {
-			err = folder_reserve(f);
-			if (err == 0)
-				return;
-			folder_remove(f);
-		}
-		if (err != -ENODEV)
-			log_warn("node", "cannot use %s: %s", f->path, strerror(-err));
-		folder_close(f);
-	}
-	log_error("node",
-		  "no writable folder: there is no sysfs tree, and slots do not survive this node");
 }
 
 /* Makes the folder this daemon's. -EWOULDBLOCK: another has it, or cleans it up. The lock also
@@ -165,11 +137,52 @@ static int folder_lock(const struct folder *f)
 	return fstat(f->fd, &st) == 0 && st.st_nlink > 0 ? 0 : -EWOULDBLOCK;
 }
 
+/* Makes the folder at a place and locks it. Only then may anything in it change. */
+static int folder_take(struct folder *f, int place, const char *name)
+{
+	int err = folder_try(f, place, name, true);
+
+	if (err == 0)
+		err = folder_lock(f);
+	if (err < 0)
+		return err;
+	err = folder_reserve(f);
+	if (err < 0)
+		folder_remove(f);
+	return err;
+}
+
+/* The folder that an earlier node's processes use, else the first that there can be; locked. f->fd
+ * is -1 where there is none. -EWOULDBLOCK: another daemon has it. */
+static int folder_choose(struct folder *f, const char *name)
+{
+	int err;
+
+	memset(f, 0, sizeof(*f));
+	for (int i = 0; i < PLACE_COUNT; i++) {
+		if (folder_try(f, i, name, false) < 0)
+			continue;
+		if (folder_in_use(f))
+			return folder_lock(f);
+		folder_close(f);
+	}
+	for (int i = 0; i < PLACE_COUNT; i++) {
+		err = folder_take(f, i, name);
+		if (err == 0 || err == -EWOULDBLOCK)
+			return err;
+		if (err != -ENODEV)
+			log_warn("node", "cannot use %s: %s", f->path, strerror(-err));
+		folder_close(f);
+	}
+	log_error("node",
+		  "no writable folder: there is no sysfs tree, and slots do not survive this node");
+	return 0;
+}
+
 int folder_open(struct folder *f, const char *name)
 {
 	for (int i = 0; i < FOLDER_TRIES; i++) {
-		folder_choose(f, name);
-		if (f->fd < 0 || folder_lock(f) == 0)
+		if (folder_choose(f, name) == 0)
 			return 0;
 		folder_close(f);
 		nanosleep(&(struct timespec){ .tv_nsec = FOLDER_PAUSE_MS * NS_PER_MS }, NULL);

@@ -25,8 +25,8 @@ void folder_close(struct folder *f);
 bool folder_in_use(const struct folder *f);
 /* Deletes the folder with all that is in it, unless somebody holds a slot. A log stays. */
 void folder_remove(const struct folder *f);
-/* Deletes the sysfs tree. */
-void folder_remove_tree(const struct folder *f);
+/* Deletes a folder (relative, "sys" for the whole sysfs tree) with all that is in it. */
+void folder_remove_tree(const struct folder *f, const char *path);
 /* Makes `path` (relative, with folders in front) hold `text`, unless it does already; readers see
  * the old or the new. */
 int folder_put(const struct folder *f, const char *path, const char *text);

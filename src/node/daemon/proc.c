@@ -1,5 +1,5 @@
 /* proc.c: connections and the life of the processes behind them.
- * In:    sockets, pidfds               Out: requests for request.c; news of deaths
+ * In:    sockets, pidfds               Out: requests for service.c; news of deaths
  * Runs:  the daemon's only thread      Locks: none
  */
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "node/daemon/daemon_priv.h"
+#include "node/daemon/service.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -48,67 +48,11 @@ struct proc *proc_find(struct daemon *d, u64 process)
 	return NULL;
 }
 
-void proc_forget_members(struct daemon *d, u64 process)
-{
-	struct notice *n = d->notice;
-
-	notice_write_begin(n);
-	for (u32 i = 0; i < n->members; i++) {
-		if (n->member[i].process != process)
-			continue;
-		n->member[i].process = 0;
-		d->member_count--;
-	}
-	while (n->members > 0 && n->member[n->members - 1].process == 0)
-		n->members--;
-	notice_write_end(n);
-}
-
-/* The other end of a dead process' pair hears of it. */
-static void proc_end_pair(struct pair *pair, u64 other, void *arg)
-{
-	struct proc *p = arg;
-	struct proc *peer = proc_find(p->daemon, other);
-
-	if (peer != NULL && pair->known[pairs_end(pair, other)])
-		event_peer_gone(peer, p->process);
-	pairs_remove(&p->daemon->pairs, p->process, other);
-}
-
 static void proc_detach(struct proc *p)
 {
 	struct daemon *d = p->daemon;
 
-	for (u32 slot = SLOTS_FIRST; slot < NODE_SLOTS; slot++)
-		if (d->slots.owner[slot] == p->process)
-			udp_release(&d->udp, slot);
-	slots_release(&d->slots, p->process, p->slots_fd, clock_now_ns());
-	proc_forget_members(d, p->process);
-	pairs_each(&d->pairs, p->process, proc_end_pair, p);
 	d->attached--;
-	if (d->attached == 0)
-		d->idle_since_ns = clock_now_ns();
-}
-
-void proc_record(struct proc *p, int fd)
-{
-	struct daemon *d = p->daemon;
-
-	if (d->recorder != NULL)
-		proc_close(&d->capture_fd);
-	d->recorder = p;
-	d->capture_fd = fd;
-	event_capture_all(d);
-}
-
-static void proc_end_record(struct proc *p)
-{
-	struct daemon *d = p->daemon;
-
-	d->recorder = NULL;
-	proc_close(&d->capture_fd);
-	if (!d->ending)
-		event_capture_all(d);
 	if (d->attached == 0)
 		d->idle_since_ns = clock_now_ns();
 }
@@ -119,10 +63,9 @@ void proc_drop(struct proc *p, const char *why)
 
 	log_debug("node", "process %llu (pid %d, %.16s): %s", (unsigned long long)p->process,
 		  (int)p->pid, p->who.command, why);
+	service_release(p);
 	if (p->kind == PROC_ATTACHED && !d->ending)
 		proc_detach(p);
-	if (p == d->recorder)
-		proc_end_record(p);
 	event_discard(p);
 	proc_close_source(d, &p->control);
 	proc_close_source(d, &p->events);
@@ -153,7 +96,7 @@ static void proc_on_control(struct loop_source *s, u32 events)
 			proc_drop(p, err == -ECONNRESET ? "has left" : strerror(-err));
 			return;
 		}
-		fine = request_handle(p, &q, &m);
+		fine = service_handle(p, &q, &m);
 		message_close(&m);
 		if (!fine) {
 			proc_drop(p, "sent what makes no sense");

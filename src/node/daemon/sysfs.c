@@ -12,6 +12,8 @@
 
 #include "base/log.h"
 
+enum { SYSFS_UVERBS_MINOR = 192 /* of uverbs0 */ };
+
 struct sysfs {
 	const struct folder *folder;
 	char base[128]; /* in front of each path */
@@ -198,10 +200,13 @@ static void sysfs_write_device(struct sysfs *s, const struct node_config *c)
 	}
 }
 
+/* The number of the character device is the kernel's for uverbsN. */
 static void sysfs_write_uverbs(struct sysfs *s, const struct node_config *c)
 {
-	/* the character device's number is the kernel's for uverbs0 */
-	sysfs_put(s, "dev", "231:192\n");
+	unsigned number = 0;
+
+	(void)sscanf(c->dev_path, "uverbs%2u", &number);
+	sysfs_put(s, "dev", "231:%u\n", SYSFS_UVERBS_MINOR + number);
 	sysfs_put(s, "ibdev", "%s\n", c->device);
 	sysfs_put(s, "abi_version", "1\n");
 }
@@ -227,4 +232,18 @@ int sysfs_write(const struct folder *f, const struct node_config *c)
 	snprintf(s.base, sizeof(s.base), "sys/dev/infiniband");
 	sysfs_put(&s, c->dev_path, "%s", "");
 	return s.err;
+}
+
+void sysfs_remove(const struct folder *f, const struct node_config *c)
+{
+	char path[128];
+
+	if (f->fd < 0)
+		return;
+	snprintf(path, sizeof(path), "sys/class/infiniband/%s", c->device);
+	folder_remove_tree(f, path);
+	snprintf(path, sizeof(path), "sys/class/infiniband_verbs/%s", c->dev_path);
+	folder_remove_tree(f, path);
+	snprintf(path, sizeof(path), "sys/dev/infiniband/%s", c->dev_path);
+	folder_delete(f, path);
 }

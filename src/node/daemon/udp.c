@@ -40,7 +40,7 @@ static const char *udp_text(const u8 gid[16], char text[INET6_ADDRSTRLEN])
 	return inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? gid + 12 : gid, text, INET6_ADDRSTRLEN);
 }
 
-static void udp_forget(struct udp_group *g)
+static void udp_forget(struct reuseport_group *g)
 {
 	u16 *slot_of = g->slot_of;
 
@@ -50,7 +50,7 @@ static void udp_forget(struct udp_group *g)
 	g->own.fd = g->claim_fd = -1;
 }
 
-int udp_init(struct udp *u, struct loop *loop)
+int udp_init(struct udp_addresses *u, struct loop *loop)
 {
 	int err;
 
@@ -65,7 +65,7 @@ int udp_init(struct udp *u, struct loop *loop)
 	return err;
 }
 
-static void udp_close(struct udp *u, struct udp_group *g)
+static void udp_close(struct udp_addresses *u, struct reuseport_group *g)
 {
 	if (g->own.fd >= 0)
 		loop_remove(u->loop, &g->own);
@@ -77,7 +77,7 @@ static void udp_close(struct udp *u, struct udp_group *g)
 	udp_forget(g);
 }
 
-void udp_destroy(struct udp *u)
+void udp_destroy(struct udp_addresses *u)
 {
 	/* the processes' copies of the table must stay as they are */
 	for (int i = 0; i < NODE_GIDS; i++) {
@@ -91,12 +91,12 @@ void udp_destroy(struct udp *u)
 	keeper_close(&u->keeper);
 }
 
-static bool udp_is_of(const struct udp_group *g, const u8 gid[16])
+static bool udp_is_of(const struct reuseport_group *g, const u8 gid[16])
 {
 	return (g->wanted || g->state != PROTO_UDP_NONE) && memcmp(g->gid, gid, 16) == 0;
 }
 
-struct udp_group *udp_find(struct udp *u, const u8 gid[16])
+struct reuseport_group *udp_find(struct udp_addresses *u, const u8 gid[16])
 {
 	for (int i = 0; i < NODE_GIDS; i++)
 		if (u->groups[i].state == PROTO_UDP_OPEN && udp_is_of(&u->groups[i], gid))
@@ -106,13 +106,13 @@ struct udp_group *udp_find(struct udp *u, const u8 gid[16])
 
 /* ---- members ---- */
 
-static u32 udp_row(const struct udp *u, const struct udp_group *g)
+static u32 udp_row(const struct udp_addresses *u, const struct reuseport_group *g)
 {
 	return (u32)(g - u->groups);
 }
 
 /* The descriptor becomes the group's last member. */
-static int udp_append(struct udp_group *g, int fd)
+static int udp_append(struct reuseport_group *g, int fd)
 {
 	struct udp_member *grown = g->members;
 	u64 id = 0;
@@ -136,7 +136,7 @@ static int udp_append(struct udp_group *g, int fd)
 }
 
 /* Lays a member into the keeper. */
-static void udp_keep(struct udp *u, const struct udp_group *g, u32 index)
+static void udp_keep(struct udp_addresses *u, const struct reuseport_group *g, u32 index)
 {
 	struct keeper_item item = { .row = udp_row(u, g), .index = index, .ifindex = g->ifindex };
 	int err;
@@ -151,7 +151,7 @@ static void udp_keep(struct udp *u, const struct udp_group *g, u32 index)
 }
 
 /* The processes hold the name, too: in the moments without a node nobody else becomes the first. */
-static void udp_keep_first(struct udp *u)
+static void udp_keep_first(struct udp_addresses *u)
 {
 	struct keeper_item item = { .row = KEEPER_FIRST_ROW };
 
@@ -160,7 +160,7 @@ static void udp_keep_first(struct udp *u)
 }
 
 /* Has only the members that there are in the keeper. */
-static void udp_keep_all(struct udp *u)
+static void udp_keep_all(struct udp_addresses *u)
 {
 	keeper_clear(&u->keeper);
 	u->keeper_full = false;
@@ -172,7 +172,7 @@ static void udp_keep_all(struct udp *u)
 
 /* Binding the first socket without SO_REUSEPORT fails if anybody has the port, of whatever user and
  * with whatever options. Set afterwards, it lets ours join. */
-static int udp_add_member(struct udp *u, struct udp_group *g)
+static int udp_add_member(struct udp_addresses *u, struct reuseport_group *g)
 {
 	int err, one = 1, fd = udp_socket_open(g->gid);
 	bool first = g->count == 0;
@@ -196,7 +196,7 @@ static int udp_add_member(struct udp *u, struct udp_group *g)
 }
 
 /* Brings the kernel's program up to the members' slots. */
-static int udp_steer(struct udp_group *g)
+static int udp_steer(struct reuseport_group *g)
 {
 	struct sock_filter code[UDP_PROGRAM_MAX];
 	struct sock_fprog program = { .filter = code };
@@ -215,7 +215,7 @@ static int udp_steer(struct udp_group *g)
 }
 
 /* The member of a slot, or with 0 a free one; 0: none. */
-static u32 udp_index_of(const struct udp_group *g, u32 slot)
+static u32 udp_index_of(const struct reuseport_group *g, u32 slot)
 {
 	for (u32 i = 1; i < g->count; i++)
 		if (g->slot_of[i] == slot)
@@ -223,7 +223,8 @@ static u32 udp_index_of(const struct udp_group *g, u32 slot)
 	return 0;
 }
 
-const struct udp_member *udp_member_of(struct udp *u, struct udp_group *g, u32 slot, int *err)
+const struct udp_member *udp_member_of(struct udp_addresses *u, struct reuseport_group *g, u32 slot,
+				       int *err)
 {
 	u32 index = udp_index_of(g, slot);
 
@@ -247,7 +248,7 @@ const struct udp_member *udp_member_of(struct udp *u, struct udp_group *g, u32 s
 	return NULL;
 }
 
-static void udp_release_member(struct udp_group *g, u32 index)
+static void udp_release_member(struct reuseport_group *g, u32 index)
 {
 	int err;
 
@@ -258,7 +259,7 @@ static void udp_release_member(struct udp_group *g, u32 index)
 	udp_socket_drain(g->members[index].fd, UDP_BURST);
 }
 
-void udp_release(struct udp *u, u32 slot)
+void udp_release(struct udp_addresses *u, u32 slot)
 {
 	for (int i = 0; i < NODE_GIDS; i++) {
 		u32 index = udp_index_of(&u->groups[i], slot);
@@ -273,13 +274,13 @@ void udp_release(struct udp *u, u32 slot)
 /* What nobody is there for. */
 static void udp_on_own(struct loop_source *s, u32 events)
 {
-	struct udp_group *g = container_of(s, struct udp_group, own);
+	struct reuseport_group *g = container_of(s, struct reuseport_group, own);
 
 	g->dropped += udp_socket_drain(s->fd, UDP_BURST);
 }
 
 /* Says what has become of an address, once. */
-static void udp_set_state(struct udp_group *g, int err)
+static void udp_set_state(struct reuseport_group *g, int err)
 {
 	enum proto_udp_state state = err == 0		     ? PROTO_UDP_OPEN
 				     : err == -EADDRINUSE    ? PROTO_UDP_TAKEN
@@ -304,12 +305,12 @@ static void udp_set_state(struct udp_group *g, int err)
 			  text, strerror(-err));
 }
 
-static int udp_watch_own(struct udp *u, struct udp_group *g)
+static int udp_watch_own(struct udp_addresses *u, struct reuseport_group *g)
 {
 	return loop_add(u->loop, &g->own, g->members[0].fd, EPOLLIN, udp_on_own);
 }
 
-static void udp_open(struct udp *u, struct udp_group *g)
+static void udp_open(struct udp_addresses *u, struct reuseport_group *g)
 {
 	int err = udp_add_member(u, g);
 
@@ -352,7 +353,7 @@ static bool udp_take_name(const char *what, int *fd)
 	return err != EADDRINUSE;
 }
 
-bool udp_be_first(struct udp *u)
+bool udp_be_first(struct udp_addresses *u)
 {
 	if (u->first_fd >= 0)
 		return true;
@@ -362,7 +363,7 @@ bool udp_be_first(struct udp *u)
 	return true;
 }
 
-static bool udp_claim(struct udp_group *g)
+static bool udp_claim(struct reuseport_group *g)
 {
 	char text[INET6_ADDRSTRLEN], name[INET6_ADDRSTRLEN + 16];
 
@@ -380,19 +381,19 @@ static bool udp_claim(struct udp_group *g)
 	return false;
 }
 
-void udp_look_begin(struct udp *u)
+void udp_look_begin(struct udp_addresses *u)
 {
 	for (int i = 0; i < NODE_GIDS; i++)
 		u->groups[i].seen = false;
 }
 
 /* A place for an address: that which it has, else a free one, else that of one which has gone. */
-static struct udp_group *udp_place(struct udp *u, const u8 gid[16], u32 ifindex)
+static struct reuseport_group *udp_place(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
-	struct udp_group *unused = NULL;
+	struct reuseport_group *unused = NULL;
 
 	for (int i = 0; i < NODE_GIDS; i++) {
-		struct udp_group *g = &u->groups[i];
+		struct reuseport_group *g = &u->groups[i];
 
 		if (udp_is_of(g, gid) &&
 		    udp_scope(gid, g->ifindex) == udp_scope(gid, ifindex))
@@ -404,7 +405,7 @@ static struct udp_group *udp_place(struct udp *u, const u8 gid[16], u32 ifindex)
 }
 
 /* The place is an address' now. What its sockets were leaves the keeper. */
-static void udp_begin(struct udp *u, struct udp_group *g, const u8 gid[16])
+static void udp_begin(struct udp_addresses *u, struct reuseport_group *g, const u8 gid[16])
 {
 	bool kept = g->count > 0;
 
@@ -415,9 +416,9 @@ static void udp_begin(struct udp *u, struct udp_group *g, const u8 gid[16])
 }
 
 /* The address' place, in the look that is going on; NULL: more addresses than there is room for. */
-static struct udp_group *udp_see(struct udp *u, const u8 gid[16], u32 ifindex)
+static struct reuseport_group *udp_see(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
-	struct udp_group *g = udp_place(u, gid, ifindex);
+	struct reuseport_group *g = udp_place(u, gid, ifindex);
 
 	if (g == NULL)
 		return NULL;
@@ -428,16 +429,16 @@ static struct udp_group *udp_see(struct udp *u, const u8 gid[16], u32 ifindex)
 	return g;
 }
 
-bool udp_want(struct udp *u, const u8 gid[16], u32 ifindex)
+bool udp_want(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
-	struct udp_group *g = udp_see(u, gid, ifindex);
+	struct reuseport_group *g = udp_see(u, gid, ifindex);
 
 	return g != NULL && (g->claim_fd >= 0 || udp_claim(g));
 }
 
-void udp_leave(struct udp *u, const u8 gid[16], u32 ifindex)
+void udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
-	struct udp_group *g = udp_see(u, gid, ifindex);
+	struct reuseport_group *g = udp_see(u, gid, ifindex);
 
 	if (g == NULL || g->count > 0)
 		return;
@@ -445,12 +446,12 @@ void udp_leave(struct udp *u, const u8 gid[16], u32 ifindex)
 	g->err = -EADDRINUSE;
 }
 
-bool udp_look_end(struct udp *u)
+bool udp_look_end(struct udp_addresses *u)
 {
 	bool all = true;
 
 	for (int i = 0; i < NODE_GIDS; i++) {
-		struct udp_group *g = &u->groups[i];
+		struct reuseport_group *g = &u->groups[i];
 
 		g->wanted = g->seen;
 		/* an address that goes may come again, and its sockets are still good then */
@@ -465,10 +466,10 @@ bool udp_look_end(struct udp *u)
 	return all;
 }
 
-void udp_mark(struct udp *u, struct node_config *c)
+void udp_mark(struct udp_addresses *u, struct node_config *c)
 {
 	for (int i = 0; i < NODE_GIDS; i++) {
-		struct udp_group *g = udp_find(u, c->gids[i].gid);
+		struct reuseport_group *g = udp_find(u, c->gids[i].gid);
 
 		c->gids[i].flags &= (u16)~NODE_GID_WIRE;
 		if (g != NULL && g->wanted)
@@ -520,7 +521,8 @@ static bool udp_is_whole(const struct keeper_found *f, u32 row)
 	return count > 0 && highest == count - 1;
 }
 
-static int udp_adopt_members(struct udp *u, struct udp_group *g, struct keeper_found *f, u32 row)
+static int udp_adopt_members(struct udp_addresses *u, struct reuseport_group *g,
+			     struct keeper_found *f, u32 row)
 {
 	int err = 0, i;
 
@@ -535,11 +537,11 @@ static int udp_adopt_members(struct udp *u, struct udp_group *g, struct keeper_f
 	return err < 0 ? err : udp_watch_own(u, g);
 }
 
-static bool udp_adopt_group(struct udp *u, struct keeper_found *f, u32 row)
+static bool udp_adopt_group(struct udp_addresses *u, struct keeper_found *f, u32 row)
 {
 	int err, first = udp_found(f, row, 0);
 	const struct keeper_item *item = &f->items[MAX(first, 0)];
-	struct udp_group *g;
+	struct reuseport_group *g;
 
 	if (first < 0 || !udp_is_whole(f, row)) {
 		if (first >= 0)
@@ -568,7 +570,7 @@ static bool udp_adopt_group(struct udp *u, struct keeper_found *f, u32 row)
 }
 
 /* The name of the first node, which the processes kept. */
-static void udp_adopt_first(struct udp *u, struct keeper_found *f)
+static void udp_adopt_first(struct udp_addresses *u, struct keeper_found *f)
 {
 	struct sockaddr_un found, expected;
 	socklen_t length = udp_name(&expected, UDP_FIRST);
@@ -586,7 +588,7 @@ static void udp_adopt_first(struct udp *u, struct keeper_found *f)
 	}
 }
 
-u32 udp_adopt(struct udp *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg)
+u32 udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg)
 {
 	struct keeper_found *f = malloc(sizeof(*f));
 	u32 count = 0;
@@ -607,12 +609,12 @@ u32 udp_adopt(struct udp *u, int out, bool (*in_use)(void *arg, u32 slot), void 
 	return count;
 }
 
-u32 udp_report(const struct udp *u, struct proto_address out[NODE_GIDS])
+u32 udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS])
 {
 	u32 count = 0;
 
 	for (int i = 0; i < NODE_GIDS; i++) {
-		const struct udp_group *g = &u->groups[i];
+		const struct reuseport_group *g = &u->groups[i];
 		struct proto_address *a = &out[count];
 
 		if (!g->wanted)

@@ -18,8 +18,8 @@ struct udp_member {
 	u64 id;
 };
 
-/* An address. */
-struct udp_group {
+/* An address and the SO_REUSEPORT group of its sockets. */
+struct reuseport_group {
 	u8 gid[16];
 	u32 ifindex;
 	enum proto_udp_state state;
@@ -34,43 +34,45 @@ struct udp_group {
 	u64 dropped; /* datagrams that came for the node itself */
 };
 
-struct udp {
+/* All of the node. */
+struct udp_addresses {
 	struct loop *loop;
 	struct keeper keeper;
 	bool keeper_full; /* and said so */
 	int first_fd; /* holds the name of the namespace's first node; -1: not ours */
-	struct udp_group groups[NODE_GIDS];
+	struct reuseport_group groups[NODE_GIDS];
 };
 
 /* 0 or a negative errno. */
-int udp_init(struct udp *u, struct loop *loop);
-void udp_destroy(struct udp *u);
+int udp_init(struct udp_addresses *u, struct loop *loop);
+void udp_destroy(struct udp_addresses *u);
 
 /* Tries to become the first node of the network namespace, whose the host's addresses are, and to
  * stay so for as long as this node or one of its processes lives. Whether it is. */
-bool udp_be_first(struct udp *u);
+bool udp_be_first(struct udp_addresses *u);
 
 /* One look at the host's addresses: udp_look_begin, udp_want for each, udp_look_end. */
-void udp_look_begin(struct udp *u);
+void udp_look_begin(struct udp_addresses *u);
 /* Whether the address is this node's: false if another node of the namespace has it. */
-bool udp_want(struct udp *u, const u8 gid[16], u32 ifindex);
+bool udp_want(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
 /* An address of the host that is the first node's, for status. */
-void udp_leave(struct udp *u, const u8 gid[16], u32 ifindex);
+void udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
 /* Opens the sockets of the addresses that are wanted, as far as they can be. Whether all could. */
-bool udp_look_end(struct udp *u);
+bool udp_look_end(struct udp_addresses *u);
 /* Sets NODE_GID_WIRE where there is a socket, and clears it elsewhere. */
-void udp_mark(struct udp *u, struct node_config *c);
+void udp_mark(struct udp_addresses *u, struct node_config *c);
 
 /* The open group of an address, or NULL. */
-struct udp_group *udp_find(struct udp *u, const u8 gid[16]);
+struct reuseport_group *udp_find(struct udp_addresses *u, const u8 gid[16]);
 /* The group's member that belongs to the slot; makes it if need be. NULL and a negative errno. */
-const struct udp_member *udp_member_of(struct udp *u, struct udp_group *g, u32 slot, int *err);
+const struct udp_member *udp_member_of(struct udp_addresses *u, struct reuseport_group *g, u32 slot,
+				       int *err);
 /* The slot's owner is gone: what comes for it is the node's again. */
-void udp_release(struct udp *u, u32 slot);
+void udp_release(struct udp_addresses *u, u32 slot);
 /* Takes over the groups of the node before, from what one of its processes held. in_use says
  * whether somebody has a slot. Returns how many. */
-u32 udp_adopt(struct udp *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg);
+u32 udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg);
 /* What status shows: returns the number of addresses. */
-u32 udp_report(const struct udp *u, struct proto_address out[NODE_GIDS]);
+u32 udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS]);
 
 #endif

@@ -16,7 +16,7 @@
 #include "base/process_test.h"
 #include "node/udp_socket.h"
 
-static struct udp first, next;
+static struct udp_addresses first, next;
 static struct loop loop;
 
 /* An address that no other process has, and a new one each time. */
@@ -31,7 +31,7 @@ static void test_address(u8 gid[16])
 	memcpy(gid, address, 16);
 }
 
-static struct udp_group *test_open(struct udp *u, u8 gid[16])
+static struct reuseport_group *test_open(struct udp_addresses *u, u8 gid[16])
 {
 	test_address(gid);
 	udp_look_begin(u);
@@ -81,7 +81,7 @@ static u64 test_id(int fd)
 static void udp_adopt__a_group_in_its_order(void **state)
 {
 	u8 gid[16];
-	struct udp_group *g = test_open(&first, gid);
+	struct reuseport_group *g = test_open(&first, gid);
 	const struct udp_member *m;
 	u64 ids[4];
 	int out, err;
@@ -176,7 +176,7 @@ static void udp_adopt__nothing_that_is_not_whole(void **state)
 	int before = count_fds(), err;
 
 	for (size_t i = 0; i < ARRAY_LEN(spoils); i++) {
-		struct udp_group *g = test_open(&first, gid);
+		struct reuseport_group *g = test_open(&first, gid);
 		int out;
 
 		for (u32 slot = 2; slot < 5; slot++)
@@ -194,7 +194,7 @@ static void udp_adopt__nothing_that_is_not_whole(void **state)
 static void udp_want__addresses_come_and_go(void **state)
 {
 	u8 gid[16], other[16];
-	struct udp_group *g = test_open(&first, gid);
+	struct reuseport_group *g = test_open(&first, gid);
 	u64 id = g->members[0].id;
 	int before;
 

@@ -8,9 +8,9 @@
 #define PATH_SHM_BOARD_H
 
 #include "base/compiler.h"
-#include "mem/adopt.h"
 #include "mem/mem.h"
 #include "path/path.h"
+#include "shared/shared.h"
 
 enum {
 	BOARD_VERSION = 5,
@@ -108,7 +108,7 @@ struct board {
 	char command[32];
 	u32 slot_count;
 	u32 slots[BOARD_SLOTS];
-	/* The owner's memory file (mem/adopt.h), there if a key speaks of it: its descriptor in
+	/* The owner's memory file (shared/shared.h), there if a key speaks of it: its descriptor in
 	 * the owner's process, and its inode. */
 	s32 memory_fd;
 	u64 memory_inode;

@@ -1,4 +1,5 @@
-/* reach.h: inside the shm room: a peer's memory file (mem/adopt.h), as far as it is mapped here.
+/* reach.h: inside the shm room: a peer's memory file (shared/shared.h), as far as it is mapped
+ * here.
  *
  * A slot of the file is mapped from its beginning, as a whole, when it is first asked for, or when
  * a connection is made and there are few of them, by the engine's thread; until then operations go
@@ -9,8 +10,8 @@
 #ifndef PATH_SHM_REACH_H
 #define PATH_SHM_REACH_H
 
-#include "mem/adopt.h"
 #include "path/shm/shm_priv.h"
+#include "shared/shared.h"
 
 struct reach_map {
 	u64 slot;

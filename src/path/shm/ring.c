@@ -132,7 +132,9 @@ static inline int ring_copy_payload(u8 *to, const struct iovec *iov, int iovcnt)
 	return 0;
 }
 
-static void ring_copy_grh(u8 *to, const struct pkt *p)
+enum { ROUTE_SLID = 40, ROUTE_DLID = 42, ROUTE_PKEY = 44, ROUTE_SL = 46, ROUTE_NO_GRH = 47 };
+
+static void ring_copy_route(u8 *to, const struct pkt *p)
 {
 	u32 first = htobe32(6u << 28 | (u32)p->traffic_class << 20 | (p->flow_label & 0xfffff));
 
@@ -141,6 +143,25 @@ static void ring_copy_grh(u8 *to, const struct pkt *p)
 	to[7] = p->hop_limit;
 	memcpy(to + 8, p->sgid, 16);
 	memcpy(to + 24, p->dgid, 16);
+	memcpy(to + ROUTE_SLID, &p->slid, 2);
+	memcpy(to + ROUTE_DLID, &p->dlid, 2);
+	memcpy(to + ROUTE_PKEY, &p->pkey, 2);
+	to[ROUTE_SL] = p->sl;
+	to[ROUTE_NO_GRH] = p->no_grh;
+}
+
+static void ring_read_route(const u8 *route, struct pkt *p)
+{
+	p->sgid = route + 8;
+	p->dgid = route + 24;
+	p->traffic_class = (u8)(route[0] << 4 | route[1] >> 4);
+	p->flow_label = (u32)(route[1] & 15) << 16 | (u32)route[2] << 8 | route[3];
+	p->hop_limit = route[7];
+	memcpy(&p->slid, route + ROUTE_SLID, 2);
+	memcpy(&p->dlid, route + ROUTE_DLID, 2);
+	memcpy(&p->pkey, route + ROUTE_PKEY, 2);
+	p->sl = route[ROUTE_SL] & 15;
+	p->no_grh = route[ROUTE_NO_GRH] != 0;
 }
 
 static inline bool ring_has_reth(const struct pkt *p)
@@ -201,8 +222,8 @@ static int ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct 
 	u8 *to = tx->shared->data + start % RING_DATA;
 
 	if (p->flags & PKT_HAS_GRH) {
-		ring_copy_grh(to, p);
-		to += RING_GRH;
+		ring_copy_route(to, p);
+		to += RING_ROUTE;
 	}
 	if (unlikely(ring_copy_payload(to, iov, iovcnt) != 0))
 		return -EFAULT;
@@ -215,7 +236,7 @@ static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struc
 			    int iovcnt) REQUIRES(tx->lock)
 {
 	bool small = ring_fits_slot(p);
-	u32 bytes = small ? 0 : p->length + (p->flags & PKT_HAS_GRH ? RING_GRH : 0);
+	u32 bytes = small ? 0 : p->length + (p->flags & PKT_HAS_GRH ? RING_ROUTE : 0);
 	struct ring_slot *s;
 	u32 start;
 	int err = 0;
@@ -276,7 +297,7 @@ bool ring_has_room(struct ring_tx *tx)
 
 	lock_acquire(&tx->lock);
 	/* If not, the consumer's word of room that brought us here has been used up: ask again. */
-	room = ring_fit_or_wait(tx, RING_MTU + RING_GRH, &start);
+	room = ring_fit_or_wait(tx, RING_MTU + RING_ROUTE, &start);
 	lock_release(&tx->lock);
 	return room;
 }
@@ -285,19 +306,15 @@ bool ring_has_room(struct ring_tx *tx)
 static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it, u32 data)
 {
 	struct pkt *p = &it->pkt;
-	u32 grh = p->flags & PKT_HAS_GRH ? RING_GRH : 0;
+	u32 route = p->flags & PKT_HAS_GRH ? RING_ROUTE : 0;
 
-	if (data >= RING_DATA || p->length + grh > RING_DATA - data)
+	if (data >= RING_DATA || p->length + route > RING_DATA - data)
 		return NULL;
-	if (grh != 0) {
-		memcpy(it->grh, rx->shared->data + data, RING_GRH);
-		p->sgid = it->grh + 8;
-		p->dgid = it->grh + 24;
-		p->traffic_class = (u8)(it->grh[0] << 4 | it->grh[1] >> 4);
-		p->flow_label = (u32)(it->grh[1] & 15) << 16 | (u32)it->grh[2] << 8 | it->grh[3];
-		p->hop_limit = it->grh[7];
+	if (route != 0) {
+		memcpy(it->route, rx->shared->data + data, RING_ROUTE);
+		ring_read_route(it->route, p);
 	}
-	return rx->shared->data + data + grh;
+	return rx->shared->data + data + route;
 }
 
 /* Each field is read once: what is judged is what is used. */

@@ -22,7 +22,9 @@ enum {
 	RING_PUBLISH = RING_SLOTS / 8, /* the producer hears of room at least this often */
 	RING_MTU = 16 << 10,   /* payload of one packet */
 	RING_INLINE = PKT_BRIEF_BYTES,
-	RING_GRH = 40, /* in front of the payload, with PKT_HAS_GRH */
+	/* in front of the payload, with PKT_HAS_GRH: the GRH, then the words of the local route
+	 * header: SLID, DLID, P_Key, SL, no_grh */
+	RING_ROUTE = 48,
 };
 
 struct CACHE_ALIGNED ring_slot {
@@ -135,7 +137,7 @@ struct ring_item {
 	struct pkt pkt;
 	const u8 *payload;
 	u32 data_bytes; /* of the data area that it holds */
-	u8 grh[RING_GRH];
+	u8 route[RING_ROUTE];
 };
 
 /* There is a packet (!ring_looks_empty). True: it is a brief one, *b is what it says, its payload

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/task.h"
+
 enum {
 	SPACE_TAIL = 8,	   /* bytes that are visible last */
 	SPACE_PIECES = 16, /* of one system call */
@@ -117,18 +119,5 @@ int space_open(pid_t pid, u64 nonce_addr, u64 nonce)
 
 bool space_is_stopped(pid_t pid)
 {
-	char text[128], path[32];
-	const char *state;
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[MAX(n, (ssize_t)0)] = '\0';
-	state = strrchr(text, ')'); /* the end of its name, which may have anything in it */
-	return state != NULL && strncmp(state, ") T", 3) == 0;
+	return task_state(pid) == 'T';
 }

@@ -102,6 +102,7 @@ struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct 
 	d->udp = udp;
 	d->key = *key;
 	d->socket = s;
+	d->port = s == NULL ? NULL : &s->port;
 	dest_address(d, s == NULL ? 0 : s->ifindex);
 	if (s != NULL && dest_is_multicast(key->remote))
 		d->multicast_if = s->ifindex;
@@ -180,8 +181,8 @@ static void dest_forget_sources(struct udp *udp) REQUIRES(udp->poll_lock) REQUIR
 /* nobody holds it or finds it any more */
 static void dest_free(struct udp_dest *d) NO_THREAD_SAFETY
 {
-	if (d->line != NULL)
-		line_close(d);
+	if (d->connected_socket != NULL)
+		connected_close(d);
 	free(d->batch);
 	free(d->source);
 	free(d);
@@ -201,7 +202,7 @@ static void dest_mark_connected(struct udp *udp) REQUIRES(udp->lock)
 			memcpy(key.local, d->key.local, 16);
 			source = dest_look(udp, &key);
 			if (source != NULL)
-				source->connected = true;
+				source->has_connection = true;
 		}
 }
 
@@ -209,9 +210,9 @@ static void dest_mark_connected(struct udp *udp) REQUIRES(udp->lock)
 static bool dest_stays(struct udp_dest *d, bool sources)
 	NO_THREAD_SAFETY /* udp->lock and udp->poll_lock are held */
 {
-	bool connected = d->connected;
+	bool connected = d->has_connection;
 
-	d->connected = false;
+	d->has_connection = false;
 	return connected || (sources && d->source == NULL) || !dest_is_idle(d);
 }
 

@@ -35,21 +35,31 @@ static struct udp_group *group_find(struct udp *udp, const u8 gid[16]) REQUIRES(
 	return NULL;
 }
 
-/* The interfaces that have an address on the wire: their first GIDs, at most NODE_GIDS of them. */
+/* Appends the first GID on the wire of each interface of `c` that is not among the `n` of `out`
+ * yet; returns how many there are then, at most NODE_GIDS. */
+static int group_add_ports(const struct node_config *c, struct node_gid *out, int n)
+{
+	for (int i = 0; i < NODE_GIDS && n < NODE_GIDS; i++) {
+		bool known = (c->gids[i].flags & NODE_GID_WIRE) == 0 || c->gids[i].ifindex == 0;
+
+		for (int k = 0; k < n && !known; k++)
+			known = out[k].ifindex == c->gids[i].ifindex;
+		if (!known)
+			out[n++] = c->gids[i];
+	}
+	return n;
+}
+
+/* The interfaces of all devices that have an address on the wire: their first GIDs, at most
+ * NODE_GIDS of them. */
 static int group_ports(struct udp *udp, struct node_gid *out)
 {
 	struct node_config c;
 	int n = 0;
 
-	node_config_get(udp->cfg.node, &c);
-	for (int i = 0; i < NODE_GIDS; i++) {
-		bool known = (c.gids[i].flags & NODE_GID_WIRE) == 0 || c.gids[i].ifindex == 0;
-
-		for (int k = 0; k < n && !known; k++)
-			known = out[k].ifindex == c.gids[i].ifindex;
-		if (!known)
-			out[n++] = c.gids[i];
-	}
+	for (u32 i = 0; i < NODE_DEVICES; i++)
+		if (node_device_get(udp->cfg.node, i, &c) == 0)
+			n = group_add_ports(&c, out, n);
 	return n;
 }
 

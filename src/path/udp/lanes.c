@@ -78,8 +78,8 @@ static int lanes_bind_any(const struct udp *udp, struct udp_socket *s, u16 sport
 	for (u32 i = 0; i < LANE_TRIES && err == -EADDRINUSE; i++) {
 		u32 port = sport + i * step > UINT16_MAX ? sport - i * step : sport + i * step;
 
-		err = lanes_bind(s->fd, s->gid, s->ifindex, (u16)port, true);
-		s->sport = (u16)port;
+		err = lanes_bind(s->port.fd, s->gid, s->ifindex, (u16)port, true);
+		s->port.sport = (u16)port;
 	}
 	return err;
 }
@@ -96,16 +96,17 @@ static struct udp_socket *lanes_create(const struct udp *udp, const struct udp_k
 	s->v4 = roce_gid_is_ipv4(s->gid);
 	s->ifindex = ifindex;
 	s->lane = key->lane;
-	s->fd = udp_socket_open(s->gid);
-	err = s->fd < 0 ? s->fd : lanes_bind_any(udp, s, sport);
+	s->port.ops = &udp_port_ops_shared;
+	s->port.fd = udp_socket_open(s->gid);
+	err = s->port.fd < 0 ? s->port.fd : lanes_bind_any(udp, s, sport);
 	if (err == 0) {
 		sockets_set_class(s);
 		sockets_set_hops(s, key->hops);
 		return s;
 	}
 	log_debug("udp", "no socket for source port %u: %s", sport, strerror(-err));
-	if (s->fd >= 0)
-		close(s->fd);
+	if (s->port.fd >= 0)
+		close(s->port.fd);
 	free(s);
 	return NULL;
 }
@@ -142,6 +143,6 @@ void lanes_open(struct udp *udp, const struct udp_key *key, u16 sport)
 	lock_release(&udp->lock);
 	if (wanted)
 		return;
-	close(s->fd);
+	close(s->port.fd);
 	free(s);
 }

@@ -100,7 +100,7 @@ static void joined__that_vanish_go_one_by_one(void **state)
 	joined_fate = VANISH;
 	send_equal(d, 0, 20);
 	receive(&side[1], 0);
-	side[0].path->ops->distrust(d);
+	side[0].path->ops->batches_lost(d);
 	send_equal(d, 0, 20);
 	receive(&side[1], 20);
 	joined_fate = 0;

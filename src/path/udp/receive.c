@@ -324,6 +324,9 @@ static int receive_judge(struct udp *udp, struct roce_source *source, struct udp
 	p->traffic_class = h->flow.traffic_class;
 	p->hop_limit = h->flow.hop_limit;
 	p->flow_label = 0;
+	p->slid = p->dlid = 0;
+	p->sl = 0;
+	p->no_grh = false;
 	p->flags |= PKT_HAS_GRH | (h->multicast ? PKT_MULTICAST : 0);
 	return 0;
 }
@@ -510,7 +513,7 @@ static bool receive_is_plain(const struct udp *udp, const struct udp_socket *s)
 {
 	const struct udp_inbox *in = udp->inbox;
 
-	return udp->cfg.lines != 0 && in->small && in->exact == 0 && s->group == NULL &&
+	return udp->cfg.connected_sockets != 0 && in->small && in->exact == 0 && s->group == NULL &&
 	       !path_shows_headers(&udp->path) && !udp_is_captured(udp);
 }
 
@@ -527,7 +530,7 @@ static int receive_socket(struct udp *udp, struct udp_socket *s, int budget, boo
 		single = inbox_is_single(in);
 		plain = single && !all && receive_is_plain(udp, s);
 		ask = single ? 1 : MIN(in->last + 1, (u32)INBOX_MESSAGES);
-		got = inbox_fill(in, s->fd, ask, plain);
+		got = inbox_fill(in, s->port.fd, ask, plain);
 		if (got != 0) {
 			udp->now_ms = clock_coarse_ms();
 			in->exact -= in->exact != 0;

@@ -11,28 +11,17 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "wire/roce.h"
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-
 enum {
 	SEND_SPARE = 32, /* batches that are kept */
-	SEND_AT_ONCE = 16,
 	SEND_SINGLY_S = 10, /* then batches are tried again */
-	SEND_SHORT_PACKETS = 2, /* a message and an acknowledgement */
-	SEND_SHORT_BYTES = 1024,
-	SEND_CONTROL = 3 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct in6_pktinfo)),
 };
 
 /* ---- batches ---- */
@@ -81,22 +70,28 @@ void send_free_spare(struct udp *udp)
 	lock_release(&udp->lock);
 }
 
-/* An empty batch, or NULL. A line has one of its own. */
+/* Whether a refused call ends the port; then nobody else sends by it. */
+static bool send_port_ends(const struct udp_port *p)
+{
+	return p != NULL && p->ops->retire != NULL;
+}
+
+/* An empty batch, or NULL. */
 static struct udp_batch *batch_begin(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
-	struct udp_batch *b = d->line != NULL ? d->line->spare : NULL;
+	struct udp_batch *b = d->spare;
 
 	if (b == NULL)
 		return batch_take(d->udp);
-	d->line->spare = NULL;
+	d->spare = NULL;
 	b->packets = b->bytes = b->sent = 0;
 	return b;
 }
 
 static void batch_end(struct udp_dest *d, struct udp_batch *b) REQUIRES(d->tx_lock)
 {
-	if (d->line != NULL && d->line->spare == NULL)
-		d->line->spare = b;
+	if (send_port_ends(d->port) && d->spare == NULL)
+		d->spare = b;
 	else
 		batch_give(d->udp, b);
 }
@@ -156,85 +151,6 @@ static u8 *batch_at(struct udp_batch *b, u32 packet)
 
 /* ---- handing over ---- */
 
-struct send_call {
-	struct msghdr msg;
-	struct iovec iov;
-	u8 control[SEND_CONTROL] __attribute__((aligned(8)));
-};
-
-static void call_add(struct send_call *c, int level, int type, const void *value, size_t size)
-{
-	struct cmsghdr *m = (struct cmsghdr *)(c->control + c->msg.msg_controllen);
-
-	m->cmsg_level = level;
-	m->cmsg_type = type;
-	m->cmsg_len = CMSG_LEN(size);
-	memcpy(CMSG_DATA(m), value, size);
-	c->msg.msg_controllen += CMSG_SPACE(size);
-}
-
-/* Multicast leaves by the interface that has the source address. */
-static void call_add_interface(struct send_call *c, const struct udp_dest *d, bool v4)
-{
-	struct in_pktinfo to4 = { .ipi_ifindex = (int)d->multicast_if };
-	struct in6_pktinfo to6 = { .ipi6_ifindex = d->multicast_if };
-
-	if (v4) {
-		memcpy(&to4.ipi_spec_dst, d->key.local + 12, 4);
-		call_add(c, IPPROTO_IP, IP_PKTINFO, &to4, sizeof(to4));
-	} else {
-		memcpy(&to6.ipi6_addr, d->key.local, 16);
-		call_add(c, IPPROTO_IPV6, IPV6_PKTINFO, &to6, sizeof(to6));
-	}
-}
-
-/* The header fields that differ from the socket's. */
-static void call_add_fields(struct send_call *c, const struct udp_dest *d, bool v4)
-	REQUIRES(d->tx_lock)
-{
-	int tos = d->key.traffic_class, hops = d->key.hops;
-
-	if (tos != d->socket->traffic_class)
-		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tos,
-			 sizeof(tos));
-	if (d->multicast_if != 0)
-		call_add_interface(c, d, v4);
-	if (hops != d->socket->hops || d->multicast_if != 0)
-		call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops,
-			 sizeof(hops));
-}
-
-static void call_fill(struct send_call *c, const struct udp_dest *d, bool v4, u8 *data, u32 bytes)
-	REQUIRES(d->tx_lock)
-{
-	c->iov = (struct iovec){ .iov_base = data, .iov_len = bytes };
-	c->msg = (struct msghdr){ .msg_iov = &c->iov, .msg_iovlen = 1, .msg_control = c->control };
-	if (d->line != NULL)
-		return; /* the socket has it all: said again, it would make it look for the way */
-	c->msg.msg_name = (void *)(uintptr_t)&d->to;
-	c->msg.msg_namelen = d->to_length;
-	call_add_fields(c, d, v4);
-}
-
-static int call_send(const struct udp_dest *d, struct send_call *c) REQUIRES(d->tx_lock)
-{
-	int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-	long n;
-
-	if (c->msg.msg_controllen == 0)
-		c->msg.msg_control = NULL;
-	if (d->line == NULL)
-		n = syscall(SYS_sendmsg, d->socket->fd, &c->msg, flags);
-	else if (c->msg.msg_control != NULL)
-		n = syscall(SYS_sendmsg, d->line->fd, &c->msg, flags);
-	else /* takes less to begin */
-		n = syscall(SYS_sendto, d->line->fd, c->iov.iov_base, c->iov.iov_len, flags, NULL,
-			    0);
-	if (d->line != NULL)
-		d->line->calls++;
-	return n < 0 ? -errno : 0;
-}
-
 /* What a packet's fate says about the way, once each. */
 static void send_failed(const struct udp_dest *d, int err, u32 packets)
 {
@@ -255,36 +171,24 @@ static void send_failed(const struct udp_dest *d, int err, u32 packets)
 static int send_few(const struct udp_dest *d, const struct udp_batch *b, u8 *data, u32 k)
 	REQUIRES(d->tx_lock)
 {
-	struct mmsghdr many[SEND_AT_ONCE];
-	struct iovec iov[SEND_AT_ONCE];
-	struct send_call c;
-	long n;
+	struct iovec iov[UDP_CALL_MANY];
+	int err;
 
-	for (u32 i = 0; i < k && d->line != NULL; i++)
-		if (line_single(d->line, b->length[b->sent + i]) != 0)
-			return -EIO;
-	call_fill(&c, d, d->socket->v4, data, b->length[b->sent]);
 	if (likely(k == 1)) {
-		n = call_send(d, &c);
-		return n == 0 ? 1 : (int)n;
+		err = d->port->ops->send(d->port, d, data, b->length[b->sent], 0);
+		return err == 0 ? 1 : err;
 	}
-	if (c.msg.msg_controllen == 0)
-		c.msg.msg_control = NULL;
 	for (u32 i = 0; i < k; i++) {
 		iov[i] = (struct iovec){ .iov_base = data, .iov_len = b->length[b->sent + i] };
-		many[i] = (struct mmsghdr){ .msg_hdr = c.msg };
-		many[i].msg_hdr.msg_iov = &iov[i];
 		data += iov[i].iov_len;
 	}
-	n = syscall(SYS_sendmmsg, d->line != NULL ? d->line->fd : d->socket->fd, many, k,
-		    MSG_DONTWAIT | MSG_NOSIGNAL);
-	return n < 0 ? -errno : (int)n;
+	return d->port->ops->send_many(d->port, d, iov, k);
 }
 
 /* A flow label that somebody else in this host has for himself: without it, then. */
 static bool send_drops_label(struct udp_dest *d, int err) REQUIRES(d->tx_lock)
 {
-	if (err != -EINVAL || d->socket->v4 || d->to.v6.sin6_flowinfo == 0)
+	if (err != -EINVAL || d->to.any.sa_family == AF_INET || d->to.v6.sin6_flowinfo == 0)
 		return false;
 	d->to.v6.sin6_flowinfo = 0;
 	return true;
@@ -297,9 +201,9 @@ static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n,
 {
 	*taken = 0;
 	while (n != 0) {
-		int got = send_few(d, b, data, MIN(n, (u32)SEND_AT_ONCE));
+		int got = send_few(d, b, data, MIN(n, (u32)UDP_CALL_MANY));
 
-		if (got < 0 && d->line != NULL)
+		if (got < 0 && send_port_ends(d->port))
 			return -ESTALE;
 		if (got == -EAGAIN)
 			return got;
@@ -312,7 +216,7 @@ static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n,
 		for (int i = 0; i < MAX(got, 1); i++, n--)
 			data += b->length[b->sent++];
 		/* what stopped it may have used up a number */
-		if (unlikely(n != 0 && d->line != NULL && got < SEND_AT_ONCE))
+		if (unlikely(n != 0 && send_port_ends(d->port) && got < UDP_CALL_MANY))
 			return -ESTALE;
 	}
 	return 0;
@@ -332,7 +236,7 @@ static void send_sign(struct udp_dest *d, const struct roce_flow *f, u8 *data, u
 static void send_number_again(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n)
 	REQUIRES(d->tx_lock)
 {
-	struct roce_flow flow = { .sport = d->socket->sport, .df = true };
+	struct roce_flow flow = { .sport = d->port->sport, .df = true };
 
 	memcpy(flow.sgid, d->key.local, 16);
 	memcpy(flow.dgid, d->key.remote, 16);
@@ -346,12 +250,12 @@ static void send_number_again(struct udp_dest *d, struct udp_batch *b, u8 *data,
 }
 
 /* Batches do not get through: for a while packets are datagrams of their own. */
-static void send_give_up_batches(struct udp_dest *d, const char *why) REQUIRES(d->tx_lock)
+static void send_stop_batching(struct udp_dest *d, const char *why) REQUIRES(d->tx_lock)
 {
 	struct udp *udp = d->udp;
 
-	d->singly = true;
-	d->singly_ns = clock_now_ns() + SEND_SINGLY_S * NS_PER_S;
+	d->unbatched = true;
+	d->unbatched_until_ns = clock_now_ns() + SEND_SINGLY_S * NS_PER_S;
 	udp_count(udp, COUNT_TX_UNBATCHED);
 	if ((__atomic_fetch_or(&udp->warned, UDP_WARNED_SEGMENT, __ATOMIC_RELAXED) &
 	     UDP_WARNED_SEGMENT) == 0)
@@ -365,21 +269,14 @@ static bool send_is_refusal(int err)
 	return err == -EIO || err == -EINVAL || err == -EOPNOTSUPP || err == -ENOPROTOOPT;
 }
 
-/* Hands over `n` packets together. 0; -EAGAIN: no room; -ESTALE: the destination's line is of no
- * use any more. */
+/* Hands over `n` packets together. 0; -EAGAIN: no room; -ESTALE: the port is to be retired. */
 static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 bytes)
 	REQUIRES(d->tx_lock)
 {
-	u16 segment = b->length[b->sent];
-	struct send_call c;
+	int err = d->port->ops->send(d->port, d, data, bytes, b->length[b->sent]);
 	u32 taken;
-	int err;
 
-	call_fill(&c, d, d->socket->v4, data, bytes);
-	if (d->line == NULL || !line_joins(d->line, segment))
-		call_add(&c, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment));
-	err = call_send(d, &c);
-	if (err != 0 && d->line != NULL)
+	if (err != 0 && send_port_ends(d->port))
 		return -ESTALE;
 	if (err == -EAGAIN)
 		return err;
@@ -390,7 +287,7 @@ static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u3
 		err = send_singly(d, b, data, n, &taken);
 		/* else it was not for being joined, but too long for the way, say */
 		if (taken != 0)
-			send_give_up_batches(d, strerror(-why));
+			send_stop_batching(d, strerror(-why));
 		return err;
 	}
 	if (err != 0)
@@ -412,30 +309,25 @@ static void send_stick(struct udp_dest *d) REQUIRES(d->tx_lock)
 	lock_release(&udp->lock);
 }
 
-/* What waits in the batch goes by the lane's socket, as datagrams that are alone. */
-static void send_leave_line(struct udp_dest *d) REQUIRES(d->tx_lock)
+/* Another port takes what waits in the batch, as datagrams that are alone. */
+static void send_retire_port(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
 	struct udp_batch *b = d->batch;
 
-	line_close(d);
-	if (b != NULL && d->socket != NULL)
+	d->port->ops->retire(d);
+	if (b != NULL && d->port != NULL)
 		send_number_again(d, b, batch_at(b, b->sent), b->packets - b->sent);
 }
 
-/* Short batches one after the other are worth a line. */
 static void send_batch_end(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
 	struct udp_batch *b = d->batch;
-	bool brief = b->packets <= SEND_SHORT_PACKETS && b->bytes <= SEND_SHORT_BYTES;
 
 	d->batch = NULL;
 	path_count_many(&d->udp->path, COUNT_TX_PACKETS, b->packets);
+	if (d->port != NULL && d->port->ops->batch_left != NULL)
+		d->port->ops->batch_left(d, b);
 	batch_end(d, b);
-	if (likely(d->line != NULL))
-		return;
-	d->shorts = brief ? d->shorts + 1 : 0;
-	if (brief && d->socket != NULL && !d->singly)
-		line_want(d);
 }
 
 /* Sends the batch; what the kernel has no room for stays, and the destination is blocked. */
@@ -445,7 +337,7 @@ static void send_batch(struct udp_dest *d) REQUIRES(d->tx_lock)
 	u8 *data = batch_at(b, b->sent);
 
 	d->blocked = false;
-	while (b->sent < b->packets && d->socket != NULL) {
+	while (b->sent < b->packets && d->port != NULL) {
 		u32 bytes, n = batch_singles(b, b->sent, &bytes), taken;
 		int err;
 
@@ -460,7 +352,7 @@ static void send_batch(struct udp_dest *d) REQUIRES(d->tx_lock)
 			return;
 		}
 		if (unlikely(err == -ESTALE)) {
-			send_leave_line(d);
+			send_retire_port(d);
 			data = batch_at(b, b->sent);
 		} else {
 			data += bytes;
@@ -494,15 +386,12 @@ static int send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32
 		       u32 payload, const struct iovec *iov, int n) REQUIRES(d->tx_lock)
 {
 	u8 *at = b->data + b->bytes;
-	u32 place = d->singly ? 0 : batch_place(b, bytes);
-	struct roce_flow flow = { .sport = d->socket->sport, .df = true, .id = (u16)place };
+	u32 place = d->unbatched ? 0 : batch_place(b, bytes);
+	struct roce_flow flow = { .sport = d->port->sport, .df = true };
 
 	if (unlikely(send_copy(at + headers, iov, n) != 0))
 		return -EFAULT;
-	if (d->line != NULL) {
-		flow.sport = d->line->sport;
-		flow.id = line_number(d->line, place);
-	}
+	flow.id = d->port->ops->next_id(d->port, place);
 	memcpy(flow.sgid, d->key.local, 16);
 	memcpy(flow.dgid, d->key.remote, 16);
 	memset(at + headers + payload, 0, bytes - headers - payload);
@@ -528,8 +417,8 @@ static int send_make_room(struct udp_dest *d, u32 bytes) REQUIRES(d->tx_lock)
 		return -EAGAIN;
 	if (d->batch == NULL) {
 		d->batch = batch_begin(d);
-		if (unlikely(d->singly))
-			d->singly = clock_now_ns() < d->singly_ns;
+		if (unlikely(d->unbatched))
+			d->unbatched = clock_now_ns() < d->unbatched_until_ns;
 	}
 	return d->batch == NULL ? -ENOMEM : 0;
 }
@@ -540,7 +429,7 @@ static int send_locked(struct udp_dest *d, const struct pkt *p, const struct iov
 	u32 bytes = ROCE_HEADERS_MAX + p->length + roce_pad(p->length) + ROCE_ICRC;
 	int headers, err;
 
-	if (d->socket == NULL)
+	if (d->port == NULL)
 		return -ENETUNREACH;
 	if (d->blocked)
 		return -EAGAIN;
@@ -584,13 +473,15 @@ void send_flush(struct path_dest *dest)
  * which the kernel has no room is signed anew, or dropped if the address has left. */
 void send_from(struct udp_dest *d, struct udp_socket *s)
 {
-	bool other = d->socket != NULL && s != NULL && s->sport != d->socket->sport;
+	bool other = d->socket != NULL && s != NULL && s->port.sport != d->socket->port.sport;
 	struct udp_batch *b;
 
-	if (d->batch != NULL && (other || d->line != NULL))
+	if (d->batch != NULL && (other || send_port_ends(d->port)))
 		send_batch(d);
-	if (d->line != NULL && s != d->socket)
-		send_leave_line(d);
+	if (s != d->socket && send_port_ends(d->port))
+		send_retire_port(d);
+	if (!send_port_ends(d->port))
+		d->port = s == NULL ? NULL : &s->port;
 	d->socket = s;
 	b = d->batch;
 	if (b != NULL && s == NULL)
@@ -600,28 +491,28 @@ void send_from(struct udp_dest *d, struct udp_socket *s)
 }
 
 /* What waits goes as it is: a part of it may have gone already. */
-void send_distrust(struct path_dest *dest)
+void send_batches_lost(struct path_dest *dest)
 {
 	struct udp_dest *d = udp_dest_of(dest);
 
 	lock_acquire(&d->tx_lock);
 	send_waiting(d);
-	if (!d->singly)
-		send_give_up_batches(d, "no answer");
+	if (!d->unbatched)
+		send_stop_batching(d, "no answer");
 	lock_release(&d->tx_lock);
 }
 
-/* If the kernel does not number as reckoned, nothing that leaves by a line arrives. */
-void send_doubt(struct path_dest *dest)
+/* A port that may end is asked: nothing that leaves by it arrives if the kernel numbers otherwise
+ * than expected. */
+void send_peer_silent(struct path_dest *dest)
 {
 	struct udp_dest *d = udp_dest_of(dest);
 
 	lock_acquire(&d->tx_lock);
-	if (d->line != NULL)
+	if (send_port_ends(d->port))
 		send_waiting(d);
-	if (d->line != NULL &&
-	    (d->batch != NULL || line_is_doubted(d->line, &d->key, d->socket->v4)))
-		send_leave_line(d);
+	if (send_port_ends(d->port) && (d->batch != NULL || d->port->ops->is_stale(d->port, d)))
+		send_retire_port(d);
 	lock_release(&d->tx_lock);
 }
 

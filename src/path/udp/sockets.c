@@ -33,15 +33,19 @@ void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want)
 {
 	struct epoll_event ev = { .events = EPOLLIN | (want ? EPOLLOUT : 0), .data.ptr = s };
 
-	if (epoll_ctl(udp->epoll_fd, EPOLL_CTL_MOD, s->fd, &ev) != 0)
+	if (epoll_ctl(udp->epoll_fd, EPOLL_CTL_MOD, s->port.fd, &ev) != 0)
 		log_debug("udp", "epoll: errno %d", errno);
 }
 
-static void sockets_close(struct udp *udp, struct udp_socket *s)
+/* A child may hold a copy of the socket, which would keep it in the epoll set behind a close. */
+static void sockets_unwatch(struct udp *udp, const struct udp_socket *s)
 {
-	/* A child may hold a copy, which would keep it in the epoll set. */
-	epoll_ctl(udp->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
-	close(s->fd);
+	epoll_ctl(udp->epoll_fd, EPOLL_CTL_DEL, s->port.fd, NULL);
+}
+
+static void sockets_close(struct udp_socket *s)
+{
+	close(s->port.fd);
 	free(s);
 }
 
@@ -52,8 +56,8 @@ void sockets_set_class(struct udp_socket *s)
 
 	/* flow labels are those of the destinations */
 	if (!s->v4)
-		(void)setsockopt(s->fd, IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &one, sizeof(one));
-	if (setsockopt(s->fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6, s->v4 ? IP_TOS : IPV6_TCLASS,
+		(void)setsockopt(s->port.fd, IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &one, sizeof(one));
+	if (setsockopt(s->port.fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6, s->v4 ? IP_TOS : IPV6_TCLASS,
 		       &capable, sizeof(capable)) == 0)
 		s->traffic_class = PATH_ECN_CAPABLE;
 }
@@ -64,8 +68,8 @@ void sockets_set_hops(struct udp_socket *s, u8 hops)
 
 	s->hops = UDP_DEFAULT_HOPS;
 	if (hops != UDP_DEFAULT_HOPS &&
-	    setsockopt(s->fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6, s->v4 ? IP_TTL : IPV6_UNICAST_HOPS,
-		       &value, sizeof(value)) == 0)
+	    setsockopt(s->port.fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6,
+		       s->v4 ? IP_TTL : IPV6_UNICAST_HOPS, &value, sizeof(value)) == 0)
 		s->hops = hops;
 }
 
@@ -92,7 +96,7 @@ bool sockets_insert(struct udp *udp, struct udp_socket *s)
 	/* The kernel hands the pointer to the receiver; this pairs with the load in udp_ready. */
 	__atomic_fetch_add(&udp->sockets_shown, 1, __ATOMIC_RELEASE);
 	if (!sockets_have_room(udp) ||
-	    epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev) != 0)
+	    epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->port.fd, &ev) != 0)
 		return false;
 	udp->sockets[udp->socket_count] = s;
 	__atomic_store_n(&udp->socket_count, udp->socket_count + 1, __ATOMIC_RELEASE);
@@ -123,7 +127,7 @@ static void sockets_leave_out_destination(const struct udp_socket *s)
 	int off = 0;
 
 	if (s->group == NULL)
-		(void)setsockopt(s->fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6,
+		(void)setsockopt(s->port.fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6,
 				 s->v4 ? IP_PKTINFO : IPV6_RECVPKTINFO, &off, sizeof(off));
 }
 
@@ -135,12 +139,13 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 
 	if (s == NULL)
 		return false;
-	s->fd = from->fd;
+	s->port.fd = from->fd;
 	s->v4 = roce_gid_is_ipv4(from->gid);
 	memcpy(s->gid, from->gid, 16);
 	s->ifindex = from->ifindex;
 	s->slot = slot;
-	s->sport = NODE_UDP_PORT;
+	s->port.ops = &udp_port_ops_shared;
+	s->port.sport = NODE_UDP_PORT;
 	s->id = from->id;
 	s->group = group;
 	sockets_set_class(s);
@@ -154,17 +159,33 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 	return added;
 }
 
-static int sockets_ask(struct udp *udp, u32 slot) REQUIRES(udp->slots_lock)
+static int sockets_ask_device(struct udp *udp, u32 device, u32 slot) REQUIRES(udp->slots_lock)
 {
 	struct node_socket got[NODE_GIDS];
-	int n = node_udp_sockets(udp->cfg.node, slot, got, NODE_GIDS);
+	int n = node_udp_sockets(udp->cfg.node, device, slot, got, NODE_GIDS);
 
 	for (int i = 0; i < n; i++)
 		if (!sockets_add(udp, slot, &got[i], NULL))
 			close(got[i].fd);
-	if (n < 0)
-		log_warn("udp", "no sockets for slot %u: %s", slot, strerror(-n));
 	return n < 0 ? n : 0;
+}
+
+/* A device that is removed meanwhile has no sockets. Those of a device that is added come with
+ * its event. */
+static int sockets_ask(struct udp *udp, u32 slot) REQUIRES(udp->slots_lock)
+{
+	struct node_config c;
+	int err = 0;
+
+	for (u32 i = 0; i < NODE_DEVICES && err == 0; i++) {
+		if (node_device_get(udp->cfg.node, i, &c) == 0)
+			err = sockets_ask_device(udp, i, slot);
+		if (err == -ENODEV)
+			err = 0;
+	}
+	if (err != 0)
+		log_warn("udp", "no sockets for slot %u: %s", slot, strerror(-err));
+	return err;
 }
 
 /* Gives every destination the socket that its source address has now. */
@@ -209,7 +230,8 @@ static void sockets_mark_lanes(struct udp *udp) REQUIRES(udp->slots_lock) REQUIR
 	}
 }
 
-/* Takes what is `gone` out of the table; returns the first of them. */
+/* Takes what is `gone` out of the table and of the epoll set, from which a receiver, who holds
+ * poll_lock too, would learn of it again; returns the first of them. */
 static struct udp_socket *sockets_take_gone(struct udp *udp) REQUIRES(udp->slots_lock)
 	REQUIRES(udp->poll_lock)
 {
@@ -222,6 +244,7 @@ static struct udp_socket *sockets_take_gone(struct udp *udp) REQUIRES(udp->slots
 		struct udp_socket *s = udp->sockets[i];
 
 		if (s->gone) {
+			sockets_unwatch(udp, s);
 			s->next_gone = gone;
 			gone = s;
 		} else {
@@ -237,13 +260,13 @@ static struct udp_socket *sockets_take_gone(struct udp *udp) REQUIRES(udp->slots
 	return gone;
 }
 
-static void sockets_close_gone(struct udp *udp, struct udp_socket *gone) REQUIRES(udp->slots_lock)
+static void sockets_close_gone(struct udp_socket *gone)
 {
 	while (gone != NULL) {
 		struct udp_socket *s = gone;
 
 		gone = s->next_gone;
-		sockets_close(udp, s);
+		sockets_close(s);
 	}
 }
 
@@ -267,7 +290,7 @@ void udp_refresh(struct udp *udp)
 		lock_release(&udp->poll_lock);
 	}
 	sockets_reassign(udp);
-	sockets_close_gone(udp, gone);
+	sockets_close_gone(gone);
 	lock_release(&udp->slots_lock);
 }
 
@@ -299,7 +322,7 @@ void sockets_drop_group(struct udp *udp, const struct udp_group *g)
 	lock_acquire(&udp->poll_lock);
 	gone = sockets_take_gone(udp);
 	lock_release(&udp->poll_lock);
-	sockets_close_gone(udp, gone);
+	sockets_close_gone(gone);
 }
 
 int udp_slot_own(struct udp *udp, u32 slot)
@@ -331,8 +354,10 @@ bool udp_has_source(struct udp *udp, const u8 sgid[16])
 void sockets_close_all(struct udp *udp)
 {
 	lock_acquire(&udp->lock);
-	for (u32 i = 0; i < udp->socket_count; i++)
-		sockets_close(udp, udp->sockets[i]);
+	for (u32 i = 0; i < udp->socket_count; i++) {
+		sockets_unwatch(udp, udp->sockets[i]);
+		sockets_close(udp->sockets[i]);
+	}
 	udp->socket_count = udp->socket_space = 0;
 	free(udp->sockets);
 	udp->sockets = NULL;
@@ -343,10 +368,10 @@ void sockets_close_all(struct udp *udp)
 void udp_drop_in_child(struct udp *udp) NO_THREAD_SAFETY /* one thread */
 {
 	for (u32 i = 0; i < udp->socket_count; i++)
-		close(udp->sockets[i]->fd);
+		close(udp->sockets[i]->port.fd);
 	for (u32 i = 0; i < UDP_BUCKETS; i++)
 		for (struct udp_dest *d = udp->buckets[i]; d != NULL; d = d->next)
-			if (d->line != NULL)
-				close(d->line->fd);
+			if (d->connected_socket != NULL)
+				close(d->connected_socket->port.fd);
 	close(udp->epoll_fd);
 }

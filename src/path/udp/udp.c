@@ -279,8 +279,8 @@ static const struct path_ops udp_ops = {
 	.same = udp_dest_same,
 	.send = send_packet,
 	.flush = send_flush,
-	.distrust = send_distrust,
-	.doubt = send_doubt,
+	.batches_lost = send_batches_lost,
+	.peer_silent = send_peer_silent,
 	.direct = udp_direct,
 	.pullable = udp_pullable,
 	.pull = udp_pull,
@@ -327,7 +327,7 @@ struct udp *udp_create(const struct udp_config *cfg, int *err)
 	memset(udp, 0, sizeof(*udp));
 	udp->cfg = *cfg;
 	udp->epoll_fd = -1;
-	__atomic_store_n(&udp->line_ports, (u32)(clock_now_ns() / NS_PER_US), __ATOMIC_RELAXED);
+	__atomic_store_n(&udp->connect_ports, (u32)(clock_now_ns() / NS_PER_US), __ATOMIC_RELAXED);
 	udp->path.ops = &udp_ops;
 	udp->path.idle = true;
 	udp->path.counters = cfg->counters;

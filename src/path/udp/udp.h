@@ -23,12 +23,12 @@ struct udp_config {
 	u32 lanes; /* source ports beside 4791, per address; at most UDP_LANES */
 	/* connected sockets for short messages in turn, which are then received by the shortest
 	 * call too; 0: none, and by the long one */
-	u32 lines;
+	u32 connected_sockets;
 	/* While it is true somebody looks in within a millisecond, whoever sleeps; who makes it
 	 * false polls after that, with `must`. Atomic. NULL: it never is. */
 	const bool *ticking;
 };
-enum { UDP_LANES = 8, UDP_LINES = 32 };
+enum { UDP_LANES = 8, UDP_CONNECTED_SOCKETS = 32 };
 
 /* NULL and *err: -EMFILE, -ENOMEM. No socket yet: they come with the slots. */
 struct udp *udp_create(const struct udp_config *cfg, int *err);

@@ -3,7 +3,8 @@
  *   sockets.c  one per address and slot, as the node hands them over
  *   group.c    multicast groups and their members
  *   lanes.c    more sockets, to send from other ports
- *   line.c     connected ones, for short messages in turn
+ *   port.c     how packets leave by a socket that many destinations share
+ *   connected.c  connected sockets, for short messages in turn
  *   dest.c     destinations, found by address
  *   send.c     packets gather in a batch; a batch leaves in few system calls
  *   receive.c  datagrams become packets, or a counted drop
@@ -18,7 +19,7 @@
 #include <sys/socket.h>
 
 #include "path/udp/udp.h"
-#include "wire/roce.h"
+#include "wire/source.h"
 
 enum {
 	UDP_SLOTS = 8,     /* as many as a process may hold */
@@ -30,6 +31,7 @@ enum {
 	UDP_HASH_WORDS = 10,   /* 32 bits each, of a key */
 	UDP_BATCH_PACKETS = 64, /* what the kernel takes as one UDP_SEGMENT call */
 	UDP_BATCH_BYTES = 65000,
+	UDP_CALL_MANY = 16, /* packets in one call, each a datagram of its own */
 	UDP_ANY_SLOT = 0xffff,
 	UDP_DEFAULT_HOPS = 64,
 };
@@ -40,13 +42,45 @@ union udp_address {
 	struct sockaddr_in6 v6;
 };
 
+struct udp_port;
+struct udp_dest;
+struct udp_batch;
+
+/* What batching may ask of the socket that packets leave by. The caller holds the destination's
+ * tx_lock. No call waits. */
+struct udp_port_ops {
+	/* The IPv4 identification of the next packet, which has this place in its run of joined
+	 * packets. Asked once for each packet, in the order in which packets leave. */
+	u16 (*next_id)(struct udp_port *p, u32 place);
+	/* Hands `bytes` over in one call: packets of `segment` bytes each but the last, or one
+	 * packet where `segment` is 0. 0, or a negative errno: the kernel has taken none. */
+	int (*send)(struct udp_port *p, const struct udp_dest *d, u8 *data, u32 bytes, u16 segment);
+	/* Hands over n packets, UDP_CALL_MANY at most, each a datagram of its own. Returns how many
+	 * the kernel has taken, or a negative errno. */
+	int (*send_many)(struct udp_port *p, const struct udp_dest *d, struct iovec *iov, u32 n);
+	/* Recovery. NULL: the port goes on after a refused call. Else no identification is known
+	 * after one: closes the port, and the destination sends by its socket's. What it has not
+	 * sent yet needs another ICRC. */
+	void (*retire)(struct udp_dest *d);
+	/* The peer is silent: is the port to be retired? NULL with retire. */
+	bool (*is_stale)(struct udp_port *p, const struct udp_dest *d);
+	/* A batch has left, and no other one is begun. NULL: the port need not know. */
+	void (*batch_left)(struct udp_dest *d, const struct udp_batch *b);
+};
+
+/* A socket that packets leave by. */
+struct udp_port {
+	const struct udp_port_ops *ops;
+	int fd;
+	u16 sport; /* source port, which the ICRC covers */
+};
+
 /* Lives from the node's hand-over until its address leaves the host. */
 struct udp_socket {
-	int fd;
+	struct udp_port port;
 	bool v4;
 	u8 traffic_class, hops; /* of what is sent without saying another */
 	u8 lane;   /* 0: receives, too */
-	u16 sport; /* what it is bound to */
 	u8 gid[16];
 	u32 ifindex;
 	u32 slot;
@@ -77,17 +111,23 @@ struct udp_batch {
 };
 
 /* A connected socket of one destination's own. */
-struct udp_line {
-	int fd;
-	u16 sport;
+struct connected_socket {
+	struct udp_port port;
 	u16 id; /* IPv4's identification in the first datagram of the last call, as reckoned */
 	u16 segment; /* what the socket cuts joined packets into; 0: they must say it */
 	u16 last;    /* what they said last */
 	u8 same;     /* how often in a row */
 	u32 calls;   /* that it has carried */
-	u32 doubts;  /* in a row */
-	u32 doubted_at; /* after so many calls, last */
-	struct udp_batch *spare; /* for the next packet; or NULL */
+	u32 silences;  /* in a row */
+	u32 silent_at; /* after so many calls, last */
+};
+
+/* One system call that sends. */
+struct udp_call {
+	struct msghdr msg;
+	struct iovec iov;
+	u8 control[3 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct in6_pktinfo))]
+		__attribute__((aligned(8)));
 };
 
 /* Which destination: all of it is on the wire, but for the slot (24-bit QPN's top bits), which says
@@ -107,7 +147,8 @@ struct udp_dest {
 	socklen_t to_length FIXED;
 	u32 multicast_if FIXED; /* 0: unicast */
 	bool nowhere FIXED;
-	bool connected OWNED_BY(udp.lock); /* a source; somebody is connected with it. In a sweep */
+	/* a source; somebody is connected with it. In a sweep */
+	bool has_connection OWNED_BY(udp.lock);
 	struct udp_dest *peer FIXED; /* whose window counts, with a reference; NULL: its own */
 	u32 refs OWNED_BY(udp.lock);
 	struct udp_dest *next OWNED_BY(udp.lock);  /* in its bucket */
@@ -119,14 +160,17 @@ struct udp_dest {
 	struct lock tx_lock;
 	union udp_address to GUARDED_BY(tx_lock);
 	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: no such address any more */
+	struct udp_port *port GUARDED_BY(tx_lock); /* what it sends by; NULL with `socket` */
 	struct udp_batch *batch GUARDED_BY(tx_lock);
+	/* for the next batch; only of a port that nobody else sends by. NULL: none */
+	struct udp_batch *spare GUARDED_BY(tx_lock);
 	struct roce_prefix prefix GUARDED_BY(tx_lock); /* of what it sends */
 	bool blocked GUARDED_BY(tx_lock); /* its batch waits for room in the kernel */
-	bool singly GUARDED_BY(tx_lock);  /* packets are not joined */
-	u64 singly_ns GUARDED_BY(tx_lock); /* until then */
-	struct udp_line *line GUARDED_BY(tx_lock); /* NULL: none */
-	/* short batches in a row, and how many are worth a line; 0: the least */
-	u32 shorts GUARDED_BY(tx_lock), shorts_wanted GUARDED_BY(tx_lock);
+	bool unbatched GUARDED_BY(tx_lock);  /* packets are not joined */
+	u64 unbatched_until_ns GUARDED_BY(tx_lock); /* until then */
+	struct connected_socket *connected_socket GUARDED_BY(tx_lock); /* NULL: none */
+	/* short batches in a row, and how many open a connected socket; 0: the least */
+	u32 shorts GUARDED_BY(tx_lock), shorts_needed GUARDED_BY(tx_lock);
 };
 
 struct udp_inbox; /* buffers of receiving; receive.c */
@@ -142,9 +186,9 @@ struct udp {
 	u32 polls ATOMIC_ONLY;	/* a hint */
 	u32 connections ATOMIC_ONLY; /* references to destinations */
 	bool any_stuck ATOMIC_ONLY;	/* hint: stuck is not empty */
-	u32 lines ATOMIC_ONLY;
-	bool line_wanted ATOMIC_ONLY; /* hint: line_for is not NULL */
-	u32 line_ports ATOMIC_ONLY; /* where the next one looks for a port */
+	u32 connected_count ATOMIC_ONLY; /* connected sockets */
+	bool connect_wanted ATOMIC_ONLY; /* hint: connect_for is not NULL */
+	u32 connect_ports ATOMIC_ONLY; /* where the next one looks for a port */
 	u32 sockets_shown ATOMIC_ONLY; /* how often a socket went into epoll_fd */
 	bool empty_wanted ATOMIC_ONLY; /* whether nothing is left anywhere: path.emptied */
 	bool any_rest ATOMIC_ONLY; /* hint: a packet that has been taken still waits in the inbox */
@@ -170,7 +214,8 @@ struct udp {
 	struct list_head stuck GUARDED_BY(lock);
 	struct udp_batch *spare GUARDED_BY(lock);
 	u32 spare_count GUARDED_BY(lock);
-	struct udp_dest *line_for GUARDED_BY(lock); /* wants a line, with a reference, or NULL */
+	/* wants a connected socket, with a reference, or NULL */
+	struct udp_dest *connect_for GUARDED_BY(lock);
 	struct udp_dest *nowhere FIXED;
 	/* In the place of a source that has shown nothing yet: is in no table, and remembers
 	 * nothing from one datagram to the next */
@@ -240,28 +285,25 @@ struct udp_socket *lanes_choose(struct udp *udp, const struct udp_key *key) REQU
  * `shared`. 0 or a negative errno. */
 int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared);
 
-/* ---- line.c ---- */
-/* After a short batch, and while no other one is begun: asks for a line if it is worth it. */
-void line_want(struct udp_dest *d) REQUIRES(d->tx_lock);
-/* It has one. What is in its batch has the ICRC of the line's identifications. */
-void line_close(struct udp_dest *d) REQUIRES(d->tx_lock);
-/* Its descriptor and memory only, with the spare batch: of a destination that goes itself, or
- * the parent's. */
-void line_free(struct udp_line *l);
-/* The peer is silent, and nothing waits to be sent: is the line to be left? Asks its socket, which
- * uses up a number. */
-bool line_is_doubted(struct udp_line *l, const struct udp_key *key, bool v4);
-/* Does the socket cut joined packets into this length by itself? */
-bool line_joins(struct udp_line *l, u16 segment);
-/* A packet of this length is to leave as it is: 0, or -EIO. */
-int line_single(struct udp_line *l, u16 length);
-/* The identification of the next packet, which has this place in its run. */
-static inline u16 line_number(struct udp_line *l, u32 place)
-{
-	if (place == 0)
-		l->id++;
-	return (u16)(l->id + place);
-}
+/* ---- port.c ---- */
+/* The table of ports that many destinations share. */
+extern const struct udp_port_ops udp_port_ops_shared;
+/* Begins a call that sends `data`, without control messages. */
+void udp_call_begin(struct udp_call *c, u8 *data, u32 bytes);
+/* Adds a control message. The caller knows that there is room. */
+void udp_call_add(struct udp_call *c, int level, int type, const void *value, size_t size);
+/* Sends n packets, UDP_CALL_MANY at most, each a datagram of its own, with the address and the
+ * control messages of `like`. Returns how many the kernel has taken, or a negative errno. Does not
+ * wait. */
+int udp_call_many(int fd, const struct msghdr *like, struct iovec *iov, u32 n);
+
+/* ---- connected.c ---- */
+/* A batch has left by a shared port, and no other one is begun: after enough short ones in a row
+ * asks the engine's thread for a connected socket. Takes `lock`. */
+void connected_batch_left(struct udp_dest *d, const struct udp_batch *b) REQUIRES(d->tx_lock);
+/* Closes the connected socket, of which the destination has one: it sends by its socket's port.
+ * What is in its batch has the ICRC of the connected socket's identifications. */
+void connected_close(struct udp_dest *d) REQUIRES(d->tx_lock);
 
 /* ---- group.c ---- */
 /* A group's address as it is on the wire. */
@@ -297,9 +339,9 @@ void dest_free_all(struct udp *udp);
 int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n);
 void send_flush(struct path_dest *dest);
 /* Nothing that was sent together seems to arrive. */
-void send_distrust(struct path_dest *dest);
+void send_batches_lost(struct path_dest *dest);
 /* Nothing at all seems to. */
-void send_doubt(struct path_dest *dest);
+void send_peer_silent(struct path_dest *dest);
 /* Hands over what has gathered, if it may go. */
 void send_waiting(struct udp_dest *d) REQUIRES(d->tx_lock);
 /* From now on it sends from this socket, or none. */

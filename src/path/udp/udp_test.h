@@ -49,7 +49,7 @@ static struct node nodes[2] = { { &side[0] }, { &side[1] } };
 /* A socket stays the same while its address is there, as the node promises. */
 static int node_fd[2] = { -1, -1 };
 
-int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
+int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *out, int max)
 {
 	int which = n->side == &side[1];
 
@@ -73,12 +73,15 @@ int node_udp_sockets(struct node *n, u32 slot, struct node_socket *out, int max)
 	return 1;
 }
 
-void node_config_get(struct node *n, struct node_config *out)
+int node_device_get(struct node *n, u32 index, struct node_config *out)
 {
+	if (index != 0)
+		return -ENODEV;
 	memset(out, 0, sizeof(*out));
 	memcpy(out->gids[1].gid, n->side->gid, 16);
 	out->gids[1].ifindex = if_nametoindex("lo");
 	out->gids[1].flags = NODE_GID_WIRE | NODE_GID_LINK;
+	return 0;
 }
 
 /* ---- in the engine's place ---- */
@@ -144,7 +147,7 @@ static inline void side_open(int i, u32 slot)
 	struct udp_config cfg = { .node = &nodes[i],
 				  .counters = s->counters,
 				  .lanes = UDP_LANES,
-				  .lines = 8,
+				  .connected_sockets = 8,
 				  .ticking = &s->ticking };
 	int err;
 

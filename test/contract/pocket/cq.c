@@ -5,6 +5,7 @@
 #include "pocket.h"
 
 #include <signal.h>
+#include <time.h>
 
 static struct pocket_cq *cq_of(struct ib_cq *ib)
 {
@@ -128,6 +129,15 @@ void pocket_vectors_stop(struct pocket_device *d)
 
 /* ---- creation and end ------------------------------------------------------------------------ */
 
+/* Nanoseconds. */
+static u64 pocket_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
+}
+
 static u32 ring_size(int cqe)
 {
 	u32 size = 1;
@@ -158,6 +168,19 @@ static struct ib_cq *cq_create(struct ib_device *ib, int cqe, int comp_vector)
 	return &cq->ib;
 }
 
+/* Of the flags it has one. */
+static struct ib_cq *cq_create_ex(struct ib_device *ib, const struct ib_cq_init_attr *attr)
+{
+	struct ib_cq *made;
+
+	if (attr->flags & ~(u32)IB_CQ_FLAGS_TIMESTAMP_COMPLETION)
+		return ERR_PTR(-EOPNOTSUPP);
+	made = cq_create(ib, attr->cqe, attr->comp_vector);
+	if (!IS_ERR(made))
+		cq_of(made)->timed = attr->flags & IB_CQ_FLAGS_TIMESTAMP_COMPLETION;
+	return made;
+}
+
 static int cq_destroy(struct ib_cq *ib)
 {
 	struct pocket_cq *cq = cq_of(ib);
@@ -183,7 +206,8 @@ static int cq_resize(struct ib_cq *ib, int cqe)
 {
 	struct pocket_cq *cq = cq_of(ib);
 	u32 size = ring_size(cqe);
-	struct ib_wc *ring = cqe > POCKET_MAX_CQE ? NULL : calloc(size, sizeof(*ring)), *old = ring;
+	struct pocket_entry *ring = cqe > POCKET_MAX_CQE ? NULL : calloc(size, sizeof(*ring));
+	struct pocket_entry *old = ring;
 	int err = ring ? -EINVAL : -ENOMEM;
 	bool fire = false;
 
@@ -227,7 +251,8 @@ void pocket_push(struct ib_cq *ib, const struct ib_wc *wc, bool solicited)
 		lost = !cq->overflowed;
 		cq->overflowed = true;
 	} else {
-		cq->ring[cq->head++ % cq->size] = *wc;
+		cq->ring[cq->head++ % cq->size] =
+			(struct pocket_entry){ *wc, cq->timed ? pocket_clock() : 0 };
 		if (wakes)
 			cq->wakes_end = cq->head;
 		fire = arm_spend(cq, wakes);
@@ -285,9 +310,31 @@ static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
 
 	pthread_mutex_lock(&cq->lock);
 	while (got < n && cq->tail != cq->head)
-		wc[got++] = cq->ring[cq->tail++ % cq->size];
+		wc[got++] = cq->ring[cq->tail++ % cq->size].wc;
 	pthread_mutex_unlock(&cq->lock);
 	return got;
+}
+
+static int cq_poll_ex(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *side)
+{
+	struct pocket_cq *cq = cq_of(ib);
+	int got;
+
+	pthread_mutex_lock(&cq->lock);
+	for (got = 0; got < n && cq->tail != cq->head; got++) {
+		const struct pocket_entry *e = &cq->ring[cq->tail++ % cq->size];
+
+		wc[got] = e->wc;
+		side[got] = (struct ib_wc_side){ .timestamp = e->time };
+	}
+	pthread_mutex_unlock(&cq->lock);
+	return got;
+}
+
+static int query_clock(struct ib_device *ib, u64 *raw)
+{
+	*raw = pocket_clock();
+	return 0;
 }
 
 static int cq_peek(struct ib_cq *ib, int n)
@@ -310,11 +357,18 @@ void pocket_forget(struct ib_cq *ib, const struct ib_qp *qp)
 	pthread_mutex_lock(&cq->lock);
 	kept = cq->tail;
 	for (u32 i = cq->tail; i != cq->head; i++)
-		if (cq->ring[i % cq->size].qp != qp)
+		if (cq->ring[i % cq->size].wc.qp != qp)
 			cq->ring[kept++ % cq->size] = cq->ring[i % cq->size];
 	cq->head = kept;
 	pthread_mutex_unlock(&cq->lock);
 }
+
+const struct ib_device_ops pocket_ops = {
+	IB_DEVICE_OPS_SIZES,
+	.create_cq = cq_create_ex,
+	.poll_cq = cq_poll_ex,
+	.query_clock = query_clock,
+};
 
 void pocket_cq_methods(struct ib_device *ib)
 {

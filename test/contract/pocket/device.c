@@ -13,6 +13,8 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 					 .max_sge = POCKET_SGES,
 					 .max_cq = 1 << 16,
 					 .max_cqe = POCKET_MAX_CQE,
+					 .timestamp_mask = UINT64_MAX,
+					 .hca_core_clock = 1000000,
 					 .max_mr = POCKET_KEYS - 1,
 					 .max_mr_size = UINT64_MAX,
 					 .max_pd = 1 << 16,
@@ -173,7 +175,7 @@ struct ib_device *contract_plug(void)
 		ib_dealloc_device(&d->ib);
 		return NULL;
 	}
-	if (ib_register_device(&d->ib) == 0)
+	if (ib_set_device_ops(&d->ib, &pocket_ops) == 0 && ib_register_device(&d->ib) == 0)
 		return &d->ib;
 	pocket_vectors_stop(d);
 	ib_dealloc_device(&d->ib);

@@ -16,7 +16,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <rdma/ib_verbs.h>
+#include <rdma/ib_extended.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +70,11 @@ struct pocket_device {
 	u8 bounce[POCKET_MESSAGE];
 };
 
+struct pocket_entry {
+	struct ib_wc wc;
+	u64 time; /* pocket_clock */
+};
+
 struct pocket_cq {
 	struct ib_cq ib; /* first */
 	struct pocket_vector *vector;
@@ -77,7 +82,8 @@ struct pocket_cq {
 	bool queued;		/* vector's lock */
 
 	pthread_mutex_t lock; /* guards what follows */
-	struct ib_wc *ring;
+	struct pocket_entry *ring;
+	bool timed; /* after creation, never again */
 	u32 size, head, tail; /* free running */
 	u32 wakes_end;	      /* behind the last completion that a solicited arm wants */
 	u32 armed, ncomp;
@@ -149,6 +155,7 @@ bool pocket_way_is_ok(const struct ib_ah_attr *way);
 void pocket_event(struct ib_device *ib, enum ib_event_type type, void *element);
 
 /* cq.c */
+extern const struct ib_device_ops pocket_ops;
 void pocket_cq_methods(struct ib_device *ib);
 int pocket_vectors_start(struct pocket_device *d);
 void pocket_vectors_stop(struct pocket_device *d);

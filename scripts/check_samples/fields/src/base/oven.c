@@ -1,1 +1,3 @@
+#include "base/done.h"
+#include "base/later.h"
 #include "base/oven.h"

@@ -25,6 +25,18 @@ struct cook {
 struct plain {
 	int free;
 };
+struct page {
+	int number, lines[2];
+	struct {
+		int words;
+	} text;
+} OWNED_BY(the reader);
+static const struct dish {
+	const char *name;
+	struct {
+		int grams FIXED, price;
+	} cost;
+} *dish_find(int number);
 static struct lock door_lock;
 static int visitors GUARDED_BY(door_lock);
 static struct lock idle_lock;

@@ -340,7 +340,7 @@ struct CAPABILITY("a{b") wide {
 	int a;
 	int a;
 	int a;
-};
+} FIXED;
 
 /* a line of tabs counts eight columns each */
 				int exactly_one_hundred_columns_are_allowed_and_this_one_has_them_o;

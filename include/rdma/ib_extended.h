@@ -1,0 +1,135 @@
+/* ib_extended.h: creation by size-versioned structures, completions with side data, and the
+ * methods of a driver that came after struct ib_device.
+ *
+ * The general rule of versions: the structures of ib_verbs.h never change. What is new is a field
+ * at the end of a structure of this file. Each of these structures begins with `size`, which its
+ * maker sets to the structure's size in the headers that the maker was compiled with. The
+ * midlayer reads no byte beyond `size`, takes missing fields as zero, and hands the driver a
+ * structure of its own. A field that the midlayer or the driver does not know must be zero, or
+ * the call fails with -EOPNOTSUPP. So consumer, midlayer and driver may be built with different
+ * releases of the headers, in any order.
+ *
+ * Fields that a later release appends to struct ib_cq, ib_srq or ib_qp are used only if `size` in
+ * the driver's ib_device_ops says that the driver was compiled with them.
+ *
+ * Results and contexts as in ib_verbs.h.
+ */
+#ifndef IB_EXTENDED_H
+#define IB_EXTENDED_H
+
+#include <rdma/ib_verbs.h>
+
+/* ---- completion queues ----------------------------------------------------------------------- */
+
+/* What a CQ keeps beside struct ib_wc, and how it behaves. A driver refuses a flag that it does
+ * not know with -EOPNOTSUPP. */
+enum ib_cq_creation_flags {
+	IB_CQ_FLAGS_TIMESTAMP_COMPLETION = 1 << 0, /* ib_wc_side.timestamp */
+	/* The consumer promises that the CQ never overruns. A completion that finds the CQ full is
+	 * lost: no event, no error of the CQ or of the queue pair. */
+	IB_CQ_FLAGS_IGNORE_OVERRUN = 1 << 1,
+	IB_CQ_FLAGS_WALLCLOCK = 1 << 2, /* ib_wc_side.wallclock_ns */
+	IB_CQ_FLAGS_TM_INFO = 1 << 3,   /* ib_wc_side.tm_tag and tm_priv */
+};
+
+struct ib_cq_init_attr {
+	u32 size;
+	u32 flags; /* enum ib_cq_creation_flags */
+	int cqe;   /* as in ib_create_cq, as is the next */
+	int comp_vector;
+};
+
+/* Beside a struct ib_wc. What the CQ was not created for is 0. The structure never grows: later
+ * releases give a meaning to reserved bytes, which are 0 until then. */
+struct ib_wc_side {
+	/* The device's clock (ib_query_clock) when the completion was added; valid bits in
+	 * ib_device_attr.timestamp_mask, the rate in hca_core_clock. */
+	u64 timestamp;
+	u64 wallclock_ns; /* the same moment by CLOCK_REALTIME */
+	u64 tm_tag;       /* of the tag-matching header that was matched */
+	u32 tm_priv;      /* its app_ctx */
+	u32 reserved[9];
+};
+
+/* Creates a completion queue as ib_create_cq does, with the properties that attr->flags name.
+ * `attr` is read during the call only. May block. Returns the CQ, which ib_destroy_cq destroys, or
+ * ERR_PTR: -EINVAL (attr->size too small, cqe below 1 or beyond the limit, no such vector),
+ * -EOPNOTSUPP (a flag or field unknown to the midlayer or the driver), -ENOMEM. */
+AV_EXPORT struct ib_cq *ib_create_cq_ex(struct ib_device *device, ib_comp_handler comp_handler,
+					void (*event_handler)(struct ib_event *event,
+							      void *context),
+					void *cq_context, const struct ib_cq_init_attr *attr);
+
+/* Takes up to num_entries completions, the oldest first, with their side data: side[i] belongs to
+ * wc[i]. Of a CQ without side data all of side[] is zero. Never blocks, any context. Returns how
+ * many were taken, or -EINVAL (a negative count). */
+AV_EXPORT int ib_poll_cq_ex(struct ib_cq *cq, int num_entries, struct ib_wc *wc,
+			    struct ib_wc_side *side);
+
+/* Reads the clock that ib_wc_side.timestamp is of, in its own units, into *raw. Never blocks, any
+ * context. 0, or -EOPNOTSUPP: the device has none. */
+AV_EXPORT int ib_query_clock(struct ib_device *device, u64 *raw);
+
+/* ---- shared receive queues and queue pairs --------------------------------------------------- */
+
+enum ib_srq_type { IB_SRQT_BASIC, IB_SRQT_XRC, IB_SRQT_TM };
+
+struct ib_srq_init_attr_ex {
+	u32 size;
+	enum ib_srq_type srq_type;
+	struct ib_srq_init_attr base;
+	struct ib_cq *cq; /* XRC, TM: where the SRQ's receives complete; BASIC: NULL */
+	u32 max_num_tags; /* TM: entries of the list of tags */
+	u32 max_ops;      /* TM: operations that have not completed */
+};
+
+/* Creates a shared receive queue of any type. init->base.attr is updated to what was granted. The
+ * SRQ stands on init->cq until ib_destroy_srq. May block. ERR_PTR: -EINVAL (size; a CQ of another
+ * device, or one where the type has none), -EOPNOTSUPP (the device lacks the type, or does not
+ * know a field), -ENOSYS (the device has no SRQs), -ENOMEM. */
+AV_EXPORT struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *init);
+
+struct ib_qp_init_attr_ex {
+	u32 size;
+	u32 create_flags; /* none is defined; a driver refuses what it does not know */
+	struct ib_qp_init_attr base;
+};
+
+/* Creates a queue pair as ib_create_qp does. init->base.cap is updated to what was granted. May
+ * block. ERR_PTR as ib_create_qp, and -EOPNOTSUPP: a flag or field that the device does not
+ * know. */
+AV_EXPORT struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
+
+/* ---- for drivers ----------------------------------------------------------------------------- */
+
+/* Methods beyond those of struct ib_device; an absent one is NULL. The midlayer takes its place
+ * where the call asks for nothing beyond the namesake in struct ib_device, else the call fails
+ * with -EOPNOTSUPP. Contexts as the functions above. The structures that methods get are the
+ * midlayer's, live during the call only, and are zero beyond the sizes that stand here. */
+struct ib_device_ops {
+	u32 size; /* sizeof(struct ib_device_ops) and, next, of what the methods read */
+	u32 cq_attr_size;
+	u32 srq_attr_size;
+	u32 qp_attr_size;
+	struct ib_cq *(*create_cq)(struct ib_device *device, const struct ib_cq_init_attr *attr);
+	/* Must be there if create_cq accepts a flag that asks for side data. Fills all of
+	 * side[]. */
+	int (*poll_cq)(struct ib_cq *cq, int num_entries, struct ib_wc *wc,
+		       struct ib_wc_side *side);
+	struct ib_srq *(*create_srq)(struct ib_pd *pd, struct ib_srq_init_attr_ex *init);
+	struct ib_qp *(*create_qp)(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
+	int (*query_clock)(struct ib_device *device, u64 *raw);
+};
+
+/* The first fields of a table, as the driver is compiled. */
+#define IB_DEVICE_OPS_SIZES                                                                        \
+	.size = sizeof(struct ib_device_ops), .cq_attr_size = sizeof(struct ib_cq_init_attr),      \
+	.srq_attr_size = sizeof(struct ib_srq_init_attr_ex),                                       \
+	.qp_attr_size = sizeof(struct ib_qp_init_attr_ex)
+
+/* Gives a device that is not registered yet these methods; the table is copied. May block. 0,
+ * -EINVAL (a size is too small), -EBUSY (registered), -ENOMEM. Methods that the midlayer does not
+ * know are never called. */
+AV_EXPORT int ib_set_device_ops(struct ib_device *device, const struct ib_device_ops *ops);
+
+#endif

@@ -1,0 +1,2 @@
+/* first.h: calls second.c, which calls it by an include. */
+void first_run(void);

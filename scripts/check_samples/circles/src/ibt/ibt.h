@@ -1,0 +1,2 @@
+/* ibt.h: the room's header belongs to no role. */
+void ibt_poll(void);

@@ -1,0 +1,7 @@
+#include "ibt/second.h"
+#include "ibt/first.h"
+#include "ibt/ibt.h"
+
+void second_run(void)
+{
+}

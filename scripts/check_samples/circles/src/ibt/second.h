@@ -1,0 +1,2 @@
+/* second.h: the other one. */
+void second_run(void);

@@ -1,0 +1,2 @@
+/* core.c: includes it. */
+#include <rdma/ib_bare.h>

@@ -1,0 +1,4 @@
+/* later.h: stands on the list. */
+struct later {
+	int free;
+};

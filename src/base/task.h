@@ -1,0 +1,12 @@
+/* task.h: what the kernel says of another process. */
+#ifndef BASE_TASK_H
+#define BASE_TASK_H
+
+#include <sys/types.h>
+
+/* The state of a process as in /proc/PID/stat: 'R' runs or is runnable, 'S' sleeps, 'D' waits in
+ * the kernel, 'T' is stopped, and so on. 0: there is none, or /proc cannot be read. Opens a
+ * descriptor for the moment; any context that may make system calls. */
+char task_state(pid_t pid);
+
+#endif

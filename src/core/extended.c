@@ -1,0 +1,198 @@
+/* extended.c: creation by size-versioned structures, and the driver's methods for it.
+ * In: consumers, doors    Out: the driver's ib_device_ops, or its older methods where they do
+ * Runs: the caller    Locks: none of its own
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core_priv.h"
+
+/* What the first release of each structure had. */
+enum {
+	CQ_ATTR_LEAST = offsetof(struct ib_cq_init_attr, comp_vector) + sizeof(int),
+	SRQ_ATTR_LEAST = offsetof(struct ib_srq_init_attr_ex, max_ops) + sizeof(u32),
+	QP_ATTR_LEAST = offsetof(struct ib_qp_init_attr_ex, base) + sizeof(struct ib_qp_init_attr),
+	OPS_LEAST = offsetof(struct ib_device_ops, query_clock) + sizeof(void *),
+};
+
+_Static_assert(sizeof(struct ib_wc_side) == 64, "polls hand out arrays of it: it never grows");
+
+static bool bytes_are_zero(const void *from, size_t start, size_t end)
+{
+	const u8 *byte = from;
+
+	for (size_t i = start; i < end; i++)
+		if (byte[i])
+			return false;
+	return true;
+}
+
+/* Copies the part of `theirs` that both releases have; the rest of `own` becomes zero. */
+static int attr_take(void *own, u32 own_size, const void *theirs, u32 size, u32 least)
+{
+	if (size < least)
+		return -EINVAL;
+	if (size > own_size && !bytes_are_zero(theirs, own_size, size))
+		return -EOPNOTSUPP;
+	memset(own, 0, own_size);
+	memcpy(own, theirs, MIN(size, own_size));
+	memcpy(own, &own_size, sizeof(own_size));
+	return 0;
+}
+
+/* Does the structure ask for something that a driver with headers of that size has no field for?
+ */
+static bool attr_exceeds(const void *own, u32 own_size, u32 driver_size)
+{
+	return driver_size < own_size && !bytes_are_zero(own, driver_size, own_size);
+}
+
+int ib_set_device_ops(struct ib_device *device, const struct ib_device_ops *ops)
+{
+	struct ib_device_core *core;
+
+	if (ops->size < OPS_LEAST || ops->cq_attr_size < CQ_ATTR_LEAST ||
+	    ops->srq_attr_size < SRQ_ATTR_LEAST || ops->qp_attr_size < QP_ATTR_LEAST)
+		return -EINVAL;
+	core = device_make_core(device);
+	if (!core)
+		return -ENOMEM;
+	if (device_is_registered(core))
+		return -EBUSY;
+	memset(&core->ops, 0, sizeof(core->ops));
+	memcpy(&core->ops, ops, MIN(ops->size, (u32)sizeof(core->ops)));
+	return 0;
+}
+
+/* ---- completion queues ----------------------------------------------------------------------- */
+
+int extended_take_cq_attr(struct ib_cq_init_attr *own, const struct ib_cq_init_attr *theirs)
+{
+	return attr_take(own, sizeof(*own), theirs, theirs->size, CQ_ATTR_LEAST);
+}
+
+struct ib_cq *extended_create_cq(struct ib_device *device, const struct ib_cq_init_attr *attr)
+{
+	const struct ib_device_ops *ops = &device->core->ops;
+
+	if (ops->create_cq && !attr_exceeds(attr, sizeof(*attr), ops->cq_attr_size))
+		return DRIVER_CALL(ops->create_cq(device, attr));
+	if (attr->flags || attr_exceeds(attr, sizeof(*attr), CQ_ATTR_LEAST))
+		return ERR_PTR(-EOPNOTSUPP);
+	return DRIVER_CALL(device->create_cq(device, attr->cqe, attr->comp_vector));
+}
+
+int ib_poll_cq_ex(struct ib_cq *cq, int num_entries, struct ib_wc *wc, struct ib_wc_side *side)
+{
+	const struct ib_device_ops *ops = &cq->device->core->ops;
+	int got;
+
+	if (num_entries <= 0)
+		return num_entries ? -EINVAL : 0;
+	if (ops->poll_cq)
+		return DRIVER_CALL(ops->poll_cq(cq, num_entries, wc, side));
+	got = DRIVER_CALL(cq->device->poll_cq(cq, num_entries, wc));
+	if (got > 0)
+		memset(side, 0, (size_t)got * sizeof(*side));
+	return got;
+}
+
+int ib_query_clock(struct ib_device *device, u64 *raw)
+{
+	const struct ib_device_ops *ops = &device->core->ops;
+
+	return ops->query_clock ? DRIVER_CALL(ops->query_clock(device, raw)) : -EOPNOTSUPP;
+}
+
+/* ---- shared receive queues ------------------------------------------------------------------- */
+
+/* Does struct ib_srq end with `cq` for this driver? */
+static bool srq_has_cq(const struct ib_device *device)
+{
+	return device->core->ops.create_srq != NULL;
+}
+
+struct ib_cq *extended_srq_cq(const struct ib_srq *srq)
+{
+	return srq_has_cq(srq->device) ? srq->cq : NULL;
+}
+
+void extended_srq_set_cq(struct ib_srq *srq, struct ib_cq *cq)
+{
+	if (srq_has_cq(srq->device))
+		srq->cq = cq;
+}
+
+static int srq_check_attr(const struct ib_pd *pd, const struct ib_srq_init_attr_ex *own)
+{
+	if ((u32)own->srq_type > IB_SRQT_TM)
+		return -EINVAL;
+	if ((own->srq_type == IB_SRQT_BASIC) != !own->cq)
+		return -EINVAL;
+	return own->cq && own->cq->device != pd->device ? -EINVAL : 0;
+}
+
+/* What follows `base` is for types that the device's older method does not know. */
+static struct ib_srq *srq_ask_driver(struct ib_pd *pd, struct ib_srq_init_attr_ex *own)
+{
+	const struct ib_device_ops *ops = &pd->device->core->ops;
+
+	if (ops->create_srq && !attr_exceeds(own, sizeof(*own), ops->srq_attr_size))
+		return DRIVER_CALL(ops->create_srq(pd, own));
+	if (own->srq_type != IB_SRQT_BASIC ||
+	    attr_exceeds(own, sizeof(*own), offsetof(struct ib_srq_init_attr_ex, cq)))
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!pd->device->create_srq)
+		return ERR_PTR(-ENOSYS);
+	return DRIVER_CALL(pd->device->create_srq(pd, &own->base));
+}
+
+struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *init)
+{
+	struct ib_srq_init_attr_ex own;
+	struct ib_srq *srq;
+	int err = attr_take(&own, sizeof(own), init, init->size, SRQ_ATTR_LEAST);
+
+	if (!err)
+		err = srq_check_attr(pd, &own);
+	if (!err && !use_get(&pd->usecnt))
+		err = -EINVAL;
+	if (err)
+		return ERR_PTR(err);
+	if (own.cq && !use_get(&own.cq->usecnt)) {
+		err = -EINVAL;
+		goto put_pd;
+	}
+	srq = srq_ask_driver(pd, &own);
+	if (IS_ERR(srq)) {
+		err = (int)PTR_ERR(srq);
+		goto put_cq;
+	}
+	verbs_fill_srq(srq, pd, &own.base, own.cq);
+	init->base.attr = own.base.attr;
+	return srq;
+put_cq:
+	if (own.cq)
+		use_put(&own.cq->usecnt);
+put_pd:
+	use_put(&pd->usecnt);
+	return ERR_PTR(err);
+}
+
+/* ---- queue pairs ----------------------------------------------------------------------------- */
+
+struct ib_qp *extended_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *own)
+{
+	const struct ib_device_ops *ops = &pd->device->core->ops;
+
+	if (ops->create_qp && !attr_exceeds(own, sizeof(*own), ops->qp_attr_size))
+		return DRIVER_CALL(ops->create_qp(pd, own));
+	if (own->create_flags || attr_exceeds(own, sizeof(*own), QP_ATTR_LEAST))
+		return ERR_PTR(-EOPNOTSUPP);
+	return DRIVER_CALL(pd->device->create_qp(pd, &own->base));
+}
+
+int extended_take_qp_attr(struct ib_qp_init_attr_ex *own, const struct ib_qp_init_attr_ex *theirs)
+{
+	return attr_take(own, sizeof(*own), theirs, theirs->size, QP_ATTR_LEAST);
+}

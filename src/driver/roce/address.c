@@ -1,0 +1,113 @@
+/* address.c: how an address vector becomes GIDs, a path and a destination.
+ * In: ib_ah_attr    Out: resolved vectors, destinations
+ * Runs: any context: resolving and routing do not block but for the allocation of memory; a
+ * connection may ask the kernel and the node
+ * Locks: config_lock, a leaf
+ */
+#include "driver/roce/roce.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+
+int roce_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, struct path_av *av)
+{
+	static const u8 none[16];
+
+	/* RoCE addresses by GID only. */
+	if ((attr->ah_flags & IB_AH_GRH) == 0 || !soft_has_port(soft, attr->port_num))
+		return -EINVAL;
+	if (roce_gid(roce_of(soft), attr->grh.sgid_index, av->sgid) != 0 ||
+	    memcmp(av->sgid, none, 16) == 0 ||
+	    memcmp(attr->grh.dgid.raw, none, 16) == 0)
+		return -EINVAL;
+	memcpy(av->dgid, attr->grh.dgid.raw, 16);
+	/* Nothing slows down a datagram's sender. */
+	av->traffic_class = attr->grh.traffic_class & (u8)~PATH_ECN_MASK;
+	av->hop_limit = attr->grh.hop_limit;
+	av->flow_label = attr->grh.flow_label & 0xfffff;
+	av->sl = attr->sl & 15;
+	av->no_grh = false;
+	av->port = attr->port_num;
+	av->dlid = av->slid = 0;
+	av->pkey = 0;
+	av->sport = av->flow_label == 0 ? 0 : roce_sport(av->flow_label);
+	return 0;
+}
+
+/* Who sends to another host by an address from which no datagram leaves would hear of nothing but
+ * its timeouts. Once: it may be so for each datagram. */
+static void route_is_missing(const struct path_av *av)
+{
+	static bool told; /* atomic */
+	char gid[INET6_ADDRSTRLEN];
+
+	if (__atomic_load_n(&told, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&told, true, __ATOMIC_RELAXED);
+	inet_ntop(AF_INET6, av->sgid, gid, sizeof(gid));
+	log_warn("roce", "no datagram leaves this host from GID %s; `anyverbs status` says why",
+		 gid);
+}
+
+struct path_dest *roce_route(void *seat, const struct path_av *av, u32 qpn)
+{
+	struct seat *s = seat;
+	bool local = (s->paths & SEAT_PATH_SHM) != 0 && roce_is_own_gid(av->dgid);
+	struct path *path = local ? shm_path(s->a.shm) : udp_path(s->a.udp);
+
+	if (!local &&
+	    ((s->paths & SEAT_PATH_UDP) == 0 || !udp_has_source(s->a.udp, av->sgid))) {
+		route_is_missing(av);
+		return NULL;
+	}
+	return path->ops->dest_get(path, av, qpn);
+}
+
+/* A node that is not the first of its network namespace has a loopback address only: other hosts'
+ * addresses are out of its reach, for ever. */
+static int route_check(const struct seat *s, const struct path_av *av)
+{
+	char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
+
+	if ((s->paths & SEAT_PATH_UDP) == 0 || roce_is_own_gid(av->dgid) ||
+	    !udp_is_confined(av->sgid, av->dgid))
+		return 0;
+	inet_ntop(AF_INET6, av->sgid, from, sizeof(from));
+	inet_ntop(AF_INET6, av->dgid, to, sizeof(to));
+	log_warn("roce",
+		 "no route from GID %s, a loopback address, to %s, which is another host's; "
+		 "`anyverbs status` says whose this host's addresses are",
+		 from, to);
+	return -ENETUNREACH;
+}
+
+int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
+		 struct path_av *av, struct path_dest **dest)
+{
+	struct seat *s = &the_seat;
+	int err = roce_resolve_av(dev, attr, av);
+
+	/* A connection has one other end. */
+	if (err == 0 && node_is_mcast(av->dgid))
+		err = -EINVAL;
+	if (err == 0)
+		err = route_check(s, av);
+	if (err != 0)
+		return err;
+	av->traffic_class |= PATH_ECN_CAPABLE;
+	if (av->sport == 0)
+		av->sport = roce_sport(roce_flow_label(from, to));
+	*dest = roce_route(s, av, to);
+	if (*dest == NULL) {
+		/* No way leads there: somebody who never answers. */
+		struct path *path = shm_path(s->a.shm);
+
+		*dest = path->ops->dest_nowhere(path);
+		return *dest == NULL ? -ENOMEM : 0;
+	}
+	(*dest)->path->ops->resolve(*dest);
+	return 0;
+}

@@ -1,0 +1,89 @@
+/* ah.c: address handles.
+ * In: ib_ah_attr    Out: address vectors, resolved by the adapter's kind
+ * Runs: any context: nothing here blocks but the allocation of memory
+ * Locks: the handle's, a leaf
+ */
+#include "driver/soft/soft.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
+	NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	struct soft_device *dev = soft_dev(pd->device);
+	struct soft_ah *ah = calloc(1, sizeof(*ah));
+	int err = ah == NULL ? -ENOMEM : soft_check(&dev->ib);
+
+	if (err == 0)
+		err = dev->kind->resolve_av(dev, attr, &ah->av);
+
+	if (err == 0 && __atomic_add_fetch(&dev->ah_count, 1, __ATOMIC_RELAXED) > SOFT_MAX_AH) {
+		__atomic_sub_fetch(&dev->ah_count, 1, __ATOMIC_RELAXED);
+		err = -ENOMEM;
+	}
+	if (err != 0) {
+		free(ah);
+		return ERR_PTR(err);
+	}
+	ah->attr = *attr;
+	ah->pd = SOFT_OF(pd, pd)->number;
+	return &ah->ib;
+}
+
+static int ah_modify(struct ib_ah *ib, struct ib_ah_attr *attr)
+{
+	struct soft_ah *ah = SOFT_OF(ah, ib);
+	struct soft_device *dev = soft_dev(ib->device);
+	struct path_av av;
+	int err = soft_check(ib->device);
+
+	if (err == 0)
+		err = dev->kind->resolve_av(dev, attr, &av);
+
+	if (err != 0)
+		return err;
+	lock_acquire(&ah->lock);
+	ah->av = av;
+	ah->attr = *attr;
+	lock_release(&ah->lock);
+	return 0;
+}
+
+bool soft_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av)
+{
+	struct ib_ah *ib = container_of(ibv, struct ib_uverbs_ah, ibv)->ah;
+	struct soft_ah *ah = SOFT_OF(ah, ib);
+
+	if (ib == NULL || ah->pd != pd)
+		return false;
+	lock_acquire(&ah->lock);
+	*av = ah->av;
+	lock_release(&ah->lock);
+	return true;
+}
+
+static int ah_query(struct ib_ah *ib, struct ib_ah_attr *attr)
+{
+	struct soft_ah *ah = SOFT_OF(ah, ib);
+
+	lock_acquire(&ah->lock);
+	*attr = ah->attr;
+	lock_release(&ah->lock);
+	return 0;
+}
+
+static int ah_destroy(struct ib_ah *ib)
+{
+	__atomic_sub_fetch(&soft_dev(ib->device)->ah_count, 1, __ATOMIC_RELAXED);
+	free(SOFT_OF(ah, ib));
+	return 0;
+}
+
+void soft_fill_ah(struct ib_device *ib)
+{
+	ib->create_ah = ah_create;
+	ib->modify_ah = ah_modify;
+	ib->query_ah = ah_query;
+	ib->destroy_ah = ah_destroy;
+}

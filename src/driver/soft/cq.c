@@ -1,0 +1,326 @@
+/* cq.c: completion queues as the midlayer and the doors see them.
+ * In: polls, arms    Out: completions, driving the engine on the way    Runs: any thread
+ * Locks: the CQ's
+ */
+#include "driver/soft/soft.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "core/convert.h"
+
+enum {
+	CQ_FLAGS_SIDE = IB_CQ_FLAGS_WALLCLOCK | IB_CQ_FLAGS_TM_INFO,
+	CQ_FLAGS_KNOWN =
+		IB_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_CQ_FLAGS_IGNORE_OVERRUN | CQ_FLAGS_SIDE,
+};
+
+static void cq_run_handler(struct cq *q)
+{
+	struct soft_cq *cq = container_of(q, struct soft_cq, q);
+
+	if (cq->ib.comp_handler != NULL)
+		cq->ib.comp_handler(&cq->ib, cq->ib.cq_context);
+}
+
+static void cq_overflowed(struct cq *q)
+{
+	struct soft_cq *cq = container_of(q, struct soft_cq, q);
+	struct ib_event ev = { .device = cq->ib.device,
+			       .event = IB_EVENT_CQ_ERR,
+			       .element.cq = &cq->ib };
+
+	path_count(shm_path(the_seat.a.shm), COUNT_CQ_OVERFLOW);
+	ib_dispatch_event(&ev);
+}
+
+/* The consumer's own part lies where its context points. */
+static void cq_fetch_qp(const void *owner)
+{
+	const struct soft_qp *qp = owner;
+
+	ibt_qp_fetch(soft_engine(qp));
+	__builtin_prefetch(qp->ib.qp_context);
+}
+
+/* A program that sleeps on one channel for both of its queues may take a message's event for that
+ * of its own request, which is acknowledged a little later, and poll too early: from then on it is
+ * one completion behind. ib_send_lat -e does so with a CQ of one. */
+static u32 cq_entries(int cqe)
+{
+	return MAX((u32)cqe, (u32)SOFT_LEAST_CQE);
+}
+
+/* What the flags ask for, before the CQ is used. */
+static int cq_extend(struct cq *q, u32 flags)
+{
+	int err = 0;
+
+	if ((flags & IB_CQ_FLAGS_TIMESTAMP_COMPLETION) != 0)
+		cq_keep_timestamps(q);
+	if ((flags & CQ_FLAGS_SIDE) != 0)
+		err = cq_keep_sides(q);
+	if (err == 0 && (flags & IB_CQ_FLAGS_IGNORE_OVERRUN) != 0)
+		err = cq_ignore_overrun(q);
+	return err;
+}
+
+static int cq_check_attr(const struct ib_cq_init_attr *attr)
+{
+	if ((attr->flags & ~(u32)CQ_FLAGS_KNOWN) != 0)
+		return -EOPNOTSUPP;
+	return attr->cqe < 1 || attr->cqe > SOFT_MAX_CQE ? -EINVAL : 0;
+}
+
+static struct soft_cq *cq_new(struct soft_device *dev, const struct ib_cq_init_attr *attr)
+{
+	struct soft_cq *cq;
+	int err = cq_check_attr(attr);
+
+	if (err == 0)
+		err = soft_attach(dev);
+	if (err != 0)
+		return ERR_PTR(err);
+	if (__atomic_add_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED) > SOFT_MAX_CQ ||
+	    (cq = aligned_alloc(CACHE_LINE, (sizeof(*cq) + CACHE_LINE - 1) / CACHE_LINE *
+						    CACHE_LINE)) == NULL) {
+		__atomic_sub_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED);
+		return ERR_PTR(-ENOMEM);
+	}
+	*cq = (struct soft_cq){ .ib.device = &dev->ib, .flags = attr->flags };
+	err = cq_init(&cq->q, cq_entries(attr->cqe));
+	if (err == 0)
+		err = cq_extend(&cq->q, attr->flags);
+	if (err != 0) {
+		cq_fini(&cq->q);
+		__atomic_sub_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED);
+		free(cq);
+		return ERR_PTR(err);
+	}
+	cq->q.fetch = cq_fetch_qp;
+	cq->q.overflow = cq_overflowed;
+	cq->q.eager = __atomic_load_n(&dev->eager_ib, __ATOMIC_RELAXED);
+	cq->ib.cqe = (int)cq->q.capacity;
+	lock_acquire(&dev->list_lock);
+	list_push_back(&dev->cqs, &cq->node);
+	lock_release(&dev->list_lock);
+	return cq;
+}
+
+static struct ib_cq *cq_create_ex(struct ib_device *ib, const struct ib_cq_init_attr *attr)
+{
+	struct soft_cq *cq = cq_new(soft_dev(ib), attr);
+
+	if (IS_ERR(cq))
+		return ERR_PTR(PTR_ERR(cq));
+	cq_sink_to_handler(&cq->q, vector_get((u32)attr->comp_vector), cq_run_handler);
+	return &cq->ib;
+}
+
+static struct ib_cq *cq_create(struct ib_device *ib, int cqe, int vector)
+{
+	struct ib_cq_init_attr attr = { .size = sizeof(attr), .cqe = cqe, .comp_vector = vector };
+
+	return cq_create_ex(ib, &attr);
+}
+
+static int cq_destroy(struct ib_cq *ib)
+{
+	struct soft_cq *cq = SOFT_OF(cq, ib);
+	struct soft_device *dev = soft_dev(ib->device);
+
+	lock_acquire(&dev->list_lock);
+	list_remove(&cq->node);
+	lock_release(&dev->list_lock);
+	cq_fini(&cq->q);
+	__atomic_sub_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED);
+	free(cq);
+	return 0;
+}
+
+struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr)
+{
+	struct soft_cq *cq = cq_new(soft_dev(ib), &attr->cq);
+	int err;
+
+	if (IS_ERR(cq))
+		return ERR_PTR(PTR_ERR(cq));
+	cq->q.eager = __atomic_load_n(&soft_dev(ib)->eager_door, __ATOMIC_RELAXED);
+	if (attr->channel == NULL)
+		return &cq->ib;
+	err = cq_sink_to_channel(&cq->q, attr->channel, attr->cookie);
+	if (err != 0) {
+		cq_destroy(&cq->ib);
+		return ERR_PTR(err);
+	}
+	return &cq->ib;
+}
+
+/* What a poll answers that has found `got`: -EIO after the last one if the device is gone. */
+static int cq_answer(const struct soft_cq *cq, int got)
+{
+	return got != 0 || soft_is_live(soft_dev(cq->ib.device)) ? got : soft_check(cq->ib.device);
+}
+
+/* The engine is not driven: the seat is not taken, or the device is gone. */
+static int cq_poll_idle(struct soft_cq *cq, int n, struct ibv_wc *wc)
+{
+	return cq_answer(cq, cq_pop(&cq->q, n, wc));
+}
+
+static NOINLINE int cq_drive_and_poll(struct soft_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got;
+
+	if (unlikely(!soft_is_live(soft_dev(cq->ib.device))))
+		return cq_poll_idle(cq, n, wc);
+	cq_expect(&cq->q, n, wc);
+	progress_drive();
+	got = cq_expected(n);
+	return cq_looks_empty(&cq->q) ? got : got + cq_pop(&cq->q, n - got, wc + got);
+}
+
+int soft_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
+{
+	struct soft_cq *cq = SOFT_OF(cq, ib);
+
+	return cq_looks_empty(&cq->q) ? cq_drive_and_poll(cq, n, wc) : cq_pop(&cq->q, n, wc);
+}
+
+/* One entry with what the CQ was created for. False: none. A completion that was handed straight
+ * to the polling thread would have no side data, so all go through the ring. */
+static bool cq_take_whole(struct soft_cq *cq, struct cqe *e, struct ib_wc_side *out)
+{
+	struct cqe_side side;
+
+	if (cq_pop_whole(&cq->q, 1, e, &side) == 0)
+		return false;
+	*out = (struct ib_wc_side){ .tm_tag = side.tag, .tm_priv = side.priv };
+	if ((cq->flags & IB_CQ_FLAGS_TIMESTAMP_COMPLETION) != 0)
+		out->timestamp = e->timestamp_ns;
+	if ((cq->flags & IB_CQ_FLAGS_WALLCLOCK) != 0)
+		out->wallclock_ns = side.wall_ns;
+	return true;
+}
+
+int soft_uverbs_poll_cq_ex(struct ib_cq *ib, int n, struct ibv_wc *wc, struct ib_wc_side *side)
+{
+	struct soft_cq *cq = SOFT_OF(cq, ib);
+	struct cqe e;
+	int got = 0;
+
+	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
+		progress_drive();
+	for (; got < n && cq_take_whole(cq, &e, &side[got]); got++)
+		wc[got] = e.wc;
+	return cq_answer(cq, got);
+}
+
+static int cq_poll_ex(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *side)
+{
+	struct soft_cq *cq = SOFT_OF(cq, ib);
+	struct cqe e;
+	int got = 0;
+
+	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
+		progress_drive();
+	for (; got < n && cq_take_whole(cq, &e, &side[got]); got++) {
+		struct soft_qp *qp = e.qp;
+
+		ib_convert_wc(&e.wc, &qp->ib, &wc[got]);
+		wc[got].port_num = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
+	}
+	return cq_answer(cq, got);
+}
+
+static int cq_query_clock(struct ib_device *ib, u64 *raw)
+{
+	*raw = clock_now_ns();
+	return 0;
+}
+
+static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
+{
+	struct soft_cq *cq = SOFT_OF(cq, ib);
+	struct cqe e;
+	int got = 0;
+
+	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
+		progress_drive();
+	while (got < n && cq_pop_cqe(&cq->q, 1, &e) == 1) {
+		struct soft_qp *qp = e.qp;
+
+		ib_convert_wc(&e.wc, &qp->ib, &wc[got]);
+		wc[got].port_num = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
+		got++;
+	}
+	return cq_answer(cq, got);
+}
+
+void soft_uverbs_ack_cq_events(struct ib_cq *ib, u32 events)
+{
+	channel_ack(&SOFT_OF(cq, ib)->q.source, events);
+}
+
+static int cq_resize_ib(struct ib_cq *ib, int cqe)
+{
+	struct soft_cq *cq = SOFT_OF(cq, ib);
+	int err;
+
+	if (cqe < 1 || cqe > SOFT_MAX_CQE)
+		return -EINVAL;
+	err = soft_check(ib->device);
+	if (err != 0)
+		return err;
+	lock_acquire(&cq->size_lock);
+	err = cq_resize(&cq->q, (u32)cqe);
+	if (err == 0)
+		/* pairs with the door's load */
+		__atomic_store_n(&ib->cqe, (int)cq->q.capacity, __ATOMIC_SEQ_CST);
+	lock_release(&cq->size_lock);
+	return err;
+}
+
+static int cq_peek_ib(struct ib_cq *ib, int count)
+{
+	return cq_peek(&SOFT_OF(cq, ib)->q, count);
+}
+
+static int cq_req_notify(struct ib_cq *ib, enum ib_cq_notify_flags flags)
+{
+	int ret = soft_check(ib->device);
+
+	if (ret == 0)
+		ret = cq_arm(&SOFT_OF(cq, ib)->q, (u32)flags);
+	if (ret >= 0)
+		progress_armed(&the_seat);
+	return ret;
+}
+
+static int cq_req_ncomp(struct ib_cq *ib, int count)
+{
+	int err = count <= 0 ? -EINVAL : cq_arm_ncomp(&SOFT_OF(cq, ib)->q, (u32)count);
+
+	if (err == 0)
+		progress_armed(&the_seat);
+	return err;
+}
+
+const struct ib_device_ops soft_device_ops = {
+	IB_DEVICE_OPS_SIZES,
+	.create_cq = cq_create_ex,
+	.poll_cq = cq_poll_ex,
+	.query_clock = cq_query_clock,
+};
+
+void soft_fill_cq(struct ib_device *ib)
+{
+	ib->create_cq = cq_create;
+	ib->destroy_cq = cq_destroy;
+	ib->resize_cq = cq_resize_ib;
+	ib->poll_cq = cq_poll;
+	ib->peek_cq = cq_peek_ib;
+	ib->req_notify_cq = cq_req_notify;
+	ib->req_ncomp_notif = cq_req_ncomp;
+}

@@ -1,0 +1,124 @@
+/* device.c: what a software adapter is beside its objects: lists of them, and its life in this
+ * process.
+ * In: the adapter's kind, the seat    Out: devices that core can register
+ * Runs: a thread that may sleep; the forked child's only thread    Locks: list_lock
+ */
+#include "driver/soft/soft.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/env.h"
+
+enum { UNPLUG_LOOK_US = 1000 }; /* between looks whether a thread still waits */
+
+void soft_init_device(struct soft_device *dev, const struct soft_kind *kind)
+	NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	struct ib_device *ib = &dev->ib;
+
+	dev->kind = kind;
+	list_init(&dev->qps);
+	list_init(&dev->cqs);
+	list_init(&dev->srqs);
+	ib->num_comp_vectors = (int)vector_count();
+	soft_fill_pd(ib);
+	soft_fill_mr(ib);
+	soft_fill_cq(ib);
+	soft_fill_qp(ib);
+	soft_fill_srq(ib);
+	soft_fill_ah(ib);
+}
+
+int soft_attach(struct soft_device *dev)
+{
+	int err = soft_check(&dev->ib);
+
+	return err != 0 ? err : seat_attach(&the_seat, dev->kind->seat);
+}
+
+void soft_taken(struct soft_device *dev)
+{
+	/* The midlayer's consumers have REPORT_MISSED_EVENTS. Programs over the doors have come to
+	 * expect what adapters do. */
+	__atomic_store_n(&dev->eager_ib, !env_is_on("ANYVERBS_STRICT_NOTIFY", true),
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&dev->eager_door, !env_is_on("ANYVERBS_STRICT_NOTIFY", false),
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&dev->live, true, __ATOMIC_RELAXED);
+}
+
+void soft_set_removed(struct soft_device *dev)
+{
+	__atomic_store_n(&dev->removed, true, __ATOMIC_RELEASE);
+}
+
+/* A modification that is under way ends first; a later one finds `removed`. The engine's queue pair
+ * flushes, so that every request has its completion; peers that copy directly are waited for. */
+static void unplug_objects(struct soft_device *dev)
+{
+	lock_acquire(&dev->list_lock);
+	list_for_each(qp, &dev->qps, struct soft_qp, node) {
+		lock_acquire(&qp->modify_lock);
+		ibt_qp_unplug(soft_engine(qp));
+		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, qp->ib.qp_num);
+		lock_release(&qp->modify_lock);
+	}
+	list_for_each(srq, &dev->srqs, struct soft_srq, node)
+		ibt_srq_unplug(srq->engine);
+	lock_release(&dev->list_lock);
+}
+
+/* Completions come before polls answer -EIO, and DEVICE_FATAL before a wait does. */
+void soft_unplug(struct soft_device *dev)
+{
+	struct ib_event event = { .device = &dev->ib, .event = IB_EVENT_DEVICE_FATAL };
+
+	soft_set_removed(dev);
+	unplug_objects(dev);
+	__atomic_store_n(&dev->live, false, __ATOMIC_RELEASE);
+	ib_dispatch_event(&event);
+	ib_dispatch_drain(&dev->ib);
+	/* pairs with the load in progress_has_ended */
+	__atomic_store_n(&dev->ended, true, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&dev->waiters, __ATOMIC_SEQ_CST) != 0) {
+		progress_wake_waiters(&the_seat);
+		usleep(UNPLUG_LOOK_US);
+	}
+}
+
+void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
+{
+	lock_init(&dev->list_lock);
+	list_for_each(cq, &dev->cqs, struct soft_cq, node) {
+		lock_init(&cq->q.lock);
+		lock_init(&cq->q.poll_lock);
+	}
+	list_for_each(srq, &dev->srqs, struct soft_srq, node)
+		ibt_srq_orphan(srq->engine);
+	list_for_each(qp, &dev->qps, struct soft_qp, node)
+		ibt_qp_orphan(soft_engine(qp));
+	list_init(&dev->qps);
+	dev->live = false;
+	dev->waiters = 0;
+}
+
+static void wait_ended(void *arg)
+{
+	struct soft_device *dev = arg;
+
+	__atomic_fetch_sub(&dev->waiters, 1, __ATOMIC_SEQ_CST);
+}
+
+int soft_uverbs_wait_fd(struct ib_device *ib, int fd)
+{
+	struct soft_device *dev = soft_dev(ib);
+	int err;
+
+	__atomic_fetch_add(&dev->waiters, 1, __ATOMIC_SEQ_CST);
+	pthread_cleanup_push(wait_ended, dev);
+	err = progress_wait_fd(&the_seat, fd, &dev->ended);
+	pthread_cleanup_pop(1);
+	return err;
+}

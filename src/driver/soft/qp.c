@@ -1,0 +1,322 @@
+/* qp.c: queue pairs as the midlayer and the doors see them; what peers and status see of them.
+ * In: verbs    Out: the engine's queue pairs, entries of the board, asynchronous events
+ * Runs: any thread    Locks: list_lock for the device's list
+ */
+#include "driver/soft/soft.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/convert_attr.h"
+
+_Static_assert(offsetof(struct board_tally, errors) == offsetof(struct ibt_counters, errors),
+	       "the board shows the engine's counters");
+
+/* ---- what peers see ---- */
+
+/* Peers, this process among them, read the word first and last: the rest may only change while it
+ * says that nobody is welcome. The stores release, so that whoever sees one of them sees that too
+ * (direct_judge, pull_is_valid). */
+static void shown_begin(struct board_qp *shown, u32 qpn, u32 pd)
+{
+	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->pd, pd, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->peer_qpn, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->qpn, qpn, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->sgid_index, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->dgid_index, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->mtu, 0, __ATOMIC_RELAXED);
+}
+
+static void shown_connect(struct board_qp *shown, u32 type, u32 peer_qpn)
+{
+	if (shown->peer_qpn == peer_qpn)
+		return;
+	__atomic_store_n(&shown->word, board_qp_word(IB_QPS_RESET, type, 0), __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->peer_qpn, peer_qpn, __ATOMIC_RELEASE);
+}
+
+/* ---- callbacks of the engine ---- */
+
+void soft_publish(void *arg, struct ibt_qp *engine)
+{
+	struct seat *s = arg;
+	struct soft_qp *qp = ibt_qp_owner(engine);
+	u32 word = board_qp_word(ibt_qp_state(engine), qp->ib.qp_type, ibt_qp_access(engine));
+
+	shown_connect(qp->shown, qp->ib.qp_type, ibt_qp_peer(engine));
+	/* pairs with direct_judge and pull_is_valid */
+	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE);
+	board_change(s->a.board);
+}
+
+static enum ib_event_type qp_event_type(enum ibv_event_type type)
+{
+	return (enum ib_event_type)type; /* the same numbers up to GID_CHANGE */
+}
+
+void soft_async(void *seat, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type)
+{
+	struct ib_event ev = { .event = qp_event_type(type) };
+
+	if (engine != NULL) {
+		ev.element.qp = &((struct soft_qp *)ibt_qp_owner(engine))->ib;
+		ev.device = ev.element.qp->device;
+	} else {
+		ev.element.srq = &((struct soft_srq *)ibt_srq_owner(srq))->ib;
+		ev.device = ev.element.srq->device;
+	}
+	ib_dispatch_event(&ev);
+}
+
+/* ---- create, modify, query, destroy ---- */
+
+static struct cq *qp_cq(struct ib_cq *ib)
+{
+	return &SOFT_OF(cq, ib)->q;
+}
+
+/* It and the engine's queue pair behind it. ERR_PTR. */
+static struct soft_qp *qp_create_both(struct soft_device *dev, struct ib_pd *pd,
+				      struct ib_qp_init_attr *init)
+{
+	u32 index = 0, qpn = 0;
+	int err = seat_qpn_take(&the_seat, &index, &qpn);
+	struct board_qp *shown = &the_seat.a.board->qps[index];
+	struct ibt_qp *engine;
+	struct soft_qp *qp;
+	struct ibt_qp_init e = { .type = init->qp_type,
+				 .pd = SOFT_OF(pd, pd)->number,
+				 .send_cq = qp_cq(init->send_cq),
+				 .recv_cq = qp_cq(init->recv_cq),
+				 .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR,
+				 .owner_bytes = sizeof(*qp) };
+
+	if (err != 0)
+		return ERR_PTR(err);
+	e.qpn = qpn;
+	shown_begin(shown, e.qpn, e.pd);
+	memset(&the_seat.a.board->tallies[index], 0, sizeof(struct board_tally));
+	e.counters = (struct ibt_counters *)&the_seat.a.board->tallies[index];
+	e.srq = init->srq == NULL ? NULL : SOFT_OF(srq, init->srq)->engine;
+	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr,
+				     init->cap.max_send_sge, init->cap.max_recv_sge,
+				     init->cap.max_inline_data };
+	err = ibt_qp_create(the_seat.a.ibt, &e, &engine);
+	if (err != 0) {
+		seat_qpn_give(&the_seat, index);
+		return ERR_PTR(err);
+	}
+	/* Nobody asks for it while the engine's is in RESET. */
+	qp = ibt_qp_owner(engine);
+	qp->shown = shown;
+	qp->ib.qp_num = qpn;
+	qp->ib.qp_type = init->qp_type;
+	init->cap = (struct ib_qp_cap){ e.cap.max_send_wr, e.cap.max_recv_wr, e.cap.max_send_sge,
+					e.cap.max_recv_sge, e.cap.max_inline_data };
+	soft_publish(&the_seat, engine);
+	return qp;
+}
+
+static bool qp_is_ours(const struct soft_qp *qp)
+{
+	return soft_is_ours(qp->generation);
+}
+
+static int qp_destroy(struct ib_qp *ib)
+{
+	struct soft_qp *qp = SOFT_OF(qp, ib);
+	struct soft_device *dev = soft_dev(ib->device);
+	struct board_qp *shown = qp->shown;
+
+	__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
+	if (!qp_is_ours(qp)) {
+		ibt_qp_free_orphan(soft_engine(qp));
+		return 0;
+	}
+	lock_acquire(&dev->list_lock);
+	list_remove(&qp->node);
+	lock_release(&dev->list_lock);
+	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
+	/* What is left writes to a region, which stays registered for so long (mem_deregister). */
+	(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, ib->qp_num);
+	ibt_qp_destroy(soft_engine(qp)); /* and `qp` with it */
+	shown_begin(shown, 0, 0);
+	seat_qpn_give(&the_seat, (u32)(shown - the_seat.a.board->qps));
+	return 0;
+}
+
+static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
+{
+	struct soft_device *dev = soft_dev(pd->device);
+	struct soft_qp *qp = ERR_PTR(-ENOMEM);
+	int err = soft_attach(dev);
+
+	if (err != 0)
+		return ERR_PTR(err);
+	if (init->send_cq == NULL || init->recv_cq == NULL)
+		return ERR_PTR(-EINVAL);
+	if (__atomic_add_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED) <= SOFT_MAX_QP)
+		qp = qp_create_both(dev, pd, init);
+	if (IS_ERR(qp)) {
+		__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
+		return ERR_PTR(PTR_ERR(qp));
+	}
+	qp->generation = seat_generation(&the_seat);
+	qp->init = *init;
+	lock_acquire(&dev->list_lock);
+	list_push_back(&dev->qps, &qp->node);
+	err = soft_check(&dev->ib); /* else soft_unplug finds it on the list */
+	lock_release(&dev->list_lock);
+	if (err != 0) {
+		qp->ib.device = &dev->ib;
+		qp_destroy(&qp->ib);
+		return ERR_PTR(err);
+	}
+	return &qp->ib;
+}
+
+/* Where captures say that packets go and come from. */
+static void qp_show_way(struct soft_device *dev, struct soft_qp *qp, const struct ib_qp_attr *attr,
+			int mask)
+{
+	int dgid = mask & IB_QP_AV ? dev->kind->find_gid(dev, attr->ah_attr.grh.dgid.raw) : -1;
+
+	if (mask & IB_QP_AV) {
+		__atomic_store_n(&qp->shown->sgid_index, attr->ah_attr.grh.sgid_index,
+				 __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->shown->dgid_index, dgid < 0 ? BOARD_NO_GID : (u8)dgid,
+				 __ATOMIC_RELAXED);
+	}
+	if (mask & IB_QP_PATH_MTU)
+		__atomic_store_n(&qp->shown->mtu, (u8)attr->path_mtu, __ATOMIC_RELAXED);
+}
+
+/* The P_Key that the attributes name, if they do; -EINVAL if the device has no such port or no such
+ * index. */
+static int qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
+			 const struct ib_qp_attr *attr, int mask, u16 *pkey)
+	REQUIRES(qp->modify_lock)
+{
+	u8 known = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
+	u8 port = mask & IB_QP_PORT ? attr->port_num : MAX(known, (u8)1);
+
+	*pkey = qp->pkey;
+	if (!soft_has_port(dev, port))
+		return -EINVAL;
+	if ((mask & IB_QP_PKEY_INDEX) == 0)
+		return 0;
+	return dev->ib.query_pkey(&dev->ib, port, attr->pkey_index, pkey);
+}
+
+static void qp_take_port(struct soft_qp *qp, const struct ib_qp_attr *attr, int mask, u16 pkey)
+	REQUIRES(qp->modify_lock)
+{
+	if (mask & IB_QP_PORT)
+		__atomic_store_n(&qp->port, attr->port_num, __ATOMIC_RELAXED);
+	if (mask & IB_QP_PKEY_INDEX) {
+		qp->pkey = pkey;
+		ibt_qp_set_port(soft_engine(qp), pkey, 0); /* no adapter with LIDs yet */
+	}
+}
+
+/* -EAGAIN: the engine has moved the QP to another state than the masks were checked for. */
+static int qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
+			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
+{
+	struct ibt_qp *engine = soft_engine(qp);
+	enum ib_qp_state now = (enum ib_qp_state)ibt_qp_state(engine);
+	enum ib_qp_state from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : now;
+	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : from;
+	struct path_dest *dest = NULL;
+	struct ibv_qp_attr a;
+	struct path_av av;
+	u16 pkey;
+	int err;
+
+	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
+		return -EINVAL;
+	err = qp_check_port(dev, qp, attr, mask, &pkey);
+	if (err == 0 && (mask & IB_QP_AV) != 0)
+		err = dev->kind->connect(
+			dev, &attr->ah_attr, qp->ib.qp_num,
+			mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(engine), &av,
+			&dest);
+	if (err != 0)
+		return err;
+	av.pkey = pkey;
+	qp_show_way(dev, qp, attr, mask);
+	ib_convert_qp_attr(attr, &a);
+	a.cur_qp_state = (enum ibv_qp_state)from;
+	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
+	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(engine) != now)
+		return -EAGAIN;
+	if (err == 0)
+		qp_take_port(qp, attr, mask, pkey);
+	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
+		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, qp->ib.qp_num);
+	return err;
+}
+
+static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
+{
+	struct soft_qp *qp = SOFT_OF(qp, ib);
+	int err;
+
+	if (!qp_is_ours(qp))
+		return -EIO;
+	lock_acquire(&qp->modify_lock);
+	err = soft_check(ib->device);
+	if (err != 0)
+		goto unlock;
+	do
+		err = qp_modify_once(soft_dev(ib->device), qp, attr, mask);
+	while (err == -EAGAIN);
+unlock:
+	lock_release(&qp->modify_lock);
+	return err;
+}
+
+static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
+		    struct ib_qp_init_attr *init)
+{
+	struct soft_qp *qp = SOFT_OF(qp, ib);
+	struct ibv_qp_attr a;
+	int err = soft_check(ib->device);
+
+	if (err != 0)
+		return err;
+	ibt_qp_query(soft_engine(qp), &a);
+	ib_convert_ibv_qp_attr(&a, attr);
+	attr->cap = qp->init.cap;
+	*init = qp->init;
+	init->event_handler = ib->event_handler;
+	init->qp_context = ib->qp_context;
+	return 0;
+}
+
+/* ---- posting ---- */
+
+int soft_uverbs_post_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	return ibt_post_send(soft_engine(SOFT_OF(qp, ib)), wr, bad, soft_av_of);
+}
+
+int soft_uverbs_check_send(struct ib_qp *ib, const struct ibv_send_wr *wr)
+{
+	return ibt_check_send(soft_engine(SOFT_OF(qp, ib)), wr, soft_av_of);
+}
+
+int soft_uverbs_post_recv(struct ib_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	return ibt_post_recv(soft_engine(SOFT_OF(qp, ib)), wr, bad);
+}
+
+void soft_fill_qp(struct ib_device *ib)
+{
+	ib->create_qp = qp_create;
+	ib->modify_qp = qp_modify;
+	ib->query_qp = qp_query;
+	ib->destroy_qp = qp_destroy;
+}

@@ -1,0 +1,219 @@
+/* soft.h: what all software adapters share: the objects of an ib_device over the seat's transport
+ * engine, paths, keys and queues.
+ *
+ *                         device.c  the device's lists, its life, what it does in a forked child
+ *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each
+ *
+ * A kind of adapter (driver/roce) adds its attributes, how addresses are resolved and multicast:
+ * struct soft_kind, and the methods of ib_device that are not set here. Its struct begins with a
+ * struct soft_device.
+ */
+#ifndef DRIVER_SOFT_SOFT_H
+#define DRIVER_SOFT_SOFT_H
+
+#include <rdma/ib_verbs.h>
+
+#include "base/lock.h"
+#include "core/uverbs.h"
+#include "queue/cq.h"
+#include "seat/seat.h"
+
+enum {
+	SOFT_MAX_QP = 100000,
+	SOFT_MAX_CQ = 65536,
+	SOFT_MAX_CQE = (1 << 22) - 1,
+	SOFT_LEAST_CQE = 8, /* as adapters have it, too: see cq_entries */
+	SOFT_MAX_MR = 1000000,
+	SOFT_MAX_SRQ = 65536,
+	SOFT_MAX_SRQ_WR = IBT_MAX_WR,
+	SOFT_MAX_AH = 1 << 20,
+	SOFT_MAX_PD = 65536,
+	SOFT_MAX_FMR_MAPS = 255,
+};
+
+struct soft_device;
+
+/* What one kind of adapter adds. */
+struct soft_kind {
+	const struct seat_ops *seat;
+	/* Resolves an address handle's vector. -EINVAL: it is none of this device's. */
+	int (*resolve_av)(struct soft_device *dev, const struct ib_ah_attr *attr,
+			  struct path_av *av);
+	/* Resolves the vector of a connection from queue pair `from` of this device to `to`: *av,
+	 * and *dest with a reference, for the engine to take over. May block. */
+	int (*connect)(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
+		       struct path_av *av, struct path_dest **dest);
+	/* Index of a GID in the device's table, or -ENOENT. */
+	int (*find_gid)(struct soft_device *dev, const u8 gid[16]);
+};
+
+struct soft_device {
+	struct ib_device ib FIXED; /* first */
+	const struct soft_kind *kind FIXED;
+	/* The seat is taken and the device is there: threads that poll drive the engine. */
+	bool live ATOMIC_ONLY;
+	bool removed ATOMIC_ONLY; /* it is gone for good: nothing new is made on it */
+	bool ended ATOMIC_ONLY;	  /* and those who wait for its events wait no more */
+	u32 waiters ATOMIC_ONLY;  /* threads in soft_uverbs_wait_fd */
+	/* From the environment, when the seat is taken: an arm of a CQ made by ib_create_cq, or of
+	 * one over a door, raises an event at once if completions wait. */
+	bool eager_ib ATOMIC_ONLY, eager_door ATOMIC_ONLY;
+	struct lock list_lock CACHE_ALIGNED;
+	struct list_head qps GUARDED_BY(list_lock);
+	struct list_head cqs GUARDED_BY(list_lock);
+	struct list_head srqs GUARDED_BY(list_lock);
+	u32 qp_count ATOMIC_ONLY, cq_count ATOMIC_ONLY;
+	u32 srq_count ATOMIC_ONLY, pd_count ATOMIC_ONLY, ah_count ATOMIC_ONLY;
+};
+
+struct soft_pd {
+	struct ib_pd ib;
+	u32 number;
+};
+
+struct soft_cq {
+	struct ib_cq ib GUARDS_ITSELF;
+	struct cq q GUARDS_ITSELF;
+	/* one change of size at a time; held while it allocates */
+	struct lock size_lock ONE_AT_A_TIME;
+	struct list_head node OWNED_BY(soft_device.list_lock);
+	u32 flags FIXED; /* enum ib_cq_creation_flags */
+};
+
+/* Lies in front of the engine's queue pair, in one block. */
+struct soft_qp {
+	struct ib_qp ib GUARDS_ITSELF;
+	struct list_head node OWNED_BY(soft_device.list_lock);
+	struct board_qp *shown FIXED; /* our entry of the board */
+	struct ib_qp_init_attr init FIXED;
+	u32 generation FIXED;
+	/* one transition at a time; held while modify_qp sleeps */
+	struct lock modify_lock ONE_AT_A_TIME;
+	u16 pkey GUARDED_BY(modify_lock); /* what its pkey_index names; 0 before INIT */
+	u8 port ATOMIC_ONLY;		  /* as of the last IB_QP_PORT; 0 before */
+};
+
+static inline struct ibt_qp *soft_engine(const struct soft_qp *qp)
+{
+	return ibt_qp_behind(qp, sizeof(*qp));
+}
+
+struct soft_srq {
+	struct ib_srq ib;
+	struct ibt_srq *engine;
+	struct list_head node; /* device's list */
+};
+
+struct soft_mr {
+	struct ib_mr ib;
+	u64 addr, length, iova;
+	int access;
+	u32 generation;
+	bool entered; /* adopt_enter was called for it */
+};
+
+struct soft_mw {
+	struct ib_mw ib;
+	u32 generation;
+};
+
+struct soft_fmr {
+	struct ib_fmr ib GUARDS_ITSELF;
+	struct ib_fmr_attr attr FIXED;
+	int access FIXED;
+	u32 generation FIXED;
+	struct lock lock;
+	u32 key GUARDED_BY(lock);
+	int maps GUARDED_BY(lock); /* since the last unmap */
+};
+
+struct soft_ah {
+	struct ib_ah ib GUARDS_ITSELF;
+	u32 pd FIXED;	  /* the number of its protection domain */
+	struct lock lock; /* a leaf: a send copies `av` while another thread modifies it */
+	struct path_av av GUARDED_BY(lock);
+	struct ib_ah_attr attr GUARDED_BY(lock);
+};
+
+#define SOFT_OF(type, ptr) container_of(ptr, struct soft_##type, ib)
+
+static inline struct soft_device *soft_dev(struct ib_device *ib)
+{
+	return container_of(ib, struct soft_device, ib);
+}
+
+/* 0, or -EIO: the device is gone. */
+static inline int soft_check(struct ib_device *ib)
+{
+	return __atomic_load_n(&soft_dev(ib)->removed, __ATOMIC_ACQUIRE) ? -EIO : 0;
+}
+
+static inline bool soft_is_live(const struct soft_device *dev)
+{
+	return __atomic_load_n(&dev->live, __ATOMIC_RELAXED);
+}
+
+static inline bool soft_has_port(const struct soft_device *dev, u32 port)
+{
+	return port >= 1 && port <= dev->ib.phys_port_cnt;
+}
+
+/* Was an object made since this process attached itself? Else it is dead, the parent's perhaps. */
+static inline bool soft_is_ours(u32 generation)
+{
+	return seat_is_attached(&the_seat) && generation == seat_generation(&the_seat);
+}
+
+/* ---- device.c ---- */
+/* Initializes the shared part of a device that nobody else has yet: its lists, and the methods of
+ * its objects. */
+void soft_init_device(struct soft_device *dev, const struct soft_kind *kind);
+/* Takes the seat if this process has not (a forked child, at first use). 0, -EIO if the device is
+ * gone, or a negative errno as of seat_attach. May block. */
+int soft_attach(struct soft_device *dev);
+/* The seat is taken: reads the environment, and lets pollers drive the engine. */
+void soft_taken(struct soft_device *dev);
+/* The device is gone for good. Its queue pairs flush, its consumers hear DEVICE_FATAL, threads that
+ * wait for its events return, and verbs that make, change, post or ask answer -EIO; objects can be
+ * destroyed as ever. Core knows the device. May block for some seconds, waiting for peers. */
+void soft_unplug(struct soft_device *dev);
+/* Says `removed` alone: for a device that has no users in this process. */
+void soft_set_removed(struct soft_device *dev);
+/* In a forked child: the device's objects are the parent's, and here its queue pairs only flush.
+ * Runs with one thread, after core has forgotten the device. */
+void soft_drop_in_child(struct soft_device *dev);
+/* uverbs.wait_fd. */
+int soft_uverbs_wait_fd(struct ib_device *ib, int fd);
+
+/* ---- the objects; each fills its methods into the device ---- */
+void soft_fill_pd(struct ib_device *ib);
+void soft_fill_mr(struct ib_device *ib);
+void soft_fill_cq(struct ib_device *ib);
+void soft_fill_qp(struct ib_device *ib);
+void soft_fill_srq(struct ib_device *ib);
+void soft_fill_ah(struct ib_device *ib);
+
+/* cq.c: extended CQs for ib_* consumers. */
+extern const struct ib_device_ops soft_device_ops;
+
+/* Methods of struct ib_uverbs_ops, which says what they do. */
+struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr);
+int soft_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
+int soft_uverbs_poll_cq_ex(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side);
+void soft_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
+struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
+				      int access);
+int soft_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int soft_uverbs_check_send(struct ib_qp *qp, const struct ibv_send_wr *wr);
+int soft_uverbs_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int soft_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* Callbacks of the engine for struct seat_ops. */
+void soft_publish(void *seat, struct ibt_qp *qp);
+void soft_async(void *seat, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
+
+/* The engine's look at an address handle. One of another domain than the queue pair's is no handle
+ * for it (IBA vol 1, 11.4.1.1); rxe refuses it as well, mlx5 does not look. */
+bool soft_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av);
+
+#endif

@@ -1,0 +1,90 @@
+/* srq.c: shared receive queues as the midlayer and the doors see them.
+ * In: verbs    Out: the engine's shared receive queues
+ * Runs: any thread    Locks: list_lock for the device's list
+ */
+#include "driver/soft/soft.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init)
+{
+	struct soft_device *dev = soft_dev(pd->device);
+	int err = soft_attach(dev);
+	struct soft_srq *srq = err == 0 ? calloc(1, sizeof(*srq)) : NULL;
+	struct ibv_srq_attr made;
+
+	if (srq == NULL)
+		return ERR_PTR(err != 0 ? err : -ENOMEM);
+	if (__atomic_add_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED) > SOFT_MAX_SRQ)
+		err = -ENOMEM;
+	if (err == 0)
+		err = ibt_srq_create(the_seat.a.ibt, SOFT_OF(pd, pd)->number, init->attr.max_wr,
+				     init->attr.max_sge, srq, &srq->engine);
+	if (err != 0) {
+		__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
+		free(srq);
+		return ERR_PTR(err);
+	}
+	ibt_srq_query(srq->engine, &made);
+	init->attr.max_wr = made.max_wr;
+	init->attr.max_sge = made.max_sge;
+	lock_acquire(&dev->list_lock);
+	list_push_back(&dev->srqs, &srq->node);
+	if (soft_check(&dev->ib) != 0)
+		ibt_srq_unplug(srq->engine);
+	lock_release(&dev->list_lock);
+	return &srq->ib;
+}
+
+static int srq_modify(struct ib_srq *ib, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask)
+{
+	struct ibv_srq_attr a = { .max_wr = attr->max_wr,
+				  .max_sge = attr->max_sge,
+				  .srq_limit = attr->srq_limit };
+
+	int err = soft_check(ib->device);
+
+	return err != 0 ? err : ibt_srq_modify(SOFT_OF(srq, ib)->engine, &a, (int)mask);
+}
+
+static int srq_query(struct ib_srq *ib, struct ib_srq_attr *attr)
+{
+	struct ibv_srq_attr a;
+	int err = soft_check(ib->device);
+
+	if (err != 0)
+		return err;
+	ibt_srq_query(SOFT_OF(srq, ib)->engine, &a);
+	*attr = (struct ib_srq_attr){ .max_wr = a.max_wr,
+				      .max_sge = a.max_sge,
+				      .srq_limit = a.srq_limit };
+	return 0;
+}
+
+static int srq_destroy(struct ib_srq *ib)
+{
+	struct soft_srq *srq = SOFT_OF(srq, ib);
+	struct soft_device *dev = soft_dev(ib->device);
+
+	lock_acquire(&dev->list_lock);
+	list_remove(&srq->node);
+	lock_release(&dev->list_lock);
+	ibt_srq_destroy(srq->engine);
+	__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
+	free(srq);
+	return 0;
+}
+
+int soft_uverbs_post_srq_recv(struct ib_srq *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	return ibt_srq_post(SOFT_OF(srq, ib)->engine, wr, bad);
+}
+
+void soft_fill_srq(struct ib_device *ib)
+{
+	ib->create_srq = srq_create;
+	ib->modify_srq = srq_modify;
+	ib->query_srq = srq_query;
+	ib->destroy_srq = srq_destroy;
+}

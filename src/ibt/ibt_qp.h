@@ -1,0 +1,137 @@
+/* ibt_qp.h: a queue pair, and the questions about its state that every role asks. */
+#ifndef IBT_IBT_QP_H
+#define IBT_IBT_QP_H
+
+#include <string.h>
+
+#include "ibt/instance.h"
+#include "ibt/psn.h"
+#include "ibt/requester_state.h"
+#include "ibt/responder_state.h"
+#include "ibt/srq.h"
+#include "ibt/wqe.h"
+
+enum { IBT_DEFAULT_PKEY = 0xffff, PKEY_BASE_MASK = 0x7fff, PKEY_FULL_MEMBER = 0x8000 };
+enum { PULL_BYTES = 1 << 20 }; /* of a PKT_PULL, at most: others want the engine too */
+
+struct ibt_qp {
+	/* fixed from creation on */
+	struct ibt *ibt FIXED;
+	void *owner FIXED;
+	u32 qpn FIXED, pd FIXED;
+	u8 type FIXED;
+	bool sig_all FIXED;
+	bool quick WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* RC, on a path with send_briefs */
+	/* log2 of the payload of one packet */
+	u8 psn_shift WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	u16 pkey WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	/* of its port: (1 << LMC) - 1 */
+	u16 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	struct cq *send_cq FIXED, *recv_cq FIXED;
+	struct ibt_srq *srq FIXED;
+	struct ibt_counters *counters FIXED;
+
+	/* the connection */
+	u8 state WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* enum ibv_qp_state */
+	/* The peer's process died while no request was outstanding: the next one ends with
+	 * RETRY_EXC_ERR, as it would with an adapter that has heard of nothing. */
+	bool owes_retry_exc WRITTEN_UNDER(req.sq_lock);
+	/* the path loses or reorders packets */
+	bool lossy WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	/* lossy, and RC: `stream` is in use */
+	bool streams WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	u32 dest_qpn WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	struct path_dest *dest WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* RC, UC */
+	/* What the path calls `dest` when packets come from there, where it is known to be the
+	 * same although it has another address. Only to compare with */
+	const struct path_dest *heard_as ATOMIC_ONLY;
+	struct path_grant grant WRITTEN_UNDER(req.sq_lock); /* of `dest` and `dest_qpn` */
+
+	/* each begins at a line of its own, with its lock */
+	struct requester req;
+	struct responder resp;
+
+	/* cold: read on no fast path */
+	/* COMP_CONTRADICTED | first PSN of the request whose PSN the peer has contradicted; 0:
+	 * none */
+	u32 contradicted_psn WRITTEN_UNDER(req.sq_lock);
+	u32 access WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* remote access flags */
+	u32 qkey WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	/* the adapter is gone: the state is ERR for good */
+	bool unplugged WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	/* what query_qp shows */
+	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
+	void *block FIXED; /* what was allocated: it, behind the room for its owner */
+};
+/* A field too many costs each queue pair a cache line: use the holes. */
+_Static_assert(sizeof(struct requester) == 5 * CACHE_LINE, "the requester has grown");
+_Static_assert(sizeof(struct responder) == 4 * CACHE_LINE, "the responder has grown");
+_Static_assert(sizeof(struct ibt_qp) == 15 * CACHE_LINE, "a queue pair has grown");
+
+/* The element of the send queue with this free-running index. */
+static inline struct send_wqe *sq_at(const struct ibt_qp *qp, u32 index)
+{
+	return (struct send_wqe *)(qp->req.ring.memory +
+				   (size_t)(index & qp->req.ring.mask) * qp->req.ring.stride);
+}
+
+/* Read under either lock, and without any by ibt_qp_state. */
+static inline void qp_set_state(struct ibt_qp *qp, enum ibv_qp_state state)
+	REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
+{
+	qp->req.quick_qpns = qp->resp.quick_qpns =
+		qp->quick && state == IBV_QPS_RTS ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
+	__atomic_store_n(&qp->state, (u8)state, __ATOMIC_RELAXED);
+}
+
+/* Does the queue pair execute send requests? Either lock. */
+static inline bool qp_sends(const struct ibt_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
+
+/* The requester has something to do. The scheduler runs it when sq_lock is released:
+ * sched_leave. */
+static inline void qp_mark_runnable(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	qp->req.runnable = true;
+}
+
+/* Has any request that is not complete been sent, at least in part? */
+static inline bool qp_has_outstanding(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	return qp->req.tail != qp->req.next || qp->req.tx_offset != 0;
+}
+
+/* Does the queue pair take packets of the peer? Either lock. */
+static inline bool qp_receives(const struct ibt_qp *qp)
+{
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
+	       qp->state == IBV_QPS_SQE;
+}
+
+/* Does a packet come from the other end of the connection? The caller holds either lock. */
+static inline bool qp_is_peer(const struct ibt_qp *qp, const struct path_dest *from,
+			      const struct pkt *p)
+{
+	/* A wire does not name the sender's queue pair. */
+	return (p->sqpn == qp->dest_qpn || (p->sqpn == 0 && qp->lossy)) && qp->dest != NULL &&
+	       (qp->dest == from || from->path->ops->same(qp->dest, from));
+}
+
+/* Counts in the path of the destination, if there is one. Either lock. */
+static inline void qp_count(const struct ibt_qp *qp, enum path_counter c)
+{
+	if (qp->dest != NULL)
+		path_count(qp->dest->path, c);
+}
+
+/* Payload bytes of a full packet. */
+static inline u32 qp_packet_bytes(const struct ibt_qp *qp)
+{
+	return 1u << qp->psn_shift;
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* instance.h: one engine: its configuration, its paths, and the table of its queue pairs. */
+#ifndef IBT_INSTANCE_H
+#define IBT_INSTANCE_H
+
+#include "ibt/ibt.h"
+
+struct ibt {
+	struct ibt_config cfg FIXED;
+	struct path *paths[4] FIXED;
+	u32 path_count FIXED;
+	/* What timers of a rate call (rate.c): the scheduler, the responder. */
+	void (*rate_due)(struct timer *t) FIXED, (*answer_rate_due)(struct timer *t) FIXED;
+	u32 polls ATOMIC_ONLY; /* hint: every so often timers are looked at */
+	struct lock table_lock;
+	/* by slot; entries are stored with release, and looked up without a lock */
+	struct ibt_qp **tables[IBT_TABLES] WRITTEN_UNDER(table_lock);
+};
+
+#endif

@@ -1,0 +1,11 @@
+/* loss.h: what a path has lost although it promised to be reliable. */
+#ifndef IBT_LOSS_H
+#define IBT_LOSS_H
+
+#include "ibt/ibt.h"
+
+/* Begins the Local ACK Timeout of each RC queue pair that is connected with `from` and waits for an
+ * answer. Inside the path's callbacks; takes each sq_lock in turn. */
+void loss_suspect_from(struct ibt *ibt, const struct path_dest *from);
+
+#endif

@@ -1,0 +1,264 @@
+/* post.c: work requests, checked and copied into a queue's memory: what is not as simple as quick.c
+ * wants it.
+ * In: ibv_send_wr, ibv_recv_wr    Out: send_wqe, recv_wqe, and the requester set going
+ * Runs: the poster    Locks: sq_lock; rq_lock
+ * Spec: IBA vol 1, 10.8.2 (work requests)
+ */
+#include <errno.h>
+
+#include "ibt/finish.h"
+#include "ibt/post.h"
+#include "ibt/recv_queue.h"
+#include "ibt/sched.h"
+
+/* Which opcodes a queue pair of a type takes, as bits. IBA vol 1, 10.8.2.1. */
+static u32 post_opcodes(u32 type)
+{
+	u32 send = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;
+	u32 write = 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM;
+
+	switch (type) {
+	case IBV_QPT_RC:
+		return send | write | 1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP |
+		       1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_SEND_WITH_INV |
+		       1u << IBV_WR_LOCAL_INV;
+	case IBV_QPT_UC:
+		return send | write | 1u << IBV_WR_LOCAL_INV;
+	default:
+		return send;
+	}
+}
+
+static void post_fill_operands(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		w->va = wr->wr.atomic.remote_addr;
+		w->rkey = wr->wr.atomic.rkey;
+		w->compare = wr->wr.atomic.compare_add;
+		w->swap = wr->wr.atomic.swap;
+		break;
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+		w->va = wr->wr.rdma.remote_addr;
+		w->rkey = wr->wr.rdma.rkey;
+		break;
+	case IBV_WR_LOCAL_INV:
+		w->imm = wr->invalidate_rkey;
+		break;
+	default:
+		break;
+	}
+}
+
+static int post_fill_inline(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	u8 *to = (u8 *)w->sge;
+	u64 length = mem_list_length(wr->sg_list, wr->num_sge);
+
+	if (length > qp->req.max_inline || wqe_is_answered_op(w))
+		return -EINVAL;
+	for (int i = 0; i < wr->num_sge; i++) {
+		if (fault_copy(to, (const void *)(uintptr_t)wr->sg_list[i].addr,
+			       wr->sg_list[i].length) != 0)
+			return -EFAULT;
+		to += wr->sg_list[i].length;
+	}
+	w->sge_count = 0;
+	w->length = (u32)length;
+	return 0;
+}
+
+static int post_fill_sges(struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	u64 length = 0;
+
+	for (int i = 0; i < wr->num_sge; i++) {
+		w->sge[i] = wr->sg_list[i];
+		length += wr->sg_list[i].length;
+	}
+	if (length > IBT_MAX_MESSAGE)
+		return -EINVAL;
+	w->sge_count = (u8)wr->num_sge;
+	w->length = (u32)length;
+	return 0;
+}
+
+static int post_fill_ud(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
+		       ibt_av_of *av_of)
+{
+	if (wr->wr.ud.ah == NULL || wr->wr.ud.remote_qpn > 0xffffff ||
+	    !av_of(wr->wr.ud.ah, qp->pd, &w->ud.av))
+		return -EINVAL;
+	w->ud.av.pkey = qp->pkey;
+	w->ud.remote_qpn = wr->wr.ud.remote_qpn;
+	w->ud.qkey = wr->wr.ud.remote_qkey;
+	return 0;
+}
+
+/* Checks and copies one request into `w`. -EINVAL; -EFAULT: inline data is not mapped. */
+static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
+			  ibt_av_of *av_of)
+{
+	int err = 0;
+
+	if ((u32)wr->opcode > 31 || (post_opcodes(qp->type) & 1u << wr->opcode) == 0)
+		return -EINVAL;
+	if (wr->num_sge < 0 || (u32)wr->num_sge > qp->req.ring.max_sge)
+		return -EINVAL;
+	w->wr_id = wr->wr_id;
+	w->opcode = (u8)wr->opcode;
+	w->flags = (u8)(wr->send_flags | (qp->sig_all ? IBV_SEND_SIGNALED : 0));
+	w->answered = w->pull = false;
+	w->psn_count = 0;
+	w->imm = wr->imm_data;
+	if (qp->type == IBV_QPT_UD)
+		err = post_fill_ud(qp, w, wr, av_of);
+	else
+		post_fill_operands(qp, w, wr);
+	if (err == 0)
+		err = wr->send_flags & IBV_SEND_INLINE ? post_fill_inline(qp, w, wr)
+						       : post_fill_sges(w, wr);
+	if (err == 0 && w->length != 8 &&
+	    (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD))
+		err = -EINVAL;
+	return err;
+}
+
+static void post_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
+	REQUIRES(qp->req.sq_lock)
+{
+	w->wr_id = wr_id;
+	w->opcode = IBV_WR_BIND_MW;
+	w->flags = (u8)(flags & (IBV_SEND_SIGNALED | IBV_SEND_FENCE)) |
+		   (qp->sig_all ? IBV_SEND_SIGNALED : 0);
+	w->answered = w->pull = false;
+	w->psn_count = 0;
+	w->imm = 0;
+	w->sge_count = 0;
+	w->length = 0;
+}
+
+/* ---- posting ---- */
+
+/* Why a queue pair that is not in RTS takes no send request; 0: it takes them. */
+static int post_refusal(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	if (qp->unplugged)
+		return -EIO;
+	return qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT ||
+			       qp->state == IBV_QPS_RTR ?
+		       -EINVAL :
+		       0;
+}
+
+int post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
+		 ibt_av_of *av_of)
+{
+	int err = 0;
+
+	if (unlikely(qp->state != IBV_QPS_RTS))
+		err = post_refusal(qp);
+	for (; wr != NULL && err == 0; wr = wr->next) {
+		if (unlikely(qp->req.head - qp->req.tail >= qp->req.ring.size)) {
+			err = -ENOMEM;
+			break;
+		}
+		err = post_fill_send(qp, sq_at(qp, qp->req.head), wr, av_of);
+		if (unlikely(err != 0))
+			break;
+		qp->req.head++;
+	}
+	if (unlikely(qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE))
+		finish_flush(qp);
+	else
+		qp_mark_runnable(qp);
+	sched_leave(qp);
+	if (unlikely(err != 0) && bad != NULL)
+		*bad = wr;
+	return err;
+}
+
+/* Written where they will lie, the requests are as good as posted, but for the head. */
+int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
+		   ibt_av_of *av_of)
+{
+	int err;
+
+	lock_acquire(&qp->req.sq_lock);
+	err = qp->unplugged ? -EIO : 0;
+	for (u32 at = qp->req.head; wr != NULL && err == 0; wr = wr->next, at++)
+		err = at - qp->req.tail >= qp->req.ring.size ?
+			      -ENOMEM :
+			      post_fill_send(qp, sq_at(qp, at), wr, av_of);
+	lock_release(&qp->req.sq_lock);
+	return err;
+}
+
+static int post_may_send(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	int err = post_refusal(qp);
+
+	if (err != 0)
+		return err;
+	if (qp->req.head - qp->req.tail >= qp->req.ring.size)
+		return -ENOMEM;
+	return qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE ? -EPIPE : 0;
+}
+
+int ibt_may_send(struct ibt_qp *qp)
+{
+	int err;
+
+	lock_acquire(&qp->req.sq_lock);
+	err = post_may_send(qp);
+	lock_release(&qp->req.sq_lock);
+	return err;
+}
+
+int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags)
+{
+	int err;
+
+	lock_acquire(&qp->req.sq_lock);
+	err = post_may_send(qp);
+	if (err == 0 || err == -EPIPE) {
+		post_fill_bound(qp, sq_at(qp, qp->req.head), wr_id, flags);
+		qp->req.head++;
+	}
+	if (err == -EPIPE)
+		finish_flush(qp);
+	else
+		qp_mark_runnable(qp);
+	sched_leave(qp);
+	return err == -EPIPE ? 0 : err;
+}
+
+int post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int err = qp->srq != NULL ? -EINVAL : 0;
+
+	if (unlikely(qp->unplugged))
+		err = -EIO;
+	else if (qp->state == IBV_QPS_RESET)
+		err = -EINVAL;
+	for (; wr != NULL && err == 0; wr = wr->next) {
+		if (unlikely(qp->resp.head - qp->resp.tail >= qp->resp.ring.size)) {
+			err = -ENOMEM;
+			break;
+		}
+		err = wqe_fill_recv(&qp->resp.ring, ring_recv_at(&qp->resp.ring, qp->resp.head),
+				    wr);
+		if (unlikely(err != 0))
+			break;
+		qp->resp.head++;
+	}
+	if (unlikely(qp->state == IBV_QPS_ERR))
+		rq_flush(qp);
+	lock_release(&qp->resp.rq_lock);
+	if (unlikely(err != 0) && bad != NULL)
+		*bad = wr;
+	return err;
+}

@@ -1,0 +1,112 @@
+/* refuse.c: what the responder refuses, and how the peer hears of it: NAK, RNR NAK, PKT_ABSENT.
+ *
+ * A refusal waits behind the answers that are still to be sent, and for room in the path; until the
+ * peer has it, nothing that it sends can be a request in sequence.
+ *
+ * In:    verdicts of the responder; a queue pair that stops receiving    Out: PKT_ACK, PKT_ABSENT
+ * Runs:  whoever receives, or modifies    Locks: rq_lock
+ * Spec:  IBA vol 1, 9.7.5.1 (NAK), 9.7.5.2.8 (RNR NAK), 9.9.3 (responder errors)
+ */
+#include <errno.h>
+
+#include "ibt/ack.h"
+#include "ibt/answer.h"
+#include "ibt/block.h"
+#include "ibt/refuse.h"
+
+/* The packet that says what the peer is still to be told. */
+static void refuse_fill(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->resp.rq_lock)
+{
+	static const u8 codes[] = { [RESP_NAK_INVALID] = NAK_INVALID_REQUEST,
+				    [RESP_NAK_ACCESS] = NAK_REMOTE_ACCESS,
+				    [RESP_NAK_OPERATION] = NAK_REMOTE_OPERATION,
+				    [RESP_NAK_PULL] = NAK_CANNOT_PULL };
+
+	*p = (struct pkt){ .opcode = PKT_ACK,
+			   .qp_type = qp->type,
+			   .dqpn = qp->dest_qpn,
+			   .sqpn = qp->qpn,
+			   .psn = qp->resp.owed_psn,
+			   .msn = qp->resp.msn };
+	if (qp->resp.owed == RESP_GONE)
+		p->opcode = PKT_ABSENT;
+	else if (qp->resp.owed == RESP_RNR)
+		p->syndrome = AETH_RNR | qp->attr.min_rnr_timer;
+	else
+		p->syndrome = (u8)(AETH_NAK | codes[qp->resp.owed]);
+}
+
+/* Tells it, unless answers or the lack of room still hold it back: nothing may overtake an answer,
+ * and a reliable path's sender waits for what it is told. True: told, and *verdict is fatal to the
+ * queue pair. IBA vol 1, 9.9.3. */
+bool refuse_tell(struct ibt_qp *qp, enum resp_verdict *verdict) REQUIRES(qp->resp.rq_lock)
+{
+	struct pkt p;
+	int err;
+
+	if (!answer_pump(qp))
+		return false;
+	refuse_fill(qp, &p);
+	/* What was executed before it is acknowledged by its PSN. */
+	if (qp->resp.owed != RESP_GONE)
+		__atomic_store_n(&qp->resp.ack_word, 0, __ATOMIC_RELAXED);
+	err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+	if (err == -EAGAIN) {
+		block_wait(qp, qp->dest);
+		err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+	}
+	if (err == -EAGAIN)
+		return false;
+	qp->dest->path->ops->flush(qp->dest);
+	*verdict = (enum resp_verdict)qp->resp.owed;
+	qp->resp.owed = RESP_OK;
+	if (*verdict == RESP_RNR || *verdict == RESP_GONE)
+		return false;
+	qp_count(qp, COUNT_TX_NAK);
+	return *verdict != RESP_NAK_PULL;
+}
+
+void refuse_note(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->resp.rq_lock)
+{
+	if (verdict == RESP_DROP)
+		return;
+	if (verdict == RESP_RNR) {
+		qp_count(qp, COUNT_RX_NO_WQE);
+		qp_count(qp, COUNT_TX_RNR);
+	}
+	qp->resp.owed = (u8)verdict;
+	qp->resp.owed_psn = qp->resp.epsn;
+	qp->resp.nak_sent = true;
+	qp->resp.gap_psn = (qp->resp.epsn - 1) & PSN_MASK; /* what follows shows no gap */
+}
+
+void refuse_leave(struct ibt_qp *qp)
+{
+	bool owes = qp->resp.resource_next != qp->resp.resource_head || qp->resp.owed != RESP_OK;
+	enum resp_verdict verdict;
+	u32 ack;
+
+	if (qp->type != IBV_QPT_RC || qp->dest == NULL)
+		return;
+	qp->resp.resource_next = qp->resp.resource_head;
+	ack = __atomic_exchange_n(&qp->resp.ack_word, 0, __ATOMIC_ACQUIRE);
+	if (ack & ACK_OWED)
+		ack_send(qp, AETH_ACK, ack);
+	if (qp->lossy)
+		qp->resp.owed = RESP_OK; /* its timeout tells the peer */
+	if (!owes || qp->lossy)
+		return;
+	qp->resp.owed = RESP_GONE;
+	qp->resp.owed_psn = (qp->resp.epsn - 1) & PSN_MASK;
+	refuse_tell(qp, &verdict);
+}
+
+bool refuse_has_left(struct ibt_qp *qp)
+{
+	bool left;
+
+	lock_acquire(&qp->resp.rq_lock);
+	left = qp->dest == NULL || (qp->resp.owed == RESP_OK && !ack_is_owed(qp));
+	lock_release(&qp->resp.rq_lock);
+	return left;
+}

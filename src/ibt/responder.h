@@ -1,0 +1,19 @@
+/* responder.h: executes the requests of the peer: the checks of IBA vol 1, 9.7.4.1. */
+#ifndef IBT_RESPONDER_H
+#define IBT_RESPONDER_H
+
+#include "ibt/ibt_qp.h"
+
+/* Judges and executes a packet of an RC or UC peer. Inside the path's callbacks; takes rq_lock, and
+ * sq_lock after it has let go, if the queue pair fails. `payload` may change meanwhile: it is
+ * copied once. */
+void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+		  const void *payload);
+/* There is room again, or a new destination: sends answers, acknowledgements and refusals that
+ * wait. Takes rq_lock, and sq_lock after it has let go, if the queue pair fails. */
+void resp_resume(struct ibt_qp *qp);
+
+/* The function of the timer of responder.answer_rate: sends answers that it held back. */
+void resp_rate_timer(struct timer *t);
+
+#endif

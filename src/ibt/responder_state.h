@@ -1,0 +1,92 @@
+/* responder_state.h: what the responder keeps in a queue pair. */
+#ifndef IBT_RESPONDER_STATE_H
+#define IBT_RESPONDER_STATE_H
+
+#include "ibt/qp_lock_order.h"
+#include "ibt/wqe.h"
+
+struct rate;
+
+/* A READ or atomic that the responder has accepted. Kept after the answer for duplicates. */
+struct resp_resource {
+	u8 opcode; /* enum pkt_opcode of the request */
+	u32 psn, psn_count;
+	/* what is answered now: all of it, or what a repeated request names */
+	u32 answer_psn;
+	u32 rkey, length;
+	u32 sent; /* bytes of the answer sent */
+	u64 va;
+	u64 original; /* atomics: the answer */
+	bool done;
+	bool answered; /* once, to the end: what is sent now is a repetition */
+	bool unreached; /* PKT_UNREACHED */
+};
+
+/* What the responder thinks of a request. */
+enum resp_verdict {
+	RESP_OK,
+	RESP_RNR,
+	RESP_NAK_INVALID,
+	RESP_NAK_ACCESS,
+	RESP_NAK_OPERATION,
+	RESP_NAK_PULL,
+	RESP_DROP,
+	RESP_GONE, /* answers are owed that will never come */
+};
+
+enum { ACK_OWED = 1u << 31 }; /* of ibt_qp.ack_word */
+
+struct responder {
+	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(qp_lock_order); /* inner: after sq_lock */
+	struct wqe_ring ring FIXED;
+	u32 head GUARDED_BY(rq_lock); /* next to post */
+	u32 tail GUARDED_BY(rq_lock); /* oldest receive request */
+	u32 epsn GUARDED_BY(rq_lock); /* expected PSN */
+	u32 msn GUARDED_BY(rq_lock);
+	struct recv_wqe *current GUARDED_BY(rq_lock); /* taken by the message in progress */
+	struct recv_wqe *srq_copy GUARDED_BY(rq_lock);
+	struct mem_cursor cursor GUARDED_BY(rq_lock);
+	u32 offset GUARDED_BY(rq_lock); /* bytes of the message in progress that have arrived */
+	u8 message GUARDED_BY(rq_lock); /* 0: none in progress, else what its first packet is */
+	/* As requester.quick_qpns, for messages that arrive: in RTR too, once the connection is
+	 * known to be established. */
+	u64 quick_qpns GUARDED_BY(rq_lock);
+	bool comm_established GUARDED_BY(rq_lock);
+	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
+	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
+	bool acked_ahead GUARDED_BY(rq_lock); /* the packet at hand, before it was completed */
+	bool ack_listed OWNED_BY(callbacks of the path);
+	bool ack_waits OWNED_BY(callbacks of the path); /* an urgent one waits to be piggybacked */
+	/* The consumer answered the last message at once, so its acknowledgement was piggybacked:
+	 * the next one may wait for that. A hint. */
+	bool ack_rides ATOMIC_ONLY;
+	/* The last one went at once; if the consumer sends something before the next message
+	 * comes, it could have been piggybacked. A hint. */
+	bool ack_went_ahead ATOMIC_ONLY;
+	u64 cnp_ns GUARDED_BY(rq_lock);		      /* when the last CNP was sent */
+	struct rate *answer_rate GUARDED_BY(rq_lock); /* as requester.rate, of answers */
+	/* READs have been answered since the peer's last CNP. */
+	bool has_answered GUARDED_BY(rq_lock);
+	u16 uc_run GUARDED_BY(rq_lock); /* UC: packets before epsn that have come; saturates */
+	/* A completion found no room: the queue pair is to fail. */
+	bool cq_overflowed GUARDED_BY(rq_lock);
+	/* enum resp_verdict that the peer is still to be told, after the answers that wait. */
+	u8 owed GUARDED_BY(rq_lock);
+	/* The request repeated last, how often since the last new one, and when that was
+	 * counted. */
+	u32 asked_psn GUARDED_BY(rq_lock);
+	u8 repeats GUARDED_BY(rq_lock);
+	u32 repeated_psn GUARDED_BY(rq_lock); /* of the last duplicate; 0: none, or that one */
+	u64 asked_ns GUARDED_BY(rq_lock);
+	u32 owed_psn GUARDED_BY(rq_lock); /* of the request that `owed` is about */
+	u64 write_va GUARDED_BY(rq_lock); /* WRITE in progress */
+	u32 write_rkey GUARDED_BY(rq_lock);
+	u32 write_length GUARDED_BY(rq_lock);
+	struct resp_resource *resources GUARDED_BY(rq_lock);
+	u32 resource_count GUARDED_BY(rq_lock);
+	u32 resource_head GUARDED_BY(rq_lock), resource_next GUARDED_BY(rq_lock);
+	u32 ack_word ATOMIC_ONLY; /* ACK_OWED | PSN; whoever exchanges it away sends it */
+	struct list_head ack_node OWNED_BY(callbacks of the path); /* dest->acks or acks_now */
+};
+
+#endif

@@ -1,0 +1,65 @@
+/* sched.c: who runs a queue pair. Completer, retry, rate and timeout only mark one as runnable; the
+ * thread that holds sq_lock runs it before it lets go (sched_leave), and the queue pairs whose turn
+ * in the window has come after it has.
+ *
+ * The responder never takes sq_lock while it holds rq_lock: what it has for the requester is done
+ * here, after it has let go (sched_fail).
+ *
+ * In:    marks, timers, turns    Out: the requester runs
+ * Runs:  whoever posts, receives or runs timers    Locks: sq_lock; none between two queue pairs
+ */
+#include "ibt/finish.h"
+#include "ibt/rate.h"
+#include "ibt/requester.h"
+#include "ibt/retry.h"
+#include "ibt/sched.h"
+#include "ibt/timeout.h"
+
+enum { SCHED_TURNS = 4096 }; /* in one call */
+
+void sched_run(struct ibt_qp *qp)
+{
+	qp->req.runnable = false;
+	req_pump(qp);
+}
+
+void sched_serve(struct path_dest *dest)
+{
+	struct ibt_qp *qp;
+
+	for (int i = 0; i < SCHED_TURNS && (qp = window_pop(dest->window)) != NULL; i++) {
+		lock_acquire(&qp->req.sq_lock);
+		sched_run(qp);
+		lock_release(&qp->req.sq_lock);
+		window_turn_over(dest->window, qp);
+	}
+	dest->path->ops->dest_put(dest);
+}
+
+void sched_fail(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->req.sq_lock);
+	finish_qp(qp);
+	sched_leave(qp);
+}
+
+void sched_timer(struct timer *t)
+{
+	struct ibt_qp *qp = container_of(t, struct ibt_qp, req.timer);
+
+	lock_acquire(&qp->req.sq_lock);
+	if (qp->streams)
+		retry_timer(qp);
+	else
+		timeout_over(qp);
+	sched_leave(qp);
+}
+
+void sched_rate_timer(struct timer *t)
+{
+	struct ibt_qp *qp = rate_qp(t);
+
+	lock_acquire(&qp->req.sq_lock);
+	rate_expired(qp);
+	sched_leave(qp);
+}

@@ -1,0 +1,77 @@
+/* wqe.h: work queue elements and the rings that hold them; no queue pair is known here. */
+#ifndef IBT_WQE_H
+#define IBT_WQE_H
+
+#include "ibt/ibt.h"
+
+/* A send work request. Followed by its SGEs or its inline data. */
+struct send_wqe {
+	u64 wr_id;
+	u8 opcode; /* enum ibv_wr_opcode */
+	u8 flags;  /* enum ibv_send_flags; SIGNALED is set where sq_sig_all says so */
+	u8 sge_count;
+	bool answered; /* READ, atomic: the response has come */
+	bool pull;     /* the receiver copies from our memory */
+	/* WRITE_WITH_IMM: its data was placed by a direct copy; only the notice is a packet */
+	bool placed;
+	u8 stretch;    /* READ: its requests have stream.segment << stretch packets */
+	u32 imm;       /* immediate data, or the key to invalidate */
+	u32 length;
+	u32 first_psn; /* set when first transmitted */
+	/* The same, with `pull` and `placed`; 0 before. Sent again it keeps them: the peer may have
+	 * counted its PSNs, and then a part of it would seem new */
+	u32 psn_count;
+	u32 rkey;
+	u32 first_cost; /* stream.cost_next when it was first transmitted */
+	union {
+		struct {
+			u64 va, compare, swap; /* FETCH_ADD: the addend is in `compare` */
+		};
+		struct {
+			struct path_av av;
+			u32 remote_qpn, qkey;
+		} ud;
+	};
+	struct ibv_sge sge[];
+};
+
+_Static_assert(sizeof(struct send_wqe) == 96, "one and a half cache lines before its pieces");
+
+struct recv_wqe {
+	u64 wr_id;
+	u32 sge_count;
+	u32 length;
+	struct ibv_sge sge[];
+};
+
+/* A ring of work queue elements. Free-running indexes. */
+struct wqe_ring {
+	u8 *memory;
+	u32 stride, mask, size; /* size: what the consumer may have outstanding */
+	u32 max_sge;
+};
+
+/* Makes room for `size` elements, of `stride` bytes each; 0: as receive requests with max_sge need.
+ * -ENOMEM. */
+int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge);
+/* Frees the memory. */
+void wqe_ring_fini(struct wqe_ring *r);
+
+/* Checks and copies a receive request into `w`. 0, -EINVAL: more SGEs than the ring has. */
+int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr);
+/* Bytes of an element of a send queue with these limits: whole cache lines. */
+u32 wqe_send_stride(u32 max_sge, u32 max_inline);
+
+static inline struct recv_wqe *ring_recv_at(const struct wqe_ring *r, u32 index)
+{
+	return (struct recv_wqe *)(r->memory + (size_t)(index & r->mask) * r->stride);
+}
+
+/* Does the peer answer the request with data: a READ or atomic? */
+static inline bool wqe_is_answered_op(const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* serve_session.c: who is connected: a process attaches, comes back to a new node, or a tool asks.
+ * In:    HELLO, RESUME, TOOL                  Out: attached processes
+ * Runs:  the daemon's only thread             Locks: none
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "node/daemon/service.h"
+
+/* Opens the process' sockets and slots file and answers. On failure the connection is left for
+ * proc_drop. */
+static int serve_welcome(struct request *r)
+{
+	struct proto_hello_reply reply;
+	struct proc *p = r->proc;
+	int fds[4], err = event_open(p, &fds[0]);
+
+	if (err < 0)
+		return err;
+	fds[1] = r->daemon->notice_fd;
+	fds[2] = p->slots_fd;
+	fds[3] = r->daemon->udp.keeper.out;
+	reply.process = p->process;
+	if (r->daemon->recorder != NULL)
+		event_capture(p); /* is there before the process sends anything */
+	service_reply(r, &reply.head, sizeof(reply), 0, fds, 4);
+	close(fds[0]);
+	log_debug("node", "process %llu attached: pid %d, %.16s", (unsigned long long)p->process,
+		  (int)p->pid, p->who.command);
+	return 0;
+}
+
+/* The process has this number from now on, and a description of the slots file. */
+static int serve_enter(struct request *r, u64 process, const struct proto_process *who)
+{
+	struct proc *p = r->proc;
+	int err;
+
+	p->slots_fd = slots_describe(&r->daemon->slots);
+	if (p->slots_fd < 0)
+		return p->slots_fd;
+	err = proc_attach(p, process, who, r->m);
+	return err < 0 ? err : serve_welcome(r);
+}
+
+static int serve_hello(struct request *r)
+{
+	return serve_enter(r, slots_next_process(&r->daemon->slots), &r->q->hello.who);
+}
+
+static int serve_resume(struct request *r)
+{
+	const struct proto_resume *q = &r->q->resume;
+	int err;
+
+	if (q->process == 0 || q->process == UINT64_MAX)
+		return -EINVAL;
+	/* its old connection has not been seen to end yet */
+	if (proc_find(r->daemon, q->process) != NULL)
+		return -EAGAIN;
+	err = serve_enter(r, q->process, &q->who);
+	if (err == 0)
+		r->proc->claims_due = ~0u;
+	return err;
+}
+
+static int serve_tool(struct request *r)
+{
+	r->proc->kind = PROC_TOOL;
+	service_status(r, 0);
+	return 0;
+}
+
+static const struct service_rule serve_session_rules[] = {
+	[PROTO_OP(PROTO_HELLO)] = { serve_hello, sizeof(struct proto_hello), 3,
+				    SERVICE_FROM(PROC_SILENT) },
+	[PROTO_OP(PROTO_RESUME)] = { serve_resume, sizeof(struct proto_resume), 3,
+				     SERVICE_FROM(PROC_SILENT) },
+	[PROTO_OP(PROTO_TOOL)] = { serve_tool, sizeof(struct proto_plain), 0,
+				   SERVICE_FROM(PROC_SILENT) },
+};
+
+const struct service session_service = {
+	.rules = serve_session_rules,
+	.rule_count = ARRAY_LEN(serve_session_rules),
+};

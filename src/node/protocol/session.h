@@ -1,0 +1,44 @@
+/* session.h: what a connection is: a process that attaches (HELLO), one that had attached to a
+ * node that died (RESUME), or a command that only asks (TOOL: a plain request). */
+#ifndef NODE_PROTOCOL_SESSION_H
+#define NODE_PROTOCOL_SESSION_H
+
+#include "node/protocol/head.h"
+
+enum {
+	PROTO_HELLO = PROTO_TYPE(PROTO_SERVICE_SESSION, 0),
+	PROTO_RESUME = PROTO_TYPE(PROTO_SERVICE_SESSION, 1),
+	PROTO_TOOL = PROTO_TYPE(PROTO_SERVICE_SESSION, 2),
+};
+
+/* Who attaches. */
+struct proto_process {
+	u64 pid_ns; /* inode of its PID namespace; 0: unknown */
+	s32 pid;    /* as it sees itself */
+	u32 reserved;
+	char command[PROTO_COMMAND];
+};
+
+/* Descriptors: board, bell 0, bell 1. */
+struct proto_hello {
+	struct proto_head head;
+	struct proto_process who;
+};
+
+/* Descriptors: board, bell 0, bell 1. The reply is HELLO's. Then the process claims what it holds
+ * from each service, each claim at most once and in the order of the services: SLOT_CLAIM,
+ * SOCKETS_CLAIM, PAIR_CLAIM, and MCAST_JOIN for each membership. */
+struct proto_resume {
+	struct proto_head head;
+	struct proto_process who;
+	u64 process;
+};
+
+/* Descriptors: events socket, notice board, slots file, and the keeper: what a process holds
+ * only to give it to the next node. */
+struct proto_hello_reply {
+	struct proto_head head;
+	u64 process;
+};
+
+#endif

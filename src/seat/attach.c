@@ -1,0 +1,323 @@
+/* attach.c: takes this process' seat: node connection, board, doorbells, paths, engine; and drops
+ * them in a forked child.
+ * In: nothing    Out: a seat_attachment    Runs: a thread that may sleep    Locks: attach_lock
+ */
+#include "seat/seat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/env.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "event/event.h"
+#include "shared/shared.h"
+
+struct seat the_seat;
+
+static u32 attach_env_paths(void)
+{
+	static const char *const names[] = { "shm", "udp", NULL };
+	static const u32 paths[] = { SEAT_PATH_SHM, SEAT_PATH_UDP };
+	u32 words = env_words("ANYVERBS_PATHS", names, 3), found = 0;
+
+	for (u32 i = 0; names[i] != NULL; i++)
+		found |= words & 1u << i ? paths[i] : 0;
+	return found;
+}
+
+static void attach_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* A doorbell is a pipe, not an eventfd: whoever rings it opens it once more (link_open), so that
+ * nobody else can make his own descriptor blocking, and with ours nobody can make us wait. Each is
+ * open both ways, so that there is always a reader. Without /proc an eventfd has to do. */
+static int attach_bell(int *own, int *out)
+{
+	enum { BELL_BYTES = 4096 }; /* more would only be read for nothing */
+	char path[32];
+	int p[2];
+
+	if (pipe2(p, O_CLOEXEC | O_NONBLOCK) != 0)
+		return -errno;
+	(void)fcntl(p[0], F_SETPIPE_SZ, BELL_BYTES);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", p[0]);
+	*own = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	*out = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	close(p[0]);
+	close(p[1]);
+	if (*own >= 0 && *out >= 0)
+		return 0;
+	attach_close(own);
+	attach_close(out);
+	*own = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	*out = fcntl(*own, F_DUPFD_CLOEXEC, 0);
+	return *out < 0 ? -errno : 0;
+}
+
+static int attach_fds(struct seat_attachment *a)
+{
+	int err = 0;
+
+	for (int i = 0; i < 2 && err == 0; i++)
+		err = attach_bell(&a->bell_fd[i], &a->bell_out[i]);
+	if (err != 0)
+		return err;
+	a->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	return a->kick_fd < 0 || a->epoll_fd < 0 ? -errno : 0;
+}
+
+static void attach_close_fds(struct seat_attachment *a)
+{
+	attach_close(&a->board_fd);
+	for (int i = 0; i < 2; i++) {
+		attach_close(&a->bell_fd[i]);
+		attach_close(&a->bell_out[i]);
+	}
+	attach_close(&a->kick_fd);
+	attach_close(&a->epoll_fd);
+}
+
+static void attach_undo(struct seat_attachment *a)
+{
+	if (a->ibt != NULL)
+		ibt_destroy(a->ibt);
+	if (a->udp != NULL)
+		udp_destroy(a->udp);
+	if (a->node != NULL)
+		node_detach(a->node);
+	adopt_show(NULL, NULL);
+	if (a->board != NULL)
+		munmap(a->board, sizeof(*a->board));
+	attach_close_fds(a);
+	memset(a, 0, sizeof(*a));
+}
+
+/* What is stored late goes to the file. It harms nobody if the memory leaves the file with this
+ * registration; a window, or one of several registrations, leaves it there. */
+static bool attach_may_lose(const struct mem_entry *e)
+{
+	return (e->flags & MEM_WINDOW) == 0 && e->shared != 0 && adopt_is_last(e->addr, e->length);
+}
+
+/* For MEM_EVERY_KEY it is enough to have waited, and adopt's lock may be held. */
+static bool attach_drain_key(void *arg, u32 index)
+{
+	struct seat *s = arg;
+	enum shm_left left = SHM_LEFT_NOTHING;
+
+	if (s->a.shm != NULL)
+		left = shm_drain(s->a.shm, index, SHM_ANY_QP);
+	return left == SHM_LEFT_NOTHING ||
+	       (left == SHM_LEFT_STORES && index != MEM_EVERY_KEY &&
+		attach_may_lose(&s->a.board->keys[index]));
+}
+
+static void attach_nothing(void *arg)
+{
+}
+
+static void attach_exclude(struct path *path)
+{
+	path->ops->exclude(path, attach_nothing, NULL);
+}
+
+/* Whoever copied by an earlier lookup was inside the engine's receive, on one of the paths. */
+static void attach_quiesce(void *arg)
+{
+	struct seat *s = arg;
+
+	if (s->a.shm != NULL)
+		attach_exclude(shm_path(s->a.shm));
+	if (s->a.udp != NULL)
+		attach_exclude(udp_path(s->a.udp));
+}
+
+static int attach_memory(struct seat *s)
+{
+	struct seat_attachment *a = &s->a;
+	int err;
+
+	a->board = board_create(&a->board_fd, &err);
+	if (a->board == NULL)
+		return err;
+	a->board->direct = s->direct;
+	err = mem_table_init(&a->mem, a->board->keys);
+	a->mem.drain = attach_drain_key;
+	a->mem.quiesce = attach_quiesce;
+	a->mem.drain_arg = s;
+	if (err == 0)
+		adopt_show(&a->board->memory, &a->mem);
+	timer_set_init(&a->timers);
+	return err;
+}
+
+static int attach_paths(struct seat *s)
+{
+	struct seat_attachment *a = &s->a;
+	struct shm_config cfg = { .board = a->board,
+				  .node = a->node,
+				  .process = node_process(a->node),
+				  .epoll_fd = a->epoll_fd,
+				  .direct = s->direct,
+				  .kick = progress_kick,
+				  .kick_arg = s,
+				  .capture = &a->capture,
+				  .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
+	struct ibt_config engine = { .mem = &a->mem,
+				     .timers = &a->timers,
+				     .kick = progress_timer_kick,
+				     .publish = s->ops->publish,
+				     .async = s->ops->async,
+				     .multicast = s->ops->multicast,
+				     .route = s->ops->route,
+				     .arg = s };
+	struct udp_config udp = {
+		.node = a->node,
+		.counters = a->board->counters,
+		.capture = &a->capture,
+		.kick = progress_kick,
+		.kick_arg = s,
+		.ticking = &s->ticking,
+		.loop = (s->paths & SEAT_PATH_SHM) == 0,
+		.lanes = env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES, UDP_LANES),
+		.connected_sockets = env_number("ANYVERBS_CONNECTED_SOCKETS", UDP_CONNECTED_SOCKETS,
+						UDP_CONNECTED_SOCKETS)
+	};
+	int err;
+
+	a->shm = shm_create(&cfg, &err);
+	if (a->shm == NULL)
+		return err;
+	a->udp = udp_create(&udp, &err);
+	if (a->udp == NULL)
+		return err;
+	a->ibt = ibt_create(&engine);
+	if (a->ibt == NULL)
+		return -ENOMEM;
+	ibt_add_path(a->ibt, shm_path(a->shm));
+	ibt_add_path(a->ibt, udp_path(a->udp));
+	return 0;
+}
+
+static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
+{
+	struct seat_attachment *a = &s->a;
+	struct node_self self;
+	struct node_event ev;
+	int err;
+
+	memset(a, 0, sizeof(*a));
+	a->board_fd = a->bell_fd[0] = a->bell_fd[1] = a->kick_fd = a->epoll_fd = -1;
+	a->bell_out[0] = a->bell_out[1] = -1;
+	capture_init(&a->capture);
+	s->direct = env_is_on("ANYVERBS_DIRECT", true);
+	s->paths = attach_env_paths();
+	err = attach_fds(a);
+	if (err == 0)
+		err = attach_memory(s);
+	if (err != 0)
+		return err;
+	self = (struct node_self){ .board_fd = a->board_fd,
+				   .bell_fd = { a->bell_out[0], a->bell_out[1] } };
+	err = node_attach(&self, &a->node);
+	if (err == 0)
+		err = attach_paths(s);
+	if (err == 0)
+		err = s->ops->begin(s);
+	if (err != 0)
+		return err;
+	if (node_event_take(a->node, NODE_EVENT_CAPTURE, &ev))
+		progress_capture(s, ev.capture_fd);
+	return progress_start(s);
+}
+
+/* The board's pages were not inherited: put empty ones in their place, so that what still points
+ * there stays harmless. */
+static void drop_board(struct seat_attachment *a)
+{
+	void *p = mmap(a->board, sizeof(*a->board), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+
+	if (p == MAP_FAILED)
+		log_error("seat", "a forked child cannot map %zu bytes", sizeof(*a->board));
+}
+
+/* What the seat keeps of queue pair numbers is the parent's. Runs with one thread, after core has
+ * forgotten the devices. */
+static void drop_numbers(struct seat *s) NO_THREAD_SAFETY
+{
+	lock_init(&s->attach_lock);
+	lock_init(&s->id_lock);
+	free(s->qp_bitmap);
+	s->qp_bitmap = NULL;
+	s->slot_count = s->qp_cursor = 0;
+	s->claims = 0;
+}
+
+/* pthread_atfork's child handler. */
+static void drop_in_child(void)
+{
+	struct seat *s = &the_seat;
+	struct seat_attachment *a = &s->a;
+
+	if (!seat_is_attached(s))
+		return;
+	adopt_drop_in_child();
+	event_drop_in_child();
+	drop_board(a);
+	s->ops->drop_in_child(s);
+	drop_numbers(s);
+	node_drop_in_child(a->node);
+	shm_drop_in_child(a->shm);
+	capture_drop_in_child(&a->capture);
+	udp_drop_in_child(a->udp);
+	attach_close_fds(a);
+	__atomic_store_n(&s->attached, false, __ATOMIC_RELAXED);
+}
+
+/* Behind core's handler, which the first probe has registered. */
+static void attach_watch_forks(struct seat *s) REQUIRES(s->attach_lock)
+{
+	if (!s->watches_forks)
+		s->watches_forks = pthread_atfork(NULL, NULL, drop_in_child) == 0;
+}
+
+int seat_attach(struct seat *s, const struct seat_ops *ops)
+{
+	int err = 0;
+
+	if (seat_is_attached(s))
+		return 0;
+	lock_acquire(&s->attach_lock);
+	if (!seat_is_attached(s)) {
+		s->ops = ops;
+		err = attach_all(s);
+		if (err == 0) {
+			fault_guard();
+			attach_watch_forks(s);
+			__atomic_fetch_add(&s->generation, 1, __ATOMIC_RELAXED);
+			/* pairs with the load in seat_is_attached */
+			__atomic_store_n(&s->attached, true, __ATOMIC_RELEASE);
+			ops->taken(s);
+		} else {
+			log_error("seat", "no adapter: %s", strerror(-err));
+			attach_undo(&s->a);
+		}
+	}
+	lock_release(&s->attach_lock);
+	return err;
+}

@@ -1,0 +1,580 @@
+/* progress.c: who drives the engine.
+ *
+ * A thread that polls drives it itself; each pass renews a lease (`drives`). A thread that waits
+ * for events drives it while it waits (`claims`). Else the engine's own thread does: while the
+ * lease is fresh it looks in once per tick; when the lease has run out it arms the doorbell, looks
+ * once more, and sleeps until a peer rings.
+ *
+ * In: doorbells, ticks, the node's events, deaths of peers    Out: passes of the engine
+ * Locks: none of its own
+ */
+#include "seat/seat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "shared/shared.h"
+
+enum {
+	PROGRESS_TICK_MS = 1,
+	PROGRESS_BUDGET = 16, /* packets per pass of a poller: it wants its completion */
+	PROGRESS_THREAD_BUDGET = 256,
+	PROGRESS_LOOKS = 16, /* of PROGRESS_BUDGET each, before one gives up */
+	PROGRESS_RECOVER_MS = 200, /* between tries to find a new node */
+	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller lets others run ... */
+	PROGRESS_SPINS_LEAST = 16, /* ... and where its messages come from its own core */
+	PROGRESS_YIELD_EVERY = 16,
+	PROGRESS_YIELD_NONE_US = 2,    /* nobody else has run */
+	PROGRESS_YIELD_SHORT_US = 200, /* no whole slice */
+	PROGRESS_STEADY = 64, /* passes of pollers per tick: they take their datagrams themselves */
+	PROGRESS_LINGER_US = 50,
+	PROGRESS_LINGER_MOST_MS = 1, /* then bells and the node have their turn */
+	PROGRESS_LINGER_SKIPS = 1023,
+};
+
+/* What the descriptors of the epoll set stand for; anything else is a link. */
+enum { TAG_BELL = 1, TAG_KICK, TAG_NODE, TAG_UDP, TAG_LAST };
+
+/* How a polling thread shares its core. */
+static __thread struct {
+	u32 idle;    /* empty polls in a row */
+	u32 hurry;   /* how many fewer than PROGRESS_SPINS it makes before it lets others run */
+	bool yielded; /* others ran just now, for a short time */
+} progress_turn;
+
+/* What comes when others have run for a short time was sent by one of them: next time they have
+ * their turn sooner, while what comes by itself is worth waiting for. */
+static inline void progress_turn_found(void)
+{
+	progress_turn.idle = 0;
+	if (unlikely(progress_turn.yielded))
+		progress_turn.hurry +=
+			(PROGRESS_SPINS - PROGRESS_SPINS_LEAST - progress_turn.hurry + 1) / 2;
+	else if (unlikely(progress_turn.hurry != 0))
+		progress_turn.hurry -= (progress_turn.hurry + 15) / 16;
+	progress_turn.yielded = false;
+}
+
+/* Who uses up a whole slice is no peer of ours. */
+static void progress_turn_yield(void)
+{
+	u64 begin = clock_now_ns(), ns;
+
+	sched_yield();
+	ns = clock_now_ns() - begin;
+	progress_turn.yielded = ns >= PROGRESS_YIELD_NONE_US * NS_PER_US &&
+				ns < PROGRESS_YIELD_SHORT_US * NS_PER_US;
+	if (ns >= PROGRESS_YIELD_SHORT_US * NS_PER_US)
+		progress_turn.hurry = 0;
+}
+
+static inline void progress_turn_empty(void)
+{
+	if (unlikely(++progress_turn.idle > PROGRESS_SPINS - progress_turn.hurry) &&
+	    progress_turn.idle % PROGRESS_YIELD_EVERY == 0)
+		progress_turn_yield();
+}
+
+int progress_drive(void)
+{
+	struct seat *s = &the_seat;
+	int n;
+
+	__atomic_store_n(&s->drives, __atomic_load_n(&s->drives, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+	n = ibt_poll(s->a.ibt, PROGRESS_BUDGET);
+	if (likely(n != 0))
+		progress_turn_found();
+	else
+		progress_turn_empty();
+	return n;
+}
+
+void progress_kick(void *arg)
+{
+	struct seat *s = arg;
+	u64 one = 1;
+
+	/* syscall, for write() is a cancellation point, and the caller may hold locks. */
+	if (syscall(SYS_write, s->a.kick_fd, &one, sizeof(one)) < 0)
+		log_debug("seat", "kick: errno %d", errno);
+}
+
+/* While somebody polls the engine's thread looks in every tick. Then it needs no kick for a timer:
+ * who polls runs them too, and else one is a tick late. */
+void progress_timer_kick(void *arg)
+{
+	struct seat *s = arg;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with progress_set_ticking's */
+	if (!__atomic_load_n(&s->ticking, __ATOMIC_RELAXED))
+		progress_kick(s);
+}
+
+/* Before the thread asks when the next timer is due, so that one of the two sees the other's. */
+static void progress_set_ticking(struct seat *s, bool ticking)
+{
+	if (__atomic_load_n(&s->ticking, __ATOMIC_RELAXED) == ticking)
+		return;
+	__atomic_store_n(&s->ticking, ticking, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static void progress_clear(int fd)
+{
+	u64 rings[64]; /* a pipe's; an eventfd gives one number */
+
+	if (read(fd, rings, sizeof(rings)) < 0 && errno != EAGAIN)
+		log_debug("seat", "doorbell: errno %d", errno);
+}
+
+static int progress_timer_ms(struct seat *s, int limit_ms)
+{
+	u64 next = timer_next_ns(&s->a.timers), now;
+
+	if (next == TIMER_NEVER)
+		return limit_ms;
+	now = clock_now_ns();
+	if (next <= now)
+		return 0;
+	next = (next - now + NS_PER_MS - 1) / NS_PER_MS;
+	return limit_ms >= 0 && (u64)limit_ms < next ? limit_ms : (int)MIN(next, (u64)60000);
+}
+
+/* Has the next datagram wake the engine's thread, once: while somebody polls it is to sleep. */
+static void progress_arm_udp(struct seat *s)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = TAG_UDP };
+
+	if (__atomic_exchange_n(&s->udp_armed, true, __ATOMIC_SEQ_CST))
+		return;
+	if (epoll_ctl(s->a.epoll_fd, EPOLL_CTL_MOD, udp_wait_fd(s->a.udp), &ev) != 0)
+		log_debug("seat", "datagrams: errno %d", errno);
+}
+
+/* Arms the bell of whoever is to wake: a thread in wait_fd if there is one, else the engine's. Who
+ * begins or ends to wait counts itself before it arms; so if the count is still the same after we
+ * have armed, its arm comes after ours and is right. */
+static void progress_arm_for_sleeper(struct seat *s)
+{
+	bool waiter;
+
+	do {
+		waiter = __atomic_load_n(&s->claims, __ATOMIC_SEQ_CST) != 0;
+		shm_bell_arm(s->a.shm, waiter);
+		if (!waiter)
+			progress_arm_udp(s);
+	} while (waiter != (__atomic_load_n(&s->claims, __ATOMIC_SEQ_CST) != 0));
+}
+
+/* Who has just armed looks until nothing is left, or has the engine's thread do the rest. */
+static void progress_last_look(struct seat *s)
+{
+	for (int i = 0; i < PROGRESS_LOOKS; i++)
+		if (ibt_look(s->a.ibt, PROGRESS_BUDGET) == 0)
+			return;
+	progress_kick(s);
+}
+
+/* ---- waiting with a claim ---- */
+
+static bool progress_fd_ready(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we have
+ * answered. */
+static void progress_end_claim(void *arg)
+{
+	struct seat *s = arg;
+
+	__atomic_store_n(&s->drives, __atomic_load_n(&s->drives, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&s->claims, 1, __ATOMIC_SEQ_CST);
+	progress_arm_for_sleeper(s);
+	progress_last_look(s);
+}
+
+/* The only place where a thread that waits may be cancelled, if its program lets it (`cancel`): it
+ * holds nothing but its claim. */
+static int progress_sleep(struct seat *s, struct pollfd *p, nfds_t n, int timeout,
+			  int cancel)
+{
+	int ready;
+
+	pthread_cleanup_push(progress_end_claim, s);
+	pthread_setcancelstate(cancel, NULL);
+	ready = cancellable_poll(p, n, timeout);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cleanup_pop(0);
+	return ready;
+}
+
+/* One round: drive, arm, drive, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
+static int progress_wait_round(struct seat *s, int fd, int cancel)
+{
+	struct pollfd p[3] = { { .fd = fd, .events = POLLIN },
+			       { .fd = s->a.bell_fd[1], .events = POLLIN },
+			       { .fd = udp_wait_fd(s->a.udp), .events = POLLIN } };
+	int timeout;
+
+	if (ibt_poll(s->a.ibt, PROGRESS_THREAD_BUDGET) != 0 && progress_fd_ready(fd))
+		return 0;
+	shm_bell_arm(s->a.shm, 1);
+	if (ibt_look(s->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
+		return progress_fd_ready(fd) ? 0 : -EAGAIN;
+	timeout = progress_timer_ms(s, -1);
+	if (progress_sleep(s, p, ARRAY_LEN(p), timeout, cancel) < 0)
+		return errno == EINTR ? -EINTR : -EAGAIN;
+	if (p[2].revents != 0)
+		udp_look(s->a.udp);
+	if (p[1].revents != 0)
+		progress_clear(s->a.bell_fd[1]);
+	if (timeout >= 0)
+		timer_run(&s->a.timers, clock_now_ns());
+	return p[0].revents != 0 ? 0 : -EAGAIN;
+}
+
+static bool progress_has_ended(const bool *end)
+{
+	/* pairs with the store in soft_unplug */
+	return __atomic_load_n(end, __ATOMIC_SEQ_CST);
+}
+
+void progress_wake_waiters(struct seat *s)
+{
+	u64 one = 1;
+
+	if (syscall(SYS_write, s->a.bell_fd[1], &one, sizeof(one)) < 0)
+		log_debug("seat", "waiters: errno %d", errno);
+}
+
+int progress_wait_fd(struct seat *s, int fd, const bool *end)
+{
+	int flags = fcntl(fd, F_GETFL), cancel, err;
+
+	if (flags < 0)
+		return -errno;
+	if (progress_fd_ready(fd))
+		return 0;
+	if (!seat_is_attached(s) || progress_has_ended(end))
+		return flags & O_NONBLOCK ? -EAGAIN : -EIO;
+	if (flags & O_NONBLOCK) {
+		progress_drive();
+		return progress_fd_ready(fd) ? 0 : -EAGAIN;
+	}
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	__atomic_fetch_add(&s->claims, 1, __ATOMIC_SEQ_CST);
+	do
+		err = progress_wait_round(s, fd, cancel);
+	while (err == -EAGAIN && !progress_has_ended(end));
+	progress_end_claim(s);
+	if (err == -EAGAIN)
+		err = progress_fd_ready(fd) ? 0 : -EIO;
+	pthread_setcancelstate(cancel, NULL);
+	return err;
+}
+
+void progress_armed(struct seat *s)
+{
+	if (!seat_is_attached(s) || __atomic_load_n(&s->claims, __ATOMIC_RELAXED) != 0)
+		return;
+	shm_bell_arm(s->a.shm, 0);
+	progress_arm_udp(s);
+}
+
+/* ---- the engine's thread ---- */
+
+int progress_spawn(void *(*run)(void *), void *arg)
+{
+	sigset_t before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	fault_block_others(&before);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	err = -pthread_create(&thread, &attr, run, arg);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return err;
+}
+
+static void progress_mind_node(struct seat *s, u32 events)
+{
+	struct epoll_event ev = { .events = events, .data.u64 = TAG_NODE };
+
+	if (epoll_ctl(s->a.epoll_fd, EPOLL_CTL_MOD, node_event_fd(s->a.node), &ev) != 0)
+		log_debug("seat", "node events: errno %d", errno);
+}
+
+/* Tries until there is a node again. */
+static void *progress_recover(void *arg)
+{
+	struct seat *s = arg;
+	int err;
+
+	pthread_setname_np(pthread_self(), "anyverbs/node");
+	while ((err = node_recover(s->a.node)) != 0) {
+		log_warn("seat", "no node: error %d; trying again", -err);
+		usleep(PROGRESS_RECOVER_MS * 1000);
+	}
+	progress_mind_node(s, EPOLLIN);
+	return NULL;
+}
+
+/* Finding a node may take long, and peers want the engine meanwhile: a thread of its own does it,
+ * and the engine's looks at the node's events again when that has ended. */
+static void progress_node_lost(struct seat *s)
+{
+	progress_mind_node(s, 0);
+	if (progress_spawn(progress_recover, s) == 0)
+		return;
+	/* no thread to be had: between two passes, then */
+	if (node_recover(s->a.node) != 0)
+		usleep(PROGRESS_TICK_MS * 1000);
+	progress_mind_node(s, EPOLLIN);
+}
+
+/* Recording begins before packets look for it, and ends after. */
+void progress_capture(struct seat *s, int fd)
+{
+	int err = fd >= 0 ? capture_start(&s->a.capture, fd) : 0;
+
+	if (fd >= 0)
+		close(fd);
+	if (err != 0)
+		log_warn("seat", "what is sent cannot be captured: error %d", -err);
+	shm_set_watched(s->a.shm, fd >= 0 && err == 0);
+	if (fd < 0 || err != 0)
+		capture_stop(&s->a.capture);
+}
+
+static void progress_node_event(struct seat *s, struct node_event *ev)
+{
+	switch (ev->type) {
+	case NODE_EVENT_PEER_NEW:
+		if (shm_peer_new(s->a.shm, &ev->peer) != 0)
+			log_warn("seat", "a peer could not be added");
+		break;
+	case NODE_EVENT_PEER_GONE:
+		shm_peer_gone(s->a.shm, ev->peer.process);
+		break;
+	case NODE_EVENT_CONFIG:
+	case NODE_EVENT_DEVICE_ADDED:
+	case NODE_EVENT_DEVICE_REMOVED:
+		s->ops->config(s);
+		break;
+	case NODE_EVENT_CAPTURE:
+		progress_capture(s, ev->capture_fd);
+		break;
+	case NODE_EVENT_LOST:
+		progress_capture(s, -1); /* the recorder asks the next node */
+		progress_node_lost(s);
+		break;
+	default:
+		break;
+	}
+}
+
+static void progress_node(struct seat *s)
+{
+	struct node_event ev;
+
+	for (int i = 0; i < 256 && node_event_next(s->a.node, &ev); i++) {
+		progress_node_event(s, &ev);
+		if (ev.type == NODE_EVENT_LOST)
+			break;
+	}
+}
+
+static void progress_handle(struct seat *s, const struct epoll_event *e)
+{
+	switch (e->data.u64) {
+	case TAG_BELL:
+		progress_clear(s->a.bell_fd[0]);
+		break;
+	case TAG_KICK:
+		progress_clear(s->a.kick_fd);
+		break;
+	case TAG_NODE:
+		progress_node(s);
+		break;
+	case TAG_UDP:
+		__atomic_store_n(&s->udp_armed, false, __ATOMIC_SEQ_CST);
+		udp_look(s->a.udp);
+		break;
+	default:
+		shm_peer_dead(s->a.shm, e->data.ptr);
+		break;
+	}
+}
+
+/* Passes until nothing comes. */
+static void progress_pass(struct seat *s)
+{
+	udp_look(s->a.udp);
+	for (int i = 0; i < 64 && ibt_poll(s->a.ibt, PROGRESS_THREAD_BUDGET) != 0; i++)
+		continue;
+	if (timer_next_ns(&s->a.timers) != TIMER_NEVER)
+		timer_run(&s->a.timers, clock_now_ns());
+	shm_background(s->a.shm);
+	udp_background(s->a.udp);
+}
+
+/* What the engine's thread has seen of those who poll. */
+struct progress_lease {
+	u32 seen; /* of s->drives */
+	u64 since_ns;
+	bool steady;
+};
+
+/* Who polls steadily takes his datagrams by himself. Who polls now and then, as the target of
+ * WRITEs does who watches his memory, leaves them to this thread. Judged once per tick: a datagram
+ * may have woken us earlier. */
+static void progress_judge(struct progress_lease *lease, u32 drives)
+{
+	u64 now = clock_now_ns(), passed = now - lease->since_ns;
+
+	if (passed < PROGRESS_TICK_MS * NS_PER_MS / 2)
+		return;
+	lease->steady = (drives - lease->seen) * (PROGRESS_TICK_MS * NS_PER_MS) >=
+			PROGRESS_STEADY * passed;
+	lease->seen = drives;
+	lease->since_ns = now;
+}
+
+/* How long to sleep, armed if nobody else looks. */
+static int progress_prepare_sleep(struct seat *s, struct progress_lease *lease)
+{
+	u32 drives = __atomic_load_n(&s->drives, __ATOMIC_RELAXED);
+
+	if (drives != lease->seen) {
+		progress_judge(lease, drives);
+		if (!lease->steady)
+			progress_arm_udp(s);
+		progress_set_ticking(s, true);
+		return progress_timer_ms(s, PROGRESS_TICK_MS);
+	}
+	progress_set_ticking(s, false);
+	progress_arm_for_sleeper(s);
+	if (ibt_look(s->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
+		return 0;
+	return progress_timer_ms(s, -1);
+}
+
+/* Whether it pays to wait for the next datagrams without sleeping. */
+struct progress_linger {
+	u32 skips;   /* sleeps until it is tried again */
+	u32 backoff; /* of which so many after the last one in vain */
+};
+
+static bool progress_is_alone(struct seat *s, const struct progress_lease *lease)
+{
+	return __atomic_load_n(&s->drives, __ATOMIC_RELAXED) == lease->seen &&
+	       __atomic_load_n(&s->claims, __ATOMIC_RELAXED) == 0;
+}
+
+/* Datagrams have come and nobody else drives: in the middle of a stream the next ones are worth
+ * some microseconds of waiting, for falling asleep and being woken costs more, the sender too. Each
+ * time that nothing comes doubles how often this thread sleeps at once: so whoever shares its core
+ * with what it waits for loses nothing. */
+static void progress_linger(struct seat *s, const struct progress_lease *lease,
+			    struct progress_linger *linger)
+{
+	u64 now = clock_now_ns(), begin = now, heard = now;
+
+	if (linger->skips != 0) {
+		linger->skips--;
+		return;
+	}
+	while (progress_is_alone(s, lease)) {
+		int n = ibt_poll(s->a.ibt, PROGRESS_THREAD_BUDGET);
+
+		now = clock_now_ns();
+		if (n != 0) {
+			heard = now;
+			linger->backoff = 0;
+		}
+		if (now - begin >= PROGRESS_LINGER_MOST_MS * NS_PER_MS)
+			return;
+		if (now - heard >= PROGRESS_LINGER_US * NS_PER_US) {
+			linger->backoff =
+				MIN(2 * linger->backoff + 1, (u32)PROGRESS_LINGER_SKIPS);
+			linger->skips = linger->backoff;
+			return;
+		}
+	}
+}
+
+static void *progress_main(void *arg)
+{
+	struct seat *s = arg;
+	struct progress_lease lease = { .seen = 0 };
+	struct progress_linger linger = { .skips = 0 };
+	struct epoll_event ev[16];
+	bool datagrams = false;
+
+	pthread_setname_np(pthread_self(), "anyverbs/engine");
+	adopt_engine_begin();
+	for (;;) {
+		int n, timeout;
+
+		adopt_engine_enter();
+		progress_pass(s);
+		if (datagrams)
+			progress_linger(s, &lease, &linger);
+		timeout = progress_prepare_sleep(s, &lease);
+		adopt_engine_leave();
+		n = epoll_wait(s->a.epoll_fd, ev, (int)ARRAY_LEN(ev), timeout);
+		adopt_engine_enter();
+		datagrams = datagrams && timeout == 0;
+		for (int i = 0; i < n; i++) {
+			progress_handle(s, &ev[i]);
+			datagrams |= ev[i].data.u64 == TAG_UDP;
+		}
+		adopt_engine_leave();
+	}
+	return NULL;
+}
+
+static int progress_watch(struct seat *s, int fd, u64 tag, u32 once)
+{
+	struct epoll_event ev = { .events = EPOLLIN | once, .data.u64 = tag };
+
+	return epoll_ctl(s->a.epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 ? -errno : 0;
+}
+
+int progress_start(struct seat *s)
+{
+	int err = progress_watch(s, s->a.bell_fd[0], TAG_BELL, 0);
+
+	if (err == 0)
+		err = progress_watch(s, s->a.kick_fd, TAG_KICK, 0);
+	if (err == 0)
+		err = progress_watch(s, node_event_fd(s->a.node), TAG_NODE, 0);
+	__atomic_store_n(&s->udp_armed, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->ticking, false, __ATOMIC_RELAXED);
+	if (err == 0)
+		err = progress_watch(s, udp_wait_fd(s->a.udp), TAG_UDP, EPOLLONESHOT);
+	adopt_engine_expect();
+	return err != 0 ? err : progress_spawn(progress_main, s);
+}

@@ -1,0 +1,149 @@
+/* adopt_allow.c: may this process adopt memory: what is set, which allocator it has, what is
+ * limited.
+ *
+ * In: the environment, limits, /proc/sys    Out: yes or no; bounds
+ * Runs: verbs that register memory    Locks: none
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "shared/adopt_priv.h"
+
+enum {
+	ALLOW_MAPS = 16000, /* or a quarter of vm.max_map_count, if that is less */
+	ALLOW_MEMORY_SHARE = 8, /* of what the machine has, or a control group may have */
+	ALLOW_CHUNKS = 2, /* there must be room for so many */
+	ALLOW_NONE_NS = 100 * NS_PER_MS, /* so long it is taken for granted that none has a limit */
+};
+#define ALLOW_BYTES (1ull << 30)
+
+/* Allocators other than the C library's trust freed memory to be zero after MADV_DONTNEED, also
+ * while it is registered still; in a file's pages it is not. Sanitizers have theirs, too. */
+static bool allow_malloc(void)
+{
+	/* tools/born's has another behind it */
+	void *(*behind)(void) = (void *(*)(void))dlsym(RTLD_DEFAULT, "anyverbs_next_malloc");
+	void *allocator = behind != NULL ? behind() : dlsym(RTLD_DEFAULT, "malloc");
+	const char *name;
+	Dl_info info;
+
+	if (dladdr(allocator, &info) == 0 || info.dli_fname == NULL)
+		return false;
+	name = strrchr(info.dli_fname, '/');
+	name = name == NULL ? info.dli_fname : name + 1;
+	return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-2", 6) == 0;
+}
+
+/* A number of the kernel's. */
+static u64 allow_setting(const char *path, u64 otherwise)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[32];
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return otherwise;
+	text[n] = '\0';
+	return strtoull(text, NULL, 10);
+}
+
+static bool allow_is_wanted(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+
+	if (!env_is_on("ANYVERBS_ADOPT", true))
+		return false;
+	/* valgrind knows each byte of the memory that it has seen mapped */
+	if (preload != NULL && strstr(preload, "vgpreload") != NULL)
+		return false;
+	/* Where every page is accounted for, the empty stash would count as much again. */
+	return allow_setting("/proc/sys/vm/overcommit_memory", 2) != 2 && allow_malloc();
+}
+
+bool adopt_is_on(void)
+{
+	static int known; /* 0: not asked yet, 1: yes, 2: no. Threads that race store the same */
+	int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (on == 0) {
+		on = allow_is_wanted() ? 1 : 2;
+		__atomic_store_n(&known, on, __ATOMIC_RELAXED);
+	}
+	return on == 1;
+}
+
+static bool allow_unlimited(int resource)
+{
+	struct rlimit limit;
+
+	return getrlimit((__rlimit_resource_t)resource, &limit) == 0 &&
+	       limit.rlim_cur == RLIM_INFINITY;
+}
+
+static bool allow_space(void)
+{
+	return allow_unlimited(RLIMIT_AS);
+}
+
+/* Writing far into a file that may not be that long raises a signal; the stash is address space
+ * that the application then would not have; and what is the file's is no data, but a child's copy
+ * is, and pages that return are. */
+bool allow_limits(void)
+{
+	return allow_unlimited(RLIMIT_FSIZE) && allow_unlimited(RLIMIT_DATA) && allow_space();
+}
+
+u64 allow_bytes(void)
+{
+	static u64 known; /* 0: not asked yet. Threads that race store the same */
+	u64 bytes = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (bytes == 0) {
+		u64 all = (u64)sysconf(_SC_PHYS_PAGES) * (u64)sysconf(_SC_PAGESIZE);
+
+		bytes = MIN(ALLOW_BYTES, all / ALLOW_MEMORY_SHARE + 1);
+		__atomic_store_n(&known, bytes, __ATOMIC_RELAXED);
+	}
+	return bytes;
+}
+
+bool allow_fits(u64 bytes, u64 length)
+{
+	static u64 none_until; /* clock: no group had a limit. Threads that race store the like */
+	u64 need = ALLOW_CHUNKS * MIN(length, (u64)ADOPT_CHUNK), now = clock_now_ns();
+	struct cgroup_room room;
+
+	if (now < __atomic_load_n(&none_until, __ATOMIC_RELAXED))
+		return true;
+	room = cgroup_ask("/proc/self", need);
+	if (room.limit == CGROUP_NO_LIMIT)
+		__atomic_store_n(&none_until, now + ALLOW_NONE_NS, __ATOMIC_RELAXED);
+	return bytes + length <= room.limit / ALLOW_MEMORY_SHARE && need <= room.left;
+}
+
+bool adopt_may_map(u32 count)
+{
+	return count < allow_maps() / 4 && allow_space();
+}
+
+u32 allow_maps(void)
+{
+	static u32 known; /* 0: not asked yet. Threads that race store the same */
+	u32 maps = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (maps == 0) {
+		u64 all = allow_setting("/proc/sys/vm/max_map_count", 0);
+
+		maps = (u32)MIN(all / 4 + 1, (u64)ALLOW_MAPS);
+		__atomic_store_n(&known, maps, __ATOMIC_RELAXED);
+	}
+	return maps;
+}

@@ -1,0 +1,212 @@
+/* adopt_cgroup.c: how much memory the control groups of this process allow.
+ *
+ * A process stands in one group of each hierarchy, and every group above it limits it, too. Here is
+ * read what the mounts of this namespace show: of version 2 memory.max and memory.high, of version
+ * 1 memory.limit_in_bytes, for the group and all above it up to the mount.
+ *
+ * In: /proc/self/cgroup and mountinfo, the groups' files    Out: the tightest limit, the least room
+ * Runs: verbs that register memory    Locks: none
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/lines.h"
+#include "shared/adopt_priv.h"
+
+enum {
+	CGROUP_PATH = 1024,
+	CGROUP_STAT = 4096, /* of memory.stat so much is looked at */
+	CGROUP_DEPTH = 64,
+};
+
+/* The files of a version. */
+struct cgroup_files {
+	const char *limit[2], *usage, *cache;
+};
+
+static const struct cgroup_files cgroup_v1 = {
+	.limit = { "memory.limit_in_bytes", NULL },
+	.usage = "memory.usage_in_bytes",
+	.cache = "total_inactive_file ",
+};
+static const struct cgroup_files cgroup_v2 = {
+	.limit = { "memory.max", "memory.high" },
+	.usage = "memory.current",
+	.cache = "inactive_file ",
+};
+
+struct cgroup_ask {
+	char v1[CGROUP_PATH], v2[CGROUP_PATH]; /* where this process stands; "": nowhere */
+	u64 need;
+	struct cgroup_room *room;
+};
+
+/* A group's file as text. False: there is none. */
+static bool cgroup_read(const char *folder, const char *name, char *text, size_t size)
+{
+	char path[CGROUP_PATH + 64];
+	ssize_t n;
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, size - 1);
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	return true;
+}
+
+/* "max", and what is no number, is no limit. */
+static u64 cgroup_number(const char *folder, const char *name, u64 otherwise)
+{
+	char text[32], *end;
+	u64 value;
+
+	if (name == NULL || !cgroup_read(folder, name, text, sizeof(text)))
+		return otherwise;
+	value = strtoull(text, &end, 10);
+	return end == text ? otherwise : value;
+}
+
+/* Pages of files that the kernel would give up first. */
+static u64 cgroup_cache(const char *folder, const char *name)
+{
+	char text[CGROUP_STAT];
+	const char *at = text;
+
+	if (!cgroup_read(folder, "memory.stat", text, sizeof(text)))
+		return 0;
+	while (at != NULL && strncmp(at, name, strlen(name)) != 0) {
+		at = strchr(at, '\n');
+		at = at == NULL ? NULL : at + 1;
+	}
+	return at == NULL ? 0 : strtoull(at + strlen(name), NULL, 10);
+}
+
+static void cgroup_ask_one(const struct cgroup_files *f, const char *folder,
+			   const struct cgroup_ask *a)
+{
+	u64 limit = MIN(cgroup_number(folder, f->limit[0], UINT64_MAX),
+			cgroup_number(folder, f->limit[1], UINT64_MAX));
+	u64 used, left;
+
+	if (limit >= CGROUP_NO_LIMIT)
+		return;
+	used = cgroup_number(folder, f->usage, 0);
+	left = limit > used ? limit - used : 0;
+	if (left < a->need)
+		left = MIN(left + MIN(cgroup_cache(folder, f->cache), used), limit);
+	a->room->limit = MIN(a->room->limit, limit);
+	a->room->left = MIN(a->room->left, left);
+}
+
+/* From the group up to the mount, which shows `root` of the hierarchy. A group that lies outside
+ * (a path with .. in it, say) is not shown: then the mount itself is all that is known. */
+static void cgroup_ask_up(const struct cgroup_files *f, const char *mount, const char *root,
+			  const char *group, const struct cgroup_ask *a)
+{
+	size_t skip = strcmp(root, "/") == 0 ? 0 : strlen(root), top = strlen(mount);
+	bool inside = strncmp(group, root, skip) == 0 &&
+		      (group[skip] == '/' || group[skip] == '\0') && strstr(group, "/..") == NULL;
+	char folder[2 * CGROUP_PATH];
+
+	if (snprintf(folder, sizeof(folder), "%s%s", mount, inside ? group + skip : "") >=
+	    (int)sizeof(folder))
+		return;
+	for (int i = 0; i < CGROUP_DEPTH; i++) {
+		char *cut = strrchr(folder, '/');
+
+		cgroup_ask_one(f, folder, a);
+		if (cut == NULL || (size_t)(cut - folder) < top)
+			return;
+		*cut = '\0';
+	}
+}
+
+/* Is `word` one of those that commas separate? */
+static bool cgroup_list_has(const char *list, size_t length, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *at = list, *end = list + length; at < end; at++) {
+		size_t left = (size_t)(end - at), next = strcspn(at, ",");
+
+		next = MIN(next, left);
+		if (next == n && memcmp(at, word, n) == 0)
+			return true;
+		at += next;
+	}
+	return false;
+}
+
+/* "4:cpu,memory:/group"; of version 2 "0::/group". */
+static bool cgroup_line(const char *line, void *arg)
+{
+	struct cgroup_ask *a = arg;
+	const char *list = strchr(line, ':');
+	const char *group = list == NULL ? NULL : strchr(list + 1, ':');
+	char *to = NULL;
+
+	if (group == NULL)
+		return true;
+	if (group == list + 1)
+		to = a->v2;
+	else if (cgroup_list_has(list + 1, (size_t)(group - list - 1), "memory"))
+		to = a->v1;
+	if (to != NULL)
+		snprintf(to, CGROUP_PATH, "%s", group + 1);
+	return true;
+}
+
+/* "36 35 98:0 /root /mount rw,noatime shared:1 - cgroup cgroup rw,memory" */
+static bool cgroup_mount_line(const char *line, void *arg)
+{
+	const struct cgroup_ask *a = arg;
+	const char *rest = strstr(line, " - "), *options;
+	char root[CGROUP_PATH], mount[CGROUP_PATH];
+
+	if (rest == NULL || strncmp(rest + 3, "cgroup", 6) != 0 ||
+	    sscanf(line, "%*s %*s %*s %1023s %1023s", root, mount) != 2)
+		return true;
+	options = strrchr(rest, ' ') + 1;
+	if (strncmp(rest + 3, "cgroup2 ", 8) == 0 && a->v2[0] != '\0')
+		cgroup_ask_up(&cgroup_v2, mount, root, a->v2, a);
+	else if (strncmp(rest + 3, "cgroup ", 7) == 0 && a->v1[0] != '\0' &&
+		 cgroup_list_has(options, strlen(options), "memory"))
+		cgroup_ask_up(&cgroup_v1, mount, root, a->v1, a);
+	return true;
+}
+
+static bool cgroup_each_line(const char *proc, const char *name,
+			     bool (*fn)(const char *line, void *arg), struct cgroup_ask *a)
+{
+	char path[CGROUP_PATH];
+	int fd;
+	bool all;
+
+	snprintf(path, sizeof(path), "%s/%s", proc, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	all = lines_each(fd, fn, a);
+	close(fd);
+	return all;
+}
+
+struct cgroup_room cgroup_ask(const char *proc, u64 need)
+{
+	struct cgroup_room room = { .limit = CGROUP_NO_LIMIT, .left = CGROUP_NO_LIMIT };
+	struct cgroup_ask a = { .need = need, .room = &room };
+
+	/* Without either file, as in kernels without groups, there is no limit to be known. */
+	if (cgroup_each_line(proc, "cgroup", cgroup_line, &a))
+		cgroup_each_line(proc, "mountinfo", cgroup_mount_line, &a);
+	return room;
+}

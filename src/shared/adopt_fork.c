@@ -1,0 +1,272 @@
+/* adopt_fork.c: a forked child gets private memory in place of adopted memory.
+ *
+ * As a rule all of it is given back before the fork (adopt_back.c), and the kernel does the rest.
+ * Here is what happens to what could not be given back, for somebody else may hold its pages.
+ *
+ * Parent and child would share the file's maps, so a child does not inherit them: neither one made
+ * behind our back (clone) nor, at last, one that we know of. Before a fork the content is copied
+ * into the stash, and the maps are made inheritable, for until our handler runs the child has
+ * nothing else at their address (the C library resets its streams, which may lie there). The
+ * handler moves the copy over them. So advice that the application gave for a fork
+ * (MADV_WIPEONFORK, MADV_DONTFORK) holds, too.
+ *
+ * Handlers: `copy`, made when we are loaded, runs after those of the application before a fork, and
+ * before them after it. `lock`, made with the first region, is the other way round, so that
+ * adopt.lock is taken outside all other locks that handlers take; it gives back.
+ *
+ * In: fork    Out: the child's memory
+ * Runs: the forking thread    Locks: adopt.lock across the fork, so that no region changes
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "shared/adopt_priv.h"
+#include "shared/born_priv.h"
+
+static bool fork_was_busy;
+static bool fork_copies; /* the first pair of handlers is there; set by the constructor */
+
+static void *fork_pointer(u64 addr)
+{
+	return (void *)(uintptr_t)addr;
+}
+
+static struct adopt_region *fork_region_of(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	struct adopt_region *r = &adopt.regions[(p->offset >> ADOPT_SLOT_SHIFT) % ADOPT_REGIONS];
+
+	return region_is_used(r) && !region_is_born(r) && p->offset - r->offset < r->length ? r
+											    : NULL;
+}
+
+/* Where the child's copy of a piece is made: in the stash, if the piece is where it was adopted. */
+static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	const struct adopt_region *r = fork_region_of(p);
+	u64 length = p->end - p->start;
+	void *place;
+
+	if (r != NULL && p->start - r->addr == p->offset - r->offset &&
+	    p->end <= r->addr + r->length) {
+		u64 stash = r->stash + (p->start - r->addr);
+
+		return mprotect(fork_pointer(stash), length, PROT_READ | PROT_WRITE) == 0 ? stash :
+											    0;
+	}
+	/* mostly holes, perhaps */
+	place = mmap(NULL, length, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return place == MAP_FAILED ? 0 : (u64)(uintptr_t)place;
+}
+
+static bool fork_place_is_stash(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	const struct adopt_region *r = fork_region_of(p);
+
+	return r != NULL && p->copy - r->stash < r->length;
+}
+
+static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+{
+	u64 length = p->end - p->start;
+	bool filled;
+
+	if (p->heir == BORN_WITHHELD)
+		return;
+	/* the kernel wipes it in the child, and in that one's */
+	filled = p->copy != 0 && (p->heir == BORN_ZEROED ?
+					  madvise(fork_pointer(p->copy), length,
+						  MADV_WIPEONFORK) == 0 :
+					  move_content(p->copy, length, p, 0) == 0);
+	if (filled && madvise(fork_pointer(p->start), length, MADV_DOFORK) == 0)
+		return;
+	log_error("mem", "a forked child misses registered memory at %#llx",
+		  (unsigned long long)p->start);
+}
+
+/* NO_THREAD_SAFETY, here and below: the lock is held from fork_lock to the handlers after the fork.
+ * If it is not, nothing was ever registered; then born.lock alone keeps two forks apart. */
+static void fork_copy(void) NO_THREAD_SAFETY
+{
+	bool busy = born_set_busy(true);
+
+	born_fork_begin();
+	fork_was_busy = busy;
+	adopt.pieces.count = 0;
+	if (adopt.fd < 0)
+		return;
+	if (!look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES))
+		log_error("mem", "a forked child may miss registered memory");
+	/* All places first: the list itself may lie in a piece, and the child has the copy. */
+	for (u32 i = 0; i < adopt.pieces.count; i++) {
+		struct adopt_piece *p = &adopt.pieces.at[i];
+
+		p->copy = p->heir == BORN_WITHHELD ? 0 : fork_place(p);
+	}
+	for (u32 i = 0; i < adopt.pieces.count; i++)
+		fork_copy_piece(&adopt.pieces.at[i]);
+}
+
+/* fork_was_busy is the next fork's as soon as the lock is free. */
+static void fork_free_born(bool child)
+{
+	bool busy = fork_was_busy;
+
+	born_fork_end(child);
+	born_set_busy(busy);
+}
+
+static void fork_drop_copy(void) NO_THREAD_SAFETY
+{
+	for (u32 i = 0; i < adopt.pieces.count; i++) {
+		const struct adopt_piece *p = &adopt.pieces.at[i];
+		u64 length = p->end - p->start;
+		void *copy = fork_pointer(p->copy);
+
+		madvise(fork_pointer(p->start), length, MADV_DONTFORK);
+		if (p->copy == 0)
+			continue;
+		if (!fork_place_is_stash(p)) {
+			munmap(copy, length);
+			continue;
+		}
+		if (madvise(copy, length, MADV_DONTNEED) != 0) { /* mlockall */
+			munlock(copy, length);
+			madvise(copy, length, MADV_DONTNEED);
+		}
+		mprotect(copy, length, PROT_NONE);
+	}
+	adopt.pieces.count = 0;
+	fork_free_born(false);
+}
+
+/* Where maps may not be moved. */
+static bool fork_copy_in_child(void *to, const void *from, u64 length)
+{
+	if (mmap(to, length, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return false;
+	memcpy(to, from, length);
+	return true;
+}
+
+/* Is all of it mapped? Asked of maps, not of pages. */
+static bool fork_is_whole(u64 at, u64 length)
+{
+	return msync(fork_pointer(at), length, MS_ASYNC) == 0 || errno != ENOMEM;
+}
+
+/* How much from `at` on, of what is not all mapped, is mapped, or not. */
+static u64 fork_run(u64 at, u64 length, bool *mapped)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE), n = page;
+
+	*mapped = fork_is_whole(at, page);
+	while (n < length && fork_is_whole(at + n, page) == *mapped)
+		n += page;
+	return n;
+}
+
+/* In the child. Where the application wanted that it has nothing, the copy is missing, too; from
+ * Linux 6.17 on moving it would leave what lies at its place, the parent's memory. The piece is not
+ * looked at again: it may lie in itself. */
+static void fork_place_copy(const struct adopt_piece *p)
+{
+	u64 to = p->start, copy = p->copy, length = p->end - to;
+	int prot = p->prot;
+
+	if (copy == 0)
+		return;
+	for (u64 at = 0, n; at < length; at += n) {
+		void *from = fork_pointer(copy + at), *there = fork_pointer(to + at);
+		bool mapped = fork_is_whole(copy + at, length - at);
+
+		n = mapped ? length - at : fork_run(copy + at, length - at, &mapped);
+		if (!mapped ||
+		    (mremap(from, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, there) == MAP_FAILED &&
+		     !fork_copy_in_child(there, from, n)))
+			munmap(there, n);
+		else if (prot != (PROT_READ | PROT_WRITE))
+			mprotect(there, n, prot);
+	}
+}
+
+/* Where nothing was inherited; if the application has put something else there since, that was. */
+static void fork_place_zeroes(void) NO_THREAD_SAFETY
+{
+	for (u32 i = 0; i < adopt.wiped_count; i++) {
+		u64 n = adopt.wiped[i].end - adopt.wiped[i].start;
+		void *p = mmap(fork_pointer(adopt.wiped[i].start), n, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+			       -1, 0);
+
+		if (p != MAP_FAILED)
+			madvise(p, n, MADV_WIPEONFORK);
+	}
+	adopt.wiped_count = 0;
+}
+
+static void fork_become_child(void) NO_THREAD_SAFETY
+{
+	if (adopt.fd < 0) {
+		fork_free_born(true);
+		return;
+	}
+	for (u32 i = 0; i < adopt.pieces.count; i++)
+		fork_place_copy(&adopt.pieces.at[i]);
+	fork_place_zeroes();
+	for (u32 i = 0; i < adopt.region_high; i++) {
+		struct adopt_region *r = &adopt.regions[i];
+
+		if (region_is_used(r) && !region_is_born(r))
+			munmap(fork_pointer(r->stash), r->length);
+		*r = (struct adopt_region){ .refs = 0 };
+	}
+	if (adopt_file_is_there())
+		close(adopt.fd);
+	look_drop();
+	adopt.fd = -1;
+	adopt.bytes = 0;
+	adopt.given_back = false;
+	fork_free_born(true);
+	adopt.region_high = adopt.lingering = adopt.pieces.count = 0;
+}
+
+__attribute__((constructor)) static void fork_begin(void)
+{
+	fork_copies = pthread_atfork(fork_copy, fork_drop_copy, fork_become_child) == 0;
+}
+
+static void fork_lock(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&adopt.lock);
+	back_give();
+}
+
+static void fork_unlock(void) NO_THREAD_SAFETY
+{
+	lock_release(&adopt.lock);
+}
+
+static void fork_unlock_child(void) NO_THREAD_SAFETY
+{
+	adopt.shown = NULL;
+	adopt.keys = NULL;
+	adopt.range_count = adopt.untracked = 0;
+	adopt_engine_runs = adopt_engine_comes = false;
+	lock_init(&adopt_engine_lock);
+	lock_init(&adopt.lock);
+}
+
+bool fork_watch(void)
+{
+	if (!adopt.watches_forks)
+		adopt.watches_forks =
+			fork_copies &&
+			pthread_atfork(fork_lock, fork_unlock, fork_unlock_child) == 0;
+	return adopt.watches_forks;
+}

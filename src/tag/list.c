@@ -1,0 +1,265 @@
+/* list.c: the tag list: entries by handle, groups of entries by (mask, tag), and phases.
+ * In: list operations and tags of messages    Out: the entry that takes a message
+ * Runs: the poster of operations, the receiver of messages    Locks: the SRQ's, held by the caller
+ *
+ * Enabled entries with the same mask and tag are a group: a ring in the order of posting. The hash
+ * table's chains hold the first entry of each group. A message is looked up once per distinct
+ * mask; of the groups found, the one whose first entry is oldest takes it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "tag/tag.h"
+
+enum { NONE = UINT32_MAX, INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1 };
+
+static u32 list_index(const struct tag_list *list, const struct tag_entry *entry)
+{
+	return (u32)(entry - list->entries);
+}
+
+static struct tag_entry *list_entry_of(struct list_head *link)
+{
+	return container_of(link, struct tag_entry, link);
+}
+
+int tag_list_init(struct tag_list *list, u32 capacity, u32 max_sge)
+{
+	u32 buckets = 16;
+
+	while (buckets < capacity)
+		buckets *= 2;
+	*list = (struct tag_list){ .capacity = capacity,
+				   .max_sge = max_sge,
+				   .bucket_mask = buckets - 1 };
+	list->entries = calloc(capacity, sizeof(*list->entries));
+	list->sges = calloc((size_t)capacity * max_sge, sizeof(*list->sges));
+	list->buckets = malloc(buckets * sizeof(*list->buckets));
+	list->masks = calloc(capacity, sizeof(*list->masks));
+	if (list->entries == NULL || list->sges == NULL || list->buckets == NULL ||
+	    list->masks == NULL) {
+		tag_list_destroy(list);
+		return -ENOMEM;
+	}
+	for (u32 i = 0; i < buckets; i++)
+		list->buckets[i] = NONE;
+	list_init(&list->free);
+	list_init(&list->deferred);
+	return 0;
+}
+
+void tag_list_destroy(struct tag_list *list)
+{
+	free(list->masks);
+	free(list->buckets);
+	free(list->sges);
+	free(list->entries);
+	*list = (struct tag_list){ 0 };
+}
+
+/* ---- groups ---- */
+
+static u32 *group_bucket(struct tag_list *list, u64 mask, u64 tag)
+{
+	u64 h = (tag ^ mask * 0x9e3779b97f4a7c15) * 0xd6e8feb86659fd93;
+
+	h ^= h >> 32;
+	h *= 0xd6e8feb86659fd93;
+	return &list->buckets[(h >> 32) & list->bucket_mask];
+}
+
+/* Where the index of the group's first entry stands; the index there is NONE if there is none. */
+static u32 *group_find(struct tag_list *list, u64 mask, u64 tag)
+{
+	u32 *at = group_bucket(list, mask, tag);
+
+	while (*at != NONE) {
+		struct tag_entry *first = &list->entries[*at];
+
+		if (first->tag == tag && first->mask == mask)
+			break;
+		at = &first->next_group;
+	}
+	return at;
+}
+
+static void mask_get(struct tag_list *list, u64 mask)
+{
+	u32 i = 0;
+
+	while (i < list->mask_count && list->masks[i].mask != mask)
+		i++;
+	if (i == list->mask_count)
+		list->masks[list->mask_count++] = (struct tag_mask){ .mask = mask };
+	list->masks[i].count++;
+}
+
+static void mask_put(struct tag_list *list, u64 mask)
+{
+	u32 i = 0;
+
+	while (list->masks[i].mask != mask)
+		i++;
+	if (--list->masks[i].count == 0)
+		list->masks[i] = list->masks[--list->mask_count];
+}
+
+/* Entries are enabled in the order of posting, so the end of the ring is the right place. */
+static void group_join(struct tag_list *list, struct tag_entry *entry)
+{
+	u32 *at = group_find(list, entry->mask, entry->tag);
+
+	entry->state = TAG_ENABLED;
+	mask_get(list, entry->mask);
+	if (*at != NONE) {
+		list_push_back(&list->entries[*at].link, &entry->link);
+		return;
+	}
+	list_init(&entry->link);
+	entry->next_group = NONE;
+	*at = list_index(list, entry);
+}
+
+static void group_leave(struct tag_list *list, struct tag_entry *entry)
+{
+	u32 *at = group_find(list, entry->mask, entry->tag);
+
+	mask_put(list, entry->mask);
+	if (*at == list_index(list, entry)) {
+		u32 next_group = entry->next_group;
+
+		if (list_empty(&entry->link)) {
+			*at = next_group;
+			return;
+		}
+		struct tag_entry *second = list_entry_of(entry->link.next);
+
+		second->next_group = next_group;
+		*at = list_index(list, second);
+	}
+	list_remove(&entry->link);
+}
+
+/* ---- entries ---- */
+
+static struct tag_entry *entry_get(struct tag_list *list)
+{
+	struct list_head *link;
+
+	if (list->used == list->capacity)
+		return NULL;
+	link = list_pop_front(&list->free);
+	if (link != NULL) {
+		list->used++;
+		return list_entry_of(link);
+	}
+	/* No entry has been given back: those in use are the first `used`. */
+	struct tag_entry *entry = &list->entries[list->used];
+
+	entry->sge = &list->sges[(size_t)list->used * list->max_sge];
+	list->used++;
+	return entry;
+}
+
+static void entry_put(struct tag_list *list, struct tag_entry *entry)
+{
+	entry->state = TAG_FREE;
+	entry->generation++;
+	/* At the end: a handle that is used too late names a freed entry as long as possible. */
+	list_push_back(&list->free, &entry->link);
+	list->used--;
+}
+
+static u32 entry_handle(const struct tag_list *list, const struct tag_entry *entry)
+{
+	return entry->generation << INDEX_BITS | list_index(list, entry);
+}
+
+int tag_list_add(struct tag_list *list, const struct tag_add *add, u32 *handle)
+{
+	struct tag_entry *entry = entry_get(list);
+
+	if (entry == NULL)
+		return -ENOMEM;
+	entry->tag = add->tag;
+	entry->mask = add->mask;
+	entry->recv_wr_id = add->recv_wr_id;
+	entry->order = list->next_order++;
+	entry->sge_count = add->sge_count;
+	for (u32 i = 0; i < add->sge_count; i++)
+		entry->sge[i] = add->sge[i];
+	*handle = entry_handle(list, entry);
+	if (tag_list_in_phase(list)) {
+		group_join(list, entry);
+	} else {
+		entry->state = TAG_DEFERRED;
+		list_push_back(&list->deferred, &entry->link);
+	}
+	return 0;
+}
+
+int tag_list_delete(struct tag_list *list, u32 handle)
+{
+	u32 index = handle & INDEX_MASK;
+	struct tag_entry *entry = &list->entries[index];
+
+	if (index >= list->capacity || entry->sge == NULL)
+		return -EINVAL;
+	if (entry_handle(list, entry) != handle)
+		return -ENOENT;
+	switch (entry->state) {
+	case TAG_ENABLED:
+		group_leave(list, entry);
+		break;
+	case TAG_DEFERRED:
+		list_remove(&entry->link);
+		break;
+	case TAG_FREE:
+	case TAG_TAKEN:
+		return -ENOENT;
+	}
+	entry_put(list, entry);
+	return 0;
+}
+
+struct tag_entry *tag_list_match(struct tag_list *list, u64 tag)
+{
+	struct tag_entry *oldest = NULL;
+
+	for (u32 i = 0; i < list->mask_count; i++) {
+		u64 mask = list->masks[i].mask;
+		u32 at = *group_find(list, mask, tag & mask);
+
+		if (at != NONE && (oldest == NULL || list->entries[at].order < oldest->order))
+			oldest = &list->entries[at];
+	}
+	if (oldest != NULL) {
+		group_leave(list, oldest);
+		oldest->state = TAG_TAKEN;
+	}
+	return oldest;
+}
+
+void tag_list_release(struct tag_list *list, struct tag_entry *entry)
+{
+	entry_put(list, entry);
+}
+
+/* ---- phases ---- */
+
+void tag_list_sync(struct tag_list *list, u32 count)
+{
+	struct list_head *link;
+
+	list->told = (u16)count;
+	if (!tag_list_in_phase(list))
+		return;
+	while ((link = list_pop_front(&list->deferred)) != NULL)
+		group_join(list, list_entry_of(link));
+}
+
+bool tag_list_count_unexpected(struct tag_list *list)
+{
+	list->unexpected++;
+	return (u16)(list->unexpected - list->told) > TAG_LAG_MAX;
+}

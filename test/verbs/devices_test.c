@@ -1,0 +1,533 @@
+/* devices_test.c: two devices in one process, and one that goes while it is used: what its users
+ * are told, what becomes of their traffic, and that the other device does not notice.
+ * In: connections on roce0 and roce1, and the command that adds and removes devices
+ * Out: verdicts    Runs: cmocka, threads that send and that wait    Locks: none
+ */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <rdma/ib_verbs.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+
+enum {
+	WRS = 64,
+	BYTES = 4096,
+	GRH = 40,
+	QKEY = 0x1234,
+	WAIT_MS = 20000,
+	LOAD_MS = 200, /* of traffic before the device goes */
+	PROBE = 1 << 20, /* wr_id of receives */
+};
+
+#define DEVICE(what) VERBS_COMMAND " device " what
+
+static void run(const char *command)
+{
+	int status = system(command);
+
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static struct ibv_context *device_open(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx = NULL;
+
+	assert_non_null(list);
+	for (int i = 0; list[i] != NULL && ctx == NULL; i++)
+		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
+			ctx = ibv_open_device(list[i]);
+	ibv_free_device_list(list);
+	return ctx;
+}
+
+static struct ibv_ah_attr address_of(const union ibv_gid *gid)
+{
+	return (struct ibv_ah_attr){ .is_global = 1,
+				     .port_num = 1,
+				     .grh = { .dgid = *gid, .sgid_index = 1, .hop_limit = 64 } };
+}
+
+/* From RESET to RTS. */
+static void qp_up(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+	bool rc = qp->qp_type == IBV_QPT_RC, ud = qp->qp_type == IBV_QPT_UD;
+	int init = ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+
+	if (rc)
+		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	a.ah_attr = address_of(gid);
+	a.dest_qp_num = peer;
+	a.path_mtu = IBV_MTU_1024;
+	a.min_rnr_timer = 12;
+	a.timeout = 14;
+	a.retry_cnt = a.rnr_retry = 7;
+	assert_int_equal(ibv_modify_qp(qp, &a,
+				       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | init),
+			 0);
+	a.qp_state = IBV_QPS_RTR;
+	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | (ud ? 0 : rtr)), 0);
+	a.qp_state = IBV_QPS_RTS;
+	assert_int_equal(ibv_modify_qp(qp, &a,
+				       IBV_QP_STATE | IBV_QP_SQ_PSN |
+					       (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+							     IBV_QP_RNR_RETRY |
+							     IBV_QP_MAX_QP_RD_ATOMIC :
+						     0)),
+			 0);
+}
+
+/* Polls until `want` completions have come; returns how many have in the time. */
+static int cq_wait(struct ibv_cq *cq, struct ibv_wc *wc, int want, int timeout_ms)
+{
+	uint64_t end = now_ms() + (uint64_t)timeout_ms;
+	int got = 0;
+
+	while (got < want && now_ms() < end) {
+		int n = ibv_poll_cq(cq, want - got, wc + got);
+
+		if (n < 0)
+			return -1;
+		got += n;
+		if (n == 0)
+			usleep(20);
+	}
+	return got;
+}
+
+/* Is a device of this name listed within the time? */
+static bool listed(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	bool found = false;
+
+	assert_non_null(list);
+	assert_string_equal(ibv_get_device_name(list[0]), "roce0");
+	for (int i = 0; list[i] != NULL; i++)
+		found = found || strcmp(ibv_get_device_name(list[i]), name) == 0;
+	ibv_free_device_list(list);
+	return found;
+}
+
+static void await_listed(const char *name, bool want)
+{
+	uint64_t end = now_ms() + WAIT_MS;
+
+	while (listed(name) != want && now_ms() < end)
+		usleep(1000);
+	assert_int_equal(listed(name), want);
+}
+
+/* ---- an open device with two queue pairs ---- */
+
+struct unit {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq, *idle; /* `idle` has nothing but a thread that waits for its events */
+	struct ibv_srq *srq;
+	struct ibv_qp *qp[2];
+	struct ibv_ah *ah;
+	union ibv_gid gid;
+	char memory[BYTES + GRH];
+};
+
+static struct ibv_qp *unit_qp(struct unit *u, enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr init = { .send_cq = u->cq,
+					 .recv_cq = u->cq,
+					 .qp_type = type,
+					 .sq_sig_all = 1,
+					 .cap = { WRS, WRS, 1, 1, 0 } };
+
+	return ibv_create_qp(u->pd, &init);
+}
+
+static void unit_open(struct unit *u, const char *name, enum ibv_qp_type type)
+{
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = WRS, .max_sge = 1 } };
+
+	memset(u, 0, sizeof(*u));
+	u->ctx = device_open(name);
+	assert_non_null(u->ctx);
+	assert_int_equal(ibv_query_gid(u->ctx, 1, 1, &u->gid), 0);
+	u->pd = ibv_alloc_pd(u->ctx);
+	u->mr = ibv_reg_mr(u->pd, u->memory, sizeof(u->memory), IBV_ACCESS_LOCAL_WRITE);
+	u->channel = ibv_create_comp_channel(u->ctx);
+	u->cq = ibv_create_cq(u->ctx, 8 * WRS, NULL, NULL, 0);
+	u->idle = ibv_create_cq(u->ctx, 8, NULL, u->channel, 0);
+	u->srq = ibv_create_srq(u->pd, &srq);
+	assert_true(u->pd && u->mr && u->channel && u->cq && u->idle && u->srq);
+	assert_int_equal(ibv_req_notify_cq(u->idle, 0), 0);
+	for (int i = 0; i < 2; i++)
+		assert_non_null(u->qp[i] = unit_qp(u, type));
+}
+
+/* Everything can be destroyed, whatever has become of the device. */
+static void unit_close(struct unit *u)
+{
+	if (u->ah != NULL)
+		assert_int_equal(ibv_destroy_ah(u->ah), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ibv_destroy_qp(u->qp[i]), 0);
+	assert_int_equal(ibv_destroy_srq(u->srq), 0);
+	assert_int_equal(ibv_destroy_cq(u->cq), 0);
+	assert_int_equal(ibv_destroy_cq(u->idle), 0);
+	assert_int_equal(ibv_destroy_comp_channel(u->channel), 0);
+	assert_int_equal(ibv_dereg_mr(u->mr), 0);
+	assert_int_equal(ibv_dealloc_pd(u->pd), 0);
+	assert_int_equal(ibv_close_device(u->ctx), 0);
+}
+
+/* Queue pair `i` of one unit with queue pair `j` of another one, or of the same. */
+static void unit_connect(struct unit *a, int i, struct unit *b, int j)
+{
+	struct ibv_ah_attr to_b = address_of(&b->gid);
+
+	qp_up(b->qp[j], a->qp[i]->qp_num, &a->gid);
+	qp_up(a->qp[i], b->qp[j]->qp_num, &b->gid);
+	if (a->qp[i]->qp_type == IBV_QPT_UD && a->ah == NULL)
+		assert_non_null(a->ah = ibv_create_ah(a->pd, &to_b));
+}
+
+static int unit_recv(struct unit *u, int i)
+{
+	struct ibv_sge sge = { (uintptr_t)u->memory, sizeof(u->memory), u->mr->lkey };
+	struct ibv_recv_wr *bad, wr = { .wr_id = PROBE, .sg_list = &sge, .num_sge = 1 };
+
+	return ibv_post_recv(u->qp[i], &wr, &bad);
+}
+
+static int unit_send(struct unit *u, int i, uint32_t peer)
+{
+	struct ibv_sge sge = { (uintptr_t)u->memory, 1024, u->mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+
+	if (u->qp[i]->qp_type == IBV_QPT_UD) {
+		wr.wr.ud.ah = u->ah;
+		wr.wr.ud.remote_qpn = peer;
+		wr.wr.ud.remote_qkey = QKEY;
+	}
+	return ibv_post_send(u->qp[i], &wr, &bad);
+}
+
+/* One message from queue pair 0 of `a` to `j` of `b`. */
+static void unit_exchange(struct unit *a, struct unit *b, int j)
+{
+	struct ibv_wc wc[2] = { 0 };
+	bool same = a == b;
+
+	assert_int_equal(unit_recv(b, j), 0);
+	assert_int_equal(unit_send(a, 0, b->qp[j]->qp_num), 0);
+	assert_int_equal(cq_wait(a->cq, wc, same ? 2 : 1, WAIT_MS), same ? 2 : 1);
+	assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
+	if (!same)
+		assert_int_equal(cq_wait(b->cq, wc, 1, WAIT_MS), 1);
+	assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
+}
+
+/* ---- two devices ---- */
+
+static struct unit units[3];
+
+static void devices__differ(void **state)
+{
+	struct ibv_device_attr attr[2];
+
+	unit_open(&units[0], "roce0", IBV_QPT_RC);
+	unit_open(&units[1], "roce1", IBV_QPT_RC);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ibv_query_device(units[i].ctx, &attr[i]), 0);
+	assert_true(attr[0].node_guid != attr[1].node_guid);
+	assert_memory_not_equal(&units[0].gid, &units[1].gid, sizeof(units[0].gid));
+	assert_true(units[0].mr->lkey != units[1].mr->lkey);
+	assert_true(units[0].qp[0]->qp_num != units[1].qp[0]->qp_num);
+	unit_close(&units[1]);
+	unit_close(&units[0]);
+}
+
+static void talk_across(enum ibv_qp_type type)
+{
+	unit_open(&units[0], "roce0", type);
+	unit_open(&units[1], "roce1", type);
+	unit_connect(&units[0], 0, &units[1], 0);
+	unit_exchange(&units[0], &units[1], 0);
+	unit_close(&units[1]);
+	unit_close(&units[0]);
+}
+
+static void devices__talk_to_each_other(void **state)
+{
+	talk_across(IBV_QPT_RC);
+	talk_across(IBV_QPT_UC);
+	talk_across(IBV_QPT_UD);
+}
+
+static void devices__share_no_protection_domain(void **state)
+{
+	struct ibv_wc wc;
+	struct ibv_mr *own;
+
+	unit_open(&units[0], "roce0", IBV_QPT_RC);
+	unit_open(&units[1], "roce1", IBV_QPT_RC);
+	unit_connect(&units[0], 0, &units[1], 0);
+	own = units[0].mr;
+	units[0].mr = units[1].mr;
+	assert_int_equal(unit_send(&units[0], 0, 0), 0);
+	assert_int_equal(cq_wait(units[0].cq, &wc, 1, WAIT_MS), 1);
+	assert_int_equal(wc.status, IBV_WC_LOC_PROT_ERR);
+	units[0].mr = own;
+	unit_close(&units[1]);
+	unit_close(&units[0]);
+}
+
+/* ---- removal ---- */
+
+/* Sends to its own other queue pair until the device says no. */
+struct load {
+	struct unit *unit;
+	int posted, done, flushed; /* sends */
+	int post_error, poll_error;
+};
+
+static void load_take(struct load *l, struct ibv_wc *wc, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (wc[i].wr_id == PROBE) {
+			if (wc[i].status == IBV_WC_SUCCESS)
+				(void)unit_recv(l->unit, 1);
+			continue;
+		}
+		l->done++;
+		l->flushed += wc[i].status == IBV_WC_WR_FLUSH_ERR;
+	}
+}
+
+static void *load_run(void *arg)
+{
+	struct load *l = arg;
+	struct ibv_wc wc[16];
+
+	for (int i = 0; i < WRS; i++)
+		(void)unit_recv(l->unit, 1);
+	while (l->poll_error == 0) {
+		int n;
+
+		if (l->post_error == 0 && l->posted - l->done < WRS / 2) {
+			l->post_error = unit_send(l->unit, 0, l->unit->qp[1]->qp_num);
+			l->posted += l->post_error == 0;
+		}
+		n = ibv_poll_cq(l->unit->cq, 16, wc);
+		if (n < 0)
+			l->poll_error = n;
+		else
+			load_take(l, wc, n);
+	}
+	return NULL;
+}
+
+/* What a thread in ibv_get_async_event hears: an event, and then an error. */
+static void *async_run(void *arg)
+{
+	struct unit *u = arg;
+	struct ibv_async_event ev;
+	long seen = 0;
+
+	while (ibv_get_async_event(u->ctx, &ev) == 0) {
+		seen |= 1l << ev.event_type;
+		ibv_ack_async_event(&ev);
+	}
+	return (void *)(errno == EIO ? seen : 0l);
+}
+
+/* A thread in ibv_get_cq_event of a CQ that gets nothing: the error that ends it. */
+static void *event_run(void *arg)
+{
+	struct unit *u = arg;
+	struct ibv_cq *cq;
+	void *context;
+
+	return (void *)(ibv_get_cq_event(u->channel, &cq, &context) == 0 ? 0l : (long)errno);
+}
+
+static void refuses_everything(struct unit *u)
+{
+	struct ibv_device_attr device;
+	struct ibv_port_attr port;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_srq_attr srq;
+	struct ibv_sge sge = { (uintptr_t)u->memory, 8, u->mr->lkey };
+	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = 1 };
+	struct ibv_ah_attr ah = address_of(&u->gid);
+	struct ibv_wc wc;
+
+	assert_int_equal(ibv_query_device(u->ctx, &device), EIO);
+	assert_int_equal(ibv_query_port(u->ctx, 1, &port), EIO);
+	assert_int_equal(ibv_query_qp(u->qp[0], &attr, IBV_QP_STATE, &init), EIO);
+	assert_int_equal(ibv_query_srq(u->srq, &srq), EIO);
+	attr.qp_state = IBV_QPS_RESET;
+	assert_int_equal(ibv_modify_qp(u->qp[0], &attr, IBV_QP_STATE), EIO);
+	assert_int_equal(unit_send(u, 0, 1), EIO);
+	assert_int_equal(unit_recv(u, 0), EIO);
+	assert_int_equal(ibv_post_srq_recv(u->srq, &wr, &bad), EIO);
+	assert_int_equal(ibv_req_notify_cq(u->cq, 0), EIO);
+	assert_true(ibv_poll_cq(u->cq, 1, &wc) < 0);
+	assert_true(ibv_alloc_pd(u->ctx) == NULL && errno == EIO);
+	assert_true(ibv_create_cq(u->ctx, 8, NULL, NULL, 0) == NULL && errno == EIO);
+	assert_true(ibv_reg_mr(u->pd, u->memory, 8, 0) == NULL && errno == EIO);
+	assert_true(ibv_create_ah(u->pd, &ah) == NULL && errno == EIO);
+	assert_true(unit_qp(u, IBV_QPT_RC) == NULL && errno == EIO);
+}
+
+static void removal_under_load(enum ibv_qp_type type)
+{
+	struct load gone = { .unit = &units[1] };
+	pthread_t sender, async, event;
+	void *seen, *error;
+
+	unit_open(&units[0], "roce0", type);
+	unit_open(&units[1], "roce1", type);
+	unit_connect(&units[0], 0, &units[0], 1);
+	unit_connect(&units[1], 0, &units[1], 1);
+	assert_int_equal(pthread_create(&async, NULL, async_run, &units[1]), 0);
+	assert_int_equal(pthread_create(&event, NULL, event_run, &units[1]), 0);
+	assert_int_equal(pthread_create(&sender, NULL, load_run, &gone), 0);
+	usleep(LOAD_MS * 1000);
+	run(DEVICE("remove roce1"));
+	pthread_join(sender, NULL);
+	pthread_join(async, &seen);
+	pthread_join(event, &error);
+	assert_true((long)seen & 1l << IBV_EVENT_DEVICE_FATAL);
+	assert_int_equal((long)error, EIO);
+	assert_true(gone.done > 0);
+	assert_int_equal(gone.done, gone.posted);
+	assert_int_equal(gone.poll_error, -EIO);
+	refuses_everything(&units[1]);
+	unit_exchange(&units[0], &units[0], 1);
+	await_listed("roce1", false);
+
+	/* Another one of this name does not wait for the users of the old one. */
+	run(DEVICE("add roce1"));
+	await_listed("roce1", true);
+	unit_open(&units[2], "roce1", type);
+	unit_connect(&units[2], 0, &units[2], 1);
+	unit_exchange(&units[2], &units[2], 1);
+	unit_close(&units[1]);
+	unit_exchange(&units[2], &units[2], 1);
+	unit_close(&units[2]);
+	unit_close(&units[0]);
+}
+
+static void removal__under_load_rc(void **state)
+{
+	removal_under_load(IBV_QPT_RC);
+}
+
+static void removal__under_load_ud(void **state)
+{
+	removal_under_load(IBV_QPT_UD);
+}
+
+/* The connection of a device that stays with one that goes breaks as with a dead peer: its
+ * requests end with errors. */
+static void removal__of_the_peer(void **state)
+{
+	struct ibv_wc wc;
+
+	unit_open(&units[0], "roce0", IBV_QPT_RC);
+	unit_open(&units[1], "roce1", IBV_QPT_RC);
+	unit_connect(&units[0], 0, &units[1], 0);
+	unit_exchange(&units[0], &units[1], 0);
+	run(DEVICE("remove roce1"));
+	await_listed("roce1", false);
+	assert_int_equal(unit_send(&units[0], 0, 0), 0);
+	assert_int_equal(cq_wait(units[0].cq, &wc, 1, 3 * WAIT_MS), 1);
+	assert_int_not_equal(wc.status, IBV_WC_SUCCESS);
+	unit_close(&units[0]);
+	unit_close(&units[1]);
+	run(DEVICE("add roce1"));
+	await_listed("roce1", true);
+}
+
+/* ---- clients of the midlayer ---- */
+
+static struct {
+	int added, removed; /* of roce1; atomic */
+} heard;
+
+static void client_add(struct ib_device *device)
+{
+	if (strcmp(device->name, "roce1") == 0)
+		__atomic_add_fetch(&heard.added, 1, __ATOMIC_SEQ_CST);
+}
+
+static void client_remove(struct ib_device *device)
+{
+	if (strcmp(device->name, "roce1") == 0)
+		__atomic_add_fetch(&heard.removed, 1, __ATOMIC_SEQ_CST);
+}
+
+static bool reaches(int *count, int want)
+{
+	uint64_t end = now_ms() + WAIT_MS;
+
+	while (__atomic_load_n(count, __ATOMIC_SEQ_CST) < want && now_ms() < end)
+		usleep(1000);
+	return __atomic_load_n(count, __ATOMIC_SEQ_CST) == want;
+}
+
+static void removal__is_told_to_clients(void **state)
+{
+	struct ib_client client = { .name = "test", .add = client_add, .remove = client_remove };
+
+	assert_int_equal(ib_register_client(&client), 0);
+	assert_true(reaches(&heard.added, 1));
+	run(DEVICE("remove roce1"));
+	assert_true(reaches(&heard.removed, 1));
+	run(DEVICE("add roce1"));
+	assert_true(reaches(&heard.added, 2));
+	ib_unregister_client(&client);
+	assert_true(reaches(&heard.removed, 2));
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(devices__differ),
+		cmocka_unit_test(devices__talk_to_each_other),
+		cmocka_unit_test(devices__share_no_protection_domain),
+		cmocka_unit_test(removal__under_load_rc),
+		cmocka_unit_test(removal__under_load_ud),
+		cmocka_unit_test(removal__of_the_peer),
+		cmocka_unit_test(removal__is_told_to_clients),
+	};
+	char node[32];
+
+	snprintf(node, sizeof(node), "devices-%d", (int)getpid());
+	setenv("ANYVERBS_NODE", node, 1);
+	setenv("ANYVERBS_DEVICES", "roce0,roce1", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
