@@ -5,12 +5,14 @@ usage: churn_test.py [--count N]
 """
 import argparse
 import os
+import re
 import sys
 
 import fault
 
 WARM = 20          # rounds after which everything that grows once has grown
 RSS_SLACK_KB = 1024
+OF_A_PROCESS = re.compile(r"anon_inode:\[pidfd\]|/proc/\d+/mem")
 KINDS = ("send", "write", "read", "big", "atomic", "event", "ud", "uc")
 
 
@@ -34,12 +36,13 @@ def one_peer(world, survivor, number):
 
 
 def links(survivor):
-    """How many other processes the survivor has a link with: it holds a descriptor of each."""
+    """How many descriptors the survivor holds of other processes: the pidfd, which goes when the death is noticed, and
+    the address space, which the link's burial closes last."""
     count = 0
     folder = f"/proc/{survivor.pid}/fd"
     for name in os.listdir(folder):
         try:
-            count += os.readlink(os.path.join(folder, name)) == "anon_inode:[pidfd]"
+            count += OF_A_PROCESS.fullmatch(os.readlink(os.path.join(folder, name))) is not None
         except FileNotFoundError:
             pass
     return count
