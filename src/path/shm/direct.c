@@ -608,8 +608,10 @@ static bool drain_is_over(struct drain *d, const struct shm_link *l, enum hazard
 	return !l->self && space_is_stopped(l->pid);
 }
 
-static void drain_link(struct drain *d, const struct shm_link *l)
+/* A peer that this process cannot reach may still reach this process. */
+static void drain_link(struct shm_link *l, void *arg)
 {
+	struct drain *d = arg;
 	/* One that is raised later comes too late for what is to end. */
 	u32 high = board_shown_count(&l->board->hazard_high, BOARD_HAZARDS);
 	enum hazard_kind worst;
@@ -632,24 +634,10 @@ u32 shm_stuck(const struct shm *shm)
 enum shm_left shm_drain(struct shm *shm, u32 key_index, u32 qpn)
 {
 	struct drain d = { .shm = shm, .key_index = key_index, .qpn = qpn };
-	struct shm_link *held[64];
-	u32 i = 0, n;
 
 	board_change(shm->cfg.board);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* B */
-	do {
-		lock_acquire(&shm->lock);
-		/* A peer that we cannot reach may reach us. */
-		for (n = 0; n < ARRAY_LEN(held) && i < shm->count; i++) {
-			held[n] = shm->links[i];
-			held[n++]->refs++;
-		}
-		lock_release(&shm->lock);
-		for (u32 k = 0; k < n; k++) {
-			drain_link(&d, held[k]);
-			shm->path.ops->dest_put(&held[k]->dest);
-		}
-	} while (n == ARRAY_LEN(held));
+	shm_each_link(shm, drain_link, &d);
 	if (d.left == SHM_LEFT_STORES)
 		__atomic_fetch_add(&shm->stuck, 1, __ATOMIC_RELAXED);
 	return d.left;

@@ -295,7 +295,7 @@ static void reach_serve_wanted(struct shm_link *l, u64 slot)
 	__atomic_store_n(&l->want_slot, 0, __ATOMIC_RELAXED);
 }
 
-static void reach_serve_link(struct shm_link *l)
+static void reach_serve_link(struct shm_link *l, void *arg)
 {
 	u64 slot = __atomic_load_n(&l->want_slot, __ATOMIC_ACQUIRE); /* pairs with reach_want */
 
@@ -313,7 +313,7 @@ void reach_serve(struct shm *shm)
 	if (!__atomic_load_n(&shm->reach_wanted, __ATOMIC_RELAXED))
 		return;
 	__atomic_store_n(&shm->reach_wanted, false, __ATOMIC_SEQ_CST);
-	shm_each_link(shm, reach_serve_link);
+	shm_each_link(shm, reach_serve_link, NULL);
 }
 
 void reach_close(struct shm_link *l)

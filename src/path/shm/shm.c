@@ -498,7 +498,7 @@ static void shm_bury(struct shm *shm)
 		continue;
 }
 
-void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l))
+void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l, void *arg), void *arg)
 {
 	struct shm_link *held[64];
 	u32 i = 0, n;
@@ -511,7 +511,7 @@ void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l))
 		}
 		lock_release(&shm->lock);
 		for (u32 k = 0; k < n; k++) {
-			fn(held[k]);
+			fn(held[k], arg);
 			shm_dest_put(&held[k]->dest);
 		}
 	} while (n == ARRAY_LEN(held));

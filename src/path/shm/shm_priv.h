@@ -75,8 +75,8 @@ struct shm {
 	struct shm_link *links[SHM_LINKS] WRITTEN_UNDER(poll_lock, lock);
 };
 
-/* Calls fn for every open link, with a reference and no lock. */
-void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l));
+/* Calls fn for every link in any state, with a reference and without a lock. */
+void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l, void *arg), void *arg);
 struct shm_link *link_create(struct shm *shm, u32 slot);
 /* Maps what the node handed over and opens the peer's address space. Takes the descriptors. */
 int link_open(struct shm_link *l, struct node_peer *peer);
