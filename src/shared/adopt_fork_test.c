@@ -410,11 +410,8 @@ int main(void)
 		T(fork__gives_all_back_once),
 	};
 
-	setenv("ANYVERBS_ADOPT", "1", 1);
-	if (!adopt_is_on()) {
-		fprintf(stderr, "SKIPPED: no adoption here (another allocator, or a sanitizer)\n");
+	if (!adopt_kit_runs())
 		return 77;
-	}
 	pthread_atfork(NULL, NULL, look_in_child);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* adopt_kit.h: what the tests of adoption share: memory with a pattern, and what the kernel says of
- * it. NO_THREAD_SAFETY, in tests: of functions that look where nobody else is.
+/* adopt_kit.h: shared by the tests of adoption: memory with a pattern, and the kernel's view of it.
+ * NO_THREAD_SAFETY, in tests: no other thread uses the state that the function reads.
  */
 #ifndef SHARED_ADOPT_KIT_H
 #define SHARED_ADOPT_KIT_H
@@ -69,14 +69,14 @@ static inline void leave(u8 *p, u64 n)
 	adopt_leave((uintptr_t)p, n, true);
 }
 
-/* As if nothing had been adopted for long, nor given back by a fork. */
+/* Resets the credit, as if nothing had been adopted or moved out for long. */
 static inline void new_credit(void) NO_THREAD_SAFETY
 {
 	adopt.given_back = false;
 	adopt.credit_ns = adopt.small_ns = 0;
 }
 
-/* BYTES to adopt, filled, with the credit for it. */
+/* Returns BYTES of filled memory that may be adopted at once. */
 static inline u8 *new_memory(void)
 {
 	u8 *p;
@@ -87,13 +87,24 @@ static inline u8 *new_memory(void)
 	return p;
 }
 
-/* A thread that was joined may be on its way out still. */
+/* A joined thread may still be exiting. */
 static inline void wait_until_alone(void)
 {
 	lock_acquire(&adopt_engine_lock);
 	while (!look_is_alone())
 		usleep(1000);
 	lock_release(&adopt_engine_lock);
+}
+
+/* Tells whether this process may adopt. If not, the test is skipped (exit status 77), and this says
+ * why. */
+static inline bool adopt_kit_runs(void)
+{
+	setenv("ANYVERBS_ADOPT", "1", 1);
+	if (adopt_is_on())
+		return true;
+	fprintf(stderr, "SKIPPED: no adoption here (another allocator, or a sanitizer)\n");
+	return false;
 }
 
 struct seen {

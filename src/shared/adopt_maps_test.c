@@ -291,10 +291,7 @@ int main(void)
 		T(adopt_again__without_the_list_of_maps),
 	};
 
-	setenv("ANYVERBS_ADOPT", "1", 1);
-	if (!adopt_is_on()) {
-		fprintf(stderr, "SKIPPED: no adoption here (another allocator, or a sanitizer)\n");
+	if (!adopt_kit_runs())
 		return 77;
-	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

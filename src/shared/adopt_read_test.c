@@ -193,10 +193,7 @@ int main(void)
 		cmocka_unit_test(adopt__read_beside_a_thread),
 	};
 
-	setenv("ANYVERBS_ADOPT", "1", 1);
-	if (!adopt_is_on()) {
-		fprintf(stderr, "SKIPPED: no adoption here (another allocator, or a sanitizer)\n");
+	if (!adopt_kit_runs())
 		return 77;
-	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

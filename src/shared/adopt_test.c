@@ -714,10 +714,7 @@ int main(void)
 		T(adopt_leave__unclean_gives_the_slot_up),
 	};
 
-	setenv("ANYVERBS_ADOPT", "1", 1);
-	if (!adopt_is_on()) {
-		fprintf(stderr, "SKIPPED: no adoption here (another allocator, or a sanitizer)\n");
+	if (!adopt_kit_runs())
 		return 77;
-	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
