@@ -1,4 +1,4 @@
-/* adopt.c: which pages are adopted, and whether to adopt more. docs/adoption.md has the rules.
+/* adopt.c: decides which pages are adopted. docs/adoption.md has the rules.
  *
  * In: registrations and their ends    Out: regions, slots of the file
  * Runs: verbs that register memory    Locks: adopt.lock, then adopt_engine_lock
@@ -20,21 +20,22 @@
 #include "shared/shared.h"
 
 enum {
-	ADOPT_LONGEST = 256 << 20, /* copying more costs more than it brings */
-	ADOPT_STACK = 64 << 10, /* how far from a variable its thread's stack is in use */
-	ADOPT_THREAD = 8 << 10, /* from errno to the end of what a thread has to itself */
-	/* Adopting costs more than registering, which many registrations in a row shall not pay: so
-	 * many may adopt at once, and then one in so long. */
+	ADOPT_LONGEST = 256 << 20, /* copying more costs more than it gains */
+	ADOPT_STACK = 64 << 10, /* bytes around a variable of a thread that its stack may use */
+	ADOPT_THREAD = 8 << 10, /* bytes behind errno that belong to the thread */
+	/* Adopting costs more than registering, so many registrations in a row must not all adopt:
+	 * at once so many may, then one per ADOPT_EVERY_NS. */
 	ADOPT_BURST = 512,
 	ADOPT_EVERY_NS = 2 * NS_PER_MS,
-	/* For what is shorter than that it is 50 times as much, and there may be thousands:
-	 * fewer, and each registration counts as so much time. */
+	/* Below this length adopting costs 50 times as much per byte, and such registrations come
+	 * by the thousand: fewer may adopt, and each registration counts as ADOPT_SMALL_EACH_NS
+	 * gone by. */
 	ADOPT_SMALL = 64 << 10,
 	ADOPT_SMALL_BURST = 16,
 	ADOPT_SMALL_NS = 3200 * NS_PER_US,
 	ADOPT_SMALL_EACH_NS = ADOPT_SMALL_NS / 256,
 	ADOPT_SWEEP_NS = 100 * NS_PER_MS,
-	ADOPT_START_STEPS = 400, /* times 50 us, for our thread to start */
+	ADOPT_START_STEPS = 400, /* times 50 us, until the engine's thread runs */
 	ADOPT_TMPFS = 0x01021994,
 };
 
@@ -59,7 +60,7 @@ void adopt_engine_begin(void)
 	lock_release(&adopt_engine_lock);
 }
 
-/* NO_THREAD_SAFETY, both: callers do not see the lock. */
+/* NO_THREAD_SAFETY, both: callers cannot name the lock. */
 void adopt_engine_enter(void) NO_THREAD_SAFETY
 {
 	lock_acquire(&adopt_engine_lock);
@@ -114,7 +115,7 @@ bool adopt_file_is_there(void)
 	       st.st_dev == adopt.device;
 }
 
-/* NO_THREAD_SAFETY, both: once there is a file, it stays. */
+/* NO_THREAD_SAFETY, both: a file that is open stays open. */
 bool adopt_file_is_open(void) NO_THREAD_SAFETY
 {
 	return adopt_file_is_there();
@@ -148,7 +149,7 @@ bool adopt_is_file(int fd, u64 inode)
 	struct statfs fs;
 	struct stat st;
 
-	/* Pages of any other kind of file might not be there when they are touched. */
+	/* Pages of other kinds of files may be absent when they are touched. */
 	return fstat(fd, &st) == 0 && fstatfs(fd, &fs) == 0 && fs.f_type == ADOPT_TMPFS &&
 	       st.st_ino == inode && (u64)st.st_size == ADOPT_FILE_BYTES && seals >= 0 &&
 	       (seals & F_SEAL_SHRINK) != 0;
@@ -187,7 +188,7 @@ static void ranges_remove(u64 start, u64 end) REQUIRES(&adopt.lock)
 	adopt.untracked--;
 }
 
-/* The region that has all of [start, end); NULL: none. */
+/* Returns the region that contains all of [start, end); NULL: none. */
 static struct adopt_region *region_around(u64 start, u64 end) REQUIRES(&adopt.lock)
 {
 	for (u32 i = 0; i < adopt.region_high; i++) {
@@ -220,7 +221,8 @@ void region_end(struct adopt_region *r, bool reusable)
 	r->lingers = r->unclean = r->keeps = r->lost = false;
 }
 
-/* A free one with a slot. A slot's number is that of its region, modulo ADOPT_REGIONS. */
+/* Returns a free region that has a slot; NULL: none. A slot's number is its region's, modulo
+ * ADOPT_REGIONS. */
 static struct adopt_region *region_find_free(void) REQUIRES(&adopt.lock)
 {
 	struct adopt_region *r = adopt.regions;
@@ -282,7 +284,7 @@ u64 adopt_born(u64 base, u64 length)
 		r = region_find_free();
 		r->addr = base;
 		r->length = length;
-		r->refs = 1; /* for ever */
+		r->refs = 1; /* never freed */
 		offset = r->offset;
 	}
 	lock_release(&adopt.lock);
@@ -299,7 +301,7 @@ void adopt_born_lost(void)
 
 /* ---- adopting ---- */
 
-/* So many at once, and one in so long. */
+/* Takes one credit: `at_once` gather at most, one per `every_ns`. */
 static bool credit_take(u64 *since_ns, u32 at_once, u64 every_ns)
 {
 	u64 now = clock_now_ns(), most = at_once * every_ns;
@@ -323,18 +325,18 @@ static bool adopt_has_credit(u64 length) REQUIRES(&adopt.lock)
 	return credit_take(&adopt.credit_ns, ADOPT_BURST, ADOPT_EVERY_NS);
 }
 
-/* What runs while pages move, or notes that they do, must not lie in them. */
+/* Memory that runs, or keeps notes, while pages move must not move itself. */
 static bool adopt_is_ours(u64 start, u64 end)
 {
 	const u64 stack = (u64)(uintptr_t)&start;
 	const struct adopt_range ours[] = {
 		{ (u64)(uintptr_t)&adopt, (u64)(uintptr_t)(&adopt + 1) },
 		{ (u64)(uintptr_t)&adopt_engine_lock, (u64)(uintptr_t)(&adopt_engine_lock + 1) },
-		/* the thread's own data: the C library's, and the thread's block, which the data of
-		 * the program may part from them */
+		/* the thread's own data: the C library's, and the thread's control block. The data
+		 * of the program may lie between them */
 		{ (u64)(uintptr_t)&errno, (u64)(uintptr_t)&errno + ADOPT_THREAD },
 		{ (u64)pthread_self(), (u64)pthread_self() + ADOPT_THREAD },
-		/* a stack may be one that the application made, of memory like any other */
+		/* an application may have made a stack of ordinary memory */
 		{ stack - ADOPT_STACK, stack + ADOPT_STACK },
 	};
 
@@ -389,7 +391,7 @@ static struct adopt_region *adopt_now(u64 start, u64 end)
 	return NULL;
 }
 
-/* A program that registers first of all is ahead of the thread that its first verb has made. */
+/* A program that registers at once may be ahead of the thread that its first verb has started. */
 static void adopt_engine_await(void) REQUIRES(&adopt_engine_lock)
 {
 	for (int i = 0; i < ADOPT_START_STEPS && adopt_engine_comes; i++) {
@@ -421,7 +423,7 @@ static void adopt_region_out(struct adopt_region *r, bool clean)
 	region_end(r, clean && !r->unclean);
 }
 
-/* With every signal blocked and our own thread at rest. */
+/* Blocks every signal and stops the engine's thread. */
 static void adopt_stop(sigset_t *before) ACQUIRE(&adopt_engine_lock)
 {
 	sigset_t all;
@@ -437,7 +439,7 @@ static void adopt_go_on(const sigset_t *before) RELEASE(&adopt_engine_lock)
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
-/* What could not be put back when its registration ended, perhaps can now. */
+/* Tries again the regions that could not be put back when their registration ended. */
 static void adopt_sweep(void) REQUIRES(&adopt.lock)
 {
 	u64 now = clock_now_ns();
@@ -453,8 +455,8 @@ static void adopt_sweep(void) REQUIRES(&adopt.lock)
 	adopt_go_on(&before);
 }
 
-/* The application may have unmapped adopted memory and mapped other there, which now is registered:
- * peers that know it by its address must not find the file's. */
+/* The application may have unmapped adopted memory and mapped other memory there, which it
+ * registers now: peers that know the memory by its address must not find the file's pages. */
 static void adopt_lose(u64 start, u64 end) REQUIRES(&adopt.lock)
 {
 	for (u32 i = 0; i < adopt.region_high; i++) {
@@ -494,7 +496,7 @@ static void adopt_region_end(struct adopt_region *r, bool clean) REQUIRES(&adopt
 	adopt_go_on(&before);
 }
 
-/* Also of those that it only touches: they stay until it has ended. */
+/* Counts regions that the registration touches in part, too: they stay until it has ended. */
 static void adopt_count(const struct adopt_region *r, u64 start, u64 end) REQUIRES(&adopt.lock)
 {
 	ranges_add(start, end);

@@ -1,5 +1,4 @@
-/* adopt_allow.c: may this process adopt memory: what is set, which allocator it has, what is
- * limited.
+/* adopt_allow.c: decides whether this process may adopt memory: settings, allocator, limits.
  *
  * In: the environment, limits, /proc/sys    Out: yes or no; bounds
  * Runs: verbs that register memory    Locks: none
@@ -16,18 +15,19 @@
 #include "shared/adopt_priv.h"
 
 enum {
-	ALLOW_MAPS = 16000, /* or a quarter of vm.max_map_count, if that is less */
-	ALLOW_MEMORY_SHARE = 8, /* of what the machine has, or a control group may have */
-	ALLOW_CHUNKS = 2, /* there must be room for so many */
-	ALLOW_NONE_NS = 100 * NS_PER_MS, /* so long it is taken for granted that none has a limit */
+	ALLOW_MAPS = 16000, /* or a quarter of vm.max_map_count, whichever is less */
+	ALLOW_MEMORY_SHARE = 8, /* share of the machine's memory, and of a control group's limit */
+	ALLOW_CHUNKS = 2, /* room that must be left, in chunks */
+	/* how long the finding that no group has a limit is used */
+	ALLOW_NONE_NS = 100 * NS_PER_MS,
 };
 #define ALLOW_BYTES (1ull << 30)
 
-/* Allocators other than the C library's trust freed memory to be zero after MADV_DONTNEED, also
- * while it is registered still; in a file's pages it is not. Sanitizers have theirs, too. */
+/* Other allocators than the C library's expect zeroes in freed memory after MADV_DONTNEED, even
+ * while it is registered; a file's pages are not zeroed. Sanitizers have such allocators, too. */
 static bool allow_malloc(void)
 {
-	/* tools/born's has another behind it */
+	/* under tools/born another allocator may lie behind this one */
 	void *(*behind)(void) = (void *(*)(void))dlsym(RTLD_DEFAULT, "anyverbs_next_malloc");
 	void *allocator = behind != NULL ? behind() : dlsym(RTLD_DEFAULT, "malloc");
 	const char *name;
@@ -40,7 +40,7 @@ static bool allow_malloc(void)
 	return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-2", 6) == 0;
 }
 
-/* A number of the kernel's. */
+/* Reads a number from /proc/sys. */
 static u64 allow_setting(const char *path, u64 otherwise)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -61,16 +61,16 @@ static bool allow_is_wanted(void)
 
 	if (!env_is_on("ANYVERBS_ADOPT", true))
 		return false;
-	/* valgrind knows each byte of the memory that it has seen mapped */
+	/* valgrind tracks each byte of the memory that it has seen mapped */
 	if (preload != NULL && strstr(preload, "vgpreload") != NULL)
 		return false;
-	/* Where every page is accounted for, the empty stash would count as much again. */
+	/* Under strict accounting the empty stash would count once more. */
 	return allow_setting("/proc/sys/vm/overcommit_memory", 2) != 2 && allow_malloc();
 }
 
 bool adopt_is_on(void)
 {
-	static int known; /* 0: not asked yet, 1: yes, 2: no. Threads that race store the same */
+	static int known; /* 0: unknown, 1: yes, 2: no. Threads that race store the same value */
 	int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
 
 	if (on == 0) {
@@ -93,9 +93,9 @@ static bool allow_space(void)
 	return allow_unlimited(RLIMIT_AS);
 }
 
-/* Writing far into a file that may not be that long raises a signal; the stash is address space
- * that the application then would not have; and what is the file's is no data, but a child's copy
- * is, and pages that return are. */
+/* Refuses limits that adoption would run into. A write beyond RLIMIT_FSIZE raises a signal; the
+ * stash uses up RLIMIT_AS; the file's pages do not count as RLIMIT_DATA, but a child's copy and
+ * returned pages do. */
 bool allow_limits(void)
 {
 	return allow_unlimited(RLIMIT_FSIZE) && allow_unlimited(RLIMIT_DATA) && allow_space();
@@ -103,7 +103,7 @@ bool allow_limits(void)
 
 u64 allow_bytes(void)
 {
-	static u64 known; /* 0: not asked yet. Threads that race store the same */
+	static u64 known; /* 0: unknown. Threads that race store the same value */
 	u64 bytes = __atomic_load_n(&known, __ATOMIC_RELAXED);
 
 	if (bytes == 0) {
@@ -117,7 +117,8 @@ u64 allow_bytes(void)
 
 bool allow_fits(u64 bytes, u64 length)
 {
-	static u64 none_until; /* clock: no group had a limit. Threads that race store the like */
+	/* clock: until then no group has a limit. Threads that race store about the same value */
+	static u64 none_until;
 	u64 need = ALLOW_CHUNKS * MIN(length, (u64)ADOPT_CHUNK), now = clock_now_ns();
 	struct cgroup_room room;
 
@@ -136,7 +137,7 @@ bool adopt_may_map(u32 count)
 
 u32 allow_maps(void)
 {
-	static u32 known; /* 0: not asked yet. Threads that race store the same */
+	static u32 known; /* 0: unknown. Threads that race store the same value */
 	u32 maps = __atomic_load_n(&known, __ATOMIC_RELAXED);
 
 	if (maps == 0) {

@@ -1,4 +1,4 @@
-/* adopt_back.c: before a fork all memory of the file becomes private memory, for good.
+/* adopt_back.c: turns all memory of the file into private memory before the first fork.
  *
  * A child's memory is a snapshot of one instant only if the kernel makes it, by copy-on-write of
  * private pages: a copy of a live file is torn by the threads that store meanwhile, and takes as
@@ -32,9 +32,9 @@
 #include "shared/born_priv.h"
 
 enum {
-	BACK_WAIT_STEPS = 2000, /* times 50 us, for our thread to rest */
-	BACK_COPY = 64 << 20, /* so much born memory is copied at each fork */
-	BACK_BLOCK = 512, /* in which files count their size */
+	BACK_WAIT_STEPS = 2000, /* times 50 us, until the engine's thread stands still */
+	BACK_COPY = 64 << 20, /* bytes of born memory that each fork may copy */
+	BACK_BLOCK = 512, /* bytes: the unit of st_blocks */
 };
 
 static void *back_pointer(u64 addr)
@@ -42,7 +42,7 @@ static void *back_pointer(u64 addr)
 	return (void *)(uintptr_t)addr;
 }
 
-/* ---- what a child is not to have ---- */
+/* ---- memory withheld from children ---- */
 
 static bool back_add_wiped(u64 start, u64 end) REQUIRES(&adopt.lock)
 {
@@ -52,8 +52,8 @@ static bool back_add_wiped(u64 start, u64 end) REQUIRES(&adopt.lock)
 	return true;
 }
 
-/* The kernel wipes anonymous memory only. Of another map the child inherits nothing, and gets
- * zeroes from its first handler (fork_become_child). */
+/* The kernel wipes anonymous memory only. A child does not inherit another map with that advice,
+ * and its first fork handler maps zeroes there (fork_become_child). */
 static void back_advise(u64 start, u64 end, enum born_heir heir) REQUIRES(&adopt.lock)
 {
 	void *p = back_pointer(start);
@@ -68,8 +68,8 @@ static void back_advise(u64 start, u64 end, enum born_heir heir) REQUIRES(&adopt
 		log_error("mem", "a child misses memory at %#llx", (unsigned long long)start);
 }
 
-/* A map with advice for children: if it is a stash, that holds for the memory that was moved out of
- * it, as far as this is where it was. NO_THREAD_SAFETY: called within back_pieces. */
+/* Notes a map with advice for children. The advice of a stash holds for the memory that was moved
+ * out of it, if that memory is still in place. NO_THREAD_SAFETY: called within back_pieces. */
 static void back_at_advice(u64 start, u64 end, bool withheld, void *arg) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < adopt.pieces.count; i++) {
@@ -88,9 +88,10 @@ static void back_at_advice(u64 start, u64 end, bool withheld, void *arg) NO_THRE
 	}
 }
 
-/* ---- out ---- */
+/* ---- out of the file ---- */
 
-/* Moves what can be moved. True: some of it is private where it was, as a map of the file. */
+/* Moves each piece out that can be moved. True: some became private in place, as a map of the
+ * file. */
 static bool back_pieces(bool alone) REQUIRES(&adopt.lock)
 {
 	bool in_place = false;
@@ -110,7 +111,7 @@ static bool back_pieces(bool alone) REQUIRES(&adopt.lock)
 	return in_place;
 }
 
-/* Those of which nothing is shared any more end. */
+/* Ends the regions of which nothing is shared any more. */
 static void back_end_regions(bool in_place) REQUIRES(&adopt.lock)
 {
 	bool known = look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES);
@@ -167,8 +168,9 @@ static void back_exclude_peers(void) REQUIRES(&adopt.lock)
 		mem_exclude_peers(adopt.keys);
 }
 
-/* Our thread may be waiting for what this thread holds, which has called other handlers before:
- * then memory moves beside it. NO_THREAD_SAFETY: the lock is taken, or not. */
+/* Stops the engine's thread. It may wait for a lock that this thread holds, since other handlers
+ * ran before this one: then memory moves while that thread runs. NO_THREAD_SAFETY: the lock is
+ * taken, or not. */
 static bool back_stop_engine(void) NO_THREAD_SAFETY
 {
 	for (int i = 0; i < BACK_WAIT_STEPS; i++) {

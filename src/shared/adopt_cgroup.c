@@ -18,11 +18,11 @@
 
 enum {
 	CGROUP_PATH = 1024,
-	CGROUP_STAT = 4096, /* of memory.stat so much is looked at */
+	CGROUP_STAT = 4096, /* bytes of memory.stat that are read */
 	CGROUP_DEPTH = 64,
 };
 
-/* The files of a version. */
+/* The files of one cgroup version. */
 struct cgroup_files {
 	const char *limit[2], *usage, *cache;
 };
@@ -39,12 +39,12 @@ static const struct cgroup_files cgroup_v2 = {
 };
 
 struct cgroup_ask {
-	char v1[CGROUP_PATH], v2[CGROUP_PATH]; /* where this process stands; "": nowhere */
+	char v1[CGROUP_PATH], v2[CGROUP_PATH]; /* this process' group; "": none */
 	u64 need;
 	struct cgroup_room *room;
 };
 
-/* A group's file as text. False: there is none. */
+/* Reads a group's file as text. False: no such file. */
 static bool cgroup_read(const char *folder, const char *name, char *text, size_t size)
 {
 	char path[CGROUP_PATH + 64];
@@ -63,7 +63,7 @@ static bool cgroup_read(const char *folder, const char *name, char *text, size_t
 	return true;
 }
 
-/* "max", and what is no number, is no limit. */
+/* "max", or no number: no limit. */
 static u64 cgroup_number(const char *folder, const char *name, u64 otherwise)
 {
 	char text[32], *end;
@@ -75,7 +75,7 @@ static u64 cgroup_number(const char *folder, const char *name, u64 otherwise)
 	return end == text ? otherwise : value;
 }
 
-/* Pages of files that the kernel would give up first. */
+/* Bytes of file pages that the kernel would reclaim first. */
 static u64 cgroup_cache(const char *folder, const char *name)
 {
 	char text[CGROUP_STAT];
@@ -107,8 +107,9 @@ static void cgroup_ask_one(const struct cgroup_files *f, const char *folder,
 	a->room->left = MIN(a->room->left, left);
 }
 
-/* From the group up to the mount, which shows `root` of the hierarchy. A group that lies outside
- * (a path with .. in it, say) is not shown: then the mount itself is all that is known. */
+/* Asks the group and all above it, up to the mount, which shows `root` of the hierarchy. The mount
+ * does not show a group outside of it (a path with ..): then the mount's own limit is all that is
+ * known. */
 static void cgroup_ask_up(const struct cgroup_files *f, const char *mount, const char *root,
 			  const char *group, const struct cgroup_ask *a)
 {
@@ -130,7 +131,7 @@ static void cgroup_ask_up(const struct cgroup_files *f, const char *mount, const
 	}
 }
 
-/* Is `word` one of those that commas separate? */
+/* Tells whether `word` is in the list, which commas separate. */
 static bool cgroup_list_has(const char *list, size_t length, const char *word)
 {
 	size_t n = strlen(word);
@@ -205,7 +206,7 @@ struct cgroup_room cgroup_ask(const char *proc, u64 need)
 	struct cgroup_room room = { .limit = CGROUP_NO_LIMIT, .left = CGROUP_NO_LIMIT };
 	struct cgroup_ask a = { .need = need, .room = &room };
 
-	/* Without either file, as in kernels without groups, there is no limit to be known. */
+	/* Kernels without groups have neither file: no limit is known. */
 	if (cgroup_each_line(proc, "cgroup", cgroup_line, &a))
 		cgroup_each_line(proc, "mountinfo", cgroup_mount_line, &a);
 	return room;

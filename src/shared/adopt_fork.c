@@ -1,7 +1,7 @@
 /* adopt_fork.c: a forked child gets private memory in place of adopted memory.
  *
- * As a rule all of it is given back before the fork (adopt_back.c), and the kernel does the rest.
- * Here is what happens to what could not be given back, for somebody else may hold its pages.
+ * As a rule all of it becomes private before the fork (adopt_back.c), and the kernel does the rest.
+ * This file handles the pages that could not, since a device or another process may hold them.
  *
  * Parent and child would share the file's maps, so a child does not inherit them: neither one made
  * behind our back (clone) nor, at last, one that we know of. Before a fork the content is copied
@@ -28,7 +28,7 @@
 #include "shared/born_priv.h"
 
 static bool fork_was_busy;
-static bool fork_copies; /* the first pair of handlers is there; set by the constructor */
+static bool fork_copies; /* the first pair of handlers exists; set by the constructor */
 
 static void *fork_pointer(u64 addr)
 {
@@ -43,7 +43,7 @@ static struct adopt_region *fork_region_of(const struct adopt_piece *p) REQUIRES
 											    : NULL;
 }
 
-/* Where the child's copy of a piece is made: in the stash, if the piece is where it was adopted. */
+/* Chooses the place of the child's copy: the stash, if the piece lies where it was adopted. */
 static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	const struct adopt_region *r = fork_region_of(p);
@@ -57,7 +57,7 @@ static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 		return mprotect(fork_pointer(stash), length, PROT_READ | PROT_WRITE) == 0 ? stash :
 											    0;
 	}
-	/* mostly holes, perhaps */
+	/* sparse, perhaps */
 	place = mmap(NULL, length, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	return place == MAP_FAILED ? 0 : (u64)(uintptr_t)place;
@@ -77,7 +77,7 @@ static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 
 	if (p->heir == BORN_WITHHELD)
 		return;
-	/* the kernel wipes it in the child, and in that one's */
+	/* the kernel wipes it in the child, and in the child's children */
 	filled = p->copy != 0 && (p->heir == BORN_ZEROED ?
 					  madvise(fork_pointer(p->copy), length,
 						  MADV_WIPEONFORK) == 0 :
@@ -89,7 +89,7 @@ static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 }
 
 /* NO_THREAD_SAFETY, here and below: the lock is held from fork_lock to the handlers after the fork.
- * If it is not, nothing was ever registered; then born.lock alone keeps two forks apart. */
+ * If it is not held, nothing was ever registered, and born.lock keeps two forks apart. */
 static void fork_copy(void) NO_THREAD_SAFETY
 {
 	bool busy = born_set_busy(true);
@@ -101,7 +101,7 @@ static void fork_copy(void) NO_THREAD_SAFETY
 		return;
 	if (!look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES))
 		log_error("mem", "a forked child may miss registered memory");
-	/* All places first: the list itself may lie in a piece, and the child has the copy. */
+	/* All places first: the list itself may lie in a piece, and the child gets the copy. */
 	for (u32 i = 0; i < adopt.pieces.count; i++) {
 		struct adopt_piece *p = &adopt.pieces.at[i];
 
@@ -111,7 +111,7 @@ static void fork_copy(void) NO_THREAD_SAFETY
 		fork_copy_piece(&adopt.pieces.at[i]);
 }
 
-/* fork_was_busy is the next fork's as soon as the lock is free. */
+/* fork_was_busy belongs to the next fork as soon as the lock is free. */
 static void fork_free_born(bool child)
 {
 	bool busy = fork_was_busy;
@@ -134,7 +134,7 @@ static void fork_drop_copy(void) NO_THREAD_SAFETY
 			munmap(copy, length);
 			continue;
 		}
-		if (madvise(copy, length, MADV_DONTNEED) != 0) { /* mlockall */
+		if (madvise(copy, length, MADV_DONTNEED) != 0) { /* mlockall() forbids it */
 			munlock(copy, length);
 			madvise(copy, length, MADV_DONTNEED);
 		}
@@ -144,7 +144,7 @@ static void fork_drop_copy(void) NO_THREAD_SAFETY
 	fork_free_born(false);
 }
 
-/* Where maps may not be moved. */
+/* Copies where maps cannot be moved. */
 static bool fork_copy_in_child(void *to, const void *from, u64 length)
 {
 	if (mmap(to, length, PROT_READ | PROT_WRITE,
@@ -154,13 +154,13 @@ static bool fork_copy_in_child(void *to, const void *from, u64 length)
 	return true;
 }
 
-/* Is all of it mapped? Asked of maps, not of pages. */
+/* Tells whether all of the range is mapped. Asks for maps, not for pages. */
 static bool fork_is_whole(u64 at, u64 length)
 {
 	return msync(fork_pointer(at), length, MS_ASYNC) == 0 || errno != ENOMEM;
 }
 
-/* How much from `at` on, of what is not all mapped, is mapped, or not. */
+/* Length of the run from `at` on that is mapped, or unmapped, in a range that is mapped in part. */
 static u64 fork_run(u64 at, u64 length, bool *mapped)
 {
 	u64 page = (u64)sysconf(_SC_PAGESIZE), n = page;
@@ -171,9 +171,9 @@ static u64 fork_run(u64 at, u64 length, bool *mapped)
 	return n;
 }
 
-/* In the child. Where the application wanted that it has nothing, the copy is missing, too; from
- * Linux 6.17 on moving it would leave what lies at its place, the parent's memory. The piece is not
- * looked at again: it may lie in itself. */
+/* In the child: moves the copy into place. If the application withheld the memory from children,
+ * the copy is missing, too; from Linux 6.17 on moving a missing map would leave the parent's memory
+ * in place. The piece is not read again: it may lie in itself. */
 static void fork_place_copy(const struct adopt_piece *p)
 {
 	u64 to = p->start, copy = p->copy, length = p->end - to;
@@ -195,7 +195,8 @@ static void fork_place_copy(const struct adopt_piece *p)
 	}
 }
 
-/* Where nothing was inherited; if the application has put something else there since, that was. */
+/* Maps zeroes where nothing was inherited, unless the application has mapped something there
+ * since. */
 static void fork_place_zeroes(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < adopt.wiped_count; i++) {

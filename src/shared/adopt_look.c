@@ -1,9 +1,9 @@
-/* adopt_look.c: what the kernel says of this process: who runs, what is mapped, who holds pages.
+/* adopt_look.c: asks the kernel about this process: threads, maps, holders of pages.
  *
  * In: /proc/self    Out: yes or no; pieces
  * Runs: verbs that register memory, fork's handlers    Locks: none; the pieces are adopt.lock's
  *
- * Whatever cannot be read, or looks unusual, is a no.
+ * The answer is no where the kernel's cannot be read or is unusual.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,15 +20,16 @@
 #include "shared/born_priv.h"
 
 enum {
-	LOOK_COUNT_EVERY = 64, /* so often all maps are counted, which takes reading the list */
-	LOOK_GROWTH = 4,       /* so many more there may be for each region adopted */
+	/* registrations per count of all maps, which takes reading the list */
+	LOOK_COUNT_EVERY = 64,
+	LOOK_GROWTH = 4,       /* maps that each adopted region may add meanwhile */
 };
 
 bool look_is_alone(void)
 {
 	struct stat st;
 
-	/* A folder for each thread, beside . and .. */
+	/* /proc/self/task has a folder per thread, beside . and .. */
 	return stat("/proc/self/task", &st) == 0 &&
 	       st.st_nlink == 3u + adopt_engine_runs;
 }
@@ -36,7 +37,7 @@ bool look_is_alone(void)
 struct look_advised {
 	void (*fn)(u64 start, u64 end, bool withheld, void *arg);
 	void *arg;
-	struct vma m; /* of which the lines are */
+	struct vma m; /* the map that the lines describe */
 };
 
 /* "VmFlags: rd wr mr mw me dc wf": DONTCOPY, WIPEONFORK. */
@@ -98,7 +99,8 @@ static bool look_map_is_ours(const struct vma *m) REQUIRES(&adopt.lock)
 	return m->shared && m->inode == adopt.inode && m->device == adopt.device;
 }
 
-/* Calls fn for every shared map of a file, and perhaps for others. False: they are not known. */
+/* Calls fn for every shared map of a file, and possibly for other maps. False: the list cannot be
+ * read. */
 static bool look_shared_files(int fd, void (*fn)(const struct vma *m, void *arg), void *arg)
 	REQUIRES(&adopt.lock)
 {
@@ -108,7 +110,7 @@ static bool look_shared_files(int fd, void (*fn)(const struct vma *m, void *arg)
 	int found;
 
 	while ((found = vma_at_shared_file(fd, at, &m)) == 1) {
-		/* There may be a thousand of ours, and finding names takes time. */
+		/* The list may hold a thousand maps of our file, and finding names takes time. */
 		if (!look_map_is_ours(&m))
 			found = vma_at(fd, m.start, &m, &name);
 		if (found != 1)
@@ -119,7 +121,8 @@ static bool look_shared_files(int fd, void (*fn)(const struct vma *m, void *arg)
 	return found == 0 || (at == 0 && vma_each(fd, fn, arg));
 }
 
-/* The list of maps that is kept, or a new one if it has been closed; -1. look_done follows. */
+/* Returns the list of maps that is kept open, or a new one if that was closed; -1. look_done
+ * follows. */
 static int look_own(void) REQUIRES(&adopt.lock)
 {
 	if (look_is_kept())
@@ -135,7 +138,7 @@ static void look_done(int fd) REQUIRES(&adopt.lock)
 }
 
 struct look_plain {
-	u64 at, end; /* what is not yet known to be plain */
+	u64 at, end; /* the rest that is not yet known to be plain */
 	u32 maps;
 	bool held;
 };
@@ -147,7 +150,7 @@ static bool look_map_is_plain(const struct vma *m)
 		strncmp(m->name, "[anon:", 6) == 0);
 }
 
-/* Requests that the kernel works on by itself may be on their way to any page. */
+/* Maps of AIO and io_uring: requests in progress may name any page. */
 static bool look_map_is_for_requests(const struct vma *m)
 {
 	return strncmp(m->name, "/[aio]", 6) == 0 || strstr(m->name, "[io_uring]") != NULL;
@@ -163,7 +166,7 @@ static void look_at_plain(const struct vma *m, void *arg)
 	p->held |= look_map_is_for_requests(m);
 }
 
-/* A line of numbers like "VmPin:	       0 kB" that is not 0. */
+/* Tells whether a line like "VmPin:	       0 kB" has another number than 0. */
 static bool look_status_has(const char *status, const char *name)
 {
 	const char *at = strstr(status, name);
@@ -185,7 +188,7 @@ bool look_is_held(void)
 	return look_status_has(status, "\nVmPin:") || look_status_has(status, "\nVmLck:");
 }
 
-/* False: this kernel cannot be asked so. */
+/* False: this kernel has no such query. */
 static bool look_at_range(int fd, struct look_plain *p) REQUIRES(&adopt.lock)
 {
 	struct vma_name name;
@@ -202,7 +205,7 @@ static bool look_at_range(int fd, struct look_plain *p) REQUIRES(&adopt.lock)
 	return found >= 0 && look_shared_files(fd, look_at_plain, p);
 }
 
-/* Of the range and of requests always, of all maps now and then. */
+/* Checks the range and the requests always, all maps now and then. */
 static bool look_judge(struct look_plain *p) REQUIRES(&adopt.lock)
 {
 	struct look_plain all = *p;
@@ -260,11 +263,11 @@ bool look_bounds(u64 at, u64 *start, u64 *end)
 }
 
 struct look_ours {
-	u64 at, end, offset; /* what is not yet known to be ours */
+	u64 at, end, offset; /* the rest that is not yet known to be the file's */
 	int prot;
 };
 
-/* NO_THREAD_SAFETY: called by look_is_ours, which has the lock. */
+/* NO_THREAD_SAFETY: called by look_is_ours, which holds the lock. */
 static void look_at_ours(const struct vma *m, void *arg) NO_THREAD_SAFETY
 {
 	struct look_ours *o = arg;
@@ -276,7 +279,7 @@ static void look_at_ours(const struct vma *m, void *arg) NO_THREAD_SAFETY
 	o->at = m->end;
 }
 
-/* False: this kernel cannot be asked so. */
+/* False: this kernel has no such query. */
 static bool look_query_ours(int fd, struct look_ours *o) REQUIRES(&adopt.lock)
 {
 	struct vma m;
@@ -299,8 +302,8 @@ bool look_is_ours(u64 start, u64 end, u64 offset, int prot)
 	bool known;
 	int fd;
 
-	/* Whatever the descriptor is by now: nothing but a list of our maps knows our file
-	 * there. */
+	/* The application may have replaced the descriptor: only a list of this process' maps knows
+	 * the file there. */
 	if (look_query_ours(adopt.maps_fd, &o) && o.at >= o.end)
 		return true;
 	o = all;
@@ -318,7 +321,7 @@ struct look_want {
 static bool pieces_grow(struct adopt_pieces *p)
 {
 	u32 space = p->space == 0 ? 64 : p->space * 2;
-	/* a fork needs the list when shared memory is not all there */
+	/* a fork needs the list when shared memory is incomplete */
 	bool before = born_set_busy(true);
 	struct adopt_piece *at = realloc(p->at, space * sizeof(*at));
 
@@ -330,7 +333,7 @@ static bool pieces_grow(struct adopt_pieces *p)
 	return true;
 }
 
-/* NO_THREAD_SAFETY: called by look_pieces, which has the lock. */
+/* NO_THREAD_SAFETY: called by look_pieces, which holds the lock. */
 static void look_at_piece(const struct vma *m, void *arg) NO_THREAD_SAFETY
 {
 	struct look_want *want = arg;

@@ -5,16 +5,17 @@
  *
  * In: the application's map is copied, empty, to the stash (adopt_stash.c). Chunk by chunk, the
  * kernel copies the pages into the file, and the file is mapped over them, in one step. A store of
- * another thread between the two would be lost, so nobody else may run. Another process that reads
- * the memory finds its bytes at every instant. Only where a map cannot be copied is its first page
- * moved to the stash: then nothing is at that page's address between two system calls.
- * Out, while nobody else runs: the chunk is copied into the stash, which mremap puts back over the
- * file's map, in one step.
+ * another thread between the two would be lost, so no other thread may run. Another process that
+ * reads the memory finds its bytes at every instant. Only where a map cannot be copied is its first
+ * page moved to the stash: then nothing is at that page's address between two system calls.
+ * Out, while no other thread runs: the chunk is copied into the stash, which mremap puts back over
+ * the file's map, in one step.
  * Out, beside other threads: the file is mapped privately in place of the shared map, in one step,
- * so that no store is lost; then every page is made the process' own, and the file's are given up.
- * The slot is not used again, for the map stays a map of it.
- * Not out at all while somebody else may hold pages: a request of AIO or io_uring that is under way
- * would end in pages that nobody sees. The region lingers, seen by no peer, and is tried again.
+ * so that no store is lost. Then every page is made private, and the file's are dropped. The slot
+ * is not used again, since the map stays a map of it.
+ * Pages stay in while a request may hold them: a request of AIO or io_uring in progress would end
+ * in pages that the application no longer has. The region lingers, invisible to peers, and is tried
+ * again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ static void *move_pointer(u64 addr)
 	return (void *)(uintptr_t)addr;
 }
 
-/* Between memory and the file, all of it. */
+/* Copies all bytes between memory and the file. */
 static int move_bytes(int fd, bool write, u64 at, u64 length, u64 offset)
 {
 	for (u64 done = 0; done < length;) {
@@ -72,8 +73,8 @@ int move_read(u64 to, u64 length, const struct adopt_piece *p, u64 at)
 	return (p->prot & PROT_READ) == 0 && mprotect(from, length, p->prot) != 0 ? -errno : 0;
 }
 
-/* Moves maps, with their pages, over whatever is at `to`. Kernels before Linux 6.17 move no two
- * maps in one call. */
+/* Moves maps with their pages over any map at `to`. Kernels before Linux 6.17 move one map per
+ * call. */
 static int move_map(u64 from, u64 length, u64 to)
 {
 	void *p = mremap(move_pointer(from), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
@@ -89,7 +90,7 @@ static int move_map(u64 from, u64 length, u64 to)
 	return err != 0 ? err : move_map(from + half, length - half, to + half);
 }
 
-/* Where the call is forbidden. */
+/* Drops pages where fallocate is forbidden. */
 static bool move_drop_by_map(u64 offset, u64 length) REQUIRES(&adopt.lock)
 {
 	void *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, adopt.fd,
@@ -110,8 +111,8 @@ static void move_drop_pages(u64 offset, u64 length) REQUIRES(&adopt.lock)
 		log_debug("mem", "pages of the file stay: errno %d", errno);
 }
 
-/* How much of [offset, offset + length) of the file has content, from `at` on: where that begins
- * (SEEK_DATA) or ends; length: nowhere. Where the kernel does not say, all of it has. */
+/* Finds where content of [offset, offset + length) of the file begins (SEEK_DATA) or ends
+ * (SEEK_HOLE), from `at` on; length: nowhere. If the kernel does not tell, all of it is content. */
 static u64 move_seek(u64 offset, u64 length, u64 at, int whence) REQUIRES(&adopt.lock)
 {
 	off_t found = lseek(adopt.fd, (off_t)(offset + at), whence);
@@ -131,14 +132,14 @@ int move_content(u64 to, u64 length, const struct adopt_piece *p, u64 at)
 	for (u64 from = move_seek(offset, length, 0, SEEK_DATA); from < length && err == 0;
 	     from = move_seek(offset, length, stop, SEEK_DATA)) {
 		stop = move_seek(offset, length, from, SEEK_HOLE);
-		/* In one call; else each page would be a fault of the reading. */
+		/* Populates in one call; else the read faults once per page. */
 		madvise(move_pointer(to + from), stop - from, MADV_POPULATE_WRITE);
 		err = move_read(to + from, stop - from, p, at + from);
 	}
 	return err;
 }
 
-/* Puts `n` bytes back that begin `at` in the piece, by way of the empty memory at `place`. */
+/* Puts `n` bytes back, from `at` in the piece on, by way of the empty memory at `place`. */
 static int chunk_out(const struct adopt_piece *p, u64 place, u64 at, u64 n) REQUIRES(&adopt.lock)
 {
 	int err = mprotect(move_pointer(place), n, PROT_READ | PROT_WRITE) != 0 ? -errno : 0;
@@ -148,7 +149,7 @@ static int chunk_out(const struct adopt_piece *p, u64 place, u64 at, u64 n) REQU
 	return err != 0 ? err : move_map(place, n, p->start + at);
 }
 
-/* ---- in ---- */
+/* ---- into the file ---- */
 
 static struct adopt_piece piece_of(const struct adopt_region *r, u64 at, u64 n)
 {
@@ -158,7 +159,7 @@ static struct adopt_piece piece_of(const struct adopt_region *r, u64 at, u64 n)
 				     .prot = PROT_READ | PROT_WRITE };
 }
 
-/* Puts [at, at + n) of the region back, whose content is in the file. */
+/* Puts [at, at + n) of the region back from the file. */
 static void chunk_restore(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt.lock)
 {
 	const struct adopt_piece p = piece_of(r, at, n);
@@ -167,7 +168,8 @@ static void chunk_restore(const struct adopt_region *r, u64 at, u64 n) REQUIRES(
 		log_error("mem", "memory at %#llx stays shared", (unsigned long long)p.start);
 }
 
-/* Populated: the application has touched these pages, and expects no faults. */
+/* Maps the file over the chunk. Populates it: the application has touched these pages and expects
+ * no faults. */
 static int chunk_map(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt.lock)
 {
 	void *addr = move_pointer(r->addr + at);
@@ -191,8 +193,8 @@ static int chunk_in(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adopt
 	return err;
 }
 
-/* The first page of a map of `n` bytes that could not be copied: the page moves to the stash, where
- * its map grows to all of the length. */
+/* Moves the first page of a map that could not be copied to the stash, where its map grows to all
+ * `n` bytes. */
 static int page_in(const struct adopt_region *r, u64 at, u64 n, u64 page) REQUIRES(&adopt.lock)
 {
 	u64 addr = r->addr + at, stash = r->stash + at;
@@ -204,21 +206,21 @@ static int page_in(const struct adopt_region *r, u64 at, u64 n, u64 page) REQUIR
 		   move_pointer(stash)) == MAP_FAILED)
 		return -errno;
 	err = chunk_map(r, at, page);
-	if (err == 0 && madvise(move_pointer(stash), page, MADV_DONTNEED) != 0) /* it is locked */
+	if (err == 0 && madvise(move_pointer(stash), page, MADV_DONTNEED) != 0) /* locked pages */
 		err = -errno;
 	if (err != 0 && move_map(stash, page, addr) != 0)
 		log_error("mem", "memory at %#llx is lost", (unsigned long long)addr);
 	return err;
 }
 
-/* [*done, *done + n) of the region is one map. *done counts what is in. */
+/* Adopts [*done, *done + n) of the region, which is one map. *done counts the bytes that are in. */
 static int map_in(const struct adopt_region *r, u64 n, u64 *done) REQUIRES(&adopt.lock)
 {
 	u64 page = (u64)sysconf(_SC_PAGESIZE), end = *done + n;
 	int err = 0;
 
-	/* A map that was never written to forgets where it was when it moves, and would not be one
-	 * with its neighbours again. */
+	/* A map without any write forgets its place when it moves, and would not merge with its
+	 * neighbours again. */
 	if (mem_populate(r->addr + *done, 1, true) != 0)
 		log_debug("mem", "memory at %#llx cannot be written",
 			  (unsigned long long)(r->addr + *done));
@@ -251,7 +253,7 @@ int move_in(struct adopt_region *r)
 	r->stash = stash_reserve(r->length);
 	if (r->stash == 0)
 		return -ENOMEM;
-	/* Refused if it is locked: so would be all that is mapped here (MCL_FUTURE). */
+	/* Refused if the stash is locked: then every new map would be (MCL_FUTURE). */
 	if (madvise(move_pointer(r->stash), r->length, MADV_DONTNEED) != 0) {
 		munmap(move_pointer(r->stash), r->length);
 		return -EPERM;
@@ -270,16 +272,16 @@ int move_in(struct adopt_region *r)
 	return err;
 }
 
-/* ---- out ---- */
+/* ---- out of the file ---- */
 
-/* Is the piece where the region was, neither moved nor grown beyond it? */
+/* Tells whether the piece lies where the region was, neither moved nor grown. */
 static bool piece_is_home(const struct adopt_region *r, const struct adopt_piece *p)
 {
 	return p->start - r->addr == p->offset - r->offset && p->start >= r->addr &&
 	       p->end <= r->addr + r->length;
 }
 
-/* Another map of the same bytes, which the application has made (mremap). */
+/* Tells whether the application has made another map of the same bytes (mremap). */
 static bool piece_has_twin(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	for (u32 i = 0; i < adopt.pieces.count; i++) {
@@ -293,7 +295,8 @@ static bool piece_has_twin(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 	return false;
 }
 
-/* Chunk by chunk, so that no more than one is there twice. Returns how much of it is out. */
+/* Moves out chunk by chunk, so that at most one chunk exists twice. Returns how many bytes are
+ * out. */
 static u64 piece_out_alone(const struct adopt_piece *p, u64 place) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start;
@@ -313,9 +316,9 @@ static u64 piece_out_alone(const struct adopt_piece *p, u64 place) REQUIRES(&ado
 	return length;
 }
 
-/* Every page with content becomes the process' own by being written to, and the file's is given up.
- * The protection that forbids it is taken away meanwhile, from a private map, so that only this
- * process' mistakes could profit. */
+/* Makes every page with content private by writing to it, and drops the file's page. A protection
+ * that forbids writing is lifted meanwhile: the map is private, so only this process could misuse
+ * it. */
 static bool piece_own_pages(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start, from, n;
@@ -338,7 +341,7 @@ static bool piece_own_pages(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 	return ours;
 }
 
-/* False: it is a shared map as before. */
+/* False: it stays a shared map. */
 static bool piece_out_in_place(struct adopt_region *r, const struct adopt_piece *p)
 	REQUIRES(&adopt.lock)
 {
@@ -363,7 +366,7 @@ struct adopt_region *region_of_piece(const struct adopt_piece *p)
 	return region_is_used(r) && p->offset - r->offset < ADOPT_SLOT_BYTES ? r : NULL;
 }
 
-/* Born memory has no stash; nor has what the application has moved or let grow. */
+/* For born memory, which has no stash, and for memory that the application has moved or grown. */
 static u64 piece_out_elsewhere(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start, done;
@@ -406,7 +409,7 @@ void move_finish(const struct adopt_region *r)
 		move_drop_pages(r->offset, ADOPT_SLOT_BYTES);
 }
 
-/* Not all is out: what has gone from the stash is reserved again before others can use it. */
+/* Not all is out: reserves the part of the stash that was used before anything else maps there. */
 static void move_keep_stash(const struct adopt_region *r, bool alone) REQUIRES(&adopt.lock)
 {
 	if (alone && mmap(move_pointer(r->stash), r->length, PROT_NONE,

@@ -1,4 +1,4 @@
-/* adopt_stash.c: an empty copy of one of the application's maps, to be put back later.
+/* adopt_stash.c: makes an empty copy of one of the application's maps, to be put back later.
  *
  * In: part of a private map    Out: a map of the same length elsewhere, without pages
  * Runs: verbs that register memory    Locks: adopt.lock
@@ -37,7 +37,7 @@ u64 stash_reserve(u64 length)
 	return (u64)(uintptr_t)stash;
 }
 
-/* A new page that the map around `at` has got below its first one; 0: no such page. */
+/* Maps a new page below the first one of the map around `at`; 0: no room there. */
 static u64 stash_seed(u64 at, u64 page) REQUIRES(&adopt.lock)
 {
 	u64 start, end, merged, seed;
@@ -60,7 +60,7 @@ static u64 stash_seed(u64 at, u64 page) REQUIRES(&adopt.lock)
 bool stash_copy_map(u64 from, u64 length, u64 stash)
 {
 	u64 page = (u64)sysconf(_SC_PAGESIZE), seed = stash_seed(from, page);
-	u64 before = from - seed; /* what the copy has in front of `from` */
+	u64 before = from - seed; /* bytes of the copy in front of `from` */
 	void *copy;
 	bool placed;
 

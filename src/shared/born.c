@@ -1,11 +1,10 @@
-/* born.c: the arena of memory that is of the file from the beginning: pages given out and taken
- * back, and their maps.
+/* born.c: the arena of born memory: allocates its pages, frees them, and maps them.
  *
- * In: wishes of tools/born, in place of malloc and mmap    Out: maps of the file
+ * In: requests of tools/born, in place of malloc and mmap    Out: maps of the file
  * Runs: any thread    Locks: born.lock; the file itself is adopt.lock's, and there for good
  *
  * Free pages are mapped to nothing (PROT_NONE), so that a stray access faults as it would anywhere,
- * and are holes in the file, so that whoever gets them next finds zeroes. Maps next to each other
+ * and are holes in the file, so that their next owner finds zeroes. Maps next to each other
  * are one map to the kernel, for they lie in the file as they lie in memory.
  */
 #include "shared/shared.h"
@@ -19,7 +18,7 @@
 #include "shared/adopt_priv.h"
 #include "shared/born_priv.h"
 
-enum { BORN_MAPS_SHARE = 2 }; /* of the maps that adoption may have */
+enum { BORN_MAPS_SHARE = 2 }; /* share of the maps that adoption may use */
 #define BORN_LARGEST (64ull << 30)
 #define BORN_LEAST (1ull << 30)
 
@@ -75,7 +74,7 @@ void born_leave(bool before)
 
 /* ---- maps ---- */
 
-/* Forked children get it as a copy (adopt_fork.c), never as it is. */
+/* Forked children get a copy (adopt_fork.c), never the map itself. */
 bool maps_open(u64 page, u64 count)
 {
 	void *p = born_pointer(page);
@@ -88,8 +87,8 @@ bool maps_open(u64 page, u64 count)
 	return madvise(p, bytes, MADV_DONTFORK) == 0;
 }
 
-/* Each gap is a map to the kernel, and it counts them: where there are many, what is free stays
- * mapped. So it does if the kernel refuses. */
+/* Each gap splits a map, and the kernel limits their number: where there are many gaps, or the
+ * kernel refuses, free pages stay mapped. */
 void maps_close(u64 page, u64 count)
 {
 	u64 bytes = count * born.page_bytes;
@@ -108,7 +107,7 @@ void maps_close(u64 page, u64 count)
 		pages_mark(BORN_MAPPED, page, count, false);
 }
 
-/* Without the descriptor, or the right to use it, by way of the map. */
+/* Uses the map where the descriptor is missing or may not be used. */
 bool maps_zero(u64 page, u64 count)
 {
 	u64 bytes = count * born.page_bytes;
@@ -144,7 +143,7 @@ void maps_forget(u64 page, u64 count)
 	pages_mark(BORN_WIPED, page, count, false);
 }
 
-/* Those that cannot be made zeroes are not given out again. */
+/* Pages that cannot be zeroed are not given out again. */
 void maps_end(u64 page, u64 count)
 {
 	bool zeroed = maps_zero_ours(page, page + count);
@@ -169,7 +168,7 @@ static void *born_table(u64 bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* A multiple of 1 GiB, so that whatever the kernel likes to see aligned is. */
+/* A multiple of 1 GiB, so that every alignment that the kernel favours holds. */
 static u64 born_reserve(u64 bytes)
 {
 	void *p = mmap(NULL, bytes + BORN_LEAST, PROT_NONE,
@@ -268,15 +267,15 @@ void born_retire(void)
 
 	if (born.pages == 0 || born_is_retired())
 		return;
-	born_hide(); /* others will have those addresses */
+	born_hide(); /* the addresses may pass to other maps */
 	before = born_enter();
 	__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
 	maps_close_free();
 	born_leave(before);
 }
 
-/* May there be more? Limits that count private memory, or addresses, would not see it as they
- * should; others may set them for us at any time. */
+/* Tells whether more may be given out. Limits on private memory or addresses would not count born
+ * memory as they should, and another process may set them at any time. */
 static bool born_may(u64 length)
 {
 	struct rlimit space, data;
@@ -338,8 +337,8 @@ bool born_free(void *p)
 	return true;
 }
 
-/* Runs of taken pages: what lies between is not to be zeroed, nor mapped; but if the arena has
- * ended, it is the kernel's, and others may lie there. */
+/* Runs of taken pages only: pages between them are neither zeroed nor mapped. After the arena has
+ * ended those are the kernel's, and may hold other maps. */
 void born_unmap(u64 addr, u64 length)
 {
 	u64 page = born_page(addr), end = page + length / born.page_bytes;

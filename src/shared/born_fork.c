@@ -1,16 +1,16 @@
-/* born_fork.c: what a forked child is to have of born memory; adopt_fork.c gives it.
+/* born_fork.c: decides what a forked child gets of born memory; adopt_fork.c gives it.
  * In: fork's handlers    Out: answers    Runs: the forking thread
  * Locks: born.lock across the fork, so that no page of the arena changes hands
  */
 #include "shared/born_priv.h"
 
-/* NO_THREAD_SAFETY, all: the lock is held from the handler before the fork to that after it. */
+/* NO_THREAD_SAFETY, all: the lock is held from the handler before the fork to the one after it. */
 void born_fork_begin(void) NO_THREAD_SAFETY
 {
 	lock_acquire(&born.lock);
 }
 
-/* What the child has not inherited is no block of its own. */
+/* Memory that the child has not inherited is no block of the child. */
 static void fork_forget_withheld(void) NO_THREAD_SAFETY
 {
 	u64 page = 0;

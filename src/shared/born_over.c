@@ -1,7 +1,6 @@
-/* born_over.c: what else an application does to maps, done to born memory: other maps over it,
- * mremap, advice.
+/* born_over.c: mmap over born memory, mremap and madvise of it.
  *
- * In: the calls' own arguments    Out: what they would have done to private memory
+ * In: the calls' own arguments    Out: the same result as for private memory
  * Runs: any thread    Locks: born.lock
  */
 #include <errno.h>
@@ -19,7 +18,7 @@
 #define MREMAP_DONTUNMAP 4
 #endif
 
-enum { REMAP_ADDRESS_BITS = 56 }; /* no processor's processes have more */
+enum { REMAP_ADDRESS_BITS = 56 }; /* no processor gives a process more */
 
 static u64 over_end(void)
 {
@@ -31,7 +30,7 @@ static bool over_is_inside(u64 addr, u64 length)
 	return addr >= born.base && addr < over_end() && length <= over_end() - addr;
 }
 
-/* ---- maps over it ---- */
+/* ---- mmap over it ---- */
 
 static bool put_is_plain(int prot, int flags)
 {
@@ -39,7 +38,7 @@ static bool put_is_plain(int prot, int flags)
 	       (flags & ~MAP_FIXED) == (MAP_PRIVATE | MAP_ANONYMOUS);
 }
 
-/* Fresh memory of ours in place of whatever was there. */
+/* Maps new born pages over the range. */
 static bool put_born(u64 page, u64 end) REQUIRES(&born.lock)
 {
 	if (!maps_zero_ours(page, end) || !adopt_file_is_open() || !maps_open(page, end - page))
@@ -49,7 +48,7 @@ static bool put_born(u64 page, u64 end) REQUIRES(&born.lock)
 	return true;
 }
 
-/* The application's own map lies there now, or partly. */
+/* The application's own map lies in the range now, or in part of it. */
 static void put_foreign(u64 addr, u64 end) REQUIRES(&born.lock)
 {
 	u64 page = born_page(MAX(addr, born.base)), stop = born_page(MIN(end, over_end()));
@@ -72,7 +71,7 @@ static s64 put_map(u64 addr, u64 length, int prot, int flags, int fd, s64 offset
 	u64 page = born_page(addr), end = page + length / born.page_bytes;
 	void *p;
 
-	/* where not all is free the kernel finds a map, and has its own order of errors */
+	/* where not all is free the kernel finds a map and returns its own error */
 	if ((flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE && ours && inside &&
 	    pages_are(BORN_TAKEN, page, end, false))
 		flags = (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
@@ -81,7 +80,7 @@ static s64 put_map(u64 addr, u64 length, int prot, int flags, int fd, s64 offset
 	p = mmap((void *)(uintptr_t)addr, length, prot, flags, fd, (off_t)offset);
 	if (p == MAP_FAILED)
 		return -errno;
-	if ((u64)(uintptr_t)p == addr) /* kernels before 4.17 take NOREPLACE for a wish */
+	if ((u64)(uintptr_t)p == addr) /* kernels before 4.17 treat NOREPLACE as a hint */
 		put_foreign(addr, addr + length);
 	return (s64)(uintptr_t)p;
 }
@@ -147,7 +146,7 @@ static void remap_at_map(const struct vma *m, void *arg)
 		look->prot = m->prot;
 }
 
-/* What the application has made of it by mprotect. */
+/* Reads the protection that the application has set (mprotect). */
 static int remap_prot(u64 addr)
 {
 	struct remap_look look = { .at = addr, .prot = PROT_READ | PROT_WRITE };
@@ -160,8 +159,8 @@ static int remap_prot(u64 addr)
 	return look.prot;
 }
 
-/* By way of the file, whatever may be done with the map. NO_THREAD_SAFETY: of adoption it needs the
- * file only, which stays. */
+/* Copies through the file, whatever the map's protection. NO_THREAD_SAFETY: needs only the file of
+ * adoption, which stays open. */
 static bool remap_copy(void *to, u64 addr, u64 length, int prot) NO_THREAD_SAFETY
 {
 	const struct adopt_piece all = { .start = addr,
@@ -178,7 +177,7 @@ static void remap_advise(void *to, u64 length, int advice)
 		madvise(to, length, advice);
 }
 
-/* The same advice and protection for what was moved. */
+/* Sets the same advice and protection on moved memory. */
 static void remap_dress(void *to, u64 length, u64 from, int prot)
 {
 	bool before = born_enter(), kept_back, wiped;
@@ -195,8 +194,8 @@ static void remap_dress(void *to, u64 length, u64 from, int prot)
 		mprotect(to, length, prot);
 }
 
-/* Of ordinary memory, of which nothing lies in [target, target + length), where it is to go: the
- * kernel likes to give what has just been unmapped. No more than two have room to overlap it. */
+/* Maps ordinary memory outside [target, target + length), where the move goes: the kernel likes to
+ * return what was just unmapped. At most two maps can overlap the target. */
 static void *remap_ordinary(u64 length, u64 target)
 {
 	bool before = born_set_busy(true);
@@ -221,7 +220,7 @@ static void remap_drop(void *to, u64 length)
 		munmap(to, length);
 }
 
-/* A copy of it elsewhere: of ours, or ordinary memory for an address that was asked for. */
+/* Moves by copying: to other born memory, or to ordinary memory at a requested address. */
 static s64 remap_move(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 {
 	bool fixed = (flags & MREMAP_FIXED) != 0;
@@ -235,8 +234,8 @@ static s64 remap_move(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 	if (to == NULL)
 		return -ENOMEM;
 	copied = remap_copy(to, addr, MIN(length, wanted), prot);
-	/* Else a fork has taken the content out of the file, perhaps before it was read: the kernel
-	 * moves what is private memory now. */
+	/* A fork has taken the content out of the file, perhaps before it was read: the kernel
+	 * moves the memory, which is private now. */
 	if (!copied || !born_is_shared()) {
 		remap_drop(to, wanted);
 		return born_is_shared() ? -EFAULT : -ENOSYS;
@@ -263,8 +262,8 @@ static bool remap_is_in_place(u64 length, u64 wanted, int flags)
 	return wanted <= length && (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0;
 }
 
-/* What mremap says of ranges and flags that it does not take; 0: none of these. What is born and
- * what is not do not move together. What shrinks need be there at its beginning only. */
+/* Returns mremap's error for a range or flags that it refuses; 0: none. A range that is born only
+ * in part does not move. A range that shrinks need be mapped at its beginning only. */
 static s64 remap_refuse(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 {
 	bool fixed = (flags & MREMAP_FIXED) != 0, keeps = (flags & MREMAP_DONTUNMAP) != 0;
@@ -300,12 +299,12 @@ s64 born_remap(u64 addr, u64 length, u64 wanted, int flags, u64 target)
 	refused = remap_refuse(addr, length, wanted, flags, target);
 	if (refused != 0)
 		return born_is_retired() && refused == -EFAULT ? -ENOSYS : refused;
-	if (remap_is_in_place(length, wanted, flags)) { /* munmap, of whatever lies there */
+	if (remap_is_in_place(length, wanted, flags)) { /* munmap, of any map there */
 		if (wanted < length)
 			born_unmap(addr + wanted, length - wanted);
 		return (s64)addr;
 	}
-	/* the application's own map, or what the kernel refuses by one error or another */
+	/* the application's own map, or a call that the kernel refuses with its own error */
 	if (!born_has(addr, length) || wanted >> REMAP_ADDRESS_BITS != 0)
 		return -ENOSYS;
 	if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0)
@@ -331,8 +330,8 @@ static int advise_kernel(u64 page, u64 end, int advice)
 											  -errno;
 }
 
-/* The kernel says whether it may be, and the file forgets. It may not where memory is locked: all
- * before that is given up nevertheless. */
+/* The kernel judges the call, and the file drops the pages. It refuses locked memory; pages before
+ * that are dropped nevertheless. */
 static int advise_zero(u64 page, u64 end, int advice) REQUIRES(&born.lock)
 {
 	int asked = advice == MADV_FREE ? MADV_DONTNEED : advice;
@@ -350,7 +349,7 @@ static int advise_zero(u64 page, u64 end, int advice) REQUIRES(&born.lock)
 	return good != page && !maps_zero(page, good - page) ? -EINVAL : err;
 }
 
-/* Pages of the file. */
+/* Advice for pages of the file. */
 static int advise_ours(u64 page, u64 end, int advice) REQUIRES(&born.lock)
 {
 	switch (advice) {
@@ -366,14 +365,14 @@ static int advise_ours(u64 page, u64 end, int advice) REQUIRES(&born.lock)
 	case MADV_KEEPONFORK:
 		pages_mark(BORN_WIPED, page, end - page, advice == MADV_WIPEONFORK);
 		return 0;
-	case MADV_REMOVE: /* not of private memory */
+	case MADV_REMOVE: /* the kernel refuses it for private memory */
 		return -EINVAL;
 	default:
 		return advise_kernel(page, end, advice);
 	}
 }
 
-/* Goes on where nothing is mapped, as the kernel does. */
+/* Continues past unmapped pages, as the kernel does. */
 static int advise_pages(u64 page, u64 end, int advice) REQUIRES(&born.lock)
 {
 	int err = 0;
@@ -389,7 +388,8 @@ static int advise_pages(u64 page, u64 end, int advice) REQUIRES(&born.lock)
 			now = advise_ours(page, stop, advice);
 		else if (taken || born_is_retired())
 			now = advise_kernel(page, stop, advice);
-		else if ((now = advise_kernel(page, page, advice)) == 0) /* none, but it exists */
+		/* no page, but the advice exists */
+		else if ((now = advise_kernel(page, page, advice)) == 0)
 			now = -ENOMEM;
 		err = now != 0 ? now : err;
 		page = stop;
@@ -421,8 +421,8 @@ static int advise_shared(u64 addr, u64 end, int advice) REQUIRES(&born.lock)
 	return err;
 }
 
-/* Private memory is the kernel's to advise. What a child does not inherit is no block of its own
- * (born_fork_end), so that much is remembered. */
+/* The kernel takes advice for private memory. Memory that a child does not inherit is no block of
+ * the child (born_fork_end): this is noted. */
 static void advise_note(u64 addr, u64 end, int advice) REQUIRES(&born.lock)
 {
 	u64 page = born_page(MAX(addr, born.base)), stop = born_page(MIN(end, over_end()));

@@ -1,11 +1,11 @@
-/* born_pages.c: which pages of the arena are what.
+/* born_pages.c: the state of each page of the arena.
  * In: page numbers    Out: page numbers    Runs: any thread    Locks: born.lock, the caller's
  */
 #include "shared/born_priv.h"
 
 enum { PAGES_WORD = 64 };
 
-/* Changes from one page to the next, up to that to `end`. */
+/* Counts changes from one page to the next, up to that to `end`. */
 static u64 pages_edges(u64 page, u64 end) REQUIRES(&born.lock)
 {
 	u64 edges = 0, stop = MIN(end + 1, born.pages);
@@ -26,7 +26,7 @@ static void pages_set(u64 *words, u64 page, u64 end, bool set)
 		u64 at = page % PAGES_WORD, n = MIN(PAGES_WORD - at, end - page);
 		u64 mask = (n == PAGES_WORD ? ~0ull : (1ull << n) - 1) << at;
 
-		/* what is clear already is not written: the table is sparse */
+		/* a clear word is not written: the table is sparse */
 		if (set)
 			words[page / PAGES_WORD] |= mask;
 		else if ((words[page / PAGES_WORD] & mask) != 0)

@@ -31,8 +31,9 @@
 /* ---- adopted memory ---- */
 
 enum {
-	ADOPT_SLOT_SHIFT = 38, /* a slot is so large; its number is offset >> this, never 0 */
-	ADOPT_REGIONS = 1024,  /* at once; no two of them have the same slot number modulo this */
+	/* log2 of a slot's bytes; a slot's number is offset >> this, never 0 */
+	ADOPT_SLOT_SHIFT = 38,
+	ADOPT_REGIONS = 1024,  /* regions at once; no two have the same slot number modulo this */
 };
 #define ADOPT_SLOT_BYTES (1ull << ADOPT_SLOT_SHIFT)
 #define ADOPT_FILE_BYTES (1ull << 62)
@@ -61,7 +62,7 @@ bool adopt_is_last(u64 addr, u64 length);
  * nothing is adopted in this process. Never blocks. */
 void adopt_enter_all(void);
 
-/* Where one region lies, for peers that know an address and no key. */
+/* The place of one region, for peers that know an address and no key. */
 struct adopt_shown {
 	u64 offset; /* in the file, bytes; 0: none. Cleared first and stored last, with release */
 	u64 addr, length;
@@ -75,13 +76,12 @@ struct adopt_table {
 
 struct mem_table;
 
-/* Shows regions in `t` from now on. `t` is zeroed, and stays the caller's; `keys` is the table
- * whose entries may name regions. The caller takes both back by another call, with NULL for
- * both. */
+/* Shows regions in `t` from now on. `t` is zeroed and stays the caller's; `keys` is the table whose
+ * entries may name regions. The caller takes both back by a second call, with NULL for both. */
 void adopt_show(struct adopt_table *t, struct mem_table *keys);
 
-/* Tells whether this process may adopt at all. It may not by ANYVERBS_ADOPT=0, under strict
- * accounting of memory, with another malloc than the C library's, and under valgrind or a
+/* Tells whether this process may adopt at all. It may not with ANYVERBS_ADOPT=0, under strict
+ * memory accounting, with another malloc than the C library's, and under valgrind or a
  * sanitizer. */
 bool adopt_is_on(void);
 /* Tells whether a process that has mapped `count` slots of peers may map one more. */
