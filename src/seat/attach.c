@@ -41,12 +41,12 @@ static void attach_close(int *fd)
 	*fd = -1;
 }
 
-/* A doorbell is a pipe, not an eventfd: whoever rings it opens it once more (link_open), so that
- * nobody else can make his own descriptor blocking, and with ours nobody can make us wait. Each is
- * open both ways, so that there is always a reader. Without /proc an eventfd has to do. */
+/* A doorbell is a pipe, not an eventfd: a peer that rings it opens it once more (link_open). So no
+ * process can make another's descriptor blocking, and none can make a writer wait. Each end is open
+ * for reading and writing, so that a reader always exists. Without /proc an eventfd serves. */
 static int attach_bell(int *own, int *out)
 {
-	enum { BELL_BYTES = 4096 }; /* more would only be read for nothing */
+	enum { BELL_BYTES = 4096 }; /* a longer read gains nothing */
 	char path[32];
 	int p[2];
 
@@ -106,14 +106,14 @@ static void attach_undo(struct seat_attachment *a)
 	memset(a, 0, sizeof(*a));
 }
 
-/* What is stored late goes to the file. It harms nobody if the memory leaves the file with this
- * registration; a window, or one of several registrations, leaves it there. */
+/* A store that comes too late goes to the file and harms nobody if the memory leaves the file with
+ * this registration. A window, or one of several registrations, leaves the memory in the file. */
 static bool attach_may_lose(const struct mem_entry *e)
 {
 	return (e->flags & MEM_WINDOW) == 0 && e->shared != 0 && adopt_is_last(e->addr, e->length);
 }
 
-/* For MEM_EVERY_KEY it is enough to have waited, and adopt's lock may be held. */
+/* For MEM_EVERY_KEY the wait alone is enough; adopt's lock may be held. */
 static bool attach_drain_key(void *arg, u32 index)
 {
 	struct seat *s = arg;
@@ -135,7 +135,7 @@ static void attach_exclude(struct path *path)
 	path->ops->exclude(path, attach_nothing, NULL);
 }
 
-/* Whoever copied by an earlier lookup was inside the engine's receive, on one of the paths. */
+/* A copy by an earlier lookup ran inside the engine's receive, on one of the paths. */
 static void attach_quiesce(void *arg)
 {
 	struct seat *s = arg;
@@ -245,8 +245,8 @@ static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
 	return progress_start(s);
 }
 
-/* The board's pages were not inherited: put empty ones in their place, so that what still points
- * there stays harmless. */
+/* Children do not inherit the board's pages. Empty pages take their place, so that stale pointers
+ * stay harmless. */
 static void drop_board(struct seat_attachment *a)
 {
 	void *p = mmap(a->board, sizeof(*a->board), PROT_READ | PROT_WRITE,
@@ -256,8 +256,8 @@ static void drop_board(struct seat_attachment *a)
 		log_error("seat", "a forked child cannot map %zu bytes", sizeof(*a->board));
 }
 
-/* What the seat keeps of queue pair numbers is the parent's. Runs with one thread, after core has
- * forgotten the devices. */
+/* The seat's queue pair numbers are the parent's. Runs with one thread, after core has dropped the
+ * devices. */
 static void drop_numbers(struct seat *s) NO_THREAD_SAFETY
 {
 	lock_init(&s->attach_lock);
@@ -289,7 +289,7 @@ static void drop_in_child(void)
 	__atomic_store_n(&s->attached, false, __ATOMIC_RELAXED);
 }
 
-/* Behind core's handler, which the first probe has registered. */
+/* Runs behind core's handler, which the first probe has registered. */
 static void attach_watch_forks(struct seat *s) REQUIRES(s->attach_lock)
 {
 	if (!s->watches_forks)

@@ -2,7 +2,7 @@
  *
  * A thread that polls drives it itself; each pass renews a lease (`drives`). A thread that waits
  * for events drives it while it waits (`claims`). Else the engine's own thread does: while the
- * lease is fresh it looks in once per tick; when the lease has run out it arms the doorbell, looks
+ * lease is fresh it polls once per tick; when the lease has run out it arms the doorbell, polls
  * once more, and sleeps until a peer rings.
  *
  * In: doorbells, ticks, the node's events, deaths of peers    Out: passes of the engine
@@ -30,45 +30,46 @@
 
 enum {
 	PROGRESS_TICK_MS = 1,
-	PROGRESS_BUDGET = 16, /* packets per pass of a poller: it wants its completion */
+	PROGRESS_BUDGET = 16, /* packets per pass of a poller, which waits for one completion */
 	PROGRESS_THREAD_BUDGET = 256,
-	PROGRESS_LOOKS = 16, /* of PROGRESS_BUDGET each, before one gives up */
-	PROGRESS_RECOVER_MS = 200, /* between tries to find a new node */
-	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller lets others run ... */
-	PROGRESS_SPINS_LEAST = 16, /* ... and where its messages come from its own core */
+	PROGRESS_LOOKS = 16, /* passes of PROGRESS_BUDGET before the engine's thread takes over */
+	PROGRESS_RECOVER_MS = 200, /* between attempts to find a new node */
+	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller yields ... */
+	PROGRESS_SPINS_LEAST = 16, /* ... and where its peer shares the core */
 	PROGRESS_YIELD_EVERY = 16,
-	PROGRESS_YIELD_NONE_US = 2,    /* nobody else has run */
-	PROGRESS_YIELD_SHORT_US = 200, /* no whole slice */
-	PROGRESS_STEADY = 64, /* passes of pollers per tick: they take their datagrams themselves */
+	PROGRESS_YIELD_NONE_US = 2,    /* no other thread has run */
+	PROGRESS_YIELD_SHORT_US = 200, /* shorter than a time slice */
+	/* passes of pollers per tick: such a process receives its own datagrams */
+	PROGRESS_STEADY = 64,
 	PROGRESS_LINGER_US = 50,
-	PROGRESS_LINGER_MOST_MS = 1, /* then bells and the node have their turn */
+	PROGRESS_LINGER_MOST_MS = 1, /* then doorbells and the node have their turn */
 	PROGRESS_LINGER_SKIPS = 1023,
 };
 
-/* What the descriptors of the epoll set stand for; anything else is a link. */
+/* Tags of the epoll set's descriptors; any other value is a link. */
 enum { TAG_BELL = 1, TAG_KICK, TAG_NODE, TAG_UDP, TAG_LAST };
 
 /* How a polling thread shares its core. */
 static __thread struct {
 	u32 idle;    /* empty polls in a row */
-	u32 hurry;   /* how many fewer than PROGRESS_SPINS it makes before it lets others run */
-	bool yielded; /* others ran just now, for a short time */
+	u32 early;   /* by how many fewer than PROGRESS_SPINS empty polls the poller yields */
+	bool yielded; /* the last yield let others run, for a short time */
 } progress_turn;
 
-/* What comes when others have run for a short time was sent by one of them: next time they have
- * their turn sooner, while what comes by itself is worth waiting for. */
+/* A completion right behind a short yield came from a thread that shares the core: yield sooner the
+ * next time. A completion without a yield: yield later. */
 static inline void progress_turn_found(void)
 {
 	progress_turn.idle = 0;
 	if (unlikely(progress_turn.yielded))
-		progress_turn.hurry +=
-			(PROGRESS_SPINS - PROGRESS_SPINS_LEAST - progress_turn.hurry + 1) / 2;
-	else if (unlikely(progress_turn.hurry != 0))
-		progress_turn.hurry -= (progress_turn.hurry + 15) / 16;
+		progress_turn.early +=
+			(PROGRESS_SPINS - PROGRESS_SPINS_LEAST - progress_turn.early + 1) / 2;
+	else if (unlikely(progress_turn.early != 0))
+		progress_turn.early -= (progress_turn.early + 15) / 16;
 	progress_turn.yielded = false;
 }
 
-/* Who uses up a whole slice is no peer of ours. */
+/* A thread that uses up a whole time slice is not the poller's peer. */
 static void progress_turn_yield(void)
 {
 	u64 begin = clock_now_ns(), ns;
@@ -78,12 +79,12 @@ static void progress_turn_yield(void)
 	progress_turn.yielded = ns >= PROGRESS_YIELD_NONE_US * NS_PER_US &&
 				ns < PROGRESS_YIELD_SHORT_US * NS_PER_US;
 	if (ns >= PROGRESS_YIELD_SHORT_US * NS_PER_US)
-		progress_turn.hurry = 0;
+		progress_turn.early = 0;
 }
 
 static inline void progress_turn_empty(void)
 {
-	if (unlikely(++progress_turn.idle > PROGRESS_SPINS - progress_turn.hurry) &&
+	if (unlikely(++progress_turn.idle > PROGRESS_SPINS - progress_turn.early) &&
 	    progress_turn.idle % PROGRESS_YIELD_EVERY == 0)
 		progress_turn_yield();
 }
@@ -108,13 +109,13 @@ void progress_kick(void *arg)
 	struct seat *s = arg;
 	u64 one = 1;
 
-	/* syscall, for write() is a cancellation point, and the caller may hold locks. */
+	/* syscall(): write() is a cancellation point, and the caller may hold locks. */
 	if (syscall(SYS_write, s->a.kick_fd, &one, sizeof(one)) < 0)
 		log_debug("seat", "kick: errno %d", errno);
 }
 
-/* While somebody polls the engine's thread looks in every tick. Then it needs no kick for a timer:
- * who polls runs them too, and else one is a tick late. */
+/* While a thread polls, the engine's thread polls at every tick and needs no kick for a timer: the
+ * poller runs timers, or else the timer is one tick late. */
 void progress_timer_kick(void *arg)
 {
 	struct seat *s = arg;
@@ -124,7 +125,8 @@ void progress_timer_kick(void *arg)
 		progress_kick(s);
 }
 
-/* Before the thread asks when the next timer is due, so that one of the two sees the other's. */
+/* Set before the thread reads when the next timer is due: either it sees the timer, or the timer's
+ * kick sees `ticking`. */
 static void progress_set_ticking(struct seat *s, bool ticking)
 {
 	if (__atomic_load_n(&s->ticking, __ATOMIC_RELAXED) == ticking)
@@ -135,7 +137,7 @@ static void progress_set_ticking(struct seat *s, bool ticking)
 
 static void progress_clear(int fd)
 {
-	u64 rings[64]; /* a pipe's; an eventfd gives one number */
+	u64 rings[64]; /* rings of a pipe; an eventfd yields one number */
 
 	if (read(fd, rings, sizeof(rings)) < 0 && errno != EAGAIN)
 		log_debug("seat", "doorbell: errno %d", errno);
@@ -154,7 +156,8 @@ static int progress_timer_ms(struct seat *s, int limit_ms)
 	return limit_ms >= 0 && (u64)limit_ms < next ? limit_ms : (int)MIN(next, (u64)60000);
 }
 
-/* Has the next datagram wake the engine's thread, once: while somebody polls it is to sleep. */
+/* Has the next datagram wake the engine's thread, once, since it sleeps while another thread
+ * polls. */
 static void progress_arm_udp(struct seat *s)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = TAG_UDP };
@@ -165,9 +168,9 @@ static void progress_arm_udp(struct seat *s)
 		log_debug("seat", "datagrams: errno %d", errno);
 }
 
-/* Arms the bell of whoever is to wake: a thread in wait_fd if there is one, else the engine's. Who
- * begins or ends to wait counts itself before it arms; so if the count is still the same after we
- * have armed, its arm comes after ours and is right. */
+/* Arms the doorbell of the sleeper: a thread in wait_fd if there is one, else the engine's thread.
+ * A thread that begins or ends waiting counts itself before it arms. So if the count is unchanged
+ * after this arm, a later arm of that thread is the right one. */
 static void progress_arm_for_sleeper(struct seat *s)
 {
 	bool waiter;
@@ -180,7 +183,7 @@ static void progress_arm_for_sleeper(struct seat *s)
 	} while (waiter != (__atomic_load_n(&s->claims, __ATOMIC_SEQ_CST) != 0));
 }
 
-/* Who has just armed looks until nothing is left, or has the engine's thread do the rest. */
+/* After an arm: polls until nothing is left, or has the engine's thread do the rest. */
 static void progress_last_look(struct seat *s)
 {
 	for (int i = 0; i < PROGRESS_LOOKS; i++)
@@ -198,8 +201,8 @@ static bool progress_fd_ready(int fd)
 	return poll(&p, 1, 0) > 0;
 }
 
-/* Whoever sleeps next must be rung: the engine's thread, or another waiter whose ring we have
- * answered. */
+/* The next sleeper must be rung: the engine's thread, or another waiter whose ring this thread has
+ * consumed. */
 static void progress_end_claim(void *arg)
 {
 	struct seat *s = arg;
@@ -211,8 +214,8 @@ static void progress_end_claim(void *arg)
 	progress_last_look(s);
 }
 
-/* The only place where a thread that waits may be cancelled, if its program lets it (`cancel`): it
- * holds nothing but its claim. */
+/* The only place where a waiting thread may be cancelled, if its program permits it (`cancel`): the
+ * thread holds nothing but its claim. */
 static int progress_sleep(struct seat *s, struct pollfd *p, nfds_t n, int timeout,
 			  int cancel)
 {
@@ -226,7 +229,7 @@ static int progress_sleep(struct seat *s, struct pollfd *p, nfds_t n, int timeou
 	return ready;
 }
 
-/* One round: drive, arm, drive, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
+/* One round: poll, arm, poll, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
 static int progress_wait_round(struct seat *s, int fd, int cancel)
 {
 	struct pollfd p[3] = { { .fd = fd, .events = POLLIN },
@@ -326,7 +329,7 @@ static void progress_mind_node(struct seat *s, u32 events)
 		log_debug("seat", "node events: errno %d", errno);
 }
 
-/* Tries until there is a node again. */
+/* Retries until a node answers. */
 static void *progress_recover(void *arg)
 {
 	struct seat *s = arg;
@@ -341,20 +344,20 @@ static void *progress_recover(void *arg)
 	return NULL;
 }
 
-/* Finding a node may take long, and peers want the engine meanwhile: a thread of its own does it,
- * and the engine's looks at the node's events again when that has ended. */
+/* Finding a node may take long, and peers need the engine meanwhile: a thread of its own finds it.
+ * The engine's thread watches the node's events again when that thread has ended. */
 static void progress_node_lost(struct seat *s)
 {
 	progress_mind_node(s, 0);
 	if (progress_spawn(progress_recover, s) == 0)
 		return;
-	/* no thread to be had: between two passes, then */
+	/* no thread available: between two passes, then */
 	if (node_recover(s->a.node) != 0)
 		usleep(PROGRESS_TICK_MS * 1000);
 	progress_mind_node(s, EPOLLIN);
 }
 
-/* Recording begins before packets look for it, and ends after. */
+/* Recording begins before packets test for it, and ends after. */
 void progress_capture(struct seat *s, int fd)
 {
 	int err = fd >= 0 ? capture_start(&s->a.capture, fd) : 0;
@@ -428,7 +431,7 @@ static void progress_handle(struct seat *s, const struct epoll_event *e)
 	}
 }
 
-/* Passes until nothing comes. */
+/* Polls until nothing comes. */
 static void progress_pass(struct seat *s)
 {
 	udp_look(s->a.udp);
@@ -440,16 +443,16 @@ static void progress_pass(struct seat *s)
 	udp_background(s->a.udp);
 }
 
-/* What the engine's thread has seen of those who poll. */
+/* The pollers' activity, as the engine's thread has seen it. */
 struct progress_lease {
 	u32 seen; /* of s->drives */
 	u64 since_ns;
 	bool steady;
 };
 
-/* Who polls steadily takes his datagrams by himself. Who polls now and then, as the target of
- * WRITEs does who watches his memory, leaves them to this thread. Judged once per tick: a datagram
- * may have woken us earlier. */
+/* A process that polls steadily receives its own datagrams. One that polls now and then, such as
+ * the target of WRITEs that watches its memory, leaves them to this thread. Judged once per tick,
+ * since a datagram may have woken this thread earlier. */
 static void progress_judge(struct progress_lease *lease, u32 drives)
 {
 	u64 now = clock_now_ns(), passed = now - lease->since_ns;
@@ -462,7 +465,7 @@ static void progress_judge(struct progress_lease *lease, u32 drives)
 	lease->since_ns = now;
 }
 
-/* How long to sleep, armed if nobody else looks. */
+/* Returns how long to sleep; arms the doorbell if no other thread polls. */
 static int progress_prepare_sleep(struct seat *s, struct progress_lease *lease)
 {
 	u32 drives = __atomic_load_n(&s->drives, __ATOMIC_RELAXED);
@@ -481,10 +484,10 @@ static int progress_prepare_sleep(struct seat *s, struct progress_lease *lease)
 	return progress_timer_ms(s, -1);
 }
 
-/* Whether it pays to wait for the next datagrams without sleeping. */
+/* Whether spinning for the next datagram pays. */
 struct progress_linger {
-	u32 skips;   /* sleeps until it is tried again */
-	u32 backoff; /* of which so many after the last one in vain */
+	u32 skips;   /* sleeps at once for so many times more */
+	u32 backoff; /* how many times after the last spin that found nothing */
 };
 
 static bool progress_is_alone(struct seat *s, const struct progress_lease *lease)
@@ -493,10 +496,9 @@ static bool progress_is_alone(struct seat *s, const struct progress_lease *lease
 	       __atomic_load_n(&s->claims, __ATOMIC_RELAXED) == 0;
 }
 
-/* Datagrams have come and nobody else drives: in the middle of a stream the next ones are worth
- * some microseconds of waiting, for falling asleep and being woken costs more, the sender too. Each
- * time that nothing comes doubles how often this thread sleeps at once: so whoever shares its core
- * with what it waits for loses nothing. */
+/* Datagrams have come and no other thread drives. Within a stream it pays to spin some microseconds
+ * for the next one, since a sleep and a wake-up cost more, for the sender too. Each spin that finds
+ * nothing doubles how often this thread sleeps at once, so a shared core loses nothing. */
 static void progress_linger(struct seat *s, const struct progress_lease *lease,
 			    struct progress_linger *linger)
 {

@@ -1,4 +1,4 @@
-/* qpn.c: queue pair numbers: slots of the node's table, and who has which number of them.
+/* qpn.c: queue pair numbers: slots of the node's table, and the numbers in use.
  * In: adapters that create and destroy queue pairs    Out: numbers and places on the board
  * Runs: any thread that may sleep    Locks: id_lock
  */
@@ -25,8 +25,9 @@ static int qpn_take_slot(struct seat *s) REQUIRES(s->id_lock)
 	__atomic_store_n(&s->a.board->slot_count, n + 1, __ATOMIC_RELEASE);
 	shm_slot_own(s->a.shm, slot);
 	if (s->paths & SEAT_PATH_UDP)
-		(void)udp_slot_own(s->a.udp, slot); /* without it there is still this host */
-	/* QPNs 0, 1 and 0xffffff have meanings of their own. */
+		/* without sockets the slot still serves this host */
+		(void)udp_slot_own(s->a.udp, slot);
+	/* QPNs 0, 1 and 0xffffff are reserved. */
 	if (slot == 0)
 		s->qp_bitmap[n * SEAT_INDEXES / 64] |= 3;
 	if (slot == NODE_SLOTS - 1)

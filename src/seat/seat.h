@@ -1,12 +1,12 @@
-/* seat.h: what a process has once, however many adapters it shows: its place at the node.
+/* seat.h: what a process has once, for all its adapters: its attachment to the node.
  *
  *   attach.c    takes the seat, and drops it in a forked child
- * progress.c    who drives the engine when nobody polls
+ * progress.c    who drives the engine when no thread polls
  *      qpn.c    queue pair numbers
  *
  * The seat holds the node connection, the board and the doorbells, the paths, the key table, the
- * transport engine and the engine's thread. Adapters (driver/) put their objects on it; it knows
- * none of them and calls them through struct seat_ops only.
+ * transport engine and the engine's thread. Adapters (driver/) put their objects on it; it calls
+ * them through struct seat_ops only.
  */
 #ifndef SEAT_SEAT_H
 #define SEAT_SEAT_H
@@ -24,7 +24,7 @@ enum { SEAT_PATH_SHM = 1, SEAT_PATH_UDP = 2 };
 
 struct seat;
 
-/* What the adapters of this process do for the seat. */
+/* The adapters' callbacks. */
 struct seat_ops {
 	/* The engine's callbacks: as in struct ibt_config, with the seat as `arg`. */
 	void (*publish)(void *seat, struct ibt_qp *qp);
@@ -32,25 +32,26 @@ struct seat_ops {
 	int (*multicast)(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
 			 int max);
 	struct path_dest *(*route)(void *seat, const struct path_av *av, u32 qpn);
-	/* The paths and the engine are there, the thread is not: takes the node's configuration,
+	/* The paths and the engine exist, the thread does not yet: reads the node's configuration
 	 * and opens or shuts the paths. 0 or a negative errno. Runs under attach_lock. */
 	int (*begin)(struct seat *seat);
-	/* The seat is taken: objects may be made. Runs under attach_lock. */
+	/* The seat is taken: objects may be created. Runs under attach_lock. */
 	void (*taken)(struct seat *seat);
 	/* The node's configuration or its list of devices has changed. Runs on the engine's thread;
 	 * may block. */
 	void (*config)(struct seat *seat);
-	/* In a forked child, with one thread: the objects are the parent's. The seat's memory is
-	 * still there. */
+	/* In a forked child, with one thread: the objects are the parent's. The seat's memory still
+	 * exists. */
 	void (*drop_in_child)(struct seat *seat);
 };
 
-/* What this process holds while it is attached to the node. Made anew in a forked child. */
+/* Everything that this process holds while it is attached to the node. Made anew in a forked
+ * child. */
 struct seat_attachment {
 	struct node *node;
 	struct board *board;
 	int board_fd;
-	int bell_fd[2], bell_out[2]; /* our doorbells; what others get to ring them by */
+	int bell_fd[2], bell_out[2]; /* this process' doorbells; the ends that peers ring */
 	int epoll_fd, kick_fd;
 	struct shm *shm;
 	struct udp *udp;
@@ -61,7 +62,7 @@ struct seat_attachment {
 };
 
 struct seat {
-	/* stands still while `attached` is true */
+	/* constant while `attached` is true */
 	struct seat_attachment a WRITTEN_UNDER(attach_lock);
 	const struct seat_ops *ops WRITTEN_UNDER(attach_lock); /* as `a` */
 	/* counts attachments; objects of an earlier one are dead */
@@ -70,11 +71,12 @@ struct seat {
 	struct lock attach_lock;
 	bool watches_forks GUARDED_BY(attach_lock);
 	bool direct FIXED; /* from the environment */
-	u32 paths FIXED; /* SEAT_PATH_*: which ones may be used; ANYVERBS_PATHS */
+	u32 paths FIXED; /* SEAT_PATH_*: the permitted paths; ANYVERBS_PATHS */
 	bool udp_armed ATOMIC_ONLY; /* the next datagram wakes the engine's thread; a hint */
-	bool ticking ATOMIC_ONLY; /* the engine's thread wakes within a tick; its own to write */
+	/* the engine's thread wakes within a tick; only that thread writes it */
+	bool ticking ATOMIC_ONLY;
 
-	/* counts passes of threads that poll: a lease for the engine's thread */
+	/* passes of threads that poll: a lease for the engine's thread */
 	u32 drives CACHE_ALIGNED ATOMIC_ONLY;
 	u32 claims CACHE_ALIGNED ATOMIC_ONLY; /* threads that wait in wait_fd and drive meanwhile */
 
@@ -89,14 +91,14 @@ struct seat {
 /* The one seat of this process. */
 extern struct seat the_seat;
 
-/* Then `a` stands still. Pairs with the store in seat_attach. */
+/* While true, `a` is constant. Pairs with the store in seat_attach. */
 static inline bool seat_is_attached(const struct seat *s)
 {
 	return __atomic_load_n(&s->attached, __ATOMIC_ACQUIRE);
 }
 
-/* Number of the current attachment. An object keeps it to know in a forked child that it is the
- * parent's. */
+/* Number of the current attachment. An object keeps it: in a forked child a different number marks
+ * it as the parent's. */
 static inline u32 seat_generation(const struct seat *s)
 {
 	return __atomic_load_n(&s->generation, __ATOMIC_RELAXED);
@@ -110,13 +112,13 @@ int seat_attach(struct seat *s, const struct seat_ops *ops);
 
 /* ---- qpn.c ---- */
 /* Takes a free queue pair number: `index` is its place on the board, `qpn` the number that peers
- * use. A number that was given back rests: the search goes on behind the last one taken. -ENOSPC,
- * -ENOMEM, or as node_slot_take. May block. */
+ * use. The search continues behind the last number taken, so a number that was given back rests.
+ * -ENOSPC, -ENOMEM, or as node_slot_take. May block. */
 int seat_qpn_take(struct seat *s, u32 *index, u32 *qpn);
 /* Gives a number back by its index. */
 void seat_qpn_give(struct seat *s, u32 index);
-/* A protection domain's number, never given twice in a process: keys and queue pairs of two
- * adapters never agree by chance. */
+/* Number of a protection domain, never reused in a process, so that keys and queue pairs of two
+ * adapters never match by chance. */
 static inline u32 seat_pd_number(struct seat *s)
 {
 	return __atomic_add_fetch(&s->next_pd, 1, __ATOMIC_RELAXED);
@@ -125,27 +127,26 @@ static inline u32 seat_pd_number(struct seat *s)
 /* ---- progress.c ---- */
 /* Starts the engine's thread. 0 or a negative errno. */
 int progress_start(struct seat *s);
-/* Runs `run` on a detached thread with all signals blocked but those of faults. 0 or a negative
+/* Runs `run` on a detached thread that blocks all signals but those of faults. 0 or a negative
  * errno. */
 int progress_spawn(void *(*run)(void *), void *arg);
-/* Records in the memory file `fd` what is sent and received; takes `fd`. -1: records no more.
- * May block. */
+/* Records packets into the memory file `fd`; takes `fd`. -1: stops recording. May block. */
 void progress_capture(struct seat *s, int fd);
-/* Has the engine's thread look again. `seat` is a struct seat. Never blocks. */
+/* Wakes the engine's thread for one pass. `seat` is a struct seat. Never blocks. */
 void progress_kick(void *seat);
 /* The same for a timer that has become the earliest. */
 void progress_timer_kick(void *seat);
-/* One pass over the_seat for a thread that polls; it is attached. Returns packets handled. No
- * argument: this is the small messages' path. */
+/* One pass over the_seat, which is attached, for a thread that polls. Returns packets handled. No
+ * argument: this is the small-message path. */
 int progress_drive(void);
-/* A thread that waits for `fd` drives the engine meanwhile: 0 when it is readable, -EINTR after a
- * signal, -EAGAIN at once if `fd` is O_NONBLOCK and nothing is there, -EIO if the seat is not
- * attached, or *end (atomic) is true and nothing is there. A cancellation point while it sleeps. */
+/* Waits for `fd` and drives the engine meanwhile: 0 when it is readable, -EINTR after a signal,
+ * -EAGAIN at once if `fd` is O_NONBLOCK and empty, -EIO if the seat is not attached, or if *end
+ * (atomic) is true and `fd` is empty. A cancellation point while it sleeps. */
 int progress_wait_fd(struct seat *s, int fd, const bool *end);
-/* Has threads that sleep in progress_wait_fd look at their *end. One that is about to sleep may
- * miss it: the caller repeats it until they are gone. Never blocks. */
+/* Has threads that sleep in progress_wait_fd look at their *end. A thread that is about to sleep
+ * may miss it: the caller repeats this until all have left. Never blocks. */
 void progress_wake_waiters(struct seat *s);
-/* A consumer has armed a CQ and may go to sleep on a descriptor that the seat does not see. */
+/* A consumer has armed a CQ and may sleep on a descriptor that the seat does not see. */
 void progress_armed(struct seat *s);
 
 #endif

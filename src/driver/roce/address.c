@@ -24,7 +24,7 @@ int roce_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, str
 	    memcmp(attr->grh.dgid.raw, none, 16) == 0)
 		return -EINVAL;
 	memcpy(av->dgid, attr->grh.dgid.raw, 16);
-	/* Nothing slows down a datagram's sender. */
+	/* The sender of a datagram ignores congestion: it never claims ECT. */
 	av->traffic_class = attr->grh.traffic_class & (u8)~PATH_ECN_MASK;
 	av->hop_limit = attr->grh.hop_limit;
 	av->flow_label = attr->grh.flow_label & 0xfffff;
@@ -37,8 +37,8 @@ int roce_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, str
 	return 0;
 }
 
-/* Who sends to another host by an address from which no datagram leaves would hear of nothing but
- * its timeouts. Once: it may be so for each datagram. */
+/* Warns once per process: a source address that no datagram leaves from shows up as timeouts
+ * only. */
 static void route_is_missing(const struct path_av *av)
 {
 	static bool told; /* atomic */
@@ -66,8 +66,8 @@ struct path_dest *roce_route(void *seat, const struct path_av *av, u32 qpn)
 	return path->ops->dest_get(path, av, qpn);
 }
 
-/* A node that is not the first of its network namespace has a loopback address only: other hosts'
- * addresses are out of its reach, for ever. */
+/* A node that is not the first of its network namespace has a loopback address only, which reaches
+ * no other host. */
 static int route_check(const struct seat *s, const struct path_av *av)
 {
 	char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
@@ -90,7 +90,7 @@ int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 fro
 	struct seat *s = &the_seat;
 	int err = roce_resolve_av(dev, attr, av);
 
-	/* A connection has one other end. */
+	/* A connection has one peer, never a group. */
 	if (err == 0 && node_is_mcast(av->dgid))
 		err = -EINVAL;
 	if (err == 0)
@@ -102,7 +102,8 @@ int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 fro
 		av->sport = roce_sport(roce_flow_label(from, to));
 	*dest = roce_route(s, av, to);
 	if (*dest == NULL) {
-		/* No way leads there: somebody who never answers. */
+		/* No route: a destination that never answers, so that the connection runs its
+		 * timeouts. */
 		struct path *path = shm_path(s->a.shm);
 
 		*dest = path->ops->dest_nowhere(path);

@@ -1,4 +1,4 @@
-/* config.c: which devices there are, their GID tables and ports, as the node says.
+/* config.c: the devices, their GID tables and ports, as the node shows them.
  * In: the node's configuration    Out: devices, GIDs and their indices, events of ports and GIDs
  * Runs: queries on any thread; changes on the engine's thread
  * Locks: config_lock, a leaf
@@ -13,9 +13,9 @@
 #include "base/log.h"
 
 static struct {
-	struct lock config_lock; /* roce_device.config of each, too */
+	struct lock config_lock; /* guards roce_device.config of each device, too */
 	struct list_head devices GUARDED_BY(config_lock);
-	struct list_head left GUARDED_BY(config_lock); /* removed, and not yet freed */
+	struct list_head left GUARDED_BY(config_lock); /* removed, not yet freed */
 } roce_table = { .devices = LIST_HEAD_INIT(roce_table.devices),
 		 .left = LIST_HEAD_INIT(roce_table.left) };
 
@@ -120,7 +120,7 @@ static struct roce_device *config_add(u32 index, const struct node_config *confi
 	return dev;
 }
 
-/* The device as the node says that it is now; *before is what it said last. */
+/* Stores the node's present configuration of the device; *before (out) is the previous one. */
 static void config_take(struct roce_device *dev, const struct node_config *now,
 			struct node_config *before)
 {
@@ -130,7 +130,7 @@ static void config_take(struct roce_device *dev, const struct node_config *now,
 	lock_release(&roce_table.config_lock);
 }
 
-/* The device leaves the table; plug.c finds it among those that have left. */
+/* Takes the device out of the table; plug.c finds it on the list `left`. */
 static void config_remove(struct roce_device *dev)
 {
 	soft_set_removed(&dev->soft);
@@ -161,8 +161,8 @@ void roce_config_forget(struct roce_device *dev)
 	lock_release(&roce_table.config_lock);
 }
 
-/* The device of an index, made if the node has a new one there, removed if it is another or none
- * now. *now is what the node says of it. */
+/* Returns the device of an index. Makes it if the node shows a new one there, removes it if the
+ * node shows another one or none. *now: what the node shows. */
 static struct roce_device *config_match(struct seat *s, u32 index, struct node_config *now,
 					bool *changed)
 {
@@ -183,7 +183,7 @@ static struct roce_device *config_match(struct seat *s, u32 index, struct node_c
 	return dev;
 }
 
-/* The paths are one for all devices: shut while no port is up. */
+/* All devices share the paths: they are shut while no port is up. */
 static bool config_any_port_is_up(void)
 {
 	bool up = false;
@@ -247,8 +247,8 @@ static void config_dispatch(struct roce_device *dev, enum ib_event_type type)
 	ib_dispatch_event(&event);
 }
 
-/* The port is as the node says before anybody hears of it. One that went down and up while this
- * process did not look had its losses, too. */
+/* Updates the port before it raises an event. A port that went down and up between two looks raises
+ * both events: packets were lost meanwhile. */
 static void config_port(struct seat *s, struct roce_device *dev, bool was_up, bool up)
 {
 	if (was_up != up)
@@ -261,7 +261,7 @@ static void config_port(struct seat *s, struct roce_device *dev, bool was_up, bo
 		config_dispatch(dev, IB_EVENT_PORT_ACTIVE);
 }
 
-/* Whether the table itself has changed, not only what is known of its interfaces. */
+/* Tells whether the GIDs themselves differ; flags and MTUs of their interfaces do not count. */
 static bool config_gids_differ(const struct node_config *a, const struct node_config *b)
 {
 	for (int i = 0; i < NODE_GIDS; i++)
@@ -283,7 +283,7 @@ static void config_update(struct seat *s, struct roce_device *dev, const struct 
 		config_dispatch(dev, IB_EVENT_GID_CHANGE);
 }
 
-/* Other devices have come or gone: with their addresses, and perhaps the last port that was up. */
+/* Devices were added or removed, and with them addresses and perhaps the last port that was up. */
 static void config_devices_changed(struct seat *s)
 {
 	config_set_paths(s, config_any_port_is_up());

@@ -1,4 +1,4 @@
-/* device.c: what the adapter is and can do; its entry into the stack.
+/* device.c: the adapter's attributes and its registration.
  * In: queries    Out: attributes, from limits and the node's configuration    Runs: any thread
  * Locks: config_lock, by way of config.c
  */
@@ -22,8 +22,8 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 		.max_mr_size = 1ull << 47,
 		.page_size_cap = 0xfffff000,
 		.vendor_id =
-			/* no OUI's owner; never 0 or a real vendor's, whom clients treat
-			 * specially */
+			/* nobody's OUI; 0 or a real vendor's would select a vendor's quirks in
+			 * clients */
 			0xa7b5,
 		.vendor_part_id = 1,
 		.hw_ver = 1,
@@ -45,7 +45,7 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 		.max_res_rd_atom = SOFT_MAX_QP * 16,
 		.max_qp_init_rd_atom = IBT_MAX_RD_ATOMIC,
 		.atomic_cap = IB_ATOMIC_GLOB,
-		/* one board has them all, and which groups they are is nothing to it */
+		/* the board's table holds all memberships, in any groups */
 		.max_mcast_grp = NODE_MEMBERS,
 		.max_mcast_qp_attach = NODE_MEMBERS,
 		.max_total_mcast_qp_attach = NODE_MEMBERS,
@@ -201,7 +201,7 @@ struct roce_device *roce_device_new(const struct node_config *config)
 	return dev;
 }
 
-/* On the first wish for devices in a process, and again in a forked child. */
+/* At the first query for devices in a process, and again in a forked child. */
 static int device_probe(void)
 {
 	int err = seat_attach(&the_seat, &device_seat_ops);

@@ -1,5 +1,5 @@
-/* mcast.c: multicast groups: the node keeps the members of this host, to each of whom the sender
- * delivers; other hosts hear it by one datagram to the group's IP address. */
+/* mcast.c: multicast groups: the node keeps the members on this host, and the sender delivers to
+ * each of them; other hosts get one datagram to the group's IP address. */
 #include "driver/roce/roce.h"
 
 #include <errno.h>
@@ -19,8 +19,8 @@ static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 
 	if (err == 0)
 		err = node_mcast_join(s->a.node, gid->raw, qp->qp_num);
-	/* Where the wire cannot be joined there is still this host; but nobody shall be deaf
-	 * to it for want of a descriptor. */
+	/* If the wire cannot be joined the members of this host are still reached. A shortage of
+	 * descriptors or memory is an error: the queue pair would miss datagrams unnoticed. */
 	if (err == 0 && (s->paths & SEAT_PATH_UDP) != 0 &&
 	    udp_group_join(s->a.udp, gid->raw, qp->qp_num) == -ENOMEM) {
 		(void)node_mcast_leave(s->a.node, gid->raw, qp->qp_num);
@@ -41,8 +41,8 @@ static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	return err;
 }
 
-/* The members on this host, each by the ring to its process. Where there is no memory for that one
- * the datagram is lost, and counted. */
+/* Sends to each member on this host by the ring to its process. Without memory for a member's
+ * destination its copy is dropped and counted. */
 static int mcast_local(struct seat *s, const struct path_av *av, u32 from,
 		       struct ibt_member *out, int max)
 {

@@ -1,6 +1,6 @@
-/* plug.c: brings devices that come to core, and those that leave to an end.
+/* plug.c: registers devices that appear and unplugs devices that disappear.
  * In: the table of devices (config.c)    Out: registrations, DEVICE_FATAL, clients' remove
- * Runs: the plug thread, one at a time, while there is something to do; core's probe registers the
+ * Runs: the plug thread, one at a time, while the table has changes; core's probe registers the
  * first devices. One thread more for each device that has left and still has users
  * Locks: plug_lock, a leaf
  *
@@ -20,7 +20,7 @@ enum { PLUG_LOOK_US = 1000 }; /* between looks at a registration that another th
 static struct {
 	struct lock plug_lock;
 	bool running GUARDED_BY(plug_lock);
-	bool again GUARDED_BY(plug_lock); /* the table has changed since the thread's last look */
+	bool again GUARDED_BY(plug_lock); /* the table has changed since the thread's last pass */
 } plug;
 
 static int plug_register_one(struct roce_device *dev)
@@ -73,7 +73,9 @@ static void plug_out(struct roce_device *dev)
 	while ((state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE)) == ROCE_REGISTERING)
 		usleep(PLUG_LOOK_US);
 	if (state == ROCE_NEW)
-		return; /* nobody has seen it. Its memory stays: a probe may be about to look */
+		/* never registered: no user. Its memory stays, since a probe may hold a pointer to
+		 * it */
+		return;
 	ib_device_unlist(&dev->soft.ib);
 	soft_unplug(&dev->soft);
 	err = progress_spawn(plug_free, dev);
@@ -82,7 +84,7 @@ static void plug_out(struct roce_device *dev)
 			 dev->soft.ib.name, -err);
 }
 
-/* False: nothing has changed since the last look, and the thread is to end. */
+/* False: the table has not changed since the last pass, and the thread ends. */
 static bool plug_goes_on(void)
 {
 	bool again;

@@ -1,8 +1,8 @@
 /* roce.h: inside the RoCE adapters: what they add to a software adapter (driver/soft).
  *
- *  device.c    what an adapter is and can do; its entry into the stack
- *  config.c    which devices there are, their GID tables and ports, as the node says
- *    plug.c    brings devices that come to core, and those that leave to an end
+ *  device.c    the adapter's attributes and its registration
+ *  config.c    the devices, their GID tables and ports, as the node shows them
+ *    plug.c    registers devices that appear, unplugs devices that disappear
  * address.c    how an address vector becomes GIDs, a path and a destination
  *   mcast.c    multicast groups
  */
@@ -11,16 +11,16 @@
 
 #include "driver/soft/soft.h"
 
-/* What core knows of a device. */
+/* Registration with core. */
 enum roce_state { ROCE_NEW, ROCE_REGISTERING, ROCE_REGISTERED };
 
 struct roce_device {
 	struct soft_device soft; /* first */
-	struct list_head node; /* of the devices, or of those that leave; under config_lock */
+	struct list_head node; /* the list of devices or of removed ones; under config_lock */
 	struct node_config config; /* under config_lock */
 	u32 index; /* the node's of this device; fixed */
 	u64 id; /* the node's, never reused; fixed */
-	bool taken; /* plug.c brings it to its end; under config_lock */
+	bool taken; /* plug.c is unplugging it; under config_lock */
 	u32 state; /* enum roce_state; atomic, roce_plug_register and the plug thread write it */
 };
 
@@ -35,8 +35,8 @@ static inline struct roce_device *roce_dev(struct ib_device *ib)
 }
 
 /* ---- device.c ---- */
-/* A device that core does not know yet, without its configuration but for what never changes. NULL:
- * no memory. Freed by ib_dealloc_device. */
+/* Allocates a device that core does not know yet. Its configuration holds only what never changes.
+ * NULL: no memory. Freed by ib_dealloc_device. */
 struct roce_device *roce_device_new(const struct node_config *config);
 void roce_fill_mcast(struct ib_device *ib);
 
@@ -48,18 +48,19 @@ void roce_config_changed(struct seat *seat);
 void roce_config_drop_in_child(struct seat *seat);
 /* The device with this index of the node's, or NULL. */
 struct roce_device *roce_config_device(u32 index);
-/* The next device that the node has removed and that plug.c has not taken yet; NULL: none. */
+/* Returns the next device that the node has removed and plug.c has not taken yet, and marks it
+ * taken; NULL: none. */
 struct roce_device *roce_config_next_left(void);
-/* Forgets a device that roce_config_next_left has given. */
+/* Takes a device that roce_config_next_left has returned off the list. */
 void roce_config_forget(struct roce_device *dev);
 /* Copies the device's configuration. */
 void roce_config_of(struct roce_device *dev, struct node_config *out);
 /* uverbs.get_info. */
 int roce_get_info(struct ib_device *ib, struct ib_uverbs_info *out);
-/* Whether a GID names this node: one of a device's table, or that of a device's GUID, which the
- * table has only while there is no link-local address. */
+/* Tells whether a GID is this node's: one of a device's table, or that of a device's GUID, which
+ * the table holds only while there is no link-local address. */
 bool roce_is_own_gid(const u8 gid[16]);
-/* The GID at an index of the device's table; zeroes if the place is empty. -EINVAL: no such
+/* Writes the GID at an index of the device's table; zeroes: an empty entry. -EINVAL: no such
  * index. */
 int roce_gid(struct roce_device *dev, u32 index, u8 gid[16]);
 /* soft_kind.find_gid. */
@@ -69,10 +70,10 @@ int roce_find_gid(struct soft_device *dev, const u8 gid[16]);
 /* Registers every device that core does not know, in the order of the node's indices. 0 or a
  * negative errno. May block; calls clients. */
 int roce_plug_register(void);
-/* The list of devices has changed: has a thread register those that came, and unplug those that
- * left. Never blocks. */
+/* The list of devices has changed: starts the plug thread, which registers and unplugs devices.
+ * Never blocks. */
 void roce_plug_changed(void);
-/* In a forked child: that thread is the parent's. */
+/* In a forked child: the plug thread is the parent's. */
 void roce_plug_drop_in_child(void);
 
 /* ---- address.c: methods of struct soft_kind and struct seat_ops ---- */

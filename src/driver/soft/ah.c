@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
-	NO_THREAD_SAFETY /* nobody else has it yet */
+	NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	struct soft_device *dev = soft_dev(pd->device);
 	struct soft_ah *ah = calloc(1, sizeof(*ah));

@@ -1,4 +1,4 @@
-/* cq.c: completion queues as the midlayer and the doors see them.
+/* cq.c: the methods of completion queues.
  * In: polls, arms    Out: completions, driving the engine on the way    Runs: any thread
  * Locks: the CQ's
  */
@@ -35,7 +35,7 @@ static void cq_overflowed(struct cq *q)
 	ib_dispatch_event(&ev);
 }
 
-/* The consumer's own part lies where its context points. */
+/* The device's part of the queue pair lies where its context points. */
 static void cq_fetch_qp(const void *owner)
 {
 	const struct soft_qp *qp = owner;
@@ -44,15 +44,16 @@ static void cq_fetch_qp(const void *owner)
 	__builtin_prefetch(qp->ib.qp_context);
 }
 
-/* A program that sleeps on one channel for both of its queues may take a message's event for that
- * of its own request, which is acknowledged a little later, and poll too early: from then on it is
- * one completion behind. ib_send_lat -e does so with a CQ of one. */
+/* Adds room for a few entries. A program that sleeps on one channel for both of its CQs may take
+ * the event of a received message for that of its own request, which is acknowledged a little
+ * later, and poll too early: from then on it is one completion behind. ib_send_lat -e does so with
+ * a CQ of one entry. */
 static u32 cq_entries(int cqe)
 {
 	return MAX((u32)cqe, (u32)SOFT_LEAST_CQE);
 }
 
-/* What the flags ask for, before the CQ is used. */
+/* Applies the creation flags, before the CQ is used. */
 static int cq_extend(struct cq *q, u32 flags)
 {
 	int err = 0;
@@ -157,13 +158,13 @@ struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs
 	return &cq->ib;
 }
 
-/* What a poll answers that has found `got`: -EIO after the last one if the device is gone. */
+/* Result of a poll that found `got` entries: -EIO behind the last one if the device is gone. */
 static int cq_answer(const struct soft_cq *cq, int got)
 {
 	return got != 0 || soft_is_live(soft_dev(cq->ib.device)) ? got : soft_check(cq->ib.device);
 }
 
-/* The engine is not driven: the seat is not taken, or the device is gone. */
+/* Polls without driving the engine: the seat is not taken, or the device is gone. */
 static int cq_poll_idle(struct soft_cq *cq, int n, struct ibv_wc *wc)
 {
 	return cq_answer(cq, cq_pop(&cq->q, n, wc));
@@ -188,8 +189,8 @@ int soft_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
 	return cq_looks_empty(&cq->q) ? cq_drive_and_poll(cq, n, wc) : cq_pop(&cq->q, n, wc);
 }
 
-/* One entry with what the CQ was created for. False: none. A completion that was handed straight
- * to the polling thread would have no side data, so all go through the ring. */
+/* Takes one entry with the fields that the CQ was created for. False: none. It bypasses cq_hand,
+ * whose completions have no side data. */
 static bool cq_take_whole(struct soft_cq *cq, struct cqe *e, struct ib_wc_side *out)
 {
 	struct cqe_side side;

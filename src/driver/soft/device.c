@@ -1,5 +1,4 @@
-/* device.c: what a software adapter is beside its objects: lists of them, and its life in this
- * process.
+/* device.c: a software adapter's lists of objects, and its life in this process.
  * In: the adapter's kind, the seat    Out: devices that core can register
  * Runs: a thread that may sleep; the forked child's only thread    Locks: list_lock
  */
@@ -14,7 +13,7 @@
 enum { UNPLUG_LOOK_US = 1000 }; /* between looks whether a thread still waits */
 
 void soft_init_device(struct soft_device *dev, const struct soft_kind *kind)
-	NO_THREAD_SAFETY /* nobody else has it yet */
+	NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	struct ib_device *ib = &dev->ib;
 
@@ -40,8 +39,8 @@ int soft_attach(struct soft_device *dev)
 
 void soft_taken(struct soft_device *dev)
 {
-	/* The midlayer's consumers have REPORT_MISSED_EVENTS. Programs over the doors have come to
-	 * expect what adapters do. */
+	/* By default a CQ of a door raises an event at the arm if completions wait, as adapters do
+	 * and programs expect. Consumers of the midlayer ask for that by REPORT_MISSED_EVENTS. */
 	__atomic_store_n(&dev->eager_ib, !env_is_on("ANYVERBS_STRICT_NOTIFY", true),
 			 __ATOMIC_RELAXED);
 	__atomic_store_n(&dev->eager_door, !env_is_on("ANYVERBS_STRICT_NOTIFY", false),
@@ -54,8 +53,8 @@ void soft_set_removed(struct soft_device *dev)
 	__atomic_store_n(&dev->removed, true, __ATOMIC_RELEASE);
 }
 
-/* A modification that is under way ends first; a later one finds `removed`. The engine's queue pair
- * flushes, so that every request has its completion; peers that copy directly are waited for. */
+/* A modification in progress ends first; a later one finds `removed`. The engine's queue pair
+ * flushes, so every request completes. Waits for peers that copy directly. */
 static void unplug_objects(struct soft_device *dev)
 {
 	lock_acquire(&dev->list_lock);
@@ -70,7 +69,7 @@ static void unplug_objects(struct soft_device *dev)
 	lock_release(&dev->list_lock);
 }
 
-/* Completions come before polls answer -EIO, and DEVICE_FATAL before a wait does. */
+/* Order: completions before polls return -EIO, DEVICE_FATAL before a wait returns. */
 void soft_unplug(struct soft_device *dev)
 {
 	struct ib_event event = { .device = &dev->ib, .event = IB_EVENT_DEVICE_FATAL };

@@ -14,7 +14,7 @@ static u32 mr_pd_number(struct ib_pd *pd)
 	return SOFT_OF(pd, pd)->number;
 }
 
-/* False: made by the process that this one was forked from; its key is none of ours. */
+/* False: the region belongs to the parent of this process; its key is invalid here. */
 static struct soft_mr *mr_new(struct soft_device *dev)
 {
 	struct soft_mr *mr;
@@ -51,7 +51,7 @@ static struct ib_mr *mr_register(struct ib_pd *pd, const struct mem_region *regi
 	return &mr->ib;
 }
 
-/* Peers find the file on the board before any key that speaks of it. */
+/* Peers find the file on the board before any key that names it. */
 static void mr_show_file(struct board *b)
 {
 	u64 inode;
@@ -63,7 +63,7 @@ static void mr_show_file(struct board *b)
 	__atomic_store_n(&b->memory_inode, inode, __ATOMIC_RELAXED);
 }
 
-/* Makes the pages of `region` present and has them adopted; adopt_leave follows. */
+/* Makes the pages of `region` present and adopts them; adopt_leave ends it. */
 static int mr_adopt(struct soft_device *dev, struct mem_region *region, bool write)
 {
 	int err;
@@ -80,7 +80,7 @@ static int mr_adopt(struct soft_device *dev, struct mem_region *region, bool wri
 	return 0;
 }
 
-/* Registers memory that peers may be able to map. */
+/* Registers memory that may be adopted. */
 static struct ib_mr *mr_register_adopted(struct ib_pd *pd, struct mem_region *region, bool write)
 {
 	struct soft_device *dev = soft_dev(pd->device);
@@ -137,7 +137,8 @@ static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
 	return mr_register(pd, &region);
 }
 
-/* The pages of a list of buffers. Only the first may begin, and the last end, inside a page. */
+/* Lists the pages of the buffers. Only the first buffer may begin, and only the last may end,
+ * inside a page. */
 static int mr_list_pages(const struct ib_phys_buf *bufs, int count, u32 shift, u64 *pages, u32 max)
 {
 	u64 size = 1ull << shift;
@@ -181,7 +182,7 @@ static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int
 	mr_list_pages(bufs, count, shift, list, (u32)pages);
 	for (int i = 0; i < count; i++)
 		region.length += bufs[i].size;
-	/* The offset inside the first page is the same by both names. */
+	/* The offset inside the first page is the same in address and iova. */
 	region.iova = (*iova & ~0xfffull) | (bufs[0].addr & 0xfff);
 	region.addr = bufs[0].addr;
 	region.pages = list;
@@ -268,9 +269,9 @@ static int mw_bind_range(struct soft_device *dev, struct ib_mw *mw, const struct
 	return mem_replace(&the_seat.a.mem, &mw->rkey, &region);
 }
 
-/* Binds at once, so that the new key is known to the caller; the completion keeps the order of the
- * send queue. Length 0 unbinds. A request that would be refused or flushed binds nothing, unless
- * other threads fill the queue meanwhile. */
+/* Binds at once, so that the caller knows the new key; the completion keeps the order of the send
+ * queue. Length 0 unbinds. A request that would be refused or flushed binds nothing, unless other
+ * threads fill the queue meanwhile. */
 static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 {
 	struct soft_device *dev = soft_dev(qp->device);
@@ -371,8 +372,8 @@ static int fmr_unmap_one(struct ib_fmr *ib)
 	return err == -EINVAL ? 0 : err; /* it was not mapped */
 }
 
-/* When this returns, the consumer may give the pages away: unlike the invalidation of one key it
- * waits for copies of our own engine, once for all. */
+/* After this the consumer may free the pages. Unlike an invalidation of one key it waits for copies
+ * of the own engine, once for the whole list. */
 static int fmr_unmap(struct list_head *list)
 {
 	struct mem_table *mem = NULL;

@@ -1,4 +1,5 @@
-/* pd.c: protection domains: a number that keys and queue pairs must agree on. */
+/* pd.c: protection domains: each has a number, which a key and the queue pair that uses it must
+ * share. */
 #include "driver/soft/soft.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* qp.c: queue pairs as the midlayer and the doors see them; what peers and status see of them.
+/* qp.c: the methods of queue pairs, and their entries on the board.
  * In: verbs    Out: the engine's queue pairs, entries of the board, asynchronous events
  * Runs: any thread    Locks: list_lock for the device's list
  */
@@ -15,9 +15,9 @@ _Static_assert(offsetof(struct board_tally, errors) == offsetof(struct ibt_count
 
 /* ---- what peers see ---- */
 
-/* Peers, this process among them, read the word first and last: the rest may only change while it
- * says that nobody is welcome. The stores release, so that whoever sees one of them sees that too
- * (direct_judge, pull_is_valid). */
+/* Peers, this process among them, load the word first and last. The other fields change only while
+ * the word is 0 or that of RESET. Each store releases, so a peer that sees one of them sees that
+ * word, too (direct_judge, pull_is_valid). */
 static void shown_begin(struct board_qp *shown, u32 qpn, u32 pd)
 {
 	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
@@ -77,7 +77,7 @@ static struct cq *qp_cq(struct ib_cq *ib)
 	return &SOFT_OF(cq, ib)->q;
 }
 
-/* It and the engine's queue pair behind it. ERR_PTR. */
+/* Creates the device's part and the engine's queue pair. ERR_PTR. */
 static struct soft_qp *qp_create_both(struct soft_device *dev, struct ib_pd *pd,
 				      struct ib_qp_init_attr *init)
 {
@@ -108,7 +108,7 @@ static struct soft_qp *qp_create_both(struct soft_device *dev, struct ib_pd *pd,
 		seat_qpn_give(&the_seat, index);
 		return ERR_PTR(err);
 	}
-	/* Nobody asks for it while the engine's is in RESET. */
+	/* In RESET the engine calls nothing that uses the owner. */
 	qp = ibt_qp_owner(engine);
 	qp->shown = shown;
 	qp->ib.qp_num = qpn;
@@ -139,9 +139,10 @@ static int qp_destroy(struct ib_qp *ib)
 	list_remove(&qp->node);
 	lock_release(&dev->list_lock);
 	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
-	/* What is left writes to a region, which stays registered for so long (mem_deregister). */
+	/* A peer that was not waited for still writes to a region, and mem_deregister keeps that
+	 * region. */
 	(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, ib->qp_num);
-	ibt_qp_destroy(soft_engine(qp)); /* and `qp` with it */
+	ibt_qp_destroy(soft_engine(qp)); /* frees `qp`, too */
 	shown_begin(shown, 0, 0);
 	seat_qpn_give(&the_seat, (u32)(shown - the_seat.a.board->qps));
 	return 0;
@@ -177,7 +178,7 @@ static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 	return &qp->ib;
 }
 
-/* Where captures say that packets go and come from. */
+/* Writes the GID indexes and the MTU that a capture shows. */
 static void qp_show_way(struct soft_device *dev, struct soft_qp *qp, const struct ib_qp_attr *attr,
 			int mask)
 {
@@ -193,8 +194,8 @@ static void qp_show_way(struct soft_device *dev, struct soft_qp *qp, const struc
 		__atomic_store_n(&qp->shown->mtu, (u8)attr->path_mtu, __ATOMIC_RELAXED);
 }
 
-/* The P_Key that the attributes name, if they do; -EINVAL if the device has no such port or no such
- * index. */
+/* Finds the P_Key that the attributes name, if they name one. -EINVAL: the device has no such port
+ * or no such index. */
 static int qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
 			 const struct ib_qp_attr *attr, int mask, u16 *pkey)
 	REQUIRES(qp->modify_lock)
@@ -221,7 +222,7 @@ static void qp_take_port(struct soft_qp *qp, const struct ib_qp_attr *attr, int 
 	}
 }
 
-/* -EAGAIN: the engine has moved the QP to another state than the masks were checked for. */
+/* -EAGAIN: the engine has left the state for which the masks were checked. */
 static int qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
 {

@@ -1,10 +1,10 @@
 /* soft.h: what all software adapters share: the objects of an ib_device over the seat's transport
  * engine, paths, keys and queues.
  *
- *                         device.c  the device's lists, its life, what it does in a forked child
+ *                         device.c  the device's lists, its life, its end in a forked child
  *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each
  *
- * A kind of adapter (driver/roce) adds its attributes, how addresses are resolved and multicast:
+ * A kind of adapter (driver/roce) adds attributes, address resolution and multicast:
  * struct soft_kind, and the methods of ib_device that are not set here. Its struct begins with a
  * struct soft_device.
  */
@@ -22,7 +22,7 @@ enum {
 	SOFT_MAX_QP = 100000,
 	SOFT_MAX_CQ = 65536,
 	SOFT_MAX_CQE = (1 << 22) - 1,
-	SOFT_LEAST_CQE = 8, /* as adapters have it, too: see cq_entries */
+	SOFT_LEAST_CQE = 8, /* adapters have such a minimum: see cq_entries */
 	SOFT_MAX_MR = 1000000,
 	SOFT_MAX_SRQ = 65536,
 	SOFT_MAX_SRQ_WR = IBT_MAX_WR,
@@ -33,10 +33,10 @@ enum {
 
 struct soft_device;
 
-/* What one kind of adapter adds. */
+/* The part of one kind of adapter. */
 struct soft_kind {
 	const struct seat_ops *seat;
-	/* Resolves an address handle's vector. -EINVAL: it is none of this device's. */
+	/* Resolves an address handle's vector. -EINVAL: the vector is invalid on this device. */
 	int (*resolve_av)(struct soft_device *dev, const struct ib_ah_attr *attr,
 			  struct path_av *av);
 	/* Resolves the vector of a connection from queue pair `from` of this device to `to`: *av,
@@ -50,10 +50,10 @@ struct soft_kind {
 struct soft_device {
 	struct ib_device ib FIXED; /* first */
 	const struct soft_kind *kind FIXED;
-	/* The seat is taken and the device is there: threads that poll drive the engine. */
+	/* The seat is taken and the device is registered: threads that poll drive the engine. */
 	bool live ATOMIC_ONLY;
-	bool removed ATOMIC_ONLY; /* it is gone for good: nothing new is made on it */
-	bool ended ATOMIC_ONLY;	  /* and those who wait for its events wait no more */
+	bool removed ATOMIC_ONLY; /* gone for good: no object is created on it */
+	bool ended ATOMIC_ONLY;	  /* gone, and waits for its events return */
 	u32 waiters ATOMIC_ONLY;  /* threads in soft_uverbs_wait_fd */
 	/* From the environment, when the seat is taken: an arm of a CQ made by ib_create_cq, or of
 	 * one over a door, raises an event at once if completions wait. */
@@ -84,12 +84,12 @@ struct soft_cq {
 struct soft_qp {
 	struct ib_qp ib GUARDS_ITSELF;
 	struct list_head node OWNED_BY(soft_device.list_lock);
-	struct board_qp *shown FIXED; /* our entry of the board */
+	struct board_qp *shown FIXED; /* this queue pair's entry on the board */
 	struct ib_qp_init_attr init FIXED;
 	u32 generation FIXED;
 	/* one transition at a time; held while modify_qp sleeps */
 	struct lock modify_lock ONE_AT_A_TIME;
-	u16 pkey GUARDED_BY(modify_lock); /* what its pkey_index names; 0 before INIT */
+	u16 pkey GUARDED_BY(modify_lock); /* value at its pkey_index; 0 before INIT */
 	u8 port ATOMIC_ONLY;		  /* as of the last IB_QP_PORT; 0 before */
 };
 
@@ -158,29 +158,30 @@ static inline bool soft_has_port(const struct soft_device *dev, u32 port)
 	return port >= 1 && port <= dev->ib.phys_port_cnt;
 }
 
-/* Was an object made since this process attached itself? Else it is dead, the parent's perhaps. */
+/* Tells whether an object was made by the present attachment. Else it is dead: the parent's,
+ * perhaps. */
 static inline bool soft_is_ours(u32 generation)
 {
 	return seat_is_attached(&the_seat) && generation == seat_generation(&the_seat);
 }
 
 /* ---- device.c ---- */
-/* Initializes the shared part of a device that nobody else has yet: its lists, and the methods of
- * its objects. */
+/* Initializes the shared part of a device that no other thread sees yet: its lists, and the methods
+ * of its objects. */
 void soft_init_device(struct soft_device *dev, const struct soft_kind *kind);
 /* Takes the seat if this process has not (a forked child, at first use). 0, -EIO if the device is
  * gone, or a negative errno as of seat_attach. May block. */
 int soft_attach(struct soft_device *dev);
 /* The seat is taken: reads the environment, and lets pollers drive the engine. */
 void soft_taken(struct soft_device *dev);
-/* The device is gone for good. Its queue pairs flush, its consumers hear DEVICE_FATAL, threads that
- * wait for its events return, and verbs that make, change, post or ask answer -EIO; objects can be
- * destroyed as ever. Core knows the device. May block for some seconds, waiting for peers. */
+/* Unplugs a device for good. Its queue pairs flush, its consumers get DEVICE_FATAL, threads that
+ * wait for its events return, and verbs that create, modify, post or query return -EIO; objects can
+ * still be destroyed. Core knows the device. May block for some seconds, waiting for peers. */
 void soft_unplug(struct soft_device *dev);
-/* Says `removed` alone: for a device that has no users in this process. */
+/* Sets `removed` only: for a device without users in this process. */
 void soft_set_removed(struct soft_device *dev);
-/* In a forked child: the device's objects are the parent's, and here its queue pairs only flush.
- * Runs with one thread, after core has forgotten the device. */
+/* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.
+ * Runs with one thread, after core has dropped the device. */
 void soft_drop_in_child(struct soft_device *dev);
 /* uverbs.wait_fd. */
 int soft_uverbs_wait_fd(struct ib_device *ib, int fd);
@@ -196,7 +197,7 @@ void soft_fill_ah(struct ib_device *ib);
 /* cq.c: extended CQs for ib_* consumers. */
 extern const struct ib_device_ops soft_device_ops;
 
-/* Methods of struct ib_uverbs_ops, which says what they do. */
+/* Methods of struct ib_uverbs_ops, which has their contract. */
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr);
 int soft_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
 int soft_uverbs_poll_cq_ex(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side);
@@ -212,8 +213,8 @@ int soft_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct
 void soft_publish(void *seat, struct ibt_qp *qp);
 void soft_async(void *seat, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
 
-/* The engine's look at an address handle. One of another domain than the queue pair's is no handle
- * for it (IBA vol 1, 11.4.1.1); rxe refuses it as well, mlx5 does not look. */
+/* The engine's view of an address handle. False: the handle's PD is not the queue pair's (IBA vol
+ * 1, 11.4.1.1); rxe refuses it as well, mlx5 does not check. */
 bool soft_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av);
 
 #endif

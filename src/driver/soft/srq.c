@@ -1,4 +1,4 @@
-/* srq.c: shared receive queues as the midlayer and the doors see them.
+/* srq.c: the methods of shared receive queues.
  * In: verbs    Out: the engine's shared receive queues
  * Runs: any thread    Locks: list_lock for the device's list
  */
