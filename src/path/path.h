@@ -1,8 +1,9 @@
 /* path.h: how packets of the transport engine reach another queue pair, wherever it is.
  *
- * A path promises (struct path_promise); the engine asks the promise and never what kind of path it
- * is. A packet here is decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as pieces
- * of memory. Rooms: shm (every process of this node, this one included); later udp, tcp, vlink.
+ * Each path states its guarantees (struct path_promise); the engine tests those and never the kind
+ * of path. A packet here is decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as
+ * pieces of memory. Rooms: shm (every process of this node, this one included) and udp (other
+ * hosts).
  */
 #ifndef PATH_PATH_H
 #define PATH_PATH_H
@@ -23,15 +24,15 @@ struct path_promise {
 	u32 mtu;       /* payload bytes a packet may carry */
 };
 
-/* The low two bits of a traffic class, RFC 3168: a sender who slows down when told of congestion
- * says so, and a switch that has some marks his packets instead of dropping them. */
+/* The low two bits of a traffic class, RFC 3168: a sender that reacts to congestion notifications
+ * sets ECT, and a congested switch may mark such a packet instead of dropping it. */
 enum { PATH_ECN_MASK = 3, PATH_ECN_CAPABLE = 2 /* ECT(0) */, PATH_ECN_MARKED = 3 };
 
 /* An address vector, as an AH or a queue pair's ah_attr has it, resolved by the driver. A LID of 0
  * says that the link layer has none (RoCE). */
 struct path_av {
-	u8 dgid[16], sgid[16]; /* both known, also where no GRH travels */
-	u8 traffic_class; /* DSCP; ECN as the driver resolves it, not the consumer */
+	u8 dgid[16], sgid[16]; /* both set, also where the packet carries no GRH */
+	u8 traffic_class; /* DSCP and ECN; the driver sets ECN, not the consumer */
 	u8 hop_limit;
 	u8 sl : 4;
 	bool no_grh : 1; /* the packet carries no GRH: a destination in the subnet, by LID */
@@ -39,14 +40,14 @@ struct path_av {
 	u16 dlid;
 	u16 slid; /* the port's LID with the source path bits */
 	u16 pkey; /* the queue pair's; 0: the default P_Key */
-	/* The UDP source port that a path with such should use, so that flows spread over the
-	 * routes that there are; 0: any. */
+	/* The UDP source port for this flow, so that flows spread over the network's routes; 0:
+	 * any. */
 	u16 sport;
 	u32 flow_label;
 };
 _Static_assert(sizeof(struct path_av) == 48, "a send request has one, beside 8 bytes");
 
-/* Counted drops and events of a process, for status and tests. */
+/* Counters of a process, for status and tests. */
 enum path_counter {
 	COUNT_RX_PACKETS,
 	COUNT_RX_MALFORMED,
@@ -68,19 +69,19 @@ enum path_counter {
 	COUNT_CQ_OVERFLOW,
 	COUNT_PEER_DEATHS,
 	COUNT_BELLS,
-	COUNT_RX_ICRC,	     /* a wrong one */
-	COUNT_RX_PKEY,	     /* a wrong one */
-	COUNT_RX_WRONG_SLOT, /* joined by the kernel to a datagram for this process */
-	COUNT_TX_PACKETS,    /* given to the wire */
-	COUNT_TX_TOO_LONG,   /* longer than the way allows */
+	COUNT_RX_ICRC,	     /* wrong */
+	COUNT_RX_PKEY,	     /* wrong */
+	COUNT_RX_WRONG_SLOT, /* joined by the kernel to a datagram for another process */
+	COUNT_TX_PACKETS,    /* handed to the kernel */
+	COUNT_TX_TOO_LONG,   /* longer than the route allows */
 	COUNT_TX_FAILED,     /* refused by the kernel for another reason */
-	COUNT_PORT_DOWN, /* packets that met a port that is down, on their way out or in */
-	COUNT_RX_MARKED, /* by a switch that has congestion, of connected queue pairs */
-	COUNT_RX_CNP,	 /* congestion that the peer tells of */
+	COUNT_PORT_DOWN, /* dropped at a port that is down, outbound or inbound */
+	COUNT_RX_MARKED, /* marked by a congested switch; of connected queue pairs */
+	COUNT_RX_CNP,	 /* congestion notifications from the peer */
 	COUNT_TX_CNP,
-	COUNT_TX_UNBATCHED, /* destinations that got packets one by one from then on */
+	COUNT_TX_UNBATCHED, /* destinations that fell back to one packet per call */
 	COUNT_TX_PACED, /* waits between packets, after a notification */
-	COUNT_RX_REFUSED, /* requests of UC that RC would have answered with a NAK */
+	COUNT_RX_REFUSED, /* UC requests that RC would have refused with a NAK */
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];
@@ -91,8 +92,8 @@ struct path;
 
 enum { PATH_ABSENT_MOST = 32 };
 
-/* Answers that found no room: who asked for a queue pair that is absent or not receiving. More of
- * them than fit: `all`. */
+/* PKT_ABSENT reports that found no room: for queue pairs that are absent or not receiving. `all`:
+ * more than fit. */
 struct path_absent {
 	u32 count;
 	bool all;
@@ -101,52 +102,52 @@ struct path_absent {
 	} answer[PATH_ABSENT_MOST];
 };
 
-/* What the engine has under way to a destination whose path loses packets. Bytes, with a charge
- * per packet. */
+/* Bytes in flight to one destination whose path loses packets, with a charge per packet. */
 struct path_window {
 	struct lock lock;
 	u32 in_flight GUARDED_BY(lock);
-	u32 limit GUARDED_BY(lock); /* 0: what a stock receive buffer holds */
-	u32 fast_to GUARDED_BY(lock); /* up to here it grows fast; 0: nothing has been lost yet */
-	/* The shortest way there and back that any of the engine's queue pairs has measured, and of
-	 * how many measurements, up to a few */
+	u32 limit GUARDED_BY(lock); /* 0: the size of a stock receive buffer */
+	u32 fast_to GUARDED_BY(lock); /* below this it doubles per RTT; 0: no loss yet */
+	/* The minimum RTT that any of the engine's queue pairs has measured, and the number of
+	 * measurements, up to a few */
 	u32 rtt_us ATOMIC_ONLY, rtts ATOMIC_ONLY;
-	u64 cut_ns GUARDED_BY(lock); /* when the limit was last lowered */
-	struct list_head waiting GUARDED_BY(lock); /* the engine's queue pairs, each for its turn */
+	u64 cut_ns GUARDED_BY(lock); /* clock: the last cut of the limit */
+	/* the engine's queue pairs that wait for the window, in order */
+	struct list_head waiting GUARDED_BY(lock);
 	bool any_waiting ATOMIC_ONLY; /* hint: waiting is not empty */
 };
 
-/* What a path tells its engine. Called from path_poll, with no path lock that send() needs. */
+/* A path's callbacks into its engine. Called from path_poll, without any path lock that send()
+ * needs. */
 struct path_user {
-	/* A packet with its payload in path memory, valid until return. The payload may change
-	 * under us: copy, then judge. */
+	/* Receives a packet. Its payload lies in path memory, valid until return, and may change
+	 * meanwhile: copy, then judge. */
 	void (*receive)(void *user, struct path_dest *from, const struct pkt *p,
 			const void *payload);
-	/* Does a queue pair take the packet, whose sender the path does not know yet: one of
-	 * datagrams, or one that is connected with the sender? Else the engine counts the packet,
-	 * and the path drops it and keeps nothing of its sender. A path that knows all senders
-	 * does not ask. Called like receive. */
+	/* Tells whether a queue pair takes a packet from a sender that the path does not know: one
+	 * of datagrams, or one connected to that sender. If none does, the engine counts the
+	 * packet, and the path drops it and keeps no state of its sender. A path that knows all
+	 * senders does not call this. Called like receive. */
 	bool (*awaits)(void *user, const struct path_dest *from, const struct pkt *p);
-	/* A brief one, likewise. False: nothing has been done with it, receive() is to have it. */
+	/* Receives a brief packet. False: nothing was done, and receive() is called for it. */
 	bool (*receive_brief)(void *user, struct path_dest *from, const struct pkt_brief *b,
 			      const void *payload);
-	/* The next `n` (at least 1) at once, which are brief, if they have come already. Takes the
-	 * first so many and returns how many: as if receive_brief had had each; the rest is to come
-	 * one by one. */
+	/* Receives the next `n` (at least 1) brief packets that have come already. Takes the first
+	 * ones and returns how many, as receive_brief would have; the rest follows one by one. */
 	u32 (*receive_run)(void *user, struct path_dest *from, const struct pkt_brief *b,
 			   const void *const *payload, u32 n);
-	/* The batch of packets from `from` has ended; with `idle`, nothing more came from it
-	 * although from->acks_owed is set. Like receive: one thread at a time, which is what
-	 * guards path_dest.acks. */
+	/* The batch of packets from `from` has ended. `idle`: no more came from it although
+	 * from->acks_owed is set. Like receive it runs in one thread at a time, which guards
+	 * path_dest.acks. */
 	void (*batch_end)(void *user, struct path_dest *from, bool idle);
-	/* There is room again (or an answer about reachability) for a destination whose send()
-	 * said -EAGAIN. */
+	/* A destination whose send() returned -EAGAIN has room, or it is known whether it is
+	 * reachable. */
 	void (*writable)(void *user, struct path_dest *dest);
-	/* The destination's process has died: nothing sent to it will ever be answered. */
+	/* The destination's process has died: nothing sent to it will be answered. */
 	void (*dead)(void *user, struct path_dest *dest);
 };
 
-/* The peer's QP and memory as one one-sided operation names them. */
+/* The peer's queue pair and memory that one one-sided operation names. */
 struct path_target {
 	u32 sqpn, dqpn; /* both ends of the connection */
 	u32 rkey;
@@ -163,12 +164,12 @@ struct path_write {
 	u32 rkey;
 };
 
-/* What a connection has found to be allowed: its path's own. All zero: nothing. To be cleared when
- * the connection's destination or queue pair is another one. */
+/* The access that a connection was last granted, private to its path. All zero: none. The engine
+ * clears it when the connection gets another destination or queue pair. */
 struct path_grant {
 	u64 generation;
-	u64 va, length; /* as the peer names it */
-	u8 *here;	/* where that lies */
+	u64 va, length; /* as in the peer's address space */
+	u8 *here;	/* address of that memory here */
 	u32 rkey;
 };
 
@@ -176,73 +177,76 @@ struct path_grant {
 struct path_atomic {
 	bool swap; /* compare and swap; else fetch and add */
 	u64 compare;
-	u64 operand; /* to put there, or to add */
-	u64 before;  /* out: what was there */
+	u64 operand; /* the value to swap in, or to add */
+	u64 before;  /* out: the value before */
 };
 
 struct path_ops {
 	const char *name;
-	/* The destination that `av` and `qpn` name, with a reference; NULL: not reachable by
-	 * this path. Never blocks: what must be asked is asked in the background, send() says
-	 * -EAGAIN until then. */
+	/* Returns the destination that `av` and `qpn` name, with a reference; NULL: not reachable
+	 * by this path. Never blocks: questions go on in the background, and send() returns -EAGAIN
+	 * until then. */
 	struct path_dest *(*dest_get)(struct path *p, const struct path_av *av, u32 qpn);
-	/* One that nobody is behind: send() always says -ENETUNREACH. With a reference. */
+	/* Returns a destination that never answers: send() always returns -ENETUNREACH. With a
+	 * reference. */
 	struct path_dest *(*dest_nowhere)(struct path *p);
 	void (*dest_hold)(struct path_dest *d);
 	void (*dest_put)(struct path_dest *d);
-	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH:
-	 * nobody there (may change); -EPIPE: dead; -EFAULT: the payload is not mapped any more. */
+	/* Takes a whole packet or nothing. -EAGAIN: no room, writable() follows; -ENETUNREACH: no
+	 * process there (may change); -EPIPE: dead; -EFAULT: the payload is not mapped any more. */
 	int (*send)(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt);
-	/* The same for `n` brief ones in a row (at least 1), each with its payload. Takes the first
-	 * so many and returns how many; of one that it does not take send() says why. NULL: the
-	 * path has no shorter way for them. */
+	/* Sends `n` brief packets in a row (at least 1), each with its payload. Takes the first
+	 * ones and returns how many; send() says why one is not taken. NULL: the path has no
+	 * shorter code for them. */
 	u32 (*send_briefs)(struct path_dest *d, const struct pkt_brief *b,
 			   const void *const *payload, u32 n);
-	/* Hands what was sent to the other side's attention (doorbell). One call after a batch
-	 * of send()s. */
+	/* Rings the destination's doorbell, or sends its batch. Called once after a batch of
+	 * send()s. */
 	void (*flush)(struct path_dest *d);
-	/* What was handed over together has not arrived, again and again, while what went alone
-	 * has: for some time each packet goes alone. NULL: it makes no difference. */
+	/* Batches have been lost repeatedly while single packets arrived: the path sends each
+	 * packet alone for some time. NULL: the path has no batches. */
 	void (*batches_lost)(struct path_dest *d);
-	/* The peer is silent, or asks for what it has been told: what was sent last may not have
-	 * arrived, and a way that is only presumed to be right is left. NULL: there is none. */
+	/* The peer is silent, or requests packets again: recent packets may be lost, and the path
+	 * checks a port whose identifications it only predicts. NULL: it has none. */
 	void (*peer_silent)(struct path_dest *d);
 	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order;
-	 * -EOPNOTSUPP or -EACCES: send packets instead, the peer's engine judges; -EFAULT:
-	 * likewise, with PKT_UNREACHED, for the kernel finds nothing there. */
+	 * -EOPNOTSUPP or -EACCES: send packets instead, and the peer's engine judges; -EFAULT:
+	 * likewise, with PKT_UNREACHED, since nothing is mapped there. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		      int iovcnt);
-	/* Does WRITEs of the connection (RC) of our `sqpn` with `dqpn` there, in this order, where
-	 * the peer's memory is mapped here. Takes the first so many and returns how many; of one
-	 * that it does not take direct() says why. `g` is the connection's, which nobody else uses
-	 * meanwhile. NULL: never. */
+	/* Does RDMA WRITEs of the RC connection from `sqpn` here to `dqpn` there, in order, where
+	 * the peer's memory is mapped here. Takes the first ones and returns how many; direct()
+	 * says why one is not taken. `g` is the connection's; no other thread uses it meanwhile.
+	 * NULL: never. */
 	u32 (*writes)(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		      const struct path_write *w, u32 n);
-	/* Does it at once where the peer's memory is mapped here (`t` has length 8, write is true).
-	 * 0, or as direct(). NULL: never. */
+	/* Executes it at once where the peer's memory is mapped here (`t` has length 8, write is
+	 * true). 0, or as direct(). NULL: never. */
 	int (*atomic)(struct path_dest *d, const struct path_target *t, struct path_atomic *a);
-	/* May a packet to `d` name the sender's memory instead of carrying it (PKT_PULL)? */
+	/* Tells whether a packet to `d` may name the sender's memory instead of carrying it
+	 * (PKT_PULL). */
 	bool (*pullable)(struct path_dest *d);
-	/* Copies what such a packet from `from` names into our memory; both lists have `bytes`. 0;
+	/* Copies the memory that such a packet from `from` names; both lists have `bytes`. 0;
 	 * -EOPNOTSUPP: it cannot be read; -EPIPE: the sender's queue pair `sqpn` (connected to
-	 * ours, `dqpn`) has stopped sending meanwhile, so what was copied may be anything. */
+	 * `dqpn` here) has stopped sending meanwhile, so the copied bytes are undefined. */
 	int (*pull)(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
 		    const struct iovec *ours, int m, u64 bytes);
-	/* Receives at most `budget` packets; returns how many. Any thread. While another one
-	 * receives, a thread that comes returns 0 at once or, if it `must` know that nothing is
-	 * there, waits for its turn: for the last look before a sleep. */
+	/* Receives at most `budget` packets; returns how many. Any thread. While another thread
+	 * receives, this returns 0 at once; with `must` it waits for its turn instead, for the last
+	 * poll before a sleep. */
 	int (*poll)(struct path *p, int budget, bool must);
 	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH.
 	 * May block (bounded). */
 	int (*resolve)(struct path_dest *d);
-	/* Is `from`, as receive() names it, the destination `d`? */
+	/* Tells whether `from`, as receive() names it, is the destination `d`. */
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);
-	/* Did the destination's process have this queue pair when it was last seen? */
+	/* Tells whether the destination's process had this queue pair when it was last looked
+	 * at. */
 	bool (*holds)(const struct path_dest *d, u32 qpn);
-	/* `emptied` is to grow soon: the next polls look everywhere. Any lock may be held. NULL:
-	 * each poll that finds nothing counts anyway. */
+	/* `emptied` must grow soon: the next polls look everywhere. Any lock may be held. NULL:
+	 * every empty poll counts anyway. */
 	void (*want_look)(struct path *p);
-	/* Runs fn while no thread is inside any callback of path_user, nor will enter one. May
+	/* Runs fn while no thread is inside any callback of path_user, nor enters one. May
 	 * block. */
 	void (*exclude)(struct path *p, void (*fn)(void *arg), void *arg);
 };
@@ -253,14 +257,14 @@ struct path {
 	const struct path_user *user_ops;
 	void *user;
 	u64 *counters; /* PATH_COUNTERS of them */
-	/* Unused so far: poll() need not be called, unless it `must`. From creation until the first
-	 * destination or packet; atomic */
+	/* Unused so far: poll() need not be called without `must`. True from creation until the
+	 * first destination or packet; atomic */
 	bool idle;
-	/* Queue pairs of datagrams, whose consumers see a packet's traffic class and hop limit; the
-	 * others hear of marked packets now and then. Atomic */
+	/* Number of datagram queue pairs, whose consumers see a packet's traffic class and hop
+	 * limit; other queue pairs sample marked packets. Atomic */
 	u32 datagrams;
-	/* Looks that found nothing anywhere, so that whatever had arrived when they began has been
-	 * received. Atomic; only grows while it is wanted (want_look) */
+	/* Counts polls that found nothing anywhere: every packet that had arrived when such a poll
+	 * began has been received. Atomic; grows only on request (want_look) */
 	u64 emptied;
 };
 
@@ -269,7 +273,7 @@ static inline u64 path_emptied(const struct path *p)
 	return __atomic_load_n(&p->emptied, __ATOMIC_ACQUIRE); /* pairs with path_found_empty */
 }
 
-/* Inside the path's exclusion. */
+/* Called inside the path's exclusion. */
 static inline void path_found_empty(struct path *p)
 {
 	__atomic_fetch_add(&p->emptied, 1, __ATOMIC_RELEASE);
@@ -309,30 +313,32 @@ struct path_dest {
 		GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
 	bool any_blocked ATOMIC_ONLY;	  /* hint: blocked is not empty */
 	bool acks_owed ATOMIC_ONLY; /* hint: batch_end(idle) has something to do */
-	/* a datagram has waited in vain for room; none has been taken since */
+	/* a datagram has waited for room until its timeout; none was taken since */
 	bool given_up ATOMIC_ONLY;
-	/* queue pairs that owe an acknowledgement some time, and at the end of the batch */
+	/* queue pairs that owe an acknowledgement, at once or at the end of the batch */
 	struct list_head acks OWNED_BY(callbacks of the path);
 	struct list_head acks_now OWNED_BY(callbacks of the path);
-	struct path_absent absent OWNED_BY(callbacks of the path); /* still to be told */
+	struct path_absent absent OWNED_BY(callbacks of the path); /* not yet reported */
 	struct path_window own_window GUARDS_ITSELF;
-	/* What counts: its own, or one that it shares with others to the same process there. */
+	/* The window that counts: its own, or one shared with other destinations in the same
+	 * process. */
 	struct path_window *window FIXED;
 };
 
-/* Does anybody wait for writable()? A hint. */
+/* Tells whether a queue pair waits for writable(). A hint. */
 static inline bool path_is_awaited(const struct path_dest *d)
 {
 	return __atomic_load_n(&d->any_blocked, __ATOMIC_RELAXED);
 }
 
-/* Has batch_end something to do when nothing more comes? A hint. */
+/* Tells whether batch_end has work when nothing more comes. A hint. */
 static inline bool path_owes_acks(const struct path_dest *d)
 {
 	return __atomic_load_n(&d->acks_owed, __ATOMIC_RELAXED);
 }
 
-/* Is a datagram that finds no room to be dropped at once? A hint, of any queue pair to the next. */
+/* Tells whether a datagram that finds no room is dropped at once. A hint from one queue pair to the
+ * next. */
 static inline bool path_is_given_up(const struct path_dest *d)
 {
 	return __atomic_load_n(&d->given_up, __ATOMIC_RELAXED);
@@ -343,7 +349,7 @@ static inline void path_give_up(struct path_dest *d, bool yes)
 	__atomic_store_n(&d->given_up, yes, __ATOMIC_RELAXED);
 }
 
-/* Has batch_end(!idle) anything to do? */
+/* Tells whether batch_end(!idle) has work. */
 static inline bool path_batch_owes(const struct path_dest *d)
 {
 	return !list_empty(&d->acks_now) || d->absent.count != 0 || d->absent.all;

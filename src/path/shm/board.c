@@ -55,8 +55,8 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_BELLS] = "doorbells_rung",
 };
 
-/* Where the nonce lies in private memory: a peer that finds it in the address space that it has
- * opened has the right one. A forked child has a zero there, until it has a board of its own. */
+/* Address of the nonce in private memory: a peer that finds it in an address space that it has
+ * opened has the right one. A forked child holds zero there until it has a board. */
 static u64 *board_nonce;
 
 static int board_make_nonce(void)

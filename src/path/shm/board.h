@@ -1,8 +1,8 @@
-/* board.h: what a process shows its peers: one sealed memfd that only its owner can write.
+/* board.h: what a process shows its peers, in one sealed memfd that only its owner can write.
  *
- * Peers map it read-only (F_SEAL_FUTURE_WRITE) and check keys, queue pairs and doorbells in it by
- * themselves; whatever they read there is a claim of the owner about its own memory, never about
- * anybody else's. `anyverbs status` reads it as well.
+ * Peers map it read-only (F_SEAL_FUTURE_WRITE) and check keys, queue pairs and doorbells in it. All
+ * of its content is a claim of the owner about its own memory, never about another process'.
+ * `anyverbs status` reads it as well.
  */
 #ifndef PATH_SHM_BOARD_H
 #define PATH_SHM_BOARD_H
@@ -27,14 +27,14 @@ struct board_qp {
 	 * Aligned, so that one line of the cache holds all of it */
 	_Alignas(32) u32 word;
 	u32 pd;
-	u32 peer_qpn; /* RC, UC: whom it is connected to */
+	u32 peer_qpn; /* RC, UC: the queue pair it is connected to */
 	u32 qpn;
-	/* where its packets go and come from, as indexes of the port's table, BOARD_NO_GID:
-	 * unknown; enum ibv_mtu. For captures */
+	/* indexes of the port's GID table for source and destination, BOARD_NO_GID: unknown; enum
+	 * ibv_mtu. For captures */
 	u8 sgid_index, dgid_index, mtu;
 };
 
-/* What a queue pair has done, for status. Apart from struct board_qp, which peers read for each
+/* Counters of a queue pair, for status. Apart from struct board_qp, which peers read for each
  * operation. */
 struct CACHE_ALIGNED board_tally {
 	u64 sent;     /* messages completed by the requester */
@@ -50,28 +50,29 @@ static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 	return BOARD_QP_EXISTS | (access & 0xff) << 8 | (type & 0xf) << 4 | (state & 0xf);
 }
 
-/* Does it exist, and of this type? */
+/* Tells whether it exists and has this type. */
 static inline bool board_qp_is_type(u32 word, u32 type)
 {
 	return (word & (BOARD_QP_EXISTS | 0xf0)) == (BOARD_QP_EXISTS | type << 4);
 }
 
-/* An initiator is about to touch, or touches, a peer's memory by itself. */
+/* Announces that an initiator is about to touch, or touches, a peer's memory. */
 struct CACHE_ALIGNED board_hazard {
-	/* 0: free. Else bit 63, what is done under it (enum hazard_kind) in bits 61 and 62, in bits
-	 * 32-55 the peer's queue pair, whose slot says which process it is, and in bits 0-31 the
-	 * index of a key of that process. */
+	/* 0: free. Else bit 63, the kind of operation (enum hazard_kind) in bits 61 and 62, in bits
+	 * 32-55 the peer's queue pair, whose slot names the process, and in bits 0-31 the index of
+	 * a key of that process. */
 	u64 word;
-	/* How many operations have been done under it: COUNT_DIRECT is the sum of all. Only who has
-	 * raised it writes here, which takes no locked instruction. */
+	/* Operations done under it: COUNT_DIRECT is the sum of all. Only the thread that has raised
+	 * it writes here, without a locked instruction. */
 	u64 done;
 };
 
-/* What may come of an operation that ends late, in the order of how bad that is. */
+/* The harm that an operation can do that ends late, in ascending order. */
 enum hazard_kind {
-	HAZARD_READS,  /* nothing: its initiator looks again and discards what it has read */
+	HAZARD_READS,  /* none: its initiator checks again and discards the bytes it has read */
 	HAZARD_STORES, /* stores to the owner's memory file, through a map */
-	HAZARD_WRITES, /* writes at the owner's addresses, whatever lies there by then */
+	/* writes at the owner's addresses, even if other memory lies there by then */
+	HAZARD_WRITES,
 };
 
 static inline u64 board_hazard_word(u32 key_index, u32 qpn, enum hazard_kind kind)
@@ -99,25 +100,25 @@ static inline u32 board_hazard_qpn(u64 word)
 struct board {
 	u64 magic;
 	u32 version;
-	u32 size_check; /* sizeof(struct board), so that two builds never mix */
-	/* also kept at nonce_addr in the owner's private memory: proves an address space */
+	u32 size_check; /* sizeof(struct board): two builds with different layouts never mix */
+	/* also kept at nonce_addr in the owner's private memory: identifies an address space */
 	u64 nonce;
 	u64 nonce_addr;
 	s32 pid;
-	u32 direct; /* the owner lets peers of the same user reach its memory by themselves */
+	u32 direct; /* the owner permits peers of the same user to reach its memory directly */
 	char command[32];
 	u32 slot_count;
 	u32 slots[BOARD_SLOTS];
-	/* The owner's memory file (shared/shared.h), there if a key speaks of it: its descriptor in
-	 * the owner's process, and its inode. */
+	/* The owner's memory file (shared/shared.h), set if a key names it: its descriptor in the
+	 * owner's process, and its inode. */
 	s32 memory_fd;
 	u64 memory_inode;
 	struct adopt_table memory;
-	/* bit 0: armed, somebody sleeps; bit 1: which bell; the rest counts arms, so that a peer
-	 * rings once per arm. */
+	/* bit 0: armed, a thread sleeps; bit 1: which doorbell; the rest counts arms, so that a
+	 * peer rings once per arm. */
 	u32 bell CACHE_ALIGNED;
-	/* Counts whatever may make a key or a queue pair of this process unfit for peers. What a
-	 * peer has found fit stays so while this is the same. */
+	/* Counts events that may revoke a key or a queue pair of this process. A check by a peer
+	 * stays valid while this is unchanged. */
 	u64 generation CACHE_ALIGNED;
 	u32 hazard_high; /* hazards[] in use or ever used */
 	struct board_hazard hazards[BOARD_HAZARDS];
@@ -129,8 +130,8 @@ struct board {
 
 enum { BELL_ARMED = 1, BELL_SECOND = 2, BELL_STEP = 4 };
 
-/* A new board, mapped for writing here, sealed against everybody else; *fd is for peers. NULL
- * and *err on failure. */
+/* Creates a board, mapped here for writing, sealed against all other writers; *fd is for peers.
+ * NULL and *err on failure. */
 struct board *board_create(int *fd, int *err);
 /* Maps a peer's board read-only after checking its size, seals and header. NULL if it is not
  * one. */
@@ -142,8 +143,8 @@ static inline void board_count(struct board *b, enum path_counter c)
 	__atomic_fetch_add(&b->counters[c], 1, __ATOMIC_RELAXED);
 }
 
-/* A count that the board's owner shows, at most `most`: read once, for he may be changing it. Pairs
- * with the release that shows what it counts. */
+/* Reads a count of a peer's board once, limited to `most`, since its owner may change it. Pairs
+ * with the release that publishes the counted entries. */
 static inline u32 board_shown_count(const u32 *count, u32 most)
 {
 	u32 n = __atomic_load_n(count, __ATOMIC_ACQUIRE);
@@ -151,7 +152,7 @@ static inline u32 board_shown_count(const u32 *count, u32 most)
 	return MIN(n, most);
 }
 
-/* After a key has been cleared, or a queue pair's word stored: peers look again at everything. */
+/* After a key was cleared, or a queue pair's word stored: has peers check again. */
 static inline void board_change(struct board *b)
 {
 	__atomic_fetch_add(&b->generation, 1, __ATOMIC_RELEASE); /* pairs with hazard_raise */

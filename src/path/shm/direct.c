@@ -1,24 +1,24 @@
-/* direct.c: one-sided operations by the initiator alone, and waiting for peers that do so to us.
+/* direct.c: one-sided operations by the initiator alone, and the target's wait for them.
  *
  * In: a target named by (QP, rkey, va) and local pieces    Out: the peer's memory, or a refusal
  * Runs: the poster, under its queue pair's lock
  * Locks: none; a hazard in our board tells the peer
  *
- * Initiator: raise hazard (A) -> read the board's generation -> judge key and QP, unless they have
- *            been found fit in this very generation -> copy -> read the generation again; if it is
- *            another one, judge again, and do what is no longer allowed as packets -> lower
+ * Initiator: raise hazard (A) -> read the board's generation -> judge key and QP, unless they were
+ * judged in this same generation -> copy -> read the generation again; if it has changed, judge
+ * again, and send as packets what is not allowed any more -> lower
  *            hazard (release).
  * Target:    make key or QP invalid -> next generation -> fence (B) -> wait until no hazard names
- *            it, but not for ever.
+ *            it, up to a limit.
  * A pairs with B: either the initiator sees the new generation, and so the invalid key, or the
  * target sees the hazard.
  *
- * The target gives up waiting for an initiator that is stopped under its hazard. What that one does
- * when it goes on depends on the hazard's kind. A read harms nobody; its initiator sees the new
- * generation, and discards what it has read. A store through a map goes to the memory file, where
- * the pages are nobody's by then if the target has taken them out of it. A write at the target's
- * addresses can be neither revoked nor told from one that has ended: the target keeps key and
- * memory as they are (-EBUSY).
+ * The target's wait for an initiator that is stopped under its hazard ends at a limit. What the
+ * initiator does when it continues depends on the hazard's kind. A read harms nobody; its initiator
+ * sees the new generation, and discards what it has read. A store through a map goes to the memory
+ * file, where the pages are nobody's by then if the target has taken them out of it. A write at the
+ * target's addresses can be neither revoked nor told from one that has ended: the target keeps key
+ * and memory as they are (-EBUSY).
  */
 #include "path/shm/reach.h"
 
@@ -31,15 +31,16 @@
 #include "path/shm/space.h"
 
 enum {
-	DRAIN_LIMIT_MS = 2000,	/* for a write at our addresses */
-	DRAIN_HARMLESS_MS = 100, /* for what does no harm if it comes late, but costs a slot */
-	DRAIN_LOOK_MS = 5, /* how long a peer may take before it is asked whether it is stopped */
-	PULL_PIECES = 4, /* more are copied by the kernel */
-	NO_KEY = SHM_ANY_KEY - 1, /* a hazard's, that uses no key: no entry of the table has it */
+	DRAIN_LIMIT_MS = 2000,	/* for a hazard that writes at this process' addresses */
+	DRAIN_HARMLESS_MS = 100, /* for a hazard that is harmless but costs a slot */
+	DRAIN_LOOK_MS = 5, /* after so long a peer is checked for being stopped */
+	PULL_PIECES = 4, /* beyond this the kernel copies */
+	/* for a hazard without a key: no entry of the table has this index */
+	NO_KEY = SHM_ANY_KEY - 1,
 };
 
-/* A peer, this process itself perhaps, may be changing what is read here, and in direct_qp_allows.
- * Each load acquires, so that the second look at the key or at the word comes after it. */
+/* A peer, or this process itself, may be changing the entry, here and in direct_qp_allows. Each
+ * load acquires, so that the second load of the key or the word comes after it. */
 static bool direct_entry_allows(const struct mem_entry *e, const struct path_target *t, u32 need,
 				u32 pd, u64 *addr)
 {
@@ -60,7 +61,7 @@ static bool direct_entry_allows(const struct mem_entry *e, const struct path_tar
 	return true;
 }
 
-/* Is the entry that of `qpn`, connected with `peer`? */
+/* Tells whether the entry is that of `qpn`, connected to `peer`. */
 static bool direct_qp_is(const struct board_qp *q, u32 qpn, u32 peer)
 {
 	return __atomic_load_n(&q->qpn, __ATOMIC_ACQUIRE) == qpn &&
@@ -96,9 +97,9 @@ bool link_peer_has_qp(const struct shm_link *l, u32 qpn)
 	       (__atomic_load_n(&q->word, __ATOMIC_ACQUIRE) & BOARD_QP_EXISTS) != 0;
 }
 
-/* Takes a free hazard of our board: from here on the owner of the key and of the queue pair waits
- * for us, so that they stay what the caller finds them to be. *generation (out) is of the owner's
- * board. NULL if all are in use. */
+/* Raises a free hazard of this process' board: from here on the owner of key and queue pair waits
+ * for it before it revokes them. *generation (out) is that of the owner's board. NULL if all
+ * hazards are in use. */
 static inline struct board_hazard *hazard_raise(const struct shm_link *l, u32 key_index, u32 qpn,
 						enum hazard_kind kind, u64 *generation)
 {
@@ -110,14 +111,14 @@ static inline struct board_hazard *hazard_raise(const struct shm_link *l, u32 ke
 
 		if (__atomic_load_n(&b->hazards[i].word, __ATOMIC_RELAXED) != 0)
 			continue;
-		/* A. The load below is in one order with it and with B; in processors that have
-		 * one for everything it costs no fence of its own. */
+		/* A. It is in one order with the load below and with B; on a processor where all
+		 * locked instructions are, it needs no fence of its own. */
 		if (!__atomic_compare_exchange_n(&b->hazards[i].word, &nobody, word, false,
 						 __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 			continue;
 		if (unlikely(i >= __atomic_load_n(&b->hazard_high, __ATOMIC_RELAXED))) {
 			__atomic_store_n(&b->hazard_high, i + 1, __ATOMIC_RELEASE);
-			__atomic_thread_fence(__ATOMIC_SEQ_CST); /* the same */
+			__atomic_thread_fence(__ATOMIC_SEQ_CST); /* likewise */
 		}
 		/* Pairs with board_change. */
 		*generation = __atomic_load_n(&l->board->generation, __ATOMIC_SEQ_CST);
@@ -126,7 +127,7 @@ static inline struct board_hazard *hazard_raise(const struct shm_link *l, u32 ke
 	return NULL;
 }
 
-/* Under it so many operations have been done. */
+/* Lowers it after `done` operations under it. */
 static inline void hazard_lower(struct board_hazard *h, u32 done)
 {
 	__atomic_store_n(&h->done, h->done + done, __ATOMIC_RELAXED);
@@ -141,11 +142,11 @@ static int direct_copy_process(const struct shm_link *l, const struct path_targe
 			   : space_read(l->space_fd, &there, 1, iov);
 
 	if (err == -EIO)
-		return -EFAULT; /* theirs is not there */
+		return -EFAULT; /* the peer's memory is gone */
 	return err == 0 ? 0 : -EOPNOTSUPP;
 }
 
-/* The target's memory is mapped here, at `there`. */
+/* Copies where the target's memory is mapped here, at `there`. */
 static int direct_copy_here(const struct path_target *t, u8 *there, const struct iovec *iov,
 			    int iovcnt)
 {
@@ -158,19 +159,20 @@ static int direct_copy_here(const struct path_target *t, u8 *there, const struct
 			err = fault_copy(iov[i].iov_base, there, iov[i].iov_len);
 		there += iov[i].iov_len;
 	}
-	return likely(err == 0) ? 0 : -EOPNOTSUPP; /* packets show whose memory has gone */
+	/* as packets the operation shows whose memory is gone */
+	return likely(err == 0) ? 0 : -EOPNOTSUPP;
 }
 
-/* Where an operation may go: an address of the target, and here, if it is mapped. So it was found
- * in this generation of the target's board. */
+/* The place of an operation: an address of the target, and one here if it is mapped. Valid for this
+ * generation of the target's board. */
 struct direct_place {
 	u64 addr;
 	u8 *here;
 	u64 generation;
 };
 
-/* Judges by the target's board: its entry of the key, or NULL. What belongs to a queue pair's word
- * changes only while that says that nobody is welcome. */
+/* Judges by the target's board. Returns its entry of the key, or NULL. The fields beside a queue
+ * pair's word change only while the word refuses access. */
 static const struct mem_entry *direct_judge(const struct shm_link *l, const struct path_target *t,
 					    u32 need, u64 *addr)
 {
@@ -180,7 +182,7 @@ static const struct mem_entry *direct_judge(const struct shm_link *l, const stru
 
 	if (__atomic_load_n(&e->key, __ATOMIC_ACQUIRE) != t->rkey || q == NULL)
 		return NULL; /* pairs with mem_register */
-	word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE); /* pairs with roce_publish */
+	word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE); /* pairs with soft_publish */
 	if (!direct_qp_allows(q, word, t, need) ||
 	    !direct_entry_allows(e, t, need, __atomic_load_n(&q->pd, __ATOMIC_ACQUIRE), addr))
 		return NULL;
@@ -211,7 +213,7 @@ static bool direct_look(struct shm_link *l, const struct path_target *t, u32 nee
 	return e != NULL;
 }
 
-/* Is the place still what it was found to be? `now` is the board's generation. */
+/* Tells whether the place is still valid. `now` is the board's generation. */
 static bool direct_holds(struct shm_link *l, const struct path_target *t, u32 need,
 			 const struct direct_place *place, u64 now)
 {
@@ -230,8 +232,8 @@ static enum hazard_kind direct_kind(const struct shm_link *l, const struct path_
 	return place->here != NULL && !l->self ? HAZARD_STORES : HAZARD_WRITES;
 }
 
-/* The hazard is up when this returns, unless it returns NULL: then *err says why. What was judged
- * before that must still be so. */
+/* Raises the hazard and judges again what was judged before it. NULL: refused, *err says why, and
+ * the hazard is lowered. */
 static struct board_hazard *direct_enter(struct shm_link *l, const struct path_target *t, u32 need,
 					 struct direct_place *place, int *err)
 {
@@ -257,8 +259,9 @@ static int direct_refuse(struct shm_link *l, int err)
 	return err;
 }
 
-/* The operation has been done, or not: `err`. If it was not allowed any more when it was, it has
- * not been: the owner may have stopped waiting for it, and the memory may lie elsewhere. */
+/* Ends an operation that was done, or failed with `err`. If access was revoked meanwhile the
+ * operation counts as not done: the owner may have stopped waiting for it, and the memory may lie
+ * elsewhere. */
 static int direct_leave(struct shm_link *l, const struct path_target *t, u32 need,
 			const struct direct_place *place, struct board_hazard *h, int err)
 {
@@ -307,10 +310,10 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 	return direct_leave(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, h, err);
 }
 
-/* ---- several WRITEs, with what they found last time ---- */
+/* ---- several WRITEs, by the grant of the last one ---- */
 
-/* Looks at the board for where `w` goes, and remembers all that its key names. What the peer says
- * of itself is read once. False: it is not allowed, or not mapped here. */
+/* Looks up on the board where `w` goes, and grants all that its key names. Each field of the peer's
+ * is read once. False: not allowed, or not mapped here. */
 static NOINLINE bool grant_renew(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
 				 const struct path_write *w, u64 generation)
 {
@@ -345,17 +348,17 @@ static inline bool grant_holds(const struct path_grant *g, const struct path_wri
 	return w->rkey == g->rkey && w->length <= g->length && *offset <= g->length - w->length;
 }
 
-/* False: one of the two is not mapped any more. */
+/* False: source or target is not mapped any more. */
 static inline bool grant_store(u8 *to, const void *from, u32 length)
 {
 	if (likely(length == 8 && ((uintptr_t)to & 7) == 0))
-		/* What came before is seen before; pairs with whoever polls on it. */
+		/* Releases the stores before; pairs with a peer that polls on it. */
 		return fault_copy_u64(to, from);
 	return mem_copy_ordered(to, from, length) == 0;
 }
 
-/* Those at the front that have one key. Of a link to ourselves shm_drain takes each hazard for one
- * of the worst kind. */
+/* Does the first WRITEs, up to one with another key. shm_drain takes each hazard of the link to
+ * this process itself for the worst kind. */
 static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
 			    const struct path_write *w, u32 n)
 {
@@ -371,7 +374,7 @@ static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_
 		while (done < n && grant_holds(g, &w[done], &offset) &&
 		       likely(grant_store(g->here + offset, w[done].from, w[done].length)))
 			done++;
-	/* As direct_leave: then they are done again, by link_direct. */
+	/* As direct_leave: then link_direct does them again. */
 	if (unlikely(__atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE) != generation))
 		done = 0;
 	hazard_lower(h, done);
@@ -395,7 +398,7 @@ u32 link_writes(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 	return done;
 }
 
-/* While somebody captures it goes as packets, which can be shown. */
+/* During a capture it goes as a packet, which can be recorded. */
 int link_atomic(struct path_dest *d, const struct path_target *t, struct path_atomic *a)
 {
 	struct shm_link *l = link_of(d);
@@ -435,7 +438,7 @@ bool link_pullable(struct path_dest *d)
 	return link_state(l) == LINK_UP && l->direct;
 }
 
-/* From memory that is mapped here. False: that has gone, or ours has. */
+/* Pulls from memory that is mapped here. False: it is gone, or the memory of this process is. */
 static bool pull_here(const struct iovec *theirs, int n, const struct iovec *ours)
 {
 	size_t done = 0;
@@ -457,7 +460,7 @@ static bool pull_here(const struct iovec *theirs, int n, const struct iovec *our
 	return true;
 }
 
-/* Finds where the sender's pieces lie here; false: one of them is not mapped. */
+/* Finds where the sender's pieces lie here. False: one of them is not mapped. */
 static bool pull_is_mapped(struct shm_link *l, const struct iovec *theirs, int n,
 			   struct iovec here[PULL_PIECES])
 {
@@ -473,8 +476,8 @@ static bool pull_is_mapped(struct shm_link *l, const struct iovec *theirs, int n
 	return true;
 }
 
-/* While the sender's queue pair says that it is sending, its buffers are what it was asked to
- * send. */
+/* While the board shows the sender's queue pair in a sending state, its buffers hold the posted
+ * message. */
 static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 {
 	const struct board_qp *q = link_find_qp(l->board, sqpn);
@@ -485,7 +488,7 @@ static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 	       (state == IBV_QPS_RTS || state == IBV_QPS_SQD);
 }
 
-/* Has the memory been given back to the sender's address space since it was found here? */
+/* Tells whether the memory has left the sender's file since it was found here. */
 static bool pull_is_moved(struct shm_link *l, const struct iovec *theirs, int n,
 			  const struct iovec here[PULL_PIECES], u64 generation)
 {
@@ -501,8 +504,8 @@ static bool pull_is_moved(struct shm_link *l, const struct iovec *theirs, int n,
 	return false;
 }
 
-/* The hazard makes the sender wait (shm_drain) before its queue pair is gone and its buffers are
- * the application's again: what has been copied into a receive buffer is what was sent. */
+/* The hazard makes the sender wait (shm_drain) before its queue pair is destroyed and its buffers
+ * return to the application: the receive buffer gets the posted message. */
 static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struct iovec *theirs,
 			     int n, const struct iovec *ours, u64 generation)
 {
@@ -516,7 +519,7 @@ static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struc
 		done = pull_here(mapped ? here : theirs, n, ours);
 	if (!l->self && (!mapped || pull_is_moved(l, theirs, n, here, generation)))
 		done = space_read(l->space_fd, theirs, n, ours) == 0;
-	/* Once more: a queue pair that fails by itself does not wait, and its flush completions
+	/* Judged again: a queue pair that fails by itself does not wait, and its flush completions
 	 * come later than the word (qp_fail_both). */
 	if (!pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
@@ -541,7 +544,7 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 	return err;
 }
 
-/* Does a hazard name the key or the queue pair of ours? */
+/* Tells whether a hazard names the key or the queue pair of this process. */
 static bool drain_concerns(const struct board *ours, u64 word, u32 key_index, u32 qpn)
 {
 	u32 named = board_hazard_qpn(word);
@@ -551,15 +554,15 @@ static bool drain_concerns(const struct board *ours, u64 word, u32 key_index, u3
 					      link_find_qp(ours, named) != NULL));
 }
 
-/* What peers are at that names the key or the queue pair. */
+/* A wait for the peers' hazards that name the key or the queue pair. */
 struct drain {
 	struct shm *shm;
 	u32 key_index, qpn;
-	u64 began; /* when somebody was first waited for; 0: nobody yet */
+	u64 began; /* clock: when the first wait began; 0: no wait yet */
 	enum shm_left left;
 };
 
-/* The worst of the board's first `high` hazards. False: none concerns us. */
+/* Finds the worst of the board's first `high` hazards. False: none names the key or queue pair. */
 static bool drain_busy(const struct drain *d, const struct shm_link *l, u32 high,
 		       enum hazard_kind *worst)
 {
@@ -575,7 +578,7 @@ static bool drain_busy(const struct drain *d, const struct shm_link *l, u32 high
 		busy = true;
 		*worst = MAX(*worst, board_hazard_kind(word));
 	}
-	/* Our own threads store at our own addresses. */
+	/* The own threads store at the own addresses. */
 	if (l->self && busy)
 		*worst = HAZARD_WRITES;
 	return busy;
@@ -589,7 +592,7 @@ static void drain_give_up(struct drain *d, const struct shm_link *l, enum hazard
 	log_info("shm", "process %d is stopped inside an operation on our memory", (int)l->pid);
 }
 
-/* Has it been waited for long enough? */
+/* Tells whether the wait has reached its limit. */
 static bool drain_is_over(struct drain *d, const struct shm_link *l, enum hazard_kind worst,
 			  u64 *look)
 {

@@ -1,4 +1,4 @@
-/* link.c: a link's life: asked for, opened, dead, buried.
+/* link.c: a link's life: requested, opened, dead, buried.
  * In: slots, and what the node hands over    Out: mapped rings and boards
  * Runs: the engine's thread and verbs that may sleep    Locks: see each function
  */
@@ -54,7 +54,7 @@ static void link_close_fd(int *fd)
 
 void link_unwatch(struct shm_link *l)
 {
-	/* A child may hold a copy, which would keep it in the epoll set. */
+	/* A child may hold a copy, which would keep the descriptor in the epoll set. */
 	if (l->pid_fd >= 0)
 		epoll_ctl(l->shm->cfg.epoll_fd, EPOLL_CTL_DEL, l->pid_fd, NULL);
 	link_close_fd(&l->pid_fd);
@@ -91,9 +91,9 @@ static bool link_is_pipe(int fd)
 	return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
-/* Opens a peer's doorbell once more: with a description of our own, which nobody else can make
- * blocking, a peer that fills its bell makes nobody wait. What is no pipe is refused where ours are
- * pipes, for it might be anything. False: it cannot be rung so. */
+/* Opens a peer's doorbell once more. No other process can make that description blocking, so a peer
+ * that fills its pipe makes no writer wait. Where this process' own doorbells are pipes, any other
+ * kind of file is refused. False: it cannot be opened so. */
 static bool link_own_bell(const struct shm_link *l, int *fd)
 {
 	char path[32];
@@ -157,15 +157,15 @@ void link_ring_bell(struct shm_link *l)
 	u32 word;
 	u64 one = 1;
 
-	/* Pairs with the fence in shm_bell_arm: either we see it armed, or its last look sees
-	 * our packet. */
+	/* Pairs with the fence in shm_bell_arm: either this sees the doorbell armed, or the peer's
+	 * last poll sees the packet. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	word = __atomic_load_n(&l->board->bell, __ATOMIC_RELAXED);
 	if (likely((word & BELL_ARMED) == 0) || word == __atomic_load_n(&l->rung, __ATOMIC_RELAXED))
 		return;
 	__atomic_store_n(&l->rung, word, __ATOMIC_RELAXED);
 	board_count(l->shm->cfg.board, COUNT_BELLS);
-	/* syscall, for write() is a cancellation point, and the caller holds locks. */
+	/* syscall(): write() is a cancellation point, and the caller holds locks. */
 	if (syscall(SYS_write, l->bell_fd[word & BELL_SECOND ? 1 : 0], &one, sizeof(one)) < 0)
 		log_debug("shm", "doorbell of %d: errno %d", (int)l->pid, errno);
 }
@@ -178,7 +178,7 @@ static struct shm_link *link_find_process(struct shm *shm, u64 process) REQUIRES
 	return NULL;
 }
 
-/* Adds an opened link to what poll looks at. */
+/* Adds an opened link to those that poll looks at. */
 static int link_publish(struct shm_link *l)
 {
 	struct shm *shm = l->shm;
@@ -195,13 +195,13 @@ static int link_publish(struct shm_link *l)
 	}
 	lock_release(&shm->lock);
 	lock_release(&shm->poll_lock);
-	/* What the peer has sent by now rang for somebody who did not look here. */
+	/* Packets that came earlier rang for a thread that did not poll this link. */
 	if (err == 0)
 		shm->cfg.kick(shm->cfg.kick_arg);
 	return err;
 }
 
-/* Closes what the node handed over, and has the peer told that this process is not there for it. */
+/* Closes the descriptors from the node, and has the peer told that this process takes no part. */
 static void link_refuse(struct shm *shm, struct node_peer *peer)
 {
 	int *fds[] = { &peer->ring_fd, &peer->board_fd, &peer->bell_fd[0], &peer->bell_fd[1],
@@ -213,7 +213,7 @@ static void link_refuse(struct shm *shm, struct node_peer *peer)
 		node_pair_refuse(shm->cfg.node, peer->process);
 }
 
-/* Opens the link and has it polled, or tells the peer that nobody ever will. */
+/* Opens the link and polls it, or has the peer told that this process takes no part. */
 static int link_begin(struct shm_link *l, struct node_peer *peer)
 {
 	int err = link_open(l, peer);
@@ -242,7 +242,7 @@ int shm_peer_new(struct shm *shm, struct node_peer *peer)
 	return err;
 }
 
-/* The slot belongs to a process that we have, or will soon have, a link with. */
+/* The slot belongs to a process whose link exists or is being opened. */
 static int link_alias(struct shm_link *l, u64 process)
 {
 	struct shm *shm = l->shm;
@@ -265,7 +265,7 @@ static int link_alias(struct shm_link *l, u64 process)
 		lock_release(&shm->poll_lock);
 		if (real != NULL)
 			return 0;
-		/* The engine's thread may be this very thread: read the event ourselves. */
+		/* This may be the engine's thread: reads the event itself. */
 		if (node_event_take(shm->cfg.node, NODE_EVENT_PEER_NEW, &ev))
 			shm_peer_new(shm, &ev.peer);
 		else

@@ -1,7 +1,7 @@
 /* reach.c: maps slots of peers' memory files.
  *
- * In: wishes of threads that post    Out: maps, which threads that post find without a lock
- * Runs: the engine's thread, and whoever buries links    Locks: shm.lock to find links
+ * In: requests of threads that post    Out: maps, found by posting threads without a lock
+ * Runs: the engine's thread, and threads that bury links    Locks: shm.lock to find links
  */
 #include "path/shm/reach.h"
 
@@ -24,20 +24,21 @@
 #endif
 
 enum {
-	REACH_LEAST = 256 << 10, /* a map is not shorter, so that a slot's next region fits too */
-	/* Pages are made present before anybody's store has to wait for each: of a map, or of all
-	 * that a connection brings along, so many; and so many at once, in about 0.3 ms. */
+	/* bytes of the shortest map, so that the slot's next region fits too */
+	REACH_LEAST = 256 << 10,
+	/* Pages are made present before a store has to fault on each: at most so many bytes of a
+	 * map, or of all maps made for one connection; and so many per step, in about 0.3 ms. */
 	REACH_TOUCH = 64 << 20,
 	REACH_TOUCH_ONCE = 4 << 20,
-	/* Of what a peer shows when a connection to it is made so many regions, no longer than
-	 * that, are mapped before anybody asks, unless there are so many maps already: room for
-	 * whatever is asked for stays. */
+	/* When a connection is made, so many regions that the peer shows, none longer than that,
+	 * are mapped before a request needs them, unless so many maps exist already: room for
+	 * requested maps remains. */
 	REACH_SHOWN = 16,
 	REACH_SHOWN_LONGEST = 256 << 20,
 	REACH_SHOWN_MAPS = 256,
 };
 
-/* maps of this process; the engine's thread alone counts, threads that connect look */
+/* maps of this process; written by the engine's thread, read by threads that connect */
 static u32 reach_count;
 
 static u32 reach_maps(void)
@@ -61,7 +62,7 @@ void reach_want(struct shm_link *l, u64 slot, u64 length)
 	if (__atomic_load_n(&l->reach_none, __ATOMIC_RELAXED) ||
 	    __atomic_load_n(&l->want_slot, __ATOMIC_RELAXED) != 0 || length > ADOPT_SLOT_BYTES)
 		return;
-	/* Threads that race ask for one of theirs; a length of another slot is harmless. */
+	/* Threads that race request one of theirs; a length of another slot is harmless. */
 	__atomic_store_n(&l->want_length, length, __ATOMIC_RELAXED);
 	/* Pairs with reach_serve_link. */
 	__atomic_store_n(&l->want_slot, slot, __ATOMIC_RELEASE);
@@ -78,14 +79,15 @@ static bool reach_has(const struct shm_link *l, u64 slot, u64 length)
 	return m != NULL && m->slot == slot && length <= m->length;
 }
 
-/* What the peer shows, if it is to be mapped unasked: its slot; 0: it is not. */
+/* Returns the slot of a region that the peer shows and that is mapped without a request; 0:
+ * none. */
 static u64 reach_shown(const struct shm_link *l, u32 i, u64 *length)
 {
 	const struct adopt_shown *s = &l->board->memory.at[i];
 	u64 offset = __atomic_load_n(&s->offset, __ATOMIC_ACQUIRE); /* region_show */
 	u64 slot = offset >> ADOPT_SLOT_SHIFT;
 
-	/* Torn, it is the length of another region: such a map is useless, and harmless. */
+	/* A torn read gives the length of another region: such a map is useless and harmless. */
 	*length = __atomic_load_n(&s->length, __ATOMIC_RELAXED);
 	return *length <= REACH_SHOWN_LONGEST && !reach_has(l, slot, *length) ? slot : 0;
 }
@@ -129,8 +131,8 @@ u8 *reach_address(struct shm_link *l, u64 addr, u64 length)
 	return NULL;
 }
 
-/* The file with this inode that process `pid` has open as `theirs`. Whose number that is by now
- * does not matter: O_PATH opens nothing, and of another file nothing is opened then. */
+/* Opens the file with this inode that process `pid` has open as `theirs`. A reused pid does no
+ * harm: O_PATH opens nothing, and a file with another inode is not opened then. */
 static int reach_open_by_number(pid_t pid, s32 theirs, u64 inode)
 {
 	struct stat st;
@@ -148,14 +150,14 @@ static int reach_open_by_number(pid_t pid, s32 theirs, u64 inode)
 	return fd;
 }
 
-/* The peer's descriptor, by the right that reading its memory takes too. */
+/* Opens the peer's descriptor, with the right that reading its memory needs, too. */
 static int reach_open_fd(const struct shm_link *l)
 {
 	s32 theirs = __atomic_load_n(&l->board->memory_fd, __ATOMIC_RELAXED);
 	u64 inode = __atomic_load_n(&l->board->memory_inode, __ATOMIC_RELAXED);
 	int fd = (int)syscall(SYS_pidfd_getfd, l->pid_fd, theirs, 0);
 
-	if (fd < 0) /* an older kernel, or it is not let through */
+	if (fd < 0) /* an older kernel, or no permission */
 		fd = reach_open_by_number(l->pid, theirs, inode);
 	if (fd >= 0 && !adopt_is_file(fd, inode)) {
 		close(fd);
@@ -191,13 +193,13 @@ static u64 reach_round(u64 length)
 	return n;
 }
 
-/* Makes more of the map present, as far as the file has it: a hole stays one. To ask for reading
- * will do, since the map is shared and writable, and costs a third of asking for writing. The
- * kernel may refuse; then each page waits for its first use. */
+/* Makes more of the map present, where the file has content; holes stay. MADV_POPULATE_READ serves,
+ * since the map is shared and writable, and costs a third of MADV_POPULATE_WRITE. If the kernel
+ * refuses, each page faults at its first use. */
 static void reach_touch(const struct reach *r, struct reach_map *m)
 {
 	u64 slot = m->slot << ADOPT_SLOT_SHIFT, end = m->touch, n;
-	/* Asked each time: the owner may have ended the region since, and given its pages back. */
+	/* Read each time: the owner may have ended the region and dropped its pages. */
 	off_t data = lseek(r->fd, (off_t)(slot + m->touched), SEEK_DATA);
 	off_t hole = data < 0 ? -1 : lseek(r->fd, data, SEEK_HOLE);
 
@@ -210,7 +212,7 @@ static void reach_touch(const struct reach *r, struct reach_map *m)
 	m->touched += n;
 }
 
-/* One step, so that whoever else wants the thread need not wait for long. False: all was done. */
+/* One step, so that the thread is soon free for other work. False: all maps are done. */
 static bool reach_touch_next(struct reach *r)
 {
 	struct reach_map *m = r->maps;
@@ -222,8 +224,8 @@ static bool reach_touch_next(struct reach *r)
 	return m != NULL;
 }
 
-/* The file is sealed against shrinking, so that every byte of the map may be touched; the first
- * `touch` will be. */
+/* The file is sealed against shrinking, so every byte of the map may be touched. The first `touch`
+ * bytes will be. */
 static bool reach_map(struct reach *r, u64 slot, u64 length, u64 touch)
 {
 	u64 bytes = reach_round(length);
@@ -242,7 +244,7 @@ static bool reach_map(struct reach *r, u64 slot, u64 length, u64 touch)
 		return false;
 	}
 	madvise(p, bytes, MADV_DONTFORK);
-	madvise(p, bytes, MADV_DONTDUMP); /* whose memory it is, his core has it */
+	madvise(p, bytes, MADV_DONTDUMP); /* the owner's core file has it */
 	*m = (struct reach_map){
 		.slot = slot, .base = p, .length = bytes, .touch = touch, .next = r->maps
 	};
@@ -253,11 +255,11 @@ static bool reach_map(struct reach *r, u64 slot, u64 length, u64 touch)
 	return true;
 }
 
-/* Maps what the peer shows, as far as there is to be; false: it cannot be. */
+/* Maps the regions that the peer shows, within the limits; false: one cannot be mapped. */
 static bool reach_map_shown(const struct shm_link *l, struct reach *r)
 {
 	u32 n = reach_shown_count(l);
-	u64 left = REACH_TOUCH; /* a service with many regions does not stand still for long */
+	u64 left = REACH_TOUCH; /* limits the time that a service with many regions takes */
 
 	for (u32 i = 0; i < n && reach_maps() < REACH_SHOWN_MAPS; i++) {
 		u64 length, slot = reach_shown(l, i, &length), touch = MIN(length, left);
@@ -271,8 +273,8 @@ static bool reach_map_shown(const struct shm_link *l, struct reach *r)
 	return true;
 }
 
-/* Nobody has asked for anything yet, so a failure is no news: who asks may do better. The peer may
- * have shown a region a moment before it shows its file, say. */
+/* Maps without a request, so a failure is ignored: a request may succeed later. The peer may show a
+ * region a moment before it shows its file. */
 static void reach_serve_shown(struct shm_link *l)
 {
 	struct reach *r = link_state(l) == LINK_UP ? reach_open(l) : NULL;
@@ -305,7 +307,7 @@ static void reach_serve_link(struct shm_link *l, void *arg)
 	if (slot != 0)
 		reach_serve_wanted(l, slot);
 	if (l->reach != NULL && link_state(l) == LINK_UP && reach_touch_next(l->reach))
-		reach_ring(l->shm); /* whatever else has come meanwhile first */
+		reach_ring(l->shm); /* other work first */
 }
 
 void reach_serve(struct shm *shm)

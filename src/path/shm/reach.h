@@ -1,11 +1,10 @@
-/* reach.h: inside the shm room: a peer's memory file (shared/shared.h), as far as it is mapped
- * here.
+/* reach.h: inside the shm room: maps of a peer's memory file (shared/shared.h).
  *
- * A slot of the file is mapped from its beginning, as a whole, when it is first asked for, or when
- * a connection is made and there are few of them, by the engine's thread; until then operations go
- * another way. A map stays until its link is buried: a region that comes into the slot later is
- * found there, too. So whoever has an address of a region need only know that the region is still
- * there (the hazard, direct.c).
+ * A slot of the file is mapped from its beginning, as a whole, by the engine's thread: at the first
+ * request, or when a connection is made and the slots are few. Until then operations use system
+ * calls or packets. A map stays until its link is buried: a region that comes into the slot later
+ * is found there, too. So a holder of an address needs only the guarantee that the region still
+ * exists (the hazard, direct.c).
  */
 #ifndef PATH_SHM_REACH_H
 #define PATH_SHM_REACH_H
@@ -17,8 +16,8 @@ struct reach_map {
 	u64 slot;
 	u8 *base;
 	u64 length;
-	u64 touch;		/* so much from its beginning is made present, */
-	u64 touched;		/* and so much already */
+	u64 touch;		/* bytes from its beginning to be made present */
+	u64 touched;		/* bytes made present so far */
 	struct reach_map *next; /* all maps of the link */
 };
 
@@ -29,20 +28,22 @@ struct reach {
 	struct reach_map *slots[ADOPT_REGIONS];
 };
 
-/* Asks the engine's thread for a map of the slot's first `length` bytes. Never blocks. */
+/* Requests a map of the slot's first `length` bytes from the engine's thread. Never blocks. */
 void reach_want(struct shm_link *l, u64 slot, u64 length);
-/* Asks it for what the peer shows now, if that is little: a connection to it is made. Never blocks.
+/* Requests maps of the regions that the peer shows now, if those are few: a connection to it is
+ * made. Never blocks.
  */
 void reach_want_shown(struct shm_link *l);
-/* Maps what was asked for, and makes some more pages of it present. Engine's thread; may block. */
+/* Serves the requests, and makes some more pages of maps present. Engine's thread; may block. */
 void reach_serve(struct shm *shm);
-/* Unmaps all; nobody uses it any more. In a forked child nothing was inherited but the
- * descriptor. */
+/* Unmaps all; no thread uses the maps any more. In a forked child only the descriptor was
+ * inherited. */
 void reach_close(struct shm_link *l);
 void reach_drop_in_child(struct shm_link *l);
 
-/* Where [offset, offset + length) of the peer's file lies here; NULL: not mapped yet, or never. The
- * region that the peer says it is of ends at `end`: so much is asked for. Never blocks. */
+/* Returns the address of [offset, offset + length) of the peer's file here; NULL: not mapped yet,
+ * or never. The region that the peer claims it is part of ends at `end`: a request maps up to
+ * there. Never blocks. */
 static inline u8 *reach_find(struct shm_link *l, u64 offset, u64 length, u64 end)
 {
 	const struct reach *r = __atomic_load_n(&l->reach, __ATOMIC_ACQUIRE);
@@ -57,7 +58,7 @@ static inline u8 *reach_find(struct shm_link *l, u64 offset, u64 length, u64 end
 	return NULL;
 }
 
-/* The same for an address of the peer's: NULL also where no region has all of it. */
+/* The same for an address of the peer's. NULL also where no region contains all of it. */
 u8 *reach_address(struct shm_link *l, u64 addr, u64 length);
 
 #endif

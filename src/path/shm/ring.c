@@ -74,7 +74,7 @@ void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared)
 	rx->next = &shared->slots[0];
 }
 
-/* Believes the consumer only if it claims between what we knew and what we sent. Pairs with
+/* Accepts the consumer's position only between the last accepted one and what was sent. Pairs with
  * ring_publish. */
 static void ring_refresh(struct ring_tx *tx) REQUIRES(tx->lock)
 {
@@ -86,7 +86,7 @@ static void ring_refresh(struct ring_tx *tx) REQUIRES(tx->lock)
 	tx->data_tail = tx->data_end[(consumed - 1) % RING_SLOTS];
 }
 
-/* Where `bytes` contiguous bytes of the data area begin (free running), or false if they do not
+/* Finds where `bytes` contiguous bytes of the data area begin (free running); false if they do not
  * fit. */
 static bool ring_fit_data(const struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
 {
@@ -110,9 +110,9 @@ static bool ring_fit(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->loc
 	       (bytes == 0 || ring_fit_data(tx, bytes, start));
 }
 
-/* Room is missing: leave word, then look once more, so that a consumer that just made room is
- * not missed. The fence pairs with the one in ring_publish: either it sees `waiting`, or we see
- * `consumed`. */
+/* No room: sets `waiting`, then checks once more, so that a consumer that has just made room is not
+ * missed. The fence pairs with the one in ring_publish: either the consumer sees `waiting`, or this
+ * sees `consumed`. */
 static bool ring_fit_or_wait(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
 {
 	if (likely(ring_fit(tx, bytes, start)))
@@ -176,7 +176,7 @@ static inline bool ring_has_atomic(const struct pkt *p)
 	       p->opcode == PKT_ATOMIC_ACK;
 }
 
-/* What every packet has. */
+/* Fills the fields that every packet has. */
 static inline void ring_fill_head(struct ring_slot *s, const struct pkt *p)
 {
 	s->opcode = p->opcode;
@@ -254,7 +254,7 @@ static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struc
 	return err;
 }
 
-/* A packet without payload beyond its slot, header or data: the way of most. */
+/* Pushes a packet whose header and data fit its slot, as most do. */
 static inline bool ring_push_small(struct ring_tx *tx, const struct pkt *p,
 				   const struct iovec *iov) REQUIRES(tx->lock)
 {
@@ -296,13 +296,13 @@ bool ring_has_room(struct ring_tx *tx)
 	u32 start;
 
 	lock_acquire(&tx->lock);
-	/* If not, the consumer's word of room that brought us here has been used up: ask again. */
+	/* Without room, the consumer's notification that led here is used up: request another. */
 	room = ring_fit_or_wait(tx, RING_MTU + RING_ROUTE, &start);
 	lock_release(&tx->lock);
 	return room;
 }
 
-/* The payload's place outside the slot, or NULL if the slot lies about it. */
+/* Returns the payload's place outside the slot; NULL: the slot's offset or length is invalid. */
 static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it, u32 data)
 {
 	struct pkt *p = &it->pkt;
@@ -317,7 +317,7 @@ static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it, u32
 	return rx->shared->data + data + route;
 }
 
-/* Each field is read once: what is judged is what is used. */
+/* Reads each field once: the judged value is the used value. */
 static inline void ring_decode(const volatile struct ring_slot *s, struct pkt *p)
 {
 	u32 word;

@@ -19,7 +19,7 @@
 enum {
 	RING_SLOTS = 1024,
 	RING_DATA = 256 << 10, /* stays in the L2 cache */
-	RING_PUBLISH = RING_SLOTS / 8, /* the producer hears of room at least this often */
+	RING_PUBLISH = RING_SLOTS / 8, /* the producer is notified of room at least this often */
 	RING_MTU = 16 << 10,   /* payload of one packet */
 	RING_INLINE = PKT_BRIEF_BYTES,
 	/* in front of the payload, with PKT_HAS_GRH: the GRH, then the words of the local route
@@ -70,8 +70,9 @@ struct CACHE_ALIGNED ring_slot {
 
 /* One direction, as it lies in the memfd. */
 struct ring_shared {
-	u32 consumed CACHE_ALIGNED; /* slots that the consumer is done with; consumer writes */
-	/* the producer wants to hear of room; producer sets, consumer clears */
+	u32 consumed CACHE_ALIGNED; /* slots that the consumer has consumed; the consumer writes */
+	/* the producer requests a notification of room; the producer sets it, the consumer clears
+	 * it */
 	u32 waiting CACHE_ALIGNED;
 	struct ring_slot slots[RING_SLOTS];
 	u8 data[RING_DATA] CACHE_ALIGNED;
@@ -86,26 +87,27 @@ struct ring_tx {
 	struct lock lock;
 	struct ring_shared *shared FIXED;
 	u32 head GUARDED_BY(lock);	/* next slot to fill, free running */
-	u32 consumed GUARDED_BY(lock);	/* last believed value */
+	u32 consumed GUARDED_BY(lock);	/* last accepted value */
 	u32 data_head GUARDED_BY(lock); /* free running byte position */
 	u32 data_tail GUARDED_BY(lock);
 	u32 data_end[RING_SLOTS] GUARDED_BY(lock); /* data_head after each slot */
 };
 
-/* The consumer's private half. Its owner sees to it that one thread at a time uses it. */
+/* The consumer's private half. Its owner ensures that one thread at a time uses it. */
 struct ring_rx {
 	struct ring_shared *shared;
-	const struct ring_slot *next; /* to read: the one at `tail` */
+	const struct ring_slot *next; /* the slot at `tail`, to be read next */
 	u32 tail;
-	u32 published;  /* as far as the producer knows */
+	u32 published;  /* the position that the producer was told */
 	u32 data_taken; /* bytes of data consumed since then */
 };
 
-/* A memfd for a pair, sealed in size. Descriptor or negative errno. */
+/* Creates a memfd for a pair, sealed in size. Descriptor or negative errno. */
 int ring_pair_create(void);
-/* Maps one (checks size and seals). NULL if it is not one. Not inherited by children. */
+/* Maps a pair after checking size and seals. NULL if the checks fail. Children do not inherit
+ * it. */
 struct ring_pair *ring_pair_map(int fd);
-/* The same without a descriptor, for a process' traffic with itself. */
+/* The same without a descriptor, for a process' messages to itself. */
 struct ring_pair *ring_pair_private(void);
 void ring_pair_unmap(struct ring_pair *p);
 
@@ -116,13 +118,14 @@ void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared);
  * mapped any more). */
 int ring_push(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov, int iovcnt)
 	EXCLUDES(tx->lock);
-/* Is there room for a packet of full size? */
+/* Tells whether a packet of full size fits. */
 bool ring_has_room(struct ring_tx *tx) EXCLUDES(tx->lock);
 
-/* The same for a brief packet, if there is room, as far as one knows, and a payload. */
+/* Pushes a brief packet that has a payload. False: no room by the last accepted position, or the
+ * payload is not mapped. */
 static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b,
 				   const void *payload) EXCLUDES(tx->lock);
-/* The same for brief packets in a row: as many as there is room for, up to one without payload. */
+/* Pushes brief packets in a row: as many as fit, up to one without payload. Returns how many. */
 static inline u32 ring_push_briefs(struct ring_tx *tx, const struct pkt_brief *b,
 				   const void *const *payload, u32 n) EXCLUDES(tx->lock);
 
@@ -132,38 +135,39 @@ static inline bool ring_looks_empty(const struct ring_rx *rx)
 	return __atomic_load_n(&rx->next->seq, __ATOMIC_ACQUIRE) != rx->tail + 1;
 }
 
-/* A received packet: header copied, payload still in the ring, where its sender may change it. */
+/* A received packet: the header is a copy; the payload is still in the ring, where its sender may
+ * change it. */
 struct ring_item {
 	struct pkt pkt;
 	const u8 *payload;
-	u32 data_bytes; /* of the data area that it holds */
+	u32 data_bytes; /* bytes of the data area that it occupies */
 	u8 route[RING_ROUTE];
 };
 
-/* There is a packet (!ring_looks_empty). True: it is a brief one, *b is what it says, its payload
- * lies at ring_brief_payload, and ring_step follows. */
+/* The ring is not empty (!ring_looks_empty). True: the next packet is brief, and *b its content;
+ * its payload is at ring_brief_payload, and ring_step follows. */
 static inline bool ring_peek_brief(const struct ring_rx *rx, struct pkt_brief *b);
-/* How many brief packets in a row are there, up to n: b[] is what they say, payload[] where theirs
- * lies, and ring_step follows for each that is taken. */
+/* Returns how many brief packets come next, n at most: b[] is their content, payload[] the place of
+ * each payload. ring_step follows for each that is taken. */
 static inline u32 ring_peek_run(const struct ring_rx *rx, struct pkt_brief *b, const void **payload,
 				u32 n);
 /* 1: *item filled; 0: empty; -EBADMSG: a malformed slot, to be consumed and counted. */
 int ring_peek(struct ring_rx *rx, struct ring_item *item);
-/* Done with what ring_peek gave. */
+/* Consumes the packet that ring_peek returned. */
 void ring_consume(struct ring_rx *rx, const struct ring_item *item);
-/* Has so much been consumed that the producer should know? */
+/* Tells whether enough has been consumed to notify the producer. */
 static inline bool ring_should_publish(const struct ring_rx *rx)
 {
 	return rx->tail - rx->published >= RING_PUBLISH || rx->data_taken >= RING_DATA / 8;
 }
 
-/* The same after a brief packet, which has no data. */
+/* The same after a brief packet, which occupies no data area. */
 static inline bool ring_should_publish_slots(const struct ring_rx *rx)
 {
 	return rx->tail - rx->published >= RING_PUBLISH;
 }
 
-/* Tells the producer how far we are. True: it waits for room and must be rung. */
+/* Publishes the consumer's position. True: the producer waits for room and must be rung. */
 bool ring_publish(struct ring_rx *rx);
 
 /* ---- brief packets: each word of a slot is written, and read, once ---- */
@@ -171,7 +175,7 @@ bool ring_publish(struct ring_rx *rx);
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct ring_slot) == CACHE_LINE,
 	       "a slot's words are those of struct pkt_brief");
 
-/* The slot is whole: its sequence number shows it to the consumer. */
+/* Publishes a filled slot: its sequence number shows it to the consumer. */
 static inline void ring_show(struct ring_tx *tx, struct ring_slot *s, u32 at) REQUIRES(tx->lock)
 {
 	tx->data_end[at % RING_SLOTS] = tx->data_head;
@@ -179,7 +183,7 @@ static inline void ring_show(struct ring_tx *tx, struct ring_slot *s, u32 at) RE
 	__atomic_store_n(&s->seq, at + 1, __ATOMIC_RELEASE);
 }
 
-/* False: the payload is not mapped any more. */
+/* Writes a slot without publishing it. False: the payload is not mapped any more. */
 static ALWAYS_INLINE bool ring_put_brief(struct ring_tx *tx, u32 at, const struct pkt_brief *b,
 					 const void *payload) REQUIRES(tx->lock)
 {
@@ -209,15 +213,15 @@ static inline bool ring_push_brief(struct ring_tx *tx, const struct pkt_brief *b
 	return done;
 }
 
-/* Takes back what no consumer has seen, for the slot before `from` has not been shown. */
+/* Withdraws slots that no consumer has seen, since the slot before `from` was not published. */
 static NOINLINE void ring_hide(struct ring_tx *tx, u32 from, u32 to) REQUIRES(tx->lock)
 {
 	for (u32 at = from; at != to; at++)
 		__atomic_store_n(&tx->shared->slots[at % RING_SLOTS].seq, at, __ATOMIC_RELAXED);
 }
 
-/* The last first: a consumer that watches the first slot takes that line away again and again, but
- * leaves the others alone until it sees them all. */
+/* Publishes the first slot last: a consumer that watches it takes its line away again and again,
+ * but not the others' until it sees all of them. */
 static inline u32 ring_push_briefs(struct ring_tx *tx, const struct pkt_brief *b,
 				   const void *const *payload, u32 n)
 {
@@ -241,7 +245,7 @@ static inline const void *ring_brief_payload(const struct ring_rx *rx)
 	return rx->next->inlined;
 }
 
-/* Done with one packet. */
+/* Consumes one brief packet. */
 static inline void ring_step(struct ring_rx *rx)
 {
 	rx->next = &rx->shared->slots[++rx->tail % RING_SLOTS];
@@ -261,7 +265,7 @@ static inline bool ring_peek_brief(const struct ring_rx *rx, struct pkt_brief *b
 	return ring_read_brief(rx->next, b);
 }
 
-/* One load behind the other, with no lock between: their lines come at the same time. */
+/* One load behind the other, with no lock between, so that their cache lines arrive in parallel. */
 static inline u32 ring_peek_run(const struct ring_rx *rx, struct pkt_brief *b, const void **payload,
 				u32 n)
 {

@@ -39,7 +39,7 @@ static void shm_dest_put(struct path_dest *d)
 	lock_acquire(&shm->lock);
 	over = --l->refs == 0 && link_state(shm_link_for(d)) == LINK_DEAD;
 	lock_release(&shm->lock);
-	if (over) /* nothing else may ever wake the thread that buries it, with the peer's memory */
+	if (over) /* no other event would wake the thread that buries it and frees its maps */
 		shm->cfg.kick(shm->cfg.kick_arg);
 }
 
@@ -80,8 +80,8 @@ static struct path_dest *shm_dest_nowhere(struct path *p)
 	return &shm->nowhere->dest;
 }
 
-/* Takes the link off the list of those to be asked for; false if it is up already or another
- * thread is at it. */
+/* Takes the link off the list of those to be resolved. False: it is up already, or another thread
+ * resolves it. */
 static int shm_resolve_one(struct shm_link *l)
 {
 	struct shm *shm = l->shm;
@@ -120,7 +120,7 @@ static bool shm_dest_same(const struct path_dest *d, const struct path_dest *fro
 	return d == from || (link_state(l) == LINK_ALIAS && &l->real->dest == from);
 }
 
-/* Nobody was there when last asked: ask again, but not for every packet. */
+/* The slot had no owner at the last request: requests again, at intervals. */
 static int shm_send_absent(struct shm_link *l)
 {
 	struct shm *shm = l->shm;
@@ -142,8 +142,8 @@ static bool shm_is_answer(const struct pkt *p)
 	       (p->opcode >= PKT_READ_FIRST && p->opcode <= PKT_READ_ONLY);
 }
 
-/* The port is down. Nobody would send an answer again, so its requester hears that it is lost and
- * asks once more. */
+/* The port is down, so an answer would not be sent again: the peer's requester gets PKT_ABSENT and
+ * sends its request once more. */
 static int shm_send_shut(struct shm_link *l, const struct pkt *p)
 {
 	struct pkt absent = { .opcode = PKT_ABSENT,
@@ -165,7 +165,7 @@ static int shm_send_slow(struct shm_link *l, const struct pkt *p, const struct i
 		return tap_push(l, p, iov, iovcnt);
 	switch (link_state(l)) {
 	case LINK_UP:
-		/* it may have come up just now: then this one came too early */
+		/* the port may have come up since the test: then this report came too early */
 		return shm_send_shut(l, p);
 	case LINK_ASKING:
 		return -EAGAIN;
@@ -217,7 +217,7 @@ static NOINLINE void shm_publish(struct shm_link *l)
 		link_ring_bell(l);
 }
 
-/* A packet has come to a port that is down. Its sender may have sent it when his was up. */
+/* Drops a packet that has come to a port that is down. Its sender's port may have been up. */
 static void shm_drop(struct shm_link *l, const struct pkt *p)
 {
 	struct pkt absent = { .opcode = PKT_ABSENT,
@@ -227,7 +227,7 @@ static void shm_drop(struct shm_link *l, const struct pkt *p)
 			      .psn = p->psn };
 
 	board_count(l->shm->cfg.board, COUNT_PORT_DOWN);
-	/* Without room the sender is not receiving: he looks at the port before he does. */
+	/* Without room the sender is not receiving: it tests the port before it does. */
 	if (p->qp_type == IBV_QPT_RC && !shm_is_answer(p) && !l->self)
 		(void)ring_push(&l->tx, &absent, NULL, 0);
 }
@@ -281,7 +281,7 @@ static ALWAYS_INLINE void shm_receive_one(struct shm *shm, struct shm_link *l)
 	}
 }
 
-/* The brief packets that come next, in one go. 0: they are for the others to receive. */
+/* Receives the brief packets that come next, together. 0: they are left for the other functions. */
 static inline int shm_receive_run(struct shm *shm, struct shm_link *l, u32 budget)
 	REQUIRES(shm->poll_lock)
 {
@@ -298,8 +298,8 @@ static inline int shm_receive_run(struct shm *shm, struct shm_link *l, u32 budge
 	return (int)n;
 }
 
-/* What is there behind the first. Whoever takes no run is not asked again, for each asking reads
- * them all. */
+/* Receives the packets behind the first. After a run of which the engine takes none, no further run
+ * is tried, since each reads all slots. */
 static NOINLINE int shm_receive_more(struct shm *shm, struct shm_link *l, int budget)
 	REQUIRES(shm->poll_lock)
 {
@@ -332,7 +332,7 @@ static ALWAYS_INLINE int shm_receive(struct shm *shm, struct shm_link *l, int bu
 	return n;
 }
 
-/* The ring is not empty. */
+/* Takes from a ring that is not empty. */
 static ALWAYS_INLINE int shm_take(struct shm *shm, struct shm_link *l, int budget)
 	REQUIRES(shm->poll_lock)
 {
@@ -345,13 +345,14 @@ static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
 	struct shm_link *l = shm_link_for(d);
 	enum link_state state = link_state(l);
 
-	/* Who waits for room while the port is down need not wait to hear that. */
+	/* A queue pair that waits for room while the port is down is resumed, to see that. */
 	if (state == LINK_ASKING || (link_carries(l) && !ring_has_room(&l->tx)))
 		return;
 	shm->path.user_ops->writable(shm->path.user, d);
 }
 
-/* Nobody is in a hurry for acknowledgements that wait for a ride: they go when nothing has come. */
+/* Deferred work, for polls that find nothing: acknowledgements that wait to travel with another
+ * packet. */
 static NOINLINE void shm_chores(struct shm *shm, struct shm_link *l, bool idle)
 	REQUIRES(shm->poll_lock)
 {
@@ -384,7 +385,7 @@ static inline int shm_poll_link(struct shm *shm, struct shm_link *l, int budget)
 	return n;
 }
 
-/* What is left of a pass: `left` links from links[at] on. */
+/* The rest of a pass: `left` links from links[at] on. */
 static NOINLINE int shm_poll_links(struct shm *shm, u32 at, u32 left, int budget)
 	RELEASE(shm->poll_lock)
 {
@@ -395,16 +396,16 @@ static NOINLINE int shm_poll_links(struct shm *shm, u32 at, u32 left, int budget
 		if (++at >= shm->count)
 			at = 0;
 	}
-	/* Each pass begins where the last one ran out of budget, so that a busy peer starves
-	 * nobody. */
+	/* Each pass begins where the last one ran out of budget, so that a busy peer starves no
+	 * other. */
 	if (unlikely(n >= budget))
 		shm->turn = at;
 	lock_release(&shm->poll_lock);
 	return n;
 }
 
-/* Most passes find nothing: whatever there is to do is done by another function, so that such a
- * pass need not save a register. */
+/* Most passes find nothing: NOINLINE functions do the rest, so that an empty pass saves no
+ * register. */
 static int shm_poll(struct path *p, int budget, bool must)
 {
 	struct shm *shm = container_of(p, struct shm, path);
@@ -467,7 +468,7 @@ static const struct path_ops shm_ops = {
 	.exclude = shm_exclude,
 };
 
-/* Some of the dead links without users; how many. */
+/* Buries some of the dead links without users. Returns how many. */
 static u32 shm_bury_some(struct shm *shm)
 {
 	struct shm_link *gone[32];
@@ -491,7 +492,7 @@ static u32 shm_bury_some(struct shm *shm)
 	return n;
 }
 
-/* A further slot's link holds its process's: that one goes in a later look. */
+/* An alias holds a reference to its process' link: a later pass buries that one. */
 static void shm_bury(struct shm *shm)
 {
 	while (shm_bury_some(shm) != 0)
@@ -562,7 +563,7 @@ static void shm_forget_link(struct shm *shm, struct shm_link *l) REQUIRES(shm->p
 	lock_release(&shm->lock);
 }
 
-/* Nobody will make room any more: what waited for it is to try again and hear why not. */
+/* No room will ever come: queue pairs that wait for it try again and get the error. */
 static void shm_let_go(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
 {
 	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
@@ -608,7 +609,7 @@ void shm_set_watched(struct shm *shm, bool watched)
 	lock_release(&shm->poll_lock);
 }
 
-/* The link with that process, with a reference; NULL: there is none. */
+/* Returns the link to that process, with a reference; NULL: none. */
 static struct shm_link *shm_find_peer(struct shm *shm, u64 process)
 {
 	struct shm_link *l = NULL;
@@ -628,8 +629,8 @@ void shm_peer_gone(struct shm *shm, u64 process)
 	struct shm_link *l = shm_find_peer(shm, process);
 
 	if (l == NULL) {
-		/* A peer that could not take the pair may say so before the thread here that asked
-		 * for it has opened the link: nobody would tell that link again. */
+		/* A peer that could not open the pair may report so before the local thread that
+		 * requested it has opened the link. No second report comes. */
 		lock_acquire(&shm->resolve_lock);
 		l = shm_find_peer(shm, process);
 		lock_release(&shm->resolve_lock);
@@ -647,7 +648,7 @@ void shm_slot_own(struct shm *shm, u32 slot)
 	lock_release(&shm->lock);
 }
 
-static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* nobody else sees it yet */
+static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	struct shm_link *l = link_create(shm, UINT32_MAX);
 
@@ -728,8 +729,8 @@ void shm_bell_arm(struct shm *shm, int which)
 	struct board *b = shm->cfg.board;
 	u32 word = __atomic_load_n(&b->bell, __ATOMIC_RELAXED), next;
 
-	/* In one step: two threads that make the same arm, one of them late, would have a peer
-	 * take the second for the one that it has answered. */
+	/* In one step. Otherwise two threads could store the same arm count, and a peer would take
+	 * the later one for the arm that it has answered. */
 	do
 		next = ((word + BELL_STEP) & ~(u32)BELL_SECOND) | BELL_ARMED |
 		       (which != 0 ? BELL_SECOND : 0);

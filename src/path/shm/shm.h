@@ -1,7 +1,7 @@
 /* shm.h: the path between processes of one node, and from a process to itself.
  *
  * A link is a pair of rings with one other process (or with this one); every slot of the QPN space
- * that the process owns leads to its link. Links are made on first use through the node. Promise:
+ * that the process owns maps to its link. Links are made on first use through the node. Guarantees:
  * ordered, reliable, direct.
  */
 #ifndef PATH_SHM_SHM_H
@@ -18,58 +18,58 @@ struct shm_link;
 struct shm_config {
 	struct board *board;
 	int bell_fd[2];
-	struct node *node;	 /* NULL: only this process */
+	struct node *node;	 /* NULL: this process only */
 	u64 process;		 /* this process' number */
 	int epoll_fd;		 /* where pidfds of peers are watched: data.ptr is the link */
-	bool direct;		 /* reach peers' memory directly where they allow it */
+	bool direct;		 /* reach peers' memory directly where they permit it */
 	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread call shm_background soon */
 	void *kick_arg;
 };
 
 struct shm *shm_create(const struct shm_config *cfg, int *err);
-/* In a forked child: unmaps nothing (the maps were not inherited), closes the descriptors,
- * frees. */
+/* In a forked child: closes the descriptors and frees. Unmaps nothing, since the maps were not
+ * inherited. */
 void shm_drop_in_child(struct shm *shm);
 struct path *shm_path(struct shm *shm);
-/* Makes `slot` this process' own: traffic to it loops back. */
+/* Makes `slot` this process' own: packets to it loop back. */
 void shm_slot_own(struct shm *shm, u32 slot);
-/* Another process has made a pair with this one; takes the descriptors over. 0 or a negative
- * errno (descriptors closed all the same). */
+/* Another process has made a pair with this one. Takes the descriptors. 0 or a negative errno (they
+ * are closed all the same). */
 int shm_peer_new(struct shm *shm, struct node_peer *peer);
-/* A pidfd fired: drains what the peer had sent, then fails what waits for it. May block. */
+/* A pidfd fired: receives all that the peer had sent, then fails its connections. May block. */
 void shm_peer_dead(struct shm *shm, struct shm_link *link);
-/* The same for a peer that left without dying, by its number. */
+/* The same for a peer that detached without dying, by its number. */
 void shm_peer_gone(struct shm *shm, u64 process);
-/* Resolves what is waiting to be resolved and buries dead links. Engine's thread; may block. */
+/* Resolves links and buries dead ones. Engine's thread; may block. */
 void shm_background(struct shm *shm);
 
-/* The port goes down or comes up; at first it is up. While it is down, send() says -ENETUNREACH and
- * direct() -EOPNOTSUPP, and packets that arrive are dropped and counted (COUNT_PORT_DOWN), from
- * this process itself as well. What is lost although send() took it is told to its sender, so that
- * the promise to be reliable stays: a dropped request, or an answer that cannot go out, has the
- * requester hear PKT_ABSENT, unless its own port is down; then it knows that much by itself. No
- * packet is being received when this returns. May block. */
+/* Sets the port down or up; initially it is up. While it is down send() returns -ENETUNREACH and
+ * direct() -EOPNOTSUPP. Packets that arrive are dropped and counted (COUNT_PORT_DOWN), also from
+ * this process itself. The path stays reliable: the sender of a packet that is lost although send()
+ * took it is told. For a dropped request, or an answer that cannot be sent, the requester gets
+ * PKT_ABSENT, unless its own port is down, which it can see. No packet is being received when this
+ * returns. May block. */
 void shm_set_up(struct shm *shm, bool up);
 
-/* What is sent is captured from now on, or no more. May block. */
+/* Begins or ends the capture of sent packets. May block. */
 void shm_set_watched(struct shm *shm, bool watched);
 
-/* Doorbell of this process. Arms it for the given waiter (0: the engine's thread, 1: a thread in
- * wait_fd); the caller polls once more before it sleeps. */
+/* Arms this process' doorbell for a waiter (0: the engine's thread, 1: a thread in wait_fd). The
+ * caller polls once more before it sleeps. */
 void shm_bell_arm(struct shm *shm, int which);
-/* What a peer that is stopped in the middle of a direct operation may still do when it goes on. */
+/* The harm that a peer can still do that is stopped in the middle of a direct operation. */
 enum shm_left {
 	SHM_LEFT_NOTHING,
-	SHM_LEFT_STORES, /* stores to our memory file, where the operation found the memory */
-	SHM_LEFT_WRITES, /* writes at the addresses of the key */
+	SHM_LEFT_STORES, /* stores to this process' memory file, where the memory was */
+	SHM_LEFT_WRITES, /* writes at the key's addresses */
 };
 
-/* Waits until no peer uses key index / queue pair of ours directly (whichever matches). Bounded:
- * two seconds for all peers together, some milliseconds for those that are seen to be stopped. Says
- * what was not waited for. For mem_table.drain and modify. */
+/* Waits until no peer uses key index / queue pair of this process directly (either match). Bounded:
+ * two seconds for all peers together, some milliseconds for peers that are seen to be stopped.
+ * Returns what may still happen. For mem_table.drain and modify. */
 enum shm_left shm_drain(struct shm *shm, u32 key_index, u32 qpn);
-/* How often that wait has ended with SHM_LEFT_STORES. */
+/* Returns how often such a wait has ended with SHM_LEFT_STORES. */
 u32 shm_stuck(const struct shm *shm);
 enum { SHM_ANY_KEY = UINT32_MAX, SHM_ANY_QP = UINT32_MAX };
 

@@ -1,4 +1,4 @@
-/* shm_kit.h: what the tests of this room share. */
+/* shm_kit.h: shared by the tests of this room. */
 #ifndef PATH_SHM_SHM_KIT_H
 #define PATH_SHM_SHM_KIT_H
 
@@ -6,7 +6,7 @@
 
 #include "path/shm/shm_priv.h"
 
-/* Ends a path that never had a node. Nobody else is left, hence NO_THREAD_SAFETY. */
+/* Destroys a path without a node. No other thread is left, hence NO_THREAD_SAFETY. */
 static inline void kit_destroy(struct shm *shm) NO_THREAD_SAFETY
 {
 	for (u32 i = 1; i < shm->count; i++)

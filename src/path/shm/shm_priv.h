@@ -9,16 +9,16 @@
 enum { SHM_LINKS = 1024 };
 
 enum link_state {
-	LINK_ASKING,  /* its owner is being looked for: send() says -EAGAIN */
-	LINK_ABSENT,  /* nobody owns the slot: send() says -ENETUNREACH and has it asked again */
-	LINK_NOWHERE, /* nobody ever */
+	LINK_ASKING,  /* its owner is being resolved: send() returns -EAGAIN */
+	LINK_ABSENT,  /* the slot has no owner: send() returns -ENETUNREACH and requests it again */
+	LINK_NOWHERE, /* never has an owner */
 	LINK_UP,
-	LINK_ALIAS, /* a further slot of a process that has a link: `real` is that one */
+	LINK_ALIAS, /* a further slot of a process that has a link: `real` */
 	LINK_DEAD,
 };
 
-/* Bits beside LINK_UP, so that sending tests them all at once: the port is down; somebody captures
- * what is sent. */
+/* Bits beside LINK_UP, so that sending tests all of them at once: the port is down; a capture
+ * runs. */
 enum { LINK_SHUT = 0x80, LINK_WATCHED = 0x40 };
 
 /* One other process, or a slot whose owner is not known yet. */
@@ -28,29 +28,29 @@ struct shm_link {
 	/* enum link_state, LINK_SHUT, LINK_WATCHED; stored with release, loaded with acquire */
 	u32 state;
 	u32 refs OWNED_BY(shm.lock);
-	u32 slot;		     /* the slot it was asked for */
+	u32 slot;		     /* the slot that was requested */
 	struct shm_link *real;	     /* LINK_ALIAS; stored before the state */
-	/* chain of the aliases of an open link */
+	/* list of the aliases of an open link */
 	struct shm_link *next_alias OWNED_BY(shm.poll_lock);
 	struct list_head node OWNED_BY(shm.lock); /* on shm->asking or shm->dead */
 	u64 process;
-	u64 asked_ns; /* when it was last asked for */
+	u64 asked_ns; /* clock: the last request */
 	pid_t pid;
 	int bell_fd[2];
 	int pid_fd;
 	int space_fd; /* the peer's address space; -1: it cannot be reached. space.h */
 	bool self;
-	bool direct; /* the peer's memory can be reached */
+	bool direct; /* the peer's memory is reachable */
 	struct reach *reach; /* its memory file; NULL: not opened. reach.h */
-	u64 want_slot, want_length; /* what is to be mapped of it; 0: nothing */
-	bool want_shown;	    /* what it shows is to be mapped */
-	bool shown_none;	    /* not again: that has failed */
-	bool reach_none;	    /* it cannot be mapped */
+	u64 want_slot, want_length; /* the slot and length to be mapped; 0: none */
+	bool want_shown;	    /* maps for the regions that it shows are requested */
+	bool shown_none;	    /* mapping those has failed: not again */
+	bool reach_none;	    /* the file cannot be mapped */
 	const struct board *board;
 	struct ring_pair *pair;
 	struct ring_tx tx;
 	struct ring_rx rx OWNED_BY(shm.poll_lock);
-	/* the bell word that was last answered with a ring; racy by design, a lost update rings
+	/* the doorbell word that was last answered by a ring; racy by design, a lost update rings
 	 * twice */
 	u32 rung;
 };
@@ -58,9 +58,9 @@ struct shm_link {
 struct shm {
 	struct path path FIXED; /* first */
 	struct shm_config cfg FIXED;
-	/* one conversation with the node at a time; may be held across it */
+	/* one conversation with the node at a time; held across it */
 	struct lock resolve_lock ONE_AT_A_TIME;
-	struct lock poll_lock ACQUIRED_AFTER(resolve_lock); /* whoever receives */
+	struct lock poll_lock ACQUIRED_AFTER(resolve_lock); /* the receiver */
 	struct lock lock ACQUIRED_AFTER(poll_lock);
 	struct shm_link *self FIXED, *nowhere FIXED;
 	struct shm_link *slots[NODE_SLOTS] GUARDED_BY(lock);
@@ -68,23 +68,24 @@ struct shm {
 	struct list_head dead GUARDED_BY(lock);
 	u32 count WRITTEN_UNDER(poll_lock, lock); /* links[] in use */
 	bool port_down WRITTEN_UNDER(poll_lock, lock); /* for links to come */
-	bool watched WRITTEN_UNDER(poll_lock, lock);	 /* the same */
+	bool watched WRITTEN_UNDER(poll_lock, lock);	 /* likewise */
 	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot or want_shown */
-	u32 stuck ATOMIC_ONLY; /* drains given up */
-	u32 turn GUARDED_BY(poll_lock); /* links[] index of the link to look at next */
+	u32 stuck ATOMIC_ONLY; /* drains that ended at their limit */
+	u32 turn GUARDED_BY(poll_lock); /* index in links[] at which the next pass begins */
 	struct shm_link *links[SHM_LINKS] WRITTEN_UNDER(poll_lock, lock);
 };
 
 /* Calls fn for every link in any state, with a reference and without a lock. */
 void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l, void *arg), void *arg);
 struct shm_link *link_create(struct shm *shm, u32 slot);
-/* Maps what the node handed over and opens the peer's address space. Takes the descriptors. */
+/* Maps the rings and the board from the node and opens the peer's address space. Takes the
+ * descriptors. */
 int link_open(struct shm_link *l, struct node_peer *peer);
 void link_close(struct shm_link *l);
-/* Its pidfd will not be heard of any more. */
+/* Stops watching its pidfd. */
 void link_unwatch(struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
-/* LINK_UP, as the port is, and watched or not. */
+/* Sets LINK_UP with the bits of the port and the capture. */
 void link_set_open(struct shm_link *l);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		int iovcnt);
@@ -95,14 +96,15 @@ bool link_pullable(struct path_dest *d);
 int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
 	      const struct iovec *ours, int m, u64 bytes);
 void link_ring_bell(struct shm_link *l);
-/* Does the peer's board show this queue pair? */
+/* Tells whether the peer's board shows this queue pair. */
 bool link_peer_has_qp(const struct shm_link *l, u32 qpn);
-/* The entry that the board has for a number, whoever has that; NULL: the board's owner cannot have
- * it. */
+/* Returns the board's entry for a number, whichever queue pair that shows; NULL: the board's owner
+ * cannot own it. */
 const struct board_qp *link_find_qp(const struct board *b, u32 qpn);
-/* Opens the way to the peer's memory, if this process may go it. */
+/* Opens the peer's address space, if this process is permitted to. */
 void link_open_space(struct shm_link *l);
-/* Asks the node who owns l->slot and opens the link. Engine's thread or a verb that may sleep. */
+/* Asks the node for the owner of l->slot and opens the link. Engine's thread or a verb that may
+ * sleep. */
 int link_resolve(struct shm_link *l);
 
 static inline struct shm_link *link_of(struct path_dest *d)
@@ -120,13 +122,13 @@ static inline enum link_state link_state(const struct shm_link *l)
 	return (enum link_state)(link_word(l) & ~(u32)(LINK_SHUT | LINK_WATCHED));
 }
 
-/* Open, and the port is up. */
+/* Tells whether it is open and the port up. */
 static inline bool link_carries(const struct shm_link *l)
 {
 	return (link_word(l) & ~(u32)LINK_WATCHED) == LINK_UP;
 }
 
-/* The same, and nobody captures. */
+/* The same, and no capture runs. */
 static inline bool link_is_plain(const struct shm_link *l)
 {
 	return link_word(l) == LINK_UP;
@@ -142,7 +144,7 @@ static inline bool link_is_shut(const struct shm_link *l)
 	return (link_word(l) & LINK_SHUT) != 0;
 }
 
-/* ---- tap.c: what a captured link does besides ---- */
+/* ---- tap.c: the capture of a link ---- */
 
 struct tap {
 	struct capture_hold hold;
@@ -150,9 +152,9 @@ struct tap {
 	struct pkt pkt;
 };
 
-/* ring_push, captured. */
+/* Pushes a packet and records it. */
 int tap_push(struct shm_link *l, const struct pkt *p, const struct iovec *iov, int iovcnt);
-/* Around a one-sided copy between the target and the pieces. */
+/* Called around a one-sided copy between the target and the pieces. */
 void tap_begin(struct shm_link *l, const struct path_target *t, struct tap *tap);
 void tap_end(struct shm_link *l, struct tap *tap, const struct iovec *iov, int iovcnt, bool went);
 

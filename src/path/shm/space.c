@@ -22,10 +22,10 @@ enum {
 /* A place in a list of pieces. */
 struct space_cursor {
 	const struct iovec *piece;
-	size_t done; /* of it */
+	size_t done; /* bytes of the current piece */
 };
 
-/* Lists the next pieces here, of `length` bytes at most; *bytes (out) is how many they have. */
+/* Lists the next pieces here, of `length` bytes at most; *bytes (out): their sum. */
 static int space_take(struct space_cursor *c, u64 length, struct iovec *out, int max, u64 *bytes)
 {
 	int n = 0;
@@ -44,8 +44,8 @@ static int space_take(struct space_cursor *c, u64 length, struct iovec *out, int
 	return n;
 }
 
-/* The kernel goes from piece to piece, each from its front to its end. syscall, for pwritev() is a
- * cancellation point, and the caller holds locks. */
+/* The kernel copies piece by piece, each in ascending order. syscall(): pwritev() is a cancellation
+ * point, and the caller holds locks. */
 static int space_call(long number, int fd, u64 addr, const struct iovec *here, int n, u64 bytes)
 {
 	long done = syscall(number, fd, here, n, (unsigned long)addr, (unsigned long)(addr >> 32));
@@ -68,7 +68,7 @@ static int space_copy(long number, int fd, u64 addr, u64 length, struct space_cu
 		if (done < front)
 			n = space_take(c, MIN(front - done, (u64)SPACE_CALL), part, SPACE_PIECES,
 				       &bytes);
-		/* What is last is a piece of its own. */
+		/* The tail is a piece of its own. */
 		if (done + bytes >= front && n < SPACE_PIECES)
 			n += space_take(c, length - done - bytes, part + n, SPACE_PIECES - n,
 					&more);

@@ -1,10 +1,10 @@
-/* tap.c: what is sent over a link while somebody captures.
+/* tap.c: records what a link sends during a capture.
  *
- * Local packets are captured where they are sent, so that each is there once. Room is taken in the
- * recorder's memory before a packet goes and filled after it went, so that a record of what answers
- * it comes later.
+ * Local packets are recorded where they are sent, so that each is recorded once. A slot of the
+ * recorder's memory is taken before a packet is sent and filled afterwards, so that the record of
+ * its response comes later.
  *
- * In: packets, one-sided copies    Out: records    Runs: whoever sends    Locks: capture.lock
+ * In: packets, one-sided copies    Out: records    Runs: threads that send    Locks: capture.lock
  */
 #include "path/shm/shm_priv.h"
 
@@ -17,7 +17,7 @@ static u32 tap_mtu(const struct board_qp *q, const struct pkt *p)
 	return 128u << mtu;
 }
 
-/* The entry's, which a transition of the queue pair may be changing. */
+/* Fills the addresses from the entry, which a transition of the queue pair may be changing. */
 static void tap_way(const struct board_qp *q, struct capture_packet *out)
 {
 	out->sgid_index = __atomic_load_n(&q->sgid_index, __ATOMIC_RELAXED);
@@ -47,7 +47,7 @@ int tap_push(struct shm_link *l, const struct pkt *p, const struct iovec *iov, i
 	int pieces = iovcnt, err;
 
 	tap_describe(l, p, &packet);
-	if (p->flags & PKT_PULL) { /* what the list names */
+	if (p->flags & PKT_PULL) { /* the memory that the list names */
 		packet.length = p->dma_length;
 		payload = iov->iov_base;
 		pieces = (int)(p->length / sizeof(*payload));
