@@ -1,5 +1,5 @@
-/* ib_extended.h: creation by size-versioned structures, completions with side data, and the
- * methods of a driver that came after struct ib_device.
+/* ib_extended.h: creation and queries by size-versioned structures, completions with side data,
+ * tag matching, and the methods of a driver that came after struct ib_device.
  *
  * The general rule of versions: the structures of ib_verbs.h never change. What is new is a field
  * at the end of a structure of this file. Each of these structures begins with `size`, which its
@@ -18,6 +18,37 @@
 #define IB_EXTENDED_H
 
 #include <rdma/ib_verbs.h>
+
+/* ---- what a device can do -------------------------------------------------------------------- */
+
+enum ib_tm_cap_flags { IB_TM_CAP_RC = 1 << 0 }; /* RC queue pairs may use a tag-matching SRQ */
+
+/* Limits of tag matching; all 0: the device has none. */
+struct ib_tm_caps {
+	u32 max_rndv_hdr_size; /* bytes of a rendezvous request, all headers included */
+	u32 max_num_tags;      /* entries of one SRQ's list */
+	u32 flags;	       /* enum ib_tm_cap_flags */
+	u32 max_ops;	       /* of one SRQ, that have not completed */
+	u32 max_sge;	       /* of one entry */
+};
+
+/* Limits of ib_modify_cq; both 0: the device delays no event. */
+struct ib_cq_caps {
+	u16 max_cq_moderation_count;
+	u16 max_cq_moderation_period; /* microseconds */
+};
+
+struct ib_device_attr_ex {
+	u32 size;
+	struct ib_device_attr base;
+	struct ib_tm_caps tm_caps;
+	struct ib_cq_caps cq_caps;
+};
+
+/* Reads limits and capabilities into *attr, whose `size` the consumer has set: what ib_query_device
+ * reads into attr->base, and the rest. What the device does not know is 0. May block. 0; -EINVAL:
+ * size; or the driver's errno. */
+AV_EXPORT int ib_query_device_ex(struct ib_device *device, struct ib_device_attr_ex *attr);
 
 /* ---- completion queues ----------------------------------------------------------------------- */
 
@@ -70,7 +101,7 @@ AV_EXPORT int ib_poll_cq_ex(struct ib_cq *cq, int num_entries, struct ib_wc *wc,
  * context. 0, or -EOPNOTSUPP: the device has none. */
 AV_EXPORT int ib_query_clock(struct ib_device *device, u64 *raw);
 
-/* ---- shared receive queues and queue pairs --------------------------------------------------- */
+/* ---- shared receive queues ------------------------------------------------------------------- */
 
 enum ib_srq_type { IB_SRQT_BASIC, IB_SRQT_XRC, IB_SRQT_TM };
 
@@ -88,6 +119,47 @@ struct ib_srq_init_attr_ex {
  * device, or one where the type has none), -EOPNOTSUPP (the device lacks the type, or does not
  * know a field), -ENOSYS (the device has no SRQs), -ENOMEM. */
 AV_EXPORT struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *init);
+
+/* ---- operations of a tag-matching SRQ -------------------------------------------------------- */
+
+enum ib_ops_wr_opcode {
+	IB_WR_TAG_ADD,	/* appends a buffer to the list */
+	IB_WR_TAG_DEL,	/* takes one off it */
+	IB_WR_TAG_SYNC, /* tells the count alone */
+};
+
+enum ib_ops_flags {
+	IB_OPS_SIGNALED = 1 << 0, /* it completes in the SRQ's CQ */
+	IB_OPS_TM_SYNC = 1 << 1,  /* unexpected_cnt counts */
+};
+
+/* One operation. The structure is libibverbs' struct ibv_ops_wr, and so never grows. */
+struct ib_ops_wr {
+	u64 wr_id;
+	struct ib_ops_wr *next;
+	enum ib_ops_wr_opcode opcode;
+	int flags; /* enum ib_ops_flags */
+	struct {
+		u32 unexpected_cnt; /* unexpected messages that the consumer has handled */
+		u32 handle;	    /* of the entry: TAG_ADD writes it, TAG_DEL reads it */
+		struct {
+			u64 recv_wr_id; /* of the completion of the message that takes the entry */
+			struct ib_sge *sg_list;
+			int num_sge;
+			u64 tag;
+			u64 mask; /* a message matches if its tag & mask == tag */
+		} add;
+	} tm;
+};
+
+/* Posts a list of operations in order, up to the first bad one, which *bad names (`bad` may be
+ * NULL). The list and its SGEs are read during the call only; the memory that they name belongs to
+ * the device until a message's completion, or that of a TAG_DEL. Never blocks, any context. 0;
+ * -EINVAL: the SRQ is of another type, opcode, handle, SGEs; -ENOMEM: max_num_tags entries or
+ * max_ops operations are outstanding; -EOPNOTSUPP: the device has no such SRQs. */
+AV_EXPORT int ib_post_srq_ops(struct ib_srq *srq, struct ib_ops_wr *wr, struct ib_ops_wr **bad);
+
+/* ---- queue pairs ----------------------------------------------------------------------------- */
 
 struct ib_qp_init_attr_ex {
 	u32 size;
@@ -119,6 +191,11 @@ struct ib_device_ops {
 	struct ib_srq *(*create_srq)(struct ib_pd *pd, struct ib_srq_init_attr_ex *init);
 	struct ib_qp *(*create_qp)(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
 	int (*query_clock)(struct ib_device *device, u64 *raw);
+	/* Adds to what ib_device.query_device has put into attr->base. Writes only fields that end
+	 * within attr->size; all but `base` are 0 before. */
+	int (*query_device)(struct ib_device *device, struct ib_device_attr_ex *attr);
+	/* Of an SRQ of type TM. *bad is always there. */
+	int (*post_srq_ops)(struct ib_srq *srq, struct ib_ops_wr *wr, struct ib_ops_wr **bad);
 };
 
 /* The first fields of a table, as the driver is compiled. */

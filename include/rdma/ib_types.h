@@ -355,6 +355,10 @@ enum ib_wc_status {
 	IB_WC_FATAL_ERR,
 	IB_WC_RESP_TIMEOUT_ERR,
 	IB_WC_GENERAL_ERR,
+	/* Of tag-matching SRQs (ib_extended.h), with libibverbs' numbers. */
+	IB_WC_TM_ERR,		  /* TAG_DEL: a message has taken the entry */
+	IB_WC_TM_RNDV_INCOMPLETE, /* the request lies in the entry's buffer; the data is the
+				   * consumer's to read */
 };
 
 enum ib_wc_opcode {
@@ -369,14 +373,25 @@ enum ib_wc_opcode {
 	/* The high bit tells a receive: test `opcode & IB_WC_RECV`. */
 	IB_WC_RECV = 1 << 7,
 	IB_WC_RECV_RDMA_WITH_IMM,
+	/* Of tag-matching SRQs, with libibverbs' numbers. The first three are list operations, in
+	 * spite of the bit, and bear no queue pair. */
+	IB_WC_TM_ADD,
+	IB_WC_TM_DEL,
+	IB_WC_TM_SYNC,
+	IB_WC_TM_RECV,	 /* a message with a tag */
+	IB_WC_TM_NO_TAG, /* a message that is not for the list */
 };
 
-/* Linux's bits. libibverbs has the last two the other way round. */
+/* Linux's bits. libibverbs has WITH_INVALIDATE and IP_CSUM_OK the other way round, and the bits of
+ * tag matching where Linux has others. */
 enum ib_wc_flags {
 	IB_WC_GRH = 1,
 	IB_WC_WITH_IMM = 1 << 1,
 	IB_WC_WITH_INVALIDATE = 1 << 2,
 	IB_WC_IP_CSUM_OK = 1 << 3,
+	IB_WC_TM_SYNC_REQ = 1 << 16,   /* the count of unexpected messages is to be told */
+	IB_WC_TM_MATCH = 1 << 17,      /* an entry has taken the message */
+	IB_WC_TM_DATA_VALID = 1 << 18, /* its data is in the entry's buffer */
 };
 
 struct ib_wc {

@@ -56,6 +56,7 @@ struct ib_srq {
 	void *srq_context;
 	int usecnt;
 	struct ib_cq *cq; /* only if the driver has ib_device_ops.create_srq */
+	u32 srq_type;	  /* enum ib_srq_type; only if it has ib_device_ops.post_srq_ops */
 };
 
 struct ib_qp {
@@ -389,8 +390,10 @@ AV_EXPORT struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler c
 				     void (*event_handler)(struct ib_event *event, void *context),
 				     void *cq_context, int cqe, int comp_vector);
 
-/* Lets the device delay an event until cq_count completions have come or cq_period microseconds
- * have passed. May block. 0 or -ENOSYS. */
+/* Has the device delay events: the completion that meets an arm raises none itself; the event comes
+ * when cq_count completions have been added, that one included, or cq_period microseconds have
+ * passed, or the CQ is full. A limit of 0 does not count; without a period the event may never
+ * come. 0 and 0, or 1 and 0, end this. Limits: ib_query_device_ex. May block. 0 or -ENOSYS. */
 AV_EXPORT int ib_modify_cq(struct ib_cq *cq, u16 cq_count, u16 cq_period);
 
 /* Destroys the CQ. Waits until no handler of it runs. May block. 0; -EBUSY: a queue pair or SRQ

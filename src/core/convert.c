@@ -18,10 +18,12 @@ _Static_assert(offsetof(struct ib_sge, lkey) == offsetof(struct ibv_sge, lkey), 
 _Static_assert((int)IB_WR_LSO == (int)IBV_WR_TSO, "same opcodes");
 _Static_assert((int)IB_WR_SEND_WITH_INV == (int)IBV_WR_SEND_WITH_INV, "same opcodes");
 _Static_assert((int)IB_SEND_IP_CSUM == (int)IBV_SEND_IP_CSUM, "same send flags");
-_Static_assert((int)IB_WC_GENERAL_ERR == (int)IBV_WC_GENERAL_ERR, "same statuses");
+_Static_assert((int)IB_WC_TM_RNDV_INCOMPLETE == (int)IBV_WC_TM_RNDV_INCOMPLETE, "same statuses");
 _Static_assert((int)IB_WC_LSO == (int)IBV_WC_TSO, "same completion opcodes");
 _Static_assert((int)IB_WC_RECV_RDMA_WITH_IMM == (int)IBV_WC_RECV_RDMA_WITH_IMM, "same opcodes");
-_Static_assert((int)IB_WC_WITH_IMM == (int)IBV_WC_WITH_IMM, "same flags, but for two");
+_Static_assert((int)IB_WC_TM_ADD == (int)IBV_WC_TM_ADD, "same opcodes");
+_Static_assert((int)IB_WC_TM_NO_TAG == (int)IBV_WC_TM_NO_TAG, "same opcodes");
+_Static_assert((int)IB_WC_WITH_IMM == (int)IBV_WC_WITH_IMM, "same flags, but for two and tags'");
 _Static_assert((int)IB_QPT_XRC_TGT == (int)IBV_QPT_XRC_RECV, "same QP types");
 _Static_assert((int)IB_QP_RATE_LIMIT == (int)IBV_QP_RATE_LIMIT, "same attribute bits");
 _Static_assert((int)IB_EVENT_GID_CHANGE == (int)IBV_EVENT_GID_CHANGE, "same events");
@@ -108,19 +110,30 @@ void ib_convert_ibv_recv_wr(const struct ibv_recv_wr *in, struct ib_recv_wr *out
 	out->num_sge = in->num_sge;
 }
 
-/* Two flags have changed places between the two worlds. */
+enum {
+	IBV_TM_FLAGS = IBV_WC_TM_SYNC_REQ | IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID,
+	TM_FLAGS_SHIFT = 12,
+};
+_Static_assert(IBV_WC_TM_SYNC_REQ << TM_FLAGS_SHIFT == IB_WC_TM_SYNC_REQ &&
+		       IBV_WC_TM_MATCH << TM_FLAGS_SHIFT == IB_WC_TM_MATCH &&
+		       IBV_WC_TM_DATA_VALID << TM_FLAGS_SHIFT == IB_WC_TM_DATA_VALID,
+	       "tag matching's flags stand in the same order");
+
+/* Two flags have changed places between the two worlds, and those of tag matching have moved. */
 static int flags_from_ibv(unsigned int flags)
 {
 	return (int)(flags & (IBV_WC_GRH | IBV_WC_WITH_IMM)) |
 	       (flags & IBV_WC_WITH_INV ? IB_WC_WITH_INVALIDATE : 0) |
-	       (flags & IBV_WC_IP_CSUM_OK ? IB_WC_IP_CSUM_OK : 0);
+	       (flags & IBV_WC_IP_CSUM_OK ? IB_WC_IP_CSUM_OK : 0) |
+	       (int)((flags & IBV_TM_FLAGS) << TM_FLAGS_SHIFT);
 }
 
 static unsigned int flags_to_ibv(int flags)
 {
 	return ((u32)flags & (IB_WC_GRH | IB_WC_WITH_IMM)) |
 	       (flags & IB_WC_WITH_INVALIDATE ? IBV_WC_WITH_INV : 0) |
-	       (flags & IB_WC_IP_CSUM_OK ? IBV_WC_IP_CSUM_OK : 0);
+	       (flags & IB_WC_IP_CSUM_OK ? IBV_WC_IP_CSUM_OK : 0) |
+	       ((u32)flags >> TM_FLAGS_SHIFT & IBV_TM_FLAGS);
 }
 
 void ib_convert_wc(const struct ibv_wc *in, struct ib_qp *qp, struct ib_wc *out)

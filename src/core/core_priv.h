@@ -133,11 +133,12 @@ struct ib_qp *extended_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *ow
 /* The CQ that the SRQ stands on; NULL: none, or the driver's struct ib_srq has no such field. */
 struct ib_cq *extended_srq_cq(const struct ib_srq *srq);
 void extended_srq_set_cq(struct ib_srq *srq, struct ib_cq *cq);
+/* Nothing where the driver's struct ib_srq has no such field. */
+void extended_srq_set_type(struct ib_srq *srq, enum ib_srq_type type);
 
 /* verbs.c */
 /* The common fields of an SRQ that the driver has just made. */
-void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_init_attr *init,
-		    struct ib_cq *cq);
+void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_init_attr_ex *init);
 
 /* client.c */
 /* Calls `add` of every client that the device does not have yet, in the order of their

@@ -1,4 +1,5 @@
-/* extended.c: creation by size-versioned structures, and the driver's methods for it.
+/* extended.c: creation and queries by size-versioned structures, operations of tag-matching SRQs,
+ * and the driver's methods for them.
  * In: consumers, doors    Out: the driver's ib_device_ops, or its older methods where they do
  * Runs: the caller    Locks: none of its own
  */
@@ -14,6 +15,26 @@ enum {
 	QP_ATTR_LEAST = offsetof(struct ib_qp_init_attr_ex, base) + sizeof(struct ib_qp_init_attr),
 	OPS_LEAST = offsetof(struct ib_device_ops, query_clock) + sizeof(void *),
 };
+
+/* What later releases have added. */
+enum {
+	DEVICE_ATTR_LEAST = offsetof(struct ib_device_attr_ex, cq_caps) + sizeof(struct ib_cq_caps),
+	OPS_WITH_SRQ_OPS = offsetof(struct ib_device_ops, post_srq_ops) + sizeof(void *),
+};
+
+/* The doors hand on lists as they are. */
+_Static_assert(sizeof(struct ib_ops_wr) == sizeof(struct ibv_ops_wr), "same operation");
+_Static_assert(offsetof(struct ib_ops_wr, flags) == offsetof(struct ibv_ops_wr, flags) &&
+		       offsetof(struct ib_ops_wr, tm.handle) ==
+			       offsetof(struct ibv_ops_wr, tm.handle) &&
+		       offsetof(struct ib_ops_wr, tm.add.num_sge) ==
+			       offsetof(struct ibv_ops_wr, tm.add.num_sge) &&
+		       offsetof(struct ib_ops_wr, tm.add.mask) ==
+			       offsetof(struct ibv_ops_wr, tm.add.mask),
+	       "same operation");
+_Static_assert((int)IB_WR_TAG_SYNC == (int)IBV_WR_TAG_SYNC &&
+		       (int)IB_OPS_TM_SYNC == (int)IBV_OPS_TM_SYNC,
+	       "same operation");
 
 _Static_assert(sizeof(struct ib_wc_side) == 64, "polls hand out arrays of it: it never grows");
 
@@ -61,6 +82,28 @@ int ib_set_device_ops(struct ib_device *device, const struct ib_device_ops *ops)
 		return -EBUSY;
 	memset(&core->ops, 0, sizeof(core->ops));
 	memcpy(&core->ops, ops, MIN(ops->size, (u32)sizeof(core->ops)));
+	return 0;
+}
+
+/* ---- what a device can do -------------------------------------------------------------------- */
+
+int ib_query_device_ex(struct ib_device *device, struct ib_device_attr_ex *attr)
+{
+	const struct ib_device_ops *ops = &device->core->ops;
+	struct ib_device_attr_ex own = { .size = sizeof(own) };
+	u32 size = attr->size;
+	int err;
+
+	if (size < DEVICE_ATTR_LEAST)
+		return -EINVAL;
+	err = ib_query_device(device, &own.base);
+	if (!err && ops->query_device)
+		err = DRIVER_CALL(ops->query_device(device, &own));
+	if (err)
+		return err;
+	memset(attr, 0, size);
+	memcpy(attr, &own, MIN(size, (u32)sizeof(own)));
+	attr->size = size;
 	return 0;
 }
 
@@ -123,6 +166,17 @@ void extended_srq_set_cq(struct ib_srq *srq, struct ib_cq *cq)
 		srq->cq = cq;
 }
 
+static bool srq_has_type(const struct ib_device *device)
+{
+	return device->core->ops.size >= OPS_WITH_SRQ_OPS;
+}
+
+void extended_srq_set_type(struct ib_srq *srq, enum ib_srq_type type)
+{
+	if (srq_has_type(srq->device))
+		srq->srq_type = type;
+}
+
 static int srq_check_attr(const struct ib_pd *pd, const struct ib_srq_init_attr_ex *own)
 {
 	if ((u32)own->srq_type > IB_SRQT_TM)
@@ -168,7 +222,7 @@ struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *in
 		err = (int)PTR_ERR(srq);
 		goto put_cq;
 	}
-	verbs_fill_srq(srq, pd, &own.base, own.cq);
+	verbs_fill_srq(srq, pd, &own);
 	init->base.attr = own.base.attr;
 	return srq;
 put_cq:
@@ -177,6 +231,21 @@ put_cq:
 put_pd:
 	use_put(&pd->usecnt);
 	return ERR_PTR(err);
+}
+
+int ib_post_srq_ops(struct ib_srq *srq, struct ib_ops_wr *wr, struct ib_ops_wr **bad)
+{
+	const struct ib_device_ops *ops = &srq->device->core->ops;
+	struct ib_ops_wr *refused = wr;
+	int err = -EOPNOTSUPP;
+
+	if (ops->post_srq_ops)
+		err = srq->srq_type != IB_SRQT_TM ?
+			      -EINVAL :
+			      DRIVER_CALL(ops->post_srq_ops(srq, wr, &refused));
+	if (err && bad)
+		*bad = refused;
+	return err;
 }
 
 /* ---- queue pairs ----------------------------------------------------------------------------- */

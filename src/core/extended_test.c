@@ -1,5 +1,5 @@
 /* extended_test.c: structures and tables of several releases: a driver that is older than the
- * midlayer, one that is newer, one that has none of it. */
+ * midlayer, one that is newer, one that has none of it; operations of tag-matching SRQs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,17 +8,18 @@
 
 #include <cmocka.h>
 
+#include "core/convert.h"
 #include "core/core_priv.h"
 #include "core/test_support/fake_device.h"
 
 static struct fake_device *fake;
-static int created, polled;
+static int created, polled, posted;
 static struct ib_cq_init_attr seen_cq;
 static struct ib_srq_init_attr_ex seen_srq;
 
 static int setup(void **state)
 {
-	created = polled = 0;
+	created = polled = posted = 0;
 	fake = fake_create("fake%d");
 	return 0;
 }
@@ -67,9 +68,36 @@ static struct ib_qp *ops_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *
 	return pd->device->create_qp(pd, &init->base);
 }
 
+static int ops_query_device(struct ib_device *device, struct ib_device_attr_ex *attr)
+{
+	assert_int_equal(attr->size, sizeof(*attr));
+	attr->tm_caps.max_num_tags = (u32)attr->base.max_map_per_fmr + 5;
+	attr->cq_caps.max_cq_moderation_count = 6;
+	return fake->fail;
+}
+
+/* Takes entries with a handle that counts up; refuses a tag of 0. */
+static int ops_post_srq_ops(struct ib_srq *srq, struct ib_ops_wr *wr, struct ib_ops_wr **bad)
+{
+	assert_true(event_driver_depth > 0);
+	for (; wr; wr = wr->next) {
+		if (wr->opcode == IB_WR_TAG_ADD && !wr->tm.add.tag) {
+			*bad = wr;
+			return -ENOMEM;
+		}
+		wr->tm.handle = (u32)++posted;
+	}
+	return 0;
+}
+
 static const struct ib_device_ops ops = {
-	IB_DEVICE_OPS_SIZES,	.create_cq = ops_create_cq,   .poll_cq = ops_poll_cq,
-	.create_srq = ops_create_srq, .create_qp = ops_create_qp,
+	IB_DEVICE_OPS_SIZES,
+	.create_cq = ops_create_cq,
+	.poll_cq = ops_poll_cq,
+	.create_srq = ops_create_srq,
+	.create_qp = ops_create_qp,
+	.query_device = ops_query_device,
+	.post_srq_ops = ops_post_srq_ops,
 };
 
 static void register_with(const struct ib_device_ops *table)
@@ -251,6 +279,124 @@ static void query_clock__without_one(void **state)
 	assert_int_equal(raw, 4);
 }
 
+/* ---- tag matching ---------------------------------------------------------------------------- */
+
+static struct ib_srq *srq_of(struct ib_pd *pd, enum ib_srq_type type, struct ib_cq *cq)
+{
+	struct ib_srq_init_attr_ex init = { .size = sizeof(init), .srq_type = type, .cq = cq };
+	struct ib_srq *srq = ib_create_srq_ex(pd, &init);
+
+	assert_false(IS_ERR(srq));
+	return srq;
+}
+
+static void post_srq_ops__goes_to_the_driver_of_a_tm_srq_only(void **state)
+{
+	struct ib_ops_wr last = { .opcode = IB_WR_TAG_ADD };
+	struct ib_ops_wr list = { .opcode = IB_WR_TAG_ADD, .next = &last, .tm.add.tag = 1 };
+	struct ib_srq *srq, *plain;
+	struct ib_ops_wr *bad = NULL;
+	struct ib_pd *pd;
+	struct ib_cq *cq;
+
+	register_with(&ops);
+	pd = ib_alloc_pd(&fake->ib);
+	cq = cq_with(0);
+	srq = srq_of(pd, IB_SRQT_TM, cq);
+	plain = srq_of(pd, IB_SRQT_BASIC, NULL);
+	assert_int_equal(ib_post_srq_ops(srq, &list, &bad), -ENOMEM);
+	assert_ptr_equal(bad, &last);
+	assert_int_equal(list.tm.handle, 1);
+	assert_int_equal(ib_post_srq_ops(srq, &list, NULL), -ENOMEM);
+	last.tm.add.tag = 1;
+	bad = NULL;
+	assert_int_equal(ib_post_srq_ops(srq, &list, &bad), 0);
+	assert_int_equal(last.tm.handle, 4);
+	assert_null(bad);
+	assert_int_equal(ib_post_srq_ops(plain, &list, &bad), -EINVAL);
+	assert_ptr_equal(bad, &list);
+	assert_int_equal(posted, 4);
+	assert_int_equal(ib_destroy_srq(plain), 0);
+	assert_int_equal(ib_destroy_srq(srq), 0);
+	assert_int_equal(ib_destroy_cq(cq), 0);
+	assert_int_equal(ib_dealloc_pd(pd), 0);
+}
+
+/* Its struct ib_srq ends before the type. */
+static void post_srq_ops__spares_an_older_driver(void **state)
+{
+	struct ib_ops_wr wr = { .opcode = IB_WR_TAG_SYNC }, *bad = NULL;
+	struct ib_device_ops older = ops;
+	struct ib_srq *srq;
+	struct ib_pd *pd;
+
+	older.size = offsetof(struct ib_device_ops, query_device);
+	register_with(&older);
+	pd = ib_alloc_pd(&fake->ib);
+	srq = srq_of(pd, IB_SRQT_BASIC, NULL);
+	assert_int_equal(ib_post_srq_ops(srq, &wr, &bad), -EOPNOTSUPP);
+	assert_ptr_equal(bad, &wr);
+	assert_int_equal(ib_destroy_srq(srq), 0);
+	assert_int_equal(ib_dealloc_pd(pd), 0);
+}
+
+static void query_device_ex__asks_both_methods(void **state)
+{
+	struct ib_device_attr_ex attr = { .size = sizeof(attr) }, again;
+
+	fake->max_map_per_fmr = 3;
+	register_with(&ops);
+	assert_int_equal(ib_query_device_ex(&fake->ib, &attr), 0);
+	assert_int_equal(attr.size, sizeof(attr));
+	assert_int_equal(attr.base.max_map_per_fmr, 3);
+	assert_int_equal(attr.tm_caps.max_num_tags, 8);
+	assert_int_equal(attr.cq_caps.max_cq_moderation_count, 6);
+	again = attr;
+	fake->fail = -EIO;
+	assert_int_equal(ib_query_device_ex(&fake->ib, &again), -EIO);
+	assert_memory_equal(&again, &attr, sizeof(attr));
+	fake->fail = 0;
+	attr.size = sizeof(attr) - 1;
+	assert_int_equal(ib_query_device_ex(&fake->ib, &attr), -EINVAL);
+}
+
+static void query_device_ex__of_an_older_driver_and_a_later_consumer(void **state)
+{
+	static const u8 none[sizeof(struct ib_tm_caps) + sizeof(struct ib_cq_caps)];
+	struct {
+		struct ib_device_attr_ex now;
+		u64 later;
+	} attr;
+
+	register_with(NULL);
+	memset(&attr, 0xff, sizeof(attr));
+	attr.now.size = sizeof(attr);
+	assert_int_equal(ib_query_device_ex(&fake->ib, &attr.now), 0);
+	assert_int_equal(attr.now.size, sizeof(attr));
+	assert_memory_equal(&attr.now.tm_caps, none, sizeof(none));
+	assert_int_equal(attr.later, 0);
+}
+
+static void poll_cq__of_a_list_operation_has_tag_flags_and_no_queue_pair(void **state)
+{
+	struct ib_wc in = { .opcode = IB_WC_TM_ADD, .wc_flags = IB_WC_TM_SYNC_REQ }, out;
+	struct ibv_wc wc;
+	struct ib_cq *cq;
+
+	register_with(&ops);
+	cq = cq_with(0);
+	fake_complete(cq, &in);
+	assert_int_equal(fake->ib.uverbs->poll_cq(cq, 1, &wc), 1);
+	assert_int_equal(wc.opcode, IBV_WC_TM_ADD);
+	assert_int_equal(wc.wc_flags, IBV_WC_TM_SYNC_REQ);
+	assert_int_equal(wc.qp_num, 0);
+	wc.wc_flags = IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID | IBV_WC_WITH_IMM;
+	ib_convert_wc(&wc, NULL, &out);
+	assert_int_equal(out.wc_flags, IB_WC_TM_MATCH | IB_WC_TM_DATA_VALID | IB_WC_WITH_IMM);
+	assert_null(out.qp);
+	assert_int_equal(ib_destroy_cq(cq), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -264,6 +410,11 @@ int main(void)
 		TEST(create_srq_ex__stands_on_its_cq),
 		TEST(create_qp_ex__by_the_table),
 		TEST(query_clock__without_one),
+		TEST(post_srq_ops__goes_to_the_driver_of_a_tm_srq_only),
+		TEST(post_srq_ops__spares_an_older_driver),
+		TEST(query_device_ex__asks_both_methods),
+		TEST(query_device_ex__of_an_older_driver_and_a_later_consumer),
+		TEST(poll_cq__of_a_list_operation_has_tag_flags_and_no_queue_pair),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,15 +184,15 @@ int ib_req_ncomp_notif(struct ib_cq *cq, int wc_cnt)
 
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
-void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_init_attr *init,
-		    struct ib_cq *cq)
+void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_init_attr_ex *init)
 {
 	srq->device = pd->device;
 	srq->pd = pd;
-	srq->event_handler = init->event_handler;
-	srq->srq_context = init->srq_context;
+	srq->event_handler = init->base.event_handler;
+	srq->srq_context = init->base.srq_context;
 	srq->usecnt = 0;
-	extended_srq_set_cq(srq, cq);
+	extended_srq_set_cq(srq, init->cq);
+	extended_srq_set_type(srq, init->srq_type);
 }
 
 struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init)
