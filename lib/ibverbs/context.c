@@ -38,6 +38,7 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.dealloc_td = pd_dealloc_td;
 	c->verbs.alloc_parent_domain = pd_alloc_parent_domain;
 	c->verbs.create_cq_ex = cq_create_ex;
+	c->verbs.modify_cq = cq_modify;
 	c->verbs.create_srq_ex = srq_create_ex;
 	c->verbs.create_qp_ex = qp_create_ex;
 	c->verbs.sz = offsetof(struct door_context, verbs) + sizeof(struct verbs_context);

@@ -154,6 +154,14 @@ AV_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 }
 DOOR_DEFAULT(ibv_resize_cq);
 
+int cq_modify(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
+		return EOPNOTSUPP;
+	return door_errno(ib_modify_cq(door_cq(cq)->ib, attr->moderate.cq_count,
+				       attr->moderate.cq_period));
+}
+
 AV_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	struct door_context *c = door_context(cq->context);

@@ -67,22 +67,28 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 		    struct ibv_device_attr_ex *attr, size_t size)
 {
 	struct ib_device *dev = door_context(context)->ib;
+	struct ib_device_attr_ex ib = { .size = sizeof(ib) };
 	struct ibv_device_attr_ex full;
-	struct ib_device_attr ib;
 	int error;
 
 	if (input && input->comp_mask)
 		return EINVAL;
 	if (size < offsetof(struct ibv_device_attr_ex, comp_mask) + sizeof(full.comp_mask))
 		return EINVAL;
-	memset(&full, 0, sizeof(full));
-	memset(&ib, 0, sizeof(ib));
-	error = ib_query_device(dev, &ib);
+	error = ib_query_device_ex(dev, &ib);
 	if (error)
 		return door_errno(error);
-	query_convert_device(dev, &ib, &full.orig_attr);
-	full.completion_timestamp_mask = ib.timestamp_mask;
-	full.hca_core_clock = ib.hca_core_clock;
+	memset(&full, 0, sizeof(full));
+	query_convert_device(dev, &ib.base, &full.orig_attr);
+	full.completion_timestamp_mask = ib.base.timestamp_mask;
+	full.hca_core_clock = ib.base.hca_core_clock;
+	full.tm_caps = (struct ibv_tm_caps){ .max_rndv_hdr_size = ib.tm_caps.max_rndv_hdr_size,
+					     .max_num_tags = ib.tm_caps.max_num_tags,
+					     .flags = ib.tm_caps.flags,
+					     .max_ops = ib.tm_caps.max_ops,
+					     .max_sge = ib.tm_caps.max_sge };
+	full.cq_mod_caps.max_cq_count = ib.cq_caps.max_cq_moderation_count;
+	full.cq_mod_caps.max_cq_period = ib.cq_caps.max_cq_moderation_period;
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
 	query_copy_out(attr, size, &full, sizeof(full));

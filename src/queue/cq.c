@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "queue/moderate.h"
 
 enum {
 	CQ_CAPACITY_MAX = 1 << 26,
@@ -142,8 +143,17 @@ static void sink_fire(struct cq *cq) EXCLUDES(&cq->lock, &cq->poll_lock)
 		channel_post(&cq->source);
 }
 
+void cq_follow(struct cq *cq, u32 after)
+{
+	if (after & CQ_AFTER_FIRE)
+		sink_fire(cq);
+	if (unlikely(after & CQ_AFTER_KICK)) /* `moderation` was seen under the lock, and stays */
+		cq->moderation->clock.kick(cq->moderation->clock.arg);
+}
+
 void cq_fini(struct cq *cq)
 {
+	moderation_fini(cq); /* before the sink, which its timer fires */
 	if (cq->handler)
 		vector_item_flush(&cq->item);
 	channel_source_remove(&cq->source);
@@ -188,21 +198,41 @@ static u32 cq_announced_end(const struct cq *cq) REQUIRES(&cq->lock)
 	return (s32)(cq->announced - tail) > 0 ? cq->announced : tail;
 }
 
-/* Does the completion just added fire an arm? Uses up the arm. */
-static bool cq_arm_spend(struct cq *cq, bool solicited) REQUIRES(&cq->lock)
+void cq_spend_gathered(struct cq *cq)
 {
-	bool fire = cq_arm_is_met(cq, solicited);
+	cq->armed = 0;
+	cq->announced = cq->head;
+	cq_mind(cq);
+}
 
-	if (fire) {
+/* The arm is met by what waits from running number `first` on. */
+static u32 cq_arm_use(struct cq *cq, u32 first) REQUIRES(&cq->lock)
+{
+	u32 after = CQ_AFTER_FIRE;
+	bool gathers = cq->moderation != NULL;
+
+	if (unlikely(gathers))
+		after = moderation_judge(cq, first);
+	if (after == CQ_AFTER_FIRE) {
 		cq->armed = 0;
-		cq->announced = cq_announced_end(cq) + 1;
+		cq->announced = gathers ? cq->head : cq_announced_end(cq) + 1;
 	}
+	return after;
+}
+
+/* Does the completion just added fire an arm? Uses up the arm. `first`: as in cq_arm_use. */
+static u32 cq_arm_spend(struct cq *cq, bool solicited, u32 first) REQUIRES(&cq->lock)
+{
+	u32 after = CQ_AFTER_NONE;
+
+	if (cq_arm_is_met(cq, solicited))
+		after = cq_arm_use(cq, first);
 	if (cq_count_is_met(cq, cq_waiting(cq))) {
 		cq->ncomp_wanted = 0;
-		fire = true;
+		after |= CQ_AFTER_FIRE;
 	}
 	cq_mind(cq);
-	return fire;
+	return after;
 }
 
 /* The lock is held and the ring full, or was once. Lets go of the lock. */
@@ -241,16 +271,16 @@ static void cq_stamp(struct cq *cq, struct cqe *e, u64 tag, u32 priv) REQUIRES(&
 /* The entry is whole. */
 static void cq_announce(struct cq *cq, struct cqe *e, bool solicited) RELEASE(&cq->lock)
 {
-	bool fire;
+	u32 after;
 
 	e->solicited = solicited;
 	if (solicited)
 		cq->solicited_end = cq->head + 1;
 	cq_show(cq);
-	fire = cq_arm_spend(cq, solicited);
+	after = cq_arm_spend(cq, solicited, cq->head - 1);
 	lock_release(&cq->lock);
-	if (fire)
-		sink_fire(cq);
+	if (after)
+		cq_follow(cq, after);
 }
 
 void cq_commit_tagged(struct cq *cq, struct cqe *e, bool solicited, u64 tag, u32 priv)
@@ -405,20 +435,21 @@ static bool cq_solicited_waits(const struct cq *cq, u32 from) REQUIRES(&cq->lock
 }
 
 /* An eager CQ counts what waits as if it had been added just now. */
-static bool cq_arm_late(struct cq *cq, bool after_event) REQUIRES(&cq->lock)
+static u32 cq_arm_late(struct cq *cq, bool after_event) REQUIRES(&cq->lock)
 {
 	u32 from = after_event ? cq_announced_end(cq) :
 				 __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
 
 	if (!cq->eager || (s32)(cq->head - from) <= 0)
-		return false;
-	return cq_arm_spend(cq, cq_solicited_waits(cq, from));
+		return CQ_AFTER_NONE;
+	return cq_arm_spend(cq, cq_solicited_waits(cq, from), from);
 }
 
 int cq_arm(struct cq *cq, u32 flags)
 {
 	u32 kind = flags & CQ_ARM_MASK;
-	bool missed, fire, after_event;
+	bool missed, after_event;
+	u32 after;
 
 	if ((kind != CQ_SOLICITED && kind != CQ_NEXT_COMP) ||
 	    (flags & ~(u32)(CQ_ARM_MASK | CQ_REPORT_MISSED)))
@@ -431,10 +462,9 @@ int cq_arm(struct cq *cq, u32 flags)
 		cq->armed = (u8)kind;
 	cq_mind(cq);
 	missed = (flags & CQ_REPORT_MISSED) && cq_waiting(cq) > 0;
-	fire = cq_arm_late(cq, after_event);
+	after = cq_arm_late(cq, after_event);
 	lock_release(&cq->lock);
-	if (fire)
-		sink_fire(cq);
+	cq_follow(cq, after);
 	return missed;
 }
 
@@ -490,6 +520,7 @@ void cq_forget(struct cq *cq, const void *qp)
 	}
 	if ((s32)(cq->announced - kept) > 0)
 		cq->announced = kept;
+	moderation_forget(cq, kept);
 	__atomic_store_n(&cq->head, kept, __ATOMIC_RELEASE); /* as in cq_show */
 	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);

@@ -11,6 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/lock.h"
+#include "base/timer.h"
 #include "event/event.h"
 
 enum { CQ_SOLICITED = 1, CQ_NEXT_COMP = 2, CQ_ARM_MASK = 3, CQ_REPORT_MISSED = 4 };
@@ -29,6 +30,27 @@ struct cqe_side {
 	u64 tag;     /* of the tag-matching header, with cq_commit_tagged; else 0 */
 	u32 priv;    /* its app_ctx, likewise */
 } OWNED_BY(who adds or takes its entry);
+
+/* Who runs the timers that delay events. */
+struct cq_clock {
+	struct timer_set *timers;
+	void (*kick)(void *arg); /* a timer became the earliest: a sleeper must look again. Never
+				  * blocks; called without the CQ's locks */
+	void *arg;
+} OWNED_BY(the driver that passes it, then cq_moderation);
+
+/* Of a CQ whose events are delayed (ib_modify_cq). The general rule: the completion that meets an
+ * arm raises no event itself but begins to gather, and the event comes when `count` completions
+ * have been added from that one on, when `period_us` have passed, or when the CQ is full. A limit
+ * of 0 does not count. While the CQ gathers it stays armed, for any next completion. */
+struct cq_moderation {
+	struct cq *cq;
+	struct cq_clock clock;
+	struct timer timer;
+	u32 count, period_us; /* both 0: events are not delayed */
+	u32 first;	      /* running number of the completion that met the arm */
+	bool gathering;
+} OWNED_BY(cq.lock);
 
 /* The pads keep what producers write, what consumers write and what all only read on cache lines
  * of their own. */
@@ -80,6 +102,8 @@ struct cq {
 	struct cqe_side *sides WRITTEN_UNDER(lock, poll_lock); /* beside `ring` */
 	/* Takes, under `lock`, a completion without room, which is lost. NULL: the CQ overflows */
 	struct cqe *spill FIXED;
+	/* NULL: no event was ever delayed. Stays for as long as the CQ lives */
+	struct cq_moderation *moderation WRITTEN_UNDER(lock);
 };
 
 /* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch, overflow
@@ -141,6 +165,12 @@ int cq_arm(struct cq *cq, u32 flags);
 int cq_arm_ncomp(struct cq *cq, u32 count);
 /* Would one more completion raise an event, as things stand? */
 bool cq_would_fire(struct cq *cq, bool solicited);
+/* Delays events from now on: see struct cq_moderation. `count` below 2 and `period_us` of 0 end
+ * that, with the event that is due. The same clock at each call. 0 or -ENOMEM. */
+int cq_moderate(struct cq *cq, const struct cq_clock *clock, u32 count, u32 period_us);
+/* In a forked child: lets go of locks whose holder the child does not have, and of the timer, which
+ * is in the parent's set. Single-threaded. */
+void cq_orphan(struct cq *cq);
 /* Drops every waiting completion of `qp` (it is being destroyed), keeping the order of the rest. */
 void cq_forget(struct cq *cq, const void *qp);
 

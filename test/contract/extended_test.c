@@ -247,6 +247,60 @@ static void ignore_overrun__loses_in_silence(void **state)
 	link_close(&l);
 }
 
+/* ---- moderation ------------------------------------------------------------------------------ */
+
+static int handled;
+
+static void count_handled(struct ib_cq *cq, void *context)
+{
+	count_add(&handled);
+}
+
+static void modify_cq__one_event_for_several_completions(void **state)
+{
+	struct ib_cq *cq = rig_ok(ib_create_cq(rig.dev, count_handled, NULL, NULL, CQE, 0));
+	int err = ib_modify_cq(cq, 3, 0);
+	struct link l;
+
+	if (err == -ENOSYS)
+		skip();
+	assert_int_equal(err, 0);
+	link_open(&l, IB_QPT_RC, cq);
+	assert_true(ib_req_notify_cq(cq, IB_CQ_NEXT_COMP) >= 0);
+	link_ping(&l, 2, 0);
+	rig_sleep_ms(RIG_QUIET_MS);
+	assert_int_equal(count_get(&handled), 0);
+	link_ping(&l, 2, 0);
+	rig_await(&handled, 1);
+	rig_drain(cq, 4);
+	assert_int_equal(ib_modify_cq(cq, 100, 1000), 0);
+	assert_true(ib_req_notify_cq(cq, IB_CQ_NEXT_COMP) >= 0);
+	link_ping(&l, 1, 0);
+	rig_await(&handled, 2); /* by the period */
+	assert_int_equal(ib_modify_cq(cq, 0, 0), 0);
+	rig_drain(cq, 1);
+	assert_true(ib_req_notify_cq(cq, IB_CQ_NEXT_COMP) >= 0);
+	link_ping(&l, 1, 0);
+	rig_await(&handled, 3);
+	rig_drain(cq, 1);
+	link_close(&l);
+}
+
+static void query_device_ex__as_query_device_and_more(void **state)
+{
+	struct ib_device_attr_ex attr = { .size = sizeof(attr) };
+	struct ib_device_attr base;
+
+	assert_int_equal(ib_query_device(rig.dev, &base), 0);
+	assert_int_equal(ib_query_device_ex(rig.dev, &attr), 0);
+	assert_int_equal(attr.base.max_qp, base.max_qp);
+	assert_int_equal(attr.base.max_srq, base.max_srq);
+	if (!rig.dev->modify_cq)
+		assert_int_equal(attr.cq_caps.max_cq_moderation_count, 0);
+	attr.size = 4;
+	assert_int_equal(ib_query_device_ex(rig.dev, &attr), -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -261,6 +315,8 @@ int main(void)
 				       rig_setup),
 		cmocka_unit_test_setup(poll_cq_ex__tells_the_wall_clock, rig_setup),
 		cmocka_unit_test_setup(ignore_overrun__loses_in_silence, rig_setup),
+		cmocka_unit_test_setup(modify_cq__one_event_for_several_completions, rig_setup),
+		cmocka_unit_test_setup(query_device_ex__as_query_device_and_more, rig_setup),
 	};
 
 	return rig_run_tests(tests);

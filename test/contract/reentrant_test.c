@@ -149,7 +149,8 @@ static bool do_cq(int who)
 {
 	struct ib_cq *cq = ib_create_cq(rig.dev, NULL, NULL, NULL, 16, 0);
 
-	return !IS_ERR(cq) && ib_destroy_cq(cq) == 0 && ib_modify_cq(all.rc.scq, 1, 1) <= 0 &&
+	return !IS_ERR(cq) && ib_destroy_cq(cq) == 0 &&
+	       ib_modify_cq(all.rc.scq, (u16)(who & 3), 10) <= 0 &&
 	       (!rig.dev->resize_cq || ib_resize_cq(all.rc.scq, CQES << (who & 1)) == 0);
 }
 

@@ -1,10 +1,11 @@
 /* cqex_test.c: extended completion queues through libibverbs: every field that can be asked for,
  * of RC, UC and UD, with a receive queue and with a shared one; the clock; CQs that ignore an
- * overrun. Two queue pairs of this process.
+ * overrun; events that are delayed. Two queue pairs of this process.
  * In: messages    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <endian.h>
 #include <errno.h>
+#include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@ static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static uint8_t buffer[4096];
 static union ibv_gid gid;
+static struct ibv_comp_channel *channel; /* of the next CQ; NULL: none */
 
 /* `from` sends to `to`, whose receives complete in `ex`. */
 static struct line {
@@ -117,6 +119,7 @@ static struct ibv_qp *make_qp(enum ibv_qp_type type)
 static struct ibv_cq_ex *make_cq(uint64_t wc_flags, uint32_t flags, uint32_t cqe)
 {
 	struct ibv_cq_init_attr_ex attr = { .cqe = cqe,
+					    .channel = channel,
 					    .wc_flags = wc_flags,
 					    .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
 					    .flags = flags };
@@ -382,6 +385,91 @@ static void ignore_overrun__loses_in_silence(void **state)
 	line_close();
 }
 
+/* ---- moderation ------------------------------------------------------------------------------ */
+
+static void moderate(uint16_t count, uint16_t period_us)
+{
+	struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE,
+					   .moderate = { count, period_us } };
+
+	assert_int_equal(ibv_modify_cq(ibv_cq_ex_to_cq(line.ex), &attr), 0);
+	assert_int_equal(ibv_req_notify_cq(ibv_cq_ex_to_cq(line.ex), 0), 0);
+}
+
+static bool has_event(int timeout_ms)
+{
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *context;
+
+	if (poll(&fd, 1, timeout_ms) != 1)
+		return false;
+	assert_int_equal(ibv_get_cq_event(channel, &cq, &context), 0);
+	ibv_ack_cq_events(cq, 1);
+	return true;
+}
+
+static void modify_cq__gathers_completions_for_one_event(void **state)
+{
+	uint64_t begun;
+
+	channel = ibv_create_comp_channel(ctx);
+	line_open(IBV_QPT_RC, false, 0, 0, DEPTH);
+	moderate(4, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		line_message(i);
+	assert_false(has_event(PAIR_QUIET_MS));
+	line_message(3);
+	assert_true(has_event(PAIR_WAIT_MS));
+	moderate(1000, 20000);
+	begun = wall_now();
+	line_message(4);
+	assert_true(has_event(PAIR_WAIT_MS));
+	assert_true(wall_now() - begun >= 20000000 - 1000000); /* may be set */
+	moderate(0, 0);
+	line_message(5);
+	assert_true(has_event(PAIR_WAIT_MS));
+	assert_false(has_event(0));
+	line_close();
+	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+	channel = NULL;
+}
+
+/* Destroyed while it gathers. */
+static void modify_cq__leaves_no_timer_behind(void **state)
+{
+	channel = ibv_create_comp_channel(ctx);
+	for (int i = 0; i < 20; i++) {
+		line_open(IBV_QPT_RC, false, 0, 0, DEPTH);
+		moderate(1000, 1000);
+		line_message(0);
+		line_close();
+	}
+	usleep(2000);
+	assert_false(has_event(0));
+	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+	channel = NULL;
+}
+
+static void modify_cq__knows_moderation_alone(void **state)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, DEPTH, NULL, NULL, 0);
+	struct ibv_modify_cq_attr attr = { .moderate = { 1, 1 } };
+	struct ibv_device_attr_ex device;
+
+	assert_int_equal(ibv_modify_cq(cq, &attr), EOPNOTSUPP);
+	attr.attr_mask = IBV_CQ_ATTR_RESERVED | IBV_CQ_ATTR_MODERATE;
+	assert_int_equal(ibv_modify_cq(cq, &attr), EOPNOTSUPP);
+	assert_int_equal(ibv_query_device_ex(ctx, NULL, &device), 0);
+	attr.attr_mask = IBV_CQ_ATTR_MODERATE;
+	attr.moderate = (struct ibv_moderate_cq){ device.cq_mod_caps.max_cq_count,
+						  device.cq_mod_caps.max_cq_period };
+	assert_int_equal(attr.moderate.cq_count, UINT16_MAX);
+	assert_int_equal(attr.moderate.cq_period, UINT16_MAX);
+	assert_int_equal(ibv_modify_cq(cq, &attr), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
 static void query_device_ex__announces_the_clock(void **state)
 {
 	struct ibv_values_ex none = { .comp_mask = 0 };
@@ -409,6 +497,9 @@ int main(void)
 		cmocka_unit_test(create_cq_ex__installs_the_readers_asked_for),
 		cmocka_unit_test(create_cq_ex__refuses_what_it_cannot_honour),
 		cmocka_unit_test(ignore_overrun__loses_in_silence),
+		cmocka_unit_test(modify_cq__gathers_completions_for_one_event),
+		cmocka_unit_test(modify_cq__leaves_no_timer_behind),
+		cmocka_unit_test(modify_cq__knows_moderation_alone),
 		cmocka_unit_test(query_device_ex__announces_the_clock),
 	};
 

@@ -89,7 +89,8 @@ static struct soft_cq *cq_new(struct soft_device *dev, const struct ib_cq_init_a
 		__atomic_sub_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED);
 		return ERR_PTR(-ENOMEM);
 	}
-	*cq = (struct soft_cq){ .ib.device = &dev->ib, .flags = attr->flags };
+	*cq = (struct soft_cq){ .ib.device = &dev->ib, .flags = attr->flags,
+				.generation = seat_generation(&the_seat) };
 	err = cq_init(&cq->q, cq_entries(attr->cqe));
 	if (err == 0)
 		err = cq_extend(&cq->q, attr->flags);
@@ -308,16 +309,31 @@ static int cq_req_ncomp(struct ib_cq *ib, int count)
 	return err;
 }
 
+static int cq_modify(struct ib_cq *ib, u16 count, u16 period_us)
+{
+	const struct cq_clock clock = { .timers = &the_seat.a.timers,
+					.kick = progress_timer_kick,
+					.arg = &the_seat };
+	struct soft_cq *cq = SOFT_OF(cq, ib);
+	int err = soft_check(ib->device);
+
+	if (err == 0 && !soft_is_ours(cq->generation))
+		err = -EIO;
+	return err != 0 ? err : cq_moderate(&cq->q, &clock, count, period_us);
+}
+
 const struct ib_device_ops soft_device_ops = {
 	IB_DEVICE_OPS_SIZES,
 	.create_cq = cq_create_ex,
 	.poll_cq = cq_poll_ex,
 	.query_clock = cq_query_clock,
+	.query_device = soft_query_device,
 };
 
 void soft_fill_cq(struct ib_device *ib)
 {
 	ib->create_cq = cq_create;
+	ib->modify_cq = cq_modify;
 	ib->destroy_cq = cq_destroy;
 	ib->resize_cq = cq_resize_ib;
 	ib->poll_cq = cq_poll;

@@ -90,10 +90,8 @@ void soft_unplug(struct soft_device *dev)
 void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 {
 	lock_init(&dev->list_lock);
-	list_for_each(cq, &dev->cqs, struct soft_cq, node) {
-		lock_init(&cq->q.lock);
-		lock_init(&cq->q.poll_lock);
-	}
+	list_for_each(cq, &dev->cqs, struct soft_cq, node)
+		cq_orphan(&cq->q);
 	list_for_each(srq, &dev->srqs, struct soft_srq, node)
 		ibt_srq_orphan(srq->engine);
 	list_for_each(qp, &dev->qps, struct soft_qp, node)
@@ -101,6 +99,13 @@ void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 	list_init(&dev->qps);
 	dev->live = false;
 	dev->waiters = 0;
+}
+
+int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *attr)
+{
+	attr->cq_caps = (struct ib_cq_caps){ .max_cq_moderation_count = UINT16_MAX,
+					     .max_cq_moderation_period = UINT16_MAX };
+	return 0;
 }
 
 static void wait_ended(void *arg)

@@ -78,6 +78,7 @@ struct soft_cq {
 	struct lock size_lock ONE_AT_A_TIME;
 	struct list_head node OWNED_BY(soft_device.list_lock);
 	u32 flags FIXED; /* enum ib_cq_creation_flags */
+	u32 generation FIXED;
 };
 
 /* Lies in front of the engine's queue pair, in one block. */
@@ -196,6 +197,8 @@ void soft_fill_ah(struct ib_device *ib);
 
 /* cq.c: extended CQs for ib_* consumers. */
 extern const struct ib_device_ops soft_device_ops;
+/* device.c: what every software adapter can do beyond struct ib_device_attr. */
+int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *attr);
 
 /* Methods of struct ib_uverbs_ops, which has their contract. */
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr);
