@@ -14,6 +14,7 @@
 #include "ibt/absent.h"
 #include "ibt/ack.h"
 #include "ibt/block.h"
+#include "ibt/shut.h"
 
 bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn)
 {
@@ -30,7 +31,7 @@ bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn)
 
 	if ((syndrome & 0xe0) != 0)
 		qp_count(qp, (syndrome & 0xe0) == AETH_RNR ? COUNT_TX_RNR : COUNT_TX_NAK);
-	err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+	err = shut_answer(qp, &p, NULL, 0);
 	if (err == 0)
 		qp->dest->path->ops->flush(qp->dest);
 	else if (syndrome == AETH_ACK && err == -EAGAIN)

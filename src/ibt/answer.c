@@ -10,6 +10,7 @@
 #include "ibt/block.h"
 #include "ibt/packet.h"
 #include "ibt/rate.h"
+#include "ibt/shut.h"
 #include "ibt/window.h"
 
 enum {
@@ -181,10 +182,10 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 	if (unlikely(qp->resp.answer_rate != NULL) && n != 0 && rate_answer_must_wait(qp))
 		return -EAGAIN;
 	answer_fill(qp, r, &a, n);
-	err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
+	err = shut_answer(qp, &a, iov, count);
 	if (err == -EAGAIN) {
 		block_wait(qp, qp->dest);
-		err = qp->dest->path->ops->send(qp->dest, &a, iov, count);
+		err = shut_answer(qp, &a, iov, count);
 	}
 	if (err == -EAGAIN)
 		return err;

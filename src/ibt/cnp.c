@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "ibt/cnp.h"
 #include "ibt/rate.h"
+#include "ibt/shut.h"
 
 enum { CNP_LEAST_US = 50 /* between two of one queue pair */ };
 
@@ -23,7 +24,7 @@ void cnp_send(struct ibt_qp *qp)
 		return;
 	qp->resp.cnp_ns = now;
 	/* One that finds no room is not worth waiting for: the next mark says the same. */
-	if (qp->dest->path->ops->send(qp->dest, &p, NULL, 0) != 0)
+	if (shut_answer(qp, &p, NULL, 0) != 0)
 		return;
 	path_count(qp->dest->path, COUNT_TX_CNP);
 	qp->dest->path->ops->flush(qp->dest);

@@ -77,10 +77,23 @@ static void engine_datagram(struct ibt_qp *qp, const struct path *path, const st
 	qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_FATAL);
 }
 
+/* Lost, as on a cable that has been pulled. Nobody's timer runs on a reliable path, so there the
+ * sender hears of it. */
+static void engine_port_is_down(struct path_dest *from, const struct pkt *p)
+{
+	path_count(from->path, COUNT_PORT_DOWN);
+	if (!engine_is_answer(p->opcode))
+		absent_say(from, p);
+}
+
 /* A notification of congestion names no transport. Whose request is for another type of queue pair
  * finds no queue pair here. */
 static void engine_other_type(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 {
+	if (qp_port_is_down(qp)) {
+		engine_port_is_down(from, p);
+		return;
+	}
 	if (p->opcode == PKT_CNP && qp->type != IBV_QPT_UD) {
 		cnp_receive(qp, from, p);
 		return;
@@ -98,7 +111,7 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 
 	if (unlikely(qp == NULL)) {
 		engine_no_qp(ibt, from, p);
-	} else if (unlikely(qp->type != p->qp_type)) {
+	} else if (unlikely(__atomic_load_n(&qp->takes, __ATOMIC_RELAXED) != p->qp_type)) {
 		engine_other_type(qp, from, p);
 	} else if (qp->type == IBV_QPT_UD) {
 		engine_datagram(qp, from->path, p, payload);
@@ -121,6 +134,10 @@ static bool engine_awaits(void *user, const struct path_dest *from, const struct
 
 	if (qp == NULL) {
 		path_count(from->path, COUNT_RX_NO_QP);
+		return false;
+	}
+	if (qp_port_is_down(qp)) {
+		path_count(from->path, COUNT_PORT_DOWN);
 		return false;
 	}
 	if (qp->type == IBV_QPT_UD)

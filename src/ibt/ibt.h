@@ -83,10 +83,6 @@ int ibt_poll(struct ibt *ibt, int budget);
 /* The same for the last look before a sleep: waits until another thread that receives has finished,
  * for that one may have looked before a packet came whose sender found no sleeper to wake. */
 int ibt_look(struct ibt *ibt, int budget);
-/* Packets in flight may be lost in spite of what their path promised (the port went down): each RC
- * queue pair that waits for an answer begins its Local ACK Timeout, and sends again when that ends
- * what is not answered. Takes each sq_lock in turn. May block. */
-void ibt_suspect_loss(struct ibt *ibt);
 
 /* Creates a queue pair in RESET. Caps beyond the limits: -EINVAL; -ENOMEM. With owner_bytes there
  * is so much room for the owner in front of it, zeroed, which is freed with the queue pair. */
@@ -111,12 +107,24 @@ int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
  * has the default P_Key and LMC 0. A connection's P_Key is judged by the driver where it resolves
  * the address (path_av.pkey), a datagram's by its receiver. Takes both locks of the queue pair;
  * never blocks. */
-void ibt_qp_set_port(struct ibt_qp *qp, u16 pkey, u16 lid_mask);
+void ibt_qp_set_port(struct ibt_qp *qp, u16 pkey, u8 lid_mask);
+/* The port of the queue pair's device comes up, as it is at first, or goes down. While it is down
+ * the queue pair's packets are lost, those that it sends and those to it, and counted
+ * (COUNT_PORT_DOWN); peers find that it grants no access. What is lost on a path that promises to
+ * be reliable is told to its sender (PKT_ABSENT), and what the queue pair itself has outstanding is
+ * suspected to be lost. A packet that is being received meanwhile may still be executed. Takes both
+ * locks of the queue pair; calls publish; never blocks. */
+void ibt_qp_set_port_up(struct ibt_qp *qp, bool up);
+/* Packets in flight may be lost in spite of what their path promised (the port was down): an RC
+ * queue pair that waits for an answer begins its Local ACK Timeout, and sends again when that ends
+ * what is not answered. Takes sq_lock; never blocks. */
+void ibt_qp_suspect_loss(struct ibt_qp *qp);
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr);
 enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp);
 u32 ibt_qp_number(const struct ibt_qp *qp);
 u32 ibt_qp_peer(const struct ibt_qp *qp);
-/* The remote access flags as peers must take them: without READ where none can be answered. */
+/* The remote access flags as peers must take them: without READ where none can be answered; none
+ * while the port is down. */
 u32 ibt_qp_access(const struct ibt_qp *qp);
 void *ibt_qp_owner(const struct ibt_qp *qp);
 /* The queue pair behind an owner that lies in front of it. Reads nothing. */

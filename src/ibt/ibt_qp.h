@@ -12,6 +12,7 @@
 #include "ibt/wqe.h"
 
 enum { IBT_DEFAULT_PKEY = 0xffff, PKEY_BASE_MASK = 0x7fff, PKEY_FULL_MEMBER = 0x8000 };
+enum { QP_TAKES_NONE = 0xff };
 enum { PULL_BYTES = 1 << 20 }; /* of a PKT_PULL, at most: others want the engine too */
 
 struct ibt_qp {
@@ -26,7 +27,10 @@ struct ibt_qp {
 	u8 psn_shift WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	u16 pkey WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	/* of its port: (1 << LMC) - 1 */
-	u16 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	/* The type of queue pair whose packets it takes: `type`, or QP_TAKES_NONE while its port is
+	 * down. Read without a lock by who receives */
+	u8 takes WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct cq *send_cq FIXED, *recv_cq FIXED;
 	struct ibt_srq *srq FIXED;
 	struct ibt_counters *counters FIXED;
@@ -77,12 +81,25 @@ static inline struct send_wqe *sq_at(const struct ibt_qp *qp, u32 index)
 				   (size_t)(index & qp->req.ring.mask) * qp->req.ring.stride);
 }
 
+/* Neither sends nor receives any packet until the port is up again. Either lock, or none: then it
+ * is so or has just been. */
+static inline bool qp_port_is_down(const struct ibt_qp *qp)
+{
+	return __atomic_load_n(&qp->takes, __ATOMIC_RELAXED) != qp->type;
+}
+
+/* What quick_qpns are where small SENDs may go the shortest way; 0: where they may not. */
+static inline u64 qp_quick_qpns(const struct ibt_qp *qp)
+{
+	return qp->quick && !qp_port_is_down(qp) ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
+}
+
 /* Read under either lock, and without any by ibt_qp_state. */
 static inline void qp_set_state(struct ibt_qp *qp, enum ibv_qp_state state)
 	REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
 {
 	qp->req.quick_qpns = qp->resp.quick_qpns =
-		qp->quick && state == IBV_QPS_RTS ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
+		state == IBV_QPS_RTS ? qp_quick_qpns(qp) : 0;
 	__atomic_store_n(&qp->state, (u8)state, __ATOMIC_RELAXED);
 }
 

@@ -2,7 +2,7 @@
  * has had more to say than it could keep.
  * In:    the driver's word, or the peer's
  * Out: timeouts of the queue pairs that wait for an answer
- * Runs:  a thread that may sleep    Locks: each sq_lock in turn, inside the paths' exclusion
+ * Runs:  the driver's thread; the path's callbacks    Locks: each sq_lock in turn
  * Spec:  IBA vol 1, 9.7.6.1.3 (retry)
  */
 #include "ibt/loss.h"
@@ -10,23 +10,27 @@
 
 static bool loss_concerns(const struct ibt_qp *qp, const struct path_dest *from)
 {
-	return !qp->streams && qp->dest != NULL &&
-	       (from == NULL || qp->dest == from || from->path->ops->same(qp->dest, from));
+	return qp->dest != NULL &&
+	       (qp->dest == from || from->path->ops->same(qp->dest, from));
 }
 
-static void loss_suspect(struct ibt_qp *qp, const struct path_dest *from)
+void loss_suspect(struct ibt_qp *qp)
 {
-	lock_acquire(&qp->req.sq_lock);
 	/* The end of a wait for RNR would send again only what the peer has not executed; the
 	 * answers to the rest may be lost. */
-	if (loss_concerns(qp, from) && qp_sends(qp) && qp_has_outstanding(qp))
+	if (qp->type == IBV_QPT_RC && !qp->streams && qp->dest != NULL && qp_sends(qp) &&
+	    qp_has_outstanding(qp))
 		timeout_begin(qp);
+}
+
+void ibt_qp_suspect_loss(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->req.sq_lock);
+	loss_suspect(qp);
 	lock_release(&qp->req.sq_lock);
 }
 
-/* Of all queue pairs, or of those connected with `from`. No queue pair can go meanwhile: the caller
- * is in a callback of the path, or keeps everybody out of them. */
-static void loss_suspect_those(struct ibt *ibt, const struct path_dest *from)
+void loss_suspect_from(struct ibt *ibt, const struct path_dest *from)
 {
 	for (u32 s = 0; s < IBT_TABLES; s++) {
 		/* both loads pair with table_add */
@@ -35,24 +39,12 @@ static void loss_suspect_those(struct ibt *ibt, const struct path_dest *from)
 		for (u32 i = 0; table != NULL && i < 1u << IBT_INDEX_BITS; i++) {
 			struct ibt_qp *qp = __atomic_load_n(&table[i], __ATOMIC_ACQUIRE);
 
-			if (qp != NULL && qp->type == IBV_QPT_RC)
-				loss_suspect(qp, from);
+			if (qp == NULL)
+				continue;
+			lock_acquire(&qp->req.sq_lock);
+			if (loss_concerns(qp, from))
+				loss_suspect(qp);
+			lock_release(&qp->req.sq_lock);
 		}
 	}
-}
-
-void loss_suspect_from(struct ibt *ibt, const struct path_dest *from)
-{
-	loss_suspect_those(ibt, from);
-}
-
-static void loss_suspect_all(void *arg)
-{
-	loss_suspect_those(arg, NULL);
-}
-
-void ibt_suspect_loss(struct ibt *ibt)
-{
-	for (u32 i = 0; i < ibt->path_count; i++)
-		ibt->paths[i]->ops->exclude(ibt->paths[i], loss_suspect_all, ibt);
 }

@@ -2,8 +2,11 @@
 #ifndef IBT_LOSS_H
 #define IBT_LOSS_H
 
-#include "ibt/ibt.h"
+#include "ibt/ibt_qp.h"
 
+/* Begins the Local ACK Timeout of an RC queue pair that waits for an answer over a path that
+ * promises to be reliable. */
+void loss_suspect(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock);
 /* Begins the Local ACK Timeout of each RC queue pair that is connected with `from` and waits for an
  * answer. Inside the path's callbacks; takes each sq_lock in turn. */
 void loss_suspect_from(struct ibt *ibt, const struct path_dest *from);

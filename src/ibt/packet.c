@@ -8,6 +8,7 @@
 #include "ibt/ack.h"
 #include "ibt/block.h"
 #include "ibt/packet.h"
+#include "ibt/shut.h"
 
 void packet_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 {
@@ -32,8 +33,12 @@ void packet_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 
 int packet_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
 {
-	int err = qp->dest->path->ops->send(qp->dest, p, iov, n);
+	int err;
 
+	if (unlikely(qp_port_is_down(qp)))
+		err = shut_refuse(qp);
+	else
+		err = qp->dest->path->ops->send(qp->dest, p, iov, n);
 	if (unlikely(err == -EAGAIN)) {
 		/* Once more after we are on the list: room that came in between has no other
 		 * witness. */

@@ -11,6 +11,7 @@
 #include "base/line.h"
 #include "ibt/block.h"
 #include "ibt/finish.h"
+#include "ibt/loss.h"
 #include "ibt/qp.h"
 #include "ibt/rate.h"
 #include "ibt/refuse.h"
@@ -99,7 +100,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->ibt = ibt;
 	qp->qpn = init->qpn;
 	qp->pd = init->pd;
-	qp->type = (u8)init->type;
+	qp->type = qp->takes = (u8)init->type;
 	qp->sig_all = init->sq_sig_all;
 	qp->send_cq = init->send_cq;
 	qp->recv_cq = init->recv_cq;
@@ -495,7 +496,7 @@ int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	return c.err;
 }
 
-void ibt_qp_set_port(struct ibt_qp *qp, u16 pkey, u16 lid_mask)
+void ibt_qp_set_port(struct ibt_qp *qp, u16 pkey, u8 lid_mask)
 {
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
@@ -503,6 +504,24 @@ void ibt_qp_set_port(struct ibt_qp *qp, u16 pkey, u16 lid_mask)
 	qp->lid_mask = lid_mask;
 	lock_release(&qp->resp.rq_lock);
 	lock_release(&qp->req.sq_lock);
+}
+
+void ibt_qp_set_port_up(struct ibt_qp *qp, bool up)
+{
+	lock_acquire(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
+	__atomic_store_n(&qp->takes, up ? qp->type : (u8)QP_TAKES_NONE, __ATOMIC_RELAXED);
+	qp_set_state(qp, (enum ibv_qp_state)qp->state);
+	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
+	lock_release(&qp->resp.rq_lock);
+	if (!up)
+		loss_suspect(qp);
+	/* One that waits for room need not wait to hear that its port is down. */
+	if (qp_sends(qp))
+		qp_mark_runnable(qp);
+	sched_leave(qp);
+	if (qp->type == IBV_QPT_RC)
+		resp_resume(qp);
 }
 
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr)
@@ -537,7 +556,7 @@ u32 ibt_qp_access(const struct ibt_qp *qp)
 	u32 answered = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	u32 none = qp->attr.max_dest_rd_atomic == 0 ? answered : 0;
 
-	return qp->access & ~none;
+	return qp_port_is_down(qp) ? 0 : qp->access & ~none;
 }
 
 void *ibt_qp_owner(const struct ibt_qp *qp)

@@ -13,6 +13,7 @@
 #include "ibt/answer.h"
 #include "ibt/block.h"
 #include "ibt/refuse.h"
+#include "ibt/shut.h"
 
 /* The packet that says what the peer is still to be told. */
 static void refuse_fill(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->resp.rq_lock)
@@ -50,10 +51,10 @@ bool refuse_tell(struct ibt_qp *qp, enum resp_verdict *verdict) REQUIRES(qp->res
 	/* What was executed before it is acknowledged by its PSN. */
 	if (qp->resp.owed != RESP_GONE)
 		__atomic_store_n(&qp->resp.ack_word, 0, __ATOMIC_RELAXED);
-	err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+	err = shut_answer(qp, &p, NULL, 0);
 	if (err == -EAGAIN) {
 		block_wait(qp, qp->dest);
-		err = qp->dest->path->ops->send(qp->dest, &p, NULL, 0);
+		err = shut_answer(qp, &p, NULL, 0);
 	}
 	if (err == -EAGAIN)
 		return false;

@@ -175,7 +175,8 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq
 
 	/* What was in packets once has PSNs, which the peer may have counted: packets again. */
 	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 ||
-	    qp->req.tx_offset != 0 || w->psn_count != 0 || qp->req.no_direct)
+	    qp->req.tx_offset != 0 || w->psn_count != 0 || qp->req.no_direct ||
+	    qp_port_is_down(qp))
 		return -EOPNOTSUPP;
 	qp->req.tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
 	n = packet_pieces(qp, w, w->length, write ? 0 : IBV_ACCESS_LOCAL_WRITE, iov);
@@ -203,7 +204,8 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	int n;
 
 	if (!qp->dest->path->promise.direct || req_ops(qp)->atomic == NULL || !req_idle(qp) ||
-	    w->length != sizeof(u64) || w->psn_count != 0 || qp->req.no_direct)
+	    w->length != sizeof(u64) || w->psn_count != 0 || qp->req.no_direct ||
+	    qp_port_is_down(qp))
 		return -EOPNOTSUPP;
 	a.operand = a.swap ? w->swap : w->compare;
 	qp->req.tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };

@@ -488,7 +488,7 @@ static void resp_established(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 {
 	if (qp->state == IBV_QPS_RTR && !qp->resp.comm_established) {
 		qp->resp.comm_established = true;
-		qp->resp.quick_qpns = qp->quick ? (u64)qp->dest_qpn << 32 | qp->qpn : 0;
+		qp->resp.quick_qpns = qp_quick_qpns(qp);
 		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_COMM_EST);
 	}
 }

@@ -12,6 +12,7 @@
 #include "ibt/block.h"
 #include "ibt/grh.h"
 #include "ibt/recv_queue.h"
+#include "ibt/shut.h"
 #include "ibt/timeout.h"
 #include "ibt/ud.h"
 
@@ -168,8 +169,12 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
 		return n;
 	}
 	ud_fill(qp, w, &p);
-	err = ud_is_group(p.dgid) ? ud_multicast(qp, &w->ud.av, &p, iov, n)
-				: ud_unicast(qp, &w->ud.av, &p, iov, n);
+	if (unlikely(qp_port_is_down(qp)))
+		err = shut_lose(qp);
+	else if (ud_is_group(p.dgid))
+		err = ud_multicast(qp, &w->ud.av, &p, iov, n);
+	else
+		err = ud_unicast(qp, &w->ud.av, &p, iov, n);
 	if (err == 0) {
 		qp->req.psn = (qp->req.psn + 1) & PSN_MASK;
 		qp->req.tx_member = 0;

@@ -32,8 +32,8 @@ struct seat_ops {
 	int (*multicast)(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
 			 int max);
 	struct path_dest *(*route)(void *seat, const struct path_av *av, u32 qpn);
-	/* The paths and the engine exist, the thread does not yet: reads the node's configuration
-	 * and opens or shuts the paths. 0 or a negative errno. Runs under attach_lock. */
+	/* The paths and the engine exist, the thread does not yet: reads the node's configuration.
+	 * 0 or a negative errno. Runs under attach_lock. */
 	int (*begin)(struct seat *seat);
 	/* The seat is taken: objects may be created. Runs under attach_lock. */
 	void (*taken)(struct seat *seat);

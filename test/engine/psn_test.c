@@ -388,7 +388,7 @@ static void psn__another_way_when_sent_again(void **state)
 		net_run(&net, NS_PER_MS);
 		assert_int_equal(lost, 1);
 		net.cfg.direct = (i & 2) != 0;
-		ibt_suspect_loss(net.side[0].ibt);
+		ibt_qp_suspect_loss(qp[0]);
 		net_run(&net, NS_PER_S);
 		psn_expect_success(&net, 1);
 		psn_post(&net, qp, IBV_WR_SEND, 1, 8);

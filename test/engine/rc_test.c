@@ -755,7 +755,7 @@ static void rc__what_waited_behind_another_has_its_own_time(void **state)
 		rc_post(&r, IBV_WR_SEND, id, 64, 0);
 		net_run(&r.net, DELAY_NS / 4);
 	}
-	ibt_suspect_loss(r.net.side[0].ibt);
+	ibt_qp_suspect_loss(r.qp[0]);
 	net_run(&r.net, NS_PER_S);
 	assert_int_equal(r.watch.drop[0].met, 3);
 	rc_expect(&r, 1, IBV_WC_SUCCESS);

@@ -358,6 +358,8 @@ void datagram_open(struct proc *p);
 void sqp_modify(struct sqp *q, enum ibv_qp_state to);
 /* Moves it to ERR, and destroys it later. */
 void sqp_end(struct sqp *q);
+/* The process' port was down: what it has outstanding may be lost. */
+void sqp_suspect_loss(struct proc *p);
 void sqp_destroy(struct sqp *q);
 void sqp_free(struct sqp *q);
 enum ibv_qp_state sqp_state(const struct sqp *q);

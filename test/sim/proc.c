@@ -133,7 +133,7 @@ static void proc_hear_port(void *arg, u64 n)
 	p->port_up = p->node->up;
 	p->port_seen_ns = p->node->changed_ns;
 	if (was)
-		ibt_suspect_loss(p->ibt);
+		sqp_suspect_loss(p);
 	proc_wake(p, world.now);
 }
 

@@ -353,6 +353,13 @@ void sqp_destroy(struct sqp *q)
 	proc_wake(q->proc, world.now);
 }
 
+void sqp_suspect_loss(struct proc *p)
+{
+	for (u32 i = 0; i < sqp_count; i++)
+		if (sqps[i]->proc == p && sqps[i]->engine != NULL && !sqps[i]->forgotten)
+			ibt_qp_suspect_loss(sqps[i]->engine);
+}
+
 /* At the end of the run. */
 void sqp_free(struct sqp *q)
 {

@@ -27,9 +27,12 @@ enum {
 	WAIT_MS = 20000,
 	LOAD_MS = 200, /* of traffic before the device goes */
 	PROBE = 1 << 20, /* wr_id of receives */
+	QUIET_MS = 30,
+	REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 };
 
 #define DEVICE(what) VERBS_COMMAND " device " what
+#define PORT(what) VERBS_COMMAND " port " what
 
 static void run(const char *command)
 {
@@ -70,7 +73,10 @@ static struct ibv_ah_attr address_of(const union ibv_gid *gid)
 /* From RESET to RTS. */
 static void qp_up(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid)
 {
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
+				 .port_num = 1,
+				 .qkey = QKEY,
+				 .qp_access_flags = REMOTE };
 	bool rc = qp->qp_type == IBV_QPT_RC, ud = qp->qp_type == IBV_QPT_UD;
 	int init = ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
 	int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -81,8 +87,9 @@ static void qp_up(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid)
 	a.dest_qp_num = peer;
 	a.path_mtu = IBV_MTU_1024;
 	a.min_rnr_timer = 12;
-	a.timeout = 14;
+	a.timeout = 18; /* eight tries: 8 s, in which a busy machine takes a port up again */
 	a.retry_cnt = a.rnr_retry = 7;
+	a.max_rd_atomic = a.max_dest_rd_atomic = 4;
 	assert_int_equal(ibv_modify_qp(qp, &a,
 				       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | init),
 			 0);
@@ -174,7 +181,7 @@ static void unit_open(struct unit *u, const char *name, enum ibv_qp_type type)
 	assert_non_null(u->ctx);
 	assert_int_equal(ibv_query_gid(u->ctx, 1, 1, &u->gid), 0);
 	u->pd = ibv_alloc_pd(u->ctx);
-	u->mr = ibv_reg_mr(u->pd, u->memory, sizeof(u->memory), IBV_ACCESS_LOCAL_WRITE);
+	u->mr = ibv_reg_mr(u->pd, u->memory, sizeof(u->memory), IBV_ACCESS_LOCAL_WRITE | REMOTE);
 	u->channel = ibv_create_comp_channel(u->ctx);
 	u->cq = ibv_create_cq(u->ctx, 8 * WRS, NULL, NULL, 0);
 	u->idle = ibv_create_cq(u->ctx, 8, NULL, u->channel, 0);
@@ -301,6 +308,166 @@ static void devices__share_no_protection_domain(void **state)
 	units[0].mr = own;
 	unit_close(&units[1]);
 	unit_close(&units[0]);
+}
+
+/* ---- ports ---- */
+
+/* The next event of a device's port. */
+static int port_event(struct unit *u)
+{
+	struct ibv_async_event ev;
+
+	do {
+		assert_int_equal(ibv_get_async_event(u->ctx, &ev), 0);
+		ibv_ack_async_event(&ev);
+	} while (ev.event_type != IBV_EVENT_PORT_ERR && ev.event_type != IBV_EVENT_PORT_ACTIVE);
+	return (int)ev.event_type;
+}
+
+static enum ibv_port_state port_state(struct unit *u)
+{
+	struct ibv_port_attr attr;
+
+	assert_int_equal(ibv_query_port(u->ctx, 1, &attr), 0);
+	return attr.state;
+}
+
+/* Sets the port of the device that `u` has open. */
+static void port_set(struct unit *u, bool up)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), PORT("%s %s"), ibv_get_device_name(u->ctx->device),
+		 up ? "up" : "down");
+	run(command);
+	assert_int_equal(port_event(u), up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	assert_int_equal(port_state(u), up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN);
+}
+
+/* Nothing arrives while the port is down. A request of RC arrives afterwards. */
+static void port_loses(struct unit *from, int i, struct unit *to, int j)
+{
+	struct unit *down = port_state(from) == IBV_PORT_DOWN ? from : to;
+	bool rc = from->qp[i]->qp_type == IBV_QPT_RC, same = from->cq == to->cq;
+	struct ibv_wc wc[2];
+	int sent = rc ? 0 : 1;
+
+	assert_int_equal(unit_recv(to, j), 0);
+	assert_int_equal(unit_send(from, i, to->qp[j]->qp_num), 0);
+	assert_int_equal(cq_wait(from->cq, wc, 2, QUIET_MS), sent);
+	if (!same)
+		assert_int_equal(cq_wait(to->cq, wc, 1, QUIET_MS), 0);
+	port_set(down, true);
+	if (!rc)
+		assert_int_equal(unit_send(from, i, to->qp[j]->qp_num), 0);
+	assert_int_equal(cq_wait(from->cq, wc, same ? 2 : 1, WAIT_MS), same ? 2 : 1);
+	assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
+	if (!same)
+		assert_int_equal(cq_wait(to->cq, wc, 1, WAIT_MS), 1);
+	assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
+	assert_int_equal(cq_wait(to->cq, wc, 1, QUIET_MS), 0);
+}
+
+/* Of two devices the port of one goes down: the other does not notice. */
+static void port_of_one(enum ibv_qp_type type, int down)
+{
+	struct unit *a = &units[down], *b = &units[1 - down];
+
+	unit_open(&units[0], "roce0", type);
+	unit_open(&units[1], "roce1", type);
+	for (int i = 0; i < 2; i++)
+		unit_connect(&units[i], 0, &units[i], 1);
+	port_set(a, false);
+	assert_int_equal(port_state(b), IBV_PORT_ACTIVE);
+	unit_exchange(b, b, 1);
+	port_loses(a, 0, a, 1);
+	unit_exchange(b, b, 1);
+	unit_exchange(a, a, 1);
+	unit_close(&units[1]);
+	unit_close(&units[0]);
+}
+
+static void port__of_one_device(void **state)
+{
+	for (int down = 0; down < 2; down++) {
+		port_of_one(IBV_QPT_RC, down);
+		port_of_one(IBV_QPT_UC, down);
+		port_of_one(IBV_QPT_UD, down);
+	}
+}
+
+/* From the device whose port is up to the one whose port is down, and the other way round. */
+static void port__between_two_devices(void **state)
+{
+	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+
+	for (int i = 0; i < 3 * 2; i++) {
+		unit_open(&units[0], "roce0", types[i / 2]);
+		unit_open(&units[1], "roce1", types[i / 2]);
+		unit_connect(&units[0], 0, &units[1], 0);
+		unit_exchange(&units[0], &units[1], 0);
+		port_set(&units[i % 2], false);
+		port_loses(&units[0], 0, &units[1], 0);
+		unit_close(&units[1]);
+		unit_close(&units[0]);
+	}
+}
+
+/* A queue pair that is made while the port is down. */
+static void port__of_a_new_queue_pair(void **state)
+{
+	struct unit *u = &units[1];
+
+	unit_open(&units[0], "roce0", IBV_QPT_RC);
+	unit_open(u, "roce1", IBV_QPT_RC);
+	port_set(u, false);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ibv_destroy_qp(u->qp[i]), 0);
+		assert_non_null(u->qp[i] = unit_qp(u, IBV_QPT_RC));
+	}
+	unit_connect(u, 0, u, 1);
+	port_loses(u, 0, u, 1);
+	unit_close(u);
+	unit_close(&units[0]);
+}
+
+/* What the initiator does alone where it can: not while either port is down. */
+static void port__one_sided(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						  IBV_WR_ATOMIC_FETCH_AND_ADD };
+
+	for (int i = 0; i < 3 * 2; i++) {
+		struct unit *a = &units[0], *b = &units[1];
+		struct ibv_sge sge = { (uintptr_t)a->memory, 8, 0 };
+		struct ibv_send_wr *bad,
+			wr = { .sg_list = &sge, .num_sge = 1, .opcode = ops[i / 2] };
+		struct ibv_wc wc;
+
+		unit_open(a, "roce0", IBV_QPT_RC);
+		unit_open(b, "roce1", IBV_QPT_RC);
+		unit_connect(a, 0, b, 0);
+		sge.lkey = a->mr->lkey;
+		wr.wr.rdma.remote_addr = wr.wr.atomic.remote_addr = ((uintptr_t)b->memory + 7) &
+								    ~7ul;
+		if (ops[i / 2] == IBV_WR_ATOMIC_FETCH_AND_ADD)
+			wr.wr.atomic.rkey = b->mr->rkey;
+		else
+			wr.wr.rdma.rkey = b->mr->rkey;
+		for (int n = 0; n < 2; n++) { /* the second uses what the first has found */
+			assert_int_equal(ibv_post_send(a->qp[0], &wr, &bad), 0);
+			assert_int_equal(cq_wait(a->cq, &wc, 1, WAIT_MS), 1);
+			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		}
+		port_set(&units[i % 2], false);
+		assert_int_equal(ibv_post_send(a->qp[0], &wr, &bad), 0);
+		assert_int_equal(cq_wait(a->cq, &wc, 1, QUIET_MS), 0);
+		port_set(&units[i % 2], true);
+		assert_int_equal(cq_wait(a->cq, &wc, 1, WAIT_MS), 1);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		unit_close(b);
+		unit_close(a);
+	}
 }
 
 /* ---- removal ---- */
@@ -519,6 +686,10 @@ int main(void)
 		cmocka_unit_test(devices__differ),
 		cmocka_unit_test(devices__talk_to_each_other),
 		cmocka_unit_test(devices__share_no_protection_domain),
+		cmocka_unit_test(port__of_one_device),
+		cmocka_unit_test(port__between_two_devices),
+		cmocka_unit_test(port__of_a_new_queue_pair),
+		cmocka_unit_test(port__one_sided),
 		cmocka_unit_test(removal__under_load_rc),
 		cmocka_unit_test(removal__under_load_ud),
 		cmocka_unit_test(removal__of_the_peer),

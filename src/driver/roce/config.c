@@ -114,6 +114,7 @@ static struct roce_device *config_add(u32 index, const struct node_config *confi
 	dev->index = index;
 	dev->id = config->id;
 	dev->config = *config;
+	soft_set_port_up(&dev->soft, config->port_up, false);
 	lock_acquire(&roce_table.config_lock);
 	list_push_back(&roce_table.devices, &dev->node);
 	lock_release(&roce_table.config_lock);
@@ -183,24 +184,6 @@ static struct roce_device *config_match(struct seat *s, u32 index, struct node_c
 	return dev;
 }
 
-/* All devices share the paths: they are shut while no port is up. */
-static bool config_any_port_is_up(void)
-{
-	bool up = false;
-
-	lock_acquire(&roce_table.config_lock);
-	list_for_each(dev, &roce_table.devices, struct roce_device, node)
-		up = up || dev->config.port_up;
-	lock_release(&roce_table.config_lock);
-	return up;
-}
-
-static void config_set_paths(struct seat *s, bool up)
-{
-	shm_set_up(s->a.shm, up);
-	udp_set_up(s->a.udp, up);
-}
-
 int roce_config_begin(struct seat *s)
 {
 	struct node_config now, before;
@@ -209,10 +192,11 @@ int roce_config_begin(struct seat *s)
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
 		struct roce_device *dev = config_match(s, i, &now, &changed);
 
-		if (dev != NULL)
-			config_take(dev, &now, &before);
+		if (dev == NULL)
+			continue;
+		config_take(dev, &now, &before);
+		soft_set_port_up(&dev->soft, now.port_up, false);
 	}
-	config_set_paths(s, config_any_port_is_up());
 	return 0;
 }
 
@@ -249,14 +233,11 @@ static void config_dispatch(struct roce_device *dev, enum ib_event_type type)
 
 /* Updates the port before it raises an event. A port that went down and up between two looks raises
  * both events: packets were lost meanwhile. */
-static void config_port(struct seat *s, struct roce_device *dev, bool was_up, bool up)
+static void config_port(struct roce_device *dev, bool was_up, bool up)
 {
-	if (was_up != up)
-		config_set_paths(s, config_any_port_is_up());
-	if (was_up) {
-		ibt_suspect_loss(s->a.ibt);
+	soft_set_port_up(&dev->soft, up, was_up);
+	if (was_up)
 		config_dispatch(dev, IB_EVENT_PORT_ERR);
-	}
 	if (up)
 		config_dispatch(dev, IB_EVENT_PORT_ACTIVE);
 }
@@ -276,17 +257,16 @@ static void config_update(struct seat *s, struct roce_device *dev, const struct 
 
 	config_take(dev, now, &before);
 	if (before.port_up != now->port_up || before.port_downs != now->port_downs)
-		config_port(s, dev, before.port_up, now->port_up);
+		config_port(dev, before.port_up, now->port_up);
 	if ((s->paths & SEAT_PATH_UDP) && memcmp(before.gids, now->gids, sizeof(now->gids)) != 0)
 		udp_refresh(s->a.udp);
 	if (config_gids_differ(&before, now))
 		config_dispatch(dev, IB_EVENT_GID_CHANGE);
 }
 
-/* Devices were added or removed, and with them addresses and perhaps the last port that was up. */
+/* Devices were added or removed, and with them addresses. */
 static void config_devices_changed(struct seat *s)
 {
-	config_set_paths(s, config_any_port_is_up());
 	if (s->paths & SEAT_PATH_UDP)
 		udp_refresh(s->a.udp);
 	roce_plug_changed();

@@ -53,6 +53,18 @@ void soft_set_removed(struct soft_device *dev)
 	__atomic_store_n(&dev->removed, true, __ATOMIC_RELEASE);
 }
 
+void soft_set_port_up(struct soft_device *dev, bool up, bool lost)
+{
+	lock_acquire(&dev->list_lock);
+	dev->port_is_down = !up;
+	list_for_each(qp, &dev->qps, struct soft_qp, node) {
+		ibt_qp_set_port_up(soft_engine(qp), up);
+		if (lost)
+			ibt_qp_suspect_loss(soft_engine(qp));
+	}
+	lock_release(&dev->list_lock);
+}
+
 /* A modification in progress ends first; a later one finds `removed`. The engine's queue pair
  * flushes, so every request completes. Waits for peers that copy directly. */
 static void unplug_objects(struct soft_device *dev)

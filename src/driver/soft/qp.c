@@ -168,6 +168,8 @@ static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 	qp->init = *init;
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->qps, &qp->node);
+	if (dev->port_is_down)
+		ibt_qp_set_port_up(soft_engine(qp), false);
 	err = soft_check(&dev->ib); /* else soft_unplug finds it on the list */
 	lock_release(&dev->list_lock);
 	if (err != 0) {

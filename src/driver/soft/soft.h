@@ -59,6 +59,7 @@ struct soft_device {
 	 * one over a door, raises an event at once if completions wait. */
 	bool eager_ib ATOMIC_ONLY, eager_door ATOMIC_ONLY;
 	struct lock list_lock CACHE_ALIGNED;
+	bool port_is_down GUARDED_BY(list_lock); /* of the one port; at first it is up */
 	struct list_head qps GUARDED_BY(list_lock);
 	struct list_head cqs GUARDED_BY(list_lock);
 	struct list_head srqs GUARDED_BY(list_lock);
@@ -179,6 +180,9 @@ void soft_taken(struct soft_device *dev);
  * wait for its events return, and verbs that create, modify, post or query return -EIO; objects can
  * still be destroyed. Core knows the device. May block for some seconds, waiting for peers. */
 void soft_unplug(struct soft_device *dev);
+/* Sets the port of the device, and of its queue pairs, up or down. `lost`: the port was down, so
+ * their outstanding requests may be lost. A new queue pair takes the port's state. May block. */
+void soft_set_port_up(struct soft_device *dev, bool up, bool lost);
 /* Sets `removed` only: for a device without users in this process. */
 void soft_set_removed(struct soft_device *dev);
 /* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.

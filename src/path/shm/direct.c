@@ -419,7 +419,7 @@ int link_direct(struct path_dest *d, const struct path_target *t, const struct i
 
 	if (link_state(l) == LINK_ALIAS)
 		l = l->real;
-	if (!link_carries(l) || !l->direct)
+	if (link_state(l) != LINK_UP || !l->direct)
 		return -EOPNOTSUPP;
 	if (likely(!link_is_watched(l)))
 		return direct_copy(l, t, iov, iovcnt);

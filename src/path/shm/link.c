@@ -39,8 +39,7 @@ void link_set_state(struct shm_link *l, enum link_state state)
 
 void link_set_open(struct shm_link *l)
 {
-	u32 word = LINK_UP | (l->shm->port_down ? LINK_SHUT : 0u) |
-		   (l->shm->watched ? LINK_WATCHED : 0u);
+	u32 word = LINK_UP | (l->shm->watched ? LINK_WATCHED : 0u);
 
 	__atomic_store_n(&l->state, word, __ATOMIC_RELEASE); /* pairs with link_word */
 }

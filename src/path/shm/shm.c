@@ -136,37 +136,12 @@ static int shm_send_absent(struct shm_link *l)
 	return -ENETUNREACH;
 }
 
-static bool shm_is_answer(const struct pkt *p)
-{
-	return p->opcode == PKT_ACK || p->opcode == PKT_ATOMIC_ACK || p->opcode == PKT_ABSENT ||
-	       (p->opcode >= PKT_READ_FIRST && p->opcode <= PKT_READ_ONLY);
-}
-
-/* The port is down, so an answer would not be sent again: the peer's requester gets PKT_ABSENT and
- * sends its request once more. */
-static int shm_send_shut(struct shm_link *l, const struct pkt *p)
-{
-	struct pkt absent = { .opcode = PKT_ABSENT,
-			      .qp_type = p->qp_type,
-			      .dqpn = p->dqpn,
-			      .sqpn = p->sqpn,
-			      .psn = p->psn };
-
-	board_count(l->shm->cfg.board, COUNT_PORT_DOWN);
-	if (p->qp_type != IBV_QPT_RC || !shm_is_answer(p))
-		return -ENETUNREACH;
-	return ring_push(&l->tx, &absent, NULL, 0);
-}
-
 static int shm_send_slow(struct shm_link *l, const struct pkt *p, const struct iovec *iov,
 			 int iovcnt)
 {
-	if (link_carries(l))
-		return tap_push(l, p, iov, iovcnt);
 	switch (link_state(l)) {
 	case LINK_UP:
-		/* the port may have come up since the test: then this report came too early */
-		return shm_send_shut(l, p);
+		return tap_push(l, p, iov, iovcnt);
 	case LINK_ASKING:
 		return -EAGAIN;
 	case LINK_ABSENT:
@@ -215,38 +190,6 @@ static NOINLINE void shm_publish(struct shm_link *l)
 {
 	if (unlikely(ring_publish(&l->rx)))
 		link_ring_bell(l);
-}
-
-/* Drops a packet that has come to a port that is down. Its sender's port may have been up. */
-static void shm_drop(struct shm_link *l, const struct pkt *p)
-{
-	struct pkt absent = { .opcode = PKT_ABSENT,
-			      .qp_type = p->qp_type,
-			      .dqpn = p->sqpn,
-			      .sqpn = p->dqpn,
-			      .psn = p->psn };
-
-	board_count(l->shm->cfg.board, COUNT_PORT_DOWN);
-	/* Without room the sender is not receiving: it tests the port before it does. */
-	if (p->qp_type == IBV_QPT_RC && !shm_is_answer(p) && !l->self)
-		(void)ring_push(&l->tx, &absent, NULL, 0);
-}
-
-static NOINLINE int shm_drop_all(struct shm *shm, struct shm_link *l, int budget)
-	REQUIRES(shm->poll_lock)
-{
-	struct ring_item item;
-	int n = 0, got;
-
-	for (; n < budget && (got = ring_peek(&l->rx, &item)) != 0; n++) {
-		if (got == 1)
-			shm_drop(l, &item.pkt);
-		ring_consume(&l->rx, &item);
-		if (ring_should_publish(&l->rx))
-			shm_publish(l);
-	}
-	link_ring_bell(l);
-	return n;
 }
 
 static NOINLINE void shm_receive_any(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
@@ -332,21 +275,12 @@ static ALWAYS_INLINE int shm_receive(struct shm *shm, struct shm_link *l, int bu
 	return n;
 }
 
-/* Takes from a ring that is not empty. */
-static ALWAYS_INLINE int shm_take(struct shm *shm, struct shm_link *l, int budget)
-	REQUIRES(shm->poll_lock)
-{
-	return likely(!link_is_shut(l)) ? shm_receive(shm, l, budget)
-					: shm_drop_all(shm, l, budget);
-}
-
 static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
 {
 	struct shm_link *l = shm_link_for(d);
 	enum link_state state = link_state(l);
 
-	/* A queue pair that waits for room while the port is down is resumed, to see that. */
-	if (state == LINK_ASKING || (link_carries(l) && !ring_has_room(&l->tx)))
+	if (state == LINK_ASKING || (state == LINK_UP && !ring_has_room(&l->tx)))
 		return;
 	shm->path.user_ops->writable(shm->path.user, d);
 }
@@ -379,7 +313,7 @@ static inline int shm_poll_link(struct shm *shm, struct shm_link *l, int budget)
 	int n = 0;
 
 	if (!ring_looks_empty(&l->rx))
-		n = shm_take(shm, l, budget);
+		n = shm_receive(shm, l, budget);
 	if (unlikely(shm_has_chores(l, n == 0)))
 		shm_chores(shm, l, n == 0);
 	return n;
@@ -575,7 +509,7 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 {
 	lock_acquire(&shm->poll_lock);
 	if (link_state(l) == LINK_UP) {
-		while (!ring_looks_empty(&l->rx) && shm_take(shm, l, RING_SLOTS) == RING_SLOTS)
+		while (!ring_looks_empty(&l->rx) && shm_receive(shm, l, RING_SLOTS) == RING_SLOTS)
 			continue;
 		link_set_state(l, LINK_DEAD);
 		shm_forget_link(shm, l);
@@ -584,17 +518,6 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 		shm->path.user_ops->dead(shm->path.user, &l->dest);
 		shm_let_go(shm, l);
 	}
-	lock_release(&shm->poll_lock);
-}
-
-void shm_set_up(struct shm *shm, bool up)
-{
-	lock_acquire(&shm->poll_lock);
-	lock_acquire(&shm->lock);
-	shm->port_down = !up;
-	for (u32 i = 0; i < shm->count; i++)
-		link_set_open(shm->links[i]);
-	lock_release(&shm->lock);
 	lock_release(&shm->poll_lock);
 }
 

@@ -44,14 +44,6 @@ void shm_peer_gone(struct shm *shm, u64 process);
 /* Resolves links and buries dead ones. Engine's thread; may block. */
 void shm_background(struct shm *shm);
 
-/* Sets the port down or up; initially it is up. While it is down send() returns -ENETUNREACH and
- * direct() -EOPNOTSUPP. Packets that arrive are dropped and counted (COUNT_PORT_DOWN), also from
- * this process itself. The path stays reliable: the sender of a packet that is lost although send()
- * took it is told. For a dropped request, or an answer that cannot be sent, the requester gets
- * PKT_ABSENT, unless its own port is down, which it can see. No packet is being received when this
- * returns. May block. */
-void shm_set_up(struct shm *shm, bool up);
-
 /* Begins or ends the capture of sent packets. May block. */
 void shm_set_watched(struct shm *shm, bool watched);
 

@@ -17,15 +17,14 @@ enum link_state {
 	LINK_DEAD,
 };
 
-/* Bits beside LINK_UP, so that sending tests all of them at once: the port is down; a capture
- * runs. */
-enum { LINK_SHUT = 0x80, LINK_WATCHED = 0x40 };
+/* A bit beside LINK_UP, so that sending tests both at once: a capture runs. */
+enum { LINK_WATCHED = 0x40 };
 
 /* One other process, or a slot whose owner is not known yet. */
 struct shm_link {
 	struct path_dest dest; /* first */
 	struct shm *shm;
-	/* enum link_state, LINK_SHUT, LINK_WATCHED; stored with release, loaded with acquire */
+	/* enum link_state, LINK_WATCHED; stored with release, loaded with acquire */
 	u32 state;
 	u32 refs OWNED_BY(shm.lock);
 	u32 slot;		     /* the slot that was requested */
@@ -67,8 +66,7 @@ struct shm {
 	struct list_head asking GUARDED_BY(lock);
 	struct list_head dead GUARDED_BY(lock);
 	u32 count WRITTEN_UNDER(poll_lock, lock); /* links[] in use */
-	bool port_down WRITTEN_UNDER(poll_lock, lock); /* for links to come */
-	bool watched WRITTEN_UNDER(poll_lock, lock);	 /* likewise */
+	bool watched WRITTEN_UNDER(poll_lock, lock); /* for links to come */
 	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot or want_shown */
 	u32 stuck ATOMIC_ONLY; /* drains that ended at their limit */
 	u32 turn GUARDED_BY(poll_lock); /* index in links[] at which the next pass begins */
@@ -85,7 +83,7 @@ void link_close(struct shm_link *l);
 /* Stops watching its pidfd. */
 void link_unwatch(struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
-/* Sets LINK_UP with the bits of the port and the capture. */
+/* Sets LINK_UP with the bit of the capture. */
 void link_set_open(struct shm_link *l);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		int iovcnt);
@@ -119,16 +117,10 @@ static inline u32 link_word(const struct shm_link *l)
 
 static inline enum link_state link_state(const struct shm_link *l)
 {
-	return (enum link_state)(link_word(l) & ~(u32)(LINK_SHUT | LINK_WATCHED));
+	return (enum link_state)(link_word(l) & ~(u32)LINK_WATCHED);
 }
 
-/* Tells whether it is open and the port up. */
-static inline bool link_carries(const struct shm_link *l)
-{
-	return (link_word(l) & ~(u32)LINK_WATCHED) == LINK_UP;
-}
-
-/* The same, and no capture runs. */
+/* Tells whether it is open and no capture runs. */
 static inline bool link_is_plain(const struct shm_link *l)
 {
 	return link_word(l) == LINK_UP;
@@ -137,11 +129,6 @@ static inline bool link_is_plain(const struct shm_link *l)
 static inline bool link_is_watched(const struct shm_link *l)
 {
 	return (link_word(l) & LINK_WATCHED) != 0;
-}
-
-static inline bool link_is_shut(const struct shm_link *l)
-{
-	return (link_word(l) & LINK_SHUT) != 0;
 }
 
 /* ---- tap.c: the capture of a link ---- */

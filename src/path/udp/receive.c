@@ -438,9 +438,7 @@ static int receive_rest(struct udp *udp) REQUIRES(udp->poll_lock)
 	struct udp_socket *s = r->socket;
 
 	receive_forget_rest(udp);
-	if (__atomic_load_n(&udp->down, __ATOMIC_RELAXED))
-		udp_count(udp, COUNT_PORT_DOWN);
-	else if (receive_packet(udp, s, r->from, &r->header, r->data, RECEIVE_ACK_BYTES))
+	if (receive_packet(udp, s, r->from, &r->header, r->data, RECEIVE_ACK_BYTES))
 		udp_count(udp, COUNT_RX_PACKETS);
 	receive_end(udp);
 	return 1;
@@ -464,10 +462,6 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	u32 left = m->msg_len, good = 0;
 	int n = 0;
 
-	if (__atomic_load_n(&udp->down, __ATOMIC_RELAXED)) {
-		udp_count(udp, COUNT_PORT_DOWN);
-		return 1;
-	}
 	if ((m->msg_hdr.msg_flags & MSG_TRUNC) != 0 || !header_read(&h, s, &m->msg_hdr)) {
 		udp_count(udp, COUNT_RX_MALFORMED);
 		return 1;

@@ -448,10 +448,6 @@ int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec 
 	struct udp_dest *d = udp_dest_of(dest);
 	int err;
 
-	if (unlikely(__atomic_load_n(&d->udp->down, __ATOMIC_RELAXED))) {
-		udp_count(d->udp, COUNT_PORT_DOWN);
-		return -ENETUNREACH;
-	}
 	if (unlikely(d->nowhere))
 		return -ENETUNREACH;
 	lock_acquire(&d->tx_lock);

@@ -262,13 +262,6 @@ static void udp_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 	lock_release(&udp->poll_lock);
 }
 
-void udp_set_up(struct udp *udp, bool up)
-{
-	lock_acquire(&udp->poll_lock);
-	__atomic_store_n(&udp->down, !up, __ATOMIC_RELAXED);
-	lock_release(&udp->poll_lock);
-}
-
 static const struct path_ops udp_ops = {
 	.name = "udp",
 	.dest_get = udp_dest_get,

@@ -55,10 +55,6 @@ void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn);
 struct path_dest *udp_group_dest(struct udp *udp, const struct path_av *av);
 enum { UDP_GROUP_QPN = 0xffffff };
 
-/* The port goes down or comes up; at first it is up. While it is down send() says -ENETUNREACH, and
- * what arrives is dropped and counted. Nothing is being received when this returns. May block. */
-void udp_set_up(struct udp *udp, bool up);
-
 /* Can this process reach anybody from this address? */
 bool udp_has_source(struct udp *udp, const u8 sgid[16]);
 /* Whether `sgid` is a loopback address and `dgid` another host's: the kernel has no route from the

@@ -179,7 +179,6 @@ struct udp {
 	struct path path FIXED;
 	struct udp_config cfg FIXED;
 	int epoll_fd FIXED; /* over all sockets */
-	bool down ATOMIC_ONLY;   /* the port */
 
 	/* Polls left that look at the sockets although nothing came; a hint. */
 	u32 credit CACHE_ALIGNED ATOMIC_ONLY;

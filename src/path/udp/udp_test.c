@@ -171,23 +171,6 @@ static void dest_nowhere__is_unreachable(void **state)
 	side[0].path->ops->dest_put(d);
 }
 
-static void set_up__down_carries_nothing(void **state)
-{
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
-
-	udp_set_up(side[0].udp, false);
-	assert_int_equal(send_one(&side[0], d, 1, 8), -ENETUNREACH);
-	assert_int_equal(side[0].counters[COUNT_PORT_DOWN], 1);
-	udp_set_up(side[0].udp, true);
-	udp_set_up(side[1].udp, false);
-	assert_int_equal(send_one(&side[0], d, 2, 8), 0);
-	side[0].path->ops->flush(d);
-	udp_look(side[1].udp);
-	side[1].path->ops->poll(side[1].path, 16, false);
-	assert_int_equal(side[1].count, 0);
-	assert_int_equal(side[1].counters[COUNT_PORT_DOWN], 1);
-}
-
 static void refresh__follows_the_address(void **state)
 {
 	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
@@ -357,7 +340,7 @@ static void receive__an_acknowledgement_behind_a_message_waits(void **state)
 	assert_false(take_until_one_waits(d, 200));
 }
 
-static void receive__what_waits_goes_with_the_port_and_the_address(void **state)
+static void receive__what_waits_goes_with_the_address(void **state)
 {
 	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
 
@@ -365,12 +348,6 @@ static void receive__what_waits_goes_with_the_port_and_the_address(void **state)
 	side[0].path->ops->flush(d);
 	receive(&side[1], 1);
 	side[1].ticking = true;
-	assert_true(take_until_one_waits(d, 200));
-	udp_set_up(side[1].udp, false);
-	assert_int_equal(side[1].path->ops->poll(side[1].path, 16, false), 1);
-	assert_int_equal(side[1].counters[COUNT_PORT_DOWN], 1);
-	udp_set_up(side[1].udp, true);
-	assert_int_equal(side[1].count, 1);
 	assert_true(take_until_one_waits(d, 200));
 	side[1].absent = true;
 	udp_refresh(side[1].udp);
@@ -742,12 +719,11 @@ int main(void)
 		EACH(poll__looks_only_with_a_reason),
 		EACH(poll__gives_back_acknowledgements_when_idle),
 		EACH(dest_nowhere__is_unreachable),
-		EACH(set_up__down_carries_nothing),
 		EACH(refresh__follows_the_address),
 		EACH(receive__right_by_hand),
 		EACH(receive__a_crowd_after_lonely_ones),
 		EACH(receive__an_acknowledgement_behind_a_message_waits),
-		EACH(receive__what_waits_goes_with_the_port_and_the_address),
+		EACH(receive__what_waits_goes_with_the_address),
 		EACH(receive__wrong_icrc),
 		EACH(receive__truncated),
 		EACH(receive__nothing_at_all),

@@ -1,0 +1,39 @@
+/* shut.c: what a queue pair sends while its port is down.
+ *
+ * The paths are the process', the port is the device's: so each queue pair knows the state of its
+ * port. Packets that it sends are lost here, packets to it where the engine finds it (engine.c),
+ * and the board shows peers that it grants no access (ibt_qp_access). The fast paths test nothing:
+ * quick_qpns is 0 meanwhile.
+ *
+ * In:    packets of the requester and the responder    Out: PKT_ABSENT
+ * Runs:  the poster; the thread that receives    Locks: sq_lock or rq_lock, the caller's
+ */
+#include <errno.h>
+
+#include "ibt/shut.h"
+
+int shut_refuse(struct ibt_qp *qp)
+{
+	qp_count(qp, COUNT_PORT_DOWN);
+	return -ENETUNREACH;
+}
+
+int shut_lose(struct ibt_qp *qp)
+{
+	path_count(qp->ibt->paths[0], COUNT_PORT_DOWN);
+	return 0;
+}
+
+int shut_keep(struct ibt_qp *qp, const struct pkt *p)
+{
+	struct pkt absent = { .opcode = PKT_ABSENT,
+			      .qp_type = p->qp_type,
+			      .dqpn = p->dqpn,
+			      .sqpn = p->sqpn,
+			      .psn = p->psn };
+
+	qp_count(qp, COUNT_PORT_DOWN);
+	if (qp->lossy || p->qp_type != IBV_QPT_RC)
+		return -ENETUNREACH;
+	return qp->dest->path->ops->send(qp->dest, &absent, NULL, 0);
+}
