@@ -22,6 +22,10 @@ enum {
 	IBT_MAX_RD_ATOMIC = 128,
 	IBT_MAX_MESSAGE = 1u << 31,
 	IBT_GRH = 40,
+	IBT_TM_MAX_TAGS = 1 << 16,
+	IBT_TM_MAX_OPS = 4096,
+	IBT_TM_MAX_SGE = 16,
+	IBT_TM_MAX_RNDV_HDR = 256, /* bytes of a whole rendezvous request: the smallest path MTU */
 	IBT_MEMBERS = 256, /* of a multicast group, asked for at once */
 };
 
@@ -156,8 +160,20 @@ int ibt_may_send(struct ibt_qp *qp);
  * the queue. flags: IBV_SEND_SIGNALED, IBV_SEND_FENCE. Errors as of ibt_post_send; never blocks. */
 int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags);
 
-int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
-		   struct ibt_srq **out);
+/* A shared receive queue. With tm_cq it matches tags (ibv_post_srq_ops(3)), and its receive and
+ * list completions go to that CQ, whatever CQ a queue pair names; the CQ outlives it. Without, it
+ * is a basic one, and the two limits that follow mean nothing. */
+struct ibt_srq_init {
+	u32 pd;
+	u32 max_wr, max_sge; /* of its ordinary buffers */
+	struct cq *tm_cq;    /* NULL: a basic SRQ */
+	u32 max_num_tags;    /* 1 to IBT_TM_MAX_TAGS entries of up to IBT_TM_MAX_SGE elements */
+	u32 max_ops;	     /* 1 to IBT_TM_MAX_OPS signalled operations that are not polled yet */
+	void *owner;	     /* the driver's SRQ */
+};
+
+/* 0, -EINVAL: a limit; -ENOMEM. */
+int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_srq **out);
 void ibt_srq_destroy(struct ibt_srq *srq);
 /* In a forked child: lets go of a lock whose holder the child does not have. */
 void ibt_srq_orphan(struct ibt_srq *srq);
@@ -167,6 +183,11 @@ void ibt_srq_unplug(struct ibt_srq *srq);
 int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr);
 int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* Executes tag-matching operations in the order of the list, as ibv_post_srq_ops(3); tm.handle of
+ * each TAG_ADD is written. 0, or *bad names the first that was refused, and those before it stand:
+ * -EINVAL: no TM SRQ, opcode, handle, number of elements; -ENOMEM: more than max_ops or
+ * max_num_tags; -EIO: the adapter is gone, or the CQ has overflowed. Any thread; never blocks. */
+int ibt_srq_post_ops(struct ibt_srq *srq, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad);
 void *ibt_srq_owner(const struct ibt_srq *srq);
 
 #endif

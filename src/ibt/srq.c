@@ -11,26 +11,28 @@
 
 enum { SRQ_MAX_WR = IBT_MAX_WR };
 
-int ibt_srq_create(struct ibt *ibt, u32 pd, u32 max_wr, u32 max_sge, void *owner,
-		   struct ibt_srq **out) NO_THREAD_SAFETY /* nobody else has it yet */
+int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_srq **out)
+	NO_THREAD_SAFETY /* nobody else has it yet */
 {
 	struct ibt_srq *srq;
 	int err;
 
-	if (max_wr == 0 || max_wr > SRQ_MAX_WR || max_sge > IBT_MAX_SGE)
+	if (init->max_wr == 0 || init->max_wr > SRQ_MAX_WR || init->max_sge > IBT_MAX_SGE)
 		return -EINVAL;
+	if (init->tm_cq != NULL)
+		return -EOPNOTSUPP;
 	srq = calloc(1, sizeof(*srq));
 	if (srq == NULL)
 		return -ENOMEM;
-	err = wqe_ring_init(&srq->ring, max_wr, 0, max_sge);
+	err = wqe_ring_init(&srq->ring, init->max_wr, 0, init->max_sge);
 	if (err != 0) {
 		free(srq);
 		return err;
 	}
 	srq->ibt = ibt;
-	srq->pd = pd;
+	srq->pd = init->pd;
 	srq->max_sge = srq->ring.max_sge;
-	srq->owner = owner;
+	srq->owner = init->owner;
 	*out = srq;
 	return 0;
 }
@@ -116,6 +118,13 @@ int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	if (err != 0 && bad != NULL)
 		*bad = wr;
 	return err;
+}
+
+int ibt_srq_post_ops(struct ibt_srq *srq, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad)
+{
+	/* a basic SRQ has no tag list */
+	*bad = wr;
+	return -EINVAL;
 }
 
 /* `copy` has room for max_sge of this SRQ. */

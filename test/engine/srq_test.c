@@ -30,7 +30,12 @@ static void bed_open(enum ibv_qp_type type, bool reliable, u32 size)
 	bed.srq = NULL;
 	bed.qp[0] = net_qp_create(&bed.net, 0, 0x11, &q);
 	if (size != 0)
-		assert_int_equal(ibt_srq_create(s->ibt, 1, size, 2, s, &bed.srq), 0);
+		assert_int_equal(
+			ibt_srq_create(s->ibt,
+				       &(struct ibt_srq_init){
+					       .pd = 1, .max_wr = size, .max_sge = 2, .owner = s },
+				       &bed.srq),
+			0);
 	q.srq = bed.srq;
 	bed.qp[1] = net_qp_create(&bed.net, 1, 0x22, &q);
 	net_qp_connect(&bed.net, 0, bed.qp[0], 0x22, &q);

@@ -75,8 +75,10 @@ static void bed_make_memory(struct bed *b)
 
 static void bed_make_qps(struct bed *b)
 {
+	struct ibt_srq_init srq = { .pd = 1, .max_wr = 16, .max_sge = 2 };
+
 	fuzz_need(cq_init(&b->cq, 4096) == 0, "no CQ");
-	fuzz_need(ibt_srq_create(b->ibt, 1, 16, 2, NULL, &b->srq) == 0, "no SRQ");
+	fuzz_need(ibt_srq_create(b->ibt, &srq, &b->srq) == 0, "no SRQ");
 	for (int i = 0; i < BED_QPS; i++) {
 		struct ibt_qp_init init = { .type = bed_types[i],
 					    .qpn = bed_qpn(i),

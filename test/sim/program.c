@@ -28,6 +28,7 @@ static void setup_cq(struct proc *p, bool small)
 static void setup_srq(struct proc *p)
 {
 	struct srq *s = calloc(1, sizeof(*s));
+	struct ibt_srq_init init;
 
 	if (s == NULL)
 		abort();
@@ -36,7 +37,10 @@ static void setup_srq(struct proc *p)
 	s->max_wr = (u32)rng_skewed(RNG, 1, 64);
 	s->max_sge = (u32)rng_range(RNG, 1, MAX_SGES);
 	list_init(&s->recvs);
-	sim_check(ibt_srq_create(p->ibt, s->pd + 1, s->max_wr, s->max_sge, s, &s->srq) == 0,
+	init = (struct ibt_srq_init){
+		.pd = s->pd + 1, .max_wr = s->max_wr, .max_sge = s->max_sge, .owner = s
+	};
+	sim_check(ibt_srq_create(p->ibt, &init, &s->srq) == 0,
 		  "a shared receive queue cannot be created");
 	p->srq = s;
 }

@@ -12,6 +12,10 @@ static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init
 	struct soft_device *dev = soft_dev(pd->device);
 	int err = soft_attach(dev);
 	struct soft_srq *srq = err == 0 ? calloc(1, sizeof(*srq)) : NULL;
+	struct ibt_srq_init i = { .pd = SOFT_OF(pd, pd)->number,
+				  .max_wr = init->attr.max_wr,
+				  .max_sge = init->attr.max_sge,
+				  .owner = srq };
 	struct ibv_srq_attr made;
 
 	if (srq == NULL)
@@ -19,8 +23,7 @@ static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init
 	if (__atomic_add_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED) > SOFT_MAX_SRQ)
 		err = -ENOMEM;
 	if (err == 0)
-		err = ibt_srq_create(the_seat.a.ibt, SOFT_OF(pd, pd)->number, init->attr.max_wr,
-				     init->attr.max_sge, srq, &srq->engine);
+		err = ibt_srq_create(the_seat.a.ibt, &i, &srq->engine);
 	if (err != 0) {
 		__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
 		free(srq);
