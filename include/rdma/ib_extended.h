@@ -152,7 +152,10 @@ struct ib_ops_wr {
 	} tm;
 };
 
-/* Posts a list of operations in order, up to the first bad one, which *bad names (`bad` may be
+/* Completions of a tag-matching SRQ, of messages too, may outlive queue pairs: ib_wc.qp is NULL
+ * where the driver lets them.
+ *
+ * Posts a list of operations in order, up to the first bad one, which *bad names (`bad` may be
  * NULL). The list and its SGEs are read during the call only; the memory that they name belongs to
  * the device until a message's completion, or that of a TAG_DEL. Never blocks, any context. 0;
  * -EINVAL: the SRQ is of another type, opcode, handle, SGEs; -ENOMEM: max_num_tags entries or

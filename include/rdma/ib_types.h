@@ -374,7 +374,7 @@ enum ib_wc_opcode {
 	IB_WC_RECV = 1 << 7,
 	IB_WC_RECV_RDMA_WITH_IMM,
 	/* Of tag-matching SRQs, with libibverbs' numbers. The first three are list operations, in
-	 * spite of the bit, and bear no queue pair. */
+	 * spite of the bit. */
 	IB_WC_TM_ADD,
 	IB_WC_TM_DEL,
 	IB_WC_TM_SYNC,

@@ -39,6 +39,7 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.alloc_parent_domain = pd_alloc_parent_domain;
 	c->verbs.create_cq_ex = cq_create_ex;
 	c->verbs.modify_cq = cq_modify;
+	c->verbs.post_srq_ops = srq_post_ops;
 	c->verbs.create_srq_ex = srq_create_ex;
 	c->verbs.create_qp_ex = qp_create_ex;
 	c->verbs.sz = offsetof(struct door_context, verbs) + sizeof(struct verbs_context);

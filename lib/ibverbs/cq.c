@@ -83,12 +83,13 @@ AV_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, voi
 }
 DOOR_DEFAULT(ibv_create_cq);
 
-/* What the driver is asked for. VLAN tags, flow tags and tag matching are announced by no device
- * yet. -EOPNOTSUPP: something else is wanted. */
+/* What the driver is asked for. VLAN tags and flow tags are of raw packets, which no device
+ * announces. -EOPNOTSUPP: something else is wanted. */
 static int cq_flags_below(const struct ibv_cq_init_attr_ex *attr, u32 flags, u32 *below)
 {
 	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-			       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+			       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK |
+			       IBV_WC_EX_WITH_TM_INFO;
 
 	if ((attr->wc_flags & ~known) || (flags & ~(u32)(IBV_CREATE_CQ_ATTR_SINGLE_THREADED |
 							 IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)))
@@ -98,6 +99,8 @@ static int cq_flags_below(const struct ibv_cq_init_attr_ex *attr, u32 flags, u32
 		*below |= IB_CQ_FLAGS_TIMESTAMP_COMPLETION;
 	if (attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
 		*below |= IB_CQ_FLAGS_WALLCLOCK;
+	if (attr->wc_flags & IBV_WC_EX_WITH_TM_INFO)
+		*below |= IB_CQ_FLAGS_TM_INFO;
 	if (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
 		*below |= IB_CQ_FLAGS_IGNORE_OVERRUN;
 	return 0;

@@ -114,6 +114,13 @@ static uint64_t cq_ex_wallclock_ns(struct ibv_cq_ex *ex)
 	return cq_ex_door(ex)->side.wallclock_ns;
 }
 
+static void cq_ex_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
+{
+	const struct ib_wc_side *side = &cq_ex_door(ex)->side;
+
+	*info = (struct ibv_wc_tm_info){ .tag = side->tm_tag, .priv = side->tm_priv };
+}
+
 /* CQs without side data stay with the plain poll, which may get a completion straight from the
  * engine. */
 static void cq_ex_init_side(struct door_cq *cq, uint64_t wc_flags)
@@ -122,8 +129,10 @@ static void cq_ex_init_side(struct door_cq *cq, uint64_t wc_flags)
 		cq->ex.read_completion_ts = cq_ex_completion_ts;
 	if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
 		cq->ex.read_completion_wallclock_ns = cq_ex_wallclock_ns;
+	if (wc_flags & IBV_WC_EX_WITH_TM_INFO)
+		cq->ex.read_tm_info = cq_ex_tm_info;
 	if (wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-			IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK))
+			IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_TM_INFO))
 		cq->poll_ex = door_context(cq->ex.context)->ops->poll_cq_ex;
 }
 

@@ -12,33 +12,44 @@
 _Static_assert((int)IB_SRQ_MAX_WR == IBV_SRQ_MAX_WR && (int)IB_SRQ_LIMIT == IBV_SRQ_LIMIT,
 	       "the masks agree");
 
-static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr)
-{
-	struct door_context *c = door_context(pd->context);
-	struct door_srq *srq = calloc(1, sizeof(*srq));
-	struct ib_srq_init_attr init = {
-		.event_handler = async_on_srq,
-		.srq_context = srq,
-		.attr = { .max_wr = attr->max_wr, .max_sge = attr->max_sge },
-	};
+_Static_assert((int)IB_SRQT_BASIC == IBV_SRQT_BASIC && (int)IB_SRQT_TM == IBV_SRQT_TM,
+	       "the types agree");
 
-	if (!srq)
-		return door_null(-ENOMEM);
+static void srq_fill(struct door_srq *srq, struct ibv_pd *pd, void *srq_context)
+{
 	srq->ibv.context = pd->context;
 	srq->ibv.srq_context = srq_context;
 	srq->ibv.pd = pd;
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
-	srq->post_recv = c->ops->post_srq_recv;
-	srq->ib = pd_is_gone(pd) ? ERR_PTR(-EINVAL) : ib_create_srq(door_pd(pd)->ib, &init);
+	srq->post_recv = door_context(pd->context)->ops->post_srq_recv;
+}
+
+/* `init` names type, CQ and limits of tag matching. */
+static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr,
+				  struct ib_srq_init_attr_ex *init)
+{
+	struct door_context *c = door_context(pd->context);
+	struct door_srq *srq = calloc(1, sizeof(*srq));
+
+	if (!srq)
+		return door_null(-ENOMEM);
+	init->size = sizeof(*init);
+	init->base = (struct ib_srq_init_attr){
+		.event_handler = async_on_srq,
+		.srq_context = srq,
+		.attr = { .max_wr = attr->max_wr, .max_sge = attr->max_sge },
+	};
+	srq_fill(srq, pd, srq_context);
+	srq->ib = pd_is_gone(pd) ? ERR_PTR(-EINVAL) : ib_create_srq_ex(door_pd(pd)->ib, init);
 	if (IS_ERR(srq->ib)) {
 		long error = PTR_ERR(srq->ib);
 
 		free(srq);
 		return door_null((int)error);
 	}
-	attr->max_wr = init.attr.max_wr;
-	attr->max_sge = init.attr.max_sge;
+	attr->max_wr = init->base.attr.max_wr;
+	attr->max_sge = init->base.attr.max_sge;
 	ib_uobject_add(c->ucontext, &srq->uobj, IB_UOBJECT_SRQ, srq->ib);
 	srq->ibv.handle = srq->uobj.handle;
 	pd_hold(pd);
@@ -48,19 +59,53 @@ static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct i
 
 AV_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
-	return srq_create(pd, init->srq_context, &init->attr);
+	struct ib_srq_init_attr_ex basic = { .srq_type = IB_SRQT_BASIC };
+
+	return srq_create(pd, init->srq_context, &init->attr, &basic);
 }
 DOOR_DEFAULT(ibv_create_srq);
 
+/* What comp_mask does not name is not read. A basic SRQ has no CQ of its own and no tags, so that
+ * naming them asks for something that it is not. */
+static int srq_read_attr(const struct ibv_context *context, const struct ibv_srq_init_attr_ex *attr,
+			 struct ib_srq_init_attr_ex *init)
+{
+	enum ibv_srq_type type = attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type :
+									     IBV_SRQT_BASIC;
+	const uint32_t tags = IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+
+	if (attr->comp_mask & ~(uint32_t)(IBV_SRQ_INIT_ATTR_RESERVED - 1))
+		return -EOPNOTSUPP;
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_TM)
+		return type == IBV_SRQT_XRC ? -EOPNOTSUPP : -EINVAL;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
+		return -EINVAL;
+	*init = (struct ib_srq_init_attr_ex){ .srq_type = (enum ib_srq_type)type };
+	if (type == IBV_SRQT_BASIC)
+		return 0;
+	if ((attr->comp_mask & tags) != tags || !attr->cq || attr->cq->context != context)
+		return -EINVAL;
+	init->cq = door_cq(attr->cq)->ib;
+	init->max_num_tags = attr->tm_cap.max_num_tags;
+	init->max_ops = attr->tm_cap.max_ops;
+	return 0;
+}
+
 struct ibv_srq *srq_create_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
-	if (attr->comp_mask & ~(uint32_t)(IBV_SRQ_INIT_ATTR_RESERVED - 1))
-		return door_null(-EOPNOTSUPP);
-	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC)
-		return door_null(attr->srq_type <= IBV_SRQT_TM ? -EOPNOTSUPP : -EINVAL);
-	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
-		return door_null(-EINVAL);
-	return srq_create(attr->pd, attr->srq_context, &attr->attr);
+	struct ib_srq_init_attr_ex init;
+	int error = srq_read_attr(context, attr, &init);
+
+	if (error)
+		return door_null(error);
+	return srq_create(attr->pd, attr->srq_context, &attr->attr, &init);
+}
+
+/* One layout: src/core sees to that. */
+int srq_post_ops(struct ibv_srq *srq, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad)
+{
+	return door_errno(ib_post_srq_ops(door_srq(srq)->ib, (struct ib_ops_wr *)wr,
+					  (struct ib_ops_wr **)bad));
 }
 
 AV_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)

@@ -231,6 +231,45 @@ static void srq__mistakes(void **state)
 	assert_int_equal(ibv_destroy_srq(srq), 0);
 }
 
+static struct ibv_srq *try_srq(struct ibv_srq_init_attr_ex attr)
+{
+	return ibv_create_srq_ex(ctx, &attr);
+}
+
+static void srq_ex__mistakes(void **state)
+{
+	const uint32_t basic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+	const uint32_t tags = basic | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+	struct ibv_srq_init_attr_ex attr = { .attr = { .max_wr = 4, .max_sge = 1 },
+					     .comp_mask = basic,
+					     .pd = pd,
+					     .tm_cap = { 4, 4 } };
+	struct ibv_ops_wr last = { .opcode = IBV_WR_TAG_SYNC };
+	struct ibv_ops_wr ops = { .opcode = IBV_WR_TAG_SYNC, .next = &last }, *bad = NULL;
+	struct ibv_srq *srq = try_srq(attr); /* the CQ and the tags are not named */
+
+	assert_non_null(srq);
+	assert_int_equal(ibv_post_srq_ops(srq, &ops, &bad), EINVAL);
+	assert_ptr_equal(bad, &ops);
+	assert_int_equal(ibv_destroy_srq(srq), 0);
+	attr.comp_mask = basic | IBV_SRQ_INIT_ATTR_RESERVED;
+	NULL_WITH(try_srq(attr), EOPNOTSUPP);
+	attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+	NULL_WITH(try_srq(attr), EINVAL); /* without a domain */
+	attr.comp_mask = tags;
+	attr.srq_type = IBV_SRQT_XRC;
+	NULL_WITH(try_srq(attr), EOPNOTSUPP);
+	attr.srq_type = (enum ibv_srq_type)(IBV_SRQT_TM + 1);
+	NULL_WITH(try_srq(attr), EINVAL);
+	attr.srq_type = IBV_SRQT_TM;
+	NULL_WITH(try_srq(attr), EINVAL); /* without a CQ */
+	attr.cq = cq;
+	attr.comp_mask = tags & ~(uint32_t)IBV_SRQ_INIT_ATTR_CQ;
+	NULL_WITH(try_srq(attr), EINVAL);
+	attr.comp_mask = tags & ~(uint32_t)IBV_SRQ_INIT_ATTR_TM;
+	NULL_WITH(try_srq(attr), EINVAL);
+}
+
 /* ---- queue pairs ---- */
 
 static void qp__caps_beyond_the_limits(void **state)
@@ -860,6 +899,7 @@ int main(void)
 		cmocka_unit_test(region__mistakes),
 		cmocka_unit_test(ah__mistakes),
 		cmocka_unit_test(srq__mistakes),
+		cmocka_unit_test(srq_ex__mistakes),
 		cmocka_unit_test(qp__caps_beyond_the_limits),
 		cmocka_unit_test(qp__incomplete_or_of_another_kind),
 		cmocka_unit_test(qp__masks_and_query),

@@ -110,7 +110,7 @@ static struct soft_cq *cq_new(struct soft_device *dev, const struct ib_cq_init_a
 	return cq;
 }
 
-static struct ib_cq *cq_create_ex(struct ib_device *ib, const struct ib_cq_init_attr *attr)
+struct ib_cq *soft_create_cq(struct ib_device *ib, const struct ib_cq_init_attr *attr)
 {
 	struct soft_cq *cq = cq_new(soft_dev(ib), attr);
 
@@ -124,7 +124,7 @@ static struct ib_cq *cq_create(struct ib_device *ib, int cqe, int vector)
 {
 	struct ib_cq_init_attr attr = { .size = sizeof(attr), .cqe = cqe, .comp_vector = vector };
 
-	return cq_create_ex(ib, &attr);
+	return soft_create_cq(ib, &attr);
 }
 
 static int cq_destroy(struct ib_cq *ib)
@@ -190,6 +190,16 @@ int soft_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
 	return cq_looks_empty(&cq->q) ? cq_drive_and_poll(cq, n, wc) : cq_pop(&cq->q, n, wc);
 }
 
+/* Completions of a tag-matching SRQ name no queue pair. */
+static void cq_convert(const struct cqe *e, struct ib_wc *wc)
+{
+	struct soft_qp *qp = e->qp;
+
+	ib_convert_wc(&e->wc, qp == NULL ? NULL : &qp->ib, wc);
+	if (qp != NULL)
+		wc->port_num = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
+}
+
 /* Takes one entry with the fields that the CQ was created for. False: none. It bypasses cq_hand,
  * whose completions have no side data. */
 static bool cq_take_whole(struct soft_cq *cq, struct cqe *e, struct ib_wc_side *out)
@@ -198,7 +208,11 @@ static bool cq_take_whole(struct soft_cq *cq, struct cqe *e, struct ib_wc_side *
 
 	if (cq_pop_whole(&cq->q, 1, e, &side) == 0)
 		return false;
-	*out = (struct ib_wc_side){ .tm_tag = side.tag, .tm_priv = side.priv };
+	*out = (struct ib_wc_side){ 0 };
+	if ((cq->flags & IB_CQ_FLAGS_TM_INFO) != 0) {
+		out->tm_tag = side.tag;
+		out->tm_priv = side.priv;
+	}
 	if ((cq->flags & IB_CQ_FLAGS_TIMESTAMP_COMPLETION) != 0)
 		out->timestamp = e->timestamp_ns;
 	if ((cq->flags & IB_CQ_FLAGS_WALLCLOCK) != 0)
@@ -219,7 +233,7 @@ int soft_uverbs_poll_cq_ex(struct ib_cq *ib, int n, struct ibv_wc *wc, struct ib
 	return cq_answer(cq, got);
 }
 
-static int cq_poll_ex(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *side)
+int soft_poll_cq(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *side)
 {
 	struct soft_cq *cq = SOFT_OF(cq, ib);
 	struct cqe e;
@@ -227,16 +241,12 @@ static int cq_poll_ex(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_si
 
 	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
 		progress_drive();
-	for (; got < n && cq_take_whole(cq, &e, &side[got]); got++) {
-		struct soft_qp *qp = e.qp;
-
-		ib_convert_wc(&e.wc, &qp->ib, &wc[got]);
-		wc[got].port_num = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
-	}
+	for (; got < n && cq_take_whole(cq, &e, &side[got]); got++)
+		cq_convert(&e, &wc[got]);
 	return cq_answer(cq, got);
 }
 
-static int cq_query_clock(struct ib_device *ib, u64 *raw)
+int soft_query_clock(struct ib_device *ib, u64 *raw)
 {
 	*raw = clock_now_ns();
 	return 0;
@@ -250,13 +260,8 @@ static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
 
 	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
 		progress_drive();
-	while (got < n && cq_pop_cqe(&cq->q, 1, &e) == 1) {
-		struct soft_qp *qp = e.qp;
-
-		ib_convert_wc(&e.wc, &qp->ib, &wc[got]);
-		wc[got].port_num = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
-		got++;
-	}
+	for (; got < n && cq_pop_cqe(&cq->q, 1, &e) == 1; got++)
+		cq_convert(&e, &wc[got]);
 	return cq_answer(cq, got);
 }
 
@@ -321,14 +326,6 @@ static int cq_modify(struct ib_cq *ib, u16 count, u16 period_us)
 		err = -EIO;
 	return err != 0 ? err : cq_moderate(&cq->q, &clock, count, period_us);
 }
-
-const struct ib_device_ops soft_device_ops = {
-	IB_DEVICE_OPS_SIZES,
-	.create_cq = cq_create_ex,
-	.poll_cq = cq_poll_ex,
-	.query_clock = cq_query_clock,
-	.query_device = soft_query_device,
-};
 
 void soft_fill_cq(struct ib_device *ib)
 {

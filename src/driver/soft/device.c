@@ -113,12 +113,22 @@ void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 	dev->waiters = 0;
 }
 
-int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *attr)
+static int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *attr)
 {
 	attr->cq_caps = (struct ib_cq_caps){ .max_cq_moderation_count = UINT16_MAX,
 					     .max_cq_moderation_period = UINT16_MAX };
 	return 0;
 }
+
+const struct ib_device_ops soft_device_ops = {
+	IB_DEVICE_OPS_SIZES,
+	.create_cq = soft_create_cq,
+	.poll_cq = soft_poll_cq,
+	.create_srq = soft_create_srq,
+	.query_clock = soft_query_clock,
+	.query_device = soft_query_device,
+	.post_srq_ops = soft_post_srq_ops,
+};
 
 static void wait_ended(void *arg)
 {

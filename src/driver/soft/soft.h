@@ -199,10 +199,15 @@ void soft_fill_qp(struct ib_device *ib);
 void soft_fill_srq(struct ib_device *ib);
 void soft_fill_ah(struct ib_device *ib);
 
-/* cq.c: extended CQs for ib_* consumers. */
+/* device.c: the methods beyond struct ib_device. */
 extern const struct ib_device_ops soft_device_ops;
-/* device.c: what every software adapter can do beyond struct ib_device_attr. */
-int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *attr);
+/* cq.c */
+struct ib_cq *soft_create_cq(struct ib_device *ib, const struct ib_cq_init_attr *attr);
+int soft_poll_cq(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *side);
+int soft_query_clock(struct ib_device *ib, u64 *raw);
+/* srq.c */
+struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *init);
+int soft_post_srq_ops(struct ib_srq *ib, struct ib_ops_wr *wr, struct ib_ops_wr **bad);
 
 /* Methods of struct ib_uverbs_ops, which has their contract. */
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr);

@@ -7,37 +7,77 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init)
+static int srq_init_engine(struct soft_srq *srq, struct ib_pd *pd,
+			   const struct ib_srq_init_attr_ex *init)
+{
+	struct ibt_srq_init e = { .pd = SOFT_OF(pd, pd)->number,
+				  .max_wr = init->base.attr.max_wr,
+				  .max_sge = init->base.attr.max_sge,
+				  .tm_cq = init->cq == NULL ? NULL : &SOFT_OF(cq, init->cq)->q,
+				  .max_num_tags = init->max_num_tags,
+				  .max_ops = init->max_ops,
+				  .owner = srq };
+
+	return ibt_srq_create(the_seat.a.ibt, &e, &srq->engine);
+}
+
+static int srq_check_type(const struct ib_srq_init_attr_ex *init)
+{
+	if (init->srq_type == IB_SRQT_TM)
+		return 0;
+	if (init->srq_type != IB_SRQT_BASIC)
+		return -EOPNOTSUPP;
+	return init->max_num_tags != 0 || init->max_ops != 0 ? -EINVAL : 0;
+}
+
+struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *init)
 {
 	struct soft_device *dev = soft_dev(pd->device);
-	int err = soft_attach(dev);
-	struct soft_srq *srq = err == 0 ? calloc(1, sizeof(*srq)) : NULL;
-	struct ibt_srq_init i = { .pd = SOFT_OF(pd, pd)->number,
-				  .max_wr = init->attr.max_wr,
-				  .max_sge = init->attr.max_sge,
-				  .owner = srq };
+	struct ib_srq_attr *attr = &init->base.attr;
 	struct ibv_srq_attr made;
+	struct soft_srq *srq;
+	int err = srq_check_type(init);
 
+	if (err == 0)
+		err = soft_attach(dev);
+	srq = err == 0 ? calloc(1, sizeof(*srq)) : NULL;
 	if (srq == NULL)
 		return ERR_PTR(err != 0 ? err : -ENOMEM);
 	if (__atomic_add_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED) > SOFT_MAX_SRQ)
 		err = -ENOMEM;
 	if (err == 0)
-		err = ibt_srq_create(the_seat.a.ibt, &i, &srq->engine);
+		err = srq_init_engine(srq, pd, init);
 	if (err != 0) {
 		__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
 		free(srq);
 		return ERR_PTR(err);
 	}
 	ibt_srq_query(srq->engine, &made);
-	init->attr.max_wr = made.max_wr;
-	init->attr.max_sge = made.max_sge;
+	attr->max_wr = made.max_wr;
+	attr->max_sge = made.max_sge;
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->srqs, &srq->node);
 	if (soft_check(&dev->ib) != 0)
 		ibt_srq_unplug(srq->engine);
 	lock_release(&dev->list_lock);
 	return &srq->ib;
+}
+
+static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init)
+{
+	struct ib_srq_init_attr_ex ex = { .size = sizeof(ex), .base = *init };
+	struct ib_srq *srq = soft_create_srq(pd, &ex);
+
+	if (!IS_ERR(srq))
+		init->attr = ex.base.attr;
+	return srq;
+}
+
+/* One layout: src/core sees to that. */
+int soft_post_srq_ops(struct ib_srq *ib, struct ib_ops_wr *wr, struct ib_ops_wr **bad)
+{
+	return ibt_srq_post_ops(SOFT_OF(srq, ib)->engine, (struct ibv_ops_wr *)wr,
+				(struct ibv_ops_wr **)bad);
 }
 
 static int srq_modify(struct ib_srq *ib, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask)
