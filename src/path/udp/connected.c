@@ -1,14 +1,15 @@
 /* connected.c: connected sockets. Each sends to one destination only, from a source port of its
- * own; a destination that sends short messages in turn gets one. The kernel looks up the route once
- * and not for each datagram, and joined packets need not state their length in each call.
+ * own; a destination whose messages are short and alternate with responses gets one. The kernel
+ * looks up the route once and not for each datagram, and joined packets need not state their length
+ * in each call.
  *
  * The IPv4 identification of a connected socket starts at a number that the kernel draws and
  * advances by one per call, and the ICRC covers it. So the socket is probed first, by datagrams to
- * this host: a filter program runs for each, sees its IP header, and encodes the identification in
- * the length that it leaves. Nobody else sends from the socket, so all later identifications are
- * known. A refused call, also one for lack of buffer space, closes the socket: whether the call
- * used an identification is unknown. While the peer is silent the socket is probed again; most
- * peers are only slow.
+ * this host: a filter program runs for each, reads its IP header, and encodes the identification in
+ * the length that it leaves. Only this destination sends from the socket, so all later
+ * identifications are known. A refused call, also one for lack of buffer space, closes the socket:
+ * whether the call used an identification is unknown. While the peer is silent the socket is probed
+ * again; most peers are only slow.
  *
  * In: destinations with short batches    Out: sockets    Runs: any thread that sends; the engine's
  * thread opens them, for connect() may sleep    Locks: tx_lock, then lock
@@ -32,17 +33,18 @@
 #endif
 
 enum {
-	CONNECTED_AFTER = 32, /* open one after so many short batches in a row */
-	CONNECTED_LOOKS = 16, /* at the probe's receiver */
-	CONNECTED_SAME = 8, /* equal lengths in a row until the socket is told */
-	CONNECTED_ASK = 256, /* bytes of a datagram whose length is to tell a byte */
+	CONNECTED_AFTER = 32, /* short batches in a row after which a destination gets one */
+	CONNECTED_LOOKS = 16, /* polls of the probe's receiver */
+	CONNECTED_SAME = 8, /* equal lengths in a row before the socket is set to that length */
+	CONNECTED_ASK = 256, /* bytes of a probe, whose remaining length encodes one byte */
 	CONNECTED_TRIES = 16,
-	CONNECTED_STEP = 1031, /* from one port to the next; odd, so that all have their turn */
-	CONNECTED_PROVEN = 512, /* calls: more than a window lets go without an answer */
-	/* calls since the last silence: most likely the peer has answered */
+	CONNECTED_STEP = 1031, /* from one port to the next; odd, so that each port is reached */
+	CONNECTED_PROVEN = 512, /* calls: more than a window permits without an acknowledgement */
+	/* calls since the last silence: the peer has most likely answered */
 	CONNECTED_ANSWERED = 32,
-	CONNECTED_SILENCES = 3, /* in a row close it although its numbers are right ... */
-	CONNECTED_SILENCES_PROVEN = 6, /* ... so many once much has arrived */
+	/* silences in a row that close it although its identifications are right ... */
+	CONNECTED_SILENCES = 3,
+	CONNECTED_SILENCES_PROVEN = 6, /* ... and how many after much has arrived */
 	CONNECTED_PAUSE_MOST = 1 << 24,
 	CONNECTED_SHORT_PACKETS = 2, /* a message and an acknowledgement */
 	CONNECTED_SHORT_BYTES = 1024,
@@ -50,9 +52,9 @@ enum {
 	IPV4_ID = 4,
 };
 
-/* A cancellation point, and locks are held; yet not by syscall(): ThreadSanitizer has seen the
- * socket being made and must see it go, or it takes what another thread then gets under the same
- * number for this one. */
+/* close() is a cancellation point, and locks are held; yet not by syscall(): ThreadSanitizer has
+ * seen the socket opened and must see it closed, or it takes another thread's later descriptor of
+ * the same number for this one. */
 static void connected_close_fd(int fd)
 {
 	int cancel;
@@ -62,9 +64,10 @@ static void connected_close_fd(int fd)
 	pthread_setcancelstate(cancel, NULL);
 }
 
-/* ---- which number comes next ---- */
+/* ---- the next identification ---- */
 
-/* Leaves so much of a datagram as the `byte`th byte of its identification says. */
+/* Attaches a filter that truncates a datagram to the value of the `byte`th byte of its
+ * identification. */
 static int connected_filter_byte(int fd, u32 byte)
 {
 	struct sock_filter code[] = {
@@ -78,7 +81,8 @@ static int connected_filter_byte(int fd, u32 byte)
 											    : 0;
 }
 
-/* Lets through nothing but one byte of a datagram with this identification. */
+/* Attaches a filter that passes one byte of a datagram with this identification, and nothing of
+ * others. */
 static int connected_filter_number(int fd, u16 id)
 {
 	struct sock_filter code[] = {
@@ -93,8 +97,7 @@ static int connected_filter_number(int fd, u16 id)
 											    : 0;
 }
 
-/* Sends a datagram of `bytes` to `at` and says how much of it has come there, or a negative
- * errno. */
+/* Sends a datagram of `bytes` to `at`. Returns the length that arrived, or a negative errno. */
 static int connected_ask(int fd, int ear, const struct sockaddr_in *at, u32 bytes)
 {
 	u8 data[CONNECTED_ASK] = { 0 };
@@ -111,7 +114,7 @@ static int connected_ask(int fd, int ear, const struct sockaddr_in *at, u32 byte
 	return -EAGAIN;
 }
 
-/* Two joined ones: they take one number, as all our reckoning has it. */
+/* Sends two joined datagrams: they use up one identification, as later calls assume. */
 static bool connected_ask_joined(int fd, int ear, const struct sockaddr_in *at)
 {
 	int segment = CONNECTED_ASK / 2, none = 0;
@@ -124,7 +127,7 @@ static bool connected_ask_joined(int fd, int ear, const struct sockaddr_in *at)
 	return setsockopt(fd, SOL_UDP, UDP_SEGMENT, &none, sizeof(none)) == 0 && joined;
 }
 
-/* The number that the last datagram of this connected socket had. */
+/* Reads the identification of this connected socket's last datagram. */
 static int connected_learn_by(int fd, int ear, const struct sockaddr_in *at, u16 *id)
 {
 	int low, high;
@@ -145,7 +148,7 @@ static int connected_learn_by(int fd, int ear, const struct sockaddr_in *at, u16
 		       : -EAGAIN;
 }
 
-/* A socket to be asked from, on this host's address. */
+/* Opens the receiver of probes, on this host's address. */
 static int connected_ear(const u8 gid[16], struct sockaddr_in *at)
 {
 	socklen_t length = sizeof(*at);
@@ -175,7 +178,7 @@ static int connected_learn(int fd, const u8 gid[16], u16 *id)
 	return err;
 }
 
-/* Does the kernel number as reckoned? Uses up a number. */
+/* Tells whether the kernel numbers as predicted. Uses up an identification. */
 static bool connected_numbers_as_expected(struct connected_socket *l, const u8 gid[16])
 {
 	struct sockaddr_in at;
@@ -191,10 +194,10 @@ static bool connected_numbers_as_expected(struct connected_socket *l, const u8 g
 	return right;
 }
 
-/* ---- birth and death ---- */
+/* ---- open and close ---- */
 
-/* A port that no other socket has or had just now, so that who receives can tell by it whose
- * numbers those are. */
+/* Binds to a port that no other socket has, or had recently, so that the receiver can tell the
+ * sequences of identifications apart by the port. */
 static int connected_bind(struct udp *udp, const struct udp_socket *beside,
 			  struct connected_socket *l)
 {
@@ -210,7 +213,7 @@ static int connected_bind(struct udp *udp, const struct udp_socket *beside,
 	return err;
 }
 
-/* No call says what all of them have in common. */
+/* Sets the fields that all packets share: no call states them. */
 static int connected_set_fields(struct udp_socket *s, const struct udp_key *key)
 {
 	int class = key->traffic_class;
@@ -274,7 +277,8 @@ void connected_close(struct udp_dest *d)
 {
 	log_debug("udp", "left the connected socket of port %u after %u calls",
 		  d->connected_socket->port.sport, d->connected_socket->calls);
-	/* one that has carried much was right: whatever ended it, the next one will be, too */
+	/* much has arrived through it, so its predictions were right: the next socket will work,
+	 * too */
 	if (d->connected_socket->calls >= CONNECTED_PROVEN)
 		d->shorts_needed = 0;
 	connected_free(d->connected_socket);
@@ -286,13 +290,13 @@ void connected_close(struct udp_dest *d)
 	__atomic_fetch_sub(&d->udp->connected_count, 1, __ATOMIC_RELAXED);
 }
 
-/* Asks for a connected socket if it is worth it. */
+/* Requests a connected socket, if one pays. */
 static void connected_want(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
 	struct udp *udp = d->udp;
 	u32 wanted = MAX(d->shorts_needed, (u32)CONNECTED_AFTER);
 
-	/* who gives a flow label chooses the port by it */
+	/* a consumer's flow label determines the source port */
 	if (udp->cfg.connected_sockets == 0 || d->shorts < wanted || d->socket->lane == 0 ||
 	    d->multicast_if != 0 || d->key.flow_label != 0 ||
 	    __atomic_load_n(&udp->connected_count, __ATOMIC_RELAXED) >= udp->cfg.connected_sockets)
@@ -302,7 +306,7 @@ static void connected_want(struct udp_dest *d) REQUIRES(d->tx_lock)
 		udp->connect_for = d;
 		__atomic_store_n(&udp->connect_wanted, true, __ATOMIC_RELAXED);
 		d->refs++;
-		/* each try in vain is followed by a longer pause */
+		/* each failure is followed by a longer pause */
 		d->shorts_needed = MIN(wanted * 4, CONNECTED_PAUSE_MOST);
 		d->shorts = 0;
 	}
@@ -318,7 +322,7 @@ void connected_batch_left(struct udp_dest *d, const struct udp_batch *b)
 		connected_want(d);
 }
 
-/* What waits has the ICRC of another port. */
+/* Waiting packets have the ICRC of another port. */
 static bool connected_install(struct udp_dest *d, struct connected_socket *l,
 			      const struct udp_socket *beside) REQUIRES(d->tx_lock)
 {
@@ -335,7 +339,7 @@ static bool connected_install(struct udp_dest *d, struct connected_socket *l,
 	return true;
 }
 
-/* What a socket was born with; the rest of it changes under locks that are not held here. */
+/* A socket's initial values; the others change under locks that are not held here. */
 static struct udp_socket connected_birth(const struct udp_socket *s)
 {
 	struct udp_socket copy = { .port = { .fd = s->port.fd, .sport = s->port.sport },
@@ -395,7 +399,7 @@ static struct connected_socket *connected_of(struct udp_port *p)
 	return container_of(p, struct connected_socket, port);
 }
 
-/* The first packet of a run is the next call's. */
+/* The first packet of a run gets the next call's identification. */
 static u16 connected_next_id(struct udp_port *p, u32 place)
 {
 	struct connected_socket *l = connected_of(p);
@@ -427,7 +431,7 @@ static bool connected_set_segment(struct connected_socket *l, u16 segment)
 	return true;
 }
 
-/* Does the socket cut joined packets into this length by itself? */
+/* Tells whether the socket cuts joined packets into this length by itself. */
 static bool connected_joins(struct connected_socket *l, u16 segment)
 {
 	if (likely(l->segment == segment))
@@ -438,7 +442,7 @@ static bool connected_joins(struct connected_socket *l, u16 segment)
 	return ++l->same >= CONNECTED_SAME && connected_set_segment(l, segment);
 }
 
-/* A packet of this length is to leave as it is: 0, or -EIO. */
+/* Has the socket send a packet of this length whole: 0, or -EIO. */
 static int connected_single(struct connected_socket *l, u32 length)
 {
 	return likely(l->segment == 0 || length <= l->segment) || connected_set_segment(l, 0)
@@ -447,7 +451,7 @@ static int connected_single(struct connected_socket *l, u32 length)
 }
 
 /* The socket knows all header fields: stating them in a call makes the kernel look up the route.
- * sendto() takes less to begin than sendmsg(). */
+ * sendto() has less overhead than sendmsg(). */
 static int connected_send(struct udp_port *p, const struct udp_dest *d, u8 *data, u32 bytes,
 			  u16 segment)
 {

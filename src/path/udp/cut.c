@@ -1,16 +1,16 @@
-/* cut.c: how many packets lie in what a socket gave, where the kernel has not been asked.
+/* cut.c: finds the packets in a joined datagram whose segment length the kernel was not asked for.
  *
  * Joined packets have one length, but for the last, which may be shorter; and each ends with an
- * ICRC that is right for no other length. What came last with the same length in all is tried
- * first: in turn with a message and the acknowledgement before it that is right again and again.
+ * ICRC that is right for no other length. The last cut of the same total length is tried first: it
+ * is right again and again for a message joined with an acknowledgement.
  *
- * In: bytes    Out: lengths    Runs: whoever receives    Locks: poll_lock
+ * In: bytes    Out: lengths    Runs: the receiving thread    Locks: poll_lock
  */
 #include "path/udp/udp_priv.h"
 
 enum {
 	CUT_LEAST = ROCE_BTH + ROCE_ICRC,
-	CUT_RETH = 16, /* what may lie between BTH and a whole MTU of payload */
+	CUT_RETH = 16, /* header bytes between BTH and a whole MTU of payload */
 	CUT_MTU_LEAST = 256,
 };
 
@@ -41,7 +41,7 @@ bool cut_expected(struct udp_cut *c, struct roce_source *s, const struct roce_fl
 	return true;
 }
 
-/* Is each packet right if it is cut so? */
+/* Tells whether each packet has a right ICRC if it is cut so. */
 static bool cut_is_right(const struct roce_source *s, const struct roce_flow *f, const u8 *data,
 			 u32 bytes, u64 now_ms, u32 segment)
 {
@@ -59,7 +59,7 @@ static bool cut_is_right(const struct roce_source *s, const struct roce_flow *f,
 	return true;
 }
 
-/* Long ones are full: a whole MTU behind one of a few headers. */
+/* Long packets are full: a whole MTU behind one of a few headers. */
 static u32 cut_find_full(const struct roce_source *s, const struct roce_flow *f, const u8 *data,
 			 u32 bytes, u64 now_ms)
 {
@@ -82,6 +82,6 @@ void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_
 	for (u32 at = CUT_LEAST; at <= last && *segment == 0; at += 4)
 		if (cut_is_right(s, f, data, bytes, now_ms, at))
 			*segment = at;
-	/* 0: a packet that is alone, or nothing that could be told */
+	/* 0: a single packet, or no cut was right */
 	cut_learn(c, bytes, *segment);
 }

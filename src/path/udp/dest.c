@@ -1,4 +1,4 @@
-/* dest.c: destinations and sources, found by their addresses.
+/* dest.c: destinations and sources, by address.
  * In: address vectors, senders' addresses    Out: struct udp_dest
  * Runs: any thread    Locks: lock; reaping under poll_lock too
  */
@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "wire/roce.h"
 
-/* Multilinear hashing: whatever two keys a sender chooses, the odds that they share a bucket are
- * those of chance, for the multipliers are random. */
+/* Multilinear hashing with random multipliers: a sender that chooses two keys cannot make them
+ * share a bucket but by chance. */
 static u32 dest_bucket(const struct udp *udp, const struct udp_key *key)
 {
 	u32 words[UDP_HASH_WORDS];
@@ -39,7 +39,7 @@ static bool dest_has_key(const struct udp_dest *d, const struct udp_key *key)
 }
 
 static void dest_address(struct udp_dest *d, u32 ifindex)
-	NO_THREAD_SAFETY /* nobody else sees it yet */
+	NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	const u8 *remote = d->key.remote;
 
@@ -80,7 +80,7 @@ bool udp_is_confined(const u8 sgid[16], const u8 dgid[16])
 	memcpy(&from.sin_addr, sgid + 12, 4);
 	memcpy(&to.sin_addr, dgid + 12, 4);
 	to.sin_port = htons(NODE_UDP_PORT);
-	/* connecting sends nothing: it only looks for a route */
+	/* connecting sends nothing: it only looks up a route */
 	confined = bind(fd, (struct sockaddr *)&from, sizeof(from)) == 0 &&
 		   connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 &&
 		   (errno == EINVAL || errno == ENETUNREACH || errno == EHOSTUNREACH);
@@ -89,7 +89,7 @@ bool udp_is_confined(const u8 sgid[16], const u8 dgid[16])
 }
 
 struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct udp_socket *s)
-	NO_THREAD_SAFETY /* nobody else sees it yet */
+	NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	struct udp_dest *d = calloc(1, sizeof(*d));
 
@@ -118,8 +118,8 @@ struct udp_dest *dest_look(struct udp *udp, const struct udp_key *key)
 	return d;
 }
 
-/* Whose window all lanes to one process of the other host have in common, for its buffer is one: a
- * destination that nobody sends to. */
+/* Returns the destination whose window all lanes to one process of the other host share, since its
+ * receive buffer is one. No packet is sent to it. */
 static struct udp_dest *dest_peer(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock)
 {
 	struct udp_key peer = { .slot = key->slot };
@@ -164,7 +164,7 @@ u32 dest_take_bucket(struct udp *udp, u32 bucket, struct udp_dest **out, u32 max
 	return n;
 }
 
-/* nobody holds it; lists: poll_lock */
+/* without references; lists: poll_lock */
 static bool dest_is_idle(struct udp_dest *d) NO_THREAD_SAFETY
 {
 	return d->refs == 0 && list_empty(&d->stuck) && list_empty(&d->owing) &&
@@ -178,7 +178,7 @@ static void dest_forget_sources(struct udp *udp) REQUIRES(udp->poll_lock) REQUIR
 		udp->sockets[i]->last_from = NULL;
 }
 
-/* nobody holds it or finds it any more */
+/* without references and in no table */
 static void dest_free(struct udp_dest *d) NO_THREAD_SAFETY
 {
 	if (d->connected_socket != NULL)
@@ -188,7 +188,7 @@ static void dest_free(struct udp_dest *d) NO_THREAD_SAFETY
 	free(d);
 }
 
-/* Those that come from where a connection goes to. */
+/* Marks the sources that are the peer of a connection. */
 static void dest_mark_connected(struct udp *udp) REQUIRES(udp->lock)
 {
 	for (u32 i = 0; i < UDP_BUCKETS; i++)
@@ -206,7 +206,7 @@ static void dest_mark_connected(struct udp *udp) REQUIRES(udp->lock)
 		}
 }
 
-/* Is it to stay? `sources`: nothing else is to go. */
+/* Tells whether it stays. `sources`: only sources may be freed. */
 static bool dest_stays(struct udp_dest *d, bool sources)
 	NO_THREAD_SAFETY /* udp->lock and udp->poll_lock are held */
 {
@@ -256,8 +256,8 @@ struct udp_dest *dest_source_look(struct udp *udp, const struct udp_key *key)
 	return d;
 }
 
-/* Where more are connected than are kept otherwise a sweep finds little: the next one is as many
- * newcomers later. */
+/* If more sources have connections than are kept otherwise, a sweep frees little: the next one
+ * comes as many new sources later. */
 static void dest_make_room(struct udp *udp) REQUIRES(udp->poll_lock) REQUIRES(udp->lock)
 {
 	if (udp->sources < udp->sources_most)
@@ -288,9 +288,9 @@ struct udp_dest *dest_source_add(struct udp *udp, const struct udp_key *key,
 	return d;
 }
 
-/* ---- birth and death ---- */
+/* ---- open and close ---- */
 
-int dest_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet */
+int dest_open(struct udp *udp) NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	struct udp_key nobody = { .slot = UDP_ANY_SLOT };
 	size_t bytes = sizeof(udp->hash_key);
@@ -299,12 +299,12 @@ int dest_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet */
 		udp->hash_key[0] = clock_now_ns() | 1;
 	udp->sources_most = UDP_SOURCES_KEPT;
 	udp->nowhere = dest_create(udp, &nobody, NULL);
-	udp->stranger = dest_create(udp, &nobody, NULL);
-	if (udp->nowhere == NULL || udp->stranger == NULL)
+	udp->unknown = dest_create(udp, &nobody, NULL);
+	if (udp->nowhere == NULL || udp->unknown == NULL)
 		return -ENOMEM;
 	udp->nowhere->nowhere = true;
-	udp->stranger->source = calloc(1, sizeof(*udp->stranger->source));
-	return udp->stranger->source == NULL ? -ENOMEM : 0;
+	udp->unknown->source = calloc(1, sizeof(*udp->unknown->source));
+	return udp->unknown->source == NULL ? -ENOMEM : 0;
 }
 
 void dest_free_all(struct udp *udp)
@@ -320,7 +320,7 @@ void dest_free_all(struct udp *udp)
 	__atomic_store_n(&udp->dest_count, 0, __ATOMIC_RELAXED);
 	lock_release(&udp->lock);
 	free(udp->nowhere);
-	if (udp->stranger != NULL)
-		free(udp->stranger->source);
-	free(udp->stranger);
+	if (udp->unknown != NULL)
+		free(udp->unknown->source);
+	free(udp->unknown);
 }

@@ -1,9 +1,9 @@
-/* group.c: multicast groups: which queue pairs of this process want what comes to which one.
+/* group.c: multicast groups: the queue pairs of this process that are members of each.
  *
- * The kernel gives a multicast datagram to every socket that has joined; so there is one per group
- * and interface, and what comes there goes to each member of this process.
+ * The kernel gives a multicast datagram to every socket that has joined; so a process has one per
+ * group and interface, and delivers each datagram to all of its members.
  *
- * In: memberships    Out: sockets that have joined, and lists of members
+ * In: memberships    Out: joined sockets, lists of members
  * Runs: threads that may block    Locks: slots_lock, then poll_lock, then lock
  */
 #include "path/udp/udp_priv.h"
@@ -36,7 +36,7 @@ static struct udp_group *group_find(struct udp *udp, const u8 gid[16]) REQUIRES(
 }
 
 /* Appends the first GID on the wire of each interface of `c` that is not among the `n` of `out`
- * yet; returns how many there are then, at most NODE_GIDS. */
+ * yet. Returns their new number, at most NODE_GIDS. */
 static int group_add_ports(const struct node_config *c, struct node_gid *out, int n)
 {
 	for (int i = 0; i < NODE_GIDS && n < NODE_GIDS; i++) {
@@ -50,8 +50,8 @@ static int group_add_ports(const struct node_config *c, struct node_gid *out, in
 	return n;
 }
 
-/* The interfaces of all devices that have an address on the wire: their first GIDs, at most
- * NODE_GIDS of them. */
+/* Lists the interfaces of all devices that have an address on the wire: their first GIDs, at most
+ * NODE_GIDS. */
 static int group_ports(struct udp *udp, struct node_gid *out)
 {
 	struct node_config c;
@@ -63,7 +63,8 @@ static int group_ports(struct udp *udp, struct node_gid *out)
 	return n;
 }
 
-/* Of descriptors or memory; else an interface cannot, or does not any more. */
+/* A shortage of descriptors or memory. Other errors mean that an interface cannot join, or not any
+ * more. */
 static bool group_is_shortage(int err)
 {
 	return err == -ENOMEM || err == -ENOBUFS || err == -EMFILE || err == -ENFILE;
@@ -93,13 +94,14 @@ static int group_open(struct udp *udp, struct udp_group *g) REQUIRES(udp->slots_
 	return err;
 }
 
-void group_open_all(struct udp *udp) NO_THREAD_SAFETY /* groups come and go under slots_lock too */
+/* groups are created and destroyed under slots_lock, too */
+void group_open_all(struct udp *udp) NO_THREAD_SAFETY
 {
 	list_for_each(g, &udp->groups, struct udp_group, node)
 		(void)group_open(udp, g);
 }
 
-/* *fresh: the group, if it is a new one; else NULL. */
+/* *fresh: the group, if it is new; else NULL. */
 static int group_add(struct udp *udp, const u8 gid[16], u32 qpn, struct udp_group **fresh)
 	REQUIRES(udp->poll_lock)
 {

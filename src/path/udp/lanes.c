@@ -1,10 +1,10 @@
 /* lanes.c: sockets that only send, from source ports of their own, so that the flows between two
- * hosts take different ways through the network.
+ * hosts spread over the network's routes.
  *
- * A flow's port says which of a few lanes it takes; whoever is the first to need a lane opens it,
- * at his port. At most UDP_LANES for an address and UDP_LANE_SOCKETS in all: each is a descriptor.
- * Where one cannot be had port 4791 serves. Answers go to port 4791 anyway; what comes to a lane is
- * dropped by the kernel.
+ * A flow's port says which of a few lanes it takes; the first destination that needs a lane opens
+ * it, at its flow's port. At most UDP_LANES for an address and UDP_LANE_SOCKETS in all: each is a
+ * descriptor. If one cannot be opened port 4791 serves. Responses go to port 4791 anyway; the
+ * kernel drops what comes to a lane.
  *
  * In:    keys of destinations, the ports they should have    Out: struct udp_socket
  * Runs:  any thread; makes system calls, none of which blocks    Locks: lock
@@ -49,7 +49,7 @@ struct udp_socket *lanes_choose(struct udp *udp, const struct udp_key *key)
 	return lane == NULL ? own : lane;
 }
 
-/* Other processes of this user may have the same port: nobody receives there. */
+/* Other processes of this user may share the port: none receives there. */
 int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared)
 {
 	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -69,7 +69,7 @@ int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared)
 	return 0;
 }
 
-/* Another program may have the port: then another one of the lane. */
+/* If another program has the port, another port of the lane serves. */
 static int lanes_bind_any(const struct udp *udp, struct udp_socket *s, u16 sport)
 {
 	u32 step = MIN(udp->cfg.lanes, (u32)UDP_LANES);
@@ -138,7 +138,7 @@ void lanes_open(struct udp *udp, const struct udp_key *key, u16 sport)
 	if (s == NULL)
 		return;
 	lock_acquire(&udp->lock);
-	/* somebody else may have been faster, or the address may have left */
+	/* another thread may have been faster, or the address may have left */
 	wanted = lanes_wants(udp, key, &ifindex) && sockets_insert(udp, s);
 	lock_release(&udp->lock);
 	if (wanted)

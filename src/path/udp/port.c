@@ -52,9 +52,9 @@ int udp_call_many(int fd, const struct msghdr *like, struct iovec *iov, u32 n)
 	return taken < 0 ? -errno : (int)taken;
 }
 
-/* ---- what a shared socket must be told ---- */
+/* ---- the fields that a shared socket must be told ---- */
 
-/* Multicast leaves by the interface that has the source address. */
+/* A multicast packet leaves by the interface that has the source address. */
 static void port_add_interface(struct udp_call *c, const struct udp_dest *d, bool v4)
 {
 	struct in_pktinfo to4 = { .ipi_ifindex = (int)d->multicast_if };
@@ -69,7 +69,7 @@ static void port_add_interface(struct udp_call *c, const struct udp_dest *d, boo
 	}
 }
 
-/* The header fields that differ from the socket's. */
+/* Adds the header fields that differ from the socket's. */
 static void port_add_fields(struct udp_call *c, const struct udp_dest *d,
 			    const struct udp_socket *s)
 {

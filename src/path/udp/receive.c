@@ -1,10 +1,10 @@
 /* receive.c: datagrams become packets, or a counted drop.
  *
- * UDP_GRO joins datagrams of one sender and length into one buffer; they are taken apart again
- * here (cut.c says how where the kernel has not been asked). What a datagram's ICRC covers but a
- * socket does not show is judged by wire/roce.h.
+ * UDP_GRO joins datagrams of one sender and length into one buffer; they are cut apart here, by the
+ * kernel's segment length or by cut.c. The header fields that a socket does not show, and the ICRC
+ * covers, are inferred by wire/roce.h.
  *
- * In: sockets    Out: calls of path_user    Runs: whoever polls    Locks: poll_lock, then lock
+ * In: sockets    Out: calls of path_user    Runs: threads that poll    Locks: poll_lock, then lock
  */
 #include "path/udp/udp_priv.h"
 
@@ -28,27 +28,30 @@ enum {
 	INBOX_MESSAGES = 8,
 	INBOX_BYTES = 65536,
 	INBOX_CONTROL = 256,
-	INBOX_LARGE = 16384, /* a datagram, or several joined, that is better done with at once */
-	INBOX_LONELY = 4,    /* so many in a row that came alone: the next one will, too */
-	INBOX_SMALL = 512,   /* a datagram that hardly makes congestion */
-	INBOX_EXACT = 64,    /* calls that ask for all again where too little was known */
-	RECEIVE_OTHERS_EVERY = 16, /* looks at the socket that was busy last, per look at all ... */
+	/* a datagram, or several joined, that is processed before the next is read */
+	INBOX_LARGE = 16384,
+	/* single datagrams in a row after which the next is expected to be single, too */
+	INBOX_SINGLES = 4,
+	INBOX_SMALL = 512,   /* a datagram too small to cause congestion */
+	INBOX_EXACT = 64,    /* calls that ask for all header fields after one that lacked them */
+	RECEIVE_OTHERS_EVERY = 16, /* polls of the busiest socket per poll of all sockets ... */
 	RECEIVE_ACK_BYTES = ROCE_BTH + 4 + ROCE_ICRC,
-	RECEIVE_OTHERS_SELDOM = 64, /* ... and where the others have been silent so many times */
+	RECEIVE_OTHERS_SELDOM = 64, /* ... and while the others have been silent as often */
 };
 
-/* What came with a datagram, or several joined. */
+/* The header fields of a datagram, or of several joined. */
 struct udp_header {
 	struct roce_flow flow;
-	u32 segment; /* bytes of each but the last; 0: one only */
+	u32 segment; /* bytes of each but the last; 0: a single one */
 	bool multicast;
-	bool judged; /* the ICRC of the packet at hand is right, and the source knows */
+	bool judged; /* the ICRC of the current packet is right, and the source recorded it */
 };
 
-/* An acknowledgement that came behind a message, and waits until that has been answered. */
+/* An acknowledgement that came behind a message and waits until the message is answered. */
 struct udp_rest {
 	struct udp_socket *socket; /* NULL: none */
-	struct udp_dest *from; /* stays: whoever reaps has looked here before */
+	/* its destination, which reaping does not free: it processes the inbox first */
+	struct udp_dest *from;
 	struct udp_header header;
 	const u8 *data;
 };
@@ -60,14 +63,14 @@ struct udp_inbox {
 	u8 control[INBOX_MESSAGES][INBOX_CONTROL] __attribute__((aligned(8)));
 	u8 data[INBOX_MESSAGES][INBOX_BYTES];
 	u32 looks;
-	u32 silent; /* looks at all sockets in a row that found nothing but at the busy one */
-	u32 last;   /* datagrams that came last time: how many to ask for */
-	u32 lonely; /* calls in a row that brought one, with none behind it */
-	u32 exact;  /* calls that are still to ask for all that comes with a datagram */
-	bool large; /* the last one was */
-	bool small; /* likewise */
+	u32 silent; /* polls of all sockets in a row that found nothing but at the busiest */
+	u32 last;   /* datagrams of the last call: how many to ask for */
+	u32 singles; /* calls in a row that brought a single datagram */
+	u32 exact;  /* calls that still have to ask for all header fields */
+	bool large; /* the last one was large */
+	bool small; /* the last one was small */
 	struct udp_cut cut;
-	bool hit;   /* the last call that asked for a lonely one brought it */
+	bool hit;   /* the last call for a single datagram brought one */
 	struct udp_rest rest;
 };
 
@@ -88,19 +91,19 @@ void inbox_destroy(struct udp_inbox *in)
 	free(in);
 }
 
-/* One is what comes in a ping-pong, and to look behind it costs a system call more before it has
- * reached its consumer. Large ones are taken one by one, each while it is in the cache. */
+/* In a ping-pong one datagram comes at a time, and a second system call before its delivery would
+ * cost time. Large datagrams are read one by one, each while it is in the cache. */
 static bool inbox_is_single(const struct udp_inbox *in)
 {
-	return in->large || in->lonely >= INBOX_LONELY;
+	return in->large || in->singles >= INBOX_SINGLES;
 }
 
 static void inbox_learn(struct udp_inbox *in, bool single, u32 got)
 {
 	if (!single && got == 1)
-		in->lonely = MIN(in->lonely + 1, (u32)INBOX_LONELY);
+		in->singles = MIN(in->singles + 1, (u32)INBOX_SINGLES);
 	else if (got > 1 || (single && got == 1 && in->hit))
-		in->lonely = 0;
+		in->singles = 0;
 	in->hit = single && got == 1;
 	if (got != 0)
 		in->large = in->msg[got - 1].msg_len >= INBOX_LARGE;
@@ -109,7 +112,7 @@ static void inbox_learn(struct udp_inbox *in, bool single, u32 got)
 	in->last = got;
 }
 
-/* recvmsg for one: the other call takes longer to begin. */
+/* recvmsg for one datagram: recvmmsg has more overhead. */
 static long inbox_call(struct udp_inbox *in, int fd, u32 max)
 {
 	long n;
@@ -123,7 +126,7 @@ static long inbox_call(struct udp_inbox *in, int fd, u32 max)
 	return 1;
 }
 
-/* The shortest call says who has sent it, and nothing else. */
+/* The shortest call: it returns the sender and no other header field. */
 static long inbox_call_plain(struct udp_inbox *in, int fd)
 {
 	struct msghdr *m = &in->msg[0].msg_hdr;
@@ -156,7 +159,7 @@ static u32 inbox_fill(struct udp_inbox *in, int fd, u32 max, bool plain)
 	return n < 0 ? 0 : (u32)n;
 }
 
-/* ---- what came with a datagram ---- */
+/* ---- the header fields of a datagram ---- */
 
 static void header_gid_v4(u8 gid[16], const struct in_addr *a)
 {
@@ -208,7 +211,7 @@ static void header_control(struct udp_header *h, const struct cmsghdr *m)
 	}
 }
 
-/* False: an address of another family, which a socket does not bring. */
+/* False: an address of another family, which the socket never returns. */
 static bool header_read(struct udp_header *h, const struct udp_socket *s, struct msghdr *msg)
 {
 	const union udp_address *from = msg->msg_name;
@@ -240,13 +243,14 @@ static struct udp_key receive_key(const struct udp_socket *s, const struct udp_h
 	return key;
 }
 
-/* Who is not known is a stranger: of him nothing is kept until he has shown himself. */
-static NOINLINE struct udp_dest *receive_stranger(struct udp *udp, const struct udp_key *key)
+/* Returns the stand-in for a sender that is not known: no state is kept of it until one of its
+ * packets has a right ICRC and is taken. */
+static NOINLINE struct udp_dest *receive_unknown(struct udp *udp, const struct udp_key *key)
 	REQUIRES(udp->poll_lock)
 {
-	udp->stranger->key = *key;
-	memset(udp->stranger->source, 0, sizeof(*udp->stranger->source));
-	return udp->stranger;
+	udp->unknown->key = *key;
+	memset(udp->unknown->source, 0, sizeof(*udp->unknown->source));
+	return udp->unknown;
 }
 
 static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
@@ -260,17 +264,17 @@ static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
 	key = receive_key(s, h);
 	d = dest_source_look(udp, &key);
 	if (d == NULL)
-		return receive_stranger(udp, &key);
+		return receive_unknown(udp, &key);
 	s->last_from = d;
 	return d;
 }
 
-/* A packet from a stranger has a right ICRC and is for this process. He becomes a source if it is
- * for a queue pair that takes it. */
+/* Handles a packet with a right ICRC from an unknown sender. If a queue pair takes it, its sender
+ * becomes a source. */
 static NOINLINE struct udp_dest *receive_introduce(struct udp *udp, struct udp_socket *s,
 						   const struct pkt *p) REQUIRES(udp->poll_lock)
 {
-	struct udp_dest *d = udp->stranger;
+	struct udp_dest *d = udp->unknown;
 
 	if (s->group == NULL && !udp->path.user_ops->awaits(udp->path.user, &d->dest, p))
 		return NULL;
@@ -305,7 +309,7 @@ static enum path_counter receive_counter(int fault)
 	}
 }
 
-/* Unpacks what has a right ICRC: 0, or a counter's number + 1 saying why not. */
+/* Unpacks a packet with a right ICRC: 0, or the number + 1 of the counter of the drop. */
 static int receive_judge(struct udp *udp, struct roce_source *source, struct udp_header *h,
 			 const u8 *data, u32 length, struct pkt *p, u32 *payload)
 	REQUIRES(udp->poll_lock)
@@ -331,8 +335,8 @@ static int receive_judge(struct udp *udp, struct roce_source *source, struct udp
 	return 0;
 }
 
-/* Identification and DF as the ICRC has shown them; of a packet whose ICRC is wrong, those of
- * the one before. */
+/* Records a packet. Identification and DF are those that the ICRC has proven, or, if it is wrong,
+ * those of the packet before. */
 static void receive_capture(struct udp *udp, const struct roce_source *source,
 			    const struct udp_header *h, const u8 *data, u32 length)
 	REQUIRES(udp->poll_lock)
@@ -344,7 +348,7 @@ static void receive_capture(struct udp *udp, const struct roce_source *source,
 	capture_datagram(udp->cfg.capture, true, &flow, data, length);
 }
 
-/* A multicast packet is for all members of this process. */
+/* Delivers a multicast packet to all members of this process. */
 static void receive_for_all(struct udp *udp, const struct udp_group *g, struct udp_dest *from,
 			    struct pkt *p, const u8 *payload) REQUIRES(udp->poll_lock)
 {
@@ -360,7 +364,7 @@ static bool receive_is_for_us(const struct udp *udp, const struct udp_socket *s,
 	return s->group != NULL ? qpn == UDP_GROUP_QPN : receive_owns(udp, s, qpn);
 }
 
-/* Returns whether it was one. */
+/* Returns whether it was a packet of this path. */
 static bool receive_packet(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
 			   struct udp_header *h, const u8 *data, u32 length)
 	REQUIRES(udp->poll_lock)
@@ -377,7 +381,7 @@ static bool receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 		udp_count(udp, (enum path_counter)(why - 1));
 		return false;
 	}
-	if (unlikely(from == udp->stranger)) {
+	if (unlikely(from == udp->unknown)) {
 		from = receive_introduce(udp, s, &p);
 		if (from == NULL)
 			return false;
@@ -404,13 +408,13 @@ static void receive_end(struct udp *udp) REQUIRES(udp->poll_lock)
 	}
 }
 
-/* ---- what waits ---- */
+/* ---- a packet that waits ---- */
 
-/* In turn an acknowledgement comes right behind the message that answers ours. Its consumer answers
- * that first: what he has to be told of his own message can be done while his answer is on its way.
- * Nothing that comes later overtakes it, for each call begins with it. It is lost to nobody who
- * sleeps: while `ticking` is true he is not the only one to look, and who makes it false looks
- * afterwards, under poll_lock as we are. */
+/* Tells whether a packet may wait. In a ping-pong an acknowledgement comes right behind the message
+ * that answers this process' own. Its consumer answers the message first; the acknowledgement is
+ * processed while that answer is on its way. No later packet overtakes it, since each call begins
+ * with it. No sleeper misses it: while `ticking` is true the engine's thread polls, too, and when
+ * it clears that, it polls afterwards, under poll_lock as here. */
 static bool receive_may_wait(const struct udp *udp, const u8 *data, u32 left)
 	REQUIRES(udp->poll_lock)
 {
@@ -446,13 +450,13 @@ static int receive_rest(struct udp *udp) REQUIRES(udp->poll_lock)
 
 /* ---- one datagram, or several joined ---- */
 
-/* Multicast of this host comes back to it; its members have had it already. */
+/* Multicast of this host comes back to it; its members got it already. */
 static bool receive_is_own(struct udp *udp, const struct udp_header *h)
 {
 	return !udp->cfg.loop && udp_has_source(udp, h->flow.sgid);
 }
 
-/* `plain`: taken by the call that does not tell how it is to be cut. */
+/* `plain`: read by the call that does not return the segment length. */
 static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m, bool plain)
 	REQUIRES(udp->poll_lock)
 {
@@ -487,7 +491,7 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 			break;
 		}
 		good += receive_packet(udp, s, from, &h, data, length);
-		if (unlikely(from == udp->stranger))
+		if (unlikely(from == udp->unknown))
 			from = receive_source(udp, s, &h);
 		h.flow.id++;
 		h.judged = false;
@@ -499,9 +503,9 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	return n;
 }
 
-/* Of a small one that comes alone nothing is asked but who has sent it. Header fields are for
- * datagrams and recorders; and marks of congestion, which such packets hardly make, are seen
- * often enough by every 16th look, which does ask. */
+/* For small single datagrams the sender is enough. Datagram queue pairs and a recorder need all
+ * header fields. Congestion marks, which such packets hardly get, are sampled by every 16th poll,
+ * which asks for all. */
 static bool receive_is_plain(const struct udp *udp, const struct udp_socket *s)
 	REQUIRES(udp->poll_lock)
 {
@@ -511,7 +515,7 @@ static bool receive_is_plain(const struct udp *udp, const struct udp_socket *s)
 	       !path_shows_headers(&udp->path) && !udp_is_captured(udp);
 }
 
-/* `all`: all that comes with a datagram is asked for. */
+/* `all`: asks for all header fields. */
 static int receive_socket(struct udp *udp, struct udp_socket *s, int budget, bool all)
 	REQUIRES(udp->poll_lock)
 {
@@ -538,7 +542,7 @@ static int receive_socket(struct udp *udp, struct udp_socket *s, int budget, boo
 	return n;
 }
 
-/* Whichever sockets have something. */
+/* Receives from all sockets that are readable. */
 static int receive_others(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
 {
 	struct epoll_event ev[16];

@@ -1,6 +1,6 @@
-/* send.c: packets gather in a destination's batch; a batch leaves in as few system calls as it can.
+/* send.c: packets gather in a destination's batch; a batch leaves in few system calls.
  *
- * Payload is copied once, into the batch: the ICRC must be that of the bytes that leave, and the
+ * Payload is copied once, into the batch: the ICRC must match the bytes that are sent, and the
  * consumer may write to its memory meanwhile. Packets of one length in a row go as one call with
  * UDP_SEGMENT; the kernel numbers those from 0 in IPv4's identification, which the ICRC covers.
  *
@@ -20,8 +20,8 @@
 #include "wire/roce.h"
 
 enum {
-	SEND_SPARE = 32, /* batches that are kept */
-	SEND_SINGLY_S = 10, /* then batches are tried again */
+	SEND_SPARE = 32, /* batches that are kept for reuse */
+	SEND_SINGLY_S = 10, /* seconds until batches are tried again */
 };
 
 /* ---- batches ---- */
@@ -70,13 +70,13 @@ void send_free_spare(struct udp *udp)
 	lock_release(&udp->lock);
 }
 
-/* Whether a refused call ends the port; then nobody else sends by it. */
+/* Tells whether a refused call ends the port. No other destination sends by such a port. */
 static bool send_port_ends(const struct udp_port *p)
 {
 	return p != NULL && p->ops->retire != NULL;
 }
 
-/* An empty batch, or NULL. */
+/* Takes an empty batch; NULL: no memory. */
 static struct udp_batch *batch_begin(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
 	struct udp_batch *b = d->spare;
@@ -101,8 +101,8 @@ static bool batch_has_room(const struct udp_batch *b, u32 bytes)
 	return b->packets < UDP_BATCH_PACKETS && b->bytes + bytes <= UDP_BATCH_BYTES;
 }
 
-/* The place that a next packet of this length would have in its run: equal lengths make a run, and
- * one shorter packet may end it. */
+/* Place of a next packet of this length in its run: equal lengths make a run, and one shorter
+ * packet may end it. */
 static u32 batch_place(const struct udp_batch *b, u32 length)
 {
 	u32 last, first;
@@ -127,7 +127,7 @@ static u32 batch_run(const struct udp_batch *b, u32 from, u32 *bytes)
 	return n;
 }
 
-/* Packets from there on that are each a run of their own. */
+/* Number of packets from there on that are each a run of one. */
 static u32 batch_singles(const struct udp_batch *b, u32 from, u32 *bytes)
 {
 	u32 n = 0;
@@ -139,7 +139,7 @@ static u32 batch_singles(const struct udp_batch *b, u32 from, u32 *bytes)
 	return n;
 }
 
-/* Where the packet begins. */
+/* Address of the packet in the batch. */
 static u8 *batch_at(struct udp_batch *b, u32 packet)
 {
 	u8 *at = b->data;
@@ -149,9 +149,9 @@ static u8 *batch_at(struct udp_batch *b, u32 packet)
 	return at;
 }
 
-/* ---- handing over ---- */
+/* ---- handing over to the kernel ---- */
 
-/* What a packet's fate says about the way, once each. */
+/* Logs why a packet was refused, each reason once, and counts it. */
 static void send_failed(const struct udp_dest *d, int err, u32 packets)
 {
 	struct udp *udp = d->udp;
@@ -166,8 +166,7 @@ static void send_failed(const struct udp_dest *d, int err, u32 packets)
 			 strerror(-err));
 }
 
-/* Hands over k packets, each a datagram of its own: how many the kernel took, or why it took
- * none. */
+/* Hands over k packets, each a datagram. Returns how many the kernel took, or a negative errno. */
 static int send_few(const struct udp_dest *d, const struct udp_batch *b, u8 *data, u32 k)
 	REQUIRES(d->tx_lock)
 {
@@ -185,7 +184,7 @@ static int send_few(const struct udp_dest *d, const struct udp_batch *b, u8 *dat
 	return d->port->ops->send_many(d->port, d, iov, k);
 }
 
-/* A flow label that somebody else in this host has for himself: without it, then. */
+/* If another socket of this host owns the flow label exclusively, packets go without it. */
 static bool send_drops_label(struct udp_dest *d, int err) REQUIRES(d->tx_lock)
 {
 	if (err != -EINVAL || d->to.any.sa_family == AF_INET || d->to.v6.sin6_flowinfo == 0)
@@ -194,7 +193,7 @@ static bool send_drops_label(struct udp_dest *d, int err) REQUIRES(d->tx_lock)
 	return true;
 }
 
-/* Hands over the `n` packets one by one. 0, -EAGAIN or -ESTALE (send_run); b->sent moves.
+/* Hands over the `n` packets one by one. 0, -EAGAIN or -ESTALE (send_run); b->sent advances.
  * *taken: how many the kernel took. */
 static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 *taken)
 	REQUIRES(d->tx_lock)
@@ -215,14 +214,14 @@ static int send_singly(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n,
 			*taken += (u32)got;
 		for (int i = 0; i < MAX(got, 1); i++, n--)
 			data += b->length[b->sent++];
-		/* what stopped it may have used up a number */
+		/* the refused call may have used up an identification */
 		if (unlikely(n != 0 && send_port_ends(d->port) && got < UDP_CALL_MANY))
 			return -ESTALE;
 	}
 	return 0;
 }
 
-/* Writes the ICRC at the end of a packet of `bytes`. */
+/* Writes the ICRC behind a packet of `bytes`. */
 static void send_sign(struct udp_dest *d, const struct roce_flow *f, u8 *data, u32 bytes)
 	REQUIRES(d->tx_lock)
 {
@@ -231,8 +230,8 @@ static void send_sign(struct udp_dest *d, const struct roce_flow *f, u8 *data, u
 	memcpy(data + bytes - ROCE_ICRC, &icrc, ROCE_ICRC);
 }
 
-/* The next `n` packets have an ICRC for their place in a run: now for the identification of
- * datagrams that leave alone. */
+/* Signs the next `n` packets, which were signed for their place in a run, for the identification of
+ * single datagrams. */
 static void send_number_again(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n)
 	REQUIRES(d->tx_lock)
 {
@@ -249,7 +248,7 @@ static void send_number_again(struct udp_dest *d, struct udp_batch *b, u8 *data,
 	}
 }
 
-/* Batches do not get through: for a while packets are datagrams of their own. */
+/* Batches are lost: for a while each packet is a datagram of its own. */
 static void send_stop_batching(struct udp_dest *d, const char *why) REQUIRES(d->tx_lock)
 {
 	struct udp *udp = d->udp;
@@ -262,14 +261,14 @@ static void send_stop_batching(struct udp_dest *d, const char *why) REQUIRES(d->
 		log_info("udp", "batches of packets do not get through: one by one (%s)", why);
 }
 
-/* What has joined packets for UDP_SEGMENT may refuse it: an interface that cannot compute checksums
- * (EIO), a kernel or a sandbox that does not know it. */
+/* UDP_SEGMENT may be refused for joined packets: by an interface that cannot compute checksums
+ * (EIO), by a kernel or a sandbox that does not know it. */
 static bool send_is_refusal(int err)
 {
 	return err == -EIO || err == -EINVAL || err == -EOPNOTSUPP || err == -ENOPROTOOPT;
 }
 
-/* Hands over `n` packets together. 0; -EAGAIN: no room; -ESTALE: the port is to be retired. */
+/* Hands over `n` packets together. 0; -EAGAIN: no room; -ESTALE: the port must be retired. */
 static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u32 bytes)
 	REQUIRES(d->tx_lock)
 {
@@ -285,7 +284,7 @@ static int send_run(struct udp_dest *d, struct udp_batch *b, u8 *data, u32 n, u3
 
 		send_number_again(d, b, data, n);
 		err = send_singly(d, b, data, n, &taken);
-		/* else it was not for being joined, but too long for the way, say */
+		/* single packets are refused, too: too long for the route, say */
 		if (taken != 0)
 			send_stop_batching(d, strerror(-why));
 		return err;
@@ -309,7 +308,7 @@ static void send_stick(struct udp_dest *d) REQUIRES(d->tx_lock)
 	lock_release(&udp->lock);
 }
 
-/* Another port takes what waits in the batch, as datagrams that are alone. */
+/* Moves the waiting packets of the batch to another port, as single datagrams. */
 static void send_retire_port(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
 	struct udp_batch *b = d->batch;
@@ -330,7 +329,7 @@ static void send_batch_end(struct udp_dest *d) REQUIRES(d->tx_lock)
 	batch_end(d, b);
 }
 
-/* Sends the batch; what the kernel has no room for stays, and the destination is blocked. */
+/* Sends the batch. What the kernel has no room for stays, and the destination is blocked. */
 static void send_batch(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
 	struct udp_batch *b = d->batch;
@@ -369,7 +368,7 @@ void send_waiting(struct udp_dest *d)
 
 /* ---- one packet ---- */
 
-/* 0, or -EFAULT: the payload is not mapped any more. */
+/* Copies the payload. 0, or -EFAULT: it is not mapped any more. */
 static int send_copy(u8 *to, const struct iovec *iov, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -380,8 +379,7 @@ static int send_copy(u8 *to, const struct iovec *iov, int n)
 	return 0;
 }
 
-/* Appends a packet of `bytes` on the wire, whose headers are at its place already. 0 or
- * -EFAULT. */
+/* Appends a packet of `bytes` on the wire, whose headers are in place. 0 or -EFAULT. */
 static int send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32 bytes,
 		       u32 payload, const struct iovec *iov, int n) REQUIRES(d->tx_lock)
 {
@@ -408,7 +406,7 @@ static int send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32
 	return 0;
 }
 
-/* A batch with room for a packet of `bytes`: 0; -EAGAIN: the kernel has none; -ENOMEM. */
+/* Makes room for a packet of `bytes` in a batch: 0; -EAGAIN: the kernel has none; -ENOMEM. */
 static int send_make_room(struct udp_dest *d, u32 bytes) REQUIRES(d->tx_lock)
 {
 	if (d->batch != NULL && !batch_has_room(d->batch, bytes))
@@ -465,8 +463,8 @@ void send_flush(struct path_dest *dest)
 	lock_release(&d->tx_lock);
 }
 
-/* The ICRC covers the source port: a batch that waits leaves before the port changes. A batch for
- * which the kernel has no room is signed anew, or dropped if the address has left. */
+/* The ICRC covers the source port: a waiting batch is sent before the port changes. If the kernel
+ * has no room the batch is signed anew, or dropped if the address has left. */
 void send_from(struct udp_dest *d, struct udp_socket *s)
 {
 	bool other = d->socket != NULL && s != NULL && s->port.sport != d->socket->port.sport;
@@ -486,7 +484,7 @@ void send_from(struct udp_dest *d, struct udp_socket *s)
 		send_number_again(d, b, batch_at(b, b->sent), b->packets - b->sent);
 }
 
-/* What waits goes as it is: a part of it may have gone already. */
+/* Waiting packets are sent as they are: part of their run may be sent already. */
 void send_batches_lost(struct path_dest *dest)
 {
 	struct udp_dest *d = udp_dest_of(dest);
@@ -498,8 +496,8 @@ void send_batches_lost(struct path_dest *dest)
 	lock_release(&d->tx_lock);
 }
 
-/* A port that may end is asked: nothing that leaves by it arrives if the kernel numbers otherwise
- * than expected. */
+/* Checks a port that may be stale: if the kernel numbers otherwise than predicted no packet through
+ * it arrives. */
 void send_peer_silent(struct path_dest *dest)
 {
 	struct udp_dest *d = udp_dest_of(dest);

@@ -1,8 +1,8 @@
-/* sockets.c: the sockets of this process, one per address and slot, as the node hands them over.
+/* sockets.c: the sockets of this process, one per address and slot, from the node.
  *
- * All share one epoll descriptor, which is what sleepers watch. A socket that has lost its address
+ * All share one epoll descriptor, which sleeping threads watch. A socket that has lost its address
  * is taken out of the table first, then from every destination, then it is closed: poll_lock and
- * each tx_lock have been held in between, so nobody uses it any more.
+ * each tx_lock have been held in between, so no thread uses it any more.
  *
  * In: the node's sockets    Out: struct udp_socket    Runs: threads that may block
  * Locks: slots_lock, then poll_lock, tx_lock or lock
@@ -37,7 +37,7 @@ void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want)
 		log_debug("udp", "epoll: errno %d", errno);
 }
 
-/* A child may hold a copy of the socket, which would keep it in the epoll set behind a close. */
+/* A child may hold a copy of the socket, which would keep it in the epoll set after the close. */
 static void sockets_unwatch(struct udp *udp, const struct udp_socket *s)
 {
 	epoll_ctl(udp->epoll_fd, EPOLL_CTL_DEL, s->port.fd, NULL);
@@ -49,12 +49,13 @@ static void sockets_close(struct udp_socket *s)
 	free(s);
 }
 
-/* Most packets are those of connected queue pairs: they need not say it one by one. */
+/* Sets the traffic class of connected queue pairs, which send most packets: those need not state
+ * it. */
 void sockets_set_class(struct udp_socket *s)
 {
 	int capable = PATH_ECN_CAPABLE, one = 1;
 
-	/* flow labels are those of the destinations */
+	/* a flow label is stated per destination */
 	if (!s->v4)
 		(void)setsockopt(s->port.fd, IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &one, sizeof(one));
 	if (setsockopt(s->port.fd, s->v4 ? IPPROTO_IP : IPPROTO_IPV6, s->v4 ? IP_TOS : IPV6_TCLASS,
@@ -73,7 +74,7 @@ void sockets_set_hops(struct udp_socket *s, u8 hops)
 		s->hops = hops;
 }
 
-/* For one more: groups are as many as the consumers want. */
+/* Makes room for one more: consumers determine the number of groups. */
 static bool sockets_have_room(struct udp *udp) REQUIRES(udp->lock)
 {
 	u32 space = udp->socket_space == 0 ? UDP_SOCKETS : 2 * udp->socket_space;
@@ -93,7 +94,7 @@ bool sockets_insert(struct udp *udp, struct udp_socket *s)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
 
-	/* The kernel hands the pointer to the receiver; this pairs with the load in udp_ready. */
+	/* The kernel passes the pointer to the receiver; this pairs with the load in udp_ready. */
 	__atomic_fetch_add(&udp->sockets_shown, 1, __ATOMIC_RELEASE);
 	if (!sockets_have_room(udp) ||
 	    epoll_ctl(udp->epoll_fd, EPOLL_CTL_ADD, s->port.fd, &ev) != 0)
@@ -103,7 +104,7 @@ bool sockets_insert(struct udp *udp, struct udp_socket *s)
 	return true;
 }
 
-/* Is it there already? Then it stays. */
+/* Tells whether the socket is in the table already. */
 static bool sockets_is_known(struct udp *udp, u64 id) REQUIRES(udp->slots_lock)
 	REQUIRES(udp->lock)
 {
@@ -120,8 +121,8 @@ static bool sockets_is_known(struct udp *udp, u64 id) REQUIRES(udp->slots_lock)
 	return known;
 }
 
-/* The destination of what comes is where the socket is bound; that it be said costs each datagram
- * time. Without it a multicast packet would be taken for another. */
+/* A unicast datagram's destination is the address that its socket is bound to: the kernel need not
+ * report it. Without it a multicast packet would be taken for a unicast one. */
 static void sockets_leave_out_destination(const struct udp_socket *s)
 {
 	int off = 0;
@@ -170,8 +171,8 @@ static int sockets_ask_device(struct udp *udp, u32 device, u32 slot) REQUIRES(ud
 	return n < 0 ? n : 0;
 }
 
-/* A device that is removed meanwhile has no sockets. Those of a device that is added come with
- * its event. */
+/* A device that was removed meanwhile has no sockets. Those of an added device come with its
+ * event. */
 static int sockets_ask(struct udp *udp, u32 slot) REQUIRES(udp->slots_lock)
 {
 	struct node_config c;
@@ -213,7 +214,7 @@ static void sockets_reassign(struct udp *udp)
 	}
 }
 
-/* A lane stays as long as its address. */
+/* A lane stays until its address leaves. */
 static void sockets_mark_lanes(struct udp *udp) REQUIRES(udp->slots_lock) REQUIRES(udp->lock)
 {
 	for (u32 i = 0; i < udp->socket_count; i++) {
@@ -230,8 +231,8 @@ static void sockets_mark_lanes(struct udp *udp) REQUIRES(udp->slots_lock) REQUIR
 	}
 }
 
-/* Takes what is `gone` out of the table and of the epoll set, from which a receiver, who holds
- * poll_lock too, would learn of it again; returns the first of them. */
+/* Takes sockets that are `gone` out of the table and the epoll set; a receiver, which holds
+ * poll_lock too, finds them no more. Returns the first of them. */
 static struct udp_socket *sockets_take_gone(struct udp *udp) REQUIRES(udp->slots_lock)
 	REQUIRES(udp->poll_lock)
 {
@@ -282,7 +283,7 @@ void udp_refresh(struct udp *udp)
 	lock_release(&udp->lock);
 	for (u32 i = 0; i < udp->slot_count && err == 0; i++)
 		err = sockets_ask(udp, udp->slots[i]);
-	/* Whoever could not ask knows nothing of addresses that have left. */
+	/* without the node's answer it is unknown which addresses have left */
 	if (err == 0) {
 		group_open_all(udp);
 		lock_acquire(&udp->poll_lock);
@@ -364,7 +365,7 @@ void sockets_close_all(struct udp *udp)
 	lock_release(&udp->lock);
 }
 
-/* A child's copies: the epoll set is the parent's and stays as it is. */
+/* The descriptors are copies: the epoll set is the parent's and stays unchanged. */
 void udp_drop_in_child(struct udp *udp) NO_THREAD_SAFETY /* one thread */
 {
 	for (u32 i = 0; i < udp->socket_count; i++)

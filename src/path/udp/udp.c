@@ -1,9 +1,9 @@
-/* udp.c: the path's table: destinations, receiving now and then, the port's state.
+/* udp.c: the path's table: destinations, when to poll the sockets, the port's state.
  *
- * A poll that finds nothing shall cost next to nothing while no queue pair uses this path. So polls
- * look at the sockets, which is a system call, only while datagrams come (`credit`), or now and
- * then while somebody holds a destination. Whatever comes else wakes a sleeper through epoll_fd,
- * who calls udp_look and so gives polls new credit.
+ * An empty poll costs next to nothing while no queue pair uses this path. Polls make the system
+ * call that looks at the sockets only while datagrams come (`credit`), and at intervals while a
+ * queue pair holds a destination. Any other datagram wakes a sleeping thread through epoll_fd; it
+ * calls udp_look, which renews the credit.
  *
  * In: packets of the engine, datagrams    Out: datagrams, calls of path_user
  * Runs: any thread; receiving is one thread at a time    Locks: poll_lock, then tx_lock, then lock
@@ -20,10 +20,10 @@
 #include "base/clock.h"
 
 enum {
-	UDP_CREDIT = 16384, /* polls after a datagram that look for the next one */
-	UDP_HOT = 256,      /* of those, the first ones that look each ... */
+	UDP_CREDIT = 16384, /* polls behind a datagram that look for the next one */
+	UDP_HOT = 256,      /* of those, the first, which all look ... */
 	UDP_EAGER = 4,      /* ... and then one of so many */
-	UDP_LAZY = 64,      /* the same without credit, while there are connections */
+	UDP_LAZY = 64,      /* without credit, one of so many while there are connections */
 };
 
 /* ---- destinations ---- */
@@ -100,7 +100,7 @@ static struct path_dest *udp_dest_nowhere(struct path *p)
 	return &udp->nowhere->dest;
 }
 
-/* The kernel finds out who is where by itself. */
+/* The kernel resolves addresses by itself. */
 static int udp_dest_resolve(struct path_dest *d)
 {
 	return udp_dest_of(d)->nowhere ? -ENETUNREACH : 0;
@@ -117,7 +117,7 @@ static bool udp_dest_same(const struct path_dest *d, const struct path_dest *fro
 
 static bool udp_dest_holds(const struct path_dest *d, u32 qpn)
 {
-	return false; /* nobody says so */
+	return false; /* unknown on this path */
 }
 
 static int udp_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
@@ -139,18 +139,19 @@ static int udp_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iov
 
 /* ---- receiving ---- */
 
-/* System calls that a thread may make inside a verb go through syscall(), for their functions are
- * cancellation points, and locks are held. */
+/* System calls inside a verb go through syscall(): their functions are cancellation points, and
+ * locks are held. */
 int udp_ready(const struct udp *udp, struct epoll_event *ev, int max)
 {
 	long n = syscall(SYS_epoll_pwait, udp->epoll_fd, ev, max, 0, NULL, 0);
 
-	/* What the events point to is whole: pairs with the release in sockets_add. */
+	/* The sockets that the events point to are complete: pairs with the release in
+	 * sockets_add. */
 	(void)__atomic_load_n(&udp->sockets_shown, __ATOMIC_ACQUIRE);
 	return n < 0 ? 0 : (int)n;
 }
 
-/* Nothing has come: time for what nobody is in a hurry for. */
+/* Deferred work, when no datagram has come. */
 static void udp_idle(struct udp *udp) REQUIRES(udp->poll_lock)
 {
 	list_for_each_safe(d, &udp->owing, struct udp_dest, owing) {
@@ -162,7 +163,7 @@ static void udp_idle(struct udp *udp) REQUIRES(udp->poll_lock)
 		dest_reap(udp);
 }
 
-/* Is it time to look at the sockets? */
+/* Tells whether this poll looks at the sockets. */
 static bool udp_wants_look(struct udp *udp)
 {
 	u32 polls = __atomic_load_n(&udp->polls, __ATOMIC_RELAXED) + 1;
@@ -175,7 +176,8 @@ static bool udp_wants_look(struct udp *udp)
 	return credit > UDP_CREDIT - UDP_HOT || polls % UDP_EAGER == 0;
 }
 
-/* Nothing has come where one looks first, and the engine asks whether nothing is left at all. */
+/* Nothing has come at the usual sockets, and the engine requests proof that no packet is left
+ * anywhere. */
 static NOINLINE int udp_find_empty(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
 {
 	int n = receive_everywhere(udp, budget);
@@ -202,7 +204,7 @@ static int udp_poll_locked(struct udp *udp, int budget) REQUIRES(udp->poll_lock)
 	return n;
 }
 
-/* `must` needs no more than others: who sleeps watches the sockets themselves. */
+/* `must` makes no difference: a sleeping thread watches the sockets themselves. */
 static int udp_poll(struct path *p, int budget, bool must)
 {
 	struct udp *udp = udp_of(p);
@@ -222,8 +224,8 @@ static int udp_poll(struct path *p, int budget, bool must)
 	return n;
 }
 
-/* The very next poll looks. */
-static void udp_hurry(struct udp *udp)
+/* Has the very next poll look. */
+static void udp_look_next(struct udp *udp)
 {
 	__atomic_store_n(&udp->credit, UDP_CREDIT, __ATOMIC_RELAXED);
 	path_wake(&udp->path);
@@ -236,7 +238,7 @@ bool udp_look(struct udp *udp)
 
 	if (!__atomic_load_n(&udp->any_rest, __ATOMIC_RELAXED) && udp_ready(udp, &ev, 1) == 0)
 		return false;
-	udp_hurry(udp);
+	udp_look_next(udp);
 	return true;
 }
 
@@ -245,7 +247,7 @@ static void udp_want_look(struct path *p)
 	struct udp *udp = udp_of(p);
 
 	__atomic_store_n(&udp->empty_wanted, true, __ATOMIC_RELAXED);
-	udp_hurry(udp);
+	udp_look_next(udp);
 }
 
 int udp_wait_fd(const struct udp *udp)
@@ -283,9 +285,9 @@ static const struct path_ops udp_ops = {
 	.exclude = udp_exclude,
 };
 
-/* ---- birth and death ---- */
+/* ---- open and close ---- */
 
-static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet */
+static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	list_init(&udp->owing);
 	list_init(&udp->heard);
@@ -298,7 +300,7 @@ static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it yet
 	return udp->epoll_fd < 0 ? -errno : 0;
 }
 
-static void udp_close(struct udp *udp) NO_THREAD_SAFETY /* nobody else sees it any more */
+static void udp_close(struct udp *udp) NO_THREAD_SAFETY /* visible to no other thread any more */
 {
 	sockets_close_all(udp);
 	group_free_all(udp);

@@ -1,14 +1,14 @@
 /* udp_priv.h: inside the path: sockets, destinations, batches.
  *
- *   sockets.c  one per address and slot, as the node hands them over
+ *   sockets.c  one per address and slot, from the node
  *   group.c    multicast groups and their members
- *   lanes.c    more sockets, to send from other ports
+ *   lanes.c    sockets that only send, from other ports
  *   port.c     how packets leave by a socket that many destinations share
- *   connected.c  connected sockets, for short messages in turn
+ *   connected.c  connected sockets, for short alternating messages
  *   dest.c     destinations, found by address
  *   send.c     packets gather in a batch; a batch leaves in few system calls
  *   receive.c  datagrams become packets, or a counted drop
- *   cut.c      joined packets whose length nobody has said
+ *   cut.c      joined packets of unknown length
  *
  * Locks: poll_lock (receiving, one thread at a time), then a destination's tx_lock, then lock.
  */
@@ -23,13 +23,13 @@
 
 enum {
 	UDP_SLOTS = 8,     /* as many as a process may hold */
-	UDP_LANE_SOCKETS = 32, /* in all */
-	UDP_SOCKETS = 64, /* there is room for so many at first */
+	UDP_LANE_SOCKETS = 32, /* of a process */
+	UDP_SOCKETS = 64, /* initial capacity */
 	UDP_BUCKETS = 1024,
-	UDP_DESTS_KEPT = 4096, /* destinations that nobody holds are kept up to this number */
-	UDP_SOURCES_KEPT = 1024, /* sources of datagrams likewise: 4 KB each */
-	UDP_HASH_WORDS = 10,   /* 32 bits each, of a key */
-	UDP_BATCH_PACKETS = 64, /* what the kernel takes as one UDP_SEGMENT call */
+	UDP_DESTS_KEPT = 4096, /* destinations without references that are kept */
+	UDP_SOURCES_KEPT = 1024, /* sources that are kept without a connection: 4 KB each */
+	UDP_HASH_WORDS = 10,   /* of a key, 32 bits each */
+	UDP_BATCH_PACKETS = 64, /* the kernel's limit for one UDP_SEGMENT call */
 	UDP_BATCH_BYTES = 65000,
 	UDP_CALL_MANY = 16, /* packets in one call, each a datagram of its own */
 	UDP_ANY_SLOT = 0xffff,
@@ -46,25 +46,25 @@ struct udp_port;
 struct udp_dest;
 struct udp_batch;
 
-/* What batching may ask of the socket that packets leave by. The caller holds the destination's
- * tx_lock. No call waits. */
+/* The calls by which batches use a socket. The caller holds the destination's tx_lock. No call
+ * waits. */
 struct udp_port_ops {
-	/* The IPv4 identification of the next packet, which has this place in its run of joined
-	 * packets. Asked once for each packet, in the order in which packets leave. */
+	/* Returns the IPv4 identification of the next packet, which has this place in its run of
+	 * joined packets. Called once for each packet, in the order of sending. */
 	u16 (*next_id)(struct udp_port *p, u32 place);
 	/* Hands `bytes` over in one call: packets of `segment` bytes each but the last, or one
 	 * packet where `segment` is 0. 0, or a negative errno: the kernel has taken none. */
 	int (*send)(struct udp_port *p, const struct udp_dest *d, u8 *data, u32 bytes, u16 segment);
-	/* Hands over n packets, UDP_CALL_MANY at most, each a datagram of its own. Returns how many
+	/* Hands over n packets, at most UDP_CALL_MANY, each a datagram of its own. Returns how many
 	 * the kernel has taken, or a negative errno. */
 	int (*send_many)(struct udp_port *p, const struct udp_dest *d, struct iovec *iov, u32 n);
-	/* Recovery. NULL: the port goes on after a refused call. Else no identification is known
-	 * after one: closes the port, and the destination sends by its socket's. What it has not
-	 * sent yet needs another ICRC. */
+	/* Recovery. NULL: the port continues after a refused call. Else identifications are unknown
+	 * after one: closes the port, and the destination sends by its socket's. Unsent packets
+	 * need a new ICRC. */
 	void (*retire)(struct udp_dest *d);
-	/* The peer is silent: is the port to be retired? NULL with retire. */
+	/* Tells whether the port must be retired, since the peer is silent. NULL with retire. */
 	bool (*is_stale)(struct udp_port *p, const struct udp_dest *d);
-	/* A batch has left, and no other one is begun. NULL: the port need not know. */
+	/* A batch was sent, and no other one is begun. NULL: no action. */
 	void (*batch_left)(struct udp_dest *d, const struct udp_batch *b);
 };
 
@@ -75,20 +75,20 @@ struct udp_port {
 	u16 sport; /* source port, which the ICRC covers */
 };
 
-/* Lives from the node's hand-over until its address leaves the host. */
+/* Lives from the node's reply until its address leaves the host. */
 struct udp_socket {
 	struct udp_port port;
 	bool v4;
-	u8 traffic_class, hops; /* of what is sent without saying another */
-	u8 lane;   /* 0: receives, too */
+	u8 traffic_class, hops; /* its default header fields */
+	u8 lane;   /* 0: the socket that receives, too */
 	u8 gid[16];
 	u32 ifindex;
 	u32 slot;
-	u64 id;    /* the kernel's number of it */
+	u64 id;    /* the kernel's id of the socket */
 	bool gone OWNED_BY(udp.slots_lock); /* its address has left */
 	struct udp_socket *next_gone OWNED_BY(udp.slots_lock);
 	struct udp_group *group; /* NULL: unicast */
-	struct udp_dest *last_from OWNED_BY(udp.poll_lock); /* who sent the last datagram */
+	struct udp_dest *last_from OWNED_BY(udp.poll_lock); /* sender of the last datagram */
 };
 
 /* A multicast group with members in this process. */
@@ -99,27 +99,27 @@ struct udp_group {
 	u32 *qpns OWNED_BY(udp.poll_lock);
 };
 
-/* Packets on their way out, one behind the other. */
+/* Packets to be sent, one behind the other. */
 struct udp_batch {
-	struct udp_batch *next; /* among the spare ones */
+	struct udp_batch *next; /* in the list of spare ones */
 	u32 packets, bytes;
-	u32 sent; /* packets that the kernel has */
+	u32 sent; /* packets that the kernel has taken */
 	u16 length[UDP_BATCH_PACKETS];
 	/* place in its run of equal lengths, which is the identification in its IPv4 header */
 	u8 place[UDP_BATCH_PACKETS];
 	u8 data[UDP_BATCH_BYTES];
 };
 
-/* A connected socket of one destination's own. */
+/* A connected socket, of one destination. */
 struct connected_socket {
 	struct udp_port port;
-	u16 id; /* IPv4's identification in the first datagram of the last call, as reckoned */
-	u16 segment; /* what the socket cuts joined packets into; 0: they must say it */
-	u16 last;    /* what they said last */
+	u16 id; /* predicted IPv4 identification of the first datagram of the last call */
+	u16 segment; /* length into which the socket cuts joined packets; 0: calls must state it */
+	u16 last;    /* length that the last call stated */
 	u8 same;     /* how often in a row */
-	u32 calls;   /* that it has carried */
-	u32 silences;  /* in a row */
-	u32 silent_at; /* after so many calls, last */
+	u32 calls;   /* calls through it */
+	u32 silences;  /* of the peer, in a row */
+	u32 silent_at; /* value of `calls` at the last one */
 };
 
 /* One system call that sends. */
@@ -130,14 +130,14 @@ struct udp_call {
 		__attribute__((aligned(8)));
 };
 
-/* Which destination: all of it is on the wire, but for the slot (24-bit QPN's top bits), which says
- * that packets may share a batch. */
+/* Names a destination: all of it is on the wire, but for the slot (24-bit QPN's top bits), whose
+ * packets may share a batch. */
 struct udp_key {
 	u8 remote[16], local[16];
 	u32 flow_label;
 	u16 slot; /* UDP_ANY_SLOT: a source, as receive() names it */
 	u8 traffic_class, hops;
-	u8 lane; /* 0: port 4791; else it has a window in common with all lanes of its slot */
+	u8 lane; /* 0: port 4791; else it shares a window with all lanes of its slot */
 };
 
 struct udp_dest {
@@ -147,55 +147,56 @@ struct udp_dest {
 	socklen_t to_length FIXED;
 	u32 multicast_if FIXED; /* 0: unicast */
 	bool nowhere FIXED;
-	/* a source; somebody is connected with it. In a sweep */
+	/* a source: a connection to it exists. In a sweep */
 	bool has_connection OWNED_BY(udp.lock);
-	struct udp_dest *peer FIXED; /* whose window counts, with a reference; NULL: its own */
+	/* the destination whose window counts, with a reference; NULL: this one */
+	struct udp_dest *peer FIXED;
 	u32 refs OWNED_BY(udp.lock);
-	struct udp_dest *next OWNED_BY(udp.lock);  /* in its bucket */
+	struct udp_dest *next OWNED_BY(udp.lock);  /* in its hash bucket */
 	struct list_head stuck OWNED_BY(udp.lock); /* on udp->stuck while the kernel has no room */
-	/* on udp->owing while acknowledgements wait, on udp->heard during a batch */
+	/* on udp->owing while it owes acknowledgements, on udp->heard during a batch */
 	struct list_head owing OWNED_BY(udp.poll_lock), heard OWNED_BY(udp.poll_lock);
-	/* what is known of its packets' IP headers; NULL: it is no source */
+	/* inferred state of its packets' IP headers; NULL: it is no source */
 	struct roce_source *source OWNED_BY(udp.poll_lock);
 	struct lock tx_lock;
 	union udp_address to GUARDED_BY(tx_lock);
-	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: no such address any more */
-	struct udp_port *port GUARDED_BY(tx_lock); /* what it sends by; NULL with `socket` */
+	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: the address has left */
+	struct udp_port *port GUARDED_BY(tx_lock); /* the port it sends by; NULL with `socket` */
 	struct udp_batch *batch GUARDED_BY(tx_lock);
-	/* for the next batch; only of a port that nobody else sends by. NULL: none */
+	/* for the next batch; only of a port of its own. NULL: none */
 	struct udp_batch *spare GUARDED_BY(tx_lock);
-	struct roce_prefix prefix GUARDED_BY(tx_lock); /* of what it sends */
+	struct roce_prefix prefix GUARDED_BY(tx_lock); /* of its packets */
 	bool blocked GUARDED_BY(tx_lock); /* its batch waits for room in the kernel */
-	bool unbatched GUARDED_BY(tx_lock);  /* packets are not joined */
-	u64 unbatched_until_ns GUARDED_BY(tx_lock); /* until then */
+	bool unbatched GUARDED_BY(tx_lock);  /* packets are not joined ... */
+	u64 unbatched_until_ns GUARDED_BY(tx_lock); /* ... until then */
 	struct connected_socket *connected_socket GUARDED_BY(tx_lock); /* NULL: none */
-	/* short batches in a row, and how many open a connected socket; 0: the least */
+	/* short batches in a row, and the number that opens a connected socket; 0: the least */
 	u32 shorts GUARDED_BY(tx_lock), shorts_needed GUARDED_BY(tx_lock);
 };
 
-struct udp_inbox; /* buffers of receiving; receive.c */
+struct udp_inbox; /* receive buffers; receive.c */
 
 struct udp {
 	struct path path FIXED;
 	struct udp_config cfg FIXED;
 	int epoll_fd FIXED; /* over all sockets */
 
-	/* Polls left that look at the sockets although nothing came; a hint. */
+	/* Remaining polls that look at the sockets although nothing came; a hint. */
 	u32 credit CACHE_ALIGNED ATOMIC_ONLY;
 	u32 polls ATOMIC_ONLY;	/* a hint */
 	u32 connections ATOMIC_ONLY; /* references to destinations */
 	bool any_stuck ATOMIC_ONLY;	/* hint: stuck is not empty */
 	u32 connected_count ATOMIC_ONLY; /* connected sockets */
 	bool connect_wanted ATOMIC_ONLY; /* hint: connect_for is not NULL */
-	u32 connect_ports ATOMIC_ONLY; /* where the next one looks for a port */
-	u32 sockets_shown ATOMIC_ONLY; /* how often a socket went into epoll_fd */
-	bool empty_wanted ATOMIC_ONLY; /* whether nothing is left anywhere: path.emptied */
-	bool any_rest ATOMIC_ONLY; /* hint: a packet that has been taken still waits in the inbox */
+	u32 connect_ports ATOMIC_ONLY; /* where the search for the next port begins */
+	u32 sockets_shown ATOMIC_ONLY; /* how often a socket was added to epoll_fd */
+	bool empty_wanted ATOMIC_ONLY; /* proof that no packet is left is requested: path.emptied */
+	bool any_rest ATOMIC_ONLY; /* hint: a received packet waits in the inbox */
 
 	struct lock poll_lock CACHE_ALIGNED;
 	struct udp_inbox *inbox GUARDED_BY(poll_lock);
-	u64 now_ms GUARDED_BY(poll_lock); /* when the datagrams at hand were taken */
-	struct udp_socket *hot GUARDED_BY(poll_lock); /* where the last datagram came from */
+	u64 now_ms GUARDED_BY(poll_lock); /* clock: when the current datagrams were read */
+	struct udp_socket *hot GUARDED_BY(poll_lock); /* socket of the last datagram */
 	struct list_head owing GUARDED_BY(poll_lock);
 	struct list_head heard GUARDED_BY(poll_lock);
 	struct list_head groups GUARDED_BY(poll_lock);
@@ -213,15 +214,15 @@ struct udp {
 	struct list_head stuck GUARDED_BY(lock);
 	struct udp_batch *spare GUARDED_BY(lock);
 	u32 spare_count GUARDED_BY(lock);
-	/* wants a connected socket, with a reference, or NULL */
+	/* the destination that requests a connected socket, with a reference; NULL: none */
 	struct udp_dest *connect_for GUARDED_BY(lock);
 	struct udp_dest *nowhere FIXED;
-	/* In the place of a source that has shown nothing yet: is in no table, and remembers
-	 * nothing from one datagram to the next */
-	struct udp_dest *stranger OWNED_BY(udp.poll_lock);
+	/* Stands for a sender that is not known yet: in no table, and without state from one
+	 * datagram to the next */
+	struct udp_dest *unknown OWNED_BY(udp.poll_lock);
 	u32 sources OWNED_BY(udp.poll_lock), sources_most OWNED_BY(udp.poll_lock);
-	u64 hash_key[UDP_HASH_WORDS + 1] FIXED; /* random: nobody outside chooses buckets */
-	u32 warned ATOMIC_ONLY; /* bits of UDP_WARNED_*: said once */
+	u64 hash_key[UDP_HASH_WORDS + 1] FIXED; /* random, so that no sender can choose buckets */
+	u32 warned ATOMIC_ONLY; /* bits of UDP_WARNED_*: logged already */
 };
 
 enum { UDP_WARNED_SIZE = 1, UDP_WARNED_SEND = 2, UDP_WARNED_SEGMENT = 4 };
@@ -248,40 +249,39 @@ static inline bool udp_is_captured(const struct udp *udp)
 
 /* ---- udp.c ---- */
 struct epoll_event;
-/* Sockets that have something, at most max; returns the count. Never sleeps. */
+/* Lists sockets that are readable or writable, at most max; returns the count. Never sleeps. */
 int udp_ready(const struct udp *udp, struct epoll_event *ev, int max);
 
 /* ---- sockets.c ---- */
-/* The socket with this address, of any slot, or NULL. */
+/* Returns the socket with this address, of any slot, or NULL. */
 struct udp_socket *sockets_find(struct udp *udp, const u8 gid[16]) REQUIRES(udp->lock);
 void sockets_set_class(struct udp_socket *s);
-/* Sets the hop limit that most of its packets are to have: then they need not say it. */
+/* Sets the hop limit that most of its packets have: those need not state it. */
 void sockets_set_hops(struct udp_socket *s, u8 hops);
-/* Into the table and the wait descriptor. False: no room. */
+/* Adds it to the table and the epoll set. False: no room. */
 bool sockets_insert(struct udp *udp, struct udp_socket *s) REQUIRES(udp->lock);
-/* Has the wait descriptor fire when there is room for sending, or no more. */
+/* Adds or removes the socket's wait for room in the epoll set. */
 void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want);
 void sockets_close_all(struct udp *udp);
-/* Takes one over, of a slot or of a group: true, or false where it is known already, or cannot be
- * used. */
+/* Takes a socket of a slot or of a group. False: it is known already, or cannot be used. */
 bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 		 struct udp_group *group) REQUIRES(udp->slots_lock);
-/* Is there one of the group on this interface? Then it stays. */
+/* Tells whether the group has a socket on this interface, which then stays. */
 bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
 	REQUIRES(udp->slots_lock);
-/* Closes those of a group. */
+/* Closes the sockets of a group. */
 void sockets_drop_group(struct udp *udp, const struct udp_group *g) REQUIRES(udp->slots_lock);
 
 /* ---- lanes.c ---- */
-/* Which lane a flow takes that should have this port. */
+/* Returns the lane of a flow with this port. */
 u8 lanes_of(const struct udp *udp, u16 sport);
-/* Opens the key's lane, if there is none and it can be had. */
+/* Opens the key's lane, if it is not open. It may stay closed. */
 void lanes_open(struct udp *udp, const struct udp_key *key, u16 sport) EXCLUDES(udp->lock);
-/* The socket to send from: the lane's, else that of port 4791; NULL: no such address. */
+/* Returns the socket to send from: the lane's, else that of port 4791; NULL: no such address. */
 struct udp_socket *lanes_choose(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
 
-/* Binds a socket that only sends to the address and port, which others may have too if it is
- * `shared`. 0 or a negative errno. */
+/* Binds a socket that only sends to the address and port; `shared`: other sockets may have them,
+ * too. 0 or a negative errno. */
 int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared);
 
 /* ---- port.c ---- */
@@ -300,80 +300,80 @@ int udp_call_many(int fd, const struct msghdr *like, struct iovec *iov, u32 n);
 /* A batch has left by a shared port, and no other one is begun: after enough short ones in a row
  * asks the engine's thread for a connected socket. Takes `lock`. */
 void connected_batch_left(struct udp_dest *d, const struct udp_batch *b) REQUIRES(d->tx_lock);
-/* Closes the connected socket, of which the destination has one: it sends by its socket's port.
- * What is in its batch has the ICRC of the connected socket's identifications. */
+/* Closes the destination's connected socket: it sends by its socket's port. Packets in its batch
+ * have the ICRC of the connected socket's identifications. */
 void connected_close(struct udp_dest *d) REQUIRES(d->tx_lock);
 
 /* ---- group.c ---- */
-/* A group's address as it is on the wire. */
+/* Writes a group's address as it is on the wire. */
 void group_gid(const u8 group[16], u8 gid[16]);
-/* Has every group joined on every interface. */
+/* Joins every group on every interface. */
 void group_open_all(struct udp *udp) REQUIRES(udp->slots_lock);
 void group_free_all(struct udp *udp) REQUIRES(udp->poll_lock);
 
 /* ---- dest.c ---- */
-/* The destination or source with this key, made if need be; NULL without memory. Takes no
+/* Returns the destination or source with this key, made if it is missing; NULL: no memory. Takes no
  * reference. */
 struct udp_dest *dest_find(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
-/* The same, but none is made. */
+/* The same without making one. */
 struct udp_dest *dest_look(struct udp *udp, const struct udp_key *key) REQUIRES(udp->lock);
-/* One that is in no table. */
+/* Makes one that is in no table. */
 struct udp_dest *dest_create(struct udp *udp, const struct udp_key *key, struct udp_socket *s);
-/* References those of one bucket, at most max; returns the count. */
+/* Takes a reference to each destination of one bucket, at most max; returns the count. */
 u32 dest_take_bucket(struct udp *udp, u32 bucket, struct udp_dest **out, u32 max);
-/* Frees destinations that nobody holds once there are many. */
+/* Frees destinations without references once there are many. */
 void dest_reap(struct udp *udp) REQUIRES(udp->poll_lock);
-/* The source with this key, or NULL. */
+/* Returns the source with this key, or NULL. */
 struct udp_dest *dest_source_look(struct udp *udp, const struct udp_key *key)
 	REQUIRES(udp->poll_lock);
-/* One that is not known yet and has shown itself, as `source` has it. Sources that nobody is
- * connected with are forgotten once there are many. NULL: no memory. */
+/* Adds a source that has proven itself, with the state of `source`. Sources without a connection
+ * are freed once there are many. NULL: no memory. */
 struct udp_dest *dest_source_add(struct udp *udp, const struct udp_key *key,
 				 const struct roce_source *source) REQUIRES(udp->poll_lock);
-/* For the path's life: random numbers, the stranger. 0 or -ENOMEM. */
+/* Opens the tables: random numbers, the stand-in for unknown senders. 0 or -ENOMEM. */
 int dest_open(struct udp *udp);
 void dest_free_all(struct udp *udp);
 
 /* ---- send.c ---- */
 int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n);
 void send_flush(struct path_dest *dest);
-/* Nothing that was sent together seems to arrive. */
+/* Batches are lost while single packets arrive. */
 void send_batches_lost(struct path_dest *dest);
-/* Nothing at all seems to. */
+/* The peer is silent. */
 void send_peer_silent(struct path_dest *dest);
-/* Hands over what has gathered, if it may go. */
+/* Sends the batch, if it may be sent. */
 void send_waiting(struct udp_dest *d) REQUIRES(d->tx_lock);
-/* From now on it sends from this socket, or none. */
+/* Has the destination send from this socket; NULL: from none. */
 void send_from(struct udp_dest *d, struct udp_socket *s) REQUIRES(d->tx_lock);
-/* Tries again what met a full socket, and tells those who wait. */
+/* Sends again what a full socket refused, and calls writable() for waiting queue pairs. */
 void send_retry(struct udp *udp) REQUIRES(udp->poll_lock);
 void send_free_spare(struct udp *udp);
 
 /* ---- cut.c ---- */
-/* By bytes / 4: what so many were cut into last; 0: one packet. */
+/* By bytes / 4: the last cut of a datagram of that length; 0: one packet. */
 enum { UDP_CUT_LENGTHS = 128 };
 struct udp_cut {
 	u16 segment[UDP_CUT_LENGTHS];
 };
-/* So they were cut. */
+/* Records a cut. */
 void cut_learn(struct udp_cut *c, u32 bytes, u32 segment);
-/* Are they cut as the last time, or not at all? Then the first packet has been judged, and *segment
- * is the length of each but the last, or 0. Else nothing has happened. */
+/* Tells whether the datagram is cut as the last one of its length, or is one packet. Then the first
+ * packet's ICRC has been judged, and *segment is the length of each packet but the last, or 0. Else
+ * nothing was done. */
 bool cut_expected(struct udp_cut *c, struct roce_source *s, const struct roce_flow *f,
 		  const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
-/* Tries whatever there may be. Nothing has been judged. */
+/* Tries all possible cuts. Judges nothing for the caller. */
 void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_flow *f,
 	      const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
 
 /* ---- receive.c ---- */
 struct udp_inbox *inbox_create(void);
 void inbox_destroy(struct udp_inbox *in);
-/* What waits in the inbox is lost, as if on the way. */
+/* Drops the waiting packet, as if it were lost on the wire. */
 void receive_forget_rest(struct udp *udp) REQUIRES(udp->poll_lock);
-/* Takes at most about `budget` packets from the sockets; returns how many datagrams' packets
- * came. */
+/* Receives about `budget` packets at most; returns how many datagrams' packets came. */
 int receive_some(struct udp *udp, int budget) REQUIRES(udp->poll_lock);
-/* The same from all sockets, and of what waits nothing is left. */
+/* The same from all sockets; no packet stays in the inbox. */
 int receive_everywhere(struct udp *udp, int budget) REQUIRES(udp->poll_lock);
 
 #endif
