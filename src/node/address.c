@@ -1,5 +1,6 @@
 /* address.c: the node's name and its abstract socket.
- * In:    ANYVERBS_NODE, the user, /proc/self/ns      Out: an address, a verdict on a peer
+ * In:    ANYVERBS_NODE, the user, /proc/self/ns      Out: an address; whether a peer is the same
+ * user's
  * Runs:  any thread                                  Locks: none
  */
 #include "node/address.h"
@@ -91,7 +92,7 @@ u64 address_net_ns(void)
 
 	if (stat("/proc/self/ns/net", &st) == 0)
 		return st.st_ino;
-	/* without /proc: a number that is as good, but differs from boot to boot */
+	/* without /proc: the socket's inode serves as well, but differs from boot to boot */
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;

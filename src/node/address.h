@@ -14,12 +14,12 @@ enum { NODE_NAME_MAX = 32 };
  * 31. -EINVAL. */
 int address_node_name(char name[NODE_NAME_MAX]);
 bool address_name_valid(const char *name);
-/* Whether a device may have this name: "roce" and a number of at most four digits. */
+/* Tells whether a device may have this name: "roce" and a number of at most four digits. */
 bool address_device_valid(const char *name);
-/* The abstract address of this user's node `name`; returns the length of the address. */
+/* Makes the abstract address of this user's node `name`; returns its length. */
 socklen_t address_make(const char *name, struct sockaddr_un *out);
-/* Whether the other end of a connected socket runs as this user. *pid: the peer's in any case, as
- * this process sees it (may be 0). */
+/* Tells whether the other end of a connected socket runs as this user. *pid: the peer's in any
+ * case, as this process sees it (may be 0). */
 bool address_peer_is_mine(int fd, s32 *pid);
 /* Inodes of this process' namespaces; 0 where unknown, and for the host's first user namespace. */
 u64 address_user_ns(void);

@@ -28,7 +28,7 @@ static void client_bit_set(u8 *bits, u32 i)
 	bits[i / 8] |= (u8)(1u << (i % 8));
 }
 
-/* What the other side's error on our socket means to the caller. */
+/* Translates the peer's error on this socket for the caller. */
 static int client_socket_error(int err)
 {
 	if (err == -EPIPE || err == -ENOTCONN)
@@ -36,7 +36,7 @@ static int client_socket_error(int err)
 	return err == -ETOOMANYREFS ? -ENFILE : err;
 }
 
-/* Judges a packet: 0: it is the reply; -EAGAIN: an old one; else the result. */
+/* Judges a packet: 0: it is the reply; -EAGAIN: an earlier one; else the result. */
 static int client_check_reply(const struct proto_head *request, const struct proto_head *reply,
 			      size_t reply_size, const struct message *m)
 {
@@ -57,7 +57,8 @@ static int client_check_reply(const struct proto_head *request, const struct pro
 	return m->fds_lost ? -EMFILE : 0;
 }
 
-/* One request on a connected socket. On failure no descriptor is left in *m. */
+/* Sends one request on a connected socket and receives its reply. On failure no descriptor is left
+ * in *m. */
 static int client_exchange(int fd, struct proto_head *request, size_t size, const int *fds,
 			   int fd_count, struct proto_head *reply, size_t reply_size,
 			   struct message *m)
@@ -98,7 +99,7 @@ int client_call(struct node *n, void *request, size_t size, const int *fds, int 
 	return client_exchange(n->control, head, size, fds, fd_count, reply, reply_size, m);
 }
 
-/* Holds the copy of a reply; the largest request has a reply of this kind as well. */
+/* Space for a copy of a reply; the largest request has a reply of this kind as well. */
 int client_request(struct node *n, void *request, size_t size, const int *fds, int fd_count,
 		   void *reply, size_t reply_size, struct message *m)
 {
@@ -123,7 +124,7 @@ static void client_describe(struct proto_process *who)
 	strncpy(who->command, program_invocation_short_name, sizeof(who->command) - 1);
 }
 
-/* Takes what HELLO's or RESUME's reply brought: from here on the connection is the node's. */
+/* Takes the descriptors of the reply to HELLO or RESUME: from here on the process is connected. */
 static int client_adopt(struct node *n, int control, const struct proto_hello_reply *reply,
 			struct message *m) REQUIRES(n->request_lock)
 {
@@ -145,7 +146,7 @@ static int client_adopt(struct node *n, int control, const struct proto_hello_re
 		goto fail;
 	}
 	message_take_fd(m, 0);
-	/* after RESUME the claims have brought them */
+	/* after RESUME the claims have replaced them */
 	if (n->slots_fd < 0)
 		n->slots_fd = message_take_fd(m, 2);
 	if (n->keeper_fd < 0)
@@ -175,8 +176,8 @@ static int client_hello(struct node *n, int control) REQUIRES(n->request_lock)
 	return err < 0 ? err : client_adopt(n, control, &reply, &m);
 }
 
-/* A claim with the descriptor that the process keeps for it: *kept is replaced by that of the
- * reply. */
+/* Sends a claim with the descriptor that the process keeps for it, and replaces *kept by the
+ * reply's. */
 static int client_claim(struct node *n, struct proto_head *request, size_t size, int *kept,
 			struct proto_head *reply, size_t reply_size) REQUIRES(n->request_lock)
 {
@@ -236,7 +237,7 @@ static int client_claim_pairs(struct node *n) REQUIRES(n->request_lock)
 	return err;
 }
 
-/* A membership that the node refuses is lost, and the process goes on. */
+/* A membership that the node refuses is lost; the process continues. */
 static int client_claim_groups(struct node *n) REQUIRES(n->request_lock)
 {
 	struct proto_mcast request = { .qpn = 0 };
@@ -265,11 +266,11 @@ static int client_claim_groups(struct node *n) REQUIRES(n->request_lock)
 	}
 }
 
-/* What this process had from the services of the node that died, in the order in which the services
- * judge it. */
+/* The claims to the next node for what this process held, in the order in which the services expect
+ * them. */
 static int (*const client_claims[])(struct node *n) = {
 	client_claim_slots,
-	client_claim_sockets, /* which go by the slots' owners */
+	client_claim_sockets, /* whose sockets belong to the slots' owners */
 	client_claim_pairs,
 	client_claim_groups,
 };
@@ -299,17 +300,17 @@ static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 	else
 		message_close(&m);
 	if (err < 0)
-		n->control = -1; /* the caller's again */
+		n->control = -1; /* stays the caller's */
 	return err;
 }
 
-/* A node that leaves just now, or that has not yet noticed the end of our old connection. */
+/* The node is just leaving, or has not noticed yet that the old connection ended. */
 static bool client_try_again(int err)
 {
 	return err == -ECONNRESET || err == -EAGAIN || err == -EPIPE;
 }
 
-/* Connects and introduces this process, until a deadline. */
+/* Connects and registers this process, until a deadline. */
 static int client_join(struct node *n) REQUIRES(n->request_lock)
 {
 	u64 deadline = clock_now_ns() + NODE_ATTACH_S * NS_PER_S;
@@ -394,7 +395,7 @@ void node_detach(struct node *n)
 	if (n == NULL)
 		return;
 	lock_acquire(&n->request_lock);
-	/* a child that forked may still hold copies of both descriptors: end what they stand for */
+	/* a child that forked may still hold copies of both sockets: shuts the connections down */
 	if (n->control >= 0)
 		shutdown(n->control, SHUT_RDWR);
 	if (n->slots_fd >= 0)
@@ -424,7 +425,7 @@ int client_recover(struct node *n)
 		close(n->control);
 		n->control = -1;
 	}
-	/* what the old node said last counts in what is told to the new one */
+	/* events that the old node sent count in the claims to the new one */
 	events_drain(n);
 	err = client_join(n);
 	if (err < 0)
@@ -483,7 +484,7 @@ int node_slot_take(struct node *n, u32 *slot)
 	return err;
 }
 
-/* A reply with sockets, judged and taken. On failure nothing is. */
+/* Judges a reply with sockets and takes them. On failure it takes none. */
 static int client_take_sockets(const struct proto_udp_sockets_reply *reply, struct message *m,
 			       struct node_socket *out, int max)
 {
@@ -521,7 +522,7 @@ int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *o
 		if (err == 0)
 			err = client_take_sockets(&reply, &m, out + count, max - count);
 		count += MAX(err, 0);
-		/* the indices rise, so this ends */
+		/* the indexes rise, so the loop ends */
 		if (err >= 0 && reply.next != 0 && reply.next <= request.from)
 			err = -EPROTO;
 		request.from = reply.next;
@@ -532,7 +533,7 @@ int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *o
 	return err < 0 ? err : count;
 }
 
-/* Tells the node that this process cannot take part in a pair; the peer is told. */
+/* Tells the node that this process cannot take part in a pair; the node tells the peer. */
 static void client_pair_drop(struct node *n, u64 process) REQUIRES(n->request_lock)
 {
 	struct proto_peer request = { .process = process };
@@ -540,7 +541,7 @@ static void client_pair_drop(struct node *n, u64 process) REQUIRES(n->request_lo
 	struct message m;
 
 	client_head(&request.head, PROTO_PAIR_DROP);
-	/* if the node dies meanwhile: RESUME does not name the pair, which says the same */
+	/* if the node dies meanwhile, RESUME omits the pair, with the same effect */
 	(void)client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
 }
 
@@ -559,7 +560,7 @@ void node_pair_refuse(struct node *n, u64 process)
 	lock_release(&n->request_lock);
 }
 
-/* CONNECT once. -EAGAIN: the slot's owner has not yet found the new node. */
+/* Sends CONNECT once. -EAGAIN: the slot's owner has not found the new node yet. */
 static int client_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 	REQUIRES(n->request_lock)
 {
@@ -646,8 +647,8 @@ int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn)
 
 	lock_acquire(&n->request_lock);
 	err = client_mcast(n, PROTO_MCAST_LEAVE, gid, qpn);
-	/* What one node has granted, the next may have refused: then it has been left already. Who
-	 * could not ask is a member still, to the next node too. */
+	/* A membership that the next node refused is lost already. If the node could not be asked,
+	 * the process is still a member, also to the next node. */
 	if ((err == 0 || err == -ENOENT) && events_joined_remove(n, gid, qpn))
 		err = 0;
 	lock_release(&n->request_lock);

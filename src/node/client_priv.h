@@ -1,4 +1,4 @@
-/* client_priv.h: the client side's object; inside src/node/ only.
+/* client_priv.h: inside the client side of the node.
  *
  * Two locks. request_lock is held across a whole request, waiting included: it orders requests and
  * recovery. state_lock guards what readers and the events' thread share; its sections never wait.
@@ -19,7 +19,7 @@ struct client_membership {
 	u32 qpn;
 };
 
-/* An event that waits for node_event_next although its socket is gone. */
+/* An event that waits for node_event_next after its socket has closed. */
 struct client_event {
 	struct list_head node;
 	struct node_event event;
@@ -29,15 +29,15 @@ struct node {
 	struct node_self self FIXED;
 	char name[NODE_NAME_MAX] FIXED;
 	u64 process FIXED;
-	/* epoll over the events socket and wake_fd: stays the same through recovery */
+	/* epoll over the events socket and wake_fd; the same after a recovery */
 	int wait_fd FIXED;
 	int wake_fd FIXED; /* readable while `waiting` is not empty */
 
 	struct lock request_lock;
 	int control GUARDED_BY(request_lock);
 	u32 serial GUARDED_BY(request_lock);
-	int slots_fd GUARDED_BY(request_lock); /* its locks are what makes the slots ours */
-	int keeper_fd GUARDED_BY(request_lock); /* keeps UDP sockets alive; for the next node */
+	int slots_fd GUARDED_BY(request_lock); /* its byte locks hold this process' slots */
+	int keeper_fd GUARDED_BY(request_lock); /* keeps UDP sockets open for the next node */
 	u8 slots[PROTO_SLOT_BYTES] GUARDED_BY(request_lock);
 
 	struct lock state_lock ACQUIRED_AFTER(request_lock);
@@ -47,7 +47,7 @@ struct node {
 	u64 *pairs GUARDED_BY(state_lock);
 	u32 pair_count GUARDED_BY(state_lock);
 	u32 pair_space GUARDED_BY(state_lock);
-	/* the ids that this process was told of, 0: none */
+	/* ids of the devices that this process was told of, 0: none */
 	u64 devices[NODE_DEVICES] GUARDED_BY(state_lock);
 	struct client_membership *joined GUARDED_BY(state_lock);
 	u32 joined_count GUARDED_BY(state_lock);
@@ -56,7 +56,7 @@ struct node {
 
 /* ---- connection.c ---- */
 
-/* Connects to the node, starting it where there is none: the socket, or a negative errno as
+/* Connects to the node, starting it if none runs. Returns the socket, or a negative errno as of
  * node_attach. */
 int connection_open(const char *name, bool start);
 
@@ -68,7 +68,7 @@ int connection_open(const char *name, bool start);
 int client_call(struct node *n, void *request, size_t size, const int *fds, int fd_count,
 		void *reply, size_t reply_size, struct message *m) REQUIRES(n->request_lock);
 int client_recover(struct node *n) REQUIRES(n->request_lock);
-/* As client_call; where the node has died, with the next one. */
+/* As client_call. If the node has died, asks the next one. */
 int client_request(struct node *n, void *request, size_t size, const int *fds, int fd_count,
 		   void *reply, size_t reply_size, struct message *m) REQUIRES(n->request_lock);
 void client_head(struct proto_head *head, u16 type);
@@ -79,23 +79,23 @@ void client_pair_refuse(struct node *n, u64 process);
 
 int events_init(struct node *n);
 void events_destroy(struct node *n);
-/* Reads the old socket to its end and closes it; what it brought waits for node_event_next. */
+/* Reads the old socket to its end and closes it; its events wait for node_event_next. */
 void events_drain(struct node *n);
-/* Takes over the socket of a node and its notice board. */
+/* Takes the events socket and the notice board of a node. */
 int events_replace(struct node *n, int events, const struct notice *notice);
 bool events_live(struct node *n);
-/* Has node_event_next say `type`, without a packet. */
+/* Queues `type` for node_event_next, without a packet. */
 void events_push(struct node *n, enum node_event_type type);
 int events_pair_add(struct node *n, u64 process);
 void events_pair_remove(struct node *n, u64 process);
 /* Copies the numbers of the peers, at most max; returns the count. */
 u32 events_pairs(struct node *n, u64 *out, u32 max);
 int events_joined_add(struct node *n, const u8 gid[16], u32 qpn);
-/* False: it had not joined. */
+/* False: the process was no member. */
 bool events_joined_remove(struct node *n, const u8 gid[16], u32 qpn);
 void events_close_peer(struct node_peer *peer);
 /* Fills *peer from a message whose descriptors begin with the board at `first`; -EMFILE, -EPROTO.
- * Nothing is taken on failure. */
+ * Takes no descriptor on failure. */
 int events_peer_from(struct message *m, int first, const struct proto_peer *from,
 		     struct node_peer *peer);
 

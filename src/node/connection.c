@@ -1,6 +1,6 @@
-/* connection.c: finds the node, or starts it. It listens at an abstract address, which anybody can
- * take first; then in its private folder.
- * In:    the node's name              Out: a connected socket whose other end is ours
+/* connection.c: finds the node, or starts it. It listens at an abstract address. Any user can take
+ * that first; then it listens in its private folder.
+ * In:    the node's name              Out: a socket connected to a process of this user
  * Runs:  any thread; may block        Locks: none
  */
 #include <errno.h>
@@ -21,12 +21,12 @@ static void connection_sleep(u64 ns)
 	struct timespec ts = { .tv_sec = (time_t)(ns / NS_PER_S),
 			       .tv_nsec = (long)(ns % NS_PER_S) };
 
-	/* a signal only makes the next look come earlier */
+	/* a signal only makes the next attempt come earlier */
 	nanosleep(&ts, NULL);
 }
 
-/* The socket, -EACCES if somebody else sits there, or what connect() said. *pid is theirs, 0 where
- * this process cannot see it. */
+/* Returns the socket, -EACCES if another user's process listens there, or connect()'s error. *pid:
+ * that process', 0 where this process cannot see it. */
 static int connection_connect(const struct sockaddr_un *addr, socklen_t length, s32 *pid)
 {
 	int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -42,7 +42,7 @@ static int connection_connect(const struct sockaddr_un *addr, socklen_t length, 
 	return err;
 }
 
-/* To a node that found the abstract address taken. -ECONNREFUSED: there is none. */
+/* Connects to a node that found the abstract address taken. -ECONNREFUSED: no node. */
 static int connection_in_folder(const char *name)
 {
 	char path[PLACE_PATH];
@@ -62,8 +62,8 @@ static int connection_in_folder(const char *name)
 	return -ECONNREFUSED;
 }
 
-/* One try: the socket or a negative errno; -EAGAIN: nobody accepts at the abstract address. *taken
- * is set where another user has it, and *pid then. */
+/* One attempt: the socket or a negative errno; -EAGAIN: the abstract address is bound, and no
+ * process accepts. Sets *taken if another user has it, and *pid then. */
 static int connection_try(const char *name, bool *taken, s32 *pid)
 {
 	struct sockaddr_un addr;
@@ -94,13 +94,14 @@ static int connection_give_up(const char *name, bool taken, s32 pid)
 	return -EACCES;
 }
 
-/* Whether the daemon that was started may still listen: its time is over, but it gets no CPU. */
+/* Tells whether the daemon that was started may still begin to listen: its time is over, but it
+ * gets no CPU. */
 static bool connection_is_late(u64 begin, u64 now, s32 daemon)
 {
 	return now < begin + AWAIT_BUSY_S * NS_PER_S && await_is_busy(daemon);
 }
 
-/* Whether waiting may help. */
+/* Tells whether waiting may help. */
 static bool connection_may_come(int err)
 {
 	return err == -ECONNREFUSED || err == -EAGAIN || err == -EINTR;
@@ -126,8 +127,8 @@ int connection_open(const char *name, bool start)
 				break;
 			deadline = now + NS_PER_S;
 		}
-		/* a node that was just leaving, or died again: another second, another try. What
-		 * accepts nobody for a second may be another user's */
+		/* a node that was just leaving, or died again: try for another second. An address
+		 * where none accepts for a second may be another user's */
 		if ((fd == -ECONNREFUSED || (start && now >= begin + NS_PER_S)) &&
 		    now >= respawn && !await_is_busy(daemon) && tries++ < 3) {
 			err = spawn_daemon(name, &daemon);

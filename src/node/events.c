@@ -1,5 +1,5 @@
-/* events.c: what the node says unasked, and this process' copy of what it must repeat to the next
- * node.
+/* events.c: unsolicited messages of the node, and this process' copy of what it must claim from the
+ * next node.
  * In:    packets on the events socket, the notice board     Out: struct node_event
  * Runs:  the engine's thread; requests add to the copies    Locks: state_lock (never waits inside)
  */
@@ -37,7 +37,7 @@ int events_init(struct node *n)
 	return events_watch(n, n->wake_fd);
 }
 
-/* Says goodbye to the epoll first: a child may hold a copy, which would keep it there. */
+/* Removes it from the epoll set first: a child may hold a copy, which would keep it there. */
 static void events_close_socket(struct node *n) REQUIRES(n->state_lock)
 {
 	if (n->events < 0)
@@ -57,7 +57,7 @@ void events_close_peer(struct node_peer *peer)
 			close(fds[i]);
 }
 
-/* An event that nobody will get. */
+/* Frees an event that is not delivered. */
 static void events_forget(const struct node_event *ev)
 {
 	struct node_peer peer = ev->peer;
@@ -91,9 +91,9 @@ void events_destroy(struct node *n)
 		close(n->wait_fd);
 }
 
-/* ---- what the next node must be told ---- */
+/* ---- copies for the claims ---- */
 
-/* Room for one more in an array; -ENOMEM. */
+/* Makes room for one more in an array; -ENOMEM. */
 static int events_grow(void **array, u32 count, u32 *space, size_t size)
 {
 	u32 wanted = *space == 0 ? 8 : *space * 2;
@@ -218,7 +218,7 @@ int events_peer_from(struct message *m, int first, const struct proto_peer *from
 	return 0;
 }
 
-/* A new pair, or -EMFILE, -ENOMEM: then the peer must be told. */
+/* Takes a new pair, or -EMFILE, -ENOMEM: then the peer must be told. */
 static int events_peer_new(struct node *n, const struct proto_peer *p, struct message *m,
 			   struct node_event *ev) REQUIRES(n->state_lock)
 {
@@ -235,7 +235,7 @@ static int events_peer_new(struct node *n, const struct proto_peer *p, struct me
 	return 0;
 }
 
-/* Translates a packet; what it brings too much is closed. */
+/* Translates a packet; closes surplus descriptors. */
 static int events_translate(struct node *n, const struct proto_peer *p, struct message *m,
 			    struct node_event *ev) REQUIRES(n->state_lock)
 {
@@ -278,7 +278,7 @@ static void events_wake(struct node *n)
 	u64 one = 1;
 
 	if (write(n->wake_fd, &one, sizeof(one)) < 0)
-		return; /* full: it is readable already */
+		return; /* full: readable already */
 }
 
 static int events_queue(struct node *n, const struct node_event *ev) REQUIRES(n->state_lock)
@@ -301,7 +301,7 @@ static int events_queue_device(struct node *n, enum node_event_type type, u32 in
 	return id == 0 ? 0 : events_queue(n, &ev);
 }
 
-/* Tells of devices that came and went since the last comparison. */
+/* Queues events of devices that came and went since the last comparison. */
 static void events_compare_devices(struct node *n) REQUIRES(n->state_lock)
 {
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
@@ -319,8 +319,8 @@ static void events_compare_devices(struct node *n) REQUIRES(n->state_lock)
 	}
 }
 
-/* The next event of the socket: 0; -EAGAIN; -ECONNRESET: the socket is gone; -EMFILE, -ENOMEM:
- * *refused cannot be taken. */
+/* Reads the next event of the socket: 0; -EAGAIN; -ECONNRESET: the socket has ended; -EMFILE,
+ * -ENOMEM: the pair *refused cannot be taken. */
 static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQUIRES(n->state_lock)
 {
 	struct proto_peer p = { .process = 0 };
@@ -411,7 +411,7 @@ int node_event_fd(struct node *n)
 	return n->wait_fd;
 }
 
-/* Takes an event off the list of those that wait. */
+/* Takes an event off the list of waiting ones. */
 static struct node_event events_remove(struct node *n, struct client_event *c)
 	REQUIRES(n->state_lock)
 {
@@ -452,7 +452,7 @@ bool node_event_next(struct node *n, struct node_event *ev)
 	return err != -EAGAIN;
 }
 
-/* The first waiting event of a type. */
+/* Returns the first waiting event of a type. */
 static struct client_event *events_find(struct node *n, enum node_event_type type)
 	REQUIRES(n->state_lock)
 {
@@ -462,7 +462,7 @@ static struct client_event *events_find(struct node *n, enum node_event_type typ
 	return NULL;
 }
 
-/* Reads the next event of the socket and lets it wait. */
+/* Reads the next event of the socket into the list of waiting ones. */
 static int events_fetch(struct node *n, u64 *refused) REQUIRES(n->state_lock)
 {
 	struct node_event ev = { .type = NODE_EVENT_LOST };

@@ -21,9 +21,9 @@ int message_send(int fd, const void *data, size_t size, const int *fds, int fd_c
 int message_receive(int fd, void *data, size_t capacity, struct message *m);
 /* Waits until fd is readable: 0, -ETIMEDOUT. Goes on after signals. */
 int message_wait(int fd, u64 deadline_ns);
-/* Closes what nobody took. */
+/* Closes the descriptors that were not taken. */
 void message_close(struct message *m);
-/* The descriptor at `index` becomes the caller's. */
+/* Passes the descriptor at `index` to the caller. */
 int message_take_fd(struct message *m, int index);
 
 #endif

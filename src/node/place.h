@@ -1,4 +1,5 @@
-/* place.h: where the private folder of a node may lie. The client side and the daemon use it. */
+/* place.h: the possible places of a node's private folder. The client side and the daemon use it.
+ * */
 #ifndef NODE_PLACE_H
 #define NODE_PLACE_H
 

@@ -1,4 +1,4 @@
-/* protocol.h: what a process and the node say to each other over their sockets: head.h has what all
+/* protocol.h: the messages between a process and the node: head.h has what all
  * messages share, each service a header of its own.
  */
 #ifndef NODE_PROTOCOL_H

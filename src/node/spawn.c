@@ -57,7 +57,7 @@ static int spawn_flags(void)
 	return __tsan_init != NULL ? CLONE_VFORK : CLONE_VM | CLONE_VFORK;
 }
 
-/* The daemon must not load what was preloaded into its host, nor find libraries where the host
+/* The daemon must not load libraries that were preloaded into its host, nor search where the host
  * does. */
 static bool spawn_env_wanted(const char *entry)
 {
@@ -71,7 +71,7 @@ static bool spawn_env_wanted(const char *entry)
 	return false;
 }
 
-/* The folder of the file that this code is in. */
+/* Finds the folder of the file that contains this code. */
 static int spawn_own_folder(char *folder)
 {
 	char file[PATH_MAX];
@@ -115,12 +115,12 @@ int spawn_find(char *path, size_t size)
 	return access(path, X_OK) == 0 ? 0 : -errno;
 }
 
-/* What the children run. They share our memory, so they must leave no trace in it: only system
- * calls, past whatever wraps the C library's functions, and no bookkeeping of a sanitizer (a
- * child never returns from what it entered). */
+/* Code that the children run. They share the host's memory, so they may change none of it: they
+ * make system calls only, past wrappers of the C library's functions and without a sanitizer's
+ * bookkeeping (a child never returns from a function). */
 #define SPAWN_CHILD __attribute__((no_sanitize("thread"), no_sanitize("address")))
 
-/* All descriptors but 0 to 2, which become /dev/null. */
+/* Closes all descriptors but 0 to 2, which become /dev/null. */
 SPAWN_CHILD static void spawn_close_fds(void)
 {
 	long null = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
@@ -135,7 +135,7 @@ SPAWN_CHILD static void spawn_close_fds(void)
 		syscall(SYS_close, fd);
 }
 
-/* Handlers of the host may not run there. All zeroes is the kernel's structure for the default,
+/* Handlers of the host may not run there. Zeroes are the kernel's structure for the default action,
  * whatever its layout. */
 SPAWN_CHILD static void spawn_default_signals(void)
 {
@@ -176,8 +176,8 @@ SPAWN_CHILD static int spawn_child(void *arg)
 	return 0;
 }
 
-/* Runs the two children. All signals are blocked around it: a handler in a child would run on our
- * memory. */
+/* Runs the two children. All signals are blocked meanwhile: a handler in a child would run on the
+ * host's memory. */
 static int spawn_run(struct spawn *s)
 {
 	sigset_t all, old;

@@ -31,9 +31,9 @@
 
 enum {
 	UDP_SEND_BUFFER = 4 << 20,
-	/* The kernel counts twice 4 KiB for a packet of 4 KiB and doubles what is asked for: what a
-	 * peer sends at once without any pacing (UC over Linux's rxe: a whole message of 8 MiB)
-	 * then fits, however late this process runs. */
+	/* The kernel counts twice 4 KiB for a packet of 4 KiB, and doubles the requested size. So a
+	 * burst that a peer sends without pacing (UC over Linux's rxe: a message of 8 MiB) fits,
+	 * however late this process runs. */
 	UDP_RECEIVE_BUFFER = 16 << 20,
 };
 
@@ -55,8 +55,8 @@ static const struct udp_option udp_options_v6[] = {
 	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, 1 },
 	{ IPPROTO_IPV6, IPV6_RECVTCLASS, 1 },
 	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1 },
-	/* rxe and adapters send without a checksum, for there is the ICRC; the kernel would drop
-	 * that */
+	/* rxe and adapters send without a checksum, since the ICRC protects the packet; the kernel
+	 * would drop such datagrams */
 	{ IPPROTO_UDP, UDP_NO_CHECK6_RX, 1 },
 };
 
@@ -74,7 +74,7 @@ void udp_gid_from_v4(u8 gid[16], u32 address_be)
 	memcpy(gid + 12, &address_be, 4);
 }
 
-/* Neither unspecified nor a group's. */
+/* Neither unspecified nor a multicast address. */
 static bool udp_gid_is_host(const u8 gid[16])
 {
 	static const u8 zero[16];
@@ -125,7 +125,7 @@ socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *ou
 	return sizeof(*v6);
 }
 
-/* As much room as this user may have. The larger of what privilege and the system's limit allow. */
+/* As large as this user may have it: the larger of what privilege and the system's limit allow. */
 static void udp_socket_grow(int fd)
 {
 	int receive = UDP_RECEIVE_BUFFER, send = UDP_SEND_BUFFER;
@@ -153,7 +153,7 @@ int udp_socket_open(const u8 gid[16])
 		close(fd);
 		return err;
 	}
-	/* kernels before 5.0 know none: there each datagram comes alone */
+	/* kernels before 5.0 lack UDP_GRO: there each datagram comes alone */
 	(void)setsockopt(fd, IPPROTO_UDP, UDP_GRO, &one, sizeof(one));
 	udp_socket_grow(fd);
 	return fd;
@@ -182,7 +182,7 @@ u32 udp_socket_lost(int fd)
 	u32 info[SK_MEMINFO_VARS] = { 0 };
 	socklen_t size = sizeof(info);
 
-	/* an old kernel does not tell */
+	/* an old kernel lacks it */
 	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) < 0)
 		return 0;
 	return info[SK_MEMINFO_DROPS];
@@ -201,7 +201,7 @@ u32 node_mcast_v4(const u8 group[16])
 	return IN_MULTICAST(ntohl(address)) ? address : 0;
 }
 
-/* The group as udp_address takes it. False: it is none. */
+/* Translates the group for udp_address. False: no group. */
 static bool udp_mcast_gid(const u8 group[16], u8 gid[16])
 {
 	u32 v4 = node_mcast_v4(group);
@@ -230,8 +230,8 @@ static int udp_mcast_join(int fd, const u8 gid[16], u32 ifindex)
 	return err < 0 ? -errno : 0;
 }
 
-/* Each multicast datagram goes to every socket that is bound to its group: so those of other
- * processes and users may share the port. */
+/* Each multicast datagram goes to every socket bound to its group: so sockets of other processes
+ * and users may share the port. */
 static int udp_mcast_bind(int fd, const u8 gid[16], u32 ifindex)
 {
 	int one = 1, zero = 0, index = (int)ifindex;
@@ -239,8 +239,8 @@ static int udp_mcast_bind(int fd, const u8 gid[16], u32 ifindex)
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0)
 		return -errno;
 	if (!udp_gid_is_v4(gid)) {
-		/* IPv6 does not look at the interface of a membership. Kernels that know neither
-		 * deliver what came to other interfaces, too */
+		/* IPv6 ignores the interface of a membership. Kernels that lack both options
+		 * deliver datagrams of other interfaces, too */
 		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &zero, sizeof(zero));
 		(void)setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &index, sizeof(index));
 	}

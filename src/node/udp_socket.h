@@ -9,21 +9,22 @@
 
 bool udp_gid_is_v4(const u8 gid[16]);
 void udp_gid_from_v4(u8 gid[16], u32 address_be);
-/* The GID of an address in text, IPv4 or IPv6, that a host may have; false: it is none, gid is as
- * before. */
+/* Parses an address, IPv4 or IPv6, that a host may have; false: it is none, and gid is
+ * unchanged. */
 bool udp_gid_parse(const char *text, u8 gid[16]);
-/* The interface that belongs to the address itself: that of a link-local one, else 0. */
+/* Returns the interface that is part of the address: that of a link-local one, else 0. */
 u32 udp_scope(const u8 gid[16], u32 ifindex);
-/* The GID's address with port 4791, and the interface for a link-local one; returns its length. */
+/* Makes the GID's address with port 4791, and the interface for a link-local one; returns its
+ * length. */
 socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *out);
 /* A socket of the address' family with the options that struct node_socket names, not bound: the
  * descriptor or a negative errno. */
 int udp_socket_open(const u8 gid[16]);
 /* 0 or a negative errno: -EADDRINUSE, -EADDRNOTAVAIL. */
 int udp_socket_bind(int fd, const u8 gid[16], u32 ifindex);
-/* Throws away what waits; returns how many datagrams, at most `max`. */
+/* Discards waiting datagrams; returns how many, at most `max`. */
 u32 udp_socket_drain(int fd, u32 max);
-/* Datagrams that it has lost since it was made, for its buffer was full (or their checksum
+/* Datagrams lost since the socket was opened, because its buffer was full (or their checksum
  * wrong). */
 u32 udp_socket_lost(int fd);
 

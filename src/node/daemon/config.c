@@ -20,12 +20,12 @@
 #include "node/udp_socket.h"
 
 enum {
-	CONFIG_GIDS_MAX = NODE_GIDS - 1, /* one stays empty, at least */
+	CONFIG_GIDS_MAX = NODE_GIDS - 1, /* one entry stays empty, at least */
 	CONFIG_TOLD_TEXT = 4096,
 	CONFIG_MTU_MIN = 256,
 	CONFIG_MTU_MAX = 4096,
-	/* What Linux' rxe leaves for headers of any kind: IP 40, UDP 8, BTH 12, RETH 16, ICRC 4.
-	 * Over IPv6 a WRITE with immediate data needs 4 more */
+	/* Bytes that Linux' rxe reserves for headers of any kind: IP 40, UDP 8, BTH 12, RETH 16,
+	 * ICRC 4. Over IPv6 a WRITE with immediate data needs 4 more */
 	CONFIG_HEADERS_V4 = 80,
 	CONFIG_HEADERS_V6 = 84,
 };
@@ -75,14 +75,14 @@ u64 config_guid(const char *node, const char *device)
 	h = config_hash(h, &uid, sizeof(uid));
 	h = config_hash(h, node, strlen(node));
 	h = config_hash(h, &ns, sizeof(ns));
-	/* where the same number is another user */
+	/* in a user namespace the same UID is another user */
 	if (users != 0)
 		h = config_hash(h, &users, sizeof(users));
-	/* that of roce0 is as old as the node's only device */
+	/* the GUID of roce0 keeps the value from before there were other devices */
 	if (strcmp(device, "roce0") != 0)
 		h = config_hash(h, device, strlen(device));
 	h = config_mix(h);
-	/* the first byte says: locally administered, not a group */
+	/* clear bit 0 of the first byte (group), set bit 1 (locally administered) */
 	h &= ~(1ull << 56);
 	return h | 1ull << 57;
 }
@@ -123,7 +123,7 @@ u32 config_mtu(const u8 gid[16], u32 ip_mtu)
 	return mtu;
 }
 
-/* Puts a GID at the end unless it is there, or the table is full. */
+/* Appends a GID unless the table holds it or is full. */
 static void config_add(struct node_config *c, int *count, const u8 gid[16],
 		       const struct host_link *link)
 {
@@ -143,7 +143,7 @@ static void config_add(struct node_config *c, int *count, const u8 gid[16],
 	(*count)++;
 }
 
-/* Adds an address unless another node has it. */
+/* Appends an address unless another node has it. */
 static void config_add_address(struct node_config *c, int *count, const struct config_source *s,
 			       const u8 gid[16], const struct host_link *link)
 {
@@ -162,7 +162,7 @@ static const struct host_link *config_loopback(const struct host *h)
 	return NULL;
 }
 
-/* The interface that has this address, or NULL. All of 127.0.0.0/8 is the loopback's. */
+/* Finds the interface that has this address, or NULL. All of 127.0.0.0/8 is the loopback's. */
 static const struct host_link *config_interface_of(const struct host *h, const u8 gid[16])
 {
 	const struct host_address *a = host_address_of(h, gid);
@@ -223,7 +223,7 @@ static void config_add_told(struct node_config *c, int *count, const struct conf
 				   config_interface_of(s->host, s->told->gid[i]));
 }
 
-/* The addresses of all interfaces that are up: those with a link, or the others. */
+/* Appends the addresses of the interfaces that are up: those with a link, or the others. */
 static void config_add_family(struct node_config *c, int *count, const struct config_source *s,
 			      bool v4, bool running)
 {
@@ -237,7 +237,8 @@ static void config_add_family(struct node_config *c, int *count, const struct co
 	}
 }
 
-/* Only one node of a namespace shows the host's addresses unasked. */
+/* Tells whether this device shows the host's addresses without a setting: only one node of a
+ * namespace does. */
 static bool config_shows_host(const struct config_source *s)
 {
 	return !s->told->given && s->first;
@@ -274,7 +275,7 @@ static bool config_put_link_local_of(struct node_config *c, const struct config_
 	return index != 0;
 }
 
-/* Programs that ask for GID 0 find there what hardware adapters show: the link-local address of the
+/* Programs that use GID 0 find there what hardware adapters show: the link-local address of the
  * interface, which other hosts reach. */
 static bool config_put_link_local(struct node_config *c, const struct config_source *s)
 {
@@ -284,14 +285,15 @@ static bool config_put_link_local(struct node_config *c, const struct config_sou
 					config_put_link_local_of(c, s, 0));
 }
 
-/* That which every node has: of its GUID, for processes of this host only. */
+/* Puts the GID that every node has at index 0: made from its GUID, for processes of this host
+ * only. */
 static void config_put_guid(struct node_config *c)
 {
 	c->gids[0] = c->gids[1];
 	config_guid_gid(c->node_guid, c->gids[0].gid);
 }
 
-/* One number for the port: what is sure to pass through all of its interfaces that are in use. */
+/* The port's MTU: the largest that passes through all of its interfaces in use. */
 static u32 config_port_mtu(const struct node_config *c)
 {
 	u32 mtu = CONFIG_MTU_MAX;
@@ -304,7 +306,7 @@ static u32 config_port_mtu(const struct node_config *c)
 
 void config_fill(struct node_config *c, const struct config_source *s)
 {
-	int count = 1; /* index 0 is put when it is known whose interface the port is */
+	int count = 1; /* index 0 is set once the port's interface is known */
 
 	memset(c, 0, sizeof(*c));
 	c->id = s->id;
@@ -321,7 +323,7 @@ void config_fill(struct node_config *c, const struct config_source *s)
 		u8 own[16];
 
 		udp_gid_from_v4(own, config_own_v4(c->node_guid));
-		/* index 1 is never empty, whoever else may have the same */
+		/* index 1 is never empty, even if another node has the same address */
 		if (s->mine != NULL)
 			(void)s->mine(s->arg, own, lo != NULL ? lo->ifindex : 0);
 		config_add(c, &count, own, lo);
@@ -334,7 +336,8 @@ void config_fill(struct node_config *c, const struct config_source *s)
 
 /* ---- the link ---- */
 
-/* Whether the port is one of this interface: one with addresses that are ours, link or no link. */
+/* Tells whether the interface is one of the port's: one with addresses of the node, link or no
+ * link. */
 static bool config_uses(const struct config_source *s, u32 ifindex)
 {
 	for (u32 i = 0; config_shows_host(s) && i < s->host->address_count; i++)
@@ -365,7 +368,7 @@ bool config_link(struct config_links *links, const struct config_source *s)
 	for (u32 i = 0; i < s->host->link_count; i++) {
 		const struct host_link *l = &s->host->links[i];
 
-		/* taken down, it loses its IPv6 addresses */
+		/* an interface that is taken down loses its IPv6 addresses */
 		if (l->loopback || l->bridge ||
 		    !(config_uses(s, l->ifindex) || (!l->up && config_counted(links, l->ifindex))))
 			continue;
@@ -416,7 +419,7 @@ bool config_merge(struct node_config *c, const struct node_config *fresh)
 	}
 	if (config_empty(&c->gids[0]))
 		c->gids[0] = fresh->gids[0];
-	/* first, so that it is an IPv4 address as long as there is any */
+	/* first, so that index 1 stays an IPv4 address while there is one */
 	if (config_empty(&c->gids[1]) && config_find(c, fresh->gids[1].gid) == NULL)
 		c->gids[1] = fresh->gids[1];
 	for (int i = 0; i < NODE_GIDS; i++)

@@ -1,4 +1,4 @@
-/* daemon.c: the node: begins, turns its loop, ends.
+/* daemon.c: the node: start, main loop, end.
  * In:    connections on the abstract socket or that in the folder, signals, time
  * Out:   a node for one user and one network namespace
  * Runs:  the only thread
@@ -43,7 +43,7 @@ void daemon_stop(struct daemon *d, const char *why)
 
 /* ---- listening ---- */
 
-/* No more descriptors: look again after a while instead of turning in a circle. */
+/* Out of descriptors: listens again after a while, so that the loop does not spin. */
 static void daemon_pause_listening(struct daemon *d)
 {
 	d->listening = false;
@@ -80,7 +80,8 @@ static int daemon_listen_at(struct daemon *d, const struct sockaddr_un *addr, so
 	return err;
 }
 
-/* Whether another daemon of this user listens there. If nobody accepts, the folder's lock tells. */
+/* Tells whether another daemon of this user listens there. If none accepts, the folder's lock
+ * decides. */
 static bool daemon_is_up(const struct sockaddr_un *addr, socklen_t length)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -95,7 +96,8 @@ static bool daemon_is_up(const struct sockaddr_un *addr, socklen_t length)
 	return up;
 }
 
-/* The abstract name, unless somebody else took it first: then nobody listens yet. */
+/* Binds the abstract name, unless another process took it first: then the daemon does not listen
+ * yet. */
 static int daemon_listen(struct daemon *d)
 {
 	struct sockaddr_un addr;
@@ -110,7 +112,7 @@ static int daemon_listen(struct daemon *d)
 	return err;
 }
 
-/* In the folder, which is locked: what lies there is a dead daemon's. */
+/* Binds in the folder, which is locked: a socket there is a dead daemon's. */
 static int daemon_listen_in_folder(struct daemon *d)
 {
 	struct sockaddr_un addr;
@@ -159,12 +161,12 @@ static void daemon_on_address(struct loop_source *s, u32 events)
 {
 	struct daemon *d = container_of(s, struct daemon, addresses);
 
-	/* they come in bursts: look when it is quiet */
+	/* they come in bursts: look once they have stopped */
 	if (watch_read(s->fd))
 		d->look_again_ns = clock_now_ns() + DAEMON_PAUSE_MS * NS_PER_MS;
 }
 
-/* Without the announcements the addresses stay those of the beginning. */
+/* Without announcements the addresses stay those of the start. */
 static void daemon_watch_addresses(struct daemon *d)
 {
 	int fd = watch_open();
@@ -179,8 +181,8 @@ static void daemon_watch_addresses(struct daemon *d)
 
 /* ---- time ---- */
 
-/* Whether a packet waits at the connection. The loop takes one event per turn: where the daemon has
- * not run for a while, the first message of a connection may lie unread behind others. */
+/* Tells whether a packet waits at the connection. The loop takes one event per turn: after a time
+ * without a CPU the first message of a connection may lie unread behind others. */
 static bool daemon_has_unread(const struct proc *p)
 {
 	struct pollfd unread = { .fd = p->control.fd, .events = POLLIN };
@@ -196,7 +198,7 @@ static void daemon_end_silent(struct daemon *d, u64 now)
 			proc_drop(p, "has said nothing");
 }
 
-/* Events that had no room because of a limit that no epoll event announces (descriptors in
+/* Sends events again that had no room because of a limit that epoll does not report (descriptors in
  * flight). */
 static void daemon_retry_events(struct daemon *d)
 {
@@ -205,7 +207,7 @@ static void daemon_retry_events(struct daemon *d)
 			event_flush(p);
 }
 
-/* The first process, for whose sake the node was started, may be slow. */
+/* The first process, for which the node was started, may be slow. */
 static u64 daemon_idle_end(const struct daemon *d)
 {
 	u64 idle = d->options.idle_ns;
@@ -219,7 +221,7 @@ static bool daemon_idle(const struct daemon *d, u64 now)
 	       now >= daemon_idle_end(d);
 }
 
-/* What is due by time alone. */
+/* Runs everything that is due by time. */
 static void daemon_tick(struct daemon *d)
 {
 	u64 now = clock_now_ns();
@@ -238,7 +240,7 @@ static void daemon_tick(struct daemon *d)
 		daemon_stop(d, "idle");
 }
 
-/* When something is due by time alone; UINT64_MAX: nothing is. */
+/* Returns when the next thing is due by time; UINT64_MAX: never. */
 static u64 daemon_next_ns(const struct daemon *d, u64 now)
 {
 	u64 next = d->look_again_ns;
@@ -264,7 +266,7 @@ static int daemon_timeout_ms(const struct daemon *d)
 
 /* ---- beginning and end ---- */
 
-/* Each process costs seven descriptors here. */
+/* Each process takes seven descriptors here. */
 static void daemon_raise_limit(void)
 {
 	struct rlimit r;
@@ -275,7 +277,7 @@ static void daemon_raise_limit(void)
 	}
 }
 
-/* A spawned daemon has no terminal: what ANYVERBS_LOG asks for goes into the folder. */
+/* A spawned daemon has no terminal: its log goes to a file in the folder. */
 static void daemon_open_log(struct daemon *d)
 {
 	int fd;
@@ -290,8 +292,8 @@ static void daemon_open_log(struct daemon *d)
 	close(fd);
 }
 
-/* After the name is bound, or else the socket in the folder: processes wait there until all this is
- * done. The folder's lock makes this the node's only daemon, the name alone where there is no
+/* Runs once the name or the socket in the folder is bound: clients wait there until this is done.
+ * The folder's lock makes this the node's only daemon; the name alone does where there is no
  * folder. */
 static int daemon_prepare(struct daemon *d)
 {
@@ -323,7 +325,7 @@ static int daemon_prepare(struct daemon *d)
 		slots_close(&d->slots);
 		return err;
 	}
-	daemon_watch_addresses(d); /* before looking, to miss nothing */
+	daemon_watch_addresses(d); /* before reading, to miss no change */
 	devices_begin(d);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	log_info("node", "node %s is up: folder %s", d->options.node, d->folder.path);
@@ -333,9 +335,9 @@ static int daemon_prepare(struct daemon *d)
 static void daemon_finish(struct daemon *d)
 {
 	d->ending = true;
-	/* while the name is ours: the next daemon of this node uses the same folder */
+	/* while this daemon holds the name: the next daemon of this node uses the same folder */
 	folder_remove(&d->folder);
-	/* now, so that whoever comes starts another one */
+	/* at once, so that new clients start another node */
 	loop_remove(&d->loop, &d->listener);
 	close(d->listener.fd);
 	if (d->addresses.fd >= 0)

@@ -7,8 +7,8 @@
 
 struct daemon_options {
 	char node[NODE_NAME_MAX];
-	u64 idle_ns;  /* leaves after this time without a process; UINT64_MAX: never */
-	u64 rest_ns;  /* a slot's rest before reuse */
+	u64 idle_ns;  /* ends after this time without a process; UINT64_MAX: never */
+	u64 rest_ns;  /* time for which a slot rests before it is reused */
 	bool spawned; /* started by a library: messages go to a file in the folder */
 };
 

@@ -1,7 +1,7 @@
-/* daemon_priv.h: the daemon's state and its parts. One thread, no locks.
+/* daemon_priv.h: the daemon's state and its parts. It has one thread and no locks.
  *
- * A `proc` is one connection: a process that attaches (two sockets: control, events), a tool that
- * asks, or somebody who has not said yet what he is.
+ * A `proc` is one connection: a process that attaches (two sockets: control, events), a tool, or a
+ * connection that has not sent its first message yet.
  */
 #ifndef NODE_DAEMON_DAEMON_PRIV_H
 #define NODE_DAEMON_DAEMON_PRIV_H
@@ -20,36 +20,36 @@
 
 enum {
 	DAEMON_PROCS = 4096,  /* connections at once */
-	DAEMON_SILENT_S = 5,  /* a connection that has not said what it is */
-	DAEMON_EVENTS = 4096, /* events that one process may leave unread */
+	DAEMON_SILENT_S = 5,  /* seconds that a connection has for its first message */
+	DAEMON_EVENTS = 4096, /* unread events per process */
 	DAEMON_TICK_MS = 50,
-	DAEMON_FIRST_S = 2, /* a new node waits at least so long for its first process */
+	DAEMON_FIRST_S = 2, /* seconds that a new node waits at least for its first process */
 };
 
 enum proc_kind { PROC_SILENT, PROC_ATTACHED, PROC_TOOL };
 
-/* What the daemon knows of a device beyond the notice board. */
+/* A device's state beyond the notice board. */
 struct device {
 	u64 id; /* 0: no device has this index */
 	char name[NODE_DEVICE_NAME];
 	struct config_told told;
 	struct config_links links;
-	bool link;	     /* the port has one */
-	enum port_will will; /* what `anyverbs port` wants */
+	bool link;	     /* the port's interfaces have a link */
+	enum port_will will; /* the setting of `anyverbs port` */
 };
 
 struct daemon {
 	struct daemon_options options;
 	struct loop loop;
 	struct loop_source listener, signals, addresses;
-	bool listening; /* false while descriptors are short */
+	bool listening; /* false while the daemon lacks descriptors */
 	u64 listen_again_ns;
-	/* when to read the host's addresses; UINT64_MAX: they have not changed */
+	/* clock: when to read the host's addresses; UINT64_MAX: unchanged */
 	u64 look_again_ns;
 	struct device devices[NODE_DEVICES];
 	u64 next_device_id;
-	bool first; /* of its network namespace: the host's addresses are this node's */
-	bool later_told; /* that it is not has been logged */
+	bool first; /* the first node of its network namespace: it shows the host's addresses */
+	bool later_told; /* a log message has said that it is not */
 	struct folder folder;
 	struct slots slots;
 	struct pairs pairs;
@@ -62,9 +62,9 @@ struct daemon {
 	u64 started_ns;
 	u64 idle_since_ns; /* when the last process left */
 	bool served;	   /* some process has been attached */
-	struct proc *recorder; /* whose memory file everybody records into; NULL: nobody's */
+	struct proc *recorder; /* the process whose memory file all record into; NULL: none */
 	int capture_fd;
-	/* connections end, but what their processes have stays theirs: the next node takes over */
+	/* connections end, but processes keep what they hold: the next node takes over */
 	bool ending;
 };
 
@@ -76,65 +76,63 @@ struct proc {
 	u64 since_ns;
 	u64 process; /* 0: not attached */
 	struct proto_process who;
-	s32 pid; /* as the daemon sees it; 0 if it cannot */
+	s32 pid; /* as the daemon sees it; 0: unknown */
 	int board_fd, bell_fd[2], slots_fd;
-	struct list_head waiting; /* struct proc_event: what the events socket has no room for */
+	struct list_head waiting; /* struct proc_event: events for which the socket has no room */
 	u32 waiting_count;
 	bool config_due, capture_due;
-	bool blocked; /* something waits */
-	/* a bit by enum proto_service: it has not yet claimed what it had before its RESUME */
+	bool blocked; /* events wait */
+	/* a bit by enum proto_service: the claims that are still due after its RESUME */
 	u32 claims_due;
 };
 
 /* ---- proc.c: connections ---- */
 
 void proc_accept(struct daemon *d, int fd);
-/* Ends a connection and frees all that its process had; its peers are told. `p` is gone
- * afterwards. */
+/* Ends a connection and frees all that its process held; tells its peers. Frees `p`. */
 void proc_drop(struct proc *p, const char *why);
 struct proc *proc_find(struct daemon *d, u64 process);
-/* A connection becomes an attached process: *m holds board and bells. */
+/* Makes a connection an attached process: *m holds board and bells. */
 int proc_attach(struct proc *p, u64 process, const struct proto_process *who, struct message *m);
 
-/* ---- events.c: what is told unasked ---- */
+/* ---- events.c: unsolicited messages ---- */
 
 /* Opens the events socket of an attached process; *theirs is the other end. */
 int event_open(struct proc *p, int *theirs);
-/* Tells `to` of its new pair with `peer`; rings_fd is copied if it must wait. */
+/* Tells `to` of its new pair with `peer`; rings_fd is duplicated if the event must wait. */
 int event_peer_new(struct proc *to, struct proc *peer, int rings_fd);
 void event_peer_gone(struct proc *to, u64 process);
 void event_config(struct daemon *d);
-/* Capturing has begun or ended; to one process, or to all. */
+/* Tells one process, or all, that a capture has begun or ended. */
 void event_capture(struct proc *to);
 void event_capture_all(struct daemon *d);
-/* Sends what waits, as far as there is room. */
+/* Sends waiting events, as far as there is room. */
 void event_flush(struct proc *p);
 void event_discard(struct proc *p);
-/* Fills a peer's description for `to`, with descriptors board, bells, pidfd: returns their
+/* Fills a peer's description for `to`, with the descriptors board, bells, pidfd: returns their
  * number. */
 int event_describe(const struct proc *peer, const struct proc *to, struct proto_peer *out,
 		   int fds[4]);
 
-/* ---- service.c: what is asked ---- */
+/* ---- service.c: requests ---- */
 
-/* Judges and answers one packet; false: the connection deserves to end. */
+/* Judges and answers one packet; false: the connection must end. */
 bool service_handle(struct proc *p, const union proto_request *q, struct message *m);
 
 /* ---- devices.c ---- */
 
-/* Configures the devices of ANYVERBS_DEVICES, or those of the node that was killed before: the
- * notice board, sysfs trees, UDP sockets. */
+/* Configures the devices of ANYVERBS_DEVICES, or those of the node that was killed before: notice
+ * board, sysfs trees, UDP sockets. */
 void devices_begin(struct daemon *d);
-/* Reads the host's addresses, and tells everybody what has changed. */
+/* Reads the host's addresses, and tells all processes of changes. */
 void devices_look(struct daemon *d);
-/* The index of the device of this name, or -ENODEV. */
+/* Returns the index of the device of this name, or -ENODEV. */
 int devices_find(struct daemon *d, const char name[NODE_DEVICE_NAME]);
-/* Sets the state of a device's port and tells everybody, also the node that takes over. Where there
- * is no link, `up` is up nevertheless, until there is one. */
+/* Sets the state of a device's port, tells all processes, and records it for the next node. Without
+ * a link, `up` holds until there has been a link again. */
 void devices_set_port(struct daemon *d, u32 index, bool up);
-/* A device comes or goes; every process is told. add: -EINVAL: no name of a device; -EEXIST,
- * -ENOSPC: there are NODE_DEVICES, or no room for its sysfs tree. remove: -ENODEV; -EPERM: roce0
- * stays. */
+/* Adds or removes a device and tells all processes. add: -EINVAL: no device name; -EEXIST; -ENOSPC:
+ * NODE_DEVICES exist, or no room for its sysfs tree. remove: -ENODEV; -EPERM: roce0 stays. */
 int devices_add(struct daemon *d, const char *name);
 int devices_remove(struct daemon *d, const char *name);
 

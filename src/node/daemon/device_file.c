@@ -47,7 +47,7 @@ static bool device_file_has(const struct device_file *p, const char *name)
 	return false;
 }
 
-/* One line of a device. */
+/* Parses one line of a device. */
 static bool device_file_take(const char *line, struct device_file *p)
 {
 	char name[NODE_DEVICE_NAME], word[8];

@@ -1,6 +1,6 @@
-/* device_file.h: the devices, the state of their ports and whose the host's addresses are, in the
- * node's folder: for the node that takes over after a crash. A node that ends in good order takes
- * the file with it.
+/* device_file.h: a file in the node's folder for the node that takes over after a crash: the
+ * devices, the state of their ports, and whether this node shows the host's addresses. A node that
+ * ends normally removes the file.
  */
 #ifndef NODE_DAEMON_DEVICE_FILE_H
 #define NODE_DAEMON_DEVICE_FILE_H
@@ -9,7 +9,7 @@
 #include "node/node.h"
 
 enum port_will {
-	PORT_AUTO, /* as the link is */
+	PORT_AUTO, /* follows the link */
 	PORT_DOWN,
 	PORT_UP,
 };
@@ -24,14 +24,14 @@ struct device_left {
 
 struct device_file {
 	bool first;  /* the node is the first of its network namespace */
-	u64 next_id; /* no device has had this id or one above */
+	u64 next_id; /* greater than every id in use so far */
 	struct device_left devices[NODE_DEVICES];
 };
 
-/* Replaces the file in one step. 0 or a negative errno. Without a folder there is nothing to do. */
+/* Replaces the file in one step. 0 or a negative errno. Does nothing without a folder. */
 int device_file_write(const struct folder *f, const struct device_file *p);
-/* What an earlier node has left: false and *p untouched if there is nothing, or nothing that makes
- * sense: ids are below next_id and names are names of devices, each once. */
+/* Reads the file of an earlier node. False and *p untouched if there is none, or it is invalid: ids
+ * must be below next_id, and names be device names, each once. */
 bool device_file_read(const struct folder *f, struct device_file *p);
 
 #endif

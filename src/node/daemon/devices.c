@@ -1,4 +1,5 @@
-/* devices.c: the node's devices and the state of their ports; whose the host's addresses are.
+/* devices.c: the node's devices and the state of their ports; which node shows the host's
+ * addresses.
  * In:    the host's addresses and links, ANYVERBS_DEVICES, ANYVERBS_ADDR, requests of tools
  * Out:   the notice board, sysfs trees, UDP sockets, the file for the next node
  * Runs:  the daemon's only thread
@@ -16,13 +17,14 @@
 #include "node/daemon/sysfs.h"
 
 enum {
-	DEVICES_RETRY_S = 5, /* between looks for an address or port that could not be had */
+	/* seconds between attempts at an address or port that could not be had */
+	DEVICES_RETRY_S = 5,
 	DEVICES_TEXT = 1024,
 };
 
 static const char devices_first[] = "roce0";
 
-/* What the board shows of a device; id 0: no device has the index. */
+/* Returns the board's entry of a device; id 0: no device has the index. */
 static struct node_config *devices_shown(struct daemon *d, u32 index)
 {
 	return &d->notice->devices[index];
@@ -46,8 +48,8 @@ static bool devices_may_have(void *arg, const u8 gid[16], u32 ifindex)
 	return udp_want(&d->udp, gid, ifindex);
 }
 
-/* Who is first stays so. A later node follows when the first has gone and no process of its own
- * is there, whose GIDs would change: none that is attached, and none that will come back. */
+/* The first node stays the first. A later node follows once the first has gone and it has no
+ * process, attached or about to come back, whose GIDs would change. */
 static bool devices_be_first(struct daemon *d)
 {
 	if (!d->devices[0].told.given &&
@@ -56,7 +58,7 @@ static bool devices_be_first(struct daemon *d)
 	return d->first;
 }
 
-/* The host's addresses are another node's: says so, here and in the status. */
+/* Another node shows the host's addresses: logs that, and reports it in the status. */
 static void devices_leave_addresses(struct daemon *d, const struct host *h)
 {
 	bool any = false;
@@ -78,7 +80,7 @@ static void devices_leave_addresses(struct daemon *d, const struct host *h)
 	d->later_told = any;
 }
 
-/* Where a device's configuration comes from. */
+/* Collects the inputs of a device's configuration. */
 static struct config_source devices_source(struct daemon *d, const struct host *host, u32 index)
 {
 	return (struct config_source){ .host = host,
@@ -92,9 +94,9 @@ static struct config_source devices_source(struct daemon *d, const struct host *
 				       .arg = d };
 }
 
-/* Reads the host's addresses, opens their sockets, and looks at the links: *fresh gets what each
- * device is by that. If they cannot be read the devices have none; a negative
- * errno says so. */
+/* Reads the host's addresses, opens their sockets, and reads the links: *fresh gets the resulting
+ * configuration of each device. If they cannot be read the devices have none, and a negative errno
+ * is returned. */
 static int devices_read(struct daemon *d, struct node_config fresh[NODE_DEVICES])
 {
 	static struct host host; /* too large for a stack */
@@ -125,16 +127,16 @@ static int devices_read(struct daemon *d, struct node_config fresh[NODE_DEVICES]
 
 /* ---- ports ---- */
 
-/* What the port is: the link's state, unless `anyverbs port` said otherwise. */
+/* The port's state: the link's, unless `anyverbs port` has set another one. */
 static bool devices_port_state(struct device *v)
 {
-	/* forced up while it had no link: now it has one, which counts again */
+	/* forced up without a link: now there is one, which counts again */
 	if (v->will == PORT_UP && v->link)
 		v->will = PORT_AUTO;
 	return v->will == PORT_AUTO ? v->link : v->will == PORT_UP;
 }
 
-/* Brings the port's state up to date in *c; whether it changed. */
+/* Updates the port's state in *c. Returns whether it changed. */
 static bool devices_update_port(struct device *v, struct node_config *c)
 {
 	bool up = devices_port_state(v), changed = c->port_up != up;
@@ -168,7 +170,7 @@ static void devices_leave_file(struct daemon *d)
 
 /* ---- what changes ---- */
 
-/* The sysfs tree first: a process that hears of the change finds it there. */
+/* The sysfs tree first: a process that is told of the change finds it there. */
 static void devices_publish(struct daemon *d, u32 index, const struct node_config *c)
 {
 	(void)sysfs_write(&d->folder, c);
@@ -195,7 +197,7 @@ void devices_look(struct daemon *d)
 	static struct node_config fresh[NODE_DEVICES];
 	bool any = false;
 
-	/* what is known stays true until it is known better */
+	/* keeps the present configuration until the addresses can be read */
 	if (devices_read(d, fresh) < 0)
 		return;
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
@@ -215,8 +217,8 @@ void devices_look(struct daemon *d)
 		event_config(d);
 }
 
-/* Writes the device's sysfs tree; says in *c where it lies. A tree that is not whole goes, and
- * without the first device's there is none. */
+/* Writes the device's sysfs tree and stores its place in *c. Removes an incomplete tree. Without
+ * the first device's tree there is none. */
 static int devices_make_tree(struct daemon *d, u32 index, struct node_config *c)
 {
 	int err;
@@ -237,7 +239,7 @@ static int devices_make_tree(struct daemon *d, u32 index, struct node_config *c)
 	return err;
 }
 
-/* ---- coming and going ---- */
+/* ---- add and remove ---- */
 
 /* Gives a device an index and an id; its configuration follows. */
 static void devices_enter(struct daemon *d, u32 index, const char *name, u64 id)
@@ -250,8 +252,7 @@ static void devices_enter(struct daemon *d, u32 index, const char *name, u64 id)
 	v->will = PORT_AUTO;
 }
 
-/* The device has this configuration, and a tree, from now on. A device without a tree is shown
- * nevertheless. */
+/* Gives the device this configuration and a tree. A device without a tree is shown nevertheless. */
 static int devices_show(struct daemon *d, u32 index, struct node_config *c)
 {
 	int err;
@@ -310,19 +311,19 @@ int devices_remove(struct daemon *d, const char *name)
 
 	if (index < 0)
 		return index;
-	/* programs take the first device there is */
+	/* programs take the first device */
 	if (index == 0)
 		return -EPERM;
 	devices_leave(d, (u32)index);
 	log_info("node", "device %s is gone", name);
 	event_config(d);
-	devices_look(d); /* its addresses */
+	devices_look(d); /* updates its addresses */
 	return 0;
 }
 
-/* ---- the beginning ---- */
+/* ---- start ---- */
 
-/* The devices that ANYVERBS_DEVICES names: roce0, always, and others. Returns how many. */
+/* Parses the names in ANYVERBS_DEVICES: roce0, always, and others. Returns how many. */
 static u32 devices_parse(const char *text, char names[NODE_DEVICES][NODE_DEVICE_NAME])
 {
 	char copy[DEVICES_TEXT], *save = NULL;
@@ -348,8 +349,9 @@ static u32 devices_parse(const char *text, char names[NODE_DEVICES][NODE_DEVICE_
 	return count;
 }
 
-/* The devices and ports of a node that was killed. Processes that know them may be there, with a
- * slot or without one, which the folder does not show: so they go before ANYVERBS_DEVICES. */
+/* Takes the devices and ports of a node that was killed. Processes that know them may live, with a
+ * slot or without one, which the folder does not show: so they take precedence over
+ * ANYVERBS_DEVICES. */
 static void devices_take_over(struct daemon *d, const struct device_file *left)
 {
 	d->first = left->first && !d->devices[0].told.given && folder_in_use(&d->folder);

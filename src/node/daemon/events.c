@@ -1,4 +1,5 @@
-/* events.c: the events sockets. What finds no room waits here, bounded, until the process reads.
+/* events.c: the events sockets. Events that find no room wait here, bounded, until the process
+ * reads.
  * In:    pairs made and ended, changes of the notice board      Out: packets to processes
  * Runs:  the daemon's only thread                               Locks: none
  */
@@ -49,7 +50,7 @@ static int event_send_peer_new(struct proc *to, u64 process, int rings_fd)
 	struct proto_peer msg = { .process = 0 };
 	int fds[5], count;
 
-	/* died meanwhile: `to` never knew it */
+	/* died meanwhile: `to` was never told of it */
 	if (peer == NULL)
 		return 0;
 	event_head(&msg.head, PROTO_EV_PEER_NEW);
@@ -72,7 +73,7 @@ static int event_send(struct proc *to, u16 type, u64 process, int rings_fd)
 		err = message_send(to->events.fd, &msg, sizeof(msg), &fd,
 				   type == PROTO_EV_CAPTURE && to->daemon->recorder != NULL);
 	}
-	/* too many descriptors in flight: they must be received first */
+	/* too many descriptors in flight: the process must receive them first */
 	return err == -ETOOMANYREFS ? -EAGAIN : err;
 }
 
@@ -159,7 +160,7 @@ int event_peer_new(struct proc *to, struct proc *peer, int rings_fd)
 
 void event_peer_gone(struct proc *to, u64 process)
 {
-	/* what it has not yet heard of need not be taken back */
+	/* an event that was not sent yet need not be revoked */
 	list_for_each(e, &to->waiting, struct proc_event, node) {
 		if (e->type == PROTO_EV_PEER_NEW && e->process == process) {
 			event_free(to, e);
@@ -194,7 +195,8 @@ void event_capture_all(struct daemon *d)
 			event_capture(p);
 }
 
-/* Room again, or the process has closed its end. Nothing may be said on this socket. */
+/* The socket has room again, or the process has closed its end. A packet from the process is an
+ * error. */
 static void event_on_socket(struct loop_source *s, u32 events)
 {
 	struct proc *p = container_of(s, struct proc, events);

@@ -42,7 +42,7 @@ bool folder_in_use(const struct folder *f)
 	return used;
 }
 
-/* Whether the place has this room. What is reserved for the file `name` stays reserved. */
+/* Tells whether the place has room. Space reserved for the file `name` stays reserved. */
 static int folder_reserve_file(const struct folder *f, const char *name, off_t size)
 {
 	int err, fd = openat(f->fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -72,10 +72,10 @@ void folder_close(struct folder *f)
 	f->path[0] = '\0';
 }
 
-/* Deletes what is in a folder; deep enough for the sysfs tree. */
+/* Deletes the content of a folder, as deep as the sysfs tree. */
 static void folder_empty(int fd, int depth)
 {
-	DIR *dir = fdopendir(fd); /* takes over fd */
+	DIR *dir = fdopendir(fd); /* owns fd from here on */
 	struct dirent *e;
 	int sub;
 
@@ -123,8 +123,8 @@ static int folder_try(struct folder *f, int place, const char *name, bool make)
 	return f->fd < 0 ? f->fd : 0;
 }
 
-/* Makes the folder this daemon's. -EWOULDBLOCK: another has it, or cleans it up. The lock also
- * keeps away what cleans up temporary files (tmpfiles.d(5)). */
+/* Locks the folder for this daemon. -EWOULDBLOCK: another daemon has it, or removes it. The lock
+ * also keeps cleaners of temporary files away (tmpfiles.d(5)). */
 static int folder_lock(const struct folder *f)
 {
 	struct stat st;
@@ -137,7 +137,7 @@ static int folder_lock(const struct folder *f)
 	return fstat(f->fd, &st) == 0 && st.st_nlink > 0 ? 0 : -EWOULDBLOCK;
 }
 
-/* Makes the folder at a place and locks it. Only then may anything in it change. */
+/* Makes the folder at a place and locks it. Its content changes only after that. */
 static int folder_take(struct folder *f, int place, const char *name)
 {
 	int err = folder_try(f, place, name, true);
@@ -152,8 +152,8 @@ static int folder_take(struct folder *f, int place, const char *name)
 	return err;
 }
 
-/* The folder that an earlier node's processes use, else the first that there can be; locked. f->fd
- * is -1 where there is none. -EWOULDBLOCK: another daemon has it. */
+/* Chooses the folder that an earlier node's processes use, else the first possible one, and locks
+ * it. f->fd is -1 if there is none. -EWOULDBLOCK: another daemon has it. */
 static int folder_choose(struct folder *f, const char *name)
 {
 	int err;

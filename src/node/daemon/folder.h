@@ -1,4 +1,4 @@
-/* folder.h: the node's own folder, where its slots file and its sysfs tree lie. */
+/* folder.h: the node's folder, with its slots file and its sysfs tree. */
 #ifndef NODE_DAEMON_FOLDER_H
 #define NODE_DAEMON_FOLDER_H
 
@@ -15,20 +15,21 @@ struct folder {
 	char path[PLACE_PATH];
 };
 
-/* Finds or makes the folder of node `name`: mode 0700, ours, one per network namespace. A folder in
- * which a living process holds slots goes before the others. A place without room for the slots
- * file and the tree is passed over. Without any place fd is -1, which is logged. The folder is
- * locked: -EADDRINUSE if another daemon has it. */
+/* Finds or makes the folder of node `name`: mode 0700, of this user, one per network namespace, and
+ * locks it. A folder in which a living process holds slots takes precedence. A place without room
+ * for the slots file and the tree is skipped. Without any place fd is -1, which is logged.
+ * -EADDRINUSE: another daemon has the lock. */
 int folder_open(struct folder *f, const char *name);
 void folder_close(struct folder *f);
-/* Whether a living process holds a slot: a survivor of an earlier node, or one that is attached. */
+/* Tells whether a living process holds a slot: a survivor of an earlier node, or an attached
+ * one. */
 bool folder_in_use(const struct folder *f);
-/* Deletes the folder with all that is in it, unless somebody holds a slot. A log stays. */
+/* Deletes the folder with its content, unless a process holds a slot. A log stays. */
 void folder_remove(const struct folder *f);
-/* Deletes a folder (relative, "sys" for the whole sysfs tree) with all that is in it. */
+/* Deletes a folder (relative, "sys" for the whole sysfs tree) with its content. */
 void folder_remove_tree(const struct folder *f, const char *path);
-/* Makes `path` (relative, with folders in front) hold `text`, unless it does already; readers see
- * the old or the new. */
+/* Makes `path` (relative, with folders in front) hold `text`, unless it does already. Readers see
+ * the old or the new text. */
 int folder_put(const struct folder *f, const char *path, const char *text);
 int folder_make(const struct folder *f, const char *path);
 void folder_delete(const struct folder *f, const char *path);

@@ -1,5 +1,5 @@
-/* host.c: asks the kernel for interfaces and addresses: two dumps, so short that libnl would be
- * longer, and a library more at run time.
+/* host.c: asks the kernel for interfaces and addresses: two dumps. With libnl the code would be no
+ * shorter, and the daemon would need one more library.
  * In:    rtnetlink                     Out: struct host
  * Runs:  the daemon's only thread      Locks: none
  * Spec:  rtnetlink(7)
@@ -35,7 +35,7 @@ const struct host_address *host_address_of(const struct host *h, const u8 gid[16
 
 /* ---- messages ---- */
 
-/* The attributes from `first` on, by their types; those above `max` are passed over. */
+/* Lists the attributes from `first` on by type; skips types above `max`. */
 static void host_attributes(const struct rtattr *first, int left, const struct rtattr **out,
 			    u32 max)
 {
@@ -97,12 +97,12 @@ static void host_take_address(struct host *h, const struct nlmsghdr *m)
 	struct host_address *out = &h->addresses[h->address_count];
 
 	host_attributes(IFA_RTA(info), (int)IFA_PAYLOAD(m), a, IFA_FLAGS);
-	/* of a point-to-point interface IFA_ADDRESS is the other end's */
+	/* of a point-to-point interface IFA_ADDRESS is the peer's */
 	own = a[IFA_LOCAL] != NULL ? a[IFA_LOCAL] : a[IFA_ADDRESS];
 	if (h->address_count >= HOST_ADDRESSES || own == NULL || RTA_PAYLOAD(own) != size ||
 	    (info->ifa_family != AF_INET && info->ifa_family != AF_INET6))
 		return;
-	/* nothing can be bound to it yet; there will be another message */
+	/* nothing can be bound to it yet; another message will follow */
 	if (host_u32(a[IFA_FLAGS], info->ifa_flags) & (IFA_F_TENTATIVE | IFA_F_DADFAILED))
 		return;
 	memset(out->gid, 0, 10);
@@ -134,8 +134,8 @@ static int host_ask(int fd, u16 type)
 	return send(fd, &q, q.head.nlmsg_len, 0) < 0 ? -errno : 0;
 }
 
-/* One packet of a dump. 1: more follow; 0: that was all; -EINTR: the kernel's tables changed
- * meanwhile. */
+/* Takes one packet of a dump. 1: more follow; 0: that was the last; -EINTR: the kernel's tables
+ * changed meanwhile. */
 static int host_take_packet(struct host *h, const void *packet, size_t size)
 {
 	const struct nlmsghdr *m;
@@ -175,7 +175,7 @@ static int host_dump(struct host *h, int fd, u16 type)
 	return err;
 }
 
-/* A dump that broke off leaves answers in the socket: each try has one of its own. */
+/* An interrupted dump leaves packets in the socket: each attempt has a socket of its own. */
 static int host_try(struct host *h)
 {
 	struct timeval timeout = { .tv_sec = HOST_TIMEOUT_S };

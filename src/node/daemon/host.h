@@ -1,4 +1,4 @@
-/* host.h: the host's interfaces and addresses, as the kernel tells them over rtnetlink. */
+/* host.h: the host's interfaces and addresses, read from the kernel over rtnetlink. */
 #ifndef NODE_DAEMON_HOST_H
 #define NODE_DAEMON_HOST_H
 
@@ -10,11 +10,11 @@ struct host_link {
 	u32 ifindex;
 	u32 mtu; /* bytes of an IP packet */
 	char name[16];
-	u8 mac[6]; /* zeroes where it has none */
+	u8 mac[6]; /* zeroes: none */
 	bool loopback;
-	bool up;      /* by its administrator */
-	bool running; /* up, and the other end is there, as far as it has one */
-	bool bridge;  /* has a link only while something is plugged into it */
+	bool up;      /* set up by the administrator */
+	bool running; /* up, and connected */
+	bool bridge;  /* has a link only while interfaces are attached to it */
 };
 
 struct host_address {
@@ -25,15 +25,15 @@ struct host_address {
 struct host {
 	u32 link_count, address_count;
 	struct host_link links[HOST_LINKS];
-	struct host_address addresses[HOST_ADDRESSES]; /* those that may be used already */
+	struct host_address addresses[HOST_ADDRESSES]; /* the usable ones */
 };
 
-/* 0 or a negative errno; what was read until then is in *h. */
+/* 0 or a negative errno; *h holds what was read until then. */
 int host_read(struct host *h);
 const struct host_link *host_link_of(const struct host *h, u32 ifindex);
 const struct host_address *host_address_of(const struct host *h, const u8 gid[16]);
-/* Take what one rtnetlink message says: RTM_NEWLINK, RTM_NEWADDR. What is malformed or of no use
- * is passed over. */
+/* Parse one rtnetlink message: RTM_NEWLINK, RTM_NEWADDR. Malformed and useless messages are
+ * skipped. */
 struct nlmsghdr;
 void host_take(struct host *h, const struct nlmsghdr *m);
 

@@ -1,5 +1,5 @@
 /* keeper.c: sockets in the queue of a socket pair.
- * In:    sockets of groups; what a dead node left     Out: the same, at the next node
+ * In:    sockets of groups; the queue of a dead node     Out: the same, at the next node
  * Runs:  the daemon's only thread                     Locks: none
  */
 #include "node/daemon/keeper.h"
@@ -94,7 +94,7 @@ int keeper_add(struct keeper *k, const struct keeper_item *item, int fd)
 	return err == -EAGAIN || err == -ETOOMANYREFS ? -ENOSPC : err;
 }
 
-/* The next item with its descriptor. -EAGAIN: that was all; -EPROTO: it makes no sense. */
+/* Receives the next item with its descriptor. -EAGAIN: no more; -EPROTO: it is invalid. */
 static int keeper_next(int out, struct keeper_item *item, int *fd)
 {
 	struct message m;
@@ -124,11 +124,11 @@ void keeper_clear(struct keeper *k)
 	(void)keeper_send_table(k);
 }
 
-/* ---- what a dead node left ---- */
+/* ---- the queue of a dead node ---- */
 
 static bool keeper_read_table(int fd, struct keeper_table *t)
 {
-	/* by read: a mapping of what another process made could be pulled from under us */
+	/* by pread: another process could truncate its file under a mapping */
 	return pread(fd, t, sizeof(*t), 0) == (ssize_t)sizeof(*t) && t->magic == KEEPER_MAGIC;
 }
 

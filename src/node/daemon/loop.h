@@ -1,10 +1,10 @@
-/* loop.h: the daemon's one loop: descriptors and what is done about them. */
+/* loop.h: the daemon's loop: descriptors and their handlers. */
 #ifndef NODE_DAEMON_LOOP_H
 #define NODE_DAEMON_LOOP_H
 
 #include "base/compiler.h"
 
-/* Something watched. Embedded in its owner, who may go in any handler: the loop looks at one event
+/* A watched descriptor. Embedded in its owner, which any handler may free: the loop takes one event
  * at a time. */
 struct loop_source {
 	int fd;

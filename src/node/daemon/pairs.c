@@ -1,5 +1,5 @@
 /* pairs.c: a hash table of pairs.
- * In:    process numbers               Out: who must be told what
+ * In:    process numbers               Out: the processes to be told
  * Runs:  the daemon's only thread      Locks: none
  */
 #include "node/daemon/pairs.h"
@@ -13,7 +13,7 @@ static struct pair **pairs_bucket(struct pairs *p, u64 a, u64 b)
 	return &p->bucket[(h >> 40) % PAIRS_BUCKETS];
 }
 
-/* Where the pair hangs, or where its list ends. */
+/* Returns the link to the pair, or to the end of its list. */
 static struct pair **pairs_place(struct pairs *p, u64 low, u64 high)
 {
 	struct pair **place = pairs_bucket(p, low, high);

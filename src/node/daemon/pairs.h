@@ -1,4 +1,5 @@
-/* pairs.h: which processes have a pair of rings. By process numbers: a pair outlives a node. */
+/* pairs.h: the pairs of processes that share rings, by process number, since a pair outlives a
+ * node. */
 #ifndef NODE_DAEMON_PAIRS_H
 #define NODE_DAEMON_PAIRS_H
 
@@ -9,7 +10,7 @@ enum { PAIRS_BUCKETS = 1024 };
 struct pair {
 	struct pair *next;
 	u64 process[2]; /* the lesser first */
-	bool known[2];	/* that end has said that it has the pair */
+	bool known[2];	/* that process has confirmed the pair */
 };
 
 struct pairs {
@@ -18,13 +19,13 @@ struct pairs {
 };
 
 struct pair *pairs_find(struct pairs *p, u64 a, u64 b);
-/* A new pair that neither end knows yet, or the existing one. NULL: no memory. */
+/* Returns the existing pair, or a new one that neither process has confirmed. NULL: no memory. */
 struct pair *pairs_make(struct pairs *p, u64 a, u64 b);
 void pairs_remove(struct pairs *p, u64 a, u64 b);
-/* Which place of process[] and known[] is `process`'. */
+/* Returns the index of `process` in process[] and known[]. */
 int pairs_end(const struct pair *pair, u64 process);
 u32 pairs_count(struct pairs *p, u64 process);
-/* Calls fn for each pair of `process` with the other end's number. fn may remove that pair. */
+/* Calls fn for each pair of `process` with the peer's number. fn may remove that pair. */
 void pairs_each(struct pairs *p, u64 process, void (*fn)(struct pair *pair, u64 other, void *arg),
 		void *arg);
 void pairs_clear(struct pairs *p);

@@ -1,5 +1,5 @@
 /* proc.c: connections and the life of the processes behind them.
- * In:    sockets, pidfds               Out: requests for service.c; news of deaths
+ * In:    sockets, pidfds               Out: requests for service.c; reports of deaths
  * Runs:  the daemon's only thread      Locks: none
  */
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-enum { PROC_BURST = 16 /* packets of one connection in a turn */ };
+enum { PROC_BURST = 16 /* packets of one connection per turn */ };
 
 static void proc_close(int *fd)
 {
@@ -79,7 +79,7 @@ void proc_drop(struct proc *p, const char *why)
 	free(p);
 }
 
-/* Something came on the control socket. */
+/* Handles an event of the control socket. */
 static void proc_on_control(struct loop_source *s, u32 events)
 {
 	struct proc *p = container_of(s, struct proc, control);
@@ -110,8 +110,8 @@ static void proc_on_death(struct loop_source *s, u32 events)
 	proc_drop(container_of(s, struct proc, life), "has died");
 }
 
-/* A descriptor that becomes readable when the process at the other end of the socket dies; -1 if
- * the kernel gives none. */
+/* Opens a descriptor that becomes readable when the process at the other end of the socket dies; -1
+ * if the kernel has none. */
 static int proc_open_life(int socket, s32 pid)
 {
 	int fd = -1;
@@ -150,7 +150,7 @@ refuse:
 	close(fd);
 }
 
-/* Watches the process' life. Without a pidfd the end of its sockets must do. */
+/* Watches the process' life. Without a pidfd the end of its sockets serves. */
 static int proc_watch_life(struct proc *p)
 {
 	int fd = proc_open_life(p->control.fd, p->pid);

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "node/daemon/service.h"
 
-/* As many sockets as one reply carries. */
+/* Replies with as many sockets as one reply carries. */
 static int serve_udp_sockets(struct request *r)
 {
 	const struct proto_udp_sockets *q = &r->q->udp_sockets;
@@ -61,7 +61,7 @@ static bool serve_slot_in_use(void *arg, u32 slot)
 	return slots_owner(arg, slot) != 0;
 }
 
-/* The UDP sockets that the node before left, if nobody has brought them yet. */
+/* Takes the UDP sockets that the last node left, unless another process has brought them. */
 static int serve_sockets_claim(struct request *r)
 {
 	struct daemon *d = r->daemon;
@@ -74,7 +74,7 @@ static int serve_sockets_claim(struct request *r)
 	if (count > 0) {
 		log_info("node", "process %llu brought the UDP sockets of %u addresses",
 			 (unsigned long long)r->proc->process, count);
-		/* before the answer: the process must not see its sockets go and come */
+		/* before the reply: the process must not see its sockets disappear and come back */
 		devices_look(d);
 	}
 	service_reply(r, &reply.head, sizeof(reply), 0, &d->udp.keeper.out, 1);

@@ -21,7 +21,7 @@ static int serve_capture(struct request *r)
 	return 0;
 }
 
-/* The recorder has gone. */
+/* The recorder has disconnected. */
 static void serve_capture_release(struct proc *p)
 {
 	struct daemon *d = p->daemon;

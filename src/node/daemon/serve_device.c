@@ -38,7 +38,7 @@ static int serve_device_read(struct request *r)
 	return 0;
 }
 
-/* The name with an end. */
+/* Copies the name with a terminating zero. */
 static int serve_device_change(struct request *r, int (*change)(struct daemon *d, const char *name))
 {
 	char name[NODE_DEVICE_NAME];

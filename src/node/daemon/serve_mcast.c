@@ -7,8 +7,7 @@
 
 #include "node/daemon/service.h"
 
-/* The membership's entry, or NULL; *free_entry: the first that could take a new one, NULL if there
- * is none. */
+/* Returns the membership's entry, or NULL; *free_entry: the first free one, NULL: none. */
 static struct notice_member *serve_find_member(struct request *r,
 						 struct notice_member **free_entry)
 {

@@ -7,7 +7,7 @@
 
 #include "node/daemon/service.h"
 
-/* Whether a pair of these two may be made: 0 and the owner of the slot. */
+/* Tells whether a pair of these two may be made: 0 and the owner of the slot. */
 static int serve_may_connect(struct request *r, u32 slot, struct proc **out)
 {
 	struct daemon *d = r->daemon;
@@ -17,13 +17,13 @@ static int serve_may_connect(struct request *r, u32 slot, struct proc **out)
 		return -ENOENT;
 	owner = slots_owner(&d->slots, slot);
 	if (owner == UINT64_MAX)
-		return -EAGAIN; /* a survivor of an earlier node: it will come back */
+		return -EAGAIN; /* a survivor of an earlier node, which will come back */
 	*out = proc_find(d, owner);
 	if (*out == NULL)
 		return -ENOENT;
 	if (*out == r->proc)
 		return -EINVAL;
-	/* which pairs it has is not known yet */
+	/* its pairs are not known yet */
 	if (service_claim_is_due(*out, PROTO_SERVICE_PAIR))
 		return -EAGAIN;
 	if (pairs_find(&d->pairs, owner, r->proc->process) != NULL)
@@ -43,7 +43,7 @@ static int serve_connect(struct request *r)
 
 	memset(&reply, 0, sizeof(reply));
 	if (err == -EALREADY) {
-		reply.process = owner->process; /* tells the asker which pair it is */
+		reply.process = owner->process; /* tells the requester which pair it is */
 		service_reply(r, &reply.head, sizeof(reply), err, NULL, 0);
 	}
 	if (err < 0)
@@ -81,7 +81,7 @@ static int serve_pair_drop(struct request *r)
 	return 0;
 }
 
-/* The other end of a dead process' pair hears of it. */
+/* Tells the other end of a dead process' pair. */
 static void serve_end_pair(struct pair *pair, u64 other, void *arg)
 {
 	struct proc *p = arg;
@@ -97,8 +97,8 @@ static void serve_pair_release(struct proc *p)
 	pairs_each(&p->daemon->pairs, p->process, serve_end_pair, p);
 }
 
-/* A pair that a returning process has. If its peer is back, has
- * named its pairs and not this one, it is over. */
+/* Confirms a pair of a returning process. The pair has ended if its peer is back and has not named
+ * it. */
 static void serve_claim_pair(struct request *r, u64 other)
 {
 	struct daemon *d = r->daemon;
@@ -119,7 +119,7 @@ static void serve_claim_pair(struct request *r, u64 other)
 		pair->known[pairs_end(pair, process)] = true;
 }
 
-/* The other way round: pairs that a returning process should have and did not name. */
+/* Ends pairs that a returning process has not named. */
 static void serve_unknown_pair(struct pair *pair, u64 other, void *arg)
 {
 	struct proc *p = arg;

@@ -1,4 +1,4 @@
-/* serve_session.c: who is connected: a process attaches, comes back to a new node, or a tool asks.
+/* serve_session.c: connections: a process attaches or comes back to a new node, or a tool connects.
  * In:    HELLO, RESUME, TOOL                  Out: attached processes
  * Runs:  the daemon's only thread             Locks: none
  */
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "node/daemon/service.h"
 
-/* Opens the process' sockets and slots file and answers. On failure the connection is left for
+/* Opens the process' sockets and slots file and replies. On failure the connection is left for
  * proc_drop. */
 static int serve_welcome(struct request *r)
 {
@@ -23,7 +23,7 @@ static int serve_welcome(struct request *r)
 	fds[3] = r->daemon->udp.keeper.out;
 	reply.process = p->process;
 	if (r->daemon->recorder != NULL)
-		event_capture(p); /* is there before the process sends anything */
+		event_capture(p); /* arrives before the process sends anything */
 	service_reply(r, &reply.head, sizeof(reply), 0, fds, 4);
 	close(fds[0]);
 	log_debug("node", "process %llu attached: pid %d, %.16s", (unsigned long long)p->process,
@@ -31,7 +31,7 @@ static int serve_welcome(struct request *r)
 	return 0;
 }
 
-/* The process has this number from now on, and a description of the slots file. */
+/* Gives the process its number and a description of the slots file. */
 static int serve_enter(struct request *r, u64 process, const struct proto_process *who)
 {
 	struct proc *p = r->proc;
@@ -56,7 +56,7 @@ static int serve_resume(struct request *r)
 
 	if (q->process == 0 || q->process == UINT64_MAX)
 		return -EINVAL;
-	/* its old connection has not been seen to end yet */
+	/* the end of its old connection was not seen yet */
 	if (proc_find(r->daemon, q->process) != NULL)
 		return -EAGAIN;
 	err = serve_enter(r, q->process, &q->who);

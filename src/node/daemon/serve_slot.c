@@ -15,7 +15,7 @@ static int serve_slot_take(struct request *r)
 	struct slots *s = &r->daemon->slots;
 	int slot;
 
-	/* it would be locked through a description that a claim replaces */
+	/* a claim would replace the description through which the slot gets locked */
 	(void)service_claim(r->proc, PROTO_SERVICE_SLOT);
 	slot = slots_take(s, r->proc->process, r->proc->slots_fd, clock_now_ns());
 	if (slot < 0)
@@ -26,8 +26,8 @@ static int serve_slot_take(struct request *r)
 	return 0;
 }
 
-/* A process that has come back claims its slots: those of its own description if it is of our file,
- * else as many as are free in ours. */
+/* A process that has come back claims its slots: those of its own description if it is of this
+ * slots file, else those that are free in this one. */
 static int serve_slot_claim(struct request *r)
 {
 	const struct proto_slot_claim *q = &r->q->slot_claim;
@@ -49,13 +49,13 @@ static int serve_slot_claim(struct request *r)
 		    slots_claim(s, p->process, p->slots_fd, slot) == 0)
 			reply.slots[slot / 8] |= bit;
 	}
-	/* one that the last node gave, but could not say so */
+	/* one that the last node gave without a reply */
 	slots_tidy(s, p->process, p->slots_fd);
 	service_reply(r, &reply.head, sizeof(reply), 0, &p->slots_fd, 1);
 	return 0;
 }
 
-/* The sockets of its slots first, which go by the owner. */
+/* The sockets of its slots first, which are found by owner. */
 static void serve_slot_release(struct proc *p)
 {
 	struct daemon *d = p->daemon;

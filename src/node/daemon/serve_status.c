@@ -1,4 +1,4 @@
-/* serve_status.c: what tools ask of the whole node.
+/* serve_status.c: requests of tools about the whole node.
  * In:    STATUS, PROCESSES, BOARD, STOP       Out: replies; the node's end
  * Runs:  the daemon's only thread             Locks: none
  */
@@ -46,7 +46,7 @@ static void serve_fill_record(struct proc *p, struct proto_record *out)
 	memcpy(out->command, p->who.command, sizeof(out->command));
 }
 
-/* The attached process with the least number above `after`. */
+/* Returns the attached process with the least number above `after`. */
 static struct proc *serve_next_process(struct daemon *d, u64 after)
 {
 	struct proc *best = NULL;

@@ -1,5 +1,5 @@
-/* service.c: finds the service that a packet is for, judges the packet by the service's table, and
- * sends the reply.
+/* service.c: finds a packet's service, judges the packet by the service's table, and sends the
+ * reply.
  * In:    packets of any content               Out: calls of services, replies
  * Runs:  the daemon's only thread             Locks: none
  */
@@ -18,7 +18,7 @@ void service_reply(struct request *r, struct proto_head *reply, size_t size, int
 				      .serial = r->q->head.serial,
 				      .status = status };
 	err = message_send(r->proc->control.fd, reply, size, fds, fd_count);
-	/* descriptors in flight are limited: say so instead of handing them over */
+	/* the kernel limits descriptors in flight: reply with that error, without them */
 	if (err == -ETOOMANYREFS && fd_count > 0) {
 		reply->status = -ENFILE;
 		err = message_send(r->proc->control.fd, reply, sizeof(*reply), NULL, 0);
@@ -64,7 +64,7 @@ void service_release(struct proc *p)
 			services[i]->release(p);
 }
 
-/* The rule for a type; NULL: there is no such request. */
+/* Returns the rule for a type; NULL: no such request. */
 static const struct service_rule *service_rule_of(u16 type)
 {
 	u32 number = type / PROTO_OPS, op = PROTO_OP(type);
@@ -105,6 +105,6 @@ bool service_handle(struct proc *p, const union proto_request *q, struct message
 	err = m->fds_lost ? -ENFILE : rule->fn(&r);
 	if (err < 0 && !r.answered)
 		service_status(&r, err);
-	/* one who could not be welcomed starts anew */
+	/* a connection whose first request failed starts anew */
 	return !r.broken && (err == 0 || !(rule->from & SERVICE_FROM(PROC_SILENT)));
 }

@@ -1,5 +1,5 @@
 /* slots.c: slots as byte locks of open file descriptions.
- * In:    requests for slots            Out: locks that outlive the node, and a file that does
+ * In:    requests for slots            Out: locks and a file that outlive the node
  * Runs:  the daemon's only thread
  * Locks: bytes SLOTS_LOCKS + slot of DIR/slots, through each process' own description
  */
@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "node/daemon/folder.h"
 
-/* Where numbers begin: far from those that a node gave out which left no file. */
+/* Chooses where process numbers begin: far from those of a node that left no file. */
 static u64 slots_random(void)
 {
 	u64 r;
@@ -27,7 +27,7 @@ static u64 slots_random(void)
 	return r >> 2;
 }
 
-/* An empty file becomes ours. */
+/* Initializes an empty file. */
 static void slots_format(struct slots_file *f)
 {
 	memset(f, 0, sizeof(*f));
@@ -47,7 +47,7 @@ static int slots_save(struct slots *s, const void *field, size_t size)
 	return n < 0 ? -errno : -ENOSPC;
 }
 
-/* Has the space of the whole file, and its content in the copy. */
+/* Reserves the space of the whole file, and reads its content into the copy. */
 _Static_assert(sizeof(struct slots_file) <= FOLDER_SLOTS, "the folder reserves it");
 
 static int slots_load(struct slots *s)
@@ -90,7 +90,7 @@ int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
 		close(s->fd);
 		return err;
 	}
-	/* without a folder: do not begin with the slots that the node before gave out first */
+	/* without a folder: does not begin with the slots that an earlier node gave out first */
 	if (dir_fd < 0)
 		s->file.cursor = (u32)(s->file.next_process % NODE_SLOTS);
 	return 0;
@@ -137,8 +137,8 @@ static int slots_give(struct slots *s, u64 process, u32 slot)
 	return (int)slot;
 }
 
-/* The free slot that is to be used next: round the circle, but for those at rest; of those the one
- * that rested longest. */
+/* Finds the slot to take next: the first free one behind the cursor that does not rest; else the
+ * free one that has rested longest. */
 static int slots_search(struct slots *s, int fd, u64 now_ns, bool resting)
 {
 	int best = -1;

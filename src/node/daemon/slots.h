@@ -1,4 +1,4 @@
-/* slots.h: which process owns which part of the QPN space.
+/* slots.h: the owner of each slot of the QPN space.
  *
  * A slot is taken by a byte lock on the slots file. The lock belongs to an open file description
  * that the node makes for each process and hands to it: so it lasts as long as the process, node or
@@ -9,9 +9,9 @@
 
 #include "node/protocol.h"
 
-enum { SLOTS_MAGIC = 0x61764e53, SLOTS_FIRST = 1 /* 0 holds QP0 and QP1: the node's own */ };
+enum { SLOTS_MAGIC = 0x61764e53, SLOTS_FIRST = 1 /* slot 0 holds QP0 and QP1: the node's own */ };
 
-/* The file. Locks are on bytes beyond its end, so that they cover no data: SLOTS_LOCKS + slot. */
+/* The file. Locks are on bytes behind its end, so that they cover no data: SLOTS_LOCKS + slot. */
 struct slots_file {
 	u32 magic;
 	u32 cursor;	  /* where the search for the next slot begins */
@@ -23,30 +23,32 @@ enum { SLOTS_LOCKS = 65536 };
 
 struct slots {
 	int fd;
-	struct slots_file file; /* a copy: what changes is written, so a full place kills nobody */
-	u64 owner[NODE_SLOTS];	 /* process number; 0: none that has said so */
+	/* a copy: changes are written with write(), so a full file system raises no SIGBUS */
+	struct slots_file file;
+	u64 owner[NODE_SLOTS];	 /* process number; 0: none that has claimed it */
 	u64 rest_until_ns[NODE_SLOTS];
 	u64 rest_ns;
 };
 
-/* dir_fd -1: kept in memory only. -ENOSPC: there is no room for the file; or another errno. */
+/* dir_fd -1: kept in memory only. -ENOSPC: no room for the file; or another errno. */
 int slots_open(struct slots *s, int dir_fd, u64 rest_ns);
 void slots_close(struct slots *s);
-/* A description of its own for a process; or -errno. */
+/* Opens a description of the slots file for a process; or -errno. */
 int slots_describe(const struct slots *s);
-/* Whether `fd`, sent by a process, is a description of this slots file. */
+/* Tells whether `fd`, sent by a process, is a description of this slots file. */
 bool slots_same_file(const struct slots *s, int fd);
-/* A number that no process has had. */
+/* Returns a number that no process has had. */
 u64 slots_next_process(struct slots *s);
 /* Takes a free slot for `process`: locks it through `fd`. The slot or -ENOSPC. */
 int slots_take(struct slots *s, u64 process, int fd, u64 now_ns);
-/* A process that returns claims a slot: 0, -EEXIST if somebody else has it. */
+/* Has a returning process claim a slot: 0, -EEXIST if another process has it. */
 int slots_claim(struct slots *s, u64 process, int fd, u32 slot);
-/* Unlocks everything that `fd` holds and that `process` does not own. */
+/* Unlocks everything that `fd` holds and `process` does not own. */
 void slots_tidy(struct slots *s, u64 process, int fd);
-/* Frees all slots of `process`; they rest before reuse. */
+/* Frees all slots of `process`; they rest before they are reused. */
 void slots_release(struct slots *s, u64 process, int fd, u64 now_ns);
-/* The owner's process number; 0: free; UINT64_MAX: held by a process that has not come back yet. */
+/* Returns the owner's process number; 0: free; UINT64_MAX: held by a process that has not come back
+ * yet. */
 u64 slots_owner(const struct slots *s, u32 slot);
 u32 slots_count(const struct slots *s, u64 process, u16 *first, u32 max);
 

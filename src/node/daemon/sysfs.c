@@ -1,4 +1,4 @@
-/* sysfs.c: writes the tree.
+/* sysfs.c: writes the tree that stands for /sys.
  * In:    the configuration             Out: files under FOLDER/sys, each replaced in one step
  * Runs:  the daemon's only thread      Locks: none
  */
@@ -17,7 +17,7 @@ enum { SYSFS_UVERBS_MINOR = 192 /* of uverbs0 */ };
 struct sysfs {
 	const struct folder *folder;
 	char base[128]; /* in front of each path */
-	int err;	/* the first one */
+	int err;	/* the first error */
 };
 
 struct sysfs_text {
@@ -50,8 +50,8 @@ static const struct sysfs_text sysfs_port[] = {
 	{ "pkeys/0", "0xffff\n" },
 };
 
-/* What a link without wires never has. Those of traffic are left out, since nobody counts it
- * here: processes do, each for itself (`anyverbs status`). */
+/* Counters of errors on a physical link, which stay 0 here. Counters of traffic are left out: each
+ * process has its own (`anyverbs status`). */
 static const char *const sysfs_counters[] = {
 	"VL15_dropped",
 	"excessive_buffer_overrun_errors",
@@ -112,8 +112,8 @@ static void sysfs_put_guid(struct sysfs *s, const char *path, u64 guid)
 		  (unsigned)(guid & 0xffff));
 }
 
-/* gids/N for every slot of the table; gid_attrs only for those in use, as the kernel refuses to
- * read the others. */
+/* Writes gids/N for every entry of the table; gid_attrs only for those in use, since the kernel
+ * refuses to read the others. */
 static void sysfs_put_gid(struct sysfs *s, int i, const struct node_gid *g)
 {
 	static const u8 empty[16];
@@ -160,7 +160,7 @@ static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
 	sysfs_put(s, "counters/link_downed", "%u\n", c->port_downs);
 }
 
-/* The processors of the host as the kernel prints a mask: words of 32 bits, the highest first. */
+/* Writes the host's CPUs in the kernel's format of a mask: words of 32 bits, the highest first. */
 static void sysfs_put_cpus(struct sysfs *s)
 {
 	long count = sysconf(_SC_NPROCESSORS_CONF);
@@ -226,7 +226,7 @@ int sysfs_write(const struct folder *f, const struct node_config *c)
 	sysfs_write_uverbs(&s, c);
 	snprintf(s.base, sizeof(s.base), "sys/class/infiniband_verbs");
 	sysfs_put(&s, "abi_version", "6\n");
-	/* what stands for /dev/infiniband: nothing but devices */
+	/* the counterpart of /dev/infiniband: device files only */
 	snprintf(s.base, sizeof(s.base), "sys/dev");
 	sysfs_make(&s, "infiniband");
 	snprintf(s.base, sizeof(s.base), "sys/dev/infiniband");

@@ -6,8 +6,8 @@
 #include "node/daemon/folder.h"
 #include "node/node.h"
 
-/* Writes the device's part of FOLDER/sys, or brings it up to date. 0 or a negative errno (the tree
- * is then incomplete, which is logged). */
+/* Writes or updates the device's part of FOLDER/sys. 0 or a negative errno (the tree is then
+ * incomplete, which is logged). */
 int sysfs_write(const struct folder *f, const struct node_config *c);
 /* Deletes the device's part. */
 void sysfs_remove(const struct folder *f, const struct node_config *c);

@@ -1,8 +1,8 @@
-/* udp.c: addresses, their groups of UDP sockets, and who has which.
+/* udp.c: addresses, their groups of UDP sockets, and the owner of each socket.
  * In:    addresses, slots                  Out: sockets, each bound and with its place in its group
  * Runs:  the daemon's only thread
  * Locks: an abstract name for the first node, and one per address, against other nodes; port 4791,
- *        against everybody
+ *        against all programs
  */
 #include "node/daemon/udp.h"
 
@@ -28,7 +28,7 @@
 #endif
 
 enum {
-	UDP_BURST = 1024, /* datagrams thrown away at a time */
+	UDP_BURST = 1024, /* datagrams discarded at a time */
 };
 
 #define UDP_FIRST "first"
@@ -79,7 +79,7 @@ static void udp_close(struct udp_addresses *u, struct reuseport_group *g)
 
 void udp_destroy(struct udp_addresses *u)
 {
-	/* the processes' copies of the table must stay as they are */
+	/* the processes' copies of the table must stay unchanged */
 	for (int i = 0; i < NODE_GIDS; i++) {
 		u16 unused[KEEPER_MEMBERS];
 
@@ -111,7 +111,7 @@ static u32 udp_row(const struct udp_addresses *u, const struct reuseport_group *
 	return (u32)(g - u->groups);
 }
 
-/* The descriptor becomes the group's last member. */
+/* Makes the descriptor the group's last member. */
 static int udp_append(struct reuseport_group *g, int fd)
 {
 	struct udp_member *grown = g->members;
@@ -135,7 +135,7 @@ static int udp_append(struct reuseport_group *g, int fd)
 	return 0;
 }
 
-/* Lays a member into the keeper. */
+/* Puts a member into the keeper. */
 static void udp_keep(struct udp_addresses *u, const struct reuseport_group *g, u32 index)
 {
 	struct keeper_item item = { .row = udp_row(u, g), .index = index, .ifindex = g->ifindex };
@@ -150,7 +150,7 @@ static void udp_keep(struct udp_addresses *u, const struct reuseport_group *g, u
 	u->keeper_full |= err < 0;
 }
 
-/* The processes hold the name, too: in the moments without a node nobody else becomes the first. */
+/* The processes hold the name, too: while there is no node no other one becomes the first. */
 static void udp_keep_first(struct udp_addresses *u)
 {
 	struct keeper_item item = { .row = KEEPER_FIRST_ROW };
@@ -159,7 +159,7 @@ static void udp_keep_first(struct udp_addresses *u)
 		(void)keeper_add(&u->keeper, &item, u->first_fd);
 }
 
-/* Has only the members that there are in the keeper. */
+/* Rebuilds the keeper from the present members. */
 static void udp_keep_all(struct udp_addresses *u)
 {
 	keeper_clear(&u->keeper);
@@ -170,8 +170,9 @@ static void udp_keep_all(struct udp_addresses *u)
 			udp_keep(u, &u->groups[i], k);
 }
 
-/* Binding the first socket without SO_REUSEPORT fails if anybody has the port, of whatever user and
- * with whatever options. Set afterwards, it lets ours join. */
+/* Binding the first socket without SO_REUSEPORT fails if any program has the port, of whichever
+ * user and with whichever options. Set afterwards, the option lets the group's other sockets
+ * join. */
 static int udp_add_member(struct udp_addresses *u, struct reuseport_group *g)
 {
 	int err, one = 1, fd = udp_socket_open(g->gid);
@@ -195,14 +196,14 @@ static int udp_add_member(struct udp_addresses *u, struct reuseport_group *g)
 	return err;
 }
 
-/* Brings the kernel's program up to the members' slots. */
+/* Attaches the kernel's program for the members' slots. */
 static int udp_steer(struct reuseport_group *g)
 {
 	struct sock_filter code[UDP_PROGRAM_MAX];
 	struct sock_fprog program = { .filter = code };
 	u16 member_of[NODE_SLOTS] = { 0 };
 
-	/* one socket alone is no group */
+	/* a single socket is no group */
 	if (g->count < 2)
 		return 0;
 	for (u32 i = 1; i < g->count; i++)
@@ -214,7 +215,7 @@ static int udp_steer(struct reuseport_group *g)
 	return 0;
 }
 
-/* The member of a slot, or with 0 a free one; 0: none. */
+/* Returns the member of a slot, or, for slot 0, a free one; 0: none. */
 static u32 udp_index_of(const struct reuseport_group *g, u32 slot)
 {
 	for (u32 i = 1; i < g->count; i++)
@@ -238,7 +239,7 @@ const struct udp_member *udp_member_of(struct udp_addresses *u, struct reuseport
 	}
 	if (*err < 0)
 		return NULL;
-	/* what was on its way when its last owner went */
+	/* discards what arrived after its last owner had gone */
 	udp_socket_drain(g->members[index].fd, UDP_BURST);
 	g->slot_of[index] = (u16)slot;
 	*err = udp_steer(g);
@@ -271,7 +272,7 @@ void udp_release(struct udp_addresses *u, u32 slot)
 
 /* ---- addresses ---- */
 
-/* What nobody is there for. */
+/* Discards datagrams without an owner. */
 static void udp_on_own(struct loop_source *s, u32 events)
 {
 	struct reuseport_group *g = container_of(s, struct reuseport_group, own);
@@ -279,7 +280,7 @@ static void udp_on_own(struct loop_source *s, u32 events)
 	g->dropped += udp_socket_drain(s->fd, UDP_BURST);
 }
 
-/* Says what has become of an address, once. */
+/* Records what has become of an address, and logs it once. */
 static void udp_set_state(struct reuseport_group *g, int err)
 {
 	enum proto_udp_state state = err == 0		     ? PROTO_UDP_OPEN
@@ -318,7 +319,7 @@ static void udp_open(struct udp_addresses *u, struct reuseport_group *g)
 		err = udp_watch_own(u, g);
 		if (err < 0) {
 			close(g->members[--g->count].fd);
-			udp_keep_all(u); /* there it would still hold the port */
+			udp_keep_all(u); /* there the descriptor would still hold the port */
 		}
 	}
 	udp_set_state(g, err);
@@ -334,8 +335,8 @@ static socklen_t udp_name(struct sockaddr_un *name, const char *what)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Two nodes of one network namespace, of whatever users, cannot both hold a name. *fd holds it, or
- * stays -1: errors that are not about that leave the decision to the UDP port. */
+/* Two nodes of one network namespace, of whichever users, cannot both hold a name. *fd holds it, or
+ * stays -1: after other errors the UDP port decides. */
 static bool udp_take_name(const char *what, int *fd)
 {
 	struct sockaddr_un name;
@@ -387,7 +388,8 @@ void udp_look_begin(struct udp_addresses *u)
 		u->groups[i].seen = false;
 }
 
-/* A place for an address: that which it has, else a free one, else that of one which has gone. */
+/* Returns an address' entry: the one that it has, else a free one, else that of an address that has
+ * gone. */
 static struct reuseport_group *udp_place(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
 	struct reuseport_group *unused = NULL;
@@ -404,7 +406,7 @@ static struct reuseport_group *udp_place(struct udp_addresses *u, const u8 gid[1
 	return unused;
 }
 
-/* The place is an address' now. What its sockets were leaves the keeper. */
+/* Gives the entry to an address. Its old sockets leave the keeper. */
 static void udp_begin(struct udp_addresses *u, struct reuseport_group *g, const u8 gid[16])
 {
 	bool kept = g->count > 0;
@@ -415,7 +417,7 @@ static void udp_begin(struct udp_addresses *u, struct reuseport_group *g, const 
 		udp_keep_all(u);
 }
 
-/* The address' place, in the look that is going on; NULL: more addresses than there is room for. */
+/* Returns the address' entry during a look; NULL: more addresses than entries. */
 static struct reuseport_group *udp_see(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
 	struct reuseport_group *g = udp_place(u, gid, ifindex);
@@ -454,7 +456,7 @@ bool udp_look_end(struct udp_addresses *u)
 		struct reuseport_group *g = &u->groups[i];
 
 		g->wanted = g->seen;
-		/* an address that goes may come again, and its sockets are still good then */
+		/* an address that goes may come back, and its sockets work then */
 		if (!g->wanted && g->state != PROTO_UDP_NONE && g->count == 0)
 			udp_close(u, g);
 		if (!g->wanted)
@@ -479,7 +481,7 @@ void udp_mark(struct udp_addresses *u, struct node_config *c)
 
 /* ---- taking over ---- */
 
-/* Whether it is a UDP socket of this address and the port. */
+/* Tells whether it is a UDP socket of this address and the port. */
 static bool udp_fits(int fd, const struct keeper_item *item)
 {
 	struct sockaddr_storage found, expected;
@@ -493,7 +495,7 @@ static bool udp_fits(int fd, const struct keeper_item *item)
 	       size == length && memcmp(&found, &expected, length) == 0;
 }
 
-/* The member that comes next of a row; -1: not among what was found. */
+/* Returns the next member of a row; -1: not among those found. */
 static int udp_found(const struct keeper_found *f, u32 row, u32 index)
 {
 	for (u32 i = 0; i < f->count; i++)
@@ -503,8 +505,9 @@ static int udp_found(const struct keeper_found *f, u32 row, u32 index)
 	return -1;
 }
 
-/* All members of one group, in order. One that is missing has been closed, and another has got its
- * place: then nobody knows the order any more, and the port is free when all of them have gone. */
+/* Takes all members of one group, in order. If one is missing it was closed, and the kernel has
+ * moved another to its place: the order is unknown, and the port is free once all of them have
+ * gone. */
 static bool udp_is_whole(const struct keeper_found *f, u32 row)
 {
 	u32 count = 0, highest = 0;
@@ -569,7 +572,7 @@ static bool udp_adopt_group(struct udp_addresses *u, struct keeper_found *f, u32
 	return true;
 }
 
-/* The name of the first node, which the processes kept. */
+/* Takes the name of the first node, which the processes kept. */
 static void udp_adopt_first(struct udp_addresses *u, struct keeper_found *f)
 {
 	struct sockaddr_un found, expected;

@@ -1,8 +1,8 @@
 /* udp.h: the node's addresses and their UDP sockets: for each a SO_REUSEPORT group on port 4791,
  * whose classic BPF program picks the member by the destination queue pair's slot.
  *
- * Member 0 is the node's own: what comes for no known slot, for QP0 and QP1, and in bad form. The
- * others are given to slots when a process asks, and go back into the pool when the slot is free. A
+ * Member 0 is the node's own: it gets datagrams for unknown slots, for QP0 and QP1, and malformed
+ * ones. A slot gets one of the others when its process asks, and gives it back when it is freed. A
  * member is never closed while its group lives, since the kernel would move the last one into its
  * place. Groups outlive the node (keeper.h).
  */
@@ -25,21 +25,22 @@ struct reuseport_group {
 	enum proto_udp_state state;
 	int err;
 	bool wanted;	/* the host has it, or ANYVERBS_ADDR names it */
-	bool seen;	/* in the look that is going on */
-	int claim_fd;	/* holds its name among the nodes of this network namespace; -1: not ours */
+	bool seen;	/* seen in the present look */
+	/* holds its name among the nodes of this network namespace; -1: another node has it */
+	int claim_fd;
 	struct loop_source own; /* member 0 */
 	struct udp_member *members;
 	u16 *slot_of;	/* of each member: a row of the keeper's table */
 	u32 count, space;
-	u64 dropped; /* datagrams that came for the node itself */
+	u64 dropped; /* datagrams of member 0 */
 };
 
-/* All of the node. */
+/* All addresses of the node. */
 struct udp_addresses {
 	struct loop *loop;
 	struct keeper keeper;
-	bool keeper_full; /* and said so */
-	int first_fd; /* holds the name of the namespace's first node; -1: not ours */
+	bool keeper_full; /* logged already */
+	int first_fd; /* holds the name of the namespace's first node; -1: another node does */
 	struct reuseport_group groups[NODE_GIDS];
 };
 
@@ -47,32 +48,33 @@ struct udp_addresses {
 int udp_init(struct udp_addresses *u, struct loop *loop);
 void udp_destroy(struct udp_addresses *u);
 
-/* Tries to become the first node of the network namespace, whose the host's addresses are, and to
- * stay so for as long as this node or one of its processes lives. Whether it is. */
+/* Tries to become the first node of the network namespace, which shows the host's addresses, for as
+ * long as this node or one of its processes lives. Returns whether it is. */
 bool udp_be_first(struct udp_addresses *u);
 
 /* One look at the host's addresses: udp_look_begin, udp_want for each, udp_look_end. */
 void udp_look_begin(struct udp_addresses *u);
-/* Whether the address is this node's: false if another node of the namespace has it. */
+/* Tells whether the address is this node's: false if another node of the namespace has it. */
 bool udp_want(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
-/* An address of the host that is the first node's, for status. */
+/* Records an address of the host that is the first node's, for status. */
 void udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
-/* Opens the sockets of the addresses that are wanted, as far as they can be. Whether all could. */
+/* Opens the sockets of the wanted addresses, as far as possible. Returns whether all are open. */
 bool udp_look_end(struct udp_addresses *u);
 /* Sets NODE_GID_WIRE where there is a socket, and clears it elsewhere. */
 void udp_mark(struct udp_addresses *u, struct node_config *c);
 
-/* The open group of an address, or NULL. */
+/* Returns the open group of an address, or NULL. */
 struct reuseport_group *udp_find(struct udp_addresses *u, const u8 gid[16]);
-/* The group's member that belongs to the slot; makes it if need be. NULL and a negative errno. */
+/* Returns the group's member that belongs to the slot, made if it is missing. NULL and a negative
+ * errno. */
 const struct udp_member *udp_member_of(struct udp_addresses *u, struct reuseport_group *g, u32 slot,
 				       int *err);
-/* The slot's owner is gone: what comes for it is the node's again. */
+/* The slot's owner has gone: its member goes back to the pool. */
 void udp_release(struct udp_addresses *u, u32 slot);
-/* Takes over the groups of the node before, from what one of its processes held. in_use says
- * whether somebody has a slot. Returns how many. */
+/* Takes over the groups of the last node, from the end that one of its processes held. in_use tells
+ * whether a process has a slot. Returns how many groups. */
 u32 udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg);
-/* What status shows: returns the number of addresses. */
+/* Fills the report for status: returns the number of addresses. */
 u32 udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS]);
 
 #endif

@@ -11,8 +11,8 @@ u32 udp_program_build(const u16 member_of[NODE_SLOTS], struct sock_filter out[UD
 {
 	u32 n = 0;
 
-	/* offset 0 is the datagram's first byte after the UDP header; a load from beyond its end
-	 * ends the program with 0, which is the node's member */
+	/* offset 0 is the first byte behind the UDP header; a load beyond the datagram's end ends
+	 * the program with 0, the node's member */
 	out[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, UDP_BTH_DQPN);
 	out[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, NODE_INDEX_BITS);
 	out[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, NODE_SLOTS - 1);

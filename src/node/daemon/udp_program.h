@@ -9,8 +9,8 @@
 
 enum { UDP_PROGRAM_MAX = 8 + 2 * NODE_SLOTS };
 
-/* Writes the program that sends what is for slot s to member member_of[s], and everything else to
- * member 0; 0 in member_of: nobody's. Returns its length. */
+/* Writes the program that sends datagrams for slot s to member member_of[s], and all others to
+ * member 0; 0 in member_of: no owner. Returns its length. */
 u32 udp_program_build(const u16 member_of[NODE_SLOTS], struct sock_filter out[UDP_PROGRAM_MAX]);
 
 #endif

@@ -33,7 +33,7 @@ bool watch_read(int fd)
 	bool any = false;
 	ssize_t n;
 
-	/* what the messages say is asked for anew anyway; so is what did not fit (ENOBUFS) */
+	/* the addresses are read anew anyway; so they are after an overflow (ENOBUFS) */
 	do {
 		n = recv(fd, dropped, sizeof(dropped), 0);
 		any |= n > 0 || (n < 0 && errno == ENOBUFS);

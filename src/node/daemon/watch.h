@@ -1,12 +1,12 @@
-/* watch.h: hears when the host's interfaces or addresses change. */
+/* watch.h: watches for changes of the host's interfaces and addresses. */
 #ifndef NODE_DAEMON_WATCH_H
 #define NODE_DAEMON_WATCH_H
 
 #include "base/compiler.h"
 
-/* A descriptor that becomes readable with each change; or a negative errno. */
+/* Opens a descriptor that becomes readable at each change; or a negative errno. */
 int watch_open(void);
-/* Reads what has come. Whether it could have changed an address. */
+/* Reads all announcements. Tells whether one could have changed an address. */
 bool watch_read(int fd);
 
 #endif

@@ -17,7 +17,7 @@ enum {
 struct proto_udp_sockets {
 	struct proto_head head;
 	u32 slot;
-	u32 from;   /* the first GID index that is of interest */
+	u32 from;   /* the first GID index that is requested */
 	u32 device; /* whose GIDs */
 	u32 reserved;
 };
@@ -41,7 +41,7 @@ enum proto_udp_state {
 	PROTO_UDP_NONE,
 	PROTO_UDP_OPEN,
 	PROTO_UDP_OTHER,  /* another node of this network namespace has the address */
-	PROTO_UDP_TAKEN,  /* its port 4791 is somebody else's */
+	PROTO_UDP_TAKEN,  /* another program has its port 4791 */
 	PROTO_UDP_ABSENT, /* the host does not have it */
 	PROTO_UDP_FAILED, /* `err` says why */
 };
@@ -52,9 +52,9 @@ struct proto_address {
 	u32 state;   /* enum proto_udp_state */
 	s32 err;
 	u32 sockets; /* in its group, the node's own included */
-	u32 slots;   /* that have one */
-	u32 lost;    /* datagrams that found a socket's buffer full */
-	u64 dropped; /* datagrams that nobody was there for */
+	u32 slots;   /* of those, with a slot */
+	u32 lost;    /* datagrams that found a full receive buffer */
+	u64 dropped; /* datagrams without an owner */
 };
 
 struct proto_addresses_reply {

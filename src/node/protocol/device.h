@@ -18,7 +18,7 @@ enum {
  * no such device or port. */
 struct proto_port {
 	struct proto_head head;
-	char device[NODE_DEVICE_NAME]; /* empty: the first */
+	char device[NODE_DEVICE_NAME]; /* empty: the first device */
 	u32 port;
 	u32 up;
 };

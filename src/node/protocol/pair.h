@@ -12,7 +12,7 @@ enum {
 	PROTO_EV_PEER_GONE = PROTO_TYPE(PROTO_SERVICE_PAIR, PROTO_EVENT_OP + 1),
 };
 
-enum { PROTO_PAIRS = 1024 /* that one process may have */ };
+enum { PROTO_PAIRS = 1024 /* pairs of one process */ };
 
 /* Descriptor: the pair's rings. */
 struct proto_connect {
@@ -31,9 +31,9 @@ struct proto_peer {
 	u32 has_pid_fd;
 };
 
-/* After RESUME: all pairs that the process has, by the peers' process numbers. Those whose peer is
- * back and does not know them are over, which EV_PEER_GONE says; so are those that are not named
- * here. Until then others that CONNECT to the process get -EAGAIN. The reply is plain. */
+/* After RESUME: all pairs of the process, by the peers' numbers. A pair ends, with EV_PEER_GONE, if
+ * its peer is back and does not know it, or if it is not named here. Until this claim another
+ * process' CONNECT to this one returns -EAGAIN. The reply is plain. */
 struct proto_pair_claim {
 	struct proto_head head;
 	u32 count;

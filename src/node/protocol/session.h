@@ -11,7 +11,7 @@ enum {
 	PROTO_TOOL = PROTO_TYPE(PROTO_SERVICE_SESSION, 2),
 };
 
-/* Who attaches. */
+/* The process that attaches. */
 struct proto_process {
 	u64 pid_ns; /* inode of its PID namespace; 0: unknown */
 	s32 pid;    /* as it sees itself */

@@ -14,7 +14,7 @@ enum { PROTO_SLOT_BYTES = NODE_SLOTS / 8 };
 struct proto_slot_reply {
 	struct proto_head head;
 	u32 slot;
-	u32 generation; /* counts the owners that the slot has had */
+	u32 generation; /* number of owners that the slot has had */
 };
 
 /* After RESUME. Descriptor: the slots file as the process holds it. The reply is the same struct:
