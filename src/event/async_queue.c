@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "event/event_priv.h"
 
-/* Waiting events that name no object. Beyond this the oldest gives way: only the present state
- * of a port matters. */
+/* Limit of waiting events that name no object. Beyond it the oldest is dropped: only the present
+ * state of a port matters. */
 enum { ASYNC_PORT_EVENTS_MAX = 64 };
 
 struct async_node {
@@ -37,13 +37,13 @@ struct async_queue {
 	struct cond acked GUARDED_BY(lock);
 };
 
-/* As channel_drop: the child keeps what waits, on a descriptor of its own. */
+/* As channel_drop: the child keeps waiting events, on a descriptor of its own. */
 static void async_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thread */
 {
 	struct async_queue *q = container_of(w, struct async_queue, watch);
 	u32 count = 0;
 
-	if (q->lock.word != 0) { /* a thread that is gone was just changing them */
+	if (q->lock.word != 0) { /* a thread of the parent was just changing them */
 		list_init(&q->waiting);
 		list_init(&q->delivered);
 		q->port_events = 0;
@@ -55,7 +55,8 @@ static void async_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thread
 	tally_renew(q->fd, count);
 }
 
-static int async_queue_open(struct async_queue *q) NO_THREAD_SAFETY /* nobody else has it yet */
+/* not yet visible to other threads */
+static int async_queue_open(struct async_queue *q) NO_THREAD_SAFETY
 {
 	int err;
 
@@ -90,7 +91,8 @@ static void async_free_list(struct list_head *head)
 		free(list_entry(node, struct async_node, node));
 }
 
-void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY /* nobody else has it any more */
+/* visible to no other thread any more */
+void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY
 {
 	fork_watch_remove(&q->watch);
 	async_free_list(&q->waiting);
@@ -106,8 +108,7 @@ int async_queue_fd(const struct async_queue *q)
 
 /* ---- posting -------------------------------------------------------------------------------- */
 
-/* Makes room for one more port event, if there are too many: the oldest, unlinked, for use
- * again. */
+/* If there are too many port events, unlinks the oldest for reuse. */
 static struct async_node *async_recycle(struct async_queue *q) REQUIRES(&q->lock)
 {
 	list_for_each(n, &q->waiting, struct async_node, node) {

@@ -19,18 +19,18 @@ struct channel {
 	struct fork_watch watch GUARDS_ITSELF;
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
-	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has come */
-	u32 calls GUARDED_BY(lock);               /* of channel_next, ever */
+	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has arrived */
+	u32 calls GUARDED_BY(lock);               /* calls of channel_next so far */
 };
 
-/* The child's descriptor becomes its own, so that neither process takes the other's events. */
+/* The child gets a descriptor of its own, so that neither process takes the other's events. */
 static void channel_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thread */
 {
 	struct channel *ch = container_of(w, struct channel, watch);
 	u32 count = 0;
 
 	if (ch->lock.word != 0)
-		list_init(&ch->waiting); /* a thread that is gone was just changing it */
+		list_init(&ch->waiting); /* a thread of the parent was just changing it */
 	lock_init(&ch->lock);
 	ch->acked = (struct cond){ 0 };
 	list_for_each(s, &ch->waiting, struct channel_source, node)
@@ -38,7 +38,7 @@ static void channel_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thre
 	tally_renew(ch->fd, count);
 }
 
-static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* nobody else has it yet */
+static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	int err;
 
@@ -137,7 +137,7 @@ int channel_next(struct channel *ch, void **cookie)
 		*cookie = s->cookie;
 		s->taken_call = ch->calls;
 	} else {
-		/* strays: the consumer's own writes must not make it spin */
+		/* clears the count: a consumer that wrote to the descriptor must not spin */
 		tally_take(ch->fd, UINT32_MAX);
 	}
 	lock_release(&ch->lock);
@@ -157,7 +157,7 @@ bool channel_source_is_latest(const struct channel_source *s)
 	return latest;
 }
 
-/* Signed: a consumer that acknowledges too much waits for nothing, and not for ever. */
+/* Signed: a consumer that acknowledges too many events waits for none. */
 static bool source_owed(const struct channel_source *s)
 {
 	return (s32)(s->delivered - s->acked) > 0;

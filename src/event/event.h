@@ -1,10 +1,10 @@
-/* event.h: how news reaches a consumer: completion vectors (threads), completion channels and async
+/* event.h: how events reach a consumer: completion vectors (threads), completion channels and async
  * queues (descriptors).
  *
- * A *vector* is what an interrupt is to a kernel: a thread, started on first use, that runs
- * handlers. A handler never runs inside the call chain of a verb, and one item's handler never
- * overlaps itself. A *channel* is a descriptor: one write per event, so edge-triggered epoll works;
- * any number per process. Layer: above base only. queue, core, driver and the doors use it.
+ * A *vector* stands for an interrupt vector: a thread, started on first use, that runs handlers. A
+ * handler never runs inside the call chain of a verb, and one item's handler never overlaps itself.
+ * A *channel* is a descriptor: one write per event, so edge-triggered epoll works; any number per
+ * process. Layer: above base only. queue, core, driver and the doors use it.
  */
 #ifndef EVENT_EVENT_H
 #define EVENT_EVENT_H
@@ -16,12 +16,12 @@
 
 struct vector;
 
-/* Something that a vector runs. Embedded in its owner. */
+/* An item that a vector runs. Embedded in its owner. */
 struct vector_item {
 	struct list_head node OWNED_BY(vector.lock); /* on the vector's list while queued */
 	/* the handler; may queue the item again, may not destroy it */
 	void (*fn)(struct vector_item *) FIXED;
-	struct vector *vector FIXED; /* which one runs it */
+	struct vector *vector FIXED; /* the vector that runs it */
 	/* idle, queued, running, running and queued again */
 	u32 state OWNED_BY(vector.lock);
 	/* of the vector, when `state` was set: an older one means idle */

@@ -1,9 +1,9 @@
-/* fork.c: what a forked child must put in order before it uses channels, async queues and vectors.
+/* fork.c: resets channels, async queues and vectors in a forked child.
  *
  * In:    owners that watch for fork          Out: their drop functions, called in the child
  * Runs:  any thread; event_drop_in_child as the child's only thread
- * Locks: none: a lock of ours could be held by a thread that the child does not have, and a handler
- *        that takes one before fork could wait for a thread that waits for another handler's lock
+ * Locks: none: a lock could be held by a thread that the child does not have, and a handler that
+ * takes one before fork could wait for a thread that waits for another handler's lock
  *
  * The slots form a list that only grows, by one atomic push; a slot without an owner is used again.
  */
@@ -20,7 +20,7 @@ struct fork_slot {
 
 static struct fork_slot *fork_slots;
 
-/* Pairs with the release in fork_slot_push: the slot is whole. */
+/* Pairs with the release in fork_slot_push: the slot is complete. */
 static struct fork_slot *fork_first(void)
 {
 	return __atomic_load_n(&fork_slots, __ATOMIC_ACQUIRE);
@@ -40,7 +40,7 @@ static struct fork_slot *fork_slot_reuse(struct fork_watch *w)
 
 /* Pairs with the acquire in fork_first. */
 static struct fork_slot *fork_slot_push(struct fork_watch *w)
-	NO_THREAD_SAFETY /* nobody else sees the slot yet */
+	NO_THREAD_SAFETY /* the slot is not yet visible to other threads */
 {
 	struct fork_slot *slot = malloc(sizeof(*slot));
 

@@ -23,13 +23,13 @@ void tally_add(int fd)
 	u64 one = 1;
 	int saved = errno;
 
-	/* Can fail only if the user has closed the descriptor under us: then nobody waits on it. */
+	/* Fails only if the user has closed the descriptor: then no thread waits on it. */
 	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 	errno = saved;
 }
 
-/* A read that does not wait though the descriptor may be blocking. */
+/* Reads without waiting, though the descriptor may be blocking. */
 static ssize_t tally_read(int fd, u64 *value)
 {
 	struct iovec iov = { .iov_base = value, .iov_len = sizeof(*value) };
@@ -38,7 +38,7 @@ static ssize_t tally_read(int fd, u64 *value)
 
 	if (n >= 0 || errno == EAGAIN)
 		return n;
-	/* Older kernels and filters of system calls. The owner's lock keeps others of this
+	/* For older kernels and seccomp filters. The owner's lock keeps other threads of this
 	 * process from taking the count between the two calls. */
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) ? read(fd, value, sizeof(*value)) : -1;
 }

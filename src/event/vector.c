@@ -5,7 +5,7 @@
  * Locks: the vector's lock, never across a handler or a sleep
  *
  * A child of fork has no such thread: the vector's generation counts up there, which makes every
- * item idle at once, whatever an interrupted thread of the parent had made of the lists.
+ * item idle at once, whatever state an interrupted thread of the parent left the lists in.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "event/event_priv.h"
 
-/* Far beyond what vectors are asked for; unused ones cost no memory. */
+/* Far more than consumers request; unused ones take no memory. */
 enum { VECTORS_MAX = 1024 };
 
 enum item_state { ITEM_IDLE, ITEM_QUEUED, ITEM_RUNNING, ITEM_AGAIN };
@@ -29,7 +29,7 @@ struct vector {
 	u32 asleep ATOMIC_ONLY;
 	struct list_head queue GUARDED_BY(lock);
 	struct cond finished GUARDED_BY(lock); /* a handler has returned */
-	u32 generation GUARDED_BY(lock);     /* 0: untouched yet */
+	u32 generation GUARDED_BY(lock);     /* 0: never used */
 	bool started GUARDED_BY(lock);
 } CACHE_ALIGNED;
 
@@ -82,7 +82,7 @@ static void vector_sleep(struct vector *v) REQUIRES(&v->lock)
 	__atomic_store_n(&v->asleep, 0, __ATOMIC_RELAXED);
 }
 
-/* After the lock was let go of: whoever clears `asleep` wakes, once. */
+/* After the lock was released: the thread that clears `asleep` wakes the vector, once. */
 static void vector_wake(struct vector *v)
 {
 	if (__atomic_load_n(&v->asleep, __ATOMIC_RELAXED) &&
@@ -101,8 +101,8 @@ static void vector_requeue(struct vector *v, struct vector_item *item) REQUIRES(
 	cond_wake(&v->finished);
 }
 
-/* One handler. False: this is a child that the handler forked off, where the vector is not ours
- * any more. */
+/* Runs one handler. False: the handler has forked, and this is the child, where the vector is not
+ * its own any more. */
 static bool vector_run_one(struct vector *v) REQUIRES(&v->lock)
 {
 	struct vector_item *item = list_first(&v->queue, struct vector_item, node);
@@ -173,7 +173,7 @@ int vector_start(struct vector *v)
 	return -EAGAIN;
 }
 
-/* the only thread; a lock may be held by one that is gone */
+/* the only thread; a thread of the parent may have held a lock */
 void vector_drop_in_child(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < VECTORS_MAX && i < vector_count(); i++) {

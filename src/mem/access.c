@@ -8,9 +8,9 @@
 
 char mem_nothing[8];
 
-/* Keeps the page list of `key` in place until pages_leave. False: the key is no longer valid. The
- * increment is ordered before the second look at the key, as entry_hide's exchange is before
- * entry_drain's look at `readers`: one of the two sees the other. */
+/* Keeps the page list of `key` in place until pages_leave. False: the key is invalid. The increment
+ * is ordered before the second load of the key, as entry_hide's exchange is before entry_drain's
+ * load of `readers`: one of the two sees the other. */
 static bool pages_enter(const struct mem_table *t, u32 key, struct mem_private *p)
 {
 	__atomic_fetch_add(&p->readers, 1, __ATOMIC_SEQ_CST);
@@ -25,7 +25,7 @@ static void pages_leave(struct mem_private *p)
 	__atomic_fetch_sub(&p->readers, 1, __ATOMIC_RELEASE);
 }
 
-/* Where the byte `offset` from the first page's beginning lies; *piece shrinks to what adjoins it.
+/* Translates `offset` from the first page's beginning; limits *piece to the contiguous bytes.
  * `list` has the pages. */
 static void *pages_translate(const struct mem_private *list, u64 offset, u64 *piece)
 {
@@ -42,8 +42,8 @@ static void *pages_translate(const struct mem_private *list, u64 offset, u64 *pi
 	return (void *)(uintptr_t)start;
 }
 
-/* The list is the key's own, or that of a window's parent, which stays while the window does: so
- * the window's count guards both. */
+/* The list is the key's own, or that of a window's parent, which outlives the window: so the
+ * window's count guards both. */
 static void *pages_find(const struct mem_table *t, u32 key, const struct mem_view *v, u64 *piece)
 {
 	struct mem_private *p = &t->private[mem_index(key)];
@@ -72,8 +72,8 @@ void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, const stru
 	return found;
 }
 
-/* A key for the whole address space says nothing about what is mapped, and a peer's mistake must
- * not kill this process. */
+/* A key for the whole address space does not tell what is mapped, and a wrong address from a peer
+ * must not kill this process. */
 static bool all_mapped(u64 addr, u64 length, u32 access)
 {
 	return mem_populate(addr, length,

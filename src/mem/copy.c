@@ -11,8 +11,8 @@
 
 enum { COPY_TAIL = 64 };
 
-/* Stores up to COPY_TAIL bytes in ascending order: bytes until dst is aligned, words, bytes. A word
- * within its natural alignment is never torn, and each store releases what went before it. */
+/* Stores up to COPY_TAIL bytes in ascending order: bytes until dst is aligned, words, bytes. An
+ * aligned word is never torn, and each store releases those before it. */
 static bool copy_tail(u8 *dst, const u8 *src, size_t n)
 {
 	bool done = true;
@@ -41,7 +41,8 @@ int mem_copy_ordered(void *dst, const void *src, size_t n)
 
 	if (n == 8 && ((uintptr_t)dst & 7) == 0)
 		return fault_copy_u64(dst, src) ? 0 : -EFAULT;
-	/* The tail is read first: the bulk would change it where source and destination overlap. */
+	/* Reads the tail first: the bulk copy would overwrite it where source and destination
+	 * overlap. */
 	if (fault_copy(tail, (const u8 *)src + bulk, n - bulk) != 0)
 		return -EFAULT;
 	if (bulk) {
@@ -52,8 +53,8 @@ int mem_copy_ordered(void *dst, const void *src, size_t n)
 	return copy_tail((u8 *)dst + bulk, tail, n - bulk) ? 0 : -EFAULT;
 }
 
-/* The next piece of at most n bytes at the cursor, which moves over it. *got > 0, or an error of
- * mem_scatter. */
+/* Takes the next piece of at most n bytes at the cursor, and moves the cursor past it. *got > 0, or
+ * an error of mem_scatter. */
 static int cursor_next(const struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n,
 		       u32 access, void **piece, u32 *got)
 {

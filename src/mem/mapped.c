@@ -1,12 +1,12 @@
-/* mapped.c: is a long range mapped as it must be, without a look at each of its pages?
+/* mapped.c: tells whether a long range is mapped, without a look at each page.
  *
- * In: an address range    Out: yes, or a no that means "ask otherwise"
+ * In: an address range    Out: true, or false: use another way
  * Runs: any thread      Locks: none
  *
- * Touching pages costs about a microsecond for each, even if they are there. The kernel knows maps,
- * too: one by its address (Linux 6.11), or all in /proc/self/maps. Anonymous memory gets its pages
- * whenever somebody copies; of any other kind pages may be missing for good (behind a file's end),
- * so that is a no.
+ * Touching costs about a microsecond per page, even if it is present. The kernel reports maps, too:
+ * one by its address (Linux 6.11), or all in /proc/self/maps. Anonymous memory gets its pages at
+ * the copy. In other maps pages may be missing for good (behind a file's end): there the result is
+ * false.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -16,7 +16,7 @@
 #include "mem/mem_priv.h"
 
 struct mapped {
-	u64 at, end; /* what is not yet known to be mapped */
+	u64 at, end; /* the rest that is not yet known to be mapped */
 	int prot;
 };
 
@@ -29,7 +29,7 @@ static void mapped_take(const struct vma *m, void *arg)
 		p->at = m->end;
 }
 
-/* False: this kernel cannot be asked so. */
+/* False: this kernel has no such query. */
 static bool mapped_by_query(int fd, struct mapped *p)
 {
 	struct vma_name name;

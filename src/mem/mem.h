@@ -21,18 +21,18 @@ enum {
 };
 
 enum mem_flags {
-	/* plain memory of this process: va = addr + (va of the peer - iova) */
+	/* memory of this process: va = addr + (va of the peer - iova) */
 	MEM_CONTIGUOUS = 1,
 	/* a memory window: rkey only */
 	MEM_WINDOW = 2,
-	/* a window that is bound to `qpn` */
+	/* a window bound to `qpn` */
 	MEM_WINDOW_TYPE2 = 4,
 	/* FMR or ib_reg_phys_mr: translated page by page, never reached directly by peers */
 	MEM_PAGES = 8,
 	MEM_ZERO_BASED = 16,
-	/* ib_get_dma_mr: the whole address space, local and (if allowed) remote */
+	/* ib_get_dma_mr: the whole address space, local and (if permitted) remote */
 	MEM_ALL = 32,
-	/* set by the table itself: peers go through this process' engine (mem_exclude_peers) */
+	/* set by the table: peers send packets to this process' engine (mem_exclude_peers) */
 	MEM_AWAY = 64,
 };
 
@@ -54,11 +54,10 @@ struct mem_entry {
 	u64 addr;   /* where iova lies in this process (MEM_CONTIGUOUS) */
 	u32 qpn;    /* type 2 windows: the only QP */
 	u32 parent; /* windows: the region's key */
-	u64 shared; /* where addr lies in the owner's memory file (src/shared); 0: not there */
+	u64 shared; /* offset of addr in the owner's memory file (src/shared); 0: not in it */
 } CACHE_ALIGNED;
 
-/* Where the private half of an entry is kept: page lists, bound-window counts. Owner's lock:
- * table->lock. */
+/* The private half of an entry: page list, count of bound windows. Guarded by table->lock. */
 struct mem_private;
 
 struct mem_table {
@@ -75,15 +74,15 @@ struct mem_table {
 	bool owns_entries FIXED;
 	bool away GUARDED_BY(lock);	/* peers are excluded: new entries have MEM_AWAY */
 	bool unshared GUARDED_BY(lock); /* new entries have no `shared` */
-	/* Waits until no peer holds a hazard on the entry, or on any (MEM_EVERY_KEY), for a while
-	 * (path/shm sets it; NULL: nobody else sees the table). False: a peer may still write to
-	 * the memory, and the entry must stay what it was. */
+	/* Waits, with a limit, until no peer holds a hazard on the entry, or on any
+	 * (MEM_EVERY_KEY). path/shm sets it; NULL: no peer sees the table. False: a peer may still
+	 * write to the memory, and the entry must stay unchanged. */
 	bool (*drain)(void *arg, u32 index) FIXED;
-	/* Waits until no thread of this process still copies by what an earlier lookup said (the
-	 * driver sets it; NULL: no engine). mem_deregister and mem_replace call it too, so that an
-	 * application may unmap the memory right after (but for lists of pages); hence neither
-	 * runs inside the engine's receive. mem_invalidate, which does, leaves it out: the
-	 * memory stays registered. */
+	/* Waits until no thread of this process still copies by an earlier lookup (the seat sets
+	 * it; NULL: no engine). mem_deregister and mem_replace call it too, so that an application
+	 * may unmap the memory right after (except for page lists); hence neither runs inside the
+	 * engine's receive. mem_invalidate, which does, leaves it out: the memory stays
+	 * registered. */
 	void (*quiesce)(void *arg) FIXED;
 	void *drain_arg FIXED;
 };
@@ -91,8 +90,8 @@ struct mem_table {
 /* entries: zeroed, MEM_MAX_KEYS long, or NULL to allocate private ones. 0 or -ENOMEM. Clears *t:
  * set drain afterwards. */
 int mem_table_init(struct mem_table *t, struct mem_entry *entries);
-/* Invalidates what is left, without draining, and frees the table; given entries stay the caller's.
- * Nobody may use it any more. */
+/* Invalidates remaining keys without draining, and frees the table; given entries stay the
+ * caller's. No other thread uses the table. */
 void mem_table_fini(struct mem_table *t);
 
 /* What a registration asks for.
@@ -118,11 +117,11 @@ struct mem_region {
  * or access, bad parent). Does not touch the memory. Remote write and atomic access need local
  * write access too, of a window's parent likewise. */
 int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key);
-/* Checks that [addr, addr+length) is mapped, with write permission if asked, and faults it in as
- * pinning would. 0, -EFAULT, -ENOMEM. */
+/* Checks that [addr, addr+length) is mapped, with write permission if `write` is set, and faults it
+ * in as pinning would. 0, -EFAULT, -ENOMEM. */
 int mem_populate(u64 addr, u64 length, bool write);
-/* May this process read [addr, addr + length) right now, or write it? Asks the kernel about each
- * page, and touches none by an instruction of ours. Costs a system call per page. */
+/* Tells whether this process may now read [addr, addr + length), or write it. Asks the kernel about
+ * each page and touches none by its own instructions. Costs a system call per page. */
 bool mem_is_there(u64 addr, u64 length, bool write);
 /* Invalidates, waits for peers' hazards, frees the index. May block (bounded). -EINVAL: no such
  * key. -EBUSY: windows bound to it, or a peer is stopped in the middle of a write; then the key is
@@ -139,27 +138,27 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r);
 /* Reserves an index with no valid content (FMR or window before its first use): *key names it,
  * lookups of it fail. -ENOMEM. */
 int mem_reserve(struct mem_table *t, u32 *key);
-/* Makes a key invalid but keeps its index reserved, as its owner's verb asks (unbind, unmap).
- * Drains like mem_deregister. -EINVAL if not valid or of another pd, or an ordinary registration
- * (neither from mem_reserve nor a window). -EBUSY: as mem_deregister. Waits for no peer if the
- * content was a list of pages. */
+/* Invalidates a key and keeps its index reserved, for its owner's verb (unbind, unmap). Drains like
+ * mem_deregister. -EINVAL if not valid or of another pd, or an ordinary registration (neither from
+ * mem_reserve nor a window). -EBUSY: as mem_deregister. Waits for no peer if the content was a list
+ * of pages. */
 int mem_unbind(struct mem_table *t, u32 key, u32 pd);
-/* The same as a work request asks, the owner's (local invalidate) or a peer's (SEND_WITH_INV):
- * -EINVAL for a window of type 1 as well. */
+/* The same for a work request, the owner's (local invalidate) or a peer's (SEND_WITH_INV): -EINVAL
+ * for a window of type 1 as well. */
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd);
 
-/* The memory file ends (src/shared). No peer reaches this process' memory by itself from the
- * return of mem_exclude_peers to mem_admit_peers: its operations go through the engine of this
- * process. No entry is `shared` from then on. Waits for peers' hazards (bounded). Keys and their
- * contents stay valid. */
+/* For the end of the memory file (src/shared). From the return of mem_exclude_peers to
+ * mem_admit_peers no peer reaches this process' memory directly: its operations go through the
+ * engine of this process. No entry is `shared` from then on. Waits for peers' hazards (bounded).
+ * Keys and their contents stay valid. */
 void mem_exclude_peers(struct mem_table *t);
 void mem_admit_peers(struct mem_table *t);
 
-/* Local side: checks an SGE against (pd, access) and gives its address in this process. NULL:
- * protection error. One contiguous piece only: *piece (out) is how many bytes from there on are
- * contiguous, at most length. Takes no lock. access: IBV_ACCESS_LOCAL_WRITE if the memory is
- * written, else 0. A zero length needs no valid key: not NULL, *piece 0. The result is good until
- * the key is deregistered; whoever races with that copies, at worst, from freed memory of this
+/* Local side: checks an SGE against (pd, access) and returns its address in this process. NULL:
+ * protection error. One contiguous piece only: *piece (out) is the number of contiguous bytes from
+ * there on, at most length. Takes no lock. access: IBV_ACCESS_LOCAL_WRITE if the memory is written,
+ * else 0. A zero length needs no valid key: not NULL, *piece 0. The result is valid until the key
+ * is deregistered; a caller that races with that copies, at worst, from freed memory of this
  * process. */
 static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 addr, u32 length,
 			      u32 access, u32 *piece);
@@ -168,8 +167,8 @@ static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 a
 static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u64 va,
 			       u64 length, u32 access, u64 *piece);
 
-/* Copies so that bytes become visible in ascending order: the last 64 (or all, if fewer) after
- * everything before. 0, or -EFAULT: one of the two is not mapped so any more. */
+/* Copies so that bytes become visible in ascending order: the last 64 (or all, if fewer) after all
+ * others. 0, or -EFAULT: one of the two is not mapped any more. */
 int mem_copy_ordered(void *dst, const void *src, size_t n) MUST_CHECK;
 
 /* A position in a scatter/gather list. */
@@ -180,8 +179,8 @@ struct mem_cursor {
 };
 
 /* Copies n bytes from `src` into the list at the cursor, or the other way; checks every piece. 0,
- * -EACCES (key, pd, bounds), -EMSGSIZE (list too short), -EFAULT (the memory is not mapped so any
- * more). The cursor moves by what was copied. */
+ * -EACCES (key, pd, bounds), -EMSGSIZE (list too short), -EFAULT (the memory is not mapped any
+ * more). Moves the cursor by the copied bytes. */
 static inline int mem_scatter(const struct mem_table *t, u32 pd, struct mem_cursor *c,
 			      const void *src, size_t n);
 static inline int mem_gather(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst,

@@ -13,14 +13,14 @@
 
 #include "mem/mem.h"
 
-/* What a lookup found. */
+/* The result of a lookup. */
 struct mem_view {
 	u64 local; /* address in this process; MEM_PAGES: offset from the first page's beginning */
 	u32 flags;
 	u32 qpn, parent; /* of a window */
 };
 
-extern char mem_nothing[8]; /* where zero bytes lie */
+extern char mem_nothing[8]; /* the place of zero bytes */
 
 void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, const struct mem_view *v,
 		     u32 *piece);
@@ -80,8 +80,8 @@ static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 a
 	return (void *)(uintptr_t)v.local;
 }
 
-/* The same where it is as simple as can be, a piece of a region; NULL: look closer. The range is
- * not empty. */
+/* The fast path: a piece of a contiguous region; NULL: use the general lookup. The range is not
+ * empty. */
 static inline void *mem_plain(const struct mem_table *t, u32 pd, u32 lkey, u64 addr, u32 length,
 			      u32 access)
 {
@@ -108,8 +108,8 @@ static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 r
 	return (void *)(uintptr_t)v.local;
 }
 
-/* The next n bytes at the cursor if they lie in one element and one piece, else NULL: look closer.
- * Moves the cursor. */
+/* Returns the next n bytes at the cursor if they lie in one element and one piece, and moves the
+ * cursor; else NULL: use the general way. */
 static inline void *mem_cursor_take(const struct mem_table *t, u32 pd, struct mem_cursor *c,
 				    size_t n, u32 access)
 {

@@ -1,4 +1,4 @@
-/* mem_priv.h: what the files of this room share: the private half of an entry. */
+/* mem_priv.h: inside the room: the private half of an entry. */
 #ifndef MEM_MEM_PRIV_H
 #define MEM_MEM_PRIV_H
 
@@ -14,8 +14,8 @@ enum mem_state {
 /* Guarded by table->lock, except as noted. Lives as long as the table, so that a late lookup never
  * meets freed memory here. */
 struct mem_private {
-	/* MEM_PAGES: ours. Read by lookups that count in `readers`; freed when the key is 0 and
-	 * readers 0. */
+	/* MEM_PAGES: owned by the table. Read by lookups that count in `readers`; freed when the
+	 * key is 0 and readers 0. */
 	u64 *pages;
 	u32 page_count; /* read by lookups as above */
 	u32 page_shift; /* likewise */
@@ -24,7 +24,7 @@ struct mem_private {
 	u32 name;
 	u32 windows; /* windows bound to this region */
 	u8 state;    /* enum mem_state */
-	/* From mem_reserve, or a window: answers to any low 8 bits, may be invalidated by key. */
+	/* From mem_reserve, or a window: matches any low 8 bits, may be invalidated by key. */
 	bool rebindable;
 };
 
@@ -33,10 +33,10 @@ static inline u32 mem_index(u32 key)
 	return key >> MEM_TAG_BITS;
 }
 
-/* Is [start, end) anonymous memory of this process, readable, and writable if asked? False also if
- * that cannot be told. Costs no more for a longer range. */
+/* Tells whether [start, end) is anonymous memory of this process, readable, and writable if `write`
+ * is set. False also if that is unknown. Takes no longer for a longer range. */
 bool mem_is_mapped(u64 start, u64 end, bool write);
-/* The way of older kernels: touches each page of [first, end). 0 or -EFAULT. */
+/* For older kernels: touches each page of [first, end). 0 or -EFAULT. */
 int mem_populate_by_touch(u64 first, u64 end, u64 page_size, bool write);
 
 #endif

@@ -1,14 +1,14 @@
-/* populate.c: what pinning does for an adapter: every page present, and writable if need be. Of
- * long ranges of plain memory only whether they are mapped is asked.
+/* populate.c: does what pinning does for an adapter: makes every page present, and writable if
+ * needed. Long ranges of plain memory are only checked for being mapped.
  *
- * In:    an address range of this process, maybe a wrong one
+ * In: an address range of this process, valid or not
  * Out:   pages faulted in, or the reason why not
  * Runs:  any thread; may block on page faults      Locks: none
  *
  * madvise does it in one call from Linux 5.14 on. Before that each page is touched through a futex
  * call: the kernel reads the word (FUTEX_WAIT), or changes it by or-ing 0, atomically
- * (FUTEX_WAKE_OP), and answers EFAULT where we would die. process_vm_readv and writev on oneself
- * would need a write of stale bytes, which another thread's store may precede.
+ * (FUTEX_WAKE_OP), and returns EFAULT where an instruction would fault. process_vm_readv and writev
+ * on the own process would write stale bytes over another thread's store.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -26,22 +26,21 @@
 
 enum {
 	POPULATE_RETRIES = 16,
-	POPULATE_LONG = 1 << 20, /* from here on it costs more than asking what is mapped */
+	POPULATE_LONG = 1 << 20, /* from this length on it costs more than asking what is mapped */
 };
 
 static bool populate_read_word(const void *word)
 {
 	struct timespec now = { 0 };
 
-	/* The value that we wait for may or may not be there; waiting ends at once in either case.
-	 */
+	/* The awaited value may be there or not; the wait ends at once in either case. */
 	return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &now, NULL, 0) == 0 ||
 	       errno != EFAULT;
 }
 
 static bool populate_write_word(void *word)
 {
-	static u32 nobody; /* where the call's first half finds no waiter */
+	static u32 nobody; /* the word of the call's first half, which has no waiter */
 
 	return syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 0, NULL, word,
 		       FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)) >= 0 ||
@@ -59,8 +58,8 @@ int mem_populate_by_touch(u64 first, u64 end, u64 page_size, bool write)
 	return 0;
 }
 
-/* madvise says ENOMEM both for a hole and for want of memory; mincore says it only for a hole. A
- * hole in a range is looked for in steps. */
+/* madvise returns ENOMEM both for a hole and for want of memory; mincore only for a hole. Searches
+ * a range for a hole in steps. */
 static bool populate_has_hole(u64 first, u64 end, u64 page_size)
 {
 	enum { STEP = 256 };
@@ -76,11 +75,11 @@ static bool populate_has_hole(u64 first, u64 end, u64 page_size)
 	return false;
 }
 
-/* Does this kernel have the advice? Asked of a page that is surely there; an older one says EINVAL
- * to that too. */
+/* Tells whether this kernel has the advice. Tries it on a page that exists; an older kernel returns
+ * EINVAL even then. */
 static bool populate_has_advice(u64 page_size)
 {
-	static int known; /* 0: not asked yet, 1: yes, 2: no. Threads that race store the same */
+	static int known; /* 0: unknown, 1: yes, 2: no. Threads that race store the same value */
 	int has = __atomic_load_n(&known, __ATOMIC_RELAXED);
 
 	if (!has) {
@@ -115,7 +114,7 @@ int mem_populate(u64 addr, u64 length, bool write)
 	if (addr + (length - 1) < addr)
 		return -EFAULT;
 	last = (addr + (length - 1)) & ~(page_size - 1);
-	if (last + page_size < page_size) /* the topmost page is never ours */
+	if (last + page_size < page_size) /* no process owns the topmost page */
 		return -EFAULT;
 	if (length >= POPULATE_LONG && mem_is_mapped(first, last + page_size, write))
 		return 0;

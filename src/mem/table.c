@@ -1,12 +1,13 @@
-/* table.c: the table of keys: who owns which index, and every change of an entry's content.
+/* table.c: the table of keys: allocates indexes, and makes every change of an entry's content.
  *
  * In:    registrations, binds, invalidations       Out: published entries
  * Runs:  any thread                                Locks: table->lock, never across a drain
  *
- * A change goes: claim the index (state BUSY, others wait) - clear the key - let go of the lock -
+ * A change goes: claim the index (state BUSY, others wait) - clear the key - release the lock -
  * drain the peers' hazards and the page readers - take the lock - store the content - store the
- * key. Where the drain is in vain, the old key is stored again. So nobody who checked the key with
- * a hazard up sees content move, and lookups without one (mem_inline.h) notice by the key.
+ * key. If the drain fails the old key is stored again. So the content never changes under a peer
+ * that checked the key with a hazard raised, and lookups without one (mem_inline.h) notice the
+ * change by the key.
  */
 #include <errno.h>
 #include <sched.h>
@@ -48,7 +49,7 @@ static void table_unmap(void *p, size_t bytes)
 		munmap(p, bytes);
 }
 
-/* NO_THREAD_SAFETY: nobody else has it yet. */
+/* NO_THREAD_SAFETY: not yet visible to other threads. */
 int mem_table_init(struct mem_table *t, struct mem_entry *entries) NO_THREAD_SAFETY
 {
 	memset(t, 0, sizeof(*t));
@@ -65,10 +66,10 @@ int mem_table_init(struct mem_table *t, struct mem_entry *entries) NO_THREAD_SAF
 	return -ENOMEM;
 }
 
-/* NO_THREAD_SAFETY: nobody else has it any more. */
+/* NO_THREAD_SAFETY: visible to no other thread any more. */
 void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
 {
-	/* Only indexes that were in use: reading a hole of a sparse table would fill it. */
+	/* Only indexes that were in use: reading a hole of a sparse table would allocate it. */
 	for (u32 i = 1; i < t->used && t->entries && t->private; i++) {
 		if (t->private[i].state == MEM_FREE)
 			continue;
@@ -82,7 +83,7 @@ void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
 	memset(t, 0, sizeof(*t));
 }
 
-/* splitmix64. Keys guard against mistakes, not malice: 12 bits could be tried out anyhow. */
+/* splitmix64. Keys protect against mistakes, not malice: 12 bits can be searched. */
 static u64 table_random(struct mem_table *t) REQUIRES(&t->lock)
 {
 	u64 z = t->random += 0x9e3779b97f4a7c15ull;
@@ -119,7 +120,7 @@ static bool index_pop(struct mem_table *t, u32 *index) REQUIRES(&t->lock)
 	return true;
 }
 
-/* A name for a fresh index: a random tag other than the last one's. The tag's upper 4 bits are
+/* Makes a name for a free index: a random tag other than its last one. The tag's upper 4 bits are
  * never 0, so that no low 8 bits that a window's consumer chooses make the tag 0: key + 1 of the
  * largest tag, which is the next index with tag 0, is never valid. */
 static u32 name_new(struct mem_table *t, u32 index) REQUIRES(&t->lock)
@@ -169,8 +170,8 @@ static bool name_matches(const struct mem_private *p, u32 key)
 	return p->rebindable ? (p->name | TAG_LOW_MASK) == (key | TAG_LOW_MASK) : p->name == key;
 }
 
-/* Finds who answers to `key`, after waiting for a change in progress; NULL: nobody. Lets go of the
- * lock meanwhile. The wait is bounded as a drain is. */
+/* Finds the entry whose name matches `key`, after a change in progress has ended; NULL: none.
+ * Releases the lock meanwhile. The wait is bounded as a drain is. */
 static struct mem_private *name_find(struct mem_table *t, u32 key) REQUIRES(&t->lock)
 {
 	struct mem_private *p = &t->private[mem_index(key)];
@@ -248,7 +249,8 @@ static u64 *region_copy_pages(const struct mem_region *r, int *err)
 	return pages;
 }
 
-/* The content of a window from its parent's. The parent stays live while windows are bound to it.
+/* Derives the content of a window from its parent's, which stays live while windows are bound to
+ * it.
  */
 static int window_derive(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
 	REQUIRES(&t->lock)
@@ -273,7 +275,7 @@ static int window_derive(struct mem_table *t, const struct mem_region *r, struct
 	return 0;
 }
 
-/* What will be published for `r`; its key is still 0. */
+/* Composes the entry to be published for `r`; its key is still 0. */
 static int region_compose(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
 	REQUIRES(&t->lock)
 {
@@ -315,14 +317,15 @@ static void entry_fill(struct mem_entry *to, const struct mem_entry *e, u32 key)
 }
 
 /* Makes a live entry BUSY and unreachable. The exchange is the full barrier between clearing the
- * key and looking for hazards. */
+ * key and reading hazards. */
 static void entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
 {
 	p->state = MEM_BUSY;
 	__atomic_exchange_n(&t->entries[mem_index(p->name)].key, 0, __ATOMIC_SEQ_CST);
 }
 
-/* A hidden entry is live again, as it was. Peers may have been excluded, or admitted, meanwhile. */
+/* Makes a hidden entry live again, unchanged. Peers may have been excluded, or admitted,
+ * meanwhile. */
 static void entry_restore(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
 {
 	struct mem_entry e = t->entries[mem_index(p->name)];
@@ -334,8 +337,8 @@ static void entry_restore(struct mem_table *t, struct mem_private *p) REQUIRES(&
 	p->state = MEM_LIVE;
 }
 
-/* Returns when no peer and no page reader uses what the entry last said. A peer reaches what is
- * contiguous, and nothing else. -EBUSY: a peer is stopped in the middle of it. */
+/* Waits until no peer and no page reader uses the entry's old content. Peers reach contiguous
+ * memory only. -EBUSY: a peer is stopped in the middle of a write. */
 static int entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	if (t->drain && t->entries[mem_index(p->name)].flags & MEM_CONTIGUOUS &&
@@ -347,7 +350,7 @@ static int entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->
 	return 0;
 }
 
-/* The same for everybody, the engine of this process included. */
+/* Waits for the engine of this process, too. */
 static int entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	int err = entry_drain(t, p);
@@ -357,8 +360,8 @@ static int entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(
 	return err;
 }
 
-/* Before other content comes: of a page list only who reads the list is waited for, which is soon
- * over. Its owner unmaps before the pages are his again, and waits then (mem_unbind). */
+/* Waits before other content is stored: of a page list only for its readers, which is short. Its
+ * owner unmaps before it reuses the pages, and waits then (mem_unbind). */
 static int entry_drain_for_other(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	if ((t->entries[mem_index(p->name)].flags & FLAGS_KIND) == MEM_PAGES)
@@ -383,8 +386,7 @@ static void entry_publish(struct mem_table *t, struct mem_private *p, const stru
 	p->state = MEM_LIVE;
 }
 
-/* Ends what a hidden and drained entry held. The caller frees what this returns, without the lock.
- */
+/* Ends the content of a hidden and drained entry. The caller frees the result, without the lock. */
 static u64 *entry_strip(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
 {
 	const struct mem_entry *e = &t->entries[mem_index(p->name)];
@@ -468,8 +470,8 @@ int mem_deregister(struct mem_table *t, u32 key)
 	return err;
 }
 
-/* What a work request, the peer's or the owner's, may make invalid: not a window of type 1, which
- * ends by another bind only. IBA vol 1, 10.6.7.2. */
+/* Tells whether a work request, the peer's or the owner's, may invalidate the entry: not a window
+ * of type 1, which only another bind ends (IBA vol 1, 10.6.7, memory windows). */
 static bool entry_yields(const struct mem_entry *e)
 {
 	return (e->flags & (MEM_WINDOW | MEM_WINDOW_TYPE2)) != MEM_WINDOW;
@@ -518,7 +520,7 @@ int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
 	return table_empty(t, key, pd, true);
 }
 
-/* Finds what mem_replace may change, and composes the new content. */
+/* Finds the entry that mem_replace may change, and composes the new content. */
 static int replace_claim(struct mem_table *t, u32 key, const struct mem_region *r,
 			 struct mem_entry *e, struct mem_private **out) REQUIRES(&t->lock)
 {
@@ -553,7 +555,7 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 	}
 	if (p->state == MEM_LIVE) {
 		entry_hide(t, p);
-		/* Holds a window's new parent while nobody holds the lock. */
+		/* Holds a window's new parent while the lock is released. */
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows++;
 		lock_release(&t->lock);
@@ -576,8 +578,8 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 	return err;
 }
 
-/* Of all entries that peers see. One that is BUSY has no key; it gets its flags when it is
- * published. */
+/* Sets or clears the flag in all entries that peers see. A BUSY one has no key; it gets its flags
+ * when it is published. */
 static void table_set_away(struct mem_table *t, bool away) REQUIRES(&t->lock)
 {
 	t->away = away;
@@ -600,8 +602,8 @@ void mem_exclude_peers(struct mem_table *t)
 	t->unshared = true;
 	table_set_away(t, true);
 	lock_release(&t->lock);
-	/* An initiator that has raised its hazard before it saw the flag is waited for; one that
-	 * raises it later sees the next generation, and judges again. */
+	/* Waits for an initiator that raised its hazard before it saw the flag; one that raises it
+	 * later sees the next generation, and judges again. */
 	if (t->drain)
 		t->drain(t->drain_arg, MEM_EVERY_KEY);
 }

@@ -6,9 +6,9 @@
  * allocation
  *
  * Arming and adding exclude each other, so each completion falls either before an arm (then a
- * REPORT_MISSED arm says so, unless it has been polled) or after it (then it fires the arm). What
- * cq_hand hands over was added and polled when `minded` was looked at, so it falls before an arm
- * that was not seen.
+ * REPORT_MISSED arm says so, unless it has been polled) or after it (then it fires the arm). A
+ * completion that cq_hand hands over counts as added and polled when `ring_only` was loaded, so it
+ * falls before an arm that the load did not see.
  */
 #include "queue/cq.h"
 
@@ -22,7 +22,7 @@
 
 enum {
 	CQ_CAPACITY_MAX = 1 << 26,
-	/* from here on a ring is mapped, so that what is never used costs nothing */
+	/* from this size on a ring is mapped, so that unused pages take no memory */
 	CQ_RING_MAPPED_BYTES = 1 << 16,
 };
 
@@ -41,8 +41,7 @@ static struct cqe *ring_alloc(u32 capacity)
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (ring == MAP_FAILED)
 		return NULL;
-	/* The first round would wait for each page; large ones, where there are any, are 512 times
-	 * fewer. */
+	/* The first pass through the ring faults on each page; huge pages are 512 times fewer. */
 	madvise(ring, bytes, MADV_HUGEPAGE);
 	return ring;
 }
@@ -57,7 +56,8 @@ static void ring_free(struct cqe *ring, u32 capacity)
 		munmap(ring, bytes);
 }
 
-/* Pages that are never used cost nothing: a wide CQ's sides are as large as half of its ring. */
+/* Mapped, so that unused pages take no memory: the sides of a wide CQ are half as large as its
+ * ring. */
 static struct cqe_side *sides_alloc(u32 capacity)
 {
 	return calloc(capacity, sizeof(struct cqe_side));
@@ -77,7 +77,7 @@ static u32 ring_capacity(u32 wanted)
 
 /* ---- creation, sinks and end ---------------------------------------------------------------- */
 
-int cq_init(struct cq *cq, u32 cqe_wanted) NO_THREAD_SAFETY /* nobody else has it yet */
+int cq_init(struct cq *cq, u32 cqe_wanted) NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	u32 capacity = ring_capacity(cqe_wanted);
 
@@ -97,7 +97,7 @@ void cq_keep_timestamps(struct cq *cq)
 	cq->extended = true;
 }
 
-int cq_keep_sides(struct cq *cq) NO_THREAD_SAFETY /* nobody else has it yet */
+int cq_keep_sides(struct cq *cq) NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	cq->sides = sides_alloc(cq->capacity);
 	if (!cq->sides)
@@ -172,10 +172,10 @@ static u32 cq_waiting(const struct cq *cq) REQUIRES(&cq->lock)
 	return cq->head - __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
 }
 
-/* After each change of what it sums up. */
-static void cq_mind(struct cq *cq) REQUIRES(&cq->lock)
+/* Called after each change of armed, ncomp_wanted and overflowed. */
+static void cq_set_ring_only(struct cq *cq) REQUIRES(&cq->lock)
 {
-	__atomic_store_n(&cq->minded, cq->armed != 0 || cq->ncomp_wanted != 0 || cq->overflowed,
+	__atomic_store_n(&cq->ring_only, cq->armed != 0 || cq->ncomp_wanted != 0 || cq->overflowed,
 			 __ATOMIC_RELAXED);
 }
 
@@ -184,13 +184,13 @@ static bool cq_arm_is_met(const struct cq *cq, bool solicited) REQUIRES(&cq->loc
 	return cq->armed == CQ_NEXT_COMP || (cq->armed == CQ_SOLICITED && solicited);
 }
 
-/* Do `waiting` completions suffice for ib_req_ncomp_notif? */
+/* Tells whether `waiting` completions suffice for ib_req_ncomp_notif. */
 static bool cq_count_is_met(const struct cq *cq, u32 waiting) REQUIRES(&cq->lock)
 {
 	return unlikely(cq->ncomp_wanted > 0) && waiting >= cq->ncomp_wanted;
 }
 
-/* The first completion that waits and is not announced, by its running number. */
+/* Returns the running number of the first waiting completion that is not announced. */
 static u32 cq_announced_end(const struct cq *cq) REQUIRES(&cq->lock)
 {
 	u32 tail = __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
@@ -202,7 +202,7 @@ void cq_spend_gathered(struct cq *cq)
 {
 	cq->armed = 0;
 	cq->announced = cq->head;
-	cq_mind(cq);
+	cq_set_ring_only(cq);
 }
 
 /* The arm is met by what waits from running number `first` on. */
@@ -220,7 +220,7 @@ static u32 cq_arm_use(struct cq *cq, u32 first) REQUIRES(&cq->lock)
 	return after;
 }
 
-/* Does the completion just added fire an arm? Uses up the arm. `first`: as in cq_arm_use. */
+/* Tells what the completion just added fires, and consumes the arm. `first`: as in cq_arm_use. */
 static u32 cq_arm_spend(struct cq *cq, bool solicited, u32 first) REQUIRES(&cq->lock)
 {
 	u32 after = CQ_AFTER_NONE;
@@ -231,17 +231,17 @@ static u32 cq_arm_spend(struct cq *cq, bool solicited, u32 first) REQUIRES(&cq->
 		cq->ncomp_wanted = 0;
 		after |= CQ_AFTER_FIRE;
 	}
-	cq_mind(cq);
+	cq_set_ring_only(cq);
 	return after;
 }
 
-/* The lock is held and the ring full, or was once. Lets go of the lock. */
+/* The lock is held and the ring full, or was once. Releases the lock. */
 static void cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 {
 	bool first = !cq->overflowed;
 
 	cq->overflowed = true;
-	cq_mind(cq);
+	cq_set_ring_only(cq);
 	lock_release(&cq->lock);
 	if (first && cq->overflow)
 		cq->overflow(cq);
@@ -249,7 +249,7 @@ static void cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 
 struct cqe *cq_reserve_slow(struct cq *cq) NO_THREAD_SAFETY
 {
-	/* Pairs with the release in cq_pop: what is counted free has been copied out. */
+	/* Pairs with the release in cq_pop: entries that count as free have been copied out. */
 	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
 	if (!cq->overflowed && cq->head - cq->tail_seen < cq->capacity)
 		return &cq->ring[cq->head & cq->mask];
@@ -259,7 +259,7 @@ struct cqe *cq_reserve_slow(struct cq *cq) NO_THREAD_SAFETY
 	return NULL;
 }
 
-/* Writes all of the entry's side data, for the place may hold that of an earlier entry. */
+/* Writes all of the entry's side data, since the place may hold an earlier entry's. */
 static void cq_stamp(struct cq *cq, struct cqe *e, u64 tag, u32 priv) REQUIRES(&cq->lock)
 {
 	e->timestamp_ns = clock_now_ns();
@@ -268,7 +268,7 @@ static void cq_stamp(struct cq *cq, struct cqe *e, u64 tag, u32 priv) REQUIRES(&
 			(struct cqe_side){ .wall_ns = clock_wall_ns(), .tag = tag, .priv = priv };
 }
 
-/* The entry is whole. */
+/* Publishes a complete entry. */
 static void cq_announce(struct cq *cq, struct cqe *e, bool solicited) RELEASE(&cq->lock)
 {
 	u32 after;
@@ -317,7 +317,7 @@ bool cq_push(struct cq *cq, const struct cqe *e, bool solicited)
 
 static int cq_available(const struct cq *cq, int limit) REQUIRES(&cq->poll_lock)
 {
-	/* Pairs with the release in cq_show: the entries counted are whole. */
+	/* Pairs with the release in cq_show: the counted entries are complete. */
 	u32 waiting = __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) - cq->tail;
 
 	return (int)MIN(waiting, (u32)limit);
@@ -329,7 +329,7 @@ static void cq_tail_move(struct cq *cq, int n) REQUIRES(&cq->poll_lock)
 	__atomic_store_n(&cq->tail, cq->tail + (u32)n, __ATOMIC_RELEASE);
 }
 
-/* In the words that cqe_set writes. */
+/* Copies in the words that cqe_set writes. */
 static inline void wc_copy(struct ibv_wc *to, const struct ibv_wc *from)
 {
 	const u64 *f = (const u64 *)from;
@@ -343,7 +343,7 @@ static inline void wc_copy(struct ibv_wc *to, const struct ibv_wc *from)
 	t[5] = f[5];
 }
 
-/* n of those that are available. */
+/* Takes n available ones. */
 static inline int cq_pop_held(struct cq *cq, int n, struct ibv_wc *wc) RELEASE(&cq->poll_lock)
 {
 	u32 tail = cq->tail, end;
@@ -355,8 +355,8 @@ static inline int cq_pop_held(struct cq *cq, int n, struct ibv_wc *wc) RELEASE(&
 	return n;
 }
 
-/* Who is told by several queue pairs at once that they have done something gives each of them more
- * to do: what that reads comes from far away for all of them at the same time. */
+/* Several completions of different queue pairs: the consumer is likely to post to each of them.
+ * Fetches what those posts read, for all of them at the same time. */
 static NOINLINE int cq_pop_several(struct cq *cq, int n, struct ibv_wc *wc) RELEASE(&cq->poll_lock)
 {
 	for (u32 i = 0; i < (u32)n; i++)
@@ -364,7 +364,7 @@ static NOINLINE int cq_pop_several(struct cq *cq, int n, struct ibv_wc *wc) RELE
 	return cq_pop_held(cq, n, wc);
 }
 
-/* Another thread polls too. */
+/* Waits while another thread polls. */
 static NOINLINE int cq_pop_wait(struct cq *cq, int n, struct ibv_wc *wc) EXCLUDES(&cq->poll_lock)
 {
 	lock_acquire(&cq->poll_lock);
@@ -427,14 +427,14 @@ int cq_peek(struct cq *cq, int limit)
 
 /* ---- arming --------------------------------------------------------------------------------- */
 
-/* Is the last solicited completion among those that wait, from the running number `from` on? Holds
- * however far the running numbers have wrapped around. */
+/* Tells whether the last solicited completion is among the waiting ones, from the running number
+ * `from` on. Holds when the running numbers wrap. */
 static bool cq_solicited_waits(const struct cq *cq, u32 from) REQUIRES(&cq->lock)
 {
 	return cq->solicited_end - from - 1 < cq->head - from;
 }
 
-/* An eager CQ counts what waits as if it had been added just now. */
+/* An eager CQ treats waiting completions as if they were added now. */
 static u32 cq_arm_late(struct cq *cq, bool after_event) REQUIRES(&cq->lock)
 {
 	u32 from = after_event ? cq_announced_end(cq) :
@@ -454,13 +454,13 @@ int cq_arm(struct cq *cq, u32 flags)
 	if ((kind != CQ_SOLICITED && kind != CQ_NEXT_COMP) ||
 	    (flags & ~(u32)(CQ_ARM_MASK | CQ_REPORT_MISSED)))
 		return -EINVAL;
-	/* Programs that arm between the event and the poll take one completion for each event
-	 * (perftest). Programs that read the channel until it is empty do not. */
+	/* A program that arms between the event and the poll takes one completion for each event
+	 * (perftest). A program that reads the channel until it is empty does not. */
 	after_event = cq->eager && channel_source_is_latest(&cq->source);
 	lock_acquire(&cq->lock);
 	if (cq->armed != CQ_NEXT_COMP)
 		cq->armed = (u8)kind;
-	cq_mind(cq);
+	cq_set_ring_only(cq);
 	missed = (flags & CQ_REPORT_MISSED) && cq_waiting(cq) > 0;
 	after = cq_arm_late(cq, after_event);
 	lock_release(&cq->lock);
@@ -479,7 +479,7 @@ int cq_arm_ncomp(struct cq *cq, u32 count)
 	} else {
 		fire = count > 0 && cq_waiting(cq) >= count;
 		cq->ncomp_wanted = fire ? 0 : count;
-		cq_mind(cq);
+		cq_set_ring_only(cq);
 	}
 	lock_release(&cq->lock);
 	if (fire)
@@ -526,8 +526,8 @@ void cq_forget(struct cq *cq, const void *qp)
 	lock_release(&cq->poll_lock);
 }
 
-/* Moves what waits into `ring` and `sides` (NULL: the CQ keeps none); every completion keeps its
- * running number. False: it does not fit. */
+/* Moves waiting completions into `ring` and `sides` (NULL: the CQ keeps none); every completion
+ * keeps its running number. False: they do not fit. */
 static bool cq_move(struct cq *cq, struct cqe *ring, struct cqe_side *sides, u32 capacity)
 	REQUIRES(&cq->lock, &cq->poll_lock)
 {
@@ -542,19 +542,19 @@ static bool cq_move(struct cq *cq, struct cqe *ring, struct cqe_side *sides, u32
 	cq->sides = sides;
 	cq->capacity = capacity;
 	cq->mask = capacity - 1;
-	/* what waited for more than ever fit now is told when it is full */
+	/* a wait for more than fit now fires when the ring is full */
 	cq->ncomp_wanted = MIN(cq->ncomp_wanted, capacity);
 	return true;
 }
 
-/* A count that has become smaller may have been reached. */
+/* Tells whether a count that was lowered is reached. */
 static bool cq_ncomp_is_due(struct cq *cq) REQUIRES(&cq->lock)
 {
 	bool due = cq->ncomp_wanted > 0 && cq_waiting(cq) >= cq->ncomp_wanted;
 
 	if (due)
 		cq->ncomp_wanted = 0;
-	cq_mind(cq);
+	cq_set_ring_only(cq);
 	return due;
 }
 

@@ -2,8 +2,8 @@
  *
  * Producers are the engine's completer and responder, on any thread; consumers poll from any
  * thread. Two locks, whose sections never block: producers and arming take `lock`, consumers
- * `poll_lock`, so that filling and emptying do not wait for each other. Who needs both takes
- * poll_lock first. Notification follows the midlayer's contract; `eager` adds what adapters do.
+ * `poll_lock`, so that filling and emptying do not wait for each other. poll_lock is taken before
+ * `lock`. Notification follows the midlayer's contract; `eager` adds what adapters do.
  */
 #ifndef QUEUE_CQ_H
 #define QUEUE_CQ_H
@@ -18,20 +18,20 @@ enum { CQ_SOLICITED = 1, CQ_NEXT_COMP = 2, CQ_ARM_MASK = 3, CQ_REPORT_MISSED = 4
 
 /* One completion, one cache line. */
 struct cqe {
-	struct ibv_wc wc; /* as ibv_poll_cq hands it out */
+	struct ibv_wc wc; /* as ibv_poll_cq returns it */
 	void *qp;	  /* the driver's QP; for ib_wc.qp and for cleaning */
 	u64 timestamp_ns : 63; /* clock_now_ns when it was added, if the CQ is extended */
-	u64 solicited : 1;     /* the message asked for an event, or the status is an error */
+	u64 solicited : 1;     /* the message requested an event, or the status is an error */
 } OWNED_BY(who adds or takes it: cq.head and cq.tail say who);
 
-/* What an entry has beside its cache line, of CQs that asked for it (cq_keep_sides). */
+/* Data of an entry beside its cache line, of CQs that request it (cq_keep_sides). */
 struct cqe_side {
 	u64 wall_ns; /* clock_wall_ns when it was added */
 	u64 tag;     /* of the tag-matching header, with cq_commit_tagged; else 0 */
 	u32 priv;    /* its app_ctx, likewise */
 } OWNED_BY(who adds or takes its entry);
 
-/* Who runs the timers that delay events. */
+/* The timers that delay events, and their driver. */
 struct cq_clock {
 	struct timer_set *timers;
 	void (*kick)(void *arg); /* a timer became the earliest: a sleeper must look again. Never
@@ -52,8 +52,8 @@ struct cq_moderation {
 	bool gathering;
 } OWNED_BY(cq.lock);
 
-/* The pads keep what producers write, what consumers write and what all only read on cache lines
- * of their own. */
+/* The pads keep the fields that producers write, that consumers write and that all only read on
+ * separate cache lines. */
 struct cq {
 	struct lock lock;
 	/* next to fill; free running. Written with release, read also without the lock */
@@ -61,10 +61,10 @@ struct cq {
 	/* an earlier value of `tail`: enough to know that there is room */
 	u32 tail_seen GUARDED_BY(lock);
 	u32 solicited_end GUARDED_BY(lock); /* behind the last solicited completion */
-	/* Each event announces one completion that waits and that none has announced before: those
-	 * up to here are announced, or taken. */
+	/* Each event announces one waiting completion that no event has announced before: those up
+	 * to here are announced, or taken. */
 	u32 announced GUARDED_BY(lock);
-	/* ib_req_ncomp_notif: fires when so many are queued; 0: off */
+	/* ib_req_ncomp_notif: fires when so many wait; 0: off */
 	u32 ncomp_wanted GUARDED_BY(lock);
 	u8 armed GUARDED_BY(lock); /* CQ_SOLICITED or CQ_NEXT_COMP, or 0 */
 	/* entries get a time stamp; `sides` and `spill` may exist */
@@ -73,7 +73,7 @@ struct cq {
 	bool overflowed GUARDED_BY(lock);
 	/* armed, ncomp_wanted or overflowed is set: each completion has to go through the ring.
 	 * Written under `lock` */
-	bool minded ATOMIC_ONLY;
+	bool ring_only ATOMIC_ONLY;
 	u8 producers_pad[CACHE_LINE];
 
 	struct lock poll_lock ACQUIRED_BEFORE(lock);
@@ -83,24 +83,24 @@ struct cq {
 
 	struct cqe *ring WRITTEN_UNDER(lock, poll_lock);
 	u32 mask WRITTEN_UNDER(lock, poll_lock);     /* ring size - 1 */
-	u32 capacity WRITTEN_UNDER(lock, poll_lock); /* how many fit: the ring's size */
-	/* An arm fires at once, and is consumed, if completions wait: for SOLICITED, if a
-	 * solicited one or one in error does. Else (strict) only what is added later fires it.
+	u32 capacity WRITTEN_UNDER(lock, poll_lock); /* number of entries: the ring's size */
+	/* An arm fires at once, and is consumed, if completions wait: for SOLICITED, if a solicited
+	 * one or one in error does. Else (strict) only a completion that is added later fires it.
 	 * An arm right after the consumer took an event of this CQ ignores announced ones. */
 	bool eager FIXED;
 	/* the consumer's, run by `item` on the vector; NULL: the channel, if any */
 	void (*handler)(struct cq *cq) FIXED;
-	/* Of each completion's `qp` when several are taken at once: has what the next request on
-	 * it will read fetched from memory. Under poll_lock; may be NULL */
+	/* Called with each completion's `qp` when several are taken at once: fetches from memory
+	 * what the next post to it reads. Under poll_lock; may be NULL */
 	void (*fetch)(const void *qp) FIXED;
 	/* tells the driver (async event CQ_ERR), once; never under a lock; may be NULL */
 	void (*overflow)(struct cq *cq) FIXED;
 	struct vector_item item GUARDS_ITSELF;
 	struct channel_source source GUARDS_ITSELF;
-	/* Of extended CQs only, so far from what every completion reads. */
+	/* Of extended CQs only, hence behind the fields that every completion reads. */
 	bool keeps_sides FIXED;
 	struct cqe_side *sides WRITTEN_UNDER(lock, poll_lock); /* beside `ring` */
-	/* Takes, under `lock`, a completion without room, which is lost. NULL: the CQ overflows */
+	/* takes, under `lock`, a completion without room, which is lost. NULL: the CQ overflows */
 	struct cqe *spill FIXED;
 	/* NULL: no event was ever delayed. Stays for as long as the CQ lives */
 	struct cq_moderation *moderation WRITTEN_UNDER(lock);
@@ -115,7 +115,8 @@ int cq_init(struct cq *cq, u32 cqe_wanted);
 void cq_keep_timestamps(struct cq *cq);
 /* The same, and memory for a struct cqe_side beside each entry. 0 or -ENOMEM; cq_fini frees. */
 int cq_keep_sides(struct cq *cq);
-/* After cq_init, before use: a completion that finds no room is lost in silence. 0 or -ENOMEM. */
+/* After cq_init, before use: a completion that finds no room is lost without an error. 0 or
+ * -ENOMEM. */
 int cq_ignore_overrun(struct cq *cq);
 /* One of the two sinks, once, before use: a handler that runs on a vector, or events on a
  * channel. 0 or negative errno. */
@@ -125,45 +126,45 @@ int cq_sink_to_channel(struct cq *cq, struct channel *ch, void *cookie);
 void cq_fini(struct cq *cq);
 /* 0, -EINVAL if more completions wait than fit, -ENOMEM. */
 int cq_resize(struct cq *cq, u32 cqe_wanted);
-/* Adds a completion and fires the sink if armed for it. False: no room, now or once before: the
- * CQ is in error (reported once) until it is destroyed. Any context. `solicited`: the message
- * asked for it (a status in error counts as that anyhow). */
+/* Adds a completion and fires the sink if armed for it. False: no room, now or once before: the CQ
+ * is in error (reported once) until it is destroyed. Any context. `solicited`: the message
+ * requested an event (a status in error counts as that in any case). */
 bool cq_push(struct cq *cq, const struct cqe *e, bool solicited);
-/* The same in two halves, for the hot path: the place of the next entry, to be written by cqe_set
- * and with the lock held until cq_commit; or NULL, and nothing is held: the CQ has overflowed. */
+/* The same in two halves, for the hot path. Returns the place of the next entry, to be written by
+ * cqe_set, with the lock held until cq_commit; NULL: the CQ has overflowed, and no lock is held. */
 static inline struct cqe *cq_reserve(struct cq *cq) TRY_ACQUIRE(true, cq->lock)
 	EXCLUDES(cq->poll_lock);
 static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
 /* cq_commit of a receive that has matched a tag. */
 void cq_commit_tagged(struct cq *cq, struct cqe *e, bool solicited, u64 tag, u32 priv)
 	RELEASE(cq->lock);
-/* A thread that is about to receive by itself says that it waits for up to n completions of this
- * CQ (none, if n is not positive). Those that it then adds while the ring is empty and nobody minds
- * (`minded`) need not go through the ring: cq_hand gives their places in `wc`. cq_expected, with
- * the same n, ends that and says how many came so; what is in the ring came after them. */
+/* A thread that is about to receive announces that it waits for up to n completions of this CQ
+ * (none, if n is not positive). Those that it then adds while the ring is empty and `ring_only` is
+ * false need not go through the ring: cq_hand returns their places in `wc`. cq_expected, with the
+ * same n, ends that and returns how many came so; completions in the ring came after them. */
 static inline void cq_expect(struct cq *cq, int n, struct ibv_wc *wc);
 static inline int cq_expected(int n);
-/* Where to write a completion (wc_set) that this thread waits for, without any lock; NULL: it has
- * to go through the ring. Of one work queue's completions only one at a time is added, by whoever
- * holds that queue's lock. */
+/* Returns where to write a completion (wc_set) that this thread waits for, without any lock; NULL:
+ * it has to go through the ring. Completions of one work queue are added one at a time, under that
+ * queue's lock. */
 static inline struct ibv_wc *cq_hand(struct cq *cq);
-/* Takes up to n; returns how many, never an error: an overflowed CQ still hands out what it
- * holds. */
+/* Takes up to n; returns how many, never an error: an overflowed CQ still returns its
+ * completions. */
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc);
 /* The same with the driver's QP and the time stamp (the ib_* side). */
 int cq_pop_cqe(struct cq *cq, int n, struct cqe *out);
 /* The same with side data: sides[i] belongs to out[i]; zero if the CQ keeps none. */
 int cq_pop_whole(struct cq *cq, int n, struct cqe *out, struct cqe_side *sides);
-/* How many wait, counted up to `limit`. */
+/* Returns how many wait, counted up to `limit`. */
 int cq_peek(struct cq *cq, int limit);
 /* Flags as above; -EINVAL unless exactly one of SOLICITED and NEXT_COMP. 0 or, with
- * CQ_REPORT_MISSED and completions waiting, 1: armed all the same, but nothing will be raised
- * for those (an eager CQ may have). */
+ * CQ_REPORT_MISSED and completions waiting, 1: armed all the same, but those raise no event (of an
+ * eager CQ they may have). */
 int cq_arm(struct cq *cq, u32 flags);
-/* One event as soon as `count` completions wait, at once if they do; 0 calls that off. 0, or
+/* Raises one event as soon as `count` completions wait, at once if they do; 0 cancels that. 0, or
  * -EINVAL: more than ever fit. */
 int cq_arm_ncomp(struct cq *cq, u32 count);
-/* Would one more completion raise an event, as things stand? */
+/* Tells whether one more completion would raise an event now. */
 bool cq_would_fire(struct cq *cq, bool solicited);
 /* Delays events from now on: see struct cq_moderation. `count` below 2 and `period_us` of 0 end
  * that, with the event that is due. The same clock at each call. 0 or -ENOMEM. */
@@ -204,8 +205,7 @@ _Static_assert(offsetof(struct ibv_wc, opcode) == 12 && offsetof(struct ibv_wc, 
 		       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "cqe_set knows the layout");
 
-/* Their rarer halves: the ring seems to be full; somebody is to be told of the entry, or the CQ is
- * extended. */
+/* Their slow halves: the ring seems full; or the entry raises an event, or the CQ is extended. */
 struct cqe *cq_reserve_slow(struct cq *cq) TRY_ACQUIRE(true, cq->lock) EXCLUDES(cq->poll_lock);
 void cq_commit_slow(struct cq *cq, struct cqe *e, bool solicited) RELEASE(cq->lock);
 
@@ -217,7 +217,7 @@ static inline struct cqe *cq_reserve(struct cq *cq) NO_THREAD_SAFETY
 	return cq_reserve_slow(cq);
 }
 
-/* Pairs with the acquire in cq_looks_empty and cq_available: the entry is whole before it
+/* Pairs with the acquire in cq_looks_empty and cq_available: the entry is complete before it
  * counts. */
 static inline void cq_show(struct cq *cq) REQUIRES(cq->lock)
 {
@@ -235,10 +235,11 @@ static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited)
 	lock_release(&cq->lock);
 }
 
-/* May a completion fire an event, or be refused? */
+/* Tells whether completions must go through the ring, since one may raise an event or be
+ * refused. */
 static inline bool cq_is_minded(const struct cq *cq)
 {
-	return __atomic_load_n(&cq->minded, __ATOMIC_RELAXED);
+	return __atomic_load_n(&cq->ring_only, __ATOMIC_RELAXED);
 }
 
 static inline bool cq_looks_empty(const struct cq *cq)
@@ -247,7 +248,7 @@ static inline bool cq_looks_empty(const struct cq *cq)
 	       __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
 }
 
-/* What this thread waits for. */
+/* The completions that this thread waits for. */
 struct cq_expectation {
 	struct cq *cq; /* NULL: nothing */
 	struct ibv_wc *next;
@@ -268,8 +269,8 @@ static inline int cq_expected(int n)
 	return n - cq_expectation.room;
 }
 
-/* As if it had been added and taken while `minded` was looked at: an arm that is made later does
- * not mind it, and what the same work queue added before has been taken. */
+/* Counts as added and taken when `ring_only` is loaded: a later arm does not cover it, and
+ * completions that the same work queue added before have been taken. */
 static inline struct ibv_wc *cq_hand(struct cq *cq)
 {
 	if (cq_expectation.cq != cq || unlikely(cq_expectation.room <= 0) ||

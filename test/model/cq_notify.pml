@@ -48,7 +48,7 @@ byte head, tail, taken, refused, events, armed;
 byte ring[CAPACITY];       /* numbers of the work queue's completions; 0: one of a producer's */
 byte last;                 /* the last of the work queue's that was taken */
 bool lock, poll_lock;
-bool overflowed, minded;
+bool overflowed, ring_only;
 byte sent, received;       /* of the work queue's messages */
 bool path_lock;
 bool owed, told;           /* an arm has been answered and its event is to come; the overflow has been told */
@@ -76,7 +76,7 @@ inline fire_if(condition)
 #ifdef HAND
 inline mind()
 {
-	minded = (armed != NONE || overflowed)
+	ring_only = (armed != NONE || overflowed)
 }
 #else
 #define mind() skip
@@ -189,15 +189,15 @@ inline drive()
 				told_then = told
 			}
 #if defined(PAST_THE_RING)
-			hand = !minded;
+			hand = !ring_only;
 #elif defined(UNMINDED)
 			seen_head = head;
 			hand = (seen_head == tail);
 #elif defined(MINDED_BEFORE)
 			seen_head = head;
-			hand = (!minded_before && seen_head == tail);
+			hand = (!ring_only_before && seen_head == tail);
 #else
-			hand = !minded;
+			hand = !ring_only;
 			seen_head = head;
 			hand = (hand && seen_head == tail);
 #endif
@@ -234,7 +234,7 @@ inline poll(got)
 	:: head == tail ->
 		room = ROOM;
 #ifdef MINDED_BEFORE
-		minded_before = minded;
+		ring_only_before = ring_only;
 #endif
 		drive()
 	:: else -> skip
@@ -301,7 +301,7 @@ inline arm(kind, missed)
 }
 
 #ifdef HAND
-#define RECEIVES byte number, arms_then, room; bool owed_then, told_then, hand, handed, minded_before, fire
+#define RECEIVES byte number, arms_then, room; bool owed_then, told_then, hand, handed, ring_only_before, fire
 
 proctype engine()
 {
