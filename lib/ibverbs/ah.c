@@ -1,6 +1,6 @@
-/* ah.c: address handles, and the way back to the sender of a datagram.
+/* ah.c: address handles, and the route back to the sender of a datagram.
  * In: address vectors, or a completion with the 40 bytes in front of its datagram      Out: handles
- * Runs: anybody; nothing here blocks      Locks: none
+ * Runs: any thread; nothing here blocks      Locks: none
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ AV_EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 }
 DOOR_DEFAULT(ibv_destroy_ah);
 
-/* What the header in front of a datagram says, whichever of the two it is. */
+/* The route in the header of a datagram, of either kind. */
 struct ah_route {
 	union ibv_gid sender, receiver;
 	uint8_t traffic_class;
@@ -63,7 +63,7 @@ static void ah_map_ipv4(union ibv_gid *gid, const uint8_t *address)
 	memcpy(&gid->raw[12], address, 4);
 }
 
-/* A RoCE v2 datagram over IPv4 has its IP header in the last 20 of the 40 bytes; everything else a
+/* A RoCE v2 datagram over IPv4 has its IP header in the last 20 of the 40 bytes; every other has a
  * GRH in all of them, which begins with version 6. False: neither. */
 static bool ah_read_route(const struct ibv_grh *grh, struct ah_route *out)
 {
@@ -86,8 +86,8 @@ static bool ah_read_route(const struct ibv_grh *grh, struct ah_route *out)
 	return true;
 }
 
-/* Where a GID of ours stands in the table: -1 if nowhere. RoCE v2 is preferred where both versions
- * have it. */
+/* Index of one of the port's GIDs in the table; -1: none. Prefers RoCE v2 where both versions have
+ * it. */
 static int ah_find_gid(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
 {
 	struct door_context *c = door_context(context);
@@ -123,7 +123,7 @@ AV_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 		return 0;
 	if (!ah_read_route(grh, &route))
 		return door_minus_one(-EINVAL);
-	/* A datagram to a group came to no GID of ours: answer from the first. */
+	/* A datagram to a group names no GID of the port: respond from the first. */
 	index = route.receiver.raw[0] == 0xff ? 0 : ah_find_gid(context, port_num, &route.receiver);
 	if (index < 0)
 		return door_minus_one(-EINVAL);

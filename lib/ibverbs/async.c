@@ -63,8 +63,8 @@ enum async_subject async_subject_of(enum ibv_event_type type)
 	}
 }
 
-/* Counts the event in its object, whose context it returns; NULL for ports and the device, whose
- * events nobody waits for. */
+/* Counts the event in its object and returns the object's context; NULL for ports and the device,
+ * whose destruction waits for no event. */
 static struct ibv_context *async_count(const struct ibv_async_event *event)
 {
 	switch (async_subject_of(event->event_type)) {

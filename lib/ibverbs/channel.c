@@ -8,16 +8,16 @@
 
 #include "door.h"
 
-/* Signals that a fault raises: crash reporters catch them, and no wait ends because of them. */
+/* Signals of faults: crash reporters catch them, and none of them ends a wait. */
 static bool channel_is_fault(int number)
 {
 	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL ||
 	       number == SIGTRAP || number == SIGSYS || number == SIGABRT;
 }
 
-/* True if every handler that the program has installed asks for system calls to be restarted. A
- * read() from a device would go on after such a signal; programs that use signal() (perftest's
- * timer) count on it. Which signal came cannot be known, so one handler of the other kind decides.
+/* True if every handler that the program has installed has SA_RESTART. A read() from a device would
+ * continue after such a signal; programs that use signal() (perftest's timer) rely on it. Which
+ * signal came is unknown, so one handler without the flag decides.
  */
 static bool channel_may_restart(void)
 {

@@ -45,7 +45,7 @@ struct ibv_context *old_or_new_context(struct ibv_context *context)
 	return real;
 }
 
-/* The list carries today's list in the slot before its first. */
+/* The slot before the first entry holds today's list. */
 struct old_device **old_get_device_list(int *num)
 {
 	int count = 0;

@@ -37,7 +37,7 @@ struct old_context {
 	int async_fd;
 	int num_comp_vectors;
 	struct ibv_context *real;
-	struct list_head node; /* ours: on compat_1_0.c's list of open ones */
+	struct list_head node; /* of the door: on compat_1_0.c's list of open contexts */
 };
 
 struct old_pd {

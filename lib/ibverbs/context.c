@@ -1,7 +1,7 @@
 /* context.c: an opened device.
  * In: a device of the list
  * Out: a context with its slots filled, a descriptor that names it, a queue of events
- * Runs: openers and closers
+ * Runs: threads that open and close
  * Locks: door_context.lock (channel counts; inside the other files)
  */
 #include <pthread.h>
@@ -79,13 +79,13 @@ void context_get(struct door_context *c)
 
 void context_put(struct door_context *c)
 {
-	/* Release: what this holder wrote; acquire: what all others did before the memory goes.
+	/* Release: this holder's writes; acquire: all other holders' before the memory is freed.
 	 * Partner: itself. */
 	if (__atomic_sub_fetch(&c->refs, 1, __ATOMIC_ACQ_REL) == 0)
 		context_free(c);
 }
 
-/* A context of the ucontext over a descriptor; on success it owns both. */
+/* Makes a context of the ucontext over a descriptor, and owns both on success. */
 static struct ibv_context *context_create(struct ib_ucontext *ucontext, int cmd_fd, int *error)
 {
 	struct door_context *c = calloc(1, sizeof(*c));
@@ -134,8 +134,8 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 	if (!device)
 		return door_null(-EINVAL);
-	/* A file of its own: its inode names the context also after dup(), and poll() finds it
-	 * ready as it would a device. */
+	/* A file per context: its inode names the context also after dup(), and poll() reports it
+	 * ready as a device. */
 	cmd_fd = memfd_create("anyverbs-context", MFD_CLOEXEC);
 	if (cmd_fd < 0)
 		return NULL;
@@ -152,7 +152,7 @@ close_fd:
 }
 DOOR_DEFAULT(ibv_open_device);
 
-/* Only a context of this process can be taken over: the device's state lives in the process. */
+/* Only a context of this process can be imported: the device's state lives in the process. */
 AV_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	struct ib_ucontext *ucontext = ib_ucontext_find(cmd_fd);

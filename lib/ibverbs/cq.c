@@ -134,8 +134,8 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_a
 	return &cq->ex;
 }
 
-/* Says the size to `*shown`. Others may change it meanwhile: who says it last says the last one,
- * for each looks again after it has. */
+/* Shows the size in `*shown`. Other threads may change it meanwhile: each loads it again after it
+ * has stored it, so the last store has the last size. */
 void cq_show_size(const struct ib_cq *ib, int *shown)
 {
 	int cqe;
@@ -168,8 +168,8 @@ int cq_modify(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 AV_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	struct door_context *c = door_context(cq->context);
-	/* Returns when every event is acknowledged and no handler runs: nothing new can reach the
-	 * queue of events. */
+	/* Returns when every event is acknowledged and no handler runs: no new event can reach the
+	 * queue. */
 	int error = ib_destroy_cq(door_cq(cq)->ib);
 
 	if (error)

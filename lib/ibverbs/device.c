@@ -1,6 +1,6 @@
 /* device.c: the list of devices and their names.
  * In: ib_device pointers from the core
- * Out: ibv_device objects, one per ib_device as long as somebody names it
+ * Out: ibv_device objects, one per ib_device while it has references
  * Runs: callers of the list, open and close
  * Locks: device_lock (never held across a call into the stack)
  */
@@ -15,7 +15,7 @@ static struct lock device_lock;
 static struct list_head device_known GUARDED_BY(device_lock) = LIST_HEAD_INIT(device_known);
 static pthread_once_t device_once = PTHREAD_ONCE_INIT;
 
-/* A fork must not freeze the list while another thread changes it. */
+/* A fork must not happen while another thread changes the list. */
 static void device_fork_prepare(void) NO_THREAD_SAFETY
 {
 	lock_acquire(&device_lock);
@@ -85,8 +85,8 @@ static struct door_device *device_find(struct ib_device *ib) REQUIRES(device_loc
 	return NULL;
 }
 
-/* Lists of one, so that a program that keeps one device open does not keep the others from going.
- */
+/* Makes lists of one, so that a program that keeps one device open does not keep the others
+ * alive. */
 static struct ib_device **device_hold_one(struct ib_device *ib)
 {
 	struct ib_device **held = calloc(2, sizeof(*held));
@@ -96,8 +96,8 @@ static struct ib_device **device_hold_one(struct ib_device *ib)
 	return held;
 }
 
-/* A referenced device for the one in `held`: the known one, or a new one that keeps `held`. NULL:
- * no memory. `held` is taken over in any case. */
+/* Returns a referenced device for the one in `held`: the existing one, or a new one that keeps
+ * `held`. NULL: no memory. Takes `held` in any case. */
 static struct door_device *device_take(struct ib_device **held, int index)
 {
 	struct door_device *made = device_make(held[0], index);
@@ -142,8 +142,8 @@ void device_put(struct door_device *d)
 	free(d);
 }
 
-/* Turns the core's list into ours; returns how many came over. Each entry that does is struck out
- * of the core's list, so what is left there is what the caller gives back. */
+/* Turns the core's list into the door's; returns how many it took. Each entry that it takes is
+ * cleared in the core's list, so the caller gives back the rest. */
 static int device_take_all(struct ib_device **list, int count, struct ibv_device **out)
 {
 	int taken = 0, left = 0;
@@ -161,7 +161,8 @@ static int device_take_all(struct ib_device **list, int count, struct ibv_device
 	return taken;
 }
 
-/* The man page's words: no node to be had is no RDMA on this host, which programs take quietly. */
+/* As the man page says: without a node this host has no RDMA, which programs accept as an empty
+ * list. */
 static int device_list_error(int error)
 {
 	switch (error) {

@@ -1,4 +1,4 @@
-/* dm.c: device memory of another context: no device of ours has any.
+/* dm.c: device memory of another context: no device here has any.
  * In: handles      Out: EOPNOTSUPP      Runs: the application's threads      Locks: none
  */
 #include "door.h"
@@ -8,7 +8,7 @@ AV_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_
 	return door_null(-EOPNOTSUPP);
 }
 
-/* Nothing was ever imported, so there is nothing to give back. */
+/* Nothing can be imported, so there is nothing to release. */
 AV_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
 }

@@ -1,9 +1,8 @@
-/* door.h: what the files of this door share: the objects behind the public structures, errors,
- * symbol versions.
+/* door.h: inside the door: the objects behind the public structures, errors, symbol versions.
  *
- * Each object is the public structure first and ours behind it, so a cast leads from one to the
- * other; of a queue pair ours lies in front. Inside the stack errors are negative errno; here, and
- * nowhere else, they become what the man page of each call promises. */
+ * Each object is the public structure with the door's own fields behind it, so a cast leads from
+ * one to the other; a queue pair has its own fields in front. Inside the stack errors are negative
+ * errno; here, and nowhere else, they become the value that the man page of each call promises. */
 #ifndef IBVERBS_DOOR_H
 #define IBVERBS_DOOR_H
 
@@ -53,13 +52,14 @@ static inline int door_minus_one(int error)
 
 struct door_device {
 	struct ibv_device ibv;
-	void *provider[6]; /* zero: libmlx5 and its like look here for operations of their own */
+	/* zero: libmlx5 and other providers look here for operations of their own */
+	void *provider[6];
 	struct ib_device *ib;
 	/* A list of one that keeps `ib` alive; given back with the device. */
 	struct ib_device **held;
 	struct list_head node;
 	int refs;  /* lists and contexts that name it; device.c's lock */
-	int index; /* what ibv_get_device_index answers */
+	int index; /* the result of ibv_get_device_index */
 	__be64 guid;
 	char sysfs[256];
 };
@@ -86,8 +86,8 @@ struct door_td {
 struct door_pd {
 	struct ibv_pd ibv;
 	struct ib_pd *ib;
-	struct ib_uobject uobj;	   /* of a parent domain: one more of what it stands on */
-	struct door_pd *parent;	   /* what a parent domain stands on; NULL: a plain domain */
+	struct ib_uobject uobj;	   /* of a parent domain: a reference to the domain below it */
+	struct door_pd *parent;	   /* the domain below a parent domain; NULL: a plain domain */
 	struct door_td *td;	   /* of a parent domain, may be NULL */
 	int refs;		   /* itself and each object made with it; atomic */
 };
@@ -114,7 +114,7 @@ struct door_cq {
 	struct ibv_cq_ex ex OWNED_BY(the application);
 	struct ib_cq *ib FIXED;
 	int (*poll)(struct ib_cq *cq, int n, struct ibv_wc *wc) FIXED;
-	/* what an extended poll stands on: an entry, with its side data if `poll_ex` is set */
+	/* the current entry of an extended poll, with its side data if `poll_ex` is set */
 	struct ibv_wc wc OWNED_BY(door_cq.poll_lock);
 	struct ib_wc_side side OWNED_BY(door_cq.poll_lock);
 	int (*poll_ex)(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side) FIXED;
@@ -133,8 +133,9 @@ struct door_srq {
 
 struct door_batch; /* wr.c: work requests under construction */
 
-/* Of many queue pairs one that is posted to may be far away: a post reads one line of this, ours in
- * front and the public structure's first field, `context`, which ibv_post_send asks for. */
+/* With many queue pairs the one that is posted to may not be cached. A post reads one line of this:
+ * the door's fields in front, and the public structure's first field, `context`, which
+ * ibv_post_send reads. */
 struct door_qp {
 	struct ibv_qp_cap cap CACHE_ALIGNED;
 	int sq_sig_all;
@@ -163,7 +164,8 @@ static inline struct door_pd *door_pd(struct ibv_pd *pd)
 	return (struct door_pd *)pd;
 }
 
-/* Has it been destroyed through another import of it? Nothing stands on it, and nothing may. */
+/* Tells whether it was destroyed through another import of it. Then no object uses it, and none
+ * may. */
 static inline bool pd_is_gone(struct ibv_pd *pd)
 {
 	return door_pd(pd)->uobj.gone;
@@ -206,7 +208,7 @@ static inline struct door_qp *door_qp(struct ibv_qp *qp)
 
 /* ---- between the files ----------------------------------------------------------------------- */
 
-/* device.c. Takes one more reference; the device frees itself with the last. May block. */
+/* device.c. Takes a reference; the device is freed with the last. May block. */
 void device_get(struct door_device *d);
 void device_put(struct door_device *d);
 
@@ -227,7 +229,7 @@ void async_on_cq(struct ib_event *event, void *cq);
 void async_on_qp(struct ib_event *event, void *qp);
 void async_on_srq(struct ib_event *event, void *srq);
 void async_on_device(struct ib_event_handler *handler, struct ib_event *event);
-/* What an event is about, which is the part of its union that holds something. */
+/* The object of an event, which tells the member of its union. */
 enum async_subject { ASYNC_PORT, ASYNC_CQ, ASYNC_QP, ASYNC_SRQ };
 enum async_subject async_subject_of(enum ibv_event_type type);
 
@@ -245,9 +247,8 @@ static inline void door_count_events(pthread_mutex_t *mutex, pthread_cond_t *con
 #define DOOR_COUNT_EVENTS(object, counter, events)                                                 \
 	door_count_events(&(object)->mutex, &(object)->cond, &(object)->counter, events)
 
-/* channel.c. Returns 0 when `fd` is readable, -EAGAIN if it is O_NONBLOCK and nothing is there,
- * -EINTR after a signal whose handler does not ask for restart. The calling thread drives the
- * engine meanwhile. */
+/* channel.c. Returns 0 when `fd` is readable, -EAGAIN if it is O_NONBLOCK and empty, -EINTR after a
+ * signal whose handler has no SA_RESTART. The calling thread drives the engine meanwhile. */
 int channel_wait_fd(struct door_context *c, int fd);
 
 /* query.c: slots of the context. Return errno values. */
@@ -256,8 +257,8 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
 int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
-/* pd.c. An object keeps the domain that it was made with, so that its `pd` names something even
- * after ibv_unimport_pd, and a parent domain knows that it is in use. */
+/* pd.c. An object keeps the domain that it was made with, so that its `pd` stays valid even after
+ * ibv_unimport_pd, and a parent domain knows that it is in use. */
 void pd_hold(struct ibv_pd *pd);
 void pd_release(struct ibv_pd *pd);
 
@@ -280,7 +281,7 @@ int qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 
-/* cq.c: says a queue's size after a change of it. Any thread. */
+/* cq.c: shows a queue's size after a change of it. Any thread. */
 void cq_show_size(const struct ib_cq *ib, int *shown);
 
 /* cq_ex.c: fills in the extended polling operations. */

@@ -1,9 +1,9 @@
 /* enum_str.c: names of enumerators, for people.
  * In: a number, valid or not
  * Out: a constant string, "unknown" beyond the table
- * Runs: anybody
+ * Runs: any thread
  * Locks: none
- * The words are those that programs and test suites compare with.
+ * Programs and test suites compare with these words.
  */
 #include "door.h"
 

@@ -1,10 +1,10 @@
 /* fork.c: what fork() does to registered memory: nothing.
  *
- * Nobody pins pages here. A peer writes through the page tables of the process that registered the
- * memory, so after a fork copy-on-write treats its writes like the parent's own: the child keeps
- * its copy, the parent sees the data. Ranges need no MADV_DONTFORK, and ibv_fork_init may come
- * before or after a registration.
- * Runs: anybody
+ * No pages are pinned here. A peer writes through the page tables of the process that registered
+ * the memory, so after a fork copy-on-write treats its writes like the parent's own: the child
+ * keeps its copy, the parent sees the data. Ranges need no MADV_DONTFORK, and ibv_fork_init may
+ * come before or after a registration.
+ * Runs: any thread
  * Locks: none
  */
 #include "door.h"

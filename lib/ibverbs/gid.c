@@ -14,7 +14,7 @@ AV_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
 			      : ib_uverbs_query_gid_entry(door_context(context)->ib, port_num,
 							  (u32)index, &entry);
 
-	/* An empty slot reads as zeroes here; only the newer calls tell. */
+	/* An empty entry reads as zeroes here; only the newer calls report it. */
 	if (error == -ENODATA)
 		memset(gid, 0, sizeof(*gid));
 	else if (error)
@@ -124,8 +124,8 @@ AV_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, 
 	return door_minus_one(-EINVAL);
 }
 
-/* A link-local GID holds its port's Ethernet address, stretched to 64 bits, with the universal bit
- * turned over. */
+/* A link-local GID contains its port's Ethernet address, extended to 64 bits, with the universal
+ * bit inverted. */
 static void gid_mac_of_link_local(const uint8_t gid[16], uint8_t mac[ETHERNET_LL_SIZE])
 {
 	memcpy(mac, gid + 8, 3);
@@ -133,7 +133,7 @@ static void gid_mac_of_link_local(const uint8_t gid[16], uint8_t mac[ETHERNET_LL
 	mac[0] ^= 2;
 }
 
-/* Groups have an address by rule: IPv4's take 23 bits of it, IPv6's the last 4 bytes. */
+/* A group's address follows from its GID: IPv4's take 23 bits of it, IPv6's the last 4 bytes. */
 static void gid_mac_of_group(const uint8_t gid[16], uint8_t mac[ETHERNET_LL_SIZE])
 {
 	static const uint8_t ipv4_prefix[12] = { 0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
@@ -148,8 +148,8 @@ static void gid_mac_of_group(const uint8_t gid[16], uint8_t mac[ETHERNET_LL_SIZE
 	memcpy(mac + 2, gid + 12, 4);
 }
 
-/* Only where the GID itself tells: our paths need no link address, and nobody here asks the
- * neighbour tables. */
+/* Resolves only GIDs that contain the address: the paths need no link address, and no neighbour
+ * table is read. */
 AV_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 					  uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {

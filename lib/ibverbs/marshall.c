@@ -2,7 +2,7 @@
  * and the user's.
  * In: structures of rdma/ib_user_*.h
  * Out: structures of infiniband/verbs.h and sa.h, or back
- * Runs: anybody (connection managers)
+ * Runs: any thread (connection managers)
  * Locks: none
  */
 #include <infiniband/sa.h>

@@ -16,7 +16,8 @@ enum {
 			  IBV_ACCESS_HUGETLB,
 };
 
-/* Hints of the optional range may be ignored, any other unknown bit may not. */
+/* Unknown bits of the optional range are hints and may be ignored; any other unknown bit is an
+ * error. */
 static int mr_check_access(unsigned int access)
 {
 	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
@@ -84,14 +85,14 @@ AV_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
 	return mr_register(pd, addr, length, iova, access);
 }
 
-/* There is no device memory of others that a software adapter could reach. */
+/* A software adapter reaches no device memory. */
 AV_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					   uint64_t iova, int fd, int access)
 {
 	return door_null(-EOPNOTSUPP);
 }
 
-/* The region stays as it was: the midlayer cannot change one in place yet. */
+/* The midlayer cannot change a region in place yet: it stays unchanged. */
 AV_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			   size_t length, int access)
 {
@@ -99,7 +100,7 @@ AV_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	return IBV_REREG_MR_ERR_INPUT;
 }
 
-/* Forgets the region without asking the midlayer. */
+/* Frees the region without a call to the midlayer. */
 static void mr_free(struct door_mr *mr, bool destroyed)
 {
 	struct door_context *c = door_context(mr->ibv.context);
@@ -125,7 +126,7 @@ AV_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 }
 DOOR_DEFAULT(ibv_dereg_mr);
 
-/* The address is not known on this side: it stays NULL. */
+/* The address is unknown in this process: it stays NULL. */
 AV_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t number)
 {
 	struct door_context *c = door_context(pd->context);

@@ -1,5 +1,5 @@
 /* newer.c: the public calls that rdma-core has added since release 44, whose headers the door is
- * built with: buffers, registration by attributes, a port's speed; the rest is declined.
+ * built with: buffers, registration by attributes, a port's speed; the others return EOPNOTSUPP.
  * In: addresses and sizes of the application
  * Out: regions, memory
  * Runs: the application's threads
@@ -21,7 +21,7 @@ enum {
 	MR_MASK_FD_OFFSET = 1 << 3,
 };
 
-/* As ibv_reg_mr_ex's callers lay it out. */
+/* The layout that ibv_reg_mr_ex's callers use. */
 struct ibv_mr_init_attr {
 	size_t length;
 	int access;
@@ -52,7 +52,8 @@ AV_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port, u
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
-/* One of an address and a descriptor; descriptors name memory of devices, which we cannot reach. */
+/* Takes either an address or a descriptor; descriptors name device memory, which is not
+ * supported. */
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
 	uint64_t mask = attr->comp_mask;
@@ -67,7 +68,8 @@ struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 				(unsigned int)attr->access);
 }
 
-/* ---- buffers: plain memory, for no device of ours wants another kind ------------------------- */
+/* ---- buffers: plain memory, since no device here needs another kind --------------------------
+ *  */
 
 void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **out)
 {
@@ -172,7 +174,8 @@ int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *s
 	return 0;
 }
 
-/* ---- what no device of ours has: hints for DMA, device memory, completion counters ----------- */
+/* ---- what no device here has: hints for DMA, device memory, completion counters ---------------
+ *  */
 
 #define DECLINE_POINTER(name)                                                                      \
 	AV_EXPORT void *name(void);                                                                \

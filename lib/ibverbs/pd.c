@@ -33,7 +33,7 @@ AV_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 }
 DOOR_DEFAULT(ibv_alloc_pd);
 
-/* Forgets the domain without asking the midlayer. */
+/* Frees the domain without a call to the midlayer. */
 static void pd_free(struct door_pd *pd, bool destroyed)
 {
 	struct door_context *c = door_context(pd->ibv.context);
@@ -106,8 +106,8 @@ AV_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 	pd_free(door_pd(pd), false);
 }
 
-/* Buffers from the program's own allocator would be a promise about memory that we do not have:
- * queues are not laid out for a device to read. */
+/* Allocators of the program are refused: they allocate queues that a device reads, and no queue
+ * here is such memory. */
 struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 				      struct ibv_parent_domain_init_attr *attr)
 {

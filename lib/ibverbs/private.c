@@ -2,10 +2,9 @@
  * with.
  *
  * perftest, UCX, libfabric and pyverbs pull libmlx5 or libefa in, and those bind every one of these
- * at load, in the node of their release of rdma-core. Devices of ours need no provider, so
- * registration is accepted and forgotten, and each command to a kernel driver declines. Nothing
- * here
- * prints. Runs: constructors of providers, and whoever calls them      Locks: none
+ * at load, in the node of their release of rdma-core. Devices here need no provider, so
+ * registration does nothing, and each command to a kernel driver fails. Nothing here prints. Runs:
+ * constructors of providers, and any thread      Locks: none
  */
 #include "door.h"
 
@@ -83,7 +82,7 @@ void verbs_register_driver_34(const struct verbs_device_ops *ops)
 {
 }
 
-/* The node of a release has one under its own number. */
+/* Each release's node has one under its own number. */
 #define REGISTER_DRIVER(node)                                                                      \
 	AV_EXPORT void verbs_register_driver_##node(const struct verbs_device_ops *ops);           \
 	void verbs_register_driver_##node(const struct verbs_device_ops *ops)                      \
@@ -95,7 +94,7 @@ REGISTER_DRIVER(59)
 REGISTER_DRIVER(64)
 REGISTER_DRIVER(65)
 
-/* What providers of 2006 called. */
+/* Called by providers of 2006. */
 void private_register_driver(const char *name, void *init)
 {
 }
@@ -148,7 +147,7 @@ unsigned int __ioctl_final_num_attrs(unsigned int count, struct ibv_command_buff
 }
 SINCE_34(__ioctl_final_num_attrs);
 
-/* Commands to a kernel driver. Their arguments differ and none is looked at. */
+/* Commands to a kernel driver. Their arguments differ and are ignored. */
 #define DECLINE_BODY(name)                                                                         \
 	AV_EXPORT int name(void);                                                                  \
 	int name(void)                                                                             \

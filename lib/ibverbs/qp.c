@@ -213,7 +213,7 @@ AV_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode o
 	}
 }
 
-/* No device of ours has a vendor's extensions to negotiate. */
+/* No device here has a vendor's extensions to negotiate. */
 AV_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	if (ece->comp_mask)

@@ -1,5 +1,5 @@
 /* query.c: attributes of the device and of its ports.
- * In: the midlayer's answers
+ * In: the midlayer's attributes
  * Out: libibverbs' structures, cut to the size that the caller was built with
  * Runs: the application's threads
  * Locks: none
@@ -9,8 +9,8 @@
 
 #include "door.h"
 
-/* Copies what fits into a caller's structure of another release, and zeroes what it has beyond
- * ours. */
+/* Copies as much as fits into a caller's structure of another release, and zeroes the rest of
+ * that. */
 static void query_copy_out(void *to, size_t to_size, const void *from, size_t from_size)
 {
 	size_t common = MIN(to_size, from_size);
@@ -95,7 +95,7 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 	return 0;
 }
 
-/* The count of the clock stands whole in tv_nsec, as the adapters have it that show their own. */
+/* tv_nsec holds the whole count of the clock, as adapters report it. */
 int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
 	uint32_t wanted = values->comp_mask;

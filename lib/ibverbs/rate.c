@@ -1,7 +1,7 @@
 /* rate.c: static rates as enumerators, as multiples of 2.5 Gbit/s and as Mbit/s.
  * In: a rate in one form
  * Out: another form, -1 or IBV_RATE_MAX (0) if there is none
- * Runs: anybody
+ * Runs: any thread
  * Locks: none
  */
 #include "door.h"

@@ -1,7 +1,7 @@
-/* sysfs.c: where the tree that describes devices lies, and reading a file of it.
+/* sysfs.c: finds the tree that describes devices, and reads a file of it.
  * In: a folder and a name
  * Out: text without its last newline
- * Runs: anybody
+ * Runs: any thread
  * Locks: sysfs_lock (the path)
  */
 #include <fcntl.h>
@@ -18,7 +18,7 @@ AV_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, 
 static struct lock sysfs_lock;
 static char sysfs_path[256] GUARDED_BY(sysfs_lock);
 
-/* The node serves the tree, so the devices know; without any the kernel's is as good. */
+/* The node makes the tree, so a device names it; without a device the kernel's serves. */
 static void sysfs_ask_device(char *out, size_t size)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -28,7 +28,7 @@ static void sysfs_ask_device(char *out, size_t size)
 	ibv_free_device_list(list);
 }
 
-/* The string stays valid and unchanged once it has been answered. */
+/* The string stays valid and unchanged after the first call. */
 const char *ibv_get_sysfs_path(void)
 {
 	char asked[sizeof(sysfs_path)];
@@ -48,7 +48,7 @@ const char *ibv_get_sysfs_path(void)
 	return answer;
 }
 
-/* How many bytes stand in buf, or -1 and errno. */
+/* Returns how many bytes it read into buf, or -1 and errno. */
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
 	char path[PATH_MAX];

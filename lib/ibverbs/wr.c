@@ -4,8 +4,9 @@
  * Runs: the application's threads
  * Locks: door_batch.lock from wr_start to wr_complete or wr_abort
  *
- * All of a posting is taken or nothing: what can be checked while building is, and of the rest the
- * driver is asked before. Nobody else posts to the queue pair meanwhile, says the man page.
+ * A batch is posted as a whole or not at all: requests are checked while they are built, and the
+ * driver checks the rest before the post. The man page excludes other posts to the queue pair
+ * meanwhile.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +69,8 @@ static bool wr_grow(struct door_qp *qp)
 	return true;
 }
 
-/* A new request at the end; NULL (and the batch is in error) if the operation was not asked for or
- * the queue is full. */
+/* Appends a request; NULL (and the batch is in error) if the operation was not requested at
+ * creation or the queue is full. */
 static struct ibv_send_wr *wr_append(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint64_t flag)
 {
 	struct door_qp *qp = wr_qp(ex);
@@ -186,7 +187,7 @@ static void wr_add_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 		wr->invalidate_rkey = rkey;
 }
 
-/* Four that no QP of ours is created for; a caller gets an error at wr_complete. */
+/* Four builders that no QP here is created for; wr_complete returns the error. */
 static void wr_refuse_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 			      const struct ibv_mw_bind_info *info)
 {
@@ -292,7 +293,7 @@ static void wr_start(struct ibv_qp_ex *ex) NO_THREAD_SAFETY
 	b->error = 0;
 }
 
-/* The arrays do not move any more: now the pointers between them can be set. */
+/* The arrays move no more: sets the pointers between them. */
 static void wr_link(struct door_qp *qp)
 {
 	struct door_batch *b = qp->batch;
@@ -308,7 +309,7 @@ static void wr_link(struct door_qp *qp)
 	}
 }
 
-/* A single request needs no question. */
+/* A single request needs no check beforehand. */
 static int wr_post(struct door_qp *qp)
 {
 	struct door_batch *b = qp->batch;

@@ -1,7 +1,7 @@
 /* populate.c: does what pinning does for an adapter: makes every page present, and writable if
  * needed. Long ranges of plain memory are only checked for being mapped.
  *
- * In: an address range of this process, valid or not
+ * In:    an address range of this process, valid or not
  * Out:   pages faulted in, or the reason why not
  * Runs:  any thread; may block on page faults      Locks: none
  *

@@ -1,7 +1,8 @@
 /* capture.c: records what the adapters of this node send and receive.
  *
- * It gives the node a memory file, which the node hands to every process; they put records there
- * and this command writes the frames into a file. When its connection ends, so does the recording.
+ * It passes a memory file to the node, which passes it to every process. The processes write
+ * records there, and this command writes frames into a file. The recording ends with the command's
+ * connection.
  * In:    FILE and limits      Out: a pcapng file, a summary on standard error, an exit code
  * Runs:  the only thread      Locks: none
  */
@@ -20,9 +21,9 @@
 enum {
 	SNAPLEN_MIN = 64,
 	SNAPLEN_MAX = 65535,
-	TURN_MS = 2,      /* between looks while nothing comes */
-	ASK_MS = 1000,    /* between looks at the table of GIDs, and for a new node */
-	DRAIN_MS = 200,   /* for what is under way when it ends */
+	TURN_MS = 2,      /* between polls while nothing comes */
+	ASK_MS = 1000,    /* between reads of the GID tables, and attempts to find a new node */
+	DRAIN_MS = 200,   /* for records in progress at the end */
 };
 
 struct capture_command {
@@ -30,7 +31,7 @@ struct capture_command {
 	u32 snaplen;
 	u64 count, seconds_ns; /* 0: no limit */
 	FILE *out;
-	int node; /* -1: there is none now */
+	int node; /* -1: no node now */
 	int memory;
 	struct capture_reader reader;
 	struct frames frames;
@@ -48,7 +49,7 @@ static void capture_on_signal(int number)
 	capture_ends = 1;
 }
 
-/* A number between these; false: it is none. */
+/* Parses a number between these; false: invalid. */
 static bool capture_number(const char *text, double min, double max, double *out)
 {
 	char *end;
@@ -59,7 +60,7 @@ static bool capture_number(const char *text, double min, double max, double *out
 	return *end == '\0' && *out >= min && *out <= max;
 }
 
-/* One option with its value. False: it is none. */
+/* Parses one option with its value. False: invalid. */
 static bool capture_option(struct capture_command *c, const char *name, const char *value)
 {
 	double n;
@@ -93,7 +94,7 @@ static bool capture_parse(struct capture_command *c, int argc, char **argv)
 
 /* ---- the node ---- */
 
-/* The port's table, as of now. */
+/* Reads the present table of GIDs. */
 static int capture_ask(struct capture_command *c)
 {
 	struct proto_status_reply reply;
@@ -118,7 +119,7 @@ static void capture_leave(struct capture_command *c)
 	c->node = -1;
 }
 
-/* Has every process record into our memory. */
+/* Has every process record into this command's memory. */
 static int capture_join(struct capture_command *c)
 {
 	int err;
@@ -134,12 +135,14 @@ static int capture_join(struct capture_command *c)
 	return err;
 }
 
-/* Addresses may have come; or the node has gone, and the next one must be told. */
+/* Addresses may have been added; or the node has gone, and the next one must get the memory
+ * file. */
 static void capture_mind_node(struct capture_command *c)
 {
 	struct pollfd p = { .fd = c->node, .events = POLLIN };
 
-	if (c->node >= 0 && poll(&p, 1, 0) > 0) /* it says nothing unasked: the end */
+	/* it never sends without a request: readable means its end */
+	if (c->node >= 0 && poll(&p, 1, 0) > 0)
 		capture_leave(c);
 	if (clock_now_ns() - c->asked_ns < ASK_MS * NS_PER_MS)
 		return;
@@ -168,7 +171,7 @@ static bool capture_is_full(const struct capture_command *c)
 	return (c->count != 0 && c->written >= c->count) || ferror(c->out);
 }
 
-/* Writes what is there; false: there was nothing. */
+/* Writes the waiting frames; false: none waited. */
 static bool capture_take(struct capture_command *c)
 {
 	int n = 0;

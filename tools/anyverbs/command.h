@@ -12,10 +12,10 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT
 /* A message on standard error; returns `code`. */
 int command_fail(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Warns of each variable ANYVERBS_* that does not exist, or holds what it cannot. */
+/* Warns of each variable ANYVERBS_* that does not exist or has an invalid value. */
 void settings_check(void);
 
-/* Each gets the arguments after its own name, argv[argc] is NULL; returns the exit code. */
+/* Each gets the arguments behind its own name, argv[argc] is NULL; returns the exit code. */
 int command_run(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_port(int argc, char **argv);
@@ -23,29 +23,28 @@ int command_device(int argc, char **argv);
 int command_capture(int argc, char **argv);
 int command_stop(int argc, char **argv);
 
-/* ---- link.c: the way to the node ---- */
+/* ---- link.c: the connection to the node ---- */
 
-/* A connection as a tool: a descriptor; -ECONNREFUSED: no node is up, or with `start` none can be
+/* Connects as a tool: a descriptor; -ECONNREFUSED: no node runs, or with `start` none can be
  * started. */
 int link_open(bool start);
-/* One question: 0 or a negative errno; *reply as in protocol.h. Descriptors that come with it are
- * in *m if m is given. */
+/* Sends one request: 0 or a negative errno; *reply as in protocol.h. Its descriptors are in *m if m
+ * is given. */
 int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
 	     size_t reply_size, struct message *m);
 
-/* A plain request that takes a descriptor along, which stays the caller's. 0 or a negative
- * errno. */
+/* Sends a plain request with a descriptor, which stays the caller's. 0 or a negative errno. */
 int link_give(int fd, u16 type, int given);
 
 /* ---- device.c ---- */
 
-/* The node's first device whose index is `index` or above, its texts clean: 0; -ENODEV: there is
- * none; or another negative errno. */
+/* Reads the node's first device whose index is `index` or above, its texts clean: 0; -ENODEV: none;
+ * or another negative errno. */
 int device_read(int fd, u32 index, struct proto_device_reply *out);
 
 /* ---- json.c ---- */
 
-/* What a node or a process said of itself gets an end, and controls no terminal. */
+/* Terminates a text of a node or a process, and removes control characters. */
 void text_clean(char *text, size_t size);
 
 /* Text in quotes, escaped; bytes that are not printable ASCII become \u00XX. */

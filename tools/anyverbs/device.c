@@ -17,7 +17,7 @@ int device_read(int fd, u32 index, struct proto_device_reply *out)
 
 	if (err < 0)
 		return err;
-	/* the indices rise, so that whoever goes on from there ends */
+	/* the indexes rise, so that a loop from the next one ends */
 	if (out->index < index || out->index >= NODE_DEVICES)
 		return -EPROTO;
 	text_clean(out->config.device, sizeof(out->config.device));
@@ -45,7 +45,7 @@ static int device_list(void)
 			      : command_fail(EXIT_FAILED, "device: %s", strerror(-err));
 }
 
-/* What the node's refusal means. */
+/* Explains the node's refusal. */
 static int device_refused(const char *name, int err)
 {
 	switch (err) {

@@ -1,5 +1,5 @@
 /* json.c: text in JSON, and for a terminal.
- * In:    text of any content      Out: a JSON string; text that controls nothing
+ * In:    text of any content      Out: a JSON string; text without control characters
  * Runs:  the only thread          Locks: none
  */
 #include "command.h"

@@ -1,4 +1,4 @@
-/* link.c: the command's way to the node.
+/* link.c: the command's connection to the node.
  * In:    requests             Out: replies
  * Runs:  the only thread      Locks: none
  */
@@ -10,7 +10,7 @@
 #include "node/await.h"
 #include "node/client_priv.h"
 
-/* link_ask with a descriptor that goes along, -1: none. */
+/* link_ask with a descriptor to send, -1: none. */
 static int link_exchange(int fd, u16 type, void *request, size_t size, int given,
 			 void *reply, size_t reply_size, struct message *m)
 {
@@ -70,6 +70,6 @@ int link_open(bool start)
 	if (err == 0)
 		return fd;
 	close(fd);
-	/* it was just leaving */
+	/* it was just ending */
 	return err == -ECONNRESET || err == -EPIPE ? -ECONNREFUSED : err;
 }

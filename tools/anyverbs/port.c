@@ -8,7 +8,7 @@
 
 #include "command.h"
 
-/* The arguments as a request. False: they are none. */
+/* Parses the arguments into a request. False: invalid. */
 static bool port_parse(int argc, char **argv, struct proto_port *request)
 {
 	const char *state = argc > 0 ? argv[argc - 1] : "";

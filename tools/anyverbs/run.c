@@ -1,4 +1,4 @@
-/* run.c: puts the doors in front of a program.
+/* run.c: runs a program over the doors.
  * In:    a program and its arguments      Out: that program in this process' place
  * Runs:  the only thread                   Locks: none
  */
@@ -38,8 +38,8 @@ static bool run_try_doors(const char *folder, const char *beside, char *out, siz
 	return snprintf(out, size, "%s", real) < (int)size;
 }
 
-/* The doors' folder: beside this program (build tree, installation moved as a whole), else where
- * it was installed. */
+/* Finds the doors' folder: beside this program (build tree, moved installation), else where it was
+ * installed. */
 static int run_find_doors(char *folder, size_t size)
 {
 	char self[PATH_MAX];
@@ -56,7 +56,7 @@ static int run_find_doors(char *folder, size_t size)
 	return run_has(folder, RUN_DOOR) ? 0 : -ENOENT;
 }
 
-/* Puts `first` in front of what the variable holds, once. */
+/* Puts `first` in front of the variable's value, once. */
 static int run_prepend(const char *variable, const char *first)
 {
 	const char *old = getenv(variable);
@@ -77,7 +77,7 @@ static int run_prepend(const char *variable, const char *first)
 	return err;
 }
 
-/* Preloads one of our libraries, if it is there. */
+/* Preloads a library of anyverbs, if it is installed. */
 static int run_preload(const char *doors, const char *library)
 {
 	char path[PATH_MAX + 32];
@@ -86,14 +86,14 @@ static int run_preload(const char *doors, const char *library)
 	return run_has(doors, library) ? run_prepend("LD_PRELOAD", path) : 0;
 }
 
-/* Memory that is born shared is for those who ask for it. */
+/* Born memory is opt-in. */
 static bool run_wants_born(void)
 {
 	return env_is_on("ANYVERBS_BORN_SHARED", false);
 }
 
-/* The node's tree must be there for programs that look into /sys before they call anything of
- * ours. Without a node they may still do something useful, such as print their help. */
+/* Programs that read /sys before they call the library need the node's tree. Without a node the
+ * program runs all the same, to print its help, say. */
 static void run_start_node(void)
 {
 	int fd = link_open(true);
@@ -133,7 +133,8 @@ int command_run(int argc, char **argv)
 	if (err == 0)
 		err = run_wants_born() ? run_preload(doors, RUN_BORN) : 0;
 	if (err == 0)
-		err = run_preload(doors, RUN_PRELOAD); /* the first: AddressSanitizer looks at it */
+		/* first in the list: AddressSanitizer checks that */
+		err = run_preload(doors, RUN_PRELOAD);
 	if (err < 0)
 		return command_fail(EXIT_CANNOT_RUN, "no memory");
 	run_start_node();

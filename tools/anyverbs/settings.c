@@ -1,6 +1,5 @@
-/* settings.c: tells who misspelt a variable, or what it holds. The libraries say nothing by
- * themselves, and go on as if it were not there; what a value means is judged by their own
- * functions.
+/* settings.c: warns of misspelt variables and invalid values. The libraries ignore them without a
+ * message; values are checked by the libraries' own functions.
  * In:    the environment           Out: warnings on standard error
  * Runs:  the only thread           Locks: none
  */
@@ -86,7 +85,7 @@ static bool settings_is_devices(const char *value)
 	return good;
 }
 
-/* is_good NULL: anything may be in it. */
+/* is_good NULL: any value. */
 static const struct {
 	const char *name;
 	bool (*is_good)(const char *value);

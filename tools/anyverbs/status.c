@@ -1,5 +1,5 @@
 /* status.c: shows the node, its device and its processes, for people and as JSON.
- * In:    the node's answers      Out: standard output
+ * In: the node's replies      Out: standard output
  * Runs:  the only thread         Locks: none
  */
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 #include "command.h"
 #include "view.h"
 
-/* What the node said. */
+/* The node's replies. */
 struct status {
 	struct proto_status_reply node;
 	struct proto_addresses_reply addresses;
@@ -50,7 +50,7 @@ static int status_ask_processes(int fd, struct status *s)
 	return 0;
 }
 
-/* What each process shows of itself; one that is just leaving shows nothing. */
+/* Reads each process' board; a process that is just ending has none. */
 static int status_ask_views(int fd, struct status *s)
 {
 	struct proto_processes request;
@@ -93,7 +93,7 @@ static void status_free(struct status *s)
 	free(s->records);
 }
 
-/* The node's own words likewise: it may be of another build, or not be one. */
+/* Cleans the node's texts, too: it may be another build, or another program. */
 static void status_clean_node(struct proto_status_reply *n)
 {
 	text_clean(n->node, sizeof(n->node));
@@ -139,7 +139,7 @@ static const char *status_gid_text(const struct node_gid *g, char text[INET6_ADD
 	return inet_ntop(AF_INET6, g->gid, text, INET6_ADDRSTRLEN);
 }
 
-/* The address of a group; IPv4 in its own notation. */
+/* Writes the address of a group; IPv4 in its own notation. */
 static const char *status_address_text(const struct proto_address *a, char text[INET6_ADDRSTRLEN])
 {
 	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -149,7 +149,7 @@ static const char *status_address_text(const struct proto_address *a, char text[
 	return inet_ntop(AF_INET6, a->gid, text, INET6_ADDRSTRLEN);
 }
 
-/* What has become of an address: a word for programs, and a sentence. */
+/* The state of an address: a word for programs, and a sentence. */
 static const struct {
 	const char *word, *text;
 } status_udp[] = {
@@ -217,7 +217,7 @@ static void status_print_gid(int i, const struct node_gid *g)
 	puts(g->flags & NODE_GID_WIRE ? "" : " (this host only)");
 }
 
-/* Whether a device has loopback addresses only, which other hosts do not reach. */
+/* Tells whether a device has loopback addresses only, which other hosts do not reach. */
 static bool status_is_loopback(const struct node_config *c)
 {
 	static const u8 loopback[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
@@ -229,7 +229,7 @@ static bool status_is_loopback(const struct node_config *c)
 	return true;
 }
 
-/* Whether another node of the namespace came first and has all addresses of the host. */
+/* Tells whether another node of the namespace came first and shows all addresses of the host. */
 static bool status_is_later(const struct status *s)
 {
 	bool other = false;

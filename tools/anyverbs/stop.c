@@ -11,7 +11,8 @@
 
 enum { STOP_WAIT_S = 5 };
 
-/* The end of the connection is the end of the node: only then the next command finds none. */
+/* Waits for the end of the connection, which is the end of the node: the next command finds
+ * none. */
 static void stop_wait_end(int fd)
 {
 	char byte;

@@ -56,8 +56,8 @@ static bool view_read_chunk(int fd, void *chunk, size_t bytes, size_t array, u32
 	return pread(fd, chunk, bytes, at) == (ssize_t)bytes;
 }
 
-/* The queue pairs of one slot. By read, not by map: looking at a hole of a mapped memfd would
- * fill it. */
+/* Reads the queue pairs of one slot. By read, not by map: reading a hole of a mapped memfd would
+ * allocate it. */
 static void view_read_slot(int fd, u32 slot, struct view *v)
 {
 	u32 first = slot * BOARD_QPS_PER_SLOT;
@@ -105,7 +105,7 @@ static void view_read_memory(int fd, struct view *v)
 	}
 }
 
-/* Those are counted with the hazard that they are done under. */
+/* Adds the direct operations, which are counted with their hazards. */
 static void view_count_direct(int fd, struct view *v)
 {
 	struct board_hazard hazards[BOARD_HAZARDS];

@@ -1,4 +1,4 @@
-/* view.h: what a process shows of its queue pairs and counters, for `status`. */
+/* view.h: the queue pairs and counters that a process shows, for `status`. */
 #ifndef ANYVERBS_VIEW_H
 #define ANYVERBS_VIEW_H
 
@@ -13,7 +13,7 @@ struct view_qp {
 };
 
 struct view {
-	bool valid; /* the process shows a board of this version */
+	bool valid; /* the process has a board of this version */
 	u64 counters[PATH_COUNTERS];
 	u32 adopted_regions; /* of registered memory that peers may map */
 	u64 adopted_bytes;
@@ -21,12 +21,12 @@ struct view {
 	u32 qp_count;
 };
 
-/* Copies what the board behind `fd` says; its owner may write meanwhile, so that numbers may be
- * of slightly different instants. The result belongs to the caller until view_free. */
+/* Copies the board behind `fd`. Its owner may write meanwhile, so numbers may be of slightly
+ * different instants. The caller frees the result by view_free. */
 void view_read(int fd, struct view *out);
 void view_free(struct view *v);
 void view_print(const struct view *v);
-/* Members of the process' JSON object, each with a comma in front. */
+/* Prints the members of the process' JSON object, each with a comma in front. */
 void view_print_json(const struct view *v);
 
 #endif

@@ -27,8 +27,7 @@ static int main_misused(const char *what)
 	return 2;
 }
 
-/* Whoever started us may have closed these: nothing else may get their numbers and then our
- * messages. */
+/* The parent may have closed these: no other file may get their numbers, and then log messages. */
 static void main_fill_standard_fds(void)
 {
 	for (int fd = 0; fd < 3; fd++)
@@ -42,7 +41,7 @@ int main(int argc, char **argv)
 	int err;
 
 	main_fill_standard_fds();
-	signal(SIGXFSZ, SIG_IGN); /* RLIMIT_FSIZE, of whoever started us: EFBIG says it, too */
+	signal(SIGXFSZ, SIG_IGN); /* RLIMIT_FSIZE, inherited: write() returns EFBIG, too */
 	err = daemon_options_init(&options);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0) {

@@ -1,5 +1,5 @@
-/* born_kit.h: what the tests of born memory share: what the kernel says of an address, memory that
- * is born and memory that is not.
+/* born_kit.h: shared by the tests of born memory: the kernel's view of an address, born and
+ * ordinary memory.
  */
 #ifndef BORN_KIT_H
 #define BORN_KIT_H
@@ -23,7 +23,7 @@
 
 enum { PAGE = 4096, LONG = 1 << 20 };
 
-/* One line of the list of maps: that which has the address. */
+/* The line of the list of maps that contains the address. */
 struct map {
 	bool there, shared, ours;
 	char prot[5];
@@ -74,7 +74,7 @@ static inline char *map_long(size_t n)
 	return p;
 }
 
-/* Does reading it end a child by SIGSEGV? */
+/* Tells whether reading it ends a child by SIGSEGV. */
 static inline bool faults(const volatile char *p)
 {
 	pid_t child = fork();
@@ -97,7 +97,7 @@ static inline char *map_ordinary(size_t n)
 	return p;
 }
 
-/* Which descriptor the memory file has; -1: there is none. */
+/* Descriptor of the memory file; -1: none. */
 static inline int file_of_memory(void)
 {
 	for (int fd = 3; fd < 1024; fd++) {
@@ -109,7 +109,7 @@ static inline int file_of_memory(void)
 	return -1;
 }
 
-/* How much the memory file holds. */
+/* Bytes in the memory file. */
 static inline uint64_t file_bytes(void)
 {
 	struct stat st;

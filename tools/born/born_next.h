@@ -1,11 +1,11 @@
-/* born_next.h: what the parts of the library that puts born memory under a program share. */
+/* born_next.h: inside the library that puts born memory under a program. */
 #ifndef BORN_NEXT_H
 #define BORN_NEXT_H
 
 #include "../preload/next.h"
 #include "shared/shared.h"
 
-/* Where the arena lies; 0, 0: there is none. Set by the constructor (begin.c). */
+/* The bounds of the arena; 0, 0: none. Set by the constructor (begin.c). */
 extern u64 born_base, born_end;
 
 static inline bool born_is_in(const void *p)

@@ -1,4 +1,4 @@
-/* heap.c: malloc and its kin: long blocks are born shared, the rest is the next allocator's.
+/* heap.c: malloc and its family: long blocks are born shared, the next allocator has the others.
  * In: lengths, pointers    Out: blocks    Runs: any thread    Locks: none
  */
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "born_next.h"
 
-/* For libanyverbs (adopt_allow.c): whose blocks the short ones are. */
+/* For libanyverbs (adopt_allow.c): the allocator of the short blocks. */
 AV_EXPORT void *anyverbs_next_malloc(void);
 
 NEXT_SLOT(malloc);
@@ -73,7 +73,7 @@ AV_EXPORT size_t malloc_usable_size(void *p)
 	return born_is_in(p) ? (size_t)born_length(p) : NEXT(malloc_usable_size)(p);
 }
 
-/* A block that becomes long is born again, one that was long and becomes short goes back. */
+/* A block that becomes long is born; a born block that becomes short goes to the next allocator. */
 AV_EXPORT void *realloc(void *old, size_t n)
 {
 	size_t before = born_is_in(old) ? born_length(old) : 0;
@@ -114,7 +114,7 @@ AV_EXPORT int posix_memalign(void **out, size_t alignment, size_t n)
 	return 0;
 }
 
-/* What of other alignments than powers of 2 is done is the next allocator's. */
+/* Alignments that are no power of 2 are the next allocator's to judge. */
 static void *heap_aligned(size_t alignment, size_t n)
 {
 	bool power = alignment != 0 && (alignment & (alignment - 1)) == 0;

@@ -23,8 +23,8 @@ static bool limits_are_readable(const struct rlimit64 *new)
 	return NEXT(prlimit64)(-1, RLIMIT_AS, new, (void *)0) == 0 || errno != EFAULT;
 }
 
-/* `new` is the application's: NULL, or anything. The C library's headers promise that it is not
- * NULL, so that the compiler would leave the look out, were it not volatile. */
+/* `new` is the application's: NULL, or anything. The C library declares it nonnull, so the compiler
+ * would drop the test, were it not volatile. */
 static void limits_look(int resource, const struct rlimit64 *volatile new)
 {
 	int saved = errno;
@@ -68,7 +68,7 @@ AV_EXPORT int prlimit64(pid_t pid, enum __rlimit_resource resource, const struct
 	return NEXT(prlimit64)(pid, resource, new, old);
 }
 
-/* A limit of locked memory would have all that is reserved under it. */
+/* A limit of locked memory would count all reserved addresses. */
 AV_EXPORT int mlockall(int flags)
 {
 	born_retire();

@@ -1,5 +1,5 @@
-/* maps.c: mmap and its kin: long anonymous private maps are born shared, and what is done to born
- * memory has the effect that it has on private memory.
+/* maps.c: mmap and its family: long anonymous private maps are born shared, and calls on born
+ * memory have the same effect as on private memory.
  * In: addresses, lengths    Out: maps    Runs: any thread    Locks: none
  */
 #include <errno.h>
@@ -27,8 +27,8 @@ static bool maps_is_page(u64 at)
 	return maps_round(at) == at;
 }
 
-/* Do the pages of [p, p + n) touch the arena? Not if there are none, or no such addresses: these
- * are the kernel's to refuse. */
+/* Tells whether the pages of [p, p + n) touch the arena. False for an empty or invalid range, which
+ * the kernel refuses. */
 static bool maps_touch(const void *p, size_t n)
 {
 	u64 at = (u64)(uintptr_t)p, end = at + maps_round(n);
@@ -36,7 +36,7 @@ static bool maps_touch(const void *p, size_t n)
 	return end > at && at < born_end && born_base < end;
 }
 
-/* Reservations (MAP_NORESERVE, PROT_NONE), stacks and whatever else is special are the kernel's. */
+/* Reservations (MAP_NORESERVE, PROT_NONE), stacks and other special maps are the kernel's. */
 static bool maps_are_plain(void *at, size_t n, int prot, int flags)
 {
 	return at == (void *)0 && born_wants(n) && prot == (PROT_READ | PROT_WRITE) &&
@@ -51,7 +51,7 @@ static void *maps_answer(s64 got)
 	return MAP_FAILED;
 }
 
-/* NULL: it is the kernel's business. */
+/* NULL: the kernel makes the map. */
 static void *maps_map(void *at, size_t n, int prot, int flags, int fd, s64 offset)
 {
 	int saved = errno;
@@ -83,8 +83,8 @@ AV_EXPORT void *mmap64(void *at, size_t n, int prot, int flags, int fd, off64_t 
 	return p != (void *)0 ? p : NEXT(mmap64)(at, n, prot, flags, fd, offset);
 }
 
-/* What lies in the arena is unmapped there, the rest as ever. What lies above it first: if the
- * range ends where no addresses are, all of it stays. */
+/* Unmaps the part in the arena, and the rest by the kernel. The part above the arena goes first: if
+ * the range ends beyond all addresses, nothing is unmapped. */
 AV_EXPORT int munmap(void *p, size_t n)
 {
 	u64 at = (u64)(uintptr_t)p, end = at + maps_round(n), from, to;

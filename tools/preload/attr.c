@@ -55,7 +55,7 @@ AV_EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
 					NEXT(llistxattr)(path, list, size);
 }
 
-/* From there on relative paths are the tree's own. */
+/* From here on relative paths are the tree's own. */
 static __attribute__((noinline)) int chdir_ours(const char *path)
 {
 	struct redirect r;

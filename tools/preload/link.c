@@ -1,4 +1,4 @@
-/* link.c: readlink, realpath and their kin.
+/* link.c: readlink, realpath and their families.
  * In: a path    Out: the tree's answer; a device file is its own real path    Runs: any thread
  * Locks: none
  */
@@ -65,7 +65,7 @@ AV_EXPORT ssize_t __readlinkat_chk(int at, const char *path, char *out, size_t s
 		       NEXT(__readlinkat_chk)(at, path, out, size, room);
 }
 
-/* A device file has no links in its path; what else is ours really lies in the tree. */
+/* A device file has no links in its path; any other path of the shim's really lies in the tree. */
 static __attribute__((noinline)) char *realpath_ours(const char *path, char *out)
 {
 	struct redirect r;

@@ -1,7 +1,7 @@
-/* open.c: open, fopen, opendir and their kin.
+/* open.c: open, fopen, opendir and their families.
  * In: a path    Out: a descriptor, stream or folder of the tree    Runs: any thread    Locks: none
- * A device file cannot be opened (ENXIO): verbs go through the library, and a descriptor that takes
- * commands and does nothing would claim a success that there is none of.
+ * A device file cannot be opened (ENXIO): verbs go through the library, and a descriptor that
+ * accepts commands and does nothing would report false success.
  */
 #include <anyverbs/kernel.h>
 #include <dirent.h>
@@ -52,7 +52,7 @@ static mode_t open_mode(int flags, va_list args)
 	return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
 }
 
-/* -1 with ENXIO for a device file that is there, with ENOENT for one that is not. */
+/* Sets ENXIO for a device file that exists, ENOENT for one that does not. */
 static bool open_is_device(const struct redirect *r)
 {
 	int fd;

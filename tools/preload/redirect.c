@@ -1,5 +1,5 @@
 /* redirect.c: maps /sys/class/infiniband* and /dev/infiniband into the node's tree.
- * In: a path    Out: another path, and what kind of thing it names    Runs: any thread
+ * In: a path    Out: another path, and the kind of file it names    Runs: any thread
  * Locks: none
  */
 #include "redirect.h"
@@ -107,7 +107,7 @@ static bool redirect_fill(const char *path, const char *root, struct redirect *o
 	}
 	if (redirect_device_fill(root, leaf, out))
 		return true;
-	out->kind = REDIRECT_SYSFS; /* no device of that name: let the lookup fail in the tree */
+	out->kind = REDIRECT_SYSFS; /* no such device: let the lookup fail in the tree */
 	n = snprintf(out->path, sizeof(out->path), "%s/dev/infiniband/%s", root, leaf);
 	return n < (int)sizeof(out->path);
 }

@@ -1,4 +1,4 @@
-/* redirect.h: which paths are ours, and what stands for them. */
+/* redirect.h: the paths that the shim redirects, and their targets. */
 #ifndef PRELOAD_REDIRECT_H
 #define PRELOAD_REDIRECT_H
 
@@ -14,13 +14,14 @@ enum redirect_kind {
 
 struct redirect {
 	enum redirect_kind kind;
-	unsigned major, minor; /* REDIRECT_NODE: as the kernel numbers them */
+	unsigned major, minor; /* REDIRECT_NODE: the kernel's numbers */
 	char path[PATH_MAX];
 };
 
-/* The quick test that every call passes: nothing but a few characters are looked at. */
+/* The quick test that every call passes: reads a few characters only. */
 bool redirect_is_ours(const char *path);
-/* Fills *out for a path of ours. False: no tree, let the call through as it is. Keeps errno. */
+/* Fills *out for a redirected path. False: no tree, pass the call through unchanged. Keeps
+ * errno. */
 bool redirect_find(const char *path, struct redirect *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* root.c: finds the node's tree.
- * In: the process, its environment    Out: a folder    Runs: any thread, only for paths of ours
+ * In: the process, its environment    Out: a folder    Runs: any thread, only for redirected paths
  * Locks: the loader's
- * Nothing is remembered: a node may come, and a forked child may change its environment.
+ * Nothing is cached: a node may start, and a forked child may change its environment.
  */
 #include "root.h"
 
@@ -14,7 +14,7 @@
 
 typedef const char *(*root_question)(void);
 
-/* The stack may hide in a dlopened plug-in's own scope, where RTLD_DEFAULT does not look. */
+/* The stack may be in a dlopened plug-in's own scope, which RTLD_DEFAULT does not search. */
 static bool root_ask_stack(char *out, size_t size)
 {
 	root_question ask = (root_question)dlsym(RTLD_DEFAULT, "ib_anyverbs_sysfs_root");
@@ -44,7 +44,7 @@ static bool root_ask_environment(char *out, size_t size)
 	return snprintf(out, size, "%s", told) < (int)size;
 }
 
-/* PLACE/NAME-NETNS/sys, if it is ours and holds devices. */
+/* Tries PLACE/NAME-NETNS/sys: it must be this user's and contain devices. */
 static bool root_try(const char *place, char *out, size_t size)
 {
 	const char *name = getenv("ANYVERBS_NODE");

@@ -1,10 +1,11 @@
-/* signal.c: sigaction, sigprocmask and their kin: SIGSEGV and SIGBUS stay with the stack, which
- * needs them for copies whose memory has gone (docs/faults.md), and the program sees what it set.
+/* signal.c: sigaction, sigprocmask and their families: SIGSEGV and SIGBUS stay with the stack,
+ * which needs them for copies whose memory has gone (docs/faults.md), and the program reads back
+ * what it set.
  *
  * In: dispositions and masks of the program    Out: the same without those two signals
  * Runs: any thread, in signal handlers too    Locks: none
  *
- * A fault of a blocked signal ends the process, so the two are never blocked in earnest, neither in
+ * A fault whose signal is blocked ends the process, so the two are never really blocked, neither in
  * a thread nor by another signal's handler. Once the stack has installed its handlers it keeps the
  * program's dispositions; before that they are the kernel's.
  */
@@ -19,14 +20,14 @@ enum { SIGNALS = 65, KEPT_SEGV = 1, KEPT_BUS = 2 };
 
 typedef int fault_sigaction(int number, const struct sigaction *act, struct sigaction *old);
 
-/* What the stack calls when its handlers are installed: `action` keeps the program's dispositions
- * of the two signals. */
+/* The stack calls this when it installs its handlers: `action` keeps the program's dispositions of
+ * the two signals. */
 AV_EXPORT void anyverbs_preload_faults(fault_sigaction *action);
 /* Names of `signal` that headers no longer have. */
 AV_EXPORT sighandler_t bsd_signal(int number, sighandler_t handler);
 AV_EXPORT sighandler_t __sysv_signal(int number, sighandler_t handler);
 
-/* Programs that still call them are why they are here. */
+/* They exist for programs that still call them. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 NEXT_SLOT(sigaction);
@@ -40,9 +41,9 @@ NEXT_SLOT(pthread_sigmask);
 NEXT_SLOT(pthread_attr_setsigmask_np);
 
 static fault_sigaction *stack_action;
-/* Which of the two this thread has blocked as far as the program knows. */
+/* Which of the two the program has blocked in this thread. */
 static __thread u8 kept_by_thread;
-/* The same of the mask of each signal's handler. */
+/* The same for the mask of each signal's handler. */
 static u8 kept_by_handler[SIGNALS];
 
 __attribute__((constructor)) static void signal_resolve(void)
@@ -97,7 +98,7 @@ static int mask_change(signal_mask *next, int how, const sigset_t *set, sigset_t
 		err = next(how, set, old);
 	} else {
 		real = *set;
-		/* One that the kernel has blocked around a handler may be unblocked. */
+		/* A signal that the kernel blocks around a handler may be unblocked. */
 		kept = how == SIG_UNBLOCK ? 0 : set_take(&real);
 		err = next(how, &real, old);
 		if (err == 0 && how == SIG_UNBLOCK)

@@ -1,5 +1,5 @@
 /* stat.c: stat and access and their kin.
- * In: a path    Out: what the tree's file is, dressed as a device where it stands for one
+ * In: a path    Out: the attributes of the tree's file, shown as a device where it stands for one
  * Runs: any thread    Locks: none
  */
 #include <anyverbs/kernel.h>
@@ -53,7 +53,7 @@ __attribute__((constructor)) static void stat_resolve(void)
 	NEXT_RESOLVE(faccessat);
 }
 
-/* The answer for a path of ours. *st is a struct stat64, too. */
+/* The result for a redirected path. *st is a struct stat64, too. */
 static __attribute__((noinline)) int stat_ours(int at, const char *path, struct stat *st, int flags)
 {
 	struct redirect r;
@@ -171,7 +171,7 @@ AV_EXPORT int statx(int at, const char *path, int flags, unsigned mask, struct s
 					NEXT(statx)(at, path, flags, mask, st);
 }
 
-/* A device file is readable and writable for everybody, and nobody can execute it. */
+/* A device file is readable and writable for all, executable for none. */
 static __attribute__((noinline)) int access_ours(int at, const char *path, int mode, int flags)
 {
 	struct redirect r;
