@@ -67,18 +67,22 @@ static int port_find_gid(struct ib_device *device, u8 port_num, const union ib_g
 
 int ib_find_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *index)
 {
+	int err = -ENOENT;
+
 	for (u32 port = 1; port <= device->phys_port_cnt; port++) {
 		int found = port_find_gid(device, (u8)port, gid);
 
-		if (found < 0)
+		if (found < 0) {
+			err = found;
 			continue;
+		}
 		if (port_num)
 			*port_num = (u8)port;
 		if (index)
 			*index = (u16)found;
 		return 0;
 	}
-	return -ENOENT;
+	return err;
 }
 
 int ib_find_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <rdma/ib_extended.h>
 #include <rdma/ib_verbs.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "base/list.h"
 
 enum {
 	WRS = 64,
@@ -152,6 +154,7 @@ struct unit {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
+	struct ibv_mw *mw;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq, *idle; /* `idle` has nothing but a thread that waits for its events */
 	struct ibv_srq *srq;
@@ -186,7 +189,8 @@ static void unit_open(struct unit *u, const char *name, enum ibv_qp_type type)
 	u->cq = ibv_create_cq(u->ctx, 8 * WRS, NULL, NULL, 0);
 	u->idle = ibv_create_cq(u->ctx, 8, NULL, u->channel, 0);
 	u->srq = ibv_create_srq(u->pd, &srq);
-	assert_true(u->pd && u->mr && u->channel && u->cq && u->idle && u->srq);
+	u->mw = ibv_alloc_mw(u->pd, IBV_MW_TYPE_1);
+	assert_true(u->pd && u->mr && u->mw && u->channel && u->cq && u->idle && u->srq);
 	assert_int_equal(ibv_req_notify_cq(u->idle, 0), 0);
 	for (int i = 0; i < 2; i++)
 		assert_non_null(u->qp[i] = unit_qp(u, type));
@@ -203,6 +207,7 @@ static void unit_close(struct unit *u)
 	assert_int_equal(ibv_destroy_cq(u->cq), 0);
 	assert_int_equal(ibv_destroy_cq(u->idle), 0);
 	assert_int_equal(ibv_destroy_comp_channel(u->channel), 0);
+	assert_int_equal(ibv_dealloc_mw(u->mw), 0);
 	assert_int_equal(ibv_dereg_mr(u->mr), 0);
 	assert_int_equal(ibv_dealloc_pd(u->pd), 0);
 	assert_int_equal(ibv_close_device(u->ctx), 0);
@@ -539,34 +544,91 @@ static void *event_run(void *arg)
 	return (void *)(ibv_get_cq_event(u->channel, &cq, &context) == 0 ? 0l : (long)errno);
 }
 
-static void refuses_everything(struct unit *u)
+/* ---- what verbs answer on a device that is gone ---- */
+
+static void refuses_queries(struct unit *u)
 {
 	struct ibv_device_attr device;
+	struct ibv_device_attr_ex device_ex;
+	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
 	struct ibv_port_attr port;
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct ibv_srq_attr srq;
-	struct ibv_sge sge = { (uintptr_t)u->memory, 8, u->mr->lkey };
-	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = 1 };
-	struct ibv_ah_attr ah = address_of(&u->gid);
-	struct ibv_wc wc;
+	struct ibv_gid_entry entry;
+	union ibv_gid gid;
+	uint16_t pkey;
 
 	assert_int_equal(ibv_query_device(u->ctx, &device), EIO);
+	assert_int_equal(ibv_query_device_ex(u->ctx, NULL, &device_ex), EIO);
+	assert_int_equal(ibv_query_rt_values_ex(u->ctx, &values), EIO);
 	assert_int_equal(ibv_query_port(u->ctx, 1, &port), EIO);
+	assert_int_not_equal(ibv_query_gid(u->ctx, 1, 1, &gid), 0);
+	assert_int_equal(errno, EIO);
+	assert_int_not_equal(ibv_query_pkey(u->ctx, 1, 0, &pkey), 0);
+	assert_int_equal(errno, EIO);
+	assert_int_equal(ibv_get_pkey_index(u->ctx, 1, 0xffff), -1);
+	assert_int_equal(ibv_query_gid_ex(u->ctx, 1, 1, &entry, 0), EIO);
+	assert_int_equal(ibv_query_gid_table(u->ctx, &entry, 1, 0), -EIO);
 	assert_int_equal(ibv_query_qp(u->qp[0], &attr, IBV_QP_STATE, &init), EIO);
 	assert_int_equal(ibv_query_srq(u->srq, &srq), EIO);
-	attr.qp_state = IBV_QPS_RESET;
+}
+
+static void refuses_changes(struct unit *u)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_srq_attr srq = { .max_wr = 1 };
+	struct ibv_modify_cq_attr cq = { .attr_mask = IBV_CQ_ATTR_MODERATE };
+	struct ibv_mw_bind bind = { .bind_info = { .mr = u->mr, .addr = (uintptr_t)u->memory,
+						   .length = 8 } };
+	union ibv_gid group = { .raw = { 0xff, 0x0e, [15] = 1 } };
+	struct ibv_sge sge = { (uintptr_t)u->memory, 8, u->mr->lkey };
+	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = 1 };
+	struct ibv_wc wc;
+
 	assert_int_equal(ibv_modify_qp(u->qp[0], &attr, IBV_QP_STATE), EIO);
+	assert_int_equal(ibv_modify_srq(u->srq, &srq, IBV_SRQ_LIMIT), EIO);
+	assert_int_equal(ibv_resize_cq(u->cq, 4 * WRS), EIO);
+	assert_int_equal(ibv_modify_cq(u->cq, &cq), EIO);
+	if (u->qp[0]->qp_type == IBV_QPT_UD)
+		assert_int_equal(ibv_attach_mcast(u->qp[0], &group, 0), EIO);
+	else
+		assert_int_equal(ibv_bind_mw(u->qp[0], u->mw, &bind), EIO);
 	assert_int_equal(unit_send(u, 0, 1), EIO);
 	assert_int_equal(unit_recv(u, 0), EIO);
 	assert_int_equal(ibv_post_srq_recv(u->srq, &wr, &bad), EIO);
 	assert_int_equal(ibv_req_notify_cq(u->cq, 0), EIO);
 	assert_true(ibv_poll_cq(u->cq, 1, &wc) < 0);
-	assert_true(ibv_alloc_pd(u->ctx) == NULL && errno == EIO);
-	assert_true(ibv_create_cq(u->ctx, 8, NULL, NULL, 0) == NULL && errno == EIO);
-	assert_true(ibv_reg_mr(u->pd, u->memory, 8, 0) == NULL && errno == EIO);
-	assert_true(ibv_create_ah(u->pd, &ah) == NULL && errno == EIO);
-	assert_true(unit_qp(u, IBV_QPT_RC) == NULL && errno == EIO);
+}
+
+static void refuses_creates(struct unit *u)
+{
+	struct ibv_cq_init_attr_ex cq = { .cqe = 8 };
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	struct ibv_srq_init_attr_ex srq_ex = { .attr = srq.attr,
+					       .comp_mask = IBV_SRQ_INIT_ATTR_PD,
+					       .pd = u->pd };
+	struct ibv_ah_attr ah = address_of(&u->gid);
+
+#define REFUSED(create) (errno = 0, (create) == NULL && errno == EIO)
+	assert_true(REFUSED(ibv_alloc_pd(u->ctx)));
+	assert_true(REFUSED(ibv_create_cq(u->ctx, 8, NULL, NULL, 0)));
+	assert_true(REFUSED(ibv_create_cq_ex(u->ctx, &cq)));
+	assert_true(REFUSED(ibv_reg_mr(u->pd, u->memory, 8, 0)));
+	assert_true(REFUSED(ibv_alloc_mw(u->pd, IBV_MW_TYPE_1)));
+	assert_true(REFUSED(ibv_create_ah(u->pd, &ah)));
+	assert_true(REFUSED(ibv_create_srq(u->pd, &srq)));
+	assert_true(REFUSED(ibv_create_srq_ex(u->ctx, &srq_ex)));
+	assert_true(REFUSED(unit_qp(u, IBV_QPT_RC)));
+	assert_true(REFUSED(unit_qp(u, IBV_QPT_UD)));
+#undef REFUSED
+}
+
+static void refuses_everything(struct unit *u)
+{
+	refuses_queries(u);
+	refuses_changes(u);
+	refuses_creates(u);
 }
 
 static void removal_under_load(enum ibv_qp_type type)
@@ -641,20 +703,184 @@ static void removal__of_the_peer(void **state)
 
 /* ---- clients of the midlayer ---- */
 
+/* Objects of a consumer of the midlayer on roce1. */
+static struct {
+	struct ib_pd *pd;
+	struct ib_cq *cq;
+	struct ib_qp *qp;
+	struct ib_srq *srq;
+	struct ib_mr *mr;
+	struct ib_mw *mw;
+	struct ib_fmr *fmr;
+	struct ib_ah *ah;
+	union ib_gid gid;
+	uint64_t *page;
+} mine;
+
+static struct ib_ah_attr mine_address(void)
+{
+	return (struct ib_ah_attr){ .ah_flags = IB_AH_GRH,
+				    .port_num = 1,
+				    .grh = { .dgid = mine.gid, .sgid_index = 1, .hop_limit = 64 } };
+}
+
+static struct ib_qp_init_attr mine_qp(void)
+{
+	return (struct ib_qp_init_attr){ .send_cq = mine.cq,
+					 .recv_cq = mine.cq,
+					 .qp_type = IB_QPT_UD,
+					 .cap = { 4, 4, 1, 1, 0 } };
+}
+
+static struct ib_fmr_attr mine_fmr(void)
+{
+	return (struct ib_fmr_attr){ .max_pages = 1, .max_maps = 4, .page_shift = 12 };
+}
+
+static void mine_open(struct ib_device *device)
+{
+	struct ib_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ib_qp_init_attr qp;
+	struct ib_fmr_attr fmr = mine_fmr();
+	struct ib_ah_attr ah;
+
+	mine.page = aligned_alloc(BYTES, BYTES);
+	assert_int_equal(ib_query_gid(device, 1, 1, &mine.gid), 0);
+	ah = mine_address();
+	mine.pd = ib_alloc_pd(device);
+	mine.cq = ib_create_cq(device, NULL, NULL, NULL, 16, 0);
+	qp = mine_qp();
+	mine.qp = ib_create_qp(mine.pd, &qp);
+	mine.srq = ib_create_srq(mine.pd, &srq);
+	mine.mr = ib_get_dma_mr(mine.pd, IB_ACCESS_LOCAL_WRITE);
+	mine.mw = ib_alloc_mw(mine.pd);
+	mine.fmr = ib_alloc_fmr(mine.pd, IB_ACCESS_LOCAL_WRITE, &fmr);
+	mine.ah = ib_create_ah(mine.pd, &ah);
+	assert_false(IS_ERR(mine.pd) || IS_ERR(mine.cq) || IS_ERR(mine.qp) || IS_ERR(mine.srq) ||
+		     IS_ERR(mine.mr) || IS_ERR(mine.mw) || IS_ERR(mine.fmr) || IS_ERR(mine.ah));
+}
+
+static void mine_refuses_queries(struct ib_device *device)
+{
+	struct ib_device_attr device_attr;
+	struct ib_port_attr port;
+	struct ib_qp_attr attr;
+	struct ib_qp_init_attr init;
+	struct ib_srq_attr srq;
+	struct ib_mr_attr mr;
+	struct ib_ah_attr ah = mine_address();
+	u64 clock;
+	u16 index;
+	u8 number;
+
+	assert_int_equal(ib_query_device(device, &device_attr), -EIO);
+	assert_int_equal(ib_query_port(device, 1, &port), -EIO);
+	assert_int_equal(ib_query_gid(device, 1, 1, &mine.gid), -EIO);
+	assert_int_equal(ib_query_pkey(device, 1, 0, &index), -EIO);
+	assert_int_equal(ib_find_gid(device, &mine.gid, &number, &index), -EIO);
+	assert_int_equal(ib_find_pkey(device, 1, 0xffff, &index), -EIO);
+	assert_int_equal(ib_query_clock(device, &clock), -EIO);
+	assert_int_equal(ib_query_qp(mine.qp, &attr, IB_QP_STATE, &init), -EIO);
+	assert_int_equal(ib_query_srq(mine.srq, &srq), -EIO);
+	assert_int_equal(ib_query_mr(mine.mr, &mr), -EIO);
+	assert_int_equal(ib_query_ah(mine.ah, &ah), -EIO);
+	assert_int_equal(ib_modify_ah(mine.ah, &ah), -EIO);
+}
+
+static void mine_refuses_changes(struct ib_device *device)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_RESET };
+	struct ib_srq_attr srq = { .srq_limit = 1 };
+	struct ib_sge sge = { (uintptr_t)mine.page, 8, mine.mr->lkey };
+	struct ib_send_wr *bad_send, send = { .sg_list = &sge,
+					      .num_sge = 1,
+					      .opcode = IB_WR_SEND,
+					      .wr.ud = { .ah = mine.ah, .remote_qpn = 1 } };
+	struct ib_recv_wr *bad, recv = { .sg_list = &sge, .num_sge = 1 };
+	union ib_gid group = { .raw = { 0xff, 0x0e, [15] = 1 } };
+	u64 page = (uintptr_t)mine.page;
+	struct ib_wc wc;
+
+	assert_int_equal(ib_modify_qp(mine.qp, &attr, IB_QP_STATE), -EIO);
+	assert_int_equal(ib_modify_srq(mine.srq, &srq, IB_SRQ_LIMIT), -EIO);
+	assert_int_equal(ib_post_send(mine.qp, &send, &bad_send), -EIO);
+	assert_int_equal(ib_post_recv(mine.qp, &recv, &bad), -EIO);
+	assert_int_equal(ib_post_srq_recv(mine.srq, &recv, &bad), -EIO);
+	assert_int_equal(ib_attach_mcast(mine.qp, &group, 0), -EIO);
+	assert_int_equal(ib_map_phys_fmr(mine.fmr, &page, 1, 0), -EIO);
+	assert_int_equal(ib_resize_cq(mine.cq, 32), -EIO);
+	assert_int_equal(ib_modify_cq(mine.cq, 0, 0), -EIO);
+	assert_int_equal(ib_peek_cq(mine.cq, 1), -EIO);
+	assert_int_equal(ib_poll_cq(mine.cq, 1, &wc), -EIO);
+	assert_int_equal(ib_req_notify_cq(mine.cq, IB_CQ_NEXT_COMP), -EIO);
+	assert_int_equal(ib_req_ncomp_notif(mine.cq, 1), -EIO);
+}
+
+static void mine_refuses_creates(struct ib_device *device)
+{
+	struct ib_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ib_qp_init_attr qp = mine_qp();
+	struct ib_fmr_attr fmr = mine_fmr();
+	struct ib_ah_attr ah = mine_address();
+	struct ib_phys_buf buf = { (uintptr_t)mine.page, BYTES };
+	u64 iova = 0;
+
+	assert_int_equal(PTR_ERR(ib_alloc_pd(device)), -EIO);
+	assert_int_equal(PTR_ERR(ib_create_cq(device, NULL, NULL, NULL, 16, 0)), -EIO);
+	assert_int_equal(PTR_ERR(ib_create_qp(mine.pd, &qp)), -EIO);
+	assert_int_equal(PTR_ERR(ib_create_srq(mine.pd, &srq)), -EIO);
+	assert_int_equal(PTR_ERR(ib_get_dma_mr(mine.pd, 0)), -EIO);
+	assert_int_equal(PTR_ERR(ib_reg_phys_mr(mine.pd, &buf, 1, 0, &iova)), -EIO);
+	assert_int_equal(PTR_ERR(ib_alloc_mw(mine.pd)), -EIO);
+	assert_int_equal(PTR_ERR(ib_alloc_fmr(mine.pd, 0, &fmr)), -EIO);
+	assert_int_equal(PTR_ERR(ib_create_ah(mine.pd, &ah)), -EIO);
+}
+
+/* Everything can be destroyed. */
+static void mine_close(void)
+{
+	struct list_head fmrs;
+
+	list_init(&fmrs);
+	list_push_back(&fmrs, &mine.fmr->list);
+	assert_int_equal(ib_unmap_fmr(&fmrs), 0);
+	assert_int_equal(ib_dealloc_fmr(mine.fmr), 0);
+	assert_int_equal(ib_destroy_ah(mine.ah), 0);
+	assert_int_equal(ib_dealloc_mw(mine.mw), 0);
+	assert_int_equal(ib_dereg_mr(mine.mr), 0);
+	assert_int_equal(ib_destroy_srq(mine.srq), 0);
+	assert_int_equal(ib_destroy_qp(mine.qp), 0);
+	assert_int_equal(ib_destroy_cq(mine.cq), 0);
+	assert_int_equal(ib_dealloc_pd(mine.pd), 0);
+	free(mine.page);
+}
+
 static struct {
 	int added, removed; /* of roce1; atomic */
+	bool uses; /* has objects on it */
 } heard;
 
 static void client_add(struct ib_device *device)
 {
-	if (strcmp(device->name, "roce1") == 0)
-		__atomic_add_fetch(&heard.added, 1, __ATOMIC_SEQ_CST);
+	if (strcmp(device->name, "roce1") != 0)
+		return;
+	if (heard.uses)
+		mine_open(device);
+	__atomic_add_fetch(&heard.added, 1, __ATOMIC_SEQ_CST);
 }
 
 static void client_remove(struct ib_device *device)
 {
-	if (strcmp(device->name, "roce1") == 0)
-		__atomic_add_fetch(&heard.removed, 1, __ATOMIC_SEQ_CST);
+	if (strcmp(device->name, "roce1") != 0)
+		return;
+	if (heard.uses) {
+		mine_refuses_queries(device);
+		mine_refuses_changes(device);
+		mine_refuses_creates(device);
+		mine_close();
+	}
+	heard.uses = false;
+	__atomic_add_fetch(&heard.removed, 1, __ATOMIC_SEQ_CST);
 }
 
 static bool reaches(int *count, int want)
@@ -670,6 +896,7 @@ static void removal__is_told_to_clients(void **state)
 {
 	struct ib_client client = { .name = "test", .add = client_add, .remove = client_remove };
 
+	heard.uses = true;
 	assert_int_equal(ib_register_client(&client), 0);
 	assert_true(reaches(&heard.added, 1));
 	run(DEVICE("remove roce1"));

@@ -108,10 +108,13 @@ static int device_query_gid(struct ib_device *ib, u8 port, int index, union ib_g
 
 static int device_query_pkey(struct ib_device *ib, u8 port, u16 index, u16 *pkey)
 {
-	if (index != 0)
-		return -EINVAL;
-	*pkey = 0xffff;
-	return 0;
+	int err = soft_check(ib);
+
+	if (err == 0 && index != 0)
+		err = -EINVAL;
+	if (err == 0)
+		*pkey = 0xffff;
+	return err;
 }
 
 static int device_query_gid_entry(struct ib_device *ib, u32 port, u32 index,
@@ -119,7 +122,10 @@ static int device_query_gid_entry(struct ib_device *ib, u32 port, u32 index,
 {
 	struct node_config config;
 	static const u8 empty[16];
+	int err = soft_check(ib);
 
+	if (err != 0)
+		return err;
 	if (index >= NODE_GIDS)
 		return -EINVAL;
 	roce_config_of(roce_dev(ib), &config);

@@ -15,8 +15,10 @@ static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	struct seat *s = &the_seat;
-	int err = mcast_check(qp, gid);
+	int err = soft_check(qp->device);
 
+	if (err == 0)
+		err = mcast_check(qp, gid);
 	if (err == 0)
 		err = node_mcast_join(s->a.node, gid->raw, qp->qp_num);
 	/* If the wire cannot be joined the members of this host are still reached. A shortage of

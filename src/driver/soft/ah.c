@@ -66,7 +66,10 @@ bool soft_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av)
 static int ah_query(struct ib_ah *ib, struct ib_ah_attr *attr)
 {
 	struct soft_ah *ah = SOFT_OF(ah, ib);
+	int err = soft_check(ib->device);
 
+	if (err != 0)
+		return err;
 	lock_acquire(&ah->lock);
 	*attr = ah->attr;
 	lock_release(&ah->lock);

@@ -248,8 +248,11 @@ int soft_poll_cq(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *s
 
 int soft_query_clock(struct ib_device *ib, u64 *raw)
 {
-	*raw = clock_now_ns();
-	return 0;
+	int err = soft_check(ib);
+
+	if (err == 0)
+		*raw = clock_now_ns();
+	return err;
 }
 
 static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
@@ -291,7 +294,9 @@ static int cq_resize_ib(struct ib_cq *ib, int cqe)
 
 static int cq_peek_ib(struct ib_cq *ib, int count)
 {
-	return cq_peek(&SOFT_OF(cq, ib)->q, count);
+	int err = soft_check(ib->device);
+
+	return err != 0 ? err : cq_peek(&SOFT_OF(cq, ib)->q, count);
 }
 
 static int cq_req_notify(struct ib_cq *ib, enum ib_cq_notify_flags flags)
@@ -307,8 +312,12 @@ static int cq_req_notify(struct ib_cq *ib, enum ib_cq_notify_flags flags)
 
 static int cq_req_ncomp(struct ib_cq *ib, int count)
 {
-	int err = count <= 0 ? -EINVAL : cq_arm_ncomp(&SOFT_OF(cq, ib)->q, (u32)count);
+	int err = soft_check(ib->device);
 
+	if (err == 0 && count <= 0)
+		err = -EINVAL;
+	if (err == 0)
+		err = cq_arm_ncomp(&SOFT_OF(cq, ib)->q, (u32)count);
 	if (err == 0)
 		progress_armed(&the_seat);
 	return err;

@@ -197,7 +197,10 @@ static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int
 static int mr_query(struct ib_mr *ib, struct ib_mr_attr *attr)
 {
 	struct soft_mr *mr = SOFT_OF(mr, ib);
+	int err = soft_check(ib->device);
 
+	if (err != 0)
+		return err;
 	*attr = (struct ib_mr_attr){ .pd = ib->pd,
 				     .device_virt_addr = mr->iova,
 				     .size = mr->length,
@@ -276,8 +279,10 @@ static int mw_bind(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)
 {
 	struct soft_device *dev = soft_dev(qp->device);
 	struct ibt_qp *engine = soft_engine(SOFT_OF(qp, qp));
-	int err;
+	int err = soft_check(qp->device);
 
+	if (err != 0)
+		return err;
 	if (qp->pd != mw->pd || (qp->qp_type != IB_QPT_RC && qp->qp_type != IB_QPT_UC))
 		return -EINVAL;
 	err = ibt_may_send(engine);
@@ -341,9 +346,9 @@ static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
 				     .pages = pages,
 				     .page_count = (u32)count,
 				     .page_shift = fmr->attr.page_shift };
-	int err;
+	int err = soft_check(ib->device);
 
-	if (!soft_is_ours(fmr->generation))
+	if (err != 0 || !soft_is_ours(fmr->generation))
 		return -EIO;
 	if (count <= 0 || count > fmr->attr.max_pages || iova % size != 0)
 		return -EINVAL;
