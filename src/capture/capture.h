@@ -18,10 +18,11 @@
 #include "wire/roce.h"
 
 enum {
-	CAPTURE_VERSION = 1,
+	CAPTURE_VERSION = 2,
 	CAPTURE_SLOTS = 8192,
 	CAPTURE_DATA = 4160, /* holds a whole UDP payload */
-	CAPTURE_NO_GID = 0xff,
+	CAPTURE_NO_GID = 0xffff,
+	CAPTURE_GIDS = 512, /* of all devices of a node */
 	CAPTURE_MTU = 4096,
 };
 #define CAPTURE_MAGIC 0x616e796361707475ull
@@ -39,8 +40,8 @@ struct capture_record {
 	s32 pid;     /* whose, as itself sees it */
 	u8 kind;     /* enum capture_kind */
 	u8 inbound;
-	/* CAPTURE_LOCAL, CAPTURE_DIRECT: indexes of the port's table, if flow has no addresses */
-	u8 sgid_index, dgid_index;
+	/* CAPTURE_LOCAL, CAPTURE_DIRECT: numbers of GIDs (frames.gids), if flow has no addresses */
+	u16 sgid_index, dgid_index;
 	u32 mtu;         /* payload of a frame: the queue pair's path MTU */
 	u32 path_bytes;  /* payload that a packet of the path has at most, each with one PSN */
 	u32 part, parts; /* which frame of the packet this is */
@@ -96,7 +97,7 @@ static inline bool capture_is_on(const struct capture *c)
 struct capture_packet {
 	enum capture_kind kind;
 	bool inbound;
-	u8 sgid_index, dgid_index;
+	u16 sgid_index, dgid_index;
 	u32 mtu, path_bytes;
 	u64 length;                   /* of the payload */
 	const struct pkt *pkt;        /* CAPTURE_LOCAL, CAPTURE_DIRECT */
@@ -172,7 +173,8 @@ struct frame {
 struct frames {
 	struct flows *flows;
 	u32 snaplen;
-	u8 gids[256][16]; /* the port's table */
+	/* of all devices: the node's table of each, one after the other */
+	u8 gids[CAPTURE_GIDS][16];
 	void (*emit)(void *arg, const struct frame *f);
 	void *arg;
 	struct frame frame; /* the one being made */

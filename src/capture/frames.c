@@ -1,8 +1,8 @@
 /* frames.c: records become Ethernet frames: RoCEv2 over IPv4 or IPv6, with ICRC.
  *
  * A datagram is wrapped as it is. A packet of a local path is cut at the path MTU, gets the numbers
- * that flow.c gives it, addresses of the port's table, and Ethernet addresses that mean nothing. A
- * one-sided copy becomes the WRITE and its acknowledgement, or the READ request and its response,
+ * that flow.c gives it, addresses of the devices' tables, and Ethernet addresses that mean nothing.
+ * A one-sided copy becomes the WRITE and its acknowledgement, or the READ request and its response,
  * that it stands for.
  *
  * In: records of any content    Out: frames    Runs: the recorder's thread    Locks: none
@@ -64,9 +64,9 @@ static bool frames_is_zero(const u8 gid[16])
 
 /* The GID of that index; where none is known, the first one that is an IPv4 address, else the
  * first. */
-static const u8 *frames_gid(const struct frames *m, u8 index)
+static const u8 *frames_gid(const struct frames *m, u16 index)
 {
-	if (index != CAPTURE_NO_GID && !frames_is_zero(m->gids[index]))
+	if (index < ARRAY_LEN(m->gids) && !frames_is_zero(m->gids[index]))
 		return m->gids[index];
 	for (u32 i = 0; i < ARRAY_LEN(m->gids); i++)
 		if (roce_gid_is_ipv4(m->gids[i]))

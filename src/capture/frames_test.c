@@ -293,6 +293,28 @@ static void frames_make__datagrams(void **state)
 	assert_memory_equal(t.seen[0].flow.dgid, t.m.gids[3], 16);
 }
 
+/* Numbers of GIDs name those of every device; one that is too great or empty is as good as none. */
+static void frames_make__each_device_has_its_addresses(void **state)
+{
+	static const u8 v4[16] = { [10] = 0xff, 0xff, 10, 0, 0, 9 };
+	static const u16 unknown[] = { CAPTURE_GIDS, CAPTURE_GIDS - 2, CAPTURE_NO_GID };
+	struct capture_record r = {
+		.kind = CAPTURE_LOCAL, .mtu = MTU, .path_bytes = PATH, .parts = 1, .sgid_index = 1
+	};
+
+	memcpy(t.m.gids[CAPTURE_GIDS - 1], v4, 16);
+	r.pkt = test_pkt(PKT_SEND_ONLY, 1);
+	r.dgid_index = CAPTURE_GIDS - 1;
+	frames_make(&t.m, &r);
+	assert_memory_equal(t.seen[0].flow.sgid, t.m.gids[1], 16);
+	assert_memory_equal(t.seen[0].flow.dgid, v4, 16);
+	for (u32 i = 0; i < ARRAY_LEN(unknown); i++) {
+		r.dgid_index = unknown[i];
+		frames_make(&t.m, &r);
+		assert_memory_equal(t.seen[i + 1].flow.dgid, t.m.gids[1], 16);
+	}
+}
+
 static void frames_make__what_has_no_wire_form_is_left_out(void **state)
 {
 	struct pkt p = test_pkt(PKT_ABSENT, 1), nak = test_answer(PKT_ACK, 1);
@@ -333,6 +355,7 @@ int main(void)
 		CASE(frames_make__an_acknowledgement_that_rides),
 		CASE(frames_make__a_gap_stays_one),
 		CASE(frames_make__datagrams),
+		CASE(frames_make__each_device_has_its_addresses),
 		CASE(frames_make__what_has_no_wire_form_is_left_out),
 		CASE(frames_make__snaplen),
 	};

@@ -5,6 +5,7 @@ usage: capture_test.py BUILD_DIR      Exit status 77: scapy, tshark or perftest 
 
 Each case has a node of its own. Needs Debian's own python3, for which python3-scapy is built.
 """
+import json
 import logging
 import os
 import re
@@ -113,11 +114,12 @@ class Case(unittest.TestCase):
         found = re.search(r"(\d+) frames captured, (\d+) dropped", said)
         return int(found.group(1)), int(found.group(2))
 
-    def pair(self, *words, env=None, client_env=None):
-        """A client and its server; both must succeed."""
+    def pair(self, *words, env=None, client_env=None, devices=("", "")):
+        """A client and its server, each with its device where %DEVICE stands; both must succeed."""
         port = free_port()
         words = [w.replace("%PORT", str(port)) for w in words] + ["-p", str(port)]
-        server = self.start("run", *words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        server_words, words = [[w.replace("%DEVICE", d) for w in words] for d in devices]
+        server = self.start("run", *server_words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         wait_for(lambda: listens(port) or server.poll() is not None)
         client = self.start("run", *words, "127.0.0.1", env=client_env or env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for child in (client, server):
@@ -209,6 +211,27 @@ class Local(Case):
         self.assertEqual([p[BTH].opcode for p in packets], [UD + ONLY] * 20)
         self.assertEqual({p.version for p in packets}, {6})
         self.assertEqual({p.src for p in packets}, {p.dst for p in packets})
+
+    def test_each_device_has_its_addresses(self):
+        self.env["ANYVERBS_DEVICES"] = "roce0,roce1,roce2"
+        recorder = self.capture()
+        status = subprocess.run([COMMAND, "status", "--json"], env=self.env, capture_output=True, text=True, check=True).stdout
+        address = {d["name"]: next(g["gid"] for g in d["ports"][0]["gids"] if g["index"] == 1) for d in json.loads(status)["devices"]}
+        address = {name: gid.removeprefix("::ffff:") for name, gid in address.items()}
+        self.assertEqual(len(set(address.values())), 3)
+        self.finish(recorder)
+        for devices, *words in ((("roce0", "roce2"), "ibv_rc_pingpong", "-g", "1", "-n", "5"),
+                                (("roce2", "roce1"), "ib_write_bw", "-x", "1", "-n", "5", "-s", "64"),
+                                (("roce1", "roce1"), "ibv_ud_pingpong", "-g", "1", "-n", "5", "-s", "100")):
+            with self.subTest(devices=devices, program=words[0]):
+                recorder = self.capture()
+                self.pair(*words, "-d", "%DEVICE", devices=devices)
+                self.finish(recorder)
+                packets = self.judge()
+                server, client = (address[d] for d in devices)
+                seen = {(p.src, p.dst) for p in packets}
+                self.assertLessEqual(seen, {(server, client), (client, server)})
+                self.assertIn((client, server), seen)
 
     def test_a_process_that_runs_already(self):
         port = str(free_port())

@@ -39,7 +39,7 @@ struct capture_command {
 	u64 asked_ns;
 	s64 epoch_ns; /* from the records' clock to the time since 1970 */
 	u64 written, last_ns;
-	char device[32], description[64];
+	char devices[NODE_DEVICES * NODE_DEVICE_NAME], description[64];
 };
 
 static volatile sig_atomic_t capture_ends;
@@ -94,7 +94,25 @@ static bool capture_parse(struct capture_command *c, int argc, char **argv)
 
 /* ---- the node ---- */
 
-/* Reads the present table of GIDs. */
+_Static_assert(NODE_DEVICES * NODE_GIDS <= CAPTURE_GIDS, "there is a place for each GID");
+
+/* Reads the devices and their tables of GIDs, as they are now. */
+static int capture_read_devices(struct capture_command *c)
+{
+	struct proto_device_reply reply;
+	u32 at = 0;
+	int err;
+
+	for (u32 i = 0; (err = device_read(c->node, i, &reply)) == 0; i = reply.index + 1) {
+		for (u32 j = 0; j < NODE_GIDS; j++)
+			memcpy(c->frames.gids[reply.index * NODE_GIDS + j],
+			       reply.config.gids[j].gid, 16);
+		at += (u32)snprintf(c->devices + at, sizeof(c->devices) - at, "%s%.31s",
+				    at == 0 ? "" : ",", reply.config.device);
+	}
+	return err == -ENODEV ? 0 : err;
+}
+
 static int capture_ask(struct capture_command *c)
 {
 	struct proto_status_reply reply;
@@ -105,11 +123,8 @@ static int capture_ask(struct capture_command *c)
 	c->asked_ns = clock_now_ns();
 	if (err < 0)
 		return err;
-	for (u32 i = 0; i < NODE_GIDS; i++)
-		memcpy(c->frames.gids[i], reply.config.gids[i].gid, 16);
-	snprintf(c->device, sizeof(c->device), "%.31s", reply.config.device);
 	snprintf(c->description, sizeof(c->description), "anyverbs node %.31s", reply.node);
-	return 0;
+	return capture_read_devices(c);
 }
 
 static void capture_leave(struct capture_command *c)
@@ -269,9 +284,9 @@ int command_capture(int argc, char **argv)
 	code = capture_open(&c);
 	if (code != EXIT_OK)
 		return code;
-	pcapng_begin(c.out, c.device, c.description, c.snaplen);
+	pcapng_begin(c.out, c.devices, c.description, c.snaplen);
 	fflush(c.out);
-	fprintf(stderr, "anyverbs: capturing on %s (%s)\n", c.device, c.description);
+	fprintf(stderr, "anyverbs: capturing on %s (%s)\n", c.devices, c.description);
 	capture_run(&c);
 	code = capture_close(&c);
 	flows_destroy(c.frames.flows);

@@ -44,29 +44,32 @@ static int config_find(const struct node_config *c, const u8 gid[16])
 	return -ENOENT;
 }
 
-int roce_find_gid(struct soft_device *dev, const u8 gid[16])
-{
-	int found;
+_Static_assert(NODE_DEVICES * NODE_GIDS <= CAPTURE_GIDS, "a capture knows all GIDs");
 
-	lock_acquire(&roce_table.config_lock);
-	found = config_find(&roce_of(dev)->config, gid);
-	lock_release(&roce_table.config_lock);
-	return found;
-}
-
-bool roce_is_own_gid(const u8 gid[16])
+int roce_find_gid(const u8 gid[16])
 {
 	static const u8 link_local[8] = { 0xfe, 0x80 };
-	bool local = memcmp(gid, link_local, 8) == 0, own = false;
+	bool local = memcmp(gid, link_local, 8) == 0;
+	int number = -ENOENT;
 	u64 guid;
 
 	memcpy(&guid, gid + 8, sizeof(guid));
 	lock_acquire(&roce_table.config_lock);
-	list_for_each(dev, &roce_table.devices, struct roce_device, node)
-		own = own || config_find(&dev->config, gid) >= 0 ||
-		      (local && guid == dev->soft.ib.node_guid);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
+		int index = number >= 0 ? -ENOENT : config_find(&dev->config, gid);
+
+		if (index < 0 && local && guid == dev->soft.ib.node_guid)
+			index = 0;
+		if (index >= 0)
+			number = (int)dev->index * NODE_GIDS + index;
+	}
 	lock_release(&roce_table.config_lock);
-	return own;
+	return number;
+}
+
+bool roce_is_own_gid(const u8 gid[16])
+{
+	return roce_find_gid(gid) >= 0;
 }
 
 int roce_get_info(struct ib_device *ib, struct ib_uverbs_info *out)

@@ -64,7 +64,7 @@ bool roce_is_own_gid(const u8 gid[16]);
  * index. */
 int roce_gid(struct roce_device *dev, u32 index, u8 gid[16]);
 /* soft_kind.find_gid. */
-int roce_find_gid(struct soft_device *dev, const u8 gid[16]);
+int roce_find_gid(const u8 gid[16]);
 
 /* ---- plug.c: devices come and go ---- */
 /* Registers every device that core does not know, in the order of the node's indices. 0 or a

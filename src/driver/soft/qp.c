@@ -180,16 +180,21 @@ static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 	return &qp->ib;
 }
 
-/* Writes the GID indexes and the MTU that a capture shows. */
-static void qp_show_way(struct soft_device *dev, struct soft_qp *qp, const struct ib_qp_attr *attr,
-			int mask)
+static u16 qp_gid_number(const struct soft_device *dev, const u8 gid[16])
 {
-	int dgid = mask & IB_QP_AV ? dev->kind->find_gid(dev, attr->ah_attr.grh.dgid.raw) : -1;
+	int found = dev->kind->find_gid(gid);
 
+	return found < 0 ? BOARD_NO_GID : (u16)found;
+}
+
+/* Shows captures the addresses and the MTU of its packets. */
+static void qp_show_way(struct soft_device *dev, struct soft_qp *qp, const struct ib_qp_attr *attr,
+			const struct path_av *av, int mask)
+{
 	if (mask & IB_QP_AV) {
-		__atomic_store_n(&qp->shown->sgid_index, attr->ah_attr.grh.sgid_index,
+		__atomic_store_n(&qp->shown->sgid_index, qp_gid_number(dev, av->sgid),
 				 __ATOMIC_RELAXED);
-		__atomic_store_n(&qp->shown->dgid_index, dgid < 0 ? BOARD_NO_GID : (u8)dgid,
+		__atomic_store_n(&qp->shown->dgid_index, qp_gid_number(dev, av->dgid),
 				 __ATOMIC_RELAXED);
 	}
 	if (mask & IB_QP_PATH_MTU)
@@ -249,7 +254,7 @@ static int qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	if (err != 0)
 		return err;
 	av.pkey = pkey;
-	qp_show_way(dev, qp, attr, mask);
+	qp_show_way(dev, qp, attr, &av, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
 	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);

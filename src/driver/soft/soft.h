@@ -43,8 +43,9 @@ struct soft_kind {
 	 * and *dest with a reference, for the engine to take over. May block. */
 	int (*connect)(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		       struct path_av *av, struct path_dest **dest);
-	/* Index of a GID in the device's table, or -ENOENT. */
-	int (*find_gid)(struct soft_device *dev, const u8 gid[16]);
+	/* The number of a GID among those of all devices, or -ENOENT. For captures: the device's
+	 * index times NODE_GIDS and the index in its table. */
+	int (*find_gid)(const u8 gid[16]);
 };
 
 struct soft_device {

@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 5,
+	BOARD_VERSION = 6,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -29,9 +29,10 @@ struct board_qp {
 	u32 pd;
 	u32 peer_qpn; /* RC, UC: the queue pair it is connected to */
 	u32 qpn;
-	/* indexes of the port's GID table for source and destination, BOARD_NO_GID: unknown; enum
-	 * ibv_mtu. For captures */
-	u8 sgid_index, dgid_index, mtu;
+	/* for captures: where its packets come from and go to, numbers of GIDs among all of the
+	 * node's (soft_kind.find_gid), BOARD_NO_GID: unknown; enum ibv_mtu */
+	u16 sgid_index, dgid_index;
+	u8 mtu;
 };
 
 /* Counters of a queue pair, for status. Apart from struct board_qp, which peers read for each
@@ -43,7 +44,7 @@ struct CACHE_ALIGNED board_tally {
 	u64 errors; /* completions with an error */
 };
 
-enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xff };
+enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xffff };
 
 static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 {
