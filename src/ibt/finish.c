@@ -7,6 +7,7 @@
 #include "ibt/finish.h"
 #include "ibt/recv_queue.h"
 #include "ibt/refuse.h"
+#include "ibt/tm_rndv.h"
 #include "ibt/window.h"
 
 static const u8 finish_opcodes[] = {
@@ -23,9 +24,14 @@ static const u8 finish_opcodes[] = {
 };
 
 static bool finish_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)
+	REQUIRES(qp->req.sq_lock)
 {
-	struct cqe *e = cq_reserve(qp->send_cq);
+	bool room;
+	struct cqe *e;
 
+	if (unlikely((w->flags & WQE_TM) != 0) && tm_rndv_finish(qp, w, status, &room))
+		return room;
+	e = cq_reserve(qp->send_cq);
 	if (unlikely(!e))
 		return false;
 	cqe_set(e, w->wr_id, status, (enum ibv_wc_opcode)finish_opcodes[w->opcode], w->length,

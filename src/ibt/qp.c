@@ -19,6 +19,8 @@
 #include "ibt/sched.h"
 #include "ibt/stream.h"
 #include "ibt/table.h"
+#include "ibt/tm_rndv.h"
+#include "ibt/tm_wc.h"
 
 enum { QP_LEAVE_MS = 100 };
 
@@ -36,26 +38,46 @@ static int qp_check_init(const struct ibt_qp_init *init)
 	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
 		return -EOPNOTSUPP;
 	/* ibv_create_qp(3): only RC and UD share a receive queue. */
-	return init->srq != NULL && init->type == IBV_QPT_UC ? -EINVAL : 0;
+	if (init->srq == NULL)
+		return 0;
+	if (init->type == IBV_QPT_UC)
+		return -EINVAL;
+	/* Tags are matched for RC (IBV_TM_CAP_RC). A rendezvous READs by this queue pair into the
+	 * SRQ's buffers, so both have one PD. */
+	return srq_matches_tags(init->srq) &&
+			       (init->type != IBV_QPT_RC || init->pd != init->srq->pd) ?
+		       -EINVAL :
+		       0;
+}
+
+/* With an SRQ: a copy of the request that a message has taken. */
+static int qp_alloc_copy(struct ibt_qp *qp, struct ibv_qp_cap *cap)
+{
+	cap->max_recv_wr = cap->max_recv_sge = 0;
+	if (tm_is_used(qp))
+		return tm_conn_create(qp);
+	qp->resp.srq_copy = calloc(1, sizeof(struct recv_wqe) +
+					      qp->srq->max_sge * sizeof(struct ibv_sge));
+	return qp->resp.srq_copy == NULL ? -ENOMEM : 0;
 }
 
 /* not reachable yet */
 static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD_SAFETY
 {
 	struct ibv_qp_cap *cap = &init->cap;
-	u32 stride = wqe_send_stride(cap->max_send_sge, cap->max_inline_data);
-	int err = wqe_ring_init(&qp->req.ring, cap->max_send_wr, stride, cap->max_send_sge);
+	bool tm = tm_is_used(qp);
+	u32 sges = tm ? MAX(cap->max_send_sge, (u32)IBT_TM_MAX_SGE) : cap->max_send_sge;
+	u32 stride = wqe_send_stride(sges, cap->max_inline_data);
+	int err = wqe_ring_init(&qp->req.ring, cap->max_send_wr + (tm ? TM_RING : 0), stride,
+				cap->max_send_sge);
 
+	qp->req.ring.size = cap->max_send_wr;
 	/* What the alignment of a request leaves over is the consumer's as well. */
 	qp->req.max_inline = MIN(stride - (u32)sizeof(struct send_wqe), (u32)IBT_MAX_INLINE);
 	if (err == 0 && init->srq == NULL)
 		err = wqe_ring_init(&qp->resp.ring, cap->max_recv_wr, 0, cap->max_recv_sge);
-	if (err == 0 && init->srq != NULL) {
-		qp->resp.srq_copy = calloc(1, sizeof(struct recv_wqe) +
-						 init->srq->max_sge * sizeof(struct ibv_sge));
-		err = qp->resp.srq_copy == NULL ? -ENOMEM : 0;
-		cap->max_recv_wr = cap->max_recv_sge = 0;
-	}
+	if (err == 0 && init->srq != NULL)
+		err = qp_alloc_copy(qp, cap);
 	cap->max_inline_data = qp->req.max_inline;
 	return err;
 }
@@ -64,7 +86,10 @@ static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any mor
 {
 	wqe_ring_fini(&qp->req.ring);
 	wqe_ring_fini(&qp->resp.ring);
-	free(qp->resp.srq_copy);
+	if (tm_is_used(qp))
+		tm_conn_free(qp);
+	else
+		free(qp->resp.srq_copy);
 	free(qp->resp.resources);
 	rate_destroy(qp);
 	free(qp->block);
@@ -103,8 +128,9 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->type = qp->takes = (u8)init->type;
 	qp->sig_all = init->sq_sig_all;
 	qp->send_cq = init->send_cq;
-	qp->recv_cq = init->recv_cq;
 	qp->srq = init->srq;
+	qp->recv_cq = tm_is_used(qp) ? qp->srq->tm_cq : init->recv_cq;
+	qp->resp.pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
 	qp->counters = init->counters;
 	qp->req.timer.fn = sched_timer;
 	qp->psn_shift = 12;
@@ -156,8 +182,20 @@ static void qp_quiesce(struct ibt_qp *qp)
 	}
 }
 
+/* What a message or a rendezvous has taken of a tag-matching SRQ completes all the same. */
+static void qp_give_up_tags(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+	REQUIRES(qp->resp.rq_lock)
+{
+	if (qp->resp.current != NULL)
+		tm_complete(qp, IBV_WC_WR_FLUSH_ERR, NULL, 0);
+	tm_rndv_reset(qp);
+	tm_flush(qp);
+}
+
 static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
 {
+	if (tm_is_used(qp))
+		qp_give_up_tags(qp);
 	qp->req.head = qp->req.next = qp->req.tail = 0;
 	qp->req.tx_offset = qp->req.rx_offset = qp->req.reads_out = 0;
 	qp->req.waiting = WAIT_NONE;
@@ -171,7 +209,7 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock) REQUIRES(qp->r
 	qp->resp.message = 0;
 	qp->resp.nak_sent = qp->resp.comm_established = false;
 	qp->resp.owed = RESP_OK;
-	qp->resp.cq_overflowed = false;
+	qp->resp.after = 0;
 	qp->resp.resource_head = qp->resp.resource_next = 0;
 	if (qp->resp.resources != NULL)
 		memset(qp->resp.resources, 0,
@@ -196,7 +234,8 @@ static void qp_await_leave(struct ibt_qp *qp)
 static void qp_forget(struct ibt_qp *qp)
 {
 	cq_forget(qp->send_cq, qp->owner);
-	if (qp->recv_cq != qp->send_cq)
+	/* Those of a tag-matching SRQ stay: they name no queue pair. */
+	if (qp->recv_cq != qp->send_cq && !tm_is_used(qp))
 		cq_forget(qp->recv_cq, qp->owner);
 }
 
@@ -246,6 +285,8 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 	qp->req.head = qp->req.next = qp->req.tail;
 	qp->resp.head = qp->resp.tail;
 	qp->resp.current = NULL;
+	if (tm_is_used(qp))
+		tm_conn_orphan(qp);
 }
 
 void ibt_qp_free_orphan(struct ibt_qp *qp)
@@ -460,6 +501,8 @@ static void qp_change(struct qp_change *c)
 	lock_acquire(&qp->resp.rq_lock);
 	c->err = qp_modify_locked(qp, c->attr, c->mask, c->av, &c->dest);
 	lock_release(&qp->resp.rq_lock);
+	if (c->err == 0 && tm_is_used(qp))
+		tm_rndv_issue(qp);
 	if (c->err == 0)
 		sched_run(qp);
 	c->others = window_claim(qp);

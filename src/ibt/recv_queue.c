@@ -5,80 +5,48 @@
  */
 #include <errno.h>
 
-#include "ibt/grh.h"
 #include "ibt/recv_queue.h"
+#include "ibt/recv_wc.h"
+#include "ibt/tm_wc.h"
 
-bool rq_take(struct ibt_qp *qp)
+bool rq_take_shared(struct ibt_qp *qp)
 {
-	if (qp->resp.current != NULL) {
-		/* UC: the message that had taken it broke off; it is filled from the beginning
-		 * again */
-	} else if (qp->srq != NULL) {
+	if (srq_matches_tags(qp->srq))
+		return false;
+	if (qp->resp.current == NULL) {
 		if (!srq_take(qp->srq, qp->resp.srq_copy))
 			return false;
 		qp->resp.current = qp->resp.srq_copy;
-	} else {
-		if (qp->resp.tail == qp->resp.head)
-			return false;
-		qp->resp.current = ring_recv_at(&qp->resp.ring, qp->resp.tail);
 	}
 	qp->resp.cursor = (struct mem_cursor){ .sge = qp->resp.current->sge,
-					     .count = qp->resp.current->sge_count };
+					       .count = qp->resp.current->sge_count };
 	return true;
-}
-
-static void rq_wc_flags(const struct ibt_qp *qp, struct ibv_wc *wc, const struct pkt *p)
-{
-	switch (p->opcode) {
-	case PKT_SEND_LAST_IMM:
-	case PKT_SEND_ONLY_IMM:
-	case PKT_WRITE_LAST_IMM:
-	case PKT_WRITE_ONLY_IMM:
-		wc->wc_flags |= IBV_WC_WITH_IMM;
-		wc->imm_data = p->imm;
-		break;
-	case PKT_SEND_LAST_INV:
-	case PKT_SEND_ONLY_INV:
-		wc->wc_flags |= IBV_WC_WITH_INV;
-		wc->invalidated_rkey = p->imm;
-		break;
-	default:
-		break;
-	}
-	if (p->opcode == PKT_WRITE_LAST_IMM || p->opcode == PKT_WRITE_ONLY_IMM)
-		wc->opcode = IBV_WC_RECV_RDMA_WITH_IMM;
-	if ((p->flags & PKT_HAS_GRH) != 0 && p->qp_type == IBV_QPT_UD)
-		grh_wc_route(qp, p, wc);
 }
 
 void rq_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)
 {
 	bool ok = status == IBV_WC_SUCCESS;
-	struct cqe *e = cq_reserve(qp->recv_cq);
+	struct cqe *e;
 
+	if (likely(qp->srq == NULL)) {
+		qp->resp.tail++;
+	} else if (srq_matches_tags(qp->srq)) {
+		tm_complete(qp, status, p, length);
+		return;
+	}
+	e = cq_reserve(qp->recv_cq);
 	if (likely(e)) {
 		cqe_set(e, qp->resp.current->wr_id, status, IBV_WC_RECV, length, qp->qpn,
 			!ok ? 0 : p->sqpn != 0 ? p->sqpn : qp->dest_qpn, qp->owner);
 		if (likely(ok))
-			rq_wc_flags(qp, &e->wc, p);
+			recv_wc_flags(qp, &e->wc, p);
 		cq_commit(qp->recv_cq, e, ok && (p->flags & PKT_SOLICITED) != 0);
 	} else {
-		qp_count(qp, COUNT_CQ_OVERFLOW);
-		qp->resp.cq_overflowed = qp_receives(qp);
+		recv_wc_lost(qp);
 	}
 	if (unlikely(!ok))
 		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
 	qp->resp.current = NULL;
-	if (qp->srq == NULL)
-		qp->resp.tail++;
-}
-
-bool rq_overflowed(struct ibt_qp *qp)
-{
-	if (likely(!qp->resp.cq_overflowed))
-		return false;
-	qp->resp.cq_overflowed = false;
-	return true;
 }
 
 void rq_flush(struct ibt_qp *qp)
@@ -86,6 +54,8 @@ void rq_flush(struct ibt_qp *qp)
 	qp->resp.message = 0;
 	if (qp->resp.current != NULL)
 		rq_complete(qp, IBV_WC_WR_FLUSH_ERR, NULL, 0);
+	if (qp->srq != NULL && srq_matches_tags(qp->srq))
+		tm_flush(qp);
 	if (qp->srq != NULL)
 		return;
 	while (qp->resp.tail != qp->resp.head && rq_take(qp))
@@ -100,7 +70,7 @@ enum resp_verdict rq_fail(struct ibt_qp *qp, int err) REQUIRES(qp->resp.rq_lock)
 
 enum resp_verdict rq_scatter(struct ibt_qp *qp, const void *payload, u32 n)
 {
-	int err = mem_scatter(qp->ibt->cfg.mem, qp->pd, &qp->resp.cursor, payload, n);
+	int err = mem_scatter(qp->ibt->cfg.mem, qp->resp.pd, &qp->resp.cursor, payload, n);
 
 	return likely(err == 0) ? RESP_OK : rq_fail(qp, err);
 }

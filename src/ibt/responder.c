@@ -20,6 +20,7 @@
 #include "ibt/refuse.h"
 #include "ibt/responder.h"
 #include "ibt/sched.h"
+#include "ibt/tm.h"
 
 enum {
 	OP_SEND = 1,
@@ -92,7 +93,7 @@ static enum resp_verdict resp_check_resources(struct ibt_qp *qp, u8 op)
 	bool begins = (op & (OP_SEND | OP_FIRST)) == (OP_SEND | OP_FIRST);
 
 	if ((begins || (op & OP_NOTICE) != 0) && !rq_take(qp))
-		return RESP_RNR;
+		return tm_is_used(qp) ? RESP_TAGGED : RESP_RNR;
 	if (begins)
 		qp->resp.offset = 0;
 	return RESP_OK;
@@ -250,17 +251,13 @@ static void resp_message_done(struct ibt_qp *qp, const struct pkt *p, u8 op)
 	rq_complete(qp, IBV_WC_SUCCESS, p, qp->resp.offset);
 }
 
-/* A packet of a SEND or WRITE, whose PSN and size are right. */
-static enum resp_verdict resp_message(struct ibt_qp *qp, struct path_dest *from,
-				      const struct pkt *p, const void *payload, u8 op)
-	REQUIRES(qp->resp.rq_lock)
+/* A packet that has its resources. */
+static ALWAYS_INLINE enum resp_verdict resp_proceed(struct ibt_qp *qp, struct path_dest *from,
+						    const struct pkt *p, const void *payload,
+						    u8 op) REQUIRES(qp->resp.rq_lock)
 {
-	enum resp_verdict verdict = resp_check_sequence(qp, op);
+	enum resp_verdict verdict = resp_check_access(qp, p, op);
 
-	if (likely(verdict == RESP_OK))
-		verdict = resp_check_resources(qp, op);
-	if (likely(verdict == RESP_OK))
-		verdict = resp_check_access(qp, p, op);
 	if (likely(verdict == RESP_OK))
 		verdict = resp_check_length(qp, p, op);
 	if (unlikely(verdict != RESP_OK))
@@ -274,6 +271,38 @@ static enum resp_verdict resp_message(struct ibt_qp *qp, struct path_dest *from,
 	else
 		qp->resp.message |= op & OP_MESSAGE;
 	return RESP_OK;
+}
+
+/* The packet begins a message whose header says what receives it. */
+static NOINLINE enum resp_verdict resp_tagged(struct ibt_qp *qp, struct path_dest *from,
+					      const struct pkt *p, const void *payload, u8 op)
+	REQUIRES(qp->resp.rq_lock)
+{
+	struct tm_view v = { .pkt = *p, .payload = payload };
+	enum resp_verdict verdict;
+
+	lock_acquire(&qp->srq->order_lock);
+	verdict = tm_take(qp, from, &v, (op & OP_NOTICE) != 0, (op & OP_LAST) != 0);
+	if (likely(verdict == RESP_OK)) {
+		qp->resp.offset = op & OP_SEND ? 0 : qp->resp.offset;
+		verdict = resp_proceed(qp, from, &v.pkt, v.payload, op);
+	}
+	lock_release(&qp->srq->order_lock);
+	return verdict;
+}
+
+/* A packet of a SEND or WRITE, whose PSN and size are right. */
+static enum resp_verdict resp_message(struct ibt_qp *qp, struct path_dest *from,
+				      const struct pkt *p, const void *payload, u8 op)
+	REQUIRES(qp->resp.rq_lock)
+{
+	enum resp_verdict verdict = resp_check_sequence(qp, op);
+
+	if (likely(verdict == RESP_OK))
+		verdict = resp_check_resources(qp, op);
+	if (likely(verdict == RESP_OK))
+		return resp_proceed(qp, from, p, payload, op);
+	return verdict == RESP_TAGGED ? resp_tagged(qp, from, p, payload, op) : verdict;
 }
 
 /* A READ or an atomic: answer.c has its other checks. */
@@ -332,6 +361,18 @@ static void resp_event(struct ibt_qp *qp, enum resp_verdict verdict)
 								 : IBV_EVENT_QP_FATAL;
 
 	qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, type);
+}
+
+/* What is done without rq_lock. A queue pair that fails has flushed what was to be sent. */
+static void resp_after(struct ibt_qp *qp, u8 after, enum resp_verdict verdict)
+	EXCLUDES(qp->resp.rq_lock)
+{
+	if (after & AFTER_FAIL) {
+		sched_fail(qp);
+		resp_event(qp, verdict);
+	} else {
+		sched_send(qp);
+	}
 }
 
 void resp_resume(struct ibt_qp *qp)
@@ -503,7 +544,7 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		  const void *payload)
 {
 	enum resp_verdict verdict = RESP_OK;
-	bool fail = false;
+	u8 after = 0;
 
 	lock_acquire(&qp->resp.rq_lock);
 	if (unlikely(!qp_receives(qp))) {
@@ -519,20 +560,18 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		resp_marked(qp, p);
 		resp_receive_rc(qp, from, p, payload);
 		if (unlikely(qp->resp.owed != RESP_OK))
-			fail = refuse_tell(qp, &verdict);
+			after = refuse_tell(qp, &verdict) ? AFTER_FAIL : 0;
 	} else {
 		resp_established(qp);
 		resp_marked(qp, p);
-		fail = resp_receive_uc(qp, from, p, payload);
+		after = resp_receive_uc(qp, from, p, payload) ? AFTER_FAIL : 0;
 		verdict = RESP_NAK_OPERATION;
 	}
-	if (unlikely(rq_overflowed(qp))) {
-		fail = true;
+	if (unlikely(qp->resp.after != 0)) {
 		verdict = RESP_NAK_OPERATION;
+		after |= rq_after(qp);
 	}
 	lock_release(&qp->resp.rq_lock);
-	if (unlikely(fail)) {
-		sched_fail(qp);
-		resp_event(qp, verdict);
-	}
+	if (unlikely(after != 0))
+		resp_after(qp, after, verdict);
 }

@@ -32,19 +32,27 @@ enum resp_verdict {
 	RESP_NAK_PULL,
 	RESP_DROP,
 	RESP_GONE, /* answers are owed that will never come */
+	RESP_TAGGED, /* no verdict yet: the receive source is a tag-matching SRQ (tm.c) */
+};
+
+/* What the responder leaves to do when it has released rq_lock, as bits. */
+enum resp_after {
+	AFTER_FAIL = 1, /* a completion found no room: the queue pair is to fail */
+	AFTER_SEND = 2, /* a rendezvous waits for its READ: sched_send */
 };
 
 enum { ACK_OWED = 1u << 31 }; /* of ibt_qp.ack_word */
 
 struct responder {
 	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(qp_lock_order); /* inner: after sq_lock */
+	u32 pd FIXED; /* of the receive source: the SRQ's, or the queue pair's */
 	struct wqe_ring ring FIXED;
 	u32 head GUARDED_BY(rq_lock); /* next to post */
 	u32 tail GUARDED_BY(rq_lock); /* oldest receive request */
 	u32 epsn GUARDED_BY(rq_lock); /* expected PSN */
 	u32 msn GUARDED_BY(rq_lock);
 	struct recv_wqe *current GUARDED_BY(rq_lock); /* taken by the message in progress */
-	struct recv_wqe *srq_copy GUARDED_BY(rq_lock);
+	struct recv_wqe *srq_copy FIXED; /* with a tag-matching SRQ: tm_conn.copy */
 	struct mem_cursor cursor GUARDED_BY(rq_lock);
 	u32 offset GUARDED_BY(rq_lock); /* bytes of the message in progress that have arrived */
 	u8 message GUARDED_BY(rq_lock); /* 0: none in progress, else what its first packet is */
@@ -68,8 +76,7 @@ struct responder {
 	/* READs have been answered since the peer's last CNP. */
 	bool has_answered GUARDED_BY(rq_lock);
 	u16 uc_run GUARDED_BY(rq_lock); /* UC: packets before epsn that have come; saturates */
-	/* A completion found no room: the queue pair is to fail. */
-	bool cq_overflowed GUARDED_BY(rq_lock);
+	u8 after GUARDED_BY(rq_lock); /* enum resp_after */
 	/* enum resp_verdict that the peer is still to be told, after the answers that wait. */
 	u8 owed GUARDED_BY(rq_lock);
 	/* The request repeated last, how often since the last new one, and when that was

@@ -3,7 +3,7 @@
  * in the window has come after it has.
  *
  * The responder never takes sq_lock while it holds rq_lock: what it has for the requester is done
- * here, after it has let go (sched_fail).
+ * here, after it has let go (sched_fail, sched_send).
  *
  * In:    marks, timers, turns    Out: the requester runs
  * Runs:  whoever posts, receives or runs timers    Locks: sq_lock; none between two queue pairs
@@ -14,6 +14,7 @@
 #include "ibt/retry.h"
 #include "ibt/sched.h"
 #include "ibt/timeout.h"
+#include "ibt/tm_rndv.h"
 
 enum { SCHED_TURNS = 4096 }; /* in one call */
 
@@ -40,6 +41,13 @@ void sched_fail(struct ibt_qp *qp)
 {
 	lock_acquire(&qp->req.sq_lock);
 	finish_qp(qp);
+	sched_leave(qp);
+}
+
+void sched_send(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->req.sq_lock);
+	tm_rndv_issue(qp);
 	sched_leave(qp);
 }
 

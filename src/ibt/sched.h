@@ -12,6 +12,9 @@ void sched_serve(struct path_dest *dest);
 /* Moves the queue pair to ERR and flushes it: for the responder, which has released rq_lock. Takes
  * both locks. */
 void sched_fail(struct ibt_qp *qp);
+/* Deferred send work of the responder, which has released rq_lock: the READs of rendezvous that a
+ * tag-matching SRQ has matched (AFTER_SEND). Takes sq_lock. */
+void sched_send(struct ibt_qp *qp);
 /* The function of requester.timer. */
 void sched_timer(struct timer *t);
 /* The function of the timer of requester.rate. */

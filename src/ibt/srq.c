@@ -11,6 +11,32 @@
 
 enum { SRQ_MAX_WR = IBT_MAX_WR };
 
+static u32 srq_last_tm_id;
+
+static int srq_init_tags(struct ibt_srq *srq, const struct ibt_srq_init *init)
+	NO_THREAD_SAFETY /* nobody else has it yet */
+{
+	int err;
+
+	if (init->max_num_tags == 0 || init->max_num_tags > IBT_TM_MAX_TAGS || init->max_ops == 0 ||
+	    init->max_ops > IBT_TM_MAX_OPS)
+		return -EINVAL;
+	srq->rndvs = calloc(init->max_num_tags, sizeof(*srq->rndvs));
+	if (srq->rndvs == NULL)
+		return -ENOMEM;
+	err = tag_list_init(&srq->tags, init->max_num_tags, IBT_TM_MAX_SGE);
+	if (err != 0) {
+		free(srq->rndvs);
+		return err;
+	}
+	srq->tm_cq = init->tm_cq;
+	srq->max_ops = init->max_ops;
+	srq->tm_id = __atomic_add_fetch(&srq_last_tm_id, 1, __ATOMIC_RELAXED);
+	/* Its receives name no queue pair: they outlive it. */
+	cq_names_no_qp(init->tm_cq);
+	return 0;
+}
+
 int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_srq **out)
 	NO_THREAD_SAFETY /* nobody else has it yet */
 {
@@ -19,13 +45,14 @@ int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_
 
 	if (init->max_wr == 0 || init->max_wr > SRQ_MAX_WR || init->max_sge > IBT_MAX_SGE)
 		return -EINVAL;
-	if (init->tm_cq != NULL)
-		return -EOPNOTSUPP;
 	srq = calloc(1, sizeof(*srq));
 	if (srq == NULL)
 		return -ENOMEM;
 	err = wqe_ring_init(&srq->ring, init->max_wr, 0, init->max_sge);
+	if (err == 0 && init->tm_cq != NULL)
+		err = srq_init_tags(srq, init);
 	if (err != 0) {
+		wqe_ring_fini(&srq->ring);
 		free(srq);
 		return err;
 	}
@@ -39,6 +66,10 @@ int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_
 
 void ibt_srq_destroy(struct ibt_srq *srq) NO_THREAD_SAFETY /* nobody else has it any more */
 {
+	if (srq_matches_tags(srq)) {
+		tag_list_destroy(&srq->tags);
+		free(srq->rndvs);
+	}
 	wqe_ring_fini(&srq->ring);
 	free(srq);
 }
@@ -46,6 +77,7 @@ void ibt_srq_destroy(struct ibt_srq *srq) NO_THREAD_SAFETY /* nobody else has it
 void ibt_srq_orphan(struct ibt_srq *srq) NO_THREAD_SAFETY /* the child has one thread */
 {
 	lock_init(&srq->lock);
+	lock_init(&srq->order_lock);
 }
 
 void ibt_srq_unplug(struct ibt_srq *srq)
@@ -120,32 +152,34 @@ int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	return err;
 }
 
-int ibt_srq_post_ops(struct ibt_srq *srq, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad)
+bool srq_take_held(struct ibt_srq *srq, struct recv_wqe *copy, bool *fire)
 {
-	/* a basic SRQ has no tag list */
-	*bad = wr;
-	return -EINVAL;
+	const struct recv_wqe *w = ring_recv_at(&srq->ring, srq->tail);
+
+	if (srq->head == srq->tail)
+		return false;
+	memcpy(copy, w, sizeof(*w) + w->sge_count * sizeof(w->sge[0]));
+	srq->tail++;
+	*fire = srq->limit != 0 && srq->head - srq->tail < srq->limit;
+	if (*fire)
+		srq->limit = 0;
+	return true;
 }
 
-/* `copy` has room for max_sge of this SRQ. */
+void srq_limit(struct ibt_srq *srq)
+{
+	srq->ibt->cfg.async(srq->ibt->cfg.arg, NULL, srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+}
+
 bool srq_take(struct ibt_srq *srq, struct recv_wqe *copy)
 {
 	bool fire = false, any;
 
 	lock_acquire(&srq->lock);
-	any = srq->head != srq->tail;
-	if (any) {
-		const struct recv_wqe *w = ring_recv_at(&srq->ring, srq->tail);
-
-		memcpy(copy, w, sizeof(*w) + w->sge_count * sizeof(w->sge[0]));
-		srq->tail++;
-		fire = srq->limit != 0 && srq->head - srq->tail < srq->limit;
-		if (fire)
-			srq->limit = 0;
-	}
+	any = srq_take_held(srq, copy, &fire);
 	lock_release(&srq->lock);
 	if (unlikely(fire))
-		srq->ibt->cfg.async(srq->ibt->cfg.arg, NULL, srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+		srq_limit(srq);
 	return any;
 }
 

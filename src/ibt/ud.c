@@ -200,9 +200,9 @@ static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *paylo
 		memset(grh, 0, IBT_GRH);
 	else
 		grh_fill(grh, p);
-	err = mem_scatter(mem, qp->pd, &qp->resp.cursor, grh, IBT_GRH);
+	err = mem_scatter(mem, qp->resp.pd, &qp->resp.cursor, grh, IBT_GRH);
 	if (err == 0)
-		err = mem_scatter(mem, qp->pd, &qp->resp.cursor, payload, p->length);
+		err = mem_scatter(mem, qp->resp.pd, &qp->resp.cursor, payload, p->length);
 	if (err != 0) {
 		rq_complete(qp, err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR, NULL,
 			      0);
@@ -241,7 +241,7 @@ bool ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
 		path_count(path, COUNT_RX_LENGTH);
 	else
 		fail = ud_deliver(qp, p, payload, path);
-	fail |= rq_overflowed(qp);
+	fail |= rq_after(qp) != 0;
 	lock_release(&qp->resp.rq_lock);
 	return fail;
 }

@@ -35,6 +35,11 @@ struct send_wqe {
 	struct ibv_sge sge[];
 };
 
+enum {
+	WQE_TM = 0x80,	    /* send_wqe.flags: perhaps of a rendezvous (tm_rndv.h) */
+	WQE_TM_FIN = 0x40, /* send_wqe.opcode: a SEND of the adapter's own */
+};
+
 _Static_assert(sizeof(struct send_wqe) == 96, "one and a half cache lines before its pieces");
 
 struct recv_wqe {

@@ -116,6 +116,13 @@ int cq_ignore_overrun(struct cq *cq)
 	return 0;
 }
 
+void cq_names_no_qp(struct cq *cq)
+{
+	lock_acquire(&cq->poll_lock);
+	cq->fetch = NULL;
+	lock_release(&cq->poll_lock);
+}
+
 static void sink_run_handler(struct vector_item *item)
 {
 	struct cq *cq = container_of(item, struct cq, item);
@@ -421,6 +428,19 @@ int cq_peek(struct cq *cq, int limit)
 		return 0;
 	lock_acquire(&cq->poll_lock);
 	n = cq_available(cq, limit);
+	lock_release(&cq->poll_lock);
+	return n;
+}
+
+u32 cq_count(struct cq *cq, bool (*is)(const struct cqe *e, const void *arg), const void *arg)
+{
+	u32 n = 0;
+
+	lock_acquire(&cq->poll_lock);
+	lock_acquire(&cq->lock);
+	for (u32 i = cq->tail; i != cq->head; i++)
+		n += is(&cq->ring[i & cq->mask], arg);
+	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);
 	return n;
 }

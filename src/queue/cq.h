@@ -92,7 +92,7 @@ struct cq {
 	void (*handler)(struct cq *cq) FIXED;
 	/* Called with each completion's `qp` when several are taken at once: fetches from memory
 	 * what the next post to it reads. Under poll_lock; may be NULL */
-	void (*fetch)(const void *qp) FIXED;
+	void (*fetch)(const void *qp) WRITTEN_UNDER(poll_lock);
 	/* tells the driver (async event CQ_ERR), once; never under a lock; may be NULL */
 	void (*overflow)(struct cq *cq) FIXED;
 	struct vector_item item GUARDS_ITSELF;
@@ -115,6 +115,10 @@ int cq_init(struct cq *cq, u32 cqe_wanted);
 void cq_keep_timestamps(struct cq *cq);
 /* The same, and memory for a struct cqe_side beside each entry. 0 or -ENOMEM; cq_fini frees. */
 int cq_keep_sides(struct cq *cq);
+/* Completions are added from now on whose `qp` is NULL: `fetch` is not called any more. */
+void cq_names_no_qp(struct cq *cq);
+/* How many completions wait that `is` says true of, with `arg`. `is` runs under both locks. */
+u32 cq_count(struct cq *cq, bool (*is)(const struct cqe *e, const void *arg), const void *arg);
 /* After cq_init, before use: a completion that finds no room is lost without an error. 0 or
  * -ENOMEM. */
 int cq_ignore_overrun(struct cq *cq);

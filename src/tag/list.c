@@ -13,11 +13,6 @@
 
 enum { NONE = UINT32_MAX, INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1 };
 
-static u32 list_index(const struct tag_list *list, const struct tag_entry *entry)
-{
-	return (u32)(entry - list->entries);
-}
-
 static struct tag_entry *list_entry_of(struct list_head *link)
 {
 	return container_of(link, struct tag_entry, link);
@@ -117,7 +112,7 @@ static void group_join(struct tag_list *list, struct tag_entry *entry)
 	}
 	list_init(&entry->link);
 	entry->next_group = NONE;
-	*at = list_index(list, entry);
+	*at = tag_list_index(list, entry);
 }
 
 static void group_leave(struct tag_list *list, struct tag_entry *entry)
@@ -125,7 +120,7 @@ static void group_leave(struct tag_list *list, struct tag_entry *entry)
 	u32 *at = group_find(list, entry->mask, entry->tag);
 
 	mask_put(list, entry->mask);
-	if (*at == list_index(list, entry)) {
+	if (*at == tag_list_index(list, entry)) {
 		u32 next_group = entry->next_group;
 
 		if (list_empty(&entry->link)) {
@@ -135,7 +130,7 @@ static void group_leave(struct tag_list *list, struct tag_entry *entry)
 		struct tag_entry *second = list_entry_of(entry->link.next);
 
 		second->next_group = next_group;
-		*at = list_index(list, second);
+		*at = tag_list_index(list, second);
 	}
 	list_remove(&entry->link);
 }
@@ -146,7 +141,7 @@ static struct tag_entry *entry_get(struct tag_list *list)
 {
 	struct list_head *link;
 
-	if (list->used == list->capacity)
+	if (tag_list_is_full(list))
 		return NULL;
 	link = list_pop_front(&list->free);
 	if (link != NULL) {
@@ -172,7 +167,7 @@ static void entry_put(struct tag_list *list, struct tag_entry *entry)
 
 static u32 entry_handle(const struct tag_list *list, const struct tag_entry *entry)
 {
-	return entry->generation << INDEX_BITS | list_index(list, entry);
+	return entry->generation << INDEX_BITS | tag_list_index(list, entry);
 }
 
 int tag_list_add(struct tag_list *list, const struct tag_add *add, u32 *handle)
@@ -247,19 +242,31 @@ void tag_list_release(struct tag_list *list, struct tag_entry *entry)
 
 /* ---- phases ---- */
 
-void tag_list_sync(struct tag_list *list, u32 count)
+/* The entries that have waited for the counts to agree match from now on, if they do. */
+static void list_enable(struct tag_list *list)
 {
 	struct list_head *link;
 
-	list->told = (u16)count;
 	if (!tag_list_in_phase(list))
 		return;
 	while ((link = list_pop_front(&list->deferred)) != NULL)
 		group_join(list, list_entry_of(link));
 }
 
+void tag_list_sync(struct tag_list *list, u32 count)
+{
+	list->told = (u16)count;
+	list_enable(list);
+}
+
 bool tag_list_count_unexpected(struct tag_list *list)
 {
 	list->unexpected++;
 	return (u16)(list->unexpected - list->told) > TAG_LAG_MAX;
+}
+
+void tag_list_uncount_unexpected(struct tag_list *list)
+{
+	list->unexpected--;
+	list_enable(list);
 }

@@ -39,7 +39,8 @@ struct tag_entry {
 	u32 generation; /* of the handle; counts the uses of this entry */
 	u32 next_group; /* enabled and first of its group: the next group's first; or NONE */
 	enum tag_state state;
-	struct list_head link; /* deferred or free: that list. Enabled: the ring of its group */
+	/* Deferred or free: that list. Enabled: the ring of its group. Taken: its owner's */
+	struct list_head link;
 };
 
 /* A distinct mask and how many enabled entries have it. */
@@ -85,6 +86,18 @@ static inline bool tag_list_in_phase(const struct tag_list *list)
 	return list->told == list->unexpected;
 }
 
+/* Is there no room for another entry? */
+static inline bool tag_list_is_full(const struct tag_list *list)
+{
+	return list->used == list->capacity;
+}
+
+/* An entry's place among `entries`, below the list's capacity. */
+static inline u32 tag_list_index(const struct tag_list *list, const struct tag_entry *entry)
+{
+	return (u32)(entry - list->entries);
+}
+
 /* Appends an entry. It matches at once if the counts agree, else after the tag_list_sync that
  * makes them agree. *handle names it in tag_list_delete. 0, or -ENOMEM if the list is full. */
 int tag_list_add(struct tag_list *list, const struct tag_add *add, u32 *handle);
@@ -103,5 +116,8 @@ void tag_list_release(struct tag_list *list, struct tag_entry *entry);
 /* Counts an unexpected message. True: the consumer lags so far behind that the message's
  * completion asks for a TAG_SYNC. */
 bool tag_list_count_unexpected(struct tag_list *list);
+/* A message that was counted has broken off, so its consumer will not count it. If the counts agree
+ * now, deferred entries match from now on. */
+void tag_list_uncount_unexpected(struct tag_list *list);
 
 #endif
