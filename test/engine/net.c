@@ -312,13 +312,20 @@ static bool net_pullable(struct path_dest *d)
 	return net_dest_of(d)->net->cfg.direct;
 }
 
+static bool net_can_pull(struct net_config *cfg)
+{
+	if (cfg->pulls != 0 && --cfg->pulls == 0)
+		cfg->unreadable = true;
+	return cfg->direct && !cfg->unreadable;
+}
+
 static int net_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
 		    const struct iovec *ours, int m, u64 bytes)
 {
 	const struct iovec *end = ours + m;
 	size_t done = 0;
 
-	if (!net_dest_of(from)->net->cfg.direct || net_dest_of(from)->net->cfg.unreadable)
+	if (!net_can_pull(&net_dest_of(from)->net->cfg))
 		return -EOPNOTSUPP;
 	for (int i = 0; i < n; i++)
 		for (size_t k, at = 0; at < theirs[i].iov_len; at += k) {

@@ -74,6 +74,7 @@ struct net_config {
 	bool singly; /* each packet is received by itself */
 	bool direct; /* the initiator may reach the other side's memory by itself */
 	bool unreadable; /* but a receiver finds that it cannot */
+	u32 pulls; /* a receiver finds so at this one, counted from 1; 0: at none */
 	u32 room[2]; /* packets that fit on the way to a side; 0: no limit */
 	u32 mtu;  /* of the path; 0: 4096 */
 	/* what is sent together, up to a flush, is lost until that is found out */

@@ -16,8 +16,9 @@ struct bed {
 
 static struct bed bed;
 
-/* The receiver, side 1, has an SRQ of `size`, or with size 0 a receive queue of its own. */
-static void bed_open(enum ibv_qp_type type, bool reliable, u32 size)
+/* The receiver, side 1, has an SRQ of `size` and `pd`, or with size 0 a receive queue of its own.
+ */
+static void bed_open_of(enum ibv_qp_type type, bool reliable, u32 size, u32 pd)
 {
 	struct net_qp q = net_qp_defaults(type);
 	struct net_side *s = &bed.net.side[1];
@@ -33,7 +34,7 @@ static void bed_open(enum ibv_qp_type type, bool reliable, u32 size)
 		assert_int_equal(
 			ibt_srq_create(s->ibt,
 				       &(struct ibt_srq_init){
-					       .pd = 1, .max_wr = size, .max_sge = 2, .owner = s },
+					       .pd = pd, .max_wr = size, .max_sge = 2, .owner = s },
 				       &bed.srq),
 			0);
 	q.srq = bed.srq;
@@ -41,6 +42,11 @@ static void bed_open(enum ibv_qp_type type, bool reliable, u32 size)
 	net_qp_connect(&bed.net, 0, bed.qp[0], 0x22, &q);
 	net_qp_connect(&bed.net, 1, bed.qp[1], 0x11, &q);
 	watch_begin(&bed.watch, &bed.net);
+}
+
+static void bed_open(enum ibv_qp_type type, bool reliable, u32 size)
+{
+	bed_open_of(type, reliable, size, 1);
 }
 
 static void bed_close(void)
@@ -214,6 +220,33 @@ static void idle__when_the_peer_dies(void **state)
 	peer_dies_unnoticed(true);
 }
 
+/* ---- whose memory ---- */
+
+/* The SRQ's PD judges its buffers, also where the queue pair has another one. */
+static void shared__buffers_are_of_its_pd(void **state)
+{
+	struct net_side *s = &bed.net.side[1];
+	struct mem_region r = { .access = IBV_ACCESS_LOCAL_WRITE,
+				.pd = 2,
+				.flags = MEM_CONTIGUOUS };
+	u32 first;
+
+	bed_open_of(IBV_QPT_RC, true, REQUESTS, 2);
+	r.addr = r.iova = (u64)(uintptr_t)s->memory;
+	r.length = NET_MEMORY;
+	first = s->key;
+	assert_int_equal(mem_register(&s->mem, &r, &s->key), 0);
+	bed_recv(1);
+	s->key = first;
+	bed_recv(2);
+	bed_send(1, 100);
+	bed_send(2, 100);
+	net_run(&bed.net, NS_PER_MS);
+	bed_expect(1, IBV_WC_SUCCESS);
+	bed_expect(2, IBV_WC_LOC_PROT_ERR);
+	bed_close();
+}
+
 /* ---- completions that find no room ---- */
 
 static void overflows(enum ibv_qp_type type, u32 srq_size)
@@ -383,6 +416,7 @@ int main(void)
 		cmocka_unit_test(half_filled__of_a_shared_queue_is_forgotten),
 		cmocka_unit_test(half_filled__by_a_peer_that_dies),
 		cmocka_unit_test(idle__when_the_peer_dies),
+		cmocka_unit_test(shared__buffers_are_of_its_pd),
 		cmocka_unit_test(completion_queue__overflows),
 		cmocka_unit_test(completion_queue__overflows_beside_a_shared_queue),
 		cmocka_unit_test(rnr__progress_renews_the_budget),

@@ -10,6 +10,28 @@ static const struct net_config tm_paths[TM_PATHS] = {
 
 void tm_open(struct tm_bed *b, enum tm_path path)
 {
+	tm_open_with(b, path, NET_COMPLETIONS, false);
+}
+
+void tm_start(struct tm_bed *b)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTS,
+				 .sq_psn = 100,
+				 .timeout = 14,
+				 .retry_cnt = 7,
+				 .rnr_retry = 7,
+				 .max_rd_atomic = 4 };
+
+	assert_int_equal(ibt_qp_modify(b->qp[1], &a,
+				       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+					       IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					       IBV_QP_MAX_QP_RD_ATOMIC,
+				       NULL, NULL),
+			 0);
+}
+
+void tm_open_with(struct tm_bed *b, enum tm_path path, u32 cqe, bool receives)
+{
 	struct net_config cfg = tm_paths[path];
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 	struct net_side *s = &b->net.side[1];
@@ -25,7 +47,7 @@ void tm_open(struct tm_bed *b, enum tm_path path)
 	cfg.seed = 1;
 	cfg.delay_ns = 10000;
 	net_open(&b->net, &cfg);
-	assert_int_equal(cq_init(&b->cq, NET_COMPLETIONS), 0);
+	assert_int_equal(cq_init(&b->cq, cqe), 0);
 	assert_int_equal(cq_keep_sides(&b->cq), 0);
 	assert_int_equal(ibt_srq_create(s->ibt, &init, &b->srq), 0);
 	b->qp[0] = net_qp_create(&b->net, 0, TM_SENDER, &q);
@@ -33,6 +55,7 @@ void tm_open(struct tm_bed *b, enum tm_path path)
 	q.srq = b->srq;
 	b->qp[1] = net_qp_create(&b->net, 1, TM_QPN, &q);
 	net_qp_connect(&b->net, 0, b->qp[0], TM_QPN, &q);
+	q.receives = receives;
 	net_qp_connect(&b->net, 1, b->qp[1], TM_SENDER, &q);
 	watch_begin(&b->watch, &b->net);
 	for (u32 i = 0; i < NET_MEMORY - TM_DATA; i++)

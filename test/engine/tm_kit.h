@@ -16,7 +16,7 @@ enum {
 	TM_SENDER = 0x11,
 	TM_TMH = 16,
 	TM_REQUEST = 32,
-	TM_DATA = 1 << 20, /* where a rendezvous' data lies, in the sender's memory */
+	TM_DATA = 2 << 20, /* where a rendezvous' data lies, in the sender's memory */
 	TM_BUFFERS = 2 << 20, /* ordinary buffers, in the receiver's memory */
 	TM_BUFFER = 64 << 10,
 	TM_TAGS = 64,
@@ -43,6 +43,9 @@ struct tm_got {
 };
 
 void tm_open(struct tm_bed *b, enum tm_path path);
+/* The same with a CQ of `cqe` entries, and a receiver that stays in RTR until tm_start. */
+void tm_open_with(struct tm_bed *b, enum tm_path path, u32 cqe, bool receives);
+void tm_start(struct tm_bed *b);
 /* Destroys what is left, and expects that nothing has to be polled any more. */
 void tm_close(struct tm_bed *b);
 /* Posts an ordinary buffer of TM_BUFFER bytes, the wr_id-th. */

@@ -47,7 +47,7 @@ static void eager_of(u32 length)
 static void eager_sizes(enum tm_path path)
 {
 	static const u32 sizes[] = { 0,	   1,	 8,	15,    17,    1008,  1009,
-				     4080, 4096, 65519, 65520, 65536, 200000 };
+				     4080, 4096, 65519, 65520, 65536, 1500000 };
 
 	tm_open(&bed, path);
 	for (u32 i = 0; i < ARRAY_LEN(sizes); i++)
@@ -152,6 +152,37 @@ static void eager_too_long(enum tm_path path)
 static void eager__too_long_for_its_entry_fails_the_queue_pair(void **state)
 {
 	run_on_each(eager_too_long);
+}
+
+/* The header can be read, the payload cannot any more: it comes in packets, into the same entry. */
+static void eager_unreadable(u32 length, u32 pulls)
+{
+	struct tm_got got;
+
+	tm_open(&bed, TM_DIRECT);
+	bed.net.cfg.pulls = pulls;
+	tm_add(&bed, 1, 5, ALL, 0, length, -1);
+	tm_add(&bed, 2, 5, ALL, 0, length, -1);
+	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
+	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
+	tm_eager(&bed, 5, 0, length);
+	tm_run(&bed);
+	assert_true(bed.net.cfg.unreadable);
+	got = tm_next(&bed);
+	assert_true(got.wc.wr_id == 1 && (got.wc.wc_flags & MATCH) != 0);
+	if (got.wc.wc_flags == MATCH)
+		got = tm_expect(&bed, IBV_WC_TM_RECV, 1, VALID);
+	assert_int_equal(got.wc.byte_len, length);
+	tm_expect_payload(&bed, 0, 5, length);
+	tm_close(&bed);
+}
+
+static void eager__that_cannot_be_pulled_keeps_its_entry(void **state)
+{
+	eager_unreadable(100000, 1);
+	eager_unreadable(100000, 2);
+	eager_unreadable(1500000, 1);
+	eager_unreadable(1500000, 2);
 }
 
 /* ---- what no entry takes ---- */
@@ -436,6 +467,28 @@ static void rndv__with_a_foreign_key_fails_the_queue_pair(void **state)
 	run_on_each(rndv_foreign_key);
 }
 
+/* A receiver that cannot send yet. */
+static void rndv_early(enum tm_path path)
+{
+	tm_open_with(&bed, path, NET_COMPLETIONS, true);
+	tm_add(&bed, 1, 5, ALL, 0, 5000, -1);
+	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
+	tm_rndv(&bed, 5, 5000, 0);
+	tm_run(&bed);
+	tm_expect(&bed, IBV_WC_TM_RECV, 1, MATCH);
+	tm_expect_none(&bed);
+	tm_start(&bed);
+	tm_run(&bed);
+	tm_expect(&bed, IBV_WC_TM_RECV, 1, VALID);
+	tm_expect_data(&bed, 0, 5000);
+	tm_close(&bed);
+}
+
+static void rndv__waits_for_rts(void **state)
+{
+	run_on_each(rndv_early);
+}
+
 /* ---- the end of a queue pair ---- */
 
 static bool lose_answers(struct net *net, int from, struct pkt *p)
@@ -459,14 +512,14 @@ static void end_begin(enum tm_path path)
 	tm_expect_none(&bed);
 }
 
-static void end_expect(void)
+static void end_expect(enum ibv_wc_status first)
 {
 	u64 sum = 0;
 
 	for (u64 i = 0; i < 20; i++) {
 		struct tm_got got = tm_next(&bed);
 
-		assert_int_equal(got.wc.status, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(got.wc.status, i == 0 ? first : IBV_WC_WR_FLUSH_ERR);
 		sum += 1ull << got.wc.wr_id;
 	}
 	assert_int_equal(sum, (1 << 20) - 1);
@@ -480,7 +533,7 @@ static void end_in_error(enum tm_path path)
 		return;
 	end_begin(path);
 	assert_int_equal(ibt_qp_modify(bed.qp[1], &a, IBV_QP_STATE, NULL, NULL), 0);
-	end_expect();
+	end_expect(IBV_WC_WR_FLUSH_ERR);
 	/* all entries are free again */
 	for (u64 i = 0; i < TM_TAGS; i++) {
 		tm_add(&bed, i, i, ALL, 0, 0, -1);
@@ -501,13 +554,85 @@ static void end_destroyed(enum tm_path path)
 	end_begin(path);
 	ibt_qp_destroy(bed.qp[1]);
 	bed.qp[1] = NULL;
-	end_expect();
+	end_expect(IBV_WC_WR_FLUSH_ERR);
 	tm_close(&bed);
 }
 
 static void end__by_destruction_completes_each_entry_once(void **state)
 {
 	run_on_each(end_destroyed);
+}
+
+static void end_by_death(enum tm_path path)
+{
+	struct net_side *s = &bed.net.side[1];
+
+	if (path >= TM_DIRECT)
+		return;
+	end_begin(path);
+	s->path.user_ops->dead(s->path.user, &s->from.dest);
+	end_expect(IBV_WC_RETRY_EXC_ERR);
+	tm_close(&bed);
+}
+
+static void end__by_the_death_of_the_peer_completes_each_entry_once(void **state)
+{
+	run_on_each(end_by_death);
+}
+
+static void end_by_unplugging(enum tm_path path)
+{
+	if (path >= TM_DIRECT)
+		return;
+	end_begin(path);
+	ibt_qp_unplug(bed.qp[1]);
+	end_expect(IBV_WC_WR_FLUSH_ERR);
+	tm_close(&bed);
+}
+
+static void end__by_unplugging_completes_each_entry_once(void **state)
+{
+	run_on_each(end_by_unplugging);
+}
+
+static void end_reset(enum tm_path path)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
+
+	if (path >= TM_DIRECT)
+		return;
+	end_begin(path);
+	assert_int_equal(ibt_qp_modify(bed.qp[1], &a, IBV_QP_STATE, NULL, NULL), 0);
+	end_expect(IBV_WC_WR_FLUSH_ERR);
+	tm_close(&bed);
+}
+
+static void end__by_reset_completes_each_entry_once(void **state)
+{
+	run_on_each(end_reset);
+}
+
+/* Two completions fit. */
+static void end_overflow(enum tm_path path)
+{
+	struct ibv_wc wc;
+
+	tm_open_with(&bed, path, 2, false);
+	for (u64 i = 1; i <= 3; i++)
+		tm_buffer(&bed, i);
+	for (int i = 0; i < 3; i++)
+		tm_eager(&bed, 5, 0, 8);
+	tm_run(&bed);
+	assert_int_equal(ibt_qp_state(bed.qp[1]), IBV_QPS_ERR);
+	assert_int_equal(bed.net.side[1].events[IBV_EVENT_QP_FATAL], 1);
+	assert_int_equal(cq_pop(&bed.cq, 1, &wc), 1);
+	assert_int_equal(cq_pop(&bed.cq, 1, &wc), 1);
+	tm_close(&bed);
+}
+
+static void end__by_a_full_cq(void **state)
+{
+	run_on_each(end_overflow);
 }
 
 /* What has completed stays, though the queue pair goes before it is polled. */
@@ -650,6 +775,39 @@ static void ops__outstanding_are_limited(void **state)
 	tm_close(&bed);
 }
 
+/* Two completions fit: the third operation's is lost, and the SRQ takes no other. */
+static void ops__of_a_full_cq_fail(void **state)
+{
+	tm_open_with(&bed, TM_RELIABLE, 2, false);
+	assert_int_equal(tm_sync(&bed, 0), 0);
+	assert_int_equal(tm_sync(&bed, 0), 0);
+	assert_int_equal(bed.net.side[1].events[IBV_EVENT_SRQ_ERR], 0);
+	assert_int_equal(tm_sync(&bed, 0), 0);
+	assert_int_equal(bed.net.side[1].events[IBV_EVENT_SRQ_ERR], 1);
+	assert_int_equal(tm_sync(&bed, 0), -EIO);
+	assert_int_equal(bed.net.side[1].events[IBV_EVENT_SRQ_ERR], 1);
+	tm_expect_op(&bed, IBV_WC_TM_SYNC, 0);
+	tm_expect_op(&bed, IBV_WC_TM_SYNC, 0);
+	tm_close(&bed);
+}
+
+/* Its READs are judged by the queue pair's PD. Tags are matched for RC only. */
+static void create__of_another_pd_or_type_is_refused(void **state)
+{
+	struct ibt_qp_init init = { .type = IBV_QPT_RC, .qpn = 0x33, .pd = 2 };
+	struct ibt_qp *qp;
+
+	tm_open(&bed, TM_RELIABLE);
+	init.send_cq = init.recv_cq = &bed.net.side[1].recv_cq;
+	init.counters = &bed.net.side[1].qp_counters;
+	init.srq = bed.srq;
+	assert_int_equal(ibt_qp_create(bed.net.side[1].ibt, &init, &qp), -EINVAL);
+	init.pd = 1;
+	init.type = IBV_QPT_UD;
+	assert_int_equal(ibt_qp_create(bed.net.side[1].ibt, &init, &qp), -EINVAL);
+	tm_close(&bed);
+}
+
 static void ops__delete_tells_if_the_entry_is_consumed(void **state)
 {
 	u32 handle[2];
@@ -681,6 +839,7 @@ int main(void)
 		CASE(eager__fills_sixteen_elements),
 		CASE(eager__brings_immediate_data),
 		CASE(eager__too_long_for_its_entry_fails_the_queue_pair),
+		CASE(eager__that_cannot_be_pulled_keeps_its_entry),
 		CASE(unexpected__lies_whole_in_a_buffer_and_stops_new_entries),
 		CASE(untagged__is_not_looked_up),
 		CASE(rnr__message_is_looked_up_again),
@@ -690,14 +849,21 @@ int main(void)
 		CASE(rndv__too_long_for_its_entry_leaves_the_request_there),
 		CASE(rndv__of_no_possible_length_is_refused),
 		CASE(rndv__with_a_foreign_key_fails_the_queue_pair),
+		CASE(rndv__waits_for_rts),
 		CASE(end__in_error_completes_each_entry_once),
 		CASE(end__by_destruction_completes_each_entry_once),
+		CASE(end__by_the_death_of_the_peer_completes_each_entry_once),
+		CASE(end__by_unplugging_completes_each_entry_once),
+		CASE(end__by_reset_completes_each_entry_once),
+		CASE(end__by_a_full_cq),
 		CASE(end__leaves_what_is_not_polled),
 		CASE(end__half_way_takes_back_the_count),
 		CASE(ops__are_refused),
 		CASE(ops__of_a_basic_queue_are_refused),
 		CASE(ops__list_stops_at_the_first_refused),
 		CASE(ops__outstanding_are_limited),
+		CASE(ops__of_a_full_cq_fail),
+		CASE(create__of_another_pd_or_type_is_refused),
 		CASE(ops__delete_tells_if_the_entry_is_consumed),
 	};
 
