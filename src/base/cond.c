@@ -6,13 +6,26 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 void futex_sleep(u32 *word, u32 seen)
 {
 	int saved = errno;
 
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	errno = saved;
+}
+
+void futex_sleep_for(u32 *word, u32 seen, u64 ns)
+{
+	struct timespec limit = { .tv_sec = (time_t)(ns / NS_PER_S),
+				  .tv_nsec = (long)(ns % NS_PER_S) };
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, ns != 0 ? &limit : NULL, NULL, 0);
 	errno = saved;
 }
 

@@ -24,5 +24,7 @@ void cond_wake(struct cond *c);
  * on any signal or reason. */
 void futex_sleep(u32 *word, u32 seen);
 void futex_wake(u32 *word, int threads);
+/* As futex_sleep, for at most so long; 0: without a limit. */
+void futex_sleep_for(u32 *word, u32 seen, u64 ns);
 
 #endif

@@ -1,0 +1,264 @@
+/* work.c: a queue of works and the thread that runs them.
+ * In:    works, pushed in any context or due at a time    Out: their functions, one by one
+ * Runs:  the queue's thread, started on first use, all signals blocked; a simulator instead of it
+ * Locks: work_queue.lock, then timer_set.lock; none across a work
+ */
+#include "base/work.h"
+
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+
+enum { WORK_STACK = 256 << 10 };
+
+void work_queue_init(struct work_queue *q, const char *name, bool manual) NO_THREAD_SAFETY
+{
+	*q = (struct work_queue){ .name = name, .manual = manual };
+	list_init(&q->ready);
+	timer_set_init(&q->timers);
+}
+
+/* The thread that held a lock may be gone. */
+void work_queue_drop_in_child(struct work_queue *q) NO_THREAD_SAFETY
+{
+	work_queue_init(q, q->name, q->manual);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Pairs with the load in work_main. */
+static void work_kick(struct work_queue *q)
+{
+	__atomic_fetch_add(&q->turn, 1, __ATOMIC_RELEASE);
+	futex_wake(&q->turn, 1);
+}
+
+/* Runs the first of the works that are ready. False: there is none. */
+static bool work_run_one(struct work_queue *q)
+{
+	struct work *w;
+
+	lock_acquire(&q->lock);
+	if (list_empty(&q->ready)) {
+		lock_release(&q->lock);
+		return false;
+	}
+	w = list_first(&q->ready, struct work, node);
+	list_remove(&w->node);
+	w->queued = false;
+	q->running = w;
+	q->thread = pthread_self();
+	lock_release(&q->lock);
+	w->fn(w); /* which may free it */
+	lock_acquire(&q->lock);
+	q->running = NULL;
+	cond_wake(&q->idle);
+	lock_release(&q->lock);
+	return true;
+}
+
+static void *work_main(void *arg)
+{
+	struct work_queue *q = arg;
+
+	pthread_setname_np(pthread_self(), q->name);
+	for (;;) {
+		/* pairs with work_kick: what was pushed before is seen below */
+		u32 seen = __atomic_load_n(&q->turn, __ATOMIC_ACQUIRE);
+		u64 now = clock_now_ns(), next;
+
+		timer_run(&q->timers, now);
+		if (work_run_one(q))
+			continue;
+		next = timer_next_ns(&q->timers);
+		if (next > now)
+			futex_sleep_for(&q->turn, seen, next == TIMER_NEVER ? 0 : next - now);
+	}
+	return NULL;
+}
+
+static bool work_spawn(struct work_queue *q)
+{
+	sigset_t before;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	fault_block_others(&before);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, WORK_STACK);
+	err = pthread_create(&thread, &attr, work_main, q);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err != 0)
+		log_error("work", "no thread for %s: error %d", q->name, err);
+	return err == 0;
+}
+
+/* Starts the thread, or wakes it. Where no thread can be had, the next push tries again. */
+static void work_wake(struct work_queue *q)
+{
+	bool start;
+
+	if (q->manual)
+		return;
+	lock_acquire(&q->lock);
+	start = !q->started;
+	q->started = true;
+	lock_release(&q->lock);
+	if (!start) {
+		work_kick(q);
+	} else if (!work_spawn(q)) {
+		lock_acquire(&q->lock);
+		q->started = false;
+		lock_release(&q->lock);
+	}
+}
+
+/* ---- works ----------------------------------------------------------------------------------- */
+
+static void work_is_due(struct timer *t)
+{
+	struct work *w = container_of(t, struct work, timer);
+	struct work_queue *q = w->queue;
+
+	lock_acquire(&q->lock);
+	if (!w->queued)
+		list_push_back(&q->ready, &w->node);
+	w->queued = true;
+	lock_release(&q->lock);
+}
+
+void work_init(struct work *w, struct work_queue *q, void (*fn)(struct work *w))
+{
+	*w = (struct work){ .fn = fn, .queue = q, .timer = { .fn = work_is_due } };
+	list_init(&w->node);
+}
+
+void work_push(struct work *w)
+{
+	struct work_queue *q = w->queue; /* once it is queued the work may run, and be freed */
+
+	work_is_due(&w->timer);
+	work_wake(q);
+}
+
+void work_push_at(struct work *w, u64 deadline_ns)
+{
+	struct work_queue *q = w->queue;
+
+	if (timer_arm(&q->timers, &w->timer, deadline_ns))
+		work_wake(q);
+}
+
+static bool work_unqueue(struct work_queue *q, struct work *w) REQUIRES(q->lock)
+{
+	bool queued = w->queued;
+
+	list_remove(&w->node);
+	w->queued = false;
+	return queued;
+}
+
+bool work_cancel(struct work *w)
+{
+	struct work_queue *q = w->queue;
+	bool queued;
+
+	timer_cancel(&q->timers, &w->timer);
+	lock_acquire(&q->lock);
+	queued = work_unqueue(q, w);
+	lock_release(&q->lock);
+	return queued;
+}
+
+/* Is the caller the thread that runs a work of this queue? */
+static bool work_is_inside(const struct work_queue *q) REQUIRES(q->lock)
+{
+	return q->running != NULL && pthread_equal(q->thread, pthread_self());
+}
+
+bool work_cancel_wait(struct work *w)
+{
+	struct work_queue *q = w->queue;
+	bool queued, inside;
+
+	lock_acquire(&q->lock);
+	inside = work_is_inside(q);
+	lock_release(&q->lock);
+	if (inside)
+		timer_cancel(&q->timers, &w->timer); /* this thread alone runs timers */
+	else
+		timer_cancel_wait(&q->timers, &w->timer);
+	lock_acquire(&q->lock);
+	queued = work_unqueue(q, w);
+	while (!inside && q->running == w)
+		cond_wait(&q->idle, &q->lock);
+	lock_release(&q->lock);
+	return queued;
+}
+
+struct work_mark {
+	struct work work GUARDS_ITSELF;
+	bool reached OWNED_BY(work_queue.lock);
+};
+
+static void work_mark_reached(struct work *w)
+{
+	struct work_mark *mark = container_of(w, struct work_mark, work);
+	struct work_queue *q = w->queue;
+
+	lock_acquire(&q->lock);
+	mark->reached = true;
+	lock_release(&q->lock);
+}
+
+void work_queue_flush(struct work_queue *q)
+{
+	struct work_mark mark = { .reached = false };
+
+	work_init(&mark.work, q, work_mark_reached);
+	work_push(&mark.work);
+	lock_acquire(&q->lock);
+	/* until it has returned: it is on this stack */
+	while (!mark.reached || q->running == &mark.work)
+		cond_wait(&q->idle, &q->lock);
+	lock_release(&q->lock);
+}
+
+bool work_queue_is_used(struct work_queue *q)
+{
+	bool used;
+
+	lock_acquire(&q->lock);
+	used = q->started;
+	lock_release(&q->lock);
+	return used;
+}
+
+/* ---- without a thread ------------------------------------------------------------------------ */
+
+u32 work_queue_run(struct work_queue *q, u64 now_ns)
+{
+	u32 ran = 0;
+
+	timer_run(&q->timers, now_ns);
+	while (work_run_one(q)) {
+		ran++;
+		timer_run(&q->timers, now_ns);
+	}
+	return ran;
+}
+
+u64 work_queue_next_ns(struct work_queue *q)
+{
+	bool ready;
+
+	lock_acquire(&q->lock);
+	ready = !list_empty(&q->ready);
+	lock_release(&q->lock);
+	return ready ? 0 : timer_next_ns(&q->timers);
+}
