@@ -1,0 +1,41 @@
+/* mad.h: what other rooms of the midlayer (src/cm, and later SA and umad) need of the MAD layer
+ * beside ib_mad.h.
+ */
+#ifndef MAD_MAD_H
+#define MAD_MAD_H
+
+#include <rdma/ib_mad.h>
+
+#include "mad/port.h"
+
+/* The slot of this process in its place (slot << MAD_SLOT_SHIFT), for communication IDs and
+ * SIDR request IDs, which take the lower bits as they like. Fixed while the agent is registered.
+ * Never blocks. */
+u32 mad_id_bits(const struct ib_mad_agent *agent);
+
+/* REQ and SIDR_REQ to the agent's port for a service ID that equals `service_id` in the bits of
+ * `mask` come to this process from now on. Host byte order. Several processes may listen on one
+ * service ID; the first that did gets all. One call of mad_unlisten for each. May block. 0,
+ * -ENOSPC (as many listeners as a node has), -ENODEV. */
+int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask);
+void mad_unlisten(struct ib_mad_agent *agent, u64 service_id, u64 mask);
+
+/* Counters of a process, for tests and status. */
+enum mad_counter {
+	MAD_SENT,
+	MAD_RECEIVED,
+	MAD_SEND_FAILED,   /* refused by the port */
+	MAD_RETRIED,
+	MAD_TIMED_OUT,
+	MAD_DROP_LENGTH,   /* not 256 bytes */
+	MAD_DROP_VERSION,  /* base version, class 0 */
+	MAD_DROP_QKEY,
+	MAD_DROP_PKEY,
+	MAD_DROP_FULL,     /* too many wait to be handled */
+	MAD_DROP_NO_AGENT, /* nobody registered for it, or a response that nobody waits for */
+	MAD_DROP_RMPP,     /* against RMPP's rules */
+	MAD_COUNTERS
+};
+u64 mad_count(enum mad_counter c);
+
+#endif

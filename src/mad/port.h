@@ -1,0 +1,80 @@
+/* port.h: what the MAD layer needs of a port: a way for a MAD out and in, the identity of the
+ * process, a place where listeners are made known, and a work queue.
+ *
+ * A driver adds its ports before it registers its device, and removes them when the device is gone.
+ * A test or the simulator adds ports of its own, with a queue in virtual time.
+ */
+#ifndef MAD_PORT_H
+#define MAD_PORT_H
+
+#include <rdma/ib_mad.h>
+
+#include "base/work.h"
+
+struct mad_port;
+
+/* Transaction IDs, communication IDs and SIDR request IDs carry the slot of their process in the
+ * top bits of 32. */
+enum { MAD_SLOT_SHIFT = 22 };
+
+/* One MAD on its way out. */
+struct mad_departure {
+	struct ib_ah *ah;
+	u32 remote_qpn;
+	u32 qkey;
+	u16 pkey_index;
+	const void *mad; /* IB_MGMT_MAD_SIZE bytes */
+} OWNED_BY(the caller);
+
+/* One MAD that has arrived, as the wire or a peer says: nothing of it has been judged. */
+struct mad_arrival {
+	u32 src_qp;
+	u32 qkey;
+	u16 pkey;
+	u16 slid;
+	u8 sl;
+	u8 dlid_path_bits;
+	bool has_grh;
+	struct ib_grh grh; /* with has_grh */
+	const void *mad;
+	u32 length;
+} OWNED_BY(the caller);
+
+struct mad_port_ops {
+	/* Sends a datagram. Runs on the port's queue, without a lock; may block for a bounded time.
+	 * 0, or why it was dropped: the MAD layer takes it as lost on the way. -ENETUNREACH and
+	 * -EPIPE say that nobody is there. */
+	int (*send)(void *arg, const struct mad_departure *d);
+	/* REQ and SIDR_REQ for a service ID that equals `service_id` in the bits of `mask` come to
+	 * this process from now on (`on`), or no more. Host byte order. May block. 0, -ENOSPC or
+	 * another negative errno; NULL: every MAD for the port comes here anyway. */
+	int (*listen)(void *arg, u64 service_id, u64 mask, bool on);
+	/* The process' slot. May block; a negative errno: the port cannot be used now. NULL: 0. */
+	int (*slot)(void *arg);
+} OWNED_BY(nobody: fixed);
+
+struct mad_port_config {
+	struct ib_device *device;
+	u8 port_num;
+	enum ib_qp_type qp_type; /* IB_QPT_GSI or IB_QPT_SMI */
+	const struct mad_port_ops *ops;
+	void *arg;
+	struct work_queue *queue; /* runs all handlers of the port's agents; outlives it */
+} OWNED_BY(nobody: fixed);
+
+/* Makes the port known. NULL and *err: -EEXIST, -ENOMEM. */
+struct mad_port *mad_port_add(const struct mad_port_config *config, int *err);
+/* The port is gone: outstanding sends end with IB_WC_WR_FLUSH_ERR, posts say -ENODEV. Agents stay
+ * their consumers' until ib_unregister_mad_agent. Not from a handler. */
+void mad_port_remove(struct mad_port *port);
+/* Keeps the port's memory until mad_port_release, also when it has been removed. Any context. */
+void mad_port_hold(struct mad_port *port);
+void mad_port_release(struct mad_port *port);
+/* In a forked child, with one thread: agents and what was under way are the parent's; the ports
+ * stay. */
+void mad_drop_in_child(void);
+/* Takes a copy of a MAD. Any context, never blocks. One that finds too many waiting, or that fails
+ * the rules of Q_Key and P_Key, is counted and dropped. */
+void mad_port_receive(struct mad_port *port, const struct mad_arrival *a);
+
+#endif
