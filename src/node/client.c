@@ -114,6 +114,26 @@ int client_request(struct node *n, void *request, size_t size, const int *fds, i
 	return err;
 }
 
+/* One LISTEN or UNLISTEN, by client_call or client_request. */
+static int client_listen(struct node *n, u16 type, const struct client_listener *l,
+			 int (*call)(struct node *n, void *request, size_t size, const int *fds,
+				     int fd_count, void *reply, size_t reply_size,
+				     struct message *m)) REQUIRES(n->request_lock)
+{
+	struct proto_listen request = { .service_id = l->service_id,
+					.mask = l->mask,
+					.slot = l->slot };
+	struct proto_plain reply;
+	struct message m;
+	int err;
+
+	client_head(&request.head, type);
+	err = call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (err == 0)
+		message_close(&m);
+	return err;
+}
+
 /* ---- attaching ---- */
 
 static void client_describe(struct proto_process *who)
@@ -266,6 +286,22 @@ static int client_claim_groups(struct node *n) REQUIRES(n->request_lock)
 	}
 }
 
+/* As the claim of groups. */
+static int client_claim_listeners(struct node *n) REQUIRES(n->request_lock)
+{
+	struct client_listener l;
+
+	for (u32 i = 0; events_listener_at(n, i, &l); i++) {
+		int err = client_listen(n, PROTO_LISTEN, &l, client_call);
+
+		if (err == -ECONNRESET)
+			return err;
+		if (err < 0)
+			log_warn("node", "a listener is lost: the node refused it");
+	}
+	return 0;
+}
+
 /* The claims to the next node for what this process held, in the order in which the services expect
  * them. */
 static int (*const client_claims[])(struct node *n) = {
@@ -273,6 +309,7 @@ static int (*const client_claims[])(struct node *n) = {
 	client_claim_sockets, /* whose sockets belong to the slots' owners */
 	client_claim_pairs,
 	client_claim_groups,
+	client_claim_listeners,
 };
 
 static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
@@ -650,6 +687,36 @@ int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn)
 	/* A membership that the next node refused is lost already. If the node could not be asked,
 	 * the process is still a member, also to the next node. */
 	if ((err == 0 || err == -ENOENT) && events_joined_remove(n, gid, qpn))
+		err = 0;
+	lock_release(&n->request_lock);
+	return err;
+}
+
+int node_listen(struct node *n, u64 service_id, u64 mask, u32 slot)
+{
+	struct client_listener l = { service_id & mask, mask, slot };
+	int err;
+
+	lock_acquire(&n->request_lock);
+	err = client_listen(n, PROTO_LISTEN, &l, client_request);
+	if (err == 0) {
+		err = events_listener_add(n, &l);
+		if (err < 0)
+			(void)client_listen(n, PROTO_UNLISTEN, &l, client_request);
+	}
+	lock_release(&n->request_lock);
+	return err;
+}
+
+/* As node_mcast_leave. */
+int node_unlisten(struct node *n, u64 service_id, u64 mask)
+{
+	struct client_listener l = { service_id & mask, mask, 0 };
+	int err;
+
+	lock_acquire(&n->request_lock);
+	err = client_listen(n, PROTO_UNLISTEN, &l, client_request);
+	if ((err == 0 || err == -ENOENT) && events_listener_remove(n, &l))
 		err = 0;
 	lock_release(&n->request_lock);
 	return err;

@@ -19,6 +19,11 @@ struct client_membership {
 	u32 qpn;
 };
 
+struct client_listener {
+	u64 service_id, mask;
+	u32 slot;
+};
+
 /* An event that waits for node_event_next after its socket has closed. */
 struct client_event {
 	struct list_head node;
@@ -52,6 +57,9 @@ struct node {
 	struct client_membership *joined GUARDED_BY(state_lock);
 	u32 joined_count GUARDED_BY(state_lock);
 	u32 joined_space GUARDED_BY(state_lock);
+	struct client_listener *listening GUARDED_BY(state_lock);
+	u32 listening_count GUARDED_BY(state_lock);
+	u32 listening_space GUARDED_BY(state_lock);
 };
 
 /* ---- connection.c ---- */
@@ -93,6 +101,11 @@ u32 events_pairs(struct node *n, u64 *out, u32 max);
 int events_joined_add(struct node *n, const u8 gid[16], u32 qpn);
 /* False: the process was no member. */
 bool events_joined_remove(struct node *n, const u8 gid[16], u32 qpn);
+int events_listener_add(struct node *n, const struct client_listener *l);
+/* False: it does not listen there. The slot does not count. */
+bool events_listener_remove(struct node *n, const struct client_listener *l);
+/* Copies one of them; false: there are not so many. */
+bool events_listener_at(struct node *n, u32 index, struct client_listener *out);
 void events_close_peer(struct node_peer *peer);
 /* Fills *peer from a message whose descriptors begin with the board at `first`; -EMFILE, -EPROTO.
  * Takes no descriptor on failure. */

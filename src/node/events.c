@@ -84,6 +84,7 @@ void events_destroy(struct node *n)
 	notice_unmap(n->notice);
 	free(n->pairs);
 	free(n->joined);
+	free(n->listening);
 	lock_release(&n->state_lock);
 	if (n->wake_fd >= 0)
 		close(n->wake_fd);
@@ -199,6 +200,48 @@ bool events_joined_remove(struct node *n, const u8 gid[16], u32 qpn)
 	return found;
 }
 
+int events_listener_add(struct node *n, const struct client_listener *l)
+{
+	void *array;
+	int err;
+
+	lock_acquire(&n->state_lock);
+	array = n->listening;
+	err = events_grow(&array, n->listening_count, &n->listening_space, sizeof(*n->listening));
+	n->listening = array;
+	if (err == 0)
+		n->listening[n->listening_count++] = *l;
+	lock_release(&n->state_lock);
+	return err;
+}
+
+bool events_listener_remove(struct node *n, const struct client_listener *l)
+{
+	bool found = false;
+
+	lock_acquire(&n->state_lock);
+	for (u32 i = 0; i < n->listening_count && !found; i++) {
+		found = n->listening[i].service_id == l->service_id &&
+			n->listening[i].mask == l->mask;
+		if (found)
+			n->listening[i] = n->listening[--n->listening_count];
+	}
+	lock_release(&n->state_lock);
+	return found;
+}
+
+bool events_listener_at(struct node *n, u32 index, struct client_listener *out)
+{
+	bool there;
+
+	lock_acquire(&n->state_lock);
+	there = index < n->listening_count;
+	if (there)
+		*out = n->listening[index];
+	lock_release(&n->state_lock);
+	return there;
+}
+
 /* ---- events ---- */
 
 int events_peer_from(struct message *m, int first, const struct proto_peer *from,
@@ -235,10 +278,18 @@ static int events_peer_new(struct node *n, const struct proto_peer *p, struct me
 	return 0;
 }
 
+/* What the events socket brings. */
+union events_packet {
+	struct proto_head head;
+	struct proto_peer peer;
+	struct proto_mad mad;
+};
+
 /* Translates a packet; closes surplus descriptors. */
-static int events_translate(struct node *n, const struct proto_peer *p, struct message *m,
+static int events_translate(struct node *n, const union events_packet *packet, struct message *m,
 			    struct node_event *ev) REQUIRES(n->state_lock)
 {
+	const struct proto_peer *p = &packet->peer;
 	int err = 0;
 
 	memset(ev, 0, sizeof(*ev));
@@ -266,6 +317,12 @@ static int events_translate(struct node *n, const struct proto_peer *p, struct m
 	case PROTO_EV_CAPTURE:
 		ev->type = NODE_EVENT_CAPTURE;
 		ev->capture_fd = m->fd_count > 0 ? message_take_fd(m, 0) : -1;
+		break;
+	case PROTO_EV_MAD:
+		if (m->size != sizeof(packet->mad))
+			return -EPROTO;
+		ev->type = NODE_EVENT_MAD;
+		ev->mad = packet->mad.mad;
 		break;
 	default:
 		err = -EPROTO;
@@ -323,7 +380,7 @@ static void events_compare_devices(struct node *n) REQUIRES(n->state_lock)
  * -ENOMEM: the pair *refused cannot be taken. */
 static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQUIRES(n->state_lock)
 {
-	struct proto_peer p = { .process = 0 };
+	union events_packet p = { .peer = { .process = 0 } };
 	struct message m;
 	int err;
 
@@ -335,7 +392,7 @@ static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQU
 	if (err == 0) {
 		err = events_translate(n, &p, &m, ev);
 		message_close(&m);
-		*refused = p.process;
+		*refused = p.peer.process;
 		if (err == 0 && ev->type == NODE_EVENT_CONFIG)
 			events_compare_devices(n);
 		if (err == 0 || err == -EMFILE || err == -ENOMEM)
@@ -520,4 +577,15 @@ int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_m
 	count = notice_read_members(n->notice, gid, from, out, max);
 	lock_release(&n->state_lock);
 	return count;
+}
+
+bool node_listener_find(struct node *n, u64 service_id, u32 *slot)
+{
+	u64 process;
+	bool found;
+
+	lock_acquire(&n->state_lock);
+	found = notice_read_listener(n->notice, service_id, &process, slot);
+	lock_release(&n->state_lock);
+	return found;
 }

@@ -17,6 +17,8 @@
 enum { NODE_GIDS = 64, NODE_SLOTS = 1024, NODE_SLOT_BITS = 10, NODE_INDEX_BITS = 14 };
 /* Memberships of multicast groups on this host, of all its processes */
 enum { NODE_MEMBERS = 4096 };
+/* Listeners on service IDs, of all processes of a node */
+enum { NODE_LISTENERS = 16384 };
 enum { NODE_UDP_PORT = 4791 };
 /* Devices of one node at most. roce0 has index 0, or nobody has */
 enum { NODE_DEVICES = 8, NODE_DEVICE_NAME = 32 };
@@ -92,6 +94,20 @@ enum node_event_type {
 	 * between two looks gives both, REMOVED first. */
 	NODE_EVENT_DEVICE_ADDED,
 	NODE_EVENT_DEVICE_REMOVED,
+	/* A datagram to QP1 from another host, for a service ID on which this process listens:
+	 * `mad`. One that finds too many unread is lost, as datagrams are. */
+	NODE_EVENT_MAD,
+};
+
+enum { NODE_MAD_BYTES = 280 /* BTH, DETH, MAD and ICRC */ };
+
+/* A datagram to QP1 as it came: nothing of it has been judged. */
+struct node_mad {
+	u8 sgid[16], dgid[16];
+	u16 sport;
+	u8 traffic_class, hop_limit;
+	u32 reserved;
+	u8 payload[NODE_MAD_BYTES]; /* of the UDP datagram */
 };
 
 /* Which device an event is about. */
@@ -105,6 +121,7 @@ struct node_event {
 	struct node_peer peer;
 	int capture_fd; /* NODE_EVENT_CAPTURE */
 	struct node_device_key device; /* NODE_EVENT_DEVICE_* */
+	struct node_mad mad;	       /* NODE_EVENT_MAD */
 };
 
 /* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,
@@ -195,6 +212,18 @@ static inline bool node_is_mcast(const u8 gid[16])
  * node. The descriptor, the caller's; -EINVAL: no group, or `port` has no interface; -EADDRINUSE:
  * somebody has the port for all addresses; -ENODEV, -EMFILE, -ENOBUFS. Does not ask the node. */
 int node_mcast_socket(const u8 group[16], const struct node_gid *port);
+/* REQ and SIDR_REQ for a service ID that equals `service_id` in the bits of `mask` (host order) are
+ * for this process from now on: what comes from other hosts arrives as NODE_EVENT_MAD, and local
+ * senders find `slot` by node_listener_find. `slot` is this process' own. Of several listeners the
+ * first has it. Listening twice takes two node_unlisten. Outlives the node, as memberships do.
+ * -ENOSPC: there are NODE_LISTENERS already; -ENOENT: not this process' slot; else as
+ * node_mcast_join. May block. */
+int node_listen(struct node *n, u64 service_id, u64 mask, u32 slot);
+/* -ENOENT: it does not listen. May block. */
+int node_unlisten(struct node *n, u64 service_id, u64 mask);
+/* The slot of the process that listens on the service ID; false: nobody does. Answered from memory
+ * that the node shares with all processes: any thread, never blocks. */
+bool node_listener_find(struct node *n, u64 service_id, u32 *slot);
 /* After NODE_EVENT_LOST: attaches to the next node, starting it if need be, with the same process
  * number, slots, pairs and multicast memberships. 0, also if the node lives; else as node_attach:
  * then NODE_EVENT_LOST comes again. May block up to 10 s. */

@@ -125,6 +125,46 @@ int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 	return count;
 }
 
+static bool notice_copy_listener(const struct notice *n, u32 chain, u64 service_id,
+				 struct notice_listener *out)
+{
+	u32 at = __atomic_load_n(&n->chain[chain], __ATOMIC_ACQUIRE);
+
+	/* a torn chain may be a circle */
+	for (u32 steps = 0; at != 0 && at <= NODE_LISTENERS && steps < NODE_LISTENERS; steps++) {
+		notice_copy(out, &n->listener[at - 1], sizeof(*out));
+		if (out->process != 0 && (service_id & out->mask) == out->service_id)
+			return true;
+		at = out->next;
+	}
+	return false;
+}
+
+bool notice_read_listener(const struct notice *n, u64 service_id, u64 *process, u32 *slot)
+{
+	struct notice_listener found;
+	bool any = false;
+	u32 seq;
+
+	for (int i = 0; i < NOTICE_TRIES; i++) {
+		seq = notice_read_begin(n);
+		any = notice_copy_listener(n, notice_chain(service_id, UINT64_MAX), service_id,
+					   &found) ||
+		      notice_copy_listener(n, NOTICE_BUCKETS, service_id, &found);
+		if (notice_read_end(n, seq))
+			break;
+		cpu_relax();
+	}
+	if (any) {
+		*process = found.process;
+		*slot = found.slot;
+	}
+	return any;
+}
+
+_Static_assert(sizeof(struct notice_listener) % sizeof(u64) == 0 &&
+		       offsetof(struct notice, listener) % sizeof(u64) == 0,
+	       "the board is copied by words");
 _Static_assert(sizeof(struct node_config) % sizeof(u64) == 0 &&
 		       sizeof(struct notice_member) % sizeof(u64) == 0 &&
 		       offsetof(struct notice, devices) % sizeof(u64) == 0 &&

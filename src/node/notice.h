@@ -20,14 +20,34 @@ struct notice_member {
 	u32 reserved;
 };
 
+/* A listener on service IDs. One whose mask has all bits lies in the chain of its service ID's
+ * bucket, any other in the last chain. */
+struct notice_listener {
+	u64 service_id, mask;
+	u64 process; /* 0: free */
+	u32 slot;
+	u32 next; /* index + 1 of the next one of the chain; 0: none */
+};
+
+enum { NOTICE_BUCKETS = 4096 };
+
 struct notice {
 	u32 magic;
 	u32 seq;
 	u32 members; /* entries in use lie below this index */
-	u32 reserved;
+	u32 listeners; /* entries in use lie below this index */
 	struct node_config devices[NODE_DEVICES]; /* id 0: free */
 	struct notice_member member[NOTICE_MEMBERS];
+	struct notice_listener listener[NODE_LISTENERS];
+	u32 chain[NOTICE_BUCKETS + 2]; /* index + 1 of the first; the last entry is unused */
 };
+
+/* The chain of listeners with this mask, on this service ID. */
+static inline u32 notice_chain(u64 service_id, u64 mask)
+{
+	return mask != UINT64_MAX ? NOTICE_BUCKETS
+				  : (u32)(service_id * 0x9e3779b97f4a7c15ull >> 52);
+}
 
 /* Maps the board read-only, after checking that it can neither shrink nor be another size. NULL if
  * it is not one. */
@@ -40,6 +60,9 @@ void notice_read_device(const struct notice *n, u32 index, struct node_config *o
 u64 notice_device_id(const struct notice *n, u32 index);
 int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 			struct node_member *out, int max);
+
+/* The first listener on the service ID: its process and slot. False: there is none. */
+bool notice_read_listener(const struct notice *n, u64 service_id, u64 *process, u32 *slot);
 
 /* The node's side: a new board (*fd is what processes map), NULL and -errno in *err on failure. */
 struct notice *notice_create(int *fd, int *err);

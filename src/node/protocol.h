@@ -8,6 +8,7 @@
 #include "node/protocol/capture.h"
 #include "node/protocol/device.h"
 #include "node/protocol/head.h"
+#include "node/protocol/listen.h"
 #include "node/protocol/mcast.h"
 #include "node/protocol/pair.h"
 #include "node/protocol/session.h"
@@ -25,6 +26,7 @@ union proto_request {
 	struct proto_pair_claim pair_claim;
 	struct proto_peer peer;
 	struct proto_mcast mcast;
+	struct proto_listen listen;
 	struct proto_stop stop;
 	struct proto_port port;
 	struct proto_device_read device_read;

@@ -214,6 +214,55 @@ static bool udp_mcast_gid(const u8 group[16], u8 gid[16])
 	return true;
 }
 
+static void udp_read_control(struct node_mad *from, const struct cmsghdr *m)
+{
+	int value = 0;
+
+	memcpy(&value, CMSG_DATA(m), MIN(m->cmsg_len - CMSG_LEN(0), sizeof(value)));
+	if (m->cmsg_level == IPPROTO_IP && m->cmsg_type == IP_TOS)
+		from->traffic_class = *CMSG_DATA(m);
+	else if (m->cmsg_level == IPPROTO_IPV6 && m->cmsg_type == IPV6_TCLASS)
+		from->traffic_class = (u8)value;
+	else if ((m->cmsg_level == IPPROTO_IP && m->cmsg_type == IP_TTL) ||
+		 (m->cmsg_level == IPPROTO_IPV6 && m->cmsg_type == IPV6_HOPLIMIT))
+		from->hop_limit = (u8)value;
+}
+
+static void udp_read_address(struct node_mad *from, const struct sockaddr_storage *address)
+{
+	const struct sockaddr_in *v4 = (const void *)address;
+	const struct sockaddr_in6 *v6 = (const void *)address;
+
+	if (address->ss_family == AF_INET) {
+		udp_gid_from_v4(from->sgid, v4->sin_addr.s_addr);
+		from->sport = ntohs(v4->sin_port);
+	} else {
+		memcpy(from->sgid, &v6->sin6_addr, 16);
+		from->sport = ntohs(v6->sin6_port);
+	}
+}
+
+int udp_socket_read(int fd, void *data, size_t capacity, struct node_mad *from)
+{
+	struct sockaddr_storage address = { .ss_family = AF_INET };
+	u8 control[256] __attribute__((aligned(8)));
+	struct iovec iov = { data, capacity };
+	struct msghdr m = { .msg_name = &address,
+			    .msg_namelen = sizeof(address),
+			    .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control,
+			    .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
+
+	if (n < 0)
+		return -EAGAIN;
+	udp_read_address(from, &address);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c))
+		udp_read_control(from, c);
+	return (int)n;
+}
+
 static int udp_mcast_join(int fd, const u8 gid[16], u32 ifindex)
 {
 	struct ip_mreqn v4 = { .imr_ifindex = (int)ifindex };

@@ -22,6 +22,9 @@ socklen_t udp_address(const u8 gid[16], u32 ifindex, struct sockaddr_storage *ou
 int udp_socket_open(const u8 gid[16]);
 /* 0 or a negative errno: -EADDRINUSE, -EADDRNOTAVAIL. */
 int udp_socket_bind(int fd, const u8 gid[16], u32 ifindex);
+/* Takes a datagram without waiting: its length, or -EAGAIN. *from gets the sender's address and
+ * port, and traffic class and hop limit as they came. */
+int udp_socket_read(int fd, void *data, size_t capacity, struct node_mad *from);
 /* Discards waiting datagrams; returns how many, at most `max`. */
 u32 udp_socket_drain(int fd, u32 max);
 /* Datagrams lost since the socket was opened, because its buffer was full (or their checksum

@@ -320,6 +320,8 @@ static int daemon_prepare(struct daemon *d)
 		return err;
 	}
 	err = udp_init(&d->udp, &d->loop);
+	d->udp.stray = listen_route;
+	d->udp.stray_arg = d;
 	if (err < 0) {
 		notice_unmap(d->notice);
 		slots_close(&d->slots);

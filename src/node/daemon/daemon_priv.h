@@ -108,6 +108,9 @@ void event_capture(struct proc *to);
 void event_capture_all(struct daemon *d);
 /* Sends waiting events, as far as there is room. */
 void event_flush(struct proc *p);
+/* Passes a datagram on; where there is no room, or something else waits, it is lost. False: so it
+ * was. */
+bool event_mad(struct proc *to, const struct node_mad *mad);
 void event_discard(struct proc *p);
 /* Fills a peer's description for `to`, with the descriptors board, bells, pidfd: returns their
  * number. */
@@ -118,6 +121,11 @@ int event_describe(const struct proc *peer, const struct proc *to, struct proto_
 
 /* Judges and answers one packet; false: the connection must end. */
 bool service_handle(struct proc *p, const union proto_request *q, struct message *m);
+
+/* ---- serve_listen.c ---- */
+
+/* udp_addresses.stray: passes a datagram to QP1 to the process that listens. `arg`: the daemon. */
+bool listen_route(void *arg, const struct node_mad *mad);
 
 /* ---- devices.c ---- */
 

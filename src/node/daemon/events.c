@@ -195,6 +195,16 @@ void event_capture_all(struct daemon *d)
 			event_capture(p);
 }
 
+bool event_mad(struct proc *to, const struct node_mad *mad)
+{
+	struct proto_mad msg = { .mad = *mad };
+
+	if (to->events.fd < 0 || to->blocked)
+		return false;
+	event_head(&msg.head, PROTO_EV_MAD);
+	return message_send(to->events.fd, &msg, sizeof(msg), NULL, 0) == 0;
+}
+
 /* The socket has room again, or the process has closed its end. A packet from the process is an
  * error. */
 static void event_on_socket(struct loop_source *s, u32 events)

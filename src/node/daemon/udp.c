@@ -42,11 +42,13 @@ static const char *udp_text(const u8 gid[16], char text[INET6_ADDRSTRLEN])
 
 static void udp_forget(struct reuseport_group *g)
 {
+	struct udp_addresses *all = g->all;
 	u16 *slot_of = g->slot_of;
 
 	memset(g, 0, sizeof(*g));
 	memset(slot_of, 0, KEEPER_MEMBERS * sizeof(*slot_of));
 	g->slot_of = slot_of;
+	g->all = all;
 	g->own.fd = g->claim_fd = -1;
 }
 
@@ -60,6 +62,7 @@ int udp_init(struct udp_addresses *u, struct loop *loop)
 	err = keeper_open(&u->keeper);
 	for (int i = 0; err == 0 && i < NODE_GIDS; i++) {
 		u->groups[i].slot_of = u->keeper.table->slot_of[i];
+		u->groups[i].all = u;
 		udp_forget(&u->groups[i]);
 	}
 	return err;
@@ -272,12 +275,34 @@ void udp_release(struct udp_addresses *u, u32 slot)
 
 /* ---- addresses ---- */
 
-/* Discards datagrams without an owner. */
+/* One datagram, or several of one length that the kernel has joined. Those to QP1 may be for a
+ * process; all others are for nobody. */
+static void udp_sort(struct udp_addresses *u, struct reuseport_group *g, struct node_mad *mad,
+		     u32 length)
+{
+	u32 at = 0;
+
+	memcpy(mad->dgid, g->gid, 16);
+	for (; u->stray != NULL && at + NODE_MAD_BYTES <= length; at += NODE_MAD_BYTES) {
+		memcpy(mad->payload, u->inbox + at, NODE_MAD_BYTES);
+		g->dropped += !u->stray(u->stray_arg, mad);
+	}
+	g->dropped += at < length;
+}
+
+/* Datagrams without an owner. */
 static void udp_on_own(struct loop_source *s, u32 events)
 {
 	struct reuseport_group *g = container_of(s, struct reuseport_group, own);
+	struct node_mad mad = { .sport = 0 };
+	int length;
 
-	g->dropped += udp_socket_drain(s->fd, UDP_BURST);
+	for (int i = 0; i < UDP_BURST; i++) {
+		length = udp_socket_read(s->fd, g->all->inbox, sizeof(g->all->inbox), &mad);
+		if (length < 0)
+			return;
+		udp_sort(g->all, g, &mad, (u32)length);
+	}
 }
 
 /* Records what has become of an address, and logs it once. */

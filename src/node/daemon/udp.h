@@ -1,8 +1,11 @@
 /* udp.h: the node's addresses and their UDP sockets: for each a SO_REUSEPORT group on port 4791,
  * whose classic BPF program picks the member by the destination queue pair's slot.
  *
- * Member 0 is the node's own: it gets datagrams for unknown slots, for QP0 and QP1, and malformed
- * ones. A slot gets one of the others when its process asks, and gives it back when it is freed. A
+ * A datagram to QP1 goes by the slot in the transaction ID or communication ID of its MAD.
+ *
+ * Member 0 is the node's own: it gets datagrams for unknown slots, for QP0, malformed ones, and
+ * MADs that name no process. A slot gets one of the others when its process asks, and gives it
+ * back when it is freed. A
  * member is never closed while its group lives, since the kernel would move the last one into its
  * place. Groups outlive the node (keeper.h).
  */
@@ -18,8 +21,11 @@ struct udp_member {
 	u64 id;
 };
 
+struct udp_addresses;
+
 /* An address and the SO_REUSEPORT group of its sockets. */
 struct reuseport_group {
+	struct udp_addresses *all;
 	u8 gid[16];
 	u32 ifindex;
 	enum proto_udp_state state;
@@ -37,6 +43,10 @@ struct reuseport_group {
 
 /* All addresses of the node. */
 struct udp_addresses {
+	/* A datagram to QP1 that names no process. True: somebody has it. NULL: nobody has any. */
+	bool (*stray)(void *arg, const struct node_mad *mad);
+	void *stray_arg;
+	u8 inbox[65536]; /* a datagram, or joined ones */
 	struct loop *loop;
 	struct keeper keeper;
 	bool keeper_full; /* logged already */

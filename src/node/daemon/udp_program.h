@@ -7,10 +7,11 @@
 #include "base/compiler.h"
 #include "node/node.h"
 
-enum { UDP_PROGRAM_MAX = 8 + 2 * NODE_SLOTS };
+enum { UDP_PROGRAM_MAX = 32 + 2 * NODE_SLOTS };
 
 /* Writes the program that sends datagrams for slot s to member member_of[s], and all others to
- * member 0; 0 in member_of: no owner. Returns its length. */
+ * member 0; 0 in member_of: no owner. A datagram to QP1 is for the slot that steer_mad finds in its
+ * MAD. Returns the program's length. */
 u32 udp_program_build(const u16 member_of[NODE_SLOTS], struct sock_filter out[UDP_PROGRAM_MAX]);
 
 #endif

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "node/node.h"
+#include "node/steer.h"
 
 static struct sock_filter code[UDP_PROGRAM_MAX];
 
@@ -29,6 +30,22 @@ static u32 run(u32 length, const u8 *data, size_t size)
 				return 0;
 			a = (u32)data[f->k] << 24 | (u32)data[f->k + 1] << 16 |
 			    (u32)data[f->k + 2] << 8 | data[f->k + 3];
+			break;
+		case BPF_LD | BPF_H | BPF_ABS:
+			if (f->k + 2 > size)
+				return 0;
+			a = (u32)data[f->k] << 8 | data[f->k + 1];
+			break;
+		case BPF_LD | BPF_B | BPF_ABS:
+			if (f->k + 1 > size)
+				return 0;
+			a = data[f->k];
+			break;
+		case BPF_JMP | BPF_JA:
+			pc += f->k;
+			break;
+		case BPF_JMP | BPF_JSET | BPF_K:
+			pc += (a & f->k) != 0 ? f->jt : f->jf;
 			break;
 		case BPF_ALU | BPF_RSH | BPF_K:
 			a >>= f->k;
@@ -98,12 +115,77 @@ static void udp_program_build__short_datagrams(void **state)
 	assert_int_equal(run(length, data, 8), 1);
 }
 
+/* A datagram to QP1 with a MAD whose fields are often those that steering looks at. */
+static void fill_mad_datagram(u8 data[NODE_MAD_BYTES], unsigned int *seed)
+{
+	static const u8 classes[] = { 7, 3, 4, 0x30 }, methods[] = { 3, 1, 0x81, 7, 0x92 };
+	u8 *mad = data + NODE_MAD_BYTES - 4 - STEER_MAD;
+
+	for (u32 i = 0; i < NODE_MAD_BYTES; i++)
+		data[i] = (u8)rand_r(seed);
+	data[0] = 0x64;
+	memcpy(data + 5, (u8[]){ 0, 0, 1 }, 3);
+	mad[STEER_CLASS] = classes[(u32)rand_r(seed) % sizeof(classes)];
+	mad[STEER_METHOD] = methods[(u32)rand_r(seed) % sizeof(methods)];
+	mad[STEER_ATTRIBUTE] = rand_r(seed) % 8 == 0;
+	mad[STEER_ATTRIBUTE + 1] = (u8)(0x10 + rand_r(seed) % 12);
+}
+
+static void udp_program_build__steers_mads_as_steer_mad_says(void **state)
+{
+	u16 member_of[NODE_SLOTS];
+	u8 data[NODE_MAD_BYTES];
+	unsigned int seed = 1;
+	u32 length, steered = 0;
+
+	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
+		member_of[slot] = (u16)(NODE_SLOTS - slot);
+	length = udp_program_build(member_of, code);
+	for (u32 i = 0; i < 20000; i++) {
+		u32 slot = 0, verdict;
+		u64 service_id;
+
+		fill_mad_datagram(data, &seed);
+		verdict = run(length, data, sizeof(data));
+		if (steer_mad(data + 20, &slot, &service_id) == STEER_BY_SLOT && slot != 0) {
+			assert_int_equal(verdict, member_of[slot]);
+			steered++;
+		} else {
+			assert_int_equal(verdict, 0);
+		}
+	}
+	assert_true(steered > 5000);
+}
+
+static void udp_program_build__other_packets_to_qp1(void **state)
+{
+	u16 member_of[NODE_SLOTS];
+	u8 data[NODE_MAD_BYTES];
+	unsigned int seed = 2;
+	u32 length;
+
+	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
+		member_of[slot] = 1;
+	length = udp_program_build(member_of, code);
+	fill_mad_datagram(data, &seed);
+	data[20 + STEER_CLASS] = 3;
+	data[20 + STEER_METHOD] = 0x81;
+	data[20 + STEER_TID] = 0xff;
+	assert_int_equal(run(length, data, sizeof(data)), 1);
+	/* cut off within the fields that count, and of another opcode */
+	assert_int_equal(run(length, data, 20 + STEER_TID + 3), 0);
+	data[0] = 0x04;
+	assert_int_equal(run(length, data, sizeof(data)), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(udp_program_build__every_slot),
 		cmocka_unit_test(udp_program_build__only_those_that_have_a_member),
 		cmocka_unit_test(udp_program_build__short_datagrams),
+		cmocka_unit_test(udp_program_build__steers_mads_as_steer_mad_says),
+		cmocka_unit_test(udp_program_build__other_packets_to_qp1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

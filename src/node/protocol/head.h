@@ -18,7 +18,7 @@
 
 enum {
 	PROTO_MAGIC = 0x61764e44,
-	PROTO_VERSION = 8,
+	PROTO_VERSION = 9,
 	PROTO_FDS = 6,      /* the most that one message carries */
 	PROTO_OPS = 16,     /* types of one service */
 	PROTO_EVENT_OP = 8, /* from here on a service's types are events, below requests */
@@ -34,6 +34,7 @@ enum proto_service {
 	PROTO_SERVICE_DEVICE,      /* devices and ports */
 	PROTO_SERVICE_CAPTURE,
 	PROTO_SERVICE_STATUS,      /* what tools show and stop */
+	PROTO_SERVICE_LISTEN,      /* service IDs of connections */
 	PROTO_SERVICES,            /* one past the last */
 };
 

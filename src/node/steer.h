@@ -1,0 +1,39 @@
+/* steer.h: which process of a node a MAD is for, by the identity that its transaction ID or
+ * communication ID carries. The kernel's steering program (daemon/udp_program.c) says the same in
+ * its own words. Pure functions.
+ */
+#ifndef NODE_STEER_H
+#define NODE_STEER_H
+
+#include "base/compiler.h"
+
+enum {
+	STEER_MAD = 256,
+	STEER_SLOT_SHIFT = 22, /* the slot's place in 32 bits of an ID */
+	/* where fields of a MAD lie */
+	STEER_CLASS = 1,
+	STEER_METHOD = 3,
+	STEER_TID = 8,
+	STEER_ATTRIBUTE = 16,
+	STEER_LOCAL_ID = 24,  /* CM: local communication ID, SIDR request ID */
+	STEER_REMOTE_ID = 28, /* CM: remote communication ID */
+	STEER_SERVICE_ID = 32, /* REQ and SIDR_REQ */
+	/* values */
+	STEER_CLASS_CM = 7,
+	STEER_METHOD_RESPONSE = 0x80,
+	STEER_METHOD_TRAP_REPRESS = 7,
+	STEER_CM_REQ = 0x10,
+	STEER_CM_SIDR_REQ = 0x17,
+	STEER_CM_SIDR_REP = 0x18,
+};
+
+enum steer_by {
+	STEER_BY_SLOT,	  /* *slot is the process' */
+	STEER_BY_SERVICE, /* whoever listens on *service_id (host order) */
+	STEER_BY_NOBODY,  /* a request of another class: no process is named */
+};
+
+/* `mad` has STEER_MAD bytes of any content. */
+enum steer_by steer_mad(const u8 *mad, u32 *slot, u64 *service_id);
+
+#endif
