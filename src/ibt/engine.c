@@ -30,10 +30,21 @@ static inline bool engine_is_answer(u8 opcode)
 	       opcode == PKT_CNP || (opcode >= PKT_READ_FIRST && opcode <= PKT_READ_ONLY);
 }
 
-static void engine_no_qp(struct ibt *ibt, struct path_dest *from, const struct pkt *p)
+static bool engine_is_general(const struct ibt *ibt, const struct pkt *p)
+{
+	return p->dqpn == 1 && p->qp_type == IBV_QPT_UD && p->opcode == PKT_SEND_ONLY &&
+	       ibt->cfg.general != NULL;
+}
+
+static void engine_no_qp(struct ibt *ibt, struct path_dest *from, const struct pkt *p,
+			 const void *payload)
 {
 	if (p->opcode == PKT_ABSENT && p->dqpn == 0 && from->path->promise.reliable) {
 		loss_suspect_from(ibt, from);
+		return;
+	}
+	if (engine_is_general(ibt, p)) {
+		ibt->cfg.general(ibt->cfg.arg, p, payload);
 		return;
 	}
 	path_count(from->path, COUNT_RX_NO_QP);
@@ -110,7 +121,7 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	struct ibt_qp *qp = table_lookup(ibt, p->dqpn);
 
 	if (unlikely(qp == NULL)) {
-		engine_no_qp(ibt, from, p);
+		engine_no_qp(ibt, from, p, payload);
 	} else if (unlikely(__atomic_load_n(&qp->takes, __ATOMIC_RELAXED) != p->qp_type)) {
 		engine_other_type(qp, from, p);
 	} else if (qp->type == IBV_QPT_UD) {
@@ -132,6 +143,8 @@ static bool engine_awaits(void *user, const struct path_dest *from, const struct
 	struct ibt_qp *qp = table_lookup(user, p->dqpn);
 	bool awaited;
 
+	if (qp == NULL && engine_is_general(user, p))
+		return true;
 	if (qp == NULL) {
 		path_count(from->path, COUNT_RX_NO_QP);
 		return false;

@@ -63,6 +63,9 @@ struct ibt_config {
 			 int max);
 	/* The path and destination for a unicast address; NULL: unreachable. Never blocks. */
 	struct path_dest *(*route)(void *arg, const struct path_av *av, u32 qpn);
+	/* A datagram to QP1, which is no queue pair of the engine: the midlayer's MAD layer is its
+	 * only consumer. The payload may change under us. NULL: nobody takes any. Never blocks. */
+	void (*general)(void *arg, const struct pkt *p, const void *payload);
 	void *arg;
 };
 

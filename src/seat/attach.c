@@ -184,6 +184,7 @@ static int attach_paths(struct seat *s)
 				     .async = s->ops->async,
 				     .multicast = s->ops->multicast,
 				     .route = s->ops->route,
+				     .general = s->ops->general,
 				     .arg = s };
 	struct udp_config udp = {
 		.node = a->node,

@@ -371,6 +371,16 @@ void progress_capture(struct seat *s, int fd)
 		capture_stop(&s->a.capture);
 }
 
+/* A datagram to QP1 that came by way of the node. */
+static void progress_mad(struct seat *s, const struct node_mad *mad)
+{
+	const u8 *payload;
+	struct pkt p;
+
+	if (udp_unpack_mad(s->a.udp, mad, &p, &payload))
+		s->ops->general(s, &p, payload);
+}
+
 static void progress_node_event(struct seat *s, struct node_event *ev)
 {
 	switch (ev->type) {
@@ -388,6 +398,9 @@ static void progress_node_event(struct seat *s, struct node_event *ev)
 		break;
 	case NODE_EVENT_CAPTURE:
 		progress_capture(s, ev->capture_fd);
+		break;
+	case NODE_EVENT_MAD:
+		progress_mad(s, &ev->mad);
 		break;
 	case NODE_EVENT_LOST:
 		progress_capture(s, -1); /* the recorder asks the next node */

@@ -74,6 +74,18 @@ int seat_qpn_take(struct seat *s, u32 *index, u32 *qpn)
 	return err;
 }
 
+int seat_slot(struct seat *s)
+{
+	int slot;
+
+	lock_acquire(&s->id_lock);
+	slot = s->slot_count == 0 ? qpn_take_slot(s) : 0;
+	if (slot == 0)
+		slot = (int)s->slots[0];
+	lock_release(&s->id_lock);
+	return slot;
+}
+
 void seat_qpn_give(struct seat *s, u32 index)
 {
 	lock_acquire(&s->id_lock);

@@ -32,6 +32,7 @@ struct seat_ops {
 	int (*multicast)(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
 			 int max);
 	struct path_dest *(*route)(void *seat, const struct path_av *av, u32 qpn);
+	void (*general)(void *seat, const struct pkt *p, const void *payload);
 	/* The paths and the engine exist, the thread does not yet: reads the node's configuration.
 	 * 0 or a negative errno. Runs under attach_lock. */
 	int (*begin)(struct seat *seat);
@@ -115,6 +116,9 @@ int seat_attach(struct seat *s, const struct seat_ops *ops);
  * use. The search continues behind the last number taken, so a number that was given back rests.
  * -ENOSPC, -ENOMEM, or as node_slot_take. May block. */
 int seat_qpn_take(struct seat *s, u32 *index, u32 *qpn);
+/* The slot that identifies this process, taken if there is none yet; or as seat_qpn_take. May
+ * block. */
+int seat_slot(struct seat *s);
 /* Gives a number back by its index. */
 void seat_qpn_give(struct seat *s, u32 index);
 /* Number of a protection domain, never reused in a process, so that keys and queue pairs of two

@@ -46,20 +46,26 @@ static int config_find(const struct node_config *c, const u8 gid[16])
 
 _Static_assert(NODE_DEVICES * NODE_GIDS <= CAPTURE_GIDS, "a capture knows all GIDs");
 
-int roce_find_gid(const u8 gid[16])
+/* The GID's index in the device's table, 0 for the GID of its GUID; -ENOENT. Under config_lock. */
+static int config_index_of(const struct roce_device *dev, const u8 gid[16])
 {
 	static const u8 link_local[8] = { 0xfe, 0x80 };
-	bool local = memcmp(gid, link_local, 8) == 0;
-	int number = -ENOENT;
-	u64 guid;
+	int index = config_find(&dev->config, gid);
 
-	memcpy(&guid, gid + 8, sizeof(guid));
+	if (index < 0 && memcmp(gid, link_local, 8) == 0 &&
+	    memcmp(gid + 8, &dev->soft.ib.node_guid, 8) == 0)
+		return 0;
+	return index;
+}
+
+int roce_find_gid(const u8 gid[16])
+{
+	int number = -ENOENT;
+
 	lock_acquire(&roce_table.config_lock);
 	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
-		int index = number >= 0 ? -ENOENT : config_find(&dev->config, gid);
+		int index = number >= 0 ? -ENOENT : config_index_of(dev, gid);
 
-		if (index < 0 && local && guid == dev->soft.ib.node_guid)
-			index = 0;
 		if (index >= 0)
 			number = (int)dev->index * NODE_GIDS + index;
 	}
@@ -70,6 +76,30 @@ int roce_find_gid(const u8 gid[16])
 bool roce_is_own_gid(const u8 gid[16])
 {
 	return roce_find_gid(gid) >= 0;
+}
+
+bool roce_config_port_is_up(struct roce_device *dev)
+{
+	bool up;
+
+	lock_acquire(&roce_table.config_lock);
+	up = dev->config.port_up;
+	lock_release(&roce_table.config_lock);
+	return up;
+}
+
+struct mad_port *roce_config_general(const u8 gid[16])
+{
+	struct mad_port *found = NULL;
+
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node)
+		if (found == NULL && dev->config.port_up && config_index_of(dev, gid) >= 0)
+			found = dev->general;
+	if (found != NULL)
+		mad_port_hold(found);
+	lock_release(&roce_table.config_lock);
+	return found;
 }
 
 int roce_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
@@ -117,6 +147,7 @@ static struct roce_device *config_add(u32 index, const struct node_config *confi
 	dev->index = index;
 	dev->id = config->id;
 	dev->config = *config;
+	roce_general_add(dev);
 	soft_set_port_up(&dev->soft, config->port_up, false);
 	lock_acquire(&roce_table.config_lock);
 	list_push_back(&roce_table.devices, &dev->node);
@@ -221,6 +252,7 @@ void roce_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 	list_for_each(dev, &roce_table.left, struct roce_device, node)
 		soft_drop_in_child(&dev->soft);
 	roce_plug_drop_in_child();
+	roce_general_drop_in_child();
 }
 
 /* ---- changes ---- */

@@ -177,6 +177,7 @@ static const struct seat_ops device_seat_ops = {
 	.async = soft_async,
 	.multicast = roce_multicast,
 	.route = roce_route,
+	.general = roce_general_receive,
 	.begin = roce_config_begin,
 	.taken = roce_config_taken,
 	.config = roce_config_changed,

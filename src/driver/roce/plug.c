@@ -72,6 +72,7 @@ static void plug_out(struct roce_device *dev)
 
 	while ((state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE)) == ROCE_REGISTERING)
 		usleep(PLUG_LOOK_US);
+	roce_general_remove(dev);
 	if (state == ROCE_NEW)
 		/* never registered: no user. Its memory stays, since a probe may hold a pointer to
 		 * it */

@@ -5,11 +5,13 @@
  *    plug.c    registers devices that appear, unplugs devices that disappear
  * address.c    how an address vector becomes GIDs, a path and a destination
  *   mcast.c    multicast groups
+ * general.c    MADs to and from QP1
  */
 #ifndef DRIVER_ROCE_ROCE_H
 #define DRIVER_ROCE_ROCE_H
 
 #include "driver/soft/soft.h"
+#include "mad/port.h"
 
 /* Registration with core. */
 enum roce_state { ROCE_NEW, ROCE_REGISTERING, ROCE_REGISTERED };
@@ -20,6 +22,7 @@ struct roce_device {
 	struct node_config config; /* under config_lock */
 	u32 index; /* the node's of this device; fixed */
 	u64 id; /* the node's, never reused; fixed */
+	struct mad_port *general; /* its QP1; fixed. NULL: without */
 	bool taken; /* plug.c is unplugging it; under config_lock */
 	u32 state; /* enum roce_state; atomic, roce_plug_register and the plug thread write it */
 };
@@ -84,6 +87,20 @@ int roce_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, stru
 int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		 struct path_av *av, struct path_dest **dest);
 struct path_dest *roce_route(void *seat, const struct path_av *av, u32 qpn);
+
+bool roce_config_port_is_up(struct roce_device *dev);
+/* The MAD port of the device that has this GID, with a hold; NULL: no device with a port that is up
+ * has it. */
+struct mad_port *roce_config_general(const u8 gid[16]);
+
+/* ---- general.c ---- */
+/* Gives a new device its QP1. */
+void roce_general_add(struct roce_device *dev);
+/* The device is gone. May block. */
+void roce_general_remove(struct roce_device *dev);
+/* seat_ops.general. */
+void roce_general_receive(void *seat, const struct pkt *p, const void *payload);
+void roce_general_drop_in_child(void);
 
 /* ---- mcast.c ---- */
 int roce_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out, int max);

@@ -50,16 +50,22 @@ static int ah_modify(struct ib_ah *ib, struct ib_ah_attr *attr)
 	return 0;
 }
 
-bool soft_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av)
+void soft_ah_av(struct ib_ah *ib, struct path_av *av)
 {
-	struct ib_ah *ib = container_of(ibv, struct ib_uverbs_ah, ibv)->ah;
 	struct soft_ah *ah = SOFT_OF(ah, ib);
 
-	if (ib == NULL || ah->pd != pd)
-		return false;
 	lock_acquire(&ah->lock);
 	*av = ah->av;
 	lock_release(&ah->lock);
+}
+
+bool soft_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av)
+{
+	struct ib_ah *ib = container_of(ibv, struct ib_uverbs_ah, ibv)->ah;
+
+	if (ib == NULL || SOFT_OF(ah, ib)->pd != pd)
+		return false;
+	soft_ah_av(ib, av);
 	return true;
 }
 

@@ -226,6 +226,8 @@ int soft_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct
 void soft_publish(void *seat, struct ibt_qp *qp);
 void soft_async(void *seat, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
 
+/* Copies an address handle's vector. Any context. */
+void soft_ah_av(struct ib_ah *ah, struct path_av *av);
 /* The engine's view of an address handle. False: the handle's PD is not the queue pair's (IBA vol
  * 1, 11.4.1.1); rxe refuses it as well, mlx5 does not check. */
 bool soft_av_of(struct ibv_ah *ibv, u32 pd, struct path_av *av);

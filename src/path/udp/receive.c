@@ -291,6 +291,9 @@ static bool receive_owns(const struct udp *udp, const struct udp_socket *s, u32 
 
 	if (likely(slot == s->slot))
 		return true;
+	/* the node's slot: a MAD that its ID has steered to this process */
+	if (slot == 0)
+		return qpn == 1;
 	for (u32 i = 0; i < udp->slot_count; i++)
 		if (udp->slots[i] == slot)
 			return true;

@@ -57,6 +57,10 @@ void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn);
 struct path_dest *udp_group_dest(struct udp *udp, const struct path_av *av);
 enum { UDP_GROUP_QPN = 0xffffff };
 
+/* Judges and unpacks a datagram to QP1 that the node has passed on. True: *p and *payload, which
+ * point into *m; else it is counted. Any thread, never blocks. */
+bool udp_unpack_mad(struct udp *udp, const struct node_mad *m, struct pkt *p, const u8 **payload);
+
 /* Can this process reach anybody from this address? */
 bool udp_has_source(struct udp *udp, const u8 sgid[16]);
 /* Tells whether `sgid` is a loopback address and `dgid` another host's, to which the kernel has no

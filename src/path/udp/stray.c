@@ -1,0 +1,64 @@
+/* stray.c: datagrams to QP1 that the node has received for this process.
+ * In:    node events    Out: packets, or a counted drop
+ * Runs:  any thread     Locks: none
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "path/udp/udp_priv.h"
+
+static struct roce_flow stray_flow(const struct node_mad *m)
+{
+	struct roce_flow flow = { .sport = m->sport,
+				  .traffic_class = m->traffic_class,
+				  .hop_limit = m->hop_limit };
+
+	memcpy(flow.sgid, m->sgid, sizeof(flow.sgid));
+	memcpy(flow.dgid, m->dgid, sizeof(flow.dgid));
+	return flow;
+}
+
+/* 0, or a counter's number + 1 saying why not. Nothing is known of the sender's identifications:
+ * the first packet of a source may have any. */
+static int stray_judge(struct udp *udp, const struct node_mad *m, struct pkt *p, u32 *payload)
+{
+	struct roce_source source = { .tracks = 0 };
+	struct roce_flow flow = stray_flow(m);
+	bool right = roce_icrc_matches(&source, &flow, m->payload, sizeof(m->payload),
+				       clock_coarse_ms());
+	int err;
+
+	flow.id = source.id;
+	flow.df = source.df;
+	if (udp_is_captured(udp))
+		capture_datagram(udp->cfg.capture, true, &flow, m->payload, sizeof(m->payload));
+	if (!right)
+		return COUNT_RX_ICRC + 1;
+	err = roce_unpack(m->payload, sizeof(m->payload) - ROCE_ICRC, p, payload);
+	return err == ROCE_PKEY_WRONG ? COUNT_RX_PKEY + 1 : err != 0 ? COUNT_RX_MALFORMED + 1 : 0;
+}
+
+bool udp_unpack_mad(struct udp *udp, const struct node_mad *m, struct pkt *p, const u8 **payload)
+{
+	u32 offset = 0;
+	int why = stray_judge(udp, m, p, &offset);
+
+	if (why == 0 && (p->dqpn != 1 || p->qp_type != IBV_QPT_UD || p->opcode != PKT_SEND_ONLY))
+		why = COUNT_RX_OPCODE + 1;
+	if (why != 0) {
+		udp_count(udp, (enum path_counter)(why - 1));
+		return false;
+	}
+	udp_count(udp, COUNT_RX_PACKETS);
+	p->sgid = m->sgid;
+	p->dgid = m->dgid;
+	p->traffic_class = m->traffic_class;
+	p->hop_limit = m->hop_limit;
+	p->flow_label = 0;
+	p->slid = p->dlid = 0;
+	p->sl = 0;
+	p->no_grh = false;
+	p->flags |= PKT_HAS_GRH;
+	*payload = m->payload + offset;
+	return true;
+}
