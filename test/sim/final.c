@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
+#include "tagged.h"
 
 enum {
 	QUIET_FINE = 100,
@@ -64,7 +64,7 @@ static struct sqp *quiet_waiting(void)
 
 static bool quiet_is_done(void)
 {
-	return lone_is_done() && quiet_waiting() == NULL && path_is_quiet();
+	return lone_is_done() && quiet_waiting() == NULL && tagged_is_done() && path_is_quiet();
 }
 
 static void quiet_turn(void *arg, u64 n)
@@ -122,6 +122,8 @@ static void quiet_wait(void)
 		sim_fail("qp %06x in state %u: #%llu has no completion after %u s of quiet", q->qpn,
 			 sqp_state(q), (ull)quiet_oldest(q)->tag,
 			 QUIET_LIMIT_S);
+	if (world.plan.tagged)
+		tagged_check_done();
 	world_run(world.now + 20 * NS_PER_MS, NULL);
 	for (u32 i = 0; i < sqp_count; i++)
 		quiet_check_overflowed(sqps[i]);
@@ -246,7 +248,11 @@ void final_run(void)
 	world_run(SIM_NEVER - 1, run_is_over);
 	quiet_begin();
 	quiet_wait();
+	if (world.plan.tagged)
+		tagged_finish();
 	end_flush();
+	if (world.plan.tagged)
+		tagged_check_flushed();
 	end_check_all();
 	end_free_all();
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
+#include "tagged.h"
 
 /* A packet under way. */
 struct flight {
@@ -56,6 +56,9 @@ void link_trace(const struct proc *p, enum trace_kind kind, const struct proc *p
 		const struct pkt *k, u64 extra)
 {
 	u64 other = peer == NULL ? 99 : peer->id;
+
+	if (kind == TR_RX)
+		tagged_saw(p, k);
 
 	trace(p, kind, other << 32 | (u64)k->flags << 16 | (u64)k->syndrome << 8 | k->opcode,
 	      (u64)k->ack_psn << 24 | k->psn, k->dqpn, extra << 32 | k->length);

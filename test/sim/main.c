@@ -1,4 +1,5 @@
-/* main.c: runs seeds. usage: simulate [--trace] FIRST [COUNT]
+/* main.c: runs seeds. usage: simulate [--trace] [--tags | --verbs] FIRST [COUNT]
+ * Each seed has two worlds, one of all verbs and one of tag-matching SRQs; an option chooses one.
  * Prints one line per seed (its hash) with COUNT 1, else a line at the end. Status 1 if an oracle
  * speaks.
  */
@@ -25,12 +26,13 @@ static void main_crashed(int number)
 }
 #endif
 
-static u64 main_run(u64 seed, bool tracing)
+/* One of the seed's two worlds. */
+static u64 main_run(u64 seed, bool tagged, bool tracing)
 {
 	struct itimerval patience = { .it_value.tv_sec = MAIN_PATIENCE_S };
 
 	setitimer(ITIMER_PROF, &patience, NULL);
-	world_begin(seed, tracing);
+	world_begin(seed, tagged, tracing);
 	final_run();
 	world_end();
 	return world.hash;
@@ -38,13 +40,17 @@ static u64 main_run(u64 seed, bool tracing)
 
 int main(int argc, char **argv)
 {
-	bool tracing = argc > 1 && strcmp(argv[1], "--trace") == 0;
 	u64 first, count, hash = 0, events = 0;
+	bool tracing = false;
+	int from = 0, to = 1;
 
-	argc -= tracing;
-	argv += tracing;
+	for (; argc > 1 && strncmp(argv[1], "--", 2) == 0; argc--, argv++) {
+		tracing |= strcmp(argv[1], "--trace") == 0;
+		from |= strcmp(argv[1], "--tags") == 0;
+		to &= strcmp(argv[1], "--verbs") != 0;
+	}
 	if (argc < 2 || argc > 3) {
-		fprintf(stderr, "usage: simulate [--trace] FIRST [COUNT]\n");
+		fprintf(stderr, "usage: simulate [--trace] [--tags | --verbs] FIRST [COUNT]\n");
 		return 2;
 	}
 	first = strtoull(argv[1], NULL, 0);
@@ -54,10 +60,11 @@ int main(int argc, char **argv)
 	signal(SIGSEGV, main_crashed);
 	signal(SIGABRT, main_crashed);
 #endif
-	for (u64 seed = first; seed < first + count; seed++) {
-		hash ^= main_run(seed, tracing);
-		events += world.events;
-	}
+	for (u64 seed = first; seed < first + count; seed++)
+		for (int tagged = from; tagged <= to; tagged++) {
+			hash ^= main_run(seed, tagged, tracing);
+			events += world.events;
+		}
 	printf("passed seed %llu and %llu more, %llu events, hash %016llx\n",
 	       (unsigned long long)first, (unsigned long long)count - 1,
 	       (unsigned long long)events, (unsigned long long)hash);

@@ -11,6 +11,7 @@
  *   post.c     requests drawn by lot
  *   judge.c    completions: is this one due, and is its status the right one?
  *   program.c  what a process does in its turns
+ *   tagged.h       a world of its own: tag-matching SRQs
  *   final.c    the end: everything must have ended, and everything must be given back
  */
 #ifndef SIM_MODEL_H
@@ -269,6 +270,8 @@ struct recv {
 
 /* ---- qp.c ---- */
 
+enum { TM_STREAM = 512 };
+
 /* Why a queue pair may be in the error state. */
 enum {
 	WHY_PROGRAM = 1, /* its own program moved it there */
@@ -327,6 +330,17 @@ struct sqp {
 	bool asked_amiss; /* RC: the peer has asked it for what must be refused */
 	bool marked; /* a packet for it was, since the last CNP */
 	u64 cnp_ns;  /* when it last sent one; 0: never */
+	/* with a tag-matching SRQ (tagged.h) */
+	struct tagged *tm;
+	struct tagged_message *tagged_stream[TM_STREAM]; /* sent by it, in order */
+	/* tagged_next: of its peer's, to be reported */
+	u32 tagged_sent, tagged_next;
+	u32 tagged_posted;				 /* requests in its send queue */
+	/* A first packet has come of a message that may not have been reported: how many
+	 * completions there were then. It is one of the first tagged_until of its peer's. */
+	bool tagged_begun;
+	u64 tagged_begun_at;
+	u32 tagged_until;
 };
 
 enum { SIM_QPS = 512 };
@@ -344,6 +358,8 @@ static inline bool sqp_state_receives(u32 s)
 struct sqp *sqp_find(const struct proc *p, u32 qpn);
 /* One with an engine, in RESET. NULL: there are enough. */
 struct sqp *sqp_create(struct proc *p, u32 type);
+/* Its engine's part, once all of it is known. */
+void sqp_create_engine(struct sqp *q);
 /* Two connected queue pairs, or one for datagrams; they reach RTS by and by. */
 void pair_open(struct proc *a, struct proc *b, u32 type);
 /* Both are new, the first one's wishes count: cells. */

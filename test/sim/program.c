@@ -3,7 +3,7 @@
  */
 #include <stdlib.h>
 
-#include "model.h"
+#include "tagged.h"
 
 enum { PROGRAM_CQES = 8192 };
 
@@ -62,12 +62,14 @@ static void setup_keys(struct proc *p)
 
 void program_setup(struct proc *p)
 {
-	u32 cqs = (u32)rng_range(RNG, 1, SIM_CQS);
+	u32 cqs = world.plan.tagged ? 0 : (u32)rng_range(RNG, 1, SIM_CQS);
 
 	for (u32 i = 0; i < cqs; i++)
 		setup_cq(p, i != 0 && rng_percent(RNG, world.plan.small_cq_percent));
 	setup_keys(p);
-	if (rng_percent(RNG, 40))
+	if (world.plan.tagged)
+		tagged_setup(p);
+	else if (rng_percent(RNG, 40))
 		setup_srq(p);
 	proc_wake(p, p->program_ns);
 }
@@ -76,6 +78,8 @@ void program_teardown(struct proc *p)
 {
 	for (u32 pd = 0; pd < SIM_PDS; pd++)
 		sim_check(mem_deregister(&p->mem, p->local_key[pd]) == 0, "a key is gone");
+	if (p->tm != NULL)
+		tagged_teardown(p);
 	if (p->srq != NULL) {
 		event_check_taken(p->srq);
 		list_for_each_safe(r, &p->srq->recvs, struct recv, node)
@@ -263,6 +267,10 @@ void program_turn(struct proc *p)
 	if (world.turns >= RUN_TURNS)
 		return;
 	world.turns++;
+	if (p->tm != NULL) {
+		tagged_turn(p);
+		return;
+	}
 	turn_open(p);
 	turn_receive(p);
 	q = turn_pick(p);
@@ -283,6 +291,8 @@ void program_turn(struct proc *p)
 
 void program_poll(struct proc *p)
 {
+	if (p->tm != NULL)
+		tagged_poll(p);
 	for (u32 i = 0; i < p->cq_count; i++)
 		if (world.quiet || rng_percent(RNG, 80))
 			judge_poll(p, p->cqs[i],
@@ -302,6 +312,10 @@ static void quiet_close(struct sqp *q)
 
 void program_quiet_turn(struct proc *p)
 {
+	if (p->tm != NULL) {
+		tagged_quiet_turn(p);
+		return;
+	}
 	if (p->srq != NULL)
 		post_srq(p->srq, p->srq->max_wr);
 	for (u32 i = 0; i < sqp_count; i++) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
+#include "tagged.h"
 
 struct sqp *sqps[SIM_QPS];
 u32 sqp_count;
@@ -81,7 +81,7 @@ void sqp_draw(struct sqp *q)
 	q->sq_psn &= 0xffffff;
 }
 
-static void sqp_create_engine(struct sqp *q)
+void sqp_create_engine(struct sqp *q)
 {
 	struct ibt_qp_init init = { .type = q->type,
 				    .qpn = q->qpn,
@@ -89,7 +89,9 @@ static void sqp_create_engine(struct sqp *q)
 				    .cap = q->cap,
 				    .send_cq = &q->send_cq->cq,
 				    .recv_cq = &q->recv_cq->cq,
-				    .srq = q->srq == NULL ? NULL : q->srq->srq,
+				    .srq = q->tm != NULL    ? q->tm->srq
+					   : q->srq != NULL ? q->srq->srq
+							    : NULL,
 				    .sq_sig_all = q->sig_all,
 				    .owner = q->name,
 				    .counters = &q->counters };

@@ -26,6 +26,7 @@ enum {
 struct proc;
 struct sqp;
 struct srq;
+struct tagged;
 
 /* ---- trace.c ---- */
 
@@ -92,6 +93,7 @@ struct plan {
 	bool air_only;	/* also within a node */
 	bool ipv6;
 	u32 full_permille; /* sockets without room */
+	bool tagged; /* tag-matching SRQs and nothing else (tagged.h) */
 	u32 lone; /* requesters without a peer queue pair, once it is quiet */
 };
 
@@ -130,7 +132,8 @@ struct world {
 extern struct world world;
 #define RNG (&world.rng)
 
-void world_begin(u64 seed, bool tracing);
+/* `tagged`: the world of tag-matching SRQs, else that of all other verbs. */
+void world_begin(u64 seed, bool tagged, bool tracing);
 /* Runs `fn(arg, n)` at the virtual instant. Events of one instant run in the order they were
  * added. */
 void world_at(u64 when, void (*fn)(void *arg, u64 n), void *arg, u64 n);
@@ -165,6 +168,7 @@ struct proc {
 	struct scq *cqs[SIM_CQS];
 	u32 cq_count;
 	struct srq *srq;
+	struct tagged *tm; /* NULL: this is not the world of tags */
 	struct sqp *fresh; /* the last one that received something */
 	u32 next_index; /* of a queue pair's number */
 	u32 local_key[SIM_PDS]; /* the whole arena, for local use */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "tagged.h"
 
 struct event {
 	u64 at, order;
@@ -12,6 +12,8 @@ struct event {
 	void *arg;
 	u64 n;
 };
+
+enum { WORLD_TAGGED = 0x746167 };
 
 struct world world;
 static struct event *heap;
@@ -115,15 +117,17 @@ static u32 plan_lone(u64 seed)
 	return lot % 2 == 0 ? 0 : 1 + (u32)(lot >> 32) % (lot % 4 == 1 ? 6 : 40);
 }
 
-void world_begin(u64 seed, bool tracing)
+void world_begin(u64 seed, bool tagged, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
 	world.seed = seed;
 	world.tracing = tracing;
 	world.now = 1000000;
-	world.rng.state = rng_mix(seed + 1);
+	world.rng.state = rng_mix(seed + 1) ^ (tagged ? WORLD_TAGGED : 0);
 	plan_draw(&world.plan);
 	world.plan.lone = plan_lone(seed);
+	if (tagged)
+		tagged_draw_plan(&world.plan);
 	air_draw_weather();
 	world.requests_left = world.plan.requests;
 	heap_count = 0;
