@@ -301,6 +301,150 @@ static void query_device_ex__as_query_device_and_more(void **state)
 	assert_int_equal(ib_query_device_ex(rig.dev, &attr), -EINVAL);
 }
 
+/* ---- tag matching ---------------------------------------------------------------------------- */
+
+/* As libibverbs' struct ibv_tmh. */
+struct tag_header {
+	u8 opcode, reserved[3];
+	u8 app_ctx[4], tag[8]; /* network order */
+};
+
+enum { EAGER = 3, TAG = 0x42, APP_CTX = 0x77, PAYLOAD = 8, BUFFER_AT = 2 * RIG_PAGE };
+
+static struct tags {
+	struct ib_cq *cq, *sends;
+	struct ib_srq *srq;
+	struct ib_qp *from, *to;
+} tags;
+
+/* Skips the test if the device cannot match tags. */
+static void tags_open(void)
+{
+	struct ib_device_attr_ex attr = { .size = sizeof(attr) };
+	struct ib_srq_init_attr_ex init = { .size = sizeof(init),
+					    .srq_type = IB_SRQT_TM,
+					    .base.attr = { .max_wr = 8, .max_sge = 1 },
+					    .max_num_tags = 8,
+					    .max_ops = 8 };
+
+	assert_int_equal(ib_query_device_ex(rig.dev, &attr), 0);
+	if (!(attr.tm_caps.flags & IB_TM_CAP_RC))
+		skip();
+	assert_true(attr.tm_caps.max_num_tags >= 8 && attr.tm_caps.max_ops >= 8);
+	tags.cq = needs_cq(IB_CQ_FLAGS_TM_INFO, CQE);
+	tags.sends = rig_cq(CQE);
+	init.cq = tags.cq;
+	tags.srq = rig_ok(ib_create_srq_ex(rig.pd, &init));
+	tags.from = rig_qp(IB_QPT_RC, tags.sends, tags.sends, NULL);
+	tags.to = rig_qp(IB_QPT_RC, tags.sends, tags.sends, tags.srq);
+	rig_connect(tags.from, &rig.gid, tags.to->qp_num);
+	rig_connect(tags.to, &rig.gid, tags.from->qp_num);
+}
+
+static void tags_close(void)
+{
+	assert_int_equal(ib_destroy_srq(tags.srq), -EBUSY);
+	assert_int_equal(ib_destroy_qp(tags.from), 0);
+	assert_int_equal(ib_destroy_qp(tags.to), 0);
+	assert_int_equal(ib_destroy_cq(tags.cq), -EBUSY);
+	assert_int_equal(ib_destroy_srq(tags.srq), 0);
+	assert_int_equal(ib_destroy_cq(tags.cq), 0);
+	assert_int_equal(ib_destroy_cq(tags.sends), 0);
+}
+
+static void tags_send(u8 tag)
+{
+	struct tag_header header = { .opcode = EAGER, .app_ctx[3] = APP_CTX, .tag[7] = tag };
+
+	memcpy(rig.buf, &header, sizeof(header));
+	memset(rig.buf + sizeof(header), tag, PAYLOAD);
+	rig_send_bytes(tags.from, tag, 0, sizeof(header) + PAYLOAD, 0);
+	rig_drain(tags.sends, 1);
+}
+
+static void post_srq_ops__a_message_finds_its_tag(void **state)
+{
+	struct ib_sge sge = rig_sge(BUFFER_AT, PAYLOAD);
+	struct ib_ops_wr wr = { .wr_id = 5,
+				.opcode = IB_WR_TAG_ADD,
+				.flags = IB_OPS_SIGNALED,
+				.tm.add = { .recv_wr_id = 6,
+					    .sg_list = &sge,
+					    .num_sge = 1,
+					    .tag = TAG,
+					    .mask = ~0ull } };
+	const u8 wanted[PAYLOAD] = { TAG, TAG, TAG, TAG, TAG, TAG, TAG, TAG };
+	struct ib_wc_side side;
+	struct ib_wc wc;
+
+	tags_open();
+	assert_int_equal(ib_post_srq_ops(tags.srq, &wr, NULL), 0);
+	wc = take_whole(tags.cq, &side);
+	assert_int_equal(wc.opcode, IB_WC_TM_ADD);
+	assert_int_equal(wc.wr_id, 5);
+	tags_send(TAG);
+	wc = take_whole(tags.cq, &side);
+	assert_int_equal(wc.opcode, IB_WC_TM_RECV);
+	assert_int_equal(wc.wr_id, 6);
+	assert_int_equal(wc.wc_flags & IB_WC_TM_MATCH, IB_WC_TM_MATCH);
+	assert_int_equal(side.tm_tag, TAG);
+	assert_int_equal(side.tm_priv, APP_CTX);
+	if (!(wc.wc_flags & IB_WC_TM_DATA_VALID))
+		wc = take_whole(tags.cq, &side);
+	assert_int_equal(wc.wc_flags & IB_WC_TM_DATA_VALID, IB_WC_TM_DATA_VALID);
+	assert_int_equal(wc.byte_len, PAYLOAD);
+	assert_memory_equal(rig.buf + BUFFER_AT, wanted, PAYLOAD);
+	tags_close();
+}
+
+static void post_srq_ops__a_message_without_one_takes_a_receive(void **state)
+{
+	struct ib_sge sge = rig_sge(BUFFER_AT, RIG_PAGE);
+	struct ib_recv_wr recv = { .wr_id = 7, .sg_list = &sge, .num_sge = 1 };
+	struct ib_ops_wr sync = { .wr_id = 8,
+				  .opcode = IB_WR_TAG_SYNC,
+				  .flags = IB_OPS_SIGNALED };
+	struct ib_wc_side side;
+	struct ib_wc wc;
+
+	tags_open();
+	assert_int_equal(ib_post_srq_recv(tags.srq, &recv, NULL), 0);
+	tags_send(TAG);
+	wc = take_whole(tags.cq, &side);
+	assert_int_equal(wc.opcode, IB_WC_TM_RECV);
+	assert_int_equal(wc.wr_id, 7);
+	assert_int_equal(wc.wc_flags & (IB_WC_TM_MATCH | IB_WC_TM_DATA_VALID), 0);
+	assert_int_equal(side.tm_tag | side.tm_priv, 0);
+	assert_memory_equal(rig.buf + BUFFER_AT, rig.buf, sizeof(struct tag_header) + PAYLOAD);
+	assert_int_equal(ib_post_srq_ops(tags.srq, &sync, NULL), 0);
+	assert_int_equal(take_whole(tags.cq, &side).wc_flags, IB_WC_TM_SYNC_REQ);
+	sync.flags |= IB_OPS_TM_SYNC;
+	sync.tm.unexpected_cnt = 1;
+	assert_int_equal(ib_post_srq_ops(tags.srq, &sync, NULL), 0);
+	wc = take_whole(tags.cq, &side);
+	assert_int_equal(wc.opcode, IB_WC_TM_SYNC);
+	assert_int_equal(wc.wc_flags, 0);
+	tags_close();
+}
+
+static void post_srq_ops__refuses_bad_operations_and_other_queues(void **state)
+{
+	struct ib_ops_wr bad_one = { .opcode = (enum ib_ops_wr_opcode)9 }, *bad = NULL;
+	struct ib_ops_wr first = { .opcode = IB_WR_TAG_SYNC, .next = &bad_one };
+	struct ib_srq_init_attr init = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ib_srq *plain;
+
+	tags_open();
+	assert_int_equal(ib_post_srq_ops(tags.srq, &first, &bad), -EINVAL);
+	assert_ptr_equal(bad, &bad_one);
+	first.next = NULL;
+	plain = rig_ok(ib_create_srq(rig.pd, &init));
+	assert_int_equal(ib_post_srq_ops(plain, &first, &bad), -EINVAL);
+	assert_ptr_equal(bad, &first);
+	assert_int_equal(ib_destroy_srq(plain), 0);
+	tags_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +461,11 @@ int main(void)
 		cmocka_unit_test_setup(ignore_overrun__loses_in_silence, rig_setup),
 		cmocka_unit_test_setup(modify_cq__one_event_for_several_completions, rig_setup),
 		cmocka_unit_test_setup(query_device_ex__as_query_device_and_more, rig_setup),
+		cmocka_unit_test_setup(post_srq_ops__a_message_finds_its_tag, rig_setup),
+		cmocka_unit_test_setup(post_srq_ops__a_message_without_one_takes_a_receive,
+				       rig_setup),
+		cmocka_unit_test_setup(post_srq_ops__refuses_bad_operations_and_other_queues,
+				       rig_setup),
 	};
 
 	return rig_run_tests(tests);

@@ -115,6 +115,11 @@ void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 
 static int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *attr)
 {
+	attr->tm_caps = (struct ib_tm_caps){ .max_rndv_hdr_size = IBT_TM_MAX_RNDV_HDR,
+					     .max_num_tags = IBT_TM_MAX_TAGS,
+					     .flags = IB_TM_CAP_RC,
+					     .max_ops = IBT_TM_MAX_OPS,
+					     .max_sge = IBT_TM_MAX_SGE };
 	attr->cq_caps = (struct ib_cq_caps){ .max_cq_moderation_count = UINT16_MAX,
 					     .max_cq_moderation_period = UINT16_MAX };
 	return 0;
