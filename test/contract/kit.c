@@ -4,9 +4,34 @@
 #include "kit.h"
 
 #include <rdma/ib_cache.h>
+#include <rdma/ib_extended.h>
 
 struct kit kit;
 static union ib_gid kit_group;
+
+static void kit_open_tags(void)
+{
+	struct ib_device_attr_ex attr = { .size = sizeof(attr) };
+	struct ib_srq_init_attr_ex init = { .size = sizeof(init),
+					    .srq_type = IB_SRQT_TM,
+					    .base.attr = { .max_wr = 64, .max_sge = 1 },
+					    .max_num_tags = 64,
+					    .max_ops = 64 };
+
+	assert_int_equal(ib_query_device_ex(rig.dev, &attr), 0);
+	if (attr.tm_caps.max_num_tags == 0)
+		return;
+	init.cq = kit.tags_cq = rig_cq(256);
+	kit.tags = rig_ok(ib_create_srq_ex(rig.pd, &init));
+}
+
+static void kit_close_tags(void)
+{
+	if (!kit.tags)
+		return;
+	assert_int_equal(ib_destroy_srq(kit.tags), 0);
+	assert_int_equal(ib_destroy_cq(kit.tags_cq), 0);
+}
 
 void kit_open(void)
 {
@@ -31,12 +56,14 @@ void kit_open(void)
 	if (rig.dev->alloc_mw)
 		kit.mw = rig_ok(ib_alloc_mw(rig.pd));
 	kit.pool = rig_ok(ib_create_fmr_pool(rig.pd, &pp));
+	kit_open_tags();
 }
 
 void kit_close(void)
 {
 	assert_int_equal(count_get(&kit.first_failure), 0);
 	assert_int_equal(kit.failures, 0);
+	kit_close_tags();
 	assert_int_equal(ib_destroy_fmr_pool(kit.pool), 0);
 	if (kit.mw)
 		assert_int_equal(ib_dealloc_mw(kit.mw), 0);
@@ -170,6 +197,22 @@ static void kit_memory(void)
 	EXPECT(kit_poll(kit.rc.scq));
 }
 
+static void kit_tags(void)
+{
+	struct ib_sge sge = rig_sge(4096, 64);
+	struct ib_ops_wr wr = { .opcode = IB_WR_TAG_ADD,
+				.flags = IB_OPS_SIGNALED,
+				.tm.add = { .sg_list = &sge, .num_sge = 1, .tag = 1, .mask = 1 } };
+
+	if (!kit.tags)
+		return;
+	EXPECT(ib_post_srq_ops(kit.tags, &wr, NULL) == 0);
+	EXPECT(kit_poll(kit.tags_cq));
+	wr.opcode = IB_WR_TAG_DEL;
+	EXPECT(ib_post_srq_ops(kit.tags, &wr, NULL) == 0);
+	EXPECT(kit_poll(kit.tags_cq));
+}
+
 static void kit_rest(void)
 {
 	struct ib_event event = { .device = rig.dev,
@@ -189,6 +232,7 @@ void kit_round(void)
 	kit_connected();
 	kit_datagrams();
 	kit_memory();
+	kit_tags();
 	kit_rest();
 	count_add(&kit.rounds);
 }

@@ -11,6 +11,8 @@ struct kit {
 	struct link rc, ud;
 	struct ib_ah *group_ah;
 	struct ib_srq *srq;
+	struct ib_srq *tags; /* a tag-matching one, and its CQ; NULL: the device has none */
+	struct ib_cq *tags_cq;
 	struct ib_fmr *fmr;
 	struct ib_mw *mw;
 	struct ib_fmr_pool *pool;

@@ -225,6 +225,23 @@ static void fuzz_query(void)
 	ibv_query_pkey(f.ctx, input_u8(&f.in), at, &pkey);
 }
 
+/* A tag-matching one, in place of a plain one. */
+static void fuzz_create_tags(void)
+{
+	struct ibv_srq_init_attr_ex init = { .attr = { fuzz_count(20), fuzz_count(5), 0 },
+					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+							  IBV_SRQ_INIT_ATTR_PD |
+							  IBV_SRQ_INIT_ATTR_CQ |
+							  IBV_SRQ_INIT_ATTR_TM,
+					     .srq_type = IBV_SRQT_TM,
+					     .pd = f.pd,
+					     .cq = f.cq[0],
+					     .tm_cap = { fuzz_count(10), fuzz_count(10) } };
+
+	if (f.srq == NULL)
+		f.srq = ibv_create_srq_ex(f.ctx, &init);
+}
+
 /* ---- requests ---- */
 
 static void fuzz_sges(struct ibv_sge sge[SGES], bool inlined)
@@ -320,6 +337,41 @@ static void fuzz_post_receive(void)
 	fuzz_need(err == 0 || bad == &wr, "the culprit is none of the list");
 }
 
+static void fuzz_fill_op(struct ibv_ops_wr *wr, struct ibv_sge *sge)
+{
+	u8 opcode = input_u8(&f.in), count = input_u8(&f.in), flags = input_u8(&f.in);
+
+	*wr = (struct ibv_ops_wr){ .wr_id = flags,
+				   .opcode = opcode < 230 ? opcode % 3 : opcode,
+				   .flags = flags & (flags >= 128 ? 0xff : 3) };
+	fuzz_sges(sge, false);
+	wr->tm.unexpected_cnt = fuzz_count(10);
+	wr->tm.handle = fuzz_count(10);
+	wr->tm.add.recv_wr_id = opcode;
+	wr->tm.add.sg_list = sge;
+	wr->tm.add.num_sge = count < 200 ? count % (SGES + 1) : count < 230 ? count : -count;
+	wr->tm.add.tag = fuzz_count(4);
+	wr->tm.add.mask = fuzz_count(4);
+}
+
+/* On whatever SRQ there is. */
+static void fuzz_post_ops(void)
+{
+	struct ibv_sge sge[LIST][SGES];
+	struct ibv_ops_wr wr[LIST], *bad = NULL;
+	int n = 1 + input_u8(&f.in) % LIST, err;
+
+	if (f.srq == NULL)
+		return;
+	for (int i = 0; i < n; i++) {
+		fuzz_fill_op(&wr[i], sge[i]);
+		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
+	}
+	err = ibv_post_srq_ops(f.srq, wr, &bad);
+	fuzz_errno(err);
+	fuzz_need(err == 0 || (bad >= wr && bad < wr + n), "the culprit is none of the list");
+}
+
 static void fuzz_bind(void)
 {
 	struct ibv_mr *mr = f.mr[input_u8(&f.in) % MRS];
@@ -347,7 +399,10 @@ static void fuzz_poll(void)
 static void fuzz_arm(void)
 {
 	struct ibv_cq *cq = fuzz_cq();
-	struct ibv_modify_cq_attr attr = { .attr_mask = fuzz_count(4), .moderate = { 3, 4 } };
+	struct ibv_modify_cq_attr attr = {
+		.attr_mask = fuzz_count(4),
+		.moderate = { (uint16_t)fuzz_count(70), (uint16_t)fuzz_count(9) },
+	};
 	u8 how = input_u8(&f.in);
 
 	fuzz_errno(ibv_req_notify_cq(cq, how & 1));
@@ -394,7 +449,7 @@ static void (*const calls[])(void) = {
 	fuzz_create_mr, fuzz_create_qp, fuzz_create_ah,	   fuzz_create_srq, fuzz_modify,
 	fuzz_modify,	fuzz_modify,	fuzz_query,	   fuzz_post_send,  fuzz_post_send,
 	fuzz_post_send, fuzz_poll,	fuzz_post_receive, fuzz_bind,	    fuzz_arm,
-	fuzz_extended,
+	fuzz_extended,	fuzz_create_tags, fuzz_post_ops,
 };
 
 /* ---- beginning and end ---- */
