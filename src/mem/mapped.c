@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/vma.h"
-#include "mem/mem_priv.h"
+#include "mem/mapped.h"
 
 struct mapped {
 	u64 at, end; /* the rest that is not yet known to be mapped */

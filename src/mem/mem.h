@@ -5,6 +5,12 @@
  * part. Entries live in a table that may be *published*: placed in shared memory that peer
  * processes map read-only, so that they check a key themselves (path/shm). An entry's content
  * changes only while its `key` word is 0 and no peer holds a hazard on it.
+ *
+ *   table.c     allocates indexes, and makes every change of an entry
+ *   access.h/c  lookups: contiguous regions; windows, page lists, the whole address space
+ *   copy.h/c    scatter, gather, and the ordered copy of one-sided writes
+ *   populate.c  makes pages present, as pinning does
+ *   mapped.c    tells whether a long range is mapped
  */
 #ifndef MEM_MEM_H
 #define MEM_MEM_H
@@ -193,6 +199,7 @@ int mem_pieces(const struct mem_table *t, u32 pd, struct mem_cursor *c, size_t n
 	       struct iovec *iov, int max);
 u64 mem_list_length(const struct ibv_sge *sge, int count);
 
-#include "mem/mem_inline.h"
+#include "mem/access.h"
+#include "mem/copy.h"
 
 #endif

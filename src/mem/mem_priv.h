@@ -33,10 +33,4 @@ static inline u32 mem_index(u32 key)
 	return key >> MEM_TAG_BITS;
 }
 
-/* Tells whether [start, end) is anonymous memory of this process, readable, and writable if `write`
- * is set. False also if that is unknown. Takes no longer for a longer range. */
-bool mem_is_mapped(u64 start, u64 end, bool write);
-/* For older kernels: touches each page of [first, end). 0 or -EFAULT. */
-int mem_populate_by_touch(u64 first, u64 end, u64 page_size, bool write);
-
 #endif

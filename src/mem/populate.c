@@ -17,7 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "mem/mem_priv.h"
+#include "mem/mapped.h"
+#include "mem/mem.h"
+#include "mem/populate.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22

@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "mem/mem_priv.h"
+#include "mem/mem.h"
+#include "mem/populate.h"
 
 enum { PAGES = 8 };
 

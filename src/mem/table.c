@@ -6,7 +6,7 @@
  * A change goes: claim the index (state BUSY, others wait) - clear the key - release the lock -
  * drain the peers' hazards and the page readers - take the lock - store the content - store the
  * key. If the drain fails the old key is stored again. So the content never changes under a peer
- * that checked the key with a hazard raised, and lookups without one (mem_inline.h) notice the
+ * that checked the key with a hazard raised, and lookups without one (access.h) notice the
  * change by the key.
  */
 #include <errno.h>

@@ -1,15 +1,12 @@
-/* mem_inline.h: the fast halves of lookup and copy: a contiguous region, one scatter/gather
- * element. Included by mem.h only.
+/* access.h: the fast half of lookups: contiguous regions. Included by mem.h only.
  *
  * Lookups take no lock. They read an entry like a sequence lock with the key as the sequence: key,
  * content, key again. Each load of content acquires, so that the second look at the key cannot come
  * before it; a writer has cleared the key before it stores content (entry_fill in table.c), and the
  * next key of an index differs from the last.
  */
-#ifndef MEM_MEM_INLINE_H
-#define MEM_MEM_INLINE_H
-
-#include <string.h>
+#ifndef MEM_ACCESS_H
+#define MEM_ACCESS_H
 
 #include "mem/mem.h"
 
@@ -18,7 +15,7 @@ struct mem_view {
 	u64 local; /* address in this process; MEM_PAGES: offset from the first page's beginning */
 	u32 flags;
 	u32 qpn, parent; /* of a window */
-};
+} OWNED_BY(the thread that looks up);
 
 extern char mem_nothing[8]; /* the place of zero bytes */
 
@@ -26,9 +23,6 @@ void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, const stru
 		     u32 *piece);
 void *mem_remote_slow(const struct mem_table *t, u32 qpn, u32 rkey, u64 length, u32 access,
 		      const struct mem_view *v, u64 *piece);
-int mem_scatter_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, const void *src,
-		     size_t n);
-int mem_gather_slow(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst, size_t n);
 
 /* Checks key, pd, access and bounds of a non-empty range. Index 0 is never in use and its length
  * stays 0, so that the key 0, which equals an invalid entry's, fails at the bounds. */
@@ -106,51 +100,6 @@ static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 r
 	if (unlikely(v.flags & (MEM_WINDOW | MEM_PAGES | MEM_ALL)))
 		return mem_remote_slow(t, qpn, rkey, length, access, &v, piece);
 	return (void *)(uintptr_t)v.local;
-}
-
-/* Returns the next n bytes at the cursor if they lie in one element and one piece, and moves the
- * cursor; else NULL: use the general way. */
-static inline void *mem_cursor_take(const struct mem_table *t, u32 pd, struct mem_cursor *c,
-				    size_t n, u32 access)
-{
-	const struct ibv_sge *sge;
-	u64 va;
-	u32 piece;
-	void *p;
-
-	if (unlikely(c->index >= c->count))
-		return NULL;
-	sge = &c->sge[c->index];
-	if (unlikely(n > sge->length - c->offset))
-		return NULL;
-	va = sge->addr + c->offset;
-	if (unlikely(va < sge->addr))
-		return NULL;
-	p = mem_local(t, pd, sge->lkey, va, (u32)n, access, &piece);
-	if (unlikely(!p || piece != n))
-		return NULL;
-	c->offset += (u32)n;
-	return p;
-}
-
-static inline int mem_scatter(const struct mem_table *t, u32 pd, struct mem_cursor *c,
-			      const void *src, size_t n)
-{
-	void *p = mem_cursor_take(t, pd, c, n, IBV_ACCESS_LOCAL_WRITE);
-
-	if (unlikely(!p))
-		return mem_scatter_slow(t, pd, c, src, n);
-	return fault_copy(p, src, n); /* on the self path both ends may be the same memory */
-}
-
-static inline int mem_gather(const struct mem_table *t, u32 pd, struct mem_cursor *c, void *dst,
-			     size_t n)
-{
-	const void *p = mem_cursor_take(t, pd, c, n, 0);
-
-	if (unlikely(!p))
-		return mem_gather_slow(t, pd, c, dst, n);
-	return fault_copy(dst, p, n);
 }
 
 #endif
