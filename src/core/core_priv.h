@@ -1,5 +1,13 @@
-/* core_priv.h: what the files of this room share: the midlayer's half of a device, and how a
- * driver is called.
+/* core_priv.h: inside the midlayer: its half of a device, and how a driver is called.
+ *
+ *   device.c    registration               client.c     tells clients of devices
+ *   driver.c    probes the adapters        dispatch.c   asynchronous events
+ *   verbs.c     PDs, CQs, SRQs, QPs        extended.c   size-versioned creation
+ *   qp_state.c  the table of transitions   mr.c         regions, windows, FMRs
+ *   address.c   address handles            fmr_pool.c   FMR pools
+ *   mcast.c     multicast attachments      query.c, cache.c  attributes; cached GIDs and P_Keys
+ *   ucontext.c  handles of the doors       uverbs.c     the doors' calls beyond ib_*
+ *   convert.c   to libibverbs' layout      rate.c       static rates
  *
  * Locks, outermost first: a device's turn (held across clients' callbacks, so a sleeping one) >
  * clients.lock > registry.lock > core->lock > a vector's own. None of the struct locks is held

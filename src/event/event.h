@@ -5,6 +5,12 @@
  * handler never runs inside the call chain of a verb, and one item's handler never overlaps itself.
  * A *channel* is a descriptor: one write per event, so edge-triggered epoll works; any number per
  * process. Layer: above base only. queue, core, driver and the doors use it.
+ *
+ *   vector.c       vectors and their items
+ *   channel.c      completion channels
+ *   async_queue.c  asynchronous events of one opened context
+ *   tally.c        the descriptor behind channels and async queues
+ *   fork.c         resets all of them in a forked child
  */
 #ifndef EVENT_EVENT_H
 #define EVENT_EVENT_H

@@ -6,6 +6,14 @@
  * (serialised by a lock, may block); events arrive on a second one that the engine's thread
  * watches. If the node dies, requests start a new one and register again: the slots that this
  * process holds stay its own.
+ *
+ *   client.c      attaching, requests, recovery     events.c     unsolicited messages
+ *   connection.c  finds the node or starts it       spawn.c      starts the daemon
+ *   address.c     the node's name and address       place.c      places of its folder
+ *   message.c     packets with descriptors          await.c      the wait for a slow node
+ *   notice.c      the notice board                  udp_socket.c sockets as RoCEv2 needs them
+ *   protocol/     the messages, a header per service
+ *   daemon/       anyverbsd itself (daemon_priv.h)
  */
 #ifndef NODE_NODE_H
 #define NODE_NODE_H

@@ -2,6 +2,16 @@
  *
  * A `proc` is one connection: a process that attaches (two sockets: control, events), a tool, or a
  * connection that has not sent its first message yet.
+ *
+ *   daemon.c   start, main loop, end          proc.c      connections, life and death of processes
+ *   loop.c     the epoll loop                 events.c    unsolicited messages
+ *   service.c  finds a packet's service       serve_*.c   one service each
+ *   devices.c  devices and ports              config.c    GUID, GIDs, MTU and link of a device
+ *   host.c     the host's addresses           watch.c     their changes
+ *   udp.c      addresses and UDP sockets      udp_program.c  steers datagrams to processes
+ *   keeper.c   keeps sockets for the next node
+ *   slots.c    the QPN space                  pairs.c     pairs of processes
+ *   folder.c   the node's folder              sysfs.c, device_file.c  its files
  */
 #ifndef NODE_DAEMON_DAEMON_PRIV_H
 #define NODE_DAEMON_DAEMON_PRIV_H

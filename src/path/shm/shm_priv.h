@@ -1,4 +1,11 @@
-/* shm_priv.h: inside the shm room. */
+/* shm_priv.h: inside the shm room.
+ *
+ *   shm.c     the path's table: destinations, sending, receiving
+ *   link.c    a link's life               ring.c   packets through shared memory
+ *   direct.c  one-sided operations by the initiator alone, and the target's wait for them
+ *   board.c   what a process shows peers  reach.c  maps of a peer's memory file
+ *   space.c   copies by the kernel        tap.c    records what a link sends during a capture
+ */
 #ifndef PATH_SHM_SHM_PRIV_H
 #define PATH_SHM_SHM_PRIV_H
 
