@@ -20,7 +20,7 @@ const char *env_text(const char *name)
 
 void env_refuse(const char *name, const char *value, const char *what)
 {
-	log_error("base", "%s=%.64s means nothing: it takes %s", name, value, what);
+	log_error("base", "%s=%.64s is invalid: it takes %s", name, value, what);
 }
 
 bool env_means_switch(const char *value, bool *out)

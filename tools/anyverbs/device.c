@@ -91,5 +91,5 @@ int command_device(int argc, char **argv)
 		return device_change(PROTO_DEVICE_ADD, argv[1]);
 	if (argc == 2 && strcmp(argv[0], "remove") == 0)
 		return device_change(PROTO_DEVICE_REMOVE, argv[1]);
-	return command_fail(EXIT_USAGE, "device: add NAME, remove NAME or list");
+	return command_fail(EXIT_USAGE, "device: expects add NAME, remove NAME or list");
 }

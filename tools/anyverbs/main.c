@@ -19,56 +19,56 @@ static const struct {
 	  "usage: anyverbs run [--] PROGRAM [ARGUMENT...]\n"
 	  "\n"
 	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs in front of the system's.\n"
-	  "Starts the node if none is up; it ends by itself when nobody uses it.\n"
+	  "Starts the node if none is up; the node ends when it is idle.\n"
 	  "\n"
 	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },
 	{ "status", command_status, "show the node, its device and its processes",
 	  "usage: anyverbs status [--json]\n"
 	  "\n"
-	  "Shows the running node: its device with port state and GIDs, what has become of\n"
-	  "UDP port 4791 of each address, and the processes that are attached. It does not\n"
-	  "start a node.\n"
+	  "Shows the running node: its devices with port state and GIDs, the state of UDP\n"
+	  "port 4791 of each address, and the attached processes. It does not start a node.\n"
 	  "\n"
 	  "Exit codes: 0, or 1 if no node is up (with --json: {\"running\": false}).\n" },
 	{ "port", command_port, "take the device's port down, or up again",
 	  "usage: anyverbs port [DEVICE] up|down\n"
 	  "\n"
-	  "Sets the state of the port, as pulling the cable of an adapter does, or putting it\n"
-	  "back; else it follows the links of the interfaces. Programs get\n"
-	  "IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. While it is down nothing goes in or\n"
-	  "out, also between processes of this host: datagrams are lost, connections try\n"
-	  "again until their retries are used up. Starts the node if none is up; a node that\n"
-	  "ends forgets the state.\n"
+	  "Sets the state of the port of DEVICE (default: roce0), like a cable that is pulled\n"
+	  "or plugged in. Otherwise it follows the links of the interfaces. Programs get\n"
+	  "IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. A port that is down passes no packet,\n"
+	  "not even between processes of this host: datagrams are lost, RC connections\n"
+	  "retransmit until their retries are used up. Starts the node if none is up. The\n"
+	  "state lasts as long as the node.\n"
 	  "\n"
-	  "Exit codes: 0, also if the port was so already; 1 if there is no such device.\n" },
+	  "Exit codes: 0, also if the port had that state; 1 if there is no such device.\n" },
 	{ "device", command_device, "add a device, remove one, or list them",
 	  "usage: anyverbs device add NAME | remove NAME | list\n"
 	  "\n"
-	  "A node begins with the devices of ANYVERBS_DEVICES: roce0 and those that it names.\n"
-	  "add makes one more, roce and a number, which every process sees at once; remove\n"
-	  "takes one away, as pulling an adapter does. roce0 stays. list prints each device\n"
-	  "with its GUID and its port's state.\n"
-	  "add and remove start the node if none is up; a node that ends forgets them.\n"
+	  "A node starts with roce0 and the devices that ANYVERBS_DEVICES names.\n"
+	  "add makes another one, named roce and a number, which every process sees at once.\n"
+	  "remove takes one away, like an adapter that is unplugged; roce0 cannot be removed.\n"
+	  "list prints each device with its GUID and its port's state.\n"
+	  "add and remove start the node if none is up. A node that ends forgets added devices.\n"
 	  "\n"
-	  "Exit codes: 0; 1 if there is such a device already, or none, or no room.\n" },
-	{ "capture", command_capture, "record what is sent and received, for Wireshark",
+	  "Exit codes: 0; 1 if the device exists already (add), does not exist (remove), or\n"
+	  "there is no room for another one.\n" },
+	{ "capture", command_capture, "record packets for Wireshark",
 	  "usage: anyverbs capture [--snaplen BYTES] [--count FRAMES] [--seconds S] FILE\n"
 	  "\n"
-	  "Records what every process of the node sends and receives as RoCEv2 frames into\n"
-	  "FILE (pcapng; - is standard output), also what passes between processes of this\n"
-	  "host through memory: see anyverbs(1) for what is made up of that.\n"
+	  "Records the packets of every process of the node as RoCEv2 frames into FILE (pcapng;\n"
+	  "- is standard output). Local packets pass through memory: anyverbs(1) says which\n"
+	  "of their header fields are made up.\n"
 	  "Starts the node if none is up.\n"
 	  "\n"
-	  "  --snaplen BYTES  keep this much of a frame, 64 to 65535 (default: all)\n"
+	  "  --snaplen BYTES  keep so many bytes of a frame, 64 to 65535 (default: all)\n"
 	  "  --count FRAMES   end after so many\n"
 	  "  --seconds S      end after so many (default of both: at Ctrl-C)\n"
 	  "\n"
-	  "Exit codes: 0; 1 if somebody else captures, or FILE cannot be written.\n" },
+	  "Exit codes: 0; 1 if another capture runs, or FILE cannot be written.\n" },
 	{ "stop", command_stop, "end the node",
 	  "usage: anyverbs stop [--force]\n"
 	  "\n"
-	  "Ends the node, unless processes are attached. With --force it ends even then:\n"
-	  "they keep their connections and start another node.\n"
+	  "Ends the node, unless processes are attached. With --force it ends even then; the\n"
+	  "processes keep their connections and start another node.\n"
 	  "\n"
 	  "Exit codes: 0, also if no node is up; 1 if processes are attached.\n" },
 	{ "version", main_version, "print the version", "usage: anyverbs version\n" },
@@ -95,7 +95,7 @@ static int main_overview(FILE *out)
 	for (size_t i = 0; i < ARRAY_LEN(main_commands); i++)
 		fprintf(out, "  %-8s %s\n", main_commands[i].name, main_commands[i].summary);
 	fputs("\n`anyverbs COMMAND --help` explains a command. ANYVERBS_NODE chooses among the\n"
-	      "nodes of a machine; ANYVERBS_LOG=error|warn|info|debug shows what happens.\n",
+	      "nodes of a machine; ANYVERBS_LOG=error|warn|info|debug prints messages.\n",
 	      out);
 	return EXIT_OK;
 }

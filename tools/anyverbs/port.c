@@ -32,7 +32,7 @@ int command_port(int argc, char **argv)
 	int fd, err;
 
 	if (!port_parse(argc, argv, &request))
-		return command_fail(EXIT_USAGE, "port: up or down, and maybe a device in front");
+		return command_fail(EXIT_USAGE, "port: expects [DEVICE] up or [DEVICE] down");
 	fd = link_open(true);
 	if (fd < 0)
 		return command_fail(EXIT_FAILED, "port: %s", strerror(-fd));

@@ -118,7 +118,7 @@ int command_run(int argc, char **argv)
 		return command_fail(EXIT_USAGE, "run: unknown option %s", argv[0]);
 	}
 	if (argc == 0)
-		return command_fail(EXIT_USAGE, "run: which program?");
+		return command_fail(EXIT_USAGE, "run: no program given");
 	if (run_find_doors(doors, sizeof(doors)) < 0)
 		return access("/proc/self/exe", F_OK) == 0 ?
 			       command_fail(EXIT_CANNOT_RUN, "no %s in %s", RUN_DOOR, doors) :

@@ -275,7 +275,7 @@ static void status_print_node(const struct status *s)
 		     "anyverbsd(8))");
 	for (u32 i = 1; i < s->device_count; i++)
 		if (status_is_loopback(&s->devices[i]))
-			printf("device %s has a loopback address: other hosts are out of its reach "
+			printf("device %s has a loopback address: it does not reach other hosts "
 			       "(see ANYVERBS_ADDR in anyverbsd(8))\n",
 			       s->devices[i].device);
 	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n",
@@ -386,7 +386,7 @@ int command_status(int argc, char **argv)
 	err = status_ask(&s);
 	if (err == -ECONNREFUSED) {
 		puts(json ? "{\"running\": false}"
-			  : "no node is up (the first process that needs one starts it)");
+			  : "no node is up (the first verbs program starts one)");
 		return EXIT_FAILED;
 	}
 	if (err < 0)
