@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """docs/contract.md and the suite say the same: every test that is named exists in a file of the name it gives, every test of
-the suite is named, and each program runs over the drivers that the table tells."""
+the suite is named, and each program runs over the drivers that the table tells. And every test that docs/verification.md
+names exists."""
 import pathlib
 import re
 import sys
@@ -35,5 +36,13 @@ built = {f"{name}_test": variants.split() for name, variants in
          re.findall(r"^ *contract_test\((\w+) (?:\d+|\$\{\w+\}) ([\w -]+)\)", (root / "test/contract/CMakeLists.txt").read_text(), re.M)}
 if told != built:
     wrong.append(f"docs/contract.md: programs run over {built}, not {told}")
+everywhere = set()
+for path in [*root.glob("src/**/*_test.c"), *root.glob("test/**/*_test.c"), *root.glob("tools/**/*_test.c")]:
+    everywhere.update(re.findall(r"\b[a-z]\w*__\w+", path.read_text()))
+for number, line in enumerate((root / "docs/verification.md").read_text().splitlines(), 1):
+    for start, middle, end in re.findall(r"`(\.\.\.|)(\w*__\w*)(\*?)`", line):
+        pattern = re.compile((r"\w*" if start else "") + middle + (r"\w*" if end else ""))
+        if not any(pattern.fullmatch(test) for test in everywhere):
+            wrong.append(f"docs/verification.md:{number}: there is no test {middle}{end}")
 print("\n".join([*wrong, f"{len(named)} tests named, {len(wrong)} mistakes"]))
 sys.exit(bool(wrong) or len(named) < 50 or not built)
