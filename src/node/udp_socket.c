@@ -1,7 +1,7 @@
 /* udp_socket.c: opens and binds UDP sockets.
  * In:    addresses                     Out: descriptors
  * Runs:  any thread                    Locks: none
- * Spec:  IBA annex A17.9 (UDP port 4791)
+ * Spec:  IBA annex A17 (UDP port 4791)
  */
 #include "node/udp_socket.h"
 

@@ -50,7 +50,7 @@ enum {
 	PAYLOAD = 128,
 };
 
-/* What follows BTH, by RC's opcode; IBA vol 1, table 38. 0: reserved. */
+/* What follows BTH, by RC's opcode; IBA vol 1, 9.2.1 (OpCode). 0: reserved. */
 static const u8 roce_shape[PKT_OPCODES] = {
 	[PKT_SEND_FIRST] = PAYLOAD,
 	[PKT_SEND_MIDDLE] = PAYLOAD,

@@ -8,7 +8,8 @@
 
 #include "base/compiler.h"
 
-/* BTH opcodes without the transport's bits (the QP's type says which): IBA vol 1, table 38. */
+/* BTH opcodes without the transport's bits (the QP's type says which): IBA vol 1, 9.2.1 (OpCode).
+ * */
 enum pkt_opcode {
 	PKT_SEND_FIRST,
 	PKT_SEND_MIDDLE,
@@ -62,7 +63,7 @@ enum pkt_flags {
 	PKT_UNREACHED = 128,
 };
 
-/* AETH syndromes, IBA vol 1, 9.7.5.1.2. */
+/* AETH syndromes, IBA vol 1, 9.7.5.2 (AETH format). */
 enum { AETH_ACK = 0x1f, AETH_RNR = 0x20, AETH_NAK = 0x60 };
 enum {
 	NAK_PSN_SEQUENCE = 0,

@@ -4,7 +4,7 @@
  * mixed hosts can be read.
  *
  * In: flow labels, numbers of queue pairs    Out: ports    Runs: any thread    Locks: none
- * Spec: IBA annex A17.9.2 (UDP source port)
+ * Spec: IBA annex A17 (UDP source port)
  */
 #include "wire/roce.h"
 
