@@ -1,10 +1,11 @@
-/* absent.c: tells requesters on a reliable path that their target is absent or does not receive.
+/* absent.c: reports to requesters on a reliable path that their target is absent or does not
+ * receive.
  *
- * Such a path loses nothing, so nobody's timer runs: the requester waits until it is told. An
- * answer that finds no room is therefore kept; where too many wait, one answer to queue pair 0
- * stands for all of them, and everybody connected with us begins its timeout.
+ * Such a path loses nothing, so no timer runs: the requester waits for a response. A report that
+ * finds no room is therefore kept. If too many wait, one report to queue pair 0 stands for all of
+ * them, and each queue pair connected to this process begins its timeout.
  *
- * In:    packets that nobody takes    Out: PKT_ABSENT
+ * In:    packets that no queue pair takes    Out: PKT_ABSENT
  * Runs:  inside the path's callbacks, which is what guards path_dest.absent    Locks: none
  */
 #include <errno.h>

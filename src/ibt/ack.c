@@ -1,11 +1,11 @@
 /* ack.c: acknowledgements that the responder owes: sent now, at the end of the batch, in an idle
  * moment, or piggybacked on the next packet of the other direction.
  *
- * ack_word holds the PSN that is owed. Whoever exchanges it away sends it, so that the requester
+ * ack_word holds the PSN that is owed. The thread that exchanges it away sends it, so the requester
  * can piggyback it without rq_lock.
  *
  * In:    requests that the responder has accepted    Out: PKT_ACK, PKT_HAS_ACK
- * Runs:  whoever receives; the requester
+ * Runs:  the receiving thread; the requester
  * Locks: rq_lock; the lists belong to the path's callbacks
  * Spec:  IBA vol 1, 9.7.5.1 (acknowledgements), 9.7.5.1.2 (coalesced ones)
  */
@@ -37,11 +37,11 @@ bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn)
 	else if (syndrome == AETH_ACK && err == -EAGAIN)
 		__atomic_store_n(&qp->resp.ack_word, ACK_OWED | (psn & PSN_MASK), __ATOMIC_RELEASE);
 	else
-		qp->resp.nak_sent = false; /* the next packet has it said again */
+		qp->resp.nak_sent = false; /* the next packet repeats it */
 	return err == 0;
 }
 
-/* Settles whether the acknowledgement that waited for a ride had one. */
+/* Notes whether the delayed acknowledgement was piggybacked. */
 static void ack_settle(struct ibt_qp *qp)
 {
 	if (qp->resp.ack_waits && ack_is_owed(qp))
@@ -50,10 +50,10 @@ static void ack_settle(struct ibt_qp *qp)
 	__atomic_store_n(&qp->resp.ack_went_ahead, false, __ATOMIC_RELAXED);
 }
 
-/* Everything before epsn is to be acknowledged: at the end of the batch if the peer asked
- * (`urgent`), else when there is a moment. Where the consumer has just been seen to answer at once,
- * the answer takes it along; if it does not, the next idle poll or the engine's next tick (1 ms)
- * sends it, and the next one goes at once again. On a wire nothing takes it along. */
+/* Owes an acknowledgement of everything before epsn: at the end of the batch if the peer requested
+ * it (`urgent`), else in an idle poll. If the consumer's last response came at once, the next
+ * response piggybacks it; if none comes, the next idle poll or the engine's next tick (1 ms) sends
+ * it, and later ones are not delayed. Nothing is piggybacked on a wire. */
 void ack_owe(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 {
 	ack_settle(qp);
@@ -95,7 +95,7 @@ bool ack_ride(struct ibt_qp *qp)
 	u32 word;
 
 	if (!ack_is_owed(qp)) {
-		/* the next one may wait for this ride */
+		/* the next one may be piggybacked */
 		if (__atomic_exchange_n(&qp->resp.ack_went_ahead, false, __ATOMIC_RELAXED))
 			__atomic_store_n(&qp->resp.ack_rides, true, __ATOMIC_RELAXED);
 		return false;

@@ -8,9 +8,9 @@
  * else in an idle moment. `from`: where the request came from, whose callback runs. */
 void ack_owe(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	REQUIRES(qp->resp.rq_lock);
-/* Sends an acknowledgement or a NAK of `psn` now. True: the path has taken it, and whatever was
- * sent before it. False: an acknowledgement is owed again; a NAK is lost, and the next packet
- * out of sequence has it said again. */
+/* Sends an acknowledgement or a NAK of `psn` now. True: the path has taken it, and all that was
+ * sent before it. False: an acknowledgement is owed again; a NAK is lost, and the next packet out
+ * of sequence causes another. */
 bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn) REQUIRES(qp->resp.rq_lock);
 /* Sends an owed acknowledgement as a packet of its own, behind packets just sent: on a path that
  * piggybacks none it still shares their flush. The caller holds sq_lock. True: sent, and
@@ -31,8 +31,8 @@ static inline bool ack_is_owed(const struct ibt_qp *qp)
 	return (__atomic_load_n(&qp->resp.ack_word, __ATOMIC_RELAXED) & ACK_OWED) != 0;
 }
 
-/* Nothing was owed when a message went: if an acknowledgement went ahead of it, the next may
- * wait for a ride. */
+/* Nothing was owed when a message went: if an acknowledgement was sent before it, the next one may
+ * be piggybacked. */
 static inline void ack_missed_ride(struct ibt_qp *qp)
 {
 	if (unlikely(__atomic_load_n(&qp->resp.ack_went_ahead, __ATOMIC_RELAXED))) {

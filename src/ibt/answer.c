@@ -1,7 +1,7 @@
 /* answer.c: the responder's READs and atomics: executed in order, answered when the path has room,
  * kept for duplicates.
  * In: requests in sequence, and duplicates    Out: registered memory, answers
- * Runs: whoever receives    Locks: rq_lock    Spec: IBA vol 1, 9.4.4, 9.4.5, 9.7.5.1.1
+ * Runs: the receiving thread    Locks: rq_lock    Spec: IBA vol 1, 9.4.4, 9.4.5, 9.7.5.1
  */
 #include <errno.h>
 
@@ -23,8 +23,8 @@ static struct resp_resource *answer_slot(struct ibt_qp *qp, u32 index) REQUIRES(
 	return &qp->resp.resources[index % qp->resp.resource_count];
 }
 
-/* A peer that keeps to the number agreed asks for one more when it has the oldest answer: a
- * repetition of that need not be sent any more. */
+/* A peer that respects max_rd_atomic requests one more when it has the oldest response: a
+ * repetition of that one can be dropped. */
 static bool answer_has_place(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 {
 	if (qp->resp.resource_head - qp->resp.resource_next < qp->resp.resource_count)
@@ -228,8 +228,8 @@ bool answer_pump(struct ibt_qp *qp)
 	return err != -EAGAIN;
 }
 
-/* Is it this request again? A READ may be asked for from any packet of its answer on. IBA vol 1,
- * 9.4.4, 9.7.5.1.4. */
+/* Tells whether it is a duplicate of this request. A READ may be requested again from any packet of
+ * its response on. IBA vol 1, 9.4.4 (RDMA READ), 9.7.5.1 (duplicate requests). */
 static bool answer_is_repeated(const struct ibt_qp *qp, const struct resp_resource *r,
 			       const struct pkt *p)
 {
@@ -257,8 +257,8 @@ static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const 
 	return true;
 }
 
-/* Does no answer arrive that goes together with others? Requests that have come at once, while this
- * process slept, count as one. */
+/* Tells whether responses sent in a batch are lost. Requests that came at once, while this process
+ * slept, count as one. */
 static void answer_repeated(struct ibt_qp *qp, u32 psn) REQUIRES(qp->resp.rq_lock)
 {
 	u64 now = clock_now_ns();
@@ -276,9 +276,9 @@ static void answer_repeated(struct ibt_qp *qp, u32 psn) REQUIRES(qp->resp.rq_loc
 		qp->dest->path->ops->batches_lost(qp->dest);
 }
 
-/* The peer asks again: an atomic's answer is repeated, a READ done again, from where it is asked
- * for, also if the first answer still waits for room. Those behind it that have been answered are
- * passed over. */
+/* A duplicate: an atomic's response is repeated, a READ executed again from the requested packet
+ * on, even if the first response still waits for room. Later requests that were answered are
+ * skipped. */
 bool answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 {
 	answer_repeated(qp, p->psn);

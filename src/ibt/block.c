@@ -1,6 +1,6 @@
 /* block.c: queue pairs that wait for room in the path of a destination.
  * In:    -EAGAIN of path_ops.send    Out: path_dest.blocked, which path_user.writable empties
- * Runs:  whoever sends; the path's callbacks    Locks: path_dest.blocked_lock, a leaf
+ * Runs:  the sending thread; the path's callbacks    Locks: path_dest.blocked_lock, a leaf
  */
 #include "ibt/block.h"
 

@@ -1,9 +1,9 @@
-/* cnp.c: tells the sender of a connection that its packets meet congestion on their way (RoCEv2's
- * notification point), and takes what the peer tells. What is done then: rate.c.
+/* cnp.c: notifies the sender of a connection of congestion (RoCEv2's notification point), and
+ * receives the peer's notifications. rate.c reacts to them.
  *
  * In:    packets that a switch has marked (ECN: congestion experienced); PKT_CNP    Out: PKT_CNP
- * Runs:  whoever receives    Locks: rq_lock to tell, both to be told
- * Spec:  IBA annex A17, 17.9 (congestion management)
+ * Runs:  the receiving thread    Locks: rq_lock to notify, both to be notified
+ * Spec:  IBA annex A17 (congestion management)
  */
 #include "base/clock.h"
 #include "ibt/cnp.h"
@@ -23,14 +23,14 @@ void cnp_send(struct ibt_qp *qp)
 	if (now - qp->resp.cnp_ns < CNP_LEAST_US * NS_PER_US)
 		return;
 	qp->resp.cnp_ns = now;
-	/* One that finds no room is not worth waiting for: the next mark says the same. */
+	/* A notification that finds no room is dropped: the next mark causes another. */
 	if (shut_answer(qp, &p, NULL, 0) != 0)
 		return;
 	path_count(qp->dest->path, COUNT_TX_CNP);
 	qp->dest->path->ops->flush(qp->dest);
 }
 
-/* It does not say which packets were marked: requests, answers, or both. */
+/* A CNP does not tell which packets were marked: requests, responses, or both. */
 void cnp_receive(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p)
 {
 	lock_acquire(&qp->req.sq_lock);

@@ -1,9 +1,9 @@
-/* completer.c: acknowledgements and answers of the peer, on a reliable path.
+/* completer.c: acknowledgements and responses of the peer, on a reliable path.
  * In: ACK, NAK, READ and atomic answers
  * Out: completions, the caller's memory, and a runnable queue pair
- * Runs: whoever receives
+ * Runs: the receiving thread
  * Locks: sq_lock, then the CQ's
- * Spec: IBA vol 1, 9.7.5.1 (AETH), 9.7.6 (completion), 11.6.2 (statuses)
+ * Spec: IBA vol 1, 9.7.5.2 (AETH), 9.7.6 (responses), 11.6.2 (statuses)
  */
 #include <errno.h>
 
@@ -51,8 +51,8 @@ void comp_ack(struct ibt_qp *qp, u32 psn)
 		qp_mark_runnable(qp);
 }
 
-/* Has the peer passed by a READ or atomic whose answer has not come? It was lost with the port, for
- * it would have come before anything later. IBA vol 1, 9.7.5.2.1. */
+/* Tells whether the peer has acknowledged past a READ or atomic without its response, which was
+ * lost with the port: a reliable path keeps the order. IBA vol 1, 9.7.6 (implied NAK). */
 static bool comp_is_passed_by(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->req.sq_lock)
 {
 	const struct send_wqe *w = sq_at(qp, qp->req.tail);
@@ -90,8 +90,8 @@ void comp_fatal_nak(struct ibt_qp *qp, u8 code)
 						  : IBV_WC_REM_OP_ERR);
 }
 
-/* The peer refuses what came with `psn`. What it has passed by is asked for again, though a peer
- * that has failed will hardly answer. */
+/* The peer refuses the request with `psn`. Earlier READs and atomics without a response are
+ * requested again, though a failed peer will not respond. */
 static void comp_refused(struct ibt_qp *qp, u32 psn, u8 code) REQUIRES(qp->req.sq_lock)
 {
 	if (comp_is_passed_by(qp, psn))
@@ -100,9 +100,9 @@ static void comp_refused(struct ibt_qp *qp, u32 psn, u8 code) REQUIRES(qp->req.s
 		comp_fatal_nak(qp, code);
 }
 
-/* The peer cannot read what it was to copy, and has executed nothing from there on: that may be
- * sent in another way, with other PSNs. Once: what is said again is older than what was sent
- * since. */
+/* The peer cannot read the memory that it had to pull, and has executed nothing from there on: the
+ * rest is sent in packets, with other PSNs. Only once: a repeated report is older than those
+ * packets. */
 static void comp_renumber(struct ibt_qp *qp, u32 psn) REQUIRES(qp->req.sq_lock)
 {
 	bool refused = false;
@@ -202,8 +202,8 @@ static void comp_receive_ack(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp
 		comp_nak(qp, p);
 }
 
-/* The request that an answer is for: the oldest one, once everything before it has been
- * acknowledged by the answer. */
+/* Returns the request that a response belongs to: the oldest one, once the response has
+ * acknowledged everything before it. */
 static struct send_wqe *comp_answered(struct ibt_qp *qp, const struct pkt *p)
 	REQUIRES(qp->req.sq_lock)
 {
@@ -288,7 +288,7 @@ static bool comp_awaits_answer(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->re
 	return false;
 }
 
-/* Only what can be an answer to something outstanding counts. */
+/* Ignores responses that match no outstanding request. */
 static bool comp_expects(const struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->req.sq_lock)
 {
 	if (p->opcode >= PKT_READ_FIRST && p->opcode <= PKT_READ_ONLY)

@@ -1,4 +1,4 @@
-/* completer.h: acknowledgements and answers of the peer. */
+/* completer.h: acknowledgements and responses of the peer. */
 #ifndef IBT_COMPLETER_H
 #define IBT_COMPLETER_H
 
@@ -6,7 +6,7 @@
 
 enum { COMP_CONTRADICTED = 1u << 31 /* of ibt_qp.contradicted_psn */ };
 
-/* Takes an acknowledgement or answer of the peer, on a reliable path. */
+/* Receives an acknowledgement or response of the peer, on a reliable path. */
 void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 	REQUIRES(qp->req.sq_lock);
 /* Completes everything up to and with `psn`, up to a READ or atomic that has no answer; marks the

@@ -1,6 +1,6 @@
-/* engine.c: the engine as a whole: which queue pair a packet is for, and what paths tell it.
+/* engine.c: the engine as a whole: finds a packet's queue pair, and handles the paths' callbacks.
  * In: packets, room, deaths    Out: calls of responder, completer, requester
- * Runs: whoever polls    Locks: none of its own
+ * Runs: the polling thread    Locks: none of its own
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static void engine_piggyback(struct ibt_qp *qp, const struct path_dest *from, co
 	sched_leave(qp);
 }
 
-/* What the peer says to requests of this side. */
+/* The peer's responses to requests of this side. */
 static void engine_answer(struct ibt_qp *qp, const struct path_dest *from, const struct pkt *p,
 			  const void *payload)
 {
@@ -88,8 +88,8 @@ static void engine_datagram(struct ibt_qp *qp, const struct path *path, const st
 	qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_FATAL);
 }
 
-/* Lost, as on a cable that has been pulled. Nobody's timer runs on a reliable path, so there the
- * sender hears of it. */
+/* The packet is lost, as on a pulled cable. No timer runs on a reliable path, so there its sender
+ * gets a report. */
 static void engine_port_is_down(struct path_dest *from, const struct pkt *p)
 {
 	path_count(from->path, COUNT_PORT_DOWN);

@@ -1,7 +1,8 @@
 /* finish.c: how send requests end, one by one or with their queue pair: completions, errors,
  * flushes.
  * In:    requests that are done, or have failed    Out: send completions, state, async events
- * Runs:  whoever runs the requester or receives    Locks: sq_lock, then rq_lock, then the CQ's
+ * Runs:  the thread that runs the requester or receives
+ * Locks:  sq_lock, then rq_lock, then the CQ's
  * Spec:  IBA vol 1, 10.3.1 (SQE, ERR), 10.8.3 (completion), 11.6.2 (statuses)
  */
 #include "ibt/finish.h"

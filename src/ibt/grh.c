@@ -1,5 +1,5 @@
 /* grh.c: the 40 bytes in front of a datagram's payload, as RoCEv2 adapters leave them.
- * In:    a decoded packet    Out: bytes    Runs: whoever receives    Locks: none
+ * In:    a decoded packet    Out: bytes    Runs: the receiving thread    Locks: none
  * Spec:  IBA vol 1, 8.3; annex A17
  */
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
-/* loss.c: what a path has lost although it promised to be reliable: its port went down, or a peer
- * has had more to say than it could keep.
- * In:    the driver's word, or the peer's
+/* loss.c: packets that a reliable path has lost: its port went down, or a peer had more reports
+ * than it could keep.
+ * In:    calls of the driver, reports of the peer
  * Out: timeouts of the queue pairs that wait for an answer
  * Runs:  the driver's thread; the path's callbacks    Locks: each sq_lock in turn
  * Spec:  IBA vol 1, 9.7.6.1.3 (retry)

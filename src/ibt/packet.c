@@ -1,7 +1,7 @@
 /* packet.c: one packet of a send request: its opcode, header fields, local memory; and its way to
  * the path.
  * In:    a request and a position in it    Out: packets
- * Runs:  whoever runs the requester    Locks: sq_lock    Spec: IBA vol 1, 9.7.2, 9.8.2
+ * Runs:  the thread that runs the requester    Locks: sq_lock    Spec: IBA vol 1, 9.7.3, 9.8.2
  */
 #include <errno.h>
 

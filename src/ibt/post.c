@@ -11,7 +11,7 @@
 #include "ibt/recv_queue.h"
 #include "ibt/sched.h"
 
-/* Which opcodes a queue pair of a type takes, as bits. IBA vol 1, 10.8.2.1. */
+/* Which opcodes a queue pair of a type takes, as bits. IBA vol 1, 10.8.2 (work requests). */
 static u32 post_opcodes(u32 type)
 {
 	u32 send = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;

@@ -1,4 +1,4 @@
-/* psn.h: packet sequence numbers, 24 bits that wrap. IBA vol 1, 9.7.2. */
+/* psn.h: packet sequence numbers, 24 bits that wrap. IBA vol 1, 9.7 (packet sequence numbers). */
 #ifndef IBT_PSN_H
 #define IBT_PSN_H
 

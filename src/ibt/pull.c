@@ -1,6 +1,6 @@
 /* pull.c: long SENDs whose packet names the sender's memory: the receiver copies it (PKT_PULL).
  * In:    packets with a list of the sender's iovecs    Out: the receive request's memory
- * Runs:  whoever receives    Locks: rq_lock
+ * Runs:  the receiving thread    Locks: rq_lock
  */
 #include <errno.h>
 
@@ -25,8 +25,8 @@ static int pull_part(const struct iovec *list, int n, u64 at, u64 bytes, struct 
 	return count;
 }
 
-/* In one call, unless our memory lies in too many pieces (pages of an FMR, say). 0, an error of
- * mem_pieces or of the path. */
+/* Copies in one call, unless the local memory lies in too many pieces (pages of an FMR, say). 0, an
+ * error of mem_pieces or of the path. */
 static int pull_list(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 			  const struct iovec *theirs, int n) REQUIRES(qp->resp.rq_lock)
 {

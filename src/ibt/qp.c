@@ -224,7 +224,7 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock) REQUIRES(qp->r
 	qp->streams = qp->lossy = false;
 }
 
-/* A full ring may hold up what the peer is to be told; not for long, unless the peer is stopped. */
+/* A full ring may delay the report to the peer; not for long, unless the peer is stopped. */
 static void qp_await_leave(struct ibt_qp *qp)
 {
 	for (int ms = 0; ms < QP_LEAVE_MS && !refuse_has_left(qp); ms++)
@@ -239,7 +239,7 @@ static void qp_forget(struct ibt_qp *qp)
 		cq_forget(qp->recv_cq, qp->owner);
 }
 
-/* To RESET: nobody finds work in it any more, then the lists, then the completions. */
+/* To RESET: first no thread finds work in it any more, then the lists, then the completions. */
 static void qp_reset(struct ibt_qp *qp)
 {
 	struct path_dest *dest, *others;
@@ -559,7 +559,7 @@ void ibt_qp_set_port_up(struct ibt_qp *qp, bool up)
 	lock_release(&qp->resp.rq_lock);
 	if (!up)
 		loss_suspect(qp);
-	/* One that waits for room need not wait to hear that its port is down. */
+	/* A queue pair that waits for room is resumed, to see that its port is down. */
 	if (qp_sends(qp))
 		qp_mark_runnable(qp);
 	sched_leave(qp);

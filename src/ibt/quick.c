@@ -1,10 +1,10 @@
-/* quick.c: the two posts, and the shortest way of a small SEND: RC, one piece of memory, in
- * sequence, on a path that loses nothing, with nothing else under way. Whatever is not exactly so
- * goes the general way (qp.c, requester.c, responder.c, completer.c), from the beginning: a quick
- * function that says false has changed nothing that counts.
+/* quick.c: the two posts, and the fast path of a small SEND: RC, one piece of memory, in sequence,
+ * on a reliable path, with nothing else in flight. All other requests take the general path (qp.c,
+ * requester.c, responder.c, completer.c) from the beginning: a quick function that returns false
+ * has changed no state.
  *
  * In: requests, or a brief packet    Out: brief packets, or completions
- * Runs: the poster; whoever receives    Locks: sq_lock; rq_lock, then the CQ's
+ * Runs: the poster; the receiving thread    Locks: sq_lock; rq_lock, then the CQ's
  */
 #include "ibt/ack.h"
 #include "ibt/completer.h"
@@ -162,8 +162,8 @@ static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_
 	return left;
 }
 
-/* The same for a single one. The peer sees it first; then it is written down, while it is on its
- * way: whatever answers it waits for sq_lock. */
+/* The same for a single one. The peer sees it first; then it is recorded, while it is in flight:
+ * its response waits for sq_lock. */
 static inline bool quick_send_one(struct ibt_qp *qp, const struct ibv_send_wr *wr)
 	REQUIRES(qp->req.sq_lock)
 {

@@ -1,17 +1,18 @@
-/* rate.c: how fast a queue pair sends once the network has said that it is congested: DCQCN's
- * reaction point. What it sends as requester and what it answers to READs have a rate each.
+/* rate.c: paces a queue pair after congestion notifications: DCQCN's reaction point. Its requests
+ * and its READ responses have a rate each.
  *
  * Nothing is paced before the first CNP. That one sets the current rate to the bytes in flight per
  * RTT, and cuts it; later ones cut it by half of alpha, which follows how often they come. In
  * between it rises in steps of time and of bytes: towards the rate before the cut (fast recovery),
  * then beyond it (additive, then hyper increase). Pacing ends at twice the first rate. The steps
- * are counted when the next packet wants to be sent; the timer only says when it may.
+ * are counted when the next packet is to be sent; the timer resumes the queue pair.
  *
- * In:    notifications (cnp.c), marked answers of READs (retry.c), packets about to be sent
- * Out:   leave to send, now or later
- * Runs:  whoever runs the requester, or the responder    Locks: sq_lock, or rq_lock for answers
- * Spec:  IBA annex A17, 17.9; Zhu et al., "Congestion Control for Large-Scale RDMA Deployments",
- *        SIGCOMM 2015, whose names these are
+ * In:    notifications (cnp.c), marked READ responses (retry.c), packets about to be sent
+ * Out:   permission to send, now or later
+ * Runs:  the thread that runs the requester or the responder
+ * Locks:  sq_lock, or rq_lock for responses
+ * Spec:  IBA annex A17 (congestion management); Zhu et al., "Congestion Control for Large-Scale
+ * RDMA Deployments", SIGCOMM 2015, whose names these are
  */
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* recv_queue.c: receive requests: taken by a message, filled, completed, flushed.
  * In:    receive requests, of the queue pair or of its SRQ    Out: receive completions
- * Runs:  whoever receives    Locks: rq_lock, then SRQ and CQ locks
+ * Runs:  the receiving thread    Locks: rq_lock, then SRQ and CQ locks
  * Spec:  IBA vol 1, 10.2.9 (SRQ), 10.8.3 (completion), 11.4.2 (flags of a completion)
  */
 #include <errno.h>

@@ -1,11 +1,11 @@
-/* refuse.c: what the responder refuses, and how the peer hears of it: NAK, RNR NAK, PKT_ABSENT.
+/* refuse.c: the responder's refusals, and their packets: NAK, RNR NAK, PKT_ABSENT.
  *
- * A refusal waits behind the answers that are still to be sent, and for room in the path; until the
- * peer has it, nothing that it sends can be a request in sequence.
+ * A refusal waits behind the responses that are still to be sent, and for room in the path. Until
+ * the peer has it, no request of the peer is in sequence.
  *
  * In:    verdicts of the responder; a queue pair that stops receiving    Out: PKT_ACK, PKT_ABSENT
- * Runs:  whoever receives, or modifies    Locks: rq_lock
- * Spec:  IBA vol 1, 9.7.5.1 (NAK), 9.7.5.2.8 (RNR NAK), 9.9.3 (responder errors)
+ * Runs:  the thread that receives or modifies    Locks: rq_lock
+ * Spec:  IBA vol 1, 9.7.5.2 (NAK codes), 9.7.5.2.8 (RNR NAK), 9.9.3 (responder errors)
  */
 #include <errno.h>
 
@@ -15,7 +15,7 @@
 #include "ibt/refuse.h"
 #include "ibt/shut.h"
 
-/* The packet that says what the peer is still to be told. */
+/* The packet of the pending refusal. */
 static void refuse_fill(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->resp.rq_lock)
 {
 	static const u8 codes[] = { [RESP_NAK_INVALID] = NAK_INVALID_REQUEST,
@@ -37,8 +37,8 @@ static void refuse_fill(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->resp.rq_l
 		p->syndrome = (u8)(AETH_NAK | codes[qp->resp.owed]);
 }
 
-/* Tells it, unless answers or the lack of room still hold it back: nothing may overtake an answer,
- * and a reliable path's sender waits for what it is told. True: told, and *verdict is fatal to the
+/* Sends it, unless responses or lack of room still hold it back: nothing may overtake a response,
+ * and a reliable path's sender waits for the refusal. True: sent, and *verdict is fatal to the
  * queue pair. IBA vol 1, 9.9.3. */
 bool refuse_tell(struct ibt_qp *qp, enum resp_verdict *verdict) REQUIRES(qp->resp.rq_lock)
 {
@@ -94,7 +94,7 @@ void refuse_leave(struct ibt_qp *qp)
 	if (ack & ACK_OWED)
 		ack_send(qp, AETH_ACK, ack);
 	if (qp->lossy)
-		qp->resp.owed = RESP_OK; /* its timeout tells the peer */
+		qp->resp.owed = RESP_OK; /* the peer's timeout reports it */
 	if (!owes || qp->lossy)
 		return;
 	qp->resp.owed = RESP_GONE;

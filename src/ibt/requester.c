@@ -1,8 +1,8 @@
 /* requester.c: turns send requests into packets, or into direct copies where the path can.
  * In: the send queue
  * Out: packets on a path, bytes in the peer's memory, completions of what is done at once
- * Runs: the poster, or whoever receives    Locks: sq_lock
- * Spec: IBA vol 1, 9.7.2 (requester), 9.7.7 (PSN)
+ * Runs: the poster, or the receiving thread    Locks: sq_lock
+ * Spec: IBA vol 1, 9.7.3 (requester)
  */
 #include <errno.h>
 
@@ -211,7 +211,7 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	qp->req.tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
 	n = packet_pieces(qp, w, w->length, IBV_ACCESS_LOCAL_WRITE, iov);
 	if (n != 1)
-		return -EOPNOTSUPP; /* and if the list is at fault, the answer shows it */
+		return -EOPNOTSUPP; /* if the list is at fault the response shows it */
 	if (req_ops(qp)->atomic(qp->dest, &t, &a) != 0)
 		return -EOPNOTSUPP;
 	/* It is done; our own memory is at fault. */
@@ -341,7 +341,7 @@ static enum ibv_wc_status req_status_of(int err)
 }
 
 /* What becomes of a request that could not be transmitted. Requests before it complete first
- * (IBA vol 1, 10.8.3.3). */
+ * (IBA vol 1, 10.8.3, ordering). */
 static void req_failed(struct ibt_qp *qp, int err) REQUIRES(qp->req.sq_lock)
 {
 	if (err == -EAGAIN || err == PACKET_STALL)

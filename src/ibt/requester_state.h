@@ -22,8 +22,8 @@ struct stream {
 	u32 una;  /* what comes before it the peer has executed */
 	u32 top;  /* behind the last that was ever sent */
 	bool seek; /* tx_cursor is to be moved to tx_offset */
-	/* After silence one packet asks what has arrived; `probed`: it has gone, and nothing else
-	 * does until there is an answer. */
+	/* After silence one packet probes the peer; `probed`: it was sent, and no other packet is
+	 * until a response comes. */
 	bool probe, probed;
 	bool timing; /* the timer is armed */
 	u32 probe_psn;
@@ -35,14 +35,14 @@ struct stream {
 	u32 unasked; /* sent since an acknowledgement was last asked for */
 	/* packets of the longest READ request; where the RTT is long << send_wqe.stretch */
 	u16 segment;
-	u8 backoff;    /* retransmissions since the peer was last heard */
+	u8 backoff;    /* retransmissions since the peer's last response */
 	u8 single_steps;      /* steps back in a row that got one packet through each */
-	u64 heard_ns;  /* when the peer was last heard, or since when it is waited for */
+	u64 heard_ns;  /* clock: the peer's last response, or the begin of the wait for one */
 	u64 resent_ns; /* when transmission last went back */
 	u64 rnr_ns;    /* end of the wait for RNR */
 	u32 front_seen; /* stream_front when the timer last ran */
 	u32 gap;       /* where it went back to because of a gap */
-	/* The peer refuses the request with packet `refused`, but the answer to one before it is
+	/* The peer refuses the request with packet `refused`, but the response to an earlier one is
 	 * lost: the NAK code, or 0. */
 	u32 refused;
 	u8 refusal;
@@ -88,16 +88,16 @@ struct requester {
 	u32 tx_member GUARDED_BY(sq_lock); /* UD: the place in its group that `next` is for */
 	struct mem_cursor tx_cursor GUARDED_BY(sq_lock);
 	struct mem_cursor rx_cursor GUARDED_BY(sq_lock); /* where the READ at `tail` scatters */
-	u32 rx_offset GUARDED_BY(sq_lock);		 /* bytes of its answer received */
+	u32 rx_offset GUARDED_BY(sq_lock);		 /* bytes of its response received */
 	u32 reads_out GUARDED_BY(sq_lock); /* READ and atomic requests in flight */
 	bool no_pull GUARDED_BY(sq_lock);  /* the receiver cannot read our memory */
-	/* UC: a WRITE went in packets, which nobody acknowledges: a direct copy might overtake
+	/* UC: a WRITE was sent in packets, which are not acknowledged: a direct copy might overtake
 	 * it. */
 	bool no_direct GUARDED_BY(sq_lock);
 	/* UD: a member of a group, `blocked_on`, had no room in time. */
 	bool member_timed_out GUARDED_BY(sq_lock);
 	bool draining GUARDED_BY(sq_lock); /* SQD: SQ_DRAINED follows the last one */
-	/* The requester has something to do: whoever holds sq_lock runs it before letting go
+	/* The requester has work: the thread that holds sq_lock runs it before it releases that
 	 * (sched.h). */
 	bool runnable GUARDED_BY(sq_lock);
 	struct timer timer GUARDS_ITSELF;

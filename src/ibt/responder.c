@@ -2,11 +2,12 @@
  *
  * A packet in sequence passes the checks of IBA vol 1, 9.7.4.1, one function each, in this order:
  * PSN, length of the packet, opcode sequence and validity, resources, R_Key, length of the message.
- * Then it is executed and acknowledged. What a check refuses goes to refuse.c; READs and atomics
+ * Then it is executed and acknowledged. A refused packet goes to refuse.c; READs and atomics
  * have checks of their own (answer.c).
  *
  * In:    packets already matched to a queue pair    Out: registered memory, completions, ACK or NAK
- * Runs:  whoever receives    Locks: rq_lock, then SRQ and CQ locks    Spec: IBA vol 1, 9.7.4, 9.7.5
+ * Runs:  the receiving thread
+ * Locks:  rq_lock, then SRQ and CQ locks    Spec: IBA vol 1, 9.7.4, 9.7.5
  */
 #include <errno.h>
 
@@ -54,8 +55,8 @@ static const u8 resp_ops[PKT_OPCODES] = {
 
 /* ---- the checks of a request in sequence ---- */
 
-/* Has the packet as many bytes as its opcode says? A path that cuts no packets at the path MTU
- * has nothing more to say than that they fit. IBA vol 1, 9.7.4.1.6. */
+/* Tells whether the packet's length fits its opcode. A path that cuts no packets at the path MTU
+ * has an upper limit only. IBA vol 1, 9.7.4.1 (length). */
 static bool resp_has_size(const struct ibt_qp *qp, const struct pkt *p)
 {
 	u8 op = resp_ops[p->opcode];
@@ -69,8 +70,8 @@ static bool resp_has_size(const struct ibt_qp *qp, const struct pkt *p)
 	return p->length <= qp_packet_bytes(qp) && (p->length != 0 || (op & OP_FIRST) != 0);
 }
 
-/* Opcode sequence, 9.7.4.1.2: the packet begins or continues a message as the one before it says;
- * READs and atomics stand between messages. An opcode that is no request is not valid. */
+/* Opcode sequence, 9.7.4.1: the packet begins or continues a message, as its predecessor
+ * requires; READs and atomics come between messages. An opcode that is no request is invalid. */
 static enum resp_verdict resp_check_sequence(const struct ibt_qp *qp, u8 op)
 	REQUIRES(qp->resp.rq_lock)
 {
@@ -137,8 +138,8 @@ static bool resp_is_pulled(const struct ibt_qp *qp, const struct pkt *p)
 	return (p->flags & PKT_PULL) != 0 && qp->type == IBV_QPT_RC && !qp->lossy;
 }
 
-/* Length of the message, 9.7.4.1.6: a SEND has 2^31 bytes at most, a WRITE as many as its RETH
- * says. */
+/* Length of the message, 9.7.4.1: a SEND has 2^31 bytes at most, a WRITE the length in its
+ * RETH. */
 static enum resp_verdict resp_check_length(const struct ibt_qp *qp, const struct pkt *p, u8 op)
 	REQUIRES(qp->resp.rq_lock)
 {
@@ -195,7 +196,7 @@ static enum resp_verdict resp_place(struct ibt_qp *qp, const struct pkt *p, cons
 		if ((unlikely(p->flags & PKT_UNREACHED) &&
 		     !mem_is_there((uintptr_t)to, piece, true)) ||
 		    mem_copy_ordered(to, from, piece) != 0)
-			return RESP_NAK_ACCESS; /* as rxe answers where a page has gone */
+			return RESP_NAK_ACCESS; /* as rxe responds for a page that is gone */
 		from += piece;
 		n -= (u32)piece;
 		qp->resp.offset += (u32)piece;
@@ -203,7 +204,7 @@ static enum resp_verdict resp_place(struct ibt_qp *qp, const struct pkt *p, cons
 	return RESP_OK;
 }
 
-/* A WRITE that ends early has had its bytes placed: 9.7.4.1.6. */
+/* A WRITE that ends early has had its bytes placed: 9.7.4.1 (length). */
 static enum resp_verdict resp_execute_write(struct ibt_qp *qp, const struct pkt *p,
 					    const void *payload, u8 op)
 	REQUIRES(qp->resp.rq_lock)
@@ -221,9 +222,9 @@ static enum resp_verdict resp_execute_write(struct ibt_qp *qp, const struct pkt 
 	return verdict;
 }
 
-/* A consumer that sleeps until this message may answer it before the end of the batch: on a wire
- * its answer would overtake the acknowledgement. The peer would see the answer's completion
- * first; if it takes one completion for each event, as perftest does, it would stay one behind. */
+/* A consumer that sleeps until this message may respond before the end of the batch: on a wire its
+ * message would overtake the acknowledgement. The peer would see that message's completion first;
+ * if it takes one completion for each event, as perftest does, it would stay one behind. */
 static void resp_ack_before_event(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock)
 {
 	if (likely(!cq_is_minded(qp->recv_cq)) || !qp->lossy || qp->type != IBV_QPT_RC ||
@@ -273,7 +274,7 @@ static ALWAYS_INLINE enum resp_verdict resp_proceed(struct ibt_qp *qp, struct pa
 	return RESP_OK;
 }
 
-/* The packet begins a message whose header says what receives it. */
+/* The packet begins a message; its header selects the receive request. */
 static NOINLINE enum resp_verdict resp_tagged(struct ibt_qp *qp, struct path_dest *from,
 					      const struct pkt *p, const void *payload, u8 op)
 	REQUIRES(qp->resp.rq_lock)
@@ -340,7 +341,7 @@ static void resp_acknowledge(struct ibt_qp *qp, struct path_dest *from, const st
 		qp->resp.epsn = (qp->resp.epsn + 1) & PSN_MASK;
 	if (qp->type != IBV_QPT_RC)
 		return;
-	/* An acknowledgement may not overtake answers that still wait; the last of them
+	/* An acknowledgement may not overtake responses that still wait; the last of those
 	 * acknowledges as well. */
 	if (qp->resp.resource_next != qp->resp.resource_head && !answer_pump(qp))
 		return;
@@ -402,7 +403,7 @@ void resp_rate_timer(struct timer *t)
 	resp_resume(qp);
 }
 
-/* The same request for the third time: its answers do not seem to arrive. */
+/* The same request for the third time: its responses seem to be lost. */
 static void resp_repeated(struct ibt_qp *qp, u32 psn) REQUIRES(qp->resp.rq_lock)
 {
 	if (psn == qp->resp.repeated_psn && qp->dest->path->ops->peer_silent != NULL)
@@ -410,8 +411,8 @@ static void resp_repeated(struct ibt_qp *qp, u32 psn) REQUIRES(qp->resp.rq_lock)
 	qp->resp.repeated_psn = psn;
 }
 
-/* It has come before, or seems to have. On a reliable path nobody else tells its sender of one that
- * has no answer any more, or never had any. */
+/* It has come before, or seems to have. On a reliable path its sender gets no other report of one
+ * without a response. */
 static void resp_duplicate(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 	REQUIRES(qp->resp.rq_lock)
 {
@@ -438,8 +439,7 @@ static void resp_gap(struct ibt_qp *qp, struct path_dest *from, const struct pkt
 }
 
 /* PSN, 9.7.4.1: is this the request that is expected? A duplicate is acknowledged or answered
- * again, a gap is asked for. Until the peer has been told of a refusal it can send no request in
- * sequence. */
+ * again, a gap gets a NAK. Until the peer has a refusal, none of its requests is in sequence. */
 static bool resp_is_expected(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 	REQUIRES(qp->resp.rq_lock)
 {
@@ -474,8 +474,8 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 		refuse_note(qp, verdict);
 }
 
-/* UC on a wire: neither what has come before nor what has the wrong size. A sender whose numbers
- * begin behind ours is followed, though: only what was counted can come again. */
+/* UC on a wire: neither what has come before nor what has the wrong size. A sender whose PSNs begin
+ * behind the expected one is followed, though: only packets that were counted can be duplicates. */
 static bool resp_uc_admits(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock)
 {
 	s32 ahead = psn_ahead(p->psn, qp->resp.epsn);

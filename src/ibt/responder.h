@@ -9,11 +9,12 @@
  * copied once. */
 void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 		  const void *payload);
-/* There is room again, or a new destination: sends answers, acknowledgements and refusals that
- * wait. Takes rq_lock, and sq_lock after it has let go, if the queue pair fails. */
+/* There is room again, or a new destination: sends waiting responses, acknowledgements and
+ * refusals. Takes rq_lock; after it has released that, sq_lock if the queue pair fails. */
 void resp_resume(struct ibt_qp *qp);
 
-/* The function of the timer of responder.answer_rate: sends answers that it held back. */
+/* The function of the timer of responder.answer_rate: sends the responses that the rate held
+ * back. */
 void resp_rate_timer(struct timer *t);
 
 #endif

@@ -7,16 +7,16 @@
 
 struct rate;
 
-/* A READ or atomic that the responder has accepted. Kept after the answer for duplicates. */
+/* A READ or atomic that the responder has accepted. Kept after the response, for duplicates. */
 struct resp_resource {
 	u8 opcode; /* enum pkt_opcode of the request */
 	u32 psn, psn_count;
 	/* what is answered now: all of it, or what a repeated request names */
 	u32 answer_psn;
 	u32 rkey, length;
-	u32 sent; /* bytes of the answer sent */
+	u32 sent; /* bytes of the response sent */
 	u64 va;
-	u64 original; /* atomics: the answer */
+	u64 original; /* atomics: the response */
 	bool done;
 	bool answered; /* once, to the end: what is sent now is a repetition */
 	bool unreached; /* PKT_UNREACHED */
@@ -31,7 +31,7 @@ enum resp_verdict {
 	RESP_NAK_OPERATION,
 	RESP_NAK_PULL,
 	RESP_DROP,
-	RESP_GONE, /* answers are owed that will never come */
+	RESP_GONE, /* responses are owed that will never be sent */
 	RESP_TAGGED, /* no verdict yet: the receive source is a tag-matching SRQ (tm.c) */
 };
 
@@ -72,12 +72,12 @@ struct responder {
 	 * comes, it could have been piggybacked. A hint. */
 	bool ack_went_ahead ATOMIC_ONLY;
 	u64 cnp_ns GUARDED_BY(rq_lock);		      /* when the last CNP was sent */
-	struct rate *answer_rate GUARDED_BY(rq_lock); /* as requester.rate, of answers */
+	struct rate *answer_rate GUARDED_BY(rq_lock); /* as requester.rate, of responses */
 	/* READs have been answered since the peer's last CNP. */
 	bool has_answered GUARDED_BY(rq_lock);
 	u16 uc_run GUARDED_BY(rq_lock); /* UC: packets before epsn that have come; saturates */
 	u8 after GUARDED_BY(rq_lock); /* enum resp_after */
-	/* enum resp_verdict that the peer is still to be told, after the answers that wait. */
+	/* enum resp_verdict: the pending refusal, sent behind the waiting responses. */
 	u8 owed GUARDED_BY(rq_lock);
 	/* The request repeated last, how often since the last new one, and when that was
 	 * counted. */
@@ -92,7 +92,7 @@ struct responder {
 	struct resp_resource *resources GUARDED_BY(rq_lock);
 	u32 resource_count GUARDED_BY(rq_lock);
 	u32 resource_head GUARDED_BY(rq_lock), resource_next GUARDED_BY(rq_lock);
-	u32 ack_word ATOMIC_ONLY; /* ACK_OWED | PSN; whoever exchanges it away sends it */
+	u32 ack_word ATOMIC_ONLY; /* ACK_OWED | PSN; the thread that exchanges it away sends it */
 	struct list_head ack_node OWNED_BY(callbacks of the path); /* dest->acks or acks_now */
 };
 

@@ -1,16 +1,16 @@
-/* retry.c: what the peer of an RC connection says, or does not say, over a path that loses or
+/* retry.c: responses of an RC connection's peer, and their absence, over a path that loses or
  * reorders packets.
  *
- * An acknowledgement, an answer or a NAK that shows a gap makes the requester go back to the front
- * at once. Where nothing is heard at all a probe, the packet at the front, is sent after a time
- * that follows the measured way there and back, long before the Local ACK Timeout: that and
- * retry_cnt only say when to give up, which is when nothing has been heard for (retry_cnt + 1)
- * timeouts, and the path has been looked at since. A probe that was not needed, because the peer
- * was only slow, costs one packet.
+ * An acknowledgement, a response or a NAK that shows a gap makes the requester retransmit from the
+ * oldest packet at once. After silence a probe, the oldest packet, is sent after a time that
+ * follows the RTT, long before the Local ACK Timeout. The request fails when (retry_cnt + 1)
+ * timeouts have passed without a response, and the path was polled since. An unneeded probe, to a
+ * slow peer, costs one packet.
  *
- * In:    ACK, NAK, answers, the timer    Out: completions, the caller's memory, the stream set back
- * Runs:  whoever receives, or runs timers    Locks: sq_lock, then the CQ's
- * Spec:  IBA vol 1, 9.7.5.1, 9.7.5.2 (implied NAK), 9.7.6, 9.9.2
+ * In:    ACK, NAK, responses, the timer
+ * Out:  completions, the caller's memory, the stream set back
+ * Runs:  the thread that receives or runs timers    Locks: sq_lock, then the CQ's
+ * Spec:  IBA vol 1, 9.7.5, 9.7.6 (responses, implied NAK), 9.9.2
  */
 #include "base/clock.h"
 #include "ibt/cnp.h"
@@ -26,7 +26,7 @@ enum {
 	RETRY_BACKOFFS = 12,
 	/* so many in a row: the path is to send packets one by one (distrust) */
 	RETRY_SINGLE_STEPS = 6,
-	RETRY_FROZEN_US = 4000, /* a timer that comes later has found nobody to run it */
+	RETRY_FROZEN_US = 4000, /* later than this, no thread has run the timer */
 	RETRY_LOOK_US = 1000, /* from one question whether the path is empty to the next */
 };
 
@@ -46,7 +46,7 @@ static void retry_single_step(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 		qp->dest->path->ops->batches_lost(qp->dest);
 }
 
-/* The peer has said something new. */
+/* The peer's response was new. */
 static void retry_heard(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
 	struct stream *s = &qp->req.stream;
@@ -75,8 +75,8 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 	s->probe = probe;
 	s->probed = false;
 	s->probe_psn = stream_front(qp);
-	/* Two probes without an answer may be a loss; those that follow say nothing new, for a dead
-	 * queue pair answers none, and the window is everybody's. */
+	/* Two probes without a response may be a loss. Later ones prove nothing more, since a dead
+	 * queue pair never responds, and the window is shared. */
 	if (!probe || (s->backoff == 2 && s->srtt_us != 0))
 		window_cut(qp, s->srtt_us, now_ns);
 	stream_rewind(qp);
@@ -86,16 +86,16 @@ static void retry_go_back(struct ibt_qp *qp, u64 now_ns, bool probe) REQUIRES(qp
 		s->ambiguous_run = 0;
 }
 
-/* While this process stood still (stopped, its machine frozen or too busy) it could neither hear
- * the peer nor ask again: such time does not count against the peer. */
+/* A process that did not run (stopped, its machine frozen or too busy) could neither receive nor
+ * retransmit: such time does not count against the peer. */
 static void retry_discount_frozen(struct ibt_qp *qp, u64 now) REQUIRES(qp->req.sq_lock)
 {
 	if (now > qp->req.timer.deadline_ns + RETRY_FROZEN_US * NS_PER_US)
 		qp->req.stream.heard_ns += now - qp->req.timer.deadline_ns;
 }
 
-/* What has come of an answer that is not complete yet is a sign of life as well. It is looked for
- * here only, so that it costs each packet nothing. */
+/* A part of an incomplete response is a sign of life as well. It is checked here only, so that it
+ * costs no packet anything. */
 static void retry_look_for_answers(struct ibt_qp *qp, u64 now) REQUIRES(qp->req.sq_lock)
 {
 	u32 number = stream_front(qp);
@@ -105,10 +105,9 @@ static void retry_look_for_answers(struct ibt_qp *qp, u64 now) REQUIRES(qp->req.
 	qp->req.stream.front_seen = number;
 }
 
-/* The retry budget has ended. The thread that receives may not have run for as long, though
- * timers ran: then the answer lies there unread, and silence is ours. So the path is to be found
- * empty first, by a look that began later: the second from now on. Not for ever, for it never is
- * where somebody floods it. */
+/* The retry budget has ended. The receiving thread may not have run for as long, though timers ran:
+ * then the response may lie unread in the path. So the path must be found empty first, by a poll
+ * that begins later: the second from now on. With a limit, since a flooded path is never empty. */
 static bool retry_is_over(struct ibt_qp *qp, u64 now, u64 end) REQUIRES(qp->req.sq_lock)
 {
 	struct stream *s = &qp->req.stream;
@@ -178,7 +177,7 @@ void retry_timer(struct ibt_qp *qp)
 
 /* ---- acknowledgements ---- */
 
-/* Completes what has been executed, up to a READ or atomic that has no answer yet. */
+/* Completes executed requests, up to a READ or atomic without a response. */
 static void retry_retire(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
 	while (qp->req.tail != qp->req.head && qp_sends(qp)) {
@@ -207,8 +206,8 @@ static void retry_executed(struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lo
 	retry_retire(qp);
 }
 
-/* Something is missing from the front on, though what was sent later has arrived. Once per gap and
- * way there and back: what was under way when transmission went back says the same again. */
+/* The oldest packet is missing, though later ones have arrived. Once per gap and RTT: packets that
+ * were in flight at the retransmission report the same gap again. */
 static void retry_gap(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
 	struct stream *s = &qp->req.stream;
@@ -226,7 +225,8 @@ static void retry_gap(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 	retry_go_back(qp, now, false);
 }
 
-/* Has the peer passed by a READ or atomic whose answer has not come? IBA vol 1, 9.7.5.2.1. */
+/* Has the peer passed by a READ or atomic whose answer has not come? IBA vol 1, 9.7.6 (implied
+ * NAK). */
 static bool retry_is_passed_by(const struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lock)
 {
 	const struct send_wqe *w = sq_at(qp, qp->req.tail);
@@ -241,7 +241,7 @@ static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->req.s
 	if (qp->req.waiting != WAIT_NONE || (s32)(number - s->una) < 0)
 		return;
 	if (qp->attr.rnr_retry != 7 && qp->req.rnr_left == 0) {
-		/* As in retry_refused; it will be said again. */
+		/* As in retry_refused; the NAK will be repeated. */
 		if ((s32)(number - stream_front(qp)) > 0)
 			retry_gap(qp);
 		else
@@ -256,9 +256,9 @@ static void retry_rnr(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->req.s
 	rto_arm(qp, s->rnr_ns);
 }
 
-/* The peer refuses a request: that one fails, and not a READ or atomic before it whose answer is
- * lost. Such an answer is asked for again first, though a peer that has failed will hardly give it:
- * then its timeout ends it. IBA vol 1, 9.7.5.2.1, 9.9.2.4. */
+/* The peer refuses a request: that one fails, and not an earlier READ or atomic whose response is
+ * lost. Such a response is requested again first; a failed peer does not send it, and the timeout
+ * ends the request. IBA vol 1, 9.7.6, 9.9.2. */
 static void retry_refused(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
 	struct stream *s = &qp->req.stream;
@@ -271,8 +271,7 @@ static void retry_refused(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 		comp_fatal_nak(qp, s->refusal);
 }
 
-/* An error may concern a READ part of which has been answered; whatever else comes late says
- * nothing new. */
+/* An error may concern a READ with a partial response; other late packets are ignored. */
 static void retry_nak(struct ibt_qp *qp, u32 number, u8 code) REQUIRES(qp->req.sq_lock)
 {
 	bool late = (s32)(number - qp->req.stream.una) < 0;
@@ -312,9 +311,9 @@ static void retry_ack(struct ibt_qp *qp, const struct pkt *p, u32 number) REQUIR
 		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
 }
 
-/* ---- answers ---- */
+/* ---- responses ---- */
 
-/* The request at the front, if this is the packet of its answer that is awaited next. */
+/* Returns the oldest request, if this is the next packet of its response. */
 static struct send_wqe *retry_front_answer(struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lock)
 {
 	struct send_wqe *w = sq_at(qp, qp->req.tail);
@@ -322,7 +321,7 @@ static struct send_wqe *retry_front_answer(struct ibt_qp *qp, u32 number) REQUIR
 	return retry_awaits(qp) && wqe_is_answered_op(w) && number == stream_front(qp) ? w : NULL;
 }
 
-/* The same, once everything before it has been acknowledged by the answer. */
+/* The same, once the response has acknowledged everything before it. */
 static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(qp->req.sq_lock)
 {
 	struct stream *s = &qp->req.stream;
@@ -344,7 +343,7 @@ static struct send_wqe *retry_answered(struct ibt_qp *qp, u32 number) REQUIRES(q
 	return NULL;
 }
 
-/* `bytes` more of the answer have come. */
+/* `bytes` more of the response have come. */
 static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
 	REQUIRES(qp->req.sq_lock)
 {

@@ -1,10 +1,10 @@
-/* retry.h: what the peer of a stream says, or does not say. */
+/* retry.h: responses of a stream's peer, and their absence. */
 #ifndef IBT_RETRY_H
 #define IBT_RETRY_H
 
 #include "ibt/ibt_qp.h"
 
-/* Takes an answer or acknowledgement of the peer: completes, goes back, or marks runnable. */
+/* Receives a response or acknowledgement of the peer: completes, retransmits, or marks runnable. */
 void retry_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 	REQUIRES(qp->req.sq_lock);
 /* The timer of the queue pair has expired: probes, waits on, or fails with RETRY_EXC_ERR. */

@@ -1,6 +1,7 @@
 /* rto.c: the retransmission timeout of a connection over a path that loses packets: the measured
  * RTT, the Local ACK Timeout, and the timer.
- * In:    acknowledgements    Out: the timer of the queue pair    Runs: whoever runs the requester
+ * In:    acknowledgements
+ * Out:  the timer of the queue pair    Runs: the thread that runs the requester
  * Locks: sq_lock    Spec: IBA vol 1, 9.7.6.1.3; RFC 6298 (mean and deviation)
  */
 #include "base/clock.h"
@@ -23,7 +24,7 @@ static u64 rto_timeout_ns(const struct ibt_qp *qp)
 	return qp->attr.timeout == 0 ? 0 : MAX(ns, RTO_TIMEOUT_LEAST_US * NS_PER_US);
 }
 
-/* How long nothing may be heard. 0: for ever. */
+/* Permitted silence of the peer. 0: without limit. */
 u64 rto_budget_ns(const struct ibt_qp *qp)
 {
 	u64 timeout = rto_timeout_ns(qp);

@@ -12,7 +12,7 @@ u64 rto_budget_ns(const struct ibt_qp *qp);
 u64 rto_after_ns(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock);
 /* Arms the timer of the queue pair. */
 void rto_arm(struct ibt_qp *qp, u64 deadline_ns) REQUIRES(qp->req.sq_lock);
-/* Something awaits an answer from now on: sees to it that the timer runs. now_ns: 0, or the
+/* A request awaits a response from now on: starts the timer if it does not run. now_ns: 0, or the
  * time. */
 void rto_watch(struct ibt_qp *qp, u64 now_ns) REQUIRES(qp->req.sq_lock);
 /* The peer has acknowledged up to stream.una: takes the RTT if the measured packet is among it. */

@@ -1,12 +1,13 @@
-/* sched.c: who runs a queue pair. Completer, retry, rate and timeout only mark one as runnable; the
- * thread that holds sq_lock runs it before it lets go (sched_leave), and the queue pairs whose turn
- * in the window has come after it has.
+/* sched.c: runs queue pairs. Completer, retry, rate and timeout only mark one as runnable; the
+ * thread that holds sq_lock runs it before it releases that (sched_leave), and afterwards the queue
+ * pairs whose turn in the window has come.
  *
- * The responder never takes sq_lock while it holds rq_lock: what it has for the requester is done
- * here, after it has let go (sched_fail, sched_send).
+ * The responder never takes sq_lock while it holds rq_lock: its work for the requester is done
+ * here, after it has released that (sched_fail, sched_send).
  *
  * In:    marks, timers, turns    Out: the requester runs
- * Runs:  whoever posts, receives or runs timers    Locks: sq_lock; none between two queue pairs
+ * Runs:  the thread that posts, receives or runs timers
+ * Locks:  sq_lock; none between two queue pairs
  */
 #include "ibt/finish.h"
 #include "ibt/rate.h"

@@ -1,4 +1,4 @@
-/* sched.h: who runs a queue pair that has been marked runnable. */
+/* sched.h: runs queue pairs that are marked runnable. */
 #ifndef IBT_SCHED_H
 #define IBT_SCHED_H
 

@@ -1,14 +1,14 @@
 /* stream.c: the requester of an RC connection over a path that loses or reorders packets: one
- * packet per path MTU, and back to the oldest unanswered one when something was lost.
+ * packet per path MTU; after a loss it retransmits from the oldest unacknowledged one.
  *
  * Numbers of packets are linear (u32), the wire sees their low 24 bits; far less than 2^23 of them
- * are under way, for the window bounds them. A READ is asked for in pieces of at most
- * stream.segment packets, each a request of its own to the peer, so that its answers fit the
- * window as well; where the window has grown with the way they are longer (send_wqe.stretch). The
- * pieces of a message are cut at fixed places: a repeated request lies within an earlier one.
+ * are in flight, since the window bounds them. A READ is requested in pieces of at most
+ * stream.segment packets, each a request of its own to the peer, so that its responses fit the
+ * window; where the window has grown with the RTT they are longer (send_wqe.stretch). The pieces of
+ * a message are cut at fixed places: a repeated request lies within an earlier one.
  *
  * In:    requests of the send queue    Out: packets
- * Runs:  whoever runs the requester    Locks: sq_lock    Spec: IBA vol 1, 9.7.2, 9.7.3, 9.7.7
+ * Runs:  the thread that runs the requester    Locks: sq_lock    Spec: IBA vol 1, 9.7.3
  */
 #include <errno.h>
 
@@ -181,8 +181,8 @@ static void stream_sent(struct ibt_qp *qp, u32 packets, u32 bytes, bool asked)
 	s->unasked = asked ? 0 : s->unasked + window_cost(packets, bytes);
 	if (unlikely(qp->req.rate != NULL))
 		rate_charge(qp, window_cost(packets, bytes));
-	/* The peer may have executed all, though the answer is still awaited: that is no
-	 * beginning. */
+	/* The peer may have executed all while a response is missing: the stream is not idle then.
+	 * */
 	if ((s->una == s->top && stream_front(qp) == s->top) || unlikely(!s->timing))
 		rto_watch(qp, now_ns);
 	if ((s32)(qp->req.psn - s->top) > 0)
@@ -220,7 +220,7 @@ static bool stream_wants_ack(struct ibt_qp *qp, const struct send_wqe *w, u32 n)
 		return true;
 	if (unlikely(qp->req.rate != NULL) && rate_pauses_after(qp, window_cost(1, n)))
 		return true;
-	/* There must be an answer when the window is full: is there room for another packet? */
+	/* Requests an acknowledgement if no further packet fits the window. */
 	return !window_reserve(qp, window_cost(1, n) + window_cost(1, qp_packet_bytes(qp)),
 			       stream_left(qp, w));
 }

@@ -7,11 +7,11 @@
 /* Begins a connection at req.psn with nothing in flight. */
 void stream_begin(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock);
 /* Transmits one request, or the rest of it. 0; PACKET_STALL: it waits for the window, the rate, the
- * answer to a probe or max_rd_atomic; or an error of packet_send or packet_pieces. */
+ * response to a probe or max_rd_atomic; or an error of packet_send or packet_pieces. */
 int stream_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock);
 /* The requester has stopped: gives back the window that it does not use. */
 void stream_pumped(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock);
-/* The oldest packet number that waits for an acknowledgement or answer; stream.top: none does. */
+/* Returns the oldest packet number without an acknowledgement or response; stream.top: none. */
 u32 stream_front(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock);
 /* Something was acknowledged: gives its bytes back to the window. Transmission that stood behind
  * the front goes on from there. */

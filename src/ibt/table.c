@@ -1,6 +1,6 @@
-/* table.c: which queue pair has a number.
+/* table.c: finds a queue pair by its number.
  * In: queue pairs that are created and destroyed    Out: lookups, by table.h
- * Runs: whoever creates or destroys    Locks: table_lock for changes; lookups take none
+ * Runs: the thread that creates or destroys    Locks: table_lock for changes; lookups take none
  */
 #include <errno.h>
 #include <stdlib.h>

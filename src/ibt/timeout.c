@@ -1,7 +1,7 @@
 /* timeout.c: the waits of a requester on a reliable path: RNR, the Local ACK Timeout, room for a
  * datagram; and the step back that ends them.
  * In:    NAK, PKT_ABSENT, the timer    Out: a runnable queue pair, or a failed request
- * Runs:  whoever receives or runs timers    Locks: sq_lock
+ * Runs:  the thread that receives or runs timers    Locks: sq_lock
  * Spec:  IBA vol 1, 9.7.5.2.8 (RNR NAK), 9.7.6.1.3 (retry)
  */
 #include "base/clock.h"
@@ -12,7 +12,7 @@
  * nothing else. */
 enum { TIMEOUT_FOREVER_MS = 500 };
 
-/* Executed, its answer on the way. */
+/* Executed, its response in flight. */
 static bool timeout_is_executed(const struct send_wqe *w, u32 psn)
 {
 	return wqe_is_answered_op(w) && psn_ahead(w->first_psn + w->psn_count - 1, psn) < 0;
@@ -63,7 +63,7 @@ void timeout_over(struct ibt_qp *qp)
 		qp->req.member_timed_out |= why == WAIT_MEMBER;
 		qp_mark_runnable(qp);
 	} else if (why != WAIT_NONE && qp_sends(qp)) {
-		/* A wait in which something else was done says nothing of what is left. */
+		/* A timeout during which another request completed uses up no retry. */
 		bool counts = why == WAIT_TIMEOUT && qp->attr.timeout != 0 && !qp->req.progressed;
 
 		if (counts && qp->req.retry_left == 0) {

@@ -1,7 +1,7 @@
 /* ud.c: unreliable datagrams: one packet each, to one queue pair or to a multicast group.
  * In: send requests with an address vector; packets
  * Out: packets; the GRH and the payload in a receive buffer
- * Runs: the poster, or whoever receives    Locks: sq_lock or rq_lock
+ * Runs: the poster, or the receiving thread    Locks: sq_lock or rq_lock
  * Spec: IBA vol 1, 9.8.3; RoCEv2 annex A17
  */
 #include <endian.h>
@@ -33,7 +33,8 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 		.psn = qp->req.psn,
 		.imm = w->imm,
 		.length = w->length,
-		/* With the top bit set the queue pair's own Q_Key travels: IBA vol 1, 10.2.5. */
+		/* With the top bit set the queue pair's own Q_Key travels: IBA vol 1, 3.5.3
+		 * (keys). */
 		.qkey = w->ud.qkey & 0x80000000 ? qp->qkey : w->ud.qkey,
 		.sgid = w->ud.av.sgid,
 		.dgid = w->ud.av.dgid,
@@ -48,9 +49,10 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 	};
 }
 
-/* A receiver that does not run costs one wait: until a datagram to it is taken again, what finds no
- * room is dropped. The destination keeps that, for a datagram to another one that is taken says
- * nothing of it. A multicast keeps it by queue pair: it waits anew once any member has room. */
+/* A receiver that does not run costs one wait: until a datagram to it is taken again, datagrams
+ * that find no room are dropped. The flag belongs to the destination, since another one's room
+ * proves nothing. For multicast it belongs to the queue pair, which waits again once any member has
+ * room. */
 static bool ud_gives_up(const struct ibt_qp *qp, enum wait_reason why, const struct path_dest *dest)
 	REQUIRES(qp->req.sq_lock)
 {
@@ -99,8 +101,8 @@ static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct 
 	return err == -EFAULT ? err : 0;
 }
 
-/* However many they are, and whatever fits on the way to them: whom it waits for it goes on with.
- * A member that joins meanwhile may miss this one. */
+/* Any number of members: after a wait it continues with the member that it waited for. A member
+ * that joins meanwhile may miss this datagram. */
 static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt *p,
 			const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
 {
@@ -214,7 +216,7 @@ static bool ud_deliver(struct ibt_qp *qp, const struct pkt *p, const void *paylo
 	return false;
 }
 
-/* Same partition, and one of both a full member: IBA vol 1, 10.9.3. */
+/* Same partition, and one of both a full member: IBA vol 1, 10.9 (P_Key matching). */
 static bool ud_pkey_matches(u16 theirs, u16 ours)
 {
 	if (theirs == 0)

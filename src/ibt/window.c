@@ -1,24 +1,23 @@
-/* window.c: how much may be in flight to one destination of a path that loses packets.
+/* window.c: limits the bytes in flight to one destination of a path that loses packets.
  *
- * The receive buffer there is shared by all queue pairs of a process, and what overflows it is
- * lost: so all bytes in flight to one destination share one window. A queue pair that finds it full
- * queues for it, and then sends a fixed amount, so that many active queue pairs share fairly. A
- * loss takes a quarter of the limit, what arrives lets it grow again.
+ * All queue pairs of a process there share its receive buffer, and an overflow loses packets: so
+ * all bytes in flight to one destination share one window. A queue pair that finds it full queues
+ * for it, and then sends a fixed amount, so that many active queue pairs share fairly. A loss cuts
+ * the limit by a quarter, acknowledgements let it grow again.
  *
  * Where the RTT is long, most bytes in flight are on the wire, not in the buffer. The limit may
- * then grow to one buffer for each WINDOW_STALL_US of the minimum RTT: so much arrives while a
- * receiver that does not run for that long still loses nothing. It doubles each RTT until something
- * is lost, if it is used. It is forgotten when nothing is in flight, for then all of it would
- * arrive at once.
+ * then grow to one buffer for each WINDOW_STALL_US of the minimum RTT: a receiver that does not run
+ * for that long still loses nothing. It doubles each RTT until a loss, if it is used. It starts
+ * anew when nothing is in flight, since then all of it would arrive at once.
  *
- * A probe, one packet after silence, is sent however full the window is: else the retry budget
- * would run for a peer that has not been asked. The window counts neither the probe nor the answer
- * that it asks for until the peer answers (stream.uncounted): a dead peer queue pair never answers,
- * and its requesters' probes would take the room of those whose peers live.
+ * A probe, one packet after silence, is sent even if the window is full: else the retry budget
+ * would run without a probe. The window counts neither the probe nor its response until the peer
+ * responds (stream.uncounted): a dead peer queue pair never does, and its requesters' probes would
+ * take the room of others.
  *
- * In:    packets about to be sent, and what has been acknowledged
- * Out:   leave to send, in turn
- * Runs:  whoever runs the requester; the scheduler, for turns
+ * In:    packets about to be sent, acknowledged bytes
+ * Out:   permission to send, in turn
+ * Runs:  the thread that runs the requester; the scheduler, for turns
  * Locks: window.lock, a leaf inside sq_lock
  */
 #include "base/clock.h"
@@ -271,9 +270,8 @@ struct path_dest *window_claim(struct ibt_qp *qp)
 	return dest;
 }
 
-/* Is there room for a turn of the first one that waits? What a turn is usually worth may be too
- * little for a long request of a READ; a queue pair that had its turn in vain is the first
- * again. */
+/* Tells whether the first waiting queue pair may have its turn. The usual room may be too little
+ * for a long READ request; a queue pair whose turn was too small stays the first. */
 static bool window_has_turn(const struct path_window *w) REQUIRES(w->lock)
 {
 	const struct ibt_qp *first = list_entry(w->waiting.next, struct ibt_qp, req.place.node);

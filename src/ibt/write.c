@@ -1,7 +1,7 @@
-/* write.c: the shortest way of WRITEs into memory that is mapped here: RC, one piece of memory of
- * ours each, with nothing else under way. They are done when the path has taken them, so there is
- * no record of them, only a completion where one is wanted. Whatever is not exactly so goes the
- * general way (qp.c, requester.c), from the beginning.
+/* write.c: the fast path of WRITEs into memory that is mapped here: RC, one local piece of memory
+ * each, with nothing else in flight. They are done when the path has taken them, so there is no
+ * record of them, only a completion if one is requested. All other WRITEs take the general path
+ * (qp.c, requester.c) from the beginning.
  *
  * In: requests    Out: the peer's memory, completions
  * Runs: the poster    Locks: sq_lock, then the CQ's
