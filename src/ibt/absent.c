@@ -44,7 +44,7 @@ static void absent_keep(struct path_dest *from, const struct pkt *p)
 	__atomic_store_n(&from->acks_owed, true, __ATOMIC_RELAXED);
 }
 
-void absent_say(struct path_dest *from, const struct pkt *p)
+void absent_report(struct path_dest *from, const struct pkt *p)
 {
 	if (!from->path->promise.reliable || p->qp_type != IBV_QPT_RC)
 		return;

@@ -6,7 +6,7 @@
 
 /* Reports to an RC requester on a reliable path that its target is absent, does not receive, or
  * will not respond: the requester's timeout begins. Without room the report is kept. */
-void absent_say(struct path_dest *from, const struct pkt *p);
+void absent_report(struct path_dest *from, const struct pkt *p);
 /* Sends kept reports, as far as there is room. */
 void absent_tell(struct path_dest *from);
 

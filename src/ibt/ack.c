@@ -45,7 +45,7 @@ bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn)
 static void ack_settle(struct ibt_qp *qp)
 {
 	if (qp->resp.ack_waits && ack_is_owed(qp))
-		__atomic_store_n(&qp->resp.ack_rides, false, __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->resp.ack_piggybacks, false, __ATOMIC_RELAXED);
 	qp->resp.ack_waits = false;
 	__atomic_store_n(&qp->resp.ack_went_ahead, false, __ATOMIC_RELAXED);
 }
@@ -60,7 +60,7 @@ void ack_owe(struct ibt_qp *qp, struct path_dest *from, bool urgent)
 	/* Pairs with the exchanges that take it. */
 	__atomic_store_n(&qp->resp.ack_word, ACK_OWED | ((qp->resp.epsn - 1) & PSN_MASK),
 			 __ATOMIC_RELEASE);
-	if (urgent && __atomic_load_n(&qp->resp.ack_rides, __ATOMIC_RELAXED)) {
+	if (urgent && __atomic_load_n(&qp->resp.ack_piggybacks, __ATOMIC_RELAXED)) {
 		qp->resp.ack_waits = true;
 		urgent = false;
 	}
@@ -97,7 +97,7 @@ bool ack_ride(struct ibt_qp *qp)
 	if (!ack_is_owed(qp)) {
 		/* the next one may be piggybacked */
 		if (__atomic_exchange_n(&qp->resp.ack_went_ahead, false, __ATOMIC_RELAXED))
-			__atomic_store_n(&qp->resp.ack_rides, true, __ATOMIC_RELAXED);
+			__atomic_store_n(&qp->resp.ack_piggybacks, true, __ATOMIC_RELAXED);
 		return false;
 	}
 	lock_acquire(&qp->resp.rq_lock);

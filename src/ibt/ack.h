@@ -37,7 +37,7 @@ static inline void ack_missed_ride(struct ibt_qp *qp)
 {
 	if (unlikely(__atomic_load_n(&qp->resp.ack_went_ahead, __ATOMIC_RELAXED))) {
 		__atomic_store_n(&qp->resp.ack_went_ahead, false, __ATOMIC_RELAXED);
-		__atomic_store_n(&qp->resp.ack_rides, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&qp->resp.ack_piggybacks, true, __ATOMIC_RELAXED);
 	}
 }
 

@@ -49,7 +49,7 @@ static void engine_no_qp(struct ibt *ibt, struct path_dest *from, const struct p
 	}
 	path_count(from->path, COUNT_RX_NO_QP);
 	if (!engine_is_answer(p->opcode))
-		absent_say(from, p);
+		absent_report(from, p);
 }
 
 /* An acknowledgement that came along with a request. */
@@ -94,7 +94,7 @@ static void engine_port_is_down(struct path_dest *from, const struct pkt *p)
 {
 	path_count(from->path, COUNT_PORT_DOWN);
 	if (!engine_is_answer(p->opcode))
-		absent_say(from, p);
+		absent_report(from, p);
 }
 
 /* A notification of congestion names no transport. Whose request is for another type of queue pair
@@ -111,7 +111,7 @@ static void engine_other_type(struct ibt_qp *qp, struct path_dest *from, const s
 	}
 	path_count(from->path, COUNT_RX_OPCODE);
 	if (!engine_is_answer(p->opcode))
-		absent_say(from, p);
+		absent_report(from, p);
 }
 
 static void engine_receive(void *user, struct path_dest *from, const struct pkt *p,

@@ -227,7 +227,7 @@ static enum resp_verdict resp_execute_write(struct ibt_qp *qp, const struct pkt 
  * if it takes one completion for each event, as perftest does, it would stay one behind. */
 static void resp_ack_before_event(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock)
 {
-	if (likely(!cq_is_minded(qp->recv_cq)) || !qp->lossy || qp->type != IBV_QPT_RC ||
+	if (likely(!cq_is_ring_only(qp->recv_cq)) || !qp->lossy || qp->type != IBV_QPT_RC ||
 	    (p->flags & PKT_ACK_REQUEST) == 0 || qp->resp.resource_next != qp->resp.resource_head ||
 	    !cq_would_fire(qp->recv_cq, (p->flags & PKT_SOLICITED) != 0))
 		return;
@@ -421,7 +421,7 @@ static void resp_duplicate(struct ibt_qp *qp, struct path_dest *from, const stru
 	if ((resp_ops[p->opcode] & OP_ANSWERED) == 0)
 		ack_owe(qp, from, true);
 	else if (!answer_duplicate(qp, p))
-		absent_say(from, p);
+		absent_report(from, p);
 }
 
 /* What is missing is asked for once per gap; once more if its sender has gone back, and has lost
@@ -433,7 +433,7 @@ static void resp_gap(struct ibt_qp *qp, struct path_dest *from, const struct pkt
 	if (!qp->resp.nak_sent || psn_ahead(p->psn, qp->resp.gap_psn) <= 0) {
 		qp->resp.nak_sent = true;
 		if (!ack_send(qp, AETH_NAK | NAK_PSN_SEQUENCE, qp->resp.epsn))
-			absent_say(from, p);
+			absent_report(from, p);
 	}
 	qp->resp.gap_psn = p->psn;
 }
@@ -549,10 +549,10 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 	lock_acquire(&qp->resp.rq_lock);
 	if (unlikely(!qp_receives(qp))) {
 		path_count(from->path, COUNT_RX_NOT_RECEIVING);
-		absent_say(from, p);
+		absent_report(from, p);
 	} else if (unlikely(!qp_is_peer(qp, from, p))) {
 		path_count(from->path, COUNT_RX_WRONG_PEER);
-		absent_say(from, p);
+		absent_report(from, p);
 	} else if (qp->type == IBV_QPT_RC) {
 		if (unlikely(qp->dest != from))
 			__atomic_store_n(&qp->heard_as, from, __ATOMIC_RELAXED);

@@ -67,7 +67,7 @@ struct responder {
 	bool ack_waits OWNED_BY(callbacks of the path); /* an urgent one waits to be piggybacked */
 	/* The consumer answered the last message at once, so its acknowledgement was piggybacked:
 	 * the next one may wait for that. A hint. */
-	bool ack_rides ATOMIC_ONLY;
+	bool ack_piggybacks ATOMIC_ONLY;
 	/* The last one went at once; if the consumer sends something before the next message
 	 * comes, it could have been piggybacked. A hint. */
 	bool ack_went_ahead ATOMIC_ONLY;

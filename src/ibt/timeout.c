@@ -59,7 +59,7 @@ void timeout_over(struct ibt_qp *qp)
 	qp->req.waiting = WAIT_NONE;
 	if (why >= WAIT_ROOM) {
 		if (why == WAIT_ROOM && qp->req.blocked_on != NULL)
-			path_give_up(qp->req.blocked_on, true);
+			path_set_drops_when_full(qp->req.blocked_on, true);
 		qp->req.member_timed_out |= why == WAIT_MEMBER;
 		qp_mark_runnable(qp);
 	} else if (why != WAIT_NONE && qp_sends(qp)) {

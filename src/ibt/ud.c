@@ -56,7 +56,7 @@ static void ud_fill(const struct ibt_qp *qp, const struct send_wqe *w, struct pk
 static bool ud_gives_up(const struct ibt_qp *qp, enum wait_reason why, const struct path_dest *dest)
 	REQUIRES(qp->req.sq_lock)
 {
-	return why == WAIT_MEMBER ? qp->req.member_timed_out : path_is_given_up(dest);
+	return why == WAIT_MEMBER ? qp->req.member_timed_out : path_drops_when_full(dest);
 }
 
 /* Waits a while for room. 0: it has gone, or been dropped. */
@@ -140,8 +140,8 @@ static int ud_unicast(struct ibt_qp *qp, const struct path_av *av, const struct 
 	err = dest->path->ops->send(dest, p, iov, n);
 	if (unlikely(err == -EAGAIN))
 		err = ud_wait(qp, WAIT_ROOM, dest, p, iov, n);
-	else if (unlikely(path_is_given_up(dest)))
-		path_give_up(dest, false);
+	else if (unlikely(path_drops_when_full(dest)))
+		path_set_drops_when_full(dest, false);
 	if (likely(err == 0))
 		dest->path->ops->flush(dest);
 	dest->path->ops->dest_put(dest);

@@ -314,7 +314,7 @@ struct path_dest {
 	bool any_blocked ATOMIC_ONLY;	  /* hint: blocked is not empty */
 	bool acks_owed ATOMIC_ONLY; /* hint: batch_end(idle) has something to do */
 	/* a datagram has waited for room until its timeout; none was taken since */
-	bool given_up ATOMIC_ONLY;
+	bool drops_when_full ATOMIC_ONLY;
 	/* queue pairs that owe an acknowledgement, at once or at the end of the batch */
 	struct list_head acks OWNED_BY(callbacks of the path);
 	struct list_head acks_now OWNED_BY(callbacks of the path);
@@ -339,14 +339,14 @@ static inline bool path_owes_acks(const struct path_dest *d)
 
 /* Tells whether a datagram that finds no room is dropped at once. A hint from one queue pair to the
  * next. */
-static inline bool path_is_given_up(const struct path_dest *d)
+static inline bool path_drops_when_full(const struct path_dest *d)
 {
-	return __atomic_load_n(&d->given_up, __ATOMIC_RELAXED);
+	return __atomic_load_n(&d->drops_when_full, __ATOMIC_RELAXED);
 }
 
-static inline void path_give_up(struct path_dest *d, bool yes)
+static inline void path_set_drops_when_full(struct path_dest *d, bool yes)
 {
-	__atomic_store_n(&d->given_up, yes, __ATOMIC_RELAXED);
+	__atomic_store_n(&d->drops_when_full, yes, __ATOMIC_RELAXED);
 }
 
 /* Tells whether batch_end(!idle) has work. */
@@ -362,7 +362,7 @@ static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD
 	list_init(&d->blocked);
 	list_init(&d->acks);
 	list_init(&d->acks_now);
-	d->any_blocked = d->acks_owed = d->given_up = false;
+	d->any_blocked = d->acks_owed = d->drops_when_full = false;
 	d->absent.count = 0;
 	d->absent.all = false;
 	d->own_window = (struct path_window){ .in_flight = 0 };

@@ -241,7 +241,7 @@ static inline void cq_commit(struct cq *cq, struct cqe *e, bool solicited)
 
 /* Tells whether completions must go through the ring, since one may raise an event or be
  * refused. */
-static inline bool cq_is_minded(const struct cq *cq)
+static inline bool cq_is_ring_only(const struct cq *cq)
 {
 	return __atomic_load_n(&cq->ring_only, __ATOMIC_RELAXED);
 }
@@ -278,7 +278,7 @@ static inline int cq_expected(int n)
 static inline struct ibv_wc *cq_hand(struct cq *cq)
 {
 	if (cq_expectation.cq != cq || unlikely(cq_expectation.room <= 0) ||
-	    unlikely(cq_is_minded(cq) || !cq_looks_empty(cq)))
+	    unlikely(cq_is_ring_only(cq) || !cq_looks_empty(cq)))
 		return NULL;
 	cq_expectation.room--;
 	return cq_expectation.next++;
