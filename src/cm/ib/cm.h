@@ -1,0 +1,96 @@
+/* cm.h: what the IB CM needs of the rest of the stack: a way for MADs out and in, the device's
+ * GIDs and keys, and a work queue. Consumers use <rdma/ib_cm.h>.
+ *
+ * A process has one instance, over the MAD layer (mad.c). Tests and the simulator have as many as
+ * they want, with ports of their own and a queue in virtual time.
+ */
+#ifndef CM_IB_CM_H
+#define CM_IB_CM_H
+
+#include <rdma/ib_cm.h>
+
+#include "base/work.h"
+
+struct cm;
+struct cm_device;
+
+/* Local communication IDs: the process' slot above, the CM's number below. */
+enum { CM_ID_BITS = 22 };
+
+/* Which way a MAD goes out of a device, to QP1 there. */
+struct cm_route {
+	struct ib_ah_attr ah; /* port_num too */
+	u16 pkey_index;
+} OWNED_BY(whoever fills it);
+
+/* One MAD that has arrived, not judged yet. */
+struct cm_arrival {
+	struct cm_route back; /* the way to its sender */
+	union ib_gid sgid, dgid; /* of its GRH; zero without */
+	const u8 *mad;
+	u32 length;
+} OWNED_BY(its receiver);
+
+struct cm_device_ops {
+	/* Sends CM_MAD_BYTES, once, unreliably. Called without a lock; never blocks. */
+	void (*send)(struct cm_device *dev, const struct cm_route *route, const u8 *mad);
+	/* Where the GID stands in the device's tables. 0 or -ENOENT. Never blocks. */
+	int (*find_gid)(struct cm_device *dev, const union ib_gid *gid, u8 *port, u16 *index);
+	/* Where the P_Key (host order) stands in the port's table. 0 or -ENOENT. Never blocks. */
+	int (*find_pkey)(struct cm_device *dev, u8 port, u16 pkey, u16 *index);
+	/* Requests for the service IDs come to this process from now on (`on`), or no more. Host
+	 * order. May block. 0 or a negative errno. NULL: they come anyway. */
+	int (*listen)(struct cm_device *dev, u64 service_id, u64 mask, bool on);
+} FIXED;
+
+/* Embedded by whoever adds the device; his but for the last three. */
+struct cm_device {
+	struct ib_device *ib;
+	const struct cm_device_ops *ops;
+	u32 id_bits;  /* of the process' slot, above the lowest CM_ID_BITS */
+	u32 hi_tid;   /* upper half of transaction IDs */
+	u8 ack_delay; /* the device's local_ca_ack_delay */
+	struct cm *cm;
+	u32 departing ATOMIC_ONLY; /* MADs that wait for `send`, or are in it */
+	struct list_head link OWNED_BY(cm_devices_lock);
+} FIXED;
+
+/* Makes an instance whose callbacks, timers and handlers run on `queue`, which outlives it.
+ * `seed`: where its communication IDs begin. NULL: no memory. */
+struct cm *cm_create(struct work_queue *queue, u32 seed);
+/* Frees it with all ids; no device may be left, and the queue runs nothing of it any more. */
+void cm_destroy(struct cm *cm);
+
+/* Lets ids of dev->ib be created. The device stays until cm_device_remove. */
+void cm_device_add(struct cm *cm, struct cm_device *dev);
+/* No id can be created any more. Those that the consumer still has stay his, and no MAD of theirs
+ * leaves; the others (timewait) are freed. May block. */
+void cm_device_remove(struct cm_device *dev);
+
+/* Takes a MAD that has come to QP1 of the device. Any context without locks; never blocks, and
+ * calls no handler itself. */
+void cm_receive(struct cm_device *dev, const struct cm_arrival *arrival);
+
+/* Makes the process' own instance, over the MAD layer, and learns of all devices; once. A consumer
+ * that creates ids from ib_client.add calls it before it registers that client. May block. 0 or
+ * -ENOMEM. */
+int cm_start(void);
+
+enum cm_counter {
+	CM_SENT,
+	CM_RECEIVED,
+	CM_RESENT,	 /* by a timeout */
+	CM_FAILED,	 /* requests whose retries were used up */
+	CM_DUPLICATES,	 /* messages that had been taken before */
+	CM_DROP_FORMAT,	 /* no CM message */
+	CM_DROP_UNKNOWN, /* for no id, or not in its state */
+	CM_DROP_BACKLOG, /* too many requests that no handler has seen */
+	CM_DROP_MEMORY,
+	CM_STALE, /* connections found stale */
+	CM_COUNTERS
+};
+u64 cm_count(struct cm *cm, enum cm_counter c);
+/* How many ids exist, those in timewait included. */
+u32 cm_id_count(struct cm *cm);
+
+#endif

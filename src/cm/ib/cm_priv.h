@@ -1,0 +1,280 @@
+/* cm_priv.h: the inside of the IB CM.
+ *
+ * One lock, cm.lock, guards an instance: its tables and all its ids. What is to be sent is
+ * queued under it and leaves in cm_leave, without it. Timers, handlers and freeing run on the
+ * instance's queue only, one after the other: so no timer of an id can run while it is freed.
+ */
+#ifndef CM_IB_CM_PRIV_H
+#define CM_IB_CM_PRIV_H
+
+#include "base/clock.h"
+#include "base/cond.h"
+#include "cm/ib/cm.h"
+#include "cm/ib/message.h"
+
+struct cm_id;
+
+/* ---- tables: ids by a key of two numbers ----------------------------------------------------- */
+
+enum cm_key_kind {
+	CM_BY_LOCAL,
+	CM_BY_REMOTE,
+	CM_BY_QPN,
+	CM_BY_SIDR,
+	CM_BY_SERVICE,
+	CM_BY_PEER,
+	CM_KEYS
+};
+
+/* An id's place in one table. Ids of one key lie in the order of insertion. */
+struct cm_key {
+	struct cm_key *next;
+	struct cm_id *id;
+	u64 high, low;
+	bool linked;
+} OWNED_BY(cm.lock);
+
+struct cm_table {
+	struct cm_key **buckets;
+	u32 mask, count;
+} OWNED_BY(cm.lock);
+
+/* 0 or -ENOMEM. */
+int cm_table_init(struct cm_table *t);
+void cm_table_destroy(struct cm_table *t);
+/* The table grows if it can. */
+void cm_table_insert(struct cm_table *t, struct cm_key *key, u64 high, u64 low);
+/* One that is in no table stays as it is. */
+void cm_table_remove(struct cm_table *t, struct cm_key *key);
+/* The first key, or the next behind `key`, with these numbers; or NULL. */
+struct cm_key *cm_table_find(const struct cm_table *t, u64 high, u64 low);
+struct cm_key *cm_table_next(const struct cm_key *key);
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+/* A route, and what the path says of time. */
+struct cm_av {
+	struct cm_route route;
+	u8 timeout; /* Local ACK Timeout: 4.096 us << timeout */
+	bool valid;
+} OWNED_BY(cm.lock);
+
+/* An event on its way to the handler. */
+struct cm_note {
+	struct list_head link;
+	struct ib_cm_event event;
+	struct ib_sa_path_rec primary, alternate;
+	u8 private_data[CM_DATA_BYTES];
+	u8 info[IB_CM_REJ_ARI_LENGTH];
+} OWNED_BY(cm.lock until the handler gets it);
+
+struct cm_id {
+	struct ib_cm_id pub; /* the consumer's view. First */
+	struct cm *cm;
+	struct cm_device *dev;
+	struct cm_key keys[CM_KEYS];
+	struct list_head all;	 /* cm.ids */
+	struct list_head masked; /* cm.masked */
+	struct list_head notes; /* struct cm_note, oldest first */
+	struct list_head ready; /* cm.ready: notes wait for the handler; or cm.dead */
+
+	bool orphan;	/* the consumer has destroyed it */
+	bool in_handler;
+	u32 waiting;	/* threads in ib_destroy_cm_id */
+	u32 children;	/* of a listening id: requests that its handler has not returned from */
+	struct cm_id *listener; /* of such a request */
+
+	/* The one deadline: of the outstanding request, or of timewait. */
+	struct timer timer;
+	bool armed;
+
+	/* What is repeated until it is answered (REQ, REP, DREQ, LAP, SIDR_REQ). */
+	u8 request[CM_MAD_BYTES];
+	u8 tries_left;
+	u64 timeout_ns;
+	/* The last answer (MRA, RTU, DREP, APR), for whoever asks again. */
+	u8 reply[CM_MAD_BYTES];
+	enum cm_attr reply_attr; /* 0: none */
+
+	struct cm_av av, alternate;
+	u64 tid; /* of the exchange */
+	u64 remote_guid;
+	u32 local_qpn, remote_qpn;
+	u32 rq_psn, sq_psn;
+	enum ib_qp_type qp_type;
+	u16 pkey;
+	u8 path_mtu, responder_resources, initiator_depth, retry_count, rnr_retry_count;
+	u8 max_cm_retries, remote_response_timeout, target_ack_delay;
+	bool peer_to_peer;
+	bool passive; /* the REQ came from the peer */
+	struct ib_cm_compare_data *compare;
+	struct ib_sa_path_rec primary_path;
+} OWNED_BY(cm.lock);
+
+/* ---- the instance ---------------------------------------------------------------------------- */
+
+/* A MAD that leaves when the lock is released. */
+struct cm_departure {
+	struct list_head link;
+	struct cm_device *dev;
+	struct cm_route route;
+	u8 mad[CM_MAD_BYTES];
+} OWNED_BY(cm.lock until it leaves);
+
+enum { CM_BACKLOG_MAX = 4096 };
+
+struct cm {
+	struct lock lock;
+	struct cm_table tables[CM_KEYS] GUARDED_BY(lock);
+	struct list_head ids GUARDED_BY(lock);
+	struct list_head masked GUARDED_BY(lock); /* listeners with a mask */
+	struct list_head ready GUARDED_BY(lock);
+	struct list_head dead GUARDED_BY(lock);
+	struct list_head outbox GUARDED_BY(lock);
+	struct cond idle GUARDED_BY(lock); /* signalled when a handler has returned */
+	pthread_t runner GUARDED_BY(lock); /* who runs handlers, while `running` */
+	bool running GUARDED_BY(lock);
+	u32 id_count GUARDED_BY(lock);
+	u32 next_number GUARDED_BY(lock);
+	u32 next_service GUARDED_BY(lock);
+	u32 next_tid GUARDED_BY(lock);
+	u32 backlog GUARDED_BY(lock); /* requests that no handler has seen */
+	u64 counters[CM_COUNTERS] GUARDED_BY(lock);
+	struct timer_set timers GUARDS_ITSELF;
+	struct work work GUARDS_ITSELF;	 /* something is ready or dead */
+	struct work alarm GUARDS_ITSELF; /* a deadline */
+};
+
+static inline struct cm_id *cm_id_of(struct ib_cm_id *pub)
+{
+	return container_of(pub, struct cm_id, pub);
+}
+
+void cm_enter(struct cm *cm) ACQUIRE(&cm->lock);
+/* Releases the lock, sends what was queued, and has the queue run what is ready. */
+void cm_leave(struct cm *cm) RELEASE(&cm->lock);
+
+/* Around a fork: nothing of the instance changes; the child's ids lose their device. */
+void cm_before_fork(struct cm *cm);
+void cm_after_fork(struct cm *cm);
+void cm_drop_in_child(struct cm *cm);
+
+#define cm_tally(cm, counter) ((void)(cm)->counters[counter]++)
+
+/* instance.c. All of these need the lock. Queues a MAD; one that finds no memory is lost. */
+void cm_queue(struct cm *cm, struct cm_device *dev, const struct cm_route *route, const u8 *mad)
+	REQUIRES(&cm->lock);
+/* Packs and queues. */
+void cm_queue_msg(struct cm *cm, struct cm_device *dev, const struct cm_route *route,
+		  const struct cm_msg *msg) REQUIRES(&cm->lock);
+
+/* id.c */
+struct cm_id *cm_id_create(struct cm *cm, struct cm_device *dev, ib_cm_handler handler,
+			   void *context) REQUIRES(&cm->lock);
+/* The id with this local communication ID, and the remote one, if that is not 0. */
+struct cm_id *cm_id_find(struct cm *cm, u32 local_id, u32 remote_id) REQUIRES(&cm->lock);
+void cm_id_link(struct cm *cm, struct cm_id *id, enum cm_key_kind kind, u64 high, u64 low)
+	REQUIRES(&cm->lock);
+void cm_id_unlink(struct cm *cm, struct cm_id *id, enum cm_key_kind kind) REQUIRES(&cm->lock);
+/* IDLE again: nothing outstanding, no peer. An orphan is dead then. */
+void cm_id_reset(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+/* Has the id freed, as soon as nobody uses it. */
+void cm_id_bury(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+/* The consumer lets go: ends what the id is in the middle of. */
+void cm_id_abandon(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+void cm_id_free(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+
+/* event.c. A note for the id, or NULL: no memory (counted). */
+struct cm_note *cm_note_create(struct cm *cm, struct cm_id *id, enum ib_cm_event_type type)
+	REQUIRES(&cm->lock);
+/* With the message's private data. */
+struct cm_note *cm_note_of(struct cm *cm, struct cm_id *id, enum ib_cm_event_type type,
+			   struct cm_msg *msg) REQUIRES(&cm->lock);
+/* Gives the note to the id's handler; an orphan has none. NULL: nothing. */
+void cm_note_post(struct cm *cm, struct cm_id *id, struct cm_note *note) REQUIRES(&cm->lock);
+void cm_note_free(struct cm_note *note); /* one that was not posted, or NULL */
+void cm_note_drop_all(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+/* `id` is a request for the listener, whose handler has not returned from it. */
+void cm_child_new(struct cm *cm, struct cm_id *listener, struct cm_id *id) REQUIRES(&cm->lock);
+void cm_run(struct work *w);
+void cm_alarm(struct work *w);
+
+/* retry.c. Queues the message and repeats it up to `retries` times. */
+void cm_request_start(struct cm *cm, struct cm_id *id, const struct cm_msg *msg, u64 timeout_ns,
+		      u8 retries) REQUIRES(&cm->lock);
+/* The request has been answered. */
+void cm_request_end(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+/* The answer may take longer, from now on. */
+void cm_request_extend(struct cm *cm, struct cm_id *id, u64 timeout_ns) REQUIRES(&cm->lock);
+void cm_request_repeat(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+/* Queues an answer, and keeps it for whoever asks again. */
+void cm_reply_send(struct cm *cm, struct cm_id *id, const struct cm_msg *msg) REQUIRES(&cm->lock);
+void cm_reply_keep(struct cm *cm, struct cm_id *id, const struct cm_msg *msg) REQUIRES(&cm->lock);
+/* Sends the kept answer once more, if it is of this kind. */
+void cm_reply_repeat(struct cm *cm, struct cm_id *id, enum cm_attr attr) REQUIRES(&cm->lock);
+void cm_timewait_enter(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+void cm_timer(struct timer *t);
+/* Nanoseconds of an exponent: 4.096 us << exponent. */
+u64 cm_exponent_ns(u8 exponent);
+
+/* path.c */
+int cm_av_from_path(struct cm_device *dev, const struct ib_sa_path_rec *path, struct cm_av *av);
+/* The path of a message as its receiver sees it. LIDs that it leaves open are those of `back`. */
+void cm_path_from_wire(const struct cm_wire_path *wire, const struct cm_req_msg *req,
+		       const struct cm_route *back, struct ib_sa_path_rec *path);
+void cm_path_to_wire(const struct ib_sa_path_rec *path, u8 ack_delay, struct cm_wire_path *wire);
+/* The Local ACK Timeout of a path: there, its answer, and the answerer's delay. */
+u8 cm_ack_timeout(u8 ack_delay, u8 packet_life_time);
+
+/* listen.c */
+struct cm_id *cm_listener_find(struct cm *cm, struct cm_device *dev, u64 service_id,
+			       const u8 *private_data) REQUIRES(&cm->lock);
+void cm_listen_end(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+
+/* reject.c. A REJ to whoever sent `msg`, for which there is no id. */
+void cm_reject_stranger(struct cm *cm, struct cm_device *dev, const struct cm_arrival *a,
+			const struct cm_msg *msg, enum ib_cm_rej_reason reason, const void *ari,
+			u8 ari_length) REQUIRES(&cm->lock);
+/* What ib_send_cm_rej does. */
+int cm_reject(struct cm *cm, struct cm_id *id, enum ib_cm_rej_reason reason, const void *ari,
+	      u8 ari_length, const void *private_data, u8 private_data_len) REQUIRES(&cm->lock);
+
+/* leave.c */
+int cm_leave_send(struct cm *cm, struct cm_id *id, const void *private_data, u8 private_data_len)
+	REQUIRES(&cm->lock);
+int cm_leave_answer(struct cm *cm, struct cm_id *id, const void *private_data, u8 private_data_len)
+	REQUIRES(&cm->lock);
+
+/* sidr.c */
+int cm_sidr_answer(struct cm *cm, struct cm_id *id, const struct ib_cm_sidr_rep_param *param)
+	REQUIRES(&cm->lock);
+
+/* gone.c. What the CM of a process that is gone would answer. False: it would say nothing. */
+bool cm_answer_for_gone(const u8 *mad, u8 *answer);
+
+/* A header for a message of the id: `attr` and the exchange's transaction ID. */
+struct cm_msg cm_msg_for(const struct cm_id *id, enum cm_attr attr);
+/* A new exchange of the id's own begins. */
+void cm_tid_renew(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+void cm_msg_fill_private(struct cm_msg *msg, const void *private_data, u8 length);
+
+/* One for each message; the lock is held. */
+struct cm_received {
+	struct cm_device *dev;
+	const struct cm_arrival *a;
+	struct cm_msg *msg;
+} OWNED_BY(cm.lock);
+
+void cm_receive_req(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_mra(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_rej(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_rep(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_rtu(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_dreq(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_drep(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_lap(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_apr(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_sidr_req(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+void cm_receive_sidr_rep(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
+
+#endif

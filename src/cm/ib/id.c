@@ -1,0 +1,189 @@
+/* id.c: communication identifiers: numbers, tables, and their end.
+ * In: the consumer, received messages    Out: ids; what is owed to the peer when one ends
+ * Runs: any thread; freeing on the instance's queue only    Locks: cm.lock
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cm/ib/cm_priv.h"
+
+/* ---- numbers and tables ---------------------------------------------------------------------- */
+
+struct cm_id *cm_id_find(struct cm *cm, u32 local_id, u32 remote_id)
+{
+	struct cm_key *key = cm_table_find(&cm->tables[CM_BY_LOCAL], 0, local_id);
+
+	if (key == NULL || key->id->dev == NULL)
+		return NULL;
+	if (remote_id != 0 && be32toh(key->id->pub.remote_id) != remote_id)
+		return NULL;
+	return key->id;
+}
+
+/* Numbers go up and round, so that one is not used again soon; 0 is none. */
+static u32 cm_id_number(struct cm *cm, const struct cm_device *dev) REQUIRES(&cm->lock)
+{
+	u32 number;
+
+	do {
+		number = dev->id_bits | (++cm->next_number & ((1u << CM_ID_BITS) - 1));
+	} while (number == 0 || cm_table_find(&cm->tables[CM_BY_LOCAL], 0, number) != NULL);
+	return number;
+}
+
+struct cm_id *cm_id_create(struct cm *cm, struct cm_device *dev, ib_cm_handler handler,
+			   void *context)
+{
+	struct cm_id *id;
+
+	if (cm->id_count >> (CM_ID_BITS - 1) != 0)
+		return NULL;
+	id = calloc(1, sizeof(*id));
+	if (id == NULL)
+		return NULL;
+	id->cm = cm;
+	id->dev = dev;
+	id->pub = (struct ib_cm_id){ .cm_handler = handler,
+				     .context = context,
+				     .device = dev->ib,
+				     .remote_cm_qpn = 1 };
+	id->timer.fn = cm_timer;
+	list_init(&id->notes);
+	list_init(&id->ready);
+	list_init(&id->masked);
+	list_push_back(&cm->ids, &id->all);
+	cm->id_count++;
+	for (int kind = 0; kind < CM_KEYS; kind++)
+		id->keys[kind].id = id;
+	id->pub.local_id = htobe32(cm_id_number(cm, dev));
+	cm_id_link(cm, id, CM_BY_LOCAL, 0, be32toh(id->pub.local_id));
+	return id;
+}
+
+void cm_id_link(struct cm *cm, struct cm_id *id, enum cm_key_kind kind, u64 high, u64 low)
+{
+	cm_table_remove(&cm->tables[kind], &id->keys[kind]);
+	cm_table_insert(&cm->tables[kind], &id->keys[kind], high, low);
+}
+
+void cm_id_unlink(struct cm *cm, struct cm_id *id, enum cm_key_kind kind)
+{
+	cm_table_remove(&cm->tables[kind], &id->keys[kind]);
+}
+
+/* ---- the end of an exchange ------------------------------------------------------------------ */
+
+void cm_id_reset(struct cm *cm, struct cm_id *id)
+{
+	cm_request_end(cm, id);
+	cm_id_unlink(cm, id, CM_BY_REMOTE);
+	cm_id_unlink(cm, id, CM_BY_QPN);
+	cm_id_unlink(cm, id, CM_BY_SIDR);
+	cm_id_unlink(cm, id, CM_BY_PEER);
+	id->pub.state = IB_CM_IDLE;
+	id->pub.lap_state = IB_CM_LAP_UNINIT;
+	id->pub.remote_id = 0;
+	id->reply_attr = 0;
+	id->peer_to_peer = false;
+	if (id->orphan)
+		cm_id_bury(cm, id);
+}
+
+void cm_id_bury(struct cm *cm, struct cm_id *id)
+{
+	cm_request_end(cm, id);
+	for (int kind = 0; kind < CM_KEYS; kind++)
+		cm_id_unlink(cm, id, (enum cm_key_kind)kind);
+	list_remove(&id->ready);
+	list_push_back(&cm->dead, &id->ready);
+}
+
+void cm_id_free(struct cm *cm, struct cm_id *id)
+{
+	cm_note_drop_all(cm, id);
+	cm_request_end(cm, id);
+	for (int kind = 0; kind < CM_KEYS; kind++)
+		cm_id_unlink(cm, id, (enum cm_key_kind)kind);
+	list_remove(&id->ready);
+	list_remove(&id->masked);
+	list_remove(&id->all);
+	cm->id_count--;
+	free(id->compare);
+	free(id);
+}
+
+/* ---- the end of an id ------------------------------------------------------------------------ */
+
+static const struct ib_cm_sidr_rep_param cm_sidr_refusal = { .status = IB_SIDR_REJECT };
+
+/* What the peer is owed in each state: IBA vol 1, 12.9.8. */
+static void cm_id_end_exchange(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
+{
+	u64 guid = id->dev->ib->node_guid;
+
+	switch (id->pub.state) {
+	case IB_CM_LISTEN:
+		cm_listen_end(cm, id);
+		break;
+	case IB_CM_SIDR_REQ_RCVD:
+		cm_sidr_answer(cm, id, &cm_sidr_refusal);
+		break;
+	case IB_CM_REQ_SENT:
+	case IB_CM_MRA_REQ_RCVD:
+		/* the peer knows the id by the GUID: it may not have answered yet */
+		cm_reject(cm, id, IB_CM_REJ_TIMEOUT, &guid, sizeof(guid), NULL, 0);
+		break;
+	case IB_CM_REQ_RCVD:
+	case IB_CM_MRA_REQ_SENT:
+	case IB_CM_REP_SENT:
+	case IB_CM_MRA_REP_RCVD:
+	case IB_CM_REP_RCVD:
+	case IB_CM_MRA_REP_SENT:
+		cm_reject(cm, id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0);
+		break;
+	case IB_CM_ESTABLISHED:
+		cm_leave_send(cm, id, NULL, 0);
+		break;
+	case IB_CM_DREQ_RCVD:
+		cm_leave_answer(cm, id, NULL, 0);
+		break;
+	default:
+		break;
+	}
+}
+
+void cm_id_abandon(struct cm *cm, struct cm_id *id)
+{
+	cm_note_drop_all(cm, id);
+	list_remove(&id->ready);
+	id->orphan = true;
+	if (id->dev != NULL)
+		cm_id_end_exchange(cm, id);
+	/* a DREQ is repeated, and timewait runs on, without the consumer */
+	if (id->dev == NULL ||
+	    (id->pub.state != IB_CM_DREQ_SENT && id->pub.state != IB_CM_TIMEWAIT))
+		cm_id_bury(cm, id);
+}
+
+void ib_destroy_cm_id(struct ib_cm_id *cm_id)
+{
+	struct cm_id *id = cm_id_of(cm_id);
+	struct cm *cm = id->cm;
+	struct cm_device *dev;
+	u64 service = be64toh(cm_id->service_id), mask = be64toh(cm_id->service_mask);
+	bool listened;
+
+	cm_enter(cm);
+	dev = id->dev;
+	listened = id->pub.state == IB_CM_LISTEN;
+	id->waiting++;
+	cm_id_abandon(cm, id);
+	/* on the queue's thread no other handler runs than the one that calls here */
+	while ((id->in_handler || id->children > 0) &&
+	       !(cm->running && pthread_equal(cm->runner, pthread_self())))
+		cond_wait(&cm->idle, &cm->lock);
+	id->waiting--;
+	cm_leave(cm);
+	if (listened && dev != NULL && dev->ops->listen != NULL)
+		dev->ops->listen(dev, service, mask, false);
+}

@@ -1,0 +1,272 @@
+/* mad.c: the process' instance of the CM, over the MAD layer: an agent on QP1 of every port.
+ * In: MADs from agents, devices from the midlayer    Out: MADs to agents
+ * Runs: consumers' threads, the MAD layer's queue, the CM's queue    Locks: cm_mad_lock
+ */
+#include <endian.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <rdma/ib_cache.h>
+
+#include "cm/ib/cm_priv.h"
+#include "mad/mad.h"
+
+enum { CM_PORTS_MAX = 2 };
+
+struct cm_mad_device {
+	struct cm_device dev; /* first: the ops know the device by it */
+	struct ib_pd *pd;     /* of the address handles */
+	struct ib_mad_agent *agents[CM_PORTS_MAX + 1]; /* by port; NULL: none */
+} FIXED;
+
+static struct lock cm_mad_lock;
+static bool cm_mad_started GUARDED_BY(cm_mad_lock);
+static struct cm *cm_mad_cm WRITTEN_UNDER(cm_mad_lock); /* before the first device */
+static struct work_queue cm_mad_queue;
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* The peer's process has ended, and nobody is left to answer in its name. */
+static void cm_mad_answer_for_gone(struct cm_mad_device *d, const u8 *mad)
+{
+	u8 answer[CM_MAD_BYTES];
+	struct cm_arrival a = { .mad = answer, .length = sizeof(answer) };
+
+	if (cm_answer_for_gone(mad, answer))
+		cm_receive(&d->dev, &a);
+}
+
+static void cm_mad_send_done(struct ib_mad_agent *agent, struct ib_mad_send_wc *wc)
+{
+	if (wc->status == IB_WC_RETRY_EXC_ERR)
+		cm_mad_answer_for_gone(agent->context, wc->send_buf->mad);
+	ib_destroy_ah(wc->send_buf->ah);
+	ib_free_send_mad(wc->send_buf);
+}
+
+/* A MAD that cannot be sent is lost, as on the way. */
+static void cm_mad_send(struct cm_device *dev, const struct cm_route *route, const u8 *mad)
+{
+	struct cm_mad_device *d = (struct cm_mad_device *)dev;
+	u8 port = route->ah.port_num;
+	struct ib_ah_attr attr = route->ah;
+	struct ib_mad_send_buf *buf;
+	struct ib_ah *ah;
+
+	if (port > CM_PORTS_MAX || d->agents[port] == NULL)
+		return;
+	ah = ib_create_ah(d->pd, &attr);
+	if (IS_ERR(ah))
+		return;
+	buf = ib_create_send_mad(d->agents[port], 1, route->pkey_index, 0, IB_MGMT_MAD_HDR,
+				 IB_MGMT_MAD_DATA, 0);
+	if (IS_ERR(buf)) {
+		ib_destroy_ah(ah);
+		return;
+	}
+	memcpy(buf->mad, mad, CM_MAD_BYTES);
+	buf->ah = ah;
+	if (ib_post_send_mad(buf, NULL) != 0) {
+		ib_destroy_ah(ah);
+		ib_free_send_mad(buf);
+	}
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+static void cm_mad_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *wc)
+{
+	struct cm_mad_device *d = agent->context;
+	struct cm_arrival a = { .mad = (const u8 *)wc->recv_buf.mad, .length = (u32)wc->mad_len };
+	struct ib_ah_attr *back = &a.back.ah;
+
+	if (ib_init_ah_from_wc(agent->device, agent->port_num, wc->wc, wc->recv_buf.grh, back) ==
+	    0) {
+		a.back.pkey_index = wc->wc->pkey_index;
+		if (back->ah_flags & IB_AH_GRH) {
+			a.sgid = back->grh.dgid;
+			(void)ib_get_cached_gid(agent->device, agent->port_num,
+						back->grh.sgid_index, &a.dgid);
+		}
+		cm_receive(&d->dev, &a);
+	}
+	ib_free_recv_mad(wc);
+}
+
+/* ---- the device's tables --------------------------------------------------------------------- */
+
+static int cm_mad_find_gid(struct cm_device *dev, const union ib_gid *gid, u8 *port, u16 *index)
+{
+	union ib_gid copy = *gid;
+
+	return ib_find_cached_gid(dev->ib, &copy, port, index);
+}
+
+static int cm_mad_find_pkey(struct cm_device *dev, u8 port, u16 pkey, u16 *index)
+{
+	return ib_find_cached_pkey(dev->ib, port, pkey, index);
+}
+
+static int cm_mad_listen(struct cm_device *dev, u64 service_id, u64 mask, bool on)
+{
+	struct cm_mad_device *d = (struct cm_mad_device *)dev;
+	u8 port = 1;
+	int err = 0;
+
+	for (; port <= CM_PORTS_MAX && err == 0; port++) {
+		if (d->agents[port] == NULL)
+			continue;
+		if (on)
+			err = mad_listen(d->agents[port], service_id, mask);
+		else
+			mad_unlisten(d->agents[port], service_id, mask);
+	}
+	while (err != 0 && --port > 1) { /* the last one has failed */
+		if (d->agents[port - 1] != NULL)
+			mad_unlisten(d->agents[port - 1], service_id, mask);
+	}
+	return err;
+}
+
+static const struct cm_device_ops cm_mad_ops = {
+	.send = cm_mad_send,
+	.find_gid = cm_mad_find_gid,
+	.find_pkey = cm_mad_find_pkey,
+	.listen = cm_mad_listen,
+};
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+static void cm_mad_add(struct ib_device *device);
+static void cm_mad_remove(struct ib_device *device);
+
+static struct ib_client cm_mad_client = { .name = "cm",
+					   .add = cm_mad_add,
+					   .remove = cm_mad_remove };
+
+static void cm_mad_device_free(struct cm_mad_device *d)
+{
+	for (u8 port = 1; port <= CM_PORTS_MAX; port++) {
+		if (d->agents[port] != NULL)
+			ib_unregister_mad_agent(d->agents[port]);
+	}
+	if (!IS_ERR(d->pd))
+		ib_dealloc_pd(d->pd);
+	free(d);
+}
+
+/* False: no port has management. */
+static bool cm_mad_register_agents(struct cm_mad_device *d)
+{
+	struct ib_mad_reg_req req = { .mgmt_class = CM_CLASS,
+				      .mgmt_class_version = CM_CLASS_VERSION,
+				      .method_mask = { 1ul << CM_METHOD_SEND } };
+	u8 ports = MIN(d->dev.ib->phys_port_cnt, (u8)CM_PORTS_MAX);
+	bool any = false;
+
+	for (u8 port = 1; port <= ports; port++) {
+		struct ib_mad_agent *agent =
+			ib_register_mad_agent(d->dev.ib, port, IB_QPT_GSI, &req, 0,
+					      cm_mad_send_done, cm_mad_received, d);
+
+		if (IS_ERR(agent))
+			continue;
+		d->agents[port] = agent;
+		d->dev.id_bits = mad_id_bits(agent);
+		d->dev.hi_tid = agent->hi_tid;
+		any = true;
+	}
+	return any;
+}
+
+static void cm_mad_add(struct ib_device *device)
+{
+	struct cm_mad_device *d = calloc(1, sizeof(*d));
+	struct ib_device_attr attr;
+
+	if (d == NULL)
+		return;
+	d->dev.ib = device;
+	d->dev.ops = &cm_mad_ops;
+	d->pd = ib_alloc_pd(device);
+	if (IS_ERR(d->pd) || ib_query_device(device, &attr) != 0) {
+		cm_mad_device_free(d);
+		return;
+	}
+	d->dev.ack_delay = attr.local_ca_ack_delay;
+	d->dev.cm = cm_mad_cm; /* MADs may come before cm_device_add */
+	if (!cm_mad_register_agents(d)) {
+		cm_mad_device_free(d);
+		return;
+	}
+	cm_device_add(cm_mad_cm, &d->dev);
+	ib_set_client_data(device, &cm_mad_client, d);
+}
+
+static void cm_mad_remove(struct ib_device *device)
+{
+	struct cm_mad_device *d = ib_get_client_data(device, &cm_mad_client);
+
+	if (d == NULL)
+		return;
+	cm_device_remove(&d->dev);
+	cm_mad_device_free(d);
+}
+
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+static void cm_mad_before_fork(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&cm_mad_lock);
+	if (cm_mad_cm != NULL)
+		cm_before_fork(cm_mad_cm);
+}
+
+static void cm_mad_after_fork(void) NO_THREAD_SAFETY
+{
+	if (cm_mad_cm != NULL)
+		cm_after_fork(cm_mad_cm);
+	lock_release(&cm_mad_lock);
+}
+
+/* The child's ids are the parent's connections: it has none. What it creates is on an instance of
+ * its own. */
+static void cm_mad_drop_in_child(void) NO_THREAD_SAFETY
+{
+	if (cm_mad_cm != NULL)
+		cm_drop_in_child(cm_mad_cm);
+	work_queue_drop_in_child(&cm_mad_queue);
+	lock_init(&cm_mad_lock);
+	cm_mad_started = false;
+	cm_mad_cm = NULL;
+}
+
+static void cm_mad_watch_fork(void)
+{
+	pthread_atfork(cm_mad_before_fork, cm_mad_after_fork, cm_mad_drop_in_child);
+}
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
+int cm_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	u32 seed;
+	int err = 0;
+
+	pthread_once(&once, cm_mad_watch_fork);
+	lock_acquire(&cm_mad_lock);
+	if (!cm_mad_started) {
+		work_queue_init(&cm_mad_queue, "anyverbs/cm", false);
+		if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+			seed = (u32)clock_now_ns();
+		cm_mad_cm = cm_create(&cm_mad_queue, seed);
+		err = cm_mad_cm != NULL ? ib_register_client(&cm_mad_client) : -ENOMEM;
+		cm_mad_started = err == 0;
+	}
+	lock_release(&cm_mad_lock);
+	return err;
+}
