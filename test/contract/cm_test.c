@@ -1,0 +1,310 @@
+/* cm_test.c: connections by the IB CM: within a process, and with another one of the same host.
+ * In:    a socket pair for what the two processes must tell each other    Out: -
+ * Runs:  the test's thread, the child's main thread, the CM's queue of both
+ */
+#include "rig.h"
+
+#include <endian.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <rdma/ib_cm.h>
+
+enum { SERVICE = 0x0106a000, EVENTS = 18, PSN = 0x4321, BYTES = 2000 };
+
+static int channel; /* to the other process */
+
+static void tell(u8 what)
+{
+	assert_int_equal(write(channel, &what, 1), 1);
+}
+
+static u8 hear(void)
+{
+	u8 what = 0;
+
+	assert_int_equal(recv(channel, &what, 1, 0), 1);
+	return what;
+}
+
+/* ---- one end --------------------------------------------------------------------------------- */
+
+struct end {
+	struct ib_cm_id *id;
+	struct ib_cq *cq;
+	struct ib_qp *qp;
+	int seen[EVENTS]; /* atomic */
+	u32 remote_qpn;
+	u8 reason;
+	bool refuses;
+};
+
+static struct end passive, active;
+
+static struct ib_sa_path_rec path_here(void)
+{
+	return (struct ib_sa_path_rec){ .dgid = rig.gid,
+					.sgid = rig.gid,
+					.hop_limit = 64,
+					.reversible = 1,
+					.pkey = htobe16(0xffff),
+					.mtu = IB_MTU_1024,
+					.rate = IB_RATE_100_GBPS,
+					.packet_life_time = rig_timeout() };
+}
+
+static void make_queue_pair(struct end *e)
+{
+	e->cq = rig_cq(256);
+	e->qp = rig_qp(IB_QPT_RC, e->cq, e->cq, NULL);
+}
+
+static void move(struct end *e, enum ib_qp_state state)
+{
+	struct ib_qp_attr attr = { .qp_state = state };
+	int mask;
+
+	assert_int_equal(ib_cm_init_qp_attr(e->id, &attr, &mask), 0);
+	if (e == &passive && state == IB_QPS_RTR)
+		attr.rq_psn = PSN; /* the CM learns it by the REP */
+	assert_int_equal(ib_modify_qp(e->qp, &attr, mask), 0);
+}
+
+static void close_end(struct end *e)
+{
+	if (e->id != NULL)
+		ib_destroy_cm_id(e->id);
+	if (e->qp != NULL) {
+		assert_int_equal(ib_destroy_qp(e->qp), 0);
+		assert_int_equal(ib_destroy_cq(e->cq), 0);
+	}
+	memset(e, 0, sizeof(*e));
+}
+
+/* Accepts, from inside the handler. */
+static void accept_request(struct end *e, struct ib_cm_id *id)
+{
+	struct ib_cm_rep_param rep = { .starting_psn = PSN,
+				       .private_data = "yes",
+				       .private_data_len = 3,
+				       .responder_resources = 4,
+				       .initiator_depth = 4,
+				       .rnr_retry_count = 7 };
+
+	make_queue_pair(e);
+	move(e, IB_QPS_INIT);
+	move(e, IB_QPS_RTR);
+	move(e, IB_QPS_RTS);
+	rig_recv(e->qp, 1, 0, BYTES);
+	rep.qp_num = e->qp->qp_num;
+	assert_int_equal(ib_send_cm_rep(id, &rep), 0);
+}
+
+static int on_passive(struct ib_cm_id *id, struct ib_cm_event *event)
+{
+	struct end *e = &passive;
+
+	if (event->event == IB_CM_REQ_RECEIVED && e->refuses) {
+		assert_memory_equal(event->private_data, "please\0", 7);
+		return ib_send_cm_rej(id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, "no", 2) == 0;
+	}
+	if (event->event == IB_CM_REQ_RECEIVED) {
+		e->id = id;
+		e->remote_qpn = event->param.req_rcvd.remote_qpn;
+		accept_request(e, id);
+	}
+	if (event->event == IB_CM_DREQ_RECEIVED)
+		assert_int_equal(ib_send_cm_drep(id, NULL, 0), 0);
+	count_add(&e->seen[event->event]);
+	return 0;
+}
+
+static int on_active(struct ib_cm_id *id, struct ib_cm_event *event)
+{
+	struct end *e = &active;
+
+	if (event->event == IB_CM_REP_RECEIVED) {
+		e->remote_qpn = event->param.rep_rcvd.remote_qpn;
+		assert_memory_equal(event->private_data, "yes\0", 4);
+		move(e, IB_QPS_RTR);
+		move(e, IB_QPS_RTS);
+		assert_int_equal(ib_send_cm_rtu(id, NULL, 0), 0);
+	}
+	if (event->event == IB_CM_REJ_RECEIVED)
+		e->reason = (u8)event->param.rej_rcvd.reason;
+	if (event->event == IB_CM_DREQ_RECEIVED)
+		assert_int_equal(ib_send_cm_drep(id, NULL, 0), 0);
+	count_add(&e->seen[event->event]);
+	return 0;
+}
+
+static struct ib_cm_id *listen_here(u64 service_id)
+{
+	struct ib_cm_id *id = rig_ok(ib_create_cm_id(rig.dev, on_passive, NULL));
+
+	assert_int_equal(ib_cm_listen(id, htobe64(service_id), 0, NULL), 0);
+	return id;
+}
+
+static void ask(u64 service_id)
+{
+	struct ib_sa_path_rec path = path_here();
+	struct ib_cm_req_param req = { .primary_path = &path,
+				       .service_id = htobe64(service_id),
+				       .qp_type = IB_QPT_RC,
+				       .starting_psn = PSN + 1,
+				       .private_data = "please",
+				       .private_data_len = 6,
+				       .responder_resources = 4,
+				       .initiator_depth = 4,
+				       .remote_cm_response_timeout = 18,
+				       .local_cm_response_timeout = 18,
+				       .retry_count = 7,
+				       .rnr_retry_count = 7,
+				       .max_cm_retries = 15 };
+
+	active.id = rig_ok(ib_create_cm_id(rig.dev, on_active, NULL));
+	make_queue_pair(&active);
+	req.qp_num = active.qp->qp_num;
+	assert_int_equal(ib_send_cm_req(active.id, &req), 0);
+	move(&active, IB_QPS_INIT);
+}
+
+/* ---- one process ----------------------------------------------------------------------------- */
+
+static void cm__connects_queue_pairs_of_one_process(void **state)
+{
+	struct ib_cm_id *listener = listen_here(SERVICE + 1);
+	struct ib_wc wc[2];
+
+	ask(SERVICE + 1);
+	assert_true(rig_await(&passive.seen[IB_CM_RTU_RECEIVED], 1));
+	assert_int_equal(active.remote_qpn, passive.qp->qp_num);
+	assert_int_equal(passive.remote_qpn, active.qp->qp_num);
+	rig_send_bytes(active.qp, 2, BYTES, BYTES, 0);
+	assert_int_equal(rig_poll(passive.cq, 1, wc, RIG_WAIT_MS), 1);
+	assert_int_equal(wc[0].byte_len, BYTES);
+	assert_int_equal(ib_send_cm_dreq(passive.id, NULL, 0), 0);
+	assert_true(rig_await(&passive.seen[IB_CM_DREP_RECEIVED], 1));
+	assert_true(rig_await(&active.seen[IB_CM_DREQ_RECEIVED], 1));
+	ib_destroy_cm_id(listener);
+	close_end(&active);
+	close_end(&passive);
+}
+
+static void cm__nobody_listens(void **state)
+{
+	if (rig_on_wire())
+		skip(); /* as from another host: there is no process to answer */
+	ask(SERVICE + 2);
+	assert_true(rig_await(&active.seen[IB_CM_REJ_RECEIVED], 1));
+	assert_int_equal(active.reason, IB_CM_REJ_INVALID_SERVICE_ID);
+	close_end(&active);
+}
+
+/* ---- two processes --------------------------------------------------------------------------- */
+
+enum { ACCEPT = 1, REFUSE, ENDED };
+
+static void child_accept(void)
+{
+	struct ib_cm_id *listener = listen_here(SERVICE);
+	struct ib_wc wc;
+
+	tell(ACCEPT);
+	assert_true(rig_await(&passive.seen[IB_CM_REQ_RECEIVED], 1));
+	assert_int_equal(rig_poll(passive.cq, 1, &wc, RIG_WAIT_MS), 1);
+	assert_int_equal(wc.status, IB_WC_SUCCESS);
+	assert_int_equal(wc.byte_len, BYTES);
+	for (u32 i = 0; i < BYTES; i++)
+		assert_int_equal(rig.buf[i], (u8)(i * 3));
+	assert_true(rig_await(&passive.seen[IB_CM_DREQ_RECEIVED], 1));
+	close_end(&passive);
+	ib_destroy_cm_id(listener);
+}
+
+static void child_refuse(void)
+{
+	struct ib_cm_id *listener = listen_here(SERVICE);
+
+	passive.refuses = true;
+	tell(REFUSE);
+	assert_int_equal(hear(), ENDED);
+	ib_destroy_cm_id(listener);
+	memset(&passive, 0, sizeof(passive));
+}
+
+static void cm__connects_two_processes(void **state)
+{
+	tell(ACCEPT);
+	assert_int_equal(hear(), ACCEPT);
+	for (u32 i = 0; i < BYTES; i++)
+		rig.buf[i] = (u8)(i * 3);
+	ask(SERVICE);
+	assert_true(rig_await(&active.seen[IB_CM_REP_RECEIVED], 1));
+	rig_send_bytes(active.qp, 2, 0, BYTES, 0);
+	rig_expect(active.cq, IB_WC_SUCCESS);
+	assert_int_equal(ib_send_cm_dreq(active.id, NULL, 0), 0);
+	assert_true(rig_await(&active.seen[IB_CM_DREP_RECEIVED], 1));
+	close_end(&active);
+}
+
+static void cm__refused_by_another_process(void **state)
+{
+	tell(REFUSE);
+	assert_int_equal(hear(), REFUSE);
+	ask(SERVICE);
+	assert_true(rig_await(&active.seen[IB_CM_REJ_RECEIVED], 1));
+	assert_int_equal(active.reason, IB_CM_REJ_CONSUMER_DEFINED);
+	tell(ENDED);
+	close_end(&active);
+}
+
+/* ---- the other process ----------------------------------------------------------------------- */
+
+static void child_main(void)
+{
+	u8 what;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (rig_group_setup(NULL))
+		_exit(3);
+	while (recv(channel, &what, 1, 0) == 1) {
+		if (what == ACCEPT)
+			child_accept();
+		else
+			child_refuse();
+	}
+	_exit(rig_group_teardown(NULL) ? 4 : 0);
+}
+
+static void fork_peer(void)
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+		exit(1);
+	if (fork() == 0) {
+		close(ends[0]);
+		channel = ends[1];
+		child_main();
+	}
+	close(ends[1]);
+	channel = ends[0];
+	signal(SIGPIPE, SIG_IGN);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(cm__connects_queue_pairs_of_one_process),
+		cmocka_unit_test(cm__nobody_listens),
+		cmocka_unit_test(cm__connects_two_processes),
+		cmocka_unit_test(cm__refused_by_another_process),
+	};
+
+	return rig_run(tests, sizeof(tests) / sizeof(tests[0]), fork_peer);
+}
