@@ -114,6 +114,7 @@ struct tagged {
 struct tagged_plan {
 	u32 eager, data; /* bytes at most */
 	u32 lazy_sync_percent, cancel_percent;
+	u32 short_permille; /* entries that may be too small */
 };
 extern struct tagged_plan tagged_plan;
 extern struct tagged_message *tagged_messages[TM_MESSAGES];

@@ -418,7 +418,7 @@ static void entry_draw(struct tagged *tm, struct tagged_entry *e)
 	e->mask = masks[rng_below(RNG, ARRAY_LEN(masks))];
 	e->tag = (top | source | rng_below(RNG, TM_TAGS)) & e->mask;
 	e->length = MAX(tagged_plan.data, tagged_plan.eager);
-	if (rng_permille(RNG, world.plan.fault_permille / 8))
+	if (rng_permille(RNG, tagged_plan.short_permille))
 		e->length = rng_below(RNG, 200);
 }
 

@@ -27,6 +27,7 @@ void tagged_draw_plan(struct plan *p)
 		.data = rng_percent(RNG, 70) ? (u32)rng_skewed(RNG, 1, 20000)
 					     : (u32)rng_skewed(RNG, 20000, 100000),
 		.lazy_sync_percent = rng_percent(RNG, 40) ? 0 : (u32)rng_range(RNG, 5, 95),
+		.short_permille = rng_percent(RNG, 70) ? 0 : (u32)rng_skewed(RNG, 5, 200),
 		.cancel_percent = rng_percent(RNG, 40) ? 0 : (u32)rng_range(RNG, 1, 60),
 	};
 	tagged_message_count = 0;
@@ -91,9 +92,10 @@ static bool tagged_was_early(const struct sqp *q)
 
 bool tagged_may_fail(const struct sqp *q)
 {
-	return world.plan.fault_permille != 0 || world.plan.chaos_us != 0 || q->why != 0 ||
-	       q->peer->why != 0 || path_is_air(q->proc, q->peer->proc) || !tagged_lives(q) ||
-	       !tagged_lives(q->peer) || tagged_was_early(q) || tagged_was_early(q->peer);
+	return world.plan.fault_permille != 0 || tagged_plan.short_permille != 0 ||
+	       world.plan.chaos_us != 0 || q->why != 0 || q->peer->why != 0 ||
+	       path_is_air(q->proc, q->peer->proc) || !tagged_lives(q) || !tagged_lives(q->peer) ||
+	       tagged_was_early(q) || tagged_was_early(q->peer);
 }
 
 static struct sqp *tagged_create(struct proc *p)
