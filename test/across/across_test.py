@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -137,6 +138,22 @@ class Loose(Wired):
 
     def test_reordered(self):
         self.check(DISORDER["reordered"])
+
+
+class Tags(Wired):
+    """Tag matching between ranks on both hosts: every message goes where MPI's rules say."""
+    def check(self, chances, ranks=4, messages=80, size=400000):
+        with tempfile.TemporaryDirectory(prefix="anyverbs-tags-") as folder:
+            trace = os.path.join(folder, "trace")
+            self.across(chances, lambda: self.pair(
+                [os.path.join(BUILD, "examples", "tag_ranks"), "--ranks", str(ranks), "--messages", str(messages),
+                 "--bytes", str(size), "--seed", str(SEED), "--trace", trace], seconds=120))
+            said = subprocess.run([os.path.join(BUILD, "test", "match_judge"), str(ranks * messages),
+                                   *(f"{trace}.{rank}" for rank in range(ranks))], capture_output=True, text=True, check=False)
+            self.assertEqual(said.returncode, 0, said.stdout)
+
+    def test_all_at_once(self):
+        self.check({"loss": 0.05, "reorder": 0.02, "duplicate": 0.02, "corrupt": 0.01})
 
 
 class Plain(Wired):
