@@ -137,6 +137,11 @@ for _name, _size, _text, _iters, _rndv in (("1m", 1 << 20, "1 MiB", 8000, 0), ("
     PEERS.append(Row(f"born_mpi_bw_{_name}", "peers", f"Open MPI {_text}, born", BANDWIDTH,
                      Mpi(_size, _iters, "rc_v", True, _rndv), Mpi(_size, _iters, "vader"), None))
 
+TAGS = [
+    Fixed("tag_eager", "tags", "8 B eager, expected, in plain SRQ's", "x", 1.25, ("tags",), "eager_ratio"),
+    Fixed("tag_list", "tags", "found behind 10 to 50,000 tags", "x", 1.2, ("tags",), "list_ratio"),
+    Fixed("tag_rendezvous", "tags", "READs of 1 MiB, in rendezvous", "x", 1.11, ("tags",), "rendezvous_ratio"),
+]
 SCALE = [
     Fixed("reg_4k", "scale", "ibv_reg_mr of 4 KiB", "us", 2, ("scale", "registration"), "reg_4k"),
     Fixed("reg_1g", "scale", "ibv_reg_mr of 1 GiB, in copies of it", "x", 1, ("scale", "registration"), "reg_1g_copies"),
@@ -156,8 +161,8 @@ RXE.append(Row("rxe_floor", "rxe", "guest: bare UDP 8 B, send_lat", LATENCY, Raw
 
 COUNTS = [Count(f"count_{_kind}", "instructions", _text, "instructions", None, _kind) for _kind, _text in counts.KINDS.items()]
 
-ROWS = SPINE + WIRE + PEERS + SCALE + COUNTS + RXE
-GROUPS = ("spine", "wire", "peers", "scale", "instructions", "rxe")
+ROWS = SPINE + WIRE + PEERS + TAGS + SCALE + COUNTS + RXE
+GROUPS = ("spine", "wire", "peers", "tags", "scale", "instructions", "rxe")
 
 
 def worse_sign(row):
