@@ -74,6 +74,7 @@ struct requester {
 	u8 retry_left GUARDED_BY(sq_lock), rnr_left GUARDED_BY(sq_lock);
 	/* The peer has acknowledged or answered something since the wait began. */
 	bool progressed GUARDED_BY(sq_lock);
+	/* With a tag-matching SRQ `size` counts what the adapter has in it, too: under sq_lock. */
 	struct wqe_ring ring FIXED;
 	u32 head GUARDED_BY(sq_lock);	    /* next to post */
 	u32 next GUARDED_BY(sq_lock);	    /* next to transmit */

@@ -10,7 +10,7 @@ static const struct net_config tm_paths[TM_PATHS] = {
 
 void tm_open(struct tm_bed *b, enum tm_path path)
 {
-	tm_open_with(b, path, NET_COMPLETIONS, false);
+	tm_open_with(b, path, (struct tm_options){ .cqe = NET_COMPLETIONS });
 }
 
 void tm_start(struct tm_bed *b)
@@ -30,7 +30,7 @@ void tm_start(struct tm_bed *b)
 			 0);
 }
 
-void tm_open_with(struct tm_bed *b, enum tm_path path, u32 cqe, bool receives)
+void tm_open_with(struct tm_bed *b, enum tm_path path, struct tm_options o)
 {
 	struct net_config cfg = tm_paths[path];
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
@@ -47,15 +47,15 @@ void tm_open_with(struct tm_bed *b, enum tm_path path, u32 cqe, bool receives)
 	cfg.seed = 1;
 	cfg.delay_ns = 10000;
 	net_open(&b->net, &cfg);
-	assert_int_equal(cq_init(&b->cq, cqe), 0);
+	assert_int_equal(cq_init(&b->cq, o.cqe), 0);
 	assert_int_equal(cq_keep_sides(&b->cq), 0);
 	assert_int_equal(ibt_srq_create(s->ibt, &init, &b->srq), 0);
 	b->qp[0] = net_qp_create(&b->net, 0, TM_SENDER, &q);
-	q.depth = 0;
+	q.depth = o.depth;
 	q.srq = b->srq;
 	b->qp[1] = net_qp_create(&b->net, 1, TM_QPN, &q);
 	net_qp_connect(&b->net, 0, b->qp[0], TM_QPN, &q);
-	q.receives = receives;
+	q.receives = o.receives;
 	net_qp_connect(&b->net, 1, b->qp[1], TM_SENDER, &q);
 	watch_begin(&b->watch, &b->net);
 	for (u32 i = 0; i < NET_MEMORY - TM_DATA; i++)

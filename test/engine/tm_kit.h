@@ -43,8 +43,13 @@ struct tm_got {
 };
 
 void tm_open(struct tm_bed *b, enum tm_path path);
-/* The same with a CQ of `cqe` entries, and a receiver that stays in RTR until tm_start. */
-void tm_open_with(struct tm_bed *b, enum tm_path path, u32 cqe, bool receives);
+/* The same with a CQ of `cqe` entries, and a receiver whose send queue takes `depth` requests and
+ * that stays in RTR until tm_start. */
+struct tm_options {
+	u32 cqe, depth;
+	bool receives;
+};
+void tm_open_with(struct tm_bed *b, enum tm_path path, struct tm_options o);
 void tm_start(struct tm_bed *b);
 /* Destroys what is left, and expects that nothing has to be polled any more. */
 void tm_close(struct tm_bed *b);

@@ -256,6 +256,72 @@ static void untagged__is_not_looked_up(void **state)
 	run_on_each(untagged);
 }
 
+/* A WRITE with immediate data uses up an ordinary buffer, whatever lies in it. */
+static void notice(enum tm_path path)
+{
+	struct net_side *s = &bed.net.side[0];
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+	struct tm_got got;
+
+	tm_open(&bed, path);
+	tm_add(&bed, 1, 0, 0, 0, 100, -1);
+	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
+	tm_buffer(&bed, 4);
+	s->memory[0] = IBV_TMH_EAGER;
+	wr = net_wr(&sge, s, IBV_WR_RDMA_WRITE_WITH_IMM, 9, 0, 5000);
+	net_wr_remote(&wr, &bed.net.side[1], 10000);
+	net_post(bed.qp[0], &wr);
+	tm_run(&bed);
+	got = tm_expect(&bed, IBV_WC_RECV_RDMA_WITH_IMM, 4, IBV_WC_WITH_IMM);
+	assert_int_equal(got.wc.imm_data, 9);
+	assert_int_equal(bed.net.side[1].memory[10000], IBV_TMH_EAGER);
+	assert_int_equal(tm_sync(&bed, 0), 0);
+	tm_expect_op(&bed, IBV_WC_TM_SYNC, 0);
+	tm_close(&bed);
+}
+
+static void notice__is_no_message(void **state)
+{
+	run_on_each(notice);
+}
+
+/* The entry's key is not valid. */
+static void bad_key(enum tm_path path, bool rndv)
+{
+	struct ibv_sge sge = { .addr = 4096, .length = 100, .lkey = 12345 };
+	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_ADD,
+				 .tm.add = { .recv_wr_id = 4,
+					     .sg_list = &sge,
+					     .num_sge = 1,
+					     .tag = 9,
+					     .mask = UINT64_MAX } };
+
+	tm_open(&bed, path);
+	assert_int_equal(tm_op(&bed, &wr), 0);
+	if (rndv)
+		tm_rndv(&bed, 9, 100, 0);
+	else
+		tm_eager(&bed, 9, 0, 100);
+	tm_run(&bed);
+	if (rndv)
+		tm_expect(&bed, IBV_WC_TM_RECV, 4, MATCH);
+	tm_expect_status(&bed, 4, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(ibt_qp_state(bed.qp[1]), IBV_QPS_ERR);
+	tm_close(&bed);
+}
+
+static void bad_keys(enum tm_path path)
+{
+	bad_key(path, false);
+	bad_key(path, true);
+}
+
+static void entry__with_a_bad_key_fails_the_queue_pair(void **state)
+{
+	run_on_each(bad_keys);
+}
+
 /* Refused for lack of a buffer, then matched when it is sent again. */
 static void rnr(enum tm_path path)
 {
@@ -470,7 +536,8 @@ static void rndv__with_a_foreign_key_fails_the_queue_pair(void **state)
 /* A receiver that cannot send yet. */
 static void rndv_early(enum tm_path path)
 {
-	tm_open_with(&bed, path, NET_COMPLETIONS, true);
+	tm_open_with(&bed, path,
+		     (struct tm_options){ .cqe = NET_COMPLETIONS, .receives = true });
 	tm_add(&bed, 1, 5, ALL, 0, 5000, -1);
 	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
 	tm_rndv(&bed, 5, 5000, 0);
@@ -523,6 +590,51 @@ static void end_expect(enum ibv_wc_status first)
 		sum += 1ull << got.wc.wr_id;
 	}
 	assert_int_equal(sum, (1 << 20) - 1);
+}
+
+/* What the adapter has in the send queue takes no place from the consumer. */
+static void rndv_beside(enum tm_path path)
+{
+	struct net_side *s = &bed.net.side[1];
+	struct ibv_sge sge;
+	struct ibv_send_wr wr, *bad;
+
+	if (path >= TM_DIRECT)
+		return;
+	tm_open_with(&bed, path, (struct tm_options){ .cqe = NET_COMPLETIONS, .depth = 3 });
+	bed.net.tap = lose_answers;
+	for (u64 i = 0; i < 20; i++) {
+		tm_add(&bed, i, i, UINT64_MAX, (u32)i * 5000, 5000, -1);
+		tm_rndv(&bed, i, 5000, 0);
+	}
+	net_run(&bed.net, NS_PER_MS / 2);
+	for (u64 id = 1; id <= 3; id++) {
+		wr = net_wr(&sge, s, IBV_WR_SEND, id, 0, 8);
+		net_post(bed.qp[1], &wr);
+	}
+	assert_int_equal(ibt_post_send(bed.qp[1], &wr, &bad, NULL), -ENOMEM);
+	bed.net.tap = NULL;
+	if (path == TM_LOSSY)
+		tm_run(&bed);
+	else
+		ibt_qp_suspect_loss(bed.qp[1]);
+	net_run(&bed.net, NS_PER_S);
+	for (u64 id = 1; id <= 3; id++)
+		assert_int_equal(net_wc(&s->send_cq).wr_id, id);
+	for (int i = 0; i < 60; i++)
+		assert_int_equal(tm_next(&bed).wc.status, IBV_WC_SUCCESS);
+	for (u64 id = 1; id <= 3; id++) {
+		wr = net_wr(&sge, s, IBV_WR_SEND, id, 0, 8);
+		net_post(bed.qp[1], &wr);
+	}
+	assert_int_equal(ibt_post_send(bed.qp[1], &wr, &bad, NULL), -ENOMEM);
+	tm_run(&bed);
+	tm_close(&bed);
+}
+
+static void rndv__takes_no_place_from_the_consumer(void **state)
+{
+	run_on_each(rndv_beside);
 }
 
 static void end_in_error(enum tm_path path)
@@ -617,7 +729,7 @@ static void end_overflow(enum tm_path path)
 {
 	struct ibv_wc wc;
 
-	tm_open_with(&bed, path, 2, false);
+	tm_open_with(&bed, path, (struct tm_options){ .cqe = 2 });
 	for (u64 i = 1; i <= 3; i++)
 		tm_buffer(&bed, i);
 	for (int i = 0; i < 3; i++)
@@ -778,7 +890,7 @@ static void ops__outstanding_are_limited(void **state)
 /* Two completions fit: the third operation's is lost, and the SRQ takes no other. */
 static void ops__of_a_full_cq_fail(void **state)
 {
-	tm_open_with(&bed, TM_RELIABLE, 2, false);
+	tm_open_with(&bed, TM_RELIABLE, (struct tm_options){ .cqe = 2 });
 	assert_int_equal(tm_sync(&bed, 0), 0);
 	assert_int_equal(tm_sync(&bed, 0), 0);
 	assert_int_equal(bed.net.side[1].events[IBV_EVENT_SRQ_ERR], 0);
@@ -842,6 +954,8 @@ int main(void)
 		CASE(eager__that_cannot_be_pulled_keeps_its_entry),
 		CASE(unexpected__lies_whole_in_a_buffer_and_stops_new_entries),
 		CASE(untagged__is_not_looked_up),
+		CASE(notice__is_no_message),
+		CASE(entry__with_a_bad_key_fails_the_queue_pair),
 		CASE(rnr__message_is_looked_up_again),
 		CASE(limit__counts_ordinary_buffers),
 		CASE(rndv__is_read_and_finished_by_the_adapter),
@@ -850,6 +964,7 @@ int main(void)
 		CASE(rndv__of_no_possible_length_is_refused),
 		CASE(rndv__with_a_foreign_key_fails_the_queue_pair),
 		CASE(rndv__waits_for_rts),
+		CASE(rndv__takes_no_place_from_the_consumer),
 		CASE(end__in_error_completes_each_entry_once),
 		CASE(end__by_destruction_completes_each_entry_once),
 		CASE(end__by_the_death_of_the_peer_completes_each_entry_once),
