@@ -279,9 +279,11 @@ static NOINLINE enum resp_verdict resp_tagged(struct ibt_qp *qp, struct path_des
 					      const struct pkt *p, const void *payload, u8 op)
 	REQUIRES(qp->resp.rq_lock)
 {
-	struct tm_view v = { .pkt = *p, .payload = payload };
 	enum resp_verdict verdict;
+	struct tm_view v; /* most of it is for pulled messages only */
 
+	v.pkt = *p;
+	v.payload = payload;
 	lock_acquire(&qp->srq->order_lock);
 	verdict = tm_take(qp, from, &v, (op & OP_NOTICE) != 0, (op & OP_LAST) != 0);
 	if (likely(verdict == RESP_OK)) {
