@@ -22,13 +22,14 @@ enum {
 	WAIT_MS = 20000,
 	MANY = 40,
 	KILLS = 6,
+	SENDERS = KILLS + 6, /* one for each test, and for each that is killed */
 	MATCH = IBV_WC_TM_MATCH,
 	VALID = IBV_WC_TM_DATA_VALID,
 };
 
 /* What the parent tells the child to send; the answer is its count of completions that came. */
 struct order {
-	enum { EAGER, RNDV, CONNECT } what;
+	enum { EAGER, RNDV, CONNECT, QUIT } what;
 	uint32_t count; /* tags `tag` to `tag` + count - 1 */
 	uint64_t tag;
 	uint64_t length;
@@ -47,6 +48,12 @@ static struct half {
 	union ibv_gid gid;
 	int fd, child;
 } half;
+
+/* Forked before this process has a thread, as ThreadSanitizer demands; each begins when told. */
+static struct sender {
+	int fd, pid;
+} senders[SENDERS];
+static int next_sender;
 
 static uint8_t pattern(uint64_t i, uint64_t tag)
 {
@@ -149,13 +156,16 @@ static _Noreturn void sender_main(void)
 {
 	struct ibv_qp_init_attr init = { .cap = { 64, 64, 2, 1, 0 }, .qp_type = IBV_QPT_RC };
 	struct order o;
+	uint8_t go;
 
+	if (other_hear(half.fd, &go, sizeof(go)) != sizeof(go))
+		_exit(0);
 	half_open(&half);
 	init.send_cq = init.recv_cq = half.cq;
 	half.qp = ibv_create_qp(half.pd, &init);
 	must(half.qp != NULL);
 	must(other_tell(half.fd, &half.qp->qp_num, sizeof(half.qp->qp_num)));
-	while (other_hear(half.fd, &o, sizeof(o)) == sizeof(o))
+	while (other_hear(half.fd, &o, sizeof(o)) == sizeof(o) && o.what != QUIT)
 		sender_obey(&o);
 	half_close(&half);
 	_exit(0);
@@ -213,10 +223,10 @@ static int setup(void **state)
 	struct order o = { .what = CONNECT };
 	uint32_t qpn;
 
-	half = (struct half){ .fd = -1 };
-	half.child = other_fork(&half.fd);
-	if (half.child == 0)
-		sender_main();
+	assert_in_range(next_sender, 0, SENDERS - 1);
+	half = (struct half){ .fd = senders[next_sender].fd, .child = senders[next_sender].pid };
+	next_sender++;
+	must(other_tell(half.fd, "", 1));
 	half_open(&half);
 	make_srq();
 	must(other_hear(half.fd, &qpn, sizeof(qpn)) == sizeof(qpn));
@@ -229,9 +239,11 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	struct order o = { .what = QUIT };
 	int status;
 
 	half_close(&half);
+	other_tell(half.fd, &o, sizeof(o));
 	close(half.fd);
 	return waitpid(half.child, &status, 0) == half.child ? 0 : -1;
 }
@@ -446,5 +458,11 @@ int main(void)
 	};
 
 	pair_supervise();
+	for (int i = 0; i < SENDERS; i++) {
+		senders[i].pid = other_fork(&senders[i].fd);
+		half.fd = senders[i].fd;
+		if (senders[i].pid == 0)
+			sender_main();
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
