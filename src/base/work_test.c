@@ -1,0 +1,182 @@
+/* work_test.c: works run in order, once for each push, at their time; what is cancelled does
+ * not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/work.h"
+
+enum { STEPS = 32 };
+
+static struct work_queue queue;
+static char trace[STEPS + 1]; /* a letter per work that ran */
+
+struct letter {
+	struct work work;
+	char name;
+	int again; /* how often it pushes itself */
+};
+
+static void note(struct work *w)
+{
+	struct letter *l = container_of(w, struct letter, work);
+
+	trace[strlen(trace)] = l->name;
+	if (l->again-- > 0)
+		work_push(w);
+}
+
+static int begin(void **state)
+{
+	memset(trace, 0, sizeof(trace));
+	work_queue_init(&queue, "test", true);
+	return 0;
+}
+
+static int finish(void **state)
+{
+	timer_set_destroy(&queue.timers);
+	return 0;
+}
+
+static struct letter letter(char name)
+{
+	struct letter l = { .name = name };
+
+	return l;
+}
+
+static void push(struct letter *l)
+{
+	work_init(&l->work, &queue, note);
+	work_push(&l->work);
+}
+
+static void work_push__runs_in_order_and_once(void **state)
+{
+	struct letter a = letter('a'), b = letter('b');
+
+	push(&a);
+	push(&b);
+	work_push(&a.work);
+	assert_int_equal(work_queue_next_ns(&queue), 0);
+	assert_int_equal(work_queue_run(&queue, 0), 2);
+	assert_string_equal(trace, "ab");
+	assert_int_equal(work_queue_next_ns(&queue), TIMER_NEVER);
+}
+
+static void work_push__may_push_itself(void **state)
+{
+	struct letter a = letter('a'), b = letter('b');
+
+	a.again = 2;
+	push(&a);
+	push(&b);
+	assert_int_equal(work_queue_run(&queue, 0), 4);
+	assert_string_equal(trace, "abaa");
+}
+
+static void work_push_at__waits_and_moves(void **state)
+{
+	struct letter a = letter('a'), b = letter('b');
+
+	work_init(&a.work, &queue, note);
+	work_init(&b.work, &queue, note);
+	work_push_at(&a.work, 100);
+	work_push_at(&b.work, 50);
+	assert_int_equal(work_queue_next_ns(&queue), 50);
+	work_push_at(&b.work, 200);
+	assert_int_equal(work_queue_run(&queue, 99), 0);
+	assert_int_equal(work_queue_run(&queue, 100), 1);
+	assert_int_equal(work_queue_run(&queue, 200), 1);
+	assert_string_equal(trace, "ab");
+}
+
+static void work_cancel__takes_back_both(void **state)
+{
+	struct letter a = letter('a'), b = letter('b');
+
+	push(&a);
+	work_init(&b.work, &queue, note);
+	work_push_at(&b.work, 10);
+	assert_true(work_cancel(&a.work));
+	assert_false(work_cancel(&b.work));
+	assert_false(work_cancel(&a.work));
+	assert_int_equal(work_queue_run(&queue, 100), 0);
+}
+
+static void end_itself(struct work *w)
+{
+	work_cancel_wait(w); /* from inside: waits for nothing */
+	trace[strlen(trace)] = 'x';
+	free(container_of(w, struct letter, work));
+}
+
+static void work_queue_run__lets_a_work_free_itself(void **state)
+{
+	struct letter *l = malloc(sizeof(*l));
+
+	*l = letter('x');
+	work_init(&l->work, &queue, end_itself);
+	work_push(&l->work);
+	assert_int_equal(work_queue_run(&queue, 0), 1);
+	assert_string_equal(trace, "x");
+}
+
+/* With a thread: a cancel that returns was the last of it, whenever it comes. */
+static struct work_queue threaded;
+static int running; /* atomic */
+
+static void work_shortly(struct work *w)
+{
+	__atomic_store_n(&running, 1, __ATOMIC_SEQ_CST);
+	clock_sleep_ns(20 * NS_PER_US);
+	__atomic_store_n(&running, 0, __ATOMIC_SEQ_CST);
+}
+
+static void work_cancel_wait__waits_for_the_thread(void **state)
+{
+	struct work w;
+
+	work_init(&w, &threaded, work_shortly);
+	for (int i = 0; i < 300; i++) {
+		work_push(&w);
+		work_push_at(&w, clock_now_ns() + (u64)i * 200);
+		work_cancel_wait(&w);
+		assert_int_equal(__atomic_load_n(&running, __ATOMIC_SEQ_CST), 0);
+	}
+}
+
+static void work_queue_flush__returns_behind_the_works(void **state)
+{
+	struct letter a = letter('a');
+
+	work_init(&a.work, &threaded, note);
+	work_push(&a.work);
+	work_queue_flush(&threaded);
+	assert_string_equal(trace, "a");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(work_push__runs_in_order_and_once, begin, finish),
+		cmocka_unit_test_setup_teardown(work_push__may_push_itself, begin, finish),
+		cmocka_unit_test_setup_teardown(work_push_at__waits_and_moves, begin, finish),
+		cmocka_unit_test_setup_teardown(work_cancel__takes_back_both, begin, finish),
+		cmocka_unit_test_setup_teardown(work_queue_run__lets_a_work_free_itself, begin,
+						finish),
+		cmocka_unit_test_setup_teardown(work_cancel_wait__waits_for_the_thread, begin,
+						finish),
+		cmocka_unit_test_setup_teardown(work_queue_flush__returns_behind_the_works, begin,
+						finish),
+	};
+
+	work_queue_init(&threaded, "test", false);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
