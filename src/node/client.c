@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "node/await.h"
 #include "node/client_priv.h"
+#include "node/bind.h"
 
 void client_head(struct proto_head *head, u16 type)
 {
@@ -173,6 +174,7 @@ static int client_adopt(struct node *n, int control, const struct proto_hello_re
 		n->keeper_fd = message_take_fd(m, 3);
 	n->process = reply->process;
 	n->control = control;
+	bind_use(n->slots_fd);
 	message_close(m);
 	return 0;
 fail:
@@ -431,6 +433,7 @@ void node_detach(struct node *n)
 
 	if (n == NULL)
 		return;
+	bind_use(-1);
 	lock_acquire(&n->request_lock);
 	/* a child that forked may still hold copies of both sockets: shuts the connections down */
 	if (n->control >= 0)
@@ -448,6 +451,7 @@ void node_drop_in_child(struct node *n)
 	/* another thread of the parent may have held them at the fork */
 	lock_init(&n->request_lock);
 	lock_init(&n->state_lock);
+	bind_drop_in_child();
 	client_destroy(n);
 }
 

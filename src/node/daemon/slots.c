@@ -201,8 +201,9 @@ void slots_release(struct slots *s, u64 process, int fd, u64 now_ns)
 		s->owner[slot] = 0;
 		s->rest_until_ns[slot] = now_ns + s->rest_ns;
 	}
-	/* explicitly: a child of the process may still hold the description */
-	slots_lock(fd, F_UNLCK, 0, NODE_SLOTS);
+	/* explicitly: a child of the process may still hold the description. Its ports, too, whose
+	 * bytes lie behind (node/bind.c) */
+	slots_lock(fd, F_UNLCK, 0, 0);
 }
 
 u64 slots_owner(const struct slots *s, u32 slot)

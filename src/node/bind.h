@@ -1,0 +1,57 @@
+/* bind.h: port numbers of the RDMA CM, granted once among all processes of a node.
+ *
+ * A port is taken by a byte lock on the slots file, through the description that the node has made
+ * for this process. Each (space, port, address) has a byte, and an address that stands for all has
+ * the range of all bytes of its port: so the kernel's own rule, that write locks meet nobody and
+ * read locks meet read locks, is the rule of sockets. The node is not asked. The locks last as long
+ * as the process, whatever becomes of the node, and no successor can grant a port twice.
+ */
+#ifndef NODE_BIND_H
+#define NODE_BIND_H
+
+#include <sys/socket.h>
+
+#include "base/list.h"
+
+enum node_port_space { NODE_PORT_TCP, NODE_PORT_UDP, NODE_PORT_IB, NODE_PORT_IPOIB };
+
+/* A port that this process has taken, embedded in whose it is. All zeroes: none. */
+struct node_port {
+	struct list_head node; /* of the process' ports */
+	u64 first, last;       /* its bytes */
+	u32 generation;	       /* of the process' table; 0: not taken */
+	u16 port;	       /* host order */
+	bool shared;
+} OWNED_BY(bind_table.lock);
+
+/* What a port is wanted for. */
+struct node_port_want {
+	enum node_port_space space;
+	u16 port; /* host order; 0: any that is free, from 32768 on */
+	/* AF_INET or AF_INET6, its port is not looked at; the wildcard stands for all addresses of
+	 * its family, that of AF_INET6 for those of IPv4 too */
+	const struct sockaddr *addr;
+	bool v6only;
+	bool shared; /* as SO_REUSEADDR: with others that say so too */
+} OWNED_BY(the caller);
+
+/* Takes a port for an address. *p is the caller's and stays where it is until node_port_give.
+ * -EADDRINUSE: another owner's address overlaps; -EADDRNOTAVAIL: no port of those from 32768 on
+ * is free for the address; -EAFNOSUPPORT: the address' family; -ENOLCK. May block shortly. */
+int node_port_take(struct node_port *p, const struct node_port_want *want);
+/* A shared port becomes its owner's alone: for whoever listens. 0; -EADDRINUSE: it is shared now.
+ */
+int node_port_own(struct node_port *p);
+/* Gives a port back; of one that is not taken nothing. */
+void node_port_give(struct node_port *p);
+
+/* ---- for the node's client ---- */
+
+/* The description of the slots file through which ports are locked from now on, which stays the
+ * caller's; -1: none, and ports are this process' own only. Those that are taken are taken there
+ * again. */
+void bind_use(int slots_fd);
+/* In a forked child: the parent's ports are not its own. */
+void bind_drop_in_child(void);
+
+#endif

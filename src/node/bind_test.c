@@ -1,0 +1,190 @@
+/* bind_test.c: ports of the RDMA CM are granted as sockets grant theirs, within a process and among
+ * the processes that have descriptions of one file.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "node/bind.h"
+
+static int file;
+
+static int open_file(void **state)
+{
+	file = memfd_create("bind-test", MFD_CLOEXEC);
+	bind_use(file);
+	return file < 0 ? -1 : 0;
+}
+
+static int close_file(void **state)
+{
+	bind_use(-1);
+	close(file);
+	return 0;
+}
+
+/* As an address of IPv4 or IPv6, with flags `r` (shared) and `6` (v6only) behind it. */
+static int take(struct node_port *p, u16 port, const char *address, const char *flags)
+{
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	struct node_port_want want = { .space = NODE_PORT_TCP,
+				       .port = port,
+				       .v6only = strchr(flags, '6') != NULL,
+				       .shared = strchr(flags, 'r') != NULL };
+
+	want.addr = (const struct sockaddr *)&sin;
+	if (inet_pton(AF_INET, address, &sin.sin_addr) != 1) {
+		assert_int_equal(inet_pton(AF_INET6, address, &sin6.sin6_addr), 1);
+		want.addr = (const struct sockaddr *)&sin6;
+	}
+	memset(p, 0, sizeof(*p));
+	return node_port_take(p, &want);
+}
+
+/* What another process, with a description of its own, is told. */
+static int take_elsewhere(u16 port, const char *address, const char *flags)
+{
+	struct node_port p;
+	char path[64];
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		bind_drop_in_child();
+		bind_use(fd);
+		_exit(-take(&p, port, address, flags));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return -WEXITSTATUS(status);
+}
+
+struct rule {
+	const char *first, *first_flags, *second, *second_flags;
+	int error;
+};
+
+/* Who may have port 7000 as second, in the same process as in another one. */
+static const struct rule rules[] = {
+	{ "10.0.0.1", "", "10.0.0.1", "", EADDRINUSE },
+	{ "10.0.0.1", "", "10.0.0.2", "", 0 },
+	{ "0.0.0.0", "", "10.0.0.2", "", EADDRINUSE },
+	{ "10.0.0.2", "", "0.0.0.0", "", EADDRINUSE },
+	{ "::", "", "10.0.0.2", "", EADDRINUSE },
+	{ "::", "6", "10.0.0.2", "", 0 },
+	{ "0.0.0.0", "", "::", "6", 0 },
+	{ "0.0.0.0", "", "::", "", EADDRINUSE },
+	{ "::", "6", "fd00::1", "", EADDRINUSE },
+	{ "fd00::1", "", "fd00::2", "", 0 },
+	{ "::ffff:10.0.0.1", "", "10.0.0.1", "", EADDRINUSE },
+	{ "10.0.0.1", "r", "10.0.0.1", "r", 0 },
+	{ "10.0.0.1", "r", "0.0.0.0", "r", 0 },
+	{ "10.0.0.1", "r", "10.0.0.1", "", EADDRINUSE },
+	{ "10.0.0.1", "", "10.0.0.1", "r", EADDRINUSE },
+};
+
+static void node_port_take__follows_the_rule_of_sockets(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+		const struct rule *r = &rules[i];
+		struct node_port a, b;
+
+		assert_int_equal(take(&a, 7000, r->first, r->first_flags), 0);
+		assert_int_equal(take(&b, 7000, r->second, r->second_flags), -r->error);
+		node_port_give(&b);
+		assert_int_equal(take_elsewhere(7000, r->second, r->second_flags), -r->error);
+		node_port_give(&a);
+		assert_int_equal(take_elsewhere(7000, r->second, r->second_flags), 0);
+	}
+}
+
+/* What is given back stays locked where another id of this process has it. */
+static void node_port_give__leaves_what_others_share(void **state)
+{
+	struct node_port wide, narrow;
+
+	assert_int_equal(take(&narrow, 7000, "10.0.0.1", "r"), 0);
+	assert_int_equal(take(&wide, 7000, "0.0.0.0", "r"), 0);
+	node_port_give(&wide);
+	assert_int_equal(take_elsewhere(7000, "10.0.0.1", ""), -EADDRINUSE);
+	assert_int_equal(take_elsewhere(7000, "10.0.0.2", ""), 0);
+	node_port_give(&narrow);
+	assert_int_equal(take_elsewhere(7000, "10.0.0.1", ""), 0);
+}
+
+static void node_port_own__needs_the_port_alone(void **state)
+{
+	struct node_port a, b;
+
+	assert_int_equal(take(&a, 7000, "10.0.0.1", "r"), 0);
+	assert_int_equal(take(&b, 7000, "10.0.0.1", "r"), 0);
+	assert_int_equal(node_port_own(&a), -EADDRINUSE);
+	node_port_give(&b);
+	assert_int_equal(node_port_own(&a), 0);
+	assert_int_equal(take_elsewhere(7000, "10.0.0.1", "r"), -EADDRINUSE);
+	node_port_give(&a);
+}
+
+/* Any free port is one from the range, and nobody else's. */
+static void node_port_take__finds_a_free_port(void **state)
+{
+	struct node_port ports[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
+		assert_int_equal(take(&ports[i], 0, "0.0.0.0", i % 2 ? "r" : ""), 0);
+		assert_in_range(ports[i].port, 32768, 60999);
+		for (size_t j = 0; j < i; j++)
+			assert_int_not_equal(ports[i].port, ports[j].port);
+		assert_int_equal(take_elsewhere(ports[i].port, "10.0.0.1", ""), -EADDRINUSE);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(ports); i++)
+		node_port_give(&ports[i]);
+}
+
+/* A node that has lost its folder has another file: the ports are taken there, too. */
+static void bind_use__takes_the_ports_in_the_new_file(void **state)
+{
+	struct node_port p;
+
+	assert_int_equal(take(&p, 7000, "10.0.0.1", ""), 0);
+	assert_int_equal(close_file(state), 0);
+	assert_int_equal(open_file(state), 0);
+	assert_int_equal(take_elsewhere(7000, "10.0.0.1", ""), -EADDRINUSE);
+	node_port_give(&p);
+}
+
+/* A process that dies leaves its ports free, whatever it held. */
+static void node_port_take__ends_with_its_process(void **state)
+{
+	assert_int_equal(take_elsewhere(7000, "0.0.0.0", ""), 0);
+	assert_int_equal(take_elsewhere(7000, "0.0.0.0", ""), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(node_port_take__follows_the_rule_of_sockets),
+		cmocka_unit_test(node_port_give__leaves_what_others_share),
+		cmocka_unit_test(node_port_own__needs_the_port_alone),
+		cmocka_unit_test(node_port_take__finds_a_free_port),
+		cmocka_unit_test(bind_use__takes_the_ports_in_the_new_file),
+		cmocka_unit_test(node_port_take__ends_with_its_process),
+	};
+
+	return cmocka_run_group_tests(tests, open_file, close_file);
+}

@@ -1,0 +1,18 @@
+/* netroute.h: which way this host sends to an IP address, as its kernel says. */
+#ifndef NODE_NETROUTE_H
+#define NODE_NETROUTE_H
+
+#include "base/compiler.h"
+
+struct node_route {
+	u8 source[16]; /* the preferred source address, as a GID; zeroes: the kernel names none */
+	u32 ifindex;   /* of the interface that it leaves by */
+	bool local;    /* the destination is this host's own */
+} OWNED_BY(the caller);
+
+/* Asks the kernel for the route to `to`; both addresses as GIDs (IPv4 mapped). `from`: of a source
+ * that stands fixed; NULL: any. `ifindex`: of a link-local IPv6 address; 0: any. 0; -ENETUNREACH,
+ * -EHOSTUNREACH or another errno of the kernel's; -EMFILE. Blocks as long as the kernel looks. */
+int node_route_find(const u8 to[16], const u8 *from, u32 ifindex, struct node_route *out);
+
+#endif
