@@ -1,0 +1,118 @@
+/* address.c: socket addresses as GIDs and ports.
+ * In: addresses of AF_INET and AF_INET6    Out: the same in another form
+ * Runs: any thread; pure functions         Locks: none
+ */
+#include <arpa/inet.h>
+#include <string.h>
+
+#include "cm/rdma/cma_priv.h"
+
+/* A copy, for a consumer's address may lie anywhere. */
+static struct sockaddr_in cma_addr_v4(const struct sockaddr *addr)
+{
+	struct sockaddr_in sin;
+
+	memcpy(&sin, addr, sizeof(sin));
+	return sin;
+}
+
+static struct sockaddr_in6 cma_addr_v6(const struct sockaddr *addr)
+{
+	struct sockaddr_in6 sin6;
+
+	memcpy(&sin6, addr, sizeof(sin6));
+	return sin6;
+}
+
+bool cma_family_is_known(const struct sockaddr *addr)
+{
+	return addr->sa_family == AF_INET || addr->sa_family == AF_INET6;
+}
+
+bool cma_addr_is_any(const struct sockaddr *addr)
+{
+	struct sockaddr_in6 sin6;
+
+	if (addr->sa_family == AF_INET)
+		return cma_addr_v4(addr).sin_addr.s_addr == htonl(INADDR_ANY);
+	if (addr->sa_family != AF_INET6)
+		return true;
+	sin6 = cma_addr_v6(addr);
+	return IN6_IS_ADDR_UNSPECIFIED(&sin6.sin6_addr);
+}
+
+bool cma_addr_is_loopback(const struct sockaddr *addr)
+{
+	struct sockaddr_in6 sin6;
+
+	if (addr->sa_family == AF_INET)
+		return ntohl(cma_addr_v4(addr).sin_addr.s_addr) >> 24 == 127;
+	if (addr->sa_family != AF_INET6)
+		return false;
+	sin6 = cma_addr_v6(addr);
+	return IN6_IS_ADDR_LOOPBACK(&sin6.sin6_addr);
+}
+
+void cma_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out, addr,
+	       addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+					  : sizeof(struct sockaddr_in6));
+}
+
+static bool cma_gid_is_v4(const union ib_gid *gid)
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return memcmp(gid->raw, mapped, sizeof(mapped)) == 0;
+}
+
+void cma_addr_from_gid(struct sockaddr_storage *out, const union ib_gid *gid)
+{
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+
+	memset(out, 0, sizeof(*out));
+	if (cma_gid_is_v4(gid)) {
+		memcpy(&sin.sin_addr, gid->raw + 12, 4);
+		memcpy(out, &sin, sizeof(sin));
+	} else {
+		memcpy(&sin6.sin6_addr, gid->raw, 16);
+		memcpy(out, &sin6, sizeof(sin6));
+	}
+}
+
+void cma_addr_gid(const struct sockaddr *addr, union ib_gid *out)
+{
+	struct sockaddr_in6 sin6;
+	struct sockaddr_in sin;
+
+	memset(out, 0, sizeof(*out));
+	if (addr->sa_family == AF_INET) {
+		sin = cma_addr_v4(addr);
+		out->raw[10] = out->raw[11] = 0xff;
+		memcpy(out->raw + 12, &sin.sin_addr, 4);
+	} else {
+		sin6 = cma_addr_v6(addr);
+		memcpy(out->raw, &sin6.sin6_addr, 16);
+	}
+}
+
+u16 cma_addr_port(const struct sockaddr *addr)
+{
+	if (addr->sa_family == AF_INET)
+		return ntohs(cma_addr_v4(addr).sin_port);
+	return addr->sa_family == AF_INET6 ? ntohs(cma_addr_v6(addr).sin6_port) : 0;
+}
+
+/* Both families have it in the same place. */
+_Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+	       "the port of either family");
+
+void cma_addr_set_port(struct sockaddr_storage *addr, u16 port)
+{
+	__be16 wire = htons(port);
+
+	memcpy((char *)addr + offsetof(struct sockaddr_in, sin_port), &wire, sizeof(wire));
+}

@@ -1,0 +1,381 @@
+/* connect.c: connections, from the REQ to timewait, and the datagram ids' question for a queue
+ * pair.
+ * In:    calls of consumers, events of the IB CM     Out: calls of the IB CM, events to consumers
+ * Runs:  consumers' threads, the IB CM's             Locks: cma.lock
+ */
+#include <errno.h>
+#include <rdma/ib_cache.h>
+#include <string.h>
+
+#include "cm/rdma/cma_priv.h"
+
+/* ---- private data ---------------------------------------------------------------------------- */
+
+/* Puts the header and the consumer's data together; the length, or -EINVAL: more than `size`. */
+static int connect_data(const struct cma_id *id, const void *data, u8 len, u8 *out, u32 size)
+{
+	if (CMA_HEADER + (u32)len > size || (len > 0 && data == NULL))
+		return -EINVAL;
+	cma_header_write(out, &id->id.route.addr);
+	if (len > 0)
+		memcpy(out + CMA_HEADER, data, len);
+	return CMA_HEADER + len;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+/* Makes the connection's id of the IB CM. NULL: *err says why. */
+static struct ib_cm_id *connect_open(struct cma_id *id, int *err)
+{
+	struct ib_device *device = id->id.device;
+	struct ib_cm_id *ib = device != NULL ? ib_create_cm_id(device, cma_ib_event, id)
+					     : ERR_PTR(-ENODEV);
+
+	if (IS_ERR(ib)) {
+		*err = (int)PTR_ERR(ib);
+		return NULL;
+	}
+	lock_acquire(&cma.lock);
+	id->ib = ib;
+	lock_release(&cma.lock);
+	return ib;
+}
+
+/* Takes it back after a failure, unless the device's end has taken it. */
+static void connect_close(struct cma_id *id)
+{
+	struct ib_cm_id *ib;
+
+	lock_acquire(&cma.lock);
+	ib = id->ib;
+	id->ib = NULL;
+	lock_release(&cma.lock);
+	if (ib != NULL)
+		ib_destroy_cm_id(ib);
+}
+
+static int connect_request(struct cma_id *id, const struct rdma_conn_param *param)
+{
+	u8 data[IB_CM_REQ_PRIVATE_DATA_SIZE];
+	int len = connect_data(id, param->private_data, param->private_data_len, data,
+			       sizeof(data));
+	struct ib_cm_req_param req = {
+		.primary_path = &id->path[0],
+		.alternate_path = id->id.route.num_paths == 2 ? &id->path[1] : NULL,
+		.service_id = cma_service_id(id->id.ps,
+					     cma_addr_port(cma_addr(&id->id.route.addr.dst_addr))),
+		.qp_num = id->qp_num,
+		.qp_type = id->id.qp_type,
+		.starting_psn = id->seq_num,
+		.private_data = data,
+		.private_data_len = (u8)MAX(len, 0),
+		.responder_resources = param->responder_resources,
+		.initiator_depth = param->initiator_depth,
+		.remote_cm_response_timeout = CMA_RESPONSE_TIMEOUT,
+		.flow_control = param->flow_control,
+		.local_cm_response_timeout = CMA_RESPONSE_TIMEOUT,
+		.retry_count = MIN(param->retry_count, (u8)7),
+		.rnr_retry_count = MIN(param->rnr_retry_count, (u8)7),
+		.max_cm_retries = CMA_MAX_RETRIES,
+		.srq = id->srq,
+	};
+	struct ib_cm_id *ib = len < 0 ? NULL : connect_open(id, &len);
+
+	return ib == NULL ? len : ib_send_cm_req(ib, &req);
+}
+
+static int connect_ask(struct cma_id *id, const struct rdma_conn_param *param)
+{
+	u8 data[IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE];
+	int len = connect_data(id, param->private_data, param->private_data_len, data,
+			       sizeof(data));
+	struct ib_cm_sidr_req_param req = {
+		.path = &id->path[0],
+		.service_id = cma_service_id(id->id.ps,
+					     cma_addr_port(cma_addr(&id->id.route.addr.dst_addr))),
+		.timeout_ms = CMA_SIDR_TIMEOUT_MS,
+		.private_data = data,
+		.private_data_len = (u8)MAX(len, 0),
+		.max_cm_retries = CMA_MAX_RETRIES,
+	};
+	struct ib_cm_id *ib = len < 0 ? NULL : connect_open(id, &len);
+
+	return ib == NULL ? len : ib_send_cm_sidr_req(ib, &req);
+}
+
+/* The queue pair that is connected: the id's, or the consumer's own. */
+static void connect_take_qp(struct cma_id *id, const struct rdma_conn_param *param)
+{
+	id->qp_num = id->id.qp != NULL ? id->id.qp->qp_num : param->qp_num & 0xffffff;
+	id->srq = id->id.qp != NULL ? id->id.qp->srq != NULL : param->srq != 0;
+}
+
+int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
+{
+	static const struct rdma_conn_param none;
+	const struct rdma_conn_param *param = conn_param != NULL ? conn_param : &none;
+	struct cma_id *id = cma_id(cm_id);
+	int err;
+
+	if (conn_param == NULL && !cma_is_datagram(cm_id))
+		return -EINVAL;
+	if (!cma_move(id, CMA_ROUTE_RESOLVED, CMA_CONNECT))
+		return -EINVAL;
+	connect_take_qp(id, param);
+	err = cma_is_datagram(cm_id) ? connect_ask(id, param) : connect_request(id, param);
+	if (err < 0) {
+		connect_close(id);
+		cma_move(id, CMA_CONNECT, CMA_ROUTE_RESOLVED);
+	}
+	return err;
+}
+
+/* ---- answering ------------------------------------------------------------------------------- */
+
+static int accept_reply(struct cma_id *id, struct ib_cm_id *ib, struct rdma_conn_param *param)
+{
+	struct ib_cm_rep_param rep = {
+		.qp_num = id->qp_num,
+		.starting_psn = id->seq_num,
+		.private_data = param->private_data,
+		.private_data_len = param->private_data_len,
+		.responder_resources = param->responder_resources,
+		.initiator_depth = param->initiator_depth,
+		.flow_control = param->flow_control,
+		.rnr_retry_count = MIN(param->rnr_retry_count, (u8)7),
+		.srq = id->srq,
+	};
+	int err = cma_qp_to_rtr(id, param);
+
+	if (err == 0)
+		err = cma_qp_to_rts(id, param);
+	return err < 0 ? err : ib_send_cm_rep(ib, &rep);
+}
+
+/* After a REP: the connection stands. */
+static int accept_complete(struct cma_id *id, struct ib_cm_id *ib)
+{
+	int err = cma_qp_to_rtr(id, NULL);
+
+	if (err == 0)
+		err = cma_qp_to_rts(id, NULL);
+	return err < 0 ? err : ib_send_cm_rtu(ib, NULL, 0);
+}
+
+static int accept_datagram(struct cma_id *id, struct ib_cm_id *ib, enum ib_cm_sidr_status status,
+			   const void *data, u8 len)
+{
+	struct ib_cm_sidr_rep_param rep = {
+		.status = status,
+		.private_data = data,
+		.private_data_len = len,
+	};
+
+	if (status == IB_SIDR_SUCCESS) {
+		rep.qp_num = id->qp_num;
+		rep.qkey = id->qkey != 0 ? id->qkey : RDMA_UDP_QKEY;
+	}
+	return ib_send_cm_sidr_rep(ib, &rep);
+}
+
+int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
+{
+	struct cma_id *id = cma_id(cm_id);
+	struct ib_cm_id *ib = cma_ib(id);
+	int err;
+
+	if (ib == NULL || !cma_is_in(id, CMA_CONNECT))
+		return -EINVAL;
+	if (conn_param != NULL)
+		connect_take_qp(id, conn_param);
+	if (cma_is_datagram(cm_id))
+		err = accept_datagram(id, ib, IB_SIDR_SUCCESS,
+				      conn_param != NULL ? conn_param->private_data : NULL,
+				      conn_param != NULL ? conn_param->private_data_len : 0);
+	else if (conn_param != NULL)
+		err = accept_reply(id, ib, conn_param);
+	else
+		err = accept_complete(id, ib);
+	if (err < 0) {
+		cma_qp_to_err(id);
+		(void)rdma_reject(cm_id, NULL, 0);
+	}
+	return err;
+}
+
+int rdma_reject(struct rdma_cm_id *cm_id, const void *private_data, u8 private_data_len)
+{
+	struct cma_id *id = cma_id(cm_id);
+	struct ib_cm_id *ib = cma_ib(id);
+
+	if (ib == NULL)
+		return -EINVAL;
+	if (cma_is_datagram(cm_id))
+		return accept_datagram(id, ib, IB_SIDR_REJECT, private_data, private_data_len);
+	return ib_send_cm_rej(ib, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, private_data,
+			      private_data_len);
+}
+
+int rdma_notify(struct rdma_cm_id *cm_id, enum ib_event_type event)
+{
+	struct ib_cm_id *ib = cma_ib(cma_id(cm_id));
+
+	if (ib == NULL)
+		return -EINVAL;
+	return event == IB_EVENT_COMM_EST ? ib_cm_notify(ib, event) : 0;
+}
+
+int rdma_disconnect(struct rdma_cm_id *cm_id)
+{
+	struct cma_id *id = cma_id(cm_id);
+	struct ib_cm_id *ib = cma_ib(id);
+
+	if (ib == NULL || cma_is_datagram(cm_id))
+		return -EINVAL;
+	cma_qp_to_err(id);
+	/* the peer has left already: then this is the answer */
+	if (ib_send_cm_dreq(ib, NULL, 0) < 0)
+		(void)ib_send_cm_drep(ib, NULL, 0);
+	return 0;
+}
+
+/* ---- events of the IB CM --------------------------------------------------------------------- */
+
+static void cma_event_take_rep(const struct ib_cm_event *in, struct rdma_cm_event *out)
+{
+	const struct ib_cm_rep_event_param *rep = &in->param.rep_rcvd;
+
+	out->param.conn = (struct rdma_conn_param){
+		.private_data = in->private_data,
+		.private_data_len = IB_CM_REP_PRIVATE_DATA_SIZE,
+		.responder_resources = rep->responder_resources,
+		.initiator_depth = rep->initiator_depth,
+		.flow_control = rep->flow_control,
+		.rnr_retry_count = rep->rnr_retry_count,
+		.srq = rep->srq,
+		.qp_num = rep->remote_qpn,
+	};
+}
+
+/* The peer accepts. With a queue pair of the CM's own the connection is completed at once. */
+static void cma_event_rep(struct cma_id *id, struct ib_cm_id *ib, const struct ib_cm_event *in,
+		      struct rdma_cm_event *out)
+{
+	cma_event_take_rep(in, out);
+	out->event = RDMA_CM_EVENT_CONNECT_RESPONSE;
+	if (id->id.qp == NULL)
+		return;
+	out->status = accept_complete(id, ib);
+	out->event = out->status == 0 ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_ERROR;
+	if (out->status == 0)
+		return;
+	cma_qp_to_err(id);
+	(void)ib_send_cm_rej(ib, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0);
+}
+
+static void cma_event_rej(struct cma_id *id, const struct ib_cm_event *in,
+			  struct rdma_cm_event *out)
+{
+	cma_qp_to_err(id);
+	out->event = RDMA_CM_EVENT_REJECTED;
+	out->status = (int)in->param.rej_rcvd.reason;
+	out->param.conn.private_data = in->private_data;
+	out->param.conn.private_data_len = IB_CM_REJ_PRIVATE_DATA_SIZE;
+}
+
+/* The way to the peer's datagram queue pair. */
+static void cma_event_ah(const struct cma_id *id, struct ib_ah_attr *out)
+{
+	const struct ib_sa_path_rec *path = &id->path[0];
+	union ib_gid sgid = path->sgid;
+	u16 index = 0;
+	u8 port = 0;
+
+	*out = (struct ib_ah_attr){
+		.grh = { .dgid = path->dgid,
+			 .flow_label = be32toh(path->flow_label) & 0xfffff,
+			 .hop_limit = path->hop_limit,
+			 .traffic_class = path->traffic_class },
+		.sl = path->sl,
+		.static_rate = path->rate,
+		.ah_flags = IB_AH_GRH,
+		.port_num = id->id.port_num,
+	};
+	if (ib_find_cached_gid(id->id.device, &sgid, &port, &index) == 0)
+		out->grh.sgid_index = (u8)index;
+}
+
+static void cma_event_sidr_rep(struct cma_id *id, const struct ib_cm_event *in,
+			   struct rdma_cm_event *out)
+{
+	const struct ib_cm_sidr_rep_event_param *rep = &in->param.sidr_rep_rcvd;
+
+	out->param.ud.private_data = in->private_data;
+	out->param.ud.private_data_len = IB_CM_SIDR_REP_PRIVATE_DATA_SIZE;
+	out->event = RDMA_CM_EVENT_UNREACHABLE;
+	out->status = (int)rep->status;
+	if (rep->status != IB_SIDR_SUCCESS)
+		return;
+	id->qkey = rep->qkey;
+	cma_event_ah(id, &out->param.ud.ah_attr);
+	out->param.ud.qp_num = rep->qpn;
+	out->param.ud.qkey = rep->qkey;
+	out->event = RDMA_CM_EVENT_ESTABLISHED;
+}
+
+/* What an event of the IB CM means to the consumer. False: nothing. Runs inside a turn. */
+static bool cma_event_convert(struct cma_id *id, struct ib_cm_id *ib, const struct ib_cm_event *in,
+			  struct rdma_cm_event *out)
+{
+	switch (in->event) {
+	case IB_CM_REQ_ERROR:
+	case IB_CM_REP_ERROR:
+	case IB_CM_SIDR_REQ_ERROR:
+		out->event = RDMA_CM_EVENT_UNREACHABLE;
+		out->status = -ETIMEDOUT;
+		return true;
+	case IB_CM_REP_RECEIVED:
+		cma_event_rep(id, ib, in, out);
+		return true;
+	case IB_CM_RTU_RECEIVED:
+	case IB_CM_USER_ESTABLISHED:
+		out->event = RDMA_CM_EVENT_ESTABLISHED;
+		return true;
+	case IB_CM_DREQ_ERROR:
+		out->status = -ETIMEDOUT; /* of the same event */
+		/* fall through */
+	case IB_CM_DREQ_RECEIVED:
+	case IB_CM_DREP_RECEIVED:
+		out->event = RDMA_CM_EVENT_DISCONNECTED;
+		return cma_move(id, CMA_CONNECT, CMA_DISCONNECT);
+	case IB_CM_TIMEWAIT_EXIT:
+		out->event = RDMA_CM_EVENT_TIMEWAIT_EXIT;
+		return true;
+	case IB_CM_REJ_RECEIVED:
+		cma_event_rej(id, in, out);
+		return true;
+	case IB_CM_SIDR_REP_RECEIVED:
+		cma_event_sidr_rep(id, in, out);
+		return true;
+	default:
+		return false; /* MRA: the IB CM waits longer; LAP, APR: nobody here asks */
+	}
+}
+
+int cma_ib_event(struct ib_cm_id *ib, struct ib_cm_event *event)
+{
+	struct cma_id *id = ib->context;
+	struct rdma_cm_event out = { .status = 0 };
+	bool over = event->event == IB_CM_TIMEWAIT_EXIT;
+	int destroy = 0;
+
+	if (!cma_enter(id, over ? CMA_DISCONNECT : CMA_CONNECT))
+		return 0;
+	if (cma_event_convert(id, ib, event, &out))
+		destroy = cma_tell(id, &out);
+	if (destroy != 0)
+		cma_end_in_handler(id);
+	else
+		cma_leave(id);
+	return destroy;
+}

@@ -1,0 +1,277 @@
+/* device.c: the devices that there are, which of them has an address, and what happens when one
+ * goes.
+ * In:    add and remove of an ib_client           Out: devices and ports of ids, DEVICE_REMOVAL
+ * Runs:  any thread that may sleep; add and remove on those of core
+ * Locks: cma.lock; the device's cache of GIDs under it
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <rdma/ib_cache.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cm/ib/cm.h"
+#include "cm/rdma/cma_priv.h"
+
+enum cma_start_state { START_NOT, START_NOW, START_DONE };
+
+static struct cma_start {
+	struct lock lock;
+	enum cma_start_state state GUARDED_BY(lock);
+	struct cond done GUARDED_BY(lock);
+	bool watches_forks GUARDED_BY(lock);
+} cma_started;
+
+/* ---- binding --------------------------------------------------------------------------------- */
+
+static void cma_device_bind(struct cma_id *id, struct ib_device *device, u8 port,
+			const union ib_gid *sgid) REQUIRES(cma.lock)
+{
+	id->id.device = device;
+	id->id.port_num = port;
+	id->id.route.addr.sgid = *sgid;
+	id->id.route.addr.pkey = CMA_PKEY;
+}
+
+void cma_bind_device(struct cma_id *id, struct ib_device *device, u8 port, const union ib_gid *sgid)
+{
+	lock_acquire(&cma.lock);
+	cma_device_bind(id, device, port, sgid);
+	lock_release(&cma.lock);
+}
+
+int cma_bind_gid(struct cma_id *id, const union ib_gid *gid)
+{
+	union ib_gid wanted = *gid;
+	int err = -ENODEV;
+	u16 index;
+	u8 port;
+
+	lock_acquire(&cma.lock);
+	list_for_each(d, &cma.devices, struct cma_device, node) {
+		if (ib_find_cached_gid(d->device, &wanted, &port, &index) < 0)
+			continue;
+		cma_device_bind(id, d->device, port, gid);
+		err = 0;
+		break;
+	}
+	lock_release(&cma.lock);
+	return err;
+}
+
+/* An address of IPv4, or one of IPv6 that is no link's own, in the table of port 1. */
+static bool cma_device_find_family(struct ib_device *device, bool v4, union ib_gid *gid)
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+	static const u8 none[16];
+	int index = 0;
+
+	for (; ib_get_cached_gid(device, 1, index, gid) == 0; index++) {
+		bool is_v4 = memcmp(gid->raw, mapped, sizeof(mapped)) == 0;
+
+		if (is_v4 == v4 && memcmp(gid->raw, none, 16) != 0 &&
+		    (v4 || gid->raw[0] != 0xfe))
+			return true;
+	}
+	return false;
+}
+
+int cma_bind_first(struct cma_id *id, bool v4, union ib_gid *gid)
+{
+	union ib_gid found;
+	int err = -ENODEV;
+
+	lock_acquire(&cma.lock);
+	list_for_each(d, &cma.devices, struct cma_device, node) {
+		/* another family's serves as well: a GID is a GID */
+		if (!cma_device_find_family(d->device, v4, &found) &&
+		    !cma_device_find_family(d->device, !v4, &found) &&
+		    ib_get_cached_gid(d->device, 1, 0, &found) < 0)
+			continue;
+		cma_device_bind(id, d->device, 1, &found);
+		*gid = found;
+		err = 0;
+		break;
+	}
+	lock_release(&cma.lock);
+	return err;
+}
+
+/* ---- devices come and go --------------------------------------------------------------------- */
+
+static void cma_device_add(struct ib_device *device)
+{
+	struct cma_device *d = calloc(1, sizeof(*d));
+
+	if (d == NULL) {
+		log_error("rdmacm", "no memory for device %s", device->name);
+		return;
+	}
+	d->device = device;
+	lock_acquire(&cma.lock);
+	list_push_back(&cma.devices, &d->node);
+	lock_release(&cma.lock);
+	cma_listen_device(device);
+}
+
+/* An id of the device that has not been told, with a reference; NULL: none. It keeps its device's
+ * name no longer: nothing may be called for it. */
+static struct cma_id *cma_device_next_id(struct ib_device *device, struct ib_cm_id **ib)
+{
+	struct cma_id *found = NULL;
+
+	lock_acquire(&cma.lock);
+	list_for_each(id, &cma.ids, struct cma_id, node) {
+		if (id->id.device != device || id->state == CMA_DESTROYING)
+			continue;
+		id->state = CMA_REMOVED;
+		id->id.device = NULL;
+		id->refs++;
+		*ib = id->ib;
+		id->ib = NULL;
+		cond_wake(&id->idle);
+		found = id;
+		break;
+	}
+	lock_release(&cma.lock);
+	return found;
+}
+
+static void cma_device_put_id(struct cma_id *id)
+{
+	lock_acquire(&cma.lock);
+	id->refs--;
+	cond_wake(&id->idle);
+	lock_release(&cma.lock);
+}
+
+static void cma_device_remove_id(struct cma_id *id, struct ib_cm_id *ib)
+{
+	struct rdma_cm_event event = { .event = RDMA_CM_EVENT_DEVICE_REMOVAL };
+	bool destroy = false;
+
+	if (ib != NULL)
+		ib_destroy_cm_id(ib);
+	if (cma_enter(id, CMA_REMOVED)) {
+		destroy = cma_tell(id, &event) != 0;
+		cma_leave(id);
+	}
+	cma_device_put_id(id);
+	if (destroy)
+		rdma_destroy_id(&id->id);
+}
+
+static struct cma_device *cma_device_take(struct ib_device *device)
+{
+	struct cma_device *taken = NULL;
+
+	lock_acquire(&cma.lock);
+	list_for_each(d, &cma.devices, struct cma_device, node) {
+		if (d->device != device)
+			continue;
+		list_remove(&d->node);
+		taken = d;
+		break;
+	}
+	lock_release(&cma.lock);
+	return taken;
+}
+
+/* Stops listening on the device, for ids that listen on all of them. */
+static void cma_device_unlisten(struct ib_device *device)
+{
+	struct cma_id *found;
+
+	do {
+		found = NULL;
+		lock_acquire(&cma.lock);
+		list_for_each(id, &cma.ids, struct cma_id, node) {
+			list_for_each(l, &id->listeners, struct cma_listener, node)
+				if (l->device == device)
+					found = id;
+			if (found != NULL)
+				break;
+		}
+		if (found != NULL)
+			found->refs++;
+		lock_release(&cma.lock);
+		if (found != NULL) {
+			cma_unlisten(found, device);
+			cma_device_put_id(found);
+		}
+	} while (found != NULL);
+}
+
+static void cma_device_remove(struct ib_device *device)
+{
+	struct cma_device *d = cma_device_take(device);
+	struct ib_cm_id *ib;
+	struct cma_id *id;
+
+	cma_device_unlisten(device);
+	while ((id = cma_device_next_id(device, &ib)) != NULL)
+		cma_device_remove_id(id, ib);
+	free(d);
+}
+
+static struct ib_client cma_device_client = { .name = "rdma_cm",
+					  .add = cma_device_add,
+					  .remove = cma_device_remove };
+
+/* ---- the start ------------------------------------------------------------------------------- */
+
+/* The only thread. Ids and devices are the parent's. */
+static void cma_device_drop_in_child(void) NO_THREAD_SAFETY
+{
+	if (cma_started.state == START_NOT)
+		return;
+	lock_init(&cma_started.lock);
+	cma_started.state = START_NOT;
+	cma_started.done = (struct cond){ 0 };
+	lock_init(&cma.lock);
+	list_init(&cma.ids);
+	list_init(&cma.devices);
+	work_queue_drop_in_child(&cma.queue);
+}
+
+/* Marks the start as begun; true: the caller makes it. */
+static bool cma_device_start_begin(void)
+{
+	bool mine;
+
+	lock_acquire(&cma_started.lock);
+	while (cma_started.state == START_NOW)
+		cond_wait(&cma_started.done, &cma_started.lock);
+	mine = cma_started.state == START_NOT;
+	if (mine)
+		cma_started.state = START_NOW;
+	lock_release(&cma_started.lock);
+	return mine;
+}
+
+static void cma_device_start_end(int err)
+{
+	lock_acquire(&cma_started.lock);
+	/* behind core's own, which drops the clients */
+	if (err == 0 && !cma_started.watches_forks)
+		cma_started.watches_forks = pthread_atfork(NULL, NULL, cma_device_drop_in_child) ==
+					    0;
+	cma_started.state = err == 0 ? START_DONE : START_NOT;
+	cond_wake(&cma_started.done);
+	lock_release(&cma_started.lock);
+}
+
+int cma_start(void)
+{
+	int err;
+
+	if (!cma_device_start_begin())
+		return 0;
+	work_queue_init(&cma.queue, "anyverbs/rdmacm", false);
+	err = cm_start(); /* its client is told of a device first */
+	if (err == 0)
+		err = ib_register_client(&cma_device_client);
+	cma_device_start_end(err);
+	return err;
+}

@@ -1,0 +1,147 @@
+/* qp.c: queue pairs that the RDMA CM takes through their states, and the attributes for those that
+ * it does not.
+ * In:    ids and what the IB CM knows of their connections     Out: ib_modify_qp, attributes
+ * Runs:  consumers' threads, the IB CM's; may block            Locks: cma.lock
+ */
+#include <errno.h>
+#include <rdma/ib_cache.h>
+#include <string.h>
+
+#include "cm/rdma/cma_priv.h"
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+/* Of a queue pair without a connection. */
+static int cma_qp_attr_unconnected(const struct cma_id *id, struct ib_qp_attr *attr, int *mask)
+{
+	int err;
+
+	if (id->id.device == NULL)
+		return -EINVAL;
+	err = ib_find_cached_pkey(id->id.device, id->id.port_num, CMA_PKEY, &attr->pkey_index);
+	if (err < 0)
+		return err;
+	attr->port_num = id->id.port_num;
+	*mask = IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT;
+	if (cma_is_datagram(&id->id)) {
+		attr->qkey = id->qkey != 0 ? id->qkey : RDMA_UDP_QKEY;
+		*mask |= IB_QP_QKEY;
+	} else {
+		attr->qp_access_flags = 0;
+		*mask |= IB_QP_ACCESS_FLAGS;
+	}
+	return 0;
+}
+
+int rdma_init_qp_attr(struct rdma_cm_id *cm_id, struct ib_qp_attr *qp_attr, int *qp_attr_mask)
+{
+	struct cma_id *id = cma_id(cm_id);
+	struct ib_cm_id *ib = cma_ib(id);
+	int err;
+
+	if (ib == NULL || cma_is_datagram(cm_id))
+		return cma_qp_attr_unconnected(id, qp_attr, qp_attr_mask);
+	err = ib_cm_init_qp_attr(ib, qp_attr, qp_attr_mask);
+	if (err < 0)
+		return err;
+	if (qp_attr->qp_state == IB_QPS_RTR)
+		qp_attr->rq_psn = id->seq_num;
+	if ((*qp_attr_mask & IB_QP_TIMEOUT) && id->ack_timeout != 0)
+		qp_attr->timeout = id->ack_timeout & 0x7f;
+	return 0;
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+static int cma_qp_to(struct cma_id *id, enum ib_qp_state state, struct ib_qp_attr *attr, int *mask)
+{
+	memset(attr, 0, sizeof(*attr));
+	attr->qp_state = state;
+	return rdma_init_qp_attr(&id->id, attr, mask);
+}
+
+int cma_qp_to_rtr(struct cma_id *id, struct rdma_conn_param *param)
+{
+	struct ib_qp_attr attr;
+	int mask, err;
+
+	if (id->id.qp == NULL)
+		return 0;
+	err = cma_qp_to(id, IB_QPS_RTR, &attr, &mask);
+	if (err == 0 && param != NULL)
+		attr.max_dest_rd_atomic = param->responder_resources;
+	return err < 0 ? err : ib_modify_qp(id->id.qp, &attr, mask);
+}
+
+int cma_qp_to_rts(struct cma_id *id, struct rdma_conn_param *param)
+{
+	struct ib_qp_attr attr;
+	int mask, err;
+
+	if (id->id.qp == NULL)
+		return 0;
+	err = cma_qp_to(id, IB_QPS_RTS, &attr, &mask);
+	if (err == 0 && param != NULL)
+		attr.max_rd_atomic = param->initiator_depth;
+	return err < 0 ? err : ib_modify_qp(id->id.qp, &attr, mask);
+}
+
+void cma_qp_to_err(struct cma_id *id)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	if (id->id.qp != NULL)
+		(void)ib_modify_qp(id->id.qp, &attr, IB_QP_STATE);
+}
+
+static int cma_qp_to_init(struct cma_id *id, struct ib_qp *qp)
+{
+	struct ib_qp_attr attr;
+	int mask, err = cma_qp_to(id, IB_QPS_INIT, &attr, &mask);
+
+	return err < 0 ? err : ib_modify_qp(qp, &attr, mask);
+}
+
+/* A datagram queue pair needs nobody's consent. */
+static int cma_qp_to_ready(struct cma_id *id, struct ib_qp *qp)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_RTR };
+	int err = ib_modify_qp(qp, &attr, IB_QP_STATE);
+
+	if (err < 0)
+		return err;
+	attr.qp_state = IB_QPS_RTS;
+	attr.sq_psn = id->seq_num;
+	return ib_modify_qp(qp, &attr, IB_QP_STATE | IB_QP_SQ_PSN);
+}
+
+int rdma_create_qp(struct rdma_cm_id *cm_id, struct ib_pd *pd, struct ib_qp_init_attr *qp_init_attr)
+{
+	struct cma_id *id = cma_id(cm_id);
+	struct ib_qp *qp;
+	int err;
+
+	if (cm_id->device == NULL || cm_id->device != pd->device || cm_id->qp != NULL)
+		return -EINVAL;
+	qp = ib_create_qp(pd, qp_init_attr);
+	if (IS_ERR(qp))
+		return (int)PTR_ERR(qp);
+	err = cma_qp_to_init(id, qp);
+	if (err == 0 && qp->qp_type == IB_QPT_UD)
+		err = cma_qp_to_ready(id, qp);
+	if (err < 0) {
+		ib_destroy_qp(qp);
+		return err;
+	}
+	cm_id->qp = qp;
+	return 0;
+}
+
+void rdma_destroy_qp(struct rdma_cm_id *cm_id)
+{
+	struct ib_qp *qp = cm_id->qp;
+
+	cm_id->qp = NULL;
+	if (qp != NULL)
+		ib_destroy_qp(qp);
+}

@@ -1,0 +1,437 @@
+/* ucma.c: the RDMA CM's ids and events for librdmacm.
+ * In:    calls of the door, events of the RDMA CM      Out: events on channels
+ * Runs:  the application's threads; the handler on the CM's
+ * Locks: ucma_lock; the async queue's under it
+ *
+ * A channel's descriptor counts tokens, of which there are at least as many as events: who has
+ * taken a token and finds no event (it was withdrawn meanwhile) looks again.
+ */
+#include "cm/rdma/ucma.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <rdma/rdma_cm.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cond.h"
+#include "base/list.h"
+#include "event/event.h"
+
+struct ucma_channel {
+	struct async_queue *tokens FIXED;
+	struct list_head events OWNED_BY(ucma_lock); /* struct ucma_waiting, oldest first */
+};
+
+struct ucma_id {
+	struct rdma_cm_id *cm FIXED;
+	struct ucma_channel *channel OWNED_BY(ucma_lock);
+	void *cookie OWNED_BY(ucma_lock);
+	u32 owed OWNED_BY(ucma_lock);	/* events that were taken and not acknowledged */
+	struct cond acked OWNED_BY(ucma_lock);
+	u32 backlog OWNED_BY(ucma_lock); /* of a listening id: how many requests may still come */
+};
+
+struct ucma_waiting {
+	struct list_head node;
+	struct ucma_event event;
+} OWNED_BY(ucma_lock);
+
+static struct lock ucma_lock ONE_AT_A_TIME;
+
+/* The waiting lists of a parent's channels may be half changed: the child has none of its ids. */
+static void ucma_watch_fork(void);
+
+/* ---- channels -------------------------------------------------------------------------------- */
+
+struct ucma_channel *ucma_channel_create(int *err)
+{
+	struct ucma_channel *ch = calloc(1, sizeof(*ch));
+
+	if (ch == NULL) {
+		*err = -ENOMEM;
+		return NULL;
+	}
+	ch->tokens = async_queue_create(err);
+	if (ch->tokens == NULL) {
+		free(ch);
+		return NULL;
+	}
+	list_init(&ch->events);
+	ucma_watch_fork();
+	return ch;
+}
+
+void ucma_channel_destroy(struct ucma_channel *ch)
+{
+	async_queue_destroy(ch->tokens);
+	free(ch);
+}
+
+int ucma_channel_fd(const struct ucma_channel *ch)
+{
+	return async_queue_fd(ch->tokens);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void ucma_post(struct ucma_channel *ch, struct ucma_waiting *w) REQUIRES(ucma_lock)
+{
+	struct async_event token = { .element = w };
+
+	list_push_back(&ch->events, &w->node);
+	async_queue_post(ch->tokens, &token);
+}
+
+/* Takes an event from its channel, with its token if nobody has that. */
+static void ucma_withdraw(struct ucma_channel *ch, struct ucma_waiting *w) REQUIRES(ucma_lock)
+{
+	list_remove(&w->node);
+	async_queue_forget(ch->tokens, w);
+}
+
+static void ucma_fill_conn(struct ucma_event *out, const struct rdma_conn_param *conn)
+{
+	out->conn = (struct ucma_conn){
+		.private_data_len = conn->private_data_len,
+		.responder_resources = conn->responder_resources,
+		.initiator_depth = conn->initiator_depth,
+		.flow_control = conn->flow_control,
+		.retry_count = conn->retry_count,
+		.rnr_retry_count = conn->rnr_retry_count,
+		.srq = conn->srq,
+		.qp_num = conn->qp_num,
+	};
+	if (conn->private_data != NULL)
+		memcpy(out->data, conn->private_data, conn->private_data_len);
+}
+
+static void ucma_fill_ud(struct ucma_event *out, const struct rdma_ud_param *ud)
+{
+	out->conn = (struct ucma_conn){
+		.private_data_len = ud->private_data_len,
+		.qp_num = ud->qp_num,
+	};
+	out->ah = ud->ah_attr;
+	out->qkey = ud->qkey;
+	if (ud->private_data != NULL)
+		memcpy(out->data, ud->private_data, ud->private_data_len);
+}
+
+static struct ucma_waiting *ucma_waiting_new(struct ucma_id *id, const struct rdma_cm_id *cm,
+					     const struct rdma_cm_event *event)
+{
+	struct ucma_waiting *w = calloc(1, sizeof(*w));
+
+	if (w == NULL)
+		return NULL;
+	w->event.type = event->event;
+	w->event.status = event->status;
+	w->event.id = w->event.owner = id;
+	w->event.datagram = cm->qp_type == IB_QPT_UD;
+	if (w->event.datagram)
+		ucma_fill_ud(&w->event, &event->param.ud);
+	else
+		ucma_fill_conn(&w->event, &event->param.conn);
+	return w;
+}
+
+/* A request: its id waits with the event until the application takes both. */
+static int ucma_request(struct rdma_cm_id *cm, const struct rdma_cm_event *event)
+{
+	struct ucma_id *listen = cm->context, *id = calloc(1, sizeof(*id));
+	struct ucma_waiting *w = ucma_waiting_new(id, cm, event);
+	bool refused;
+
+	lock_acquire(&ucma_lock);
+	refused = id == NULL || w == NULL || listen->backlog == 0;
+	if (!refused) {
+		listen->backlog--;
+		id->cm = cm;
+		id->channel = listen->channel;
+		w->event.owner = listen;
+		cm->context = id;
+		ucma_post(listen->channel, w);
+	}
+	lock_release(&ucma_lock);
+	if (!refused)
+		return 0;
+	free(w);
+	free(id);
+	return -ENOMEM;
+}
+
+static int ucma_handler(struct rdma_cm_id *cm, struct rdma_cm_event *event)
+{
+	struct ucma_id *id = cm->context;
+	struct ucma_waiting *w;
+
+	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+		return ucma_request(cm, event);
+	w = ucma_waiting_new(id, cm, event);
+	if (w == NULL)
+		return 0; /* lost: the id is the application's, and stays */
+	lock_acquire(&ucma_lock);
+	ucma_post(id->channel, w);
+	lock_release(&ucma_lock);
+	return 0;
+}
+
+static struct ucma_waiting *ucma_take(struct ucma_channel *ch)
+{
+	struct ucma_waiting *w = NULL;
+
+	lock_acquire(&ucma_lock);
+	if (!list_empty(&ch->events)) {
+		w = list_first(&ch->events, struct ucma_waiting, node);
+		list_remove(&w->node);
+		w->event.owner->owed++;
+		w->event.cookie = w->event.owner->cookie;
+		if (w->event.owner != w->event.id)
+			w->event.owner->backlog++;
+	}
+	lock_release(&ucma_lock);
+	return w;
+}
+
+int ucma_get_event(struct ucma_channel *ch, struct ucma_event *out)
+{
+	struct ucma_waiting *w = NULL;
+	struct async_event token;
+	int err;
+
+	while (w == NULL) {
+		err = async_queue_next(ch->tokens, &token);
+		if (err < 0)
+			return err;
+		async_queue_ack(ch->tokens, &token);
+		w = ucma_take(ch);
+	}
+	*out = w->event;
+	out->conn.private_data = out->conn.private_data_len > 0 ? out->data : NULL;
+	free(w);
+	return 0;
+}
+
+void ucma_ack(struct ucma_id *owner)
+{
+	lock_acquire(&ucma_lock);
+	owner->owed--;
+	cond_wake(&owner->acked);
+	lock_release(&ucma_lock);
+}
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_space, u32 qp_type)
+{
+	struct ucma_id *id = calloc(1, sizeof(*id));
+	struct rdma_cm_id *cm;
+
+	if (id == NULL)
+		return ERR_PTR(-ENOMEM);
+	id->channel = ch;
+	id->cookie = cookie;
+	cm = rdma_create_id(ucma_handler, id, (enum rdma_port_space)port_space,
+			    (enum ib_qp_type)qp_type);
+	if (IS_ERR(cm)) {
+		free(id);
+		return ERR_PTR(PTR_ERR(cm));
+	}
+	id->cm = cm;
+	return id;
+}
+
+/* The next waiting event that is owed to the id, withdrawn; NULL: none. */
+static struct ucma_waiting *ucma_withdraw_next(struct ucma_id *id)
+{
+	struct ucma_waiting *found = NULL;
+
+	lock_acquire(&ucma_lock);
+	list_for_each(w, &id->channel->events, struct ucma_waiting, node) {
+		if (w->event.owner != id)
+			continue;
+		found = w;
+		break;
+	}
+	if (found != NULL)
+		ucma_withdraw(id->channel, found);
+	lock_release(&ucma_lock);
+	return found;
+}
+
+void ucma_destroy_id(struct ucma_id *id)
+{
+	struct ucma_waiting *w;
+
+	rdma_destroy_id(id->cm);
+	while ((w = ucma_withdraw_next(id)) != NULL) {
+		/* a request that nobody has seen */
+		if (w->event.id != id)
+			ucma_destroy_id(w->event.id);
+		free(w);
+	}
+	lock_acquire(&ucma_lock);
+	while (id->owed > 0)
+		cond_wait(&id->acked, &ucma_lock);
+	lock_release(&ucma_lock);
+	free(id);
+}
+
+void ucma_set_cookie(struct ucma_id *id, void *cookie)
+{
+	lock_acquire(&ucma_lock);
+	id->cookie = cookie;
+	lock_release(&ucma_lock);
+}
+
+void ucma_migrate(struct ucma_id *id, struct ucma_channel *ch)
+{
+	struct ucma_channel *from;
+
+	lock_acquire(&ucma_lock);
+	from = id->channel;
+	id->channel = ch;
+	list_for_each_safe(w, &from->events, struct ucma_waiting, node) {
+		if (w->event.owner != id || from == ch)
+			continue;
+		ucma_withdraw(from, w);
+		if (w->event.id != id)
+			w->event.id->channel = ch;
+		ucma_post(ch, w);
+	}
+	lock_release(&ucma_lock);
+}
+
+/* ---- the RDMA CM's calls --------------------------------------------------------------------- */
+
+int ucma_bind(struct ucma_id *id, struct sockaddr *addr)
+{
+	return rdma_bind_addr(id->cm, addr);
+}
+
+int ucma_resolve_addr(struct ucma_id *id, struct sockaddr *src, struct sockaddr *dst,
+		      int timeout_ms)
+{
+	return rdma_resolve_addr(id->cm, src, dst, timeout_ms);
+}
+
+int ucma_resolve_route(struct ucma_id *id, int timeout_ms)
+{
+	return rdma_resolve_route(id->cm, timeout_ms);
+}
+
+void ucma_query(struct ucma_id *id, struct ucma_route *out)
+{
+	const struct rdma_route *route = &id->cm->route;
+	const struct ib_device *device = id->cm->device;
+
+	memset(out, 0, sizeof(*out));
+	if (device != NULL)
+		memcpy(out->device, device->name, MIN(sizeof(out->device), sizeof(device->name)));
+	out->device[sizeof(out->device) - 1] = '\0';
+	out->port_num = id->cm->port_num;
+	out->src_addr = route->addr.src_addr;
+	out->dst_addr = route->addr.dst_addr;
+	out->sgid = route->addr.sgid;
+	out->dgid = route->addr.dgid;
+	out->pkey = route->addr.pkey;
+	out->num_paths = route->path_rec != NULL ? MIN((u32)route->num_paths, (u32)UCMA_PATHS) : 0;
+	for (u32 i = 0; i < out->num_paths; i++)
+		out->path[i] = route->path_rec[i];
+}
+
+int ucma_init_qp_attr(struct ucma_id *id, struct ib_qp_attr *attr, int *mask)
+{
+	return rdma_init_qp_attr(id->cm, attr, mask);
+}
+
+static struct rdma_conn_param ucma_param(const struct ucma_conn *conn)
+{
+	return (struct rdma_conn_param){
+		.private_data = conn->private_data,
+		.private_data_len = conn->private_data_len,
+		.responder_resources = conn->responder_resources,
+		.initiator_depth = conn->initiator_depth,
+		.flow_control = conn->flow_control,
+		.retry_count = conn->retry_count,
+		.rnr_retry_count = conn->rnr_retry_count,
+		.srq = conn->srq,
+		.qp_num = conn->qp_num,
+	};
+}
+
+int ucma_connect(struct ucma_id *id, const struct ucma_conn *conn)
+{
+	struct rdma_conn_param param = ucma_param(conn);
+
+	return rdma_connect(id->cm, &param);
+}
+
+int ucma_listen(struct ucma_id *id, int backlog)
+{
+	lock_acquire(&ucma_lock);
+	id->backlog = backlog > 0 && backlog < UCMA_BACKLOG ? (u32)backlog : UCMA_BACKLOG;
+	lock_release(&ucma_lock);
+	return rdma_listen(id->cm, backlog);
+}
+
+int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn)
+{
+	struct rdma_conn_param param;
+
+	if (conn == NULL)
+		return rdma_accept(id->cm, NULL);
+	param = ucma_param(conn);
+	return rdma_accept(id->cm, &param);
+}
+
+int ucma_reject(struct ucma_id *id, const void *data, u8 len)
+{
+	return rdma_reject(id->cm, data, len);
+}
+
+int ucma_disconnect(struct ucma_id *id)
+{
+	return rdma_disconnect(id->cm);
+}
+
+int ucma_notify(struct ucma_id *id, u32 event)
+{
+	return rdma_notify(id->cm, (enum ib_event_type)event);
+}
+
+void ucma_set_tos(struct ucma_id *id, u8 tos)
+{
+	rdma_set_service_type(id->cm, tos);
+}
+
+int ucma_set_reuseaddr(struct ucma_id *id, int reuse)
+{
+	return rdma_set_reuseaddr(id->cm, reuse);
+}
+
+int ucma_set_afonly(struct ucma_id *id, int afonly)
+{
+	return rdma_set_afonly(id->cm, afonly);
+}
+
+int ucma_set_ack_timeout(struct ucma_id *id, u8 timeout)
+{
+	return rdma_set_ack_timeout(id->cm, timeout);
+}
+
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+static void ucma_drop_in_child(void)
+{
+	lock_init(&ucma_lock);
+}
+
+static void ucma_watch_fork(void)
+{
+	static bool watched; /* atomic */
+
+	if (!__atomic_exchange_n(&watched, true, __ATOMIC_RELAXED))
+		(void)pthread_atfork(NULL, NULL, ucma_drop_in_child);
+}

@@ -1,0 +1,100 @@
+/* ucma.h: what librdmacm needs of the RDMA CM: ids whose events wait on channels with descriptors,
+ * as Linux's ucma has them.
+ *
+ * Its own names and types, since librdmacm's header and rdma_cm.h name other things alike. Nothing
+ * here touches a queue pair: the door takes it through its states, by ucma_init_qp_attr.
+ * Context: every call may block. Any number of threads. Results: 0 or a negative errno, as the
+ * rdma_* calls of rdma_cm.h.
+ */
+#ifndef UCMA_H
+#define UCMA_H
+
+#include <rdma/ib_sa.h>
+#include <sys/socket.h>
+
+#include "base/compiler.h"
+
+enum { UCMA_PRIVATE_DATA = 256, UCMA_PATHS = 2, UCMA_BACKLOG = 1024 };
+
+struct ucma_channel;
+struct ucma_id;
+
+struct ucma_conn {
+	const void *private_data;
+	u8 private_data_len;
+	u8 responder_resources;
+	u8 initiator_depth;
+	u8 flow_control;
+	u8 retry_count;
+	u8 rnr_retry_count;
+	u8 srq;
+	u32 qp_num;
+} OWNED_BY(the caller);
+
+struct ucma_event {
+	u32 type; /* enum rdma_cm_event_type, whose numbers both headers share */
+	int status;
+	struct ucma_id *id; /* of CONNECT_REQUEST the new one, which is the caller's */
+	void *cookie;	    /* of `id`, or of CONNECT_REQUEST that of the listening id */
+	struct ucma_id *owner; /* whose ucma_ack this event is owed */
+	bool datagram;	       /* conn has the private data and qp_num only; `ah` and `qkey` */
+	struct ucma_conn conn; /* private_data points at `data` */
+	struct ib_ah_attr ah;
+	u32 qkey;
+	u8 data[UCMA_PRIVATE_DATA];
+} OWNED_BY(the caller);
+
+/* What is known of an id. */
+struct ucma_route {
+	char device[64]; /* its name; empty: not bound to one */
+	u8 port_num;
+	struct sockaddr_storage src_addr, dst_addr;
+	union ib_gid sgid, dgid;
+	u16 pkey; /* host order */
+	u32 num_paths;
+	struct ib_sa_path_rec path[UCMA_PATHS];
+} OWNED_BY(the caller);
+
+/* A channel with a close-on-exec descriptor that is readable while events wait. NULL and a negative
+ * errno in *err. */
+AV_EXPORT struct ucma_channel *ucma_channel_create(int *err);
+/* Its ids must be gone. */
+AV_EXPORT void ucma_channel_destroy(struct ucma_channel *ch);
+AV_EXPORT int ucma_channel_fd(const struct ucma_channel *ch);
+
+/* ERR_PTR on failure. */
+AV_EXPORT struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_space,
+					 u32 qp_type);
+/* Ends the id, withdraws its events, and those ids that wait with them, and waits until every event
+ * that was taken is acknowledged. */
+AV_EXPORT void ucma_destroy_id(struct ucma_id *id);
+AV_EXPORT void ucma_set_cookie(struct ucma_id *id, void *cookie);
+/* The id's waiting events, and all that come, go to the other channel. */
+AV_EXPORT void ucma_migrate(struct ucma_id *id, struct ucma_channel *ch);
+
+/* Takes the next event, and waits for it unless the descriptor is O_NONBLOCK: 0, -EAGAIN, -EINTR.
+ * out->conn points into *out. */
+AV_EXPORT int ucma_get_event(struct ucma_channel *ch, struct ucma_event *out);
+AV_EXPORT void ucma_ack(struct ucma_id *owner);
+
+AV_EXPORT int ucma_bind(struct ucma_id *id, struct sockaddr *addr);
+AV_EXPORT int ucma_resolve_addr(struct ucma_id *id, struct sockaddr *src, struct sockaddr *dst,
+				int timeout_ms);
+AV_EXPORT int ucma_resolve_route(struct ucma_id *id, int timeout_ms);
+AV_EXPORT void ucma_query(struct ucma_id *id, struct ucma_route *out);
+AV_EXPORT int ucma_init_qp_attr(struct ucma_id *id, struct ib_qp_attr *attr, int *mask);
+AV_EXPORT int ucma_connect(struct ucma_id *id, const struct ucma_conn *conn);
+/* At most `backlog` requests wait on the channel (0 or more than UCMA_BACKLOG: that many); more are
+ * refused. */
+AV_EXPORT int ucma_listen(struct ucma_id *id, int backlog);
+/* NULL: completes a connection after CONNECT_RESPONSE. */
+AV_EXPORT int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn);
+AV_EXPORT int ucma_reject(struct ucma_id *id, const void *data, u8 len);
+AV_EXPORT int ucma_disconnect(struct ucma_id *id);
+AV_EXPORT int ucma_notify(struct ucma_id *id, u32 event);
+AV_EXPORT void ucma_set_tos(struct ucma_id *id, u8 tos);
+AV_EXPORT int ucma_set_reuseaddr(struct ucma_id *id, int reuse);
+AV_EXPORT int ucma_set_afonly(struct ucma_id *id, int afonly);
+AV_EXPORT int ucma_set_ack_timeout(struct ucma_id *id, u8 timeout);
+
+#endif
