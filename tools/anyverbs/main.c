@@ -18,7 +18,8 @@ static const struct {
 	{ "run", command_run, "run a program on anyverbs",
 	  "usage: anyverbs run [--] PROGRAM [ARGUMENT...]\n"
 	  "\n"
-	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs in front of the system's.\n"
+	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs and librdmacm in front of the\n"
+	  "system's.\n"
 	  "Starts the node if none is up; the node ends when it is idle.\n"
 	  "\n"
 	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },

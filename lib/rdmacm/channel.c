@@ -1,0 +1,226 @@
+/* channel.c: event channels, and what each event does to its id before the application sees it.
+ * In:    events of the RDMA CM             Out: struct rdma_cm_event
+ * Runs:  the application's threads         Locks: none
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/convert_attr.h"
+#include "door.h"
+
+AV_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	struct door_channel *ch = calloc(1, sizeof(*ch));
+	int err = -ENOMEM;
+
+	if (ch == NULL)
+		return NULL;
+	ch->ucma = ucma_channel_create(&err);
+	if (ch->ucma == NULL) {
+		free(ch);
+		errno = -err;
+		return NULL;
+	}
+	ch->channel.fd = ucma_channel_fd(ch->ucma);
+	return &ch->channel;
+}
+
+AV_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	ucma_channel_destroy(door_channel(channel)->ucma);
+	free(channel);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void channel_fill_conn(struct door_event *out, const struct ucma_event *in)
+{
+	struct rdma_conn_param *conn = &out->event.param.conn;
+
+	memcpy(out->data, in->data, sizeof(out->data));
+	*conn = (struct rdma_conn_param){
+		.private_data = in->conn.private_data_len > 0 ? out->data : NULL,
+		.private_data_len = in->conn.private_data_len,
+		.responder_resources = in->conn.responder_resources,
+		.initiator_depth = in->conn.initiator_depth,
+		.flow_control = in->conn.flow_control,
+		.retry_count = in->conn.retry_count,
+		.rnr_retry_count = in->conn.rnr_retry_count,
+		.srq = in->conn.srq,
+		.qp_num = in->conn.qp_num,
+	};
+}
+
+static void channel_fill_ud(struct door_event *out, const struct ucma_event *in)
+{
+	struct rdma_ud_param *ud = &out->event.param.ud;
+
+	memcpy(out->data, in->data, sizeof(out->data));
+	*ud = (struct rdma_ud_param){
+		.private_data = in->conn.private_data_len > 0 ? out->data : NULL,
+		.private_data_len = in->conn.private_data_len,
+		.qp_num = in->conn.qp_num,
+		.qkey = in->qkey,
+	};
+	ib_convert_ah_attr(&in->ah, &ud->ah_attr);
+}
+
+/* The new id of a request. False: it could not be made, and the request is refused. */
+static bool channel_take_request(struct door_event *out, struct ucma_event *in)
+{
+	struct door_id *listen = in->cookie;
+	struct door_id *id = id_new(listen->sync ? NULL : listen->id.channel, listen->id.context,
+				    listen->id.ps, listen->id.qp_type);
+
+	if (id == NULL) {
+		ucma_destroy_id(in->id);
+		return false;
+	}
+	id->ucma = in->id;
+	ucma_set_cookie(in->id, id);
+	if (id->sync)
+		ucma_migrate(in->id, door_channel(id->id.channel)->ucma);
+	if (id_query(id) < 0) {
+		ucma_destroy_id(in->id);
+		id_free(id);
+		return false;
+	}
+	id->initiator_depth = in->conn.initiator_depth;
+	id->responder_resources = in->conn.responder_resources;
+	out->event.id = &id->id;
+	out->event.listen_id = &listen->id;
+	return true;
+}
+
+/* The peer accepts: the queue pair goes on, and the connection is completed. */
+static void channel_take_response(struct door_event *out)
+{
+	struct door_id *id = door_id(out->event.id);
+	int err;
+
+	if (id->id.qp == NULL)
+		return; /* rdma_establish does it */
+	err = qp_to_rtr(id, RDMA_MAX_RESP_RES);
+	if (err == 0)
+		err = qp_to_rts(id, RDMA_MAX_INIT_DEPTH);
+	if (err == 0)
+		err = ucma_accept(id->ucma, NULL);
+	out->event.event = RDMA_CM_EVENT_ESTABLISHED;
+	out->event.status = 0;
+	if (err == 0)
+		return;
+	(void)qp_to_err(id);
+	id->failed = true;
+	out->event.event = RDMA_CM_EVENT_CONNECT_ERROR;
+	out->event.status = err;
+}
+
+/* A step of the search: the application reads its result in the id. */
+static void channel_take_step(struct door_event *out, enum rdma_cm_event_type error)
+{
+	int err = id_query(door_id(out->event.id));
+
+	if (err == 0)
+		return;
+	out->event.event = error;
+	out->event.status = err;
+}
+
+/* What the event does to its id. False: the application does not hear of it. */
+static bool channel_apply(struct door_event *out, struct ucma_event *in)
+{
+	switch (out->event.event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		channel_take_step(out, RDMA_CM_EVENT_ADDR_ERROR);
+		return true;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		channel_take_step(out, RDMA_CM_EVENT_ROUTE_ERROR);
+		return true;
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		return channel_take_request(out, in);
+	case RDMA_CM_EVENT_CONNECT_RESPONSE:
+		channel_take_response(out);
+		return true;
+	case RDMA_CM_EVENT_REJECTED:
+		if (!door_id(out->event.id)->failed)
+			(void)qp_to_err(door_id(out->event.id));
+		return !door_id(out->event.id)->failed;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		return !door_id(out->event.id)->failed;
+	default:
+		return true;
+	}
+}
+
+static bool channel_convert(struct door_event *out, struct ucma_event *in)
+{
+	out->owner = in->owner;
+	out->event.id = in->cookie;
+	out->event.event = (enum rdma_cm_event_type)in->type;
+	out->event.status = in->status;
+	if (in->datagram)
+		channel_fill_ud(out, in);
+	else
+		channel_fill_conn(out, in);
+	return channel_apply(out, in);
+}
+
+AV_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+	struct door_event *out;
+	struct ucma_event in;
+	int err;
+
+	if (channel == NULL || event == NULL)
+		return door_result(-EINVAL);
+	out = calloc(1, sizeof(*out));
+	if (out == NULL)
+		return -1;
+	for (;;) {
+		err = ucma_get_event(door_channel(channel)->ucma, &in);
+		if (err < 0) {
+			free(out);
+			return door_result(err);
+		}
+		if (channel_convert(out, &in))
+			break;
+		memset(out, 0, sizeof(*out));
+		ucma_ack(in.owner);
+	}
+	*event = &out->event;
+	return 0;
+}
+
+AV_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	if (event == NULL)
+		return door_result(-EINVAL);
+	ucma_ack(((struct door_event *)event)->owner);
+	free(event);
+	return 0;
+}
+
+AV_EXPORT const char *rdma_event_str(enum rdma_cm_event_type event)
+{
+	static const char *const names[] = {
+		[RDMA_CM_EVENT_ADDR_RESOLVED] = "RDMA_CM_EVENT_ADDR_RESOLVED",
+		[RDMA_CM_EVENT_ADDR_ERROR] = "RDMA_CM_EVENT_ADDR_ERROR",
+		[RDMA_CM_EVENT_ROUTE_RESOLVED] = "RDMA_CM_EVENT_ROUTE_RESOLVED",
+		[RDMA_CM_EVENT_ROUTE_ERROR] = "RDMA_CM_EVENT_ROUTE_ERROR",
+		[RDMA_CM_EVENT_CONNECT_REQUEST] = "RDMA_CM_EVENT_CONNECT_REQUEST",
+		[RDMA_CM_EVENT_CONNECT_RESPONSE] = "RDMA_CM_EVENT_CONNECT_RESPONSE",
+		[RDMA_CM_EVENT_CONNECT_ERROR] = "RDMA_CM_EVENT_CONNECT_ERROR",
+		[RDMA_CM_EVENT_UNREACHABLE] = "RDMA_CM_EVENT_UNREACHABLE",
+		[RDMA_CM_EVENT_REJECTED] = "RDMA_CM_EVENT_REJECTED",
+		[RDMA_CM_EVENT_ESTABLISHED] = "RDMA_CM_EVENT_ESTABLISHED",
+		[RDMA_CM_EVENT_DISCONNECTED] = "RDMA_CM_EVENT_DISCONNECTED",
+		[RDMA_CM_EVENT_DEVICE_REMOVAL] = "RDMA_CM_EVENT_DEVICE_REMOVAL",
+		[RDMA_CM_EVENT_MULTICAST_JOIN] = "RDMA_CM_EVENT_MULTICAST_JOIN",
+		[RDMA_CM_EVENT_MULTICAST_ERROR] = "RDMA_CM_EVENT_MULTICAST_ERROR",
+		[RDMA_CM_EVENT_ADDR_CHANGE] = "RDMA_CM_EVENT_ADDR_CHANGE",
+		[RDMA_CM_EVENT_TIMEWAIT_EXIT] = "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+	};
+
+	return (size_t)event < ARRAY_LEN(names) ? names[event] : "UNKNOWN EVENT";
+}

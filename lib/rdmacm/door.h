@@ -1,0 +1,93 @@
+/* door.h: what the files of librdmacm share: the id behind the public one, errors.
+ *
+ * The door keeps what librdmacm's callers see in struct rdma_cm_id, and takes the application's
+ * queue pairs through their states; all else is the RDMA CM's (cm/rdma/ucma.h). Inside the stack
+ * errors are negative errno; here they become -1 and errno. */
+#ifndef RDMACM_DOOR_H
+#define RDMACM_DOOR_H
+
+#include <errno.h>
+#include <rdma/rdma_cma.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "cm/rdma/ucma.h"
+
+/* A device that this library has opened; it stays open as long as the library. */
+struct door_device {
+	struct list_head node OWNED_BY(door_devices.lock);
+	struct ibv_context *verbs FIXED;
+	struct ibv_pd *pd OWNED_BY(door_devices.lock); /* for who brings none; made on demand */
+	u8 max_initiator_depth FIXED;
+	u8 max_responder_resources FIXED;
+};
+
+struct door_channel {
+	struct rdma_event_channel channel FIXED; /* first */
+	struct ucma_channel *ucma FIXED;
+};
+
+/* One thread at a time changes an id; the application sees to that, as it must with Debian's. */
+struct door_id {
+	struct rdma_cm_id id; /* first */
+	struct ucma_id *ucma;
+	struct door_device *device; /* NULL: not bound to one */
+	struct ibv_sa_path_rec paths[UCMA_PATHS];
+	bool sync;	   /* the channel is the id's own: calls wait for their event */
+	bool failed;	   /* a response that could not be answered: what follows is not told */
+	bool own_queues;   /* CQs and their channels were made by rdma_create_qp */
+	u8 initiator_depth, responder_resources;
+	struct ibv_qp_init_attr *init; /* rdma_create_ep: for the ids of requests */
+} OWNED_BY(the application);
+
+/* What an event that the application holds is made of. */
+struct door_event {
+	struct rdma_cm_event event; /* first */
+	struct ucma_id *owner;	    /* who waits for its acknowledgement */
+	u8 data[UCMA_PRIVATE_DATA];
+} OWNED_BY(the application);
+
+static inline struct door_id *door_id(struct rdma_cm_id *id)
+{
+	return (struct door_id *)id;
+}
+
+static inline struct door_channel *door_channel(struct rdma_event_channel *channel)
+{
+	return (struct door_channel *)channel;
+}
+
+/* For calls that return -1 and set errno; 0 stays 0. `error` is negative. */
+static inline int door_result(int error)
+{
+	if (error >= 0)
+		return 0;
+	errno = -error;
+	return -1;
+}
+
+/* ---- device.c ---- */
+/* The opened device of a name. 0 or a negative errno. */
+int device_open(const char *name, struct door_device **out);
+/* The device's own domain. NULL: errno says why. */
+struct ibv_pd *device_pd(struct door_device *d);
+
+/* ---- id.c ---- */
+/* An id without one of the CM; `channel` NULL: a synchronous one with a channel of its own. NULL:
+ * errno says why. */
+struct door_id *id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
+		       enum ibv_qp_type qp_type);
+/* Frees what id_new made. */
+void id_free(struct door_id *id);
+/* Copies what the CM knows of the id to the public fields. 0 or a negative errno. */
+int id_query(struct door_id *id);
+/* Of a synchronous id: waits for the event of the call that has begun, and says its result as -1
+ * and errno. Of others 0 at once. */
+int id_complete(struct door_id *id);
+
+/* ---- qp.c: 0 or a negative errno ---- */
+int qp_to_rtr(struct door_id *id, u8 responder_resources);
+int qp_to_rts(struct door_id *id, u8 initiator_depth);
+int qp_to_err(struct door_id *id);
+
+#endif

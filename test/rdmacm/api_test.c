@@ -1,0 +1,539 @@
+/* api_test.c: librdmacm as programs use it: events, ids and their fields, errno, ports. Both ends
+ * are this process, which connects to itself.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <rdma/rsocket.h>
+
+enum { EVENT_MS = 10000, RIVALS = 20, PORT_OF_RIVALS = 7399 };
+
+static struct rdma_event_channel *channel;
+
+static int begin(void **state)
+{
+	channel = rdma_create_event_channel();
+	return channel == NULL ? -1 : 0;
+}
+
+static int end(void **state)
+{
+	rdma_destroy_event_channel(channel);
+	return 0;
+}
+
+static struct sockaddr *local(int port)
+{
+	static struct sockaddr_in sin;
+
+	sin = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return (struct sockaddr *)&sin;
+}
+
+/* The next event, which must be of this type; acknowledged by the caller. */
+static struct rdma_cm_event *event_of(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct pollfd p = { .fd = ch->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+
+	assert_int_equal(poll(&p, 1, EVENT_MS), 1);
+	assert_int_equal(rdma_get_cm_event(ch, &event), 0);
+	assert_string_equal(rdma_event_str(event->event), rdma_event_str(type));
+	return event;
+}
+
+static void expect(enum rdma_cm_event_type type, struct rdma_cm_id *id)
+{
+	struct rdma_cm_event *event = event_of(channel, type);
+
+	assert_ptr_equal(event->id, id);
+	assert_int_equal(event->status, 0);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+}
+
+/* ---- a connection ---------------------------------------------------------------------------- */
+
+struct ends {
+	struct rdma_cm_id *listener, *client, *server;
+};
+
+static void make_listener(struct ends *e, enum rdma_port_space ps)
+{
+	memset(e, 0, sizeof(*e));
+	assert_int_equal(rdma_create_id(channel, &e->listener, e, ps), 0);
+	assert_int_equal(rdma_bind_addr(e->listener, local(0)), 0);
+	assert_int_equal(rdma_listen(e->listener, 8), 0);
+	assert_int_not_equal(rdma_get_src_port(e->listener), 0);
+}
+
+static void resolve(struct rdma_cm_id *id, int port)
+{
+	assert_int_equal(rdma_resolve_addr(id, NULL, local(port), 1000), 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, id);
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, id);
+}
+
+static void make_client(struct ends *e, enum rdma_port_space ps)
+{
+	assert_int_equal(rdma_create_id(channel, &e->client, NULL, ps), 0);
+	resolve(e->client, ntohs(rdma_get_src_port(e->listener)));
+}
+
+static void make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = id->qp_type,
+		.sq_sig_all = 1,
+	};
+
+	assert_int_equal(rdma_create_qp(id, NULL, &init), 0);
+	assert_non_null(id->qp);
+	assert_non_null(id->pd);
+	assert_non_null(id->send_cq);
+	assert_non_null(id->recv_cq_channel);
+	assert_ptr_equal(id->send_cq->channel, id->send_cq_channel);
+}
+
+/* The request for the listener: its id, with the private data that the client sent. */
+static struct rdma_cm_id *take_request(struct ends *e, const char *data, size_t room)
+{
+	struct rdma_cm_event *event = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = event->id;
+
+	assert_ptr_equal(event->listen_id, e->listener);
+	assert_ptr_equal(id->context, e);
+	if (id->qp_type == IBV_QPT_RC) {
+		assert_int_equal(event->param.conn.private_data_len, room);
+		assert_string_equal(event->param.conn.private_data, data);
+		assert_int_equal(event->param.conn.responder_resources, 3);
+		assert_int_equal(event->param.conn.initiator_depth, 2);
+	} else {
+		assert_int_equal(event->param.ud.private_data_len, room);
+		assert_string_equal(event->param.ud.private_data, data);
+	}
+	assert_int_equal(rdma_get_dst_port(id), rdma_get_src_port(e->client));
+	assert_int_equal(rdma_get_src_port(id), rdma_get_src_port(e->listener));
+	assert_non_null(id->verbs);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	return id;
+}
+
+static void destroy(struct rdma_cm_id *id)
+{
+	if (id == NULL)
+		return;
+	rdma_destroy_qp(id);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+static void destroy_all(struct ends *e)
+{
+	destroy(e->client);
+	destroy(e->server);
+	destroy(e->listener);
+}
+
+static void request(struct ends *e)
+{
+	struct rdma_conn_param param = { .private_data = "from the client",
+					 .private_data_len = 16,
+					 .responder_resources = 2,
+					 .initiator_depth = 3,
+					 .retry_count = 7,
+					 .rnr_retry_count = 7 };
+
+	assert_int_equal(rdma_connect(e->client, &param), 0);
+}
+
+/* Both ESTABLISHED, in any order; the client's has the server's private data. */
+static void take_established(struct ends *e, const char *data)
+{
+	for (int i = 0; i < 2; i++) {
+		struct rdma_cm_event *event = event_of(channel, RDMA_CM_EVENT_ESTABLISHED);
+
+		if (event->id == e->client) {
+			assert_int_equal(event->param.conn.private_data_len, 196);
+			assert_string_equal(event->param.conn.private_data, data);
+		} else {
+			assert_ptr_equal(event->id, e->server);
+		}
+		rdma_ack_cm_event(event);
+	}
+}
+
+static void connect_ends(struct ends *e)
+{
+	struct rdma_conn_param param = { .private_data = "from the server",
+					 .private_data_len = 16,
+					 .responder_resources = 3,
+					 .initiator_depth = 2,
+					 .rnr_retry_count = 7 };
+
+	make_listener(e, RDMA_PS_TCP);
+	make_client(e, RDMA_PS_TCP);
+	make_qp(e->client);
+	request(e);
+	e->server = take_request(e, "from the client", 56);
+	make_qp(e->server);
+	assert_int_equal(rdma_accept(e->server, &param), 0);
+	take_established(e, "from the server");
+}
+
+static void transfer(struct rdma_cm_id *from, struct rdma_cm_id *to)
+{
+	char out[64] = "a message", in[64] = "";
+	struct ibv_mr *mr_out = rdma_reg_msgs(from, out, sizeof(out));
+	struct ibv_mr *mr_in = rdma_reg_msgs(to, in, sizeof(in));
+	struct ibv_wc wc;
+
+	assert_non_null(mr_out);
+	assert_non_null(mr_in);
+	assert_int_equal(rdma_post_recv(to, NULL, in, sizeof(in), mr_in), 0);
+	assert_int_equal(rdma_post_send(from, NULL, out, sizeof(out), mr_out, 0), 0);
+	assert_int_equal(rdma_get_recv_comp(to, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_string_equal(in, "a message");
+	assert_int_equal(rdma_get_send_comp(from, &wc), 1);
+	rdma_dereg_mr(mr_out);
+	rdma_dereg_mr(mr_in);
+}
+
+/* The fields of a resolved id are those that librdmacm fills. */
+static void rdma_resolve_route__fills_the_id(void **state)
+{
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	assert_non_null(e.client->verbs);
+	assert_int_equal(e.client->port_num, 1);
+	assert_int_equal(e.client->route.num_paths, 1);
+	assert_int_equal(e.client->route.path_rec->pkey, 0xffff);
+	assert_memory_equal(&e.client->route.path_rec->sgid, &e.client->route.addr.addr.ibaddr.sgid,
+			    16);
+	assert_int_equal(e.client->route.addr.src_addr.sa_family, AF_INET);
+	assert_in_range(ntohs(rdma_get_src_port(e.client)), 32768, 60999);
+	assert_int_equal(rdma_get_dst_port(e.client), rdma_get_src_port(e.listener));
+	destroy_all(&e);
+}
+
+static void rdma_connect__carries_messages_until_both_leave(void **state)
+{
+	struct ends e;
+
+	connect_ends(&e);
+	transfer(e.client, e.server);
+	transfer(e.server, e.client);
+	assert_int_equal(rdma_disconnect(e.client), 0);
+	for (int i = 0; i < 2; i++) {
+		struct rdma_cm_event *event = event_of(channel, RDMA_CM_EVENT_DISCONNECTED);
+
+		if (event->id == e.server)
+			assert_int_equal(rdma_disconnect(e.server), 0);
+		rdma_ack_cm_event(event);
+	}
+	destroy_all(&e);
+}
+
+/* An end that is destroyed leaves the connection. */
+static void rdma_destroy_id__disconnects_the_peer(void **state)
+{
+	struct ends e;
+
+	connect_ends(&e);
+	destroy(e.client);
+	e.client = NULL;
+	expect(RDMA_CM_EVENT_DISCONNECTED, e.server);
+	destroy_all(&e);
+}
+
+static void rdma_reject__tells_the_client_why(void **state)
+{
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	request(&e);
+	e.server = take_request(&e, "from the client", 56);
+	assert_int_equal(rdma_reject(e.server, "no", 3), 0);
+	event = event_of(channel, RDMA_CM_EVENT_REJECTED);
+	assert_ptr_equal(event->id, e.client);
+	assert_int_equal(event->status, 28);
+	assert_int_equal(event->param.conn.private_data_len, 148);
+	assert_string_equal(event->param.conn.private_data, "no");
+	rdma_ack_cm_event(event);
+	destroy_all(&e);
+}
+
+/* Nobody listens on the port: the answer does not wait for a timeout. */
+static void rdma_connect__is_rejected_without_a_listener(void **state)
+{
+	struct rdma_cm_event *event;
+	struct ends e, other;
+
+	/* over UDP somebody must be there who answers for the node */
+	make_listener(&other, RDMA_PS_TCP);
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	destroy(e.listener);
+	e.listener = NULL;
+	request(&e);
+	event = event_of(channel, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(event->status, 8);
+	rdma_ack_cm_event(event);
+	destroy_all(&e);
+	destroy_all(&other);
+}
+
+/* Requests that the application has not taken end with the listener. */
+static void rdma_destroy_id__refuses_requests_that_wait(void **state)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct pollfd p = { .fd = other->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	assert_int_equal(rdma_migrate_id(e.listener, other), 0);
+	request(&e);
+	assert_int_equal(poll(&p, 1, EVENT_MS), 1);
+	destroy(e.listener);
+	e.listener = NULL;
+	event = event_of(channel, RDMA_CM_EVENT_REJECTED);
+	assert_ptr_equal(event->id, e.client);
+	rdma_ack_cm_event(event);
+	destroy_all(&e);
+	rdma_destroy_event_channel(other);
+}
+
+/* A datagram id asks for the peer's queue pair. */
+static void rdma_connect__finds_the_datagram_queue_pair(void **state)
+{
+	struct rdma_conn_param param = { .private_data = "datagrams", .private_data_len = 10 };
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_UDP);
+	make_client(&e, RDMA_PS_UDP);
+	make_qp(e.client);
+	assert_int_equal(rdma_connect(e.client, &param), 0);
+	e.server = take_request(&e, "datagrams", 180);
+	make_qp(e.server);
+	assert_int_equal(rdma_accept(e.server, NULL), 0);
+	event = event_of(channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_ptr_equal(event->id, e.client);
+	assert_int_equal(event->param.ud.qp_num, e.server->qp->qp_num);
+	assert_int_equal(event->param.ud.qkey, RDMA_UDP_QKEY);
+	assert_int_equal(event->param.ud.ah_attr.is_global, 1);
+	rdma_ack_cm_event(event);
+	destroy_all(&e);
+}
+
+/* ---- synchronous ids ------------------------------------------------------------------------- */
+
+static struct ibv_qp_init_attr sync_attr(void)
+{
+	return (struct ibv_qp_init_attr){
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.sq_sig_all = 1,
+	};
+}
+
+static void *serve(void *arg)
+{
+	struct rdma_cm_id *listener = arg, *id;
+
+	if (rdma_get_request(listener, &id) != 0 || rdma_accept(id, NULL) != 0)
+		return NULL;
+	return id;
+}
+
+/* Returns when the peer has answered: with its own leaving, or by an acknowledgement of this
+ * one. */
+static void *leave(void *id)
+{
+	return rdma_disconnect(id) == 0 ? id : NULL;
+}
+
+static void rdma_create_ep__connects_in_calls_that_wait(void **state)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP };
+	struct rdma_addrinfo *res;
+	struct ibv_qp_init_attr attr = sync_attr();
+	struct rdma_cm_id *listener, *client;
+	char port[8];
+	pthread_t thread;
+	void *server, *left;
+
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "0", &hints, &res), 0);
+	assert_int_equal(rdma_create_ep(&listener, res, NULL, &attr), 0);
+	rdma_freeaddrinfo(res);
+	assert_int_equal(rdma_listen(listener, 0), 0);
+	assert_int_equal(pthread_create(&thread, NULL, serve, listener), 0);
+	snprintf(port, sizeof(port), "%d", ntohs(rdma_get_src_port(listener)));
+	hints.ai_flags = 0;
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", port, &hints, &res), 0);
+	assert_int_equal(rdma_create_ep(&client, res, NULL, &attr), 0);
+	rdma_freeaddrinfo(res);
+	assert_int_equal(rdma_connect(client, NULL), 0);
+	pthread_join(thread, &server);
+	assert_non_null(server);
+	transfer(client, server);
+	assert_int_equal(pthread_create(&thread, NULL, leave, server), 0);
+	assert_non_null(leave(client));
+	pthread_join(thread, &left);
+	assert_ptr_equal(left, server);
+	rdma_destroy_ep(client);
+	rdma_destroy_ep(server);
+	rdma_destroy_ep(listener);
+}
+
+/* ---- channels and errno ---------------------------------------------------------------------- */
+
+static void rdma_get_cm_event__honours_o_nonblock(void **state)
+{
+	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+
+	assert_int_equal(poll(&p, 1, 0), 0);
+	fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+	assert_int_equal(rdma_get_cm_event(channel, &event), -1);
+	assert_int_equal(errno, EAGAIN);
+}
+
+static void fails(int result, int error)
+{
+	assert_int_equal(result, -1);
+	assert_int_equal(errno, error);
+}
+
+/* Calls that an id's state does not allow, and those that this library does not have. */
+static void rdma_calls__say_why_they_fail(void **state)
+{
+	struct sockaddr_in far = { .sin_family = AF_INET };
+	struct sockaddr unknown = { .sa_family = AF_UNIX };
+	struct rdma_conn_param param = { .retry_count = 7 };
+	struct rdma_cm_id *id, *other;
+	int on = 1;
+
+	far.sin_addr.s_addr = inet_addr("198.51.100.7");
+	fails(rdma_create_id(channel, &id, NULL, (enum rdma_port_space)0x7777), EINVAL);
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	fails(rdma_resolve_route(id, 100), EINVAL);
+	fails(rdma_connect(id, &param), EINVAL);
+	fails(rdma_accept(id, &param), EINVAL);
+	fails(rdma_reject(id, NULL, 0), EINVAL);
+	fails(rdma_disconnect(id), EINVAL);
+	fails(rdma_bind_addr(id, &unknown), EAFNOSUPPORT);
+	fails(rdma_bind_addr(id, (struct sockaddr *)&far), ENODEV);
+	fails(rdma_join_multicast(id, local(0), NULL), EOPNOTSUPP);
+	fails(rdma_set_option(id, RDMA_OPTION_ID, 77, &on, sizeof(on)), ENOSYS);
+	fails(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, 1), EINVAL);
+	assert_int_equal(rdma_bind_addr(id, local(0)), 0);
+	fails(rdma_bind_addr(id, local(0)), EINVAL);
+	fails(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)),
+	      EINVAL);
+	assert_int_equal(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP), 0);
+	fails(rdma_bind_addr(other, local(ntohs(rdma_get_src_port(id)))), EADDRINUSE);
+	assert_int_equal(rdma_destroy_id(other), 0);
+	assert_int_equal(rdma_listen(id, 1), 0);
+	fails(rdma_listen(id, 1), EINVAL);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	fails(rsocket(AF_INET, SOCK_STREAM, 0), ENOSYS);
+}
+
+/* ---- ports of several processes -------------------------------------------------------------- */
+
+/* In a child: says whether it got the port, and keeps it until it is told to go. */
+static void rival(int go, int said, int stay)
+{
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *id;
+	char c;
+	int got;
+
+	(void)!read(go, &c, 1);
+	ch = rdma_create_event_channel();
+	got = ch != NULL && rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) == 0 &&
+	      rdma_bind_addr(id, local(PORT_OF_RIVALS)) == 0;
+	c = got ? 'y' : errno == EADDRINUSE ? 'n' : '?';
+	(void)!write(said, &c, 1);
+	(void)!read(stay, &c, 1);
+	_exit(0);
+}
+
+static void rdma_bind_addr__gives_a_port_to_one_process(void **state)
+{
+	int go[2], said[2], stay[2], winners = 0;
+	char c = 0;
+
+	assert_int_equal(pipe(go) | pipe(said) | pipe(stay), 0);
+	for (int i = 0; i < RIVALS; i++) {
+		if (fork() == 0) {
+			close(go[1]);
+			close(stay[1]);
+			rival(go[0], said[1], stay[0]);
+		}
+	}
+	close(go[1]);
+	for (int i = 0; i < RIVALS; i++) {
+		assert_int_equal(read(said[0], &c, 1), 1);
+		assert_int_not_equal(c, '?');
+		winners += c == 'y';
+	}
+	assert_int_equal(winners, 1);
+	close(stay[1]);
+	while (wait(NULL) > 0)
+		;
+	close(go[0]);
+	close(said[0]);
+	close(said[1]);
+	close(stay[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		/* first: the children have nothing of a parent's */
+		cmocka_unit_test(rdma_bind_addr__gives_a_port_to_one_process),
+		cmocka_unit_test_setup_teardown(rdma_resolve_route__fills_the_id, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_connect__carries_messages_until_both_leave,
+						begin, end),
+		cmocka_unit_test_setup_teardown(rdma_destroy_id__disconnects_the_peer, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_reject__tells_the_client_why, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_connect__is_rejected_without_a_listener, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rdma_destroy_id__refuses_requests_that_wait, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rdma_connect__finds_the_datagram_queue_pair, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rdma_create_ep__connects_in_calls_that_wait, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rdma_get_cm_event__honours_o_nonblock, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_calls__say_why_they_fail, begin, end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
