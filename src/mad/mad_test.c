@@ -158,6 +158,7 @@ static int teardown(void **state)
 	side_end(&a);
 	side_end(&b);
 	assert_int_equal(work_queue_next_ns(&queue), TIMER_NEVER);
+	timer_set_destroy(&queue.timers);
 	clock_set_source(NULL);
 	return 0;
 }
