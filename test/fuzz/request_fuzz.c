@@ -51,6 +51,8 @@ static const struct shape {
 	{ PROTO_SLOT_CLAIM, sizeof(struct proto_slot_claim), 1 },
 	{ PROTO_SOCKETS_CLAIM, sizeof(struct proto_plain), 1 },
 	{ PROTO_PAIR_CLAIM, sizeof(struct proto_pair_claim), 0 },
+	{ PROTO_LISTEN, sizeof(struct proto_listen), 0 },
+	{ PROTO_UNLISTEN, sizeof(struct proto_listen), 0 },
 };
 
 static struct fuzz {
@@ -119,6 +121,8 @@ static void fuzz_finish(void)
 	fuzz_need(d->recorder == NULL && d->capture_fd < 0, "a recorder is left");
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		fuzz_need(d->slots.owner[slot] == 0, "a slot is left");
+	for (u32 chain = 0; chain <= NOTICE_BUCKETS; chain++)
+		fuzz_need(d->notice->chain[chain] == 0, "a listener is left");
 	pairs_clear(&d->pairs);
 	udp_destroy(&d->udp);
 	notice_unmap(d->notice);
@@ -180,6 +184,12 @@ static void fuzz_small(union proto_request *q)
 		break;
 	case PROTO_PAIR_DROP:
 		q->peer.process %= PROCESSES;
+		break;
+	case PROTO_LISTEN:
+	case PROTO_UNLISTEN:
+		q->listen.slot = f.slot;
+		q->listen.mask = q->listen.mask & 1 ? UINT64_MAX : 0xff;
+		q->listen.service_id &= 3;
 		break;
 	case PROTO_MCAST_JOIN:
 	case PROTO_MCAST_LEAVE:
