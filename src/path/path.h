@@ -235,8 +235,8 @@ struct path_ops {
 	 * receives, this returns 0 at once; with `must` it waits for its turn instead, for the last
 	 * poll before a sleep. */
 	int (*poll)(struct path *p, int budget, bool must);
-	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH.
-	 * May block (bounded). */
+	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH;
+	 * -EMFILE, -ENFILE: this process has no descriptor for it. May block (bounded). */
 	int (*resolve)(struct path_dest *d);
 	/* Tells whether `from`, as receive() names it, is the destination `d`. */
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);

@@ -143,6 +143,31 @@ class FewResources(Case):
         self.assertTrue(worked and worked == list(range(worked[0], 40)), f"it worked with {worked}")
         self.assertEqual([p["pid"] for p in self.world.wait_processes(keep.pid)["processes"]], [keep.pid])
 
+    def test_descriptors_for_a_peer(self):
+        """A process too poor for its peer's descriptors is told so when it connects, at the latest, and never later."""
+        worked = []
+        for n in range(10, 41):
+            with self.subTest(nofile=n):
+                poor, rich = self.world.end("prlimit", f"--nofile={n}"), self.world.end()
+                self.assertEqual(rich.line(), "open")
+                said = poor.line()
+                if said == "open":
+                    said = poor.ask("qp send sender")
+                if said.startswith("qp "):
+                    theirs = " ".join(rich.expect("qp send receiver", "qp"))
+                    mine = said.removeprefix("qp ")
+                    said = poor.ask(f"connect {theirs}")
+                if said == "connected":
+                    rich.expect(f"connect {mine}", "connected")
+                    fault.go(poor, rich)
+                    self.assertTrue(fault.wait_progress(poor, 30), "no progress")
+                    poor.expect("stop", "stopped")
+                    rich.expect("stop", "stopped")
+                    worked.append(n)
+                else:
+                    self.assertRegex(said, "^error .*Too many open files$")
+        self.assertTrue(worked and worked == list(range(worked[0], 41)), f"it worked with {worked}")
+
     def test_descriptors_of_a_node_that_must_start(self):
         for n in (4, 6, 8, 10, 12):
             self.check_clear(self.alone("prlimit", f"--nofile={n}:1000"), f"nofile {n}")
@@ -159,11 +184,15 @@ class FewResources(Case):
         rich.line()
         rich.expect("qp send sender", "qp")
         mine = " ".join(poor.expect("qp send receiver", "qp"))
-        rich.expect(f"connect {mine}", "connected")
-        rich.expect("go", "going")
-        said = rich.wait_error()
-        self.assertIn(said, (f"ended {fault.RETRY_EXCEEDED}", f"ended {fault.FLUSHED}"))
-        rich.expect("stop", "stopped")
+        said = rich.ask(f"connect {mine}")
+        if said == "connected":
+            rich.expect("go", "going")
+            self.assertIn(rich.wait_error(), (f"ended {fault.RETRY_EXCEEDED}", f"ended {fault.FLUSHED}"))
+            rich.expect("stop", "stopped")
+        else:  # the queue pair has heard between RTR and RTS that its peer is not there
+            self.assertEqual(said, "error to RTS: Invalid argument")
+            rich = self.world.end()
+            rich.line()
         poor.expect("stop", "stopped")
         subprocess.run(["prlimit", f"--pid={poor.pid}", "--nofile=1000:20000"], check=True)
         self.check_traffic(rich, poor, ("send", "write"))

@@ -109,6 +109,10 @@ int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 fro
 		*dest = path->ops->dest_nowhere(path);
 		return *dest == NULL ? -ENOMEM : 0;
 	}
-	(*dest)->path->ops->resolve(*dest);
-	return 0;
+	err = (*dest)->path->ops->resolve(*dest);
+	if (err != -EMFILE && err != -ENFILE)
+		return 0; /* an absent peer may come */
+	(*dest)->path->ops->dest_put(*dest);
+	*dest = NULL;
+	return err;
 }

@@ -83,7 +83,7 @@ void roce_plug_drop_in_child(void);
 /* -EINVAL: no GRH (RoCE has no LIDs), or no such source GID. */
 int roce_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, struct path_av *av);
 /* -EINVAL as roce_resolve_av, and for a multicast address; -ENETUNREACH: the source is a loopback
- * address, and the destination another host's. */
+ * address, and the destination another host's; -EMFILE, -ENFILE: no descriptor for the peer. */
 int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		 struct path_av *av, struct path_dest **dest);
 struct path_dest *roce_route(void *seat, const struct path_av *av, u32 qpn);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -127,7 +128,9 @@ int link_open(struct shm_link *l, struct node_peer *peer)
 {
 	bool lower = l->shm->cfg.process < peer->process;
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = l };
+	int err;
 
+	errno = 0;
 	link_take_fds(l, peer);
 	l->board = board_map(peer->board_fd);
 	l->pair = ring_pair_map(peer->ring_fd);
@@ -135,16 +138,16 @@ int link_open(struct shm_link *l, struct node_peer *peer)
 	link_close_fd(&peer->ring_fd);
 	if (l->board == NULL || l->pair == NULL || l->pid_fd < 0 ||
 	    !link_own_bell(l, &l->bell_fd[0]) || !link_own_bell(l, &l->bell_fd[1])) {
-		log_warn("shm", "process %d cannot be mapped: errno %d", (int)l->pid, errno);
+		err = errno == EMFILE || errno == ENFILE ? -errno : -ENOMEM;
+		log_warn("shm", "process %d cannot be mapped: %s", (int)l->pid, strerror(errno));
 		link_close(l);
-		return -ENOMEM;
+		return err;
 	}
 	ring_tx_init(&l->tx, &l->pair->ring[lower ? 0 : 1]);
 	ring_rx_init(&l->rx, &l->pair->ring[lower ? 1 : 0]);
 	link_open_space(l);
 	if (epoll_ctl(l->shm->cfg.epoll_fd, EPOLL_CTL_ADD, l->pid_fd, &ev) != 0) {
-		int err = -errno;
-
+		err = -errno;
 		link_close(l);
 		return err;
 	}

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -80,12 +81,12 @@ static struct path_dest *shm_dest_nowhere(struct path *p)
 	return &shm->nowhere->dest;
 }
 
-/* Takes the link off the list of those to be resolved. False: it is up already, or another thread
- * resolves it. */
+/* Takes the link off the list of those to be resolved, and resolves it unless another thread has.
+ * As path_ops.resolve. */
 static int shm_resolve_one(struct shm_link *l)
 {
 	struct shm *shm = l->shm;
-	int err;
+	int err = 0;
 
 	lock_acquire(&shm->resolve_lock);
 	lock_acquire(&shm->lock);
@@ -96,10 +97,12 @@ static int shm_resolve_one(struct shm_link *l)
 		if (err != 0) {
 			link_set_state(l, LINK_ABSENT);
 			if (err != -ENOENT)
-				log_warn("shm", "slot %u: no link: error %d", l->slot, -err);
+				log_warn("shm", "slot %u: no link: %s", l->slot, strerror(-err));
 		}
 	}
 	lock_release(&shm->resolve_lock);
+	if (err == -EMFILE || err == -ENFILE)
+		return err;
 	return link_state(l) == LINK_ABSENT ? -ENETUNREACH : 0;
 }
 
