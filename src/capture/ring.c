@@ -26,7 +26,7 @@ enum {
 	RING_NEXT_MS = 1, /* for each further slot of the same writer, most likely */
 };
 
-static struct capture_shared *ring_map(int fd)
+static struct capture_shared *capture_ring_map(int fd)
 {
 	struct capture_shared *s;
 
@@ -37,13 +37,13 @@ static struct capture_shared *ring_map(int fd)
 	return s;
 }
 
-static void ring_unmap(struct capture_shared *s)
+static void capture_ring_unmap(struct capture_shared *s)
 {
 	if (s != NULL)
 		munmap(s, sizeof(*s));
 }
 
-static struct capture_slot *ring_slot(struct capture_shared *s, u64 position)
+static struct capture_slot *capture_ring_slot(struct capture_shared *s, u64 position)
 {
 	return &s->slots[position % CAPTURE_SLOTS];
 }
@@ -71,7 +71,7 @@ static void capture_switch(struct capture *c, struct capture_shared *to)
 		old = NULL;
 	}
 	lock_release(&c->lock);
-	ring_unmap(old);
+	capture_ring_unmap(old);
 }
 
 int capture_start(struct capture *c, int fd)
@@ -83,12 +83,12 @@ int capture_start(struct capture *c, int fd)
 	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 ||
 	    st.st_size != (off_t)sizeof(*s))
 		return -EBADF;
-	s = ring_map(fd);
+	s = capture_ring_map(fd);
 	if (s == NULL)
 		return -errno;
 	if (s->magic != CAPTURE_MAGIC || s->version != CAPTURE_VERSION ||
 	    s->size_check != sizeof(*s)) {
-		ring_unmap(s);
+		capture_ring_unmap(s);
 		return -EINVAL;
 	}
 	capture_switch(c, s);
@@ -127,7 +127,7 @@ static void capture_put(struct capture *c)
 		c->leaving = NULL;
 	}
 	lock_release(&c->lock);
-	ring_unmap(leaving);
+	capture_ring_unmap(leaving);
 }
 
 static u32 capture_frames(const struct capture_packet *p)
@@ -136,7 +136,7 @@ static u32 capture_frames(const struct capture_packet *p)
 }
 
 /* Moves head by `count`; false: there is no room. */
-static bool ring_take(struct capture_shared *s, u32 count, u64 *first)
+static bool capture_ring_take(struct capture_shared *s, u32 count, u64 *first)
 {
 	u64 head = __atomic_load_n(&s->head, __ATOMIC_RELAXED);
 
@@ -144,7 +144,7 @@ static bool ring_take(struct capture_shared *s, u32 count, u64 *first)
 		u64 last = head + count - 1;
 
 		/* pairs with the release in capture_next */
-		if (__atomic_load_n(&ring_slot(s, last)->seq, __ATOMIC_ACQUIRE) != last) {
+		if (__atomic_load_n(&capture_ring_slot(s, last)->seq, __ATOMIC_ACQUIRE) != last) {
 			u64 now = __atomic_load_n(&s->head, __ATOMIC_RELAXED);
 
 			if (now == head)
@@ -162,11 +162,11 @@ static bool ring_take(struct capture_shared *s, u32 count, u64 *first)
 }
 
 /* The same for about as many as there is room for; returns how many. */
-static u32 ring_take_some(struct capture_shared *s, u32 wanted, u64 *first)
+static u32 capture_ring_take_some(struct capture_shared *s, u32 wanted, u64 *first)
 {
 	u32 count = MIN(wanted, (u32)CAPTURE_SLOTS);
 
-	while (count != 0 && !ring_take(s, count, first))
+	while (count != 0 && !capture_ring_take(s, count, first))
 		count /= 2;
 	return count;
 }
@@ -178,7 +178,7 @@ void capture_begin(struct capture *c, const struct capture_packet *p, struct cap
 		return;
 	h->parts = capture_frames(p);
 	h->time_ns = clock_now_ns();
-	h->count = ring_take_some(h->shared, h->parts, &h->first);
+	h->count = capture_ring_take_some(h->shared, h->parts, &h->first);
 	if (likely(h->count == h->parts))
 		return;
 	__atomic_fetch_add(&h->shared->dropped, h->parts - h->count, __ATOMIC_RELAXED);
@@ -196,7 +196,7 @@ struct capture_cursor {
 } OWNED_BY(the thread that copies);
 
 /* Copies `keep` of the next `bytes` bytes; returns how many there were to keep. */
-static u32 cursor_copy(struct capture_cursor *at, u8 *to, u32 bytes, u32 keep)
+static u32 capture_cursor_copy(struct capture_cursor *at, u8 *to, u32 bytes, u32 keep)
 {
 	u32 kept = 0;
 
@@ -247,7 +247,8 @@ static void capture_fill(struct capture_record *r, const struct capture_hold *h,
 		memcpy(r->flow.sgid, p->pkt->sgid, 16);
 		memcpy(r->flow.dgid, p->pkt->dgid, 16);
 	}
-	r->kept = cursor_copy(at, r->data, r->length, MIN(h->shared->snaplen, (u32)CAPTURE_DATA));
+	r->kept = capture_cursor_copy(at, r->data, r->length,
+				      MIN(h->shared->snaplen, (u32)CAPTURE_DATA));
 }
 
 void capture_end(struct capture *c, const struct capture_hold *h, const struct capture_packet *p,
@@ -259,7 +260,7 @@ void capture_end(struct capture *c, const struct capture_hold *h, const struct c
 		return;
 	for (u32 i = 0; i < h->count; i++) {
 		u64 position = h->first + i;
-		struct capture_slot *s = ring_slot(h->shared, position);
+		struct capture_slot *s = capture_ring_slot(h->shared, position);
 
 		if (went)
 			capture_fill(&s->record, h, i, p, &at);
@@ -302,7 +303,7 @@ int capture_create(u32 snaplen, struct capture_reader *r)
 	if (fd < 0)
 		return fd;
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		s = ring_map(fd);
+		s = capture_ring_map(fd);
 	if (s == NULL) {
 		err = -errno;
 		close(fd);
@@ -320,7 +321,7 @@ int capture_create(u32 snaplen, struct capture_reader *r)
 
 void capture_destroy(struct capture_reader *r)
 {
-	ring_unmap(r->shared);
+	capture_ring_unmap(r->shared);
 	r->shared = NULL;
 }
 
@@ -350,7 +351,7 @@ static void reader_wait(struct capture_reader *r, struct capture_slot *s, u64 no
 
 bool capture_next(struct capture_reader *r, struct capture_record *out, u64 now_ns)
 {
-	struct capture_slot *s = ring_slot(r->shared, r->tail);
+	struct capture_slot *s = capture_ring_slot(r->shared, r->tail);
 	u8 df;
 
 	/* pairs with the release in capture_end */
@@ -363,7 +364,7 @@ bool capture_next(struct capture_reader *r, struct capture_record *out, u64 now_
 	memcpy(&df, &out->flow.df, 1); /* whatever it is, no other is a bool */
 	out->flow.df = (df & 1) != 0;
 	memcpy(out->data, s->record.data, out->kept);
-	/* pairs with the acquire in ring_take */
+	/* pairs with the acquire in capture_ring_take */
 	__atomic_store_n(&s->seq, r->tail + CAPTURE_SLOTS, __ATOMIC_RELEASE);
 	r->tail++;
 	r->stuck_ns = 0;

@@ -60,7 +60,7 @@ struct ipv4_header {
 	u8 destination[4];
 };
 
-static const struct ipv4_header *grh_as_ipv4(const struct ib_grh *grh)
+static const struct ipv4_header *reverse_grh_as_ipv4(const struct ib_grh *grh)
 {
 	const struct ipv4_header *ip = (const void *)((const u8 *)grh + sizeof(*grh) - sizeof(*ip));
 	u32 version = ntohl(grh->version_tclass_flow) >> 28;
@@ -76,10 +76,10 @@ static void gid_from_ipv4(union ib_gid *gid, const u8 address[4])
 }
 
 /* Splits the received header into the route back and the GID that the datagram was sent to. */
-static void route_reverse(const struct ib_grh *grh, struct ib_global_route *route,
+static void reverse_reverse(const struct ib_grh *grh, struct ib_global_route *route,
 			  union ib_gid *own)
 {
-	const struct ipv4_header *ip = grh_as_ipv4(grh);
+	const struct ipv4_header *ip = reverse_grh_as_ipv4(grh);
 	u32 word = ntohl(grh->version_tclass_flow);
 
 	if (ip) {
@@ -109,7 +109,7 @@ int ib_init_ah_from_wc(struct ib_device *device, u8 port_num, struct ib_wc *wc, 
 		u8 port;
 		u16 index;
 
-		route_reverse(grh, &way.grh, &own);
+		reverse_reverse(grh, &way.grh, &own);
 		int err = ib_find_cached_gid(device, &own, &port, &index);
 
 		if (err)

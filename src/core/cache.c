@@ -92,7 +92,7 @@ int cache_init(struct ib_device_core *core)
 	return 0;
 }
 
-static bool event_changes_tables(const struct ib_event *event)
+static bool cache_event_changes(const struct ib_event *event)
 {
 	switch (event->event) {
 	case IB_EVENT_PORT_ACTIVE:
@@ -113,7 +113,7 @@ void cache_event(struct ib_device_core *core, const struct ib_event *event)
 	u8 number = event->element.port_num;
 	struct cache_port *fresh, *stale = NULL;
 
-	if (!event_changes_tables(event) || number < 1 || number > core->device->phys_port_cnt)
+	if (!cache_event_changes(event) || number < 1 || number > core->device->phys_port_cnt)
 		return;
 	fresh = port_read(core->device, number);
 	if (!fresh) {
@@ -168,7 +168,7 @@ static int port_ask(struct ib_device *device, u8 number,
 	return err;
 }
 
-static int answer_gid(const struct cache_port *port, const struct question *q)
+static int cache_answer_gid(const struct cache_port *port, const struct question *q)
 {
 	if (q->index < 0 || (u32)q->index >= port->gid_count)
 		return -EINVAL;
@@ -178,7 +178,7 @@ static int answer_gid(const struct cache_port *port, const struct question *q)
 
 int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index, union ib_gid *gid)
 {
-	return port_ask(device, port_num, answer_gid,
+	return port_ask(device, port_num, cache_answer_gid,
 			&(struct question){ .index = index, .gid = gid });
 }
 
@@ -214,7 +214,7 @@ int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num
 	return 0;
 }
 
-static int answer_pkey(const struct cache_port *port, const struct question *q)
+static int cache_answer_pkey(const struct cache_port *port, const struct question *q)
 {
 	if (q->index < 0 || (u32)q->index >= port->pkey_count)
 		return -EINVAL;
@@ -224,11 +224,11 @@ static int answer_pkey(const struct cache_port *port, const struct question *q)
 
 int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey)
 {
-	return port_ask(device, port_num, answer_pkey,
+	return port_ask(device, port_num, cache_answer_pkey,
 			&(struct question){ .index = index, .pkey = pkey });
 }
 
-static int answer_where_pkey(const struct cache_port *port, const struct question *q)
+static int cache_answer_where_pkey(const struct cache_port *port, const struct question *q)
 {
 	for (u32 i = 0; i < port->pkey_count; i++)
 		if ((port->pkeys[i] & PKEY_BASE_MASK) == (q->wanted_pkey & PKEY_BASE_MASK))
@@ -238,7 +238,7 @@ static int answer_where_pkey(const struct cache_port *port, const struct questio
 
 int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
 {
-	int found = port_ask(device, port_num, answer_where_pkey,
+	int found = port_ask(device, port_num, cache_answer_where_pkey,
 			     &(struct question){ .wanted_pkey = pkey });
 
 	if (found < 0)
@@ -247,7 +247,7 @@ int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *in
 	return 0;
 }
 
-static int answer_lmc(const struct cache_port *port, const struct question *q)
+static int cache_answer_lmc(const struct cache_port *port, const struct question *q)
 {
 	*q->lmc = port->lmc;
 	return 0;
@@ -255,5 +255,5 @@ static int answer_lmc(const struct cache_port *port, const struct question *q)
 
 int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc)
 {
-	return port_ask(device, port_num, answer_lmc, &(struct question){ .lmc = lmc });
+	return port_ask(device, port_num, cache_answer_lmc, &(struct question){ .lmc = lmc });
 }

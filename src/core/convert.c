@@ -191,7 +191,7 @@ int ib_convert_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send
 }
 
 /* On the SRQ, or, without one, on the queue pair. */
-static int post_recvs(const struct ib_uverbs_ops *ops, struct ib_qp *qp, struct ib_srq *srq,
+static int convert_post_recvs(const struct ib_uverbs_ops *ops, struct ib_qp *qp, struct ib_srq *srq,
 		      struct ib_recv_wr *wr, struct ib_recv_wr **bad)
 {
 	for (; wr; wr = wr->next) {
@@ -211,10 +211,10 @@ static int post_recvs(const struct ib_uverbs_ops *ops, struct ib_qp *qp, struct 
 
 int ib_convert_post_recv(struct ib_qp *qp, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
 {
-	return post_recvs(qp->device->uverbs, qp, NULL, wr, bad);
+	return convert_post_recvs(qp->device->uverbs, qp, NULL, wr, bad);
 }
 
 int ib_convert_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_wr **bad)
 {
-	return post_recvs(srq->device->uverbs, NULL, srq, wr, bad);
+	return convert_post_recvs(srq->device->uverbs, NULL, srq, wr, bad);
 }

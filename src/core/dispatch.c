@@ -22,7 +22,7 @@ struct dispatch_node {
 };
 
 /* The object that an event is about, NULL for the device or a port. */
-static const void *event_element(const struct ib_event *event)
+static const void *dispatch_element(const struct ib_event *event)
 {
 	switch (event->event) {
 	case IB_EVENT_CQ_ERR:
@@ -90,7 +90,7 @@ void ib_dispatch_event(struct ib_event *event)
 	}
 	node->event = *event;
 	lock_acquire(&core->lock);
-	const void *element = event_element(event);
+	const void *element = dispatch_element(event);
 	bool wanted = !core->stopped && !(element && element_is_muted(core, element));
 
 	if (wanted)
@@ -138,7 +138,7 @@ static struct dispatch_node *dispatch_pop(struct ib_device_core *core)
 
 	if (first) {
 		node = list_entry(first, struct dispatch_node, node);
-		core->delivering = event_element(&node->event);
+		core->delivering = dispatch_element(&node->event);
 	}
 	lock_release(&core->lock);
 	return node;
@@ -167,7 +167,7 @@ static void dispatch_run(struct vector_item *item)
 	struct dispatch_node *node;
 
 	for (int i = 0; i < DISPATCH_BURST && (node = dispatch_pop(core)); i++) {
-		if (event_element(&node->event))
+		if (dispatch_element(&node->event))
 			element_notify(&node->event);
 		else
 			handlers_notify(core, &node->event);
@@ -205,7 +205,7 @@ void ib_dispatch_drain(struct ib_device *device)
 static void dispatch_drop(struct ib_device_core *core, const void *element) REQUIRES(&core->lock)
 {
 	list_for_each_safe(node, &core->events, struct dispatch_node, node) {
-		if (element && event_element(&node->event) != element)
+		if (element && dispatch_element(&node->event) != element)
 			continue;
 		list_remove(&node->node);
 		free(node);

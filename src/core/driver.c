@@ -93,7 +93,7 @@ void ib_core_drop_in_child(void)
 }
 
 /* Holds every living device; at most `max` are stored. Returns how many there were. */
-static u32 devices_collect(struct ib_device **list, u32 max)
+static u32 driver_devices_collect(struct ib_device **list, u32 max)
 {
 	struct ib_device_core *core;
 	u64 serial = 0;
@@ -120,7 +120,7 @@ int ib_uverbs_get_devices(struct ib_device ***list)
 
 		if (!found)
 			return -ENOMEM;
-		u32 count = devices_collect(found, room);
+		u32 count = driver_devices_collect(found, room);
 
 		if (count <= room && (count || !err)) {
 			*list = found;

@@ -201,7 +201,7 @@ int ib_flush_fmr_pool(struct ib_fmr_pool *pool)
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
-static bool fmr_is_worn(const struct ib_fmr_pool *pool, const struct ib_pool_fmr *fmr)
+static bool pool_fmr_is_worn(const struct ib_fmr_pool *pool, const struct ib_pool_fmr *fmr)
 {
 	return fmr->remap_count >= pool->max_remaps;
 }
@@ -212,7 +212,7 @@ static struct ib_pool_fmr *pool_share(struct ib_fmr_pool *pool, struct ib_pool_f
 {
 	if (fmr->ref_count++ == 0) {
 		list_remove(&fmr->list);
-		pool->dirty_count -= fmr_is_worn(pool, fmr);
+		pool->dirty_count -= pool_fmr_is_worn(pool, fmr);
 	}
 	return fmr;
 }
@@ -264,7 +264,7 @@ static bool pool_take_back(struct ib_fmr_pool *pool, struct ib_pool_fmr *fmr) RE
 {
 	if (--fmr->ref_count)
 		return false;
-	if (!fmr_is_worn(pool, fmr)) {
+	if (!pool_fmr_is_worn(pool, fmr)) {
 		list_push_back(&pool->free, &fmr->list);
 		return false;
 	}

@@ -12,7 +12,7 @@ static int access_check(int access)
 }
 
 /* Fills the new region's fields, or gives back its hold on the PD. */
-static struct ib_mr *mr_finish(struct ib_mr *mr, struct ib_pd *pd)
+static struct ib_mr *ib_mr_finish(struct ib_mr *mr, struct ib_pd *pd)
 {
 	if (IS_ERR(mr)) {
 		use_put(&pd->usecnt);
@@ -32,7 +32,7 @@ struct ib_mr *ib_get_dma_mr(struct ib_pd *pd, int access)
 		err = -EINVAL;
 	if (err)
 		return ERR_PTR(err);
-	return mr_finish(DRIVER_CALL(pd->device->get_dma_mr(pd, access)), pd);
+	return ib_mr_finish(DRIVER_CALL(pd->device->get_dma_mr(pd, access)), pd);
 }
 
 struct ib_mr *ib_reg_phys_mr(struct ib_pd *pd, struct ib_phys_buf *bufs, int count, int access,
@@ -47,7 +47,8 @@ struct ib_mr *ib_reg_phys_mr(struct ib_pd *pd, struct ib_phys_buf *bufs, int cou
 		err = -EINVAL;
 	if (err)
 		return ERR_PTR(err);
-	return mr_finish(DRIVER_CALL(device->reg_phys_mr(pd, bufs, count, access, iova_start)), pd);
+	return ib_mr_finish(DRIVER_CALL(device->reg_phys_mr(pd, bufs, count, access, iova_start)),
+			    pd);
 }
 
 struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
@@ -61,7 +62,7 @@ struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64
 		err = -EINVAL;
 	if (err)
 		return ERR_PTR(err);
-	return mr_finish(DRIVER_CALL(ops->reg_user_mr(pd, start, length, iova, access)), pd);
+	return ib_mr_finish(DRIVER_CALL(ops->reg_user_mr(pd, start, length, iova, access)), pd);
 }
 
 int ib_rereg_phys_mr(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs,

@@ -24,14 +24,14 @@ static const struct {
 	[IB_RATE_1200_GBPS] = { 1275000, 480 },
 };
 
-static bool rate_is_known(enum ib_rate rate)
+static bool ib_rate_is_known(enum ib_rate rate)
 {
 	return (u32)rate < ARRAY_LEN(rates) && rates[rate].mbps;
 }
 
 int ib_rate_to_mult(enum ib_rate rate)
 {
-	return rate_is_known(rate) ? rates[rate].mult : -1;
+	return ib_rate_is_known(rate) ? rates[rate].mult : -1;
 }
 
 enum ib_rate mult_to_ib_rate(int mult)
@@ -44,5 +44,5 @@ enum ib_rate mult_to_ib_rate(int mult)
 
 int ib_rate_to_mbps(enum ib_rate rate)
 {
-	return rate_is_known(rate) ? (int)rates[rate].mbps : -1;
+	return ib_rate_is_known(rate) ? (int)rates[rate].mbps : -1;
 }

@@ -32,14 +32,14 @@ int ib_dealloc_pd(struct ib_pd *pd)
 
 /* ---- completion queues ----------------------------------------------------------------------- */
 
-static bool vector_is_known(const struct ib_device *device, int comp_vector)
+static bool verbs_vector_is_known(const struct ib_device *device, int comp_vector)
 {
 	int count = device->num_comp_vectors > 0 ? device->num_comp_vectors : 1;
 
 	return comp_vector >= 0 && comp_vector < count;
 }
 
-static void cq_fill(struct ib_cq *cq, struct ib_device *device)
+static void verbs_cq_fill(struct ib_cq *cq, struct ib_device *device)
 {
 	cq->device = device;
 	cq->comp_handler = NULL;
@@ -60,14 +60,14 @@ struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handle
 	return ib_create_cq_ex(device, comp_handler, event_handler, cq_context, &attr);
 }
 
-static int cq_check_attr(const struct ib_device *device, struct ib_cq_init_attr *own,
+static int verbs_cq_check_attr(const struct ib_device *device, struct ib_cq_init_attr *own,
 			 const struct ib_cq_init_attr *theirs)
 {
 	int err = extended_take_cq_attr(own, theirs);
 
 	if (err)
 		return err;
-	return own->cqe < 1 || !vector_is_known(device, own->comp_vector) ? -EINVAL : 0;
+	return own->cqe < 1 || !verbs_vector_is_known(device, own->comp_vector) ? -EINVAL : 0;
 }
 
 struct ib_cq *ib_create_cq_ex(struct ib_device *device, ib_comp_handler comp_handler,
@@ -75,7 +75,7 @@ struct ib_cq *ib_create_cq_ex(struct ib_device *device, ib_comp_handler comp_han
 			      void *cq_context, const struct ib_cq_init_attr *attr)
 {
 	struct ib_cq_init_attr own;
-	int err = cq_check_attr(device, &own, attr);
+	int err = verbs_cq_check_attr(device, &own, attr);
 	struct ib_cq *cq;
 
 	if (err)
@@ -83,7 +83,7 @@ struct ib_cq *ib_create_cq_ex(struct ib_device *device, ib_comp_handler comp_han
 	cq = extended_create_cq(device, &own);
 	if (IS_ERR(cq))
 		return cq;
-	cq_fill(cq, device);
+	verbs_cq_fill(cq, device);
 	cq->comp_handler = comp_handler;
 	cq->event_handler = event_handler;
 	cq->cq_context = cq_context;
@@ -93,7 +93,7 @@ struct ib_cq *ib_create_cq_ex(struct ib_device *device, ib_comp_handler comp_han
 struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev, const struct ib_uverbs_cq_attr *attr)
 {
 	struct ib_uverbs_cq_attr own = *attr;
-	int err = cq_check_attr(dev, &own.cq, &attr->cq);
+	int err = verbs_cq_check_attr(dev, &own.cq, &attr->cq);
 	struct ib_cq *cq;
 
 	if (err)

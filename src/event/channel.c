@@ -158,7 +158,7 @@ bool channel_source_is_latest(const struct channel_source *s)
 }
 
 /* Signed: a consumer that acknowledges too many events waits for none. */
-static bool source_owed(const struct channel_source *s)
+static bool channel_source_owed(const struct channel_source *s)
 {
 	return (s32)(s->delivered - s->acked) > 0;
 }
@@ -171,18 +171,19 @@ void channel_ack(struct channel_source *s, u32 events)
 		return;
 	lock_acquire(&ch->lock);
 	s->acked += events;
-	if (!source_owed(s))
+	if (!channel_source_owed(s))
 		cond_wake(&ch->acked);
 	lock_release(&ch->lock);
 }
 
-static void source_withdraw(struct channel *ch, struct channel_source *s) REQUIRES(&ch->lock)
+static void channel_source_withdraw(struct channel *ch, struct channel_source *s)
+	REQUIRES(&ch->lock)
 {
 	list_remove(&s->node);
 	if (!s->held)
 		tally_take(ch->fd, s->undelivered);
 	s->held = true;
-	while (source_owed(s))
+	while (channel_source_owed(s))
 		cond_wait(&ch->acked, &ch->lock);
 }
 
@@ -193,7 +194,7 @@ void channel_source_hold(struct channel_source *s)
 	if (!ch)
 		return;
 	lock_acquire(&ch->lock);
-	source_withdraw(ch, s);
+	channel_source_withdraw(ch, s);
 	lock_release(&ch->lock);
 }
 
@@ -219,7 +220,7 @@ void channel_source_remove(struct channel_source *s)
 	if (!ch)
 		return;
 	lock_acquire(&ch->lock);
-	source_withdraw(ch, s);
+	channel_source_withdraw(ch, s);
 	s->undelivered = 0;
 	ch->users--;
 	s->channel = NULL;

@@ -249,7 +249,7 @@ int post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **ba
 			err = -ENOMEM;
 			break;
 		}
-		err = wqe_fill_recv(&qp->resp.ring, ring_recv_at(&qp->resp.ring, qp->resp.head),
+		err = wqe_fill_recv(&qp->resp.ring, wqe_recv_at(&qp->resp.ring, qp->resp.head),
 				    wr);
 		if (unlikely(err != 0))
 			break;

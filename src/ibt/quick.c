@@ -256,7 +256,7 @@ int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 	while (likely(wr != NULL && wr->num_sge == 1 &&
 		      qp->resp.head - qp->resp.tail < qp->resp.ring.size &&
 		      qp->resp.ring.max_sge != 0)) {
-		quick_fill_recv(ring_recv_at(&qp->resp.ring, qp->resp.head++), wr);
+		quick_fill_recv(wqe_recv_at(&qp->resp.ring, qp->resp.head++), wr);
 		wr = wr->next;
 	}
 	if (unlikely(wr != NULL))
@@ -288,7 +288,7 @@ static ALWAYS_INLINE bool quick_deliver(struct ibt_qp *qp, const struct pkt_brie
 					const void *payload)
 	REQUIRES(qp->resp.rq_lock)
 {
-	const struct recv_wqe *w = ring_recv_at(&qp->resp.ring, qp->resp.tail);
+	const struct recv_wqe *w = wqe_recv_at(&qp->resp.ring, qp->resp.tail);
 	struct ibv_wc *wc;
 	struct cqe *e;
 	void *to;

@@ -40,7 +40,7 @@ static inline bool rq_take(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 	if (likely(qp->resp.current == NULL)) {
 		if (qp->resp.tail == qp->resp.head)
 			return false;
-		qp->resp.current = ring_recv_at(&qp->resp.ring, qp->resp.tail);
+		qp->resp.current = wqe_recv_at(&qp->resp.ring, qp->resp.tail);
 	}
 	qp->resp.cursor = (struct mem_cursor){ .sge = qp->resp.current->sge,
 					       .count = qp->resp.current->sge_count };

@@ -98,7 +98,7 @@ static int srq_resize(struct ibt_srq *srq, u32 max_wr) REQUIRES(srq->lock)
 	if (err != 0)
 		return err;
 	for (u32 i = srq->tail; i != srq->head; i++)
-		memcpy(ring_recv_at(&bigger, i), ring_recv_at(&srq->ring, i), bigger.stride);
+		memcpy(wqe_recv_at(&bigger, i), wqe_recv_at(&srq->ring, i), bigger.stride);
 	srq->ring = bigger;
 	wqe_ring_fini(&old);
 	return 0;
@@ -141,7 +141,7 @@ int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr
 		if (srq->head - srq->tail >= srq->ring.size)
 			err = -ENOMEM;
 		else
-			err = wqe_fill_recv(&srq->ring, ring_recv_at(&srq->ring, srq->head), wr);
+			err = wqe_fill_recv(&srq->ring, wqe_recv_at(&srq->ring, srq->head), wr);
 		if (err != 0)
 			break;
 		srq->head++;
@@ -154,7 +154,7 @@ int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr
 
 bool srq_take_held(struct ibt_srq *srq, struct recv_wqe *copy, bool *fire)
 {
-	const struct recv_wqe *w = ring_recv_at(&srq->ring, srq->tail);
+	const struct recv_wqe *w = wqe_recv_at(&srq->ring, srq->tail);
 
 	if (srq->head == srq->tail)
 		return false;

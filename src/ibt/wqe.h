@@ -67,7 +67,7 @@ int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv
 /* Bytes of an element of a send queue with these limits: whole cache lines. */
 u32 wqe_send_stride(u32 max_sge, u32 max_inline);
 
-static inline struct recv_wqe *ring_recv_at(const struct wqe_ring *r, u32 index)
+static inline struct recv_wqe *wqe_recv_at(const struct wqe_ring *r, u32 index)
 {
 	return (struct recv_wqe *)(r->memory + (size_t)(index & r->mask) * r->stride);
 }

@@ -8,10 +8,10 @@
 
 char mem_nothing[8];
 
-/* Keeps the page list of `key` in place until pages_leave. False: the key is invalid. The increment
- * is ordered before the second load of the key, as entry_hide's exchange is before entry_drain's
- * load of `readers`: one of the two sees the other. */
-static bool pages_enter(const struct mem_table *t, u32 key, struct mem_private *p)
+/* Keeps the page list of `key` in place until mem_pages_leave. False: the key is invalid. The
+ * increment is ordered before the second load of the key, as entry_hide's exchange is before
+ * entry_drain's load of `readers`: one of the two sees the other. */
+static bool mem_pages_enter(const struct mem_table *t, u32 key, struct mem_private *p)
 {
 	__atomic_fetch_add(&p->readers, 1, __ATOMIC_SEQ_CST);
 	if (likely(__atomic_load_n(&t->entries[mem_index(key)].key, __ATOMIC_SEQ_CST) == key))
@@ -20,14 +20,14 @@ static bool pages_enter(const struct mem_table *t, u32 key, struct mem_private *
 	return false;
 }
 
-static void pages_leave(struct mem_private *p)
+static void mem_pages_leave(struct mem_private *p)
 {
 	__atomic_fetch_sub(&p->readers, 1, __ATOMIC_RELEASE);
 }
 
 /* Translates `offset` from the first page's beginning; limits *piece to the contiguous bytes.
  * `list` has the pages. */
-static void *pages_translate(const struct mem_private *list, u64 offset, u64 *piece)
+static void *mem_pages_translate(const struct mem_private *list, u64 offset, u64 *piece)
 {
 	u64 size = 1ull << list->page_shift;
 	u64 in_page = offset & (size - 1), page = offset >> list->page_shift;
@@ -44,18 +44,19 @@ static void *pages_translate(const struct mem_private *list, u64 offset, u64 *pi
 
 /* The list is the key's own, or that of a window's parent, which outlives the window: so the
  * window's count guards both. */
-static void *pages_find(const struct mem_table *t, u32 key, const struct mem_view *v, u64 *piece)
+static void *mem_pages_find(const struct mem_table *t, u32 key, const struct mem_view *v,
+			    u64 *piece)
 {
 	struct mem_private *p = &t->private[mem_index(key)];
 	const struct mem_private *list = v->flags & MEM_WINDOW ? &t->private[mem_index(v->parent)]
 							       : p;
 	void *found = NULL;
 
-	if (!pages_enter(t, key, p))
+	if (!mem_pages_enter(t, key, p))
 		return NULL;
 	if (likely(list->pages && v->local >> list->page_shift < list->page_count))
-		found = pages_translate(list, v->local, piece);
-	pages_leave(p);
+		found = mem_pages_translate(list, v->local, piece);
+	mem_pages_leave(p);
 	return found;
 }
 
@@ -67,7 +68,7 @@ void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, const stru
 
 	if (v->flags & MEM_WINDOW)
 		return NULL;
-	found = pages_find(t, lkey, v, &run);
+	found = mem_pages_find(t, lkey, v, &run);
 	*piece = (u32)run;
 	return found;
 }
@@ -86,7 +87,7 @@ void *mem_remote_slow(const struct mem_table *t, u32 qpn, u32 rkey, u64 length, 
 	if (v->flags & MEM_WINDOW_TYPE2 && v->qpn != qpn)
 		return NULL;
 	if (v->flags & MEM_PAGES)
-		return pages_find(t, rkey, v, piece);
+		return mem_pages_find(t, rkey, v, piece);
 	if (v->flags & MEM_ALL && !all_mapped(v->local, length, access))
 		return NULL;
 	return (void *)(uintptr_t)v->local;

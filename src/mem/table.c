@@ -35,7 +35,7 @@ enum {
 	PAGE_SHIFT_MAX = 40,
 };
 
-static void *table_map(size_t bytes)
+static void *mem_table_map(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -43,7 +43,7 @@ static void *table_map(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static void table_unmap(void *p, size_t bytes)
+static void mem_table_unmap(void *p, size_t bytes)
 {
 	if (p)
 		munmap(p, bytes);
@@ -54,9 +54,9 @@ int mem_table_init(struct mem_table *t, struct mem_entry *entries) NO_THREAD_SAF
 {
 	memset(t, 0, sizeof(*t));
 	t->owns_entries = !entries;
-	t->entries = entries ? entries : table_map(MEM_MAX_KEYS * sizeof(*t->entries));
-	t->private = table_map(MEM_MAX_KEYS * sizeof(*t->private));
-	t->free = table_map(MEM_MAX_KEYS * sizeof(*t->free));
+	t->entries = entries ? entries : mem_table_map(MEM_MAX_KEYS * sizeof(*t->entries));
+	t->private = mem_table_map(MEM_MAX_KEYS * sizeof(*t->private));
+	t->free = mem_table_map(MEM_MAX_KEYS * sizeof(*t->free));
 	t->used = 1;
 	if (getrandom(&t->random, sizeof(t->random), GRND_NONBLOCK) != sizeof(t->random))
 		t->random = clock_now_ns() ^ (uintptr_t)t;
@@ -77,14 +77,14 @@ void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
 		free(t->private[i].pages);
 	}
 	if (t->owns_entries)
-		table_unmap(t->entries, MEM_MAX_KEYS * sizeof(*t->entries));
-	table_unmap(t->private, MEM_MAX_KEYS * sizeof(*t->private));
-	table_unmap(t->free, MEM_MAX_KEYS * sizeof(*t->free));
+		mem_table_unmap(t->entries, MEM_MAX_KEYS * sizeof(*t->entries));
+	mem_table_unmap(t->private, MEM_MAX_KEYS * sizeof(*t->private));
+	mem_table_unmap(t->free, MEM_MAX_KEYS * sizeof(*t->free));
 	memset(t, 0, sizeof(*t));
 }
 
 /* splitmix64. Keys protect against mistakes, not malice: 12 bits can be searched. */
-static u64 table_random(struct mem_table *t) REQUIRES(&t->lock)
+static u64 mem_table_random(struct mem_table *t) REQUIRES(&t->lock)
 {
 	u64 z = t->random += 0x9e3779b97f4a7c15ull;
 
@@ -99,7 +99,7 @@ static u64 table_random(struct mem_table *t) REQUIRES(&t->lock)
  * in order. */
 static void index_push(struct mem_table *t, u32 index) REQUIRES(&t->lock)
 {
-	u32 place = (u32)(table_random(t) % (t->free_count + 1));
+	u32 place = (u32)(mem_table_random(t) % (t->free_count + 1));
 
 	t->free[t->free_count] = t->free[place];
 	t->free[place] = index;
@@ -128,7 +128,7 @@ static u32 name_new(struct mem_table *t, u32 index) REQUIRES(&t->lock)
 	u32 name;
 
 	do {
-		u64 r = table_random(t);
+		u64 r = mem_table_random(t);
 
 		name = index << MEM_TAG_BITS | (1 + (u32)((r >> 8) % 15)) << 8 |
 		       (u32)(r & TAG_LOW_MASK);
@@ -188,7 +188,7 @@ static struct mem_private *name_find(struct mem_table *t, u32 key) REQUIRES(&t->
 
 /* ---- content ---- */
 
-static int region_check_access(const struct mem_region *r)
+static int mem_region_check_access(const struct mem_region *r)
 {
 	u32 known = r->flags & MEM_WINDOW ? ACCESS_WINDOW : ACCESS_REGION;
 
@@ -200,7 +200,7 @@ static int region_check_access(const struct mem_region *r)
 	return 0;
 }
 
-static int region_check_pages(const struct mem_region *r)
+static int mem_region_check_pages(const struct mem_region *r)
 {
 	u64 skip;
 
@@ -213,12 +213,12 @@ static int region_check_pages(const struct mem_region *r)
 	return 0;
 }
 
-static bool range_wraps(u64 start, u64 length)
+static bool mem_range_wraps(u64 start, u64 length)
 {
 	return length && start + (length - 1) < start;
 }
 
-static int region_check(const struct mem_region *r)
+static int mem_region_check(const struct mem_region *r)
 {
 	u32 kind = r->flags & FLAGS_KIND;
 
@@ -226,15 +226,16 @@ static int region_check(const struct mem_region *r)
 		return -EINVAL;
 	if (r->flags & MEM_WINDOW_TYPE2 && kind != MEM_WINDOW)
 		return -EINVAL;
-	if (kind != MEM_ALL && (range_wraps(r->iova, r->length) || range_wraps(r->addr, r->length)))
+	if (kind != MEM_ALL &&
+	    (mem_range_wraps(r->iova, r->length) || mem_range_wraps(r->addr, r->length)))
 		return -EINVAL;
-	if (kind == MEM_PAGES && region_check_pages(r) < 0)
+	if (kind == MEM_PAGES && mem_region_check_pages(r) < 0)
 		return -EINVAL;
-	return region_check_access(r);
+	return mem_region_check_access(r);
 }
 
 /* Copies the page list. NULL with *err 0: there is none. */
-static u64 *region_copy_pages(const struct mem_region *r, int *err)
+static u64 *mem_region_copy_pages(const struct mem_region *r, int *err)
 {
 	u64 *pages;
 
@@ -252,7 +253,7 @@ static u64 *region_copy_pages(const struct mem_region *r, int *err)
 /* Derives the content of a window from its parent's, which stays live while windows are bound to
  * it.
  */
-static int window_derive(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
+static int mem_window_derive(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
 	REQUIRES(&t->lock)
 {
 	const struct mem_entry *parent = &t->entries[mem_index(r->parent)];
@@ -276,7 +277,7 @@ static int window_derive(struct mem_table *t, const struct mem_region *r, struct
 }
 
 /* Composes the entry to be published for `r`; its key is still 0. */
-static int region_compose(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
+static int mem_region_compose(struct mem_table *t, const struct mem_region *r, struct mem_entry *e)
 	REQUIRES(&t->lock)
 {
 	*e = (struct mem_entry){ .access = r->access,
@@ -289,7 +290,7 @@ static int region_compose(struct mem_table *t, const struct mem_region *r, struc
 				 .shared = r->shared };
 
 	if (r->flags & MEM_WINDOW)
-		return window_derive(t, r, e);
+		return mem_window_derive(t, r, e);
 	if (r->flags & MEM_PAGES)
 		e->addr = r->iova & ((1ull << r->page_shift) - 1);
 	if (r->flags & MEM_ALL) {
@@ -302,7 +303,7 @@ static int region_compose(struct mem_table *t, const struct mem_region *r, struc
 
 /* The stores release, so that a lookup that sees one of them sees the cleared key too (mem_look);
  * the last one publishes. */
-static void entry_fill(struct mem_entry *to, const struct mem_entry *e, u32 key)
+static void mem_entry_fill(struct mem_entry *to, const struct mem_entry *e, u32 key)
 {
 	__atomic_store_n(&to->access, e->access, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->pd, e->pd, __ATOMIC_RELEASE);
@@ -318,7 +319,7 @@ static void entry_fill(struct mem_entry *to, const struct mem_entry *e, u32 key)
 
 /* Makes a live entry BUSY and unreachable. The exchange is the full barrier between clearing the
  * key and reading hazards. */
-static void entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
+static void mem_entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
 {
 	p->state = MEM_BUSY;
 	__atomic_exchange_n(&t->entries[mem_index(p->name)].key, 0, __ATOMIC_SEQ_CST);
@@ -326,20 +327,20 @@ static void entry_hide(struct mem_table *t, struct mem_private *p) REQUIRES(&t->
 
 /* Makes a hidden entry live again, unchanged. Peers may have been excluded, or admitted,
  * meanwhile. */
-static void entry_restore(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
+static void mem_entry_restore(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
 {
 	struct mem_entry e = t->entries[mem_index(p->name)];
 
 	e.flags = t->away ? e.flags | MEM_AWAY : e.flags & ~(u32)MEM_AWAY;
 	if (t->unshared)
 		e.shared = 0;
-	entry_fill(&t->entries[mem_index(p->name)], &e, p->name);
+	mem_entry_fill(&t->entries[mem_index(p->name)], &e, p->name);
 	p->state = MEM_LIVE;
 }
 
 /* Waits until no peer and no page reader uses the entry's old content. Peers reach contiguous
  * memory only. -EBUSY: a peer is stopped in the middle of a write. */
-static int entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+static int mem_entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	if (t->drain && t->entries[mem_index(p->name)].flags & MEM_CONTIGUOUS &&
 	    !t->drain(t->drain_arg, mem_index(p->name)))
@@ -351,9 +352,9 @@ static int entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->
 }
 
 /* Waits for the engine of this process, too. */
-static int entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+static int mem_entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
-	int err = entry_drain(t, p);
+	int err = mem_entry_drain(t, p);
 
 	if (!err && t->quiesce)
 		t->quiesce(t->drain_arg);
@@ -362,16 +363,17 @@ static int entry_drain_all(struct mem_table *t, struct mem_private *p) EXCLUDES(
 
 /* Waits before other content is stored: of a page list only for its readers, which is short. Its
  * owner unmaps before it reuses the pages, and waits then (mem_unbind). */
-static int entry_drain_for_other(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
+static int mem_entry_drain_for_other(struct mem_table *t, struct mem_private *p) EXCLUDES(&t->lock)
 {
 	if ((t->entries[mem_index(p->name)].flags & FLAGS_KIND) == MEM_PAGES)
-		return entry_drain(t, p);
-	return entry_drain_all(t, p);
+		return mem_entry_drain(t, p);
+	return mem_entry_drain_all(t, p);
 }
 
 /* Fills a BUSY index and publishes it. Peers may have been excluded since `e` was composed. */
-static void entry_publish(struct mem_table *t, struct mem_private *p, const struct mem_region *r,
-			  struct mem_entry *e, u64 *pages) REQUIRES(&t->lock)
+static void mem_entry_publish(struct mem_table *t, struct mem_private *p,
+			      const struct mem_region *r, struct mem_entry *e, u64 *pages)
+	REQUIRES(&t->lock)
 {
 	p->pages = pages;
 	p->page_count = r->page_count;
@@ -382,12 +384,12 @@ static void entry_publish(struct mem_table *t, struct mem_private *p, const stru
 		e->flags |= MEM_AWAY;
 	if (t->unshared)
 		e->shared = 0;
-	entry_fill(&t->entries[mem_index(p->name)], e, p->name);
+	mem_entry_fill(&t->entries[mem_index(p->name)], e, p->name);
 	p->state = MEM_LIVE;
 }
 
 /* Ends the content of a hidden and drained entry. The caller frees the result, without the lock. */
-static u64 *entry_strip(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
+static u64 *mem_entry_strip(struct mem_table *t, struct mem_private *p) REQUIRES(&t->lock)
 {
 	const struct mem_entry *e = &t->entries[mem_index(p->name)];
 	u64 *pages = p->pages;
@@ -405,18 +407,18 @@ int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key)
 {
 	struct mem_entry e;
 	u32 index;
-	int err = region_check(r);
-	u64 *pages = err ? NULL : region_copy_pages(r, &err);
+	int err = mem_region_check(r);
+	u64 *pages = err ? NULL : mem_region_copy_pages(r, &err);
 
 	if (err)
 		return err;
 	lock_acquire(&t->lock);
-	err = region_compose(t, r, &e);
+	err = mem_region_compose(t, r, &e);
 	if (!err)
 		err = index_take(t, &index);
 	if (!err) {
 		t->private[index].rebindable = r->flags & MEM_WINDOW;
-		entry_publish(t, &t->private[index], r, &e, pages);
+		mem_entry_publish(t, &t->private[index], r, &e, pages);
 		*key = t->private[index].name;
 	}
 	lock_release(&t->lock);
@@ -454,14 +456,14 @@ int mem_deregister(struct mem_table *t, u32 key)
 	} else if (p->windows) {
 		err = -EBUSY;
 	} else if (p->state == MEM_LIVE) {
-		entry_hide(t, p);
+		mem_entry_hide(t, p);
 		lock_release(&t->lock);
-		err = entry_drain_all(t, p);
+		err = mem_entry_drain_all(t, p);
 		lock_acquire(&t->lock);
 		if (err)
-			entry_restore(t, p);
+			mem_entry_restore(t, p);
 		else
-			pages = entry_strip(t, p);
+			pages = mem_entry_strip(t, p);
 	}
 	if (!err)
 		index_give(t, mem_index(key));
@@ -472,12 +474,12 @@ int mem_deregister(struct mem_table *t, u32 key)
 
 /* Tells whether a work request, the peer's or the owner's, may invalidate the entry: not a window
  * of type 1, which only another bind ends (IBA vol 1, 10.6.7, memory windows). */
-static bool entry_yields(const struct mem_entry *e)
+static bool mem_entry_yields(const struct mem_entry *e)
 {
 	return (e->flags & (MEM_WINDOW | MEM_WINDOW_TYPE2)) != MEM_WINDOW;
 }
 
-static int table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
+static int mem_table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
 {
 	struct mem_private *p;
 	u64 *pages = NULL;
@@ -487,7 +489,7 @@ static int table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
 	p = name_find(t, key);
 	if (!p || p->name != key || !p->rebindable || p->state != MEM_LIVE ||
 	    t->entries[mem_index(key)].pd != pd ||
-	    (by_request && !entry_yields(&t->entries[mem_index(key)])))
+	    (by_request && !mem_entry_yields(&t->entries[mem_index(key)])))
 		err = -EINVAL;
 	else if (p->windows)
 		err = -EBUSY;
@@ -495,14 +497,14 @@ static int table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
 		lock_release(&t->lock);
 		return err;
 	}
-	entry_hide(t, p);
+	mem_entry_hide(t, p);
 	lock_release(&t->lock);
-	err = entry_drain(t, p);
+	err = mem_entry_drain(t, p);
 	lock_acquire(&t->lock);
 	if (err) {
-		entry_restore(t, p);
+		mem_entry_restore(t, p);
 	} else {
-		pages = entry_strip(t, p);
+		pages = mem_entry_strip(t, p);
 		p->state = MEM_RESERVED;
 	}
 	lock_release(&t->lock);
@@ -512,12 +514,12 @@ static int table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
 
 int mem_unbind(struct mem_table *t, u32 key, u32 pd)
 {
-	return table_empty(t, key, pd, false);
+	return mem_table_empty(t, key, pd, false);
 }
 
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
 {
-	return table_empty(t, key, pd, true);
+	return mem_table_empty(t, key, pd, true);
 }
 
 /* Finds the entry that mem_replace may change, and composes the new content. */
@@ -533,7 +535,7 @@ static int replace_claim(struct mem_table *t, u32 key, const struct mem_region *
 	if (p->state == MEM_LIVE && t->entries[mem_index(key)].flags & MEM_WINDOW_TYPE2)
 		return -EINVAL;
 	*out = p;
-	return region_compose(t, r, e);
+	return mem_region_compose(t, r, e);
 }
 
 int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
@@ -541,8 +543,8 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 	struct mem_private *p;
 	struct mem_entry e;
 	u64 *old = NULL;
-	int err = region_check(r);
-	u64 *pages = err ? NULL : region_copy_pages(r, &err);
+	int err = mem_region_check(r);
+	u64 *pages = err ? NULL : mem_region_copy_pages(r, &err);
 
 	if (err)
 		return err;
@@ -554,23 +556,23 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 		return err;
 	}
 	if (p->state == MEM_LIVE) {
-		entry_hide(t, p);
+		mem_entry_hide(t, p);
 		/* Holds a window's new parent while the lock is released. */
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows++;
 		lock_release(&t->lock);
-		err = entry_drain_for_other(t, p);
+		err = mem_entry_drain_for_other(t, p);
 		lock_acquire(&t->lock);
 		if (r->flags & MEM_WINDOW)
 			t->private[mem_index(r->parent)].windows--;
 		if (err)
-			entry_restore(t, p);
+			mem_entry_restore(t, p);
 		else
-			old = entry_strip(t, p);
+			old = mem_entry_strip(t, p);
 	}
 	if (!err) {
 		p->name = name_next(p->name, *key, r->flags);
-		entry_publish(t, p, r, &e, pages);
+		mem_entry_publish(t, p, r, &e, pages);
 		*key = p->name;
 	}
 	lock_release(&t->lock);
@@ -580,7 +582,7 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 
 /* Sets or clears the flag in all entries that peers see. A BUSY one has no key; it gets its flags
  * when it is published. */
-static void table_set_away(struct mem_table *t, bool away) REQUIRES(&t->lock)
+static void mem_table_set_away(struct mem_table *t, bool away) REQUIRES(&t->lock)
 {
 	t->away = away;
 	for (u32 i = 1; i < t->used; i++) {
@@ -600,7 +602,7 @@ void mem_exclude_peers(struct mem_table *t)
 {
 	lock_acquire(&t->lock);
 	t->unshared = true;
-	table_set_away(t, true);
+	mem_table_set_away(t, true);
 	lock_release(&t->lock);
 	/* Waits for an initiator that raised its hazard before it saw the flag; one that raises it
 	 * later sees the next generation, and judges again. */
@@ -611,6 +613,6 @@ void mem_exclude_peers(struct mem_table *t)
 void mem_admit_peers(struct mem_table *t)
 {
 	lock_acquire(&t->lock);
-	table_set_away(t, false);
+	mem_table_set_away(t, false);
 	lock_release(&t->lock);
 }

@@ -30,7 +30,7 @@ __thread struct cq_expectation cq_expectation;
 
 /* ---- the ring's memory ---------------------------------------------------------------------- */
 
-static struct cqe *ring_alloc(u32 capacity)
+static struct cqe *cq_ring_alloc(u32 capacity)
 {
 	size_t bytes = (size_t)capacity * sizeof(struct cqe);
 	void *ring;
@@ -46,7 +46,7 @@ static struct cqe *ring_alloc(u32 capacity)
 	return ring;
 }
 
-static void ring_free(struct cqe *ring, u32 capacity)
+static void cq_ring_free(struct cqe *ring, u32 capacity)
 {
 	size_t bytes = (size_t)capacity * sizeof(struct cqe);
 
@@ -64,7 +64,7 @@ static struct cqe_side *sides_alloc(u32 capacity)
 }
 
 /* 0: too many. */
-static u32 ring_capacity(u32 wanted)
+static u32 cq_ring_capacity(u32 wanted)
 {
 	u32 capacity = 1;
 
@@ -79,12 +79,12 @@ static u32 ring_capacity(u32 wanted)
 
 int cq_init(struct cq *cq, u32 cqe_wanted) NO_THREAD_SAFETY /* not yet visible to other threads */
 {
-	u32 capacity = ring_capacity(cqe_wanted);
+	u32 capacity = cq_ring_capacity(cqe_wanted);
 
 	memset(cq, 0, sizeof(*cq));
 	if (capacity == 0)
 		return -ENOMEM;
-	cq->ring = ring_alloc(capacity);
+	cq->ring = cq_ring_alloc(capacity);
 	if (!cq->ring)
 		return -ENOMEM;
 	cq->capacity = capacity;
@@ -164,7 +164,7 @@ void cq_fini(struct cq *cq)
 	if (cq->handler)
 		vector_item_flush(&cq->item);
 	channel_source_remove(&cq->source);
-	ring_free(cq->ring, cq->capacity);
+	cq_ring_free(cq->ring, cq->capacity);
 	free(cq->sides);
 	free(cq->spill);
 	cq->ring = NULL;
@@ -580,13 +580,13 @@ static bool cq_ncomp_is_due(struct cq *cq) REQUIRES(&cq->lock)
 
 int cq_resize(struct cq *cq, u32 cqe_wanted)
 {
-	u32 capacity = ring_capacity(cqe_wanted), old_capacity;
-	struct cqe *ring = capacity ? ring_alloc(capacity) : NULL, *old;
+	u32 capacity = cq_ring_capacity(cqe_wanted), old_capacity;
+	struct cqe *ring = capacity ? cq_ring_alloc(capacity) : NULL, *old;
 	bool moved, fire;
 	struct cqe_side *sides = ring && cq->keeps_sides ? sides_alloc(capacity) : NULL, *old_sides;
 
 	if (!ring || (cq->keeps_sides && !sides)) {
-		ring_free(ring, capacity);
+		cq_ring_free(ring, capacity);
 		return -ENOMEM;
 	}
 	lock_acquire(&cq->poll_lock);
@@ -598,7 +598,7 @@ int cq_resize(struct cq *cq, u32 cqe_wanted)
 	fire = moved && cq_ncomp_is_due(cq);
 	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);
-	ring_free(moved ? old : ring, moved ? old_capacity : capacity);
+	cq_ring_free(moved ? old : ring, moved ? old_capacity : capacity);
 	free(moved ? old_sides : sides);
 	if (fire)
 		sink_fire(cq);

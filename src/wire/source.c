@@ -45,13 +45,13 @@ static struct roce_port *source_port(struct roce_source *s, u16 sport)
 }
 
 /* Have packets from there been accepted, not long ago? */
-static bool port_is_known(const struct roce_port *p, u16 sport)
+static bool source_port_is_known(const struct roce_port *p, u16 sport)
 {
 	return p->known && p->sport == sport;
 }
 
 /* As the port counts by itself. `first`: alone, or first among joined ones. */
-static u16 port_next(const struct roce_port *p, bool first)
+static u16 source_port_next(const struct roce_port *p, bool first)
 {
 	return first ? (u16)(p->head + p->step) : (u16)(p->last + 1);
 }
@@ -61,8 +61,8 @@ static u16 source_next(struct roce_source *s, u16 sport, bool first)
 {
 	const struct roce_port *p = source_port(s, sport);
 
-	if (port_is_known(p, sport) && !p->shared)
-		return port_next(p, first);
+	if (source_port_is_known(p, sport) && !p->shared)
+		return source_port_next(p, first);
 	return first ? (u16)(s->head + s->step) : (u16)(s->track[0] + 1);
 }
 
@@ -83,14 +83,14 @@ static void source_accept(struct roce_source *s, u32 i, u16 id, bool first, u64 
 }
 
 /* The next one of the port. `before`: of the host, in the packet before. */
-static void port_accept(struct roce_port *p, u16 before, const struct roce_flow *f, bool first,
-			u64 now_ms)
+static void source_port_accept(struct roce_port *p, u16 before, const struct roce_flow *f,
+			       bool first, u64 now_ms)
 {
-	if (!port_is_known(p, f->sport))
+	if (!source_port_is_known(p, f->sport))
 		*p = (struct roce_port){
 			.known = true, .sport = f->sport, .head = f->id, .df = f->df
 		};
-	else if (f->id == port_next(p, first))
+	else if (f->id == source_port_next(p, first))
 		p->shared = false;
 	else if ((u16)(f->id - before) <= 1)
 		p->shared = true;
@@ -106,7 +106,7 @@ static void port_accept(struct roce_port *p, u16 before, const struct roce_flow 
 }
 
 /* One that is far: is it believed by now? */
-static bool port_believe(struct roce_source *s, struct roce_port *p, u16 id, bool df)
+static bool source_port_believe(struct roce_source *s, struct roce_port *p, u16 id, bool df)
 {
 	bool again = p->strangers != 0 && df == p->stranger_df;
 	bool follows = again && source_is_near(id, p->stranger, ROCE_AHEAD);
@@ -122,19 +122,20 @@ static bool port_believe(struct roce_source *s, struct roce_port *p, u16 id, boo
 
 /* Packets between the last accepted one and this were lost, if both are of one connection: so far
  * has the identification gone on, too. */
-static bool port_is_behind_gap(const struct roce_port *p, const struct roce_place *at, u16 id)
+static bool source_port_is_behind_gap(const struct roce_port *p, const struct roce_place *at,
+				      u16 id)
 {
 	return at->dqpn == p->place.dqpn &&
 	       source_is_near(id, p->last + (u16)(at->psn - p->place.psn), ROCE_AHEAD);
 }
 
 /* Is it near the last one of its port, which has accepted some? */
-static bool port_owns(const struct roce_port *p, const struct roce_place *at,
+static bool source_port_owns(const struct roce_port *p, const struct roce_place *at,
 		      const struct roce_flow *f, u64 now_ms)
 {
-	return port_is_known(p, f->sport) &&
+	return source_port_is_known(p, f->sport) &&
 	       (source_is_near(f->id, p->last, source_ahead(p->seen_ms, now_ms)) ||
-		port_is_behind_gap(p, at, f->id));
+		source_port_is_behind_gap(p, at, f->id));
 }
 
 /* The packet has f->id and f->df, if any. */
@@ -143,26 +144,26 @@ static bool source_judge(struct roce_source *s, const struct roce_place *at,
 {
 	struct roce_port *p = source_port(s, f->sport);
 	u16 before = s->track[0];
-	bool known = port_is_known(p, f->sport), own = false, common;
+	bool known = source_port_is_known(p, f->sport), own = false, common;
 	/* where the host's counter stands if this is an identification of it: near a track, or of a
 	 * port whose last one was */
 	u32 i = source_track(s, f->id, now_ms);
 
 	if (unlikely(i == s->tracks)) {
-		own = port_owns(p, at, f, now_ms);
+		own = source_port_owns(p, at, f, now_ms);
 		if (own)
 			i = source_track(s, p->last, now_ms);
 	}
 	/* the host's one counter, or batches from 0 */
 	common = i != s->tracks || source_is_near(f->id, 0, ROCE_AHEAD);
 	if (known && f->id != 0 && !((common || own || s->wild) && f->df == p->df)) {
-		if (!port_believe(s, p, f->id, f->df))
+		if (!source_port_believe(s, p, f->id, f->df))
 			return false;
 		common = true;
 	}
 	if (common || s->tracks == 0)
 		source_accept(s, i, f->id, first, now_ms);
-	port_accept(p, before, f, first, now_ms);
+	source_port_accept(p, before, f, first, now_ms);
 	p->place = *at;
 	s->id = f->id;
 	s->df = f->df;
@@ -203,7 +204,7 @@ static u32 source_difference(struct roce_source *s, const struct roce_flow *f, c
 
 	*e = *f;
 	e->id = source_next(s, f->sport, f->id == 0);
-	e->df = port_is_known(p, f->sport) ? p->df : s->df;
+	e->df = source_port_is_known(p, f->sport) ? p->df : s->df;
 	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
 	return roce_icrc_whole(&s->prefix[f->sport % ROCE_SOURCE_PREFIXES], e, data, length) ^
 	       le32toh(received);

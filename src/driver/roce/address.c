@@ -12,14 +12,14 @@
 
 #include "base/log.h"
 
-int roce_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, struct path_av *av)
+int adapter_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, struct path_av *av)
 {
 	static const u8 none[16];
 
 	/* RoCE addresses by GID only. */
 	if ((attr->ah_flags & IB_AH_GRH) == 0 || !soft_has_port(soft, attr->port_num))
 		return -EINVAL;
-	if (roce_gid(roce_of(soft), attr->grh.sgid_index, av->sgid) != 0 ||
+	if (adapter_gid(adapter_of(soft), attr->grh.sgid_index, av->sgid) != 0 ||
 	    memcmp(av->sgid, none, 16) == 0 ||
 	    memcmp(attr->grh.dgid.raw, none, 16) == 0)
 		return -EINVAL;
@@ -39,7 +39,7 @@ int roce_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, str
 
 /* Warns once per process: a source address that no datagram leaves from shows up as timeouts
  * only. */
-static void route_is_missing(const struct path_av *av)
+static void adapter_route_is_missing(const struct path_av *av)
 {
 	static bool told; /* atomic */
 	char gid[INET6_ADDRSTRLEN];
@@ -52,15 +52,15 @@ static void route_is_missing(const struct path_av *av)
 		 gid);
 }
 
-struct path_dest *roce_route(void *seat, const struct path_av *av, u32 qpn)
+struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn)
 {
 	struct seat *s = seat;
-	bool local = (s->paths & SEAT_PATH_SHM) != 0 && roce_is_own_gid(av->dgid);
+	bool local = (s->paths & SEAT_PATH_SHM) != 0 && adapter_is_own_gid(av->dgid);
 	struct path *path = local ? shm_path(s->a.shm) : udp_path(s->a.udp);
 
 	if (!local &&
 	    ((s->paths & SEAT_PATH_UDP) == 0 || !udp_has_source(s->a.udp, av->sgid))) {
-		route_is_missing(av);
+		adapter_route_is_missing(av);
 		return NULL;
 	}
 	return path->ops->dest_get(path, av, qpn);
@@ -68,11 +68,11 @@ struct path_dest *roce_route(void *seat, const struct path_av *av, u32 qpn)
 
 /* A node that is not the first of its network namespace has a loopback address only, which reaches
  * no other host. */
-static int route_check(const struct seat *s, const struct path_av *av)
+static int adapter_route_check(const struct seat *s, const struct path_av *av)
 {
 	char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
 
-	if ((s->paths & SEAT_PATH_UDP) == 0 || roce_is_own_gid(av->dgid) ||
+	if ((s->paths & SEAT_PATH_UDP) == 0 || adapter_is_own_gid(av->dgid) ||
 	    !udp_is_confined(av->sgid, av->dgid))
 		return 0;
 	inet_ntop(AF_INET6, av->sgid, from, sizeof(from));
@@ -84,23 +84,23 @@ static int route_check(const struct seat *s, const struct path_av *av)
 	return -ENETUNREACH;
 }
 
-int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
+int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		 struct path_av *av, struct path_dest **dest)
 {
 	struct seat *s = &the_seat;
-	int err = roce_resolve_av(dev, attr, av);
+	int err = adapter_resolve_av(dev, attr, av);
 
 	/* A connection has one peer, never a group. */
 	if (err == 0 && node_is_mcast(av->dgid))
 		err = -EINVAL;
 	if (err == 0)
-		err = route_check(s, av);
+		err = adapter_route_check(s, av);
 	if (err != 0)
 		return err;
 	av->traffic_class |= PATH_ECN_CAPABLE;
 	if (av->sport == 0)
 		av->sport = roce_sport(roce_flow_label(from, to));
-	*dest = roce_route(s, av, to);
+	*dest = adapter_route(s, av, to);
 	if (*dest == NULL) {
 		/* No route: a destination that never answers, so that the connection runs its
 		 * timeouts. */

@@ -19,14 +19,14 @@ static struct {
 } roce_table = { .devices = LIST_HEAD_INIT(roce_table.devices),
 		 .left = LIST_HEAD_INIT(roce_table.left) };
 
-void roce_config_of(struct roce_device *dev, struct node_config *out)
+void adapter_config_of(struct roce_device *dev, struct node_config *out)
 {
 	lock_acquire(&roce_table.config_lock);
 	*out = dev->config;
 	lock_release(&roce_table.config_lock);
 }
 
-int roce_gid(struct roce_device *dev, u32 index, u8 gid[16])
+int adapter_gid(struct roce_device *dev, u32 index, u8 gid[16])
 {
 	if (index >= NODE_GIDS)
 		return -EINVAL;
@@ -36,7 +36,7 @@ int roce_gid(struct roce_device *dev, u32 index, u8 gid[16])
 	return 0;
 }
 
-static int config_find(const struct node_config *c, const u8 gid[16])
+static int adapter_config_find(const struct node_config *c, const u8 gid[16])
 {
 	for (int i = 0; i < NODE_GIDS; i++)
 		if (memcmp(c->gids[i].gid, gid, 16) == 0)
@@ -47,10 +47,10 @@ static int config_find(const struct node_config *c, const u8 gid[16])
 _Static_assert(NODE_DEVICES * NODE_GIDS <= CAPTURE_GIDS, "a capture knows all GIDs");
 
 /* The GID's index in the device's table, 0 for the GID of its GUID; -ENOENT. Under config_lock. */
-static int config_index_of(const struct roce_device *dev, const u8 gid[16])
+static int adapter_config_index_of(const struct roce_device *dev, const u8 gid[16])
 {
 	static const u8 link_local[8] = { 0xfe, 0x80 };
-	int index = config_find(&dev->config, gid);
+	int index = adapter_config_find(&dev->config, gid);
 
 	if (index < 0 && memcmp(gid, link_local, 8) == 0 &&
 	    memcmp(gid + 8, &dev->soft.ib.node_guid, 8) == 0)
@@ -58,13 +58,13 @@ static int config_index_of(const struct roce_device *dev, const u8 gid[16])
 	return index;
 }
 
-int roce_find_gid(const u8 gid[16])
+int adapter_find_gid(const u8 gid[16])
 {
 	int number = -ENOENT;
 
 	lock_acquire(&roce_table.config_lock);
 	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
-		int index = number >= 0 ? -ENOENT : config_index_of(dev, gid);
+		int index = number >= 0 ? -ENOENT : adapter_config_index_of(dev, gid);
 
 		if (index >= 0)
 			number = (int)dev->index * NODE_GIDS + index;
@@ -73,12 +73,12 @@ int roce_find_gid(const u8 gid[16])
 	return number;
 }
 
-bool roce_is_own_gid(const u8 gid[16])
+bool adapter_is_own_gid(const u8 gid[16])
 {
-	return roce_find_gid(gid) >= 0;
+	return adapter_find_gid(gid) >= 0;
 }
 
-bool roce_config_port_is_up(struct roce_device *dev)
+bool adapter_config_port_is_up(struct roce_device *dev)
 {
 	bool up;
 
@@ -88,13 +88,13 @@ bool roce_config_port_is_up(struct roce_device *dev)
 	return up;
 }
 
-struct mad_port *roce_config_general(const u8 gid[16])
+struct mad_port *adapter_config_general(const u8 gid[16])
 {
 	struct mad_port *found = NULL;
 
 	lock_acquire(&roce_table.config_lock);
 	list_for_each(dev, &roce_table.devices, struct roce_device, node)
-		if (found == NULL && dev->config.port_up && config_index_of(dev, gid) >= 0)
+		if (found == NULL && dev->config.port_up && adapter_config_index_of(dev, gid) >= 0)
 			found = dev->general;
 	if (found != NULL)
 		mad_port_hold(found);
@@ -102,9 +102,9 @@ struct mad_port *roce_config_general(const u8 gid[16])
 	return found;
 }
 
-int roce_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
+int adapter_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
 {
-	struct roce_device *dev = roce_dev(ib);
+	struct roce_device *dev = adapter_dev(ib);
 	const struct node_config *c = &dev->config;
 
 	memset(out, 0, sizeof(*out));
@@ -126,7 +126,7 @@ int roce_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
 
 /* ---- from the node ---- */
 
-struct roce_device *roce_config_device(u32 index)
+struct roce_device *adapter_config_device(u32 index)
 {
 	struct roce_device *found = NULL;
 
@@ -138,16 +138,16 @@ struct roce_device *roce_config_device(u32 index)
 	return found;
 }
 
-static struct roce_device *config_add(u32 index, const struct node_config *config)
+static struct roce_device *adapter_config_add(u32 index, const struct node_config *config)
 {
-	struct roce_device *dev = roce_device_new(config);
+	struct roce_device *dev = adapter_device_new(config);
 
 	if (dev == NULL)
 		return NULL;
 	dev->index = index;
 	dev->id = config->id;
 	dev->config = *config;
-	roce_general_add(dev);
+	adapter_general_add(dev);
 	soft_set_port_up(&dev->soft, config->port_up, false);
 	lock_acquire(&roce_table.config_lock);
 	list_push_back(&roce_table.devices, &dev->node);
@@ -156,7 +156,7 @@ static struct roce_device *config_add(u32 index, const struct node_config *confi
 }
 
 /* Stores the node's present configuration of the device; *before (out) is the previous one. */
-static void config_take(struct roce_device *dev, const struct node_config *now,
+static void adapter_config_take(struct roce_device *dev, const struct node_config *now,
 			struct node_config *before)
 {
 	lock_acquire(&roce_table.config_lock);
@@ -166,7 +166,7 @@ static void config_take(struct roce_device *dev, const struct node_config *now,
 }
 
 /* Takes the device out of the table; plug.c finds it on the list `left`. */
-static void config_remove(struct roce_device *dev)
+static void adapter_config_remove(struct roce_device *dev)
 {
 	soft_set_removed(&dev->soft);
 	lock_acquire(&roce_table.config_lock);
@@ -175,7 +175,7 @@ static void config_remove(struct roce_device *dev)
 	lock_release(&roce_table.config_lock);
 }
 
-struct roce_device *roce_config_next_left(void)
+struct roce_device *adapter_config_next_left(void)
 {
 	struct roce_device *found = NULL;
 
@@ -189,7 +189,7 @@ struct roce_device *roce_config_next_left(void)
 	return found;
 }
 
-void roce_config_forget(struct roce_device *dev)
+void adapter_config_forget(struct roce_device *dev)
 {
 	lock_acquire(&roce_table.config_lock);
 	list_remove(&dev->node);
@@ -198,19 +198,19 @@ void roce_config_forget(struct roce_device *dev)
 
 /* Returns the device of an index. Makes it if the node shows a new one there, removes it if the
  * node shows another one or none. *now: what the node shows. */
-static struct roce_device *config_match(struct seat *s, u32 index, struct node_config *now,
+static struct roce_device *adapter_config_match(struct seat *s, u32 index, struct node_config *now,
 					bool *changed)
 {
-	struct roce_device *dev = roce_config_device(index);
+	struct roce_device *dev = adapter_config_device(index);
 	bool there = node_device_get(s->a.node, index, now) == 0;
 
 	if (dev != NULL && (!there || dev->id != now->id)) {
-		config_remove(dev);
+		adapter_config_remove(dev);
 		dev = NULL;
 		*changed = true;
 	}
 	if (dev == NULL && there) {
-		dev = config_add(index, now);
+		dev = adapter_config_add(index, now);
 		*changed = true;
 		if (dev == NULL)
 			log_error("roce", "no memory for device %s", now->device);
@@ -218,23 +218,23 @@ static struct roce_device *config_match(struct seat *s, u32 index, struct node_c
 	return dev;
 }
 
-int roce_config_begin(struct seat *s)
+int adapter_config_begin(struct seat *s)
 {
 	struct node_config now, before;
 	bool changed = false;
 
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
-		struct roce_device *dev = config_match(s, i, &now, &changed);
+		struct roce_device *dev = adapter_config_match(s, i, &now, &changed);
 
 		if (dev == NULL)
 			continue;
-		config_take(dev, &now, &before);
+		adapter_config_take(dev, &now, &before);
 		soft_set_port_up(&dev->soft, now.port_up, false);
 	}
 	return 0;
 }
 
-void roce_config_taken(struct seat *s)
+void adapter_config_taken(struct seat *s)
 {
 	lock_acquire(&roce_table.config_lock);
 	list_for_each(dev, &roce_table.devices, struct roce_device, node)
@@ -242,7 +242,7 @@ void roce_config_taken(struct seat *s)
 	lock_release(&roce_table.config_lock);
 }
 
-void roce_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
+void adapter_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 {
 	lock_init(&roce_table.config_lock);
 	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
@@ -251,13 +251,13 @@ void roce_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 	}
 	list_for_each(dev, &roce_table.left, struct roce_device, node)
 		soft_drop_in_child(&dev->soft);
-	roce_plug_drop_in_child();
-	roce_general_drop_in_child();
+	adapter_plug_drop_in_child();
+	adapter_general_drop_in_child();
 }
 
 /* ---- changes ---- */
 
-static void config_dispatch(struct roce_device *dev, enum ib_event_type type)
+static void adapter_config_dispatch(struct roce_device *dev, enum ib_event_type type)
 {
 	struct ib_event event = { .device = &dev->soft.ib,
 				  .event = type,
@@ -268,17 +268,17 @@ static void config_dispatch(struct roce_device *dev, enum ib_event_type type)
 
 /* Updates the port before it raises an event. A port that went down and up between two looks raises
  * both events: packets were lost meanwhile. */
-static void config_port(struct roce_device *dev, bool was_up, bool up)
+static void adapter_config_port(struct roce_device *dev, bool was_up, bool up)
 {
 	soft_set_port_up(&dev->soft, up, was_up);
 	if (was_up)
-		config_dispatch(dev, IB_EVENT_PORT_ERR);
+		adapter_config_dispatch(dev, IB_EVENT_PORT_ERR);
 	if (up)
-		config_dispatch(dev, IB_EVENT_PORT_ACTIVE);
+		adapter_config_dispatch(dev, IB_EVENT_PORT_ACTIVE);
 }
 
 /* Tells whether the GIDs themselves differ; flags and MTUs of their interfaces do not count. */
-static bool config_gids_differ(const struct node_config *a, const struct node_config *b)
+static bool adapter_config_gids_differ(const struct node_config *a, const struct node_config *b)
 {
 	for (int i = 0; i < NODE_GIDS; i++)
 		if (memcmp(a->gids[i].gid, b->gids[i].gid, sizeof(a->gids[i].gid)) != 0)
@@ -286,40 +286,41 @@ static bool config_gids_differ(const struct node_config *a, const struct node_co
 	return false;
 }
 
-static void config_update(struct seat *s, struct roce_device *dev, const struct node_config *now)
+static void adapter_config_update(struct seat *s, struct roce_device *dev,
+				  const struct node_config *now)
 {
 	struct node_config before;
 
-	config_take(dev, now, &before);
+	adapter_config_take(dev, now, &before);
 	if (before.port_up != now->port_up || before.port_downs != now->port_downs)
-		config_port(dev, before.port_up, now->port_up);
+		adapter_config_port(dev, before.port_up, now->port_up);
 	if ((s->paths & SEAT_PATH_UDP) && memcmp(before.gids, now->gids, sizeof(now->gids)) != 0)
 		udp_refresh(s->a.udp);
-	if (config_gids_differ(&before, now))
-		config_dispatch(dev, IB_EVENT_GID_CHANGE);
+	if (adapter_config_gids_differ(&before, now))
+		adapter_config_dispatch(dev, IB_EVENT_GID_CHANGE);
 }
 
 /* Devices were added or removed, and with them addresses. */
-static void config_devices_changed(struct seat *s)
+static void adapter_config_devices_changed(struct seat *s)
 {
 	if (s->paths & SEAT_PATH_UDP)
 		udp_refresh(s->a.udp);
-	roce_plug_changed();
+	adapter_plug_changed();
 }
 
-void roce_config_changed(struct seat *s)
+void adapter_config_changed(struct seat *s)
 {
 	struct node_config now;
 	bool changed = false;
 
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
-		struct roce_device *dev = config_match(s, i, &now, &changed);
+		struct roce_device *dev = adapter_config_match(s, i, &now, &changed);
 
 		if (dev == NULL)
 			continue;
 		soft_taken(&dev->soft);
-		config_update(s, dev, &now);
+		adapter_config_update(s, dev, &now);
 	}
 	if (changed)
-		config_devices_changed(s);
+		adapter_config_devices_changed(s);
 }

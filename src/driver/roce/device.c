@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
+static int adapter_device_query(struct ib_device *ib, struct ib_device_attr *attr)
 {
 	int err = soft_check(ib);
 
@@ -63,7 +63,7 @@ static int device_query(struct ib_device *ib, struct ib_device_attr *attr)
 	return 0;
 }
 
-static enum ib_mtu device_mtu(u32 bytes)
+static enum ib_mtu adapter_device_mtu(u32 bytes)
 {
 	enum ib_mtu mtu = IB_MTU_256;
 
@@ -72,18 +72,18 @@ static enum ib_mtu device_mtu(u32 bytes)
 	return mtu;
 }
 
-static int device_query_port(struct ib_device *ib, u8 port, struct ib_port_attr *attr)
+static int adapter_device_query_port(struct ib_device *ib, u8 port, struct ib_port_attr *attr)
 {
 	struct node_config config;
 	int err = soft_check(ib);
 
 	if (err != 0)
 		return err;
-	roce_config_of(roce_dev(ib), &config);
+	adapter_config_of(adapter_dev(ib), &config);
 	*attr = (struct ib_port_attr){
 		.state = config.port_up ? IB_PORT_ACTIVE : IB_PORT_DOWN,
 		.max_mtu = IB_MTU_4096,
-		.active_mtu = device_mtu(config.mtu),
+		.active_mtu = adapter_device_mtu(config.mtu),
 		.gid_tbl_len = NODE_GIDS,
 		.port_cap_flags = IB_PORT_CM_SUP | IB_PORT_IP_BASED_GIDS,
 		.max_msg_sz = IBT_MAX_MESSAGE,
@@ -97,16 +97,16 @@ static int device_query_port(struct ib_device *ib, u8 port, struct ib_port_attr 
 	return 0;
 }
 
-static int device_query_gid(struct ib_device *ib, u8 port, int index, union ib_gid *gid)
+static int adapter_device_query_gid(struct ib_device *ib, u8 port, int index, union ib_gid *gid)
 {
 	int err = soft_check(ib);
 
 	if (err != 0)
 		return err;
-	return index < 0 ? -EINVAL : roce_gid(roce_dev(ib), (u32)index, gid->raw);
+	return index < 0 ? -EINVAL : adapter_gid(adapter_dev(ib), (u32)index, gid->raw);
 }
 
-static int device_query_pkey(struct ib_device *ib, u8 port, u16 index, u16 *pkey)
+static int adapter_device_query_pkey(struct ib_device *ib, u8 port, u16 index, u16 *pkey)
 {
 	int err = soft_check(ib);
 
@@ -117,7 +117,7 @@ static int device_query_pkey(struct ib_device *ib, u8 port, u16 index, u16 *pkey
 	return err;
 }
 
-static int device_query_gid_entry(struct ib_device *ib, u32 port, u32 index,
+static int adapter_device_query_gid_entry(struct ib_device *ib, u32 port, u32 index,
 				  struct ibv_gid_entry *out)
 {
 	struct node_config config;
@@ -128,7 +128,7 @@ static int device_query_gid_entry(struct ib_device *ib, u32 port, u32 index,
 		return err;
 	if (index >= NODE_GIDS)
 		return -EINVAL;
-	roce_config_of(roce_dev(ib), &config);
+	adapter_config_of(adapter_dev(ib), &config);
 	if (memcmp(config.gids[index].gid, empty, 16) == 0)
 		return -ENODATA;
 	memset(out, 0, sizeof(*out));
@@ -151,11 +151,11 @@ static const struct ib_uverbs_ops device_uverbs = {
 	.ack_cq_events = soft_uverbs_ack_cq_events,
 	.reg_user_mr = soft_uverbs_reg_user_mr,
 	.wait_fd = soft_uverbs_wait_fd,
-	.get_info = roce_get_info,
-	.query_gid_entry = device_query_gid_entry,
+	.get_info = adapter_get_info,
+	.query_gid_entry = adapter_device_query_gid_entry,
 };
 
-static void device_fill(struct roce_device *dev, const struct node_config *config)
+static void adapter_device_fill(struct roce_device *dev, const struct node_config *config)
 {
 	struct ib_device *ib = &dev->soft.ib;
 
@@ -164,34 +164,34 @@ static void device_fill(struct roce_device *dev, const struct node_config *confi
 	ib->phys_port_cnt = 1;
 	ib->node_guid = htobe64(config->node_guid);
 	snprintf(ib->node_desc, sizeof(ib->node_desc), "anyverbs software RoCE adapter");
-	ib->query_device = device_query;
-	ib->query_port = device_query_port;
-	ib->query_gid = device_query_gid;
-	ib->query_pkey = device_query_pkey;
-	roce_fill_mcast(ib);
+	ib->query_device = adapter_device_query;
+	ib->query_port = adapter_device_query_port;
+	ib->query_gid = adapter_device_query_gid;
+	ib->query_pkey = adapter_device_query_pkey;
+	adapter_fill_mcast(ib);
 	ib->uverbs = &device_uverbs;
 }
 
 static const struct seat_ops device_seat_ops = {
 	.publish = soft_publish,
 	.async = soft_async,
-	.multicast = roce_multicast,
-	.route = roce_route,
-	.general = roce_general_receive,
-	.begin = roce_config_begin,
-	.taken = roce_config_taken,
-	.config = roce_config_changed,
-	.drop_in_child = roce_config_drop_in_child,
+	.multicast = adapter_multicast,
+	.route = adapter_route,
+	.general = adapter_general_receive,
+	.begin = adapter_config_begin,
+	.taken = adapter_config_taken,
+	.config = adapter_config_changed,
+	.drop_in_child = adapter_config_drop_in_child,
 };
 
 static const struct soft_kind device_kind = {
 	.seat = &device_seat_ops,
-	.resolve_av = roce_resolve_av,
-	.connect = roce_connect,
-	.find_gid = roce_find_gid,
+	.resolve_av = adapter_resolve_av,
+	.connect = adapter_connect,
+	.find_gid = adapter_find_gid,
 };
 
-struct roce_device *roce_device_new(const struct node_config *config)
+struct roce_device *adapter_device_new(const struct node_config *config)
 {
 	size_t bytes = (sizeof(struct roce_device) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 	struct roce_device *dev = aligned_alloc(CACHE_LINE, bytes);
@@ -200,7 +200,7 @@ struct roce_device *roce_device_new(const struct node_config *config)
 		return NULL;
 	memset(dev, 0, bytes);
 	soft_init_device(&dev->soft, &device_kind);
-	device_fill(dev, config);
+	adapter_device_fill(dev, config);
 	if (ib_set_device_ops(&dev->soft.ib, &soft_device_ops) != 0) {
 		free(dev);
 		return NULL;
@@ -209,16 +209,16 @@ struct roce_device *roce_device_new(const struct node_config *config)
 }
 
 /* At the first query for devices in a process, and again in a forked child. */
-static int device_probe(void)
+static int adapter_device_probe(void)
 {
 	int err = seat_attach(&the_seat, &device_seat_ops);
 
-	return err != 0 ? err : roce_plug_register();
+	return err != 0 ? err : adapter_plug_register();
 }
 
-static struct ib_driver device_driver = { .name = "roce", .probe = device_probe };
+static struct ib_driver device_driver = { .name = "roce", .probe = adapter_device_probe };
 
-__attribute__((constructor)) static void device_add(void)
+__attribute__((constructor)) static void adapter_device_add(void)
 {
 	ib_driver_add(&device_driver);
 }

@@ -65,8 +65,8 @@ static struct path_dest *general_route(struct seat *s, const struct path_av *av,
 	struct path *path = shm_path(s->a.shm);
 	u32 slot;
 
-	if ((s->paths & SEAT_PATH_SHM) == 0 || !roce_is_own_gid(av->dgid))
-		return roce_route(s, av, d->remote_qpn);
+	if ((s->paths & SEAT_PATH_SHM) == 0 || !adapter_is_own_gid(av->dgid))
+		return adapter_route(s, av, d->remote_qpn);
 	slot = general_slot_of(s, d);
 	/* slot 0 is the node's, which has no rings */
 	return slot == 0 ? NULL : path->ops->dest_get(path, av, slot << NODE_INDEX_BITS);
@@ -99,7 +99,7 @@ static int general_send(void *arg, const struct mad_departure *d)
 	u16 pkey;
 	int err = soft_attach(&dev->soft);
 
-	if (err == 0 && !roce_config_port_is_up(dev))
+	if (err == 0 && !adapter_config_port_is_up(dev))
 		err = -ENETDOWN;
 	if (err == 0)
 		err = ib_get_cached_pkey(&dev->soft.ib, 1, d->pkey_index, &pkey);
@@ -147,7 +147,7 @@ static void general_fill_grh(const struct pkt *p, struct ib_grh *grh)
 	memcpy(grh->dgid.raw, p->dgid, 16);
 }
 
-void roce_general_receive(void *seat, const struct pkt *p, const void *payload)
+void adapter_general_receive(void *seat, const struct pkt *p, const void *payload)
 {
 	struct mad_arrival a = { .src_qp = p->sqpn,
 				 .qkey = p->qkey,
@@ -161,7 +161,7 @@ void roce_general_receive(void *seat, const struct pkt *p, const void *payload)
 	if ((p->flags & PKT_HAS_GRH) == 0)
 		return;
 	general_fill_grh(p, &a.grh);
-	port = roce_config_general(a.grh.dgid.raw);
+	port = adapter_config_general(a.grh.dgid.raw);
 	if (port == NULL)
 		return;
 	mad_port_receive(port, &a);
@@ -207,7 +207,7 @@ static void general_begin(void)
 	lock_release(&general.general_lock);
 }
 
-void roce_general_add(struct roce_device *dev)
+void adapter_general_add(struct roce_device *dev)
 {
 	struct mad_port_config config = { .device = &dev->soft.ib,
 					  .port_num = 1,
@@ -223,7 +223,7 @@ void roce_general_add(struct roce_device *dev)
 		log_warn("roce", "%s has no QP1: error %d", dev->soft.ib.name, -err);
 }
 
-void roce_general_remove(struct roce_device *dev)
+void adapter_general_remove(struct roce_device *dev)
 {
 	if (dev->general != NULL)
 		mad_port_remove(dev->general);
@@ -261,7 +261,7 @@ __attribute__((destructor)) static void general_flush(void)
 		clock_sleep_ns(GENERAL_PAUSE_US * NS_PER_US);
 }
 
-void roce_general_drop_in_child(void) NO_THREAD_SAFETY
+void adapter_general_drop_in_child(void) NO_THREAD_SAFETY
 {
 	lock_init(&general.general_lock);
 	mad_drop_in_child();

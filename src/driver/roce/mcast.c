@@ -7,18 +7,18 @@
 /* Places in a group: the other hosts, and then its members on this one. */
 enum { MCAST_OTHERS, MCAST_LOCAL };
 
-static int mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
+static int adapter_mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
 {
 	return qp->qp_type == IB_QPT_UD && node_is_mcast(gid->raw) ? 0 : -EINVAL;
 }
 
-static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
+static int adapter_mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	struct seat *s = &the_seat;
 	int err = soft_check(qp->device);
 
 	if (err == 0)
-		err = mcast_check(qp, gid);
+		err = adapter_mcast_check(qp, gid);
 	if (err == 0)
 		err = node_mcast_join(s->a.node, gid->raw, qp->qp_num);
 	/* If the wire cannot be joined the members of this host are still reached. A shortage of
@@ -31,10 +31,10 @@ static int mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	return err == -ENOSPC ? -ENOMEM : err;
 }
 
-static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
+static int adapter_mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	struct seat *s = &the_seat;
-	int err = mcast_check(qp, gid);
+	int err = adapter_mcast_check(qp, gid);
 
 	if (err == 0)
 		err = node_mcast_leave(s->a.node, gid->raw, qp->qp_num);
@@ -45,7 +45,7 @@ static int mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 
 /* Sends to each member on this host by the ring to its process. Without memory for a member's
  * destination its copy is dropped and counted. */
-static int mcast_local(struct seat *s, const struct path_av *av, u32 from,
+static int adapter_mcast_local(struct seat *s, const struct path_av *av, u32 from,
 		       struct ibt_member *out, int max)
 {
 	struct path *path = shm_path(s->a.shm);
@@ -62,7 +62,8 @@ static int mcast_local(struct seat *s, const struct path_av *av, u32 from,
 	return n;
 }
 
-int roce_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out, int max)
+int adapter_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
+		      int max)
 {
 	struct seat *s = seat;
 	struct path_dest *others = NULL;
@@ -73,13 +74,13 @@ int roce_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_me
 	if (others != NULL)
 		out[found++] = (struct ibt_member){ others, UDP_GROUP_QPN, MCAST_OTHERS };
 	if (s->paths & SEAT_PATH_SHM)
-		found += mcast_local(s, av, MAX(from, (u32)MCAST_LOCAL) - MCAST_LOCAL,
+		found += adapter_mcast_local(s, av, MAX(from, (u32)MCAST_LOCAL) - MCAST_LOCAL,
 				     out + found, max - found);
 	return found;
 }
 
-void roce_fill_mcast(struct ib_device *ib)
+void adapter_fill_mcast(struct ib_device *ib)
 {
-	ib->attach_mcast = mcast_attach;
-	ib->detach_mcast = mcast_detach;
+	ib->attach_mcast = adapter_mcast_attach;
+	ib->detach_mcast = adapter_mcast_detach;
 }

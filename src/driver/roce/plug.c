@@ -39,12 +39,12 @@ static int plug_register_one(struct roce_device *dev)
 	return err;
 }
 
-int roce_plug_register(void)
+int adapter_plug_register(void)
 {
 	int first = 0;
 
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
-		struct roce_device *dev = roce_config_device(i);
+		struct roce_device *dev = adapter_config_device(i);
 		int err = dev == NULL ? 0 : plug_register_one(dev);
 
 		if (first == 0)
@@ -60,7 +60,7 @@ static void *plug_free(void *arg)
 
 	pthread_setname_np(pthread_self(), "anyverbs/unplug");
 	ib_unregister_device(&dev->soft.ib);
-	roce_config_forget(dev);
+	adapter_config_forget(dev);
 	ib_dealloc_device(&dev->soft.ib);
 	return NULL;
 }
@@ -72,7 +72,7 @@ static void plug_out(struct roce_device *dev)
 
 	while ((state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE)) == ROCE_REGISTERING)
 		usleep(PLUG_LOOK_US);
-	roce_general_remove(dev);
+	adapter_general_remove(dev);
 	if (state == ROCE_NEW)
 		/* never registered: no user. Its memory stays, since a probe may hold a pointer to
 		 * it */
@@ -104,14 +104,14 @@ static void *plug_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "anyverbs/plug");
 	while (plug_goes_on()) {
-		while ((dev = roce_config_next_left()) != NULL)
+		while ((dev = adapter_config_next_left()) != NULL)
 			plug_out(dev);
-		(void)roce_plug_register();
+		(void)adapter_plug_register();
 	}
 	return NULL;
 }
 
-void roce_plug_changed(void)
+void adapter_plug_changed(void)
 {
 	bool start;
 	int err;
@@ -130,7 +130,7 @@ void roce_plug_changed(void)
 	lock_release(&plug.plug_lock);
 }
 
-void roce_plug_drop_in_child(void) NO_THREAD_SAFETY
+void adapter_plug_drop_in_child(void) NO_THREAD_SAFETY
 {
 	lock_init(&plug.plug_lock);
 	plug.running = plug.again = false;

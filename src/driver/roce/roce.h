@@ -24,85 +24,87 @@ struct roce_device {
 	u64 id; /* the node's, never reused; fixed */
 	struct mad_port *general; /* its QP1; fixed. NULL: without */
 	bool taken; /* plug.c is unplugging it; under config_lock */
-	u32 state; /* enum roce_state; atomic, roce_plug_register and the plug thread write it */
+	u32 state; /* enum roce_state; atomic, adapter_plug_register and the plug thread write it */
 };
 
-static inline struct roce_device *roce_of(struct soft_device *dev)
+static inline struct roce_device *adapter_of(struct soft_device *dev)
 {
 	return container_of(dev, struct roce_device, soft);
 }
 
-static inline struct roce_device *roce_dev(struct ib_device *ib)
+static inline struct roce_device *adapter_dev(struct ib_device *ib)
 {
-	return roce_of(soft_dev(ib));
+	return adapter_of(soft_dev(ib));
 }
 
 /* ---- device.c ---- */
 /* Allocates a device that core does not know yet. Its configuration holds only what never changes.
  * NULL: no memory. Freed by ib_dealloc_device. */
-struct roce_device *roce_device_new(const struct node_config *config);
-void roce_fill_mcast(struct ib_device *ib);
+struct roce_device *adapter_device_new(const struct node_config *config);
+void adapter_fill_mcast(struct ib_device *ib);
 
 /* ---- config.c: the node's configuration as this process has it ---- */
 /* Methods of struct seat_ops, which says when they run. */
-int roce_config_begin(struct seat *seat);
-void roce_config_taken(struct seat *seat);
-void roce_config_changed(struct seat *seat);
-void roce_config_drop_in_child(struct seat *seat);
+int adapter_config_begin(struct seat *seat);
+void adapter_config_taken(struct seat *seat);
+void adapter_config_changed(struct seat *seat);
+void adapter_config_drop_in_child(struct seat *seat);
 /* The device with this index of the node's, or NULL. */
-struct roce_device *roce_config_device(u32 index);
+struct roce_device *adapter_config_device(u32 index);
 /* Returns the next device that the node has removed and plug.c has not taken yet, and marks it
  * taken; NULL: none. */
-struct roce_device *roce_config_next_left(void);
-/* Takes a device that roce_config_next_left has returned off the list. */
-void roce_config_forget(struct roce_device *dev);
+struct roce_device *adapter_config_next_left(void);
+/* Takes a device that adapter_config_next_left has returned off the list. */
+void adapter_config_forget(struct roce_device *dev);
 /* Copies the device's configuration. */
-void roce_config_of(struct roce_device *dev, struct node_config *out);
+void adapter_config_of(struct roce_device *dev, struct node_config *out);
 /* uverbs.get_info. */
-int roce_get_info(struct ib_device *ib, struct ib_uverbs_info *out);
+int adapter_get_info(struct ib_device *ib, struct ib_uverbs_info *out);
 /* Tells whether a GID is this node's: one of a device's table, or that of a device's GUID, which
  * the table holds only while there is no link-local address. */
-bool roce_is_own_gid(const u8 gid[16]);
+bool adapter_is_own_gid(const u8 gid[16]);
 /* Writes the GID at an index of the device's table; zeroes: an empty entry. -EINVAL: no such
  * index. */
-int roce_gid(struct roce_device *dev, u32 index, u8 gid[16]);
+int adapter_gid(struct roce_device *dev, u32 index, u8 gid[16]);
 /* soft_kind.find_gid. */
-int roce_find_gid(const u8 gid[16]);
+int adapter_find_gid(const u8 gid[16]);
 
 /* ---- plug.c: devices come and go ---- */
 /* Registers every device that core does not know, in the order of the node's indices. 0 or a
  * negative errno. May block; calls clients. */
-int roce_plug_register(void);
+int adapter_plug_register(void);
 /* The list of devices has changed: starts the plug thread, which registers and unplugs devices.
  * Never blocks. */
-void roce_plug_changed(void);
+void adapter_plug_changed(void);
 /* In a forked child: the plug thread is the parent's. */
-void roce_plug_drop_in_child(void);
+void adapter_plug_drop_in_child(void);
 
 /* ---- address.c: methods of struct soft_kind and struct seat_ops ---- */
 /* -EINVAL: no GRH (RoCE has no LIDs), or no such source GID. */
-int roce_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, struct path_av *av);
-/* -EINVAL as roce_resolve_av, and for a multicast address; -ENETUNREACH: the source is a loopback
- * address, and the destination another host's; -EMFILE, -ENFILE: no descriptor for the peer. */
-int roce_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
+int adapter_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, struct path_av *av);
+/* -EINVAL as adapter_resolve_av, and for a multicast address; -ENETUNREACH: the source is a
+ * loopback address, and the destination another host's; -EMFILE, -ENFILE: no descriptor for the
+ * peer. */
+int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		 struct path_av *av, struct path_dest **dest);
-struct path_dest *roce_route(void *seat, const struct path_av *av, u32 qpn);
+struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn);
 
-bool roce_config_port_is_up(struct roce_device *dev);
+bool adapter_config_port_is_up(struct roce_device *dev);
 /* The MAD port of the device that has this GID, with a hold; NULL: no device with a port that is up
  * has it. */
-struct mad_port *roce_config_general(const u8 gid[16]);
+struct mad_port *adapter_config_general(const u8 gid[16]);
 
 /* ---- general.c ---- */
 /* Gives a new device its QP1. */
-void roce_general_add(struct roce_device *dev);
+void adapter_general_add(struct roce_device *dev);
 /* The device is gone. May block. */
-void roce_general_remove(struct roce_device *dev);
+void adapter_general_remove(struct roce_device *dev);
 /* seat_ops.general. */
-void roce_general_receive(void *seat, const struct pkt *p, const void *payload);
-void roce_general_drop_in_child(void);
+void adapter_general_receive(void *seat, const struct pkt *p, const void *payload);
+void adapter_general_drop_in_child(void);
 
 /* ---- mcast.c ---- */
-int roce_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out, int max);
+int adapter_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
+		      int max);
 
 #endif

@@ -135,7 +135,7 @@ const struct ib_device_ops soft_device_ops = {
 	.post_srq_ops = soft_post_srq_ops,
 };
 
-static void wait_ended(void *arg)
+static void soft_wait_ended(void *arg)
 {
 	struct soft_device *dev = arg;
 
@@ -148,7 +148,7 @@ int soft_uverbs_wait_fd(struct ib_device *ib, int fd)
 	int err;
 
 	__atomic_fetch_add(&dev->waiters, 1, __ATOMIC_SEQ_CST);
-	pthread_cleanup_push(wait_ended, dev);
+	pthread_cleanup_push(soft_wait_ended, dev);
 	err = progress_wait_fd(&the_seat, fd, &dev->ended);
 	pthread_cleanup_pop(1);
 	return err;

@@ -439,7 +439,7 @@ bool link_pullable(struct path_dest *d)
 }
 
 /* Pulls from memory that is mapped here. False: it is gone, or the memory of this process is. */
-static bool pull_here(const struct iovec *theirs, int n, const struct iovec *ours)
+static bool direct_pull_here(const struct iovec *theirs, int n, const struct iovec *ours)
 {
 	size_t done = 0;
 
@@ -461,7 +461,7 @@ static bool pull_here(const struct iovec *theirs, int n, const struct iovec *our
 }
 
 /* Finds where the sender's pieces lie here. False: one of them is not mapped. */
-static bool pull_is_mapped(struct shm_link *l, const struct iovec *theirs, int n,
+static bool direct_pull_is_mapped(struct shm_link *l, const struct iovec *theirs, int n,
 			   struct iovec here[PULL_PIECES])
 {
 	if (n > PULL_PIECES)
@@ -478,7 +478,7 @@ static bool pull_is_mapped(struct shm_link *l, const struct iovec *theirs, int n
 
 /* While the board shows the sender's queue pair in a sending state, its buffers hold the posted
  * message. */
-static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
+static bool direct_pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 {
 	const struct board_qp *q = link_find_qp(l->board, sqpn);
 	u32 word = q == NULL ? 0 : __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
@@ -489,14 +489,14 @@ static bool pull_is_valid(const struct shm_link *l, u32 sqpn, u32 dqpn)
 }
 
 /* Tells whether the memory has left the sender's file since it was found here. */
-static bool pull_is_moved(struct shm_link *l, const struct iovec *theirs, int n,
+static bool direct_pull_is_moved(struct shm_link *l, const struct iovec *theirs, int n,
 			  const struct iovec here[PULL_PIECES], u64 generation)
 {
 	struct iovec again[PULL_PIECES];
 
 	if (likely(__atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE) == generation))
 		return false;
-	if (!pull_is_mapped(l, theirs, n, again))
+	if (!direct_pull_is_mapped(l, theirs, n, again))
 		return true;
 	for (int i = 0; i < n; i++)
 		if (again[i].iov_base != here[i].iov_base)
@@ -506,22 +506,23 @@ static bool pull_is_moved(struct shm_link *l, const struct iovec *theirs, int n,
 
 /* The hazard makes the sender wait (shm_drain) before its queue pair is destroyed and its buffers
  * return to the application: the receive buffer gets the posted message. */
-static int pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn, const struct iovec *theirs,
-			     int n, const struct iovec *ours, u64 generation)
+static int direct_pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn,
+				    const struct iovec *theirs, int n, const struct iovec *ours,
+				    u64 generation)
 {
 	struct iovec here[PULL_PIECES];
 	bool mapped, done = true;
 
-	if (!pull_is_valid(l, sqpn, dqpn))
+	if (!direct_pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
-	mapped = !l->self && pull_is_mapped(l, theirs, n, here);
+	mapped = !l->self && direct_pull_is_mapped(l, theirs, n, here);
 	if (l->self || mapped)
-		done = pull_here(mapped ? here : theirs, n, ours);
-	if (!l->self && (!mapped || pull_is_moved(l, theirs, n, here, generation)))
+		done = direct_pull_here(mapped ? here : theirs, n, ours);
+	if (!l->self && (!mapped || direct_pull_is_moved(l, theirs, n, here, generation)))
 		done = space_read(l->space_fd, theirs, n, ours) == 0;
 	/* Judged again: a queue pair that fails by itself does not wait, and its flush completions
 	 * come later than the word (qp_fail_both). */
-	if (!pull_is_valid(l, sqpn, dqpn))
+	if (!direct_pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
 	return done ? 0 : -EOPNOTSUPP;
 }
@@ -539,7 +540,7 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 	h = hazard_raise(l, NO_KEY, sqpn, HAZARD_READS, &generation);
 	if (h == NULL)
 		return -EOPNOTSUPP;
-	err = pull_checked_copy(l, sqpn, dqpn, theirs, n, ours, generation);
+	err = direct_pull_checked_copy(l, sqpn, dqpn, theirs, n, ours, generation);
 	hazard_lower(h, 0);
 	return err;
 }

@@ -54,7 +54,7 @@ static struct path_dest *connected_dest(u32 slot, u16 sport)
 
 	memcpy(av.sgid, side[0].gid, 16);
 	memcpy(av.dgid, side[1].gid, 16);
-	return side[0].path->ops->dest_get(side[0].path, &av, qpn_of(slot, 17));
+	return side[0].path->ops->dest_get(side[0].path, &av, side_qpn_of(slot, 17));
 }
 
 /* One message in turn, of `packets` packets: the last one is shorter, as an acknowledgement is. */

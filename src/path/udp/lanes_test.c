@@ -72,7 +72,7 @@ static void joined__refused_go_one_by_one(void **state)
 	static const int fates[] = { EIO, EINVAL, EOPNOTSUPP };
 
 	for (u32 i = 0; i < ARRAY_LEN(fates); i++) {
-		struct path_dest *d = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17),
+		struct path_dest *d = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 17),
 					      (u16)(0xc000 + i));
 
 		joined_fate = fates[i];
@@ -95,7 +95,7 @@ static void joined__refused_go_one_by_one(void **state)
 
 static void joined__that_vanish_go_one_by_one(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 
 	joined_fate = VANISH;
 	send_equal(d, 0, 20);
@@ -112,7 +112,7 @@ static void joined__that_vanish_go_one_by_one(void **state)
 /* The kernel refuses both: that is not the fault of having been joined. */
 static void joined__too_long_for_the_way(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 
 	joined_fate = EINVAL;
 	single_fate = EMSGSIZE;
@@ -148,7 +148,7 @@ static u32 label_seen(u32 flow_label)
 	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
 	    setsockopt(fd, IPPROTO_IPV6, IPV6_FLOWINFO, &one, sizeof(one)) != 0)
 		return UINT32_MAX;
-	d = side[0].path->ops->dest_get(side[0].path, &av, qpn_of(SLOT_B, 17));
+	d = side[0].path->ops->dest_get(side[0].path, &av, side_qpn_of(SLOT_B, 17));
 	for (int tries = 0; tries < 50 && p.revents == 0; tries++) {
 		send_one(&side[0], d, 1, 8);
 		side[0].path->ops->flush(d);
@@ -206,7 +206,7 @@ static int bare_socket(u8 last, u16 port, u8 gid[16])
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 
-	test_gid(gid, last);
+	side_gid(gid, last);
 	memcpy(&at.sin_addr, gid + 12, 4);
 	assert_true(fd >= 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
@@ -230,7 +230,7 @@ static u16 bare_sport(int fd)
 /* The port that a flow leaves from which should have `sport`. */
 static u16 lane_port(int fd, const u8 gid[16], u16 sport)
 {
-	struct path_dest *d = dest_by(&side[0], gid, qpn_of(SLOT_B, 17), sport);
+	struct path_dest *d = dest_by(&side[0], gid, side_qpn_of(SLOT_B, 17), sport);
 
 	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
 	side[0].path->ops->flush(d);
@@ -258,7 +258,7 @@ static void lane__leaves_from_its_port(void **state)
 static void lane__has_a_right_icrc(void **state)
 {
 	for (u32 i = 0; i < 32; i++) {
-		struct path_dest *d = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17),
+		struct path_dest *d = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 17),
 					      (u16)(0xc100 + i));
 
 		for (u32 k = 0; k < 4; k++)
@@ -308,9 +308,9 @@ static void lane__without_a_descriptor_is_none(void **state)
 /* The other process' buffer is one, whichever way leads there. */
 static void lane__shares_the_window(void **state)
 {
-	struct path_dest *a = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 1), 0xc001);
-	struct path_dest *b = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 2), 0xc002);
-	struct path_dest *c = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B + 1, 1), 0xc001);
+	struct path_dest *a = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 1), 0xc001);
+	struct path_dest *b = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 2), 0xc002);
+	struct path_dest *c = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B + 1, 1), 0xc001);
 
 	assert_ptr_not_equal(a, b);
 	assert_ptr_equal(a->window, b->window);
@@ -321,8 +321,9 @@ static void lane__shares_the_window(void **state)
 /* Each of two destinations without room is sent on once there is some. */
 static void stuck__two_destinations_go_on(void **state)
 {
-	struct path_dest *d[2] = { dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0),
-				   dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xe001) };
+	struct path_dest *d[2] = { dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 17), 0),
+				   dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 17),
+					   0xe001) };
 
 	single_fate = EAGAIN;
 	for (u32 i = 0; i < 2; i++) {
@@ -359,11 +360,11 @@ static void lane__goes_with_its_address(void **state)
 	/* their ports are free, the last as the first */
 	for (u16 port = 0xe001; port < 0xe005; port++) {
 		close(bare_socket(2, port, gid));
-		test_gid(gid, 9);
+		side_gid(gid, 9);
 	}
 	side[0].absent = false;
 	udp_refresh(side[0].udp);
-	test_gid(gid, 9);
+	side_gid(gid, 9);
 	assert_int_equal(lane_port(fd, gid, 0xe001), NODE_UDP_PORT);
 	close(fd);
 }
@@ -387,10 +388,10 @@ static struct path_dest *dest_before_its_lane(void)
 
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	set_descriptors(3);
-	d = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xe003);
+	d = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 17), 0xe003);
 	set_descriptors(limit.rlim_cur);
-	test_gid(gid, 9);
-	side[0].path->ops->dest_put(dest_by(&side[0], gid, qpn_of(SLOT_B, 17), 0xe003));
+	side_gid(gid, 9);
+	side[0].path->ops->dest_put(dest_by(&side[0], gid, side_qpn_of(SLOT_B, 17), 0xe003));
 	return d;
 }
 
@@ -432,7 +433,7 @@ static void lane__changes_under_a_batch_that_is_stuck(void **state)
 /* What was stuck when the address left goes nowhere, not later from another port. */
 static void lane__stuck_batch_goes_with_the_address(void **state)
 {
-	struct path_dest *d = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xe003);
+	struct path_dest *d = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 17), 0xe003);
 
 	joined_fate = single_fate = EAGAIN;
 	assert_int_equal(send_one(&side[0], d, 0, 64), 0);
@@ -453,16 +454,16 @@ static void lane__stuck_batch_goes_with_the_address(void **state)
 /* Lanes that nobody holds are forgotten, and so are the windows that they had in common. */
 static void lane__forgotten_with_its_window(void **state) NO_THREAD_SAFETY /* one thread */
 {
-	struct path_dest *held = dest_by(&side[0], side[1].gid, qpn_of(SLOT_B, 17), 0xc001);
+	struct path_dest *held = dest_by(&side[0], side[1].gid, side_qpn_of(SLOT_B, 17), 0xc001);
 
 	for (u32 round = 0; round < 5; round++) {
 		u8 gid[16];
 
 		/* each in a slot of its own: as many windows as lanes */
-		test_gid(gid, (u8)(10 + round));
+		side_gid(gid, (u8)(10 + round));
 		for (u32 i = 0; i < UDP_DESTS_KEPT / 4; i++)
 			side[0].path->ops->dest_put(
-				dest_by(&side[0], gid, qpn_of(1 + i, 1), 0xc001));
+				dest_by(&side[0], gid, side_qpn_of(1 + i, 1), 0xc001));
 	}
 	assert_in_range(side[0].udp->dest_count, 2 * UDP_DESTS_KEPT, 3 * UDP_DESTS_KEPT);
 	/* a window goes with its last lane, or the next time */

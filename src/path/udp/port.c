@@ -55,7 +55,7 @@ int udp_call_many(int fd, const struct msghdr *like, struct iovec *iov, u32 n)
 /* ---- the fields that a shared socket must be told ---- */
 
 /* A multicast packet leaves by the interface that has the source address. */
-static void port_add_interface(struct udp_call *c, const struct udp_dest *d, bool v4)
+static void udp_port_add_interface(struct udp_call *c, const struct udp_dest *d, bool v4)
 {
 	struct in_pktinfo to4 = { .ipi_ifindex = (int)d->multicast_if };
 	struct in6_pktinfo to6 = { .ipi6_ifindex = d->multicast_if };
@@ -70,7 +70,7 @@ static void port_add_interface(struct udp_call *c, const struct udp_dest *d, boo
 }
 
 /* Adds the header fields that differ from the socket's. */
-static void port_add_fields(struct udp_call *c, const struct udp_dest *d,
+static void udp_port_add_fields(struct udp_call *c, const struct udp_dest *d,
 			    const struct udp_socket *s)
 {
 	int tos = d->key.traffic_class, hops = d->key.hops;
@@ -80,33 +80,33 @@ static void port_add_fields(struct udp_call *c, const struct udp_dest *d,
 		udp_call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tos,
 			     sizeof(tos));
 	if (d->multicast_if != 0)
-		port_add_interface(c, d, v4);
+		udp_port_add_interface(c, d, v4);
 	if (hops != s->hops || d->multicast_if != 0)
 		udp_call_add(c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops,
 			     sizeof(hops));
 }
 
-static void port_fill(struct udp_call *c, const struct udp_port *p, const struct udp_dest *d,
+static void udp_port_fill(struct udp_call *c, const struct udp_port *p, const struct udp_dest *d,
 		      u8 *data, u32 bytes) REQUIRES(d->tx_lock)
 {
 	udp_call_begin(c, data, bytes);
 	c->msg.msg_name = (void *)(uintptr_t)&d->to;
 	c->msg.msg_namelen = d->to_length;
-	port_add_fields(c, d, container_of(p, const struct udp_socket, port));
+	udp_port_add_fields(c, d, container_of(p, const struct udp_socket, port));
 }
 
 /* The kernel numbers the packets of one call from 0. */
-static u16 port_next_id(struct udp_port *p, u32 place)
+static u16 udp_port_next_id(struct udp_port *p, u32 place)
 {
 	return (u16)place;
 }
 
-static int port_send(struct udp_port *p, const struct udp_dest *d, u8 *data, u32 bytes,
+static int udp_port_send(struct udp_port *p, const struct udp_dest *d, u8 *data, u32 bytes,
 		     u16 segment) REQUIRES(d->tx_lock)
 {
 	struct udp_call c;
 
-	port_fill(&c, p, d, data, bytes);
+	udp_port_fill(&c, p, d, data, bytes);
 	if (segment != 0)
 		udp_call_add(&c, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment));
 	if (c.msg.msg_controllen == 0)
@@ -114,20 +114,20 @@ static int port_send(struct udp_port *p, const struct udp_dest *d, u8 *data, u32
 	return syscall(SYS_sendmsg, p->fd, &c.msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static int port_send_many(struct udp_port *p, const struct udp_dest *d, struct iovec *iov, u32 n)
-	REQUIRES(d->tx_lock)
+static int udp_port_send_many(struct udp_port *p, const struct udp_dest *d, struct iovec *iov,
+			      u32 n) REQUIRES(d->tx_lock)
 {
 	struct udp_call c;
 
-	port_fill(&c, p, d, NULL, 0);
+	udp_port_fill(&c, p, d, NULL, 0);
 	if (c.msg.msg_controllen == 0)
 		c.msg.msg_control = NULL;
 	return udp_call_many(p->fd, &c.msg, iov, n);
 }
 
 const struct udp_port_ops udp_port_ops_shared = {
-	.next_id = port_next_id,
-	.send = port_send,
-	.send_many = port_send_many,
+	.next_id = udp_port_next_id,
+	.send = udp_port_send,
+	.send_many = udp_port_send_many,
 	.batch_left = connected_batch_left,
 };

@@ -15,10 +15,10 @@
 
 static void send__arrives_as_it_was(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17)), *back;
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17)), *back;
 	u8 data[] = "a payload in pieces";
 	struct iovec iov[] = { { data, 2 }, { data + 2, 0 }, { data + 2, 5 }, { data + 7, 12 } };
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 0xfffffe, 19);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 0xfffffe, 19);
 
 	p.opcode = PKT_SEND_ONLY_IMM;
 	p.imm = 0x01020304;
@@ -29,7 +29,7 @@ static void send__arrives_as_it_was(void **state)
 	receive(&side[1], 1);
 	assert_int_equal(side[1].got[0].opcode, PKT_SEND_ONLY_IMM);
 	assert_int_equal(side[1].got[0].qp_type, IBV_QPT_RC);
-	assert_int_equal(side[1].got[0].dqpn, qpn_of(SLOT_B, 17));
+	assert_int_equal(side[1].got[0].dqpn, side_qpn_of(SLOT_B, 17));
 	assert_int_equal(side[1].got[0].psn, 0xfffffe);
 	assert_int_equal(side[1].got[0].imm, 0x01020304);
 	assert_int_equal(side[1].got[0].flags & (PKT_ACK_REQUEST | PKT_SOLICITED),
@@ -40,7 +40,7 @@ static void send__arrives_as_it_was(void **state)
 	assert_memory_equal(side[1].dgid, side[1].gid, 16);
 	assert_int_equal(side[1].batches, 1);
 	/* the source is the destination of the way back, and nobody else's */
-	back = dest_to(&side[1], &side[0], qpn_of(SLOT_A, 1));
+	back = dest_to(&side[1], &side[0], side_qpn_of(SLOT_A, 1));
 	assert_true(side[1].path->ops->same(back, side[1].from));
 	assert_false(side[1].path->ops->same(dest_to(&side[1], &side[1], 2), side[1].from));
 }
@@ -56,7 +56,7 @@ static void send__says_traffic_class_and_hops(void **state)
 
 		memcpy(av.sgid, side[0].gid, 16);
 		memcpy(av.dgid, side[1].gid, 16);
-		d = side[0].path->ops->dest_get(side[0].path, &av, qpn_of(SLOT_B, 17));
+		d = side[0].path->ops->dest_get(side[0].path, &av, side_qpn_of(SLOT_B, 17));
 		assert_int_equal(send_one(&side[0], d, i, 8), 0);
 		side[0].path->ops->flush(d);
 		receive(&side[1], i + 1);
@@ -67,7 +67,7 @@ static void send__says_traffic_class_and_hops(void **state)
 
 static void flush__hands_over_equal_packets_as_one(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 
 	for (u32 i = 0; i < 15; i++)
 		assert_int_equal(send_one(&side[0], d, i, 4096), 0);
@@ -83,7 +83,7 @@ static void flush__keeps_order_among_many_lengths(void **state)
 {
 	static const u32 lengths[] = { 0,    1,	   1, 2,    64,	  64, 64, 63, 64,
 				       1024, 1024, 3, 4096, 4096, 5,  5,  4 };
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 	u32 n = (u32)ARRAY_LEN(lengths);
 
 	for (u32 i = 0; i < 5 * n; i++)
@@ -96,7 +96,7 @@ static void flush__keeps_order_among_many_lengths(void **state)
 
 static void send__hands_over_what_fills_a_batch(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 
 	for (u32 i = 0; i < 200; i++)
 		assert_int_equal(send_one(&side[0], d, i, 32), 0);
@@ -109,8 +109,8 @@ static void send__hands_over_what_fills_a_batch(void **state)
 
 static void send__refuses_what_has_no_wire_form(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 0, 0);
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 0, 0);
 
 	p.opcode = PKT_ABSENT;
 	assert_int_equal(side[0].path->ops->send(d, &p, NULL, 0), -EINVAL);
@@ -125,7 +125,7 @@ static void send__refuses_what_has_no_wire_form(void **state)
 
 static void poll__looks_only_with_a_reason(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 
 	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
 	side[0].path->ops->flush(d);
@@ -144,7 +144,7 @@ static void poll__looks_only_with_a_reason(void **state)
 
 static void poll__gives_back_acknowledgements_when_idle(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 	u32 batches;
 
 	assert_int_equal(send_one(&side[0], d, 1, 8), 0);
@@ -173,7 +173,7 @@ static void dest_nowhere__is_unreachable(void **state)
 
 static void refresh__follows_the_address(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 
 	side[0].absent = true;
 	udp_refresh(side[0].udp);
@@ -252,7 +252,7 @@ static void expect_drop(enum path_counter counter, u64 count)
 
 static void receive__right_by_hand(void **state)
 {
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
 	u8 data[256];
 
 	send_raw(data, make_raw(data, &p, NULL));
@@ -263,7 +263,7 @@ static void receive__right_by_hand(void **state)
 /* Datagrams that come one at a time are taken so; a crowd after them is one batch again. */
 static void receive__a_crowd_after_lonely_ones(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 	u32 psn = 0, batches;
 
 	for (; psn < 8; psn++) {
@@ -289,7 +289,7 @@ static u32 take_pair(struct path_dest *d, u32 psn)
 {
 	struct pkt ack = { .opcode = PKT_ACK,
 			   .qp_type = IBV_QPT_RC,
-			   .dqpn = qpn_of(SLOT_B, 17),
+			   .dqpn = side_qpn_of(SLOT_B, 17),
 			   .psn = psn + 1 };
 	u32 before = side[1].count = 0;
 
@@ -315,7 +315,7 @@ static bool take_until_one_waits(struct path_dest *d, u32 most)
 
 static void receive__an_acknowledgement_behind_a_message_waits(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 	u64 packets;
 
 	side[1].count = 0;
@@ -342,7 +342,7 @@ static void receive__an_acknowledgement_behind_a_message_waits(void **state)
 
 static void receive__what_waits_goes_with_the_address(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 
 	assert_int_equal(send_one(&side[0], d, 0, 8), 0);
 	side[0].path->ops->flush(d);
@@ -357,7 +357,7 @@ static void receive__what_waits_goes_with_the_address(void **state)
 
 static void receive__wrong_icrc(void **state)
 {
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
 	u8 data[256];
 	u32 n = make_raw(data, &p, NULL);
 
@@ -371,7 +371,7 @@ static void receive__wrong_icrc(void **state)
 
 static void receive__truncated(void **state)
 {
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
 	u8 data[256];
 
 	make_raw(data, &p, NULL);
@@ -389,7 +389,7 @@ static void receive__nothing_at_all(void **state)
 static void receive__oversize(void **state)
 {
 	static u8 data[60000];
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
 
 	make_raw(data, &p, NULL);
 	send_raw(data, ROCE_UDP_MAX + 1);
@@ -404,7 +404,7 @@ static void change_pkey(u8 *headers)
 
 static void receive__wrong_pkey(void **state)
 {
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
 	u8 data[256];
 
 	send_raw(data, make_raw(data, &p, change_pkey));
@@ -418,7 +418,7 @@ static void change_opcode(u8 *headers)
 
 static void receive__reserved_opcode(void **state)
 {
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
 	u8 data[256];
 
 	send_raw(data, make_raw(data, &p, change_opcode));
@@ -427,7 +427,7 @@ static void receive__reserved_opcode(void **state)
 
 static void receive__another_process_slot(void **state)
 {
-	struct pkt p = packet(qpn_of(SLOT_B + 1, 17), 3, 8);
+	struct pkt p = packet(side_qpn_of(SLOT_B + 1, 17), 3, 8);
 	u8 data[256];
 
 	send_raw(data, make_raw(data, &p, NULL));
@@ -470,15 +470,15 @@ static void send_good(struct path_dest *d, u32 psn)
  * heap has grown. Side 1 is connected with side 0. */
 static s64 flood(bool right)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
-	struct pkt p = packet(qpn_of(SLOT_B, 17), 3, 8);
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
 	bool deaf = side[1].deaf;
 	u32 n, asked;
 	u8 gid[16], data[256];
 	u64 before = 0;
 
-	dest_to(&side[1], &side[0], qpn_of(SLOT_A, 17));
-	test_gid(gid, 0);
+	dest_to(&side[1], &side[0], side_qpn_of(SLOT_A, 17));
+	side_gid(gid, 0);
 	gid[13]++;
 	side[1].deaf = false;
 	for (u32 psn = 0; psn < 8; psn++)
@@ -529,7 +529,7 @@ static void strangers__that_are_taken_leave_little(void **state)
 /* A group of this test's own. */
 static void test_group(u8 gid[16])
 {
-	test_gid(gid, 7);
+	side_gid(gid, 7);
 	gid[12] = 239;
 }
 
@@ -565,13 +565,13 @@ static void group__reaches_every_member(void **state)
 	u8 gid[16];
 
 	test_group(gid);
-	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
-	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 4)), 0);
+	assert_int_equal(udp_group_join(side[1].udp, gid, side_qpn_of(SLOT_B, 3)), 0);
+	assert_int_equal(udp_group_join(side[1].udp, gid, side_qpn_of(SLOT_B, 4)), 0);
 	assert_int_equal(send_to_group(&side[0], 1), 0);
 	receive(&side[1], 2);
 	for (u32 i = 0; i < 2; i++) {
 		check_packet(&side[1], i, 1, 8);
-		assert_int_equal(side[1].got[i].dqpn, qpn_of(SLOT_B, 3 + i));
+		assert_int_equal(side[1].got[i].dqpn, side_qpn_of(SLOT_B, 3 + i));
 		assert_int_equal(side[1].got[i].sqpn, 77);
 		assert_true(side[1].got[i].flags & PKT_MULTICAST);
 	}
@@ -579,11 +579,11 @@ static void group__reaches_every_member(void **state)
 	assert_memory_equal(side[1].sgid, side[0].gid, 16);
 	/* the sockets follow a change of addresses, and one member alone stays */
 	udp_refresh(side[1].udp);
-	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 3));
+	udp_group_leave(side[1].udp, gid, side_qpn_of(SLOT_B, 3));
 	assert_int_equal(send_to_group(&side[0], 2), 0);
 	receive(&side[1], 3);
-	assert_int_equal(side[1].got[2].dqpn, qpn_of(SLOT_B, 4));
-	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 4));
+	assert_int_equal(side[1].got[2].dqpn, side_qpn_of(SLOT_B, 4));
+	udp_group_leave(side[1].udp, gid, side_qpn_of(SLOT_B, 4));
 	assert_int_equal(send_to_group(&side[0], 3), 0);
 	assert_int_equal(send_to_group(&side[0], 4), 0);
 	udp_look(side[1].udp);
@@ -594,13 +594,13 @@ static void group__reaches_every_member(void **state)
 /* Whatever socket it lies in, and although nobody's polls look any more. */
 static void want_look__says_when_nothing_is_left(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 	struct path *path = side[1].path;
 	u8 gid[16];
 	u64 emptied;
 
 	test_group(gid);
-	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
+	assert_int_equal(udp_group_join(side[1].udp, gid, side_qpn_of(SLOT_B, 3)), 0);
 	path->ops->want_look(path);
 	assert_int_equal(path->ops->poll(path, 16, false), 0);
 	assert_int_equal(path_emptied(path), 1);
@@ -619,7 +619,7 @@ static void want_look__says_when_nothing_is_left(void **state)
 		assert_int_equal(path->ops->poll(path, 16, false), 0);
 		assert_int_equal(path_emptied(path), emptied + 1);
 	}
-	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 3));
+	udp_group_leave(side[1].udp, gid, side_qpn_of(SLOT_B, 3));
 	side[0].path->ops->dest_put(d);
 }
 
@@ -628,12 +628,12 @@ static void group__own_datagrams_pass_by(void **state)
 	u8 gid[16];
 
 	test_group(gid);
-	assert_int_equal(udp_group_join(side[0].udp, gid, qpn_of(SLOT_A, 3)), 0);
+	assert_int_equal(udp_group_join(side[0].udp, gid, side_qpn_of(SLOT_A, 3)), 0);
 	assert_int_equal(send_to_group(&side[0], 1), 0);
 	assert_int_equal(send_to_group(&side[1], 2), 0);
 	receive(&side[0], 1);
 	assert_int_equal(side[0].got[0].psn, 2);
-	udp_group_leave(side[0].udp, gid, qpn_of(SLOT_A, 3));
+	udp_group_leave(side[0].udp, gid, side_qpn_of(SLOT_A, 3));
 }
 
 /* More than the sockets that a process has of the node; the last ones hear as the first do. */
@@ -651,17 +651,17 @@ static void group__as_many_as_one_wants(void **state)
 	for (u32 i = 0; i < GROUPS; i++) {
 		gid[14] = (u8)(i >> 8);
 		gid[15] = (u8)i;
-		assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
+		assert_int_equal(udp_group_join(side[1].udp, gid, side_qpn_of(SLOT_B, 3)), 0);
 	}
 	test_group(gid); /* to which all of these tests send */
-	assert_int_equal(udp_group_join(side[1].udp, gid, qpn_of(SLOT_B, 3)), 0);
+	assert_int_equal(udp_group_join(side[1].udp, gid, side_qpn_of(SLOT_B, 3)), 0);
 	assert_int_equal(send_to_group(&side[0], 1), 0);
 	receive(&side[1], 1);
 	check_packet(&side[1], 0, 1, 8);
 	udp_refresh(side[1].udp);
 	assert_int_equal(send_to_group(&side[0], 2), 0);
 	receive(&side[1], 2);
-	udp_group_leave(side[1].udp, gid, qpn_of(SLOT_B, 3));
+	udp_group_leave(side[1].udp, gid, side_qpn_of(SLOT_B, 3));
 }
 
 /* ---- many ---- */
@@ -676,7 +676,7 @@ static void dests__that_nobody_holds_are_forgotten(void **state)
 		struct path_dest *d;
 
 		av.flow_label = i & 0xfffff;
-		d = side[0].path->ops->dest_get(side[0].path, &av, qpn_of(SLOT_B, 1));
+		d = side[0].path->ops->dest_get(side[0].path, &av, side_qpn_of(SLOT_B, 1));
 		assert_non_null(d);
 		if (i % 100 == 0)
 			assert_int_equal(send_one(&side[0], d, i, 8), 0);
@@ -693,7 +693,7 @@ static void dests__that_nobody_holds_are_forgotten(void **state)
 
 static void drop_in_child__leaves_the_parents_alone(void **state)
 {
-	struct path_dest *d = dest_to(&side[0], &side[1], qpn_of(SLOT_B, 17));
+	struct path_dest *d = dest_to(&side[0], &side[1], side_qpn_of(SLOT_B, 17));
 	pid_t child = fork();
 
 	if (child == 0) {

@@ -86,7 +86,7 @@ int node_device_get(struct node *n, u32 index, struct node_config *out)
 
 /* ---- in the engine's place ---- */
 
-static inline void log_receive(void *user, struct path_dest *from, const struct pkt *p,
+static inline void side_log_receive(void *user, struct path_dest *from, const struct pkt *p,
 			const void *payload)
 {
 	struct side *s = user;
@@ -101,7 +101,7 @@ static inline void log_receive(void *user, struct path_dest *from, const struct 
 	s->count++;
 }
 
-static inline bool log_awaits(void *user, const struct path_dest *from, const struct pkt *p)
+static inline bool side_log_awaits(void *user, const struct path_dest *from, const struct pkt *p)
 {
 	struct side *s = user;
 
@@ -109,27 +109,27 @@ static inline bool log_awaits(void *user, const struct path_dest *from, const st
 	return !s->deaf;
 }
 
-static inline void log_batch_end(void *user, struct path_dest *from, bool idle)
+static inline void side_log_batch_end(void *user, struct path_dest *from, bool idle)
 {
 	struct side *s = user;
 
 	s->batches++;
 }
 
-static inline void log_dest(void *user, struct path_dest *dest)
+static inline void side_log_dest(void *user, struct path_dest *dest)
 {
 }
 
-static const struct path_user log_user = { .receive = log_receive,
-					   .awaits = log_awaits,
-					   .batch_end = log_batch_end,
-					   .writable = log_dest,
-					   .dead = log_dest };
+static const struct path_user log_user = { .receive = side_log_receive,
+					   .awaits = side_log_awaits,
+					   .batch_end = side_log_batch_end,
+					   .writable = side_log_dest,
+					   .dead = side_log_dest };
 
 /* ---- the world ---- */
 
 /* An address of this test's own: others may run beside it. */
-static inline void test_gid(u8 gid[16], u8 last)
+static inline void side_gid(u8 gid[16], u8 last)
 {
 	u32 pid = (u32)getpid();
 
@@ -152,7 +152,7 @@ static inline void side_open(int i, u32 slot)
 	int err;
 
 	memset(s, 0, sizeof(*s));
-	test_gid(s->gid, (u8)(2 + i));
+	side_gid(s->gid, (u8)(2 + i));
 	s->udp = udp_create(&cfg, &err);
 	assert_non_null(s->udp);
 	s->path = udp_path(s->udp);
@@ -197,7 +197,7 @@ static inline struct path_dest *dest_by(struct side *from, const u8 dgid[16], u3
 	return from->path->ops->dest_get(from->path, &av, qpn);
 }
 
-static inline u32 qpn_of(u32 slot, u32 index)
+static inline u32 side_qpn_of(u32 slot, u32 index)
 {
 	return slot << NODE_INDEX_BITS | index;
 }
@@ -221,7 +221,7 @@ static inline int send_one(struct side *s, struct path_dest *d, u32 psn, u32 len
 {
 	u8 data[4096];
 	struct iovec iov = { data, length };
-	struct pkt p = packet(qpn_of(SLOT_B, 17), psn, length);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), psn, length);
 
 	pattern(data, length, psn);
 	return s->path->ops->send(d, &p, &iov, length != 0);
