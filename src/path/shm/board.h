@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 6,
+	BOARD_VERSION = 7,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -122,6 +122,9 @@ struct board {
 	 * stays valid while this is unchanged. */
 	u64 generation CACHE_ALIGNED;
 	u32 hazard_high; /* hazards[] in use or ever used */
+	/* counts waits for peers' hazards that the owner has given up. While it is the same the
+	 * owner takes what was done under a hazard along */
+	u32 given_up;
 	struct board_hazard hazards[BOARD_HAZARDS];
 	u64 counters[PATH_COUNTERS] CACHE_ALIGNED;
 	struct board_qp qps[BOARD_QPS] CACHE_ALIGNED;

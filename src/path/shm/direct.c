@@ -295,8 +295,19 @@ static bool direct_change_here(struct path_atomic *a, u64 *here)
 		       : fault_fetch_add(here, a->operand, &a->before);
 }
 
+/* Tells whether an atomic operation that is done counts although access was revoked meanwhile: it
+ * does if the owner still waits for its hazard, or has waited for all. A packet would do it once
+ * more. Pairs with drain_give_up. */
+static bool direct_counts(const struct shm_link *l, u32 given_up)
+{
+	/* behind the operation, a locked instruction */
+	return __atomic_load_n(&l->board->given_up, __ATOMIC_SEQ_CST) == given_up;
+}
+
 static int direct_change(struct shm_link *l, const struct path_target *t, struct path_atomic *a)
 {
+	/* Before the hazard, so that no wait for it is missed. */
+	u32 given_up = __atomic_load_n(&l->board->given_up, __ATOMIC_ACQUIRE);
 	struct direct_place place;
 	int err;
 	struct board_hazard *h = direct_enter(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, &err);
@@ -307,6 +318,10 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 			      direct_change_here(a, (u64 *)(void *)place.here)
 		      ? 0
 		      : -EOPNOTSUPP;
+	if (err == 0 && direct_counts(l, given_up)) {
+		hazard_lower(h, 1);
+		return 0;
+	}
 	return direct_leave(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, h, err);
 }
 
@@ -590,6 +605,8 @@ static void drain_give_up(struct drain *d, const struct shm_link *l, enum hazard
 	static const enum shm_left left[] = { SHM_LEFT_NOTHING, SHM_LEFT_STORES, SHM_LEFT_WRITES };
 
 	d->left = MAX(d->left, left[worst]);
+	/* Before the owner takes or moves anything: pairs with direct_counts. */
+	__atomic_fetch_add(&d->shm->cfg.board->given_up, 1, __ATOMIC_SEQ_CST);
 	log_info("shm", "process %d is stopped inside an operation on our memory", (int)l->pid);
 }
 
