@@ -305,6 +305,29 @@ static void rdma_connect__is_rejected_without_a_listener(void **state)
 	destroy_all(&other);
 }
 
+/* The port's next listener comes a moment after the request. */
+static void rdma_connect__waits_for_a_listener_of_this_host(void **state)
+{
+	struct ends e, other;
+	int port;
+
+	/* over UDP somebody must be there who answers for the node */
+	make_listener(&other, RDMA_PS_TCP);
+	make_listener(&e, RDMA_PS_TCP);
+	port = ntohs(rdma_get_src_port(e.listener));
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	destroy(e.listener);
+	request(&e);
+	assert_int_equal(rdma_create_id(channel, &e.listener, &e, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(e.listener, local(port)), 0);
+	usleep(2000);
+	assert_int_equal(rdma_listen(e.listener, 8), 0);
+	e.server = take_request(&e, "from the client", 56);
+	destroy_all(&e);
+	destroy_all(&other);
+}
+
 /* Requests that the application has not taken end with the listener. */
 static void rdma_destroy_id__refuses_requests_that_wait(void **state)
 {
@@ -525,6 +548,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_reject__tells_the_client_why, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__is_rejected_without_a_listener, begin,
 						end),
+		cmocka_unit_test_setup_teardown(rdma_connect__waits_for_a_listener_of_this_host,
+						begin, end),
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__refuses_requests_that_wait, begin,
 						end),
 		cmocka_unit_test_setup_teardown(rdma_connect__finds_the_datagram_queue_pair, begin,

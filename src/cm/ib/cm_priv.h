@@ -87,6 +87,8 @@ struct cm_id {
 	/* The one deadline: of the outstanding request, or of timewait. */
 	struct timer timer;
 	bool armed;
+	bool early; /* the deadline is a repetition of cm_request_again */
+	u8 early_left; /* such repetitions of this REQ or SIDR_REQ */
 
 	/* What is repeated until it is answered (REQ, REP, DREQ, LAP, SIDR_REQ). */
 	u8 request[CM_MAD_BYTES];
@@ -264,6 +266,12 @@ struct cm_received {
 	const struct cm_arrival *a;
 	struct cm_msg *msg;
 } OWNED_BY(cm.lock);
+
+/* retry.c */
+/* The outstanding REQ or SIDR_REQ has found no listener. True: it may have come before its listener
+ * and is sent again soon. False: the consumer is to be told. */
+bool cm_request_again(struct cm *cm, struct cm_id *id, const struct cm_received *r)
+	REQUIRES(&cm->lock);
 
 void cm_receive_req(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
 void cm_receive_mra(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);

@@ -151,6 +151,9 @@ void cm_receive_rej(struct cm *cm, const struct cm_received *r)
 		cm_tally(cm, CM_DROP_UNKNOWN);
 		return;
 	}
+	if (m->reason == IB_CM_REJ_INVALID_SERVICE_ID && id->pub.state == IB_CM_REQ_SENT &&
+	    cm_request_again(cm, id, r))
+		return;
 	note = cm_note_of(cm, id, IB_CM_REJ_RECEIVED, r->msg);
 	if (!cm_rej_take(cm, id, m)) {
 		cm_tally(cm, CM_DROP_UNKNOWN);
