@@ -62,8 +62,8 @@ class Across:
             and not local and not too_much
 
     def client_text(self, text):
-        """%PEER: the network namespace of the server's host."""
-        return text.replace("127.0.0.1", self.addresses[0]).replace("%PEER", self.names[0]) if self.kind == "veth" else text
+        """The server's address instead of 127.0.0.1; %PEER: the network namespace of its host."""
+        return text.replace("127.0.0.1", self.addresses[0]).replace("%PEER", self.names[0])
 
     def environment(self, side):
         if self.kind == "veth":

@@ -88,20 +88,38 @@ int rdma_bind_addr(struct rdma_cm_id *cm_id, struct sockaddr *addr)
 
 /* ---- the way --------------------------------------------------------------------------------- */
 
-/* A loopback address that no device shows stands for this node's own first address. */
+static bool resolve_is_loopback_gid(const union ib_gid *gid)
+{
+	struct sockaddr_storage addr;
+
+	cma_addr_from_gid(&addr, gid);
+	return cma_addr_is_loopback(cma_addr(&addr));
+}
+
+/* A loopback address that no device of this node shows: another node's, if this one's is a loopback
+ * address, too. 127.0.0.1 and ::1, and all of them if it is not, stand for this node's own first
+ * address. */
 static int resolve_loopback(struct cma_id *id, const struct sockaddr *to)
 {
+	static const union ib_gid localhost = {
+		.raw = { [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 }
+	};
 	struct rdma_addr *addr = &id->id.route.addr;
-	union ib_gid gid;
+	union ib_gid gid, there;
 	int err = 0;
 
 	if (id->id.device == NULL)
 		err = cma_bind_first(id, to->sa_family == AF_INET, &gid);
 	else
 		gid = addr->sgid;
-	if (err == 0)
-		addr->dgid = gid;
-	return err;
+	if (err != 0)
+		return err;
+	cma_addr_gid(to, &there);
+	addr->dgid = to->sa_family == AF_INET && resolve_is_loopback_gid(&gid) &&
+				     memcmp(&there, &localhost, sizeof(there)) != 0
+			     ? there
+			     : gid;
+	return 0;
 }
 
 /* The source that the host's routes prefer. */
@@ -136,7 +154,7 @@ static void resolve_set_source(struct cma_id *id, const struct sockaddr *to,
 
 	if (!cma_addr_is_any(cma_addr(src)))
 		return;
-	if (cma_addr_is_loopback(to))
+	if (cma_addr_is_loopback(to) && !resolve_is_loopback_gid(from))
 		cma_addr_copy(src, to);
 	else
 		cma_addr_from_gid(src, from);
