@@ -129,6 +129,7 @@ void ibt_qp_suspect_loss(struct ibt_qp *qp);
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr);
 enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp);
 u32 ibt_qp_number(const struct ibt_qp *qp);
+enum ibv_qp_type ibt_qp_type(const struct ibt_qp *qp);
 u32 ibt_qp_peer(const struct ibt_qp *qp);
 /* The remote access flags as peers must take them: without READ where none can be answered; none
  * while the port is down. */

@@ -589,6 +589,11 @@ u32 ibt_qp_number(const struct ibt_qp *qp)
 	return qp->qpn;
 }
 
+enum ibv_qp_type ibt_qp_type(const struct ibt_qp *qp)
+{
+	return (enum ibv_qp_type)qp->type;
+}
+
 u32 ibt_qp_peer(const struct ibt_qp *qp)
 {
 	return qp->dest_qpn;

@@ -228,9 +228,10 @@ static void child_accept(void)
 
 static void child_refuse(void)
 {
-	struct ib_cm_id *listener = listen_here(SERVICE);
+	struct ib_cm_id *listener;
 
 	passive.refuses = true;
+	listener = listen_here(SERVICE);
 	tell(REFUSE);
 	assert_int_equal(hear(), ENDED);
 	ib_destroy_cm_id(listener);

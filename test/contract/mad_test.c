@@ -101,7 +101,7 @@ static void on_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *recv)
 	got.mad = *recv->recv_buf.mad;
 	got.wc = *recv->wc;
 	got.grh = *recv->recv_buf.grh;
-	if (got.answers)
+	if (__atomic_load_n(&got.answers, __ATOMIC_ACQUIRE)) /* pairs with answer_requests */
 		answer(agent, recv);
 	ib_free_recv_mad(recv);
 	count_add(&got.received);
@@ -117,6 +117,12 @@ static struct ib_mad_agent *open_agent(u8 class, u8 version, u8 method)
 	request.method_mask[0] = 1ul << method;
 	return rig_ok(ib_register_mad_agent(rig.dev, 1, IB_QPT_GSI, &request, 0, on_sent,
 					    on_received, NULL));
+}
+
+/* The agent is registered already: its handler may run. */
+static void answer_requests(void)
+{
+	__atomic_store_n(&got.answers, true, __ATOMIC_RELEASE);
 }
 
 static void close_agent(struct ib_mad_agent *agent)
@@ -188,7 +194,7 @@ static void child_serve(void)
 {
 	struct ib_mad_agent *agent = open_agent(IB_MGMT_CLASS_CM, 2, IB_MGMT_METHOD_SEND);
 
-	got.answers = true;
+	answer_requests();
 	tell_number(slot_bits(agent) | 9);
 	assert_int_equal(hear_number(), 1);
 	assert_true(rig_await(&got.received, 1));
@@ -234,7 +240,7 @@ static void request__answered_by_its_transaction_id(void **state)
 		close_agent(agent);
 		skip();
 	}
-	got.answers = true;
+	answer_requests();
 	send_request(agent, RIG_WAIT_MS, 0);
 	/* the request, answered by the same agent, and the response */
 	assert_true(rig_await(&got.sent, 2));

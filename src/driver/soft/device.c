@@ -73,7 +73,7 @@ static void unplug_objects(struct soft_device *dev)
 	list_for_each(qp, &dev->qps, struct soft_qp, node) {
 		lock_acquire(&qp->modify_lock);
 		ibt_qp_unplug(soft_engine(qp));
-		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, qp->ib.qp_num);
+		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, ibt_qp_number(soft_engine(qp)));
 		lock_release(&qp->modify_lock);
 	}
 	list_for_each(srq, &dev->srqs, struct soft_srq, node)

@@ -43,9 +43,11 @@ void soft_publish(void *arg, struct ibt_qp *engine)
 {
 	struct seat *s = arg;
 	struct soft_qp *qp = ibt_qp_owner(engine);
-	u32 word = board_qp_word(ibt_qp_state(engine), qp->ib.qp_type, ibt_qp_access(engine));
+	/* the midlayer fills in qp->ib only after it has been created */
+	enum ib_qp_type type = (enum ib_qp_type)ibt_qp_type(engine);
+	u32 word = board_qp_word(ibt_qp_state(engine), type, ibt_qp_access(engine));
 
-	shown_connect(qp->shown, qp->ib.qp_type, ibt_qp_peer(engine));
+	shown_connect(qp->shown, type, ibt_qp_peer(engine));
 	/* pairs with direct_judge and pull_is_valid */
 	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE);
 	board_change(s->a.board);
