@@ -101,7 +101,9 @@ static void on_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *recv)
 	got.mad = *recv->recv_buf.mad;
 	got.wc = *recv->wc;
 	got.grh = *recv->recv_buf.grh;
-	if (__atomic_load_n(&got.answers, __ATOMIC_ACQUIRE)) /* pairs with answer_requests */
+	/* pairs with answer_requests */
+	if (__atomic_load_n(&got.answers, __ATOMIC_ACQUIRE) &&
+	    (recv->recv_buf.mad->mad_hdr.method & IB_MGMT_METHOD_RESP) == 0)
 		answer(agent, recv);
 	ib_free_recv_mad(recv);
 	count_add(&got.received);
