@@ -11,7 +11,7 @@
 
 #include "tag/tag.h"
 
-enum { NONE = UINT32_MAX, INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1 };
+enum { NONE = UINT32_MAX };
 
 static struct tag_entry *list_entry_of(struct list_head *link)
 {
@@ -27,6 +27,8 @@ int tag_list_init(struct tag_list *list, u32 capacity, u32 max_sge)
 	*list = (struct tag_list){ .capacity = capacity,
 				   .max_sge = max_sge,
 				   .bucket_mask = buckets - 1 };
+	while (1u << list->index_bits < capacity)
+		list->index_bits++;
 	list->entries = calloc(capacity, sizeof(*list->entries));
 	list->sges = calloc((size_t)capacity * max_sge, sizeof(*list->sges));
 	list->buckets = malloc(buckets * sizeof(*list->buckets));
@@ -137,21 +139,22 @@ static void group_leave(struct tag_list *list, struct tag_entry *entry)
 
 /* ---- entries ---- */
 
+/* A few entries take turns even if one would do: a handle that is used too late shall not meet the
+ * same number again soon. Not all of them: they would fill the caches. */
 static struct tag_entry *entry_get(struct tag_list *list)
 {
-	struct list_head *link;
+	struct tag_entry *entry;
 
 	if (tag_list_is_full(list))
 		return NULL;
-	link = list_pop_front(&list->free);
-	if (link != NULL) {
-		list->used++;
-		return list_entry_of(link);
+	if (list->touched < list->capacity &&
+	    (list->used == list->touched || list->touched < TAG_ROTATION)) {
+		entry = &list->entries[list->touched];
+		entry->sge = &list->sges[(size_t)list->touched * list->max_sge];
+		list->touched++;
+	} else {
+		entry = list_entry_of(list_pop_front(&list->free));
 	}
-	/* No entry has been given back: those in use are the first `used`. */
-	struct tag_entry *entry = &list->entries[list->used];
-
-	entry->sge = &list->sges[(size_t)list->used * list->max_sge];
 	list->used++;
 	return entry;
 }
@@ -167,7 +170,7 @@ static void entry_put(struct tag_list *list, struct tag_entry *entry)
 
 static u32 entry_handle(const struct tag_list *list, const struct tag_entry *entry)
 {
-	return entry->generation << INDEX_BITS | tag_list_index(list, entry);
+	return entry->generation << list->index_bits | tag_list_index(list, entry);
 }
 
 int tag_list_add(struct tag_list *list, const struct tag_add *add, u32 *handle)
@@ -195,10 +198,11 @@ int tag_list_add(struct tag_list *list, const struct tag_add *add, u32 *handle)
 
 int tag_list_delete(struct tag_list *list, u32 handle)
 {
-	u32 index = handle & INDEX_MASK;
+	u32 index = handle & ((1u << list->index_bits) - 1);
 	struct tag_entry *entry = &list->entries[index];
 
-	if (index >= list->capacity || entry->sge == NULL)
+	if (index >= list->touched ||
+	    handle >> list->index_bits > (entry->generation & UINT32_MAX >> list->index_bits))
 		return -EINVAL;
 	if (entry_handle(list, entry) != handle)
 		return -ENOENT;

@@ -168,6 +168,25 @@ static void tag_list_delete__too_late(void **state)
 	assert_int_equal(tag_list_delete(list, again), -ENOENT);
 }
 
+/* As many uses of one entry behind it as a program makes that never deletes too late. */
+static void tag_list_delete__much_too_late(void **state)
+{
+	struct tag_list large;
+	u32 handle;
+
+	(void)state;
+	assert_int_equal(tag_list_init(&large, 1 << 16, 1), 0);
+	handle = test_add(&large, 9, ALL, 1);
+	tag_list_release(&large, tag_list_match(&large, 9));
+	for (int i = 0; i < 1000000; i++) {
+		u32 other = test_add(&large, 9, ALL, 2);
+
+		assert_int_equal(tag_list_delete(&large, handle), -ENOENT);
+		assert_int_equal(tag_list_delete(&large, other), 0);
+	}
+	tag_list_destroy(&large);
+}
+
 static void tag_list_delete__handle_of_nobody(void **state)
 {
 	struct tag_list *list = *state;
@@ -336,6 +355,7 @@ int main(void)
 		EACH(tag_list_add__full),
 		EACH(tag_list_delete__each_place_of_a_group),
 		EACH(tag_list_delete__too_late),
+		EACH(tag_list_delete__much_too_late),
 		EACH(tag_list_delete__handle_of_nobody),
 		EACH(tag_list_sync__entry_waits_for_the_count),
 		EACH(tag_list_count_unexpected__wraps_and_asks),

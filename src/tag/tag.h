@@ -18,7 +18,8 @@
 #include "base/list.h"
 
 enum {
-	TAG_MAX_ENTRIES = 1 << 20, /* a handle's low 20 bits are the entry's index */
+	TAG_MAX_ENTRIES = 1 << 20,
+	TAG_ROTATION = 256, /* entries that take turns, if the list has as many */
 	TAG_LAG_MAX = 0x3fff,	   /* unexpected messages not told of before SYNC_REQ is asked */
 };
 
@@ -56,7 +57,9 @@ struct tag_list {
 	struct tag_mask *masks;
 	u32 capacity, max_sge, bucket_mask;
 	u32 mask_count;
-	u32 used; /* entries that are not free: never above capacity */
+	u32 used;	/* entries that are not free: never above capacity */
+	u32 touched;	/* the first so many have been used */
+	u32 index_bits; /* of a handle: the lowest; those above are the entry's generation */
 	u64 next_order;
 	u16 unexpected; /* messages that no entry took; wraps */
 	u16 told;	/* what the consumer last said of it */
