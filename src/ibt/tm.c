@@ -7,15 +7,17 @@
  * has a buffer and is sent anew (its memory could not be pulled) keeps it.
  *
  * A message without a whole TMH or with another opcode than the four has no tag: TM_NO_TAG.
- * Refused are the first piece of a message if shorter than a TMH, and a rendezvous whose request
- * is not one packet of 32 to IBT_TM_MAX_RNDV_HDR bytes.
+ * Refused are the first piece of a message if shorter than a TMH, and a rendezvous that an entry
+ * matches but whose request is not one packet of 32 to IBT_TM_MAX_RNDV_HDR bytes.
  *
  * In:    the first packet of a message    Out: resp.current, the cursor, matches
  * Runs:  whoever receives    Locks: rq_lock, order_lock, then the SRQ's and the CQ's
  * Spec:  ibv_post_srq_ops(3)
  */
 #include <endian.h>
+#include <errno.h>
 
+#include "ibt/recv_queue.h"
 #include "ibt/tm.h"
 #include "ibt/tm_wc.h"
 
@@ -50,16 +52,21 @@ static enum resp_verdict tm_read_header(struct ibt_qp *qp, struct path_dest *fro
 static bool tm_judge(const struct tm_view *v, const struct tm_header *header, bool pulled,
 		     bool last, enum tm_kind *kind)
 {
-	u64 length = tm_length(&v->pkt, pulled);
-
 	*kind = TM_NO_TAG;
-	if (unlikely(length < TM_TMH))
+	if (unlikely(tm_length(&v->pkt, pulled) < TM_TMH))
 		return last;
 	if (header->tmh.opcode == IBV_TMH_EAGER)
 		*kind = TM_EAGER;
-	if (header->tmh.opcode != IBV_TMH_RNDV)
-		return true;
-	*kind = TM_RNDV;
+	else if (header->tmh.opcode == IBV_TMH_RNDV)
+		*kind = TM_RNDV;
+	return true;
+}
+
+/* Has the request of a rendezvous its headers, and can it lie in an entry's buffer? */
+static bool tm_rndv_is_whole(const struct tm_view *v, bool pulled, bool last)
+{
+	u64 length = tm_length(&v->pkt, pulled);
+
 	return last && !pulled && length >= TM_HEADER && length <= IBT_TM_MAX_RNDV_HDR;
 }
 
@@ -167,6 +174,8 @@ enum resp_verdict tm_take(struct ibt_qp *qp, struct path_dest *from, struct tm_v
 	}
 	if (unlikely(verdict != RESP_OK))
 		return verdict;
+	if (unlikely(c->kind == TM_RNDV && !tm_rndv_is_whole(v, pulled, last)))
+		return rq_fail(qp, -EMSGSIZE);
 	tm_point(qp);
 	if (c->kind == TM_EAGER)
 		tm_cut_tmh(v, pulled);
