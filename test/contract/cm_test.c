@@ -5,9 +5,7 @@
 #include "rig.h"
 
 #include <endian.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -270,7 +268,6 @@ static void child_main(void)
 {
 	u8 what;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (rig_group_setup(NULL))
 		_exit(3);
 	while (recv(channel, &what, 1, 0) == 1) {
@@ -284,18 +281,7 @@ static void child_main(void)
 
 static void fork_peer(void)
 {
-	int ends[2];
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
-		exit(1);
-	if (fork() == 0) {
-		close(ends[0]);
-		channel = ends[1];
-		child_main();
-	}
-	close(ends[1]);
-	channel = ends[0];
-	signal(SIGPIPE, SIG_IGN);
+	rig_fork_peer(&channel, child_main);
 }
 
 int main(void)

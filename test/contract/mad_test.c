@@ -7,9 +7,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <rdma/ib_mad.h>
@@ -295,7 +293,6 @@ static void child_main(void)
 {
 	u64 number;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (rig_group_setup(NULL))
 		_exit(3);
 	while (recv(channel, &number, sizeof(number), MSG_WAITALL) == sizeof(number))
@@ -305,18 +302,7 @@ static void child_main(void)
 
 static void fork_peer(void)
 {
-	int ends[2];
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
-		exit(1);
-	if (fork() == 0) {
-		close(ends[0]);
-		channel = ends[1];
-		child_main();
-	}
-	close(ends[1]);
-	channel = ends[0];
-	signal(SIGPIPE, SIG_IGN);
+	rig_fork_peer(&channel, child_main);
 }
 
 int main(void)

@@ -4,8 +4,11 @@
 #include "rig.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,6 +104,25 @@ bool rig_await(const int *c, int value)
 		usleep(100);
 	}
 	return true;
+}
+
+/* ---- the other process ----------------------------------------------------------------------- */
+
+void rig_fork_peer(int *channel, void (*child)(void))
+{
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+		exit(1);
+	if (fork() == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(ends[0]);
+		*channel = ends[1];
+		child();
+	}
+	close(ends[1]);
+	*channel = ends[0];
+	signal(SIGPIPE, SIG_IGN);
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */
