@@ -13,7 +13,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <infiniband/tm_types.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -395,19 +394,10 @@ static void tags_run(int fd, bool first)
 
 int main(void)
 {
-	cpu_set_t cpus, one;
-	int fd, skip;
-	pid_t child;
+	int fd;
+	pid_t child = other_fork_pinned(&fd);
 
-	must(sched_getaffinity(0, sizeof(cpus), &cpus) == 0);
-	must((child = other_fork(&fd)) >= 0);
-	skip = child == 0;
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, &cpus) && skip-- == 0) {
-			CPU_ZERO(&one);
-			CPU_SET(cpu, &one);
-			must(sched_setaffinity(0, sizeof(one), &one) == 0);
-		}
+	must(child >= 0);
 	tags_run(fd, child != 0);
 	return 0;
 }

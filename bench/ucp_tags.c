@@ -4,7 +4,6 @@
  * In:    UCX's environment    Out: "ucp_N value us" for N posted receives, on standard output
  * Runs:  one thread in each process    Locks: none
  */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,19 +116,10 @@ static void ucp_run(int fd, bool first)
 
 int main(void)
 {
-	cpu_set_t cpus, one;
-	int fd, skip;
-	pid_t child;
+	int fd;
+	pid_t child = other_fork_pinned(&fd);
 
-	must(sched_getaffinity(0, sizeof(cpus), &cpus) == 0);
-	must((child = other_fork(&fd)) >= 0);
-	skip = child == 0;
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, &cpus) && skip-- == 0) {
-			CPU_ZERO(&one);
-			CPU_SET(cpu, &one);
-			must(sched_setaffinity(0, sizeof(one), &one) == 0);
-		}
+	must(child >= 0);
 	ucp_run(fd, child != 0);
 	fflush(stdout);
 	_Exit(0); /* the other one may be gone before UCX says goodbye to it */

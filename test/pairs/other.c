@@ -5,6 +5,7 @@
 #include "pairs.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -24,6 +25,25 @@ int other_fork(int *fd)
 		close(both[0]);
 	else
 		*fd = both[pid == 0];
+	return pid;
+}
+
+int other_fork_pinned(int *fd)
+{
+	cpu_set_t cpus, one;
+	int pid, skip;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || (pid = other_fork(fd)) < 0)
+		return -1;
+	skip = pid == 0;
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &cpus) || skip-- != 0)
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (sched_setaffinity(0, sizeof(one), &one) != 0)
+			return -1;
+	}
 	return pid;
 }
 

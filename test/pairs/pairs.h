@@ -74,6 +74,9 @@ int cq_wait(struct ibv_cq *cq, struct ibv_wc *wc, int want, int timeout_ms);
 /* Forks, with a socket pair in between. *fd is the caller's end of it; returns the child's pid, 0
  * in the child, -1 on failure. The child dies with its parent. */
 int other_fork(int *fd);
+/* The same; the parent stays on the first core that it may use, the child on the second, if there
+ * is one. */
+int other_fork_pinned(int *fd);
 /* All `n` bytes. False: the other process has ended. */
 bool other_tell(int fd, const void *bytes, size_t n);
 /* Blocks for `n` bytes; fewer have come if the other process has ended meanwhile. */
