@@ -149,6 +149,15 @@ SCALE = [
     Fixed("reg_million", "scale", "each of 1,000,000 regions", "us", 2, ("scale", "registration"), "reg_million"),
     Fixed("idle_qps", "scale", "a message beside 100,000 idle QPs", "x", 1.1, ("scale", "idle"), "idle_ratio"),
 ]
+# A target of one over 5,000 is 5,000 connections a second.
+CONNECTIONS = [
+    Fixed("conn_connect", "connections", "rdma_connect, 5,000 RC QPs", "us", 200, ("connections", "rate"), "connect"),
+    Fixed("conn_whole", "connections", "from rdma_create_id on, QP too", "us", 200, ("connections", "rate"), "whole"),
+    Fixed("conn_tcp", "connections", "rdma_connect, in TCP's connects", "x", 3, ("connections", "rate"), "connect_per_tcp"),
+    Fixed("conn_memory", "connections", "established id, beside its QP", "bytes", 4096, ("connections", "memory"), "larger_id"),
+    Fixed("conn_listeners", "connections", "a request beside 10,000 listeners", "x", 1.1, ("connections", "listeners"),
+          "listeners_ratio"),
+]
 RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_tool, _size, _iters, where="guest"),
            Perftest(_tool, _size, _iters, where="rxe"), 1.0)
        for _name, _tool, _size, _text, _unit, _iters in (
@@ -161,8 +170,8 @@ RXE.append(Row("rxe_floor", "rxe", "guest: bare UDP 8 B, send_lat", LATENCY, Raw
 
 COUNTS = [Count(f"count_{_kind}", "instructions", _text, "instructions", None, _kind) for _kind, _text in counts.KINDS.items()]
 
-ROWS = SPINE + WIRE + PEERS + TAGS + SCALE + COUNTS + RXE
-GROUPS = ("spine", "wire", "peers", "tags", "scale", "instructions", "rxe")
+ROWS = SPINE + WIRE + PEERS + TAGS + SCALE + CONNECTIONS + COUNTS + RXE
+GROUPS = ("spine", "wire", "peers", "tags", "scale", "connections", "instructions", "rxe")
 
 
 def worse_sign(row):

@@ -76,6 +76,10 @@ function(av_uncancelled target)
   endif()
 endfunction()
 
+# A library's calls of what it exports stay its own: a library that the user preloads may export the same name without a version, which
+# stands for every version of it, and libanyverbs' rdma_create_id is not librdmacm's.
+set(AV_OWN_CALLS -Wl,-Bsymbolic-functions)
+
 # A shared library made of whole rooms, in the doors' folder.
 function(av_shared name)
   cmake_parse_arguments(ARG "" "FOLDER;SOVERSION;MAP" "ROOMS" ${ARGN})
@@ -91,7 +95,7 @@ function(av_shared name)
   endforeach()
   target_link_libraries(${name} PRIVATE Threads::Threads)
   av_uncancelled(${name})
-  target_link_options(${name} PRIVATE -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script=${CMAKE_SOURCE_DIR}/${ARG_MAP})
+  target_link_options(${name} PRIVATE ${AV_OWN_CALLS} -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script=${CMAKE_SOURCE_DIR}/${ARG_MAP})
   if(AV_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,undefs)
   endif()
@@ -112,7 +116,7 @@ function(av_door name)
   endif()
   target_sources(door_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src/base/uncancelled.c)
   av_uncancelled(door_${name})
-  target_link_options(door_${name} PRIVATE -Wl,-z,nodelete -Wl,--version-script=${map})
+  target_link_options(door_${name} PRIVATE ${AV_OWN_CALLS} -Wl,-z,nodelete -Wl,--version-script=${map})
   set_target_properties(door_${name} PROPERTIES OUTPUT_NAME ${name} VERSION ${ARG_VERSION} SOVERSION ${ARG_SOVERSION}
                         LIBRARY_OUTPUT_DIRECTORY ${AV_DOORS_DIR} LINK_DEPENDS ${map}
                         BUILD_RPATH "\$ORIGIN" INSTALL_RPATH "\$ORIGIN")

@@ -1,4 +1,4 @@
-/* ib_cache.h: a device's GIDs, P_Keys and LMC from memory: never blocks, any context.
+/* ib_cache.h: a port's GIDs, P_Keys, LMC and state from memory: never blocks, any context.
  *
  * The tables are read when the device is registered and again at every event that may have
  * changed them (port up or down, LID, P_Key, SM or GID change, client reregistration), before
@@ -19,6 +19,11 @@ AV_EXPORT int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index
 AV_EXPORT int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num,
 				 u16 *index);
 
+/* The first index of the port that holds `gid`. Linux's parameters for the GID's type and interface
+ * are absent: a GID stands in a table once here. -ENOENT: not in the port's table. */
+AV_EXPORT int ib_find_cached_gid_by_port(struct ib_device *device, const union ib_gid *gid,
+					 u8 port_num, u16 *index);
+
 /* Copies entry `index` of the port's P_Key table, in host order. */
 AV_EXPORT int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey);
 
@@ -26,7 +31,16 @@ AV_EXPORT int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int inde
  * -ENOENT: not in the port's table. */
 AV_EXPORT int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
 
+/* The first index of the port that holds `pkey` with this very membership bit. -ENOENT: not in the
+ * port's table. */
+AV_EXPORT int ib_find_exact_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey,
+					u16 *index);
+
 /* The port's LMC: how many low bits of a LID are path bits. */
 AV_EXPORT int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc);
+
+/* The port's state at the last event of it. */
+AV_EXPORT int ib_get_cached_port_state(struct ib_device *device, u8 port_num,
+				       enum ib_port_state *port_state);
 
 #endif

@@ -10,12 +10,12 @@
  * An id that a listening id made (IB_CM_REQ_RECEIVED, IB_CM_SIDR_REQ_RECEIVED) has the listening
  * id's handler and context until the handler replaces them.
  *
- * Context: ib_create_cm_id, ib_destroy_cm_id and ib_cm_listen may block; no other call does. Any
- * number of threads may call at once, also on one id, and from its handler. Results: 0 or a
- * negative errno; -EINVAL: the id's state does not allow the call, or a parameter is out of bounds;
- * -ENODEV: the device has gone; -ENOMEM. Service IDs and
- * communication IDs are in network byte order, all else in host order, if its type does not say
- * otherwise. Private data is copied by each call.
+ * Context: ib_create_cm_id, ib_destroy_cm_id, ib_cm_listen and ib_send_cm_req of a peer may block;
+ * no other call does. Any number of threads may call at once, also on one id, and from its handler.
+ * Results: 0 or a negative errno; -EINVAL: the id's state does not allow the call, or a parameter
+ * is out of bounds; -ENODEV: the device has gone; -ENOMEM. Service IDs and communication IDs are in
+ * network byte order, all else in host order, if its type does not say otherwise. Private data is
+ * copied by each call.
  */
 #ifndef IB_CM_H
 #define IB_CM_H
@@ -263,7 +263,8 @@ struct ib_cm_event {
 };
 
 /* Returns 0, or non-zero: the CM destroys the id when the handler has returned, as ib_destroy_cm_id
- * would, and does not call the handler again. The handler must not call ib_destroy_cm_id for its
+ * would, and does not call the handler again. -ENOMEM of IB_CM_REQ_RECEIVED: nothing is answered,
+ * so that the peer asks again. The handler must not call ib_destroy_cm_id for its
  * own id. */
 typedef int (*ib_cm_handler)(struct ib_cm_id *cm_id, struct ib_cm_event *event);
 
@@ -333,7 +334,9 @@ struct ib_cm_req_param {
 	u32 starting_psn;
 	const void *private_data;
 	u8 private_data_len; /* 0..IB_CM_REQ_PRIVATE_DATA_SIZE */
-	u8 peer_to_peer;     /* both sides may send a REQ; service_id names the same service */
+	/* Both sides may send a REQ, service_id names the same service, and one connection is
+	 * made. The sides are two hosts, or two ids of one process. */
+	u8 peer_to_peer;
 	u8 responder_resources;
 	u8 initiator_depth;
 	u8 remote_cm_response_timeout; /* 4.096 us << this: how long the peer may take */

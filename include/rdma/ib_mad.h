@@ -13,6 +13,8 @@
  * may block. Handlers run one at a time for one port, on a thread of the midlayer: never inside a
  * call of the agent's consumer, never from a timer, and without any lock. They may block, but
  * then hold up the port's other agents.
+ * What arrives: the driver's process_mad sees each MAD first, and may answer or consume it. A Get
+ * or Set that neither the driver nor an agent serves is answered: unsupported method or attribute.
  * Results: 0 or a negative errno; pointers are valid or ERR_PTR. Outputs stay untouched on failure.
  */
 #ifndef IB_MAD_H
@@ -51,6 +53,7 @@
 #define IB_MGMT_METHOD_REPORT_RESP 0x86
 #define IB_MGMT_METHOD_TRAP_REPRESS 0x07
 #define IB_MGMT_METHOD_RESP 0x80 /* the bit of a response */
+#define IB_BM_ATTR_MOD_RESP __constant_htonl(1) /* class BM: the bit is in attr_mod */
 #define IB_MGMT_MAX_METHODS 128
 
 /* mad_hdr.status: bits common to all classes */
@@ -82,6 +85,17 @@
 #define IB_QP1 __constant_htonl(1)
 #define IB_QP1_QKEY 0x80010000
 #define IB_QP_SET_QKEY 0x80000000 /* a send request's: take the queue pair's own Q_Key */
+
+/* Who raises a notice, and how much it matters: ib_mad_notice_attr */
+#define IB_NOTICE_TYPE_FATAL 0x80
+#define IB_NOTICE_TYPE_URGENT 0x81
+#define IB_NOTICE_TYPE_SECURITY 0x82
+#define IB_NOTICE_TYPE_SM 0x83
+#define IB_NOTICE_TYPE_INFO 0x84
+#define IB_NOTICE_PROD_CA __constant_htons(1)
+#define IB_NOTICE_PROD_SWITCH __constant_htons(2)
+#define IB_NOTICE_PROD_ROUTER __constant_htons(3)
+#define IB_NOTICE_PROD_CLASS_MGR __constant_htons(4)
 
 #define IB_DEFAULT_PKEY_PARTIAL 0x7FFF
 #define IB_DEFAULT_PKEY_FULL 0xFFFF
@@ -175,6 +189,8 @@ struct ib_vendor_mad {
 	u8 data[IB_MGMT_VENDOR_DATA];
 };
 
+#define IB_MGMT_CLASSPORTINFO_ATTR_ID __constant_htons(0x0001)
+
 struct ib_class_port_info {
 	u8 base_version;
 	u8 class_version;
@@ -193,6 +209,65 @@ struct ib_class_port_info {
 	__be16 trap_pkey;
 	__be32 trap_hlqp;
 	__be32 trap_qkey;
+};
+
+/* The attribute Notice, as a trap carries it: IBA vol 1, 13.4.8.2 and 14.2.5.1. The generic form;
+ * `details` by trap number. */
+struct ib_mad_notice_attr {
+	u8 generic_type; /* IB_NOTICE_TYPE_* */
+	u8 prod_type_msb;
+	__be16 prod_type_lsb; /* IB_NOTICE_PROD_* */
+	__be16 trap_num;
+	__be16 issuer_lid;
+	__be16 toggle_count; /* the bit, then how many traps there were */
+	union {
+		struct {
+			u8 details[54];
+		} raw_data;
+		struct { /* threshold of a link counter exceeded */
+			__be16 reserved;
+			__be16 lid;
+			u8 port_num;
+		} __attribute__((packed)) ntc_129_131;
+		struct { /* capability mask, description or width changed */
+			__be16 reserved;
+			__be16 lid;
+			u8 reserved2;
+			u8 local_changes; /* the lowest bit */
+			__be32 new_cap_mask;
+			u8 reserved3;
+			u8 change_flags; /* the lowest three bits */
+		} __attribute__((packed)) ntc_144;
+		struct { /* system image GUID changed */
+			__be16 reserved;
+			__be16 lid;
+			__be16 reserved2;
+			__be64 new_sys_guid;
+		} __attribute__((packed)) ntc_145;
+		struct { /* bad M_Key */
+			__be16 reserved;
+			__be16 lid;
+			__be16 dr_slid;
+			u8 method;
+			u8 reserved2;
+			__be16 attr_id;
+			__be32 attr_mod;
+			__be64 mkey;
+			u8 reserved3;
+			u8 dr_trunc_hop;
+			u8 dr_rtn_path[30];
+		} __attribute__((packed)) ntc_256;
+		struct { /* bad P_Key, bad Q_Key */
+			__be16 reserved;
+			__be16 lid1;
+			__be16 lid2;
+			__be32 key;
+			__be32 sl_qp1; /* the SL in the upper four bits */
+			__be32 qp2;
+			union ib_gid gid1;
+			union ib_gid gid2;
+		} __attribute__((packed)) ntc_257_258;
+	} details;
 };
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -215,8 +290,10 @@ struct ib_mad_send_buf {
 	int data_len;
 	int seg_count; /* RMPP: segments of the message; else 0 */
 	int seg_size;  /* bytes of data per segment */
+	int seg_rmpp_size; /* the same with the class' header behind RMPP's */
 	int timeout_ms; /* wait for a response so long; 0: none is expected */
-	int retries;	/* sends after the first that a timeout may cause */
+	int retries; /* sends after the first that a timeout may cause, with RMPP for each window;
+			the send handler finds how many there were */
 };
 
 /* Why a send has ended. IB_WC_SUCCESS: sent, and answered if a response was expected;
@@ -247,6 +324,7 @@ struct ib_mad_recv_wc {
 	struct ib_mad_recv_buf recv_buf;
 	struct list_head rmpp_list;
 	int mad_len; /* bytes: of one MAD 256; of an RMPP message header and data */
+	size_t mad_seg_size; /* of each ib_mad_recv_buf: 256 */
 };
 
 /* Which unsolicited MADs an agent receives. `oui` only for vendor classes 0x30 to 0x4f. Bit m of
@@ -297,11 +375,12 @@ enum ib_mad_snoop_flags {
 
 /* Registers an agent on the port's QP0 (IB_QPT_SMI) or QP1 (IB_QPT_GSI). *mad_reg_req is read
  * during the call only; NULL: the agent receives no unsolicited MAD. rmpp_version 0: the agent does
- * RMPP itself, if at all; 1: the midlayer segments and reassembles for classes that have RMPP.
- * recv_handler may be NULL without mad_reg_req. May block. ERR_PTR: -EINVAL: queue pair type,
- * class (0; 0x81 and 0x01 outside of QP0), version, a missing handler, a vendor class without OUI,
- * or another agent has one of the methods; -EOPNOTSUPP: rmpp_version 1; -ENODEV: the device has no
- * such port, or the port no management; -ENOMEM. */
+ * RMPP itself, if at all: it receives each packet as a MAD of its own, also those that answer no
+ * outstanding request. 1: the midlayer segments and reassembles for classes that have RMPP; the
+ * agent receives whole messages only. Messages of up to 12 MiB. recv_handler may be NULL without
+ * mad_reg_req. May block. ERR_PTR: -EINVAL: queue pair type, class (0; 0x81 and 0x01 outside of
+ * QP0), version, a missing handler, a vendor class without OUI, or another agent has one of the
+ * methods; -ENODEV: the device has no such port, or the port no management; -ENOMEM. */
 AV_EXPORT struct ib_mad_agent *ib_register_mad_agent(struct ib_device *device, u8 port_num,
 						     enum ib_qp_type qp_type,
 						     struct ib_mad_reg_req *mad_reg_req,
@@ -328,10 +407,13 @@ AV_EXPORT int ib_unregister_mad_agent(struct ib_mad_agent *mad_agent);
 /* Posts a list of send buffers (linked by `next`), in order, each to its `ah`. With timeout_ms the
  * buffer is a request: it ends with the response of the same transaction ID, class and source, or
  * after 1 + retries timeouts. Without, it ends when it is sent. The send handler reports each end.
- * A request's transaction ID must not be that of another outstanding request of the agent. Never
- * blocks. 0; else *bad_send_buf (may be NULL) is the first that was not taken, and: -EINVAL: no
- * address, a timeout without receive handler, a directed-route SMP that cannot leave; -ENODEV: the
- * port ends; -ENOMEM. */
+ * An RMPP message ends when the receiver has acknowledged all of it, and has been answered if it is
+ * a request. Until then `retries` limits the repetitions of each window, each after timeout_ms, or
+ * 2 s if that is less or there is no timeout_ms. While the segments of a response arrive, its
+ * request's timeout rests. A request's transaction ID must not be that of another outstanding
+ * request of the agent. Never blocks. 0; else *bad_send_buf (may be NULL) is the first that was not
+ * taken, and: -EINVAL: no address, a timeout without receive handler, a directed-route SMP that
+ * cannot leave, an RMPP message of a class without RMPP; -ENODEV: the port ends; -ENOMEM. */
 AV_EXPORT int ib_post_send_mad(struct ib_mad_send_buf *send_buf,
 			       struct ib_mad_send_buf **bad_send_buf);
 
@@ -352,6 +434,9 @@ AV_EXPORT int ib_modify_mad(struct ib_mad_agent *mad_agent, struct ib_mad_send_b
 AV_EXPORT struct ib_mad_agent *ib_redirect_mad_qp(struct ib_qp *qp, u8 rmpp_version,
 						  ib_mad_send_handler send_handler,
 						  ib_mad_recv_handler recv_handler, void *context);
+
+/* Always -ENOSYS, since there are no agents of redirected QPs. */
+AV_EXPORT int ib_process_mad_wc(struct ib_mad_agent *mad_agent, struct ib_wc *wc);
 
 /* Allocates a zeroed MAD of hdr_len + data_len bytes for the agent, to be sent to queue pair
  * remote_qpn with the P_Key at pkey_index. hdr_len is the class' (IB_MGMT_MAD_HDR, _RMPP_HDR,
@@ -388,7 +473,7 @@ static inline int ib_response_mad(const struct ib_mad *mad)
 	return (mad->mad_hdr.method & IB_MGMT_METHOD_RESP) != 0 ||
 	       mad->mad_hdr.method == IB_MGMT_METHOD_TRAP_REPRESS ||
 	       (mad->mad_hdr.mgmt_class == IB_MGMT_CLASS_BM &&
-		(mad->mad_hdr.attr_mod & __constant_htonl(1)) != 0);
+		(mad->mad_hdr.attr_mod & IB_BM_ATTR_MOD_RESP) != 0);
 }
 
 static inline u8 ib_get_rmpp_resptime(const struct ib_rmpp_hdr *rmpp_hdr)

@@ -39,7 +39,7 @@ enum rdma_cm_event_type {
 	RDMA_CM_EVENT_DEVICE_REMOVAL, /* the id can only be destroyed */
 	RDMA_CM_EVENT_MULTICAST_JOIN,
 	RDMA_CM_EVENT_MULTICAST_ERROR,
-	RDMA_CM_EVENT_ADDR_CHANGE,
+	RDMA_CM_EVENT_ADDR_CHANGE, /* the id's own address has left its device */
 	RDMA_CM_EVENT_TIMEWAIT_EXIT
 };
 
@@ -99,7 +99,8 @@ struct rdma_cm_event {
 struct rdma_cm_id;
 
 /* Returns 0, or non-zero: the CM destroys the id when the handler has returned, as rdma_destroy_id
- * would. A queue pair of the id must have been destroyed before. */
+ * would; -ENOMEM of a connected id's CONNECT_REQUEST lets the peer ask again instead of refusing. A
+ * queue pair of the id must have been destroyed before. */
 typedef int (*rdma_cm_event_handler)(struct rdma_cm_id *id, struct rdma_cm_event *event);
 
 /* The consumer may replace context and event_handler from inside the handler, or before the id is
@@ -130,18 +131,21 @@ AV_EXPORT void rdma_destroy_id(struct rdma_cm_id *id);
  * for any free one (`route.addr.src_addr` says which). An address of one interface binds the id to
  * the device that has it, a loopback address to the first device.
  * -EADDRINUSE: the port is another id's, in this process or another of the node, at an overlapping
- * address; -EADDRNOTAVAIL: no port is free; -ENODEV: no device has the address; -EAFNOSUPPORT. */
+ * address; -EADDRNOTAVAIL: no port is free, or the host has no such address; -ENODEV: it has, but
+ * no device; -EINVAL: a link-local address without a scope; -EAFNOSUPPORT. */
 AV_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr);
 
-/* Finds the device and the source address that lead to dst_addr, and binds the id to them. src_addr
- * may be NULL: what the host's routes say. The event is ADDR_RESOLVED or ADDR_ERROR (-ENODEV,
- * -ENETUNREACH, -EHOSTUNREACH). timeout_ms bounds the search; no neighbour is asked here, so it
- * does not expire. Errors as rdma_bind_addr. */
+/* Finds the device, the source address and the neighbour that lead to dst_addr, and binds the id to
+ * them. src_addr may be NULL: what the host's routes say. The wildcard as a destination is this
+ * host. The event is ADDR_RESOLVED or ADDR_ERROR: -ENODEV: no device has the source; -ETIMEDOUT:
+ * the neighbour did not answer within timeout_ms. The call itself tells what the routes say
+ * (-ENETUNREACH, -EHOSTUNREACH), -EMFILE, and -EINVAL: the families differ; the id is bound then,
+ * and may try again. Other errors as rdma_bind_addr. */
 AV_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,
 				struct sockaddr *dst_addr, int timeout_ms);
 
 /* Finds the path to the address that was resolved: on RoCE it is made of the GIDs. The event is
- * ROUTE_RESOLVED or ROUTE_ERROR. */
+ * ROUTE_RESOLVED or ROUTE_ERROR. -EINVAL: timeout_ms is 0. */
 AV_EXPORT int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms);
 
 /* Creates a queue pair that the CM takes through its states with the connection: INIT at once (UD:
@@ -174,28 +178,50 @@ AV_EXPORT int rdma_listen(struct rdma_cm_id *id, int backlog);
  * CONNECT_RESPONSE (no event). Private data: at most 196 bytes, of datagram ids 136. */
 AV_EXPORT int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param);
 
-/* Tells the CM of an event of the queue pair: IB_EVENT_COMM_EST says that a message came before the
- * peer's last message of the handshake. Others: 0, and nothing happens. */
+/* Tells the CM of an event of the queue pair, as ib_cm_notify: IB_EVENT_COMM_EST says that a
+ * message came before the peer's last message of the handshake; -EISCONN: the connection stands
+ * already. Of other events than those two -EINVAL. */
 AV_EXPORT int rdma_notify(struct rdma_cm_id *id, enum ib_event_type event);
 
-/* Refuses a request or a response. Private data: at most 148 bytes, of datagram ids 136. */
-AV_EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, u8 private_data_len);
+/* Refuses a request or a response. Private data: at most 148 bytes, of datagram ids 136. `reason`:
+ * enum ib_cm_rej_reason, most often IB_CM_REJ_CONSUMER_DEFINED; datagram ids have none. */
+AV_EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, u8 private_data_len,
+			  u8 reason);
 
 /* Leaves a connection, or answers that the peer has left; the event is DISCONNECTED, then
- * TIMEWAIT_EXIT. */
+ * TIMEWAIT_EXIT. Of a request, a datagram id or one that listens on one device 0, and nothing
+ * happens. */
 AV_EXPORT int rdma_disconnect(struct rdma_cm_id *id);
+
+/* Joins a multicast group at an IPv4 or IPv6 address; the id is bound to a device, and no
+ * connection has begun. On RoCE nobody is asked: the MGID is the group's address (IPv4 mapped into
+ * IPv6). The event is MULTICAST_JOIN, with what a datagram to the group needs in param.ud, or
+ * MULTICAST_ERROR; `context` is param.ud.private_data in both. To receive, the consumer attaches a
+ * queue pair to ah_attr.grh.dgid by ib_attach_mcast, which tells the network;
+ * IB_SA_SEND_ONLY_FULL_MEMBER says that it will not. A group may be joined more than once. -EINVAL:
+ * no datagram id, a queue pair of rdma_create_qp, no group's address, or another join_state than
+ * that one and IB_SA_FULL_MEMBER. */
+AV_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, u8 join_state,
+				  void *context);
+
+/* Leaves a group, of several memberships the latest; none: nothing happens. An event that has not
+ * been told is not told any more. Waits for the handler that is told of the group, unless it is the
+ * caller. Queue pairs stay attached. */
+AV_EXPORT void rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr);
 
 /* Sets the traffic class of the paths that are resolved afterwards. Does not block. */
 AV_EXPORT void rdma_set_service_type(struct rdma_cm_id *id, int tos);
 
-/* Has the id share its port, before it is bound, with ids that do so too; listening needs the port
- * alone. */
+/* Has the id share its port, if this is set before it is bound, with ids that do so too; listening
+ * needs the port alone. -EINVAL: the id listens, or `reuse` is 0 and it has a port. */
 AV_EXPORT int rdma_set_reuseaddr(struct rdma_cm_id *id, int reuse);
 
-/* Says, before the id is bound, whether the wildcard of IPv6 leaves IPv4's addresses to others. */
+/* Says, before the id listens, whether the wildcard of IPv6 leaves IPv4's addresses to others. The
+ * port is taken for one family or both when the id is bound. */
 AV_EXPORT int rdma_set_afonly(struct rdma_cm_id *id, int afonly);
 
-/* Sets the Local ACK Timeout that rdma_init_qp_attr gives for RTS: 4.096 us << timeout, 0..31. */
+/* Sets the Local ACK Timeout that rdma_init_qp_attr gives for RTS: 4.096 us << timeout, of which
+ * the low 5 bits count. -EINVAL: not an id for RC. */
 AV_EXPORT int rdma_set_ack_timeout(struct rdma_cm_id *id, u8 timeout);
 
 #endif

@@ -54,7 +54,7 @@ struct ah_route {
 	union ibv_gid sender, receiver;
 	uint8_t traffic_class;
 	uint32_t flow_label;
-};
+} OWNED_BY(the caller);
 
 static void ah_map_ipv4(union ibv_gid *gid, const uint8_t *address)
 {

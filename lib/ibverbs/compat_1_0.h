@@ -28,23 +28,24 @@ struct old_device {
 	void *sysfs_ibdev;
 	struct ibv_device *real;
 	void *methods[2];
-};
+} FIXED;
 
 struct old_context {
-	struct old_device *device;
-	void (*methods[OLD_METHODS])(void);
-	int cmd_fd;
-	int async_fd;
-	int num_comp_vectors;
-	struct ibv_context *real;
-	struct list_head node; /* of the door: on compat_1_0.c's list of open contexts */
+	struct old_device *device FIXED;
+	void (*methods[OLD_METHODS])(void) FIXED;
+	int cmd_fd FIXED;
+	int async_fd FIXED;
+	int num_comp_vectors FIXED;
+	struct ibv_context *real FIXED;
+	/* of the door: on compat_1_0.c's list of open contexts */
+	struct list_head node OWNED_BY(old_lock);
 };
 
 struct old_pd {
 	struct old_context *context;
 	uint32_t handle;
 	struct ibv_pd *real;
-};
+} FIXED;
 
 struct old_mr {
 	struct old_context *context;
@@ -53,53 +54,53 @@ struct old_mr {
 	uint32_t lkey;
 	uint32_t rkey;
 	struct ibv_mr *real;
-};
+} FIXED;
 
 struct old_ah {
 	struct old_context *context;
 	struct old_pd *pd;
 	uint32_t handle;
 	struct ibv_ah *real;
-};
+} FIXED;
 
 struct old_cq {
-	struct old_context *context;
-	void *cq_context;
-	uint32_t handle;
-	int cqe;
+	struct old_context *context FIXED;
+	void *cq_context OWNED_BY(the application);
+	uint32_t handle FIXED;
+	int cqe OWNED_BY(the application);
 	pthread_mutex_t mutex OWNED_BY(the application);
-	pthread_cond_t cond;
-	uint32_t comp_events_completed;
-	uint32_t async_events_completed;
-	struct ibv_cq *real;
+	pthread_cond_t cond GUARDS_ITSELF;
+	uint32_t comp_events_completed OWNED_BY(whoever holds mutex);
+	uint32_t async_events_completed OWNED_BY(whoever holds mutex);
+	struct ibv_cq *real FIXED;
 };
 
 struct old_srq {
-	struct old_context *context;
-	void *srq_context;
-	struct old_pd *pd;
-	uint32_t handle;
+	struct old_context *context FIXED;
+	void *srq_context OWNED_BY(the application);
+	struct old_pd *pd FIXED;
+	uint32_t handle FIXED;
 	pthread_mutex_t mutex OWNED_BY(the application);
-	pthread_cond_t cond;
-	uint32_t events_completed;
-	struct ibv_srq *real;
+	pthread_cond_t cond GUARDS_ITSELF;
+	uint32_t events_completed OWNED_BY(whoever holds mutex);
+	struct ibv_srq *real FIXED;
 };
 
 struct old_qp {
-	struct old_context *context;
-	void *qp_context;
-	struct old_pd *pd;
-	struct old_cq *send_cq;
-	struct old_cq *recv_cq;
-	struct old_srq *srq;
-	uint32_t handle;
-	uint32_t qp_num;
-	enum ibv_qp_state state;
-	enum ibv_qp_type qp_type;
+	struct old_context *context FIXED;
+	void *qp_context OWNED_BY(the application);
+	struct old_pd *pd FIXED;
+	struct old_cq *send_cq FIXED;
+	struct old_cq *recv_cq FIXED;
+	struct old_srq *srq FIXED;
+	uint32_t handle FIXED;
+	uint32_t qp_num FIXED;
+	enum ibv_qp_state state OWNED_BY(the application);
+	enum ibv_qp_type qp_type FIXED;
 	pthread_mutex_t mutex OWNED_BY(the application);
-	pthread_cond_t cond;
-	uint32_t events_completed;
-	struct ibv_qp *real;
+	pthread_cond_t cond GUARDS_ITSELF;
+	uint32_t events_completed OWNED_BY(whoever holds mutex);
+	struct ibv_qp *real FIXED;
 };
 
 struct old_qp_init_attr {
@@ -110,7 +111,7 @@ struct old_qp_init_attr {
 	struct ibv_qp_cap cap;
 	enum ibv_qp_type qp_type;
 	int sq_sig_all;
-};
+} OWNED_BY(the application);
 
 struct old_send_wr {
 	struct old_send_wr *next;
@@ -137,14 +138,14 @@ struct old_send_wr {
 			uint32_t remote_qkey;
 		} ud;
 	} wr;
-};
+} OWNED_BY(the application);
 
 struct old_recv_wr {
 	struct old_recv_wr *next;
 	uint64_t wr_id;
 	struct ibv_sge *sg_list;
 	int num_sge;
-};
+} OWNED_BY(the application);
 
 /* compat_post.c: fills in the five methods. */
 void old_fill_methods(struct old_context *context);

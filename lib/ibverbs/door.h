@@ -51,17 +51,17 @@ static inline int door_minus_one(int error)
 /* ---- objects --------------------------------------------------------------------------------- */
 
 struct door_device {
-	struct ibv_device ibv;
+	struct ibv_device ibv FIXED;
 	/* zero: libmlx5 and other providers look here for operations of their own */
-	void *provider[6];
-	struct ib_device *ib;
+	void *provider[6] FIXED;
+	struct ib_device *ib FIXED;
 	/* A list of one that keeps `ib` alive; given back with the device. */
-	struct ib_device **held;
-	struct list_head node;
-	int refs;  /* lists and contexts that name it; device.c's lock */
-	int index; /* the result of ibv_get_device_index */
-	__be64 guid;
-	char sysfs[256];
+	struct ib_device **held FIXED;
+	struct list_head node OWNED_BY(device_lock);
+	int refs OWNED_BY(device_lock); /* lists and contexts that name it */
+	int index FIXED; /* the result of ibv_get_device_index */
+	__be64 guid FIXED;
+	char sysfs[256] FIXED;
 };
 
 /* The widest layout of any release: six operations that came after 44.0 in front. Clients find a
@@ -79,34 +79,37 @@ struct door_context {
 };
 
 struct door_td {
-	struct ibv_td ibv;
-	int users; /* parent domains; atomic */
+	struct ibv_td ibv FIXED;
+	int users ATOMIC_ONLY; /* parent domains */
 };
 
 struct door_pd {
-	struct ibv_pd ibv;
-	struct ib_pd *ib;
-	struct ib_uobject uobj;	   /* of a parent domain: a reference to the domain below it */
-	struct door_pd *parent;	   /* the domain below a parent domain; NULL: a plain domain */
-	struct door_td *td;	   /* of a parent domain, may be NULL */
-	int refs;		   /* itself and each object made with it; atomic */
+	struct ibv_pd ibv FIXED;
+	struct ib_pd *ib FIXED;
+	/* of a parent domain: a reference to the domain below it */
+	struct ib_uobject uobj GUARDS_ITSELF;
+	struct door_pd *parent FIXED; /* the domain below a parent domain; NULL: a plain domain */
+	struct door_td *td FIXED; /* of a parent domain, may be NULL */
+	/* itself and each object made with it */
+	int refs OWNED_BY(atomic operations once it is made);
 };
 
 struct door_mr {
-	struct ibv_mr ibv;
-	struct ib_mr *ib;
-	struct ib_uobject uobj;
+	struct ibv_mr ibv OWNED_BY(the application);
+	struct ib_mr *ib FIXED;
+	struct ib_uobject uobj GUARDS_ITSELF;
 };
 
 struct door_mw {
-	struct ibv_mw ibv;
-	struct ib_mw *ib;
-	struct ib_uobject uobj;
+	struct ibv_mw ibv OWNED_BY(the application);
+	struct ib_mw *ib FIXED;
+	struct ib_uobject uobj GUARDS_ITSELF;
 };
 
 struct door_channel {
-	struct ibv_comp_channel ibv;
-	struct channel *ch;
+	/* of it the count of CQs is the door's, under door_context.lock */
+	struct ibv_comp_channel ibv OWNED_BY(the application);
+	struct channel *ch FIXED;
 };
 
 struct door_cq {
@@ -125,10 +128,11 @@ struct door_cq {
 };
 
 struct door_srq {
-	struct ibv_srq ibv;
-	struct ib_srq *ib;
-	int (*post_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-	struct ib_uobject uobj;
+	struct ibv_srq ibv OWNED_BY(the application);
+	struct ib_srq *ib FIXED;
+	int (*post_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+		FIXED;
+	struct ib_uobject uobj GUARDS_ITSELF;
 };
 
 struct door_batch; /* wr.c: work requests under construction */
@@ -137,14 +141,14 @@ struct door_batch; /* wr.c: work requests under construction */
  * the door's fields in front, and the public structure's first field, `context`, which
  * ibv_post_send reads. */
 struct door_qp {
-	struct ibv_qp_cap cap CACHE_ALIGNED;
-	int sq_sig_all;
-	struct door_batch *batch; /* NULL: not created for ibv_wr_* */
-	struct ib_qp *ib;
-	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
-	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
-	struct ib_uobject uobj;
+	struct ibv_qp_cap cap CACHE_ALIGNED FIXED;
+	int sq_sig_all FIXED;
+	struct door_batch *batch FIXED; /* NULL: not created for ibv_wr_* */
+	struct ib_qp *ib FIXED;
+	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) FIXED;
+	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) FIXED;
+	struct ibv_qp_ex ex OWNED_BY(the application); /* begins with struct ibv_qp */
+	struct ib_uobject uobj GUARDS_ITSELF;
 };
 _Static_assert(offsetof(struct door_qp, ex.qp_base.context) + sizeof(void *) <= CACHE_LINE,
 	       "a post reads one line");

@@ -31,7 +31,7 @@ struct ibv_mr_init_attr {
 	int fd;
 	uint64_t fd_offset;
 	struct ibv_dmah *dmah;
-};
+} OWNED_BY(the caller);
 _Static_assert(offsetof(struct ibv_mr_init_attr, comp_mask) == 16 &&
 		       offsetof(struct ibv_mr_init_attr, addr) == 32 &&
 		       offsetof(struct ibv_mr_init_attr, dmah) == 56,
@@ -41,7 +41,7 @@ struct ibv_buf {
 	struct ibv_pd *pd;
 	void *addr;
 	size_t length, mapped;
-};
+} FIXED;
 
 AV_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 AV_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf);

@@ -12,7 +12,7 @@ static const struct rate_row {
 	enum ibv_rate rate;
 	int multiple;
 	int mbps;
-} rate_table[] = {
+} FIXED rate_table[] = {
 	/* clang-format off */
 	{ IBV_RATE_2_5_GBPS, 1, 2500 },
 	{ IBV_RATE_5_GBPS, 2, 5000 },

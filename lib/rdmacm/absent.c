@@ -1,7 +1,7 @@
 /* absent.c: calls that this library exports and does not have: each fails and says so.
  *
- * ENOSYS: rsockets, and what only a newer librdmacm has. EOPNOTSUPP: multicast groups, and extended
- * connection establishment, which no device here has (ibv_set_ece). docs/rdmacm.md lists them.
+ * ENOSYS: rsockets, and what only a newer librdmacm has. EOPNOTSUPP: extended connection
+ * establishment, which no device here has (ibv_set_ece). docs/rdmacm.md lists them.
  */
 #include <rdma/rsocket.h>
 
@@ -61,23 +61,6 @@ ABSENT_CALL(int, rdma_resolve_addrinfo, (struct rdma_cm_id *id, const char *node
 ABSENT_CALL(int, rdma_write_cm_event, (struct rdma_cm_id *id, enum rdma_cm_event_type event,
 				       int status, uint64_t arg))
 
-AV_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
-{
-	return door_result(-EOPNOTSUPP);
-}
-
-AV_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id,
-				     struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context)
-{
-	return door_result(-EOPNOTSUPP);
-}
-
-/* Nobody has joined one. */
-AV_EXPORT int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
-{
-	return door_result(-EADDRNOTAVAIL);
-}
-
 /* Options of no vendor are what every connection has. */
 AV_EXPORT int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
@@ -92,10 +75,4 @@ AV_EXPORT int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 		return door_result(-EINVAL);
 	*ece = (struct ibv_ece){ .vendor_id = 0 };
 	return 0;
-}
-
-AV_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data,
-			      uint8_t private_data_len)
-{
-	return rdma_reject(id, private_data, private_data_len);
 }

@@ -9,7 +9,7 @@
 #include "core/convert_attr.h"
 #include "door.h"
 
-AV_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+static struct rdma_event_channel *channel_create(bool one_id)
 {
 	struct door_channel *ch = calloc(1, sizeof(*ch));
 	int err = -ENOMEM;
@@ -23,7 +23,18 @@ AV_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 		return NULL;
 	}
 	ch->channel.fd = ucma_channel_fd(ch->ucma);
+	ch->one_id = one_id;
 	return &ch->channel;
+}
+
+AV_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	return channel_create(false);
+}
+
+struct rdma_event_channel *channel_of_one_id(void)
+{
+	return channel_create(true);
 }
 
 AV_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
@@ -66,12 +77,15 @@ static void channel_fill_ud(struct door_event *out, const struct ucma_event *in)
 	ib_convert_ah_attr(&in->ah, &ud->ah_attr);
 }
 
-/* The new id of a request. False: it could not be made, and the request is refused. */
-static bool channel_take_request(struct door_event *out, struct ucma_event *in)
+/* The new id of a request belongs to the channel that its event is taken from: where the listener
+ * is at this moment, rdma_migrate_id may just be changing. False: the id could not be made, and the
+ * request is refused. */
+static bool channel_take_request(struct rdma_event_channel *channel, struct door_event *out,
+				 struct ucma_event *in)
 {
 	struct door_id *listen = in->cookie;
-	struct door_id *id = id_new(listen->sync ? NULL : listen->id.channel, listen->id.context,
-				    listen->id.ps, listen->id.qp_type);
+	struct door_id *id = id_new(door_channel(channel)->one_id ? NULL : channel,
+				    listen->id.context, listen->id.ps, listen->id.qp_type);
 
 	if (id == NULL) {
 		ucma_destroy_id(in->id);
@@ -127,8 +141,25 @@ static void channel_take_step(struct door_event *out, enum rdma_cm_event_type er
 	out->event.status = err;
 }
 
+/* A group's event carries what the application gave when it joined. */
+static void channel_take_join(struct door_event *out, struct ucma_event *in)
+{
+	struct rdma_ud_param *ud = &out->event.param.ud;
+	int err;
+
+	ud->private_data = mcast_context(in->mcast_cookie);
+	if (out->event.event != RDMA_CM_EVENT_MULTICAST_JOIN)
+		return;
+	err = mcast_joined(door_id(out->event.id), in->mcast_cookie, &ud->ah_attr);
+	if (err == 0)
+		return;
+	out->event.event = RDMA_CM_EVENT_MULTICAST_ERROR;
+	out->event.status = err;
+}
+
 /* What the event does to its id. False: the application does not hear of it. */
-static bool channel_apply(struct door_event *out, struct ucma_event *in)
+static bool channel_apply(struct rdma_event_channel *channel, struct door_event *out,
+			  struct ucma_event *in)
 {
 	switch (out->event.event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -138,7 +169,7 @@ static bool channel_apply(struct door_event *out, struct ucma_event *in)
 		channel_take_step(out, RDMA_CM_EVENT_ROUTE_ERROR);
 		return true;
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		return channel_take_request(out, in);
+		return channel_take_request(channel, out, in);
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		channel_take_response(out);
 		return true;
@@ -148,22 +179,42 @@ static bool channel_apply(struct door_event *out, struct ucma_event *in)
 		return !door_id(out->event.id)->failed;
 	case RDMA_CM_EVENT_DISCONNECTED:
 		return !door_id(out->event.id)->failed;
+	case RDMA_CM_EVENT_MULTICAST_JOIN:
+	case RDMA_CM_EVENT_MULTICAST_ERROR:
+		channel_take_join(out, in);
+		return true;
 	default:
 		return true;
 	}
 }
 
-static bool channel_convert(struct door_event *out, struct ucma_event *in)
+static bool channel_convert(struct rdma_event_channel *channel, struct door_event *out,
+			    struct ucma_event *in)
 {
 	out->owner = in->owner;
+	out->mcast = in->mcast;
 	out->event.id = in->cookie;
+	if (in->cookie == NULL)
+		return false; /* of a request that another thread is just taking */
 	out->event.event = (enum rdma_cm_event_type)in->type;
 	out->event.status = in->status;
 	if (in->datagram)
 		channel_fill_ud(out, in);
 	else
 		channel_fill_conn(out, in);
-	return channel_apply(out, in);
+	return channel_apply(channel, out, in);
+}
+
+/* A thread that is cancelled while it waits leaves nothing behind. */
+static int channel_wait(struct rdma_event_channel *channel, struct door_event *out,
+			struct ucma_event *in)
+{
+	int err;
+
+	pthread_cleanup_push(free, out);
+	err = ucma_get_event(door_channel(channel)->ucma, in);
+	pthread_cleanup_pop(0);
+	return err;
 }
 
 AV_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
@@ -178,15 +229,15 @@ AV_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_
 	if (out == NULL)
 		return -1;
 	for (;;) {
-		err = ucma_get_event(door_channel(channel)->ucma, &in);
+		err = channel_wait(channel, out, &in);
 		if (err < 0) {
 			free(out);
 			return door_result(err);
 		}
-		if (channel_convert(out, &in))
+		if (channel_convert(channel, out, &in))
 			break;
 		memset(out, 0, sizeof(*out));
-		ucma_ack(in.owner);
+		ucma_ack(in.owner, in.mcast);
 	}
 	*event = &out->event;
 	return 0;
@@ -194,10 +245,12 @@ AV_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_
 
 AV_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
+	struct door_event *e = (struct door_event *)event;
+
 	if (event == NULL)
 		return door_result(-EINVAL);
-	ucma_ack(((struct door_event *)event)->owner);
-	free(event);
+	ucma_ack(e->owner, e->mcast);
+	free(e);
 	return 0;
 }
 

@@ -2,6 +2,9 @@
  * In:    the application's calls           Out: the RDMA CM's, transitions of the id's queue pair
  * Runs:  the application's threads         Locks: none
  */
+#include <rdma/ib_cm.h>
+#include <string.h>
+
 #include "door.h"
 
 enum { CONNECT_RETRIES = 7 };
@@ -16,7 +19,7 @@ static struct ucma_conn connect_param(const struct door_id *id, const struct rdm
 
 	if (param != NULL) {
 		conn.private_data = param->private_data;
-		conn.private_data_len = param->private_data_len;
+		conn.private_data_len = param->private_data != NULL ? param->private_data_len : 0;
 		conn.flow_control = param->flow_control;
 		conn.retry_count = param->retry_count;
 		conn.rnr_retry_count = param->rnr_retry_count;
@@ -30,72 +33,84 @@ static struct ucma_conn connect_param(const struct door_id *id, const struct rdm
 	return conn;
 }
 
-/* A depth that the application leaves open is the most that can be; one beyond the device's own is
- * refused. */
-static int connect_depth(bool open, u8 wanted, u8 most, u8 *out)
+/* Of the TCP port space a depth beyond the device's own is refused, and an id without a queue pair
+ * needs parameters that say which. */
+static int connect_check(const struct door_id *id, const struct rdma_conn_param *param)
 {
-	if (!open && wanted > most)
+	if (id->device == NULL || (param == NULL && id->id.qp == NULL && id->id.ps == RDMA_PS_TCP))
 		return -EINVAL;
-	*out = open ? most : wanted;
+	if (param == NULL || id->id.ps != RDMA_PS_TCP)
+		return 0;
+	if (param->initiator_depth != RDMA_MAX_INIT_DEPTH &&
+	    param->initiator_depth > id->device->max_initiator_depth)
+		return -EINVAL;
+	if (param->responder_resources != RDMA_MAX_RESP_RES &&
+	    param->responder_resources > id->device->max_responder_resources)
+		return -EINVAL;
 	return 0;
 }
 
-static int connect_depths(struct door_id *id, const struct rdma_conn_param *param, u8 most_init,
-			  u8 most_resp)
+/* A depth that the application leaves open is the most that can be. */
+static void connect_depths(struct door_id *id, const struct rdma_conn_param *param, u8 most_init,
+			   u8 most_resp)
 {
 	bool open_init = param == NULL || param->initiator_depth == RDMA_MAX_INIT_DEPTH;
 	bool open_resp = param == NULL || param->responder_resources == RDMA_MAX_RESP_RES;
-	int err = connect_depth(open_init, open_init ? 0 : param->initiator_depth, most_init,
-				&id->initiator_depth);
 
-	if (err < 0)
-		return err;
-	return connect_depth(open_resp, open_resp ? 0 : param->responder_resources, most_resp,
-			     &id->responder_resources);
+	id->initiator_depth = open_init ? most_init : param->initiator_depth;
+	id->responder_resources = open_resp ? most_resp : param->responder_resources;
+}
+
+/* Puts the data of rdma_create_ep in front of the application's, in `room`. */
+static int connect_add_data(const struct door_id *id, struct ucma_conn *conn,
+			    u8 room[UCMA_PRIVATE_DATA])
+{
+	u32 len = (u32)id->connect_len + conn->private_data_len;
+
+	if (id->connect_len == 0)
+		return 0;
+	if (len > UINT8_MAX)
+		return -EINVAL;
+	memcpy(room, id->connect_data, id->connect_len);
+	if (conn->private_data_len > 0)
+		memcpy(room + id->connect_len, conn->private_data, conn->private_data_len);
+	conn->private_data = room;
+	conn->private_data_len = (u8)len;
+	return 0;
 }
 
 AV_EXPORT int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
 {
 	struct door_id *id = door_id(cm_id);
+	u8 data[UCMA_PRIVATE_DATA];
 	struct ucma_conn conn;
-	int err;
+	int err = connect_check(id, conn_param);
 
-	if (id->device == NULL)
-		return door_result(-EINVAL);
-	err = connect_depths(id, conn_param, id->device->max_initiator_depth,
-			     id->device->max_responder_resources);
 	if (err < 0)
 		return door_result(err);
+	connect_depths(id, conn_param, id->device->max_initiator_depth,
+		       id->device->max_responder_resources);
 	conn = connect_param(id, conn_param);
-	err = ucma_connect(id->ucma, &conn);
-	return err < 0 ? door_result(err) : id_complete(id);
-}
-
-/* Of a request: no more than the peer asked for, where the application leaves it open. */
-static int accept_depths(struct door_id *id, const struct rdma_conn_param *param)
-{
-	u8 init = id->initiator_depth, resp = id->responder_resources;
-	int err = connect_depths(id, param, id->device->max_initiator_depth,
-				 id->device->max_responder_resources);
-
+	err = connect_add_data(id, &conn, data);
+	if (err == 0)
+		err = ucma_connect(id->ucma, &conn);
 	if (err < 0)
-		return err;
-	if (param == NULL || param->initiator_depth == RDMA_MAX_INIT_DEPTH)
-		id->initiator_depth = MIN(id->initiator_depth, init);
-	if (param == NULL || param->responder_resources == RDMA_MAX_RESP_RES)
-		id->responder_resources = MIN(id->responder_resources, resp);
-	return 0;
+		return door_result(err);
+	id->connect_len = 0;
+	return id_complete(id);
 }
 
 static int accept_prepare(struct door_id *id, const struct rdma_conn_param *param)
 {
-	int err;
+	int err = connect_check(id, param);
 
-	if (id->device == NULL)
+	if (err < 0 || (param == NULL && id->id.qp == NULL))
 		return -EINVAL;
-	err = accept_depths(id, param);
-	if (err < 0 || id->id.qp == NULL || id->id.qp_type == IBV_QPT_UD)
-		return err;
+	/* what is left open is no more than the peer asked for */
+	connect_depths(id, param, MIN(id->initiator_depth, id->device->max_initiator_depth),
+		       MIN(id->responder_resources, id->device->max_responder_resources));
+	if (id->id.qp == NULL || id->id.qp_type == IBV_QPT_UD)
+		return 0;
 	err = qp_to_rtr(id, id->responder_resources);
 	return err < 0 ? err : qp_to_rts(id, id->initiator_depth);
 }
@@ -106,15 +121,21 @@ AV_EXPORT int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn
 	int err = accept_prepare(id, conn_param);
 	struct ucma_conn conn;
 
-	if (err == 0) {
-		conn = connect_param(id, conn_param);
-		err = ucma_accept(id->ucma, &conn);
-	}
+	if (err < 0)
+		return door_result(err);
+	conn = connect_param(id, conn_param);
+	err = ucma_accept(id->ucma, &conn);
 	if (err < 0) {
 		(void)qp_to_err(id);
 		return door_result(err);
 	}
-	return cm_id->qp_type == IBV_QPT_UD ? 0 : id_complete(id);
+	if (cm_id->qp_type != IBV_QPT_UD)
+		return id_complete(id);
+	if (id->sync && cm_id->event != NULL)
+		rdma_ack_cm_event(cm_id->event);
+	if (id->sync)
+		cm_id->event = NULL;
+	return 0;
 }
 
 AV_EXPORT int rdma_establish(struct rdma_cm_id *id)
@@ -124,9 +145,23 @@ AV_EXPORT int rdma_establish(struct rdma_cm_id *id)
 	return door_result(ucma_accept(door_id(id)->ucma, NULL));
 }
 
+static int reject(struct rdma_cm_id *id, const void *private_data, u8 length, u8 reason)
+{
+	u8 len = private_data != NULL ? length : 0;
+
+	return door_result(ucma_reject(door_id(id)->ucma, private_data, len, reason));
+}
+
 AV_EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
-	return door_result(ucma_reject(door_id(id)->ucma, private_data, private_data_len));
+	return reject(id, private_data, private_data_len, IB_CM_REJ_CONSUMER_DEFINED);
+}
+
+/* The peer's options of a vendor are not what this side can do. */
+AV_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data,
+			      uint8_t private_data_len)
+{
+	return reject(id, private_data, private_data_len, IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED);
 }
 
 AV_EXPORT int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
@@ -137,7 +172,7 @@ AV_EXPORT int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 AV_EXPORT int rdma_disconnect(struct rdma_cm_id *cm_id)
 {
 	struct door_id *id = door_id(cm_id);
-	int err = qp_to_err(id);
+	int err = cm_id->verbs == NULL ? -EINVAL : qp_to_err(id);
 
 	if (err == 0)
 		err = ucma_disconnect(id->ucma);

@@ -1,4 +1,5 @@
-/* device.c: the devices as librdmacm opens them: each once, for the life of the library.
+/* device.c: the devices as librdmacm opens them: each once, for the life of the library. One that
+ * goes and comes again is another device.
  * In:    libibverbs' list of devices      Out: contexts, domains
  * Runs:  the application's threads        Locks: door_devices.lock, held across opening
  */
@@ -20,10 +21,19 @@ static void device_begin(void) REQUIRES(door_devices.lock)
 	door_devices.begun = true;
 }
 
-static struct door_device *device_find(const char *name) REQUIRES(door_devices.lock)
+static struct door_device *device_find(u32 number) REQUIRES(door_devices.lock)
 {
 	list_for_each(d, &door_devices.open, struct door_device, node)
-		if (strcmp(ibv_get_device_name(d->verbs->device), name) == 0)
+		if (d->number == number)
+			return d;
+	return NULL;
+}
+
+static struct door_device *device_find_opened(const struct ibv_device *ibv)
+	REQUIRES(door_devices.lock)
+{
+	list_for_each(d, &door_devices.open, struct door_device, node)
+		if (d->verbs->device == ibv)
 			return d;
 	return NULL;
 }
@@ -60,7 +70,18 @@ static int device_make(struct ibv_device *ibv, struct door_device **out) REQUIRE
 	return 0;
 }
 
-static int device_open_new(const char *name, struct door_device **out) REQUIRES(door_devices.lock)
+static int device_take(struct ibv_device *ibv, struct door_device **out) REQUIRES(door_devices.lock)
+{
+	struct door_device *d = device_find_opened(ibv);
+
+	if (d == NULL)
+		return device_make(ibv, out);
+	*out = d;
+	return 0;
+}
+
+static int device_take_named(const char *name, struct door_device **out)
+	REQUIRES(door_devices.lock)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	int err = -ENODEV;
@@ -69,21 +90,23 @@ static int device_open_new(const char *name, struct door_device **out) REQUIRES(
 		return -errno;
 	for (int i = 0; list[i] != NULL && err == -ENODEV; i++)
 		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
-			err = device_make(list[i], out);
+			err = device_take(list[i], out);
 	ibv_free_device_list(list);
 	return err;
 }
 
-int device_open(const char *name, struct door_device **out)
+int device_open(const char *name, u32 number, struct door_device **out)
 {
 	struct door_device *d;
 	int err = 0;
 
 	lock_acquire(&door_devices.lock);
 	device_begin();
-	d = device_find(name);
+	d = device_find(number);
 	if (d == NULL)
-		err = device_open_new(name, &d);
+		err = device_take_named(name, &d);
+	if (err == 0)
+		d->number = number;
 	lock_release(&door_devices.lock);
 	if (err == 0)
 		*out = d;
@@ -108,9 +131,12 @@ static int device_open_all(struct ibv_device **list, struct ibv_context **out)
 	struct door_device *d;
 	int count = 0;
 
+	lock_acquire(&door_devices.lock);
+	device_begin();
 	for (int i = 0; list[i] != NULL; i++)
-		if (device_open(ibv_get_device_name(list[i]), &d) == 0)
+		if (device_take(list[i], &d) == 0)
 			out[count++] = d->verbs;
+	lock_release(&door_devices.lock);
 	return count;
 }
 

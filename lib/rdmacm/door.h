@@ -17,6 +17,7 @@
 struct door_device {
 	struct list_head node OWNED_BY(door_devices.lock);
 	struct ibv_context *verbs FIXED;
+	u32 number OWNED_BY(door_devices.lock); /* the RDMA CM's; 0: not known yet */
 	struct ibv_pd *pd OWNED_BY(door_devices.lock); /* for who brings none; made on demand */
 	u8 max_initiator_depth FIXED;
 	u8 max_responder_resources FIXED;
@@ -25,6 +26,13 @@ struct door_device {
 struct door_channel {
 	struct rdma_event_channel channel FIXED; /* first */
 	struct ucma_channel *ucma FIXED;
+	bool one_id FIXED; /* it is a synchronous id's own */
+};
+
+/* The groups that an id has joined: threads that take events and others meet here. */
+struct door_groups {
+	struct lock lock;
+	struct list_head list GUARDED_BY(lock); /* struct door_mcast, oldest first */
 };
 
 /* One thread at a time changes an id; the application sees to that, as it must with Debian's. */
@@ -38,12 +46,16 @@ struct door_id {
 	bool own_queues;   /* CQs and their channels were made by rdma_create_qp */
 	u8 initiator_depth, responder_resources;
 	struct ibv_qp_init_attr *init; /* rdma_create_ep: for the ids of requests */
+	void *connect_data;	       /* rdma_create_ep: goes before the private data */
+	u8 connect_len;
+	struct door_groups groups;
 } OWNED_BY(the application);
 
 /* What an event that the application holds is made of. */
 struct door_event {
 	struct rdma_cm_event event; /* first */
 	struct ucma_id *owner;	    /* who waits for its acknowledgement */
+	struct ucma_mcast *mcast;   /* likewise; NULL: it is about no group */
 	u8 data[UCMA_PRIVATE_DATA];
 } OWNED_BY(the application);
 
@@ -67,16 +79,24 @@ static inline int door_result(int error)
 }
 
 /* ---- device.c ---- */
-/* The opened device of a name. 0 or a negative errno. */
-int device_open(const char *name, struct door_device **out);
+/* The opened device of a name and the RDMA CM's number, which tells it from one of the same name
+ * that has gone. 0 or a negative errno. */
+int device_open(const char *name, u32 number, struct door_device **out);
 /* The device's own domain. NULL: errno says why. */
 struct ibv_pd *device_pd(struct door_device *d);
+
+/* ---- channel.c ---- */
+/* The channel of a synchronous id: its requests get channels of their own. NULL: errno says why. */
+struct rdma_event_channel *channel_of_one_id(void);
 
 /* ---- id.c ---- */
 /* An id without one of the CM; `channel` NULL: a synchronous one with a channel of its own. NULL:
  * errno says why. */
 struct door_id *id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
 		       enum ibv_qp_type qp_type);
+/* As rdma_create_id, for queue pairs of a type. */
+int id_create(struct rdma_event_channel *channel, struct rdma_cm_id **out, void *context,
+	      enum rdma_port_space ps, enum ibv_qp_type qp_type);
 /* Frees what id_new made. */
 void id_free(struct door_id *id);
 /* Copies what the CM knows of the id to the public fields. 0 or a negative errno. */
@@ -84,6 +104,19 @@ int id_query(struct door_id *id);
 /* Of a synchronous id: waits for the event of the call that has begun, and says its result as -1
  * and errno. Of others 0 at once. */
 int id_complete(struct door_id *id);
+
+/* ---- mcast.c ---- */
+struct door_mcast;
+/* A new id has joined none. */
+void mcast_init(struct door_id *id);
+/* What the application gave when it joined. */
+void *mcast_context(const struct door_mcast *m);
+/* The id has joined a group at `ah`: attaches the id's queue pair. 0 or a negative errno. */
+int mcast_joined(struct door_id *id, struct door_mcast *m, const struct ibv_ah_attr *ah);
+/* The queue pair comes to its end. */
+void mcast_detach_all(struct door_id *id);
+/* The RDMA CM's id has come to its end, and its memberships with it. */
+void mcast_free_all(struct door_id *id);
 
 /* ---- qp.c: 0 or a negative errno ---- */
 int qp_to_rtr(struct door_id *id, u8 responder_resources);

@@ -14,36 +14,49 @@ enum { ENDPOINT_TIMEOUT_MS = 2000 };
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static int info_port_space(const struct rdma_addrinfo *hints)
+static int info_socktype(int qp_type)
 {
-	if (hints != NULL && hints->ai_port_space != 0)
-		return hints->ai_port_space;
-	return hints != NULL && hints->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
+	switch (qp_type) {
+	case IBV_QPT_RC:
+	case IBV_QPT_UC:
+	case IBV_QPT_XRC_SEND:
+	case IBV_QPT_XRC_RECV:
+		return SOCK_STREAM;
+	case IBV_QPT_UD:
+		return SOCK_DGRAM;
+	default:
+		return 0;
+	}
 }
 
-static int info_qp_type(const struct rdma_addrinfo *hints)
+static int info_protocol(int port_space, int socktype)
 {
-	if (hints != NULL && hints->ai_qp_type != 0)
-		return hints->ai_qp_type;
-	return info_port_space(hints) == RDMA_PS_UDP || info_port_space(hints) == RDMA_PS_IPOIB
-		       ? IBV_QPT_UD
-		       : IBV_QPT_RC;
+	switch (port_space) {
+	case RDMA_PS_TCP:
+		return IPPROTO_TCP;
+	case RDMA_PS_UDP:
+	case RDMA_PS_IPOIB:
+		return IPPROTO_UDP;
+	case RDMA_PS_IB:
+		if (socktype == SOCK_STREAM)
+			return IPPROTO_TCP;
+		return socktype == SOCK_DGRAM ? IPPROTO_UDP : 0;
+	default:
+		return 0;
+	}
 }
 
+/* What the resolver is asked for. The family counts whether RAI_FAMILY is set or not. */
 static struct addrinfo info_hints(const struct rdma_addrinfo *hints)
 {
-	struct addrinfo ai = { .ai_socktype = SOCK_STREAM };
+	struct addrinfo ai = { .ai_family = hints->ai_family };
 
-	if (info_qp_type(hints) == IBV_QPT_UD)
-		ai.ai_socktype = SOCK_DGRAM;
-	if (hints == NULL)
-		return ai;
+	ai.ai_socktype = info_socktype(hints->ai_qp_type);
+	ai.ai_protocol = info_protocol(hints->ai_port_space, ai.ai_socktype);
 	if (hints->ai_flags & RAI_PASSIVE)
 		ai.ai_flags |= AI_PASSIVE;
 	if (hints->ai_flags & RAI_NUMERICHOST)
 		ai.ai_flags |= AI_NUMERICHOST;
-	if (hints->ai_flags & RAI_FAMILY)
-		ai.ai_family = hints->ai_family;
 	return ai;
 }
 
@@ -68,74 +81,92 @@ static int info_take_source(struct rdma_addrinfo *rai, const struct rdma_addrinf
 	return 0;
 }
 
-static int info_take(struct rdma_addrinfo *rai, const struct addrinfo *ai, bool passive)
+static int info_qp_type(const struct addrinfo *ai)
+{
+	if (ai->ai_socktype == SOCK_STREAM)
+		return IBV_QPT_RC;
+	return ai->ai_socktype == SOCK_DGRAM ? IBV_QPT_UD : 0;
+}
+
+static int info_port_space(const struct addrinfo *ai)
+{
+	if (ai->ai_protocol == IPPROTO_TCP)
+		return RDMA_PS_TCP;
+	return ai->ai_protocol == IPPROTO_UDP ? RDMA_PS_UDP : 0;
+}
+
+static int info_take(struct rdma_addrinfo *rai, const struct addrinfo *ai,
+		     const struct rdma_addrinfo *hints)
 {
 	struct sockaddr *copy = info_copy(ai->ai_addr, ai->ai_addrlen);
-	char *name = ai->ai_canonname != NULL ? strdup(ai->ai_canonname) : NULL;
 
-	if (copy == NULL) {
-		free(name);
+	if (copy == NULL)
 		return -ENOMEM;
-	}
 	rai->ai_family = ai->ai_family;
-	if (passive) {
+	rai->ai_qp_type = hints->ai_qp_type != 0 ? hints->ai_qp_type : info_qp_type(ai);
+	rai->ai_port_space = hints->ai_port_space != 0 ? hints->ai_port_space : info_port_space(ai);
+	if (hints->ai_flags & RAI_PASSIVE) {
+		rai->ai_flags = RAI_PASSIVE;
 		rai->ai_src_addr = copy;
 		rai->ai_src_len = ai->ai_addrlen;
-		rai->ai_src_canonname = name;
 	} else {
 		rai->ai_dst_addr = copy;
 		rai->ai_dst_len = ai->ai_addrlen;
-		rai->ai_dst_canonname = name;
 	}
 	return 0;
 }
 
-static int info_make(const struct addrinfo *ai, const struct rdma_addrinfo *hints,
-		     struct rdma_addrinfo **out)
+/* Addresses that are known already. */
+static int info_take_hints(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints)
 {
-	struct rdma_addrinfo *rai = calloc(1, sizeof(*rai));
-	bool passive = hints != NULL && (hints->ai_flags & RAI_PASSIVE);
-	int err;
-
-	if (rai == NULL)
-		return -ENOMEM;
-	rai->ai_flags = hints != NULL ? hints->ai_flags : 0;
-	rai->ai_port_space = info_port_space(hints);
-	rai->ai_qp_type = info_qp_type(hints);
-	err = info_take(rai, ai, passive);
-	if (err == 0)
-		err = info_take_source(rai, hints);
-	if (err < 0)
-		rdma_freeaddrinfo(rai);
-	else
-		*out = rai;
-	return err;
+	rai->ai_flags = hints->ai_flags;
+	rai->ai_family = hints->ai_family;
+	rai->ai_qp_type = hints->ai_qp_type;
+	rai->ai_port_space = hints->ai_port_space;
+	if (hints->ai_dst_len == 0)
+		return 0;
+	rai->ai_dst_addr = info_copy(hints->ai_dst_addr, hints->ai_dst_len);
+	rai->ai_dst_len = hints->ai_dst_len;
+	return rai->ai_dst_addr != NULL ? 0 : -ENOMEM;
 }
 
-/* What the resolver says, as rdma_getaddrinfo tells it: a value of EAI_*, or -1 and errno. */
+/* The first that the resolver has, as rdma-core takes it: 0, a value of EAI_*, or -1 and errno. */
+static int info_resolve(struct rdma_addrinfo *rai, const char *node, const char *service,
+			const struct rdma_addrinfo *hints)
+{
+	static const struct rdma_addrinfo none;
+	struct addrinfo want = info_hints(hints != NULL ? hints : &none), *list;
+	int err = getaddrinfo(node, service, hints != NULL ? &want : NULL, &list);
+
+	if (err != 0)
+		return err;
+	err = info_take(rai, list, hints != NULL ? hints : &none);
+	freeaddrinfo(list);
+	return door_result(err);
+}
+
 AV_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 			       const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {
-	struct addrinfo want = info_hints(hints), *list, *ai;
-	int err;
+	struct rdma_addrinfo *rai;
+	int result;
 
-	if (node == NULL && service == NULL && (hints == NULL || hints->ai_dst_len == 0))
+	if (node == NULL && service == NULL && hints == NULL)
 		return door_result(-EINVAL);
-	if (node == NULL && service == NULL) {
-		/* addresses that are known already */
-		struct addrinfo given = { .ai_family = hints->ai_dst_addr->sa_family,
-					  .ai_addr = hints->ai_dst_addr,
-					  .ai_addrlen = hints->ai_dst_len };
-
-		return door_result(info_make(&given, hints, res));
-	}
-	err = getaddrinfo(node, service, &want, &list);
-	if (err != 0)
-		return err;
-	ai = list;
-	err = info_make(ai, hints, res);
-	freeaddrinfo(list);
-	return door_result(err);
+	rai = calloc(1, sizeof(*rai));
+	if (rai == NULL)
+		return -1;
+	if (node != NULL || service != NULL)
+		result = info_resolve(rai, node, service, hints);
+	else
+		result = door_result(info_take_hints(rai, hints));
+	if (result == 0)
+		result = door_result(info_take_source(rai, hints));
+	if (result == 0)
+		*res = rai;
+	else
+		rdma_freeaddrinfo(rai);
+	return result;
 }
 
 AV_EXPORT void rdma_freeaddrinfo(struct rdma_addrinfo *res)
@@ -176,12 +207,38 @@ static int endpoint_bind(struct rdma_cm_id *id, const struct rdma_addrinfo *res,
 	return 0;
 }
 
+/* The path that the caller knows already, or the one that the CM finds. */
+static int endpoint_route(struct rdma_cm_id *id, const struct rdma_addrinfo *res)
+{
+	if (res->ai_route_len == 0)
+		return rdma_resolve_route(id, ENDPOINT_TIMEOUT_MS);
+	if (rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, res->ai_route,
+			    res->ai_route_len) != 0)
+		return -1;
+	return id_complete(door_id(id));
+}
+
+/* Goes in front of the private data of the request. */
+static int endpoint_keep_data(struct door_id *id, const struct rdma_addrinfo *res)
+{
+	if (res->ai_connect_len == 0)
+		return 0;
+	if (res->ai_connect_len > UINT8_MAX)
+		return door_result(-EINVAL);
+	id->connect_data = malloc(res->ai_connect_len);
+	if (id->connect_data == NULL)
+		return -1;
+	memcpy(id->connect_data, res->ai_connect, res->ai_connect_len);
+	id->connect_len = (u8)res->ai_connect_len;
+	return 0;
+}
+
 static int endpoint_resolve(struct rdma_cm_id *id, const struct rdma_addrinfo *res,
 			    struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
 	if (rdma_resolve_addr(id, res->ai_src_addr, res->ai_dst_addr, ENDPOINT_TIMEOUT_MS) != 0)
 		return -1;
-	if (rdma_resolve_route(id, ENDPOINT_TIMEOUT_MS) != 0)
+	if (endpoint_route(id, res) != 0 || endpoint_keep_data(door_id(id), res) != 0)
 		return -1;
 	if (init == NULL)
 		return 0;
@@ -195,9 +252,9 @@ AV_EXPORT int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, 
 	struct rdma_cm_id *made;
 	int result;
 
-	if (rdma_create_id(NULL, &made, NULL, (enum rdma_port_space)res->ai_port_space) != 0)
+	if (id_create(NULL, &made, NULL, (enum rdma_port_space)res->ai_port_space,
+		      (enum ibv_qp_type)res->ai_qp_type) != 0)
 		return -1;
-	made->qp_type = (enum ibv_qp_type)res->ai_qp_type;
 	if (res->ai_flags & RAI_PASSIVE)
 		result = endpoint_bind(made, res, pd, qp_init_attr);
 	else

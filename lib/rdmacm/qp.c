@@ -90,7 +90,7 @@ AV_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr,
 	struct ib_qp_attr ib;
 	int err;
 
-	if (attr == NULL || attr_mask == NULL)
+	if (attr == NULL || attr_mask == NULL || (unsigned)attr->qp_state > IBV_QPS_ERR)
 		return door_result(-EINVAL);
 	memset(&ib, 0, sizeof(ib));
 	ib.qp_state = (enum ib_qp_state)attr->qp_state;
@@ -162,7 +162,9 @@ static int cq_fill(struct door_id *id, struct ibv_qp_init_attr_ex *init)
 
 static int qp_check(struct door_id *id, struct ibv_qp_init_attr_ex *init)
 {
-	if (id->id.qp != NULL || id->device == NULL)
+	const struct rdma_cm_id *cm = &id->id;
+
+	if (cm->qp != NULL || id->device == NULL)
 		return -EINVAL;
 	if (!(init->comp_mask & IBV_QP_INIT_ATTR_PD) || init->pd == NULL) {
 		init->pd = id->id.pd;
@@ -172,8 +174,11 @@ static int qp_check(struct door_id *id, struct ibv_qp_init_attr_ex *init)
 		return -ENOMEM;
 	if (init->pd->context != id->id.verbs)
 		return -EINVAL;
+	if ((cm->recv_cq != NULL && init->recv_cq != NULL && init->recv_cq != cm->recv_cq) ||
+	    (cm->send_cq != NULL && init->send_cq != NULL && init->send_cq != cm->send_cq))
+		return -EINVAL;
 	if (init->srq == NULL)
-		init->srq = id->id.srq;
+		init->srq = cm->srq;
 	return 0;
 }
 
@@ -230,8 +235,10 @@ AV_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 AV_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 {
-	if (id->qp != NULL)
+	if (id->qp != NULL) {
+		mcast_detach_all(door_id(id));
 		ibv_destroy_qp(id->qp);
+	}
 	id->qp = NULL;
 	cq_end_own(door_id(id));
 }
@@ -240,13 +247,11 @@ AV_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 
 AV_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 {
-	bool basic = !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) ||
-		     attr->srq_type == IBV_SRQT_BASIC;
 	struct ibv_srq *srq;
 
-	if (id->srq != NULL || id->verbs == NULL)
+	if (id->srq != NULL || id->verbs == NULL || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
 		return door_result(-EINVAL);
-	if (!basic)
+	if (attr->srq_type == IBV_SRQT_XRC)
 		return door_result(-EOPNOTSUPP); /* the verbs have no XRC yet */
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || attr->pd == NULL) {
 		attr->pd = id->pd;
@@ -255,7 +260,8 @@ AV_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr
 	srq = ibv_create_srq_ex(id->verbs, attr);
 	if (srq == NULL)
 		return -1;
-	id->pd = attr->pd;
+	if (id->pd == NULL)
+		id->pd = attr->pd;
 	id->srq = srq;
 	return 0;
 }
@@ -267,8 +273,9 @@ AV_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 	memset(&ex, 0, sizeof(ex));
 	memcpy(&ex, attr, sizeof(*attr));
-	ex.comp_mask = IBV_SRQ_INIT_ATTR_PD;
-	ex.pd = pd != NULL ? pd : id->pd;
+	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+	ex.srq_type = IBV_SRQT_BASIC;
+	ex.pd = pd;
 	if (rdma_create_srq_ex(id, &ex) != 0)
 		return -1;
 	memcpy(attr, &ex, sizeof(*attr));

@@ -14,9 +14,9 @@
 #define CACHE_LINE 64
 #define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE)))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
-/* A rarer way, whose registers and stack the usual one shall not pay for. */
+/* A slow path: the fast path shall not pay for its registers and stack. */
 #define NOINLINE __attribute__((noinline))
-/* The usual way, in one piece whoever else calls it. */
+/* The fast path: one piece of code even if it has other callers. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -35,13 +35,13 @@ extern struct access_rule only_atomic;
  * name it. */
 #define GUARDED_BY(l) TSA(guarded_by(&l))
 #define PT_GUARDED_BY(l) TSA(pt_guarded_by(&l))
-/* What no single lock of the same struct guards (docs/locking.md). scripts/check wants one of all
- * these marks at each field of a struct, or behind its closing brace for all of them.
+/* Marks of fields that no single lock of the same struct guards (docs/locking.md). scripts/check
+ * requires a mark at each field of a struct, or one behind its closing brace for all of them.
  * ATOMIC_ONLY: touched by atomic operations only; clang refuses anything else.
  * FIXED: set before anybody else sees the object, and never again.
  * WRITTEN_UNDER: written under all of these locks, so that each of them is enough for reading.
  * OWNED_BY: one thread at a time has it: under a lock of another struct, named struct.lock, or by
- * being who it says.
+ * being the thread that the mark names.
  * GUARDS_ITSELF: its type's own functions see to that.
  * At a lock, ONE_AT_A_TIME: it guards what its section does, and no field. */
 #define ATOMIC_ONLY TSA(guarded_by(&only_atomic))

@@ -10,13 +10,13 @@
 #include "base/lock.h"
 
 struct cond {
-	u32 turn;     /* the futex: changes with every wake that found a sleeper */
-	u32 sleepers; /* threads inside cond_wait; the lock's */
+	u32 turn ATOMIC_ONLY; /* the futex: changes with every wake that found a sleeper */
+	u32 sleepers OWNED_BY(the lock of cond_wait); /* threads inside it */
 };
 
 /* Lets go of `l`, sleeps until cond_wake (or for no reason), takes `l` again. May block. */
 void cond_wait(struct cond *c, struct lock *l) REQUIRES(l);
-/* Wakes every sleeper. Call with the lock held: then the object may be freed by whom it wakes.
+/* Wakes every sleeper. Call with the lock held: then a thread that it wakes may free the object.
  * Never blocks. */
 void cond_wake(struct cond *c);
 

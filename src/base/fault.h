@@ -18,8 +18,8 @@
 
 /* Installs the handlers, once. From then on the functions below survive. Blocks (bounded). */
 void fault_guard(void);
-/* What sigaction(2) does for SIGSEGV or SIGBUS, as the program sees it: our handlers stay first and
- * hand over to the program's. -1 and errno. */
+/* As sigaction(2) for SIGSEGV or SIGBUS in the program's eyes: our handlers stay first and hand
+ * over to the program's. -1 and errno. */
 int fault_program_action(int number, const struct sigaction *act, struct sigaction *old);
 /* The set of signals that threads of ours block: all but those two. */
 void fault_block_others(sigset_t *before);
@@ -53,7 +53,7 @@ static inline bool MUST_CHECK fault_small_copy(void *to, const void *from, u32 n
 
 #else
 
-/* What a label leads to is no fast path; clang knows no such attribute of a label. */
+/* Code behind such a label is a slow path; clang knows no such attribute of a label. */
 #ifdef __clang__
 #define FAULT_COLD
 #else

@@ -10,11 +10,11 @@
 
 #include <setjmp.h>
 
-/* What this thread touches while `back` is not NULL. */
+/* The memory that this thread touches while `back` is not NULL. */
 struct fault_touch {
 	sigjmp_buf *back;
 	u64 to, from, n;
-};
+} OWNED_BY(its thread and the signal handlers in it);
 
 static __thread volatile struct fault_touch fault_touching;
 

@@ -1,11 +1,12 @@
 /* fault_signal.c: the handler of SIGSEGV and SIGBUS, and the program's own behind it.
  *
  * In:    faults    Out: a copy of ours that goes on with -EFAULT, or what the program wants done
- * Runs:  in a signal handler, and whoever calls sigaction    Locks: none: a handler may interrupt
+ * Runs:  in a signal handler, and in callers of sigaction    Locks: none: a handler may interrupt
  *        anything, and a forked child has only one of the threads
  *
- * What is not ours meets the program's disposition as the kernel would have applied it: the default
- * action is set and the instruction runs again, so that a core shows the right place. Without the
+ * A fault that is not ours meets the program's disposition as the kernel would have applied it: the
+ * handler sets the default action and the instruction runs again, so that a core shows the right
+ * place. Without the
  * preloaded shim (tools/preload/signal.c) a handler that the program installs after ours replaces
  * it.
  */
@@ -25,9 +26,9 @@ typedef int fault_sigaction(int number, const struct sigaction *act, struct siga
 
 /* The program's disposition of one signal. A change fills the next slot and shows it. */
 struct fault_program {
-	u32 next;
-	struct sigaction *now;
-	struct sigaction slot[FAULT_SLOTS];
+	u32 next ATOMIC_ONLY;
+	struct sigaction *now ATOMIC_ONLY;
+	struct sigaction slot[FAULT_SLOTS] OWNED_BY(whoever drew its number until now shows it);
 };
 
 static struct sigaction fault_default = { .sa_handler = SIG_DFL };
@@ -93,7 +94,7 @@ static void fault_let_die(int number, siginfo_t *info)
 		syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), number, info);
 }
 
-/* What the kernel does before it calls a handler, and after. */
+/* Calls the handler as the kernel would: with its mask, and the former one afterwards. */
 static void fault_call(int number, const struct sigaction *act, siginfo_t *info, void *context)
 {
 	sigset_t block = act->sa_mask, before;

@@ -24,9 +24,9 @@ enum {
 /* A line of the table; each number is a distance from itself. */
 struct fault_entry {
 	s32 begin, end, landing;
-};
+} FIXED;
 
-/* What the linker calls the section's ends. */
+/* The linker's names for the section's ends. */
 extern const struct fault_entry __start_fault_table[] __attribute__((visibility("hidden")));
 extern const struct fault_entry __stop_fault_table[] __attribute__((visibility("hidden")));
 
@@ -34,7 +34,7 @@ extern const struct fault_entry __stop_fault_table[] __attribute__((visibility("
 struct fault_move_state {
 	u64 sp; /* to land with */
 	u64 to, from, n;
-};
+} OWNED_BY(its thread and the signal handlers in it);
 
 __thread struct fault_move_state fault_moving;
 void *(*fault_memmove)(void *, const void *, size_t) = memmove;

@@ -11,10 +11,11 @@
 #include "base/compiler.h"
 
 struct CAPABILITY("lock") lock {
-	u32 word; /* 0 free, 1 held, 2 held and somebody may wait on the futex */
+	/* 0 free, 1 held, 2 held and somebody may wait on the futex */
+	u32 word OWNED_BY(atomic operations);
 };
 
-/* What tests that watch locks are told; nothing in other builds. */
+/* The steps that tests which watch locks are told of; other builds have no watch. */
 enum lock_step { LOCK_WANTED, LOCK_HELD, LOCK_LEFT };
 #ifdef AV_LOCK_WATCH
 AV_EXPORT extern void (*lock_watch)(const struct lock *l, enum lock_step step);

@@ -1,7 +1,7 @@
 /* timer.c: one-shot timers in a binary heap whose elements know their place.
  *
  * In:    deadlines          Out: callbacks, without the set's lock held
- * Runs:  whoever drives the engine that owns the set; one runner at a time
+ * Runs:  the threads that drive the engine which owns the set; one runner at a time
  * Locks: run_lock (tried, never waited for), then lock (never across a callback)
  */
 #include "base/timer.h"

@@ -1,7 +1,7 @@
 /* timer.h: one-shot timers, kept in a pairing of a binary heap and back pointers.
  *
- * A timer_set belongs to one engine and is run by whoever drives it; callbacks run without the
- * set's lock held and may arm or cancel any timer. timer_cancel does not wait for a callback that
+ * A timer_set belongs to one engine, whose driving thread runs it. Callbacks run without the set's
+ * lock held and may arm or cancel any timer. timer_cancel does not wait for a callback that
  * has begun: the owner's own lock and state decide whether a late callback still means something,
  * and owners free a timer only after timer_cancel_wait.
  */
@@ -13,13 +13,13 @@
 
 #define TIMER_NEVER UINT64_MAX
 
+/* Whoever arms it under a lock of its own may read it under that one. */
 struct timer {
-	u64 deadline_ns;
-	void (*fn)(struct timer *t);
-	/* index in the heap + 1; 0: not armed; UINT32_MAX: on the set's late list. Guarded by
-	 * the set's lock */
-	u32 place;
-	struct timer *late_next;
+	u64 deadline_ns OWNED_BY(timer_set.lock);
+	void (*fn)(struct timer *t) FIXED;
+	/* index in the heap + 1; 0: not armed; UINT32_MAX: on the set's late list */
+	u32 place OWNED_BY(timer_set.lock);
+	struct timer *late_next OWNED_BY(timer_set.lock);
 };
 
 struct timer_set {

@@ -2,8 +2,9 @@
  *
  * A thread that is cancelled inside a verb would leave locks held. The shared libraries are linked
  * with --wrap for each function here (cmake/rooms.cmake), so that their calls come to these: a bare
- * system call is no cancellation point. What others may stand in front of (the shim of `anyverbs
- * run`) is called with cancellation put off. A wait that may be cancelled is cancellable_poll().
+ * system call is no cancellation point. A function that another library may interpose (the shim
+ * of `anyverbs run`) is called with cancellation disabled. cancellable_poll() is the wait that may
+ * be cancelled.
  * In: calls of the libraries    Out: system calls    Runs: any thread    Locks: none
  */
 #include <fcntl.h>

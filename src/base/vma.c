@@ -70,7 +70,7 @@ bool vma_parse(const char *line, struct vma *m)
 struct vma_each_arg {
 	void (*fn)(const struct vma *m, void *arg);
 	void *arg;
-};
+} FIXED;
 
 static bool vma_line(const char *line, void *arg)
 {
@@ -97,7 +97,7 @@ struct vma_query {
 	u32 major, minor;
 	u32 name_size, build_id_size;
 	u64 name, build_id;
-};
+} OWNED_BY(the caller);
 #define VMA_QUERY _IOWR('f', 17, struct vma_query)
 
 enum {

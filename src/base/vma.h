@@ -18,11 +18,11 @@ struct vma {
 	int prot;		       /* PROT_* */
 	bool shared;		       /* MAP_SHARED */
 	const char *name;	       /* of the file, or as "[heap]"; "": none, or not asked for */
-};
+} OWNED_BY(the caller);
 
 struct vma_name {
 	char text[VMA_NAME];
-};
+} OWNED_BY(the caller);
 
 /* Opens the list of this process' maps. Returns a descriptor that the caller closes, or -1 with
  * errno. */

@@ -28,11 +28,25 @@ void work_queue_drop_in_child(struct work_queue *q) NO_THREAD_SAFETY
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Pairs with the load in work_main. */
+/* The thread is woken only if it sleeps, and by one push only. It stores `asleep` before the kernel
+ * compares `turn`; this changes `turn` before it loads `asleep`. So either the push sees the
+ * sleeper, or the sleeper sees the push. */
 static void work_kick(struct work_queue *q)
 {
-	__atomic_fetch_add(&q->turn, 1, __ATOMIC_RELEASE);
-	futex_wake(&q->turn, 1);
+	__atomic_fetch_add(&q->turn, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&q->asleep, __ATOMIC_SEQ_CST) &&
+	    __atomic_exchange_n(&q->asleep, false, __ATOMIC_SEQ_CST))
+		futex_wake(&q->turn, 1);
+}
+
+/* Sleeps for at most `ns` (0: without a limit) unless there was a push since `turn` was `seen`. */
+static void work_sleep(struct work_queue *q, u32 seen, u64 ns)
+{
+	/* pairs with work_kick */
+	__atomic_store_n(&q->asleep, true, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&q->turn, __ATOMIC_SEQ_CST) == seen)
+		futex_sleep_for(&q->turn, seen, ns);
+	__atomic_store_n(&q->asleep, false, __ATOMIC_RELAXED);
 }
 
 /* Runs the first of the works that are ready. False: there is none. */
@@ -74,7 +88,7 @@ static void *work_main(void *arg)
 			continue;
 		next = timer_next_ns(&q->timers);
 		if (next > now)
-			futex_sleep_for(&q->turn, seen, next == TIMER_NEVER ? 0 : next - now);
+			work_sleep(q, seen, next == TIMER_NEVER ? 0 : next - now);
 	}
 	return NULL;
 }
@@ -98,27 +112,37 @@ static bool work_spawn(struct work_queue *q)
 	return err == 0;
 }
 
-/* Starts the thread, or wakes it. Where no thread can be had, the next push tries again. */
-static void work_wake(struct work_queue *q)
+/* True: the caller starts the thread. */
+static bool work_claim_start(struct work_queue *q) REQUIRES(q->lock)
 {
-	bool start;
+	bool mine = !q->started && !q->manual;
 
-	if (q->manual)
+	q->started |= mine;
+	return mine;
+}
+
+/* Where no thread can be had, the next push tries again. */
+static void work_start(struct work_queue *q)
+{
+	if (work_spawn(q))
 		return;
 	lock_acquire(&q->lock);
-	start = !q->started;
-	q->started = true;
+	q->started = false;
 	lock_release(&q->lock);
-	if (!start) {
-		work_kick(q);
-	} else if (!work_spawn(q)) {
-		lock_acquire(&q->lock);
-		q->started = false;
-		lock_release(&q->lock);
-	}
 }
 
 /* ---- works ----------------------------------------------------------------------------------- */
+
+/* False: it waits in the queue already. */
+static bool work_enqueue(struct work_queue *q, struct work *w) REQUIRES(q->lock)
+{
+	bool fresh = !w->queued;
+
+	if (fresh)
+		list_push_back(&q->ready, &w->node);
+	w->queued = true;
+	return fresh;
+}
 
 static void work_is_due(struct timer *t)
 {
@@ -126,9 +150,7 @@ static void work_is_due(struct timer *t)
 	struct work_queue *q = w->queue;
 
 	lock_acquire(&q->lock);
-	if (!w->queued)
-		list_push_back(&q->ready, &w->node);
-	w->queued = true;
+	work_enqueue(q, w);
 	lock_release(&q->lock);
 }
 
@@ -141,17 +163,32 @@ void work_init(struct work *w, struct work_queue *q, void (*fn)(struct work *w))
 void work_push(struct work *w)
 {
 	struct work_queue *q = w->queue; /* once it is queued the work may run, and be freed */
+	bool fresh, start;
 
-	work_is_due(&w->timer);
-	work_wake(q);
+	lock_acquire(&q->lock);
+	fresh = work_enqueue(q, w);
+	start = work_claim_start(q);
+	lock_release(&q->lock);
+	if (start)
+		work_start(q);
+	else if (fresh && !q->manual)
+		work_kick(q);
 }
 
 void work_push_at(struct work *w, u64 deadline_ns)
 {
 	struct work_queue *q = w->queue;
+	bool start;
 
-	if (timer_arm(&q->timers, &w->timer, deadline_ns))
-		work_wake(q);
+	if (!timer_arm(&q->timers, &w->timer, deadline_ns))
+		return;
+	lock_acquire(&q->lock);
+	start = work_claim_start(q);
+	lock_release(&q->lock);
+	if (start)
+		work_start(q);
+	else if (!q->manual)
+		work_kick(q);
 }
 
 static bool work_unqueue(struct work_queue *q, struct work *w) REQUIRES(q->lock)

@@ -32,6 +32,7 @@ struct work_queue {
 	bool started GUARDED_BY(lock);
 	pthread_t thread GUARDED_BY(lock); /* who runs `running` */
 	u32 turn ATOMIC_ONLY; /* the futex on which the thread sleeps: counts reasons to look */
+	bool asleep ATOMIC_ONLY; /* the thread sleeps, or is about to */
 	const char *name FIXED;
 	bool manual FIXED;
 };

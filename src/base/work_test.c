@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/work.h"
 
 enum { STEPS = 32 };
@@ -162,6 +163,36 @@ static void work_queue_flush__returns_behind_the_works(void **state)
 	assert_string_equal(trace, "a");
 }
 
+static u32 answered; /* atomic */
+
+static void work_answer(struct work *w)
+{
+	__atomic_fetch_add(&answered, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&answered, 1);
+}
+
+/* A push that comes while the thread goes to sleep is not lost: no other push would follow. */
+static void work_push__wakes_the_thread_at_any_time(void **state)
+{
+	enum { ROUNDS = 20000, PAUSES = 32 };
+	struct work w;
+
+	work_init(&w, &threaded, work_answer);
+	for (u32 i = 0; i < ROUNDS; i++) {
+		u64 limit = clock_now_ns() + 5 * NS_PER_S;
+
+		/* so that each instant of its way to sleep has its turn */
+		for (u32 k = 0; k < i % PAUSES * 16; k++)
+			cpu_relax();
+		work_push(&w);
+		while (__atomic_load_n(&answered, __ATOMIC_SEQ_CST) == i) {
+			futex_sleep_for(&answered, i, 100 * NS_PER_MS);
+			assert_true(clock_now_ns() < limit);
+		}
+	}
+	work_cancel_wait(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -175,6 +206,7 @@ int main(void)
 						finish),
 		cmocka_unit_test_setup_teardown(work_queue_flush__returns_behind_the_works, begin,
 						finish),
+		cmocka_unit_test(work_push__wakes_the_thread_at_any_time),
 	};
 
 	work_queue_init(&threaded, "test", false);

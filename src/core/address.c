@@ -58,7 +58,7 @@ struct ipv4_header {
 	u8 checksum[2];
 	u8 source[4];
 	u8 destination[4];
-};
+} OWNED_BY(the caller);
 
 static const struct ipv4_header *reverse_grh_as_ipv4(const struct ib_grh *grh)
 {

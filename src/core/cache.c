@@ -1,4 +1,4 @@
-/* cache.c: keeps every port's GID table, P_Key table and LMC for those who may not block.
+/* cache.c: keeps every port's GID table, P_Key table, LMC and state for those who may not block.
  * In: registration, events of the port    Out: ib_get_cached_*, ib_find_cached_*
  * Runs: readers anywhere; refresh on vector 0's thread
  * Locks: core->cache_lock, never across a driver's method
@@ -9,19 +9,21 @@
 
 #include "core/core_priv.h"
 
-enum { CACHE_MAX_ENTRIES = 65536, PKEY_BASE_MASK = 0x7fff };
+enum { CACHE_MAX_ENTRIES = 65536, CACHE_READINGS = 8, PKEY_BASE_MASK = 0x7fff };
 
 /* One port's tables, replaced as a whole. */
 struct cache_port {
 	u8 lmc;
+	enum ib_port_state state;
 	u32 gid_count, pkey_count;
 	union ib_gid *gids; /* in the same allocation, as are the keys */
 	u16 pkeys[];
-};
+} FIXED;
 
 struct cache {
-	u32 port_count;
-	struct cache_port *ports[]; /* by port number - 1; NULL: the device could not tell */
+	u32 port_count FIXED;
+	/* by port number - 1; NULL: the device could not tell */
+	struct cache_port *ports[] OWNED_BY(ib_device_core.cache_lock);
 };
 
 static struct cache_port *port_alloc(const struct ib_port_attr *attr)
@@ -37,6 +39,7 @@ static struct cache_port *port_alloc(const struct ib_port_attr *attr)
 	if (!port)
 		return NULL;
 	port->lmc = attr->lmc;
+	port->state = attr->state;
 	port->gid_count = gids;
 	port->pkey_count = pkeys;
 	port->gids = (union ib_gid *)((char *)port + keys_end);
@@ -44,22 +47,48 @@ static struct cache_port *port_alloc(const struct ib_port_attr *attr)
 }
 
 /* Asks the driver. An entry that it refuses to tell is as good as empty. */
-static struct cache_port *port_read(struct ib_device *device, u8 number)
+static void port_fill(struct ib_device *device, u8 number, struct cache_port *port)
 {
-	struct ib_port_attr attr = { 0 };
-	struct cache_port *port;
-
-	if (DRIVER_CALL(device->query_port(device, number, &attr)))
-		return NULL;
-	port = port_alloc(&attr);
-	if (!port)
-		return NULL;
 	for (u32 i = 0; i < port->gid_count; i++)
 		if (DRIVER_CALL(device->query_gid(device, number, (int)i, &port->gids[i])))
 			memset(&port->gids[i], 0, sizeof(port->gids[i]));
 	for (u32 i = 0; i < port->pkey_count; i++)
 		if (DRIVER_CALL(device->query_pkey(device, number, (u16)i, &port->pkeys[i])))
 			port->pkeys[i] = 0;
+}
+
+static bool ports_agree(const struct cache_port *a, const struct cache_port *b)
+{
+	return memcmp(a->gids, b->gids, a->gid_count * sizeof(a->gids[0])) == 0 &&
+	       memcmp(a->pkeys, b->pkeys, a->pkey_count * sizeof(a->pkeys[0])) == 0;
+}
+
+/* The driver tells one entry at a time. Its tables may change in between, and an entry that moves
+ * to a place that has been read would be missed: so two readings must agree. */
+static struct cache_port *port_read(struct ib_device *device, u8 number)
+{
+	struct cache_port *port, *again, *older;
+	struct ib_port_attr attr = { 0 };
+
+	if (DRIVER_CALL(device->query_port(device, number, &attr)))
+		return NULL;
+	port = port_alloc(&attr);
+	again = port_alloc(&attr);
+	if (port != NULL && again != NULL) {
+		port_fill(device, number, port);
+		for (int i = 0; i < CACHE_READINGS; i++) {
+			port_fill(device, number, again);
+			if (ports_agree(port, again))
+				break;
+			older = port;
+			port = again;
+			again = older;
+		}
+	} else {
+		free(port);
+		port = NULL;
+	}
+	free(again);
 	return port;
 }
 
@@ -142,13 +171,15 @@ static int port_get(struct ib_device_core *core, u8 number, const struct cache_p
 	return *port ? 0 : -ENODATA;
 }
 
-/* What is asked of one port. */
+/* A lookup in the table of one port. */
 struct question {
 	int index;
 	union ib_gid *gid;
-	u16 *pkey, wanted_pkey;
+	const union ib_gid *wanted_gid;
+	u16 *pkey, wanted_pkey, pkey_mask;
 	u8 *lmc;
-};
+	enum ib_port_state *state;
+} OWNED_BY(the caller);
 
 static int port_ask(struct ib_device *device, u8 number,
 		    int (*answer)(const struct cache_port *port, const struct question *q),
@@ -214,6 +245,31 @@ int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num
 	return 0;
 }
 
+static int cache_answer_where_gid(const struct cache_port *port, const struct question *q)
+{
+	return port_find_gid(port, q->wanted_gid);
+}
+
+/* Asks for the place of something in a port's table. */
+static int port_find(struct ib_device *device, u8 number,
+		     int (*answer)(const struct cache_port *port, const struct question *q),
+		     const struct question *q, u16 *index)
+{
+	int found = port_ask(device, number, answer, q);
+
+	if (found < 0)
+		return found;
+	*index = (u16)found;
+	return 0;
+}
+
+int ib_find_cached_gid_by_port(struct ib_device *device, const union ib_gid *gid, u8 port_num,
+			       u16 *index)
+{
+	return port_find(device, port_num, cache_answer_where_gid,
+			 &(struct question){ .wanted_gid = gid }, index);
+}
+
 static int cache_answer_pkey(const struct cache_port *port, const struct question *q)
 {
 	if (q->index < 0 || (u32)q->index >= port->pkey_count)
@@ -231,20 +287,22 @@ int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pk
 static int cache_answer_where_pkey(const struct cache_port *port, const struct question *q)
 {
 	for (u32 i = 0; i < port->pkey_count; i++)
-		if ((port->pkeys[i] & PKEY_BASE_MASK) == (q->wanted_pkey & PKEY_BASE_MASK))
+		if (((port->pkeys[i] ^ q->wanted_pkey) & q->pkey_mask) == 0)
 			return (int)i;
 	return -ENOENT;
 }
 
 int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
 {
-	int found = port_ask(device, port_num, cache_answer_where_pkey,
-			     &(struct question){ .wanted_pkey = pkey });
+	return port_find(device, port_num, cache_answer_where_pkey,
+			 &(struct question){ .wanted_pkey = pkey, .pkey_mask = PKEY_BASE_MASK },
+			 index);
+}
 
-	if (found < 0)
-		return found;
-	*index = (u16)found;
-	return 0;
+int ib_find_exact_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
+{
+	return port_find(device, port_num, cache_answer_where_pkey,
+			 &(struct question){ .wanted_pkey = pkey, .pkey_mask = 0xffff }, index);
 }
 
 static int cache_answer_lmc(const struct cache_port *port, const struct question *q)
@@ -256,4 +314,16 @@ static int cache_answer_lmc(const struct cache_port *port, const struct question
 int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc)
 {
 	return port_ask(device, port_num, cache_answer_lmc, &(struct question){ .lmc = lmc });
+}
+
+static int cache_answer_state(const struct cache_port *port, const struct question *q)
+{
+	*q->state = port->state;
+	return 0;
+}
+
+int ib_get_cached_port_state(struct ib_device *device, u8 port_num, enum ib_port_state *port_state)
+{
+	return port_ask(device, port_num, cache_answer_state,
+			&(struct question){ .state = port_state });
 }

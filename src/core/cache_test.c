@@ -46,6 +46,9 @@ static void ib_get_cached__tables(void **state)
 	assert_int_equal(pkey, 0x8003);
 	assert_int_equal(ib_find_cached_pkey(&fake->ib, 1, 0x0003, &index), 0);
 	assert_int_equal(index, 2);
+	index = 77;
+	assert_int_equal(ib_find_cached_gid_by_port(&fake->ib, &gid, 1, &index), 0);
+	assert_int_equal(index, 1);
 	assert_int_equal(ib_get_cached_lmc(&fake->ib, 1, &lmc), 0);
 	assert_int_equal(lmc, 3);
 	assert_int_equal(fake->calls, calls); /* the driver is not asked */
@@ -55,6 +58,7 @@ static void ib_get_cached__bad_arguments(void **state)
 {
 	struct fake_device *absent = fake_create("absent");
 	union ib_gid gid = { .raw = { 9 } };
+	enum ib_port_state port_state = IB_PORT_NOP;
 	u16 pkey, index = 77;
 	u8 port = 77, lmc;
 
@@ -66,12 +70,35 @@ static void ib_get_cached__bad_arguments(void **state)
 	assert_int_equal(ib_get_cached_pkey(&fake->ib, 1, FAKE_PKEYS, &pkey), -EINVAL);
 	assert_int_equal(ib_find_cached_pkey(&fake->ib, 1, 0x7777, &index), -ENOENT);
 	assert_int_equal(ib_find_cached_pkey(&fake->ib, 0, 0x0001, &index), -EINVAL);
+	assert_int_equal(ib_find_cached_gid_by_port(&fake->ib, &gid, 1, &index), -ENOENT);
+	assert_int_equal(ib_find_cached_gid_by_port(&fake->ib, &gid, 2, &index), -EINVAL);
+	assert_int_equal(ib_get_cached_port_state(&fake->ib, 2, &port_state), -EINVAL);
 	assert_int_equal(ib_get_cached_lmc(&fake->ib, 9, &lmc), -EINVAL);
 	assert_int_equal(port, 77);
 	assert_int_equal(index, 77);
 	assert_int_equal(ib_get_cached_lmc(&absent->ib, 1, &lmc), -EINVAL);
 	assert_int_equal(ib_get_cached_gid(&absent->ib, 1, 0, &gid), -EINVAL);
 	fake_destroy(absent);
+}
+
+/* The same P_Key may stand there as a limited and as a full member. */
+static void ib_find_cached_pkey__membership(void **state)
+{
+	struct fake_device *both = fake_create("both%d");
+	u16 index;
+
+	both->pkeys[1] = 0x7fff;
+	both->pkeys[2] = 0xffff;
+	assert_int_equal(ib_register_device(&both->ib), 0);
+	assert_int_equal(ib_find_cached_pkey(&both->ib, 1, 0xffff, &index), 0);
+	assert_int_equal(index, 1);
+	assert_int_equal(ib_find_exact_cached_pkey(&both->ib, 1, 0xffff, &index), 0);
+	assert_int_equal(index, 2);
+	assert_int_equal(ib_find_exact_cached_pkey(&both->ib, 1, 0x7fff, &index), 0);
+	assert_int_equal(index, 1);
+	assert_int_equal(ib_find_exact_cached_pkey(&both->ib, 1, 0x0001, &index), -ENOENT);
+	ib_unregister_device(&both->ib);
+	fake_destroy(both);
 }
 
 static int seen;
@@ -104,6 +131,64 @@ static void ib_get_cached_gid__fresh_in_handlers(void **state)
 	assert_int_equal(seen_gid, 42);
 	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, 0, &gid), 0);
 	assert_int_equal(gid.raw[15], 42);
+}
+
+static int (*moving_query)(struct ib_device *device, u8 port, int index, union ib_gid *gid);
+
+/* As the driver tells its first entry, the second one takes its place. */
+static int query_gid_that_moves(struct ib_device *device, u8 port, int index, union ib_gid *gid)
+{
+	int err = moving_query(device, port, index, gid);
+
+	if (index == 0 && fake->gids[1].raw[15] == 2) {
+		fake->gids[0] = fake->gids[1];
+		memset(&fake->gids[1], 0, sizeof(fake->gids[1]));
+	}
+	return err;
+}
+
+static void cache_event__finds_an_entry_that_moves(void **state)
+{
+	struct ib_event event = { .device = &fake->ib,
+				  .event = IB_EVENT_GID_CHANGE,
+				  .element.port_num = 1 };
+	union ib_gid moved = fake->gids[1];
+	u16 index = 77;
+
+	moving_query = fake->ib.query_gid;
+	fake->ib.query_gid = query_gid_that_moves;
+	cache_event(fake->ib.core, &event);
+	assert_int_equal(ib_find_cached_gid(&fake->ib, &moved, NULL, &index), 0);
+	assert_int_equal(index, 0);
+}
+
+static enum ib_port_state seen_state;
+
+static void on_port_event(struct ib_event_handler *handler, struct ib_event *event)
+{
+	(void)handler;
+	ib_get_cached_port_state(event->device, 1, &seen_state);
+	fake_bump(&seen);
+}
+
+static void ib_get_cached_port_state__fresh_in_handlers(void **state)
+{
+	struct ib_event event = { .device = &fake->ib, .event = IB_EVENT_PORT_ERR };
+	struct ib_event_handler handler;
+	enum ib_port_state port_state;
+
+	seen = 0;
+	event.element.port_num = 1;
+	INIT_IB_EVENT_HANDLER(&handler, &fake->ib, on_port_event);
+	assert_int_equal(ib_register_event_handler(&handler), 0);
+	fake->port_state = IB_PORT_DOWN;
+	assert_int_equal(ib_get_cached_port_state(&fake->ib, 1, &port_state), 0);
+	assert_int_equal(port_state, IB_PORT_ACTIVE);
+	ib_dispatch_event(&event);
+	assert_true(fake_await(&seen, 1));
+	assert_int_equal(ib_unregister_event_handler(&handler), 0);
+	assert_int_equal(seen_state, IB_PORT_DOWN);
+	seen = 0;
 }
 
 /* The last port is as good as the first: its tables, whose GID is whose, its events. */
@@ -246,7 +331,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH(ib_get_cached__tables),
 		WITH(ib_get_cached__bad_arguments),
+		WITH(ib_find_cached_pkey__membership),
+		WITH(ib_get_cached_port_state__fresh_in_handlers),
 		WITH(ib_get_cached_gid__fresh_in_handlers),
+		WITH(cache_event__finds_an_entry_that_moves),
 		WITH(ib_get_cached__of_the_last_port),
 		WITH(ib_get_cached__while_refreshed),
 		WITH(ib_init_ah_from_wc__ib_header),

@@ -3,9 +3,10 @@
  * Runs: the registering thread
  * Locks: the device's turn across callbacks; clients.lock and core->lock not
  *
- * Whoever registers a client or a device lets the device "catch up": under its turn it adds
- * every client that it lacks, the oldest first. So a client sees a device only after all clients
- * older than itself did, whatever threads race, and one pair never sees add and remove at once.
+ * Each registration of a client or a device lets the device "catch up": under the device's turn
+ * it adds every client that the device lacks, the oldest first. A client therefore sees a device
+ * only after all older clients have seen it, whichever threads race. One pair of client and device
+ * never sees add and remove at once.
  */
 #include <stdlib.h>
 
@@ -14,8 +15,8 @@
 /* A registered client. Apart from it, so that its owner may free it after ib_unregister_client
  * in any state. */
 struct client_entry {
-	struct list_head node;
-	struct ib_client *client;
+	struct list_head node OWNED_BY(clients.lock);
+	struct ib_client *client FIXED;
 };
 
 static struct {
@@ -82,7 +83,7 @@ static bool pair_claim_next(struct ib_device_core *core, struct client_pair *pai
 	return found;
 }
 
-void client_catch_up(struct ib_device_core *core)
+void core_client_catch_up(struct ib_device_core *core)
 {
 	turn_enter(&core->turn);
 	while (registry_is_alive(core)) {
@@ -127,7 +128,7 @@ static struct client_pair *pair_last(struct ib_device_core *core)
 	return last;
 }
 
-void client_remove_all(struct ib_device_core *core)
+void core_client_remove_all(struct ib_device_core *core)
 {
 	struct client_pair *pair;
 
@@ -137,7 +138,7 @@ void client_remove_all(struct ib_device_core *core)
 	turn_leave(&core->turn);
 }
 
-static void client_remove_one(struct ib_device_core *core, struct ib_client *client)
+static void core_client_remove_one(struct ib_device_core *core, struct ib_client *client)
 {
 	turn_enter(&core->turn);
 	lock_acquire(&core->lock);
@@ -148,7 +149,7 @@ static void client_remove_one(struct ib_device_core *core, struct ib_client *cli
 	turn_leave(&core->turn);
 }
 
-static bool client_is_listed(const struct ib_client *client) REQUIRES(&clients.lock)
+static bool core_client_is_listed(const struct ib_client *client) REQUIRES(&clients.lock)
 {
 	list_for_each(entry, &clients.entries, struct client_entry, node)
 		if (entry->client == client)
@@ -156,7 +157,7 @@ static bool client_is_listed(const struct ib_client *client) REQUIRES(&clients.l
 	return false;
 }
 
-static int client_insert(struct ib_client *client)
+static int core_client_insert(struct ib_client *client)
 {
 	struct client_entry *entry = calloc(1, sizeof(*entry));
 
@@ -164,7 +165,7 @@ static int client_insert(struct ib_client *client)
 		return -ENOMEM;
 	entry->client = client;
 	lock_acquire(&clients.lock);
-	bool listed = client_is_listed(client);
+	bool listed = core_client_is_listed(client);
 
 	if (!listed)
 		list_push_back(&clients.entries, &entry->node);
@@ -175,7 +176,7 @@ static int client_insert(struct ib_client *client)
 }
 
 /* False: it is not registered. */
-static bool client_extract(struct ib_client *client)
+static bool core_client_extract(struct ib_client *client)
 {
 	struct client_entry *found = NULL;
 
@@ -200,12 +201,12 @@ int ib_register_client(struct ib_client *client)
 	if (!client)
 		return -EINVAL;
 	driver_probe_all();
-	err = client_insert(client);
+	err = core_client_insert(client);
 	if (err)
 		return err;
 	while ((core = registry_next(serial, true))) {
 		serial = core->serial;
-		client_catch_up(core);
+		core_client_catch_up(core);
 		registry_put(core);
 	}
 	return 0;
@@ -216,27 +217,27 @@ void ib_unregister_client(struct ib_client *client)
 	struct ib_device_core *core;
 	u64 serial = UINT64_MAX;
 
-	if (!client || !client_extract(client))
+	if (!client || !core_client_extract(client))
 		return;
 	while ((core = registry_previous(serial))) {
 		serial = core->serial;
-		client_remove_one(core, client);
+		core_client_remove_one(core, client);
 		registry_put(core);
 	}
 }
 
-void client_lock_for_fork(void) NO_THREAD_SAFETY
+void core_client_lock_for_fork(void) NO_THREAD_SAFETY
 {
 	lock_acquire(&clients.lock);
 }
 
-void client_unlock_after_fork(void) NO_THREAD_SAFETY
+void core_client_unlock_after_fork(void) NO_THREAD_SAFETY
 {
 	lock_release(&clients.lock);
 }
 
 /* Entries of the parent's clients are left to the parent's memory: nobody may be called. */
-void client_drop_in_child(void) NO_THREAD_SAFETY
+void core_client_drop_in_child(void) NO_THREAD_SAFETY
 {
 	lock_init(&clients.lock);
 	list_init(&clients.entries);

@@ -28,7 +28,7 @@ _Static_assert((int)IB_QPT_XRC_TGT == (int)IBV_QPT_XRC_RECV, "same QP types");
 _Static_assert((int)IB_QP_RATE_LIMIT == (int)IBV_QP_RATE_LIMIT, "same attribute bits");
 _Static_assert((int)IB_EVENT_GID_CHANGE == (int)IBV_EVENT_GID_CHANGE, "same events");
 
-static bool qp_is_datagram(const struct ib_qp *qp)
+static bool core_qp_is_datagram(const struct ib_qp *qp)
 {
 	return qp->qp_type == IB_QPT_UD || qp->qp_type == IB_QPT_GSI || qp->qp_type == IB_QPT_SMI;
 }
@@ -45,7 +45,7 @@ int ib_convert_send_wr(const struct ib_qp *qp, const struct ib_send_wr *in, stru
 	out->opcode = (enum ibv_wr_opcode)in->opcode;
 	out->send_flags = (unsigned int)in->send_flags;
 	out->invalidate_rkey = in->invalidate_rkey;
-	if (qp_is_datagram(qp)) {
+	if (core_qp_is_datagram(qp)) {
 		ah->ah = in->wr.ud.ah;
 		out->wr.ud.ah = &ah->ibv;
 		out->wr.ud.remote_qpn = in->wr.ud.remote_qpn;
@@ -75,7 +75,7 @@ int ib_convert_ibv_send_wr(const struct ib_qp *qp, const struct ibv_send_wr *in,
 	out->opcode = (enum ib_wr_opcode)in->opcode;
 	out->send_flags = (int)in->send_flags;
 	out->invalidate_rkey = in->invalidate_rkey;
-	if (qp_is_datagram(qp)) {
+	if (core_qp_is_datagram(qp)) {
 		if (!in->wr.ud.ah)
 			return -EINVAL;
 		out->wr.ud.ah = container_of(in->wr.ud.ah, struct ib_uverbs_ah, ibv)->ah;

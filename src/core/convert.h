@@ -20,8 +20,8 @@ int ib_convert_ibv_send_wr(const struct ib_qp *qp, const struct ibv_send_wr *in,
 			   struct ib_send_wr *out);
 void ib_convert_recv_wr(const struct ib_recv_wr *in, struct ibv_recv_wr *out);
 void ib_convert_ibv_recv_wr(const struct ibv_recv_wr *in, struct ib_recv_wr *out);
-/* `qp` is whose completion it is; NULL: a list operation's of an SRQ. What ibv_wc has no field for
- * (port_num) is 0. */
+/* `qp`: the queue pair that the completion belongs to; NULL: a list operation of an SRQ. A field
+ * that ibv_wc lacks (port_num) becomes 0. */
 void ib_convert_wc(const struct ibv_wc *in, struct ib_qp *qp, struct ib_wc *out);
 void ib_convert_ib_wc(const struct ib_wc *in, struct ibv_wc *out);
 

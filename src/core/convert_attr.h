@@ -15,7 +15,7 @@ _Static_assert((int)IB_QPS_ERR == IBV_QPS_ERR && (int)IB_MIG_ARMED == IBV_MIG_AR
 	       "the states agree");
 _Static_assert(sizeof(struct ibv_qp_cap) == sizeof(struct ib_qp_cap), "the capabilities agree");
 
-/* What both sides call by one name. */
+/* The fields that have one name on both sides. */
 /* clang-format off */
 #define CONVERT_AH_FIELDS(X)                                                                       \
 	X(grh.flow_label) X(grh.sgid_index) X(grh.hop_limit) X(grh.traffic_class)                  \

@@ -27,16 +27,17 @@
 
 /* One client on one device, from its add to its remove. */
 struct client_pair {
-	struct list_head node; /* core->pairs, in the order of the adds */
-	struct ib_client *client;
-	void *data;
-	bool removing; /* inside the client's remove; the turn covers it */
+	/* core->pairs, in the order of the adds */
+	struct list_head node OWNED_BY(ib_device_core.lock);
+	struct ib_client *client FIXED;
+	void *data OWNED_BY(ib_device_core.lock);
+	bool removing OWNED_BY(turn.held); /* inside the client's remove */
 };
 
 /* An object that is being destroyed: its events are dropped. On the destroyer's stack. */
 struct dispatch_mute {
-	struct list_head node; /* core->mutes */
-	const void *element;
+	struct list_head node OWNED_BY(ib_device_core.lock); /* core->mutes */
+	const void *element FIXED;
 };
 
 struct cache;
@@ -126,8 +127,8 @@ void registry_lock_for_fork(void);
 void registry_unlock_after_fork(void);
 
 /* The device's core, made at the first call; NULL: no memory. */
-struct ib_device_core *device_make_core(struct ib_device *device);
-bool device_is_registered(const struct ib_device_core *core);
+struct ib_device_core *core_device_make_core(struct ib_device *device);
+bool core_device_is_registered(const struct ib_device_core *core);
 
 /* extended.c */
 /* Copies a consumer's attributes into a structure of this release. 0, -EINVAL (too short),
@@ -151,12 +152,12 @@ void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_in
 /* client.c */
 /* Calls `add` of every client that the device does not have yet, in the order of their
  * registration. May block. */
-void client_catch_up(struct ib_device_core *core);
+void core_client_catch_up(struct ib_device_core *core);
 /* Calls `remove` of every client that the device has, the last first. May block. */
-void client_remove_all(struct ib_device_core *core);
-void client_drop_in_child(void);
-void client_lock_for_fork(void);
-void client_unlock_after_fork(void);
+void core_client_remove_all(struct ib_device_core *core);
+void core_client_drop_in_child(void);
+void core_client_lock_for_fork(void);
+void core_client_unlock_after_fork(void);
 
 /* dispatch.c */
 void dispatch_init(struct ib_device_core *core);
@@ -186,9 +187,9 @@ void cache_event(struct ib_device_core *core, const struct ib_event *event);
  * its parent had attached. */
 void uverbs_attach(struct ib_device_core *core);
 void uverbs_detach(struct ib_device_core *core);
-/* What a CQ of uverbs_create_cq keeps beside the driver's. Before the driver destroys it: waits
- * until nobody owes an acknowledgement, which names the CQ, and keeps further events back. May
- * block. */
+/* `uverbs_priv`: the part of a CQ of uverbs_create_cq beside the driver's. Called before the driver
+ * destroys the CQ: waits until every event of the CQ is acknowledged, and keeps further events
+ * back. May block. */
 void uverbs_cq_hold(void *uverbs_priv);
 /* The driver has refused to destroy it: takes uverbs_cq_hold back. */
 void uverbs_cq_release(void *uverbs_priv);

@@ -40,14 +40,14 @@ static void registry_hold(struct ib_device_core *core)
 	__atomic_add_fetch(&core->holders, 1, __ATOMIC_RELAXED);
 }
 
-/* Pairs with the acquire in device_wait_holders. */
+/* Pairs with the acquire in core_device_wait_holders. */
 void registry_put(struct ib_device_core *core)
 {
 	if (__atomic_sub_fetch(&core->holders, 1, __ATOMIC_RELEASE) == 0)
 		futex_wake(&core->holders, INT32_MAX);
 }
 
-static void device_wait_holders(struct ib_device_core *core)
+static void core_device_wait_holders(struct ib_device_core *core)
 {
 	u32 left;
 
@@ -99,7 +99,7 @@ bool registry_is_alive(struct ib_device_core *core)
 	return alive;
 }
 
-bool device_is_registered(const struct ib_device_core *core)
+bool core_device_is_registered(const struct ib_device_core *core)
 {
 	lock_acquire(&registry.lock);
 	bool registered = core->registered;
@@ -181,7 +181,7 @@ static void registry_end_removal(struct ib_device_core *core)
 }
 
 /* The methods without which no consumer could do anything. */
-static bool device_is_complete(const struct ib_device *d)
+static bool core_device_is_complete(const struct ib_device *d)
 {
 	const struct ib_uverbs_ops *u = d->uverbs;
 
@@ -192,16 +192,16 @@ static bool device_is_complete(const struct ib_device *d)
 	       (d->post_recv || (u && u->post_recv));
 }
 
-static int device_check(const struct ib_device *device)
+static int core_device_check(const struct ib_device *device)
 {
 	if (!device || !device->name[0] || !memchr(device->name, '\0', IB_DEVICE_NAME_MAX))
 		return -EINVAL;
 	if (device->node_type < RDMA_NODE_IB_CA || device->node_type > RDMA_NODE_RNIC)
 		return -EINVAL;
-	return device_is_complete(device) ? 0 : -EINVAL;
+	return core_device_is_complete(device) ? 0 : -EINVAL;
 }
 
-struct ib_device_core *device_make_core(struct ib_device *device)
+struct ib_device_core *core_device_make_core(struct ib_device *device)
 {
 	struct ib_device_core *core = device->core;
 
@@ -219,15 +219,15 @@ struct ib_device_core *device_make_core(struct ib_device *device)
 
 int ib_register_device(struct ib_device *device)
 {
-	int err = device_check(device);
+	int err = core_device_check(device);
 
 	if (err)
 		return err;
-	struct ib_device_core *core = device_make_core(device);
+	struct ib_device_core *core = core_device_make_core(device);
 
 	if (!core)
 		return -ENOMEM;
-	if (device_is_registered(core))
+	if (core_device_is_registered(core))
 		return -EEXIST;
 	err = cache_init(core);
 	if (err)
@@ -238,7 +238,7 @@ int ib_register_device(struct ib_device *device)
 	if (err)
 		goto stop;
 	log_debug("core", "device %s registered", device->name);
-	client_catch_up(core);
+	core_client_catch_up(core);
 	return 0;
 stop:
 	dispatch_stop(core);
@@ -263,9 +263,9 @@ void ib_unregister_device(struct ib_device *device)
 
 	if (!core || !registry_begin_removal(core))
 		return;
-	client_remove_all(core);
+	core_client_remove_all(core);
 	registry_end_removal(core);
-	device_wait_holders(core);
+	core_device_wait_holders(core);
 	dispatch_stop(core);
 	uverbs_detach(core);
 	cache_fini(core);

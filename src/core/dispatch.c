@@ -17,8 +17,8 @@ enum { DISPATCH_LOOK_US = 1000 }; /* between looks of one that waits */
 enum { DISPATCH_BURST = 64 }; /* events per run; others on the vector want their turn */
 
 struct dispatch_node {
-	struct list_head node;
-	struct ib_event event;
+	struct list_head node OWNED_BY(ib_device_core.lock);
+	struct ib_event event FIXED;
 };
 
 /* The object that an event is about, NULL for the device or a port. */
@@ -160,7 +160,7 @@ static void dispatch_idle(struct ib_device_core *core)
 	lock_release(&core->lock);
 }
 
-/* What the vector runs. */
+/* Runs on the vector's thread: delivers the waiting events. */
 static void dispatch_run(struct vector_item *item)
 {
 	struct ib_device_core *core = container_of(item, struct ib_device_core, item);
@@ -300,8 +300,9 @@ void dispatch_stop(struct ib_device_core *core)
 	vector_item_flush(&core->item);
 }
 
-/* The thread that delivered is not there, nor is whoever was destroying something; clients are
- * forgotten. Event handlers and multicast groups stay: they belong to what the child inherits. */
+/* The child has neither the thread that delivered events nor any thread that was destroying an
+ * object. Clients are forgotten. Event handlers and multicast groups stay: they belong to what
+ * the child inherits. */
 void dispatch_drop_in_child(struct ib_device_core *core) NO_THREAD_SAFETY
 {
 	list_init(&core->pairs);

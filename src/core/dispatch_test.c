@@ -208,7 +208,7 @@ static void object_see(struct ib_event *event, void *context)
 static struct ib_pd *pd;
 static struct ib_cq *cq;
 
-static struct ib_qp *qp_make(struct object *o)
+static struct ib_qp *core_qp_make(struct object *o)
 {
 	struct ib_qp_init_attr init = { .event_handler = object_see,
 					.qp_context = o,
@@ -251,7 +251,7 @@ static void ib_dispatch_event__goes_to_the_object(void **state)
 	struct witness device = { 0 };
 
 	base_make(&on_cq);
-	struct ib_qp *qp = qp_make(&on_qp);
+	struct ib_qp *qp = core_qp_make(&on_qp);
 	struct ib_srq *srq = ib_create_srq(pd, &init);
 
 	witness_start(&device);
@@ -281,7 +281,7 @@ static void ib_destroy_qp__no_event_after(void **state)
 	pthread_t thread;
 
 	base_make(NULL);
-	struct ib_qp *qp = qp_make(&dying), *neighbour = qp_make(&other);
+	struct ib_qp *qp = core_qp_make(&dying), *neighbour = core_qp_make(&other);
 
 	dispatch_object(IB_EVENT_QP_FATAL, qp);
 	dispatch_object(IB_EVENT_QP_ACCESS_ERR, qp);
@@ -341,7 +341,7 @@ static void ib_destroy_qp__races_with_events(void **state)
 	pthread_create(&thread, NULL, raise_thread, NULL);
 	for (int i = 0; i < 300; i++) {
 		struct object *o = calloc(1, sizeof(*o));
-		struct ib_qp *qp = qp_make(o);
+		struct ib_qp *qp = core_qp_make(o);
 
 		raise_on(qp);
 		if (i % 8 == 0)
@@ -371,7 +371,7 @@ static void ib_destroy_qp__event_while_it_is_destroyed(void **state)
 	base_make(NULL);
 	witness_start(&later);
 	fake->on_destroy_qp = raise_last;
-	assert_int_equal(ib_destroy_qp(qp_make(&o)), 0);
+	assert_int_equal(ib_destroy_qp(core_qp_make(&o)), 0);
 	fake->on_destroy_qp = NULL;
 	dispatch(IB_EVENT_SM_CHANGE, 1);
 	assert_true(fake_await(&later.seen, 1));
@@ -385,7 +385,7 @@ static void ib_destroy_qp__fails_and_lives_on(void **state)
 	struct object o = { 0 };
 
 	base_make(NULL);
-	struct ib_qp *qp = qp_make(&o);
+	struct ib_qp *qp = core_qp_make(&o);
 
 	fake->fail = -EIO;
 	assert_int_equal(ib_destroy_qp(qp), -EIO);

@@ -10,9 +10,10 @@
 #include "core/core_priv.h"
 
 static struct {
-	struct turn turn; /* covers all below; a second asker waits for the first's devices */
-	struct list_head drivers;
-	bool watches_forks;
+	/* covers all below; a second asker waits for the first's devices */
+	struct turn turn GUARDS_ITSELF;
+	struct list_head drivers OWNED_BY(turn.held);
+	bool watches_forks OWNED_BY(turn.held);
 } registry = { .drivers = LIST_HEAD_INIT(registry.drivers) };
 
 /* A constructor's call: no other thread yet. */
@@ -41,14 +42,14 @@ static void driver_probe_one(struct ib_driver *driver)
 
 static void core_before_fork(void)
 {
-	client_lock_for_fork();
+	core_client_lock_for_fork();
 	registry_lock_for_fork();
 }
 
 static void core_after_fork(void)
 {
 	registry_unlock_after_fork();
-	client_unlock_after_fork();
+	core_client_unlock_after_fork();
 }
 
 static void driver_watch_forks(void)
@@ -88,7 +89,7 @@ void driver_drop_in_child(void)
 void ib_core_drop_in_child(void)
 {
 	registry_drop_in_child();
-	client_drop_in_child();
+	core_client_drop_in_child();
 	driver_drop_in_child();
 }
 

@@ -8,7 +8,7 @@
 
 #include "core/core_priv.h"
 
-/* What the first release of each structure had. */
+/* The size of each structure in its first release. */
 enum {
 	CQ_ATTR_LEAST = offsetof(struct ib_cq_init_attr, comp_vector) + sizeof(int),
 	SRQ_ATTR_LEAST = offsetof(struct ib_srq_init_attr_ex, max_ops) + sizeof(u32),
@@ -16,7 +16,7 @@ enum {
 	OPS_LEAST = offsetof(struct ib_device_ops, query_clock) + sizeof(void *),
 };
 
-/* What later releases have added. */
+/* The sizes of later releases. */
 enum {
 	DEVICE_ATTR_LEAST = offsetof(struct ib_device_attr_ex, cq_caps) + sizeof(struct ib_cq_caps),
 	OPS_WITH_SRQ_OPS = offsetof(struct ib_device_ops, post_srq_ops) + sizeof(void *),
@@ -75,10 +75,10 @@ int ib_set_device_ops(struct ib_device *device, const struct ib_device_ops *ops)
 	if (ops->size < OPS_LEAST || ops->cq_attr_size < CQ_ATTR_LEAST ||
 	    ops->srq_attr_size < SRQ_ATTR_LEAST || ops->qp_attr_size < QP_ATTR_LEAST)
 		return -EINVAL;
-	core = device_make_core(device);
+	core = core_device_make_core(device);
 	if (!core)
 		return -ENOMEM;
-	if (device_is_registered(core))
+	if (core_device_is_registered(core))
 		return -EBUSY;
 	memset(&core->ops, 0, sizeof(core->ops));
 	memcpy(&core->ops, ops, MIN(ops->size, (u32)sizeof(core->ops)));
@@ -150,34 +150,34 @@ int ib_query_clock(struct ib_device *device, u64 *raw)
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
 /* Does struct ib_srq end with `cq` for this driver? */
-static bool srq_has_cq(const struct ib_device *device)
+static bool core_srq_has_cq(const struct ib_device *device)
 {
 	return device->core->ops.create_srq != NULL;
 }
 
 struct ib_cq *extended_srq_cq(const struct ib_srq *srq)
 {
-	return srq_has_cq(srq->device) ? srq->cq : NULL;
+	return core_srq_has_cq(srq->device) ? srq->cq : NULL;
 }
 
 void extended_srq_set_cq(struct ib_srq *srq, struct ib_cq *cq)
 {
-	if (srq_has_cq(srq->device))
+	if (core_srq_has_cq(srq->device))
 		srq->cq = cq;
 }
 
-static bool srq_has_type(const struct ib_device *device)
+static bool core_srq_has_type(const struct ib_device *device)
 {
 	return device->core->ops.size >= OPS_WITH_SRQ_OPS;
 }
 
 void extended_srq_set_type(struct ib_srq *srq, enum ib_srq_type type)
 {
-	if (srq_has_type(srq->device))
+	if (core_srq_has_type(srq->device))
 		srq->srq_type = type;
 }
 
-static int srq_check_attr(const struct ib_pd *pd, const struct ib_srq_init_attr_ex *own)
+static int core_srq_check_attr(const struct ib_pd *pd, const struct ib_srq_init_attr_ex *own)
 {
 	if ((u32)own->srq_type > IB_SRQT_TM)
 		return -EINVAL;
@@ -186,8 +186,8 @@ static int srq_check_attr(const struct ib_pd *pd, const struct ib_srq_init_attr_
 	return own->cq && own->cq->device != pd->device ? -EINVAL : 0;
 }
 
-/* What follows `base` is for types that the device's older method does not know. */
-static struct ib_srq *srq_ask_driver(struct ib_pd *pd, struct ib_srq_init_attr_ex *own)
+/* The fields behind `base` describe types that the device's older method does not know. */
+static struct ib_srq *core_srq_ask_driver(struct ib_pd *pd, struct ib_srq_init_attr_ex *own)
 {
 	const struct ib_device_ops *ops = &pd->device->core->ops;
 
@@ -208,7 +208,7 @@ struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *in
 	int err = attr_take(&own, sizeof(own), init, init->size, SRQ_ATTR_LEAST);
 
 	if (!err)
-		err = srq_check_attr(pd, &own);
+		err = core_srq_check_attr(pd, &own);
 	if (!err && !use_get(&pd->usecnt))
 		err = -EINVAL;
 	if (err)
@@ -217,7 +217,7 @@ struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *in
 		err = -EINVAL;
 		goto put_pd;
 	}
-	srq = srq_ask_driver(pd, &own);
+	srq = core_srq_ask_driver(pd, &own);
 	if (IS_ERR(srq)) {
 		err = (int)PTR_ERR(srq);
 		goto put_cq;

@@ -281,7 +281,7 @@ static void query_clock__without_one(void **state)
 
 /* ---- tag matching ---------------------------------------------------------------------------- */
 
-static struct ib_srq *srq_of(struct ib_pd *pd, enum ib_srq_type type, struct ib_cq *cq)
+static struct ib_srq *core_srq_of(struct ib_pd *pd, enum ib_srq_type type, struct ib_cq *cq)
 {
 	struct ib_srq_init_attr_ex init = { .size = sizeof(init), .srq_type = type, .cq = cq };
 	struct ib_srq *srq = ib_create_srq_ex(pd, &init);
@@ -302,8 +302,8 @@ static void post_srq_ops__goes_to_the_driver_of_a_tm_srq_only(void **state)
 	register_with(&ops);
 	pd = ib_alloc_pd(&fake->ib);
 	cq = cq_with(0);
-	srq = srq_of(pd, IB_SRQT_TM, cq);
-	plain = srq_of(pd, IB_SRQT_BASIC, NULL);
+	srq = core_srq_of(pd, IB_SRQT_TM, cq);
+	plain = core_srq_of(pd, IB_SRQT_BASIC, NULL);
 	assert_int_equal(ib_post_srq_ops(srq, &list, &bad), -ENOMEM);
 	assert_ptr_equal(bad, &last);
 	assert_int_equal(list.tm.handle, 1);
@@ -333,7 +333,7 @@ static void post_srq_ops__spares_an_older_driver(void **state)
 	older.size = offsetof(struct ib_device_ops, query_device);
 	register_with(&older);
 	pd = ib_alloc_pd(&fake->ib);
-	srq = srq_of(pd, IB_SRQT_BASIC, NULL);
+	srq = core_srq_of(pd, IB_SRQT_BASIC, NULL);
 	assert_int_equal(ib_post_srq_ops(srq, &wr, &bad), -EOPNOTSUPP);
 	assert_ptr_equal(bad, &wr);
 	assert_int_equal(ib_destroy_srq(srq), 0);

@@ -11,10 +11,10 @@
 #include "core/core_priv.h"
 
 struct mcast_member {
-	struct list_head node; /* core->groups */
-	struct ib_qp *qp;
-	union ib_gid gid;
-	u16 lid;
+	struct list_head node OWNED_BY(ib_device_core.lock); /* core->groups */
+	struct ib_qp *qp FIXED;
+	union ib_gid gid FIXED;
+	u16 lid FIXED;
 };
 
 static struct mcast_member *mcast_find(struct ib_device_core *core, const struct mcast_member *like)

@@ -26,7 +26,7 @@ struct qp_rule {
 	u32 types;    /* 1 << enum ib_qp_type */
 	u32 required; /* enum ib_qp_attr_mask */
 	u32 optional;
-};
+} FIXED;
 
 static const struct qp_rule qp_rules[] = {
 	{ IB_QPS_RESET, IB_QPS_INIT, ALL_TYPES, 0, 0 },
@@ -81,7 +81,7 @@ static const struct qp_rule qp_rules[] = {
 };
 
 /* To RESET from anywhere, to ERR from anywhere but RESET. */
-static bool qp_move_is_universal(enum ib_qp_state from, enum ib_qp_state to)
+static bool core_qp_move_is_universal(enum ib_qp_state from, enum ib_qp_state to)
 {
 	return to == IB_QPS_RESET || (to == IB_QPS_ERR && from != IB_QPS_RESET);
 }
@@ -90,7 +90,7 @@ int ib_modify_qp_is_ok(enum ib_qp_state cur, enum ib_qp_state next, enum ib_qp_t
 		       enum ib_qp_attr_mask mask)
 {
 	u32 required = 0, allowed = A(STATE), given = (u32)mask;
-	bool known = qp_move_is_universal(cur, next);
+	bool known = core_qp_move_is_universal(cur, next);
 
 	if ((u32)cur > IB_QPS_ERR || (u32)next > IB_QPS_ERR || (u32)type >= IB_QPT_MAX)
 		return 0;

@@ -9,7 +9,7 @@
 static const struct {
 	u32 mbps;
 	u16 mult;
-} rates[] = {
+} FIXED rates[] = {
 	[IB_RATE_2_5_GBPS] = { 2500, 1 },     [IB_RATE_5_GBPS] = { 5000, 2 },
 	[IB_RATE_10_GBPS] = { 10000, 4 },     [IB_RATE_20_GBPS] = { 20000, 8 },
 	[IB_RATE_30_GBPS] = { 30000, 12 },    [IB_RATE_40_GBPS] = { 40000, 16 },

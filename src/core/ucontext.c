@@ -18,7 +18,7 @@ struct ib_ucontext {
 	struct list_head node OWNED_BY(ucontext_lock);
 	void *owner FIXED;
 	void (*release)(void *owner) FIXED;
-	dev_t dev FIXED; /* with ino: whom the descriptor names, also after dup() */
+	dev_t dev FIXED; /* with ino: identifies the open file, also after dup() */
 	ino_t ino FIXED;
 	int refs OWNED_BY(ucontext_lock); /* contexts */
 	struct lock lock;

@@ -11,6 +11,8 @@
 
 #include <rdma/ib_verbs.h>
 
+#include "base/compiler.h"
+
 struct ib_ucontext;
 
 enum ib_uobject_kind {
@@ -23,15 +25,17 @@ enum ib_uobject_kind {
 };
 
 /* One context's hold of an object, embedded in the door's own structure of it. The door reads;
- * the functions below write, under the table's lock but for a creator's first fields. */
+ * the functions below write, under the table's lock but for a creator's first fields. It reads
+ * `gone` without: an application may not destroy what it uses. */
 struct ib_uobject {
-	struct ib_uobject *next;      /* of the table: with the same hash */
-	struct ib_uobject *next_hold; /* a ring of the holds of one object */
-	void *object;		      /* the midlayer's: ib_pd, ib_mr and so on */
-	u32 handle;  /* unique in the ucontext over all kinds; an import has the creator's */
-	u8 kind;     /* enum ib_uobject_kind */
-	bool gone;   /* the object was destroyed through another hold */
-	bool blocks; /* the object may not be destroyed while this hold exists */
+	struct ib_uobject *next OWNED_BY(ib_ucontext.lock); /* of the table: with the same hash */
+	/* a ring of the holds of one object */
+	struct ib_uobject *next_hold OWNED_BY(ib_ucontext.lock);
+	void *object FIXED; /* the midlayer's: ib_pd, ib_mr and so on */
+	u32 handle FIXED; /* unique in the ucontext over all kinds; an import has the creator's */
+	u8 kind FIXED; /* enum ib_uobject_kind */
+	bool gone OWNED_BY(ib_ucontext.lock); /* the object was destroyed through another hold */
+	bool blocks FIXED; /* the object may not be destroyed while this hold exists */
 };
 _Static_assert(sizeof(struct ib_uobject) <= 32, "a door's queue pair has one in its last line");
 

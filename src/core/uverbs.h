@@ -23,14 +23,14 @@ struct ib_uverbs_cq_attr {
 	void *cookie;
 	void (*event_handler)(struct ib_event *event, void *cq_context); /* on vector 0's thread */
 	void *cq_context;
-};
+} OWNED_BY(the caller);
 
 /* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in
  * ibv_post_send. */
 struct ib_uverbs_ops {
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
-	/* What post_send would say of this list if nothing else is posted before: 0 where it would
-	 * take all of it. Without it nobody knows, and the answer is 0. */
+	/* The result that post_send would give for this list if nothing else is posted before: 0
+	 * if it would take all of it. A driver without this method counts as answering 0. */
 	int (*check_send)(struct ib_qp *qp, const struct ibv_send_wr *wr);
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*post_srq_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
@@ -48,16 +48,15 @@ struct ib_uverbs_ops {
 	 * `fd` is readable (0), after a signal (-EINTR), or at once with -EAGAIN if the
 	 * descriptor is O_NONBLOCK and nothing is there. */
 	int (*wait_fd)(struct ib_device *dev, int fd);
-	/* What ib_uverbs_get_info and ib_uverbs_query_gid_entry answer; port and index are
-	 * checked before. */
+	/* Answer ib_uverbs_get_info and ib_uverbs_query_gid_entry; port and index are valid. */
 	int (*get_info)(struct ib_device *dev, struct ib_uverbs_info *out);
 	int (*query_gid_entry)(struct ib_device *dev, u32 port, u32 index,
 			       struct ibv_gid_entry *out);
-};
+} FIXED;
 
-/* What the doors call for the two objects that ib_* cannot make as they need them: as the
- * methods above, with counts of use and the object's fields set. They are destroyed by
- * ib_destroy_cq and ib_dereg_mr. */
+/* The doors create with these the two kinds of objects that ib_* cannot create as a door needs
+ * them. They call the methods above and set the object's fields and counts of use. ib_destroy_cq
+ * and ib_dereg_mr destroy the objects. */
 AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev,
 					    const struct ib_uverbs_cq_attr *attr);
 AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
@@ -65,8 +64,8 @@ AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 l
 
 /* How a UD work request names its address handle: the door allocates its ibv_ah as one of these. */
 struct ib_uverbs_ah {
-	struct ibv_ah ibv;
-	struct ib_ah *ah;
+	struct ibv_ah ibv OWNED_BY(the application);
+	struct ib_ah *ah FIXED;
 };
 
 /* A software adapter's entry into the stack. Each driver room adds itself with a constructor
@@ -74,11 +73,12 @@ struct ib_uverbs_ah {
  * (ib_uverbs_get_devices, ib_register_client), once per process (again in a forked child; a
  * probe that failed is tried again, at most once per second). */
 struct ib_driver {
-	const char *name;
-	int (*probe)(void);
-	struct list_head node;
-	int result;      /* core's: DRIVER_NEW, DRIVER_READY or the errno of the last probe */
-	u64 retry_at_ns; /* core's: when a failed probe is tried again */
+	const char *name FIXED;
+	int (*probe)(void) FIXED;
+	struct list_head node OWNED_BY(turn.held);
+	/* core's: DRIVER_NEW, DRIVER_READY or the errno of the last probe */
+	int result OWNED_BY(turn.held);
+	u64 retry_at_ns OWNED_BY(turn.held); /* core's: when a failed probe is tried again */
 };
 enum { DRIVER_NEW = 0, DRIVER_READY = 1 };
 void ib_driver_add(struct ib_driver *driver);
@@ -100,7 +100,7 @@ AV_EXPORT void ib_core_drop_in_child(void);
 AV_EXPORT int ib_uverbs_get_devices(struct ib_device ***list);
 AV_EXPORT void ib_uverbs_put_devices(struct ib_device **list);
 
-/* What ibv_* queries show and ib_* has no field for. */
+/* The values that ibv_* queries show and that ib_* has no field for. */
 struct ib_uverbs_info {
 	char name[64];      /* "roce0" */
 	char dev_name[64];  /* "uverbs0" */
@@ -109,7 +109,7 @@ struct ib_uverbs_info {
 	char sysfs[256];    /* what ibv_get_sysfs_path answers */
 	u64 node_guid;      /* network order */
 	u32 abi_version;
-};
+} OWNED_BY(the caller);
 AV_EXPORT int ib_uverbs_get_info(struct ib_device *dev, struct ib_uverbs_info *out);
 /* The RoCE type (IBV_GID_TYPE_*) and interface index of a GID; -ENODATA for an empty slot,
  * -EINVAL beyond the table. */

@@ -38,7 +38,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct ib_qp *qp_make(struct ib_cq *cq, enum ib_qp_type type)
+static struct ib_qp *core_qp_make(struct ib_cq *cq, enum ib_qp_type type)
 {
 	struct ib_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = type };
 	struct ib_qp *qp = ib_create_qp(pd, &init);
@@ -62,7 +62,7 @@ static void post_send__reaches_a_third_party(void **state)
 {
 	const struct ib_uverbs_ops *ops = fake->ib.uverbs;
 	struct ib_cq *cq = cq_make(NULL, NULL);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_RC);
 	struct ibv_sge sge = { .addr = 0x1000, .length = 8, .lkey = 5 };
 	struct ibv_send_wr bad_one = { .num_sge = 2, .opcode = IBV_WR_SEND };
 	struct ibv_send_wr second = { .wr_id = 2,
@@ -95,7 +95,7 @@ static void post_send__reaches_a_third_party(void **state)
 static void poll_cq__many(void **state)
 {
 	struct ib_cq *cq = cq_make(NULL, NULL);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_RC);
 	struct ibv_wc wc[FAKE_WCS];
 
 	for (u64 i = 0; i < FAKE_WCS; i++)
@@ -111,7 +111,7 @@ static void poll_cq__many(void **state)
 static void post_send__datagram_names_its_ah(void **state)
 {
 	struct ib_cq *cq = cq_make(NULL, NULL);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_UD);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_UD);
 	struct ib_ah_attr attr = { .port_num = 1 };
 	struct ib_uverbs_ah ah = { .ah = ib_create_ah(pd, &attr) };
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
@@ -134,7 +134,7 @@ static void post_recv__reaches_a_third_party(void **state)
 {
 	struct ib_srq_init_attr init = { 0 };
 	struct ib_cq *cq = cq_make(NULL, NULL);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_RC);
 	struct ib_srq *srq = ib_create_srq(pd, &init);
 	struct ibv_recv_wr second = { .wr_id = 4 }, first = { .wr_id = 3, .next = &second }, *bad;
 
@@ -156,7 +156,7 @@ static void create_cq__events_go_to_the_channel(void **state)
 	void *got = NULL;
 	struct channel *ch = channel_create(&err);
 	struct ib_cq *cq = cq_make(ch, &cookie);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_RC);
 	struct pollfd ready = { .fd = channel_fd(ch), .events = POLLIN };
 
 	fake_complete(cq, &(struct ib_wc){ .qp = qp });
@@ -208,7 +208,7 @@ static void destroy_cq__waits_for_acknowledgements_first(void **state)
 	int err = 0;
 	struct channel *ch = channel_create(&err);
 	struct ib_cq *cq = cq_make(ch, NULL);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_RC);
 	pthread_t destroyer;
 	void *result, *cookie;
 
@@ -238,7 +238,7 @@ static void destroy_cq__refused_by_the_driver_loses_no_event(void **state)
 	int err = 0, taken = 0;
 	struct channel *ch = channel_create(&err);
 	struct ib_cq *cq = cq_make(ch, NULL);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_RC);
 	void *cookie;
 
 	events_raise(cq, qp, ch);
@@ -406,7 +406,7 @@ static int setup_native(void **state)
 static void ib_post_send__reaches_a_native_driver(void **state)
 {
 	struct ib_cq *cq = cq_make(NULL, NULL);
-	struct ib_qp *rc = qp_make(cq, IB_QPT_RC), *ud = qp_make(cq, IB_QPT_UD);
+	struct ib_qp *rc = core_qp_make(cq, IB_QPT_RC), *ud = core_qp_make(cq, IB_QPT_UD);
 	struct ib_send_wr third = { .num_sge = 5, .opcode = IB_WR_SEND }, *bad = NULL;
 	struct ib_send_wr second = { .wr_id = 2,
 				     .next = &third,
@@ -448,7 +448,7 @@ static void ib_post_recv__reaches_a_native_driver(void **state)
 {
 	struct ib_srq_init_attr init = { 0 };
 	struct ib_cq *cq = cq_make(NULL, NULL);
-	struct ib_qp *qp = qp_make(cq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(cq, IB_QPT_RC);
 	struct ib_srq *srq = ib_create_srq(pd, &init);
 	struct ib_recv_wr wr = { .wr_id = 7 }, *bad = NULL;
 

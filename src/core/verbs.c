@@ -1,9 +1,9 @@
 /* verbs.c: protection domains, completion queues, shared receive queues and queue pairs.
  * In: consumers    Out: the driver's methods    Runs: the caller    Locks: none of its own
  *
- * What is checked here, once for all drivers: that an object's users are gone before it goes,
- * that objects which meet are of one device, and that arguments have a meaning at all. Limits
- * and states are the driver's.
+ * These functions check, once for all drivers, that an object has no users when it is destroyed,
+ * that objects used together belong to one device, and that arguments have a meaning. The driver
+ * checks limits and states.
  */
 #include "core/core_priv.h"
 
@@ -257,19 +257,19 @@ int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_w
 
 /* ---- queue pairs ----------------------------------------------------------------------------- */
 
-/* What a QP stands on; absent ones are NULL. */
+/* The objects that a QP uses; absent ones are NULL. */
 struct qp_base {
 	int *counts[4];
-};
+} OWNED_BY(the caller);
 
-static struct qp_base qp_base_of(struct ib_pd *pd, struct ib_cq *send_cq, struct ib_cq *recv_cq,
-				 struct ib_srq *srq)
+static struct qp_base core_qp_base_of(struct ib_pd *pd, struct ib_cq *send_cq,
+				      struct ib_cq *recv_cq, struct ib_srq *srq)
 {
 	return (struct qp_base){ { pd ? &pd->usecnt : NULL, send_cq ? &send_cq->usecnt : NULL,
 				   recv_cq ? &recv_cq->usecnt : NULL, srq ? &srq->usecnt : NULL } };
 }
 
-static void qp_base_put(const struct qp_base *base, u32 count)
+static void core_qp_base_put(const struct qp_base *base, u32 count)
 {
 	for (u32 i = 0; i < count; i++)
 		if (base->counts[i])
@@ -277,29 +277,29 @@ static void qp_base_put(const struct qp_base *base, u32 count)
 }
 
 /* All or none; false if one of them is being destroyed. */
-static bool qp_base_get(const struct qp_base *base)
+static bool core_qp_base_get(const struct qp_base *base)
 {
 	for (u32 i = 0; i < ARRAY_LEN(base->counts); i++) {
 		if (!base->counts[i] || use_get(base->counts[i]))
 			continue;
-		qp_base_put(base, i);
+		core_qp_base_put(base, i);
 		return false;
 	}
 	return true;
 }
 
-static bool qp_needs_cqs(enum ib_qp_type type)
+static bool core_qp_needs_cqs(enum ib_qp_type type)
 {
 	return type != IB_QPT_XRC_TGT && type != IB_QPT_XRC_INI;
 }
 
-static int qp_check_init(const struct ib_pd *pd, const struct ib_qp_init_attr *init)
+static int core_qp_check_init(const struct ib_pd *pd, const struct ib_qp_init_attr *init)
 {
 	const struct ib_device *device = pd->device;
 
 	if ((u32)init->qp_type >= IB_QPT_MAX || init->qp_type == 7)
 		return -EINVAL;
-	if (qp_needs_cqs(init->qp_type) && (!init->send_cq || !init->recv_cq))
+	if (core_qp_needs_cqs(init->qp_type) && (!init->send_cq || !init->recv_cq))
 		return -EINVAL;
 	if ((init->send_cq && init->send_cq->device != device) ||
 	    (init->recv_cq && init->recv_cq->device != device) ||
@@ -308,7 +308,7 @@ static int qp_check_init(const struct ib_pd *pd, const struct ib_qp_init_attr *i
 	return 0;
 }
 
-static void qp_fill(struct ib_qp *qp, struct ib_pd *pd, const struct ib_qp_init_attr *init)
+static void core_qp_fill(struct ib_qp *qp, struct ib_pd *pd, const struct ib_qp_init_attr *init)
 {
 	qp->device = pd->device;
 	qp->pd = pd;
@@ -329,18 +329,18 @@ struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	struct ib_qp *qp;
 
 	if (!err)
-		err = qp_check_init(pd, &own.base);
+		err = core_qp_check_init(pd, &own.base);
 	if (err)
 		return ERR_PTR(err);
-	base = qp_base_of(pd, own.base.send_cq, own.base.recv_cq, own.base.srq);
-	if (!qp_base_get(&base))
+	base = core_qp_base_of(pd, own.base.send_cq, own.base.recv_cq, own.base.srq);
+	if (!core_qp_base_get(&base))
 		return ERR_PTR(-EINVAL);
 	qp = extended_create_qp(pd, &own);
 	if (IS_ERR(qp)) {
-		qp_base_put(&base, ARRAY_LEN(base.counts));
+		core_qp_base_put(&base, ARRAY_LEN(base.counts));
 		return qp;
 	}
-	qp_fill(qp, pd, &own.base);
+	core_qp_fill(qp, pd, &own.base);
 	init->base.cap = own.base.cap;
 	return qp;
 }
@@ -360,7 +360,7 @@ static bool port_is_known(const struct ib_device *device, u8 port_num)
 	return port_num >= 1 && port_num <= device->phys_port_cnt;
 }
 
-static bool qp_attr_makes_sense(const struct ib_device *device, const struct ib_qp_attr *attr,
+static bool core_qp_attr_makes_sense(const struct ib_device *device, const struct ib_qp_attr *attr,
 				int mask)
 {
 	if ((mask & IB_QP_STATE) && (u32)attr->qp_state > IB_QPS_ERR)
@@ -380,7 +380,7 @@ static bool qp_attr_makes_sense(const struct ib_device *device, const struct ib_
 
 int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
 {
-	if (!qp_attr_makes_sense(qp->device, attr, mask))
+	if (!core_qp_attr_makes_sense(qp->device, attr, mask))
 		return -EINVAL;
 	return DRIVER_CALL(qp->device->modify_qp(qp, attr, mask));
 }
@@ -394,7 +394,7 @@ int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_q
 
 int ib_destroy_qp(struct ib_qp *qp)
 {
-	struct qp_base base = qp_base_of(qp->pd, qp->send_cq, qp->recv_cq, qp->srq);
+	struct qp_base base = core_qp_base_of(qp->pd, qp->send_cq, qp->recv_cq, qp->srq);
 	struct ib_device_core *core = qp->device->core;
 	struct dispatch_mute mute;
 	int err;
@@ -407,7 +407,7 @@ int ib_destroy_qp(struct ib_qp *qp)
 	if (err)
 		use_unclaim(&qp->usecnt);
 	else
-		qp_base_put(&base, ARRAY_LEN(base.counts));
+		core_qp_base_put(&base, ARRAY_LEN(base.counts));
 	return err;
 }
 

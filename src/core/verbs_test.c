@@ -24,7 +24,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct ib_qp *qp_make(struct ib_pd *pd, struct ib_cq *cq, struct ib_srq *srq,
+static struct ib_qp *core_qp_make(struct ib_pd *pd, struct ib_cq *cq, struct ib_srq *srq,
 			     enum ib_qp_type type)
 {
 	struct ib_qp_init_attr init = {
@@ -40,7 +40,7 @@ static void ib_destroy__busy_while_used(void **state)
 	struct ib_pd *pd = ib_alloc_pd(&fake->ib);
 	struct ib_cq *cq = ib_create_cq(&fake->ib, NULL, NULL, NULL, 16, 0);
 	struct ib_srq *srq = ib_create_srq(pd, &srq_init);
-	struct ib_qp *qp = qp_make(pd, cq, srq, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(pd, cq, srq, IB_QPT_RC);
 
 	assert_int_equal(ib_dealloc_pd(pd), -EBUSY);
 	assert_int_equal(ib_destroy_cq(cq), -EBUSY);
@@ -91,7 +91,7 @@ static void ib_create__failure_holds_nothing(void **state)
 	fake->fail = -ENOMEM;
 	assert_int_equal(PTR_ERR(ib_alloc_pd(&fake->ib)), -ENOMEM);
 	assert_int_equal(PTR_ERR(ib_create_cq(&fake->ib, NULL, NULL, NULL, 1, 0)), -ENOMEM);
-	assert_int_equal(PTR_ERR(qp_make(pd, cq, NULL, IB_QPT_UD)), -ENOMEM);
+	assert_int_equal(PTR_ERR(core_qp_make(pd, cq, NULL, IB_QPT_UD)), -ENOMEM);
 	assert_int_equal(PTR_ERR(ib_create_srq(pd, &srq_init)), -ENOMEM);
 	assert_int_equal(PTR_ERR(ib_create_ah(pd, &ah_attr)), -ENOMEM);
 	assert_int_equal(PTR_ERR(ib_get_dma_mr(pd, 0)), -ENOMEM);
@@ -101,7 +101,7 @@ static void ib_create__failure_holds_nothing(void **state)
 	assert_int_equal(ib_destroy_cq(cq), -ENOMEM);
 	fake->fail = 0;
 	/* A destruction that failed can be had again, and the object is usable meanwhile. */
-	struct ib_qp *qp = qp_make(pd, cq, NULL, IB_QPT_UD);
+	struct ib_qp *qp = core_qp_make(pd, cq, NULL, IB_QPT_UD);
 
 	assert_false(IS_ERR(qp));
 	assert_int_equal(ib_destroy_qp(qp), 0);
@@ -119,12 +119,12 @@ static void ib_create_qp__checks(void **state)
 	struct ib_cq *foreign = ib_create_cq(&other->ib, NULL, NULL, NULL, 16, 0);
 	int calls = fake->calls;
 
-	assert_int_equal(PTR_ERR(qp_make(pd, NULL, NULL, IB_QPT_RC)), -EINVAL);
-	assert_int_equal(PTR_ERR(qp_make(pd, foreign, NULL, IB_QPT_RC)), -EINVAL);
-	assert_int_equal(PTR_ERR(qp_make(pd, cq, NULL, IB_QPT_MAX)), -EINVAL);
-	assert_int_equal(PTR_ERR(qp_make(pd, cq, NULL, (enum ib_qp_type)-1)), -EINVAL);
+	assert_int_equal(PTR_ERR(core_qp_make(pd, NULL, NULL, IB_QPT_RC)), -EINVAL);
+	assert_int_equal(PTR_ERR(core_qp_make(pd, foreign, NULL, IB_QPT_RC)), -EINVAL);
+	assert_int_equal(PTR_ERR(core_qp_make(pd, cq, NULL, IB_QPT_MAX)), -EINVAL);
+	assert_int_equal(PTR_ERR(core_qp_make(pd, cq, NULL, (enum ib_qp_type)-1)), -EINVAL);
 	assert_int_equal(fake->calls, calls);
-	struct ib_qp *target = qp_make(pd, NULL, NULL, IB_QPT_XRC_TGT);
+	struct ib_qp *target = core_qp_make(pd, NULL, NULL, IB_QPT_XRC_TGT);
 
 	assert_false(IS_ERR(target));
 	assert_int_equal(ib_destroy_qp(target), 0);
@@ -142,7 +142,7 @@ static void ib_create_qp__on_a_dying_cq(void **state)
 	struct ib_cq *cq = ib_create_cq(&fake->ib, NULL, NULL, NULL, 16, 0);
 
 	assert_true(use_claim(&cq->usecnt));
-	assert_int_equal(PTR_ERR(qp_make(pd, cq, NULL, IB_QPT_RC)), -EINVAL);
+	assert_int_equal(PTR_ERR(core_qp_make(pd, cq, NULL, IB_QPT_RC)), -EINVAL);
 	use_unclaim(&cq->usecnt);
 	assert_int_equal(ib_destroy_cq(cq), 0);
 	assert_true(use_claim(&pd->usecnt));
@@ -156,7 +156,7 @@ static void ib_modify_qp__checks(void **state)
 {
 	struct ib_pd *pd = ib_alloc_pd(&fake->ib);
 	struct ib_cq *cq = ib_create_cq(&fake->ib, NULL, NULL, NULL, 16, 0);
-	struct ib_qp *qp = qp_make(pd, cq, NULL, IB_QPT_UD);
+	struct ib_qp *qp = core_qp_make(pd, cq, NULL, IB_QPT_UD);
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT, .port_num = 2 };
 	int mask = IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY;
 
@@ -214,7 +214,7 @@ static void ib_post_send__completes_through_the_handler(void **state)
 {
 	struct ib_pd *pd = ib_alloc_pd(&fake->ib);
 	struct ib_cq *cq = ib_create_cq(&fake->ib, on_completion, NULL, &completions, 16, 0);
-	struct ib_qp *qp = qp_make(pd, cq, NULL, IB_QPT_RC);
+	struct ib_qp *qp = core_qp_make(pd, cq, NULL, IB_QPT_RC);
 	struct ib_send_wr second = { .num_sge = 2 }, first = { .next = &second };
 	struct ib_send_wr *bad = NULL;
 
@@ -266,7 +266,8 @@ static void ib_attach_mcast__counts_groups(void **state)
 {
 	struct ib_pd *pd = ib_alloc_pd(&fake->ib);
 	struct ib_cq *cq = ib_create_cq(&fake->ib, NULL, NULL, NULL, 16, 0);
-	struct ib_qp *ud = qp_make(pd, cq, NULL, IB_QPT_UD), *rc = qp_make(pd, cq, NULL, IB_QPT_RC);
+	struct ib_qp *ud = core_qp_make(pd, cq, NULL, IB_QPT_UD),
+		     *rc = core_qp_make(pd, cq, NULL, IB_QPT_RC);
 	union ib_gid group = { .raw = { 0xff, 0x12 } }, host = { .raw = { 0xfe, 0x80 } };
 	union ib_gid mapped = { .raw = { [10] = 0xff, 0xff, 239, 1, 2, 3 } };
 
@@ -319,7 +320,7 @@ static void *churn(void *arg)
 	struct ib_pd *pd = cq->cq_context;
 
 	for (int i = 0; i < 2000; i++) {
-		struct ib_qp *qp = qp_make(pd, cq, NULL, IB_QPT_RC);
+		struct ib_qp *qp = core_qp_make(pd, cq, NULL, IB_QPT_RC);
 
 		if (IS_ERR(qp) || ib_destroy_qp(qp))
 			return arg;

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -29,16 +28,18 @@ struct async_node {
 struct async_queue {
 	struct lock lock;
 	int fd FIXED;
-	struct fork_watch watch GUARDS_ITSELF;
+	struct atfork_watch watch GUARDS_ITSELF;
 	u32 port_events GUARDED_BY(lock);            /* on `waiting` */
 	struct list_head waiting GUARDED_BY(lock);   /* async_node, oldest first */
 	/* async_node with an element, not acknowledged yet */
 	struct list_head delivered GUARDED_BY(lock);
 	struct cond acked GUARDED_BY(lock);
+	u32 posted GUARDED_BY(lock);   /* counts events that were posted: a futex */
+	bool awaited GUARDED_BY(lock); /* a thread may sleep on `posted` */
 };
 
 /* As channel_drop: the child keeps waiting events, on a descriptor of its own. */
-static void async_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thread */
+static void async_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only thread */
 {
 	struct async_queue *q = container_of(w, struct async_queue, watch);
 	u32 count = 0;
@@ -65,7 +66,7 @@ static int async_queue_open(struct async_queue *q) NO_THREAD_SAFETY
 	q->fd = tally_open();
 	if (q->fd < 0)
 		return q->fd;
-	err = fork_watch_add(&q->watch, async_drop);
+	err = atfork_watch_add(&q->watch, async_drop);
 	if (err)
 		close(q->fd);
 	return err;
@@ -94,7 +95,7 @@ static void async_free_list(struct list_head *head)
 /* visible to no other thread any more */
 void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY
 {
-	fork_watch_remove(&q->watch);
+	atfork_watch_remove(&q->watch);
 	async_free_list(&q->waiting);
 	async_free_list(&q->delivered);
 	close(q->fd);
@@ -127,6 +128,10 @@ static void async_append(struct async_queue *q, struct async_node *n) REQUIRES(&
 	q->port_events += n->event.element == NULL;
 	list_push_back(&q->waiting, &n->node);
 	tally_add(q->fd);
+	__atomic_store_n(&q->posted, q->posted + 1, __ATOMIC_RELAXED);
+	if (q->awaited)
+		futex_wake(&q->posted, INT32_MAX);
+	q->awaited = false;
 }
 
 void async_queue_post(struct async_queue *q, const struct async_event *ev)
@@ -152,7 +157,8 @@ void async_queue_post(struct async_queue *q, const struct async_event *ev)
 
 /* ---- taking --------------------------------------------------------------------------------- */
 
-static bool async_take(struct async_queue *q, struct async_event *out)
+/* False: there is none, and `*seen` is the count to sleep on until there is one. */
+static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen)
 {
 	struct async_node *spent = NULL;
 	struct list_head *node;
@@ -172,6 +178,8 @@ static bool async_take(struct async_queue *q, struct async_event *out)
 		}
 	} else {
 		tally_take(q->fd, UINT32_MAX); /* strays, as in channel_next */
+		*seen = q->posted;
+		q->awaited = true; /* stays if the thread is cancelled: no harm */
 	}
 	lock_release(&q->lock);
 	free(spent);
@@ -180,17 +188,19 @@ static bool async_take(struct async_queue *q, struct async_event *out)
 
 int async_queue_next(struct async_queue *q, struct async_event *out)
 {
-	struct pollfd p = { .fd = q->fd, .events = POLLIN };
-	int flags;
+	int flags, err = 0;
+	u32 seen = 0;
 
-	while (!async_take(q, out)) {
+	while (!async_take(q, out, &seen)) {
+		/* an event that came with the signal goes first, as in the kernel */
+		if (err < 0)
+			return err;
 		flags = fcntl(q->fd, F_GETFL);
 		if (flags < 0)
 			return -errno;
 		if (flags & O_NONBLOCK)
 			return -EAGAIN;
-		if (cancellable_poll(&p, 1, -1) < 0)
-			return -errno;
+		err = cancellable_sleep(&q->posted, seen);
 	}
 	return 0;
 }

@@ -190,12 +190,16 @@ static void async_queue_next__waits_on_a_blocking_descriptor(void **state)
 	async_queue_destroy(q);
 }
 
+static u32 test_signals;
+
 static void test_on_signal(int sig)
 {
+	__atomic_add_fetch(&test_signals, 1, __ATOMIC_RELAXED);
 }
 
 struct test_signalled {
 	pthread_t thread;
+	struct async_queue *q;
 	u32 done;
 };
 
@@ -228,6 +232,69 @@ static void async_queue_next__is_interrupted_by_a_signal(void **state)
 	async_queue_destroy(q);
 }
 
+#ifndef __SANITIZE_THREAD__ /* its runtime runs no handler during a bare system call */
+/* Posts an event when the waiting thread has been signalled some times. */
+static void *test_signal_and_post_thread(void *arg)
+{
+	struct test_signalled *x = arg;
+
+	while (__atomic_load_n(&test_signals, __ATOMIC_RELAXED) < 3) {
+		usleep(5000);
+		pthread_kill(x->thread, SIGUSR1);
+	}
+	test_post(x->q, TYPE_PORT, NULL, 7);
+	return NULL;
+}
+
+static void async_queue_next__goes_on_after_a_handler_with_sa_restart(void **state)
+{
+	struct async_queue *q = test_queue(false);
+	struct test_signalled x = { .thread = pthread_self(), .q = q };
+	struct sigaction action = { .sa_handler = test_on_signal, .sa_flags = SA_RESTART }, before;
+	struct async_event ev;
+	pthread_t thread;
+
+	test_signals = 0;
+	sigaction(SIGUSR1, &action, &before);
+	pthread_create(&thread, NULL, test_signal_and_post_thread, &x);
+	assert_int_equal(async_queue_next(q, &ev), 0);
+	assert_int_equal(ev.port, 7);
+	assert_true(__atomic_load_n(&test_signals, __ATOMIC_RELAXED) >= 3);
+	pthread_join(thread, NULL);
+	sigaction(SIGUSR1, &before, NULL);
+	async_queue_destroy(q);
+}
+#endif
+
+#ifndef __SANITIZE_ADDRESS__ /* its runtime finds the frames that unwinding has left poisoned */
+static void *test_cancelled_thread(void *arg)
+{
+	struct async_event ev;
+
+	(void)async_queue_next(arg, &ev);
+	return NULL;
+}
+
+/* A thread that is cancelled while it waits takes nothing with it. */
+static void async_queue_next__may_be_cancelled(void **state)
+{
+	struct async_queue *q = test_queue(false);
+	struct async_event ev;
+	pthread_t thread;
+	void *result;
+
+	pthread_create(&thread, NULL, test_cancelled_thread, q);
+	usleep(20000);
+	pthread_cancel(thread);
+	pthread_join(thread, &result);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	test_post(q, TYPE_PORT, NULL, 7);
+	assert_int_equal(async_queue_next(q, &ev), 0);
+	assert_int_equal(ev.port, 7);
+	async_queue_destroy(q);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -238,6 +305,12 @@ int main(void)
 		cmocka_unit_test(async_queue_forget__waits_for_every_acknowledgement),
 		cmocka_unit_test(async_queue_next__waits_on_a_blocking_descriptor),
 		cmocka_unit_test(async_queue_next__is_interrupted_by_a_signal),
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(async_queue_next__goes_on_after_a_handler_with_sa_restart),
+#endif
+#ifndef __SANITIZE_ADDRESS__
+		cmocka_unit_test(async_queue_next__may_be_cancelled),
+#endif
 	};
 
 	alarm(100);

@@ -16,7 +16,7 @@
 struct channel {
 	struct lock lock;
 	int fd FIXED;
-	struct fork_watch watch GUARDS_ITSELF;
+	struct atfork_watch watch GUARDS_ITSELF;
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
 	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has arrived */
@@ -24,7 +24,7 @@ struct channel {
 };
 
 /* The child gets a descriptor of its own, so that neither process takes the other's events. */
-static void channel_drop(struct fork_watch *w) NO_THREAD_SAFETY /* the only thread */
+static void channel_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only thread */
 {
 	struct channel *ch = container_of(w, struct channel, watch);
 	u32 count = 0;
@@ -46,7 +46,7 @@ static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible 
 	ch->fd = tally_open();
 	if (ch->fd < 0)
 		return ch->fd;
-	err = fork_watch_add(&ch->watch, channel_drop);
+	err = atfork_watch_add(&ch->watch, channel_drop);
 	if (err)
 		close(ch->fd);
 	return err;
@@ -73,7 +73,7 @@ int channel_destroy(struct channel *ch)
 	lock_release(&ch->lock);
 	if (busy)
 		return -EBUSY;
-	fork_watch_remove(&ch->watch);
+	atfork_watch_remove(&ch->watch);
 	close(ch->fd);
 	free(ch);
 	return 0;

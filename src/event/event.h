@@ -44,7 +44,7 @@ AV_EXPORT int vector_start(struct vector *v);
 /* In a forked child, where no other thread is left: vectors start afresh, every item is idle, and
  * channels and async queues get descriptors of the child's own under the same numbers, with what
  * waited in the parent. */
-AV_EXPORT void event_drop_in_child(void);
+AV_EXPORT void atfork_drop_events(void);
 void vector_item_init(struct vector_item *item, struct vector *v, void (*fn)(struct vector_item *));
 /* Has the handler run once more, some time after this call, on the vector's thread. Never
  * blocks, any context. Calls while it is queued merge into one run. */
@@ -116,7 +116,8 @@ AV_EXPORT void async_queue_destroy(struct async_queue *q);
 AV_EXPORT int async_queue_fd(const struct async_queue *q);
 /* Queues an event. Bounded: the oldest port event gives way; events of objects are never lost. */
 AV_EXPORT void async_queue_post(struct async_queue *q, const struct async_event *ev);
-/* Waits (unless the descriptor is O_NONBLOCK) for the next: 0, -EAGAIN, -EINTR. */
+/* Waits (unless the descriptor is O_NONBLOCK) for the next: 0, -EAGAIN, -EINTR. Handlers of signals
+ * that were installed with SA_RESTART do not end the wait. */
 AV_EXPORT int async_queue_next(struct async_queue *q, struct async_event *out);
 AV_EXPORT void async_queue_ack(struct async_queue *q, const struct async_event *ev);
 /* Withdraws undelivered events of `element` and waits until the delivered ones are acknowledged.

@@ -18,16 +18,16 @@ void tally_take(int fd, u32 n);
  * this count. Keeps the number and the flags. */
 void tally_renew(int fd, u32 count);
 
-/* An object that event_drop_in_child resets in a forked child. Embedded in its owner. */
-struct fork_watch {
-	void (*drop)(struct fork_watch *w) FIXED; /* runs in the child, as its only thread */
-	struct fork_slot *slot FIXED;
+/* An object that atfork_drop_events resets in a forked child. Embedded in its owner. */
+struct atfork_watch {
+	void (*drop)(struct atfork_watch *w) FIXED; /* runs in the child, as its only thread */
+	struct atfork_slot *slot FIXED;
 };
 
 /* 0 or -ENOMEM. Takes no lock: fork may come at any time, and is never delayed. */
-int fork_watch_add(struct fork_watch *w, void (*drop)(struct fork_watch *w));
-void fork_watch_remove(struct fork_watch *w);
-/* The vectors' part of event_drop_in_child. */
+int atfork_watch_add(struct atfork_watch *w, void (*drop)(struct atfork_watch *w));
+void atfork_watch_remove(struct atfork_watch *w);
+/* The vectors' part of atfork_drop_events. */
 void vector_drop_in_child(void);
 
 #endif

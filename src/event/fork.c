@@ -1,7 +1,7 @@
 /* fork.c: resets channels, async queues and vectors in a forked child.
  *
  * In:    owners that watch for fork          Out: their drop functions, called in the child
- * Runs:  any thread; event_drop_in_child as the child's only thread
+ * Runs:  any thread; atfork_drop_events as the child's only thread
  * Locks: none: a lock could be held by a thread that the child does not have, and a handler that
  * takes one before fork could wait for a thread that waits for another handler's lock
  *
@@ -12,24 +12,24 @@
 
 #include "event/event_priv.h"
 
-struct fork_slot {
-	struct fork_slot *next FIXED;
+struct atfork_slot {
+	struct atfork_slot *next FIXED;
 	/* NULL: free. Release when it is set, acquire in the child */
-	struct fork_watch *watch ATOMIC_ONLY;
+	struct atfork_watch *watch ATOMIC_ONLY;
 };
 
-static struct fork_slot *fork_slots;
+static struct atfork_slot *atfork_slots;
 
-/* Pairs with the release in fork_slot_push: the slot is complete. */
-static struct fork_slot *fork_first(void)
+/* Pairs with the release in atfork_slot_push: the slot is complete. */
+static struct atfork_slot *atfork_first(void)
 {
-	return __atomic_load_n(&fork_slots, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&atfork_slots, __ATOMIC_ACQUIRE);
 }
 
-static struct fork_slot *fork_slot_reuse(struct fork_watch *w)
+static struct atfork_slot *atfork_slot_reuse(struct atfork_watch *w)
 {
-	for (struct fork_slot *slot = fork_first(); slot; slot = slot->next) {
-		struct fork_watch *none = NULL;
+	for (struct atfork_slot *slot = atfork_first(); slot; slot = slot->next) {
+		struct atfork_watch *none = NULL;
 
 		if (__atomic_compare_exchange_n(&slot->watch, &none, w, false, __ATOMIC_RELEASE,
 						__ATOMIC_RELAXED))
@@ -38,41 +38,41 @@ static struct fork_slot *fork_slot_reuse(struct fork_watch *w)
 	return NULL;
 }
 
-/* Pairs with the acquire in fork_first. */
-static struct fork_slot *fork_slot_push(struct fork_watch *w)
+/* Pairs with the acquire in atfork_first. */
+static struct atfork_slot *atfork_slot_push(struct atfork_watch *w)
 	NO_THREAD_SAFETY /* the slot is not yet visible to other threads */
 {
-	struct fork_slot *slot = malloc(sizeof(*slot));
+	struct atfork_slot *slot = malloc(sizeof(*slot));
 
 	if (!slot)
 		return NULL;
 	slot->watch = w;
-	slot->next = __atomic_load_n(&fork_slots, __ATOMIC_RELAXED);
-	while (!__atomic_compare_exchange_n(&fork_slots, &slot->next, slot, false, __ATOMIC_RELEASE,
-					    __ATOMIC_RELAXED))
+	slot->next = __atomic_load_n(&atfork_slots, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&atfork_slots, &slot->next, slot, false,
+					    __ATOMIC_RELEASE, __ATOMIC_RELAXED))
 		;
 	return slot;
 }
 
-int fork_watch_add(struct fork_watch *w, void (*drop)(struct fork_watch *w))
+int atfork_watch_add(struct atfork_watch *w, void (*drop)(struct atfork_watch *w))
 {
 	w->drop = drop;
-	w->slot = fork_slot_reuse(w);
+	w->slot = atfork_slot_reuse(w);
 	if (!w->slot)
-		w->slot = fork_slot_push(w);
+		w->slot = atfork_slot_push(w);
 	return w->slot ? 0 : -ENOMEM;
 }
 
-void fork_watch_remove(struct fork_watch *w)
+void atfork_watch_remove(struct atfork_watch *w)
 {
 	__atomic_store_n(&w->slot->watch, NULL, __ATOMIC_RELEASE);
 }
 
-void event_drop_in_child(void)
+void atfork_drop_events(void)
 {
 	vector_drop_in_child();
-	for (struct fork_slot *slot = fork_first(); slot; slot = slot->next) {
-		struct fork_watch *w = __atomic_load_n(&slot->watch, __ATOMIC_ACQUIRE);
+	for (struct atfork_slot *slot = atfork_first(); slot; slot = slot->next) {
+		struct atfork_watch *w = __atomic_load_n(&slot->watch, __ATOMIC_ACQUIRE);
 
 		if (w)
 			w->drop(w);

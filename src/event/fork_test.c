@@ -77,7 +77,7 @@ static int test_child(struct test_pair *x)
 {
 	struct test_pair own;
 
-	event_drop_in_child();
+	atfork_drop_events();
 	if (test_drain(x) != 2 * POSTED)
 		return 1;
 	for (int i = 0; i < 3; i++)
@@ -102,7 +102,7 @@ static int test_fork(struct test_pair *x)
 	return child_verdict(child);
 }
 
-static void event_drop_in_child__parts_the_descriptors(void **state)
+static void atfork_drop_events__parts_the_descriptors(void **state)
 {
 	struct test_pair x;
 
@@ -113,7 +113,7 @@ static void event_drop_in_child__parts_the_descriptors(void **state)
 }
 
 /* A thread of the parent was inside: the locks are held in the child by nobody. */
-static void event_drop_in_child__frees_locks_that_nobody_holds(void **state)
+static void atfork_drop_events__frees_locks_that_nobody_holds(void **state)
 {
 	struct test_pair x;
 	pid_t child;
@@ -126,7 +126,7 @@ static void event_drop_in_child__frees_locks_that_nobody_holds(void **state)
 		struct async_event ev;
 		void *cookie;
 
-		event_drop_in_child();
+		atfork_drop_events();
 		channel_next(x.ch, &cookie);
 		_exit(async_queue_next(x.q, &ev) == -EAGAIN ? 7 : 0);
 	}
@@ -137,35 +137,35 @@ static void event_drop_in_child__frees_locks_that_nobody_holds(void **state)
 }
 
 static u32 test_dropped[MANY];
-static struct fork_watch test_watch[MANY];
+static struct atfork_watch test_watch[MANY];
 
-static void test_drop(struct fork_watch *w)
+static void test_drop(struct atfork_watch *w)
 {
 	test_dropped[w - test_watch]++;
 }
 
-static void fork_watch_remove__is_called_no_more(void **state)
+static void atfork_watch_remove__is_called_no_more(void **state)
 {
 	for (int i = 0; i < MANY; i++)
-		assert_int_equal(fork_watch_add(&test_watch[i], test_drop), 0);
+		assert_int_equal(atfork_watch_add(&test_watch[i], test_drop), 0);
 	for (int i = 0; i < MANY; i += 2)
-		fork_watch_remove(&test_watch[i]);
+		atfork_watch_remove(&test_watch[i]);
 	for (int i = 0; i < MANY; i += 4)
-		assert_int_equal(fork_watch_add(&test_watch[i], test_drop), 0);
-	event_drop_in_child();
+		assert_int_equal(atfork_watch_add(&test_watch[i], test_drop), 0);
+	atfork_drop_events();
 	for (int i = 0; i < MANY; i++)
 		assert_int_equal(test_dropped[i], i % 4 == 2 ? 0 : 1);
 	for (int i = 0; i < MANY; i++)
 		if (i % 4 != 2)
-			fork_watch_remove(&test_watch[i]);
+			atfork_watch_remove(&test_watch[i]);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(event_drop_in_child__parts_the_descriptors),
-		cmocka_unit_test(event_drop_in_child__frees_locks_that_nobody_holds),
-		cmocka_unit_test(fork_watch_remove__is_called_no_more),
+		cmocka_unit_test(atfork_drop_events__parts_the_descriptors),
+		cmocka_unit_test(atfork_drop_events__frees_locks_that_nobody_holds),
+		cmocka_unit_test(atfork_watch_remove__is_called_no_more),
 	};
 
 	alarm(100);

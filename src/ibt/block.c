@@ -29,14 +29,14 @@ void block_wait_datagram(struct ibt_qp *qp, struct path_dest *dest)
 
 void block_leave(struct ibt_qp *qp)
 {
-	struct path_dest *dest = qp->type == IBV_QPT_UD ? qp->req.blocked_on : qp->dest;
+	struct path_dest *dest = !qp_is_connected(qp) ? qp->req.blocked_on : qp->dest;
 
 	if (dest == NULL)
 		return;
 	lock_acquire(&dest->blocked_lock);
 	list_remove(&qp->blocked_node);
 	lock_release(&dest->blocked_lock);
-	if (qp->type != IBV_QPT_UD)
+	if (qp_is_connected(qp))
 		return;
 	qp->req.blocked_on = NULL;
 	dest->path->ops->dest_put(dest);
@@ -59,7 +59,7 @@ bool block_is_listed(struct ibt_qp *qp, struct path_dest *dest)
 {
 	bool again;
 
-	if (qp->type == IBV_QPT_UD)
+	if (!qp_is_connected(qp))
 		return false;
 	lock_acquire(&dest->blocked_lock);
 	again = !list_empty(&qp->blocked_node);

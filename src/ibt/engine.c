@@ -105,7 +105,7 @@ static void engine_other_type(struct ibt_qp *qp, struct path_dest *from, const s
 		engine_port_is_down(from, p);
 		return;
 	}
-	if (p->opcode == PKT_CNP && qp->type != IBV_QPT_UD) {
+	if (p->opcode == PKT_CNP && qp_is_connected(qp)) {
 		cnp_receive(qp, from, p);
 		return;
 	}
@@ -124,10 +124,10 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 		engine_no_qp(ibt, from, p, payload);
 	} else if (unlikely(__atomic_load_n(&qp->takes, __ATOMIC_RELAXED) != p->qp_type)) {
 		engine_other_type(qp, from, p);
-	} else if (qp->type == IBV_QPT_UD) {
+	} else if (!qp_is_connected(qp)) {
 		engine_datagram(qp, from->path, p, payload);
 	} else if (engine_is_answer(p->opcode)) {
-		if (qp->type == IBV_QPT_RC)
+		if (qp_is_reliable(qp))
 			engine_answer(qp, from, p, payload);
 		else
 			path_count(from->path, COUNT_RX_OPCODE);
@@ -153,7 +153,7 @@ static bool engine_awaits(void *user, const struct path_dest *from, const struct
 		path_count(from->path, COUNT_PORT_DOWN);
 		return false;
 	}
-	if (qp->type == IBV_QPT_UD)
+	if (!qp_is_connected(qp))
 		return true;
 	lock_acquire(&qp->resp.rq_lock);
 	awaited = qp_is_peer(qp, from, p);
@@ -174,7 +174,7 @@ static void engine_resume(struct ibt_qp *qp)
 	qp->req.member_timed_out = false;
 	qp_mark_runnable(qp);
 	sched_leave(qp);
-	if (qp->type == IBV_QPT_RC)
+	if (qp_is_reliable(qp))
 		resp_resume(qp);
 }
 
@@ -203,7 +203,7 @@ static void engine_dead(void *user, struct path_dest *dest)
 		for (u32 i = 0; table != NULL && i < 1u << IBT_INDEX_BITS; i++) {
 			struct ibt_qp *qp = __atomic_load_n(&table[i], __ATOMIC_ACQUIRE);
 
-			if (qp != NULL && qp->type == IBV_QPT_RC)
+			if (qp != NULL && qp_is_reliable(qp))
 				qp_peer_died(qp, dest);
 		}
 	}

@@ -106,7 +106,7 @@ void finish_with_error(struct ibt_qp *qp, enum ibv_wc_status status)
 {
 	if (qp->req.tail != qp->req.head)
 		finish_pop(qp, sq_at(qp, qp->req.tail), status);
-	if (qp->type == IBV_QPT_RC) {
+	if (qp_is_reliable(qp)) {
 		finish_qp(qp);
 		return;
 	}

@@ -33,10 +33,12 @@ struct ibt;
 struct ibt_qp;
 struct ibt_srq;
 
-/* Per queue pair, shown by status. One writer each: sent* under sq_lock, received* under
- * rq_lock. */
+/* Per queue pair, shown by status, which reads them without a lock. */
 struct ibt_counters {
-	u64 sent, received, sent_bytes, received_bytes, errors;
+	u64 sent WRITTEN_UNDER(requester.sq_lock), received WRITTEN_UNDER(responder.rq_lock);
+	u64 sent_bytes WRITTEN_UNDER(requester.sq_lock);
+	u64 received_bytes WRITTEN_UNDER(responder.rq_lock);
+	u64 errors ATOMIC_ONLY;
 };
 
 /* A member of a multicast group. */
@@ -44,7 +46,7 @@ struct ibt_member {
 	struct path_dest *dest; /* with a reference */
 	u32 qpn;
 	u32 at; /* its place in the group; the same as long as it is a member */
-};
+} OWNED_BY(the caller);
 
 /* What the adapter gives its engine. Callbacks may come from any thread, inside a verb, and must
  * not call back into ibt. */
@@ -67,7 +69,7 @@ struct ibt_config {
 	 * only consumer. The payload may change under us. NULL: nobody takes any. Never blocks. */
 	void (*general)(void *arg, const struct pkt *p, const void *payload);
 	void *arg;
-};
+} FIXED;
 
 struct ibt_qp_init {
 	u32 type; /* enum ibv_qp_type: RC, UC, UD */
@@ -79,7 +81,7 @@ struct ibt_qp_init {
 	void *owner;		       /* the driver's QP: what cqe.qp says */
 	u32 owner_bytes; /* not 0: the owner is this much room in front of the queue pair instead */
 	struct ibt_counters *counters; /* where to count; the owner's */
-};
+} OWNED_BY(the caller);
 
 struct ibt *ibt_create(const struct ibt_config *cfg);
 void ibt_destroy(struct ibt *ibt);
@@ -97,6 +99,8 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 /* Makes the queue pair unreachable, waits for threads inside it, drops its completions, frees
  * it. May block. */
 void ibt_qp_destroy(struct ibt_qp *qp);
+/* Do datagrams that the queue pair has taken still wait, for room or for their link? */
+bool ibt_qp_has_datagrams(struct ibt_qp *qp);
 /* The adapter is gone. The queue pair enters ERR for good: what was posted is flushed, and posts
  * answer -EIO. Modifications must have ended, and none follows. Never blocks. */
 void ibt_qp_unplug(struct ibt_qp *qp);
@@ -174,7 +178,7 @@ struct ibt_srq_init {
 	u32 max_num_tags;    /* 1 to IBT_TM_MAX_TAGS entries of up to IBT_TM_MAX_SGE elements */
 	u32 max_ops;	     /* 1 to IBT_TM_MAX_OPS signalled operations that are not polled yet */
 	void *owner;	     /* the driver's SRQ */
-};
+} OWNED_BY(the caller);
 
 /* 0, -EINVAL: a limit; -ENOMEM. */
 int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_srq **out);

@@ -9,6 +9,7 @@
 #include "ibt/requester_state.h"
 #include "ibt/responder_state.h"
 #include "ibt/srq.h"
+#include "ibt/traits.h"
 #include "ibt/wqe.h"
 
 enum { IBT_DEFAULT_PKEY = 0xffff, PKEY_BASE_MASK = 0x7fff, PKEY_FULL_MEMBER = 0x8000 };
@@ -26,8 +27,7 @@ struct ibt_qp {
 	/* log2 of the payload of one packet */
 	u8 psn_shift WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	u16 pkey WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
-	/* of its port: (1 << LMC) - 1 */
-	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	u8 traits FIXED; /* enum ibt_trait, of `type` */
 	/* The type of queue pair whose packets it takes: `type`, or QP_TAKES_NONE while its port is
 	 * down. Read without a lock by who receives */
 	u8 takes WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
@@ -52,8 +52,8 @@ struct ibt_qp {
 	struct path_grant grant WRITTEN_UNDER(req.sq_lock); /* of `dest` and `dest_qpn` */
 
 	/* each begins at a line of its own, with its lock */
-	struct requester req;
-	struct responder resp;
+	struct requester req GUARDS_ITSELF;
+	struct responder resp GUARDS_ITSELF;
 
 	/* cold: read on no fast path */
 	/* COMP_CONTRADICTED | first PSN of the request whose PSN the peer has contradicted; 0:
@@ -63,6 +63,8 @@ struct ibt_qp {
 	u32 qkey WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	/* the adapter is gone: the state is ERR for good */
 	bool unplugged WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	/* of its port: (1 << LMC) - 1 */
+	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
@@ -79,6 +81,18 @@ static inline struct send_wqe *sq_at(const struct ibt_qp *qp, u32 index)
 {
 	return (struct send_wqe *)(qp->req.ring.memory +
 				   (size_t)(index & qp->req.ring.mask) * qp->req.ring.stride);
+}
+
+/* One peer, whose packets alone it takes? */
+static inline bool qp_is_connected(const struct ibt_qp *qp)
+{
+	return (qp->traits & TRAIT_CONNECTED) != 0;
+}
+
+/* Does it acknowledge and repeat? */
+static inline bool qp_is_reliable(const struct ibt_qp *qp)
+{
+	return (qp->traits & TRAIT_RELIABLE) != 0;
 }
 
 /* Neither sends nor receives any packet until the port is up again. Either lock, or none: then it

@@ -18,7 +18,7 @@ void loss_suspect(struct ibt_qp *qp)
 {
 	/* The end of a wait for RNR would send again only what the peer has not executed; the
 	 * answers to the rest may be lost. */
-	if (qp->type == IBV_QPT_RC && !qp->streams && qp->dest != NULL && qp_sends(qp) &&
+	if (qp_is_reliable(qp) && !qp->streams && qp->dest != NULL && qp_sends(qp) &&
 	    qp_has_outstanding(qp))
 		timeout_begin(qp);
 }

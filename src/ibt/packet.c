@@ -50,7 +50,7 @@ int packet_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov,
 	/* UC promises nothing: what has no receiver is as good as sent. IBA vol 1, 9.8.2. Where
 	 * packets are lost anyhow RC's timeout deals with it. */
 	if (unlikely(err == -ENETUNREACH || err == -EPIPE) &&
-	    (qp->type == IBV_QPT_UC || (qp->lossy && err == -ENETUNREACH)))
+	    (!qp_is_reliable(qp) || (qp->lossy && err == -ENETUNREACH)))
 		return 0;
 	return err;
 }

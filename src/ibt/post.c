@@ -11,24 +11,6 @@
 #include "ibt/recv_queue.h"
 #include "ibt/sched.h"
 
-/* Which opcodes a queue pair of a type takes, as bits. IBA vol 1, 10.8.2 (work requests). */
-static u32 post_opcodes(u32 type)
-{
-	u32 send = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;
-	u32 write = 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM;
-
-	switch (type) {
-	case IBV_QPT_RC:
-		return send | write | 1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP |
-		       1u << IBV_WR_ATOMIC_FETCH_AND_ADD | 1u << IBV_WR_SEND_WITH_INV |
-		       1u << IBV_WR_LOCAL_INV;
-	case IBV_QPT_UC:
-		return send | write | 1u << IBV_WR_LOCAL_INV;
-	default:
-		return send;
-	}
-}
-
 static void post_fill_operands(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
@@ -104,7 +86,8 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 {
 	int err = 0;
 
-	if ((u32)wr->opcode > 31 || (post_opcodes(qp->type) & 1u << wr->opcode) == 0)
+	if ((u32)wr->opcode > 31 ||
+	    (ibt_traits_of(qp->type)->opcodes & 1u << wr->opcode) == 0)
 		return -EINVAL;
 	if (wr->num_sge < 0 || (u32)wr->num_sge > qp->req.ring.max_sge)
 		return -EINVAL;
@@ -114,7 +97,7 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 	w->answered = w->pull = false;
 	w->psn_count = 0;
 	w->imm = wr->imm_data;
-	if (qp->type == IBV_QPT_UD)
+	if (!qp_is_connected(qp))
 		err = post_fill_ud(qp, w, wr, av_of);
 	else
 		post_fill_operands(qp, w, wr);

@@ -26,6 +26,7 @@ enum { QP_LEAVE_MS = 100 };
 
 static int qp_check_init(const struct ibt_qp_init *init)
 {
+	const struct ibt_traits *type = ibt_traits_of(init->type);
 	const struct ibv_qp_cap *cap = &init->cap;
 
 	if (cap->max_send_wr > IBT_MAX_WR || cap->max_send_sge > IBT_MAX_SGE ||
@@ -35,17 +36,15 @@ static int qp_check_init(const struct ibt_qp_init *init)
 	if (init->srq == NULL &&
 	    (cap->max_recv_wr > IBT_MAX_WR || cap->max_recv_sge > IBT_MAX_SGE))
 		return -EINVAL;
-	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
+	if (type == NULL)
 		return -EOPNOTSUPP;
-	/* ibv_create_qp(3): only RC and UD share a receive queue. */
 	if (init->srq == NULL)
 		return 0;
-	if (init->type == IBV_QPT_UC)
+	if ((type->traits & TRAIT_SRQ) == 0)
 		return -EINVAL;
-	/* Tags are matched for RC (IBV_TM_CAP_RC). A rendezvous READs by this queue pair into the
-	 * SRQ's buffers, so both have one PD. */
+	/* A rendezvous READs by this queue pair into the SRQ's buffers, so both have one PD. */
 	return srq_matches_tags(init->srq) &&
-			       (init->type != IBV_QPT_RC || init->pd != init->srq->pd) ?
+			       ((type->traits & TRAIT_TAGS) == 0 || init->pd != init->srq->pd) ?
 		       -EINVAL :
 		       0;
 }
@@ -126,6 +125,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->qpn = init->qpn;
 	qp->pd = init->pd;
 	qp->type = qp->takes = (u8)init->type;
+	qp->traits = ibt_traits_of(init->type)->traits;
 	qp->sig_all = init->sq_sig_all;
 	qp->send_cq = init->send_cq;
 	qp->srq = init->srq;
@@ -267,6 +267,18 @@ static void qp_reset(struct ibt_qp *qp)
 	if (dest != NULL)
 		dest->path->ops->dest_put(dest);
 	qp_forget(qp);
+}
+
+bool ibt_qp_has_datagrams(struct ibt_qp *qp)
+{
+	bool unsent;
+
+	if (qp_is_connected(qp))
+		return false;
+	lock_acquire(&qp->req.sq_lock);
+	unsent = qp->state == IBV_QPS_RTS && qp->req.next != qp->req.head;
+	lock_release(&qp->req.sq_lock);
+	return unsent;
 }
 
 void ibt_qp_destroy(struct ibt_qp *qp)
@@ -415,8 +427,8 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	 * connection rules. */
 	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
 	qp->lossy = !promise->reliable || !promise->ordered;
-	qp->streams = qp->lossy && qp->type == IBV_QPT_RC;
-	qp->quick = !qp->lossy && qp->type == IBV_QPT_RC && dest->path->ops->send_briefs != NULL;
+	qp->streams = qp->lossy && qp_is_reliable(qp);
+	qp->quick = !qp->lossy && qp_is_reliable(qp) && dest->path->ops->send_briefs != NULL;
 	__atomic_store_n(&qp->heard_as, NULL, __ATOMIC_RELAXED);
 }
 
@@ -491,7 +503,7 @@ struct qp_change {
 	struct path_dest *dest; /* the new one; then the one to give back */
 	struct path_dest *others;
 	int err;
-};
+} OWNED_BY(the caller);
 
 static void qp_change(struct qp_change *c)
 {
@@ -563,7 +575,7 @@ void ibt_qp_set_port_up(struct ibt_qp *qp, bool up)
 	if (qp_sends(qp))
 		qp_mark_runnable(qp);
 	sched_leave(qp);
-	if (qp->type == IBV_QPT_RC)
+	if (qp_is_reliable(qp))
 		resp_resume(qp);
 }
 

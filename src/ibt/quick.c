@@ -22,7 +22,7 @@ struct quick_request {
 	u64 addr;
 	u32 length, lkey;
 	u32 flags; /* enum ibv_send_flags, with SIGNALED where the queue pair says so */
-};
+} OWNED_BY(the caller);
 
 static inline bool quick_read(const struct ibt_qp *qp, const struct ibv_send_wr *wr,
 			      struct quick_request *r) REQUIRES(qp->req.sq_lock)
@@ -111,7 +111,7 @@ static inline const void *quick_prepare(struct ibt_qp *qp, const struct ibv_send
 struct quick_list {
 	struct pkt_brief brief[QUICK_LIST];
 	const void *data[QUICK_LIST];
-};
+} OWNED_BY(the caller);
 
 static inline bool quick_take(struct ibt_qp *qp, struct quick_list *l, u32 at,
 			      const struct ibv_send_wr *wr) REQUIRES(qp->req.sq_lock)

@@ -41,8 +41,8 @@ enum {
 #define RATE_MOST 12500000000ull /* 100 Gbit/s */
 
 struct rate {
-	struct ibt_qp *qp;
-	struct timer timer;
+	struct ibt_qp *qp FIXED;
+	struct timer timer GUARDS_ITSELF;
 	bool on;
 	bool timing; /* the timer is armed */
 	bool held;   /* packets wait, or what has waited is being made up for */
@@ -54,7 +54,7 @@ struct rate {
 	u32 way_us;  /* the way there and back; 0: not known */
 	u64 now_ns;  /* when it was last asked for leave */
 	u64 next_ns; /* when the next packet may go */
-};
+} OWNED_BY(its sq_lock; a rate of responses: its rq_lock);
 
 struct ibt_qp *rate_qp(struct timer *t)
 {

@@ -87,7 +87,7 @@ void refuse_leave(struct ibt_qp *qp)
 	enum resp_verdict verdict;
 	u32 ack;
 
-	if (qp->type != IBV_QPT_RC || qp->dest == NULL)
+	if (!qp_is_reliable(qp) || qp->dest == NULL)
 		return;
 	qp->resp.resource_next = qp->resp.resource_head;
 	ack = __atomic_exchange_n(&qp->resp.ack_word, 0, __ATOMIC_ACQUIRE);

@@ -47,7 +47,7 @@ static bool req_can_pull(const struct ibt_qp *qp, const struct send_wqe *w)
 	bool send = w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM ||
 		    w->opcode == IBV_WR_SEND_WITH_INV;
 
-	return send && w->length >= PULL_FROM && qp->type == IBV_QPT_RC && !qp->req.no_pull &&
+	return send && w->length >= PULL_FROM && qp_is_reliable(qp) && !qp->req.no_pull &&
 	       qp->dest->path->promise.direct && req_ops(qp)->pullable(qp->dest);
 }
 
@@ -226,7 +226,7 @@ static bool req_waits_for_turn(const struct ibt_qp *qp, const struct send_wqe *w
 	REQUIRES(qp->req.sq_lock)
 {
 	return w->length >= DIRECT_WAIT_FROM && !req_idle(qp) && qp->req.tx_offset == 0 &&
-	       w->psn_count == 0 && !qp->req.no_direct && qp->type == IBV_QPT_RC &&
+	       w->psn_count == 0 && !qp->req.no_direct && qp_is_reliable(qp) &&
 	       qp->dest->path->promise.direct && req_ops(qp)->pullable(qp->dest);
 }
 
@@ -243,7 +243,7 @@ static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_
 	}
 	if (w->psn_count == 0)
 		w->placed = err == 0;
-	if (!w->placed && qp->type == IBV_QPT_UC)
+	if (!w->placed && !qp_is_reliable(qp))
 		qp->req.no_direct = true;
 	return req_message(qp, w, w->placed ? PKT_PLACED : err == -EFAULT ? PKT_UNREACHED : 0);
 }
@@ -304,7 +304,7 @@ static int req_local(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_
 /* 0: transmitted; -EALREADY: complete as well; PACKET_STALL; or an error. */
 static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	if (qp->type == IBV_QPT_UD)
+	if (!qp_is_connected(qp))
 		return ud_transmit(qp, w);
 	if ((w->flags & IBV_SEND_FENCE) != 0 && qp->req.reads_out != 0)
 		return PACKET_STALL;
@@ -373,7 +373,7 @@ void req_pump(struct ibt_qp *qp)
 			qp->req.tx_offset = 0;
 			qp->req.next++;
 			sent = true;
-			if (qp->type != IBV_QPT_RC)
+			if (!qp_is_reliable(qp))
 				finish_request(qp, w);
 		} else if (err != -EALREADY) {
 			sent |= qp->req.tx_offset != 0;
@@ -385,7 +385,7 @@ void req_pump(struct ibt_qp *qp)
 		stream_pumped(qp);
 	if (sent && qp->streams && ack_ride(qp))
 		sent = false; /* handed over */
-	if (sent && qp->type != IBV_QPT_UD)
+	if (sent && qp_is_connected(qp))
 		req_ops(qp)->flush(qp->dest);
 	if (unlikely(qp->req.draining))
 		finish_drain(qp);

@@ -55,7 +55,7 @@ struct stream {
 	u64 end_ns;
 	u64 rtt_ns;    /* when it went; 0: none */
 	u32 srtt_us, rttvar_us;
-};
+} OWNED_BY(requester.sq_lock);
 
 /* The place of a queue pair among those that wait for the window: window.c. */
 struct window_place {

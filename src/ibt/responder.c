@@ -135,7 +135,7 @@ static bool resp_is_placed(const struct ibt_qp *qp, const struct pkt *p)
 /* Does the packet name the sender's memory instead of carrying it? */
 static bool resp_is_pulled(const struct ibt_qp *qp, const struct pkt *p)
 {
-	return (p->flags & PKT_PULL) != 0 && qp->type == IBV_QPT_RC && !qp->lossy;
+	return (p->flags & PKT_PULL) != 0 && qp_is_reliable(qp) && !qp->lossy;
 }
 
 /* Length of the message, 9.7.4.1: a SEND has 2^31 bytes at most, a WRITE the length in its
@@ -227,7 +227,7 @@ static enum resp_verdict resp_execute_write(struct ibt_qp *qp, const struct pkt 
  * if it takes one completion for each event, as perftest does, it would stay one behind. */
 static void resp_ack_before_event(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock)
 {
-	if (likely(!cq_is_ring_only(qp->recv_cq)) || !qp->lossy || qp->type != IBV_QPT_RC ||
+	if (likely(!cq_is_ring_only(qp->recv_cq)) || !qp->lossy || !qp_is_reliable(qp) ||
 	    (p->flags & PKT_ACK_REQUEST) == 0 || qp->resp.resource_next != qp->resp.resource_head ||
 	    !cq_would_fire(qp->recv_cq, (p->flags & PKT_SOLICITED) != 0))
 		return;
@@ -341,7 +341,7 @@ static void resp_acknowledge(struct ibt_qp *qp, struct path_dest *from, const st
 	qp->resp.nak_sent = false;
 	if (!answered)
 		qp->resp.epsn = (qp->resp.epsn + 1) & PSN_MASK;
-	if (qp->type != IBV_QPT_RC)
+	if (!qp_is_reliable(qp))
 		return;
 	/* An acknowledgement may not overtake responses that still wait; the last of those
 	 * acknowledges as well. */
@@ -555,7 +555,7 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 	} else if (unlikely(!qp_is_peer(qp, from, p))) {
 		path_count(from->path, COUNT_RX_WRONG_PEER);
 		absent_report(from, p);
-	} else if (qp->type == IBV_QPT_RC) {
+	} else if (qp_is_reliable(qp)) {
 		if (unlikely(qp->dest != from))
 			__atomic_store_n(&qp->heard_as, from, __ATOMIC_RELAXED);
 		resp_established(qp);

@@ -20,7 +20,7 @@ struct resp_resource {
 	bool done;
 	bool answered; /* once, to the end: what is sent now is a repetition */
 	bool unreached; /* PKT_UNREACHED */
-};
+} OWNED_BY(responder.rq_lock);
 
 /* What the responder thinks of a request. */
 enum resp_verdict {

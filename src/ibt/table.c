@@ -10,7 +10,7 @@
 
 static void table_count_datagrams(struct ibt *ibt, const struct ibt_qp *qp, u32 by)
 {
-	for (u32 i = 0; i < ibt->path_count && qp->type == IBV_QPT_UD; i++)
+	for (u32 i = 0; i < ibt->path_count && !qp_is_connected(qp); i++)
 		__atomic_fetch_add(&ibt->paths[i]->datagrams, by, __ATOMIC_RELAXED);
 }
 

@@ -39,12 +39,17 @@ static enum resp_verdict tm_read_header(struct ibt_qp *qp, struct path_dest *fro
 	REQUIRES(qp->resp.rq_lock)
 {
 	bool pulled = tm_is_pulled(qp, &v->pkt);
-	u32 n = (u32)MIN(tm_length(&v->pkt, pulled), (u64)TM_HEADER);
+	u64 length = tm_length(&v->pkt, pulled);
 
 	*header = (struct tm_header){ .tmh.opcode = IBV_TMH_NO_TAG };
 	if (pulled)
-		return pull_peek(qp, from, &v->pkt, v->payload, v->list, header, n);
-	memcpy(header, v->payload, n);
+		return pull_peek(qp, from, &v->pkt, v->payload, v->list, header,
+				 (u32)MIN(length, (u64)TM_HEADER));
+	/* of constant sizes: no call */
+	if (length >= TM_HEADER)
+		memcpy(header, v->payload, TM_HEADER);
+	else if (length >= TM_TMH)
+		memcpy(header, v->payload, TM_TMH);
 	return RESP_OK;
 }
 
@@ -75,6 +80,17 @@ static bool tm_is_tagged(enum tm_kind kind)
 	return kind == TM_EAGER || kind == TM_RNDV;
 }
 
+/* The payload of an EAGER comes with its packets: the copy of the scatter list is enough. A
+ * rendezvous keeps its entry until the data is there. */
+static void tm_give_back(struct ibt_srq *srq, struct tm_conn *c) REQUIRES(srq->lock)
+{
+	c->copy.sge_count = c->entry->sge_count;
+	for (u32 i = 0; i < c->entry->sge_count; i++)
+		c->copy.sge[i] = c->entry->sge[i];
+	tag_list_release(&srq->tags, c->entry);
+	c->entry = NULL;
+}
+
 /* False: an ordinary buffer is needed, and there is none. *fire: as srq_take_held. */
 static bool tm_find(struct ibt_srq *srq, struct tm_conn *c, enum tm_kind kind, bool *fire)
 	REQUIRES(srq->lock)
@@ -83,6 +99,8 @@ static bool tm_find(struct ibt_srq *srq, struct tm_conn *c, enum tm_kind kind, b
 		c->entry = tag_list_match(&srq->tags, be64toh(c->header.tmh.tag));
 	if (c->entry != NULL) {
 		c->copy.wr_id = c->entry->recv_wr_id;
+		if (kind == TM_EAGER)
+			tm_give_back(srq, c);
 		return true;
 	}
 	if (!srq_take_held(srq, &c->copy, fire))

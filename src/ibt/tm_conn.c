@@ -8,8 +8,9 @@
 
 int tm_conn_create(struct ibt_qp *qp)
 {
-	struct tm_conn *c =
-		calloc(1, sizeof(*c) + qp->srq->max_sge * sizeof(struct ibv_sge));
+	/* the larger one of both kinds of buffers */
+	u32 max_sge = MAX(qp->srq->max_sge, (u32)IBT_TM_MAX_SGE);
+	struct tm_conn *c = calloc(1, sizeof(*c) + max_sge * sizeof(struct ibv_sge));
 
 	if (c == NULL)
 		return -ENOMEM;

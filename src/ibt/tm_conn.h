@@ -13,7 +13,7 @@ enum tm_kind {
 	TM_UNEXPECTED, /* tagged, and no entry matches: lies in an ordinary buffer */
 	TM_NO_TAG,     /* NO_TAG, FIN, or without a header: in an ordinary buffer */
 	TM_NOTICE,     /* a WRITE with immediate: uses up an ordinary buffer */
-	TM_EAGER,      /* its payload lies in the entry's buffer */
+	TM_EAGER,      /* its payload lies in the buffer of an entry, which is free again */
 	TM_RNDV,       /* the adapter READs the data into the entry's buffer */
 	TM_RNDV_SHORT, /* too much for the entry: the request lies in its buffer */
 };
@@ -23,7 +23,7 @@ struct tm_conn {
 	u8 kind OWNED_BY(responder.rq_lock);	      /* enum tm_kind */
 	bool told_match OWNED_BY(responder.rq_lock); /* EAGER in pieces: the match has completed */
 	bool sync_req OWNED_BY(responder.rq_lock); /* TM_UNEXPECTED: completes with TM_SYNC_REQ */
-	struct tag_entry *entry OWNED_BY(responder.rq_lock); /* that has matched; NULL: none */
+	struct tag_entry *entry OWNED_BY(responder.rq_lock); /* a rendezvous's, or NULL */
 	struct tm_header header OWNED_BY(responder.rq_lock);
 
 	/* The READs and FINs in the send queue, in its order; a ring. */
@@ -35,7 +35,8 @@ struct tm_conn {
 	/* entries that have matched a rendezvous and wait for a slot, in the order of matching */
 	struct list_head pending OWNED_BY(ibt_srq.lock);
 
-	/* responder.srq_copy: an ordinary buffer, or the wr_id of the entry */
+	/* responder.srq_copy: an ordinary buffer, the entry of an EAGER, or the wr_id of the
+	 * entry of a rendezvous */
 	struct recv_wqe copy OWNED_BY(responder.rq_lock);
 };
 

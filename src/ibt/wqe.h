@@ -33,7 +33,7 @@ struct send_wqe {
 		} ud;
 	};
 	struct ibv_sge sge[];
-};
+} OWNED_BY(requester.sq_lock);
 
 enum {
 	WQE_TM = 0x80,	    /* send_wqe.flags: perhaps of a rendezvous (tm_rndv.h) */
@@ -47,14 +47,14 @@ struct recv_wqe {
 	u32 sge_count;
 	u32 length;
 	struct ibv_sge sge[];
-};
+} OWNED_BY(whoever has its queue; a copy: the message that took it);
 
 /* A ring of work queue elements. Free-running indexes. */
 struct wqe_ring {
 	u8 *memory;
 	u32 stride, mask, size; /* size: what the consumer may have outstanding */
 	u32 max_sge;
-};
+} OWNED_BY(whoever has its queue);
 
 /* Makes room for `size` elements, of `stride` bytes each; 0: as receive requests with max_sge need.
  * -ENOMEM. */

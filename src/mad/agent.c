@@ -60,6 +60,14 @@ static bool request_is_taken(const struct mad_port *port, const struct ib_mad_re
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
+static void agent_on_end(struct work *w)
+{
+	struct mad_agent *agent = container_of(w, struct mad_agent, end_work);
+
+	rmpp_recv_drop_agent(agent);
+	mad_agent_put(agent);
+}
+
 /* Puts the agent on its port. */
 static int agent_enter(struct mad_agent *agent, enum ib_qp_type type, u32 id_bits)
 	REQUIRES(mad_lock)
@@ -73,6 +81,7 @@ static int agent_enter(struct mad_agent *agent, enum ib_qp_type type, u32 id_bit
 	agent->port = port;
 	port->id_bits = id_bits;
 	port->refs++;
+	work_init(&agent->end_work, port->cfg.queue, agent_on_end);
 	/* an agent of the same number would have to be 4 million registrations old */
 	agent_numbers = (agent_numbers + 1) & ((1u << MAD_SLOT_SHIFT) - 1);
 	agent->pub.hi_tid = id_bits | agent_numbers;
@@ -146,8 +155,6 @@ struct ib_mad_agent *ib_register_mad_agent(struct ib_device *device, u8 port_num
 	if ((qp_type != IB_QPT_SMI && qp_type != IB_QPT_GSI) ||
 	    rmpp_version > IB_MGMT_RMPP_VERSION || send_handler == NULL)
 		return ERR_PTR(-EINVAL);
-	if (rmpp_version != 0)
-		return ERR_PTR(-EOPNOTSUPP);
 	if (mad_reg_req != NULL && (recv_handler == NULL ||
 				    !request_is_valid(mad_reg_req, qp_type, rmpp_version)))
 		return ERR_PTR(-EINVAL);
@@ -192,6 +199,11 @@ struct ib_mad_agent *ib_redirect_mad_qp(struct ib_qp *qp, u8 rmpp_version,
 	return ERR_PTR(-ENOSYS);
 }
 
+int ib_process_mad_wc(struct ib_mad_agent *mad_agent, struct ib_wc *wc)
+{
+	return -ENOSYS;
+}
+
 int ib_unregister_mad_agent(struct ib_mad_agent *mad_agent)
 {
 	struct mad_agent *agent = mad_agent_of(mad_agent);
@@ -202,6 +214,10 @@ int ib_unregister_mad_agent(struct ib_mad_agent *mad_agent)
 	list_remove(&agent->node);
 	list_for_each(send, &agent->sends, struct mad_send, node)
 		mad_send_flush(send);
+	if (ib_mad_kernel_rmpp_agent(mad_agent)) {
+		mad_agent_hold(agent);
+		work_push(&agent->end_work);
+	}
 	lock_release(&mad_lock);
 	if (queue->manual)
 		work_queue_run(queue, clock_now_ns());
@@ -309,17 +325,29 @@ u32 mad_id_bits(const struct ib_mad_agent *agent)
 	return agent->hi_tid >> MAD_SLOT_SHIFT << MAD_SLOT_SHIFT;
 }
 
-int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask)
+void mad_will_set(struct ib_mad_agent *agent, u32 index, const struct mad_will *will)
 {
 	const struct mad_port_config *cfg = &mad_agent_of(agent)->port->cfg;
 
-	return cfg->ops->listen == NULL ? 0 : cfg->ops->listen(cfg->arg, service_id, mask, true);
+	if (cfg->ops->will != NULL)
+		cfg->ops->will(cfg->arg, index, will);
 }
 
-void mad_unlisten(struct ib_mad_agent *agent, u64 service_id, u64 mask)
+int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask,
+	       const struct ib_cm_compare_data *compare)
+{
+	const struct mad_port_config *cfg = &mad_agent_of(agent)->port->cfg;
+
+	return cfg->ops->listen == NULL
+		       ? 0
+		       : cfg->ops->listen(cfg->arg, service_id, mask, compare, true);
+}
+
+void mad_unlisten(struct ib_mad_agent *agent, u64 service_id, u64 mask,
+		  const struct ib_cm_compare_data *compare)
 {
 	const struct mad_port_config *cfg = &mad_agent_of(agent)->port->cfg;
 
 	if (cfg->ops->listen != NULL)
-		(void)cfg->ops->listen(cfg->arg, service_id, mask, false);
+		(void)cfg->ops->listen(cfg->arg, service_id, mask, compare, false);
 }

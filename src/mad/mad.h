@@ -4,6 +4,7 @@
 #ifndef MAD_MAD_H
 #define MAD_MAD_H
 
+#include <rdma/ib_cm.h>
 #include <rdma/ib_mad.h>
 
 #include "mad/port.h"
@@ -14,13 +15,20 @@
 u32 mad_id_bits(const struct ib_mad_agent *agent);
 
 /* REQ and SIDR_REQ to the agent's port for a service ID that equals `service_id` in the bits of
- * `mask` come to this process from now on. Host byte order. Several processes may listen on one
- * service ID; the first that did gets all. One call of mad_unlisten for each. May block. 0,
- * -ENOSPC (as many listeners as a node has), -ENODEV. */
-int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask);
-void mad_unlisten(struct ib_mad_agent *agent, u64 service_id, u64 mask);
+ * `mask` come to this process from now on, if their private data matches (NULL: whatever it is).
+ * Host byte order. Several processes may listen on one service ID; the first one that takes a
+ * request gets it. One call of mad_unlisten for each. May block. 0, -ENOSPC (as many listeners as a
+ * node has), -ENODEV. */
+int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask,
+	       const struct ib_cm_compare_data *compare);
+void mad_unlisten(struct ib_mad_agent *agent, u64 service_id, u64 mask,
+		  const struct ib_cm_compare_data *compare);
 
-/* Counters of a process, for tests and status. */
+/* The node sends this MAD if the process dies before it is taken back (`will` NULL). `index` is the
+ * caller's choice, and one number is one will in all of a process. Never blocks. */
+void mad_will_set(struct ib_mad_agent *agent, u32 index, const struct mad_will *will);
+
+/* Counters of a process, for tests and status (path_counter_names). */
 enum mad_counter {
 	MAD_SENT,
 	MAD_RECEIVED,
@@ -37,5 +45,9 @@ enum mad_counter {
 	MAD_COUNTERS
 };
 u64 mad_count(enum mad_counter c);
+/* Counters of the CM of a process, which tools see behind those; index below MAD_CM_COUNTERS. Any
+ * context. */
+enum { MAD_CM_COUNTERS = 10 };
+void mad_count_cm(u32 index);
 
 #endif

@@ -1,32 +1,15 @@
-/* mad_test.c: agents on two ports with a wire between them, in virtual time.
+/* mad_test.c: agents on two ports with a wire between them.
  * In:    MADs of any content    Out: verdicts
  * Runs:  one thread             Locks: none
  */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
-#include "base/clock.h"
-#include "core/test_support/fake_device.h"
-#include "mad/mad_priv.h"
+#include "mad/test_support/sides.h"
 
-enum { SLOT_A = 5, SLOT_B = 1023, CLASS = 0x0a, VERSION = 2, PARTITION = 0x8002 };
-
-struct side {
-	struct fake_device *fake;
-	struct mad_port *port;
-	struct ib_ah ah;
-	u32 sent;
-	int lose; /* so many more are lost */
-	u64 listens;
-	struct side *peer;
-};
+enum { CLASS = 0x0a, VERSION = 2 };
 
 /* What an agent has seen. */
 struct seen {
@@ -38,130 +21,6 @@ struct seen {
 	bool keeps; /* what it receives is freed at the end of the test */
 	struct ib_mad_recv_wc *kept;
 };
-
-static struct side a, b;
-static struct work_queue queue;
-static u64 now_ns;
-
-static u64 virtual_time(void)
-{
-	return now_ns;
-}
-
-/* Runs everything up to a time. */
-static void run_to(u64 ms)
-{
-	u64 end = ms * NS_PER_MS;
-
-	for (;;) {
-		u64 next;
-
-		work_queue_run(&queue, now_ns);
-		next = work_queue_next_ns(&queue);
-		if (next > end)
-			break;
-		now_ns = MAX(now_ns, next);
-	}
-	now_ns = end;
-}
-
-/* ---- two ports and a wire -------------------------------------------------------------------- */
-
-static struct mad_arrival arrive(const struct side *at, const void *mad)
-{
-	return (struct mad_arrival){ .src_qp = 1,
-				     .qkey = IB_QP1_QKEY,
-				     .pkey = PARTITION,
-				     .has_grh = true,
-				     .grh = { .sgid = at->peer->fake->gids[0],
-					      .dgid = at->fake->gids[0] },
-				     .mad = mad,
-				     .length = IB_MGMT_MAD_SIZE };
-}
-
-static int wire_send(void *arg, const struct mad_departure *d)
-{
-	struct side *from = arg;
-	struct mad_arrival arrival = arrive(from->peer, d->mad);
-
-	from->sent++;
-	assert_int_equal(d->remote_qpn, 1);
-	assert_int_equal(d->qkey, IB_QP1_QKEY);
-	assert_ptr_equal(d->ah, &from->ah);
-	if (from->lose > 0) {
-		from->lose--;
-		return 0;
-	}
-	mad_port_receive(from->peer->port, &arrival);
-	return 0;
-}
-
-static int wire_listen(void *arg, u64 service_id, u64 mask, bool on)
-{
-	struct side *s = arg;
-
-	s->listens += on ? service_id & mask : -(service_id & mask);
-	return 0;
-}
-
-static int wire_slot(void *arg)
-{
-	return arg == &a ? SLOT_A : SLOT_B;
-}
-
-static const struct mad_port_ops wire_ops = { .send = wire_send,
-					      .listen = wire_listen,
-					      .slot = wire_slot };
-
-static void side_begin(struct side *s, struct side *peer, u8 gid)
-{
-	struct mad_port_config config = { .port_num = 1,
-					  .qp_type = IB_QPT_GSI,
-					  .ops = &wire_ops,
-					  .arg = s,
-					  .queue = &queue };
-	int err;
-
-	memset(s, 0, sizeof(*s));
-	s->peer = peer;
-	s->fake = fake_create("fake%d");
-	s->fake->gids[0].raw[15] = gid;
-	assert_int_equal(ib_register_device(&s->fake->ib), 0);
-	s->ah.device = &s->fake->ib;
-	config.device = &s->fake->ib;
-	s->port = mad_port_add(&config, &err);
-	assert_non_null(s->port);
-	assert_null(mad_port_add(&config, &err));
-	assert_int_equal(err, -EEXIST);
-}
-
-static void side_end(struct side *s)
-{
-	if (s->port != NULL)
-		mad_port_remove(s->port);
-	ib_unregister_device(&s->fake->ib);
-	fake_destroy(s->fake);
-}
-
-static int setup(void **state)
-{
-	now_ns = NS_PER_S;
-	clock_set_source(virtual_time);
-	work_queue_init(&queue, "test", true);
-	side_begin(&a, &b, 0xa);
-	side_begin(&b, &a, 0xb);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	side_end(&a);
-	side_end(&b);
-	assert_int_equal(work_queue_next_ns(&queue), TIMER_NEVER);
-	timer_set_destroy(&queue.timers);
-	clock_set_source(NULL);
-	return 0;
-}
 
 /* ---- agents ---------------------------------------------------------------------------------- */
 
@@ -189,14 +48,6 @@ static void on_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *recv)
 		seen->kept = recv;
 	else
 		ib_free_recv_mad(recv);
-}
-
-static struct ib_mad_reg_req request_for(u8 class, u8 version, u8 method)
-{
-	struct ib_mad_reg_req r = { .mgmt_class = class, .mgmt_class_version = version };
-
-	r.method_mask[method / 64] = 1ul << method % 64;
-	return r;
 }
 
 static struct ib_mad_agent *try_agent(struct side *s, struct ib_mad_reg_req *r, struct seen *seen)
@@ -229,11 +80,6 @@ static struct ib_mad_send_buf *mad_to_send(struct ib_mad_agent *agent, struct si
 					    .tid = htobe64(tid) };
 	buf->ah = &s->ah;
 	return buf;
-}
-
-static u64 tid_of(const struct ib_mad_agent *agent, u32 low)
-{
-	return (u64)agent->hi_tid << 32 | low;
 }
 
 /* ---- registration ---------------------------------------------------------------------------- */
@@ -274,9 +120,13 @@ static void register_mad_agent__judges_its_arguments(void **state)
 	assert_int_equal(PTR_ERR(ib_register_mad_agent(&a.fake->ib, 1, IB_QPT_UD, NULL, 0, on_sent,
 						       on_received, &seen)),
 			 -EINVAL);
-	assert_int_equal(PTR_ERR(ib_register_mad_agent(&a.fake->ib, 1, IB_QPT_GSI, NULL, 1, on_sent,
+	assert_int_equal(PTR_ERR(ib_register_mad_agent(&a.fake->ib, 1, IB_QPT_GSI, NULL, 2, on_sent,
 						       on_received, &seen)),
-			 -EOPNOTSUPP);
+			 -EINVAL);
+	r = request_for(CLASS, VERSION, 1);
+	assert_int_equal(PTR_ERR(ib_register_mad_agent(&a.fake->ib, 1, IB_QPT_GSI, &r, 1, on_sent,
+						       on_received, &seen)),
+			 -EINVAL); /* a class without RMPP */
 	assert_int_equal(ib_unregister_mad_agent(agent), 0);
 }
 
@@ -285,9 +135,9 @@ static void listen__reaches_the_port(void **state)
 	struct seen seen = { .received = 0 };
 	struct ib_mad_agent *agent = agent_on(&a, 0, &seen);
 
-	assert_int_equal(mad_listen(agent, 0x123, UINT64_MAX), 0);
+	assert_int_equal(mad_listen(agent, 0x123, UINT64_MAX, NULL), 0);
 	assert_int_equal(a.listens, 0x123);
-	mad_unlisten(agent, 0x123, UINT64_MAX);
+	mad_unlisten(agent, 0x123, UINT64_MAX, NULL);
 	assert_int_equal(a.listens, 0);
 	ib_unregister_mad_agent(agent);
 }
@@ -355,7 +205,8 @@ static void port_receive__drops_what_breaks_a_rule(void **state)
 	assert_int_equal(mad_count(MAD_DROP_QKEY) - before[MAD_DROP_QKEY], 1);
 	assert_int_equal(mad_count(MAD_DROP_PKEY) - before[MAD_DROP_PKEY], 1);
 	assert_int_equal(mad_count(MAD_DROP_VERSION) - before[MAD_DROP_VERSION], 2);
-	assert_int_equal(mad_count(MAD_DROP_NO_AGENT) - before[MAD_DROP_NO_AGENT], 1);
+	/* the MAD of another version, and the answer that nobody serves it */
+	assert_int_equal(mad_count(MAD_DROP_NO_AGENT) - before[MAD_DROP_NO_AGENT], 2);
 	/* a limited member of the partition is heard by a full one */
 	mad.mad_hdr.class_version = VERSION;
 	good.pkey = PARTITION & 0x7fff;
@@ -363,6 +214,40 @@ static void port_receive__drops_what_breaks_a_rule(void **state)
 	run_to(1002);
 	assert_int_equal(seen.received, 1);
 	ib_unregister_mad_agent(agent);
+}
+
+/* A port that is a limited and a full member answers as the full one, which limited ones hear. */
+static void port_receive__prefers_full_membership(void **state)
+{
+	static const u16 tables[][FAKE_PKEYS] = { { 0x0002, 0x8002, 0xffff },
+						  { 0x8002, 0x0002, 0xffff },
+						  { 0x0002, 0xffff, 0x0002 } };
+	static const u16 expected[] = { 1, 0, 0 };
+	struct ib_mad mad = { .mad_hdr = { .base_version = 1,
+					   .mgmt_class = CLASS,
+					   .class_version = VERSION,
+					   .method = 1 } };
+	u64 before = mad_count(MAD_DROP_PKEY);
+
+	for (u32 i = 0; i < ARRAY_LEN(tables); i++) {
+		struct seen seen = { .received = 0 };
+		struct mad_arrival full = arrive(&b, &mad), limited = full;
+		struct ib_mad_agent *agent;
+
+		side_set_pkeys(&b, tables[i]);
+		agent = agent_on(&b, 1, &seen);
+		mad_port_receive(b.port, &full);
+		run_to(1001 + i);
+		assert_int_equal(seen.received, 1);
+		assert_int_equal(seen.wc.pkey_index, expected[i]);
+		/* two limited members do not hear each other */
+		limited.pkey = 0x0002;
+		mad_port_receive(b.port, &limited);
+		run_to(1001 + i);
+		assert_int_equal(seen.received, i == 2 ? 1 : 2);
+		ib_unregister_mad_agent(agent);
+	}
+	assert_int_equal(mad_count(MAD_DROP_PKEY) - before, 1);
 }
 
 /* A flood is bounded, and what was taken is delivered. */
@@ -387,6 +272,66 @@ static void port_receive__bounds_what_waits(void **state)
 	b.port = NULL;
 	run_to(1002);
 	assert_int_equal(seen.received, MAD_ARRIVALS);
+	ib_unregister_mad_agent(agent);
+}
+
+/* A MAD that finds no room goes later; the next one does not wait for it. */
+static void post_send_mad__waits_for_room(void **state)
+{
+	struct seen from = { .received = 0 }, to = from;
+	struct ib_mad_agent *sender = agent_on(&a, 0, &from), *receiver = agent_on(&b, 1, &to);
+
+	a.full = 1;
+	assert_int_equal(ib_post_send_mad(mad_to_send(sender, &a, 1, 7), NULL), 0);
+	assert_int_equal(ib_post_send_mad(mad_to_send(sender, &a, 1, 8), NULL), 0);
+	run_to(1001);
+	assert_int_equal(to.received, 1);
+	assert_int_equal(be64toh(to.mad.mad_hdr.tid), 8);
+	run_to(1000 + MAD_DELAY_MS);
+	assert_int_equal(to.received, 2);
+	assert_int_equal(from.ended, 2);
+	ib_unregister_mad_agent(sender);
+	ib_unregister_mad_agent(receiver);
+}
+
+/* Where there is none for long the MAD counts as lost on the way. */
+static void post_send_mad__does_not_wait_for_ever(void **state)
+{
+	u64 failed = mad_count(MAD_SEND_FAILED);
+	struct seen from = { .received = 0 };
+	struct ib_mad_agent *sender = agent_on(&a, 0, &from);
+
+	a.full = MAD_DELAYS + 1;
+	assert_int_equal(ib_post_send_mad(mad_to_send(sender, &a, 1, 7), NULL), 0);
+	run_to(1000 + MAD_DELAYS * MAD_DELAY_MS - 1);
+	assert_int_equal(from.ended, 0);
+	run_to(1001 + MAD_DELAYS * MAD_DELAY_MS);
+	assert_int_equal(from.ended, 1);
+	assert_int_equal(a.full, 0);
+	assert_int_equal(a.sent, 0);
+	assert_int_equal(mad_count(MAD_SEND_FAILED) - failed, 1);
+	ib_unregister_mad_agent(sender);
+}
+
+/* What a flood of beginnings leaves is for exchanges that exist. */
+static void port_receive__drops_beginnings_first(void **state)
+{
+	struct seen seen = { .received = 0 };
+	struct ib_mad_agent *agent = agent_on(&b, 1, &seen);
+	struct ib_mad mad = { .mad_hdr = { .base_version = 1,
+					   .mgmt_class = CLASS,
+					   .class_version = VERSION,
+					   .method = 1 } };
+	struct mad_arrival flood = arrive(&b, &mad);
+
+	flood.begins = true;
+	for (int i = 0; i < MAD_ARRIVALS; i++)
+		mad_port_receive(b.port, &flood);
+	flood.begins = false;
+	for (int i = 0; i < 100; i++)
+		mad_port_receive(b.port, &flood);
+	run_to(1001);
+	assert_int_equal(seen.received, MAD_BEGINNINGS + 100);
 	ib_unregister_mad_agent(agent);
 }
 
@@ -534,6 +479,93 @@ static void port_remove__flushes_and_refuses(void **state)
 	ib_unregister_mad_agent(sender);
 }
 
+/* ---- what the MAD layer answers itself ------------------------------------------------------- */
+
+static struct ib_mad_send_buf *send_get(struct ib_mad_agent *sender, u32 tid)
+{
+	struct ib_mad_send_buf *buf =
+		mad_to_send(sender, &a, IB_MGMT_METHOD_GET, tid_of(sender, tid));
+
+	buf->timeout_ms = 100;
+	assert_int_equal(ib_post_send_mad(buf, NULL), 0);
+	return buf;
+}
+
+static void request__is_refused_where_nobody_serves_it(void **state)
+{
+	struct seen from = { .received = 0 }, to = from;
+	struct ib_mad_agent *sender = agent_on(&a, 0, &from), *server = agent_on(&b, 2, &to);
+	struct ib_mad_send_buf *buf = send_get(sender, 4);
+
+	run_to(1001);
+	assert_int_equal(from.status, IB_WC_SUCCESS);
+	assert_int_equal(from.received, 1);
+	assert_int_equal(from.wc.wr_id, (uintptr_t)buf);
+	assert_int_equal(from.mad.mad_hdr.method, IB_MGMT_METHOD_GET_RESP);
+	assert_int_equal(ntohs(from.mad.mad_hdr.status),
+			 IB_MGMT_MAD_STATUS_UNSUPPORTED_METHOD_ATTRIB);
+	/* of other methods nobody can tell whether they want an answer */
+	buf = mad_to_send(sender, &a, 5, tid_of(sender, 5));
+	buf->timeout_ms = 100;
+	assert_int_equal(ib_post_send_mad(buf, NULL), 0);
+	run_to(1200);
+	assert_int_equal(from.status, IB_WC_RESP_TIMEOUT_ERR);
+	assert_int_equal(to.received, 0);
+	ib_unregister_mad_agent(sender);
+	ib_unregister_mad_agent(server);
+}
+
+static int process_result;
+
+static int on_process(struct ib_device *device, int flags, u8 port_num, struct ib_wc *in_wc,
+		      struct ib_grh *in_grh, struct ib_mad *in, struct ib_mad *out)
+{
+	assert_ptr_equal(device, &b.fake->ib);
+	assert_int_equal(event_driver_depth, 1);
+	assert_int_equal(port_num, 1);
+	assert_int_equal(in_wc->pkey_index, 1);
+	assert_memory_equal(in_grh->sgid.raw, a.fake->gids[0].raw, 16);
+	*out = *in;
+	out->mad_hdr.method |= IB_MGMT_METHOD_RESP;
+	out->data[0] = 0x77;
+	return process_result;
+}
+
+static void port_receive__asks_the_driver_first(void **state)
+{
+	static const struct {
+		int result;
+		u32 agent, answers; /* MADs that the agent and the requester get */
+	} cases[] = {
+		{ IB_MAD_RESULT_SUCCESS, 1, 0 },
+		{ IB_MAD_RESULT_SUCCESS | IB_MAD_RESULT_REPLY, 0, 1 },
+		{ IB_MAD_RESULT_SUCCESS | IB_MAD_RESULT_CONSUMED, 0, 0 },
+		{ IB_MAD_RESULT_SUCCESS | IB_MAD_RESULT_CONSUMED | IB_MAD_RESULT_REPLY, 0, 0 },
+		{ IB_MAD_RESULT_FAILURE, 1, 0 },
+		{ IB_MAD_RESULT_FAILURE | IB_MAD_RESULT_REPLY, 1, 0 },
+	};
+
+	b.fake->ib.process_mad = on_process;
+	for (u32 i = 0; i < ARRAY_LEN(cases); i++) {
+		struct seen from = { .received = 0 }, to = from;
+		struct ib_mad_agent *sender = agent_on(&a, 0, &from),
+				    *server = agent_on(&b, IB_MGMT_METHOD_GET, &to);
+
+		process_result = cases[i].result;
+		send_get(sender, i);
+		run_to(1200 + 200 * i);
+		assert_int_equal(to.received, cases[i].agent);
+		assert_int_equal(from.received, cases[i].answers);
+		assert_int_equal(from.received == 0 ? 0 : from.mad.data[0],
+				 cases[i].answers * 0x77);
+		assert_int_equal(from.status, cases[i].answers != 0 ? IB_WC_SUCCESS
+								    : IB_WC_RESP_TIMEOUT_ERR);
+		ib_unregister_mad_agent(sender);
+		ib_unregister_mad_agent(server);
+	}
+	b.fake->ib.process_mad = NULL;
+}
+
 /* ---- buffers --------------------------------------------------------------------------------- */
 
 static void create_send_mad__judges_lengths(void **state)
@@ -555,6 +587,168 @@ static void create_send_mad__judges_lengths(void **state)
 	assert_int_equal(ib_post_send_mad(buf, NULL), -EINVAL);
 	ib_free_send_mad(buf);
 	ib_unregister_mad_agent(agent);
+}
+
+/* ---- QP0 ------------------------------------------------------------------------------------- */
+
+static struct {
+	enum mad_hop answer;
+	u32 hops, sent;
+	bool leaves;
+} smi;
+
+static enum mad_hop smi_hop(void *arg, void *smp, bool leaves)
+{
+	((struct ib_mad *)smp)->data[0]++; /* as a hop pointer */
+	smi.hops++;
+	smi.leaves = leaves;
+	return smi.answer;
+}
+
+static int smi_send(void *arg, const struct mad_departure *d)
+{
+	smi.sent++;
+	assert_int_equal(d->qkey, 0);
+	assert_int_equal(d->pkey_index, 0);
+	return 0;
+}
+
+static struct mad_port *smi_port(const struct mad_port_ops *ops)
+{
+	struct mad_port_config config = { .device = &a.fake->ib,
+					  .port_num = 1,
+					  .qp_type = IB_QPT_SMI,
+					  .ops = ops,
+					  .queue = &queue };
+	struct mad_port *port;
+	int err;
+
+	memset(&smi, 0, sizeof(smi));
+	port = mad_port_add(&config, &err);
+	assert_non_null(port);
+	return port;
+}
+
+static struct ib_mad_agent *smi_agent(u8 class, u8 method, struct seen *seen)
+{
+	struct ib_mad_reg_req r = request_for(class, 1, method);
+	struct ib_mad_agent *agent = ib_register_mad_agent(&a.fake->ib, 1, IB_QPT_SMI, &r, 0,
+							   on_sent, on_received, seen);
+
+	assert_false(IS_ERR(agent));
+	return agent;
+}
+
+static struct ib_mad_send_buf *smp_to_send(struct ib_mad_agent *agent, u8 class)
+{
+	struct ib_mad_send_buf *buf = mad_to_send(agent, &a, IB_MGMT_METHOD_GET, tid_of(agent, 1));
+	struct ib_mad *mad = buf->mad;
+
+	mad->mad_hdr.mgmt_class = class;
+	mad->mad_hdr.class_version = 1;
+	mad_send_of(buf)->pkey_index = 0;
+	buf->timeout_ms = 100;
+	return buf;
+}
+
+static void qp0__has_neither_keys_nor_other_classes(void **state)
+{
+	static const struct mad_port_ops ops = { .send = smi_send };
+	struct mad_port *port = smi_port(&ops);
+	struct seen seen = { .received = 0 };
+	struct ib_mad_agent *agent = smi_agent(IB_MGMT_CLASS_SUBN_LID_ROUTED, 3, &seen);
+	struct ib_mad mad = { .mad_hdr = { .base_version = 1,
+					   .mgmt_class = IB_MGMT_CLASS_SUBN_LID_ROUTED,
+					   .class_version = 1,
+					   .method = 3 } };
+	struct mad_arrival arrival = { .mad = &mad, .length = IB_MGMT_MAD_SIZE, .slid = 7 };
+
+	mad_port_receive(port, &arrival);
+	mad.mad_hdr.mgmt_class = IB_MGMT_CLASS_SUBN_ADM;
+	mad_port_receive(port, &arrival);
+	mad.mad_hdr.mgmt_class = IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE;
+	mad_port_receive(port, &arrival); /* this port knows no directed routes */
+	run_to(1001);
+	assert_int_equal(seen.received, 1);
+	assert_int_equal(seen.wc.slid, 7);
+	assert_int_equal(ib_post_send_mad(smp_to_send(agent, IB_MGMT_CLASS_SUBN_LID_ROUTED), NULL),
+			 0);
+	run_to(1002);
+	assert_int_equal(smi.sent, 1);
+	run_to(2000);
+	ib_unregister_mad_agent(agent);
+	mad_port_remove(port);
+}
+
+static int smi_process(struct ib_device *device, int flags, u8 port_num, struct ib_wc *in_wc,
+		       struct ib_grh *in_grh, struct ib_mad *in, struct ib_mad *out)
+{
+	if ((in->mad_hdr.method & IB_MGMT_METHOD_RESP) != 0)
+		return IB_MAD_RESULT_SUCCESS;
+	assert_int_equal(in_wc->slid, 0xffff);
+	*out = *in;
+	out->mad_hdr.method |= IB_MGMT_METHOD_RESP;
+	return IB_MAD_RESULT_SUCCESS | IB_MAD_RESULT_REPLY;
+}
+
+/* The hops are the port's: here each is answered by `smi.answer`. */
+static void qp0__takes_directed_routes_hop_by_hop(void **state)
+{
+	static const struct mad_port_ops ops = { .send = smi_send, .hop = smi_hop };
+	static const struct mad_port_ops none = { .send = smi_send };
+	struct mad_port *port = smi_port(&none);
+	struct seen seen = { .received = 0 };
+	struct ib_mad_agent *agent = smi_agent(IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE, 3, &seen);
+	struct ib_mad_send_buf *buf = smp_to_send(agent, IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE);
+
+	assert_int_equal(ib_post_send_mad(buf, NULL), -EINVAL);
+	ib_free_send_mad(buf);
+	ib_unregister_mad_agent(agent);
+	mad_port_remove(port);
+	port = smi_port(&ops);
+	agent = smi_agent(IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE, 3, &seen);
+	a.fake->ib.process_mad = smi_process;
+	smi.answer = MAD_HOP_DROP;
+	buf = smp_to_send(agent, IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE);
+	assert_int_equal(ib_post_send_mad(buf, NULL), -EINVAL);
+	/* to this node: four hops, out and in, there and back */
+	smi.answer = MAD_HOP_HERE;
+	((struct ib_mad *)buf->mad)->data[0] = 0;
+	smi.hops = 0;
+	assert_int_equal(ib_post_send_mad(buf, NULL), 0);
+	run_to(1001);
+	assert_int_equal(smi.sent, 0);
+	assert_int_equal(smi.hops, 4);
+	assert_false(smi.leaves);
+	assert_int_equal(seen.status, IB_WC_SUCCESS);
+	assert_int_equal(seen.mad.data[0], 4);
+	assert_int_equal(seen.mad.mad_hdr.method, IB_MGMT_METHOD_GET_RESP);
+	/* over the wire: one hop, however often it is repeated */
+	smi.answer = MAD_HOP_ON;
+	smi.hops = 0;
+	buf = smp_to_send(agent, IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE);
+	buf->retries = 2;
+	assert_int_equal(ib_post_send_mad(buf, NULL), 0);
+	run_to(2000);
+	assert_int_equal(smi.sent, 3);
+	assert_int_equal(smi.hops, 1);
+	assert_int_equal(seen.status, IB_WC_RESP_TIMEOUT_ERR);
+	a.fake->ib.process_mad = NULL;
+	ib_unregister_mad_agent(agent);
+	mad_port_remove(port);
+}
+
+static void calls__without_a_way_say_so(void **state)
+{
+	struct ib_wc wc = { .status = IB_WC_SUCCESS };
+
+	assert_int_equal(PTR_ERR(ib_redirect_mad_qp(NULL, 0, on_sent, on_received, NULL)),
+			 -ENOSYS);
+	assert_int_equal(ib_process_mad_wc(NULL, &wc), -ENOSYS);
+	assert_int_equal(sizeof(struct ib_mad_notice_attr), 64);
+	assert_int_equal(sizeof(struct ib_class_port_info), 72);
+	assert_int_equal(sizeof(struct ib_sa_mad), 256);
+	assert_int_equal(sizeof(struct ib_vendor_mad), 256);
 }
 
 /* ---- snooping -------------------------------------------------------------------------------- */
@@ -607,20 +801,29 @@ static void register_mad_snoop__sees_both_ways_and_takes_nothing(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, sides_setup, sides_teardown)
 	static const struct CMUnitTest tests[] = {
 		TEST(register_mad_agent__judges_its_arguments),
 		TEST(listen__reaches_the_port),
 		TEST(post_send_mad__reaches_the_agent_of_its_method),
 		TEST(port_receive__drops_what_breaks_a_rule),
+		TEST(port_receive__prefers_full_membership),
 		TEST(port_receive__bounds_what_waits),
+		TEST(port_receive__drops_beginnings_first),
+		TEST(post_send_mad__waits_for_room),
+		TEST(post_send_mad__does_not_wait_for_ever),
 		TEST(request__ends_with_its_response),
 		TEST(request__times_out_after_all_retries),
 		TEST(modify_mad__moves_the_timeout),
 		TEST(cancel_mad__ends_it_with_flush),
 		TEST(unregister__flushes_and_leaves_received_mads),
 		TEST(port_remove__flushes_and_refuses),
+		TEST(request__is_refused_where_nobody_serves_it),
+		TEST(port_receive__asks_the_driver_first),
 		TEST(create_send_mad__judges_lengths),
+		TEST(qp0__has_neither_keys_nor_other_classes),
+		TEST(qp0__takes_directed_routes_hop_by_hop),
+		TEST(calls__without_a_way_say_so),
 		TEST(register_mad_snoop__sees_both_ways_and_takes_nothing),
 	};
 

@@ -15,16 +15,41 @@
 struct lock mad_lock;
 
 static struct list_head mad_ports GUARDED_BY(mad_lock) = LIST_HEAD_INIT(mad_ports);
-static u64 mad_counters[MAD_COUNTERS] ATOMIC_ONLY;
+/* ---- counters -------------------------------------------------------------------------------- */
+
+enum { MAD_ALL_COUNTERS = MAD_COUNTERS + MAD_CM_COUNTERS };
+
+static u64 mad_counters[MAD_ALL_COUNTERS] ATOMIC_ONLY; /* until there is a place */
+static u64 *mad_place ATOMIC_ONLY = mad_counters;
+
+/* Pairs with the exchange in mad_count_at. */
+static u64 *mad_counter(u32 index)
+{
+	return &__atomic_load_n(&mad_place, __ATOMIC_ACQUIRE)[index];
+}
 
 u64 mad_count(enum mad_counter c)
 {
-	return __atomic_load_n(&mad_counters[c], __ATOMIC_RELAXED);
+	return __atomic_load_n(mad_counter(c), __ATOMIC_RELAXED);
 }
 
 void mad_count_one(enum mad_counter c)
 {
-	__atomic_fetch_add(&mad_counters[c], 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(mad_counter(c), 1, __ATOMIC_RELAXED);
+}
+
+void mad_count_cm(u32 index)
+{
+	__atomic_fetch_add(mad_counter(MAD_COUNTERS + index), 1, __ATOMIC_RELAXED);
+}
+
+void mad_count_at(u64 *place)
+{
+	u64 *before = __atomic_exchange_n(&mad_place, place, __ATOMIC_ACQ_REL);
+
+	for (u32 i = 0; before != place && i < MAD_ALL_COUNTERS; i++)
+		__atomic_fetch_add(&place[i], __atomic_exchange_n(&before[i], 0, __ATOMIC_RELAXED),
+				   __ATOMIC_RELAXED);
 }
 
 /* ---- ports ----------------------------------------------------------------------------------- */
@@ -98,6 +123,7 @@ struct mad_port *mad_port_add(const struct mad_port_config *config, int *err)
 	port->refs = 1;
 	list_init(&port->agents);
 	list_init(&port->arrivals);
+	rmpp_port_init(&port->rmpp);
 	*err = mad_port_find(config->device, config->port_num, config->qp_type) ? -EEXIST : 0;
 	if (*err == 0)
 		list_push_back(&mad_ports, &port->node);
@@ -139,6 +165,7 @@ void mad_drop_in_child(void) NO_THREAD_SAFETY
 		list_init(&port->agents);
 		list_init(&port->arrivals);
 		port->arrival_count = 0;
+		rmpp_port_init(&port->rmpp);
 		work_init(&port->receive_work, port->cfg.queue, mad_port_on_arrivals);
 	}
 }
@@ -152,9 +179,11 @@ static bool mad_port_pkeys_match(u16 theirs, u16 ours)
 	       ((theirs | ours) & 0x8000) != 0;
 }
 
-/* QP1 receives from every partition of the port: IBA vol 1, 10.9.3. QP0 does not look. */
+/* QP1 receives from every partition of the port: IBA vol 1, 10.9.3. QP0 does not look. *index is
+ * the one to answer with: a full member's, if the port is both. */
 static bool mad_port_takes_pkey(const struct mad_port *port, u16 pkey, u16 *index)
 {
+	bool found = false;
 	u16 ours;
 
 	*index = 0;
@@ -162,11 +191,17 @@ static bool mad_port_takes_pkey(const struct mad_port *port, u16 pkey, u16 *inde
 		return true;
 	for (u16 i = 0; ib_get_cached_pkey(port->cfg.device, port->cfg.port_num, i, &ours) == 0;
 	     i++) {
-		*index = i;
-		if (mad_port_pkeys_match(pkey, ours))
-			return true;
+		if (!mad_port_pkeys_match(pkey, ours))
+			continue;
+		if (!found)
+			*index = i;
+		found = true;
+		if ((ours & 0x8000) != 0) {
+			*index = i;
+			break;
+		}
 	}
-	return false;
+	return found;
 }
 
 /* MAD_COUNTERS: it is good; else why it is dropped. *m is the copy. */
@@ -190,8 +225,7 @@ static void mad_port_fill(const struct mad_port *port, const struct mad_arrival 
 		      struct mad_message *m)
 {
 	memcpy(&m->mad, a->mad, sizeof(m->mad));
-	if (a->has_grh)
-		m->grh = a->grh;
+	m->grh = a->has_grh ? a->grh : (struct ib_grh){ .paylen = 0 };
 	m->wc = (struct ib_wc){ .status = IB_WC_SUCCESS,
 				.opcode = IB_WC_RECV,
 				.byte_len = sizeof(struct ib_grh) + sizeof(struct ib_mad),
@@ -201,20 +235,21 @@ static void mad_port_fill(const struct mad_port *port, const struct mad_arrival 
 				.sl = a->sl,
 				.dlid_path_bits = a->dlid_path_bits,
 				.port_num = port->cfg.port_num };
-	m->recv.wc = &m->wc;
-	m->recv.recv_buf.grh = &m->grh;
-	m->recv.recv_buf.mad = &m->mad;
-	m->recv.mad_len = sizeof(struct ib_mad);
+	m->recv = (struct ib_mad_recv_wc){ .wc = &m->wc,
+					   .recv_buf = { .grh = &m->grh, .mad = &m->mad },
+					   .mad_len = sizeof(struct ib_mad),
+					   .mad_seg_size = sizeof(struct ib_mad) };
 	list_init(&m->recv.rmpp_list);
 	list_push_back(&m->recv.rmpp_list, &m->recv.recv_buf.list);
 }
 
-static enum mad_counter mad_port_queue(struct mad_port *port, struct mad_message *m)
+static enum mad_counter mad_port_queue(struct mad_port *port, struct mad_message *m, bool begins)
 {
+	u32 most = begins ? MAD_BEGINNINGS : MAD_ARRIVALS;
 	enum mad_counter why = MAD_RECEIVED;
 
 	lock_acquire(&mad_lock);
-	if (port->gone || port->arrival_count >= MAD_ARRIVALS)
+	if (port->gone || port->arrival_count >= most)
 		why = MAD_DROP_FULL;
 	else if (list_empty(&port->agents) && port->cfg.device->process_mad == NULL)
 		why = MAD_DROP_NO_AGENT;
@@ -232,7 +267,7 @@ void mad_port_receive(struct mad_port *port, const struct mad_arrival *a)
 	enum mad_counter why = MAD_DROP_LENGTH;
 
 	if (a->length == IB_MGMT_MAD_SIZE) {
-		m = calloc(1, sizeof(*m));
+		m = malloc(sizeof(*m)); /* mad_port_fill sets every field */
 		why = MAD_DROP_FULL;
 	}
 	if (m != NULL) {
@@ -240,7 +275,7 @@ void mad_port_receive(struct mad_port *port, const struct mad_arrival *a)
 		why = mad_port_judge(port, a, m);
 	}
 	if (why == MAD_COUNTERS)
-		why = mad_port_queue(port, m);
+		why = mad_port_queue(port, m, a->begins);
 	mad_count_one(why);
 	if (why == MAD_RECEIVED)
 		work_push(&port->receive_work);

@@ -7,6 +7,7 @@
 #ifndef MAD_PORT_H
 #define MAD_PORT_H
 
+#include <rdma/ib_cm.h>
 #include <rdma/ib_mad.h>
 
 #include "base/work.h"
@@ -19,7 +20,8 @@ enum { MAD_SLOT_SHIFT = 22 };
 
 /* One MAD on its way out. */
 struct mad_departure {
-	struct ib_ah *ah;
+	struct ib_ah *ah; /* the way; NULL: `attr` tells it */
+	const struct ib_ah_attr *attr;
 	u32 remote_qpn;
 	u32 qkey;
 	u16 pkey_index;
@@ -34,21 +36,51 @@ struct mad_arrival {
 	u16 slid;
 	u8 sl;
 	u8 dlid_path_bits;
+	/* It begins an exchange of which this process knows nothing, as a REQ does. Where MADs come
+	 * faster than they are handled these are dropped first: exchanges and connections that
+	 * exist go on. */
+	bool begins;
 	bool has_grh;
 	struct ib_grh grh; /* with has_grh */
 	const void *mad;
 	u32 length;
 } OWNED_BY(the caller);
 
+/* A MAD for the case that this process dies: the way to QP1 of its receiver, and the bytes with
+ * which it begins; the others are 0. */
+struct mad_will {
+	const struct ib_ah_attr *ah;
+	u16 pkey_index;
+	const void *mad;
+	u32 bytes;
+} OWNED_BY(the caller);
+
+/* What becomes of a directed-route SMP. */
+enum mad_hop {
+	MAD_HOP_ON,   /* the wire has it next */
+	MAD_HOP_HERE, /* it is for this node */
+	MAD_HOP_DROP,
+};
+
 struct mad_port_ops {
 	/* Sends a datagram. Runs on the port's queue, without a lock; may block for a bounded time.
 	 * 0, or why it was dropped: the MAD layer takes it as lost on the way. -ENETUNREACH and
-	 * -EPIPE say that nobody is there. */
+	 * -EPIPE say that nobody is there; -EAGAIN, that it shall be sent a little later. */
 	int (*send)(void *arg, const struct mad_departure *d);
 	/* REQ and SIDR_REQ for a service ID that equals `service_id` in the bits of `mask` come to
-	 * this process from now on (`on`), or no more. Host byte order. May block. 0, -ENOSPC or
-	 * another negative errno; NULL: every MAD for the port comes here anyway. */
-	int (*listen)(void *arg, u64 service_id, u64 mask, bool on);
+	 * this process from now on (`on`), or no more. Host byte order. `compare`, which may be
+	 * NULL, is a hint: those whose private data does not match need not come. May block. 0,
+	 * -ENOSPC or another negative errno; NULL: every MAD for the port comes here anyway. */
+	int (*listen)(void *arg, u64 service_id, u64 mask, const struct ib_cm_compare_data *compare,
+		      bool on);
+	/* Keeps the will where it outlives the process, in place of an earlier one of this index;
+	 * NULL: takes that back. Any context; never blocks. NULL: nobody keeps wills. */
+	void (*will)(void *arg, u32 index, const struct mad_will *will);
+	/* Takes a directed-route SMP (IB_MGMT_MAD_SIZE bytes) one hop on, as IBA vol 1, 14.2.2 has
+	 * it: `leaves`: a consumer or the MAD layer sends it; else it has arrived. May change it.
+	 * Any context, without a lock; never blocks. NULL: the port knows no directed routes: such
+	 * SMPs neither leave nor arrive. */
+	enum mad_hop (*hop)(void *arg, void *smp, bool leaves);
 	/* The process' slot. May block; a negative errno: the port cannot be used now. NULL: 0. */
 	int (*slot)(void *arg);
 } OWNED_BY(nobody: fixed);
@@ -70,6 +102,9 @@ void mad_port_remove(struct mad_port *port);
 /* Keeps the port's memory until mad_port_release, also when it has been removed. Any context. */
 void mad_port_hold(struct mad_port *port);
 void mad_port_release(struct mad_port *port);
+/* The process counts from now on in `place`, where tools see it: MAD_COUNTERS numbers, and behind
+ * them MAD_CM_COUNTERS. It stays valid. What was counted before is added there. */
+void mad_count_at(u64 *place);
 /* In a forked child, with one thread: agents and what was under way are the parent's; the ports
  * stay. */
 void mad_drop_in_child(void);

@@ -22,9 +22,12 @@ void mad_send_end(struct mad_send *send, enum ib_wc_status status, u32 vendor_er
 
 	lock_acquire(&mad_lock);
 	send->outstanding = send->waiting = false;
+	send->buf.retries = send->retried;
 	list_remove(&send->node);
 	lock_release(&mad_lock);
 	work_cancel(&send->work);
+	if (send->answer != NULL)
+		rmpp_recv_drop(send->answer);
 	if (status == IB_WC_RESP_TIMEOUT_ERR)
 		mad_count_one(MAD_TIMED_OUT);
 	mad_snoop_send(agent->port, &wc);
@@ -54,34 +57,70 @@ static enum mad_send_step mad_send_next_step(struct mad_send *send) REQUIRES(mad
 	if (send->retries_left == 0)
 		return SEND_TIMEOUT;
 	send->retries_left--;
+	send->retried++;
 	send->waiting = false;
+	if (send->out.count != 0)
+		rmpp_send_rewind(send);
 	mad_count_one(MAD_RETRIED);
 	return SEND_TRANSMIT;
 }
 
-/* A datagram that the port refuses is one that was lost on the way, and a request is repeated. Who
- * expects no response hears that nobody is there. */
-static enum ib_wc_status mad_send_transmit(struct mad_send *send)
+bool mad_send_delay(struct mad_send *send)
 {
-	const struct mad_port_config *cfg = &mad_agent_of(send->buf.mad_agent)->port->cfg;
+	struct mad_agent *agent = mad_agent_of(send->buf.mad_agent);
+	bool delay;
+
+	lock_acquire(&mad_lock);
+	delay = send->delays_left > 0 && agent->refs <= MAD_DELAYED;
+	if (delay) {
+		send->delays_left--;
+		work_push_at(&send->work, clock_now_ns() + MAD_DELAY_MS * NS_PER_MS);
+	}
+	lock_release(&mad_lock);
+	return delay;
+}
+
+static ALWAYS_INLINE int mad_send_depart(struct mad_send *send, const void *mad)
+{
+	struct mad_port *port = mad_agent_of(send->buf.mad_agent)->port;
+	const struct mad_port_config *cfg = &port->cfg;
 	struct mad_departure d = { .ah = send->buf.ah,
 				   .remote_qpn = send->remote_qpn,
-				   .qkey = IB_QP1_QKEY,
+				   .qkey = mad_port_qkey(port),
 				   .pkey_index = send->pkey_index,
-				   .mad = send->buf.mad };
-	int err = cfg->ops->send(cfg->arg, &d);
+				   .mad = mad };
 
+	if (!send->local)
+		return cfg->ops->send(cfg->arg, &d);
+	mad_hop_here(port, mad);
+	return 0;
+}
+
+int mad_send_try(struct mad_send *send, const void *mad)
+{
+	return mad_send_depart(send, mad);
+}
+
+/* A datagram that the port refuses is one that was lost on the way, and a request is repeated. Who
+ * expects no response hears that nobody is there. */
+enum ib_wc_status mad_send_judge(int err)
+{
 	mad_count_one(err == 0 ? MAD_SENT : MAD_SEND_FAILED);
 	return err == -ENETUNREACH || err == -EPIPE ? IB_WC_RETRY_EXC_ERR : IB_WC_SUCCESS;
 }
 
-/* Begins to wait for the response. False: none is expected. */
-static bool mad_send_await(struct mad_send *send)
+/* How long it waits now; 0: for nothing. */
+static u64 mad_send_timeout_ms(const struct mad_send *send) REQUIRES(mad_lock)
+{
+	return send->out.count == 0 ? (u64)send->buf.timeout_ms : rmpp_send_timeout_ms(send);
+}
+
+static ALWAYS_INLINE bool mad_send_wait(struct mad_send *send)
 {
 	u64 timeout_ms;
 
 	lock_acquire(&mad_lock);
-	timeout_ms = (u64)send->buf.timeout_ms;
+	timeout_ms = mad_send_timeout_ms(send);
 	send->waiting = timeout_ms != 0;
 	if (send->waiting)
 		work_push_at(&send->work, clock_now_ns() + timeout_ms * NS_PER_MS);
@@ -89,10 +128,50 @@ static bool mad_send_await(struct mad_send *send)
 	return timeout_ms != 0;
 }
 
+bool mad_send_await(struct mad_send *send)
+{
+	return mad_send_wait(send);
+}
+
+/* A cancelled send keeps its work: that ends it. */
+void mad_send_pause(struct mad_send *send)
+{
+	lock_acquire(&mad_lock);
+	send->waiting = false;
+	if (!send->cancelled)
+		work_cancel(&send->work);
+	lock_release(&mad_lock);
+}
+
+void mad_send_expire(struct mad_send *send)
+{
+	lock_acquire(&mad_lock);
+	send->waiting = true;
+	work_push(&send->work);
+	lock_release(&mad_lock);
+}
+
+static void mad_send_give_up(struct mad_send *send)
+{
+	rmpp_send_abort(send, IB_MGMT_RMPP_STATUS_TMR);
+	mad_send_end(send, IB_WC_RESP_TIMEOUT_ERR, 0);
+}
+
+static void mad_send_transmit(struct mad_send *send)
+{
+	int err = mad_send_depart(send, send->buf.mad);
+	enum ib_wc_status status;
+
+	if (err == -EAGAIN && mad_send_delay(send))
+		return;
+	status = mad_send_judge(err);
+	if (!mad_send_wait(send))
+		mad_send_end(send, status, 0);
+}
+
 static void mad_send_on_work(struct work *w)
 {
 	struct mad_send *send = container_of(w, struct mad_send, work);
-	enum ib_wc_status status;
 	enum mad_send_step step;
 
 	lock_acquire(&mad_lock);
@@ -102,15 +181,17 @@ static void mad_send_on_work(struct work *w)
 	case SEND_NOTHING:
 		return;
 	case SEND_FLUSH:
+		rmpp_send_abort(send, IB_MGMT_RMPP_STATUS_UNSPEC);
 		mad_send_end(send, IB_WC_WR_FLUSH_ERR, 0);
 		return;
 	case SEND_TIMEOUT:
-		mad_send_end(send, IB_WC_RESP_TIMEOUT_ERR, 0);
+		mad_send_give_up(send);
 		return;
 	case SEND_TRANSMIT:
-		status = mad_send_transmit(send);
-		if (!mad_send_await(send))
-			mad_send_end(send, status, 0);
+		if (send->out.count != 0)
+			rmpp_send_transmit(send);
+		else
+			mad_send_transmit(send);
 	}
 }
 
@@ -118,8 +199,7 @@ static void mad_send_on_work(struct work *w)
 
 /* The response comes from where the request went. Without a GRH at either end only the transaction
  * ID tells. */
-static bool mad_send_is_from_peer(const struct mad_send *send, const struct mad_message *m)
-	REQUIRES(mad_lock)
+bool mad_send_is_peer(const struct mad_send *send, const struct mad_message *m)
 {
 	return !send->has_dgid || (m->wc.wc_flags & IB_WC_GRH) == 0 ||
 	       memcmp(send->dgid.raw, m->grh.sgid.raw, sizeof(send->dgid.raw)) == 0;
@@ -134,7 +214,7 @@ struct mad_send *mad_send_find(struct mad_agent *agent, const struct mad_message
 
 		if (request->tid == hdr->tid && request->mgmt_class == hdr->mgmt_class &&
 		    send->buf.timeout_ms != 0 && !send->cancelled &&
-		    mad_send_is_from_peer(send, response))
+		    mad_send_is_peer(send, response))
 			return send;
 	}
 	return NULL;
@@ -185,12 +265,14 @@ struct ib_mad_send_buf *ib_create_send_mad(struct ib_mad_agent *mad_agent, u32 r
 					      .mad_agent = mad_agent,
 					      .hdr_len = hdr_len,
 					      .data_len = data_len,
-					      .seg_size = IB_MGMT_MAD_SIZE - hdr_len };
+					      .seg_size = IB_MGMT_MAD_SIZE - hdr_len,
+					      .seg_rmpp_size = IB_MGMT_RMPP_DATA };
 	if (rmpp_active) {
 		struct ib_rmpp_mad *mad = send->buf.mad;
 
 		send->buf.seg_count = (int)segments;
 		mad->rmpp_hdr.rmpp_version = mad_agent->rmpp_version;
+		ib_set_rmpp_resptime(&mad->rmpp_hdr, IB_MGMT_RMPP_NO_RESPTIME);
 		ib_set_rmpp_flags(&mad->rmpp_hdr, IB_MGMT_RMPP_FLAG_ACTIVE);
 	}
 	return &send->buf;
@@ -223,6 +305,15 @@ static bool mad_send_destination(struct ib_ah *ah, union ib_gid *dgid)
 	return true;
 }
 
+/* A directed-route SMP goes its first hop when it is posted, not again when it is repeated. */
+static int mad_send_hop(struct mad_send *send)
+{
+	enum mad_hop hop = mad_hop(mad_agent_of(send->buf.mad_agent)->port, send->buf.mad, true);
+
+	send->local = hop == MAD_HOP_HERE;
+	return hop == MAD_HOP_DROP ? -EINVAL : 0;
+}
+
 static int mad_send_post(struct mad_send *send)
 {
 	struct mad_agent *agent = mad_agent_of(send->buf.mad_agent);
@@ -234,7 +325,16 @@ static int mad_send_post(struct mad_send *send)
 	    send->buf.retries < 0 ||
 	    (send->buf.timeout_ms != 0 && agent->pub.recv_handler == NULL))
 		return -EINVAL;
-	has_dgid = send->buf.timeout_ms != 0 && mad_send_destination(send->buf.ah, &dgid);
+	if (send->rmpp)
+		rmpp_send_begin(send);
+	if (send->out.count != 0 &&
+	    !ib_is_mad_class_rmpp(((struct ib_mad_hdr *)send->buf.mad)->mgmt_class))
+		return -EINVAL;
+	err = mad_send_hop(send);
+	if (err != 0)
+		return err;
+	has_dgid = (send->buf.timeout_ms != 0 || send->out.count != 0) &&
+		   mad_send_destination(send->buf.ah, &dgid);
 	lock_acquire(&mad_lock);
 	if (agent->ending || agent->port->gone) {
 		err = -ENODEV;
@@ -242,6 +342,8 @@ static int mad_send_post(struct mad_send *send)
 		send->outstanding = true;
 		send->cancelled = send->waiting = false;
 		send->retries_left = send->buf.retries;
+		send->retried = 0;
+		send->delays_left = MAD_DELAYS;
 		send->has_dgid = has_dgid;
 		send->dgid = dgid;
 		list_push_back(&agent->sends, &send->node);
@@ -292,7 +394,8 @@ int ib_modify_mad(struct ib_mad_agent *mad_agent, struct ib_mad_send_buf *send_b
 		else
 			send->buf.timeout_ms = (int)timeout_ms;
 		if (timeout_ms != 0 && send->waiting)
-			work_push_at(&send->work, clock_now_ns() + timeout_ms * NS_PER_MS);
+			work_push_at(&send->work, clock_now_ns() +
+							  mad_send_timeout_ms(send) * NS_PER_MS);
 	}
 	lock_release(&mad_lock);
 	return send == NULL ? -EINVAL : 0;

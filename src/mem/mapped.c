@@ -18,7 +18,7 @@
 struct mapped {
 	u64 at, end; /* the rest that is not yet known to be mapped */
 	int prot;
-};
+} OWNED_BY(the caller);
 
 static void mapped_take(const struct vma *m, void *arg)
 {

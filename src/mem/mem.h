@@ -61,7 +61,7 @@ struct mem_entry {
 	u32 qpn;    /* type 2 windows: the only QP */
 	u32 parent; /* windows: the region's key */
 	u64 shared; /* offset of addr in the owner's memory file (src/shared); 0: not in it */
-} CACHE_ALIGNED;
+} CACHE_ALIGNED WRITTEN_UNDER(mem_table.lock);
 
 /* The private half of an entry: page list, count of bound windows. Guarded by table->lock. */
 struct mem_private;
@@ -117,7 +117,7 @@ struct mem_region {
 	u32 access, pd, flags, qpn, parent;
 	const u64 *pages; /* MEM_PAGES: page addresses, copied */
 	u32 page_count, page_shift;
-};
+} OWNED_BY(the caller);
 
 /* Registers; *key on success. -ENOMEM (table full or no memory), -EINVAL (wraps around, bad flags
  * or access, bad parent). Does not touch the memory. Remote write and atomic access need local
@@ -182,7 +182,7 @@ struct mem_cursor {
 	const struct ibv_sge *sge;
 	u32 count, index;
 	u32 offset; /* in sge[index] */
-};
+} OWNED_BY(the caller);
 
 /* Copies n bytes from `src` into the list at the cursor, or the other way; checks every piece. 0,
  * -EACCES (key, pd, bounds), -EMSGSIZE (list too short), -EFAULT (the memory is not mapped any

@@ -11,22 +11,22 @@ enum mem_state {
 	MEM_BUSY,     /* one thread changes it, without the lock; others wait */
 };
 
-/* Guarded by table->lock, except as noted. Lives as long as the table, so that a late lookup never
- * meets freed memory here. */
+/* Read under table->lock, too, except as noted. Lives as long as the table, so that a late
+ * lookup never meets freed memory here. */
 struct mem_private {
 	/* MEM_PAGES: owned by the table. Read by lookups that count in `readers`; freed when the
 	 * key is 0 and readers 0. */
 	u64 *pages;
 	u32 page_count; /* read by lookups as above */
 	u32 page_shift; /* likewise */
-	u32 readers;	/* lookups inside `pages`; atomic */
+	u32 readers ATOMIC_ONLY;	/* lookups inside `pages` */
 	/* The key last handed out for this index; kept while free, so that the next one differs. */
 	u32 name;
 	u32 windows; /* windows bound to this region */
 	u8 state;    /* enum mem_state */
 	/* From mem_reserve, or a window: matches any low 8 bits, may be invalidated by key. */
 	bool rebindable;
-};
+} WRITTEN_UNDER(mem_table.lock);
 
 static inline u32 mem_index(u32 key)
 {

@@ -3,7 +3,7 @@
 #ifndef NODE_AWAIT_H
 #define NODE_AWAIT_H
 
-#include "anyverbs/kernel.h"
+#include "base/compiler.h"
 
 enum {
 	/* seconds for which a node that can run may leave a request unanswered */
@@ -15,7 +15,7 @@ enum {
 struct await {
 	u32 looks;
 	u32 silent; /* polls that found the node asleep or stopped, or did not find it */
-};
+} OWNED_BY(the caller);
 
 /* Waits until the node's socket is readable: 0; -ETIMEDOUT after AWAIT_SILENT_S or AWAIT_BUSY_S
  * of all calls with this *a together. Goes on after signals. */

@@ -2,7 +2,10 @@
  * In:    spaces, ports and addresses             Out: locks that last as long as the process
  * Runs:  any thread that may sleep               Locks: bind_table.lock
  *
- * Locks of one description never meet each other, so the ports of this process are kept in a list
+ * The kernel walks all locks of the file for each new one. So a process that has many ports takes
+ * further ones, those for which any number will do, from blocks that it locks as one.
+ *
+ * Locks of one description never meet each other, so the ports of this process are kept in a table
  * as well and compared there.
  */
 #include "node/bind.h"
@@ -23,22 +26,55 @@
 enum { BIND_SPACE_SHIFT = 60, BIND_PORT_SHIFT = 44, BIND_V6_SHIFT = 43 };
 /* As the kernel's own default range for sockets. */
 enum { BIND_FIRST_FREE = 32768, BIND_LAST_FREE = 60999 };
+enum { BIND_BUCKETS = 1024, BIND_SPACES = 4, BIND_PORTS = 1 << 16 };
+enum {
+	BIND_ALONE = 256, /* ports of a space with a lock of their own, from which on ... */
+	BIND_BLOCK = 64,  /* ... blocks of so many ports are locked as one */
+	BIND_BLOCK_TRIES = 32,
+};
 
 #define BIND_V6 (1ull << BIND_V6_SHIFT)
+
+/* Consecutive ports. No port of a block that is locked has a lock of its own. */
+struct bind_block {
+	u16 taken;   /* of its ports, while it is locked */
+	bool locked; /* for all addresses */
+} OWNED_BY(bind_table.lock);
 
 static struct bind_table {
 	struct lock lock;
 	int fd GUARDED_BY(lock); /* a description of the slots file + 1; 0: none */
-	struct list_head taken GUARDED_BY(lock); /* struct node_port */
+	/* struct node_port, by space and port: no range reaches beyond its port */
+	struct list_head taken[BIND_BUCKETS] GUARDED_BY(lock);
+	struct bind_block blocks[BIND_SPACES][BIND_PORTS / BIND_BLOCK] GUARDED_BY(lock);
+	u32 alone[BIND_SPACES] GUARDED_BY(lock); /* ports with a lock of their own */
+	/* of the block whose ports are given out now; 0: none. None is given out twice, so that a
+	 * number rests */
+	u16 next[BIND_SPACES] GUARDED_BY(lock);
 	u32 generation GUARDED_BY(lock); /* 0: untouched yet; counts forks */
 } bind_table;
+
+static void bind_forget_all(void) REQUIRES(bind_table.lock)
+{
+	for (u32 i = 0; i < BIND_BUCKETS; i++)
+		list_init(&bind_table.taken[i]);
+	memset(bind_table.blocks, 0, sizeof(bind_table.blocks));
+	memset(bind_table.alone, 0, sizeof(bind_table.alone));
+	memset(bind_table.next, 0, sizeof(bind_table.next));
+}
 
 static void bind_prepare(void) REQUIRES(bind_table.lock)
 {
 	if (bind_table.generation > 0)
 		return;
 	bind_table.generation = 1;
-	list_init(&bind_table.taken);
+	bind_forget_all();
+}
+
+/* The ports of this process that may share a byte with *p. */
+static struct list_head *bind_bucket(const struct node_port *p) REQUIRES(bind_table.lock)
+{
+	return &bind_table.taken[(p->first >> BIND_PORT_SHIFT) % BIND_BUCKETS];
 }
 
 /* ---- which bytes ----------------------------------------------------------------------------- */
@@ -121,7 +157,7 @@ static bool bind_overlaps(const struct node_port *a, const struct node_port *b)
 /* Whether another port of this process keeps *p from being taken. */
 static bool bind_is_ours(const struct node_port *p, bool shared) REQUIRES(bind_table.lock)
 {
-	list_for_each(q, &bind_table.taken, struct node_port, node)
+	list_for_each(q, bind_bucket(p), struct node_port, node)
 		if (q != p && bind_overlaps(p, q) && !(shared && q->shared))
 			return true;
 	return false;
@@ -137,7 +173,7 @@ static void bind_unlock(const struct node_port *p) REQUIRES(bind_table.lock)
 		u64 end = p->last; /* of the bytes from `at` on that nobody else has */
 		u64 skip = 0;	   /* somebody else has those up to here */
 
-		list_for_each(q, &bind_table.taken, struct node_port, node) {
+		list_for_each(q, bind_bucket(p), struct node_port, node) {
 			if (q->first <= at && at <= q->last)
 				skip = q->last + 1;
 			else if (q->first > at && q->first <= end)
@@ -149,7 +185,121 @@ static void bind_unlock(const struct node_port *p) REQUIRES(bind_table.lock)
 	}
 }
 
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static u32 bind_space_of(const struct node_port *p)
+{
+	return (u32)(p->first >> BIND_SPACE_SHIFT) % BIND_SPACES;
+}
+
+static u32 bind_number_of(const struct node_port *p)
+{
+	return (u32)(p->first >> BIND_PORT_SHIFT) % BIND_PORTS / BIND_BLOCK;
+}
+
+static struct bind_block *bind_block_of(const struct node_port *p) REQUIRES(bind_table.lock)
+{
+	return &bind_table.blocks[bind_space_of(p)][bind_number_of(p)];
+}
+
+static int bind_block_lock(short type, u32 space, u32 number) REQUIRES(bind_table.lock)
+{
+	u64 first = bind_base((enum node_port_space)space, (u16)(number * BIND_BLOCK));
+
+	return bind_lock(type, first, first + ((u64)BIND_BLOCK << BIND_PORT_SHIFT) - 1);
+}
+
+/* Unlocks a block of which no port is taken, unless ports are given out of it. */
+static void bind_block_settle(u32 space, u32 number) REQUIRES(bind_table.lock)
+{
+	struct bind_block *b = &bind_table.blocks[space][number];
+	u16 next = bind_table.next[space];
+
+	if (!b->locked || b->taken > 0 || (next != 0 && next / BIND_BLOCK == number))
+		return;
+	b->locked = false;
+	(void)bind_block_lock(F_UNLCK, space, number);
+}
+
+/* Has this process a port of the block? */
+static bool bind_block_is_used(u32 space, u32 number) REQUIRES(bind_table.lock)
+{
+	for (u32 i = 0; i < BIND_BLOCK; i++) {
+		struct node_port p = {
+			.first = bind_base((enum node_port_space)space,
+					   (u16)(number * BIND_BLOCK + i)),
+		};
+
+		list_for_each(q, bind_bucket(&p), struct node_port, node)
+			if (q->first >> BIND_PORT_SHIFT == p.first >> BIND_PORT_SHIFT)
+				return true;
+	}
+	return false;
+}
+
+/* Begins anywhere, so that a number that was just given back rests. */
+static u32 bind_random(void)
+{
+	u32 r;
+
+	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != (ssize_t)sizeof(r))
+		r = (u32)(clock_now_ns() * 0x9e3779b97f4a7c15ull >> 32);
+	return r;
+}
+
+/* Locks a block, out of which ports are given from now on. False: none was found free. */
+static bool bind_block_begin(u32 space) REQUIRES(bind_table.lock)
+{
+	u32 first = BIND_FIRST_FREE / BIND_BLOCK, end = (BIND_LAST_FREE + 1) / BIND_BLOCK;
+
+	for (u32 i = 0; i < BIND_BLOCK_TRIES; i++) {
+		u32 number = first + bind_random() % (end - first);
+		struct bind_block *b = &bind_table.blocks[space][number];
+
+		if (b->locked || bind_block_is_used(space, number) ||
+		    bind_block_lock(F_WRLCK, space, number) != 0)
+			continue;
+		*b = (struct bind_block){ .locked = true };
+		bind_table.next[space] = (u16)(number * BIND_BLOCK);
+		return true;
+	}
+	return false;
+}
+
 /* ---- taking and giving ----------------------------------------------------------------------- */
+
+/* Locks the bytes of a port, unless its block is. */
+static int bind_hold(const struct node_port *p, short type) REQUIRES(bind_table.lock)
+{
+	struct bind_block *b = bind_block_of(p);
+	int err = b->locked ? 0 : bind_lock(type, p->first, p->last);
+
+	if (err == 0 && b->locked)
+		b->taken++;
+	else if (err == 0)
+		bind_table.alone[bind_space_of(p)]++;
+	return err;
+}
+
+/* Of a port that has left the list. */
+static void bind_let_go(const struct node_port *p) REQUIRES(bind_table.lock)
+{
+	struct bind_block *b = bind_block_of(p);
+
+	if (b->locked) {
+		b->taken--;
+		bind_block_settle(bind_space_of(p), bind_number_of(p));
+	} else {
+		bind_table.alone[bind_space_of(p)]--;
+		bind_unlock(p);
+	}
+}
+
+/* Changes the lock of a port that is held. */
+static int bind_change(const struct node_port *p, short type) REQUIRES(bind_table.lock)
+{
+	return bind_block_of(p)->locked ? 0 : bind_lock(type, p->first, p->last);
+}
 
 static int bind_take(struct node_port *p, const struct node_port_want *want, u16 port)
 	REQUIRES(bind_table.lock)
@@ -163,43 +313,59 @@ static int bind_take(struct node_port *p, const struct node_port_want *want, u16
 	p->last += base;
 	if (bind_is_ours(p, want->shared))
 		return -EADDRINUSE;
-	err = bind_lock(want->shared ? F_RDLCK : F_WRLCK, p->first, p->last);
+	err = bind_hold(p, want->shared ? F_RDLCK : F_WRLCK);
 	if (err < 0)
 		return err;
 	p->port = port;
 	p->shared = want->shared;
 	p->generation = bind_table.generation;
-	list_push_back(&bind_table.taken, &p->node);
+	list_push_back(bind_bucket(p), &p->node);
 	return 0;
 }
 
-/* Begins anywhere, so that a number that was just given back rests. */
-static u32 bind_random(void)
+/* The next port out of a block. -EADDRINUSE: there is no block. */
+static int bind_take_of_block(struct node_port *p, const struct node_port_want *want)
+	REQUIRES(bind_table.lock)
 {
-	u32 r;
+	u16 *next = &bind_table.next[want->space];
+	int err = -EADDRINUSE;
 
-	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != (ssize_t)sizeof(r))
-		r = (u32)(clock_now_ns() * 0x9e3779b97f4a7c15ull >> 32);
-	return r;
+	while (err == -EADDRINUSE && (*next != 0 || bind_block_begin(want->space))) {
+		u16 port = *next;
+
+		*next = (port + 1) % BIND_BLOCK == 0 ? 0 : (u16)(port + 1);
+		err = bind_take(p, want, port);
+		bind_block_settle(want->space, port / BIND_BLOCK);
+	}
+	return err;
+}
+
+static int bind_take_alone(struct node_port *p, const struct node_port_want *want)
+	REQUIRES(bind_table.lock)
+{
+	u32 count = BIND_LAST_FREE - BIND_FIRST_FREE + 1, begin = bind_random() % count;
+	int err = -EADDRINUSE;
+
+	for (u32 i = 0; i < count && err == -EADDRINUSE; i++)
+		err = bind_take(p, want, (u16)(BIND_FIRST_FREE + (begin + i) % count));
+	return err == -EADDRINUSE ? -EADDRNOTAVAIL : err;
 }
 
 static int bind_take_any(struct node_port *p, const struct node_port_want *want)
 	REQUIRES(bind_table.lock)
 {
-	u32 count = BIND_LAST_FREE - BIND_FIRST_FREE + 1, begin = bind_random() % count;
 	struct node_port_want alone = *want;
-	int err;
+	int err = -EADDRINUSE;
 
 	/* one that is shared is not free */
 	alone.shared = false;
-	for (u32 i = 0; i < count; i++) {
-		err = bind_take(p, &alone, (u16)(BIND_FIRST_FREE + (begin + i) % count));
-		if (err == 0)
-			p->shared = want->shared;
-		if (err != -EADDRINUSE)
-			return err;
-	}
-	return -EADDRNOTAVAIL;
+	if (bind_table.alone[want->space] >= BIND_ALONE)
+		err = bind_take_of_block(p, &alone);
+	if (err == -EADDRINUSE)
+		err = bind_take_alone(p, &alone);
+	if (err == 0)
+		p->shared = want->shared;
+	return err;
 }
 
 int node_port_take(struct node_port *p, const struct node_port_want *want)
@@ -210,7 +376,7 @@ int node_port_take(struct node_port *p, const struct node_port_want *want)
 	bind_prepare();
 	err = want->port != 0 ? bind_take(p, want, want->port) : bind_take_any(p, want);
 	if (err == 0 && p->shared)
-		(void)bind_lock(F_RDLCK, p->first, p->last); /* of any: it was taken alone */
+		(void)bind_change(p, F_RDLCK); /* of any: it was taken alone */
 	lock_release(&bind_table.lock);
 	return err;
 }
@@ -222,7 +388,7 @@ int node_port_own(struct node_port *p)
 	lock_acquire(&bind_table.lock);
 	if (p->generation != 0 && p->generation == bind_table.generation && p->shared) {
 		err = bind_is_ours(p, false) ? -EADDRINUSE
-					     : bind_lock(F_WRLCK, p->first, p->last);
+					     : bind_change(p, F_WRLCK);
 		if (err == 0)
 			p->shared = false;
 	}
@@ -235,7 +401,7 @@ void node_port_give(struct node_port *p)
 	lock_acquire(&bind_table.lock);
 	if (p->generation != 0 && p->generation == bind_table.generation) {
 		list_remove(&p->node);
-		bind_unlock(p);
+		bind_let_go(p);
 	}
 	p->generation = 0;
 	lock_release(&bind_table.lock);
@@ -243,12 +409,24 @@ void node_port_give(struct node_port *p)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+static void bind_take_block_again(u32 space, u32 number) REQUIRES(bind_table.lock)
+{
+	if (bind_table.blocks[space][number].locked &&
+	    bind_block_lock(F_WRLCK, space, number) < 0)
+		log_warn("node", "a port from %u on is another process' too", number * BIND_BLOCK);
+}
+
 /* The node that came without the folder has another file. */
 static void bind_take_again(void) REQUIRES(bind_table.lock)
 {
-	list_for_each(p, &bind_table.taken, struct node_port, node)
-		if (bind_lock(p->shared ? F_RDLCK : F_WRLCK, p->first, p->last) < 0)
-			log_warn("node", "port %u of the RDMA CM is another process' too", p->port);
+	for (u32 i = 0; i < BIND_BUCKETS; i++)
+		list_for_each(p, &bind_table.taken[i], struct node_port, node)
+			if (bind_change(p, p->shared ? F_RDLCK : F_WRLCK) < 0)
+				log_warn("node", "port %u of the RDMA CM is another process' too",
+					 p->port);
+	for (u32 space = 0; space < BIND_SPACES; space++)
+		for (u32 i = 0; i < BIND_PORTS / BIND_BLOCK; i++)
+			bind_take_block_again(space, i);
 }
 
 void bind_use(int slots_fd)
@@ -273,6 +451,6 @@ void bind_drop_in_child(void) NO_THREAD_SAFETY
 	if (bind_table.fd != 0)
 		close(bind_table.fd - 1);
 	bind_table.fd = 0;
-	list_init(&bind_table.taken);
+	bind_forget_all();
 	bind_table.generation++;
 }

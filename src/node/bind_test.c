@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,6 +157,52 @@ static void node_port_take__finds_a_free_port(void **state)
 		node_port_give(&ports[i]);
 }
 
+/* Locks of this file: the kernel walks all of them for each new one. */
+static u32 count_locks(void)
+{
+	char line[256], inode[32];
+	struct stat st;
+	u32 count = 0;
+	FILE *f = fopen("/proc/locks", "re");
+
+	assert_non_null(f);
+	assert_int_equal(fstat(file, &st), 0);
+	snprintf(inode, sizeof(inode), ":%llu ", (unsigned long long)st.st_ino);
+	while (fgets(line, sizeof(line), f) != NULL)
+		count += strstr(line, inode) != NULL;
+	fclose(f);
+	return count;
+}
+
+enum { MANY = 3000 };
+
+/* A process with many ports locks whole blocks: few locks, and still nobody else gets a port. */
+static void node_port_take__locks_blocks_for_many(void **state)
+{
+	static struct node_port ports[MANY];
+	static bool taken[1 << 16];
+	struct node_port inside;
+
+	for (int i = 0; i < MANY; i++) {
+		assert_int_equal(take(&ports[i], 0, i % 2 == 0 ? "0.0.0.0" : "10.0.0.1", ""), 0);
+		assert_false(taken[ports[i].port]);
+		taken[ports[i].port] = true;
+	}
+	assert_in_range(count_locks(), 256, 256 + MANY / 64 + 1);
+	for (int i = 0; i < MANY; i += 99)
+		assert_int_equal(take_elsewhere(ports[i].port, "10.0.0.1", ""), -EADDRINUSE);
+	/* the rules hold inside a block of one's own */
+	assert_int_equal(take(&inside, ports[MANY - 1].port, "10.0.0.1", ""), -EADDRINUSE);
+	assert_int_equal(take(&inside, ports[MANY - 1].port, "10.0.0.2", "r"), 0);
+	node_port_give(&inside);
+	assert_int_equal(take_elsewhere(ports[MANY - 1].port, "10.0.0.1", ""), -EADDRINUSE);
+	for (int i = 0; i < MANY; i++)
+		node_port_give(&ports[i]);
+	/* the block out of which ports are given stays */
+	assert_in_range(count_locks(), 0, 1);
+	assert_int_equal(take_elsewhere(ports[0].port, "0.0.0.0", ""), 0);
+}
+
 /* A node that has lost its folder has another file: the ports are taken there, too. */
 static void bind_use__takes_the_ports_in_the_new_file(void **state)
 {
@@ -182,6 +229,7 @@ int main(void)
 		cmocka_unit_test(node_port_give__leaves_what_others_share),
 		cmocka_unit_test(node_port_own__needs_the_port_alone),
 		cmocka_unit_test(node_port_take__finds_a_free_port),
+		cmocka_unit_test(node_port_take__locks_blocks_for_many),
 		cmocka_unit_test(bind_use__takes_the_ports_in_the_new_file),
 		cmocka_unit_test(node_port_take__ends_with_its_process),
 	};

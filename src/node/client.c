@@ -123,7 +123,8 @@ static int client_listen(struct node *n, u16 type, const struct client_listener 
 {
 	struct proto_listen request = { .service_id = l->service_id,
 					.mask = l->mask,
-					.slot = l->slot };
+					.slot = l->slot,
+					.match = l->match };
 	struct proto_plain reply;
 	struct message m;
 	int err;
@@ -304,6 +305,37 @@ static int client_claim_listeners(struct node *n) REQUIRES(n->request_lock)
 	return 0;
 }
 
+static int client_will(struct node *n,
+		       int (*call)(struct node *n, void *request, size_t size, const int *fds,
+				   int fd_count, void *reply, size_t reply_size,
+				   struct message *m)) REQUIRES(n->request_lock)
+{
+	struct proto_plain request, reply;
+	struct message m;
+	int err, fd = will_describe(&n->wills);
+
+	if (fd == -ENOENT)
+		return 0;
+	if (fd < 0)
+		return fd;
+	client_head(&request.head, PROTO_WILL);
+	err = call(n, &request, sizeof(request), &fd, 1, &reply, sizeof(reply), &m);
+	if (err == 0)
+		message_close(&m);
+	close(fd);
+	return err;
+}
+
+/* As the claim of groups. */
+static int client_claim_wills(struct node *n) REQUIRES(n->request_lock)
+{
+	int err = client_will(n, client_call);
+
+	if (err < 0 && err != -ECONNRESET)
+		log_warn("node", "the node does not take this process' wills: %s", strerror(-err));
+	return err == -ECONNRESET ? err : 0;
+}
+
 /* The claims to the next node for what this process held, in the order in which the services expect
  * them. */
 static int (*const client_claims[])(struct node *n) = {
@@ -312,6 +344,7 @@ static int (*const client_claims[])(struct node *n) = {
 	client_claim_pairs,
 	client_claim_groups,
 	client_claim_listeners,
+	client_claim_wills,
 };
 
 static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
@@ -378,6 +411,7 @@ static struct node *client_create(const struct node_self *self)
 	n->self = *self;
 	lock_init(&n->request_lock);
 	lock_init(&n->state_lock);
+	lock_init(&n->wills.lock);
 	lock_acquire(&n->request_lock);
 	n->control = n->slots_fd = n->keeper_fd = -1;
 	lock_release(&n->request_lock);
@@ -395,6 +429,7 @@ static void client_destroy(struct node *n)
 	if (n->keeper_fd >= 0)
 		close(n->keeper_fd);
 	lock_release(&n->request_lock);
+	will_close(&n->wills);
 	events_destroy(n);
 	free(n);
 }
@@ -452,6 +487,7 @@ void node_drop_in_child(struct node *n)
 	lock_init(&n->request_lock);
 	lock_init(&n->state_lock);
 	bind_drop_in_child();
+	will_drop_in_child(&n->wills);
 	client_destroy(n);
 }
 
@@ -696,9 +732,21 @@ int node_mcast_leave(struct node *n, const u8 gid[16], u32 qpn)
 	return err;
 }
 
-int node_listen(struct node *n, u64 service_id, u64 mask, u32 slot)
+static struct client_listener client_listener_of(u64 service_id, u64 mask,
+						 const struct node_match *match, u32 slot)
 {
-	struct client_listener l = { service_id & mask, mask, slot };
+	struct client_listener l = { .service_id = service_id & mask, .mask = mask, .slot = slot };
+
+	for (u32 i = 0; match != NULL && i < NODE_MATCH; i++) {
+		l.match.mask[i] = match->mask[i];
+		l.match.data[i] = match->data[i] & match->mask[i];
+	}
+	return l;
+}
+
+int node_listen(struct node *n, u64 service_id, u64 mask, const struct node_match *match, u32 slot)
+{
+	struct client_listener l = client_listener_of(service_id, mask, match, slot);
 	int err;
 
 	lock_acquire(&n->request_lock);
@@ -713,15 +761,30 @@ int node_listen(struct node *n, u64 service_id, u64 mask, u32 slot)
 }
 
 /* As node_mcast_leave. */
-int node_unlisten(struct node *n, u64 service_id, u64 mask)
+int node_unlisten(struct node *n, u64 service_id, u64 mask, const struct node_match *match)
 {
-	struct client_listener l = { service_id & mask, mask, 0 };
+	struct client_listener l = client_listener_of(service_id, mask, match, 0);
 	int err;
 
 	lock_acquire(&n->request_lock);
 	err = client_listen(n, PROTO_UNLISTEN, &l, client_request);
 	if ((err == 0 || err == -ENOENT) && events_listener_remove(n, &l))
 		err = 0;
+	lock_release(&n->request_lock);
+	return err;
+}
+
+int node_will_set(struct node *n, u32 index, const struct node_will *will)
+{
+	return will_set(&n->wills, index, will);
+}
+
+int node_will_offer(struct node *n)
+{
+	int err;
+
+	lock_acquire(&n->request_lock);
+	err = client_will(n, client_request);
 	lock_release(&n->request_lock);
 	return err;
 }

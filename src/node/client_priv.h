@@ -11,24 +11,26 @@
 #include "node/address.h"
 #include "node/message.h"
 #include "node/notice.h"
+#include "node/will.h"
 
 enum { NODE_ATTACH_S = 5, NODE_OWNER_MS = 1000 };
 
 struct client_membership {
 	u8 gid[16];
 	u32 qpn;
-};
+} OWNED_BY(node.state_lock);
 
 struct client_listener {
 	u64 service_id, mask;
 	u32 slot;
-};
+	struct node_match match;
+} OWNED_BY(node.state_lock or, of a copy, the caller);
 
 /* An event that waits for node_event_next after its socket has closed. */
 struct client_event {
 	struct list_head node;
 	struct node_event event;
-};
+} OWNED_BY(node.state_lock);
 
 struct node {
 	struct node_self self FIXED;
@@ -44,6 +46,8 @@ struct node {
 	int slots_fd GUARDED_BY(request_lock); /* its byte locks hold this process' slots */
 	int keeper_fd GUARDED_BY(request_lock); /* keeps UDP sockets open for the next node */
 	u8 slots[PROTO_SLOT_BYTES] GUARDED_BY(request_lock);
+
+	struct will_store wills GUARDS_ITSELF;
 
 	struct lock state_lock ACQUIRED_AFTER(request_lock);
 	int events GUARDED_BY(state_lock); /* -1: lost */

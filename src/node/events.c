@@ -222,7 +222,8 @@ bool events_listener_remove(struct node *n, const struct client_listener *l)
 	lock_acquire(&n->state_lock);
 	for (u32 i = 0; i < n->listening_count && !found; i++) {
 		found = n->listening[i].service_id == l->service_id &&
-			n->listening[i].mask == l->mask;
+			n->listening[i].mask == l->mask &&
+			memcmp(&n->listening[i].match, &l->match, sizeof(l->match)) == 0;
 		if (found)
 			n->listening[i] = n->listening[--n->listening_count];
 	}
@@ -579,13 +580,30 @@ int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_m
 	return count;
 }
 
-bool node_listener_find(struct node *n, u64 service_id, u32 *slot)
+bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 *slot)
 {
 	u64 process;
 	bool found;
 
 	lock_acquire(&n->state_lock);
-	found = notice_read_listener(n->notice, service_id, &process, slot);
+	found = notice_read_listener(n->notice, service_id, private_data, &process, slot);
 	lock_release(&n->state_lock);
 	return found;
+}
+
+void node_listening_slots(struct node *n, u64 slots[NODE_SLOTS / 64])
+{
+	struct notice_listener some[32];
+	u32 count, at = 0;
+
+	memset(slots, 0, NODE_SLOTS / 8);
+	lock_acquire(&n->state_lock);
+	do {
+		count = notice_list_listeners(n->notice, &at, some, ARRAY_LEN(some));
+		for (u32 i = 0; i < count; i++) {
+			if (some[i].slot < NODE_SLOTS)
+				slots[some[i].slot / 64] |= 1ull << some[i].slot % 64;
+		}
+	} while (count == ARRAY_LEN(some));
+	lock_release(&n->state_lock);
 }

@@ -12,7 +12,7 @@ struct message {
 	/* some could not be received: more than PROTO_FDS, or no descriptors left in this
 	 * process */
 	bool fds_lost;
-};
+} OWNED_BY(the receiver);
 
 /* Sends the whole packet without waiting and without SIGPIPE: 0 or a negative errno. */
 int message_send(int fd, const void *data, size_t size, const int *fds, int fd_count);

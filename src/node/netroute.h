@@ -6,7 +6,9 @@
 
 struct node_route {
 	u8 source[16]; /* the preferred source address, as a GID; zeroes: the kernel names none */
+	u8 next[16];   /* the gateway, or the destination itself where it is on the link */
 	u32 ifindex;   /* of the interface that it leaves by */
+	u8 hop_limit;  /* 0: the host's default */
 	bool local;    /* the destination is this host's own */
 } OWNED_BY(the caller);
 

@@ -12,6 +12,7 @@
  *   address.c     the node's name and address       place.c      places of its folder
  *   message.c     packets with descriptors          await.c      the wait for a slow node
  *   notice.c      the notice board                  udp_socket.c sockets as RoCEv2 needs them
+ *   will.c        what the node says at our death
  *   protocol/     the messages, a header per service
  *   daemon/       anyverbsd itself (daemon_priv.h)
  */
@@ -45,7 +46,7 @@ struct node_gid {
 	u32 mtu;         /* active MTU in bytes that its interface has room for: 256 to 4096 */
 	u16 flags;       /* NODE_GID_* */
 	u8 mac[6];       /* the interface's; zeroes where it has none */
-};
+} OWNED_BY(the caller);
 
 /* Of a device's ports, numbered as libibverbs does. */
 enum node_link_layer { NODE_LINK_NONE, NODE_LINK_INFINIBAND, NODE_LINK_ETHERNET };
@@ -70,7 +71,7 @@ struct node_config {
 	/* 0: an interface's IPv6 link-local address, or one made from the GUID (never on the wire);
 	 * 1: IPv4-mapped; further addresses follow */
 	struct node_gid gids[NODE_GIDS];
-};
+} OWNED_BY(the caller);
 
 /* A peer process, as handed to both ends of a pair. Descriptors belong to the receiver, -1 if
  * absent. */
@@ -81,7 +82,7 @@ struct node_peer {
 	int board_fd;    /* the peer's published board */
 	int bell_fd[2];  /* the peer's doorbells */
 	int pid_fd;      /* readable when the peer dies */
-};
+} OWNED_BY(the caller);
 
 enum node_event_type {
 	NODE_EVENT_NONE,
@@ -116,13 +117,25 @@ struct node_mad {
 	u8 traffic_class, hop_limit;
 	u32 reserved;
 	u8 payload[NODE_MAD_BYTES]; /* of the UDP datagram */
-};
+} OWNED_BY(the caller);
+
+enum { NODE_WILLS = 65536 /* of one process */, NODE_WILL_MAD = 80 };
+
+/* A MAD that the node sends to QP1 of dgid if this process dies, from sgid, which is a GID of this
+ * node. A message of the CM that wants no answer, or DREQ; an ID of its sender is this process'. */
+struct node_will {
+	u8 sgid[16], dgid[16];
+	u32 flow_label;
+	u16 pkey;
+	u8 traffic_class, hop_limit;
+	u8 mad[NODE_WILL_MAD]; /* the others of its bytes are 0 */
+} OWNED_BY(the caller);
 
 /* Which device an event is about. */
 struct node_device_key {
 	u32 index; /* below NODE_DEVICES */
 	u64 id;    /* node_config.id */
-};
+} OWNED_BY(the caller);
 
 struct node_event {
 	enum node_event_type type;
@@ -130,7 +143,7 @@ struct node_event {
 	int capture_fd; /* NODE_EVENT_CAPTURE */
 	struct node_device_key device; /* NODE_EVENT_DEVICE_* */
 	struct node_mad mad;	       /* NODE_EVENT_MAD */
-};
+} OWNED_BY(the caller);
 
 /* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,
  * bound to (GID's address, NODE_UDP_PORT). Options that it has: IP_MTU_DISCOVER is
@@ -144,14 +157,14 @@ struct node_socket {
 	u32 ifindex;
 	u32 reserved;
 	u64 id;          /* the kernel's number of the socket: the same socket, the same id */
-};
+} OWNED_BY(the caller);
 
 /* A member of a multicast group on this host. */
 struct node_member {
 	u64 process;
 	u32 qpn;
 	u32 at; /* its place: below NODE_MEMBERS, and the same as long as it is one */
-};
+} OWNED_BY(the caller);
 
 struct node;
 
@@ -160,7 +173,7 @@ struct node;
 struct node_self {
 	int board_fd;
 	int bell_fd[2];
-};
+} OWNED_BY(the caller);
 
 /* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES (another user's
  * process sits at the address), -EINVAL (ANYVERBS_NODE), -EPROTO (the node is of another version),
@@ -220,18 +233,37 @@ static inline bool node_is_mcast(const u8 gid[16])
  * node. The descriptor, the caller's; -EINVAL: no group, or `port` has no interface; -EADDRINUSE:
  * somebody has the port for all addresses; -ENODEV, -EMFILE, -ENOBUFS. Does not ask the node. */
 int node_mcast_socket(const u8 group[16], const struct node_gid *port);
+/* Which requests a listener takes, by the bytes with which their private data begins: those for
+ * which (bytes & mask) == data. The RDMA CM's header lies there, and in it the address that was
+ * asked for. All zeroes: any request. */
+enum { NODE_MATCH = 40 };
+struct node_match {
+	u8 data[NODE_MATCH], mask[NODE_MATCH];
+} OWNED_BY(the caller);
 /* REQ and SIDR_REQ for a service ID that equals `service_id` in the bits of `mask` (host order) are
  * for this process from now on: what comes from other hosts arrives as NODE_EVENT_MAD, and local
- * senders find `slot` by node_listener_find. `slot` is this process' own. Of several listeners the
- * first has it. Listening twice takes two node_unlisten. Outlives the node, as memberships do.
+ * senders find `slot` by node_listener_find. `slot` is this process' own. Of several listeners
+ * that match a request the first has it. `match` may be NULL: any. Listening twice takes two
+ * node_unlisten. Outlives the node, as memberships do.
  * -ENOSPC: there are NODE_LISTENERS already; -ENOENT: not this process' slot; else as
  * node_mcast_join. May block. */
-int node_listen(struct node *n, u64 service_id, u64 mask, u32 slot);
+int node_listen(struct node *n, u64 service_id, u64 mask, const struct node_match *match, u32 slot);
 /* -ENOENT: it does not listen. May block. */
-int node_unlisten(struct node *n, u64 service_id, u64 mask);
-/* The slot of the process that listens on the service ID; false: nobody does. Answered from memory
+int node_unlisten(struct node *n, u64 service_id, u64 mask, const struct node_match *match);
+/* The slot of the process that listens on the service ID, for a request with these NODE_MATCH bytes
+ * of private data; false: nobody does. Answered from memory
  * that the node shares with all processes: any thread, never blocks. */
-bool node_listener_find(struct node *n, u64 service_id, u32 *slot);
+bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 *slot);
+/* The slots by which processes listen, on anything, a bit each. As node_listener_find. */
+void node_listening_slots(struct node *n, u64 slots[NODE_SLOTS / 64]);
+/* Leaves a will under a number that the caller chooses, in place of an earlier one; NULL: takes
+ * that back. The node sends it when this process has died, called exec, or exited. 0; 1:
+ * node_will_offer must be called, once, for the will to count; -ENOSPC: no such number, or
+ * another errno. Any thread; never blocks, and asks nobody. */
+int node_will_set(struct node *n, u32 index, const struct node_will *will);
+/* Shows the node where the wills are. The next node is shown them without a call. 0 or as
+ * node_attach. May block. */
+int node_will_offer(struct node *n);
 /* After NODE_EVENT_LOST: attaches to the next node, starting it if need be, with the same process
  * number, slots, pairs and multicast memberships. 0, also if the node lives; else as node_attach:
  * then NODE_EVENT_LOST comes again. May block up to 10 s. */

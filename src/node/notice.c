@@ -125,22 +125,33 @@ int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 	return count;
 }
 
+static bool notice_matches(const struct node_match *m, const u8 *private_data)
+{
+	u8 differ = 0;
+
+	for (u32 i = 0; i < NODE_MATCH; i++)
+		differ |= (u8)((private_data[i] ^ m->data[i]) & m->mask[i]);
+	return differ == 0;
+}
+
 static bool notice_copy_listener(const struct notice *n, u32 chain, u64 service_id,
-				 struct notice_listener *out)
+				 const u8 *private_data, struct notice_listener *out)
 {
 	u32 at = __atomic_load_n(&n->chain[chain], __ATOMIC_ACQUIRE);
 
 	/* a torn chain may be a circle */
 	for (u32 steps = 0; at != 0 && at <= NODE_LISTENERS && steps < NODE_LISTENERS; steps++) {
 		notice_copy(out, &n->listener[at - 1], sizeof(*out));
-		if (out->process != 0 && (service_id & out->mask) == out->service_id)
+		if (out->process != 0 && (service_id & out->mask) == out->service_id &&
+		    notice_matches(&out->match, private_data))
 			return true;
 		at = out->next;
 	}
 	return false;
 }
 
-bool notice_read_listener(const struct notice *n, u64 service_id, u64 *process, u32 *slot)
+bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data,
+			  u64 *process, u32 *slot)
 {
 	struct notice_listener found;
 	bool any = false;
@@ -149,8 +160,8 @@ bool notice_read_listener(const struct notice *n, u64 service_id, u64 *process, 
 	for (int i = 0; i < NOTICE_TRIES; i++) {
 		seq = notice_read_begin(n);
 		any = notice_copy_listener(n, notice_chain(service_id, UINT64_MAX), service_id,
-					   &found) ||
-		      notice_copy_listener(n, NOTICE_BUCKETS, service_id, &found);
+					   private_data, &found) ||
+		      notice_copy_listener(n, NOTICE_BUCKETS, service_id, private_data, &found);
 		if (notice_read_end(n, seq))
 			break;
 		cpu_relax();
@@ -160,6 +171,36 @@ bool notice_read_listener(const struct notice *n, u64 service_id, u64 *process, 
 		*slot = found.slot;
 	}
 	return any;
+}
+
+static u32 notice_copy_listeners(const struct notice *n, u32 *at, struct notice_listener *out,
+				 u32 max)
+{
+	u32 count = 0, limit = __atomic_load_n(&n->listeners, __ATOMIC_ACQUIRE);
+
+	limit = MIN(limit, (u32)NODE_LISTENERS);
+	for (; *at < limit && count < max; ++*at) {
+		notice_copy(&out[count], &n->listener[*at], sizeof(*out));
+		count += out[count].process != 0;
+	}
+	return count;
+}
+
+u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listener *out, u32 max)
+{
+	u32 count = 0, end = *at;
+
+	for (int i = 0; i < NOTICE_TRIES; i++) {
+		u32 seq = notice_read_begin(n);
+
+		end = *at;
+		count = notice_copy_listeners(n, &end, out, max);
+		if (notice_read_end(n, seq))
+			break;
+		cpu_relax();
+	}
+	*at = end;
+	return count;
 }
 
 _Static_assert(sizeof(struct notice_listener) % sizeof(u64) == 0 &&

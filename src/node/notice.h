@@ -18,7 +18,7 @@ struct notice_member {
 	u64 process; /* 0: free */
 	u32 qpn;
 	u32 reserved;
-};
+} OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
 
 /* A listener on service IDs. One whose mask has all bits lies in the chain of its service ID's
  * bucket, any other in the last chain. */
@@ -27,19 +27,23 @@ struct notice_listener {
 	u64 process; /* 0: free */
 	u32 slot;
 	u32 next; /* index + 1 of the next one of the chain; 0: none */
-};
+	struct node_match match;
+} OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
 
 enum { NOTICE_BUCKETS = 4096 };
 
 struct notice {
-	u32 magic;
-	u32 seq;
-	u32 members; /* entries in use lie below this index */
-	u32 listeners; /* entries in use lie below this index */
-	struct node_config devices[NODE_DEVICES]; /* id 0: free */
-	struct notice_member member[NOTICE_MEMBERS];
-	struct notice_listener listener[NODE_LISTENERS];
-	u32 chain[NOTICE_BUCKETS + 2]; /* index + 1 of the first; the last entry is unused */
+	u32 magic FIXED;
+	u32 seq OWNED_BY(the daemon); /* stored atomically: readers look at it meanwhile */
+	u32 members OWNED_BY(the daemon while seq is odd); /* entries in use lie below this index */
+	/* entries in use lie below this index */
+	u32 listeners OWNED_BY(the daemon while seq is odd);
+	/* id 0: free */
+	struct node_config devices[NODE_DEVICES] OWNED_BY(the daemon while seq is odd);
+	struct notice_member member[NOTICE_MEMBERS] OWNED_BY(the daemon while seq is odd);
+	struct notice_listener listener[NODE_LISTENERS] OWNED_BY(the daemon while seq is odd);
+	/* index + 1 of the first; the last entry is unused */
+	u32 chain[NOTICE_BUCKETS + 2] OWNED_BY(the daemon while seq is odd);
 };
 
 /* The chain of listeners with this mask, on this service ID. */
@@ -61,8 +65,13 @@ u64 notice_device_id(const struct notice *n, u32 index);
 int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 			struct node_member *out, int max);
 
-/* The first listener on the service ID: its process and slot. False: there is none. */
-bool notice_read_listener(const struct notice *n, u64 service_id, u64 *process, u32 *slot);
+/* The first listener on the service ID that takes a request with these NODE_MATCH bytes of private
+ * data: its process and slot. False: there is none. */
+bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data,
+			  u64 *process, u32 *slot);
+/* Copies at most `max` listeners, from entry *at on, and moves *at behind them. Each is one state
+ * of itself. Returns how many; fewer than `max`: there are no more. */
+u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listener *out, u32 max);
 
 /* The node's side: a new board (*fd is what processes map), NULL and -errno in *err on failure. */
 struct notice *notice_create(int *fd, int *err);

@@ -14,6 +14,7 @@
 #include "node/protocol/session.h"
 #include "node/protocol/slot.h"
 #include "node/protocol/status.h"
+#include "node/protocol/will.h"
 
 /* The largest of each direction. */
 union proto_request {

@@ -46,7 +46,7 @@ struct spawn {
 	volatile int error; /* written by the children */
 	volatile s32 pid;   /* the daemon's, written by the first child */
 	char stack[2][SPAWN_STACK] __attribute__((aligned(16)));
-};
+} OWNED_BY(the thread that starts the daemon, or the child for which it waits);
 
 /* ThreadSanitizer wraps clone() as if it were fork(), and with shared memory its bookkeeping of the
  * child would blind it in the host: where it is there, the children get copies. */

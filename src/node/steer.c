@@ -48,3 +48,11 @@ enum steer_by steer_mad(const u8 *mad, u32 *slot, u64 *service_id)
 	*slot = steer_u32(mad + STEER_TID) >> STEER_SLOT_SHIFT;
 	return STEER_BY_SLOT;
 }
+
+bool steer_names_nobody(const u8 *mad)
+{
+	u32 attribute = (u32)mad[STEER_ATTRIBUTE] << 8 | mad[STEER_ATTRIBUTE + 1];
+
+	return mad[STEER_CLASS] == STEER_CLASS_CM && attribute == STEER_CM_REJ &&
+	       steer_u32(mad + STEER_REMOTE_ID) == 0;
+}

@@ -62,6 +62,21 @@ static void steer_mad__cm_messages_by_the_receivers_id(void **state)
 	assert_int_equal(slot, 22);
 }
 
+static void steer_names_nobody__a_rej_before_any_answer(void **state)
+{
+	u64 service_id;
+	u32 slot;
+
+	judge(7, 3, STEER_CM_REJ, &slot, &service_id);
+	assert_false(steer_names_nobody(mad));
+	put_u32(STEER_REMOTE_ID, 0);
+	assert_true(steer_names_nobody(mad));
+	judge(7, 3, 0x15, &slot, &service_id);
+	assert_false(steer_names_nobody(mad));
+	judge(4, 3, STEER_CM_REJ, &slot, &service_id);
+	assert_false(steer_names_nobody(mad));
+}
+
 static void steer_mad__responses_by_transaction_id(void **state)
 {
 	u64 service_id;
@@ -79,6 +94,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(steer_mad__cm_requests_by_service_id, setup),
 		cmocka_unit_test_setup(steer_mad__cm_messages_by_the_receivers_id, setup),
+		cmocka_unit_test_setup(steer_names_nobody__a_rej_before_any_answer, setup),
 		cmocka_unit_test_setup(steer_mad__responses_by_transaction_id, setup),
 	};
 

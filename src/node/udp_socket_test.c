@@ -25,7 +25,7 @@ static void udp_socket_open__takes_ipv6_without_checksum(void **state)
 	static const u8 loopback[16] = { [15] = 1 };
 	struct sockaddr_in6 at = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 	socklen_t length = sizeof(at);
-	int one = 1, out, fd = udp_socket_open(loopback);
+	int one = 1, out, fd = node_udp_socket_open(loopback);
 	struct pollfd ready = { .fd = fd, .events = POLLIN };
 	char word[8];
 
@@ -52,7 +52,7 @@ static void udp_socket_open__holds_8_mib_with_privilege(void **state)
 	struct sockaddr_in at = { .sin_family = AF_INET,
 				  .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	socklen_t length = sizeof(at), size = sizeof(int);
-	int room = 0, out, fd = udp_socket_open(loopback);
+	int room = 0, out, fd = node_udp_socket_open(loopback);
 	static char packet[4096 + 44];
 
 	assert_true(fd >= 0);
@@ -69,7 +69,7 @@ static void udp_socket_open__holds_8_mib_with_privilege(void **state)
 		assert_int_equal(sendto(out, packet, sizeof(packet), 0, (struct sockaddr *)&at,
 					sizeof(at)),
 				 sizeof(packet));
-	assert_int_equal(udp_socket_drain(fd, 4096), 2048);
+	assert_int_equal(node_udp_socket_drain(fd, 4096), 2048);
 	close(out);
 	close(fd);
 }
@@ -79,7 +79,7 @@ static void udp_socket_lost__counts_what_found_no_room(void **state)
 	static const u8 loopback[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 1 };
 	struct sockaddr_in at = { .sin_family = AF_INET,
 				  .sin_addr = { htonl(INADDR_LOOPBACK) } };
-	int out, little = 1, fd = udp_socket_open(loopback);
+	int out, little = 1, fd = node_udp_socket_open(loopback);
 	socklen_t length = sizeof(at);
 	char packet[1000] = { 0 };
 	u32 kept;
@@ -90,14 +90,14 @@ static void udp_socket_lost__counts_what_found_no_room(void **state)
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
 	out = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	assert_true(out >= 0);
-	assert_int_equal(udp_socket_lost(fd), 0);
+	assert_int_equal(node_udp_socket_lost(fd), 0);
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(sendto(out, packet, sizeof(packet), 0, (struct sockaddr *)&at,
 					sizeof(at)),
 				 sizeof(packet));
-	kept = udp_socket_drain(fd, 1000);
+	kept = node_udp_socket_drain(fd, 1000);
 	assert_in_range(kept, 1, 99);
-	assert_int_equal(udp_socket_lost(fd), 100 - kept);
+	assert_int_equal(node_udp_socket_lost(fd), 100 - kept);
 	close(out);
 	close(fd);
 }

@@ -22,7 +22,7 @@ struct path_promise {
 	bool reliable; /* a packet taken by send() arrives unless the destination's process dies */
 	bool direct;   /* write()/read() may reach the peer's registered memory */
 	u32 mtu;       /* payload bytes a packet may carry */
-};
+} FIXED;
 
 /* The low two bits of a traffic class, RFC 3168: a sender that reacts to congestion notifications
  * sets ECT, and a congested switch may mark such a packet instead of dropping it. */
@@ -44,7 +44,7 @@ struct path_av {
 	 * any. */
 	u16 sport;
 	u32 flow_label;
-};
+} OWNED_BY(the caller);
 _Static_assert(sizeof(struct path_av) == 48, "a send request has one, beside 8 bytes");
 
 /* Counters of a process, for status and tests. */
@@ -82,6 +82,10 @@ enum path_counter {
 	COUNT_TX_UNBATCHED, /* destinations that fell back to one packet per call */
 	COUNT_TX_PACED, /* waits between packets, after a notification */
 	COUNT_RX_REFUSED, /* UC requests that RC would have refused with a NAK */
+	COUNT_MAD_FIRST,  /* enum mad_counter (mad/mad.h), in its order */
+	COUNT_MAD_LAST = COUNT_MAD_FIRST + 11,
+	COUNT_CM_FIRST, /* enum cm_counter (cm/ib/cm.h), in its order */
+	COUNT_CM_LAST = COUNT_CM_FIRST + 9,
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];
@@ -100,7 +104,7 @@ struct path_absent {
 	struct {
 		u32 dqpn, sqpn, psn; /* of the answer */
 	} answer[PATH_ABSENT_MOST];
-};
+} OWNED_BY(callbacks of the path);
 
 /* Bytes in flight to one destination whose path loses packets, with a charge per packet. */
 struct path_window {
@@ -145,7 +149,7 @@ struct path_user {
 	void (*writable)(void *user, struct path_dest *dest);
 	/* The destination's process has died: nothing sent to it will be answered. */
 	void (*dead)(void *user, struct path_dest *dest);
-};
+} FIXED;
 
 /* The peer's queue pair and memory that one one-sided operation names. */
 struct path_target {
@@ -154,7 +158,7 @@ struct path_target {
 	u64 va, length;
 	bool write; /* else read */
 	u8 type;    /* enum ibv_qp_type, of both ends */
-};
+} OWNED_BY(the caller);
 
 /* One of several WRITEs of a connection: from our memory to the peer's. */
 struct path_write {
@@ -162,7 +166,7 @@ struct path_write {
 	u64 va;
 	u32 length; /* not 0 */
 	u32 rkey;
-};
+} OWNED_BY(the caller);
 
 /* The access that a connection was last granted, private to its path. All zero: none. The engine
  * clears it when the connection gets another destination or queue pair. */
@@ -171,7 +175,7 @@ struct path_grant {
 	u64 va, length; /* as in the peer's address space */
 	u8 *here;	/* address of that memory here */
 	u32 rkey;
-};
+} OWNED_BY(the caller);
 
 /* What an atomic operation does to the 8 bytes at its target, in the host's byte order. */
 struct path_atomic {
@@ -179,7 +183,7 @@ struct path_atomic {
 	u64 compare;
 	u64 operand; /* the value to swap in, or to add */
 	u64 before;  /* out: the value before */
-};
+} OWNED_BY(the caller);
 
 struct path_ops {
 	const char *name;
@@ -249,23 +253,23 @@ struct path_ops {
 	/* Runs fn while no thread is inside any callback of path_user, nor enters one. May
 	 * block. */
 	void (*exclude)(struct path *p, void (*fn)(void *arg), void *arg);
-};
+} FIXED;
 
 struct path {
-	const struct path_ops *ops;
-	struct path_promise promise;
-	const struct path_user *user_ops;
-	void *user;
-	u64 *counters; /* PATH_COUNTERS of them */
+	const struct path_ops *ops FIXED;
+	struct path_promise promise FIXED;
+	const struct path_user *user_ops FIXED;
+	void *user FIXED;
+	u64 *counters FIXED; /* PATH_COUNTERS of them */
 	/* Unused so far: poll() need not be called without `must`. True from creation until the
 	 * first destination or packet; atomic */
-	bool idle;
+	bool idle OWNED_BY(nobody: atomic);
 	/* Number of datagram queue pairs, whose consumers see a packet's traffic class and hop
 	 * limit; other queue pairs sample marked packets. Atomic */
-	u32 datagrams;
+	u32 datagrams OWNED_BY(nobody: atomic);
 	/* Counts polls that found nothing anywhere: every packet that had arrived when such a poll
 	 * began has been received. Atomic; grows only on request (want_look) */
-	u64 emptied;
+	u64 emptied ATOMIC_ONLY;
 };
 
 static inline u64 path_emptied(const struct path *p)

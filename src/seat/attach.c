@@ -278,7 +278,7 @@ static void drop_in_child(void)
 	if (!seat_is_attached(s))
 		return;
 	adopt_drop_in_child();
-	event_drop_in_child();
+	atfork_drop_events();
 	drop_board(a);
 	s->ops->drop_in_child(s);
 	drop_numbers(s);

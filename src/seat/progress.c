@@ -54,7 +54,7 @@ static __thread struct {
 	u32 idle;    /* empty polls in a row */
 	u32 early;   /* by how many fewer than PROGRESS_SPINS empty polls the poller yields */
 	bool yielded; /* the last yield let others run, for a short time */
-} progress_turn;
+} progress_turn OWNED_BY(its thread);
 
 /* A completion right behind a short yield came from a thread that shares the core: yield sooner the
  * next time. A completion without a yield: yield later. */
@@ -461,7 +461,7 @@ struct progress_lease {
 	u32 seen; /* of s->drives */
 	u64 since_ns;
 	bool steady;
-};
+} OWNED_BY(the engine thread);
 
 /* A process that polls steadily receives its own datagrams. One that polls now and then, such as
  * the target of WRITEs that watches its memory, leaves them to this thread. Judged once per tick,
@@ -501,7 +501,7 @@ static int progress_prepare_sleep(struct seat *s, struct progress_lease *lease)
 struct progress_linger {
 	u32 skips;   /* sleeps at once for so many times more */
 	u32 backoff; /* how many times after the last spin that found nothing */
-};
+} OWNED_BY(the engine thread);
 
 static bool progress_is_alone(struct seat *s, const struct progress_lease *lease)
 {

@@ -44,22 +44,23 @@ struct seat_ops {
 	/* In a forked child, with one thread: the objects are the parent's. The seat's memory still
 	 * exists. */
 	void (*drop_in_child)(struct seat *seat);
-};
+} FIXED;
 
 /* Everything that this process holds while it is attached to the node. Made anew in a forked
  * child. */
 struct seat_attachment {
-	struct node *node;
-	struct board *board;
-	int board_fd;
-	int bell_fd[2], bell_out[2]; /* this process' doorbells; the ends that peers ring */
-	int epoll_fd, kick_fd;
-	struct shm *shm;
-	struct udp *udp;
-	struct ibt *ibt;
-	struct timer_set timers;
-	struct mem_table mem;
-	struct capture capture;
+	struct node *node FIXED;
+	struct board *board FIXED;
+	int board_fd FIXED;
+	/* this process' doorbells; the ends that peers ring */
+	int bell_fd[2] FIXED, bell_out[2] FIXED;
+	int epoll_fd FIXED, kick_fd FIXED;
+	struct shm *shm FIXED;
+	struct udp *udp FIXED;
+	struct ibt *ibt FIXED;
+	struct timer_set timers GUARDS_ITSELF;
+	struct mem_table mem GUARDS_ITSELF;
+	struct capture capture GUARDS_ITSELF;
 };
 
 struct seat {

@@ -25,7 +25,7 @@ enum {
 /* The files of one cgroup version. */
 struct cgroup_files {
 	const char *limit[2], *usage, *cache;
-};
+} FIXED;
 
 static const struct cgroup_files cgroup_v1 = {
 	.limit = { "memory.limit_in_bytes", NULL },
@@ -42,7 +42,7 @@ struct cgroup_ask {
 	char v1[CGROUP_PATH], v2[CGROUP_PATH]; /* this process' group; "": none */
 	u64 need;
 	struct cgroup_room *room;
-};
+} OWNED_BY(the caller);
 
 /* Reads a group's file as text. False: no such file. */
 static bool cgroup_read(const char *folder, const char *name, char *text, size_t size)

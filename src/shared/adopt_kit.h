@@ -111,7 +111,7 @@ struct seen {
 	u64 at;
 	bool shared, found;
 	int prot;
-};
+} OWNED_BY(the test);
 
 static inline void see(const struct vma *m, void *arg)
 {

@@ -38,7 +38,7 @@ struct look_advised {
 	void (*fn)(u64 start, u64 end, bool withheld, void *arg);
 	void *arg;
 	struct vma m; /* the map that the lines describe */
-};
+} OWNED_BY(the caller);
 
 /* "VmFlags: rd wr mr mw me dc wf": DONTCOPY, WIPEONFORK. */
 static bool look_smaps_line(const char *line, void *arg)
@@ -141,7 +141,7 @@ struct look_plain {
 	u64 at, end; /* the rest that is not yet known to be plain */
 	u32 maps;
 	bool held;
-};
+} OWNED_BY(the caller);
 
 static bool look_map_is_plain(const struct vma *m)
 {
@@ -234,7 +234,7 @@ bool look_is_plain(u64 start, u64 end)
 
 struct look_bounds {
 	u64 at, start, end; /* end 0: not found */
-};
+} OWNED_BY(the caller);
 
 static void look_at_bounds(const struct vma *m, void *arg)
 {
@@ -265,7 +265,7 @@ bool look_bounds(u64 at, u64 *start, u64 *end)
 struct look_ours {
 	u64 at, end, offset; /* the rest that is not yet known to be the file's */
 	int prot;
-};
+} OWNED_BY(the caller);
 
 /* NO_THREAD_SAFETY: called by look_is_ours, which holds the lock. */
 static void look_at_ours(const struct vma *m, void *arg) NO_THREAD_SAFETY
@@ -316,7 +316,7 @@ bool look_is_ours(u64 start, u64 end, u64 offset, int prot)
 struct look_want {
 	u64 offset, length;
 	bool failed;
-};
+} OWNED_BY(the caller);
 
 static bool pieces_grow(struct adopt_pieces *p)
 {

@@ -36,7 +36,7 @@ struct adopt_region {
 	bool stays; /* adopt_back.c: part of it could not be moved out */
 	bool keeps; /* a private map may still need the file's pages: they are not dropped */
 	bool lost; /* its address holds other memory: keys find it, addresses do not */
-};
+} OWNED_BY(adopt.lock);
 
 /* A piece of the file that this process has mapped, as the kernel shows it. */
 struct adopt_piece {
@@ -45,17 +45,17 @@ struct adopt_piece {
 	int prot;
 	u64 copy;  /* fork: address of the child's copy */
 	u8 heir; /* of born memory: what a child gets of it (enum born_heir) */
-};
+} OWNED_BY(the caller);
 
 struct adopt_pieces {
 	struct adopt_piece *at;
 	u32 count, space;
 	bool held; /* requests to the kernel may name any page */
-};
+} OWNED_BY(adopt.lock);
 
 struct adopt_range {
 	u64 start, end;
-};
+} OWNED_BY(the caller);
 
 struct adopt {
 	struct lock lock;
@@ -143,7 +143,7 @@ u32 allow_maps(void);
 struct cgroup_room {
 	u64 limit; /* the tightest */
 	u64 left;  /* of any limit, the least that is unused */
-};
+} OWNED_BY(the caller);
 #define CGROUP_NO_LIMIT (1ull << 62)
 
 /* Asks what the groups of a process allow; `proc` is its folder (/proc/self). Counts pages of files

@@ -136,7 +136,7 @@ bool born_grow(u64 page, u64 count, u64 wanted)
 struct remap_look {
 	u64 at;
 	int prot;
-};
+} OWNED_BY(the caller);
 
 static void remap_at_map(const struct vma *m, void *arg)
 {

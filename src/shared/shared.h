@@ -66,13 +66,13 @@ void adopt_enter_all(void);
 struct adopt_shown {
 	u64 offset; /* in the file, bytes; 0: none. Cleared first and stored last, with release */
 	u64 addr, length;
-};
+} WRITTEN_UNDER(adopt.lock);
 
 /* In shared memory that peers map. Written under adopt.lock, read by peers without a lock. */
 struct adopt_table {
 	u32 high; /* entries in use or ever used */
 	struct adopt_shown at[ADOPT_REGIONS];
-};
+} WRITTEN_UNDER(adopt.lock);
 
 struct mem_table;
 

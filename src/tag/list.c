@@ -13,7 +13,7 @@
 
 enum { NONE = UINT32_MAX };
 
-static struct tag_entry *list_entry_of(struct list_head *link)
+static struct tag_entry *tag_list_entry_of(struct list_head *link)
 {
 	return container_of(link, struct tag_entry, link);
 }
@@ -56,7 +56,7 @@ void tag_list_destroy(struct tag_list *list)
 
 /* ---- groups ---- */
 
-static u32 *group_bucket(struct tag_list *list, u64 mask, u64 tag)
+static u32 *tag_group_bucket(struct tag_list *list, u64 mask, u64 tag)
 {
 	u64 h = (tag ^ mask * 0x9e3779b97f4a7c15) * 0xd6e8feb86659fd93;
 
@@ -66,9 +66,9 @@ static u32 *group_bucket(struct tag_list *list, u64 mask, u64 tag)
 }
 
 /* Where the index of the group's first entry stands; the index there is NONE if there is none. */
-static u32 *group_find(struct tag_list *list, u64 mask, u64 tag)
+static u32 *tag_group_find(struct tag_list *list, u64 mask, u64 tag)
 {
-	u32 *at = group_bucket(list, mask, tag);
+	u32 *at = tag_group_bucket(list, mask, tag);
 
 	while (*at != NONE) {
 		struct tag_entry *first = &list->entries[*at];
@@ -102,9 +102,9 @@ static void mask_put(struct tag_list *list, u64 mask)
 }
 
 /* Entries are enabled in the order of posting, so the end of the ring is the right place. */
-static void group_join(struct tag_list *list, struct tag_entry *entry)
+static void tag_group_join(struct tag_list *list, struct tag_entry *entry)
 {
-	u32 *at = group_find(list, entry->mask, entry->tag);
+	u32 *at = tag_group_find(list, entry->mask, entry->tag);
 
 	entry->state = TAG_ENABLED;
 	mask_get(list, entry->mask);
@@ -117,10 +117,9 @@ static void group_join(struct tag_list *list, struct tag_entry *entry)
 	*at = tag_list_index(list, entry);
 }
 
-static void group_leave(struct tag_list *list, struct tag_entry *entry)
+/* `at`: where tag_group_find finds the entry's group. */
+static void tag_group_leave(struct tag_list *list, struct tag_entry *entry, u32 *at)
 {
-	u32 *at = group_find(list, entry->mask, entry->tag);
-
 	mask_put(list, entry->mask);
 	if (*at == tag_list_index(list, entry)) {
 		u32 next_group = entry->next_group;
@@ -129,7 +128,7 @@ static void group_leave(struct tag_list *list, struct tag_entry *entry)
 			*at = next_group;
 			return;
 		}
-		struct tag_entry *second = list_entry_of(entry->link.next);
+		struct tag_entry *second = tag_list_entry_of(entry->link.next);
 
 		second->next_group = next_group;
 		*at = tag_list_index(list, second);
@@ -153,7 +152,7 @@ static struct tag_entry *entry_get(struct tag_list *list)
 		entry->sge = &list->sges[(size_t)list->touched * list->max_sge];
 		list->touched++;
 	} else {
-		entry = list_entry_of(list_pop_front(&list->free));
+		entry = tag_list_entry_of(list_pop_front(&list->free));
 	}
 	list->used++;
 	return entry;
@@ -188,7 +187,7 @@ int tag_list_add(struct tag_list *list, const struct tag_add *add, u32 *handle)
 		entry->sge[i] = add->sge[i];
 	*handle = entry_handle(list, entry);
 	if (tag_list_in_phase(list)) {
-		group_join(list, entry);
+		tag_group_join(list, entry);
 	} else {
 		entry->state = TAG_DEFERRED;
 		list_push_back(&list->deferred, &entry->link);
@@ -208,7 +207,7 @@ int tag_list_delete(struct tag_list *list, u32 handle)
 		return -ENOENT;
 	switch (entry->state) {
 	case TAG_ENABLED:
-		group_leave(list, entry);
+		tag_group_leave(list, entry, tag_group_find(list, entry->mask, entry->tag));
 		break;
 	case TAG_DEFERRED:
 		list_remove(&entry->link);
@@ -224,16 +223,20 @@ int tag_list_delete(struct tag_list *list, u32 handle)
 struct tag_entry *tag_list_match(struct tag_list *list, u64 tag)
 {
 	struct tag_entry *oldest = NULL;
+	u32 *oldest_at = NULL;
 
 	for (u32 i = 0; i < list->mask_count; i++) {
 		u64 mask = list->masks[i].mask;
-		u32 at = *group_find(list, mask, tag & mask);
+		u32 *at = tag_group_find(list, mask, tag & mask);
 
-		if (at != NONE && (oldest == NULL || list->entries[at].order < oldest->order))
-			oldest = &list->entries[at];
+		if (*at != NONE &&
+		    (oldest == NULL || list->entries[*at].order < oldest->order)) {
+			oldest = &list->entries[*at];
+			oldest_at = at;
+		}
 	}
 	if (oldest != NULL) {
-		group_leave(list, oldest);
+		tag_group_leave(list, oldest, oldest_at);
 		oldest->state = TAG_TAKEN;
 	}
 	return oldest;
@@ -247,20 +250,20 @@ void tag_list_release(struct tag_list *list, struct tag_entry *entry)
 /* ---- phases ---- */
 
 /* The entries that have waited for the counts to agree match from now on, if they do. */
-static void list_enable(struct tag_list *list)
+static void tag_list_enable(struct tag_list *list)
 {
 	struct list_head *link;
 
 	if (!tag_list_in_phase(list))
 		return;
 	while ((link = list_pop_front(&list->deferred)) != NULL)
-		group_join(list, list_entry_of(link));
+		tag_group_join(list, tag_list_entry_of(link));
 }
 
 void tag_list_sync(struct tag_list *list, u32 count)
 {
 	list->told = (u16)count;
-	list_enable(list);
+	tag_list_enable(list);
 }
 
 bool tag_list_count_unexpected(struct tag_list *list)
@@ -272,5 +275,5 @@ bool tag_list_count_unexpected(struct tag_list *list)
 void tag_list_uncount_unexpected(struct tag_list *list)
 {
 	list->unexpected--;
-	list_enable(list);
+	tag_list_enable(list);
 }

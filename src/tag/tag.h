@@ -42,13 +42,13 @@ struct tag_entry {
 	enum tag_state state;
 	/* Deferred or free: that list. Enabled: the ring of its group. Taken: its owner's */
 	struct list_head link;
-};
+} OWNED_BY(ibt_srq.lock; while it is taken its owner reads it without);
 
 /* A distinct mask and how many enabled entries have it. */
 struct tag_mask {
 	u64 mask;
 	u32 count;
-};
+} OWNED_BY(ibt_srq.lock);
 
 struct tag_list {
 	struct tag_entry *entries;
@@ -64,14 +64,14 @@ struct tag_list {
 	u16 unexpected; /* messages that no entry took; wraps */
 	u16 told;	/* what the consumer last said of it */
 	struct list_head free, deferred;
-};
+} OWNED_BY(ibt_srq.lock);
 
 /* An IBV_WR_TAG_ADD. */
 struct tag_add {
 	u64 tag, mask, recv_wr_id;
 	const struct ibv_sge *sge; /* copied */
 	u32 sge_count;		   /* at most max_sge */
-};
+} OWNED_BY(the caller);
 
 /* Makes *list empty, for `capacity` entries (1 to TAG_MAX_ENTRIES) of `max_sge` elements each.
  * 0 or -ENOMEM. tag_list_destroy frees it; entries in it are forgotten. */

@@ -66,7 +66,7 @@ struct test_packet {
 	u8 bytes[ROCE_IP_MAX + ROCE_UDP_MAX]; /* from the IP header on */
 	u8 *udp_payload;
 	u32 length; /* of the UDP payload */
-};
+} OWNED_BY(the test);
 
 static inline struct roce_flow test_flow(bool v4)
 {

@@ -97,7 +97,7 @@ struct pkt {
 	u8 traffic_class, hop_limit;
 	u16 slid, dlid; /* UD; 0: the link layer has none */
 	u32 flow_label;
-};
+} OWNED_BY(the caller);
 
 /* A SEND of an RC queue pair that is one packet of a few bytes, in words: what most messages are.
  * Whoever only passes it on need not take it apart. */
@@ -106,7 +106,7 @@ struct pkt_brief {
 	u32 length; /* 1 to PKT_BRIEF_BYTES */
 	u64 qpns; /* dqpn; sqpn in the upper half */
 	u64 psns; /* psn; ack_psn in the upper half */
-};
+} OWNED_BY(the caller);
 
 enum {
 	PKT_BRIEF_BYTES = 32,

@@ -67,7 +67,7 @@ struct roce_flow {
 	u32 flow_label; /* IPv6 */
 	u16 id;		/* IPv4: identification */
 	bool df;	/* IPv4: don't fragment */
-};
+} OWNED_BY(the caller);
 
 /* The flow label of a connection whose address vector has none: the same at both ends. */
 u32 roce_flow_label(u32 qpn, u32 peer);
@@ -104,7 +104,7 @@ struct roce_prefix {
 	u16 length[ROCE_PREFIXES]; /* of the UDP payload; 0: none */
 	u16 sport;
 	bool v4;
-};
+} OWNED_BY(the caller);
 /* The ICRC of the UDP payload `data` of `length` bytes, of which the last four, its place, are not
  * looked at; at least ROCE_BTH + ROCE_ICRC, at most ROCE_UDP_MAX. Sent least significant byte
  * first. As roce_icrc_begin, _add and _end compute it. */
@@ -114,7 +114,7 @@ u32 roce_icrc_whole(struct roce_prefix *x, const struct roce_flow *f, const u8 *
 struct roce_unshift {
 	u32 rest;    /* bytes behind the word, for which ... */
 	u32 unshift; /* ... this is x^-(32 + 8 rest), or 0 */
-};
+} OWNED_BY(the caller);
 /* `difference` is the exclusive or of the ICRCs of two packets that differ only in the four bytes
  * which `rest` bytes follow, ICRC excluded: writes the exclusive or of these four, as they lie. */
 void roce_icrc_solve(struct roce_unshift *x, u32 difference, u32 rest, u8 word[4]);

@@ -24,7 +24,7 @@ enum {
 /* Of which connection a packet is, and its place there. */
 struct roce_place {
 	u32 dqpn, psn;
-};
+} OWNED_BY(the caller);
 /* What came from one source port lately. */
 struct roce_port {
 	struct roce_place place; /* of the last packet accepted */
@@ -39,7 +39,7 @@ struct roce_port {
 	u8 strangers; /* packets since the last accepted one that had a far identification */
 	bool stranger_df;
 	u16 stranger; /* the last one's */
-};
+} OWNED_BY(the caller);
 struct roce_source {
 	u16 track[ROCE_TRACKS]; /* identifications seen last, the latest one first */
 	u8 tracks;		/* how many of them are in use */
@@ -52,7 +52,7 @@ struct roce_source {
 	struct roce_port port[ROCE_PORTS];
 	/* a lane's port has one for itself, by its low bits; only to compute less */
 	struct roce_prefix prefix[ROCE_SOURCE_PREFIXES];
-};
+} OWNED_BY(the caller);
 
 /* Is the ICRC right that ends the UDP payload `data` of `length` bytes, received from f->sgid for
  * f->dgid? f->id is its place among those that were joined with it, 0 for the first or where it is

@@ -58,12 +58,16 @@ class Across:
             return kind == "veth" and not as_users
         too_much = re.search(r"uc_pingpong.*-s 8388608|-c UC .*-q64|-c UC -a", row.client)
         local = re.search(r"-c UD -g +-n", row.client) or kind == "lo" and re.search(r" -[gx] 0", row.client)
-        return bool(row.server) and "127.0.0.1" in row.client and not row.tags & {"own", "plain", "user", "root"} \
+        return bool(row.server) and re.search(r"127\.0\.0\.1|%SELF", row.client) and not row.tags & {"own", "plain", "user", "root"} \
             and not local and not too_much
 
     def client_text(self, text):
         """The server's address instead of 127.0.0.1; %PEER: the network namespace of its host."""
         return text.replace("127.0.0.1", self.addresses[0]).replace("%PEER", self.names[0])
+
+    def own_text(self, text, side):
+        """%SELF: the address of the side's host; %SELF6: its IPv6 address (veth)."""
+        return text.replace("%SELF6", f"fe80::{self.addresses[side].rsplit('.', 1)[1]}%eth0").replace("%SELF", self.addresses[side])
 
     def environment(self, side):
         if self.kind == "veth":

@@ -88,7 +88,7 @@ class Runner(unittest.TestCase):
                               check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(len(done.stdout.splitlines()), 250)
-        self.assertNotIn("%", re.sub(r"%(PORT|SRC|STACK|COPY)", "", done.stdout))
+        self.assertNotIn("%", re.sub(r"%(PORT|SRC|STACK|COPY|SELF)", "", done.stdout))
 
 
 if __name__ == "__main__":

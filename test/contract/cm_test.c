@@ -193,6 +193,58 @@ static void cm__connects_queue_pairs_of_one_process(void **state)
 	close_end(&passive);
 }
 
+/* ---- two ids that ask each other ---- */
+
+static int on_peer(struct ib_cm_id *id, struct ib_cm_event *event)
+{
+	static u32 next = 0x1000; /* a number in timewait must not be used again */
+	struct ib_cm_rep_param rep = { .qp_num = next++ };
+	int *made = id->context;
+
+	if (event->event == IB_CM_REQ_RECEIVED)
+		assert_int_equal(ib_send_cm_rep(id, &rep), 0);
+	if (event->event == IB_CM_REP_RECEIVED)
+		assert_int_equal(ib_send_cm_rtu(id, NULL, 0), 0);
+	if (event->event == IB_CM_REP_RECEIVED || event->event == IB_CM_RTU_RECEIVED)
+		count_add(made);
+	return 0;
+}
+
+static struct ib_cm_id *ask_peer(u32 qpn, int *made)
+{
+	struct ib_cm_id *id = rig_ok(ib_create_cm_id(rig.dev, on_peer, made));
+	struct ib_sa_path_rec path = path_here();
+	struct ib_cm_req_param req = { .primary_path = &path,
+				       .service_id = htobe64(SERVICE + 3),
+				       .qp_num = qpn,
+				       .qp_type = IB_QPT_RC,
+				       .peer_to_peer = 1,
+				       .remote_cm_response_timeout = 14,
+				       .local_cm_response_timeout = 18,
+				       .max_cm_retries = 15 };
+
+	assert_int_equal(ib_send_cm_req(id, &req), 0);
+	return id;
+}
+
+/* Their REQs cross, and one connection is made, whichever asks first. */
+static void cm__connects_peers_of_one_process(void **state)
+{
+	struct ib_cm_id *ids[2];
+
+	for (u32 first = 0; first < 2; first++) {
+		int made = 0;
+
+		for (u32 i = 0; i < 2; i++)
+			ids[i] = ask_peer(0x100 + 16 * first + (i ^ first), &made);
+		assert_true(rig_await(&made, 2));
+		assert_int_equal(ids[0]->remote_id, ids[1]->local_id);
+		assert_int_equal(ids[1]->remote_id, ids[0]->local_id);
+		ib_destroy_cm_id(ids[0]);
+		ib_destroy_cm_id(ids[1]);
+	}
+}
+
 static void cm__nobody_listens(void **state)
 {
 	if (rig_on_wire())
@@ -288,6 +340,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cm__connects_queue_pairs_of_one_process),
+		cmocka_unit_test(cm__connects_peers_of_one_process),
 		cmocka_unit_test(cm__nobody_listens),
 		cmocka_unit_test(cm__connects_two_processes),
 		cmocka_unit_test(cm__refused_by_another_process),

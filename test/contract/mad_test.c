@@ -16,6 +16,7 @@ enum {
 	SLOT_SHIFT = 22,
 	CM_RTU = 0x14, /* names its receiver by the remote communication ID */
 	OWN_CLASS = 0x35, /* of vendors, with an OUI */
+	OWN_METHOD = 0x10, /* nobody answers for an agent that does not serve it, as for a Get */
 	ATTRIBUTE = 0x1234,
 };
 
@@ -169,6 +170,105 @@ static void check_rtu(u32 local_id, u32 remote_id)
 	assert_int_equal(got.mad.mad_hdr.attr_id, htons(CM_RTU));
 }
 
+/* ---- messages of many MADs ------------------------------------------------------------------- */
+
+enum {
+	LONG_CLASS = 0x36, /* of vendors, with an OUI */
+	LONG_BYTES = 200001,
+	LONG_METHOD = 0x12,
+};
+
+static struct {
+	int received, sent; /* atomic */
+	u32 bytes, wrong;
+	enum ib_wc_status status;
+} whole;
+
+static u8 long_byte(u32 at)
+{
+	return (u8)(at * 11 + at / 199);
+}
+
+static void on_long_sent(struct ib_mad_agent *agent, struct ib_mad_send_wc *wc)
+{
+	struct ib_ah *ah = wc->send_buf->ah;
+
+	if (wc->status != IB_WC_SUCCESS || count_get(&whole.sent) == 0)
+		whole.status = wc->status;
+	ib_free_send_mad(wc->send_buf);
+	ib_destroy_ah(ah);
+	count_add(&whole.sent);
+}
+
+static void post_long(struct ib_mad_agent *agent, struct ib_ah *ah, u8 method, __be64 tid,
+		      int timeout_ms)
+{
+	struct ib_mad_send_buf *buf = rig_ok(
+		ib_create_send_mad(agent, 1, 0, 1, IB_MGMT_VENDOR_HDR, LONG_BYTES, 0));
+	struct ib_vendor_mad *mad = buf->mad;
+
+	mad->mad_hdr = (struct ib_mad_hdr){ .base_version = IB_MGMT_BASE_VERSION,
+					    .mgmt_class = LONG_CLASS,
+					    .class_version = 1,
+					    .method = method,
+					    .tid = tid };
+	mad->rmpp_hdr.rmpp_type = IB_MGMT_RMPP_TYPE_DATA;
+	memcpy(mad->oui, (u8[]){ 0, 0x14, 5 }, 3);
+	for (u32 i = 0; i < LONG_BYTES; i++)
+		((u8 *)ib_get_rmpp_segment(buf, (int)(i / IB_MGMT_VENDOR_DATA) +
+							1))[i % IB_MGMT_VENDOR_DATA] = long_byte(i);
+	buf->ah = ah;
+	buf->timeout_ms = timeout_ms;
+	buf->retries = 5;
+	assert_int_equal(ib_post_send_mad(buf, NULL), 0);
+}
+
+static void on_long_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *recv)
+{
+	const struct ib_mad_hdr *hdr = &recv->recv_buf.mad->mad_hdr;
+	u32 at = 0, bytes = (u32)recv->mad_len - IB_MGMT_VENDOR_HDR;
+
+	for (struct list_head *node = recv->rmpp_list.next; node != &recv->rmpp_list;
+	     node = node->next) {
+		const struct ib_vendor_mad *mad =
+			(const void *)((struct ib_mad_recv_buf *)node)->mad;
+
+		for (u32 i = 0; i < IB_MGMT_VENDOR_DATA && at < bytes; i++, at++)
+			whole.wrong += mad->data[i] != long_byte(at);
+	}
+	whole.bytes += at;
+	if ((hdr->method & IB_MGMT_METHOD_RESP) == 0)
+		post_long(agent,
+			  rig_ok(ib_create_ah_from_wc(rig.pd, recv->wc, recv->recv_buf.grh, 1)),
+			  hdr->method | IB_MGMT_METHOD_RESP, hdr->tid, 0);
+	ib_free_recv_mad(recv);
+	count_add(&whole.received);
+}
+
+static void rmpp__carries_a_long_request_and_its_response(void **state)
+{
+	struct ib_mad_reg_req request = { .mgmt_class = LONG_CLASS,
+					  .mgmt_class_version = 1,
+					  .oui = { 0, 0x14, 5 } };
+	struct ib_mad_agent *agent;
+
+	/* from another host a request of another class than the CM's names no process */
+	if (rig_on_wire())
+		skip();
+	memset(&whole, 0, sizeof(whole));
+	request.method_mask[0] = 1ul << LONG_METHOD;
+	agent = rig_ok(ib_register_mad_agent(rig.dev, 1, IB_QPT_GSI, &request, 1, on_long_sent,
+					     on_long_received, NULL));
+	post_long(agent, way_here(), LONG_METHOD, htobe64((u64)agent->hi_tid << 32 | 5),
+		  RIG_WAIT_MS);
+	assert_true(rig_await(&whole.sent, 2));
+	assert_int_equal(count_get(&whole.received), 2);
+	assert_int_equal(whole.status, IB_WC_SUCCESS);
+	assert_int_equal(whole.bytes, 2 * LONG_BYTES);
+	assert_int_equal(whole.wrong, 0);
+	close_agent(agent);
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static void post_send_mad__reaches_an_agent_of_the_same_process(void **state)
@@ -221,7 +321,7 @@ static void post_send_mad__reaches_the_process_that_its_id_names(void **state)
 static void send_request(struct ib_mad_agent *agent, int timeout_ms, int retries)
 {
 	struct ib_mad_send_buf *buf =
-		prepare(agent, way_here(), OWN_CLASS, 1, IB_MGMT_METHOD_GET, ATTRIBUTE);
+		prepare(agent, way_here(), OWN_CLASS, 1, OWN_METHOD, ATTRIBUTE);
 	struct ib_vendor_mad *mad = buf->mad;
 
 	memcpy(mad->oui, (u8[]){ 0, 0x14, 5 }, 3);
@@ -233,7 +333,7 @@ static void send_request(struct ib_mad_agent *agent, int timeout_ms, int retries
 
 static void request__answered_by_its_transaction_id(void **state)
 {
-	struct ib_mad_agent *agent = open_agent(OWN_CLASS, 1, IB_MGMT_METHOD_GET);
+	struct ib_mad_agent *agent = open_agent(OWN_CLASS, 1, OWN_METHOD);
 
 	/* from another host a request of another class than the CM's names no process */
 	if (rig_on_wire()) {
@@ -246,7 +346,7 @@ static void request__answered_by_its_transaction_id(void **state)
 	assert_true(rig_await(&got.sent, 2));
 	assert_int_equal(count_get(&got.received), 2);
 	assert_int_equal(got.status, IB_WC_SUCCESS);
-	assert_int_equal(got.mad.mad_hdr.method, IB_MGMT_METHOD_GET_RESP);
+	assert_int_equal(got.mad.mad_hdr.method, OWN_METHOD | IB_MGMT_METHOD_RESP);
 	assert_int_not_equal(got.wc.wr_id, 0);
 	close_agent(agent);
 }
@@ -312,6 +412,7 @@ int main(void)
 		cmocka_unit_test(post_send_mad__reaches_the_process_that_its_id_names),
 		cmocka_unit_test(request__answered_by_its_transaction_id),
 		cmocka_unit_test(request__ends_with_a_timeout),
+		cmocka_unit_test(rmpp__carries_a_long_request_and_its_response),
 		cmocka_unit_test(post_send_mad__to_nobody_ends_with_an_error),
 		cmocka_unit_test(unregister__flushes_what_is_outstanding),
 	};

@@ -550,6 +550,34 @@ static void datagrams__answered_by_the_completion_and_to_a_group(void **state)
 	side_close();
 }
 
+static void child_late(void)
+{
+	side_open(IB_QPT_UD, NULL);
+	side_connect();
+	rig_recv(mine.qp, 1, 4096, 1024);
+	tell_number(17);
+	rig_expect(mine.rcq, IB_WC_SUCCESS);
+	check(rig.buf + 4096 + 40, 32, 0, 5);
+	tell_number(18);
+	side_close();
+}
+
+/* The first datagram to a process, which needs a link. */
+static void datagrams__before_the_queue_pair_is_destroyed(void **state)
+{
+	struct ib_ah_attr way = rig_way(&rig.gid);
+	struct ib_ah *ah = rig_ok(ib_create_ah(rig.pd, &way));
+
+	side_open(IB_QPT_UD, NULL);
+	side_connect();
+	assert_int_equal(hear_number(), 17);
+	fill(0, 32, 5);
+	rig_datagram(mine.qp, ah, peer_qpn, 0, 32);
+	side_close();
+	assert_int_equal(hear_number(), 18);
+	assert_int_equal(ib_destroy_ah(ah), 0);
+}
+
 /* ---- a crowd of them ------------------------------------------------------------------------- */
 
 enum { CROWD = 700, CROWD_BYTES = 2000, CROWD_SENDS = 4 };
@@ -623,13 +651,13 @@ static void datagrams__to_a_crowd_of_another_process(void **state)
 /* ---- both processes -------------------------------------------------------------------------- */
 
 /* The child's half of each test. */
-enum story { ECHO, REGIONS, POOL, WINDOW, ATOMICS, DESTROY, EVENT, DATAGRAMS, CROWDED };
+enum story { ECHO, REGIONS, POOL, WINDOW, ATOMICS, DESTROY, EVENT, DATAGRAMS, LATE, CROWDED };
 
 static void (*const stories[])(void) = {
 	[ECHO] = child_echo,	   [REGIONS] = child_regions, [POOL] = child_pool,
 	[WINDOW] = child_window,   [ATOMICS] = child_atomics, [DESTROY] = child_destroy,
 	[EVENT] = child_event,	   [DATAGRAMS] = child_datagrams,
-	[CROWDED] = child_crowd,
+	[LATE] = child_late,	   [CROWDED] = child_crowd,
 };
 
 #define told_with(test, story)                                                                     \
@@ -686,6 +714,7 @@ int main(void)
 		told_with(destroy_qp__inside_the_peers_traffic, DESTROY),
 		told_with(event__tells_the_target_of_a_refusal, EVENT),
 		told_with(datagrams__answered_by_the_completion_and_to_a_group, DATAGRAMS),
+		told_with(datagrams__before_the_queue_pair_is_destroyed, LATE),
 		told_with(datagrams__to_a_crowd_of_another_process, CROWDED),
 	};
 

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "cm/ib/cm.h"
-#include "cm/ib/message.h"
+#include "cm/message/message.h"
 #include "input.h"
 
 enum { STEPS = 200, IDS = 8, SERVICE = 0x1061234, SLOT = 3 };

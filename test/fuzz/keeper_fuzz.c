@@ -38,10 +38,10 @@ static void fuzz_open_sockets(void)
 		gid[13] = (u8)(gid[13] + i / EACH);
 		gid[14] = (u8)(getpid() >> 8);
 		gid[15] = (u8)getpid();
-		f.fds[i] = udp_socket_open(gid);
+		f.fds[i] = node_udp_socket_open(gid);
 		fuzz_need(f.fds[i] >= 0 && setsockopt(f.fds[i], SOL_SOCKET, SO_REUSEPORT, &one,
 						      sizeof(one)) == 0 &&
-				  udp_socket_bind(f.fds[i], gid, 1) == 0,
+				  node_udp_socket_bind(f.fds[i], gid, 1) == 0,
 			  "no socket");
 	}
 }
@@ -114,18 +114,18 @@ static void fuzz_go_on(struct input *in)
 {
 	int err;
 
-	udp_look_begin(&f.udp);
+	node_udp_look_begin(&f.udp);
 	for (int i = 0; i < ADDRESSES; i++)
-		udp_want(&f.udp, f.gid[i], 1);
-	udp_look_end(&f.udp);
+		node_udp_want(&f.udp, f.gid[i], 1);
+	node_udp_look_end(&f.udp);
 	for (int i = 0; i < ADDRESSES; i++) {
-		struct reuseport_group *g = udp_find(&f.udp, f.gid[i]);
+		struct reuseport_group *g = node_udp_find(&f.udp, f.gid[i]);
 		u32 slot = 1 + input_u8(in) % 8;
 
 		if (g == NULL)
 			continue;
-		if (udp_member_of(&f.udp, g, slot, &err) != NULL)
-			udp_release(&f.udp, slot);
+		if (node_udp_member_of(&f.udp, g, slot, &err) != NULL)
+			node_udp_release(&f.udp, slot);
 	}
 }
 
@@ -136,14 +136,14 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 
 	fuzz_need(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) ==
 				  0 &&
-			  udp_init(&f.udp, &f.loop) == 0,
+			  node_udp_init(&f.udp, &f.loop) == 0,
 		  "no node");
 	for (int n = 0; n < ITEMS && in.left > 2; n++)
 		fuzz_item(ends[0], input_u8(&in), table, &in);
-	udp_adopt(&f.udp, ends[1], fuzz_in_use, NULL);
+	node_udp_adopt(&f.udp, ends[1], fuzz_in_use, NULL);
 	fuzz_check_groups();
 	fuzz_go_on(&in);
-	udp_destroy(&f.udp);
+	node_udp_destroy(&f.udp);
 	close(ends[0]);
 	close(ends[1]);
 	close(table);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "input.h"
 #include "node/daemon/daemon_priv.h"
+#include "node/daemon/estate.h"
 
 enum { CLIENTS = 4, STEPS = 48, TURNS = 64, PROCESSES = 4 };
 
@@ -53,6 +54,7 @@ static const struct shape {
 	{ PROTO_PAIR_CLAIM, sizeof(struct proto_pair_claim), 0 },
 	{ PROTO_LISTEN, sizeof(struct proto_listen), 0 },
 	{ PROTO_UNLISTEN, sizeof(struct proto_listen), 0 },
+	{ PROTO_WILL, sizeof(struct proto_plain), 1 },
 };
 
 static struct fuzz {
@@ -74,12 +76,14 @@ static void fuzz_begin(void)
 	strcpy(d->options.node, "fuzz");
 	d->options.idle_ns = UINT64_MAX;
 	list_init(&d->procs);
+	list_init(&d->estates);
+	list_init(&d->held);
 	d->folder.fd = d->listener.fd = d->addresses.fd = d->capture_fd = -1;
 	d->look_again_ns = UINT64_MAX;
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0, "no daemon");
 	d->slots.file.next_process = 1;
 	d->notice = notice_create(&d->notice_fd, &err);
-	fuzz_need(d->notice != NULL && udp_init(&d->udp, &d->loop) == 0, "no daemon");
+	fuzz_need(d->notice != NULL && node_udp_init(&d->udp, &d->loop) == 0, "no daemon");
 	d->notice->devices[0].id = d->devices[0].id = 1;
 	strcpy(d->devices[0].name, "roce0");
 	d->next_device_id = 2;
@@ -89,10 +93,10 @@ static void fuzz_begin(void)
 	d->devices[0].told.count = 1;
 	memcpy(d->devices[0].told.gid[0], address, 16);
 	memcpy(d->notice->devices[0].gids[1].gid, address, 16);
-	udp_look_begin(&d->udp);
-	udp_want(&d->udp, address, 1);
-	udp_look_end(&d->udp);
-	udp_mark(&d->udp, &d->notice->devices[0]);
+	node_udp_look_begin(&d->udp);
+	node_udp_want(&d->udp, address, 1);
+	node_udp_look_end(&d->udp);
+	node_udp_mark(&d->udp, &d->notice->devices[0]);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	f.extra[0] = d->slots.fd;
 	f.extra[1] = d->udp.keeper.out;
@@ -123,8 +127,10 @@ static void fuzz_finish(void)
 		fuzz_need(d->slots.owner[slot] == 0, "a slot is left");
 	for (u32 chain = 0; chain <= NOTICE_BUCKETS; chain++)
 		fuzz_need(d->notice->chain[chain] == 0, "a listener is left");
+	estate_clear(d);
+	fuzz_need(d->estate_wills == 0, "wills are counted that nobody has");
 	pairs_clear(&d->pairs);
-	udp_destroy(&d->udp);
+	node_udp_destroy(&d->udp);
 	notice_unmap(d->notice);
 	close(d->notice_fd);
 	slots_close(&d->slots);

@@ -15,7 +15,8 @@ import time
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "anyverbs", "guest")
 PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "modprobe", "depmod", "dpkg-deb", "apt-get", "ip")
-MODULES = "virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic rdma_rxe ib_uverbs".split()
+MODULES = ("virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic rdma_rxe ib_uverbs rdma_ucm ib_umad "
+           "sch_netem sch_ingress ifb act_mirred cls_matchall").split()
 
 # Time is the host's own cycle counter. Left to itself the guest's kernel doubts it and asks an emulated device instead: each
 # look then leaves the emulated processor, is a system call, and is late by as much as somebody else holds QEMU's lock.
@@ -35,16 +36,23 @@ cp /control run/control
 exec chroot . /bin/bash /run/control
 """
 
-# One line per command: PORT BASE64. Answers `listening` when PORT is listened on, then `done STATUS BASE64-OUTPUT`.
+# One line per command: PORT BASE64. Answers `listening` when PORT is listened on (cmPORT: by an id of the RDMA CM), then
+# `done STATUS BASE64-OUTPUT`.
 CONTROL = r"""
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
+listens() {
+	case $1 in
+	cm*) rdma resource show cm_id | grep -Eq "state LISTEN .*:${1#cm}( |\$)" ;;
+	*) grep -qi ":$(printf %%04X "$1") 0*:0000 0A" /proc/net/tcp /proc/net/tcp6 ;;
+	esac
+}
+export -f listens
 ulimit -l unlimited
 ip link set lo up
 ip link set eth0 mtu %(mtu)s; ip addr add %(addr)s dev eth0; ip addr add %(addr6)s dev eth0 nodad; ip link set eth0 up
 rdma link add rxe0 type rxe netdev eth0
 exec 3<>/dev/ttyS1; stty raw -echo <&3
 echo ready >&3
-listens() { grep -qi ":$(printf %%04X "$1") 0*:0000 0A" /proc/net/tcp /proc/net/tcp6; }
 while read -r -u 3 port line; do
 	bash -c "$(echo "$line" | base64 -d)" </dev/null >/tmp/out 2>&1 3>&- &
 	job=$!
@@ -197,7 +205,8 @@ class Guest:
             pass
 
     def start(self, command, port=0, seconds=30):
-        """Starts a command; with `port`, returns when that is listened on (or the command has ended)."""
+        """Starts a command; with `port`, returns when that is listened on (or the command has ended). "cm1234": port 1234 of the
+        RDMA CM."""
         text = base64.b64encode(f"timeout {seconds} bash -c {shell_quote(command)}".encode()).decode()
         self.line.sendall(f"{port} {text}\n".encode())
         if port:
@@ -212,6 +221,15 @@ class Guest:
     def run(self, command, seconds=30):
         self.start(command, seconds=seconds)
         return self.wait(seconds + 60)
+
+    def start_endless(self, command, port, seconds=30):
+        """Starts a command that does not end by itself, and returns when `port` is listened on: whether it is."""
+        return self.run(f"{command} >/tmp/endless 2>&1 & echo $! >/tmp/endless.pid; "
+                        f"while kill -0 $!; do ! listens {port} || exit 0; sleep 0.02; done; exit 1", seconds)[0] == 0
+
+    def end_endless(self):
+        """Ends it: (0, or another number if it had ended by itself; what it said)."""
+        return self.run("kill $(cat /tmp/endless.pid); status=$?; tail -c 20000 /tmp/endless; exit $status")
 
     def close(self):
         self.process.kill()

@@ -7,7 +7,7 @@
  * state), none is handed out twice, none is forgotten; no arm raises two events, and none for completions that it does not ask for. The model is sequentially consistent; that
  * the code may be looked at so follows from its locks and is ThreadSanitizer's to watch.
  *
- * With HAND the consumers receive by themselves, as cq_drive_and_poll does: while nobody minds and the ring is empty, what they
+ * With HAND the consumers receive by themselves, as soft_cq_drive_and_poll does: while nobody minds and the ring is empty, what they
  * receive of one work queue is handed straight to them (cq_hand); the engine's thread receives beside them, and whoever receives
  * adds under the path's lock. One producer is left, of another queue. Checked besides: completions of the work queue are
  * taken in order; none is handed over that was received after an arm had been answered, for its event is owed, nor after the CQ
@@ -226,7 +226,7 @@ inline drive()
 	fi
 }
 
-/* cq_drive_and_poll, or cq_pop of what is there. */
+/* soft_cq_drive_and_poll, or cq_pop of what is there. */
 inline poll(got)
 {
 	room = 0;

@@ -13,6 +13,8 @@
 
 #define SERVICE 0x0000000001064321ull
 
+static const u8 any[NODE_MATCH]; /* private data */
+
 static void listener_begin(struct harness *h, u32 *slot)
 {
 	harness_attach(h);
@@ -26,21 +28,21 @@ static void node_listen__found_by_every_process(void **state)
 
 	listener_begin(&a, &slot[0]);
 	listener_begin(&b, &slot[1]);
-	assert_false(node_listener_find(a.node, SERVICE, &found));
-	assert_int_equal(node_listen(a.node, SERVICE, UINT64_MAX, slot[0]), 0);
-	assert_true(node_listener_find(b.node, SERVICE, &found));
+	assert_false(node_listener_find(a.node, SERVICE, any, &found));
+	assert_int_equal(node_listen(a.node, SERVICE, UINT64_MAX, NULL, slot[0]), 0);
+	assert_true(node_listener_find(b.node, SERVICE, any, &found));
 	assert_int_equal(found, slot[0]);
-	assert_false(node_listener_find(b.node, SERVICE + 1, &found));
+	assert_false(node_listener_find(b.node, SERVICE + 1, any, &found));
 	/* the first has it, then the next one */
-	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, slot[1]), 0);
-	assert_true(node_listener_find(b.node, SERVICE, &found));
+	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
+	assert_true(node_listener_find(b.node, SERVICE, any, &found));
 	assert_int_equal(found, slot[0]);
-	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX), 0);
-	assert_true(node_listener_find(a.node, SERVICE, &found));
+	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX, NULL), 0);
+	assert_true(node_listener_find(a.node, SERVICE, any, &found));
 	assert_int_equal(found, slot[1]);
-	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX), -ENOENT);
-	assert_int_equal(node_unlisten(b.node, SERVICE, UINT64_MAX), 0);
-	assert_false(node_listener_find(a.node, SERVICE, &found));
+	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX, NULL), -ENOENT);
+	assert_int_equal(node_unlisten(b.node, SERVICE, UINT64_MAX, NULL), 0);
+	assert_false(node_listener_find(a.node, SERVICE, any, &found));
 	harness_detach(&b);
 	harness_detach(&a);
 }
@@ -52,18 +54,56 @@ static void node_listen__by_mask_and_only_with_an_own_slot(void **state)
 
 	listener_begin(&a, &slot[0]);
 	listener_begin(&b, &slot[1]);
-	assert_int_equal(node_listen(a.node, SERVICE, ~0xffffull, slot[0]), 0);
-	assert_true(node_listener_find(b.node, SERVICE ^ 0x5555, &found));
+	assert_int_equal(node_listen(a.node, SERVICE, ~0xffffull, NULL, slot[0]), 0);
+	assert_true(node_listener_find(b.node, SERVICE ^ 0x5555, any, &found));
 	assert_int_equal(found, slot[0]);
-	assert_false(node_listener_find(b.node, SERVICE ^ 0x10000, &found));
+	assert_false(node_listener_find(b.node, SERVICE ^ 0x10000, any, &found));
 	/* the whole service ID goes before */
-	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, slot[1]), 0);
-	assert_true(node_listener_find(a.node, SERVICE, &found));
+	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
+	assert_true(node_listener_find(a.node, SERVICE, any, &found));
 	assert_int_equal(found, slot[1]);
-	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, slot[0]), -ENOENT);
-	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NODE_SLOTS), -ENOENT);
+	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[0]), -ENOENT);
+	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, NODE_SLOTS), -ENOENT);
 	harness_detach(&b);
 	harness_detach(&a);
+}
+
+/* Two listen on one service ID at different addresses, as the RDMA CM's header has them. */
+static void node_listen__by_the_private_data(void **state)
+{
+	enum { AT = 32, BYTES = 4 };
+	struct node_match match[2] = { { .data = { [AT] = 127, 0, 0, 1 } },
+				       { .data = { [AT] = 127, 0, 0, 2 } } };
+	u8 request[NODE_MATCH] = { [0] = 99, [AT] = 127, 0, 0, 2 };
+	struct harness h[2];
+	u32 slot[2], found = 0;
+
+	for (int i = 0; i < 2; i++) {
+		memset(match[i].mask + AT, 0xff, BYTES);
+		listener_begin(&h[i], &slot[i]);
+		assert_int_equal(node_listen(h[i].node, SERVICE, UINT64_MAX, &match[i], slot[i]),
+				 0);
+	}
+	assert_true(node_listener_find(h[0].node, SERVICE, request, &found));
+	assert_int_equal(found, slot[1]);
+	request[AT + 3] = 1;
+	assert_true(node_listener_find(h[1].node, SERVICE, request, &found));
+	assert_int_equal(found, slot[0]);
+	request[AT + 3] = 3;
+	assert_false(node_listener_find(h[1].node, SERVICE, request, &found));
+	/* the next node is told so, too */
+	harness_kill_daemon();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(node_recover(h[i].node), 0);
+	request[AT + 3] = 2;
+	assert_true(node_listener_find(h[0].node, SERVICE, request, &found));
+	assert_int_equal(found, slot[1]);
+	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, &match[0]), -ENOENT);
+	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, NULL), -ENOENT);
+	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, &match[1]), 0);
+	assert_false(node_listener_find(h[0].node, SERVICE, request, &found));
+	harness_detach(&h[1]);
+	harness_detach(&h[0]);
 }
 
 /* Many, and they all go with their process. */
@@ -76,15 +116,15 @@ static void node_listen__ends_with_the_process(void **state)
 	listener_begin(&a, &slot[0]);
 	listener_begin(&b, &slot[1]);
 	for (u64 i = 0; i < MANY; i++)
-		assert_int_equal(node_listen(a.node, SERVICE + i, UINT64_MAX, slot[0]), 0);
+		assert_int_equal(node_listen(a.node, SERVICE + i, UINT64_MAX, NULL, slot[0]), 0);
 	for (u64 i = 0; i < MANY; i++)
-		assert_true(node_listener_find(b.node, SERVICE + i, &found));
+		assert_true(node_listener_find(b.node, SERVICE + i, any, &found));
 	harness_detach(&a);
 	while (harness_status().attached > 1)
 		usleep(1000);
 	for (u64 i = 0; i < MANY; i++)
-		assert_false(node_listener_find(b.node, SERVICE + i, &found));
-	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, slot[1]), 0);
+		assert_false(node_listener_find(b.node, SERVICE + i, any, &found));
+	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
 	harness_detach(&b);
 }
 
@@ -94,14 +134,14 @@ static void node_listen__outlives_the_node(void **state)
 	u32 slot, found = 0;
 
 	listener_begin(&a, &slot);
-	assert_int_equal(node_listen(a.node, SERVICE, UINT64_MAX, slot), 0);
-	assert_int_equal(node_listen(a.node, SERVICE + 1, UINT64_MAX, slot), 0);
-	assert_int_equal(node_unlisten(a.node, SERVICE + 1, UINT64_MAX), 0);
+	assert_int_equal(node_listen(a.node, SERVICE, UINT64_MAX, NULL, slot), 0);
+	assert_int_equal(node_listen(a.node, SERVICE + 1, UINT64_MAX, NULL, slot), 0);
+	assert_int_equal(node_unlisten(a.node, SERVICE + 1, UINT64_MAX, NULL), 0);
 	harness_kill_daemon();
 	assert_int_equal(node_recover(a.node), 0);
-	assert_true(node_listener_find(a.node, SERVICE, &found));
+	assert_true(node_listener_find(a.node, SERVICE, any, &found));
 	assert_int_equal(found, slot);
-	assert_false(node_listener_find(a.node, SERVICE + 1, &found));
+	assert_false(node_listener_find(a.node, SERVICE + 1, any, &found));
 	harness_detach(&a);
 }
 
@@ -124,7 +164,7 @@ static void fill_req(u8 datagram[NODE_MAD_BYTES], u64 service_id)
 static void send_datagram(const struct user *u, const void *data, size_t size)
 {
 	struct sockaddr_storage to;
-	socklen_t length = udp_address(u->socket.gid, u->socket.ifindex, &to);
+	socklen_t length = node_udp_address(u->socket.gid, u->socket.ifindex, &to);
 	int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	assert_true(fd >= 0);
@@ -140,8 +180,8 @@ static void req__of_another_host_reaches_the_listener(void **state)
 
 	user_begin(&other);
 	user_begin(&u);
-	assert_int_equal(node_listen(other.h.node, SERVICE + 1, UINT64_MAX, other.slot), 0);
-	assert_int_equal(node_listen(u.h.node, SERVICE, UINT64_MAX, u.slot), 0);
+	assert_int_equal(node_listen(other.h.node, SERVICE + 1, UINT64_MAX, NULL, other.slot), 0);
+	assert_int_equal(node_listen(u.h.node, SERVICE, UINT64_MAX, NULL, u.slot), 0);
 	fill_req(datagram, SERVICE);
 	send_datagram(&u, datagram, sizeof(datagram));
 	ev = harness_wait_event(&u.h, NODE_EVENT_MAD);
@@ -154,8 +194,10 @@ static void req__of_another_host_reaches_the_listener(void **state)
 	send_datagram(&u, datagram, sizeof(datagram));
 	fill_req(datagram, SERVICE);
 	send_datagram(&u, datagram, sizeof(datagram) - 4);
-	/* one that nobody listens for goes to a process that can say so */
+	/* of one that nobody listens for no process hears: the node refuses it by itself */
 	fill_req(datagram, SERVICE + 2);
+	send_datagram(&u, datagram, sizeof(datagram));
+	fill_req(datagram, SERVICE + 1);
 	send_datagram(&u, datagram, sizeof(datagram));
 	ev = harness_wait_event(&other.h, NODE_EVENT_MAD);
 	assert_memory_equal(ev.mad.payload, datagram, sizeof(datagram));
@@ -171,6 +213,8 @@ int main(void)
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(node_listen__by_mask_and_only_with_an_own_slot,
 						harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(node_listen__by_the_private_data, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(node_listen__ends_with_the_process, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(node_listen__outlives_the_node, harness_setup,

@@ -48,17 +48,17 @@ static void takeover__nothing_moves(void **state)
 		usleep(1000);
 	users[1] = users[3];
 	harness_kill_daemon();
-	assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
+	assert_true(node_udp_steered(users, 3, TAKEOVER_NOBODY));
 
 	for (int i = 0; i < 3; i++)
 		takeover_recover(&users[i]);
-	assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
+	assert_true(node_udp_steered(users, 3, TAKEOVER_NOBODY));
 	/* a new process gets the free member, and the next one a new one */
 	user_begin(&users[3]);
 	user_begin(&late);
-	assert_true(udp_steered(users, 4, TAKEOVER_NOBODY));
-	udp_send(&late, late.slot << NODE_INDEX_BITS, UDP_BTH);
-	assert_true(udp_came(late.socket.fd, UDP_BTH));
+	assert_true(node_udp_steered(users, 4, TAKEOVER_NOBODY));
+	node_udp_send(&late, late.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(node_udp_came(late.socket.fd, UDP_BTH));
 	user_end(&late);
 	for (int i = 0; i < 4; i++)
 		user_end(&users[i]);
@@ -73,11 +73,11 @@ static void takeover__several_times(void **state)
 		user_begin(&users[i]);
 	for (int round = 0; round < 4; round++) {
 		harness_kill_daemon();
-		assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
+		assert_true(node_udp_steered(users, 3, TAKEOVER_NOBODY));
 		/* not always the same comes first */
 		for (int i = 0; i < 3; i++)
 			takeover_recover(&users[(i + round) % 3]);
-		assert_true(udp_steered(users, 3, TAKEOVER_NOBODY));
+		assert_true(node_udp_steered(users, 3, TAKEOVER_NOBODY));
 	}
 	for (int i = 0; i < 3; i++)
 		user_end(&users[i]);
@@ -91,16 +91,16 @@ static void takeover__an_owner_dies_meanwhile(void **state)
 	user_begin(&stays);
 	user_begin(&dies);
 	harness_kill_daemon();
-	udp_send(&stays, dies.slot << NODE_INDEX_BITS, UDP_BTH);
+	node_udp_send(&stays, dies.slot << NODE_INDEX_BITS, UDP_BTH);
 	user_end(&dies);
-	udp_send(&stays, stays.slot << NODE_INDEX_BITS, UDP_BTH);
-	assert_true(udp_came(stays.socket.fd, UDP_BTH));
+	node_udp_send(&stays, stays.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(node_udp_came(stays.socket.fd, UDP_BTH));
 	takeover_recover(&stays);
 	user_begin(&late);
 	assert_true(late.socket.id == dies.socket.id);
-	assert_true(udp_silent(late.socket.fd));
-	udp_send(&stays, late.slot << NODE_INDEX_BITS, UDP_BTH);
-	assert_true(udp_came(late.socket.fd, UDP_BTH));
+	assert_true(node_udp_silent(late.socket.fd));
+	node_udp_send(&stays, late.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(node_udp_came(late.socket.fd, UDP_BTH));
 	user_end(&late);
 	user_end(&stays);
 }
@@ -115,10 +115,10 @@ static void takeover__after_a_forced_stop(void **state)
 	kill(harness_daemon(), SIGTERM);
 	while (harness_daemon() != 0)
 		usleep(1000);
-	assert_true(udp_steered(users, 2, TAKEOVER_NOBODY));
+	assert_true(node_udp_steered(users, 2, TAKEOVER_NOBODY));
 	takeover_recover(&users[0]);
 	takeover_recover(&users[1]);
-	assert_true(udp_steered(users, 2, TAKEOVER_NOBODY));
+	assert_true(node_udp_steered(users, 2, TAKEOVER_NOBODY));
 	user_end(&users[0]);
 	user_end(&users[1]);
 }
@@ -135,8 +135,8 @@ static void takeover__nobody_survives(void **state)
 	user_end(&user);
 	user_begin(&user);
 	assert_true(user.socket.id != id);
-	udp_send(&user, user.slot << NODE_INDEX_BITS, UDP_BTH);
-	assert_true(udp_came(user.socket.fd, UDP_BTH));
+	node_udp_send(&user, user.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(node_udp_came(user.socket.fd, UDP_BTH));
 	user_end(&user);
 }
 

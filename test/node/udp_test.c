@@ -19,10 +19,11 @@ static void node_udp_sockets__slots_get_their_own(void **state)
 	for (int i = 0; i < 3; i++)
 		user_begin(&users[i]);
 	for (int i = 0; i < 3; i++) {
-		udp_send(&users[0], users[i].slot << NODE_INDEX_BITS | 77, UDP_BTH + (size_t)i);
+		node_udp_send(&users[0], users[i].slot << NODE_INDEX_BITS | 77,
+			      UDP_BTH + (size_t)i);
 		for (int k = 0; k < 3; k++)
-			assert_true(i == k ? udp_came(users[k].socket.fd, UDP_BTH + (size_t)i)
-					   : udp_silent(users[k].socket.fd));
+			assert_true(i == k ? node_udp_came(users[k].socket.fd, UDP_BTH + (size_t)i)
+					   : node_udp_silent(users[k].socket.fd));
 	}
 	for (int i = 0; i < 3; i++)
 		user_end(&users[i]);
@@ -33,14 +34,15 @@ static void node_udp_sockets__strange_ones_go_to_the_node(void **state)
 	struct user user;
 
 	user_begin(&user);
-	udp_send(&user, 1, UDP_BTH);
-	udp_send(&user, 0xffffff, UDP_BTH);
-	udp_send(&user, (user.slot ^ 3) << NODE_INDEX_BITS, UDP_BTH);
-	udp_send(&user, user.slot << NODE_INDEX_BITS, 7); /* ends inside the queue pair number */
-	udp_send(&user, user.slot << NODE_INDEX_BITS, 0);
-	assert_true(udp_silent(user.socket.fd));
-	udp_send(&user, user.slot << NODE_INDEX_BITS, 8);
-	assert_true(udp_came(user.socket.fd, 8));
+	node_udp_send(&user, 1, UDP_BTH);
+	node_udp_send(&user, 0xffffff, UDP_BTH);
+	node_udp_send(&user, (user.slot ^ 3) << NODE_INDEX_BITS, UDP_BTH);
+	/* ends inside the queue pair number */
+	node_udp_send(&user, user.slot << NODE_INDEX_BITS, 7);
+	node_udp_send(&user, user.slot << NODE_INDEX_BITS, 0);
+	assert_true(node_udp_silent(user.socket.fd));
+	node_udp_send(&user, user.slot << NODE_INDEX_BITS, 8);
+	assert_true(node_udp_came(user.socket.fd, 8));
 	user_end(&user);
 }
 
@@ -54,9 +56,9 @@ static void node_udp_sockets__two_slots_of_one_process(void **state)
 	assert_int_equal(node_slot_take(user.h.node, &slot), 0);
 	assert_int_equal(node_udp_sockets(user.h.node, 0, slot, &other, 1), 1);
 	assert_true(other.id != user.socket.id);
-	udp_send(&user, slot << NODE_INDEX_BITS | 5, UDP_BTH);
-	assert_true(udp_silent(user.socket.fd));
-	assert_true(udp_came(other.fd, UDP_BTH));
+	node_udp_send(&user, slot << NODE_INDEX_BITS | 5, UDP_BTH);
+	assert_true(node_udp_silent(user.socket.fd));
+	assert_true(node_udp_came(other.fd, UDP_BTH));
 	close(other.fd);
 	user_end(&user);
 }
@@ -93,7 +95,7 @@ static void node_udp_sockets__refuses_what_is_not_the_askers(void **state)
 	user_end(&user);
 }
 
-static int udp_option(int fd, int level, int name)
+static int node_udp_option(int fd, int level, int name)
 {
 	int value = -1;
 	socklen_t length = sizeof(value);
@@ -111,10 +113,10 @@ static void node_udp_sockets__options(void **state)
 	fd = user.socket.fd;
 	assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
-	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_MTU_DISCOVER), IP_PMTUDISC_PROBE);
-	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_PKTINFO), 1);
-	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_RECVTOS), 1);
-	assert_int_equal(udp_option(fd, IPPROTO_IP, IP_RECVTTL), 1);
+	assert_int_equal(node_udp_option(fd, IPPROTO_IP, IP_MTU_DISCOVER), IP_PMTUDISC_PROBE);
+	assert_int_equal(node_udp_option(fd, IPPROTO_IP, IP_PKTINFO), 1);
+	assert_int_equal(node_udp_option(fd, IPPROTO_IP, IP_RECVTOS), 1);
+	assert_int_equal(node_udp_option(fd, IPPROTO_IP, IP_RECVTTL), 1);
 	user_end(&user);
 }
 
@@ -126,18 +128,18 @@ static void udp_member__is_emptied_between_owners(void **state)
 
 	user_begin(&first);
 	id = first.socket.id;
-	udp_send(&first, first.slot << NODE_INDEX_BITS, UDP_BTH);
+	node_udp_send(&first, first.slot << NODE_INDEX_BITS, UDP_BTH);
 	user_end(&first);
 	while (harness_status().attached > 0)
 		usleep(1000);
 	user_begin(&second);
 	assert_true(second.socket.id == id);
 	assert_int_not_equal(second.slot, first.slot);
-	assert_true(udp_silent(second.socket.fd));
-	udp_send(&second, first.slot << NODE_INDEX_BITS, UDP_BTH);
-	assert_true(udp_silent(second.socket.fd));
-	udp_send(&second, second.slot << NODE_INDEX_BITS, UDP_BTH);
-	assert_true(udp_came(second.socket.fd, UDP_BTH));
+	assert_true(node_udp_silent(second.socket.fd));
+	node_udp_send(&second, first.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(node_udp_silent(second.socket.fd));
+	node_udp_send(&second, second.slot << NODE_INDEX_BITS, UDP_BTH);
+	assert_true(node_udp_came(second.socket.fd, UDP_BTH));
 	user_end(&second);
 }
 
@@ -151,7 +153,7 @@ static void mcast_send(const u8 group[16], u32 ifindex, size_t size)
 	int fd;
 
 	memcpy(gid + 12, &v4, 4);
-	length = udp_address(gid, ifindex, &to);
+	length = node_udp_address(gid, ifindex, &to);
 	fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &mreq, sizeof(mreq)), 0);
 	assert_int_equal(sendto(fd, packet, size, 0, (struct sockaddr *)&to, length), size);
@@ -174,11 +176,11 @@ static void node_mcast_socket__every_socket_gets_its_groups_only(void **state)
 	}
 	for (int i = 0; i < 2; i++) {
 		mcast_send(groups[i], 1, 20 + (size_t)i);
-		assert_true(udp_came(first[i], 20 + (size_t)i));
-		assert_true(udp_came(second[i], 20 + (size_t)i));
+		assert_true(node_udp_came(first[i], 20 + (size_t)i));
+		assert_true(node_udp_came(second[i], 20 + (size_t)i));
 	}
 	for (int i = 0; i < 2; i++) {
-		assert_true(udp_silent(first[i]) && udp_silent(second[i]));
+		assert_true(node_udp_silent(first[i]) && node_udp_silent(second[i]));
 		close(first[i]);
 		close(second[i]);
 	}

@@ -22,10 +22,10 @@ void user_end(struct user *u)
 	harness_detach(&u->h);
 }
 
-void udp_send(const struct user *u, u32 qpn, size_t size)
+void node_udp_send(const struct user *u, u32 qpn, size_t size)
 {
 	struct sockaddr_storage to;
-	socklen_t length = udp_address(u->socket.gid, u->socket.ifindex, &to);
+	socklen_t length = node_udp_address(u->socket.gid, u->socket.ifindex, &to);
 	u8 packet[64] = { 0x64, 0, 0xff, 0xff, 0, (u8)(qpn >> 16), (u8)(qpn >> 8), (u8)qpn };
 	int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
@@ -34,7 +34,7 @@ void udp_send(const struct user *u, u32 qpn, size_t size)
 	close(fd);
 }
 
-bool udp_came(int fd, size_t size)
+bool node_udp_came(int fd, size_t size)
 {
 	u8 packet[64];
 	ssize_t n;
@@ -45,20 +45,21 @@ bool udp_came(int fd, size_t size)
 	       errno == EAGAIN;
 }
 
-bool udp_silent(int fd)
+bool node_udp_silent(int fd)
 {
 	u8 byte;
 
 	return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-bool udp_steered(const struct user *users, int count, u32 nobody)
+bool node_udp_steered(const struct user *users, int count, u32 nobody)
 {
-	udp_send(&users[0], nobody << NODE_INDEX_BITS | 1, UDP_BTH);
+	node_udp_send(&users[0], nobody << NODE_INDEX_BITS | 1, UDP_BTH);
 	for (int i = 0; i < count; i++)
-		udp_send(&users[0], users[i].slot << NODE_INDEX_BITS | 1, UDP_BTH + 1 + (size_t)i);
+		node_udp_send(&users[0], users[i].slot << NODE_INDEX_BITS | 1,
+			      UDP_BTH + 1 + (size_t)i);
 	for (int i = 0; i < count; i++)
-		if (!udp_came(users[i].socket.fd, UDP_BTH + 1 + (size_t)i))
+		if (!node_udp_came(users[i].socket.fd, UDP_BTH + 1 + (size_t)i))
 			return false;
 	return true;
 }

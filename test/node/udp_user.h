@@ -17,11 +17,11 @@ struct user {
 void user_begin(struct user *u);
 void user_end(struct user *u);
 /* Sends a datagram of `size` bytes for this queue pair to the node's address. */
-void udp_send(const struct user *u, u32 qpn, size_t size);
+void node_udp_send(const struct user *u, u32 qpn, size_t size);
 /* Whether exactly one datagram of `size` bytes comes to the socket. */
-bool udp_came(int fd, size_t size);
-bool udp_silent(int fd);
+bool node_udp_came(int fd, size_t size);
+bool node_udp_silent(int fd);
 /* Whether each of these gets what is for its slot, and nobody what is for slot `nobody`. */
-bool udp_steered(const struct user *users, int count, u32 nobody);
+bool node_udp_steered(const struct user *users, int count, u32 nobody);
 
 #endif

@@ -6,110 +6,20 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
 
-enum { EVENT_MS = 10000, RIVALS = 20, PORT_OF_RIVALS = 7399 };
+#include "cm.h"
 
-static struct rdma_event_channel *channel;
-
-static int begin(void **state)
-{
-	channel = rdma_create_event_channel();
-	return channel == NULL ? -1 : 0;
-}
-
-static int end(void **state)
-{
-	rdma_destroy_event_channel(channel);
-	return 0;
-}
-
-static struct sockaddr *local(int port)
-{
-	static struct sockaddr_in sin;
-
-	sin = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	return (struct sockaddr *)&sin;
-}
-
-/* The next event, which must be of this type; acknowledged by the caller. */
-static struct rdma_cm_event *event_of(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
-{
-	struct pollfd p = { .fd = ch->fd, .events = POLLIN };
-	struct rdma_cm_event *event;
-
-	assert_int_equal(poll(&p, 1, EVENT_MS), 1);
-	assert_int_equal(rdma_get_cm_event(ch, &event), 0);
-	assert_string_equal(rdma_event_str(event->event), rdma_event_str(type));
-	return event;
-}
-
-static void expect(enum rdma_cm_event_type type, struct rdma_cm_id *id)
-{
-	struct rdma_cm_event *event = event_of(channel, type);
-
-	assert_ptr_equal(event->id, id);
-	assert_int_equal(event->status, 0);
-	assert_int_equal(rdma_ack_cm_event(event), 0);
-}
+enum { RIVALS = 100, PORT_OF_RIVALS = 7399 };
 
 /* ---- a connection ---------------------------------------------------------------------------- */
-
-struct ends {
-	struct rdma_cm_id *listener, *client, *server;
-};
-
-static void make_listener(struct ends *e, enum rdma_port_space ps)
-{
-	memset(e, 0, sizeof(*e));
-	assert_int_equal(rdma_create_id(channel, &e->listener, e, ps), 0);
-	assert_int_equal(rdma_bind_addr(e->listener, local(0)), 0);
-	assert_int_equal(rdma_listen(e->listener, 8), 0);
-	assert_int_not_equal(rdma_get_src_port(e->listener), 0);
-}
-
-static void resolve(struct rdma_cm_id *id, int port)
-{
-	assert_int_equal(rdma_resolve_addr(id, NULL, local(port), 1000), 0);
-	expect(RDMA_CM_EVENT_ADDR_RESOLVED, id);
-	assert_int_equal(rdma_resolve_route(id, 1000), 0);
-	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, id);
-}
-
-static void make_client(struct ends *e, enum rdma_port_space ps)
-{
-	assert_int_equal(rdma_create_id(channel, &e->client, NULL, ps), 0);
-	resolve(e->client, ntohs(rdma_get_src_port(e->listener)));
-}
-
-static void make_qp(struct rdma_cm_id *id)
-{
-	struct ibv_qp_init_attr init = {
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = id->qp_type,
-		.sq_sig_all = 1,
-	};
-
-	assert_int_equal(rdma_create_qp(id, NULL, &init), 0);
-	assert_non_null(id->qp);
-	assert_non_null(id->pd);
-	assert_non_null(id->send_cq);
-	assert_non_null(id->recv_cq_channel);
-	assert_ptr_equal(id->send_cq->channel, id->send_cq_channel);
-}
 
 /* The request for the listener: its id, with the private data that the client sent. */
 static struct rdma_cm_id *take_request(struct ends *e, const char *data, size_t room)
@@ -133,21 +43,6 @@ static struct rdma_cm_id *take_request(struct ends *e, const char *data, size_t 
 	assert_non_null(id->verbs);
 	assert_int_equal(rdma_ack_cm_event(event), 0);
 	return id;
-}
-
-static void destroy(struct rdma_cm_id *id)
-{
-	if (id == NULL)
-		return;
-	rdma_destroy_qp(id);
-	assert_int_equal(rdma_destroy_id(id), 0);
-}
-
-static void destroy_all(struct ends *e)
-{
-	destroy(e->client);
-	destroy(e->server);
-	destroy(e->listener);
 }
 
 static void request(struct ends *e)
@@ -288,10 +183,8 @@ static void rdma_reject__tells_the_client_why(void **state)
 static void rdma_connect__is_rejected_without_a_listener(void **state)
 {
 	struct rdma_cm_event *event;
-	struct ends e, other;
+	struct ends e;
 
-	/* over UDP somebody must be there who answers for the node */
-	make_listener(&other, RDMA_PS_TCP);
 	make_listener(&e, RDMA_PS_TCP);
 	make_client(&e, RDMA_PS_TCP);
 	make_qp(e.client);
@@ -302,17 +195,14 @@ static void rdma_connect__is_rejected_without_a_listener(void **state)
 	assert_int_equal(event->status, 8);
 	rdma_ack_cm_event(event);
 	destroy_all(&e);
-	destroy_all(&other);
 }
 
 /* The port's next listener comes a moment after the request. */
 static void rdma_connect__waits_for_a_listener_of_this_host(void **state)
 {
-	struct ends e, other;
+	struct ends e;
 	int port;
 
-	/* over UDP somebody must be there who answers for the node */
-	make_listener(&other, RDMA_PS_TCP);
 	make_listener(&e, RDMA_PS_TCP);
 	port = ntohs(rdma_get_src_port(e.listener));
 	make_client(&e, RDMA_PS_TCP);
@@ -325,7 +215,6 @@ static void rdma_connect__waits_for_a_listener_of_this_host(void **state)
 	assert_int_equal(rdma_listen(e.listener, 8), 0);
 	e.server = take_request(&e, "from the client", 56);
 	destroy_all(&e);
-	destroy_all(&other);
 }
 
 /* Requests that the application has not taken end with the listener. */
@@ -446,12 +335,6 @@ static void rdma_get_cm_event__honours_o_nonblock(void **state)
 	assert_int_equal(errno, EAGAIN);
 }
 
-static void fails(int result, int error)
-{
-	assert_int_equal(result, -1);
-	assert_int_equal(errno, error);
-}
-
 /* Calls that an id's state does not allow, and those that this library does not have. */
 static void rdma_calls__say_why_they_fail(void **state)
 {
@@ -469,15 +352,13 @@ static void rdma_calls__say_why_they_fail(void **state)
 	fails(rdma_accept(id, &param), EINVAL);
 	fails(rdma_reject(id, NULL, 0), EINVAL);
 	fails(rdma_disconnect(id), EINVAL);
-	fails(rdma_bind_addr(id, &unknown), EAFNOSUPPORT);
-	fails(rdma_bind_addr(id, (struct sockaddr *)&far), ENODEV);
-	fails(rdma_join_multicast(id, local(0), NULL), EOPNOTSUPP);
+	fails(rdma_bind_addr(id, &unknown), EINVAL);
+	fails(rdma_bind_addr(id, (struct sockaddr *)&far), EADDRNOTAVAIL);
+	fails(rdma_join_multicast(id, local(0), NULL), EINVAL);
 	fails(rdma_set_option(id, RDMA_OPTION_ID, 77, &on, sizeof(on)), ENOSYS);
 	fails(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, 1), EINVAL);
 	assert_int_equal(rdma_bind_addr(id, local(0)), 0);
 	fails(rdma_bind_addr(id, local(0)), EINVAL);
-	fails(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)),
-	      EINVAL);
 	assert_int_equal(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP), 0);
 	fails(rdma_bind_addr(other, local(ntohs(rdma_get_src_port(id)))), EADDRINUSE);
 	assert_int_equal(rdma_destroy_id(other), 0);

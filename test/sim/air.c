@@ -184,7 +184,8 @@ static int air_send(struct path_dest *to, const struct pkt *k, const struct iove
 	u32 length;
 
 	link_judge(to, k, iov, n);
-	if (d->node == NULL || !d->owner->port_up || d->owner->dead)
+	sqp_judge_port(d->owner, k->sqpn);
+	if (d->node == NULL || d->owner->dead)
 		return air_refuse(d, k, -ENETUNREACH);
 	if (world.now < d->full_until_ns)
 		return air_refuse(d, k, -EAGAIN);
@@ -230,10 +231,10 @@ static void air_deliver(struct air_path *ap, struct drop *drop)
 				  world.now / NS_PER_MS);
 	sim_check(right || drop->hit, "p%u: the ICRC of a good packet is refused", ap->proc->id);
 	/* One in some millions passes with an ICRC of IPv4's strength; that is known. */
-	if (!ap->proc->port_up || drop->hit) {
+	if (!ap->proc->port_up || drop->hit)
 		air_lost(ap->proc, drop->from, &drop->pkt);
+	if (drop->hit)
 		return;
-	}
 	sim_check(roce_unpack(drop->data, drop->length - ROCE_ICRC, &p, &payload) == 0,
 		  "p%u: a packet cannot be unpacked", ap->proc->id);
 	link_trace(ap->proc, TR_RX, drop->from, &drop->pkt, 0);

@@ -122,34 +122,14 @@ static int link_push(struct sim_dest *d, const struct pkt *k, const struct iovec
 	return 0;
 }
 
-static bool link_is_answer(const struct pkt *k)
-{
-	return k->opcode == PKT_ACK || k->opcode == PKT_ATOMIC_ACK || k->opcode == PKT_ABSENT ||
-	       (k->opcode >= PKT_READ_FIRST && k->opcode <= PKT_READ_ONLY);
-}
-
-/* The sender knows that its port is down: nobody would send an answer again, so the peer hears that
- * it is lost. */
-static int link_send_shut(struct sim_dest *d, const struct pkt *k)
-{
-	struct pkt absent = { .opcode = PKT_ABSENT,
-			      .qp_type = k->qp_type,
-			      .dqpn = k->dqpn,
-			      .sqpn = k->sqpn,
-			      .psn = k->psn };
-
-	link_trace(d->owner, TR_LOST, d->peer, k, 0);
-	if (k->qp_type != IBV_QPT_RC || !link_is_answer(k))
-		return -ENETUNREACH;
-	return link_push(d, &absent, NULL, 0);
-}
-
 static int link_send(struct path_dest *to, const struct pkt *k, const struct iovec *iov, int n)
 {
 	struct sim_dest *d = dest_of(to);
 	int err = 0;
 
 	link_judge(to, k, iov, n);
+	if (k->opcode != PKT_ABSENT)
+		sqp_judge_port(d->owner, k->sqpn);
 	if (d->peer == NULL)
 		err = -ENETUNREACH;
 	else if (d->told_dead || d->owner->dead)
@@ -160,8 +140,6 @@ static int link_send(struct path_dest *to, const struct pkt *k, const struct iov
 		link_trace(d->owner, TR_TX_REFUSED, d->peer, k, (u64)-err);
 		return err;
 	}
-	if (!d->owner->port_up)
-		return link_send_shut(d, k);
 	link_strike(d->owner, d->peer);
 	return link_push(d, k, iov, n);
 }
@@ -215,13 +193,15 @@ static int link_direct(struct path_dest *to, const struct path_target *t, const 
 	struct sqp *q;
 	u8 *at = NULL;
 
-	if (!world.plan.direct || d->peer == NULL || d->told_dead || d->asking ||
-	    !d->owner->port_up)
+	sqp_judge_port(d->owner, t->sqpn);
+	if (!world.plan.direct || d->peer == NULL || d->told_dead || d->asking)
 		return -EOPNOTSUPP;
 	q = sqp_find(d->peer, t->dqpn);
 	if (!d->peer->dead && link_qp_allows(q, t))
 		at = link_find(d->peer, q, t);
 	trace(d->owner, TR_DIRECT, t->sqpn, t->write, t->length, at == NULL);
+	sim_check(at == NULL || d->peer->port_up,
+		  "qp %06x grants access through a port that is down", t->dqpn);
 	if (at == NULL)
 		return -EACCES;
 	for (int i = 0; i < n; at += iov[i++].iov_len)
@@ -290,20 +270,6 @@ static void link_consume(struct sim_dest *way, struct flight *f)
 		proc_wake(way->owner, world.now + rng_skewed(RNG, 0, 20000));
 }
 
-/* It has come to a port that is down. */
-static void link_drop(struct sim_dest *back, const struct pkt *k)
-{
-	struct pkt absent = { .opcode = PKT_ABSENT,
-			      .qp_type = k->qp_type,
-			      .dqpn = k->sqpn,
-			      .sqpn = k->dqpn,
-			      .psn = k->psn };
-
-	link_trace(back->owner, TR_LOST, back->peer, k, 0);
-	if (k->qp_type == IBV_QPT_RC && !link_is_answer(k) && back->owner != back->peer)
-		(void)link_push(back, &absent, NULL, 0);
-}
-
 /* The one way or the other, as the path of one host does. */
 static void link_give(struct sim_path *sp, struct sim_dest *back, const struct flight *f)
 {
@@ -329,7 +295,7 @@ static int link_receive_run(struct sim_path *sp, struct sim_dest *way, int budge
 			break;
 		payload[n++] = f->payload;
 	}
-	if (n < 2 || !sp->proc->port_up)
+	if (n < 2)
 		return 0;
 	n = sp->path.user_ops->receive_run(sp->path.user, &back->d, b, payload, n);
 	for (u32 i = 0; i < n; i++) {
@@ -360,10 +326,7 @@ static int link_receive(struct sim_path *sp, struct sim_dest *way, int budget)
 			break;
 		link_trace(sp->proc, TR_RX, way->owner, &f->pkt, 0);
 		back->asking = false;
-		if (sp->proc->port_up)
-			link_give(sp, back, f);
-		else
-			link_drop(back, &f->pkt);
+		link_give(sp, back, f);
 		link_consume(way, f);
 		free(f);
 	}
@@ -379,8 +342,7 @@ static void link_resume(struct sim_path *sp, struct sim_dest *d)
 {
 	if (!path_is_awaited(&d->d) || d->asking)
 		return;
-	if (d->peer != NULL && !d->told_dead && sp->proc->port_up &&
-	    d->slots * 2 > world.plan.ring_slots)
+	if (d->peer != NULL && !d->told_dead && d->slots * 2 > world.plan.ring_slots)
 		return;
 	sp->path.user_ops->writable(sp->path.user, &d->d);
 }

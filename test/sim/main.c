@@ -1,7 +1,8 @@
-/* main.c: runs seeds. usage: simulate [--trace] [--tags | --verbs] FIRST [COUNT]
- * Each seed has two worlds, one of all verbs and one of tag-matching SRQs; an option chooses one.
+/* main.c: runs seeds. usage: simulate [--trace] [--coverage] [WORLD] FIRST [COUNT]
+ * Each seed has three worlds: --verbs, one of all verbs; --tags, one of tag-matching SRQs;
+ * --connections, one of connection managers. An option chooses one.
  * Prints one line per seed (its hash) with COUNT 1, else a line at the end. Status 1 if an oracle
- * speaks.
+ * speaks. --coverage: how often the world of connections has seen what its oracles judge.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "conn.h"
 #include "model.h"
 
 enum { MAIN_PATIENCE_S = 120 }; /* processor time: a seed takes a fraction of a second */
@@ -26,45 +28,62 @@ static void main_crashed(int number)
 }
 #endif
 
-/* One of the seed's two worlds. */
-static u64 main_run(u64 seed, bool tagged, bool tracing)
+enum main_world { MAIN_VERBS, MAIN_TAGS, MAIN_CONNECTIONS, MAIN_WORLDS };
+
+static const char *const main_options[] = { "--verbs", "--tags", "--connections" };
+
+static void main_run(u64 seed, enum main_world which, bool tracing)
 {
 	struct itimerval patience = { .it_value.tv_sec = MAIN_PATIENCE_S };
 
 	setitimer(ITIMER_PROF, &patience, NULL);
-	world_begin(seed, tagged, tracing);
+	if (which == MAIN_CONNECTIONS) {
+		conn_run(seed, tracing);
+		return;
+	}
+	world_begin(seed, which == MAIN_TAGS, tracing);
 	final_run();
 	world_end();
-	return world.hash;
 }
 
-int main(int argc, char **argv)
+static void main_catch(void)
 {
-	u64 first, count, hash = 0, events = 0;
-	bool tracing = false;
-	int from = 0, to = 1;
-
-	for (; argc > 1 && strncmp(argv[1], "--", 2) == 0; argc--, argv++) {
-		tracing |= strcmp(argv[1], "--trace") == 0;
-		from |= strcmp(argv[1], "--tags") == 0;
-		to &= strcmp(argv[1], "--verbs") != 0;
-	}
-	if (argc < 2 || argc > 3) {
-		fprintf(stderr, "usage: simulate [--trace] [--tags | --verbs] FIRST [COUNT]\n");
-		return 2;
-	}
-	first = strtoull(argv[1], NULL, 0);
-	count = argc == 3 ? strtoull(argv[2], NULL, 0) : 1;
 	signal(SIGPROF, main_out_of_patience);
 #ifndef __SANITIZE_ADDRESS__
 	signal(SIGSEGV, main_crashed);
 	signal(SIGABRT, main_crashed);
 #endif
+}
+
+int main(int argc, char **argv)
+{
+	u64 first, count, hash = 0, events = 0;
+	bool tracing = false, coverage = false;
+	u32 from = 0, to = MAIN_WORLDS - 1;
+
+	for (; argc > 1 && strncmp(argv[1], "--", 2) == 0; argc--, argv++) {
+		tracing |= strcmp(argv[1], "--trace") == 0;
+		coverage |= strcmp(argv[1], "--coverage") == 0;
+		for (u32 i = 0; i < MAIN_WORLDS; i++)
+			if (strcmp(argv[1], main_options[i]) == 0)
+				from = to = i;
+	}
+	if (argc < 2 || argc > 3) {
+		fprintf(stderr, "usage: simulate [--trace] [--coverage] "
+				"[--verbs | --tags | --connections] FIRST [COUNT]\n");
+		return 2;
+	}
+	first = strtoull(argv[1], NULL, 0);
+	count = argc == 3 ? strtoull(argv[2], NULL, 0) : 1;
+	main_catch();
 	for (u64 seed = first; seed < first + count; seed++)
-		for (int tagged = from; tagged <= to; tagged++) {
-			hash ^= main_run(seed, tagged, tracing);
+		for (u32 which = from; which <= to; which++) {
+			main_run(seed, (enum main_world)which, tracing);
+			hash ^= world.hash;
 			events += world.events;
 		}
+	if (coverage)
+		conn_print_coverage();
 	printf("passed seed %llu and %llu more, %llu events, hash %016llx\n",
 	       (unsigned long long)first, (unsigned long long)count - 1,
 	       (unsigned long long)events, (unsigned long long)hash);

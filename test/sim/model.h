@@ -307,6 +307,7 @@ struct sqp {
 	bool flushed;	  /* a send request has failed or was flushed */
 	bool recv_flushed; /* a receive request likewise */
 	bool forgotten;	  /* reset or destroyed: completions were dropped */
+	bool going;	  /* is being destroyed: the adapter does not know it any more */
 	bool ending;	  /* the program will destroy it */
 	bool reset;	  /* ready to be connected anew */
 	bool lone;	  /* lone.c: one end of a connection that never has another */
@@ -374,8 +375,12 @@ void datagram_open(struct proc *p);
 void sqp_modify(struct sqp *q, enum ibv_qp_state to);
 /* Moves it to ERR, and destroys it later. */
 void sqp_end(struct sqp *q);
-/* The process' port was down: what it has outstanding may be lost. */
-void sqp_suspect_loss(struct proc *p);
+/* Its adapter's port has changed, as the process knows it now. `was_up`: as it knew it before; what
+ * is outstanding may be lost then, even if the port is up again. */
+void sqp_set_port(struct proc *p, bool was_up);
+/* The queue pair sends, or reaches a peer's memory: only while its port is up. One that is being
+ * destroyed does not hear of its port any more. */
+void sqp_judge_port(const struct proc *p, u32 qpn);
 void sqp_destroy(struct sqp *q);
 void sqp_free(struct sqp *q);
 enum ibv_qp_state sqp_state(const struct sqp *q);

@@ -132,8 +132,7 @@ static void proc_hear_port(void *arg, u64 n)
 		return;
 	p->port_up = p->node->up;
 	p->port_seen_ns = p->node->changed_ns;
-	if (was)
-		sqp_suspect_loss(p);
+	sqp_set_port(p, was);
 	proc_wake(p, world.now);
 }
 

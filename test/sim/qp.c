@@ -98,6 +98,8 @@ void sqp_create_engine(struct sqp *q)
 	int err = ibt_qp_create(q->proc->ibt, &init, &q->engine);
 
 	sim_check(err == 0, "a queue pair cannot be created: %d", err);
+	if (!q->proc->port_up)
+		ibt_qp_set_port_up(q->engine, false);
 	q->cap = init.cap;
 	trace(q->proc, TR_CREATE, q->qpn, q->type, q->cap.max_send_wr, q->cap.max_recv_wr);
 }
@@ -340,7 +342,7 @@ void sqp_destroy(struct sqp *q)
 
 	trace(q->proc, TR_DESTROY, q->qpn, 0, 0, 0);
 	event_forget_taken(q);
-	q->forgotten = true;
+	q->forgotten = q->going = true;
 	proc_enter(q->proc);
 	q->shown_state = IBV_QPS_RESET;
 	if (q->receiving_ns != SIM_NEVER)
@@ -355,11 +357,23 @@ void sqp_destroy(struct sqp *q)
 	proc_wake(q->proc, world.now);
 }
 
-void sqp_suspect_loss(struct proc *p)
+void sqp_set_port(struct proc *p, bool was_up)
 {
-	for (u32 i = 0; i < sqp_count; i++)
-		if (sqps[i]->proc == p && sqps[i]->engine != NULL && !sqps[i]->forgotten)
+	for (u32 i = 0; i < sqp_count; i++) {
+		if (sqps[i]->proc != p || sqps[i]->engine == NULL || sqps[i]->going)
+			continue;
+		ibt_qp_set_port_up(sqps[i]->engine, p->port_up);
+		if (was_up)
 			ibt_qp_suspect_loss(sqps[i]->engine);
+	}
+}
+
+void sqp_judge_port(const struct proc *p, u32 qpn)
+{
+	for (u32 i = 0; i < sqp_count && !p->port_up; i++)
+		sim_check(sqps[i]->proc != p || sqps[i]->qpn != qpn || sqps[i]->engine == NULL ||
+				  sqps[i]->going,
+			  "qp %06x uses a port that is down", qpn);
 }
 
 /* At the end of the run. */

@@ -60,6 +60,8 @@ enum trace_kind {
 
 /* Mixes the event into the hash of the run, and prints it if asked to. p may be NULL. */
 void trace(const struct proc *p, enum trace_kind kind, u64 a, u64 b, u64 c, u64 d);
+/* Mixes the event into the hash of the run. True: it is to be printed. */
+bool trace_mix(u32 who, u32 kind, u64 a, u64 b, u64 c, u64 d);
 /* An oracle has spoken: prints seed, commit and reason, ends the program with status 1. */
 void sim_fail(const char *fmt, ...) PRINTF_LIKE(1, 2) __attribute__((noreturn));
 #define sim_check(ok, ...)                                                                         \
@@ -132,6 +134,9 @@ struct world {
 extern struct world world;
 #define RNG (&world.rng)
 
+/* An empty world: time, chance and the trace. `salt`: which of the seed's worlds. */
+void world_open(u64 seed, u64 salt, bool tracing);
+void world_close(void);
 /* `tagged`: the world of tag-matching SRQs, else that of all other verbs. */
 void world_begin(u64 seed, bool tagged, bool tracing);
 /* Runs `fn(arg, n)` at the virtual instant. Events of one instant run in the order they were

@@ -206,14 +206,19 @@ static void trace_print(enum trace_kind kind, u64 a, u64 b, u64 c, u64 d)
 	}
 }
 
-void trace(const struct proc *p, enum trace_kind kind, u64 a, u64 b, u64 c, u64 d)
+bool trace_mix(u32 who, u32 kind, u64 a, u64 b, u64 c, u64 d)
 {
-	const u64 parts[] = { world.now, p == NULL ? 99 : p->id, kind, a, b, c, d };
+	const u64 parts[] = { world.now, who, kind, a, b, c, d };
 
 	for (u32 i = 0; i < ARRAY_LEN(parts); i++)
 		world.hash = rng_mix(world.hash ^ parts[i]) + 0x9e3779b97f4a7c15ull;
 	world.events++;
-	if (likely(!world.tracing))
+	return unlikely(world.tracing);
+}
+
+void trace(const struct proc *p, enum trace_kind kind, u64 a, u64 b, u64 c, u64 d)
+{
+	if (!trace_mix(p == NULL ? 99 : p->id, kind, a, b, c, d))
 		return;
 	if (p == NULL)
 		printf("%14.3f us world ", (double)world.now / 1000);

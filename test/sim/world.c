@@ -117,23 +117,37 @@ static u32 plan_lone(u64 seed)
 	return lot % 2 == 0 ? 0 : 1 + (u32)(lot >> 32) % (lot % 4 == 1 ? 6 : 40);
 }
 
-void world_begin(u64 seed, bool tagged, bool tracing)
+void world_open(u64 seed, u64 salt, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
 	world.seed = seed;
 	world.tracing = tracing;
 	world.now = 1000000;
-	world.rng.state = rng_mix(seed + 1) ^ (tagged ? WORLD_TAGGED : 0);
+	world.rng.state = rng_mix(seed + 1) ^ salt;
+	heap_count = 0;
+	heap_order = 0;
+	clock_set_source(world_clock);
+	clock_set_sleep(world_sleep);
+}
+
+void world_close(void)
+{
+	clock_set_source(NULL);
+	clock_set_sleep(NULL);
+	free(heap);
+	heap = NULL;
+	heap_room = heap_count = 0;
+}
+
+void world_begin(u64 seed, bool tagged, bool tracing)
+{
+	world_open(seed, tagged ? WORLD_TAGGED : 0, tracing);
 	plan_draw(&world.plan);
 	world.plan.lone = plan_lone(seed);
 	if (tagged)
 		tagged_draw_plan(&world.plan);
 	air_draw_weather();
 	world.requests_left = world.plan.requests;
-	heap_count = 0;
-	heap_order = 0;
-	clock_set_source(world_clock);
-	clock_set_sleep(world_sleep);
 	for (u32 i = 0; i < world.plan.nodes; i++)
 		world.nodes[i] = (struct node){ .id = i, .up = true };
 	trace(NULL, TR_BEGIN, seed, world.plan.nodes, world.plan.procs, world.plan.requests);
@@ -146,9 +160,5 @@ void world_end(void)
 	for (u32 i = 0; i < world.plan.procs; i++)
 		proc_destroy(world.procs[i]);
 	trace(NULL, TR_END, world.events, world.hash, 0, 0);
-	clock_set_source(NULL);
-	clock_set_sleep(NULL);
-	free(heap);
-	heap = NULL;
-	heap_room = heap_count = 0;
+	world_close();
 }

@@ -89,14 +89,15 @@ class Case(unittest.TestCase):
             if child.poll() is None:
                 child.kill()
             child.wait()
-            for stream in (child.stdout, child.stderr):
+            for stream in (child.stdin, child.stdout, child.stderr):
                 if stream:
                     stream.close()
         subprocess.run([COMMAND, "stop", "--force"], env=self.env, check=False)
         shutil.rmtree(self.folder)
 
     def start(self, *words, env=None, **how):
-        child = subprocess.Popen([COMMAND, *words], env={**self.env, **(env or {})}, text=True, stdin=subprocess.DEVNULL, **how)
+        how = {"stdin": subprocess.DEVNULL, **how}
+        child = subprocess.Popen([COMMAND, *words], env={**self.env, **(env or {})}, text=True, **how)
         self.children.append(child)
         return child
 
@@ -114,6 +115,11 @@ class Case(unittest.TestCase):
         found = re.search(r"(\d+) frames captured, (\d+) dropped", said)
         return int(found.group(1)), int(found.group(2))
 
+    def address(self):
+        """The node's first IPv4 address."""
+        status = subprocess.run([COMMAND, "status", "--json"], env=self.env, capture_output=True, text=True, check=True).stdout
+        return re.search(r"::ffff:([0-9.]+)", status)[1]
+
     def pair(self, *words, env=None, client_env=None, devices=("", "")):
         """A client and its server, each with its device where %DEVICE stands; both must succeed."""
         port = free_port()
@@ -128,12 +134,12 @@ class Case(unittest.TestCase):
 
     # ---- judges ----
 
-    def judge(self, path=None, count=None):
-        """tshark finds nothing wrong with the frames, and each has its ICRC."""
+    def judge(self, path=None, count=None, checksum=True):
+        """tshark finds nothing wrong with the frames, and each has its ICRC. `checksum`: and that of UDP."""
         path = path or self.file
         packets = frames(path)
         self.assertEqual(tshark(path, "-Y", "_ws.malformed"), [])
-        self.assertEqual(tshark(path, "-o", "udp.check_checksum:TRUE", "-Y", "_ws.expert.severity == error"), [])
+        self.assertEqual(tshark(path, "-o", f"udp.check_checksum:{checksum}", "-Y", "_ws.expert.severity == error"), [])
         self.assertEqual(len(tshark(path, "-Y", "infiniband.bth")), len(packets))
         if count is not None:
             self.assertEqual(len(packets), count)

@@ -68,7 +68,7 @@ static bool settings_is_addresses(const char *value)
 
 	for (char *word = good ? strtok_r(copy, ", ", &save) : NULL; good && word != NULL;
 	     word = strtok_r(NULL, ", ", &save))
-		good = udp_gid_parse(word, gid);
+		good = node_udp_gid_parse(word, gid);
 	free(copy);
 	return good || strcmp(value, "own") == 0;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "listeners.h"
 #include "view.h"
 
 /* The node's replies. */
@@ -20,6 +21,7 @@ struct status {
 	u32 device_count;
 	struct proto_record *records;
 	struct view *views; /* of the same processes */
+	struct listeners listeners;
 	u32 count;
 };
 
@@ -72,6 +74,19 @@ static int status_ask_views(int fd, struct status *s)
 	return 0;
 }
 
+static int status_ask_listeners(int fd, struct status *s)
+{
+	struct proto_plain request, reply;
+	struct message m;
+	int err = link_ask(fd, PROTO_NOTICE, &request, sizeof(request), &reply, sizeof(reply), &m);
+
+	if (err < 0)
+		return err;
+	err = m.fd_count == 1 ? listeners_read(m.fds[0], &s->listeners) : -EPROTO;
+	message_close(&m);
+	return err;
+}
+
 static int status_ask_devices(int fd, struct status *s)
 {
 	struct proto_device_reply reply;
@@ -91,6 +106,7 @@ static void status_free(struct status *s)
 		view_free(&s->views[i]);
 	free(s->views);
 	free(s->records);
+	listeners_free(&s->listeners);
 }
 
 /* Cleans the node's texts, too: it may be another build, or another program. */
@@ -118,6 +134,8 @@ static int status_ask(struct status *s)
 		err = status_ask_processes(fd, s);
 	if (err == 0)
 		err = status_ask_views(fd, s);
+	if (err == 0)
+		err = status_ask_listeners(fd, s);
 	if (err == 0)
 		err = status_ask_devices(fd, s);
 	close(fd);
@@ -295,6 +313,7 @@ static int status_print(const struct status *s)
 		       r->pair_count, r->member_count);
 		status_print_slots(r);
 		putchar('\n');
+		listeners_print(&s->listeners, r->process);
 		view_print(&s->views[i]);
 	}
 	return EXIT_OK;
@@ -337,10 +356,11 @@ static void status_json_devices(const struct status *s)
 	fputs("],\n", stdout);
 }
 
-static void status_json_process(const struct proto_record *r, const struct view *v,
-				const char *comma)
+static void status_json_process(const struct status *s, u32 index)
 {
-	printf("%s\n    {\"process\": %llu, \"pid\": %d, \"command\": ", comma,
+	const struct proto_record *r = &s->records[index];
+
+	printf("%s\n    {\"process\": %llu, \"pid\": %d, \"command\": ", index > 0 ? "," : "",
 	       (unsigned long long)r->process, r->pid);
 	json_string(stdout, r->command);
 	printf(", \"age_s\": %.3f, \"pairs\": %u, \"multicast\": %u, "
@@ -349,7 +369,8 @@ static void status_json_process(const struct proto_record *r, const struct view 
 	for (u32 i = 0; i < MIN(r->slot_count, (u32)PROTO_RECORD_SLOTS); i++)
 		printf("%s%u", i > 0 ? ", " : "", r->slots[i]);
 	putchar(']');
-	view_print_json(v);
+	listeners_print_json(&s->listeners, r->process);
+	view_print_json(&s->views[index]);
 	putchar('}');
 }
 
@@ -366,7 +387,7 @@ static int status_json(const struct status *s)
 	status_json_addresses(&s->addresses);
 	fputs("  \"processes\": [", stdout);
 	for (u32 i = 0; i < s->count; i++)
-		status_json_process(&s->records[i], &s->views[i], i > 0 ? "," : "");
+		status_json_process(s, i);
 	fputs("]}\n", stdout);
 	return EXIT_OK;
 }

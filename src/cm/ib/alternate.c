@@ -131,7 +131,7 @@ void cm_receive_apr(struct cm *cm, const struct cm_received *r)
 	struct cm_id *id = cm_id_find(cm, m->remote_id, m->local_id);
 	struct cm_note *note;
 
-	if (id == NULL || id->pub.state != IB_CM_ESTABLISHED ||
+	if (id == NULL || id->pub.state != IB_CM_ESTABLISHED || r->msg->tid != id->tid ||
 	    (id->pub.lap_state != IB_CM_LAP_SENT && id->pub.lap_state != IB_CM_MRA_LAP_RCVD)) {
 		cm_tally(cm, id == NULL ? CM_DROP_UNKNOWN : CM_DUPLICATES);
 		return;

@@ -16,6 +16,8 @@ struct cm_device;
 
 /* Local communication IDs: the process' slot above, the CM's number below. */
 enum { CM_ID_BITS = 22 };
+/* Bytes of a will's MAD that may be other than zero. */
+enum { CM_WILL_BYTES = 80 };
 
 /* Which way a MAD goes out of a device, to QP1 there. */
 struct cm_route {
@@ -39,8 +41,16 @@ struct cm_device_ops {
 	/* Where the P_Key (host order) stands in the port's table. 0 or -ENOENT. Never blocks. */
 	int (*find_pkey)(struct cm_device *dev, u8 port, u16 pkey, u16 *index);
 	/* Requests for the service IDs come to this process from now on (`on`), or no more. Host
-	 * order. May block. 0 or a negative errno. NULL: they come anyway. */
-	int (*listen)(struct cm_device *dev, u64 service_id, u64 mask, bool on);
+	 * order. `compare` may be NULL; requests that it does not match need not come. May block. 0
+	 * or a negative errno. NULL: they come anyway. */
+	int (*listen)(struct cm_device *dev, u64 service_id, u64 mask,
+		      const struct ib_cm_compare_data *compare, bool on);
+	/* The MAD that the node sends along the route if this process dies. `slot` is a small
+	 * number, an id's own from the first call with a MAD until the one without (route NULL,
+	 * too), which takes it back. CM_MAD_BYTES, of which only the first CM_WILL_BYTES are not
+	 * zero. Called under cm.lock, before the MADs of the same step go to `send`; never blocks,
+	 * and calls nothing of the CM. NULL: no wills. */
+	void (*will)(struct cm_device *dev, u32 slot, const struct cm_route *route, const u8 *mad);
 } FIXED;
 
 /* Embedded by whoever adds the device; his but for the last three. */
@@ -76,6 +86,7 @@ void cm_receive(struct cm_device *dev, const struct cm_arrival *arrival);
  * -ENOMEM. */
 int cm_start(void);
 
+/* path_counter_names has their names in this order. */
 enum cm_counter {
 	CM_SENT,
 	CM_RECEIVED,

@@ -10,7 +10,8 @@
 #include "base/clock.h"
 #include "base/cond.h"
 #include "cm/ib/cm.h"
-#include "cm/ib/message.h"
+#include "cm/message/message.h"
+#include "mad/mad.h"
 
 struct cm_id;
 
@@ -77,6 +78,8 @@ struct cm_id {
 	struct list_head masked; /* cm.masked */
 	struct list_head notes; /* struct cm_note, oldest first */
 	struct list_head ready; /* cm.ready: notes wait for the handler; or cm.dead */
+	struct list_head changed; /* cm.changed: its will is to be written anew */
+	u32 will;		  /* slot + 1 of its will; 0: none */
 
 	bool orphan;	/* the consumer has destroyed it */
 	bool in_handler;
@@ -100,6 +103,7 @@ struct cm_id {
 
 	struct cm_av av, alternate;
 	u64 tid; /* of the exchange */
+	u64 req_tid; /* of the REQ that began the connection */
 	u64 remote_guid;
 	u32 local_qpn, remote_qpn;
 	u32 rq_psn, sq_psn;
@@ -108,6 +112,8 @@ struct cm_id {
 	u8 path_mtu, responder_resources, initiator_depth, retry_count, rnr_retry_count;
 	u8 max_cm_retries, remote_response_timeout, target_ack_delay;
 	bool peer_to_peer;
+	bool peer_known; /* the node steers REQs for peer_service here, for this id */
+	u64 peer_service;
 	bool passive; /* the REQ came from the peer */
 	struct ib_cm_compare_data *compare;
 	struct ib_sa_path_rec primary_path;
@@ -123,7 +129,14 @@ struct cm_departure {
 	u8 mad[CM_MAD_BYTES];
 } OWNED_BY(cm.lock until it leaves);
 
-enum { CM_BACKLOG_MAX = 4096 };
+enum { CM_BACKLOG_MAX = 8192 };
+
+/* Slots of wills: those that were given back, and the lowest that nobody has had. */
+struct cm_will_slots {
+	u32 *free;
+	u32 free_count, space; /* `space` >= `next`, so that giving back needs no memory */
+	u32 next;
+} OWNED_BY(cm.lock);
 
 struct cm {
 	struct lock lock;
@@ -133,6 +146,8 @@ struct cm {
 	struct list_head ready GUARDED_BY(lock);
 	struct list_head dead GUARDED_BY(lock);
 	struct list_head outbox GUARDED_BY(lock);
+	struct list_head changed GUARDED_BY(lock); /* ids whose wills are written in cm_leave */
+	struct cm_will_slots wills GUARDED_BY(lock);
 	struct cond idle GUARDED_BY(lock); /* signalled when a handler has returned */
 	pthread_t runner GUARDED_BY(lock); /* who runs handlers, while `running` */
 	bool running GUARDED_BY(lock);
@@ -142,6 +157,7 @@ struct cm {
 	u32 next_tid GUARDED_BY(lock);
 	u32 backlog GUARDED_BY(lock); /* requests that no handler has seen */
 	u64 counters[CM_COUNTERS] GUARDED_BY(lock);
+	bool shown FIXED; /* the process' own: tools see its counters */
 	struct timer_set timers GUARDS_ITSELF;
 	struct work work GUARDS_ITSELF;	 /* something is ready or dead */
 	struct work alarm GUARDS_ITSELF; /* a deadline */
@@ -161,7 +177,12 @@ void cm_before_fork(struct cm *cm);
 void cm_after_fork(struct cm *cm);
 void cm_drop_in_child(struct cm *cm);
 
-#define cm_tally(cm, counter) ((void)(cm)->counters[counter]++)
+static inline void cm_tally(struct cm *cm, enum cm_counter c) REQUIRES(&cm->lock)
+{
+	cm->counters[c]++;
+	if (cm->shown)
+		mad_count_cm(c);
+}
 
 /* instance.c. All of these need the lock. Queues a MAD; one that finds no memory is lost. */
 void cm_queue(struct cm *cm, struct cm_device *dev, const struct cm_route *route, const u8 *mad)
@@ -169,6 +190,9 @@ void cm_queue(struct cm *cm, struct cm_device *dev, const struct cm_route *route
 /* Packs and queues. */
 void cm_queue_msg(struct cm *cm, struct cm_device *dev, const struct cm_route *route,
 		  const struct cm_msg *msg) REQUIRES(&cm->lock);
+
+/* Is it a GID of any device of the instance: of this host? */
+bool cm_gid_is_own(struct cm *cm, const union ib_gid *gid) REQUIRES(&cm->lock);
 
 /* id.c */
 struct cm_id *cm_id_create(struct cm *cm, struct cm_device *dev, ib_cm_handler handler,
@@ -228,6 +252,16 @@ void cm_path_to_wire(const struct ib_sa_path_rec *path, u8 ack_delay, struct cm_
 /* The Local ACK Timeout of a path: there, its answer, and the answerer's delay. */
 u8 cm_ack_timeout(u8 ack_delay, u8 packet_life_time);
 
+/* will.c */
+/* Every change of an id's state. */
+void cm_state_set(struct cm *cm, struct cm_id *id, enum ib_cm_state state) REQUIRES(&cm->lock);
+/* The id's will is out of date, though its state stays. */
+void cm_will_renew(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+/* Before the lock is released and MADs leave. */
+void cm_will_write_all(struct cm *cm) REQUIRES(&cm->lock);
+/* The id is about to be freed, or to lose its device. */
+void cm_will_drop(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
+
 /* listen.c */
 struct cm_id *cm_listener_find(struct cm *cm, struct cm_device *dev, u64 service_id,
 			       const u8 *private_data) REQUIRES(&cm->lock);
@@ -237,22 +271,27 @@ void cm_listen_end(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
 void cm_reject_stranger(struct cm *cm, struct cm_device *dev, const struct cm_arrival *a,
 			const struct cm_msg *msg, enum ib_cm_rej_reason reason, const void *ari,
 			u8 ari_length) REQUIRES(&cm->lock);
+/* The REJ for the peer in the id's present state; and so DREQ, DREP and SIDR_REP below. */
+struct cm_msg cm_rej_for(const struct cm_id *id, enum ib_cm_rej_reason reason, const void *ari,
+			 u8 ari_length);
+/* Tells the peer that the id waits no longer for its answer; the id stays as it is. */
+void cm_reject_for_timeout(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
 /* What ib_send_cm_rej does. */
 int cm_reject(struct cm *cm, struct cm_id *id, enum ib_cm_rej_reason reason, const void *ari,
 	      u8 ari_length, const void *private_data, u8 private_data_len) REQUIRES(&cm->lock);
 
 /* leave.c */
+struct cm_msg cm_dreq_for(const struct cm_id *id);
+struct cm_msg cm_drep_for(const struct cm_id *id);
 int cm_leave_send(struct cm *cm, struct cm_id *id, const void *private_data, u8 private_data_len)
 	REQUIRES(&cm->lock);
 int cm_leave_answer(struct cm *cm, struct cm_id *id, const void *private_data, u8 private_data_len)
 	REQUIRES(&cm->lock);
 
 /* sidr.c */
+struct cm_msg cm_sidr_rep_for(const struct cm_id *id, const struct ib_cm_sidr_rep_param *param);
 int cm_sidr_answer(struct cm *cm, struct cm_id *id, const struct ib_cm_sidr_rep_param *param)
 	REQUIRES(&cm->lock);
-
-/* gone.c. What the CM of a process that is gone would answer. False: it would say nothing. */
-bool cm_answer_for_gone(const u8 *mad, u8 *answer);
 
 /* A header for a message of the id: `attr` and the exchange's transaction ID. */
 struct cm_msg cm_msg_for(const struct cm_id *id, enum cm_attr attr);
@@ -266,6 +305,16 @@ struct cm_received {
 	const struct cm_arrival *a;
 	struct cm_msg *msg;
 } OWNED_BY(cm.lock);
+
+/* peer.c */
+/* REQs for the service come to this process from now on, and no more. Without the lock; may block.
+ * 0 or a negative errno. */
+int cm_peer_open(struct cm_id *id, u64 service_id);
+void cm_peer_close(struct cm_id *id);
+/* Of two that ask each other, the one with the greater GUID, or else QPN, is the active side. */
+bool cm_peer_goes_first(const struct cm_id *id, const struct cm_req_msg *m);
+/* An id of ours that asks for the same service, peer to peer, and of the sender; NULL: none. */
+struct cm_id *cm_peer_find(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
 
 /* retry.c */
 /* The outstanding REQ or SIDR_REQ has found no listener. True: it may have come before its listener

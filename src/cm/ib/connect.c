@@ -27,7 +27,7 @@ void cm_tid_renew(struct cm *cm, struct cm_id *id)
 void cm_msg_fill_private(struct cm_msg *msg, const void *private_data, u8 length)
 {
 	u32 bytes;
-	u8 *at = cm_msg_private(msg, &bytes);
+	u8 *at = msg_private(msg, &bytes);
 
 	if (private_data != NULL)
 		memcpy(at, private_data, MIN((u32)length, bytes));
@@ -112,8 +112,9 @@ static int cm_req_send(struct cm *cm, struct cm_id *id, const struct ib_cm_req_p
 	id->remote_response_timeout = p->remote_cm_response_timeout;
 	id->peer_to_peer = p->peer_to_peer != 0;
 	id->passive = false;
-	id->pub.state = IB_CM_REQ_SENT;
+	cm_state_set(cm, id, IB_CM_REQ_SENT);
 	cm_tid_renew(cm, id);
+	id->req_tid = id->tid;
 	cm_req_format(id, p, &msg);
 	timeout_ns = cm_exponent_ns(p->remote_cm_response_timeout) +
 		     2 * cm_exponent_ns(p->primary_path->packet_life_time);
@@ -129,11 +130,15 @@ int ib_send_cm_req(struct ib_cm_id *cm_id, struct ib_cm_req_param *param)
 	struct cm *cm = id->cm;
 	int err = cm_req_check(param);
 
+	if (err == 0 && param->peer_to_peer)
+		err = cm_peer_open(id, be64toh(param->service_id));
 	if (err != 0)
 		return err;
 	cm_enter(cm);
 	err = cm_req_send(cm, id, param);
 	cm_leave(cm);
+	if (err != 0)
+		cm_peer_close(id);
 	return err;
 }
 
@@ -169,32 +174,6 @@ static void cm_stale_end(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 		cm_leave_send(cm, id, NULL, 0);
 }
 
-/* Of two that ask each other, the one with the greater GUID, or else QPN, is the active side. */
-static bool cm_peer_goes_first(const struct cm_id *id, const struct cm_req_msg *m)
-{
-	u64 guid = be64toh(id->dev->ib->node_guid);
-
-	if (m->local_ca_guid != guid)
-		return m->local_ca_guid > guid;
-	return m->local_qpn > id->local_qpn;
-}
-
-/* An id of ours that asks for the same service, peer to peer, and of the sender. */
-static struct cm_id *cm_peer_find(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock)
-{
-	const struct cm_req_msg *m = &r->msg->req;
-	struct cm_key *key = cm_table_find(&cm->tables[CM_BY_PEER], 0, m->service_id);
-
-	for (; key != NULL; key = cm_table_next(key)) {
-		if (key->id->dev == r->dev &&
-		    memcmp(key->id->primary_path.dgid.raw, m->primary.local_gid, 16) == 0 &&
-		    (key->id->pub.state == IB_CM_REQ_SENT ||
-		     key->id->pub.state == IB_CM_MRA_REQ_RCVD))
-			return key->id;
-	}
-	return NULL;
-}
-
 static enum ib_cm_rej_reason cm_req_judge(const struct cm_req_msg *m)
 {
 	if (m->transport != CM_TRANSPORT_RC && m->transport != CM_TRANSPORT_UC)
@@ -213,7 +192,7 @@ static void cm_req_take(struct cm *cm, struct cm_id *id, const struct cm_receive
 	const struct cm_req_msg *m = &r->msg->req;
 
 	id->passive = true;
-	id->tid = r->msg->tid;
+	id->tid = id->req_tid = r->msg->tid;
 	id->pub.remote_id = htobe32(m->local_id);
 	id->pub.service_id = htobe64(m->service_id);
 	id->remote_guid = m->local_ca_guid;
@@ -230,7 +209,7 @@ static void cm_req_take(struct cm *cm, struct cm_id *id, const struct cm_receive
 	/* how long the sender of the REQ may take for its answer to the REP */
 	id->timeout_ns = cm_exponent_ns(m->local_response_timeout);
 	id->remote_response_timeout = m->local_response_timeout;
-	id->pub.state = IB_CM_REQ_RCVD;
+	cm_state_set(cm, id, IB_CM_REQ_RCVD);
 	cm_id_link(cm, id, CM_BY_REMOTE, m->local_ca_guid, m->local_id);
 	cm_id_link(cm, id, CM_BY_QPN, m->local_ca_guid, m->local_qpn);
 }
@@ -354,6 +333,13 @@ static void cm_req_from_stranger(struct cm *cm, const struct cm_received *r) REQ
 	cm_req_accept(cm, listener, id, r);
 }
 
+/* The peer uses its id for another REQ: it has left the connection. (Before it was made, the old
+ * exchange ends by itself; and the active one of two peers may see the other's REQ late.) */
+static bool cm_req_replaces(const struct cm_id *id, const struct cm_received *r)
+{
+	return id->pub.state == IB_CM_ESTABLISHED && id->passive && id->req_tid != r->msg->tid;
+}
+
 void cm_receive_req(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_req_msg *m = &r->msg->req;
@@ -361,11 +347,12 @@ void cm_receive_req(struct cm *cm, const struct cm_received *r)
 	struct cm_id *peer;
 
 	same = cm_table_find(&cm->tables[CM_BY_REMOTE], m->local_ca_guid, m->local_id);
-	if (same != NULL) {
+	if (same != NULL && !cm_req_replaces(same->id, r)) {
 		cm_req_duplicate(cm, same->id, r);
 		return;
 	}
-	stale = cm_table_find(&cm->tables[CM_BY_QPN], m->local_ca_guid, m->local_qpn);
+	stale = same != NULL ? same : cm_table_find(&cm->tables[CM_BY_QPN], m->local_ca_guid,
+						    m->local_qpn);
 	if (stale != NULL) {
 		cm_reject_stranger(cm, r->dev, r->a, r->msg, IB_CM_REJ_STALE_CONN, NULL, 0);
 		cm_stale_end(cm, stale->id);
@@ -421,7 +408,7 @@ int ib_send_cm_rep(struct ib_cm_id *cm_id, struct ib_cm_rep_param *p)
 	} else if (id->pub.state != IB_CM_REQ_RCVD && id->pub.state != IB_CM_MRA_REQ_SENT) {
 		err = -EINVAL;
 	} else {
-		id->pub.state = IB_CM_REP_SENT;
+		cm_state_set(cm, id, IB_CM_REP_SENT);
 		id->local_qpn = p->qp_num;
 		id->rq_psn = p->starting_psn;
 		id->initiator_depth = p->initiator_depth;
@@ -433,7 +420,8 @@ int ib_send_cm_rep(struct ib_cm_id *cm_id, struct ib_cm_rep_param *p)
 	return err;
 }
 
-/* A REP whose REQ waits for no answer any more. */
+/* A REP whose REQ waits for no answer any more. It is refused, unless it made the connection
+ * that its receiver has. */
 static void cm_rep_duplicate(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock)
 {
 	const struct cm_rep_msg *m = &r->msg->rep;
@@ -441,9 +429,7 @@ static void cm_rep_duplicate(struct cm *cm, const struct cm_received *r) REQUIRE
 
 	if (id == NULL) {
 		cm_tally(cm, CM_DROP_UNKNOWN);
-		if (cm_id_find(cm, m->remote_id, 0) == NULL)
-			cm_reject_stranger(cm, r->dev, r->a, r->msg, IB_CM_REJ_INVALID_COMM_ID,
-					   NULL, 0);
+		cm_reject_stranger(cm, r->dev, r->a, r->msg, IB_CM_REJ_INVALID_COMM_ID, NULL, 0);
 		return;
 	}
 	cm_tally(cm, CM_DUPLICATES);
@@ -482,7 +468,7 @@ static void cm_rep_take(struct cm *cm, struct cm_id *id, const struct cm_rep_msg
 	cm_id_unlink(cm, id, CM_BY_PEER);
 	cm_id_link(cm, id, CM_BY_REMOTE, m->local_ca_guid, m->local_id);
 	cm_id_link(cm, id, CM_BY_QPN, m->local_ca_guid, m->local_qpn);
-	id->pub.state = IB_CM_REP_RCVD;
+	cm_state_set(cm, id, IB_CM_REP_RCVD);
 	id->pub.remote_id = htobe32(m->local_id);
 	id->remote_guid = m->local_ca_guid;
 	id->remote_qpn = m->local_qpn;
@@ -502,7 +488,7 @@ void cm_receive_rep(struct cm *cm, const struct cm_received *r)
 	struct cm_key *stale;
 	struct cm_note *note;
 
-	if (id == NULL ||
+	if (id == NULL || r->msg->tid != id->tid ||
 	    (id->pub.state != IB_CM_REQ_SENT && id->pub.state != IB_CM_MRA_REQ_RCVD)) {
 		cm_rep_duplicate(cm, r);
 		return;
@@ -541,7 +527,7 @@ int ib_send_cm_rtu(struct ib_cm_id *cm_id, const void *private_data, u8 private_
 	} else if (id->pub.state != IB_CM_REP_RCVD && id->pub.state != IB_CM_MRA_REP_SENT) {
 		err = -EINVAL;
 	} else {
-		id->pub.state = IB_CM_ESTABLISHED;
+		cm_state_set(cm, id, IB_CM_ESTABLISHED);
 		msg = cm_msg_for(id, CM_RTU);
 		msg.rtu.local_id = be32toh(id->pub.local_id);
 		msg.rtu.remote_id = be32toh(id->pub.remote_id);
@@ -566,7 +552,7 @@ void cm_receive_rtu(struct cm *cm, const struct cm_received *r)
 		return;
 	}
 	cm_request_end(cm, id);
-	id->pub.state = IB_CM_ESTABLISHED;
+	cm_state_set(cm, id, IB_CM_ESTABLISHED);
 	cm_note_post(cm, id, cm_note_of(cm, id, IB_CM_RTU_RECEIVED, r->msg));
 }
 
@@ -579,12 +565,12 @@ static int cm_established_by_user(struct cm *cm, struct cm_id *id) REQUIRES(&cm-
 	if (!cm_waits_for_rtu(id))
 		return -EINVAL;
 	cm_request_end(cm, id);
-	id->pub.state = IB_CM_ESTABLISHED;
+	cm_state_set(cm, id, IB_CM_ESTABLISHED);
 	cm_note_post(cm, id, cm_note_create(cm, id, IB_CM_USER_ESTABLISHED));
 	return 0;
 }
 
-static int cm_migrated(struct cm_id *id)
+static int cm_migrated(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 {
 	struct cm_av before = id->av;
 
@@ -592,6 +578,7 @@ static int cm_migrated(struct cm_id *id)
 		return -EINVAL;
 	id->av = id->alternate;
 	id->alternate = before;
+	cm_will_renew(cm, id);
 	return 0;
 }
 
@@ -605,7 +592,7 @@ int ib_cm_notify(struct ib_cm_id *cm_id, enum ib_event_type event)
 	if (event == IB_EVENT_COMM_EST)
 		err = cm_established_by_user(cm, id);
 	else if (event == IB_EVENT_PATH_MIG)
-		err = cm_migrated(id);
+		err = cm_migrated(cm, id);
 	cm_leave(cm);
 	return err;
 }

@@ -2,6 +2,7 @@
  * In: notes, due timers, dead ids    Out: calls of handlers
  * Runs: the instance's queue    Locks: cm.lock, never across a handler
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ struct cm_note *cm_note_of(struct cm *cm, struct cm_id *id, enum ib_cm_event_typ
 {
 	struct cm_note *note = cm_note_create(cm, id, type);
 	u32 bytes;
-	const u8 *data = cm_msg_private(msg, &bytes);
+	const u8 *data = msg_private(msg, &bytes);
 
 	if (note != NULL) {
 		memcpy(note->private_data, data, bytes);
@@ -77,6 +78,15 @@ void cm_note_drop_all(struct cm *cm, struct cm_id *id)
 		cm_child_done(cm, id);
 }
 
+/* The handler wants the id destroyed. A request for which it has no memory counts as lost: its
+ * sender asks again. */
+static void cm_id_refuse(struct cm *cm, struct cm_id *id, int why) REQUIRES(&cm->lock)
+{
+	if (why == -ENOMEM && id->pub.state == IB_CM_REQ_RCVD)
+		cm_id_reset(cm, id);
+	cm_id_abandon(cm, id);
+}
+
 /* Calls one handler. False: nothing waits. */
 static bool cm_note_deliver(struct cm *cm) REQUIRES(&cm->lock)
 {
@@ -95,13 +105,15 @@ static bool cm_note_deliver(struct cm *cm) REQUIRES(&cm->lock)
 	lock_release(&cm->lock);
 	end = id->pub.cm_handler(&id->pub, &note->event);
 	free(note);
+	if (end != 0)
+		cm_peer_close(id);
 	lock_acquire(&cm->lock);
 	cm->running = false;
 	id->in_handler = false;
 	cm_child_done(cm, id);
 	cond_wake(&cm->idle);
 	if (!id->orphan && end != 0)
-		cm_id_abandon(cm, id);
+		cm_id_refuse(cm, id, end);
 	else if (!id->orphan && !list_empty(&id->notes))
 		list_push_back(&cm->ready, &id->ready);
 	return true;

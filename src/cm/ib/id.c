@@ -51,6 +51,7 @@ struct cm_id *cm_id_create(struct cm *cm, struct cm_device *dev, ib_cm_handler h
 	list_init(&id->notes);
 	list_init(&id->ready);
 	list_init(&id->masked);
+	list_init(&id->changed);
 	list_push_back(&cm->ids, &id->all);
 	cm->id_count++;
 	for (int kind = 0; kind < CM_KEYS; kind++)
@@ -80,7 +81,7 @@ void cm_id_reset(struct cm *cm, struct cm_id *id)
 	cm_id_unlink(cm, id, CM_BY_QPN);
 	cm_id_unlink(cm, id, CM_BY_SIDR);
 	cm_id_unlink(cm, id, CM_BY_PEER);
-	id->pub.state = IB_CM_IDLE;
+	cm_state_set(cm, id, IB_CM_IDLE);
 	id->pub.lap_state = IB_CM_LAP_UNINIT;
 	id->pub.remote_id = 0;
 	id->reply_attr = 0;
@@ -106,6 +107,7 @@ void cm_id_free(struct cm *cm, struct cm_id *id)
 		cm_id_unlink(cm, id, (enum cm_key_kind)kind);
 	list_remove(&id->ready);
 	list_remove(&id->masked);
+	cm_will_drop(cm, id);
 	list_remove(&id->all);
 	cm->id_count--;
 	free(id->compare);
@@ -171,11 +173,16 @@ void ib_destroy_cm_id(struct ib_cm_id *cm_id)
 	struct cm *cm = id->cm;
 	struct cm_device *dev;
 	u64 service = be64toh(cm_id->service_id), mask = be64toh(cm_id->service_mask);
-	bool listened;
+	struct ib_cm_compare_data compare;
+	bool listened, compares;
 
+	cm_peer_close(id);
 	cm_enter(cm);
 	dev = id->dev;
 	listened = id->pub.state == IB_CM_LISTEN;
+	compares = id->compare != NULL;
+	if (compares)
+		compare = *id->compare;
 	id->waiting++;
 	cm_id_abandon(cm, id);
 	/* on the queue's thread no other handler runs than the one that calls here */
@@ -185,5 +192,5 @@ void ib_destroy_cm_id(struct ib_cm_id *cm_id)
 	id->waiting--;
 	cm_leave(cm);
 	if (listened && dev != NULL && dev->ops->listen != NULL)
-		dev->ops->listen(dev, service, mask, false);
+		dev->ops->listen(dev, service, mask, compares ? &compare : NULL, false);
 }

@@ -1,6 +1,6 @@
 /* instance.c: an instance of the CM: its lock, what it sends, its devices.
  * In: received MADs    Out: MADs, once the lock is released; works
- * Runs: any thread    Locks: cm.lock; cm_devices_lock over none
+ * Runs: any thread    Locks: cm.lock, then cm_devices_lock
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@ void cm_leave(struct cm *cm)
 	struct list_head *link;
 	bool run = !list_empty(&cm->ready) || !list_empty(&cm->dead);
 
+	cm_will_write_all(cm);
 	list_init(&out);
 	list_splice(&cm->outbox, &out);
 	lock_release(&cm->lock);
@@ -57,7 +58,7 @@ void cm_queue_msg(struct cm *cm, struct cm_device *dev, const struct cm_route *r
 {
 	u8 mad[CM_MAD_BYTES];
 
-	cm_msg_pack(msg, mad);
+	msg_pack(msg, mad);
 	cm_queue(cm, dev, route, mad);
 }
 
@@ -68,6 +69,7 @@ static void cm_free(struct cm *cm) NO_THREAD_SAFETY /* nobody else has it */
 	for (int i = 0; i < CM_KEYS; i++)
 		cm_table_destroy(&cm->tables[i]);
 	timer_set_destroy(&cm->timers);
+	free(cm->wills.free);
 	free(cm);
 }
 
@@ -83,6 +85,7 @@ struct cm *cm_create(struct work_queue *queue, u32 seed) NO_THREAD_SAFETY /* nob
 	list_init(&cm->ready);
 	list_init(&cm->dead);
 	list_init(&cm->outbox);
+	list_init(&cm->changed);
 	timer_set_init(&cm->timers);
 	work_init(&cm->work, queue, cm_run);
 	work_init(&cm->alarm, queue, cm_alarm);
@@ -102,6 +105,9 @@ void cm_destroy(struct cm *cm)
 	work_cancel_wait(&cm->work);
 	work_cancel_wait(&cm->alarm);
 	cm_enter(cm);
+	/* requests that no handler has seen let go of their listeners first */
+	list_for_each(id, &cm->ids, struct cm_id, all)
+		cm_note_drop_all(cm, id);
 	list_for_each_safe(id, &cm->ids, struct cm_id, all)
 		cm_id_free(cm, id);
 	lock_release(&cm->lock);
@@ -128,6 +134,7 @@ static void cm_device_desert(struct cm *cm, struct cm_device *dev) REQUIRES(&cm-
 		if (id->dev != dev)
 			continue;
 		cm_request_end(cm, id);
+		cm_will_drop(cm, id);
 		id->dev = NULL;
 		if (id->orphan)
 			cm_id_bury(cm, id);
@@ -147,6 +154,21 @@ void cm_device_remove(struct cm_device *dev)
 	/* pairs with cm_leave, of other threads */
 	while (__atomic_load_n(&dev->departing, __ATOMIC_ACQUIRE) != 0)
 		clock_sleep_ns(NS_PER_US);
+}
+
+bool cm_gid_is_own(struct cm *cm, const union ib_gid *gid)
+{
+	bool own = false;
+	u16 index;
+	u8 port;
+
+	lock_acquire(&cm_devices_lock);
+	list_for_each(d, &cm_devices, struct cm_device, link) {
+		if (d->cm == cm && d->ops->find_gid(d, gid, &port, &index) == 0)
+			own = true;
+	}
+	lock_release(&cm_devices_lock);
+	return own;
 }
 
 static struct cm_device *cm_device_find(const struct ib_device *device)
@@ -183,14 +205,14 @@ struct ib_cm_id *ib_create_cm_id(struct ib_device *device, ib_cm_handler cm_hand
 
 void cm_before_fork(struct cm *cm) NO_THREAD_SAFETY
 {
-	lock_acquire(&cm_devices_lock);
 	lock_acquire(&cm->lock);
+	lock_acquire(&cm_devices_lock);
 }
 
 void cm_after_fork(struct cm *cm) NO_THREAD_SAFETY
 {
-	lock_release(&cm->lock);
 	lock_release(&cm_devices_lock);
+	lock_release(&cm->lock);
 }
 
 void cm_drop_in_child(struct cm *cm) NO_THREAD_SAFETY
@@ -199,10 +221,13 @@ void cm_drop_in_child(struct cm *cm) NO_THREAD_SAFETY
 	lock_init(&cm_devices_lock);
 	list_init(&cm_devices);
 	list_init(&cm->outbox);
+	list_init(&cm->changed);
 	timer_set_init(&cm->timers);
 	cm->running = false;
 	list_for_each(id, &cm->ids, struct cm_id, all) {
 		id->dev = NULL;
+		list_init(&id->changed);
+		id->will = 0; /* the parent's */
 		id->armed = false;
 		id->in_handler = false;
 		id->waiting = 0;
@@ -233,7 +258,7 @@ void cm_receive(struct cm_device *dev, const struct cm_arrival *arrival)
 	struct cm *cm = dev->cm;
 	struct cm_msg msg;
 	struct cm_received r = { .dev = dev, .a = arrival, .msg = &msg };
-	bool ok = cm_msg_unpack(&msg, arrival->mad, arrival->length);
+	bool ok = msg_unpack(&msg, arrival->mad, arrival->length);
 
 	cm_enter(cm);
 	cm_tally(cm, CM_RECEIVED);

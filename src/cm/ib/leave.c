@@ -7,6 +7,25 @@
 
 #include "cm/ib/cm_priv.h"
 
+struct cm_msg cm_dreq_for(const struct cm_id *id)
+{
+	struct cm_msg msg = cm_msg_for(id, CM_DREQ);
+
+	msg.dreq.local_id = be32toh(id->pub.local_id);
+	msg.dreq.remote_id = be32toh(id->pub.remote_id);
+	msg.dreq.remote_qpn = id->remote_qpn;
+	return msg;
+}
+
+struct cm_msg cm_drep_for(const struct cm_id *id)
+{
+	struct cm_msg msg = cm_msg_for(id, CM_DREP);
+
+	msg.drep.local_id = be32toh(id->pub.local_id);
+	msg.drep.remote_id = be32toh(id->pub.remote_id);
+	return msg;
+}
+
 int cm_leave_send(struct cm *cm, struct cm_id *id, const void *private_data, u8 private_data_len)
 {
 	struct cm_msg msg;
@@ -16,12 +35,9 @@ int cm_leave_send(struct cm *cm, struct cm_id *id, const void *private_data, u8 
 	if (id->pub.state != IB_CM_ESTABLISHED)
 		return -EINVAL;
 	cm_request_end(cm, id); /* of a LAP */
-	id->pub.state = IB_CM_DREQ_SENT;
+	cm_state_set(cm, id, IB_CM_DREQ_SENT);
 	cm_tid_renew(cm, id);
-	msg = cm_msg_for(id, CM_DREQ);
-	msg.dreq.local_id = be32toh(id->pub.local_id);
-	msg.dreq.remote_id = be32toh(id->pub.remote_id);
-	msg.dreq.remote_qpn = id->remote_qpn;
+	msg = cm_dreq_for(id);
 	cm_msg_fill_private(&msg, private_data, private_data_len);
 	cm_request_start(cm, id, &msg, id->timeout_ns, id->max_cm_retries);
 	return 0;
@@ -50,9 +66,7 @@ int cm_leave_answer(struct cm *cm, struct cm_id *id, const void *private_data, u
 		return -ENODEV;
 	if (id->pub.state != IB_CM_DREQ_RCVD)
 		return -EINVAL;
-	msg = cm_msg_for(id, CM_DREP);
-	msg.drep.local_id = be32toh(id->pub.local_id);
-	msg.drep.remote_id = be32toh(id->pub.remote_id);
+	msg = cm_drep_for(id);
 	cm_msg_fill_private(&msg, private_data, private_data_len);
 	cm_reply_send(cm, id, &msg);
 	cm_timewait_enter(cm, id);
@@ -120,7 +134,7 @@ void cm_receive_dreq(struct cm *cm, const struct cm_received *r)
 		return;
 	}
 	cm_request_end(cm, id);
-	id->pub.state = IB_CM_DREQ_RCVD;
+	cm_state_set(cm, id, IB_CM_DREQ_RCVD);
 	id->pub.lap_state = IB_CM_LAP_UNINIT;
 	id->tid = r->msg->tid;
 	note = cm_note_of(cm, id, IB_CM_DREQ_RECEIVED, r->msg);

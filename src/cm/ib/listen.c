@@ -114,7 +114,7 @@ static int cm_listen_begin(struct cm *cm, struct cm_id *id, u64 service_id, u64 
 	id->compare = compare;
 	id->pub.service_id = htobe64(service_id & mask);
 	id->pub.service_mask = htobe64(mask);
-	id->pub.state = IB_CM_LISTEN;
+	cm_state_set(cm, id, IB_CM_LISTEN);
 	if (mask == CM_SERVICE_ALL)
 		cm_id_link(cm, id, CM_BY_SERVICE, 0, service_id);
 	else
@@ -127,7 +127,7 @@ void cm_listen_end(struct cm *cm, struct cm_id *id)
 {
 	cm_id_unlink(cm, id, CM_BY_SERVICE);
 	list_remove(&id->masked);
-	id->pub.state = IB_CM_IDLE;
+	cm_state_set(cm, id, IB_CM_IDLE);
 	if (id->children == 0)
 		return;
 	list_for_each_safe(child, &cm->ids, struct cm_id, all) {
@@ -167,7 +167,7 @@ int ib_cm_listen(struct ib_cm_id *cm_id, __be64 service_id, __be64 service_mask,
 		return err;
 	}
 	if (dev->ops->listen != NULL)
-		err = dev->ops->listen(dev, be64toh(cm_id->service_id), mask, true);
+		err = dev->ops->listen(dev, be64toh(cm_id->service_id), mask, compare_data, true);
 	if (err != 0) {
 		cm_enter(cm);
 		cm_listen_end(cm, id);

@@ -35,7 +35,7 @@ static void cm_mad_answer_for_gone(struct cm_mad_device *d, const u8 *mad)
 	u8 answer[CM_MAD_BYTES];
 	struct cm_arrival a = { .mad = answer, .length = sizeof(answer) };
 
-	if (cm_answer_for_gone(mad, answer))
+	if (msg_answer_for_gone(mad, answer))
 		cm_receive(&d->dev, &a);
 }
 
@@ -110,7 +110,8 @@ static int cm_mad_find_pkey(struct cm_device *dev, u8 port, u16 pkey, u16 *index
 	return ib_find_cached_pkey(dev->ib, port, pkey, index);
 }
 
-static int cm_mad_listen(struct cm_device *dev, u64 service_id, u64 mask, bool on)
+static int cm_mad_listen(struct cm_device *dev, u64 service_id, u64 mask,
+			 const struct ib_cm_compare_data *compare, bool on)
 {
 	struct cm_mad_device *d = (struct cm_mad_device *)dev;
 	u8 port = 1;
@@ -120,15 +121,39 @@ static int cm_mad_listen(struct cm_device *dev, u64 service_id, u64 mask, bool o
 		if (d->agents[port] == NULL)
 			continue;
 		if (on)
-			err = mad_listen(d->agents[port], service_id, mask);
+			err = mad_listen(d->agents[port], service_id, mask, compare);
 		else
-			mad_unlisten(d->agents[port], service_id, mask);
+			mad_unlisten(d->agents[port], service_id, mask, compare);
 	}
 	while (err != 0 && --port > 1) { /* the last one has failed */
 		if (d->agents[port - 1] != NULL)
-			mad_unlisten(d->agents[port - 1], service_id, mask);
+			mad_unlisten(d->agents[port - 1], service_id, mask, compare);
 	}
 	return err;
+}
+
+static void cm_mad_will(struct cm_device *dev, u32 slot, const struct cm_route *route,
+			const u8 *mad)
+{
+	struct cm_mad_device *d = (struct cm_mad_device *)dev;
+	u8 port = 1;
+
+	if (mad != NULL) {
+		struct mad_will will = { .ah = &route->ah,
+					 .pkey_index = route->pkey_index,
+					 .mad = mad,
+					 .bytes = CM_WILL_BYTES };
+
+		port = route->ah.port_num;
+		if (port <= CM_PORTS_MAX && d->agents[port] != NULL)
+			mad_will_set(d->agents[port], slot, &will);
+		return;
+	}
+	/* wills are the process', whichever the port */
+	while (port <= CM_PORTS_MAX && d->agents[port] == NULL)
+		port++;
+	if (port <= CM_PORTS_MAX)
+		mad_will_set(d->agents[port], slot, NULL);
 }
 
 static const struct cm_device_ops cm_mad_ops = {
@@ -136,6 +161,7 @@ static const struct cm_device_ops cm_mad_ops = {
 	.find_gid = cm_mad_find_gid,
 	.find_pkey = cm_mad_find_pkey,
 	.listen = cm_mad_listen,
+	.will = cm_mad_will,
 };
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -251,19 +277,32 @@ static void cm_mad_watch_fork(void)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
+_Static_assert((int)CM_COUNTERS == (int)MAD_CM_COUNTERS, "each counter of the CM has a place");
+
+/* nobody else has the new instance yet */
+static struct cm *cm_mad_create(void) NO_THREAD_SAFETY
+{
+	struct cm *cm;
+	u32 seed;
+
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		seed = (u32)clock_now_ns();
+	cm = cm_create(&cm_mad_queue, seed);
+	if (cm != NULL)
+		cm->shown = true;
+	return cm;
+}
+
 int cm_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	u32 seed;
 	int err = 0;
 
 	pthread_once(&once, cm_mad_watch_fork);
 	lock_acquire(&cm_mad_lock);
 	if (!cm_mad_started) {
 		work_queue_init(&cm_mad_queue, "anyverbs/cm", false);
-		if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
-			seed = (u32)clock_now_ns();
-		cm_mad_cm = cm_create(&cm_mad_queue, seed);
+		cm_mad_cm = cm_mad_create();
 		err = cm_mad_cm != NULL ? ib_register_client(&cm_mad_client) : -ENOMEM;
 		cm_mad_started = err == 0;
 	}

@@ -7,6 +7,12 @@
 
 #include "cm/ib/cm_priv.h"
 
+_Static_assert((int)CM_REASON_UNKNOWN_ID == (int)IB_CM_REJ_INVALID_COMM_ID &&
+		       (int)CM_REASON_UNKNOWN_SERVICE == (int)IB_CM_REJ_INVALID_SERVICE_ID &&
+		       (int)CM_APR_UNKNOWN_ID == (int)IB_CM_APR_INVALID_COMM_ID &&
+		       (int)CM_SIDR_UNKNOWN_SERVICE == (int)IB_SIDR_UNSUPPORTED,
+	       "the values that consumers see are those of the wire");
+
 /* ---- REJ ------------------------------------------------------------------------------------- */
 
 /* The communication IDs of a message's sender and receiver lie first in all but REQ, which has one
@@ -30,26 +36,41 @@ void cm_reject_stranger(struct cm *cm, struct cm_device *dev, const struct cm_ar
 	cm_queue_msg(cm, dev, &a->back, &msg);
 }
 
-static void cm_rej_format(const struct cm_id *id, struct cm_msg *msg)
+struct cm_msg cm_rej_for(const struct cm_id *id, enum ib_cm_rej_reason reason, const void *ari,
+			 u8 ari_length)
 {
-	*msg = cm_msg_for(id, CM_REJ);
-	msg->rej.local_id = be32toh(id->pub.local_id);
-	msg->rej.remote_id = be32toh(id->pub.remote_id);
+	struct cm_msg msg = cm_msg_for(id, CM_REJ);
+
+	msg.rej.local_id = be32toh(id->pub.local_id);
+	msg.rej.remote_id = be32toh(id->pub.remote_id);
+	msg.rej.reason = (u16)reason;
+	msg.rej.ari_length = ari_length;
+	if (ari_length > 0)
+		memcpy(msg.rej.ari, ari, ari_length);
 	switch (id->pub.state) {
 	case IB_CM_REQ_RCVD:
-		msg->rej.local_id = 0; /* the peer has never seen it */
-		msg->rej.about = CM_ABOUT_REQ;
+		msg.rej.local_id = 0; /* the peer has never seen it */
+		msg.rej.about = CM_ABOUT_REQ;
 		break;
 	case IB_CM_MRA_REQ_SENT:
-		msg->rej.about = CM_ABOUT_REQ;
+		msg.rej.about = CM_ABOUT_REQ;
 		break;
 	case IB_CM_REP_RCVD:
 	case IB_CM_MRA_REP_SENT:
-		msg->rej.about = CM_ABOUT_REP;
+		msg.rej.about = CM_ABOUT_REP;
 		break;
 	default:
-		msg->rej.about = CM_ABOUT_OTHER;
+		msg.rej.about = CM_ABOUT_OTHER;
 	}
+	return msg;
+}
+
+void cm_reject_for_timeout(struct cm *cm, struct cm_id *id)
+{
+	u64 guid = id->dev->ib->node_guid;
+	struct cm_msg msg = cm_rej_for(id, IB_CM_REJ_TIMEOUT, &guid, sizeof(guid));
+
+	cm_queue_msg(cm, id->dev, &id->av.route, &msg);
 }
 
 int cm_reject(struct cm *cm, struct cm_id *id, enum ib_cm_rej_reason reason, const void *ari,
@@ -61,11 +82,7 @@ int cm_reject(struct cm *cm, struct cm_id *id, enum ib_cm_rej_reason reason, con
 		return -ENODEV;
 	if (id->pub.state < IB_CM_REQ_SENT || id->pub.state > IB_CM_MRA_REP_RCVD)
 		return -EINVAL;
-	cm_rej_format(id, &msg);
-	msg.rej.reason = (u16)reason;
-	msg.rej.ari_length = ari_length;
-	if (ari_length > 0)
-		memcpy(msg.rej.ari, ari, ari_length);
+	msg = cm_rej_for(id, reason, ari, ari_length);
 	cm_msg_fill_private(&msg, private_data, private_data_len);
 	cm_queue_msg(cm, id->dev, &id->av.route, &msg);
 	/* once a REP is out the peer may have sent to the queue pair */
@@ -93,21 +110,44 @@ int ib_send_cm_rej(struct ib_cm_id *cm_id, enum ib_cm_rej_reason reason, void *a
 	return err;
 }
 
-/* Whom a REJ is for. One for a timeout names its sender's end of the connection by GUID, for the
- * sender may not know ours. */
-static struct cm_id *cm_rej_find(struct cm *cm, const struct cm_rej_msg *m) REQUIRES(&cm->lock)
+/* The id whose REQ waits for this answer. It may have sent others before; and of a REQ that came
+ * twice one may have been refused, and the other accepted. */
+static struct cm_id *cm_asker_find(struct cm *cm, u32 local_id, u64 tid) REQUIRES(&cm->lock)
+{
+	struct cm_id *id = cm_id_find(cm, local_id, 0);
+
+	if (id == NULL || id->tid != tid ||
+	    (id->pub.state != IB_CM_REQ_SENT && id->pub.state != IB_CM_MRA_REQ_RCVD))
+		return NULL;
+	return id;
+}
+
+/* A REJ for a timeout names its sender's end of the connection by GUID, for the sender may not know
+ * ours. */
+static struct cm_id *cm_rej_find_by_guid(struct cm *cm, const struct cm_rej_msg *m, u64 tid)
+	REQUIRES(&cm->lock)
 {
 	struct cm_key *key;
 	u64 guid;
 
-	if (m->reason == IB_CM_REJ_TIMEOUT && m->ari_length >= sizeof(guid)) {
-		memcpy(&guid, m->ari, sizeof(guid));
-		key = cm_table_find(&cm->tables[CM_BY_REMOTE], be64toh(guid), m->local_id);
-		return key != NULL && key->id->dev != NULL ? key->id : NULL;
-	}
+	memcpy(&guid, m->ari, sizeof(guid));
+	key = cm_table_find(&cm->tables[CM_BY_REMOTE], be64toh(guid), m->local_id);
+	return key != NULL && key->id->dev != NULL && key->id->req_tid == tid ? key->id : NULL;
+}
+
+/* Whom a REJ is for. */
+static struct cm_id *cm_rej_find(struct cm *cm, const struct cm_rej_msg *m, u64 tid)
+	REQUIRES(&cm->lock)
+{
+	struct cm_id *id;
+
+	if (m->reason == IB_CM_REJ_TIMEOUT && m->ari_length >= sizeof(u64))
+		return cm_rej_find_by_guid(cm, m, tid);
 	if (m->about == CM_ABOUT_REQ)
-		return cm_id_find(cm, m->remote_id, 0);
-	return cm_id_find(cm, m->remote_id, m->local_id);
+		return cm_asker_find(cm, m->remote_id, tid);
+	id = cm_id_find(cm, m->remote_id, m->local_id);
+	/* else it withdraws a REP that it has overtaken */
+	return id != NULL ? id : cm_asker_find(cm, m->remote_id, tid);
 }
 
 /* What the id becomes. False: a REJ means nothing in its state. */
@@ -144,7 +184,7 @@ static bool cm_rej_take(struct cm *cm, struct cm_id *id, const struct cm_rej_msg
 void cm_receive_rej(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_rej_msg *m = &r->msg->rej;
-	struct cm_id *id = cm_rej_find(cm, m);
+	struct cm_id *id = cm_rej_find(cm, m, r->msg->tid);
 	struct cm_note *note;
 
 	if (id == NULL) {
@@ -174,15 +214,15 @@ void cm_receive_rej(struct cm *cm, const struct cm_received *r)
 /* ---- MRA ------------------------------------------------------------------------------------- */
 
 /* Where an MRA leads, and what it is about. False: nothing waits for an answer of ours. */
-static bool cm_mra_step(struct cm_id *id, u8 *about)
+static bool cm_mra_step(struct cm *cm, struct cm_id *id, u8 *about) REQUIRES(&cm->lock)
 {
 	switch (id->pub.state) {
 	case IB_CM_REQ_RCVD:
-		id->pub.state = IB_CM_MRA_REQ_SENT;
+		cm_state_set(cm, id, IB_CM_MRA_REQ_SENT);
 		*about = CM_ABOUT_REQ;
 		return true;
 	case IB_CM_REP_RCVD:
-		id->pub.state = IB_CM_MRA_REP_SENT;
+		cm_state_set(cm, id, IB_CM_MRA_REP_SENT);
 		*about = CM_ABOUT_REP;
 		return true;
 	case IB_CM_ESTABLISHED:
@@ -211,7 +251,7 @@ int ib_send_cm_mra(struct ib_cm_id *cm_id, u8 service_timeout, const void *priva
 	cm_enter(cm);
 	if (id->dev == NULL) {
 		err = -ENODEV;
-	} else if (!cm_mra_step(id, &about)) {
+	} else if (!cm_mra_step(cm, id, &about)) {
 		err = -EINVAL;
 	} else {
 		msg = cm_msg_for(id, CM_MRA);
@@ -230,7 +270,8 @@ int ib_send_cm_mra(struct ib_cm_id *cm_id, u8 service_timeout, const void *priva
 }
 
 /* False: no request of that kind waits for an answer. `*again`: it is another MRA. */
-static bool cm_mra_take(struct cm_id *id, u8 about, bool *again)
+static bool cm_mra_take(struct cm *cm, struct cm_id *id, u8 about, bool *again)
+	REQUIRES(&cm->lock)
 {
 	switch (id->pub.state) {
 	case IB_CM_REQ_SENT:
@@ -238,14 +279,14 @@ static bool cm_mra_take(struct cm_id *id, u8 about, bool *again)
 		if (about != CM_ABOUT_REQ)
 			return false;
 		*again = id->pub.state == IB_CM_MRA_REQ_RCVD;
-		id->pub.state = IB_CM_MRA_REQ_RCVD;
+		cm_state_set(cm, id, IB_CM_MRA_REQ_RCVD);
 		return true;
 	case IB_CM_REP_SENT:
 	case IB_CM_MRA_REP_RCVD:
 		if (about != CM_ABOUT_REP)
 			return false;
 		*again = id->pub.state == IB_CM_MRA_REP_RCVD;
-		id->pub.state = IB_CM_MRA_REP_RCVD;
+		cm_state_set(cm, id, IB_CM_MRA_REP_RCVD);
 		return true;
 	case IB_CM_ESTABLISHED:
 		if (about != CM_ABOUT_OTHER || (id->pub.lap_state != IB_CM_LAP_SENT &&
@@ -267,7 +308,7 @@ void cm_receive_mra(struct cm *cm, const struct cm_received *r)
 	bool again;
 
 	id = cm_id_find(cm, m->remote_id, m->about == CM_ABOUT_REQ ? 0 : m->local_id);
-	if (id == NULL || !cm_mra_take(id, m->about, &again)) {
+	if (id == NULL || id->tid != r->msg->tid || !cm_mra_take(cm, id, m->about, &again)) {
 		cm_tally(cm, CM_DROP_UNKNOWN);
 		return;
 	}

@@ -55,7 +55,7 @@ void cm_alarm(struct work *w)
 void cm_request_start(struct cm *cm, struct cm_id *id, const struct cm_msg *msg, u64 timeout_ns,
 		      u8 retries)
 {
-	cm_msg_pack(msg, id->request);
+	msg_pack(msg, id->request);
 	id->timeout_ns = timeout_ns;
 	id->tries_left = retries;
 	id->early_left = CM_EARLY_TRIES;
@@ -80,10 +80,7 @@ void cm_request_extend(struct cm *cm, struct cm_id *id, u64 timeout_ns)
 
 bool cm_request_again(struct cm *cm, struct cm_id *id, const struct cm_received *r)
 {
-	u16 index;
-	u8 port;
-
-	if (id->early_left == 0 || id->dev->ops->find_gid(id->dev, &r->a->sgid, &port, &index) != 0)
+	if (id->early_left == 0 || !cm_gid_is_own(cm, &r->a->sgid))
 		return false;
 	id->early_left--;
 	cm_deadline_set(cm, id, CM_EARLY_NS);
@@ -96,7 +93,7 @@ bool cm_request_again(struct cm *cm, struct cm_id *id, const struct cm_received 
 void cm_reply_keep(struct cm *cm, struct cm_id *id, const struct cm_msg *msg)
 {
 	(void)cm;
-	cm_msg_pack(msg, id->reply);
+	msg_pack(msg, id->reply);
 	id->reply_attr = msg->attr;
 }
 
@@ -118,7 +115,7 @@ void cm_reply_repeat(struct cm *cm, struct cm_id *id, enum cm_attr attr)
 void cm_timewait_enter(struct cm *cm, struct cm_id *id)
 {
 	cm_request_end(cm, id);
-	id->pub.state = IB_CM_TIMEWAIT;
+	cm_state_set(cm, id, IB_CM_TIMEWAIT);
 	id->pub.lap_state = IB_CM_LAP_UNINIT;
 	cm_deadline_set(cm, id, cm_exponent_ns(id->av.timeout));
 }
@@ -149,11 +146,13 @@ static void cm_request_fail(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 	case IB_CM_REQ_SENT:
 	case IB_CM_MRA_REQ_RCVD:
 		cm_error_post(cm, id, IB_CM_REQ_ERROR);
+		cm_reject_for_timeout(cm, id);
 		cm_id_reset(cm, id);
 		break;
 	case IB_CM_REP_SENT:
 	case IB_CM_MRA_REP_RCVD:
 		cm_error_post(cm, id, IB_CM_REP_ERROR);
+		cm_reject_for_timeout(cm, id);
 		cm_id_reset(cm, id);
 		break;
 	case IB_CM_DREQ_SENT:

@@ -22,7 +22,7 @@ static int cm_sidr_ask(struct cm *cm, struct cm_id *id, const struct ib_cm_sidr_
 	id->av = av;
 	id->primary_path = *p->path;
 	id->pub.service_id = p->service_id;
-	id->pub.state = IB_CM_SIDR_REQ_SENT;
+	cm_state_set(cm, id, IB_CM_SIDR_REQ_SENT);
 	cm_tid_renew(cm, id);
 	msg = cm_msg_for(id, CM_SIDR_REQ);
 	msg.sidr_req.request_id = be32toh(id->pub.local_id);
@@ -55,7 +55,7 @@ void cm_receive_sidr_rep(struct cm *cm, const struct cm_received *r)
 	struct cm_id *id = cm_id_find(cm, m->request_id, 0);
 	struct cm_note *note;
 
-	if (id == NULL || id->pub.state != IB_CM_SIDR_REQ_SENT) {
+	if (id == NULL || id->pub.state != IB_CM_SIDR_REQ_SENT || r->msg->tid != id->tid) {
 		cm_tally(cm, CM_DROP_UNKNOWN);
 		return;
 	}
@@ -92,6 +92,16 @@ static void cm_sidr_rep_format(const struct ib_cm_sidr_rep_param *p, struct cm_m
 	cm_msg_fill_private(msg, p->private_data, p->private_data_len);
 }
 
+struct cm_msg cm_sidr_rep_for(const struct cm_id *id, const struct ib_cm_sidr_rep_param *param)
+{
+	struct cm_msg msg = cm_msg_for(id, CM_SIDR_REP);
+
+	msg.sidr_rep.request_id = be32toh(id->pub.remote_id);
+	msg.sidr_rep.service_id = be64toh(id->pub.service_id);
+	cm_sidr_rep_format(param, &msg);
+	return msg;
+}
+
 int cm_sidr_answer(struct cm *cm, struct cm_id *id, const struct ib_cm_sidr_rep_param *param)
 {
 	struct cm_msg msg;
@@ -100,10 +110,7 @@ int cm_sidr_answer(struct cm *cm, struct cm_id *id, const struct ib_cm_sidr_rep_
 		return -ENODEV;
 	if (id->pub.state != IB_CM_SIDR_REQ_RCVD)
 		return -EINVAL;
-	msg = cm_msg_for(id, CM_SIDR_REP);
-	msg.sidr_rep.request_id = be32toh(id->pub.remote_id);
-	msg.sidr_rep.service_id = be64toh(id->pub.service_id);
-	cm_sidr_rep_format(param, &msg);
+	msg = cm_sidr_rep_for(id, param);
 	cm_queue_msg(cm, id->dev, &id->av.route, &msg);
 	cm_id_reset(cm, id);
 	return 0;
@@ -151,6 +158,17 @@ static u64 cm_sidr_source(const struct cm_arrival *a)
 	return half[0] * 0x9e3779b97f4a7c15 ^ half[1] ^ (u64)a->back.ah.dlid << 48;
 }
 
+/* A request that waits for its consumer already. An id of the sender may have asked before. */
+static bool cm_sidr_is_known(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock)
+{
+	struct cm_key *key = cm_table_find(&cm->tables[CM_BY_SIDR], cm_sidr_source(r->a),
+					   r->msg->sidr_req.request_id);
+
+	while (key != NULL && key->id->tid != r->msg->tid)
+		key = cm_table_next(key);
+	return key != NULL;
+}
+
 static void cm_sidr_take(struct cm *cm, struct cm_id *listener, struct cm_id *id,
 			 struct cm_note *note, const struct cm_received *r) REQUIRES(&cm->lock)
 {
@@ -160,7 +178,7 @@ static void cm_sidr_take(struct cm *cm, struct cm_id *listener, struct cm_id *id
 	id->tid = r->msg->tid;
 	id->pub.remote_id = htobe32(m->request_id);
 	id->pub.service_id = htobe64(m->service_id);
-	id->pub.state = IB_CM_SIDR_REQ_RCVD;
+	cm_state_set(cm, id, IB_CM_SIDR_REQ_RCVD);
 	cm_id_link(cm, id, CM_BY_SIDR, cm_sidr_source(r->a), m->request_id);
 	cm_child_new(cm, listener, id);
 	note->event.param.sidr_req_rcvd = (struct ib_cm_sidr_req_event_param){
@@ -180,7 +198,7 @@ void cm_receive_sidr_req(struct cm *cm, const struct cm_received *r)
 	struct cm_id *listener, *id;
 	struct cm_note *note;
 
-	if (cm_table_find(&cm->tables[CM_BY_SIDR], cm_sidr_source(r->a), m->request_id) != NULL) {
+	if (cm_sidr_is_known(cm, r)) {
 		cm_tally(cm, CM_DUPLICATES);
 		return;
 	}

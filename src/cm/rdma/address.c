@@ -61,7 +61,7 @@ void cma_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr)
 					  : sizeof(struct sockaddr_in6));
 }
 
-static bool cma_gid_is_v4(const union ib_gid *gid)
+bool cma_gid_is_v4(const union ib_gid *gid)
 {
 	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
 
@@ -70,33 +70,14 @@ static bool cma_gid_is_v4(const union ib_gid *gid)
 
 void cma_addr_from_gid(struct sockaddr_storage *out, const union ib_gid *gid)
 {
-	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6 };
-	struct sockaddr_in sin = { .sin_family = AF_INET };
-
 	memset(out, 0, sizeof(*out));
-	if (cma_gid_is_v4(gid)) {
-		memcpy(&sin.sin_addr, gid->raw + 12, 4);
-		memcpy(out, &sin, sizeof(sin));
-	} else {
-		memcpy(&sin6.sin6_addr, gid->raw, 16);
-		memcpy(out, &sin6, sizeof(sin6));
-	}
+	rdma_gid2ip((struct sockaddr *)out, gid);
 }
 
 void cma_addr_gid(const struct sockaddr *addr, union ib_gid *out)
 {
-	struct sockaddr_in6 sin6;
-	struct sockaddr_in sin;
-
 	memset(out, 0, sizeof(*out));
-	if (addr->sa_family == AF_INET) {
-		sin = cma_addr_v4(addr);
-		out->raw[10] = out->raw[11] = 0xff;
-		memcpy(out->raw + 12, &sin.sin_addr, 4);
-	} else {
-		sin6 = cma_addr_v6(addr);
-		memcpy(out->raw, &sin6.sin6_addr, 16);
-	}
+	(void)rdma_ip2gid(addr, out);
 }
 
 u16 cma_addr_port(const struct sockaddr *addr)

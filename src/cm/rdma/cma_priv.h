@@ -4,14 +4,17 @@
  *  device.c    the devices that there are, and which has an address
  * address.c    socket addresses, GIDs and ports
  * resolve.c    binding to an address, finding the way to another
+ *  change.c    addresses that leave their device
  *  header.c    what the RDMA CM puts in front of the private data
  *  listen.c    requests that come
  * connect.c    connections from the REQ to timewait
+ *   mcast.c    multicast groups
  *      qp.c    queue pairs that the CM takes through their states
  */
 #ifndef CMA_PRIV_H
 #define CMA_PRIV_H
 
+#include <rdma/ib_addr.h>
 #include <rdma/rdma_cm_ib.h>
 
 #include "base/cond.h"
@@ -54,8 +57,12 @@ struct cma_id {
 	struct cond idle OWNED_BY(cma.lock); /* signalled when it is not busy, or has no refs */
 	struct ib_cm_id *ib OWNED_BY(cma.lock); /* the connection's; NULL: none */
 	struct list_head listeners OWNED_BY(cma.lock); /* struct cma_listener */
+	struct list_head groups OWNED_BY(cma.lock);    /* struct cma_mcast */
 	struct node_port port GUARDS_ITSELF;
+	struct rdma_dev_addr dev_addr OWNED_BY(the query at hand); /* of the way to the peer */
 	struct work work GUARDS_ITSELF; /* says the result of a query */
+	struct work change GUARDS_ITSELF; /* says that the id's address has left its device */
+	bool addr_gone OWNED_BY(cma.lock); /* that is known, or it has never been there */
 	int result OWNED_BY(cma.lock);  /* of the query: 0 or a negative errno */
 	struct ib_sa_path_rec path[2] OWNED_BY(the consumer and the handler at hand);
 	u32 seq_num FIXED; /* the first PSN */
@@ -70,12 +77,17 @@ struct cma_id {
 struct cma_device {
 	struct list_head node;
 	struct ib_device *device;
+	struct ib_event_handler events; /* of the device's GIDs */
+	u32 number; /* 1 and up, of no other device of this process */
+	u32 users;  /* cma_device_hold: its removal waits for them */
+	struct cond unused;
 } OWNED_BY(cma.lock);
 
 struct cma {
 	struct lock lock;
 	struct list_head ids GUARDED_BY(lock);	   /* struct cma_id */
 	struct list_head devices GUARDED_BY(lock); /* struct cma_device, in the order they came */
+	u32 device_numbers GUARDED_BY(lock);	   /* given out */
 	struct work_queue queue GUARDS_ITSELF;
 };
 extern struct cma cma;
@@ -90,6 +102,12 @@ static inline bool cma_is_datagram(const struct rdma_cm_id *id)
 	return id->qp_type == IB_QPT_UD;
 }
 
+/* The Q_Key of the id's datagrams: what the peer or the consumer said, else the RDMA CM's. */
+static inline u32 cma_qkey(const struct cma_id *id)
+{
+	return id->qkey != 0 ? id->qkey : RDMA_UDP_QKEY;
+}
+
 /* ---- id.c ---- */
 /* A new id in CMA_IDLE, which nobody else has. NULL: no memory. */
 struct cma_id *cma_id_new(rdma_cm_event_handler handler, void *context, enum rdma_port_space ps,
@@ -102,22 +120,37 @@ bool cma_is_in(struct cma_id *id, enum cma_state state);
 bool cma_enter(struct cma_id *id, enum cma_state state);
 /* As cma_enter; the id goes to state `to`. */
 bool cma_enter_to(struct cma_id *id, enum cma_state state, enum cma_state to);
+/* As cma_enter, in any state but those of an id whose device has gone or that is destroyed. */
+bool cma_enter_alive(struct cma_id *id);
 void cma_leave(struct cma_id *id);
 /* Inside a turn: calls the handler. What it returns. */
 int cma_tell(struct cma_id *id, struct rdma_cm_event *event);
 /* The handler, inside a turn that a callback of the IB CM began, wants the id destroyed: ends the
  * turn and the id. The caller destroys the IB CM's id by returning non-zero. */
 void cma_end_in_handler(struct cma_id *id);
-/* The connection's id of the IB CM; NULL: none. */
-struct ib_cm_id *cma_ib(struct cma_id *id);
 
 /* ---- device.c ---- */
 /* Has the CM told of devices. 0 or a negative errno. May block. */
 int cma_start(void);
-/* Binds the id to the device and port that have the GID. -ENODEV: none has. */
+bool cma_device_is_bound(struct cma_id *id);
+/* The device that the id is bound to, which does not go before cma_device_release. NULL: none,
+ * or it is about to go. Calls with it may block, but run no handler. */
+struct cma_device *cma_device_hold(struct cma_id *id);
+void cma_device_release(struct cma_device *d); /* NULL: nothing */
+/* As cma_device_hold; *ib: the connection's id of the IB CM, which stays as long, or NULL: none. */
+struct cma_device *cma_device_hold_ib(struct cma_id *id, struct ib_cm_id **ib);
+/* Copies the name of the id's device, and returns its number; "" and 0: none. */
+u32 cma_device_name(struct cma_id *id, char *out, size_t size);
+/* Binds the id to the device and port that have the GID. -ENODEV: none has. -EMFILE, -ENFILE,
+ * -ENOMEM: there is none for lack of that. May block. */
 int cma_bind_gid(struct cma_id *id, const union ib_gid *gid);
-/* Binds the id to the first device with an address of a family (IPv4 or IPv6), and says which. */
+/* Is it an address of a device here? */
+bool cma_gid_is_known(const union ib_gid *gid);
+/* Binds the id to the first device with an address of a family (IPv4 or IPv6), and says which.
+ * Errors as cma_bind_gid. */
 int cma_bind_first(struct cma_id *id, bool v4, union ib_gid *gid);
+/* The first address of the device's port 1 that is of the family. False: it has none. */
+bool cma_device_find_family(struct ib_device *device, bool v4, union ib_gid *gid);
 /* Binds a request's id to the device that it came by. */
 void cma_bind_device(struct cma_id *id, struct ib_device *device, u8 port,
 		     const union ib_gid *sgid);
@@ -130,6 +163,8 @@ bool cma_addr_is_loopback(const struct sockaddr *addr);
 void cma_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr);
 /* Makes a socket address of a GID (port 0). */
 void cma_addr_from_gid(struct sockaddr_storage *out, const union ib_gid *gid);
+/* Is it IPv4's, mapped into IPv6? */
+bool cma_gid_is_v4(const union ib_gid *gid);
 /* The address as a GID: IPv4 is mapped into IPv6. */
 void cma_addr_gid(const struct sockaddr *addr, union ib_gid *out);
 /* Host order; 0: none. */
@@ -145,6 +180,12 @@ static inline const struct sockaddr *cma_addr(const struct sockaddr_storage *s)
 int cma_bind(struct cma_id *id, const struct sockaddr *addr);
 /* struct cma_id.work: says the result of a query. */
 void cma_resolved(struct work *w);
+
+/* ---- change.c ---- */
+/* The handler of a device's events: ids whose address has left the device are told. */
+void cma_device_event(struct ib_event_handler *handler, struct ib_event *event);
+/* struct cma_id.change. */
+void cma_address_changed(struct work *w);
 
 /* ---- header.c: the RDMA CM's header in front of the private data (IBA annex A11) ---- */
 enum { CMA_HEADER = 36 };
@@ -169,6 +210,12 @@ void cma_unlisten(struct cma_id *id, const struct ib_device *device);
 int cma_ib_event(struct ib_cm_id *ib, struct ib_cm_event *event);
 /* listen.c: a request, for a listening id. */
 int cma_request(struct ib_cm_id *ib, struct ib_cm_event *event);
+
+/* ---- mcast.c ---- */
+/* As rdma_leave_multicast, of the membership with this context. */
+void cma_mcast_leave(struct cma_id *id, const void *context);
+/* Leaves all groups. May block. */
+void cma_mcast_leave_all(struct cma_id *id);
 
 /* ---- qp.c ---- */
 int cma_qp_to_rtr(struct cma_id *id, struct rdma_conn_param *param);

@@ -25,11 +25,9 @@ static int connect_data(const struct cma_id *id, const void *data, u8 len, u8 *o
 /* ---- connecting ------------------------------------------------------------------------------ */
 
 /* Makes the connection's id of the IB CM. NULL: *err says why. */
-static struct ib_cm_id *connect_open(struct cma_id *id, int *err)
+static struct ib_cm_id *connect_open(struct cma_id *id, struct ib_device *device, int *err)
 {
-	struct ib_device *device = id->id.device;
-	struct ib_cm_id *ib = device != NULL ? ib_create_cm_id(device, cma_ib_event, id)
-					     : ERR_PTR(-ENODEV);
+	struct ib_cm_id *ib = ib_create_cm_id(device, cma_ib_event, id);
 
 	if (IS_ERR(ib)) {
 		*err = (int)PTR_ERR(ib);
@@ -54,7 +52,8 @@ static void connect_close(struct cma_id *id)
 		ib_destroy_cm_id(ib);
 }
 
-static int connect_request(struct cma_id *id, const struct rdma_conn_param *param)
+static int connect_request(struct cma_id *id, struct ib_device *device,
+			   const struct rdma_conn_param *param)
 {
 	u8 data[IB_CM_REQ_PRIVATE_DATA_SIZE];
 	int len = connect_data(id, param->private_data, param->private_data_len, data,
@@ -79,12 +78,13 @@ static int connect_request(struct cma_id *id, const struct rdma_conn_param *para
 		.max_cm_retries = CMA_MAX_RETRIES,
 		.srq = id->srq,
 	};
-	struct ib_cm_id *ib = len < 0 ? NULL : connect_open(id, &len);
+	struct ib_cm_id *ib = len < 0 ? NULL : connect_open(id, device, &len);
 
 	return ib == NULL ? len : ib_send_cm_req(ib, &req);
 }
 
-static int connect_ask(struct cma_id *id, const struct rdma_conn_param *param)
+static int connect_ask(struct cma_id *id, struct ib_device *device,
+		       const struct rdma_conn_param *param)
 {
 	u8 data[IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE];
 	int len = connect_data(id, param->private_data, param->private_data_len, data,
@@ -98,7 +98,7 @@ static int connect_ask(struct cma_id *id, const struct rdma_conn_param *param)
 		.private_data_len = (u8)MAX(len, 0),
 		.max_cm_retries = CMA_MAX_RETRIES,
 	};
-	struct ib_cm_id *ib = len < 0 ? NULL : connect_open(id, &len);
+	struct ib_cm_id *ib = len < 0 ? NULL : connect_open(id, device, &len);
 
 	return ib == NULL ? len : ib_send_cm_sidr_req(ib, &req);
 }
@@ -115,14 +115,19 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
 	static const struct rdma_conn_param none;
 	const struct rdma_conn_param *param = conn_param != NULL ? conn_param : &none;
 	struct cma_id *id = cma_id(cm_id);
-	int err;
+	struct cma_device *d;
+	int err = -ENODEV;
 
 	if (conn_param == NULL && !cma_is_datagram(cm_id))
 		return -EINVAL;
 	if (!cma_move(id, CMA_ROUTE_RESOLVED, CMA_CONNECT))
 		return -EINVAL;
 	connect_take_qp(id, param);
-	err = cma_is_datagram(cm_id) ? connect_ask(id, param) : connect_request(id, param);
+	d = cma_device_hold(id);
+	if (d != NULL)
+		err = cma_is_datagram(cm_id) ? connect_ask(id, d->device, param)
+					     : connect_request(id, d->device, param);
+	cma_device_release(d);
 	if (err < 0) {
 		connect_close(id);
 		cma_move(id, CMA_CONNECT, CMA_ROUTE_RESOLVED);
@@ -173,22 +178,26 @@ static int accept_datagram(struct cma_id *id, struct ib_cm_id *ib, enum ib_cm_si
 
 	if (status == IB_SIDR_SUCCESS) {
 		rep.qp_num = id->qp_num;
-		rep.qkey = id->qkey != 0 ? id->qkey : RDMA_UDP_QKEY;
+		rep.qkey = cma_qkey(id);
 	}
 	return ib_send_cm_sidr_rep(ib, &rep);
 }
 
-int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
+static int accept_refuse(struct cma_id *id, struct ib_cm_id *ib, const void *data, u8 len,
+			 u8 reason)
 {
-	struct cma_id *id = cma_id(cm_id);
-	struct ib_cm_id *ib = cma_ib(id);
+	if (cma_is_datagram(&id->id))
+		return accept_datagram(id, ib, IB_SIDR_REJECT, data, len);
+	return ib_send_cm_rej(ib, (enum ib_cm_rej_reason)reason, NULL, 0, data, len);
+}
+
+static int accept_answer(struct cma_id *id, struct ib_cm_id *ib, struct rdma_conn_param *conn_param)
+{
 	int err;
 
-	if (ib == NULL || !cma_is_in(id, CMA_CONNECT))
-		return -EINVAL;
 	if (conn_param != NULL)
 		connect_take_qp(id, conn_param);
-	if (cma_is_datagram(cm_id))
+	if (cma_is_datagram(&id->id))
 		err = accept_datagram(id, ib, IB_SIDR_SUCCESS,
 				      conn_param != NULL ? conn_param->private_data : NULL,
 				      conn_param != NULL ? conn_param->private_data_len : 0);
@@ -198,45 +207,64 @@ int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
 		err = accept_complete(id, ib);
 	if (err < 0) {
 		cma_qp_to_err(id);
-		(void)rdma_reject(cm_id, NULL, 0);
+		(void)accept_refuse(id, ib, NULL, 0, IB_CM_REJ_CONSUMER_DEFINED);
 	}
 	return err;
 }
 
-int rdma_reject(struct rdma_cm_id *cm_id, const void *private_data, u8 private_data_len)
+int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
 {
 	struct cma_id *id = cma_id(cm_id);
-	struct ib_cm_id *ib = cma_ib(id);
+	struct ib_cm_id *ib;
+	struct cma_device *d = cma_device_hold_ib(id, &ib);
+	int err = -EINVAL;
 
-	if (ib == NULL)
-		return -EINVAL;
-	if (cma_is_datagram(cm_id))
-		return accept_datagram(id, ib, IB_SIDR_REJECT, private_data, private_data_len);
-	return ib_send_cm_rej(ib, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, private_data,
-			      private_data_len);
+	if (ib != NULL && cma_is_in(id, CMA_CONNECT))
+		err = accept_answer(id, ib, conn_param);
+	cma_device_release(d);
+	return err;
+}
+
+int rdma_reject(struct rdma_cm_id *cm_id, const void *private_data, u8 private_data_len, u8 reason)
+{
+	struct cma_id *id = cma_id(cm_id);
+	struct ib_cm_id *ib;
+	struct cma_device *d = cma_device_hold_ib(id, &ib);
+	int err = -EINVAL;
+
+	if (ib != NULL)
+		err = accept_refuse(id, ib, private_data, private_data_len, reason);
+	cma_device_release(d);
+	return err;
 }
 
 int rdma_notify(struct rdma_cm_id *cm_id, enum ib_event_type event)
 {
-	struct ib_cm_id *ib = cma_ib(cma_id(cm_id));
+	struct ib_cm_id *ib;
+	struct cma_device *d = cma_device_hold_ib(cma_id(cm_id), &ib);
+	int err = ib != NULL ? ib_cm_notify(ib, event) : -EINVAL;
 
-	if (ib == NULL)
-		return -EINVAL;
-	return event == IB_EVENT_COMM_EST ? ib_cm_notify(ib, event) : 0;
+	cma_device_release(d);
+	return err;
 }
 
 int rdma_disconnect(struct rdma_cm_id *cm_id)
 {
 	struct cma_id *id = cma_id(cm_id);
-	struct ib_cm_id *ib = cma_ib(id);
+	struct ib_cm_id *ib;
+	struct cma_device *d = cma_device_hold_ib(id, &ib);
+	/* Linux's id has one of the IB CM while it listens on one device */
+	int err = ib != NULL || (d != NULL && cma_is_in(id, CMA_LISTEN)) ? 0 : -EINVAL;
 
-	if (ib == NULL || cma_is_datagram(cm_id))
-		return -EINVAL;
-	cma_qp_to_err(id);
-	/* the peer has left already: then this is the answer */
-	if (ib_send_cm_dreq(ib, NULL, 0) < 0)
-		(void)ib_send_cm_drep(ib, NULL, 0);
-	return 0;
+	if (ib != NULL) {
+		cma_qp_to_err(id);
+		/* the peer has left already: then this is the answer; without a connection
+		 * neither is sent */
+		if (ib_send_cm_dreq(ib, NULL, 0) < 0)
+			(void)ib_send_cm_drep(ib, NULL, 0);
+	}
+	cma_device_release(d);
+	return err;
 }
 
 /* ---- events of the IB CM --------------------------------------------------------------------- */
@@ -284,9 +312,10 @@ static void cma_event_rej(struct cma_id *id, const struct ib_cm_event *in,
 }
 
 /* The way to the peer's datagram queue pair. */
-static void cma_event_ah(const struct cma_id *id, struct ib_ah_attr *out)
+static void cma_event_ah(struct cma_id *id, struct ib_ah_attr *out)
 {
 	const struct ib_sa_path_rec *path = &id->path[0];
+	struct cma_device *d = cma_device_hold(id);
 	union ib_gid sgid = path->sgid;
 	u16 index = 0;
 	u8 port = 0;
@@ -301,8 +330,9 @@ static void cma_event_ah(const struct cma_id *id, struct ib_ah_attr *out)
 		.ah_flags = IB_AH_GRH,
 		.port_num = id->id.port_num,
 	};
-	if (ib_find_cached_gid(id->id.device, &sgid, &port, &index) == 0)
+	if (d != NULL && ib_find_cached_gid(d->device, &sgid, &port, &index) == 0)
 		out->grh.sgid_index = (u8)index;
+	cma_device_release(d);
 }
 
 static void cma_event_sidr_rep(struct cma_id *id, const struct ib_cm_event *in,

@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <pthread.h>
 #include <rdma/ib_cache.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "cm/ib/cm.h"
 #include "cm/rdma/cma_priv.h"
+#include "core/uverbs.h"
 
 enum cma_start_state { START_NOT, START_NOW, START_DONE };
 
@@ -28,10 +30,13 @@ static struct cma_start {
 static void cma_device_bind(struct cma_id *id, struct ib_device *device, u8 port,
 			const union ib_gid *sgid) REQUIRES(cma.lock)
 {
+	u16 index;
+
 	id->id.device = device;
 	id->id.port_num = port;
 	id->id.route.addr.sgid = *sgid;
 	id->id.route.addr.pkey = CMA_PKEY;
+	id->addr_gone = ib_find_cached_gid_by_port(device, sgid, port, &index) != 0;
 }
 
 void cma_bind_device(struct cma_id *id, struct ib_device *device, u8 port, const union ib_gid *sgid)
@@ -41,7 +46,27 @@ void cma_bind_device(struct cma_id *id, struct ib_device *device, u8 port, const
 	lock_release(&cma.lock);
 }
 
-int cma_bind_gid(struct cma_id *id, const union ib_gid *gid)
+/* Why there is no device: a driver that lacked descriptors or memory says so, and is asked again.
+ * 0: there are some. May block. */
+static int cma_device_absence(void)
+{
+	struct ib_device **list;
+	int count;
+
+	lock_acquire(&cma.lock);
+	count = !list_empty(&cma.devices);
+	lock_release(&cma.lock);
+	if (count > 0)
+		return -ENODEV;
+	count = ib_uverbs_get_devices(&list);
+	if (count >= 0)
+		ib_uverbs_put_devices(list);
+	if (count == -EMFILE || count == -ENFILE || count == -ENOMEM)
+		return count;
+	return count > 0 ? 0 : -ENODEV;
+}
+
+static int cma_bind_known_gid(struct cma_id *id, const union ib_gid *gid)
 {
 	union ib_gid wanted = *gid;
 	int err = -ENODEV;
@@ -60,24 +85,117 @@ int cma_bind_gid(struct cma_id *id, const union ib_gid *gid)
 	return err;
 }
 
-/* An address of IPv4, or one of IPv6 that is no link's own, in the table of port 1. */
-static bool cma_device_find_family(struct ib_device *device, bool v4, union ib_gid *gid)
+bool cma_gid_is_known(const union ib_gid *gid)
 {
-	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+	union ib_gid wanted = *gid;
+	bool known = false;
+	u16 index;
+	u8 port;
+
+	lock_acquire(&cma.lock);
+	list_for_each(d, &cma.devices, struct cma_device, node)
+		known |= ib_find_cached_gid(d->device, &wanted, &port, &index) == 0;
+	lock_release(&cma.lock);
+	return known;
+}
+
+int cma_bind_gid(struct cma_id *id, const union ib_gid *gid)
+{
+	int err = cma_bind_known_gid(id, gid);
+
+	if (err == -ENODEV)
+		err = cma_device_absence();
+	return err == 0 && id->id.device == NULL ? cma_bind_known_gid(id, gid) : err;
+}
+
+/* ---- the id's device ------------------------------------------------------------------------- */
+
+static struct cma_device *cma_device_of(const struct cma_id *id) REQUIRES(cma.lock)
+{
+	if (id->id.device == NULL)
+		return NULL;
+	list_for_each(d, &cma.devices, struct cma_device, node)
+		if (d->device == id->id.device)
+			return d;
+	return NULL;
+}
+
+bool cma_device_is_bound(struct cma_id *id)
+{
+	bool bound;
+
+	lock_acquire(&cma.lock);
+	bound = id->id.device != NULL;
+	lock_release(&cma.lock);
+	return bound;
+}
+
+struct cma_device *cma_device_hold_ib(struct cma_id *id, struct ib_cm_id **ib)
+{
+	struct cma_device *d;
+
+	lock_acquire(&cma.lock);
+	d = cma_device_of(id);
+	if (d != NULL)
+		d->users++;
+	*ib = d != NULL ? id->ib : NULL;
+	lock_release(&cma.lock);
+	return d;
+}
+
+struct cma_device *cma_device_hold(struct cma_id *id)
+{
+	struct ib_cm_id *ib;
+
+	return cma_device_hold_ib(id, &ib);
+}
+
+void cma_device_release(struct cma_device *d)
+{
+	if (d == NULL)
+		return;
+	lock_acquire(&cma.lock);
+	d->users--;
+	cond_wake(&d->unused);
+	lock_release(&cma.lock);
+}
+
+u32 cma_device_name(struct cma_id *id, char *out, size_t size)
+{
+	const struct cma_device *d;
+	u32 number = 0;
+
+	lock_acquire(&cma.lock);
+	d = cma_device_of(id);
+	out[0] = '\0';
+	if (d != NULL) {
+		snprintf(out, size, "%s", d->device->name);
+		number = d->number;
+	}
+	lock_release(&cma.lock);
+	return number;
+}
+
+/* ---- binding to what has an address ---------------------------------------------------------- */
+
+/* An address of IPv4, or one of IPv6 that is no link's own, in the table of port 1. */
+bool cma_device_find_family(struct ib_device *device, bool v4, union ib_gid *gid)
+{
 	static const u8 none[16];
+	union ib_gid found;
 	int index = 0;
 
-	for (; ib_get_cached_gid(device, 1, index, gid) == 0; index++) {
-		bool is_v4 = memcmp(gid->raw, mapped, sizeof(mapped)) == 0;
-
-		if (is_v4 == v4 && memcmp(gid->raw, none, 16) != 0 &&
-		    (v4 || gid->raw[0] != 0xfe))
-			return true;
+	for (; ib_get_cached_gid(device, 1, index, &found) == 0; index++) {
+		if (cma_gid_is_v4(&found) != v4 || memcmp(found.raw, none, 16) == 0 ||
+		    (!v4 && found.raw[0] == 0xfe))
+			continue;
+		*gid = found;
+		return true;
 	}
 	return false;
 }
 
-int cma_bind_first(struct cma_id *id, bool v4, union ib_gid *gid)
+static int cma_bind_first_known(struct cma_id *id, bool v4, union ib_gid *gid)
 {
 	union ib_gid found;
 	int err = -ENODEV;
@@ -98,6 +216,15 @@ int cma_bind_first(struct cma_id *id, bool v4, union ib_gid *gid)
 	return err;
 }
 
+int cma_bind_first(struct cma_id *id, bool v4, union ib_gid *gid)
+{
+	int err = cma_bind_first_known(id, v4, gid);
+
+	if (err == -ENODEV)
+		err = cma_device_absence();
+	return err == 0 && id->id.device == NULL ? cma_bind_first_known(id, v4, gid) : err;
+}
+
 /* ---- devices come and go --------------------------------------------------------------------- */
 
 static void cma_device_add(struct ib_device *device)
@@ -110,8 +237,11 @@ static void cma_device_add(struct ib_device *device)
 	}
 	d->device = device;
 	lock_acquire(&cma.lock);
+	d->number = ++cma.device_numbers;
 	list_push_back(&cma.devices, &d->node);
 	lock_release(&cma.lock);
+	INIT_IB_EVENT_HANDLER(&d->events, device, cma_device_event);
+	(void)ib_register_event_handler(&d->events);
 	cma_listen_device(device);
 }
 
@@ -162,6 +292,7 @@ static void cma_device_remove_id(struct cma_id *id, struct ib_cm_id *ib)
 		rdma_destroy_id(&id->id);
 }
 
+/* Nobody finds it any more, and who had found it has let go. */
 static struct cma_device *cma_device_take(struct ib_device *device)
 {
 	struct cma_device *taken = NULL;
@@ -174,6 +305,8 @@ static struct cma_device *cma_device_take(struct ib_device *device)
 		taken = d;
 		break;
 	}
+	while (taken != NULL && taken->users > 0)
+		cond_wait(&taken->unused, &cma.lock);
 	lock_release(&cma.lock);
 	return taken;
 }
@@ -209,6 +342,8 @@ static void cma_device_remove(struct ib_device *device)
 	struct ib_cm_id *ib;
 	struct cma_id *id;
 
+	if (d != NULL)
+		(void)ib_unregister_event_handler(&d->events);
 	cma_device_unlisten(device);
 	while ((id = cma_device_next_id(device, &ib)) != NULL)
 		cma_device_remove_id(id, ib);

@@ -34,7 +34,9 @@ struct cma_id *cma_id_new(rdma_cm_event_handler handler, void *context, enum rdm
 	id->id.qp_type = qp_type;
 	id->seq_num = cma_random_psn();
 	list_init(&id->listeners);
+	list_init(&id->groups);
 	work_init(&id->work, &cma.queue, cma_resolved);
+	work_init(&id->change, &cma.queue, cma_address_changed);
 	lock_acquire(&cma.lock);
 	list_push_back(&cma.ids, &id->node);
 	lock_release(&cma.lock);
@@ -97,6 +99,19 @@ bool cma_enter(struct cma_id *id, enum cma_state state)
 	return cma_enter_to(id, state, state);
 }
 
+bool cma_enter_alive(struct cma_id *id)
+{
+	bool entered;
+
+	lock_acquire(&cma.lock);
+	while (id->busy && id->state < CMA_REMOVED)
+		cond_wait(&id->idle, &cma.lock);
+	entered = id->state < CMA_REMOVED;
+	id->busy |= entered;
+	lock_release(&cma.lock);
+	return entered;
+}
+
 void cma_leave(struct cma_id *id)
 {
 	lock_acquire(&cma.lock);
@@ -110,17 +125,15 @@ int cma_tell(struct cma_id *id, struct rdma_cm_event *event)
 	return id->id.event_handler(&id->id, event);
 }
 
-struct ib_cm_id *cma_ib(struct cma_id *id)
-{
-	struct ib_cm_id *ib;
-
-	lock_acquire(&cma.lock);
-	ib = id->ib;
-	lock_release(&cma.lock);
-	return ib;
-}
-
 /* ---- the end --------------------------------------------------------------------------------- */
+
+/* What the id waits for is not told any more. */
+static void cma_id_silence(struct cma_id *id)
+{
+	rdma_addr_cancel(&id->dev_addr);
+	work_cancel_wait(&id->work);
+	work_cancel_wait(&id->change);
+}
 
 /* Nobody finds the id any more, and no handler of it runs. */
 static void cma_id_free(struct cma_id *id)
@@ -153,7 +166,8 @@ void rdma_destroy_id(struct rdma_cm_id *cm_id)
 	struct cma_id *id = cma_id(cm_id);
 	struct ib_cm_id *ib = cma_close(id);
 
-	work_cancel_wait(&id->work);
+	cma_id_silence(id);
+	cma_mcast_leave_all(id);
 	cma_unlisten(id, NULL);
 	if (ib != NULL)
 		ib_destroy_cm_id(ib);
@@ -164,7 +178,8 @@ void cma_end_in_handler(struct cma_id *id)
 {
 	(void)cma_close(id);
 	cma_leave(id);
-	work_cancel_wait(&id->work);
+	cma_id_silence(id);
+	cma_mcast_leave_all(id);
 	cma_id_free(id);
 }
 
@@ -179,42 +194,43 @@ void rdma_set_service_type(struct rdma_cm_id *cm_id, int tos)
 	lock_release(&cma.lock);
 }
 
-/* Sets an option of the address, which counts when the id is bound. */
-static int cma_set_before_bound(struct cma_id *id, bool *option, int value)
+/* It may be taken back only while the id has no port, and be set until the id listens. */
+int rdma_set_reuseaddr(struct rdma_cm_id *cm_id, int reuse)
 {
+	struct cma_id *id = cma_id(cm_id);
 	int err = 0;
 
 	lock_acquire(&cma.lock);
-	if (id->state == CMA_IDLE)
-		*option = value != 0;
+	if (id->state == CMA_IDLE || (reuse != 0 && id->state != CMA_LISTEN))
+		id->reuse = reuse != 0;
 	else
 		err = -EINVAL;
 	lock_release(&cma.lock);
 	return err;
 }
 
-int rdma_set_reuseaddr(struct rdma_cm_id *cm_id, int reuse)
-{
-	struct cma_id *id = cma_id(cm_id);
-
-	return cma_set_before_bound(id, &id->reuse, reuse);
-}
-
 int rdma_set_afonly(struct rdma_cm_id *cm_id, int afonly)
 {
 	struct cma_id *id = cma_id(cm_id);
+	int err = 0;
 
-	return cma_set_before_bound(id, &id->afonly, afonly);
+	lock_acquire(&cma.lock);
+	if (id->state == CMA_IDLE || id->state == CMA_ADDR_BOUND)
+		id->afonly = afonly != 0;
+	else
+		err = -EINVAL;
+	lock_release(&cma.lock);
+	return err;
 }
 
 int rdma_set_ack_timeout(struct rdma_cm_id *cm_id, u8 timeout)
 {
 	struct cma_id *id = cma_id(cm_id);
 
-	if (timeout > 31)
+	if (cm_id->qp_type != IB_QPT_RC)
 		return -EINVAL;
 	lock_acquire(&cma.lock);
-	id->ack_timeout = 0x80 | timeout;
+	id->ack_timeout = 0x80 | (timeout & 31);
 	lock_release(&cma.lock);
 	return 0;
 }

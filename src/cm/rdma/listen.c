@@ -291,6 +291,7 @@ static int cma_request_tell(struct cma_id *listen, struct ib_cm_id *ib, struct i
 {
 	struct rdma_cm_event out = { .event = RDMA_CM_EVENT_CONNECT_REQUEST };
 	struct cma_id *id = cma_request_id(listen, ib, event);
+	int refused;
 
 	if (id == NULL)
 		return -EINVAL;
@@ -299,9 +300,10 @@ static int cma_request_tell(struct cma_id *listen, struct ib_cm_id *ib, struct i
 		cma_request_fill_ud(event, &out);
 	else
 		cma_request_fill_conn(event, &out);
-	if (cma_tell(id, &out) != 0) {
+	refused = cma_tell(id, &out);
+	if (refused != 0) {
 		cma_end_in_handler(id);
-		return -ECONNABORTED;
+		return refused;
 	}
 	/* the consumer may take its time: the peer shall wait instead of giving up */
 	if (cma_is_in(id, CMA_CONNECT) && !cma_is_datagram(&id->id))

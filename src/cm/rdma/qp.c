@@ -12,19 +12,20 @@
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 /* Of a queue pair without a connection. */
-static int cma_qp_attr_unconnected(const struct cma_id *id, struct ib_qp_attr *attr, int *mask)
+static int cma_qp_attr_unconnected(struct cma_id *id, struct ib_device *device,
+				   struct ib_qp_attr *attr, int *mask)
 {
 	int err;
 
-	if (id->id.device == NULL)
+	if (cma_is_in(id, CMA_LISTEN))
 		return -EINVAL;
-	err = ib_find_cached_pkey(id->id.device, id->id.port_num, CMA_PKEY, &attr->pkey_index);
+	err = ib_find_cached_pkey(device, id->id.port_num, CMA_PKEY, &attr->pkey_index);
 	if (err < 0)
 		return err;
 	attr->port_num = id->id.port_num;
 	*mask = IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT;
 	if (cma_is_datagram(&id->id)) {
-		attr->qkey = id->qkey != 0 ? id->qkey : RDMA_UDP_QKEY;
+		attr->qkey = cma_qkey(id);
 		*mask |= IB_QP_QKEY;
 	} else {
 		attr->qp_access_flags = 0;
@@ -33,22 +34,36 @@ static int cma_qp_attr_unconnected(const struct cma_id *id, struct ib_qp_attr *a
 	return 0;
 }
 
+static int cma_qp_attr_connected(struct cma_id *id, struct ib_cm_id *ib, struct ib_qp_attr *attr,
+				 int *mask)
+{
+	int err = ib_cm_init_qp_attr(ib, attr, mask);
+
+	if (err < 0)
+		return err;
+	if (attr->qp_state == IB_QPS_RTR)
+		attr->rq_psn = id->seq_num;
+	if ((*mask & IB_QP_TIMEOUT) && id->ack_timeout != 0)
+		attr->timeout = id->ack_timeout & 0x7f;
+	return 0;
+}
+
 int rdma_init_qp_attr(struct rdma_cm_id *cm_id, struct ib_qp_attr *qp_attr, int *qp_attr_mask)
 {
 	struct cma_id *id = cma_id(cm_id);
-	struct ib_cm_id *ib = cma_ib(id);
-	int err;
+	struct ib_cm_id *ib;
+	struct cma_device *d;
+	int err = -EINVAL;
 
-	if (ib == NULL || cma_is_datagram(cm_id))
-		return cma_qp_attr_unconnected(id, qp_attr, qp_attr_mask);
-	err = ib_cm_init_qp_attr(ib, qp_attr, qp_attr_mask);
-	if (err < 0)
-		return err;
-	if (qp_attr->qp_state == IB_QPS_RTR)
-		qp_attr->rq_psn = id->seq_num;
-	if ((*qp_attr_mask & IB_QP_TIMEOUT) && id->ack_timeout != 0)
-		qp_attr->timeout = id->ack_timeout & 0x7f;
-	return 0;
+	if (qp_attr->qp_state > IB_QPS_ERR)
+		return -EINVAL;
+	d = cma_device_hold_ib(id, &ib);
+	if (ib != NULL && !cma_is_datagram(cm_id))
+		err = cma_qp_attr_connected(id, ib, qp_attr, qp_attr_mask);
+	else if (d != NULL)
+		err = cma_qp_attr_unconnected(id, d->device, qp_attr, qp_attr_mask);
+	cma_device_release(d);
+	return err;
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */

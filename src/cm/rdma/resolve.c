@@ -1,13 +1,13 @@
 /* resolve.c: binding an id to an address, and finding the way from there to another one.
- * In:    socket addresses, the host's routes      Out: devices, GIDs and paths; ADDR_*, ROUTE_*
- * Runs:  consumers' threads; results are told on the work queue
+ * In:    socket addresses; routes and neighbours   Out: devices, GIDs and paths; ADDR_*, ROUTE_*
+ * Runs:  consumers' threads; a neighbour is waited for, and results are told, on work queues
  * Locks: cma.lock
  */
 #include <errno.h>
 #include <string.h>
 
+#include "addr/addr.h"
 #include "cm/rdma/cma_priv.h"
-#include "node/netroute.h"
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
@@ -36,6 +36,25 @@ static int resolve_take_port(struct cma_id *id, const struct sockaddr *addr)
 	return node_port_take(&id->port, &want);
 }
 
+/* No device has the address: does the host? */
+static int resolve_absent(const union ib_gid *gid, const struct sockaddr *addr)
+{
+	u32 ifindex;
+	int err = node_address_find(gid->raw, addr_scope(addr), &ifindex);
+
+	return err == 0 ? -ENODEV : err;
+}
+
+static bool resolve_lacks_scope(const struct sockaddr *addr)
+{
+	struct sockaddr_in6 sin6;
+
+	if (addr->sa_family != AF_INET6)
+		return false;
+	memcpy(&sin6, addr, sizeof(sin6));
+	return IN6_IS_ADDR_LINKLOCAL(&sin6.sin6_addr) && sin6.sin6_scope_id == 0;
+}
+
 /* Binds to the device that has the address. */
 static int resolve_bind_device(struct cma_id *id, const struct sockaddr *addr)
 {
@@ -46,6 +65,8 @@ static int resolve_bind_device(struct cma_id *id, const struct sockaddr *addr)
 	err = cma_bind_gid(id, &gid);
 	if (err < 0 && cma_addr_is_loopback(addr))
 		err = cma_bind_first(id, addr->sa_family == AF_INET, &gid);
+	else if (err < 0)
+		err = resolve_absent(&gid, addr);
 	return err;
 }
 
@@ -55,6 +76,8 @@ int cma_bind(struct cma_id *id, const struct sockaddr *addr)
 
 	if (!cma_family_is_known(addr))
 		return -EAFNOSUPPORT;
+	if (resolve_lacks_scope(addr))
+		return -EINVAL;
 	if (!cma_addr_is_any(addr))
 		err = resolve_bind_device(id, addr);
 	if (err == 0)
@@ -96,61 +119,52 @@ static bool resolve_is_loopback_gid(const union ib_gid *gid)
 	return cma_addr_is_loopback(cma_addr(&addr));
 }
 
+/* 127.0.0.1 or ::1, which stand for this node wherever it has its addresses. */
+static bool resolve_is_localhost(const struct sockaddr *addr)
+{
+	struct sockaddr_in sin;
+
+	if (addr->sa_family != AF_INET)
+		return cma_addr_is_loopback(addr);
+	memcpy(&sin, addr, sizeof(sin));
+	return sin.sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+}
+
 /* A loopback address that no device of this node shows: another node's, if this one's is a loopback
  * address, too. 127.0.0.1 and ::1, and all of them if it is not, stand for this node's own first
  * address. */
 static int resolve_loopback(struct cma_id *id, const struct sockaddr *to)
 {
-	static const union ib_gid localhost = {
-		.raw = { [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 }
-	};
 	struct rdma_addr *addr = &id->id.route.addr;
 	union ib_gid gid, there;
 	int err = 0;
 
-	if (id->id.device == NULL)
+	if (!cma_device_is_bound(id))
 		err = cma_bind_first(id, to->sa_family == AF_INET, &gid);
 	else
 		gid = addr->sgid;
 	if (err != 0)
 		return err;
 	cma_addr_gid(to, &there);
-	addr->dgid = to->sa_family == AF_INET && resolve_is_loopback_gid(&gid) &&
-				     memcmp(&there, &localhost, sizeof(there)) != 0
-			     ? there
-			     : gid;
+	addr->dgid = resolve_is_loopback_gid(&gid) && !resolve_is_localhost(to) ? there : gid;
 	return 0;
 }
 
-/* The source that the host's routes prefer. */
-static int resolve_source(struct cma_id *id, const union ib_gid *to, u32 scope, union ib_gid *from)
+/* The interface that a link-local address of either side names. */
+static u32 resolve_scope(const struct rdma_addr *addr)
 {
-	struct node_route route;
-	bool bound = id->id.device != NULL;
-	int err = node_route_find(to->raw, bound ? id->id.route.addr.sgid.raw : NULL, scope,
-				  &route);
+	u32 scope = addr_scope(cma_addr(&addr->dst_addr));
 
-	if (err == 0 && !bound)
-		memcpy(from->raw, route.source, 16);
-	return err;
-}
-
-static u32 resolve_scope(const struct sockaddr *addr)
-{
-	struct sockaddr_in6 sin6;
-
-	if (addr->sa_family != AF_INET6)
-		return 0;
-	memcpy(&sin6, addr, sizeof(sin6));
-	return IN6_IS_ADDR_LINKLOCAL(&sin6.sin6_addr) ? sin6.sin6_scope_id : 0;
+	return scope != 0 ? scope : addr_scope(cma_addr(&addr->src_addr));
 }
 
 /* The source's address without its port, which is known already. */
-static void resolve_set_source(struct cma_id *id, const struct sockaddr *to,
-			       const union ib_gid *from)
+static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, u32 ifindex)
 {
 	struct sockaddr_storage *src = &id->id.route.addr.src_addr;
+	const union ib_gid *from = &id->id.route.addr.sgid;
 	u16 port = cma_addr_port(cma_addr(src));
+	struct sockaddr_in6 sin6;
 
 	if (!cma_addr_is_any(cma_addr(src)))
 		return;
@@ -159,27 +173,111 @@ static void resolve_set_source(struct cma_id *id, const struct sockaddr *to,
 	else
 		cma_addr_from_gid(src, from);
 	cma_addr_set_port(src, port);
+	if (!resolve_lacks_scope(cma_addr(src)))
+		return;
+	memcpy(&sin6, src, sizeof(sin6));
+	sin6.sin6_scope_id = ifindex;
+	memcpy(src, &sin6, sizeof(sin6));
 }
 
 /* Binds the id to the device that leads to its destination. */
-static int resolve_way(struct cma_id *id)
+static int resolve_route(struct cma_id *id, struct addr_way *way)
 {
-	const struct sockaddr *to = cma_addr(&id->id.route.addr.dst_addr);
-	union ib_gid dgid, sgid;
+	struct rdma_addr *addr = &id->id.route.addr;
+	bool bound = cma_device_is_bound(id);
+	union ib_gid to, from;
 	int err;
 
-	cma_addr_gid(to, &dgid);
-	memset(&sgid, 0, sizeof(sgid));
-	err = resolve_source(id, &dgid, resolve_scope(to), &sgid);
-	if (err == 0 && id->id.device == NULL)
-		err = cma_bind_gid(id, &sgid);
+	cma_addr_gid(cma_addr(&addr->dst_addr), &to);
+	err = addr_route(addr_host(), to.raw, bound ? addr->sgid.raw : NULL, resolve_scope(addr),
+			 way);
+	if (err == 0 && !bound) {
+		memcpy(from.raw, way->route.source, 16);
+		err = cma_bind_gid(id, &from);
+	}
 	if (err == 0)
-		id->id.route.addr.dgid = dgid;
-	else if (cma_addr_is_loopback(to))
-		err = resolve_loopback(id, to);
-	if (err == 0)
-		resolve_set_source(id, to, &id->id.route.addr.sgid);
+		addr->dgid = to;
 	return err;
+}
+
+/* What the host lacks says nothing of the address. */
+static bool resolve_is_shortage(int err)
+{
+	return err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -ENOBUFS;
+}
+
+/* Finds the device, the source and the link's address of the destination. -ENODATA: its neighbour
+ * is not known yet. */
+static int resolve_way(struct cma_id *id, struct addr_way *way)
+{
+	const struct sockaddr *to = cma_addr(&id->id.route.addr.dst_addr);
+	int err = resolve_route(id, way);
+	bool remote = err == 0 && !way->route.local;
+
+	/* from a source that is bound the host has a route to localhost, too */
+	if (err == 0 && resolve_is_localhost(to) && !cma_gid_is_known(&id->id.route.addr.dgid))
+		err = -ENODEV;
+	if (err != 0 && !resolve_is_shortage(err) && cma_addr_is_loopback(to))
+		err = resolve_loopback(id, to);
+	if (err != 0)
+		return err;
+	resolve_set_source(id, to, way->route.ifindex);
+	return remote ? addr_link(addr_host(), way, &id->dev_addr) : 0;
+}
+
+/* Has the result of a query told. */
+static void resolve_result(struct cma_id *id, int result)
+{
+	lock_acquire(&cma.lock);
+	id->result = result;
+	lock_release(&cma.lock);
+	work_push(&id->work);
+}
+
+/* The neighbour is known, or time is up. */
+static void resolve_found(int status, struct sockaddr *src_addr, struct rdma_dev_addr *addr,
+			  void *context)
+{
+	(void)src_addr;
+	(void)addr;
+	resolve_result(context, status);
+}
+
+/* The wildcard as a destination is this host, as it is to a socket. */
+static void resolve_set_destination(struct cma_id *id, const struct sockaddr *to)
+{
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr_in sin = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_storage *dst = &id->id.route.addr.dst_addr;
+
+	if (!cma_addr_is_any(to)) {
+		cma_addr_copy(dst, to);
+		return;
+	}
+	cma_addr_copy(dst, to->sa_family == AF_INET ? (const void *)&sin : (const void *)&sin6);
+	cma_addr_set_port(dst, cma_addr_port(to));
+}
+
+/* What the routes say is the call's own result; that no device leads there, and all that takes
+ * time, is an event's. */
+static int resolve_begin(struct cma_id *id, const struct sockaddr *to, int timeout_ms)
+{
+	const struct rdma_addr *addr = &id->id.route.addr;
+	struct addr_way way;
+	int err;
+
+	if (addr->src_addr.ss_family != to->sa_family)
+		return -EINVAL;
+	resolve_set_destination(id, to);
+	err = resolve_way(id, &way);
+	if (err == -ENODATA)
+		return addr_wait(addr_host(), NULL, &way, &id->dev_addr, timeout_ms, resolve_found,
+				 id);
+	if (err != 0 && (err != -ENODEV || cma_addr_is_any(to)))
+		return err;
+	resolve_result(id, err);
+	return 0;
 }
 
 int rdma_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src_addr,
@@ -202,13 +300,10 @@ int rdma_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src_addr,
 		cma_move(id, CMA_ADDR_QUERY, CMA_IDLE);
 		return err;
 	}
-	cma_addr_copy(&id->id.route.addr.dst_addr, dst_addr);
-	err = resolve_way(id);
-	lock_acquire(&cma.lock);
-	id->result = err;
-	lock_release(&cma.lock);
-	work_push(&id->work);
-	return 0;
+	err = resolve_begin(id, dst_addr, timeout_ms);
+	if (err < 0)
+		cma_move(id, CMA_ADDR_QUERY, CMA_ADDR_BOUND);
+	return err;
 }
 
 /* ---- the path -------------------------------------------------------------------------------- */
@@ -218,12 +313,11 @@ static int resolve_path(struct cma_id *id)
 {
 	const struct rdma_addr *addr = &id->id.route.addr;
 	struct ib_sa_path_rec *path = &id->path[0];
+	struct cma_device *d = cma_device_hold(id);
 	struct ib_port_attr port;
-	int err;
+	int err = d != NULL ? ib_query_port(d->device, id->id.port_num, &port) : -ENODEV;
 
-	if (id->id.device == NULL)
-		return -ENODEV;
-	err = ib_query_port(id->id.device, id->id.port_num, &port);
+	cma_device_release(d);
 	if (err < 0)
 		return err;
 	if (port.state != IB_PORT_ACTIVE)
@@ -231,7 +325,8 @@ static int resolve_path(struct cma_id *id)
 	*path = (struct ib_sa_path_rec){
 		.dgid = addr->dgid,
 		.sgid = addr->sgid,
-		.hop_limit = CMA_HOP_LIMIT,
+		.hop_limit = id->dev_addr.hoplimit != 0 ? (u8)id->dev_addr.hoplimit
+							: (u8)CMA_HOP_LIMIT,
 		.traffic_class = id->tos,
 		.reversible = 1,
 		.numb_path = 1,
@@ -251,15 +346,10 @@ static int resolve_path(struct cma_id *id)
 int rdma_resolve_route(struct rdma_cm_id *cm_id, int timeout_ms)
 {
 	struct cma_id *id = cma_id(cm_id);
-	int err;
 
-	if (!cma_move(id, CMA_ADDR_RESOLVED, CMA_ROUTE_QUERY))
+	if (timeout_ms == 0 || !cma_move(id, CMA_ADDR_RESOLVED, CMA_ROUTE_QUERY))
 		return -EINVAL;
-	err = resolve_path(id);
-	lock_acquire(&cma.lock);
-	id->result = err;
-	lock_release(&cma.lock);
-	work_push(&id->work);
+	resolve_result(id, resolve_path(id));
 	return 0;
 }
 

@@ -10,12 +10,10 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <rdma/rdma_cm.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cond.h"
-#include "base/list.h"
+#include "cm/rdma/cma_priv.h"
 #include "event/event.h"
 
 struct ucma_channel {
@@ -30,6 +28,15 @@ struct ucma_id {
 	u32 owed OWNED_BY(ucma_lock);	/* events that were taken and not acknowledged */
 	struct cond acked OWNED_BY(ucma_lock);
 	u32 backlog OWNED_BY(ucma_lock); /* of a listening id: how many requests may still come */
+	bool removed OWNED_BY(ucma_lock); /* its device has gone */
+	struct list_head groups OWNED_BY(ucma_lock); /* struct ucma_mcast */
+};
+
+struct ucma_mcast {
+	struct list_head node OWNED_BY(ucma_lock); /* struct ucma_id.groups */
+	struct ucma_id *id FIXED;
+	void *cookie FIXED;
+	u32 owed OWNED_BY(ucma_lock); /* as struct ucma_id.owed, which counts them too */
 };
 
 struct ucma_waiting {
@@ -118,6 +125,15 @@ static void ucma_fill_ud(struct ucma_event *out, const struct rdma_ud_param *ud)
 		memcpy(out->data, ud->private_data, ud->private_data_len);
 }
 
+/* The membership that an event is about; NULL: it is about another thing. */
+static struct ucma_mcast *ucma_event_mcast(const struct rdma_cm_event *event)
+{
+	if (event->event != RDMA_CM_EVENT_MULTICAST_JOIN &&
+	    event->event != RDMA_CM_EVENT_MULTICAST_ERROR)
+		return NULL;
+	return (struct ucma_mcast *)event->param.ud.private_data;
+}
+
 static struct ucma_waiting *ucma_waiting_new(struct ucma_id *id, const struct rdma_cm_id *cm,
 					     const struct rdma_cm_event *event)
 {
@@ -128,6 +144,9 @@ static struct ucma_waiting *ucma_waiting_new(struct ucma_id *id, const struct rd
 	w->event.type = event->event;
 	w->event.status = event->status;
 	w->event.id = w->event.owner = id;
+	w->event.mcast = ucma_event_mcast(event);
+	if (w->event.mcast != NULL)
+		w->event.mcast_cookie = w->event.mcast->cookie;
 	w->event.datagram = cm->qp_type == IB_QPT_UD;
 	if (w->event.datagram)
 		ucma_fill_ud(&w->event, &event->param.ud);
@@ -149,6 +168,7 @@ static int ucma_request(struct rdma_cm_id *cm, const struct rdma_cm_event *event
 		listen->backlog--;
 		id->cm = cm;
 		id->channel = listen->channel;
+		list_init(&id->groups);
 		w->event.owner = listen;
 		cm->context = id;
 		ucma_post(listen->channel, w);
@@ -168,11 +188,12 @@ static int ucma_handler(struct rdma_cm_id *cm, struct rdma_cm_event *event)
 
 	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
 		return ucma_request(cm, event);
-	w = ucma_waiting_new(id, cm, event);
-	if (w == NULL)
-		return 0; /* lost: the id is the application's, and stays */
+	w = ucma_waiting_new(id, cm, event); /* NULL: lost, but the id is the application's */
 	lock_acquire(&ucma_lock);
-	ucma_post(id->channel, w);
+	if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+		id->removed = true;
+	if (w != NULL)
+		ucma_post(id->channel, w);
 	lock_release(&ucma_lock);
 	return 0;
 }
@@ -186,6 +207,8 @@ static struct ucma_waiting *ucma_take(struct ucma_channel *ch)
 		w = list_first(&ch->events, struct ucma_waiting, node);
 		list_remove(&w->node);
 		w->event.owner->owed++;
+		if (w->event.mcast != NULL)
+			w->event.mcast->owed++;
 		w->event.cookie = w->event.owner->cookie;
 		if (w->event.owner != w->event.id)
 			w->event.owner->backlog++;
@@ -213,10 +236,12 @@ int ucma_get_event(struct ucma_channel *ch, struct ucma_event *out)
 	return 0;
 }
 
-void ucma_ack(struct ucma_id *owner)
+void ucma_ack(struct ucma_id *owner, struct ucma_mcast *mcast)
 {
 	lock_acquire(&ucma_lock);
 	owner->owed--;
+	if (mcast != NULL)
+		mcast->owed--;
 	cond_wake(&owner->acked);
 	lock_release(&ucma_lock);
 }
@@ -232,6 +257,7 @@ struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_s
 		return ERR_PTR(-ENOMEM);
 	id->channel = ch;
 	id->cookie = cookie;
+	list_init(&id->groups);
 	cm = rdma_create_id(ucma_handler, id, (enum rdma_port_space)port_space,
 			    (enum ib_qp_type)qp_type);
 	if (IS_ERR(cm)) {
@@ -242,14 +268,15 @@ struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_s
 	return id;
 }
 
-/* The next waiting event that is owed to the id, withdrawn; NULL: none. */
-static struct ucma_waiting *ucma_withdraw_next(struct ucma_id *id)
+/* The next waiting event that is owed to the id, and to the membership unless that is NULL,
+ * withdrawn; NULL: none. */
+static struct ucma_waiting *ucma_withdraw_next(struct ucma_id *id, const struct ucma_mcast *mcast)
 {
 	struct ucma_waiting *found = NULL;
 
 	lock_acquire(&ucma_lock);
 	list_for_each(w, &id->channel->events, struct ucma_waiting, node) {
-		if (w->event.owner != id)
+		if (w->event.owner != id || (mcast != NULL && w->event.mcast != mcast))
 			continue;
 		found = w;
 		break;
@@ -265,17 +292,24 @@ void ucma_destroy_id(struct ucma_id *id)
 	struct ucma_waiting *w;
 
 	rdma_destroy_id(id->cm);
-	while ((w = ucma_withdraw_next(id)) != NULL) {
+	while ((w = ucma_withdraw_next(id, NULL)) != NULL) {
 		/* a request that nobody has seen */
 		if (w->event.id != id)
 			ucma_destroy_id(w->event.id);
 		free(w);
 	}
+	ucma_wait_acked(id);
+	list_for_each_safe(m, &id->groups, struct ucma_mcast, node)
+		free(m);
+	free(id);
+}
+
+void ucma_wait_acked(struct ucma_id *id)
+{
 	lock_acquire(&ucma_lock);
 	while (id->owed > 0)
 		cond_wait(&id->acked, &ucma_lock);
 	lock_release(&ucma_lock);
-	free(id);
 }
 
 void ucma_set_cookie(struct ucma_id *id, void *cookie)
@@ -285,10 +319,23 @@ void ucma_set_cookie(struct ucma_id *id, void *cookie)
 	lock_release(&ucma_lock);
 }
 
-void ucma_migrate(struct ucma_id *id, struct ucma_channel *ch)
+int ucma_check(struct ucma_id *id)
+{
+	bool removed;
+
+	lock_acquire(&ucma_lock);
+	removed = id->removed;
+	lock_release(&ucma_lock);
+	return removed ? -EIO : 0;
+}
+
+int ucma_migrate(struct ucma_id *id, struct ucma_channel *ch)
 {
 	struct ucma_channel *from;
+	int err = ucma_check(id);
 
+	if (err < 0)
+		return err;
 	lock_acquire(&ucma_lock);
 	from = id->channel;
 	id->channel = ch;
@@ -301,35 +348,92 @@ void ucma_migrate(struct ucma_id *id, struct ucma_channel *ch)
 		ucma_post(ch, w);
 	}
 	lock_release(&ucma_lock);
+	return 0;
+}
+
+/* ---- multicast groups ------------------------------------------------------------------------ */
+
+static void ucma_mcast_free(struct ucma_mcast *m)
+{
+	lock_acquire(&ucma_lock);
+	while (m->owed > 0)
+		cond_wait(&m->id->acked, &ucma_lock);
+	list_remove(&m->node);
+	lock_release(&ucma_lock);
+	free(m);
+}
+
+int ucma_join(struct ucma_id *id, struct sockaddr *addr, bool send_only, void *cookie,
+	      struct ucma_mcast **out)
+{
+	struct ucma_mcast *m = calloc(1, sizeof(*m));
+	int err;
+
+	if (m == NULL)
+		return -ENOMEM;
+	m->id = id;
+	m->cookie = cookie;
+	lock_acquire(&ucma_lock);
+	list_push_back(&id->groups, &m->node);
+	lock_release(&ucma_lock);
+	*out = m;
+	err = rdma_join_multicast(id->cm, addr,
+				  send_only ? IB_SA_SEND_ONLY_FULL_MEMBER : IB_SA_FULL_MEMBER, m);
+	if (err < 0)
+		ucma_mcast_free(m);
+	return err;
+}
+
+void ucma_leave(struct ucma_mcast *m)
+{
+	struct ucma_waiting *w;
+
+	cma_mcast_leave(cma_id(m->id->cm), m);
+	while ((w = ucma_withdraw_next(m->id, m)) != NULL)
+		free(w);
+	ucma_mcast_free(m);
 }
 
 /* ---- the RDMA CM's calls --------------------------------------------------------------------- */
 
 int ucma_bind(struct ucma_id *id, struct sockaddr *addr)
 {
-	return rdma_bind_addr(id->cm, addr);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_bind_addr(id->cm, addr);
 }
 
 int ucma_resolve_addr(struct ucma_id *id, struct sockaddr *src, struct sockaddr *dst,
 		      int timeout_ms)
 {
-	return rdma_resolve_addr(id->cm, src, dst, timeout_ms);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_resolve_addr(id->cm, src, dst, timeout_ms);
 }
 
 int ucma_resolve_route(struct ucma_id *id, int timeout_ms)
 {
-	return rdma_resolve_route(id->cm, timeout_ms);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_resolve_route(id->cm, timeout_ms);
+}
+
+int ucma_set_path(struct ucma_id *id, struct ib_sa_path_rec *path)
+{
+	struct rdma_cm_event event = { .event = RDMA_CM_EVENT_ROUTE_RESOLVED };
+	int err = ucma_check(id);
+
+	if (err == 0)
+		err = rdma_set_ib_paths(id->cm, path, 1);
+	return err < 0 ? err : ucma_handler(id->cm, &event);
 }
 
 void ucma_query(struct ucma_id *id, struct ucma_route *out)
 {
 	const struct rdma_route *route = &id->cm->route;
-	const struct ib_device *device = id->cm->device;
 
 	memset(out, 0, sizeof(*out));
-	if (device != NULL)
-		memcpy(out->device, device->name, MIN(sizeof(out->device), sizeof(device->name)));
-	out->device[sizeof(out->device) - 1] = '\0';
+	out->device_number = cma_device_name(cma_id(id->cm), out->device, sizeof(out->device));
 	out->port_num = id->cm->port_num;
 	out->src_addr = route->addr.src_addr;
 	out->dst_addr = route->addr.dst_addr;
@@ -338,12 +442,14 @@ void ucma_query(struct ucma_id *id, struct ucma_route *out)
 	out->pkey = route->addr.pkey;
 	out->num_paths = route->path_rec != NULL ? MIN((u32)route->num_paths, (u32)UCMA_PATHS) : 0;
 	for (u32 i = 0; i < out->num_paths; i++)
-		out->path[i] = route->path_rec[i];
+		ib_copy_path_rec_to_user(&out->path[i], &route->path_rec[i]);
 }
 
 int ucma_init_qp_attr(struct ucma_id *id, struct ib_qp_attr *attr, int *mask)
 {
-	return rdma_init_qp_attr(id->cm, attr, mask);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_init_qp_attr(id->cm, attr, mask);
 }
 
 static struct rdma_conn_param ucma_param(const struct ucma_conn *conn)
@@ -364,12 +470,17 @@ static struct rdma_conn_param ucma_param(const struct ucma_conn *conn)
 int ucma_connect(struct ucma_id *id, const struct ucma_conn *conn)
 {
 	struct rdma_conn_param param = ucma_param(conn);
+	int err = ucma_check(id);
 
-	return rdma_connect(id->cm, &param);
+	return err < 0 ? err : rdma_connect(id->cm, &param);
 }
 
 int ucma_listen(struct ucma_id *id, int backlog)
 {
+	int err = ucma_check(id);
+
+	if (err < 0)
+		return err;
 	lock_acquire(&ucma_lock);
 	id->backlog = backlog > 0 && backlog < UCMA_BACKLOG ? (u32)backlog : UCMA_BACKLOG;
 	lock_release(&ucma_lock);
@@ -379,46 +490,65 @@ int ucma_listen(struct ucma_id *id, int backlog)
 int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn)
 {
 	struct rdma_conn_param param;
+	int err = ucma_check(id);
 
+	if (err < 0)
+		return err;
 	if (conn == NULL)
 		return rdma_accept(id->cm, NULL);
 	param = ucma_param(conn);
 	return rdma_accept(id->cm, &param);
 }
 
-int ucma_reject(struct ucma_id *id, const void *data, u8 len)
+int ucma_reject(struct ucma_id *id, const void *data, u8 len, u8 reason)
 {
-	return rdma_reject(id->cm, data, len);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_reject(id->cm, data, len, reason);
 }
 
 int ucma_disconnect(struct ucma_id *id)
 {
-	return rdma_disconnect(id->cm);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_disconnect(id->cm);
 }
 
 int ucma_notify(struct ucma_id *id, u32 event)
 {
-	return rdma_notify(id->cm, (enum ib_event_type)event);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_notify(id->cm, (enum ib_event_type)event);
 }
 
-void ucma_set_tos(struct ucma_id *id, u8 tos)
+int ucma_set_tos(struct ucma_id *id, u8 tos)
 {
-	rdma_set_service_type(id->cm, tos);
+	int err = ucma_check(id);
+
+	if (err == 0)
+		rdma_set_service_type(id->cm, tos);
+	return err;
 }
 
 int ucma_set_reuseaddr(struct ucma_id *id, int reuse)
 {
-	return rdma_set_reuseaddr(id->cm, reuse);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_set_reuseaddr(id->cm, reuse);
 }
 
 int ucma_set_afonly(struct ucma_id *id, int afonly)
 {
-	return rdma_set_afonly(id->cm, afonly);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_set_afonly(id->cm, afonly);
 }
 
 int ucma_set_ack_timeout(struct ucma_id *id, u8 timeout)
 {
-	return rdma_set_ack_timeout(id->cm, timeout);
+	int err = ucma_check(id);
+
+	return err < 0 ? err : rdma_set_ack_timeout(id->cm, timeout);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------ */

@@ -4,20 +4,21 @@
  * Its own names and types, since librdmacm's header and rdma_cm.h name other things alike. Nothing
  * here touches a queue pair: the door takes it through its states, by ucma_init_qp_attr.
  * Context: every call may block. Any number of threads. Results: 0 or a negative errno, as the
- * rdma_* calls of rdma_cm.h.
+ * rdma_* calls of rdma_cm.h; -EIO: the id's device has gone, and the id can only be destroyed.
  */
 #ifndef UCMA_H
 #define UCMA_H
 
-#include <rdma/ib_sa.h>
+#include <rdma/ib_marshall.h>
 #include <sys/socket.h>
 
 #include "base/compiler.h"
 
-enum { UCMA_PRIVATE_DATA = 256, UCMA_PATHS = 2, UCMA_BACKLOG = 1024 };
+enum { UCMA_PRIVATE_DATA = 256, UCMA_PATHS = 2, UCMA_BACKLOG = 8192 };
 
 struct ucma_channel;
 struct ucma_id;
+struct ucma_mcast;
 
 struct ucma_conn {
 	const void *private_data;
@@ -37,6 +38,8 @@ struct ucma_event {
 	struct ucma_id *id; /* of CONNECT_REQUEST the new one, which is the caller's */
 	void *cookie;	    /* of `id`, or of CONNECT_REQUEST that of the listening id */
 	struct ucma_id *owner; /* whose ucma_ack this event is owed */
+	struct ucma_mcast *mcast; /* of MULTICAST_*, else NULL; this event is owed it, too */
+	void *mcast_cookie;	  /* of `mcast` */
 	bool datagram;	       /* conn has the private data and qp_num only; `ah` and `qkey` */
 	struct ucma_conn conn; /* private_data points at `data` */
 	struct ib_ah_attr ah;
@@ -47,12 +50,13 @@ struct ucma_event {
 /* What is known of an id. */
 struct ucma_route {
 	char device[64]; /* its name; empty: not bound to one */
+	u32 device_number; /* tells it from others that had or will have the name */
 	u8 port_num;
 	struct sockaddr_storage src_addr, dst_addr;
 	union ib_gid sgid, dgid;
 	u16 pkey; /* host order */
 	u32 num_paths;
-	struct ib_sa_path_rec path[UCMA_PATHS];
+	struct ib_user_path_rec path[UCMA_PATHS];
 } OWNED_BY(the caller);
 
 /* A channel with a close-on-exec descriptor that is readable while events wait. NULL and a negative
@@ -70,29 +74,42 @@ AV_EXPORT struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, 
 AV_EXPORT void ucma_destroy_id(struct ucma_id *id);
 AV_EXPORT void ucma_set_cookie(struct ucma_id *id, void *cookie);
 /* The id's waiting events, and all that come, go to the other channel. */
-AV_EXPORT void ucma_migrate(struct ucma_id *id, struct ucma_channel *ch);
+AV_EXPORT int ucma_migrate(struct ucma_id *id, struct ucma_channel *ch);
+/* Waits until every event of the id that was taken is acknowledged. */
+AV_EXPORT void ucma_wait_acked(struct ucma_id *id);
+/* 0, or -EIO as every call. */
+AV_EXPORT int ucma_check(struct ucma_id *id);
 
 /* Takes the next event, and waits for it unless the descriptor is O_NONBLOCK: 0, -EAGAIN, -EINTR.
  * out->conn points into *out. */
 AV_EXPORT int ucma_get_event(struct ucma_channel *ch, struct ucma_event *out);
-AV_EXPORT void ucma_ack(struct ucma_id *owner);
+/* `mcast`: that of the event. */
+AV_EXPORT void ucma_ack(struct ucma_id *owner, struct ucma_mcast *mcast);
 
 AV_EXPORT int ucma_bind(struct ucma_id *id, struct sockaddr *addr);
 AV_EXPORT int ucma_resolve_addr(struct ucma_id *id, struct sockaddr *src, struct sockaddr *dst,
 				int timeout_ms);
 AV_EXPORT int ucma_resolve_route(struct ucma_id *id, int timeout_ms);
+/* In place of ucma_resolve_route: the event is ROUTE_RESOLVED. */
+AV_EXPORT int ucma_set_path(struct ucma_id *id, struct ib_sa_path_rec *path);
 AV_EXPORT void ucma_query(struct ucma_id *id, struct ucma_route *out);
 AV_EXPORT int ucma_init_qp_attr(struct ucma_id *id, struct ib_qp_attr *attr, int *mask);
 AV_EXPORT int ucma_connect(struct ucma_id *id, const struct ucma_conn *conn);
-/* At most `backlog` requests wait on the channel (0 or more than UCMA_BACKLOG: that many); more are
- * refused. */
+/* At most `backlog` requests wait on the channel (0 or more than UCMA_BACKLOG: that many). More
+ * count as lost, and their senders ask again; those of datagram ids are refused. */
 AV_EXPORT int ucma_listen(struct ucma_id *id, int backlog);
 /* NULL: completes a connection after CONNECT_RESPONSE. */
 AV_EXPORT int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn);
-AV_EXPORT int ucma_reject(struct ucma_id *id, const void *data, u8 len);
+AV_EXPORT int ucma_reject(struct ucma_id *id, const void *data, u8 len, u8 reason);
 AV_EXPORT int ucma_disconnect(struct ucma_id *id);
 AV_EXPORT int ucma_notify(struct ucma_id *id, u32 event);
-AV_EXPORT void ucma_set_tos(struct ucma_id *id, u8 tos);
+/* As rdma_join_multicast. *out is set before the event comes. */
+AV_EXPORT int ucma_join(struct ucma_id *id, struct sockaddr *addr, bool send_only, void *cookie,
+			struct ucma_mcast **out);
+/* Ends a membership, withdraws its event, and waits until one that was taken is acknowledged.
+ * ucma_destroy_id ends all that are left. */
+AV_EXPORT void ucma_leave(struct ucma_mcast *m);
+AV_EXPORT int ucma_set_tos(struct ucma_id *id, u8 tos);
 AV_EXPORT int ucma_set_reuseaddr(struct ucma_id *id, int reuse);
 AV_EXPORT int ucma_set_afonly(struct ucma_id *id, int afonly);
 AV_EXPORT int ucma_set_ack_timeout(struct ucma_id *id, u8 timeout);

@@ -60,7 +60,7 @@ static int fake_query_port(struct ib_device *device, u8 port_num, struct ib_port
 {
 	fake_enter(device);
 	memset(attr, 0, sizeof(*attr));
-	attr->state = IB_PORT_ACTIVE;
+	attr->state = fake_of(device)->port_state;
 	attr->gid_tbl_len = FAKE_GIDS;
 	attr->pkey_tbl_len = FAKE_PKEYS;
 	attr->lmc = fake_of(device)->lmc;
@@ -391,6 +391,7 @@ struct fake_device *fake_create(const char *name)
 		fake->pkeys[i] = 0x8001 + i;
 	fake->max_map_per_fmr = 2;
 	fake->link_layer = IB_LINK_LAYER_ETHERNET;
+	fake->port_state = IB_PORT_ACTIVE;
 	return fake;
 }
 

@@ -20,6 +20,7 @@ struct fake_device {
 	union ib_gid gids[FAKE_GIDS];
 	u16 pkeys[FAKE_PKEYS];
 	u8 lmc, link_layer;
+	enum ib_port_state port_state;
 	int max_map_per_fmr;
 	int fail;          /* errno that the next object calls answer; 0: none */
 	int objects;       /* alive now; atomic */
@@ -34,7 +35,7 @@ struct fake_device {
 	void (*on_destroy_qp)(
 		struct ib_qp *qp); /* what a driver does before the QP goes; NULL: nothing */
 	void (*on_destroy_cq)(struct ib_cq *cq); /* the same for a CQ */
-};
+} OWNED_BY(the test);
 
 struct fake_cq {
 	struct ib_cq ib GUARDS_ITSELF;
@@ -48,12 +49,12 @@ struct fake_cq {
 struct fake_qp {
 	struct ib_qp ib;
 	enum ib_qp_state state;
-};
+} OWNED_BY(the test);
 
 struct fake_fmr {
 	struct ib_fmr ib;
 	int maps; /* since the last unmap */
-};
+} OWNED_BY(the test);
 
 /* `name` may hold a %d. Not registered yet. */
 struct fake_device *fake_create(const char *name);

@@ -17,14 +17,16 @@
 enum roce_state { ROCE_NEW, ROCE_REGISTERING, ROCE_REGISTERED };
 
 struct roce_device {
-	struct soft_device soft; /* first */
-	struct list_head node; /* the list of devices or of removed ones; under config_lock */
-	struct node_config config; /* under config_lock */
-	u32 index; /* the node's of this device; fixed */
-	u64 id; /* the node's, never reused; fixed */
-	struct mad_port *general; /* its QP1; fixed. NULL: without */
-	bool taken; /* plug.c is unplugging it; under config_lock */
-	u32 state; /* enum roce_state; atomic, adapter_plug_register and the plug thread write it */
+	struct soft_device soft GUARDS_ITSELF; /* first */
+	/* the list of devices or of removed ones */
+	struct list_head node OWNED_BY(roce_table.config_lock);
+	struct node_config config OWNED_BY(roce_table.config_lock);
+	u32 index FIXED; /* the node's of this device */
+	u64 id FIXED;	 /* the node's, never reused */
+	struct mad_port *general FIXED; /* its QP1. NULL: without */
+	bool taken OWNED_BY(roce_table.config_lock); /* plug.c is unplugging it */
+	/* enum roce_state; adapter_plug_register and the plug thread write it */
+	u32 state ATOMIC_ONLY;
 };
 
 static inline struct roce_device *adapter_of(struct soft_device *dev)

@@ -16,7 +16,7 @@ enum {
 		IB_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_CQ_FLAGS_IGNORE_OVERRUN | CQ_FLAGS_SIDE,
 };
 
-static void cq_run_handler(struct cq *q)
+static void soft_cq_run_handler(struct cq *q)
 {
 	struct soft_cq *cq = container_of(q, struct soft_cq, q);
 
@@ -24,7 +24,7 @@ static void cq_run_handler(struct cq *q)
 		cq->ib.comp_handler(&cq->ib, cq->ib.cq_context);
 }
 
-static void cq_overflowed(struct cq *q)
+static void soft_cq_overflowed(struct cq *q)
 {
 	struct soft_cq *cq = container_of(q, struct soft_cq, q);
 	struct ib_event ev = { .device = cq->ib.device,
@@ -36,7 +36,7 @@ static void cq_overflowed(struct cq *q)
 }
 
 /* The device's part of the queue pair lies where its context points. */
-static void cq_fetch_qp(const void *owner)
+static void soft_cq_fetch_qp(const void *owner)
 {
 	const struct soft_qp *qp = owner;
 
@@ -48,13 +48,13 @@ static void cq_fetch_qp(const void *owner)
  * the event of a received message for that of its own request, which is acknowledged a little
  * later, and poll too early: from then on it is one completion behind. ib_send_lat -e does so with
  * a CQ of one entry. */
-static u32 cq_entries(int cqe)
+static u32 soft_cq_entries(int cqe)
 {
 	return MAX((u32)cqe, (u32)SOFT_LEAST_CQE);
 }
 
 /* Applies the creation flags, before the CQ is used. */
-static int cq_extend(struct cq *q, u32 flags)
+static int soft_cq_extend(struct cq *q, u32 flags)
 {
 	int err = 0;
 
@@ -67,17 +67,17 @@ static int cq_extend(struct cq *q, u32 flags)
 	return err;
 }
 
-static int cq_check_attr(const struct ib_cq_init_attr *attr)
+static int soft_cq_check_attr(const struct ib_cq_init_attr *attr)
 {
 	if ((attr->flags & ~(u32)CQ_FLAGS_KNOWN) != 0)
 		return -EOPNOTSUPP;
 	return attr->cqe < 1 || attr->cqe > SOFT_MAX_CQE ? -EINVAL : 0;
 }
 
-static struct soft_cq *cq_new(struct soft_device *dev, const struct ib_cq_init_attr *attr)
+static struct soft_cq *soft_cq_new(struct soft_device *dev, const struct ib_cq_init_attr *attr)
 {
 	struct soft_cq *cq;
-	int err = cq_check_attr(attr);
+	int err = soft_cq_check_attr(attr);
 
 	if (err == 0)
 		err = soft_attach(dev);
@@ -91,17 +91,17 @@ static struct soft_cq *cq_new(struct soft_device *dev, const struct ib_cq_init_a
 	}
 	*cq = (struct soft_cq){ .ib.device = &dev->ib, .flags = attr->flags,
 				.generation = seat_generation(&the_seat) };
-	err = cq_init(&cq->q, cq_entries(attr->cqe));
+	err = cq_init(&cq->q, soft_cq_entries(attr->cqe));
 	if (err == 0)
-		err = cq_extend(&cq->q, attr->flags);
+		err = soft_cq_extend(&cq->q, attr->flags);
 	if (err != 0) {
 		cq_fini(&cq->q);
 		__atomic_sub_fetch(&dev->cq_count, 1, __ATOMIC_RELAXED);
 		free(cq);
 		return ERR_PTR(err);
 	}
-	cq->q.fetch = cq_fetch_qp;
-	cq->q.overflow = cq_overflowed;
+	cq->q.fetch = soft_cq_fetch_qp;
+	cq->q.overflow = soft_cq_overflowed;
 	cq->q.eager = __atomic_load_n(&dev->eager_ib, __ATOMIC_RELAXED);
 	cq->ib.cqe = (int)cq->q.capacity;
 	lock_acquire(&dev->list_lock);
@@ -112,22 +112,22 @@ static struct soft_cq *cq_new(struct soft_device *dev, const struct ib_cq_init_a
 
 struct ib_cq *soft_create_cq(struct ib_device *ib, const struct ib_cq_init_attr *attr)
 {
-	struct soft_cq *cq = cq_new(soft_dev(ib), attr);
+	struct soft_cq *cq = soft_cq_new(soft_dev(ib), attr);
 
 	if (IS_ERR(cq))
 		return ERR_PTR(PTR_ERR(cq));
-	cq_sink_to_handler(&cq->q, vector_get((u32)attr->comp_vector), cq_run_handler);
+	cq_sink_to_handler(&cq->q, vector_get((u32)attr->comp_vector), soft_cq_run_handler);
 	return &cq->ib;
 }
 
-static struct ib_cq *cq_create(struct ib_device *ib, int cqe, int vector)
+static struct ib_cq *soft_cq_create(struct ib_device *ib, int cqe, int vector)
 {
 	struct ib_cq_init_attr attr = { .size = sizeof(attr), .cqe = cqe, .comp_vector = vector };
 
 	return soft_create_cq(ib, &attr);
 }
 
-static int cq_destroy(struct ib_cq *ib)
+static int soft_cq_destroy(struct ib_cq *ib)
 {
 	struct soft_cq *cq = SOFT_OF(cq, ib);
 	struct soft_device *dev = soft_dev(ib->device);
@@ -143,7 +143,7 @@ static int cq_destroy(struct ib_cq *ib)
 
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr)
 {
-	struct soft_cq *cq = cq_new(soft_dev(ib), &attr->cq);
+	struct soft_cq *cq = soft_cq_new(soft_dev(ib), &attr->cq);
 	int err;
 
 	if (IS_ERR(cq))
@@ -153,30 +153,30 @@ struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs
 		return &cq->ib;
 	err = cq_sink_to_channel(&cq->q, attr->channel, attr->cookie);
 	if (err != 0) {
-		cq_destroy(&cq->ib);
+		soft_cq_destroy(&cq->ib);
 		return ERR_PTR(err);
 	}
 	return &cq->ib;
 }
 
 /* Result of a poll that found `got` entries: -EIO behind the last one if the device is gone. */
-static int cq_answer(const struct soft_cq *cq, int got)
+static int soft_cq_answer(const struct soft_cq *cq, int got)
 {
 	return got != 0 || soft_is_live(soft_dev(cq->ib.device)) ? got : soft_check(cq->ib.device);
 }
 
 /* Polls without driving the engine: the seat is not taken, or the device is gone. */
-static int cq_poll_idle(struct soft_cq *cq, int n, struct ibv_wc *wc)
+static int soft_cq_poll_idle(struct soft_cq *cq, int n, struct ibv_wc *wc)
 {
-	return cq_answer(cq, cq_pop(&cq->q, n, wc));
+	return soft_cq_answer(cq, cq_pop(&cq->q, n, wc));
 }
 
-static NOINLINE int cq_drive_and_poll(struct soft_cq *cq, int n, struct ibv_wc *wc)
+static NOINLINE int soft_cq_drive_and_poll(struct soft_cq *cq, int n, struct ibv_wc *wc)
 {
 	int got;
 
 	if (unlikely(!soft_is_live(soft_dev(cq->ib.device))))
-		return cq_poll_idle(cq, n, wc);
+		return soft_cq_poll_idle(cq, n, wc);
 	cq_expect(&cq->q, n, wc);
 	progress_drive();
 	got = cq_expected(n);
@@ -187,11 +187,11 @@ int soft_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
 {
 	struct soft_cq *cq = SOFT_OF(cq, ib);
 
-	return cq_looks_empty(&cq->q) ? cq_drive_and_poll(cq, n, wc) : cq_pop(&cq->q, n, wc);
+	return cq_looks_empty(&cq->q) ? soft_cq_drive_and_poll(cq, n, wc) : cq_pop(&cq->q, n, wc);
 }
 
 /* Completions of a tag-matching SRQ name no queue pair. */
-static void cq_convert(const struct cqe *e, struct ib_wc *wc)
+static void soft_cq_convert(const struct cqe *e, struct ib_wc *wc)
 {
 	struct soft_qp *qp = e->qp;
 
@@ -202,7 +202,7 @@ static void cq_convert(const struct cqe *e, struct ib_wc *wc)
 
 /* Takes one entry with the fields that the CQ was created for. False: none. It bypasses cq_hand,
  * whose completions have no side data. */
-static bool cq_take_whole(struct soft_cq *cq, struct cqe *e, struct ib_wc_side *out)
+static bool soft_cq_take_whole(struct soft_cq *cq, struct cqe *e, struct ib_wc_side *out)
 {
 	struct cqe_side side;
 
@@ -228,9 +228,9 @@ int soft_uverbs_poll_cq_ex(struct ib_cq *ib, int n, struct ibv_wc *wc, struct ib
 
 	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
 		progress_drive();
-	for (; got < n && cq_take_whole(cq, &e, &side[got]); got++)
+	for (; got < n && soft_cq_take_whole(cq, &e, &side[got]); got++)
 		wc[got] = e.wc;
-	return cq_answer(cq, got);
+	return soft_cq_answer(cq, got);
 }
 
 int soft_poll_cq(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *side)
@@ -241,9 +241,9 @@ int soft_poll_cq(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *s
 
 	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
 		progress_drive();
-	for (; got < n && cq_take_whole(cq, &e, &side[got]); got++)
-		cq_convert(&e, &wc[got]);
-	return cq_answer(cq, got);
+	for (; got < n && soft_cq_take_whole(cq, &e, &side[got]); got++)
+		soft_cq_convert(&e, &wc[got]);
+	return soft_cq_answer(cq, got);
 }
 
 int soft_query_clock(struct ib_device *ib, u64 *raw)
@@ -255,7 +255,7 @@ int soft_query_clock(struct ib_device *ib, u64 *raw)
 	return err;
 }
 
-static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
+static int soft_cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
 {
 	struct soft_cq *cq = SOFT_OF(cq, ib);
 	struct cqe e;
@@ -264,8 +264,8 @@ static int cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
 	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
 		progress_drive();
 	for (; got < n && cq_pop_cqe(&cq->q, 1, &e) == 1; got++)
-		cq_convert(&e, &wc[got]);
-	return cq_answer(cq, got);
+		soft_cq_convert(&e, &wc[got]);
+	return soft_cq_answer(cq, got);
 }
 
 void soft_uverbs_ack_cq_events(struct ib_cq *ib, u32 events)
@@ -273,7 +273,7 @@ void soft_uverbs_ack_cq_events(struct ib_cq *ib, u32 events)
 	channel_ack(&SOFT_OF(cq, ib)->q.source, events);
 }
 
-static int cq_resize_ib(struct ib_cq *ib, int cqe)
+static int soft_cq_resize_ib(struct ib_cq *ib, int cqe)
 {
 	struct soft_cq *cq = SOFT_OF(cq, ib);
 	int err;
@@ -292,14 +292,14 @@ static int cq_resize_ib(struct ib_cq *ib, int cqe)
 	return err;
 }
 
-static int cq_peek_ib(struct ib_cq *ib, int count)
+static int soft_cq_peek_ib(struct ib_cq *ib, int count)
 {
 	int err = soft_check(ib->device);
 
 	return err != 0 ? err : cq_peek(&SOFT_OF(cq, ib)->q, count);
 }
 
-static int cq_req_notify(struct ib_cq *ib, enum ib_cq_notify_flags flags)
+static int soft_cq_req_notify(struct ib_cq *ib, enum ib_cq_notify_flags flags)
 {
 	int ret = soft_check(ib->device);
 
@@ -310,7 +310,7 @@ static int cq_req_notify(struct ib_cq *ib, enum ib_cq_notify_flags flags)
 	return ret;
 }
 
-static int cq_req_ncomp(struct ib_cq *ib, int count)
+static int soft_cq_req_ncomp(struct ib_cq *ib, int count)
 {
 	int err = soft_check(ib->device);
 
@@ -323,7 +323,7 @@ static int cq_req_ncomp(struct ib_cq *ib, int count)
 	return err;
 }
 
-static int cq_modify(struct ib_cq *ib, u16 count, u16 period_us)
+static int soft_cq_modify(struct ib_cq *ib, u16 count, u16 period_us)
 {
 	const struct cq_clock clock = { .timers = &the_seat.a.timers,
 					.kick = progress_timer_kick,
@@ -338,12 +338,12 @@ static int cq_modify(struct ib_cq *ib, u16 count, u16 period_us)
 
 void soft_fill_cq(struct ib_device *ib)
 {
-	ib->create_cq = cq_create;
-	ib->modify_cq = cq_modify;
-	ib->destroy_cq = cq_destroy;
-	ib->resize_cq = cq_resize_ib;
-	ib->poll_cq = cq_poll;
-	ib->peek_cq = cq_peek_ib;
-	ib->req_notify_cq = cq_req_notify;
-	ib->req_ncomp_notif = cq_req_ncomp;
+	ib->create_cq = soft_cq_create;
+	ib->modify_cq = soft_cq_modify;
+	ib->destroy_cq = soft_cq_destroy;
+	ib->resize_cq = soft_cq_resize_ib;
+	ib->poll_cq = soft_cq_poll;
+	ib->peek_cq = soft_cq_peek_ib;
+	ib->req_notify_cq = soft_cq_req_notify;
+	ib->req_ncomp_notif = soft_cq_req_ncomp;
 }

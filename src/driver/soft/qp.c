@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "core/convert_attr.h"
+
+enum { QP_DATAGRAMS_MS = 500 };
 
 _Static_assert(offsetof(struct board_tally, errors) == offsetof(struct ibt_counters, errors),
 	       "the board shows the engine's counters");
@@ -53,14 +56,14 @@ void soft_publish(void *arg, struct ibt_qp *engine)
 	board_change(s->a.board);
 }
 
-static enum ib_event_type qp_event_type(enum ibv_event_type type)
+static enum ib_event_type soft_qp_event_type(enum ibv_event_type type)
 {
 	return (enum ib_event_type)type; /* the same numbers up to GID_CHANGE */
 }
 
 void soft_async(void *seat, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type)
 {
-	struct ib_event ev = { .event = qp_event_type(type) };
+	struct ib_event ev = { .event = soft_qp_event_type(type) };
 
 	if (engine != NULL) {
 		ev.element.qp = &((struct soft_qp *)ibt_qp_owner(engine))->ib;
@@ -74,13 +77,13 @@ void soft_async(void *seat, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv
 
 /* ---- create, modify, query, destroy ---- */
 
-static struct cq *qp_cq(struct ib_cq *ib)
+static struct cq *soft_qp_cq(struct ib_cq *ib)
 {
 	return &SOFT_OF(cq, ib)->q;
 }
 
 /* Creates the device's part and the engine's queue pair. ERR_PTR. */
-static struct soft_qp *qp_create_both(struct soft_device *dev, struct ib_pd *pd,
+static struct soft_qp *soft_qp_create_both(struct soft_device *dev, struct ib_pd *pd,
 				      struct ib_qp_init_attr *init)
 {
 	u32 index = 0, qpn = 0;
@@ -90,8 +93,8 @@ static struct soft_qp *qp_create_both(struct soft_device *dev, struct ib_pd *pd,
 	struct soft_qp *qp;
 	struct ibt_qp_init e = { .type = init->qp_type,
 				 .pd = SOFT_OF(pd, pd)->number,
-				 .send_cq = qp_cq(init->send_cq),
-				 .recv_cq = qp_cq(init->recv_cq),
+				 .send_cq = soft_qp_cq(init->send_cq),
+				 .recv_cq = soft_qp_cq(init->recv_cq),
 				 .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR,
 				 .owner_bytes = sizeof(*qp) };
 
@@ -121,22 +124,31 @@ static struct soft_qp *qp_create_both(struct soft_device *dev, struct ib_pd *pd,
 	return qp;
 }
 
-static bool qp_is_ours(const struct soft_qp *qp)
+static bool soft_qp_is_ours(const struct soft_qp *qp)
 {
 	return soft_is_ours(qp->generation);
 }
 
-static int qp_destroy(struct ib_qp *ib)
+/* An adapter has sent a datagram long before the call that destroys its queue pair gets there. Here
+ * the first one to a process may still wait for the link to it. */
+static void soft_qp_await_datagrams(struct soft_qp *qp)
+{
+	for (int ms = 0; ms < QP_DATAGRAMS_MS && ibt_qp_has_datagrams(soft_engine(qp)); ms++)
+		clock_sleep_ns(NS_PER_MS);
+}
+
+static int soft_qp_destroy(struct ib_qp *ib)
 {
 	struct soft_qp *qp = SOFT_OF(qp, ib);
 	struct soft_device *dev = soft_dev(ib->device);
 	struct board_qp *shown = qp->shown;
 
 	__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
-	if (!qp_is_ours(qp)) {
+	if (!soft_qp_is_ours(qp)) {
 		ibt_qp_free_orphan(soft_engine(qp));
 		return 0;
 	}
+	soft_qp_await_datagrams(qp);
 	lock_acquire(&dev->list_lock);
 	list_remove(&qp->node);
 	lock_release(&dev->list_lock);
@@ -150,7 +162,7 @@ static int qp_destroy(struct ib_qp *ib)
 	return 0;
 }
 
-static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
+static struct ib_qp *soft_qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 {
 	struct soft_device *dev = soft_dev(pd->device);
 	struct soft_qp *qp = ERR_PTR(-ENOMEM);
@@ -161,7 +173,7 @@ static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 	if (init->send_cq == NULL || init->recv_cq == NULL)
 		return ERR_PTR(-EINVAL);
 	if (__atomic_add_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED) <= SOFT_MAX_QP)
-		qp = qp_create_both(dev, pd, init);
+		qp = soft_qp_create_both(dev, pd, init);
 	if (IS_ERR(qp)) {
 		__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
 		return ERR_PTR(PTR_ERR(qp));
@@ -176,13 +188,13 @@ static struct ib_qp *qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
 	lock_release(&dev->list_lock);
 	if (err != 0) {
 		qp->ib.device = &dev->ib;
-		qp_destroy(&qp->ib);
+		soft_qp_destroy(&qp->ib);
 		return ERR_PTR(err);
 	}
 	return &qp->ib;
 }
 
-static u16 qp_gid_number(const struct soft_device *dev, const u8 gid[16])
+static u16 soft_qp_gid_number(const struct soft_device *dev, const u8 gid[16])
 {
 	int found = dev->kind->find_gid(gid);
 
@@ -190,13 +202,13 @@ static u16 qp_gid_number(const struct soft_device *dev, const u8 gid[16])
 }
 
 /* Shows captures the addresses and the MTU of its packets. */
-static void qp_show_way(struct soft_device *dev, struct soft_qp *qp, const struct ib_qp_attr *attr,
-			const struct path_av *av, int mask)
+static void soft_qp_show_way(struct soft_device *dev, struct soft_qp *qp,
+			     const struct ib_qp_attr *attr, const struct path_av *av, int mask)
 {
 	if (mask & IB_QP_AV) {
-		__atomic_store_n(&qp->shown->sgid_index, qp_gid_number(dev, av->sgid),
+		__atomic_store_n(&qp->shown->sgid_index, soft_qp_gid_number(dev, av->sgid),
 				 __ATOMIC_RELAXED);
-		__atomic_store_n(&qp->shown->dgid_index, qp_gid_number(dev, av->dgid),
+		__atomic_store_n(&qp->shown->dgid_index, soft_qp_gid_number(dev, av->dgid),
 				 __ATOMIC_RELAXED);
 	}
 	if (mask & IB_QP_PATH_MTU)
@@ -205,7 +217,7 @@ static void qp_show_way(struct soft_device *dev, struct soft_qp *qp, const struc
 
 /* Finds the P_Key that the attributes name, if they name one. -EINVAL: the device has no such port
  * or no such index. */
-static int qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
+static int soft_qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
 			 const struct ib_qp_attr *attr, int mask, u16 *pkey)
 	REQUIRES(qp->modify_lock)
 {
@@ -220,7 +232,7 @@ static int qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
 	return dev->ib.query_pkey(&dev->ib, port, attr->pkey_index, pkey);
 }
 
-static void qp_take_port(struct soft_qp *qp, const struct ib_qp_attr *attr, int mask, u16 pkey)
+static void soft_qp_take_port(struct soft_qp *qp, const struct ib_qp_attr *attr, int mask, u16 pkey)
 	REQUIRES(qp->modify_lock)
 {
 	if (mask & IB_QP_PORT)
@@ -232,7 +244,7 @@ static void qp_take_port(struct soft_qp *qp, const struct ib_qp_attr *attr, int 
 }
 
 /* -EAGAIN: the engine has left the state for which the masks were checked. */
-static int qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
+static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
 {
 	struct ibt_qp *engine = soft_engine(qp);
@@ -247,7 +259,7 @@ static int qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 
 	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
-	err = qp_check_port(dev, qp, attr, mask, &pkey);
+	err = soft_qp_check_port(dev, qp, attr, mask, &pkey);
 	if (err == 0 && (mask & IB_QP_AV) != 0)
 		err = dev->kind->connect(
 			dev, &attr->ah_attr, qp->ib.qp_num,
@@ -256,39 +268,39 @@ static int qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	if (err != 0)
 		return err;
 	av.pkey = pkey;
-	qp_show_way(dev, qp, attr, &av, mask);
+	soft_qp_show_way(dev, qp, attr, &av, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
 	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
 	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(engine) != now)
 		return -EAGAIN;
 	if (err == 0)
-		qp_take_port(qp, attr, mask, pkey);
+		soft_qp_take_port(qp, attr, mask, pkey);
 	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
 		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, qp->ib.qp_num);
 	return err;
 }
 
-static int qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
+static int soft_qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
 {
 	struct soft_qp *qp = SOFT_OF(qp, ib);
 	int err;
 
-	if (!qp_is_ours(qp))
+	if (!soft_qp_is_ours(qp))
 		return -EIO;
 	lock_acquire(&qp->modify_lock);
 	err = soft_check(ib->device);
 	if (err != 0)
 		goto unlock;
 	do
-		err = qp_modify_once(soft_dev(ib->device), qp, attr, mask);
+		err = soft_qp_modify_once(soft_dev(ib->device), qp, attr, mask);
 	while (err == -EAGAIN);
 unlock:
 	lock_release(&qp->modify_lock);
 	return err;
 }
 
-static int qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
+static int soft_qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 		    struct ib_qp_init_attr *init)
 {
 	struct soft_qp *qp = SOFT_OF(qp, ib);
@@ -325,8 +337,8 @@ int soft_uverbs_post_recv(struct ib_qp *ib, struct ibv_recv_wr *wr, struct ibv_r
 
 void soft_fill_qp(struct ib_device *ib)
 {
-	ib->create_qp = qp_create;
-	ib->modify_qp = qp_modify;
-	ib->query_qp = qp_query;
-	ib->destroy_qp = qp_destroy;
+	ib->create_qp = soft_qp_create;
+	ib->modify_qp = soft_qp_modify;
+	ib->query_qp = soft_qp_query;
+	ib->destroy_qp = soft_qp_destroy;
 }

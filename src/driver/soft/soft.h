@@ -22,7 +22,7 @@ enum {
 	SOFT_MAX_QP = 100000,
 	SOFT_MAX_CQ = 65536,
 	SOFT_MAX_CQE = (1 << 22) - 1,
-	SOFT_LEAST_CQE = 8, /* adapters have such a minimum: see cq_entries */
+	SOFT_LEAST_CQE = 8, /* adapters have such a minimum: see soft_cq_entries */
 	SOFT_MAX_MR = 1000000,
 	SOFT_MAX_SRQ = 65536,
 	SOFT_MAX_SRQ_WR = IBT_MAX_WR,
@@ -46,7 +46,7 @@ struct soft_kind {
 	/* The number of a GID among those of all devices, or -ENOENT. For captures: the device's
 	 * index times NODE_GIDS and the index in its table. */
 	int (*find_gid)(const u8 gid[16]);
-};
+} FIXED;
 
 struct soft_device {
 	struct ib_device ib FIXED; /* first */
@@ -69,8 +69,8 @@ struct soft_device {
 };
 
 struct soft_pd {
-	struct ib_pd ib;
-	u32 number;
+	struct ib_pd ib GUARDS_ITSELF;
+	u32 number FIXED;
 };
 
 struct soft_cq {
@@ -102,22 +102,22 @@ static inline struct ibt_qp *soft_engine(const struct soft_qp *qp)
 }
 
 struct soft_srq {
-	struct ib_srq ib;
-	struct ibt_srq *engine;
-	struct list_head node; /* device's list */
+	struct ib_srq ib GUARDS_ITSELF;
+	struct ibt_srq *engine FIXED;
+	struct list_head node OWNED_BY(soft_device.list_lock); /* device's list */
 };
 
 struct soft_mr {
-	struct ib_mr ib;
-	u64 addr, length, iova;
-	int access;
-	u32 generation;
-	bool entered; /* adopt_enter was called for it */
+	struct ib_mr ib GUARDS_ITSELF;
+	u64 addr FIXED, length FIXED, iova FIXED;
+	int access FIXED;
+	u32 generation FIXED;
+	bool entered FIXED; /* adopt_enter was called for it */
 };
 
 struct soft_mw {
-	struct ib_mw ib;
-	u32 generation;
+	struct ib_mw ib GUARDS_ITSELF;
+	u32 generation FIXED;
 };
 
 struct soft_fmr {

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static int srq_init_engine(struct soft_srq *srq, struct ib_pd *pd,
+static int soft_srq_init_engine(struct soft_srq *srq, struct ib_pd *pd,
 			   const struct ib_srq_init_attr_ex *init)
 {
 	struct ibt_srq_init e = { .pd = SOFT_OF(pd, pd)->number,
@@ -21,7 +21,7 @@ static int srq_init_engine(struct soft_srq *srq, struct ib_pd *pd,
 	return ibt_srq_create(the_seat.a.ibt, &e, &srq->engine);
 }
 
-static int srq_check_type(const struct ib_srq_init_attr_ex *init)
+static int soft_srq_check_type(const struct ib_srq_init_attr_ex *init)
 {
 	if (init->srq_type == IB_SRQT_TM)
 		return 0;
@@ -36,7 +36,7 @@ struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *ini
 	struct ib_srq_attr *attr = &init->base.attr;
 	struct ibv_srq_attr made;
 	struct soft_srq *srq;
-	int err = srq_check_type(init);
+	int err = soft_srq_check_type(init);
 
 	if (err == 0)
 		err = soft_attach(dev);
@@ -46,7 +46,7 @@ struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *ini
 	if (__atomic_add_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED) > SOFT_MAX_SRQ)
 		err = -ENOMEM;
 	if (err == 0)
-		err = srq_init_engine(srq, pd, init);
+		err = soft_srq_init_engine(srq, pd, init);
 	if (err != 0) {
 		__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
 		free(srq);
@@ -63,7 +63,7 @@ struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *ini
 	return &srq->ib;
 }
 
-static struct ib_srq *srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init)
+static struct ib_srq *soft_srq_create(struct ib_pd *pd, struct ib_srq_init_attr *init)
 {
 	struct ib_srq_init_attr_ex ex = { .size = sizeof(ex), .base = *init };
 	struct ib_srq *srq = soft_create_srq(pd, &ex);
@@ -80,7 +80,7 @@ int soft_post_srq_ops(struct ib_srq *ib, struct ib_ops_wr *wr, struct ib_ops_wr 
 				(struct ibv_ops_wr **)bad);
 }
 
-static int srq_modify(struct ib_srq *ib, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask)
+static int soft_srq_modify(struct ib_srq *ib, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask)
 {
 	struct ibv_srq_attr a = { .max_wr = attr->max_wr,
 				  .max_sge = attr->max_sge,
@@ -91,7 +91,7 @@ static int srq_modify(struct ib_srq *ib, struct ib_srq_attr *attr, enum ib_srq_a
 	return err != 0 ? err : ibt_srq_modify(SOFT_OF(srq, ib)->engine, &a, (int)mask);
 }
 
-static int srq_query(struct ib_srq *ib, struct ib_srq_attr *attr)
+static int soft_srq_query(struct ib_srq *ib, struct ib_srq_attr *attr)
 {
 	struct ibv_srq_attr a;
 	int err = soft_check(ib->device);
@@ -105,7 +105,7 @@ static int srq_query(struct ib_srq *ib, struct ib_srq_attr *attr)
 	return 0;
 }
 
-static int srq_destroy(struct ib_srq *ib)
+static int soft_srq_destroy(struct ib_srq *ib)
 {
 	struct soft_srq *srq = SOFT_OF(srq, ib);
 	struct soft_device *dev = soft_dev(ib->device);
@@ -126,8 +126,8 @@ int soft_uverbs_post_srq_recv(struct ib_srq *ib, struct ibv_recv_wr *wr, struct 
 
 void soft_fill_srq(struct ib_device *ib)
 {
-	ib->create_srq = srq_create;
-	ib->modify_srq = srq_modify;
-	ib->query_srq = srq_query;
-	ib->destroy_srq = srq_destroy;
+	ib->create_srq = soft_srq_create;
+	ib->modify_srq = soft_srq_modify;
+	ib->query_srq = soft_srq_query;
+	ib->destroy_srq = soft_srq_destroy;
 }

@@ -116,7 +116,7 @@ static bool config_has(const struct node_config *c, int count, const u8 gid[16])
 u32 config_mtu(const u8 gid[16], u32 ip_mtu)
 {
 	u32 mtu = CONFIG_MTU_MAX;
-	u32 headers = udp_gid_is_v4(gid) ? CONFIG_HEADERS_V4 : CONFIG_HEADERS_V6;
+	u32 headers = node_udp_gid_is_v4(gid) ? CONFIG_HEADERS_V4 : CONFIG_HEADERS_V6;
 
 	while (mtu > CONFIG_MTU_MIN && mtu + headers > ip_mtu)
 		mtu /= 2;
@@ -169,7 +169,7 @@ static const struct host_link *config_interface_of(const struct host *h, const u
 
 	if (a != NULL)
 		return host_link_of(h, a->ifindex);
-	return udp_gid_is_v4(gid) && gid[12] == 127 ? config_loopback(h) : NULL;
+	return node_udp_gid_is_v4(gid) && gid[12] == 127 ? config_loopback(h) : NULL;
 }
 
 void config_parse_told(const char *text, struct config_told *told)
@@ -185,7 +185,7 @@ void config_parse_told(const char *text, struct config_told *told)
 	snprintf(copy, sizeof(copy), "%s", text);
 	for (char *word = strtok_r(copy, ", ", &save); word != NULL && told->count < NODE_GIDS;
 	     word = strtok_r(NULL, ", ", &save)) {
-		if (udp_gid_parse(word, told->gid[told->count]))
+		if (node_udp_gid_parse(word, told->gid[told->count]))
 			told->count++;
 		else
 			env_refuse("ANYVERBS_ADDR", word, "addresses of hosts");
@@ -231,7 +231,7 @@ static void config_add_family(struct node_config *c, int *count, const struct co
 		const struct host_address *a = &s->host->addresses[i];
 		const struct host_link *l = host_link_of(s->host, a->ifindex);
 
-		if (udp_gid_is_v4(a->gid) == v4 && l != NULL && !l->loopback && l->up &&
+		if (node_udp_gid_is_v4(a->gid) == v4 && l != NULL && !l->loopback && l->up &&
 		    l->running == running)
 			config_add_address(c, count, s, a->gid, l);
 	}
@@ -322,7 +322,7 @@ void config_fill(struct node_config *c, const struct config_source *s)
 		const struct host_link *lo = config_loopback(s->host);
 		u8 own[16];
 
-		udp_gid_from_v4(own, config_own_v4(c->node_guid));
+		node_udp_gid_from_v4(own, config_own_v4(c->node_guid));
 		/* index 1 is never empty, even if another node has the same address */
 		if (s->mine != NULL)
 			(void)s->mine(s->arg, own, lo != NULL ? lo->ifindex : 0);

@@ -10,7 +10,7 @@ struct config_told {
 	bool given;
 	u32 count;
 	u8 gid[NODE_GIDS][16];
-};
+} OWNED_BY(the daemon);
 
 /* The inputs of a configuration. */
 struct config_source {
@@ -24,13 +24,13 @@ struct config_source {
 	/* Tells whether an address may be this node's; NULL: each may. */
 	bool (*mine)(void *arg, const u8 gid[16], u32 ifindex);
 	void *arg;
-};
+} OWNED_BY(the daemon);
 
 /* The interfaces whose links make the port's. */
 struct config_links {
 	u32 count;
 	u32 ifindex[HOST_LINKS];
-};
+} OWNED_BY(the daemon);
 
 /* Parses addresses with commas between, or "own": none of the host's. NULL or empty: not set. Logs
  * what is no address. */

@@ -21,6 +21,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "node/daemon/daemon_priv.h"
+#include "node/daemon/estate.h"
 #include "node/daemon/watch.h"
 
 enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100 };
@@ -217,8 +218,8 @@ static u64 daemon_idle_end(const struct daemon *d)
 
 static bool daemon_idle(const struct daemon *d, u64 now)
 {
-	return d->attached == 0 && d->recorder == NULL && d->options.idle_ns != UINT64_MAX &&
-	       now >= daemon_idle_end(d);
+	return d->attached == 0 && d->recorder == NULL && list_empty(&d->estates) &&
+	       d->options.idle_ns != UINT64_MAX && now >= daemon_idle_end(d);
 }
 
 /* Runs everything that is due by time. */
@@ -236,6 +237,8 @@ static void daemon_tick(struct daemon *d)
 		daemon_end_silent(d, now);
 	if (d->blocked_count > 0)
 		daemon_retry_events(d);
+	route_run(d, now);
+	estate_run(d, now);
 	if (daemon_idle(d, now))
 		daemon_stop(d, "idle");
 }
@@ -243,13 +246,13 @@ static void daemon_tick(struct daemon *d)
 /* Returns when the next thing is due by time; UINT64_MAX: never. */
 static u64 daemon_next_ns(const struct daemon *d, u64 now)
 {
-	u64 next = d->look_again_ns;
+	u64 next = MIN(d->look_again_ns, MIN(estate_next_ns(d), route_next_ns(d)));
 
 	if (d->blocked_count > 0 || !d->listening)
 		next = MIN(next, now + DAEMON_TICK_MS * NS_PER_MS);
 	if (d->proc_count > d->attached)
 		next = MIN(next, now + NS_PER_S);
-	if (d->attached == 0 && d->options.idle_ns != UINT64_MAX)
+	if (d->attached == 0 && list_empty(&d->estates) && d->options.idle_ns != UINT64_MAX)
 		next = MIN(next, daemon_idle_end(d));
 	return next;
 }
@@ -319,8 +322,8 @@ static int daemon_prepare(struct daemon *d)
 		slots_close(&d->slots);
 		return err;
 	}
-	err = udp_init(&d->udp, &d->loop);
-	d->udp.stray = listen_route;
+	err = node_udp_init(&d->udp, &d->loop);
+	d->udp.stray = route_datagram;
 	d->udp.stray_arg = d;
 	if (err < 0) {
 		notice_unmap(d->notice);
@@ -346,8 +349,10 @@ static void daemon_finish(struct daemon *d)
 		close(d->addresses.fd);
 	list_for_each_safe(p, &d->procs, struct proc, node)
 		proc_drop(p, "the node ends");
+	estate_clear(d);
+	route_clear(d);
 	pairs_clear(&d->pairs);
-	udp_destroy(&d->udp);
+	node_udp_destroy(&d->udp);
 	notice_unmap(d->notice);
 	close(d->notice_fd);
 	slots_close(&d->slots);
@@ -383,6 +388,9 @@ int daemon_run(const struct daemon_options *o)
 	daemon_raise_limit();
 	d->options = *o;
 	list_init(&d->procs);
+	list_init(&d->estates);
+	capture_init(&d->capture);
+	list_init(&d->held);
 	err = loop_init(&d->loop);
 	if (err < 0)
 		goto out;

@@ -9,6 +9,8 @@
  *   devices.c  devices and ports              config.c    GUID, GIDs, MTU and link of a device
  *   host.c     the host's addresses           watch.c     their changes
  *   udp.c      addresses and UDP sockets      udp_program.c  steers datagrams to processes
+ *   qp1.c      datagrams to and from QP1      route.c     those that no process' socket gets
+ *   estate.c   sends the wills of the dead
  *   keeper.c   keeps sockets for the next node
  *   slots.c    the QPN space                  pairs.c     pairs of processes
  *   folder.c   the node's folder              sysfs.c, device_file.c  its files
@@ -17,6 +19,7 @@
 #define NODE_DAEMON_DAEMON_PRIV_H
 
 #include "base/list.h"
+#include "capture/capture.h"
 #include "node/daemon/config.h"
 #include "node/daemon/daemon.h"
 #include "node/daemon/device_file.h"
@@ -46,7 +49,7 @@ struct device {
 	struct config_links links;
 	bool link;	     /* the port's interfaces have a link */
 	enum port_will will; /* the setting of `anyverbs port` */
-};
+} OWNED_BY(the daemon);
 
 struct daemon {
 	struct daemon_options options;
@@ -70,13 +73,19 @@ struct daemon {
 	u32 proc_count, attached, blocked_count;
 	u32 member_count;
 	u64 started_ns;
+	u64 resumed_ns; /* when a process of an earlier node came back last; 0: none has */
 	u64 idle_since_ns; /* when the last process left */
 	bool served;	   /* some process has been attached */
+	struct list_head held; /* route.c's requests that wait for a listener */
+	u32 held_count;
+	struct list_head estates; /* struct estate */
+	u32 estate_wills;	  /* in all of them */
 	struct proc *recorder; /* the process whose memory file all record into; NULL: none */
 	int capture_fd;
+	struct capture capture; /* that memory file, for what the node itself takes and sends */
 	/* connections end, but processes keep what they hold: the next node takes over */
 	bool ending;
-};
+} OWNED_BY(the daemon);
 
 struct proc {
 	struct list_head node;
@@ -88,13 +97,14 @@ struct proc {
 	struct proto_process who;
 	s32 pid; /* as the daemon sees it; 0: unknown */
 	int board_fd, bell_fd[2], slots_fd;
+	int will_fd; /* struct will_file; -1: none */
 	struct list_head waiting; /* struct proc_event: events for which the socket has no room */
 	u32 waiting_count;
 	bool config_due, capture_due;
 	bool blocked; /* events wait */
 	/* a bit by enum proto_service: the claims that are still due after its RESUME */
 	u32 claims_due;
-};
+} OWNED_BY(the daemon);
 
 /* ---- proc.c: connections ---- */
 
@@ -132,12 +142,25 @@ int event_describe(const struct proc *peer, const struct proc *to, struct proto_
 /* Judges and answers one packet; false: the connection must end. */
 bool service_handle(struct proc *p, const union proto_request *q, struct message *m);
 
-/* ---- serve_listen.c ---- */
+/* ---- route.c ---- */
 
-/* udp_addresses.stray: passes a datagram to QP1 to the process that listens. `arg`: the daemon. */
-bool listen_route(void *arg, const struct node_mad *mad);
+/* udp_addresses.stray: passes a datagram to QP1 to its process, or answers it if nobody will.
+ * `arg`: the daemon. False: it is lost. */
+bool route_datagram(void *arg, const struct node_mad *mad);
+/* Somebody listens from now on: requests that have waited for it go there. */
+void route_listening(struct daemon *d);
+/* Refuses requests that have waited long enough. */
+void route_run(struct daemon *d, u64 now_ns);
+/* When the next one has; UINT64_MAX: none waits. */
+u64 route_next_ns(const struct daemon *d);
+void route_clear(struct daemon *d);
+/* Passes it to every process that has had a peer. False: nobody has got it. */
+bool route_to_all(struct daemon *d, const struct node_mad *mad);
 
 /* ---- devices.c ---- */
+
+/* Tells whether the GID is one of this node's: of a device's table, or that of a device's GUID. */
+bool devices_have_gid(const struct daemon *d, const u8 gid[16]);
 
 /* Configures the devices of ANYVERBS_DEVICES, or those of the node that was killed before: notice
  * board, sysfs trees, UDP sockets. */

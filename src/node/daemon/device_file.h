@@ -20,13 +20,13 @@ struct device_left {
 	char name[NODE_DEVICE_NAME];
 	enum port_will will;
 	u16 downs;
-};
+} OWNED_BY(the daemon);
 
 struct device_file {
 	bool first;  /* the node is the first of its network namespace */
 	u64 next_id; /* greater than every id in use so far */
 	struct device_left devices[NODE_DEVICES];
-};
+} OWNED_BY(the daemon);
 
 /* Replaces the file in one step. 0 or a negative errno. Does nothing without a folder. */
 int device_file_write(const struct folder *f, const struct device_file *p);

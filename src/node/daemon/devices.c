@@ -5,6 +5,7 @@
  * Runs:  the daemon's only thread
  * Locks: none
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,13 +40,32 @@ int devices_find(struct daemon *d, const char name[NODE_DEVICE_NAME])
 	return -ENODEV;
 }
 
+bool devices_have_gid(const struct daemon *d, const u8 gid[16])
+{
+	static const u8 link_local[8] = { 0xfe, 0x80 }, empty[16];
+
+	for (u32 i = 0; i < NODE_DEVICES && memcmp(gid, empty, sizeof(empty)) != 0; i++) {
+		const struct node_config *c = &d->notice->devices[i];
+		u64 guid = htobe64(c->node_guid);
+
+		if (c->id == 0)
+			continue;
+		for (u32 k = 0; k < NODE_GIDS; k++)
+			if (memcmp(c->gids[k].gid, gid, 16) == 0)
+				return true;
+		if (memcmp(gid, link_local, 8) == 0 && memcmp(gid + 8, &guid, 8) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* ---- the host's addresses ---- */
 
 static bool devices_may_have(void *arg, const u8 gid[16], u32 ifindex)
 {
 	struct daemon *d = arg;
 
-	return udp_want(&d->udp, gid, ifindex);
+	return node_udp_want(&d->udp, gid, ifindex);
 }
 
 /* The first node stays the first. A later node follows once the first has gone and it has no
@@ -54,7 +74,7 @@ static bool devices_be_first(struct daemon *d)
 {
 	if (!d->devices[0].told.given &&
 	    (d->first || (d->attached == 0 && !folder_in_use(&d->folder))))
-		d->first |= udp_be_first(&d->udp);
+		d->first |= node_udp_be_first(&d->udp);
 	return d->first;
 }
 
@@ -69,7 +89,7 @@ static void devices_leave_addresses(struct daemon *d, const struct host *h)
 
 		if (l == NULL || l->loopback || !l->up)
 			continue;
-		udp_leave(&d->udp, a->gid, a->ifindex);
+		node_udp_leave(&d->udp, a->gid, a->ifindex);
 		any = true;
 	}
 	if (any && !d->later_told)
@@ -106,7 +126,7 @@ static int devices_read(struct daemon *d, struct node_config fresh[NODE_DEVICES]
 	if (err < 0)
 		log_error("node", "cannot read the host's addresses: %s", strerror(-err));
 	(void)devices_be_first(d);
-	udp_look_begin(&d->udp);
+	node_udp_look_begin(&d->udp);
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
 		struct config_source s = devices_source(d, &host, i);
 
@@ -117,10 +137,10 @@ static int devices_read(struct daemon *d, struct node_config fresh[NODE_DEVICES]
 	}
 	if (!d->devices[0].told.given && !d->first)
 		devices_leave_addresses(d, &host);
-	all = udp_look_end(&d->udp) && err == 0 && (!d->first || d->udp.first_fd >= 0);
+	all = node_udp_look_end(&d->udp) && err == 0 && (!d->first || d->udp.first_fd >= 0);
 	for (u32 i = 0; i < NODE_DEVICES; i++)
 		if (d->devices[i].id != 0)
-			udp_mark(&d->udp, &fresh[i]);
+			node_udp_mark(&d->udp, &fresh[i]);
 	d->look_again_ns = all ? UINT64_MAX : clock_now_ns() + DEVICES_RETRY_S * NS_PER_S;
 	return err;
 }

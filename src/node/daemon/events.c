@@ -19,7 +19,7 @@ struct proc_event {
 	u16 type;
 	u64 process;  /* the peer */
 	int rings_fd; /* -1 or EV_PEER_NEW's */
-};
+} OWNED_BY(the daemon);
 
 static void event_head(struct proto_head *h, u16 type)
 {

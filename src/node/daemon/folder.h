@@ -13,7 +13,7 @@ enum {
 struct folder {
 	int fd; /* -1: there is none */
 	char path[PLACE_PATH];
-};
+} OWNED_BY(the daemon);
 
 /* Finds or makes the folder of node `name`: mode 0700, of this user, one per network namespace, and
  * locks it. A folder in which a living process holds slots takes precedence. A place without room

@@ -125,8 +125,8 @@ void host_take(struct host *h, const struct nlmsghdr *m)
 static int host_ask(int fd, u16 type)
 {
 	struct {
-		struct nlmsghdr head;
-		struct rtgenmsg what;
+		struct nlmsghdr head OWNED_BY(the caller);
+		struct rtgenmsg what OWNED_BY(the caller);
 	} q = { .head = { .nlmsg_len = NLMSG_LENGTH(sizeof(q.what)),
 			  .nlmsg_type = type,
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP } };

@@ -15,18 +15,18 @@ struct host_link {
 	bool up;      /* set up by the administrator */
 	bool running; /* up, and connected */
 	bool bridge;  /* has a link only while interfaces are attached to it */
-};
+} OWNED_BY(the daemon);
 
 struct host_address {
 	u8 gid[16]; /* IPv4 as ::ffff:a.b.c.d */
 	u32 ifindex;
-};
+} OWNED_BY(the daemon);
 
 struct host {
 	u32 link_count, address_count;
 	struct host_link links[HOST_LINKS];
 	struct host_address addresses[HOST_ADDRESSES]; /* the usable ones */
-};
+} OWNED_BY(the daemon);
 
 /* 0 or a negative errno; *h holds what was read until then. */
 int host_read(struct host *h);

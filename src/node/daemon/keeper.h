@@ -4,7 +4,7 @@
  * astray. So every socket, and the table that says which slot has which, lies as a message in the
  * queue of a socket pair, and every process holds the end from which it could be received: when the
  * node dies, nothing is closed as long as one process lives. The first process that comes back
- * gives the queue to the next node (udp_adopt), which moves its content to a queue of its own.
+ * gives the queue to the next node (node_udp_adopt), which moves its content to a queue of its own.
  */
 #ifndef NODE_DAEMON_KEEPER_H
 #define NODE_DAEMON_KEEPER_H
@@ -25,7 +25,7 @@ enum {
 struct keeper_table {
 	u32 magic, reserved;
 	u16 slot_of[NODE_GIDS][KEEPER_MEMBERS]; /* 0: nobody's */
-};
+} OWNED_BY(the daemon);
 
 /* One socket in the queue: the data beside its descriptor. */
 struct keeper_item {
@@ -33,7 +33,7 @@ struct keeper_item {
 	u32 row, index; /* of its group, and its place there */
 	u32 ifindex;
 	u8 gid[16];
-};
+} OWNED_BY(the daemon);
 
 struct keeper {
 	int in;	 /* the node writes */
@@ -41,7 +41,7 @@ struct keeper {
 	int table_fd;
 	struct keeper_table *table; /* mapped */
 	u32 count;
-};
+} OWNED_BY(the daemon);
 
 /* 0 or a negative errno. */
 int keeper_open(struct keeper *k);
@@ -58,7 +58,7 @@ struct keeper_found {
 	u32 count;
 	struct keeper_item items[KEEPER_MAX];
 	int fds[KEEPER_MAX]; /* -1: taken */
-};
+} OWNED_BY(the daemon);
 
 /* Receives all items at the end that a process held. 0; -ENODATA: none (another process was
  * faster), or invalid ones. */

@@ -9,12 +9,12 @@
 struct loop_source {
 	int fd;
 	void (*fn)(struct loop_source *s, u32 events);
-};
+} OWNED_BY(the daemon);
 
 struct loop {
 	int fd;
 	bool stop;
-};
+} OWNED_BY(the daemon);
 
 int loop_init(struct loop *l);
 void loop_destroy(struct loop *l);

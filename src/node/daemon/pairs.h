@@ -11,12 +11,12 @@ struct pair {
 	struct pair *next;
 	u64 process[2]; /* the lesser first */
 	bool known[2];	/* that process has confirmed the pair */
-};
+} OWNED_BY(the daemon);
 
 struct pairs {
 	struct pair *bucket[PAIRS_BUCKETS];
 	u32 count;
-};
+} OWNED_BY(the daemon);
 
 struct pair *pairs_find(struct pairs *p, u64 a, u64 b);
 /* Returns the existing pair, or a new one that neither process has confirmed. NULL: no memory. */

@@ -74,6 +74,7 @@ void proc_drop(struct proc *p, const char *why)
 	proc_close(&p->bell_fd[0]);
 	proc_close(&p->bell_fd[1]);
 	proc_close(&p->slots_fd);
+	proc_close(&p->will_fd);
 	list_remove(&p->node);
 	d->proc_count--;
 	free(p);
@@ -137,7 +138,7 @@ void proc_accept(struct daemon *d, int fd)
 	p->daemon = d;
 	p->pid = pid;
 	p->control.fd = p->events.fd = p->life.fd = -1;
-	p->board_fd = p->bell_fd[0] = p->bell_fd[1] = p->slots_fd = -1;
+	p->board_fd = p->bell_fd[0] = p->bell_fd[1] = p->slots_fd = p->will_fd = -1;
 	p->since_ns = clock_now_ns();
 	list_init(&p->waiting);
 	if (loop_add(&d->loop, &p->control, fd, EPOLLIN, proc_on_control) < 0)

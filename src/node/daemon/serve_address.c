@@ -24,7 +24,7 @@ static int serve_udp_sockets(struct request *r)
 		return -ENOENT;
 	for (u32 i = q->from; i < NODE_GIDS; i++) {
 		struct proto_socket *out = &reply.sockets[reply.count];
-		struct reuseport_group *g = udp_find(&r->daemon->udp, c->gids[i].gid);
+		struct reuseport_group *g = node_udp_find(&r->daemon->udp, c->gids[i].gid);
 		const struct udp_member *m;
 
 		if (g == NULL || !(c->gids[i].flags & NODE_GID_WIRE))
@@ -33,7 +33,7 @@ static int serve_udp_sockets(struct request *r)
 			reply.next = i;
 			break;
 		}
-		m = udp_member_of(&r->daemon->udp, g, q->slot, &err);
+		m = node_udp_member_of(&r->daemon->udp, g, q->slot, &err);
 		if (m == NULL)
 			return err;
 		memcpy(out->gid, g->gid, 16);
@@ -51,7 +51,7 @@ static int serve_addresses(struct request *r)
 	struct proto_addresses_reply reply;
 
 	memset(&reply, 0, sizeof(reply));
-	reply.count = udp_report(&r->daemon->udp, reply.addresses);
+	reply.count = node_udp_report(&r->daemon->udp, reply.addresses);
 	service_reply(r, &reply.head, sizeof(reply), 0, NULL, 0);
 	return 0;
 }
@@ -70,7 +70,7 @@ static int serve_sockets_claim(struct request *r)
 
 	if (!service_claim(r->proc, PROTO_SERVICE_ADDRESS))
 		return -EINVAL;
-	count = udp_adopt(&d->udp, r->m->fds[0], serve_slot_in_use, &d->slots);
+	count = node_udp_adopt(&d->udp, r->m->fds[0], serve_slot_in_use, &d->slots);
 	if (count > 0) {
 		log_info("node", "process %llu brought the UDP sockets of %u addresses",
 			 (unsigned long long)r->proc->process, count);

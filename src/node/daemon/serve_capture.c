@@ -16,6 +16,7 @@ static int serve_capture(struct request *r)
 		return -EBUSY;
 	d->recorder = r->proc;
 	d->capture_fd = message_take_fd(r->m, 0);
+	(void)capture_start(&d->capture, d->capture_fd); /* else the processes' packets only */
 	event_capture_all(d);
 	service_status(r, 0);
 	return 0;
@@ -29,6 +30,7 @@ static void serve_capture_release(struct proc *p)
 	if (p != d->recorder)
 		return;
 	d->recorder = NULL;
+	capture_stop(&d->capture);
 	close(d->capture_fd);
 	d->capture_fd = -1;
 	if (!d->ending)

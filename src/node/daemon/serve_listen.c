@@ -1,13 +1,11 @@
 /* serve_listen.c: which process receives the REQ and SIDR_REQ of a service ID.
- * In:    LISTEN, UNLISTEN; datagrams to QP1 from other hosts   Out: entries of the notice board,
- *        events to the listeners
- * Runs:  the daemon's only thread                              Locks: none
+ * In:    LISTEN, UNLISTEN                     Out: entries of the notice board
+ * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
 #include <string.h>
 
 #include "node/daemon/service.h"
-#include "node/steer.h"
 
 /* A free entry, or NULL. */
 static struct notice_listener *listen_free_entry(struct notice *n)
@@ -46,7 +44,8 @@ static int serve_listen(struct request *r)
 		*entry = (struct notice_listener){ .service_id = q->service_id,
 						   .mask = q->mask,
 						   .process = r->proc->process,
-						   .slot = q->slot };
+						   .slot = q->slot,
+						   .match = q->match };
 		*listen_chain_end(n, notice_chain(q->service_id, q->mask)) =
 			(u32)(entry - n->listener) + 1;
 	}
@@ -54,6 +53,7 @@ static int serve_listen(struct request *r)
 	if (entry == NULL)
 		return -ENOSPC;
 	service_status(r, 0);
+	route_listening(r->daemon);
 	return 0;
 }
 
@@ -78,7 +78,8 @@ static int serve_unlisten(struct request *r)
 		const struct notice_listener *l = &n->listener[*at - 1];
 
 		if (l->process == r->proc->process && l->service_id == q->service_id &&
-		    l->mask == q->mask)
+		    l->mask == q->mask &&
+		    memcmp(&l->match, &q->match, sizeof(l->match)) == 0)
 			break;
 	}
 	if (*at == 0)
@@ -112,42 +113,6 @@ static void listen_release(struct proc *p)
 	for (u32 chain = 0; chain <= NOTICE_BUCKETS; chain++)
 		listen_release_chain(n, chain, p->process);
 	notice_write_end(n);
-}
-
-/* ---- from other hosts ------------------------------------------------------------------------ */
-
-/* Any process that listens: it answers that nobody has the service ID or communication ID. */
-static u64 listen_anybody(const struct notice *n)
-{
-	for (u32 i = 0; i < n->listeners; i++)
-		if (n->listener[i].process != 0)
-			return n->listener[i].process;
-	return 0;
-}
-
-bool listen_route(void *arg, const struct node_mad *mad)
-{
-	enum { LISTEN_MAD = 20 /* behind BTH and DETH */ };
-	static const u8 qp1[3] = { 0, 0, 1 };
-	struct daemon *d = arg;
-	u64 service_id, process;
-	struct proc *p;
-	enum steer_by by;
-	u32 slot;
-
-	if (memcmp(mad->payload + 5, qp1, sizeof(qp1)) != 0)
-		return false;
-	by = steer_mad(mad->payload + LISTEN_MAD, &slot, &service_id);
-	if (by == STEER_BY_SLOT && mad->payload[LISTEN_MAD + STEER_CLASS] != STEER_CLASS_CM)
-		return false;
-	if (by == STEER_BY_NOBODY)
-		return false;
-	/* a communication ID of a process that is gone: any CM answers that it is unknown */
-	if (by == STEER_BY_SLOT ||
-	    !notice_read_listener(d->notice, service_id, &process, &slot))
-		process = listen_anybody(d->notice);
-	p = process == 0 ? NULL : proc_find(d, process);
-	return p != NULL && event_mad(p, mad);
 }
 
 static const struct service_rule serve_listen_rules[] = {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "node/daemon/service.h"
 
@@ -60,8 +61,10 @@ static int serve_resume(struct request *r)
 	if (proc_find(r->daemon, q->process) != NULL)
 		return -EAGAIN;
 	err = serve_enter(r, q->process, &q->who);
-	if (err == 0)
+	if (err == 0) {
 		r->proc->claims_due = ~0u;
+		r->daemon->resumed_ns = clock_now_ns();
+	}
 	return err;
 }
 

@@ -62,7 +62,7 @@ static void serve_slot_release(struct proc *p)
 
 	for (u32 slot = SLOTS_FIRST; slot < NODE_SLOTS; slot++)
 		if (d->slots.owner[slot] == p->process)
-			udp_release(&d->udp, slot);
+			node_udp_release(&d->udp, slot);
 	slots_release(&d->slots, p->process, p->slots_fd, clock_now_ns());
 }
 

@@ -1,5 +1,5 @@
 /* serve_status.c: requests of tools about the whole node.
- * In:    STATUS, PROCESSES, BOARD, STOP       Out: replies; the node's end
+ * In:    STATUS, PROCESSES, BOARD, NOTICE, STOP      Out: replies; the node's end
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -84,6 +84,14 @@ static int serve_board(struct request *r)
 	return 0;
 }
 
+static int serve_notice(struct request *r)
+{
+	struct proto_plain reply;
+
+	service_reply(r, &reply.head, sizeof(reply), 0, &r->daemon->notice_fd, 1);
+	return 0;
+}
+
 static int serve_stop(struct request *r)
 {
 	if (r->daemon->attached > 0 && !r->q->stop.force)
@@ -100,6 +108,8 @@ static const struct service_rule serve_status_rules[] = {
 					SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_BOARD)] = { serve_board, sizeof(struct proto_processes), 0,
 				    SERVICE_FROM(PROC_TOOL) },
+	[PROTO_OP(PROTO_NOTICE)] = { serve_notice, sizeof(struct proto_plain), 0,
+				     SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_STOP)] = { serve_stop, sizeof(struct proto_stop), 0,
 				   SERVICE_FROM(PROC_TOOL) },
 };

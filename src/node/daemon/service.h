@@ -14,7 +14,7 @@ struct request {
 	struct message *m;
 	bool answered;
 	bool broken; /* the reply could not be sent: the process does not read */
-};
+} OWNED_BY(the daemon);
 
 #define SERVICE_FROM(kind) (1u << (kind))
 
@@ -25,7 +25,7 @@ struct service_rule {
 	u16 size;
 	u8 fds;
 	u8 from; /* SERVICE_FROM of the kinds of connections that may send it */
-};
+} FIXED;
 
 struct service {
 	const struct service_rule *rules; /* by PROTO_OP of the type */
@@ -35,10 +35,11 @@ struct service {
 	 * node. */
 	void (*release)(struct proc *p);
 	u8 release_of; /* SERVICE_FROM of the kinds */
-};
+} FIXED;
 
 extern const struct service session_service, slot_service, address_service, pair_service,
-	mcast_service, listen_service, device_service, capture_service, status_service;
+	mcast_service, listen_service, device_service, capture_service, status_service,
+	will_service;
 
 /* Tells whether the process may claim what it held from this service before its RESUME: once, and
  * before it takes anything new. */

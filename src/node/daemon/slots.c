@@ -74,6 +74,41 @@ static int slots_lock(int fd, int type, u32 first, u32 count)
 	return fcntl(fd, F_OFD_SETLK, &l) < 0 ? -errno : 0;
 }
 
+/* Tells whether any of these bytes is locked, through whichever description but the node's own. */
+static bool slots_is_locked(const struct slots *s, u32 first, u32 count)
+{
+	struct flock l = { .l_type = F_WRLCK,
+			   .l_whence = SEEK_SET,
+			   .l_start = SLOTS_LOCKS + (off_t)first,
+			   .l_len = count };
+
+	return fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+}
+
+/* Marks the slots of processes that have outlived the last node. */
+static void slots_mark_absent(struct slots *s)
+{
+	if (!slots_is_locked(s, 0, NODE_SLOTS))
+		return;
+	for (u32 slot = SLOTS_FIRST; slot < NODE_SLOTS; slot++) {
+		s->absent[slot] = slots_is_locked(s, slot, 1);
+		s->absent_count += s->absent[slot];
+	}
+}
+
+bool slots_has_absent(struct slots *s)
+{
+	for (u32 slot = SLOTS_FIRST; slot < NODE_SLOTS && s->absent_count > 0; slot++) {
+		if (!s->absent[slot])
+			continue;
+		if (s->owner[slot] == 0 && slots_is_locked(s, slot, 1))
+			return true;
+		s->absent[slot] = false;
+		s->absent_count--;
+	}
+	return false;
+}
+
 int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
 {
 	int err;
@@ -90,6 +125,7 @@ int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
 		close(s->fd);
 		return err;
 	}
+	slots_mark_absent(s);
 	/* without a folder: does not begin with the slots that an earlier node gave out first */
 	if (dir_fd < 0)
 		s->file.cursor = (u32)(s->file.next_process % NODE_SLOTS);
@@ -208,16 +244,9 @@ void slots_release(struct slots *s, u64 process, int fd, u64 now_ns)
 
 u64 slots_owner(const struct slots *s, u32 slot)
 {
-	struct flock l = { .l_type = F_WRLCK,
-			   .l_whence = SEEK_SET,
-			   .l_start = SLOTS_LOCKS + (off_t)slot,
-			   .l_len = 1 };
-
 	if (s->owner[slot] != 0)
 		return s->owner[slot];
-	if (fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK)
-		return UINT64_MAX;
-	return 0;
+	return slots_is_locked(s, slot, 1) ? UINT64_MAX : 0;
 }
 
 u32 slots_count(const struct slots *s, u64 process, u16 *first, u32 max)

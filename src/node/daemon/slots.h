@@ -17,7 +17,7 @@ struct slots_file {
 	u32 cursor;	  /* where the search for the next slot begins */
 	u64 next_process; /* numbers below it have been given out */
 	u32 generation[NODE_SLOTS];
-};
+} OWNED_BY(the daemon);
 
 enum { SLOTS_LOCKS = 65536 };
 
@@ -28,7 +28,10 @@ struct slots {
 	u64 owner[NODE_SLOTS];	 /* process number; 0: none that has claimed it */
 	u64 rest_until_ns[NODE_SLOTS];
 	u64 rest_ns;
-};
+	/* slots that were locked when this node began: their processes have not claimed them yet */
+	bool absent[NODE_SLOTS];
+	u32 absent_count;
+} OWNED_BY(the daemon);
 
 /* dir_fd -1: kept in memory only. -ENOSPC: no room for the file; or another errno. */
 int slots_open(struct slots *s, int dir_fd, u64 rest_ns);
@@ -50,6 +53,8 @@ void slots_release(struct slots *s, u64 process, int fd, u64 now_ns);
 /* Returns the owner's process number; 0: free; UINT64_MAX: held by a process that has not come back
  * yet. */
 u64 slots_owner(const struct slots *s, u32 slot);
+/* Tells whether a process of an earlier node lives and has not come back yet. */
+bool slots_has_absent(struct slots *s);
 u32 slots_count(const struct slots *s, u64 process, u16 *first, u32 max);
 
 #endif

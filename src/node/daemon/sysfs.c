@@ -18,11 +18,11 @@ struct sysfs {
 	const struct folder *folder;
 	char base[128]; /* in front of each path */
 	int err;	/* the first error */
-};
+} OWNED_BY(the daemon);
 
 struct sysfs_text {
 	const char *path, *text;
-};
+} FIXED;
 
 static const struct sysfs_text sysfs_device[] = {
 	{ "node_type", "1: CA\n" },

@@ -33,14 +33,14 @@ enum {
 
 #define UDP_FIRST "first"
 
-static const char *udp_text(const u8 gid[16], char text[INET6_ADDRSTRLEN])
+static const char *node_udp_text(const u8 gid[16], char text[INET6_ADDRSTRLEN])
 {
-	bool v4 = udp_gid_is_v4(gid);
+	bool v4 = node_udp_gid_is_v4(gid);
 
 	return inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? gid + 12 : gid, text, INET6_ADDRSTRLEN);
 }
 
-static void udp_forget(struct reuseport_group *g)
+static void node_udp_forget(struct reuseport_group *g)
 {
 	struct udp_addresses *all = g->all;
 	u16 *slot_of = g->slot_of;
@@ -52,7 +52,7 @@ static void udp_forget(struct reuseport_group *g)
 	g->own.fd = g->claim_fd = -1;
 }
 
-int udp_init(struct udp_addresses *u, struct loop *loop)
+int node_udp_init(struct udp_addresses *u, struct loop *loop)
 {
 	int err;
 
@@ -63,12 +63,12 @@ int udp_init(struct udp_addresses *u, struct loop *loop)
 	for (int i = 0; err == 0 && i < NODE_GIDS; i++) {
 		u->groups[i].slot_of = u->keeper.table->slot_of[i];
 		u->groups[i].all = u;
-		udp_forget(&u->groups[i]);
+		node_udp_forget(&u->groups[i]);
 	}
 	return err;
 }
 
-static void udp_close(struct udp_addresses *u, struct reuseport_group *g)
+static void node_udp_close(struct udp_addresses *u, struct reuseport_group *g)
 {
 	if (g->own.fd >= 0)
 		loop_remove(u->loop, &g->own);
@@ -77,45 +77,45 @@ static void udp_close(struct udp_addresses *u, struct reuseport_group *g)
 	for (u32 i = 0; i < g->count; i++)
 		close(g->members[i].fd);
 	free(g->members);
-	udp_forget(g);
+	node_udp_forget(g);
 }
 
-void udp_destroy(struct udp_addresses *u)
+void node_udp_destroy(struct udp_addresses *u)
 {
 	/* the processes' copies of the table must stay unchanged */
 	for (int i = 0; i < NODE_GIDS; i++) {
 		u16 unused[KEEPER_MEMBERS];
 
 		u->groups[i].slot_of = unused;
-		udp_close(u, &u->groups[i]);
+		node_udp_close(u, &u->groups[i]);
 	}
 	if (u->first_fd >= 0)
 		close(u->first_fd);
 	keeper_close(&u->keeper);
 }
 
-static bool udp_is_of(const struct reuseport_group *g, const u8 gid[16])
+static bool node_udp_is_of(const struct reuseport_group *g, const u8 gid[16])
 {
 	return (g->wanted || g->state != PROTO_UDP_NONE) && memcmp(g->gid, gid, 16) == 0;
 }
 
-struct reuseport_group *udp_find(struct udp_addresses *u, const u8 gid[16])
+struct reuseport_group *node_udp_find(struct udp_addresses *u, const u8 gid[16])
 {
 	for (int i = 0; i < NODE_GIDS; i++)
-		if (u->groups[i].state == PROTO_UDP_OPEN && udp_is_of(&u->groups[i], gid))
+		if (u->groups[i].state == PROTO_UDP_OPEN && node_udp_is_of(&u->groups[i], gid))
 			return &u->groups[i];
 	return NULL;
 }
 
 /* ---- members ---- */
 
-static u32 udp_row(const struct udp_addresses *u, const struct reuseport_group *g)
+static u32 node_udp_row(const struct udp_addresses *u, const struct reuseport_group *g)
 {
 	return (u32)(g - u->groups);
 }
 
 /* Makes the descriptor the group's last member. */
-static int udp_append(struct reuseport_group *g, int fd)
+static int node_udp_append(struct reuseport_group *g, int fd)
 {
 	struct udp_member *grown = g->members;
 	u64 id = 0;
@@ -139,9 +139,11 @@ static int udp_append(struct reuseport_group *g, int fd)
 }
 
 /* Puts a member into the keeper. */
-static void udp_keep(struct udp_addresses *u, const struct reuseport_group *g, u32 index)
+static void node_udp_keep(struct udp_addresses *u, const struct reuseport_group *g, u32 index)
 {
-	struct keeper_item item = { .row = udp_row(u, g), .index = index, .ifindex = g->ifindex };
+	struct keeper_item item = { .row = node_udp_row(u, g),
+				    .index = index,
+				    .ifindex = g->ifindex };
 	int err;
 
 	memcpy(item.gid, g->gid, 16);
@@ -154,7 +156,7 @@ static void udp_keep(struct udp_addresses *u, const struct reuseport_group *g, u
 }
 
 /* The processes hold the name, too: while there is no node no other one becomes the first. */
-static void udp_keep_first(struct udp_addresses *u)
+static void node_udp_keep_first(struct udp_addresses *u)
 {
 	struct keeper_item item = { .row = KEEPER_FIRST_ROW };
 
@@ -163,22 +165,22 @@ static void udp_keep_first(struct udp_addresses *u)
 }
 
 /* Rebuilds the keeper from the present members. */
-static void udp_keep_all(struct udp_addresses *u)
+static void node_udp_keep_all(struct udp_addresses *u)
 {
 	keeper_clear(&u->keeper);
 	u->keeper_full = false;
-	udp_keep_first(u);
+	node_udp_keep_first(u);
 	for (int i = 0; i < NODE_GIDS; i++)
 		for (u32 k = 0; k < u->groups[i].count; k++)
-			udp_keep(u, &u->groups[i], k);
+			node_udp_keep(u, &u->groups[i], k);
 }
 
 /* Binding the first socket without SO_REUSEPORT fails if any program has the port, of whichever
  * user and with whichever options. Set afterwards, the option lets the group's other sockets
  * join. */
-static int udp_add_member(struct udp_addresses *u, struct reuseport_group *g)
+static int node_udp_add_member(struct udp_addresses *u, struct reuseport_group *g)
 {
-	int err, one = 1, fd = udp_socket_open(g->gid);
+	int err, one = 1, fd = node_udp_socket_open(g->gid);
 	bool first = g->count == 0;
 
 	if (fd < 0)
@@ -187,20 +189,20 @@ static int udp_add_member(struct udp_addresses *u, struct reuseport_group *g)
 	if (!first && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0)
 		err = -errno;
 	if (err == 0)
-		err = udp_socket_bind(fd, g->gid, g->ifindex);
+		err = node_udp_socket_bind(fd, g->gid, g->ifindex);
 	if (err == 0 && first && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0)
 		err = -errno;
 	if (err == 0)
-		err = udp_append(g, fd);
+		err = node_udp_append(g, fd);
 	if (err < 0)
 		close(fd);
 	else
-		udp_keep(u, g, g->count - 1);
+		node_udp_keep(u, g, g->count - 1);
 	return err;
 }
 
 /* Attaches the kernel's program for the members' slots. */
-static int udp_steer(struct reuseport_group *g)
+static int node_udp_steer(struct reuseport_group *g)
 {
 	struct sock_filter code[UDP_PROGRAM_MAX];
 	struct sock_fprog program = { .filter = code };
@@ -211,7 +213,7 @@ static int udp_steer(struct reuseport_group *g)
 		return 0;
 	for (u32 i = 1; i < g->count; i++)
 		member_of[g->slot_of[i] % NODE_SLOTS] = (u16)i;
-	program.len = (u16)udp_program_build(member_of, code);
+	program.len = (u16)node_udp_program_build(member_of, code);
 	if (setsockopt(g->members[0].fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program,
 		       sizeof(program)) < 0)
 		return -errno;
@@ -219,7 +221,7 @@ static int udp_steer(struct reuseport_group *g)
 }
 
 /* Returns the member of a slot, or, for slot 0, a free one; 0: none. */
-static u32 udp_index_of(const struct reuseport_group *g, u32 slot)
+static u32 node_udp_index_of(const struct reuseport_group *g, u32 slot)
 {
 	for (u32 i = 1; i < g->count; i++)
 		if (g->slot_of[i] == slot)
@@ -227,49 +229,49 @@ static u32 udp_index_of(const struct reuseport_group *g, u32 slot)
 	return 0;
 }
 
-const struct udp_member *udp_member_of(struct udp_addresses *u, struct reuseport_group *g, u32 slot,
-				       int *err)
+const struct udp_member *node_udp_member_of(struct udp_addresses *u, struct reuseport_group *g,
+					    u32 slot, int *err)
 {
-	u32 index = udp_index_of(g, slot);
+	u32 index = node_udp_index_of(g, slot);
 
 	*err = 0;
 	if (index != 0)
 		return &g->members[index];
-	index = udp_index_of(g, 0);
+	index = node_udp_index_of(g, 0);
 	if (index == 0) {
 		index = g->count;
-		*err = udp_add_member(u, g);
+		*err = node_udp_add_member(u, g);
 	}
 	if (*err < 0)
 		return NULL;
 	/* discards what arrived after its last owner had gone */
-	udp_socket_drain(g->members[index].fd, UDP_BURST);
+	node_udp_socket_drain(g->members[index].fd, UDP_BURST);
 	g->slot_of[index] = (u16)slot;
-	*err = udp_steer(g);
+	*err = node_udp_steer(g);
 	if (*err == 0)
 		return &g->members[index];
 	g->slot_of[index] = 0;
 	return NULL;
 }
 
-static void udp_release_member(struct reuseport_group *g, u32 index)
+static void node_udp_release_member(struct reuseport_group *g, u32 index)
 {
 	int err;
 
 	g->slot_of[index] = 0;
-	err = udp_steer(g);
+	err = node_udp_steer(g);
 	if (err < 0)
 		log_warn("node", "cannot steer datagrams: %s", strerror(-err));
-	udp_socket_drain(g->members[index].fd, UDP_BURST);
+	node_udp_socket_drain(g->members[index].fd, UDP_BURST);
 }
 
-void udp_release(struct udp_addresses *u, u32 slot)
+void node_udp_release(struct udp_addresses *u, u32 slot)
 {
 	for (int i = 0; i < NODE_GIDS; i++) {
-		u32 index = udp_index_of(&u->groups[i], slot);
+		u32 index = node_udp_index_of(&u->groups[i], slot);
 
 		if (index != 0)
-			udp_release_member(&u->groups[i], index);
+			node_udp_release_member(&u->groups[i], index);
 	}
 }
 
@@ -277,7 +279,7 @@ void udp_release(struct udp_addresses *u, u32 slot)
 
 /* One datagram, or several of one length that the kernel has joined. Those to QP1 may be for a
  * process; all others are for nobody. */
-static void udp_sort(struct udp_addresses *u, struct reuseport_group *g, struct node_mad *mad,
+static void node_udp_sort(struct udp_addresses *u, struct reuseport_group *g, struct node_mad *mad,
 		     u32 length)
 {
 	u32 at = 0;
@@ -291,22 +293,32 @@ static void udp_sort(struct udp_addresses *u, struct reuseport_group *g, struct 
 }
 
 /* Datagrams without an owner. */
-static void udp_on_own(struct loop_source *s, u32 events)
+static void node_udp_on_own(struct loop_source *s, u32 events)
 {
 	struct reuseport_group *g = container_of(s, struct reuseport_group, own);
 	struct node_mad mad = { .sport = 0 };
 	int length;
 
 	for (int i = 0; i < UDP_BURST; i++) {
-		length = udp_socket_read(s->fd, g->all->inbox, sizeof(g->all->inbox), &mad);
+		length = node_udp_socket_read(s->fd, g->all->inbox, sizeof(g->all->inbox), &mad);
 		if (length < 0)
 			return;
-		udp_sort(g->all, g, &mad, (u32)length);
+		node_udp_sort(g->all, g, &mad, (u32)length);
 	}
 }
 
+int node_udp_send_mad(struct udp_addresses *u, const struct node_mad *m)
+{
+	struct reuseport_group *g = node_udp_find(u, m->sgid);
+
+	if (g == NULL || g->count == 0 ||
+	    node_udp_gid_is_v4(m->sgid) != node_udp_gid_is_v4(m->dgid))
+		return -ENETUNREACH;
+	return node_udp_socket_send(g->members[0].fd, m, g->ifindex);
+}
+
 /* Records what has become of an address, and logs it once. */
-static void udp_set_state(struct reuseport_group *g, int err)
+static void node_udp_set_state(struct reuseport_group *g, int err)
 {
 	enum proto_udp_state state = err == 0		     ? PROTO_UDP_OPEN
 				     : err == -EADDRINUSE    ? PROTO_UDP_TAKEN
@@ -318,7 +330,7 @@ static void udp_set_state(struct reuseport_group *g, int err)
 		return;
 	g->state = state;
 	g->err = err;
-	udp_text(g->gid, text);
+	node_udp_text(g->gid, text);
 	if (state == PROTO_UDP_OPEN)
 		log_info("node", "%s: UDP port %d is open", text, NODE_UDP_PORT);
 	else if (state == PROTO_UDP_TAKEN)
@@ -331,26 +343,26 @@ static void udp_set_state(struct reuseport_group *g, int err)
 			  text, strerror(-err));
 }
 
-static int udp_watch_own(struct udp_addresses *u, struct reuseport_group *g)
+static int node_udp_watch_own(struct udp_addresses *u, struct reuseport_group *g)
 {
-	return loop_add(u->loop, &g->own, g->members[0].fd, EPOLLIN, udp_on_own);
+	return loop_add(u->loop, &g->own, g->members[0].fd, EPOLLIN, node_udp_on_own);
 }
 
-static void udp_open(struct udp_addresses *u, struct reuseport_group *g)
+static void node_udp_open(struct udp_addresses *u, struct reuseport_group *g)
 {
-	int err = udp_add_member(u, g);
+	int err = node_udp_add_member(u, g);
 
 	if (err == 0) {
-		err = udp_watch_own(u, g);
+		err = node_udp_watch_own(u, g);
 		if (err < 0) {
 			close(g->members[--g->count].fd);
-			udp_keep_all(u); /* there the descriptor would still hold the port */
+			node_udp_keep_all(u); /* there the descriptor would still hold the port */
 		}
 	}
-	udp_set_state(g, err);
+	node_udp_set_state(g, err);
 }
 
-static socklen_t udp_name(struct sockaddr_un *name, const char *what)
+static socklen_t node_udp_name(struct sockaddr_un *name, const char *what)
 {
 	int n;
 
@@ -362,10 +374,10 @@ static socklen_t udp_name(struct sockaddr_un *name, const char *what)
 
 /* Two nodes of one network namespace, of whichever users, cannot both hold a name. *fd holds it, or
  * stays -1: after other errors the UDP port decides. */
-static bool udp_take_name(const char *what, int *fd)
+static bool node_udp_take_name(const char *what, int *fd)
 {
 	struct sockaddr_un name;
-	socklen_t length = udp_name(&name, what);
+	socklen_t length = node_udp_name(&name, what);
 	int err, s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (s < 0)
@@ -379,23 +391,23 @@ static bool udp_take_name(const char *what, int *fd)
 	return err != EADDRINUSE;
 }
 
-bool udp_be_first(struct udp_addresses *u)
+bool node_udp_be_first(struct udp_addresses *u)
 {
 	if (u->first_fd >= 0)
 		return true;
-	if (!udp_take_name(UDP_FIRST, &u->first_fd))
+	if (!node_udp_take_name(UDP_FIRST, &u->first_fd))
 		return false;
-	udp_keep_first(u);
+	node_udp_keep_first(u);
 	return true;
 }
 
-static bool udp_claim(struct reuseport_group *g)
+static bool node_udp_claim(struct reuseport_group *g)
 {
 	char text[INET6_ADDRSTRLEN], name[INET6_ADDRSTRLEN + 16];
 
-	snprintf(name, sizeof(name), "%s%%%u", udp_text(g->gid, text),
-		 udp_scope(g->gid, g->ifindex));
-	if (udp_take_name(name, &g->claim_fd))
+	snprintf(name, sizeof(name), "%s%%%u", node_udp_text(g->gid, text),
+		 node_udp_scope(g->gid, g->ifindex));
+	if (node_udp_take_name(name, &g->claim_fd))
 		return true;
 	if (g->state != PROTO_UDP_OTHER)
 		log_error("node",
@@ -407,7 +419,7 @@ static bool udp_claim(struct reuseport_group *g)
 	return false;
 }
 
-void udp_look_begin(struct udp_addresses *u)
+void node_udp_look_begin(struct udp_addresses *u)
 {
 	for (int i = 0; i < NODE_GIDS; i++)
 		u->groups[i].seen = false;
@@ -415,15 +427,16 @@ void udp_look_begin(struct udp_addresses *u)
 
 /* Returns an address' entry: the one that it has, else a free one, else that of an address that has
  * gone. */
-static struct reuseport_group *udp_place(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
+static struct reuseport_group *node_udp_place(struct udp_addresses *u, const u8 gid[16],
+					      u32 ifindex)
 {
 	struct reuseport_group *unused = NULL;
 
 	for (int i = 0; i < NODE_GIDS; i++) {
 		struct reuseport_group *g = &u->groups[i];
 
-		if (udp_is_of(g, gid) &&
-		    udp_scope(gid, g->ifindex) == udp_scope(gid, ifindex))
+		if (node_udp_is_of(g, gid) &&
+		    node_udp_scope(gid, g->ifindex) == node_udp_scope(gid, ifindex))
 			return g;
 		if (!g->wanted && (unused == NULL || unused->count > g->count))
 			unused = g;
@@ -432,40 +445,41 @@ static struct reuseport_group *udp_place(struct udp_addresses *u, const u8 gid[1
 }
 
 /* Gives the entry to an address. Its old sockets leave the keeper. */
-static void udp_begin(struct udp_addresses *u, struct reuseport_group *g, const u8 gid[16])
+static void node_udp_begin(struct udp_addresses *u, struct reuseport_group *g, const u8 gid[16])
 {
 	bool kept = g->count > 0;
 
-	udp_close(u, g);
+	node_udp_close(u, g);
 	memcpy(g->gid, gid, 16);
 	if (kept)
-		udp_keep_all(u);
+		node_udp_keep_all(u);
 }
 
 /* Returns the address' entry during a look; NULL: more addresses than entries. */
-static struct reuseport_group *udp_see(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
+static struct reuseport_group *node_udp_see(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
-	struct reuseport_group *g = udp_place(u, gid, ifindex);
+	struct reuseport_group *g = node_udp_place(u, gid, ifindex);
 
 	if (g == NULL)
 		return NULL;
-	if (!udp_is_of(g, gid) || udp_scope(gid, g->ifindex) != udp_scope(gid, ifindex))
-		udp_begin(u, g, gid);
+	if (!node_udp_is_of(g, gid) ||
+	    node_udp_scope(gid, g->ifindex) != node_udp_scope(gid, ifindex))
+		node_udp_begin(u, g, gid);
 	g->wanted = g->seen = true;
 	g->ifindex = ifindex;
 	return g;
 }
 
-bool udp_want(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
+bool node_udp_want(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
-	struct reuseport_group *g = udp_see(u, gid, ifindex);
+	struct reuseport_group *g = node_udp_see(u, gid, ifindex);
 
-	return g != NULL && (g->claim_fd >= 0 || udp_claim(g));
+	return g != NULL && (g->claim_fd >= 0 || node_udp_claim(g));
 }
 
-void udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
+void node_udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 {
-	struct reuseport_group *g = udp_see(u, gid, ifindex);
+	struct reuseport_group *g = node_udp_see(u, gid, ifindex);
 
 	if (g == NULL || g->count > 0)
 		return;
@@ -473,7 +487,7 @@ void udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex)
 	g->err = -EADDRINUSE;
 }
 
-bool udp_look_end(struct udp_addresses *u)
+bool node_udp_look_end(struct udp_addresses *u)
 {
 	bool all = true;
 
@@ -483,20 +497,20 @@ bool udp_look_end(struct udp_addresses *u)
 		g->wanted = g->seen;
 		/* an address that goes may come back, and its sockets work then */
 		if (!g->wanted && g->state != PROTO_UDP_NONE && g->count == 0)
-			udp_close(u, g);
+			node_udp_close(u, g);
 		if (!g->wanted)
 			continue;
 		if (g->state != PROTO_UDP_OPEN && (g->state != PROTO_UDP_OTHER || g->claim_fd >= 0))
-			udp_open(u, g);
+			node_udp_open(u, g);
 		all &= g->state == PROTO_UDP_OPEN;
 	}
 	return all;
 }
 
-void udp_mark(struct udp_addresses *u, struct node_config *c)
+void node_udp_mark(struct udp_addresses *u, struct node_config *c)
 {
 	for (int i = 0; i < NODE_GIDS; i++) {
-		struct reuseport_group *g = udp_find(u, c->gids[i].gid);
+		struct reuseport_group *g = node_udp_find(u, c->gids[i].gid);
 
 		c->gids[i].flags &= (u16)~NODE_GID_WIRE;
 		if (g != NULL && g->wanted)
@@ -507,10 +521,11 @@ void udp_mark(struct udp_addresses *u, struct node_config *c)
 /* ---- taking over ---- */
 
 /* Tells whether it is a UDP socket of this address and the port. */
-static bool udp_fits(int fd, const struct keeper_item *item)
+static bool node_udp_fits(int fd, const struct keeper_item *item)
 {
 	struct sockaddr_storage found, expected;
-	socklen_t size = sizeof(found), length = udp_address(item->gid, item->ifindex, &expected);
+	socklen_t size = sizeof(found),
+		  length = node_udp_address(item->gid, item->ifindex, &expected);
 	int protocol = 0;
 	socklen_t n = sizeof(protocol);
 
@@ -521,11 +536,11 @@ static bool udp_fits(int fd, const struct keeper_item *item)
 }
 
 /* Returns the next member of a row; -1: not among those found. */
-static int udp_found(const struct keeper_found *f, u32 row, u32 index)
+static int node_udp_found(const struct keeper_found *f, u32 row, u32 index)
 {
 	for (u32 i = 0; i < f->count; i++)
 		if (f->items[i].row == row && f->items[i].index == index && f->fds[i] >= 0 &&
-		    udp_fits(f->fds[i], &f->items[i]))
+		    node_udp_fits(f->fds[i], &f->items[i]))
 			return (int)i;
 	return -1;
 }
@@ -533,7 +548,7 @@ static int udp_found(const struct keeper_found *f, u32 row, u32 index)
 /* Takes all members of one group, in order. If one is missing it was closed, and the kernel has
  * moved another to its place: the order is unknown, and the port is free once all of them have
  * gone. */
-static bool udp_is_whole(const struct keeper_found *f, u32 row)
+static bool node_udp_is_whole(const struct keeper_found *f, u32 row)
 {
 	u32 count = 0, highest = 0;
 
@@ -544,64 +559,64 @@ static bool udp_is_whole(const struct keeper_found *f, u32 row)
 		highest = MAX(highest, f->items[i].index);
 	}
 	for (u32 i = 0; i < count; i++)
-		if (udp_found(f, row, i) < 0)
+		if (node_udp_found(f, row, i) < 0)
 			return false;
 	return count > 0 && highest == count - 1;
 }
 
-static int udp_adopt_members(struct udp_addresses *u, struct reuseport_group *g,
+static int node_udp_adopt_members(struct udp_addresses *u, struct reuseport_group *g,
 			     struct keeper_found *f, u32 row)
 {
 	int err = 0, i;
 
-	while (err == 0 && (i = udp_found(f, row, g->count)) >= 0) {
+	while (err == 0 && (i = node_udp_found(f, row, g->count)) >= 0) {
 		g->slot_of[g->count] = f->table.slot_of[row][g->count] % NODE_SLOTS;
-		err = udp_append(g, f->fds[i]);
+		err = node_udp_append(g, f->fds[i]);
 		if (err < 0)
 			break;
 		f->fds[i] = -1;
-		udp_keep(u, g, g->count - 1);
+		node_udp_keep(u, g, g->count - 1);
 	}
-	return err < 0 ? err : udp_watch_own(u, g);
+	return err < 0 ? err : node_udp_watch_own(u, g);
 }
 
-static bool udp_adopt_group(struct udp_addresses *u, struct keeper_found *f, u32 row)
+static bool node_udp_adopt_group(struct udp_addresses *u, struct keeper_found *f, u32 row)
 {
-	int err, first = udp_found(f, row, 0);
+	int err, first = node_udp_found(f, row, 0);
 	const struct keeper_item *item = &f->items[MAX(first, 0)];
 	struct reuseport_group *g;
 
-	if (first < 0 || !udp_is_whole(f, row)) {
+	if (first < 0 || !node_udp_is_whole(f, row)) {
 		if (first >= 0)
 			log_warn("node", "sockets of an earlier node are not complete");
 		return false;
 	}
-	g = udp_place(u, item->gid, item->ifindex);
+	g = node_udp_place(u, item->gid, item->ifindex);
 	if (g == NULL || g->count > 0)
 		return false;
-	if (!udp_is_of(g, item->gid))
-		udp_begin(u, g, item->gid);
+	if (!node_udp_is_of(g, item->gid))
+		node_udp_begin(u, g, item->gid);
 	g->ifindex = item->ifindex;
-	if (g->claim_fd < 0 && !udp_claim(g))
+	if (g->claim_fd < 0 && !node_udp_claim(g))
 		return false;
-	err = udp_adopt_members(u, g, f, row);
+	err = node_udp_adopt_members(u, g, f, row);
 	if (err == 0)
-		err = udp_steer(g);
+		err = node_udp_steer(g);
 	if (err < 0) {
 		log_error("node", "cannot take over UDP sockets: %s", strerror(-err));
-		udp_close(u, g);
-		udp_keep_all(u);
+		node_udp_close(u, g);
+		node_udp_keep_all(u);
 		return false;
 	}
-	udp_set_state(g, 0);
+	node_udp_set_state(g, 0);
 	return true;
 }
 
 /* Takes the name of the first node, which the processes kept. */
-static void udp_adopt_first(struct udp_addresses *u, struct keeper_found *f)
+static void node_udp_adopt_first(struct udp_addresses *u, struct keeper_found *f)
 {
 	struct sockaddr_un found, expected;
-	socklen_t length = udp_name(&expected, UDP_FIRST);
+	socklen_t length = node_udp_name(&expected, UDP_FIRST);
 
 	for (u32 i = 0; i < f->count && u->first_fd < 0; i++) {
 		socklen_t size = sizeof(found);
@@ -612,11 +627,11 @@ static void udp_adopt_first(struct udp_addresses *u, struct keeper_found *f)
 			continue;
 		u->first_fd = f->fds[i];
 		f->fds[i] = -1;
-		udp_keep_first(u);
+		node_udp_keep_first(u);
 	}
 }
 
-u32 udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg)
+u32 node_udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg)
 {
 	struct keeper_found *f = malloc(sizeof(*f));
 	u32 count = 0;
@@ -625,19 +640,19 @@ u32 udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 sl
 		free(f);
 		return 0;
 	}
-	udp_adopt_first(u, f);
+	node_udp_adopt_first(u, f);
 	for (u32 row = 0; row < NODE_GIDS; row++)
-		count += udp_adopt_group(u, f, row);
+		count += node_udp_adopt_group(u, f, row);
 	keeper_discard(f);
 	free(f);
 	for (int i = 0; i < NODE_GIDS; i++)
 		for (u32 k = 1; k < u->groups[i].count; k++)
 			if (u->groups[i].slot_of[k] != 0 && !in_use(arg, u->groups[i].slot_of[k]))
-				udp_release_member(&u->groups[i], k);
+				node_udp_release_member(&u->groups[i], k);
 	return count;
 }
 
-u32 udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS])
+u32 node_udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS])
 {
 	u32 count = 0;
 
@@ -656,7 +671,7 @@ u32 udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS
 		for (u32 k = 1; k < g->count; k++)
 			a->slots += g->slot_of[k] != 0;
 		for (u32 k = 0; k < g->count; k++)
-			a->lost += udp_socket_lost(g->members[k].fd);
+			a->lost += node_udp_socket_lost(g->members[k].fd);
 		count++;
 	}
 	return count;

@@ -19,7 +19,7 @@
 struct udp_member {
 	int fd;
 	u64 id;
-};
+} OWNED_BY(the daemon);
 
 struct udp_addresses;
 
@@ -39,7 +39,7 @@ struct reuseport_group {
 	u16 *slot_of;	/* of each member: a row of the keeper's table */
 	u32 count, space;
 	u64 dropped; /* datagrams of member 0 */
-};
+} OWNED_BY(the daemon);
 
 /* All addresses of the node. */
 struct udp_addresses {
@@ -52,39 +52,45 @@ struct udp_addresses {
 	bool keeper_full; /* logged already */
 	int first_fd; /* holds the name of the namespace's first node; -1: another node does */
 	struct reuseport_group groups[NODE_GIDS];
-};
+} OWNED_BY(the daemon);
 
 /* 0 or a negative errno. */
-int udp_init(struct udp_addresses *u, struct loop *loop);
-void udp_destroy(struct udp_addresses *u);
+int node_udp_init(struct udp_addresses *u, struct loop *loop);
+void node_udp_destroy(struct udp_addresses *u);
 
 /* Tries to become the first node of the network namespace, which shows the host's addresses, for as
  * long as this node or one of its processes lives. Returns whether it is. */
-bool udp_be_first(struct udp_addresses *u);
+bool node_udp_be_first(struct udp_addresses *u);
 
-/* One look at the host's addresses: udp_look_begin, udp_want for each, udp_look_end. */
-void udp_look_begin(struct udp_addresses *u);
+/* One look at the host's addresses: node_udp_look_begin, node_udp_want for each,
+ * node_udp_look_end. */
+void node_udp_look_begin(struct udp_addresses *u);
 /* Tells whether the address is this node's: false if another node of the namespace has it. */
-bool udp_want(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
+bool node_udp_want(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
 /* Records an address of the host that is the first node's, for status. */
-void udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
+void node_udp_leave(struct udp_addresses *u, const u8 gid[16], u32 ifindex);
 /* Opens the sockets of the wanted addresses, as far as possible. Returns whether all are open. */
-bool udp_look_end(struct udp_addresses *u);
+bool node_udp_look_end(struct udp_addresses *u);
 /* Sets NODE_GID_WIRE where there is a socket, and clears it elsewhere. */
-void udp_mark(struct udp_addresses *u, struct node_config *c);
+void node_udp_mark(struct udp_addresses *u, struct node_config *c);
 
 /* Returns the open group of an address, or NULL. */
-struct reuseport_group *udp_find(struct udp_addresses *u, const u8 gid[16]);
+struct reuseport_group *node_udp_find(struct udp_addresses *u, const u8 gid[16]);
 /* Returns the group's member that belongs to the slot, made if it is missing. NULL and a negative
  * errno. */
-const struct udp_member *udp_member_of(struct udp_addresses *u, struct reuseport_group *g, u32 slot,
-				       int *err);
+const struct udp_member *node_udp_member_of(struct udp_addresses *u, struct reuseport_group *g,
+					    u32 slot, int *err);
 /* The slot's owner has gone: its member goes back to the pool. */
-void udp_release(struct udp_addresses *u, u32 slot);
+void node_udp_release(struct udp_addresses *u, u32 slot);
 /* Takes over the groups of the last node, from the end that one of its processes held. in_use tells
  * whether a process has a slot. Returns how many groups. */
-u32 udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot), void *arg);
+u32 node_udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot),
+		   void *arg);
+/* Sends m->payload from the node's own socket of m->sgid to m->dgid, which hears of the source port
+ * NODE_UDP_PORT: m->sport must be that for its ICRC. 0; -ENETUNREACH: no such socket; or the
+ * kernel's errno. */
+int node_udp_send_mad(struct udp_addresses *u, const struct node_mad *m);
 /* Fills the report for status: returns the number of addresses. */
-u32 udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS]);
+u32 node_udp_report(const struct udp_addresses *u, struct proto_address out[NODE_GIDS]);
 
 #endif

@@ -57,7 +57,7 @@ static u32 program_find_slot(struct sock_filter *out)
 	return ARRAY_LEN(code);
 }
 
-u32 udp_program_build(const u16 member_of[NODE_SLOTS], struct sock_filter out[UDP_PROGRAM_MAX])
+u32 node_udp_program_build(const u16 member_of[NODE_SLOTS], struct sock_filter out[UDP_PROGRAM_MAX])
 {
 	u32 n = 0;
 

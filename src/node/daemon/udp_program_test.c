@@ -81,7 +81,7 @@ static void udp_program_build__every_slot(void **state)
 
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		member_of[slot] = (u16)(NODE_SLOTS - slot);
-	length = udp_program_build(member_of, code);
+	length = node_udp_program_build(member_of, code);
 	assert_true(length <= UDP_PROGRAM_MAX && length <= BPF_MAXINSNS);
 	for (u32 slot = 1; slot < NODE_SLOTS; slot++) {
 		u32 low = slot * 7919 % (1u << NODE_INDEX_BITS);
@@ -98,7 +98,7 @@ static void udp_program_build__every_slot(void **state)
 static void udp_program_build__only_those_that_have_a_member(void **state)
 {
 	u16 member_of[NODE_SLOTS] = { [5] = 1, [900] = 2, [1023] = 3 };
-	u32 length = udp_program_build(member_of, code);
+	u32 length = node_udp_program_build(member_of, code);
 
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		assert_int_equal(run_qpn(length, slot << NODE_INDEX_BITS, 0x80), member_of[slot]);
@@ -108,7 +108,7 @@ static void udp_program_build__short_datagrams(void **state)
 {
 	u16 member_of[NODE_SLOTS] = { [1] = 1 };
 	u8 data[8] = { 0x64, 0, 0xff, 0xff, 0, 0, 0x40, 0 };
-	u32 length = udp_program_build(member_of, code);
+	u32 length = node_udp_program_build(member_of, code);
 
 	for (size_t size = 0; size < 8; size++)
 		assert_int_equal(run(length, data, size), 0);
@@ -140,7 +140,7 @@ static void udp_program_build__steers_mads_as_steer_mad_says(void **state)
 
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		member_of[slot] = (u16)(NODE_SLOTS - slot);
-	length = udp_program_build(member_of, code);
+	length = node_udp_program_build(member_of, code);
 	for (u32 i = 0; i < 20000; i++) {
 		u32 slot = 0, verdict;
 		u64 service_id;
@@ -166,7 +166,7 @@ static void udp_program_build__other_packets_to_qp1(void **state)
 
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		member_of[slot] = 1;
-	length = udp_program_build(member_of, code);
+	length = node_udp_program_build(member_of, code);
 	fill_mad_datagram(data, &seed);
 	data[20 + STEER_CLASS] = 3;
 	data[20 + STEER_METHOD] = 0x81;

@@ -34,22 +34,23 @@ static void test_address(u8 gid[16])
 static struct reuseport_group *test_open(struct udp_addresses *u, u8 gid[16])
 {
 	test_address(gid);
-	udp_look_begin(u);
-	assert_true(udp_want(u, gid, 1));
-	assert_true(udp_look_end(u));
-	assert_non_null(udp_find(u, gid));
-	return udp_find(u, gid);
+	node_udp_look_begin(u);
+	assert_true(node_udp_want(u, gid, 1));
+	assert_true(node_udp_look_end(u));
+	assert_non_null(node_udp_find(u, gid));
+	return node_udp_find(u, gid);
 }
 
 static int test_setup(void **state)
 {
-	return loop_init(&loop) < 0 || udp_init(&first, &loop) < 0 || udp_init(&next, &loop) < 0;
+	return loop_init(&loop) < 0 || node_udp_init(&first, &loop) < 0 ||
+	       node_udp_init(&next, &loop) < 0;
 }
 
 static int test_teardown(void **state)
 {
-	udp_destroy(&first);
-	udp_destroy(&next);
+	node_udp_destroy(&first);
+	node_udp_destroy(&next);
 	loop_destroy(&loop);
 	return 0;
 }
@@ -64,8 +65,8 @@ static int test_end_first(void)
 {
 	int out = dup(first.keeper.out);
 
-	udp_destroy(&first);
-	assert_int_equal(udp_init(&first, &loop), 0);
+	node_udp_destroy(&first);
+	assert_int_equal(node_udp_init(&first, &loop), 0);
 	return out;
 }
 
@@ -87,28 +88,28 @@ static void udp_adopt__a_group_in_its_order(void **state)
 	int out, err;
 
 	for (u32 slot = 2; slot < 5; slot++)
-		assert_non_null(udp_member_of(&first, g, slot, &err));
+		assert_non_null(node_udp_member_of(&first, g, slot, &err));
 	for (u32 i = 0; i < 4; i++)
 		ids[i] = g->members[i].id;
 	out = test_end_first();
 	/* the port is not free: sockets of the first live on */
-	udp_look_begin(&next);
-	assert_true(udp_want(&next, gid, 1));
-	assert_false(udp_look_end(&next));
-	assert_null(udp_find(&next, gid));
-	assert_int_equal(udp_adopt(&next, out, test_even, NULL), 1);
-	g = udp_find(&next, gid);
+	node_udp_look_begin(&next);
+	assert_true(node_udp_want(&next, gid, 1));
+	assert_false(node_udp_look_end(&next));
+	assert_null(node_udp_find(&next, gid));
+	assert_int_equal(node_udp_adopt(&next, out, test_even, NULL), 1);
+	g = node_udp_find(&next, gid);
 	assert_non_null(g);
 	assert_int_equal(g->count, 4);
 	for (u32 i = 0; i < 4; i++)
 		assert_int_equal(test_id(g->members[i].fd), ids[i]);
 	/* slot 3 has no owner any more: the next that asks gets its member */
-	m = udp_member_of(&next, g, 9, &err);
+	m = node_udp_member_of(&next, g, 9, &err);
 	assert_int_equal(m->id, ids[2]);
-	assert_int_equal(udp_member_of(&next, g, 2, &err)->id, ids[1]);
-	assert_int_equal(udp_member_of(&next, g, 4, &err)->id, ids[3]);
+	assert_int_equal(node_udp_member_of(&next, g, 2, &err)->id, ids[1]);
+	assert_int_equal(node_udp_member_of(&next, g, 4, &err)->id, ids[3]);
 	/* a second process brings the same queue, empty now */
-	assert_int_equal(udp_adopt(&next, out, test_even, NULL), 0);
+	assert_int_equal(node_udp_adopt(&next, out, test_even, NULL), 0);
 	close(out);
 }
 
@@ -180,11 +181,11 @@ static void udp_adopt__nothing_that_is_not_whole(void **state)
 		int out;
 
 		for (u32 slot = 2; slot < 5; slot++)
-			assert_non_null(udp_member_of(&first, g, slot, &err));
+			assert_non_null(node_udp_member_of(&first, g, slot, &err));
 		out = test_spoil(test_end_first(), spoils[i]);
-		assert_int_equal(udp_adopt(&next, out, test_even, NULL), 0);
+		assert_int_equal(node_udp_adopt(&next, out, test_even, NULL), 0);
 		close(out);
-		assert_null(udp_find(&next, gid));
+		assert_null(node_udp_find(&next, gid));
 		assert_int_equal(count_fds(), before);
 	}
 }
@@ -198,25 +199,25 @@ static void udp_want__addresses_come_and_go(void **state)
 	u64 id = g->members[0].id;
 	int before;
 
-	udp_look_begin(&first);
-	assert_true(udp_look_end(&first));
-	udp_look_begin(&first);
-	assert_true(udp_want(&first, gid, 1));
-	assert_true(udp_look_end(&first));
-	assert_int_equal(udp_find(&first, gid)->members[0].id, id);
-	udp_look_begin(&first);
-	assert_true(udp_look_end(&first));
+	node_udp_look_begin(&first);
+	assert_true(node_udp_look_end(&first));
+	node_udp_look_begin(&first);
+	assert_true(node_udp_want(&first, gid, 1));
+	assert_true(node_udp_look_end(&first));
+	assert_int_equal(node_udp_find(&first, gid)->members[0].id, id);
+	node_udp_look_begin(&first);
+	assert_true(node_udp_look_end(&first));
 	before = count_fds();
 	for (int i = 0; i < 2 * NODE_GIDS; i++)
 		test_open(&first, other);
-	assert_null(udp_find(&first, gid));
+	assert_null(node_udp_find(&first, gid));
 	assert_int_equal(first.keeper.count, NODE_GIDS);
 	/* a socket and a name for each */
 	assert_int_equal(count_fds(), before + 2 * (NODE_GIDS - 1));
 	/* the port of the first is free again */
-	udp_look_begin(&next);
-	assert_true(udp_want(&next, gid, 1));
-	assert_true(udp_look_end(&next));
+	node_udp_look_begin(&next);
+	assert_true(node_udp_want(&next, gid, 1));
+	assert_true(node_udp_look_end(&next));
 }
 
 static void udp_want__belongs_to_one_node(void **state)
@@ -228,26 +229,26 @@ static void udp_want__belongs_to_one_node(void **state)
 
 	test_open(&first, gid);
 	memcpy(c.gids[1].gid, gid, 16);
-	udp_mark(&first, &c);
+	node_udp_mark(&first, &c);
 	assert_int_equal(c.gids[1].flags, NODE_GID_WIRE);
-	udp_look_begin(&next);
-	assert_false(udp_want(&next, gid, 1));
-	assert_false(udp_look_end(&next));
-	udp_mark(&next, &c);
+	node_udp_look_begin(&next);
+	assert_false(node_udp_want(&next, gid, 1));
+	assert_false(node_udp_look_end(&next));
+	node_udp_mark(&next, &c);
 	assert_int_equal(c.gids[1].flags, 0);
-	assert_int_equal(udp_report(&next, report), 1);
+	assert_int_equal(node_udp_report(&next, report), 1);
 	assert_int_equal(report[0].state, PROTO_UDP_OTHER);
 	/* a process still holds what the first had: the name is free, the port is not */
 	out = test_end_first();
-	udp_look_begin(&next);
-	assert_true(udp_want(&next, gid, 1));
-	assert_false(udp_look_end(&next));
-	assert_int_equal(udp_report(&next, report), 1);
+	node_udp_look_begin(&next);
+	assert_true(node_udp_want(&next, gid, 1));
+	assert_false(node_udp_look_end(&next));
+	assert_int_equal(node_udp_report(&next, report), 1);
 	assert_int_equal(report[0].state, PROTO_UDP_TAKEN);
 	close(out);
-	udp_look_begin(&next);
-	assert_true(udp_want(&next, gid, 1));
-	assert_true(udp_look_end(&next));
+	node_udp_look_begin(&next);
+	assert_true(node_udp_want(&next, gid, 1));
+	assert_true(node_udp_look_end(&next));
 }
 
 int main(void)

@@ -20,14 +20,14 @@ struct proto_udp_sockets {
 	u32 from;   /* the first GID index that is requested */
 	u32 device; /* whose GIDs */
 	u32 reserved;
-};
+} OWNED_BY(the caller);
 
 struct proto_socket {
 	u8 gid[16];
 	u64 id;
 	u32 gid_index;
 	u32 ifindex;
-};
+} OWNED_BY(the caller);
 
 /* Descriptors: as many as `count`. */
 struct proto_udp_sockets_reply {
@@ -35,7 +35,7 @@ struct proto_udp_sockets_reply {
 	u32 count;
 	u32 next; /* ask again from this index; 0: that was all */
 	struct proto_socket sockets[PROTO_FDS];
-};
+} OWNED_BY(the caller);
 
 enum proto_udp_state {
 	PROTO_UDP_NONE,
@@ -55,13 +55,13 @@ struct proto_address {
 	u32 slots;   /* of those, with a slot */
 	u32 lost;    /* datagrams that found a full receive buffer */
 	u64 dropped; /* datagrams without an owner */
-};
+} OWNED_BY(the caller);
 
 struct proto_addresses_reply {
 	struct proto_head head;
 	u32 count;
 	u32 reserved;
 	struct proto_address addresses[NODE_GIDS];
-};
+} OWNED_BY(the caller);
 
 #endif

@@ -21,27 +21,27 @@ struct proto_port {
 	char device[NODE_DEVICE_NAME]; /* empty: the first device */
 	u32 port;
 	u32 up;
-};
+} OWNED_BY(the caller);
 
 /* Asks for the first device whose index is this or above. -ENODEV: there is none. */
 struct proto_device_read {
 	struct proto_head head;
 	u32 index;
 	u32 reserved;
-};
+} OWNED_BY(the caller);
 
 struct proto_device_reply {
 	struct proto_head head;
 	u32 index;
 	u32 reserved;
 	struct node_config config;
-};
+} OWNED_BY(the caller);
 
 /* DEVICE_ADD, DEVICE_REMOVE; the reply is plain, and comes when the notice board and the sysfs tree
  * say so. Its status is that of devices_add or devices_remove. */
 struct proto_device_name {
 	struct proto_head head;
 	char name[NODE_DEVICE_NAME];
-};
+} OWNED_BY(the caller);
 
 #endif

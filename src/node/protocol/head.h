@@ -18,7 +18,7 @@
 
 enum {
 	PROTO_MAGIC = 0x61764e44,
-	PROTO_VERSION = 9,
+	PROTO_VERSION = 10,
 	PROTO_FDS = 6,      /* the most that one message carries */
 	PROTO_OPS = 16,     /* types of one service */
 	PROTO_EVENT_OP = 8, /* from here on a service's types are events, below requests */
@@ -35,6 +35,7 @@ enum proto_service {
 	PROTO_SERVICE_CAPTURE,
 	PROTO_SERVICE_STATUS,      /* what tools show and stop */
 	PROTO_SERVICE_LISTEN,      /* service IDs of connections */
+	PROTO_SERVICE_WILL,        /* what is said when a process dies */
 	PROTO_SERVICES,            /* one past the last */
 };
 
@@ -47,11 +48,11 @@ struct proto_head {
 	u16 type;
 	u32 serial; /* the reply repeats the request's */
 	s32 status; /* replies: 0 or a negative errno */
-};
+} OWNED_BY(the caller);
 
 /* Every request and every reply that carries nothing. */
 struct proto_plain {
 	struct proto_head head;
-};
+} OWNED_BY(the caller);
 
 #endif

@@ -20,6 +20,7 @@ struct proto_listen {
 	u64 mask;
 	u32 slot; /* of the process */
 	u32 reserved;
+	struct node_match match; /* bits beyond its mask are 0 */
 } OWNED_BY(the caller);
 
 struct proto_mad {

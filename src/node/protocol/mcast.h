@@ -14,6 +14,6 @@ struct proto_mcast {
 	u8 gid[16];
 	u32 qpn;
 	u32 reserved;
-};
+} OWNED_BY(the caller);
 
 #endif

@@ -19,7 +19,7 @@ struct proto_connect {
 	struct proto_head head;
 	u32 slot;
 	u32 reserved;
-};
+} OWNED_BY(the caller);
 
 /* The reply to CONNECT. Descriptors: board, bell 0, bell 1, and a pidfd if has_pid_fd.
  * EV_PEER_NEW: the same with the rings in front. EV_PEER_GONE and the request PAIR_DROP: `process`
@@ -29,7 +29,7 @@ struct proto_peer {
 	u64 process;
 	s32 pid; /* as the receiver sees it; 0 if it cannot */
 	u32 has_pid_fd;
-};
+} OWNED_BY(the caller);
 
 /* After RESUME: all pairs of the process, by the peers' numbers. A pair ends, with EV_PEER_GONE, if
  * its peer is back and does not know it, or if it is not named here. Until this claim another
@@ -39,6 +39,6 @@ struct proto_pair_claim {
 	u32 count;
 	u32 reserved;
 	u64 pairs[PROTO_PAIRS];
-};
+} OWNED_BY(the caller);
 
 #endif

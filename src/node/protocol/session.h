@@ -17,28 +17,28 @@ struct proto_process {
 	s32 pid;    /* as it sees itself */
 	u32 reserved;
 	char command[PROTO_COMMAND];
-};
+} OWNED_BY(the caller);
 
 /* Descriptors: board, bell 0, bell 1. */
 struct proto_hello {
 	struct proto_head head;
 	struct proto_process who;
-};
+} OWNED_BY(the caller);
 
 /* Descriptors: board, bell 0, bell 1. The reply is HELLO's. Then the process claims what it holds
  * from each service, each claim at most once and in the order of the services: SLOT_CLAIM,
- * SOCKETS_CLAIM, PAIR_CLAIM, and MCAST_JOIN for each membership. */
+ * SOCKETS_CLAIM, PAIR_CLAIM, MCAST_JOIN for each membership, LISTEN for each listener, and WILL. */
 struct proto_resume {
 	struct proto_head head;
 	struct proto_process who;
 	u64 process;
-};
+} OWNED_BY(the caller);
 
 /* Descriptors: events socket, notice board, slots file, and the keeper: what a process holds
  * only to give it to the next node. */
 struct proto_hello_reply {
 	struct proto_head head;
 	u64 process;
-};
+} OWNED_BY(the caller);
 
 #endif

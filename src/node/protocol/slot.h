@@ -15,13 +15,13 @@ struct proto_slot_reply {
 	struct proto_head head;
 	u32 slot;
 	u32 generation; /* number of owners that the slot has had */
-};
+} OWNED_BY(the caller);
 
 /* After RESUME. Descriptor: the slots file as the process holds it. The reply is the same struct:
  * those slots that are still the process' own, and the slots file that it holds from now on. */
 struct proto_slot_claim {
 	struct proto_head head;
 	u8 slots[PROTO_SLOT_BYTES]; /* a bit per slot */
-};
+} OWNED_BY(the caller);
 
 #endif

@@ -1,5 +1,6 @@
 /* status.h: what tools ask of the whole node. STATUS is a plain request; BOARD has the struct of
- * PROCESSES, and its reply is plain with the board as its descriptor.
+ * PROCESSES, and its reply is plain with the board as its descriptor; NOTICE is plain, and so is
+ * its reply, with the notice board.
  */
 #ifndef NODE_PROTOCOL_STATUS_H
 #define NODE_PROTOCOL_STATUS_H
@@ -11,6 +12,7 @@ enum {
 	PROTO_PROCESSES = PROTO_TYPE(PROTO_SERVICE_STATUS, 1),
 	PROTO_BOARD = PROTO_TYPE(PROTO_SERVICE_STATUS, 2),
 	PROTO_STOP = PROTO_TYPE(PROTO_SERVICE_STATUS, 3),
+	PROTO_NOTICE = PROTO_TYPE(PROTO_SERVICE_STATUS, 4),
 };
 
 enum {
@@ -22,7 +24,7 @@ struct proto_stop {
 	struct proto_head head;
 	u32 force;
 	u32 reserved;
-};
+} OWNED_BY(the caller);
 
 struct proto_status_reply {
 	struct proto_head head;
@@ -36,12 +38,12 @@ struct proto_status_reply {
 	char node[32];
 	char folder[256];
 	struct node_config config; /* of device 0; DEVICE_READ has the others */
-};
+} OWNED_BY(the caller);
 
 struct proto_processes { /* also BOARD: the process whose board is asked for */
 	struct proto_head head;
 	u64 after;       /* processes with greater numbers, in order */
-};
+} OWNED_BY(the caller);
 
 struct proto_record {
 	u64 process;
@@ -52,13 +54,13 @@ struct proto_record {
 	u64 age_ms;
 	u16 slots[PROTO_RECORD_SLOTS]; /* the first ones */
 	char command[PROTO_COMMAND];
-};
+} OWNED_BY(the caller);
 
 struct proto_processes_reply {
 	struct proto_head head;
 	u32 count;
 	u32 more;        /* ask again with the last one's number */
 	struct proto_record records[PROTO_RECORDS];
-};
+} OWNED_BY(the caller);
 
 #endif

@@ -53,6 +53,11 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_TX_PACED] = "tx_paced",
 	[COUNT_TX_UNBATCHED] = "tx_unbatched",
 	[COUNT_BELLS] = "doorbells_rung",
+	[COUNT_MAD_FIRST] = "mad_sent", "mad_received", "mad_send_failed", "mad_retried",
+	"mad_timed_out", "mad_wrong_length", "mad_wrong_version", "mad_wrong_qkey",
+	"mad_wrong_pkey", "mad_no_room", "mad_no_agent", "mad_wrong_rmpp",
+	[COUNT_CM_FIRST] = "cm_sent", "cm_received", "cm_resent", "cm_failed", "cm_duplicates",
+	"cm_malformed", "cm_unknown", "cm_no_room", "cm_no_memory", "cm_stale",
 };
 
 /* Address of the nonce in private memory: a peer that finds it in an address space that it has

@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 7,
+	BOARD_VERSION = 8,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -33,15 +33,15 @@ struct board_qp {
 	 * node's (soft_kind.find_gid), BOARD_NO_GID: unknown; enum ibv_mtu */
 	u16 sgid_index, dgid_index;
 	u8 mtu;
-};
+} OWNED_BY(its queue pair: peers only load);
 
 /* Counters of a queue pair, for status. Apart from struct board_qp, which peers read for each
  * operation. */
 struct CACHE_ALIGNED board_tally {
-	u64 sent;     /* messages completed by the requester */
-	u64 received; /* messages completed by the responder */
-	u64 sent_bytes, received_bytes;
-	u64 errors; /* completions with an error */
+	u64 sent OWNED_BY(requester.sq_lock);	  /* messages completed by the requester */
+	u64 received OWNED_BY(responder.rq_lock); /* messages completed by the responder */
+	u64 sent_bytes OWNED_BY(requester.sq_lock), received_bytes OWNED_BY(responder.rq_lock);
+	u64 errors OWNED_BY(nobody: atomic); /* completions with an error */
 };
 
 enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xffff };
@@ -62,10 +62,10 @@ struct CACHE_ALIGNED board_hazard {
 	/* 0: free. Else bit 63, the kind of operation (enum hazard_kind) in bits 61 and 62, in bits
 	 * 32-55 the peer's queue pair, whose slot names the process, and in bits 0-31 the index of
 	 * a key of that process. */
-	u64 word;
+	u64 word OWNED_BY(nobody: atomic);
 	/* Operations done under it: COUNT_DIRECT is the sum of all. Only the thread that has raised
 	 * it writes here, without a locked instruction. */
-	u64 done;
+	u64 done OWNED_BY(the thread that has raised it);
 };
 
 /* The harm that an operation can do that ends late, in ascending order. */
@@ -99,37 +99,39 @@ static inline u32 board_hazard_qpn(u64 word)
 }
 
 struct board {
-	u64 magic;
-	u32 version;
-	u32 size_check; /* sizeof(struct board): two builds with different layouts never mix */
+	u64 magic FIXED;
+	u32 version FIXED;
+	/* sizeof(struct board): two builds with different layouts never mix */
+	u32 size_check FIXED;
 	/* also kept at nonce_addr in the owner's private memory: identifies an address space */
-	u64 nonce;
-	u64 nonce_addr;
-	s32 pid;
-	u32 direct; /* the owner permits peers of the same user to reach its memory directly */
-	char command[32];
-	u32 slot_count;
-	u32 slots[BOARD_SLOTS];
+	u64 nonce FIXED;
+	u64 nonce_addr FIXED;
+	s32 pid FIXED;
+	/* the owner permits peers of the same user to reach its memory directly */
+	u32 direct FIXED;
+	char command[32] FIXED;
+	u32 slot_count OWNED_BY(the owner: atomic);
+	u32 slots[BOARD_SLOTS] OWNED_BY(the owner until slot_count shows it); /* then fixed */
 	/* The owner's memory file (shared/shared.h), set if a key names it: its descriptor in the
 	 * owner's process, and its inode. */
-	s32 memory_fd;
-	u64 memory_inode;
-	struct adopt_table memory;
+	s32 memory_fd OWNED_BY(the owner: atomic);
+	u64 memory_inode OWNED_BY(the owner: atomic);
+	struct adopt_table memory GUARDS_ITSELF;
 	/* bit 0: armed, a thread sleeps; bit 1: which doorbell; the rest counts arms, so that a
 	 * peer rings once per arm. */
-	u32 bell CACHE_ALIGNED;
+	u32 bell CACHE_ALIGNED OWNED_BY(nobody: atomic);
 	/* Counts events that may revoke a key or a queue pair of this process. A check by a peer
 	 * stays valid while this is unchanged. */
-	u64 generation CACHE_ALIGNED;
-	u32 hazard_high; /* hazards[] in use or ever used */
+	u64 generation CACHE_ALIGNED ATOMIC_ONLY;
+	u32 hazard_high OWNED_BY(nobody: atomic); /* hazards[] in use or ever used */
 	/* counts waits for peers' hazards that the owner has given up. While it is the same the
 	 * owner takes what was done under a hazard along */
-	u32 given_up;
-	struct board_hazard hazards[BOARD_HAZARDS];
-	u64 counters[PATH_COUNTERS] CACHE_ALIGNED;
-	struct board_qp qps[BOARD_QPS] CACHE_ALIGNED;
-	struct board_tally tallies[BOARD_QPS] CACHE_ALIGNED;
-	struct mem_entry keys[MEM_MAX_KEYS] CACHE_ALIGNED;
+	u32 given_up ATOMIC_ONLY;
+	struct board_hazard hazards[BOARD_HAZARDS] GUARDS_ITSELF;
+	u64 counters[PATH_COUNTERS] CACHE_ALIGNED OWNED_BY(nobody: atomic);
+	struct board_qp qps[BOARD_QPS] CACHE_ALIGNED GUARDS_ITSELF;
+	struct board_tally tallies[BOARD_QPS] CACHE_ALIGNED GUARDS_ITSELF;
+	struct mem_entry keys[MEM_MAX_KEYS] CACHE_ALIGNED GUARDS_ITSELF;
 };
 
 enum { BELL_ARMED = 1, BELL_SECOND = 2, BELL_STEP = 4 };

@@ -169,7 +169,7 @@ struct direct_place {
 	u64 addr;
 	u8 *here;
 	u64 generation;
-};
+} OWNED_BY(the caller);
 
 /* Judges by the target's board. Returns its entry of the key, or NULL. The fields beside a queue
  * pair's word change only while the word refuses access. */
@@ -576,7 +576,7 @@ struct drain {
 	u32 key_index, qpn;
 	u64 began; /* clock: when the first wait began; 0: no wait yet */
 	enum shm_left left;
-};
+} OWNED_BY(the caller);
 
 /* Finds the worst of the board's first `high` hazards. False: none names the key or queue pair. */
 static bool drain_busy(const struct drain *d, const struct shm_link *l, u32 high,

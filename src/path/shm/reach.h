@@ -13,19 +13,19 @@
 #include "shared/shared.h"
 
 struct reach_map {
-	u64 slot;
-	u8 *base;
-	u64 length;
-	u64 touch;		/* bytes from its beginning to be made present */
-	u64 touched;		/* bytes made present so far */
-	struct reach_map *next; /* all maps of the link */
+	u64 slot FIXED;
+	u8 *base FIXED;
+	u64 length FIXED;
+	u64 touch FIXED; /* bytes from its beginning to be made present */
+	u64 touched OWNED_BY(the engine thread); /* bytes made present so far */
+	struct reach_map *next FIXED; /* all maps of the link */
 };
 
 struct reach {
-	int fd;			/* the peer's file */
-	struct reach_map *maps; /* all */
+	int fd FIXED; /* the peer's file */
+	struct reach_map *maps OWNED_BY(the engine thread); /* all */
 	/* by slot number; stored with release, loaded with acquire (reach_find) */
-	struct reach_map *slots[ADOPT_REGIONS];
+	struct reach_map *slots[ADOPT_REGIONS] ATOMIC_ONLY;
 };
 
 /* Requests a map of the slot's first `length` bytes from the engine's thread. Never blocks. */

@@ -66,21 +66,24 @@ struct CACHE_ALIGNED ring_slot {
 			u64 compare, swap;
 		} atomic;
 	};
-};
+} OWNED_BY(the producer until seq shows it, then the consumer);
 
 /* One direction, as it lies in the memfd. */
 struct ring_shared {
-	u32 consumed CACHE_ALIGNED; /* slots that the consumer has consumed; the consumer writes */
+	/* slots that the consumer has consumed; it alone writes */
+	u32 consumed CACHE_ALIGNED OWNED_BY(the consumer: atomic);
 	/* the producer requests a notification of room; the producer sets it, the consumer clears
 	 * it */
-	u32 waiting CACHE_ALIGNED;
-	struct ring_slot slots[RING_SLOTS];
-	u8 data[RING_DATA] CACHE_ALIGNED;
+	u32 waiting CACHE_ALIGNED OWNED_BY(nobody: atomic);
+	struct ring_slot slots[RING_SLOTS] GUARDS_ITSELF;
+	/* each piece as the slot that names it */
+	u8 data[RING_DATA] CACHE_ALIGNED OWNED_BY(the producer until seq shows it,
+						  then the consumer);
 };
 
 struct ring_pair {
 	struct ring_shared ring[2]; /* [0]: from the process with the lower number to the higher */
-};
+} GUARDS_ITSELF;
 
 /* The producer's private half. */
 struct ring_tx {
@@ -100,7 +103,7 @@ struct ring_rx {
 	u32 tail;
 	u32 published;  /* the position that the producer was told */
 	u32 data_taken; /* bytes of data consumed since then */
-};
+} OWNED_BY(the thread that receives);
 
 /* Creates a memfd for a pair, sealed in size. Descriptor or negative errno. */
 int ring_pair_create(void);
@@ -142,7 +145,7 @@ struct ring_item {
 	const u8 *payload;
 	u32 data_bytes; /* bytes of the data area that it occupies */
 	u8 route[RING_ROUTE];
-};
+} OWNED_BY(the caller);
 
 /* The ring is not empty (!ring_looks_empty). True: the next packet is brief, and *b its content;
  * its payload is at ring_brief_payload, and ring_step follows. */

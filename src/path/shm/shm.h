@@ -25,7 +25,7 @@ struct shm_config {
 	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread call shm_background soon */
 	void *kick_arg;
-};
+} OWNED_BY(the caller);
 
 struct shm *shm_create(const struct shm_config *cfg, int *err);
 /* In a forked child: closes the descriptors and frees. Unmaps nothing, since the maps were not

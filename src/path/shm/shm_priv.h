@@ -29,36 +29,43 @@ enum { LINK_WATCHED = 0x40 };
 
 /* One other process, or a slot whose owner is not known yet. */
 struct shm_link {
-	struct path_dest dest; /* first */
-	struct shm *shm;
+	struct path_dest dest GUARDS_ITSELF; /* first */
+	struct shm *shm FIXED;
 	/* enum link_state, LINK_WATCHED; stored with release, loaded with acquire */
-	u32 state;
+	u32 state OWNED_BY(nobody: atomic);
 	u32 refs OWNED_BY(shm.lock);
-	u32 slot;		     /* the slot that was requested */
-	struct shm_link *real;	     /* LINK_ALIAS; stored before the state */
+	u32 slot FIXED; /* the slot that was requested */
+	/* LINK_ALIAS; stored before the state */
+	struct shm_link *real WRITTEN_UNDER(shm.poll_lock, shm.lock);
 	/* list of the aliases of an open link */
 	struct shm_link *next_alias OWNED_BY(shm.poll_lock);
 	struct list_head node OWNED_BY(shm.lock); /* on shm->asking or shm->dead */
-	u64 process;
-	u64 asked_ns; /* clock: the last request */
-	pid_t pid;
-	int bell_fd[2];
-	int pid_fd;
-	int space_fd; /* the peer's address space; -1: it cannot be reached. space.h */
-	bool self;
-	bool direct; /* the peer's memory is reachable */
-	struct reach *reach; /* its memory file; NULL: not opened. reach.h */
-	u64 want_slot, want_length; /* the slot and length to be mapped; 0: none */
-	bool want_shown;	    /* maps for the regions that it shows are requested */
-	bool shown_none;	    /* mapping those has failed: not again */
-	bool reach_none;	    /* the file cannot be mapped */
-	const struct board *board;
-	struct ring_pair *pair;
-	struct ring_tx tx;
+	u64 asked_ns ATOMIC_ONLY; /* clock: the last request */
+	bool self FIXED;
+	/* What its opener sets is stored before LINK_UP, and stays until the link is buried. */
+	u64 process OWNED_BY(its opener);
+	pid_t pid OWNED_BY(its opener);
+	int bell_fd[2] OWNED_BY(its opener);
+	int pid_fd OWNED_BY(its opener, then the engine thread); /* that closes it at a death */
+	/* the peer's address space; -1: it cannot be reached. space.h */
+	int space_fd OWNED_BY(its opener);
+	bool direct OWNED_BY(its opener); /* the peer's memory is reachable */
+	/* its memory file; NULL: not opened. Stored with release; other threads load it with
+	 * acquire. reach.h */
+	struct reach *reach OWNED_BY(the engine thread);
+	/* the slot and length to be mapped; 0: none */
+	u64 want_slot OWNED_BY(nobody: atomic), want_length OWNED_BY(nobody: atomic);
+	/* maps for the regions that it shows are requested */
+	bool want_shown OWNED_BY(nobody: atomic);
+	bool shown_none OWNED_BY(nobody: atomic); /* mapping those has failed: not again */
+	bool reach_none OWNED_BY(nobody: atomic); /* the file cannot be mapped */
+	const struct board *board OWNED_BY(its opener);
+	struct ring_pair *pair OWNED_BY(its opener);
+	struct ring_tx tx GUARDS_ITSELF;
 	struct ring_rx rx OWNED_BY(shm.poll_lock);
 	/* the doorbell word that was last answered by a ring; racy by design, a lost update rings
 	 * twice */
-	u32 rung;
+	u32 rung OWNED_BY(nobody: atomic);
 };
 
 struct shm {
@@ -144,7 +151,7 @@ struct tap {
 	struct capture_hold hold;
 	struct capture_packet packet;
 	struct pkt pkt;
-};
+} OWNED_BY(the thread between tap_begin and tap_end);
 
 /* Pushes a packet and records it. */
 int tap_push(struct shm_link *l, const struct pkt *p, const struct iovec *iov, int iovcnt);

@@ -23,7 +23,7 @@ enum {
 struct space_cursor {
 	const struct iovec *piece;
 	size_t done; /* bytes of the current piece */
-};
+} OWNED_BY(the caller);
 
 /* Lists the next pieces here, of `length` bytes at most; *bytes (out): their sum. */
 static int space_take(struct space_cursor *c, u64 length, struct iovec *out, int max, u64 *bytes)

@@ -230,7 +230,7 @@ static int connected_set_fields(struct udp_socket *s, const struct udp_key *key)
 }
 
 static int connected_connect(const struct udp_dest *d, const struct udp_socket *beside,
-			const union udp_address *to, struct connected_socket *l)
+			const union node_udp_address *to, struct connected_socket *l)
 {
 	struct udp_socket like = { .port = { .fd = l->port.fd }, .v4 = beside->v4 };
 	int err = connected_bind(d->udp, beside, l);
@@ -255,7 +255,7 @@ static const struct udp_port_ops connected_ops;
 
 static struct connected_socket *connected_create(const struct udp_dest *d,
 						 const struct udp_socket *beside,
-						 const union udp_address *to)
+						 const union node_udp_address *to)
 {
 	struct connected_socket *l = calloc(1, sizeof(*l));
 	int err;
@@ -263,7 +263,7 @@ static struct connected_socket *connected_create(const struct udp_dest *d,
 	if (l == NULL)
 		return NULL;
 	l->port.ops = &connected_ops;
-	l->port.fd = udp_socket_open(beside->gid);
+	l->port.fd = node_udp_socket_open(beside->gid);
 	err = l->port.fd < 0 ? l->port.fd : connected_connect(d, beside, to, l);
 	if (err == 0)
 		return l;
@@ -354,7 +354,7 @@ static struct udp_socket connected_birth(const struct udp_socket *s)
 static void connected_open(struct udp_dest *d)
 {
 	struct udp_socket beside = { .port = { .fd = -1 } };
-	union udp_address to;
+	union node_udp_address to;
 	struct connected_socket *l;
 	bool taken;
 

@@ -1,6 +1,6 @@
 /* connected_test.c: short messages in turn leave by a connected socket, with the ICRC of the
  * numbers that the kernel gives them. */
-#include "path/udp/udp_test.h"
+#include "path/udp/test_support/world.h"
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
@@ -296,9 +296,9 @@ static int plain_socket(struct roce_flow *f)
 
 	close(node_fd[1]);
 	udp_destroy(side[1].udp);
-	fd = udp_socket_open(side[1].gid);
+	fd = node_udp_socket_open(side[1].gid);
 	assert_true(fd >= 0);
-	assert_int_equal(udp_socket_bind(fd, side[1].gid, 0), 0);
+	assert_int_equal(node_udp_socket_bind(fd, side[1].gid, 0), 0);
 	memcpy(f->sgid, side[0].gid, 16);
 	memcpy(f->dgid, side[1].gid, 16);
 	return fd;

@@ -55,7 +55,7 @@ int lanes_bind(int fd, const u8 gid[16], u32 ifindex, u16 sport, bool shared)
 	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
 	struct sock_fprog program = { .len = 1, .filter = &none };
 	struct sockaddr_storage address;
-	socklen_t length = udp_address(gid, ifindex, &address);
+	socklen_t length = node_udp_address(gid, ifindex, &address);
 	int reuse = shared;
 
 	if (address.ss_family == AF_INET)
@@ -97,7 +97,7 @@ static struct udp_socket *lanes_create(const struct udp *udp, const struct udp_k
 	s->ifindex = ifindex;
 	s->lane = key->lane;
 	s->port.ops = &udp_port_ops_shared;
-	s->port.fd = udp_socket_open(s->gid);
+	s->port.fd = node_udp_socket_open(s->gid);
 	err = s->port.fd < 0 ? s->port.fd : lanes_bind_any(udp, s, sport);
 	if (err == 0) {
 		sockets_set_class(s);

@@ -1,6 +1,6 @@
 /* lanes_test.c: how batches leave: from which port, with which label, and what if the kernel
  * does not join datagrams. */
-#include "path/udp/udp_test.h"
+#include "path/udp/test_support/world.h"
 
 #include <arpa/inet.h>
 #include <netinet/udp.h>

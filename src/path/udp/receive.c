@@ -45,7 +45,7 @@ struct udp_header {
 	u32 segment; /* bytes of each but the last; 0: a single one */
 	bool multicast;
 	bool judged; /* the ICRC of the current packet is right, and the source recorded it */
-};
+} OWNED_BY(udp.poll_lock);
 
 /* An acknowledgement that came behind a message and waits until the message is answered. */
 struct udp_rest {
@@ -54,12 +54,12 @@ struct udp_rest {
 	struct udp_dest *from;
 	struct udp_header header;
 	const u8 *data;
-};
+} OWNED_BY(udp.poll_lock);
 
 struct udp_inbox {
 	struct mmsghdr msg[INBOX_MESSAGES];
 	struct iovec iov[INBOX_MESSAGES];
-	union udp_address from[INBOX_MESSAGES];
+	union node_udp_address from[INBOX_MESSAGES];
 	u8 control[INBOX_MESSAGES][INBOX_CONTROL] __attribute__((aligned(8)));
 	u8 data[INBOX_MESSAGES][INBOX_BYTES];
 	u32 looks;
@@ -72,7 +72,7 @@ struct udp_inbox {
 	struct udp_cut cut;
 	bool hit;   /* the last call for a single datagram brought one */
 	struct udp_rest rest;
-};
+} OWNED_BY(udp.poll_lock);
 
 struct udp_inbox *inbox_create(void)
 {
@@ -214,7 +214,7 @@ static void header_control(struct udp_header *h, const struct cmsghdr *m)
 /* False: an address of another family, which the socket never returns. */
 static bool header_read(struct udp_header *h, const struct udp_socket *s, struct msghdr *msg)
 {
-	const union udp_address *from = msg->msg_name;
+	const union node_udp_address *from = msg->msg_name;
 
 	memset(h, 0, sizeof(*h));
 	memcpy(h->flow.dgid, s->gid, 16);

@@ -27,7 +27,7 @@ struct udp_config {
 	/* While true, a thread polls within a millisecond, even if others sleep; the thread that
 	 * clears it polls after that, with `must`. Atomic. NULL: never true. */
 	const bool *ticking;
-};
+} OWNED_BY(the caller);
 enum { UDP_LANES = 8, UDP_CONNECTED_SOCKETS = 32 };
 
 /* NULL and *err: -EMFILE, -ENOMEM. It has no socket yet: sockets come with the slots. */

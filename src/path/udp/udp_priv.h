@@ -36,7 +36,7 @@ enum {
 	UDP_DEFAULT_HOPS = 64,
 };
 
-union udp_address {
+union node_udp_address {
 	struct sockaddr any;
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
@@ -66,53 +66,53 @@ struct udp_port_ops {
 	bool (*is_stale)(struct udp_port *p, const struct udp_dest *d);
 	/* A batch was sent, and no other one is begun. NULL: no action. */
 	void (*batch_left)(struct udp_dest *d, const struct udp_batch *b);
-};
+} FIXED;
 
 /* A socket that packets leave by. */
 struct udp_port {
 	const struct udp_port_ops *ops;
 	int fd;
 	u16 sport; /* source port, which the ICRC covers */
-};
+} FIXED;
 
 /* Lives from the node's reply until its address leaves the host. */
 struct udp_socket {
-	struct udp_port port;
-	bool v4;
-	u8 traffic_class, hops; /* its default header fields */
-	u8 lane;   /* 0: the socket that receives, too */
-	u8 gid[16];
-	u32 ifindex;
-	u32 slot;
-	u64 id;    /* the kernel's id of the socket */
+	struct udp_port port FIXED;
+	bool v4 FIXED;
+	u8 traffic_class FIXED, hops FIXED; /* its default header fields */
+	u8 lane FIXED; /* 0: the socket that receives, too */
+	u8 gid[16] FIXED;
+	u32 ifindex FIXED;
+	u32 slot FIXED;
+	u64 id FIXED; /* the kernel's id of the socket */
 	bool gone OWNED_BY(udp.slots_lock); /* its address has left */
 	struct udp_socket *next_gone OWNED_BY(udp.slots_lock);
-	struct udp_group *group; /* NULL: unicast */
+	struct udp_group *group FIXED; /* NULL: unicast */
 	struct udp_dest *last_from OWNED_BY(udp.poll_lock); /* sender of the last datagram */
 };
 
 /* A multicast group with members in this process. */
 struct udp_group {
-	struct list_head node; /* udp->groups; changes under slots_lock and poll_lock */
-	u8 gid[16];	       /* as on the wire: IPv4 groups mapped */
+	struct list_head node WRITTEN_UNDER(udp.slots_lock, udp.poll_lock); /* udp->groups */
+	u8 gid[16] FIXED; /* as on the wire: IPv4 groups mapped */
 	u32 count OWNED_BY(udp.poll_lock);
 	u32 *qpns OWNED_BY(udp.poll_lock);
 };
 
 /* Packets to be sent, one behind the other. */
 struct udp_batch {
-	struct udp_batch *next; /* in the list of spare ones */
+	struct udp_batch *next OWNED_BY(udp.lock); /* in the list of spare ones */
 	u32 packets, bytes;
 	u32 sent; /* packets that the kernel has taken */
 	u16 length[UDP_BATCH_PACKETS];
 	/* place in its run of equal lengths, which is the identification in its IPv4 header */
 	u8 place[UDP_BATCH_PACKETS];
 	u8 data[UDP_BATCH_BYTES];
-};
+} OWNED_BY(udp_dest.tx_lock);
 
 /* A connected socket, of one destination. */
 struct connected_socket {
-	struct udp_port port;
+	struct udp_port port FIXED;
 	u16 id; /* predicted IPv4 identification of the first datagram of the last call */
 	u16 segment; /* length into which the socket cuts joined packets; 0: calls must state it */
 	u16 last;    /* length that the last call stated */
@@ -120,7 +120,7 @@ struct connected_socket {
 	u32 calls;   /* calls through it */
 	u32 silences;  /* of the peer, in a row */
 	u32 silent_at; /* value of `calls` at the last one */
-};
+} OWNED_BY(udp_dest.tx_lock);
 
 /* One system call that sends. */
 struct udp_call {
@@ -128,7 +128,7 @@ struct udp_call {
 	struct iovec iov;
 	u8 control[3 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct in6_pktinfo))]
 		__attribute__((aligned(8)));
-};
+} OWNED_BY(the caller);
 
 /* Names a destination: all of it is on the wire, but for the slot (24-bit QPN's top bits), whose
  * packets may share a batch. */
@@ -138,7 +138,7 @@ struct udp_key {
 	u16 slot; /* UDP_ANY_SLOT: a source, as receive() names it */
 	u8 traffic_class, hops;
 	u8 lane; /* 0: port 4791; else it shares a window with all lanes of its slot */
-};
+} OWNED_BY(the caller);
 
 struct udp_dest {
 	struct path_dest dest GUARDS_ITSELF; /* first */
@@ -159,7 +159,7 @@ struct udp_dest {
 	/* inferred state of its packets' IP headers; NULL: it is no source */
 	struct roce_source *source OWNED_BY(udp.poll_lock);
 	struct lock tx_lock;
-	union udp_address to GUARDED_BY(tx_lock);
+	union node_udp_address to GUARDED_BY(tx_lock);
 	struct udp_socket *socket GUARDED_BY(tx_lock); /* NULL: the address has left */
 	struct udp_port *port GUARDED_BY(tx_lock); /* the port it sends by; NULL with `socket` */
 	struct udp_batch *batch GUARDED_BY(tx_lock);
@@ -354,7 +354,7 @@ void send_free_spare(struct udp *udp);
 enum { UDP_CUT_LENGTHS = 128 };
 struct udp_cut {
 	u16 segment[UDP_CUT_LENGTHS];
-};
+} OWNED_BY(udp.poll_lock);
 /* Records a cut. */
 void cut_learn(struct udp_cut *c, u32 bytes, u32 segment);
 /* Tells whether the datagram is cut as the last one of its length, or is one packet. Then the first

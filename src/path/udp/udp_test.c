@@ -1,6 +1,6 @@
 /* udp_test.c: two paths over real loopback sockets, and a bare socket that sends what no path
  * would. */
-#include "path/udp/udp_test.h"
+#include "path/udp/test_support/world.h"
 
 #include <arpa/inet.h>
 #include <malloc.h>

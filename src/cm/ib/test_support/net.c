@@ -71,6 +71,8 @@ static void net_send(struct cm_device *dev, const struct cm_route *route, const 
 	u32 from = (u32)((struct net_host *)dev - net.hosts), to = 0;
 	enum cm_attr attr = (enum cm_attr)(mad[16] << 8 | mad[17]);
 
+	if (net.hosts[from].dead)
+		return;
 	memcpy(net.last, mad, CM_MAD_BYTES);
 	net.sent[attr]++;
 	assert_int_equal(route->ah.grh.sgid_index, NET_GID_INDEX);
@@ -99,7 +101,8 @@ void net_inject(u32 to, u32 from, const u8 *mad, u32 length)
 				.mad = mad,
 				.length = length };
 
-	cm_receive(&net.hosts[to].dev, &a);
+	if (!net.hosts[to].dead)
+		cm_receive(&net.hosts[to].dev, &a);
 }
 
 /* ---- a host ---------------------------------------------------------------------------------- */
@@ -122,14 +125,55 @@ static int net_find_pkey(struct cm_device *dev, u8 port, u16 pkey, u16 *index)
 	return 0;
 }
 
-static int net_listen_op(struct cm_device *dev, u64 service_id, u64 mask, bool on)
+static int net_listen_op(struct cm_device *dev, u64 service_id, u64 mask,
+			 const struct ib_cm_compare_data *compare, bool on)
 {
 	struct net_host *host = (struct net_host *)dev;
 
 	(void)service_id;
 	(void)mask;
+	(void)compare;
 	host->listens += on ? 1 : -1u;
 	return 0;
+}
+
+static void net_will_op(struct cm_device *dev, u32 slot, const struct cm_route *route,
+			const u8 *mad)
+{
+	struct net_host *host = (struct net_host *)dev;
+	struct net_will *w = &host->wills[slot];
+
+	assert_true(slot < NET_WILLS);
+	assert_true(mad != NULL || w->set); /* what was never written is not taken back */
+	w->set = mad != NULL;
+	if (mad == NULL)
+		return;
+	for (u32 i = CM_WILL_BYTES; i < CM_MAD_BYTES; i++)
+		assert_int_equal(mad[i], 0);
+	w->route = *route;
+	memcpy(w->mad, mad, CM_MAD_BYTES);
+}
+
+u32 net_wills(u32 host)
+{
+	u32 count = 0;
+
+	for (u32 i = 0; i < NET_WILLS; i++)
+		count += net.hosts[host].wills[i].set;
+	return count;
+}
+
+void net_kill(u32 host)
+{
+	struct net_host *h = &net.hosts[host];
+
+	for (u32 i = 0; i < NET_WILLS; i++) {
+		struct net_will *w = &h->wills[i];
+
+		if (w->set)
+			net_send(&h->dev, &w->route, w->mad);
+	}
+	h->dead = true;
 }
 
 static const struct cm_device_ops net_ops = {
@@ -137,6 +181,7 @@ static const struct cm_device_ops net_ops = {
 	.find_gid = net_find_gid,
 	.find_pkey = net_find_pkey,
 	.listen = net_listen_op,
+	.will = net_will_op,
 };
 
 void net_open(u64 seed)
@@ -171,6 +216,7 @@ void net_close(void)
 	for (u32 i = 0; i < NET_HOSTS; i++) {
 		assert_int_equal(cm_id_count(net.hosts[i].cm), 0);
 		assert_int_equal(net.hosts[i].listens, 0);
+		assert_int_equal(net_wills(i), 0);
 		cm_device_remove(&net.hosts[i].dev);
 		cm_destroy(net.hosts[i].cm);
 	}
@@ -281,6 +327,10 @@ static void net_keep(struct net_end *end, const struct ib_cm_event *event)
 			end->alternate = *event->param.req_rcvd.alternate_path;
 	} else if (event->event == IB_CM_REJ_RECEIVED) {
 		memcpy(end->info, event->param.rej_rcvd.ari, sizeof(end->info));
+	} else if (event->event == IB_CM_APR_RECEIVED) {
+		memcpy(end->info, event->param.apr_rcvd.apr_info, sizeof(end->info));
+	} else if (event->event == IB_CM_SIDR_REP_RECEIVED) {
+		memcpy(end->info, event->param.sidr_rep_rcvd.info, sizeof(end->info));
 	} else if (event->event == IB_CM_LAP_RECEIVED) {
 		end->alternate = *event->param.lap_rcvd.alternate_path;
 	}

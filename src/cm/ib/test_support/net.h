@@ -8,7 +8,14 @@
 
 #include "cm/ib/cm_priv.h"
 
-enum { NET_HOSTS = 3, NET_PKEY_INDEX = 5, NET_GID_INDEX = 2, NET_EVENTS = 18 };
+enum { NET_HOSTS = 3, NET_WILLS = 1024, NET_PKEY_INDEX = 5, NET_GID_INDEX = 2, NET_EVENTS = 18 };
+
+/* What the node has of one id. */
+struct net_will {
+	bool set;
+	struct cm_route route;
+	u8 mad[CM_MAD_BYTES];
+} OWNED_BY(the test);
 
 struct net_host {
 	struct cm_device dev; /* first: the ops know the host by it */
@@ -16,6 +23,8 @@ struct net_host {
 	struct cm *cm;
 	union ib_gid gid;
 	u32 listens; /* calls of ops->listen that are on */
+	struct net_will wills[NET_WILLS];
+	bool dead; /* sends and receives nothing */
 } OWNED_BY(the test);
 
 struct net {
@@ -38,6 +47,9 @@ extern struct net net;
 void net_open(u64 seed);
 /* Asserts that no id is left. */
 void net_close(void);
+/* The host's process dies: nothing of it arrives any more but its wills, which leave now. */
+void net_kill(u32 host);
+u32 net_wills(u32 host);
 /* Lets so much time pass. */
 void net_run_for(u64 ns);
 /* Until *flag, or so much time has passed. Returns *flag. */

@@ -1,9 +1,13 @@
-/* message.h: the CM's messages, decoded, and between that and the bytes of a MAD.
+/* message.h: the CM's messages, decoded, and between that and the bytes of a MAD. The CM of each
+ * process needs them, and the node, which answers for processes that are gone. Pure functions.
+ *
+ *   message.c  a table of fields for each message
+ *      gone.c  what is answered to a message for a process that is gone
  *
  * Names are those of IBA vol 1, 12.6; local and remote are the sender's. Numbers are in host order.
  */
-#ifndef CM_IB_MESSAGE_H
-#define CM_IB_MESSAGE_H
+#ifndef CM_MESSAGE_MESSAGE_H
+#define CM_MESSAGE_MESSAGE_H
 
 #include "base/compiler.h"
 
@@ -28,6 +32,15 @@ enum cm_attr {
 
 /* Which message an MRA or REJ is about: 12.7.32 and 12.7.33. */
 enum cm_about { CM_ABOUT_REQ, CM_ABOUT_REP, CM_ABOUT_OTHER };
+
+/* Reasons and status values of the answers to messages that find nobody: 12.6.7.2, 12.8.7,
+ * 12.11. */
+enum {
+	CM_REASON_UNKNOWN_ID = 6,
+	CM_REASON_UNKNOWN_SERVICE = 8,
+	CM_APR_UNKNOWN_ID = 1,
+	CM_SIDR_UNKNOWN_SERVICE = 1,
+};
 
 enum { CM_TRANSPORT_RC = 0, CM_TRANSPORT_UC = 1 };
 
@@ -135,14 +148,19 @@ struct cm_msg {
 
 /* Writes all CM_MAD_BYTES of the MAD; what no field covers is zero. Bits of a value above its
  * field's width are lost. */
-void cm_msg_pack(const struct cm_msg *msg, u8 *mad);
+void msg_pack(const struct cm_msg *msg, u8 *mad);
 
 /* Reads a MAD of `length` bytes. Every field is within its width, which is all that is judged.
  * False, *msg undefined: not the length of a MAD, not a CM message of our class version, or an
  * unknown attribute. */
-bool cm_msg_unpack(struct cm_msg *msg, const u8 *mad, u32 length);
+bool msg_unpack(struct cm_msg *msg, const u8 *mad, u32 length);
 
 /* Where the private data of a message lies, and how much there is. */
-u8 *cm_msg_private(struct cm_msg *msg, u32 *bytes);
+u8 *msg_private(struct cm_msg *msg, u32 *bytes);
+
+/* What the CM of a process that is gone would answer to a MAD of CM_MAD_BYTES for one of its
+ * ids, or for a service ID on which nobody listens: writes CM_MAD_BYTES. False: it would say
+ * nothing. */
+bool msg_answer_for_gone(const u8 *mad, u8 *answer);
 
 #endif

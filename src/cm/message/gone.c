@@ -4,13 +4,13 @@
  */
 #include <string.h>
 
-#include "cm/ib/cm_priv.h"
+#include "cm/message/message.h"
 
-bool cm_answer_for_gone(const u8 *mad, u8 *answer)
+bool msg_answer_for_gone(const u8 *mad, u8 *answer)
 {
 	struct cm_msg in, out;
 
-	if (!cm_msg_unpack(&in, mad, CM_MAD_BYTES))
+	if (!msg_unpack(&in, mad, CM_MAD_BYTES))
 		return false;
 	memset(&out, 0, sizeof(out));
 	out.tid = in.tid;
@@ -19,14 +19,14 @@ bool cm_answer_for_gone(const u8 *mad, u8 *answer)
 		out.attr = CM_REJ;
 		out.rej = (struct cm_rej_msg){ .remote_id = in.req.local_id,
 					       .about = CM_ABOUT_REQ,
-					       .reason = IB_CM_REJ_INVALID_SERVICE_ID };
+					       .reason = CM_REASON_UNKNOWN_SERVICE };
 		break;
 	case CM_REP:
 		out.attr = CM_REJ;
 		out.rej = (struct cm_rej_msg){ .local_id = in.rep.remote_id,
 					       .remote_id = in.rep.local_id,
 					       .about = CM_ABOUT_REP,
-					       .reason = IB_CM_REJ_INVALID_COMM_ID };
+					       .reason = CM_REASON_UNKNOWN_ID };
 		break;
 	case CM_DREQ:
 		out.attr = CM_DREP;
@@ -37,17 +37,17 @@ bool cm_answer_for_gone(const u8 *mad, u8 *answer)
 		out.attr = CM_APR;
 		out.apr = (struct cm_apr_msg){ .local_id = in.lap.remote_id,
 					       .remote_id = in.lap.local_id,
-					       .status = IB_CM_APR_INVALID_COMM_ID };
+					       .status = CM_APR_UNKNOWN_ID };
 		break;
 	case CM_SIDR_REQ:
 		out.attr = CM_SIDR_REP;
 		out.sidr_rep = (struct cm_sidr_rep_msg){ .request_id = in.sidr_req.request_id,
 							 .service_id = in.sidr_req.service_id,
-							 .status = IB_SIDR_UNSUPPORTED };
+							 .status = CM_SIDR_UNKNOWN_SERVICE };
 		break;
 	default:
 		return false;
 	}
-	cm_msg_pack(&out, answer);
+	msg_pack(&out, answer);
 	return true;
 }

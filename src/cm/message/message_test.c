@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cm/ib/message.h"
+#include "cm/message/message.h"
 
 /* A REQ whose bytes were written down from the figure of the specification, not by our tables. */
 static void req_bytes(u8 *mad)
@@ -43,7 +43,7 @@ static void req__each_field_lies_where_the_specification_says(void **state)
 
 	(void)state;
 	req_bytes(mad);
-	assert_true(cm_msg_unpack(&msg, mad, sizeof(mad)));
+	assert_true(msg_unpack(&msg, mad, sizeof(mad)));
 	m = &msg.req;
 	assert_int_equal(msg.attr, CM_REQ);
 	assert_int_equal(msg.tid, 0x1122334455667788);
@@ -81,7 +81,7 @@ static void req__each_field_lies_where_the_specification_says(void **state)
 	assert_int_equal(m->primary.subnet_local, 1);
 	assert_int_equal(m->primary.local_ack_timeout, 18);
 	assert_int_equal(m->private_data[91], 'p');
-	cm_msg_pack(&msg, again);
+	msg_pack(&msg, again);
 	assert_memory_equal(mad, again, sizeof(mad));
 }
 
@@ -110,15 +110,15 @@ static void each_message__survives_the_way_there_and_back(void **state)
 	for (u32 round = 0; round < 500; round++) {
 		for (u32 attr = CM_REQ; attr < CM_ATTR_END; attr++) {
 			random_mad(mad, attr, &seed);
-			assert_true(cm_msg_unpack(&msg, mad, sizeof(mad)));
-			cm_msg_pack(&msg, out);
+			assert_true(msg_unpack(&msg, mad, sizeof(mad)));
+			msg_pack(&msg, out);
 			for (u32 i = 0; i < sizeof(mad); i++)
 				assert_int_equal(out[i] & ~mad[i], 0); /* nothing invented */
-			assert_true(cm_msg_unpack(&msg, out, sizeof(out)));
-			cm_msg_pack(&msg, again);
+			assert_true(msg_unpack(&msg, out, sizeof(out)));
+			msg_pack(&msg, again);
 			assert_memory_equal(out, again, sizeof(out));
 			/* the private data is the end of each message */
-			(void)cm_msg_private(&msg, &bytes);
+			(void)msg_private(&msg, &bytes);
 			assert_memory_equal(mad + sizeof(mad) - bytes, out + sizeof(mad) - bytes,
 					    bytes);
 		}
@@ -132,20 +132,20 @@ static void unpack__refuses_what_is_no_message_of_the_cm(void **state)
 
 	(void)state;
 	req_bytes(mad);
-	assert_false(cm_msg_unpack(&msg, mad, sizeof(mad) - 1));
-	assert_false(cm_msg_unpack(&msg, mad, 0));
+	assert_false(msg_unpack(&msg, mad, sizeof(mad) - 1));
+	assert_false(msg_unpack(&msg, mad, 0));
 	for (u32 i = 0; i < 4; i++) {
 		mad[i] ^= 0x40;
-		assert_false(cm_msg_unpack(&msg, mad, sizeof(mad)));
+		assert_false(msg_unpack(&msg, mad, sizeof(mad)));
 		mad[i] ^= 0x40;
 	}
 	mad[17] = 0x0f;
-	assert_false(cm_msg_unpack(&msg, mad, sizeof(mad)));
+	assert_false(msg_unpack(&msg, mad, sizeof(mad)));
 	mad[17] = CM_ATTR_END;
-	assert_false(cm_msg_unpack(&msg, mad, sizeof(mad)));
+	assert_false(msg_unpack(&msg, mad, sizeof(mad)));
 	mad[16] = 1;
 	mad[17] = CM_REQ;
-	assert_false(cm_msg_unpack(&msg, mad, sizeof(mad)));
+	assert_false(msg_unpack(&msg, mad, sizeof(mad)));
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  * In: decoded messages, received MADs    Out: MADs, decoded messages    Runs: any thread
  * Locks: none    Spec: IBA vol 1, 12.6 (messages), 12.7 (fields); 13.4.3 (MAD header)
  */
-#include "cm/ib/message.h"
+#include "cm/message/message.h"
 
 #include <string.h>
 
@@ -201,7 +201,7 @@ static const struct cm_layout cm_layouts[CM_ATTR_END - CM_REQ] = {
 };
 
 /* The value of a member of 1, 2, 4 or 8 bytes. */
-static u64 cm_member_get(const u8 *member, u32 size)
+static u64 msg_member_get(const u8 *member, u32 size)
 {
 	u8 one;
 	u16 two;
@@ -220,7 +220,7 @@ static u64 cm_member_get(const u8 *member, u32 size)
 	}
 }
 
-static void cm_member_set(u8 *member, u32 size, u64 value)
+static void msg_member_set(u8 *member, u32 size, u64 value)
 {
 	u8 one = (u8)value;
 	u16 two = (u16)value;
@@ -242,7 +242,7 @@ static void cm_member_set(u8 *member, u32 size, u64 value)
 }
 
 /* A field lies in at most eight bytes: those of 64 bits begin at a byte. */
-static void cm_bits_set(u8 *data, u32 bit, u32 bits, u64 value)
+static void msg_bits_set(u8 *data, u32 bit, u32 bits, u64 value)
 {
 	u32 first = bit / 8, last = (bit + bits - 1) / 8;
 
@@ -252,7 +252,7 @@ static void cm_bits_set(u8 *data, u32 bit, u32 bits, u64 value)
 		data[i] |= (u8)value;
 }
 
-static u64 cm_bits_get(const u8 *data, u32 bit, u32 bits)
+static u64 msg_bits_get(const u8 *data, u32 bit, u32 bits)
 {
 	u32 first = bit / 8, last = (bit + bits - 1) / 8;
 	u64 value = 0;
@@ -276,65 +276,67 @@ enum {
 	HEADER_ATTR_MOD = 160,
 };
 
-static u8 *cm_msg_body(struct cm_msg *msg)
+static u8 *msg_body(struct cm_msg *msg)
 {
 	return (u8 *)&msg->req; /* all of the union begin here */
 }
 
-void cm_msg_pack(const struct cm_msg *msg, u8 *mad)
+void msg_pack(const struct cm_msg *msg, u8 *mad)
 {
 	const struct cm_layout *l = &cm_layouts[msg->attr - CM_REQ];
 	const u8 *body = (const u8 *)&msg->req;
 
 	memset(mad, 0, CM_MAD_BYTES);
-	cm_bits_set(mad, HEADER_BASE_VERSION, 8, 1);
-	cm_bits_set(mad, HEADER_CLASS, 8, CM_CLASS);
-	cm_bits_set(mad, HEADER_CLASS_VERSION, 8, CM_CLASS_VERSION);
-	cm_bits_set(mad, HEADER_METHOD, 8, CM_METHOD_SEND);
-	cm_bits_set(mad, HEADER_TID, 64, msg->tid);
-	cm_bits_set(mad, HEADER_ATTR, 16, (u64)msg->attr);
-	cm_bits_set(mad, HEADER_ATTR_MOD, 32, msg->attr_mod);
+	msg_bits_set(mad, HEADER_BASE_VERSION, 8, 1);
+	msg_bits_set(mad, HEADER_CLASS, 8, CM_CLASS);
+	msg_bits_set(mad, HEADER_CLASS_VERSION, 8, CM_CLASS_VERSION);
+	msg_bits_set(mad, HEADER_METHOD, 8, CM_METHOD_SEND);
+	msg_bits_set(mad, HEADER_TID, 64, msg->tid);
+	msg_bits_set(mad, HEADER_ATTR, 16, (u64)msg->attr);
+	msg_bits_set(mad, HEADER_ATTR_MOD, 32, msg->attr_mod);
 	mad += CM_MAD_HEADER;
 	for (const struct cm_field *f = l->fields; f < l->fields + l->count; f++) {
 		if (f->bits > 64)
 			memcpy(mad + f->bit / 8, body + f->offset, f->size);
 		else
-			cm_bits_set(mad, f->bit, f->bits, cm_member_get(body + f->offset, f->size));
+			msg_bits_set(mad, f->bit, f->bits,
+				     msg_member_get(body + f->offset, f->size));
 	}
 }
 
-bool cm_msg_unpack(struct cm_msg *msg, const u8 *mad, u32 length)
+bool msg_unpack(struct cm_msg *msg, const u8 *mad, u32 length)
 {
 	const struct cm_layout *l;
-	u8 *body = cm_msg_body(msg);
+	u8 *body = msg_body(msg);
 	u64 attr;
 
-	if (length != CM_MAD_BYTES || cm_bits_get(mad, HEADER_BASE_VERSION, 8) != 1 ||
-	    cm_bits_get(mad, HEADER_CLASS, 8) != CM_CLASS ||
-	    cm_bits_get(mad, HEADER_CLASS_VERSION, 8) != CM_CLASS_VERSION ||
-	    cm_bits_get(mad, HEADER_METHOD, 8) != CM_METHOD_SEND)
+	if (length != CM_MAD_BYTES || msg_bits_get(mad, HEADER_BASE_VERSION, 8) != 1 ||
+	    msg_bits_get(mad, HEADER_CLASS, 8) != CM_CLASS ||
+	    msg_bits_get(mad, HEADER_CLASS_VERSION, 8) != CM_CLASS_VERSION ||
+	    msg_bits_get(mad, HEADER_METHOD, 8) != CM_METHOD_SEND)
 		return false;
-	attr = cm_bits_get(mad, HEADER_ATTR, 16);
+	attr = msg_bits_get(mad, HEADER_ATTR, 16);
 	if (attr < CM_REQ || attr >= CM_ATTR_END)
 		return false;
 	*msg = (struct cm_msg){ .attr = (enum cm_attr)attr,
-				.tid = cm_bits_get(mad, HEADER_TID, 64),
-				.attr_mod = (u32)cm_bits_get(mad, HEADER_ATTR_MOD, 32) };
+				.tid = msg_bits_get(mad, HEADER_TID, 64),
+				.attr_mod = (u32)msg_bits_get(mad, HEADER_ATTR_MOD, 32) };
 	l = &cm_layouts[attr - CM_REQ];
 	mad += CM_MAD_HEADER;
 	for (const struct cm_field *f = l->fields; f < l->fields + l->count; f++) {
 		if (f->bits > 64)
 			memcpy(body + f->offset, mad + f->bit / 8, f->size);
 		else
-			cm_member_set(body + f->offset, f->size, cm_bits_get(mad, f->bit, f->bits));
+			msg_member_set(body + f->offset, f->size,
+				       msg_bits_get(mad, f->bit, f->bits));
 	}
 	return true;
 }
 
-u8 *cm_msg_private(struct cm_msg *msg, u32 *bytes)
+u8 *msg_private(struct cm_msg *msg, u32 *bytes)
 {
 	const struct cm_layout *l = &cm_layouts[msg->attr - CM_REQ];
 
 	*bytes = l->private_bytes;
-	return cm_msg_body(msg) + l->private_offset;
+	return msg_body(msg) + l->private_offset;
 }

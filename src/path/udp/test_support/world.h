@@ -1,7 +1,7 @@
-/* udp_test.h: a world for tests of the path: two sides over real loopback sockets, in the node's
+/* world.h: a world for tests of the path: two sides over real loopback sockets, in the node's
  * and the engine's place. Each test program has one. */
-#ifndef PATH_UDP_UDP_TEST_H
-#define PATH_UDP_UDP_TEST_H
+#ifndef PATH_UDP_TEST_SUPPORT_WORLD_H
+#define PATH_UDP_TEST_SUPPORT_WORLD_H
 
 #include "path/udp/udp.h"
 
@@ -35,7 +35,7 @@ struct side {
 	struct pkt got[LOG_PACKETS];
 	u8 data[LOG_PACKETS][LOG_BYTES];
 	u8 sgid[16], dgid[16]; /* of the last packet */
-};
+} OWNED_BY(the test);
 
 static struct side side[2];
 
@@ -43,7 +43,7 @@ static struct side side[2];
 
 struct node {
 	struct side *side;
-};
+} OWNED_BY(the test);
 static struct node nodes[2] = { { &side[0] }, { &side[1] } };
 
 /* A socket stays the same while its address is there, as the node promises. */
@@ -61,8 +61,9 @@ int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *o
 		return 0;
 	}
 	if (node_fd[which] < 0) {
-		node_fd[which] = udp_socket_open(n->side->gid);
-		if (node_fd[which] < 0 || udp_socket_bind(node_fd[which], n->side->gid, 0) != 0)
+		node_fd[which] = node_udp_socket_open(n->side->gid);
+		if (node_fd[which] < 0 ||
+		    node_udp_socket_bind(node_fd[which], n->side->gid, 0) != 0)
 			return -EADDRINUSE;
 	}
 	*out = (struct node_socket){ .fd = dup(node_fd[which]),

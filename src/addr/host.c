@@ -1,0 +1,47 @@
+/* host.c: the instance of this process: it asks the kernel.
+ * In:    -            Out: struct addr_instance, begun on first use
+ * Runs:  any thread; callbacks on the thread "anyverbs/addr"
+ * Locks: none of its own
+ */
+#include <pthread.h>
+
+#include "addr/addr.h"
+
+static const struct addr_ops host_ops = {
+	.route = node_route_find,
+	.link = node_link_find,
+	.address = node_address_find,
+	.neighbour = node_neighbour_find,
+	.probe = node_neighbour_probe,
+	.watch_open = node_watch_open,
+	.watch_close = node_watch_close,
+	.watch_read = node_watch_read,
+};
+
+static struct addr_host {
+	pthread_once_t once GUARDS_ITSELF;
+	struct work_queue queue GUARDS_ITSELF;
+	struct addr_instance instance GUARDS_ITSELF;
+} addr_own = { .once = PTHREAD_ONCE_INIT };
+
+/* The only thread. Requests are the parent's, and so is what its watch tells. */
+static void addr_host_drop_in_child(void) NO_THREAD_SAFETY
+{
+	/* without the lock, which may be another thread's, which is gone */
+	node_watch_close(&addr_own.instance.watch);
+	addr_init(&addr_own.instance, &host_ops, &addr_own.queue);
+	work_queue_drop_in_child(&addr_own.queue);
+}
+
+static void addr_host_start(void)
+{
+	work_queue_init(&addr_own.queue, "anyverbs/addr", false);
+	addr_init(&addr_own.instance, &host_ops, &addr_own.queue);
+	pthread_atfork(NULL, NULL, addr_host_drop_in_child);
+}
+
+struct addr_instance *addr_host(void)
+{
+	pthread_once(&addr_own.once, addr_host_start);
+	return &addr_own.instance;
+}

@@ -1,0 +1,717 @@
+/* events_test.c: ids of the RDMA CM over an IB CM that sends nothing: each event in each state,
+ * events out of order, consumers that want their id destroyed, calls inside handlers, devices that
+ * go, and requests that cannot be.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cm/rdma/test_support/fake_cm.h"
+#include "core/test_support/fake_device.h"
+
+enum {
+	SEEN = 64,
+	PORT = 7471,
+	SEEDS = 300,
+	STEPS = 60,
+	IDS = 6,
+	CM_EVENTS = IB_CM_SIDR_REP_RECEIVED + 1
+};
+
+static struct fake_device *adapter;
+
+/* What the consumer was told, and what it answers. */
+static struct consumer {
+	int count; /* atomic */
+	enum rdma_cm_event_type seen[SEEN];
+	int status[SEEN];
+	struct rdma_cm_id *last; /* whose event came last */
+	int answer;		 /* that the handler returns */
+	int (*call)(struct rdma_cm_id *id); /* made inside the handler; NULL: none */
+	int called;		 /* what it said */
+} consumer;
+
+static int consumer_handle(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	int at = consumer.count;
+
+	assert_true(at < SEEN);
+	consumer.seen[at] = event->event;
+	consumer.status[at] = event->status;
+	consumer.last = id;
+	if (consumer.call != NULL)
+		consumer.called = consumer.call(id);
+	__atomic_store_n(&consumer.count, at + 1, __ATOMIC_RELEASE);
+	return consumer.answer;
+}
+
+static int open_adapter(void **state)
+{
+	memset(&fake_cm, 0, sizeof(fake_cm));
+	memset(&consumer, 0, sizeof(consumer));
+	adapter = fake_create("fake0");
+	adapter->pkeys[0] = 0xffff;
+	assert_int_equal(ib_register_device(&adapter->ib), 0);
+	return 0;
+}
+
+static int count_ids(void)
+{
+	int n = 0;
+
+	lock_acquire(&cma.lock);
+	list_for_each(id, &cma.ids, struct cma_id, node)
+		n += id != NULL;
+	lock_release(&cma.lock);
+	return n;
+}
+
+/* Nothing is left of any id. */
+static int close_adapter(void **state)
+{
+	assert_int_equal(count_ids(), 0);
+	assert_int_equal(fake_cm.ids, 0);
+	ib_unregister_device(&adapter->ib);
+	fake_destroy(adapter);
+	return 0;
+}
+
+/* ---- ids in some state ----------------------------------------------------------------------- */
+
+static struct rdma_cm_id *make(enum rdma_port_space ps)
+{
+	struct rdma_cm_id *id = rdma_create_id(consumer_handle, &consumer, ps,
+					       ps == RDMA_PS_TCP ? IB_QPT_RC : IB_QPT_UD);
+
+	assert_false(IS_ERR(id));
+	return id;
+}
+
+/* As after resolving: bound to the adapter, with a path. */
+static void route(struct rdma_cm_id *id)
+{
+	struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(1) };
+	struct ib_sa_path_rec path = { .sgid = adapter->gids[0], .dgid = adapter->gids[1] };
+
+	memcpy(&id->route.addr.src_addr, &here, sizeof(here));
+	here.sin_port = htons(PORT);
+	memcpy(&id->route.addr.dst_addr, &here, sizeof(here));
+	cma_bind_device(cma_id(id), &adapter->ib, 1, &adapter->gids[0]);
+	assert_true(cma_move(cma_id(id), CMA_IDLE, CMA_ADDR_RESOLVED));
+	assert_int_equal(rdma_set_ib_paths(id, &path, 1), 0);
+}
+
+static struct rdma_cm_id *make_connecting(enum rdma_port_space ps)
+{
+	struct rdma_conn_param param = { .qp_num = 7, .private_data = "hi", .private_data_len = 2 };
+	struct rdma_cm_id *id = make(ps);
+
+	route(id);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	return id;
+}
+
+/* A connection that a side has left. */
+static struct rdma_cm_id *make_disconnected(void)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct ib_cm_event event = { .event = IB_CM_DREQ_RECEIVED };
+
+	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_int_equal(consumer.seen[consumer.count - 1], RDMA_CM_EVENT_DISCONNECTED);
+	consumer.count = 0;
+	return id;
+}
+
+static struct rdma_cm_id *make_listener(void)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(PORT) };
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
+	assert_int_equal(rdma_listen(id, 1), 0);
+	return id;
+}
+
+/* The IB CM's id on the adapter of an id that listens. */
+static struct ib_cm_id *listener_ib(struct rdma_cm_id *id)
+{
+	struct ib_cm_id *ib = NULL;
+
+	lock_acquire(&cma.lock);
+	list_for_each(l, &cma_id(id)->listeners, struct cma_listener, node)
+		if (l->device == &adapter->ib)
+			ib = l->ib;
+	lock_release(&cma.lock);
+	assert_non_null(ib);
+	return ib;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static u8 message[256];
+static struct ib_sa_path_rec message_path;
+
+static struct ib_cm_event make_event(enum ib_cm_event_type type)
+{
+	struct ib_cm_event event = { .event = type, .private_data = message };
+
+	if (type == IB_CM_REQ_RECEIVED)
+		event.param.req_rcvd = (struct ib_cm_req_event_param){
+			.port = 1, .primary_path = &message_path, .qp_type = IB_QPT_RC
+		};
+	event.private_data_len = type == IB_CM_REQ_RECEIVED ? IB_CM_REQ_PRIVATE_DATA_SIZE : 136;
+	if (type == IB_CM_SIDR_REQ_RECEIVED)
+		event.private_data_len = IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE;
+	return event;
+}
+
+/* A good header of a request. */
+static void message_header(void)
+{
+	struct rdma_addr addr = { .pkey = 0xffff };
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_port = htons(PORT) };
+
+	memset(message, 0, sizeof(message));
+	memcpy(&addr.src_addr, &sin, sizeof(sin));
+	memcpy(&addr.dst_addr, &sin, sizeof(sin));
+	cma_header_write(message, &addr);
+	message_path = (struct ib_sa_path_rec){ .sgid = adapter->gids[0],
+						.dgid = adapter->gids[1] };
+}
+
+/* A request for the listener. True: it was refused, and its id is gone. */
+static bool request(struct rdma_cm_id *listener, enum ib_cm_event_type type)
+{
+	struct ib_cm_id *on = listener_ib(listener);
+	struct ib_cm_id *ib = ib_create_cm_id(on->device, on->cm_handler, on->context);
+	struct ib_cm_event event = make_event(type);
+
+	return fake_cm_event(ib, &event);
+}
+
+enum { NOTHING = -1 };
+
+/* What a consumer hears of each event while its id connects, and that nothing but the end of
+ * timewait comes after a side has left. */
+static const struct {
+	enum ib_cm_event_type event;
+	int connecting, disconnected;
+} told[] = {
+	{ IB_CM_REQ_ERROR, RDMA_CM_EVENT_UNREACHABLE, NOTHING },
+	{ IB_CM_REQ_RECEIVED, NOTHING, NOTHING },
+	{ IB_CM_REP_ERROR, RDMA_CM_EVENT_UNREACHABLE, NOTHING },
+	{ IB_CM_REP_RECEIVED, RDMA_CM_EVENT_CONNECT_RESPONSE, NOTHING },
+	{ IB_CM_RTU_RECEIVED, RDMA_CM_EVENT_ESTABLISHED, NOTHING },
+	{ IB_CM_USER_ESTABLISHED, RDMA_CM_EVENT_ESTABLISHED, NOTHING },
+	{ IB_CM_DREQ_ERROR, RDMA_CM_EVENT_DISCONNECTED, NOTHING },
+	{ IB_CM_DREQ_RECEIVED, RDMA_CM_EVENT_DISCONNECTED, NOTHING },
+	{ IB_CM_DREP_RECEIVED, RDMA_CM_EVENT_DISCONNECTED, NOTHING },
+	{ IB_CM_TIMEWAIT_EXIT, NOTHING, RDMA_CM_EVENT_TIMEWAIT_EXIT },
+	{ IB_CM_MRA_RECEIVED, NOTHING, NOTHING },
+	{ IB_CM_REJ_RECEIVED, RDMA_CM_EVENT_REJECTED, NOTHING },
+	{ IB_CM_LAP_ERROR, NOTHING, NOTHING },
+	{ IB_CM_LAP_RECEIVED, NOTHING, NOTHING },
+	{ IB_CM_APR_RECEIVED, NOTHING, NOTHING },
+	{ IB_CM_SIDR_REQ_ERROR, RDMA_CM_EVENT_UNREACHABLE, NOTHING },
+	{ IB_CM_SIDR_REQ_RECEIVED, NOTHING, NOTHING },
+	{ IB_CM_SIDR_REP_RECEIVED, RDMA_CM_EVENT_ESTABLISHED, NOTHING },
+};
+
+static void judge_event(struct rdma_cm_id *id, enum ib_cm_event_type type, int want, int answer)
+{
+	struct ib_cm_event event = make_event(type);
+	bool gone;
+
+	consumer.count = 0;
+	consumer.answer = answer;
+	gone = fake_cm_event(cma_id(id)->ib, &event);
+	consumer.answer = 0;
+	assert_int_equal(consumer.count, want == NOTHING ? 0 : 1);
+	if (want != NOTHING)
+		assert_int_equal(consumer.seen[0], want);
+	assert_int_equal(gone, answer != 0 && want != NOTHING);
+	if (!gone)
+		rdma_destroy_id(id);
+	assert_int_equal(count_ids(), 0);
+	assert_int_equal(fake_cm.ids, 0);
+}
+
+/* Each event once while connecting and once after; then with a consumer that wants its id gone. */
+static void cma_ib_event__tells_what_the_state_allows(void **state)
+{
+	for (u32 i = 0; i < ARRAY_LEN(told); i++) {
+		for (int answer = 0; answer < 2; answer++) {
+			judge_event(make_connecting(RDMA_PS_TCP), told[i].event, told[i].connecting,
+				    answer);
+			judge_event(make_disconnected(), told[i].event, told[i].disconnected,
+				    answer);
+		}
+	}
+}
+
+/* Both sides leave at once, and everything of it comes twice. */
+static void cma_ib_event__tells_each_end_once(void **state)
+{
+	static const enum ib_cm_event_type order[] = {
+		IB_CM_REP_RECEIVED,  IB_CM_DREQ_RECEIVED, IB_CM_DREP_RECEIVED, IB_CM_DREQ_RECEIVED,
+		IB_CM_REJ_RECEIVED,  IB_CM_RTU_RECEIVED,  IB_CM_DREQ_ERROR,    IB_CM_TIMEWAIT_EXIT,
+	};
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct ib_cm_event event;
+
+	for (u32 i = 0; i < ARRAY_LEN(order); i++) {
+		event = make_event(order[i]);
+		assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	}
+	assert_int_equal(consumer.count, 3);
+	assert_int_equal(consumer.seen[0], RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(consumer.seen[1], RDMA_CM_EVENT_DISCONNECTED);
+	assert_int_equal(consumer.seen[2], RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	rdma_destroy_id(id);
+}
+
+static void cma_ib_event__passes_on_the_status(void **state)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct ib_cm_event event = make_event(IB_CM_REJ_RECEIVED);
+
+	event.param.rej_rcvd.reason = IB_CM_REJ_STALE_CONN;
+	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_int_equal(consumer.status[0], IB_CM_REJ_STALE_CONN);
+	event = make_event(IB_CM_REQ_ERROR);
+	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_int_equal(consumer.status[1], -ETIMEDOUT);
+	rdma_destroy_id(id);
+	id = make_connecting(RDMA_PS_UDP);
+	event = make_event(IB_CM_SIDR_REP_RECEIVED);
+	event.param.sidr_rep_rcvd.status = IB_SIDR_NO_QP;
+	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_int_equal(consumer.seen[2], RDMA_CM_EVENT_UNREACHABLE);
+	assert_int_equal(consumer.status[2], IB_SIDR_NO_QP);
+	rdma_destroy_id(id);
+}
+
+/* ---- calls that the IB CM refuses ------------------------------------------------------------ */
+
+static void rdma_connect__leaves_the_id_as_it_was(void **state)
+{
+	struct rdma_conn_param param = { .qp_num = 7 };
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+
+	route(id);
+	fake_cm.fail[FAKE_REQ] = -ENOMEM;
+	assert_int_equal(rdma_connect(id, &param), -ENOMEM);
+	assert_int_equal(fake_cm.ids, 0);
+	fake_cm.fail_create = -ENODEV;
+	assert_int_equal(rdma_connect(id, &param), -ENODEV);
+	fake_cm.fail_create = fake_cm.fail[FAKE_REQ] = 0;
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_int_equal(rdma_connect(id, &param), -EINVAL);
+	assert_int_equal(fake_cm.calls[FAKE_REQ], 2);
+	rdma_destroy_id(id);
+}
+
+static void rdma_accept__refuses_what_it_cannot_accept(void **state)
+{
+	struct rdma_conn_param param = { .qp_num = 7 };
+	struct rdma_cm_id *listener = make_listener(), *id;
+
+	message_header();
+	assert_false(request(listener, IB_CM_REQ_RECEIVED));
+	id = consumer.last;
+	assert_ptr_not_equal(id, listener);
+	fake_cm.fail[FAKE_REP] = -EINVAL;
+	assert_int_equal(rdma_accept(id, &param), -EINVAL);
+	assert_int_equal(fake_cm.calls[FAKE_REJ], 1);
+	rdma_destroy_id(id);
+	rdma_destroy_id(listener);
+}
+
+static void rdma_disconnect__answers_if_it_cannot_ask(void **state)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+
+	assert_int_equal(rdma_disconnect(id), 0);
+	assert_int_equal(fake_cm.calls[FAKE_DREP], 0);
+	fake_cm.fail[FAKE_DREQ] = fake_cm.fail[FAKE_DREP] = -EINVAL;
+	assert_int_equal(rdma_disconnect(id), 0);
+	assert_int_equal(fake_cm.calls[FAKE_DREP], 1);
+	rdma_destroy_id(id);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void cma_request__makes_an_id_or_none(void **state)
+{
+	struct rdma_cm_id *listener = make_listener(), *id;
+
+	message_header();
+	assert_false(request(listener, IB_CM_REQ_RECEIVED));
+	assert_int_equal(consumer.seen[0], RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(fake_cm.calls[FAKE_MRA], 1);
+	id = consumer.last;
+	assert_ptr_equal(id->context, &consumer);
+	assert_ptr_equal(id->device, &adapter->ib);
+	rdma_destroy_id(id);
+	consumer.answer = 1; /* the consumer does not want it */
+	assert_true(request(listener, IB_CM_REQ_RECEIVED));
+	consumer.answer = 0;
+	assert_int_equal(consumer.count, 2);
+	assert_int_equal(count_ids(), 1);
+	message[0] = 1; /* another version of the header */
+	assert_true(request(listener, IB_CM_REQ_RECEIVED));
+	message[0] = 0;
+	message[1] = 0x50; /* another one of IP */
+	assert_true(request(listener, IB_CM_REQ_RECEIVED));
+	assert_int_equal(consumer.count, 2);
+	assert_int_equal(count_ids(), 1);
+	rdma_destroy_id(listener);
+}
+
+static int call_accept(struct rdma_cm_id *id)
+{
+	struct rdma_conn_param param = { .qp_num = 7 };
+
+	return rdma_accept(id, &param);
+}
+
+static int call_disconnect(struct rdma_cm_id *id)
+{
+	return rdma_disconnect(id);
+}
+
+static int call_reject(struct rdma_cm_id *id)
+{
+	return rdma_reject(id, "no", 2, IB_CM_REJ_CONSUMER_DEFINED);
+}
+
+/* A consumer may answer inside its handler. */
+static void cma_request__lets_the_handler_answer(void **state)
+{
+	struct rdma_cm_id *listener = make_listener();
+
+	message_header();
+	consumer.call = call_accept;
+	assert_false(request(listener, IB_CM_REQ_RECEIVED));
+	assert_int_equal(consumer.called, 0);
+	assert_int_equal(fake_cm.calls[FAKE_REP], 1);
+	rdma_destroy_id(consumer.last);
+	consumer.call = call_reject;
+	consumer.answer = 1;
+	assert_true(request(listener, IB_CM_REQ_RECEIVED));
+	assert_int_equal(consumer.called, 0);
+	assert_int_equal(fake_cm.calls[FAKE_REJ], 1);
+	consumer.call = NULL;
+	consumer.answer = 0;
+	rdma_destroy_id(listener);
+}
+
+static void cma_ib_event__lets_the_handler_leave(void **state)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct ib_cm_event event = make_event(IB_CM_DREQ_RECEIVED);
+
+	consumer.call = call_disconnect;
+	consumer.answer = 1;
+	fake_cm.fail[FAKE_DREQ] = -EINVAL;
+	assert_true(fake_cm_event(cma_id(id)->ib, &event));
+	assert_int_equal(consumer.called, 0);
+	assert_int_equal(fake_cm.calls[FAKE_DREP], 1);
+}
+
+/* ---- the end of ids and devices -------------------------------------------------------------- */
+
+static struct rdma_cm_id *victim;
+
+static int call_destroy_victim(struct rdma_cm_id *id)
+{
+	rdma_destroy_id(victim);
+	return 0;
+}
+
+/* A handler may destroy another id than its own. */
+static void rdma_destroy_id__of_another_id_in_a_handler(void **state)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct ib_cm_event event = make_event(IB_CM_REP_RECEIVED);
+
+	victim = make_connecting(RDMA_PS_TCP);
+	consumer.call = call_destroy_victim;
+	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	consumer.call = NULL;
+	assert_int_equal(count_ids(), 1);
+	assert_int_equal(fake_cm.ids, 1);
+	rdma_destroy_id(id);
+}
+
+static int go_on; /* atomic */
+
+static int call_wait(struct rdma_cm_id *id)
+{
+	while (__atomic_load_n(&go_on, __ATOMIC_ACQUIRE) == 0)
+		usleep(1000);
+	return 0;
+}
+
+static void *send_event(void *ib)
+{
+	struct ib_cm_event event = make_event(IB_CM_REP_RECEIVED);
+
+	(void)fake_cm_event(ib, &event);
+	return NULL;
+}
+
+static int destroyed; /* atomic */
+
+static void *destroy_thread(void *id)
+{
+	rdma_destroy_id(id);
+	__atomic_store_n(&destroyed, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Of a handler that runs: the id is destroyed when it has returned. */
+static void rdma_destroy_id__waits_for_the_handler(void **state)
+{
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	/* the IB CM's destroys wait, too: not asked */
+	struct ib_cm_id *ib = calloc(1, sizeof(*ib));
+	pthread_t threads[2];
+
+	route(id);
+	assert_true(cma_move(cma_id(id), CMA_ROUTE_RESOLVED, CMA_CONNECT));
+	ib->context = id;
+	ib->cm_handler = cma_ib_event;
+	go_on = destroyed = 0;
+	consumer.call = call_wait;
+	pthread_create(&threads[0], NULL, send_event, ib);
+	usleep(20000);
+	pthread_create(&threads[1], NULL, destroy_thread, id);
+	usleep(20000);
+	assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
+	__atomic_store_n(&go_on, 1, __ATOMIC_RELEASE);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	assert_int_equal(destroyed, 1);
+	assert_int_equal(consumer.count, 1);
+	consumer.call = NULL;
+	free(ib);
+}
+
+/* Every id of a device that goes is told once, whatever it was in the middle of; one that wants to
+ * end does. */
+static void cma_device_remove__tells_every_id(void **state)
+{
+	struct rdma_cm_id *ids[] = { make(RDMA_PS_TCP), make(RDMA_PS_TCP),
+				     make_connecting(RDMA_PS_TCP), make_disconnected(),
+				     make_listener() };
+	struct rdma_conn_param param = { .qp_num = 7 };
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT };
+	int mask;
+
+	route(ids[1]);
+	ib_unregister_device(&adapter->ib);
+	/* the first has no device, the last listens on all */
+	assert_int_equal(consumer.count, 3);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(consumer.seen[i], RDMA_CM_EVENT_DEVICE_REMOVAL);
+	assert_int_equal(fake_cm.ids, 0);
+	for (int i = 1; i < 4; i++) {
+		assert_null(ids[i]->device);
+		assert_int_equal(rdma_connect(ids[i], &param), -EINVAL);
+		assert_int_equal(rdma_disconnect(ids[i]), -EINVAL);
+		assert_int_equal(rdma_init_qp_attr(ids[i], &attr, &mask), -EINVAL);
+	}
+	assert_int_equal(ib_register_device(&adapter->ib), 0);
+	assert_int_equal(fake_cm.ids, 1); /* the listener listens on it again */
+	for (u32 i = 0; i < ARRAY_LEN(ids); i++)
+		rdma_destroy_id(ids[i]);
+}
+
+static void cma_device_remove__ends_ids_that_want_it(void **state)
+{
+	(void)make_connecting(RDMA_PS_TCP);
+	(void)make_connecting(RDMA_PS_UDP);
+	consumer.answer = 1;
+	ib_unregister_device(&adapter->ib);
+	assert_int_equal(consumer.count, 2);
+	assert_int_equal(count_ids(), 0);
+	assert_int_equal(fake_cm.ids, 0);
+	consumer.answer = 0;
+	assert_int_equal(ib_register_device(&adapter->ib), 0);
+}
+
+static void *unregister_thread(void *arg)
+{
+	ib_unregister_device(&adapter->ib);
+	__atomic_store_n(&destroyed, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* A call that has the device in its hands holds it. */
+static void cma_device_hold__delays_the_removal(void **state)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct cma_device *d;
+	struct ib_cm_id *ib;
+	pthread_t thread;
+	char name[16];
+
+	assert_true(cma_device_name(cma_id(id), name, sizeof(name)) > 0);
+	assert_string_equal(name, "fake0");
+	d = cma_device_hold_ib(cma_id(id), &ib);
+	assert_non_null(d);
+	assert_ptr_equal(ib, cma_id(id)->ib);
+	destroyed = 0;
+	pthread_create(&thread, NULL, unregister_thread, NULL);
+	usleep(20000);
+	assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
+	assert_int_equal(consumer.count, 0);
+	cma_device_release(d);
+	pthread_join(thread, NULL);
+	assert_int_equal(consumer.count, 1);
+	assert_null(cma_device_hold(cma_id(id)));
+	assert_int_equal(cma_device_name(cma_id(id), name, sizeof(name)), 0);
+	assert_string_equal(name, "");
+	rdma_destroy_id(id);
+	assert_int_equal(ib_register_device(&adapter->ib), 0);
+}
+
+/* ---- anything, in any order ------------------------------------------------------------------ */
+
+static u32 dice_state;
+
+static u32 dice(u32 sides)
+{
+	dice_state = dice_state * 1664525 + 1013904223;
+	return (dice_state >> 16) % sides;
+}
+
+static struct rdma_cm_id *ids[IDS];
+
+/* A handler that wants its id destroyed now and then, and takes new ones. */
+static int handle_anything(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	bool ends = dice(4) == 0;
+
+	for (int i = 0; i < IDS; i++) {
+		if (ids[i] != id)
+			continue;
+		if (ends)
+			ids[i] = NULL;
+		return ends;
+	}
+	for (int i = 1; i < IDS && !ends; i++) {
+		if (ids[i] != NULL)
+			continue;
+		ids[i] = id;
+		return 0;
+	}
+	return 1; /* no room for a new one */
+}
+
+static void step_call(int at)
+{
+	struct rdma_conn_param param = { .qp_num = 7 };
+	struct rdma_cm_id *id = ids[at];
+
+	switch (dice(7)) {
+	case 0:
+		(void)rdma_connect(id, &param);
+		return;
+	case 1:
+		(void)rdma_accept(id, dice(2) ? &param : NULL);
+		return;
+	case 2:
+		(void)rdma_reject(id, NULL, 0, IB_CM_REJ_CONSUMER_DEFINED);
+		return;
+	case 3:
+		(void)rdma_disconnect(id);
+		return;
+	case 4:
+		(void)rdma_notify(id, IB_EVENT_COMM_EST);
+		return;
+	case 5:
+		(void)rdma_listen(id, 1);
+		return;
+	default:
+		ids[at] = NULL;
+		rdma_destroy_id(id);
+	}
+}
+
+static void step(void)
+{
+	int at = (int)dice(IDS);
+	struct ib_cm_event event;
+
+	if (ids[at] == NULL) {
+		ids[at] = rdma_create_id(handle_anything, NULL, RDMA_PS_TCP, IB_QPT_RC);
+		if (dice(2))
+			route(ids[at]);
+		return;
+	}
+	for (int i = 0; i < FAKE_CALLS; i++)
+		fake_cm.fail[i] = dice(8) == 0 ? -EINVAL : 0;
+	if (cma_id(ids[at])->ib != NULL && dice(2)) {
+		event = make_event((enum ib_cm_event_type)dice(CM_EVENTS));
+		(void)fake_cm_event(cma_id(ids[at])->ib, &event);
+	} else if (cma_is_in(cma_id(ids[at]), CMA_LISTEN) && dice(2)) {
+		(void)request(ids[at], dice(2) ? IB_CM_REQ_RECEIVED : IB_CM_SIDR_REQ_RECEIVED);
+	} else {
+		step_call(at);
+	}
+}
+
+/* Whatever comes, in whatever order: every id that is left can be destroyed, and then nothing
+ * is. */
+static void rdma_calls__and_events_in_any_order(void **state)
+{
+	message_header();
+	for (u32 seed = 1; seed <= SEEDS; seed++) {
+		dice_state = seed;
+		for (int i = 0; i < STEPS; i++)
+			step();
+		for (int i = 0; i < IDS; i++) {
+			if (ids[i] != NULL)
+				rdma_destroy_id(ids[i]);
+			ids[i] = NULL;
+		}
+		assert_int_equal(count_ids(), 0);
+		assert_int_equal(fake_cm.ids, 0);
+	}
+}
+
+#define ADAPTER_TEST(name) cmocka_unit_test_setup_teardown(name, open_adapter, close_adapter)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		ADAPTER_TEST(cma_ib_event__tells_what_the_state_allows),
+		ADAPTER_TEST(cma_ib_event__tells_each_end_once),
+		ADAPTER_TEST(cma_ib_event__passes_on_the_status),
+		ADAPTER_TEST(rdma_connect__leaves_the_id_as_it_was),
+		ADAPTER_TEST(rdma_accept__refuses_what_it_cannot_accept),
+		ADAPTER_TEST(rdma_disconnect__answers_if_it_cannot_ask),
+		ADAPTER_TEST(cma_request__makes_an_id_or_none),
+		ADAPTER_TEST(cma_request__lets_the_handler_answer),
+		ADAPTER_TEST(cma_ib_event__lets_the_handler_leave),
+		ADAPTER_TEST(rdma_destroy_id__of_another_id_in_a_handler),
+		ADAPTER_TEST(rdma_destroy_id__waits_for_the_handler),
+		ADAPTER_TEST(cma_device_remove__tells_every_id),
+		ADAPTER_TEST(cma_device_remove__ends_ids_that_want_it),
+		ADAPTER_TEST(cma_device_hold__delays_the_removal),
+		ADAPTER_TEST(rdma_calls__and_events_in_any_order),
+	};
+
+	alarm(100);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

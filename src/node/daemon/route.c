@@ -1,0 +1,201 @@
+/* route.c: datagrams to QP1 that no process' own socket gets: REQ and SIDR_REQ, which name a
+ * service only, and messages for communication IDs of processes that are gone.
+ *
+ * A process that lives gets them as an event, and judges them. Nobody else will answer the others,
+ * so the node does, as the CM of a process that is gone would have.
+ * In:    datagrams of any content             Out: events, datagrams
+ * Runs:  the daemon's only thread             Locks: none
+ * Spec:  IBA vol 1, 12.9.8 (messages for unknown IDs), 12.11 (SIDR)
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cm/message/message.h"
+#include "node/daemon/daemon_priv.h"
+#include "node/daemon/estate.h"
+#include "node/daemon/qp1.h"
+#include "node/steer.h"
+
+enum { ROUTE_HOPS = 64, ROUTE_ECN = 3, ROUTE_HELD = 256 };
+/* Between adapters a REQ is under way for so long that a program which listens only after the
+ * handshake with its peer is in time: perftest -R. So a request that finds no listener waits for
+ * it, as the CM lets one wait on its own host. */
+#define ROUTE_HOLD_NS (20 * NS_PER_MS)
+/* A process that has come back to this node names its listeners within this time. */
+#define ROUTE_RESUME_NS (500 * NS_PER_MS)
+
+_Static_assert((int)QP1_MAD_BYTES == (int)CM_MAD_BYTES && (int)STEER_MAD == (int)CM_MAD_BYTES,
+	       "MADs have one size");
+
+/* A REQ or SIDR_REQ for which nobody listens yet. */
+struct route_request {
+	struct list_head node; /* daemon.held, the oldest first */
+	u64 until_ns;
+	struct node_mad mad;
+} OWNED_BY(the daemon);
+
+/* Answers for whoever is gone. False: there is nothing to say. */
+static bool route_answer(struct daemon *d, const struct node_mad *in)
+{
+	struct node_mad out = { .sport = NODE_UDP_PORT,
+				.traffic_class = in->traffic_class & (u8)~ROUTE_ECN,
+				.hop_limit = ROUTE_HOPS };
+	u8 answer[CM_MAD_BYTES];
+	u32 qpn;
+
+	qp1_record(&d->capture, in, true);
+	if (!qp1_judge(in, &qpn) || !msg_answer_for_gone(in->payload + QP1_MAD, answer))
+		return false;
+	memcpy(out.sgid, in->dgid, sizeof(out.sgid));
+	memcpy(out.dgid, in->sgid, sizeof(out.dgid));
+	qp1_pack(&out, 0, qpn, answer);
+	if (node_udp_send_mad(&d->udp, &out) != 0)
+		return false;
+	qp1_record(&d->capture, &out, false);
+	return true;
+}
+
+/* Tells whether listeners may exist that this node does not know yet. */
+static bool route_is_incomplete(struct daemon *d)
+{
+	if (d->resumed_ns != 0 && clock_now_ns() - d->resumed_ns < ROUTE_RESUME_NS)
+		return true;
+	return slots_has_absent(&d->slots);
+}
+
+/* The process that listens for a request; NULL: none. */
+static struct proc *route_listener(struct daemon *d, const struct node_mad *mad)
+{
+	const u8 *payload = mad->payload + QP1_MAD;
+	u64 service_id, process;
+	u32 slot;
+
+	if (steer_mad(payload, &slot, &service_id) != STEER_BY_SERVICE ||
+	    !notice_read_listener(d->notice, service_id, steer_private(payload), &process, &slot))
+		return NULL;
+	return proc_find(d, process);
+}
+
+/* ---- requests that wait for their listener --------------------------------------------------- */
+
+/* A sender of this host repeats by itself. False: the request does not wait. */
+static bool route_hold(struct daemon *d, const struct node_mad *mad)
+{
+	struct route_request *r;
+	u32 qpn;
+
+	if (d->held_count >= ROUTE_HELD || devices_have_gid(d, mad->sgid) || !qp1_judge(mad, &qpn))
+		return false;
+	r = malloc(sizeof(*r));
+	if (r == NULL)
+		return false;
+	r->until_ns = clock_now_ns() + ROUTE_HOLD_NS;
+	r->mad = *mad;
+	list_push_back(&d->held, &r->node);
+	d->held_count++;
+	return true;
+}
+
+static void route_let_go(struct daemon *d, struct route_request *r)
+{
+	list_remove(&r->node);
+	d->held_count--;
+	free(r);
+}
+
+void route_listening(struct daemon *d)
+{
+	list_for_each_safe(r, &d->held, struct route_request, node) {
+		struct proc *p = route_listener(d, &r->mad);
+
+		if (p == NULL)
+			continue;
+		(void)event_mad(p, &r->mad);
+		route_let_go(d, r);
+	}
+}
+
+void route_run(struct daemon *d, u64 now_ns)
+{
+	list_for_each_safe(r, &d->held, struct route_request, node) {
+		if (r->until_ns > now_ns)
+			return;
+		if (!route_is_incomplete(d))
+			(void)route_answer(d, &r->mad);
+		route_let_go(d, r);
+	}
+}
+
+u64 route_next_ns(const struct daemon *d)
+{
+	return list_empty(&d->held) ? UINT64_MAX
+				    : list_first(&d->held, struct route_request, node)->until_ns;
+}
+
+void route_clear(struct daemon *d)
+{
+	list_for_each_safe(r, &d->held, struct route_request, node)
+		route_let_go(d, r);
+}
+
+/* ---- which way ------------------------------------------------------------------------------- */
+
+static bool route_to_listener(struct daemon *d, const struct node_mad *mad)
+{
+	struct proc *p = route_listener(d, mad);
+
+	if (p != NULL)
+		return event_mad(p, mad);
+	if (route_is_incomplete(d))
+		return false;
+	return route_hold(d, mad) || route_answer(d, mad);
+}
+
+bool route_to_all(struct daemon *d, const struct node_mad *mad)
+{
+	bool any = false;
+
+	list_for_each(p, &d->procs, struct proc, node)
+		if (p->kind == PROC_ATTACHED && p->will_fd >= 0)
+			any |= event_mad(p, mad);
+	return any;
+}
+
+/* A process may own the slot without a socket for this address. */
+static bool route_to_slot(struct daemon *d, const struct node_mad *mad, u32 slot)
+{
+	u64 process = slots_owner(&d->slots, slot);
+	struct proc *p = proc_find(d, process);
+	bool taken;
+
+	if (steer_names_nobody(mad->payload + QP1_MAD))
+		return route_to_all(d, mad);
+	if (p != NULL)
+		return event_mad(p, mad);
+	if (process != 0)
+		return false;
+	taken = estate_take_answer(d, mad);
+	return route_answer(d, mad) || taken;
+}
+
+bool route_datagram(void *arg, const struct node_mad *mad)
+{
+	static const u8 qp1[3] = { 0, 0, 1 };
+	const u8 *payload = mad->payload + QP1_MAD;
+	struct daemon *d = arg;
+	u64 service_id;
+	u32 slot;
+
+	if (memcmp(mad->payload + 5, qp1, sizeof(qp1)) != 0)
+		return false;
+	switch (steer_mad(payload, &slot, &service_id)) {
+	case STEER_BY_SERVICE:
+		return route_to_listener(d, mad);
+	case STEER_BY_SLOT:
+		return payload[STEER_CLASS] == STEER_CLASS_CM && route_to_slot(d, mad, slot);
+	case STEER_BY_NOBODY:
+		break;
+	}
+	return false;
+}

@@ -1,0 +1,309 @@
+/* neighbour.c: asks the kernel for interfaces, addresses and neighbours, and hears of changes.
+ * In:    indices, addresses as GIDs          Out: MACs, VLANs, indices, changes
+ * Runs:  any thread                          Locks: none
+ * Spec:  rtnetlink(7), RTM_GETLINK, RTM_GETADDR, RTM_GETNEIGH
+ */
+#include "node/neighbour.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_link.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "node/netlink.h"
+
+enum { NEIGHBOUR_BUFFER = 32768, NEIGHBOUR_DISCARD_PORT = 9, NEIGHBOUR_READS = 64 };
+enum { NEIGHBOUR_VALID = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE |
+			 NUD_DELAY };
+
+/* ---- interfaces ------------------------------------------------------------------------------ */
+
+static void neighbour_take_address(const struct rtattr *a, u8 out[NODE_LINK_ADDRESS])
+{
+	memcpy(out, RTA_DATA(a), MIN(RTA_PAYLOAD(a), (size_t)NODE_LINK_ADDRESS));
+}
+
+/* The attributes inside another; NULL: none of that type. */
+static const struct rtattr *neighbour_inside(const struct rtattr *whole, u16 type)
+{
+	int left = (int)RTA_PAYLOAD(whole);
+
+	for (const struct rtattr *a = RTA_DATA(whole); RTA_OK(a, left); a = RTA_NEXT(a, left))
+		if ((a->rta_type & NLA_TYPE_MASK) == type)
+			return a;
+	return NULL;
+}
+
+static void neighbour_take_info(const struct rtattr *info, struct node_link *out)
+{
+	const struct rtattr *kind = neighbour_inside(info, IFLA_INFO_KIND);
+	const struct rtattr *data = neighbour_inside(info, IFLA_INFO_DATA);
+	const struct rtattr *id;
+
+	if (kind == NULL || data == NULL || RTA_PAYLOAD(kind) < 4 ||
+	    memcmp(RTA_DATA(kind), "vlan", 4) != 0)
+		return;
+	id = neighbour_inside(data, IFLA_VLAN_ID);
+	if (id != NULL && RTA_PAYLOAD(id) >= sizeof(out->vlan_id))
+		memcpy(&out->vlan_id, RTA_DATA(id), sizeof(out->vlan_id));
+}
+
+static void neighbour_take_link(const struct nlmsghdr *m, void *context)
+{
+	const struct ifinfomsg *body = NLMSG_DATA(m);
+	struct node_link *out = context;
+	int left = (int)IFLA_PAYLOAD(m);
+
+	if (m->nlmsg_len < NLMSG_LENGTH(sizeof(*body)))
+		return;
+	out->ifindex = (u32)body->ifi_index;
+	out->type = body->ifi_type;
+	out->loopback = (body->ifi_flags & IFF_LOOPBACK) != 0;
+	out->no_arp = (body->ifi_flags & (IFF_LOOPBACK | IFF_NOARP)) != 0;
+	for (const struct rtattr *a = IFLA_RTA(body); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+		if (a->rta_type == IFLA_ADDRESS)
+			neighbour_take_address(a, out->address);
+		else if (a->rta_type == IFLA_BROADCAST)
+			neighbour_take_address(a, out->broadcast);
+		else if ((a->rta_type & NLA_TYPE_MASK) == IFLA_LINKINFO)
+			neighbour_take_info(a, out);
+	}
+}
+
+int node_link_find(u32 ifindex, struct node_link *out)
+{
+	struct node_link found = { .vlan_id = NODE_NO_VLAN };
+	struct netlink_request q;
+	int err;
+
+	netlink_begin(&q, RTM_GETLINK, sizeof(q.link));
+	q.link.ifi_index = (int)ifindex;
+	err = netlink_ask(&q, RTM_NEWLINK, neighbour_take_link, &found);
+	if (err == 0 && found.ifindex == 0)
+		err = -ENODEV;
+	if (err == 0)
+		*out = found;
+	return err;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+struct neighbour_search {
+	u8 gid[16];
+	u32 scope, found;
+} OWNED_BY(the caller);
+
+static void neighbour_take_ifaddr(const struct nlmsghdr *m, void *context)
+{
+	const struct ifaddrmsg *body = NLMSG_DATA(m);
+	struct neighbour_search *search = context;
+	int left = (int)IFA_PAYLOAD(m);
+	u8 gid[16];
+
+	if (m->nlmsg_len < NLMSG_LENGTH(sizeof(*body)) || search->found != 0 ||
+	    (search->scope != 0 && search->scope != body->ifa_index))
+		return;
+	for (const struct rtattr *a = IFA_RTA(body); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+		/* of a point-to-point link IFA_ADDRESS is the peer's */
+		if (a->rta_type != IFA_LOCAL &&
+		    (a->rta_type != IFA_ADDRESS || body->ifa_family == AF_INET))
+			continue;
+		if (netlink_take_gid(a, gid) && memcmp(gid, search->gid, 16) == 0)
+			search->found = body->ifa_index;
+	}
+}
+
+int node_address_find(const u8 gid[16], u32 scope, u32 *ifindex)
+{
+	struct neighbour_search search = { .scope = scope };
+	struct netlink_request q;
+	int err;
+
+	memcpy(search.gid, gid, 16);
+	netlink_begin(&q, RTM_GETADDR, sizeof(q.address));
+	q.head.nlmsg_flags |= NLM_F_DUMP;
+	q.address.ifa_family = netlink_gid_is_v4(gid) ? AF_INET : AF_INET6;
+	err = netlink_ask(&q, RTM_NEWADDR, neighbour_take_ifaddr, &search);
+	if (err == 0 && search.found == 0)
+		err = -EADDRNOTAVAIL;
+	if (err == 0)
+		*ifindex = search.found;
+	return err;
+}
+
+/* ---- neighbours ------------------------------------------------------------------------------ */
+
+static bool neighbour_read(const struct nlmsghdr *m, struct node_neighbour *out)
+{
+	const struct ndmsg *body = NLMSG_DATA(m);
+	int left = (int)NLMSG_PAYLOAD(m, sizeof(*body));
+	bool has_address = false, has_gid = false;
+
+	if (m->nlmsg_len < NLMSG_LENGTH(sizeof(*body)))
+		return false;
+	memset(out, 0, sizeof(*out));
+	out->ifindex = (u32)body->ndm_ifindex;
+	for (const struct rtattr *a =
+		     (const void *)((const char *)body + NLMSG_ALIGN(sizeof(*body)));
+	     RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+		if (a->rta_type == NDA_DST)
+			has_gid = netlink_take_gid(a, out->gid);
+		if (a->rta_type != NDA_LLADDR)
+			continue;
+		neighbour_take_address(a, out->address);
+		has_address = true;
+	}
+	out->valid = has_address && m->nlmsg_type == RTM_NEWNEIGH &&
+		     (body->ndm_state & NEIGHBOUR_VALID) != 0;
+	return has_gid;
+}
+
+static void neighbour_take(const struct nlmsghdr *m, void *context)
+{
+	(void)neighbour_read(m, context);
+}
+
+int node_neighbour_find(u32 ifindex, const u8 gid[16], struct node_neighbour *out)
+{
+	struct node_neighbour found = { .ifindex = 0 };
+	struct netlink_request q;
+	int err;
+
+	netlink_begin(&q, RTM_GETNEIGH, sizeof(q.neighbour));
+	q.neighbour.ndm_family = netlink_gid_is_v4(gid) ? AF_INET : AF_INET6;
+	q.neighbour.ndm_ifindex = (int)ifindex;
+	netlink_add_gid(&q, NDA_DST, gid);
+	err = netlink_ask(&q, RTM_NEWNEIGH, neighbour_take, &found);
+	if (err == 0 && found.ifindex == 0)
+		err = -ENOENT;
+	if (err == 0)
+		*out = found;
+	return err;
+}
+
+/* The neighbour's discard port. Returns the address' length. */
+static socklen_t neighbour_target(u32 ifindex, const u8 gid[16], struct sockaddr_storage *out)
+{
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6,
+				     .sin6_port = htons(NEIGHBOUR_DISCARD_PORT),
+				     .sin6_scope_id = ifindex };
+	struct sockaddr_in sin = { .sin_family = AF_INET,
+				   .sin_port = htons(NEIGHBOUR_DISCARD_PORT) };
+
+	if (netlink_gid_is_v4(gid)) {
+		memcpy(&sin.sin_addr, gid + 12, 4);
+		memcpy(out, &sin, sizeof(sin));
+		return sizeof(sin);
+	}
+	memcpy(&sin6.sin6_addr, gid, 16);
+	memcpy(out, &sin6, sizeof(sin6));
+	return sizeof(sin6);
+}
+
+int node_neighbour_probe(u32 ifindex, const u8 gid[16])
+{
+	struct sockaddr_storage to;
+	socklen_t length = neighbour_target(ifindex, gid, &to);
+	bool v4 = netlink_gid_is_v4(gid);
+	int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), one = 1, err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (v4)
+		setsockopt(fd, IPPROTO_IP, IP_TTL, &one, sizeof(one));
+	else
+		setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &one, sizeof(one));
+	if (sendto(fd, NULL, 0, MSG_DONTWAIT, (const void *)&to, length) < 0)
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static bool neighbour_inode(int fd, u64 *inode)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return false;
+	*inode = st.st_ino;
+	return true;
+}
+
+int node_watch_open(struct node_watch *w)
+{
+	struct sockaddr_nl addr = { .nl_family = AF_NETLINK,
+				    .nl_groups = RTMGRP_NEIGH | RTMGRP_LINK };
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE), err;
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (const void *)&addr, sizeof(addr)) == 0 && neighbour_inode(fd, &w->inode)) {
+		w->fd = fd;
+		return 0;
+	}
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+static bool neighbour_is_ours(struct node_watch *w)
+{
+	u64 inode;
+
+	if (w->fd >= 0 && (!neighbour_inode(w->fd, &inode) || inode != w->inode))
+		w->fd = -1;
+	return w->fd >= 0;
+}
+
+void node_watch_close(struct node_watch *w)
+{
+	if (neighbour_is_ours(w))
+		close(w->fd);
+	w->fd = -1;
+}
+
+static void neighbour_news(const struct nlmsghdr *m, ssize_t n,
+			   void (*take)(const struct node_change *c, void *context), void *context)
+{
+	struct node_change c;
+	u32 left = (u32)n;
+
+	for (; NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
+		c.kind = NODE_CHANGE_ALL;
+		if (m->nlmsg_type == RTM_NEWNEIGH || m->nlmsg_type == RTM_DELNEIGH) {
+			c.kind = NODE_CHANGE_NEIGHBOUR;
+			if (!neighbour_read(m, &c.neighbour))
+				continue;
+		}
+		take(&c, context);
+	}
+}
+
+bool node_watch_read(struct node_watch *w, void (*take)(const struct node_change *c, void *context),
+		     void *context)
+{
+	_Alignas(struct nlmsghdr) char buffer[NEIGHBOUR_BUFFER];
+	const struct node_change all = { .kind = NODE_CHANGE_ALL };
+
+	if (!neighbour_is_ours(w))
+		return false;
+	for (u32 reads = 0; reads < NEIGHBOUR_READS; reads++) {
+		ssize_t n = recv(w->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+
+		if (n >= 0)
+			neighbour_news((const void *)buffer, n, take, context);
+		else if (errno == EAGAIN)
+			return true;
+		else if (errno != EINTR)
+			take(&all, context); /* ENOBUFS: the kernel has dropped some */
+	}
+	take(&all, context); /* more than is read at once */
+	return true;
+}

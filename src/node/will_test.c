@@ -1,0 +1,118 @@
+/* will_test.c: the file of a process' wills as the node reads it. */
+#include "node/will.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/process_test.h"
+
+static struct will_store store;
+
+static struct node_will a_will(u8 mark)
+{
+	struct node_will w = { .pkey = 0xffff };
+
+	memset(w.mad, mark, sizeof(w.mad));
+	return w;
+}
+
+static struct will_slot read_slot(u32 index, u32 *used)
+{
+	struct will_slot slot;
+	int fd = will_describe(&store);
+	off_t at = (off_t)(offsetof(struct will_file, slots) + index * sizeof(slot));
+
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, used, sizeof(*used), offsetof(struct will_file, used)), 4);
+	assert_int_equal(pread(fd, &slot, sizeof(slot), at), sizeof(slot));
+	close(fd);
+	return slot;
+}
+
+/* The half that is in force is never the one that is written next. */
+static void will_set__writes_the_other_half(void **state)
+{
+	struct node_will w;
+	struct will_slot s;
+	u32 used, last = 0;
+
+	assert_int_equal(will_describe(&store), -ENOENT);
+	assert_int_equal(will_set(&store, 3, NULL), 0);
+	assert_int_equal(will_describe(&store), -ENOENT);
+	for (u8 i = 1; i < 10; i++) {
+		w = a_will(i);
+		assert_int_equal(will_set(&store, 3, &w), i == 1);
+		s = read_slot(3, &used);
+		assert_int_equal(used, 4);
+		assert_in_range(s.word, 1, 2);
+		assert_int_not_equal(s.word, last);
+		assert_memory_equal(&s.half[s.word - 1], &w, sizeof(w));
+		if (i > 1) { /* the earlier one is whole until the new one is in force */
+			w = a_will((u8)(i - 1));
+			assert_memory_equal(&s.half[2 - s.word], &w, sizeof(w));
+		}
+		last = s.word;
+	}
+	assert_int_equal(will_set(&store, 3, NULL), 0);
+	assert_int_equal(read_slot(3, &used).word, 0);
+	assert_int_equal(read_slot(2, &used).word, 0);
+	assert_int_equal(will_set(&store, NODE_WILLS, &w), -ENOSPC);
+	assert_int_equal(will_set(&store, NODE_WILLS - 1, &w), 0);
+	assert_int_equal(read_slot(NODE_WILLS - 1, &used).word, 1);
+	will_close(&store);
+}
+
+static int child_sets(void)
+{
+	struct node_will w = a_will(2);
+
+	will_drop_in_child(&store);
+	if (will_describe(&store) != -ENOENT)
+		return 1;
+	return will_set(&store, 0, &w) == 1 ? 0 : 2; /* a file of its own */
+}
+
+static void will_set__in_a_child_leaves_the_parents_alone(void **state)
+{
+	struct node_will w = a_will(1);
+	u32 used;
+
+	assert_int_equal(will_set(&store, 0, &w), 1);
+	assert_int_equal(in_child(child_sets), 0);
+	assert_memory_equal(&read_slot(0, &used).half[0], &w, sizeof(w));
+	will_close(&store);
+}
+
+/* Without a file there are no wills, and no signal. */
+static void will_set__where_files_may_not_be_so_large(void **state)
+{
+	struct rlimit before, small;
+	struct node_will w = a_will(1);
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	small = (struct rlimit){ 1 << 20, before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	assert_int_equal(will_set(&store, 0, &w), -EFBIG);
+	assert_int_equal(will_set(&store, 0, &w), 0);
+	assert_int_equal(will_set(&store, 0, NULL), 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	will_close(&store);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(will_set__writes_the_other_half),
+		cmocka_unit_test(will_set__in_a_child_leaves_the_parents_alone),
+		cmocka_unit_test(will_set__where_files_may_not_be_so_large),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

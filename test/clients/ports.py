@@ -1,0 +1,27 @@
+"""ports.py: who waits for clients on a port of this machine, as the kernel's tables show it."""
+
+
+def bound_by_cm(port):
+    """Does an id of the RDMA CM have the port, in any port space? Its byte is locked (src/node/bind.c)."""
+    with open("/proc/locks", encoding="ascii") as locks:
+        for line in locks:
+            words = line.split()
+            if "OFDLCK" in words and words[-2].isdigit():
+                start = int(words[-2])
+                if start >> 62 == 1 and start >> 44 & 0xffff == port:
+                    return True
+    return False
+
+
+def listening(port, pid):
+    """Whether somebody listens on the TCP port where the process is. Asks the kernel's table: a trial connection would be accepted."""
+    for table in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as f:
+                for line in f:
+                    fields = line.split()
+                    if fields[3] == "0A" and fields[1].endswith(f":{port:04X}"):
+                        return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,149 @@
+/* devices_test.c: ids of a node with two devices, the second of which goes.
+ * The node begins with roce0 and roce1 (CMakeLists.txt).
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cm.h"
+
+/* The IPv4 address of the second device, with a port. */
+static struct sockaddr *second(int port)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
+	static struct sockaddr_in sin;
+	struct ibv_context **list = rdma_get_devices(NULL);
+	union ibv_gid gid;
+
+	assert_non_null(list);
+	sin = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	for (int i = 0; list[i] != NULL; i++) {
+		if (strcmp(ibv_get_device_name(list[i]->device), "roce1") != 0)
+			continue;
+		for (int at = 0; ibv_query_gid(list[i], 1, at, &gid) == 0; at++)
+			if (memcmp(gid.raw, mapped, sizeof(mapped)) == 0)
+				memcpy(&sin.sin_addr, gid.raw + 12, 4);
+	}
+	rdma_free_devices(list);
+	assert_int_not_equal(sin.sin_addr.s_addr, 0);
+	return (struct sockaddr *)&sin;
+}
+
+static struct rdma_cm_id *bind_to_second(int port)
+{
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, second(port)), 0);
+	assert_string_equal(ibv_get_device_name(id->verbs->device), "roce1");
+	return id;
+}
+
+/* A program that connects a moment before its peer listens, on a device that is not its own. */
+static void rdma_connect__waits_for_a_listener_of_another_device(void **state)
+{
+	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7, .qp_num = 77 };
+	struct rdma_cm_id *other, *listener, *client;
+	struct rdma_cm_event *event;
+	int port;
+
+	/* over UDP somebody must be there who answers for the node */
+	other = bind_to_second(0);
+	assert_int_equal(rdma_listen(other, 1), 0);
+	listener = bind_to_second(0);
+	port = ntohs(rdma_get_src_port(listener));
+	assert_int_equal(rdma_create_id(channel, &client, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(client, local(0)), 0);
+	assert_string_equal(ibv_get_device_name(client->verbs->device), "roce0");
+	assert_int_equal(rdma_resolve_addr(client, NULL, second(port), 1000), 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, client);
+	assert_int_equal(rdma_resolve_route(client, 1000), 0);
+	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, client);
+	assert_int_equal(rdma_connect(client, &param), 0);
+	usleep(2000);
+	assert_int_equal(rdma_listen(listener, 1), 0);
+	event = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_ptr_equal(event->listen_id, listener);
+	assert_int_equal(rdma_destroy_id(event->id), 0);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	assert_int_equal(rdma_destroy_id(client), 0);
+	assert_int_equal(rdma_destroy_id(listener), 0);
+	assert_int_equal(rdma_destroy_id(other), 0);
+}
+
+/* localhost is this node, also for an id that is bound to a loopback address which the host routes
+ * from. */
+static void rdma_connect__reaches_localhost_from_another_loopback_address(void **state)
+{
+	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7, .qp_num = 78 };
+	struct sockaddr_in any = { .sin_family = AF_INET };
+	struct rdma_cm_id *listener, *client;
+	struct rdma_cm_event *event;
+
+	assert_int_equal(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(listener, (struct sockaddr *)&any), 0);
+	assert_int_equal(rdma_listen(listener, 1), 0);
+	client = bind_to_second(0);
+	assert_int_equal(rdma_resolve_addr(client, NULL, local(ntohs(rdma_get_src_port(listener))),
+					   1000),
+			 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, client);
+	assert_int_equal(rdma_resolve_route(client, 1000), 0);
+	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, client);
+	assert_int_equal(rdma_connect(client, &param), 0);
+	event = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_ptr_equal(event->listen_id, listener);
+	assert_int_equal(rdma_destroy_id(event->id), 0);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	assert_int_equal(rdma_destroy_id(client), 0);
+	assert_int_equal(rdma_destroy_id(listener), 0);
+}
+
+/* The groups of an id whose device goes: they can still be left, and end with the id. */
+static void rdma_join_multicast__ends_with_the_device(void **state)
+{
+	struct ibv_qp_init_attr init = { .cap = { 1, 1, 1, 1, 0 }, .qp_type = IBV_QPT_UD };
+	struct sockaddr_in group = { .sin_family = AF_INET };
+	struct rdma_cm_id *id;
+
+	group.sin_addr.s_addr = inet_addr("239.77.4.1");
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP), 0);
+	assert_int_equal(rdma_bind_addr(id, second(0)), 0);
+	assert_int_equal(rdma_create_qp(id, NULL, &init), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), 0);
+		expect(RDMA_CM_EVENT_MULTICAST_JOIN, id);
+	}
+	assert_int_equal(system(ANYVERBS " device remove roce1"), 0);
+	expect(RDMA_CM_EVENT_DEVICE_REMOVAL, id);
+	assert_int_equal(rdma_leave_multicast(id, (struct sockaddr *)&group), 0);
+	fails(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), EINVAL);
+	rdma_destroy_qp(id);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
+/* A run before this one may have removed the device of a node that still lives. */
+static int second_comes_back(void **state)
+{
+	(void)state;
+	(void)!system(ANYVERBS " device add roce1 >/dev/null 2>&1");
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			rdma_connect__waits_for_a_listener_of_another_device, begin, end),
+		cmocka_unit_test_setup_teardown(
+			rdma_connect__reaches_localhost_from_another_loopback_address, begin, end),
+		/* last: the device does not come back */
+		cmocka_unit_test_setup_teardown(rdma_join_multicast__ends_with_the_device, begin,
+						end),
+	};
+
+	return cmocka_run_group_tests(tests, second_comes_back, NULL);
+}

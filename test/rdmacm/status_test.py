@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""status_test.py: what `anyverbs status` says of connections: who listens where, and the counters of QP1 and of the CM.
+
+usage: status_test.py BUILD_DIR
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+COMMAND = os.path.join(BUILD, "bin", "anyverbs")
+PEER = os.path.join(BUILD, "test", "rdmacm_peer")
+# Of this run alone: an address belongs to one node of the network namespace.
+NET = f"127.{64 + (os.getpid() >> 14 & 31)}.{os.getpid() >> 6 & 255}."
+HOSTS = {"a": NET + str((os.getpid() & 63) * 4 + 1), "b": NET + str((os.getpid() & 63) * 4 + 2)}
+
+
+class StatusTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="anyverbs-status-")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "XDG_"))}
+        self.env = {host: dict(clean, ANYVERBS_NODE=f"status-{os.getpid()}-{host}", ANYVERBS_ADDR=address,
+                               XDG_RUNTIME_DIR=self.folder) for host, address in HOSTS.items()}
+        self.children = []
+
+    def tearDown(self):
+        for child in self.children:
+            child.kill()
+            child.communicate()
+        for env in self.env.values():
+            subprocess.run([COMMAND, "stop", "--force"], env=env, capture_output=True, check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def listen(self, host, space, count=1, address=None):
+        """The listener and its ports."""
+        child = subprocess.Popen([COMMAND, "run", PEER, "listen", address or HOSTS[host], "8", space, str(count)],
+                                 env=self.env[host], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        self.children.append(child)
+        return child, [int(child.stdout.readline()) for _ in range(count)]
+
+    def say(self, host, *words):
+        return subprocess.run([COMMAND, "status", *words], env=self.env[host], capture_output=True, text=True,
+                              check=True).stdout
+
+    def listeners(self, host):
+        """(space, address, port) of every process of the node."""
+        return sorted((one["space"], one["address"], one["port"]) for process in json.loads(self.say(host, "--json"))["processes"]
+                      for one in process["listeners"])
+
+    def test_ports_of_each_space(self):
+        _, tcp = self.listen("a", "TCP", 2)
+        _, udp = self.listen("a", "UDP")
+        self.assertEqual(self.listeners("a"), sorted([("TCP", HOSTS["a"], port) for port in tcp] +
+                                                     [("UDP", HOSTS["a"], udp[0])]))
+        said = re.findall(r"(?m)^ +listens on (.*)$", self.say("a"))
+        self.assertEqual(len(said), 2)
+        for port in tcp:
+            self.assertIn(f"TCP {HOSTS['a']}:{port}", "\n".join(said))
+
+    def test_a_wildcard_is_shown(self):
+        _, ports = self.listen("a", "TCP", address="0.0.0.0")
+        self.assertEqual(self.listeners("a"), [("TCP", "0.0.0.0", ports[0])])
+
+    def test_a_port_goes_with_its_listener(self):
+        child, _ = self.listen("a", "TCP")
+        self.assertEqual(len(self.listeners("a")), 1)
+        keeper, ports = self.listen("a", "UDP")
+        child.kill()
+        child.wait()
+        for _ in range(500):
+            if len(self.listeners("a")) == 1:
+                break
+        self.assertEqual(self.listeners("a"), [("UDP", HOSTS["a"], ports[0])])
+        self.assertIsNone(keeper.poll())
+
+    def test_each_node_has_ports_of_its_own(self):
+        _, here = self.listen("a", "TCP", 3)
+        _, there = self.listen("b", "TCP", 1)
+        self.assertEqual(self.listeners("a"), sorted(("TCP", HOSTS["a"], port) for port in here))
+        self.assertEqual(self.listeners("b"), [("TCP", HOSTS["b"], there[0])])
+        for host, address in HOSTS.items():
+            shown = json.loads(self.say(host, "--json"))["addresses"]
+            self.assertEqual([one["address"] for one in shown], [address])
+
+    def test_many_are_counted_in_text(self):
+        self.listen("a", "TCP", 40)
+        self.assertRegex(self.say("a"), r"(?m)^ +listens on (TCP [\d.]+:\d+, ){15}TCP [\d.]+:\d+ and 24 more")
+        self.assertEqual(len(self.listeners("a")), 40)
+
+    def test_counters_of_a_connection(self):
+        listener, ports = self.listen("a", "TCP")
+        listener.stdin.write("accept\n")
+        listener.stdin.flush()
+        subprocess.run([COMMAND, "run", PEER, "connect", HOSTS["a"], str(ports[0])], env=self.env["a"], check=True,
+                       capture_output=True, timeout=30)
+        self.assertEqual(listener.stdout.readline(), "accepted\n")
+        counters = json.loads(self.say("a", "--json"))["processes"][0]["counters"]
+        self.assertGreaterEqual(counters["mad_received"], 2)  # REQ, RTU
+        self.assertGreaterEqual(counters["cm_received"], 2)
+        self.assertGreaterEqual(counters["cm_sent"], 1)  # REP
+        self.assertGreaterEqual(counters["mad_sent"], 1)
+        self.assertEqual(counters["cm_malformed"], 0)
+        self.assertRegex(self.say("a"), r"mad_received \d+.* cm_sent \d+")
+
+
+if __name__ == "__main__":
+    unittest.main()

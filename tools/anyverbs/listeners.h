@@ -1,0 +1,21 @@
+/* listeners.h: who listens for connections, as the node's notice board shows it, for `status`. */
+#ifndef ANYVERBS_LISTENERS_H
+#define ANYVERBS_LISTENERS_H
+
+#include "node/notice.h"
+
+struct listeners {
+	struct notice_listener *all; /* by process, port space and port, each once */
+	u32 count;
+};
+
+/* Reads the notice board behind `fd`. 0; -EPROTO: it is none; -ENOMEM. The caller frees the result
+ * by listeners_free. */
+int listeners_read(int fd, struct listeners *out);
+void listeners_free(struct listeners *l);
+/* Prints a line of what the process listens on, if it listens. */
+void listeners_print(const struct listeners *l, u64 process);
+/* Prints a member of the process' JSON object, with a comma in front. */
+void listeners_print_json(const struct listeners *l, u64 process);
+
+#endif
