@@ -227,6 +227,32 @@ static void event__communication_established(void **state)
 	assert_int_equal(end_event(&pair.b, 50).event.type, -1);
 }
 
+/* A request that the responder refuses in RTR moves the queue pair to ERR at once. From there no
+ * step leads to RTS. */
+static void event__access_error_in_rtr(void **state)
+{
+	struct side_options o = plain(IBV_QPT_RC);
+	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7,
+				   .rnr_retry = 7, .max_rd_atomic = 1 };
+	struct side_wr w;
+	struct side_link l;
+
+	end_open(&pair.a, &o);
+	end_open(&pair.b, &o);
+	l = pair_default_link(&pair.a, 0);
+	l.until = IBV_QPS_RTR;
+	pair_connect(1, NULL, &l);
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 100, &pair.b, 0);
+	w.rkey = 0xdeadbeef;
+	end_send(&pair.a, 0, &w);
+	end_expect(&pair.a, SENDS, IBV_WC_REM_ACCESS_ERR);
+	end_expect_event(&pair.b, IBV_EVENT_COMM_EST, pair.b.at.qpn[0]);
+	end_expect_event(&pair.b, IBV_EVENT_QP_ACCESS_ERR, pair.b.at.qpn[0]);
+	end_expect_state(&pair.b, 0, IBV_QPS_ERR);
+	assert_int_equal(end_try_modify(&pair.b, 0, &rts, conn_mask(IBV_QPT_RC, IBV_QPS_RTS)),
+			 EINVAL);
+}
+
 /* A receive queue's own fault: fatal, and said. */
 static void event__fatal(void **state)
 {
@@ -510,6 +536,7 @@ int main(void)
 		TEST(sqd__asked_anew_each_time),
 		TYPED(event__communication_established, RC),
 		TYPED(event__communication_established, UC),
+		TEST(event__access_error_in_rtr),
 		TEST(event__fatal),
 		TEST(event__cq_overflows),
 		TEST(event__send_cq_overflows),
