@@ -1,6 +1,6 @@
 /* mad.c: the process' instance of the CM, over the MAD layer: an agent on QP1 of every port.
  * In: MADs from agents, devices from the midlayer    Out: MADs to agents
- * Runs: consumers' threads, the MAD layer's queue, the CM's queue    Locks: cm_mad_lock
+ * Runs: consumers' threads, the MAD layer's queue, the CM's queue    Locks: cm_mad_lock, making
  */
 #include <endian.h>
 #include <errno.h>
@@ -17,10 +17,11 @@
 enum { CM_PORTS_MAX = 2 };
 
 struct cm_mad_device {
-	struct cm_device dev; /* first: the ops know the device by it */
-	struct ib_pd *pd;     /* of the address handles */
-	struct ib_mad_agent *agents[CM_PORTS_MAX + 1]; /* by port; NULL: none */
-} FIXED;
+	struct cm_device dev WRITTEN_UNDER(making); /* first: the ops know the device by it */
+	struct ib_pd *pd FIXED;			    /* of the address handles */
+	struct lock making; /* held until all fields have their values */
+	struct ib_mad_agent *agents[CM_PORTS_MAX + 1] WRITTEN_UNDER(making); /* by port or NULL */
+};
 
 static struct lock cm_mad_lock;
 static bool cm_mad_started GUARDED_BY(cm_mad_lock);
@@ -83,6 +84,9 @@ static void cm_mad_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *w
 	struct cm_arrival a = { .mad = (const u8 *)wc->recv_buf.mad, .length = (u32)wc->mad_len };
 	struct ib_ah_attr *back = &a.back.ah;
 
+	/* the first MAD may be faster than ib_register_mad_agent returns */
+	lock_acquire(&d->making);
+	lock_release(&d->making);
 	if (ib_init_ah_from_wc(agent->device, agent->port_num, wc->wc, wc->recv_buf.grh, back) ==
 	    0) {
 		a.back.pkey_index = wc->wc->pkey_index;
@@ -212,9 +216,11 @@ static void cm_mad_add(struct ib_device *device)
 {
 	struct cm_mad_device *d = calloc(1, sizeof(*d));
 	struct ib_device_attr attr;
+	bool any;
 
 	if (d == NULL)
 		return;
+	lock_init(&d->making);
 	d->dev.ib = device;
 	d->dev.ops = &cm_mad_ops;
 	d->pd = ib_alloc_pd(device);
@@ -223,13 +229,15 @@ static void cm_mad_add(struct ib_device *device)
 		return;
 	}
 	d->dev.ack_delay = attr.local_ca_ack_delay;
-	d->dev.cm = cm_mad_cm; /* MADs may come before cm_device_add */
-	if (!cm_mad_register_agents(d)) {
+	lock_acquire(&d->making);
+	any = cm_mad_register_agents(d);
+	if (any)
+		cm_device_add(cm_mad_cm, &d->dev);
+	lock_release(&d->making);
+	if (any)
+		ib_set_client_data(device, &cm_mad_client, d);
+	else
 		cm_mad_device_free(d);
-		return;
-	}
-	cm_device_add(cm_mad_cm, &d->dev);
-	ib_set_client_data(device, &cm_mad_client, d);
 }
 
 static void cm_mad_remove(struct ib_device *device)
