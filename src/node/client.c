@@ -16,6 +16,7 @@
 #include "node/await.h"
 #include "node/client_priv.h"
 #include "node/bind.h"
+#include "node/successor.h"
 
 void client_head(struct proto_head *head, u16 type)
 {
@@ -58,11 +59,8 @@ static int client_check_reply(const struct proto_head *request, const struct pro
 	return m->fds_lost ? -EMFILE : 0;
 }
 
-/* Sends one request on a connected socket and receives its reply. On failure no descriptor is left
- * in *m. */
-static int client_exchange(int fd, struct proto_head *request, size_t size, const int *fds,
-			   int fd_count, struct proto_head *reply, size_t reply_size,
-			   struct message *m)
+int client_exchange(int fd, struct proto_head *request, size_t size, const int *fds, int fd_count,
+		    struct proto_head *reply, size_t reply_size, struct message *m)
 {
 	struct await wait = { .looks = 0 };
 	int err;
@@ -392,7 +390,10 @@ static int client_join(struct node *n) REQUIRES(n->request_lock)
 		control = connection_open(n->name, true);
 		if (control < 0)
 			return control;
-		err = n->process == 0 ? client_hello(n, control) : client_resume(n, control);
+		err = successor_start(n->name, control);
+		if (err == 0)
+			err = n->process == 0 ? client_hello(n, control)
+					      : client_resume(n, control);
 		if (err == 0)
 			return 0;
 		close(control);

@@ -74,6 +74,10 @@ int connection_open(const char *name, bool start);
 
 /* ---- client.c ---- */
 
+/* Sends one request on a connected socket and receives its reply. On failure no descriptor is left
+ * in *m. */
+int client_exchange(int fd, struct proto_head *request, size_t size, const int *fds, int fd_count,
+		    struct proto_head *reply, size_t reply_size, struct message *m);
 /* Sends one request and receives its reply into *reply (size bytes); descriptors in *m. The reply's
  * status is the result.
  * -ECONNRESET: the node is gone. */

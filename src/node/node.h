@@ -13,6 +13,7 @@
  *   message.c     packets with descriptors          await.c      the wait for a slow node
  *   notice.c      the notice board                  udp_socket.c sockets as RoCEv2 needs them
  *   will.c        what the node says at our death
+ *   successor.c   replaces a node whose limit of descriptors is too low
  *   protocol/     the messages, a header per service
  *   daemon/       anyverbsd itself (daemon_priv.h)
  */

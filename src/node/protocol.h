@@ -21,6 +21,7 @@ union proto_request {
 	struct proto_head head;
 	struct proto_hello hello;
 	struct proto_resume resume;
+	struct proto_succeed succeed;
 	struct proto_slot_claim slot_claim;
 	struct proto_udp_sockets udp_sockets;
 	struct proto_connect connect;

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,9 +41,10 @@ enum { SPAWN_STACK = 64 * 1024, SPAWN_ENV = 64, SPAWN_FDS = 65536, SPAWN_SIGSET 
 /* In a shared mapping, with the children's stacks. */
 struct spawn {
 	char path[PATH_MAX];
-	char *argv[5];
+	char *argv[6];
 	char *envp[SPAWN_ENV + 1];
 	int flags;          /* for both clone()s */
+	int heirlooms[SPAWN_HEIRLOOMS], heirloom_count;
 	volatile int error; /* written by the children */
 	volatile s32 pid;   /* the daemon's, written by the first child */
 	char stack[2][SPAWN_STACK] __attribute__((aligned(16)));
@@ -120,16 +122,34 @@ int spawn_find(char *path, size_t size)
  * bookkeeping (a child never returns from a function). */
 #define SPAWN_CHILD __attribute__((no_sanitize("thread"), no_sanitize("address")))
 
-/* Closes all descriptors but 0 to 2, which become /dev/null. */
-SPAWN_CHILD static void spawn_close_fds(void)
+/* Gives the heirlooms the numbers from 3 on, without close-on-exec. 0 or a negative errno. */
+SPAWN_CHILD static int spawn_place_heirlooms(struct spawn *s)
+{
+	const int behind = 3 + s->heirloom_count;
+
+	for (int i = 0; i < s->heirloom_count; i++) {
+		long fd = syscall(SYS_fcntl, s->heirlooms[i], F_DUPFD, behind);
+
+		if (fd < 0)
+			return -errno;
+		s->heirlooms[i] = (int)fd;
+	}
+	for (int i = 0; i < s->heirloom_count; i++)
+		if (syscall(SYS_dup3, s->heirlooms[i], 3 + i, 0) < 0)
+			return -errno;
+	return 0;
+}
+
+/* Closes all descriptors but the heirlooms and 0 to 2, which become /dev/null. */
+SPAWN_CHILD static void spawn_close_fds(int first)
 {
 	long null = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
 
 	for (int fd = 0; null >= 0 && fd < 3; fd++)
 		if (fd != null)
 			syscall(SYS_dup3, null, fd, 0);
-	if (syscall(SYS_close_range, 3, ~0u, 0) < 0)
-		for (int fd = 3; fd < SPAWN_FDS; fd++)
+	if (syscall(SYS_close_range, first, ~0u, 0) < 0)
+		for (int fd = first; fd < SPAWN_FDS; fd++)
 			syscall(SYS_close, fd);
 	for (int fd = 0; null < 0 && fd < 3; fd++)
 		syscall(SYS_close, fd);
@@ -164,7 +184,10 @@ SPAWN_CHILD static int spawn_child(void *arg)
 	int pid;
 
 	spawn_default_signals();
-	spawn_close_fds();
+	s->error = spawn_place_heirlooms(s);
+	if (s->error < 0)
+		syscall(SYS_exit, 1);
+	spawn_close_fds(3 + s->heirloom_count);
 	syscall(SYS_setsid);
 	if (syscall(SYS_chdir, "/") < 0)
 		s->error = -errno;
@@ -207,19 +230,40 @@ static void spawn_fill(struct spawn *s, const char *name)
 	s->argv[1] = (char *)"--spawned";
 	s->argv[2] = (char *)"--node";
 	s->argv[3] = (char *)name;
+	if (s->heirloom_count > 0)
+		s->argv[4] = (char *)"--heir";
 	for (char **e = environ; e != NULL && *e != NULL && n < SPAWN_ENV; e++)
 		if (spawn_env_wanted(*e))
 			s->envp[n++] = *e;
 }
 
-int spawn_daemon(const char *name, s32 *pid)
+/* Tells at once what would otherwise end in a node that answers nobody. */
+static int spawn_check_limit(void)
 {
-	struct spawn *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-			       -1, 0);
-	int err;
+	struct rlimit r;
 
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_max >= SPAWN_LEAST_FDS)
+		return 0;
+	log_error("node",
+		  "no node: it would inherit this process' hard limit of %llu descriptors "
+		  "(ulimit -Hn), and takes %d",
+		  (unsigned long long)r.rlim_max, SPAWN_LEAST_FDS);
+	return -EMFILE;
+}
+
+int spawn_successor(const char *name, const int *fds, int count, s32 *pid)
+{
+	struct spawn *s;
+	int err = spawn_check_limit();
+
+	if (err < 0)
+		return err;
+	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (s == MAP_FAILED)
 		return -ENOMEM;
+	s->heirloom_count = MIN(count, SPAWN_HEIRLOOMS);
+	if (s->heirloom_count > 0)
+		memcpy(s->heirlooms, fds, (size_t)s->heirloom_count * sizeof(*fds));
 	err = spawn_find(s->path, sizeof(s->path));
 	if (err == 0) {
 		spawn_fill(s, name);
@@ -230,4 +274,9 @@ int spawn_daemon(const char *name, s32 *pid)
 		log_error("node", "cannot start %s: %s", s->path, strerror(-err));
 	munmap(s, sizeof(*s));
 	return err;
+}
+
+int spawn_daemon(const char *name, s32 *pid)
+{
+	return spawn_successor(name, NULL, 0, pid);
 }

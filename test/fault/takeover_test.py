@@ -60,6 +60,34 @@ class Takeover(unittest.TestCase):
     def test_no_node_for_a_while_and_a_target_that_never_polls(self):
         self.check_away("write", ANYVERBS_DIRECT="0", END_NEVER_POLLS="1")
 
+    def check_successor(self, kind):
+        """A program with a higher limit of descriptors replaces the node; the traffic of those who have a low one goes on."""
+        low = ("prlimit", "--nofile=60")
+        sender, receiver = self.world.end(*low), self.world.end(*low)
+        for end in (sender, receiver):
+            self.assertEqual(end.line(), "open")
+        first = self.world.node_pid()
+        fault.connect(sender, receiver, kind)
+        fault.go(sender, receiver)
+        self.assertTrue(fault.wait_progress(sender, 20))
+        self.check_newcomer_alone()
+        self.assertNotEqual(self.world.node_pid(), first)
+        self.assertTrue(fault.wait_progress(sender, 20), "the traffic stands still behind the change")
+        for end in (sender, receiver):
+            self.assertEqual(end.expect("stop", "stopped"), ["0"])
+        self.check_newcomer(receiver)
+        self.check_newcomer(sender)
+
+    def check_newcomer_alone(self):
+        for _ in range(5):
+            self.end()
+
+    def test_a_successor_with_a_higher_limit(self):
+        self.check_successor("send")
+
+    def test_a_successor_with_a_higher_limit_by_events(self):
+        self.check_successor("event")
+
     def test_node_dies_while_pairs_are_made(self):
         """Many processes connect to each other while the node dies again and again."""
         for number in range(12):

@@ -55,6 +55,7 @@ static const struct shape {
 	{ PROTO_LISTEN, sizeof(struct proto_listen), 0 },
 	{ PROTO_UNLISTEN, sizeof(struct proto_listen), 0 },
 	{ PROTO_WILL, sizeof(struct proto_plain), 1 },
+	{ PROTO_SUCCEED, sizeof(struct proto_succeed), 0 },
 };
 
 static struct fuzz {

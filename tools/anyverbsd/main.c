@@ -49,6 +49,8 @@ int main(int argc, char **argv)
 			return 0;
 		} else if (strcmp(argv[i], "--spawned") == 0) {
 			options.spawned = true;
+		} else if (strcmp(argv[i], "--heir") == 0) {
+			options.heir = true;
 		} else if (strcmp(argv[i], "--node") == 0 && i + 1 < argc) {
 			if (!address_name_valid(argv[++i]))
 				return main_misused(main_name_rule);

@@ -23,8 +23,9 @@
 #include "node/daemon/daemon_priv.h"
 #include "node/daemon/estate.h"
 #include "node/daemon/watch.h"
+#include "node/spawn.h"
 
-enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_BACKLOG = 4096, DAEMON_PAUSE_MS = 100 };
+enum { DAEMON_IDLE_S = 300, DAEMON_REST_S = 5, DAEMON_PAUSE_MS = 100 };
 
 int daemon_options_init(struct daemon_options *o)
 {
@@ -52,10 +53,28 @@ static void daemon_pause_listening(struct daemon *d)
 	loop_change(&d->loop, &d->listener, 0);
 }
 
+/* Keeps a descriptor for a connection that asks for a successor, or must be told of a refusal. */
+static void daemon_keep_spare(struct daemon *d)
+{
+	if (d->spare_fd < 0)
+		d->spare_fd = fcntl(d->loop.fd, F_DUPFD_CLOEXEC, 3);
+}
+
+static int daemon_accept(struct daemon *d)
+{
+	int fd = accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0 || errno != EMFILE || d->spare_fd < 0)
+		return fd;
+	close(d->spare_fd);
+	d->spare_fd = -1;
+	return accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
 static void daemon_on_connection(struct loop_source *s, u32 events)
 {
 	struct daemon *d = container_of(s, struct daemon, listener);
-	int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = daemon_accept(d);
 
 	if (fd >= 0)
 		proc_accept(d, fd);
@@ -103,8 +122,11 @@ static int daemon_listen(struct daemon *d)
 {
 	struct sockaddr_un addr;
 	socklen_t length = address_make(d->options.node, &addr);
-	int err = daemon_listen_at(d, &addr, length);
+	int err;
 
+	if (d->options.heir && heir_take_listener(d, 3, daemon_on_connection) == 0)
+		return 0;
+	err = daemon_listen_at(d, &addr, length);
 	if (err == -EADDRINUSE && !daemon_is_up(&addr, length)) {
 		log_warn("node", "another user has the address of node %s", d->options.node);
 		d->listener.fd = -1;
@@ -227,6 +249,7 @@ static void daemon_tick(struct daemon *d)
 {
 	u64 now = clock_now_ns();
 
+	daemon_keep_spare(d);
 	if (!d->listening && now >= d->listen_again_ns) {
 		d->listening = true;
 		loop_change(&d->loop, &d->listener, EPOLLIN);
@@ -269,15 +292,20 @@ static int daemon_timeout_ms(const struct daemon *d)
 
 /* ---- beginning and end ---- */
 
-/* Each process takes seven descriptors here. */
-static void daemon_raise_limit(void)
+/* Each process takes seven descriptors here. -EMFILE: not even one could be served. */
+static int daemon_raise_limit(void)
 {
 	struct rlimit r;
 
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return 0;
+	if (r.rlim_max < SPAWN_LEAST_FDS)
+		return -EMFILE;
+	if (r.rlim_cur < r.rlim_max) {
 		r.rlim_cur = r.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &r);
 	}
+	return 0;
 }
 
 /* A spawned daemon has no terminal: its log goes to a file in the folder. */
@@ -300,9 +328,12 @@ static void daemon_open_log(struct daemon *d)
  * folder. */
 static int daemon_prepare(struct daemon *d)
 {
-	int err = 0;
+	int err = -ESTALE;
 
-	err = folder_open(&d->folder, d->options.node);
+	if (d->options.heir)
+		err = folder_inherit(&d->folder, 4, d->options.node);
+	if (err < 0)
+		err = folder_open(&d->folder, d->options.node);
 	if (err < 0)
 		return err;
 	daemon_open_log(d);
@@ -339,12 +370,16 @@ static int daemon_prepare(struct daemon *d)
 
 static void daemon_finish(struct daemon *d)
 {
+	int heir = heir_detach(d);
+
 	d->ending = true;
 	/* while this daemon holds the name: the next daemon of this node uses the same folder */
-	folder_remove(&d->folder);
-	/* at once, so that new clients start another node */
+	if (heir < 0)
+		folder_remove(&d->folder);
 	loop_remove(&d->loop, &d->listener);
-	close(d->listener.fd);
+	/* at once, so that new clients start another node */
+	if (heir < 0)
+		close(d->listener.fd);
 	if (d->addresses.fd >= 0)
 		close(d->addresses.fd);
 	list_for_each_safe(p, &d->procs, struct proc, node)
@@ -356,6 +391,10 @@ static void daemon_finish(struct daemon *d)
 	notice_unmap(d->notice);
 	close(d->notice_fd);
 	slots_close(&d->slots);
+	if (heir >= 0) {
+		heir_pass(d, heir);
+		close(d->listener.fd);
+	}
 	folder_close(&d->folder);
 }
 
@@ -378,19 +417,22 @@ static int daemon_begin(struct daemon *d)
 
 int daemon_run(const struct daemon_options *o)
 {
-	struct daemon *d = calloc(1, sizeof(*d));
-	int err;
+	struct daemon *d;
+	int err = daemon_raise_limit();
 
+	if (err < 0)
+		return err;
+	d = calloc(1, sizeof(*d));
 	if (d == NULL)
 		return -ENOMEM;
 	umask(077);
 	signal(SIGPIPE, SIG_IGN);
-	daemon_raise_limit();
 	d->options = *o;
 	list_init(&d->procs);
 	list_init(&d->estates);
 	capture_init(&d->capture);
 	list_init(&d->held);
+	d->spare_fd = -1;
 	err = loop_init(&d->loop);
 	if (err < 0)
 		goto out;

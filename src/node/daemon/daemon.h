@@ -10,6 +10,8 @@ struct daemon_options {
 	u64 idle_ns;  /* ends after this time without a process; UINT64_MAX: never */
 	u64 rest_ns;  /* time for which a slot rests before it is reused */
 	bool spawned; /* started by a library: messages go to a file in the folder */
+	/* descriptors 3 and 4 are the listening socket and the locked folder of the node before */
+	bool heir;
 } OWNED_BY(the daemon);
 
 /* Reads ANYVERBS_NODE, ANYVERBS_IDLE_S and ANYVERBS_REST_S. -EINVAL if the name is bad. */

@@ -5,6 +5,7 @@
  *
  *   daemon.c   start, main loop, end          proc.c      connections, life and death of processes
  *   loop.c     the epoll loop                 events.c    unsolicited messages
+ *   heir.c     passes the node on to its successor
  *   service.c  finds a packet's service       serve_*.c   one service each
  *   devices.c  devices and ports              config.c    GUID, GIDs, MTU and link of a device
  *   host.c     the host's addresses           watch.c     their changes
@@ -36,6 +37,7 @@ enum {
 	DAEMON_SILENT_S = 5,  /* seconds that a connection has for its first message */
 	DAEMON_EVENTS = 4096, /* unread events per process */
 	DAEMON_TICK_MS = 50,
+	DAEMON_BACKLOG = 4096,
 	DAEMON_FIRST_S = 2, /* seconds that a new node waits at least for its first process */
 };
 
@@ -76,6 +78,10 @@ struct daemon {
 	u64 resumed_ns; /* when a process of an earlier node came back last; 0: none has */
 	u64 idle_since_ns; /* when the last process left */
 	bool served;	   /* some process has been attached */
+	int spare_fd;	   /* given up for a connection that no other descriptor is left for; -1 */
+	/* the connection that has asked for the listening socket, to start the successor; NULL */
+	struct proc *heir;
+	u32 heir_serial; /* of its request */
 	struct list_head held; /* route.c's requests that wait for a listener */
 	u32 held_count;
 	struct list_head estates; /* struct estate */
@@ -176,6 +182,21 @@ void devices_set_port(struct daemon *d, u32 index, bool up);
  * NODE_DEVICES exist, or no room for its sysfs tree. remove: -ENODEV; -EPERM: roce0 stays. */
 int devices_add(struct daemon *d, const char *name);
 int devices_remove(struct daemon *d, const char *name);
+
+/* ---- heir.c ---- */
+
+/* Takes the listening socket that the node before has passed on: 0, or -ENOTSOCK: it has not. */
+int heir_take_listener(struct daemon *d, int fd, void (*accept)(struct loop_source *s, u32 events));
+/* Has the node end for a successor that this connection's process starts. A negative errno as of
+ * struct proto_succeed. */
+int heir_promise(struct daemon *d, struct proc *p, u32 serial, u64 limit);
+/* The connection ends: nothing is passed on through it. */
+void heir_forget(struct daemon *d, const struct proc *p);
+/* Takes the socket of the connection out of the daemon's tables; -1: there is no heir. */
+int heir_detach(struct daemon *d);
+/* The end of the node, when all else is closed: passes the listening socket and the folder on.
+ * Closes `fd`. */
+void heir_pass(struct daemon *d, int fd);
 
 /* ---- daemon.c ---- */
 

@@ -190,6 +190,28 @@ int folder_open(struct folder *f, const char *name)
 	return -EADDRINUSE;
 }
 
+int folder_inherit(struct folder *f, int fd, const char *name)
+{
+	struct stat passed, found;
+
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || fstat(fd, &passed) < 0)
+		return -ESTALE;
+	for (int i = 0; i < PLACE_COUNT; i++) {
+		int at = place_open(i, name, false, f->path);
+		bool same = at >= 0 && fstat(at, &found) == 0 && found.st_dev == passed.st_dev &&
+			    found.st_ino == passed.st_ino;
+
+		if (at >= 0)
+			close(at);
+		if (same) {
+			f->fd = fd;
+			return 0;
+		}
+	}
+	close(fd);
+	return -ESTALE;
+}
+
 int folder_make(const struct folder *f, const char *path)
 {
 	char part[PLACE_PATH];

@@ -20,6 +20,9 @@ struct folder {
  * for the slots file and the tree is skipped. Without any place fd is -1, which is logged.
  * -EADDRINUSE: another daemon has the lock. */
 int folder_open(struct folder *f, const char *name);
+/* Takes the folder that the node before has locked and passed on as descriptor `fd`. -ESTALE: it is
+ * none of the places of node `name`; then `fd` is closed. */
+int folder_inherit(struct folder *f, int fd, const char *name);
 void folder_close(struct folder *f);
 /* Tells whether a living process holds a slot: a survivor of an earlier node, or an attached
  * one. */

@@ -1,5 +1,5 @@
 /* serve_session.c: connections: a process attaches or comes back to a new node, or a tool connects.
- * In:    HELLO, RESUME, TOOL                  Out: attached processes
+ * In:    HELLO, RESUME, TOOL, SUCCEED         Out: attached processes
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -68,6 +68,16 @@ static int serve_resume(struct request *r)
 	return err;
 }
 
+/* Refused, the connection goes on: HELLO or RESUME follows. */
+static int serve_succeed(struct request *r)
+{
+	int err = heir_promise(r->daemon, r->proc, r->q->head.serial, r->q->succeed.limit);
+
+	if (err < 0)
+		service_status(r, err);
+	return 0;
+}
+
 static int serve_tool(struct request *r)
 {
 	r->proc->kind = PROC_TOOL;
@@ -80,6 +90,8 @@ static const struct service_rule serve_session_rules[] = {
 				    SERVICE_FROM(PROC_SILENT) },
 	[PROTO_OP(PROTO_RESUME)] = { serve_resume, sizeof(struct proto_resume), 3,
 				     SERVICE_FROM(PROC_SILENT) },
+	[PROTO_OP(PROTO_SUCCEED)] = { serve_succeed, sizeof(struct proto_succeed), 0,
+				      SERVICE_FROM(PROC_SILENT) },
 	[PROTO_OP(PROTO_TOOL)] = { serve_tool, sizeof(struct proto_plain), 0,
 				   SERVICE_FROM(PROC_SILENT) },
 };

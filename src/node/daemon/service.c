@@ -102,8 +102,10 @@ bool service_handle(struct proc *p, const union proto_request *q, struct message
 	rule = service_find_rule(p, q, m);
 	if (rule == NULL)
 		return false;
-	/* the daemon itself is out of descriptors */
-	err = m->fds_lost ? -ENFILE : rule->fn(&r);
+	err = m->fds_lost ? -EMFILE : rule->fn(&r);
+	/* the daemon itself is out of descriptors, not the process */
+	if (err == -EMFILE)
+		err = -ENFILE;
 	if (err < 0 && !r.answered)
 		service_status(&r, err);
 	/* a connection whose first request failed starts anew */

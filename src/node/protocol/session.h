@@ -1,5 +1,6 @@
 /* session.h: what a connection is: a process that attaches (HELLO), one that had attached to a
- * node that died (RESUME), or a command that only asks (TOOL: a plain request). */
+ * node that died (RESUME), or a command that only asks (TOOL: a plain request). Before the first
+ * two a process may ask the node to end for a better one (SUCCEED). */
 #ifndef NODE_PROTOCOL_SESSION_H
 #define NODE_PROTOCOL_SESSION_H
 
@@ -9,6 +10,7 @@ enum {
 	PROTO_HELLO = PROTO_TYPE(PROTO_SERVICE_SESSION, 0),
 	PROTO_RESUME = PROTO_TYPE(PROTO_SERVICE_SESSION, 1),
 	PROTO_TOOL = PROTO_TYPE(PROTO_SERVICE_SESSION, 2),
+	PROTO_SUCCEED = PROTO_TYPE(PROTO_SERVICE_SESSION, 3),
 };
 
 /* The process that attaches. */
@@ -39,6 +41,17 @@ struct proto_resume {
 struct proto_hello_reply {
 	struct proto_head head;
 	u64 process;
+} OWNED_BY(the caller);
+
+/* Asks a node that a library has started to end, so that the process can start one that may have
+ * `limit` descriptors. The reply is plain; its descriptors are the listening socket and, unless the
+ * node has no folder, the locked folder. It comes when the node has closed all else, and then the
+ * connection ends. The processes that are attached come back to the successor.
+ * -EPERM: the node was started by hand; -EALREADY: its own limit is enough; -EBUSY: it still sends
+ * for a process that has died. Then the connection goes on, by HELLO or RESUME. */
+struct proto_succeed {
+	struct proto_head head;
+	u64 limit;
 } OWNED_BY(the caller);
 
 #endif
