@@ -103,10 +103,10 @@ function(av_shared name)
                         LINK_DEPENDS ${CMAKE_SOURCE_DIR}/${ARG_MAP})
 endfunction()
 
-# A door: lib/NAME/*.c and its symbol map make libNAME.so.SOVERSION. It may stand on another door.
+# A door: lib/NAME/*.c, those of its folders, and its symbol map make libNAME.so.SOVERSION. It may stand on another door.
 function(av_door name)
   cmake_parse_arguments(ARG "" "SOVERSION;VERSION;BESIDE" "" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${name}/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${name}/*.c ${CMAKE_SOURCE_DIR}/lib/${name}/*/*.c)
   list(FILTER sources EXCLUDE REGEX "_test\\.c$")
   set(map ${CMAKE_SOURCE_DIR}/lib/${name}/${name}.map)
   add_library(door_${name} SHARED ${sources})

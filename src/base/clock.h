@@ -9,7 +9,7 @@
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
 
-u64 clock_now_ns(void);
+AV_EXPORT u64 clock_now_ns(void);
 /* Nanoseconds of CLOCK_REALTIME. In a simulator the same as clock_now_ns. */
 u64 clock_wall_ns(void);
 /* The same in milliseconds, some late, for a fifth of the cost. */

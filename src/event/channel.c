@@ -20,8 +20,16 @@ struct channel {
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
 	struct cond acked GUARDED_BY(lock);       /* a source's last acknowledgement has arrived */
+	void (*notify)(void *cookie) FIXED;       /* NULL: events wait behind the descriptor */
 	u32 calls GUARDED_BY(lock);               /* calls of channel_next so far */
 };
+
+static __thread void (*channel_next_notify)(void *cookie);
+
+void channel_notify_next(void (*notify)(void *cookie))
+{
+	channel_next_notify = notify;
+}
 
 /* The child gets a descriptor of its own, so that neither process takes the other's events. */
 static void channel_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only thread */
@@ -35,7 +43,8 @@ static void channel_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only th
 	ch->acked = (struct cond){ 0 };
 	list_for_each(s, &ch->waiting, struct channel_source, node)
 		count += s->undelivered;
-	tally_renew(ch->fd, count);
+	if (ch->fd >= 0)
+		tally_renew(ch->fd, count);
 }
 
 static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible to other threads */
@@ -43,11 +52,13 @@ static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible 
 	int err;
 
 	list_init(&ch->waiting);
-	ch->fd = tally_open();
-	if (ch->fd < 0)
+	ch->notify = channel_next_notify;
+	channel_next_notify = NULL;
+	ch->fd = ch->notify ? -1 : tally_open();
+	if (ch->fd < 0 && !ch->notify)
 		return ch->fd;
 	err = atfork_watch_add(&ch->watch, channel_drop);
-	if (err)
+	if (err && ch->fd >= 0)
 		close(ch->fd);
 	return err;
 }
@@ -74,7 +85,8 @@ int channel_destroy(struct channel *ch)
 	if (busy)
 		return -EBUSY;
 	atfork_watch_remove(&ch->watch);
-	close(ch->fd);
+	if (ch->fd >= 0)
+		close(ch->fd);
 	free(ch);
 	return 0;
 }
@@ -103,6 +115,11 @@ void channel_post(struct channel_source *s)
 	if (!ch)
 		return;
 	lock_acquire(&ch->lock);
+	if (ch->notify) {
+		ch->notify(s->cookie);
+		lock_release(&ch->lock);
+		return;
+	}
 	if (s->undelivered++ == 0 && !s->held)
 		list_push_back(&ch->waiting, &s->node);
 	if (!s->held)

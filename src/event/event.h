@@ -78,6 +78,10 @@ struct channel_source {
 /* A new channel with a close-on-exec descriptor that is readable while events wait. NULL and
  * errno-style *err on failure. */
 AV_EXPORT struct channel *channel_create(int *err);
+/* The channel that this thread creates next has no descriptor (channel_fd says -1): each event
+ * calls `notify` at once, in the context of its producer and under the channel's lock, so it may
+ * take leaf locks only and never blocks. No event of such a channel waits or is acknowledged. */
+AV_EXPORT void channel_notify_next(void (*notify)(void *cookie));
 /* The sources must be gone (-EBUSY else). */
 AV_EXPORT int channel_destroy(struct channel *ch);
 AV_EXPORT int channel_fd(const struct channel *ch);

@@ -1,0 +1,54 @@
+/* cq.c: completion queues of rsockets.
+ * In:    completions                       Out: threads that run again
+ * Runs:  rsocket_cq_notify on whichever thread completes, the rest on the application's
+ * Locks: none; wait_queue.lock under that of the completion channel
+ */
+#include "cq.h"
+
+#include "event/event.h"
+
+/* The next completion of an armed CQ: in its producer's context, with the channel's lock. */
+static void rsocket_cq_notify(void *cookie)
+{
+	struct rsocket_cq *c = ((struct ibv_cq *)cookie)->cq_context;
+
+	/* before the waiters look; pairs with rsocket_cq_arm */
+	__atomic_store_n(&c->armed, 0, __ATOMIC_SEQ_CST);
+	wait_wake(c->waiters);
+}
+
+int rsocket_cq_create(struct rsocket_cq *c, struct ibv_context *verbs, u32 entries,
+		      struct wait_queue *waiters)
+{
+	int err = 0;
+
+	c->waiters = waiters;
+	channel_notify_next(rsocket_cq_notify);
+	c->channel = ibv_create_comp_channel(verbs);
+	channel_notify_next(NULL);
+	if (c->channel == NULL)
+		return -errno;
+	c->cq = ibv_create_cq(verbs, (int)entries, c, c->channel, 0);
+	if (c->cq != NULL)
+		return 0;
+	err = -errno;
+	rsocket_cq_destroy(c);
+	return err;
+}
+
+void rsocket_cq_destroy(struct rsocket_cq *c)
+{
+	if (c->cq != NULL)
+		ibv_destroy_cq(c->cq);
+	if (c->channel != NULL)
+		ibv_destroy_comp_channel(c->channel);
+	c->cq = NULL;
+	c->channel = NULL;
+}
+
+void rsocket_cq_arm(struct rsocket_cq *c)
+{
+	/* before the CQ can tell of anything; pairs with rsocket_cq_notify */
+	__atomic_store_n(&c->armed, 1, __ATOMIC_SEQ_CST);
+	(void)ibv_req_notify_cq(c->cq, 0);
+}

@@ -1,0 +1,34 @@
+/* cq.h: completion queues of rsockets: a completion of an armed one wakes those who wait for the
+ * rsocket, without a descriptor in between.
+ *
+ * A thread that waits joins the rsocket's wait_queue, arms, polls the CQ until it is empty, and
+ * only then sleeps.
+ */
+#ifndef RDMACM_RSOCKET_CQ_H
+#define RDMACM_RSOCKET_CQ_H
+
+#include <infiniband/verbs.h>
+
+#include "rsocket.h"
+
+struct rsocket_cq {
+	struct ibv_comp_channel *channel FIXED;
+	struct ibv_cq *cq FIXED; /* NULL: there is none */
+	struct wait_queue *waiters FIXED;
+	u32 armed ATOMIC_ONLY; /* 1: the next completion wakes the waiters */
+};
+
+/* 0 or a negative errno; nothing is left then. `waiters` outlives it. */
+int rsocket_cq_create(struct rsocket_cq *c, struct ibv_context *verbs, u32 entries,
+		      struct wait_queue *waiters);
+/* Its queue pairs are gone. Also of one that is all zeroes. */
+void rsocket_cq_destroy(struct rsocket_cq *c);
+/* If it is armed, whatever has come since it was last polled empty has woken the waiters. */
+static inline bool rsocket_cq_is_armed(const struct rsocket_cq *c)
+{
+	return __atomic_load_n(&c->armed, __ATOMIC_ACQUIRE) != 0;
+}
+/* Poll it until it is empty after this call. */
+void rsocket_cq_arm(struct rsocket_cq *c);
+
+#endif

@@ -1,0 +1,339 @@
+/* poll.c: rpoll and rselect: rsockets and ordinary descriptors in one wait.
+ * In:    sets of descriptors               Out: what each is ready for
+ * Runs:  the application's threads         Locks: wait_queue.lock of each rsocket, one by one
+ *
+ * A thread that finds nothing ready joins the wait queue of each rsocket, arms each, looks once
+ * more, and sleeps on one eventfd beside the ordinary descriptors: however many rsockets there are,
+ * the kernel sees one descriptor for all of them. An rsocket that is armed and has told nothing is
+ * not driven again.
+ */
+#include <rdma/rsocket.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "rsocket.h"
+
+enum { POLL_DRIVES_ALL = 16, POLL_ON_STACK = 16 };
+
+struct poll_entry {
+	struct rsocket *rs; /* held; NULL: an ordinary descriptor */
+	struct waiter place;
+} OWNED_BY(the thread that polls);
+
+struct poll_set {
+	struct pollfd *fds; /* the application's */
+	nfds_t count;
+	struct poll_entry *entries;
+	struct pollfd *system; /* what the kernel watches: ordinary descriptors, then the eventfd */
+	nfds_t system_count;   /* without the eventfd */
+	u32 rsockets;
+	bool joined;
+	struct sleeper me;
+} OWNED_BY(the thread that polls);
+
+/* ---- the set --------------------------------------------------------------------------------- */
+
+static int poll_collect(struct poll_set *set)
+{
+	int fd;
+
+	for (nfds_t i = 0; i < set->count; i++) {
+		struct rsocket *rs = set->fds[i].fd >= 0 ? table_get(set->fds[i].fd) : NULL;
+
+		set->fds[i].revents = 0;
+		set->entries[i].rs = rs;
+		set->rsockets += rs != NULL;
+		fd = rs == NULL ? set->fds[i].fd : rs->ops->poll_fd(rs);
+		if (fd < 0)
+			continue;
+		set->system[set->system_count++] = (struct pollfd){
+			.fd = fd, .events = rs == NULL ? set->fds[i].events : POLLIN
+		};
+	}
+	return 0;
+}
+
+static void poll_leave(struct poll_set *set)
+{
+	for (nfds_t i = 0; set->joined && i < set->count; i++)
+		if (set->entries[i].rs != NULL)
+			wait_leave(&set->entries[i].rs->waiters, &set->entries[i].place);
+	set->joined = false;
+}
+
+static void poll_release(struct poll_set *set)
+{
+	poll_leave(set);
+	for (nfds_t i = 0; i < set->count; i++)
+		if (set->entries[i].rs != NULL)
+			table_put(set->entries[i].rs);
+}
+
+/* The revents that the kernel said of the i-th ordinary descriptor, in order. */
+static int poll_take_system(struct poll_set *set)
+{
+	nfds_t at = 0;
+	int ready = 0;
+
+	for (nfds_t i = 0; i < set->count; i++) {
+		struct rsocket *rs = set->entries[i].rs;
+		int fd = rs == NULL ? set->fds[i].fd : rs->ops->poll_fd(rs);
+
+		if (fd < 0 || at == set->system_count || set->system[at].fd != fd)
+			continue;
+		if (rs == NULL) {
+			set->fds[i].revents = set->system[at].revents;
+			ready += set->fds[i].revents != 0;
+		}
+		at++;
+	}
+	return ready;
+}
+
+/* What the rsockets say. With few of them each is driven; of many only those that have told
+ * something, and one that drives the rest. */
+static int poll_rsockets(struct poll_set *set)
+{
+	bool look = true;
+	int ready = 0;
+
+	for (nfds_t i = 0; i < set->count; i++) {
+		struct rsocket *rs = set->entries[i].rs;
+
+		if (rs == NULL)
+			continue;
+		set->fds[i].revents = rs->ops->poll(rs, set->fds[i].events, look);
+		ready += set->fds[i].revents != 0;
+		look = set->rsockets <= POLL_DRIVES_ALL;
+	}
+	return ready;
+}
+
+/* Everything, without waiting. */
+static int poll_look(struct poll_set *set)
+{
+	int ready = poll_rsockets(set);
+
+	if (set->system_count > 0) {
+		if (poll(set->system, set->system_count, 0) < 0)
+			return -errno;
+		ready += poll_take_system(set);
+	}
+	return ready;
+}
+
+/* ---- sleeping -------------------------------------------------------------------------------- */
+
+static void poll_join(struct poll_set *set)
+{
+	set->joined = true;
+	for (nfds_t i = 0; i < set->count; i++) {
+		struct rsocket *rs = set->entries[i].rs;
+
+		if (rs != NULL)
+			wait_join(&rs->waiters, &set->entries[i].place, &set->me);
+	}
+}
+
+static void poll_arm(struct poll_set *set)
+{
+	for (nfds_t i = 0; i < set->count; i++)
+		if (set->entries[i].rs != NULL)
+			set->entries[i].rs->ops->arm(set->entries[i].rs);
+}
+
+/* Drives one rsocket, and through it the device, for a short while. */
+static bool poll_spin(struct poll_set *set)
+{
+	u64 until = clock_now_ns() + rsocket_defaults()->polling_us * NS_PER_US;
+	struct rsocket *rs = NULL;
+
+	for (nfds_t i = 0; i < set->count && rs == NULL; i++)
+		rs = set->entries[i].rs;
+	while (rs != NULL && !sleeper_is_woken(&set->me) && clock_now_ns() < until) {
+		(void)rs->ops->poll(rs, 0, true);
+		cpu_relax();
+	}
+	return sleeper_is_woken(&set->me);
+}
+
+/* 0; -EINTR. */
+static int poll_sleep(struct poll_set *set, u64 until)
+{
+	u64 now = clock_now_ns();
+	struct timespec limit;
+
+	if (poll_spin(set))
+		return 0;
+	set->system[set->system_count] = (struct pollfd){ .fd = set->me.fd, .events = POLLIN };
+	limit.tv_sec = (time_t)((MAX(until, now) - now) / NS_PER_S);
+	limit.tv_nsec = (long)((MAX(until, now) - now) % NS_PER_S);
+	if (ppoll(set->system, set->system_count + 1, until == UINT64_MAX ? NULL : &limit, NULL) <
+	    0)
+		return -errno;
+	return 0;
+}
+
+/* How many are ready, or a negative errno. */
+static int poll_wait(struct poll_set *set, u64 until)
+{
+	int ready, err = 0;
+
+	set->me.fd = sleeper_fd();
+	if (set->me.fd < 0)
+		return set->me.fd;
+	poll_join(set);
+	for (;;) {
+		(void)sleeper_fd(); /* empties it */
+		sleeper_reset(&set->me);
+		poll_arm(set);
+		ready = poll_look(set);
+		if (ready != 0)
+			return ready;
+		if (err < 0)
+			return err;
+		if (clock_now_ns() >= until)
+			return 0;
+		err = poll_sleep(set, until);
+	}
+}
+
+static int poll_run(struct poll_set *set, int timeout_ms)
+{
+	u64 until = timeout_ms < 0 ? UINT64_MAX
+				   : clock_now_ns() + (u64)timeout_ms * NS_PER_MS;
+	int ready;
+
+	poll_collect(set);
+	ready = poll_look(set);
+	if (ready == 0 && timeout_ms != 0)
+		ready = poll_wait(set, until);
+	poll_release(set);
+	return ready;
+}
+
+/* The room of a thread's last large set is kept for its next. */
+static int poll_start(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+	struct poll_entry few[POLL_ON_STACK];
+	struct pollfd few_system[POLL_ON_STACK + 1];
+	struct poll_set set = { .fds = fds, .count = count, .entries = few, .system = few_system };
+	void *room = NULL;
+	int ready;
+
+	if (count > POLL_ON_STACK) {
+		room = malloc(count * sizeof(*set.entries) + (count + 1) * sizeof(*set.system));
+		if (room == NULL)
+			return -ENOMEM;
+		set.entries = room;
+		set.system = (struct pollfd *)(set.entries + count);
+	}
+	ready = poll_run(&set, timeout_ms);
+	free(room);
+	return ready;
+}
+
+AV_EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
+{
+	int ready;
+
+	if (fds == NULL && nfds > 0)
+		ready = -EFAULT;
+	else if (nfds > INT32_MAX / sizeof(struct poll_entry))
+		ready = -EINVAL;
+	else
+		ready = poll_start(fds, nfds, timeout);
+	if (ready >= 0)
+		return ready;
+	errno = -ready;
+	return -1;
+}
+
+/* ---- rselect --------------------------------------------------------------------------------- */
+
+static bool select_has(int fd, const fd_set *set)
+{
+	return set != NULL && FD_ISSET(fd, set);
+}
+
+static nfds_t select_to_poll(int nfds, const fd_set *in, const fd_set *out, const fd_set *except,
+			     struct pollfd *fds)
+{
+	nfds_t count = 0;
+
+	for (int fd = 0; fd < nfds; fd++) {
+		short events = (short)((select_has(fd, in) ? POLLIN : 0) |
+				       (select_has(fd, out) ? POLLOUT : 0) |
+				       (select_has(fd, except) ? POLLPRI : 0));
+
+		if (events != 0)
+			fds[count++] = (struct pollfd){ .fd = fd, .events = events };
+	}
+	return count;
+}
+
+/* As the kernel's select: an error makes a descriptor readable and writable. */
+static int select_mark(const struct pollfd *p, short asked, int ready, fd_set *set)
+{
+	if (!(p->events & asked) || !(p->revents & ready))
+		return 0;
+	FD_SET(p->fd, set);
+	return 1;
+}
+
+static int select_from_poll(const struct pollfd *fds, nfds_t count, fd_set *in, fd_set *out,
+			    fd_set *except)
+{
+	int marked = 0;
+
+	for (fd_set **set = (fd_set *[]){ in, out, except, (fd_set *)-1 }; *set != (fd_set *)-1;
+	     set++)
+		if (*set != NULL)
+			FD_ZERO(*set);
+	for (nfds_t i = 0; i < count; i++) {
+		if (fds[i].revents & POLLNVAL)
+			return -EBADF;
+		marked += select_mark(&fds[i], POLLIN, POLLIN | POLLHUP | POLLERR, in);
+		marked += select_mark(&fds[i], POLLOUT, POLLOUT | POLLERR, out);
+		marked += select_mark(&fds[i], POLLPRI, POLLPRI, except);
+	}
+	return marked;
+}
+
+static int select_timeout_ms(const struct timeval *timeout)
+{
+	s64 ms;
+
+	if (timeout == NULL)
+		return -1;
+	ms = (s64)timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000;
+	return (int)MIN(ms, (s64)INT32_MAX);
+}
+
+AV_EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
+		      struct timeval *timeout)
+{
+	struct pollfd *fds;
+	nfds_t count;
+	int ready;
+
+	if (nfds < 0 || nfds > FD_SETSIZE ||
+	    (timeout != NULL && (timeout->tv_sec < 0 || timeout->tv_usec < 0))) {
+		errno = EINVAL;
+		return -1;
+	}
+	fds = calloc((size_t)nfds + 1, sizeof(*fds));
+	if (fds == NULL)
+		return -1;
+	count = select_to_poll(nfds, readfds, writefds, exceptfds, fds);
+	ready = rpoll(fds, count, select_timeout_ms(timeout));
+	if (ready >= 0)
+		ready = select_from_poll(fds, count, readfds, writefds, exceptfds);
+	free(fds);
+	if (ready >= -1)
+		return ready;
+	errno = -ready;
+	return -1;
+}

@@ -1,0 +1,162 @@
+/* rsocket.h: sockets over RDMA: what the kinds of rsockets (stream, datagram) share.
+ *
+ * An rsocket is found by its number, which is a descriptor that the rsocket owns. The exported
+ * calls (calls.c) look it up, hold it while they run, and go through its table of operations.
+ * Inside errors are negative errno; calls.c makes -1 and errno of them. docs/rsockets.md.
+ *
+ *   calls.c     the exported r* calls
+ *   table.c     number -> rsocket; references
+ *   wait.c      threads that sleep until an rsocket changes
+ *   cq.c        completion queues that wake them
+ *   poll.c      rpoll, rselect
+ *   config.c    the defaults of /etc/rdma/rsocket
+ *   stream*.c   SOCK_STREAM: stream.h
+ */
+#ifndef RDMACM_RSOCKET_H
+#define RDMACM_RSOCKET_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+
+struct rsocket;
+
+/* ---- wait.c: sleeping until something changes ------------------------------------------------ */
+
+/* A thread that sleeps, on its stack. */
+struct sleeper {
+	u32 woken ATOMIC_ONLY; /* the futex: 1 once something has changed */
+	/* an eventfd that is written as well; -1: the thread is on the futex */
+	int fd FIXED;
+};
+
+/* A sleeper's place at one rsocket. */
+struct waiter {
+	struct list_head node OWNED_BY(wait_queue.lock);
+	struct sleeper *who OWNED_BY(wait_queue.lock);
+	bool hit OWNED_BY(wait_queue.lock); /* this rsocket has changed */
+};
+
+struct wait_queue {
+	struct lock lock;
+	struct list_head waiters GUARDED_BY(lock);
+	u32 count ATOMIC_ONLY; /* of waiters */
+};
+
+void wait_queue_init(struct wait_queue *q);
+/* Whatever changes after this call, and is followed by wait_wake, wakes the sleeper. */
+void wait_join(struct wait_queue *q, struct waiter *w, struct sleeper *who);
+/* True: wait_wake has run since wait_join. */
+bool wait_leave(struct wait_queue *q, struct waiter *w);
+/* Wakes all waiters. Any context; never blocks. */
+void wait_wake(struct wait_queue *q);
+/* Forget the past: wakes before this call count no more. */
+void sleeper_reset(struct sleeper *s);
+bool sleeper_is_woken(const struct sleeper *s);
+/* Sleeps until woken, or so many ns (0: without a limit). 0, -ETIMEDOUT, -EINTR. May block. */
+int sleeper_sleep(struct sleeper *s, u64 ns);
+/* This thread's eventfd, emptied, for sleeper.fd; or a negative errno. It ends with the thread. */
+int sleeper_fd(void);
+
+/* ---- the object ------------------------------------------------------------------------------ */
+
+/* All operations may run on several threads at once. `flags`: MSG_*. A missing operation is
+ * -EOPNOTSUPP. */
+struct rsocket_ops {
+	int (*bind)(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
+	int (*listen)(struct rsocket *rs, int backlog);
+	/* The new rsocket's number. */
+	int (*accept)(struct rsocket *rs, struct sockaddr *addr, socklen_t *len);
+	int (*connect)(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
+	int (*shutdown)(struct rsocket *rs, int how);
+	/* `addr` NULL: none. */
+	ssize_t (*send)(struct rsocket *rs, const struct iovec *iov, int count, int flags,
+			const struct sockaddr *addr, socklen_t len);
+	ssize_t (*recv)(struct rsocket *rs, const struct iovec *iov, int count, int flags,
+			struct sockaddr *addr, socklen_t *len);
+	/* rgetsockname, rgetpeername. */
+	int (*name)(struct rsocket *rs, bool peer, struct sockaddr *addr, socklen_t *len);
+	int (*setsockopt)(struct rsocket *rs, int level, int name, const void *value,
+			  socklen_t len);
+	int (*getsockopt)(struct rsocket *rs, int level, int name, void *value, socklen_t *len);
+	/* The revents that hold now. `look`: drives the device even if nothing has been told. */
+	short (*poll)(struct rsocket *rs, short events, bool look);
+	/* From now on whatever makes poll() say more calls wait_wake, too. */
+	void (*arm)(struct rsocket *rs);
+	/* A descriptor whose POLLIN is a reason to look as well; -1: none. */
+	int (*poll_fd)(struct rsocket *rs);
+	off_t (*iomap)(struct rsocket *rs, void *buf, size_t len, int prot, int flags,
+		       off_t offset);
+	int (*iounmap)(struct rsocket *rs, void *buf, size_t len);
+	ssize_t (*iowrite)(struct rsocket *rs, const void *buf, size_t count, off_t offset,
+			   int flags);
+	/* Out of the table already. Ends the connection; wakes threads that wait. May block. */
+	void (*close)(struct rsocket *rs);
+	/* Nobody uses it any more: frees it, and its number. */
+	void (*free)(struct rsocket *rs);
+	/* In a forked child, of an rsocket of the parent: gives back the number, and no more. */
+	void (*forget)(struct rsocket *rs);
+} FIXED;
+
+/* The first member of every kind of rsocket. */
+struct rsocket {
+	const struct rsocket_ops *ops FIXED;
+	int type FIXED; /* SOCK_STREAM, SOCK_DGRAM */
+	int fd FIXED;	/* its number */
+	int flags ATOMIC_ONLY; /* as of F_SETFL */
+	struct wait_queue waiters GUARDS_ITSELF;
+};
+
+/* New rsockets, not in the table yet; NULL and a negative errno in *err. `domain`: AF_INET or
+ * AF_INET6. */
+struct rsocket *stream_open(int domain, int *err);
+
+static inline void rsocket_init(struct rsocket *rs, const struct rsocket_ops *ops, int type)
+{
+	rs->ops = ops;
+	rs->type = type;
+	wait_queue_init(&rs->waiters);
+}
+
+static inline bool rsocket_is_nonblocking(const struct rsocket *rs, int flags)
+{
+	return (flags & MSG_DONTWAIT) != 0 ||
+	       (__atomic_load_n(&rs->flags, __ATOMIC_RELAXED) & O_NONBLOCK) != 0;
+}
+
+/* ---- table.c --------------------------------------------------------------------------------- */
+
+/* Shows an rsocket under its number `rs->fd`. 0 or a negative errno. */
+int table_insert(struct rsocket *rs);
+/* The rsocket of a number, held until table_put; NULL: none. No lock. */
+struct rsocket *table_get(int fd);
+void table_put(struct rsocket *rs);
+/* Takes a held rsocket out of the table. False: another thread has. */
+bool table_remove(struct rsocket *rs);
+/* Of one that table_remove took and the caller still holds: the last table_put frees it. */
+void table_free_last(struct rsocket *rs);
+/* In a forked child: an rsocket of the parent that had this number is forgotten. False: there was
+ * none. */
+bool table_forget(int fd);
+
+/* ---- config.c -------------------------------------------------------------------------------- */
+
+struct rsocket_defaults {
+	u32 receive_bytes, send_bytes; /* of buffers */
+	u32 send_queue, receive_queue; /* requests */
+	u32 inline_bytes;
+	u32 iomaps;	    /* remote mappings offered */
+	u32 polling_us;	    /* how long a thread polls before it sleeps */
+} FIXED;
+
+const struct rsocket_defaults *rsocket_defaults(void);
+
+/* The number of remote mappings as one byte says it, and back: beyond 128 in steps of 256. */
+u32 iomaps_round(u32 count);
+
+#endif

@@ -1,0 +1,235 @@
+/* service.c: the thread of the stream rsockets: takes the CM's events of each, and keeps
+ * connections alive. It begins with the first connection.
+ * In:    descriptors of the CM's channels  Out: stream_take_events, stream_keepalive
+ * Runs:  a thread of its own               Locks: service.lock
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "stream.h"
+
+enum { SERVICE_BATCH = 64 };
+
+static struct service {
+	struct lock lock;
+	bool started GUARDED_BY(lock);
+	bool watches_forks GUARDED_BY(lock);
+	int epoll GUARDED_BY(lock); /* fixed once started */
+	int bell GUARDED_BY(lock);  /* an eventfd: the list has changed. Fixed likewise */
+	int *alive GUARDED_BY(lock); /* numbers of rsockets to keep alive */
+	u32 alive_count GUARDED_BY(lock);
+	u32 alive_room GUARDED_BY(lock);
+} service;
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* The stream of a number, held. */
+static struct stream *service_get(int fd)
+{
+	struct rsocket *rs = table_get(fd);
+
+	if (rs == NULL || rs->type == SOCK_STREAM)
+		return rs != NULL ? stream_of(rs) : NULL;
+	table_put(rs);
+	return NULL;
+}
+
+static void service_take_events(int fd)
+{
+	struct stream *s = service_get(fd);
+
+	if (s == NULL)
+		return;
+	stream_take_events(s);
+	table_put(&s->rs);
+}
+
+/* The number at a place of the list; -1: behind its end. */
+static int service_alive_at(u32 i)
+{
+	int fd = -1;
+
+	lock_acquire(&service.lock);
+	if (i < service.alive_count)
+		fd = service.alive[i];
+	lock_release(&service.lock);
+	return fd;
+}
+
+/* Returns how many ms there are until the next one is due; -1: there is none. */
+static int service_keep_alive(void)
+{
+	u64 now = clock_now_ns(), next = UINT64_MAX;
+	int fd;
+
+	for (u32 i = 0; (fd = service_alive_at(i)) >= 0; i++) {
+		struct stream *s = service_get(fd);
+
+		if (s == NULL)
+			continue;
+		stream_keepalive(s, now, &next);
+		table_put(&s->rs);
+	}
+	if (next == UINT64_MAX)
+		return -1;
+	return (int)MIN((MAX(next, now) - now) / NS_PER_MS + 1, (u64)INT32_MAX);
+}
+
+static void *service_main(void *arg)
+{
+	int epoll = (int)(intptr_t)arg, bell, n, timeout_ms = -1;
+	struct epoll_event events[SERVICE_BATCH];
+	u64 value;
+
+	pthread_setname_np(pthread_self(), "anyverbs/rs");
+	lock_acquire(&service.lock);
+	bell = service.bell;
+	lock_release(&service.lock);
+	for (;;) {
+		n = epoll_wait(epoll, events, SERVICE_BATCH, timeout_ms);
+		if (n < 0 && errno != EINTR)
+			return NULL;
+		for (int i = 0; i < n; i++) {
+			if (events[i].data.fd == bell)
+				(void)!read(bell, &value, sizeof(value));
+			else
+				service_take_events(events[i].data.fd);
+		}
+		timeout_ms = service_keep_alive();
+	}
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static void service_drop_in_child(void) NO_THREAD_SAFETY /* the only thread */
+{
+	lock_init(&service.lock);
+	if (service.started) {
+		close(service.epoll);
+		close(service.bell);
+	}
+	service.started = false;
+	service.alive_count = 0;
+}
+
+static int service_spawn(void) REQUIRES(service.lock)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&thread, NULL, service_main, (void *)(intptr_t)service.epoll);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err == 0)
+		pthread_detach(thread);
+	return -err;
+}
+
+static int service_open(void) REQUIRES(service.lock)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int err;
+
+	service.epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (service.epoll < 0)
+		return -errno;
+	service.bell = event.data.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = service.bell < 0 ||
+			      epoll_ctl(service.epoll, EPOLL_CTL_ADD, service.bell, &event) != 0
+		      ? -errno
+		      : service_spawn();
+	if (err == 0)
+		return 0;
+	if (service.bell >= 0)
+		close(service.bell);
+	close(service.epoll);
+	return err;
+}
+
+static int service_start(void) REQUIRES(service.lock)
+{
+	int err = 0;
+
+	if (!service.watches_forks)
+		(void)pthread_atfork(NULL, NULL, service_drop_in_child);
+	service.watches_forks = true;
+	if (!service.started)
+		err = service_open();
+	service.started = err == 0;
+	return err;
+}
+
+/* ---- what it watches ------------------------------------------------------------------------- */
+
+int service_watch(struct stream *s)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = s->rs.fd };
+	int err;
+
+	lock_acquire(&service.lock);
+	err = service_start();
+	if (err == 0 && epoll_ctl(service.epoll, EPOLL_CTL_ADD, s->rs.fd, &event) != 0 &&
+	    errno != EEXIST)
+		err = -errno;
+	lock_release(&service.lock);
+	return err;
+}
+
+void service_unwatch(struct stream *s)
+{
+	lock_acquire(&service.lock);
+	if (service.started)
+		(void)epoll_ctl(service.epoll, EPOLL_CTL_DEL, s->rs.fd, NULL);
+	lock_release(&service.lock);
+}
+
+static u32 service_alive_find(int fd) REQUIRES(service.lock)
+{
+	u32 i = 0;
+
+	while (i < service.alive_count && service.alive[i] != fd)
+		i++;
+	return i;
+}
+
+static int service_alive_add(int fd) REQUIRES(service.lock)
+{
+	u32 room = MAX(service.alive_room * 2, 16u);
+	int *grown;
+
+	if (service.alive_count == service.alive_room) {
+		grown = realloc(service.alive, room * sizeof(*grown));
+		if (grown == NULL)
+			return -ENOMEM;
+		service.alive = grown;
+		service.alive_room = room;
+	}
+	service.alive[service.alive_count++] = fd;
+	return 0;
+}
+
+int service_keepalive(struct stream *s, bool on)
+{
+	u64 one = 1;
+	u32 i;
+	int err;
+
+	lock_acquire(&service.lock);
+	i = service_alive_find(s->rs.fd);
+	err = on ? service_start() : 0;
+	if (err == 0 && on && i == service.alive_count)
+		err = service_alive_add(s->rs.fd);
+	if (!on && i < service.alive_count)
+		service.alive[i] = service.alive[--service.alive_count];
+	if (err == 0 && service.started && on)
+		(void)!write(service.bell, &one, sizeof(one));
+	lock_release(&service.lock);
+	return err;
+}

@@ -1,0 +1,237 @@
+/* stream.c: stream rsockets: made, shut down, closed.
+ * In:    calls                             Out: the end of a connection
+ * Runs:  the application's threads         Locks: stream.conn_lock
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "stream.h"
+
+/* ---- what has ended -------------------------------------------------------------------------- */
+
+void stream_end(struct stream *s, u32 bits)
+{
+	__atomic_fetch_or(&s->ended, bits, __ATOMIC_SEQ_CST);
+	wait_wake(&s->rs.waiters);
+}
+
+void stream_break(struct stream *s, int err)
+{
+	u32 none = 0;
+
+	__atomic_compare_exchange_n(&s->error, &none, (u32)-err, false, __ATOMIC_SEQ_CST,
+				    __ATOMIC_RELAXED);
+	stream_end(s, STREAM_BROKEN);
+}
+
+int stream_recv_error(struct stream *s)
+{
+	u32 ended = stream_ended(s);
+
+	if (ended & STREAM_CLOSED)
+		return -EBADF;
+	if (ended & (STREAM_END_RECV | STREAM_PEER_DONE | STREAM_PEER_GONE))
+		return 0;
+	return ended & STREAM_BROKEN ? -ECONNRESET : 0;
+}
+
+int stream_send_error(struct stream *s)
+{
+	u32 ended = stream_ended(s);
+
+	if (ended & STREAM_CLOSED)
+		return -EBADF;
+	return ended & STREAM_END_SEND ? -EPIPE : -ECONNRESET;
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static short stream_poll(struct rsocket *rs, short events, bool look);
+
+/* A listener's requests wait behind its descriptor. */
+static int stream_poll_fd(struct rsocket *rs)
+{
+	return stream_phase(stream_of(rs)) == STREAM_LISTENING ? rs->fd : -1;
+}
+
+/* Also waits until the peer has what was sent. */
+static int stream_shutdown(struct rsocket *rs, int how)
+{
+	struct stream *s = stream_of(rs);
+	u32 before;
+	int err;
+
+	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
+		return -EINVAL;
+	err = stream_await(s, false);
+	if (err < 0)
+		return -ENOTCONN;
+	before = stream_ended(s);
+	if (how != SHUT_WR)
+		stream_end(s, STREAM_END_RECV);
+	if (how == SHUT_RD || (before & STREAM_END_SEND))
+		return 0;
+	/* who is sending finishes the piece at hand first: stream_control takes send_lock */
+	stream_end(s, STREAM_END_SEND);
+	if (stream_ended(s) & STREAM_NO_CONTROL)
+		return 0;
+	err = stream_control(s, stream_ended(s) & STREAM_END_RECV ? STREAM_DISCONNECT
+								  : STREAM_SHUTDOWN);
+	if (err == 0)
+		err = stream_wait(s, stream_is_flushed, false, 0);
+	return err == -EINTR ? 0 : err;
+}
+
+/* The peer hears of the end behind all data that was sent. SO_LINGER with a time of 0 tells it by
+ * the end of the connection alone. */
+static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a socket that ends */
+{
+	struct stream *s = stream_of(rs);
+	u64 limit = (u64)s->linger.l_linger * NS_PER_S;
+	bool abort = s->linger.l_onoff && s->linger.l_linger == 0;
+
+	service_keepalive(s, false);
+	if (stream_phase(s) == STREAM_CONNECTED && !(stream_ended(s) & STREAM_NO_CONTROL) &&
+	    !abort) {
+		if (!(stream_ended(s) & STREAM_END_SEND) || !(stream_ended(s) & STREAM_END_RECV))
+			(void)stream_control(s, STREAM_DISCONNECT);
+		(void)stream_wait(s, stream_is_flushed, false, s->linger.l_onoff ? limit : 0);
+	}
+	stream_end(s, STREAM_CLOSED);
+	service_unwatch(s);
+}
+
+static void stream_free(struct rsocket *rs) NO_THREAD_SAFETY /* its last user */
+{
+	struct stream *s = stream_of(rs);
+
+	stream_unmake(s);
+	if (s->id != NULL)
+		rdma_destroy_id(s->id);
+	rdma_destroy_event_channel(s->channel);
+	free(s->route);
+	free(s);
+}
+
+/* Only the number is the child's; the rest is the parent's, and stays where it is. */
+static void stream_forget(struct rsocket *rs)
+{
+	rdma_destroy_event_channel(stream_of(rs)->channel);
+}
+
+static const struct rsocket_ops stream_ops = {
+	.bind = stream_bind,
+	.listen = stream_listen,
+	.accept = stream_accept,
+	.connect = stream_connect,
+	.shutdown = stream_shutdown,
+	.send = stream_send,
+	.recv = stream_recv,
+	.name = stream_name,
+	.setsockopt = stream_setsockopt,
+	.getsockopt = stream_getsockopt,
+	.poll = stream_poll,
+	.arm = stream_arm,
+	.poll_fd = stream_poll_fd,
+	.close = stream_close,
+	.free = stream_free,
+	.forget = stream_forget,
+};
+
+struct stream *stream_new(struct rdma_event_channel *channel) NO_THREAD_SAFETY /* nobody has it */
+{
+	const struct rsocket_defaults *d = rsocket_defaults();
+	struct stream *s = aligned_alloc(CACHE_LINE, sizeof(*s));
+
+	if (s == NULL)
+		return NULL;
+	*s = (struct stream){ .channel = channel, .phase = STREAM_NEW };
+	rsocket_init(&s->rs, &stream_ops, SOCK_STREAM);
+	s->rs.fd = channel->fd;
+	s->want = (struct stream_sizes){ .send_bytes = MAX(d->send_bytes, 2u * STREAM_SEND_LOW),
+					 .recv_bytes = MAX(d->receive_bytes, 2u),
+					 .sq = d->send_queue,
+					 .rq = d->receive_queue,
+					 .inline_bytes = d->inline_bytes,
+					 .iomaps = d->iomaps };
+	return s;
+}
+
+struct rsocket *stream_open(int domain, int *err)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct stream *s;
+
+	if (channel == NULL) {
+		*err = -errno;
+		return NULL;
+	}
+	s = stream_new(channel);
+	*err = -ENOMEM;
+	if (s == NULL)
+		goto destroy_channel;
+	s->domain = domain;
+	*err = 0;
+	if (fcntl(channel->fd, F_SETFL, O_NONBLOCK) != 0 ||
+	    rdma_create_id(channel, &s->id, s, RDMA_PS_TCP) != 0)
+		*err = -errno;
+	if (*err == 0)
+		return &s->rs;
+	free(s);
+destroy_channel:
+	rdma_destroy_event_channel(channel);
+	return NULL;
+}
+
+/* ---- polling --------------------------------------------------------------------------------- */
+
+static short stream_poll_listening(const struct stream *s, short events)
+{
+	struct pollfd p = { .fd = s->rs.fd, .events = POLLIN };
+
+	if (!(events & (POLLIN | POLLRDNORM)) || poll(&p, 1, 0) <= 0)
+		return 0;
+	return (short)(events & (POLLIN | POLLRDNORM));
+}
+
+/* What is true whether it was asked for or not. */
+static short stream_poll_ended(u32 ended)
+{
+	bool no_recv = ended & (STREAM_END_RECV | STREAM_PEER_DONE | STREAM_PEER_GONE);
+	short revents = 0;
+
+	if ((ended & (STREAM_BROKEN | STREAM_PEER_GONE)) || (no_recv && (ended & STREAM_END_SEND)))
+		revents |= POLLHUP;
+	if (ended & STREAM_BROKEN)
+		revents |= POLLERR;
+	return ended & STREAM_CLOSED ? POLLNVAL : revents;
+}
+
+static short stream_poll(struct rsocket *rs, short events, bool look)
+{
+	const short in = POLLIN | POLLRDNORM, out = POLLOUT | POLLWRNORM;
+	struct stream *s = stream_of(rs);
+	u32 phase = stream_phase(s), ended;
+	short revents;
+
+	if (phase == STREAM_LISTENING)
+		return stream_poll_listening(s, events);
+	if (phase == STREAM_FAILED)
+		return (short)((events & (in | out)) | POLLERR | POLLHUP);
+	if (phase == STREAM_NEW || phase == STREAM_BOUND)
+		return (short)((events & out) | POLLHUP);
+	if (phase != STREAM_CONNECTED)
+		return 0;
+	if (look || !rsocket_cq_is_armed(&s->cq))
+		stream_drive(s);
+	ended = stream_ended(s);
+	revents = stream_poll_ended(ended);
+	if ((events & in) && ((ended & STREAM_NO_RECV) || stream_has_data(s)))
+		revents |= events & in;
+	if ((events & out) && ((ended & STREAM_NO_SEND) || stream_can_send(s)))
+		revents |= events & out;
+	if (ended & (STREAM_PEER_DONE | STREAM_PEER_GONE))
+		revents |= events & POLLRDHUP;
+	return revents;
+}

@@ -1,0 +1,224 @@
+/* stream.h: stream rsockets: a byte stream over an RC queue pair, compatible with rdma-core's.
+ *
+ * Each end has a buffer of two halves and tells the peer where a half lies; the peer writes data
+ * there and says by immediate data how much. When a half has been read the reader writes its place
+ * into the peer's table of entries (credits). docs/rsockets.md has the protocol.
+ *
+ *   stream.c          the object: made, named, shut down, closed
+ *   stream_conn.c     connecting, listening, accepting: events of the CM
+ *   stream_cq.c       completions, credits, waiting
+ *   stream_send.c     sending
+ *   stream_recv.c     receiving
+ *   stream_options.c  options
+ *   stream_format.c   the protocol's bytes
+ *   service.c         the thread that takes the CM's events and keeps connections alive
+ *
+ * Locks: conn_lock, send_lock, recv_lock and then cq_lock. None is held while a thread sleeps.
+ */
+#ifndef RDMACM_STREAM_H
+#define RDMACM_STREAM_H
+
+#include <rdma/rdma_cma.h>
+
+#include "cq.h"
+#include "rsocket.h"
+#include "stream_format.h"
+
+/* Where the connection stands. */
+enum stream_phase {
+	STREAM_NEW,
+	STREAM_BOUND,
+	STREAM_LISTENING,
+	STREAM_RESOLVING_ADDR,
+	STREAM_RESOLVING_ROUTE,
+	STREAM_CONNECTING,
+	STREAM_ACCEPTING,
+	STREAM_FAILED, /* connecting has failed */
+	STREAM_CONNECTED,
+};
+
+/* What no longer goes through a connection. */
+enum stream_end {
+	STREAM_END_RECV = 1 << 0, /* shut down here */
+	STREAM_END_SEND = 1 << 1,
+	STREAM_PEER_DONE = 1 << 2, /* the peer sends no more */
+	STREAM_PEER_GONE = 1 << 3, /* nor does it receive */
+	STREAM_BROKEN = 1 << 4,	   /* the connection has failed; `error` */
+	STREAM_CLOSED = 1 << 5,	   /* rclose has been called */
+	STREAM_NO_SEND = STREAM_END_SEND | STREAM_PEER_GONE | STREAM_BROKEN | STREAM_CLOSED,
+	STREAM_NO_RECV = STREAM_END_RECV | STREAM_PEER_DONE | STREAM_PEER_GONE | STREAM_BROKEN |
+			 STREAM_CLOSED,
+	STREAM_NO_CONTROL = STREAM_PEER_GONE | STREAM_BROKEN,
+};
+
+enum {
+	STREAM_ENTRIES = 2,	   /* of the table that the peer writes buffers' places into */
+	STREAM_CONTROLS = 4,	   /* control messages in flight; places of the send queue */
+	STREAM_LEAST_QUEUE = 16,
+	STREAM_MOST_QUEUE = 0xfffe,
+	STREAM_SEND_LOW = 2048,	   /* writable with that much room */
+	STREAM_PIECE_MOST = 65536, /* bytes of one write */
+};
+
+/* What an application may set before it connects; a listener's go to what it accepts. */
+struct stream_sizes {
+	u32 send_bytes, recv_bytes;
+	u32 sq, rq;
+	u32 inline_bytes;
+	u32 iomaps;
+} OWNED_BY(stream.conn_lock);
+
+struct stream {
+	struct rsocket rs GUARDS_ITSELF; /* first */
+
+	/* ---- the connection ---- */
+	struct lock conn_lock;
+	u32 phase ATOMIC_ONLY; /* enum stream_phase; changes under conn_lock */
+	u32 ended ATOMIC_ONLY; /* enum stream_end */
+	u32 error ATOMIC_ONLY; /* errno for SO_ERROR */
+	int domain FIXED;
+	struct rdma_event_channel *channel FIXED;
+	struct rdma_cm_id *id WRITTEN_UNDER(conn_lock); /* fixed once connected */
+	struct stream_sizes want WRITTEN_UNDER(conn_lock);
+	struct sockaddr_storage dest GUARDED_BY(conn_lock);
+	u32 retries GUARDED_BY(conn_lock);
+	void *route GUARDED_BY(conn_lock); /* RDMA_ROUTE */
+	socklen_t route_len GUARDED_BY(conn_lock);
+	bool told GUARDED_BY(conn_lock); /* rconnect has said how an earlier one ended */
+	/* bits of those that are on */
+	u32 so_options GUARDED_BY(conn_lock);
+	u32 tcp_options GUARDED_BY(conn_lock);
+	u32 ipv6_options GUARDED_BY(conn_lock);
+	struct linger linger GUARDED_BY(conn_lock);
+	u32 keepalive_s GUARDED_BY(conn_lock);
+
+	/* ---- made with the queue pair, and then fixed ---- */
+	struct rsocket_cq cq GUARDS_ITSELF;
+	struct ibv_mr *send_mr FIXED;
+	struct ibv_mr *recv_mr FIXED;
+	struct ibv_mr *table_mr FIXED;
+	u8 *send_buf FIXED;
+	u8 *recv_buf FIXED;
+	u32 send_size FIXED; /* bytes */
+	u32 recv_size FIXED;
+	u32 sq_size FIXED;
+	u32 rq_size FIXED;
+	u32 sq_inline FIXED;
+	u32 iomaps FIXED;
+	/* the peer writes here; behind the entries are the mappings (iomap.c) */
+	volatile struct stream_sge *table FIXED;
+	struct stream_sge peer_table FIXED; /* where this end writes to */
+	struct stream_sge peer_iomaps FIXED;
+	bool swap FIXED; /* the peer's order of bytes is the other one */
+
+	/* ---- sending ---- */
+	struct lock send_lock CACHE_ALIGNED;
+	struct stream_sge target GUARDED_BY(send_lock); /* the rest of the entry in use */
+	u32 entries_used GUARDED_BY(send_lock);
+	u32 send_at GUARDED_BY(send_lock); /* offset in send_buf */
+	u64 sent_bytes ATOMIC_ONLY; /* posted so far; changes under send_lock */
+	u32 sent_wrs ATOMIC_ONLY;   /* likewise */
+	u16 sent_messages ATOMIC_ONLY; /* likewise */
+
+	/* ---- receiving ---- */
+	struct lock recv_lock CACHE_ALIGNED;
+	u32 recv_at GUARDED_BY(recv_lock); /* offset in recv_buf */
+	u32 message_left GUARDED_BY(recv_lock); /* bytes of the message at `head`; 0: all */
+	u32 head ATOMIC_ONLY; /* of `messages`; changes under recv_lock */
+	u64 read_bytes ATOMIC_ONLY; /* likewise */
+	u16 read_messages ATOMIC_ONLY; /* likewise */
+
+	/* ---- completions ---- */
+	struct lock cq_lock CACHE_ALIGNED ACQUIRED_AFTER(send_lock) ACQUIRED_AFTER(recv_lock);
+	u32 *messages FIXED; /* a ring of rq_size + 1 lengths; slots change under cq_lock */
+	u32 tail ATOMIC_ONLY; /* of `messages`; changes under cq_lock */
+	u64 done_bytes ATOMIC_ONLY; /* of sent_bytes: complete */
+	u32 done_wrs ATOMIC_ONLY;
+	u16 allowed_messages ATOMIC_ONLY; /* sent_messages may count up to this */
+	u32 entries_given ATOMIC_ONLY; /* by the peer; entries_used follows */
+	u64 granted_bytes GUARDED_BY(cq_lock); /* to the peer */
+	u64 arrived_bytes GUARDED_BY(cq_lock);
+	u16 credits_at GUARDED_BY(cq_lock); /* of read_messages: allow more */
+	u32 peer_entry GUARDED_BY(cq_lock); /* the next one to write */
+	u32 grant_half GUARDED_BY(cq_lock); /* which half of recv_buf goes to the peer next */
+	u32 controls_sent ATOMIC_ONLY; /* messages; change under cq_lock */
+	u32 controls_done ATOMIC_ONLY;
+	u64 alive_ns GUARDED_BY(cq_lock); /* when the last keepalive was sent */
+};
+
+static inline struct stream *stream_of(struct rsocket *rs)
+{
+	return (struct stream *)rs;
+}
+
+static inline u32 stream_phase(const struct stream *s)
+{
+	return __atomic_load_n(&s->phase, __ATOMIC_ACQUIRE);
+}
+
+static inline u32 stream_ended(const struct stream *s)
+{
+	return __atomic_load_n(&s->ended, __ATOMIC_ACQUIRE);
+}
+
+/* ---- stream.c ---- */
+/* A new stream around a channel, in no table. NULL: no memory. */
+struct stream *stream_new(struct rdma_event_channel *channel);
+/* Adds to what has ended, and wakes who waits. */
+void stream_end(struct stream *s, u32 bits);
+/* The connection has failed: `err` (negative) is what SO_ERROR says. */
+void stream_break(struct stream *s, int err);
+/* Why nothing more can be received: 0 (the end) or a negative errno. */
+int stream_recv_error(struct stream *s);
+int stream_send_error(struct stream *s);
+
+/* ---- stream_conn.c ---- */
+int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
+int stream_listen(struct rsocket *rs, int backlog);
+int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len);
+int stream_connect(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
+int stream_name(struct rsocket *rs, bool peer, struct sockaddr *addr, socklen_t *len);
+/* Waits until a connection that is being made stands. 0, -EAGAIN, -ENOTCONN, or why it failed. */
+int stream_await(struct stream *s, bool nonblock);
+/* Takes the events of the CM that wait. On the service's thread. */
+void stream_take_events(struct stream *s);
+
+/* ---- stream_cq.c ---- */
+/* Queue pair, queues and buffers for the id. 0 or a negative errno; stream_unmake undoes it. */
+int stream_make(struct stream *s) REQUIRES(s->conn_lock);
+void stream_unmake(struct stream *s);
+/* What this end says when it connects; and what the peer said. */
+void stream_hello(struct stream *s, struct stream_hello *out);
+void stream_begin(struct stream *s, const struct stream_hello *peer);
+/* Takes completions, gives credits. */
+void stream_drive(struct stream *s);
+/* Sends a control message behind all data; waits for room. 0 or a negative errno. */
+int stream_control(struct stream *s, enum stream_control what);
+/* All that was posted is complete, or the connection has failed. */
+bool stream_is_flushed(struct stream *s);
+bool stream_can_send(struct stream *s);
+bool stream_has_data(struct stream *s);
+/* Waits until `ready` holds: polls for a while, then sleeps. 0, -EAGAIN, -EINTR, -ETIMEDOUT (`ns`;
+ * 0: without a limit). */
+int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock, u64 ns);
+void stream_arm(struct rsocket *rs);
+void stream_keepalive(struct stream *s, u64 now_ns, u64 *next_ns);
+
+/* ---- stream_send.c, stream_recv.c ---- */
+ssize_t stream_send(struct rsocket *rs, const struct iovec *iov, int count, int flags,
+		    const struct sockaddr *addr, socklen_t len);
+ssize_t stream_recv(struct rsocket *rs, const struct iovec *iov, int count, int flags,
+		    struct sockaddr *addr, socklen_t *len);
+
+/* ---- stream_options.c ---- */
+int stream_setsockopt(struct rsocket *rs, int level, int name, const void *value, socklen_t len);
+int stream_getsockopt(struct rsocket *rs, int level, int name, void *value, socklen_t *len);
+
+/* ---- service.c ---- */
+/* From now on the thread takes the events of this rsocket's channel. 0 or a negative errno. */
+int service_watch(struct stream *s);
+void service_unwatch(struct stream *s);
+/* Begins (true) or ends to keep the connection alive. */
+int service_keepalive(struct stream *s, bool on);
+
+#endif

@@ -1,0 +1,571 @@
+/* stream_conn.c: how a stream gets its connection.
+ * In:    calls, events of the CM           Out: phases of the stream
+ * Runs:  the application's threads; events of connections on the service's thread (service.c)
+ * Locks: stream.conn_lock, held across calls of the CM and of the verbs
+ */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stream.h"
+
+enum { CONN_RETRIES = 6, CONN_TIMEOUT_MS = 1000, CONN_ATTEMPTS = 7 };
+
+static void conn_phase(struct stream *s, enum stream_phase phase) REQUIRES(s->conn_lock)
+{
+	/* what the phase stands on is visible first; pairs with stream_phase */
+	__atomic_store_n(&s->phase, phase, __ATOMIC_SEQ_CST);
+	wait_wake(&s->rs.waiters);
+}
+
+static void conn_fail(struct stream *s, int err) REQUIRES(s->conn_lock)
+{
+	__atomic_store_n(&s->error, (u32)-err, __ATOMIC_RELEASE);
+	conn_phase(s, STREAM_FAILED);
+}
+
+static bool conn_is_opening(u32 phase)
+{
+	return phase >= STREAM_RESOLVING_ADDR && phase <= STREAM_ACCEPTING;
+}
+
+static bool conn_is_settled(struct stream *s)
+{
+	return !conn_is_opening(stream_phase(s)) || (stream_ended(s) & STREAM_CLOSED);
+}
+
+int stream_await(struct stream *s, bool nonblock)
+{
+	u32 phase = stream_phase(s), error;
+	int err = 0;
+
+	if (conn_is_opening(phase))
+		err = stream_wait(s, conn_is_settled, nonblock, 0);
+	if (err < 0)
+		return err;
+	phase = stream_phase(s);
+	if (phase == STREAM_CONNECTED)
+		return 0;
+	error = __atomic_load_n(&s->error, __ATOMIC_ACQUIRE);
+	return phase == STREAM_FAILED && error != 0 ? -(int)error : -ENOTCONN;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+/* A copy with IPv4 as such, also where an IPv6 socket names it. */
+static int conn_copy_addr(struct sockaddr_storage *out, const struct sockaddr *addr, socklen_t len)
+{
+	struct sockaddr_in6 in6;
+	struct sockaddr_in *in = (struct sockaddr_in *)out;
+
+	if (addr == NULL || len < sizeof(addr->sa_family))
+		return -EINVAL;
+	*out = (struct sockaddr_storage){ .ss_family = addr->sa_family };
+	if (addr->sa_family == AF_INET && len >= sizeof(*in)) {
+		memcpy(out, addr, sizeof(*in));
+		return 0;
+	}
+	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
+		return -EAFNOSUPPORT;
+	if (addr->sa_family == AF_INET || len < sizeof(in6))
+		return -EINVAL;
+	memcpy(&in6, addr, sizeof(in6));
+	memcpy(out, &in6, sizeof(in6));
+	if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr))
+		return 0;
+	*out = (struct sockaddr_storage){ .ss_family = AF_INET };
+	in->sin_port = in6.sin6_port;
+	memcpy(&in->sin_addr, &in6.sin6_addr.s6_addr[12], sizeof(in->sin_addr));
+	return 0;
+}
+
+/* An IPv6 socket shows IPv4 as mapped. */
+static socklen_t conn_show_addr(const struct stream *s, const struct sockaddr_storage *addr,
+				struct sockaddr_storage *out)
+{
+	const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+
+	*out = *addr;
+	if (addr->ss_family == 0)
+		out->ss_family = (sa_family_t)s->domain;
+	if (addr->ss_family != AF_INET || s->domain != AF_INET6)
+		return out->ss_family == AF_INET6 ? sizeof(*in6) : sizeof(*in);
+	*out = (struct sockaddr_storage){ .ss_family = AF_INET6 };
+	in6->sin6_port = in->sin_port;
+	in6->sin6_addr.s6_addr[10] = in6->sin6_addr.s6_addr[11] = 0xff;
+	memcpy(&in6->sin6_addr.s6_addr[12], &in->sin_addr, sizeof(in->sin_addr));
+	return sizeof(*in6);
+}
+
+int stream_name(struct rsocket *rs, bool peer, struct sockaddr *addr, socklen_t *len)
+{
+	struct stream *s = stream_of(rs);
+	struct sockaddr_storage known, shown;
+	u32 phase = stream_phase(s);
+	socklen_t whole;
+
+	if (peer && phase != STREAM_CONNECTED && phase != STREAM_ACCEPTING)
+		return -ENOTCONN;
+	if (addr == NULL || len == NULL)
+		return -EFAULT;
+	lock_acquire(&s->conn_lock);
+	known = peer ? s->id->route.addr.dst_storage : s->id->route.addr.src_storage;
+	lock_release(&s->conn_lock);
+	whole = conn_show_addr(s, &known, &shown);
+	memcpy(addr, &shown, MIN(*len, whole));
+	*len = whole;
+	return 0;
+}
+
+/* ---- binding and listening ------------------------------------------------------------------- */
+
+int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
+{
+	struct stream *s = stream_of(rs);
+	struct sockaddr_storage local;
+	int err = conn_copy_addr(&local, addr, len);
+
+	if (err < 0)
+		return err;
+	lock_acquire(&s->conn_lock);
+	if (stream_phase(s) != STREAM_NEW)
+		err = -EINVAL;
+	else if (rdma_bind_addr(s->id, (struct sockaddr *)&local) != 0)
+		err = -errno;
+	else
+		conn_phase(s, STREAM_BOUND);
+	lock_release(&s->conn_lock);
+	return err;
+}
+
+/* An id that is bound to nothing listens on any port of any address. */
+static int conn_bind_any(struct stream *s) REQUIRES(s->conn_lock)
+{
+	struct sockaddr_storage any = { .ss_family = (sa_family_t)s->domain };
+
+	if (stream_phase(s) != STREAM_NEW)
+		return 0;
+	return rdma_bind_addr(s->id, (struct sockaddr *)&any) != 0 ? -errno : 0;
+}
+
+int stream_listen(struct rsocket *rs, int backlog)
+{
+	struct stream *s = stream_of(rs);
+	u32 phase;
+	int err = 0;
+
+	lock_acquire(&s->conn_lock);
+	phase = stream_phase(s);
+	if (phase != STREAM_NEW && phase != STREAM_BOUND && phase != STREAM_LISTENING)
+		err = -EINVAL;
+	if (err == 0 && phase != STREAM_LISTENING) {
+		err = conn_bind_any(s);
+		if (err == 0 && rdma_listen(s->id, MAX(backlog, 0)) != 0)
+			err = -errno;
+		if (err == 0)
+			conn_phase(s, STREAM_LISTENING);
+	}
+	lock_release(&s->conn_lock);
+	return err;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static int conn_timeout_ms(struct stream *s) REQUIRES(s->conn_lock)
+{
+	return CONN_TIMEOUT_MS << MIN(s->retries++, (u32)CONN_RETRIES);
+}
+
+static void conn_resolve_addr(struct stream *s) REQUIRES(s->conn_lock)
+{
+	conn_phase(s, STREAM_RESOLVING_ADDR);
+	if (rdma_resolve_addr(s->id, NULL, (struct sockaddr *)&s->dest, conn_timeout_ms(s)) != 0)
+		conn_fail(s, -errno);
+}
+
+/* The route that the application has set, or the one that the CM finds. */
+static void conn_resolve_route(struct stream *s) REQUIRES(s->conn_lock)
+{
+	int result = -1;
+
+	conn_phase(s, STREAM_RESOLVING_ROUTE);
+	if (s->route != NULL)
+		result = rdma_set_option(s->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, s->route,
+					 s->route_len);
+	if (result != 0)
+		result = rdma_resolve_route(s->id, conn_timeout_ms(s));
+	if (result != 0)
+		conn_fail(s, -errno);
+}
+
+static void conn_request(struct stream *s) REQUIRES(s->conn_lock)
+{
+	struct rdma_conn_param param = { .private_data_len = STREAM_HELLO_SIZE,
+					 .flow_control = 1,
+					 .retry_count = CONN_ATTEMPTS,
+					 .rnr_retry_count = CONN_ATTEMPTS };
+	u8 data[STREAM_HELLO_SIZE];
+	struct stream_hello hello;
+	int err = stream_make(s);
+
+	if (err < 0) {
+		conn_fail(s, err);
+		return;
+	}
+	stream_hello(s, &hello);
+	stream_hello_pack(&hello, data);
+	param.private_data = data;
+	conn_phase(s, STREAM_CONNECTING);
+	if (rdma_connect(s->id, &param) != 0)
+		conn_fail(s, -errno);
+}
+
+/* A step has timed out, or failed for good. */
+static void conn_retry(struct stream *s, int status, void (*step)(struct stream *s))
+	REQUIRES(s->conn_lock)
+{
+	if (status == -ETIMEDOUT && s->retries <= CONN_RETRIES)
+		step(s);
+	else
+		conn_fail(s, status < 0 ? status : -ENETUNREACH);
+}
+
+/* The peer has answered a request. */
+static void conn_established(struct stream *s, const struct rdma_cm_event *event)
+	REQUIRES(s->conn_lock)
+{
+	const struct rdma_conn_param *conn = &event->param.conn;
+	struct stream_hello hello;
+	int err;
+
+	if (stream_phase(s) == STREAM_CONNECTING) {
+		err = stream_hello_unpack(conn->private_data, conn->private_data_len, &hello);
+		if (err < 0) {
+			(void)rdma_disconnect(s->id);
+			conn_fail(s, err);
+			return;
+		}
+		stream_begin(s, &hello);
+	}
+	conn_phase(s, STREAM_CONNECTED);
+}
+
+/* What the peer had sent before counts first. */
+static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
+{
+	if (stream_phase(s) != STREAM_CONNECTED) {
+		conn_fail(s, err);
+		return;
+	}
+	stream_drive(s);
+	if (!(stream_ended(s) & STREAM_PEER_GONE))
+		stream_break(s, err);
+	(void)rdma_disconnect(s->id);
+}
+
+static void conn_event(struct stream *s, const struct rdma_cm_event *event) REQUIRES(s->conn_lock)
+{
+	if (event->id != s->id)
+		return; /* of an earlier attempt */
+	switch (event->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		s->retries = 0;
+		conn_resolve_route(s);
+		break;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+		conn_retry(s, event->status, conn_resolve_addr);
+		break;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		conn_request(s);
+		break;
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+		conn_retry(s, event->status, conn_resolve_route);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		conn_established(s, event);
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+		conn_fail(s, -ECONNREFUSED);
+		break;
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+		conn_fail(s, event->status < 0 ? event->status : -ETIMEDOUT);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		conn_disconnected(s, -ECONNRESET);
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		conn_disconnected(s, -ENETDOWN);
+		break;
+	default:
+		break;
+	}
+}
+
+void stream_take_events(struct stream *s)
+{
+	struct rdma_cm_event *event;
+
+	lock_acquire(&s->conn_lock);
+	while (rdma_get_cm_event(s->channel, &event) == 0) {
+		conn_event(s, event);
+		rdma_ack_cm_event(event);
+	}
+	lock_release(&s->conn_lock);
+}
+
+/* A failed attempt has used up its id. */
+static int conn_renew(struct stream *s) REQUIRES(s->conn_lock)
+{
+	struct rdma_cm_id *fresh;
+
+	if (rdma_create_id(s->channel, &fresh, s, RDMA_PS_TCP) != 0)
+		return -errno;
+	stream_unmake(s);
+	rdma_destroy_id(s->id);
+	s->id = fresh;
+	__atomic_store_n(&s->error, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->ended, 0, __ATOMIC_RELAXED);
+	conn_phase(s, STREAM_NEW);
+	return 0;
+}
+
+static int conn_start(struct stream *s, const struct sockaddr *addr, socklen_t len)
+	REQUIRES(s->conn_lock)
+{
+	int err = conn_copy_addr(&s->dest, addr, len);
+
+	if (err == 0 && stream_phase(s) == STREAM_FAILED)
+		err = conn_renew(s);
+	if (err == 0)
+		err = service_watch(s);
+	if (err < 0)
+		return err;
+	s->retries = 0;
+	s->told = false;
+	conn_resolve_addr(s);
+	return -EINPROGRESS;
+}
+
+/* -EINPROGRESS: it is on its way. */
+static int conn_begin(struct stream *s, const struct sockaddr *addr, socklen_t len)
+	REQUIRES(s->conn_lock)
+{
+	bool told = s->told;
+	u32 phase = stream_phase(s);
+
+	s->told = true;
+	if (phase == STREAM_LISTENING)
+		return -EISCONN;
+	if (phase == STREAM_CONNECTED)
+		return told ? -EISCONN : 0;
+	if (phase == STREAM_FAILED && !told)
+		return stream_await(s, true);
+	if (conn_is_opening(phase)) {
+		s->told = told;
+		return -EALREADY;
+	}
+	return conn_start(s, addr, len);
+}
+
+int stream_connect(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
+{
+	struct stream *s = stream_of(rs);
+	bool nonblock = rsocket_is_nonblocking(rs, 0);
+	int err;
+
+	lock_acquire(&s->conn_lock);
+	err = conn_begin(s, addr, len);
+	lock_release(&s->conn_lock);
+	if (nonblock || (err != -EINPROGRESS && err != -EALREADY))
+		return err;
+	err = stream_await(s, false);
+	if (err == -EINTR)
+		return err;
+	lock_acquire(&s->conn_lock);
+	s->told = true;
+	if (err < 0)
+		__atomic_store_n(&s->error, 0, __ATOMIC_RELAXED);
+	lock_release(&s->conn_lock);
+	return err;
+}
+
+/* ---- accepting ------------------------------------------------------------------------------- */
+
+/* A request, taken from its event. */
+struct conn_request {
+	struct rdma_cm_id *id;
+	struct rdma_conn_param param;
+	struct stream_hello hello;
+} OWNED_BY(the caller);
+
+/* 0: a request is there; -EAGAIN: none. What is no stream's is refused. */
+static int conn_take_request(struct stream *s, struct conn_request *out)
+{
+	struct rdma_cm_event *event;
+	int err;
+
+	for (;;) {
+		if (rdma_get_cm_event(s->channel, &event) != 0)
+			return -errno;
+		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+			rdma_ack_cm_event(event);
+			continue;
+		}
+		out->id = event->id;
+		out->param = event->param.conn;
+		err = stream_hello_unpack(event->param.conn.private_data,
+					  event->param.conn.private_data_len, &out->hello);
+		rdma_ack_cm_event(event);
+		if (err == 0)
+			return 0;
+		(void)rdma_reject(out->id, NULL, 0);
+		rdma_destroy_id(out->id);
+	}
+}
+
+/* Waits for a request, or for the end of the listener. */
+static int conn_wait_request(struct stream *s)
+{
+	struct sleeper me = { .fd = sleeper_fd() };
+	struct pollfd fds[2] = { { .fd = s->rs.fd, .events = POLLIN },
+				 { .fd = me.fd, .events = POLLIN } };
+	struct waiter place;
+	int err = 0;
+
+	if (me.fd < 0)
+		return me.fd;
+	wait_join(&s->rs.waiters, &place, &me);
+	if (stream_ended(s) & STREAM_CLOSED)
+		err = -EBADF;
+	else if (poll(fds, 2, -1) < 0)
+		err = -errno;
+	wait_leave(&s->rs.waiters, &place);
+	return err;
+}
+
+/* What a listener's options are to the streams that it accepts. */
+static void conn_inherit(struct stream *s, struct stream *from)
+	NO_THREAD_SAFETY /* `s` is nobody else's */
+{
+	lock_acquire(&from->conn_lock);
+	s->domain = from->domain;
+	s->want = from->want;
+	s->so_options = from->so_options;
+	s->tcp_options = from->tcp_options;
+	s->ipv6_options = from->ipv6_options;
+	s->linger = from->linger;
+	s->keepalive_s = from->keepalive_s;
+	lock_release(&from->conn_lock);
+	s->told = true;
+}
+
+static int conn_answer(struct stream *s, struct conn_request *request) REQUIRES(s->conn_lock)
+{
+	u8 data[STREAM_HELLO_SIZE];
+	struct stream_hello hello;
+	int err = stream_make(s);
+
+	if (err < 0)
+		return err;
+	stream_begin(s, &request->hello);
+	stream_hello(s, &hello);
+	stream_hello_pack(&hello, data);
+	request->param.private_data = data;
+	request->param.private_data_len = sizeof(data);
+	conn_phase(s, STREAM_ACCEPTING);
+	return rdma_accept(s->id, &request->param) != 0 ? -errno : 0;
+}
+
+/* The stream of a request, or NULL and a negative errno: the request is refused then. */
+static struct stream *conn_adopt(struct stream *listener, struct conn_request *request, int *err)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct stream *s = channel != NULL ? stream_new(channel) : NULL;
+
+	*err = channel != NULL ? -ENOMEM : -errno;
+	if (s == NULL)
+		goto refuse;
+	conn_inherit(s, listener);
+	*err = 0;
+	if (fcntl(channel->fd, F_SETFL, O_NONBLOCK) != 0 ||
+	    rdma_migrate_id(request->id, channel) != 0)
+		*err = -errno;
+	if (*err == 0)
+		*err = table_insert(&s->rs);
+	if (*err == 0)
+		return s;
+	free(s);
+refuse:
+	(void)rdma_reject(request->id, NULL, 0);
+	rdma_destroy_id(request->id);
+	if (channel != NULL)
+		rdma_destroy_event_channel(channel);
+	return NULL;
+}
+
+/* The new number, or a negative errno. */
+static int conn_accept_one(struct stream *listener, struct conn_request *request)
+{
+	struct stream *s;
+	bool keepalive;
+	int err, fd;
+
+	s = conn_adopt(listener, request, &err);
+
+	if (s == NULL)
+		return err;
+	(void)table_get(s->rs.fd);
+	fd = s->rs.fd;
+	lock_acquire(&s->conn_lock);
+	s->id = request->id;
+	s->id->context = s;
+	err = conn_answer(s, request);
+	if (err == 0)
+		err = service_watch(s);
+	keepalive = s->so_options & 1u << SO_KEEPALIVE;
+	lock_release(&s->conn_lock);
+	if (err == 0 && keepalive)
+		err = service_keepalive(s, true);
+	if (err < 0 && table_remove(&s->rs)) {
+		(void)rdma_reject(s->id, NULL, 0);
+		s->rs.ops->close(&s->rs);
+		table_free_last(&s->rs);
+	}
+	table_put(&s->rs);
+	return err < 0 ? err : fd;
+}
+
+/* A connection whose client has gone meanwhile is none; the next one is taken. */
+int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len)
+{
+	struct stream *s = stream_of(rs);
+	struct conn_request request;
+	int err;
+
+	if (stream_phase(s) != STREAM_LISTENING)
+		return -EINVAL;
+	for (;;) {
+		err = conn_take_request(s, &request);
+		if (err == -EAGAIN && !rsocket_is_nonblocking(rs, 0)) {
+			err = conn_wait_request(s);
+			if (err == 0)
+				continue;
+		}
+		if (err < 0)
+			return err;
+		err = conn_accept_one(s, &request);
+		if (err != -EINVAL && err != -EIO)
+			break;
+	}
+	if (err >= 0 && addr != NULL && len != NULL) {
+		struct rsocket *fresh = table_get(err);
+
+		if (fresh != NULL) {
+			(void)stream_name(fresh, true, addr, len);
+			table_put(fresh);
+		}
+	}
+	return err;
+}

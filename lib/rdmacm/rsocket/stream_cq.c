@@ -1,0 +1,536 @@
+/* stream_cq.c: a stream's queue pair: made, its completions, credits for the peer, waiting.
+ * In:    completions                       Out: arrived messages, room to send, credits
+ * Runs:  the application's threads         Locks: stream.cq_lock; stream.send_lock before it
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "stream.h"
+
+enum { CQ_BATCH = 16, KEEPALIVE_DEFAULT_S = 7200 };
+
+/* In the ids of work requests: a receive. Others have the type and the bytes of the send buffer. */
+#define CQ_RECEIVE (1ull << 63)
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static u32 cq_queue_size(u32 want, u32 most)
+{
+	return MAX(MIN(MIN(want, most), (u32)STREAM_MOST_QUEUE), (u32)STREAM_LEAST_QUEUE);
+}
+
+static int cq_make_sizes(struct stream *s) REQUIRES(s->conn_lock)
+{
+	struct ibv_device_attr attr;
+	int err = ibv_query_device(s->id->verbs, &attr);
+
+	if (err != 0)
+		return -err;
+	s->sq_size = cq_queue_size(s->want.sq, (u32)attr.max_qp_wr);
+	s->rq_size = cq_queue_size(s->want.rq, (u32)attr.max_qp_wr);
+	s->send_size = MAX(s->want.send_bytes, (u32)STREAM_SEND_LOW);
+	s->recv_size = MAX(s->want.recv_bytes, 2u) & ~1u;
+	s->iomaps = s->want.iomaps;
+	return 0;
+}
+
+static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_context = s,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.cap = { .max_send_wr = s->sq_size,
+			 .max_recv_wr = s->rq_size,
+			 .max_send_sge = 2,
+			 .max_recv_sge = 1,
+			 .max_inline_data = s->want.inline_bytes },
+	};
+
+	int err = rsocket_cq_create(&s->cq, s->id->verbs, s->sq_size + s->rq_size,
+				    &s->rs.waiters);
+
+	if (err < 0)
+		return err;
+	attr.send_cq = attr.recv_cq = s->cq.cq;
+	if (rdma_create_qp(s->id, NULL, &attr) != 0)
+		return -errno;
+	s->sq_inline = attr.cap.max_inline_data;
+	return 0;
+}
+
+/* Whole pages, zeroed and registered. */
+static void *cq_make_buffer(struct stream *s, size_t size, int access, struct ibv_mr **mr)
+	REQUIRES(s->conn_lock)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;
+	void *buf = aligned_alloc(page, whole);
+
+	if (buf == NULL)
+		return NULL;
+	memset(buf, 0, whole);
+	*mr = ibv_reg_mr(s->id->pd, buf, size, access);
+	if (*mr != NULL)
+		return buf;
+	free(buf);
+	return NULL;
+}
+
+static int cq_make_buffers(struct stream *s) REQUIRES(s->conn_lock)
+{
+	const int remote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+	s->messages = calloc(s->rq_size + 1, sizeof(*s->messages));
+	if (s->messages == NULL)
+		return -ENOMEM;
+	s->send_buf = cq_make_buffer(s,
+				     (size_t)s->send_size +
+					     STREAM_CONTROLS * sizeof(struct stream_sge),
+				     IBV_ACCESS_LOCAL_WRITE, &s->send_mr);
+	s->recv_buf = cq_make_buffer(s, s->recv_size, remote, &s->recv_mr);
+	s->table = cq_make_buffer(s,
+				  STREAM_ENTRIES * sizeof(struct stream_sge) +
+					  s->iomaps * sizeof(struct stream_iomap),
+				  remote, &s->table_mr);
+	return s->send_buf != NULL && s->recv_buf != NULL && s->table != NULL ? 0 : -ENOMEM;
+}
+
+/* Receives carry immediate data only. */
+static int cq_post_receives(struct stream *s, u32 count)
+{
+	struct ibv_recv_wr wrs[CQ_BATCH], *bad;
+
+	while (count > 0) {
+		u32 n = MIN(count, (u32)CQ_BATCH);
+
+		for (u32 i = 0; i < n; i++)
+			wrs[i] = (struct ibv_recv_wr){ .wr_id = CQ_RECEIVE,
+						       .next = i + 1 < n ? &wrs[i + 1] : NULL };
+		if (ibv_post_recv(s->id->qp, wrs, &bad) != 0)
+			return -EIO;
+		count -= n;
+	}
+	return 0;
+}
+
+/* Nobody else uses what is made here: the phase is not STREAM_CONNECTED yet. */
+static void cq_make_state(struct stream *s) NO_THREAD_SAFETY
+{
+	s->granted_bytes = s->recv_size / 2; /* by the hello */
+	s->grant_half = 1;
+	s->peer_entry = 1;
+	s->credits_at = (u16)(s->rq_size / 2);
+}
+
+int stream_make(struct stream *s)
+{
+	int err = cq_make_sizes(s);
+
+	if (err == 0)
+		err = cq_make_queues(s);
+	if (err == 0)
+		err = cq_make_buffers(s);
+	if (err == 0)
+		err = cq_post_receives(s, s->rq_size);
+	if (err == 0)
+		cq_make_state(s);
+	return err;
+}
+
+static void cq_free_buffer(void *buf, struct ibv_mr **mr)
+{
+	if (*mr != NULL)
+		ibv_dereg_mr(*mr);
+	*mr = NULL;
+	free(buf);
+}
+
+void stream_unmake(struct stream *s)
+{
+	if (s->id != NULL && s->id->qp != NULL)
+		rdma_destroy_qp(s->id);
+	rsocket_cq_destroy(&s->cq);
+	cq_free_buffer(s->send_buf, &s->send_mr);
+	cq_free_buffer(s->recv_buf, &s->recv_mr);
+	cq_free_buffer((void *)(uintptr_t)s->table, &s->table_mr);
+	free(s->messages);
+	s->send_buf = s->recv_buf = NULL;
+	s->table = NULL;
+	s->messages = NULL;
+}
+
+void stream_hello(struct stream *s, struct stream_hello *out)
+{
+	*out = (struct stream_hello){
+		.credits = (u16)s->rq_size,
+		.iomaps = s->iomaps,
+		.network_order = stream_host_is_network(),
+		.has_iomaps = true,
+		.table = { .addr = (uintptr_t)s->table,
+			   .key = s->table_mr->rkey,
+			   .length = STREAM_ENTRIES },
+		.buffer = { .addr = (uintptr_t)s->recv_buf,
+			    .key = s->recv_mr->rkey,
+			    .length = s->recv_size / 2 },
+	};
+}
+
+void stream_begin(struct stream *s, const struct stream_hello *peer)
+{
+	s->swap = peer->network_order != stream_host_is_network();
+	s->peer_table = peer->table;
+	s->peer_iomaps = (struct stream_sge){
+		.addr = peer->table.addr + (u64)peer->table.length * sizeof(struct stream_sge),
+		.key = peer->table.key,
+		.length = peer->iomaps,
+	};
+	s->table[0].addr = peer->buffer.addr;
+	s->table[0].key = peer->buffer.key;
+	s->table[0].length = peer->buffer.length;
+	__atomic_store_n(&s->allowed_messages, peer->credits, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->entries_given, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- credits and control --------------------------------------------------------------------- */
+
+static bool cq_has_control(struct stream *s)
+{
+	return __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED) -
+		       __atomic_load_n(&s->controls_done, __ATOMIC_ACQUIRE) <
+	       STREAM_CONTROLS;
+}
+
+static bool cq_can_control(struct stream *s)
+{
+	return cq_has_control(s) || (stream_ended(s) & STREAM_NO_CONTROL);
+}
+
+static int cq_post_control(struct stream *s, u32 message, const struct stream_sge *entry)
+	REQUIRES(s->cq_lock)
+{
+	u32 at = __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED);
+	struct stream_sge *copy =
+		(struct stream_sge *)(s->send_buf + s->send_size) + at % STREAM_CONTROLS;
+	struct ibv_sge sge = { .length = sizeof(*entry), .lkey = s->send_mr->lkey };
+	struct ibv_send_wr *bad, wr = { .wr_id = message,
+					.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+					.imm_data = __builtin_bswap32(message) };
+
+	if (stream_host_is_network())
+		wr.imm_data = message;
+	if (entry != NULL) {
+		memcpy(copy, entry, sizeof(*copy));
+		sge.addr = (uintptr_t)copy;
+		wr.sg_list = &sge;
+		wr.num_sge = 1;
+		wr.send_flags = s->sq_inline >= sizeof(*entry) ? IBV_SEND_INLINE : 0;
+		wr.wr.rdma.remote_addr = s->peer_table.addr + (u64)s->peer_entry * sizeof(*entry);
+		wr.wr.rdma.rkey = s->peer_table.key;
+	}
+	__atomic_store_n(&s->controls_sent, at + 1, __ATOMIC_RELAXED);
+	return ibv_post_send(s->id->qp, &wr, &bad) != 0 ? -ECONNRESET : 0;
+}
+
+/* The place of the half that the reader has emptied. */
+static void cq_grant(struct stream *s, u16 read) REQUIRES(s->cq_lock)
+{
+	u32 half = s->recv_size / 2;
+	struct stream_sge entry = {
+		.addr = (uintptr_t)s->recv_buf + s->grant_half * half,
+		.key = s->recv_mr->rkey,
+		.length = half,
+	};
+
+	if (s->swap)
+		entry = stream_sge_swap(entry);
+	if (cq_post_control(s, stream_message(STREAM_CREDITS, (u16)(read + s->rq_size)), &entry) <
+	    0)
+		stream_break(s, -ECONNRESET);
+	s->granted_bytes += half;
+	s->grant_half ^= 1;
+	if (++s->peer_entry >= s->peer_table.length)
+		s->peer_entry = 0;
+}
+
+static void cq_give_credits(struct stream *s) REQUIRES(s->cq_lock)
+{
+	u16 read = __atomic_load_n(&s->read_messages, __ATOMIC_ACQUIRE);
+	u64 unread = s->granted_bytes - __atomic_load_n(&s->read_bytes, __ATOMIC_ACQUIRE);
+	bool half = unread <= s->recv_size / 2;
+
+	if (!half && (int16_t)(u16)(read - s->credits_at) < 0)
+		return;
+	if (!cq_has_control(s) || (stream_ended(s) & STREAM_NO_CONTROL))
+		return;
+	s->credits_at = (u16)(read + s->rq_size / 2);
+	if (half)
+		cq_grant(s, read);
+	else if (cq_post_control(s, stream_message(STREAM_CREDITS, (u16)(read + s->rq_size)),
+				 NULL) < 0)
+		stream_break(s, -ECONNRESET);
+}
+
+int stream_control(struct stream *s, enum stream_control what)
+{
+	int err = -EAGAIN;
+
+	while (err == -EAGAIN) {
+		err = stream_wait(s, cq_can_control, false, 0);
+		if (err == -EINTR)
+			err = 0; /* the peer must hear of it */
+		if (err < 0 || (stream_ended(s) & STREAM_NO_CONTROL))
+			return err;
+		lock_acquire(&s->send_lock);
+		lock_acquire(&s->cq_lock);
+		err = -EAGAIN;
+		if (cq_has_control(s))
+			err = cq_post_control(s, stream_message(STREAM_CONTROL, what), NULL);
+		lock_release(&s->cq_lock);
+		lock_release(&s->send_lock);
+	}
+	return err;
+}
+
+/* A write of nothing: a peer that has gone does not acknowledge it, and the connection breaks. */
+void stream_keepalive(struct stream *s, u64 now_ns, u64 *next_ns)
+{
+	struct ibv_send_wr *bad, wr = { .wr_id = stream_message(STREAM_CONTROL, STREAM_KEEPALIVE),
+					.opcode = IBV_WR_RDMA_WRITE };
+	u64 period, due;
+
+	lock_acquire(&s->conn_lock);
+	period = (u64)MAX(s->keepalive_s, 1u) * NS_PER_S;
+	lock_release(&s->conn_lock);
+	lock_acquire(&s->cq_lock);
+	due = s->alive_ns + period;
+	if (now_ns >= due && stream_phase(s) == STREAM_CONNECTED && cq_has_control(s) &&
+	    !(stream_ended(s) & STREAM_NO_CONTROL)) {
+		__atomic_fetch_add(&s->controls_sent, 1, __ATOMIC_RELAXED);
+		if (ibv_post_send(s->id->qp, &wr, &bad) != 0)
+			stream_break(s, -ECONNRESET);
+	}
+	if (now_ns >= due || s->alive_ns == 0) {
+		s->alive_ns = now_ns;
+		due = now_ns + period;
+	}
+	lock_release(&s->cq_lock);
+	*next_ns = MIN(*next_ns, due);
+	stream_drive(s);
+}
+
+/* ---- completions ----------------------------------------------------------------------------- */
+
+/* The peer says that bytes lie behind the last ones: no more than were granted, in no more
+ * messages. */
+static void cq_take_data(struct stream *s, u32 length) REQUIRES(s->cq_lock)
+{
+	u32 tail = __atomic_load_n(&s->tail, __ATOMIC_RELAXED);
+	u32 next = tail == s->rq_size ? 0 : tail + 1;
+
+	if (length == 0 || length > s->granted_bytes - s->arrived_bytes ||
+	    next == __atomic_load_n(&s->head, __ATOMIC_ACQUIRE)) {
+		stream_break(s, -EPROTO);
+		return;
+	}
+	s->arrived_bytes += length;
+	s->messages[tail] = length;
+	/* pairs with stream_has_data */
+	__atomic_store_n(&s->tail, next, __ATOMIC_RELEASE);
+}
+
+static void cq_take_control(struct stream *s, u32 what)
+{
+	switch (what) {
+	case STREAM_DISCONNECT:
+		stream_end(s, STREAM_PEER_DONE | STREAM_PEER_GONE);
+		break;
+	case STREAM_SHUTDOWN:
+		stream_end(s, stream_ended(s) & STREAM_END_SEND
+				      ? STREAM_PEER_DONE | STREAM_PEER_GONE
+				      : STREAM_PEER_DONE);
+		break;
+	default:
+		break;
+	}
+}
+
+/* What the peer says. `bytes`: how many it wrote with it. */
+static void cq_take_message(struct stream *s, u32 message, u32 bytes) REQUIRES(s->cq_lock)
+{
+	switch (stream_type(message)) {
+	case STREAM_DATA:
+		cq_take_data(s, stream_value(message));
+		break;
+	case STREAM_CREDITS:
+		__atomic_store_n(&s->allowed_messages, (u16)stream_value(message),
+				 __ATOMIC_RELEASE);
+		/* pairs with send_take_entry */
+		if (bytes == sizeof(struct stream_sge))
+			__atomic_fetch_add(&s->entries_given, 1, __ATOMIC_RELEASE);
+		break;
+	case STREAM_CONTROL:
+		cq_take_control(s, stream_value(message));
+		break;
+	case STREAM_IOMAP:
+		break; /* it is in the table */
+	default:
+		stream_break(s, -EPROTO);
+		break;
+	}
+}
+
+static void cq_take_sent(struct stream *s, u32 message)
+{
+	switch (stream_type(message)) {
+	case STREAM_CREDITS:
+	case STREAM_CONTROL:
+		/* pairs with cq_has_control */
+		__atomic_fetch_add(&s->controls_done, 1, __ATOMIC_RELEASE);
+		break;
+	default:
+		__atomic_fetch_add(&s->done_bytes, stream_value(message), __ATOMIC_RELEASE);
+		__atomic_fetch_add(&s->done_wrs, 1, __ATOMIC_RELEASE);
+		break;
+	}
+}
+
+/* A connection that ends in order has been announced as such, so what is flushed then is no
+ * error. */
+static void cq_take_failure(struct stream *s)
+{
+	if (!(stream_ended(s) & STREAM_PEER_GONE))
+		stream_break(s, -ECONNRESET);
+}
+
+/* Returns whether it was a receive, which is to be posted anew. */
+static bool cq_take(struct stream *s, const struct ibv_wc *wc) REQUIRES(s->cq_lock)
+{
+	u32 message = wc->imm_data;
+
+	if (wc->status != IBV_WC_SUCCESS)
+		cq_take_failure(s);
+	if (!(wc->wr_id & CQ_RECEIVE)) {
+		cq_take_sent(s, (u32)wc->wr_id);
+		return false;
+	}
+	if (wc->status != IBV_WC_SUCCESS)
+		return false;
+	if (!stream_host_is_network())
+		message = __builtin_bswap32(message);
+	if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+		cq_take_message(s, message, wc->byte_len);
+	else
+		stream_break(s, -EPROTO);
+	return true;
+}
+
+static void cq_take_all(struct stream *s) REQUIRES(s->cq_lock)
+{
+	struct ibv_wc wcs[CQ_BATCH];
+	int n;
+
+	do {
+		u32 receives = 0;
+
+		n = ibv_poll_cq(s->cq.cq, CQ_BATCH, wcs);
+		for (int i = 0; i < n; i++)
+			receives += cq_take(s, &wcs[i]);
+		if (receives > 0 && !(stream_ended(s) & STREAM_NO_CONTROL) &&
+		    cq_post_receives(s, receives) < 0)
+			stream_break(s, -ECONNRESET);
+		if (n < 0)
+			cq_take_failure(s);
+	} while (n == CQ_BATCH);
+}
+
+void stream_drive(struct stream *s)
+{
+	if (stream_phase(s) != STREAM_CONNECTED)
+		return;
+	lock_acquire(&s->cq_lock);
+	cq_take_all(s);
+	cq_give_credits(s);
+	lock_release(&s->cq_lock);
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+bool stream_has_data(struct stream *s)
+{
+	/* pairs with cq_take_data */
+	return __atomic_load_n(&s->head, __ATOMIC_RELAXED) !=
+	       __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE);
+}
+
+bool stream_is_flushed(struct stream *s)
+{
+	if (stream_ended(s) & STREAM_NO_CONTROL)
+		return true;
+	return __atomic_load_n(&s->sent_wrs, __ATOMIC_RELAXED) ==
+		       __atomic_load_n(&s->done_wrs, __ATOMIC_ACQUIRE) &&
+	       __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED) ==
+		       __atomic_load_n(&s->controls_done, __ATOMIC_ACQUIRE);
+}
+
+void stream_arm(struct rsocket *rs)
+{
+	struct stream *s = stream_of(rs);
+
+	if (stream_phase(s) != STREAM_CONNECTED || rsocket_cq_is_armed(&s->cq))
+		return;
+	lock_acquire(&s->cq_lock);
+	rsocket_cq_arm(&s->cq);
+	cq_take_all(s);
+	cq_give_credits(s);
+	lock_release(&s->cq_lock);
+}
+
+static bool cq_spin(struct stream *s, bool (*ready)(struct stream *s))
+{
+	u64 until = clock_now_ns() + rsocket_defaults()->polling_us * NS_PER_US;
+
+	do {
+		stream_drive(s);
+		if (ready(s))
+			return true;
+		cpu_relax();
+	} while (clock_now_ns() < until);
+	return false;
+}
+
+int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock, u64 ns)
+{
+	struct sleeper me = { .fd = -1 };
+	struct waiter place;
+	u64 now = clock_now_ns(), until = now + ns;
+	int err = 0;
+
+	stream_drive(s);
+	if (ready(s))
+		return 0;
+	if (nonblock)
+		return -EAGAIN;
+	if (stream_phase(s) == STREAM_CONNECTED && cq_spin(s, ready))
+		return 0;
+	wait_join(&s->rs.waiters, &place, &me);
+	for (;;) {
+		sleeper_reset(&me);
+		stream_arm(&s->rs);
+		stream_drive(s);
+		if (ready(s)) {
+			err = 0;
+			break;
+		}
+		if (err < 0)
+			break;
+		now = clock_now_ns();
+		if (ns != 0 && now >= until)
+			err = -ETIMEDOUT;
+		else
+			err = sleeper_sleep(&me, ns != 0 ? until - now : 0);
+	}
+	wait_leave(&s->rs.waiters, &place);
+	return err;
+}

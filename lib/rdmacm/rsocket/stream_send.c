@@ -1,0 +1,187 @@
+/* stream_send.c: sending: bytes go through the send buffer into the peer's, by RDMA writes.
+ * In:    the application's bytes           Out: writes with immediate data
+ * Runs:  the application's threads         Locks: stream.send_lock, not while it waits
+ */
+#include <string.h>
+
+#include "stream.h"
+
+/* The first piece is small, so that the transfer starts early; each next one is twice as large. */
+enum { SEND_FIRST = 2048 };
+
+/* What is still to be sent of the caller's vector. */
+struct send_rest {
+	const struct iovec *iov;
+	size_t at; /* bytes of iov[0] that have been taken */
+	size_t left;
+} OWNED_BY(the caller);
+
+static u32 send_room(struct stream *s)
+{
+	return s->send_size - (u32)(__atomic_load_n(&s->sent_bytes, __ATOMIC_RELAXED) -
+				    __atomic_load_n(&s->done_bytes, __ATOMIC_ACQUIRE));
+}
+
+/* Places in the send queue, some kept for control messages. */
+static bool send_has_place(struct stream *s)
+{
+	return __atomic_load_n(&s->sent_wrs, __ATOMIC_RELAXED) -
+		       __atomic_load_n(&s->done_wrs, __ATOMIC_ACQUIRE) <
+	       s->sq_size - STREAM_CONTROLS;
+}
+
+/* Reads `target` without the lock, as a hint: only the sender under send_lock decides. */
+static bool send_has_target(struct stream *s) NO_THREAD_SAFETY
+{
+	return __atomic_load_n(&s->target.length, __ATOMIC_RELAXED) > 0 ||
+	       __atomic_load_n(&s->entries_used, __ATOMIC_RELAXED) !=
+		       __atomic_load_n(&s->entries_given, __ATOMIC_ACQUIRE);
+}
+
+bool stream_can_send(struct stream *s)
+{
+	return send_room(s) >= STREAM_SEND_LOW && send_has_place(s) &&
+	       __atomic_load_n(&s->sent_messages, __ATOMIC_RELAXED) !=
+		       __atomic_load_n(&s->allowed_messages, __ATOMIC_ACQUIRE) &&
+	       send_has_target(s);
+}
+
+static bool send_is_ready(struct stream *s)
+{
+	return (stream_ended(s) & STREAM_NO_SEND) || stream_can_send(s);
+}
+
+/* The next entry of the table, which the peer does not touch before this one is used up. */
+static void send_take_entry(struct stream *s) REQUIRES(s->send_lock)
+{
+	volatile struct stream_sge *entry = &s->table[s->entries_used % STREAM_ENTRIES];
+
+	s->target.addr = entry->addr;
+	s->target.key = entry->key;
+	__atomic_store_n(&s->entries_used, s->entries_used + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->target.length, entry->length, __ATOMIC_RELAXED);
+}
+
+static void send_copy(u8 *to, struct send_rest *rest, u32 len)
+{
+	while (len > 0) {
+		size_t n = MIN(rest->iov->iov_len - rest->at, (size_t)len);
+
+		memcpy(to, (const u8 *)rest->iov->iov_base + rest->at, n);
+		to += n;
+		len -= (u32)n;
+		rest->left -= n;
+		rest->at += n;
+		if (rest->at == rest->iov->iov_len) {
+			rest->iov++;
+			rest->at = 0;
+		}
+	}
+}
+
+/* Writes `len` bytes to the target. Small ones leave the send buffer at once. */
+static int send_piece(struct stream *s, struct send_rest *rest, u32 len) REQUIRES(s->send_lock)
+{
+	u8 *from = s->send_buf + s->send_at;
+	bool small = len <= s->sq_inline;
+	u32 message = stream_message(STREAM_DATA, len);
+	struct ibv_sge sge = { .addr = (uintptr_t)from, .length = len, .lkey = s->send_mr->lkey };
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = stream_message(STREAM_DATA, small ? 0 : len),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.send_flags = small ? IBV_SEND_INLINE : 0,
+		.imm_data = stream_host_is_network() ? message : __builtin_bswap32(message),
+		.wr.rdma = { .remote_addr = s->target.addr, .rkey = s->target.key },
+	};
+
+	send_copy(from, rest, len);
+	if (!small) {
+		s->send_at = s->send_at + len == s->send_size ? 0 : s->send_at + len;
+		__atomic_fetch_add(&s->sent_bytes, len, __ATOMIC_RELAXED);
+	}
+	__atomic_fetch_add(&s->sent_wrs, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&s->sent_messages, 1, __ATOMIC_RELAXED);
+	s->target.addr += len;
+	__atomic_store_n(&s->target.length, s->target.length - len, __ATOMIC_RELAXED);
+	return ibv_post_send(s->id->qp, &wr, &bad) != 0 ? -ECONNRESET : 0;
+}
+
+/* As much as there is room for now. 0, or -ECONNRESET. */
+static int send_now(struct stream *s, struct send_rest *rest, u32 *piece) REQUIRES(s->send_lock)
+{
+	while (rest->left > 0 && !(stream_ended(s) & STREAM_NO_SEND) && stream_can_send(s)) {
+		u32 len = (u32)MIN(rest->left, (size_t)*piece);
+		int err;
+
+		if (s->target.length == 0)
+			send_take_entry(s);
+		if (s->target.length == 0)
+			return -EPROTO; /* the peer has given a buffer of nothing */
+		len = MIN(MIN(len, s->target.length), send_room(s));
+		len = MIN(len, s->send_size - s->send_at);
+		err = send_piece(s, rest, len);
+		if (err < 0)
+			return err;
+		if (*piece < STREAM_PIECE_MOST)
+			*piece *= 2;
+	}
+	return 0;
+}
+
+static int send_check(struct stream *s, int flags, const struct sockaddr *addr)
+{
+	if (flags & MSG_OOB)
+		return -EOPNOTSUPP;
+	if (stream_phase(s) != STREAM_CONNECTED) {
+		int err = stream_await(s, rsocket_is_nonblocking(&s->rs, flags));
+
+		if (err < 0)
+			return err;
+	}
+	return addr != NULL ? -EISCONN : 0;
+}
+
+static size_t send_total(const struct iovec *iov, int count)
+{
+	size_t total = 0;
+
+	for (int i = 0; i < count; i++)
+		total += iov[i].iov_len;
+	return total;
+}
+
+ssize_t stream_send(struct rsocket *rs, const struct iovec *iov, int count, int flags,
+		    const struct sockaddr *addr, socklen_t len)
+{
+	struct stream *s = stream_of(rs);
+	size_t total = send_total(iov, count);
+	struct send_rest rest = { .iov = iov, .left = total };
+	bool nonblock = rsocket_is_nonblocking(rs, flags);
+	u32 piece = SEND_FIRST;
+	int err = send_check(s, flags, addr);
+
+	(void)len;
+	if (err < 0)
+		return err;
+	if (stream_ended(s) & STREAM_NO_SEND)
+		return stream_send_error(s);
+	while (rest.left > 0) {
+		lock_acquire(&s->send_lock);
+		err = send_now(s, &rest, &piece);
+		lock_release(&s->send_lock);
+		if (err < 0)
+			stream_break(s, err);
+		if (rest.left == 0)
+			break;
+		if (stream_ended(s) & STREAM_NO_SEND) {
+			err = stream_send_error(s);
+			break;
+		}
+		err = stream_wait(s, send_is_ready, nonblock, 0);
+		if (err < 0)
+			break;
+	}
+	return rest.left < total || total == 0 ? (ssize_t)(total - rest.left) : err;
+}

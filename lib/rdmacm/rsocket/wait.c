@@ -1,0 +1,149 @@
+/* wait.c: threads that sleep until an rsocket changes.
+ * In:    changes, told in any context      Out: threads that run again
+ * Runs:  any thread                        Locks: wait_queue.lock, a leaf
+ *
+ * A thread joins the queue, then looks whether it must wait at all, then sleeps. Whoever changes
+ * something does so first and then reads the count of waiters: one of the two sees the other.
+ */
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "rsocket.h"
+
+void wait_queue_init(struct wait_queue *q) NO_THREAD_SAFETY /* nobody else has it */
+{
+	lock_init(&q->lock);
+	list_init(&q->waiters);
+	q->count = 0;
+}
+
+void wait_join(struct wait_queue *q, struct waiter *w, struct sleeper *who)
+{
+	w->who = who;
+	w->hit = false;
+	lock_acquire(&q->lock);
+	list_push_back(&q->waiters, &w->node);
+	/* before the caller looks; pairs with the fence of wait_wake */
+	__atomic_add_fetch(&q->count, 1, __ATOMIC_SEQ_CST);
+	lock_release(&q->lock);
+}
+
+bool wait_leave(struct wait_queue *q, struct waiter *w)
+{
+	bool hit;
+
+	lock_acquire(&q->lock);
+	list_remove(&w->node);
+	__atomic_sub_fetch(&q->count, 1, __ATOMIC_RELAXED);
+	hit = w->hit;
+	lock_release(&q->lock);
+	return hit;
+}
+
+static void sleeper_wake(struct sleeper *s)
+{
+	u64 one = 1;
+	int saved = errno;
+
+	/* pairs with sleeper_is_woken */
+	if (__atomic_exchange_n(&s->woken, 1, __ATOMIC_SEQ_CST) != 0)
+		return;
+	if (s->fd < 0)
+		syscall(SYS_futex, &s->woken, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	else
+		while (write(s->fd, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+	errno = saved;
+}
+
+void wait_wake(struct wait_queue *q)
+{
+	/* what has changed is visible before the count is read; pairs with wait_join */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&q->count, __ATOMIC_RELAXED) == 0)
+		return;
+	lock_acquire(&q->lock);
+	list_for_each(w, &q->waiters, struct waiter, node) {
+		w->hit = true;
+		sleeper_wake(w->who);
+	}
+	lock_release(&q->lock);
+}
+
+void sleeper_reset(struct sleeper *s)
+{
+	__atomic_store_n(&s->woken, 0, __ATOMIC_SEQ_CST);
+}
+
+bool sleeper_is_woken(const struct sleeper *s)
+{
+	/* pairs with sleeper_wake */
+	return __atomic_load_n(&s->woken, __ATOMIC_SEQ_CST) != 0;
+}
+
+int sleeper_sleep(struct sleeper *s, u64 ns)
+{
+	struct timespec limit = { .tv_sec = (time_t)(ns / NS_PER_S),
+				  .tv_nsec = (long)(ns % NS_PER_S) };
+	int saved = errno, err = 0;
+
+	if (syscall(SYS_futex, &s->woken, FUTEX_WAIT_PRIVATE, 0, ns != 0 ? &limit : NULL, NULL,
+		    0) < 0)
+		err = errno == ETIMEDOUT || errno == EINTR ? -errno : 0;
+	errno = saved;
+	return sleeper_is_woken(s) ? 0 : err;
+}
+
+/* ---- the thread's eventfd -------------------------------------------------------------------- */
+
+static struct sleeper_fds {
+	pthread_once_t once;
+	pthread_key_t key;
+	u32 forks; /* changes in a child that has one thread */
+} GUARDS_ITSELF sleeper_fds = { .once = PTHREAD_ONCE_INIT };
+static __thread int sleeper_own_fd;	/* plus 1; 0: none */
+static __thread u32 sleeper_own_forks; /* an older one is the parent's */
+
+static void sleeper_close(void *fd)
+{
+	close((int)(intptr_t)fd - 1);
+}
+
+static void sleeper_drop_in_child(void)
+{
+	sleeper_fds.forks++;
+}
+
+static void sleeper_start(void)
+{
+	(void)pthread_key_create(&sleeper_fds.key, sleeper_close);
+	(void)pthread_atfork(NULL, NULL, sleeper_drop_in_child);
+}
+
+int sleeper_fd(void)
+{
+	u64 value;
+	int fd = sleeper_own_fd - 1;
+
+	pthread_once(&sleeper_fds.once, sleeper_start);
+	if (fd >= 0 && sleeper_own_forks == sleeper_fds.forks) {
+		while (read(fd, &value, sizeof(value)) > 0)
+			;
+		return fd;
+	}
+	if (fd >= 0)
+		close(fd);
+	sleeper_own_fd = 0;
+	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	sleeper_own_fd = fd + 1;
+	sleeper_own_forks = sleeper_fds.forks;
+	pthread_setspecific(sleeper_fds.key, (void *)(intptr_t)(fd + 1));
+	return fd;
+}
