@@ -9,48 +9,24 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
 import time
 import unittest
 
-BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-COMMAND = os.path.join(BUILD, "bin", "anyverbs")
+from nodes import COMMAND, HOSTS, NodesTest
+
 REQUESTS = 100000
 BACKLOG = 64
 LIMIT_S = 120         # for all of the requests
 GROWTH_KIB = 48 << 10  # of the listener: 12,288 MADs, 8,192 requests without a handler's look, and what malloc keeps
-# Of this run alone: an address belongs to one node of the network namespace.
-NET = f"127.{64 + (os.getpid() >> 14 & 31)}.{os.getpid() >> 6 & 255}."
-HOSTS = {"a": NET + str((os.getpid() & 63) * 4 + 1), "b": NET + str((os.getpid() & 63) * 4 + 2)}
 
 
-class FloodTest(unittest.TestCase):
+class FloodTest(NodesTest):
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="anyverbs-flood-")
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "XDG_"))}
-        self.env = {host: dict(clean, ANYVERBS_NODE=f"flood-{os.getpid()}-{host}", ANYVERBS_ADDR=address,
-                               XDG_RUNTIME_DIR=self.folder) for host, address in HOSTS.items()}
-        self.children = []
-        self.listener = self.start("a", "peer", "listen", HOSTS["a"], str(BACKLOG), "TCP", "1")
+        super().setUp()
+        self.listener = self.start("a", "rdmacm_peer", "listen", HOSTS["a"], str(BACKLOG), "TCP", "1")
         self.port = self.listener.stdout.readline().strip()
         self.assertRegex(self.port, r"^\d+$", "the listener does not listen")
         self.pid = self.of_program(self.listener.pid)
-
-    def tearDown(self):
-        for child in self.children:
-            child.kill()
-            child.communicate()
-        for env in self.env.values():
-            subprocess.run([COMMAND, "stop", "--force"], env=env, capture_output=True, check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self, host, program, *words):
-        path = os.path.join(BUILD, "test", f"rdmacm_{program}")
-        child = subprocess.Popen([COMMAND, "run", path, *words], env=self.env[host], text=True, stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.children.append(child)
-        return child
 
     def of_program(self, pid):
         """`anyverbs run` becomes the program, or has it as its child."""
@@ -83,7 +59,7 @@ class FloodTest(unittest.TestCase):
     def flood(self, host):
         """Sends all requests and watches the listener meanwhile: the seconds, and KiB that it grew at most."""
         before, most, begin = self.resident_kib(), 0, time.monotonic()
-        sender = self.start(host, "flood", str(REQUESTS), HOSTS["a"], self.port)
+        sender = self.start(host, "rdmacm_flood", str(REQUESTS), HOSTS["a"], self.port)
         while sender.poll() is None:
             most = max(most, self.resident_kib() - before)
             self.assertLess(time.monotonic() - begin, LIMIT_S, "the flood does not end")
@@ -95,7 +71,7 @@ class FloodTest(unittest.TestCase):
 
     def check_honest_client(self, host):
         self.order("accept")
-        client = self.start(host, "peer", "connect", HOSTS["a"], self.port)
+        client = self.start(host, "rdmacm_peer", "connect", HOSTS["a"], self.port)
         out, err = client.communicate(timeout=60)
         self.assertEqual(client.returncode, 0, err)
         self.assertEqual(out, "established\n")
@@ -140,7 +116,7 @@ class FloodTest(unittest.TestCase):
     def test_data_goes_on(self):
         """Beside a flood from another host, between processes and from that host. The four programs share the cores."""
         quiet = [self.write_from(host) for host in HOSTS]
-        sender = self.start("b", "flood", str(100 * REQUESTS), HOSTS["a"], self.port)
+        sender = self.start("b", "rdmacm_flood", str(100 * REQUESTS), HOSTS["a"], self.port)
         time.sleep(0.5)
         flooded = [self.write_from(host) for host in HOSTS]
         self.assertIsNone(sender.poll(), "the flood ended early")

@@ -4,44 +4,17 @@
 usage: status_test.py BUILD_DIR
 """
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
-import tempfile
 import unittest
 
-BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-COMMAND = os.path.join(BUILD, "bin", "anyverbs")
-PEER = os.path.join(BUILD, "test", "rdmacm_peer")
-# Of this run alone: an address belongs to one node of the network namespace.
-NET = f"127.{64 + (os.getpid() >> 14 & 31)}.{os.getpid() >> 6 & 255}."
-HOSTS = {"a": NET + str((os.getpid() & 63) * 4 + 1), "b": NET + str((os.getpid() & 63) * 4 + 2)}
+from nodes import COMMAND, HOSTS, NodesTest
 
 
-class StatusTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="anyverbs-status-")
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "XDG_"))}
-        self.env = {host: dict(clean, ANYVERBS_NODE=f"status-{os.getpid()}-{host}", ANYVERBS_ADDR=address,
-                               XDG_RUNTIME_DIR=self.folder) for host, address in HOSTS.items()}
-        self.children = []
-
-    def tearDown(self):
-        for child in self.children:
-            child.kill()
-            child.communicate()
-        for env in self.env.values():
-            subprocess.run([COMMAND, "stop", "--force"], env=env, capture_output=True, check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
+class StatusTest(NodesTest):
     def listen(self, host, space, count=1, address=None):
         """The listener and its ports."""
-        child = subprocess.Popen([COMMAND, "run", PEER, "listen", address or HOSTS[host], "8", space, str(count)],
-                                 env=self.env[host], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE)
-        self.children.append(child)
+        child = self.start(host, "rdmacm_peer", "listen", address or HOSTS[host], "8", space, str(count))
         return child, [int(child.stdout.readline()) for _ in range(count)]
 
     def say(self, host, *words):
@@ -97,8 +70,9 @@ class StatusTest(unittest.TestCase):
         listener, ports = self.listen("a", "TCP")
         listener.stdin.write("accept\n")
         listener.stdin.flush()
-        subprocess.run([COMMAND, "run", PEER, "connect", HOSTS["a"], str(ports[0])], env=self.env["a"], check=True,
-                       capture_output=True, timeout=30)
+        client = self.start("a", "rdmacm_peer", "connect", HOSTS["a"], str(ports[0]))
+        client.communicate(timeout=30)
+        self.assertEqual(client.returncode, 0)
         self.assertEqual(listener.stdout.readline(), "accepted\n")
         counters = json.loads(self.say("a", "--json"))["processes"][0]["counters"]
         self.assertGreaterEqual(counters["mad_received"], 2)  # REQ, RTU
