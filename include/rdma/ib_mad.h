@@ -379,8 +379,10 @@ enum ib_mad_snoop_flags {
  * outstanding request. 1: the midlayer segments and reassembles for classes that have RMPP; the
  * agent receives whole messages only. Messages of up to 12 MiB. recv_handler may be NULL without
  * mad_reg_req. May block. ERR_PTR: -EINVAL: queue pair type, class (0; 0x81 and 0x01 outside of
- * QP0), version, a missing handler, a vendor class without OUI, or another agent has one of the
- * methods; -ENODEV: the device has no such port, or the port no management; -ENOMEM. */
+ * QP0), version, a missing handler, a vendor class without OUI, or another agent of the port, in
+ * whichever process, has one of the methods (of the CM's class: in this process; its messages name
+ * theirs); -EAGAIN: a new node has not heard of all processes for three seconds; -ENODEV: the
+ * device has no such port, or the port no management; -ENOMEM. */
 AV_EXPORT struct ib_mad_agent *ib_register_mad_agent(struct ib_device *device, u8 port_num,
 						     enum ib_qp_type qp_type,
 						     struct ib_mad_reg_req *mad_reg_req,

@@ -69,12 +69,10 @@ static void agent_on_end(struct work *w)
 }
 
 /* Puts the agent on its port. */
-static int agent_enter(struct mad_agent *agent, enum ib_qp_type type, u32 id_bits)
+static int agent_enter(struct mad_agent *agent, struct mad_port *port, u32 id_bits)
 	REQUIRES(mad_lock)
 {
-	struct mad_port *port = mad_port_find(agent->pub.device, agent->pub.port_num, type);
-
-	if (port == NULL)
+	if (port->gone)
 		return -ENODEV;
 	if (agent->unsolicited && request_is_taken(port, &agent->request))
 		return -EINVAL;
@@ -90,41 +88,61 @@ static int agent_enter(struct mad_agent *agent, enum ib_qp_type type, u32 id_bit
 }
 
 /* The slot of this process in its place; the port may have to take one first. */
-static int agent_id_bits(const struct mad_agent *agent, enum ib_qp_type type, u32 *bits)
+static int agent_id_bits(const struct mad_port *port, u32 *bits)
 {
-	struct mad_port *port;
-	int slot = 0;
+	int slot = port->cfg.ops->slot != NULL ? port->cfg.ops->slot(port->cfg.arg) : 0;
 
-	lock_acquire(&mad_lock);
-	port = mad_port_find(agent->pub.device, agent->pub.port_num, type);
-	if (port != NULL)
-		port->refs++;
-	lock_release(&mad_lock);
-	if (port == NULL)
-		return -ENODEV;
-	if (port->cfg.ops->slot != NULL)
-		slot = port->cfg.ops->slot(port->cfg.arg);
-	lock_acquire(&mad_lock);
-	mad_port_put(port);
-	lock_release(&mad_lock);
 	if (slot < 0)
 		return slot;
 	*bits = (u32)slot << MAD_SLOT_SHIFT;
 	return 0;
 }
 
-static struct ib_mad_agent *agent_register(struct mad_agent *agent, enum ib_qp_type type)
+/* Makes what the agent takes known to the other processes, or no more. */
+static int agent_announce(const struct mad_agent *agent, const struct mad_port *port, bool on)
+{
+	unsigned long any = 0;
+
+	for (u32 i = 0; i < MAD_METHOD_WORDS; i++)
+		any |= agent->request.method_mask[i];
+	if (!agent->unsolicited || any == 0 || port->cfg.ops->agent == NULL)
+		return 0;
+	return port->cfg.ops->agent(port->cfg.arg, &agent->request, on);
+}
+
+/* The port is held. */
+static int agent_begin(struct mad_agent *agent, struct mad_port *port)
 {
 	u32 bits = 0;
-	int err;
+	int err = agent_id_bits(port, &bits);
+
+	if (err == 0)
+		err = agent_announce(agent, port, true);
+	if (err != 0)
+		return err;
+	lock_acquire(&mad_lock);
+	err = agent_enter(agent, port, bits);
+	lock_release(&mad_lock);
+	if (err != 0)
+		(void)agent_announce(agent, port, false);
+	return err;
+}
+
+static struct ib_mad_agent *agent_register(struct mad_agent *agent, enum ib_qp_type type)
+{
+	struct mad_port *port;
+	int err = -ENODEV;
 
 	list_init(&agent->node);
 	list_init(&agent->sends);
-	err = agent_id_bits(agent, type, &bits);
-	if (err == 0) {
-		lock_acquire(&mad_lock);
-		err = agent_enter(agent, type, bits);
-		lock_release(&mad_lock);
+	lock_acquire(&mad_lock);
+	port = mad_port_find(agent->pub.device, agent->pub.port_num, type);
+	if (port != NULL)
+		port->refs++;
+	lock_release(&mad_lock);
+	if (port != NULL) {
+		err = agent_begin(agent, port);
+		mad_port_release(port);
 	}
 	if (err == 0)
 		return &agent->pub;
@@ -208,9 +226,11 @@ int ib_unregister_mad_agent(struct ib_mad_agent *mad_agent)
 {
 	struct mad_agent *agent = mad_agent_of(mad_agent);
 	struct work_queue *queue = agent->port->cfg.queue;
+	bool gone;
 
 	lock_acquire(&mad_lock);
 	agent->ending = true;
+	gone = agent->port->gone;
 	list_remove(&agent->node);
 	list_for_each(send, &agent->sends, struct mad_send, node)
 		mad_send_flush(send);
@@ -219,6 +239,8 @@ int ib_unregister_mad_agent(struct ib_mad_agent *mad_agent)
 		work_push(&agent->end_work);
 	}
 	lock_release(&mad_lock);
+	if (!gone)
+		(void)agent_announce(agent, agent->port, false);
 	if (queue->manual)
 		work_queue_run(queue, clock_now_ns());
 	lock_acquire(&mad_lock);

@@ -130,6 +130,36 @@ static void register_mad_agent__judges_its_arguments(void **state)
 	assert_int_equal(ib_unregister_mad_agent(agent), 0);
 }
 
+/* Other processes of the port hear of what an agent takes, and may have it already. */
+static void register_mad_agent__asks_the_port(void **state)
+{
+	struct ib_mad_reg_req r = request_for(CLASS, VERSION, 1), none = r;
+	struct seen seen = { .received = 0 };
+	struct ib_mad_agent *agent = try_agent(&a, &r, &seen), *mute = agent_on(&a, 0, &seen);
+	struct ib_mad_agent *deaf;
+
+	assert_false(IS_ERR(agent));
+	assert_int_equal(a.agents, 1);
+	/* one that this process refuses by itself leaves nothing behind */
+	assert_int_equal(PTR_ERR(try_agent(&a, &r, &seen)), -EINVAL);
+	assert_int_equal(a.agents, 1);
+	/* without a method nothing comes, and nobody needs to know */
+	memset(none.method_mask, 0, sizeof(none.method_mask));
+	deaf = try_agent(&a, &none, &seen);
+	assert_false(IS_ERR(deaf));
+	assert_int_equal(a.agents, 1);
+	ib_unregister_mad_agent(deaf);
+	ib_unregister_mad_agent(mute);
+	ib_unregister_mad_agent(agent);
+	assert_int_equal(a.agents, 0);
+	a.taken = true;
+	assert_int_equal(PTR_ERR(try_agent(&a, &r, &seen)), -EINVAL);
+	assert_int_equal(a.agents, 0);
+	/* responses need no place in the table */
+	mute = agent_on(&a, 0, &seen);
+	ib_unregister_mad_agent(mute);
+}
+
 static void listen__reaches_the_port(void **state)
 {
 	struct seen seen = { .received = 0 };
@@ -804,6 +834,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, sides_setup, sides_teardown)
 	static const struct CMUnitTest tests[] = {
 		TEST(register_mad_agent__judges_its_arguments),
+		TEST(register_mad_agent__asks_the_port),
 		TEST(listen__reaches_the_port),
 		TEST(post_send_mad__reaches_the_agent_of_its_method),
 		TEST(port_receive__drops_what_breaks_a_rule),

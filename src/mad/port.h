@@ -73,6 +73,11 @@ struct mad_port_ops {
 	 * -ENOSPC or another negative errno; NULL: every MAD for the port comes here anyway. */
 	int (*listen)(void *arg, u64 service_id, u64 mask, const struct ib_cm_compare_data *compare,
 		      bool on);
+	/* Unsolicited MADs to the port that *request describes come to this process from now on
+	 * (`on`), or no more, whichever process of the host or the wire sends them. May block; not
+	 * under a lock. 0, -EINVAL: an agent of another process takes some of them, or another
+	 * negative errno; NULL: every MAD for the port comes here anyway. */
+	int (*agent)(void *arg, const struct ib_mad_reg_req *request, bool on);
 	/* Keeps the will where it outlives the process, in place of an earlier one of this index;
 	 * NULL: takes that back. Any context; never blocks. NULL: nobody keeps wills. */
 	void (*will)(void *arg, u32 index, const struct mad_will *will);

@@ -342,6 +342,7 @@ static int (*const client_claims[])(struct node *n) = {
 	client_claim_pairs,
 	client_claim_groups,
 	client_claim_listeners,
+	client_claim_agents,
 	client_claim_wills,
 };
 
@@ -429,6 +430,7 @@ static void client_destroy(struct node *n)
 		close(n->slots_fd);
 	if (n->keeper_fd >= 0)
 		close(n->keeper_fd);
+	free(n->agents);
 	lock_release(&n->request_lock);
 	will_close(&n->wills);
 	events_destroy(n);
@@ -508,6 +510,9 @@ int client_recover(struct node *n)
 	err = client_join(n);
 	if (err < 0)
 		return err;
+	lock_acquire(&n->state_lock);
+	n->recovered_ns = clock_now_ns();
+	lock_release(&n->state_lock);
 	log_info("node", "attached to a new node as process %llu", (unsigned long long)n->process);
 	events_push(n, NODE_EVENT_CONFIG);
 	return 0;

@@ -26,6 +26,11 @@ struct client_listener {
 	struct node_match match;
 } OWNED_BY(node.state_lock or, of a copy, the caller);
 
+struct client_agent {
+	struct node_agent agent;
+	u32 slot;
+} OWNED_BY(node.request_lock);
+
 /* An event that waits for node_event_next after its socket has closed. */
 struct client_event {
 	struct list_head node;
@@ -47,11 +52,15 @@ struct node {
 	int keeper_fd GUARDED_BY(request_lock); /* keeps UDP sockets open for the next node */
 	u8 slots[PROTO_SLOT_BYTES] GUARDED_BY(request_lock);
 
+	struct client_agent *agents GUARDED_BY(request_lock);
+	u32 agent_count GUARDED_BY(request_lock);
+
 	struct will_store wills GUARDS_ITSELF;
 
 	struct lock state_lock ACQUIRED_AFTER(request_lock);
 	int events GUARDED_BY(state_lock); /* -1: lost */
 	const struct notice *notice GUARDED_BY(state_lock);
+	u64 recovered_ns GUARDED_BY(state_lock); /* came to another node; 0: never */
 	struct list_head waiting GUARDED_BY(state_lock); /* struct client_event */
 	u64 *pairs GUARDED_BY(state_lock);
 	u32 pair_count GUARDED_BY(state_lock);
@@ -90,6 +99,11 @@ int client_request(struct node *n, void *request, size_t size, const int *fds, i
 void client_head(struct proto_head *head, u16 type);
 /* Tells the node that this process cannot take part in the pair with `process`. May block. */
 void client_pair_refuse(struct node *n, u64 process);
+
+/* ---- agent.c ---- */
+
+/* Claims this process' agents of the next node: 0, or -ECONNRESET. */
+int client_claim_agents(struct node *n) REQUIRES(n->request_lock);
 
 /* ---- events.c ---- */
 

@@ -14,6 +14,7 @@
  *   notice.c      the notice board                  udp_socket.c sockets as RoCEv2 needs them
  *   will.c        what the node says at our death
  *   successor.c   replaces a node whose limit of descriptors is too low
+ *   agent.c       MAD agents of all processes
  *   protocol/     the messages, a header per service
  *   daemon/       anyverbsd itself (daemon_priv.h)
  */
@@ -29,6 +30,8 @@ enum { NODE_GIDS = 64, NODE_SLOTS = 1024, NODE_SLOT_BITS = 10, NODE_INDEX_BITS =
 enum { NODE_MEMBERS = 4096 };
 /* Listeners on service IDs, of all processes of a node */
 enum { NODE_LISTENERS = 16384 };
+/* Agents for unsolicited MADs, of all processes of a node */
+enum { NODE_AGENTS = 1024 };
 enum { NODE_UDP_PORT = 4791 };
 /* Devices of one node at most. roce0 has index 0, or nobody has */
 enum { NODE_DEVICES = 8, NODE_DEVICE_NAME = 32 };
@@ -104,8 +107,9 @@ enum node_event_type {
 	 * between two looks gives both, REMOVED first. */
 	NODE_EVENT_DEVICE_ADDED,
 	NODE_EVENT_DEVICE_REMOVED,
-	/* A datagram to QP1 from another host, for a service ID on which this process listens:
-	 * `mad`. One that finds too many unread is lost, as datagrams are. */
+	/* A datagram to QP1 from another host, for a service ID on which this process listens or
+	 * for an agent of this process: `mad`. One that finds too many unread is lost, as datagrams
+	 * are. */
 	NODE_EVENT_MAD,
 };
 
@@ -257,6 +261,30 @@ int node_unlisten(struct node *n, u64 service_id, u64 mask, const struct node_ma
 bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 *slot);
 /* The slots by which processes listen, on anything, a bit each. As node_listener_find. */
 void node_listening_slots(struct node *n, u64 slots[NODE_SLOTS / 64]);
+/* Unsolicited MADs of a class other than the CM's, whose messages name their process themselves. */
+struct node_agent {
+	u64 device; /* node_config.id */
+	u64 methods[2]; /* bit m % 64 of methods[m / 64]: method m, below 128 */
+	u8 port, qpn; /* 0 or 1 */
+	u8 mgmt_class, version;
+	u8 oui[3]; /* of vendor classes from 0x30 to 0x4f; else 0 */
+	u8 reserved; /* 0 */
+} OWNED_BY(the caller);
+/* Unsolicited MADs that `agent` describes are for this process from now on, whichever process of
+ * the node or host sends them: from other hosts they come as NODE_EVENT_MAD. `slot` is this
+ * process' own. Outlives the node, as memberships do, but not the device.
+ * -EINVAL: an agent of any process of this node takes some of these MADs already, or nobody could
+ * send such; -EAGAIN: a new node has not heard of all processes for three seconds; -ENOSPC: there
+ * are NODE_AGENTS already; -ENODEV: no such device; -ENOENT: not this process' slot; else as
+ * node_mcast_join. May block. */
+int node_agent_add(struct node *n, const struct node_agent *agent, u32 slot);
+/* -ENOENT: there is no such agent of this process. May block. */
+int node_agent_remove(struct node *n, const struct node_agent *agent);
+/* The slot of the process whose agent takes the unsolicited MAD (256 bytes of any content) to QP
+ * `qpn` of a port; -ENOENT: nobody does; -EAGAIN: nobody does, but the node is new, and the process
+ * may be on its way to it. Answered from memory that the node shares with all processes: any
+ * thread, never blocks. */
+int node_agent_find(struct node *n, u64 device, u8 port, u8 qpn, const u8 *mad, u32 *slot);
 /* Leaves a will under a number that the caller chooses, in place of an earlier one; NULL: takes
  * that back. The node sends it when this process has died, called exec, or exited. 0; 1:
  * node_will_offer must be called, once, for the will to count; -ENOSPC: no such number, or

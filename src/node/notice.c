@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "node/agent.h"
+
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -173,6 +175,41 @@ bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *priv
 	return any;
 }
 
+static bool notice_copy_agent(const struct notice *n, u64 device, u8 port, u8 qpn, const u8 *mad,
+			      struct notice_agent *out)
+{
+	u32 limit = __atomic_load_n(&n->agents, __ATOMIC_ACQUIRE);
+
+	limit = MIN(limit, (u32)NODE_AGENTS);
+	for (u32 i = 0; i < limit; i++) {
+		notice_copy(out, &n->agent[i], sizeof(*out));
+		if (out->process != 0 && node_agent_takes(&out->agent, device, port, qpn, mad))
+			return true;
+	}
+	return false;
+}
+
+bool notice_read_agent(const struct notice *n, u64 device, u8 port, u8 qpn, const u8 *mad,
+		       u64 *process, u32 *slot)
+{
+	struct notice_agent found;
+	bool any = false;
+	u32 seq;
+
+	for (int i = 0; i < NOTICE_TRIES; i++) {
+		seq = notice_read_begin(n);
+		any = notice_copy_agent(n, device, port, qpn, mad, &found);
+		if (notice_read_end(n, seq))
+			break;
+		cpu_relax();
+	}
+	if (any) {
+		*process = found.process;
+		*slot = found.slot;
+	}
+	return any;
+}
+
 static u32 notice_copy_listeners(const struct notice *n, u32 *at, struct notice_listener *out,
 				 u32 max)
 {
@@ -203,6 +240,9 @@ u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listene
 	return count;
 }
 
+_Static_assert(sizeof(struct notice_agent) % sizeof(u64) == 0 &&
+		       offsetof(struct notice, agent) % sizeof(u64) == 0,
+	       "the board is copied by words");
 _Static_assert(sizeof(struct notice_listener) % sizeof(u64) == 0 &&
 		       offsetof(struct notice, listener) % sizeof(u64) == 0,
 	       "the board is copied by words");

@@ -30,6 +30,13 @@ struct notice_listener {
 	struct node_match match;
 } OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
 
+struct notice_agent {
+	struct node_agent agent;
+	u64 process; /* 0: free */
+	u32 slot;
+	u32 reserved;
+} OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
+
 enum { NOTICE_BUCKETS = 4096 };
 
 struct notice {
@@ -38,10 +45,14 @@ struct notice {
 	u32 members OWNED_BY(the daemon while seq is odd); /* entries in use lie below this index */
 	/* entries in use lie below this index */
 	u32 listeners OWNED_BY(the daemon while seq is odd);
+	/* entries in use lie below this index */
+	u32 agents OWNED_BY(the daemon while seq is odd);
+	u32 reserved OWNED_BY(nobody: 0);
 	/* id 0: free */
 	struct node_config devices[NODE_DEVICES] OWNED_BY(the daemon while seq is odd);
 	struct notice_member member[NOTICE_MEMBERS] OWNED_BY(the daemon while seq is odd);
 	struct notice_listener listener[NODE_LISTENERS] OWNED_BY(the daemon while seq is odd);
+	struct notice_agent agent[NODE_AGENTS] OWNED_BY(the daemon while seq is odd);
 	/* index + 1 of the first; the last entry is unused */
 	u32 chain[NOTICE_BUCKETS + 2] OWNED_BY(the daemon while seq is odd);
 };
@@ -69,6 +80,10 @@ int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
  * data: its process and slot. False: there is none. */
 bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data,
 			  u64 *process, u32 *slot);
+/* The agent that takes an unsolicited MAD (256 bytes): its process and slot. False: there is
+ * none. */
+bool notice_read_agent(const struct notice *n, u64 device, u8 port, u8 qpn, const u8 *mad,
+		       u64 *process, u32 *slot);
 /* Copies at most `max` listeners, from entry *at on, and moves *at behind them. Each is one state
  * of itself. Returns how many; fewer than `max`: there are no more. */
 u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listener *out, u32 max);

@@ -5,6 +5,7 @@
 #define NODE_PROTOCOL_H
 
 #include "node/protocol/address.h"
+#include "node/protocol/agent.h"
 #include "node/protocol/capture.h"
 #include "node/protocol/device.h"
 #include "node/protocol/head.h"
@@ -29,6 +30,7 @@ union proto_request {
 	struct proto_peer peer;
 	struct proto_mcast mcast;
 	struct proto_listen listen;
+	struct proto_agent agent;
 	struct proto_stop stop;
 	struct proto_port port;
 	struct proto_device_read device_read;

@@ -37,14 +37,22 @@ static enum steer_by steer_cm(const u8 *mad, u32 *slot, u64 *service_id)
 	return STEER_BY_SLOT;
 }
 
-enum steer_by steer_mad(const u8 *mad, u32 *slot, u64 *service_id)
+/* A baseboard's responses are Sends, and marked in the attribute modifier. */
+static bool steer_is_response(const u8 *mad)
 {
 	u8 method = mad[STEER_METHOD];
 
+	return (method & STEER_METHOD_RESPONSE) != 0 || method == STEER_METHOD_TRAP_REPRESS ||
+	       (mad[STEER_CLASS] == STEER_CLASS_BM &&
+		(steer_u32(mad + STEER_MODIFIER) & STEER_BM_RESPONSE) != 0);
+}
+
+enum steer_by steer_mad(const u8 *mad, u32 *slot, u64 *service_id)
+{
 	if (mad[STEER_CLASS] == STEER_CLASS_CM)
 		return steer_cm(mad, slot, service_id);
-	if ((method & STEER_METHOD_RESPONSE) == 0 && method != STEER_METHOD_TRAP_REPRESS)
-		return STEER_BY_NOBODY;
+	if (!steer_is_response(mad))
+		return STEER_BY_AGENT;
 	*slot = steer_u32(mad + STEER_TID) >> STEER_SLOT_SHIFT;
 	return STEER_BY_SLOT;
 }

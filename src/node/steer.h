@@ -15,14 +15,17 @@ enum {
 	STEER_METHOD = 3,
 	STEER_TID = 8,
 	STEER_ATTRIBUTE = 16,
+	STEER_MODIFIER = 20,
 	STEER_LOCAL_ID = 24,  /* CM: local communication ID, SIDR request ID */
 	STEER_REMOTE_ID = 28, /* CM: remote communication ID */
 	STEER_SERVICE_ID = 32, /* REQ and SIDR_REQ */
 	STEER_REQ_PRIVATE = 164, STEER_SIDR_REQ_PRIVATE = 40, /* private data */
 	/* values */
+	STEER_CLASS_BM = 5,
 	STEER_CLASS_CM = 7,
 	STEER_METHOD_RESPONSE = 0x80,
 	STEER_METHOD_TRAP_REPRESS = 7,
+	STEER_BM_RESPONSE = 1, /* in the attribute modifier */
 	STEER_CM_REQ = 0x10,
 	STEER_CM_REJ = 0x12,
 	STEER_CM_SIDR_REQ = 0x17,
@@ -32,7 +35,7 @@ enum {
 enum steer_by {
 	STEER_BY_SLOT,	  /* *slot is the process' */
 	STEER_BY_SERVICE, /* whoever listens on *service_id (host order) */
-	STEER_BY_NOBODY,  /* a request of another class: no process is named */
+	STEER_BY_AGENT,	  /* the agent that takes it: unsolicited, and names no process */
 };
 
 /* `mad` has STEER_MAD bytes of any content. */

@@ -86,7 +86,14 @@ static void steer_mad__responses_by_transaction_id(void **state)
 	assert_int_equal(slot, 11);
 	assert_int_equal(judge(3, 7, 2, &slot, &service_id), STEER_BY_SLOT);
 	assert_int_equal(slot, 11);
-	assert_int_equal(judge(3, 0x12, 0x35, &slot, &service_id), STEER_BY_NOBODY);
+	assert_int_equal(judge(3, 0x12, 0x35, &slot, &service_id), STEER_BY_AGENT);
+	/* baseboard management marks its responses in the attribute modifier */
+	assert_int_equal(judge(5, 3, 1, &slot, &service_id), STEER_BY_AGENT);
+	put_u32(STEER_MODIFIER, 1);
+	slot = 0;
+	assert_int_equal(judge(5, 3, 1, &slot, &service_id), STEER_BY_SLOT);
+	assert_int_equal(slot, 11);
+	assert_int_equal(judge(3, 0x12, 0x35, &slot, &service_id), STEER_BY_AGENT);
 }
 
 int main(void)

@@ -102,6 +102,18 @@ struct mad_port *adapter_config_general(const u8 gid[16])
 	return found;
 }
 
+u64 adapter_config_id_of(const u8 gid[16])
+{
+	u64 id = 0;
+
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node)
+		if (id == 0 && adapter_config_index_of(dev, gid) >= 0)
+			id = dev->id;
+	lock_release(&roce_table.config_lock);
+	return id;
+}
+
 int adapter_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
 {
 	struct roce_device *dev = adapter_dev(ib);

@@ -3,7 +3,8 @@
  * QP1 is no queue pair of the engine. Its only consumer is the MAD layer of this process, so there
  * is nothing to post, to register or to poll: a MAD goes to the path as one packet, and comes from
  * it as one. Which process of a node a MAD is for stands in its transaction ID or communication ID
- * (node/steer.h); a REQ is for the listener that the notice board shows.
+ * (node/steer.h); a REQ is for the listener that the notice board shows, and an unsolicited MAD of
+ * another class for the agent there.
  *
  * In:    MADs of the MAD layer, wills; packets to QP1    Out: packets; arrivals of the MAD layer
  * Runs:  sending on the MAD layer's queue, receiving in any path's receiver
@@ -24,6 +25,7 @@
 
 enum {
 	GENERAL_QPN = 1,
+	GENERAL_PORT = 1,
 	GENERAL_TRIES = 20, /* of a MAD that finds a ring full ... */
 	GENERAL_PAUSE_US = 50, /* ... with pauses in between; and then for so long ... */
 	GENERAL_FULL_MS = 20,  /* ... the next ones to that process try once */
@@ -40,26 +42,35 @@ static struct {
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-/* The slot of the process on this node that the MAD is for. One that names none is for this
- * process: its own agents, or its own answer that nobody listens. */
-static u32 general_slot_of(struct seat *s, const struct mad_departure *d)
+/* The slot of the process on this node that the MAD to `dgid` is for. One that nobody takes is for
+ * this process, whose MAD layer answers that. -EAGAIN: the agent may exist, but is not known. */
+static int general_slot_of(struct seat *s, const struct mad_departure *d, const u8 dgid[16])
 {
 	u32 slot = 0;
 	u64 service_id;
 
 	if (d->remote_qpn != GENERAL_QPN)
-		return d->remote_qpn >> NODE_INDEX_BITS;
+		return (int)(d->remote_qpn >> NODE_INDEX_BITS);
 	switch (steer_mad(d->mad, &slot, &service_id)) {
 	case STEER_BY_SLOT:
-		return slot;
+		return (int)slot;
 	case STEER_BY_SERVICE:
 		if (node_listener_find(s->a.node, service_id, steer_private(d->mad), &slot))
-			return slot;
+			return (int)slot;
 		break;
-	case STEER_BY_NOBODY:
+	case STEER_BY_AGENT:
+		switch (node_agent_find(s->a.node, adapter_config_id_of(dgid), GENERAL_PORT,
+					GENERAL_QPN, d->mad, &slot)) {
+		case 0:
+			return (int)slot;
+		case -EAGAIN:
+			return -EAGAIN;
+		default:
+			break;
+		}
 		break;
 	}
-	return (u32)MAX(seat_slot(s), 0);
+	return MAX(seat_slot(s), 0);
 }
 
 static bool general_is_local(const struct seat *s, const struct path_av *av)
@@ -151,7 +162,7 @@ static int general_send(void *arg, const struct mad_departure *d)
 	struct path_av av;
 	struct pkt p;
 	u16 pkey;
-	int err = soft_attach(&dev->soft);
+	int slot, err = soft_attach(&dev->soft);
 
 	if (err == 0 && !adapter_config_port_is_up(dev))
 		err = -ENETDOWN;
@@ -181,7 +192,10 @@ static int general_send(void *arg, const struct mad_departure *d)
 		return general_transmit_put(adapter_route(s, &av, d->remote_qpn), &p, d->mad);
 	if (d->remote_qpn == GENERAL_QPN && steer_names_nobody(d->mad))
 		return general_send_to_all(s, &av, &p, d->mad);
-	return general_transmit_put(general_route_slot(s, &av, general_slot_of(s, d)), &p, d->mad);
+	slot = general_slot_of(s, d, av.dgid);
+	if (slot < 0)
+		return slot;
+	return general_transmit_put(general_route_slot(s, &av, (u32)slot), &p, d->mad);
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
@@ -256,6 +270,31 @@ static int general_listen(void *arg, u64 service_id, u64 mask,
 	return slot < 0 ? slot : node_listen(s->a.node, service_id, mask, &match, (u32)slot);
 }
 
+static int general_agent(void *arg, const struct ib_mad_reg_req *request, bool on)
+{
+	struct roce_device *dev = arg;
+	struct seat *s = &the_seat;
+	struct node_agent a = { .device = dev->id,
+				.port = GENERAL_PORT,
+				.qpn = GENERAL_QPN,
+				.mgmt_class = request->mgmt_class,
+				.version = request->mgmt_class_version };
+	int slot, err = soft_attach(&dev->soft);
+
+	if (err != 0 || request->mgmt_class == STEER_CLASS_CM)
+		return err; /* each process has its own CM, and its MADs say whose they are */
+	memcpy(a.oui, request->oui, sizeof(a.oui));
+	memcpy(a.methods, request->method_mask, sizeof(a.methods));
+	if (!on)
+		return node_agent_remove(s->a.node, &a);
+	slot = seat_slot(s);
+	return slot < 0 ? slot : node_agent_add(s->a.node, &a, (u32)slot);
+}
+
+_Static_assert(sizeof(((struct ib_mad_reg_req *)0)->method_mask) ==
+		       sizeof(((struct node_agent *)0)->methods),
+	       "a bit for each method");
+
 static int general_slot(void *arg)
 {
 	struct roce_device *dev = arg;
@@ -320,6 +359,7 @@ static void general_will(void *arg, u32 index, const struct mad_will *will)
 static const struct mad_port_ops general_ops = {
 	.send = general_send,
 	.listen = general_listen,
+	.agent = general_agent,
 	.will = general_will,
 	.slot = general_slot,
 };

@@ -96,6 +96,9 @@ bool adapter_config_port_is_up(struct roce_device *dev);
  * has it. */
 struct mad_port *adapter_config_general(const u8 gid[16]);
 
+/* The node's id of the device that has this GID; 0: none. */
+u64 adapter_config_id_of(const u8 gid[16]);
+
 /* ---- general.c ---- */
 /* Gives a new device its QP1. */
 void adapter_general_add(struct roce_device *dev);

@@ -174,6 +174,16 @@ static int wire_listen(void *arg, u64 service_id, u64 mask,
 	return 0;
 }
 
+static int wire_agent(void *arg, const struct ib_mad_reg_req *request, bool on)
+{
+	struct side *s = arg;
+
+	if (on && s->taken)
+		return -EINVAL;
+	s->agents += on ? 1 : -1u;
+	return 0;
+}
+
 static int wire_slot(void *arg)
 {
 	return arg == &a ? SLOT_A : SLOT_B;
@@ -181,6 +191,7 @@ static int wire_slot(void *arg)
 
 static const struct mad_port_ops wire_ops = { .send = wire_send,
 					      .listen = wire_listen,
+					      .agent = wire_agent,
 					      .slot = wire_slot };
 
 /* ---- sides ----------------------------------------------------------------------------------- */

@@ -26,6 +26,8 @@ struct side {
 	int lose; /* so many more are lost */
 	int full; /* so many more find no room */
 	u64 listens;
+	u32 agents; /* that the process has made known */
+	bool taken; /* an agent of another process has everything */
 	struct side *peer;
 	/* Sees each MAD that leaves, and may change it; false: it is lost. NULL: nothing. */
 	bool (*watch)(struct side *from, struct ib_rmpp_mad *mad);

@@ -153,6 +153,8 @@ bool service_handle(struct proc *p, const union proto_request *q, struct message
 /* udp_addresses.stray: passes a datagram to QP1 to its process, or answers it if nobody will.
  * `arg`: the daemon. False: it is lost. */
 bool route_datagram(void *arg, const struct node_mad *mad);
+/* Tells whether listeners and agents may exist that this node does not know yet. */
+bool route_is_incomplete(struct daemon *d);
 /* Somebody listens from now on: requests that have waited for it go there. */
 void route_listening(struct daemon *d);
 /* Refuses requests that have waited long enough. */
@@ -165,8 +167,13 @@ bool route_to_all(struct daemon *d, const struct node_mad *mad);
 
 /* ---- devices.c ---- */
 
-/* Tells whether the GID is one of this node's: of a device's table, or that of a device's GUID. */
-bool devices_have_gid(const struct daemon *d, const u8 gid[16]);
+/* The id of the device that has the GID in its table, or as that of its GUID; 0: none of this node
+ * has it. */
+u64 devices_of_gid(const struct daemon *d, const u8 gid[16]);
+static inline bool devices_have_gid(const struct daemon *d, const u8 gid[16])
+{
+	return devices_of_gid(d, gid) != 0;
+}
 
 /* Configures the devices of ANYVERBS_DEVICES, or those of the node that was killed before: notice
  * board, sysfs trees, UDP sockets. */

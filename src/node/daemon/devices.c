@@ -40,7 +40,7 @@ int devices_find(struct daemon *d, const char name[NODE_DEVICE_NAME])
 	return -ENODEV;
 }
 
-bool devices_have_gid(const struct daemon *d, const u8 gid[16])
+u64 devices_of_gid(const struct daemon *d, const u8 gid[16])
 {
 	static const u8 link_local[8] = { 0xfe, 0x80 }, empty[16];
 
@@ -52,11 +52,11 @@ bool devices_have_gid(const struct daemon *d, const u8 gid[16])
 			continue;
 		for (u32 k = 0; k < NODE_GIDS; k++)
 			if (memcmp(c->gids[k].gid, gid, 16) == 0)
-				return true;
+				return c->id;
 		if (memcmp(gid, link_local, 8) == 0 && memcmp(gid + 8, &guid, 8) == 0)
-			return true;
+			return c->id;
 	}
-	return false;
+	return 0;
 }
 
 /* ---- the host's addresses ---- */

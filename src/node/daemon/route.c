@@ -1,11 +1,12 @@
 /* route.c: datagrams to QP1 that no process' own socket gets: REQ and SIDR_REQ, which name a
- * service only, and messages for communication IDs of processes that are gone.
+ * service only, unsolicited MADs of other classes, which are for an agent, and messages for IDs of
+ * processes that are gone.
  *
  * A process that lives gets them as an event, and judges them. Nobody else will answer the others,
- * so the node does, as the CM of a process that is gone would have.
+ * so the node does, as the CM of a process that is gone would have, and as a port without an agent.
  * In:    datagrams of any content             Out: events, datagrams
  * Runs:  the daemon's only thread             Locks: none
- * Spec:  IBA vol 1, 12.9.8 (messages for unknown IDs), 12.11 (SIDR)
+ * Spec:  IBA vol 1, 12.9.8 (messages for unknown IDs), 12.11 (SIDR), 13.4.7 (status)
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,19 @@
 #include "node/daemon/qp1.h"
 #include "node/steer.h"
 
-enum { ROUTE_HOPS = 64, ROUTE_ECN = 3, ROUTE_HELD = 256 };
+enum {
+	ROUTE_HOPS = 64,
+	ROUTE_ECN = 3,
+	ROUTE_HELD = 256,
+	ROUTE_QPN = 1,
+	ROUTE_PORT = 1,
+	/* of MADs */
+	ROUTE_GET = 1,
+	ROUTE_SET = 2,
+	ROUTE_GET_RESP = 0x81,
+	ROUTE_STATUS = 4,	 /* where it lies */
+	ROUTE_UNSUPPORTED = 0x0c, /* method and attribute: none has this combination */
+};
 /* Between adapters a REQ is under way for so long that a program which listens only after the
  * handshake with its peer is in time: perftest -R. So a request that finds no listener waits for
  * it, as the CM lets one wait on its own host. */
@@ -35,18 +48,14 @@ struct route_request {
 	struct node_mad mad;
 } OWNED_BY(the daemon);
 
-/* Answers for whoever is gone. False: there is nothing to say. */
-static bool route_answer(struct daemon *d, const struct node_mad *in)
+/* Sends `answer` back to where the datagram came from. */
+static bool route_send_back(struct daemon *d, const struct node_mad *in, u32 qpn,
+			    const u8 answer[CM_MAD_BYTES])
 {
 	struct node_mad out = { .sport = NODE_UDP_PORT,
 				.traffic_class = in->traffic_class & (u8)~ROUTE_ECN,
 				.hop_limit = ROUTE_HOPS };
-	u8 answer[CM_MAD_BYTES];
-	u32 qpn;
 
-	qp1_record(&d->capture, in, true);
-	if (!qp1_judge(in, &qpn) || !msg_answer_for_gone(in->payload + QP1_MAD, answer))
-		return false;
 	memcpy(out.sgid, in->dgid, sizeof(out.sgid));
 	memcpy(out.dgid, in->sgid, sizeof(out.dgid));
 	qp1_pack(&out, 0, qpn, answer);
@@ -56,8 +65,37 @@ static bool route_answer(struct daemon *d, const struct node_mad *in)
 	return true;
 }
 
-/* Tells whether listeners may exist that this node does not know yet. */
-static bool route_is_incomplete(struct daemon *d)
+/* Answers for whoever is gone. False: there is nothing to say. */
+static bool route_answer(struct daemon *d, const struct node_mad *in)
+{
+	u8 answer[CM_MAD_BYTES];
+	u32 qpn;
+
+	qp1_record(&d->capture, in, true);
+	if (!qp1_judge(in, &qpn) || !msg_answer_for_gone(in->payload + QP1_MAD, answer))
+		return false;
+	return route_send_back(d, in, qpn, answer);
+}
+
+/* Answers a Get or Set that no agent takes, as the MAD layer of a process does. */
+static bool route_refuse(struct daemon *d, const struct node_mad *in)
+{
+	const u8 *mad = in->payload + QP1_MAD;
+	u8 answer[CM_MAD_BYTES], method = mad[STEER_METHOD];
+	u32 qpn;
+
+	qp1_record(&d->capture, in, true);
+	if ((method != ROUTE_GET && method != ROUTE_SET) || mad[STEER_CLASS] == 0 ||
+	    !qp1_judge(in, &qpn))
+		return false;
+	memcpy(answer, mad, sizeof(answer));
+	answer[STEER_METHOD] = ROUTE_GET_RESP;
+	answer[ROUTE_STATUS] = 0;
+	answer[ROUTE_STATUS + 1] = ROUTE_UNSUPPORTED;
+	return route_send_back(d, in, qpn, answer);
+}
+
+bool route_is_incomplete(struct daemon *d)
 {
 	if (d->resumed_ns != 0 && clock_now_ns() - d->resumed_ns < ROUTE_RESUME_NS)
 		return true;
@@ -152,6 +190,21 @@ static bool route_to_listener(struct daemon *d, const struct node_mad *mad)
 	return route_hold(d, mad) || route_answer(d, mad);
 }
 
+/* To the agent that takes the unsolicited MAD. */
+static bool route_to_agent(struct daemon *d, const struct node_mad *mad)
+{
+	u64 process = 0;
+	u32 slot;
+
+	if (notice_read_agent(d->notice, devices_of_gid(d, mad->dgid), ROUTE_PORT, ROUTE_QPN,
+			      mad->payload + QP1_MAD, &process, &slot)) {
+		struct proc *p = proc_find(d, process);
+
+		return p != NULL && event_mad(p, mad);
+	}
+	return !route_is_incomplete(d) && route_refuse(d, mad);
+}
+
 bool route_to_all(struct daemon *d, const struct node_mad *mad)
 {
 	bool any = false;
@@ -193,9 +246,9 @@ bool route_datagram(void *arg, const struct node_mad *mad)
 	case STEER_BY_SERVICE:
 		return route_to_listener(d, mad);
 	case STEER_BY_SLOT:
-		return payload[STEER_CLASS] == STEER_CLASS_CM && route_to_slot(d, mad, slot);
-	case STEER_BY_NOBODY:
-		break;
+		return route_to_slot(d, mad, slot);
+	case STEER_BY_AGENT:
+		return route_to_agent(d, mad);
 	}
 	return false;
 }

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "node/steer.h"
 
 enum { THEIR_ID = 7 << 22 | 5, SLOT = 9, OUR_ID = SLOT << 22 | 77, QUIET_MS = 50, WAIT_MS = 10000 };
 #define SERVICE 0x0000000001064321ull
@@ -240,6 +241,106 @@ static void route__to_the_listener_whose_address_is_asked_for(void **state)
 	listener_end(&l[1]);
 }
 
+/* ---- unsolicited MADs of other classes ------------------------------------------------------- */
+
+enum { CLASS = 0x0a, VERSION = 1, GET = 1, SEND = 3, GET_RESP = 0x81 };
+
+static struct node_mad an_unsolicited(u8 method)
+{
+	struct node_mad m = { .sport = NODE_UDP_PORT };
+	u8 mad[CM_MAD_BYTES] = { 1, CLASS, VERSION, method, [100] = 7 };
+
+	memcpy(m.sgid, theirs, 16);
+	memcpy(m.dgid, ours, 16);
+	qp1_pack(&m, 0, 1, mad);
+	return m;
+}
+
+/* What has come to the other host; false: nothing in time. */
+static bool other_host_hears(u8 mad[CM_MAD_BYTES], int timeout_ms)
+{
+	struct pollfd p = { .fd = host, .events = POLLIN };
+	struct node_mad m = { .sport = 0 };
+	u32 sqpn;
+
+	if (poll(&p, 1, timeout_ms) != 1)
+		return false;
+	assert_int_equal(node_udp_socket_read(host, m.payload, sizeof(m.payload), &m),
+			 NODE_MAD_BYTES);
+	memcpy(m.dgid, theirs, 16);
+	assert_true(qp1_judge(&m, &sqpn));
+	memcpy(mad, m.payload + QP1_MAD, CM_MAD_BYTES);
+	return true;
+}
+
+static void agent_add(u32 at, u64 process, u64 methods)
+{
+	struct notice_agent a = { .process = process, .slot = SLOT };
+
+	a.agent = (struct node_agent){ .device = 1, .methods = { methods }, .port = 1, .qpn = 1,
+				       .mgmt_class = CLASS, .version = VERSION };
+	d->notice->agent[at] = a;
+	d->notice->agents = at + 1;
+}
+
+/* Two processes have agents for different methods of one class. */
+static void route__to_the_agent_of_the_method(void **state)
+{
+	struct node_mad m;
+	struct listener l[2];
+	u8 mad[CM_MAD_BYTES];
+
+	(void)state;
+	for (u32 i = 0; i < 2; i++) {
+		listener_begin(&l[i], 5 + i);
+		agent_add(i, 5 + i, 1ull << (i == 0 ? GET : SEND));
+	}
+	for (u32 i = 0; i < 2; i++) {
+		m = an_unsolicited(i == 0 ? GET : SEND);
+		send_datagram(&m);
+		assert_true(listener_gets(&l[i], &m));
+		assert_false(listener_gets(&l[1 - i], &m));
+	}
+	/* of another device, or of another queue pair than QP1: nobody's */
+	d->notice->agent[0].agent.device = 2;
+	d->notice->agent[1].agent.qpn = 0;
+	m = an_unsolicited(SEND);
+	send_datagram(&m);
+	m = an_unsolicited(GET);
+	send_datagram(&m);
+	assert_true(other_host_hears(mad, WAIT_MS)); /* the Get is refused, the Send is not */
+	assert_int_equal(mad[STEER_METHOD], GET_RESP);
+	assert_false(other_host_hears(mad, QUIET_MS));
+	listener_end(&l[0]);
+	listener_end(&l[1]);
+}
+
+static void route__refuses_a_get_that_no_agent_takes(void **state)
+{
+	struct node_mad m = an_unsolicited(GET);
+	u8 mad[CM_MAD_BYTES];
+
+	(void)state;
+	send_datagram(&m);
+	assert_true(other_host_hears(mad, WAIT_MS));
+	assert_int_equal(mad[STEER_METHOD], GET_RESP);
+	assert_int_equal(mad[4] << 8 | mad[5], 0x0c);
+	assert_int_equal(mad[100], 7);
+	/* the refusal itself names a slot of nobody, and is not answered */
+	m = an_unsolicited(GET_RESP);
+	send_datagram(&m);
+	assert_false(other_host_hears(mad, QUIET_MS));
+	/* a damaged one is not, nor while agents may be on their way to this node */
+	m = an_unsolicited(GET);
+	m.payload[QP1_MAD + 50] ^= 1;
+	send_datagram(&m);
+	assert_false(other_host_hears(mad, QUIET_MS));
+	d->resumed_ns = clock_now_ns();
+	m = an_unsolicited(GET);
+	send_datagram(&m);
+	assert_false(other_host_hears(mad, QUIET_MS));
+}
+
 /* Its listener comes a moment later, or never. */
 static void route__waits_for_a_listener_that_comes_soon(void **state)
 {
@@ -314,6 +415,12 @@ int main(void)
 						route_teardown),
 		cmocka_unit_test_setup_teardown(
 			route__to_the_listener_whose_address_is_asked_for, route_setup,
+			route_teardown),
+		cmocka_unit_test_setup_teardown(
+			route__to_the_agent_of_the_method, route_setup,
+			route_teardown),
+		cmocka_unit_test_setup_teardown(
+			route__refuses_a_get_that_no_agent_takes, route_setup,
 			route_teardown),
 		cmocka_unit_test_setup_teardown(route__waits_for_a_listener_that_comes_soon,
 						route_setup, route_teardown),
