@@ -27,7 +27,7 @@ struct async_node {
 
 struct async_queue {
 	struct lock lock;
-	int fd FIXED;
+	struct tally tally FIXED;
 	struct atfork_watch watch GUARDS_ITSELF;
 	u32 port_events GUARDED_BY(lock);            /* on `waiting` */
 	struct list_head waiting GUARDED_BY(lock);   /* async_node, oldest first */
@@ -53,7 +53,7 @@ static void async_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only thre
 	q->acked = (struct cond){ 0 };
 	for (const struct list_head *n = q->waiting.next; n != &q->waiting; n = n->next)
 		count++;
-	tally_renew(q->fd, count);
+	tally_renew(&q->tally, count);
 }
 
 /* not yet visible to other threads */
@@ -63,12 +63,12 @@ static int async_queue_open(struct async_queue *q) NO_THREAD_SAFETY
 
 	list_init(&q->waiting);
 	list_init(&q->delivered);
-	q->fd = tally_open();
-	if (q->fd < 0)
-		return q->fd;
+	err = tally_open(&q->tally);
+	if (err)
+		return err;
 	err = atfork_watch_add(&q->watch, async_drop);
 	if (err)
-		close(q->fd);
+		tally_close(&q->tally);
 	return err;
 }
 
@@ -98,13 +98,13 @@ void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY
 	atfork_watch_remove(&q->watch);
 	async_free_list(&q->waiting);
 	async_free_list(&q->delivered);
-	close(q->fd);
+	tally_close(&q->tally);
 	free(q);
 }
 
 int async_queue_fd(const struct async_queue *q)
 {
-	return q->fd;
+	return q->tally.fd;
 }
 
 /* ---- posting -------------------------------------------------------------------------------- */
@@ -117,7 +117,7 @@ static struct async_node *async_recycle(struct async_queue *q) REQUIRES(&q->lock
 			continue;
 		list_remove(&n->node);
 		q->port_events--;
-		tally_take(q->fd, 1);
+		tally_take(&q->tally, 1);
 		return n;
 	}
 	return NULL;
@@ -127,7 +127,7 @@ static void async_append(struct async_queue *q, struct async_node *n) REQUIRES(&
 {
 	q->port_events += n->event.element == NULL;
 	list_push_back(&q->waiting, &n->node);
-	tally_add(q->fd);
+	tally_add(&q->tally);
 	__atomic_store_n(&q->posted, q->posted + 1, __ATOMIC_RELAXED);
 	if (q->awaited)
 		futex_wake(&q->posted, INT32_MAX);
@@ -169,7 +169,7 @@ static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen
 		struct async_node *n = list_entry(node, struct async_node, node);
 
 		*out = n->event;
-		tally_take(q->fd, 1);
+		tally_take(&q->tally, 1);
 		if (n->event.element) {
 			list_push_back(&q->delivered, &n->node);
 		} else {
@@ -177,7 +177,7 @@ static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen
 			spent = n;
 		}
 	} else {
-		tally_take(q->fd, UINT32_MAX); /* strays, as in channel_next */
+		tally_take(&q->tally, UINT32_MAX); /* strays, as in channel_next */
 		*seen = q->posted;
 		q->awaited = true; /* stays if the thread is cancelled: no harm */
 	}
@@ -195,7 +195,7 @@ int async_queue_next(struct async_queue *q, struct async_event *out)
 		/* an event that came with the signal goes first, as in the kernel */
 		if (err < 0)
 			return err;
-		flags = fcntl(q->fd, F_GETFL);
+		flags = fcntl(q->tally.fd, F_GETFL);
 		if (flags < 0)
 			return -errno;
 		if (flags & O_NONBLOCK)
@@ -242,7 +242,7 @@ void async_queue_forget(struct async_queue *q, void *element)
 			continue;
 		list_remove(&n->node);
 		list_push_back(&withdrawn, &n->node);
-		tally_take(q->fd, 1);
+		tally_take(&q->tally, 1);
 	}
 	while (element && async_find_delivered(q, element))
 		cond_wait(&q->acked, &q->lock);

@@ -15,7 +15,7 @@
 
 struct channel {
 	struct lock lock;
-	int fd FIXED;
+	struct tally tally FIXED;
 	struct atfork_watch watch GUARDS_ITSELF;
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
@@ -43,8 +43,8 @@ static void channel_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only th
 	ch->acked = (struct cond){ 0 };
 	list_for_each(s, &ch->waiting, struct channel_source, node)
 		count += s->undelivered;
-	if (ch->fd >= 0)
-		tally_renew(ch->fd, count);
+	if (!ch->notify)
+		tally_renew(&ch->tally, count);
 }
 
 static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible to other threads */
@@ -54,12 +54,13 @@ static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible 
 	list_init(&ch->waiting);
 	ch->notify = channel_next_notify;
 	channel_next_notify = NULL;
-	ch->fd = ch->notify ? -1 : tally_open();
-	if (ch->fd < 0 && !ch->notify)
-		return ch->fd;
+	ch->tally = (struct tally){ -1, -1 };
+	err = ch->notify ? 0 : tally_open(&ch->tally);
+	if (err)
+		return err;
 	err = atfork_watch_add(&ch->watch, channel_drop);
-	if (err && ch->fd >= 0)
-		close(ch->fd);
+	if (err && !ch->notify)
+		tally_close(&ch->tally);
 	return err;
 }
 
@@ -85,15 +86,15 @@ int channel_destroy(struct channel *ch)
 	if (busy)
 		return -EBUSY;
 	atfork_watch_remove(&ch->watch);
-	if (ch->fd >= 0)
-		close(ch->fd);
+	if (!ch->notify)
+		tally_close(&ch->tally);
 	free(ch);
 	return 0;
 }
 
 int channel_fd(const struct channel *ch)
 {
-	return ch->fd;
+	return ch->tally.fd;
 }
 
 int channel_source_add(struct channel_source *s, struct channel *ch, void *cookie)
@@ -123,7 +124,7 @@ void channel_post(struct channel_source *s)
 	if (s->undelivered++ == 0 && !s->held)
 		list_push_back(&ch->waiting, &s->node);
 	if (!s->held)
-		tally_add(ch->fd);
+		tally_add(&ch->tally);
 	lock_release(&ch->lock);
 }
 
@@ -139,7 +140,7 @@ static struct channel_source *channel_take(struct channel *ch) REQUIRES(&ch->loc
 	s->delivered++;
 	if (--s->undelivered > 0)
 		list_push_back(&ch->waiting, &s->node);
-	tally_take(ch->fd, 1);
+	tally_take(&ch->tally, 1);
 	return s;
 }
 
@@ -155,7 +156,7 @@ int channel_next(struct channel *ch, void **cookie)
 		s->taken_call = ch->calls;
 	} else {
 		/* clears the count: a consumer that wrote to the descriptor must not spin */
-		tally_take(ch->fd, UINT32_MAX);
+		tally_take(&ch->tally, UINT32_MAX);
 	}
 	lock_release(&ch->lock);
 	return s ? 0 : -EAGAIN;
@@ -198,7 +199,7 @@ static void channel_source_withdraw(struct channel *ch, struct channel_source *s
 {
 	list_remove(&s->node);
 	if (!s->held)
-		tally_take(ch->fd, s->undelivered);
+		tally_take(&ch->tally, s->undelivered);
 	s->held = true;
 	while (channel_source_owed(s))
 		cond_wait(&ch->acked, &ch->lock);
@@ -226,7 +227,7 @@ void channel_source_release(struct channel_source *s)
 	if (s->undelivered > 0)
 		list_push_back(&ch->waiting, &s->node);
 	for (u32 i = 0; i < s->undelivered; i++)
-		tally_add(ch->fd);
+		tally_add(&ch->tally);
 	lock_release(&ch->lock);
 }
 

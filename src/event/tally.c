@@ -1,6 +1,12 @@
 /* tally.c: the descriptor behind channels and async queues.
  * In: events counted up and down    Out: a descriptor that polls as readable    Runs: any thread
  * Locks: the owner's
+ *
+ * An application may close the descriptor, and its number then belongs to another file. So events
+ * are counted through a twin: a second descriptor of the same open file, at a number that the
+ * kernel gives out last. Where there is no such number, each use first reads the mark of the open
+ * file behind the user's number. The mark is the signal number of F_SETSIG: it belongs to the open
+ * file, and an eventfd never sends it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,20 +17,64 @@
 
 #include "event/event_priv.h"
 
-int tally_open(void)
-{
-	int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+enum {
+	TALLY_TWINS = 896, /* twins have numbers from here on: the table of 1024 stays small */
+	TALLY_MARK = 61,
+	TALLY_OTHER_MARK = 62,
+};
 
-	return fd < 0 ? -errno : fd;
+static bool tally_is_marked(int fd, int mark)
+{
+	return fcntl(fd, F_GETSIG) == mark;
 }
 
-void tally_add(int fd)
+/* Tells whether the user's number still stands for the tally's file. */
+static bool tally_has_number(const struct tally *t)
+{
+	bool same = tally_is_marked(t->fd, TALLY_MARK);
+
+	if (!same || t->twin < 0)
+		return same;
+	/* not even another tally follows the twin's mark */
+	fcntl(t->twin, F_SETSIG, TALLY_OTHER_MARK);
+	same = tally_is_marked(t->fd, TALLY_OTHER_MARK);
+	fcntl(t->twin, F_SETSIG, TALLY_MARK);
+	return same;
+}
+
+/* The descriptor to count through; -1: there is none any more. */
+static int tally_file(const struct tally *t)
+{
+	if (t->twin >= 0)
+		return t->twin;
+	return tally_is_marked(t->fd, TALLY_MARK) ? t->fd : -1;
+}
+
+int tally_open(struct tally *t)
+{
+	t->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	if (t->fd < 0)
+		return -errno;
+	fcntl(t->fd, F_SETSIG, TALLY_MARK);
+	t->twin = fcntl(t->fd, F_DUPFD_CLOEXEC, TALLY_TWINS);
+	return 0;
+}
+
+void tally_close(struct tally *t)
+{
+	if (tally_has_number(t))
+		close(t->fd);
+	if (t->twin >= 0)
+		close(t->twin);
+	t->fd = t->twin = -1;
+}
+
+void tally_add(const struct tally *t)
 {
 	u64 one = 1;
-	int saved = errno;
+	int saved = errno, fd = tally_file(t);
 
-	/* Fails only if the user has closed the descriptor: then no thread waits on it. */
-	while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+	while (fd >= 0 && write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 	errno = saved;
 }
@@ -43,24 +93,29 @@ static ssize_t tally_read(int fd, u64 *value)
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) ? read(fd, value, sizeof(*value)) : -1;
 }
 
-void tally_take(int fd, u32 n)
+void tally_take(const struct tally *t, u32 n)
 {
 	u64 value;
-	int saved = errno;
+	int saved = errno, fd = n > 0 ? tally_file(t) : -1;
 
-	while (n > 0 && tally_read(fd, &value) == (ssize_t)sizeof(value))
+	while (fd >= 0 && n > 0 && tally_read(fd, &value) == (ssize_t)sizeof(value))
 		n--;
 	errno = saved;
 }
 
-void tally_renew(int fd, u32 count)
+void tally_renew(const struct tally *t, u32 count)
 {
-	int saved = errno, status = fcntl(fd, F_GETFL), flags = fcntl(fd, F_GETFD), fresh;
+	bool has_number = tally_has_number(t);
+	int saved = errno, status = fcntl(tally_file(t), F_GETFL), flags = fcntl(t->fd, F_GETFD);
+	int fresh = status < 0 ? -1 : eventfd(count, EFD_SEMAPHORE | EFD_CLOEXEC);
 
-	fresh = status < 0 || flags < 0 ? -1 : eventfd(count, EFD_SEMAPHORE | EFD_CLOEXEC);
 	if (fresh >= 0) {
 		fcntl(fresh, F_SETFL, status);
-		dup3(fresh, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+		fcntl(fresh, F_SETSIG, TALLY_MARK);
+		if (has_number)
+			dup3(fresh, t->fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+		if (t->twin >= 0)
+			dup3(fresh, t->twin, O_CLOEXEC);
 		close(fresh);
 	}
 	errno = saved;
