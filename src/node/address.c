@@ -60,6 +60,31 @@ bool address_device_valid(const char *name)
 	       (name[4] != '0' || digits == 1);
 }
 
+u32 address_devices(const char *text, char names[NODE_DEVICES][NODE_DEVICE_NAME],
+		    void (*refuse)(const char *name))
+{
+	char *copy = strdup(text != NULL ? text : ""), *save = NULL;
+	u32 count = 1;
+
+	memset(names, 0, NODE_DEVICES * sizeof(names[0]));
+	snprintf(names[0], sizeof(names[0]), "roce0");
+	for (char *word = copy != NULL ? strtok_r(copy, ", ", &save) : NULL; word != NULL;
+	     word = strtok_r(NULL, ", ", &save)) {
+		u32 i = 0;
+
+		while (i < count && strcmp(names[i], word) != 0)
+			i++;
+		if (i < count)
+			continue;
+		if (count == NODE_DEVICES || !address_device_valid(word))
+			refuse(word);
+		else
+			snprintf(names[count++], sizeof(names[0]), "%s", word);
+	}
+	free(copy);
+	return count;
+}
+
 socklen_t address_make(const char *name, struct sockaddr_un *out)
 {
 	int n;

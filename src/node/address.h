@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "anyverbs/kernel.h"
+#include "node/node.h"
 
 enum { NODE_NAME_MAX = 32 };
 
@@ -16,6 +16,11 @@ int address_node_name(char name[NODE_NAME_MAX]);
 bool address_name_valid(const char *name);
 /* Tells whether a device may have this name: "roce" and a number of at most four digits. */
 bool address_device_valid(const char *name);
+/* The devices that a node begins with if ANYVERBS_DEVICES is `text` (NULL: not set): roce0, and the
+ * others that are named, each once, in this order. Returns how many, and fills the rest of `names`
+ * with zeroes. Calls `refuse` for each name that is none, or one too many. */
+u32 address_devices(const char *text, char names[NODE_DEVICES][NODE_DEVICE_NAME],
+		    void (*refuse)(const char *name));
 /* Makes the abstract address of this user's node `name`; returns its length. */
 socklen_t address_make(const char *name, struct sockaddr_un *out);
 /* Tells whether the other end of a connected socket runs as this user. *pid: the peer's in any

@@ -95,7 +95,9 @@ class Case(unittest.TestCase):
                     self.assertEqual(self.run_command("version", **{"ANYVERBS_" + name: good}).stderr, "")
 
     def test_values_are_judged_as_the_libraries_judge_them(self):
-        for name, good, bad in (("PATHS", ("shm udp", "udp shm", "udp,shm", " shm, udp ,", "shm,shm"), ("SHM", ",", "shm;udp", "shm,tcp")),
+        eight = ",".join(f"roce{i}" for i in range(8))
+        for name, good, bad in (("DEVICES", (eight, eight + ",roce3", eight + ", " * 2000), (eight + ",roce8", "roce1," * 400 + "roce", eight[6:] + ",roce9")),
+                                ("PATHS", ("shm udp", "udp shm", "udp,shm", " shm, udp ,", "shm,shm"), ("SHM", ",", "shm;udp", "shm,tcp")),
                                 ("SOURCE_PORTS", ("000", "8"), (" 8", "+8", "9", "0x1")),
                                 ("CONNECTED_SOCKETS", ("032",), ("-1", " 1", "33", "4294967297")),
                                 ("DIRECT", ("0",), ("00", "01", " 1")),

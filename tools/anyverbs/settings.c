@@ -73,16 +73,20 @@ static bool settings_is_addresses(const char *value)
 	return good || strcmp(value, "own") == 0;
 }
 
+static bool settings_device_refused;
+
+static void settings_refuse_device(const char *name)
+{
+	settings_device_refused = true;
+}
+
 static bool settings_is_devices(const char *value)
 {
-	char *copy = strdup(value), *save = NULL;
-	bool good = copy != NULL;
+	char names[NODE_DEVICES][NODE_DEVICE_NAME];
 
-	for (char *word = good ? strtok_r(copy, ", ", &save) : NULL; good && word != NULL;
-	     word = strtok_r(NULL, ", ", &save))
-		good = address_device_valid(word);
-	free(copy);
-	return good;
+	settings_device_refused = false;
+	(void)address_devices(value, names, settings_refuse_device);
+	return !settings_device_refused;
 }
 
 /* is_good NULL: any value. */
@@ -95,7 +99,8 @@ static const struct {
 	{ "LOG", settings_is_level, "error, warn, info or debug" },
 	{ "ADDR", settings_is_addresses,
 	  "own, or addresses of hosts, IPv4 or IPv6, with commas between" },
-	{ "DEVICES", settings_is_devices, "names of devices with commas between, as roce0,roce1" },
+	{ "DEVICES", settings_is_devices,
+	  "roce0 and seven more names at most, with commas between, as roce0,roce1" },
 	{ "PATHS", settings_is_paths, "shm, udp or shm,udp" },
 	{ "SOURCE_PORTS", settings_is_lanes, "a number from 0 to 8" },
 	{ "CONNECTED_SOCKETS", settings_is_lines, "a number from 0 to 32" },

@@ -20,10 +20,7 @@
 enum {
 	/* seconds between attempts at an address or port that could not be had */
 	DEVICES_RETRY_S = 5,
-	DEVICES_TEXT = 1024,
 };
-
-static const char devices_first[] = "roce0";
 
 /* Returns the board's entry of a device; id 0: no device has the index. */
 static struct node_config *devices_shown(struct daemon *d, u32 index)
@@ -343,30 +340,9 @@ int devices_remove(struct daemon *d, const char *name)
 
 /* ---- start ---- */
 
-/* Parses the names in ANYVERBS_DEVICES: roce0, always, and others. Returns how many. */
-static u32 devices_parse(const char *text, char names[NODE_DEVICES][NODE_DEVICE_NAME])
+static void devices_refuse(const char *name)
 {
-	char copy[DEVICES_TEXT], *save = NULL;
-	u32 count = 1;
-
-	memset(names, 0, NODE_DEVICES * sizeof(names[0]));
-	memcpy(names[0], devices_first, sizeof(devices_first));
-	snprintf(copy, sizeof(copy), "%s", text != NULL ? text : "");
-	for (char *word = strtok_r(copy, ", ", &save); word != NULL;
-	     word = strtok_r(NULL, ", ", &save)) {
-		u32 i = 0;
-
-		while (i < count && strcmp(names[i], word) != 0)
-			i++;
-		if (i < count)
-			continue;
-		if (count == NODE_DEVICES || !address_device_valid(word))
-			env_refuse("ANYVERBS_DEVICES", word,
-				   "roce and a number, seven of them beside roce0");
-		else
-			snprintf(names[count++], sizeof(names[0]), "%s", word);
-	}
-	return count;
+	env_refuse("ANYVERBS_DEVICES", name, "roce and a number, seven of them beside roce0");
 }
 
 /* Takes the devices and ports of a node that was killed. Processes that know them may live, with a
@@ -384,7 +360,7 @@ void devices_begin(struct daemon *d)
 {
 	static struct node_config fresh[NODE_DEVICES];
 	char names[NODE_DEVICES][NODE_DEVICE_NAME];
-	u32 count = devices_parse(getenv("ANYVERBS_DEVICES"), names);
+	u32 count = address_devices(getenv("ANYVERBS_DEVICES"), names, devices_refuse);
 	struct config_told all, told[NODE_DEVICES];
 	struct device_file left = { .first = false };
 
