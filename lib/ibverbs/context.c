@@ -134,6 +134,9 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 	if (!device)
 		return door_null(-EINVAL);
+	/* held by the list that the application still has */
+	if (!ib_device_is_listed(door_device(device)->ib))
+		return door_null(-ENODEV);
 	/* A file per context: its inode names the context also after dup(), and poll() reports it
 	 * ready as a device. */
 	cmd_fd = memfd_create("anyverbs-context", MFD_CLOEXEC);

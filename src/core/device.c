@@ -255,6 +255,16 @@ void ib_device_unlist(struct ib_device *device)
 	lock_release(&registry.lock);
 }
 
+bool ib_device_is_listed(struct ib_device *device)
+{
+	bool shown;
+
+	lock_acquire(&registry.lock);
+	shown = device->core && registry_shows(device->core);
+	lock_release(&registry.lock);
+	return shown;
+}
+
 /* Teardown: unreachable for new clients and holders; clients gone; holders gone; no event left;
  * then the driver's alone. */
 void ib_unregister_device(struct ib_device *device)

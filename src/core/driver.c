@@ -111,11 +111,23 @@ static u32 driver_devices_collect(struct ib_device **list, u32 max)
 	return count;
 }
 
+/* Not from within a probe, whose devices are being registered. The list of drivers does not change
+ * any more. */
+static void driver_settle_all(void) NO_THREAD_SAFETY
+{
+	if (turn_is_mine(&registry.turn))
+		return;
+	list_for_each(driver, &registry.drivers, struct ib_driver, node)
+		if (driver->settle)
+			driver->settle();
+}
+
 int ib_uverbs_get_devices(struct ib_device ***list)
 {
 	int err = driver_probe_all();
 	u32 room = 8;
 
+	driver_settle_all();
 	for (;;) {
 		struct ib_device **found = calloc(room + 1, sizeof(*found));
 

@@ -75,6 +75,9 @@ struct ib_uverbs_ah {
 struct ib_driver {
 	const char *name FIXED;
 	int (*probe)(void) FIXED;
+	/* Optional: waits, for a bounded time, until the devices that are registered are those that
+	 * exist now. Called before devices are listed, after a probe that has succeeded. */
+	void (*settle)(void) FIXED;
 	struct list_head node OWNED_BY(turn.held);
 	/* core's: DRIVER_NEW, DRIVER_READY or the errno of the last probe */
 	int result OWNED_BY(turn.held);
@@ -86,6 +89,8 @@ void ib_driver_add(struct ib_driver *driver);
 /* Takes a device that is gone for good off every list, and frees its name for another one. Those
  * who have it keep it until ib_unregister_device, which follows. */
 void ib_device_unlist(struct ib_device *device);
+/* Tells whether lists have the device. The caller holds it (ib_uverbs_get_devices). */
+AV_EXPORT bool ib_device_is_listed(struct ib_device *device);
 /* Waits until the handlers of every event of the device that was dispatched before have returned.
  * May block; not from a handler. */
 void ib_dispatch_drain(struct ib_device *device);

@@ -907,9 +907,41 @@ static void removal__is_told_to_clients(void **state)
 	assert_true(reaches(&heard.removed, 2));
 }
 
+/* Once the command has returned, a process that runs lists what it says. */
+static void list__follows_the_command_at_once(void **state)
+{
+	await_listed("roce1", true);
+	for (int i = 0; i < 20; i++) {
+		run(DEVICE("add roce5"));
+		assert_true(listed("roce5"));
+		run(DEVICE("remove roce5"));
+		assert_false(listed("roce5"));
+	}
+}
+
+/* A list of before shows a device that is gone. */
+static void list__opens_no_device_that_is_gone(void **state)
+{
+	struct ibv_device **list;
+	int last = 0;
+
+	run(DEVICE("add roce6"));
+	list = ibv_get_device_list(&last);
+	assert_non_null(list);
+	assert_string_equal(ibv_get_device_name(list[last - 1]), "roce6");
+	run(DEVICE("remove roce6"));
+	assert_false(listed("roce6"));
+	errno = 0;
+	assert_null(ibv_open_device(list[last - 1]));
+	assert_int_equal(errno, ENODEV);
+	ibv_free_device_list(list);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(list__follows_the_command_at_once),
+		cmocka_unit_test(list__opens_no_device_that_is_gone),
 		cmocka_unit_test(devices__differ),
 		cmocka_unit_test(devices__talk_to_each_other),
 		cmocka_unit_test(devices__share_no_protection_domain),

@@ -150,6 +150,31 @@ struct roce_device *adapter_config_device(u32 index)
 	return found;
 }
 
+bool adapter_config_is_settled(struct seat *s)
+{
+	u64 shown[NODE_DEVICES] = { 0 };
+	struct node_config now;
+	bool settled = true;
+
+	for (u32 i = 0; i < NODE_DEVICES; i++)
+		if (node_device_get(s->a.node, i, &now) == 0)
+			shown[i] = now.id;
+	lock_acquire(&roce_table.config_lock);
+	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
+		u32 state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE);
+
+		settled = settled && dev->id == shown[dev->index] &&
+			  (state == ROCE_REGISTERED || state == ROCE_REFUSED);
+		shown[dev->index] = 0;
+	}
+	list_for_each(dev, &roce_table.left, struct roce_device, node)
+		settled = settled && __atomic_load_n(&dev->unlisted, __ATOMIC_ACQUIRE);
+	lock_release(&roce_table.config_lock);
+	for (u32 i = 0; i < NODE_DEVICES; i++)
+		settled = settled && shown[i] == 0;
+	return settled;
+}
+
 static struct roce_device *adapter_config_add(u32 index, const struct node_config *config)
 {
 	struct roce_device *dev = adapter_device_new(config);
@@ -261,8 +286,10 @@ void adapter_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 		soft_drop_in_child(&dev->soft);
 		dev->state = ROCE_NEW;
 	}
-	list_for_each(dev, &roce_table.left, struct roce_device, node)
+	list_for_each(dev, &roce_table.left, struct roce_device, node) {
 		soft_drop_in_child(&dev->soft);
+		dev->unlisted = true; /* core has forgotten every device */
+	}
 	adapter_plug_drop_in_child();
 	adapter_general_drop_in_child();
 }

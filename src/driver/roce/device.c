@@ -216,7 +216,9 @@ static int adapter_device_probe(void)
 	return err != 0 ? err : adapter_plug_register();
 }
 
-static struct ib_driver device_driver = { .name = "roce", .probe = adapter_device_probe };
+static struct ib_driver device_driver = { .name = "roce",
+					   .probe = adapter_device_probe,
+					   .settle = adapter_plug_settle };
 
 __attribute__((constructor)) static void adapter_device_add(void)
 {

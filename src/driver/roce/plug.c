@@ -13,9 +13,17 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
-enum { PLUG_LOOK_US = 1000 }; /* between looks at a registration that another thread makes */
+enum {
+	PLUG_LOOK_US = 1000,   /* between looks at a registration that another thread makes */
+	PLUG_SETTLE_US = 100,  /* between looks at the table */
+	PLUG_SETTLE_MS = 5000, /* for which a list of devices waits for it at most */
+};
+
+/* This thread calls clients: what it waits for would not come. */
+static __thread bool plug_is_me;
 
 static struct {
 	struct lock plug_lock;
@@ -25,17 +33,18 @@ static struct {
 
 static int plug_register_one(struct roce_device *dev)
 {
-	u32 was = ROCE_NEW;
+	u32 was = __atomic_load_n(&dev->state, __ATOMIC_RELAXED);
 	int err;
 
-	if (!__atomic_compare_exchange_n(&dev->state, &was, ROCE_REGISTERING, false,
+	if ((was != ROCE_NEW && was != ROCE_REFUSED) ||
+	    !__atomic_compare_exchange_n(&dev->state, &was, ROCE_REGISTERING, false,
 					 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return 0;
 	err = ib_register_device(&dev->soft.ib);
 	if (err != 0)
 		log_error("roce", "device %s is not registered: error %d", dev->soft.ib.name, -err);
 	/* pairs with the load in plug_out */
-	__atomic_store_n(&dev->state, err != 0 ? ROCE_NEW : ROCE_REGISTERED, __ATOMIC_RELEASE);
+	__atomic_store_n(&dev->state, err != 0 ? ROCE_REFUSED : ROCE_REGISTERED, __ATOMIC_RELEASE);
 	return err;
 }
 
@@ -73,11 +82,14 @@ static void plug_out(struct roce_device *dev)
 	while ((state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE)) == ROCE_REGISTERING)
 		usleep(PLUG_LOOK_US);
 	adapter_general_remove(dev);
-	if (state == ROCE_NEW)
+	if (state == ROCE_REGISTERED)
+		ib_device_unlist(&dev->soft.ib);
+	/* pairs with the load in adapter_config_is_settled */
+	__atomic_store_n(&dev->unlisted, true, __ATOMIC_RELEASE);
+	if (state != ROCE_REGISTERED)
 		/* never registered: no user. Its memory stays, since a probe may hold a pointer to
 		 * it */
 		return;
-	ib_device_unlist(&dev->soft.ib);
 	soft_unplug(&dev->soft);
 	err = progress_spawn(plug_free, dev);
 	if (err != 0)
@@ -103,6 +115,7 @@ static void *plug_main(void *arg)
 	struct roce_device *dev;
 
 	pthread_setname_np(pthread_self(), "anyverbs/plug");
+	plug_is_me = true;
 	while (plug_goes_on()) {
 		while ((dev = adapter_config_next_left()) != NULL)
 			plug_out(dev);
@@ -128,6 +141,16 @@ void adapter_plug_changed(void)
 	lock_acquire(&plug.plug_lock);
 	plug.running = false;
 	lock_release(&plug.plug_lock);
+}
+
+void adapter_plug_settle(void)
+{
+	u64 deadline = clock_now_ns() + PLUG_SETTLE_MS * NS_PER_MS;
+
+	if (plug_is_me || !seat_is_attached(&the_seat))
+		return;
+	while (!adapter_config_is_settled(&the_seat) && clock_now_ns() < deadline)
+		usleep(PLUG_SETTLE_US);
 }
 
 void adapter_plug_drop_in_child(void) NO_THREAD_SAFETY

@@ -14,7 +14,12 @@
 #include "mad/port.h"
 
 /* Registration with core. */
-enum roce_state { ROCE_NEW, ROCE_REGISTERING, ROCE_REGISTERED };
+enum roce_state {
+	ROCE_NEW,
+	ROCE_REGISTERING,
+	ROCE_REGISTERED,
+	ROCE_REFUSED, /* registering failed: tried again with the next change */
+};
 
 struct roce_device {
 	struct soft_device soft GUARDS_ITSELF; /* first */
@@ -25,6 +30,7 @@ struct roce_device {
 	u64 id FIXED;	 /* the node's, never reused */
 	struct mad_port *general FIXED; /* its QP1. NULL: without */
 	bool taken OWNED_BY(roce_table.config_lock); /* plug.c is unplugging it */
+	bool unlisted ATOMIC_ONLY; /* removed, and on no list of core's any more */
 	/* enum roce_state; adapter_plug_register and the plug thread write it */
 	u32 state ATOMIC_ONLY;
 };
@@ -56,6 +62,8 @@ struct roce_device *adapter_config_device(u32 index);
 /* Returns the next device that the node has removed and plug.c has not taken yet, and marks it
  * taken; NULL: none. */
 struct roce_device *adapter_config_next_left(void);
+/* Tells whether the devices that core lists are those that the node shows now. */
+bool adapter_config_is_settled(struct seat *seat);
 /* Takes a device that adapter_config_next_left has returned off the list. */
 void adapter_config_forget(struct roce_device *dev);
 /* Copies the device's configuration. */
@@ -72,6 +80,9 @@ int adapter_gid(struct roce_device *dev, u32 index, u8 gid[16]);
 int adapter_find_gid(const u8 gid[16]);
 
 /* ---- plug.c: devices come and go ---- */
+/* ib_driver.settle: waits until the devices that the node shows are those that core lists, five
+ * seconds at most. Returns at once on the plug thread. */
+void adapter_plug_settle(void);
 /* Registers every device that core does not know, in the order of the node's indices. 0 or a
  * negative errno. May block; calls clients. */
 int adapter_plug_register(void);
