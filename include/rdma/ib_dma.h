@@ -54,6 +54,65 @@ static inline void ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr
 {
 }
 
+/* ---- scatter lists --------------------------------------------------------------------------- */
+
+/* An element of an array of pieces of memory. */
+struct scatterlist {
+	u64 dma_address;
+	unsigned int length;
+	bool is_last;
+};
+
+static inline u64 sg_dma_address(const struct scatterlist *sg)
+{
+	return sg->dma_address;
+}
+
+static inline unsigned int sg_dma_len(const struct scatterlist *sg)
+{
+	return sg->length;
+}
+
+/* An empty list of `count` elements, the last of which ends it. */
+static inline void sg_init_table(struct scatterlist *sg, unsigned int count)
+{
+	__builtin_memset(sg, 0, count * sizeof(*sg));
+	if (count)
+		sg[count - 1].is_last = true;
+}
+
+static inline void sg_set_buf(struct scatterlist *sg, const void *buf, unsigned int length)
+{
+	sg->dma_address = (u64)(uintptr_t)buf;
+	sg->length = length;
+}
+
+static inline void sg_init_one(struct scatterlist *sg, const void *buf, unsigned int length)
+{
+	sg_init_table(sg, 1);
+	sg_set_buf(sg, buf, length);
+}
+
+/* The element behind `sg`; NULL: that was the last. */
+static inline struct scatterlist *sg_next(struct scatterlist *sg)
+{
+	return sg->is_last ? NULL : sg + 1;
+}
+
+/* Returns how many elements the device sees: all. */
+static inline int ib_dma_map_sg(struct ib_device *dev, struct scatterlist *sg, int count,
+				enum dma_data_direction direction)
+{
+	return count;
+}
+
+static inline void ib_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg, int count,
+				   enum dma_data_direction direction)
+{
+}
+
+/* ---- coherent memory ------------------------------------------------------------------------- */
+
 /* Whole zeroed pages; NULL: no memory. `flag` (gfp_t in a kernel) has no meaning. */
 static inline void *ib_dma_alloc_coherent(struct ib_device *dev, size_t size, u64 *dma_handle,
 					  unsigned int flag)

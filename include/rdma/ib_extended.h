@@ -1,5 +1,5 @@
 /* ib_extended.h: creation and queries by size-versioned structures, completions with side data,
- * tag matching, and the methods of a driver that came after struct ib_device.
+ * tag matching, fast registration, and the methods of a driver that came after struct ib_device.
  *
  * The general rule of versions: the structures of ib_verbs.h never change. What is new is a field
  * at the end of a structure of this file. Each of these structures begins with `size`, which its
@@ -43,6 +43,7 @@ struct ib_device_attr_ex {
 	struct ib_device_attr base;
 	struct ib_tm_caps tm_caps;
 	struct ib_cq_caps cq_caps;
+	u32 max_fast_reg_page_list_len; /* pages of one ib_alloc_mr; 0: the device has none */
 };
 
 /* Reads limits and capabilities into *attr, whose `size` the consumer has set: what ib_query_device
@@ -175,6 +176,71 @@ struct ib_qp_init_attr_ex {
  * know. */
 AV_EXPORT struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
 
+/* ---- fast registration ----------------------------------------------------------------------- */
+
+/* The successor of FMRs. A region of ib_alloc_mr names no memory at first. ib_map_mr_sg lays a
+ * scatter list into it, which changes nothing for the device; IB_WR_REG_MR, in its turn on a send
+ * queue, makes that mapping valid under a key; a local invalidate (IB_WR_LOCAL_INV), or the peer's
+ * IB_WR_SEND_WITH_INV, ends it, and the region can be mapped and registered anew. So keys come and
+ * go at the speed of work requests, in the order of the queue. */
+
+enum ib_mr_type {
+	IB_MR_TYPE_MEM_REG, /* whole pages, but for the ends */
+	IB_MR_TYPE_SG_GAPS, /* any pieces */
+};
+
+/* Work request IB_WR_REG_MR: makes the mapping of `mr` valid under `key` with the rights `access`
+ * (enum ib_access_flags). Of the key only the low 8 bits are the consumer's choice
+ * (ib_update_fast_reg_key). The region must not be mapped again, or deregistered, before the
+ * request has completed. The request fails with IB_WC_MW_BIND_ERR, and its queue pair with it, if
+ * the region is valid, has no mapping, or is of another protection domain, or if remote writes or
+ * atomics are to be allowed without IB_ACCESS_LOCAL_WRITE. */
+struct ib_reg_wr {
+	struct ib_send_wr wr;
+	struct ib_mr *mr;
+	u32 key;
+	int access;
+};
+
+static inline const struct ib_reg_wr *reg_wr(const struct ib_send_wr *wr)
+{
+	return (const struct ib_reg_wr *)(const void *)((const char *)wr -
+							offsetof(struct ib_reg_wr, wr));
+}
+
+/* The key with its low 8 bits one higher. */
+static inline u32 ib_inc_rkey(u32 rkey)
+{
+	return (rkey & 0xffffff00u) | ((rkey + 1) & 0xff);
+}
+
+/* Gives the region's keys other low 8 bits, for the next IB_WR_REG_MR. */
+static inline void ib_update_fast_reg_key(struct ib_mr *mr, u8 newkey)
+{
+	mr->lkey = (mr->lkey & 0xffffff00u) | newkey;
+	mr->rkey = (mr->rkey & 0xffffff00u) | newkey;
+}
+
+/* Creates a region for fast registration, of up to max_num_sg pages. ib_dereg_mr ends it. May
+ * block. ERR_PTR: -EOPNOTSUPP (the device has none), -EINVAL (a type that the device does not
+ * have, max_num_sg 0 or beyond ib_device_attr_ex.max_fast_reg_page_list_len), -ENOMEM. */
+AV_EXPORT struct ib_mr *ib_alloc_mr(struct ib_pd *pd, enum ib_mr_type mr_type, u32 max_num_sg);
+
+/* Lays a list of sg_nents elements, from *sg_offset bytes in its first element on (NULL: 0), into
+ * the region, as pages of page_size bytes. Elements join where they meet, or at page borders. Takes
+ * elements until one does not fit: returns how many, and sets *sg_offset to the bytes of the next
+ * one that were taken; mr->iova and mr->length say what was mapped. The list is read during the
+ * call only. Never blocks, any context. Else -EINVAL: no elements, an offset beyond the first, a
+ * page size that is no power of two or that the device does not have; -EOPNOTSUPP. */
+AV_EXPORT int ib_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int sg_nents,
+			   unsigned int *sg_offset, unsigned int page_size);
+
+/* For drivers. The walk of ib_map_mr_sg with mr->page_size: calls set_page for each page until it
+ * refuses one (a negative errno). Sets mr->iova and mr->length. Returns how many elements were
+ * taken, or a negative errno. */
+AV_EXPORT int ib_sg_to_pages(struct ib_mr *mr, struct scatterlist *sg, int sg_nents,
+			     unsigned int *sg_offset, int (*set_page)(struct ib_mr *mr, u64 page));
+
 /* ---- for drivers ----------------------------------------------------------------------------- */
 
 /* Methods beyond those of struct ib_device; an absent one is NULL. The midlayer takes its place
@@ -199,6 +265,11 @@ struct ib_device_ops {
 	int (*query_device)(struct ib_device *device, struct ib_device_attr_ex *attr);
 	/* Of an SRQ of type TM. *bad is always there. */
 	int (*post_srq_ops)(struct ib_srq *srq, struct ib_ops_wr *wr, struct ib_ops_wr **bad);
+	/* A driver with these has the whole struct ib_mr, and takes IB_WR_REG_MR. mr->page_size is
+	 * set when map_mr_sg is called. */
+	struct ib_mr *(*alloc_mr)(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
+	int (*map_mr_sg)(struct ib_mr *mr, struct scatterlist *sg, int sg_nents,
+			 unsigned int *sg_offset);
 };
 
 /* The first fields of a table, as the driver is compiled. */

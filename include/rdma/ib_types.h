@@ -370,6 +370,7 @@ enum ib_wc_opcode {
 	IB_WC_BIND_MW,
 	IB_WC_LOCAL_INV,
 	IB_WC_LSO,
+	IB_WC_REG_MR = 10,
 	/* The high bit tells a receive: test `opcode & IB_WC_RECV`. */
 	IB_WC_RECV = 1 << 7,
 	IB_WC_RECV_RDMA_WITH_IMM,
@@ -595,6 +596,7 @@ enum ib_wr_opcode {
 	IB_WR_SEND_WITH_INV,
 	IB_WR_LSO,
 	IB_WR_RDMA_READ_WITH_INV,
+	IB_WR_REG_MR = 0x20, /* struct ib_reg_wr */
 };
 
 enum ib_send_flags {

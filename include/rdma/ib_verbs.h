@@ -78,6 +78,11 @@ struct ib_mr {
 	u32 lkey;
 	u32 rkey;
 	int usecnt; /* memory windows bound to it, if the driver counts them */
+	/* Of ib_alloc_mr only: what ib_map_mr_sg has found (ib_extended.h). */
+	u64 iova;
+	u64 length;
+	u32 page_size;
+	u32 type; /* enum ib_mr_type */
 };
 
 struct ib_mw {

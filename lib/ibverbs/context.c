@@ -37,6 +37,7 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.alloc_td = pd_alloc_td;
 	c->verbs.dealloc_td = pd_dealloc_td;
 	c->verbs.alloc_parent_domain = pd_alloc_parent_domain;
+	c->verbs.alloc_null_mr = mr_alloc_null;
 	c->verbs.create_cq_ex = cq_create_ex;
 	c->verbs.modify_cq = cq_modify;
 	c->verbs.post_srq_ops = srq_post_ops;

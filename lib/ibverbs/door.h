@@ -266,11 +266,12 @@ int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 void pd_hold(struct ibv_pd *pd);
 void pd_release(struct ibv_pd *pd);
 
-/* pd.c, mw.c, cq.c, srq.c, qp.c: slots of the context. */
+/* pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: slots of the context. */
 struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 				      struct ibv_parent_domain_init_attr *attr);
 struct ibv_td *pd_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
 int pd_dealloc_td(struct ibv_td *td);
+struct ibv_mr *mr_alloc_null(struct ibv_pd *pd);
 struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type);
 int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int mw_dealloc(struct ibv_mw *mw);

@@ -92,12 +92,85 @@ AV_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, s
 	return door_null(-EOPNOTSUPP);
 }
 
-/* The midlayer cannot change a region in place yet: it stays unchanged. */
+_Static_assert((int)IBV_REREG_MR_CHANGE_TRANSLATION == (int)IB_MR_REREG_TRANS &&
+		       (int)IBV_REREG_MR_CHANGE_PD == (int)IB_MR_REREG_PD &&
+		       (int)IBV_REREG_MR_CHANGE_ACCESS == (int)IB_MR_REREG_ACCESS,
+	       "same flags");
+
+static int mr_check_rereg(const struct ibv_mr *mr, int flags, struct ibv_pd *pd, const void *addr,
+			  size_t length, int access)
+{
+	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED ||
+	    door_mr((struct ibv_mr *)mr)->uobj.gone)
+		return -EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (!length || !addr))
+		return -EINVAL;
+	if (flags & IBV_REREG_MR_CHANGE_PD &&
+	    (!pd || pd->context->device != mr->context->device || pd_is_gone(pd)))
+		return -EINVAL;
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		return access ? -EINVAL : 0;
+	return mr_check_access((unsigned int)access);
+}
+
+static void mr_show_rereg(struct door_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			  size_t length)
+{
+	mr->ibv.lkey = mr->ib->lkey;
+	mr->ibv.rkey = mr->ib->rkey;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		mr->ibv.addr = addr;
+		mr->ibv.length = length;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		pd_hold(pd);
+		pd_release(__atomic_exchange_n(&mr->ibv.pd, pd, __ATOMIC_ACQ_REL));
+	}
+}
+
+/* On any failure the region is as it was, also where the man page allows less
+ * (IBV_REREG_MR_ERR_CMD). Ranges need no mark for fork (fork.c), so the codes about those never
+ * come. */
 AV_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			   size_t length, int access)
 {
-	errno = EOPNOTSUPP;
-	return IBV_REREG_MR_ERR_INPUT;
+	int error = mr_check_rereg(mr, flags, pd, addr, length, access);
+	struct ib_uverbs_rereg to = { .start = (uintptr_t)addr,
+				      .length = length,
+				      .iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr,
+				      .access = access & (int)MR_ACCESS_PLAIN };
+
+	if (error) {
+		errno = -error;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	to.pd = flags & IBV_REREG_MR_CHANGE_PD ? door_pd(pd)->ib : NULL;
+	error = ib_uverbs_rereg_user_mr(door_mr(mr)->ib, flags, &to);
+	if (error) {
+		errno = -error;
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	mr_show_rereg(door_mr(mr), flags, pd, addr, length);
+	return 0;
+}
+
+/* Its local key reads zeros and takes what is written; it has no remote one. */
+struct ibv_mr *mr_alloc_null(struct ibv_pd *pd)
+{
+	struct door_context *c = door_context(pd->context);
+	struct door_mr *mr = pd_is_gone(pd) ? NULL : calloc(1, sizeof(*mr));
+	long error = pd_is_gone(pd) ? -EINVAL : -ENOMEM;
+
+	if (!mr)
+		return door_null((int)error);
+	mr->ib = ib_uverbs_alloc_null_mr(door_pd(pd)->ib);
+	if (IS_ERR(mr->ib)) {
+		error = PTR_ERR(mr->ib);
+		free(mr);
+		return door_null((int)error);
+	}
+	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
+	return mr_fill(mr, pd);
 }
 
 /* Frees the region without a call to the midlayer. */

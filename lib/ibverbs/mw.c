@@ -1,4 +1,4 @@
-/* mw.c: memory windows of type 1.
+/* mw.c: memory windows: of both types; binds of type 1. Those of type 2 are work requests.
  * In: a region and a range
  * Out: a key of its own
  * Runs: the application's threads
@@ -13,14 +13,15 @@ struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 	struct door_context *c = door_context(pd->context);
 	struct door_mw *mw;
 
-	if (type != IBV_MW_TYPE_1)
-		return door_null(type == IBV_MW_TYPE_2 ? -EOPNOTSUPP : -EINVAL);
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+		return door_null(-EINVAL);
 	if (pd_is_gone(pd))
 		return door_null(-EINVAL);
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return door_null(-ENOMEM);
-	mw->ib = ib_alloc_mw(door_pd(pd)->ib);
+	mw->ib = type == IBV_MW_TYPE_1 ? ib_alloc_mw(door_pd(pd)->ib)
+				       : ib_uverbs_alloc_mw2(door_pd(pd)->ib);
 	if (IS_ERR(mw->ib)) {
 		long error = PTR_ERR(mw->ib);
 
@@ -51,7 +52,8 @@ int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	};
 	int error;
 
-	if (info->length > UINT32_MAX || (info->mr && door_mr(info->mr)->uobj.gone))
+	if (mw->type != IBV_MW_TYPE_1 || info->length > UINT32_MAX ||
+	    (info->mr && door_mr(info->mr)->uobj.gone))
 		return EINVAL;
 	error = ib_bind_mw(door_qp(qp)->ib, door_mw(mw)->ib, &ib);
 	if (!error)

@@ -182,6 +182,8 @@ int ib_convert_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send
 
 		if (!err)
 			err = ops->post_send(qp, &one, &ignored);
+		else if (wr->opcode == IB_WR_REG_MR && ops->post_reg)
+			err = ops->post_reg(qp, reg_wr(wr));
 		if (err) {
 			*bad = wr;
 			return err;

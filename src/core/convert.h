@@ -12,7 +12,7 @@
 
 /* One request, without `next`. The list of SGEs is shared, not copied. `ah` is what a datagram's
  * request will point at; it must live as long as `out`. -EINVAL: an opcode that has no such form
- * (LSO, BIND_MW) or that no one knows. */
+ * (LSO, BIND_MW, REG_MR) or that no one knows. */
 int ib_convert_send_wr(const struct ib_qp *qp, const struct ib_send_wr *in, struct ibv_send_wr *out,
 		       struct ib_uverbs_ah *ah);
 /* The way back; a datagram's ah must have been made as part of an ib_uverbs_ah. */

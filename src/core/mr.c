@@ -65,6 +65,60 @@ struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64
 	return ib_mr_finish(DRIVER_CALL(ops->reg_user_mr(pd, start, length, iova, access)), pd);
 }
 
+struct ib_mr *ib_uverbs_alloc_null_mr(struct ib_pd *pd)
+{
+	const struct ib_uverbs_ops *ops = pd->device->uverbs;
+
+	if (!ops->alloc_null_mr)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!use_get(&pd->usecnt))
+		return ERR_PTR(-EINVAL);
+	return ib_mr_finish(DRIVER_CALL(ops->alloc_null_mr(pd)), pd);
+}
+
+static int rereg_check(const struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to)
+{
+	bool moves = mask & IB_MR_REREG_TRANS;
+
+	if (!mask || mask & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
+		return -EINVAL;
+	if (moves && (!to->length || to->start + to->length < to->start ||
+		      to->iova + to->length < to->iova))
+		return -EINVAL;
+	if (mask & IB_MR_REREG_PD && (!to->pd || to->pd->device != mr->device))
+		return -EINVAL;
+	return mask & IB_MR_REREG_ACCESS ? access_check(to->access) : 0;
+}
+
+int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to)
+{
+	const struct ib_uverbs_ops *ops = mr->device->uverbs;
+	struct ib_pd *old;
+	int err = rereg_check(mr, mask, to);
+
+	if (err)
+		return err;
+	if (!ops->rereg_user_mr)
+		return -EOPNOTSUPP;
+	/* Nobody else deregisters or changes it meanwhile. */
+	if (!use_claim(&mr->usecnt))
+		return -EBUSY;
+	old = mr->pd;
+	if (mask & IB_MR_REREG_PD && !use_get(&to->pd->usecnt)) {
+		err = -EINVAL;
+		goto unclaim;
+	}
+	err = DRIVER_CALL(ops->rereg_user_mr(mr, mask, to));
+	if (!(mask & IB_MR_REREG_PD))
+		goto unclaim;
+	if (!err)
+		mr->pd = to->pd;
+	use_put(err ? &to->pd->usecnt : &old->usecnt);
+unclaim:
+	use_unclaim(&mr->usecnt);
+	return err;
+}
+
 int ib_rereg_phys_mr(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs,
 		     int count, int access, u64 *iova_start)
 {
@@ -111,17 +165,86 @@ int ib_dereg_mr(struct ib_mr *mr)
 	return err;
 }
 
+/* ---- fast registration ----------------------------------------------------------------------- */
+
+struct ib_mr *ib_alloc_mr(struct ib_pd *pd, enum ib_mr_type mr_type, u32 max_num_sg)
+{
+	const struct ib_device_ops *ops = &pd->device->core->ops;
+	struct ib_mr *mr;
+
+	if (!ops->alloc_mr || !ops->map_mr_sg)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!max_num_sg || !use_get(&pd->usecnt))
+		return ERR_PTR(-EINVAL);
+	mr = ib_mr_finish(DRIVER_CALL(ops->alloc_mr(pd, mr_type, max_num_sg)), pd);
+	if (!IS_ERR(mr)) {
+		mr->type = mr_type;
+		mr->iova = mr->length = mr->page_size = 0;
+	}
+	return mr;
+}
+
+int ib_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int sg_nents, unsigned int *sg_offset,
+		 unsigned int page_size)
+{
+	const struct ib_device_ops *ops = &mr->device->core->ops;
+
+	if (!ops->map_mr_sg)
+		return -EOPNOTSUPP;
+	if (!page_size || page_size & (page_size - 1))
+		return -EINVAL;
+	mr->page_size = page_size;
+	return DRIVER_CALL(ops->map_mr_sg(mr, sg, sg_nents, sg_offset));
+}
+
+/* Lists the pages of [from, from + length) behind those that end at `end`. Returns where it ended:
+ * behind the last page that was taken, or at the end. */
+static u64 sg_take_pages(struct ib_mr *mr, u64 from, u64 length, u64 end,
+			 int (*set_page)(struct ib_mr *mr, u64 page), int *err)
+{
+	u64 size = mr->page_size, page = from & ~(size - 1);
+
+	/* Meets the last element inside a page, which is listed already. */
+	if (from == end && from != page)
+		page += size;
+	for (; page < from + length && !*err; page += size)
+		*err = set_page(mr, page);
+	return *err ? MAX(page - size, from) : from + length;
+}
+
+int ib_sg_to_pages(struct ib_mr *mr, struct scatterlist *sg, int sg_nents, unsigned int *sg_offset,
+		   int (*set_page)(struct ib_mr *mr, u64 page))
+{
+	u64 mask = (u64)mr->page_size - 1, end = 0;
+	unsigned int skip = sg_offset ? *sg_offset : 0;
+	int err = 0, i = 0;
+
+	if (sg_nents <= 0 || skip > sg_dma_len(sg))
+		return -EINVAL;
+	mr->iova = sg_dma_address(sg) + skip;
+	mr->length = 0;
+	for (; sg && i < sg_nents; sg = sg_next(sg), i++, skip = 0) {
+		u64 from = sg_dma_address(sg) + skip, length = sg_dma_len(sg) - skip, taken;
+
+		if (i && from != end && ((end | from) & mask))
+			break;
+		taken = sg_take_pages(mr, from, length, end, set_page, &err) - from;
+		mr->length += taken;
+		end = from + taken;
+		if (err) {
+			skip += (unsigned int)taken;
+			break;
+		}
+	}
+	if (sg_offset)
+		*sg_offset = err ? skip : 0;
+	return i || !err || mr->length ? i : err;
+}
+
 /* ---- memory windows -------------------------------------------------------------------------- */
 
-struct ib_mw *ib_alloc_mw(struct ib_pd *pd)
+static struct ib_mw *ib_mw_finish(struct ib_mw *mw, struct ib_pd *pd)
 {
-	struct ib_mw *mw;
-
-	if (!pd->device->alloc_mw)
-		return ERR_PTR(-ENOSYS);
-	if (!use_get(&pd->usecnt))
-		return ERR_PTR(-EINVAL);
-	mw = DRIVER_CALL(pd->device->alloc_mw(pd));
 	if (IS_ERR(mw)) {
 		use_put(&pd->usecnt);
 		return mw;
@@ -129,6 +252,26 @@ struct ib_mw *ib_alloc_mw(struct ib_pd *pd)
 	mw->device = pd->device;
 	mw->pd = pd;
 	return mw;
+}
+
+struct ib_mw *ib_alloc_mw(struct ib_pd *pd)
+{
+	if (!pd->device->alloc_mw)
+		return ERR_PTR(-ENOSYS);
+	if (!use_get(&pd->usecnt))
+		return ERR_PTR(-EINVAL);
+	return ib_mw_finish(DRIVER_CALL(pd->device->alloc_mw(pd)), pd);
+}
+
+struct ib_mw *ib_uverbs_alloc_mw2(struct ib_pd *pd)
+{
+	const struct ib_uverbs_ops *ops = pd->device->uverbs;
+
+	if (!ops->alloc_mw2)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!use_get(&pd->usecnt))
+		return ERR_PTR(-EINVAL);
+	return ib_mw_finish(DRIVER_CALL(ops->alloc_mw2(pd)), pd);
 }
 
 int ib_bind_mw(struct ib_qp *qp, struct ib_mw *mw, struct ib_mw_bind *bind)

@@ -25,6 +25,13 @@ struct ib_uverbs_cq_attr {
 	void *cq_context;
 } OWNED_BY(the caller);
 
+/* The new state of a region. */
+struct ib_uverbs_rereg {
+	struct ib_pd *pd;
+	u64 start, length, iova;
+	int access;
+} OWNED_BY(the caller);
+
 /* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in
  * ibv_post_send. */
 struct ib_uverbs_ops {
@@ -44,6 +51,17 @@ struct ib_uverbs_ops {
 	/* Registers the user's memory; checks and faults in the pages as pinning would. ERR_PTR:
 	 * -EFAULT, -EINVAL, -ENOMEM. */
 	struct ib_mr *(*reg_user_mr)(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
+	/* Changes what `mask` (enum ib_mr_rereg_flags) names; the rest of *to means nothing. The
+	 * keys of `mr` change with the addresses, and only then. On any error nothing has changed.
+	 * Errors of reg_user_mr and of dereg_mr. NULL: the driver cannot. */
+	int (*rereg_user_mr)(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);
+	/* A region whose local reads find zeros and whose writes vanish. NULL: the driver
+	 * cannot. */
+	struct ib_mr *(*alloc_null_mr)(struct ib_pd *pd);
+	/* A window of type 2, which IBV_WR_BIND_MW binds. NULL: the driver cannot. */
+	struct ib_mw *(*alloc_mw2)(struct ib_pd *pd);
+	/* Posts an IB_WR_REG_MR, for a driver without ib_device.post_send. NULL: it cannot. */
+	int (*post_reg)(struct ib_qp *qp, const struct ib_reg_wr *wr);
 	/* A thread that is about to wait for events drives the engine meanwhile: returns when
 	 * `fd` is readable (0), after a signal (-EINTR), or at once with -EAGAIN if the
 	 * descriptor is O_NONBLOCK and nothing is there. */
@@ -61,6 +79,11 @@ AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev,
 					    const struct ib_uverbs_cq_attr *attr);
 AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 					      int access);
+/* Likewise, by the methods of their names; -EOPNOTSUPP where the driver has none. ib_dereg_mr and
+ * ib_dealloc_mw destroy the objects. */
+AV_EXPORT int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);
+AV_EXPORT struct ib_mr *ib_uverbs_alloc_null_mr(struct ib_pd *pd);
+AV_EXPORT struct ib_mw *ib_uverbs_alloc_mw2(struct ib_pd *pd);
 
 /* How a UD work request names its address handle: the door allocates its ibv_ah as one of these. */
 struct ib_uverbs_ah {

@@ -19,9 +19,10 @@ static const u8 finish_opcodes[] = {
 	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
-	[IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
-	[IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
+	[WQE_LOCAL_INV] = IBV_WC_LOCAL_INV,
+	[WQE_BIND_MW] = IBV_WC_BIND_MW,
 	[IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
+	[WQE_REG_MR] = WQE_WC_REG_MR,
 };
 
 static bool finish_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)

@@ -167,6 +167,10 @@ int ibt_may_send(struct ibt_qp *qp);
 /* Posts what is left of a bind when the driver has bound the window: a completion in its place in
  * the queue. flags: IBV_SEND_SIGNALED, IBV_SEND_FENCE. Errors as of ibt_post_send; never blocks. */
 int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags);
+/* Posts a fast registration: when its turn comes, what was staged (mem_fast_stage) becomes valid
+ * under `key` with the rights `access` (IBV_ACCESS_*). A failure then ends the request with
+ * MW_BIND_ERR. flags and errors as of ibt_post_bound, and -EINVAL: not a connected type. */
+int ibt_post_reg(struct ibt_qp *qp, u64 wr_id, u32 flags, u32 key, u32 access);
 
 /* A shared receive queue. With tm_cq it matches tags (ibv_post_srq_ops(3)), and its receive and
  * list completions go to that CQ, whatever CQ a queue pair names; the CQ outlives it. Without, it

@@ -65,6 +65,7 @@ struct ibt_qp {
 	bool unplugged WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	/* of its port: (1 << LMC) - 1 */
 	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
+	bool has_bound WRITTEN_UNDER(req.sq_lock); /* windows of type 2 may name it */
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);

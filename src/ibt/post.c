@@ -27,9 +27,6 @@ static void post_fill_operands(struct ibt_qp *qp, struct send_wqe *w, const stru
 		w->va = wr->wr.rdma.remote_addr;
 		w->rkey = wr->wr.rdma.rkey;
 		break;
-	case IBV_WR_LOCAL_INV:
-		w->imm = wr->invalidate_rkey;
-		break;
 	default:
 		break;
 	}
@@ -80,6 +77,62 @@ static int post_fill_ud(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_
 	return 0;
 }
 
+/* ---- requests that touch this side only ---- */
+
+enum {
+	POST_KEY_LOW = 0xff, /* the consumer's part of a window's key */
+	POST_BIND_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+			   IBV_ACCESS_ZERO_BASED,
+};
+
+static void post_begin_local(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u8 opcode, u32 flags)
+{
+	w->wr_id = wr_id;
+	w->opcode = opcode;
+	w->flags = (u8)(flags & (IBV_SEND_SIGNALED | IBV_SEND_FENCE)) |
+		   (qp->sig_all ? IBV_SEND_SIGNALED : 0);
+	w->answered = w->pull = false;
+	w->psn_count = 0;
+	w->imm = w->rkey = 0;
+	w->sge_count = 0;
+	w->length = 0;
+}
+
+/* A window of type 2 takes the low 8 bits that the consumer wants; what else the wanted key says is
+ * ignored, as adapters do. Everything that the key table knows is judged when the request runs. */
+static int post_fill_bind(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	const struct ibv_mw *mw = wr->bind_mw.mw;
+	const struct ibv_mw_bind_info *info = &wr->bind_mw.bind_info;
+
+	if (mw == NULL || mw->type != IBV_MW_TYPE_2 || info->mr == NULL || info->mr->lkey == 0 ||
+	    (info->mw_access_flags & ~(u32)POST_BIND_ACCESS) != 0)
+		return -EINVAL;
+	w->imm = (mw->rkey & ~(u32)POST_KEY_LOW) | (wr->bind_mw.rkey & POST_KEY_LOW);
+	w->rkey = info->mr->lkey;
+	w->bind.addr = info->addr;
+	w->bind.range = info->length;
+	w->bind.access = info->mw_access_flags & ~(u32)IBV_ACCESS_LOCAL_WRITE;
+	__atomic_store_n(&qp->has_bound, true, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* What the type of queue pair does not send is such a request, or -EINVAL. Its SGEs mean
+ * nothing. */
+static NOINLINE int post_fill_local(struct ibt_qp *qp, struct send_wqe *w,
+				    const struct ibv_send_wr *wr)
+{
+	if (!qp_is_connected(qp) ||
+	    (wr->opcode != IBV_WR_LOCAL_INV && wr->opcode != IBV_WR_BIND_MW))
+		return -EINVAL;
+	post_begin_local(qp, w, wr->wr_id, (u8)(WQE_LOCAL | wr->opcode), wr->send_flags);
+	if (wr->opcode == IBV_WR_BIND_MW)
+		return post_fill_bind(qp, w, wr);
+	w->imm = wr->invalidate_rkey;
+	return 0;
+}
+
 /* Checks and copies one request into `w`. -EINVAL; -EFAULT: inline data is not mapped. */
 static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
 			  ibt_av_of *av_of)
@@ -88,7 +141,7 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 
 	if ((u32)wr->opcode > 31 ||
 	    (ibt_traits_of(qp->type)->opcodes & 1u << wr->opcode) == 0)
-		return -EINVAL;
+		return post_fill_local(qp, w, wr);
 	if (wr->num_sge < 0 || (u32)wr->num_sge > qp->req.ring.max_sge)
 		return -EINVAL;
 	w->wr_id = wr->wr_id;
@@ -108,20 +161,6 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 	    (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD))
 		err = -EINVAL;
 	return err;
-}
-
-static void post_fill_bound(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u32 flags)
-	REQUIRES(qp->req.sq_lock)
-{
-	w->wr_id = wr_id;
-	w->opcode = IBV_WR_BIND_MW;
-	w->flags = (u8)(flags & (IBV_SEND_SIGNALED | IBV_SEND_FENCE)) |
-		   (qp->sig_all ? IBV_SEND_SIGNALED : 0);
-	w->answered = w->pull = false;
-	w->psn_count = 0;
-	w->imm = 0;
-	w->sge_count = 0;
-	w->length = 0;
 }
 
 /* ---- posting ---- */
@@ -201,14 +240,19 @@ int ibt_may_send(struct ibt_qp *qp)
 	return err;
 }
 
-int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags)
+/* Posts one request for this side. */
+static int post_local(struct ibt_qp *qp, u64 wr_id, u8 opcode, u32 flags, u32 key, u32 access)
 {
 	int err;
 
 	lock_acquire(&qp->req.sq_lock);
 	err = post_may_send(qp);
 	if (err == 0 || err == -EPIPE) {
-		post_fill_bound(qp, sq_at(qp, qp->req.head), wr_id, flags);
+		struct send_wqe *w = sq_at(qp, qp->req.head);
+
+		post_begin_local(qp, w, wr_id, opcode, flags);
+		w->imm = key;
+		w->bind.access = access;
 		qp->req.head++;
 	}
 	if (err == -EPIPE)
@@ -217,6 +261,18 @@ int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags)
 		qp_mark_runnable(qp);
 	sched_leave(qp);
 	return err == -EPIPE ? 0 : err;
+}
+
+int ibt_post_bound(struct ibt_qp *qp, u64 wr_id, u32 flags)
+{
+	return post_local(qp, wr_id, WQE_BIND_MW, flags, 0, 0);
+}
+
+int ibt_post_reg(struct ibt_qp *qp, u64 wr_id, u32 flags, u32 key, u32 access)
+{
+	if (!qp_is_connected(qp))
+		return -EINVAL;
+	return post_local(qp, wr_id, WQE_REG_MR, flags, key, access);
 }
 
 int post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

@@ -283,8 +283,12 @@ bool ibt_qp_has_datagrams(struct ibt_qp *qp)
 
 void ibt_qp_destroy(struct ibt_qp *qp)
 {
+	bool has_bound = __atomic_load_n(&qp->has_bound, __ATOMIC_RELAXED);
+
 	table_remove(qp->ibt, qp);
 	qp_reset(qp);
+	if (has_bound)
+		mem_unbind_qp(qp->ibt->cfg.mem, qp->qpn);
 	qp_free(qp);
 }
 

@@ -289,12 +289,45 @@ static int req_read(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_l
 	return err == -EACCES ? err : req_answered(qp, w, err == -EFAULT ? PKT_UNREACHED : 0);
 }
 
+/* IBA vol 1, 10.6.7.2.2: QP, window and region of one domain, the window not bound, rights and
+ * range within the region's. */
+static int req_bind(struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->req.sq_lock)
+{
+	bool zero_based = w->bind.access & IBV_ACCESS_ZERO_BASED;
+	struct mem_region region = { .addr = w->bind.addr,
+				     .length = w->bind.range,
+				     .iova = zero_based ? 0 : w->bind.addr,
+				     .access = w->bind.access,
+				     .pd = qp->pd,
+				     .flags = MEM_WINDOW | MEM_WINDOW_TYPE2,
+				     .qpn = qp->qpn,
+				     .parent = w->rkey };
+	u32 key = w->imm;
+
+	return w->rkey == 0 ? 0 : mem_replace(qp->ibt->cfg.mem, &key, &region);
+}
+
+static int req_execute_local(struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->req.sq_lock)
+{
+	struct mem_table *mem = qp->ibt->cfg.mem;
+
+	switch (w->opcode) {
+	case WQE_LOCAL_INV:
+		return mem_invalidate(mem, w->imm, qp->pd, qp->qpn);
+	case WQE_BIND_MW:
+		return req_bind(qp, w);
+	default:
+		return mem_fast_register(mem, w->imm, qp->pd, w->bind.access);
+	}
+}
+
 /* Requests that touch only this side: in order, after everything before them. */
 static int req_local(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
 	if (!req_idle(qp))
 		return PACKET_STALL;
-	if (w->opcode == IBV_WR_LOCAL_INV && mem_invalidate(qp->ibt->cfg.mem, w->imm, qp->pd) != 0)
+	if (req_execute_local(qp, w) != 0)
 		return -EPERM;
 	qp->req.next++;
 	finish_request(qp, w);
@@ -308,7 +341,7 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.
 		return ud_transmit(qp, w);
 	if ((w->flags & IBV_SEND_FENCE) != 0 && qp->req.reads_out != 0)
 		return PACKET_STALL;
-	if (qp->streams && w->opcode != IBV_WR_LOCAL_INV && w->opcode != IBV_WR_BIND_MW)
+	if (qp->streams && !wqe_is_local(w))
 		return stream_transmit(qp, w);
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
@@ -318,8 +351,9 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return req_read(qp, w);
-	case IBV_WR_LOCAL_INV:
-	case IBV_WR_BIND_MW:
+	case WQE_LOCAL_INV:
+	case WQE_BIND_MW:
+	case WQE_REG_MR:
 		return req_local(qp, w);
 	default:
 		return req_message(qp, w, 0);

@@ -170,7 +170,7 @@ static enum resp_verdict resp_execute_send(struct ibt_qp *qp, struct path_dest *
 		return verdict;
 	qp->resp.offset += pull ? (u32)p->dma_length : p->length;
 	if ((p->opcode == PKT_SEND_LAST_INV || p->opcode == PKT_SEND_ONLY_INV) &&
-	    mem_invalidate(qp->ibt->cfg.mem, p->imm, qp->pd) != 0) {
+	    mem_invalidate(qp->ibt->cfg.mem, p->imm, qp->pd, qp->qpn) != 0) {
 		rq_complete(qp, IBV_WC_LOC_PROT_ERR, NULL, 0);
 		return RESP_NAK_ACCESS;
 	}

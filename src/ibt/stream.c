@@ -195,7 +195,7 @@ static bool stream_next_waits(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 	const struct send_wqe *next = sq_at(qp, qp->req.next + 1);
 
 	return qp->req.next + 1 == qp->req.head || qp->state != IBV_QPS_RTS ||
-	       next->opcode == IBV_WR_LOCAL_INV || next->opcode == IBV_WR_BIND_MW;
+	       wqe_is_local(next);
 }
 
 /* What the rest of the message at hand will count, or some of it that is more than a burst. */

@@ -16,9 +16,9 @@ enum {
 };
 
 static const struct ibt_traits traits_of_types[] = {
-	[IBV_QPT_RC] = { SENDS | WRITES | READS | 1 << IBV_WR_SEND_WITH_INV | 1 << IBV_WR_LOCAL_INV,
+	[IBV_QPT_RC] = { SENDS | WRITES | READS | 1 << IBV_WR_SEND_WITH_INV,
 			 TRAIT_CONNECTED | TRAIT_RELIABLE | TRAIT_SRQ | TRAIT_TAGS },
-	[IBV_QPT_UC] = { SENDS | WRITES | 1 << IBV_WR_LOCAL_INV, TRAIT_CONNECTED },
+	[IBV_QPT_UC] = { SENDS | WRITES, TRAIT_CONNECTED },
 	[IBV_QPT_UD] = { SENDS, TRAIT_SRQ },
 };
 

@@ -14,7 +14,9 @@ enum ibt_trait {
 };
 
 struct ibt_traits {
-	u32 opcodes FIXED; /* 1 << enum ibv_wr_opcode of each request that it takes */
+	/* 1 << enum ibv_wr_opcode of each request that it sends. Connected types take those that
+	 * touch this side only, too (post_fill_local) */
+	u32 opcodes FIXED;
 	u8 traits FIXED; /* enum ibt_trait */
 };
 

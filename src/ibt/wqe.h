@@ -7,7 +7,7 @@
 /* A send work request. Followed by its SGEs or its inline data. */
 struct send_wqe {
 	u64 wr_id;
-	u8 opcode; /* enum ibv_wr_opcode */
+	u8 opcode; /* enum ibv_wr_opcode, or WQE_* */
 	u8 flags;  /* enum ibv_send_flags; SIGNALED is set where sq_sig_all says so */
 	u8 sge_count;
 	bool answered; /* READ, atomic: the response has come */
@@ -15,7 +15,7 @@ struct send_wqe {
 	/* WRITE_WITH_IMM: its data was placed by a direct copy; only the notice is a packet */
 	bool placed;
 	u8 stretch;    /* READ: its requests have stream.segment << stretch packets */
-	u32 imm;       /* immediate data, or the key to invalidate */
+	u32 imm;       /* immediate data; the key to invalidate, bind or register */
 	u32 length;
 	u32 first_psn; /* set when first transmitted */
 	/* The same, with `pull` and `placed`; 0 before. Sent again it keeps them: the peer may have
@@ -27,6 +27,10 @@ struct send_wqe {
 		struct {
 			u64 va, compare, swap; /* FETCH_ADD: the addend is in `compare` */
 		};
+		struct { /* WQE_BIND_MW, WQE_REG_MR; `rkey`: the region's, or 0: bound already */
+			u64 addr, range;
+			u32 access;
+		} bind;
 		struct {
 			struct path_av av;
 			u32 remote_qpn, qkey;
@@ -38,6 +42,13 @@ struct send_wqe {
 enum {
 	WQE_TM = 0x80,	    /* send_wqe.flags: perhaps of a rendezvous (tm_rndv.h) */
 	WQE_TM_FIN = 0x40, /* send_wqe.opcode: a SEND of the adapter's own */
+	/* send_wqe.opcode: the request touches this side only; with an enum ibv_wr_opcode, or alone
+	 * fast registration, which only the midlayer posts (ibt_post_reg) */
+	WQE_LOCAL = 0x20,
+	WQE_LOCAL_INV = WQE_LOCAL | IBV_WR_LOCAL_INV,
+	WQE_BIND_MW = WQE_LOCAL | IBV_WR_BIND_MW,
+	WQE_REG_MR = WQE_LOCAL,
+	WQE_WC_REG_MR = 10, /* the opcode of the last one's completion: IB_WC_REG_MR */
 };
 
 _Static_assert(sizeof(struct send_wqe) == 96, "one and a half cache lines before its pieces");
@@ -77,6 +88,12 @@ static inline bool wqe_is_answered_op(const struct send_wqe *w)
 {
 	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Does the request touch this side only? */
+static inline bool wqe_is_local(const struct send_wqe *w)
+{
+	return (w->opcode & WQE_LOCAL) != 0;
 }
 
 #endif

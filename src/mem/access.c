@@ -60,12 +60,25 @@ static void *mem_pages_find(const struct mem_table *t, u32 key, const struct mem
 	return found;
 }
 
-void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, const struct mem_view *v,
-		     u32 *piece)
+/* What a null region's reads find, and where its writes go. Larger ranges are such pieces in a
+ * row. */
+static const char mem_zeros[1 << 16];
+static char mem_sink[1 << 16];
+
+static void *mem_null_piece(u32 access, u32 length, u32 *piece)
+{
+	*piece = MIN(length, (u32)sizeof(mem_sink));
+	return access & IBV_ACCESS_LOCAL_WRITE ? mem_sink : (char *)(uintptr_t)mem_zeros;
+}
+
+void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, u32 access,
+		     const struct mem_view *v, u32 *piece)
 {
 	u64 run = length;
 	void *found;
 
+	if (v->flags & MEM_NULL)
+		return mem_null_piece(access, length, piece);
 	if (v->flags & MEM_WINDOW)
 		return NULL;
 	found = mem_pages_find(t, lkey, v, &run);

@@ -19,8 +19,8 @@ struct mem_view {
 
 extern char mem_nothing[8]; /* the place of zero bytes */
 
-void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, const struct mem_view *v,
-		     u32 *piece);
+void *mem_local_slow(const struct mem_table *t, u32 lkey, u32 length, u32 access,
+		     const struct mem_view *v, u32 *piece);
 void *mem_remote_slow(const struct mem_table *t, u32 qpn, u32 rkey, u64 length, u32 access,
 		      const struct mem_view *v, u64 *piece);
 
@@ -62,11 +62,11 @@ static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 a
 		return mem_nothing;
 	if (unlikely(!mem_look(t, pd, lkey, addr, length, access, &v)))
 		return NULL;
-	if (unlikely(v.flags & (MEM_WINDOW | MEM_PAGES))) {
+	if (unlikely(v.flags & (MEM_WINDOW | MEM_PAGES | MEM_NULL))) {
 		/* copies, so that the originals can stay in registers */
 		struct mem_view copy = v;
 		u32 n = length;
-		void *p = mem_local_slow(t, lkey, length, &copy, &n);
+		void *p = mem_local_slow(t, lkey, length, access, &copy, &n);
 
 		*piece = n;
 		return p;
@@ -82,7 +82,7 @@ static inline void *mem_plain(const struct mem_table *t, u32 pd, u32 lkey, u64 a
 	struct mem_view v;
 
 	if (unlikely(!mem_look(t, pd, lkey, addr, length, access, &v) ||
-		     (v.flags & (MEM_WINDOW | MEM_PAGES)) != 0))
+		     (v.flags & (MEM_WINDOW | MEM_PAGES | MEM_NULL)) != 0))
 		return NULL;
 	return (void *)(uintptr_t)v.local;
 }

@@ -40,6 +40,8 @@ enum mem_flags {
 	MEM_ALL = 32,
 	/* set by the table: peers send packets to this process' engine (mem_exclude_peers) */
 	MEM_AWAY = 64,
+	/* local only: reads find zeros, writes vanish (ibv_alloc_null_mr) */
+	MEM_NULL = 128,
 };
 
 /* For mem_table.drain: every entry of the table. */
@@ -53,7 +55,7 @@ enum { MEM_EVERY_KEY = UINT32_MAX - 2 };
 struct mem_entry {
 	u32 key;
 	u32 access; /* IBV_ACCESS_* */
-	u32 pd;	    /* number of the protection domain */
+	u32 pd;	    /* number of the protection domain; of a reserved key too */
 	u32 flags;  /* enum mem_flags */
 	u64 iova;   /* first address as the peer names it */
 	u64 length; /* bytes */
@@ -107,7 +109,7 @@ void mem_table_fini(struct mem_table *t);
  * MEM_PAGES: addr is ignored; iova lies in the first page at the same offset as within its own
  * page.
  *
- * MEM_ALL: addr, length and iova are ignored.
+ * MEM_ALL, MEM_NULL: addr, length and iova are ignored.
  *
  * MEM_WINDOW: addr names the first byte in the parent's iova space; iova is what peers call it (0
  * if zero-based). The parent must be live, of the same pd, and allow IBV_ACCESS_MW_BIND. */
@@ -141,17 +143,37 @@ int mem_deregister(struct mem_table *t, u32 key);
  * list of pages (an FMR): that one waits for nobody, and the old pages are the caller's again only
  * after mem_unbind and `quiesce`. */
 int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r);
+/* Changes the domain and the rights of an ordinary registration (rereg); key, addresses and length
+ * stay. -EINVAL: no such key, from mem_reserve, a window, or rights as of mem_register. -EBUSY: as
+ * mem_deregister. On any error the old content stays. May block like mem_deregister. */
+int mem_modify(struct mem_table *t, u32 key, u32 pd, u32 access);
 /* Reserves an index with no valid content (FMR or window before its first use): *key names it,
- * lookups of it fail. -ENOMEM. */
-int mem_reserve(struct mem_table *t, u32 *key);
+ * lookups of it fail. `flags`: MEM_WINDOW_TYPE2 for a window of type 2, else 0. Only binds of type
+ * 2 fill the former, in the same pd, and its low 8 bits are 0 at first. -ENOMEM. */
+int mem_reserve(struct mem_table *t, u32 pd, u32 flags, u32 *key);
 /* Invalidates a key and keeps its index reserved, for its owner's verb (unbind, unmap). Drains like
  * mem_deregister. -EINVAL if not valid or of another pd, or an ordinary registration (neither from
  * mem_reserve nor a window). -EBUSY: as mem_deregister. Waits for no peer if the content was a list
  * of pages. */
 int mem_unbind(struct mem_table *t, u32 key, u32 pd);
-/* The same for a work request, the owner's (local invalidate) or a peer's (SEND_WITH_INV): -EINVAL
- * for a window of type 1 as well. */
-int mem_invalidate(struct mem_table *t, u32 key, u32 pd);
+/* The same for a work request of QP `qpn`, the owner's (local invalidate) or a peer's
+ * (SEND_WITH_INV): -EINVAL as well for a window of type 1, and for one that is bound to another
+ * QP. */
+int mem_invalidate(struct mem_table *t, u32 key, u32 pd, u32 qpn);
+/* Invalidates every window that is bound to the QP, which is gone: a later QP may have its
+ * number. */
+void mem_unbind_qp(struct mem_table *t, u32 qpn);
+
+/* Fast registration. The key names an index that holds up to `max_pages` pages; lookups of it fail
+ * until mem_fast_register. mem_deregister ends it, mem_invalidate ends its content. -EINVAL: 0
+ * pages; -ENOMEM. */
+int mem_fast_reserve(struct mem_table *t, u32 pd, u32 max_pages, u32 *key);
+/* Keeps the pages, iova and length of `r` (flags MEM_PAGES) for the next mem_fast_register. The
+ * present content stays. -EINVAL: not such a key, more pages than it holds, as of mem_register. */
+int mem_fast_stage(struct mem_table *t, u32 key, const struct mem_region *r);
+/* Makes what was staged last valid under `key`, whose low 8 bits are the caller's choice. -EINVAL:
+ * not such a key, of another pd, valid, nothing staged, rights. Never blocks for long. */
+int mem_fast_register(struct mem_table *t, u32 key, u32 pd, u32 access);
 
 /* For the end of the memory file (src/shared). From the return of mem_exclude_peers to
  * mem_admit_peers no peer reaches this process' memory directly: its operations go through the

@@ -4,6 +4,16 @@
 
 #include "mem/mem.h"
 
+/* What a fast registration will map, and room for what it maps. */
+struct mem_fast {
+	u32 max_pages FIXED;
+	/* what was staged; 0 pages: nothing */
+	u32 count WRITTEN_UNDER(mem_table.lock), shift WRITTEN_UNDER(mem_table.lock);
+	u64 iova WRITTEN_UNDER(mem_table.lock), length WRITTEN_UNDER(mem_table.lock);
+	/* max_pages that are staged, and as many that are mapped (mem_private.pages) */
+	u64 pages[] WRITTEN_UNDER(mem_table.lock);
+};
+
 enum mem_state {
 	MEM_FREE,     /* on the free stack, or never used */
 	MEM_RESERVED, /* has a name, no content */
@@ -26,6 +36,10 @@ struct mem_private {
 	u8 state;    /* enum mem_state */
 	/* From mem_reserve, or a window: matches any low 8 bits, may be invalidated by key. */
 	bool rebindable;
+	bool window2; /* only binds of type 2 fill it */
+	/* Fast registration: `pages` of the present content lies in it. Allocated with the index,
+	 * freed with it. */
+	struct mem_fast *fast;
 } WRITTEN_UNDER(mem_table.lock);
 
 static inline u32 mem_index(u32 key)

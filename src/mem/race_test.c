@@ -160,7 +160,7 @@ static void *read_one(void *arg)
 
 static void mem_local__sees_the_key_change_under_it(void **state)
 {
-	assert_int_equal(mem_reserve(&table, &changing), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &changing), 0);
 	run_threads(read_one, change_one);
 	assert_int_not_equal(found, 0);
 }
@@ -207,7 +207,7 @@ static void mem_replace__counts_windows_right(void **state)
 
 	r.access = IBV_ACCESS_MW_BIND;
 	assert_int_equal(mem_register(&table, &r, &parent), 0);
-	assert_int_equal(mem_reserve(&table, &window), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &window), 0);
 	run_threads(look_through_window, bind_window);
 	assert_int_equal(mem_deregister(&table, window), 0);
 	assert_int_equal(mem_deregister(&table, parent), 0);

@@ -30,7 +30,7 @@ enum {
 	ACCESS_WINDOW = ACCESS_REMOTE_CHANGE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED,
 	ACCESS_REGION = ACCESS_WINDOW | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
 			IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE,
-	FLAGS_KIND = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_WINDOW,
+	FLAGS_KIND = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_WINDOW | MEM_NULL,
 	FLAGS_KNOWN = FLAGS_KIND | MEM_WINDOW_TYPE2 | MEM_ZERO_BASED,
 	PAGE_SHIFT_MAX = 40,
 };
@@ -66,6 +66,13 @@ int mem_table_init(struct mem_table *t, struct mem_entry *entries) NO_THREAD_SAF
 	return -ENOMEM;
 }
 
+/* Frees a page list that was the entry's; a fast registration keeps its room. */
+static void private_free_pages(const struct mem_private *p, u64 *pages)
+{
+	if (!p->fast)
+		free(pages);
+}
+
 /* NO_THREAD_SAFETY: visible to no other thread any more. */
 void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
 {
@@ -74,7 +81,8 @@ void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
 		if (t->private[i].state == MEM_FREE)
 			continue;
 		__atomic_store_n(&t->entries[i].key, 0, __ATOMIC_SEQ_CST);
-		free(t->private[i].pages);
+		private_free_pages(&t->private[i], t->private[i].pages);
+		free(t->private[i].fast);
 	}
 	if (t->owns_entries)
 		mem_table_unmap(t->entries, MEM_MAX_KEYS * sizeof(*t->entries));
@@ -160,7 +168,7 @@ static int index_take(struct mem_table *t, u32 *index) REQUIRES(&t->lock)
 static void index_give(struct mem_table *t, u32 index) REQUIRES(&t->lock)
 {
 	t->private[index].state = MEM_FREE;
-	t->private[index].rebindable = false;
+	t->private[index].rebindable = t->private[index].window2 = false;
 	t->live--;
 	index_push(t, index);
 }
@@ -190,7 +198,9 @@ static struct mem_private *name_find(struct mem_table *t, u32 key) REQUIRES(&t->
 
 static int mem_region_check_access(const struct mem_region *r)
 {
-	u32 known = r->flags & MEM_WINDOW ? ACCESS_WINDOW : ACCESS_REGION;
+	u32 known = r->flags & MEM_WINDOW ? ACCESS_WINDOW
+		    : r->flags & MEM_NULL ? IBV_ACCESS_LOCAL_WRITE
+					  : ACCESS_REGION;
 
 	if (r->access & ~known)
 		return -EINVAL;
@@ -224,9 +234,9 @@ static int mem_region_check(const struct mem_region *r)
 
 	if (r->flags & ~(u32)FLAGS_KNOWN || !kind || kind & (kind - 1))
 		return -EINVAL;
-	if (r->flags & MEM_WINDOW_TYPE2 && kind != MEM_WINDOW)
+	if (r->flags & MEM_WINDOW_TYPE2 && (kind != MEM_WINDOW || r->length == 0))
 		return -EINVAL;
-	if (kind != MEM_ALL &&
+	if (kind != MEM_ALL && kind != MEM_NULL &&
 	    (mem_range_wraps(r->iova, r->length) || mem_range_wraps(r->addr, r->length)))
 		return -EINVAL;
 	if (kind == MEM_PAGES && mem_region_check_pages(r) < 0)
@@ -262,7 +272,7 @@ static int mem_window_derive(struct mem_table *t, const struct mem_region *r, st
 
 	if (mem_index(r->parent) >= t->used || p->state != MEM_LIVE || p->name != r->parent)
 		return -EINVAL;
-	if (parent->flags & MEM_WINDOW || parent->pd != r->pd ||
+	if (parent->flags & (MEM_WINDOW | MEM_NULL) || parent->pd != r->pd ||
 	    !(parent->access & IBV_ACCESS_MW_BIND))
 		return -EINVAL;
 	if (r->access & ACCESS_REMOTE_CHANGE && !(parent->access & IBV_ACCESS_LOCAL_WRITE))
@@ -293,8 +303,9 @@ static int mem_region_compose(struct mem_table *t, const struct mem_region *r, s
 		return mem_window_derive(t, r, e);
 	if (r->flags & MEM_PAGES)
 		e->addr = r->iova & ((1ull << r->page_shift) - 1);
-	if (r->flags & MEM_ALL) {
+	if (r->flags & MEM_ALL)
 		e->flags |= MEM_CONTIGUOUS;
+	if (r->flags & (MEM_ALL | MEM_NULL)) {
 		e->iova = e->addr = 0;
 		e->length = UINT64_MAX;
 	}
@@ -418,6 +429,7 @@ int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key)
 		err = index_take(t, &index);
 	if (!err) {
 		t->private[index].rebindable = r->flags & MEM_WINDOW;
+		t->private[index].window2 = r->flags & MEM_WINDOW_TYPE2;
 		mem_entry_publish(t, &t->private[index], r, &e, pages);
 		*key = t->private[index].name;
 	}
@@ -427,17 +439,33 @@ int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key)
 	return err;
 }
 
-int mem_reserve(struct mem_table *t, u32 *key)
+/* Takes an index without content. */
+static int index_reserve(struct mem_table *t, u32 pd, struct mem_private **out) REQUIRES(&t->lock)
 {
 	u32 index;
+	int err = index_take(t, &index);
+
+	if (err)
+		return err;
+	t->private[index].rebindable = true;
+	t->private[index].state = MEM_RESERVED;
+	__atomic_store_n(&t->entries[index].pd, pd, __ATOMIC_RELAXED);
+	*out = &t->private[index];
+	return 0;
+}
+
+int mem_reserve(struct mem_table *t, u32 pd, u32 flags, u32 *key)
+{
+	struct mem_private *p;
 	int err;
 
 	lock_acquire(&t->lock);
-	err = index_take(t, &index);
+	err = index_reserve(t, pd, &p);
 	if (!err) {
-		t->private[index].rebindable = true;
-		t->private[index].state = MEM_RESERVED;
-		*key = t->private[index].name;
+		p->window2 = flags & MEM_WINDOW_TYPE2;
+		if (p->window2)
+			p->name &= ~(u32)TAG_LOW_MASK;
+		*key = p->name;
 	}
 	lock_release(&t->lock);
 	return err;
@@ -446,6 +474,7 @@ int mem_reserve(struct mem_table *t, u32 *key)
 int mem_deregister(struct mem_table *t, u32 key)
 {
 	struct mem_private *p;
+	struct mem_fast *fast = NULL;
 	u64 *pages = NULL;
 	int err = 0;
 
@@ -465,21 +494,29 @@ int mem_deregister(struct mem_table *t, u32 key)
 		else
 			pages = mem_entry_strip(t, p);
 	}
-	if (!err)
+	if (!err) {
+		fast = p->fast;
+		p->fast = NULL;
 		index_give(t, mem_index(key));
+	}
 	lock_release(&t->lock);
-	free(pages);
+	/* The pages of a fast registration lie in it. */
+	free(fast ? (void *)fast : pages);
 	return err;
 }
 
-/* Tells whether a work request, the peer's or the owner's, may invalidate the entry: not a window
- * of type 1, which only another bind ends (IBA vol 1, 10.6.7, memory windows). */
-static bool mem_entry_yields(const struct mem_entry *e)
+/* For mem_table_empty: the owner's verb, no work request. */
+enum { BY_VERB = UINT32_MAX };
+
+/* Tells whether a work request of the QP, the peer's or the owner's, may invalidate the entry: not
+ * a window of type 1, which only another bind ends (IBA vol 1, 10.6.7, memory windows), and not
+ * one that is bound to another QP. */
+static bool mem_entry_yields(const struct mem_entry *e, u32 qpn)
 {
-	return (e->flags & (MEM_WINDOW | MEM_WINDOW_TYPE2)) != MEM_WINDOW;
+	return !(e->flags & MEM_WINDOW) || (e->flags & MEM_WINDOW_TYPE2 && e->qpn == qpn);
 }
 
-static int mem_table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request)
+static int mem_table_empty(struct mem_table *t, u32 key, u32 pd, u32 qpn)
 {
 	struct mem_private *p;
 	u64 *pages = NULL;
@@ -489,7 +526,7 @@ static int mem_table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request
 	p = name_find(t, key);
 	if (!p || p->name != key || !p->rebindable || p->state != MEM_LIVE ||
 	    t->entries[mem_index(key)].pd != pd ||
-	    (by_request && !mem_entry_yields(&t->entries[mem_index(key)])))
+	    (qpn != BY_VERB && !mem_entry_yields(&t->entries[mem_index(key)], qpn)))
 		err = -EINVAL;
 	else if (p->windows)
 		err = -EBUSY;
@@ -507,19 +544,47 @@ static int mem_table_empty(struct mem_table *t, u32 key, u32 pd, bool by_request
 		pages = mem_entry_strip(t, p);
 		p->state = MEM_RESERVED;
 	}
+	private_free_pages(p, pages);
 	lock_release(&t->lock);
-	free(pages);
 	return err;
 }
 
 int mem_unbind(struct mem_table *t, u32 key, u32 pd)
 {
-	return mem_table_empty(t, key, pd, false);
+	return mem_table_empty(t, key, pd, BY_VERB);
 }
 
-int mem_invalidate(struct mem_table *t, u32 key, u32 pd)
+int mem_invalidate(struct mem_table *t, u32 key, u32 pd, u32 qpn)
 {
-	return mem_table_empty(t, key, pd, true);
+	return mem_table_empty(t, key, pd, qpn);
+}
+
+/* The next key from `index` on of a window that is bound to the QP, and its pd. */
+static bool mem_window_find(struct mem_table *t, u32 qpn, u32 *index, u32 *key, u32 *pd)
+{
+	bool found = false;
+
+	lock_acquire(&t->lock);
+	for (; *index < t->used && !found; (*index)++) {
+		const struct mem_entry *e = &t->entries[*index];
+
+		found = t->private[*index].state == MEM_LIVE && e->flags & MEM_WINDOW_TYPE2 &&
+			e->qpn == qpn;
+		if (found) {
+			*key = t->private[*index].name;
+			*pd = e->pd;
+		}
+	}
+	lock_release(&t->lock);
+	return found;
+}
+
+void mem_unbind_qp(struct mem_table *t, u32 qpn)
+{
+	u32 index = 1, key, pd;
+
+	while (mem_window_find(t, qpn, &index, &key, &pd))
+		mem_invalidate(t, key, pd, qpn);
 }
 
 /* Finds the entry that mem_replace may change, and composes the new content. */
@@ -532,7 +597,9 @@ static int replace_claim(struct mem_table *t, u32 key, const struct mem_region *
 		return -EINVAL;
 	if (p->windows)
 		return -EBUSY;
-	if (p->state == MEM_LIVE && t->entries[mem_index(key)].flags & MEM_WINDOW_TYPE2)
+	if (p->fast || p->window2 != (bool)(r->flags & MEM_WINDOW_TYPE2))
+		return -EINVAL;
+	if (p->window2 && (p->state == MEM_LIVE || t->entries[mem_index(key)].pd != r->pd))
 		return -EINVAL;
 	*out = p;
 	return mem_region_compose(t, r, e);
@@ -577,6 +644,124 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r)
 	}
 	lock_release(&t->lock);
 	free(err ? pages : old);
+	return err;
+}
+
+int mem_modify(struct mem_table *t, u32 key, u32 pd, u32 access)
+{
+	struct mem_private *p;
+	int err = mem_region_check_access(&(struct mem_region){ .access = access });
+
+	if (err)
+		return err;
+	lock_acquire(&t->lock);
+	p = name_find(t, key);
+	if (!p || p->rebindable || p->state != MEM_LIVE)
+		err = -EINVAL;
+	else if (p->windows)
+		err = -EBUSY;
+	if (err) {
+		lock_release(&t->lock);
+		return err;
+	}
+	mem_entry_hide(t, p);
+	lock_release(&t->lock);
+	err = mem_entry_drain_all(t, p);
+	lock_acquire(&t->lock);
+	if (!err) {
+		__atomic_store_n(&t->entries[mem_index(key)].access, access, __ATOMIC_RELEASE);
+		__atomic_store_n(&t->entries[mem_index(key)].pd, pd, __ATOMIC_RELEASE);
+	}
+	mem_entry_restore(t, p);
+	lock_release(&t->lock);
+	return err;
+}
+
+/* ---- fast registration ---- */
+
+int mem_fast_reserve(struct mem_table *t, u32 pd, u32 max_pages, u32 *key)
+{
+	struct mem_private *p;
+	struct mem_fast *fast;
+	int err;
+
+	if (!max_pages)
+		return -EINVAL;
+	fast = malloc(sizeof(*fast) + 2 * (size_t)max_pages * sizeof(u64));
+	if (!fast)
+		return -ENOMEM;
+	*fast = (struct mem_fast){ .max_pages = max_pages };
+	lock_acquire(&t->lock);
+	err = index_reserve(t, pd, &p);
+	if (!err) {
+		p->fast = fast;
+		*key = p->name;
+	}
+	lock_release(&t->lock);
+	if (err)
+		free(fast);
+	return err;
+}
+
+int mem_fast_stage(struct mem_table *t, u32 key, const struct mem_region *r)
+{
+	struct mem_private *p;
+	int err = mem_region_check(r);
+
+	if (err || !(r->flags & MEM_PAGES))
+		return -EINVAL;
+	lock_acquire(&t->lock);
+	p = name_find(t, key);
+	if (!p || !p->fast || r->page_count > p->fast->max_pages) {
+		err = -EINVAL;
+	} else {
+		p->fast->count = r->page_count;
+		p->fast->shift = r->page_shift;
+		p->fast->iova = r->iova;
+		p->fast->length = r->length;
+		memcpy(p->fast->pages, r->pages, r->page_count * sizeof(u64));
+	}
+	lock_release(&t->lock);
+	return err;
+}
+
+/* The content that was staged, as a region; its pages are copied to where lookups find them. */
+static struct mem_region mem_fast_unstage(struct mem_fast *fast, u32 pd, u32 access)
+{
+	u64 *pages = fast->pages + fast->max_pages;
+
+	memcpy(pages, fast->pages, fast->count * sizeof(u64));
+	return (struct mem_region){ .length = fast->length,
+				    .iova = fast->iova,
+				    .access = access,
+				    .pd = pd,
+				    .flags = MEM_PAGES,
+				    .pages = pages,
+				    .page_count = fast->count,
+				    .page_shift = fast->shift };
+}
+
+int mem_fast_register(struct mem_table *t, u32 key, u32 pd, u32 access)
+{
+	struct mem_private *p;
+	struct mem_region r;
+	struct mem_entry e;
+	int err = mem_region_check_access(&(struct mem_region){ .access = access });
+
+	if (err)
+		return err;
+	lock_acquire(&t->lock);
+	p = name_find(t, key);
+	if (!p || !p->fast || p->state != MEM_RESERVED || !p->fast->count ||
+	    t->entries[mem_index(key)].pd != pd) {
+		err = -EINVAL;
+	} else {
+		r = mem_fast_unstage(p->fast, pd, access);
+		mem_region_compose(t, &r, &e);
+		p->name = (p->name & ~(u32)TAG_LOW_MASK) | (key & TAG_LOW_MASK);
+		mem_entry_publish(t, p, &r, &e, p->fast->pages + p->fast->max_pages);
+	}
+	lock_release(&t->lock);
 	return err;
 }
 

@@ -196,7 +196,7 @@ static void mem_register__fills_the_table_and_says_so(void **state)
 		count++;
 	assert_int_equal(err, -ENOMEM);
 	assert_int_equal(count, MEM_MAX_KEYS - 1);
-	assert_int_equal(mem_reserve(&table, &more), -ENOMEM);
+	assert_int_equal(mem_reserve(&table, PD, 0, &more), -ENOMEM);
 	assert_int_equal(mem_deregister(&table, first), 0);
 	assert_int_equal(mem_register(&table, &r, &more), 0);
 	assert_int_equal(mem_index(more), mem_index(first));
@@ -276,7 +276,7 @@ static void mem_replace__in_vain_leaves_the_key(void **state)
 	struct mem_region r = region(0);
 	u32 key, other, calls = 0;
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	assert_int_equal(mem_replace(&table, &key, &r), 0);
 	table.drain = drain_in_vain;
 	table.drain_arg = &calls;
@@ -284,11 +284,11 @@ static void mem_replace__in_vain_leaves_the_key(void **state)
 	assert_int_equal(mem_replace(&table, &other, &r), -EBUSY);
 	assert_int_equal(other, key);
 	assert_int_equal(mem_unbind(&table, key, PD), -EBUSY);
-	assert_int_equal(mem_invalidate(&table, key, PD), -EBUSY);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), -EBUSY);
 	assert_int_equal(calls, 3);
 	assert_true(valid(key));
 	table.drain = NULL;
-	assert_int_equal(mem_invalidate(&table, key, PD), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
 	assert_false(valid(key));
 }
 
@@ -306,12 +306,12 @@ static void mem_deregister__waits_for_the_engine_but_invalidate_does_not(void **
 	struct mem_region r = region(0);
 	u32 key;
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	table.quiesce = quiesce_look;
 	table.drain_arg = &quiesced;
 	quiesced = 0;
 	assert_int_equal(mem_replace(&table, &key, &r), 0);
-	assert_int_equal(mem_invalidate(&table, key, PD), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
 	assert_int_equal(quiesced, 0);
 	assert_int_equal(mem_replace(&table, &key, &r), 0);
 	quiesced_key = key;
@@ -350,13 +350,13 @@ static void mem_replace__of_pages_waits_for_nobody(void **state)
 	struct mem_region plain = region(0);
 	u32 key;
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	table.drain = drain_count;
 	table.quiesce = quiesce_count;
 	waits = 0;
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(mem_replace(&table, &key, &list), 0);
-	assert_int_equal(mem_invalidate(&table, key, PD), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
 	assert_int_equal(waits, 0);
 	assert_int_equal(mem_replace(&table, &key, &plain), 0);
 	assert_int_equal(mem_replace(&table, &key, &list), 0);
@@ -369,9 +369,9 @@ static void mem_reserve__names_an_index_without_content(void **state)
 {
 	u32 key;
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	assert_false(valid(key));
-	assert_int_equal(mem_invalidate(&table, key, PD), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), -EINVAL);
 	assert_int_equal(mem_deregister(&table, key), 0);
 	assert_int_equal(mem_deregister(&table, key), -EINVAL);
 }
@@ -381,7 +381,7 @@ static void mem_replace__old_key_ends_new_one_begins(void **state)
 	struct mem_region r = region(0);
 	u32 old, key;
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	for (int i = 0; i < 600; i++) {
 		old = key;
 		assert_int_equal(mem_replace(&table, &key, &r), 0);
@@ -392,7 +392,7 @@ static void mem_replace__old_key_ends_new_one_begins(void **state)
 		assert_false(valid(old + 1));
 		assert_false(valid(key + 1));
 	}
-	assert_int_equal(mem_invalidate(&table, key, PD), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
 	assert_false(valid(key));
 	assert_int_equal(mem_replace(&table, &key, &r), 0);
 	assert_true(valid(key));
@@ -430,15 +430,15 @@ static void mem_invalidate__needs_pd_and_key_and_no_ordinary_region(void **state
 	struct mem_region r = region(0);
 	u32 ordinary = registered(RW), key;
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	assert_int_equal(mem_replace(&table, &key, &r), 0);
-	assert_int_equal(mem_invalidate(&table, ordinary, PD), -EINVAL);
-	assert_int_equal(mem_invalidate(&table, key, PD + 1), -EINVAL);
-	assert_int_equal(mem_invalidate(&table, key ^ 1, PD), -EINVAL);
-	assert_int_equal(mem_invalidate(&table, 0, PD), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, ordinary, PD, QPN), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, key, PD + 1, QPN), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, key ^ 1, PD, QPN), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, 0, PD, QPN), -EINVAL);
 	assert_true(valid(key) && valid(ordinary));
-	assert_int_equal(mem_invalidate(&table, key, PD), 0);
-	assert_int_equal(mem_invalidate(&table, key, PD), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), -EINVAL);
 }
 
 static struct mem_region window(u32 parent, u32 flags)
@@ -459,7 +459,7 @@ static void mem_replace__window_needs_a_fit_parent(void **state)
 	u32 parent = registered(RW | mw), plain = registered(RW), read = registered(mw), key;
 	struct mem_region w = window(parent, 0);
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	w.parent = plain;
 	assert_int_equal(mem_replace(&table, &key, &w), -EINVAL);
 	w.parent = read; /* no local write */
@@ -489,8 +489,8 @@ static void mem_deregister__parent_with_windows_is_busy(void **state)
 	u32 parent = registered(RW | IBV_ACCESS_MW_BIND), two, one;
 	struct mem_region r = region(RW), w = window(parent, 0);
 
-	assert_int_equal(mem_reserve(&table, &one), 0);
-	assert_int_equal(mem_reserve(&table, &two), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &one), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &two), 0);
 	assert_int_equal(mem_replace(&table, &one, &w), 0);
 	assert_int_equal(mem_replace(&table, &one, &w), 0);
 	assert_int_equal(mem_replace(&table, &two, &w), 0);
@@ -508,9 +508,9 @@ static void mem_invalidate__spares_a_window_of_type_1(void **state)
 	u32 parent = registered(RW | IBV_ACCESS_MW_BIND), key;
 	struct mem_region w = window(parent, 0);
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &key), 0);
 	assert_int_equal(mem_replace(&table, &key, &w), 0);
-	assert_int_equal(mem_invalidate(&table, key, PD), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), -EINVAL);
 	assert_int_equal(mem_unbind(&table, key, PD + 1), -EINVAL);
 	assert_int_equal(mem_deregister(&table, parent), -EBUSY);
 	assert_int_equal(mem_unbind(&table, key, PD), 0);
@@ -524,14 +524,15 @@ static void mem_replace__type2_window_takes_the_low_bits_it_is_given(void **stat
 	u32 parent = registered(RW | IBV_ACCESS_MW_BIND), key, wanted;
 	struct mem_region w = window(parent, MEM_WINDOW_TYPE2);
 
-	assert_int_equal(mem_reserve(&table, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD, MEM_WINDOW_TYPE2, &key), 0);
+	assert_int_equal(key & 0xff, 0);
 	for (u32 low = 0; low < 256; low++) {
 		wanted = (key & ~0xffu) | low;
 		key = wanted;
 		assert_int_equal(mem_replace(&table, &key, &w), 0);
 		assert_int_equal(key, wanted);
 		assert_int_equal(mem_replace(&table, &key, &w), -EINVAL);
-		assert_int_equal(mem_invalidate(&table, key, PD), 0);
+		assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
 	}
 	wanted = key ^ 0x100;
 	assert_int_equal(mem_replace(&table, &wanted, &w), -EINVAL);
@@ -539,6 +540,117 @@ static void mem_replace__type2_window_takes_the_low_bits_it_is_given(void **stat
 	/* Whoever deallocates it may know an older low part. */
 	assert_int_equal(mem_deregister(&table, key ^ 0x5a), 0);
 	assert_int_equal(mem_deregister(&table, parent), 0);
+}
+
+static void mem_replace__type2_window_needs_its_domain_and_length(void **state)
+{
+	u32 parent = registered(RW | IBV_ACCESS_MW_BIND), key, other, plain;
+	struct mem_region w = window(parent, MEM_WINDOW_TYPE2), type1 = window(parent, 0);
+
+	assert_int_equal(mem_reserve(&table, PD, MEM_WINDOW_TYPE2, &key), 0);
+	assert_int_equal(mem_reserve(&table, PD + 1, MEM_WINDOW_TYPE2, &other), 0);
+	assert_int_equal(mem_reserve(&table, PD, 0, &plain), 0);
+	assert_int_equal(mem_replace(&table, &other, &w), -EINVAL);
+	assert_int_equal(mem_replace(&table, &plain, &w), -EINVAL);
+	assert_int_equal(mem_replace(&table, &key, &type1), -EINVAL);
+	w.length = 0;
+	assert_int_equal(mem_replace(&table, &key, &w), -EINVAL);
+	assert_int_equal(mem_deregister(&table, parent), 0);
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_int_equal(mem_deregister(&table, other), 0);
+	assert_int_equal(mem_deregister(&table, plain), 0);
+}
+
+/* Only its own QP ends it, one by one or all at once. */
+static void mem_unbind_qp__ends_what_is_bound_to_it(void **state)
+{
+	u32 parent = registered(RW | IBV_ACCESS_MW_BIND), keys[3];
+	struct mem_region w = window(parent, MEM_WINDOW_TYPE2);
+
+	for (u32 i = 0; i < 3; i++) {
+		w.qpn = i == 2 ? QPN + 1 : QPN;
+		assert_int_equal(mem_reserve(&table, PD, MEM_WINDOW_TYPE2, &keys[i]), 0);
+		assert_int_equal(mem_replace(&table, &keys[i], &w), 0);
+	}
+	assert_int_equal(mem_invalidate(&table, keys[0], PD, QPN + 1), -EINVAL);
+	mem_unbind_qp(&table, QPN);
+	assert_int_equal(mem_invalidate(&table, keys[0], PD, QPN), -EINVAL);
+	assert_int_equal(mem_invalidate(&table, keys[1], PD, QPN), -EINVAL);
+	assert_int_equal(mem_deregister(&table, parent), -EBUSY);
+	assert_int_equal(mem_invalidate(&table, keys[2], PD, QPN + 1), 0);
+	assert_int_equal(mem_deregister(&table, parent), 0);
+	for (u32 i = 0; i < 3; i++)
+		assert_int_equal(mem_deregister(&table, keys[i]), 0);
+}
+
+static void mem_modify__changes_rights_and_domain_alone(void **state)
+{
+	u32 key = registered(RW), reserved, before = key;
+	u64 piece;
+
+	assert_int_equal(mem_reserve(&table, PD, 0, &reserved), 0);
+	assert_int_equal(mem_modify(&table, key, PD + 1, IBV_ACCESS_REMOTE_READ), 0);
+	assert_int_equal(key, before);
+	assert_null(mem_remote(&table, PD, QPN, key, (uintptr_t)memory, 8, 0, &piece));
+	assert_null(mem_remote(&table, PD + 1, QPN, key, (uintptr_t)memory, 8,
+			       IBV_ACCESS_REMOTE_WRITE, &piece));
+	assert_ptr_equal(mem_remote(&table, PD + 1, QPN, key, (uintptr_t)memory, 8,
+				    IBV_ACCESS_REMOTE_READ, &piece),
+			 memory);
+	assert_int_equal(mem_modify(&table, key, PD, IBV_ACCESS_REMOTE_WRITE), -EINVAL);
+	assert_int_equal(mem_modify(&table, key, PD, 1 << 10), -EINVAL);
+	assert_int_equal(mem_modify(&table, key ^ 1, PD, RW), -EINVAL);
+	assert_int_equal(mem_modify(&table, reserved, PD, RW), -EINVAL);
+	assert_int_equal(mem_modify(&table, 0, PD, RW), -EINVAL);
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_int_equal(mem_deregister(&table, reserved), 0);
+}
+
+/* ---- fast registration ---- */
+
+static void mem_fast__stages_registers_and_ends(void **state)
+{
+	u64 pages[3] = { (uintptr_t)memory & ~0xfffull, 0x5000, (uintptr_t)memory & ~0xfffull };
+	struct mem_region r = { .length = 8,
+				.iova = (uintptr_t)memory,
+				.flags = MEM_PAGES,
+				.pages = pages,
+				.page_count = 1,
+				.page_shift = 12 };
+	u32 key, ordinary = registered(RW);
+	u64 piece;
+
+	assert_int_equal(mem_fast_reserve(&table, PD, 0, &key), -EINVAL);
+	assert_int_equal(mem_fast_reserve(&table, PD, 2, &key), 0);
+	assert_int_equal(mem_fast_register(&table, key, PD, RW), -EINVAL); /* nothing staged */
+	assert_int_equal(mem_fast_stage(&table, ordinary, &r), -EINVAL);
+	r.page_count = 3;
+	assert_int_equal(mem_fast_stage(&table, key, &r), -EINVAL);
+	r.page_count = 1;
+	r.length = 1 << 20;
+	assert_int_equal(mem_fast_stage(&table, key, &r), -EINVAL);
+	r.length = 8;
+	assert_int_equal(mem_fast_stage(&table, key, &r), 0);
+	assert_null(mem_remote(&table, PD, QPN, key, r.iova, 8, IBV_ACCESS_REMOTE_READ, &piece));
+	assert_int_equal(mem_fast_register(&table, key, PD + 1, RW), -EINVAL);
+	assert_int_equal(mem_fast_register(&table, key, PD, IBV_ACCESS_REMOTE_WRITE), -EINVAL);
+	assert_int_equal(mem_replace(&table, &key, &r), -EINVAL); /* that is for FMRs */
+	for (u32 low = 0; low < 256; low += 51) {
+		key = (key & ~0xffu) | low;
+		assert_int_equal(mem_fast_register(&table, key, PD, RW), 0);
+		assert_int_equal(mem_fast_register(&table, key, PD, RW), -EINVAL); /* it is valid */
+		piece = 8;
+		assert_ptr_equal(mem_remote(&table, PD, QPN, key, r.iova, 8,
+					    IBV_ACCESS_REMOTE_READ, &piece),
+				 memory);
+		assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
+		assert_int_equal(mem_invalidate(&table, key, PD, QPN), -EINVAL);
+	}
+	assert_int_equal(mem_fast_register(&table, key, PD, RW), 0);
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_int_equal(mem_fast_register(&table, key, PD, RW), -EINVAL);
+	assert_int_equal(mem_fast_stage(&table, key, &r), -EINVAL);
+	assert_int_equal(mem_deregister(&table, ordinary), 0);
 }
 
 static void mem_table_init__uses_the_entries_it_is_given(void **state)
@@ -671,6 +783,10 @@ int main(void)
 		TEST(mem_replace__type2_window_takes_the_low_bits_it_is_given),
 		TEST(mem_invalidate__needs_pd_and_key_and_no_ordinary_region),
 		TEST(mem_invalidate__spares_a_window_of_type_1),
+		TEST(mem_replace__type2_window_needs_its_domain_and_length),
+		TEST(mem_unbind_qp__ends_what_is_bound_to_it),
+		TEST(mem_modify__changes_rights_and_domain_alone),
+		TEST(mem_fast__stages_registers_and_ends),
 		TEST(mem_deregister__parent_with_windows_is_busy),
 		TEST(mem_table_init__uses_the_entries_it_is_given),
 		TEST(mem_exclude_peers__until_they_are_admitted),

@@ -4,6 +4,7 @@
  */
 #include "rig.h"
 
+#include <rdma/ib_extended.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -567,6 +568,298 @@ static void bind_mw__refused_leaves_it_alone(void **state)
 	assert_int_equal(ib_dealloc_pd(other), 0);
 }
 
+/* ---- fast registration ----------------------------------------------------------------------- */
+
+enum { FAST_PAGES = 8 };
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
+static struct ib_mr *fast_region(void)
+{
+	struct ib_mr *mr = ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, FAST_PAGES);
+
+	if (PTR_ERR(mr) == -EOPNOTSUPP)
+		skip();
+	return rig_ok(mr);
+}
+
+/* Lays `length` bytes at `offset` of the buffer into the region. */
+static void fast_map(struct ib_mr *mr, u64 offset, u32 length)
+{
+	struct scatterlist sg;
+
+	sg_init_one(&sg, rig.buf + offset, length);
+	assert_int_equal(ib_map_mr_sg(mr, &sg, 1, NULL, RIG_PAGE), 1);
+	assert_int_equal(mr->iova, at(offset));
+	assert_int_equal(mr->length, length);
+}
+
+/* Makes it valid under its present key, on b. */
+static int fast_try_register(struct ib_mr *mr, u32 key, int access)
+{
+	struct ib_reg_wr reg = { .wr = { .wr_id = 88,
+					 .opcode = IB_WR_REG_MR,
+					 .send_flags = IB_SEND_SIGNALED },
+				 .mr = mr,
+				 .key = key,
+				 .access = access };
+
+	return rig_try_send(l.b, &reg.wr);
+}
+
+static void fast_register(struct ib_mr *mr, int access)
+{
+	struct ib_wc wc;
+
+	ib_update_fast_reg_key(mr, (u8)(mr->rkey + 1));
+	assert_int_equal(fast_try_register(mr, mr->rkey, access), 0);
+	wc = rig_expect(l.bscq, IB_WC_SUCCESS);
+	assert_int_equal(wc.opcode, IB_WC_REG_MR);
+	assert_int_equal(wc.wr_id, 88);
+}
+
+static void fast_invalidate(u32 key, enum ib_wc_status status)
+{
+	struct ib_send_wr wr = { .opcode = IB_WR_LOCAL_INV,
+				 .send_flags = IB_SEND_SIGNALED,
+				 .ex.invalidate_rkey = key };
+
+	rig_send(l.b, &wr);
+	rig_expect(l.bscq, status);
+	if (status != IB_WC_SUCCESS)
+		link_reset(&l);
+}
+
+/* Map, register, use, invalidate; again elsewhere, under another key. */
+static void reg_mr__comes_and_goes_in_the_order_of_the_queue(void **state)
+{
+	struct ib_mr *mr = fast_region();
+	u32 before = mr->rkey;
+
+	write_refused(0, at(8192), before, 8);
+	for (u64 i = 0; i < 5; i++) {
+		u64 place = 8192 + i * 100;
+
+		fill(0, 5000, (u8)i);
+		fast_map(mr, place, 5000);
+		write_refused(0, at(place), mr->rkey, 8); /* a mapping is no registration */
+		fast_register(mr, RIG_ALL & ~IB_ACCESS_MW_BIND);
+		write_ok(0, at(place), mr->rkey, 5000);
+		assert_memory_equal(rig.buf + place, rig.buf, 5000);
+		write_refused(0, at(place + 4993), mr->rkey, 8);
+		write_refused(0, at(place) - 1, mr->rkey, 8);
+		write_refused(0, at(place), ib_inc_rkey(mr->rkey), 8);
+		assert_int_equal(mr->rkey & ~0xffu, before & ~0xffu);
+		fast_invalidate(mr->rkey, IB_WC_SUCCESS);
+		write_refused(0, at(place), mr->rkey, 8);
+	}
+	assert_int_equal(ib_dereg_mr(mr), 0);
+}
+
+/* A list of work requests alone: nobody waits in between. */
+static void reg_mr__in_one_list_with_its_use(void **state)
+{
+	struct ib_mr *mr = fast_region();
+	struct ib_sge sge = { at(8192), 64, mr->lkey };
+	struct ib_send_wr inv = { .opcode = IB_WR_LOCAL_INV,
+				  .send_flags = IB_SEND_SIGNALED,
+				  .ex.invalidate_rkey = mr->rkey };
+	struct ib_send_wr send = { .next = &inv,
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .opcode = IB_WR_SEND,
+				   .send_flags = IB_SEND_SIGNALED };
+	struct ib_reg_wr reg = { .wr = { .next = &send,
+					 .opcode = IB_WR_REG_MR,
+					 .send_flags = IB_SEND_SIGNALED },
+				 .mr = mr,
+				 .key = mr->lkey };
+
+	fill(8192, 64, 3);
+	fast_map(mr, 8192, 64);
+	rig_recv(l.a, 1, 0, 64);
+	rig_send(l.b, &reg.wr);
+	rig_drain(l.bscq, 3);
+	rig_expect(l.arcq, IB_WC_SUCCESS);
+	assert_memory_equal(rig.buf, rig.buf + 8192, 64);
+	assert_int_equal(ib_dereg_mr(mr), 0);
+}
+
+static void reg_mr__keeps_to_its_access(void **state)
+{
+	struct ib_mr *mr = fast_region();
+
+	fast_map(mr, 8192, 4096);
+	fast_register(mr, IB_ACCESS_REMOTE_READ);
+	read_ok(0, at(8192), mr->rkey, 64);
+	write_refused(0, at(8192), mr->rkey, 64);
+	assert_int_equal(access_peer(IB_WR_RDMA_READ, 0, at(8192), mr->rkey, 64), IB_WC_SUCCESS);
+	fast_invalidate(mr->rkey, IB_WC_SUCCESS);
+	assert_int_equal(ib_dereg_mr(mr), 0);
+}
+
+/* The consumer's peer may end it. */
+static void reg_mr__ended_by_send_with_inv(void **state)
+{
+	struct ib_mr *mr = fast_region();
+	struct ib_send_wr wr = { .opcode = IB_WR_SEND_WITH_INV, .send_flags = IB_SEND_SIGNALED };
+	struct ib_wc wc;
+
+	fast_map(mr, 8192, 64);
+	fast_register(mr, BOTH | IB_ACCESS_LOCAL_WRITE);
+	write_ok(0, at(8192), mr->rkey, 64);
+	rig_recv(l.b, 4, 0, 8);
+	wr.ex.invalidate_rkey = mr->rkey;
+	rig_send(l.a, &wr);
+	rig_expect(l.scq, IB_WC_SUCCESS);
+	wc = rig_expect(l.rcq, IB_WC_SUCCESS);
+	assert_int_equal(wc.wc_flags & IB_WC_WITH_INVALIDATE, IB_WC_WITH_INVALIDATE);
+	assert_int_equal(wc.ex.invalidate_rkey, mr->rkey);
+	write_refused(0, at(8192), mr->rkey, 8);
+	fast_invalidate(mr->rkey, IB_WC_MW_BIND_ERR);
+	assert_int_equal(ib_dereg_mr(mr), 0);
+}
+
+/* What fails in its turn ends its queue pair, as any request that fails. */
+static void reg_mr__refused(void **state)
+{
+	struct ib_pd *other = rig_ok(ib_alloc_pd(rig.dev));
+	struct ib_mr *mr = fast_region();
+	struct ib_mr *foreign = rig_ok(ib_alloc_mr(other, IB_MR_TYPE_MEM_REG, 1));
+	const struct {
+		struct ib_mr *mr;
+		int access;
+	} cases[] = {
+		{ mr, 0 },				       /* valid already */
+		{ foreign, IB_ACCESS_LOCAL_WRITE },	       /* of another domain */
+		{ mr, IB_ACCESS_REMOTE_WRITE },		       /* no local right */
+		{ mr, IB_ACCESS_LOCAL_WRITE | 1 << 19 },       /* no right at all */
+	};
+
+	assert_int_equal(fast_try_register(mr, mr->rkey, 0), 0);
+	rig_expect(l.bscq, IB_WC_MW_BIND_ERR); /* nothing is mapped */
+	link_reset(&l);
+	assert_int_equal(fast_try_register(mr, mr->rkey ^ 0x100, 0), -EINVAL);
+	assert_int_equal(fast_try_register(NULL, mr->rkey, 0), -EINVAL);
+	fast_map(mr, 8192, 64);
+	fast_map(foreign, 8192, 64);
+	fast_register(mr, 0);
+	for (u32 i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(fast_try_register(cases[i].mr, cases[i].mr->rkey,
+						   cases[i].access),
+				 0);
+		rig_expect(l.bscq, IB_WC_MW_BIND_ERR);
+		assert_int_equal(rig_state(l.b), IB_QPS_ERR);
+		link_reset(&l);
+		if (i == 0)
+			fast_invalidate(mr->rkey, IB_WC_SUCCESS);
+	}
+	assert_int_equal(ib_dealloc_pd(other), -EBUSY);
+	assert_int_equal(ib_dereg_mr(foreign), 0);
+	assert_int_equal(ib_dealloc_pd(other), 0);
+	assert_int_equal(ib_dereg_mr(mr), 0);
+}
+
+static void alloc_mr__limits(void **state)
+{
+	struct ib_device_attr_ex attr = { .size = sizeof(attr) };
+	struct ib_mr *mr = fast_region();
+	u32 most;
+
+	assert_int_equal(ib_dereg_mr(mr), 0);
+	assert_int_equal(ib_query_device_ex(rig.dev, &attr), 0);
+	most = attr.max_fast_reg_page_list_len;
+	assert_true(most >= 256 && attr.base.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS);
+	assert_int_equal(ib_dereg_mr(rig_ok(ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, 1))), 0);
+	assert_int_equal(ib_dereg_mr(rig_ok(ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, most))), 0);
+	assert_int_equal(PTR_ERR(ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, 0)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, most + 1)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, UINT32_MAX)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_alloc_mr(rig.pd, IB_MR_TYPE_SG_GAPS, 1)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_alloc_mr(rig.pd, (enum ib_mr_type)77, 1)), -EINVAL);
+}
+
+/* Elements: offset in the buffer and length, in bytes; the list ends with a length of 0. */
+struct sg_case {
+	struct {
+		u32 at, length;
+	} part[4];
+	u32 offset, page_size;
+	int taken; /* or a negative errno */
+	u32 length, rest; /* mapped bytes; the offset that comes back */
+};
+
+static const struct sg_case sg_cases[] = {
+	{ { { 0, 4096 }, { 8192, 4096 } }, 0, 4096, 2, 8192, 0 },
+	{ { { 100, 3996 }, { 8192, 100 } }, 0, 4096, 2, 4096, 0 }, /* the ends may be partial */
+	{ { { 0, 100 }, { 8192, 100 } }, 0, 4096, 1, 100, 0 },	   /* a gap */
+	{ { { 0, 4096 }, { 8200, 100 } }, 0, 4096, 1, 4096, 0 },   /* another */
+	{ { { 0, 100 }, { 100, 5000 } }, 0, 4096, 2, 5100, 0 },	   /* they meet */
+	{ { { 50, 100 }, { 8192, 8 } }, 100, 4096, 1, 0, 0 },	   /* nothing of the first */
+	{ { { 0, 4096 } }, 96, 4096, 1, 4000, 0 },
+	{ { { 0, 9 * 4096 } }, 0, 4096, 0, 8 * 4096, 8 * 4096 }, /* more pages than it holds */
+	{ { { 0, 4096 }, { 8192, 8 * 4096 } }, 0, 4096, 1, 8 * 4096, 7 * 4096 },
+	{ { { 0, 16384 } }, 0, 16384, 1, 16384, 0 },
+	{ { { 0, 4096 } }, 4097, 4096, -EINVAL, 0, 4097 },
+	{ { { 0, 4096 } }, 0, 0, -EINVAL, 0, 0 },
+	{ { { 0, 4096 } }, 0, 4097, -EINVAL, 0, 0 },
+	{ { { 0, 4096 } }, 0, 2048, -EINVAL, 0, 0 },
+	{ { { 0, 4096 } }, 0, 1u << 31, -EINVAL, 0, 0 },
+};
+
+static void map_mr_sg__joins_what_fits(void **state)
+{
+	struct ib_mr *mr = fast_region();
+
+	for (u32 i = 0; i < sizeof(sg_cases) / sizeof(sg_cases[0]); i++) {
+		const struct sg_case *k = &sg_cases[i];
+		struct scatterlist sg[4];
+		u32 n = 0, offset = k->offset;
+
+		print_message("%u\n", i);
+		sg_init_table(sg, 4);
+		for (; n < 4 && k->part[n].length; n++)
+			sg_set_buf(&sg[n], rig.buf + k->part[n].at, k->part[n].length);
+		assert_int_equal(ib_map_mr_sg(mr, sg, (int)n, &offset, k->page_size), k->taken);
+		assert_int_equal(offset, k->rest);
+		if (k->taken >= 0)
+			assert_int_equal(mr->length, k->length);
+		if (k->taken <= 0 || !k->length)
+			continue;
+		assert_int_equal(mr->iova, at(k->part[0].at) + k->offset);
+		fast_register(mr, RIG_ALL & ~IB_ACCESS_MW_BIND);
+		fill(32 * RIG_PAGE, k->length, (u8)i);
+		write_ok(32 * RIG_PAGE, mr->iova, mr->rkey, k->length);
+		for (u32 j = 0, done = 0, skip = k->offset; j < n && done < k->length; j++) {
+			u32 here = MIN(k->part[j].length - skip, k->length - done);
+
+			assert_memory_equal(rig.buf + k->part[j].at + skip,
+					    rig.buf + 32 * RIG_PAGE + done, here);
+			done += here;
+			skip = 0;
+		}
+		write_refused(32 * RIG_PAGE, mr->iova + k->length - 7, mr->rkey, 8);
+		fast_invalidate(mr->rkey, IB_WC_SUCCESS);
+	}
+	assert_int_equal(ib_map_mr_sg(mr, NULL, 0, NULL, 4096), -EINVAL);
+	assert_int_equal(ib_map_mr_sg(mr, NULL, -1, NULL, 4096), -EINVAL);
+	assert_int_equal(ib_dereg_mr(mr), 0);
+}
+
+/* Valid or not, a region can be deregistered; then no key of it reaches anything. */
+static void dereg_mr__of_a_registered_region(void **state)
+{
+	struct ib_mr *mr = fast_region();
+	u32 key;
+
+	fast_map(mr, 8192, 64);
+	fast_register(mr, BOTH | IB_ACCESS_LOCAL_WRITE);
+	key = mr->rkey;
+	write_ok(0, at(8192), key, 8);
+	assert_int_equal(ib_dereg_mr(mr), 0);
+	write_refused(0, at(8192), key, 8);
+}
+
 #define MEMORY_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -588,6 +881,14 @@ int main(void)
 		MEMORY_TEST(bind_mw__bounds_rebind_unbind),
 		MEMORY_TEST(bind_mw__holds_its_region),
 		MEMORY_TEST(bind_mw__refused_leaves_it_alone),
+		MEMORY_TEST(reg_mr__comes_and_goes_in_the_order_of_the_queue),
+		MEMORY_TEST(reg_mr__in_one_list_with_its_use),
+		MEMORY_TEST(reg_mr__keeps_to_its_access),
+		MEMORY_TEST(reg_mr__ended_by_send_with_inv),
+		MEMORY_TEST(reg_mr__refused),
+		MEMORY_TEST(alloc_mr__limits),
+		MEMORY_TEST(map_mr_sg__joins_what_fits),
+		MEMORY_TEST(dereg_mr__of_a_registered_region),
 	};
 
 	return rig_run_tests(tests);

@@ -85,7 +85,8 @@ void key_register(struct cell *c)
 	c->kind = kind < 9 ? CELL_REGION : kind < 11 ? CELL_PAGES : kind < 17 ? CELL_WINDOW
 									       : CELL_FAST;
 	if (c->kind == CELL_WINDOW || c->kind == CELL_FAST) {
-		sim_check(mem_reserve(&c->proc->mem, &c->key) == 0, "no place for a key");
+		sim_check(mem_reserve(&c->proc->mem, c->pd + 1, 0, &c->key) == 0,
+			  "no place for a key");
 		key_bind(c);
 		return;
 	}

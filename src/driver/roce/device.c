@@ -32,7 +32,8 @@ static int adapter_device_query(struct ib_device *ib, struct ib_device_attr *att
 		.device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_RC_RNR_NAK_GEN |
 				    IB_DEVICE_SRQ_RESIZE | IB_DEVICE_N_NOTIFY_CQ |
 				    IB_DEVICE_PORT_ACTIVE_EVENT | IB_DEVICE_SYS_IMAGE_GUID |
-				    IB_DEVICE_MEM_WINDOW | IB_DEVICE_SEND_W_INV |
+				    IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B |
+				    IB_DEVICE_SEND_W_INV |
 				    IB_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_sge = IBT_MAX_SGE,
 		.max_sge_rd = IBT_MAX_SGE,
@@ -150,6 +151,10 @@ static const struct ib_uverbs_ops device_uverbs = {
 	.create_cq = soft_uverbs_create_cq,
 	.ack_cq_events = soft_uverbs_ack_cq_events,
 	.reg_user_mr = soft_uverbs_reg_user_mr,
+	.rereg_user_mr = soft_uverbs_rereg_user_mr,
+	.alloc_null_mr = soft_uverbs_alloc_null_mr,
+	.alloc_mw2 = soft_uverbs_alloc_mw2,
+	.post_reg = soft_uverbs_post_reg,
 	.wait_fd = soft_uverbs_wait_fd,
 	.get_info = adapter_get_info,
 	.query_gid_entry = adapter_device_query_gid_entry,

@@ -122,6 +122,7 @@ static int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *att
 					     .max_sge = IBT_TM_MAX_SGE };
 	attr->cq_caps = (struct ib_cq_caps){ .max_cq_moderation_count = UINT16_MAX,
 					     .max_cq_moderation_period = UINT16_MAX };
+	attr->max_fast_reg_page_list_len = SOFT_MAX_FAST_PAGES;
 	return 0;
 }
 
@@ -133,6 +134,8 @@ const struct ib_device_ops soft_device_ops = {
 	.query_clock = soft_query_clock,
 	.query_device = soft_query_device,
 	.post_srq_ops = soft_post_srq_ops,
+	.alloc_mr = soft_alloc_mr,
+	.map_mr_sg = soft_map_mr_sg,
 };
 
 static void soft_wait_ended(void *arg)

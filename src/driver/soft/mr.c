@@ -9,11 +9,6 @@
 
 #include "shared/shared.h"
 
-static u32 mr_pd_number(struct ib_pd *pd)
-{
-	return SOFT_OF(pd, pd)->number;
-}
-
 /* False: the region belongs to the parent of this process; its key is invalid here. */
 static struct soft_mr *mr_new(struct soft_device *dev)
 {
@@ -109,7 +104,7 @@ struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 				     .length = length,
 				     .iova = iova,
 				     .access = (u32)access,
-				     .pd = mr_pd_number(pd),
+				     .pd = soft_pd_number(pd),
 				     .flags = MEM_CONTIGUOUS };
 	bool write = (access & (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
 				IB_ACCESS_REMOTE_ATOMIC)) != 0;
@@ -124,13 +119,87 @@ struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 	return length == 0 ? ERR_PTR(-EINVAL) : mr_register_adopted(pd, &region, write);
 }
 
+/* ---- rereg ---- */
+
+/* The old memory is no more reached by the region's key. */
+static void mr_leave(const struct soft_mr *mr, u32 stuck)
+{
+	if (mr->entered)
+		adopt_leave(mr->addr, mr->length, shm_stuck(the_seat.a.shm) == stuck);
+}
+
+/* Other memory, under another key: peers that know the old one must not reach the new memory at
+ * addresses that mean something else there. */
+static int mr_move(struct soft_mr *mr, const struct ib_uverbs_rereg *to, u32 pd, int access)
+{
+	bool write = access & (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
+			       IB_ACCESS_REMOTE_ATOMIC);
+	struct mem_region region = { .addr = to->start,
+				     .length = to->length,
+				     .iova = to->iova,
+				     .access = (u32)access,
+				     .pd = pd,
+				     .flags = MEM_CONTIGUOUS };
+	u32 key = mr->ib.lkey, stuck = shm_stuck(the_seat.a.shm);
+	int err = mr->entered ? mr_adopt(soft_dev(mr->ib.device), &region, write) :
+				mem_populate(region.addr, region.length, write);
+
+	if (err != 0)
+		return err;
+	err = mem_replace(&the_seat.a.mem, &key, &region);
+	if (err != 0) {
+		if (mr->entered)
+			adopt_leave(region.addr, region.length, true);
+		return err;
+	}
+	mr_leave(mr, stuck);
+	mr->addr = region.addr;
+	mr->length = region.length;
+	mr->iova = region.iova;
+	mr->ib.lkey = mr->ib.rkey = key;
+	return 0;
+}
+
+/* The same memory under the same key. */
+static int mr_change(struct soft_mr *mr, u32 pd, int access)
+{
+	bool write = access & IB_ACCESS_LOCAL_WRITE && !(mr->access & IB_ACCESS_LOCAL_WRITE);
+	int err = write ? mem_populate(mr->addr, mr->length, true) : 0;
+
+	return err != 0 ? err : mem_modify(&the_seat.a.mem, mr->ib.lkey, pd, (u32)access);
+}
+
+int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs_rereg *to)
+{
+	struct soft_mr *mr = SOFT_OF(mr, ib);
+	u32 pd = soft_pd_number(mask & IB_MR_REREG_PD ? to->pd : ib->pd);
+	int access = mask & IB_MR_REREG_ACCESS ? to->access : mr->access;
+	int err = soft_check(ib->device);
+
+	if (err != 0 || !soft_is_ours(mr->generation))
+		return -EIO;
+	err = mask & IB_MR_REREG_TRANS ? mr_move(mr, to, pd, access) : mr_change(mr, pd, access);
+	if (err == 0)
+		mr->access = access;
+	return err;
+}
+
+struct ib_mr *soft_uverbs_alloc_null_mr(struct ib_pd *pd)
+{
+	struct mem_region region = { .access = IB_ACCESS_LOCAL_WRITE,
+				     .pd = soft_pd_number(pd),
+				     .flags = MEM_NULL };
+
+	return mr_register(pd, &region);
+}
+
 static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
 {
 	struct mem_region region = { .addr = 0,
 				     .length = UINT64_MAX,
 				     .iova = 0,
 				     .access = (u32)access,
-				     .pd = mr_pd_number(pd),
+				     .pd = soft_pd_number(pd),
 				     .flags = MEM_ALL };
 
 	adopt_enter_all();
@@ -167,7 +236,7 @@ static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int
 	const u32 shift = 12;
 	int pages = count <= 0 ? -EINVAL : mr_list_pages(bufs, count, shift, NULL, 1u << 24);
 	struct mem_region region = { .access = (u32)access,
-				     .pd = mr_pd_number(pd),
+				     .pd = soft_pd_number(pd),
 				     .flags = MEM_PAGES,
 				     .page_shift = shift };
 	struct ib_mr *mr;
@@ -224,15 +293,14 @@ static int mr_dereg(struct ib_mr *ib)
 	err = mem_deregister(&the_seat.a.mem, ib->lkey);
 	if (err != 0)
 		return err;
-	if (mr->entered)
-		adopt_leave(mr->addr, mr->length, shm_stuck(the_seat.a.shm) == stuck);
+	mr_leave(mr, stuck);
 	free(mr);
 	return 0;
 }
 
-/* ---- memory windows, type 1 ---- */
+/* ---- memory windows: bound by a verb (type 1), or by requests of the engine (type 2) ---- */
 
-static struct ib_mw *mw_alloc(struct ib_pd *pd)
+static struct ib_mw *mw_new(struct ib_pd *pd, u32 flags)
 {
 	struct soft_device *dev = soft_dev(pd->device);
 	int err = soft_attach(dev);
@@ -240,7 +308,7 @@ static struct ib_mw *mw_alloc(struct ib_pd *pd)
 
 	if (mw == NULL)
 		return ERR_PTR(err != 0 ? err : -ENOMEM);
-	err = mem_reserve(&the_seat.a.mem, &mw->ib.rkey);
+	err = mem_reserve(&the_seat.a.mem, soft_pd_number(pd), flags, &mw->ib.rkey);
 	if (err != 0) {
 		free(mw);
 		return ERR_PTR(err);
@@ -249,9 +317,19 @@ static struct ib_mw *mw_alloc(struct ib_pd *pd)
 	return &mw->ib;
 }
 
+static struct ib_mw *mw_alloc(struct ib_pd *pd)
+{
+	return mw_new(pd, 0);
+}
+
+struct ib_mw *soft_uverbs_alloc_mw2(struct ib_pd *pd)
+{
+	return mw_new(pd, MEM_WINDOW_TYPE2);
+}
+
 static int mw_unbind(struct soft_device *dev, struct ib_mw *mw)
 {
-	int err = mem_unbind(&the_seat.a.mem, mw->rkey, mr_pd_number(mw->pd));
+	int err = mem_unbind(&the_seat.a.mem, mw->rkey, soft_pd_number(mw->pd));
 
 	return err == -EINVAL ? 0 : err; /* it was not bound */
 }
@@ -263,7 +341,7 @@ static int mw_bind_range(struct soft_device *dev, struct ib_mw *mw, const struct
 				     .length = bind->length,
 				     .iova = zero_based ? 0 : bind->addr,
 				     .access = (u32)bind->mw_access_flags & ~IBV_ACCESS_LOCAL_WRITE,
-				     .pd = mr_pd_number(mw->pd),
+				     .pd = soft_pd_number(mw->pd),
 				     .flags = MEM_WINDOW };
 
 	if (bind->mr == NULL || bind->mr->pd != mw->pd)
@@ -322,7 +400,7 @@ static struct ib_fmr *fmr_alloc(struct ib_pd *pd, int access, struct ib_fmr_attr
 	fmr = calloc(1, sizeof(*fmr));
 	if (fmr == NULL)
 		return ERR_PTR(-ENOMEM);
-	err = mem_reserve(&the_seat.a.mem, &key);
+	err = mem_reserve(&the_seat.a.mem, soft_pd_number(pd), 0, &key);
 	if (err != 0) {
 		free(fmr);
 		return ERR_PTR(err);
@@ -341,7 +419,7 @@ static int fmr_map(struct ib_fmr *ib, u64 *pages, int count, u64 iova)
 	struct mem_region region = { .length = (u64)count * size,
 				     .iova = iova,
 				     .access = (u32)fmr->access,
-				     .pd = mr_pd_number(ib->pd),
+				     .pd = soft_pd_number(ib->pd),
 				     .flags = MEM_PAGES,
 				     .pages = pages,
 				     .page_count = (u32)count,
@@ -371,7 +449,7 @@ static int fmr_unmap_one(struct ib_fmr *ib)
 	if (!soft_is_ours(fmr->generation))
 		return 0;
 	lock_acquire(&fmr->lock);
-	err = mem_unbind(&the_seat.a.mem, fmr->key, mr_pd_number(ib->pd));
+	err = mem_unbind(&the_seat.a.mem, fmr->key, soft_pd_number(ib->pd));
 	fmr->maps = 0;
 	lock_release(&fmr->lock);
 	return err == -EINVAL ? 0 : err; /* it was not mapped */

@@ -29,6 +29,11 @@ static int pd_dealloc(struct ib_pd *ib)
 	return 0;
 }
 
+u32 soft_pd_number(struct ib_pd *pd)
+{
+	return SOFT_OF(pd, pd)->number;
+}
+
 void soft_fill_pd(struct ib_device *ib)
 {
 	ib->alloc_pd = pd_alloc;

@@ -2,7 +2,7 @@
  * engine, paths, keys and queues.
  *
  *                         device.c  the device's lists, its life, its end in a forked child
- *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each
+ *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration
  *
  * A kind of adapter (driver/roce) adds attributes, address resolution and multicast:
  * struct soft_kind, and the methods of ib_device that are not set here. Its struct begins with a
@@ -29,6 +29,7 @@ enum {
 	SOFT_MAX_AH = 1 << 20,
 	SOFT_MAX_PD = 65536,
 	SOFT_MAX_FMR_MAPS = 255,
+	SOFT_MAX_FAST_PAGES = 1 << 16, /* of one ib_alloc_mr */
 };
 
 struct soft_device;
@@ -109,10 +110,20 @@ struct soft_srq {
 
 struct soft_mr {
 	struct ib_mr ib GUARDS_ITSELF;
-	u64 addr FIXED, length FIXED, iova FIXED;
-	int access FIXED;
+	/* a rereg changes them, which the midlayer lets nobody else interrupt */
+	u64 addr OWNED_BY(the rereg), length OWNED_BY(the rereg), iova OWNED_BY(the rereg);
+	int access OWNED_BY(the rereg);
 	u32 generation FIXED;
 	bool entered FIXED; /* adopt_enter was called for it */
+};
+
+/* A region of ib_alloc_mr. */
+struct soft_fast {
+	struct soft_mr mr GUARDS_ITSELF; /* first */
+	u32 max_pages FIXED;
+	/* what ib_map_mr_sg has listed; the consumer maps a region from one thread at a time */
+	u32 count OWNED_BY(the thread that maps);
+	u64 pages[] OWNED_BY(the thread that maps);
 };
 
 struct soft_mw {
@@ -210,6 +221,13 @@ int soft_query_clock(struct ib_device *ib, u64 *raw);
 struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *init);
 int soft_post_srq_ops(struct ib_srq *ib, struct ib_ops_wr *wr, struct ib_ops_wr **bad);
 
+/* fast.c */
+struct ib_mr *soft_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
+int soft_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned int *offset);
+
+/* pd.c: the number of a protection domain, as the key table knows it. */
+u32 soft_pd_number(struct ib_pd *pd);
+
 /* Methods of struct ib_uverbs_ops, which has their contract. */
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr);
 int soft_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
@@ -217,6 +235,10 @@ int soft_uverbs_poll_cq_ex(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib
 void soft_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
 struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 				      int access);
+int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs_rereg *to);
+struct ib_mr *soft_uverbs_alloc_null_mr(struct ib_pd *pd);
+struct ib_mw *soft_uverbs_alloc_mw2(struct ib_pd *pd);
+int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_reg_wr *wr);
 int soft_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int soft_uverbs_check_send(struct ib_qp *qp, const struct ibv_send_wr *wr);
 int soft_uverbs_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
