@@ -111,6 +111,29 @@ static void transfer(struct rdma_cm_id *from, struct rdma_cm_id *to)
 }
 
 /* The fields of a resolved id are those that librdmacm fills. */
+/* As Linux's: a loopback address that no device has binds to none. It listens on all of them, and
+ * the first one leads out of it. libfabric takes such an id for one without an address. */
+static void rdma_bind_addr__to_localhost_binds_no_device(void **state)
+{
+	struct rdma_cm_id *id;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	assert_null(e.listener->verbs);
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, local(0)), 0);
+	assert_null(id->verbs);
+	assert_int_not_equal(rdma_get_src_port(id), 0);
+	resolve(id, ntohs(rdma_get_src_port(e.listener)));
+	assert_non_null(id->verbs);
+	destroy(id);
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, address_of("roce0", 0)), 0);
+	assert_non_null(id->verbs);
+	destroy(id);
+	destroy_all(&e);
+}
+
 static void rdma_resolve_route__fills_the_id(void **state)
 {
 	struct ends e;
@@ -422,6 +445,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		/* first: the children have nothing of a parent's */
 		cmocka_unit_test(rdma_bind_addr__gives_a_port_to_one_process),
+		cmocka_unit_test_setup_teardown(rdma_bind_addr__to_localhost_binds_no_device,
+						begin, end),
 		cmocka_unit_test_setup_teardown(rdma_resolve_route__fills_the_id, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__carries_messages_until_both_leave,
 						begin, end),

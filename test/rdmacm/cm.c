@@ -31,6 +31,27 @@ struct sockaddr *local(int port)
 	return (struct sockaddr *)&sin;
 }
 
+struct sockaddr *address_of(const char *device, int port)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
+	static struct sockaddr_in sin;
+	struct ibv_context **list = rdma_get_devices(NULL);
+	union ibv_gid gid;
+
+	assert_non_null(list);
+	sin = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	for (int i = 0; list[i] != NULL; i++) {
+		if (strcmp(ibv_get_device_name(list[i]->device), device) != 0)
+			continue;
+		for (int at = 0; ibv_query_gid(list[i], 1, at, &gid) == 0; at++)
+			if (memcmp(gid.raw, mapped, sizeof(mapped)) == 0)
+				memcpy(&sin.sin_addr, gid.raw + 12, 4);
+	}
+	rdma_free_devices(list);
+	assert_int_not_equal(sin.sin_addr.s_addr, 0);
+	return (struct sockaddr *)&sin;
+}
+
 struct rdma_cm_event *event_of(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 {
 	struct pollfd p = { .fd = ch->fd, .events = POLLIN };

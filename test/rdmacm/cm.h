@@ -19,6 +19,8 @@ int end(void **state);
 
 /* The loopback address with a port, until the next call. */
 struct sockaddr *local(int port);
+/* The last IPv4 address of a device with a port, until the next call. */
+struct sockaddr *address_of(const char *device, int port);
 /* The next event, which must be of this type; acknowledged by the caller. */
 struct rdma_cm_event *event_of(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 /* The next event of `channel` is of this type, the id's, and says no error. */

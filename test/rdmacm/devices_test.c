@@ -10,34 +10,12 @@
 
 #include "cm.h"
 
-/* The IPv4 address of the second device, with a port. */
-static struct sockaddr *second(int port)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
-	static struct sockaddr_in sin;
-	struct ibv_context **list = rdma_get_devices(NULL);
-	union ibv_gid gid;
-
-	assert_non_null(list);
-	sin = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	for (int i = 0; list[i] != NULL; i++) {
-		if (strcmp(ibv_get_device_name(list[i]->device), "roce1") != 0)
-			continue;
-		for (int at = 0; ibv_query_gid(list[i], 1, at, &gid) == 0; at++)
-			if (memcmp(gid.raw, mapped, sizeof(mapped)) == 0)
-				memcpy(&sin.sin_addr, gid.raw + 12, 4);
-	}
-	rdma_free_devices(list);
-	assert_int_not_equal(sin.sin_addr.s_addr, 0);
-	return (struct sockaddr *)&sin;
-}
-
 static struct rdma_cm_id *bind_to_second(int port)
 {
 	struct rdma_cm_id *id;
 
 	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_bind_addr(id, second(port)), 0);
+	assert_int_equal(rdma_bind_addr(id, address_of("roce1", port)), 0);
 	assert_string_equal(ibv_get_device_name(id->verbs->device), "roce1");
 	return id;
 }
@@ -56,9 +34,9 @@ static void rdma_connect__waits_for_a_listener_of_another_device(void **state)
 	listener = bind_to_second(0);
 	port = ntohs(rdma_get_src_port(listener));
 	assert_int_equal(rdma_create_id(channel, &client, NULL, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_bind_addr(client, local(0)), 0);
+	assert_int_equal(rdma_bind_addr(client, address_of("roce0", 0)), 0);
 	assert_string_equal(ibv_get_device_name(client->verbs->device), "roce0");
-	assert_int_equal(rdma_resolve_addr(client, NULL, second(port), 1000), 0);
+	assert_int_equal(rdma_resolve_addr(client, NULL, address_of("roce1", port), 1000), 0);
 	expect(RDMA_CM_EVENT_ADDR_RESOLVED, client);
 	assert_int_equal(rdma_resolve_route(client, 1000), 0);
 	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, client);
@@ -111,7 +89,7 @@ static void rdma_join_multicast__ends_with_the_device(void **state)
 
 	group.sin_addr.s_addr = inet_addr("239.77.4.1");
 	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_UDP), 0);
-	assert_int_equal(rdma_bind_addr(id, second(0)), 0);
+	assert_int_equal(rdma_bind_addr(id, address_of("roce1", 0)), 0);
 	assert_int_equal(rdma_create_qp(id, NULL, &init), 0);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), 0);

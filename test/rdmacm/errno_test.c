@@ -147,7 +147,7 @@ static void bed_make(struct bed *b, enum state state)
 {
 	switch (state) {
 	case BOUND:
-		assert_int_equal(rdma_bind_addr(b->id, local(0)), 0);
+		assert_int_equal(rdma_bind_addr(b->id, address_of("roce0", 0)), 0);
 		return;
 	case RESOLVED:
 		bed_resolve(b->id, 7471);
@@ -156,7 +156,7 @@ static void bed_make(struct bed *b, enum state state)
 		bed_route(b->id, 7471);
 		return;
 	case LISTENING:
-		assert_int_equal(rdma_bind_addr(b->id, local(0)), 0);
+		assert_int_equal(rdma_bind_addr(b->id, address_of("roce0", 0)), 0);
 		assert_int_equal(rdma_listen(b->id, 0), 0);
 		return;
 	case CONNECTING:
@@ -189,7 +189,7 @@ static void bed_make(struct bed *b, enum state state)
 
 static int call_bind(struct bed *b)
 {
-	return rdma_bind_addr(b->id, local(0));
+	return rdma_bind_addr(b->id, address_of("roce0", 0));
 }
 
 static int call_resolve_addr(struct bed *b)

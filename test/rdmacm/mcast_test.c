@@ -41,7 +41,7 @@ static void open_id(struct end *e)
 {
 	memset(e, 0, sizeof(*e));
 	assert_int_equal(rdma_create_id(channel, &e->id, e, RDMA_PS_UDP), 0);
-	assert_int_equal(rdma_bind_addr(e->id, local(0)), 0);
+	assert_int_equal(rdma_bind_addr(e->id, address_of("roce0", 0)), 0);
 	assert_non_null(e->id->verbs);
 }
 
@@ -324,7 +324,7 @@ static void rdma_join_multicast__synchronous(void **state)
 	struct rdma_cm_id *id;
 
 	assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP), 0);
-	assert_int_equal(rdma_bind_addr(id, local(0)), 0);
+	assert_int_equal(rdma_bind_addr(id, address_of("roce0", 0)), 0);
 	assert_int_equal(rdma_join_multicast(id, group4("239.77.1.2"), id), 0);
 	assert_non_null(id->event);
 	assert_int_equal(id->event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
@@ -445,7 +445,7 @@ static void rdma_join_multicast__says_why_it_fails(void **state)
 	fails(rdma_join_multicast(id, group4("239.77.1.2"), NULL), EINVAL);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_bind_addr(id, local(0)), 0);
+	assert_int_equal(rdma_bind_addr(id, address_of("roce0", 0)), 0);
 	fails(rdma_join_multicast(id, group4("239.77.1.2"), NULL), EINVAL);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	open_id(&e);

@@ -55,7 +55,9 @@ static bool resolve_lacks_scope(const struct sockaddr *addr)
 	return IN6_IS_ADDR_LINKLOCAL(&sin6.sin6_addr) && sin6.sin6_scope_id == 0;
 }
 
-/* Binds to the device that has the address. */
+/* Binds to the device that has the address. A loopback address that none has stands for this node:
+ * as with the wildcard the id has no device before it is resolved, and listens on all of them.
+ * libfabric asks for the addresses of the devices only if an id of 127.0.0.1 has none. */
 static int resolve_bind_device(struct cma_id *id, const struct sockaddr *addr)
 {
 	union ib_gid gid;
@@ -63,11 +65,20 @@ static int resolve_bind_device(struct cma_id *id, const struct sockaddr *addr)
 
 	cma_addr_gid(addr, &gid);
 	err = cma_bind_gid(id, &gid);
-	if (err < 0 && cma_addr_is_loopback(addr))
-		err = cma_bind_first(id, addr->sa_family == AF_INET, &gid);
-	else if (err < 0)
-		err = resolve_absent(&gid, addr);
+	if (err < 0)
+		err = cma_addr_is_loopback(addr) ? 0 : resolve_absent(&gid, addr);
 	return err;
+}
+
+/* An id of a loopback address that no device has goes out of the first one. */
+static int resolve_bind_loopback(struct cma_id *id)
+{
+	const struct sockaddr *addr = cma_addr(&id->id.route.addr.src_addr);
+	union ib_gid gid;
+
+	if (!cma_addr_is_loopback(addr) || cma_device_is_bound(id))
+		return 0;
+	return cma_bind_first(id, addr->sa_family == AF_INET, &gid);
 }
 
 int cma_bind(struct cma_id *id, const struct sockaddr *addr)
@@ -269,6 +280,9 @@ static int resolve_begin(struct cma_id *id, const struct sockaddr *to, int timeo
 
 	if (addr->src_addr.ss_family != to->sa_family)
 		return -EINVAL;
+	err = resolve_bind_loopback(id);
+	if (err != 0)
+		return err;
 	resolve_set_destination(id, to);
 	err = resolve_way(id, &way);
 	if (err == -ENODATA)
