@@ -2,6 +2,8 @@
 
 lo    two nodes that share the loopback interface, with an address each
 veth  two network namespaces joined by a pair of virtual Ethernet devices; needs root
+
+Alone is one host: a network namespace whose address is no loopback one, for programs that take no loopback interface; needs root.
 """
 import re
 import subprocess
@@ -11,6 +13,27 @@ import time
 LOOPBACK = ("127.0.0.2", "127.0.0.3")
 VETH = ("10.99.7.1", "10.99.7.2")
 USERS = (65534, 65533)
+
+
+ALONE = "10.99.8.1"
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+def make_namespace(name):
+    ip("netns", "add", name)
+    ip("-n", name, "link", "set", "lo", "up")
+
+
+def await_link(name):
+    """The kernel takes up to a second to call a new link up."""
+    for _ in range(100):
+        said = subprocess.run(["ip", "-n", name, "-o", "link", "show", "eth0"], capture_output=True, text=True).stdout
+        if "state UP" in said:
+            return
+        time.sleep(0.05)
 
 
 class Across:
@@ -24,30 +47,16 @@ class Across:
     def make_namespaces(self, mtu):
         a, b = self.names
         for name in self.names:
-            self.ip("netns", "add", name)
-            self.ip("-n", name, "link", "set", "lo", "up")
-        self.ip("-n", a, "link", "add", "eth0", "mtu", str(mtu), "type", "veth", "peer", "name", "eth0", "mtu", str(mtu), "netns", b)
+            make_namespace(name)
+        ip("-n", a, "link", "add", "eth0", "mtu", str(mtu), "type", "veth", "peer", "name", "eth0", "mtu", str(mtu), "netns", b)
         for name in self.names:  # link-local addresses that can be used at once, instead of the kernel's own
-            self.ip("-n", name, "link", "set", "eth0", "addrgenmode", "none")
+            ip("-n", name, "link", "set", "eth0", "addrgenmode", "none")
         for name, address in zip(self.names, self.addresses):
-            self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-            self.ip("-n", name, "addr", "add", f"fe80::{address.rsplit('.', 1)[1]}/64", "dev", "eth0", "nodad")
-            self.ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            ip("-n", name, "addr", "add", f"fe80::{address.rsplit('.', 1)[1]}/64", "dev", "eth0", "nodad")
+            ip("-n", name, "link", "set", "eth0", "up")
         for name in self.names:
-            self.await_link(name)
-
-    @staticmethod
-    def await_link(name):
-        """The kernel takes up to a second to call a new link up."""
-        for _ in range(100):
-            said = subprocess.run(["ip", "-n", name, "-o", "link", "show", "eth0"], capture_output=True, text=True).stdout
-            if "state UP" in said:
-                return
-            time.sleep(0.05)
-
-    @staticmethod
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True)
+            await_link(name)
 
     @staticmethod
     def takes(row, kind, as_users):
@@ -56,6 +65,8 @@ class Across:
         to fit into what the kernel keeps for a receiver that gets no processor."""
         if "across" in row.tags:
             return kind == "veth" and not as_users
+        if "veth" in row.tags and kind == "lo":
+            return False
         too_much = re.search(r"uc_pingpong.*-s 8388608|-c UC .*-q64|-c UC -a", row.client)
         local = re.search(r"-c UD -g +-n", row.client) or kind == "lo" and re.search(r" -[gx] 0", row.client)
         return bool(row.server) and re.search(r"127\.0\.0\.1|%SELF", row.client) and not row.tags & {"own", "plain", "user", "root"} \
@@ -85,3 +96,32 @@ class Across:
         if self.kind == "veth":
             for name in self.names:
                 subprocess.run(["ip", "netns", "del", name])
+
+
+class Alone:
+    """Both ends of the pair are here: so the link is up."""
+
+    def __init__(self, node):
+        self.name = f"{node}-c"
+        make_namespace(self.name)
+        ip("-n", self.name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+        for device in ("eth0", "eth1"):  # no addresses that come late, with an event
+            ip("-n", self.name, "link", "set", device, "addrgenmode", "none")
+        ip("-n", self.name, "addr", "add", f"{ALONE}/24", "dev", "eth0")
+        for device in ("eth0", "eth1"):
+            ip("-n", self.name, "link", "set", device, "up")
+        await_link(self.name)
+
+    @staticmethod
+    def text(text):
+        return text.replace("127.0.0.1", ALONE).replace("%SELF", ALONE)
+
+    @staticmethod
+    def environment():
+        return {"ANYVERBS_NODE": "default", "ANYVERBS_ADDR": ""}
+
+    def prefix(self):
+        return ["ip", "netns", "exec", self.name]
+
+    def close(self):
+        subprocess.run(["ip", "netns", "del", self.name])

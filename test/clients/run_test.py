@@ -24,6 +24,9 @@ ok each %X      | X=a,b | | echo %X | client ~ ^(a\|b)$ | 5 |
 ok environment  | | | WORD=bar printenv WORD | client ~ ^bar$ | 5 |
 ok node         | | | printenv ANYVERBS_NODE | client ~ ^clients- | 5 | own
 SKIP absent     | | | no-such-program | exit 0 | 5 |
+SKIP absent too | | | NEEDS="sh no-such-program" true | exit 0 | 5 |
+ok stays        | | SERVER_THAT_STAYS | CLIENT | exit 0 ; stays ; server ~ got x | 10 |
+FAIL stays      | | bash -c "exit 0" %PORT | true | exit 0 ; stays | 5 |
 FAIL make       | | | @broken | exit 0 | 5 |
 ok pair         | | SERVER | CLIENT | exit 0 ; server ~ got x | 10 |
 FAIL server     | | bash -c "exit 4" %PORT | true | exit 0 | 5 |
@@ -33,6 +36,7 @@ FAIL rule       | | | true | never | 5 |
 """
 SERVER = (sys.executable + r''' -c "import socket as s; l = s.create_server(('127.0.0.1', %PORT)); '''
           r'''c, _ = l.accept(); print('got', c.recv(1).decode())"''')
+STAYING = SERVER[:-1] + r'''; import sys; sys.stdout.flush(); import time; time.sleep(9)"'''
 CLIENT = sys.executable + r''' -c "import socket as s; s.create_connection(('127.0.0.1', %PORT)).send(b'x')"'''
 
 
@@ -46,12 +50,12 @@ def run(text, *arguments):
 
 class Runner(unittest.TestCase):
     def test_verdicts(self):
-        done = run(ROWS.replace("SERVER", SERVER).replace("CLIENT", CLIENT))
+        done = run(ROWS.replace("SERVER_THAT_STAYS", STAYING).replace("SERVER", SERVER).replace("CLIENT", CLIENT))
         rows = re.findall(r"^(ok|FAIL|SKIP) +(ok|FAIL|SKIP) (\S.*?)  ", done.stdout, re.M)
         for verdict, expected, name in rows:
             self.assertEqual(verdict, expected, f"{name}\n{done.stdout}")
         self.assertEqual(len(rows), ROWS.count("\n") - 1, done.stdout + done.stderr)
-        self.assertIn("9 passed, 9 failed, 1 skipped", done.stdout)
+        self.assertIn("10 passed, 10 failed, 2 skipped", done.stdout)
         self.assertEqual(done.returncode, 1)
 
     def test_all_good_is_status_0(self):
