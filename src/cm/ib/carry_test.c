@@ -14,37 +14,22 @@ enum { SIDR_REQ = IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE, SIDR_REP = IB_CM_SIDR_REP_PR
 enum { SERVICE = 0x1065678, PEERS = 0x777, SEEDS = 40 };
 
 /* A client on host 0, a listener on host 1 and the end that its request makes. */
-static struct net_end client, listener, server;
+static struct net_trio trio;
 static u8 bytes[256]; /* none of them zero */
 
 static int carry_open(void **state)
 {
-	net_open(11);
-	memset(&server, 0, sizeof(server));
+	(void)state;
 	for (u32 i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (u8)(i % 255 + 1);
-	client = net_end_create(0);
-	net_end_bind(&client);
-	listener = net_listen(1, SERVICE, &server);
-	net_end_bind(&listener);
+	net_trio_open(&trio, 11, SERVICE);
 	return 0;
-}
-
-static void carry_destroy(struct net_end *end)
-{
-	if (end->id != NULL)
-		ib_destroy_cm_id(end->id);
-	end->id = NULL;
 }
 
 static int carry_close(void **state)
 {
-	net.cut = false;
-	carry_destroy(&client);
-	carry_destroy(&server);
-	carry_destroy(&listener);
-	net_run_for(20 * NS_PER_S);
-	net_close();
+	(void)state;
+	net_trio_close(&trio);
 	return 0;
 }
 
@@ -64,7 +49,7 @@ static int ask(u8 length)
 
 	req.private_data = bytes;
 	req.private_data_len = length;
-	return ib_send_cm_req(client.id, &req);
+	return ib_send_cm_req(trio.client.id, &req);
 }
 
 static int answer(u8 length)
@@ -73,7 +58,7 @@ static int answer(u8 length)
 				       .private_data = bytes,
 				       .private_data_len = length };
 
-	return ib_send_cm_rep(server.id, &rep);
+	return ib_send_cm_rep(trio.server.id, &rep);
 }
 
 static void connect_ends(void)
@@ -82,9 +67,9 @@ static void connect_ends(void)
 	net_run_for(NS_PER_MS);
 	assert_int_equal(answer(0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
 }
 
 /* ---- private data ---------------------------------------------------------------------------- */
@@ -93,36 +78,37 @@ static void private_data__of_a_handshake(void **state)
 {
 	assert_int_equal(ask(IB_CM_REQ_PRIVATE_DATA_SIZE + 1), -EINVAL);
 	assert_int_equal(ask(IB_CM_REQ_PRIVATE_DATA_SIZE), 0);
-	carried(&server, IB_CM_REQ_RECEIVED, IB_CM_REQ_PRIVATE_DATA_SIZE);
-	assert_int_equal(ib_send_cm_mra(server.id, 18, bytes, IB_CM_MRA_PRIVATE_DATA_SIZE + 1),
+	carried(&trio.server, IB_CM_REQ_RECEIVED, IB_CM_REQ_PRIVATE_DATA_SIZE);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 18, bytes, IB_CM_MRA_PRIVATE_DATA_SIZE + 1),
 			 -EINVAL);
-	assert_int_equal(ib_send_cm_mra(server.id, 18, bytes, IB_CM_MRA_PRIVATE_DATA_SIZE), 0);
-	carried(&client, IB_CM_MRA_RECEIVED, IB_CM_MRA_PRIVATE_DATA_SIZE);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 18, bytes, IB_CM_MRA_PRIVATE_DATA_SIZE), 0);
+	carried(&trio.client, IB_CM_MRA_RECEIVED, IB_CM_MRA_PRIVATE_DATA_SIZE);
 	assert_int_equal(answer(IB_CM_REP_PRIVATE_DATA_SIZE + 1), -EINVAL);
 	assert_int_equal(answer(IB_CM_REP_PRIVATE_DATA_SIZE), 0);
-	carried(&client, IB_CM_REP_RECEIVED, IB_CM_REP_PRIVATE_DATA_SIZE);
-	assert_int_equal(ib_send_cm_rtu(client.id, bytes, IB_CM_RTU_PRIVATE_DATA_SIZE + 1),
+	carried(&trio.client, IB_CM_REP_RECEIVED, IB_CM_REP_PRIVATE_DATA_SIZE);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, bytes, IB_CM_RTU_PRIVATE_DATA_SIZE + 1),
 			 -EINVAL);
-	assert_int_equal(ib_send_cm_rtu(client.id, bytes, IB_CM_RTU_PRIVATE_DATA_SIZE), 0);
-	carried(&server, IB_CM_RTU_RECEIVED, IB_CM_RTU_PRIVATE_DATA_SIZE);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, bytes, IB_CM_RTU_PRIVATE_DATA_SIZE), 0);
+	carried(&trio.server, IB_CM_RTU_RECEIVED, IB_CM_RTU_PRIVATE_DATA_SIZE);
 }
 
 static void private_data__of_leaving(void **state)
 {
 	connect_ends();
-	assert_int_equal(ib_send_cm_dreq(client.id, bytes, IB_CM_DREQ_PRIVATE_DATA_SIZE + 1),
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, bytes, IB_CM_DREQ_PRIVATE_DATA_SIZE + 1),
 			 -EINVAL);
-	assert_int_equal(ib_send_cm_dreq(client.id, bytes, IB_CM_DREQ_PRIVATE_DATA_SIZE), 0);
-	carried(&server, IB_CM_DREQ_RECEIVED, IB_CM_DREQ_PRIVATE_DATA_SIZE);
-	assert_int_equal(ib_send_cm_drep(server.id, bytes, IB_CM_DREP_PRIVATE_DATA_SIZE + 1),
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, bytes, IB_CM_DREQ_PRIVATE_DATA_SIZE), 0);
+	carried(&trio.server, IB_CM_DREQ_RECEIVED, IB_CM_DREQ_PRIVATE_DATA_SIZE);
+	assert_int_equal(ib_send_cm_drep(trio.server.id, bytes, IB_CM_DREP_PRIVATE_DATA_SIZE + 1),
 			 -EINVAL);
-	assert_int_equal(ib_send_cm_drep(server.id, bytes, IB_CM_DREP_PRIVATE_DATA_SIZE), 0);
-	carried(&client, IB_CM_DREP_RECEIVED, IB_CM_DREP_PRIVATE_DATA_SIZE);
+	assert_int_equal(ib_send_cm_drep(trio.server.id, bytes, IB_CM_DREP_PRIVATE_DATA_SIZE), 0);
+	carried(&trio.client, IB_CM_DREP_RECEIVED, IB_CM_DREP_PRIVATE_DATA_SIZE);
 }
 
 static int refuse(u8 ari, u8 length)
 {
-	return ib_send_cm_rej(server.id, IB_CM_REJ_CONSUMER_DEFINED, bytes, ari, bytes, length);
+	return ib_send_cm_rej(trio.server.id, IB_CM_REJ_CONSUMER_DEFINED, bytes, ari, bytes,
+			      length);
 }
 
 static void private_data__of_a_rejection(void **state)
@@ -132,14 +118,14 @@ static void private_data__of_a_rejection(void **state)
 	assert_int_equal(refuse(IB_CM_REJ_ARI_LENGTH + 1, 0), -EINVAL);
 	assert_int_equal(refuse(0, IB_CM_REJ_PRIVATE_DATA_SIZE + 1), -EINVAL);
 	assert_int_equal(refuse(IB_CM_REJ_ARI_LENGTH, IB_CM_REJ_PRIVATE_DATA_SIZE), 0);
-	carried(&client, IB_CM_REJ_RECEIVED, IB_CM_REJ_PRIVATE_DATA_SIZE);
-	assert_int_equal(client.last.param.rej_rcvd.ari_length, IB_CM_REJ_ARI_LENGTH);
-	assert_memory_equal(client.info, bytes, IB_CM_REJ_ARI_LENGTH);
+	carried(&trio.client, IB_CM_REJ_RECEIVED, IB_CM_REJ_PRIVATE_DATA_SIZE);
+	assert_int_equal(trio.client.last.param.rej_rcvd.ari_length, IB_CM_REJ_ARI_LENGTH);
+	assert_memory_equal(trio.client.info, bytes, IB_CM_REJ_ARI_LENGTH);
 }
 
 static int agree(u8 info, u8 length)
 {
-	return ib_send_cm_apr(server.id, IB_CM_APR_SUCCESS, bytes, info, bytes, length);
+	return ib_send_cm_apr(trio.server.id, IB_CM_APR_SUCCESS, bytes, info, bytes, length);
 }
 
 static void private_data__of_an_alternate_path(void **state)
@@ -148,15 +134,17 @@ static void private_data__of_an_alternate_path(void **state)
 
 	connect_ends();
 	assert_int_equal(
-		ib_send_cm_lap(client.id, &path, bytes, IB_CM_LAP_PRIVATE_DATA_SIZE + 1), -EINVAL);
-	assert_int_equal(ib_send_cm_lap(client.id, &path, bytes, IB_CM_LAP_PRIVATE_DATA_SIZE), 0);
-	carried(&server, IB_CM_LAP_RECEIVED, IB_CM_LAP_PRIVATE_DATA_SIZE);
+		ib_send_cm_lap(trio.client.id, &path, bytes, IB_CM_LAP_PRIVATE_DATA_SIZE + 1),
+		-EINVAL);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, bytes, IB_CM_LAP_PRIVATE_DATA_SIZE),
+			 0);
+	carried(&trio.server, IB_CM_LAP_RECEIVED, IB_CM_LAP_PRIVATE_DATA_SIZE);
 	assert_int_equal(agree(IB_CM_APR_INFO_LENGTH + 1, 0), -EINVAL);
 	assert_int_equal(agree(0, IB_CM_APR_PRIVATE_DATA_SIZE + 1), -EINVAL);
 	assert_int_equal(agree(IB_CM_APR_INFO_LENGTH, IB_CM_APR_PRIVATE_DATA_SIZE), 0);
-	carried(&client, IB_CM_APR_RECEIVED, IB_CM_APR_PRIVATE_DATA_SIZE);
-	assert_int_equal(client.last.param.apr_rcvd.info_len, IB_CM_APR_INFO_LENGTH);
-	assert_memory_equal(client.info, bytes, IB_CM_APR_INFO_LENGTH);
+	carried(&trio.client, IB_CM_APR_RECEIVED, IB_CM_APR_PRIVATE_DATA_SIZE);
+	assert_int_equal(trio.client.last.param.apr_rcvd.info_len, IB_CM_APR_INFO_LENGTH);
+	assert_memory_equal(trio.client.info, bytes, IB_CM_APR_INFO_LENGTH);
 }
 
 static void private_data__of_a_service_id_request(void **state)
@@ -172,19 +160,19 @@ static void private_data__of_a_service_id_request(void **state)
 					    .info = bytes,
 					    .info_length = IB_CM_SIDR_REP_INFO_LENGTH };
 
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &req), -EINVAL);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &req), -EINVAL);
 	req.private_data_len--;
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &req), 0);
-	carried(&server, IB_CM_SIDR_REQ_RECEIVED, SIDR_REQ);
-	assert_int_equal(ib_send_cm_sidr_rep(server.id, &rep), -EINVAL);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &req), 0);
+	carried(&trio.server, IB_CM_SIDR_REQ_RECEIVED, SIDR_REQ);
+	assert_int_equal(ib_send_cm_sidr_rep(trio.server.id, &rep), -EINVAL);
 	rep.private_data_len--;
 	rep.info_length++;
-	assert_int_equal(ib_send_cm_sidr_rep(server.id, &rep), -EINVAL);
+	assert_int_equal(ib_send_cm_sidr_rep(trio.server.id, &rep), -EINVAL);
 	rep.info_length--;
-	assert_int_equal(ib_send_cm_sidr_rep(server.id, &rep), 0);
-	carried(&client, IB_CM_SIDR_REP_RECEIVED, SIDR_REP);
-	assert_int_equal(client.last.param.sidr_rep_rcvd.info_len, IB_CM_SIDR_REP_INFO_LENGTH);
-	assert_memory_equal(client.info, bytes, IB_CM_SIDR_REP_INFO_LENGTH);
+	assert_int_equal(ib_send_cm_sidr_rep(trio.server.id, &rep), 0);
+	carried(&trio.client, IB_CM_SIDR_REP_RECEIVED, SIDR_REP);
+	assert_int_equal(trio.client.last.param.sidr_rep_rcvd.info_len, IB_CM_SIDR_REP_INFO_LENGTH);
+	assert_memory_equal(trio.client.info, bytes, IB_CM_SIDR_REP_INFO_LENGTH);
 }
 
 /* ---- alternate paths ------------------------------------------------------------------------- */
@@ -206,15 +194,15 @@ static void alternate__nobody_answers(void **state)
 
 	connect_ends();
 	net.cut = true;
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(20 * NS_PER_S);
-	assert_int_equal(client.seen[IB_CM_LAP_ERROR], 1);
-	assert_int_equal(client.id->state, IB_CM_ESTABLISHED);
-	assert_int_equal(client.id->lap_state, IB_CM_LAP_IDLE);
+	assert_int_equal(trio.client.seen[IB_CM_LAP_ERROR], 1);
+	assert_int_equal(trio.client.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.client.id->lap_state, IB_CM_LAP_IDLE);
 	net.cut = false;
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_LAP_RECEIVED], 1);
+	assert_int_equal(trio.server.seen[IB_CM_LAP_RECEIVED], 1);
 }
 
 static void alternate__is_refused(void **state)
@@ -222,16 +210,17 @@ static void alternate__is_refused(void **state)
 	struct ib_sa_path_rec path = net_path(0, 1);
 
 	connect_ends();
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 	assert_int_equal(
-		ib_send_cm_apr(server.id, IB_CM_APR_INVALID_GID, NULL, 0, NULL, 0), 0);
-	assert_int_equal(ib_send_cm_apr(server.id, IB_CM_APR_SUCCESS, NULL, 0, NULL, 0), -EINVAL);
+		ib_send_cm_apr(trio.server.id, IB_CM_APR_INVALID_GID, NULL, 0, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_apr(trio.server.id, IB_CM_APR_SUCCESS, NULL, 0, NULL, 0),
+			 -EINVAL);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.last.param.apr_rcvd.ap_status, IB_CM_APR_INVALID_GID);
-	assert_int_equal(mask_of(&client) & IB_QP_ALT_PATH, 0);
-	assert_int_equal(mask_of(&server) & IB_QP_ALT_PATH, 0);
-	assert_int_equal(ib_cm_notify(client.id, IB_EVENT_PATH_MIG), -EINVAL);
+	assert_int_equal(trio.client.last.param.apr_rcvd.ap_status, IB_CM_APR_INVALID_GID);
+	assert_int_equal(mask_of(&trio.client) & IB_QP_ALT_PATH, 0);
+	assert_int_equal(mask_of(&trio.server) & IB_QP_ALT_PATH, 0);
+	assert_int_equal(ib_cm_notify(trio.client.id, IB_EVENT_PATH_MIG), -EINVAL);
 }
 
 /* The CM's own messages follow the connection to its other path. */
@@ -242,17 +231,17 @@ static void notify__of_a_migration(void **state)
 	int mask;
 
 	connect_ends();
-	assert_int_equal(ib_cm_notify(client.id, IB_EVENT_PATH_MIG), -EINVAL);
-	assert_int_equal(ib_cm_notify(client.id, IB_EVENT_COMM_EST), -EISCONN);
+	assert_int_equal(ib_cm_notify(trio.client.id, IB_EVENT_PATH_MIG), -EINVAL);
+	assert_int_equal(ib_cm_notify(trio.client.id, IB_EVENT_COMM_EST), -EISCONN);
 	path.traffic_class = 33;
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 	assert_int_equal(agree(0, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_cm_init_qp_attr(client.id, &attr, &mask), 0);
+	assert_int_equal(ib_cm_init_qp_attr(trio.client.id, &attr, &mask), 0);
 	assert_int_equal(attr.ah_attr.grh.traffic_class, 0);
-	assert_int_equal(ib_cm_notify(client.id, IB_EVENT_PATH_MIG), 0);
-	assert_int_equal(ib_cm_init_qp_attr(client.id, &attr, &mask), 0);
+	assert_int_equal(ib_cm_notify(trio.client.id, IB_EVENT_PATH_MIG), 0);
+	assert_int_equal(ib_cm_init_qp_attr(trio.client.id, &attr, &mask), 0);
 	assert_int_equal(attr.ah_attr.grh.traffic_class, 33);
 	assert_int_equal(attr.alt_ah_attr.grh.traffic_class, 0);
 }
@@ -312,18 +301,18 @@ static void peer__crossing_requests_over_a_bad_network(void **state)
 /* The request counts as lost: its sender asks again, and the handler sees a new one. */
 static void listen__a_handler_without_memory(void **state)
 {
-	server.result = -ENOMEM;
+	trio.server.result = -ENOMEM;
 	assert_int_equal(ask(0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_REQ_RECEIVED], 1);
-	assert_int_equal(client.total, 0);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 1);
+	assert_int_equal(trio.client.total, 0);
 	assert_int_equal(cm_id_count(net.hosts[1].cm), 1);
-	server.result = 0;
+	trio.server.result = 0;
 	net_run_for(NS_PER_S / 8);
-	assert_int_equal(server.seen[IB_CM_REQ_RECEIVED], 2);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 2);
 	assert_int_equal(answer(0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REP_RECEIVED], 1);
+	assert_int_equal(trio.client.seen[IB_CM_REP_RECEIVED], 1);
 }
 
 #define CARRY(test) cmocka_unit_test_setup_teardown(test, carry_open, carry_close)

@@ -12,33 +12,19 @@
 enum { SERVICE = 0x1061234, NOBODY = 0x1069999 };
 
 /* A client on host 0, a listener on host 1 and the end of its last request. */
-static struct net_end client, listener, server;
+static struct net_trio trio;
 
 static int exchange_open(void **state)
 {
 	(void)state;
-	net_open(11);
-	memset(&server, 0, sizeof(server));
-	client = net_end_create(0);
-	net_end_bind(&client);
-	listener = net_listen(1, SERVICE, &server);
-	net_end_bind(&listener);
+	net_trio_open(&trio, 11, SERVICE);
 	return 0;
 }
 
 static int exchange_close(void **state)
 {
-	struct net_end *ends[] = { &client, &listener, &server };
-
 	(void)state;
-	net.cut = false;
-	net.drop_count = 0;
-	for (u32 i = 0; i < ARRAY_LEN(ends); i++) {
-		if (ends[i]->id != NULL)
-			ib_destroy_cm_id(ends[i]->id);
-	}
-	net_run_for(20 * NS_PER_S);
-	net_close();
+	net_trio_close(&trio);
 	return 0;
 }
 
@@ -49,7 +35,7 @@ static void exchange_ask(u64 service, u32 qpn)
 
 	req.qp_num = qpn;
 	req.max_cm_retries = 3;
-	assert_int_equal(ib_send_cm_req(client.id, &req), 0);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), 0);
 }
 
 /* The client asks and withdraws that, and host 1 does not hear of it; what host 1 sends meanwhile
@@ -60,8 +46,8 @@ static void exchange_ask_in_vain(u64 service, u8 *late)
 	net.cut = true;
 	net_run_for(NS_PER_MS);
 	memcpy(late, net.last, CM_MAD_BYTES);
-	assert_int_equal(ib_send_cm_rej(client.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0),
-			 0);
+	assert_int_equal(
+		ib_send_cm_rej(trio.client.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0), 0);
 	net.cut = false;
 }
 
@@ -69,17 +55,17 @@ static void exchange_answer(u32 qpn)
 {
 	struct ib_cm_rep_param rep = { .qp_num = qpn };
 
-	assert_int_equal(ib_send_cm_rep(server.id, &rep), 0);
+	assert_int_equal(ib_send_cm_rep(trio.server.id, &rep), 0);
 }
 
 static void exchange_complete(void)
 {
 	exchange_answer(0x2222);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REP_RECEIVED], 1);
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
+	assert_int_equal(trio.client.seen[IB_CM_REP_RECEIVED], 1);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
 }
 
 /* ---- answers to an earlier request ----------------------------------------------------------- */
@@ -90,17 +76,17 @@ static void answer__a_rep_to_an_earlier_req(void **state)
 
 	(void)state;
 	exchange_ask_in_vain(SERVICE, late);
-	assert_int_equal(server.seen[IB_CM_REQ_RECEIVED], 1);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 1);
 	exchange_ask(SERVICE, 0x3333);
 	net_run_for(NS_PER_MS);
 	exchange_answer(0x9999); /* to the first */
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REP_RECEIVED], 0);
-	assert_int_equal(server.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_COMM_ID);
-	ib_destroy_cm_id(server.id);
+	assert_int_equal(trio.client.seen[IB_CM_REP_RECEIVED], 0);
+	assert_int_equal(trio.server.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_COMM_ID);
+	ib_destroy_cm_id(trio.server.id);
 	net_run_for(NS_PER_S / 10); /* the second comes again */
-	assert_int_equal(server.seen[IB_CM_REQ_RECEIVED], 2);
-	assert_int_equal(server.last.param.req_rcvd.remote_qpn, 0x3333);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 2);
+	assert_int_equal(trio.server.last.param.req_rcvd.remote_qpn, 0x3333);
 	exchange_complete();
 }
 
@@ -112,8 +98,8 @@ static void answer__a_rep_for_an_idle_id(void **state)
 	exchange_ask_in_vain(SERVICE, late);
 	exchange_answer(0x9999);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_REJ_RECEIVED], 1);
-	assert_int_equal(server.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_COMM_ID);
+	assert_int_equal(trio.server.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(trio.server.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_COMM_ID);
 }
 
 static void answer__a_rej_of_an_earlier_req(void **state)
@@ -126,7 +112,7 @@ static void answer__a_rej_of_an_earlier_req(void **state)
 	exchange_ask(SERVICE, 0x3333);
 	net_inject(0, 1, late, sizeof(late));
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REJ_RECEIVED], 0);
+	assert_int_equal(trio.client.seen[IB_CM_REJ_RECEIVED], 0);
 	exchange_complete();
 }
 
@@ -138,17 +124,17 @@ static void answer__an_mra_of_an_earlier_req(void **state)
 	exchange_ask(SERVICE, 0x1111);
 	net_run_for(NS_PER_MS);
 	net.cut = true;
-	assert_int_equal(ib_send_cm_mra(server.id, 20, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 20, NULL, 0), 0);
 	memcpy(late, net.last, sizeof(late));
 	net.cut = false;
-	assert_int_equal(ib_send_cm_rej(client.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0),
-			 0);
+	assert_int_equal(
+		ib_send_cm_rej(trio.client.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	ib_destroy_cm_id(server.id);
+	ib_destroy_cm_id(trio.server.id);
 	exchange_ask(SERVICE, 0x3333);
 	net_inject(0, 1, late, sizeof(late));
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_MRA_RECEIVED], 0);
+	assert_int_equal(trio.client.seen[IB_CM_MRA_RECEIVED], 0);
 	exchange_complete();
 }
 
@@ -162,18 +148,18 @@ static void answer__a_rej_of_a_req_that_was_accepted(void **state)
 	memcpy(req, net.last, sizeof(req));
 	net_run_for(NS_PER_MS);
 	net.cut = true;
-	assert_int_equal(ib_send_cm_rej(server.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0),
-			 0);
+	assert_int_equal(
+		ib_send_cm_rej(trio.server.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0), 0);
 	memcpy(late, net.last, sizeof(late));
 	net.cut = false;
-	ib_destroy_cm_id(server.id);
+	ib_destroy_cm_id(trio.server.id);
 	net_inject(1, 0, req, sizeof(req));
 	net_run_for(NS_PER_MS);
 	exchange_complete();
 	net_inject(0, 1, late, sizeof(late));
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REJ_RECEIVED], 0);
-	assert_int_equal(client.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.client.seen[IB_CM_REJ_RECEIVED], 0);
+	assert_int_equal(trio.client.id->state, IB_CM_ESTABLISHED);
 }
 
 /* A REJ for a timeout names no id of its receiver: it must not end the request that follows. */
@@ -185,22 +171,21 @@ static void answer__a_late_rej_of_the_asker(void **state)
 	(void)state;
 	exchange_ask(SERVICE, 0x1111);
 	net_run_for(NS_PER_MS);
-	ib_destroy_cm_id(server.id);
+	ib_destroy_cm_id(trio.server.id);
 	net_run_for(NS_PER_MS);
 	exchange_ask(SERVICE, 0x1111);
 	net.cut = true;
-	assert_int_equal(ib_send_cm_rej(client.id, IB_CM_REJ_TIMEOUT, &guid, sizeof(guid), NULL,
-					0),
-			 0);
+	assert_int_equal(
+		ib_send_cm_rej(trio.client.id, IB_CM_REJ_TIMEOUT, &guid, sizeof(guid), NULL, 0), 0);
 	memcpy(late, net.last, sizeof(late));
 	net_run_for(NS_PER_MS);
 	net.cut = false;
-	ib_destroy_cm_id(server.id);
+	ib_destroy_cm_id(trio.server.id);
 	exchange_ask(SERVICE, 0x3333);
 	net_run_for(NS_PER_MS);
 	net_inject(1, 0, late, sizeof(late));
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_REJ_RECEIVED], 0);
+	assert_int_equal(trio.server.seen[IB_CM_REJ_RECEIVED], 0);
 	exchange_complete();
 }
 
@@ -213,19 +198,19 @@ static void answer__an_apr_to_an_earlier_lap(void **state)
 	exchange_ask(SERVICE, 0x1111);
 	net_run_for(NS_PER_MS);
 	exchange_complete();
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 	net.cut = true;
-	assert_int_equal(ib_send_cm_apr(server.id, IB_CM_APR_REJECT, NULL, 0, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_apr(trio.server.id, IB_CM_APR_REJECT, NULL, 0, NULL, 0), 0);
 	memcpy(late, net.last, sizeof(late));
 	net_run_for(NS_PER_S);
-	assert_int_equal(client.seen[IB_CM_LAP_ERROR], 1);
+	assert_int_equal(trio.client.seen[IB_CM_LAP_ERROR], 1);
 	net.cut = false;
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_inject(0, 1, late, sizeof(late));
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_APR_RECEIVED], 0);
-	assert_int_equal(server.seen[IB_CM_LAP_RECEIVED], 2);
+	assert_int_equal(trio.client.seen[IB_CM_APR_RECEIVED], 0);
+	assert_int_equal(trio.server.seen[IB_CM_LAP_RECEIVED], 2);
 }
 
 static void answer__an_mra_of_an_earlier_lap(void **state)
@@ -237,19 +222,19 @@ static void answer__an_mra_of_an_earlier_lap(void **state)
 	exchange_ask(SERVICE, 0x1111);
 	net_run_for(NS_PER_MS);
 	exchange_complete();
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 	net.cut = true;
-	assert_int_equal(ib_send_cm_mra(server.id, 20, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 20, NULL, 0), 0);
 	memcpy(late, net.last, sizeof(late));
 	net.cut = false;
-	assert_int_equal(ib_send_cm_apr(server.id, IB_CM_APR_REJECT, NULL, 0, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_apr(trio.server.id, IB_CM_APR_REJECT, NULL, 0, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_inject(0, 1, late, sizeof(late));
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_MRA_RECEIVED], 0);
-	assert_int_equal(client.id->lap_state, IB_CM_LAP_SENT);
+	assert_int_equal(trio.client.seen[IB_CM_MRA_RECEIVED], 0);
+	assert_int_equal(trio.client.id->lap_state, IB_CM_LAP_SENT);
 }
 
 static void answer__a_sidr_rep_to_an_earlier_request(void **state)
@@ -262,20 +247,20 @@ static void answer__a_sidr_rep_to_an_earlier_request(void **state)
 	struct ib_cm_id *first;
 
 	(void)state;
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &ask), 0);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &ask), 0);
 	net_run_for(NS_PER_S);
-	assert_int_equal(client.seen[IB_CM_SIDR_REQ_ERROR], 1);
-	first = server.id;
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &ask), 0);
+	assert_int_equal(trio.client.seen[IB_CM_SIDR_REQ_ERROR], 1);
+	first = trio.server.id;
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &ask), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_SIDR_REQ_RECEIVED], 2);
+	assert_int_equal(trio.server.seen[IB_CM_SIDR_REQ_RECEIVED], 2);
 	assert_int_equal(ib_send_cm_sidr_rep(first, &rep), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_SIDR_REP_RECEIVED], 0);
+	assert_int_equal(trio.client.seen[IB_CM_SIDR_REP_RECEIVED], 0);
 	rep.qp_num = 0x78;
-	assert_int_equal(ib_send_cm_sidr_rep(server.id, &rep), 0);
+	assert_int_equal(ib_send_cm_sidr_rep(trio.server.id, &rep), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.last.param.sidr_rep_rcvd.qpn, 0x78);
+	assert_int_equal(trio.client.last.param.sidr_rep_rcvd.qpn, 0x78);
 	ib_destroy_cm_id(first);
 }
 
@@ -289,11 +274,11 @@ static void told__a_rej_that_overtakes_its_rep(void **state)
 	net.cut = true;
 	exchange_answer(0x2222);
 	net.cut = false;
-	assert_int_equal(ib_send_cm_rej(server.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0),
-			 0);
+	assert_int_equal(
+		ib_send_cm_rej(trio.server.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REJ_RECEIVED], 1);
-	assert_int_equal(client.id->state, IB_CM_IDLE);
+	assert_int_equal(trio.client.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(trio.client.id->state, IB_CM_IDLE);
 }
 
 static void told__no_rtu_has_come(void **state)
@@ -305,11 +290,11 @@ static void told__no_rtu_has_come(void **state)
 	net_run_for(NS_PER_MS);
 	net.drop_attr = CM_RTU;
 	net.drop_count = 100;
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_S);
-	assert_int_equal(server.seen[IB_CM_REP_ERROR], 1);
-	assert_int_equal(client.seen[IB_CM_REJ_RECEIVED], 1);
-	assert_int_equal(client.last.event, IB_CM_TIMEWAIT_EXIT);
+	assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 1);
+	assert_int_equal(trio.client.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(trio.client.last.event, IB_CM_TIMEWAIT_EXIT);
 }
 
 static void told__no_rep_has_come(void **state)
@@ -317,9 +302,9 @@ static void told__no_rep_has_come(void **state)
 	(void)state;
 	exchange_ask(SERVICE, 0x1111);
 	net_run_for(NS_PER_S);
-	assert_int_equal(client.seen[IB_CM_REQ_ERROR], 1);
-	assert_int_equal(server.last.event, IB_CM_REJ_RECEIVED);
-	assert_int_equal(server.last.param.rej_rcvd.reason, IB_CM_REJ_TIMEOUT);
+	assert_int_equal(trio.client.seen[IB_CM_REQ_ERROR], 1);
+	assert_int_equal(trio.server.last.event, IB_CM_REJ_RECEIVED);
+	assert_int_equal(trio.server.last.param.rej_rcvd.reason, IB_CM_REJ_TIMEOUT);
 }
 
 /* The client has left without the server's hearing of it, and asks anew by the same id. */
@@ -332,18 +317,18 @@ static void told__a_req_of_an_id_that_was_connected(void **state)
 	net_run_for(NS_PER_MS);
 	exchange_complete();
 	net.cut = true;
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_S);
-	assert_int_equal(client.seen[IB_CM_TIMEWAIT_EXIT], 1);
+	assert_int_equal(trio.client.seen[IB_CM_TIMEWAIT_EXIT], 1);
 	net.cut = false;
-	old = server;
+	old = trio.server;
 	net_end_bind(&old);
 	exchange_ask(SERVICE, 0x3333);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.last.param.rej_rcvd.reason, IB_CM_REJ_STALE_CONN);
+	assert_int_equal(trio.client.last.param.rej_rcvd.reason, IB_CM_REJ_STALE_CONN);
 	assert_int_equal(old.seen[IB_CM_DREP_RECEIVED], 1);
 	net_run_for(NS_PER_S);
-	memset(&client.seen, 0, sizeof(client.seen));
+	memset(&trio.client.seen, 0, sizeof(trio.client.seen));
 	exchange_ask(SERVICE, 0x3333);
 	net_run_for(NS_PER_MS);
 	exchange_complete();
@@ -366,14 +351,14 @@ static void destroyed__with_a_request_that_no_handler_has_seen(void **state)
 	assert_int_equal(cm_id_count(h->cm), 2);
 	cm_device_remove(&h->dev);
 	cm_destroy(h->cm);
-	listener.id = NULL;
+	trio.listener.id = NULL;
 	h->listens = 0;
 	h->cm = cm_create(&net.queue, 1);
 	assert_non_null(h->cm);
 	cm_device_add(h->cm, &h->dev);
 	assert_int_equal(cm_id_count(h->cm), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.total, 0);
+	assert_int_equal(trio.server.total, 0);
 }
 
 #define EXCHANGE(test) cmocka_unit_test_setup_teardown(test, exchange_open, exchange_close)

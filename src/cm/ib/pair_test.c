@@ -12,34 +12,19 @@
 enum { SERVICE = 0x1061234 };
 
 /* A client on host 0, a listener on host 1 and the end that its request makes. */
-static struct net_end client, listener, server;
+static struct net_trio trio;
 
 static int pair_open(void **state)
 {
 	(void)state;
-	net_open(7);
-	memset(&server, 0, sizeof(server));
-	client = net_end_create(0);
-	net_end_bind(&client);
-	listener = net_listen(1, SERVICE, &server);
-	net_end_bind(&listener);
+	net_trio_open(&trio, 7, SERVICE);
 	return 0;
 }
 
-/* Destroys what is left, and sees that everything ends in the specification's time. */
 static int pair_close(void **state)
 {
-	struct net_end *ends[] = { &client, &listener, &server };
-
 	(void)state;
-	net.cut = false;
-	net.loss_percent = 0;
-	for (u32 i = 0; i < ARRAY_LEN(ends); i++) {
-		if (ends[i]->id != NULL)
-			ib_destroy_cm_id(ends[i]->id);
-	}
-	net_run_for(20 * NS_PER_S);
-	net_close();
+	net_trio_close(&trio);
 	return 0;
 }
 
@@ -52,7 +37,7 @@ static void pair_ask(void)
 	req.private_data = "hello";
 	req.private_data_len = 5;
 	req.ece = (struct ib_cm_ece){ .vendor_id = 0x123456, .attr_mod = 77 };
-	assert_int_equal(ib_send_cm_req(client.id, &req), 0);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), 0);
 }
 
 static int pair_answer(void)
@@ -67,7 +52,7 @@ static int pair_answer(void)
 				       .srq = 1,
 				       .ece = { .vendor_id = 0xabcdef, .attr_mod = 99 } };
 
-	return ib_send_cm_rep(server.id, &rep);
+	return ib_send_cm_rep(trio.server.id, &rep);
 }
 
 static void pair_connect(void)
@@ -76,25 +61,25 @@ static void pair_connect(void)
 	net_run_for(NS_PER_MS);
 	assert_int_equal(pair_answer(), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_rtu(client.id, "go", 2), 0);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, "go", 2), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.id->state, IB_CM_ESTABLISHED);
-	assert_int_equal(server.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.client.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
 }
 
 /* ---- making a connection --------------------------------------------------------------------- */
 
 static void connect__each_end_gets_what_the_other_said(void **state)
 {
-	const struct ib_cm_req_event_param *q = &server.last.param.req_rcvd;
-	const struct ib_cm_rep_event_param *p = &client.last.param.rep_rcvd;
+	const struct ib_cm_req_event_param *q = &trio.server.last.param.req_rcvd;
+	const struct ib_cm_rep_event_param *p = &trio.client.last.param.rep_rcvd;
 
 	(void)state;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.total, 1);
-	assert_int_equal(server.seen[IB_CM_REQ_RECEIVED], 1);
-	assert_ptr_equal(q->listen_id, listener.id);
+	assert_int_equal(trio.server.total, 1);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 1);
+	assert_ptr_equal(q->listen_id, trio.listener.id);
 	assert_int_equal(q->port, 1);
 	assert_int_equal(be64toh(q->remote_ca_guid), 0x1000);
 	assert_int_equal(q->remote_qpn, 0x1111);
@@ -106,16 +91,16 @@ static void connect__each_end_gets_what_the_other_said(void **state)
 	assert_int_equal(q->rnr_retry_count, 6);
 	assert_int_equal(q->ece.vendor_id, 0x123456);
 	assert_int_equal(q->ece.attr_mod, 77);
-	assert_memory_equal(&server.primary.sgid, &net.hosts[1].gid, 16);
-	assert_memory_equal(&server.primary.dgid, &net.hosts[0].gid, 16);
-	assert_int_equal(server.primary.mtu, IB_MTU_1024);
-	assert_int_equal(server.primary.packet_life_time, 10);
-	assert_int_equal(be16toh(server.primary.pkey), 0xffff);
-	assert_memory_equal(server.private_data, "hello\0", 6);
-	assert_int_equal(server.last.private_data_len, IB_CM_REQ_PRIVATE_DATA_SIZE);
+	assert_memory_equal(&trio.server.primary.sgid, &net.hosts[1].gid, 16);
+	assert_memory_equal(&trio.server.primary.dgid, &net.hosts[0].gid, 16);
+	assert_int_equal(trio.server.primary.mtu, IB_MTU_1024);
+	assert_int_equal(trio.server.primary.packet_life_time, 10);
+	assert_int_equal(be16toh(trio.server.primary.pkey), 0xffff);
+	assert_memory_equal(trio.server.private_data, "hello\0", 6);
+	assert_int_equal(trio.server.last.private_data_len, IB_CM_REQ_PRIVATE_DATA_SIZE);
 	assert_int_equal(pair_answer(), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REP_RECEIVED], 1);
+	assert_int_equal(trio.client.seen[IB_CM_REP_RECEIVED], 1);
 	assert_int_equal(p->remote_qpn, 0x2222);
 	assert_int_equal(p->starting_psn, 0x654321);
 	assert_int_equal(p->responder_resources, 1);
@@ -124,14 +109,14 @@ static void connect__each_end_gets_what_the_other_said(void **state)
 	assert_int_equal(p->srq, 1);
 	assert_int_equal(p->ece.vendor_id, 0xabcdef);
 	assert_int_equal(p->ece.attr_mod, 99);
-	assert_memory_equal(client.private_data, "welcome\0", 8);
-	assert_int_equal(ib_send_cm_rtu(client.id, "go", 2), 0);
+	assert_memory_equal(trio.client.private_data, "welcome\0", 8);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, "go", 2), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_RTU_RECEIVED], 1);
-	assert_memory_equal(server.private_data, "go\0", 3);
-	assert_int_equal(client.id->remote_id, server.id->local_id);
-	assert_int_equal(server.id->remote_id, client.id->local_id);
-	assert_int_equal(be32toh(server.id->local_id) >> CM_ID_BITS, 2);
+	assert_int_equal(trio.server.seen[IB_CM_RTU_RECEIVED], 1);
+	assert_memory_equal(trio.server.private_data, "go\0", 3);
+	assert_int_equal(trio.client.id->remote_id, trio.server.id->local_id);
+	assert_int_equal(trio.server.id->remote_id, trio.client.id->local_id);
+	assert_int_equal(be32toh(trio.server.id->local_id) >> CM_ID_BITS, 2);
 }
 
 static void connect__attributes_of_both_queue_pairs(void **state)
@@ -140,14 +125,14 @@ static void connect__attributes_of_both_queue_pairs(void **state)
 	int mask = 0;
 
 	(void)state;
-	assert_int_equal(ib_cm_init_qp_attr(client.id, &a, &mask), -EINVAL);
+	assert_int_equal(ib_cm_init_qp_attr(trio.client.id, &a, &mask), -EINVAL);
 	pair_connect();
-	assert_int_equal(ib_cm_init_qp_attr(server.id, &a, &mask), 0);
+	assert_int_equal(ib_cm_init_qp_attr(trio.server.id, &a, &mask), 0);
 	assert_int_equal(mask, IB_QP_STATE | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT);
 	assert_int_equal(a.pkey_index, NET_PKEY_INDEX);
 	assert_int_equal(a.port_num, 1);
 	a.qp_state = IB_QPS_RTR;
-	assert_int_equal(ib_cm_init_qp_attr(client.id, &a, &mask), 0);
+	assert_int_equal(ib_cm_init_qp_attr(trio.client.id, &a, &mask), 0);
 	assert_int_equal(mask, IB_QP_STATE | IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN |
 				       IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC |
 				       IB_QP_MIN_RNR_TIMER);
@@ -158,22 +143,22 @@ static void connect__attributes_of_both_queue_pairs(void **state)
 	assert_memory_equal(&a.ah_attr.grh.dgid, &net.hosts[1].gid, 16);
 	assert_int_equal(a.ah_attr.grh.hop_limit, 64);
 	a.qp_state = IB_QPS_RTS;
-	assert_int_equal(ib_cm_init_qp_attr(client.id, &a, &mask), 0);
+	assert_int_equal(ib_cm_init_qp_attr(trio.client.id, &a, &mask), 0);
 	assert_int_equal(a.sq_psn, 0x654321);
 	assert_int_equal(a.max_rd_atomic, 2);
 	assert_int_equal(a.retry_cnt, 7);
 	assert_int_equal(a.rnr_retry, 5);
 	assert_int_equal(a.timeout, 11);
-	assert_int_equal(ib_cm_init_qp_attr(server.id, &a, &mask), 0);
+	assert_int_equal(ib_cm_init_qp_attr(trio.server.id, &a, &mask), 0);
 	assert_int_equal(a.sq_psn, 0x123456);
 	assert_int_equal(a.max_rd_atomic, 1);
 	assert_int_equal(a.rnr_retry, 6);
 	a.qp_state = IB_QPS_RTR;
-	assert_int_equal(ib_cm_init_qp_attr(server.id, &a, &mask), 0);
+	assert_int_equal(ib_cm_init_qp_attr(trio.server.id, &a, &mask), 0);
 	assert_int_equal(a.rq_psn, 0x654321);
 	assert_int_equal(a.dest_qp_num, 0x1111);
 	a.qp_state = IB_QPS_ERR;
-	assert_int_equal(ib_cm_init_qp_attr(server.id, &a, &mask), -EINVAL);
+	assert_int_equal(ib_cm_init_qp_attr(trio.server.id, &a, &mask), -EINVAL);
 }
 
 /* Each message lost once or twice: it is sent again and taken once. */
@@ -184,28 +169,28 @@ static void connect__lost_messages(void **state)
 	(void)state;
 	for (u32 i = 0; i < ARRAY_LEN(lost); i++) {
 		memset(net.sent, 0, sizeof(net.sent));
-		memset(server.seen, 0, sizeof(server.seen));
-		memset(client.seen, 0, sizeof(client.seen));
+		memset(trio.server.seen, 0, sizeof(trio.server.seen));
+		memset(trio.client.seen, 0, sizeof(trio.client.seen));
 		net.drop_attr = lost[i];
 		net.drop_count = 2;
 		pair_ask();
 		net_run_for(NS_PER_S / 5);
 		assert_int_equal(pair_answer(), 0);
 		net_run_for(NS_PER_S / 5);
-		assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
+		assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
 		net_run_for(NS_PER_S / 5);
-		assert_int_equal(server.id->state, IB_CM_ESTABLISHED);
-		assert_int_equal(server.seen[IB_CM_REQ_RECEIVED], 1);
-		assert_int_equal(server.seen[IB_CM_RTU_RECEIVED], 1);
-		assert_int_equal(client.seen[IB_CM_REP_RECEIVED], 1);
+		assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
+		assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 1);
+		assert_int_equal(trio.server.seen[IB_CM_RTU_RECEIVED], 1);
+		assert_int_equal(trio.client.seen[IB_CM_REP_RECEIVED], 1);
 		assert_true(net.sent[lost[i]] >= 3);
-		ib_destroy_cm_id(server.id);
-		ib_destroy_cm_id(client.id);
+		ib_destroy_cm_id(trio.server.id);
+		ib_destroy_cm_id(trio.client.id);
 		net_run_for(NS_PER_S);
-		client = net_end_create(0);
-		net_end_bind(&client);
+		trio.client = net_end_create(0);
+		net_end_bind(&trio.client);
 	}
-	server.id = NULL;
+	trio.server.id = NULL;
 }
 
 static void connect__no_answer_ends_after_all_retries(void **state)
@@ -216,12 +201,12 @@ static void connect__no_answer_ends_after_all_retries(void **state)
 	net.cut = true;
 	pair_ask();
 	net_run_for(16 * one - NS_PER_MS);
-	assert_int_equal(client.total, 0);
+	assert_int_equal(trio.client.total, 0);
 	net_run_for(2 * NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REQ_ERROR], 1);
-	assert_int_equal(client.last.param.send_status, IB_WC_RESP_TIMEOUT_ERR);
+	assert_int_equal(trio.client.seen[IB_CM_REQ_ERROR], 1);
+	assert_int_equal(trio.client.last.param.send_status, IB_WC_RESP_TIMEOUT_ERR);
 	assert_int_equal(net.sent[CM_REQ], 16);
-	assert_int_equal(client.id->state, IB_CM_IDLE);
+	assert_int_equal(trio.client.id->state, IB_CM_IDLE);
 	net.cut = false;
 	pair_connect(); /* the id may be used again */
 }
@@ -234,9 +219,9 @@ static void connect__no_rtu_ends_after_all_retries(void **state)
 	net.cut = true;
 	assert_int_equal(pair_answer(), 0);
 	net_run_for(16 * (4096ull << 13) + NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_REP_ERROR], 1);
+	assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 1);
 	assert_int_equal(net.sent[CM_REP], 16);
-	assert_int_equal(server.id->state, IB_CM_IDLE);
+	assert_int_equal(trio.server.id->state, IB_CM_IDLE);
 }
 
 static void connect__first_data_before_the_rtu(void **state)
@@ -244,16 +229,16 @@ static void connect__first_data_before_the_rtu(void **state)
 	(void)state;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_cm_notify(server.id, IB_EVENT_COMM_EST), -EINVAL);
+	assert_int_equal(ib_cm_notify(trio.server.id, IB_EVENT_COMM_EST), -EINVAL);
 	assert_int_equal(pair_answer(), 0);
 	net_run_for(NS_PER_MS);
 	net.drop_attr = CM_RTU;
 	net.drop_count = 1;
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
-	assert_int_equal(ib_cm_notify(server.id, IB_EVENT_COMM_EST), 0);
-	assert_int_equal(ib_cm_notify(server.id, IB_EVENT_COMM_EST), -EISCONN);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
+	assert_int_equal(ib_cm_notify(trio.server.id, IB_EVENT_COMM_EST), 0);
+	assert_int_equal(ib_cm_notify(trio.server.id, IB_EVENT_COMM_EST), -EISCONN);
 	net_run_for(NS_PER_S);
-	assert_int_equal(server.seen[IB_CM_USER_ESTABLISHED], 1);
+	assert_int_equal(trio.server.seen[IB_CM_USER_ESTABLISHED], 1);
 	assert_int_equal(net.sent[CM_REP], 1);
 }
 
@@ -264,29 +249,30 @@ static void connect__calls_out_of_turn(void **state)
 	u8 data[256] = { 0 };
 
 	(void)state;
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), -EINVAL);
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), -EINVAL);
-	assert_int_equal(ib_send_cm_drep(client.id, NULL, 0), -EINVAL);
-	assert_int_equal(ib_send_cm_mra(client.id, 10, NULL, 0), -EINVAL);
-	assert_int_equal(ib_send_cm_rej(client.id, IB_CM_REJ_NO_QP, NULL, 0, NULL, 0), -EINVAL);
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), -EINVAL);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), -EINVAL);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), -EINVAL);
+	assert_int_equal(ib_send_cm_drep(trio.client.id, NULL, 0), -EINVAL);
+	assert_int_equal(ib_send_cm_mra(trio.client.id, 10, NULL, 0), -EINVAL);
+	assert_int_equal(ib_send_cm_rej(trio.client.id, IB_CM_REJ_NO_QP, NULL, 0, NULL, 0),
+			 -EINVAL);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), -EINVAL);
 	req.private_data = data;
 	req.private_data_len = IB_CM_REQ_PRIVATE_DATA_SIZE + 1;
-	assert_int_equal(ib_send_cm_req(client.id, &req), -EINVAL);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), -EINVAL);
 	req.private_data_len = IB_CM_REQ_PRIVATE_DATA_SIZE;
 	req.primary_path = &wrong; /* the GID is not this device's */
-	assert_int_equal(ib_send_cm_req(client.id, &req), -EINVAL);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), -EINVAL);
 	req.primary_path = &path;
 	req.qp_type = IB_QPT_UD;
-	assert_int_equal(ib_send_cm_req(client.id, &req), -EINVAL);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), -EINVAL);
 	req.qp_type = IB_QPT_UC;
-	assert_int_equal(ib_send_cm_req(client.id, &req), 0);
-	assert_int_equal(ib_send_cm_req(client.id, &req), -EINVAL);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), 0);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), -EINVAL);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.last.param.req_rcvd.qp_type, IB_QPT_UC);
+	assert_int_equal(trio.server.last.param.req_rcvd.qp_type, IB_QPT_UC);
 	assert_int_equal(pair_answer(), 0);
 	assert_int_equal(pair_answer(), -EINVAL);
-	assert_int_equal(ib_send_cm_rtu(client.id, data, 225), -EINVAL);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, data, 225), -EINVAL);
 }
 
 /* ---- rejecting ------------------------------------------------------------------------------- */
@@ -298,25 +284,26 @@ static void reject__reason_information_and_private_data_arrive(void **state)
 	(void)state;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_rej(server.id, IB_CM_REJ_CONSUMER_DEFINED, ari, 3, "no", 2), 0);
-	assert_int_equal(server.id->state, IB_CM_IDLE);
+	assert_int_equal(
+		ib_send_cm_rej(trio.server.id, IB_CM_REJ_CONSUMER_DEFINED, ari, 3, "no", 2), 0);
+	assert_int_equal(trio.server.id->state, IB_CM_IDLE);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_REJ_RECEIVED], 1);
-	assert_int_equal(client.last.param.rej_rcvd.reason, IB_CM_REJ_CONSUMER_DEFINED);
-	assert_int_equal(client.last.param.rej_rcvd.ari_length, 3);
-	assert_memory_equal(client.info, ari, 4);
-	assert_memory_equal(client.private_data, "no\0", 3);
-	assert_int_equal(client.id->state, IB_CM_IDLE);
+	assert_int_equal(trio.client.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(trio.client.last.param.rej_rcvd.reason, IB_CM_REJ_CONSUMER_DEFINED);
+	assert_int_equal(trio.client.last.param.rej_rcvd.ari_length, 3);
+	assert_memory_equal(trio.client.info, ari, 4);
+	assert_memory_equal(trio.client.private_data, "no\0", 3);
+	assert_int_equal(trio.client.id->state, IB_CM_IDLE);
 }
 
 static void reject__nobody_listens(void **state)
 {
 	(void)state;
-	ib_destroy_cm_id(listener.id);
-	listener.id = NULL;
+	ib_destroy_cm_id(trio.listener.id);
+	trio.listener.id = NULL;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_SERVICE_ID);
+	assert_int_equal(trio.client.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_SERVICE_ID);
 }
 
 static void reject__of_a_rep(void **state)
@@ -326,12 +313,12 @@ static void reject__of_a_rep(void **state)
 	net_run_for(NS_PER_MS);
 	assert_int_equal(pair_answer(), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_rej(client.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0),
-			 0);
+	assert_int_equal(
+		ib_send_cm_rej(trio.client.id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0), 0);
 	net_run_for(NS_PER_S);
-	assert_int_equal(server.seen[IB_CM_REJ_RECEIVED], 1);
-	assert_int_equal(server.seen[IB_CM_REP_ERROR], 0);
-	assert_int_equal(server.id->state, IB_CM_IDLE);
+	assert_int_equal(trio.server.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 0);
+	assert_int_equal(trio.server.id->state, IB_CM_IDLE);
 }
 
 static void reject__a_withdrawn_req(void **state)
@@ -339,12 +326,12 @@ static void reject__a_withdrawn_req(void **state)
 	(void)state;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	ib_destroy_cm_id(client.id);
-	client.id = NULL;
+	ib_destroy_cm_id(trio.client.id);
+	trio.client.id = NULL;
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_REJ_RECEIVED], 1);
-	assert_int_equal(server.last.param.rej_rcvd.reason, IB_CM_REJ_TIMEOUT);
-	assert_int_equal(server.id->state, IB_CM_IDLE);
+	assert_int_equal(trio.server.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(trio.server.last.param.rej_rcvd.reason, IB_CM_REJ_TIMEOUT);
+	assert_int_equal(trio.server.id->state, IB_CM_IDLE);
 	assert_int_equal(pair_answer(), -EINVAL);
 }
 
@@ -355,13 +342,13 @@ static void reject__a_rep_for_nobody(void **state)
 	pair_ask();
 	net_run_for(NS_PER_MS);
 	net.cut = true;
-	ib_destroy_cm_id(client.id);
-	client.id = NULL;
+	ib_destroy_cm_id(trio.client.id);
+	trio.client.id = NULL;
 	net.cut = false;
 	assert_int_equal(pair_answer(), 0);
 	net_run_for(NS_PER_S);
-	assert_int_equal(server.seen[IB_CM_REJ_RECEIVED], 1);
-	assert_int_equal(server.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_COMM_ID);
+	assert_int_equal(trio.server.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(trio.server.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_COMM_ID);
 }
 
 /* ---- more time ------------------------------------------------------------------------------- */
@@ -371,22 +358,22 @@ static void mra__holds_the_retries(void **state)
 	(void)state;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_mra(server.id, 20, "wait", 4), 0);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 20, "wait", 4), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_MRA_RECEIVED], 1);
-	assert_int_equal(client.last.param.mra_rcvd.service_timeout, 20);
-	assert_int_equal(client.id->state, IB_CM_MRA_REQ_RCVD);
+	assert_int_equal(trio.client.seen[IB_CM_MRA_RECEIVED], 1);
+	assert_int_equal(trio.client.last.param.mra_rcvd.service_timeout, 20);
+	assert_int_equal(trio.client.id->state, IB_CM_MRA_REQ_RCVD);
 	net_run_for(4 * NS_PER_S);
 	assert_int_equal(net.sent[CM_REQ], 1);
 	assert_int_equal(pair_answer(), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_mra(client.id, 18, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_mra(trio.client.id, 18, NULL, 0), 0);
 	net_run_for(NS_PER_S);
 	assert_int_equal(net.sent[CM_REP], 1);
-	assert_int_equal(server.seen[IB_CM_MRA_RECEIVED], 1);
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
+	assert_int_equal(trio.server.seen[IB_CM_MRA_RECEIVED], 1);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
 }
 
 static void mra__delayed_until_the_message_comes_again(void **state)
@@ -394,13 +381,13 @@ static void mra__delayed_until_the_message_comes_again(void **state)
 	(void)state;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_mra(server.id, IB_CM_MRA_FLAG_DELAY | 20, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, IB_CM_MRA_FLAG_DELAY | 20, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 	assert_int_equal(net.sent[CM_MRA], 0);
 	net_run_for(NS_PER_S);
 	assert_int_equal(net.sent[CM_REQ], 2);
 	assert_int_equal(net.sent[CM_MRA], 1);
-	assert_int_equal(client.seen[IB_CM_MRA_RECEIVED], 1);
+	assert_int_equal(trio.client.seen[IB_CM_MRA_RECEIVED], 1);
 }
 
 /* ---- leaving --------------------------------------------------------------------------------- */
@@ -409,20 +396,20 @@ static void leave__both_learn_and_timewait_ends(void **state)
 {
 	(void)state;
 	pair_connect();
-	assert_int_equal(ib_send_cm_dreq(client.id, "bye", 3), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, "bye", 3), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_DREQ_RECEIVED], 1);
-	assert_memory_equal(server.private_data, "bye\0", 4);
-	assert_int_equal(ib_send_cm_drep(server.id, "fine", 4), 0);
-	assert_int_equal(server.id->state, IB_CM_TIMEWAIT);
+	assert_int_equal(trio.server.seen[IB_CM_DREQ_RECEIVED], 1);
+	assert_memory_equal(trio.server.private_data, "bye\0", 4);
+	assert_int_equal(ib_send_cm_drep(trio.server.id, "fine", 4), 0);
+	assert_int_equal(trio.server.id->state, IB_CM_TIMEWAIT);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_DREP_RECEIVED], 1);
-	assert_int_equal(client.id->state, IB_CM_TIMEWAIT);
-	assert_int_equal(client.seen[IB_CM_TIMEWAIT_EXIT], 0);
+	assert_int_equal(trio.client.seen[IB_CM_DREP_RECEIVED], 1);
+	assert_int_equal(trio.client.id->state, IB_CM_TIMEWAIT);
+	assert_int_equal(trio.client.seen[IB_CM_TIMEWAIT_EXIT], 0);
 	net_run_for(4096ull << 11);
-	assert_int_equal(client.seen[IB_CM_TIMEWAIT_EXIT], 1);
-	assert_int_equal(server.seen[IB_CM_TIMEWAIT_EXIT], 1);
-	assert_int_equal(client.id->state, IB_CM_IDLE);
+	assert_int_equal(trio.client.seen[IB_CM_TIMEWAIT_EXIT], 1);
+	assert_int_equal(trio.server.seen[IB_CM_TIMEWAIT_EXIT], 1);
+	assert_int_equal(trio.client.id->state, IB_CM_IDLE);
 }
 
 static void leave__lost_drep_is_sent_again(void **state)
@@ -431,30 +418,30 @@ static void leave__lost_drep_is_sent_again(void **state)
 	pair_connect();
 	net.drop_attr = CM_DREP;
 	net.drop_count = 1;
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), 0);
 	net_run_for(30 * NS_PER_MS); /* the DREQ comes again after 42 ms */
-	server.id->context = &server;
-	assert_int_equal(ib_send_cm_drep(server.id, "again", 5), 0);
+	trio.server.id->context = &trio.server;
+	assert_int_equal(ib_send_cm_drep(trio.server.id, "again", 5), 0);
 	net_run_for(NS_PER_S);
 	/* timewait had ended: answered for nobody */
-	assert_int_equal(client.seen[IB_CM_DREP_RECEIVED], 1);
-	assert_int_equal(server.seen[IB_CM_DREQ_RECEIVED], 1);
+	assert_int_equal(trio.client.seen[IB_CM_DREP_RECEIVED], 1);
+	assert_int_equal(trio.server.seen[IB_CM_DREQ_RECEIVED], 1);
 }
 
 static void leave__both_at_once(void **state)
 {
 	(void)state;
 	pair_connect();
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), 0);
-	assert_int_equal(ib_send_cm_dreq(server.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.server.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_DREQ_RECEIVED], 1);
-	assert_int_equal(server.seen[IB_CM_DREQ_RECEIVED], 1);
-	assert_int_equal(ib_send_cm_drep(client.id, NULL, 0), 0);
-	assert_int_equal(ib_send_cm_drep(server.id, NULL, 0), 0);
+	assert_int_equal(trio.client.seen[IB_CM_DREQ_RECEIVED], 1);
+	assert_int_equal(trio.server.seen[IB_CM_DREQ_RECEIVED], 1);
+	assert_int_equal(ib_send_cm_drep(trio.client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_drep(trio.server.id, NULL, 0), 0);
 	net_run_for(NS_PER_S);
-	assert_int_equal(client.seen[IB_CM_TIMEWAIT_EXIT], 1);
-	assert_int_equal(server.seen[IB_CM_TIMEWAIT_EXIT], 1);
+	assert_int_equal(trio.client.seen[IB_CM_TIMEWAIT_EXIT], 1);
+	assert_int_equal(trio.server.seen[IB_CM_TIMEWAIT_EXIT], 1);
 }
 
 static void leave__nobody_answers(void **state)
@@ -462,11 +449,11 @@ static void leave__nobody_answers(void **state)
 	(void)state;
 	pair_connect();
 	net.cut = true;
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), 0);
 	net_run_for(5 * NS_PER_S);
 	assert_int_equal(net.sent[CM_DREQ], 16);
-	assert_int_equal(client.seen[IB_CM_DREQ_ERROR], 1);
-	assert_int_equal(client.seen[IB_CM_TIMEWAIT_EXIT], 1);
+	assert_int_equal(trio.client.seen[IB_CM_DREQ_ERROR], 1);
+	assert_int_equal(trio.client.seen[IB_CM_TIMEWAIT_EXIT], 1);
 }
 
 /* The id is gone, but its DREQ is repeated, and its timewait answers. */
@@ -476,12 +463,12 @@ static void leave__a_destroyed_id_still_tells_the_peer(void **state)
 	pair_connect();
 	net.drop_attr = CM_DREQ;
 	net.drop_count = 3;
-	ib_destroy_cm_id(client.id);
-	client.id = NULL;
+	ib_destroy_cm_id(trio.client.id);
+	trio.client.id = NULL;
 	net_run_for(NS_PER_S);
-	assert_int_equal(server.seen[IB_CM_DREQ_RECEIVED], 1);
-	assert_int_equal(client.total, 1); /* the REP only */
-	assert_int_equal(ib_send_cm_drep(server.id, NULL, 0), 0);
+	assert_int_equal(trio.server.seen[IB_CM_DREQ_RECEIVED], 1);
+	assert_int_equal(trio.client.total, 1); /* the REP only */
+	assert_int_equal(ib_send_cm_drep(trio.server.id, NULL, 0), 0);
 	net_run_for(NS_PER_S);
 	assert_int_equal(cm_id_count(net.hosts[0].cm), 0);
 }
@@ -494,7 +481,7 @@ static void leave__a_dreq_for_another_queue_pair_or_id(void **state)
 	pair_connect();
 	net.drop_attr = CM_DREQ;
 	net.drop_count = 1;
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), 0);
 	memcpy(dreq, net.last, sizeof(dreq));
 	dreq[CM_MAD_HEADER + 8] ^= 1; /* the QPN */
 	net_inject(1, 0, dreq, sizeof(dreq));
@@ -503,10 +490,10 @@ static void leave__a_dreq_for_another_queue_pair_or_id(void **state)
 	memset(net.sent, 0, sizeof(net.sent));
 	net_inject(1, 0, dreq, sizeof(dreq));
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
 	assert_int_equal(net.sent[CM_DREP], 1); /* who asks for an unknown ID need not wait */
 	net_run_for(NS_PER_S / 20);
-	assert_int_equal(server.id->state, IB_CM_DREQ_RCVD);
+	assert_int_equal(trio.server.id->state, IB_CM_DREQ_RCVD);
 }
 
 /* ---- listening ------------------------------------------------------------------------------- */
@@ -525,11 +512,11 @@ static void listen__one_for_each_service(void **state)
 	assert_int_equal(ib_cm_listen(other.id, IB_CM_ASSIGN_SERVICE_ID, 0, NULL), 0);
 	assert_int_equal(other.id->service_id & IB_SERVICE_ID_AGN_MASK, IB_CM_ASSIGN_SERVICE_ID);
 	assert_int_equal(ib_cm_listen(other.id, htobe64(SERVICE + 1), 0, NULL), -EINVAL);
-	ib_destroy_cm_id(listener.id);
-	listener = net_end_create(1);
-	net_end_bind(&listener);
-	listener.child = &server;
-	assert_int_equal(ib_cm_listen(listener.id, htobe64(SERVICE), 0, &h), 0);
+	ib_destroy_cm_id(trio.listener.id);
+	trio.listener = net_end_create(1);
+	net_end_bind(&trio.listener);
+	trio.listener.child = &trio.server;
+	assert_int_equal(ib_cm_listen(trio.listener.id, htobe64(SERVICE), 0, &h), 0);
 	ib_destroy_cm_id(other.id);
 	other = net_end_create(1);
 	assert_int_equal(ib_cm_listen(other.id, htobe64(SERVICE), 0, &a), 0);
@@ -541,14 +528,14 @@ static void listen__one_for_each_service(void **state)
 static void listen__a_range_of_services(void **state)
 {
 	(void)state;
-	ib_destroy_cm_id(listener.id);
-	listener = net_end_create(1);
-	listener.child = &server;
-	net_end_bind(&listener);
-	assert_int_equal(ib_cm_listen(listener.id, htobe64(SERVICE & ~0xff), htobe64(~0xffull),
+	ib_destroy_cm_id(trio.listener.id);
+	trio.listener = net_end_create(1);
+	trio.listener.child = &trio.server;
+	net_end_bind(&trio.listener);
+	assert_int_equal(ib_cm_listen(trio.listener.id, htobe64(SERVICE & ~0xff), htobe64(~0xffull),
 				      NULL), 0);
 	pair_connect();
-	assert_int_equal(be64toh(server.id->service_id), SERVICE);
+	assert_int_equal(be64toh(trio.server.id->service_id), SERVICE);
 }
 
 /* The request is in the queue when its listener goes. */
@@ -562,21 +549,21 @@ static void listen__destroyed_before_the_handler_sees_the_request(void **state)
 	memcpy(req, net.last, sizeof(req));
 	net.cut = false;
 	net_inject(1, 0, req, sizeof(req));
-	ib_destroy_cm_id(listener.id);
-	listener.id = NULL;
+	ib_destroy_cm_id(trio.listener.id);
+	trio.listener.id = NULL;
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.total, 0);
-	assert_int_equal(client.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_SERVICE_ID);
+	assert_int_equal(trio.server.total, 0);
+	assert_int_equal(trio.client.last.param.rej_rcvd.reason, IB_CM_REJ_INVALID_SERVICE_ID);
 }
 
 static void listen__handler_that_returns_non_zero_ends_the_id(void **state)
 {
 	(void)state;
-	server.result = -ECONNREFUSED;
+	trio.server.result = -ECONNREFUSED;
 	pair_ask();
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.total, 1);
-	assert_int_equal(client.last.param.rej_rcvd.reason, IB_CM_REJ_CONSUMER_DEFINED);
+	assert_int_equal(trio.server.total, 1);
+	assert_int_equal(trio.client.last.param.rej_rcvd.reason, IB_CM_REJ_CONSUMER_DEFINED);
 	assert_int_equal(cm_id_count(net.hosts[1].cm), 1);
 }
 
@@ -584,15 +571,15 @@ static void pair_destroy_listener(struct net_end *end, struct ib_cm_event *event
 {
 	(void)end;
 	if (event->event == IB_CM_REQ_RECEIVED) {
-		ib_destroy_cm_id(listener.id);
-		listener.id = NULL;
+		ib_destroy_cm_id(trio.listener.id);
+		trio.listener.id = NULL;
 	}
 }
 
 static void listen__destroyed_by_the_handler_of_its_request(void **state)
 {
 	(void)state;
-	server.act = pair_destroy_listener;
+	trio.server.act = pair_destroy_listener;
 	pair_connect();
 }
 
@@ -641,11 +628,11 @@ static void stale__the_old_connection_ends_and_the_new_one_comes(void **state)
 	pair_connect();
 	/* the peer forgets it, as if it had been started anew */
 	net.cut = true;
-	ib_destroy_cm_id(client.id);
-	client.id = NULL;
+	ib_destroy_cm_id(trio.client.id);
+	trio.client.id = NULL;
 	net_run_for(10 * NS_PER_S);
 	net.cut = false;
-	old = server;
+	old = trio.server;
 	net_end_bind(&old);
 	net_end_bind(&again);
 	req.qp_num = 0x1111;
@@ -658,7 +645,7 @@ static void stale__the_old_connection_ends_and_the_new_one_comes(void **state)
 	assert_int_equal(old.seen[IB_CM_TIMEWAIT_EXIT], 1);
 	assert_int_equal(ib_send_cm_req(again.id, &req), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.last.event, IB_CM_REQ_RECEIVED);
+	assert_int_equal(trio.server.last.event, IB_CM_REQ_RECEIVED);
 	ib_destroy_cm_id(again.id);
 	ib_destroy_cm_id(old.id);
 }
@@ -675,32 +662,32 @@ static void alternate__is_proposed_and_accepted(void **state)
 	(void)state;
 	pair_connect();
 	path.traffic_class = 33;
-	assert_int_equal(ib_send_cm_lap(client.id, &path, "other", 5), 0);
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), -EINVAL);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, "other", 5), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), -EINVAL);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_LAP_RECEIVED], 1);
-	assert_int_equal(server.alternate.traffic_class, 33);
-	assert_memory_equal(&server.alternate.dgid, &net.hosts[0].gid, 16);
+	assert_int_equal(trio.server.seen[IB_CM_LAP_RECEIVED], 1);
+	assert_int_equal(trio.server.alternate.traffic_class, 33);
+	assert_memory_equal(&trio.server.alternate.dgid, &net.hosts[0].gid, 16);
 	net.drop_attr = CM_APR;
 	net.drop_count = 1;
-	assert_int_equal(ib_send_cm_apr(server.id, IB_CM_APR_SUCCESS, info, 1, "ok", 2), 0);
+	assert_int_equal(ib_send_cm_apr(trio.server.id, IB_CM_APR_SUCCESS, info, 1, "ok", 2), 0);
 	net_run_for(NS_PER_S);
 	assert_int_equal(net.sent[CM_LAP], 2);
-	assert_int_equal(server.seen[IB_CM_LAP_RECEIVED], 1);
-	assert_int_equal(client.seen[IB_CM_APR_RECEIVED], 1);
-	assert_int_equal(client.last.param.apr_rcvd.info_len, 1);
-	assert_int_equal(ib_cm_init_qp_attr(client.id, &a, &mask), 0);
+	assert_int_equal(trio.server.seen[IB_CM_LAP_RECEIVED], 1);
+	assert_int_equal(trio.client.seen[IB_CM_APR_RECEIVED], 1);
+	assert_int_equal(trio.client.last.param.apr_rcvd.info_len, 1);
+	assert_int_equal(ib_cm_init_qp_attr(trio.client.id, &a, &mask), 0);
 	assert_int_equal(mask, IB_QP_STATE | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE);
 	assert_int_equal(a.alt_ah_attr.grh.traffic_class, 33);
-	assert_int_equal(ib_cm_notify(client.id, IB_EVENT_PATH_MIG), 0);
-	assert_int_equal(ib_send_cm_lap(client.id, &path, NULL, 0), 0);
+	assert_int_equal(ib_cm_notify(trio.client.id, IB_EVENT_PATH_MIG), 0);
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(ib_send_cm_mra(server.id, 18, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 18, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.id->lap_state, IB_CM_MRA_LAP_RCVD);
-	assert_int_equal(ib_send_cm_apr(server.id, IB_CM_APR_REJECT, NULL, 0, NULL, 0), 0);
+	assert_int_equal(trio.client.id->lap_state, IB_CM_MRA_LAP_RCVD);
+	assert_int_equal(ib_send_cm_apr(trio.server.id, IB_CM_APR_REJECT, NULL, 0, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.last.param.apr_rcvd.ap_status, IB_CM_APR_REJECT);
+	assert_int_equal(trio.client.last.param.apr_rcvd.ap_status, IB_CM_APR_REJECT);
 }
 
 /* ---- service ID resolution ------------------------------------------------------------------- */
@@ -720,31 +707,31 @@ static void sidr__answer_and_refusal(void **state)
 	(void)state;
 	net.drop_attr = CM_SIDR_REP;
 	net.drop_count = 1;
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &ask), 0);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &ask), 0);
 	net_run_for(10 * NS_PER_MS);
-	assert_int_equal(server.seen[IB_CM_SIDR_REQ_RECEIVED], 1);
-	assert_ptr_equal(server.last.param.sidr_req_rcvd.listen_id, listener.id);
-	assert_int_equal(be64toh(server.last.param.sidr_req_rcvd.service_id), SERVICE);
-	assert_int_equal(server.last.param.sidr_req_rcvd.pkey, 0xffff);
-	assert_memory_equal(server.private_data, "who\0", 4);
-	assert_int_equal(ib_send_cm_sidr_rep(server.id, &rep), 0);
-	ib_destroy_cm_id(server.id);
+	assert_int_equal(trio.server.seen[IB_CM_SIDR_REQ_RECEIVED], 1);
+	assert_ptr_equal(trio.server.last.param.sidr_req_rcvd.listen_id, trio.listener.id);
+	assert_int_equal(be64toh(trio.server.last.param.sidr_req_rcvd.service_id), SERVICE);
+	assert_int_equal(trio.server.last.param.sidr_req_rcvd.pkey, 0xffff);
+	assert_memory_equal(trio.server.private_data, "who\0", 4);
+	assert_int_equal(ib_send_cm_sidr_rep(trio.server.id, &rep), 0);
+	ib_destroy_cm_id(trio.server.id);
 	net_run_for(45 * NS_PER_MS); /* asks again: a new request */
-	assert_int_equal(server.seen[IB_CM_SIDR_REQ_RECEIVED], 2);
-	assert_int_equal(ib_send_cm_sidr_rep(server.id, &rep), 0);
+	assert_int_equal(trio.server.seen[IB_CM_SIDR_REQ_RECEIVED], 2);
+	assert_int_equal(ib_send_cm_sidr_rep(trio.server.id, &rep), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.seen[IB_CM_SIDR_REP_RECEIVED], 1);
-	assert_int_equal(client.last.param.sidr_rep_rcvd.qpn, 0x77);
-	assert_int_equal(client.last.param.sidr_rep_rcvd.qkey, 0x1234567);
-	assert_memory_equal(client.private_data, "me\0", 3);
+	assert_int_equal(trio.client.seen[IB_CM_SIDR_REP_RECEIVED], 1);
+	assert_int_equal(trio.client.last.param.sidr_rep_rcvd.qpn, 0x77);
+	assert_int_equal(trio.client.last.param.sidr_rep_rcvd.qkey, 0x1234567);
+	assert_memory_equal(trio.client.private_data, "me\0", 3);
 	ask.service_id = htobe64(SERVICE + 1);
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &ask), 0);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &ask), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.last.param.sidr_rep_rcvd.status, IB_SIDR_UNSUPPORTED);
+	assert_int_equal(trio.client.last.param.sidr_rep_rcvd.status, IB_SIDR_UNSUPPORTED);
 	net.cut = true;
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &ask), 0);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &ask), 0);
 	net_run_for(NS_PER_S);
-	assert_int_equal(client.seen[IB_CM_SIDR_REQ_ERROR], 1);
+	assert_int_equal(trio.client.seen[IB_CM_SIDR_REQ_ERROR], 1);
 }
 
 #define PAIR(test) cmocka_unit_test_setup_teardown(test, pair_open, pair_close)

@@ -12,31 +12,19 @@
 
 enum { SERVICE = 0x1061234, CLIENT = 0, SERVER = 1 };
 
-static struct net_end client, listener, server;
+static struct net_trio trio;
 
 static int will_open(void **state)
 {
 	(void)state;
-	net_open(11);
-	memset(&server, 0, sizeof(server));
-	client = net_end_create(CLIENT);
-	net_end_bind(&client);
-	listener = net_listen(SERVER, SERVICE, &server);
-	net_end_bind(&listener);
+	net_trio_open(&trio, 11, SERVICE);
 	return 0;
 }
 
 static int will_close(void **state)
 {
-	struct net_end *ends[] = { &client, &listener, &server };
-
 	(void)state;
-	for (u32 i = 0; i < ARRAY_LEN(ends); i++) {
-		if (ends[i]->id != NULL)
-			ib_destroy_cm_id(ends[i]->id);
-	}
-	net_run_for(20 * NS_PER_S);
-	net_close();
+	net_trio_close(&trio);
 	return 0;
 }
 
@@ -48,14 +36,14 @@ static void to_req(void)
 	struct ib_cm_req_param req = net_req(&path, SERVICE);
 
 	req.qp_num = 0x1111;
-	assert_int_equal(ib_send_cm_req(client.id, &req), 0);
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), 0);
 	net_run_for(NS_PER_MS);
 }
 
 static void to_mra(void)
 {
 	to_req();
-	assert_int_equal(ib_send_cm_mra(server.id, 20, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 20, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 }
 
@@ -64,21 +52,21 @@ static void to_rep(void)
 	struct ib_cm_rep_param rep = { .qp_num = 0x2222 };
 
 	to_req();
-	assert_int_equal(ib_send_cm_rep(server.id, &rep), 0);
+	assert_int_equal(ib_send_cm_rep(trio.server.id, &rep), 0);
 	net_run_for(NS_PER_MS);
 }
 
 static void to_rep_mra(void)
 {
 	to_rep();
-	assert_int_equal(ib_send_cm_mra(client.id, 20, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_mra(trio.client.id, 20, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 }
 
 static void to_established(void)
 {
 	to_rep();
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 }
 
@@ -88,7 +76,7 @@ static void to_rtu_lost(void)
 	to_rep();
 	net.drop_attr = CM_RTU;
 	net.drop_count = 1;
-	assert_int_equal(ib_send_cm_rtu(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 }
 
@@ -97,24 +85,24 @@ static void to_dreq_lost(void)
 	to_established();
 	net.drop_attr = CM_DREQ;
 	net.drop_count = 1;
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
 }
 
 static void to_dreq_received(void)
 {
 	to_established();
-	assert_int_equal(ib_send_cm_dreq(client.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_dreq(trio.client.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(server.id->state, IB_CM_DREQ_RCVD);
+	assert_int_equal(trio.server.id->state, IB_CM_DREQ_RCVD);
 }
 
 static void to_timewait(void)
 {
 	to_dreq_received();
-	assert_int_equal(ib_send_cm_drep(server.id, NULL, 0), 0);
+	assert_int_equal(ib_send_cm_drep(trio.server.id, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.id->state, IB_CM_TIMEWAIT);
+	assert_int_equal(trio.client.id->state, IB_CM_TIMEWAIT);
 }
 
 static const struct will_case {
@@ -147,7 +135,7 @@ static const struct will_case {
 
 static void die_and_judge(const struct will_case *c)
 {
-	struct net_end *other = c->dies == SERVER ? &client : &server;
+	struct net_end *other = c->dies == SERVER ? &trio.client : &trio.server;
 	u32 before;
 
 	print_message("%s\n", c->name);
@@ -181,18 +169,18 @@ static void will__is_taken_back_when_all_is_over(void **state)
 		to_established();
 		assert_int_equal(net_wills(CLIENT), 1);
 		assert_int_equal(net_wills(SERVER), 1);
-		ib_destroy_cm_id(client.id);
+		ib_destroy_cm_id(trio.client.id);
 		net_run_for(NS_PER_MS);
-		assert_int_equal(ib_send_cm_drep(server.id, NULL, 0), 0);
+		assert_int_equal(ib_send_cm_drep(trio.server.id, NULL, 0), 0);
 		net_run_for(NS_PER_MS);
 		assert_int_equal(net_wills(CLIENT), 0);
 		assert_int_equal(net_wills(SERVER), 0);
-		ib_destroy_cm_id(server.id);
+		ib_destroy_cm_id(trio.server.id);
 		net_run_for(NS_PER_S);
-		client = net_end_create(CLIENT);
-		net_end_bind(&client);
+		trio.client = net_end_create(CLIENT);
+		net_end_bind(&trio.client);
 	}
-	server.id = NULL;
+	trio.server.id = NULL;
 }
 
 static void will__refuses_a_sidr_req(void **state)
@@ -204,14 +192,14 @@ static void will__refuses_a_sidr_req(void **state)
 					    .max_cm_retries = 3 };
 
 	(void)state;
-	assert_int_equal(ib_send_cm_sidr_req(client.id, &req), 0);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &req), 0);
 	net_run_for(NS_PER_MS);
 	assert_int_equal(net_wills(CLIENT), 0);
 	assert_int_equal(net_wills(SERVER), 1);
 	net_kill(SERVER);
 	net_run_for(NS_PER_MS);
-	assert_int_equal(client.last.event, IB_CM_SIDR_REP_RECEIVED);
-	assert_int_equal(client.last.param.sidr_rep_rcvd.status, IB_SIDR_REJECT);
+	assert_int_equal(trio.client.last.event, IB_CM_SIDR_REP_RECEIVED);
+	assert_int_equal(trio.client.last.param.sidr_rep_rcvd.status, IB_SIDR_REJECT);
 }
 
 /* A device that is unplugged takes its wills with it: nobody is left to send them. */

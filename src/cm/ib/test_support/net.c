@@ -375,3 +375,31 @@ void net_end_bind(struct net_end *end)
 {
 	end->id->context = end;
 }
+
+/* ---- the usual three ------------------------------------------------------------------------- */
+
+void net_trio_open(struct net_trio *trio, u64 seed, u64 service_id)
+{
+	net_open(seed);
+	memset(trio, 0, sizeof(*trio));
+	trio->client = net_end_create(0);
+	net_end_bind(&trio->client);
+	trio->listener = net_listen(1, service_id, &trio->server);
+	net_end_bind(&trio->listener);
+}
+
+void net_trio_close(struct net_trio *trio)
+{
+	struct net_end *ends[] = { &trio->client, &trio->server, &trio->listener };
+
+	net.cut = false;
+	net.loss_percent = 0;
+	net.drop_count = 0;
+	for (u32 i = 0; i < ARRAY_LEN(ends); i++) {
+		if (ends[i]->id != NULL)
+			ib_destroy_cm_id(ends[i]->id);
+		ends[i]->id = NULL;
+	}
+	net_run_for(20 * NS_PER_S);
+	net_close();
+}

@@ -86,4 +86,16 @@ struct net_end net_listen(u32 host, u64 service_id, struct net_end *child);
 /* The ends' contexts are their addresses: to be called when they lie where they stay. */
 void net_end_bind(struct net_end *end);
 
+/* The usual three: a client on host 0, a listener on host 1 and the end that its last request
+ * makes. They must lie where they stay. */
+struct net_trio {
+	struct net_end client, listener, server;
+} OWNED_BY(the test);
+
+/* net_open with these three. */
+void net_trio_open(struct net_trio *trio, u64 seed, u64 service_id);
+/* Destroys what is left on a network that loses nothing, sees that everything ends in the
+ * specification's time, and net_close. */
+void net_trio_close(struct net_trio *trio);
+
 #endif
