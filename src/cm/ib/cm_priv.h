@@ -253,6 +253,18 @@ void cm_path_to_wire(const struct ib_sa_path_rec *path, u8 ack_delay, struct cm_
 u8 cm_ack_timeout(u8 ack_delay, u8 packet_life_time);
 
 /* will.c */
+/* What an id that ends owes its peer. */
+enum cm_farewell {
+	CM_FAREWELL_NONE,     /* nothing, or the peer has not heard of it */
+	CM_FAREWELL_WITHDRAW, /* REJ by the GUID: the peer may not have answered yet */
+	CM_FAREWELL_REFUSE,   /* REJ */
+	CM_FAREWELL_DREQ,
+	CM_FAREWELL_DREP,
+	CM_FAREWELL_SIDR_REP, /* a refusal: cm_sidr_refusal */
+};
+/* In each state: IBA vol 1, 12.9.8. */
+enum cm_farewell cm_farewell_of(enum ib_cm_state state);
+extern const struct ib_cm_sidr_rep_param cm_sidr_refusal;
 /* Every change of an id's state. */
 void cm_state_set(struct cm *cm, struct cm_id *id, enum ib_cm_state state) REQUIRES(&cm->lock);
 /* The id's will is out of date, though its state stays. */

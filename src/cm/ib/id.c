@@ -116,40 +116,29 @@ void cm_id_free(struct cm *cm, struct cm_id *id)
 
 /* ---- the end of an id ------------------------------------------------------------------------ */
 
-static const struct ib_cm_sidr_rep_param cm_sidr_refusal = { .status = IB_SIDR_REJECT };
-
-/* What the peer is owed in each state: IBA vol 1, 12.9.8. */
+/* Sends what the peer is owed: IBA vol 1, 12.9.8. */
 static void cm_id_end_exchange(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 {
 	u64 guid = id->dev->ib->node_guid;
 
-	switch (id->pub.state) {
-	case IB_CM_LISTEN:
-		cm_listen_end(cm, id);
-		break;
-	case IB_CM_SIDR_REQ_RCVD:
-		cm_sidr_answer(cm, id, &cm_sidr_refusal);
-		break;
-	case IB_CM_REQ_SENT:
-	case IB_CM_MRA_REQ_RCVD:
-		/* the peer knows the id by the GUID: it may not have answered yet */
+	switch (cm_farewell_of(id->pub.state)) {
+	case CM_FAREWELL_WITHDRAW:
 		cm_reject(cm, id, IB_CM_REJ_TIMEOUT, &guid, sizeof(guid), NULL, 0);
 		break;
-	case IB_CM_REQ_RCVD:
-	case IB_CM_MRA_REQ_SENT:
-	case IB_CM_REP_SENT:
-	case IB_CM_MRA_REP_RCVD:
-	case IB_CM_REP_RCVD:
-	case IB_CM_MRA_REP_SENT:
+	case CM_FAREWELL_REFUSE:
 		cm_reject(cm, id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0, NULL, 0);
 		break;
-	case IB_CM_ESTABLISHED:
-		cm_leave_send(cm, id, NULL, 0);
+	case CM_FAREWELL_DREQ:
+		if (id->pub.state == IB_CM_ESTABLISHED) /* else it is being repeated */
+			cm_leave_send(cm, id, NULL, 0);
 		break;
-	case IB_CM_DREQ_RCVD:
+	case CM_FAREWELL_DREP:
 		cm_leave_answer(cm, id, NULL, 0);
 		break;
-	default:
+	case CM_FAREWELL_SIDR_REP:
+		cm_sidr_answer(cm, id, &cm_sidr_refusal);
+		break;
+	case CM_FAREWELL_NONE:
 		break;
 	}
 }
@@ -159,7 +148,9 @@ void cm_id_abandon(struct cm *cm, struct cm_id *id)
 	cm_note_drop_all(cm, id);
 	list_remove(&id->ready);
 	id->orphan = true;
-	if (id->dev != NULL)
+	if (id->dev != NULL && id->pub.state == IB_CM_LISTEN)
+		cm_listen_end(cm, id);
+	else if (id->dev != NULL)
 		cm_id_end_exchange(cm, id);
 	/* a DREQ is repeated, and timewait runs on, without the consumer */
 	if (id->dev == NULL ||

@@ -13,39 +13,58 @@
 
 enum { CM_WILLS_FIRST = 64 };
 
-/* The message; false: the peer is owed nothing, or has not heard of the id yet. */
-static bool cm_will_of(const struct cm_id *id, struct cm_msg *msg)
-{
-	static const struct ib_cm_sidr_rep_param refusal = { .status = IB_SIDR_REJECT };
-	u64 guid = id->dev->ib->node_guid;
+const struct ib_cm_sidr_rep_param cm_sidr_refusal = { .status = IB_SIDR_REJECT };
 
-	switch (id->pub.state) {
+enum cm_farewell cm_farewell_of(enum ib_cm_state state)
+{
+	switch (state) {
 	case IB_CM_REQ_SENT:
 	case IB_CM_MRA_REQ_RCVD:
-		/* the peer knows the id by the GUID */
-		*msg = cm_rej_for(id, IB_CM_REJ_TIMEOUT, &guid, sizeof(guid));
-		return true;
+		return CM_FAREWELL_WITHDRAW;
 	case IB_CM_REQ_RCVD:
 	case IB_CM_MRA_REQ_SENT:
 	case IB_CM_REP_SENT:
 	case IB_CM_MRA_REP_RCVD:
 	case IB_CM_REP_RCVD:
 	case IB_CM_MRA_REP_SENT:
-		*msg = cm_rej_for(id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0);
-		return true;
+		return CM_FAREWELL_REFUSE;
 	case IB_CM_ESTABLISHED:
 	case IB_CM_DREQ_SENT: /* it may be lost still */
+		return CM_FAREWELL_DREQ;
+	case IB_CM_DREQ_RCVD:
+		return CM_FAREWELL_DREP;
+	case IB_CM_SIDR_REQ_RCVD:
+		return CM_FAREWELL_SIDR_REP;
+	default:
+		return CM_FAREWELL_NONE;
+	}
+}
+
+/* The message; false: the peer is owed nothing, or has not heard of the id yet. */
+static bool cm_will_of(const struct cm_id *id, struct cm_msg *msg)
+{
+	u64 guid = id->dev->ib->node_guid;
+
+	switch (cm_farewell_of(id->pub.state)) {
+	case CM_FAREWELL_WITHDRAW:
+		*msg = cm_rej_for(id, IB_CM_REJ_TIMEOUT, &guid, sizeof(guid));
+		return true;
+	case CM_FAREWELL_REFUSE:
+		*msg = cm_rej_for(id, IB_CM_REJ_CONSUMER_DEFINED, NULL, 0);
+		return true;
+	case CM_FAREWELL_DREQ:
 		*msg = cm_dreq_for(id);
 		return true;
-	case IB_CM_DREQ_RCVD:
+	case CM_FAREWELL_DREP:
 		*msg = cm_drep_for(id);
 		return true;
-	case IB_CM_SIDR_REQ_RCVD:
-		*msg = cm_sidr_rep_for(id, &refusal);
+	case CM_FAREWELL_SIDR_REP:
+		*msg = cm_sidr_rep_for(id, &cm_sidr_refusal);
 		return true;
-	default:
-		return false;
+	case CM_FAREWELL_NONE:
+		break;
 	}
+	return false;
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
