@@ -580,13 +580,14 @@ int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_m
 	return count;
 }
 
-bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 *slot)
+bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 from,
+			u32 *slot)
 {
 	u64 process;
 	bool found;
 
 	lock_acquire(&n->state_lock);
-	found = notice_read_listener(n->notice, service_id, private_data, &process, slot);
+	found = notice_read_listener(n->notice, service_id, private_data, from, &process, slot);
 	lock_release(&n->state_lock);
 	return found;
 }

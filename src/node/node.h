@@ -255,10 +255,12 @@ struct node_match {
 int node_listen(struct node *n, u64 service_id, u64 mask, const struct node_match *match, u32 slot);
 /* -ENOENT: it does not listen. May block. */
 int node_unlisten(struct node *n, u64 service_id, u64 mask, const struct node_match *match);
-/* The slot of the process that listens on the service ID, for a request with these NODE_MATCH bytes
- * of private data; false: nobody does. Answered from memory
- * that the node shares with all processes: any thread, never blocks. */
-bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 *slot);
+/* The slot of the process that listens on the service ID, for a request of slot `from` with these
+ * NODE_MATCH bytes of private data; false: nobody does. The sender itself comes last, behind others
+ * that listen alike: two that ask each other peer to peer both listen. Answered from memory that
+ * the node shares with all processes: any thread, never blocks. */
+bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 from,
+			u32 *slot);
 /* The slots by which processes listen, on anything, a bit each. As node_listener_find. */
 void node_listening_slots(struct node *n, u64 slots[NODE_SLOTS / 64]);
 /* Unsolicited MADs of a class other than the CM's, whose messages name their process themselves. */

@@ -137,22 +137,29 @@ static bool notice_matches(const struct node_match *m, const u8 *private_data)
 }
 
 static bool notice_copy_listener(const struct notice *n, u32 chain, u64 service_id,
-				 const u8 *private_data, struct notice_listener *out)
+				 const u8 *private_data, u32 from, struct notice_listener *out)
 {
 	u32 at = __atomic_load_n(&n->chain[chain], __ATOMIC_ACQUIRE);
+	struct notice_listener l;
+	bool found = false;
 
 	/* a torn chain may be a circle */
 	for (u32 steps = 0; at != 0 && at <= NODE_LISTENERS && steps < NODE_LISTENERS; steps++) {
-		notice_copy(out, &n->listener[at - 1], sizeof(*out));
-		if (out->process != 0 && (service_id & out->mask) == out->service_id &&
-		    notice_matches(&out->match, private_data))
-			return true;
-		at = out->next;
+		notice_copy(&l, &n->listener[at - 1], sizeof(l));
+		at = l.next;
+		if (l.process == 0 || (service_id & l.mask) != l.service_id ||
+		    !notice_matches(&l.match, private_data))
+			continue;
+		if (l.slot != from || !found)
+			*out = l;
+		found = true;
+		if (l.slot != from)
+			break;
 	}
-	return false;
+	return found;
 }
 
-bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data,
+bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data, u32 from,
 			  u64 *process, u32 *slot)
 {
 	struct notice_listener found;
@@ -162,8 +169,9 @@ bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *priv
 	for (int i = 0; i < NOTICE_TRIES; i++) {
 		seq = notice_read_begin(n);
 		any = notice_copy_listener(n, notice_chain(service_id, UINT64_MAX), service_id,
-					   private_data, &found) ||
-		      notice_copy_listener(n, NOTICE_BUCKETS, service_id, private_data, &found);
+					   private_data, from, &found) ||
+		      notice_copy_listener(n, NOTICE_BUCKETS, service_id, private_data, from,
+					   &found);
 		if (notice_read_end(n, seq))
 			break;
 		cpu_relax();

@@ -77,8 +77,9 @@ int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 			struct node_member *out, int max);
 
 /* The first listener on the service ID that takes a request with these NODE_MATCH bytes of private
- * data: its process and slot. False: there is none. */
-bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data,
+ * data: its process and slot. One of slot `from` comes last, behind others that listen alike; 0:
+ * none does. False: there is none. */
+bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data, u32 from,
 			  u64 *process, u32 *slot);
 /* The agent that takes an unsolicited MAD (256 bytes): its process and slot. False: there is
  * none. */

@@ -57,6 +57,11 @@ enum steer_by steer_mad(const u8 *mad, u32 *slot, u64 *service_id)
 	return STEER_BY_SLOT;
 }
 
+u32 steer_sender(const u8 *mad)
+{
+	return steer_u32(mad + STEER_LOCAL_ID) >> STEER_SLOT_SHIFT;
+}
+
 bool steer_names_nobody(const u8 *mad)
 {
 	u32 attribute = (u32)mad[STEER_ATTRIBUTE] << 8 | mad[STEER_ATTRIBUTE + 1];

@@ -43,6 +43,8 @@ enum steer_by steer_mad(const u8 *mad, u32 *slot, u64 *service_id);
 /* A REJ of a CM that has given up before it knew its peer's ID: that finds its own by the GUID and
  * the ID of the sender. So any process of the node may be the receiver. */
 bool steer_names_nobody(const u8 *mad);
+/* The slot of the process that sends a REQ or SIDR_REQ, if it is of this node. */
+u32 steer_sender(const u8 *mad);
 /* Where the private data of a REQ or SIDR_REQ begins, which has 92 bytes at least. */
 static inline const u8 *steer_private(const u8 *mad)
 {

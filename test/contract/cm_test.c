@@ -257,7 +257,7 @@ static void cm__nobody_listens(void **state)
 
 /* ---- two processes --------------------------------------------------------------------------- */
 
-enum { ACCEPT = 1, REFUSE, ENDED };
+enum { ACCEPT = 1, REFUSE, ENDED, PEER, PEER_FIRST };
 
 static void child_accept(void)
 {
@@ -314,7 +314,44 @@ static void cm__refused_by_another_process(void **state)
 	close_end(&active);
 }
 
+/* Asks, and waits until the connection is made; the one that has asked first does so when the other
+ * one still does nothing. */
+static void meet_peer(u32 qpn, bool first)
+{
+	struct ib_cm_id *id;
+	int made = 0;
+
+	if (!first)
+		assert_int_equal(hear(), PEER);
+	id = ask_peer(qpn, &made);
+	if (first)
+		tell(PEER);
+	assert_true(rig_await(&made, 1));
+	/* both are connected before one leaves */
+	tell(ENDED);
+	assert_int_equal(hear(), ENDED);
+	ib_destroy_cm_id(id);
+	tell(ENDED);
+	assert_int_equal(hear(), ENDED);
+}
+
+/* Their REQs cross, whichever asks first and whichever of both REQs counts. */
+static void cm__connects_peers_of_two_processes(void **state)
+{
+	for (u32 i = 0; i < 4; i++) {
+		tell(i % 2 == 0 ? PEER : PEER_FIRST);
+		meet_peer(0x200 + 16 * i + (i / 2 == 0 ? 1 : 3), i % 2 == 0);
+	}
+}
+
 /* ---- the other process ----------------------------------------------------------------------- */
+
+static void child_meet(bool first)
+{
+	static u32 rounds;
+
+	meet_peer(0x200 + 16 * rounds++ + 2, first);
+}
 
 static void child_main(void)
 {
@@ -325,8 +362,10 @@ static void child_main(void)
 	while (recv(channel, &what, 1, 0) == 1) {
 		if (what == ACCEPT)
 			child_accept();
-		else
+		else if (what == REFUSE)
 			child_refuse();
+		else
+			child_meet(what == PEER_FIRST);
 	}
 	_exit(rig_group_teardown(NULL) ? 4 : 0);
 }
@@ -344,6 +383,7 @@ int main(void)
 		cmocka_unit_test(cm__nobody_listens),
 		cmocka_unit_test(cm__connects_two_processes),
 		cmocka_unit_test(cm__refused_by_another_process),
+		cmocka_unit_test(cm__connects_peers_of_two_processes),
 	};
 
 	return rig_run(tests, sizeof(tests) / sizeof(tests[0]), fork_peer);

@@ -28,21 +28,27 @@ static void node_listen__found_by_every_process(void **state)
 
 	listener_begin(&a, &slot[0]);
 	listener_begin(&b, &slot[1]);
-	assert_false(node_listener_find(a.node, SERVICE, any, &found));
+	assert_false(node_listener_find(a.node, SERVICE, any, 0, &found));
 	assert_int_equal(node_listen(a.node, SERVICE, UINT64_MAX, NULL, slot[0]), 0);
-	assert_true(node_listener_find(b.node, SERVICE, any, &found));
+	assert_true(node_listener_find(b.node, SERVICE, any, 0, &found));
 	assert_int_equal(found, slot[0]);
-	assert_false(node_listener_find(b.node, SERVICE + 1, any, &found));
-	/* the first has it, then the next one */
+	assert_false(node_listener_find(b.node, SERVICE + 1, any, 0, &found));
+	/* the first has it, unless it asks itself; then the next one */
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
-	assert_true(node_listener_find(b.node, SERVICE, any, &found));
+	assert_true(node_listener_find(b.node, SERVICE, any, 0, &found));
 	assert_int_equal(found, slot[0]);
+	assert_true(node_listener_find(b.node, SERVICE, any, slot[1], &found));
+	assert_int_equal(found, slot[0]);
+	assert_true(node_listener_find(a.node, SERVICE, any, slot[0], &found));
+	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX, NULL), 0);
-	assert_true(node_listener_find(a.node, SERVICE, any, &found));
+	assert_true(node_listener_find(a.node, SERVICE, any, 0, &found));
+	assert_int_equal(found, slot[1]);
+	assert_true(node_listener_find(b.node, SERVICE, any, slot[1], &found));
 	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX, NULL), -ENOENT);
 	assert_int_equal(node_unlisten(b.node, SERVICE, UINT64_MAX, NULL), 0);
-	assert_false(node_listener_find(a.node, SERVICE, any, &found));
+	assert_false(node_listener_find(a.node, SERVICE, any, 0, &found));
 	harness_detach(&b);
 	harness_detach(&a);
 }
@@ -55,12 +61,12 @@ static void node_listen__by_mask_and_only_with_an_own_slot(void **state)
 	listener_begin(&a, &slot[0]);
 	listener_begin(&b, &slot[1]);
 	assert_int_equal(node_listen(a.node, SERVICE, ~0xffffull, NULL, slot[0]), 0);
-	assert_true(node_listener_find(b.node, SERVICE ^ 0x5555, any, &found));
+	assert_true(node_listener_find(b.node, SERVICE ^ 0x5555, any, 0, &found));
 	assert_int_equal(found, slot[0]);
-	assert_false(node_listener_find(b.node, SERVICE ^ 0x10000, any, &found));
+	assert_false(node_listener_find(b.node, SERVICE ^ 0x10000, any, 0, &found));
 	/* the whole service ID goes before */
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
-	assert_true(node_listener_find(a.node, SERVICE, any, &found));
+	assert_true(node_listener_find(a.node, SERVICE, any, 0, &found));
 	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[0]), -ENOENT);
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, NODE_SLOTS), -ENOENT);
@@ -84,24 +90,24 @@ static void node_listen__by_the_private_data(void **state)
 		assert_int_equal(node_listen(h[i].node, SERVICE, UINT64_MAX, &match[i], slot[i]),
 				 0);
 	}
-	assert_true(node_listener_find(h[0].node, SERVICE, request, &found));
+	assert_true(node_listener_find(h[0].node, SERVICE, request, 0, &found));
 	assert_int_equal(found, slot[1]);
 	request[AT + 3] = 1;
-	assert_true(node_listener_find(h[1].node, SERVICE, request, &found));
+	assert_true(node_listener_find(h[1].node, SERVICE, request, 0, &found));
 	assert_int_equal(found, slot[0]);
 	request[AT + 3] = 3;
-	assert_false(node_listener_find(h[1].node, SERVICE, request, &found));
+	assert_false(node_listener_find(h[1].node, SERVICE, request, 0, &found));
 	/* the next node is told so, too */
 	harness_kill_daemon();
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(node_recover(h[i].node), 0);
 	request[AT + 3] = 2;
-	assert_true(node_listener_find(h[0].node, SERVICE, request, &found));
+	assert_true(node_listener_find(h[0].node, SERVICE, request, 0, &found));
 	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, &match[0]), -ENOENT);
 	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, NULL), -ENOENT);
 	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, &match[1]), 0);
-	assert_false(node_listener_find(h[0].node, SERVICE, request, &found));
+	assert_false(node_listener_find(h[0].node, SERVICE, request, 0, &found));
 	harness_detach(&h[1]);
 	harness_detach(&h[0]);
 }
@@ -118,12 +124,12 @@ static void node_listen__ends_with_the_process(void **state)
 	for (u64 i = 0; i < MANY; i++)
 		assert_int_equal(node_listen(a.node, SERVICE + i, UINT64_MAX, NULL, slot[0]), 0);
 	for (u64 i = 0; i < MANY; i++)
-		assert_true(node_listener_find(b.node, SERVICE + i, any, &found));
+		assert_true(node_listener_find(b.node, SERVICE + i, any, 0, &found));
 	harness_detach(&a);
 	while (harness_status().attached > 1)
 		usleep(1000);
 	for (u64 i = 0; i < MANY; i++)
-		assert_false(node_listener_find(b.node, SERVICE + i, any, &found));
+		assert_false(node_listener_find(b.node, SERVICE + i, any, 0, &found));
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
 	harness_detach(&b);
 }
@@ -139,9 +145,9 @@ static void node_listen__outlives_the_node(void **state)
 	assert_int_equal(node_unlisten(a.node, SERVICE + 1, UINT64_MAX, NULL), 0);
 	harness_kill_daemon();
 	assert_int_equal(node_recover(a.node), 0);
-	assert_true(node_listener_find(a.node, SERVICE, any, &found));
+	assert_true(node_listener_find(a.node, SERVICE, any, 0, &found));
 	assert_int_equal(found, slot);
-	assert_false(node_listener_find(a.node, SERVICE + 1, any, &found));
+	assert_false(node_listener_find(a.node, SERVICE + 1, any, 0, &found));
 	harness_detach(&a);
 }
 

@@ -1,5 +1,6 @@
 /* peer.c: two ends that ask each other for the same service, and of whose REQs one connection is
- * made. Between two processes of one node the REQs go to the one that asked first.
+ * made. Between two processes of one node, which both listen on the service, a REQ goes to the one
+ * that has not sent it.
  * In: REQs, ids that ask peer to peer    Out: the id that a REQ meets; what the node steers here
  * Runs: any thread    Locks: cm.lock, not across the node    Spec: IBA vol 1, 12.10.4
  */

@@ -55,7 +55,8 @@ static int general_slot_of(struct seat *s, const struct mad_departure *d, const 
 	case STEER_BY_SLOT:
 		return (int)slot;
 	case STEER_BY_SERVICE:
-		if (node_listener_find(s->a.node, service_id, steer_private(d->mad), &slot))
+		if (node_listener_find(s->a.node, service_id, steer_private(d->mad),
+				       steer_sender(d->mad), &slot))
 			return (int)slot;
 		break;
 	case STEER_BY_AGENT:

@@ -107,10 +107,11 @@ static struct proc *route_listener(struct daemon *d, const struct node_mad *mad)
 {
 	const u8 *payload = mad->payload + QP1_MAD;
 	u64 service_id, process;
-	u32 slot;
+	u32 slot, from = devices_have_gid(d, mad->sgid) ? steer_sender(payload) : 0;
 
 	if (steer_mad(payload, &slot, &service_id) != STEER_BY_SERVICE ||
-	    !notice_read_listener(d->notice, service_id, steer_private(payload), &process, &slot))
+	    !notice_read_listener(d->notice, service_id, steer_private(payload), from, &process,
+				  &slot))
 		return NULL;
 	return proc_find(d, process);
 }
