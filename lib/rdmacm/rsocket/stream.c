@@ -83,12 +83,16 @@ static int stream_shutdown(struct rsocket *rs, int how)
 	return err == -EINTR ? 0 : err;
 }
 
+/* What the peer's adapter has not acknowledged when rclose returns is lost. One that is stopped, or
+ * posts no receives, does not keep rclose for ever. */
+enum { CLOSE_LIMIT_S = 10 };
+
 /* The peer hears of the end behind all data that was sent. SO_LINGER with a time of 0 tells it by
  * the end of the connection alone. */
 static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a socket that ends */
 {
 	struct stream *s = stream_of(rs);
-	u64 limit = (u64)s->linger.l_linger * NS_PER_S;
+	u64 limit = (u64)(s->linger.l_onoff ? s->linger.l_linger : CLOSE_LIMIT_S) * NS_PER_S;
 	bool abort = s->linger.l_onoff && s->linger.l_linger == 0;
 
 	service_keepalive(s, false);
@@ -96,7 +100,7 @@ static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a s
 	    !abort) {
 		if (!(stream_ended(s) & STREAM_END_SEND) || !(stream_ended(s) & STREAM_END_RECV))
 			(void)stream_control(s, STREAM_DISCONNECT);
-		(void)stream_wait(s, stream_is_flushed, false, s->linger.l_onoff ? limit : 0);
+		(void)stream_wait(s, stream_is_flushed, false, limit);
 	}
 	stream_end(s, STREAM_CLOSED);
 	service_unwatch(s);

@@ -251,10 +251,15 @@ static void conn_established(struct stream *s, const struct rdma_cm_event *event
 	conn_phase(s, STREAM_CONNECTED);
 }
 
-/* What the peer had sent before counts first. */
+/* What the peer had sent before counts first, also where it has left before this end, which
+ * accepts, heard that it was ready. */
 static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
 {
-	if (stream_phase(s) != STREAM_CONNECTED) {
+	u32 phase = stream_phase(s);
+
+	if (phase == STREAM_ACCEPTING)
+		conn_phase(s, STREAM_CONNECTED);
+	if (phase != STREAM_ACCEPTING && phase != STREAM_CONNECTED) {
 		conn_fail(s, err);
 		return;
 	}
@@ -262,6 +267,12 @@ static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
 	if (!(stream_ended(s) & STREAM_PEER_GONE))
 		stream_break(s, err);
 	(void)rdma_disconnect(s->id);
+}
+
+/* A peer that leaves at once may say so by a message that refuses. */
+static void conn_refused(struct stream *s, int err) REQUIRES(s->conn_lock)
+{
+	conn_disconnected(s, stream_phase(s) < STREAM_ACCEPTING ? err : -ECONNRESET);
 }
 
 static void conn_event(struct stream *s, const struct rdma_cm_event *event) REQUIRES(s->conn_lock)
@@ -286,11 +297,11 @@ static void conn_event(struct stream *s, const struct rdma_cm_event *event) REQU
 		conn_established(s, event);
 		break;
 	case RDMA_CM_EVENT_REJECTED:
-		conn_fail(s, -ECONNREFUSED);
+		conn_refused(s, -ECONNREFUSED);
 		break;
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-		conn_fail(s, event->status < 0 ? event->status : -ETIMEDOUT);
+		conn_refused(s, event->status < 0 ? event->status : -ETIMEDOUT);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
 		conn_disconnected(s, -ECONNRESET);

@@ -7,7 +7,7 @@
 #include "stream.h"
 
 /* The first piece is small, so that the transfer starts early; each next one is twice as large. */
-enum { SEND_FIRST = 2048 };
+enum { SEND_FIRST = 2048, SEND_SMALL = 256 };
 
 /* What is still to be sent of the caller's vector. */
 struct send_rest {
@@ -79,16 +79,35 @@ static void send_copy(u8 *to, struct send_rest *rest, u32 len)
 	}
 }
 
-/* Writes `len` bytes to the target. Small ones leave the send buffer at once. */
+/* Copies `len` bytes to the send buffer, a ring, and says where they are: in one piece or two. */
+static int send_fill(struct stream *s, struct send_rest *rest, u32 len, struct ibv_sge sges[2])
+	REQUIRES(s->send_lock)
+{
+	u32 first = MIN(len, s->send_size - s->send_at);
+
+	sges[0] = (struct ibv_sge){ .addr = (uintptr_t)(s->send_buf + s->send_at),
+				    .length = first,
+				    .lkey = s->send_mr->lkey };
+	sges[1] = (struct ibv_sge){ .addr = (uintptr_t)s->send_buf,
+				    .length = len - first,
+				    .lkey = s->send_mr->lkey };
+	send_copy(s->send_buf + s->send_at, rest, first);
+	send_copy(s->send_buf, rest, len - first);
+	s->send_at = (s->send_at + len) % s->send_size;
+	__atomic_fetch_add(&s->sent_bytes, len, __ATOMIC_RELAXED);
+	return len > first ? 2 : 1;
+}
+
+/* Writes `len` bytes to the target. Small ones go inline and take no room in the send buffer. */
 static int send_piece(struct stream *s, struct send_rest *rest, u32 len) REQUIRES(s->send_lock)
 {
-	u8 *from = s->send_buf + s->send_at;
-	bool small = len <= s->sq_inline;
+	bool small = len <= MIN(s->sq_inline, (u32)SEND_SMALL);
 	u32 message = stream_message(STREAM_DATA, len);
-	struct ibv_sge sge = { .addr = (uintptr_t)from, .length = len, .lkey = s->send_mr->lkey };
+	u8 copy[SEND_SMALL];
+	struct ibv_sge sges[2] = { { .addr = (uintptr_t)copy, .length = len } };
 	struct ibv_send_wr *bad, wr = {
 		.wr_id = stream_message(STREAM_DATA, small ? 0 : len),
-		.sg_list = &sge,
+		.sg_list = sges,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 		.send_flags = small ? IBV_SEND_INLINE : 0,
@@ -96,11 +115,10 @@ static int send_piece(struct stream *s, struct send_rest *rest, u32 len) REQUIRE
 		.wr.rdma = { .remote_addr = s->target.addr, .rkey = s->target.key },
 	};
 
-	send_copy(from, rest, len);
-	if (!small) {
-		s->send_at = s->send_at + len == s->send_size ? 0 : s->send_at + len;
-		__atomic_fetch_add(&s->sent_bytes, len, __ATOMIC_RELAXED);
-	}
+	if (small)
+		send_copy(copy, rest, len);
+	else
+		wr.num_sge = send_fill(s, rest, len, sges);
 	__atomic_fetch_add(&s->sent_wrs, 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&s->sent_messages, 1, __ATOMIC_RELAXED);
 	s->target.addr += len;
@@ -120,7 +138,6 @@ static int send_now(struct stream *s, struct send_rest *rest, u32 *piece) REQUIR
 		if (s->target.length == 0)
 			return -EPROTO; /* the peer has given a buffer of nothing */
 		len = MIN(MIN(len, s->target.length), send_room(s));
-		len = MIN(len, s->send_size - s->send_at);
 		err = send_piece(s, rest, len);
 		if (err < 0)
 			return err;
