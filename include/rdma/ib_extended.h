@@ -38,12 +38,37 @@ struct ib_cq_caps {
 	u16 max_cq_moderation_period; /* microseconds */
 };
 
+enum ib_odp_general_cap_bits {
+	IB_ODP_SUPPORT = 1 << 0,
+	IB_ODP_SUPPORT_IMPLICIT = 1 << 1, /* one region may be the whole address space */
+};
+
+enum ib_odp_transport_cap_bits {
+	IB_ODP_SUPPORT_SEND = 1 << 0,
+	IB_ODP_SUPPORT_RECV = 1 << 1,
+	IB_ODP_SUPPORT_WRITE = 1 << 2,
+	IB_ODP_SUPPORT_READ = 1 << 3,
+	IB_ODP_SUPPORT_ATOMIC = 1 << 4,
+	IB_ODP_SUPPORT_SRQ_RECV = 1 << 5,
+};
+
+/* What on-demand regions are good for: operations of each type of queue pair, by enum
+ * ib_odp_transport_cap_bits. All 0: the device has no on-demand paging. */
+struct ib_odp_caps {
+	u32 general_caps; /* enum ib_odp_general_cap_bits */
+	u32 rc_odp_caps;
+	u32 uc_odp_caps;
+	u32 ud_odp_caps;
+	u32 xrc_odp_caps;
+};
+
 struct ib_device_attr_ex {
 	u32 size;
 	struct ib_device_attr base;
 	struct ib_tm_caps tm_caps;
 	struct ib_cq_caps cq_caps;
 	u32 max_fast_reg_page_list_len; /* pages of one ib_alloc_mr; 0: the device has none */
+	struct ib_odp_caps odp_caps;
 };
 
 /* Reads limits and capabilities into *attr, whose `size` the consumer has set: what ib_query_device

@@ -34,6 +34,7 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.query_port = query_port;
 	c->verbs.query_device_ex = query_device_ex;
 	c->verbs.query_rt_values = query_rt_values;
+	c->verbs.advise_mr = mr_advise;
 	c->verbs.alloc_td = pd_alloc_td;
 	c->verbs.dealloc_td = pd_dealloc_td;
 	c->verbs.alloc_parent_domain = pd_alloc_parent_domain;

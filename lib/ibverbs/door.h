@@ -272,6 +272,8 @@ struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 struct ibv_td *pd_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
 int pd_dealloc_td(struct ibv_td *td);
 struct ibv_mr *mr_alloc_null(struct ibv_pd *pd);
+int mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+	      struct ibv_sge *sg_list, uint32_t num_sges);
 struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type);
 int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int mw_dealloc(struct ibv_mw *mw);

@@ -11,9 +11,9 @@
 enum {
 	MR_ACCESS_REMOTE_CHANGE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
 	MR_ACCESS_PLAIN = IBV_ACCESS_LOCAL_WRITE | MR_ACCESS_REMOTE_CHANGE |
-			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND,
-	MR_ACCESS_KNOWN = MR_ACCESS_PLAIN | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
-			  IBV_ACCESS_HUGETLB,
+			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |
+			  IBV_ACCESS_ON_DEMAND,
+	MR_ACCESS_KNOWN = MR_ACCESS_PLAIN | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB,
 };
 
 /* Unknown bits of the optional range are hints and may be ignored; any other unknown bit is an
@@ -25,7 +25,7 @@ static int mr_check_access(unsigned int access)
 		return -EINVAL;
 	if ((access & MR_ACCESS_REMOTE_CHANGE) && !(access & IBV_ACCESS_LOCAL_WRITE))
 		return -EINVAL;
-	return access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : 0;
+	return 0;
 }
 
 static struct ibv_mr *mr_fill(struct door_mr *mr, struct ibv_pd *pd)
@@ -171,6 +171,15 @@ struct ibv_mr *mr_alloc_null(struct ibv_pd *pd)
 	}
 	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
 	return mr_fill(mr, pd);
+}
+
+int mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+	      struct ibv_sge *sg_list, uint32_t num_sges)
+{
+	if (pd_is_gone(pd) || !sg_list)
+		return EINVAL;
+	return door_errno(
+		ib_uverbs_advise_mr(door_pd(pd)->ib, advice, flags, sg_list, num_sges));
 }
 
 /* Frees the region without a call to the midlayer. */

@@ -89,6 +89,11 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 					     .max_sge = ib.tm_caps.max_sge };
 	full.cq_mod_caps.max_cq_count = ib.cq_caps.max_cq_moderation_count;
 	full.cq_mod_caps.max_cq_period = ib.cq_caps.max_cq_moderation_period;
+	full.odp_caps.general_caps = ib.odp_caps.general_caps;
+	full.odp_caps.per_transport_caps.rc_odp_caps = ib.odp_caps.rc_odp_caps;
+	full.odp_caps.per_transport_caps.uc_odp_caps = ib.odp_caps.uc_odp_caps;
+	full.odp_caps.per_transport_caps.ud_odp_caps = ib.odp_caps.ud_odp_caps;
+	full.xrc_odp_caps = ib.odp_caps.xrc_odp_caps;
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
 	query_copy_out(attr, size, &full, sizeof(full));

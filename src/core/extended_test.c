@@ -356,6 +356,8 @@ static void query_device_ex__asks_both_methods(void **state)
 	assert_int_equal(ib_query_device_ex(&fake->ib, &again), -EIO);
 	assert_memory_equal(&again, &attr, sizeof(attr));
 	fake->fail = 0;
+	attr.size = offsetof(struct ib_device_attr_ex, odp_caps); /* an older consumer */
+	assert_int_equal(ib_query_device_ex(&fake->ib, &attr), 0);
 	attr.size = offsetof(struct ib_device_attr_ex, cq_caps) + sizeof(attr.cq_caps) - 1;
 	assert_int_equal(ib_query_device_ex(&fake->ib, &attr), -EINVAL);
 }

@@ -58,6 +58,8 @@ struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64
 
 	if (!err && (start + length < start || iova + length < iova))
 		err = -EINVAL;
+	if (!err && access & IBV_ACCESS_ON_DEMAND && !ops->advise_mr)
+		err = -EOPNOTSUPP;
 	if (!err && !use_get(&pd->usecnt))
 		err = -EINVAL;
 	if (err)
@@ -117,6 +119,16 @@ int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_r
 unclaim:
 	use_unclaim(&mr->usecnt);
 	return err;
+}
+
+int ib_uverbs_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
+			const struct ibv_sge *sge, u32 count)
+{
+	const struct ib_uverbs_ops *ops = pd->device->uverbs;
+
+	if (!ops->advise_mr)
+		return -EOPNOTSUPP;
+	return DRIVER_CALL(ops->advise_mr(pd, advice, flags, sge, count));
 }
 
 int ib_rereg_phys_mr(struct ib_mr *mr, int mask, struct ib_pd *pd, struct ib_phys_buf *bufs,

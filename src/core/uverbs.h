@@ -62,6 +62,9 @@ struct ib_uverbs_ops {
 	struct ib_mw *(*alloc_mw2)(struct ib_pd *pd);
 	/* Posts an IB_WR_REG_MR, for a driver without ib_device.post_send. NULL: it cannot. */
 	int (*post_reg)(struct ib_qp *qp, const struct ib_reg_wr *wr);
+	/* Contract of ibv_advise_mr; errors negative. NULL: the driver has no regions on demand. */
+	int (*advise_mr)(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
+			 const struct ibv_sge *sge, u32 count);
 	/* A thread that is about to wait for events drives the engine meanwhile: returns when
 	 * `fd` is readable (0), after a signal (-EINTR), or at once with -EAGAIN if the
 	 * descriptor is O_NONBLOCK and nothing is there. */
@@ -84,6 +87,10 @@ AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 l
 AV_EXPORT int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);
 AV_EXPORT struct ib_mr *ib_uverbs_alloc_null_mr(struct ib_pd *pd);
 AV_EXPORT struct ib_mw *ib_uverbs_alloc_mw2(struct ib_pd *pd);
+
+/* Contract of ibv_advise_mr; errors negative. */
+AV_EXPORT int ib_uverbs_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice,
+				  u32 flags, const struct ibv_sge *sge, u32 count);
 
 /* How a UD work request names its address handle: the door allocates its ibv_ah as one of these. */
 struct ib_uverbs_ah {

@@ -128,6 +128,10 @@ int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key);
 /* Checks that [addr, addr+length) is mapped, with write permission if `write` is set, and faults it
  * in as pinning would. 0, -EFAULT, -ENOMEM. */
 int mem_populate(u64 addr, u64 length, bool write);
+/* Reads ahead memory that is about to be used. `wait`: until every page is present, with write
+ * permission if `write` is set; -EFAULT if some are not mapped so, -ENOMEM. Else the kernel is only
+ * asked to begin, and what it cannot do is left: 0. */
+int mem_prefetch(u64 addr, u64 length, bool write, bool wait);
 /* Tells whether this process may now read [addr, addr + length), or write it. Asks the kernel about
  * each page and touches none by its own instructions. Costs a system call per page. */
 bool mem_is_there(u64 addr, u64 length, bool write);
@@ -147,6 +151,8 @@ int mem_replace(struct mem_table *t, u32 *key, const struct mem_region *r);
  * stay. -EINVAL: no such key, from mem_reserve, a window, or rights as of mem_register. -EBUSY: as
  * mem_deregister. On any error the old content stays. May block like mem_deregister. */
 int mem_modify(struct mem_table *t, u32 key, u32 pd, u32 access);
+/* Copies the content of a valid key. -ENOENT: there is none. Waits for a change in progress. */
+int mem_describe(struct mem_table *t, u32 key, struct mem_entry *out);
 /* Reserves an index with no valid content (FMR or window before its first use): *key names it,
  * lookups of it fail. `flags`: MEM_WINDOW_TYPE2 for a window of type 2, else 0. Only binds of type
  * 2 fill the former, in the same pd, and its low 8 bits are 0 at first. -ENOMEM. */

@@ -125,6 +125,31 @@ int mem_populate(u64 addr, u64 length, bool write)
 	return mem_populate_by_touch(first, last + page_size, page_size, write);
 }
 
+/* Asks the kernel to begin reading what is not in memory: files, swap. */
+static void prefetch_begin(u64 first, u64 end)
+{
+	(void)madvise((void *)(uintptr_t)first, end - first, MADV_WILLNEED);
+}
+
+int mem_prefetch(u64 addr, u64 length, bool write, bool wait)
+{
+	u64 page_size = (u64)sysconf(_SC_PAGESIZE);
+	u64 first = addr & ~(page_size - 1);
+	u64 end = (addr + length + page_size - 1) & ~(page_size - 1);
+
+	if (length == 0)
+		return 0;
+	if (end <= first)
+		return wait ? -EFAULT : 0;
+	if (!wait)
+		prefetch_begin(first, end);
+	else if (populate_has_advice(page_size))
+		return populate_advise(first, end, page_size, write);
+	else
+		return mem_populate_by_touch(first, end, page_size, write);
+	return 0;
+}
+
 bool mem_is_there(u64 addr, u64 length, bool write)
 {
 	u64 page_size = (u64)sysconf(_SC_PAGESIZE);

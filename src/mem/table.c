@@ -29,7 +29,7 @@ enum {
 	ACCESS_REMOTE_CHANGE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
 	ACCESS_WINDOW = ACCESS_REMOTE_CHANGE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED,
 	ACCESS_REGION = ACCESS_WINDOW | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
-			IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE,
+			IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE,
 	FLAGS_KIND = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_WINDOW | MEM_NULL,
 	FLAGS_KNOWN = FLAGS_KIND | MEM_WINDOW_TYPE2 | MEM_ZERO_BASED,
 	PAGE_SHIFT_MAX = 40,
@@ -437,6 +437,19 @@ int mem_register(struct mem_table *t, const struct mem_region *r, u32 *key)
 	if (err)
 		free(pages);
 	return err;
+}
+
+int mem_describe(struct mem_table *t, u32 key, struct mem_entry *out)
+{
+	const struct mem_entry *e = &t->entries[mem_index(key)];
+	bool found;
+
+	lock_acquire(&t->lock);
+	found = name_find(t, key) != NULL && e->key == key;
+	if (found)
+		*out = *e;
+	lock_release(&t->lock);
+	return found ? 0 : -ENOENT;
 }
 
 /* Takes an index without content. */

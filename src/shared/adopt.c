@@ -546,6 +546,16 @@ u64 adopt_enter(u64 addr, u64 length)
 	return offset;
 }
 
+void adopt_hold(u64 addr, u64 length)
+{
+	if (!adopt_is_on())
+		return;
+	lock_acquire(&adopt.lock);
+	adopt_lose(addr, addr + length);
+	adopt_count(NULL, addr, addr + length);
+	lock_release(&adopt.lock);
+}
+
 bool adopt_is_last(u64 addr, u64 length)
 {
 	const struct adopt_region *r;

@@ -44,6 +44,10 @@ enum {
  * both cases. Called before a key names the memory. Blocks while pages move (some 0.5 us for
  * each KiB). */
 u64 adopt_enter(u64 addr, u64 length);
+/* Begins a registration of [addr, addr + length) whose pages stay where they are until adopt_leave
+ * for the same range: on-demand regions, whose memory the application may map anew. Never blocks
+ * for long. */
+void adopt_hold(u64 addr, u64 length);
 /* Begins a registration of memory that other registrations have adopted. Returns what adopt_enter
  * would return, if the whole range is still mapped as it was adopted, may be read, and, if `write`
  * is set, written: then no page needs to be populated, and the caller calls adopt_leave at the end.

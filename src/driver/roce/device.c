@@ -155,6 +155,7 @@ static const struct ib_uverbs_ops device_uverbs = {
 	.alloc_null_mr = soft_uverbs_alloc_null_mr,
 	.alloc_mw2 = soft_uverbs_alloc_mw2,
 	.post_reg = soft_uverbs_post_reg,
+	.advise_mr = soft_uverbs_advise_mr,
 	.wait_fd = soft_uverbs_wait_fd,
 	.get_info = adapter_get_info,
 	.query_gid_entry = adapter_device_query_gid_entry,

@@ -24,7 +24,7 @@ static struct soft_mr *mr_new(struct soft_device *dev)
 	return mr;
 }
 
-static struct ib_mr *mr_register(struct ib_pd *pd, const struct mem_region *region)
+struct ib_mr *soft_mr_register(struct ib_pd *pd, const struct mem_region *region)
 {
 	struct soft_device *dev = soft_dev(pd->device);
 	struct soft_mr *mr = mr_new(dev);
@@ -88,7 +88,7 @@ static struct ib_mr *mr_register_adopted(struct ib_pd *pd, struct mem_region *re
 			    mem_populate(region->addr, region->length, write);
 	if (err != 0)
 		return ERR_PTR(err);
-	mr = mr_register(pd, region);
+	mr = soft_mr_register(pd, region);
 	if (!the_seat.direct)
 		return mr;
 	if (IS_ERR(mr))
@@ -109,13 +109,15 @@ struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 	bool write = (access & (IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
 				IB_ACCESS_REMOTE_ATOMIC)) != 0;
 
-	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB))
-		return ERR_PTR(access & IBV_ACCESS_ON_DEMAND ? -EOPNOTSUPP : -EINVAL);
+	if (access & IBV_ACCESS_HUGETLB)
+		return ERR_PTR(-EINVAL);
 	if ((access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC)) != 0 &&
 	    (access & IB_ACCESS_LOCAL_WRITE) == 0)
 		return ERR_PTR(-EINVAL);
 	if (access & IBV_ACCESS_ZERO_BASED)
 		region.iova = 0;
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return soft_mr_on_demand(pd, &region);
 	return length == 0 ? ERR_PTR(-EINVAL) : mr_register_adopted(pd, &region, write);
 }
 
@@ -178,6 +180,8 @@ int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs
 
 	if (err != 0 || !soft_is_ours(mr->generation))
 		return -EIO;
+	if ((mr->access | access) & IBV_ACCESS_ON_DEMAND) /* as mlx5 */
+		return -EOPNOTSUPP;
 	err = mask & IB_MR_REREG_TRANS ? mr_move(mr, to, pd, access) : mr_change(mr, pd, access);
 	if (err == 0)
 		mr->access = access;
@@ -190,7 +194,7 @@ struct ib_mr *soft_uverbs_alloc_null_mr(struct ib_pd *pd)
 				     .pd = soft_pd_number(pd),
 				     .flags = MEM_NULL };
 
-	return mr_register(pd, &region);
+	return soft_mr_register(pd, &region);
 }
 
 static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
@@ -203,7 +207,7 @@ static struct ib_mr *mr_get_dma(struct ib_pd *pd, int access)
 				     .flags = MEM_ALL };
 
 	adopt_enter_all();
-	return mr_register(pd, &region);
+	return soft_mr_register(pd, &region);
 }
 
 /* Lists the pages of the buffers. Only the first buffer may begin, and only the last may end,
@@ -256,7 +260,7 @@ static struct ib_mr *mr_reg_phys(struct ib_pd *pd, struct ib_phys_buf *bufs, int
 	region.addr = bufs[0].addr;
 	region.pages = list;
 	region.page_count = (u32)pages;
-	mr = mr_register(pd, &region);
+	mr = soft_mr_register(pd, &region);
 	if (!IS_ERR(mr))
 		*iova = region.iova;
 	free(list);

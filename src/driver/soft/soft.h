@@ -228,6 +228,13 @@ int soft_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned
 /* pd.c: the number of a protection domain, as the key table knows it. */
 u32 soft_pd_number(struct ib_pd *pd);
 
+/* mr.c: registers what *region says, and nothing else. ERR_PTR: -ENOMEM, -EINVAL. */
+struct ib_mr *soft_mr_register(struct ib_pd *pd, const struct mem_region *region);
+/* odp.c: the same on demand: nothing is made present, checked or shared. The whole address space if
+ * `region` begins at 0 and has length SIZE_MAX. */
+struct ib_mr *soft_mr_on_demand(struct ib_pd *pd, struct mem_region *region);
+extern const struct ib_odp_caps soft_odp_caps;
+
 /* Methods of struct ib_uverbs_ops, which has their contract. */
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr);
 int soft_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
@@ -239,6 +246,8 @@ int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs
 struct ib_mr *soft_uverbs_alloc_null_mr(struct ib_pd *pd);
 struct ib_mw *soft_uverbs_alloc_mw2(struct ib_pd *pd);
 int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_reg_wr *wr);
+int soft_uverbs_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
+			  const struct ibv_sge *sge, u32 count);
 int soft_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int soft_uverbs_check_send(struct ib_qp *qp, const struct ibv_send_wr *wr);
 int soft_uverbs_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
