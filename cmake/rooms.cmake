@@ -120,4 +120,17 @@ function(av_door name)
   set_target_properties(door_${name} PROPERTIES OUTPUT_NAME ${name} VERSION ${ARG_VERSION} SOVERSION ${ARG_SOVERSION}
                         LIBRARY_OUTPUT_DIRECTORY ${AV_DOORS_DIR} LINK_DEPENDS ${map}
                         BUILD_RPATH "\$ORIGIN" INSTALL_RPATH "\$ORIGIN")
+  # NAME_test.c in a folder of the door is the unit test of NAME.c, which stands alone
+  file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${name}/*/*_test.c)
+  foreach(test ${tests})
+    string(REGEX REPLACE "_test\\.c$" ".c" source ${test})
+    get_filename_component(test_name ${source} NAME_WE)
+    set(test_target door_${name}_${test_name}_test)
+    add_executable(${test_target} ${test} ${source})
+    target_include_directories(${test_target} PRIVATE ${CMAKE_SOURCE_DIR}/lib/${name})
+    set_target_properties(${test_target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+    target_link_libraries(${test_target} PRIVATE av_base PkgConfig::CMOCKA)
+    add_test(NAME unit/lib/${name}/${test_name} COMMAND ${test_target})
+    set_tests_properties(unit/lib/${name}/${test_name} PROPERTIES TIMEOUT ${AV_TEST_SECONDS} LABELS unit)
+  endforeach()
 endfunction()

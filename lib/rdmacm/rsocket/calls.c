@@ -46,9 +46,10 @@ AV_EXPORT int rsocket(int domain, int type, int protocol)
 	int err = -ENOTSUP, fd;
 
 	if ((domain != AF_INET && domain != AF_INET6) ||
-	    (protocol != 0 && protocol != call_protocol(type)) || type != SOCK_STREAM)
+	    (protocol != 0 && protocol != call_protocol(type)) ||
+	    (type != SOCK_STREAM && type != SOCK_DGRAM))
 		return (int)call_result(-ENOTSUP);
-	rs = stream_open(domain, &err);
+	rs = type == SOCK_STREAM ? stream_open(domain, &err) : dgram_open(domain, &err);
 	if (rs == NULL)
 		return (int)call_result(err);
 	fd = rs->fd;

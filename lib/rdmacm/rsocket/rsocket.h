@@ -11,6 +11,7 @@
  *   poll.c      rpoll, rselect
  *   config.c    the defaults of /etc/rdma/rsocket
  *   stream*.c   SOCK_STREAM: stream.h
+ *   dgram*.c    SOCK_DGRAM: dgram.h
  */
 #ifndef RDMACM_RSOCKET_H
 #define RDMACM_RSOCKET_H
@@ -115,6 +116,7 @@ struct rsocket {
 /* New rsockets, not in the table yet; NULL and a negative errno in *err. `domain`: AF_INET or
  * AF_INET6. */
 struct rsocket *stream_open(int domain, int *err);
+struct rsocket *dgram_open(int domain, int *err);
 
 static inline void rsocket_init(struct rsocket *rs, const struct rsocket_ops *ops, int type)
 {
