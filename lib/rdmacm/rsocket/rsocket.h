@@ -11,6 +11,7 @@
  *   poll.c      rpoll, rselect
  *   config.c    the defaults of /etc/rdma/rsocket
  *   stream*.c   SOCK_STREAM: stream.h
+ *   iomap.c     memory of streams that the peer writes to by itself
  *   dgram*.c    SOCK_DGRAM: dgram.h
  */
 #ifndef RDMACM_RSOCKET_H

@@ -110,6 +110,7 @@ static void stream_free(struct rsocket *rs) NO_THREAD_SAFETY /* its last user */
 {
 	struct stream *s = stream_of(rs);
 
+	stream_free_maps(s);
 	stream_unmake(s);
 	if (s->id != NULL)
 		rdma_destroy_id(s->id);
@@ -138,6 +139,9 @@ static const struct rsocket_ops stream_ops = {
 	.poll = stream_poll,
 	.arm = stream_arm,
 	.poll_fd = stream_poll_fd,
+	.iomap = stream_iomap,
+	.iounmap = stream_iounmap,
+	.iowrite = stream_iowrite,
 	.close = stream_close,
 	.free = stream_free,
 	.forget = stream_forget,
@@ -153,6 +157,7 @@ struct stream *stream_new(struct rdma_event_channel *channel) NO_THREAD_SAFETY /
 	*s = (struct stream){ .channel = channel, .phase = STREAM_NEW };
 	rsocket_init(&s->rs, &stream_ops, SOCK_STREAM);
 	s->rs.fd = channel->fd;
+	list_init(&s->mappings);
 	s->want = (struct stream_sizes){ .send_bytes = MAX(d->send_bytes, 2u * STREAM_SEND_LOW),
 					 .recv_bytes = MAX(d->receive_bytes, 2u),
 					 .sq = d->send_queue,

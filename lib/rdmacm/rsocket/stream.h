@@ -119,6 +119,9 @@ struct stream {
 	u64 sent_bytes ATOMIC_ONLY; /* posted so far; changes under send_lock */
 	u32 sent_wrs ATOMIC_ONLY;   /* likewise */
 	u16 sent_messages ATOMIC_ONLY; /* likewise */
+	struct list_head mappings GUARDED_BY(send_lock); /* this end's memory: iomap.c */
+	u8 *map_places GUARDED_BY(send_lock); /* of the peer's, 1: taken; made on demand */
+	u32 maps_untold ATOMIC_ONLY;	      /* 1: the peer is to be told of some */
 
 	/* ---- receiving ---- */
 	struct lock recv_lock CACHE_ALIGNED;
@@ -209,6 +212,19 @@ ssize_t stream_send(struct rsocket *rs, const struct iovec *iov, int count, int 
 		    const struct sockaddr *addr, socklen_t len);
 ssize_t stream_recv(struct rsocket *rs, const struct iovec *iov, int count, int flags,
 		    struct sockaddr *addr, socklen_t *len);
+
+/* Bytes of the send buffer that nothing uses. */
+u32 stream_send_room(struct stream *s);
+
+/* ---- iomap.c ---- */
+off_t stream_iomap(struct rsocket *rs, void *buf, size_t len, int prot, int flags, off_t offset);
+int stream_iounmap(struct rsocket *rs, void *buf, size_t len);
+ssize_t stream_iowrite(struct rsocket *rs, const void *buf, size_t count, off_t offset, int flags);
+/* Tells the peer of mappings that it does not know, before anything else is sent. 0, or as
+ * stream_wait. */
+int stream_tell_maps(struct stream *s, bool nonblock);
+/* The queue pair comes to its end. */
+void stream_free_maps(struct stream *s);
 
 /* ---- stream_options.c ---- */
 int stream_setsockopt(struct rsocket *rs, int level, int name, const void *value, socklen_t len);

@@ -46,7 +46,8 @@ static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
 			 .max_recv_wr = s->rq_size,
 			 .max_send_sge = 2,
 			 .max_recv_sge = 1,
-			 .max_inline_data = s->want.inline_bytes },
+			 .max_inline_data = MAX(s->want.inline_bytes,
+						(u32)sizeof(struct stream_iomap)) },
 	};
 
 	int err = rsocket_cq_create(&s->cq, s->id->verbs, s->sq_size + s->rq_size,

@@ -93,3 +93,19 @@ int stream_hello_unpack(const u8 *data, size_t len, struct stream_hello *out)
 		out->iomaps = 0;
 	return out->table.length == 0 || out->buffer.length == 0 ? -EPROTO : 0;
 }
+
+bool stream_iomap_covers(const volatile struct stream_iomap *entry, u64 offset,
+			 struct stream_sge *out)
+{
+	u64 begin = entry->offset, into = offset - begin;
+	struct stream_sge sge = { .addr = entry->sge.addr,
+				  .key = entry->sge.key,
+				  .length = entry->sge.length };
+
+	if (offset < begin || into >= sge.length)
+		return false;
+	*out = (struct stream_sge){ .addr = sge.addr + into,
+				    .key = sge.key,
+				    .length = sge.length - (u32)into };
+	return true;
+}

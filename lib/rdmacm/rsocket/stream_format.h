@@ -69,6 +69,10 @@ void stream_hello_pack(const struct stream_hello *hello, u8 out[STREAM_HELLO_SIZ
 /* 0; -ENOTSUP: another version, or too short; -EPROTO: it makes no sense. */
 int stream_hello_unpack(const u8 *data, size_t len, struct stream_hello *out);
 struct stream_sge stream_sge_swap(struct stream_sge sge);
+/* The part of a mapping from an offset on: the peer's word, which it may change at any time, is
+ * read once and judged. False: the offset lies outside. */
+bool stream_iomap_covers(const volatile struct stream_iomap *entry, u64 offset,
+			 struct stream_sge *out);
 
 /* Is the host's order of bytes the network's? */
 bool stream_host_is_network(void);

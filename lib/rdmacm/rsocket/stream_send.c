@@ -16,7 +16,7 @@ struct send_rest {
 	size_t left;
 } OWNED_BY(the caller);
 
-static u32 send_room(struct stream *s)
+u32 stream_send_room(struct stream *s)
 {
 	return s->send_size - (u32)(__atomic_load_n(&s->sent_bytes, __ATOMIC_RELAXED) -
 				    __atomic_load_n(&s->done_bytes, __ATOMIC_ACQUIRE));
@@ -40,7 +40,7 @@ static bool send_has_target(struct stream *s) NO_THREAD_SAFETY
 
 bool stream_can_send(struct stream *s)
 {
-	return send_room(s) >= STREAM_SEND_LOW && send_has_place(s) &&
+	return stream_send_room(s) >= STREAM_SEND_LOW && send_has_place(s) &&
 	       __atomic_load_n(&s->sent_messages, __ATOMIC_RELAXED) !=
 		       __atomic_load_n(&s->allowed_messages, __ATOMIC_ACQUIRE) &&
 	       send_has_target(s);
@@ -137,7 +137,7 @@ static int send_now(struct stream *s, struct send_rest *rest, u32 *piece) REQUIR
 			send_take_entry(s);
 		if (s->target.length == 0)
 			return -EPROTO; /* the peer has given a buffer of nothing */
-		len = MIN(MIN(len, s->target.length), send_room(s));
+		len = MIN(MIN(len, s->target.length), stream_send_room(s));
 		err = send_piece(s, rest, len);
 		if (err < 0)
 			return err;
@@ -184,6 +184,11 @@ ssize_t stream_send(struct rsocket *rs, const struct iovec *iov, int count, int 
 		return err;
 	if (stream_ended(s) & STREAM_NO_SEND)
 		return stream_send_error(s);
+	if (__atomic_load_n(&s->maps_untold, __ATOMIC_RELAXED)) {
+		err = stream_tell_maps(s, nonblock);
+		if (err < 0)
+			return err;
+	}
 	while (rest.left > 0) {
 		lock_acquire(&s->send_lock);
 		err = send_now(s, &rest, &piece);
