@@ -14,13 +14,14 @@ def bound_by_cm(port):
 
 
 def listening(port, pid):
-    """Whether somebody listens on the TCP port where the process is. Asks the kernel's table: a trial connection would be accepted."""
-    for table in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
+    """Whether somebody listens on the TCP port where the process is, or has the UDP port. Asks the kernel's tables: a trial connection
+    would be accepted."""
+    for table, state in (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")):
         try:
-            with open(table, encoding="ascii") as f:
+            with open(f"/proc/{pid}/net/{table}", encoding="ascii") as f:
                 for line in f:
                     fields = line.split()
-                    if fields[3] == "0A" and fields[1].endswith(f":{port:04X}"):
+                    if fields[3] == state and fields[1].endswith(f":{port:04X}"):
                         return True
         except OSError:
             continue
