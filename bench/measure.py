@@ -14,10 +14,11 @@ import time
 import counts
 import rows
 
-for _room in ("across", "interop"):
+for _room in ("across", "clients", "interop"):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "test", _room))
 import guest  # noqa: E402
 import hosts  # noqa: E402
+from ports import bound_by_cm  # noqa: E402
 
 TIMEOUT_S = 60  # for any one process
 CLIENT_TIMEOUT_S = 120  # for our own clients: a million regions take their time
@@ -65,6 +66,14 @@ def parse_ucx(text, unit):
         raise Failure("ucx_perftest printed no result")
     column, factor = UCX_COLUMNS[unit]
     return float(found[-1].split(",")[column]) * factor
+
+
+def parse_rstream(text, unit):
+    """rstream's one row: name, sizes and counts, seconds, Gb/sec of each direction, microseconds per transfer."""
+    found = re.findall(r"(?m)^custom +.*s +([\d.]+) +([\d.]+)$", text)
+    if not found:
+        raise Failure("rstream printed no result")
+    return float(found[-1][1]) if unit == rows.LATENCY else float(found[-1][0]) * 1e9 / 8 / (1 << 20)
 
 
 def parse_lines(text):
@@ -195,6 +204,8 @@ class Bench:
             return self.ucx(source, unit)
         if isinstance(source, rows.Mpi):
             return self.mpi(source, unit)
+        if isinstance(source, rows.Rstream):
+            return self.rstream(source, unit)
         if source.pairs == 1:
             return self.perftest(source, unit)
         with concurrent.futures.ThreadPoolExecutor(source.pairs) as pool:
@@ -332,6 +343,29 @@ class Bench:
         if source.born:
             env.update(ANYVERBS_BORN_SHARED="1", UCX_ALLOC_PRIO="heap")
         return parse_ucx(self.on_one_host(words, env), unit)
+
+    # ---- rsockets ----
+
+    def rstream(self, source, unit):
+        """Server on the first core, client on the second: what the client says."""
+        port, count = hosts.free_port(), self.iterations(source)
+        words = ["rstream", "-p", str(port), "-S", str(source.size)]
+        words += ["-I", count, "-C", "1"] if unit == rows.LATENCY else ["-I", "1", "-C", count]
+        words = words + ["-T", "s"] if source.sockets else [self.anyverbs, "run", *words]
+        on = [["taskset", "-c", str(cpu), *words] for cpu in self.options.cpus]
+        server = Process(on[0])
+        try:
+            deadline = time.monotonic() + TIMEOUT_S
+            while not (is_listening(port) if source.sockets else bound_by_cm(port)):
+                if server.child.poll() is not None or time.monotonic() > deadline:
+                    server.result(1)
+                    raise Failure("rstream: the server never listened")
+                time.sleep(0.01)
+            text = Process(on[1] + ["-s", "127.0.0.1"]).result()
+            server.result()
+            return parse_rstream(text, unit)
+        finally:
+            server.end()
 
     # ---- Open MPI ----
 

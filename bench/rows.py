@@ -28,6 +28,9 @@ Ucx = collections.namedtuple("Ucx", "test size iters tls own born", defaults=["s
 # so many bytes on UCX shall use its rendezvous; 0: as it likes.
 Mpi = collections.namedtuple("Mpi", "size iters over born rndv", defaults=[False, 0])
 
+# Debian's rstream over anyverbs' rsockets, or over TCP on loopback (its own -T s); both poll without sleeping.
+Rstream = collections.namedtuple("Rstream", "size iters sockets", defaults=[False])
+
 # name: what --only takes. group: what --group takes. target: a ratio; None: only reported.
 Row = collections.namedtuple("Row", "name group title unit ours limit target")
 # A fixed limit, in its unit, instead of something to compare with. program: one of our own clients with its arguments, on a
@@ -158,6 +161,11 @@ CONNECTIONS = [
     Fixed("conn_listeners", "connections", "a request beside 10,000 listeners", "x", 1.1, ("connections", "listeners"),
           "listeners_ratio"),
 ]
+RSOCKETS = [
+    Row("rs_bw", "rsockets", "rstream 64 KiB", BANDWIDTH, Rstream(1 << 16, 10000), Rstream(1 << 16, 10000, True), 3.0),
+    Row("rs_lat", "rsockets", "rstream 8 B", LATENCY, Rstream(8, 20000), Rstream(8, 20000, True), 0.2),
+    Fixed("rs_poll", "rsockets", "a wake-up, 1,000 in rpoll, in poll's", "x", 1.5, ("rpoll",), "rpoll_per_poll"),
+]
 RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_tool, _size, _iters, where="guest"),
            Perftest(_tool, _size, _iters, where="rxe"), 1.0)
        for _name, _tool, _size, _text, _unit, _iters in (
@@ -170,8 +178,8 @@ RXE.append(Row("rxe_floor", "rxe", "guest: bare UDP 8 B, send_lat", LATENCY, Raw
 
 COUNTS = [Count(f"count_{_kind}", "instructions", _text, "instructions", None, _kind) for _kind, _text in counts.KINDS.items()]
 
-ROWS = SPINE + WIRE + PEERS + TAGS + SCALE + CONNECTIONS + COUNTS + RXE
-GROUPS = ("spine", "wire", "peers", "tags", "scale", "connections", "instructions", "rxe")
+ROWS = SPINE + WIRE + PEERS + TAGS + SCALE + CONNECTIONS + RSOCKETS + COUNTS + RXE
+GROUPS = ("spine", "wire", "peers", "tags", "scale", "connections", "rsockets", "instructions", "rxe")
 
 
 def worse_sign(row):
@@ -186,6 +194,8 @@ def limit_name(source):
     if isinstance(source, Ucx):
         return f"UCX {source.test}" + (", its memory" if source.own else "") + \
             (f", {source.tls}" if source.tls != "shm,self" else "")
+    if isinstance(source, Rstream):
+        return "rstream by TCP" if source.sockets else "rstream"
     if isinstance(source, Mpi):
         return f"Open MPI {source.over}"
     if isinstance(source, Wanted):
