@@ -72,7 +72,8 @@ static void success_atomic(struct send *s)
 /* A fault that its own completion must show. */
 static bool fault_shows(const struct send *s)
 {
-	if (s->fault == FAULT_LKEY || s->fault == FAULT_LPD || s->opcode == IBV_WR_LOCAL_INV)
+	if (s->fault == FAULT_LKEY || s->fault == FAULT_LPD || s->fault == FAULT_BIND ||
+	    s->opcode == IBV_WR_LOCAL_INV)
 		return s->fault != FAULT_NONE;
 	return s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC;
 }
@@ -87,6 +88,7 @@ static void send_succeeded(struct send *s)
 	}
 	if (s->opcode == IBV_WR_LOCAL_INV && s->victim != NULL)
 		key_invalidated(s->victim);
+	window_bound(s);
 	if (s->qp->type == IBV_QPT_RC && s->fault == FAULT_NONE) {
 		if (s->counter != NULL)
 			success_atomic(s);
@@ -187,7 +189,8 @@ static void judge_error(const struct send *s, enum ibv_wc_status status)
 		right = s->fault == FAULT_LKEY || s->fault == FAULT_LPD;
 		break;
 	case IBV_WC_MW_BIND_ERR:
-		right = s->opcode == IBV_WR_LOCAL_INV && s->fault == FAULT_VICTIM;
+		right = (s->opcode == IBV_WR_LOCAL_INV && s->fault == FAULT_VICTIM) ||
+			s->fault == FAULT_BIND;
 		break;
 	case IBV_WC_REM_ACCESS_ERR:
 		right = s->qp->type == IBV_QPT_RC &&

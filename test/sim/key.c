@@ -78,12 +78,19 @@ static void key_bind(struct cell *c)
 
 void key_register(struct cell *c)
 {
-	u32 kind = rng_below(RNG, 20);
+	u32 kind = rng_below(RNG, 28);
 	u64 pages[KEY_PAGES];
 	struct mem_region r;
 
-	c->kind = kind < 9 ? CELL_REGION : kind < 11 ? CELL_PAGES : kind < 17 ? CELL_WINDOW
-									       : CELL_FAST;
+	c->kind = kind < 9    ? CELL_REGION
+		  : kind < 11 ? CELL_PAGES
+		  : kind < 17 ? CELL_WINDOW
+		  : kind < 20 ? CELL_FAST
+			      : CELL_WINDOW2;
+	if (c->kind == CELL_WINDOW2) {
+		window_register(c);
+		return;
+	}
 	if (c->kind == CELL_WINDOW || c->kind == CELL_FAST) {
 		sim_check(mem_reserve(&c->proc->mem, c->pd + 1, 0, &c->key) == 0,
 			  "no place for a key");
@@ -147,6 +154,10 @@ void key_rebind(struct cell *c)
 
 	if (!key_is_rebindable(c) || (c->victim_of != 0 && !c->withdrawn) || !post_may_bind(q))
 		return;
+	if (c->kind == CELL_WINDOW2) {
+		window_rebind(c);
+		return;
+	}
 	n = cell_new(q);
 	if (n == NULL)
 		return;

@@ -6,6 +6,7 @@
  *   reopen.c   connections that are reset and made anew with the same queue pairs
  *   lone.c     requesters whose peer queue pairs are gone, beside one whose peer is there
  *   key.c      keys of cells: regions, page lists, windows; bound anew, invalidated
+ *   window.c   windows of type 2, bound by requests
  *   group.c    multicast groups: who is attached, and what is sent to all of them
  *   event.c    asynchronous events: is each due, and does none fail to come?
  *   post.c     requests drawn by lot
@@ -70,6 +71,7 @@ enum cell_kind {
 	CELL_REGION,
 	CELL_PAGES,  /* a region of pages */
 	CELL_WINDOW, /* a window of type 1 on a region of its own */
+	CELL_WINDOW2, /* the same of type 2 */
 	CELL_FAST,   /* pages mapped under a key that comes back with others */
 };
 
@@ -124,12 +126,31 @@ void key_release(struct cell *c);
 /* May the key be invalidated, and bound to other memory? */
 static inline bool key_is_rebindable(const struct cell *c)
 {
-	return (c->kind == CELL_WINDOW || c->kind == CELL_FAST) && !c->passed_on && !c->released;
+	return (c->kind == CELL_WINDOW || c->kind == CELL_WINDOW2 || c->kind == CELL_FAST) &&
+	       !c->passed_on && !c->released;
 }
 /* It has been invalidated. */
 void key_invalidated(struct cell *c);
 /* Its key names other memory from now on: those who have the old one reach nothing. */
 void key_rebind(struct cell *c);
+
+struct send;
+
+/* ---- window.c ---- */
+
+/* A key for the cell, of a window that is bound to it. */
+void window_register(struct cell *c);
+/* Posts a bind of the cell's window to other memory, if the window is free, or one that fails. */
+void window_rebind(struct cell *c);
+/* The request has bound it. */
+void window_bound(struct send *s);
+/* The request has failed, or nobody will ever say. */
+void window_dropped(struct send *s);
+/* A window of the same process and domain that is bound to another queue pair, at least so long and
+ * with these rights; NULL: none. */
+struct cell *window_of_another(const struct sqp *owner, u32 access, u32 length);
+/* One of the queue pair's that is bound, or to nothing; NULL: none. */
+struct cell *window_free_of(const struct sqp *q, bool bound);
 
 /* An atomic operation on a counter. */
 struct count_op {
@@ -211,6 +232,7 @@ enum fault {
 	FAULT_LPD,   /* a local key of another protection domain */
 	FAULT_RKEY,  /* an unknown remote key */
 	FAULT_RPD,
+	FAULT_RQP, /* a window of another queue pair */
 	FAULT_BEYOND, /* one byte too many at the end */
 	FAULT_BEFORE, /* one byte too early */
 	FAULT_ACCESS, /* a key without that right */
@@ -218,6 +240,7 @@ enum fault {
 	FAULT_QKEY,   /* datagrams */
 	FAULT_WITHDRAWN, /* the cell's key has been withdrawn since */
 	FAULT_VICTIM,	 /* a key that cannot be invalidated */
+	FAULT_BIND,	 /* a window or region that cannot be bound */
 };
 
 /* A message that takes a receive request at the other end. */
@@ -255,6 +278,7 @@ struct send {
 	u32 imm;
 	bool solicited;
 	struct cell *victim; /* what it invalidates */
+	struct cell *bound, *bound_from; /* what it binds, and whose window that is */
 	u64 posted_ns;
 };
 

@@ -186,7 +186,7 @@ static struct cell *draw_rebindable(struct sqp *owner, bool gone, bool amiss)
 	list_for_each(c, &owner->cells, struct cell, node) {
 		if (!(gone ? c->withdrawn
 			   : key_is_rebindable(c) && !c->withdrawn && c->victim_of == 0 &&
-				     (amiss || c->kind == CELL_FAST)))
+				     (amiss || c->kind != CELL_WINDOW)))
 			continue;
 		found = c;
 		if (skip-- == 0)
@@ -199,8 +199,15 @@ static struct cell *draw_rebindable(struct sqp *owner, bool gone, bool amiss)
 static bool draw_victim(struct draft *d, struct sqp *owner, bool amiss)
 {
 	struct send *s = d->s;
-	struct cell *c = draw_rebindable(owner, amiss && rng_percent(RNG, 50), amiss);
+	struct cell *c = amiss && rng_percent(RNG, 40) ? window_of_another(owner, 0, 1)
+							  : NULL;
 
+	if (c != NULL) {
+		d->wr.invalidate_rkey = c->key;
+		s->fault = FAULT_VICTIM;
+		return true;
+	}
+	c = draw_rebindable(owner, amiss && rng_percent(RNG, 50), amiss);
 	if (c == NULL)
 		return false;
 	d->wr.invalidate_rkey = c->key;
@@ -345,11 +352,18 @@ static void fault_atomic(struct draft *d)
 
 static void fault_cell(struct draft *d)
 {
-	struct cell *c = d->s->cell;
+	struct cell *c = d->s->cell, *other = NULL;
 	struct send *s = d->s;
 
 	if (s->length == 0 || s->fault != FAULT_NONE)
 		return;
+	if (rng_percent(RNG, 40))
+		other = window_of_another(d->to, cell_right(s->opcode), s->length);
+	if (other != NULL) {
+		s->fault = FAULT_RQP;
+		draw_remote(d, other->iova, other->key);
+		return;
+	}
 	switch (rng_below(RNG, 4)) {
 	case 0:
 		s->fault = FAULT_BEFORE;
@@ -633,6 +647,7 @@ static void commit(struct draft *d)
 
 void send_free(struct send *s)
 {
+	window_dropped(s);
 	for (u32 i = 0; i < s->slices; i++)
 		slice_give(s->qp->proc->arena, &s->slice[i]);
 	list_remove(&s->node);

@@ -194,6 +194,15 @@ static void turn_rebind(struct sqp *q)
 		key_rebind(found);
 }
 
+/* A window that is bound to nothing is soon bound again, or wrongly, or one that is bound. */
+static void turn_bind(struct sqp *q)
+{
+	struct cell *c = window_free_of(q, world.plan.fault_permille != 0 && rng_percent(RNG, 5));
+
+	if (c != NULL)
+		key_rebind(c);
+}
+
 static void turn_modify(struct sqp *q)
 {
 	enum ibv_qp_state state = sqp_state(q);
@@ -283,6 +292,8 @@ void program_turn(struct proc *p)
 	q = turn_pick(p);
 	if (q != NULL && q->type != IBV_QPT_UD && rng_permille(RNG, world.plan.rebind_permille))
 		turn_rebind(q);
+	if (q != NULL && q->type != IBV_QPT_UD && rng_percent(RNG, 40))
+		turn_bind(q);
 	if (q != NULL && q->type == IBV_QPT_UD && rng_percent(RNG, 10))
 		group_change(q);
 	if (rng_percent(RNG, 1))

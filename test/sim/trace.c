@@ -139,6 +139,7 @@ static void trace_verb(enum trace_kind kind, u64 a, u64 b, u64 c, u64 d)
 		printf("key %08llx %s%s", (ull)a, b ? "is registered" : "is withdrawn",
 		       !b	       ? ""
 		       : d == CELL_WINDOW ? ", a window"
+		       : d == CELL_WINDOW2 ? ", a window of type 2"
 		       : d == CELL_FAST   ? ", mapped"
 		       : d == CELL_PAGES  ? ", pages"
 					  : "");

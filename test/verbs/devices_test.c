@@ -154,7 +154,7 @@ struct unit {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
-	struct ibv_mw *mw;
+	struct ibv_mw *mw, *mw2; /* of type 1 and 2 */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq, *idle; /* `idle` has nothing but a thread that waits for its events */
 	struct ibv_srq *srq;
@@ -190,7 +190,8 @@ static void unit_open(struct unit *u, const char *name, enum ibv_qp_type type)
 	u->idle = ibv_create_cq(u->ctx, 8, NULL, u->channel, 0);
 	u->srq = ibv_create_srq(u->pd, &srq);
 	u->mw = ibv_alloc_mw(u->pd, IBV_MW_TYPE_1);
-	assert_true(u->pd && u->mr && u->mw && u->channel && u->cq && u->idle && u->srq);
+	u->mw2 = ibv_alloc_mw(u->pd, IBV_MW_TYPE_2);
+	assert_true(u->pd && u->mr && u->mw && u->mw2 && u->channel && u->cq && u->idle && u->srq);
 	assert_int_equal(ibv_req_notify_cq(u->idle, 0), 0);
 	for (int i = 0; i < 2; i++)
 		assert_non_null(u->qp[i] = unit_qp(u, type));
@@ -208,6 +209,7 @@ static void unit_close(struct unit *u)
 	assert_int_equal(ibv_destroy_cq(u->idle), 0);
 	assert_int_equal(ibv_destroy_comp_channel(u->channel), 0);
 	assert_int_equal(ibv_dealloc_mw(u->mw), 0);
+	assert_int_equal(ibv_dealloc_mw(u->mw2), 0);
 	assert_int_equal(ibv_dereg_mr(u->mr), 0);
 	assert_int_equal(ibv_dealloc_pd(u->pd), 0);
 	assert_int_equal(ibv_close_device(u->ctx), 0);
@@ -574,6 +576,29 @@ static void refuses_queries(struct unit *u)
 	assert_int_equal(ibv_query_srq(u->srq, &srq), EIO);
 }
 
+/* Requests and verbs that change keys. */
+static void refuses_keys(struct unit *u)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW }, *bad;
+
+	wr.bind_mw.mw = u->mw2;
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){ u->mr, (uintptr_t)u->memory, 8, 0 };
+	if (u->qp[0]->qp_type != IBV_QPT_UD) {
+		assert_int_equal(ibv_post_send(u->qp[0], &wr, &bad), EIO);
+		wr = (struct ibv_send_wr){ .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = 1 };
+		assert_int_equal(ibv_post_send(u->qp[0], &wr, &bad), EIO);
+	}
+	errno = 0;
+	assert_int_equal(ibv_rereg_mr(u->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0),
+			 IBV_REREG_MR_ERR_CMD);
+	assert_int_equal(errno, EIO);
+	errno = 0;
+	assert_int_equal(ibv_rereg_mr(u->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, u->memory, 8,
+				      0),
+			 IBV_REREG_MR_ERR_CMD);
+	assert_int_equal(errno, EIO);
+}
+
 static void refuses_changes(struct unit *u)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
@@ -594,6 +619,7 @@ static void refuses_changes(struct unit *u)
 		assert_int_equal(ibv_attach_mcast(u->qp[0], &group, 0), EIO);
 	else
 		assert_int_equal(ibv_bind_mw(u->qp[0], u->mw, &bind), EIO);
+	refuses_keys(u);
 	assert_int_equal(unit_send(u, 0, 1), EIO);
 	assert_int_equal(unit_recv(u, 0), EIO);
 	assert_int_equal(ibv_post_srq_recv(u->srq, &wr, &bad), EIO);
@@ -616,6 +642,8 @@ static void refuses_creates(struct unit *u)
 	assert_true(REFUSED(ibv_create_cq_ex(u->ctx, &cq)));
 	assert_true(REFUSED(ibv_reg_mr(u->pd, u->memory, 8, 0)));
 	assert_true(REFUSED(ibv_alloc_mw(u->pd, IBV_MW_TYPE_1)));
+	assert_true(REFUSED(ibv_alloc_mw(u->pd, IBV_MW_TYPE_2)));
+	assert_true(REFUSED(ibv_alloc_null_mr(u->pd)));
 	assert_true(REFUSED(ibv_create_ah(u->pd, &ah)));
 	assert_true(REFUSED(ibv_create_srq(u->pd, &srq)));
 	assert_true(REFUSED(ibv_create_srq_ex(u->ctx, &srq_ex)));
