@@ -46,6 +46,15 @@ struct mad_arrival {
 	u32 length;
 } OWNED_BY(the caller);
 
+/* The connection that a will belongs to, as tools show it. Host byte order; 0: not known yet. */
+struct mad_connection {
+	u64 service_id;	      /* that the REQ asks for */
+	u32 local_id, remote_id; /* communication IDs */
+	u32 local_qpn, remote_qpn;
+	u8 state; /* enum ib_cm_state */
+	bool passive; /* the REQ came from the peer */
+} OWNED_BY(the caller);
+
 /* A MAD for the case that this process dies: the way to QP1 of its receiver, and the bytes with
  * which it begins; the others are 0. */
 struct mad_will {
@@ -53,6 +62,7 @@ struct mad_will {
 	u16 pkey_index;
 	const void *mad;
 	u32 bytes;
+	struct mad_connection connection;
 } OWNED_BY(the caller);
 
 /* What becomes of a directed-route SMP. */

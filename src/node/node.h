@@ -126,6 +126,36 @@ struct node_mad {
 
 enum { NODE_WILLS = 65536 /* of one process */, NODE_WILL_MAD = 80 };
 
+/* Of an end of a connection, IBA vol 1, 12.9.5; in the order of enum ib_cm_state. */
+enum node_connection_state {
+	NODE_CONNECTION_IDLE,
+	NODE_CONNECTION_LISTEN,
+	NODE_CONNECTION_REQ_SENT,
+	NODE_CONNECTION_REQ_RCVD,
+	NODE_CONNECTION_MRA_REQ_SENT,
+	NODE_CONNECTION_MRA_REQ_RCVD,
+	NODE_CONNECTION_REP_SENT,
+	NODE_CONNECTION_REP_RCVD,
+	NODE_CONNECTION_MRA_REP_SENT,
+	NODE_CONNECTION_MRA_REP_RCVD,
+	NODE_CONNECTION_ESTABLISHED,
+	NODE_CONNECTION_DREQ_SENT,
+	NODE_CONNECTION_DREQ_RCVD,
+	NODE_CONNECTION_TIMEWAIT,
+	NODE_CONNECTION_SIDR_REQ_SENT,
+	NODE_CONNECTION_SIDR_REQ_RCVD,
+};
+
+/* A connection, as tools show it; the node does not judge it. Host byte order; 0: not known yet. */
+struct node_connection {
+	u64 service_id;		 /* that the REQ asked for */
+	u32 local_id, remote_id; /* communication IDs */
+	u32 local_qpn, remote_qpn;
+	u8 state;   /* enum node_connection_state */
+	u8 passive; /* 1: the REQ came from the peer */
+	u8 reserved[6];
+} OWNED_BY(the caller);
+
 /* A MAD that the node sends to QP1 of dgid if this process dies, from sgid, which is a GID of this
  * node. A message of the CM that wants no answer, or DREQ; an ID of its sender is this process'. */
 struct node_will {
@@ -134,6 +164,7 @@ struct node_will {
 	u16 pkey;
 	u8 traffic_class, hop_limit;
 	u8 mad[NODE_WILL_MAD]; /* the others of its bytes are 0 */
+	struct node_connection connection;
 } OWNED_BY(the caller);
 
 /* Which device an event is about. */

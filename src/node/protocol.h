@@ -36,6 +36,7 @@ union proto_request {
 	struct proto_device_read device_read;
 	struct proto_device_name device_name;
 	struct proto_processes processes;
+	struct proto_connections connections;
 };
 
 union proto_reply {
@@ -49,6 +50,7 @@ union proto_reply {
 	struct proto_addresses_reply addresses;
 	struct proto_device_reply device;
 	struct proto_processes_reply processes;
+	struct proto_connections_reply connections;
 };
 
 #endif

@@ -99,6 +99,15 @@ int will_describe(struct will_store *s)
 	return fd == -1 ? -errno : fd;
 }
 
+u32 will_used(int fd)
+{
+	u32 head[2] = { 0, 0 };
+
+	if (pread(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) || head[0] != WILL_MAGIC)
+		return 0;
+	return MIN(head[1], (u32)NODE_WILLS);
+}
+
 void will_close(struct will_store *s)
 {
 	lock_acquire(&s->lock);

@@ -9,7 +9,7 @@
 
 #include "node/node.h"
 
-enum { WILL_MAGIC = 0x61764e57 };
+enum { WILL_MAGIC = 0x61764e58 };
 
 struct will_slot {
 	u32 word; /* 0: empty; 1, 2: which half is in force, counted from 1 */
@@ -25,7 +25,7 @@ struct will_file {
 	struct will_slot slots[NODE_WILLS];
 } OWNED_BY(the process that writes the file);
 
-_Static_assert(sizeof(struct will_slot) == 256 && offsetof(struct will_file, slots) == 256,
+_Static_assert(sizeof(struct will_slot) == 320 && offsetof(struct will_file, slots) == 256,
 	       "slots lie in lines");
 
 /* This process' own file; all zeroes: none yet. */
@@ -40,6 +40,8 @@ struct will_store {
 int will_set(struct will_store *s, u32 index, const struct node_will *will);
 /* A duplicate of the file's descriptor, the caller's; -ENOENT: there is no file. */
 int will_describe(struct will_store *s);
+/* Of a file: slots at and behind this index were never written; 0: it is none. */
+u32 will_used(int fd);
 void will_close(struct will_store *s);
 /* In a forked child: the mapping is the parent's alone. */
 void will_drop_in_child(struct will_store *s);

@@ -56,6 +56,7 @@ static const struct shape {
 	{ PROTO_UNLISTEN, sizeof(struct proto_listen), 0 },
 	{ PROTO_WILL, sizeof(struct proto_plain), 1 },
 	{ PROTO_SUCCEED, sizeof(struct proto_succeed), 0 },
+	{ PROTO_CONNECTIONS, sizeof(struct proto_connections), 0 },
 };
 
 static struct fuzz {

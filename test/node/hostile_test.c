@@ -152,6 +152,7 @@ static void node__random_requests(void **state)
 		{ PROTO_ADDRESSES, sizeof(struct proto_plain) },
 		{ PROTO_PROCESSES, sizeof(struct proto_processes) },
 		{ PROTO_BOARD, sizeof(struct proto_processes) },
+		{ PROTO_CONNECTIONS, sizeof(struct proto_connections) },
 	};
 	union proto_request q;
 	int fds[PROTO_FDS], fd = -1;

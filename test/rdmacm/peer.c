@@ -4,6 +4,7 @@
  *	drain                           takes all events that wait: "drained N requests"
  *	accept                          "accepted", once the next request is a connection
  * peer connect ADDRESS PORT               "established", within 50 seconds
+ * peer hold ADDRESS PORT                  likewise, and disconnects at the end of its input
  * In: lines    Out: lines    Runs: one thread    Locks: none
  */
 #include <arpa/inet.h>
@@ -138,7 +139,7 @@ static void serve(void)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-static void connect_to(const char *at, int port)
+static struct rdma_cm_id *connect_to(const char *at, int port)
 {
 	/* the peer lets the queue pair of a connection rest */
 	struct rdma_conn_param param = with_qp(QPN_ACTIVE + (uint32_t)getpid() % QPN_ACTIVE);
@@ -157,6 +158,17 @@ static void connect_to(const char *at, int port)
 	if (rdma_establish(id) != 0)
 		fail("rdma_establish");
 	puts("established");
+	return id;
+}
+
+static void hold(const char *at, int port)
+{
+	struct rdma_cm_id *id = connect_to(at, port);
+
+	fflush(stdout);
+	while (getchar() != EOF)
+		;
+	rdma_disconnect(id);
 }
 
 int main(int argc, char **argv)
@@ -176,6 +188,11 @@ int main(int argc, char **argv)
 		connect_to(argv[2], atoi(argv[3]));
 		return 0;
 	}
-	fprintf(stderr, "usage: peer listen ADDRESS BACKLOG SPACE COUNT | connect ADDRESS PORT\n");
+	if (argc == 4 && strcmp(argv[1], "hold") == 0) {
+		hold(argv[2], atoi(argv[3]));
+		return 0;
+	}
+	fprintf(stderr, "usage: peer listen ADDRESS BACKLOG SPACE COUNT | "
+			"connect|hold ADDRESS PORT\n");
 	return 2;
 }

@@ -6,6 +6,7 @@ usage: status_test.py BUILD_DIR
 import json
 import re
 import subprocess
+import time
 import unittest
 
 from nodes import COMMAND, HOSTS, NodesTest
@@ -65,6 +66,49 @@ class StatusTest(NodesTest):
         self.listen("a", "TCP", 40)
         self.assertRegex(self.say("a"), r"(?m)^ +listens on (TCP [\d.]+:\d+, ){15}TCP [\d.]+:\d+ and 24 more")
         self.assertEqual(len(self.listeners("a")), 40)
+
+    def connections(self, host):
+        """Of every process of the node."""
+        return [one for process in json.loads(self.say(host, "--json"))["processes"] for one in process["connections"]]
+
+    def await_connections(self, host, states):
+        for _ in range(500):
+            found = self.connections(host)
+            if sorted(one["state"] for one in found) == sorted(states):
+                return found
+            time.sleep(0.02)
+        self.fail(f"{found} are not {states}")
+
+    def test_both_ends_of_a_connection(self):
+        listener, ports = self.listen("a", "TCP")
+        self.assertEqual(self.connections("a"), [])
+        child = self.start("b", "rdmacm_peer", "hold", HOSTS["a"], str(ports[0]))
+        listener.stdin.write("accept\n")
+        listener.stdin.flush()
+        self.assertEqual(listener.stdout.readline(), "accepted\n")
+        self.assertEqual(child.stdout.readline(), "established\n")
+        here, there = self.await_connections("a", ["ESTABLISHED"])[0], self.await_connections("b", ["ESTABLISHED"])[0]
+        for end, passive in ((here, True), (there, False)):
+            self.assertEqual((end["space"], end["port"], end["passive"], end["device"]), ("TCP", ports[0], passive, "roce0"))
+        self.assertEqual((here["local_address"], here["remote_address"]), (HOSTS["a"], HOSTS["b"]))
+        self.assertEqual((there["local_address"], there["remote_address"]), (HOSTS["b"], HOSTS["a"]))
+        self.assertEqual((here["local_id"], here["remote_id"]), (there["remote_id"], there["local_id"]))
+        self.assertEqual((here["local_qpn"], here["remote_qpn"]), (there["remote_qpn"], there["local_qpn"]))
+        self.assertEqual(here["local_qpn"], 0x200001)  # the number that the program named
+        self.assertRegex(self.say("a"), rf"(?m)^ +connection TCP {HOSTS['a']}:{ports[0]} <- {HOSTS['b']}  ESTABLISHED  roce0  "
+                                        rf"QP 0x200001 - 0x\w+  id {here['local_id']} - {here['remote_id']}$")
+        self.assertRegex(self.say("b"), rf"(?m)^ +connection TCP {HOSTS['b']} -> {HOSTS['a']}:{ports[0]}  ESTABLISHED  roce0  ")
+        child.communicate(timeout=30)  # it leaves
+        self.assertEqual(child.returncode, 0)
+        self.assertEqual(self.connections("b"), [])
+        self.await_connections("a", ["DREQ_RCVD"])  # the program has not answered yet
+
+    def test_a_request_that_nobody_has_answered(self):
+        _, ports = self.listen("a", "TCP")
+        self.start("b", "rdmacm_peer", "hold", HOSTS["a"], str(ports[0]))
+        self.assertTrue(self.await_connections("a", ["MRA_REQ_SENT"])[0]["passive"])
+        sent = self.await_connections("b", ["MRA_REQ_RCVD"])[0]
+        self.assertEqual((sent["passive"], sent["remote_qpn"]), (False, 0))
 
     def test_counters_of_a_connection(self):
         listener, ports = self.listen("a", "TCP")

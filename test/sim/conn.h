@@ -217,7 +217,8 @@ void conn_air_launch(struct conn_node *from, const struct cm_route *route, const
 
 /* ---- conn_will.c ---- */
 
-void conn_will_set(struct cm_device *dev, u32 slot, const struct cm_route *route, const u8 *mad);
+void conn_will_set(struct cm_device *dev, u32 slot, const struct cm_route *route, const u8 *mad,
+		   const struct mad_connection *connection);
 u32 conn_will_count(const struct conn_process *p);
 /* The process has died, and its host lives. */
 void conn_will_execute(struct conn_process *p);

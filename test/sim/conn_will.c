@@ -28,7 +28,8 @@ static void will_grow(struct conn_process *p, u32 slot)
 	p->will_count = count;
 }
 
-void conn_will_set(struct cm_device *dev, u32 slot, const struct cm_route *route, const u8 *mad)
+void conn_will_set(struct cm_device *dev, u32 slot, const struct cm_route *route, const u8 *mad,
+		   const struct mad_connection *connection)
 {
 	struct conn_process *p = (struct conn_process *)dev;
 	struct conn_will *w;

@@ -13,8 +13,7 @@
 
 enum { LISTENERS_CHUNK = 256, LISTENERS_TEXT = 16 };
 
-/* The port space of a service ID; NULL: it is not one of the RDMA CM's. */
-static const char *listeners_space(const struct notice_listener *l)
+const char *service_space(u64 service_id)
 {
 	static const struct {
 		u64 above;
@@ -23,10 +22,15 @@ static const char *listeners_space(const struct notice_listener *l)
 		{ 0x0106, "TCP" }, { 0x0111, "UDP" }, { 0x013f, "IB" }, { 0x0002, "IPOIB" }
 	};
 
-	for (size_t i = 0; l->mask == UINT64_MAX && i < ARRAY_LEN(spaces); i++)
-		if (l->service_id >> 16 == spaces[i].above)
+	for (size_t i = 0; i < ARRAY_LEN(spaces); i++)
+		if (service_id >> 16 == spaces[i].above)
 			return spaces[i].name;
 	return NULL;
+}
+
+static const char *listeners_space(const struct notice_listener *l)
+{
+	return l->mask == UINT64_MAX ? service_space(l->service_id) : NULL;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -18,4 +18,7 @@ void listeners_print(const struct listeners *l, u64 process);
 /* Prints a member of the process' JSON object, with a comma in front. */
 void listeners_print_json(const struct listeners *l, u64 process);
 
+/* The port space of a service ID; NULL: it is not one of the RDMA CM's. */
+const char *service_space(u64 service_id);
+
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "connections.h"
 #include "listeners.h"
 #include "view.h"
 
@@ -21,6 +22,7 @@ struct status {
 	u32 device_count;
 	struct proto_record *records;
 	struct view *views; /* of the same processes */
+	struct connections *connections; /* likewise */
 	struct listeners listeners;
 	u32 count;
 };
@@ -87,6 +89,18 @@ static int status_ask_listeners(int fd, struct status *s)
 	return err;
 }
 
+static int status_ask_connections(int fd, struct status *s)
+{
+	int err = 0;
+
+	s->connections = calloc(s->count + 1, sizeof(*s->connections));
+	if (s->connections == NULL)
+		return -ENOMEM;
+	for (u32 i = 0; i < s->count && err == 0; i++)
+		err = connections_ask(fd, s->records[i].process, &s->connections[i]);
+	return err;
+}
+
 static int status_ask_devices(int fd, struct status *s)
 {
 	struct proto_device_reply reply;
@@ -104,6 +118,9 @@ static void status_free(struct status *s)
 {
 	for (u32 i = 0; s->views != NULL && i < s->count; i++)
 		view_free(&s->views[i]);
+	for (u32 i = 0; s->connections != NULL && i < s->count; i++)
+		connections_free(&s->connections[i]);
+	free(s->connections);
 	free(s->views);
 	free(s->records);
 	listeners_free(&s->listeners);
@@ -136,6 +153,8 @@ static int status_ask(struct status *s)
 		err = status_ask_views(fd, s);
 	if (err == 0)
 		err = status_ask_listeners(fd, s);
+	if (err == 0)
+		err = status_ask_connections(fd, s);
 	if (err == 0)
 		err = status_ask_devices(fd, s);
 	close(fd);
@@ -314,6 +333,7 @@ static int status_print(const struct status *s)
 		status_print_slots(r);
 		putchar('\n');
 		listeners_print(&s->listeners, r->process);
+		connections_print(&s->connections[i], s->devices, s->device_count);
 		view_print(&s->views[i]);
 	}
 	return EXIT_OK;
@@ -370,6 +390,7 @@ static void status_json_process(const struct status *s, u32 index)
 		printf("%s%u", i > 0 ? ", " : "", r->slots[i]);
 	putchar(']');
 	listeners_print_json(&s->listeners, r->process);
+	connections_print_json(&s->connections[index], s->devices, s->device_count);
 	view_print_json(&s->views[index]);
 	putchar('}');
 }

@@ -13,6 +13,7 @@
 
 struct cm;
 struct cm_device;
+struct mad_connection;
 
 /* Local communication IDs: the process' slot above, the CM's number below. */
 enum { CM_ID_BITS = 22 };
@@ -49,8 +50,10 @@ struct cm_device_ops {
 	 * number, an id's own from the first call with a MAD until the one without (route NULL,
 	 * too), which takes it back. CM_MAD_BYTES, of which only the first CM_WILL_BYTES are not
 	 * zero. Called under cm.lock, before the MADs of the same step go to `send`; never blocks,
-	 * and calls nothing of the CM. NULL: no wills. */
-	void (*will)(struct cm_device *dev, u32 slot, const struct cm_route *route, const u8 *mad);
+	 * and calls nothing of the CM. `connection` is what tools show of the id; NULL with the
+	 * route. NULL: no wills. */
+	void (*will)(struct cm_device *dev, u32 slot, const struct cm_route *route, const u8 *mad,
+		     const struct mad_connection *connection);
 } FIXED;
 
 /* Embedded by whoever adds the device; his but for the last three. */

@@ -137,7 +137,7 @@ static int cm_mad_listen(struct cm_device *dev, u64 service_id, u64 mask,
 }
 
 static void cm_mad_will(struct cm_device *dev, u32 slot, const struct cm_route *route,
-			const u8 *mad)
+			const u8 *mad, const struct mad_connection *connection)
 {
 	struct cm_mad_device *d = (struct cm_mad_device *)dev;
 	u8 port = 1;
@@ -146,7 +146,8 @@ static void cm_mad_will(struct cm_device *dev, u32 slot, const struct cm_route *
 		struct mad_will will = { .ah = &route->ah,
 					 .pkey_index = route->pkey_index,
 					 .mad = mad,
-					 .bytes = CM_WILL_BYTES };
+					 .bytes = CM_WILL_BYTES,
+					 .connection = *connection };
 
 		port = route->ah.port_num;
 		if (port <= CM_PORTS_MAX && d->agents[port] != NULL)

@@ -6,6 +6,7 @@
  * In:   changes of state    Out: calls of ops->will
  * Runs: any thread          Locks: cm.lock    Spec: IBA vol 1, 12.9.8
  */
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,7 +105,7 @@ static void cm_will_clear(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 {
 	if (id->will == 0)
 		return;
-	id->dev->ops->will(id->dev, id->will - 1, NULL, NULL);
+	id->dev->ops->will(id->dev, id->will - 1, NULL, NULL, NULL);
 	cm->wills.free[cm->wills.free_count++] = id->will;
 	id->will = 0;
 }
@@ -123,8 +124,22 @@ void cm_state_set(struct cm *cm, struct cm_id *id, enum ib_cm_state state)
 	cm_will_renew(cm, id);
 }
 
+static struct mad_connection cm_will_connection(const struct cm_id *id)
+{
+	return (struct mad_connection){
+		.service_id = be64toh(id->pub.service_id),
+		.local_id = be32toh(id->pub.local_id),
+		.remote_id = be32toh(id->pub.remote_id),
+		.local_qpn = id->local_qpn,
+		.remote_qpn = id->remote_qpn,
+		.state = (u8)id->pub.state,
+		.passive = id->passive,
+	};
+}
+
 static void cm_will_write(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 {
+	struct mad_connection connection;
 	u8 mad[CM_MAD_BYTES];
 	struct cm_msg msg;
 
@@ -134,7 +149,8 @@ static void cm_will_write(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 		cm_will_clear(cm, id);
 	} else if (cm_will_take_slot(cm, id)) {
 		msg_pack(&msg, mad);
-		id->dev->ops->will(id->dev, id->will - 1, &id->av.route, mad);
+		connection = cm_will_connection(id);
+		id->dev->ops->will(id->dev, id->will - 1, &id->av.route, mad, &connection);
 	}
 }
 

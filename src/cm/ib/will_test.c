@@ -161,6 +161,24 @@ static void will__tells_the_other_end_in_each_state(void **state)
 	}
 }
 
+/* What tools are shown of both ends, which have one connection. */
+static void will_show_the_connection(void)
+{
+	const struct mad_connection *here = &net.hosts[CLIENT].wills[0].connection;
+	const struct mad_connection *there = &net.hosts[SERVER].wills[0].connection;
+
+	assert_int_equal(here->state, IB_CM_ESTABLISHED);
+	assert_int_equal(there->state, IB_CM_ESTABLISHED);
+	assert_false(here->passive);
+	assert_true(there->passive);
+	assert_int_not_equal(here->service_id, 0);
+	assert_int_equal(here->service_id, there->service_id);
+	assert_int_equal(here->local_id, there->remote_id);
+	assert_int_equal(here->remote_id, there->local_id);
+	assert_int_equal(here->local_qpn, there->remote_qpn);
+	assert_int_equal(here->remote_qpn, there->local_qpn);
+}
+
 /* Wills come and go with what they are for, and places are used again. */
 static void will__is_taken_back_when_all_is_over(void **state)
 {
@@ -169,6 +187,7 @@ static void will__is_taken_back_when_all_is_over(void **state)
 		to_established();
 		assert_int_equal(net_wills(CLIENT), 1);
 		assert_int_equal(net_wills(SERVER), 1);
+		will_show_the_connection();
 		ib_destroy_cm_id(trio.client.id);
 		net_run_for(NS_PER_MS);
 		assert_int_equal(ib_send_cm_drep(trio.server.id, NULL, 0), 0);

@@ -322,10 +322,16 @@ static void general_offer(struct work *w)
 		log_warn("roce", "the node does not take this process' wills: error %d", -err);
 }
 
+_Static_assert((int)NODE_CONNECTION_REQ_SENT == (int)IB_CM_REQ_SENT &&
+		       (int)NODE_CONNECTION_ESTABLISHED == (int)IB_CM_ESTABLISHED &&
+		       (int)NODE_CONNECTION_SIDR_REQ_RCVD == (int)IB_CM_SIDR_REQ_RCVD,
+	       "states are shown as the CM counts them");
+
 static int general_fill_will(struct roce_device *dev, const struct mad_will *will,
 			     struct node_will *out)
 {
 	const struct ib_global_route *grh = &will->ah->grh;
+	const struct mad_connection *c = &will->connection;
 	int err = adapter_gid(dev, grh->sgid_index, out->sgid);
 
 	if (err == 0)
@@ -336,6 +342,13 @@ static int general_fill_will(struct roce_device *dev, const struct mad_will *wil
 	out->flow_label = grh->flow_label & 0xfffff;
 	out->traffic_class = grh->traffic_class & (u8)~PATH_ECN_MASK;
 	out->hop_limit = grh->hop_limit;
+	out->connection = (struct node_connection){ .service_id = c->service_id,
+						    .local_id = c->local_id,
+						    .remote_id = c->remote_id,
+						    .local_qpn = c->local_qpn,
+						    .remote_qpn = c->remote_qpn,
+						    .state = c->state,
+						    .passive = c->passive };
 	memset(out->mad, 0, sizeof(out->mad));
 	memcpy(out->mad, will->mad, MIN((size_t)will->bytes, sizeof(out->mad)));
 	return 0;

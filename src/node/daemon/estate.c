@@ -120,19 +120,10 @@ static bool estate_append(struct daemon *d, struct estate *e, u32 *space,
 	return true;
 }
 
-static u32 estate_used(int fd)
-{
-	u32 head[2] = { 0, 0 };
-
-	if (pread(fd, head, sizeof(head), 0) != (ssize_t)sizeof(head) || head[0] != WILL_MAGIC)
-		return 0;
-	return MIN(head[1], (u32)NODE_WILLS);
-}
-
 static void estate_read(struct proc *p, struct estate *e)
 {
 	static struct will_slot slots[ESTATE_PIECE];
-	u32 used = estate_used(p->will_fd), space = 0;
+	u32 used = will_used(p->will_fd), space = 0;
 	struct estate_will w;
 
 	for (u32 i = 0; i < used; i += ESTATE_PIECE) {

@@ -1,5 +1,5 @@
 /* serve_status.c: requests of tools about the whole node.
- * In:    STATUS, PROCESSES, BOARD, NOTICE, STOP      Out: replies; the node's end
+ * In:    STATUS, PROCESSES, BOARD, NOTICE, CONNECTIONS, STOP      Out: replies; the node's end
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -8,6 +8,9 @@
 
 #include "base/clock.h"
 #include "node/daemon/service.h"
+#include "node/will.h"
+
+enum { SERVE_WILLS = 256 /* looked at for one request */, SERVE_TRIES = 3 };
 
 static int serve_node_status(struct request *r)
 {
@@ -92,6 +95,50 @@ static int serve_notice(struct request *r)
 	return 0;
 }
 
+/* The connection of a will as one state of it. The process writes the half that is not in force, so
+ * the half was whole if it is in force still. */
+static bool serve_read_connection(int fd, u32 index, struct proto_connection *out)
+{
+	off_t at = (off_t)(offsetof(struct will_file, slots) + index * sizeof(struct will_slot));
+	const struct node_will *will;
+	struct will_slot slot;
+	u32 word;
+
+	for (int i = 0; i < SERVE_TRIES; i++) {
+		if (pread(fd, &slot, sizeof(slot), at) != (ssize_t)sizeof(slot) ||
+		    (slot.word != 1 && slot.word != 2))
+			return false;
+		if (pread(fd, &word, sizeof(word), at) != (ssize_t)sizeof(word))
+			return false;
+		if (word == slot.word)
+			break;
+	}
+	will = &slot.half[slot.word - 1];
+	memcpy(out->sgid, will->sgid, sizeof(out->sgid));
+	memcpy(out->dgid, will->dgid, sizeof(out->dgid));
+	out->connection = will->connection;
+	return true;
+}
+
+static int serve_connections(struct request *r)
+{
+	const struct proto_connections *q = &r->q->connections;
+	struct proc *p = proc_find(r->daemon, q->process);
+	struct proto_connections_reply reply;
+	u32 used, at = q->from, end;
+
+	if (p == NULL)
+		return -ENOENT;
+	memset(&reply, 0, sizeof(reply));
+	used = p->will_fd >= 0 ? will_used(p->will_fd) : 0;
+	end = at < used ? MIN(used, at + SERVE_WILLS) : at;
+	for (; at < end && reply.count < PROTO_CONNECTION_RECORDS; at++)
+		reply.count += serve_read_connection(p->will_fd, at, &reply.records[reply.count]);
+	reply.next = at < used ? at : 0;
+	service_reply(r, &reply.head, sizeof(reply), 0, NULL, 0);
+	return 0;
+}
+
 static int serve_stop(struct request *r)
 {
 	if (r->daemon->attached > 0 && !r->q->stop.force)
@@ -110,6 +157,8 @@ static const struct service_rule serve_status_rules[] = {
 				    SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_NOTICE)] = { serve_notice, sizeof(struct proto_plain), 0,
 				     SERVICE_FROM(PROC_TOOL) },
+	[PROTO_OP(PROTO_CONNECTIONS)] = { serve_connections, sizeof(struct proto_connections), 0,
+					  SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_STOP)] = { serve_stop, sizeof(struct proto_stop), 0,
 				   SERVICE_FROM(PROC_TOOL) },
 };

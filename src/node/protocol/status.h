@@ -1,6 +1,6 @@
 /* status.h: what tools ask of the whole node. STATUS is a plain request; BOARD has the struct of
  * PROCESSES, and its reply is plain with the board as its descriptor; NOTICE is plain, and so is
- * its reply, with the notice board.
+ * its reply, with the notice board. CONNECTIONS lists what a process' wills say (will.h).
  */
 #ifndef NODE_PROTOCOL_STATUS_H
 #define NODE_PROTOCOL_STATUS_H
@@ -13,11 +13,13 @@ enum {
 	PROTO_BOARD = PROTO_TYPE(PROTO_SERVICE_STATUS, 2),
 	PROTO_STOP = PROTO_TYPE(PROTO_SERVICE_STATUS, 3),
 	PROTO_NOTICE = PROTO_TYPE(PROTO_SERVICE_STATUS, 4),
+	PROTO_CONNECTIONS = PROTO_TYPE(PROTO_SERVICE_STATUS, 5),
 };
 
 enum {
 	PROTO_RECORDS = 16, /* processes per PROTO_PROCESSES reply */
 	PROTO_RECORD_SLOTS = 16,
+	PROTO_CONNECTION_RECORDS = 16, /* per PROTO_CONNECTIONS reply */
 };
 
 struct proto_stop {
@@ -61,6 +63,27 @@ struct proto_processes_reply {
 	u32 count;
 	u32 more;        /* ask again with the last one's number */
 	struct proto_record records[PROTO_RECORDS];
+} OWNED_BY(the caller);
+
+/* The connections of one process that are in a state with a will: from the REQ to timewait. */
+struct proto_connections {
+	struct proto_head head;
+	u64 process;
+	u32 from; /* place of the first one that is looked at */
+	u32 reserved;
+} OWNED_BY(the caller);
+
+struct proto_connection {
+	u8 sgid[16], dgid[16];
+	struct node_connection connection;
+} OWNED_BY(the caller);
+
+/* -ENOENT: no such process. */
+struct proto_connections_reply {
+	struct proto_head head;
+	u32 count;
+	u32 next; /* `from` of the next request; 0: there are no more */
+	struct proto_connection records[PROTO_CONNECTION_RECORDS];
 } OWNED_BY(the caller);
 
 #endif

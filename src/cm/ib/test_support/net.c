@@ -138,7 +138,7 @@ static int net_listen_op(struct cm_device *dev, u64 service_id, u64 mask,
 }
 
 static void net_will_op(struct cm_device *dev, u32 slot, const struct cm_route *route,
-			const u8 *mad)
+			const u8 *mad, const struct mad_connection *connection)
 {
 	struct net_host *host = (struct net_host *)dev;
 	struct net_will *w = &host->wills[slot];
@@ -151,6 +151,7 @@ static void net_will_op(struct cm_device *dev, u32 slot, const struct cm_route *
 	for (u32 i = CM_WILL_BYTES; i < CM_MAD_BYTES; i++)
 		assert_int_equal(mad[i], 0);
 	w->route = *route;
+	w->connection = *connection;
 	memcpy(w->mad, mad, CM_MAD_BYTES);
 }
 

@@ -14,6 +14,7 @@ enum { NET_HOSTS = 3, NET_WILLS = 1024, NET_PKEY_INDEX = 5, NET_GID_INDEX = 2, N
 struct net_will {
 	bool set;
 	struct cm_route route;
+	struct mad_connection connection;
 	u8 mad[CM_MAD_BYTES];
 } OWNED_BY(the test);
 
