@@ -55,44 +55,38 @@ static int stream_poll_fd(struct rsocket *rs)
 	return stream_phase(stream_of(rs)) == STREAM_LISTENING ? rs->fd : -1;
 }
 
-/* Also waits until the peer has what was sent. */
+/* A blocking one also waits until the peer's adapter has what was sent. */
 static int stream_shutdown(struct rsocket *rs, int how)
 {
+	const u32 both = STREAM_END_RECV | STREAM_END_SEND;
 	struct stream *s = stream_of(rs);
-	u32 before;
+	u32 before, after;
 	int err;
 
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
 		return -EINVAL;
-	err = stream_await(s, false);
-	if (err < 0)
+	if (stream_await(s, false) < 0)
 		return -ENOTCONN;
-	before = stream_ended(s);
-	if (how != SHUT_WR)
-		stream_end(s, STREAM_END_RECV);
-	if (how == SHUT_RD || (before & STREAM_END_SEND))
+	before = stream_ended(s) & both;
+	after = before | (how != SHUT_WR ? STREAM_END_RECV : 0) |
+		(how != SHUT_RD ? STREAM_END_SEND : 0);
+	stream_end(s, after);
+	if (after == before || !(after & STREAM_END_SEND) ||
+	    (stream_ended(s) & STREAM_NO_CONTROL))
 		return 0;
-	/* who is sending finishes the piece at hand first: stream_control takes send_lock */
-	stream_end(s, STREAM_END_SEND);
-	if (stream_ended(s) & STREAM_NO_CONTROL)
-		return 0;
-	err = stream_control(s, stream_ended(s) & STREAM_END_RECV ? STREAM_DISCONNECT
-								  : STREAM_SHUTDOWN);
-	if (err == 0)
-		err = stream_wait(s, stream_is_flushed, false, 0);
-	return err == -EINTR ? 0 : err;
+	err = stream_control(s, after == both ? STREAM_DISCONNECT : STREAM_SHUTDOWN);
+	if (err == 0 && !rsocket_is_nonblocking(rs, 0))
+		err = stream_wait(s, stream_is_flushed, false, STREAM_LINGER_NS);
+	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;
 }
 
-/* What the peer's adapter has not acknowledged when rclose returns is lost. One that is stopped, or
- * posts no receives, does not keep rclose for ever. */
-enum { CLOSE_LIMIT_S = 10 };
-
-/* The peer hears of the end behind all data that was sent. SO_LINGER with a time of 0 tells it by
- * the end of the connection alone. */
+/* What the peer's adapter has not acknowledged when rclose returns is lost. The peer hears of
+ * the end behind all data that was sent. SO_LINGER with a time of 0 tells it by the end of the
+ * connection alone. */
 static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a socket that ends */
 {
 	struct stream *s = stream_of(rs);
-	u64 limit = (u64)(s->linger.l_onoff ? s->linger.l_linger : CLOSE_LIMIT_S) * NS_PER_S;
+	u64 limit = s->linger.l_onoff ? (u64)s->linger.l_linger * NS_PER_S : STREAM_LINGER_NS;
 	bool abort = s->linger.l_onoff && s->linger.l_linger == 0;
 
 	service_keepalive(s, false);

@@ -20,6 +20,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include "base/clock.h"
 #include "cq.h"
 #include "rsocket.h"
 #include "stream_format.h"
@@ -59,6 +60,10 @@ enum {
 	STREAM_SEND_LOW = 2048,	   /* writable with that much room */
 	STREAM_PIECE_MOST = 65536, /* bytes of one write */
 };
+
+/* How long an end of a connection waits for a peer whose adapter acknowledges nothing: it is
+ * stopped, or posts no receives. */
+#define STREAM_LINGER_NS (10 * NS_PER_S)
 
 /* What an application may set before it connects; a listener's go to what it accepts. */
 struct stream_sizes {
@@ -139,9 +144,9 @@ struct stream {
 	u32 done_wrs ATOMIC_ONLY;
 	u16 allowed_messages ATOMIC_ONLY; /* sent_messages may count up to this */
 	u32 entries_given ATOMIC_ONLY; /* by the peer; entries_used follows */
-	u64 granted_bytes GUARDED_BY(cq_lock); /* to the peer */
+	u64 granted_bytes ATOMIC_ONLY; /* to the peer; changes under cq_lock */
 	u64 arrived_bytes GUARDED_BY(cq_lock);
-	u16 credits_at GUARDED_BY(cq_lock); /* of read_messages: allow more */
+	u16 credits_at ATOMIC_ONLY; /* of read_messages: allow more; likewise */
 	u32 peer_entry GUARDED_BY(cq_lock); /* the next one to write */
 	u32 grant_half GUARDED_BY(cq_lock); /* which half of recv_buf goes to the peer next */
 	u32 controls_sent ATOMIC_ONLY; /* messages; change under cq_lock */
@@ -195,7 +200,7 @@ void stream_hello(struct stream *s, struct stream_hello *out);
 void stream_begin(struct stream *s, const struct stream_hello *peer);
 /* Takes completions, gives credits. */
 void stream_drive(struct stream *s);
-/* Sends a control message behind all data; waits for room. 0 or a negative errno. */
+/* Sends a control message behind all data; waits for room. 0 or a negative errno: -ETIMEDOUT. */
 int stream_control(struct stream *s, enum stream_control what);
 /* All that was posted is complete, or the connection has failed. */
 bool stream_is_flushed(struct stream *s);

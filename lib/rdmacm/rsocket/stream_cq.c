@@ -249,7 +249,7 @@ static void cq_grant(struct stream *s, u16 read) REQUIRES(s->cq_lock)
 	if (cq_post_control(s, stream_message(STREAM_CREDITS, (u16)(read + s->rq_size)), &entry) <
 	    0)
 		stream_break(s, -ECONNRESET);
-	s->granted_bytes += half;
+	__atomic_fetch_add(&s->granted_bytes, half, __ATOMIC_RELAXED);
 	s->grant_half ^= 1;
 	if (++s->peer_entry >= s->peer_table.length)
 		s->peer_entry = 0;
@@ -258,14 +258,16 @@ static void cq_grant(struct stream *s, u16 read) REQUIRES(s->cq_lock)
 static void cq_give_credits(struct stream *s) REQUIRES(s->cq_lock)
 {
 	u16 read = __atomic_load_n(&s->read_messages, __ATOMIC_ACQUIRE);
-	u64 unread = s->granted_bytes - __atomic_load_n(&s->read_bytes, __ATOMIC_ACQUIRE);
+	u64 unread = __atomic_load_n(&s->granted_bytes, __ATOMIC_RELAXED) -
+		     __atomic_load_n(&s->read_bytes, __ATOMIC_ACQUIRE);
+	u16 due = __atomic_load_n(&s->credits_at, __ATOMIC_RELAXED);
 	bool half = unread <= s->recv_size / 2;
 
-	if (!half && (int16_t)(u16)(read - s->credits_at) < 0)
+	if (!half && (int16_t)(u16)(read - due) < 0)
 		return;
 	if (!cq_has_control(s) || (stream_ended(s) & STREAM_NO_CONTROL))
 		return;
-	s->credits_at = (u16)(read + s->rq_size / 2);
+	__atomic_store_n(&s->credits_at, (u16)(read + s->rq_size / 2), __ATOMIC_RELAXED);
 	if (half)
 		cq_grant(s, read);
 	else if (cq_post_control(s, stream_message(STREAM_CREDITS, (u16)(read + s->rq_size)),
@@ -278,7 +280,7 @@ int stream_control(struct stream *s, enum stream_control what)
 	int err = -EAGAIN;
 
 	while (err == -EAGAIN) {
-		err = stream_wait(s, cq_can_control, false, 0);
+		err = stream_wait(s, cq_can_control, false, STREAM_LINGER_NS);
 		if (err == -EINTR)
 			err = 0; /* the peer must hear of it */
 		if (err < 0 || (stream_ended(s) & STREAM_NO_CONTROL))
@@ -330,7 +332,8 @@ static void cq_take_data(struct stream *s, u32 length) REQUIRES(s->cq_lock)
 	u32 tail = __atomic_load_n(&s->tail, __ATOMIC_RELAXED);
 	u32 next = tail == s->rq_size ? 0 : tail + 1;
 
-	if (length == 0 || length > s->granted_bytes - s->arrived_bytes ||
+	if (length == 0 ||
+	    length > __atomic_load_n(&s->granted_bytes, __ATOMIC_RELAXED) - s->arrived_bytes ||
 	    next == __atomic_load_n(&s->head, __ATOMIC_ACQUIRE)) {
 		stream_break(s, -EPROTO);
 		return;

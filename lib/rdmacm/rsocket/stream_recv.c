@@ -93,7 +93,7 @@ static bool recv_is_ready(struct stream *s)
 }
 
 /* Credits go out with the next completion anyway, unless half the buffer is free. */
-static bool recv_owes_credits(struct stream *s) NO_THREAD_SAFETY /* a hint */
+static bool recv_owes_credits(struct stream *s)
 {
 	return __atomic_load_n(&s->granted_bytes, __ATOMIC_RELAXED) -
 			       __atomic_load_n(&s->read_bytes, __ATOMIC_RELAXED) <=

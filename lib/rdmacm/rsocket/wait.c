@@ -28,7 +28,7 @@ void wait_join(struct wait_queue *q, struct waiter *w, struct sleeper *who)
 	w->hit = false;
 	lock_acquire(&q->lock);
 	list_push_back(&q->waiters, &w->node);
-	/* before the caller looks; pairs with the fence of wait_wake */
+	/* before the caller looks; pairs with wait_wake */
 	__atomic_add_fetch(&q->count, 1, __ATOMIC_SEQ_CST);
 	lock_release(&q->lock);
 }
@@ -63,9 +63,9 @@ static void sleeper_wake(struct sleeper *s)
 
 void wait_wake(struct wait_queue *q)
 {
-	/* what has changed is visible before the count is read; pairs with wait_join */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&q->count, __ATOMIC_RELAXED) == 0)
+	/* An addition, which is ordered with that of wait_join: either this one sees the waiter, or
+	 * the waiter, which looks afterwards, sees what has changed. */
+	if (__atomic_fetch_add(&q->count, 0, __ATOMIC_SEQ_CST) == 0)
 		return;
 	lock_acquire(&q->lock);
 	list_for_each(w, &q->waiters, struct waiter, node) {
