@@ -40,6 +40,15 @@ enum cma_state {
 	CMA_DESTROYING
 };
 
+struct cma {
+	struct lock lock;
+	struct list_head ids GUARDED_BY(lock);	   /* struct cma_id */
+	struct list_head devices GUARDED_BY(lock); /* struct cma_device, in the order they came */
+	u32 device_numbers GUARDED_BY(lock);	   /* given out */
+	struct work_queue queue GUARDS_ITSELF;
+};
+extern struct cma cma;
+
 /* One device on which an id listens. */
 struct cma_listener {
 	struct list_head node;
@@ -47,31 +56,37 @@ struct cma_listener {
 	struct ib_cm_id *ib;
 } OWNED_BY(cma.lock);
 
-/* Fields are the cma.lock's where no other mark stands; `id` the consumer's, too. */
+/* What the consumer has set. */
+struct cma_options {
+	u8 tos;
+	bool reuse, afonly;
+	u8 ack_timeout; /* 0x80 and the timeout; 0: not set */
+} OWNED_BY(cma.lock or, of a copy, the caller);
+
 struct cma_id {
-	struct rdma_cm_id id OWNED_BY(the consumer and the handler at hand); /* first */
-	struct list_head node OWNED_BY(cma.lock); /* of all ids */
-	enum cma_state state OWNED_BY(cma.lock);
-	bool busy OWNED_BY(cma.lock); /* the consumer's handler runs, or is about to */
-	u32 refs OWNED_BY(cma.lock);  /* of those who are not in a call of the consumer's */
-	struct cond idle OWNED_BY(cma.lock); /* signalled when it is not busy, or has no refs */
-	struct ib_cm_id *ib OWNED_BY(cma.lock); /* the connection's; NULL: none */
-	struct list_head listeners OWNED_BY(cma.lock); /* struct cma_listener */
-	struct list_head groups OWNED_BY(cma.lock);    /* struct cma_mcast */
+	/* First. `device` is the cma.lock's: it is taken away when the device goes, and no call
+	 * with it is made but under that lock or cma_device_hold. */
+	struct rdma_cm_id id OWNED_BY(the consumer and the handler at hand);
+	struct list_head node GUARDED_BY(cma.lock); /* of all ids */
+	enum cma_state state GUARDED_BY(cma.lock);
+	bool busy GUARDED_BY(cma.lock); /* the consumer's handler runs, or is about to */
+	u32 refs GUARDED_BY(cma.lock);  /* of those who are not in a call of the consumer's */
+	struct cond idle GUARDED_BY(cma.lock); /* signalled when it is not busy, or has no refs */
+	struct ib_cm_id *ib GUARDED_BY(cma.lock); /* the connection's; NULL: none */
+	struct list_head listeners GUARDED_BY(cma.lock); /* struct cma_listener */
+	struct list_head groups GUARDED_BY(cma.lock);    /* struct cma_mcast */
 	struct node_port port GUARDS_ITSELF;
 	struct rdma_dev_addr dev_addr OWNED_BY(the query at hand); /* of the way to the peer */
 	struct work work GUARDS_ITSELF; /* says the result of a query */
 	struct work change GUARDS_ITSELF; /* says that the id's address has left its device */
-	bool addr_gone OWNED_BY(cma.lock); /* that is known, or it has never been there */
-	int result OWNED_BY(cma.lock);  /* of the query: 0 or a negative errno */
+	bool addr_gone GUARDED_BY(cma.lock); /* that is known, or it has never been there */
+	int result GUARDED_BY(cma.lock);  /* of the query: 0 or a negative errno */
 	struct ib_sa_path_rec path[2] OWNED_BY(the consumer and the handler at hand);
 	u32 seq_num FIXED; /* the first PSN */
 	u32 qkey OWNED_BY(the consumer and the handler at hand);
 	u32 qp_num OWNED_BY(the consumer and the handler at hand); /* the consumer's own */
 	bool srq OWNED_BY(the consumer and the handler at hand);
-	u8 tos OWNED_BY(cma.lock);
-	bool reuse OWNED_BY(cma.lock), afonly OWNED_BY(cma.lock);
-	u8 ack_timeout OWNED_BY(cma.lock); /* 0x80 and the timeout; 0: not set */
+	struct cma_options options GUARDED_BY(cma.lock);
 };
 
 struct cma_device {
@@ -82,15 +97,6 @@ struct cma_device {
 	u32 users;  /* cma_device_hold: its removal waits for them */
 	struct cond unused;
 } OWNED_BY(cma.lock);
-
-struct cma {
-	struct lock lock;
-	struct list_head ids GUARDED_BY(lock);	   /* struct cma_id */
-	struct list_head devices GUARDED_BY(lock); /* struct cma_device, in the order they came */
-	u32 device_numbers GUARDED_BY(lock);	   /* given out */
-	struct work_queue queue GUARDS_ITSELF;
-};
-extern struct cma cma;
 
 static inline struct cma_id *cma_id(struct rdma_cm_id *id)
 {
@@ -115,6 +121,8 @@ struct cma_id *cma_id_new(rdma_cm_event_handler handler, void *context, enum rdm
 /* From one state to another. False: it was in another one. */
 bool cma_move(struct cma_id *id, enum cma_state from, enum cma_state to);
 bool cma_is_in(struct cma_id *id, enum cma_state state);
+/* A copy, as they are now. */
+struct cma_options cma_options_of(struct cma_id *id);
 /* Begins a turn of the consumer's handler: waits for the one before. False: the id is in another
  * state than `state`, and there is no turn. */
 bool cma_enter(struct cma_id *id, enum cma_state state);

@@ -103,9 +103,10 @@ int cma_bind_gid(struct cma_id *id, const union ib_gid *gid)
 {
 	int err = cma_bind_known_gid(id, gid);
 
-	if (err == -ENODEV)
-		err = cma_device_absence();
-	return err == 0 && id->id.device == NULL ? cma_bind_known_gid(id, gid) : err;
+	if (err != -ENODEV)
+		return err;
+	err = cma_device_absence();
+	return err == 0 ? cma_bind_known_gid(id, gid) : err;
 }
 
 /* ---- the id's device ------------------------------------------------------------------------- */
@@ -220,9 +221,10 @@ int cma_bind_first(struct cma_id *id, bool v4, union ib_gid *gid)
 {
 	int err = cma_bind_first_known(id, v4, gid);
 
-	if (err == -ENODEV)
-		err = cma_device_absence();
-	return err == 0 && id->id.device == NULL ? cma_bind_first_known(id, v4, gid) : err;
+	if (err != -ENODEV)
+		return err;
+	err = cma_device_absence();
+	return err == 0 ? cma_bind_first_known(id, v4, gid) : err;
 }
 
 /* ---- devices come and go --------------------------------------------------------------------- */

@@ -62,6 +62,17 @@ static int open_adapter(void **state)
 	return 0;
 }
 
+/* The IB CM's id of a connection; NULL: none. */
+static struct ib_cm_id *ib_of(struct rdma_cm_id *id)
+{
+	struct ib_cm_id *ib;
+
+	lock_acquire(&cma.lock);
+	ib = cma_id(id)->ib;
+	lock_release(&cma.lock);
+	return ib;
+}
+
 static int count_ids(void)
 {
 	int n = 0;
@@ -124,7 +135,7 @@ static struct rdma_cm_id *make_disconnected(void)
 	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
 	struct ib_cm_event event = { .event = IB_CM_DREQ_RECEIVED };
 
-	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_false(fake_cm_event(ib_of(id), &event));
 	assert_int_equal(consumer.seen[consumer.count - 1], RDMA_CM_EVENT_DISCONNECTED);
 	consumer.count = 0;
 	return id;
@@ -232,7 +243,7 @@ static void judge_event(struct rdma_cm_id *id, enum ib_cm_event_type type, int w
 
 	consumer.count = 0;
 	consumer.answer = answer;
-	gone = fake_cm_event(cma_id(id)->ib, &event);
+	gone = fake_cm_event(ib_of(id), &event);
 	consumer.answer = 0;
 	assert_int_equal(consumer.count, want == NOTHING ? 0 : 1);
 	if (want != NOTHING)
@@ -269,7 +280,7 @@ static void cma_ib_event__tells_each_end_once(void **state)
 
 	for (u32 i = 0; i < ARRAY_LEN(order); i++) {
 		event = make_event(order[i]);
-		assert_false(fake_cm_event(cma_id(id)->ib, &event));
+		assert_false(fake_cm_event(ib_of(id), &event));
 	}
 	assert_int_equal(consumer.count, 3);
 	assert_int_equal(consumer.seen[0], RDMA_CM_EVENT_CONNECT_RESPONSE);
@@ -284,16 +295,16 @@ static void cma_ib_event__passes_on_the_status(void **state)
 	struct ib_cm_event event = make_event(IB_CM_REJ_RECEIVED);
 
 	event.param.rej_rcvd.reason = IB_CM_REJ_STALE_CONN;
-	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_false(fake_cm_event(ib_of(id), &event));
 	assert_int_equal(consumer.status[0], IB_CM_REJ_STALE_CONN);
 	event = make_event(IB_CM_REQ_ERROR);
-	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_false(fake_cm_event(ib_of(id), &event));
 	assert_int_equal(consumer.status[1], -ETIMEDOUT);
 	rdma_destroy_id(id);
 	id = make_connecting(RDMA_PS_UDP);
 	event = make_event(IB_CM_SIDR_REP_RECEIVED);
 	event.param.sidr_rep_rcvd.status = IB_SIDR_NO_QP;
-	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_false(fake_cm_event(ib_of(id), &event));
 	assert_int_equal(consumer.seen[2], RDMA_CM_EVENT_UNREACHABLE);
 	assert_int_equal(consumer.status[2], IB_SIDR_NO_QP);
 	rdma_destroy_id(id);
@@ -422,7 +433,7 @@ static void cma_ib_event__lets_the_handler_leave(void **state)
 	consumer.call = call_disconnect;
 	consumer.answer = 1;
 	fake_cm.fail[FAKE_DREQ] = -EINVAL;
-	assert_true(fake_cm_event(cma_id(id)->ib, &event));
+	assert_true(fake_cm_event(ib_of(id), &event));
 	assert_int_equal(consumer.called, 0);
 	assert_int_equal(fake_cm.calls[FAKE_DREP], 1);
 }
@@ -445,7 +456,7 @@ static void rdma_destroy_id__of_another_id_in_a_handler(void **state)
 
 	victim = make_connecting(RDMA_PS_TCP);
 	consumer.call = call_destroy_victim;
-	assert_false(fake_cm_event(cma_id(id)->ib, &event));
+	assert_false(fake_cm_event(ib_of(id), &event));
 	consumer.call = NULL;
 	assert_int_equal(count_ids(), 1);
 	assert_int_equal(fake_cm.ids, 1);
@@ -569,7 +580,7 @@ static void cma_device_hold__delays_the_removal(void **state)
 	assert_string_equal(name, "fake0");
 	d = cma_device_hold_ib(cma_id(id), &ib);
 	assert_non_null(d);
-	assert_ptr_equal(ib, cma_id(id)->ib);
+	assert_ptr_equal(ib, ib_of(id));
 	destroyed = 0;
 	pthread_create(&thread, NULL, unregister_thread, NULL);
 	usleep(20000);
@@ -661,9 +672,9 @@ static void step(void)
 	}
 	for (int i = 0; i < FAKE_CALLS; i++)
 		fake_cm.fail[i] = dice(8) == 0 ? -EINVAL : 0;
-	if (cma_id(ids[at])->ib != NULL && dice(2)) {
+	if (ib_of(ids[at]) != NULL && dice(2)) {
 		event = make_event((enum ib_cm_event_type)dice(CM_EVENTS));
-		(void)fake_cm_event(cma_id(ids[at])->ib, &event);
+		(void)fake_cm_event(ib_of(ids[at]), &event);
 	} else if (cma_is_in(cma_id(ids[at]), CMA_LISTEN) && dice(2)) {
 		(void)request(ids[at], dice(2) ? IB_CM_REQ_RECEIVED : IB_CM_SIDR_REQ_RECEIVED);
 	} else {

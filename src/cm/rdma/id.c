@@ -185,12 +185,22 @@ void cma_end_in_handler(struct cma_id *id)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+struct cma_options cma_options_of(struct cma_id *id)
+{
+	struct cma_options copy;
+
+	lock_acquire(&cma.lock);
+	copy = id->options;
+	lock_release(&cma.lock);
+	return copy;
+}
+
 void rdma_set_service_type(struct rdma_cm_id *cm_id, int tos)
 {
 	struct cma_id *id = cma_id(cm_id);
 
 	lock_acquire(&cma.lock);
-	id->tos = (u8)tos;
+	id->options.tos = (u8)tos;
 	lock_release(&cma.lock);
 }
 
@@ -202,7 +212,7 @@ int rdma_set_reuseaddr(struct rdma_cm_id *cm_id, int reuse)
 
 	lock_acquire(&cma.lock);
 	if (id->state == CMA_IDLE || (reuse != 0 && id->state != CMA_LISTEN))
-		id->reuse = reuse != 0;
+		id->options.reuse = reuse != 0;
 	else
 		err = -EINVAL;
 	lock_release(&cma.lock);
@@ -216,7 +226,7 @@ int rdma_set_afonly(struct rdma_cm_id *cm_id, int afonly)
 
 	lock_acquire(&cma.lock);
 	if (id->state == CMA_IDLE || id->state == CMA_ADDR_BOUND)
-		id->afonly = afonly != 0;
+		id->options.afonly = afonly != 0;
 	else
 		err = -EINVAL;
 	lock_release(&cma.lock);
@@ -230,7 +240,7 @@ int rdma_set_ack_timeout(struct rdma_cm_id *cm_id, u8 timeout)
 	if (cm_id->qp_type != IB_QPT_RC)
 		return -EINVAL;
 	lock_acquire(&cma.lock);
-	id->ack_timeout = 0x80 | (timeout & 31);
+	id->options.ack_timeout = 0x80 | (timeout & 31);
 	lock_release(&cma.lock);
 	return 0;
 }

@@ -62,7 +62,7 @@ static int cma_listen_begin(struct cma_id *id, struct ib_cm_id *ib)
 	struct ib_cm_compare_data compare;
 
 	/* the wildcard of both families takes all */
-	if (addr->sa_family == AF_INET6 && cma_addr_is_any(addr) && !id->afonly)
+	if (addr->sa_family == AF_INET6 && cma_addr_is_any(addr) && !cma_options_of(id).afonly)
 		return ib_cm_listen(ib, service, 0, NULL);
 	cma_header_compare(addr, &compare);
 	return ib_cm_listen(ib, service, 0, &compare);

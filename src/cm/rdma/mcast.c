@@ -41,7 +41,7 @@ static int cma_mcast_source(const struct cma_mcast *mc, struct ib_device *device
 static void cma_mcast_event(const struct cma_mcast *mc, struct ib_device *device,
 			struct rdma_cm_event *out)
 {
-	const struct cma_id *id = mc->id;
+	struct cma_id *id = mc->id;
 	u16 index = 0;
 
 	*out = (struct rdma_cm_event){ .event = RDMA_CM_EVENT_MULTICAST_JOIN };
@@ -57,7 +57,7 @@ static void cma_mcast_event(const struct cma_mcast *mc, struct ib_device *device
 		.grh = { .dgid = mc->mgid,
 			 .sgid_index = (u8)index,
 			 .hop_limit = CMA_HOP_LIMIT,
-			 .traffic_class = id->tos },
+			 .traffic_class = cma_options_of(id).tos },
 		.static_rate = IB_RATE_PORT_CURRENT,
 		.ah_flags = IB_AH_GRH,
 		.port_num = id->id.port_num,

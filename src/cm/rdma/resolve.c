@@ -27,11 +27,12 @@ static enum node_port_space resolve_space(enum rdma_port_space ps)
 
 static int resolve_take_port(struct cma_id *id, const struct sockaddr *addr)
 {
+	struct cma_options options = cma_options_of(id);
 	struct node_port_want want = { .space = resolve_space(id->id.ps),
 				       .port = cma_addr_port(addr),
 				       .addr = addr,
-				       .v6only = id->afonly,
-				       .shared = id->reuse };
+				       .v6only = options.afonly,
+				       .shared = options.reuse };
 
 	return node_port_take(&id->port, &want);
 }
@@ -341,7 +342,7 @@ static int resolve_path(struct cma_id *id)
 		.sgid = addr->sgid,
 		.hop_limit = id->dev_addr.hoplimit != 0 ? (u8)id->dev_addr.hoplimit
 							: (u8)CMA_HOP_LIMIT,
-		.traffic_class = id->tos,
+		.traffic_class = cma_options_of(id).tos,
 		.reversible = 1,
 		.numb_path = 1,
 		.pkey = htobe16(CMA_PKEY),
