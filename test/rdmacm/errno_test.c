@@ -338,9 +338,39 @@ static int call_get_request(struct bed *b)
 	return rdma_get_request(b->id, &id);
 }
 
+/* A group of this host only. */
+static struct sockaddr *group(void)
+{
+	static struct sockaddr_in sin = { .sin_family = AF_INET };
+
+	sin.sin_addr.s_addr = htonl(0xef000000 | ((uint32_t)getpid() & 0xffffff));
+	return (struct sockaddr *)&sin;
+}
+
+static int call_join(struct bed *b)
+{
+	return rdma_join_multicast(b->id, group(), NULL);
+}
+
+static int call_join_ex(struct bed *b)
+{
+	struct rdma_cm_join_mc_attr_ex attr = {
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.join_flags = RDMA_MC_JOIN_FLAG_FULLMEMBER,
+		.addr = group(),
+	};
+
+	return rdma_join_multicast_ex(b->id, &attr, NULL);
+}
+
+static int call_leave(struct bed *b)
+{
+	return rdma_leave_multicast(b->id, group());
+}
+
 /* ---- each call in each state ----------------------------------------------------------------- */
 
-enum { S = 0, E = EINVAL, C = EISCONN, X = EIO, N = ENOSYS };
+enum { S = 0, E = EINVAL, C = EISCONN, X = EIO, N = ENOSYS, A = EADDRNOTAVAIL };
 
 /* From left to right: idle, bound, resolved, route resolved, listening, connecting, requested,
  * connected, disconnected, removed. Where rdma-core's library would read a null pointer (an id
@@ -375,6 +405,10 @@ static const struct row {
 	{ "rdma_set_option AFONLY", call_afonly, { S, S, E, E, E, E, E, E, E, X } },
 	{ "rdma_set_option ACK_TIMEOUT", call_ack_timeout, { S, S, S, S, S, S, S, S, S, X } },
 	{ "rdma_set_option 77", call_no_option, { N, N, N, N, N, N, N, N, N, X } },
+	/* of a stream's id; datagram ids: mcast_test.c */
+	{ "rdma_join_multicast", call_join, { E, E, E, E, E, E, E, E, E, X } },
+	{ "rdma_join_multicast_ex", call_join_ex, { E, E, E, E, E, E, E, E, E, X } },
+	{ "rdma_leave_multicast", call_leave, { A, A, A, A, A, A, A, A, A, A } },
 	{ "rdma_get_request", call_get_request, { E, E, E, E, E, E, E, E, E, E } },
 };
 

@@ -366,9 +366,12 @@ static void ucma_mcast_free(struct ucma_mcast *m)
 int ucma_join(struct ucma_id *id, struct sockaddr *addr, bool send_only, void *cookie,
 	      struct ucma_mcast **out)
 {
-	struct ucma_mcast *m = calloc(1, sizeof(*m));
-	int err;
+	struct ucma_mcast *m;
+	int err = ucma_check(id);
 
+	if (err < 0)
+		return err;
+	m = calloc(1, sizeof(*m));
 	if (m == NULL)
 		return -ENOMEM;
 	m->id = id;
