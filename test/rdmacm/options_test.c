@@ -121,6 +121,48 @@ static void rdma_set_option__ack_timeout_reaches_the_queue_pair(void **state)
 	destroy_all(&e);
 }
 
+/* Of the path, from which the peer takes its own Local ACK Timeout. */
+static void rdma_set_option__ack_timeout_is_the_paths_life_time(void **state)
+{
+	uint8_t timeout = ACK_TIMEOUT;
+	struct rdma_cm_id *id;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+		if (i > 0)
+			assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID,
+							 RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1),
+					 0);
+		resolve(id, 7471);
+		assert_int_equal(id->route.path_rec->packet_life_time,
+				 i > 0 ? ACK_TIMEOUT - 1 : 18);
+		assert_int_equal(rdma_destroy_id(id), 0);
+	}
+}
+
+/* An IPv6 source has a flow label, which becomes the path's. */
+static void rdma_resolve_addr__takes_the_flow_label_of_its_source(void **state)
+{
+	struct sockaddr_in6 from = { .sin6_family = AF_INET6,
+				     .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+				     .sin6_flowinfo = htonl(0x0ff12345) },
+			    to = { .sin6_family = AF_INET6,
+				   .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+				   .sin6_port = htons(7471) };
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, (struct sockaddr *)&from, (struct sockaddr *)&to,
+					   1000),
+			 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, id);
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, id);
+	assert_int_equal(be32toh(id->route.path_rec->flow_label), 0x12345);
+	assert_int_equal(id->route.path_rec->traffic_class, 0);
+	assert_int_equal(rdma_destroy_id(id), 0);
+}
+
 static struct rdma_cm_id *id_with(int option)
 {
 	struct rdma_cm_id *id;
@@ -402,6 +444,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(rdma_set_option__tos_reaches_both_queue_pairs),
+		TEST(rdma_set_option__ack_timeout_is_the_paths_life_time),
+		TEST(rdma_resolve_addr__takes_the_flow_label_of_its_source),
 		TEST(rdma_set_option__ack_timeout_reaches_the_queue_pair),
 		TEST(rdma_set_option__reuseaddr_shares_a_port),
 		TEST(rdma_set_option__afonly_leaves_the_other_family),

@@ -390,6 +390,30 @@ static void mra__delayed_until_the_message_comes_again(void **state)
 	assert_int_equal(trio.client.seen[IB_CM_MRA_RECEIVED], 1);
 }
 
+/* The client's consumer takes its time with the REP. */
+static void mra__delayed_until_the_rep_comes_again(void **state)
+{
+	(void)state;
+	pair_ask();
+	net_run_for(NS_PER_MS);
+	assert_int_equal(pair_answer(), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_mra(trio.client.id, IB_CM_MRA_FLAG_DELAY | 24, NULL, 0), 0);
+	assert_int_equal(trio.client.id->state, IB_CM_MRA_REP_SENT);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(net.sent[CM_MRA], 0);
+	/* longer than all of the server's tries */
+	net_run_for(10 * NS_PER_S);
+	assert_int_equal(net.sent[CM_REP], 2);
+	assert_int_equal(net.sent[CM_MRA], 1);
+	assert_int_equal(trio.server.seen[IB_CM_MRA_RECEIVED], 1);
+	assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 0);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.client.id->state, IB_CM_ESTABLISHED);
+}
+
 /* ---- leaving --------------------------------------------------------------------------------- */
 
 static void leave__both_learn_and_timewait_ends(void **state)
@@ -753,6 +777,7 @@ int main(void)
 		PAIR(reject__a_rep_for_nobody),
 		PAIR(mra__holds_the_retries),
 		PAIR(mra__delayed_until_the_message_comes_again),
+		PAIR(mra__delayed_until_the_rep_comes_again),
 		PAIR(leave__both_learn_and_timewait_ends),
 		PAIR(leave__lost_drep_is_sent_again),
 		PAIR(leave__both_at_once),

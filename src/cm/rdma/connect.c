@@ -291,8 +291,11 @@ static void cma_event_rep(struct cma_id *id, struct ib_cm_id *ib, const struct i
 {
 	cma_event_take_rep(in, out);
 	out->event = RDMA_CM_EVENT_CONNECT_RESPONSE;
-	if (id->id.qp == NULL)
+	if (id->id.qp == NULL) {
+		/* the consumer may take its time, as with a request: the peer repeats its REP */
+		(void)ib_send_cm_mra(ib, IB_CM_MRA_FLAG_DELAY | CMA_MRA_TIMEOUT, NULL, 0);
 		return;
+	}
 	out->status = accept_complete(id, ib);
 	out->event = out->status == 0 ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_ERROR;
 	if (out->status == 0)

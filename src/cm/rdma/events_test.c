@@ -289,6 +289,18 @@ static void cma_ib_event__tells_each_end_once(void **state)
 	rdma_destroy_id(id);
 }
 
+/* A consumer that takes its time with the REP is given it; the CM's own queue pair needs none. */
+static void cma_ib_event__a_rep_may_wait(void **state)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct ib_cm_event event = make_event(IB_CM_REP_RECEIVED);
+
+	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_int_equal(consumer.seen[0], RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(fake_cm.calls[FAKE_MRA], 1);
+	rdma_destroy_id(id);
+}
+
 static void cma_ib_event__passes_on_the_status(void **state)
 {
 	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
@@ -709,6 +721,7 @@ int main(void)
 		ADAPTER_TEST(cma_ib_event__tells_what_the_state_allows),
 		ADAPTER_TEST(cma_ib_event__tells_each_end_once),
 		ADAPTER_TEST(cma_ib_event__passes_on_the_status),
+		ADAPTER_TEST(cma_ib_event__a_rep_may_wait),
 		ADAPTER_TEST(rdma_connect__leaves_the_id_as_it_was),
 		ADAPTER_TEST(rdma_accept__refuses_what_it_cannot_accept),
 		ADAPTER_TEST(rdma_disconnect__answers_if_it_cannot_ask),

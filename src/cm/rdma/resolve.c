@@ -323,10 +323,31 @@ int rdma_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src_addr,
 
 /* ---- the path -------------------------------------------------------------------------------- */
 
+/* IPv6 has one in the source address: what the consumer has set, in network order. */
+static __be32 resolve_flow_label(const struct cma_id *id)
+{
+	struct sockaddr_in6 sin6;
+
+	if (id->id.route.addr.src_addr.ss_family != AF_INET6)
+		return 0;
+	memcpy(&sin6, &id->id.route.addr.src_addr, sizeof(sin6));
+	return sin6.sin6_flowinfo & htonl(0xfffff);
+}
+
+/* A Local ACK Timeout is twice the path's, if the delay of the device counts little: so the peer
+ * takes it from the REQ. */
+static u8 resolve_life_time(const struct cma_options *options)
+{
+	u8 timeout = options->ack_timeout & 31;
+
+	return timeout != 0 ? (u8)(timeout - 1) : (u8)CMA_PACKET_LIFETIME;
+}
+
 /* RoCE has no subnet administrator: the path is made of what both ends know. */
 static int resolve_path(struct cma_id *id)
 {
 	const struct rdma_addr *addr = &id->id.route.addr;
+	struct cma_options options = cma_options_of(id);
 	struct ib_sa_path_rec *path = &id->path[0];
 	struct cma_device *d = cma_device_hold(id);
 	struct ib_port_attr port;
@@ -342,7 +363,8 @@ static int resolve_path(struct cma_id *id)
 		.sgid = addr->sgid,
 		.hop_limit = id->dev_addr.hoplimit != 0 ? (u8)id->dev_addr.hoplimit
 							: (u8)CMA_HOP_LIMIT,
-		.traffic_class = cma_options_of(id).tos,
+		.flow_label = resolve_flow_label(id),
+		.traffic_class = options.tos,
 		.reversible = 1,
 		.numb_path = 1,
 		.pkey = htobe16(CMA_PKEY),
@@ -351,7 +373,7 @@ static int resolve_path(struct cma_id *id)
 		.rate_selector = IB_SA_EQ,
 		.rate = IB_RATE_PORT_CURRENT,
 		.packet_life_time_selector = IB_SA_EQ,
-		.packet_life_time = CMA_PACKET_LIFETIME,
+		.packet_life_time = resolve_life_time(&options),
 	};
 	id->id.route.path_rec = path;
 	id->id.route.num_paths = 1;
