@@ -57,6 +57,8 @@ static const struct shape {
 	{ PROTO_WILL, sizeof(struct proto_plain), 1 },
 	{ PROTO_SUCCEED, sizeof(struct proto_succeed), 0 },
 	{ PROTO_CONNECTIONS, sizeof(struct proto_connections), 0 },
+	{ PROTO_AGENT, sizeof(struct proto_agent), 0 },
+	{ PROTO_AGENT_END, sizeof(struct proto_agent), 0 },
 };
 
 static struct fuzz {
@@ -124,6 +126,7 @@ static void fuzz_finish(void)
 	fuzz_need(list_empty(&d->procs) && d->proc_count == 0, "a connection is left");
 	fuzz_need(d->attached == 0 && d->blocked_count == 0, "a process is counted that has gone");
 	fuzz_need(d->member_count == 0 && d->notice->members == 0, "a membership is left");
+	fuzz_need(d->notice->agents == 0, "an agent is left");
 	fuzz_need(d->recorder == NULL && d->capture_fd < 0, "a recorder is left");
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		fuzz_need(d->slots.owner[slot] == 0, "a slot is left");
@@ -198,6 +201,15 @@ static void fuzz_small(union proto_request *q)
 		q->listen.slot = f.slot;
 		q->listen.mask = q->listen.mask & 1 ? UINT64_MAX : 0xff;
 		q->listen.service_id &= 3;
+		break;
+	case PROTO_AGENT:
+	case PROTO_AGENT_END:
+		q->agent.slot = f.slot;
+		q->agent.agent.device %= 3;
+		q->agent.agent.mgmt_class &= 3;
+		q->agent.agent.version = 1;
+		q->agent.agent.port = 1;
+		q->agent.agent.qpn &= 1;
 		break;
 	case PROTO_MCAST_JOIN:
 	case PROTO_MCAST_LEAVE:
