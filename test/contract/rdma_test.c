@@ -36,6 +36,22 @@ static int on_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	return refuses;
 }
 
+/* The device's first IPv4 address: one of the loopback network that it has not binds none. */
+static struct sockaddr *own_address(void)
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+	static struct sockaddr_in sin;
+	union ib_gid gid;
+	int index = 0;
+
+	do {
+		assert_int_equal(ib_query_gid(rig.dev, 1, index++, &gid), 0);
+	} while (memcmp(gid.raw, mapped, sizeof(mapped)) != 0);
+	sin = (struct sockaddr_in){ .sin_family = AF_INET };
+	memcpy(&sin.sin_addr, gid.raw + 12, sizeof(sin.sin_addr));
+	return (struct sockaddr *)&sin;
+}
+
 static struct rdma_cm_id *bound(enum ib_qp_type type)
 {
 	struct rdma_cm_id *id;
@@ -43,7 +59,7 @@ static struct rdma_cm_id *bound(enum ib_qp_type type)
 	memset(&seen, 0, sizeof(seen));
 	id = rig_ok(rdma_create_id(on_event, NULL, type == IB_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP,
 				   type));
-	assert_int_equal(rdma_bind_addr(id, address("127.0.0.1")), 0);
+	assert_int_equal(rdma_bind_addr(id, own_address()), 0);
 	return id;
 }
 
