@@ -3,7 +3,7 @@
 set(AV_INSTALL_DOORS ${CMAKE_INSTALL_LIBDIR}/anyverbs)
 # `cmake --build build --target stack`: what is installed, and no tests; a quarter of the whole.
 add_custom_target(stack)
-foreach(target anyverbs door_ibverbs door_rdmacm door_ibumad anyverbs-preload anyverbs-born)
+foreach(target anyverbs door_ibverbs door_rdmacm door_ibumad anyverbs-preload anyverbs-born anyverbs-rsockets)
   if(TARGET ${target})
     install(TARGETS ${target} LIBRARY DESTINATION ${AV_INSTALL_DOORS})
     add_dependencies(stack ${target})

@@ -1,0 +1,60 @@
+/* calls.c: finds the r* calls of librdmacm.so.1.
+ * In: nothing    Out: rcalls    Runs: the thread that first listens or connects
+ * Locks: the loader's
+ *
+ * The library is loaded late, so that a program without TCP sockets is not slower for the shim.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "rsockets.h"
+
+struct rcalls rcalls;
+
+static pthread_once_t calls_once = PTHREAD_ONCE_INIT;
+static bool calls_there;
+
+static void calls_flush_one(struct sock *s)
+{
+	if (sock_kind(s) == SOCK_DIRECT)
+		(void)rcalls.shutdown(s->rfd, SHUT_RDWR);
+}
+
+/* A program may end right after its last write. */
+static void calls_flush(void)
+{
+	table_each(calls_flush_one);
+}
+
+#define CALLS_FIND(name) (*(void **)&rcalls.name = dlsym(library, "r" #name)) != (void *)0
+
+static bool calls_find(void *library)
+{
+	return CALLS_FIND(socket) && CALLS_FIND(bind) && CALLS_FIND(listen) && CALLS_FIND(accept) &&
+	       CALLS_FIND(connect) && CALLS_FIND(shutdown) && CALLS_FIND(close) &&
+	       CALLS_FIND(recv) && CALLS_FIND(send) && CALLS_FIND(recvmsg) && CALLS_FIND(sendmsg) &&
+	       CALLS_FIND(poll) && CALLS_FIND(getpeername) && CALLS_FIND(getsockname) &&
+	       CALLS_FIND(setsockopt) && CALLS_FIND(getsockopt) && CALLS_FIND(fcntl);
+}
+
+static void calls_load(void)
+{
+	void *library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	calls_there = library != (void *)0 && calls_find(library);
+	if (calls_there)
+		atexit(calls_flush);
+	else
+		log_error("rsockets", "no librdmacm.so.1 with rsockets: all connections are TCP");
+}
+
+bool rcalls_load(void)
+{
+	int saved = errno;
+
+	pthread_once(&calls_once, calls_load);
+	errno = saved;
+	return calls_there;
+}

@@ -1,0 +1,414 @@
+/* data.c: read, write, recv, send and their families.
+ * In: the program's calls    Out: bytes of the rsocket, or of the kernel's descriptor
+ * Runs: any thread    Locks: none
+ *
+ * The rsocket has the program's O_NONBLOCK, so a call that blocks blocks in the rsocket, but for
+ * one with SO_RCVTIMEO or SO_SNDTIMEO, which rsockets do not have.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rsockets.h"
+
+NEXT_SLOT(read);
+NEXT_SLOT(write);
+NEXT_SLOT(readv);
+NEXT_SLOT(writev);
+NEXT_SLOT(recv);
+NEXT_SLOT(send);
+NEXT_SLOT(recvfrom);
+NEXT_SLOT(sendto);
+NEXT_SLOT(recvmsg);
+NEXT_SLOT(sendmsg);
+NEXT_SLOT(recvmmsg);
+NEXT_SLOT(sendmmsg);
+
+__attribute__((constructor)) static void data_resolve(void)
+{
+	NEXT_RESOLVE(read);
+	NEXT_RESOLVE(write);
+	NEXT_RESOLVE(readv);
+	NEXT_RESOLVE(writev);
+	NEXT_RESOLVE(recv);
+	NEXT_RESOLVE(send);
+	NEXT_RESOLVE(recvfrom);
+	NEXT_RESOLVE(sendto);
+	NEXT_RESOLVE(recvmsg);
+	NEXT_RESOLVE(sendmsg);
+}
+
+/* The sock whose bytes go through an rsocket. NULL: the kernel has the call. */
+static inline struct sock *data_get(int fd)
+{
+	struct sock *s = sock_get(fd);
+
+	if (likely(s == NULL) || sock_kind(s) == SOCK_DIRECT)
+		return s;
+	sock_put(s);
+	return NULL;
+}
+
+/* What rsockets know of the flags; MSG_NOSIGNAL is the shim's, MSG_MORE a hint. */
+enum { DATA_FLAGS = MSG_DONTWAIT | MSG_PEEK };
+
+static bool data_blocks(const struct sock *s, int flags)
+{
+	return (flags & MSG_DONTWAIT) == 0 && !__atomic_load_n(&s->nonblock, __ATOMIC_ACQUIRE);
+}
+
+/* Waits as SO_RCVTIMEO or SO_SNDTIMEO says. False: errno is EAGAIN or EINTR. */
+static bool data_wait(struct sock *s, int which)
+{
+	int timeout = __atomic_load_n(&s->timeout_ms[which], __ATOMIC_RELAXED);
+	int ready = wait_one(s, which == 0 ? POLLIN : POLLOUT, timeout);
+
+	if (ready == 0)
+		errno = EAGAIN;
+	return ready > 0;
+}
+
+static ssize_t recv_once(struct sock *s, struct iovec *v, int count, int flags)
+{
+	struct msghdr msg = { .msg_iov = v, .msg_iovlen = (size_t)count };
+
+	return count == 1 ? rcalls.recv(s->rfd, v->iov_base, v->iov_len, flags) :
+			    rcalls.recvmsg(s->rfd, &msg, flags);
+}
+
+static ssize_t send_once(struct sock *s, const struct iovec *v, int count, int flags)
+{
+	struct msghdr msg = { .msg_iov = (void *)v, .msg_iovlen = (size_t)count };
+
+	return count == 1 ? rcalls.send(s->rfd, v->iov_base, v->iov_len, flags) :
+			    rcalls.sendmsg(s->rfd, &msg, flags);
+}
+
+static size_t data_size(const struct iovec *v, int count)
+{
+	size_t size = 0;
+
+	for (int i = 0; i < count; i++)
+		size += v[i].iov_len;
+	return size;
+}
+
+/* One transfer, as long as handlers of signals let the call begin again. */
+static ssize_t data_recv_some(struct sock *s, struct iovec *v, int count, int flags)
+{
+	bool blocks = data_blocks(s, flags);
+	bool timed = blocks && __atomic_load_n(&s->timeout_ms[0], __ATOMIC_RELAXED) > 0;
+	int how = (flags & DATA_FLAGS) | (timed ? MSG_DONTWAIT : 0);
+	ssize_t n;
+
+	for (;;) {
+		n = recv_once(s, v, count, how);
+		if (likely(n >= 0))
+			return n;
+		if (timed && errno == EAGAIN) {
+			if (!data_wait(s, 0))
+				return -1;
+		} else if (!(errno == EINTR && blocks && !timed && signal_restarts())) {
+			return -1;
+		}
+	}
+}
+
+/* MSG_WAITALL of one buffer: the rest, until the stream ends or fails. */
+static ssize_t data_recv_rest(struct sock *s, u8 *at, size_t size, size_t got, int flags)
+{
+	while (got < size) {
+		struct iovec v = { at + got, size - got };
+		ssize_t n = data_recv_some(s, &v, 1, flags);
+
+		if (n <= 0)
+			break;
+		got += (size_t)n;
+	}
+	return (ssize_t)got;
+}
+
+ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags)
+{
+	ssize_t n;
+
+	if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
+		errno = flags & MSG_OOB ? EINVAL : EAGAIN;
+		return -1;
+	}
+	if (data_size(v, count) == 0)
+		return 0;
+	n = data_recv_some(s, v, count, flags);
+	if (n > 0 && flags & MSG_WAITALL && (flags & MSG_PEEK) == 0 && count == 1 &&
+	    data_blocks(s, flags))
+		n = data_recv_rest(s, v->iov_base, v->iov_len, (size_t)n, flags);
+	sock_rearm(s, REARM_IN);
+	return n;
+}
+
+/* With a timeout, what has been sent when it is over is the result. */
+static ssize_t data_send_timed(struct sock *s, const struct iovec *v, int count, int flags)
+{
+	size_t sent = 0;
+
+	for (int i = 0; i < count; i++) {
+		for (size_t done = 0; done < v[i].iov_len;) {
+			ssize_t n = rcalls.send(s->rfd, (u8 *)v[i].iov_base + done,
+						v[i].iov_len - done, flags | MSG_DONTWAIT);
+
+			if (n > 0) {
+				done += (size_t)n;
+				sent += (size_t)n;
+			} else if (n == 0 || errno != EAGAIN || !data_wait(s, 1)) {
+				return sent > 0 ? (ssize_t)sent : -1;
+			}
+		}
+	}
+	return (ssize_t)sent;
+}
+
+ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags)
+{
+	bool blocks = data_blocks(s, flags);
+	size_t size = data_size(v, count);
+	ssize_t n;
+
+	if (flags & MSG_OOB) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	if (size == 0)
+		return 0;
+	if (blocks && __atomic_load_n(&s->timeout_ms[1], __ATOMIC_RELAXED) > 0) {
+		n = data_send_timed(s, v, count, flags & DATA_FLAGS);
+	} else {
+		do
+			n = send_once(s, v, count, flags & DATA_FLAGS);
+		while (n < 0 && errno == EINTR && blocks && signal_restarts());
+	}
+	if (n < (ssize_t)size)
+		sock_rearm(s, REARM_OUT);
+	if (n < 0 && errno == ECONNRESET &&
+	    __atomic_exchange_n(&s->reset, 1, __ATOMIC_ACQ_REL) != 0)
+		errno = EPIPE;
+	if (n < 0 && errno == EPIPE && (flags & MSG_NOSIGNAL) == 0) {
+		raise(SIGPIPE);
+		errno = EPIPE;
+	}
+	return n;
+}
+
+static ssize_t data_recv_put(struct sock *s, void *buf, size_t size, int flags)
+{
+	struct iovec v = { buf, size };
+	ssize_t n = data_recv(s, &v, 1, flags);
+
+	sock_put(s);
+	return n;
+}
+
+static ssize_t data_send_put(struct sock *s, const void *buf, size_t size, int flags)
+{
+	struct iovec v = { (void *)buf, size };
+	ssize_t n = data_send(s, &v, 1, flags);
+
+	sock_put(s);
+	return n;
+}
+
+AV_EXPORT ssize_t read(int fd, void *buf, size_t size)
+{
+	struct sock *s = data_get(fd);
+
+	return likely(s == NULL) ? NEXT(read)(fd, buf, size) : data_recv_put(s, buf, size, 0);
+}
+
+AV_EXPORT ssize_t write(int fd, const void *buf, size_t size)
+{
+	struct sock *s = data_get(fd);
+
+	return likely(s == NULL) ? NEXT(write)(fd, buf, size) : data_send_put(s, buf, size, 0);
+}
+
+AV_EXPORT ssize_t recv(int fd, void *buf, size_t size, int flags)
+{
+	struct sock *s = data_get(fd);
+
+	return s == NULL ? NEXT(recv)(fd, buf, size, flags) : data_recv_put(s, buf, size, flags);
+}
+
+AV_EXPORT ssize_t send(int fd, const void *buf, size_t size, int flags)
+{
+	struct sock *s = data_get(fd);
+
+	return s == NULL ? NEXT(send)(fd, buf, size, flags) : data_send_put(s, buf, size, flags);
+}
+
+AV_EXPORT ssize_t recvfrom(int fd, void *buf, size_t size, int flags, struct sockaddr *addr,
+			   socklen_t *addr_size)
+{
+	struct sock *s = data_get(fd);
+
+	if (s == NULL)
+		return NEXT(recvfrom)(fd, buf, size, flags, addr, addr_size);
+	if (addr != NULL && addr_size != NULL)
+		*addr_size = 0; /* as TCP's */
+	return data_recv_put(s, buf, size, flags);
+}
+
+AV_EXPORT ssize_t sendto(int fd, const void *buf, size_t size, int flags,
+			 const struct sockaddr *addr, socklen_t addr_size)
+{
+	struct sock *s = data_get(fd);
+
+	return s == NULL ? NEXT(sendto)(fd, buf, size, flags, addr, addr_size) :
+			   data_send_put(s, buf, size, flags);
+}
+
+static bool data_vector_fits(int count)
+{
+	if (count >= 0 && count <= IOV_MAX)
+		return true;
+	errno = EINVAL;
+	return false;
+}
+
+AV_EXPORT ssize_t readv(int fd, const struct iovec *v, int count)
+{
+	struct sock *s = data_get(fd);
+	ssize_t n;
+
+	if (likely(s == NULL))
+		return NEXT(readv)(fd, v, count);
+	n = data_vector_fits(count) ? data_recv(s, (struct iovec *)v, count, 0) : -1;
+	sock_put(s);
+	return n;
+}
+
+AV_EXPORT ssize_t writev(int fd, const struct iovec *v, int count)
+{
+	struct sock *s = data_get(fd);
+	ssize_t n;
+
+	if (likely(s == NULL))
+		return NEXT(writev)(fd, v, count);
+	n = data_vector_fits(count) ? data_send(s, v, count, 0) : -1;
+	sock_put(s);
+	return n;
+}
+
+static ssize_t data_recvmsg(struct sock *s, struct msghdr *msg, int flags)
+{
+	ssize_t n;
+
+	if (msg->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	n = data_recv(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	if (n < 0)
+		return n;
+	msg->msg_namelen = 0;
+	msg->msg_controllen = 0;
+	msg->msg_flags = 0;
+	return n;
+}
+
+AV_EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	struct sock *s = data_get(fd);
+	ssize_t n;
+
+	if (s == NULL)
+		return NEXT(recvmsg)(fd, msg, flags);
+	n = data_recvmsg(s, msg, flags);
+	sock_put(s);
+	return n;
+}
+
+/* A connection whose descriptor goes to another process is relayed from now on. */
+static void data_give_rights(const struct msghdr *msg)
+{
+	if (msg == NULL || msg->msg_control == NULL)
+		return;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL;
+	     c = CMSG_NXTHDR((struct msghdr *)msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0);
+		     at += sizeof(int)) {
+			struct sock *s;
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+			s = data_get(fd);
+			if (s == NULL)
+				continue;
+			sock_give_away(s);
+			sock_put(s);
+		}
+	}
+}
+
+AV_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	struct sock *s = data_get(fd);
+	ssize_t n;
+
+	if (s == NULL) {
+		data_give_rights(msg);
+		return NEXT(sendmsg)(fd, msg, flags);
+	}
+	if (msg->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		n = -1;
+	} else {
+		n = data_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	}
+	sock_put(s);
+	return n;
+}
+
+AV_EXPORT int recvmmsg(int fd, struct mmsghdr *list, unsigned count, int flags,
+		       struct timespec *timeout)
+{
+	struct sock *s = data_get(fd);
+	unsigned done = 0;
+	ssize_t n = 0;
+
+	if (s == NULL)
+		return NEXT(recvmmsg)(fd, list, count, flags, timeout);
+	for (; done < count && n >= 0; done++) {
+		n = data_recvmsg(s, &list[done].msg_hdr,
+				 done > 0 && flags & MSG_WAITFORONE ? flags | MSG_DONTWAIT : flags);
+		if (n < 0)
+			break;
+		list[done].msg_len = (unsigned)n;
+		if (n == 0)
+			count = done + 1;
+	}
+	sock_put(s);
+	return done > 0 ? (int)done : -1;
+}
+
+AV_EXPORT int sendmmsg(int fd, struct mmsghdr *list, unsigned count, int flags)
+{
+	struct sock *s = data_get(fd);
+	unsigned done = 0;
+
+	if (s == NULL)
+		return NEXT(sendmmsg)(fd, list, count, flags);
+	for (; done < count; done++) {
+		ssize_t n = data_send(s, list[done].msg_hdr.msg_iov,
+				      (int)MIN(list[done].msg_hdr.msg_iovlen, (size_t)IOV_MAX),
+				      flags);
+
+		if (n < 0)
+			break;
+		list[done].msg_len = (unsigned)n;
+	}
+	sock_put(s);
+	return done > 0 || count == 0 ? (int)done : -1;
+}

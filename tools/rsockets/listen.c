@@ -1,0 +1,201 @@
+/* listen.c: listen and accept: a listener hears TCP and rsockets at one address.
+ * In: the program's calls    Out: connections of both kinds
+ * Runs: any thread    Locks: service.lock
+ *
+ * The kernel keeps the TCP listener, which children inherit. A process that waits for it or accepts
+ * has the rsocket that listens beside it, if no other process has the port already; listen() itself
+ * makes one, too, and a fork gives it up unless the process has waited. So the worker that a server
+ * forks takes it over.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "rsockets.h"
+
+NEXT_SLOT(listen);
+NEXT_SLOT(accept);
+NEXT_SLOT(accept4);
+NEXT_SLOT(getsockname);
+
+enum { LISTEN_TRY_MS = 100, LISTEN_BACKLOG_LEAST = 128 };
+
+/* An rsocket that listens where `fd` does; -1: the port is another process', or no device there. */
+static int listener_open(const struct sock *s, int fd)
+{
+	struct sockaddr_storage at;
+	socklen_t size = sizeof(at);
+	int rfd;
+
+	if (NEXT(getsockname)(fd, (void *)&at, &size) != 0)
+		return -1;
+	rfd = rcalls.socket(at.ss_family, SOCK_STREAM, 0);
+	if (rfd < 0)
+		return -1;
+	option_carry(s, rfd);
+	(void)rcalls.fcntl(rfd, F_SETFL, O_NONBLOCK);
+	if (rcalls.bind(rfd, (void *)&at, size) == 0 &&
+	    rcalls.listen(rfd, MAX(s->backlog, LISTEN_BACKLOG_LEAST)) == 0)
+		return rfd;
+	log_debug("rsockets", "cannot listen by rsocket: %s", strerror(errno));
+	rcalls.close(rfd);
+	return -1;
+}
+
+/* Tries to have the port. Threads that come at once: the first one tries. */
+static void listener_claim(struct sock *s, int fd)
+{
+	u64 now = now_ms(), before = __atomic_load_n(&s->tried_ms, __ATOMIC_RELAXED);
+	int bell, rfd;
+
+	if (now - before < LISTEN_TRY_MS ||
+	    !__atomic_compare_exchange_n(&s->tried_ms, &before, now, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_RELAXED) ||
+	    !rcalls_load())
+		return;
+	rfd = listener_open(s, fd);
+	if (rfd < 0)
+		return;
+	bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (bell < 0) {
+		rcalls.close(rfd);
+		return;
+	}
+	s->rfd = rfd;
+	__atomic_store_n(&s->bell, fd_high(bell), __ATOMIC_RELEASE);
+	if (!service_listen(s))
+		service_withdraw(s);
+}
+
+void listener_want(struct sock *s, int fd)
+{
+	int saved = errno;
+
+	s->wanted = true;
+	if (__atomic_load_n(&s->bell, __ATOMIC_ACQUIRE) < 0)
+		listener_claim(s, fd);
+	errno = saved;
+}
+
+int listener_retry_ms(struct sock *s)
+{
+	if (__atomic_load_n(&s->bell, __ATOMIC_ACQUIRE) >= 0 || !rcalls_load())
+		return -1;
+	return LISTEN_TRY_MS;
+}
+
+AV_EXPORT int listen(int fd, int backlog)
+{
+	int err = NEXT(listen)(fd, backlog), saved = errno;
+	struct sock *s = err == 0 ? sock_get(fd) : NULL;
+	int flags;
+
+	if (s == NULL)
+		return err;
+	if (sock_kind(s) == SOCK_FRESH) {
+		s->backlog = backlog;
+		/* A wait for both kinds must not end in an accept that blocks for one. */
+		flags = fcntl(fd, F_GETFL);
+		sock_set_nonblock(s, fd, true);
+		__atomic_store_n(&s->nonblock, (flags & O_NONBLOCK) != 0, __ATOMIC_RELEASE);
+		sock_set_kind(s, SOCK_LISTENER);
+		listener_claim(s, fd);
+	}
+	sock_put(s);
+	errno = saved;
+	return 0;
+}
+
+/* A connection of either kind that is there. -1: EAGAIN, or another errno. */
+static int accept_ready(struct sock *s, int fd, struct sockaddr *addr, socklen_t *size, int flags)
+{
+	struct address none = { .size = 0 };
+	struct sock *c;
+	int rfd = service_accept(s), got;
+
+	if (rfd < 0)
+		return NEXT(accept4)(fd, addr, size, flags);
+	got = connection_open(rfd, s->domain, flags);
+	if (got < 0 || addr == NULL)
+		return got;
+	c = sock_get(got);
+	(void)address_give(c != NULL ? &c->peer : &none, addr, size);
+	if (c != NULL)
+		sock_put(c);
+	return got;
+}
+
+static int accept_wait(struct sock *s, int fd, struct sockaddr *addr, socklen_t *size, int flags)
+{
+	socklen_t room = size != NULL ? *size : 0;
+	int got, timeout = __atomic_load_n(&s->timeout_ms[0], __ATOMIC_RELAXED);
+	int saved = errno;
+
+	for (;;) {
+		struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .events = POLLIN } };
+		int ready, most = listener_retry_ms(s);
+
+		if (size != NULL)
+			*size = room;
+		listener_want(s, fd);
+		errno = saved;
+		got = accept_ready(s, fd, addr, size, flags);
+		if (got >= 0 || errno != EAGAIN || __atomic_load_n(&s->nonblock, __ATOMIC_ACQUIRE))
+			return got;
+		p[1].fd = __atomic_load_n(&s->bell, __ATOMIC_ACQUIRE);
+		if (most < 0 || (timeout > 0 && timeout < most))
+			most = timeout > 0 ? timeout : -1;
+		ready = poll(p, 2, most);
+		if (ready < 0 && !(errno == EINTR && signal_restarts()))
+			return -1;
+		if (ready != 0 || timeout <= 0)
+			continue;
+		timeout -= most;
+		if (timeout <= 0) {
+			errno = EAGAIN;
+			return -1;
+		}
+	}
+}
+
+static int accept_any(struct sock *s, int fd, struct sockaddr *addr, socklen_t *size, int flags)
+{
+	int got;
+
+	if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	got = accept_wait(s, fd, addr, size, flags);
+	sock_rearm(s, REARM_IN);
+	return got;
+}
+
+AV_EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *size, int flags)
+{
+	struct sock *s = sock_get(fd);
+	int got;
+
+	if (s == NULL)
+		return NEXT(accept4)(fd, addr, size, flags);
+	got = sock_kind(s) == SOCK_LISTENER ? accept_any(s, fd, addr, size, flags) :
+					      NEXT(accept4)(fd, addr, size, flags);
+	sock_put(s);
+	return got;
+}
+
+AV_EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *size)
+{
+	struct sock *s = sock_get(fd);
+	int got;
+
+	if (s == NULL)
+		return NEXT(accept)(fd, addr, size);
+	got = sock_kind(s) == SOCK_LISTENER ? accept_any(s, fd, addr, size, 0) :
+					      NEXT(accept)(fd, addr, size);
+	sock_put(s);
+	return got;
+}

@@ -1,0 +1,293 @@
+/* rsockets.h: the shim of `anyverbs run --rsockets`. It carries the TCP connections of an
+ * unmodified program over rsockets (man 7 rsocket), and over TCP where the peer has none.
+ *
+ * The program's descriptor is always one of the kernel's:
+ *
+ *   SOCK_FRESH     a TCP socket, before connect() or listen()
+ *   SOCK_LISTENER  a listening TCP socket; beside it an rsocket listens at the same address
+ *   SOCK_DIRECT    one end of a pair of Unix sockets. Data goes through the rsocket. A process that
+ *                  gets the descriptor without the shim's help reads and writes the pair, and the
+ *                  service thread of the connection's owner relays the bytes
+ *   SOCK_KERNEL    the kernel's alone: the pair of a connection that is relayed, or whose owner is
+ *                  the parent; only the addresses are answered here
+ *
+ * A connection that fell back to TCP has no struct sock: its calls go to the C library.
+ *
+ * | file | has |
+ * |---|---|
+ * | calls.c | the r* calls of librdmacm.so.1, found at the first use |
+ * | table.c | descriptors, and the life of a struct sock |
+ * | socket.c connect.c listen.c | socket, bind, connect, names; listen and accept |
+ * | service.c | the service thread: completes connections of listeners, relays |
+ * | data.c file.c fortify.c | read, write and their families; sendfile, stdio; fortified names |
+ * | option.c | getsockopt, setsockopt, ioctl, fcntl |
+ * | wait.c select.c | a wait for descriptors of all kinds; poll, select and their families |
+ * | epoll.c | epoll |
+ * | close.c | close, dup, shutdown, fork |
+ *
+ * No lock of the shim is held across an r* call. */
+#ifndef RSOCKETS_RSOCKETS_H
+#define RSOCKETS_RSOCKETS_H
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "../preload/next.h"
+#include "base/compiler.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/log.h"
+
+/* ---- calls.c ---- */
+
+/* Each is the call of rdma/rsocket.h without its "r". */
+struct rcalls {
+	int (*socket)(int domain, int type, int protocol);
+	int (*bind)(int s, const struct sockaddr *addr, socklen_t size);
+	int (*listen)(int s, int backlog);
+	int (*accept)(int s, struct sockaddr *addr, socklen_t *size);
+	int (*connect)(int s, const struct sockaddr *addr, socklen_t size);
+	int (*shutdown)(int s, int how);
+	int (*close)(int s);
+	ssize_t (*recv)(int s, void *buf, size_t size, int flags);
+	ssize_t (*send)(int s, const void *buf, size_t size, int flags);
+	ssize_t (*recvmsg)(int s, struct msghdr *msg, int flags);
+	ssize_t (*sendmsg)(int s, const struct msghdr *msg, int flags);
+	int (*poll)(struct pollfd *fds, nfds_t count, int timeout);
+	int (*getpeername)(int s, struct sockaddr *addr, socklen_t *size);
+	int (*getsockname)(int s, struct sockaddr *addr, socklen_t *size);
+	int (*setsockopt)(int s, int level, int name, const void *value, socklen_t size);
+	int (*getsockopt)(int s, int level, int name, void *value, socklen_t *size);
+	int (*fcntl)(int s, int command, ...);
+};
+
+extern struct rcalls rcalls;
+/* Loads librdmacm.so.1 on the first call. False: it cannot be had, and all stays TCP. */
+bool rcalls_load(void);
+
+/* ---- table.c ---- */
+
+enum sock_kind { SOCK_FRESH, SOCK_LISTENER, SOCK_DIRECT, SOCK_KERNEL };
+
+enum { FD_LIMIT = 65536 }; /* descriptors from here on stay TCP */
+
+struct address {
+	struct sockaddr_storage store;
+	socklen_t size; /* 0: not known */
+};
+
+struct option {
+	struct option *next;
+	int level, name;
+	socklen_t size;
+	u8 value[];
+};
+
+/* Connections of a listener that the program has not accepted yet. */
+struct accepted {
+	struct list_head node;
+	int rfd;
+};
+
+struct sock {
+	u32 refs ATOMIC_ONLY;	 /* the table's, and one of each call; 0: in the pool */
+	u8 kind ATOMIC_ONLY;   /* enum sock_kind */
+	u8 nonblock ATOMIC_ONLY; /* O_NONBLOCK as the program sees it */
+	u8 shut_write ATOMIC_ONLY;
+	u8 reset ATOMIC_ONLY; /* the program has seen ECONNRESET: then TCP says EPIPE */
+	u8 et_reported ATOMIC_ONLY; /* some edge-triggered entry has reported IN (1), OUT (4) */
+	u32 slots;	       /* descriptors; table.lock */
+	int domain;
+	int rfd;	       /* the rsocket; -1: none */
+	int far;	       /* DIRECT: the other end of the pair */
+	int timeout_ms[2] ATOMIC_ONLY; /* SO_RCVTIMEO, SO_SNDTIMEO; 0: none */
+	struct address local, peer; /* DIRECT, KERNEL: fixed; FRESH: what bind() gave */
+	struct option *options; /* option.c's lock */
+	struct list_head items; /* epoll.c's lock */
+	/* listeners */
+	struct list_head accepted; /* service.lock */
+	struct list_head service;  /* service.lock: in the service's list */
+	/* an eventfd, readable while `accepted` has one; -1: no rsocket */
+	int bell;
+	bool wanted;		   /* this process has waited for it or accepted */
+	bool withdraw;		   /* service.lock: the service shall close the rsocket */
+	u64 tried_ms;		   /* when the port was tried last */
+	int backlog;
+	struct sock *free;	   /* table.lock: the next in the pool */
+};
+
+/* The table's. The process that has written it; another one is a child of vfork. */
+extern pid_t table_pid;
+extern struct sock *table_socks[FD_LIMIT];
+
+struct sock *table_hold(int fd);
+
+/* The sock of a descriptor, held until sock_put; NULL: it is none of ours. */
+static inline struct sock *sock_get(int fd)
+{
+	if ((unsigned)fd >= FD_LIMIT ||
+	    __atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE) == (void *)0)
+		return (void *)0;
+	return table_hold(fd);
+}
+
+/* Takes another reference to a sock that is held. */
+void sock_hold(struct sock *s);
+void sock_put(struct sock *s);
+/* A new one, with the table's reference; NULL: no memory. table_add gives it a descriptor. */
+struct sock *sock_new(enum sock_kind kind, int domain);
+/* Puts the sock behind a descriptor. */
+void table_add(int fd, struct sock *s);
+/* The sock that was behind the descriptor, if that was its last one: with the table's reference. */
+struct sock *table_remove(int fd);
+/* Calls fn for each sock of the table, without a lock, on a reference of its own. */
+void table_each(void (*fn)(struct sock *s));
+/* In a child of fork: whatever the parent's threads did is over. */
+void table_child(void);
+void table_lock(void);
+void table_unlock(void);
+
+static inline enum sock_kind sock_kind(const struct sock *s)
+{
+	return (enum sock_kind)__atomic_load_n(&s->kind, __ATOMIC_ACQUIRE);
+}
+
+static inline void sock_set_kind(struct sock *s, enum sock_kind kind)
+{
+	__atomic_store_n(&s->kind, (u8)kind, __ATOMIC_RELEASE);
+}
+
+/* Changes a number of the program's to one that programs which use select() do not reach. */
+int fd_high(int fd);
+/* ms of the monotonic clock. */
+u64 now_ms(void);
+/* All handlers of signals in this process have SA_RESTART: a blocking call that EINTR ended begins
+ * again, as the kernel's would. */
+bool signal_restarts(void);
+
+/* ---- connect.c ---- */
+
+/* A new descriptor of a connection, which takes over `rfd`, also on
+ * failure. `flags` as accept4's. The descriptor or -1 and errno. */
+int connection_open(int rfd, int domain, int flags);
+/* Copies an address as the kernel does: what fits, and the whole size. */
+int address_give(const struct address *a, struct sockaddr *addr, socklen_t *size);
+
+/* ---- listen.c ---- */
+
+/* This process waits for connections of the listener: takes the port for rsockets, if no process
+ * has it. At most one try in 100 ms. */
+void listener_want(struct sock *s, int fd);
+/* A wait on the listener shall end after so many ms, to try again; -1: need not. */
+int listener_retry_ms(struct sock *s);
+
+/* ---- service.c ---- */
+
+/* The service completes the connections of a listener from now on. False: no thread. */
+bool service_listen(struct sock *s);
+/* Ends that, and waits until the rsocket is closed: the port is free. */
+void service_withdraw(struct sock *s);
+/* A connection that the listener has; -1: none. */
+int service_accept(struct sock *s);
+/* Relays between the pair and the rsocket, until one ends. Takes the caller's reference. */
+void service_relay(struct sock *s);
+void service_lock(void);
+void service_unlock(void);
+void service_child(void);
+
+/* ---- data.c ---- */
+
+ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags);
+ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags);
+
+/* ---- option.c ---- */
+
+/* Gives an rsocket the options that the program has set. */
+void option_carry(const struct sock *s, int rfd);
+void option_free(struct sock *s);
+/* Changes O_NONBLOCK of all that belongs to the sock. */
+int sock_set_nonblock(struct sock *s, int fd, bool on);
+
+/* ---- wait.c ---- */
+
+enum { WAIT_SMALL = 64 };
+
+struct wait_entry {
+	struct sock *sock; /* what fds[i] stands for, held; NULL: the kernel's own */
+	short want;	   /* events of the program */
+	short mute;	   /* and those that it shall not be told of */
+};
+
+/* One wait for descriptors of all kinds. A descriptor has one entry, a listener two, an epoll one
+ * and those of its items. */
+struct wait {
+	struct pollfd *fds;
+	struct wait_entry *entries;
+	u32 count, room;
+	bool direct; /* there is an rsocket */
+	bool early;  /* the last wait_run ended before its time, to begin anew */
+	int most_ms; /* a wait is not longer than this; -1: no limit */
+	struct pollfd small_fds[WAIT_SMALL];
+	struct wait_entry small_entries[WAIT_SMALL];
+};
+
+void wait_begin(struct wait *w);
+/* Adds what stands for `fd`, wanting `events`. The index of the first entry, -1: no memory. */
+int wait_add(struct wait *w, int fd, short events);
+/* The same for a sock that the caller has. */
+int wait_add_sock(struct wait *w, struct sock *s, int fd, short events, short mute);
+/* Adds a descriptor of the kernel's, or an rsocket as it is. */
+int wait_add_plain(struct wait *w, int fd, short events);
+/* What the entries from `at` to `end`, those of one descriptor, say. */
+short wait_result(const struct wait *w, u32 at, u32 end);
+/* Waits: 1: something is ready, 0: the time is over, or `early`, -1: errno. */
+int wait_run(struct wait *w, int timeout_ms, const sigset_t *mask);
+void wait_end(struct wait *w);
+/* For one sock: 1 ready, 0 the time is over, -1: errno. A timeout of 0 or less is none. */
+int wait_one(struct sock *s, short events, int timeout_ms);
+/* Events of poll() on a descriptor need the shim. */
+bool wait_is_ours(int fd);
+/* What is left of a timeout that ends at `until`; -1 stays -1. */
+int wait_left(int timeout_ms, u64 until);
+
+/* ---- epoll.c ---- */
+
+struct ep;
+extern struct ep *ep_table[FD_LIMIT];
+
+/* The epoll of this descriptor has entries of ours. */
+bool ep_is_ours(int fd);
+/* Adds the entries of an epoll to a wait, as those of one descriptor. -1: none of ours. */
+int ep_wait_add(struct wait *w, int fd, short events);
+/* The descriptor is closed, or has a copy. */
+void ep_closed(int fd);
+void ep_copied(int from, int to);
+/* The program has read or written: what was reported once may be reported again. */
+void ep_rearm(struct sock *s, u8 what);
+/* The last descriptor of the sock is gone. */
+void ep_forget(struct sock *s);
+void ep_lock(void);
+void ep_unlock(void);
+void ep_child(void);
+
+enum { REARM_IN = 1, REARM_OUT = 4 };
+
+static inline void sock_rearm(struct sock *s, u8 what)
+{
+	if (unlikely(__atomic_load_n(&s->et_reported, __ATOMIC_ACQUIRE) & what))
+		ep_rearm(s, what);
+}
+
+/* ---- close.c ---- */
+
+/* Hands the connection to the service, for whoever uses the pair without the shim. */
+void sock_give_away(struct sock *s);
+/* `to` is a copy of `from` now, if that is one of ours. */
+void sock_copied(int from, int to);
+
+#endif

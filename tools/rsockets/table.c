@@ -1,0 +1,192 @@
+/* table.c: which descriptors are ours, and the life of a struct sock.
+ * In: descriptors    Out: their socks    Runs: any thread, also in signal handlers
+ * Locks: table.lock, a leaf
+ *
+ * A sock goes back to a pool and never to malloc: table_hold may look at one that just ends.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rsockets.h"
+
+static struct {
+	struct lock lock;
+	struct sock *free GUARDED_BY(lock);
+} table;
+
+pid_t table_pid;
+struct sock *table_socks[FD_LIMIT];
+
+__attribute__((constructor)) static void table_begin(void)
+{
+	table_pid = getpid();
+}
+
+static bool sock_try_hold(struct sock *s)
+{
+	u32 refs = __atomic_load_n(&s->refs, __ATOMIC_RELAXED);
+
+	while (refs != 0)
+		if (__atomic_compare_exchange_n(&s->refs, &refs, refs + 1, true, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED))
+			return true;
+	return false;
+}
+
+struct sock *table_hold(int fd)
+{
+	for (;;) {
+		struct sock *s = __atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE);
+
+		if (s == NULL)
+			return NULL;
+		if (!sock_try_hold(s))
+			continue; /* another thread has just taken it out */
+		if (__atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE) == s)
+			return s;
+		sock_put(s);
+	}
+}
+
+void sock_hold(struct sock *s)
+{
+	__atomic_fetch_add(&s->refs, 1, __ATOMIC_ACQ_REL);
+}
+
+struct sock *sock_new(enum sock_kind kind, int domain)
+{
+	struct sock *s;
+
+	lock_acquire(&table.lock);
+	s = table.free;
+	if (s != NULL)
+		table.free = s->free;
+	lock_release(&table.lock);
+	if (s == NULL)
+		s = malloc(sizeof(*s));
+	if (s == NULL)
+		return NULL;
+	/* refs stays 0 meanwhile: threads that look at a stale slot let it be */
+	memset((char *)s + sizeof(s->refs), 0, sizeof(*s) - sizeof(s->refs));
+	sock_set_kind(s, kind);
+	s->domain = domain;
+	s->rfd = s->far = s->bell = -1;
+	list_init(&s->items);
+	list_init(&s->accepted);
+	list_init(&s->service);
+	__atomic_store_n(&s->refs, 1, __ATOMIC_RELEASE);
+	return s;
+}
+
+void sock_put(struct sock *s)
+{
+	int saved = errno;
+
+	if (__atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) != 0)
+		return;
+	if (s->rfd >= 0)
+		(void)rcalls.close(s->rfd);
+	if (s->far >= 0)
+		close(s->far);
+	if (s->bell >= 0)
+		close(s->bell);
+	option_free(s);
+	lock_acquire(&table.lock);
+	s->free = table.free;
+	table.free = s;
+	lock_release(&table.lock);
+	errno = saved;
+}
+
+void table_add(int fd, struct sock *s)
+{
+	lock_acquire(&table.lock);
+	s->slots++;
+	__atomic_store_n(&table_socks[fd], s, __ATOMIC_RELEASE);
+	lock_release(&table.lock);
+}
+
+struct sock *table_remove(int fd)
+{
+	struct sock *s;
+	bool last;
+
+	if ((unsigned)fd >= FD_LIMIT)
+		return NULL;
+	lock_acquire(&table.lock);
+	s = table_socks[fd];
+	__atomic_store_n(&table_socks[fd], NULL, __ATOMIC_RELEASE);
+	last = s != NULL && --s->slots == 0;
+	lock_release(&table.lock);
+	return last ? s : NULL;
+}
+
+void table_each(void (*fn)(struct sock *s))
+{
+	for (int fd = 0; fd < FD_LIMIT; fd++) {
+		struct sock *s = sock_get(fd);
+
+		if (s == NULL)
+			continue;
+		fn(s);
+		sock_put(s);
+	}
+}
+
+void table_lock(void) NO_THREAD_SAFETY
+{
+	lock_acquire(&table.lock);
+}
+
+void table_unlock(void) NO_THREAD_SAFETY
+{
+	lock_release(&table.lock);
+}
+
+void table_child(void)
+{
+	table_pid = getpid();
+	lock_init(&table.lock);
+}
+
+int fd_high(int fd)
+{
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, 512);
+
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
+u64 now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
+bool signal_restarts(void)
+{
+	struct sigaction act;
+	bool some = false;
+	int saved = errno;
+
+	for (int number = 1; number < 32; number++) {
+		if (sigaction(number, NULL, &act) != 0 || act.sa_handler == SIG_DFL ||
+		    act.sa_handler == SIG_IGN)
+			continue;
+		some = true;
+		if ((act.sa_flags & SA_RESTART) == 0) {
+			some = false;
+			break;
+		}
+	}
+	errno = saved;
+	return some;
+}
