@@ -16,11 +16,13 @@ static const struct {
 	const char *summary, *help;
 } main_commands[] = {
 	{ "run", command_run, "run a program on anyverbs",
-	  "usage: anyverbs run [--] PROGRAM [ARGUMENT...]\n"
+	  "usage: anyverbs run [--rsockets] [--] PROGRAM [ARGUMENT...]\n"
 	  "\n"
 	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs and librdmacm in front of the\n"
 	  "system's.\n"
 	  "Starts the node if none is up; the node ends when it is idle.\n"
+	  "\n"
+	  "  --rsockets  carry PROGRAM's TCP connections over RDMA, where the peer does so, too\n"
 	  "\n"
 	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },
 	{ "status", command_status, "show the node, its device and its processes",

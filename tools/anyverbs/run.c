@@ -18,6 +18,7 @@
 #define RUN_DOOR "libibverbs.so.1"
 #define RUN_PRELOAD "libanyverbs-preload-libasan.so" /* a link: tools/preload/CMakeLists.txt */
 #define RUN_BORN "libanyverbs-born.so"
+#define RUN_RSOCKETS "libanyverbs-rsockets.so"
 
 static bool run_has(const char *folder, const char *file)
 {
@@ -106,17 +107,41 @@ static void run_start_node(void)
 			fd == -ECONNREFUSED ? "no anyverbsd answers" : strerror(-fd));
 }
 
+/* Reads the options. The number of words that they take, or -1: one is unknown. */
+static int run_options(int argc, char **argv, bool *rsockets)
+{
+	int i;
+
+	for (i = 0; i < argc && argv[i][0] == '-'; i++) {
+		if (strcmp(argv[i], "--") == 0)
+			return i + 1;
+		if (strcmp(argv[i], "--rsockets") != 0)
+			return -1 - i;
+		*rsockets = true;
+	}
+	return i;
+}
+
+/* Sets LD_PRELOAD; the shim that AddressSanitizer looks for ends as the first in the list. */
+static int run_preload_all(const char *doors, bool rsockets)
+{
+	int err = run_wants_born() ? run_preload(doors, RUN_BORN) : 0;
+
+	if (err == 0 && rsockets)
+		err = run_preload(doors, RUN_RSOCKETS);
+	return err == 0 ? run_preload(doors, RUN_PRELOAD) : err;
+}
+
 int command_run(int argc, char **argv)
 {
 	char doors[PATH_MAX];
-	int err;
+	bool rsockets = false;
+	int err = run_options(argc, argv, &rsockets);
 
-	if (argc > 0 && strcmp(argv[0], "--") == 0) {
-		argc--;
-		argv++;
-	} else if (argc > 0 && argv[0][0] == '-') {
-		return command_fail(EXIT_USAGE, "run: unknown option %s", argv[0]);
-	}
+	if (err < 0)
+		return command_fail(EXIT_USAGE, "run: unknown option %s", argv[-1 - err]);
+	argc -= err;
+	argv += err;
 	if (argc == 0)
 		return command_fail(EXIT_USAGE, "run: no program given");
 	if (run_find_doors(doors, sizeof(doors)) < 0)
@@ -129,12 +154,11 @@ int command_run(int argc, char **argv)
 	if (strpbrk(doors, ": ") != NULL)
 		return command_fail(EXIT_CANNOT_RUN,
 				    "the folder %s must have no ':' or blank in its name", doors);
+	if (rsockets && !run_has(doors, RUN_RSOCKETS))
+		return command_fail(EXIT_CANNOT_RUN, "no %s in %s", RUN_RSOCKETS, doors);
 	err = run_prepend("LD_LIBRARY_PATH", doors);
 	if (err == 0)
-		err = run_wants_born() ? run_preload(doors, RUN_BORN) : 0;
-	if (err == 0)
-		/* first in the list: AddressSanitizer checks that */
-		err = run_preload(doors, RUN_PRELOAD);
+		err = run_preload_all(doors, rsockets);
 	if (err < 0)
 		return command_fail(EXIT_CANNOT_RUN, "no memory");
 	run_start_node();

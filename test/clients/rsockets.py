@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""rsockets.py: programs that know TCP only, over `anyverbs run --rsockets`, for the client tables.
+
+usage: rsockets.py STACK serve NAME PORT
+       rsockets.py STACK ask NAME PORT ADDRESS
+
+serve becomes the server NAME. ask runs clients against it, judges what they get, and has the server end. While they run it reads the counters
+of the node's processes: their bytes went by RDMA. And no TCP connection of this host may have the port.
+NAME: iperf3, nginx, redis, or a Python server: blocking, select, selectors, asyncio, forking.
+"""
+import asyncio
+import glob
+import json
+import os
+import selectors
+import select
+import shutil
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+NGINX = """
+{user}worker_processes 2; daemon off; pid {folder}/pid; error_log {folder}/error.log info;
+events {{ worker_connections 64; }}
+http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder}; server {{ listen {port}; root {folder}; }} }}
+"""
+NGINX_FILE = 10_000_000
+MIB = 1 << 20
+
+
+def folder_of(port):
+    return os.path.join(tempfile.gettempdir(), f"anyverbs-rsockets-{os.getuid()}-{port}")
+
+
+def serve_nginx(port):
+    folder = folder_of(port)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    with open(f"{folder}/file", "wb") as f:
+        f.write(os.urandom(NGINX_FILE))
+    with open(f"{folder}/conf", "w", encoding="ascii") as f:
+        f.write(NGINX.format(port=port, folder=folder, user="user root; " if os.getuid() == 0 else ""))
+    return ["nginx", "-e", f"{folder}/error.log", "-c", f"{folder}/conf"]
+
+
+def server_command(name, port):
+    if name == "iperf3":
+        return ["iperf3", "-s", "-1", "-p", str(port)]
+    if name == "nginx":
+        return serve_nginx(port)
+    if name == "redis":
+        return ["redis-server", "--port", str(port), "--save", "", "--protected-mode", "no", "--daemonize", "no"]
+    return ["/usr/bin/python3", __file__, "-", "python", name, str(port)]
+
+
+# ---- the Python servers: each sends back what it gets; a connection that says b"end\n" ends the server ----
+
+def serve_blocking(listener):
+    while True:
+        c, _ = listener.accept()
+        for data in iter(lambda: c.recv(65536), b""):
+            if data == b"end\n":
+                return
+            c.sendall(data)
+        c.close()
+
+
+def serve_ready(listener, wait):
+    """`wait` takes the sockets and gives those that are readable."""
+    open_ones = {listener}
+    while True:
+        for s in wait(open_ones):
+            if s is listener:
+                open_ones.add(s.accept()[0])
+                continue
+            data = s.recv(65536)
+            if data == b"end\n":
+                return
+            if data:
+                s.sendall(data)
+            else:
+                open_ones.discard(s)
+                s.close()
+
+
+def wait_selectors(sockets):
+    with selectors.EpollSelector() as sel:
+        for s in sockets:
+            sel.register(s, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in sel.select()]
+
+
+async def serve_asyncio(listener):
+    ended = asyncio.Event()
+
+    async def serve(reader, writer):
+        while data := await reader.read(65536):
+            if data == b"end\n":
+                ended.set()
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+    async with await asyncio.start_server(serve, sock=listener):
+        await ended.wait()
+
+
+class Forking(socketserver.ForkingMixIn, socketserver.TCPServer):
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            for data in iter(lambda: self.request.recv(65536), b""):
+                if data == b"end\n":
+                    os.kill(os.getppid(), 15)
+                self.request.sendall(data)
+
+    def __init__(self, listener):
+        super().__init__(listener.getsockname(), self.Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+
+
+def python_server(name, port):
+    listener = socket.create_server(("0.0.0.0", port))
+    if name == "blocking":
+        serve_blocking(listener)
+    elif name == "select":
+        serve_ready(listener, lambda s: select.select(s, [], [])[0])
+    elif name == "selectors":
+        serve_ready(listener, wait_selectors)
+    elif name == "asyncio":
+        asyncio.run(serve_asyncio(listener))
+    else:
+        import signal
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        Forking(listener).serve_forever()
+
+
+# ---- clients ----
+
+def python_client(port, address):
+    for _ in range(3):
+        with socket.create_connection((address, port)) as c:
+            data = os.urandom(4 * MIB)
+            t = threading.Thread(target=c.sendall, args=(data,))
+            t.start()
+            got = bytearray()
+            while len(got) < len(data):
+                piece = c.recv(65536)
+                assert piece, "the stream ended early"
+                got += piece
+            t.join()
+            assert got == data, "another stream came back"
+    with socket.create_connection((address, port)) as c:
+        c.sendall(b"end\n")
+        try:
+            c.recv(100)
+        except ConnectionResetError:
+            pass  # a child's connection ends with its parent
+
+
+def client_commands(name, port, address):
+    """Commands, each with what its output must have."""
+    if name == "iperf3":
+        yield ["iperf3", "-c", address, "-p", str(port), "-t", "1"], "receiver"
+    elif name == "nginx":
+        yield ["curl", "-s", "-S", "-o", f"{folder_of(port)}.got", "-w", "%{http_code} %{size_download}", f"http://{address}:{port}/file"], \
+            f"200 {NGINX_FILE}"
+        yield ["cmp", f"{folder_of(port)}.got", f"{folder_of(port)}/file"], ""
+        yield ["curl", "-s", "-S", "-Z", "--parallel-max", "8", "-o", "/dev/null", "-w", "%{http_code}\n",
+               f"http://{address}:{port}/file?[1-16]"], "200\n" * 16
+    elif name == "redis":
+        yield ["redis-cli", "-h", address, "-p", str(port), "set", "key", "value"], "OK"
+        yield ["redis-cli", "-h", address, "-p", str(port), "get", "key"], "value"
+        yield ["redis-benchmark", "-h", address, "-p", str(port), "-n", "2000", "-c", "20", "-q", "-t", "set,get,lpush"], "LPUSH"
+    else:
+        yield ["/usr/bin/python3", __file__, "-", "client", str(port), address], ""
+
+
+def end_server(run, name, port, address):
+    if name == "nginx":
+        with open(f"{folder_of(port)}/pid", encoding="ascii") as f:
+            os.kill(int(f.read()), 15)
+        for path in glob.glob(f"{folder_of(port)}*"):
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    elif name == "redis":
+        subprocess.run(run + ["redis-cli", "-h", address, "-p", str(port), "shutdown", "nosave"], check=False)
+
+
+class Watch(threading.Thread):
+    """Reads the counters of the node's processes, and TCP's table, until it is told to stop."""
+
+    def __init__(self, stack, port):
+        super().__init__(daemon=True)
+        self.tool, self.port = os.path.join(stack, "bin", "anyverbs"), port
+        self.counts, self.tcp, self.stop = {}, False, threading.Event()
+
+    def run(self):
+        while not self.stop.wait(0.05):
+            self.look()
+
+    def look(self):
+        done = subprocess.run([self.tool, "status", "--json"], capture_output=True, text=True, check=False)
+        for p in json.loads(done.stdout).get("processes", []) if done.stdout else []:
+            c = p["counters"]
+            self.counts[p["pid"]] = c.get("direct_operations", 0) + c.get("rx_packets", 0)
+        for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+            with open(table, encoding="ascii") as f:
+                for line in f.readlines()[1:]:
+                    words = line.split()
+                    if words[3] != "0A" and f":{self.port:04X}" in (words[1][-5:], words[2][-5:]):
+                        self.tcp = True
+
+
+def ask(stack, name, port, address):
+    run = [os.path.join(stack, "bin", "anyverbs"), "run", "--rsockets"]
+    watch = Watch(stack, port)
+    watch.look()
+    before = sum(watch.counts.values())
+    watch.start()
+    failed = 0
+    for command, wanted in client_commands(name, port, address):
+        done = subprocess.run(run + command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0 or wanted not in done.stdout:
+            print(f"{' '.join(command)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            failed += 1
+    watch.look()
+    watch.stop.set()
+    watch.join()
+    moved = sum(watch.counts.values()) - before
+    end_server(run, name, port, address)
+    print(f"{moved} operations and packets of RDMA; TCP: {'yes' if watch.tcp else 'none'}")
+    return failed or watch.tcp or moved < 100
+
+
+def main():
+    if sys.argv[2] == "python":
+        python_server(sys.argv[3], int(sys.argv[4]))
+        return 0
+    if sys.argv[2] == "client":
+        python_client(int(sys.argv[3]), sys.argv[4])
+        return 0
+    stack, action, name, port = sys.argv[1:4] + [int(sys.argv[4])]
+    if action == "ask":
+        return int(ask(stack, name, port, sys.argv[5]))
+    tool = os.path.join(stack, "bin", "anyverbs")
+    os.execv(tool, [tool, "run", "--rsockets"] + server_command(name, port))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
