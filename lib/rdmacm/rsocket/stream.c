@@ -198,13 +198,15 @@ static short stream_poll_listening(const struct stream *s, short events)
 	return (short)(events & (POLLIN | POLLRDNORM));
 }
 
-/* What is true whether it was asked for or not. */
-static short stream_poll_ended(u32 ended)
+/* What is true whether it was asked for or not. POLLHUP comes behind the last byte: to a program
+ * such as rstream it is an error, also beside POLLIN. */
+static short stream_poll_ended(u32 ended, bool has_data)
 {
 	bool no_recv = ended & (STREAM_END_RECV | STREAM_PEER_DONE | STREAM_PEER_GONE);
 	short revents = 0;
 
-	if ((ended & (STREAM_BROKEN | STREAM_PEER_GONE)) || (no_recv && (ended & STREAM_END_SEND)))
+	if (!has_data && ((ended & (STREAM_BROKEN | STREAM_PEER_GONE)) ||
+			  (no_recv && (ended & STREAM_END_SEND))))
 		revents |= POLLHUP;
 	if (ended & STREAM_BROKEN)
 		revents |= POLLERR;
@@ -217,6 +219,7 @@ static short stream_poll(struct rsocket *rs, short events, bool look)
 	struct stream *s = stream_of(rs);
 	u32 phase = stream_phase(s), ended;
 	short revents;
+	bool has_data;
 
 	if (phase == STREAM_LISTENING)
 		return stream_poll_listening(s, events);
@@ -229,8 +232,9 @@ static short stream_poll(struct rsocket *rs, short events, bool look)
 	if (look || !rsocket_cq_is_armed(&s->cq))
 		stream_drive(s);
 	ended = stream_ended(s);
-	revents = stream_poll_ended(ended);
-	if ((events & in) && ((ended & STREAM_NO_RECV) || stream_has_data(s)))
+	has_data = stream_has_data(s);
+	revents = stream_poll_ended(ended, has_data);
+	if ((events & in) && ((ended & STREAM_NO_RECV) || has_data))
 		revents |= events & in;
 	if ((events & out) && ((ended & STREAM_NO_SEND) || stream_can_send(s)))
 		revents |= events & out;
