@@ -69,6 +69,7 @@ struct ib_device_attr_ex {
 	struct ib_cq_caps cq_caps;
 	u32 max_fast_reg_page_list_len; /* pages of one ib_alloc_mr; 0: the device has none */
 	struct ib_odp_caps odp_caps;
+	u64 max_dm_size; /* bytes of device memory that a process may have at once; 0: none */
 };
 
 /* Reads limits and capabilities into *attr, whose `size` the consumer has set: what ib_query_device

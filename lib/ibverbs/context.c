@@ -35,6 +35,9 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.query_device_ex = query_device_ex;
 	c->verbs.query_rt_values = query_rt_values;
 	c->verbs.advise_mr = mr_advise;
+	c->verbs.alloc_dm = dm_alloc;
+	c->verbs.free_dm = dm_free;
+	c->verbs.reg_dm_mr = mr_register_dm;
 	c->verbs.alloc_td = pd_alloc_td;
 	c->verbs.dealloc_td = pd_dealloc_td;
 	c->verbs.alloc_parent_domain = pd_alloc_parent_domain;

@@ -1,14 +1,92 @@
-/* dm.c: device memory of another context: no device here has any.
- * In: handles      Out: EOPNOTSUPP      Runs: the application's threads      Locks: none
+/* dm.c: device memory and its regions.
+ * In: lengths, copies, handles      Out: device memory      Runs: the application's threads
+ * Locks: none
  */
+#include <stdlib.h>
+
 #include "door.h"
+
+static int dm_copy_in(struct ibv_dm *dm, uint64_t offset, const void *host, size_t length)
+{
+	return door_errno(ib_uverbs_copy_dm(door_dm(dm)->ib, offset, (void *)(uintptr_t)host,
+					    length, false));
+}
+
+static int dm_copy_out(void *host, struct ibv_dm *dm, uint64_t offset, size_t length)
+{
+	return door_errno(ib_uverbs_copy_dm(door_dm(dm)->ib, offset, host, length, true));
+}
+
+static struct ibv_dm *dm_fill(struct door_dm *dm, struct ibv_context *context)
+{
+	dm->ibv.context = context;
+	dm->ibv.memcpy_to_dm = dm_copy_in;
+	dm->ibv.memcpy_from_dm = dm_copy_out;
+	dm->ibv.handle = dm->uobj.handle;
+	context_get(door_context(context));
+	return &dm->ibv;
+}
+
+struct ibv_dm *dm_alloc(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
+{
+	struct door_context *c = door_context(context);
+	struct door_dm *dm;
+
+	if (attr->comp_mask)
+		return door_null(-EINVAL);
+	dm = calloc(1, sizeof(*dm));
+	if (!dm)
+		return door_null(-ENOMEM);
+	dm->ib = ib_uverbs_alloc_dm(c->ib, attr->length, attr->log_align_req);
+	if (IS_ERR(dm->ib)) {
+		int error = (int)PTR_ERR(dm->ib);
+
+		free(dm);
+		return door_null(error);
+	}
+	ib_uobject_add(c->ucontext, &dm->uobj, IB_UOBJECT_DM, dm->ib);
+	return dm_fill(dm, context);
+}
+
+static void dm_drop(struct door_dm *dm, bool destroyed)
+{
+	struct door_context *c = door_context(dm->ibv.context);
+
+	ib_uobject_remove(c->ucontext, &dm->uobj, destroyed);
+	free(dm);
+	context_put(c);
+}
+
+int dm_free(struct ibv_dm *ibv)
+{
+	struct door_dm *dm = door_dm(ibv);
+	int error;
+
+	if (dm->uobj.gone)
+		return EINVAL;
+	error = ib_uverbs_free_dm(dm->ib);
+	if (error)
+		return door_errno(error);
+	dm_drop(dm, true);
+	return 0;
+}
 
 AV_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
 {
-	return door_null(-EOPNOTSUPP);
+	struct door_dm *dm = calloc(1, sizeof(*dm));
+
+	if (!dm)
+		return door_null(-ENOMEM);
+	dm->ib = ib_uobject_share(door_context(context)->ucontext, IB_UOBJECT_DM, dm_handle, false,
+				  &dm->uobj);
+	if (!dm->ib) {
+		free(dm);
+		return door_null(-ENOENT);
+	}
+	return dm_fill(dm, context);
 }
 
-/* Nothing can be imported, so there is nothing to release. */
 AV_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
+	dm_drop(door_dm(dm), false);
 }

@@ -100,6 +100,12 @@ struct door_mr {
 	struct ib_uobject uobj GUARDS_ITSELF;
 };
 
+struct door_dm {
+	struct ibv_dm ibv OWNED_BY(the application);
+	struct ib_dm *ib FIXED;
+	struct ib_uobject uobj GUARDS_ITSELF;
+};
+
 struct door_mw {
 	struct ibv_mw ibv OWNED_BY(the application);
 	struct ib_mw *ib FIXED;
@@ -178,6 +184,11 @@ static inline bool pd_is_gone(struct ibv_pd *pd)
 static inline struct door_td *door_td(struct ibv_td *td)
 {
 	return (struct door_td *)td;
+}
+
+static inline struct door_dm *door_dm(struct ibv_dm *dm)
+{
+	return (struct door_dm *)dm;
 }
 
 static inline struct door_mr *door_mr(struct ibv_mr *mr)
@@ -271,7 +282,11 @@ struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 				      struct ibv_parent_domain_init_attr *attr);
 struct ibv_td *pd_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
 int pd_dealloc_td(struct ibv_td *td);
+struct ibv_dm *dm_alloc(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int dm_free(struct ibv_dm *dm);
 struct ibv_mr *mr_alloc_null(struct ibv_pd *pd);
+struct ibv_mr *mr_register_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+			      unsigned int access);
 int mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 	      struct ibv_sge *sg_list, uint32_t num_sges);
 struct ibv_mw *mw_alloc(struct ibv_pd *pd, enum ibv_mw_type type);

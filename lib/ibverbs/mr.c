@@ -173,6 +173,30 @@ struct ibv_mr *mr_alloc_null(struct ibv_pd *pd)
 	return mr_fill(mr, pd);
 }
 
+struct ibv_mr *mr_register_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+			      unsigned int access)
+{
+	struct door_context *c = door_context(pd->context);
+	int error = pd_is_gone(pd) || door_dm(dm)->uobj.gone ? -EINVAL : mr_check_access(access);
+	struct door_mr *mr;
+
+	if (error)
+		return door_null(error);
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return door_null(-ENOMEM);
+	mr->ib = ib_uverbs_reg_dm_mr(door_pd(pd)->ib, door_dm(dm)->ib, offset, length,
+				     (int)(access & (MR_ACCESS_PLAIN | IBV_ACCESS_ZERO_BASED)));
+	if (IS_ERR(mr->ib)) {
+		error = (int)PTR_ERR(mr->ib);
+		free(mr);
+		return door_null(error);
+	}
+	mr->ibv.length = length;
+	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
+	return mr_fill(mr, pd);
+}
+
 int mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 	      struct ibv_sge *sg_list, uint32_t num_sges)
 {

@@ -93,6 +93,7 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 	full.odp_caps.per_transport_caps.rc_odp_caps = ib.odp_caps.rc_odp_caps;
 	full.odp_caps.per_transport_caps.uc_odp_caps = ib.odp_caps.uc_odp_caps;
 	full.odp_caps.per_transport_caps.ud_odp_caps = ib.odp_caps.ud_odp_caps;
+	full.max_dm_size = ib.max_dm_size;
 	full.xrc_odp_caps = ib.odp_caps.xrc_odp_caps;
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;

@@ -121,6 +121,49 @@ unclaim:
 	return err;
 }
 
+struct ib_dm *ib_uverbs_alloc_dm(struct ib_device *dev, u64 length, u32 align)
+{
+	const struct ib_uverbs_ops *ops = dev->uverbs;
+	struct ib_dm *dm;
+
+	if (!ops->alloc_dm)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!length)
+		return ERR_PTR(-EINVAL);
+	dm = DRIVER_CALL(ops->alloc_dm(dev, length, align));
+	if (IS_ERR(dm))
+		return dm;
+	dm->device = dev;
+	dm->length = length;
+	return dm;
+}
+
+int ib_uverbs_free_dm(struct ib_dm *dm)
+{
+	return DRIVER_CALL(dm->device->uverbs->free_dm(dm));
+}
+
+struct ib_mr *ib_uverbs_reg_dm_mr(struct ib_pd *pd, struct ib_dm *dm, u64 offset, u64 length,
+				  int access)
+{
+	const struct ib_uverbs_ops *ops = pd->device->uverbs;
+	int err = access_check(access);
+
+	if (!err && (pd->device != dm->device || length > dm->length ||
+		     offset > dm->length - length || !use_get(&pd->usecnt)))
+		err = -EINVAL;
+	if (err)
+		return ERR_PTR(err);
+	return ib_mr_finish(DRIVER_CALL(ops->reg_dm_mr(pd, dm, offset, length, access)), pd);
+}
+
+int ib_uverbs_copy_dm(struct ib_dm *dm, u64 offset, void *host, u64 length, bool out)
+{
+	if (length > dm->length || offset > dm->length - length)
+		return -EFAULT;
+	return DRIVER_CALL(dm->device->uverbs->copy_dm(dm, offset, host, length, out));
+}
+
 int ib_uverbs_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
 			const struct ibv_sge *sge, u32 count)
 {

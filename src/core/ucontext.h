@@ -22,6 +22,7 @@ enum ib_uobject_kind {
 	IB_UOBJECT_CQ,
 	IB_UOBJECT_SRQ,
 	IB_UOBJECT_QP,
+	IB_UOBJECT_DM,
 };
 
 /* One context's hold of an object, embedded in the door's own structure of it. The door reads;

@@ -32,6 +32,8 @@ struct ib_uverbs_rereg {
 	int access;
 } OWNED_BY(the caller);
 
+struct ib_dm;
+
 /* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in
  * ibv_post_send. */
 struct ib_uverbs_ops {
@@ -62,6 +64,19 @@ struct ib_uverbs_ops {
 	struct ib_mw *(*alloc_mw2)(struct ib_pd *pd);
 	/* Posts an IB_WR_REG_MR, for a driver without ib_device.post_send. NULL: it cannot. */
 	int (*post_reg)(struct ib_qp *qp, const struct ib_reg_wr *wr);
+	/* Device memory: reached by the methods below and by the keys of regions only.
+	 * `align`: log2 of the alignment of its first byte. ERR_PTR: -EINVAL, -ENOMEM (length,
+	 * alignment), -EIO. NULL: the driver has none, and none of the other three. */
+	struct ib_dm *(*alloc_dm)(struct ib_device *dev, u64 length, u32 align);
+	/* -EBUSY: a region names it. */
+	int (*free_dm)(struct ib_dm *dm);
+	/* A region of [offset, offset + length), which may be empty; its addresses begin at 0.
+	 * ERR_PTR: as reg_user_mr. */
+	struct ib_mr *(*reg_dm_mr)(struct ib_pd *pd, struct ib_dm *dm, u64 offset, u64 length,
+				   int access);
+	/* Copies to the memory or, if `out`, from it, in units of 4 bytes. -EINVAL: not in such
+	 * units. -EFAULT: out of bounds. */
+	int (*copy_dm)(struct ib_dm *dm, u64 offset, void *host, u64 length, bool out);
 	/* Contract of ibv_advise_mr; errors negative. NULL: the driver has no regions on demand. */
 	int (*advise_mr)(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
 			 const struct ibv_sge *sge, u32 count);
@@ -87,6 +102,18 @@ AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 l
 AV_EXPORT int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);
 AV_EXPORT struct ib_mr *ib_uverbs_alloc_null_mr(struct ib_pd *pd);
 AV_EXPORT struct ib_mw *ib_uverbs_alloc_mw2(struct ib_pd *pd);
+
+struct ib_dm {
+	struct ib_device *device FIXED;
+	u64 length FIXED;
+};
+/* Device memory, by the methods of their names; -EOPNOTSUPP where the driver has none. ib_dereg_mr
+ * destroys the region. */
+AV_EXPORT struct ib_dm *ib_uverbs_alloc_dm(struct ib_device *dev, u64 length, u32 align);
+AV_EXPORT int ib_uverbs_free_dm(struct ib_dm *dm);
+AV_EXPORT struct ib_mr *ib_uverbs_reg_dm_mr(struct ib_pd *pd, struct ib_dm *dm, u64 offset,
+					    u64 length, int access);
+AV_EXPORT int ib_uverbs_copy_dm(struct ib_dm *dm, u64 offset, void *host, u64 length, bool out);
 
 /* Contract of ibv_advise_mr; errors negative. */
 AV_EXPORT int ib_uverbs_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice,

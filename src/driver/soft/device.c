@@ -121,6 +121,7 @@ static int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *att
 					     .max_ops = IBT_TM_MAX_OPS,
 					     .max_sge = IBT_TM_MAX_SGE };
 	attr->odp_caps = soft_odp_caps;
+	attr->max_dm_size = SOFT_DM_BYTES;
 	attr->cq_caps = (struct ib_cq_caps){ .max_cq_moderation_count = UINT16_MAX,
 					     .max_cq_moderation_period = UINT16_MAX };
 	attr->max_fast_reg_page_list_len = SOFT_MAX_FAST_PAGES;

@@ -180,7 +180,7 @@ int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs
 
 	if (err != 0 || !soft_is_ours(mr->generation))
 		return -EIO;
-	if ((mr->access | access) & IBV_ACCESS_ON_DEMAND) /* as mlx5 */
+	if (mr->dm != NULL || (mr->access | access) & IBV_ACCESS_ON_DEMAND) /* as mlx5 */
 		return -EOPNOTSUPP;
 	err = mask & IB_MR_REREG_TRANS ? mr_move(mr, to, pd, access) : mr_change(mr, pd, access);
 	if (err == 0)
@@ -283,6 +283,13 @@ static int mr_query(struct ib_mr *ib, struct ib_mr_attr *attr)
 	return 0;
 }
 
+static void mr_free(struct soft_mr *mr)
+{
+	if (mr->dm != NULL)
+		soft_dm_put(mr->dm);
+	free(mr);
+}
+
 static int mr_dereg(struct ib_mr *ib)
 {
 	struct soft_mr *mr = SOFT_OF(mr, ib);
@@ -290,7 +297,7 @@ static int mr_dereg(struct ib_mr *ib)
 	int err;
 
 	if (!soft_is_ours(mr->generation)) {
-		free(mr);
+		mr_free(mr);
 		return 0;
 	}
 	stuck = shm_stuck(the_seat.a.shm);
@@ -298,7 +305,7 @@ static int mr_dereg(struct ib_mr *ib)
 	if (err != 0)
 		return err;
 	mr_leave(mr, stuck);
-	free(mr);
+	mr_free(mr);
 	return 0;
 }
 

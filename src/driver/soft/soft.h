@@ -115,6 +115,7 @@ struct soft_mr {
 	int access OWNED_BY(the rereg);
 	u32 generation FIXED;
 	bool entered FIXED; /* adopt_enter was called for it */
+	struct soft_dm *dm FIXED; /* NULL: the application's memory */
 };
 
 /* A region of ib_alloc_mr. */
@@ -235,6 +236,12 @@ struct ib_mr *soft_mr_register(struct ib_pd *pd, const struct mem_region *region
 struct ib_mr *soft_mr_on_demand(struct ib_pd *pd, struct mem_region *region);
 extern const struct ib_odp_caps soft_odp_caps;
 
+/* dm.c: bytes of device memory that a process may have at once. */
+enum { SOFT_DM_BYTES = 1 << 20 };
+struct soft_dm;
+/* A region of the memory has ended. */
+void soft_dm_put(struct soft_dm *dm);
+
 /* Methods of struct ib_uverbs_ops, which has their contract. */
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr);
 int soft_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
@@ -246,6 +253,11 @@ int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs
 struct ib_mr *soft_uverbs_alloc_null_mr(struct ib_pd *pd);
 struct ib_mw *soft_uverbs_alloc_mw2(struct ib_pd *pd);
 int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_reg_wr *wr);
+struct ib_dm *soft_uverbs_alloc_dm(struct ib_device *ib, u64 length, u32 align);
+int soft_uverbs_free_dm(struct ib_dm *ib);
+struct ib_mr *soft_uverbs_reg_dm_mr(struct ib_pd *pd, struct ib_dm *ib, u64 offset, u64 length,
+				    int access);
+int soft_uverbs_copy_dm(struct ib_dm *ib, u64 offset, void *host, u64 length, bool out);
 int soft_uverbs_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
 			  const struct ibv_sge *sge, u32 count);
 int soft_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
