@@ -189,7 +189,7 @@ AV_EXPORT int shutdown(int fd, int how)
 
 static void fork_withdraw(struct sock *s)
 {
-	if (sock_kind(s) == SOCK_LISTENER && !s->wanted)
+	if (sock_kind(s) == SOCK_LISTENER && !__atomic_load_n(&s->wanted, __ATOMIC_ACQUIRE))
 		service_withdraw(s);
 }
 
@@ -223,7 +223,8 @@ static void fork_sock(struct sock *s)
 	if (s->bell >= 0)
 		NEXT(close)(s->bell);
 	s->far = s->rfd = s->bell = -1;
-	s->wanted = s->withdraw = false;
+	__atomic_store_n(&s->wanted, false, __ATOMIC_RELEASE);
+	s->withdraw = false;
 	s->tried_ms = 0;
 	list_init(&s->accepted);
 	list_init(&s->service);

@@ -253,6 +253,15 @@ static int connect_bind(int rfd, const struct sock *s, const struct address *tar
 	return rcalls.bind(rfd, (void *)&a.store, a.size);
 }
 
+/* This process may be the peer, and accept in the thread that connects: its listeners do not wait
+ * for forks (service.c). */
+static void connect_want(struct sock *s)
+{
+	if (sock_kind(s) == SOCK_LISTENER &&
+	    !__atomic_exchange_n(&s->wanted, true, __ATOMIC_ACQ_REL))
+		service_wake();
+}
+
 /* A connected rsocket, or -1. */
 static int connect_rsocket(const struct sock *s, const struct address *target)
 {
@@ -265,6 +274,8 @@ static int connect_rsocket(const struct sock *s, const struct address *target)
 		return -1;
 	option_carry(s, rfd);
 	(void)rcalls.fcntl(rfd, F_SETFL, O_NONBLOCK);
+	if (service_runs())
+		table_each(connect_want);
 	err = connect_bind(rfd, s, target);
 	if (err == 0)
 		err = rcalls.connect(rfd, (const void *)&target->store, target->size);

@@ -73,10 +73,12 @@ static void listener_claim(struct sock *s, int fd)
 void listener_want(struct sock *s, int fd)
 {
 	int saved = errno;
+	bool before = __atomic_exchange_n(&s->wanted, true, __ATOMIC_ACQ_REL);
 
-	s->wanted = true;
 	if (__atomic_load_n(&s->bell, __ATOMIC_ACQUIRE) < 0)
 		listener_claim(s, fd);
+	else if (!before)
+		service_wake();
 	errno = saved;
 }
 

@@ -114,7 +114,7 @@ struct sock {
 	struct list_head service;  /* service.lock: in the service's list */
 	/* an eventfd, readable while `accepted` has one; -1: no rsocket */
 	int bell;
-	bool wanted;		   /* this process has waited for it or accepted */
+	bool wanted ATOMIC_ONLY;   /* this process has waited for it or accepted */
 	bool withdraw;		   /* service.lock: the service shall close the rsocket */
 	u64 tried_ms;		   /* when the port was tried last */
 	int backlog;
@@ -190,6 +190,9 @@ int listener_retry_ms(struct sock *s);
 
 /* The service completes the connections of a listener from now on. False: no thread. */
 bool service_listen(struct sock *s);
+bool service_runs(void);
+/* A listener is wanted now. */
+void service_wake(void);
 /* Ends that, and waits until the rsocket is closed: the port is free. */
 void service_withdraw(struct sock *s);
 /* A connection that the listener has; -1: none. */

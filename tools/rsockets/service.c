@@ -17,7 +17,7 @@ NEXT_SLOT(read);
 NEXT_SLOT(write);
 NEXT_SLOT(shutdown);
 
-enum { RELAY_BYTES = 65536, SERVICE_QUEUE = 4096 };
+enum { RELAY_BYTES = 65536, SERVICE_YOUNG_MS = 500 };
 
 /* One direction of a relayed connection. */
 struct flow {
@@ -226,10 +226,19 @@ static struct relay *relay_new(struct sock *s)
 
 /* ---- the thread ---- */
 
+/* A server that forks workers does so soon after listen(): until then requests wait, since what
+ * this process had accepted would be lost to them. */
+static bool listener_is_young(const struct sock *s, u64 now)
+{
+	return !__atomic_load_n(&s->wanted, __ATOMIC_ACQUIRE) &&
+	       now - __atomic_load_n(&s->tried_ms, __ATOMIC_RELAXED) < SERVICE_YOUNG_MS;
+}
+
 /* The listeners of this round, each held. */
 static u32 service_listeners(struct wait *w)
 {
 	struct list_head ended = LIST_HEAD_INIT(ended);
+	u64 now = now_ms();
 	u32 count = 0;
 
 	lock_acquire(&service.lock);
@@ -238,6 +247,8 @@ static u32 service_listeners(struct wait *w)
 		if (s->withdraw) {
 			list_remove(&s->service);
 			list_push_back(&ended, &s->service);
+		} else if (listener_is_young(s, now)) {
+			w->most_ms = SERVICE_YOUNG_MS;
 		} else if (wait_add_plain(w, s->rfd, POLLIN) >= 0) {
 			w->entries[w->count - 1].sock = s;
 			sock_hold(s);
@@ -323,6 +334,21 @@ bool service_listen(struct sock *s)
 	lock_release(&service.lock);
 	service_ring(service.wake);
 	return true;
+}
+
+bool service_runs(void)
+{
+	bool runs;
+
+	lock_acquire(&service.lock);
+	runs = service.running;
+	lock_release(&service.lock);
+	return runs;
+}
+
+void service_wake(void)
+{
+	service_ring(service.wake);
 }
 
 void service_withdraw(struct sock *s)
