@@ -7,6 +7,7 @@ The environment names the build: ACROSS_BUILD, the folder with bin/ and test/acr
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,9 @@ import time
 import unittest
 
 import hosts
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "clients"))
+from ports import bound_by_cm  # noqa: E402
 
 BUILD = os.environ.get("ACROSS_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build"))
 SEED = os.environ.get("ACROSS_SEED", "1")
@@ -118,6 +122,65 @@ class Lossy(Wired):
 
     def test_1_in_20(self):
         self.check("5 %", (1, 4096, 4097, 65536))
+
+
+class Streams(Wired):
+    """rsockets on a wire that loses and reorders: files arrive whole, also past an end that stands still for a while; an end that is
+    killed ends the other."""
+    def copy(self, size, disturb):
+        """rcopy's client sends a file of that size, while `disturb` has (server, client): the client's status, whether it arrived."""
+        port, folder = hosts.free_port(), self.hosts.folder
+        source, target = os.path.join(folder, "source"), os.path.join(folder, "target")
+        with open(source, "wb") as f:
+            f.write(os.urandom(size))
+        if os.path.exists(target):
+            os.remove(target)
+        server = self.hosts.start(0, ["rcopy", "-p", str(port)])
+        deadline = time.monotonic() + hosts.READY_S
+        while not bound_by_cm(port) and time.monotonic() < deadline and server.poll() is None:
+            time.sleep(0.02)
+        client = self.hosts.start(1, ["rcopy", source, f"{self.hosts.addresses[0]}:{target}", "-p", str(port)])
+        try:
+            disturb(server, client)
+            client.communicate(timeout=60)
+            return client.returncode, subprocess.run(["cmp", "-s", source, target], check=False).returncode == 0
+        finally:
+            for end in (server, client):
+                end.send_signal(signal.SIGCONT)
+                end.kill()
+                end.communicate()
+
+    def test_1_in_100(self):
+        def rows():
+            for _ in range(3):
+                self.assertEqual(self.copy(8 << 20, lambda *_: None), (0, True))
+        self.across({"loss": 0.01}, rows)
+
+    def test_all_at_once(self):
+        self.across(DISORDER["all at once"], lambda: self.assertEqual(self.copy(8 << 20, lambda *_: None), (0, True)))
+
+    @staticmethod
+    def pause(end):
+        time.sleep(0.3)
+        end.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        end.send_signal(signal.SIGCONT)
+
+    def test_an_end_that_stands_still(self):
+        self.hosts.lay(seed=SEED, loss=0.001)
+        self.assertEqual(self.copy(64 << 20, lambda server, _: self.pause(server)), (0, True))
+        self.assertEqual(self.copy(64 << 20, lambda _, client: self.pause(client)), (0, True))
+
+    def test_an_end_that_is_killed(self):
+        def kill(server, _):
+            time.sleep(0.3)
+            server.kill()
+        self.hosts.lay(seed=SEED)
+        begin = time.monotonic()
+        status, arrived = self.copy(256 << 20, kill)
+        self.assertFalse(arrived, "all was there before the server was killed")
+        self.assertNotEqual(status, 0)
+        self.assertLess(time.monotonic() - begin, 40)
 
 
 class Loose(Wired):
