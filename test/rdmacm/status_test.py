@@ -4,12 +4,14 @@
 usage: status_test.py BUILD_DIR
 """
 import json
+import os
 import re
+import select
 import subprocess
 import time
 import unittest
 
-from nodes import COMMAND, HOSTS, NodesTest
+from nodes import BUILD, COMMAND, HOSTS, NodesTest
 
 
 class StatusTest(NodesTest):
@@ -36,6 +38,33 @@ class StatusTest(NodesTest):
         self.assertEqual(len(said), 2)
         for port in tcp:
             self.assertIn(f"TCP {HOSTS['a']}:{port}", "\n".join(said))
+
+    def test_a_listener_without_descriptors_says_so(self):
+        """Whatever its limit: it does not begin, or it warns, or a client connects."""
+        keeper, _ = self.listen("a", "TCP")  # so that the node has the usual limit
+        self.env["a"]["ANYVERBS_LOG"] = "warn"
+        ends = {"fails": [], "warns": [], "serves": []}
+        limits = (8, 12, 14, 16, 18, 20, 24, 28, 32, 40)
+        for most in limits:
+            child = subprocess.Popen(["prlimit", f"--nofile={most}", COMMAND, "run", f"{BUILD}/test/rdmacm_peer", "listen", HOSTS["a"], "8",
+                                      "TCP", "1"], env=self.env["a"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE)
+            self.children.append(child)
+            port = child.stdout.readline().strip()
+            if not port:
+                ends["fails"].append(most)
+            elif select.select([child.stderr], [], [], 0)[0] and b"too few descriptors" in os.read(child.stderr.fileno(), 65536):
+                ends["warns"].append(most)
+            else:
+                ends["serves"].append(most)
+                client = self.start("a", "rdmacm_peer", "connect", HOSTS["a"], port)
+                child.stdin.write("accept\n")
+                child.stdin.flush()
+                self.assertEqual(client.wait(), 0, most)
+            child.kill()
+            child.wait()
+        self.assertTrue(ends["warns"] and ends["serves"], ends)
+        self.assertIsNone(keeper.poll())
 
     def test_a_wildcard_is_shown(self):
         _, ports = self.listen("a", "TCP", address="0.0.0.0")

@@ -387,7 +387,8 @@ static struct rdma_cm_id *connected[2];
 
 static void connect_ends(void)
 {
-	struct rdma_conn_param param = { .qp_num = 6, .retry_count = 7, .rnr_retry_count = 7 };
+	static uint32_t qpn = 6; /* a connection's queue pairs rest after it */
+	struct rdma_conn_param param = { .qp_num = qpn, .retry_count = 7, .rnr_retry_count = 7 };
 	struct rdma_cm_id *listener = listen_on(channel), *id = make(channel);
 	struct rdma_cm_event *event;
 
@@ -398,6 +399,7 @@ static void connect_ends(void)
 	connected[1] = event->id;
 	rdma_ack_cm_event(event);
 	param.qp_num++;
+	qpn += 2;
 	assert_int_equal(rdma_accept(connected[1], &param), 0);
 	expect(RDMA_CM_EVENT_CONNECT_RESPONSE, id);
 	assert_int_equal(rdma_establish(id), 0);
@@ -449,6 +451,47 @@ static void fork__leaves_the_parents_connection_alone(void **state)
 		assert_true(WIFEXITED(status));
 		assert_int_equal(WEXITSTATUS(status), 0);
 	}
+	disconnect_ends();
+}
+
+/* Each call on an id of the parent fails at once and alike; the id can be destroyed. */
+static int child_uses_its_parents(void)
+{
+	struct rdma_conn_param param = { .qp_num = 6 };
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	int mask;
+
+	if (ch == NULL || rdma_migrate_id(connected[1], ch) != -1 || errno != EINVAL)
+		return 1;
+	if (rdma_accept(connected[1], &param) != -1 || errno != EINVAL)
+		return 2;
+	if (rdma_init_qp_attr(connected[1], &attr, &mask) != -1 || errno != EINVAL)
+		return 3;
+	return rdma_destroy_id(connected[1]) == 0 ? 0 : 4;
+}
+
+static void fork__gives_no_ids(void **state)
+{
+	char said[512] = "";
+	int status, err[2];
+	pid_t pid;
+
+	connect_ends();
+	assert_int_equal(pipe(err), 0);
+	pid = fork();
+	if (pid == 0) {
+		alarm(20);
+		dup2(err[1], STDERR_FILENO);
+		_exit(child_uses_its_parents());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(err[1]);
+	assert_true(read(err[0], said, sizeof(said) - 1) > 0);
+	close(err[0]);
+	assert_non_null(strstr(said, "an id of the parent process"));
+	assert_null(strstr(strstr(said, "an id of") + 1, "an id of"));
 	disconnect_ends();
 }
 
@@ -573,6 +616,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_event_channel__works_with_epoll, begin, end),
 		cmocka_unit_test(rdma_event_channel__whose_descriptor_was_closed),
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+		cmocka_unit_test_setup_teardown(fork__gives_no_ids, begin, end),
 		cmocka_unit_test_setup_teardown(fork__leaves_the_parents_connection_alone, begin,
 						end),
 		cmocka_unit_test_setup_teardown(exit__ends_a_process_that_waits_for_events, begin,
@@ -582,5 +626,6 @@ int main(void)
 						end),
 	};
 
+	setenv("ANYVERBS_LOG", "warn", 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

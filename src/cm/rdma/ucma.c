@@ -9,12 +9,25 @@
 #include "cm/rdma/ucma.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "base/log.h"
 #include "cm/rdma/cma_priv.h"
 #include "event/event.h"
+
+enum {
+	/* Descriptors that a connection takes at most: a peer of this node's, sockets for others */
+	UCMA_FDS = 8,
+	/* with which a process can be attached to the node and have a connection. One that could
+	 * not be attached has most of them free */
+	UCMA_LEAST_FDS = 20,
+};
 
 struct ucma_channel {
 	struct async_queue *tokens FIXED;
@@ -29,6 +42,7 @@ struct ucma_id {
 	struct cond acked OWNED_BY(ucma_lock);
 	u32 backlog OWNED_BY(ucma_lock); /* of a listening id: how many requests may still come */
 	bool removed OWNED_BY(ucma_lock); /* its device has gone */
+	u32 process FIXED;	 /* ucma_process when it was made: another one's is a parent's */
 	struct list_head groups OWNED_BY(ucma_lock); /* struct ucma_mcast */
 };
 
@@ -45,6 +59,8 @@ struct ucma_waiting {
 } OWNED_BY(ucma_lock);
 
 static struct lock ucma_lock ONE_AT_A_TIME;
+/* Counts the forks between the first process and this one. */
+static u32 ucma_process; /* changes in a child's first moment only */
 
 /* The waiting lists of a parent's channels may be half changed: the child has none of its ids. */
 static void ucma_watch_fork(void);
@@ -167,6 +183,7 @@ static int ucma_request(struct rdma_cm_id *cm, const struct rdma_cm_event *event
 	if (!refused) {
 		listen->backlog--;
 		id->cm = cm;
+		id->process = ucma_process;
 		id->channel = listen->channel;
 		list_init(&id->groups);
 		w->event.owner = listen;
@@ -255,6 +272,7 @@ struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_s
 
 	if (id == NULL)
 		return ERR_PTR(-ENOMEM);
+	id->process = ucma_process;
 	id->channel = ch;
 	id->cookie = cookie;
 	list_init(&id->groups);
@@ -319,10 +337,24 @@ void ucma_set_cookie(struct ucma_id *id, void *cookie)
 	lock_release(&ucma_lock);
 }
 
+/* A connection's state and its node are the process' that made it. */
+static void ucma_warn_of_parents_id(void)
+{
+	static bool told; /* atomic */
+
+	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+		log_warn("rdmacm", "an id of the parent process does nothing in a forked child: "
+				   "the child makes its own, or the parent serves this one");
+}
+
 int ucma_check(struct ucma_id *id)
 {
 	bool removed;
 
+	if (id->process != ucma_process) {
+		ucma_warn_of_parents_id();
+		return -EINVAL;
+	}
 	lock_acquire(&ucma_lock);
 	removed = id->removed;
 	lock_release(&ucma_lock);
@@ -478,6 +510,22 @@ int ucma_connect(struct ucma_id *id, const struct ucma_conn *conn)
 	return err < 0 ? err : rdma_connect(id->cm, &param);
 }
 
+/* The kernel gives out the lowest number: from that on all are free, or nearly. */
+static void ucma_warn_of_few_descriptors(void)
+{
+	int fd = eventfd(0, EFD_CLOEXEC), next = fd >= 0 ? fd : INT_MAX - UCMA_FDS;
+	struct rlimit limit;
+
+	if (fd >= 0)
+		close(fd);
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+	    MAX((rlim_t)next + UCMA_FDS, (rlim_t)UCMA_LEAST_FDS) > limit.rlim_cur)
+		log_warn("rdmacm",
+			 "this process listens, and has too few descriptors left for a connection: "
+			 "it may have %llu (ulimit -n)",
+			 (unsigned long long)limit.rlim_cur);
+}
+
 int ucma_listen(struct ucma_id *id, int backlog)
 {
 	int err = ucma_check(id);
@@ -487,7 +535,10 @@ int ucma_listen(struct ucma_id *id, int backlog)
 	lock_acquire(&ucma_lock);
 	id->backlog = backlog > 0 && backlog < UCMA_BACKLOG ? (u32)backlog : UCMA_BACKLOG;
 	lock_release(&ucma_lock);
-	return rdma_listen(id->cm, backlog);
+	err = rdma_listen(id->cm, backlog);
+	if (err == 0)
+		ucma_warn_of_few_descriptors();
+	return err;
 }
 
 int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn)
@@ -559,6 +610,7 @@ int ucma_set_ack_timeout(struct ucma_id *id, u8 timeout)
 static void ucma_drop_in_child(void)
 {
 	lock_init(&ucma_lock);
+	ucma_process++;
 }
 
 static void ucma_watch_fork(void)
