@@ -13,6 +13,7 @@
  *   message.c     packets with descriptors          await.c      the wait for a slow node
  *   notice.c      the notice board                  udp_socket.c sockets as RoCEv2 needs them
  *   will.c        what the node says at our death
+ *   datagram.c    the RoCE headers of a datagram to QP1
  *   successor.c   replaces a node whose limit of descriptors is too low
  *   agent.c       MAD agents of all processes
  *   protocol/     the messages, a header per service

@@ -8,32 +8,18 @@
 #include <infiniband/verbs.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "wire/source.h"
+#include "node/datagram.h"
 
 enum { QP1_QPN = 1 };
 #define QP1_QKEY 0x80010000u
 
-static struct roce_flow qp1_flow(const struct node_mad *m)
-{
-	struct roce_flow flow = { .sport = m->sport,
-				  .traffic_class = m->traffic_class,
-				  .hop_limit = m->hop_limit };
-
-	memcpy(flow.sgid, m->sgid, sizeof(flow.sgid));
-	memcpy(flow.dgid, m->dgid, sizeof(flow.dgid));
-	return flow;
-}
-
-/* Nothing is known of the sender's identifications: the first packet of a source may have any. */
 bool qp1_judge(const struct node_mad *m, u32 *sqpn)
 {
-	struct roce_source source = { .tracks = 0 };
-	struct roce_flow flow = qp1_flow(m);
+	struct roce_flow flow;
 	struct pkt p;
 	u32 payload;
 
-	if (!roce_icrc_matches(&source, &flow, m->payload, sizeof(m->payload), clock_coarse_ms()) ||
+	if (!datagram_is_right(m, &flow) ||
 	    roce_unpack(m->payload, sizeof(m->payload) - ROCE_ICRC, &p, &payload) != 0)
 		return false;
 	if (p.dqpn != QP1_QPN || p.qp_type != IBV_QPT_UD || p.opcode != PKT_SEND_ONLY ||
@@ -46,7 +32,7 @@ bool qp1_judge(const struct node_mad *m, u32 *sqpn)
 void qp1_pack(struct node_mad *m, u16 pkey, u32 dqpn, const u8 mad[QP1_MAD_BYTES])
 {
 	static u32 psn;
-	struct roce_flow flow = qp1_flow(m);
+	struct roce_flow flow = datagram_flow(m);
 	struct pkt p = { .opcode = PKT_SEND_ONLY,
 			 .qp_type = IBV_QPT_UD,
 			 .dqpn = dqpn,
@@ -66,16 +52,12 @@ void qp1_pack(struct node_mad *m, u16 pkey, u32 dqpn, const u8 mad[QP1_MAD_BYTES
 	memcpy(m->payload + QP1_MAD + QP1_MAD_BYTES, trailer, roce_icrc_end(icrc, 0, trailer));
 }
 
-/* What a socket does not show of the IP header, the ICRC says. */
 void qp1_record(struct capture *c, const struct node_mad *m, bool inbound)
 {
-	struct roce_source source = { .tracks = 0 };
-	struct roce_flow flow = qp1_flow(m);
+	struct roce_flow flow;
 
 	if (!capture_is_on(c))
 		return;
-	(void)roce_icrc_matches(&source, &flow, m->payload, sizeof(m->payload), clock_coarse_ms());
-	flow.id = source.id;
-	flow.df = source.df;
+	(void)datagram_is_right(m, &flow);
 	capture_datagram(c, inbound, &flow, m->payload, sizeof(m->payload));
 }

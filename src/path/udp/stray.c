@@ -2,34 +2,16 @@
  * In:    node events    Out: packets, or a counted drop
  * Runs:  any thread     Locks: none
  */
-#include <string.h>
-
-#include "base/clock.h"
+#include "node/datagram.h"
 #include "path/udp/udp_priv.h"
 
-static struct roce_flow stray_flow(const struct node_mad *m)
-{
-	struct roce_flow flow = { .sport = m->sport,
-				  .traffic_class = m->traffic_class,
-				  .hop_limit = m->hop_limit };
-
-	memcpy(flow.sgid, m->sgid, sizeof(flow.sgid));
-	memcpy(flow.dgid, m->dgid, sizeof(flow.dgid));
-	return flow;
-}
-
-/* 0, or a counter's number + 1 saying why not. Nothing is known of the sender's identifications:
- * the first packet of a source may have any. */
+/* 0, or a counter's number + 1 saying why not. */
 static int stray_judge(struct udp *udp, const struct node_mad *m, struct pkt *p, u32 *payload)
 {
-	struct roce_source source = { .tracks = 0 };
-	struct roce_flow flow = stray_flow(m);
-	bool right = roce_icrc_matches(&source, &flow, m->payload, sizeof(m->payload),
-				       clock_coarse_ms());
+	struct roce_flow flow;
+	bool right = datagram_is_right(m, &flow);
 	int err;
 
-	flow.id = source.id;
-	flow.df = source.df;
 	if (udp_is_captured(udp))
 		capture_datagram(udp->cfg.capture, true, &flow, m->payload, sizeof(m->payload));
 	if (!right)
