@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -44,6 +45,10 @@ struct bind_block {
 static struct bind_table {
 	struct lock lock;
 	int fd GUARDED_BY(lock); /* a description of the slots file + 1; 0: none */
+	/* of that file: the application may close any descriptor, and use its number */
+	dev_t device GUARDED_BY(lock);
+	ino_t inode GUARDED_BY(lock);
+	bool lost GUARDED_BY(lock); /* a message has said that it did */
 	/* struct node_port, by space and port: no range reaches beyond its port */
 	struct list_head taken[BIND_BUCKETS] GUARDED_BY(lock);
 	struct bind_block blocks[BIND_SPACES][BIND_PORTS / BIND_BLOCK] GUARDED_BY(lock);
@@ -137,6 +142,20 @@ static u64 bind_base(enum node_port_space space, u16 port)
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
+/* Tells whether the number still stands for the slots file. */
+static bool bind_has_file(void) REQUIRES(bind_table.lock)
+{
+	struct stat st;
+	bool has = fstat(bind_table.fd - 1, &st) == 0 && st.st_dev == bind_table.device &&
+		   st.st_ino == bind_table.inode;
+
+	if (!has && !bind_table.lost)
+		log_error("node", "the application has closed descriptors of this library: no port "
+				  "can be bound, and nobody connected, while this process lives");
+	bind_table.lost = !has;
+	return has;
+}
+
 static int bind_lock(short type, u64 first, u64 last) REQUIRES(bind_table.lock)
 {
 	struct flock l = { .l_type = type,
@@ -144,7 +163,11 @@ static int bind_lock(short type, u64 first, u64 last) REQUIRES(bind_table.lock)
 			   .l_start = (off_t)first,
 			   .l_len = (off_t)(last - first + 1) };
 
-	if (bind_table.fd == 0 || fcntl(bind_table.fd - 1, F_OFD_SETLK, &l) == 0)
+	if (bind_table.fd == 0)
+		return 0;
+	if (!bind_has_file())
+		return -EBADF;
+	if (fcntl(bind_table.fd - 1, F_OFD_SETLK, &l) == 0)
 		return 0;
 	return errno == EAGAIN || errno == EACCES ? -EADDRINUSE : -errno;
 }
@@ -432,12 +455,17 @@ static void bind_take_again(void) REQUIRES(bind_table.lock)
 void bind_use(int slots_fd)
 {
 	int fd = slots_fd < 0 ? -1 : fcntl(slots_fd, F_DUPFD_CLOEXEC, 0);
+	struct stat st = { .st_ino = 0 };
 	int before;
 
+	if (fd >= 0)
+		(void)fstat(fd, &st);
 	lock_acquire(&bind_table.lock);
 	bind_prepare();
-	before = bind_table.fd;
+	before = bind_table.fd != 0 && bind_has_file() ? bind_table.fd : 0;
 	bind_table.fd = fd + 1;
+	bind_table.device = st.st_dev;
+	bind_table.inode = st.st_ino;
 	bind_take_again();
 	lock_release(&bind_table.lock);
 	if (before != 0)

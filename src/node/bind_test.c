@@ -222,6 +222,43 @@ static void node_port_take__ends_with_its_process(void **state)
 	assert_int_equal(take_elsewhere(7000, "0.0.0.0", ""), 0);
 }
 
+/* The number of bind's own descriptor of the file. */
+static int own_descriptor(void)
+{
+	struct stat wanted, st;
+
+	assert_int_equal(fstat(file, &wanted), 0);
+	for (int fd = 3; fd < 1024; fd++)
+		if (fd != file && fstat(fd, &st) == 0 && st.st_dev == wanted.st_dev &&
+		    st.st_ino == wanted.st_ino)
+			return fd;
+	fail_msg("no descriptor");
+	return -1;
+}
+
+/* The application closes it, and has another file at its number: nothing is locked there, and the
+ * file stays open. */
+static void node_port_take__locks_no_other_file(void **state)
+{
+	int fd = own_descriptor(), other = memfd_create("other", MFD_CLOEXEC);
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct node_port p;
+	char path[64];
+
+	assert_int_equal(dup2(other, fd), fd);
+	assert_int_equal(take(&p, 7000, "1.2.3.4", ""), -EBADF);
+	close(other);
+	/* by a description of its own, which would meet the lock */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	other = open(path, O_RDWR | O_CLOEXEC);
+	assert_int_equal(fcntl(other, F_OFD_GETLK, &all), 0);
+	assert_int_equal(all.l_type, F_UNLCK);
+	bind_use(-1);
+	assert_true(fcntl(fd, F_GETFD) >= 0);
+	close(other);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +269,8 @@ int main(void)
 		cmocka_unit_test(node_port_take__locks_blocks_for_many),
 		cmocka_unit_test(bind_use__takes_the_ports_in_the_new_file),
 		cmocka_unit_test(node_port_take__ends_with_its_process),
+		/* the last: the file is gone */
+		cmocka_unit_test(node_port_take__locks_no_other_file),
 	};
 
 	return cmocka_run_group_tests(tests, open_file, close_file);
