@@ -475,10 +475,11 @@ static void rdma_destroy_id__of_another_id_in_a_handler(void **state)
 	rdma_destroy_id(id);
 }
 
-static int go_on; /* atomic */
+static int waits, go_on; /* atomic */
 
 static int call_wait(struct rdma_cm_id *id)
 {
+	__atomic_store_n(&waits, 1, __ATOMIC_RELEASE);
 	while (__atomic_load_n(&go_on, __ATOMIC_ACQUIRE) == 0)
 		usleep(1000);
 	return 0;
@@ -513,10 +514,11 @@ static void rdma_destroy_id__waits_for_the_handler(void **state)
 	assert_true(cma_move(cma_id(id), CMA_ROUTE_RESOLVED, CMA_CONNECT));
 	ib->context = id;
 	ib->cm_handler = cma_ib_event;
-	go_on = destroyed = 0;
+	waits = go_on = destroyed = 0;
 	consumer.call = call_wait;
 	pthread_create(&threads[0], NULL, send_event, ib);
-	usleep(20000);
+	while (__atomic_load_n(&waits, __ATOMIC_ACQUIRE) == 0)
+		usleep(1000);
 	pthread_create(&threads[1], NULL, destroy_thread, id);
 	usleep(20000);
 	assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
