@@ -2,7 +2,7 @@
  *
  * In: decoded packets, received bytes    Out: bytes, decoded packets or the reason why not
  * Runs: any thread    Locks: none
- * Spec: IBA vol 1, 9.2 (BTH), 9.3 (extension headers), A17.9 (CNP)
+ * Spec: IBA vol 1, 9.2 (BTH), 9.3 (extension headers), A14 (XRCETH), A17.9 (CNP)
  */
 #include <endian.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 /* One line per field: F(member of struct pkt, first byte in its header, bytes). Big endian. */
 #define BTH_FIELDS(F) F(pkey, 2, 2) F(dqpn, 5, 3) F(psn, 9, 3)
 #define DETH_FIELDS(F) F(qkey, 0, 4) F(sqpn, 5, 3)
+#define XRCETH_FIELDS(F) F(srqn, 1, 3)
 #define RETH_FIELDS(F) F(va, 0, 8) F(rkey, 8, 4) F(dma_length, 12, 4)
 #define ATOMIC_FIELDS(F) F(va, 0, 8) F(rkey, 8, 4) F(swap, 12, 8) F(compare, 20, 8)
 #define AETH_FIELDS(F) F(syndrome, 0, 1) F(msn, 1, 3)
@@ -36,7 +37,15 @@ enum {
 };
 
 /* The opcode's upper bits. */
-enum { RC = 0x00, UC = 0x20, UD = 0x60, TRANSPORT = 0xe0, CNP = 0x81, CNP_RESERVED = 16 };
+enum {
+	RC = 0x00,
+	UC = 0x20,
+	UD = 0x60,
+	XRC = 0xa0,
+	TRANSPORT = 0xe0,
+	CNP = 0x81,
+	CNP_RESERVED = 16
+};
 
 /* Extension headers in the order in which they lie, and whether a payload may follow. */
 enum {
@@ -48,6 +57,8 @@ enum {
 	IMM = 32,
 	IETH = 64,
 	PAYLOAD = 128,
+	XRCETH = 256,
+	FIRST_ETH = DETH | XRCETH, /* lies right behind BTH; one of both */
 };
 
 /* What follows BTH, by RC's opcode; IBA vol 1, 9.2.1 (OpCode). 0: reserved. */
@@ -100,7 +111,7 @@ static inline __attribute__((always_inline)) u64 be_get(const u8 *data, int byte
 /* ---- shapes ---- */
 
 /* The shape of an opcode on a queue pair of this type; 0: there is no such packet. */
-static u8 roce_shape_of(u8 opcode, u8 qp_type)
+static u32 roce_shape_of(u8 opcode, u8 qp_type)
 {
 	if (opcode >= PKT_OPCODES)
 		return 0;
@@ -110,14 +121,19 @@ static u8 roce_shape_of(u8 opcode, u8 qp_type)
 		return opcode <= PKT_WRITE_ONLY_IMM ? roce_shape[opcode] : 0;
 	if (qp_type == IBV_QPT_UD && (opcode == PKT_SEND_ONLY || opcode == PKT_SEND_ONLY_IMM))
 		return roce_shape[opcode] | DETH;
+	if (qp_type == IBV_QPT_XRC_SEND)
+		return pkt_is_response(opcode) ? roce_shape[opcode] : 0;
+	if (qp_type == IBV_QPT_XRC_RECV && !pkt_is_response(opcode) && roce_shape[opcode] != 0)
+		return roce_shape[opcode] | XRCETH;
 	return 0;
 }
 
-static u32 roce_shape_length(u8 shape)
+static u32 roce_shape_length(u32 shape)
 {
 	u32 bytes = ROCE_BTH;
 
-	bytes += shape & DETH ? 8 : 0;
+	if (unlikely(shape & FIRST_ETH))
+		bytes += shape & DETH ? 8 : 4;
 	bytes += shape & RETH ? 16 : 0;
 	bytes += shape & ATOMIC ? 28 : 0;
 	bytes += shape & AETH ? 4 : 0;
@@ -127,7 +143,10 @@ static u32 roce_shape_length(u8 shape)
 
 static u8 roce_transport(u8 qp_type)
 {
-	return qp_type == IBV_QPT_RC ? RC : qp_type == IBV_QPT_UC ? UC : UD;
+	return qp_type == IBV_QPT_RC   ? RC
+	       : qp_type == IBV_QPT_UC ? UC
+	       : qp_type == IBV_QPT_UD ? UD
+				       : XRC;
 }
 
 /* ---- packing ---- */
@@ -148,13 +167,22 @@ static void roce_pack_bth(const struct pkt *p, u8 *out)
 	out[BTH_ACK] = p->flags & PKT_ACK_REQUEST ? BTH_ACK_REQUEST : 0;
 }
 
-static u8 *roce_pack_request(const struct pkt *p, u8 shape, u8 *out)
+static u8 *roce_pack_first(const struct pkt *p, u32 shape, u8 *out)
 {
-	if (shape & DETH) {
-		DETH_FIELDS(PUT)
-		out[4] = 0;
-		out += 8;
+	if (shape & XRCETH) {
+		XRCETH_FIELDS(PUT)
+		out[0] = 0;
+		return out + 4;
 	}
+	DETH_FIELDS(PUT)
+	out[4] = 0;
+	return out + 8;
+}
+
+static u8 *roce_pack_request(const struct pkt *p, u32 shape, u8 *out)
+{
+	if (unlikely(shape & FIRST_ETH))
+		out = roce_pack_first(p, shape, out);
 	if (shape & RETH) {
 		RETH_FIELDS(PUT)
 		out += 16;
@@ -166,7 +194,7 @@ static u8 *roce_pack_request(const struct pkt *p, u8 shape, u8 *out)
 	return out;
 }
 
-static u8 *roce_pack_response(const struct pkt *p, u8 shape, u8 *out)
+static u8 *roce_pack_response(const struct pkt *p, u32 shape, u8 *out)
 {
 	if (shape & AETH) {
 		AETH_FIELDS(PUT)
@@ -179,7 +207,7 @@ static u8 *roce_pack_response(const struct pkt *p, u8 shape, u8 *out)
 	return out;
 }
 
-static void roce_pack_tail(const struct pkt *p, u8 shape, u8 *out)
+static void roce_pack_tail(const struct pkt *p, u32 shape, u8 *out)
 {
 	if (shape & IMM)
 		memcpy(out, &p->imm, 4); /* in network order already */
@@ -190,7 +218,8 @@ static void roce_pack_tail(const struct pkt *p, u8 shape, u8 *out)
 
 int roce_pack(const struct pkt *p, u8 *out)
 {
-	u8 shape = roce_shape_of(p->opcode, p->qp_type), *at = out + ROCE_BTH;
+	u32 shape = roce_shape_of(p->opcode, p->qp_type);
+	u8 *at = out + ROCE_BTH;
 
 	if (p->opcode == PKT_CNP && p->length == 0) {
 		roce_pack_bth(p, out);
@@ -218,12 +247,20 @@ static void roce_unpack_bth(const u8 *data, struct pkt *p)
 		p->flags |= PKT_ACK_REQUEST;
 }
 
-static const u8 *roce_unpack_request(const u8 *data, u8 shape, struct pkt *p)
+static const u8 *roce_unpack_first(const u8 *data, u32 shape, struct pkt *p)
 {
-	if (shape & DETH) {
-		DETH_FIELDS(GET)
-		data += 8;
+	if (shape & XRCETH) {
+		XRCETH_FIELDS(GET)
+		return data + 4;
 	}
+	DETH_FIELDS(GET)
+	return data + 8;
+}
+
+static const u8 *roce_unpack_request(const u8 *data, u32 shape, struct pkt *p)
+{
+	if (unlikely(shape & FIRST_ETH))
+		data = roce_unpack_first(data, shape, p);
 	if (shape & RETH) {
 		RETH_FIELDS(GET)
 		data += 16;
@@ -235,7 +272,7 @@ static const u8 *roce_unpack_request(const u8 *data, u8 shape, struct pkt *p)
 	return data;
 }
 
-static const u8 *roce_unpack_response(const u8 *data, u8 shape, struct pkt *p)
+static const u8 *roce_unpack_response(const u8 *data, u32 shape, struct pkt *p)
 {
 	if (shape & AETH) {
 		AETH_FIELDS(GET)
@@ -248,7 +285,7 @@ static const u8 *roce_unpack_response(const u8 *data, u8 shape, struct pkt *p)
 	return data;
 }
 
-static void roce_unpack_tail(const u8 *data, u8 shape, struct pkt *p)
+static void roce_unpack_tail(const u8 *data, u32 shape, struct pkt *p)
 {
 	if (shape & IMM)
 		memcpy(&p->imm, data, 4);
@@ -258,7 +295,7 @@ static void roce_unpack_tail(const u8 *data, u8 shape, struct pkt *p)
 }
 
 /* Sets opcode and type; the shape, 0 if there is no such packet. */
-static u8 roce_unpack_opcode(u8 opcode, struct pkt *p)
+static u32 roce_unpack_opcode(u8 opcode, struct pkt *p)
 {
 	u8 transport = opcode & TRANSPORT;
 
@@ -266,7 +303,9 @@ static u8 roce_unpack_opcode(u8 opcode, struct pkt *p)
 	p->qp_type = transport == RC   ? IBV_QPT_RC
 		     : transport == UC ? IBV_QPT_UC
 		     : transport == UD ? IBV_QPT_UD
-				       : 0;
+		     : transport != XRC ? 0
+		     : pkt_is_response(p->opcode) ? IBV_QPT_XRC_SEND
+						  : IBV_QPT_XRC_RECV;
 	return roce_shape_of(p->opcode, p->qp_type);
 }
 
@@ -288,8 +327,7 @@ static int roce_unpack_cnp(u32 length, struct pkt *p, u32 *payload)
 
 int roce_unpack(const u8 *data, u32 length, struct pkt *p, u32 *payload)
 {
-	u32 headers, pad;
-	u8 shape;
+	u32 headers, pad, shape;
 
 	if (length < ROCE_BTH || length % 4 != 0)
 		return ROCE_MALFORMED;

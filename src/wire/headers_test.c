@@ -11,7 +11,8 @@
 
 #include "wire/roce.h"
 
-static const u8 test_types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+static const u8 test_types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND,
+				 IBV_QPT_XRC_RECV };
 
 static struct pkt test_packet(u8 opcode, u8 qp_type)
 {
@@ -32,6 +33,12 @@ static struct pkt test_packet(u8 opcode, u8 qp_type)
 			     .swap = 0xf1f2f3f4f5f6f7f8 };
 }
 
+/* What an XRC initiator takes; its target takes the other packets. */
+static bool test_is_response(u8 opcode)
+{
+	return opcode >= PKT_READ_FIRST && opcode <= PKT_ATOMIC_ACK;
+}
+
 /* Whether the opcode exists for the type, by the specification's table 38. */
 static bool test_exists(u8 opcode, u8 qp_type)
 {
@@ -39,6 +46,10 @@ static bool test_exists(u8 opcode, u8 qp_type)
 		return opcode == PKT_SEND_ONLY || opcode == PKT_SEND_ONLY_IMM;
 	if (qp_type == IBV_QPT_UC)
 		return opcode <= PKT_WRITE_ONLY_IMM;
+	if (qp_type == IBV_QPT_XRC_SEND && !test_is_response(opcode))
+		return false;
+	if (qp_type == IBV_QPT_XRC_RECV && test_is_response(opcode))
+		return false;
 	return opcode <= PKT_FETCH_ADD || opcode == PKT_SEND_LAST_INV ||
 	       opcode == PKT_SEND_ONLY_INV;
 }
@@ -89,7 +100,7 @@ static void roce_pack__every_opcode_survives(void **state)
 			if (test_has_payload(opcode))
 				test_round_trip(opcode, test_types[t], ROCE_MTU_MAX);
 		}
-	assert_int_equal(packets, 23 + 12 + 2);
+	assert_int_equal(packets, 23 + 12 + 2 + 6 + 17);
 }
 
 static void roce_pack__refuses_what_has_no_wire_form(void **state)
@@ -106,7 +117,7 @@ static void roce_pack__refuses_what_has_no_wire_form(void **state)
 			assert_int_equal(roce_pack(&p, out), -EINVAL);
 			refused++;
 		}
-	assert_int_equal(refused, 3 * 64 - 37 - 3);
+	assert_int_equal(refused, 5 * 64 - 60 - 5);
 }
 
 static void roce_pack__refuses_too_much_payload(void **state)
@@ -181,6 +192,26 @@ static void roce_pack__atomic_acknowledge(void **state)
 
 	p.flags = 0;
 	test_layout(&p, expected, sizeof(expected));
+}
+
+static void roce_pack__xrc_requests(void **state)
+{
+	static const u8 send[] = { 0xa5, 0x40, 0xff, 0xff, 0x00, 0x12, 0x34, 0x56,
+				   0x00, 0x89, 0xab, 0xcd, 0x00, 0x11, 0x22, 0x33, /* XRCETH */
+				   0x01, 0x02, 0x03, 0x04 };
+	static const u8 add[] = {
+		0xb4, 0x40, 0xff, 0xff, 0x00, 0x12, 0x34, 0x56, 0x00, 0x89, 0xab,
+		0xcd, 0x00, 0x11, 0x22, 0x33, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66,
+		0x77, 0x88, 0xde, 0xad, 0xbe, 0xef, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5,
+		0xf6, 0xf7, 0xf8, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08
+	};
+	struct pkt p = test_packet(PKT_SEND_ONLY_IMM, IBV_QPT_XRC_RECV);
+
+	p.flags = 0;
+	p.srqn = 0x112233;
+	test_layout(&p, send, sizeof(send));
+	p.opcode = PKT_FETCH_ADD;
+	test_layout(&p, add, ROCE_HEADERS_MAX);
 }
 
 static void roce_pack__send_with_invalidate(void **state)
@@ -271,7 +302,9 @@ static void roce_unpack__reserved_opcodes(void **state)
 		u8 type = transport == 0   ? IBV_QPT_RC
 			  : transport == 1 ? IBV_QPT_UC
 			  : transport == 3 ? IBV_QPT_UD
-					   : 0;
+			  : transport != 5 ? 0
+			  : test_is_response((u8)low) ? IBV_QPT_XRC_SEND
+						      : IBV_QPT_XRC_RECV;
 
 		data[0] = (u8)opcode;
 		if (opcode == 0x81 || (type != 0 && test_exists((u8)low, type)))
@@ -279,7 +312,7 @@ static void roce_unpack__reserved_opcodes(void **state)
 		else
 			test_refuse(data, sizeof(data), ROCE_OPCODE);
 	}
-	assert_int_equal(known, 38);
+	assert_int_equal(known, 38 + 23);
 }
 
 static void roce_unpack__partition_keys(void **state)
@@ -314,6 +347,7 @@ int main(void)
 		cmocka_unit_test(roce_pack__datagram),
 		cmocka_unit_test(roce_pack__compare_and_swap),
 		cmocka_unit_test(roce_pack__atomic_acknowledge),
+		cmocka_unit_test(roce_pack__xrc_requests),
 		cmocka_unit_test(roce_pack__send_with_invalidate),
 		cmocka_unit_test(roce_pack__congestion_notification),
 		cmocka_unit_test(roce_unpack__too_short_for_its_headers),

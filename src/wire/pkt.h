@@ -42,8 +42,9 @@ enum pkt_opcode {
 	PKT_OPCODES
 };
 
-/* enum ibv_qp_type's number for RC, which this header does not see. */
-enum { PKT_TYPE_RC = 2 };
+/* enum ibv_qp_type's numbers, which this header does not see. An XRC packet has the type of the
+ * queue pair that takes it: an initiator (IBV_QPT_XRC_SEND) takes responses, a target requests. */
+enum { PKT_TYPE_RC = 2, PKT_TYPE_UD = 4, PKT_TYPE_XRC_INI = 9, PKT_TYPE_XRC_TGT = 10 };
 
 enum pkt_flags {
 	PKT_SOLICITED = 1,
@@ -76,7 +77,7 @@ enum {
 struct pkt {
 	u8 opcode;   /* enum pkt_opcode */
 	u8 flags;    /* enum pkt_flags */
-	u8 qp_type;  /* enum ibv_qp_type: RC, UC, UD */
+	u8 qp_type;  /* enum ibv_qp_type: RC, UC, UD; XRC: of the queue pair that takes it */
 	u8 syndrome; /* AETH */
 	u32 dqpn;
 	u32 sqpn;    /* the sender's queue pair; on a wire only UD's packets name it, else 0 */
@@ -87,7 +88,10 @@ struct pkt {
 	u16 pkey;    /* of datagrams, and on a wire; 0: the default P_Key */
 	u8 sl;	     /* UD with LIDs */
 	bool no_grh; /* UD: sgid and dgid are for the path, the receiver sees no GRH */
-	u32 qkey;    /* UD */
+	union {
+		u32 qkey; /* UD */
+		u32 srqn; /* XRC requests: the SRQ that is addressed (XRCETH), 24 bits */
+	};
 	u32 msn;     /* AETH */
 	u32 rkey;    /* RETH, AtomicETH */
 	u64 va;	     /* RETH, AtomicETH */
@@ -98,6 +102,18 @@ struct pkt {
 	u16 slid, dlid; /* UD; 0: the link layer has none */
 	u32 flow_label;
 } OWNED_BY(the caller);
+
+/* Is the opcode a response: of a READ, an atomic, an acknowledgement? */
+static inline bool pkt_is_response(u8 opcode)
+{
+	return opcode >= PKT_READ_FIRST && opcode <= PKT_ATOMIC_ACK;
+}
+
+/* Do packets of this type belong to RC or XRC: are they acknowledged? */
+static inline bool pkt_is_reliable(u8 qp_type)
+{
+	return qp_type == PKT_TYPE_RC || qp_type == PKT_TYPE_XRC_INI || qp_type == PKT_TYPE_XRC_TGT;
+}
 
 /* A SEND of an RC queue pair that is one packet of a few bytes, in words: what most messages are.
  * Whoever only passes it on need not take it apart. */
