@@ -12,10 +12,10 @@
 
 #include "ibt/absent.h"
 
-static int absent_send(struct path_dest *from, u32 dqpn, u32 sqpn, u32 psn)
+static int absent_send(struct path_dest *from, u8 qp_type, u32 dqpn, u32 sqpn, u32 psn)
 {
 	struct pkt p = { .opcode = PKT_ABSENT,
-			 .qp_type = IBV_QPT_RC,
+			 .qp_type = qp_type,
 			 .dqpn = dqpn,
 			 .sqpn = sqpn,
 			 .psn = psn };
@@ -24,6 +24,12 @@ static int absent_send(struct path_dest *from, u32 dqpn, u32 sqpn, u32 psn)
 	if (err == 0)
 		from->path->ops->flush(from);
 	return err;
+}
+
+/* The type of the queue pair that sent the request. */
+static u8 absent_type(const struct pkt *p)
+{
+	return p->qp_type == PKT_TYPE_XRC_TGT ? PKT_TYPE_XRC_INI : p->qp_type;
 }
 
 static void absent_keep(struct path_dest *from, const struct pkt *p)
@@ -36,6 +42,7 @@ static void absent_keep(struct path_dest *from, const struct pkt *p)
 	if (a->count == PATH_ABSENT_MOST) {
 		a->all = true;
 	} else {
+		a->answer[a->count].qp_type = absent_type(p);
 		a->answer[a->count].dqpn = p->sqpn;
 		a->answer[a->count].sqpn = p->dqpn;
 		a->answer[a->count++].psn = p->psn;
@@ -46,9 +53,10 @@ static void absent_keep(struct path_dest *from, const struct pkt *p)
 
 void absent_report(struct path_dest *from, const struct pkt *p)
 {
-	if (!from->path->promise.reliable || p->qp_type != IBV_QPT_RC)
+	if (!from->path->promise.reliable || !pkt_is_reliable(p->qp_type))
 		return;
-	if (absent_is_owed(from) || absent_send(from, p->sqpn, p->dqpn, p->psn) == -EAGAIN)
+	if (absent_is_owed(from) ||
+	    absent_send(from, absent_type(p), p->sqpn, p->dqpn, p->psn) == -EAGAIN)
 		absent_keep(from, p);
 }
 
@@ -56,7 +64,7 @@ void absent_tell(struct path_dest *from)
 {
 	struct path_absent *a = &from->absent;
 
-	if (a->all && absent_send(from, 0, 0, 0) == -EAGAIN)
+	if (a->all && absent_send(from, IBV_QPT_RC, 0, 0, 0) == -EAGAIN)
 		return;
 	if (a->all)
 		a->count = 0;
@@ -64,8 +72,8 @@ void absent_tell(struct path_dest *from)
 	while (a->count != 0) {
 		u32 last = a->count - 1;
 
-		if (absent_send(from, a->answer[last].dqpn, a->answer[last].sqpn,
-				a->answer[last].psn) == -EAGAIN)
+		if (absent_send(from, a->answer[last].qp_type, a->answer[last].dqpn,
+				a->answer[last].sqpn, a->answer[last].psn) == -EAGAIN)
 			return;
 		a->count = last;
 	}

@@ -20,7 +20,7 @@ bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn)
 {
 	struct pkt p = {
 		.opcode = PKT_ACK,
-		.qp_type = qp->type,
+		.qp_type = qp->packet_type,
 		.syndrome = syndrome,
 		.dqpn = qp->dest_qpn,
 		.sqpn = qp->qpn,

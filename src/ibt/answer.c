@@ -48,6 +48,7 @@ static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
 				     .psn_count = 1,
 				     .answer_psn = p->psn,
 				     .rkey = p->rkey,
+				     .pd = qp->pd,
 				     .va = p->va,
 				     .length = (u32)p->dma_length,
 				     .unreached = (p->flags & PKT_UNREACHED) != 0 };
@@ -119,7 +120,7 @@ static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct
 			  : first	? PKT_READ_FIRST
 			  : last	? PKT_READ_LAST
 					: PKT_READ_MIDDLE,
-		.qp_type = qp->type,
+		.qp_type = qp->packet_type,
 		.syndrome = AETH_ACK,
 		.dqpn = qp->dest_qpn,
 		.sqpn = qp->qpn,
@@ -143,7 +144,7 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 
 	while (n != 0 && count < max) {
 		u64 piece = 0;
-		void *from = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, r->rkey, va, n,
+		void *from = mem_remote(qp->ibt->cfg.mem, r->pd, qp->qpn, r->rkey, va, n,
 					IBV_ACCESS_REMOTE_READ, &piece);
 
 		if (from == NULL || piece == 0 ||

@@ -136,7 +136,7 @@ void finish_both(struct ibt_qp *qp)
 	timer_cancel(qp->ibt->cfg.timers, &qp->req.timer);
 	finish_flush(qp);
 	rq_flush(qp);
-	if (qp->srq != NULL)
+	if (qp->srq != NULL && !qp_is_target(qp))
 		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 

@@ -20,18 +20,23 @@ struct ibt_qp {
 	/* fixed from creation on */
 	struct ibt *ibt FIXED;
 	void *owner FIXED;
-	u32 qpn FIXED, pd FIXED;
-	u8 type FIXED;
+	u32 qpn FIXED;
+	/* An XRC target has that of the SRQ which the request at hand names, under resp.rq_lock */
+	u32 pd FIXED;
+	u8 packet_type FIXED; /* pkt.qp_type of its packets */
 	bool sig_all FIXED;
 	bool quick WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* RC, on a path with send_briefs */
 	/* log2 of the payload of one packet */
 	u8 psn_shift WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	u16 pkey WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
-	u8 traits FIXED; /* enum ibt_trait, of `type` */
-	/* The type of queue pair whose packets it takes: `type`, or QP_TAKES_NONE while its port is
-	 * down. Read without a lock by who receives */
+	u8 traits FIXED; /* enum ibt_trait, of its type */
+	/* pkt.qp_type of the packets that it takes: its own type, or QP_TAKES_NONE while its port
+	 * is down. Read without a lock by the thread that receives */
 	u8 takes WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
-	struct cq *send_cq FIXED, *recv_cq FIXED;
+	struct cq *send_cq FIXED; /* NULL: an XRC target */
+	/* An XRC initiator has neither, a target those of the message at hand, under
+	 * resp.rq_lock: xrc.c */
+	struct cq *recv_cq FIXED;
 	struct ibt_srq *srq FIXED;
 	struct ibt_counters *counters FIXED;
 
@@ -66,6 +71,7 @@ struct ibt_qp {
 	/* of its port: (1 << LMC) - 1 */
 	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	bool has_bound WRITTEN_UNDER(req.sq_lock); /* windows of type 2 may name it */
+	u32 xrcd FIXED; /* of an XRC target */
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
@@ -96,11 +102,29 @@ static inline bool qp_is_reliable(const struct ibt_qp *qp)
 	return (qp->traits & TRAIT_RELIABLE) != 0;
 }
 
+/* RC: brief packets, direct copies, and a receive source that never changes? */
+static inline bool qp_takes_fast_paths(const struct ibt_qp *qp)
+{
+	return (qp->traits & TRAIT_FAST) != 0;
+}
+
+/* Does each of its requests name an SRQ of the peer? */
+static inline bool qp_is_initiator(const struct ibt_qp *qp)
+{
+	return (qp->traits & TRAIT_INITIATOR) != 0;
+}
+
+/* Do the requests that it executes name their SRQ? */
+static inline bool qp_is_target(const struct ibt_qp *qp)
+{
+	return (qp->traits & TRAIT_TARGET) != 0;
+}
+
 /* Neither sends nor receives any packet until the port is up again. Either lock, or none: then it
  * is so or has just been. */
 static inline bool qp_port_is_down(const struct ibt_qp *qp)
 {
-	return __atomic_load_n(&qp->takes, __ATOMIC_RELAXED) != qp->type;
+	return __atomic_load_n(&qp->takes, __ATOMIC_RELAXED) == QP_TAKES_NONE;
 }
 
 /* What quick_qpns are where small SENDs may go the shortest way; 0: where they may not. */

@@ -14,6 +14,9 @@ struct ibt {
 	struct lock table_lock;
 	/* by slot; entries are stored with release, and looked up without a lock */
 	struct ibt_qp **tables[IBT_TABLES] WRITTEN_UNDER(table_lock);
+	/* SRQs of XRC domains, by the low bits of their numbers: as `tables`. NULL: no such SRQ has
+	 * been made */
+	struct ibt_srq **xrc_srqs WRITTEN_UNDER(table_lock);
 };
 
 #endif

@@ -16,13 +16,12 @@ void packet_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 
 	p->opcode = opcode;
 	p->flags = 0;
-	p->qp_type = qp->type;
+	p->qp_type = qp->packet_type;
 	p->syndrome = 0;
 	p->dqpn = qp->dest_qpn;
 	p->sqpn = qp->qpn;
 	p->psn = qp->req.psn;
 	p->pkey = qp->pkey;
-	p->length = 0;
 	p->ack_psn = 0;
 	/* An owed acknowledgement travels along. */
 	if (ack & ACK_OWED) {

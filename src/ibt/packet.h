@@ -7,9 +7,9 @@
 /* Answer of a transmission that waits for an acknowledgement, or for its turn. */
 enum { PACKET_STALL = 1 };
 
-/* Sets the fields that every packet of the connection has; no payload. On a reliable path an owed
- * acknowledgement is piggybacked: if the packet is not sent, the caller gives it back (ack_return);
- * packet_send does. */
+/* Sets the fields that every packet of the connection has, but not `length`. On a reliable path an
+ * owed acknowledgement is piggybacked: if the packet is not sent, the caller gives it back
+ * (ack_return); packet_send does. */
 void packet_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->req.sq_lock);
 /* Hands a packet to the path. 0, also where UC or a lossy path drops it; -EAGAIN: no room, and the
  * queue pair will be resumed; -ENETUNREACH, -EPIPE, -EFAULT as path_ops.send. */

@@ -133,6 +133,15 @@ static NOINLINE int post_fill_local(struct ibt_qp *qp, struct send_wqe *w,
 	return 0;
 }
 
+static int post_fill_connected(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	post_fill_operands(qp, w, wr);
+	if (likely(!qp_is_initiator(qp)))
+		return 0;
+	w->srqn = wr->qp_type.xrc.remote_srqn;
+	return w->srqn > 0xffffff ? -EINVAL : 0;
+}
+
 /* Checks and copies one request into `w`. -EINVAL; -EFAULT: inline data is not mapped. */
 static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
 			  ibt_av_of *av_of)
@@ -140,7 +149,7 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 	int err = 0;
 
 	if ((u32)wr->opcode > 31 ||
-	    (ibt_traits_of(qp->type)->opcodes & 1u << wr->opcode) == 0)
+	    (ibt_opcodes[qp->packet_type] & 1u << wr->opcode) == 0)
 		return post_fill_local(qp, w, wr);
 	if (wr->num_sge < 0 || (u32)wr->num_sge > qp->req.ring.max_sge)
 		return -EINVAL;
@@ -153,7 +162,7 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 	if (!qp_is_connected(qp))
 		err = post_fill_ud(qp, w, wr, av_of);
 	else
-		post_fill_operands(qp, w, wr);
+		err = post_fill_connected(qp, w, wr);
 	if (err == 0)
 		err = wr->send_flags & IBV_SEND_INLINE ? post_fill_inline(qp, w, wr)
 						       : post_fill_sges(w, wr);
@@ -185,7 +194,7 @@ int post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 		err = post_refusal(qp);
 	for (; wr != NULL && err == 0; wr = wr->next) {
 		if (unlikely(qp->req.head - qp->req.tail >= qp->req.ring.size)) {
-			err = -ENOMEM;
+			err = qp_is_target(qp) ? -EINVAL : -ENOMEM;
 			break;
 		}
 		err = post_fill_send(qp, sq_at(qp, qp->req.head), wr, av_of);
@@ -277,7 +286,7 @@ int ibt_post_reg(struct ibt_qp *qp, u64 wr_id, u32 flags, u32 key, u32 access)
 
 int post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	int err = qp->srq != NULL ? -EINVAL : 0;
+	int err = qp->srq != NULL || qp_is_initiator(qp) || qp_is_target(qp) ? -EINVAL : 0;
 
 	if (unlikely(qp->unplugged))
 		err = -EIO;

@@ -21,8 +21,15 @@
 #include "ibt/table.h"
 #include "ibt/tm_rndv.h"
 #include "ibt/tm_wc.h"
+#include "ibt/xrc.h"
 
 enum { QP_LEAVE_MS = 100 };
+
+/* The board grants direct copies to RC and UC only: an XRC target's access is that of the SRQ. */
+static bool qp_copies_directly(const struct ibt_qp *qp)
+{
+	return !qp_is_initiator(qp);
+}
 
 static int qp_check_init(const struct ibt_qp_init *init)
 {
@@ -38,6 +45,8 @@ static int qp_check_init(const struct ibt_qp_init *init)
 		return -EINVAL;
 	if (type == NULL)
 		return -EOPNOTSUPP;
+	if (init->send_cq == NULL && (type->traits & TRAIT_TARGET) == 0)
+		return -EINVAL;
 	if (init->srq == NULL)
 		return 0;
 	if ((type->traits & TRAIT_SRQ) == 0)
@@ -49,14 +58,27 @@ static int qp_check_init(const struct ibt_qp_init *init)
 		       0;
 }
 
-/* With an SRQ: a copy of the request that a message has taken. */
+/* Of the queues that the type does not have. */
+static void qp_drop_caps(struct ibt_qp_init *init)
+{
+	const struct ibt_traits *type = ibt_traits_of(init->type);
+	u8 traits = type == NULL ? 0 : type->traits;
+
+	if (traits & TRAIT_TARGET)
+		init->cap.max_send_wr = init->cap.max_send_sge = init->cap.max_inline_data = 0;
+	if (traits & (TRAIT_TARGET | TRAIT_INITIATOR))
+		init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
+}
+
+/* With an SRQ, or many: a copy of the request that a message has taken. */
 static int qp_alloc_copy(struct ibt_qp *qp, struct ibv_qp_cap *cap)
 {
+	u32 max_sge = qp_is_target(qp) ? IBT_MAX_SGE : qp->srq->max_sge;
+
 	cap->max_recv_wr = cap->max_recv_sge = 0;
 	if (tm_is_used(qp))
 		return tm_conn_create(qp);
-	qp->resp.srq_copy = calloc(1, sizeof(struct recv_wqe) +
-					      qp->srq->max_sge * sizeof(struct ibv_sge));
+	qp->resp.srq_copy = calloc(1, sizeof(struct recv_wqe) + max_sge * sizeof(struct ibv_sge));
 	return qp->resp.srq_copy == NULL ? -ENOMEM : 0;
 }
 
@@ -71,11 +93,14 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 				cap->max_send_sge);
 
 	qp->req.ring.size = cap->max_send_wr;
+	qp->req.no_direct = !qp_copies_directly(qp);
 	/* What the alignment of a request leaves over is the consumer's as well. */
 	qp->req.max_inline = MIN(stride - (u32)sizeof(struct send_wqe), (u32)IBT_MAX_INLINE);
+	if (qp_is_target(qp))
+		qp->req.max_inline = 0;
 	if (err == 0 && init->srq == NULL)
 		err = wqe_ring_init(&qp->resp.ring, cap->max_recv_wr, 0, cap->max_recv_sge);
-	if (err == 0 && init->srq != NULL)
+	if (err == 0 && (init->srq != NULL || qp_is_target(qp)))
 		err = qp_alloc_copy(qp, cap);
 	cap->max_inline_data = qp->req.max_inline;
 	return err;
@@ -114,8 +139,10 @@ static struct ibt_qp *qp_alloc(const struct ibt_qp_init *init)
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out)
 {
 	struct ibt_qp *qp;
-	int err = qp_check_init(init);
+	int err;
 
+	qp_drop_caps(init);
+	err = qp_check_init(init);
 	if (err != 0)
 		return err;
 	qp = qp_alloc(init);
@@ -124,8 +151,10 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->ibt = ibt;
 	qp->qpn = init->qpn;
 	qp->pd = init->pd;
-	qp->type = qp->takes = (u8)init->type;
+	qp->takes = (u8)init->type;
 	qp->traits = ibt_traits_of(init->type)->traits;
+	qp->packet_type = ibt_traits_of(init->type)->packet_type;
+	qp->xrcd = init->xrcd;
 	qp->sig_all = init->sq_sig_all;
 	qp->send_cq = init->send_cq;
 	qp->srq = init->srq;
@@ -200,12 +229,15 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock) REQUIRES(qp->r
 	qp->req.tx_offset = qp->req.rx_offset = qp->req.reads_out = 0;
 	qp->req.waiting = WAIT_NONE;
 	qp->req.tx_member = qp->contradicted_psn = 0;
-	qp->req.member_timed_out = qp->req.draining = qp->req.no_direct = false;
+	qp->req.member_timed_out = qp->req.draining = false;
+	qp->req.no_direct = !qp_copies_directly(qp);
 	qp->resp.head = qp->resp.tail = 0;
 	/* As a new one has them. */
 	qp->attr = (struct ibv_qp_attr){ .cap = qp->attr.cap };
 	qp->access = qp->dest_qpn = qp->qkey = qp->req.psn = qp->resp.epsn = 0;
 	qp->resp.current = NULL;
+	if (qp_is_target(qp))
+		xrc_forget(qp);
 	qp->resp.message = 0;
 	qp->resp.nak_sent = qp->resp.comm_established = false;
 	qp->resp.owed = RESP_OK;
@@ -233,9 +265,11 @@ static void qp_await_leave(struct ibt_qp *qp)
 
 static void qp_forget(struct ibt_qp *qp)
 {
-	cq_forget(qp->send_cq, qp->owner);
-	/* Those of a tag-matching SRQ stay: they name no queue pair. */
-	if (qp->recv_cq != qp->send_cq && !tm_is_used(qp))
+	if (qp->send_cq != NULL)
+		cq_forget(qp->send_cq, qp->owner);
+	/* Those of an SRQ that has a CQ of its own stay: they name no queue pair. */
+	if (qp->recv_cq != NULL && qp->recv_cq != qp->send_cq && !tm_is_used(qp) &&
+	    !qp_is_target(qp))
 		cq_forget(qp->recv_cq, qp->owner);
 }
 
@@ -432,7 +466,8 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
 	qp->lossy = !promise->reliable || !promise->ordered;
 	qp->streams = qp->lossy && qp_is_reliable(qp);
-	qp->quick = !qp->lossy && qp_is_reliable(qp) && dest->path->ops->send_briefs != NULL;
+	qp->quick = !qp->lossy && qp_takes_fast_paths(qp) &&
+		    dest->path->ops->send_briefs != NULL;
 	__atomic_store_n(&qp->heard_as, NULL, __ATOMIC_RELAXED);
 }
 
@@ -569,7 +604,8 @@ void ibt_qp_set_port_up(struct ibt_qp *qp, bool up)
 {
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
-	__atomic_store_n(&qp->takes, up ? qp->type : (u8)QP_TAKES_NONE, __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->takes, up ? (u8)ibt_qp_type(qp) : (u8)QP_TAKES_NONE,
+			 __ATOMIC_RELAXED);
 	qp_set_state(qp, (enum ibv_qp_state)qp->state);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	lock_release(&qp->resp.rq_lock);
@@ -607,7 +643,9 @@ u32 ibt_qp_number(const struct ibt_qp *qp)
 
 enum ibv_qp_type ibt_qp_type(const struct ibt_qp *qp)
 {
-	return (enum ibv_qp_type)qp->type;
+	return qp_is_initiator(qp) ? IBV_QPT_XRC_SEND
+	       : qp_is_target(qp)	 ? IBV_QPT_XRC_RECV
+				   : (enum ibv_qp_type)qp->packet_type;
 }
 
 u32 ibt_qp_peer(const struct ibt_qp *qp)

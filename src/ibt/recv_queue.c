@@ -8,6 +8,7 @@
 #include "ibt/recv_queue.h"
 #include "ibt/recv_wc.h"
 #include "ibt/tm_wc.h"
+#include "ibt/xrc.h"
 
 bool rq_take_shared(struct ibt_qp *qp)
 {
@@ -30,8 +31,8 @@ void rq_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt 
 
 	if (likely(qp->srq == NULL)) {
 		qp->resp.tail++;
-	} else if (srq_matches_tags(qp->srq)) {
-		tm_complete(qp, status, p, length);
+	} else if (qp->srq->own_cq != NULL) {
+		(srq_matches_tags(qp->srq) ? tm_complete : xrc_complete)(qp, status, p, length);
 		return;
 	}
 	e = cq_reserve(qp->recv_cq);

@@ -24,7 +24,7 @@ static void refuse_fill(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->resp.rq_l
 				    [RESP_NAK_PULL] = NAK_CANNOT_PULL };
 
 	*p = (struct pkt){ .opcode = PKT_ACK,
-			   .qp_type = qp->type,
+			   .qp_type = qp->packet_type,
 			   .dqpn = qp->dest_qpn,
 			   .sqpn = qp->qpn,
 			   .psn = qp->resp.owed_psn,

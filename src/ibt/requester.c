@@ -59,6 +59,7 @@ static void req_fill_message(struct ibt_qp *qp, const struct send_wqe *w, struct
 
 	packet_fill(qp, p, packet_opcode(w, first, last));
 	p->length = n;
+	p->srqn = w->srqn;
 	p->imm = w->imm;
 	p->va = w->va;
 	p->rkey = w->rkey;
@@ -169,7 +170,7 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq
 				 .va = w->va,
 				 .length = w->length,
 				 .write = write,
-				 .type = qp->type };
+				 .type = qp->packet_type };
 	struct iovec iov[IBT_MAX_SGE + 2];
 	int n, err;
 
@@ -197,7 +198,7 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 				 .va = w->va,
 				 .length = sizeof(u64),
 				 .write = true,
-				 .type = qp->type };
+				 .type = qp->packet_type };
 	struct path_atomic a = { .swap = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
 				 .compare = w->compare };
 	struct iovec iov[IBT_MAX_SGE + 2];
@@ -261,6 +262,8 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRE
 		 : w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP
 							  : PKT_FETCH_ADD);
 	p.flags |= flags;
+	p.length = 0;
+	p.srqn = w->srqn;
 	p.va = w->va;
 	p.rkey = w->rkey;
 	p.dma_length = w->length;

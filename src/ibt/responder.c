@@ -22,6 +22,7 @@
 #include "ibt/responder.h"
 #include "ibt/sched.h"
 #include "ibt/tm.h"
+#include "ibt/xrc.h"
 
 enum {
 	OP_SEND = 1,
@@ -476,6 +477,27 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 		refuse_note(qp, verdict);
 }
 
+/* XRC: as RC, once the SRQ that the request names is known. An initiator executes none. */
+static void resp_receive_xrc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+			     const void *payload) REQUIRES(qp->resp.rq_lock)
+{
+	enum resp_verdict verdict;
+
+	if (!qp_is_target(qp)) {
+		qp_count(qp, COUNT_RX_OPCODE);
+		return;
+	}
+	if (unlikely(!resp_is_expected(qp, from, p)))
+		return;
+	verdict = xrc_select(qp, p);
+	if (likely(verdict == RESP_OK))
+		verdict = resp_execute(qp, from, p, payload);
+	if (likely(verdict == RESP_OK))
+		resp_acknowledge(qp, from, p);
+	else
+		refuse_note(qp, verdict);
+}
+
 /* UC on a wire: neither what has come before nor what has the wrong size. A sender whose PSNs begin
  * behind the expected one is followed, though: only packets that were counted can be duplicates. */
 static bool resp_uc_admits(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock)
@@ -542,6 +564,23 @@ static inline void resp_marked(struct ibt_qp *qp, const struct pkt *p) REQUIRES(
 		cnp_send(qp);
 }
 
+/* All types but RC. What is left to do: enum resp_after. */
+static NOINLINE u8 resp_receive_other(struct ibt_qp *qp, struct path_dest *from,
+				      const struct pkt *p, const void *payload,
+				      enum resp_verdict *verdict) REQUIRES(qp->resp.rq_lock)
+{
+	resp_established(qp);
+	resp_marked(qp, p);
+	if (!qp_is_reliable(qp)) {
+		*verdict = RESP_NAK_OPERATION;
+		return resp_receive_uc(qp, from, p, payload) ? AFTER_FAIL : 0;
+	}
+	if (unlikely(qp->dest != from))
+		__atomic_store_n(&qp->heard_as, from, __ATOMIC_RELAXED);
+	resp_receive_xrc(qp, from, p, payload);
+	return qp->resp.owed != RESP_OK && refuse_tell(qp, verdict) ? AFTER_FAIL : 0;
+}
+
 void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 		  const void *payload)
 {
@@ -555,7 +594,7 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 	} else if (unlikely(!qp_is_peer(qp, from, p))) {
 		path_count(from->path, COUNT_RX_WRONG_PEER);
 		absent_report(from, p);
-	} else if (qp_is_reliable(qp)) {
+	} else if (qp_takes_fast_paths(qp)) {
 		if (unlikely(qp->dest != from))
 			__atomic_store_n(&qp->heard_as, from, __ATOMIC_RELAXED);
 		resp_established(qp);
@@ -564,10 +603,7 @@ void resp_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p
 		if (unlikely(qp->resp.owed != RESP_OK))
 			after = refuse_tell(qp, &verdict) ? AFTER_FAIL : 0;
 	} else {
-		resp_established(qp);
-		resp_marked(qp, p);
-		after = resp_receive_uc(qp, from, p, payload) ? AFTER_FAIL : 0;
-		verdict = RESP_NAK_OPERATION;
+		after = resp_receive_other(qp, from, p, payload, &verdict);
 	}
 	if (unlikely(qp->resp.after != 0)) {
 		verdict = RESP_NAK_OPERATION;

@@ -14,6 +14,7 @@ struct resp_resource {
 	/* what is answered now: all of it, or what a repeated request names */
 	u32 answer_psn;
 	u32 rkey, length;
+	u32 pd; /* that judges rkey */
 	u32 sent; /* bytes of the response sent */
 	u64 va;
 	u64 original; /* atomics: the response */

@@ -33,7 +33,7 @@ int shut_keep(struct ibt_qp *qp, const struct pkt *p)
 			      .psn = p->psn };
 
 	qp_count(qp, COUNT_PORT_DOWN);
-	if (qp->lossy || p->qp_type != IBV_QPT_RC)
+	if (qp->lossy || !pkt_is_reliable(p->qp_type))
 		return -ENETUNREACH;
 	return qp->dest->path->ops->send(qp->dest, &absent, NULL, 0);
 }

@@ -29,7 +29,7 @@ static int srq_init_tags(struct ibt_srq *srq, const struct ibt_srq_init *init)
 		free(srq->rndvs);
 		return err;
 	}
-	srq->tm_cq = init->tm_cq;
+	srq->tm_cq = srq->own_cq = init->tm_cq;
 	srq->max_ops = init->max_ops;
 	srq->tm_id = __atomic_add_fetch(&srq_last_tm_id, 1, __ATOMIC_RELAXED);
 	/* Its receives name no queue pair: they outlive it. */
@@ -78,6 +78,7 @@ void ibt_srq_orphan(struct ibt_srq *srq) NO_THREAD_SAFETY /* the child has one t
 {
 	lock_init(&srq->lock);
 	lock_init(&srq->order_lock);
+	srq->number = 0; /* its table is the parent's */
 }
 
 void ibt_srq_unplug(struct ibt_srq *srq)

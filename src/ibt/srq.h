@@ -23,6 +23,14 @@ struct ibt_srq {
 	u32 head GUARDED_BY(lock), tail GUARDED_BY(lock);
 	u32 limit GUARDED_BY(lock); /* 0: not armed */
 	bool unplugged GUARDED_BY(lock); /* the adapter is gone: nothing is taken */
+	/* Of its receives, whatever CQ a queue pair names: of a tag-matching SRQ, or of one of an
+	 * XRC domain. NULL: a basic SRQ */
+	struct cq *own_cq FIXED;
+
+	/* Of an SRQ of an XRC domain only. */
+	u32 xrcd FIXED; /* 0: it is of none */
+	u32 number FIXED; /* by which requests name it; 0 in a forked child */
+	struct ibt_srq *next OWNED_BY(ibt.table_lock); /* of the table: at the same place */
 
 	/* Of a tag-matching SRQ only. */
 	struct cq *tm_cq FIXED; /* of receives and list operations; NULL: a basic SRQ */

@@ -155,10 +155,11 @@ static void stream_fill(struct ibt_qp *qp, const struct send_wqe *w, struct pkt 
 {
 	*p = (struct pkt){
 		.opcode = opcode,
-		.qp_type = qp->type,
+		.qp_type = qp->packet_type,
 		.dqpn = qp->dest_qpn,
 		.sqpn = qp->qpn,
 		.psn = qp->req.psn & PSN_MASK,
+		.srqn = w->srqn,
 		.rkey = w->rkey,
 	};
 }

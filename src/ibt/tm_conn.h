@@ -51,7 +51,7 @@ void tm_conn_orphan(struct ibt_qp *qp);
 /* Does the queue pair receive by a tag-matching SRQ? */
 static inline bool tm_is_used(const struct ibt_qp *qp)
 {
-	return qp->srq != NULL && srq_matches_tags(qp->srq);
+	return (qp->traits & TRAIT_TAGS) != 0 && qp->srq != NULL && srq_matches_tags(qp->srq);
 }
 
 /* Only where tm_is_used. */

@@ -26,6 +26,7 @@ struct send_wqe {
 	union {
 		struct {
 			u64 va, compare, swap; /* FETCH_ADD: the addend is in `compare` */
+			u32 srqn; /* XRC: the SRQ of the peer */
 		};
 		struct { /* WQE_BIND_MW, WQE_REG_MR; `rkey`: the region's, or 0: bound already */
 			u64 addr, range;

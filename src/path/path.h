@@ -102,6 +102,7 @@ struct path_absent {
 	u32 count;
 	bool all;
 	struct {
+		u8 qp_type;
 		u32 dqpn, sqpn, psn; /* of the answer */
 	} answer[PATH_ABSENT_MOST];
 } OWNED_BY(callbacks of the path);

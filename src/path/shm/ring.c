@@ -186,7 +186,7 @@ static inline void ring_fill_head(struct ring_slot *s, const struct pkt *p)
 	s->dqpn = p->dqpn;
 	s->sqpn = p->sqpn;
 	s->psn = p->psn;
-	s->ack_psn = p->qp_type == IBV_QPT_UD ? p->qkey : p->ack_psn;
+	s->ack_psn = p->qp_type >= IBV_QPT_UD ? p->qkey : p->ack_psn;
 	s->imm = p->opcode == PKT_ACK || p->opcode == PKT_ATOMIC_ACK ? p->msn : p->imm;
 	s->length = p->length;
 }
@@ -273,7 +273,7 @@ static inline bool ring_push_small(struct ring_tx *tx, const struct pkt *p,
 static inline bool ring_is_small(const struct pkt *p, int iovcnt)
 {
 	return (p->opcode == PKT_SEND_ONLY || p->opcode == PKT_ACK) && p->length <= RING_INLINE &&
-	       iovcnt <= 1 && p->qp_type != IBV_QPT_UD &&
+	       iovcnt <= 1 && p->qp_type < IBV_QPT_UD &&
 	       (p->flags & (PKT_HAS_GRH | PKT_PULL)) == 0;
 }
 

@@ -45,7 +45,7 @@ struct CACHE_ALIGNED ring_slot {
 	union {
 		struct {
 			u32 psn;
-			u32 ack_psn; /* UD: the Q_Key */
+			u32 ack_psn; /* UD: the Q_Key; XRC requests: the SRQ's number */
 		};
 		u64 psns;
 	};
