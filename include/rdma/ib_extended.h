@@ -128,6 +128,32 @@ AV_EXPORT int ib_poll_cq_ex(struct ib_cq *cq, int num_entries, struct ib_wc *wc,
  * context. 0, or -EOPNOTSUPP: the device has none. */
 AV_EXPORT int ib_query_clock(struct ib_device *device, u64 *raw);
 
+/* ---- XRC domains ----------------------------------------------------------------------------- */
+
+/* What an XRC target's requests may name: the SRQs of its domain. Drivers embed it. */
+struct ib_xrcd {
+	struct ib_device *device;
+	int usecnt;
+	u32 number; /* the driver's: the same of all that are one domain */
+};
+
+struct ib_xrcd_init_attr {
+	u32 size;
+	int fd; /* the domain of the file that is open here; -1: a domain of nobody else */
+	int oflags; /* of a file's domain: O_CREAT, O_EXCL */
+};
+
+/* Opens an XRC domain, which ib_close_xrcd closes. Domains opened by descriptors of one file (its
+ * inode) are one domain, which lives until the last of them is closed. May block. ERR_PTR: -EBADF:
+ * `fd` is no descriptor; -EINVAL: attr->size, another flag, or the file has a domain and O_EXCL is
+ * set; -EAGAIN: it has none, and O_CREAT is not set; -EOPNOTSUPP: the device has no XRC;
+ * -ENOMEM. */
+AV_EXPORT struct ib_xrcd *ib_open_xrcd(struct ib_device *device,
+				       const struct ib_xrcd_init_attr *attr);
+
+/* May block. 0; -EBUSY: an SRQ or a queue pair was made with it, and it stays. */
+AV_EXPORT int ib_close_xrcd(struct ib_xrcd *xrcd);
+
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
 enum ib_srq_type { IB_SRQT_BASIC, IB_SRQT_XRC, IB_SRQT_TM };
@@ -139,12 +165,13 @@ struct ib_srq_init_attr_ex {
 	struct ib_cq *cq; /* XRC, TM: where the SRQ's receives complete; BASIC: NULL */
 	u32 max_num_tags; /* TM: entries of the list of tags */
 	u32 max_ops;      /* TM: operations that have not completed */
+	struct ib_xrcd *xrcd; /* XRC: the domain; other types: NULL */
 };
 
 /* Creates a shared receive queue of any type. init->base.attr is updated to what was granted. The
- * SRQ stands on init->cq until ib_destroy_srq. May block. ERR_PTR: -EINVAL (size; a CQ of another
- * device, or one where the type has none), -EOPNOTSUPP (the device lacks the type, or does not
- * know a field), -ENOSYS (the device has no SRQs), -ENOMEM. */
+ * SRQ stands on init->cq and init->xrcd until ib_destroy_srq. May block. ERR_PTR: -EINVAL (size; a
+ * CQ or domain of another device, or one where the type has none), -EOPNOTSUPP (the device lacks
+ * the type, or does not know a field), -ENOSYS (the device has no SRQs), -ENOMEM. */
 AV_EXPORT struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *init);
 
 /* ---- operations of a tag-matching SRQ -------------------------------------------------------- */
@@ -195,9 +222,12 @@ struct ib_qp_init_attr_ex {
 	u32 size;
 	u32 create_flags; /* none is defined; a driver refuses what it does not know */
 	struct ib_qp_init_attr base;
+	struct ib_xrcd *xrcd; /* XRC_TGT: its domain; other types: NULL */
 };
 
-/* Creates a queue pair as ib_create_qp does. init->base.cap is updated to what was granted. May
+/* Creates a queue pair as ib_create_qp does. init->base.cap is updated to what was granted. An
+ * XRC_TGT has a domain, and needs no PD (`pd` may be NULL); it has no queue of its own, so that
+ * CQs, SRQ and cap mean nothing. An XRC_INI has no receive queue: recv_cq and srq mean nothing. May
  * block. ERR_PTR as ib_create_qp, and -EOPNOTSUPP: a flag or field that the device does not
  * know. */
 AV_EXPORT struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
@@ -296,6 +326,11 @@ struct ib_device_ops {
 	struct ib_mr *(*alloc_mr)(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
 	int (*map_mr_sg)(struct ib_mr *mr, struct scatterlist *sg, int sg_nents,
 			 unsigned int *sg_offset);
+	/* create_srq and create_qp take init->xrcd if these are there. For an XRC_TGT create_qp is
+	 * called with pd NULL. */
+	struct ib_xrcd *(*open_xrcd)(struct ib_device *device,
+				     const struct ib_xrcd_init_attr *attr);
+	int (*close_xrcd)(struct ib_xrcd *xrcd);
 };
 
 /* The first fields of a table, as the driver is compiled. */

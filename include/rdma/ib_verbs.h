@@ -19,6 +19,7 @@
 
 struct ib_device_core;
 struct ib_uverbs_ops;
+struct ib_xrcd;
 struct ib_mad;
 struct iw_cm_verbs;
 
@@ -57,11 +58,14 @@ struct ib_srq {
 	int usecnt;
 	struct ib_cq *cq; /* only if the driver has ib_device_ops.create_srq */
 	u32 srq_type;	  /* enum ib_srq_type; only if it has ib_device_ops.post_srq_ops */
+	/* The next two only if it has ib_device_ops.open_xrcd. */
+	struct ib_xrcd *xrcd; /* NULL: the SRQ is of no XRC domain */
+	u32 srq_num;	      /* 24 bits, by which XRC requests name it; the driver's */
 };
 
 struct ib_qp {
 	struct ib_device *device;
-	struct ib_pd *pd;
+	struct ib_pd *pd; /* NULL: an XRC target */
 	struct ib_cq *send_cq;
 	struct ib_cq *recv_cq;
 	struct ib_srq *srq;
@@ -70,6 +74,7 @@ struct ib_qp {
 	u32 qp_num;
 	enum ib_qp_type qp_type;
 	int usecnt; /* multicast groups that it is attached to */
+	struct ib_xrcd *xrcd; /* of an XRC target; only if the driver has ib_device_ops.open_xrcd */
 };
 
 struct ib_mr {

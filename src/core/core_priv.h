@@ -138,7 +138,15 @@ int extended_take_qp_attr(struct ib_qp_init_attr_ex *own, const struct ib_qp_ini
 /* The driver's object; its common fields are the caller's to fill. ERR_PTR(-EOPNOTSUPP): the
  * driver has neither the method nor, for what is asked, the older one. May block. */
 struct ib_cq *extended_create_cq(struct ib_device *device, const struct ib_cq_init_attr *attr);
-struct ib_qp *extended_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *own);
+struct ib_qp *extended_create_qp(struct ib_device *device, struct ib_pd *pd,
+				 struct ib_qp_init_attr_ex *own);
+/* The XRC domain that the object stands on; NULL: none, or the driver's struct has no such
+ * field. */
+struct ib_xrcd *extended_srq_xrcd(const struct ib_srq *srq);
+struct ib_xrcd *extended_qp_xrcd(const struct ib_qp *qp);
+/* Nothing where the driver's struct has no such field. */
+void extended_srq_set_xrcd(struct ib_srq *srq, struct ib_xrcd *xrcd);
+void extended_qp_set_xrcd(struct ib_qp *qp, struct ib_xrcd *xrcd);
 /* The CQ that the SRQ stands on; NULL: none, or the driver's struct ib_srq has no such field. */
 struct ib_cq *extended_srq_cq(const struct ib_srq *srq);
 void extended_srq_set_cq(struct ib_srq *srq, struct ib_cq *cq);

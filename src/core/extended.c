@@ -3,6 +3,7 @@
  * In: consumers, doors    Out: the driver's ib_device_ops, or its older methods where they do
  * Runs: the caller    Locks: none of its own
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,8 @@ enum {
 enum {
 	DEVICE_ATTR_LEAST = offsetof(struct ib_device_attr_ex, cq_caps) + sizeof(struct ib_cq_caps),
 	OPS_WITH_SRQ_OPS = offsetof(struct ib_device_ops, post_srq_ops) + sizeof(void *),
+	OPS_WITH_XRC = offsetof(struct ib_device_ops, close_xrcd) + sizeof(void *),
+	XRCD_ATTR_LEAST = sizeof(struct ib_xrcd_init_attr),
 };
 
 /* The doors hand on lists as they are. */
@@ -147,6 +150,67 @@ int ib_query_clock(struct ib_device *device, u64 *raw)
 	return ops->query_clock ? DRIVER_CALL(ops->query_clock(device, raw)) : -EOPNOTSUPP;
 }
 
+/* ---- XRC domains ----------------------------------------------------------------------------- */
+
+static bool core_has_xrc(const struct ib_device *device)
+{
+	return device->core->ops.size >= OPS_WITH_XRC && device->core->ops.open_xrcd;
+}
+
+struct ib_xrcd *extended_srq_xrcd(const struct ib_srq *srq)
+{
+	return core_has_xrc(srq->device) ? srq->xrcd : NULL;
+}
+
+struct ib_xrcd *extended_qp_xrcd(const struct ib_qp *qp)
+{
+	return core_has_xrc(qp->device) ? qp->xrcd : NULL;
+}
+
+void extended_srq_set_xrcd(struct ib_srq *srq, struct ib_xrcd *xrcd)
+{
+	if (core_has_xrc(srq->device))
+		srq->xrcd = xrcd;
+}
+
+void extended_qp_set_xrcd(struct ib_qp *qp, struct ib_xrcd *xrcd)
+{
+	if (core_has_xrc(qp->device))
+		qp->xrcd = xrcd;
+}
+
+struct ib_xrcd *ib_open_xrcd(struct ib_device *device, const struct ib_xrcd_init_attr *attr)
+{
+	struct ib_xrcd_init_attr own;
+	struct ib_xrcd *xrcd;
+	int err = attr_take(&own, sizeof(own), attr, attr->size, XRCD_ATTR_LEAST);
+
+	if (err)
+		return ERR_PTR(err);
+	if (!core_has_xrc(device))
+		return ERR_PTR(-EOPNOTSUPP);
+	if (own.oflags & ~(O_CREAT | O_EXCL))
+		return ERR_PTR(-EINVAL);
+	xrcd = DRIVER_CALL(device->core->ops.open_xrcd(device, &own));
+	if (IS_ERR(xrcd))
+		return xrcd;
+	xrcd->device = device;
+	xrcd->usecnt = 0;
+	return xrcd;
+}
+
+int ib_close_xrcd(struct ib_xrcd *xrcd)
+{
+	int err;
+
+	if (!use_claim(&xrcd->usecnt))
+		return -EBUSY;
+	err = DRIVER_CALL(xrcd->device->core->ops.close_xrcd(xrcd));
+	if (err)
+		use_unclaim(&xrcd->usecnt);
+	return err;
+}
+
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
 /* Does struct ib_srq end with `cq` for this driver? */
@@ -183,6 +247,10 @@ static int core_srq_check_attr(const struct ib_pd *pd, const struct ib_srq_init_
 		return -EINVAL;
 	if ((own->srq_type == IB_SRQT_BASIC) != !own->cq)
 		return -EINVAL;
+	if ((own->srq_type == IB_SRQT_XRC) != !!own->xrcd)
+		return -EINVAL;
+	if (own->xrcd && own->xrcd->device != pd->device)
+		return -EINVAL;
 	return own->cq && own->cq->device != pd->device ? -EINVAL : 0;
 }
 
@@ -217,14 +285,21 @@ struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *in
 		err = -EINVAL;
 		goto put_pd;
 	}
+	if (own.xrcd && !use_get(&own.xrcd->usecnt)) {
+		err = -EINVAL;
+		goto put_cq;
+	}
 	srq = core_srq_ask_driver(pd, &own);
 	if (IS_ERR(srq)) {
 		err = (int)PTR_ERR(srq);
-		goto put_cq;
+		goto put_xrcd;
 	}
 	verbs_fill_srq(srq, pd, &own);
 	init->base.attr = own.base.attr;
 	return srq;
+put_xrcd:
+	if (own.xrcd)
+		use_put(&own.xrcd->usecnt);
 put_cq:
 	if (own.cq)
 		use_put(&own.cq->usecnt);
@@ -250,15 +325,16 @@ int ib_post_srq_ops(struct ib_srq *srq, struct ib_ops_wr *wr, struct ib_ops_wr *
 
 /* ---- queue pairs ----------------------------------------------------------------------------- */
 
-struct ib_qp *extended_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *own)
+struct ib_qp *extended_create_qp(struct ib_device *device, struct ib_pd *pd,
+				 struct ib_qp_init_attr_ex *own)
 {
-	const struct ib_device_ops *ops = &pd->device->core->ops;
+	const struct ib_device_ops *ops = &device->core->ops;
 
 	if (ops->create_qp && !attr_exceeds(own, sizeof(*own), ops->qp_attr_size))
 		return DRIVER_CALL(ops->create_qp(pd, own));
 	if (own->create_flags || attr_exceeds(own, sizeof(*own), QP_ATTR_LEAST))
 		return ERR_PTR(-EOPNOTSUPP);
-	return DRIVER_CALL(pd->device->create_qp(pd, &own->base));
+	return pd ? DRIVER_CALL(device->create_qp(pd, &own->base)) : ERR_PTR(-EOPNOTSUPP);
 }
 
 int extended_take_qp_attr(struct ib_qp_init_attr_ex *own, const struct ib_qp_init_attr_ex *theirs)

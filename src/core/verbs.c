@@ -193,6 +193,7 @@ void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_in
 	srq->usecnt = 0;
 	extended_srq_set_cq(srq, init->cq);
 	extended_srq_set_type(srq, init->srq_type);
+	extended_srq_set_xrcd(srq, init->xrcd);
 }
 
 struct ib_srq *ib_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init)
@@ -224,6 +225,7 @@ int ib_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr)
 int ib_destroy_srq(struct ib_srq *srq)
 {
 	struct ib_device_core *core = srq->device->core;
+	struct ib_xrcd *xrcd = extended_srq_xrcd(srq);
 	struct ib_cq *cq = extended_srq_cq(srq);
 	struct ib_pd *pd = srq->pd;
 	struct dispatch_mute mute;
@@ -242,6 +244,8 @@ int ib_destroy_srq(struct ib_srq *srq)
 	}
 	if (cq)
 		use_put(&cq->usecnt);
+	if (xrcd)
+		use_put(&xrcd->usecnt);
 	use_put(&pd->usecnt);
 	return 0;
 }
@@ -259,14 +263,16 @@ int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_w
 
 /* The objects that a QP uses; absent ones are NULL. */
 struct qp_base {
-	int *counts[4];
+	int *counts[5];
 } OWNED_BY(the caller);
 
 static struct qp_base core_qp_base_of(struct ib_pd *pd, struct ib_cq *send_cq,
-				      struct ib_cq *recv_cq, struct ib_srq *srq)
+				      struct ib_cq *recv_cq, struct ib_srq *srq,
+				      struct ib_xrcd *xrcd)
 {
 	return (struct qp_base){ { pd ? &pd->usecnt : NULL, send_cq ? &send_cq->usecnt : NULL,
-				   recv_cq ? &recv_cq->usecnt : NULL, srq ? &srq->usecnt : NULL } };
+				   recv_cq ? &recv_cq->usecnt : NULL, srq ? &srq->usecnt : NULL,
+				   xrcd ? &xrcd->usecnt : NULL } };
 }
 
 static void core_qp_base_put(const struct qp_base *base, u32 count)
@@ -293,10 +299,26 @@ static bool core_qp_needs_cqs(enum ib_qp_type type)
 	return type != IB_QPT_XRC_TGT && type != IB_QPT_XRC_INI;
 }
 
-static int core_qp_check_init(const struct ib_pd *pd, const struct ib_qp_init_attr *init)
+/* What the type does not use is not looked at. */
+static void core_qp_drop_unused(struct ib_qp_init_attr_ex *init)
 {
-	const struct ib_device *device = pd->device;
+	struct ib_qp_init_attr *base = &init->base;
 
+	if (base->qp_type == IB_QPT_XRC_TGT)
+		base->send_cq = NULL;
+	if (!core_qp_needs_cqs(base->qp_type)) {
+		base->recv_cq = NULL;
+		base->srq = NULL;
+	}
+}
+
+static int core_qp_check_init(const struct ib_device *device,
+			      const struct ib_qp_init_attr_ex *ex)
+{
+	const struct ib_qp_init_attr *init = &ex->base;
+
+	if (ex->xrcd && (init->qp_type != IB_QPT_XRC_TGT || ex->xrcd->device != device))
+		return -EINVAL;
 	if ((u32)init->qp_type >= IB_QPT_MAX || init->qp_type == 7)
 		return -EINVAL;
 	if (core_qp_needs_cqs(init->qp_type) && (!init->send_cq || !init->recv_cq))
@@ -308,9 +330,10 @@ static int core_qp_check_init(const struct ib_pd *pd, const struct ib_qp_init_at
 	return 0;
 }
 
-static void core_qp_fill(struct ib_qp *qp, struct ib_pd *pd, const struct ib_qp_init_attr *init)
+static void core_qp_fill(struct ib_qp *qp, struct ib_device *device, struct ib_pd *pd,
+			 const struct ib_qp_init_attr *init)
 {
-	qp->device = pd->device;
+	qp->device = device;
 	qp->pd = pd;
 	qp->send_cq = init->send_cq;
 	qp->recv_cq = init->recv_cq;
@@ -325,22 +348,32 @@ struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 {
 	struct ib_qp_init_attr_ex own;
 	int err = extended_take_qp_attr(&own, init);
+	struct ib_device *device;
 	struct qp_base base;
 	struct ib_qp *qp;
 
-	if (!err)
-		err = core_qp_check_init(pd, &own.base);
 	if (err)
 		return ERR_PTR(err);
-	base = core_qp_base_of(pd, own.base.send_cq, own.base.recv_cq, own.base.srq);
+	/* An XRC target's keys are judged by the PD of the SRQ. */
+	if (own.xrcd && own.base.qp_type == IB_QPT_XRC_TGT)
+		pd = NULL;
+	else if (!pd)
+		return ERR_PTR(-EINVAL);
+	device = pd ? pd->device : own.xrcd->device;
+	core_qp_drop_unused(&own);
+	err = core_qp_check_init(device, &own);
+	if (err)
+		return ERR_PTR(err);
+	base = core_qp_base_of(pd, own.base.send_cq, own.base.recv_cq, own.base.srq, own.xrcd);
 	if (!core_qp_base_get(&base))
 		return ERR_PTR(-EINVAL);
-	qp = extended_create_qp(pd, &own);
+	qp = extended_create_qp(device, pd, &own);
 	if (IS_ERR(qp)) {
 		core_qp_base_put(&base, ARRAY_LEN(base.counts));
 		return qp;
 	}
-	core_qp_fill(qp, pd, &own.base);
+	core_qp_fill(qp, device, pd, &own.base);
+	extended_qp_set_xrcd(qp, own.xrcd);
 	init->base.cap = own.base.cap;
 	return qp;
 }
@@ -394,7 +427,8 @@ int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_q
 
 int ib_destroy_qp(struct ib_qp *qp)
 {
-	struct qp_base base = core_qp_base_of(qp->pd, qp->send_cq, qp->recv_cq, qp->srq);
+	struct qp_base base = core_qp_base_of(qp->pd, qp->send_cq, qp->recv_cq, qp->srq,
+					      extended_qp_xrcd(qp));
 	struct ib_device_core *core = qp->device->core;
 	struct dispatch_mute mute;
 	int err;
