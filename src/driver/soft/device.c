@@ -135,9 +135,12 @@ const struct ib_device_ops soft_device_ops = {
 	.create_srq = soft_create_srq,
 	.query_clock = soft_query_clock,
 	.query_device = soft_query_device,
+	.create_qp = soft_create_qp,
 	.post_srq_ops = soft_post_srq_ops,
 	.alloc_mr = soft_alloc_mr,
 	.map_mr_sg = soft_map_mr_sg,
+	.open_xrcd = soft_open_xrcd,
+	.close_xrcd = soft_close_xrcd,
 };
 
 static void soft_wait_ended(void *arg)

@@ -79,20 +79,21 @@ void soft_async(void *seat, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv
 
 static struct cq *soft_qp_cq(struct ib_cq *ib)
 {
-	return &SOFT_OF(cq, ib)->q;
+	return ib == NULL ? NULL : &SOFT_OF(cq, ib)->q;
 }
 
 /* Creates the device's part and the engine's queue pair. ERR_PTR. */
-static struct soft_qp *soft_qp_create_both(struct soft_device *dev, struct ib_pd *pd,
-				      struct ib_qp_init_attr *init)
+static struct soft_qp *soft_qp_create_both(struct ib_pd *pd, struct ib_qp_init_attr_ex *ex)
 {
+	struct ib_qp_init_attr *init = &ex->base;
 	u32 index = 0, qpn = 0;
 	int err = seat_qpn_take(&the_seat, &index, &qpn);
 	struct board_qp *shown = &the_seat.a.board->qps[index];
 	struct ibt_qp *engine;
 	struct soft_qp *qp;
 	struct ibt_qp_init e = { .type = init->qp_type,
-				 .pd = SOFT_OF(pd, pd)->number,
+				 .pd = pd == NULL ? 0 : SOFT_OF(pd, pd)->number,
+				 .xrcd = ex->xrcd == NULL ? 0 : ex->xrcd->number,
 				 .send_cq = soft_qp_cq(init->send_cq),
 				 .recv_cq = soft_qp_cq(init->recv_cq),
 				 .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR,
@@ -162,24 +163,37 @@ static int soft_qp_destroy(struct ib_qp *ib)
 	return 0;
 }
 
-static struct ib_qp *soft_qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
+/* Has it the queues and the domain that its type needs? */
+static int soft_qp_check_init(const struct ib_qp_init_attr_ex *init)
 {
-	struct soft_device *dev = soft_dev(pd->device);
+	const struct ib_qp_init_attr *base = &init->base;
+	bool initiator = base->qp_type == IB_QPT_XRC_INI;
+
+	if (init->create_flags != 0)
+		return -EOPNOTSUPP;
+	if (base->qp_type == IB_QPT_XRC_TGT)
+		return init->xrcd == NULL ? -EINVAL : 0;
+	return base->send_cq == NULL || (base->recv_cq == NULL && !initiator) ? -EINVAL : 0;
+}
+
+struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
+{
+	struct soft_device *dev = soft_dev(pd == NULL ? init->xrcd->device : pd->device);
 	struct soft_qp *qp = ERR_PTR(-ENOMEM);
 	int err = soft_attach(dev);
 
+	if (err == 0)
+		err = soft_qp_check_init(init);
 	if (err != 0)
 		return ERR_PTR(err);
-	if (init->send_cq == NULL || init->recv_cq == NULL)
-		return ERR_PTR(-EINVAL);
 	if (__atomic_add_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED) <= SOFT_MAX_QP)
-		qp = soft_qp_create_both(dev, pd, init);
+		qp = soft_qp_create_both(pd, init);
 	if (IS_ERR(qp)) {
 		__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
 		return ERR_PTR(PTR_ERR(qp));
 	}
 	qp->generation = seat_generation(&the_seat);
-	qp->init = *init;
+	qp->init = init->base;
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->qps, &qp->node);
 	if (dev->port_is_down)
@@ -192,6 +206,16 @@ static struct ib_qp *soft_qp_create(struct ib_pd *pd, struct ib_qp_init_attr *in
 		return ERR_PTR(err);
 	}
 	return &qp->ib;
+}
+
+static struct ib_qp *soft_qp_create(struct ib_pd *pd, struct ib_qp_init_attr *init)
+{
+	struct ib_qp_init_attr_ex ex = { .size = sizeof(ex), .base = *init };
+	struct ib_qp *qp = soft_create_qp(pd, &ex);
+
+	if (!IS_ERR(qp))
+		init->cap = ex.base.cap;
+	return qp;
 }
 
 static u16 soft_qp_gid_number(const struct soft_device *dev, const u8 gid[16])

@@ -2,7 +2,8 @@
  * engine, paths, keys and queues.
  *
  *                         device.c  the device's lists, its life, its end in a forked child
- *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration
+ *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration;
+ *                                   xrcd.c: XRC domains
  *
  * A kind of adapter (driver/roce) adds attributes, address resolution and multicast:
  * struct soft_kind, and the methods of ib_device that are not set here. Its struct begins with a
@@ -30,6 +31,7 @@ enum {
 	SOFT_MAX_PD = 65536,
 	SOFT_MAX_FMR_MAPS = 255,
 	SOFT_MAX_FAST_PAGES = 1 << 16, /* of one ib_alloc_mr */
+	SOFT_MAX_XRCD = 65536,
 };
 
 struct soft_device;
@@ -67,6 +69,7 @@ struct soft_device {
 	struct list_head srqs GUARDED_BY(list_lock);
 	u32 qp_count ATOMIC_ONLY, cq_count ATOMIC_ONLY;
 	u32 srq_count ATOMIC_ONLY, pd_count ATOMIC_ONLY, ah_count ATOMIC_ONLY;
+	u32 xrcd_count ATOMIC_ONLY;
 };
 
 struct soft_pd {
@@ -106,6 +109,13 @@ struct soft_srq {
 	struct ib_srq ib GUARDS_ITSELF;
 	struct ibt_srq *engine FIXED;
 	struct list_head node OWNED_BY(soft_device.list_lock); /* device's list */
+	u32 generation FIXED;
+	u32 index FIXED; /* of its number, if it is of an XRC domain: seat_qpn_give */
+};
+
+struct soft_xrcd {
+	struct ib_xrcd ib GUARDS_ITSELF;
+	struct xrc_domain *domain FIXED;
 };
 
 struct soft_mr {
@@ -228,6 +238,11 @@ int soft_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned
 
 /* pd.c: the number of a protection domain, as the key table knows it. */
 u32 soft_pd_number(struct ib_pd *pd);
+/* qp.c */
+struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
+/* xrcd.c */
+struct ib_xrcd *soft_open_xrcd(struct ib_device *ib, const struct ib_xrcd_init_attr *attr);
+int soft_close_xrcd(struct ib_xrcd *ib);
 
 /* mr.c: registers what *region says, and nothing else. ERR_PTR: -ENOMEM, -EINVAL. */
 struct ib_mr *soft_mr_register(struct ib_pd *pd, const struct mem_region *region);

@@ -13,11 +13,12 @@ static int soft_srq_init_engine(struct soft_srq *srq, struct ib_pd *pd,
 	struct ibt_srq_init e = { .pd = SOFT_OF(pd, pd)->number,
 				  .max_wr = init->base.attr.max_wr,
 				  .max_sge = init->base.attr.max_sge,
-				  .tm_cq = init->cq == NULL ? NULL : &SOFT_OF(cq, init->cq)->q,
 				  .max_num_tags = init->max_num_tags,
 				  .max_ops = init->max_ops,
 				  .owner = srq };
 
+	if (init->srq_type == IB_SRQT_TM)
+		e.tm_cq = &SOFT_OF(cq, init->cq)->q;
 	return ibt_srq_create(the_seat.a.ibt, &e, &srq->engine);
 }
 
@@ -25,9 +26,37 @@ static int soft_srq_check_type(const struct ib_srq_init_attr_ex *init)
 {
 	if (init->srq_type == IB_SRQT_TM)
 		return 0;
-	if (init->srq_type != IB_SRQT_BASIC)
+	if (init->srq_type != IB_SRQT_BASIC && init->srq_type != IB_SRQT_XRC)
 		return -EOPNOTSUPP;
 	return init->max_num_tags != 0 || init->max_ops != 0 ? -EINVAL : 0;
+}
+
+/* Its number is one of a queue pair, so that it names the process, too. */
+static int soft_srq_enter_domain(struct soft_srq *srq, const struct ib_srq_init_attr_ex *init)
+{
+	int err = seat_qpn_take(&the_seat, &srq->index, &srq->ib.srq_num);
+
+	if (err != 0)
+		return err;
+	err = ibt_srq_enter_domain(srq->engine, &SOFT_OF(cq, init->cq)->q, init->xrcd->number,
+				   srq->ib.srq_num);
+	if (err != 0)
+		seat_qpn_give(&the_seat, srq->index);
+	return err;
+}
+
+static int soft_srq_create_engine(struct soft_srq *srq, struct ib_pd *pd,
+				  const struct ib_srq_init_attr_ex *init)
+{
+	int err = soft_srq_init_engine(srq, pd, init);
+
+	srq->generation = seat_generation(&the_seat);
+	if (err != 0 || init->srq_type != IB_SRQT_XRC)
+		return err;
+	err = soft_srq_enter_domain(srq, init);
+	if (err != 0)
+		ibt_srq_destroy(srq->engine);
+	return err;
 }
 
 struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *init)
@@ -46,7 +75,7 @@ struct ib_srq *soft_create_srq(struct ib_pd *pd, struct ib_srq_init_attr_ex *ini
 	if (__atomic_add_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED) > SOFT_MAX_SRQ)
 		err = -ENOMEM;
 	if (err == 0)
-		err = soft_srq_init_engine(srq, pd, init);
+		err = soft_srq_create_engine(srq, pd, init);
 	if (err != 0) {
 		__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
 		free(srq);
@@ -113,6 +142,10 @@ static int soft_srq_destroy(struct ib_srq *ib)
 	lock_acquire(&dev->list_lock);
 	list_remove(&srq->node);
 	lock_release(&dev->list_lock);
+	if (ib->srq_num != 0 && soft_is_ours(srq->generation)) {
+		ibt_srq_leave_domain(srq->engine);
+		seat_qpn_give(&the_seat, srq->index);
+	}
 	ibt_srq_destroy(srq->engine);
 	__atomic_sub_fetch(&dev->srq_count, 1, __ATOMIC_RELAXED);
 	free(srq);

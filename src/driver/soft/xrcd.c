@@ -1,0 +1,133 @@
+/* xrcd.c: XRC domains: of a file, for all that open it, or of nobody else.
+ * In: verbs    Out: domains with their numbers
+ * Runs: any thread that may block    Locks: xrc_domains.lock
+ */
+#include "driver/soft/soft.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* A domain of this process, for all handles that have it open. */
+struct xrc_domain {
+	struct list_head node OWNED_BY(xrc_domains.lock);
+	u32 number FIXED; /* what the engine compares */
+	u32 opens OWNED_BY(xrc_domains.lock);
+	bool is_named FIXED; /* of the file, on the device */
+	const struct ib_device *device FIXED;
+	dev_t dev FIXED;
+	ino_t ino FIXED;
+};
+
+static struct xrc_domains {
+	struct lock lock;
+	struct list_head named GUARDED_BY(lock);
+	u32 last GUARDED_BY(lock); /* number */
+} xrc_domains = { .named = LIST_HEAD_INIT(xrc_domains.named) };
+
+static struct xrc_domain *xrcd_find(const struct xrc_domain *wanted) REQUIRES(xrc_domains.lock)
+{
+	list_for_each(d, &xrc_domains.named, struct xrc_domain, node)
+		if (d->device == wanted->device && d->dev == wanted->dev && d->ino == wanted->ino)
+			return d;
+	return NULL;
+}
+
+static struct xrc_domain *xrcd_make(const struct xrc_domain *wanted) REQUIRES(xrc_domains.lock)
+{
+	struct xrc_domain *d = malloc(sizeof(*d));
+
+	if (d == NULL)
+		return NULL;
+	*d = *wanted;
+	d->opens = 0;
+	d->number = ++xrc_domains.last;
+	if (d->is_named)
+		list_push_back(&xrc_domains.named, &d->node);
+	return d;
+}
+
+/* 0, or a negative errno; *out is open once more. */
+static int xrcd_enter(const struct xrc_domain *wanted, int oflags, struct xrc_domain **out)
+	REQUIRES(xrc_domains.lock)
+{
+	struct xrc_domain *d = wanted->is_named ? xrcd_find(wanted) : NULL;
+
+	if (d != NULL && (oflags & O_EXCL) != 0)
+		return -EINVAL;
+	if (d == NULL && wanted->is_named && (oflags & O_CREAT) == 0)
+		return -EAGAIN;
+	if (d == NULL)
+		d = xrcd_make(wanted);
+	if (d == NULL)
+		return -ENOMEM;
+	d->opens++;
+	*out = d;
+	return 0;
+}
+
+static void xrcd_leave(struct xrc_domain *d)
+{
+	bool last;
+
+	lock_acquire(&xrc_domains.lock);
+	last = --d->opens == 0;
+	if (last && d->is_named)
+		list_remove(&d->node);
+	lock_release(&xrc_domains.lock);
+	if (last)
+		free(d);
+}
+
+static int xrcd_name(const struct ib_device *ib, int fd, struct xrc_domain *wanted)
+{
+	struct stat st;
+
+	*wanted = (struct xrc_domain){ .device = ib, .is_named = fd != -1 };
+	if (fd == -1)
+		return 0;
+	if (fstat(fd, &st) != 0)
+		return -errno;
+	wanted->dev = st.st_dev;
+	wanted->ino = st.st_ino;
+	return 0;
+}
+
+struct ib_xrcd *soft_open_xrcd(struct ib_device *ib, const struct ib_xrcd_init_attr *attr)
+{
+	struct soft_device *dev = soft_dev(ib);
+	struct soft_xrcd *xrcd = NULL;
+	struct xrc_domain wanted;
+	int err = soft_attach(dev);
+
+	if (err == 0)
+		err = xrcd_name(ib, attr->fd, &wanted);
+	if (err != 0)
+		return ERR_PTR(err);
+	err = -ENOMEM;
+	if (__atomic_add_fetch(&dev->xrcd_count, 1, __ATOMIC_RELAXED) <= SOFT_MAX_XRCD)
+		xrcd = calloc(1, sizeof(*xrcd));
+	if (xrcd != NULL) {
+		lock_acquire(&xrc_domains.lock);
+		err = xrcd_enter(&wanted, attr->oflags, &xrcd->domain);
+		lock_release(&xrc_domains.lock);
+	}
+	if (err == 0) {
+		xrcd->ib.number = xrcd->domain->number;
+		return &xrcd->ib;
+	}
+	free(xrcd);
+	__atomic_sub_fetch(&dev->xrcd_count, 1, __ATOMIC_RELAXED);
+	return ERR_PTR(err);
+}
+
+int soft_close_xrcd(struct ib_xrcd *ib)
+{
+	struct soft_xrcd *xrcd = SOFT_OF(xrcd, ib);
+
+	xrcd_leave(xrcd->domain);
+	__atomic_sub_fetch(&soft_dev(ib->device)->xrcd_count, 1, __ATOMIC_RELAXED);
+	free(xrcd);
+	return 0;
+}
