@@ -47,6 +47,10 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.post_srq_ops = srq_post_ops;
 	c->verbs.create_srq_ex = srq_create_ex;
 	c->verbs.create_qp_ex = qp_create_ex;
+	c->verbs.open_xrcd = xrc_open_xrcd;
+	c->verbs.close_xrcd = xrc_close_xrcd;
+	c->verbs.get_srq_num = xrc_get_srq_num;
+	c->verbs.open_qp = xrc_open_qp;
 	c->verbs.sz = offsetof(struct door_context, verbs) + sizeof(struct verbs_context);
 	c->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }

@@ -133,9 +133,19 @@ struct door_cq {
 	bool single_threaded FIXED;
 };
 
+struct door_xrcd {
+	struct ibv_xrcd ibv FIXED;
+	struct ib_xrcd *ib FIXED;
+	int users ATOMIC_ONLY; /* SRQs and queue pairs made by it */
+	int refs ATOMIC_ONLY;  /* the application, users, and targets that others keep open */
+};
+
+struct door_handle; /* xrc.c: one of the queue pairs that name an XRC target */
+
 struct door_srq {
 	struct ibv_srq ibv OWNED_BY(the application);
 	struct ib_srq *ib FIXED;
+	struct door_xrcd *xrcd FIXED; /* NULL: it is of no XRC domain */
 	int (*post_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 		FIXED;
 	struct ib_uobject uobj GUARDS_ITSELF;
@@ -149,7 +159,10 @@ struct door_batch; /* wr.c: work requests under construction */
 struct door_qp {
 	struct ibv_qp_cap cap CACHE_ALIGNED FIXED;
 	int sq_sig_all FIXED;
-	struct door_batch *batch FIXED; /* NULL: not created for ibv_wr_* */
+	union {
+		struct door_batch *batch FIXED; /* NULL: not created for ibv_wr_* */
+		struct door_handle *handle FIXED; /* of an XRC target, which sends nothing */
+	};
 	struct ib_qp *ib FIXED;
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) FIXED;
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) FIXED;
@@ -214,6 +227,11 @@ static inline struct door_cq *door_cq(struct ibv_cq *cq)
 static inline struct door_srq *door_srq(struct ibv_srq *srq)
 {
 	return (struct door_srq *)srq;
+}
+
+static inline struct door_xrcd *door_xrcd(struct ibv_xrcd *xrcd)
+{
+	return (struct door_xrcd *)xrcd;
 }
 
 static inline struct door_qp *door_qp(struct ibv_qp *qp)
@@ -302,6 +320,34 @@ struct ibv_srq *srq_create_ex(struct ibv_context *context, struct ibv_srq_init_a
 int qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+
+/* qp.c: the fields of a queue pair that the midlayer does not know. */
+void qp_fill(struct door_qp *qp, struct ibv_context *context, struct ibv_pd *pd,
+	     const struct ibv_qp_init_attr *init);
+/* Enters a queue pair whose `ib` is made. */
+void qp_enter(struct door_qp *qp);
+
+/* xrc.c: slots of the context. */
+struct ibv_xrcd *xrc_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int xrc_close_xrcd(struct ibv_xrcd *xrcd);
+int xrc_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+struct ibv_qp *xrc_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
+
+/* xrc.c: one more, or one less, object made by the domain. */
+void xrcd_use(struct door_xrcd *xrcd);
+void xrcd_unuse(struct door_xrcd *xrcd);
+/* Makes the target that a queue pair is about to become, in `xrcd`, and its first handle. Returns
+ * the context of target_on_event; NULL: no memory. */
+void *target_create(struct door_qp *qp, struct door_xrcd *xrcd);
+void target_on_event(struct ib_event *event, void *target);
+/* The queue pair is made: ibv_open_qp finds it by its number. */
+void target_show(struct door_qp *qp);
+/* Creation has failed. */
+void target_free(struct door_qp *qp);
+/* Takes the handle `qp` from its target. True: it was the last, and the midlayer's queue pair is
+ * the caller's to destroy, then target_free; or target_keep, if that fails. */
+bool target_leave(struct door_qp *qp);
+void target_keep(struct door_qp *qp);
 
 /* cq.c: shows a queue's size after a change of it. Any thread. */
 void cq_show_size(const struct ib_cq *ib, int *shown);

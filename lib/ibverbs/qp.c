@@ -14,34 +14,70 @@
 
 _Static_assert((int)IB_QPT_RC == IBV_QPT_RC && (int)IB_QPT_UD == IBV_QPT_UD, "the types agree");
 
-static int qp_check_init(struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
+static bool qp_is_target(const struct door_qp *qp)
 {
+	return qp->ex.qp_base.qp_type == IBV_QPT_XRC_RECV;
+}
+
+/* What a program asks for. */
+struct qp_wish {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_qp_init_attr *init;
+	struct ibv_xrcd *xrcd; /* XRC_RECV only */
+	bool wr_api;
+	uint64_t wr_flags; /* IBV_QP_EX_WITH_*, with wr_api */
+} OWNED_BY(the caller);
+
+/* A CQ that is needed, or one that is not looked at. */
+static bool qp_cq_is_right(const struct qp_wish *w, const struct ibv_cq *cq, bool needed)
+{
+	return !needed || (cq && cq->context == w->context);
+}
+
+/* The domain of an XRC target is all that it has. */
+static int qp_check_target(const struct qp_wish *w)
+{
+	if (!w->xrcd || w->xrcd->context != w->context)
+		return -EINVAL;
+	if (w->wr_api)
+		return -EOPNOTSUPP;
+	return w->pd && (w->pd->context != w->context || pd_is_gone(w->pd)) ? -EINVAL : 0;
+}
+
+static int qp_check_init(const struct qp_wish *w)
+{
+	const struct ibv_qp_init_attr *init = w->init;
+	bool receives = init->qp_type != IBV_QPT_XRC_SEND;
+
 	switch (init->qp_type) {
 	case IBV_QPT_RC:
 	case IBV_QPT_UC:
 	case IBV_QPT_UD:
-		break;
-	case IBV_QPT_RAW_PACKET:
 	case IBV_QPT_XRC_SEND:
+		break;
 	case IBV_QPT_XRC_RECV:
+		return qp_check_target(w);
+	case IBV_QPT_RAW_PACKET:
 	case IBV_QPT_DRIVER:
 		return -EOPNOTSUPP;
 	default:
 		return -EINVAL;
 	}
-	if (!init->send_cq || !init->recv_cq || pd_is_gone(pd))
+	if (!w->pd || w->pd->context != w->context || pd_is_gone(w->pd))
 		return -EINVAL;
-	if (init->send_cq->context != pd->context || init->recv_cq->context != pd->context)
+	if (!qp_cq_is_right(w, init->send_cq, true) || !qp_cq_is_right(w, init->recv_cq, receives))
 		return -EINVAL;
-	return init->srq && init->srq->context != pd->context ? -EINVAL : 0;
+	return receives && init->srq && init->srq->context != w->context ? -EINVAL : 0;
 }
 
-static void qp_fill(struct door_qp *qp, struct ibv_pd *pd, const struct ibv_qp_init_attr *init)
+void qp_fill(struct door_qp *qp, struct ibv_context *context, struct ibv_pd *pd,
+	     const struct ibv_qp_init_attr *init)
 {
-	const struct ib_uverbs_ops *ops = door_context(pd->context)->ops;
+	const struct ib_uverbs_ops *ops = door_context(context)->ops;
 	struct ibv_qp *ibv = &qp->ex.qp_base;
 
-	ibv->context = pd->context;
+	ibv->context = context;
 	ibv->qp_context = init->qp_context;
 	ibv->pd = pd;
 	ibv->send_cq = init->send_cq;
@@ -56,36 +92,54 @@ static void qp_fill(struct door_qp *qp, struct ibv_pd *pd, const struct ibv_qp_i
 	qp->sq_sig_all = init->sq_sig_all;
 }
 
-static int qp_create_below(struct door_qp *qp, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+static int qp_create_below(struct door_qp *qp, const struct qp_wish *w, void *target)
 {
-	struct ib_qp_init_attr ib = {
-		.event_handler = async_on_qp,
-		.qp_context = &qp->ex.qp_base,
-		.send_cq = door_cq(init->send_cq)->ib,
-		.recv_cq = door_cq(init->recv_cq)->ib,
-		.srq = init->srq ? door_srq(init->srq)->ib : NULL,
-		.sq_sig_type = init->sq_sig_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR,
-		.qp_type = (enum ib_qp_type)init->qp_type,
+	struct ibv_qp_init_attr *init = w->init;
+	struct ib_qp_init_attr_ex ib = {
+		.size = sizeof(ib),
+		.base = { .event_handler = w->xrcd ? target_on_event : async_on_qp,
+			  .qp_context = w->xrcd ? target : &qp->ex.qp_base,
+			  .sq_sig_type = init->sq_sig_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR,
+			  .qp_type = (enum ib_qp_type)init->qp_type },
+		.xrcd = w->xrcd ? door_xrcd(w->xrcd)->ib : NULL,
 	};
+	bool receives = !w->xrcd && init->qp_type != IBV_QPT_XRC_SEND;
 
-	memcpy(&ib.cap, &init->cap, sizeof(ib.cap));
-	qp->ib = ib_create_qp(door_pd(pd)->ib, &ib);
+	if (!w->xrcd)
+		ib.base.send_cq = door_cq(init->send_cq)->ib;
+	if (receives)
+		ib.base.recv_cq = door_cq(init->recv_cq)->ib;
+	if (receives && init->srq)
+		ib.base.srq = door_srq(init->srq)->ib;
+	memcpy(&ib.base.cap, &init->cap, sizeof(ib.base.cap));
+	qp->ib = ib_create_qp_ex(w->pd ? door_pd(w->pd)->ib : NULL, &ib);
 	if (IS_ERR(qp->ib))
 		return (int)PTR_ERR(qp->ib);
-	memcpy(&init->cap, &ib.cap, sizeof(init->cap));
+	memcpy(&init->cap, &ib.base.cap, sizeof(init->cap));
 	qp->cap = init->cap;
-	qp->ex.qp_base.qp_num = qp->ib->qp_num;
 	return 0;
 }
 
 LINE_ASSERT_SPARE(struct door_qp, uobj);
 
-/* The attributes begin alike in both of libibverbs' structures. */
-static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, bool wr_api,
-				uint64_t wr_flags)
+void qp_enter(struct door_qp *qp)
 {
-	struct door_context *c = door_context(pd->context);
-	int error = qp_check_init(pd, init);
+	struct ibv_qp *ibv = &qp->ex.qp_base;
+	struct door_context *c = door_context(ibv->context);
+
+	ibv->qp_num = qp->ib->qp_num;
+	ib_uobject_add(c->ucontext, &qp->uobj, IB_UOBJECT_QP, qp->ib);
+	ibv->handle = qp->uobj.handle;
+	if (ibv->pd)
+		pd_hold(ibv->pd);
+	context_get(c);
+}
+
+/* The attributes begin alike in both of libibverbs' structures. */
+static struct ibv_qp *qp_create(const struct qp_wish *w)
+{
+	int error = qp_check_init(w);
+	void *target = NULL;
 	struct door_qp *qp;
 
 	if (error)
@@ -93,48 +147,72 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
 	qp = line_alloc(sizeof(*qp));
 	if (!qp)
 		return door_null(-ENOMEM);
-	qp_fill(qp, pd, init);
-	if (wr_api)
-		error = wr_init(qp, wr_flags);
+	qp_fill(qp, w->context, w->pd, w->init);
+	if (w->wr_api)
+		error = wr_init(qp, w->wr_flags);
+	if (!error && w->xrcd) {
+		target = target_create(qp, door_xrcd(w->xrcd));
+		error = target ? 0 : -ENOMEM;
+	}
 	if (!error)
-		error = qp_create_below(qp, pd, init);
+		error = qp_create_below(qp, w, target);
 	if (error) {
-		wr_fini(qp);
+		if (target)
+			target_free(qp);
+		else
+			wr_fini(qp);
 		free(qp);
 		return door_null(error);
 	}
-	ib_uobject_add(c->ucontext, &qp->uobj, IB_UOBJECT_QP, qp->ib);
-	qp->ex.qp_base.handle = qp->uobj.handle;
-	pd_hold(pd);
-	context_get(c);
+	qp_enter(qp);
+	if (target)
+		target_show(qp);
 	return &qp->ex.qp_base;
 }
 
 AV_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-	return qp_create(pd, init, false, 0);
+	struct qp_wish w = { .context = pd->context, .pd = pd, .init = init };
+
+	return qp_create(&w);
 }
 DOOR_DEFAULT(ibv_create_qp);
 
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
-			       IBV_QP_INIT_ATTR_CREATE_FLAGS;
-	bool wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+	struct qp_wish w = { .context = context, .init = (struct ibv_qp_init_attr *)attr };
 
 	if (attr->comp_mask & ~known)
 		return door_null(-EOPNOTSUPP);
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
 		return door_null(-EOPNOTSUPP);
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
-		return door_null(-EINVAL);
-	return qp_create(attr->pd, (struct ibv_qp_init_attr *)attr, wr_api,
-			 wr_api ? attr->send_ops_flags : 0);
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_PD)
+		w.pd = attr->pd;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_XRCD && attr->qp_type == IBV_QPT_XRC_RECV)
+		w.xrcd = attr->xrcd;
+	w.wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	w.wr_flags = w.wr_api ? attr->send_ops_flags : 0;
+	return qp_create(&w);
 }
 
 AV_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	return door_qp(qp)->batch ? &door_qp(qp)->ex : NULL;
+	return !qp_is_target(door_qp(qp)) && door_qp(qp)->batch ? &door_qp(qp)->ex : NULL;
+}
+
+/* Programs name the attributes of both ends of XRC alike. */
+static int qp_known_mask(const struct ibv_qp *qp, int mask)
+{
+	switch (qp->qp_type) {
+	case IBV_QPT_XRC_SEND:
+		return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	case IBV_QPT_XRC_RECV:
+		return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+	default:
+		return mask;
+	}
 }
 
 AV_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
@@ -143,7 +221,7 @@ AV_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mas
 	int error;
 
 	ib_convert_ibv_qp_attr(attr, &ib);
-	error = ib_modify_qp(door_qp(qp)->ib, &ib, mask);
+	error = ib_modify_qp(door_qp(qp)->ib, &ib, qp_known_mask(qp, mask));
 	if (!error && (mask & IBV_QP_STATE))
 		qp->state = attr->qp_state;
 	return door_errno(error);
@@ -178,17 +256,36 @@ AV_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask
 }
 DOOR_DEFAULT(ibv_query_qp);
 
+/* An XRC target goes with the last of its handles. */
+static int qp_destroy_below(struct door_qp *qp)
+{
+	int error;
+
+	if (!qp_is_target(qp))
+		return ib_destroy_qp(qp->ib);
+	if (!target_leave(qp))
+		return 0;
+	error = ib_destroy_qp(qp->ib);
+	if (error)
+		target_keep(qp);
+	else
+		target_free(qp);
+	return error;
+}
+
 AV_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	struct door_context *c = door_context(qp->context);
-	int error = ib_destroy_qp(door_qp(qp)->ib);
+	int error = qp_destroy_below(door_qp(qp));
 
 	if (error)
 		return door_errno(error);
 	async_queue_forget(c->async, qp);
 	ib_uobject_remove(c->ucontext, &door_qp(qp)->uobj, true);
-	pd_release(qp->pd);
-	wr_fini(door_qp(qp));
+	if (qp->pd)
+		pd_release(qp->pd);
+	if (!qp_is_target(door_qp(qp)))
+		wr_fini(door_qp(qp));
 	free(door_qp(qp));
 	context_put(c);
 	return 0;

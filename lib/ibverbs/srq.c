@@ -12,7 +12,8 @@
 _Static_assert((int)IB_SRQ_MAX_WR == IBV_SRQ_MAX_WR && (int)IB_SRQ_LIMIT == IBV_SRQ_LIMIT,
 	       "the masks agree");
 
-_Static_assert((int)IB_SRQT_BASIC == IBV_SRQT_BASIC && (int)IB_SRQT_TM == IBV_SRQT_TM,
+_Static_assert((int)IB_SRQT_BASIC == IBV_SRQT_BASIC && (int)IB_SRQT_TM == IBV_SRQT_TM &&
+		       (int)IB_SRQT_XRC == IBV_SRQT_XRC,
 	       "the types agree");
 
 static void srq_fill(struct door_srq *srq, struct ibv_pd *pd, void *srq_context)
@@ -65,6 +66,25 @@ AV_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_
 }
 DOOR_DEFAULT(ibv_create_srq);
 
+static int srq_read_tags(const struct ibv_srq_init_attr_ex *attr, struct ib_srq_init_attr_ex *init)
+{
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_TM))
+		return -EINVAL;
+	init->max_num_tags = attr->tm_cap.max_num_tags;
+	init->max_ops = attr->tm_cap.max_ops;
+	return 0;
+}
+
+static int srq_read_xrcd(const struct ibv_context *context,
+			 const struct ibv_srq_init_attr_ex *attr, struct ib_srq_init_attr_ex *init)
+{
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) || !attr->xrcd ||
+	    attr->xrcd->context != context)
+		return -EINVAL;
+	init->xrcd = door_xrcd(attr->xrcd)->ib;
+	return 0;
+}
+
 /* What comp_mask does not name is not read. A basic SRQ has no CQ of its own and no tags, so that
  * naming them asks for something that it is not. */
 static int srq_read_attr(const struct ibv_context *context, const struct ibv_srq_init_attr_ex *attr,
@@ -72,33 +92,36 @@ static int srq_read_attr(const struct ibv_context *context, const struct ibv_srq
 {
 	enum ibv_srq_type type = attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type :
 									     IBV_SRQT_BASIC;
-	const uint32_t tags = IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
 
 	if (attr->comp_mask & ~(uint32_t)(IBV_SRQ_INIT_ATTR_RESERVED - 1))
 		return -EOPNOTSUPP;
-	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_TM)
-		return type == IBV_SRQT_XRC ? -EOPNOTSUPP : -EINVAL;
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_TM && type != IBV_SRQT_XRC)
+		return -EINVAL;
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
 		return -EINVAL;
 	*init = (struct ib_srq_init_attr_ex){ .srq_type = (enum ib_srq_type)type };
 	if (type == IBV_SRQT_BASIC)
 		return 0;
-	if ((attr->comp_mask & tags) != tags || !attr->cq || attr->cq->context != context)
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || !attr->cq || attr->cq->context != context)
 		return -EINVAL;
 	init->cq = door_cq(attr->cq)->ib;
-	init->max_num_tags = attr->tm_cap.max_num_tags;
-	init->max_ops = attr->tm_cap.max_ops;
-	return 0;
+	return type == IBV_SRQT_TM ? srq_read_tags(attr, init) : srq_read_xrcd(context, attr, init);
 }
 
 struct ibv_srq *srq_create_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	struct ib_srq_init_attr_ex init;
 	int error = srq_read_attr(context, attr, &init);
+	struct ibv_srq *srq;
 
 	if (error)
 		return door_null(error);
-	return srq_create(attr->pd, attr->srq_context, &attr->attr, &init);
+	srq = srq_create(attr->pd, attr->srq_context, &attr->attr, &init);
+	if (srq && init.xrcd) {
+		door_srq(srq)->xrcd = door_xrcd(attr->xrcd);
+		xrcd_use(door_xrcd(attr->xrcd));
+	}
+	return srq;
 }
 
 /* One layout: src/core sees to that. */
@@ -144,6 +167,8 @@ AV_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 	async_queue_forget(c->async, srq);
 	ib_uobject_remove(c->ucontext, &door_srq(srq)->uobj, true);
 	pd_release(srq->pd);
+	if (door_srq(srq)->xrcd)
+		xrcd_unuse(door_srq(srq)->xrcd);
 	free(srq);
 	context_put(c);
 	return 0;

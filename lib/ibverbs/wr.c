@@ -187,7 +187,7 @@ static void wr_add_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 		wr->invalidate_rkey = rkey;
 }
 
-/* Four builders that no QP here is created for; wr_complete returns the error. */
+/* Builders that no QP here is created for; wr_complete returns the error. */
 static void wr_refuse_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 			      const struct ibv_mw_bind_info *info)
 {
@@ -195,11 +195,6 @@ static void wr_refuse_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t 
 }
 
 static void wr_refuse_tso(struct ibv_qp_ex *ex, void *header, uint16_t size, uint16_t segment)
-{
-	wr_fail(wr_qp(ex)->batch, EOPNOTSUPP);
-}
-
-static void wr_refuse_xrc(struct ibv_qp_ex *ex, uint32_t srqn)
 {
 	wr_fail(wr_qp(ex)->batch, EOPNOTSUPP);
 }
@@ -222,6 +217,14 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t rem
 	wr->wr.ud.ah = ah;
 	wr->wr.ud.remote_qpn = remote_qpn;
 	wr->wr.ud.remote_qkey = remote_qkey;
+}
+
+static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
+{
+	struct ibv_send_wr *wr = wr_last(wr_qp(ex)->batch);
+
+	if (wr)
+		wr->qp_type.xrc.remote_srqn = remote_srqn;
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)
@@ -342,8 +345,8 @@ static void wr_abort(struct ibv_qp_ex *ex) NO_THREAD_SAFETY
 static uint64_t wr_supported(enum ibv_qp_type type)
 {
 	const uint64_t ud = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-	const uint64_t uc = ud | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV |
-			    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+	const uint64_t uc = ud | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_RDMA_WRITE |
+			    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 
 	switch (type) {
 	case IBV_QPT_UD:
@@ -351,8 +354,8 @@ static uint64_t wr_supported(enum ibv_qp_type type)
 	case IBV_QPT_UC:
 		return uc;
 	default:
-		return uc | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-		       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+		return uc | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |
+		       IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	}
 }
 
@@ -378,7 +381,7 @@ int wr_init(struct door_qp *qp, uint64_t flags)
 	ex->wr_send_inv = wr_add_send_inv;
 	ex->wr_send_tso = wr_refuse_tso;
 	ex->wr_set_ud_addr = wr_set_ud_addr;
-	ex->wr_set_xrc_srqn = wr_refuse_xrc;
+	ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	ex->wr_set_inline_data = wr_set_inline;
 	ex->wr_set_inline_data_list = wr_set_inline_list;
 	ex->wr_set_sge = wr_set_sge;
