@@ -187,13 +187,19 @@ static void wr_add_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 		wr->invalidate_rkey = rkey;
 }
 
-/* Builders that no QP here is created for; wr_complete returns the error. */
-static void wr_refuse_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
-			      const struct ibv_mw_bind_info *info)
+static void wr_add_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
+			   const struct ibv_mw_bind_info *info)
 {
-	wr_fail(wr_qp(ex)->batch, EOPNOTSUPP);
+	struct ibv_send_wr *wr = wr_append(ex, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW);
+
+	if (!wr)
+		return;
+	wr->bind_mw.mw = mw;
+	wr->bind_mw.rkey = rkey;
+	wr->bind_mw.bind_info = *info;
 }
 
+/* Builders that no QP here is created for; wr_complete returns the error. */
 static void wr_refuse_tso(struct ibv_qp_ex *ex, void *header, uint16_t size, uint16_t segment)
 {
 	wr_fail(wr_qp(ex)->batch, EOPNOTSUPP);
@@ -345,8 +351,8 @@ static void wr_abort(struct ibv_qp_ex *ex) NO_THREAD_SAFETY
 static uint64_t wr_supported(enum ibv_qp_type type)
 {
 	const uint64_t ud = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-	const uint64_t uc = ud | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_RDMA_WRITE |
-			    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+	const uint64_t uc = ud | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+			    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 
 	switch (type) {
 	case IBV_QPT_UD:
@@ -371,7 +377,7 @@ int wr_init(struct door_qp *qp, uint64_t flags)
 	qp->batch->allowed = flags;
 	ex->wr_atomic_cmp_swp = wr_add_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_add_fetch_add;
-	ex->wr_bind_mw = wr_refuse_bind_mw;
+	ex->wr_bind_mw = wr_add_bind_mw;
 	ex->wr_local_inv = wr_add_local_inv;
 	ex->wr_rdma_read = wr_add_read;
 	ex->wr_rdma_write = wr_add_write;
