@@ -3,6 +3,7 @@
  * In:    libibverbs' list of devices      Out: contexts, domains
  * Runs:  the application's threads        Locks: door_devices.lock, held across opening
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,6 +124,22 @@ struct ibv_pd *device_pd(struct door_device *d)
 	pd = d->pd;
 	lock_release(&door_devices.lock);
 	return pd;
+}
+
+struct ibv_xrcd *device_xrcd(struct door_device *d)
+{
+	struct ibv_xrcd_init_attr attr = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							IBV_XRCD_INIT_ATTR_OFLAGS,
+					   .fd = -1,
+					   .oflags = O_CREAT };
+	struct ibv_xrcd *xrcd;
+
+	lock_acquire(&door_devices.lock);
+	if (d->xrcd == NULL)
+		d->xrcd = ibv_open_xrcd(d->verbs, &attr);
+	xrcd = d->xrcd;
+	lock_release(&door_devices.lock);
+	return xrcd;
 }
 
 /* Opens what is on libibverbs' list; the contexts, and their number. */

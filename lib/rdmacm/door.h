@@ -19,6 +19,7 @@ struct door_device {
 	struct ibv_context *verbs FIXED;
 	u32 number OWNED_BY(door_devices.lock); /* the RDMA CM's; 0: not known yet */
 	struct ibv_pd *pd OWNED_BY(door_devices.lock); /* for who brings none; made on demand */
+	struct ibv_xrcd *xrcd OWNED_BY(door_devices.lock); /* as `pd` */
 	u8 max_initiator_depth FIXED;
 	u8 max_responder_resources FIXED;
 };
@@ -84,6 +85,9 @@ static inline int door_result(int error)
 int device_open(const char *name, u32 number, struct door_device **out);
 /* The device's own domain. NULL: errno says why. */
 struct ibv_pd *device_pd(struct door_device *d);
+/* Its XRC domain, for objects whose maker names none: opened at the first call, for the life of the
+ * library. NULL: errno says why. */
+struct ibv_xrcd *device_xrcd(struct door_device *d);
 
 /* ---- channel.c ---- */
 /* The channel of a synchronous id: its requests get channels of their own. NULL: errno says why. */

@@ -128,7 +128,8 @@ static void cq_end(struct ibv_comp_channel **channel, struct ibv_cq **cq)
 
 static void cq_end_own(struct door_id *id)
 {
-	if (!id->own_queues)
+	/* Its SRQ may stand on one of them. */
+	if (!id->own_queues || id->id.srq != NULL)
 		return;
 	cq_end(&id->id.send_cq_channel, &id->id.send_cq);
 	cq_end(&id->id.recv_cq_channel, &id->id.recv_cq);
@@ -138,10 +139,13 @@ static void cq_end_own(struct door_id *id)
 /* The CQs that the attributes leave open. */
 static int cq_fill(struct door_id *id, struct ibv_qp_init_attr_ex *init)
 {
+	bool receives = init->qp_type != IBV_QPT_XRC_SEND;
 	struct rdma_cm_id *cm = &id->id;
 	int err = 0;
 
-	if (init->recv_cq == NULL && cm->recv_cq == NULL) {
+	if (init->qp_type == IBV_QPT_XRC_RECV) /* it has what the SRQ of each request has */
+		return 0;
+	if (receives && init->recv_cq == NULL && cm->recv_cq == NULL) {
 		id->own_queues = true;
 		err = cq_make(cm, init->cap.max_recv_wr, &cm->recv_cq_channel, &cm->recv_cq);
 	}
@@ -159,6 +163,18 @@ static int cq_fill(struct door_id *id, struct ibv_qp_init_attr_ex *init)
 }
 
 /* ---- queue pairs ----------------------------------------------------------------------------- */
+
+/* A target is of the device's domain if it names none. */
+static int qp_fill_domain(struct door_id *id, struct ibv_qp_init_attr_ex *init)
+{
+	if ((init->comp_mask & IBV_QP_INIT_ATTR_XRCD) && init->xrcd != NULL)
+		return 0;
+	init->xrcd = device_xrcd(id->device);
+	if (init->xrcd == NULL)
+		return -errno;
+	init->comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+	return 0;
+}
 
 static int qp_check(struct door_id *id, struct ibv_qp_init_attr_ex *init)
 {
@@ -179,7 +195,7 @@ static int qp_check(struct door_id *id, struct ibv_qp_init_attr_ex *init)
 		return -EINVAL;
 	if (init->srq == NULL)
 		init->srq = cm->srq;
-	return 0;
+	return init->qp_type == IBV_QPT_XRC_RECV ? qp_fill_domain(id, init) : 0;
 }
 
 static int qp_create(struct door_id *id, struct ibv_qp_init_attr_ex *init, struct ibv_qp **out)
@@ -245,18 +261,41 @@ AV_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 
 /* ---- shared receive queues ------------------------------------------------------------------- */
 
+/* The domain and the CQ that the attributes leave open. */
+static int srq_fill(struct door_id *id, struct ibv_srq_init_attr_ex *attr)
+{
+	int err = 0;
+
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) || attr->xrcd == NULL)
+		attr->xrcd = id->device == NULL ? NULL : device_xrcd(id->device);
+	if (attr->xrcd == NULL)
+		return id->device == NULL ? -EINVAL : -errno;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || attr->cq == NULL) {
+		if (id->id.recv_cq == NULL) {
+			id->own_queues = true;
+			err = cq_make(&id->id, attr->attr.max_wr, &id->id.recv_cq_channel,
+				      &id->id.recv_cq);
+		}
+		attr->cq = id->id.recv_cq;
+	}
+	attr->comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+	return err;
+}
+
 AV_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 {
 	struct ibv_srq *srq;
+	int err;
 
 	if (id->srq != NULL || id->verbs == NULL || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
 		return door_result(-EINVAL);
-	if (attr->srq_type == IBV_SRQT_XRC)
-		return door_result(-EOPNOTSUPP); /* the verbs have no XRC yet */
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || attr->pd == NULL) {
 		attr->pd = id->pd;
 		attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 	}
+	err = attr->srq_type == IBV_SRQT_XRC ? srq_fill(door_id(id), attr) : 0;
+	if (err < 0)
+		return door_result(err);
 	srq = ibv_create_srq_ex(id->verbs, attr);
 	if (srq == NULL)
 		return -1;
@@ -274,7 +313,7 @@ AV_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
 	memset(&ex, 0, sizeof(ex));
 	memcpy(&ex, attr, sizeof(*attr));
 	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-	ex.srq_type = IBV_SRQT_BASIC;
+	ex.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
 	ex.pd = pd;
 	if (rdma_create_srq_ex(id, &ex) != 0)
 		return -1;
@@ -287,4 +326,6 @@ AV_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
 	if (id->srq != NULL)
 		ibv_destroy_srq(id->srq);
 	id->srq = NULL;
+	if (id->qp == NULL)
+		cq_end_own(door_id(id));
 }

@@ -40,12 +40,28 @@ static int cm_req_check(const struct ib_cm_req_param *p)
 	if (p->primary_path == NULL || p->private_data_len > IB_CM_REQ_PRIVATE_DATA_SIZE ||
 	    (p->private_data_len > 0 && p->private_data == NULL))
 		return -EINVAL;
-	if (p->qp_type != IB_QPT_RC && p->qp_type != IB_QPT_UC)
+	if (p->qp_type != IB_QPT_RC && p->qp_type != IB_QPT_UC && p->qp_type != IB_QPT_XRC_INI)
 		return -EINVAL;
 	if (p->alternate_path != NULL && (p->alternate_path->pkey != p->primary_path->pkey ||
 					  p->alternate_path->mtu != p->primary_path->mtu))
 		return -EINVAL;
 	return 0;
+}
+
+static void cm_req_set_type(struct cm_req_msg *m, enum ib_qp_type type)
+{
+	m->transport = type == IB_QPT_UC	? CM_TRANSPORT_UC
+		       : type == IB_QPT_XRC_INI ? CM_TRANSPORT_EXTENDED
+						: CM_TRANSPORT_RC;
+	m->extended_transport = type == IB_QPT_XRC_INI ? CM_EXTENDED_XRC : 0;
+}
+
+/* The type of the receiver's queue pair. */
+static enum ib_qp_type cm_req_type(const struct cm_req_msg *m)
+{
+	return m->transport == CM_TRANSPORT_UC	       ? IB_QPT_UC
+	       : m->transport == CM_TRANSPORT_EXTENDED ? IB_QPT_XRC_TGT
+						       : IB_QPT_RC;
 }
 
 static void cm_req_format(const struct cm_id *id, const struct ib_cm_req_param *p,
@@ -62,9 +78,8 @@ static void cm_req_format(const struct cm_id *id, const struct ib_cm_req_param *
 		.local_ca_guid = be64toh(id->dev->ib->node_guid),
 		.local_qpn = p->qp_num,
 		.responder_resources = p->qp_type == IB_QPT_RC ? p->responder_resources : 0,
-		.initiator_depth = p->qp_type == IB_QPT_RC ? p->initiator_depth : 0,
+		.initiator_depth = p->qp_type != IB_QPT_UC ? p->initiator_depth : 0,
 		.remote_response_timeout = p->remote_cm_response_timeout,
-		.transport = p->qp_type == IB_QPT_UC ? CM_TRANSPORT_UC : CM_TRANSPORT_RC,
 		.flow_control = p->flow_control,
 		.starting_psn = p->starting_psn,
 		.local_response_timeout = p->local_cm_response_timeout,
@@ -75,6 +90,7 @@ static void cm_req_format(const struct cm_id *id, const struct ib_cm_req_param *
 		.max_cm_retries = p->max_cm_retries,
 		.srq = p->qp_type == IB_QPT_RC ? p->srq : 0,
 	};
+	cm_req_set_type(m, p->qp_type);
 	cm_path_to_wire(p->primary_path, id->dev->ack_delay, &m->primary);
 	if (p->alternate_path != NULL)
 		cm_path_to_wire(p->alternate_path, id->dev->ack_delay, &m->alternate);
@@ -176,7 +192,8 @@ static void cm_stale_end(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
 
 static enum ib_cm_rej_reason cm_req_judge(const struct cm_req_msg *m)
 {
-	if (m->transport != CM_TRANSPORT_RC && m->transport != CM_TRANSPORT_UC)
+	if (m->transport != CM_TRANSPORT_RC && m->transport != CM_TRANSPORT_UC &&
+	    (m->transport != CM_TRANSPORT_EXTENDED || m->extended_transport != CM_EXTENDED_XRC))
 		return IB_CM_REJ_INVALID_TRANSPORT_TYPE;
 	if (m->path_mtu < IB_MTU_256 || m->path_mtu > IB_MTU_4096)
 		return IB_CM_REJ_INVALID_MTU;
@@ -198,7 +215,7 @@ static void cm_req_take(struct cm *cm, struct cm_id *id, const struct cm_receive
 	id->remote_guid = m->local_ca_guid;
 	id->remote_qpn = m->local_qpn;
 	id->sq_psn = m->starting_psn;
-	id->qp_type = m->transport == CM_TRANSPORT_UC ? IB_QPT_UC : IB_QPT_RC;
+	id->qp_type = cm_req_type(m);
 	id->pkey = m->pkey;
 	id->path_mtu = m->path_mtu;
 	id->initiator_depth = m->responder_resources;
@@ -367,26 +384,35 @@ void cm_receive_req(struct cm *cm, const struct cm_received *r)
 
 /* ---- REP ------------------------------------------------------------------------------------- */
 
+/* An XRC target's number lies in the place of the EE context's. Spec: IBA vol 1, annex A14. */
+static u32 cm_rep_qpn(const struct cm_id *id, const struct cm_rep_msg *m)
+{
+	return id->qp_type == IB_QPT_XRC_INI ? m->local_eecn : m->local_qpn;
+}
+
 static void cm_rep_format(const struct cm_id *id, const struct ib_cm_rep_param *p,
 			  struct cm_msg *msg)
 {
+	bool target = id->qp_type == IB_QPT_XRC_TGT;
+
 	*msg = cm_msg_for(id, CM_REP);
 	msg->attr_mod = p->ece.attr_mod;
 	msg->rep = (struct cm_rep_msg){
 		.local_id = be32toh(id->pub.local_id),
 		.remote_id = be32toh(id->pub.remote_id),
-		.local_qpn = p->qp_num,
+		.local_qpn = target ? 0 : p->qp_num,
+		.local_eecn = target ? p->qp_num : 0,
 		.vendor_id_high = (u8)(p->ece.vendor_id >> 16),
 		.vendor_id_middle = (u8)(p->ece.vendor_id >> 8),
 		.vendor_id_low = (u8)p->ece.vendor_id,
 		.starting_psn = p->starting_psn,
 		.responder_resources = p->responder_resources,
-		.initiator_depth = p->initiator_depth,
+		.initiator_depth = target ? 0 : p->initiator_depth,
 		.target_ack_delay = id->dev->ack_delay,
 		.failover_accepted = p->failover_accepted,
-		.flow_control = p->flow_control,
+		.flow_control = target ? 0 : p->flow_control,
 		.rnr_retry_count = p->rnr_retry_count,
-		.srq = p->srq,
+		.srq = target || p->srq,
 		.local_ca_guid = be64toh(id->dev->ib->node_guid),
 	};
 	cm_msg_fill_private(msg, p->private_data, p->private_data_len);
@@ -446,7 +472,7 @@ static void cm_rep_tell(struct cm_note *note, const struct cm_id *id, const stru
 	note->event.param.rep_rcvd = (struct ib_cm_rep_event_param){
 		.remote_ca_guid = htobe64(m->local_ca_guid),
 		.remote_qkey = m->local_qkey,
-		.remote_qpn = m->local_qpn,
+		.remote_qpn = cm_rep_qpn(id, m),
 		.starting_psn = m->starting_psn,
 		.responder_resources = id->responder_resources,
 		.initiator_depth = id->initiator_depth,
@@ -467,11 +493,11 @@ static void cm_rep_take(struct cm *cm, struct cm_id *id, const struct cm_rep_msg
 	cm_request_end(cm, id);
 	cm_id_unlink(cm, id, CM_BY_PEER);
 	cm_id_link(cm, id, CM_BY_REMOTE, m->local_ca_guid, m->local_id);
-	cm_id_link(cm, id, CM_BY_QPN, m->local_ca_guid, m->local_qpn);
+	cm_id_link(cm, id, CM_BY_QPN, m->local_ca_guid, cm_rep_qpn(id, m));
 	cm_state_set(cm, id, IB_CM_REP_RCVD);
 	id->pub.remote_id = htobe32(m->local_id);
 	id->remote_guid = m->local_ca_guid;
-	id->remote_qpn = m->local_qpn;
+	id->remote_qpn = cm_rep_qpn(id, m);
 	id->sq_psn = m->starting_psn;
 	id->initiator_depth = m->responder_resources;
 	id->responder_resources = m->initiator_depth;
@@ -493,7 +519,7 @@ void cm_receive_rep(struct cm *cm, const struct cm_received *r)
 		cm_rep_duplicate(cm, r);
 		return;
 	}
-	stale = cm_table_find(&cm->tables[CM_BY_QPN], m->local_ca_guid, m->local_qpn);
+	stale = cm_table_find(&cm->tables[CM_BY_QPN], m->local_ca_guid, cm_rep_qpn(id, m));
 	if (stale != NULL ||
 	    cm_table_find(&cm->tables[CM_BY_REMOTE], m->local_ca_guid, m->local_id) != NULL) {
 		cm_reject_stranger(cm, r->dev, r->a, r->msg, IB_CM_REJ_STALE_CONN, NULL, 0);

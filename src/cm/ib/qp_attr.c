@@ -48,7 +48,7 @@ static int cm_attr_rtr(const struct cm_id *id, struct ib_qp_attr *attr, int *mas
 	attr->path_mtu = (enum ib_mtu)id->path_mtu;
 	attr->dest_qp_num = id->remote_qpn;
 	attr->rq_psn = id->rq_psn;
-	if (id->qp_type == IB_QPT_RC) {
+	if (id->qp_type == IB_QPT_RC || id->qp_type == IB_QPT_XRC_TGT) {
 		*mask |= IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER;
 		attr->max_dest_rd_atomic = id->responder_resources;
 		attr->min_rnr_timer = 0;
@@ -71,10 +71,12 @@ static int cm_attr_rts(const struct cm_id *id, struct ib_qp_attr *attr, int *mas
 	}
 	*mask = IB_QP_STATE | IB_QP_SQ_PSN;
 	attr->sq_psn = id->sq_psn;
-	if (id->qp_type == IB_QPT_RC) {
-		*mask |= IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY |
-			 IB_QP_MAX_QP_RD_ATOMIC;
+	if (id->qp_type != IB_QPT_UC) {
+		*mask |= IB_QP_TIMEOUT;
 		attr->timeout = id->av.timeout;
+	}
+	if (id->qp_type == IB_QPT_RC || id->qp_type == IB_QPT_XRC_INI) {
+		*mask |= IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_MAX_QP_RD_ATOMIC;
 		attr->retry_cnt = id->retry_count;
 		attr->rnr_retry = id->rnr_retry_count;
 		attr->max_rd_atomic = id->initiator_depth;

@@ -88,6 +88,7 @@ static const struct cm_field cm_rep_fields[] = {
 	U32(local_qkey, 8),
 	BITS(local_qpn, 12, 0, 24),
 	BITS(vendor_id_high, 15, 0, 8),
+	BITS(local_eecn, 16, 0, 24),
 	BITS(vendor_id_middle, 19, 0, 8),
 	BITS(starting_psn, 20, 0, 24),
 	BITS(vendor_id_low, 23, 0, 8),

@@ -42,7 +42,9 @@ enum {
 	CM_SIDR_UNKNOWN_SERVICE = 1,
 };
 
-enum { CM_TRANSPORT_RC = 0, CM_TRANSPORT_UC = 1 };
+/* EXTENDED: extended_transport says which, and XRC is the only one. */
+enum { CM_TRANSPORT_RC = 0, CM_TRANSPORT_UC = 1, CM_TRANSPORT_EXTENDED = 3 };
+enum { CM_EXTENDED_XRC = 1 };
 
 /* A path as REQ and LAP have it. */
 struct cm_wire_path {
@@ -81,6 +83,7 @@ struct cm_rej_msg {
 struct cm_rep_msg {
 	u64 local_ca_guid;
 	u32 local_id, remote_id, local_qkey, local_qpn, starting_psn;
+	u32 local_eecn; /* an XRC target's number, and then there is no local_qpn */
 	u8 vendor_id_high, vendor_id_middle, vendor_id_low;
 	u8 responder_resources, initiator_depth, target_ack_delay, failover_accepted;
 	u8 flow_control, rnr_retry_count, srq;
