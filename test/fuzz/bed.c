@@ -18,7 +18,8 @@ enum {
 	CANARY = 0x5e,
 };
 
-const u8 bed_types[BED_QPS] = { IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RC };
+const u8 bed_types[BED_QPS] = { IBV_QPT_RC, IBV_QPT_RC,	IBV_QPT_UC,	 IBV_QPT_UD,
+				IBV_QPT_RC, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV };
 
 /* ---- what the engine asks of its adapter ---- */
 
@@ -79,13 +80,17 @@ static void bed_make_qps(struct bed *b)
 
 	fuzz_need(cq_init(&b->cq, 4096) == 0, "no CQ");
 	fuzz_need(ibt_srq_create(b->ibt, &srq, &b->srq) == 0, "no SRQ");
+	fuzz_need(ibt_srq_create(b->ibt, &srq, &b->xrc_srq) == 0 &&
+			  ibt_srq_enter_domain(b->xrc_srq, &b->cq, 1, bed_srqn()) == 0,
+		  "no SRQ of a domain");
 	for (int i = 0; i < BED_QPS; i++) {
 		struct ibt_qp_init init = { .type = bed_types[i],
 					    .qpn = bed_qpn(i),
-					    .pd = 1,
+					    .pd = i == BED_XRC_TGT ? 0 : 1,
+					    .xrcd = i == BED_XRC_TGT ? 1 : 0,
 					    .cap = { 16, 16, 2, 2, 0 },
-					    .send_cq = &b->cq,
-					    .recv_cq = &b->cq,
+					    .send_cq = i == BED_XRC_TGT ? NULL : &b->cq,
+					    .recv_cq = i < BED_XRC_INI ? &b->cq : NULL,
 					    .srq = i == BED_SRQ_QP ? b->srq : NULL,
 					    .sq_sig_all = true,
 					    .owner = &b->qp[i],
@@ -152,8 +157,8 @@ static void bed_post_receives(struct bed *b, int i)
 	struct ibv_recv_wr wr = { .sg_list = sge, .num_sge = 2 }, *bad;
 
 	for (int k = 0; k < 4; k++)
-		if (i == BED_SRQ_QP)
-			ibt_srq_post(b->srq, &wr, &bad);
+		if (i == BED_SRQ_QP || i == BED_XRC_TGT)
+			ibt_srq_post(i == BED_SRQ_QP ? b->srq : b->xrc_srq, &wr, &bad);
 		else
 			ibt_post_recv(b->qp[i], &wr, &bad);
 }
@@ -188,7 +193,10 @@ void bed_post_send(struct bed *b, int i, u8 how)
 	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE,
 						      IBV_WR_RDMA_READ,
 						      IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct ibv_send_wr wr = { .num_sge = 1, .opcode = opcodes[how % 4] }, *bad;
+	struct ibv_send_wr wr = { .num_sge = 1,
+				  .opcode = opcodes[how % 4],
+				  .qp_type.xrc.remote_srqn = 1 },
+			   *bad;
 	struct ibv_sge sge = { (uintptr_t)b->memory + BED_RECEIVE_AT, how % 8 * 250u,
 			       b->key[BED_RECEIVE_KEY] };
 

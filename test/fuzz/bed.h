@@ -1,8 +1,8 @@
 /* bed.h: an engine with memory, keys and queue pairs for a hostile peer, and what must stay whole.
  *
  * Memory holds three regions between bytes that no key gives away: open to the peer, open but of
- * another protection domain, and for receiving only. Five queue pairs: RC, RC with an SRQ, UC, UD,
- * and an RC one that is not connected.
+ * another protection domain, and for receiving only. Seven queue pairs: RC, RC with an SRQ, UC, UD,
+ * an RC one that is not connected, an XRC initiator and a target, whose requests may name one SRQ.
  */
 #ifndef TEST_FUZZ_BED_H
 #define TEST_FUZZ_BED_H
@@ -12,11 +12,13 @@
 #include "node/node.h"
 
 enum {
-	BED_QPS = 5,
+	BED_QPS = 7,
 	BED_SRQ_QP = 1,
 	BED_UC_QP = 2,
 	BED_UD_QP = 3,
 	BED_LOOSE_QP = 4,
+	BED_XRC_INI = 5,
+	BED_XRC_TGT = 6,
 	BED_KEYS = 3,
 	BED_OPEN_AT = 4104,
 	BED_OPEN_BYTES = 30000,
@@ -35,7 +37,7 @@ struct bed {
 	struct mem_table mem;
 	struct ibt *ibt;
 	struct cq cq;
-	struct ibt_srq *srq;
+	struct ibt_srq *srq, *xrc_srq;
 	struct ibt_qp *qp[BED_QPS];
 	struct ibt_counters counters[BED_QPS];
 	u32 key[BED_KEYS];
@@ -58,6 +60,18 @@ u32 bed_psn(struct bed *b, int i); /* that queue pair i expects next */
 static inline u32 bed_qpn(int i)
 {
 	return BED_OUR_SLOT << NODE_INDEX_BITS | (u32)(i + 2);
+}
+
+/* The queue pair that a byte of an input means. */
+static inline int bed_pick(u8 byte)
+{
+	return byte < 0xf0 ? byte % BED_XRC_INI : BED_XRC_INI + byte % 2;
+}
+
+/* The number of the SRQ that requests to the target may name. */
+static inline u32 bed_srqn(void)
+{
+	return bed_qpn(BED_QPS);
 }
 
 static inline u32 bed_peer_qpn(int i)

@@ -84,7 +84,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void fuzz_correct(struct ring_slot *s, const struct step *step)
 {
-	int i = step->qp % BED_QPS;
+	int i = bed_pick(step->qp);
 
 	if (step->what & RIGHT_QP) {
 		s->dqpn = bed_qpn(i);
@@ -92,6 +92,8 @@ static void fuzz_correct(struct ring_slot *s, const struct step *step)
 		s->qp_type = bed_types[i];
 		if (i == BED_UD_QP)
 			s->ack_psn = BED_QKEY;
+		if (i == BED_XRC_TGT)
+			s->ack_psn = bed_srqn();
 	}
 	if (step->what & RIGHT_PSN)
 		s->psn = (bed_psn(&f.bed, i) + (u32)(step->psn / 8)) & 0xffffff;
@@ -129,7 +131,7 @@ static void fuzz_put(const struct step *step)
 static void fuzz_step(const struct step *step)
 {
 	if (step->what & POST_SEND)
-		bed_post_send(&f.bed, step->qp % BED_QPS, step->key);
+		bed_post_send(&f.bed, bed_pick(step->qp), step->key);
 	fuzz_put(step);
 	if (!(step->what & RING_FULL)) {
 		lock_acquire(&f.link->tx.lock);

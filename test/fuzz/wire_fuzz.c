@@ -210,31 +210,37 @@ static u32 fuzz_psn(u8 opcode, int i)
 static void fuzz_correct(void)
 {
 	const struct step *s = &f.step;
-	int i = s->qp % BED_QPS;
-	u64 va = (u64)(uintptr_t)f.bed.memory + BED_OPEN_AT + f.data[RETH_VA + 7];
-	u32 length;
+	int i = bed_pick(s->qp);
+	/* an XRCETH lies in front of the RETH */
+	u32 reth = i == BED_XRC_TGT ? RETH_VA + 4 : RETH_VA, length;
+	u64 va = (u64)(uintptr_t)f.bed.memory + BED_OPEN_AT + f.data[reth + 7];
 
 	if (f.length < ROCE_BTH)
 		return;
-	memcpy(&length, f.data + RETH_LENGTH, sizeof(length));
+	memcpy(&length, f.data + reth + (RETH_LENGTH - RETH_VA), sizeof(length));
 	if (s->what & RIGHT_QP) {
 		f.data[1] &= 0xf0;
 		fuzz_put32(4, bed_qpn(i));
 		f.data[2] = f.data[3] = 0xff;
 		if (i == BED_UD_QP)
 			fuzz_put32(ROCE_BTH, BED_QKEY);
+		if (i >= BED_XRC_INI)
+			f.data[0] = 0xa0 | (f.data[0] & 0x1f);
+		if (i == BED_XRC_TGT)
+			fuzz_put32(ROCE_BTH, bed_srqn());
 	}
 	if (s->what & RIGHT_PSN)
 		fuzz_put32(8, (u32)(f.data[8] & 0x80) << 24 |
-				      ((fuzz_psn(f.data[0], i) + (u32)(s->psn / 8)) & 0xffffff));
+				      ((fuzz_psn(f.data[0] & 0x1f, i) + (u32)(s->psn / 8)) &
+				       0xffffff));
 	if (s->what & RIGHT_KEY)
-		fuzz_put32(RETH_KEY, f.bed.key[s->key % BED_KEYS]);
+		fuzz_put32(reth + (RETH_KEY - RETH_VA), f.bed.key[s->key % BED_KEYS]);
 	if (s->what & RIGHT_ADDRESS) {
 		if (s->how & FROM_END) /* or a few bytes beside */
 			va = (u64)(uintptr_t)f.bed.memory + BED_OPEN_AT + BED_OPEN_BYTES -
 			     ntohl(length) + (u64)(s64)(s->psn % 4);
-		fuzz_put32(RETH_VA, (u32)(va >> 32));
-		fuzz_put32(RETH_VA + 4, (u32)va);
+		fuzz_put32(reth, (u32)(va >> 32));
+		fuzz_put32(reth + 4, (u32)va);
 	}
 }
 
@@ -271,7 +277,7 @@ static void fuzz_step(const u8 *data)
 		}
 	}
 	if (f.step.what & POST_SEND)
-		bed_post_send(&f.bed, f.step.qp % BED_QPS, f.step.key);
+		bed_post_send(&f.bed, bed_pick(f.step.qp), f.step.key);
 	f.now_ns += (u64)f.step.time * f.step.time * 10 * NS_PER_US;
 	f.waiting = true;
 	lock_acquire(&f.udp->lock);
