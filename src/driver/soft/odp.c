@@ -25,6 +25,7 @@ const struct ib_odp_caps soft_odp_caps = {
 	.rc_odp_caps = ODP_RC,
 	.uc_odp_caps = ODP_UC,
 	.ud_odp_caps = ODP_UD,
+	.xrc_odp_caps = ODP_RC,
 };
 
 struct ib_mr *soft_mr_on_demand(struct ib_pd *pd, struct mem_region *region)
