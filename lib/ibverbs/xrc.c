@@ -102,7 +102,7 @@ int xrc_close_xrcd(struct ibv_xrcd *xrcd)
 int xrc_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
 	if (!door_srq(srq)->xrcd)
-		return EINVAL;
+		return EOPNOTSUPP; /* as mlx5 answers */
 	*number = door_srq(srq)->ib->srq_num;
 	return 0;
 }

@@ -140,6 +140,8 @@ int extended_take_qp_attr(struct ib_qp_init_attr_ex *own, const struct ib_qp_ini
 struct ib_cq *extended_create_cq(struct ib_device *device, const struct ib_cq_init_attr *attr);
 struct ib_qp *extended_create_qp(struct ib_device *device, struct ib_pd *pd,
 				 struct ib_qp_init_attr_ex *own);
+/* Has the driver XRC domains? */
+bool extended_has_xrc(const struct ib_device *device);
 /* The XRC domain that the object stands on; NULL: none, or the driver's struct has no such
  * field. */
 struct ib_xrcd *extended_srq_xrcd(const struct ib_srq *srq);

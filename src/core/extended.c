@@ -152,30 +152,30 @@ int ib_query_clock(struct ib_device *device, u64 *raw)
 
 /* ---- XRC domains ----------------------------------------------------------------------------- */
 
-static bool core_has_xrc(const struct ib_device *device)
+bool extended_has_xrc(const struct ib_device *device)
 {
 	return device->core->ops.size >= OPS_WITH_XRC && device->core->ops.open_xrcd;
 }
 
 struct ib_xrcd *extended_srq_xrcd(const struct ib_srq *srq)
 {
-	return core_has_xrc(srq->device) ? srq->xrcd : NULL;
+	return extended_has_xrc(srq->device) ? srq->xrcd : NULL;
 }
 
 struct ib_xrcd *extended_qp_xrcd(const struct ib_qp *qp)
 {
-	return core_has_xrc(qp->device) ? qp->xrcd : NULL;
+	return extended_has_xrc(qp->device) ? qp->xrcd : NULL;
 }
 
 void extended_srq_set_xrcd(struct ib_srq *srq, struct ib_xrcd *xrcd)
 {
-	if (core_has_xrc(srq->device))
+	if (extended_has_xrc(srq->device))
 		srq->xrcd = xrcd;
 }
 
 void extended_qp_set_xrcd(struct ib_qp *qp, struct ib_xrcd *xrcd)
 {
-	if (core_has_xrc(qp->device))
+	if (extended_has_xrc(qp->device))
 		qp->xrcd = xrcd;
 }
 
@@ -187,7 +187,7 @@ struct ib_xrcd *ib_open_xrcd(struct ib_device *device, const struct ib_xrcd_init
 
 	if (err)
 		return ERR_PTR(err);
-	if (!core_has_xrc(device))
+	if (!extended_has_xrc(device))
 		return ERR_PTR(-EOPNOTSUPP);
 	if (own.oflags & ~(O_CREAT | O_EXCL))
 		return ERR_PTR(-EINVAL);

@@ -317,6 +317,8 @@ static int core_qp_check_init(const struct ib_device *device,
 {
 	const struct ib_qp_init_attr *init = &ex->base;
 
+	if (init->qp_type == IB_QPT_XRC_INI && !extended_has_xrc(device))
+		return -EOPNOTSUPP;
 	if (ex->xrcd && (init->qp_type != IB_QPT_XRC_TGT || ex->xrcd->device != device))
 		return -EINVAL;
 	if ((u32)init->qp_type >= IB_QPT_MAX || init->qp_type == 7)
