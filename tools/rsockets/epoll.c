@@ -540,9 +540,11 @@ static int ep_wait_once(struct ep *e, int epfd, struct epoll_event *events, int 
 		n = ep_collect(e, &w, looks, count, events, MAX(most - (kernel != 0), 1));
 	else
 		(void)ep_collect(e, &w, looks, count, events, 0);
-	if (kernel != 0 && n >= 0 && n < most)
-		n += ep_clean(e, events + n,
-			      MAX(NEXT(epoll_wait)(epfd, events + n, most - n, 0), 0));
+	if (kernel != 0 && n >= 0 && n < most) {
+		int more = NEXT(epoll_wait)(epfd, events + n, most - n, 0);
+
+		n += ep_clean(e, events + n, more);
+	}
 	wait_end(&w);
 	free(looks);
 	return n;

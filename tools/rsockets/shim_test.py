@@ -293,6 +293,17 @@ class Waits(Shim):
         threading.Thread(target=lambda: [a.recv(1 << 20) for _ in range(3)]).start()
         self.assertTrue(e.poll(5)[0][1] & select.EPOLLOUT)
 
+    def test_epoll_edges_of_the_kernel(self):
+        """An edge of an ordinary descriptor beside a socket of ours is told once, and not lost."""
+        _, b = self.pair()
+        e = select.epoll()
+        e.register(b, select.EPOLLIN)
+        r, w = os.pipe()
+        e.register(r, select.EPOLLIN | select.EPOLLET)
+        os.write(w, b"x")
+        self.assertEqual(e.poll(5), [(r, select.EPOLLIN)])
+        self.assertEqual(e.poll(0.02), [])
+
     def test_epoll_edge_while_waiting(self):
         """A worker reads all while another thread waits: it is told of what comes after."""
         a, b = self.pair()
