@@ -401,18 +401,27 @@ static void rdma_listen__clients_wait_for_a_full_backlog(void **state)
 static void rdma_create_ep__refuses_what_the_verbs_lack(void **state)
 {
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *res;
-	struct ibv_srq_init_attr_ex xrc = { .comp_mask = IBV_SRQ_INIT_ATTR_TYPE,
-					    .srq_type = IBV_SRQT_XRC };
 	struct ibv_ece ece = { .vendor_id = 0x15b3 };
-	struct ibv_qp_init_attr init = { .cap = { 1, 1, 1, 1, 0 } };
 	struct rdma_cm_id *id;
 
-	hints.ai_qp_type = IBV_QPT_XRC_SEND;
 	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &res), 0);
-	fails(rdma_create_ep(&id, res, NULL, &init), EOPNOTSUPP);
 	assert_int_equal(rdma_create_ep(&id, res, NULL, NULL), 0);
-	fails(rdma_create_srq_ex(id, &xrc), EOPNOTSUPP);
 	fails(rdma_set_local_ece(id, &ece), EOPNOTSUPP);
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(res);
+}
+
+static void rdma_create_ep__makes_an_initiator_of_xrc(void **state)
+{
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP,
+				       .ai_qp_type = IBV_QPT_XRC_SEND },
+			     *res;
+	struct ibv_qp_init_attr init = { .cap = { 1, 0, 1, 0, 0 } };
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &res), 0);
+	assert_int_equal(rdma_create_ep(&id, res, NULL, &init), 0);
+	assert_int_equal(id->qp->qp_type, IBV_QPT_XRC_SEND);
 	rdma_destroy_ep(id);
 	rdma_freeaddrinfo(res);
 }
@@ -455,6 +464,7 @@ int main(void)
 		TEST(rdma_get_cm_event__says_the_status_of_a_datagram_answer),
 		TEST(rdma_listen__clients_wait_for_a_full_backlog),
 		TEST(rdma_create_ep__refuses_what_the_verbs_lack),
+		TEST(rdma_create_ep__makes_an_initiator_of_xrc),
 		TEST(rdma_create_ep__takes_a_shared_receive_queue),
 	};
 
