@@ -42,6 +42,9 @@ enum mem_flags {
 	MEM_AWAY = 64,
 	/* local only: reads find zeros, writes vanish (ibv_alloc_null_mr) */
 	MEM_NULL = 128,
+	/* an on-demand region, or a window of one: peers send packets, because the kernel lets them
+	 * write to pages that are read-only here */
+	MEM_ON_DEMAND = 256,
 };
 
 /* For mem_table.drain: every entry of the table. */

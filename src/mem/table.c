@@ -31,7 +31,9 @@ enum {
 	ACCESS_REGION = ACCESS_WINDOW | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
 			IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE,
 	FLAGS_KIND = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_WINDOW | MEM_NULL,
-	FLAGS_KNOWN = FLAGS_KIND | MEM_WINDOW_TYPE2 | MEM_ZERO_BASED,
+	FLAGS_KNOWN = FLAGS_KIND | MEM_WINDOW_TYPE2 | MEM_ZERO_BASED | MEM_ON_DEMAND,
+	/* what a window has of its parent */
+	FLAGS_INHERITED = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_ON_DEMAND,
 	PAGE_SHIFT_MAX = 40,
 };
 
@@ -281,7 +283,7 @@ static int mem_window_derive(struct mem_table *t, const struct mem_region *r, st
 		return -EINVAL;
 	e->addr = parent->addr + offset;
 	e->shared = parent->shared == 0 ? 0 : parent->shared + offset;
-	e->flags |= parent->flags & (MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL);
+	e->flags |= parent->flags & FLAGS_INHERITED;
 	e->parent = r->parent;
 	return 0;
 }

@@ -208,14 +208,18 @@ static void comes_and_goes(struct duo *d, bool implicit)
 
 /* ---- there is none ---- */
 
-/* The queue pair fails as an adapter's does when the kernel finds no page. */
-static void is_missing(struct duo *d, bool implicit)
+/* The queue pair fails as an adapter's does when the kernel finds no page, or a read-only one. */
+static void is_missing(struct duo *d, bool implicit, bool read_only)
 {
 	struct scene s = { .d = d };
 
 	open_scene(&s, implicit);
-	if (is_target(&s))
+	if (is_target(&s) && read_only) {
+		memset(s.memory, 2, REGION);
+		must(mprotect(s.memory, REGION, PROT_READ) == 0);
+	} else if (is_target(&s)) {
 		unmap(&s);
+	}
 	step(&s);
 	if (!is_target(&s)) {
 		memset(s.memory, 1, 8);
@@ -223,6 +227,8 @@ static void is_missing(struct duo *d, bool implicit)
 		await(&s, IBV_WC_REM_ACCESS_ERR);
 	}
 	step(&s);
+	if (is_target(&s) && read_only)
+		check(s.memory, 8, 2);
 	close_scene(&s);
 }
 
@@ -339,6 +345,7 @@ int main(void)
 	comes_and_goes(&d, false);
 	advice_is_judged(&d);
 	comes_and_goes(&d, true);
-	is_missing(&d, side_on_wire()); /* ends the queue pair */
+	is_missing(&d, getenv("ANYVERBS_ADOPT") != NULL || side_on_wire(),
+		   pair_is_direct() && !side_on_wire()); /* ends the queue pair */
 	return duo_end(&d) ? 0 : 1;
 }

@@ -2,10 +2,10 @@
  * In: ranges, advice    Out: keys, pages made present    Runs: any thread    Locks: none
  *
  * An adapter with on-demand paging asks the kernel for each page when an operation needs it. Here
- * every copy is by a processor of this process, or by the kernel in its address space (base/fault.h
- * and path/shm/space.c): it faults pages in by itself, and one that finds no page ends as an error
- * completion. So such a region only has to be left alone: nothing is made present, and its pages
- * are not adopted, for the application may map others in their place.
+ * every copy is by a processor of this process (base/fault.h): it faults pages in by itself, and
+ * one that finds no page, or a read-only one, ends as an error completion. So such a region only
+ * has to be left alone: nothing is made present, its pages are not adopted, for the application may
+ * map others in their place, and peers send packets (MEM_ON_DEMAND).
  */
 #include <errno.h>
 
@@ -38,8 +38,9 @@ struct ib_mr *soft_mr_on_demand(struct ib_pd *pd, struct mem_region *region)
 		return ERR_PTR(err);
 	if (region->length == 0 || (implicit && (region->addr != 0 || region->iova != 0)))
 		return ERR_PTR(-EINVAL);
+	region->flags |= MEM_ON_DEMAND;
 	if (implicit) {
-		region->flags = MEM_ALL;
+		region->flags = MEM_ALL | MEM_ON_DEMAND;
 		adopt_enter_all();
 	} else if (the_seat.direct) {
 		adopt_hold(region->addr, region->length);

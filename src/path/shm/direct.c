@@ -50,7 +50,7 @@ static bool direct_entry_allows(const struct mem_entry *e, const struct path_tar
 	u64 length = __atomic_load_n(&e->length, __ATOMIC_ACQUIRE);
 
 	if ((access & need) == 0 || __atomic_load_n(&e->pd, __ATOMIC_ACQUIRE) != pd ||
-	    (flags & (MEM_CONTIGUOUS | MEM_AWAY)) != MEM_CONTIGUOUS)
+	    (flags & (MEM_CONTIGUOUS | MEM_AWAY | MEM_ON_DEMAND)) != MEM_CONTIGUOUS)
 		return false;
 	if ((flags & MEM_WINDOW_TYPE2) != 0 &&
 	    __atomic_load_n(&e->qpn, __ATOMIC_ACQUIRE) != t->dqpn)
