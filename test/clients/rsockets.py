@@ -23,8 +23,9 @@ import tempfile
 import threading
 import time
 
+# nginx forgets its environment; the node of its workers is that of the row's.
 NGINX = """
-{user}worker_processes 2; daemon off; pid {folder}/pid; error_log {folder}/error.log info;
+env ANYVERBS_NODE; env ANYVERBS_ADDR; {user}worker_processes 2; daemon off; pid {folder}/pid; error_log {folder}/error.log info;
 events {{ worker_connections 64; }}
 http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder}; server {{ listen {port}; root {folder}; }} }}
@@ -185,7 +186,7 @@ def end_server(run, name, port, address):
         with open(f"{folder_of(port)}/pid", encoding="ascii") as f:
             os.kill(int(f.read()), 15)
         for path in glob.glob(f"{folder_of(port)}*"):
-            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+            shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.remove(path)
     elif name == "redis":
         subprocess.run(run + ["redis-cli", "-h", address, "-p", str(port), "shutdown", "nosave"], check=False)
 

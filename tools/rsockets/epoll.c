@@ -500,12 +500,14 @@ static int ep_collect(struct ep *e, const struct wait *w, const struct look *loo
 	return n;
 }
 
-/* Takes the mark of `wake` out of the kernel's events. */
+/* Takes the mark of `wake` out of the kernel's events; -1 stays -1. */
 static int ep_clean(struct ep *e, struct epoll_event *events, int n)
 {
 	int kept = 0;
 	u64 rings;
 
+	if (n < 0)
+		return n;
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.u64 == EP_WAKE)
 			(void)!NEXT(read)(e->wake, &rings, sizeof(rings));
@@ -543,7 +545,8 @@ static int ep_wait_once(struct ep *e, int epfd, struct epoll_event *events, int 
 	if (kernel != 0 && n >= 0 && n < most) {
 		int more = NEXT(epoll_wait)(epfd, events + n, most - n, 0);
 
-		n += ep_clean(e, events + n, more);
+		if (more > 0)
+			n += ep_clean(e, events + n, more);
 	}
 	wait_end(&w);
 	free(looks);

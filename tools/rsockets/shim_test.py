@@ -304,6 +304,25 @@ class Waits(Shim):
         self.assertEqual(e.poll(5), [(r, select.EPOLLIN)])
         self.assertEqual(e.poll(0.02), [])
 
+    def test_epoll_signal(self):
+        """A signal ends a wait, with sockets of ours in the epoll and without."""
+        class Rang(Exception):
+            pass
+
+        def ring(*_):
+            raise Rang
+        signal.signal(signal.SIGUSR1, ring)
+        a, b = self.pair()
+        e = select.epoll()
+        for wanted in (b, None):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            begin = time.monotonic()
+            self.assertRaises(Rang, e.poll, 5)
+            self.assertLess(time.monotonic() - begin, 4)
+            if wanted:
+                e.register(wanted, select.EPOLLIN)
+        a.close()
+
     def test_epoll_edge_while_waiting(self):
         """A worker reads all while another thread waits: it is told of what comes after."""
         a, b = self.pair()
