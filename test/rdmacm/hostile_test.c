@@ -199,7 +199,7 @@ static void foe_step(void)
 		foe_post(IBV_WR_RDMA_WRITE_WITH_IMM, draw(8) << 29 | draw(1 << 29), to, key, 0);
 		break;
 	case 3:
-		foe_post(IBV_WR_RDMA_WRITE_WITH_IMM, CONTROL << 29 | draw(5), to, key, 0);
+		foe_post(IBV_WR_RDMA_WRITE_WITH_IMM, (uint32_t)CONTROL << 29 | draw(5), to, key, 0);
 		break;
 	case 4: /* where nothing of this end's is */
 		foe_post(IBV_WR_RDMA_WRITE, 0, draw_wild(to + draw(1 << 20)),
