@@ -146,14 +146,17 @@ static void foe_collect(void)
 	}
 }
 
-/* A write, with a message or without, or a SEND. */
-static void foe_post(enum ibv_wr_opcode opcode, uint32_t message, uint64_t to, uint32_t key,
-		     uint32_t bytes)
+/* A write, with a message or without, or a SEND. `from` NULL: the bytes of the buffer, to which the
+ * peer may write meanwhile; else they go inline. */
+static void foe_post_from(const void *from, enum ibv_wr_opcode opcode, uint32_t message,
+			  uint64_t to, uint32_t key, uint32_t bytes)
 {
-	struct ibv_sge sge = { (uintptr_t)foe.memory.buffer, bytes, foe.mr->lkey };
+	struct ibv_sge sge = { from != NULL ? (uintptr_t)from : (uintptr_t)foe.memory.buffer, bytes,
+			       foe.mr->lkey };
 	struct ibv_send_wr *bad, wr = { .sg_list = &sge,
 					.num_sge = bytes > 0,
 					.opcode = opcode,
+					.send_flags = from != NULL ? IBV_SEND_INLINE : 0,
 					.imm_data = htonl(message) };
 
 	wr.wr.rdma.remote_addr = to;
@@ -163,24 +166,32 @@ static void foe_post(enum ibv_wr_opcode opcode, uint32_t message, uint64_t to, u
 	foe_collect();
 }
 
+static void foe_post(enum ibv_wr_opcode opcode, uint32_t message, uint64_t to, uint32_t key,
+		     uint32_t bytes)
+{
+	foe_post_from(NULL, opcode, message, to, key, bytes);
+}
+
 /* An entry for the rsocket's table: where this end can be written to, or nonsense. */
 static void foe_entry(uint32_t type)
 {
 	struct sge entry = { (uintptr_t)foe.memory.buffer, foe.mr->rkey, BUFFER / 2 };
 	uint32_t place = draw(2), at = place * 16, bytes = 16;
+	uint64_t sent[3] = { 0 };
 
 	if (type == IOMAP) {
 		place = draw(PLACES + 4);
 		at = 32 + place * 24;
 		bytes = 24;
-		*(uint64_t *)foe.memory.buffer = draw_wild(0);
+		sent[0] = draw_wild(0);
 	}
 	entry.addr = draw_wild(entry.addr);
 	entry.key = (uint32_t)draw_wild(entry.key);
 	entry.length = (uint32_t)draw_wild(entry.length);
-	memcpy(foe.memory.buffer + (bytes - 16), &entry, sizeof(entry));
-	foe_post(IBV_WR_RDMA_WRITE_WITH_IMM, type << 29 | (type == IOMAP ? place : draw(1 << 16)),
-		 be64toh(foe.theirs.table.addr) + at, ntohl(foe.theirs.table.key), bytes);
+	memcpy((uint8_t *)sent + (bytes - 16), &entry, sizeof(entry));
+	foe_post_from(sent, IBV_WR_RDMA_WRITE_WITH_IMM,
+		      type << 29 | (type == IOMAP ? place : draw(1 << 16)),
+		      be64toh(foe.theirs.table.addr) + at, ntohl(foe.theirs.table.key), bytes);
 }
 
 static void foe_step(void)
