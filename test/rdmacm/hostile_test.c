@@ -217,7 +217,7 @@ static void foe_step(void)
 			 (uint32_t)draw_wild(key), bytes);
 		break;
 	case 5:
-		foe_post(draw(2) ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, draw(1 << 31), 0, 0,
+		foe_post(draw(2) ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, draw(1u << 31), 0, 0,
 			 draw(100));
 		break;
 	case 6: /* says more or less than it wrote */
