@@ -113,7 +113,7 @@ void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 	dev->waiters = 0;
 }
 
-static int soft_query_device(struct ib_device *ib, struct ib_device_attr_ex *attr)
+static int soft_query_extended(struct ib_device *ib, struct ib_device_attr_ex *attr)
 {
 	attr->tm_caps = (struct ib_tm_caps){ .max_rndv_hdr_size = IBT_TM_MAX_RNDV_HDR,
 					     .max_num_tags = IBT_TM_MAX_TAGS,
@@ -134,7 +134,7 @@ const struct ib_device_ops soft_device_ops = {
 	.poll_cq = soft_poll_cq,
 	.create_srq = soft_create_srq,
 	.query_clock = soft_query_clock,
-	.query_device = soft_query_device,
+	.query_device = soft_query_extended,
 	.create_qp = soft_create_qp,
 	.post_srq_ops = soft_post_srq_ops,
 	.alloc_mr = soft_alloc_mr,

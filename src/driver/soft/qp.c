@@ -256,14 +256,20 @@ static int soft_qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
 	return dev->ib.query_pkey(&dev->ib, port, attr->pkey_index, pkey);
 }
 
-static void soft_qp_take_port(struct soft_qp *qp, const struct ib_qp_attr *attr, int mask, u16 pkey)
+static u8 soft_qp_lid_mask(struct soft_device *dev)
+{
+	return dev->kind->lid_mask == NULL ? 0 : dev->kind->lid_mask(dev);
+}
+
+static void soft_qp_take_port(struct soft_device *dev, struct soft_qp *qp,
+			      const struct ib_qp_attr *attr, int mask, u16 pkey)
 	REQUIRES(qp->modify_lock)
 {
 	if (mask & IB_QP_PORT)
 		__atomic_store_n(&qp->port, attr->port_num, __ATOMIC_RELAXED);
 	if (mask & IB_QP_PKEY_INDEX) {
 		qp->pkey = pkey;
-		ibt_qp_set_port(soft_engine(qp), pkey, 0); /* no adapter with LIDs yet */
+		ibt_qp_set_port(soft_engine(qp), pkey, soft_qp_lid_mask(dev));
 	}
 }
 
@@ -284,6 +290,7 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
 	err = soft_qp_check_port(dev, qp, attr, mask, &pkey);
+	av.pkey = pkey;
 	if (err == 0 && (mask & IB_QP_AV) != 0)
 		err = dev->kind->connect(
 			dev, &attr->ah_attr, qp->ib.qp_num,
@@ -299,7 +306,7 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(engine) != now)
 		return -EAGAIN;
 	if (err == 0)
-		soft_qp_take_port(qp, attr, mask, pkey);
+		soft_qp_take_port(dev, qp, attr, mask, pkey);
 	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
 		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, qp->ib.qp_num);
 	return err;

@@ -2,6 +2,7 @@
  * engine, paths, keys and queues.
  *
  *                         device.c  the device's lists, its life, its end in a forked child
+ *                           attr.c  attributes, and the table of methods for the doors
  *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration;
  *                                   xrcd.c: XRC domains
  *
@@ -43,12 +44,15 @@ struct soft_kind {
 	int (*resolve_av)(struct soft_device *dev, const struct ib_ah_attr *attr,
 			  struct path_av *av);
 	/* Resolves the vector of a connection from queue pair `from` of this device to `to`: *av,
-	 * and *dest with a reference, for the engine to take over. May block. */
+	 * whose `pkey` is the queue pair's on entry, and *dest with a reference, for the engine to
+	 * take over. May block. */
 	int (*connect)(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		       struct path_av *av, struct path_dest **dest);
 	/* The number of a GID among those of all devices, or -ENOENT. For captures: the device's
 	 * index times NODE_GIDS and the index in its table. */
 	int (*find_gid)(const u8 gid[16]);
+	/* (1 << LMC) - 1 of the device's port. NULL: the link layer has no LIDs. */
+	u8 (*lid_mask)(struct soft_device *dev);
 } FIXED;
 
 struct soft_device {
@@ -211,6 +215,13 @@ void soft_set_removed(struct soft_device *dev);
 /* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.
  * Runs with one thread, after core has dropped the device. */
 void soft_drop_in_child(struct soft_device *dev);
+/* ---- attr.c ---- */
+/* ib_device.query_device. */
+int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr);
+/* Fills the methods that do not depend on the kind of adapter: all but get_info and
+ * query_gid_entry. */
+void soft_fill_uverbs(struct ib_uverbs_ops *ops);
+
 /* uverbs.wait_fd. */
 int soft_uverbs_wait_fd(struct ib_device *ib, int fd);
 
