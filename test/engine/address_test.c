@@ -93,6 +93,8 @@ static void address__without_lids(void **state)
 	assert_int_equal(wc.slid, 0);
 	assert_int_equal(wc.dlid_path_bits, 0);
 	assert_int_equal(a.net.side[1].memory[0] >> 4, 6);
+	assert_int_equal(a.net.side[1].memory[5], 8 + 12 + 8 + ADDRESS_BYTES + 4);
+	assert_int_equal(a.net.side[1].memory[6], 17); /* UDP */
 	address_close(&a);
 }
 
@@ -111,6 +113,8 @@ static void address__lids_with_grh(void **state)
 	assert_int_equal(wc.sl, 5);
 	assert_int_equal(wc.slid, 0x31);
 	assert_int_equal(wc.dlid_path_bits, 2);
+	assert_int_equal(a.net.side[1].memory[5], 12 + 8 + ADDRESS_BYTES + 4); /* BTH to ICRC */
+	assert_int_equal(a.net.side[1].memory[6], 0x1b); /* BTH */
 	address_close(&a);
 }
 
