@@ -185,7 +185,7 @@ static struct roce_device *adapter_config_add(u32 index, const struct node_confi
 	dev->id = config->id;
 	dev->config = *config;
 	adapter_general_add(dev);
-	soft_set_port_up(&dev->soft, config->port_up, false);
+	soft_set_port_up(&dev->soft, 1, config->port_up, false);
 	lock_acquire(&roce_table.config_lock);
 	list_push_back(&roce_table.devices, &dev->node);
 	lock_release(&roce_table.config_lock);
@@ -266,7 +266,7 @@ int adapter_config_begin(struct seat *s)
 		if (dev == NULL)
 			continue;
 		adapter_config_take(dev, &now, &before);
-		soft_set_port_up(&dev->soft, now.port_up, false);
+		soft_set_port_up(&dev->soft, 1, now.port_up, false);
 	}
 	return 0;
 }
@@ -309,7 +309,7 @@ static void adapter_config_dispatch(struct roce_device *dev, enum ib_event_type 
  * both events: packets were lost meanwhile. */
 static void adapter_config_port(struct roce_device *dev, bool was_up, bool up)
 {
-	soft_set_port_up(&dev->soft, up, was_up);
+	soft_set_port_up(&dev->soft, 1, up, was_up);
 	if (was_up)
 		adapter_config_dispatch(dev, IB_EVENT_PORT_ERR);
 	if (up)

@@ -53,11 +53,15 @@ void soft_set_removed(struct soft_device *dev)
 	__atomic_store_n(&dev->removed, true, __ATOMIC_RELEASE);
 }
 
-void soft_set_port_up(struct soft_device *dev, bool up, bool lost)
+void soft_set_port_up(struct soft_device *dev, u8 port, bool up, bool lost)
 {
+	u64 bit = 1ull << port;
+
 	lock_acquire(&dev->list_lock);
-	dev->port_is_down = !up;
+	dev->ports_down = up ? dev->ports_down & ~bit : dev->ports_down | bit;
 	list_for_each(qp, &dev->qps, struct soft_qp, node) {
+		if (soft_qp_port(qp) != port)
+			continue;
 		ibt_qp_set_port_up(soft_engine(qp), up);
 		if (lost)
 			ibt_qp_suspect_loss(soft_engine(qp));

@@ -196,7 +196,7 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	qp->init = init->base;
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->qps, &qp->node);
-	if (dev->port_is_down)
+	if (dev->ports_down & 1ull << soft_qp_port(qp))
 		ibt_qp_set_port_up(soft_engine(qp), false);
 	err = soft_check(&dev->ib); /* else soft_unplug finds it on the list */
 	lock_release(&dev->list_lock);
@@ -245,8 +245,7 @@ static int soft_qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
 			 const struct ib_qp_attr *attr, int mask, u16 *pkey)
 	REQUIRES(qp->modify_lock)
 {
-	u8 known = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
-	u8 port = mask & IB_QP_PORT ? attr->port_num : MAX(known, (u8)1);
+	u8 port = mask & IB_QP_PORT ? attr->port_num : soft_qp_port(qp);
 
 	*pkey = qp->pkey;
 	if (!soft_has_port(dev, port))
@@ -254,6 +253,19 @@ static int soft_qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
 	if ((mask & IB_QP_PKEY_INDEX) == 0)
 		return 0;
 	return dev->ib.query_pkey(&dev->ib, port, attr->pkey_index, pkey);
+}
+
+/* Binds the queue pair to a port. One thread at a time sets the state of a queue pair's port. */
+static void soft_qp_bind(struct soft_device *dev, struct soft_qp *qp, u8 port)
+{
+	u8 before;
+
+	lock_acquire(&dev->list_lock);
+	before = soft_qp_port(qp);
+	__atomic_store_n(&qp->port, port, __ATOMIC_RELAXED);
+	if (before != port)
+		ibt_qp_set_port_up(soft_engine(qp), (dev->ports_down & 1ull << port) == 0);
+	lock_release(&dev->list_lock);
 }
 
 static u8 soft_qp_lid_mask(struct soft_device *dev)
@@ -266,7 +278,7 @@ static void soft_qp_take_port(struct soft_device *dev, struct soft_qp *qp,
 	REQUIRES(qp->modify_lock)
 {
 	if (mask & IB_QP_PORT)
-		__atomic_store_n(&qp->port, attr->port_num, __ATOMIC_RELAXED);
+		soft_qp_bind(dev, qp, attr->port_num);
 	if (mask & IB_QP_PKEY_INDEX) {
 		qp->pkey = pkey;
 		ibt_qp_set_port(soft_engine(qp), pkey, soft_qp_lid_mask(dev));

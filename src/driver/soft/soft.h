@@ -67,7 +67,7 @@ struct soft_device {
 	 * one over a door, raises an event at once if completions wait. */
 	bool eager_ib ATOMIC_ONLY, eager_door ATOMIC_ONLY;
 	struct lock list_lock CACHE_ALIGNED;
-	bool port_is_down GUARDED_BY(list_lock); /* of the one port; at first it is up */
+	u64 ports_down GUARDED_BY(list_lock); /* bit N: port N; at first all are up */
 	struct list_head qps GUARDED_BY(list_lock);
 	struct list_head cqs GUARDED_BY(list_lock);
 	struct list_head srqs GUARDED_BY(list_lock);
@@ -103,6 +103,12 @@ struct soft_qp {
 	u16 pkey GUARDED_BY(modify_lock); /* value at its pkey_index; 0 before INIT */
 	u8 port ATOMIC_ONLY;		  /* as of the last IB_QP_PORT; 0 before */
 };
+
+/* The port that the queue pair is bound to; before that, the one whose state it has. */
+static inline u8 soft_qp_port(const struct soft_qp *qp)
+{
+	return MAX(__atomic_load_n(&qp->port, __ATOMIC_RELAXED), (u8)1);
+}
 
 static inline struct ibt_qp *soft_engine(const struct soft_qp *qp)
 {
@@ -207,9 +213,10 @@ void soft_taken(struct soft_device *dev);
  * wait for its events return, and verbs that create, modify, post or query return -EIO; objects can
  * still be destroyed. Core knows the device. May block for some seconds, waiting for peers. */
 void soft_unplug(struct soft_device *dev);
-/* Sets the port of the device, and of its queue pairs, up or down. `lost`: the port was down, so
- * their outstanding requests may be lost. A new queue pair takes the port's state. May block. */
-void soft_set_port_up(struct soft_device *dev, bool up, bool lost);
+/* Sets a port of the device (1 to 63), and of its queue pairs, up or down. `lost`: the port was
+ * down, so their outstanding requests may be lost. A queue pair that is bound to the port later
+ * takes its state; before that it has port 1's. May block. */
+void soft_set_port_up(struct soft_device *dev, u8 port, bool up, bool lost);
 /* Sets `removed` only: for a device without users in this process. */
 void soft_set_removed(struct soft_device *dev);
 /* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.
