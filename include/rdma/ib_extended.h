@@ -19,6 +19,8 @@
 
 #include <rdma/ib_verbs.h>
 
+struct queue_memory;
+
 /* ---- what a device can do -------------------------------------------------------------------- */
 
 enum ib_tm_cap_flags { IB_TM_CAP_RC = 1 << 0 }; /* RC queue pairs may use a tag-matching SRQ */
@@ -166,6 +168,7 @@ struct ib_srq_init_attr_ex {
 	u32 max_num_tags; /* TM: entries of the list of tags */
 	u32 max_ops;      /* TM: operations that have not completed */
 	struct ib_xrcd *xrcd; /* XRC: the domain; other types: NULL */
+	const struct queue_memory *memory; /* as in struct ib_qp_init_attr_ex */
 };
 
 /* Creates a shared receive queue of any type. init->base.attr is updated to what was granted. The
@@ -223,6 +226,7 @@ struct ib_qp_init_attr_ex {
 	u32 create_flags; /* none is defined; a driver refuses what it does not know */
 	struct ib_qp_init_attr base;
 	struct ib_xrcd *xrcd; /* XRC_TGT: its domain; other types: NULL */
+	const struct queue_memory *memory; /* a door's, for the memory of queues; consumers: NULL */
 };
 
 /* Creates a queue pair as ib_create_qp does. init->base.cap is updated to what was granted. An

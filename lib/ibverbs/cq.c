@@ -31,22 +31,35 @@ static void cq_fill(struct door_cq *cq, struct ibv_context *context, void *cq_co
 	pthread_cond_init(&cq->ex.cond, NULL);
 }
 
-static struct door_cq *cq_make(struct ibv_context *context, int cqe, void *cq_context,
-			       struct ibv_comp_channel *channel, int vector, u32 flags, int *error)
+/* What a program asks for. */
+struct cq_wish {
+	struct ibv_context *context;
+	int cqe;
+	void *cq_context;
+	struct ibv_comp_channel *channel;
+	int vector;
+	u32 flags; /* enum ib_cq_creation_flags */
+	struct ibv_pd *parent_domain;
+} OWNED_BY(the caller);
+
+static struct door_cq *cq_make(const struct cq_wish *w, int *error)
 {
+	struct ibv_comp_channel *channel = w->channel;
+	struct ibv_context *context = w->context;
 	struct door_context *c = door_context(context);
 	struct ib_uverbs_cq_attr attr = {
 		.cq = { .size = sizeof(attr.cq),
-			.flags = flags,
-			.cqe = cqe,
-			.comp_vector = vector },
+			.flags = w->flags,
+			.cqe = w->cqe,
+			.comp_vector = w->vector },
 		.event_handler = async_on_cq,
+		.memory = pd_memory(w->parent_domain),
 	};
 	struct ibv_cq *ibv;
 	struct door_cq *cq;
 
 	*error = -EINVAL;
-	if (cqe < 1 || vector < 0 || vector >= context->num_comp_vectors)
+	if (w->cqe < 1 || w->vector < 0 || w->vector >= context->num_comp_vectors)
 		return NULL;
 	if (channel && channel->context != context)
 		return NULL;
@@ -55,7 +68,7 @@ static struct door_cq *cq_make(struct ibv_context *context, int cqe, void *cq_co
 	if (!cq)
 		return NULL;
 	ibv = ibv_cq_ex_to_cq(&cq->ex);
-	cq_fill(cq, context, cq_context, channel);
+	cq_fill(cq, context, w->cq_context, channel);
 	cq->poll = c->ops->poll_cq;
 	attr.channel = channel ? door_channel(channel)->ch : NULL;
 	attr.cookie = attr.cq_context = ibv;
@@ -76,8 +89,13 @@ static struct door_cq *cq_make(struct ibv_context *context, int cqe, void *cq_co
 AV_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				       struct ibv_comp_channel *channel, int comp_vector)
 {
+	struct cq_wish w = { .context = context,
+			     .cqe = cqe,
+			     .cq_context = cq_context,
+			     .channel = channel,
+			     .vector = comp_vector };
 	int error;
-	struct door_cq *cq = cq_make(context, cqe, cq_context, channel, comp_vector, 0, &error);
+	struct door_cq *cq = cq_make(&w, &error);
 
 	return cq ? ibv_cq_ex_to_cq(&cq->ex) : door_null(error);
 }
@@ -108,27 +126,34 @@ static int cq_flags_below(const struct ibv_cq_init_attr_ex *attr, u32 flags, u32
 
 struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
-	u32 flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0, below;
-	int error = cq_flags_below(attr, flags, &below);
+	u32 flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+	struct cq_wish w = { .context = context,
+			     .cq_context = attr->cq_context,
+			     .channel = attr->channel };
+	int error = cq_flags_below(attr, flags, &w.flags);
 	struct door_cq *cq;
 
 	if (error)
 		return door_null(error);
 	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return door_null(-EOPNOTSUPP);
-	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
-	    (!attr->parent_domain || !door_pd(attr->parent_domain)->parent))
-		return door_null(-EINVAL);
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+		w.parent_domain = attr->parent_domain;
+		if (!w.parent_domain || w.parent_domain->context != context ||
+		    !door_pd(w.parent_domain)->parent)
+			return door_null(-EINVAL);
+	}
 	if (attr->cqe > INT32_MAX || attr->comp_vector > INT32_MAX)
 		return door_null(-EINVAL);
-	cq = cq_make(context, (int)attr->cqe, attr->cq_context, attr->channel,
-		     (int)attr->comp_vector, below, &error);
+	w.cqe = (int)attr->cqe;
+	w.vector = (int)attr->comp_vector;
+	cq = cq_make(&w, &error);
 	if (!cq)
 		return door_null(error);
 	cq->single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
-		cq->parent_domain = attr->parent_domain;
-		pd_hold(attr->parent_domain);
+	if (w.parent_domain) {
+		cq->parent_domain = w.parent_domain;
+		pd_hold(w.parent_domain);
 	}
 	cq_ex_init(cq, attr->wc_flags);
 	return &cq->ex;

@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "base/lock.h"
+#include "base/queue_memory.h"
 #include "core/ucontext.h"
 #include "core/uverbs.h"
 #include "event/event.h"
@@ -90,6 +91,12 @@ struct door_pd {
 	struct ib_uobject uobj GUARDS_ITSELF;
 	struct door_pd *parent FIXED; /* the domain below a parent domain; NULL: a plain domain */
 	struct door_td *td FIXED; /* of a parent domain, may be NULL */
+	/* of a parent domain with allocators of the program; they are NULL elsewhere */
+	struct queue_memory memory FIXED;
+	void *(*alloc)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment,
+		       uint64_t resource_type) FIXED;
+	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type) FIXED;
+	void *pd_context FIXED;
 	/* itself and each object made with it */
 	int refs OWNED_BY(atomic operations once it is made);
 };
@@ -192,6 +199,12 @@ static inline struct door_pd *door_pd(struct ibv_pd *pd)
 static inline bool pd_is_gone(struct ibv_pd *pd)
 {
 	return door_pd(pd)->uobj.gone;
+}
+
+/* Where the queues of what is made with `pd` (may be NULL) lie; NULL: in memory of their own. */
+static inline const struct queue_memory *pd_memory(struct ibv_pd *pd)
+{
+	return pd && door_pd(pd)->alloc ? &door_pd(pd)->memory : NULL;
 }
 
 static inline struct door_td *door_td(struct ibv_td *td)

@@ -106,19 +106,70 @@ AV_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 	pd_free(door_pd(pd), false);
 }
 
-/* Allocators of the program are refused: they allocate queues that a device reads, and no queue
- * here is such memory. */
+/* ---- the program's allocators ---------------------------------------------------------------- */
+
+/* The kinds of memory that the callbacks are told: above RDMA_DRIVER_UNKNOWN (0) in the upper half,
+ * which is the driver of every device here. */
+static uint64_t pd_resource_type(enum queue_kind kind)
+{
+	return kind;
+}
+
+static void *pd_memory_get(const struct queue_memory *m, size_t bytes, size_t align,
+			   enum queue_kind kind)
+{
+	struct door_pd *pd = container_of(m, struct door_pd, memory);
+	void *p = pd->alloc(&pd->ibv, pd->pd_context, bytes, align, pd_resource_type(kind));
+
+	return p == IBV_ALLOCATOR_USE_DEFAULT ? QUEUE_MEMORY_OWN : p;
+}
+
+static void pd_memory_put(const struct queue_memory *m, void *memory, enum queue_kind kind)
+{
+	struct door_pd *pd = container_of(m, struct door_pd, memory);
+
+	pd->free(&pd->ibv, pd->pd_context, memory, pd_resource_type(kind));
+}
+
+static void pd_take_allocators(struct door_pd *pd, const struct ibv_parent_domain_init_attr *attr)
+{
+	if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+		pd->pd_context = attr->pd_context;
+	if (!(attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS))
+		return;
+	pd->memory = (struct queue_memory){ .get = pd_memory_get, .put = pd_memory_put };
+	pd->alloc = attr->alloc;
+	pd->free = attr->free;
+}
+
+/* ---- parent domains -------------------------------------------------------------------------- */
+
+static int pd_check_parent_attr(struct ibv_context *context,
+				const struct ibv_parent_domain_init_attr *attr)
+{
+	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+			       IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+
+	if (!attr->pd || attr->pd->context != context || door_pd(attr->pd)->parent)
+		return -EINVAL;
+	if (attr->td && attr->td->context != context)
+		return -EINVAL;
+	if (attr->comp_mask & ~known)
+		return -EOPNOTSUPP;
+	return (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) &&
+			       (!attr->alloc || !attr->free) ?
+		       -EINVAL :
+		       0;
+}
+
 struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 				      struct ibv_parent_domain_init_attr *attr)
 {
+	int error = pd_check_parent_attr(context, attr);
 	struct door_pd *pd;
 
-	if (!attr->pd || attr->pd->context != context || door_pd(attr->pd)->parent)
-		return door_null(-EINVAL);
-	if (attr->td && attr->td->context != context)
-		return door_null(-EINVAL);
-	if (attr->comp_mask & ~(uint32_t)IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
-		return door_null(-EOPNOTSUPP);
+	if (error)
+		return door_null(error);
 	pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return door_null(-ENOMEM);
@@ -133,8 +184,11 @@ struct ibv_pd *pd_alloc_parent_domain(struct ibv_context *context,
 	pd->td = attr->td ? door_td(attr->td) : NULL;
 	if (pd->td)
 		__atomic_add_fetch(&pd->td->users, 1, __ATOMIC_RELAXED);
+	pd_take_allocators(pd, attr);
 	return &pd_fill(pd, context)->ibv;
 }
+
+/* ---- thread domains -------------------------------------------------------------------------- */
 
 struct ibv_td *pd_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {

@@ -102,6 +102,7 @@ static int qp_create_below(struct door_qp *qp, const struct qp_wish *w, void *ta
 			  .sq_sig_type = init->sq_sig_all ? IB_SIGNAL_ALL_WR : IB_SIGNAL_REQ_WR,
 			  .qp_type = (enum ib_qp_type)init->qp_type },
 		.xrcd = w->xrcd ? door_xrcd(w->xrcd)->ib : NULL,
+		.memory = w->xrcd ? NULL : pd_memory(w->pd),
 	};
 	bool receives = !w->xrcd && init->qp_type != IBV_QPT_XRC_SEND;
 

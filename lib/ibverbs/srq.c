@@ -36,6 +36,7 @@ static struct ibv_srq *srq_create(struct ibv_pd *pd, void *srq_context, struct i
 	if (!srq)
 		return door_null(-ENOMEM);
 	init->size = sizeof(*init);
+	init->memory = pd_memory(pd);
 	init->base = (struct ib_srq_init_attr){
 		.event_handler = async_on_srq,
 		.srq_context = srq,

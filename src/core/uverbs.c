@@ -123,7 +123,9 @@ static struct ib_cq *generic_create_cq(struct ib_device *dev, const struct ib_uv
 	struct ib_cq *cq;
 	int err = ch && !source ? -ENOMEM : 0;
 
-	if (source)
+	if (attr->memory)
+		err = -EOPNOTSUPP;
+	if (!err && source)
 		err = channel_source_add(source, ch, attr->cookie);
 	if (err)
 		goto free_source;

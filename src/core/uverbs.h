@@ -12,6 +12,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_extended.h>
 
+#include "base/queue_memory.h"
 #include "event/event.h"
 
 struct ib_uverbs_info;
@@ -23,6 +24,8 @@ struct ib_uverbs_cq_attr {
 	void *cookie;
 	void (*event_handler)(struct ib_event *event, void *cq_context); /* on vector 0's thread */
 	void *cq_context;
+	/* where the ring's memory comes from; it outlives the CQ. NULL: the driver's own */
+	const struct queue_memory *memory;
 } OWNED_BY(the caller);
 
 /* The new state of a region. */

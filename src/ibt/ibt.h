@@ -85,6 +85,7 @@ struct ibt_qp_init {
 	void *owner;		       /* the driver's QP: what cqe.qp says */
 	u32 owner_bytes; /* not 0: the owner is this much room in front of the queue pair instead */
 	struct ibt_counters *counters; /* where to count; the owner's */
+	const struct queue_memory *memory; /* for its queues, outlives it; NULL: the heap */
 } OWNED_BY(the caller);
 
 struct ibt *ibt_create(const struct ibt_config *cfg);
@@ -97,7 +98,8 @@ int ibt_poll(struct ibt *ibt, int budget);
  * for that one may have looked before a packet came whose sender found no sleeper to wake. */
 int ibt_look(struct ibt *ibt, int budget);
 
-/* Creates a queue pair in RESET. Caps beyond the limits: -EINVAL; -ENOMEM. With owner_bytes there
+/* Creates a queue pair in RESET. Caps beyond the limits, memory that is not aligned: -EINVAL;
+ * -ENOMEM. With owner_bytes there
  * is so much room for the owner in front of it, zeroed, which is freed with the queue pair. */
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out);
 /* Makes the queue pair unreachable, waits for threads inside it, drops its completions, frees
@@ -186,6 +188,7 @@ struct ibt_srq_init {
 	u32 max_num_tags;    /* 1 to IBT_TM_MAX_TAGS entries of up to IBT_TM_MAX_SGE elements */
 	u32 max_ops;	     /* 1 to IBT_TM_MAX_OPS signalled operations that are not polled yet */
 	void *owner;	     /* the driver's SRQ */
+	const struct queue_memory *memory; /* for its queue, outlives it; NULL: the heap */
 } OWNED_BY(the caller);
 
 /* 0, -EINVAL: a limit; -ENOMEM. */
@@ -202,7 +205,7 @@ void ibt_srq_leave_domain(struct ibt_srq *srq);
 void ibt_srq_orphan(struct ibt_srq *srq);
 /* The adapter is gone: posts answer -EIO. Never blocks. */
 void ibt_srq_unplug(struct ibt_srq *srq);
-/* Arms the limit event (0: disarms) or resizes. -EINVAL, -ENOMEM. */
+/* Arms the limit event (0: disarms) or resizes. -EINVAL, -ENOMEM. May block. */
 int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr);
 int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

@@ -71,11 +71,13 @@ struct ibt_qp {
 	/* of its port: (1 << LMC) - 1 */
 	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	bool has_bound WRITTEN_UNDER(req.sq_lock); /* windows of type 2 may name it */
+	u8 given_rings FIXED; /* bit by enum queue_kind: its memory came from `memory` */
 	u32 xrcd FIXED; /* of an XRC target */
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
+	const struct queue_memory *memory FIXED; /* for the queues; NULL: the heap */
 	void *block FIXED; /* what was allocated: it, behind the room for its owner */
 };
 /* A field too many costs each queue pair a cache line: use the holes. */

@@ -82,6 +82,27 @@ static int qp_alloc_copy(struct ibt_qp *qp, struct ibv_qp_cap *cap)
 	return qp->resp.srq_copy == NULL ? -ENOMEM : 0;
 }
 
+/* Allocates the ring of one queue, and notes whose memory it is. */
+static int qp_alloc_ring(struct ibt_qp *qp, struct wqe_ring *ring, enum queue_kind kind, u32 size,
+			 u32 stride, u32 max_sge)
+{
+	struct wqe_memory memory = { .from = qp->memory, .kind = kind };
+	int err = wqe_ring_init(ring, size, stride, max_sge, &memory);
+
+	if (memory.is_given)
+		qp->given_rings |= (u8)(1 << kind);
+	return err;
+}
+
+static void qp_free_ring(struct ibt_qp *qp, struct wqe_ring *ring, enum queue_kind kind)
+{
+	struct wqe_memory memory = { .from = qp->memory,
+				     .kind = kind,
+				     .is_given = (qp->given_rings & 1 << kind) != 0 };
+
+	wqe_ring_fini(ring, &memory);
+}
+
 /* not reachable yet */
 static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD_SAFETY
 {
@@ -89,8 +110,8 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 	bool tm = tm_is_used(qp);
 	u32 sges = tm ? MAX(cap->max_send_sge, (u32)IBT_TM_MAX_SGE) : cap->max_send_sge;
 	u32 stride = wqe_send_stride(sges, cap->max_inline_data);
-	int err = wqe_ring_init(&qp->req.ring, cap->max_send_wr + (tm ? TM_RING : 0), stride,
-				cap->max_send_sge);
+	int err = qp_alloc_ring(qp, &qp->req.ring, QUEUE_SEND,
+				cap->max_send_wr + (tm ? TM_RING : 0), stride, cap->max_send_sge);
 
 	qp->req.ring.size = cap->max_send_wr;
 	qp->req.no_direct = !qp_copies_directly(qp);
@@ -99,7 +120,8 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 	if (qp_is_target(qp))
 		qp->req.max_inline = 0;
 	if (err == 0 && init->srq == NULL)
-		err = wqe_ring_init(&qp->resp.ring, cap->max_recv_wr, 0, cap->max_recv_sge);
+		err = qp_alloc_ring(qp, &qp->resp.ring, QUEUE_RECV, cap->max_recv_wr, 0,
+				    cap->max_recv_sge);
 	if (err == 0 && (init->srq != NULL || qp_is_target(qp)))
 		err = qp_alloc_copy(qp, cap);
 	cap->max_inline_data = qp->req.max_inline;
@@ -108,8 +130,8 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 
 static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any more */
 {
-	wqe_ring_fini(&qp->req.ring);
-	wqe_ring_fini(&qp->resp.ring);
+	qp_free_ring(qp, &qp->req.ring, QUEUE_SEND);
+	qp_free_ring(qp, &qp->resp.ring, QUEUE_RECV);
 	if (tm_is_used(qp))
 		tm_conn_free(qp);
 	else
@@ -149,6 +171,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	if (qp == NULL)
 		return -ENOMEM;
 	qp->ibt = ibt;
+	qp->memory = init->memory;
 	qp->qpn = init->qpn;
 	qp->pd = init->pd;
 	qp->takes = (u8)init->type;

@@ -48,11 +48,12 @@ int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_
 	srq = calloc(1, sizeof(*srq));
 	if (srq == NULL)
 		return -ENOMEM;
-	err = wqe_ring_init(&srq->ring, init->max_wr, 0, init->max_sge);
+	srq->memory = (struct wqe_memory){ .from = init->memory, .kind = QUEUE_SRQ };
+	err = wqe_ring_init(&srq->ring, init->max_wr, 0, init->max_sge, &srq->memory);
 	if (err == 0 && init->tm_cq != NULL)
 		err = srq_init_tags(srq, init);
 	if (err != 0) {
-		wqe_ring_fini(&srq->ring);
+		wqe_ring_fini(&srq->ring, &srq->memory);
 		free(srq);
 		return err;
 	}
@@ -70,7 +71,7 @@ void ibt_srq_destroy(struct ibt_srq *srq) NO_THREAD_SAFETY /* nobody else has it
 		tag_list_destroy(&srq->tags);
 		free(srq->rndvs);
 	}
-	wqe_ring_fini(&srq->ring);
+	wqe_ring_fini(&srq->ring, &srq->memory);
 	free(srq);
 }
 
@@ -88,38 +89,60 @@ void ibt_srq_unplug(struct ibt_srq *srq)
 	lock_release(&srq->lock);
 }
 
-static int srq_resize(struct ibt_srq *srq, u32 max_wr) REQUIRES(srq->lock)
-{
-	struct wqe_ring bigger, old = srq->ring;
-	int err;
+/* A ring with its memory. */
+struct srq_room {
+	struct wqe_ring ring;
+	struct wqe_memory memory;
+} OWNED_BY(the caller);
 
-	if (max_wr == 0 || max_wr > SRQ_MAX_WR || max_wr < srq->head - srq->tail)
+/* Moves the requests to *room, and leaves there what they lay in. */
+static int srq_move(struct ibt_srq *srq, struct srq_room *room) REQUIRES(srq->lock)
+{
+	struct srq_room old = { srq->ring, srq->memory };
+
+	if (room->ring.size < srq->head - srq->tail)
 		return -EINVAL;
-	err = wqe_ring_init(&bigger, max_wr, 0, srq->max_sge);
-	if (err != 0)
-		return err;
 	for (u32 i = srq->tail; i != srq->head; i++)
-		memcpy(wqe_recv_at(&bigger, i), wqe_recv_at(&srq->ring, i), bigger.stride);
-	srq->ring = bigger;
-	wqe_ring_fini(&old);
+		memcpy(wqe_recv_at(&room->ring, i), wqe_recv_at(&srq->ring, i), room->ring.stride);
+	srq->ring = room->ring;
+	srq->memory = room->memory;
+	*room = old;
 	return 0;
+}
+
+/* Memory comes and goes without the lock: an allocator of the application may call verbs. */
+static int srq_room_init(struct ibt_srq *srq, u32 max_wr, struct srq_room *room)
+{
+	if (max_wr == 0 || max_wr > SRQ_MAX_WR)
+		return -EINVAL;
+	lock_acquire(&srq->lock);
+	room->memory = srq->memory;
+	lock_release(&srq->lock);
+	room->memory.is_given = false;
+	return wqe_ring_init(&room->ring, max_wr, 0, srq->max_sge, &room->memory);
 }
 
 int ibt_srq_modify(struct ibt_srq *srq, const struct ibv_srq_attr *attr, int mask)
 {
+	bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
+	struct srq_room room = { 0 };
 	int err = 0;
 
 	if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
 		return -EINVAL;
+	if (resizes)
+		err = srq_room_init(srq, attr->max_wr, &room);
+	if (err != 0)
+		return err;
 	lock_acquire(&srq->lock);
-	if (mask & IBV_SRQ_LIMIT &&
-	    attr->srq_limit > (mask & IBV_SRQ_MAX_WR ? attr->max_wr : srq->ring.size))
+	if (mask & IBV_SRQ_LIMIT && attr->srq_limit > (resizes ? attr->max_wr : srq->ring.size))
 		err = -EINVAL;
-	if (err == 0 && mask & IBV_SRQ_MAX_WR)
-		err = srq_resize(srq, attr->max_wr);
+	if (err == 0 && resizes)
+		err = srq_move(srq, &room);
 	if (err == 0 && mask & IBV_SRQ_LIMIT)
 		srq->limit = attr->srq_limit;
 	lock_release(&srq->lock);
+	wqe_ring_fini(&room.ring, &room.memory);
 	return err;
 }
 

@@ -20,6 +20,7 @@ struct ibt_srq {
 	u32 max_sge FIXED;
 	struct lock lock;
 	struct wqe_ring ring GUARDED_BY(lock); /* another one once its size is changed */
+	struct wqe_memory memory GUARDED_BY(lock); /* of `ring` */
 	u32 head GUARDED_BY(lock), tail GUARDED_BY(lock);
 	u32 limit GUARDED_BY(lock); /* 0: not armed */
 	bool unplugged GUARDED_BY(lock); /* the adapter is gone: nothing is taken */

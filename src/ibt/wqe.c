@@ -28,9 +28,12 @@ u32 wqe_send_stride(u32 max_sge, u32 max_inline)
 			 MAX(max_sge * (u32)sizeof(struct ibv_sge), max_inline));
 }
 
-int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge)
+int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge, struct wqe_memory *memory)
 {
 	u32 slots = wqe_pow2(MAX(size, 1));
+	void *given = NULL;
+	size_t bytes;
+	int err;
 
 	r->stride = stride != 0 ? stride
 				: wqe_align((u32)(sizeof(struct recv_wqe) +
@@ -41,13 +44,21 @@ int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge)
 	r->memory = NULL;
 	if (size == 0)
 		return 0;
-	r->memory = aligned_alloc(CACHE_LINE, (size_t)slots * r->stride);
+	bytes = (size_t)slots * r->stride;
+	err = queue_memory_get(memory->from, bytes, memory->kind, &given);
+	if (err != 0)
+		return err;
+	memory->is_given = given != NULL;
+	r->memory = given != NULL ? given : aligned_alloc(CACHE_LINE, bytes);
 	return r->memory == NULL ? -ENOMEM : 0;
 }
 
-void wqe_ring_fini(struct wqe_ring *r)
+void wqe_ring_fini(struct wqe_ring *r, const struct wqe_memory *memory)
 {
-	free(r->memory);
+	if (r->memory != NULL && memory->is_given)
+		queue_memory_put(memory->from, r->memory, memory->kind);
+	else
+		free(r->memory);
 	r->memory = NULL;
 }
 

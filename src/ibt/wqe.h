@@ -2,6 +2,7 @@
 #ifndef IBT_WQE_H
 #define IBT_WQE_H
 
+#include "base/queue_memory.h"
 #include "ibt/ibt.h"
 
 /* A send work request. Followed by its SGEs or its inline data. */
@@ -68,11 +69,19 @@ struct wqe_ring {
 	u32 max_sge;
 } OWNED_BY(whoever has its queue);
 
+/* The memory for a ring: `from` (NULL: the heap), and of which kind it is there. wqe_ring_init sets
+ * is_given if it is memory of `from`. */
+struct wqe_memory {
+	const struct queue_memory *from;
+	enum queue_kind kind;
+	bool is_given;
+} OWNED_BY(the caller);
+
 /* Makes room for `size` elements, of `stride` bytes each; 0: as receive requests with max_sge need.
- * -ENOMEM. */
-int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge);
-/* Frees the memory. */
-void wqe_ring_fini(struct wqe_ring *r);
+ * 0; -ENOMEM, -EINVAL: see queue_memory_get. */
+int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge, struct wqe_memory *memory);
+/* Gives the memory back to where it came from. Blocks as queue_memory.put may. */
+void wqe_ring_fini(struct wqe_ring *r, const struct wqe_memory *memory);
 
 /* Checks and copies a receive request into `w`. 0, -EINVAL: more SGEs than the ring has. */
 int wqe_fill_recv(const struct wqe_ring *r, struct recv_wqe *w, const struct ibv_recv_wr *wr);

@@ -30,9 +30,15 @@ __thread struct cq_expectation cq_expectation;
 
 /* ---- the ring's memory ---------------------------------------------------------------------- */
 
-static struct cqe *cq_ring_alloc(u32 capacity)
+/* A ring, and whose memory it is. */
+struct cq_ring {
+	struct cqe *at;
+	u32 capacity;
+	bool is_given; /* memory of cq.memory */
+} OWNED_BY(the caller);
+
+static struct cqe *cq_ring_alloc_own(size_t bytes)
 {
-	size_t bytes = (size_t)capacity * sizeof(struct cqe);
 	void *ring;
 
 	if (bytes < CQ_RING_MAPPED_BYTES)
@@ -46,14 +52,46 @@ static struct cqe *cq_ring_alloc(u32 capacity)
 	return ring;
 }
 
-static void cq_ring_free(struct cqe *ring, u32 capacity)
+/* 0, -ENOMEM, -EINVAL: see queue_memory_get. */
+static int cq_ring_alloc(const struct queue_memory *memory, u32 capacity, struct cq_ring *out)
 {
 	size_t bytes = (size_t)capacity * sizeof(struct cqe);
+	void *ring = NULL;
+	int err = capacity == 0 ? -ENOMEM : queue_memory_get(memory, bytes, QUEUE_CQ, &ring);
 
-	if (bytes < CQ_RING_MAPPED_BYTES)
-		free(ring);
-	else if (ring)
-		munmap(ring, bytes);
+	if (err)
+		return err;
+	*out = (struct cq_ring){ .capacity = capacity, .is_given = ring != NULL };
+	out->at = ring != NULL ? ring : cq_ring_alloc_own(bytes);
+	return out->at != NULL ? 0 : -ENOMEM;
+}
+
+static void cq_ring_free(const struct queue_memory *memory, const struct cq_ring *ring)
+{
+	size_t bytes = (size_t)ring->capacity * sizeof(struct cqe);
+
+	if (!ring->at)
+		return;
+	if (ring->is_given)
+		queue_memory_put(memory, ring->at, QUEUE_CQ);
+	else if (bytes < CQ_RING_MAPPED_BYTES)
+		free(ring->at);
+	else
+		munmap(ring->at, bytes);
+}
+
+static struct cq_ring cq_ring_of(const struct cq *cq) REQUIRES(&cq->lock, &cq->poll_lock)
+{
+	return (struct cq_ring){ cq->ring, cq->capacity, cq->ring_is_given };
+}
+
+static void cq_ring_set(struct cq *cq, const struct cq_ring *ring)
+	REQUIRES(&cq->lock, &cq->poll_lock)
+{
+	cq->ring = ring->at;
+	cq->capacity = ring->capacity;
+	cq->mask = ring->capacity - 1;
+	cq->ring_is_given = ring->is_given;
 }
 
 /* Mapped, so that unused pages take no memory: the sides of a wide CQ are half as large as its
@@ -77,19 +115,24 @@ static u32 cq_ring_capacity(u32 wanted)
 
 /* ---- creation, sinks and end ---------------------------------------------------------------- */
 
-int cq_init(struct cq *cq, u32 cqe_wanted) NO_THREAD_SAFETY /* not yet visible to other threads */
+int cq_init_in(struct cq *cq, u32 cqe_wanted, const struct queue_memory *memory)
+	NO_THREAD_SAFETY /* not yet visible to other threads */
 {
-	u32 capacity = cq_ring_capacity(cqe_wanted);
+	struct cq_ring ring;
+	int err;
 
 	memset(cq, 0, sizeof(*cq));
-	if (capacity == 0)
-		return -ENOMEM;
-	cq->ring = cq_ring_alloc(capacity);
-	if (!cq->ring)
-		return -ENOMEM;
-	cq->capacity = capacity;
-	cq->mask = capacity - 1;
+	err = cq_ring_alloc(memory, cq_ring_capacity(cqe_wanted), &ring);
+	if (err)
+		return err;
+	cq->memory = memory;
+	cq_ring_set(cq, &ring);
 	return 0;
+}
+
+int cq_init(struct cq *cq, u32 cqe_wanted)
+{
+	return cq_init_in(cq, cqe_wanted, NULL);
 }
 
 void cq_keep_timestamps(struct cq *cq)
@@ -158,13 +201,15 @@ void cq_follow(struct cq *cq, u32 after)
 		cq->moderation->clock.kick(cq->moderation->clock.arg);
 }
 
-void cq_fini(struct cq *cq)
+void cq_fini(struct cq *cq) NO_THREAD_SAFETY /* nobody else has it any more */
 {
+	struct cq_ring ring = cq_ring_of(cq);
+
 	moderation_fini(cq); /* before the sink, which its timer fires */
 	if (cq->handler)
 		vector_item_flush(&cq->item);
 	channel_source_remove(&cq->source);
-	cq_ring_free(cq->ring, cq->capacity);
+	cq_ring_free(cq->memory, &ring);
 	free(cq->sides);
 	free(cq->spill);
 	cq->ring = NULL;
@@ -548,20 +593,20 @@ void cq_forget(struct cq *cq, const void *qp)
 
 /* Moves waiting completions into `ring` and `sides` (NULL: the CQ keeps none); every completion
  * keeps its running number. False: they do not fit. */
-static bool cq_move(struct cq *cq, struct cqe *ring, struct cqe_side *sides, u32 capacity)
+static bool cq_move(struct cq *cq, const struct cq_ring *ring, struct cqe_side *sides)
 	REQUIRES(&cq->lock, &cq->poll_lock)
 {
+	u32 capacity = ring->capacity;
+
 	if (cq->head - cq->tail > capacity)
 		return false;
 	for (u32 i = cq->tail; i != cq->head; i++) {
-		ring[i & (capacity - 1)] = cq->ring[i & cq->mask];
+		ring->at[i & (capacity - 1)] = cq->ring[i & cq->mask];
 		if (sides)
 			sides[i & (capacity - 1)] = cq->sides[i & cq->mask];
 	}
-	cq->ring = ring;
+	cq_ring_set(cq, ring);
 	cq->sides = sides;
-	cq->capacity = capacity;
-	cq->mask = capacity - 1;
 	/* a wait for more than fit now fires when the ring is full */
 	cq->ncomp_wanted = MIN(cq->ncomp_wanted, capacity);
 	return true;
@@ -580,25 +625,26 @@ static bool cq_ncomp_is_due(struct cq *cq) REQUIRES(&cq->lock)
 
 int cq_resize(struct cq *cq, u32 cqe_wanted)
 {
-	u32 capacity = cq_ring_capacity(cqe_wanted), old_capacity;
-	struct cqe *ring = capacity ? cq_ring_alloc(capacity) : NULL, *old;
+	struct cqe_side *sides = NULL, *old_sides;
+	struct cq_ring ring, old;
 	bool moved, fire;
-	struct cqe_side *sides = ring && cq->keeps_sides ? sides_alloc(capacity) : NULL, *old_sides;
+	int err = cq_ring_alloc(cq->memory, cq_ring_capacity(cqe_wanted), &ring);
 
-	if (!ring || (cq->keeps_sides && !sides)) {
-		cq_ring_free(ring, capacity);
+	if (err)
+		return err;
+	if (cq->keeps_sides && !(sides = sides_alloc(ring.capacity))) {
+		cq_ring_free(cq->memory, &ring);
 		return -ENOMEM;
 	}
 	lock_acquire(&cq->poll_lock);
 	lock_acquire(&cq->lock);
-	old = cq->ring;
+	old = cq_ring_of(cq);
 	old_sides = cq->sides;
-	old_capacity = cq->capacity;
-	moved = cq_move(cq, ring, sides, capacity);
+	moved = cq_move(cq, &ring, sides);
 	fire = moved && cq_ncomp_is_due(cq);
 	lock_release(&cq->lock);
 	lock_release(&cq->poll_lock);
-	cq_ring_free(moved ? old : ring, moved ? old_capacity : capacity);
+	cq_ring_free(cq->memory, moved ? &old : &ring);
 	free(moved ? old_sides : sides);
 	if (fire)
 		sink_fire(cq);

@@ -11,6 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/lock.h"
+#include "base/queue_memory.h"
 #include "base/timer.h"
 #include "event/event.h"
 
@@ -102,6 +103,8 @@ struct cq {
 	struct cqe_side *sides WRITTEN_UNDER(lock, poll_lock); /* beside `ring` */
 	/* takes, under `lock`, a completion without room, which is lost. NULL: the CQ overflows */
 	struct cqe *spill FIXED;
+	const struct queue_memory *memory FIXED; /* where `ring` comes from; NULL: always its own */
+	bool ring_is_given WRITTEN_UNDER(lock, poll_lock); /* `ring` is memory of `memory` */
 	/* NULL: no event was ever delayed. Stays for as long as the CQ lives */
 	struct cq_moderation *moderation WRITTEN_UNDER(lock);
 };
@@ -110,6 +113,9 @@ struct cq {
  * and eager are the caller's to set after this, before use. 0 or -ENOMEM (also if more are wanted
  * than any device offers). */
 int cq_init(struct cq *cq, u32 cqe_wanted);
+/* The same with a ring in memory of `memory` (NULL: its own), which outlives the CQ. Resizing asks
+ * it again. -EINVAL as well: what it gives is not aligned. */
+int cq_init_in(struct cq *cq, u32 cqe_wanted, const struct queue_memory *memory);
 /* After cq_init, before use: entries get a time stamp. Each completion then takes the rarer half
  * of cq_commit, so a CQ without this pays nothing for it. */
 void cq_keep_timestamps(struct cq *cq);
@@ -128,7 +134,7 @@ void cq_sink_to_handler(struct cq *cq, struct vector *v, void (*handler)(struct 
 int cq_sink_to_channel(struct cq *cq, struct channel *ch, void *cookie);
 /* Flushes the sink (waits for handlers and acknowledgements), then frees the ring. May block. */
 void cq_fini(struct cq *cq);
-/* 0, -EINVAL if more completions wait than fit, -ENOMEM. */
+/* 0, -EINVAL if more completions wait than fit, or as cq_init_in; -ENOMEM. */
 int cq_resize(struct cq *cq, u32 cqe_wanted);
 /* Adds a completion and fires the sink if armed for it. False: no room, now or once before: the CQ
  * is in error (reported once) until it is destroyed. Any context. `solicited`: the message

@@ -74,7 +74,8 @@ static int soft_cq_check_attr(const struct ib_cq_init_attr *attr)
 	return attr->cqe < 1 || attr->cqe > SOFT_MAX_CQE ? -EINVAL : 0;
 }
 
-static struct soft_cq *soft_cq_new(struct soft_device *dev, const struct ib_cq_init_attr *attr)
+static struct soft_cq *soft_cq_new(struct soft_device *dev, const struct ib_cq_init_attr *attr,
+				   const struct queue_memory *memory)
 {
 	struct soft_cq *cq;
 	int err = soft_cq_check_attr(attr);
@@ -91,7 +92,7 @@ static struct soft_cq *soft_cq_new(struct soft_device *dev, const struct ib_cq_i
 	}
 	*cq = (struct soft_cq){ .ib.device = &dev->ib, .flags = attr->flags,
 				.generation = seat_generation(&the_seat) };
-	err = cq_init(&cq->q, soft_cq_entries(attr->cqe));
+	err = cq_init_in(&cq->q, soft_cq_entries(attr->cqe), memory);
 	if (err == 0)
 		err = soft_cq_extend(&cq->q, attr->flags);
 	if (err != 0) {
@@ -112,7 +113,7 @@ static struct soft_cq *soft_cq_new(struct soft_device *dev, const struct ib_cq_i
 
 struct ib_cq *soft_create_cq(struct ib_device *ib, const struct ib_cq_init_attr *attr)
 {
-	struct soft_cq *cq = soft_cq_new(soft_dev(ib), attr);
+	struct soft_cq *cq = soft_cq_new(soft_dev(ib), attr, NULL);
 
 	if (IS_ERR(cq))
 		return ERR_PTR(PTR_ERR(cq));
@@ -143,7 +144,7 @@ static int soft_cq_destroy(struct ib_cq *ib)
 
 struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs_cq_attr *attr)
 {
-	struct soft_cq *cq = soft_cq_new(soft_dev(ib), &attr->cq);
+	struct soft_cq *cq = soft_cq_new(soft_dev(ib), &attr->cq, attr->memory);
 	int err;
 
 	if (IS_ERR(cq))

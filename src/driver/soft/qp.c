@@ -97,6 +97,7 @@ static struct soft_qp *soft_qp_create_both(struct ib_pd *pd, struct ib_qp_init_a
 				 .send_cq = soft_qp_cq(init->send_cq),
 				 .recv_cq = soft_qp_cq(init->recv_cq),
 				 .sq_sig_all = init->sq_sig_type == IB_SIGNAL_ALL_WR,
+				 .memory = ex->memory,
 				 .owner_bytes = sizeof(*qp) };
 
 	if (err != 0)

@@ -15,7 +15,8 @@ static int soft_srq_init_engine(struct soft_srq *srq, struct ib_pd *pd,
 				  .max_sge = init->base.attr.max_sge,
 				  .max_num_tags = init->max_num_tags,
 				  .max_ops = init->max_ops,
-				  .owner = srq };
+				  .owner = srq,
+				  .memory = init->memory };
 
 	if (init->srq_type == IB_SRQT_TM)
 		e.tm_cq = &SOFT_OF(cq, init->cq)->q;
