@@ -2,9 +2,10 @@
  *
  * The fields are Linux's: what stands on the wire as a number of more than 8 bits is in network
  * order where its type says so, flow labels, LIDs, P_Keys and Q_Keys among them. On RoCE there is
- * no subnet administrator: the RDMA CM makes the records itself.
+ * no subnet administrator: the RDMA CM makes the records itself, and queries answer -ENODEV.
  *
- * Context: any, unless a call says otherwise.
+ * Context: any, unless a call says otherwise. Callbacks run on a thread of the midlayer, one at a
+ * time for a port or a group, never inside a call of their consumer, and without any lock.
  */
 #ifndef IB_SA_H
 #define IB_SA_H
@@ -243,5 +244,78 @@ enum { IB_SA_SERVICE_BYTES = 176 };
 AV_EXPORT void ib_sa_pack_service(struct ib_sa_service_rec *rec, void *attribute);
 /* As ib_sa_unpack_path. */
 AV_EXPORT void ib_sa_unpack_service(void *attribute, struct ib_sa_service_rec *rec);
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+/* A consumer of the calls below. The fields are the midlayer's. */
+struct ib_sa_client {
+	u32 users;
+	u32 registered;
+};
+
+/* Registers a consumer, before its first query. May block. */
+AV_EXPORT void ib_sa_register_client(struct ib_sa_client *client);
+/* Ends it: waits for the callbacks of its queries and for its memberships, which it has cancelled
+ * and ended. May block; not from a callback. */
+AV_EXPORT void ib_sa_unregister_client(struct ib_sa_client *client);
+
+struct ib_sa_query;
+
+/* Asks for a path: the fields of *rec that comp_mask names are what it must have. The request is
+ * repeated three times, each after timeout_ms. `callback` runs once: status 0 with the first record
+ * that fits, valid until it returns; -ETIMEDOUT; -EINTR: cancelled, or the device is gone;
+ * -EINVAL: the SA refuses; -EIO. *query may be set after the callback has run. Returns an id above
+ * 0 for ib_sa_cancel_query; -ENODEV: no InfiniBand port; -EAGAIN: it knows no subnet manager;
+ * -EINVAL: timeout_ms below 1, or the client is not registered; -ENOMEM. Never blocks. */
+AV_EXPORT int ib_sa_path_rec_get(struct ib_sa_client *client, struct ib_device *device, u8 port_num,
+				 struct ib_sa_path_rec *rec, ib_sa_comp_mask comp_mask,
+				 int timeout_ms, unsigned int gfp_mask,
+				 void (*callback)(int status, struct ib_sa_path_rec *resp,
+						  void *context),
+				 void *context, struct ib_sa_query **query);
+/* Registers (IB_MGMT_METHOD_SET), removes (IB_SA_METHOD_DELETE) or asks for a service; else as
+ * ib_sa_path_rec_get. -EINVAL: another method. */
+AV_EXPORT int ib_sa_service_rec_query(struct ib_sa_client *client, struct ib_device *device,
+				      u8 port_num, u8 method, struct ib_sa_service_rec *rec,
+				      ib_sa_comp_mask comp_mask, int timeout_ms,
+				      unsigned int gfp_mask,
+				      void (*callback)(int status, struct ib_sa_service_rec *resp,
+						       void *context),
+				      void *context, struct ib_sa_query **query);
+/* Has the query of this id end with -EINTR, if it has not ended: both arguments as the query gave
+ * them. The callback follows. Never blocks. */
+AV_EXPORT void ib_sa_cancel_query(int id, struct ib_sa_query *query);
+
+/* ---- memberships ----------------------------------------------------------------------------- */
+
+/* A membership that its consumer keeps until ib_sa_free_multicast. `rec` is what the consumer asked
+ * for, and what the SA granted once the callback has said 0. */
+struct ib_sa_multicast {
+	struct ib_sa_mcmember_rec rec;
+	ib_sa_comp_mask comp_mask;
+	int (*callback)(int status, struct ib_sa_multicast *multicast);
+	void *context;
+};
+
+/* Joins the group of rec->mgid with rec->join_state; comp_mask names the other fields that count,
+ * which must hold those of a group that is to be created. A port joins once for all its consumers.
+ * The callback tells: 0: a member; -ENETRESET, later: the port has lost its memberships (another
+ * SM, a link that was down, a client reregistration), and this one is to be freed and may be joined
+ * anew; -ENODEV: the device is gone; -EINVAL: refused, or other values than the group's;
+ * -ETIMEDOUT; -EAGAIN: no subnet manager. It returns 0, or else the membership ends as by
+ * ib_sa_free_multicast. ERR_PTR: -ENODEV, -EINVAL: no join state, or the client is not registered;
+ * -ENOMEM. Never blocks. */
+AV_EXPORT struct ib_sa_multicast *
+ib_sa_join_multicast(struct ib_sa_client *client, struct ib_device *device, u8 port_num,
+		     struct ib_sa_mcmember_rec *rec, ib_sa_comp_mask comp_mask,
+		     unsigned int gfp_mask,
+		     int (*callback)(int status, struct ib_sa_multicast *multicast), void *context);
+/* Ends a membership; the port leaves the group when nobody of it is a member. Waits for a callback
+ * that runs, unless it is called from it; none follows. */
+AV_EXPORT void ib_sa_free_multicast(struct ib_sa_multicast *multicast);
+/* The record of a group of which the port is a member. -EADDRNOTAVAIL: it is not; -ENODEV. Never
+ * blocks. */
+AV_EXPORT int ib_sa_get_mcmember_rec(struct ib_device *device, u8 port_num, union ib_gid *mgid,
+				     struct ib_sa_mcmember_rec *rec);
 
 #endif

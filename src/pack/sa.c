@@ -127,7 +127,8 @@ void ib_sa_unpack_service(void *attribute, struct ib_sa_service_rec *rec)
 /* ---- address vectors ------------------------------------------------------------------------- */
 
 /* An address vector's index has 8 bits. */
-static int sa_find_gid(struct ib_device *device, u8 port_num, const union ib_gid *gid, u8 *index)
+static int record_find_gid(struct ib_device *device, u8 port_num, const union ib_gid *gid,
+			   u8 *index)
 {
 	u16 found;
 	int err = ib_find_cached_gid_by_port(device, gid, port_num, &found);
@@ -153,7 +154,7 @@ int ib_init_ah_from_path(struct ib_device *device, u8 port_num, struct ib_sa_pat
 		return -EINVAL;
 	if (rec->hop_limit > 1 ||
 	    rdma_port_get_link_layer(device, port_num) == IB_LINK_LAYER_ETHERNET) {
-		err = sa_find_gid(device, port_num, &rec->sgid, &ah.grh.sgid_index);
+		err = record_find_gid(device, port_num, &rec->sgid, &ah.grh.sgid_index);
 		if (err < 0)
 			return err;
 		ah.ah_flags = IB_AH_GRH;
@@ -174,7 +175,7 @@ int ib_init_ah_from_mcmember(struct ib_device *device, u8 port_num, struct ib_sa
 				 .static_rate = rec->rate,
 				 .ah_flags = IB_AH_GRH,
 				 .port_num = port_num };
-	int err = sa_find_gid(device, port_num, &rec->port_gid, &ah.grh.sgid_index);
+	int err = record_find_gid(device, port_num, &rec->port_gid, &ah.grh.sgid_index);
 
 	if (err < 0)
 		return err;

@@ -1,0 +1,109 @@
+/* sa_priv.h: inside the SA client: questions to the subnet administrator of an InfiniBand port, and
+ * memberships of multicast groups.
+ *
+ *  port.c  the InfiniBand ports: an agent for each, and the way to its SA
+ * query.c  one question: a request, its timeout, its answer
+ *  path.c  path and service records
+ * mcast.c  joins that several consumers share, left by the last
+ *
+ * Answers are told on the MAD layer's queue of the port, joins on the queue of this room. sa_lock
+ * guards ports, outstanding queries and groups; it is a leaf but for what work_push takes, and held
+ * across no call of the MAD layer and no callback.
+ */
+#ifndef SA_SA_PRIV_H
+#define SA_SA_PRIV_H
+
+#include <rdma/ib_mad.h>
+#include <rdma/ib_sa.h>
+
+#include "base/cond.h"
+#include "base/list.h"
+#include "base/work.h"
+
+enum {
+	SA_RETRIES = 3,     /* of a query of a consumer */
+	SA_BUCKETS = 256,   /* of outstanding queries, by id */
+	SA_JOIN_MS = 3000,  /* the timeout of a join, which is repeated ... */
+	SA_JOIN_RETRIES = 3,
+	SA_LEAVE_MS = 1000, /* and of a leave */
+};
+
+extern struct lock sa_lock;
+extern struct work_queue sa_queue;
+
+/* An InfiniBand port. */
+struct sa_port {
+	struct list_head node GUARDED_BY(sa_lock);
+	struct ib_device *device FIXED;
+	struct ib_mad_agent *agent FIXED;
+	struct ib_pd *pd FIXED;
+	u8 number FIXED;
+	u32 users GUARDED_BY(sa_lock);	    /* calls that use the agent */
+	bool gone GUARDED_BY(sa_lock);	    /* no call begins */
+	struct cond idle GUARDED_BY(sa_lock); /* signalled when `users` falls to 0 */
+	struct list_head groups GUARDED_BY(sa_lock);
+};
+
+/* The end of a query, called exactly once, on the MAD layer's queue. status: 0: *mad is the answer;
+ * -ETIMEDOUT; -EINTR: cancelled, or the port is gone; -EINVAL: the SA refuses; -EIO. */
+struct sa_query;
+typedef void (*sa_done_fn)(struct sa_query *q, int status, struct ib_sa_mad *mad);
+
+struct sa_query {
+	struct list_head node GUARDED_BY(sa_lock); /* of its bucket */
+	int id FIXED;
+	struct sa_port *port FIXED;
+	struct ib_sa_client *client FIXED; /* NULL: this room's own */
+	struct ib_mad_send_buf *buf FIXED;
+	struct ib_ah *ah FIXED;
+	bool answered OWNED_BY(the thread of the MAD layer);
+	sa_done_fn done FIXED;
+	void *callback FIXED; /* of the consumer: `done` knows its type */
+	void *context FIXED;
+};
+
+/* What a query asks. */
+struct sa_ask {
+	struct ib_sa_client *client;
+	u8 method;
+	u16 attribute; /* host byte order */
+	ib_sa_comp_mask mask;
+	int timeout_ms;
+	int retries;
+	sa_done_fn done;
+	void *callback;
+	void *context;
+	struct ib_sa_query **query; /* out; NULL: nobody cancels it */
+} OWNED_BY(the caller);
+
+/* ---- port.c ---- */
+/* The port, with a use; NULL: no such device, or not InfiniBand. */
+struct sa_port *sa_port_get(const struct ib_device *device, u8 number);
+/* Takes a use of a port that exists. False: it goes. */
+bool sa_port_try(struct sa_port *port) REQUIRES(sa_lock);
+void sa_port_put(struct sa_port *port);
+/* A handle of the way to the port's SA, and the P_Key index for it. ERR_PTR: -EAGAIN: the port
+ * knows no subnet manager; -ENOMEM. */
+struct ib_ah *sa_port_way(struct sa_port *port, u16 *pkey_index);
+/* A query of the client begins, if it is registered, or has ended. */
+bool sa_client_hold(struct ib_sa_client *client) REQUIRES(sa_lock);
+void sa_client_drop(struct ib_sa_client *client) REQUIRES(sa_lock);
+
+/* ---- query.c ---- */
+/* Asks; the caller has a use of the port. `pack` writes the record into the MAD. Returns the id,
+ * above 0, and then `done` follows, perhaps before this returns; or -EAGAIN, -ENOMEM, -ENODEV,
+ * -EINVAL: no timeout, or a client that is not registered. Never blocks. */
+int sa_query_begin(struct sa_port *port, const struct sa_ask *ask, const void *record,
+		   void (*pack)(const void *record, void *attribute));
+/* The handlers of a port's agent. */
+void sa_query_on_sent(struct ib_mad_agent *agent, struct ib_mad_send_wc *wc);
+void sa_query_on_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *recv);
+void sa_query_drop_in_child(void);
+
+/* ---- mcast.c ---- */
+/* The port's memberships are lost: each member is told. Any context. */
+void sa_mcast_port_changed(struct ib_device *device, u8 number);
+/* The port's agent has ended: members are told. Returns when their consumers have ended them. */
+void sa_mcast_port_gone(struct sa_port *port);
+
+#endif

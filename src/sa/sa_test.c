@@ -1,0 +1,396 @@
+/* sa_test.c: queries and memberships of a port whose SA is a model in this file.
+ * In:    calls of consumers, answers of the model    Out: verdicts
+ * Runs:  the test's thread; the queues of the MAD layer and of the SA client
+ * Locks: test_lock guards what the model and the consumers have seen
+ */
+#include <endian.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/test_support/fake_device.h"
+#include "mad/mad_priv.h"
+#include "sa/sa_priv.h"
+
+enum { MLID = 0xc005, WAIT_MS = 5000 };
+
+static struct {
+	struct fake_device *fake;
+	struct mad_port *port;
+	struct work_queue queue;
+	struct ib_sa_client client;
+	int asked, joins, leaves; /* atomic: requests that came to the SA */
+	u8 joined;		  /* atomic: what the SA keeps of this port */
+	bool silent;		  /* atomic */
+	u16 status;		  /* atomic: of the answers */
+} t;
+
+/* ---- the model of an SA ---------------------------------------------------------------------- */
+
+static void model_judge_member(struct ib_sa_mad *mad)
+{
+	struct ib_sa_mcmember_rec rec;
+
+	ib_sa_unpack_mcmember(mad->data, &rec);
+	assert_int_equal(rec.port_gid.raw[15], 7);
+	if (mad->mad_hdr.method == IB_MGMT_METHOD_SET) {
+		__atomic_or_fetch(&t.joined, rec.join_state, __ATOMIC_SEQ_CST);
+		fake_bump(&t.joins);
+	} else {
+		assert_int_equal(mad->mad_hdr.method, IB_SA_METHOD_DELETE);
+		__atomic_and_fetch(&t.joined, (u8)~rec.join_state, __ATOMIC_SEQ_CST);
+		fake_bump(&t.leaves);
+	}
+	rec.mlid = htobe16(MLID);
+	rec.qkey = htobe32(0x0b1b);
+	ib_sa_pack_mcmember(&rec, mad->data);
+}
+
+static void model_judge(struct ib_sa_mad *mad)
+{
+	struct ib_sa_path_rec rec;
+
+	switch (be16toh(mad->mad_hdr.attr_id)) {
+	case IB_SA_ATTR_PATH_REC:
+		ib_sa_unpack_path(mad->data, &rec);
+		rec.dlid = htobe16((u16)(rec.dgid.raw[15] * 2));
+		ib_sa_pack_path(&rec, mad->data);
+		break;
+	case IB_SA_ATTR_MC_MEMBER_REC:
+		model_judge_member(mad);
+		break;
+	default:
+		assert_int_equal(be16toh(mad->mad_hdr.attr_id), IB_SA_ATTR_SERVICE_REC);
+	}
+}
+
+static int model_send(void *arg, const struct mad_departure *d)
+{
+	struct mad_arrival a = { .src_qp = 1,
+				 .qkey = IB_QP1_QKEY,
+				 .pkey = 0xffff,
+				 .slid = 9,
+				 .length = IB_MGMT_MAD_SIZE };
+	struct ib_sa_mad mad;
+
+	memcpy(&mad, d->mad, sizeof(mad));
+	assert_int_equal(t.fake->last_ah.dlid, 9);
+	assert_int_equal(mad.mad_hdr.mgmt_class, IB_MGMT_CLASS_SUBN_ADM);
+	assert_int_equal(mad.mad_hdr.class_version, 2);
+	fake_bump(&t.asked);
+	if (__atomic_load_n(&t.silent, __ATOMIC_SEQ_CST))
+		return 0;
+	if (__atomic_load_n(&t.status, __ATOMIC_SEQ_CST) == 0)
+		model_judge(&mad);
+	mad.mad_hdr.status = htobe16(__atomic_load_n(&t.status, __ATOMIC_SEQ_CST));
+	mad.mad_hdr.method |= IB_MGMT_METHOD_RESP;
+	if (mad.mad_hdr.method == (IB_MGMT_METHOD_SET | IB_MGMT_METHOD_RESP))
+		mad.mad_hdr.method = IB_MGMT_METHOD_GET_RESP;
+	a.mad = &mad;
+	mad_port_receive(t.port, &a);
+	return 0;
+}
+
+static const struct mad_port_ops model_ops = { .send = model_send };
+
+/* ---- the bed --------------------------------------------------------------------------------- */
+
+static int test_query_port(struct ib_device *device, u8 port, struct ib_port_attr *attr)
+{
+	*attr = (struct ib_port_attr){ .state = IB_PORT_ACTIVE,
+				       .gid_tbl_len = FAKE_GIDS,
+				       .pkey_tbl_len = FAKE_PKEYS,
+				       .lid = 3,
+				       .sm_lid = fake_of(device)->lmc == 0 ? 9 : 0,
+				       .link_layer = IB_LINK_LAYER_INFINIBAND };
+	return 0;
+}
+
+static int test_setup(void **state)
+{
+	struct mad_port_config config = { .port_num = 1,
+					  .qp_type = IB_QPT_GSI,
+					  .ops = &model_ops,
+					  .queue = &t.queue };
+	int err;
+
+	memset(&t, 0, sizeof(t));
+	work_queue_init(&t.queue, "test/mad", false);
+	t.fake = fake_create("fake%d");
+	t.fake->ib.query_port = test_query_port;
+	t.fake->gids[0].raw[15] = 7;
+	t.fake->pkeys[0] = 0xffff;
+	config.device = &t.fake->ib;
+	t.port = mad_port_add(&config, &err);
+	assert_non_null(t.port);
+	assert_int_equal(ib_register_device(&t.fake->ib), 0);
+	ib_sa_register_client(&t.client);
+	return 0;
+}
+
+static int test_teardown(void **state)
+{
+	ib_sa_unregister_client(&t.client);
+	ib_unregister_device(&t.fake->ib);
+	mad_port_remove(t.port);
+	fake_destroy(t.fake);
+	return 0;
+}
+
+/* What a consumer has heard. */
+struct heard {
+	int calls;  /* atomic */
+	int status; /* of the last one */
+	struct ib_sa_path_rec path;
+	int answer; /* that the callback returns */
+};
+
+static void path_heard(int status, struct ib_sa_path_rec *resp, void *context)
+{
+	struct heard *h = context;
+
+	h->status = status;
+	if (resp != NULL)
+		h->path = *resp;
+	fake_bump(&h->calls);
+}
+
+static int mcast_heard(int status, struct ib_sa_multicast *multicast)
+{
+	struct heard *h = multicast->context;
+	int answer = h->answer;
+
+	h->status = status;
+	fake_bump(&h->calls);
+	return answer;
+}
+
+static int ask_path(struct heard *h, int timeout_ms, struct ib_sa_query **query)
+{
+	struct ib_sa_path_rec rec = { .dgid.raw = { [15] = 21 }, .numb_path = 1 };
+
+	return ib_sa_path_rec_get(&t.client, &t.fake->ib, 1, &rec,
+				  IB_SA_PATH_REC_DGID | IB_SA_PATH_REC_NUMB_PATH, timeout_ms, 0,
+				  path_heard, h, query);
+}
+
+static struct ib_sa_multicast *join(struct heard *h, u8 states, u8 group)
+{
+	struct ib_sa_mcmember_rec rec = { .mgid.raw = { 0xff, [15] = group },
+					  .join_state = states };
+
+	return ib_sa_join_multicast(&t.client, &t.fake->ib, 1, &rec, 0, 0, mcast_heard, h);
+}
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+static void path_rec_get__answers(void **state)
+{
+	struct heard h = { .calls = 0 };
+	struct ib_sa_query *query;
+
+	assert_true(ask_path(&h, 1000, &query) > 0);
+	assert_true(fake_await(&h.calls, 1));
+	assert_int_equal(h.status, 0);
+	assert_int_equal(be16toh(h.path.dlid), 42);
+	assert_int_equal(h.path.numb_path, 1);
+}
+
+static void path_rec_get__refused(void **state)
+{
+	struct heard h = { .calls = 0 };
+	struct ib_sa_query *query;
+
+	t.status = 0x0300; /* no records */
+	assert_true(ask_path(&h, 1000, &query) > 0);
+	assert_true(fake_await(&h.calls, 1));
+	assert_int_equal(h.status, -EINVAL);
+}
+
+static void path_rec_get__times_out_after_retries(void **state)
+{
+	struct heard h = { .calls = 0 };
+	struct ib_sa_query *query;
+
+	t.silent = true;
+	assert_true(ask_path(&h, 5, &query) > 0);
+	assert_true(fake_await(&h.calls, 1));
+	assert_int_equal(h.status, -ETIMEDOUT);
+	assert_int_equal(fake_count(&t.asked), 1 + SA_RETRIES);
+}
+
+static void cancel_query__ends_it_once(void **state)
+{
+	struct heard h = { .calls = 0 };
+	struct ib_sa_query *query;
+	int id;
+
+	t.silent = true;
+	id = ask_path(&h, 60000, &query);
+	assert_true(id > 0);
+	ib_sa_cancel_query(id + 1, query); /* nobody's */
+	ib_sa_cancel_query(id, query);
+	assert_true(fake_await(&h.calls, 1));
+	assert_int_equal(h.status, -EINTR);
+	ib_sa_cancel_query(id, query); /* it has ended */
+	usleep(2000);
+	assert_int_equal(h.calls, 1);
+}
+
+static void path_rec_get__judges_its_arguments(void **state)
+{
+	struct heard h = { .calls = 0 };
+	struct ib_sa_query *query;
+	struct ib_sa_client stranger = { .registered = 0 };
+	struct ib_sa_path_rec rec = { .numb_path = 1 };
+
+	assert_int_equal(ask_path(&h, 0, &query), -EINVAL);
+	assert_int_equal(ib_sa_path_rec_get(&t.client, &t.fake->ib, 2, &rec, 0, 1, 0, path_heard,
+					    &h, &query),
+			 -ENODEV);
+	assert_int_equal(ib_sa_path_rec_get(&stranger, &t.fake->ib, 1, &rec, 0, 1, 0, path_heard,
+					    &h, &query),
+			 -EINVAL);
+	t.fake->lmc = 1; /* no SM */
+	assert_int_equal(ask_path(&h, 1, &query), -EAGAIN);
+	t.fake->lmc = 0;
+	assert_int_equal(h.calls, 0);
+}
+
+/* ---- memberships ----------------------------------------------------------------------------- */
+
+static void join_multicast__is_shared(void **state)
+{
+	struct heard first = { .calls = 0 }, second = { .calls = 0 };
+	struct ib_sa_multicast *a, *b;
+	struct ib_sa_mcmember_rec rec;
+
+	a = join(&first, IB_SA_FULL_MEMBER, 1);
+	assert_false(IS_ERR(a));
+	assert_true(fake_await(&first.calls, 1));
+	assert_int_equal(first.status, 0);
+	assert_int_equal(be16toh(a->rec.mlid), MLID);
+	b = join(&second, IB_SA_FULL_MEMBER, 1);
+	assert_true(fake_await(&second.calls, 1));
+	assert_int_equal(second.status, 0);
+	assert_int_equal(be16toh(b->rec.mlid), MLID);
+	assert_int_equal(t.joins, 1);
+	assert_int_equal(ib_sa_get_mcmember_rec(&t.fake->ib, 1, &a->rec.mgid, &rec), 0);
+	assert_int_equal(be16toh(rec.mlid), MLID);
+	ib_sa_free_multicast(a);
+	usleep(2000);
+	assert_int_equal(fake_count(&t.leaves), 0);
+	ib_sa_free_multicast(b);
+	assert_true(fake_await(&t.leaves, 1));
+	assert_int_equal(t.joined, 0);
+	assert_int_equal(first.calls + second.calls, 2);
+}
+
+static void join_multicast__leaves_states_one_by_one(void **state)
+{
+	struct heard first = { .calls = 0 }, second = { .calls = 0 };
+	struct ib_sa_multicast *a = join(&first, IB_SA_FULL_MEMBER, 1), *b;
+
+	assert_true(fake_await(&first.calls, 1));
+	b = join(&second, IB_SA_SEND_ONLY_NON_MEMBER, 1);
+	assert_true(fake_await(&second.calls, 1));
+	assert_int_equal(t.joined, IB_SA_FULL_MEMBER | IB_SA_SEND_ONLY_NON_MEMBER);
+	ib_sa_free_multicast(a);
+	assert_true(fake_await(&t.leaves, 1));
+	assert_int_equal(t.joined, IB_SA_SEND_ONLY_NON_MEMBER);
+	ib_sa_free_multicast(b);
+	assert_true(fake_await(&t.leaves, 2));
+	assert_int_equal(t.joined, 0);
+}
+
+static void join_multicast__other_values_than_the_group(void **state)
+{
+	struct heard first = { .calls = 0 }, second = { .calls = 0 };
+	struct ib_sa_mcmember_rec rec = { .mgid.raw = { 0xff, [15] = 1 },
+					  .join_state = IB_SA_FULL_MEMBER,
+					  .qkey = htobe32(5) };
+	struct ib_sa_multicast *a = join(&first, IB_SA_FULL_MEMBER, 1), *b;
+
+	assert_true(fake_await(&first.calls, 1));
+	b = ib_sa_join_multicast(&t.client, &t.fake->ib, 1, &rec, IB_SA_MCMEMBER_REC_QKEY, 0,
+				 mcast_heard, &second);
+	assert_true(fake_await(&second.calls, 1));
+	assert_int_equal(second.status, -EINVAL);
+	ib_sa_free_multicast(b);
+	ib_sa_free_multicast(a);
+	assert_true(fake_await(&t.leaves, 1));
+}
+
+static void join_multicast__refused(void **state)
+{
+	struct heard h = { .calls = 0, .answer = 1 /* ends the membership */ };
+
+	t.status = 0x0200;
+	assert_false(IS_ERR(join(&h, IB_SA_FULL_MEMBER, 1)));
+	assert_true(fake_await(&h.calls, 1));
+	assert_int_equal(h.status, -EINVAL);
+	assert_int_equal(fake_count(&t.leaves), 0);
+}
+
+static void port_event__resets_members(void **state)
+{
+	struct heard h = { .calls = 0 }, again = { .calls = 0 };
+	struct ib_sa_multicast *a = join(&h, IB_SA_FULL_MEMBER, 1), *b;
+	struct ib_event event = { .device = &t.fake->ib,
+				  .event = IB_EVENT_CLIENT_REREGISTER,
+				  .element.port_num = 1 };
+
+	assert_true(fake_await(&h.calls, 1));
+	ib_dispatch_event(&event);
+	assert_true(fake_await(&h.calls, 2));
+	assert_int_equal(h.status, -ENETRESET);
+	b = join(&again, IB_SA_FULL_MEMBER, 1);
+	assert_true(fake_await(&again.calls, 1));
+	assert_int_equal(again.status, 0);
+	assert_int_equal(t.joins, 2);
+	ib_sa_free_multicast(a);
+	ib_sa_free_multicast(b);
+	assert_true(fake_await(&t.leaves, 1));
+}
+
+static void free_multicast__while_it_joins(void **state)
+{
+	struct heard h = { .calls = 0 };
+
+	for (int i = 0; i < 200; i++) {
+		struct ib_sa_multicast *a = join(&h, IB_SA_FULL_MEMBER, (u8)(i % 3));
+
+		assert_false(IS_ERR(a));
+		ib_sa_free_multicast(a);
+	}
+	for (int i = 0; i < WAIT_MS && __atomic_load_n(&t.joined, __ATOMIC_SEQ_CST) != 0; i++)
+		usleep(1000);
+	assert_int_equal(t.joined, 0);
+}
+
+#define SA_TEST(f) cmocka_unit_test_setup_teardown(f, test_setup, test_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		SA_TEST(path_rec_get__answers),
+		SA_TEST(path_rec_get__refused),
+		SA_TEST(path_rec_get__times_out_after_retries),
+		SA_TEST(cancel_query__ends_it_once),
+		SA_TEST(path_rec_get__judges_its_arguments),
+		SA_TEST(join_multicast__is_shared),
+		SA_TEST(join_multicast__leaves_states_one_by_one),
+		SA_TEST(join_multicast__other_values_than_the_group),
+		SA_TEST(join_multicast__refused),
+		SA_TEST(port_event__resets_members),
+		SA_TEST(free_multicast__while_it_joins),
+	};
+
+	return cmocka_run_group_tests_name("sa", tests, NULL, NULL);
+}
