@@ -17,6 +17,7 @@
 #ifndef IB_EXTENDED_H
 #define IB_EXTENDED_H
 
+#include <rdma/ib_steer.h>
 #include <rdma/ib_verbs.h>
 
 struct queue_memory;
@@ -72,6 +73,9 @@ struct ib_device_attr_ex {
 	u32 max_fast_reg_page_list_len; /* pages of one ib_alloc_mr; 0: the device has none */
 	struct ib_odp_caps odp_caps;
 	u64 max_dm_size; /* bytes of device memory that a process may have at once; 0: none */
+	struct ib_rss_caps rss_caps;
+	u32 max_wq_type_rq;  /* work queues of type RQ; 0: none */
+	u32 raw_packet_caps; /* enum ib_raw_packet_caps of libibverbs; none is known */
 };
 
 /* Reads limits and capabilities into *attr, whose `size` the consumer has set: what ib_query_device
@@ -227,6 +231,10 @@ struct ib_qp_init_attr_ex {
 	struct ib_qp_init_attr base;
 	struct ib_xrcd *xrcd; /* XRC_TGT: its domain; other types: NULL */
 	const struct queue_memory *memory; /* a door's, for the memory of queues; consumers: NULL */
+	/* RAW_PACKET: spreads what it receives over the table's work queues. Such a queue pair has
+	 * no queue and no CQ of its own, and no state to modify. */
+	struct ib_rwq_ind_table *rwq_ind_tbl;
+	struct ib_rx_hash_conf rx_hash; /* with rwq_ind_tbl */
 };
 
 /* Creates a queue pair as ib_create_qp does. init->base.cap is updated to what was granted. An
@@ -335,6 +343,19 @@ struct ib_device_ops {
 	struct ib_xrcd *(*open_xrcd)(struct ib_device *device,
 				     const struct ib_xrcd_init_attr *attr);
 	int (*close_xrcd)(struct ib_xrcd *xrcd);
+	/* Of RAW_PACKET queue pairs. What the attributes say has been checked, but for fields'
+	 * values. */
+	struct ib_flow *(*create_flow)(struct ib_qp *qp, const struct ib_flow_attr *attr);
+	int (*destroy_flow)(struct ib_flow *flow);
+	/* A driver with create_wq has all of them, and create_qp takes init->rwq_ind_tbl. The
+	 * midlayer sets wq->state after a modify. */
+	struct ib_wq *(*create_wq)(struct ib_pd *pd, struct ib_wq_init_attr *init);
+	int (*modify_wq)(struct ib_wq *wq, const struct ib_wq_attr *attr, u32 mask);
+	int (*destroy_wq)(struct ib_wq *wq);
+	/* ind_tbl of the result is the midlayer's to fill in. */
+	struct ib_rwq_ind_table *(*create_rwq_ind_table)(
+		struct ib_device *device, const struct ib_rwq_ind_table_init_attr *init);
+	int (*destroy_rwq_ind_table)(struct ib_rwq_ind_table *table);
 };
 
 /* The first fields of a table, as the driver is compiled. */

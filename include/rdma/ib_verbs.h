@@ -19,6 +19,7 @@
 
 struct ib_device_core;
 struct ib_uverbs_ops;
+struct ib_rwq_ind_table;
 struct ib_xrcd;
 struct ib_mad;
 struct iw_cm_verbs;
@@ -73,8 +74,10 @@ struct ib_qp {
 	void *qp_context;
 	u32 qp_num;
 	enum ib_qp_type qp_type;
-	int usecnt; /* multicast groups that it is attached to */
+	int usecnt; /* multicast groups that it is attached to, flow rules that name it */
 	struct ib_xrcd *xrcd; /* of an XRC target; only if the driver has ib_device_ops.open_xrcd */
+	/* by which it was created; only if the driver has ib_device_ops.create_wq */
+	struct ib_rwq_ind_table *rwq_ind_tbl;
 };
 
 struct ib_mr {

@@ -181,7 +181,9 @@ int ib_convert_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send
 		int err = ib_convert_send_wr(qp, wr, &one, &ah);
 
 		if (!err)
-			err = ops->post_send(qp, &one, &ignored);
+			err = qp->qp_type == IB_QPT_RAW_PACKET ?
+				      ops->post_raw_send(qp, &one, &ignored) :
+				      ops->post_send(qp, &one, &ignored);
 		else if (wr->opcode == IB_WR_REG_MR && ops->post_reg)
 			err = ops->post_reg(qp, reg_wr(wr));
 		if (err) {
@@ -201,6 +203,8 @@ static int convert_post_recvs(const struct ib_uverbs_ops *ops, struct ib_qp *qp,
 
 		ib_convert_recv_wr(wr, &one);
 		int err = srq ? ops->post_srq_recv(srq, &one, &ignored) :
+			  qp->qp_type == IB_QPT_RAW_PACKET ?
+				ops->post_raw_recv(qp, &one, &ignored) :
 				ops->post_recv(qp, &one, &ignored);
 
 		if (err) {

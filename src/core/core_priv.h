@@ -6,6 +6,7 @@
  *   qp_state.c  the table of transitions   mr.c         regions, windows, FMRs
  *   address.c   address handles            fmr_pool.c   FMR pools
  *   mcast.c     multicast attachments      query.c, cache.c  attributes; cached GIDs and P_Keys
+ *   flow.c      flow rules                 wq.c         work queues, tables of them
  *   ucontext.c  handles of the doors       uverbs.c     the doors' calls beyond ib_*
  *   convert.c   to libibverbs' layout      rate.c       static rates
  *
@@ -142,6 +143,16 @@ struct ib_qp *extended_create_qp(struct ib_device *device, struct ib_pd *pd,
 				 struct ib_qp_init_attr_ex *own);
 /* Has the driver XRC domains? */
 bool extended_has_xrc(const struct ib_device *device);
+/* Has the driver work queues? */
+bool extended_has_wq(const struct ib_device *device);
+/* The table that the queue pair was created with; NULL: none, or no such field. */
+struct ib_rwq_ind_table *extended_qp_table(const struct ib_qp *qp);
+/* Nothing where the driver's struct has no such field. */
+void extended_qp_set_table(struct ib_qp *qp, struct ib_rwq_ind_table *table);
+/* Copies a consumer's attributes of `size` bytes, whose first u32 is `size`, into a structure of
+ * this release. 0, -EINVAL (shorter than `least`), -EOPNOTSUPP (a field that this release does not
+ * have is set). */
+int extended_take_attr(void *own, u32 own_size, const void *theirs, u32 size, u32 least);
 /* The XRC domain that the object stands on; NULL: none, or the driver's struct has no such
  * field. */
 struct ib_xrcd *extended_srq_xrcd(const struct ib_srq *srq);

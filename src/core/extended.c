@@ -22,6 +22,7 @@ enum {
 	DEVICE_ATTR_LEAST = offsetof(struct ib_device_attr_ex, cq_caps) + sizeof(struct ib_cq_caps),
 	OPS_WITH_SRQ_OPS = offsetof(struct ib_device_ops, post_srq_ops) + sizeof(void *),
 	OPS_WITH_XRC = offsetof(struct ib_device_ops, close_xrcd) + sizeof(void *),
+	OPS_WITH_WQ = offsetof(struct ib_device_ops, destroy_rwq_ind_table) + sizeof(void *),
 	XRCD_ATTR_LEAST = sizeof(struct ib_xrcd_init_attr),
 };
 
@@ -62,6 +63,11 @@ static int attr_take(void *own, u32 own_size, const void *theirs, u32 size, u32 
 	memcpy(own, theirs, MIN(size, own_size));
 	memcpy(own, &own_size, sizeof(own_size));
 	return 0;
+}
+
+int extended_take_attr(void *own, u32 own_size, const void *theirs, u32 size, u32 least)
+{
+	return attr_take(own, own_size, theirs, size, least);
 }
 
 /* Does the structure ask for something that a driver with headers of that size has no field for?
@@ -177,6 +183,22 @@ void extended_qp_set_xrcd(struct ib_qp *qp, struct ib_xrcd *xrcd)
 {
 	if (extended_has_xrc(qp->device))
 		qp->xrcd = xrcd;
+}
+
+bool extended_has_wq(const struct ib_device *device)
+{
+	return device->core->ops.size >= OPS_WITH_WQ && device->core->ops.create_wq;
+}
+
+struct ib_rwq_ind_table *extended_qp_table(const struct ib_qp *qp)
+{
+	return extended_has_wq(qp->device) ? qp->rwq_ind_tbl : NULL;
+}
+
+void extended_qp_set_table(struct ib_qp *qp, struct ib_rwq_ind_table *table)
+{
+	if (extended_has_wq(qp->device))
+		qp->rwq_ind_tbl = table;
 }
 
 struct ib_xrcd *ib_open_xrcd(struct ib_device *device, const struct ib_xrcd_init_attr *attr)

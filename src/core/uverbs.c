@@ -358,6 +358,13 @@ void uverbs_attach(struct ib_device_core *core)
 	KEEP_OR_FILL(check_send);
 	KEEP_OR_FILL(post_recv);
 	KEEP_OR_FILL(post_srq_recv);
+	/* A driver may post to all of its queue pairs alike. */
+	if (!ops->post_raw_send)
+		ops->post_raw_send = ops->post_send;
+	if (!ops->check_raw_send)
+		ops->check_raw_send = ops->check_send;
+	if (!ops->post_raw_recv)
+		ops->post_raw_recv = ops->post_recv;
 	KEEP_OR_FILL(poll_cq);
 	KEEP_OR_FILL(poll_cq_ex);
 	KEEP_OR_FILL(create_cq);

@@ -46,6 +46,12 @@ struct ib_uverbs_ops {
 	int (*check_send)(struct ib_qp *qp, const struct ibv_send_wr *wr);
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*post_srq_recv)(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	/* Of RAW_PACKET queue pairs; absent: post_send, check_send and post_recv serve. Then of
+	 * work queues. */
+	int (*post_raw_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+	int (*check_raw_send)(struct ib_qp *qp, const struct ibv_send_wr *wr);
+	int (*post_raw_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	int (*post_wq_recv)(struct ib_wq *wq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	int (*poll_cq)(struct ib_cq *cq, int n, struct ibv_wc *wc);
 	/* The whole entries of a CQ that was created with flags: side[i] belongs to wc[i]. */
 	int (*poll_cq_ex)(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side);

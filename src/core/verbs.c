@@ -263,16 +263,16 @@ int ib_post_srq_recv(struct ib_srq *srq, struct ib_recv_wr *wr, struct ib_recv_w
 
 /* The objects that a QP uses; absent ones are NULL. */
 struct qp_base {
-	int *counts[5];
+	int *counts[6];
 } OWNED_BY(the caller);
 
 static struct qp_base core_qp_base_of(struct ib_pd *pd, struct ib_cq *send_cq,
 				      struct ib_cq *recv_cq, struct ib_srq *srq,
-				      struct ib_xrcd *xrcd)
+				      struct ib_xrcd *xrcd, struct ib_rwq_ind_table *table)
 {
 	return (struct qp_base){ { pd ? &pd->usecnt : NULL, send_cq ? &send_cq->usecnt : NULL,
 				   recv_cq ? &recv_cq->usecnt : NULL, srq ? &srq->usecnt : NULL,
-				   xrcd ? &xrcd->usecnt : NULL } };
+				   xrcd ? &xrcd->usecnt : NULL, table ? &table->usecnt : NULL } };
 }
 
 static void core_qp_base_put(const struct qp_base *base, u32 count)
@@ -312,6 +312,16 @@ static void core_qp_drop_unused(struct ib_qp_init_attr_ex *init)
 	}
 }
 
+/* A queue pair with a table has nothing else, and only receives. */
+static int core_qp_check_table(const struct ib_device *device, const struct ib_qp_init_attr_ex *ex)
+{
+	const struct ib_qp_init_attr *init = &ex->base;
+
+	if (init->qp_type != IB_QPT_RAW_PACKET || ex->rwq_ind_tbl->device != device)
+		return -EINVAL;
+	return init->send_cq || init->recv_cq || init->srq ? -EINVAL : 0;
+}
+
 static int core_qp_check_init(const struct ib_device *device,
 			      const struct ib_qp_init_attr_ex *ex)
 {
@@ -323,6 +333,8 @@ static int core_qp_check_init(const struct ib_device *device,
 		return -EINVAL;
 	if ((u32)init->qp_type >= IB_QPT_MAX || init->qp_type == 7)
 		return -EINVAL;
+	if (ex->rwq_ind_tbl)
+		return core_qp_check_table(device, ex);
 	if (core_qp_needs_cqs(init->qp_type) && (!init->send_cq || !init->recv_cq))
 		return -EINVAL;
 	if ((init->send_cq && init->send_cq->device != device) ||
@@ -366,7 +378,8 @@ struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	err = core_qp_check_init(device, &own);
 	if (err)
 		return ERR_PTR(err);
-	base = core_qp_base_of(pd, own.base.send_cq, own.base.recv_cq, own.base.srq, own.xrcd);
+	base = core_qp_base_of(pd, own.base.send_cq, own.base.recv_cq, own.base.srq, own.xrcd,
+			       own.rwq_ind_tbl);
 	if (!core_qp_base_get(&base))
 		return ERR_PTR(-EINVAL);
 	qp = extended_create_qp(device, pd, &own);
@@ -376,6 +389,7 @@ struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	}
 	core_qp_fill(qp, device, pd, &own.base);
 	extended_qp_set_xrcd(qp, own.xrcd);
+	extended_qp_set_table(qp, own.rwq_ind_tbl);
 	init->base.cap = own.base.cap;
 	return qp;
 }
@@ -430,7 +444,7 @@ int ib_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_q
 int ib_destroy_qp(struct ib_qp *qp)
 {
 	struct qp_base base = core_qp_base_of(qp->pd, qp->send_cq, qp->recv_cq, qp->srq,
-					      extended_qp_xrcd(qp));
+					      extended_qp_xrcd(qp), extended_qp_table(qp));
 	struct ib_device_core *core = qp->device->core;
 	struct dispatch_mute mute;
 	int err;
