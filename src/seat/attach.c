@@ -144,6 +144,8 @@ static void attach_quiesce(void *arg)
 		attach_exclude(shm_path(s->a.shm));
 	if (s->a.udp != NULL)
 		attach_exclude(udp_path(s->a.udp));
+	if (s->ops != NULL && s->ops->quiesce != NULL)
+		s->ops->quiesce(s);
 }
 
 static int attach_memory(struct seat *s)

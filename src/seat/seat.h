@@ -41,6 +41,9 @@ struct seat_ops {
 	/* The node's configuration or its list of devices has changed. Runs on the engine's thread;
 	 * may block. */
 	void (*config)(struct seat *seat);
+	/* Waits until no thread of the adapters copies by an earlier lookup of a key (the engine's
+	 * own are the seat's). NULL: they have none. Any thread. */
+	void (*quiesce)(void *seat);
 	/* In a forked child, with one thread: the objects are the parent's. The seat's memory still
 	 * exists. */
 	void (*drop_in_child)(struct seat *seat);

@@ -73,6 +73,37 @@ int adapter_find_gid(const u8 gid[16])
 	return number;
 }
 
+static u32 adapter_config_interface(const struct node_config *c)
+{
+	u32 found = 0;
+
+	for (int i = 0; i < NODE_GIDS; i++) {
+		if (c->gids[i].ifindex != 0 && strcmp(c->gids[i].ifname, "lo") != 0)
+			return c->gids[i].ifindex;
+		if (found == 0)
+			found = c->gids[i].ifindex;
+	}
+	return found;
+}
+
+/* All devices of a node have one sysfs tree. */
+int adapter_interface(struct soft_device *soft, u32 *ifindex, u32 *node)
+{
+	struct roce_device *dev = container_of(soft, struct roce_device, soft);
+	u32 found, hash = 2166136261u; /* FNV-1a */
+
+	lock_acquire(&roce_table.config_lock);
+	found = adapter_config_interface(&dev->config);
+	for (const char *c = dev->config.sysfs; *c != '\0'; c++)
+		hash = (hash ^ (u8)*c) * 16777619u;
+	lock_release(&roce_table.config_lock);
+	if (found == 0)
+		return -ENODEV;
+	*ifindex = found;
+	*node = hash;
+	return 0;
+}
+
 bool adapter_is_own_gid(const u8 gid[16])
 {
 	return adapter_find_gid(gid) >= 0;

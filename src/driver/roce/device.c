@@ -115,6 +115,7 @@ static const struct seat_ops device_seat_ops = {
 	.begin = adapter_config_begin,
 	.taken = adapter_config_taken,
 	.config = adapter_config_changed,
+	.quiesce = soft_steer_quiesce,
 	.drop_in_child = adapter_config_drop_in_child,
 };
 
@@ -123,6 +124,7 @@ static const struct soft_kind device_kind = {
 	.resolve_av = adapter_resolve_av,
 	.connect = adapter_connect,
 	.find_gid = adapter_find_gid,
+	.interface = adapter_interface,
 };
 
 struct roce_device *adapter_device_new(const struct node_config *config)

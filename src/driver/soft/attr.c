@@ -54,6 +54,10 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr)
 		.timestamp_mask = (1ull << 63) - 1, /* struct cqe has one bit less than a word */
 		.hca_core_clock = 1000000,	    /* a clock of nanoseconds */
 	};
+	if (soft_dev(ib)->kind->interface != NULL) {
+		attr->device_cap_flags |= IB_DEVICE_MANAGED_FLOW_STEERING;
+		attr->max_raw_ethy_qp = SOFT_MAX_QP;
+	}
 	return 0;
 }
 
@@ -64,6 +68,10 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops)
 		.check_send = soft_uverbs_check_send,
 		.post_recv = soft_uverbs_post_recv,
 		.post_srq_recv = soft_uverbs_post_srq_recv,
+		.post_raw_send = soft_uverbs_post_raw_send,
+		.check_raw_send = soft_uverbs_check_raw_send,
+		.post_raw_recv = soft_uverbs_post_raw_recv,
+		.post_wq_recv = soft_uverbs_post_wq_recv,
 		.poll_cq = soft_uverbs_poll_cq,
 		.poll_cq_ex = soft_uverbs_poll_cq_ex,
 		.create_cq = soft_uverbs_create_cq,

@@ -2,7 +2,7 @@
  * In: the adapter's kind, the seat    Out: devices that core can register
  * Runs: a thread that may sleep; the forked child's only thread    Locks: list_lock
  */
-#include "driver/soft/soft.h"
+#include "driver/soft/raw.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,6 +21,9 @@ void soft_init_device(struct soft_device *dev, const struct soft_kind *kind)
 	list_init(&dev->qps);
 	list_init(&dev->cqs);
 	list_init(&dev->srqs);
+	list_init(&dev->raws);
+	list_init(&dev->wqs);
+	list_init(&dev->steer.flows);
 	ib->num_comp_vectors = (int)vector_count();
 	soft_fill_pd(ib);
 	soft_fill_mr(ib);
@@ -59,6 +62,7 @@ void soft_set_port_up(struct soft_device *dev, u8 port, bool up, bool lost)
 
 	lock_acquire(&dev->list_lock);
 	dev->ports_down = up ? dev->ports_down & ~bit : dev->ports_down | bit;
+	__atomic_store_n(&dev->steer.down, (dev->ports_down & 2) != 0, __ATOMIC_RELAXED);
 	list_for_each(qp, &dev->qps, struct soft_qp, node) {
 		if (soft_qp_port(qp) != port)
 			continue;
@@ -82,6 +86,10 @@ static void unplug_objects(struct soft_device *dev)
 	}
 	list_for_each(srq, &dev->srqs, struct soft_srq, node)
 		ibt_srq_unplug(srq->engine);
+	list_for_each(raw, &dev->raws, struct soft_raw, node)
+		soft_raw_unplug(raw);
+	list_for_each(wq, &dev->wqs, struct soft_wq, node)
+		soft_rq_unplug(&wq->rq);
 	lock_release(&dev->list_lock);
 }
 
@@ -113,6 +121,9 @@ void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 	list_for_each(qp, &dev->qps, struct soft_qp, node)
 		ibt_qp_orphan(soft_engine(qp));
 	list_init(&dev->qps);
+	list_init(&dev->raws);
+	list_init(&dev->wqs);
+	soft_steer_drop_in_child(dev);
 	dev->live = false;
 	dev->waiters = 0;
 }
@@ -126,6 +137,10 @@ static int soft_query_extended(struct ib_device *ib, struct ib_device_attr_ex *a
 					     .max_sge = IBT_TM_MAX_SGE };
 	attr->odp_caps = soft_odp_caps;
 	attr->max_dm_size = SOFT_DM_BYTES;
+	if (soft_dev(ib)->kind->interface != NULL) {
+		attr->rss_caps = soft_rss_caps;
+		attr->max_wq_type_rq = RAW_MAX_WQ;
+	}
 	attr->cq_caps = (struct ib_cq_caps){ .max_cq_moderation_count = UINT16_MAX,
 					     .max_cq_moderation_period = UINT16_MAX };
 	attr->max_fast_reg_page_list_len = SOFT_MAX_FAST_PAGES;
@@ -145,6 +160,13 @@ const struct ib_device_ops soft_device_ops = {
 	.map_mr_sg = soft_map_mr_sg,
 	.open_xrcd = soft_open_xrcd,
 	.close_xrcd = soft_close_xrcd,
+	.create_flow = soft_create_flow,
+	.destroy_flow = soft_destroy_flow,
+	.create_wq = soft_create_wq,
+	.modify_wq = soft_modify_wq,
+	.destroy_wq = soft_destroy_wq,
+	.create_rwq_ind_table = soft_create_table,
+	.destroy_rwq_ind_table = soft_destroy_table,
 };
 
 static void soft_wait_ended(void *arg)

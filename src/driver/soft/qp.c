@@ -2,7 +2,7 @@
  * In: verbs    Out: the engine's queue pairs, entries of the board, asynchronous events
  * Runs: any thread    Locks: list_lock for the device's list
  */
-#include "driver/soft/soft.h"
+#include "driver/soft/raw.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -143,8 +143,11 @@ static int soft_qp_destroy(struct ib_qp *ib)
 {
 	struct soft_qp *qp = SOFT_OF(qp, ib);
 	struct soft_device *dev = soft_dev(ib->device);
-	struct board_qp *shown = qp->shown;
+	struct board_qp *shown;
 
+	if (ib->qp_type == IB_QPT_RAW_PACKET)
+		return soft_raw_destroy(ib);
+	shown = qp->shown;
 	__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
 	if (!soft_qp_is_ours(qp)) {
 		ibt_qp_free_orphan(soft_engine(qp));
@@ -183,6 +186,8 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	struct soft_qp *qp = ERR_PTR(-ENOMEM);
 	int err = soft_attach(dev);
 
+	if (err == 0 && init->base.qp_type == IB_QPT_RAW_PACKET)
+		return soft_raw_create(pd, init);
 	if (err == 0)
 		err = soft_qp_check_init(init);
 	if (err != 0)
@@ -330,6 +335,8 @@ static int soft_qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
 	struct soft_qp *qp = SOFT_OF(qp, ib);
 	int err;
 
+	if (ib->qp_type == IB_QPT_RAW_PACKET)
+		return soft_raw_modify(ib, attr, mask);
 	if (!soft_qp_is_ours(qp))
 		return -EIO;
 	lock_acquire(&qp->modify_lock);
@@ -349,7 +356,11 @@ static int soft_qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 {
 	struct soft_qp *qp = SOFT_OF(qp, ib);
 	struct ibv_qp_attr a;
-	int err = soft_check(ib->device);
+	int err;
+
+	if (ib->qp_type == IB_QPT_RAW_PACKET)
+		return soft_raw_query(ib, attr, mask, init);
+	err = soft_check(ib->device);
 
 	if (err != 0)
 		return err;

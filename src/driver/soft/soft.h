@@ -5,6 +5,7 @@
  *                           attr.c  attributes, and the table of methods for the doors
  *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration;
  *                                   xrcd.c: XRC domains
+ *          raw.h and its files: raw packet queue pairs, flow rules, work queues
  *
  * A kind of adapter (driver/roce) adds attributes, address resolution and multicast:
  * struct soft_kind, and the methods of ib_device that are not set here. Its struct begins with a
@@ -36,6 +37,7 @@ enum {
 };
 
 struct soft_device;
+struct raw;
 
 /* The part of one kind of adapter. */
 struct soft_kind {
@@ -53,7 +55,22 @@ struct soft_kind {
 	int (*find_gid)(const u8 gid[16]);
 	/* (1 << LMC) - 1 of the device's port. NULL: the link layer has no LIDs. */
 	u8 (*lid_mask)(struct soft_device *dev);
+	/* The host's interface that carries the port's raw packets, and a number that all processes
+	 * of this node have in common and other nodes, most probably, have not. -ENODEV. NULL: the
+	 * device is none of Ethernet. */
+	int (*interface)(struct soft_device *dev, u32 *ifindex, u32 *node);
 } FIXED;
+
+/* Which raw packet queue pair of a device's port gets a frame (raw.h). */
+struct soft_steer {
+	struct lock use_lock; /* held while sockets are opened and closed */
+	u32 users GUARDED_BY(use_lock); /* raw packet queue pairs */
+	u32 count GUARDED_BY(use_lock); /* flows */
+	struct raw *raw WRITTEN_UNDER(use_lock); /* while there are users */
+	bool any ATOMIC_ONLY;  /* hint: flows is not empty */
+	bool down ATOMIC_ONLY; /* the port is: frames are lost both ways */
+	struct list_head flows OWNED_BY(steer_lock); /* soft_flow.node */
+};
 
 struct soft_device {
 	struct ib_device ib FIXED; /* first */
@@ -71,6 +88,10 @@ struct soft_device {
 	struct list_head qps GUARDED_BY(list_lock);
 	struct list_head cqs GUARDED_BY(list_lock);
 	struct list_head srqs GUARDED_BY(list_lock);
+	struct list_head raws GUARDED_BY(list_lock); /* raw packet queue pairs */
+	struct list_head wqs GUARDED_BY(list_lock);
+	struct soft_steer steer GUARDS_ITSELF;
+	u32 wq_count ATOMIC_ONLY, table_count ATOMIC_ONLY, table_number ATOMIC_ONLY;
 	u32 qp_count ATOMIC_ONLY, cq_count ATOMIC_ONLY;
 	u32 srq_count ATOMIC_ONLY, pd_count ATOMIC_ONLY, ah_count ATOMIC_ONLY;
 	u32 xrcd_count ATOMIC_ONLY;
@@ -296,7 +317,14 @@ int soft_uverbs_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advi
 int soft_uverbs_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int soft_uverbs_check_send(struct ib_qp *qp, const struct ibv_send_wr *wr);
 int soft_uverbs_post_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int soft_uverbs_post_raw_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int soft_uverbs_check_raw_send(struct ib_qp *qp, const struct ibv_send_wr *wr);
+int soft_uverbs_post_raw_recv(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int soft_uverbs_post_wq_recv(struct ib_wq *wq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int soft_uverbs_post_srq_recv(struct ib_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* seat_ops.quiesce */
+void soft_steer_quiesce(void *seat);
 
 /* Callbacks of the engine for struct seat_ops. */
 void soft_publish(void *seat, struct ibt_qp *qp);

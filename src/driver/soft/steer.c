@@ -1,0 +1,226 @@
+/* steer.c: the port's flow rules: which receive queue gets a frame.
+ * In: frames of the interface, frames that this process sends    Out: receive queues
+ * Runs: the thread of path/raw; whoever sends    Locks: use_lock; steer_lock
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "driver/soft/raw.h"
+#include "path/raw/raw.h"
+
+/* Guards soft_steer.flows of all devices. Held while a frame is delivered, so that one quiesce
+ * covers all. */
+static struct lock steer_lock ONE_AT_A_TIME;
+
+/* ---- frames ---- */
+
+static void soft_steer_deliver(const struct soft_raw *qp, const struct ether_key *key,
+			       const u8 *frame, u32 length)
+{
+	struct soft_rq *rq = qp->table == NULL ? (struct soft_rq *)&qp->rq
+					       : soft_table_choose(qp->table, &qp->hash, key);
+
+	soft_rq_deliver(rq, frame, length);
+}
+
+/* Under steer_lock no rule goes, and so no queue pair. */
+static void soft_steer_give(struct soft_device *dev, const u8 *frame, u32 length)
+{
+	struct ether_walk walk = { .taken = NULL };
+	struct ether_key key;
+
+	if (!ether_parse(frame, length, &key))
+		return;
+	lock_acquire(&steer_lock);
+	list_for_each(flow, &dev->steer.flows, struct soft_flow, node) {
+		enum ether_verdict verdict = ether_judge(&walk, &flow->rule, &key);
+
+		if (verdict == ETHER_END)
+			break;
+		if (verdict == ETHER_DELIVER)
+			soft_steer_deliver(flow->qp, &key, frame, length);
+	}
+	lock_release(&steer_lock);
+}
+
+static void soft_steer_receive(void *arg, const u8 *frame, u32 length)
+{
+	struct soft_device *dev = arg;
+
+	if (!__atomic_load_n(&dev->steer.down, __ATOMIC_RELAXED))
+		soft_steer_give(dev, frame, length);
+}
+
+static void soft_steer_writable(void *arg)
+{
+	struct soft_device *dev = arg;
+
+	lock_acquire(&dev->list_lock);
+	list_for_each(qp, &dev->raws, struct soft_raw, node)
+		soft_raw_resume(qp);
+	lock_release(&dev->list_lock);
+}
+
+int soft_steer_send(struct soft_device *dev, const u8 *frame, u32 length)
+{
+	int err;
+
+	if (__atomic_load_n(&dev->steer.down, __ATOMIC_RELAXED))
+		return -ENETDOWN;
+	err = raw_send(dev->steer.raw, frame, length);
+	if (err == 0 && __atomic_load_n(&dev->steer.any, __ATOMIC_RELAXED))
+		soft_steer_give(dev, frame, length);
+	return err;
+}
+
+/* Each frame is delivered under the lock. */
+void soft_steer_quiesce(void *seat)
+{
+	lock_acquire(&steer_lock);
+	lock_release(&steer_lock);
+}
+
+/* ---- the port ---- */
+
+static void *soft_steer_run(void *arg)
+{
+	raw_run(arg);
+	return NULL;
+}
+
+static int soft_steer_open(struct soft_device *dev) REQUIRES(dev->steer.use_lock)
+{
+	struct raw_config cfg = { .receive = soft_steer_receive,
+				  .writable = soft_steer_writable,
+				  .arg = dev };
+	int slot = seat_slot(&the_seat), err;
+
+	err = slot < 0 ? slot : dev->kind->interface(dev, &cfg.ifindex, &cfg.mark);
+	if (err != 0)
+		return err;
+	cfg.mark = (cfg.mark & ~(u32)RAW_MARK_SLOTS) | ((u32)slot & RAW_MARK_SLOTS);
+	err = raw_open(&cfg, &dev->steer.raw);
+	if (err != 0)
+		return err;
+	err = progress_spawn(soft_steer_run, dev->steer.raw);
+	if (err != 0)
+		raw_close(dev->steer.raw, false);
+	return err;
+}
+
+int soft_steer_get(struct soft_device *dev)
+{
+	struct soft_steer *s = &dev->steer;
+	int err;
+
+	lock_acquire(&s->use_lock);
+	err = s->users == 0 ? soft_steer_open(dev) : 0;
+	if (err == 0)
+		s->users++;
+	lock_release(&s->use_lock);
+	return err;
+}
+
+void soft_steer_put(struct soft_device *dev)
+{
+	struct soft_steer *s = &dev->steer;
+
+	lock_acquire(&s->use_lock);
+	if (--s->users == 0) {
+		raw_close(s->raw, true);
+		s->raw = NULL;
+	}
+	lock_release(&s->use_lock);
+}
+
+/* The parent's queue pairs keep their objects; what they name is gone. */
+void soft_steer_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
+{
+	struct soft_steer *s = &dev->steer;
+
+	lock_init(&steer_lock);
+	if (s->raw != NULL)
+		raw_drop_in_child(s->raw);
+	*s = (struct soft_steer){ .any = false };
+	list_init(&s->flows);
+}
+
+/* ---- flow rules ---- */
+
+static void soft_flow_insert(struct soft_steer *s, struct soft_flow *flow)
+{
+	struct list_head *at = &s->flows;
+
+	lock_acquire(&steer_lock);
+	list_for_each(f, &s->flows, struct soft_flow, node)
+		if (at == &s->flows && f->rule.rank > flow->rule.rank)
+			at = &f->node;
+	list_push_back(at, &flow->node); /* in front of `at` */
+	lock_release(&steer_lock);
+}
+
+static int soft_flow_enter(struct soft_steer *s, struct soft_flow *flow)
+{
+	int err = 0;
+
+	lock_acquire(&s->use_lock);
+	if (s->count == RAW_MAX_FLOWS)
+		err = -ENOMEM;
+	else if (s->count == 0)
+		err = raw_listen(s->raw, true);
+	if (err == 0) {
+		soft_flow_insert(s, flow);
+		s->count++;
+		__atomic_store_n(&s->any, true, __ATOMIC_SEQ_CST);
+	}
+	lock_release(&s->use_lock);
+	return err;
+}
+
+struct ib_flow *soft_create_flow(struct ib_qp *ib, const struct ib_flow_attr *attr)
+{
+	struct soft_raw *qp = SOFT_OF(raw, ib);
+	struct soft_device *dev = soft_dev(ib->device);
+	struct soft_flow *flow;
+	int err = ib->qp_type != IB_QPT_RAW_PACKET ? -EOPNOTSUPP : soft_check(ib->device);
+
+	if (err == 0 && !soft_is_ours(qp->generation))
+		err = -EIO;
+	if (err != 0)
+		return ERR_PTR(err);
+	flow = calloc(1, sizeof(*flow));
+	if (flow == NULL)
+		return ERR_PTR(-ENOMEM);
+	flow->qp = qp;
+	err = rule_of_attr(attr, &flow->rule);
+	if (err == 0)
+		err = soft_flow_enter(&dev->steer, flow);
+	if (err != 0) {
+		free(flow);
+		return ERR_PTR(err);
+	}
+	return &flow->ib;
+}
+
+static void soft_flow_leave(struct soft_steer *s, struct soft_flow *flow)
+{
+	lock_acquire(&s->use_lock);
+	lock_acquire(&steer_lock);
+	list_remove(&flow->node);
+	lock_release(&steer_lock);
+	if (--s->count == 0) {
+		__atomic_store_n(&s->any, false, __ATOMIC_SEQ_CST);
+		(void)raw_listen(s->raw, false);
+	}
+	lock_release(&s->use_lock);
+}
+
+int soft_destroy_flow(struct ib_flow *ib)
+{
+	struct soft_flow *flow = SOFT_OF(flow, ib);
+
+	if (soft_is_ours(flow->qp->generation))
+		soft_flow_leave(&soft_dev(ib->device)->steer, flow);
+	free(flow);
+	return 0;
+}
