@@ -51,6 +51,15 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.close_xrcd = xrc_close_xrcd;
 	c->verbs.get_srq_num = xrc_get_srq_num;
 	c->verbs.open_qp = xrc_open_qp;
+	c->verbs.ibv_create_flow = flow_create;
+	c->verbs.ibv_destroy_flow = flow_destroy;
+	c->verbs.ABI_placeholder1 = (void (*)(void))flow_create;
+	c->verbs.ABI_placeholder2 = (void (*)(void))flow_destroy;
+	c->verbs.create_wq = wq_create;
+	c->verbs.modify_wq = wq_modify;
+	c->verbs.destroy_wq = wq_destroy;
+	c->verbs.create_rwq_ind_table = wq_create_table;
+	c->verbs.destroy_rwq_ind_table = wq_destroy_table;
 	c->verbs.sz = offsetof(struct door_context, verbs) + sizeof(struct verbs_context);
 	c->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }

@@ -179,6 +179,16 @@ struct door_qp {
 _Static_assert(offsetof(struct door_qp, ex.qp_base.context) + sizeof(void *) <= CACHE_LINE,
 	       "a post reads one line");
 
+struct door_table {
+	struct ibv_rwq_ind_table ibv FIXED;
+	struct ib_rwq_ind_table *ib FIXED;
+};
+
+static inline struct door_table *door_table(struct ibv_rwq_ind_table *table)
+{
+	return (struct door_table *)table;
+}
+
 static inline struct door_device *door_device(struct ibv_device *device)
 {
 	return (struct door_device *)device;
@@ -333,6 +343,16 @@ struct ibv_srq *srq_create_ex(struct ibv_context *context, struct ibv_srq_init_a
 int qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+
+/* flow.c, wq.c: slots of the context. */
+struct ibv_flow *flow_create(struct ibv_qp *qp, struct ibv_flow_attr *attr);
+int flow_destroy(struct ibv_flow *flow);
+struct ibv_wq *wq_create(struct ibv_context *context, struct ibv_wq_init_attr *init);
+int wq_modify(struct ibv_wq *wq, struct ibv_wq_attr *attr);
+int wq_destroy(struct ibv_wq *wq);
+struct ibv_rwq_ind_table *wq_create_table(struct ibv_context *context,
+					  struct ibv_rwq_ind_table_init_attr *init);
+int wq_destroy_table(struct ibv_rwq_ind_table *table);
 
 /* qp.c: the fields of a queue pair that the midlayer does not know. */
 void qp_fill(struct door_qp *qp, struct ibv_context *context, struct ibv_pd *pd,

@@ -25,6 +25,8 @@ struct qp_wish {
 	struct ibv_pd *pd;
 	struct ibv_qp_init_attr *init;
 	struct ibv_xrcd *xrcd; /* XRC_RECV only */
+	struct ibv_rwq_ind_table *table; /* RAW_PACKET only; then it has no queues of its own */
+	const struct ibv_rx_hash_conf *hash; /* with `table` */
 	bool wr_api;
 	uint64_t wr_flags; /* IBV_QP_EX_WITH_*, with wr_api */
 } OWNED_BY(the caller);
@@ -45,20 +47,34 @@ static int qp_check_target(const struct qp_wish *w)
 	return w->pd && (w->pd->context != w->context || pd_is_gone(w->pd)) ? -EINVAL : 0;
 }
 
+/* A queue pair with a table receives by that, and sends nothing. */
+static int qp_check_table(const struct qp_wish *w)
+{
+	if (w->init->qp_type != IBV_QPT_RAW_PACKET)
+		return -EOPNOTSUPP;
+	if (w->wr_api || !w->hash || w->table->context != w->context)
+		return -EINVAL;
+	if (w->init->send_cq || w->init->recv_cq || w->init->srq)
+		return -EINVAL;
+	return !w->pd || w->pd->context != w->context || pd_is_gone(w->pd) ? -EINVAL : 0;
+}
+
 static int qp_check_init(const struct qp_wish *w)
 {
 	const struct ibv_qp_init_attr *init = w->init;
 	bool receives = init->qp_type != IBV_QPT_XRC_SEND;
 
+	if (w->table)
+		return qp_check_table(w);
 	switch (init->qp_type) {
 	case IBV_QPT_RC:
 	case IBV_QPT_UC:
 	case IBV_QPT_UD:
 	case IBV_QPT_XRC_SEND:
+	case IBV_QPT_RAW_PACKET:
 		break;
 	case IBV_QPT_XRC_RECV:
 		return qp_check_target(w);
-	case IBV_QPT_RAW_PACKET:
 	case IBV_QPT_DRIVER:
 		return -EOPNOTSUPP;
 	default:
@@ -87,9 +103,22 @@ void qp_fill(struct door_qp *qp, struct ibv_context *context, struct ibv_pd *pd,
 	ibv->qp_type = init->qp_type;
 	pthread_mutex_init(&ibv->mutex, NULL);
 	pthread_cond_init(&ibv->cond, NULL);
-	qp->post_send = ops->post_send;
-	qp->post_recv = ops->post_recv;
+	qp->post_send = init->qp_type == IBV_QPT_RAW_PACKET ? ops->post_raw_send : ops->post_send;
+	qp->post_recv = init->qp_type == IBV_QPT_RAW_PACKET ? ops->post_raw_recv : ops->post_recv;
 	qp->sq_sig_all = init->sq_sig_all;
+}
+
+static void qp_read_table(const struct qp_wish *w, struct ib_qp_init_attr_ex *ib)
+{
+	const struct ibv_rx_hash_conf *from = w->hash;
+
+	ib->rwq_ind_tbl = door_table(w->table)->ib;
+	ib->rx_hash.fields_mask = from->rx_hash_fields_mask;
+	ib->rx_hash.function = from->rx_hash_function;
+	ib->rx_hash.key_len = from->rx_hash_key ? from->rx_hash_key_len : 0;
+	if (from->rx_hash_key)
+		memcpy(ib->rx_hash.key, from->rx_hash_key,
+		       MIN(from->rx_hash_key_len, (u8)sizeof(ib->rx_hash.key)));
 }
 
 static int qp_create_below(struct door_qp *qp, const struct qp_wish *w, void *target)
@@ -104,9 +133,11 @@ static int qp_create_below(struct door_qp *qp, const struct qp_wish *w, void *ta
 		.xrcd = w->xrcd ? door_xrcd(w->xrcd)->ib : NULL,
 		.memory = w->xrcd ? NULL : pd_memory(w->pd),
 	};
-	bool receives = !w->xrcd && init->qp_type != IBV_QPT_XRC_SEND;
+	bool receives = !w->xrcd && !w->table && init->qp_type != IBV_QPT_XRC_SEND;
 
-	if (!w->xrcd)
+	if (w->table)
+		qp_read_table(w, &ib);
+	if (!w->xrcd && !w->table)
 		ib.base.send_cq = door_cq(init->send_cq)->ib;
 	if (receives)
 		ib.base.recv_cq = door_cq(init->recv_cq)->ib;
@@ -182,7 +213,8 @@ DOOR_DEFAULT(ibv_create_qp);
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
-			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+			       IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
 	struct qp_wish w = { .context = context, .init = (struct ibv_qp_init_attr *)attr };
 
 	if (attr->comp_mask & ~known)
@@ -193,6 +225,12 @@ struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr
 		w.pd = attr->pd;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_XRCD && attr->qp_type == IBV_QPT_XRC_RECV)
 		w.xrcd = attr->xrcd;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH)
+		w.hash = &attr->rx_hash_conf;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE)
+		w.table = attr->rwq_ind_tbl;
+	if (!w.table && (attr->comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)))
+		return door_null(-EINVAL);
 	w.wr_api = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	w.wr_flags = w.wr_api ? attr->send_ops_flags : 0;
 	return qp_create(&w);

@@ -94,6 +94,13 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 	full.odp_caps.per_transport_caps.uc_odp_caps = ib.odp_caps.uc_odp_caps;
 	full.odp_caps.per_transport_caps.ud_odp_caps = ib.odp_caps.ud_odp_caps;
 	full.max_dm_size = ib.max_dm_size;
+	full.rss_caps.supported_qpts = ib.rss_caps.supported_qpts;
+	full.rss_caps.max_rwq_indirection_tables = ib.rss_caps.max_rwq_indirection_tables;
+	full.rss_caps.max_rwq_indirection_table_size = ib.rss_caps.max_rwq_indirection_table_size;
+	full.rss_caps.rx_hash_fields_mask = ib.rss_caps.rx_hash_fields_mask;
+	full.rss_caps.rx_hash_function = ib.rss_caps.rx_hash_function;
+	full.max_wq_type_rq = ib.max_wq_type_rq;
+	full.raw_packet_caps = ib.raw_packet_caps;
 	full.xrc_odp_caps = ib.odp_caps.xrc_odp_caps;
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;

@@ -17,6 +17,7 @@
  * max_inline_data bytes. */
 struct door_batch {
 	struct lock lock;
+	int (*check)(struct ib_qp *qp, const struct ibv_send_wr *wr) FIXED; /* the driver's */
 	uint64_t allowed FIXED; /* IBV_QP_EX_WITH_* of the QP's creation */
 	u32 count OWNED_BY(door_batch.lock);
 	u32 capacity OWNED_BY(door_batch.lock);
@@ -327,7 +328,7 @@ static int wr_post(struct door_qp *qp)
 
 	wr_link(qp);
 	if (b->count > 1)
-		error = door_context(qp->ex.qp_base.context)->ops->check_send(qp->ib, b->wr);
+		error = b->check(qp->ib, b->wr);
 	return error ? error : qp->post_send(qp->ib, b->wr, &bad);
 }
 
@@ -355,6 +356,8 @@ static uint64_t wr_supported(enum ibv_qp_type type)
 			    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 
 	switch (type) {
+	case IBV_QPT_RAW_PACKET:
+		return IBV_QP_EX_WITH_SEND;
 	case IBV_QPT_UD:
 		return ud;
 	case IBV_QPT_UC:
@@ -368,6 +371,7 @@ static uint64_t wr_supported(enum ibv_qp_type type)
 int wr_init(struct door_qp *qp, uint64_t flags)
 {
 	struct ibv_qp_ex *ex = &qp->ex;
+	const struct ib_uverbs_ops *ops;
 
 	if (flags & ~wr_supported(ex->qp_base.qp_type))
 		return -EOPNOTSUPP;
@@ -375,6 +379,9 @@ int wr_init(struct door_qp *qp, uint64_t flags)
 	if (!qp->batch)
 		return -ENOMEM;
 	qp->batch->allowed = flags;
+	ops = door_context(ex->qp_base.context)->ops;
+	qp->batch->check = ex->qp_base.qp_type == IBV_QPT_RAW_PACKET ? ops->check_raw_send :
+								       ops->check_send;
 	ex->wr_atomic_cmp_swp = wr_add_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_add_fetch_add;
 	ex->wr_bind_mw = wr_add_bind_mw;
