@@ -27,6 +27,11 @@ static const struct generator {
 	int (*make)(struct topo_spec *s);
 } FIXED generators[] = {
 	{ "star", 1, 1, "HOSTS", topo_make_star },
+	{ "fat-tree", 2, 3, "[PODSx]LEAVESxHOSTS", topo_make_fat_tree },
+	{ "torus", 1, 4, "SIZE[xSIZE...]", topo_make_torus },
+	{ "mesh", 1, 4, "SIZE[xSIZE...]", topo_make_mesh },
+	{ "dragonfly", 3, 4, "ROUTERSxHOSTSxGLOBAL[xGROUPS]", topo_make_dragonfly },
+	{ "random", 2, 2, "SWITCHESxHOSTS", topo_make_random },
 };
 
 int topo_spec_fail(struct topo_spec *s, const char *fmt, ...)
@@ -214,6 +219,9 @@ int topo_generate(const char *spec, struct topo *out, struct topo_error *e)
 	err = spec_read(&s, &g);
 	if (err == 0)
 		err = g->make(&s);
+	if (err == -E2BIG)
+		(void)topo_spec_fail(&s, "that is more than %d nodes or %d ports",
+				     TOPO_NODES_MAX, TOPO_ALL_PORTS_MAX);
 	if (err != 0)
 		topo_free(out);
 	return err;

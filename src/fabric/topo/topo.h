@@ -9,6 +9,9 @@
  * cables.c    | what cables' lines say, until all nodes are known; names.c finds those
  * spec.c      | the words of a generator: "fat-tree:8x16,speed=HDR"
  * tree.c      | star and fat trees
+ * grid.c      | tori and meshes
+ * dragonfly.c | groups of switches, each cabled to all others
+ * random.c    | connected graphs from a seed
  *
  * A *node* here is a switch, a CA or a router. A *host* is all CAs whose description begins with
  * its name as the first word: "h17 ib0", "h17 ib1".
