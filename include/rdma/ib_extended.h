@@ -65,6 +65,10 @@ struct ib_odp_caps {
 	u32 xrc_odp_caps;
 };
 
+/* Beyond ib_device_attr.device_cap_flags. */
+#define IB_DEVICE_FLUSH_GLOBAL (1ull << 38) /* FLUSH with the placement type of that name */
+#define IB_DEVICE_ATOMIC_WRITE (1ull << 40) /* atomic writes of 8 bytes */
+
 struct ib_device_attr_ex {
 	u32 size;
 	struct ib_device_attr base;
@@ -76,6 +80,7 @@ struct ib_device_attr_ex {
 	struct ib_rss_caps rss_caps;
 	u32 max_wq_type_rq;  /* work queues of type RQ; 0: none */
 	u32 raw_packet_caps; /* enum ib_raw_packet_caps of libibverbs; none is known */
+	u64 cap_flags_ex; /* the bits above */
 };
 
 /* Reads limits and capabilities into *attr, whose `size` the consumer has set: what ib_query_device

@@ -26,6 +26,13 @@
 #define DOOR_DEFAULT(name) __asm__(".symver " #name "," #name "@@@IBVERBS_1.1")
 #define DOOR_COMPAT(old, name, node) __asm__(".symver " #old "," #name "@" node)
 
+/* Of later headers. */
+enum {
+	DOOR_ACCESS_FLUSH_GLOBAL = 1 << 8,
+	DOOR_QP_EX_WITH_FLUSH = 1 << 13,
+	DOOR_WR_FLUSH = 14,
+};
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 /* For calls that return an errno value: 0 stays 0; a verb that the driver lacks reads as "not
@@ -174,8 +181,14 @@ struct door_qp {
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) FIXED;
 	int (*post_recv)(struct ib_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) FIXED;
 	struct ibv_qp_ex ex OWNED_BY(the application); /* begins with struct ibv_qp */
-	struct ib_uobject uobj GUARDS_ITSELF;
+	/* the field that follows in later headers */
+	void (*wr_flush)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, size_t length,
+			 uint8_t type, uint8_t level) FIXED;
+	struct ib_uobject uobj CACHE_ALIGNED GUARDS_ITSELF; /* the last line is no post's */
 };
+_Static_assert(offsetof(struct door_qp, wr_flush) ==
+		       offsetof(struct door_qp, ex) + sizeof(struct ibv_qp_ex),
+	       "later headers");
 _Static_assert(offsetof(struct door_qp, ex.qp_base.context) + sizeof(void *) <= CACHE_LINE,
 	       "a post reads one line");
 

@@ -102,7 +102,7 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 	full.max_wq_type_rq = ib.max_wq_type_rq;
 	full.raw_packet_caps = ib.raw_packet_caps;
 	full.xrc_odp_caps = ib.odp_caps.xrc_odp_caps;
-	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags | ib.cap_flags_ex;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
 	query_copy_out(attr, size, &full, sizeof(full));
 	return 0;

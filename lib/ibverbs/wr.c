@@ -206,12 +206,6 @@ static void wr_refuse_tso(struct ibv_qp_ex *ex, void *header, uint16_t size, uin
 	wr_fail(wr_qp(ex)->batch, EOPNOTSUPP);
 }
 
-static void wr_refuse_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr,
-				   const void *value)
-{
-	wr_fail(wr_qp(ex)->batch, EOPNOTSUPP);
-}
-
 /* ---- setters --------------------------------------------------------------------------------- */
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t remote_qpn,
@@ -290,6 +284,24 @@ static void wr_set_inline(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_list(ex, 1, &buffer);
 }
 
+/* The value travels inline, in the room that each request has. */
+static void wr_add_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr,
+				const void *value)
+{
+	wr_add_rdma(ex, IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE, rkey, addr, 0);
+	wr_set_inline(ex, (void *)value, sizeof(uint64_t));
+}
+
+/* Placement type and selectivity level become the FETH. */
+static void wr_add_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, size_t length,
+			 uint8_t type, uint8_t level)
+{
+	wr_add_atomic(ex, (enum ibv_wr_opcode)DOOR_WR_FLUSH, DOOR_QP_EX_WITH_FLUSH, rkey, addr,
+		      length, (uint64_t)level << 4 | type);
+	if (type > 15)
+		wr_fail(wr_qp(ex)->batch, EINVAL);
+}
+
 /* ---- the critical region --------------------------------------------------------------------- */
 
 /* The lock is held between two calls of the application: the analysis cannot follow. */
@@ -362,6 +374,9 @@ static uint64_t wr_supported(enum ibv_qp_type type)
 		return ud;
 	case IBV_QPT_UC:
 		return uc;
+	case IBV_QPT_RC:
+		return wr_supported(IBV_QPT_XRC_SEND) | IBV_QP_EX_WITH_ATOMIC_WRITE |
+		       DOOR_QP_EX_WITH_FLUSH;
 	default:
 		return uc | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |
 		       IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
@@ -402,7 +417,8 @@ int wr_init(struct door_qp *qp, uint64_t flags)
 	ex->wr_start = wr_start;
 	ex->wr_complete = wr_complete;
 	ex->wr_abort = wr_abort;
-	ex->wr_atomic_write = wr_refuse_atomic_write;
+	ex->wr_atomic_write = wr_add_atomic_write;
+	qp->wr_flush = wr_add_flush;
 	return 0;
 }
 

@@ -110,6 +110,65 @@ enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p)
 	return RESP_OK;
 }
 
+/* IBA vol 1, A19: eight bytes as one, behind everything that was executed before. */
+static enum resp_verdict answer_write(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->resp.rq_lock)
+{
+	u64 piece = 0;
+	void *target;
+
+	if (p->va % 8 != 0 || p->length != ATOMIC_WRITE_BYTES ||
+	    p->dma_length != ATOMIC_WRITE_BYTES)
+		return RESP_NAK_INVALID;
+	if ((qp->access & IBV_ACCESS_REMOTE_WRITE) == 0)
+		return RESP_NAK_ACCESS;
+	target = mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, ATOMIC_WRITE_BYTES,
+			    IBV_ACCESS_REMOTE_WRITE, &piece);
+	if (target == NULL || piece < ATOMIC_WRITE_BYTES || (uintptr_t)target % 8 != 0 ||
+	    !fault_copy_u64(target, payload))
+		return RESP_NAK_ACCESS;
+	return RESP_OK;
+}
+
+/* IBA vol 1, A19. What was executed before is in the memory of the host, visible to each of its
+ * processors: nothing is left to be done. No memory here is known to be persistent. */
+static enum resp_verdict answer_flush(struct ibt_qp *qp, const struct pkt *p)
+	REQUIRES(qp->resp.rq_lock)
+{
+	u32 type = p->imm & FETH_TYPE, level = p->imm >> FETH_LEVEL_SHIFT;
+	u64 piece;
+
+	if (type == 0 || level > FETH_REGION || p->length != 0 || p->dma_length > IBT_MAX_MESSAGE)
+		return RESP_NAK_INVALID;
+	if (type != FETH_GLOBAL || (qp->access & MEM_ACCESS_FLUSH) == 0)
+		return RESP_NAK_ACCESS;
+	if (level == FETH_REGION)
+		return mem_remote_whole(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey,
+					MEM_ACCESS_FLUSH) ?
+			       RESP_OK :
+			       RESP_NAK_ACCESS;
+	return mem_remote(qp->ibt->cfg.mem, qp->pd, qp->qpn, p->rkey, p->va, p->dma_length,
+			  MEM_ACCESS_FLUSH, &piece) == NULL ?
+		       RESP_NAK_ACCESS :
+		       RESP_OK;
+}
+
+enum resp_verdict answer_placed(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+{
+	enum resp_verdict verdict;
+
+	if (!qp_takes_fast_paths(qp) || !answer_has_place(qp)) /* RC only */
+		return RESP_NAK_INVALID;
+	verdict = p->opcode == PKT_FLUSH ? answer_flush(qp, p) : answer_write(qp, p, payload);
+	if (verdict == RESP_OK) {
+		struct resp_resource *r = answer_new(qp, p);
+
+		r->length = 0; /* of the response */
+		answer_accept(qp, r);
+	}
+	return verdict;
+}
+
 static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct pkt *a, u32 n)
 	REQUIRES(qp->resp.rq_lock)
 {
@@ -128,7 +187,7 @@ static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct
 		.msn = qp->resp.msn,
 		.length = n,
 	};
-	if (r->opcode != PKT_READ_REQUEST) {
+	if (r->opcode == PKT_COMPARE_SWAP || r->opcode == PKT_FETCH_ADD) {
 		a->opcode = PKT_ATOMIC_ACK;
 		a->swap = r->original;
 		a->length = 0;

@@ -11,6 +11,9 @@ enum resp_verdict answer_read(struct ibt_qp *qp, const struct pkt *p) REQUIRES(q
  * answer_pump. RESP_NAK_INVALID: the address is no multiple of 8, or the peer has more
  * outstanding than agreed. */
 enum resp_verdict answer_atomic(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock);
+/* The same for an atomic write or a flush. */
+enum resp_verdict answer_placed(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->resp.rq_lock);
 /* Sends answers in order, as far as the path has room and the rate allows. True: none waits any
  * more. */
 bool answer_pump(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock);

@@ -240,7 +240,7 @@ static void comp_read_answer(struct ibt_qp *qp, const struct pkt *p, const void 
 	struct send_wqe *w = comp_answered(qp, p);
 	u32 expected;
 
-	if (w == NULL || w->opcode != IBV_WR_RDMA_READ ||
+	if (w == NULL || (w->opcode != IBV_WR_RDMA_READ && !wqe_is_confirmed_op(w)) ||
 	    p->psn != ((w->first_psn + (qp->req.rx_offset >> qp->psn_shift)) & PSN_MASK)) {
 		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
 		return;
@@ -263,7 +263,8 @@ static void comp_atomic_answer(struct ibt_qp *qp, const struct pkt *p) REQUIRES(
 {
 	struct send_wqe *w = comp_answered(qp, p);
 
-	if (w == NULL || w->opcode == IBV_WR_RDMA_READ || p->psn != w->first_psn) {
+	if (w == NULL || w->opcode == IBV_WR_RDMA_READ || wqe_is_confirmed_op(w) ||
+	    p->psn != w->first_psn) {
 		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
 		return;
 	}
@@ -273,8 +274,8 @@ static void comp_atomic_answer(struct ibt_qp *qp, const struct pkt *p) REQUIRES(
 		comp_answer_done(qp, w);
 }
 
-/* Is the packet part of a READ's answer that has been asked for, also if it is to be asked for
- * again now? Mostly of the oldest request's. */
+/* Is the packet part of an answer as a READ has it, one that was asked for, also if it is to be
+ * asked for again now? Mostly of the oldest request's. */
 static bool comp_awaits_answer(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->req.sq_lock)
 {
 	for (u32 i = qp->req.tail; i != qp->req.head; i++) {
@@ -283,7 +284,7 @@ static bool comp_awaits_answer(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->re
 		if (w->psn_count == 0)
 			return false;
 		if (((psn - w->first_psn) & PSN_MASK) < w->psn_count)
-			return w->opcode == IBV_WR_RDMA_READ;
+			return w->opcode == IBV_WR_RDMA_READ || wqe_is_confirmed_op(w);
 	}
 	return false;
 }

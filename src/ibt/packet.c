@@ -92,6 +92,34 @@ int packet_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, stru
 			  IBT_MAX_SGE + 2);
 }
 
+u8 packet_answered_opcode(const struct send_wqe *w)
+{
+	switch (w->opcode) {
+	case IBV_WR_RDMA_READ:
+		return PKT_READ_REQUEST;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return PKT_COMPARE_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return PKT_FETCH_ADD;
+	case WQE_ATOMIC_WRITE:
+		return PKT_ATOMIC_WRITE;
+	default:
+		return PKT_FLUSH;
+	}
+}
+
+int packet_fill_confirmed(struct ibt_qp *qp, struct send_wqe *w, struct pkt *p, struct iovec *iov)
+{
+	if (w->opcode == WQE_FLUSH) {
+		p->imm = (u32)w->swap;
+		p->dma_length = w->compare;
+		return 0;
+	}
+	p->dma_length = p->length = ATOMIC_WRITE_BYTES;
+	qp->req.tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
+	return packet_pieces(qp, w, ATOMIC_WRITE_BYTES, 0, iov);
+}
+
 u32 packet_count(const struct ibt_qp *qp, u32 length)
 {
 	return length == 0 ? 1 : (u32)(((u64)length + qp_packet_bytes(qp) - 1) >> qp->psn_shift);

@@ -21,6 +21,12 @@ int packet_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, stru
 	REQUIRES(qp->req.sq_lock);
 /* The opcode of a part of a SEND or WRITE. */
 u8 packet_opcode(const struct send_wqe *w, bool first, bool last);
+/* The opcode of a request that is answered. */
+u8 packet_answered_opcode(const struct send_wqe *w);
+/* The fields and the payload that only an atomic write or a flush has: returns how many pieces lie
+ * in iov, of IBT_MAX_SGE + 2, or an error of packet_pieces. */
+int packet_fill_confirmed(struct ibt_qp *qp, struct send_wqe *w, struct pkt *p, struct iovec *iov)
+	REQUIRES(qp->req.sq_lock);
 /* Packets of a message of `length` bytes; 1 for none. */
 u32 packet_count(const struct ibt_qp *qp, u32 length);
 

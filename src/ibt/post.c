@@ -37,7 +37,8 @@ static int post_fill_inline(struct ibt_qp *qp, struct send_wqe *w, const struct 
 	u8 *to = (u8 *)w->sge;
 	u64 length = mem_list_length(wr->sg_list, wr->num_sge);
 
-	if (length > qp->req.max_inline || wqe_is_answered_op(w))
+	if (length > qp->req.max_inline ||
+	    (wqe_is_answered_op(w) && w->opcode != WQE_ATOMIC_WRITE))
 		return -EINVAL;
 	for (int i = 0; i < wr->num_sge; i++) {
 		if (fault_copy(to, (const void *)(uintptr_t)wr->sg_list[i].addr,
@@ -118,11 +119,59 @@ static int post_fill_bind(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 	return 0;
 }
 
-/* What the type of queue pair does not send is such a request, or -EINVAL. Its SGEs mean
- * nothing. */
-static NOINLINE int post_fill_local(struct ibt_qp *qp, struct send_wqe *w,
-				    const struct ibv_send_wr *wr)
+static void post_begin_rare(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
+			    u8 opcode)
 {
+	post_begin_local(qp, w, wr->wr_id, opcode, wr->send_flags);
+	w->flags |= (u8)(wr->send_flags & (IBV_SEND_INLINE | IBV_SEND_SOLICITED));
+}
+
+/* Eight bytes, inline or in the list. */
+static int post_fill_atomic_write(struct ibt_qp *qp, struct send_wqe *w,
+				  const struct ibv_send_wr *wr)
+{
+	int err;
+
+	if (wr->num_sge < 0 || (u32)wr->num_sge > qp->req.ring.max_sge)
+		return -EINVAL;
+	post_begin_rare(qp, w, wr, WQE_ATOMIC_WRITE);
+	w->va = wr->wr.rdma.remote_addr;
+	w->rkey = wr->wr.rdma.rkey;
+	err = wr->send_flags & IBV_SEND_INLINE ? post_fill_inline(qp, w, wr)
+					       : post_fill_sges(w, wr);
+	if (err == 0 && w->length != ATOMIC_WRITE_BYTES)
+		err = -EINVAL;
+	w->length = 0;
+	return err;
+}
+
+/* As the door builds it for ibv_wr_flush: in wr.atomic compare_add is the length of the range, and
+ * swap the FETH. */
+static int post_fill_flush(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	u64 feth = wr->wr.atomic.swap, type = feth & FETH_TYPE;
+
+	if (type == 0 || (type & ~(u64)(FETH_GLOBAL | FETH_PERSISTENT)) != 0 ||
+	    feth >> FETH_LEVEL_SHIFT > FETH_REGION || wr->wr.atomic.compare_add > IBT_MAX_MESSAGE)
+		return -EINVAL;
+	post_begin_rare(qp, w, wr, WQE_FLUSH);
+	w->flags &= (u8)~IBV_SEND_INLINE;
+	w->va = wr->wr.atomic.remote_addr;
+	w->rkey = wr->wr.atomic.rkey;
+	w->compare = wr->wr.atomic.compare_add;
+	w->swap = feth;
+	return 0;
+}
+
+/* What ibt_opcodes does not name: a request of the memory placement extensions, one for this side
+ * (its SGEs mean nothing), or -EINVAL. */
+static NOINLINE int post_fill_rare(struct ibt_qp *qp, struct send_wqe *w,
+				   const struct ibv_send_wr *wr)
+{
+	if (wr->opcode == IBV_WR_ATOMIC_WRITE && qp_takes_fast_paths(qp))
+		return post_fill_atomic_write(qp, w, wr);
+	if ((int)wr->opcode == WQE_WR_FLUSH && qp_takes_fast_paths(qp))
+		return post_fill_flush(qp, w, wr);
 	if (!qp_is_connected(qp) ||
 	    (wr->opcode != IBV_WR_LOCAL_INV && wr->opcode != IBV_WR_BIND_MW))
 		return -EINVAL;
@@ -150,7 +199,7 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 
 	if ((u32)wr->opcode > 31 ||
 	    (ibt_opcodes[qp->packet_type] & 1u << wr->opcode) == 0)
-		return post_fill_local(qp, w, wr);
+		return post_fill_rare(qp, w, wr);
 	if (wr->num_sge < 0 || (u32)wr->num_sge > qp->req.ring.max_sge)
 		return -EINVAL;
 	w->wr_id = wr->wr_id;

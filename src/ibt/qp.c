@@ -398,7 +398,10 @@ void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 
 /* ---- modify ---- */
 
-enum { QP_ACCESS_KNOWN = IBV_ACCESS_OPTIONAL_RANGE | ((IBV_ACCESS_HUGETLB << 1) - 1) };
+enum {
+	QP_ACCESS_KNOWN = IBV_ACCESS_OPTIONAL_RANGE | ((IBV_ACCESS_HUGETLB << 1) - 1) |
+			  MEM_ACCESS_FLUSH | MEM_ACCESS_PERSISTENT,
+};
 
 static int qp_check_values(const struct ibv_qp_attr *a, int mask)
 {

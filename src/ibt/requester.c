@@ -251,16 +251,14 @@ static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_
 
 static int req_answered(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES(qp->req.sq_lock)
 {
+	struct iovec iov[IBT_MAX_SGE + 2];
 	struct pkt p;
-	int err;
+	int pieces = 0, err;
 
 	if (qp->req.reads_out >= MAX(qp->attr.max_rd_atomic, 1))
 		return PACKET_STALL;
 	req_begin(qp, w, w->opcode == IBV_WR_RDMA_READ ? packet_count(qp, w->length) : 1);
-	packet_fill(qp, &p,
-		 w->opcode == IBV_WR_RDMA_READ		  ? PKT_READ_REQUEST
-		 : w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP
-							  : PKT_FETCH_ADD);
+	packet_fill(qp, &p, packet_answered_opcode(w));
 	p.flags |= flags;
 	p.length = 0;
 	p.srqn = w->srqn;
@@ -269,7 +267,9 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRE
 	p.dma_length = w->length;
 	p.compare = w->compare;
 	p.swap = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->compare : w->swap;
-	err = packet_send(qp, &p, NULL, 0);
+	if (wqe_is_confirmed_op(w))
+		pieces = packet_fill_confirmed(qp, w, &p, iov);
+	err = pieces < 0 ? pieces : packet_send(qp, &p, iov, pieces);
 	if (err != 0)
 		return err;
 	qp->req.reads_out++;
@@ -354,6 +354,9 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return req_read(qp, w);
+	case WQE_ATOMIC_WRITE:
+	case WQE_FLUSH:
+		return req_answered(qp, w, 0);
 	case WQE_LOCAL_INV:
 	case WQE_BIND_MW:
 	case WQE_REG_MR:

@@ -31,7 +31,7 @@ enum {
 	OP_FIRST = 4,
 	OP_LAST = 8,
 	OP_NOTICE = 16,	  /* WRITE with immediate: consumes a receive request */
-	OP_ANSWERED = 32, /* READ, atomic */
+	OP_ANSWERED = 32, /* READ, atomic, atomic write, flush */
 };
 
 static const u8 resp_ops[PKT_OPCODES] = {
@@ -52,6 +52,8 @@ static const u8 resp_ops[PKT_OPCODES] = {
 	[PKT_READ_REQUEST] = OP_ANSWERED,
 	[PKT_COMPARE_SWAP] = OP_ANSWERED,
 	[PKT_FETCH_ADD] = OP_ANSWERED,
+	[PKT_FLUSH] = OP_ANSWERED,
+	[PKT_ATOMIC_WRITE] = OP_ANSWERED,
 };
 
 /* ---- the checks of a request in sequence ---- */
@@ -65,7 +67,7 @@ static bool resp_has_size(const struct ibt_qp *qp, const struct pkt *p)
 	if (likely(!qp->lossy))
 		return true;
 	if ((op & OP_MESSAGE) == 0)
-		return p->length == 0;
+		return p->length == (p->opcode == PKT_ATOMIC_WRITE ? ATOMIC_WRITE_BYTES : 0);
 	if ((op & OP_LAST) == 0)
 		return p->length == qp_packet_bytes(qp);
 	return p->length <= qp_packet_bytes(qp) && (p->length != 0 || (op & OP_FIRST) != 0);
@@ -310,13 +312,15 @@ static enum resp_verdict resp_message(struct ibt_qp *qp, struct path_dest *from,
 }
 
 /* A READ or an atomic: answer.c has its other checks. */
-static enum resp_verdict resp_answered(struct ibt_qp *qp, const struct pkt *p, u8 op)
-	REQUIRES(qp->resp.rq_lock)
+static enum resp_verdict resp_answered(struct ibt_qp *qp, const struct pkt *p,
+				       const void *payload, u8 op) REQUIRES(qp->resp.rq_lock)
 {
 	enum resp_verdict verdict = resp_check_sequence(qp, op);
 
 	if (unlikely(verdict != RESP_OK))
 		return verdict;
+	if (unlikely(p->opcode > PKT_FETCH_ADD))
+		return answer_placed(qp, p, payload);
 	return p->opcode == PKT_READ_REQUEST ? answer_read(qp, p) : answer_atomic(qp, p);
 }
 
@@ -329,7 +333,7 @@ static enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from,
 
 	if (unlikely(!resp_has_size(qp, p)))
 		return RESP_NAK_INVALID;
-	return op & OP_ANSWERED ? resp_answered(qp, p, op)
+	return op & OP_ANSWERED ? resp_answered(qp, p, payload, op)
 				: resp_message(qp, from, p, payload, op);
 }
 

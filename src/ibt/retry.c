@@ -392,7 +392,7 @@ static void retry_read_answer(struct ibt_qp *qp, const struct pkt *p, u32 number
 	}
 	if (w == NULL)
 		return;
-	if (w->opcode != IBV_WR_RDMA_READ ||
+	if ((w->opcode != IBV_WR_RDMA_READ && !wqe_is_confirmed_op(w)) ||
 	    p->length != MIN(w->length - qp->req.rx_offset, qp_packet_bytes(qp)))
 		finish_with_error(qp, IBV_WC_BAD_RESP_ERR);
 	else
@@ -406,7 +406,7 @@ static void retry_atomic_answer(struct ibt_qp *qp, const struct pkt *p, u32 numb
 
 	if (w == NULL)
 		return;
-	if (w->opcode == IBV_WR_RDMA_READ)
+	if (w->opcode == IBV_WR_RDMA_READ || wqe_is_confirmed_op(w))
 		finish_with_error(qp, IBV_WC_BAD_RESP_ERR);
 	else
 		retry_scatter(qp, w, &p->swap, sizeof(p->swap));

@@ -267,29 +267,29 @@ static int stream_message(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->re
 	return err;
 }
 
-/* One request for an atomic or for the next piece of a READ. */
+/* One request for an atomic, an atomic write, a flush, or for the next piece of a READ. */
 static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
 	bool read = w->opcode == IBV_WR_RDMA_READ;
 	u32 segment = (u32)qp->req.stream.segment << (qp->psn_shift + w->stretch);
 	u32 n = MIN(w->length - qp->req.tx_offset, segment - qp->req.tx_offset % segment);
 	u32 packets = read ? packet_count(qp, n) : 1;
+	struct iovec iov[IBT_MAX_SGE + 2];
 	struct pkt p;
-	int err;
+	int pieces = 0, err;
 
 	if (unlikely(qp->req.stream.probed) ||
 	    qp->req.reads_out >= MAX(qp->attr.max_rd_atomic, 1) || rate_holds(qp) ||
 	    !window_reserve(qp, window_cost(packets, n), 0))
 		return PACKET_STALL;
-	stream_fill(qp, w, &p,
-		    read				     ? PKT_READ_REQUEST
-		    : w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? PKT_COMPARE_SWAP
-							     : PKT_FETCH_ADD);
+	stream_fill(qp, w, &p, packet_answered_opcode(w));
 	p.va = w->va + qp->req.tx_offset;
 	p.dma_length = n;
 	p.compare = w->compare;
 	p.swap = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->compare : w->swap;
-	err = packet_send(qp, &p, NULL, 0);
+	if (wqe_is_confirmed_op(w))
+		pieces = packet_fill_confirmed(qp, w, &p, iov);
+	err = pieces < 0 ? pieces : packet_send(qp, &p, iov, pieces);
 	if (unlikely(err != 0))
 		return err;
 	qp->req.reads_out++;

@@ -51,7 +51,19 @@ enum {
 	WQE_BIND_MW = WQE_LOCAL | IBV_WR_BIND_MW,
 	WQE_REG_MR = WQE_LOCAL,
 	WQE_WC_REG_MR = 10, /* the opcode of the last one's completion: IB_WC_REG_MR */
+	/* send_wqe.opcode of IBV_WR_ATOMIC_WRITE, whose value is inline or in the list, and of a
+	 * FLUSH: the range is `compare` bytes from `va` on, the FETH `swap`. `length` is 0, that of
+	 * the response. They follow the other requests that are answered with data */
+	WQE_ATOMIC_WRITE = IBV_WR_ATOMIC_FETCH_AND_ADD + 1,
+	WQE_FLUSH,
+	/* of later headers: enum ibv_wr_opcode, enum ibv_wc_opcode */
+	WQE_WR_FLUSH = 14,
+	WQE_WC_FLUSH = 8,
+	ATOMIC_WRITE_BYTES = 8,
 };
+_Static_assert(IBV_WR_ATOMIC_CMP_AND_SWP == IBV_WR_RDMA_READ + 1 &&
+		       IBV_WR_ATOMIC_FETCH_AND_ADD == IBV_WR_RDMA_READ + 2,
+	       "what is answered lies in a row");
 
 _Static_assert(sizeof(struct send_wqe) == 96, "one and a half cache lines before its pieces");
 
@@ -93,11 +105,16 @@ static inline struct recv_wqe *wqe_recv_at(const struct wqe_ring *r, u32 index)
 	return (struct recv_wqe *)(r->memory + (size_t)(index & r->mask) * r->stride);
 }
 
-/* Does the peer answer the request with data: a READ or atomic? */
+/* Does the peer answer the request: a READ, an atomic, an atomic write, a flush? */
 static inline bool wqe_is_answered_op(const struct send_wqe *w)
 {
-	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return (u8)(w->opcode - IBV_WR_RDMA_READ) <= WQE_FLUSH - IBV_WR_RDMA_READ;
+}
+
+/* Is its answer an empty READ response? */
+static inline bool wqe_is_confirmed_op(const struct send_wqe *w)
+{
+	return w->opcode == WQE_ATOMIC_WRITE || w->opcode == WQE_FLUSH;
 }
 
 /* Does the request touch this side only? */

@@ -105,3 +105,13 @@ void *mem_remote_slow(const struct mem_table *t, u32 qpn, u32 rkey, u64 length, 
 		return NULL;
 	return (void *)(uintptr_t)v->local;
 }
+
+bool mem_remote_whole(const struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u32 access)
+{
+	const struct mem_entry *e = &t->entries[mem_index(rkey)];
+	u64 piece;
+
+	/* of another life of the entry: mem_remote looks at all of it again */
+	return mem_remote(t, pd, qpn, rkey, __atomic_load_n(&e->iova, __ATOMIC_ACQUIRE), 1, access,
+			  &piece) != NULL;
+}

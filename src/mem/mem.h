@@ -47,6 +47,9 @@ enum mem_flags {
 	MEM_ON_DEMAND = 256,
 };
 
+/* Beside IBV_ACCESS_*: IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of later headers. */
+enum { MEM_ACCESS_FLUSH = 1 << 8, MEM_ACCESS_PERSISTENT = 1 << 9 };
+
 /* For mem_table.drain: every entry of the table. */
 enum { MEM_EVERY_KEY = UINT32_MAX - 2 };
 
@@ -203,6 +206,9 @@ static inline void *mem_local(const struct mem_table *t, u32 pd, u32 lkey, u64 a
  * IBV_ACCESS_REMOTE_*. */
 static inline void *mem_remote(const struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u64 va,
 			       u64 length, u32 access, u64 *piece);
+
+/* May a peer's key be used on QP `qpn` of `pd` with these rights, wherever in its range? */
+bool mem_remote_whole(const struct mem_table *t, u32 pd, u32 qpn, u32 rkey, u32 access);
 
 /* Copies so that bytes become visible in ascending order: the last 64 (or all, if fewer) after all
  * others. 0, or -EFAULT: one of the two is not mapped any more. */

@@ -2,7 +2,7 @@
  *
  * In: decoded packets, received bytes    Out: bytes, decoded packets or the reason why not
  * Runs: any thread    Locks: none
- * Spec: IBA vol 1, 9.2 (BTH), 9.3 (extension headers), A14 (XRCETH), A17.9 (CNP)
+ * Spec: IBA vol 1, 9.2 (BTH), 9.3 (extension headers), A14 (XRCETH), A17.9 (CNP), A19 (FETH)
  */
 #include <endian.h>
 #include <errno.h>
@@ -15,6 +15,7 @@
 #define BTH_FIELDS(F) F(pkey, 2, 2) F(dqpn, 5, 3) F(psn, 9, 3)
 #define DETH_FIELDS(F) F(qkey, 0, 4) F(sqpn, 5, 3)
 #define XRCETH_FIELDS(F) F(srqn, 1, 3)
+#define FETH_FIELDS(F) F(imm, 0, 4)
 #define RETH_FIELDS(F) F(va, 0, 8) F(rkey, 8, 4) F(dma_length, 12, 4)
 #define ATOMIC_FIELDS(F) F(va, 0, 8) F(rkey, 8, 4) F(swap, 12, 8) F(compare, 20, 8)
 #define AETH_FIELDS(F) F(syndrome, 0, 1) F(msn, 1, 3)
@@ -58,11 +59,12 @@ enum {
 	IETH = 64,
 	PAYLOAD = 128,
 	XRCETH = 256,
-	FIRST_ETH = DETH | XRCETH, /* lies right behind BTH; one of both */
+	FETH = 512,
+	FIRST_ETH = DETH | XRCETH | FETH, /* lies right behind BTH; one of them */
 };
 
 /* What follows BTH, by RC's opcode; IBA vol 1, 9.2.1 (OpCode). 0: reserved. */
-static const u8 roce_shape[PKT_OPCODES] = {
+static const u16 roce_shape[PKT_OPCODES] = {
 	[PKT_SEND_FIRST] = PAYLOAD,
 	[PKT_SEND_MIDDLE] = PAYLOAD,
 	[PKT_SEND_LAST] = PAYLOAD,
@@ -86,6 +88,8 @@ static const u8 roce_shape[PKT_OPCODES] = {
 	[PKT_FETCH_ADD] = ATOMIC,
 	[PKT_SEND_LAST_INV] = IETH | PAYLOAD,
 	[PKT_SEND_ONLY_INV] = IETH | PAYLOAD,
+	[PKT_FLUSH] = FETH | RETH,
+	[PKT_ATOMIC_WRITE] = RETH | PAYLOAD,
 };
 
 /* ---- big-endian numbers of 1 to 8 bytes; `bytes` is a constant wherever these are used ---- */
@@ -123,7 +127,8 @@ static u32 roce_shape_of(u8 opcode, u8 qp_type)
 		return roce_shape[opcode] | DETH;
 	if (qp_type == IBV_QPT_XRC_SEND)
 		return pkt_is_response(opcode) ? roce_shape[opcode] : 0;
-	if (qp_type == IBV_QPT_XRC_RECV && !pkt_is_response(opcode) && roce_shape[opcode] != 0)
+	if (qp_type == IBV_QPT_XRC_RECV && !pkt_is_response(opcode) &&
+	    opcode <= PKT_SEND_ONLY_INV && roce_shape[opcode] != 0)
 		return roce_shape[opcode] | XRCETH;
 	return 0;
 }
@@ -172,6 +177,10 @@ static u8 *roce_pack_first(const struct pkt *p, u32 shape, u8 *out)
 	if (shape & XRCETH) {
 		XRCETH_FIELDS(PUT)
 		out[0] = 0;
+		return out + 4;
+	}
+	if (shape & FETH) {
+		FETH_FIELDS(PUT)
 		return out + 4;
 	}
 	DETH_FIELDS(PUT)
@@ -251,6 +260,10 @@ static const u8 *roce_unpack_first(const u8 *data, u32 shape, struct pkt *p)
 {
 	if (shape & XRCETH) {
 		XRCETH_FIELDS(GET)
+		return data + 4;
+	}
+	if (shape & FETH) {
+		FETH_FIELDS(GET)
 		return data + 4;
 	}
 	DETH_FIELDS(GET)

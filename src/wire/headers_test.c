@@ -50,12 +50,16 @@ static bool test_exists(u8 opcode, u8 qp_type)
 		return false;
 	if (qp_type == IBV_QPT_XRC_RECV && test_is_response(opcode))
 		return false;
+	if (opcode == PKT_FLUSH || opcode == PKT_ATOMIC_WRITE)
+		return qp_type == IBV_QPT_RC;
 	return opcode <= PKT_FETCH_ADD || opcode == PKT_SEND_LAST_INV ||
 	       opcode == PKT_SEND_ONLY_INV;
 }
 
 static bool test_has_payload(u8 opcode)
 {
+	if (opcode == PKT_FLUSH)
+		return false;
 	return opcode < PKT_READ_REQUEST || (opcode > PKT_READ_REQUEST && opcode < PKT_ACK) ||
 	       opcode > PKT_RESYNC;
 }
@@ -100,7 +104,7 @@ static void roce_pack__every_opcode_survives(void **state)
 			if (test_has_payload(opcode))
 				test_round_trip(opcode, test_types[t], ROCE_MTU_MAX);
 		}
-	assert_int_equal(packets, 23 + 12 + 2 + 6 + 17);
+	assert_int_equal(packets, 25 + 12 + 2 + 6 + 17);
 }
 
 static void roce_pack__refuses_what_has_no_wire_form(void **state)
@@ -117,7 +121,7 @@ static void roce_pack__refuses_what_has_no_wire_form(void **state)
 			assert_int_equal(roce_pack(&p, out), -EINVAL);
 			refused++;
 		}
-	assert_int_equal(refused, 5 * 64 - 60 - 5);
+	assert_int_equal(refused, 5 * 64 - 62 - 5);
 }
 
 static void roce_pack__refuses_too_much_payload(void **state)
@@ -214,6 +218,26 @@ static void roce_pack__xrc_requests(void **state)
 	test_layout(&p, add, ROCE_HEADERS_MAX);
 }
 
+/* IBA vol 1, A19: FETH, then RETH; a RETH and eight bytes. */
+static void roce_pack__memory_placement(void **state)
+{
+	static const u8 flush[] = { 0x1c, 0x40, 0xff, 0xff, 0x00, 0x12, 0x34, 0x56,
+				    0x00, 0x89, 0xab, 0xcd, 0x00, 0x00, 0x00, 0x11,
+				    0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,
+				    0xde, 0xad, 0xbe, 0xef, 0x7f, 0xff, 0xff, 0xff };
+	static const u8 write[] = { 0x1d, 0x40, 0xff, 0xff, 0x00, 0x12, 0x34, 0x56, 0x00, 0x89,
+				    0xab, 0xcd, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,
+				    0xde, 0xad, 0xbe, 0xef, 0x00, 0x00, 0x00, 0x08 };
+	struct pkt p = test_packet(PKT_FLUSH, IBV_QPT_RC);
+
+	p.flags = 0;
+	p.imm = FETH_REGION << FETH_LEVEL_SHIFT | FETH_GLOBAL;
+	test_layout(&p, flush, sizeof(flush));
+	p.opcode = PKT_ATOMIC_WRITE;
+	p.length = p.dma_length = 8;
+	test_layout(&p, write, sizeof(write));
+}
+
 static void roce_pack__send_with_invalidate(void **state)
 {
 	static const u8 expected[] = { 0x17, 0x40, 0xff, 0xff, 0x00, 0x12, 0x34, 0x56,
@@ -257,7 +281,7 @@ static void roce_unpack__too_short_for_its_headers(void **state)
 	u8 data[ROCE_UDP_MAX] = { 0 };
 
 	for (u32 t = 0; t < ARRAY_LEN(test_types); t++)
-		for (u8 opcode = 0; opcode < PKT_ABSENT; opcode++) {
+		for (u8 opcode = 0; opcode < PKT_OPCODES; opcode++) {
 			struct pkt p = test_packet(opcode, test_types[t]);
 			int bytes = roce_pack(&p, data);
 
@@ -312,7 +336,7 @@ static void roce_unpack__reserved_opcodes(void **state)
 		else
 			test_refuse(data, sizeof(data), ROCE_OPCODE);
 	}
-	assert_int_equal(known, 38 + 23);
+	assert_int_equal(known, 38 + 25);
 }
 
 static void roce_unpack__partition_keys(void **state)
@@ -348,6 +372,7 @@ int main(void)
 		cmocka_unit_test(roce_pack__compare_and_swap),
 		cmocka_unit_test(roce_pack__atomic_acknowledge),
 		cmocka_unit_test(roce_pack__xrc_requests),
+		cmocka_unit_test(roce_pack__memory_placement),
 		cmocka_unit_test(roce_pack__send_with_invalidate),
 		cmocka_unit_test(roce_pack__congestion_notification),
 		cmocka_unit_test(roce_unpack__too_short_for_its_headers),

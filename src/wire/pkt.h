@@ -39,6 +39,10 @@ enum pkt_opcode {
 	PKT_ABSENT,
 	/* RoCEv2's congestion notification, BTH opcode 0x81: for whoever sends to `dqpn`'s peer */
 	PKT_CNP,
+	/* IBA vol 1, A19 (memory placement extensions). Both are answered by an empty READ
+	 * response */
+	PKT_FLUSH = 28,
+	PKT_ATOMIC_WRITE = 29,
 	PKT_OPCODES
 };
 
@@ -64,6 +68,16 @@ enum pkt_flags {
 	PKT_UNREACHED = 128,
 };
 
+/* FETH: what is to be flushed, and how far. IBA vol 1, A19. */
+enum {
+	FETH_GLOBAL = 1,     /* placement type: visible to all of the host */
+	FETH_PERSISTENT = 2, /* placement type: survives a loss of power */
+	FETH_TYPE = 15,
+	FETH_LEVEL_SHIFT = 4,
+	FETH_RANGE = 0, /* selectivity: the range of the RETH */
+	FETH_REGION = 1, /* the whole region of its key */
+};
+
 /* AETH syndromes, IBA vol 1, 9.7.5.2 (AETH format). */
 enum { AETH_ACK = 0x1f, AETH_RNR = 0x20, AETH_NAK = 0x60 };
 enum {
@@ -83,7 +97,9 @@ struct pkt {
 	u32 sqpn;    /* the sender's queue pair; on a wire only UD's packets name it, else 0 */
 	u32 psn;     /* 24 bits */
 	u32 ack_psn; /* PKT_HAS_ACK */
-	u32 imm;     /* immediate data, network order as in ibv_wc; or the key of SEND_WITH_INV */
+	/* immediate data, network order as in ibv_wc; the key of SEND_WITH_INV; the FETH of a
+	 * FLUSH */
+	u32 imm;
 	u32 length;  /* payload bytes */
 	u16 pkey;    /* of datagrams, and on a wire; 0: the default P_Key */
 	u8 sl;	     /* UD with LIDs */

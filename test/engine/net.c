@@ -444,7 +444,8 @@ static void net_open_side(struct net *net, int index)
 				      .length = NET_MEMORY,
 				      .iova = (u64)(uintptr_t)s->memory,
 				      .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-						IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+						IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+						MEM_ACCESS_FLUSH,
 				      .pd = 1,
 				      .flags = MEM_CONTIGUOUS };
 	assert_int_equal(mem_register(&s->mem, &region, &s->key), 0);
@@ -586,7 +587,7 @@ struct ibt_qp *net_qp_create(struct net *net, int side, u32 qpn, const struct ne
 				 .port_num = 1,
 				 .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
 						    IBV_ACCESS_REMOTE_READ |
-						    IBV_ACCESS_REMOTE_ATOMIC };
+						    IBV_ACCESS_REMOTE_ATOMIC | MEM_ACCESS_FLUSH };
 	struct ibt_qp *qp;
 
 	assert_int_equal(ibt_qp_create(s->ibt, &init, &qp), 0);

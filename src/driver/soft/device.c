@@ -141,6 +141,7 @@ static int soft_query_extended(struct ib_device *ib, struct ib_device_attr_ex *a
 		attr->rss_caps = soft_rss_caps;
 		attr->max_wq_type_rq = RAW_MAX_WQ;
 	}
+	attr->cap_flags_ex = IB_DEVICE_FLUSH_GLOBAL | IB_DEVICE_ATOMIC_WRITE;
 	attr->cq_caps = (struct ib_cq_caps){ .max_cq_moderation_count = UINT16_MAX,
 					     .max_cq_moderation_period = UINT16_MAX };
 	attr->max_fast_reg_page_list_len = SOFT_MAX_FAST_PAGES;

@@ -167,7 +167,8 @@ static void ring_read_route(const u8 *route, struct pkt *p)
 static inline bool ring_has_reth(const struct pkt *p)
 {
 	return p->opcode == PKT_WRITE_FIRST || p->opcode == PKT_WRITE_ONLY ||
-	       p->opcode == PKT_WRITE_ONLY_IMM || p->opcode == PKT_READ_REQUEST;
+	       p->opcode == PKT_WRITE_ONLY_IMM || p->opcode == PKT_READ_REQUEST ||
+	       p->opcode == PKT_FLUSH || p->opcode == PKT_ATOMIC_WRITE;
 }
 
 static inline bool ring_has_atomic(const struct pkt *p)
