@@ -343,6 +343,7 @@ static int (*const client_claims[])(struct node *n) = {
 	client_claim_groups,
 	client_claim_listeners,
 	client_claim_agents,
+	client_claim_flows,
 	client_claim_wills,
 };
 
@@ -431,6 +432,7 @@ static void client_destroy(struct node *n)
 	if (n->keeper_fd >= 0)
 		close(n->keeper_fd);
 	free(n->agents);
+	free(n->flows);
 	lock_release(&n->request_lock);
 	will_close(&n->wills);
 	events_destroy(n);

@@ -54,6 +54,9 @@ struct node {
 
 	struct client_agent *agents GUARDED_BY(request_lock);
 	u32 agent_count GUARDED_BY(request_lock);
+	struct node_flow *flows GUARDED_BY(request_lock);
+	u32 flow_count GUARDED_BY(request_lock);
+	u32 flow_space GUARDED_BY(request_lock);
 
 	struct will_store wills GUARDS_ITSELF;
 
@@ -104,6 +107,11 @@ void client_pair_refuse(struct node *n, u64 process);
 
 /* Claims this process' agents of the next node: 0, or -ECONNRESET. */
 int client_claim_agents(struct node *n) REQUIRES(n->request_lock);
+
+/* ---- flow.c ---- */
+
+/* Claims this process' flow rules of the next node: 0, or -ECONNRESET. */
+int client_claim_flows(struct node *n) REQUIRES(n->request_lock);
 
 /* ---- events.c ---- */
 

@@ -16,6 +16,7 @@
  *   datagram.c    the RoCE headers of a datagram to QP1
  *   successor.c   replaces a node whose limit of descriptors is too low
  *   agent.c       MAD agents of all processes
+ *   flow.c        flow rules of all processes
  *   protocol/     the messages, a header per service
  *   daemon/       anyverbsd itself (daemon_priv.h)
  */
@@ -25,6 +26,7 @@
 #include <sys/types.h>
 
 #include "base/lock.h"
+#include "wire/ether.h"
 
 enum { NODE_GIDS = 64, NODE_SLOTS = 1024, NODE_SLOT_BITS = 10, NODE_INDEX_BITS = 14 };
 /* Memberships of multicast groups on this host, of all its processes */
@@ -33,6 +35,8 @@ enum { NODE_MEMBERS = 4096 };
 enum { NODE_LISTENERS = 16384 };
 /* Agents for unsolicited MADs, of all processes of a node */
 enum { NODE_AGENTS = 1024 };
+/* Flow rules of raw packet queue pairs, of all processes of a node */
+enum { NODE_FLOWS = 4096 };
 enum { NODE_UDP_PORT = 4791 };
 /* Devices of one node at most. roce0 has index 0, or nobody has */
 enum { NODE_DEVICES = 8, NODE_DEVICE_NAME = 32 };
@@ -270,6 +274,30 @@ static inline bool node_is_mcast(const u8 gid[16])
  * node. The descriptor, the caller's; -EINVAL: no group, or `port` has no interface; -EADDRINUSE:
  * somebody has the port for all addresses; -ENODEV, -EMFILE, -ENOBUFS. Does not ask the node. */
 int node_mcast_socket(const u8 group[16], const struct node_gid *port);
+/* A flow rule of a raw packet queue pair. */
+struct node_flow {
+	struct ether_rule rule;
+	u64 device; /* node_config.id */
+	u32 qpn;
+	u32 reserved;
+	/* Numbers rules in the order in which they were made, all processes' in one row; a process
+	 * that comes to another node keeps the numbers of its own. */
+	u64 serial;
+} OWNED_BY(the caller);
+
+/* Shows all processes of the node a rule of this one, from the return of this call on: flow->serial
+ * is set. Outlives the node, as memberships do. -ENOSPC: there are NODE_FLOWS already; -ENODEV: no
+ * such device; -EINVAL; else as node_mcast_join. May block. */
+int node_flow_add(struct node *n, struct node_flow *flow);
+/* -ENOENT: this process has no such rule. May block. */
+int node_flow_remove(struct node *n, u64 serial);
+/* Changes whenever a rule comes or goes. From memory; any thread, never blocks. */
+u64 node_flow_generation(struct node *n);
+/* Lists the rules of the device that other processes have, at most `max`. Returns how many;
+ * -EAGAIN: this process has come to another node a moment ago, and others may still be on their way
+ * there. As node_flow_generation. */
+int node_flow_list(struct node *n, u64 device, struct node_flow *out, int max);
+
 /* Which requests a listener takes, by the bytes with which their private data begins: those for
  * which (bytes & mask) == data. The RDMA CM's header lies there, and in it the address that was
  * asked for. All zeroes: any request. */

@@ -248,6 +248,45 @@ u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listene
 	return count;
 }
 
+u64 notice_flow_generation(const struct notice *n)
+{
+	return __atomic_load_n(&n->flow_generation, __ATOMIC_ACQUIRE);
+}
+
+static u32 notice_copy_flows(const struct notice *n, u64 device, u64 process,
+			     struct node_flow *out, u32 max)
+{
+	u32 count = 0, limit = __atomic_load_n(&n->flows, __ATOMIC_ACQUIRE);
+	struct notice_flow f;
+
+	limit = MIN(limit, (u32)NODE_FLOWS);
+	for (u32 i = 0; i < limit && count < max; i++) {
+		notice_copy(&f, &n->flow[i], sizeof(f));
+		if (f.process != 0 && f.process != process && f.flow.device == device)
+			out[count++] = f.flow;
+	}
+	return count;
+}
+
+u32 notice_list_flows(const struct notice *n, u64 device, u64 process, struct node_flow *out,
+		      u32 max)
+{
+	u32 count = 0;
+
+	for (int i = 0; i < NOTICE_TRIES; i++) {
+		u32 seq = notice_read_begin(n);
+
+		count = notice_copy_flows(n, device, process, out, max);
+		if (notice_read_end(n, seq))
+			break;
+		cpu_relax();
+	}
+	return count;
+}
+
+_Static_assert(sizeof(struct notice_flow) % sizeof(u64) == 0 &&
+		       offsetof(struct notice, flow) % sizeof(u64) == 0,
+	       "the board is copied by words");
 _Static_assert(sizeof(struct notice_agent) % sizeof(u64) == 0 &&
 		       offsetof(struct notice, agent) % sizeof(u64) == 0,
 	       "the board is copied by words");

@@ -1,5 +1,5 @@
-/* notice.h: the notice board: what every process of a node may read without asking: configuration
- * and multicast groups.
+/* notice.h: the notice board: what every process of a node may read without asking: configuration,
+ * multicast groups, listeners, agents and flow rules.
  *
  * A sealed memfd that the node writes and processes map read-only. `seq` is odd while the node
  * writes; a reader copies and looks again. A node that dies in the middle leaves it odd for ever:
@@ -37,6 +37,11 @@ struct notice_agent {
 	u32 reserved;
 } OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
 
+struct notice_flow {
+	struct node_flow flow;
+	u64 process; /* 0: free */
+} OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
+
 enum { NOTICE_BUCKETS = 4096 };
 
 struct notice {
@@ -47,12 +52,14 @@ struct notice {
 	u32 listeners OWNED_BY(the daemon while seq is odd);
 	/* entries in use lie below this index */
 	u32 agents OWNED_BY(the daemon while seq is odd);
-	u32 reserved OWNED_BY(nobody: 0);
+	u32 flows OWNED_BY(the daemon while seq is odd); /* entries in use lie below this index */
+	u64 flow_generation OWNED_BY(the daemon while seq is odd); /* changes with them */
 	/* id 0: free */
 	struct node_config devices[NODE_DEVICES] OWNED_BY(the daemon while seq is odd);
 	struct notice_member member[NOTICE_MEMBERS] OWNED_BY(the daemon while seq is odd);
 	struct notice_listener listener[NODE_LISTENERS] OWNED_BY(the daemon while seq is odd);
 	struct notice_agent agent[NODE_AGENTS] OWNED_BY(the daemon while seq is odd);
+	struct notice_flow flow[NODE_FLOWS] OWNED_BY(the daemon while seq is odd);
 	/* index + 1 of the first; the last entry is unused */
 	u32 chain[NOTICE_BUCKETS + 2] OWNED_BY(the daemon while seq is odd);
 };
@@ -88,6 +95,11 @@ bool notice_read_agent(const struct notice *n, u64 device, u8 port, u8 qpn, cons
 /* Copies at most `max` listeners, from entry *at on, and moves *at behind them. Each is one state
  * of itself. Returns how many; fewer than `max`: there are no more. */
 u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listener *out, u32 max);
+
+u64 notice_flow_generation(const struct notice *n);
+/* Lists the flow rules of a device that are not of `process`; at most `max`. Returns how many. */
+u32 notice_list_flows(const struct notice *n, u64 device, u64 process, struct node_flow *out,
+		      u32 max);
 
 /* The node's side: a new board (*fd is what processes map), NULL and -errno in *err on failure. */
 struct notice *notice_create(int *fd, int *err);

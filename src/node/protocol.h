@@ -8,6 +8,7 @@
 #include "node/protocol/agent.h"
 #include "node/protocol/capture.h"
 #include "node/protocol/device.h"
+#include "node/protocol/flow.h"
 #include "node/protocol/head.h"
 #include "node/protocol/listen.h"
 #include "node/protocol/mcast.h"
@@ -31,6 +32,7 @@ union proto_request {
 	struct proto_mcast mcast;
 	struct proto_listen listen;
 	struct proto_agent agent;
+	struct proto_flow flow;
 	struct proto_stop stop;
 	struct proto_port port;
 	struct proto_device_read device_read;
@@ -49,6 +51,7 @@ union proto_reply {
 	struct proto_status_reply status;
 	struct proto_addresses_reply addresses;
 	struct proto_device_reply device;
+	struct proto_flow_reply flow;
 	struct proto_processes_reply processes;
 	struct proto_connections_reply connections;
 };

@@ -51,9 +51,8 @@ enum {
 struct ether_rule {
 	struct ether_key value, mask; /* value & ~mask is 0 */
 	s32 rank;
-	/* The frame goes on to rules of higher ranks. */
-	bool passes;
-	bool drops; /* the frame ends here, without a receiver */
+	u8 passes; /* the frame goes on to rules of higher ranks */
+	u8 drops;  /* the frame ends here, without a receiver */
 	u8 reserved[2];
 } OWNED_BY(the caller);
 

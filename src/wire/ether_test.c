@@ -170,7 +170,7 @@ static void ether_judge__one_that_passes_lets_the_next_rank_have_it(void **state
 {
 	struct ether_rule rules[] = { rule_to(6, 0), rule_to(6, 3), { .rank = ETHER_RANK_ALL } };
 
-	rules[0].passes = true;
+	rules[0].passes = 1;
 	assert_int_equal(walk(rules, 3), 1 << 0 | 1 << 1);
 }
 
@@ -187,7 +187,7 @@ static void ether_judge__a_drop_ends_the_walk(void **state)
 {
 	struct ether_rule rules[] = { rule_to(6, 0), rule_to(6, 0), { .rank = ETHER_RANK_ALL } };
 
-	rules[0].drops = true;
+	rules[0].drops = 1;
 	assert_int_equal(walk(rules, 3), 0);
 }
 

@@ -59,6 +59,8 @@ static const struct shape {
 	{ PROTO_CONNECTIONS, sizeof(struct proto_connections), 0 },
 	{ PROTO_AGENT, sizeof(struct proto_agent), 0 },
 	{ PROTO_AGENT_END, sizeof(struct proto_agent), 0 },
+	{ PROTO_FLOW, sizeof(struct proto_flow), 0 },
+	{ PROTO_FLOW_END, sizeof(struct proto_flow), 0 },
 };
 
 static struct fuzz {
@@ -210,6 +212,11 @@ static void fuzz_small(union proto_request *q)
 		q->agent.agent.version = 1;
 		q->agent.agent.port = 1;
 		q->agent.agent.qpn &= 1;
+		break;
+	case PROTO_FLOW:
+	case PROTO_FLOW_END:
+		q->flow.flow.device %= 3;
+		q->flow.flow.rule.rank %= 4;
 		break;
 	case PROTO_MCAST_JOIN:
 	case PROTO_MCAST_LEAVE:

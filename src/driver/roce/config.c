@@ -87,7 +87,7 @@ static u32 adapter_config_interface(const struct node_config *c)
 }
 
 /* All devices of a node have one sysfs tree. */
-int adapter_interface(struct soft_device *soft, u32 *ifindex, u32 *node)
+int adapter_carrier(struct soft_device *soft, struct soft_carrier *out)
 {
 	struct roce_device *dev = container_of(soft, struct roce_device, soft);
 	u32 found, hash = 2166136261u; /* FNV-1a */
@@ -99,8 +99,7 @@ int adapter_interface(struct soft_device *soft, u32 *ifindex, u32 *node)
 	lock_release(&roce_table.config_lock);
 	if (found == 0)
 		return -ENODEV;
-	*ifindex = found;
-	*node = hash;
+	*out = (struct soft_carrier){ .ifindex = found, .node = hash, .device = dev->id };
 	return 0;
 }
 

@@ -124,7 +124,7 @@ static const struct soft_kind device_kind = {
 	.resolve_av = adapter_resolve_av,
 	.connect = adapter_connect,
 	.find_gid = adapter_find_gid,
-	.interface = adapter_interface,
+	.carrier = adapter_carrier,
 };
 
 struct roce_device *adapter_device_new(const struct node_config *config)

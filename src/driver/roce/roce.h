@@ -78,9 +78,9 @@ bool adapter_is_own_gid(const u8 gid[16]);
 int adapter_gid(struct roce_device *dev, u32 index, u8 gid[16]);
 /* soft_kind.find_gid. */
 int adapter_find_gid(const u8 gid[16]);
-/* soft_kind.interface: that of the first GID which is no loopback interface's, else of the first
- * one. */
-int adapter_interface(struct soft_device *dev, u32 *ifindex, u32 *node);
+/* soft_kind.carrier: the interface of the first GID that is not the loopback interface's, else of
+ * the first one. */
+int adapter_carrier(struct soft_device *dev, struct soft_carrier *out);
 
 /* ---- plug.c: devices come and go ---- */
 /* ib_driver.settle: waits until the devices that the node shows are those that core lists, five

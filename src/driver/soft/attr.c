@@ -54,7 +54,7 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr)
 		.timestamp_mask = (1ull << 63) - 1, /* struct cqe has one bit less than a word */
 		.hca_core_clock = 1000000,	    /* a clock of nanoseconds */
 	};
-	if (soft_dev(ib)->kind->interface != NULL) {
+	if (soft_dev(ib)->kind->carrier != NULL) {
 		attr->device_cap_flags |= IB_DEVICE_MANAGED_FLOW_STEERING;
 		attr->max_raw_ethy_qp = SOFT_MAX_QP;
 	}

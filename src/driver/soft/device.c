@@ -137,7 +137,7 @@ static int soft_query_extended(struct ib_device *ib, struct ib_device_attr_ex *a
 					     .max_sge = IBT_TM_MAX_SGE };
 	attr->odp_caps = soft_odp_caps;
 	attr->max_dm_size = SOFT_DM_BYTES;
-	if (soft_dev(ib)->kind->interface != NULL) {
+	if (soft_dev(ib)->kind->carrier != NULL) {
 		attr->rss_caps = soft_rss_caps;
 		attr->max_wq_type_rq = RAW_MAX_WQ;
 	}

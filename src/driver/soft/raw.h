@@ -22,7 +22,6 @@ enum {
 	RAW_MAX_WQ = 65536,
 	RAW_MAX_TABLES = 65536,
 	RAW_MAX_TABLE_LOG = 9,
-	RAW_MAX_FLOWS = 65536, /* of a process */
 };
 
 /* ---- raw_rq.c ---- */
@@ -119,8 +118,8 @@ void soft_raw_unplug(struct soft_raw *qp);
 struct soft_flow {
 	struct ib_flow ib GUARDS_ITSELF;
 	struct list_head node OWNED_BY(steer_lock); /* sorted by rank, then age */
-	struct ether_rule rule FIXED;
-	struct soft_raw *qp FIXED;
+	struct node_flow shown FIXED; /* as other processes know it */
+	struct soft_raw *qp FIXED; /* NULL: it is another process' */
 };
 
 /* One more user of the device's port: opens it for the first. 0; -EPERM and so on, as raw_open. May

@@ -325,7 +325,7 @@ struct ib_qp *soft_raw_create(struct ib_pd *pd, struct ib_qp_init_attr_ex *ex)
 {
 	struct soft_device *dev = soft_dev(pd->device);
 	struct soft_raw *qp = ERR_PTR(-ENOMEM);
-	int err = dev->kind->interface == NULL ? -EOPNOTSUPP : soft_raw_check_init(ex);
+	int err = dev->kind->carrier == NULL ? -EOPNOTSUPP : soft_raw_check_init(ex);
 
 	if (err != 0)
 		return ERR_PTR(err);

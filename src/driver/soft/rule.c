@@ -80,7 +80,7 @@ static int rule_add(struct ether_rule *rule, const struct ib_flow_spec *spec)
 		rule_add_ports(rule, spec);
 		return LAYER_TRANSPORT;
 	case IB_FLOW_SPEC_ACTION_DROP:
-		rule->drops = true;
+		rule->drops = 1;
 		return LAYER_ACTION;
 	case IB_FLOW_SPEC_ESP:
 	case IB_FLOW_SPEC_VXLAN_TUNNEL:
@@ -156,6 +156,6 @@ int rule_of_attr(const struct ib_flow_attr *attr, struct ether_rule *rule)
 		return -EINVAL;
 	rule_apply_mask(rule);
 	rule_set_rank(rule, attr);
-	rule->passes = attr->flags & IB_FLOW_ATTR_FLAGS_DONT_TRAP;
+	rule->passes = (attr->flags & IB_FLOW_ATTR_FLAGS_DONT_TRAP) != 0;
 	return rule->passes && rule->drops ? -EINVAL : 0;
 }

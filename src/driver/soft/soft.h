@@ -38,6 +38,16 @@ enum {
 
 struct soft_device;
 struct raw;
+struct soft_flow;
+
+/* The host's interface that carries a port's raw packets. */
+struct soft_carrier {
+	u32 ifindex;
+	/* a number that all processes of this node have in common, and other nodes, most probably,
+	 * have not */
+	u32 node;
+	u64 device; /* the node's id of the device */
+} OWNED_BY(the caller);
 
 /* The part of one kind of adapter. */
 struct soft_kind {
@@ -55,10 +65,8 @@ struct soft_kind {
 	int (*find_gid)(const u8 gid[16]);
 	/* (1 << LMC) - 1 of the device's port. NULL: the link layer has no LIDs. */
 	u8 (*lid_mask)(struct soft_device *dev);
-	/* The host's interface that carries the port's raw packets, and a number that all processes
-	 * of this node have in common and other nodes, most probably, have not. -ENODEV. NULL: the
-	 * device is none of Ethernet. */
-	int (*interface)(struct soft_device *dev, u32 *ifindex, u32 *node);
+	/* Who carries the port's raw packets. -ENODEV. NULL: the device is none of Ethernet. */
+	int (*carrier)(struct soft_device *dev, struct soft_carrier *out);
 } FIXED;
 
 /* Which raw packet queue pair of a device's port gets a frame (raw.h). */
@@ -70,6 +78,11 @@ struct soft_steer {
 	bool any ATOMIC_ONLY;  /* hint: flows is not empty */
 	bool down ATOMIC_ONLY; /* the port is: frames are lost both ways */
 	struct list_head flows OWNED_BY(steer_lock); /* soft_flow.node */
+	/* Rules of the node's other processes, as the notice board had them at `seen`. */
+	struct soft_flow *others OWNED_BY(steer_lock);
+	u32 other_count OWNED_BY(steer_lock);
+	u64 seen ATOMIC_ONLY; /* node_flow_generation */
+	u64 device WRITTEN_UNDER(use_lock); /* the node's id of the device, while there are users */
 };
 
 struct soft_device {

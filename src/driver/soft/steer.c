@@ -12,6 +12,68 @@
  * covers all. */
 static struct lock steer_lock ONE_AT_A_TIME;
 
+/* ---- the table ---- */
+
+static bool soft_flow_is_before(const struct soft_flow *a, const struct soft_flow *b)
+{
+	if (a->shown.rule.rank != b->shown.rule.rank)
+		return a->shown.rule.rank < b->shown.rule.rank;
+	return a->shown.serial < b->shown.serial;
+}
+
+/* From the end, for most rules are younger than all others. Under steer_lock. */
+static void soft_flow_insert(struct soft_steer *s, struct soft_flow *flow)
+{
+	struct list_head *at = s->flows.prev;
+
+	while (at != &s->flows &&
+	       soft_flow_is_before(flow, list_entry(at, struct soft_flow, node)))
+		at = at->prev;
+	list_push_front(at, &flow->node); /* behind `at` */
+}
+
+/* Under steer_lock. */
+static void soft_steer_replace_others(struct soft_steer *s, const struct node_flow *list, u32 count)
+{
+	for (u32 i = 0; i < s->other_count; i++)
+		list_remove(&s->others[i].node);
+	free(s->others);
+	s->other_count = 0;
+	s->others = count == 0 ? NULL : calloc(count, sizeof(*s->others));
+	if (s->others == NULL)
+		return;
+	s->other_count = count;
+	for (u32 i = 0; i < count; i++) {
+		s->others[i].shown = list[i];
+		soft_flow_insert(s, &s->others[i]);
+	}
+}
+
+/* Takes over what the notice board has of other processes, if that has changed. Without memory, or
+ * while others are on their way to a new node, the table stays as it is. */
+static void soft_steer_refresh(struct soft_device *dev)
+{
+	struct soft_steer *s = &dev->steer;
+	struct node *node = the_seat.a.node;
+	u64 now = node_flow_generation(node);
+	struct node_flow *list;
+	int count;
+
+	if (now == __atomic_load_n(&s->seen, __ATOMIC_RELAXED))
+		return;
+	list = malloc(NODE_FLOWS * sizeof(*list));
+	if (list == NULL)
+		return;
+	lock_acquire(&steer_lock);
+	count = node_flow_list(node, s->device, list, NODE_FLOWS);
+	if (count >= 0) {
+		soft_steer_replace_others(s, list, (u32)count);
+		__atomic_store_n(&s->seen, now, __ATOMIC_RELAXED);
+	}
+	lock_release(&steer_lock);
+	free(list);
+}
+
 /* ---- frames ---- */
 
 static void soft_steer_deliver(const struct soft_raw *qp, const struct ether_key *key,
@@ -31,13 +93,14 @@ static void soft_steer_give(struct soft_device *dev, const u8 *frame, u32 length
 
 	if (!ether_parse(frame, length, &key))
 		return;
+	soft_steer_refresh(dev);
 	lock_acquire(&steer_lock);
 	list_for_each(flow, &dev->steer.flows, struct soft_flow, node) {
-		enum ether_verdict verdict = ether_judge(&walk, &flow->rule, &key);
+		enum ether_verdict verdict = ether_judge(&walk, &flow->shown.rule, &key);
 
 		if (verdict == ETHER_END)
 			break;
-		if (verdict == ETHER_DELIVER)
+		if (verdict == ETHER_DELIVER && flow->qp != NULL)
 			soft_steer_deliver(flow->qp, &key, frame, length);
 	}
 	lock_release(&steer_lock);
@@ -94,11 +157,14 @@ static int soft_steer_open(struct soft_device *dev) REQUIRES(dev->steer.use_lock
 				  .writable = soft_steer_writable,
 				  .arg = dev };
 	int slot = seat_slot(&the_seat), err;
+	struct soft_carrier carrier;
 
-	err = slot < 0 ? slot : dev->kind->interface(dev, &cfg.ifindex, &cfg.mark);
+	err = slot < 0 ? slot : dev->kind->carrier(dev, &carrier);
 	if (err != 0)
 		return err;
-	cfg.mark = (cfg.mark & ~(u32)RAW_MARK_SLOTS) | ((u32)slot & RAW_MARK_SLOTS);
+	cfg.ifindex = carrier.ifindex;
+	cfg.mark = (carrier.node & ~(u32)RAW_MARK_SLOTS) | ((u32)slot & RAW_MARK_SLOTS);
+	dev->steer.device = carrier.device;
 	err = raw_open(&cfg, &dev->steer.raw);
 	if (err != 0)
 		return err;
@@ -129,6 +195,10 @@ void soft_steer_put(struct soft_device *dev)
 	if (--s->users == 0) {
 		raw_close(s->raw, true);
 		s->raw = NULL;
+		lock_acquire(&steer_lock);
+		soft_steer_replace_others(s, NULL, 0);
+		__atomic_store_n(&s->seen, 0, __ATOMIC_RELAXED);
+		lock_release(&steer_lock);
 	}
 	lock_release(&s->use_lock);
 }
@@ -139,6 +209,7 @@ void soft_steer_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 	struct soft_steer *s = &dev->steer;
 
 	lock_init(&steer_lock);
+	free(s->others);
 	if (s->raw != NULL)
 		raw_drop_in_child(s->raw);
 	*s = (struct soft_steer){ .any = false };
@@ -147,16 +218,22 @@ void soft_steer_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 
 /* ---- flow rules ---- */
 
-static void soft_flow_insert(struct soft_steer *s, struct soft_flow *flow)
+/* Other processes leave the rule's frames from here on, and this one takes them. */
+static int soft_flow_show(struct soft_steer *s, struct soft_flow *flow) REQUIRES(s->use_lock)
 {
-	struct list_head *at = &s->flows;
+	int err;
 
+	flow->shown.device = s->device;
+	flow->shown.qpn = flow->qp->ib.qp_num;
+	err = node_flow_add(the_seat.a.node, &flow->shown);
+	if (err != 0)
+		return err == -ENOSPC ? -ENOMEM : err;
 	lock_acquire(&steer_lock);
-	list_for_each(f, &s->flows, struct soft_flow, node)
-		if (at == &s->flows && f->rule.rank > flow->rule.rank)
-			at = &f->node;
-	list_push_back(at, &flow->node); /* in front of `at` */
+	soft_flow_insert(s, flow);
 	lock_release(&steer_lock);
+	s->count++;
+	__atomic_store_n(&s->any, true, __ATOMIC_SEQ_CST);
+	return 0;
 }
 
 static int soft_flow_enter(struct soft_steer *s, struct soft_flow *flow)
@@ -164,15 +241,12 @@ static int soft_flow_enter(struct soft_steer *s, struct soft_flow *flow)
 	int err = 0;
 
 	lock_acquire(&s->use_lock);
-	if (s->count == RAW_MAX_FLOWS)
-		err = -ENOMEM;
-	else if (s->count == 0)
+	if (s->count == 0)
 		err = raw_listen(s->raw, true);
-	if (err == 0) {
-		soft_flow_insert(s, flow);
-		s->count++;
-		__atomic_store_n(&s->any, true, __ATOMIC_SEQ_CST);
-	}
+	if (err == 0)
+		err = soft_flow_show(s, flow);
+	if (err != 0 && s->count == 0)
+		(void)raw_listen(s->raw, false);
 	lock_release(&s->use_lock);
 	return err;
 }
@@ -192,7 +266,7 @@ struct ib_flow *soft_create_flow(struct ib_qp *ib, const struct ib_flow_attr *at
 	if (flow == NULL)
 		return ERR_PTR(-ENOMEM);
 	flow->qp = qp;
-	err = rule_of_attr(attr, &flow->rule);
+	err = rule_of_attr(attr, &flow->shown.rule);
 	if (err == 0)
 		err = soft_flow_enter(&dev->steer, flow);
 	if (err != 0) {
@@ -208,6 +282,7 @@ static void soft_flow_leave(struct soft_steer *s, struct soft_flow *flow)
 	lock_acquire(&steer_lock);
 	list_remove(&flow->node);
 	lock_release(&steer_lock);
+	(void)node_flow_remove(the_seat.a.node, flow->shown.serial);
 	if (--s->count == 0) {
 		__atomic_store_n(&s->any, false, __ATOMIC_SEQ_CST);
 		(void)raw_listen(s->raw, false);

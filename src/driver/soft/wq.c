@@ -48,7 +48,7 @@ static int soft_wq_begin(struct soft_wq *wq, struct ib_pd *pd, struct ib_wq_init
 struct ib_wq *soft_create_wq(struct ib_pd *pd, struct ib_wq_init_attr *init)
 {
 	struct soft_device *dev = soft_dev(pd->device);
-	int err = init->create_flags != 0 || dev->kind->interface == NULL ? -EOPNOTSUPP
+	int err = init->create_flags != 0 || dev->kind->carrier == NULL ? -EOPNOTSUPP
 									   : soft_attach(dev);
 	struct soft_wq *wq;
 

@@ -74,6 +74,8 @@ struct daemon {
 	struct list_head procs; /* struct proc */
 	u32 proc_count, attached, blocked_count;
 	u32 member_count;
+	u32 free_flow; /* entries of the board's flow rules below this index are in use */
+	u64 flow_serial; /* of the last rule; 0: none yet */
 	u64 started_ns;
 	u64 resumed_ns; /* when a process of an earlier node came back last; 0: none has */
 	u64 idle_since_ns; /* when the last process left */
