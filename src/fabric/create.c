@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fabric/portinfo.h"
+#include "fabric/trap.h"
 
 enum {
 	CREATE_VENDOR = 0xa7b5,
@@ -155,6 +156,11 @@ static struct fabric *handle_new(const struct fabric_ops *ops, void *arg)
 	if (f != NULL) {
 		f->ops = ops;
 		f->arg = arg;
+		f->traps = calloc(1, sizeof(*f->traps));
+	}
+	if (f != NULL && f->traps == NULL) {
+		free(f);
+		f = NULL;
 	}
 	return f;
 }
@@ -178,7 +184,7 @@ static int handle_map(struct fabric *f, int map_fd, int counters_fd, u64 bytes)
 	f->pkeys = (void *)((u8 *)map + f->header->pkey_at);
 	f->counters_bytes = counters_bytes(f->view.ports);
 	rc = file_map(counters_fd, f->counters_bytes, &f->counters_map);
-	return rc;
+	return rc != 0 ? rc : trap_init(f);
 }
 
 static int create_files(int map_fd, int counters_fd, const struct fabric_header *h)
@@ -226,6 +232,7 @@ struct fabric *fabric_create(int map_fd, int counters_fd, const struct topo *t,
 	if (rc != 0)
 		return fail(f, err, rc);
 	create_fill(f, t);
+	f->told = true;
 	return f;
 }
 
@@ -266,6 +273,17 @@ static bool open_port_is_sound(const struct fabric *f, u32 port)
 					  p->number != 0 && f->port[p->peer].peer == port);
 }
 
+/* Traps that were not repressed yet are raised again, but those with details, which are lost. */
+static void open_traps(struct fabric *f, u32 port)
+{
+	u8 raised = f->port[port].traps;
+
+	f->port[port].traps = 0;
+	for (u32 bit = FABRIC_TRAP_128; bit <= FABRIC_TRAP_144; bit <<= 1)
+		if ((raised & bit) != 0)
+			trap_raise(f, port, bit);
+}
+
 /* The owner may have ended between any two of its stores. */
 static void open_mend(struct fabric *f, u32 port)
 {
@@ -273,6 +291,7 @@ static void open_mend(struct fabric *f, u32 port)
 
 	if (p->seq % 2 != 0)
 		fabric_port_end(f, port);
+	open_traps(f, port);
 	if (p->number == 0)
 		return;
 	if (p->state != FABRIC_DOWN &&
@@ -321,5 +340,6 @@ struct fabric *fabric_open(int map_fd, int counters_fd, const struct fabric_ops 
 	for (u32 i = 0; i < f->view.ports; i++)
 		open_mend(f, i);
 	fabric_routes_changed(f);
+	f->told = true;
 	return f;
 }

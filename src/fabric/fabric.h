@@ -17,13 +17,25 @@
  * index in the whole fabric: its node's first_port + its number. Numbers begin at 0: a switch's
  * port 0 is its management port, a CA's is unused.
  *
- * file     | has
- * ---------|----------------------------------------------------------------------------------
- * layout.h | the two files: sections, records (private)
- * map.c    | lays a map out, judges one that was found, finds what is in it
- * create.c | from a topology to a map; fabric_open
- * view.c   | what readers ask: hosts, nodes, ports
- * route.c  | the way of data, unicast and multicast; charging the ports of the way
+ * file         | has
+ * -------------|------------------------------------------------------------------------------
+ * layout.h     | the two files: sections, records (private)
+ * map.c        | lays a map out, judges one that was found, finds what is in it
+ * create.c     | from a topology to a map; fabric_open
+ * owner.c      | how the owner writes; counters; news
+ * reset.c      | power-on: PortInfo and tables as hardware has them first
+ * enter.c      | the owner's calls: MADs of software, time
+ * smi.c        | directed routes; who gets an SMP
+ * sma*.c       | the SMA: attributes, and what follows from setting them
+ * portinfo.c   | PortInfo between bytes and records
+ * link.c       | links train and go down
+ * hop.c, gmp.c | MADs by LID from switch to switch; QP1
+ * pma.c        | the PMA
+ * trap.c       | traps until they are repressed
+ * command.c    | cables, restarts, errors
+ * view.c       | what readers ask: hosts, nodes, ports
+ * route.c      | the way of data; mcast.c: the same for multicast
+ * counters.c   | charging the ports of the way
  *
  * Results: 0 or a negative errno, outputs untouched on failure. No function blocks. The owner's
  * functions run one at a time; those of a view anywhere, at any time.
@@ -88,7 +100,8 @@ struct fabric;
 struct fabric_ops {
 	/* A MAD for the software at a CA's port; *m is valid until it returns. */
 	void (*deliver)(void *arg, u32 port, const struct fabric_mad *m);
-	/* Of a CA's port; the map has the new values. */
+	/* Of a CA's port; the map has the new values. Not from fabric_create and fabric_open: their
+	 * caller reads the map. */
 	void (*changed)(void *arg, u32 port, u32 what);
 	u64 (*now_ns)(void *arg);
 } FIXED;

@@ -28,6 +28,8 @@ struct fabric {
 	/* MADs of callbacks: a ring of `queue_room` */
 	struct fabric_queued *queue;
 	u32 queue_room, queue_head, queue_count;
+	struct trap_set *traps;
+	bool told; /* the owner has its handle: it hears of changes */
 	bool busy; /* some function of the owner's side runs */
 } OWNED_BY(the thread of the owner);
 
@@ -64,6 +66,14 @@ static inline u32 fabric_home(struct fabric *f, u32 port)
 {
 	return fabric_is_switch(f, port) ? fabric_node_of(f, port)->first_port : port;
 }
+
+/* ---- the owner's calls (enter.c)
+ * --------------------------------------------------------------- */
+
+/* Around each function of the owner's side. The outermost leave sends what callbacks have left to
+ * send, and traps. */
+bool fabric_enter(struct fabric *f);
+void fabric_leave(struct fabric *f, bool outermost);
 
 /* ---- power-on (reset.c) -----------------------------------------------------------------------
  */

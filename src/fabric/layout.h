@@ -123,14 +123,9 @@ struct fabric_port_rec {
 	u8 guid_cap;
 	u16 pkey_cap;
 
-	u8 traps;	  /* enum fabric_trap_bit */
-	u8 trap_changes;  /* what trap 144 tells: its change flags */
-	u16 notice_count; /* of the port's Notice: the toggle, then how many */
-	u32 trap_tid;
+	u8 traps;		       /* enum fabric_trap_bit */
+	u8 trap_changes;	       /* what trap 144 tells: its change flags */
 	u8 vlarb[2][2 * FABRIC_VLARB]; /* low, high */
-	/* PortCounters count from here (IBA vol 1, 16.1.3.5): what the extended counters had when
-	 * they were cleared */
-	u64 base_xmit_bytes, base_rcv_bytes, base_xmit_packets, base_rcv_packets;
 } CACHE_ALIGNED OWNED_BY(the owner of the map);
 
 _Static_assert(sizeof(struct fabric_header) <= FABRIC_PAGE, "the header fits its page");
@@ -147,15 +142,19 @@ struct fabric_counters_header {
 	u8 reserved[44];
 } OWNED_BY(the owner of the map);
 
+enum { FABRIC_PC_BASES = 4, FABRIC_PCX_BASES = 8 };
+
 struct fabric_port_counters {
 	u64 xmit_bytes, rcv_bytes, xmit_packets, rcv_packets;
 	u64 mcast_xmit_packets, mcast_rcv_packets;
-	u64 reserved[2];
 	u32 errors[FABRIC_ERRORS];
+	/* What the PMA has been told to count from: PortCounters, then PortCountersExtended, in
+	 * the order of their fields. */
+	u64 base[FABRIC_PC_BASES + FABRIC_PCX_BASES];
 } CACHE_ALIGNED OWNED_BY(atomic operations);
 
 _Static_assert(sizeof(struct fabric_counters_header) == 64, "a cache line");
-_Static_assert(sizeof(struct fabric_port_counters) == 128, "whole cache lines");
+_Static_assert(sizeof(struct fabric_port_counters) <= 256, "a port is small");
 
 /* ---- reading ---------------------------------------------------------------------------------
  */

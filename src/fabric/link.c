@@ -4,6 +4,8 @@
  */
 #include "fabric/fabric_priv.h"
 
+#include "fabric/trap.h"
+
 void fabric_link_capability(struct fabric_port_rec *p, u8 width, u8 speed)
 {
 	static const struct {
@@ -67,7 +69,13 @@ static void train_end_up(struct fabric *f, u32 port, const struct fabric_port_re
 /* What follows at one end from a change of its state by the link. */
 static void train_end_tell(struct fabric *f, u32 port)
 {
+	struct fabric_node_rec *n = fabric_node_of(f, port);
+
 	fabric_tell(f, port, FABRIC_CHANGED_STATE);
+	if (n->type != FABRIC_SWITCH)
+		return;
+	n->state_change = 1;
+	trap_raise(f, n->first_port, FABRIC_TRAP_128);
 }
 
 void fabric_link_train(struct fabric *f, u32 port)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "fabric/trap.h"
+
 struct fabric_port_rec *fabric_port_begin(struct fabric *f, u32 port)
 {
 	struct fabric_port_rec *p = &f->port[port];
@@ -33,7 +35,7 @@ void fabric_routes_changed(struct fabric *f)
 
 void fabric_tell(struct fabric *f, u32 port, u32 what)
 {
-	if (what != 0 && fabric_node_of(f, port)->type == FABRIC_CA)
+	if (what != 0 && f->told && fabric_node_of(f, port)->type == FABRIC_CA)
 		f->ops->changed(f->arg, port, what);
 }
 
@@ -58,6 +60,9 @@ void fabric_close(struct fabric *f)
 		munmap(f->counters_map, f->counters_bytes);
 	if (f->tables != NULL)
 		munmap(f->tables, f->view.bytes);
+	if (f->traps != NULL)
+		trap_destroy(f);
+	free(f->traps);
 	free(f->queue);
 	free(f);
 }
