@@ -93,7 +93,7 @@ struct soft_raw {
 	struct ib_rx_hash_conf hash FIXED; /* with `table` */
 	u8 *frame OWNED_BY(soft_raw.sq_lock); /* being sent; RAW_FRAME_MOST bytes */
 	struct soft_rq rq GUARDS_ITSELF;
-	struct lock sq_lock ACQUIRED_BEFORE(soft_rq.rq_lock);
+	struct lock sq_lock;
 	enum ib_qp_state state GUARDED_BY(sq_lock);
 	bool unplugged GUARDED_BY(sq_lock);
 	u8 port GUARDED_BY(sq_lock); /* as of the last IB_QP_PORT; 0 before */

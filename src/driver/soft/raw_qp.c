@@ -33,11 +33,11 @@ static bool soft_raw_complete(struct soft_raw *qp, enum ibv_wc_status status)
 	if (status == IBV_WC_SUCCESS && !(w->flags & IBV_SEND_SIGNALED))
 		return true;
 	e = cq_reserve(cq);
-	if (e == NULL)
-		return false;
-	cqe_set(e, w->wr_id, status, IBV_WC_SEND, w->length, qp->ib.qp_num, 0, qp);
-	cq_commit(cq, e, false);
-	return true;
+	if (likely(e)) {
+		cqe_set(e, w->wr_id, status, IBV_WC_SEND, w->length, qp->ib.qp_num, 0, qp);
+		cq_commit(cq, e, false);
+	}
+	return e != NULL;
 }
 
 static void soft_raw_flush(struct soft_raw *qp) REQUIRES(qp->sq_lock)

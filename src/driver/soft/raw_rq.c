@@ -29,11 +29,11 @@ static bool soft_rq_complete(struct soft_rq *rq, enum ibv_wc_status status, u32 
 	struct recv_wqe *w = wqe_recv_at(&rq->ring, rq->tail++);
 	struct cqe *e = cq_reserve(rq->cq);
 
-	if (e == NULL)
-		return false;
-	cqe_set(e, w->wr_id, status, IBV_WC_RECV, length, rq->number, 0, rq->owner);
-	cq_commit(rq->cq, e, false);
-	return true;
+	if (likely(e)) {
+		cqe_set(e, w->wr_id, status, IBV_WC_RECV, length, rq->number, 0, rq->owner);
+		cq_commit(rq->cq, e, false);
+	}
+	return e != NULL;
 }
 
 static void soft_rq_fail(struct soft_rq *rq) REQUIRES(rq->rq_lock)

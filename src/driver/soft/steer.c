@@ -179,11 +179,11 @@ int soft_steer_get(struct soft_device *dev)
 	struct soft_steer *s = &dev->steer;
 	int err;
 
-	lock_acquire(&s->use_lock);
+	lock_acquire(&dev->steer.use_lock);
 	err = s->users == 0 ? soft_steer_open(dev) : 0;
 	if (err == 0)
 		s->users++;
-	lock_release(&s->use_lock);
+	lock_release(&dev->steer.use_lock);
 	return err;
 }
 
