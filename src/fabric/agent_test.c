@@ -1,0 +1,165 @@
+/* agent_test.c: agents answer as hardware does; traps come until they are repressed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fabric/fabric_priv.h"
+#include "fabric/format.h"
+#include "fabric/test_support/sm.h"
+
+static const struct sm_way here = { .hops = 0 };
+static struct bed b;
+static u32 sm_port;
+
+static void star_up(void)
+{
+	bed_star(&b, 3);
+	sm_port = bed_port(&b, 1, 1);
+	sm_sweep(&b, sm_port);
+}
+
+static u32 traps_of(u16 number, u32 since)
+{
+	u32 count = 0;
+
+	for (u32 i = since; i < b.delivered; i++) {
+		const struct fabric_mad *m = &b.mad[i % BED_MADS].m;
+
+		if (m->mad[MAD_METHOD] == METHOD_TRAP &&
+		    wire_get16(m->mad + MAD_DATA + 4) == number)
+			count++;
+	}
+	return count;
+}
+
+static void trap__link_down_is_told_until_it_is_repressed(void **state)
+{
+	struct fabric_mad m;
+	u32 before;
+
+	(void)state;
+	star_up();
+	before = b.delivered;
+	assert_int_equal(fabric_link_set(b.f, bed_port(&b, 3, 1), false), 0);
+	assert_int_equal(traps_of(128, before), 1);
+	b.now_ns += 2000000000;
+	fabric_tick(b.f);
+	assert_int_equal(traps_of(128, before), 2);
+	m = *bed_last(&b, sm_port);
+	m.mad[MAD_METHOD] = METHOD_TRAP_REPRESS;
+	m.dlid = m.slid;
+	fabric_send(b.f, sm_port, &m);
+	b.now_ns += 2000000000;
+	fabric_tick(b.f);
+	b.now_ns += 2000000000;
+	fabric_tick(b.f);
+	assert_int_equal(traps_of(128, before), 2);
+	assert_true(fabric_due_ns(b.f) == UINT64_MAX);
+	bed_end(&b);
+}
+
+static void sma__wrong_mkey_is_refused_and_counted(void **state)
+{
+	u8 d[MAD_SMP_DATA];
+
+	(void)state;
+	star_up();
+	memcpy(d,
+	       sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PORT_INFO, 0, NULL)->mad +
+		       MAD_DATA,
+	       sizeof(d));
+	wire_put64(d, 42);
+	d[32] &= 0xf0;
+	d[33] &= 0x0f;
+	d[34] = (u8)((d[34] & 0x3f) | 0x80); /* protect from reading */
+	assert_int_equal(
+		sm_status(sm_directed(&b, sm_port, &here, METHOD_SET, ATTR_PORT_INFO, 0, d)), 0);
+	assert_null(sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PORT_INFO, 0, NULL));
+	assert_int_equal(b.f->port[sm_port].mkey_violations, 1);
+	bed_end(&b);
+}
+
+static void sma__unknown_attribute_is_unsupported(void **state)
+{
+	(void)state;
+	star_up();
+	assert_int_equal(sm_status(sm_directed(&b, sm_port, &here, METHOD_GET, 0xff90, 1, NULL)),
+			 STATUS_BAD_ATTRIBUTE);
+	assert_int_equal(
+		sm_status(sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_SWITCH_INFO, 0, NULL)),
+		STATUS_BAD_ATTRIBUTE);
+	assert_int_equal(
+		sm_status(sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PORT_INFO, 9, NULL)),
+		STATUS_BAD_VALUE);
+	bed_end(&b);
+}
+
+static void pma__counters_count_and_are_cleared(void **state)
+{
+	u8 d[MAD_PM_DATA] = { 0, 1 };
+	u16 lid;
+	const struct fabric_mad *m;
+	u32 packets;
+
+	(void)state;
+	star_up();
+	lid = b.f->port[bed_port(&b, 2, 1)].lid;
+	m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x12, d);
+	packets = wire_get32(m->mad + MAD_DATA + 36);
+	m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x12, d);
+	assert_int_equal(wire_get32(m->mad + MAD_DATA + 36), packets + 1);
+	assert_int_equal(fabric_port_error(b.f, bed_port(&b, 2, 1), FABRIC_ERR_SYMBOL, 70000), 0);
+	m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x12, d);
+	assert_int_equal(wire_get16(m->mad + MAD_DATA + 4), 0xffff);
+	d[2] = d[3] = 0xff;
+	m = sm_perf(&b, sm_port, lid, METHOD_SET, 0x12, d);
+	assert_int_equal(sm_status(m), 0);
+	assert_int_equal(wire_get16(m->mad + MAD_DATA + 4), 0);
+	assert_int_equal(wire_get32(m->mad + MAD_DATA + 36), 0);
+	/* the extended ones go on */
+	m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x1d, d);
+	assert_true(wire_get64(m->mad + MAD_DATA + 32) > packets);
+	bed_end(&b);
+}
+
+static void route__partition_vl_and_link_decide(void **state)
+{
+	struct fabric_path path;
+	struct fabric_flow w = { .pkey = 0xffff };
+	u8 d[MAD_SMP_DATA] = { 0 };
+
+	(void)state;
+	star_up();
+	w.dlid = b.f->port[bed_port(&b, 2, 1)].lid;
+	assert_int_equal(fabric_route(b.v, sm_port, &w, &path), 0);
+	b.f->port[bed_port(&b, 0, 2)].flags |= FABRIC_PORT_OUT_PKEYS;
+	assert_int_equal(fabric_route(b.v, sm_port, &w, &path), -13);
+	b.f->port[bed_port(&b, 0, 2)].flags = 0;
+	memset(d, 0xff, FABRIC_SL2VL);
+	assert_int_equal(
+		sm_status(sm_directed(&b, sm_port, &here, METHOD_SET, ATTR_SL_TO_VL, 0, d)), 0);
+	assert_int_equal(fabric_route(b.v, sm_port, &w, &path), -67);
+	memset(d, 0, FABRIC_SL2VL);
+	sm_directed(&b, sm_port, &here, METHOD_SET, ATTR_SL_TO_VL, 0, d);
+	fabric_link_set(b.f, bed_port(&b, 2, 1), false);
+	assert_int_equal(fabric_route(b.v, sm_port, &w, &path), -101);
+	bed_end(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(trap__link_down_is_told_until_it_is_repressed),
+		cmocka_unit_test(sma__wrong_mkey_is_refused_and_counted),
+		cmocka_unit_test(sma__unknown_attribute_is_unsupported),
+		cmocka_unit_test(pma__counters_count_and_are_cleared),
+		cmocka_unit_test(route__partition_vl_and_link_decide),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
