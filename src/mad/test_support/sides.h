@@ -28,6 +28,7 @@ struct side {
 	u64 listens;
 	u32 agents; /* that the process has made known */
 	bool taken; /* an agent of another process has everything */
+	bool any_ah; /* sends have address handles of their own, not `ah` */
 	struct side *peer;
 	/* Sees each MAD that leaves, and may change it; false: it is lost. NULL: nothing. */
 	bool (*watch)(struct side *from, struct ib_rmpp_mad *mad);
