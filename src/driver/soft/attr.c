@@ -38,7 +38,7 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr)
 		.max_qp_rd_atom = IBT_MAX_RD_ATOMIC,
 		.max_res_rd_atom = SOFT_MAX_QP * 16,
 		.max_qp_init_rd_atom = IBT_MAX_RD_ATOMIC,
-		.atomic_cap = IB_ATOMIC_GLOB,
+		.atomic_cap = IB_ATOMIC_HCA,
 		/* the board's table holds all memberships, in any groups */
 		.max_mcast_grp = NODE_MEMBERS,
 		.max_mcast_qp_attach = NODE_MEMBERS,
