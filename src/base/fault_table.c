@@ -21,6 +21,8 @@ enum {
 	FAULT_STACK = 1024,
 };
 
+#define FAULT_ADDRESSES (1ull << 47) /* of a program */
+
 /* A line of the table; each number is a distance from itself. */
 struct fault_entry {
 	s32 begin, end, landing;
@@ -169,11 +171,19 @@ static u64 fault_landing(u64 pc)
 	return 0;
 }
 
+/* An address that no page can have: the processor does not say which one it was (0). */
+static bool fault_is_no_address(u64 at, u64 n)
+{
+	return at + n > FAULT_ADDRESSES || at + n < at;
+}
+
 /* Is it memmove, called by fault_move, that has met `address`? */
 static bool fault_is_move(const struct fault_move_state *m, u64 sp, u64 address)
 {
 	return m->sp != 0 && m->sp - sp <= FAULT_STACK &&
-	       (address - m->to < m->n || address - m->from < m->n);
+	       (address - m->to < m->n || address - m->from < m->n ||
+		(address == 0 && (fault_is_no_address(m->to, m->n) ||
+				  fault_is_no_address(m->from, m->n))));
 }
 
 bool fault_recover(void *context, u64 address)

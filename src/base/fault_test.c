@@ -163,6 +163,20 @@ static void fault_copy__a_truncated_file_is_efault(void **state)
 	close(fd);
 }
 
+/* The processor says of such an address only that it is none. */
+static void fault_copy__an_address_that_no_page_can_have_is_efault(void **state)
+{
+	u8 *memory = test_map(PROT_READ | PROT_WRITE);
+	u8 *wild = (u8 *)(uintptr_t)0xdead000000000000ull;
+
+	test_guard();
+	for (u32 i = 0; i < ARRAY_LEN(sizes); i++) {
+		assert_int_equal(fault_copy(wild, memory, sizes[i]), -EFAULT);
+		assert_int_equal(fault_copy(memory, wild, sizes[i]), -EFAULT);
+	}
+	munmap(memory, SPACE);
+}
+
 static void fault_words__answer_or_work(void **state)
 {
 	u8 *p = test_map(PROT_READ | PROT_WRITE);
@@ -431,6 +445,7 @@ int main(void)
 		TEST(fault_copy__unmapped_memory_is_efault),
 		TEST(fault_copy__protected_memory_is_efault),
 		TEST(fault_copy__a_truncated_file_is_efault),
+		TEST(fault_copy__an_address_that_no_page_can_have_is_efault),
 		TEST(fault_words__answer_or_work),
 		TEST(fault_handler__default_action_ends_the_process),
 		TEST(fault_handler__calls_the_programs_handler),
