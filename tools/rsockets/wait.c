@@ -3,10 +3,10 @@
  * In: descriptors and events    Out: events as TCP has them    Runs: any thread
  * Locks: none; epoll.c's while it adds an epoll
  *
- * rpoll() says POLLHUP as soon as the peer has closed. TCP says then that there is something to
- * read (the end) and that writing does not block (it fails); POLLHUP comes when this end has shut
- * down, too. An event that nobody wants to know would end every wait at once: its entry leaves the
- * wait.
+ * rpoll() may say POLLHUP as soon as the peer has closed, as rdma-core's does. TCP says then that
+ * there is something to read (the end) and that writing does not block (it fails); POLLHUP comes
+ * when this end has shut down, too. An event that nobody wants to know would end every wait at
+ * once: its entry leaves the wait.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -42,7 +42,10 @@ int stream_send_error(struct stream *s)
 
 	if (ended & STREAM_CLOSED)
 		return -EBADF;
-	return ended & STREAM_END_SEND ? -EPIPE : -ECONNRESET;
+	if (ended & STREAM_END_SEND)
+		return -EPIPE;
+	stream_end(s, STREAM_SEND_FAILED);
+	return -ECONNRESET;
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -92,7 +95,9 @@ static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a s
 	service_keepalive(s, false);
 	if (stream_phase(s) == STREAM_CONNECTED && !(stream_ended(s) & STREAM_NO_CONTROL) &&
 	    !abort) {
-		if (!(stream_ended(s) & STREAM_END_SEND) || !(stream_ended(s) & STREAM_END_RECV))
+		u32 ended = stream_ended(s);
+
+		if (!(ended & STREAM_END_SEND) || !(ended & (STREAM_END_RECV | STREAM_PEER_DONE)))
 			(void)stream_control(s, STREAM_DISCONNECT);
 		(void)stream_wait(s, stream_is_flushed, false, limit);
 	}
@@ -198,14 +203,15 @@ static short stream_poll_listening(const struct stream *s, short events)
 	return (short)(events & (POLLIN | POLLRDNORM));
 }
 
-/* What is true whether it was asked for or not. POLLHUP comes behind the last byte: to a program
- * such as rstream it is an error, also beside POLLIN. */
+/* What is true whether it was asked for or not. As with TCP a peer that has closed is no POLLHUP,
+ * but the end of what can be read, until a call to send has found out. POLLHUP comes behind the
+ * last byte: to a program such as rstream it is an error, also beside POLLIN. */
 static short stream_poll_ended(u32 ended, bool has_data)
 {
 	bool no_recv = ended & (STREAM_END_RECV | STREAM_PEER_DONE | STREAM_PEER_GONE);
 	short revents = 0;
 
-	if (!has_data && ((ended & (STREAM_BROKEN | STREAM_PEER_GONE)) ||
+	if (!has_data && ((ended & (STREAM_BROKEN | STREAM_SEND_FAILED)) ||
 			  (no_recv && (ended & STREAM_END_SEND))))
 		revents |= POLLHUP;
 	if (ended & STREAM_BROKEN)
@@ -238,7 +244,7 @@ static short stream_poll(struct rsocket *rs, short events, bool look)
 		revents |= events & in;
 	if ((events & out) && ((ended & STREAM_NO_SEND) || stream_can_send(s)))
 		revents |= events & out;
-	if (ended & (STREAM_PEER_DONE | STREAM_PEER_GONE))
+	if (ended & (STREAM_END_RECV | STREAM_PEER_DONE | STREAM_PEER_GONE))
 		revents |= events & POLLRDHUP;
 	return revents;
 }

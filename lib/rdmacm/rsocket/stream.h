@@ -46,6 +46,7 @@ enum stream_end {
 	STREAM_PEER_GONE = 1 << 3, /* nor does it receive */
 	STREAM_BROKEN = 1 << 4,	   /* the connection has failed; `error` */
 	STREAM_CLOSED = 1 << 5,	   /* rclose has been called */
+	STREAM_SEND_FAILED = 1 << 6, /* a call to send has said that the peer has gone */
 	STREAM_NO_SEND = STREAM_END_SEND | STREAM_PEER_GONE | STREAM_BROKEN | STREAM_CLOSED,
 	STREAM_NO_RECV = STREAM_END_RECV | STREAM_PEER_DONE | STREAM_PEER_GONE | STREAM_BROKEN |
 			 STREAM_CLOSED,
@@ -202,6 +203,9 @@ void stream_begin(struct stream *s, const struct stream_hello *peer);
 void stream_drive(struct stream *s);
 /* Sends a control message behind all data; waits for room. 0 or a negative errno: -ETIMEDOUT. */
 int stream_control(struct stream *s, enum stream_control what);
+/* Both ends have said their last, and this end's has arrived: what happens to the connection then
+ * is no error. */
+bool stream_has_parted(struct stream *s);
 /* All that was posted is complete, or the connection has failed. */
 bool stream_is_flushed(struct stream *s);
 bool stream_can_send(struct stream *s);

@@ -264,7 +264,7 @@ static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
 		return;
 	}
 	stream_drive(s);
-	if (!(stream_ended(s) & STREAM_PEER_GONE))
+	if (!stream_has_parted(s))
 		stream_break(s, err);
 	(void)rdma_disconnect(s->id);
 }

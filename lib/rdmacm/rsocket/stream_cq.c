@@ -351,9 +351,7 @@ static void cq_take_control(struct stream *s, u32 what)
 		stream_end(s, STREAM_PEER_DONE | STREAM_PEER_GONE);
 		break;
 	case STREAM_SHUTDOWN:
-		stream_end(s, stream_ended(s) & STREAM_END_SEND
-				      ? STREAM_PEER_DONE | STREAM_PEER_GONE
-				      : STREAM_PEER_DONE);
+		stream_end(s, STREAM_PEER_DONE);
 		break;
 	default:
 		break;
@@ -404,7 +402,7 @@ static void cq_take_sent(struct stream *s, u32 message)
  * error. */
 static void cq_take_failure(struct stream *s)
 {
-	if (!(stream_ended(s) & STREAM_PEER_GONE))
+	if (!stream_has_parted(s))
 		stream_break(s, -ECONNRESET);
 }
 
@@ -476,6 +474,14 @@ bool stream_is_flushed(struct stream *s)
 		       __atomic_load_n(&s->done_wrs, __ATOMIC_ACQUIRE) &&
 	       __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED) ==
 		       __atomic_load_n(&s->controls_done, __ATOMIC_ACQUIRE);
+}
+
+bool stream_has_parted(struct stream *s)
+{
+	const u32 done = STREAM_END_SEND | STREAM_PEER_DONE;
+	u32 ended = stream_ended(s);
+
+	return (ended & STREAM_PEER_GONE) || ((ended & done) == done && stream_is_flushed(s));
 }
 
 void stream_arm(struct rsocket *rs)
