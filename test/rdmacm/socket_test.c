@@ -1,5 +1,5 @@
-/* socket_test.c: stream rsockets as programs expect sockets to be: the ends of a connection beside
- * TCP's.
+/* socket_test.c: stream rsockets as programs expect sockets to be: after a refusal, and the ends of
+ * a connection beside TCP's.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,6 +20,64 @@
 #include <rdma/rsocket.h>
 
 #include "pair.h"
+
+static int option(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t len = sizeof(value);
+
+	assert_int_equal(rgetsockopt(fd, level, name, &value, &len), 0);
+	assert_int_equal(len, sizeof(value));
+	return value;
+}
+
+static void set_option(int fd, int level, int name, int value)
+{
+	assert_int_equal(rsetsockopt(fd, level, name, &value, sizeof(value)), 0);
+}
+
+/* ---- after a refusal ------------------------------------------------------------------------ */
+
+/* The address and the options are the rsocket's, whichever id the CM has for it. */
+static void rlisten__after_a_refusal_listens_at_the_bound_address(void **state)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET }, now;
+	socklen_t len = sizeof(now);
+	struct pair p;
+
+	listen_at(&p, "127.0.0.1");
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	from.sin_port = htons((uint16_t)(20000 + getpid() % 10000));
+	p.client = rsocket(AF_INET, SOCK_STREAM, 0);
+	set_option(p.client, SOL_SOCKET, SO_REUSEADDR, 1);
+	assert_int_equal(rbind(p.client, (struct sockaddr *)&from, sizeof(from)), 0);
+	for (int i = 0; i < 2; i++)
+		fails(rconnect(p.client, (struct sockaddr *)&p.addr, sizeof(p.addr)), ECONNREFUSED);
+	assert_int_equal(rlisten(p.client, 4), 0);
+	assert_int_equal(rgetsockname(p.client, (struct sockaddr *)&now, &len), 0);
+	assert_int_equal(now.sin_port, from.sin_port);
+	assert_int_equal(option(p.client, SOL_SOCKET, SO_ACCEPTCONN), 1);
+	assert_int_equal(rclose(p.listener), 0);
+	p.listener = p.client;
+	memcpy(&p.addr, &from, sizeof(from));
+	connect_to(&p);
+	end_pair(&p);
+}
+
+static void rbind__after_a_refusal_of_an_unbound_one_binds(void **state)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET };
+	struct pair p;
+
+	listen_at(&p, "127.0.0.1");
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	p.client = rsocket(AF_INET, SOCK_STREAM, 0);
+	fails(rconnect(p.client, (struct sockaddr *)&p.addr, sizeof(p.addr)), ECONNREFUSED);
+	assert_int_equal(rbind(p.client, (struct sockaddr *)&from, sizeof(from)), 0);
+	fails(rbind(p.client, (struct sockaddr *)&from, sizeof(from)), EINVAL);
+	assert_int_equal(rclose(p.client), 0);
+	assert_int_equal(rclose(p.listener), 0);
+}
 
 /* ---- the ends of a connection, beside TCP ---------------------------------------------------- */
 
@@ -119,6 +177,8 @@ static void rpoll__says_of_shut_ends_what_TCP_says(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rlisten__after_a_refusal_listens_at_the_bound_address),
+		cmocka_unit_test(rbind__after_a_refusal_of_an_unbound_one_binds),
 		cmocka_unit_test(rpoll__says_of_shut_ends_what_TCP_says),
 	};
 

@@ -88,6 +88,7 @@ struct stream {
 	struct stream_sizes want WRITTEN_UNDER(conn_lock);
 	struct sockaddr_storage dest GUARDED_BY(conn_lock);
 	u32 retries GUARDED_BY(conn_lock);
+	struct sockaddr_storage bound GUARDED_BY(conn_lock); /* by rbind; family 0: to nothing */
 	void *route GUARDED_BY(conn_lock); /* RDMA_ROUTE */
 	socklen_t route_len GUARDED_BY(conn_lock);
 	bool told GUARDED_BY(conn_lock); /* rconnect has said how an earlier one ended */

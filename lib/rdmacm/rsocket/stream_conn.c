@@ -120,6 +120,52 @@ int stream_name(struct rsocket *rs, bool peer, struct sockaddr *addr, socklen_t 
 
 /* ---- binding and listening ------------------------------------------------------------------- */
 
+static int conn_bind(struct stream *s, const struct sockaddr_storage *local) REQUIRES(s->conn_lock)
+{
+	struct sockaddr_storage copy = *local;
+
+	return rdma_bind_addr(s->id, (struct sockaddr *)&copy) != 0 ? -errno : 0;
+}
+
+/* What the application has set for the id before. */
+static void conn_renew_options(struct stream *s) REQUIRES(s->conn_lock)
+{
+	int on = 1;
+
+	if (s->so_options & 1u << SO_REUSEADDR)
+		(void)rdma_set_option(s->id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on,
+				      sizeof(on));
+	if (s->ipv6_options & 1u << IPV6_V6ONLY)
+		(void)rdma_set_option(s->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on,
+				      sizeof(on));
+}
+
+/* A failed attempt has used up its id. The next one has the address of rbind again; if another
+ * program has taken that meanwhile, the attempt stays failed. */
+static int conn_renew(struct stream *s) REQUIRES(s->conn_lock)
+{
+	struct rdma_cm_id *fresh;
+	int err = 0;
+
+	if (stream_phase(s) != STREAM_FAILED)
+		return 0;
+	if (rdma_create_id(s->channel, &fresh, s, RDMA_PS_TCP) != 0)
+		return -errno;
+	service_unwatch(s);
+	stream_unmake(s);
+	rdma_destroy_id(s->id);
+	s->id = fresh;
+	conn_renew_options(s);
+	if (s->bound.ss_family != 0)
+		err = conn_bind(s, &s->bound);
+	if (err < 0)
+		return err;
+	__atomic_store_n(&s->error, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->ended, 0, __ATOMIC_RELAXED);
+	conn_phase(s, s->bound.ss_family != 0 ? STREAM_BOUND : STREAM_NEW);
+	return 0;
+}
+
 int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
 {
 	struct stream *s = stream_of(rs);
@@ -129,43 +175,44 @@ int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
 	if (err < 0)
 		return err;
 	lock_acquire(&s->conn_lock);
-	if (stream_phase(s) != STREAM_NEW)
+	err = conn_renew(s);
+	if (err == 0 && stream_phase(s) != STREAM_NEW)
 		err = -EINVAL;
-	else if (rdma_bind_addr(s->id, (struct sockaddr *)&local) != 0)
-		err = -errno;
-	else
+	if (err == 0)
+		err = conn_bind(s, &local);
+	if (err == 0) {
+		s->bound = local;
 		conn_phase(s, STREAM_BOUND);
+	}
 	lock_release(&s->conn_lock);
 	return err;
 }
 
 /* An id that is bound to nothing listens on any port of any address. */
-static int conn_bind_any(struct stream *s) REQUIRES(s->conn_lock)
+static int conn_listen(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 {
 	struct sockaddr_storage any = { .ss_family = (sa_family_t)s->domain };
+	int err = conn_renew(s);
 
-	if (stream_phase(s) != STREAM_NEW)
-		return 0;
-	return rdma_bind_addr(s->id, (struct sockaddr *)&any) != 0 ? -errno : 0;
+	if (err == 0 && stream_phase(s) != STREAM_NEW && stream_phase(s) != STREAM_BOUND)
+		err = -EINVAL;
+	if (err == 0 && stream_phase(s) == STREAM_NEW)
+		err = conn_bind(s, &any);
+	if (err == 0 && rdma_listen(s->id, MAX(backlog, 0)) != 0)
+		err = -errno;
+	if (err == 0)
+		conn_phase(s, STREAM_LISTENING);
+	return err;
 }
 
 int stream_listen(struct rsocket *rs, int backlog)
 {
 	struct stream *s = stream_of(rs);
-	u32 phase;
 	int err = 0;
 
 	lock_acquire(&s->conn_lock);
-	phase = stream_phase(s);
-	if (phase != STREAM_NEW && phase != STREAM_BOUND && phase != STREAM_LISTENING)
-		err = -EINVAL;
-	if (err == 0 && phase != STREAM_LISTENING) {
-		err = conn_bind_any(s);
-		if (err == 0 && rdma_listen(s->id, MAX(backlog, 0)) != 0)
-			err = -errno;
-		if (err == 0)
-			conn_phase(s, STREAM_LISTENING);
-	}
+	if (stream_phase(s) != STREAM_LISTENING)
+		err = conn_listen(s, backlog);
 	lock_release(&s->conn_lock);
 	return err;
 }
@@ -319,27 +366,12 @@ void stream_take_events(struct stream *s)
 	struct rdma_cm_event *event;
 
 	lock_acquire(&s->conn_lock);
-	while (rdma_get_cm_event(s->channel, &event) == 0) {
+	/* the requests of a listener, which may have tried to connect before, are raccept's */
+	while (stream_phase(s) != STREAM_LISTENING && rdma_get_cm_event(s->channel, &event) == 0) {
 		conn_event(s, event);
 		rdma_ack_cm_event(event);
 	}
 	lock_release(&s->conn_lock);
-}
-
-/* A failed attempt has used up its id. */
-static int conn_renew(struct stream *s) REQUIRES(s->conn_lock)
-{
-	struct rdma_cm_id *fresh;
-
-	if (rdma_create_id(s->channel, &fresh, s, RDMA_PS_TCP) != 0)
-		return -errno;
-	stream_unmake(s);
-	rdma_destroy_id(s->id);
-	s->id = fresh;
-	__atomic_store_n(&s->error, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->ended, 0, __ATOMIC_RELAXED);
-	conn_phase(s, STREAM_NEW);
-	return 0;
 }
 
 static int conn_start(struct stream *s, const struct sockaddr *addr, socklen_t len)
@@ -347,7 +379,7 @@ static int conn_start(struct stream *s, const struct sockaddr *addr, socklen_t l
 {
 	int err = conn_copy_addr(&s->dest, addr, len);
 
-	if (err == 0 && stream_phase(s) == STREAM_FAILED)
+	if (err == 0)
 		err = conn_renew(s);
 	if (err == 0)
 		err = service_watch(s);
