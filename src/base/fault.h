@@ -17,7 +17,7 @@
 #include "base/small_copy.h"
 
 /* Installs the handlers, once. From then on the functions below survive. Blocks (bounded). */
-void fault_guard(void);
+AV_EXPORT void fault_guard(void);
 /* As sigaction(2) for SIGSEGV or SIGBUS in the program's eyes: our handlers stay first and hand
  * over to the program's. -1 and errno. */
 int fault_program_action(int number, const struct sigaction *act, struct sigaction *old);
@@ -25,7 +25,7 @@ int fault_program_action(int number, const struct sigaction *act, struct sigacti
 void fault_block_others(sigset_t *before);
 
 /* Copies n bytes; the ranges may overlap. 0, or -EFAULT: some of them may have been copied. */
-int fault_copy(void *to, const void *from, size_t n) MUST_CHECK;
+AV_EXPORT int fault_copy(void *to, const void *from, size_t n) MUST_CHECK;
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

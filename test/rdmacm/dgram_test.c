@@ -342,7 +342,7 @@ static void dgram__options(void **state)
 	assert_int_equal(value, 10);
 	fails(rsetsockopt(fd, SOL_RDMA, RDMA_IOMAPSIZE, &value, sizeof(value)), EOPNOTSUPP);
 	fails(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &value, 1), EINVAL);
-	fails(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, NULL, sizeof(value)), EINVAL);
+	fails(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, NULL, sizeof(value)), EFAULT);
 	assert_int_equal(rbind(fd, local(0), sizeof(struct sockaddr_in)), 0);
 	fails(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &value, sizeof(value)), EINVAL);
 	assert_int_equal(rfcntl(fd, F_SETFL, O_NONBLOCK), 0);

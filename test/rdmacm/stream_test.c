@@ -75,9 +75,12 @@ static void rsocket__refuses_what_it_has_not(void **state)
 	char byte;
 	int fds[2];
 
-	fails(rsocket(AF_UNIX, SOCK_STREAM, 0), ENOTSUP);
-	fails(rsocket(AF_INET, SOCK_SEQPACKET, 0), ENOTSUP);
-	fails(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP), ENOTSUP);
+	fails(rsocket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
+	fails(rsocket(AF_IB, SOCK_STREAM, 0), EAFNOSUPPORT);
+	fails(rsocket(AF_INET, SOCK_SEQPACKET, 0), ESOCKTNOSUPPORT);
+	fails(rsocket(AF_INET, 77, 0), EINVAL);
+	fails(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
+	fails(rsocket(AF_INET6, SOCK_DGRAM, IPPROTO_TCP), EPROTONOSUPPORT);
 	assert_int_equal(pipe(fds), 0);
 	fails((int)rrecv(fds[0], &byte, 1, 0), EBADF);
 	fails(rclose(fds[0]), EBADF);

@@ -2,13 +2,13 @@
  * In:    numbers                           Out: results as of sockets, -1 and errno
  * Runs:  the application's threads         Locks: none
  */
-#include <limits.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
 #include <stdarg.h>
 #include <unistd.h>
 
 #include "rsocket.h"
+#include "user.h"
 
 static ssize_t call_result(ssize_t result)
 {
@@ -35,23 +35,36 @@ static ssize_t call_result(ssize_t result)
 
 /* ---- making, connecting, ending -------------------------------------------------------------- */
 
-static int call_protocol(int type)
+enum { CALL_TYPE_FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC };
+
+/* As socket(2) judges them. */
+static int call_check(int domain, int type, int protocol)
 {
-	return type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
+	if (domain != AF_INET && domain != AF_INET6)
+		return -EAFNOSUPPORT;
+	if (type < 0 || type > SOCK_PACKET)
+		return -EINVAL;
+	if (type != SOCK_STREAM && type != SOCK_DGRAM)
+		return -ESOCKTNOSUPPORT;
+	if (protocol != 0 && protocol != (type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP))
+		return -EPROTONOSUPPORT;
+	return 0;
 }
 
+/* A number is closed by exec in any case, unless F_SETFD says otherwise: the rsocket behind it does
+ * not outlive its process. */
 AV_EXPORT int rsocket(int domain, int type, int protocol)
 {
+	int kind = type & ~CALL_TYPE_FLAGS, err = call_check(domain, kind, protocol), fd;
 	struct rsocket *rs;
-	int err = -ENOTSUP, fd;
 
-	if ((domain != AF_INET && domain != AF_INET6) ||
-	    (protocol != 0 && protocol != call_protocol(type)) ||
-	    (type != SOCK_STREAM && type != SOCK_DGRAM))
-		return (int)call_result(-ENOTSUP);
-	rs = type == SOCK_STREAM ? stream_open(domain, &err) : dgram_open(domain, &err);
+	if (err < 0)
+		return (int)call_result(err);
+	fault_guard();
+	rs = kind == SOCK_STREAM ? stream_open(domain, &err) : dgram_open(domain, &err);
 	if (rs == NULL)
 		return (int)call_result(err);
+	rs->flags = type & SOCK_NONBLOCK ? O_NONBLOCK : 0;
 	fd = rs->fd;
 	err = table_insert(rs);
 	if (err == 0)
@@ -122,41 +135,42 @@ AV_EXPORT ssize_t rread(int socket, void *buf, size_t count)
 	return rrecvfrom(socket, buf, count, 0, NULL, NULL);
 }
 
-/* As the kernel does: a count that is none, or more bytes than a result can say, is EINVAL. */
-static bool call_iov_is_valid(const struct iovec *iov, size_t count)
-{
-	size_t total = 0;
-
-	if (count > IOV_MAX || (iov == NULL && count > 0))
-		return false;
-	for (size_t i = 0; i < count; i++) {
-		if (iov[i].iov_len > (size_t)SSIZE_MAX - total)
-			return false;
-		total += iov[i].iov_len;
-	}
-	return true;
-}
+/* Runs `operation` on a copy of the vector; `too_many`: the errno of a count that is none. */
+#define CALL_IOV(fd, operation, vector, count, too_many, ...)                                      \
+	({                                                                                         \
+		struct user_iov call_iov;                                                          \
+		int call_err = user_take_iov(&call_iov, vector, count);                            \
+		ssize_t call_done;                                                                 \
+                                                                                                   \
+		if (call_err == 0) {                                                               \
+			call_done = CALL(fd, operation, call_iov.iov, (int)(count), __VA_ARGS__);  \
+			user_drop_iov(&call_iov);                                                  \
+		} else {                                                                           \
+			call_done = call_result(call_err == -EINVAL ? -(too_many) : call_err);     \
+		}                                                                                  \
+		call_done;                                                                         \
+	})
 
 AV_EXPORT ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
-	if (iovcnt < 0 || !call_iov_is_valid(iov, (size_t)iovcnt))
-		return call_result(-EINVAL);
-	return CALL(socket, recv, iov, iovcnt, 0, NULL, NULL);
+	return CALL_IOV(socket, recv, iov, (size_t)iovcnt, EINVAL, 0, NULL, NULL);
 }
 
 AV_EXPORT ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 {
-	socklen_t *len = msg->msg_name != NULL ? &msg->msg_namelen : NULL;
+	struct msghdr m;
+	socklen_t *len;
 	ssize_t result;
 
-	if (!call_iov_is_valid(msg->msg_iov, msg->msg_iovlen))
-		return call_result(-EMSGSIZE);
-	result = CALL(socket, recv, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name, len);
-	if (result >= 0) {
-		msg->msg_controllen = 0;
-		msg->msg_flags = 0;
-	}
-	return result;
+	if (user_copy(&m, msg, sizeof(m)) < 0)
+		return call_result(-EFAULT);
+	len = m.msg_name != NULL ? &m.msg_namelen : NULL;
+	result = CALL_IOV(socket, recv, m.msg_iov, m.msg_iovlen, EMSGSIZE, flags, m.msg_name, len);
+	if (result < 0)
+		return result;
+	m.msg_controllen = 0;
+	m.msg_flags = 0;
+	return user_copy(msg, &m, sizeof(m)) < 0 ? call_result(-EFAULT) : result;
 }
 
 AV_EXPORT ssize_t rsendto(int socket, const void *buf, size_t len, int flags,
@@ -179,19 +193,19 @@ AV_EXPORT ssize_t rwrite(int socket, const void *buf, size_t count)
 
 AV_EXPORT ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
-	if (iovcnt < 0 || !call_iov_is_valid(iov, (size_t)iovcnt))
-		return call_result(-EINVAL);
-	return CALL(socket, send, iov, iovcnt, 0, NULL, 0);
+	return CALL_IOV(socket, send, iov, (size_t)iovcnt, EINVAL, 0, NULL, 0);
 }
 
 AV_EXPORT ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 {
-	if (msg->msg_control != NULL && msg->msg_controllen > 0)
+	struct msghdr m;
+
+	if (user_copy(&m, msg, sizeof(m)) < 0)
+		return call_result(-EFAULT);
+	if (m.msg_control != NULL && m.msg_controllen > 0)
 		return call_result(-ENOTSUP);
-	if (!call_iov_is_valid(msg->msg_iov, msg->msg_iovlen))
-		return call_result(-EMSGSIZE);
-	return CALL(socket, send, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name,
-		    msg->msg_namelen);
+	return CALL_IOV(socket, send, m.msg_iov, m.msg_iovlen, EMSGSIZE, flags, m.msg_name,
+			m.msg_namelen);
 }
 
 /* ---- names and options ----------------------------------------------------------------------- */

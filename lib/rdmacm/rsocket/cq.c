@@ -7,6 +7,8 @@
 
 #include "event/event.h"
 
+enum { RSOCKET_INLINE_LEAST = 32 }; /* an entry of the table, or of a mapping */
+
 /* The next completion of an armed CQ: in its producer's context, with the channel's lock. */
 static void rsocket_cq_notify(void *cookie)
 {
@@ -51,4 +53,19 @@ void rsocket_cq_arm(struct rsocket_cq *c)
 	/* before the CQ can tell of anything; pairs with rsocket_cq_notify */
 	__atomic_store_n(&c->armed, 1, __ATOMIC_SEQ_CST);
 	(void)ibv_req_notify_cq(c->cq, 0);
+}
+
+int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_qp_init_attr *attr)
+{
+	const struct ibv_qp_init_attr wanted = *attr;
+	u32 bytes = wanted.cap.max_inline_data;
+
+	while (rdma_create_qp(id, NULL, attr) != 0) {
+		if (errno != EINVAL || bytes <= RSOCKET_INLINE_LEAST)
+			return -errno;
+		bytes = MAX(bytes / 2, (u32)RSOCKET_INLINE_LEAST);
+		*attr = wanted;
+		attr->cap.max_inline_data = bytes;
+	}
+	return 0;
 }

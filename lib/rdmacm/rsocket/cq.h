@@ -7,7 +7,7 @@
 #ifndef RDMACM_RSOCKET_CQ_H
 #define RDMACM_RSOCKET_CQ_H
 
-#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 #include "rsocket.h"
 
@@ -30,5 +30,9 @@ static inline bool rsocket_cq_is_armed(const struct rsocket_cq *c)
 }
 /* Poll it until it is empty after this call. */
 void rsocket_cq_arm(struct rsocket_cq *c);
+/* Makes the id's queue pair. A device that has less room for inline data than *attr asks for gives
+ * what it has, to half of it: no attribute of a device says how much that is. *attr then says. 0 or
+ * a negative errno. */
+int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_qp_init_attr *attr);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "dgram.h"
+#include "user.h"
 
 enum { DGRAM_MOST_QUEUE = 0xfffe, DGRAM_LOOKS = 200, DGRAM_DRAIN_LOOKS = 1000 };
 
@@ -110,10 +111,14 @@ static int dgram_start(struct dgram *d) REQUIRES(d->lock)
 static int dgram_take_addr(struct dgram *d, const struct sockaddr *addr, socklen_t len,
 			   union dgram_addr *out)
 {
+	struct sockaddr_storage given;
 	union dgram_addr four;
+	int err = user_take_addr(&given, addr, len);
 
-	if (!dgram_addr_take(out, addr, len))
-		return addr != NULL && len >= sizeof(*addr) ? -EAFNOSUPPORT : -EINVAL;
+	if (err < 0)
+		return err;
+	if (!dgram_addr_take(out, (struct sockaddr *)&given, len))
+		return len >= sizeof(*addr) ? -EAFNOSUPPORT : -EINVAL;
 	if (out->sa.sa_family == d->family)
 		return 0;
 	if (d->family == AF_INET)
@@ -169,13 +174,14 @@ static int dgram_connect_to(struct dgram *d, const union dgram_addr *to) REQUIRE
 static int dgram_connect(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
 {
 	struct dgram *d = dgram_of(rs);
+	struct sockaddr_storage given;
 	union dgram_addr to;
-	int err;
+	int err = user_take_addr(&given, addr, len);
 
-	if (addr == NULL)
-		return -EINVAL;
+	if (err < 0)
+		return err;
 	lock_acquire(&d->lock);
-	if (len >= sizeof(addr->sa_family) && addr->sa_family == AF_UNSPEC) {
+	if (given.ss_family == AF_UNSPEC) {
 		err = dgram_disconnect(d);
 	} else {
 		err = dgram_take_addr(d, addr, len, &to);
@@ -210,7 +216,8 @@ static int dgram_send_udp(struct dgram *d, struct dgram_peer *peer, const struct
 
 	hello.qpn = peer->qp->id->qp->qp_num;
 	memcpy(hello.gid, peer->qp->gid, sizeof(hello.gid));
-	dgram_gather(data, iov, count);
+	if (dgram_gather(data, iov, count) < 0)
+		return -EFAULT;
 	return udp_send(d->rs.fd, &hello, &peer->addr, NULL, data, bytes);
 }
 
@@ -315,42 +322,38 @@ static void dgram_drop_first(struct dgram *d) REQUIRES(d->lock)
 	d->count--;
 }
 
-static void dgram_give_addr(const union dgram_addr *from, struct sockaddr *addr, socklen_t *len)
-{
-	socklen_t size = dgram_addr_size(from);
-
-	if (addr == NULL || len == NULL)
-		return;
-	memcpy(addr, from, MIN(*len, size));
-	*len = size;
-}
-
-static size_t dgram_scatter(const struct iovec *iov, int count, const u8 *data, size_t length)
+/* Returns how much there was room for, or -EFAULT. */
+static ssize_t dgram_scatter(const struct iovec *iov, int count, const u8 *data, size_t length)
 {
 	size_t done = 0;
 
 	for (int i = 0; i < count && done < length; i++) {
 		size_t part = MIN(iov[i].iov_len, length - done);
 
-		if (part > 0)
-			memcpy(iov[i].iov_base, data + done, part);
+		if (user_copy(iov[i].iov_base, data + done, part) < 0)
+			return -EFAULT;
 		done += part;
 	}
-	return done;
+	return (ssize_t)done;
 }
 
+/* One that cannot be copied stays where it is. */
 static ssize_t dgram_take(struct dgram *d, const struct iovec *iov, int count, int flags,
 			  struct sockaddr *addr, socklen_t *len) REQUIRES(d->lock)
 {
 	struct dgram_item *item = &d->items[d->head];
-	size_t got = dgram_scatter(iov, count, item->data, item->length);
+	ssize_t got = dgram_scatter(iov, count, item->data, item->length);
 
+	if (got >= 0 && addr != NULL && len != NULL &&
+	    user_give_addr(&item->from, dgram_addr_size(&item->from), addr, len) < 0)
+		got = -EFAULT;
+	if (got < 0)
+		return got;
 	if (flags & MSG_TRUNC)
 		got = item->length;
-	dgram_give_addr(&item->from, addr, len);
 	if (!(flags & MSG_PEEK))
 		dgram_drop_first(d);
-	return (ssize_t)got;
+	return got;
 }
 
 static ssize_t dgram_recv(struct rsocket *rs, const struct iovec *iov, int count, int flags,
@@ -454,10 +457,11 @@ static int dgram_setsockopt(struct rsocket *rs, int level, int name, const void 
 		err = udp_setsockopt(rs->fd, level, name, value, len);
 		if (err < 0 || level != SOL_SOCKET || (name != SO_RCVBUF && name != SO_SNDBUF))
 			return err;
-	} else if (value == NULL || len < sizeof(number)) {
+	} else if (len < sizeof(number)) {
 		return -EINVAL;
 	}
-	memcpy(&number, value, sizeof(number));
+	if (user_copy(&number, value, sizeof(number)) < 0)
+		return -EFAULT;
 	lock_acquire(&d->lock);
 	if (level == SOL_RDMA) {
 		err = dgram_set_rdma(d, name, number);
@@ -491,20 +495,19 @@ static bool dgram_own_option(struct dgram *d, int level, int name, int *value) R
 static int dgram_getsockopt(struct rsocket *rs, int level, int name, void *value, socklen_t *len)
 {
 	struct dgram *d = dgram_of(rs);
+	socklen_t room;
 	int number;
 	bool own;
 
+	if (user_copy(&room, len, sizeof(room)) < 0)
+		return -EFAULT;
 	lock_acquire(&d->lock);
 	own = dgram_own_option(d, level, name, &number);
 	lock_release(&d->lock);
 	if (!own)
 		return level == SOL_RDMA ? -EOPNOTSUPP
 					 : udp_getsockopt(rs->fd, level, name, value, len);
-	if (value == NULL || len == NULL || *len < sizeof(number))
-		return -EINVAL;
-	memcpy(value, &number, sizeof(number));
-	*len = sizeof(number);
-	return 0;
+	return room < sizeof(number) ? -EINVAL : user_give(&number, sizeof(number), value, len);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

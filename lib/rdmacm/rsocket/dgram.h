@@ -120,8 +120,8 @@ bool dgram_qps_busy(struct dgram *d) REQUIRES(d->lock);
 u8 *dgram_qp_slot(const struct dgram_qp *qp, u32 slot);
 /* Gives a slot back to the queue pair. */
 void dgram_qp_receive(struct dgram_qp *qp, u32 slot);
-/* Copies the parts one behind the other. */
-void dgram_gather(u8 *to, const struct iovec *iov, int count);
+/* Copies the application's parts one behind the other. 0 or -EFAULT. */
+int dgram_gather(u8 *to, const struct iovec *iov, int count);
 /* Sends `bytes` bytes of `iov` to a peer that is known. 0, -EAGAIN: no slot is idle. */
 int dgram_qp_send(struct dgram_qp *qp, const struct dgram_peer *peer, const struct iovec *iov,
 		  int count, size_t bytes);

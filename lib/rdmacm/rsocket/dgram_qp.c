@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dgram.h"
+#include "user.h"
 
 enum { GRH_BYTES = 40, QP_BATCH = 16, QP_ANY_PORT = 1, QP_RESOLVE_MS = 1000 };
 /* wr_id: the slot, and whose. */
@@ -121,8 +122,9 @@ static int qp_make(struct dgram *d, struct dgram_qp *qp) REQUIRES(d->lock)
 					.max_send_sge = 1,
 					.max_recv_sge = 1,
 					.max_inline_data = d->inline_bytes };
-	if (rdma_create_qp(qp->id, NULL, &init) != 0)
-		return -errno;
+	err = rsocket_qp_create(qp->id, &init);
+	if (err < 0)
+		return err;
 	qp->inline_bytes = init.cap.max_inline_data;
 	err = qp_make_buffers(qp);
 	if (err < 0)
@@ -204,13 +206,14 @@ struct ibv_ah *dgram_qp_ah(struct dgram_qp *qp, const u8 gid[16])
 	return ibv_create_ah(qp->id->pd, &attr);
 }
 
-void dgram_gather(u8 *to, const struct iovec *iov, int count)
+int dgram_gather(u8 *to, const struct iovec *iov, int count)
 {
 	for (int i = 0; i < count; i++) {
-		if (iov[i].iov_len > 0)
-			memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		if (user_copy(to, iov[i].iov_base, iov[i].iov_len) < 0)
+			return -EFAULT;
 		to += iov[i].iov_len;
 	}
+	return 0;
 }
 
 int dgram_qp_send(struct dgram_qp *qp, const struct dgram_peer *peer, const struct iovec *iov,
@@ -224,10 +227,11 @@ int dgram_qp_send(struct dgram_qp *qp, const struct dgram_peer *peer, const stru
 
 	if (qp->idle_count == 0)
 		return -EAGAIN;
-	slot = qp->idle[--qp->idle_count];
+	slot = qp->idle[qp->idle_count - 1];
 	to = qp_send_slot(qp, slot);
 	memcpy(to, qp->header, qp->header_bytes);
-	dgram_gather(to + qp->header_bytes, iov, count);
+	if (dgram_gather(to + qp->header_bytes, iov, count) < 0)
+		return -EFAULT;
 	sge.addr = (uintptr_t)to;
 	sge.length = qp->header_bytes + (u32)bytes;
 	wr.wr_id = slot;
@@ -237,8 +241,8 @@ int dgram_qp_send(struct dgram_qp *qp, const struct dgram_peer *peer, const stru
 	wr.wr.ud.remote_qpn = peer->qpn;
 	wr.wr.ud.remote_qkey = RDMA_UDP_QKEY;
 	err = -ibv_post_send(qp->id->qp, &wr, &bad);
-	if (err < 0)
-		qp->idle[qp->idle_count++] = slot;
+	if (err == 0)
+		qp->idle_count--;
 	return err == -ENOMEM ? -EAGAIN : err;
 }
 

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "stream.h"
+#include "user.h"
 
 enum { IOMAP_FIRST = 2048 };
 enum { IOMAP_PLACE_MOST = 127 << 8 };
@@ -275,7 +276,8 @@ static int iomap_piece(struct stream *s, const u8 *from, u32 len, const struct s
 		.wr.rdma = { .remote_addr = target->addr, .rkey = target->key },
 	};
 
-	memcpy(copy, from, len);
+	if (user_copy(copy, from, len) < 0)
+		return -EFAULT;
 	if (!small) {
 		s->send_at = s->send_at + len == s->send_size ? 0 : s->send_at + len;
 		__atomic_fetch_add(&s->sent_bytes, len, __ATOMIC_RELAXED);
@@ -284,7 +286,7 @@ static int iomap_piece(struct stream *s, const u8 *from, u32 len, const struct s
 	return ibv_post_send(s->id->qp, &wr, &bad) != 0 ? -ECONNRESET : 0;
 }
 
-/* As much as there is room for now. -EINVAL: no mapping has the offset. */
+/* As much as there is room for now. -EINVAL: no mapping has the offset; -EFAULT. */
 static int iomap_write_now(struct stream *s, const u8 *buf, size_t count, u64 offset, size_t *done,
 			   u32 *piece) REQUIRES(s->send_lock)
 {

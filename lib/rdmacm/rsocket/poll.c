@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "rsocket.h"
+#include "user.h"
 
 enum { POLL_DRIVES_ALL = 16, POLL_ON_STACK = 16 };
 
@@ -35,14 +36,28 @@ struct poll_set {
 
 /* ---- the set --------------------------------------------------------------------------------- */
 
-static int poll_collect(struct poll_set *set)
+/* The application's array can be read and written. */
+static int poll_check(struct pollfd *fds, nfds_t count)
+{
+	struct pollfd p;
+
+	for (nfds_t i = 0; i < count; i++) {
+		if (user_copy(&p, &fds[i], sizeof(p)) < 0)
+			return -EFAULT;
+		p.revents = 0;
+		if (user_copy(&fds[i], &p, sizeof(p)) < 0)
+			return -EFAULT;
+	}
+	return 0;
+}
+
+static void poll_collect(struct poll_set *set)
 {
 	int fd;
 
 	for (nfds_t i = 0; i < set->count; i++) {
 		struct rsocket *rs = set->fds[i].fd >= 0 ? table_get(set->fds[i].fd) : NULL;
 
-		set->fds[i].revents = 0;
 		set->entries[i].rs = rs;
 		set->rsockets += rs != NULL;
 		fd = rs == NULL ? set->fds[i].fd : rs->ops->poll_fd(rs);
@@ -52,7 +67,6 @@ static int poll_collect(struct poll_set *set)
 			.fd = fd, .events = rs == NULL ? set->fds[i].events : POLLIN
 		};
 	}
-	return 0;
 }
 
 static void poll_leave(struct poll_set *set)
@@ -239,11 +253,11 @@ AV_EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
 	int ready;
 
-	if (fds == NULL && nfds > 0)
-		ready = -EFAULT;
-	else if (nfds > INT32_MAX / sizeof(struct poll_entry))
+	if (nfds > INT32_MAX / sizeof(struct poll_entry))
 		ready = -EINVAL;
 	else
+		ready = poll_check(fds, nfds);
+	if (ready == 0)
 		ready = poll_start(fds, nfds, timeout);
 	if (ready >= 0)
 		return ready;
@@ -253,20 +267,15 @@ AV_EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 
 /* ---- rselect --------------------------------------------------------------------------------- */
 
-static bool select_has(int fd, const fd_set *set)
-{
-	return set != NULL && FD_ISSET(fd, set);
-}
-
 static nfds_t select_to_poll(int nfds, const fd_set *in, const fd_set *out, const fd_set *except,
 			     struct pollfd *fds)
 {
 	nfds_t count = 0;
 
 	for (int fd = 0; fd < nfds; fd++) {
-		short events = (short)((select_has(fd, in) ? POLLIN : 0) |
-				       (select_has(fd, out) ? POLLOUT : 0) |
-				       (select_has(fd, except) ? POLLPRI : 0));
+		short events = (short)((FD_ISSET(fd, in) ? POLLIN : 0) |
+				       (FD_ISSET(fd, out) ? POLLOUT : 0) |
+				       (FD_ISSET(fd, except) ? POLLPRI : 0));
 
 		if (events != 0)
 			fds[count++] = (struct pollfd){ .fd = fd, .events = events };
@@ -288,10 +297,9 @@ static int select_from_poll(const struct pollfd *fds, nfds_t count, fd_set *in, 
 {
 	int marked = 0;
 
-	for (fd_set **set = (fd_set *[]){ in, out, except, (fd_set *)-1 }; *set != (fd_set *)-1;
-	     set++)
-		if (*set != NULL)
-			FD_ZERO(*set);
+	FD_ZERO(in);
+	FD_ZERO(out);
+	FD_ZERO(except);
 	for (nfds_t i = 0; i < count; i++) {
 		if (fds[i].revents & POLLNVAL)
 			return -EBADF;
@@ -302,37 +310,80 @@ static int select_from_poll(const struct pollfd *fds, nfds_t count, fd_set *in, 
 	return marked;
 }
 
-static int select_timeout_ms(const struct timeval *timeout)
+/* -1: without a limit. -EFAULT, -EINVAL. */
+static int select_timeout_ms(const struct timeval *timeout, int *ms)
 {
-	s64 ms;
+	struct timeval t;
+	s64 all;
 
+	*ms = -1;
 	if (timeout == NULL)
-		return -1;
-	ms = (s64)timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000;
-	return (int)MIN(ms, (s64)INT32_MAX);
+		return 0;
+	if (user_copy(&t, timeout, sizeof(t)) < 0)
+		return -EFAULT;
+	if (t.tv_sec < 0 || t.tv_usec < 0)
+		return -EINVAL;
+	all = t.tv_sec > INT32_MAX / 1000 ? INT32_MAX
+					  : (s64)t.tv_sec * 1000 + (t.tv_usec + 999) / 1000;
+	*ms = (int)MIN(all, (s64)INT32_MAX);
+	return 0;
+}
+
+enum { SELECT_SETS = 3 };
+
+/* The application's sets have whole words for its descriptors, and perhaps no more. */
+static size_t select_bytes(int nfds)
+{
+	return ((size_t)nfds + NFDBITS - 1) / NFDBITS * sizeof(fd_mask);
+}
+
+static int select_take(fd_set *const user[SELECT_SETS], int nfds, fd_set sets[SELECT_SETS])
+{
+	for (int i = 0; i < SELECT_SETS; i++) {
+		FD_ZERO(&sets[i]);
+		if (user[i] != NULL && user_copy(&sets[i], user[i], select_bytes(nfds)) < 0)
+			return -EFAULT;
+	}
+	return 0;
+}
+
+static int select_give(fd_set *const user[SELECT_SETS], int nfds, const fd_set sets[SELECT_SETS])
+{
+	for (int i = 0; i < SELECT_SETS; i++)
+		if (user[i] != NULL && user_copy(user[i], &sets[i], select_bytes(nfds)) < 0)
+			return -EFAULT;
+	return 0;
+}
+
+static int select_run(int nfds, fd_set *const user[SELECT_SETS], int timeout_ms)
+{
+	struct pollfd fds[FD_SETSIZE];
+	fd_set sets[SELECT_SETS];
+	nfds_t count;
+	int ready = select_take(user, nfds, sets), err;
+
+	if (ready < 0)
+		return ready;
+	count = select_to_poll(nfds, &sets[0], &sets[1], &sets[2], fds);
+	ready = poll_start(fds, count, timeout_ms);
+	if (ready >= 0)
+		ready = select_from_poll(fds, count, &sets[0], &sets[1], &sets[2]);
+	if (ready < 0)
+		return ready;
+	err = select_give(user, nfds, sets);
+	return err < 0 ? err : ready;
 }
 
 AV_EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 		      struct timeval *timeout)
 {
-	struct pollfd *fds;
-	nfds_t count;
-	int ready;
+	fd_set *const user[SELECT_SETS] = { readfds, writefds, exceptfds };
+	int ready, timeout_ms;
 
-	if (nfds < 0 || nfds > FD_SETSIZE ||
-	    (timeout != NULL && (timeout->tv_sec < 0 || timeout->tv_usec < 0))) {
-		errno = EINVAL;
-		return -1;
-	}
-	fds = calloc((size_t)nfds + 1, sizeof(*fds));
-	if (fds == NULL)
-		return -1;
-	count = select_to_poll(nfds, readfds, writefds, exceptfds, fds);
-	ready = rpoll(fds, count, select_timeout_ms(timeout));
+	ready = nfds < 0 || nfds > FD_SETSIZE ? -EINVAL : select_timeout_ms(timeout, &timeout_ms);
+	if (ready == 0)
+		ready = select_run(nfds, user, timeout_ms);
 	if (ready >= 0)
-		ready = select_from_poll(fds, count, readfds, writefds, exceptfds);
-	free(fds);
-	if (ready >= -1)
 		return ready;
 	errno = -ready;
 	return -1;

@@ -50,6 +50,11 @@ int stream_send_error(struct stream *s)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+u32 stream_buffer_size(s64 bytes)
+{
+	return (u32)MIN(MAX(bytes, (s64)STREAM_BUFFER_LEAST), (s64)STREAM_BUFFER_MOST) & ~1u;
+}
+
 static short stream_poll(struct rsocket *rs, short events, bool look);
 
 /* A listener's requests wait behind its descriptor. */
@@ -157,8 +162,8 @@ struct stream *stream_new(struct rdma_event_channel *channel) NO_THREAD_SAFETY /
 	rsocket_init(&s->rs, &stream_ops, SOCK_STREAM);
 	s->rs.fd = channel->fd;
 	list_init(&s->mappings);
-	s->want = (struct stream_sizes){ .send_bytes = MAX(d->send_bytes, 2u * STREAM_SEND_LOW),
-					 .recv_bytes = MAX(d->receive_bytes, 2u),
+	s->want = (struct stream_sizes){ .send_bytes = stream_buffer_size(d->send_bytes),
+					 .recv_bytes = stream_buffer_size(d->receive_bytes),
 					 .sq = d->send_queue,
 					 .rq = d->receive_queue,
 					 .inline_bytes = d->inline_bytes,

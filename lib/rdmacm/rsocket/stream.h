@@ -59,6 +59,8 @@ enum {
 	STREAM_LEAST_QUEUE = 16,
 	STREAM_MOST_QUEUE = 0xfffe,
 	STREAM_SEND_LOW = 2048,	   /* writable with that much room */
+	STREAM_BUFFER_LEAST = 2 * STREAM_SEND_LOW, /* bytes of SO_RCVBUF, SO_SNDBUF */
+	STREAM_BUFFER_MOST = 32 << 20,
 	STREAM_PIECE_MOST = 65536, /* bytes of one write */
 };
 
@@ -176,6 +178,8 @@ static inline u32 stream_ended(const struct stream *s)
 struct stream *stream_new(struct rdma_event_channel *channel);
 /* Adds to what has ended, and wakes who waits. */
 void stream_end(struct stream *s, u32 bits);
+/* The size of a buffer that somebody asks for, within limits. */
+u32 stream_buffer_size(s64 bytes);
 /* The connection has failed: `err` (negative) is what SO_ERROR says. */
 void stream_break(struct stream *s, int err);
 /* Why nothing more can be received: 0 (the end) or a negative errno. */

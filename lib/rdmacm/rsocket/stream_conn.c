@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "stream.h"
+#include "user.h"
 
 enum { CONN_RETRIES = 6, CONN_TIMEOUT_MS = 1000, CONN_ATTEMPTS = 7 };
 
@@ -55,21 +56,23 @@ int stream_await(struct stream *s, bool nonblock)
 /* A copy with IPv4 as such, also where an IPv6 socket names it. */
 static int conn_copy_addr(struct sockaddr_storage *out, const struct sockaddr *addr, socklen_t len)
 {
+	struct sockaddr_storage given;
 	struct sockaddr_in6 in6;
 	struct sockaddr_in *in = (struct sockaddr_in *)out;
+	int err = user_take_addr(&given, addr, len);
 
-	if (addr == NULL || len < sizeof(addr->sa_family))
-		return -EINVAL;
-	*out = (struct sockaddr_storage){ .ss_family = addr->sa_family };
-	if (addr->sa_family == AF_INET && len >= sizeof(*in)) {
-		memcpy(out, addr, sizeof(*in));
+	if (err < 0)
+		return err;
+	*out = (struct sockaddr_storage){ .ss_family = given.ss_family };
+	if (given.ss_family == AF_INET && len >= sizeof(*in)) {
+		memcpy(out, &given, sizeof(*in));
 		return 0;
 	}
-	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
+	if (given.ss_family != AF_INET && given.ss_family != AF_INET6)
 		return -EAFNOSUPPORT;
-	if (addr->sa_family == AF_INET || len < sizeof(in6))
+	if (given.ss_family == AF_INET || len < sizeof(in6))
 		return -EINVAL;
-	memcpy(&in6, addr, sizeof(in6));
+	memcpy(&in6, &given, sizeof(in6));
 	memcpy(out, &in6, sizeof(in6));
 	if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr))
 		return 0;
@@ -107,15 +110,11 @@ int stream_name(struct rsocket *rs, bool peer, struct sockaddr *addr, socklen_t 
 
 	if (peer && phase != STREAM_CONNECTED && phase != STREAM_ACCEPTING)
 		return -ENOTCONN;
-	if (addr == NULL || len == NULL)
-		return -EFAULT;
 	lock_acquire(&s->conn_lock);
 	known = peer ? s->id->route.addr.dst_storage : s->id->route.addr.src_storage;
 	lock_release(&s->conn_lock);
 	whole = conn_show_addr(s, &known, &shown);
-	memcpy(addr, &shown, MIN(*len, whole));
-	*len = whole;
-	return 0;
+	return user_give_addr(&shown, whole, addr, len);
 }
 
 /* ---- binding and listening ------------------------------------------------------------------- */

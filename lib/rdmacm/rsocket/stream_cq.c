@@ -30,8 +30,8 @@ static int cq_make_sizes(struct stream *s) REQUIRES(s->conn_lock)
 		return -err;
 	s->sq_size = cq_queue_size(s->want.sq, (u32)attr.max_qp_wr);
 	s->rq_size = cq_queue_size(s->want.rq, (u32)attr.max_qp_wr);
-	s->send_size = MAX(s->want.send_bytes, (u32)STREAM_SEND_LOW);
-	s->recv_size = MAX(s->want.recv_bytes, 2u) & ~1u;
+	s->send_size = s->want.send_bytes;
+	s->recv_size = s->want.recv_bytes;
 	s->iomaps = s->want.iomaps;
 	return 0;
 }
@@ -56,8 +56,9 @@ static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
 	if (err < 0)
 		return err;
 	attr.send_cq = attr.recv_cq = s->cq.cq;
-	if (rdma_create_qp(s->id, NULL, &attr) != 0)
-		return -errno;
+	err = rsocket_qp_create(s->id, &attr);
+	if (err < 0)
+		return err;
 	s->sq_inline = attr.cap.max_inline_data;
 	return 0;
 }

@@ -10,19 +10,15 @@
 #include <string.h>
 
 #include "stream.h"
+#include "user.h"
 
-enum { OPTION_KEEPALIVE_S = 7200, OPTION_MSS = 2048 };
+enum { OPTION_KEEPALIVE_S = 7200, OPTION_MSS = 2048, OPTION_ROUTE_MOST = 1 << 16 };
 
 /* ---- setting --------------------------------------------------------------------------------- */
 
 static int option_int(const void *value, socklen_t len, int *out)
 {
-	if (value == NULL)
-		return -EFAULT;
-	if (len < sizeof(*out))
-		return -EINVAL;
-	memcpy(out, value, sizeof(*out));
-	return 0;
+	return len < sizeof(*out) ? -EINVAL : user_copy(out, value, sizeof(*out));
 }
 
 static void option_note(u32 *options, int name, int on)
@@ -33,10 +29,11 @@ static void option_note(u32 *options, int name, int on)
 		*options &= ~(1u << name);
 }
 
-/* Buffers that are there already stay as they are, as with rdma-core. */
-static int option_set_buffer(u32 *bytes, int value, u32 least)
+/* Buffers that are there already stay as they are, as with rdma-core. A negative value is a large
+ * one, as with the kernel. */
+static int option_set_buffer(u32 *bytes, int value)
 {
-	*bytes = (u32)MIN(MAX((s64)value * 2, (s64)least), (s64)INT32_MAX & ~1);
+	*bytes = stream_buffer_size(2 * (s64)(u32)value);
 	return 0;
 }
 
@@ -57,9 +54,13 @@ static u32 option_keepalive_default(void)
 static int option_set_linger(struct stream *s, const void *value, socklen_t len)
 	REQUIRES(s->conn_lock)
 {
-	if (value == NULL || len < sizeof(s->linger))
-		return value == NULL ? -EFAULT : -EINVAL;
-	memcpy(&s->linger, value, sizeof(s->linger));
+	struct linger linger;
+
+	if (len < sizeof(linger))
+		return -EINVAL;
+	if (user_copy(&linger, value, sizeof(linger)) < 0)
+		return -EFAULT;
+	s->linger = linger;
 	return 0;
 }
 
@@ -101,9 +102,9 @@ static int option_set_socket(struct stream *s, int name, const void *value, sock
 		err = option_set_keepalive(s, number != 0);
 		break;
 	case SO_RCVBUF:
-		return option_set_buffer(&s->want.recv_bytes, number, 2);
+		return option_set_buffer(&s->want.recv_bytes, number);
 	case SO_SNDBUF:
-		return option_set_buffer(&s->want.send_bytes, number, 2 * STREAM_SEND_LOW);
+		return option_set_buffer(&s->want.send_bytes, number);
 	case SO_OOBINLINE:
 		break;
 	default:
@@ -145,16 +146,36 @@ static int option_set_ipv6(struct stream *s, int name, int value) REQUIRES(s->co
 	return 0;
 }
 
+/* Whole records, one of which says that it is for both directions and for management, too: what
+ * rdma_set_option takes. */
+static int option_check_route(const struct ibv_path_data *records, u32 count)
+{
+	enum { WHOLE = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL };
+
+	for (u32 i = 0; i < count; i++)
+		if (records[i].flags == WHOLE)
+			return 0;
+	return -EINVAL;
+}
+
 static int option_set_route(struct stream *s, const void *value, socklen_t len)
 	REQUIRES(s->conn_lock)
 {
-	void *copy = value != NULL && len > 0 ? malloc(len) : NULL;
+	struct ibv_path_data *copy;
+	int err;
 
-	if (value == NULL || len == 0)
+	if (len == 0 || len % sizeof(*copy) != 0 || len > OPTION_ROUTE_MOST)
 		return -EINVAL;
+	copy = malloc(len);
 	if (copy == NULL)
 		return -ENOMEM;
-	memcpy(copy, value, len);
+	err = user_copy(copy, value, len);
+	if (err == 0)
+		err = option_check_route(copy, len / (u32)sizeof(*copy));
+	if (err < 0) {
+		free(copy);
+		return err;
+	}
 	free(s->route);
 	s->route = copy;
 	s->route_len = len;
@@ -225,9 +246,7 @@ int stream_setsockopt(struct rsocket *rs, int level, int name, const void *value
 
 static int option_give(void *value, socklen_t *len, const void *from, socklen_t size)
 {
-	*len = MIN(*len, size);
-	memcpy(value, from, *len);
-	return 0;
+	return user_give(from, size, value, len);
 }
 
 static int option_give_int(void *value, socklen_t *len, s64 number)
@@ -331,21 +350,21 @@ static int option_get_route(struct stream *s, void *value, socklen_t *len) REQUI
 {
 	const struct rdma_route *route = &s->id->route;
 	struct ibv_path_data path;
-	socklen_t used = 0;
+	socklen_t used = 0, room;
+	int err = user_copy(&room, len, sizeof(room));
 
-	if (s->route != NULL && *len < s->route_len)
+	if (err < 0)
+		return err;
+	if (room < (s->route != NULL ? s->route_len : sizeof(path)))
 		return -EINVAL;
 	if (s->route != NULL)
 		return option_give(value, len, s->route, s->route_len);
-	if (*len < sizeof(path))
-		return -EINVAL;
-	for (int i = 0; i < route->num_paths && used + sizeof(path) <= *len; i++) {
+	for (int i = 0; err == 0 && i < route->num_paths && used + sizeof(path) <= room; i++) {
 		path = option_path(&route->path_rec[i]);
-		memcpy((u8 *)value + used, &path, sizeof(path));
+		err = user_copy((u8 *)value + used, &path, sizeof(path));
 		used += sizeof(path);
 	}
-	*len = used;
-	return 0;
+	return err < 0 ? err : user_copy(len, &used, sizeof(used));
 }
 
 static int option_get_rdma(struct stream *s, int name, void *value, socklen_t *len)
@@ -374,8 +393,6 @@ int stream_getsockopt(struct rsocket *rs, int level, int name, void *value, sock
 	struct stream *s = stream_of(rs);
 	int err = -ENOTSUP;
 
-	if (value == NULL || len == NULL)
-		return -EFAULT;
 	lock_acquire(&s->conn_lock);
 	if (level == SOL_SOCKET)
 		err = option_get_socket(s, name, value, len);

@@ -3,9 +3,8 @@
  * In:    arrived messages                  Out: the application's bytes, room for the peer
  * Runs:  the application's threads         Locks: stream.recv_lock, not while it waits
  */
-#include <string.h>
-
 #include "stream.h"
+#include "user.h"
 
 /* Where the caller wants the bytes. */
 struct recv_space {
@@ -23,12 +22,13 @@ struct recv_place {
 	u16 messages; /* likewise, whole ones */
 } OWNED_BY(the caller);
 
-static void recv_copy(struct stream *s, struct recv_space *space, u32 from, u32 len)
+static int recv_copy(struct stream *s, struct recv_space *space, u32 from, u32 len)
 {
 	while (len > 0) {
 		size_t n = MIN(space->iov->iov_len - space->at, (size_t)len);
 
-		memcpy((u8 *)space->iov->iov_base + space->at, s->recv_buf + from, n);
+		if (user_copy((u8 *)space->iov->iov_base + space->at, s->recv_buf + from, n) < 0)
+			return -EFAULT;
 		from += (u32)n;
 		len -= (u32)n;
 		space->left -= n;
@@ -38,24 +38,28 @@ static void recv_copy(struct stream *s, struct recv_space *space, u32 from, u32 
 			space->at = 0;
 		}
 	}
+	return 0;
 }
 
-/* Takes what fits of the message at the head. */
-static void recv_message(struct stream *s, struct recv_space *space, struct recv_place *p)
+/* Takes what fits of the message at the head. -EFAULT: nothing of it, and the place stays. */
+static int recv_message(struct stream *s, struct recv_space *space, struct recv_place *p)
 {
+	struct recv_space after = *space;
 	u32 whole = p->message_left != 0 ? p->message_left : s->messages[p->head];
 	u32 len = (u32)MIN(space->left, (size_t)whole);
 	u32 first = MIN(len, s->recv_size - p->at);
 
-	recv_copy(s, space, p->at, first);
-	recv_copy(s, space, 0, len - first);
+	if (recv_copy(s, &after, p->at, first) < 0 || recv_copy(s, &after, 0, len - first) < 0)
+		return -EFAULT;
+	*space = after;
 	p->at = len - first > 0 ? len - first : (p->at + first) % s->recv_size;
 	p->bytes += len;
 	p->message_left = whole - len;
 	if (p->message_left > 0)
-		return;
+		return 0;
 	p->messages++;
 	p->head = p->head == s->rq_size ? 0 : p->head + 1;
+	return 0;
 }
 
 static void recv_advance(struct stream *s, const struct recv_place *p) REQUIRES(s->recv_lock)
@@ -69,22 +73,23 @@ static void recv_advance(struct stream *s, const struct recv_place *p) REQUIRES(
 	__atomic_fetch_add(&s->read_messages, p->messages, __ATOMIC_RELEASE);
 }
 
-/* Takes what is there. Returns whether it was anything. */
-static bool recv_now(struct stream *s, struct recv_space *space, bool peek)
+/* Takes what is there. 1, or 0: there was nothing, or -EFAULT: nothing could be copied. */
+static int recv_now(struct stream *s, struct recv_space *space, bool peek)
 {
 	struct recv_place p;
+	int err = 0;
 
 	lock_acquire(&s->recv_lock);
 	p = (struct recv_place){ .head = __atomic_load_n(&s->head, __ATOMIC_RELAXED),
 				 .message_left = s->message_left,
 				 .at = s->recv_at };
 	/* pairs with cq_take_data */
-	while (space->left > 0 && p.head != __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE))
-		recv_message(s, space, &p);
+	while (err == 0 && space->left > 0 && p.head != __atomic_load_n(&s->tail, __ATOMIC_ACQUIRE))
+		err = recv_message(s, space, &p);
 	if (!peek)
 		recv_advance(s, &p);
 	lock_release(&s->recv_lock);
-	return p.bytes > 0;
+	return p.bytes > 0 ? 1 : err;
 }
 
 static bool recv_is_ready(struct stream *s)
@@ -131,9 +136,11 @@ static int recv_step(struct stream *s, struct recv_space *space, int flags)
 		if (err < 0)
 			return err;
 	}
-	if (!(stream_ended(s) & (STREAM_CLOSED | STREAM_END_RECV)) || stream_has_data(s))
-		if (recv_now(s, space, flags & MSG_PEEK))
-			return 0;
+	if (!(stream_ended(s) & (STREAM_CLOSED | STREAM_END_RECV)) || stream_has_data(s)) {
+		err = recv_now(s, space, flags & MSG_PEEK);
+		if (err != 0)
+			return MIN(err, 0);
+	}
 	if (!(stream_ended(s) & STREAM_NO_RECV) || stream_has_data(s))
 		return 0; /* another thread was faster */
 	err = stream_recv_error(s);

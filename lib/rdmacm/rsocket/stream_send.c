@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stream.h"
+#include "user.h"
 
 /* The first piece is small, so that the transfer starts early; each next one is twice as large. */
 enum { SEND_FIRST = 2048, SEND_SMALL = 256 };
@@ -62,12 +63,13 @@ static void send_take_entry(struct stream *s) REQUIRES(s->send_lock)
 	__atomic_store_n(&s->target.length, entry->length, __ATOMIC_RELAXED);
 }
 
-static void send_copy(u8 *to, struct send_rest *rest, u32 len)
+static int send_copy(u8 *to, struct send_rest *rest, u32 len)
 {
 	while (len > 0) {
 		size_t n = MIN(rest->iov->iov_len - rest->at, (size_t)len);
 
-		memcpy(to, (const u8 *)rest->iov->iov_base + rest->at, n);
+		if (user_copy(to, (const u8 *)rest->iov->iov_base + rest->at, n) < 0)
+			return -EFAULT;
 		to += n;
 		len -= (u32)n;
 		rest->left -= n;
@@ -77,9 +79,11 @@ static void send_copy(u8 *to, struct send_rest *rest, u32 len)
 			rest->at = 0;
 		}
 	}
+	return 0;
 }
 
-/* Copies `len` bytes to the send buffer, a ring, and says where they are: in one piece or two. */
+/* Copies `len` bytes to the send buffer, a ring, and says where they are: in one piece or two.
+ * Returns the number of pieces, or -EFAULT. */
 static int send_fill(struct stream *s, struct send_rest *rest, u32 len, struct ibv_sge sges[2])
 	REQUIRES(s->send_lock)
 {
@@ -91,34 +95,36 @@ static int send_fill(struct stream *s, struct send_rest *rest, u32 len, struct i
 	sges[1] = (struct ibv_sge){ .addr = (uintptr_t)s->send_buf,
 				    .length = len - first,
 				    .lkey = s->send_mr->lkey };
-	send_copy(s->send_buf + s->send_at, rest, first);
-	send_copy(s->send_buf, rest, len - first);
+	if (send_copy(s->send_buf + s->send_at, rest, first) < 0 ||
+	    send_copy(s->send_buf, rest, len - first) < 0)
+		return -EFAULT;
 	s->send_at = (s->send_at + len) % s->send_size;
 	__atomic_fetch_add(&s->sent_bytes, len, __ATOMIC_RELAXED);
 	return len > first ? 2 : 1;
 }
 
-/* Writes `len` bytes to the target. Small ones go inline and take no room in the send buffer. */
+/* Writes `len` bytes to the target. Small ones go inline and take no room in the send buffer.
+ * -EFAULT: nothing has been sent, and *rest is as it was. */
 static int send_piece(struct stream *s, struct send_rest *rest, u32 len) REQUIRES(s->send_lock)
 {
 	bool small = len <= MIN(s->sq_inline, (u32)SEND_SMALL);
 	u32 message = stream_message(STREAM_DATA, len);
+	struct send_rest after = *rest;
 	u8 copy[SEND_SMALL];
 	struct ibv_sge sges[2] = { { .addr = (uintptr_t)copy, .length = len } };
 	struct ibv_send_wr *bad, wr = {
 		.wr_id = stream_message(STREAM_DATA, small ? 0 : len),
 		.sg_list = sges,
-		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 		.send_flags = small ? IBV_SEND_INLINE : 0,
 		.imm_data = stream_host_is_network() ? message : __builtin_bswap32(message),
 		.wr.rdma = { .remote_addr = s->target.addr, .rkey = s->target.key },
 	};
 
-	if (small)
-		send_copy(copy, rest, len);
-	else
-		wr.num_sge = send_fill(s, rest, len, sges);
+	wr.num_sge = small ? 1 : send_fill(s, &after, len, sges);
+	if (wr.num_sge < 0 || (small && send_copy(copy, &after, len) < 0))
+		return -EFAULT;
+	*rest = after;
 	__atomic_fetch_add(&s->sent_wrs, 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&s->sent_messages, 1, __ATOMIC_RELAXED);
 	s->target.addr += len;
@@ -126,7 +132,7 @@ static int send_piece(struct stream *s, struct send_rest *rest, u32 len) REQUIRE
 	return ibv_post_send(s->id->qp, &wr, &bad) != 0 ? -ECONNRESET : 0;
 }
 
-/* As much as there is room for now. 0, or -ECONNRESET. */
+/* As much as there is room for now. 0, -EFAULT, or why the connection fails. */
 static int send_now(struct stream *s, struct send_rest *rest, u32 *piece) REQUIRES(s->send_lock)
 {
 	while (rest->left > 0 && !(stream_ended(s) & STREAM_NO_SEND) && stream_can_send(s)) {
@@ -193,10 +199,10 @@ ssize_t stream_send(struct rsocket *rs, const struct iovec *iov, int count, int 
 		lock_acquire(&s->send_lock);
 		err = send_now(s, &rest, &piece);
 		lock_release(&s->send_lock);
+		if (err == -EFAULT || rest.left == 0)
+			break;
 		if (err < 0)
 			stream_break(s, err);
-		if (rest.left == 0)
-			break;
 		if (stream_ended(s) & STREAM_NO_SEND) {
 			err = stream_send_error(s);
 			break;
