@@ -61,15 +61,27 @@ void soft_set_port_up(struct soft_device *dev, u8 port, bool up, bool lost)
 	u64 bit = 1ull << port;
 
 	lock_acquire(&dev->list_lock);
-	dev->ports_down = up ? dev->ports_down & ~bit : dev->ports_down | bit;
-	__atomic_store_n(&dev->steer.down, (dev->ports_down & 2) != 0, __ATOMIC_RELAXED);
+	if (up)
+		__atomic_and_fetch(&dev->ports_down, ~bit, __ATOMIC_RELAXED);
+	else
+		__atomic_or_fetch(&dev->ports_down, bit, __ATOMIC_RELAXED);
+	if (port == 1)
+		__atomic_store_n(&dev->steer.down, !up, __ATOMIC_RELAXED);
 	list_for_each(qp, &dev->qps, struct soft_qp, node) {
 		if (soft_qp_port(qp) != port)
 			continue;
-		ibt_qp_set_port_up(soft_engine(qp), up);
+		soft_qp_look_at_way(dev, qp);
 		if (lost)
 			ibt_qp_suspect_loss(soft_engine(qp));
 	}
+	lock_release(&dev->list_lock);
+}
+
+void soft_review_routes(struct soft_device *dev)
+{
+	lock_acquire(&dev->list_lock);
+	list_for_each(qp, &dev->qps, struct soft_qp, node)
+		soft_qp_look_at_way(dev, qp);
 	lock_release(&dev->list_lock);
 }
 

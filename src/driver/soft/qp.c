@@ -202,8 +202,7 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	qp->init = init->base;
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->qps, &qp->node);
-	if (dev->ports_down & 1ull << soft_qp_port(qp))
-		ibt_qp_set_port_up(soft_engine(qp), false);
+	soft_qp_look_at_way(dev, qp);
 	err = soft_check(&dev->ib); /* else soft_unplug finds it on the list */
 	lock_release(&dev->list_lock);
 	if (err != 0) {
@@ -261,17 +260,41 @@ static int soft_qp_check_port(struct soft_device *dev, const struct soft_qp *qp,
 	return dev->ib.query_pkey(&dev->ib, port, attr->pkey_index, pkey);
 }
 
-/* Binds the queue pair to a port. One thread at a time sets the state of a queue pair's port. */
-static void soft_qp_bind(struct soft_device *dev, struct soft_qp *qp, u8 port)
+/* A change that is not seen here is followed by another look. */
+static bool soft_qp_is_shut(struct soft_device *dev, const struct soft_qp *qp)
+	REQUIRES(qp->way_lock)
 {
-	u8 before;
+	u64 down = __atomic_load_n(&dev->ports_down, __ATOMIC_RELAXED);
 
-	lock_acquire(&dev->list_lock);
-	before = soft_qp_port(qp);
-	__atomic_store_n(&qp->port, port, __ATOMIC_RELAXED);
-	if (before != port)
-		ibt_qp_set_port_up(soft_engine(qp), (dev->ports_down & 1ull << port) == 0);
-	lock_release(&dev->list_lock);
+	if (down & 1ull << soft_qp_port(qp))
+		return true;
+	return qp->has_way && dev->kind->reaches != NULL &&
+	       !dev->kind->reaches(dev, &qp->way, ibt_qp_peer(soft_engine(qp)));
+}
+
+void soft_qp_look_at_way(struct soft_device *dev, struct soft_qp *qp)
+{
+	bool shut;
+
+	lock_acquire(&qp->way_lock);
+	shut = soft_qp_is_shut(dev, qp);
+	if (shut != qp->shut)
+		ibt_qp_set_port_up(soft_engine(qp), !shut);
+	qp->shut = shut;
+	lock_release(&qp->way_lock);
+}
+
+/* After each successful modification. */
+static void soft_qp_take_way(struct soft_device *dev, struct soft_qp *qp,
+			     const struct path_av *av, int mask, enum ib_qp_state to)
+{
+	lock_acquire(&qp->way_lock);
+	if (mask & IB_QP_AV)
+		qp->way = *av;
+	qp->has_way = (qp->has_way || (mask & IB_QP_AV) != 0) && to != IB_QPS_RESET;
+	lock_release(&qp->way_lock);
+	if (mask & (IB_QP_AV | IB_QP_PORT | IB_QP_STATE))
+		soft_qp_look_at_way(dev, qp);
 }
 
 static u8 soft_qp_lid_mask(struct soft_device *dev)
@@ -284,7 +307,7 @@ static void soft_qp_take_port(struct soft_device *dev, struct soft_qp *qp,
 	REQUIRES(qp->modify_lock)
 {
 	if (mask & IB_QP_PORT)
-		soft_qp_bind(dev, qp, attr->port_num);
+		__atomic_store_n(&qp->port, attr->port_num, __ATOMIC_RELAXED);
 	if (mask & IB_QP_PKEY_INDEX) {
 		qp->pkey = pkey;
 		ibt_qp_set_port(soft_engine(qp), pkey, soft_qp_lid_mask(dev));
@@ -323,8 +346,10 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
 	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(engine) != now)
 		return -EAGAIN;
-	if (err == 0)
+	if (err == 0) {
 		soft_qp_take_port(dev, qp, attr, mask, pkey);
+		soft_qp_take_way(dev, qp, &av, mask, to);
+	}
 	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
 		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, qp->ib.qp_num);
 	return err;

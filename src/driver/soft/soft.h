@@ -67,6 +67,9 @@ struct soft_kind {
 	u8 (*lid_mask)(struct soft_device *dev);
 	/* Who carries the port's raw packets. -ENODEV. NULL: the device is none of Ethernet. */
 	int (*carrier)(struct soft_device *dev, struct soft_carrier *out);
+	/* Tells whether packets of this vector get to queue pair `to` now. Any context; never
+	 * blocks. NULL: they do. */
+	bool (*reaches)(struct soft_device *dev, const struct path_av *av, u32 to);
 } FIXED;
 
 /* Which raw packet queue pair of a device's port gets a frame (raw.h). */
@@ -97,7 +100,8 @@ struct soft_device {
 	 * one over a door, raises an event at once if completions wait. */
 	bool eager_ib ATOMIC_ONLY, eager_door ATOMIC_ONLY;
 	struct lock list_lock CACHE_ALIGNED;
-	u64 ports_down GUARDED_BY(list_lock); /* bit N: port N; at first all are up */
+	/* bit N: port N; at first all are up. Changed under list_lock */
+	u64 ports_down ATOMIC_ONLY;
 	struct list_head qps GUARDED_BY(list_lock);
 	struct list_head cqs GUARDED_BY(list_lock);
 	struct list_head srqs GUARDED_BY(list_lock);
@@ -136,6 +140,11 @@ struct soft_qp {
 	struct lock modify_lock ONE_AT_A_TIME;
 	u16 pkey GUARDED_BY(modify_lock); /* value at its pkey_index; 0 before INIT */
 	u8 port ATOMIC_ONLY;		  /* as of the last IB_QP_PORT; 0 before */
+	/* held while the engine is told whether the way is open, so the last look counts */
+	struct lock way_lock;
+	bool shut GUARDED_BY(way_lock);	   /* the port is down, or no route leads to the peer */
+	bool has_way GUARDED_BY(way_lock); /* it has a peer: `way` leads there */
+	struct path_av way GUARDED_BY(way_lock);
 };
 
 /* The port that the queue pair is bound to; before that, the one whose state it has. */
@@ -251,6 +260,9 @@ void soft_unplug(struct soft_device *dev);
  * down, so their outstanding requests may be lost. A queue pair that is bound to the port later
  * takes its state; before that it has port 1's. May block. */
 void soft_set_port_up(struct soft_device *dev, u8 port, bool up, bool lost);
+/* Routes of the network have changed: asks the kind for each connection whether it reaches its
+ * peer. One that does not loses its packets, as at a port that is down. */
+void soft_review_routes(struct soft_device *dev);
 /* Sets `removed` only: for a device without users in this process. */
 void soft_set_removed(struct soft_device *dev);
 /* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.
@@ -292,6 +304,9 @@ int soft_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned
 u32 soft_pd_number(struct ib_pd *pd);
 /* qp.c */
 struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
+/* The state of its port, or of the routes, has changed: tells the engine. Any context but under a
+ * lock of the engine. */
+void soft_qp_look_at_way(struct soft_device *dev, struct soft_qp *qp);
 /* xrcd.c */
 struct ib_xrcd *soft_open_xrcd(struct ib_device *ib, const struct ib_xrcd_init_attr *attr);
 int soft_close_xrcd(struct ib_xrcd *ib);
