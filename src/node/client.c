@@ -342,6 +342,7 @@ static int (*const client_claims[])(struct node *n) = {
 	client_claim_pairs,
 	client_claim_groups,
 	client_claim_listeners,
+	client_claim_fabric, /* whose devices some agents are for */
 	client_claim_agents,
 	client_claim_flows,
 	client_claim_wills,
@@ -389,10 +390,10 @@ static int client_join(struct node *n) REQUIRES(n->request_lock)
 	int control, err;
 
 	do {
-		control = connection_open(n->name, true);
+		control = connection_open(n->name, n->scope, true);
 		if (control < 0)
 			return control;
-		err = successor_start(n->name, control);
+		err = successor_start(n->name, n->scope, control);
 		if (err == 0)
 			err = n->process == 0 ? client_hello(n, control)
 					      : client_resume(n, control);
@@ -412,6 +413,7 @@ static struct node *client_create(const struct node_self *self)
 	if (n == NULL)
 		return NULL;
 	n->self = *self;
+	n->scope = place_scope_wanted();
 	lock_init(&n->request_lock);
 	lock_init(&n->state_lock);
 	lock_init(&n->wills.lock);
@@ -433,6 +435,7 @@ static void client_destroy(struct node *n)
 		close(n->keeper_fd);
 	free(n->agents);
 	free(n->flows);
+	client_fabric_close(n);
 	lock_release(&n->request_lock);
 	will_close(&n->wills);
 	events_destroy(n);

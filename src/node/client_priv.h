@@ -11,6 +11,7 @@
 #include "node/address.h"
 #include "node/message.h"
 #include "node/notice.h"
+#include "node/place.h"
 #include "node/will.h"
 
 enum { NODE_ATTACH_S = 5, NODE_OWNER_MS = 1000 };
@@ -41,6 +42,7 @@ struct node {
 	struct node_self self FIXED;
 	char name[NODE_NAME_MAX] FIXED;
 	u64 process FIXED;
+	enum place_scope scope FIXED;
 	/* epoll over the events socket and wake_fd; the same after a recovery */
 	int wait_fd FIXED;
 	int wake_fd FIXED; /* readable while `waiting` is not empty */
@@ -59,6 +61,7 @@ struct node {
 	u32 flow_space GUARDED_BY(request_lock);
 
 	struct will_store wills GUARDS_ITSELF;
+	struct client_fabric *fabric GUARDED_BY(request_lock); /* NULL: no host is entered */
 
 	struct lock state_lock ACQUIRED_AFTER(request_lock);
 	int events GUARDED_BY(state_lock); /* -1: lost */
@@ -80,9 +83,9 @@ struct node {
 
 /* ---- connection.c ---- */
 
-/* Connects to the node, starting it if none runs. Returns the socket, or a negative errno as of
- * node_attach. */
-int connection_open(const char *name, bool start);
+/* Connects to the node, starting one of this scope if none runs. With PLACE_NETWORK one that serves
+ * the whole machine counts, too. Returns the socket, or a negative errno as of node_attach. */
+int connection_open(const char *name, enum place_scope scope, bool start);
 
 /* ---- client.c ---- */
 
@@ -113,6 +116,13 @@ int client_claim_agents(struct node *n) REQUIRES(n->request_lock);
 /* Claims this process' flow rules of the next node: 0, or -ECONNRESET. */
 int client_claim_flows(struct node *n) REQUIRES(n->request_lock);
 
+/* ---- fabric.c ---- */
+
+/* Enters this process' host again, at the next node: 0, or -ECONNRESET. */
+int client_claim_fabric(struct node *n) REQUIRES(n->request_lock);
+/* Frees it. */
+void client_fabric_close(struct node *n) REQUIRES(n->request_lock);
+
 /* ---- events.c ---- */
 
 int events_init(struct node *n);
@@ -124,6 +134,8 @@ int events_replace(struct node *n, int events, const struct notice *notice);
 bool events_live(struct node *n);
 /* Queues `type` for node_event_next, without a packet. */
 void events_push(struct node *n, enum node_event_type type);
+/* Queues a NODE_EVENT_FABRIC. */
+void events_push_fabric(struct node *n, u32 port, u32 what);
 int events_pair_add(struct node *n, u64 process);
 void events_pair_remove(struct node *n, u64 process);
 /* Copies the numbers of the peers, at most max; returns the count. */

@@ -43,14 +43,14 @@ static int connection_connect(const struct sockaddr_un *addr, socklen_t length, 
 }
 
 /* Connects to a node that found the abstract address taken. -ECONNREFUSED: no node. */
-static int connection_in_folder(const char *name)
+static int connection_in_folder(enum place_scope scope, const char *name)
 {
 	char path[PLACE_PATH];
 	struct sockaddr_un addr;
 	s32 pid;
 
 	for (int i = 0; i < PLACE_COUNT; i++) {
-		int fd, folder = place_open(i, name, false, path);
+		int fd, folder = place_open(i, scope, name, false, path);
 
 		if (folder < 0)
 			continue;
@@ -64,16 +64,22 @@ static int connection_in_folder(const char *name)
 
 /* One attempt: the socket or a negative errno; -EAGAIN: the abstract address is bound, and no
  * process accepts. Sets *taken if another user has it, and *pid then. */
-static int connection_try(const char *name, bool *taken, s32 *pid)
+static int connection_try(const char *name, enum place_scope scope, bool *taken, s32 *pid)
 {
 	struct sockaddr_un addr;
 	socklen_t length = address_make(name, &addr);
-	int found, fd = connection_connect(&addr, length, pid);
+	int found, fd;
+
+	if (scope == PLACE_MACHINE)
+		return connection_in_folder(scope, name);
+	fd = connection_connect(&addr, length, pid);
 
 	*taken |= fd == -EACCES;
 	if (fd != -EACCES && fd != -ECONNREFUSED && fd != -EAGAIN)
 		return fd;
-	found = connection_in_folder(name);
+	found = connection_in_folder(PLACE_NETWORK, name);
+	if (found == -ECONNREFUSED)
+		found = connection_in_folder(PLACE_MACHINE, name);
 	return found == -ECONNREFUSED && fd == -EAGAIN && !*taken ? fd : found;
 }
 
@@ -107,7 +113,7 @@ static bool connection_may_come(int err)
 	return err == -ECONNREFUSED || err == -EAGAIN || err == -EINTR;
 }
 
-int connection_open(const char *name, bool start)
+int connection_open(const char *name, enum place_scope scope, bool start)
 {
 	u64 begin = clock_now_ns(), deadline = begin + NODE_ATTACH_S * NS_PER_S;
 	u64 pause = 500 * NS_PER_US, respawn = begin;
@@ -118,7 +124,7 @@ int connection_open(const char *name, bool start)
 	for (;;) {
 		u64 now;
 
-		fd = connection_try(name, &taken, &pid);
+		fd = connection_try(name, scope, &taken, &pid);
 		if (fd >= 0 || !connection_may_come(fd) || (!start && fd == -ECONNREFUSED))
 			return fd;
 		now = clock_now_ns();
@@ -131,7 +137,7 @@ int connection_open(const char *name, bool start)
 		 * where none accepts for a second may be another user's */
 		if ((fd == -ECONNREFUSED || (start && now >= begin + NS_PER_S)) &&
 		    now >= respawn && !await_is_busy(daemon) && tries++ < 3) {
-			err = spawn_daemon(name, &daemon);
+			err = spawn_daemon(name, scope, &daemon);
 			if (err < 0)
 				return err == -EMFILE || err == -ENFILE || err == -ENOMEM
 					       ? err

@@ -284,6 +284,7 @@ union events_packet {
 	struct proto_head head;
 	struct proto_peer peer;
 	struct proto_mad mad;
+	struct proto_fabric_event fabric;
 };
 
 /* Translates a packet; closes surplus descriptors. */
@@ -324,6 +325,14 @@ static int events_translate(struct node *n, const union events_packet *packet, s
 			return -EPROTO;
 		ev->type = NODE_EVENT_MAD;
 		ev->mad = packet->mad.mad;
+		break;
+	case PROTO_EV_FABRIC:
+		if (m->size != sizeof(packet->fabric))
+			return -EPROTO;
+		ev->type = NODE_EVENT_FABRIC;
+		ev->fabric = (struct node_fabric_event){ .port = packet->fabric.port,
+							 .what = packet->fabric.what,
+							 .generation = packet->fabric.generation };
 		break;
 	default:
 		err = -EPROTO;
@@ -407,6 +416,17 @@ static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQU
 void events_push(struct node *n, enum node_event_type type)
 {
 	struct node_event ev = { .type = type };
+
+	lock_acquire(&n->state_lock);
+	if (events_queue(n, &ev) < 0)
+		log_warn("node", "no memory for an event");
+	lock_release(&n->state_lock);
+}
+
+void events_push_fabric(struct node *n, u32 port, u32 what)
+{
+	struct node_event ev = { .type = NODE_EVENT_FABRIC,
+				 .fabric = { .port = port, .what = what } };
 
 	lock_acquire(&n->state_lock);
 	if (events_queue(n, &ev) < 0)
@@ -587,7 +607,8 @@ bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, 
 	bool found;
 
 	lock_acquire(&n->state_lock);
-	found = notice_read_listener(n->notice, service_id, private_data, from, &process, slot);
+	found = notice_read_listener(n->notice, service_id, private_data, from, NULL, &process,
+				     slot);
 	lock_release(&n->state_lock);
 	return found;
 }

@@ -17,6 +17,7 @@
  *   successor.c   replaces a node whose limit of descriptors is too low
  *   agent.c       MAD agents of all processes
  *   flow.c        flow rules of all processes
+ *   fabric.c      a host of the InfiniBand fabric that the node carries (fabric.h)
  *   protocol/     the messages, a header per service
  *   daemon/       anyverbsd itself (daemon_priv.h)
  */
@@ -116,6 +117,8 @@ enum node_event_type {
 	 * for an agent of this process: `mad`. One that finds too many unread is lost, as datagrams
 	 * are. */
 	NODE_EVENT_MAD,
+	/* The fabric whose host this process has entered has changed: `fabric` (node/fabric.h). */
+	NODE_EVENT_FABRIC,
 };
 
 enum { NODE_MAD_BYTES = 280 /* BTH, DETH, MAD and ICRC */ };
@@ -172,6 +175,13 @@ struct node_will {
 	struct node_connection connection;
 } OWNED_BY(the caller);
 
+/* A change of the fabric. */
+struct node_fabric_event {
+	u32 port; /* of a CA of this host; FABRIC_NONE: of no port in particular */
+	u32 what; /* bits of enum fabric_change or enum node_fabric_change */
+	u64 generation; /* of the routes, when the event was sent */
+} OWNED_BY(the caller);
+
 /* Which device an event is about. */
 struct node_device_key {
 	u32 index; /* below NODE_DEVICES */
@@ -184,6 +194,7 @@ struct node_event {
 	int capture_fd; /* NODE_EVENT_CAPTURE */
 	struct node_device_key device; /* NODE_EVENT_DEVICE_* */
 	struct node_mad mad;	       /* NODE_EVENT_MAD */
+	struct node_fabric_event fabric; /* NODE_EVENT_FABRIC */
 } OWNED_BY(the caller);
 
 /* A UDP socket of this process: unconnected (and must stay so), non-blocking, close-on-exec,

@@ -137,7 +137,8 @@ static bool notice_matches(const struct node_match *m, const u8 *private_data)
 }
 
 static bool notice_copy_listener(const struct notice *n, u32 chain, u64 service_id,
-				 const u8 *private_data, u32 from, struct notice_listener *out)
+				 const u8 *private_data, u32 from,
+				 const struct notice_filter *only, struct notice_listener *out)
 {
 	u32 at = __atomic_load_n(&n->chain[chain], __ATOMIC_ACQUIRE);
 	struct notice_listener l;
@@ -148,7 +149,8 @@ static bool notice_copy_listener(const struct notice *n, u32 chain, u64 service_
 		notice_copy(&l, &n->listener[at - 1], sizeof(l));
 		at = l.next;
 		if (l.process == 0 || (service_id & l.mask) != l.service_id ||
-		    !notice_matches(&l.match, private_data))
+		    !notice_matches(&l.match, private_data) ||
+		    (only != NULL && !only->fits(only->arg, l.process)))
 			continue;
 		if (l.slot != from || !found)
 			*out = l;
@@ -160,7 +162,7 @@ static bool notice_copy_listener(const struct notice *n, u32 chain, u64 service_
 }
 
 bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data, u32 from,
-			  u64 *process, u32 *slot)
+			  const struct notice_filter *only, u64 *process, u32 *slot)
 {
 	struct notice_listener found;
 	bool any = false;
@@ -169,8 +171,8 @@ bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *priv
 	for (int i = 0; i < NOTICE_TRIES; i++) {
 		seq = notice_read_begin(n);
 		any = notice_copy_listener(n, notice_chain(service_id, UINT64_MAX), service_id,
-					   private_data, from, &found) ||
-		      notice_copy_listener(n, NOTICE_BUCKETS, service_id, private_data, from,
+					   private_data, from, only, &found) ||
+		      notice_copy_listener(n, NOTICE_BUCKETS, service_id, private_data, from, only,
 					   &found);
 		if (notice_read_end(n, seq))
 			break;

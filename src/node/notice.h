@@ -83,11 +83,17 @@ u64 notice_device_id(const struct notice *n, u32 index);
 int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
 			struct node_member *out, int max);
 
+/* Which processes count as listeners. */
+struct notice_filter {
+	bool (*fits)(void *arg, u64 process);
+	void *arg;
+} OWNED_BY(the caller);
+
 /* The first listener on the service ID that takes a request with these NODE_MATCH bytes of private
  * data: its process and slot. One of slot `from` comes last, behind others that listen alike; 0:
- * none does. False: there is none. */
+ * none does. `only` NULL: any process. False: there is none. */
 bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data, u32 from,
-			  u64 *process, u32 *slot);
+			  const struct notice_filter *only, u64 *process, u32 *slot);
 /* The agent that takes an unsolicited MAD (256 bytes): its process and slot. False: there is
  * none. */
 bool notice_read_agent(const struct notice *n, u64 device, u8 port, u8 qpn, const u8 *mad,

@@ -53,7 +53,14 @@ static void place_list(char places[PLACE_COUNT][PLACE_PATH])
 	snprintf(places[3], PLACE_PATH, "/dev/shm/anyverbs-%u", uid);
 }
 
-/* PLACE/NAME-NETNS. */
+enum place_scope place_scope_wanted(void)
+{
+	const char *host = getenv("ANYVERBS_HOST");
+
+	return host != NULL && host[0] != '\0' ? PLACE_MACHINE : PLACE_NETWORK;
+}
+
+/* PLACE/NAME-NETNS, or PLACE/NAME-fabric. */
 static int place_try(const char *place, const char *leaf, bool make)
 {
 	int parent, fd;
@@ -68,7 +75,8 @@ static int place_try(const char *place, const char *leaf, bool make)
 	return fd;
 }
 
-int place_open(int index, const char *name, bool make, char path[PLACE_PATH])
+int place_open(int index, enum place_scope scope, const char *name, bool make,
+	       char path[PLACE_PATH])
 {
 	char places[PLACE_COUNT][PLACE_PATH], leaf[64];
 
@@ -77,7 +85,11 @@ int place_open(int index, const char *name, bool make, char path[PLACE_PATH])
 	path[0] = '\0';
 	if (places[index][0] == '\0')
 		return -ENODEV;
-	snprintf(leaf, sizeof(leaf), "%s-%llu", name, (unsigned long long)address_net_ns());
+	if (scope == PLACE_MACHINE)
+		snprintf(leaf, sizeof(leaf), "%s-fabric", name);
+	else
+		snprintf(leaf, sizeof(leaf), "%s-%llu", name,
+			 (unsigned long long)address_net_ns());
 	snprintf(path, PLACE_PATH, "%.120s/%s", places[index], leaf);
 	return place_try(places[index], leaf, make);
 }

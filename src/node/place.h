@@ -10,10 +10,21 @@
 
 enum { PLACE_COUNT = 4, PLACE_PATH = 192 };
 
+/* Which processes of its user a node serves. */
+enum place_scope {
+	PLACE_NETWORK, /* those of one network namespace */
+	/* all: a node that carries a fabric, whose hosts have namespaces of their own */
+	PLACE_MACHINE,
+};
+
+/* What this process wants: ANYVERBS_HOST names a host of a fabric. */
+enum place_scope place_scope_wanted(void);
+
 /* Opens the folder of node `name` in the place with this index, in the order in which they are
- * tried: mode 0700, ours, one per network namespace. `make`: makes it if need be. The descriptor
- * and its path; -ENODEV: there is no such place; else why it cannot be used. */
-int place_open(int index, const char *name, bool make, char path[PLACE_PATH]);
+ * tried: mode 0700, ours, one per scope. `make`: makes it if need be. The descriptor and its path;
+ * -ENODEV: there is no such place; else why it cannot be used. */
+int place_open(int index, enum place_scope scope, const char *name, bool make,
+	       char path[PLACE_PATH]);
 /* The address of the socket in an open folder; returns its length. Good while the descriptor is
  * open. */
 socklen_t place_address(int folder, const char *path, struct sockaddr_un *out);

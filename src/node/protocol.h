@@ -9,6 +9,7 @@
 #include "node/protocol/capture.h"
 #include "node/protocol/device.h"
 #include "node/protocol/flow.h"
+#include "node/protocol/fabric.h"
 #include "node/protocol/head.h"
 #include "node/protocol/listen.h"
 #include "node/protocol/mcast.h"
@@ -39,6 +40,11 @@ union proto_request {
 	struct proto_device_name device_name;
 	struct proto_processes processes;
 	struct proto_connections connections;
+	struct proto_fabric_enter fabric_enter;
+	struct proto_fabric_issm fabric_issm;
+	struct proto_fabric_up fabric_up;
+	struct proto_fabric_down fabric_down;
+	struct proto_fabric_command fabric_command;
 };
 
 union proto_reply {
@@ -54,6 +60,8 @@ union proto_reply {
 	struct proto_flow_reply flow;
 	struct proto_processes_reply processes;
 	struct proto_connections_reply connections;
+	struct proto_fabric_entered fabric_entered;
+	struct proto_fabric_show fabric_show;
 };
 
 #endif

@@ -41,7 +41,7 @@ enum { SPAWN_STACK = 64 * 1024, SPAWN_ENV = 64, SPAWN_FDS = 65536, SPAWN_SIGSET 
 /* In a shared mapping, with the children's stacks. */
 struct spawn {
 	char path[PATH_MAX];
-	char *argv[6];
+	char *argv[7];
 	char *envp[SPAWN_ENV + 1];
 	int flags;          /* for both clone()s */
 	int heirlooms[SPAWN_HEIRLOOMS], heirloom_count;
@@ -221,17 +221,19 @@ static int spawn_run(struct spawn *s)
 	return err < 0 ? err : s->error;
 }
 
-static void spawn_fill(struct spawn *s, const char *name)
+static void spawn_fill(struct spawn *s, const char *name, enum place_scope scope)
 {
-	int n = 0;
+	int n = 0, last = 4;
 
 	s->flags = spawn_flags();
 	s->argv[0] = (char *)"anyverbsd";
 	s->argv[1] = (char *)"--spawned";
 	s->argv[2] = (char *)"--node";
 	s->argv[3] = (char *)name;
+	if (scope == PLACE_MACHINE)
+		s->argv[last++] = (char *)"--machine";
 	if (s->heirloom_count > 0)
-		s->argv[4] = (char *)"--heir";
+		s->argv[last] = (char *)"--heir";
 	for (char **e = environ; e != NULL && *e != NULL && n < SPAWN_ENV; e++)
 		if (spawn_env_wanted(*e))
 			s->envp[n++] = *e;
@@ -251,7 +253,8 @@ static int spawn_check_limit(void)
 	return -EMFILE;
 }
 
-int spawn_successor(const char *name, const int *fds, int count, s32 *pid)
+int spawn_successor(const char *name, enum place_scope scope, const int *fds, int count,
+		    s32 *pid)
 {
 	struct spawn *s;
 	int err = spawn_check_limit();
@@ -266,7 +269,7 @@ int spawn_successor(const char *name, const int *fds, int count, s32 *pid)
 		memcpy(s->heirlooms, fds, (size_t)s->heirloom_count * sizeof(*fds));
 	err = spawn_find(s->path, sizeof(s->path));
 	if (err == 0) {
-		spawn_fill(s, name);
+		spawn_fill(s, name, scope);
 		err = spawn_run(s);
 		*pid = s->pid;
 	}
@@ -276,7 +279,7 @@ int spawn_successor(const char *name, const int *fds, int count, s32 *pid)
 	return err;
 }
 
-int spawn_daemon(const char *name, s32 *pid)
+int spawn_daemon(const char *name, enum place_scope scope, s32 *pid)
 {
-	return spawn_successor(name, NULL, 0, pid);
+	return spawn_successor(name, scope, NULL, 0, pid);
 }

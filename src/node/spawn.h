@@ -2,7 +2,7 @@
 #ifndef NODE_SPAWN_H
 #define NODE_SPAWN_H
 
-#include "anyverbs/kernel.h"
+#include "node/place.h"
 
 enum {
 	SPAWN_HEIRLOOMS = 2,
@@ -15,10 +15,11 @@ enum {
  * has been loaded: 0, or a negative errno (-ENOENT: no daemon found; -EMFILE: the hard limit of
  * descriptors, which the daemon inherits, is below SPAWN_LEAST_FDS). It may still end at once,
  * because another daemon runs already. *pid: the daemon's. */
-int spawn_daemon(const char *name, s32 *pid);
+int spawn_daemon(const char *name, enum place_scope scope, s32 *pid);
 /* As spawn_daemon, for the node that follows one that has ended: the daemon gets copies of its
  * descriptors, SPAWN_HEIRLOOMS at most, from number 3 on. */
-int spawn_successor(const char *name, const int *fds, int count, s32 *pid);
+int spawn_successor(const char *name, enum place_scope scope, const int *fds, int count,
+		    s32 *pid);
 /* Finds the daemon's program; -ENOENT. */
 int spawn_find(char *path, size_t size);
 

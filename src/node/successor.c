@@ -51,7 +51,7 @@ static int successor_ask(int control, u64 limit, struct message *m)
 			       sizeof(reply), m);
 }
 
-int successor_start(const char *name, int control)
+int successor_start(const char *name, enum place_scope scope, int control)
 {
 	u64 limit = successor_limit(), now = successor_limit_of(control);
 	struct message m;
@@ -72,7 +72,7 @@ int successor_start(const char *name, int control)
 	log_info("node", "node %s may have %llu descriptors: a successor may have %llu", name,
 		 (unsigned long long)now, (unsigned long long)limit);
 	/* logged there; then the address is free once the descriptors are closed */
-	(void)spawn_successor(name, m.fds, m.fd_count, &pid);
+	(void)spawn_successor(name, scope, m.fds, m.fd_count, &pid);
 	message_close(&m);
 	return -ECONNRESET;
 }

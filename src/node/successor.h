@@ -2,7 +2,7 @@
 #ifndef NODE_SUCCESSOR_H
 #define NODE_SUCCESSOR_H
 
-#include "anyverbs/kernel.h"
+#include "node/place.h"
 
 enum {
 	/* Descriptors with which a node serves as many processes as it takes (DAEMON_PROCS). A node
@@ -20,6 +20,6 @@ bool successor_is_better(u64 limit, u64 now);
  * refuses. -ECONNRESET: it has ended, and a successor with this process' limit listens at the same
  * address, or any process can start one: connect again. Processes that were attached come back to
  * the successor, as after the death of a node. -ETIMEDOUT: no answer. May block. */
-int successor_start(const char *name, int control);
+int successor_start(const char *name, enum place_scope scope, int control);
 
 #endif

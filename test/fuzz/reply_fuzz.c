@@ -153,11 +153,11 @@ static void fuzz_prepare_resume(u32 serial)
 
 /* ---- in place of the real ones ---- */
 
-int __wrap_connection_open(const char *name, bool start);
+int __wrap_connection_open(const char *name, enum place_scope scope, bool start);
 int __wrap_nanosleep(const struct timespec *wanted, struct timespec *left);
 int __wrap_await_reply(int fd, struct await *a);
 
-int __wrap_connection_open(const char *name, bool start)
+int __wrap_connection_open(const char *name, enum place_scope scope, bool start)
 {
 	int ends[2];
 

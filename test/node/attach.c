@@ -135,7 +135,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	fd = connection_open(getenv("ANYVERBS_NODE") == NULL ? "default" : getenv("ANYVERBS_NODE"),
-			     false);
+			     place_scope_wanted(), false);
 	if (fd >= 0)
 		address_peer_is_mine(fd, &pid);
 	printf("%u %llu %d\n", slot, (unsigned long long)node_process(n), (int)pid);

@@ -81,7 +81,7 @@ int harness_connect(void)
 	char name[NODE_NAME_MAX];
 
 	assert_int_equal(address_node_name(name), 0);
-	return connection_open(name, false);
+	return connection_open(name, place_scope_wanted(), false);
 }
 
 int harness_daemon(void)

@@ -341,7 +341,7 @@ static void port_is_free(struct play *p)
 
 static void kill_node(const char *name, int signal)
 {
-	int fd = connection_open(name, false);
+	int fd = connection_open(name, place_scope_wanted(), false);
 	s32 pid = 0;
 
 	if (fd < 0)
@@ -356,7 +356,7 @@ static u32 attached_to(const char *name)
 	struct proto_plain q = { .head = { .magic = PROTO_MAGIC, .version = PROTO_VERSION } };
 	struct proto_status_reply status = { .attached = 0 };
 	static const u16 types[] = { PROTO_TOOL, PROTO_STATUS };
-	int fd = connection_open(name, false);
+	int fd = connection_open(name, place_scope_wanted(), false);
 	struct message m;
 
 	for (int i = 0; fd >= 0 && i < 2; i++) {

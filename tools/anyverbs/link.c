@@ -63,7 +63,7 @@ int link_open(bool start)
 
 	if (err < 0)
 		return err;
-	fd = connection_open(name, start);
+	fd = connection_open(name, place_scope_wanted(), start);
 	if (fd < 0)
 		return fd;
 	err = link_ask(fd, PROTO_TOOL, &request, sizeof(request), &reply, sizeof(reply), NULL);

@@ -24,6 +24,11 @@ static bool settings_is_switch(const char *value)
 	return env_means_switch(value, &on);
 }
 
+static bool settings_is_host(const char *value)
+{
+	return strlen(value) < NODE_HOST_NAME && strchr(value, ' ') == NULL;
+}
+
 static bool settings_is_level(const char *value)
 {
 	enum log_level level;
@@ -96,6 +101,7 @@ static const struct {
 	const char *expected;
 } settings[] = {
 	{ "NODE", address_name_valid, "at most 31 letters, digits, '.', '_' and '-'" },
+	{ "HOST", settings_is_host, "the name of a host of a fabric, of at most 63 characters" },
 	{ "LOG", settings_is_level, "error, warn, info or debug" },
 	{ "ADDR", settings_is_addresses,
 	  "own, or addresses of hosts, IPv4 or IPv6, with commas between" },

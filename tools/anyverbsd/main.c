@@ -12,11 +12,12 @@
 #include "node/daemon/daemon.h"
 
 static const char main_usage[] =
-	"usage: anyverbsd [--node NAME]\n"
+	"usage: anyverbsd [--node NAME] [--machine]\n"
 	"\n"
 	"The anyverbs node: starts by itself when the first process needs it. In the\n"
 	"foreground it serves node NAME (default: $ANYVERBS_NODE or \"default\") until it\n"
-	"is idle for $ANYVERBS_IDLE_S seconds (300; \"never\"), stopped or interrupted.\n";
+	"is idle for $ANYVERBS_IDLE_S seconds (300; \"never\"), stopped or interrupted.\n"
+	"With --machine it serves all network namespaces, and may carry a fabric.\n";
 
 static const char main_name_rule[] =
 	"a node's name has at most 31 letters, digits, '.', '_', '-', and no '.' in front";
@@ -49,6 +50,8 @@ int main(int argc, char **argv)
 			return 0;
 		} else if (strcmp(argv[i], "--spawned") == 0) {
 			options.spawned = true;
+		} else if (strcmp(argv[i], "--machine") == 0) {
+			options.scope = PLACE_MACHINE;
 		} else if (strcmp(argv[i], "--heir") == 0) {
 			options.heir = true;
 		} else if (strcmp(argv[i], "--node") == 0 && i + 1 < argc) {

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "node/daemon/daemon_priv.h"
 #include "node/daemon/estate.h"
+#include "node/daemon/fabricd.h"
 #include "node/daemon/watch.h"
 #include "node/spawn.h"
 
@@ -116,8 +117,8 @@ static bool daemon_is_up(const struct sockaddr_un *addr, socklen_t length)
 	return up;
 }
 
-/* Binds the abstract name, unless another process took it first: then the daemon does not listen
- * yet. */
+/* Binds the abstract name, unless another process took it first or the node serves the whole
+ * machine: then the daemon does not listen yet. */
 static int daemon_listen(struct daemon *d)
 {
 	struct sockaddr_un addr;
@@ -126,6 +127,11 @@ static int daemon_listen(struct daemon *d)
 
 	if (d->options.heir && heir_take_listener(d, 3, daemon_on_connection) == 0)
 		return 0;
+	/* abstract names do not cross network namespaces */
+	if (d->options.scope == PLACE_MACHINE) {
+		d->listener.fd = -1;
+		return 0;
+	}
 	err = daemon_listen_at(d, &addr, length);
 	if (err == -EADDRINUSE && !daemon_is_up(&addr, length)) {
 		log_warn("node", "another user has the address of node %s", d->options.node);
@@ -240,8 +246,9 @@ static u64 daemon_idle_end(const struct daemon *d)
 
 static bool daemon_idle(const struct daemon *d, u64 now)
 {
-	return d->attached == 0 && d->recorder == NULL && list_empty(&d->estates) &&
-	       d->options.idle_ns != UINT64_MAX && now >= daemon_idle_end(d);
+	return d->attached == 0 && d->recorder == NULL && d->fabric == NULL &&
+	       list_empty(&d->estates) && d->options.idle_ns != UINT64_MAX &&
+	       now >= daemon_idle_end(d);
 }
 
 /* Runs everything that is due by time. */
@@ -262,6 +269,7 @@ static void daemon_tick(struct daemon *d)
 		daemon_retry_events(d);
 	route_run(d, now);
 	estate_run(d, now);
+	fabricd_run(d, now);
 	if (daemon_idle(d, now))
 		daemon_stop(d, "idle");
 }
@@ -269,13 +277,15 @@ static void daemon_tick(struct daemon *d)
 /* Returns when the next thing is due by time; UINT64_MAX: never. */
 static u64 daemon_next_ns(const struct daemon *d, u64 now)
 {
-	u64 next = MIN(d->look_again_ns, MIN(estate_next_ns(d), route_next_ns(d)));
+	u64 next = MIN(MIN(d->look_again_ns, fabricd_next_ns(d)),
+		       MIN(estate_next_ns(d), route_next_ns(d)));
 
 	if (d->blocked_count > 0 || !d->listening)
 		next = MIN(next, now + DAEMON_TICK_MS * NS_PER_MS);
 	if (d->proc_count > d->attached)
 		next = MIN(next, now + NS_PER_S);
-	if (d->attached == 0 && list_empty(&d->estates) && d->options.idle_ns != UINT64_MAX)
+	if (d->attached == 0 && d->fabric == NULL && list_empty(&d->estates) &&
+	    d->options.idle_ns != UINT64_MAX)
 		next = MIN(next, daemon_idle_end(d));
 	return next;
 }
@@ -331,9 +341,9 @@ static int daemon_prepare(struct daemon *d)
 	int err = -ESTALE;
 
 	if (d->options.heir)
-		err = folder_inherit(&d->folder, 4, d->options.node);
+		err = folder_inherit(&d->folder, 4, d->options.scope, d->options.node);
 	if (err < 0)
-		err = folder_open(&d->folder, d->options.node);
+		err = folder_open(&d->folder, d->options.scope, d->options.node);
 	if (err < 0)
 		return err;
 	daemon_open_log(d);
@@ -363,6 +373,7 @@ static int daemon_prepare(struct daemon *d)
 	}
 	daemon_watch_addresses(d); /* before reading, to miss no change */
 	devices_begin(d);
+	fabricd_resume(d);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	log_info("node", "node %s is up: folder %s", d->options.node, d->folder.path);
 	return 0;
@@ -373,6 +384,7 @@ static void daemon_finish(struct daemon *d)
 	int heir = heir_detach(d);
 
 	d->ending = true;
+	fabricd_down(d, heir >= 0);
 	/* while this daemon holds the name: the next daemon of this node uses the same folder */
 	if (heir < 0)
 		folder_remove(&d->folder);

@@ -4,6 +4,7 @@
 
 #include "base/compiler.h"
 #include "node/address.h"
+#include "node/place.h"
 
 struct daemon_options {
 	char node[NODE_NAME_MAX];
@@ -12,6 +13,7 @@ struct daemon_options {
 	bool spawned; /* started by a library: messages go to a file in the folder */
 	/* descriptors 3 and 4 are the listening socket and the locked folder of the node before */
 	bool heir;
+	enum place_scope scope; /* whose processes it serves */
 } OWNED_BY(the daemon);
 
 /* Reads ANYVERBS_NODE, ANYVERBS_IDLE_S and ANYVERBS_REST_S. -EINVAL if the name is bad. */

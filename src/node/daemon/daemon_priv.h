@@ -13,6 +13,7 @@
  *   qp1.c      datagrams to and from QP1      route.c     those that no process' socket gets
  *   estate.c   sends the wills of the dead
  *   keeper.c   keeps sockets for the next node
+ *   fabricd.c  an InfiniBand fabric           madchannel.c  MADs of processes on its hosts
  *   slots.c    the QPN space                  pairs.c     pairs of processes
  *   folder.c   the node's folder              sysfs.c, device_file.c  its files
  */
@@ -91,6 +92,7 @@ struct daemon {
 	struct proc *recorder; /* the process whose memory file all record into; NULL: none */
 	int capture_fd;
 	struct capture capture; /* that memory file, for what the node itself takes and sends */
+	struct fabricd *fabric; /* NULL: none is up */
 	/* connections end, but processes keep what they hold: the next node takes over */
 	bool ending;
 } OWNED_BY(the daemon);
@@ -109,6 +111,7 @@ struct proc {
 	struct list_head waiting; /* struct proc_event: events for which the socket has no room */
 	u32 waiting_count;
 	bool config_due, capture_due;
+	struct proc_host *host; /* of the fabric; NULL: it has entered none */
 	bool blocked; /* events wait */
 	/* a bit by enum proto_service: the claims that are still due after its RESUME */
 	u32 claims_due;
@@ -139,6 +142,10 @@ void event_flush(struct proc *p);
 /* Passes a datagram on; where there is no room, or something else waits, it is lost. False: so it
  * was. */
 bool event_mad(struct proc *to, const struct node_mad *mad);
+/* Tells a process on a host of the fabric of a change: bits, which add up while they wait. */
+void event_fabric(struct proc *to, u32 port, u32 what);
+/* The fabric is going down. Lost if the process does not read. */
+void event_fabric_gone(struct proc *to);
 void event_discard(struct proc *p);
 /* Fills a peer's description for `to`, with the descriptors board, bells, pidfd: returns their
  * number. */

@@ -69,7 +69,7 @@ static bool devices_may_have(void *arg, const u8 gid[16], u32 ifindex)
  * process, attached or about to come back, whose GIDs would change. */
 static bool devices_be_first(struct daemon *d)
 {
-	if (!d->devices[0].told.given &&
+	if (d->options.scope == PLACE_NETWORK && !d->devices[0].told.given &&
 	    (d->first || (d->attached == 0 && !folder_in_use(&d->folder))))
 		d->first |= node_udp_be_first(&d->udp);
 	return d->first;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "node/daemon/daemon_priv.h"
+#include "node/daemon/fabricd.h"
 
 /* An event that waits. */
 struct proc_event {
@@ -103,6 +103,32 @@ void event_discard(struct proc *p)
 	event_set_blocked(p, false);
 }
 
+static int event_send_fabric(struct proc *to, u32 port, u32 what)
+{
+	const struct fabricd *f = to->daemon->fabric;
+	struct proto_fabric_event msg = { .port = port, .what = what };
+
+	event_head(&msg.head, PROTO_EV_FABRIC);
+	if (f != NULL)
+		msg.generation = fabric_generation(fabric_view(f->fabric));
+	return message_send(to->events.fd, &msg, sizeof(msg), NULL, 0);
+}
+
+static int event_flush_host(struct proc *p, struct proc_host *h)
+{
+	int err = 0;
+
+	while (h->change_count > 0) {
+		const struct host_change *c = &h->changes[h->change_count - 1];
+
+		err = event_send_fabric(p, c->port, c->what);
+		if (err == -EAGAIN)
+			break;
+		h->change_count--;
+	}
+	return err;
+}
+
 void event_flush(struct proc *p)
 {
 	int err = 0;
@@ -121,6 +147,8 @@ void event_flush(struct proc *p)
 		err = event_send(p, PROTO_EV_CAPTURE, 0, -1);
 		p->capture_due = err == -EAGAIN;
 	}
+	if (err != -EAGAIN && p->host != NULL)
+		err = event_flush_host(p, p->host);
 	event_set_blocked(p, err == -EAGAIN);
 }
 
@@ -193,6 +221,30 @@ void event_capture_all(struct daemon *d)
 	list_for_each(p, &d->procs, struct proc, node)
 		if (p->kind == PROC_ATTACHED)
 			event_capture(p);
+}
+
+void event_fabric(struct proc *to, u32 port, u32 what)
+{
+	struct proc_host *h = to->host;
+	u32 i = 0;
+
+	if (to->events.fd < 0)
+		return;
+	while (i < h->change_count && h->changes[i].port != port)
+		i++;
+	/* a host has fewer ports than this, unless its adapters are of no kind that exists */
+	if (i == FABRICD_CHANGES)
+		return;
+	if (i == h->change_count)
+		h->changes[h->change_count++] = (struct host_change){ .port = port };
+	h->changes[i].what |= what;
+	event_flush(to);
+}
+
+void event_fabric_gone(struct proc *to)
+{
+	if (to->events.fd >= 0)
+		(void)event_send_fabric(to, FABRIC_NONE, (u32)NODE_FABRIC_GONE);
 }
 
 bool event_mad(struct proc *to, const struct node_mad *mad)

@@ -112,14 +112,18 @@ void folder_remove(const struct folder *f)
 	folder_remove_tree(f, "sys");
 	unlinkat(f->fd, "slots", 0);
 	unlinkat(f->fd, "devices", 0);
+	unlinkat(f->fd, "fabric", 0);
+	unlinkat(f->fd, "fabric.map", 0);
+	unlinkat(f->fd, "fabric.counters", 0);
 	unlinkat(f->fd, PLACE_SOCKET, 0);
 	unlinkat(f->fd, ".new", 0);
 	rmdir(f->path);
 }
 
-static int folder_try(struct folder *f, int place, const char *name, bool make)
+static int folder_try(struct folder *f, int place, enum place_scope scope, const char *name,
+		      bool make)
 {
-	f->fd = place_open(place, name, make, f->path);
+	f->fd = place_open(place, scope, name, make, f->path);
 	return f->fd < 0 ? f->fd : 0;
 }
 
@@ -138,9 +142,9 @@ static int folder_lock(const struct folder *f)
 }
 
 /* Makes the folder at a place and locks it. Its content changes only after that. */
-static int folder_take(struct folder *f, int place, const char *name)
+static int folder_take(struct folder *f, int place, enum place_scope scope, const char *name)
 {
-	int err = folder_try(f, place, name, true);
+	int err = folder_try(f, place, scope, name, true);
 
 	if (err == 0)
 		err = folder_lock(f);
@@ -154,20 +158,20 @@ static int folder_take(struct folder *f, int place, const char *name)
 
 /* Chooses the folder that an earlier node's processes use, else the first possible one, and locks
  * it. f->fd is -1 if there is none. -EWOULDBLOCK: another daemon has it. */
-static int folder_choose(struct folder *f, const char *name)
+static int folder_choose(struct folder *f, enum place_scope scope, const char *name)
 {
 	int err;
 
 	memset(f, 0, sizeof(*f));
 	for (int i = 0; i < PLACE_COUNT; i++) {
-		if (folder_try(f, i, name, false) < 0)
+		if (folder_try(f, i, scope, name, false) < 0)
 			continue;
 		if (folder_in_use(f))
 			return folder_lock(f);
 		folder_close(f);
 	}
 	for (int i = 0; i < PLACE_COUNT; i++) {
-		err = folder_take(f, i, name);
+		err = folder_take(f, i, scope, name);
 		if (err == 0 || err == -EWOULDBLOCK)
 			return err;
 		if (err != -ENODEV)
@@ -179,10 +183,10 @@ static int folder_choose(struct folder *f, const char *name)
 	return 0;
 }
 
-int folder_open(struct folder *f, const char *name)
+int folder_open(struct folder *f, enum place_scope scope, const char *name)
 {
 	for (int i = 0; i < FOLDER_TRIES; i++) {
-		if (folder_choose(f, name) == 0)
+		if (folder_choose(f, scope, name) == 0)
 			return 0;
 		folder_close(f);
 		nanosleep(&(struct timespec){ .tv_nsec = FOLDER_PAUSE_MS * NS_PER_MS }, NULL);
@@ -190,14 +194,14 @@ int folder_open(struct folder *f, const char *name)
 	return -EADDRINUSE;
 }
 
-int folder_inherit(struct folder *f, int fd, const char *name)
+int folder_inherit(struct folder *f, int fd, enum place_scope scope, const char *name)
 {
 	struct stat passed, found;
 
 	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || fstat(fd, &passed) < 0)
 		return -ESTALE;
 	for (int i = 0; i < PLACE_COUNT; i++) {
-		int at = place_open(i, name, false, f->path);
+		int at = place_open(i, scope, name, false, f->path);
 		bool same = at >= 0 && fstat(at, &found) == 0 && found.st_dev == passed.st_dev &&
 			    found.st_ino == passed.st_ino;
 

@@ -15,14 +15,14 @@ struct folder {
 	char path[PLACE_PATH];
 } OWNED_BY(the daemon);
 
-/* Finds or makes the folder of node `name`: mode 0700, of this user, one per network namespace, and
- * locks it. A folder in which a living process holds slots takes precedence. A place without room
- * for the slots file and the tree is skipped. Without any place fd is -1, which is logged.
+/* Finds or makes the folder of node `name`: mode 0700, of this user, one per scope, and locks
+ * it. A folder in which a living process holds slots takes precedence. A place without room for
+ * the slots file and the tree is skipped. Without any place fd is -1, which is logged.
  * -EADDRINUSE: another daemon has the lock. */
-int folder_open(struct folder *f, const char *name);
+int folder_open(struct folder *f, enum place_scope scope, const char *name);
 /* Takes the folder that the node before has locked and passed on as descriptor `fd`. -ESTALE: it is
  * none of the places of node `name`; then `fd` is closed. */
-int folder_inherit(struct folder *f, int fd, const char *name);
+int folder_inherit(struct folder *f, int fd, enum place_scope scope, const char *name);
 void folder_close(struct folder *f);
 /* Tells whether a living process holds a slot: a survivor of an earlier node, or an attached
  * one. */

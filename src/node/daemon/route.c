@@ -110,8 +110,8 @@ static struct proc *route_listener(struct daemon *d, const struct node_mad *mad)
 	u32 slot, from = devices_have_gid(d, mad->sgid) ? steer_sender(payload) : 0;
 
 	if (steer_mad(payload, &slot, &service_id) != STEER_BY_SERVICE ||
-	    !notice_read_listener(d->notice, service_id, steer_private(payload), from, &process,
-				  &slot))
+	    !notice_read_listener(d->notice, service_id, steer_private(payload), from, NULL,
+				  &process, &slot))
 		return NULL;
 	return proc_find(d, process);
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "node/agent.h"
+#include "node/daemon/fabricd.h"
 #include "node/daemon/service.h"
 
 /* So long a new node waits for the agents of processes that it has not heard of: a process that is
@@ -16,6 +17,9 @@
 
 static bool serve_agent_has_device(const struct daemon *d, u64 device)
 {
+	/* of the fabric: each process names CAs of its own host only */
+	if (device >> 63 != 0)
+		return d->fabric != NULL;
 	for (u32 i = 0; i < NODE_DEVICES; i++)
 		if (d->notice->devices[i].id == device)
 			return device != 0;
@@ -84,7 +88,8 @@ static int serve_agent(struct request *r)
 		return -EINVAL;
 	if (q->slot >= NODE_SLOTS || slots_owner(&d->slots, q->slot) != r->proc->process)
 		return -ENOENT;
-	if (!serve_agent_has_device(d, q->agent.device))
+	if (!serve_agent_has_device(d, q->agent.device) ||
+	    (q->agent.device >> 63 != 0 && !madchannel_has_device(r->proc, q->agent.device)))
 		return -ENODEV;
 	serve_agent_release_devices(d);
 	if (serve_agent_is_taken(d->notice, &q->agent))

@@ -41,6 +41,7 @@ static const struct service *const services[PROTO_SERVICES] = {
 	[PROTO_SERVICE_LISTEN] = &listen_service,  [PROTO_SERVICE_CAPTURE] = &capture_service,
 	[PROTO_SERVICE_STATUS] = &status_service,  [PROTO_SERVICE_WILL] = &will_service,
 	[PROTO_SERVICE_AGENT] = &agent_service,	  [PROTO_SERVICE_FLOW] = &flow_service,
+	[PROTO_SERVICE_FABRIC] = &fabric_service,
 };
 
 bool service_claim_is_due(const struct proc *p, enum proto_service service)

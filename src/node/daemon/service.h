@@ -39,7 +39,7 @@ struct service {
 
 extern const struct service session_service, slot_service, address_service, pair_service,
 	mcast_service, listen_service, device_service, capture_service, status_service,
-	will_service, agent_service, flow_service;
+	will_service, agent_service, flow_service, fabric_service;
 
 /* Tells whether the process may claim what it held from this service before its RESUME: once, and
  * before it takes anything new. */

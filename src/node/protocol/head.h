@@ -18,7 +18,7 @@
 
 enum {
 	PROTO_MAGIC = 0x61764e44,
-	PROTO_VERSION = 14,
+	PROTO_VERSION = 15,
 	PROTO_FDS = 6,      /* the most that one message carries */
 	PROTO_OPS = 16,     /* types of one service */
 	PROTO_EVENT_OP = 8, /* from here on a service's types are events, below requests */
@@ -38,6 +38,7 @@ enum proto_service {
 	PROTO_SERVICE_WILL,        /* what is said when a process dies */
 	PROTO_SERVICE_AGENT,       /* MAD agents */
 	PROTO_SERVICE_FLOW,        /* flow rules of raw packet queue pairs */
+	PROTO_SERVICE_FABRIC,      /* an InfiniBand fabric */
 	PROTO_SERVICES,            /* one past the last */
 };
 

@@ -29,8 +29,8 @@ struct proto_hello {
 
 /* Descriptors: board, bell 0, bell 1. The reply is HELLO's. Then the process claims what it holds
  * from each service, each claim at most once and in the order of the services: SLOT_CLAIM,
- * SOCKETS_CLAIM, PAIR_CLAIM, MCAST_JOIN for each membership, LISTEN for each listener, AGENT for
- * each agent, and WILL. */
+ * SOCKETS_CLAIM, PAIR_CLAIM, MCAST_JOIN for each membership, LISTEN for each listener,
+ * FABRIC_ENTER, AGENT for each agent, and WILL. */
 struct proto_resume {
 	struct proto_head head;
 	struct proto_process who;

@@ -1,0 +1,81 @@
+/* fabricd.h: the fabric that the node carries: its life, its time, and the MAD channels of the
+ * processes that have entered its hosts.
+ */
+#ifndef NODE_DAEMON_FABRICD_H
+#define NODE_DAEMON_FABRICD_H
+
+#include "node/daemon/daemon_priv.h"
+
+enum { FABRICD_BATCH = 64 /* MADs of one turn for one system call */, FABRICD_CHANGES = 32 };
+
+/* What a process must be told of a port. */
+struct host_change {
+	u32 port, what;
+} OWNED_BY(the daemon);
+
+/* The host that a process has entered. */
+struct proc_host {
+	struct proc *proc;
+	struct loop_source channel; /* the node's end; fd -1: the process has closed its own */
+	char name[NODE_HOST_NAME];
+	u32 ca_count;
+	u32 ca[NODE_HOST_CAS];
+	u32 first_port[NODE_HOST_CAS], ports[NODE_HOST_CAS]; /* of each CA */
+	u32 issm[NODE_HOST_CAS], issm_count; /* ports at which it is a subnet manager */
+	struct host_change changes[FABRICD_CHANGES]; /* to tell */
+	u32 change_count;
+} OWNED_BY(the daemon);
+
+/* Counts of MADs, as struct proto_fabric_show has them. */
+struct fabricd_counts {
+	u64 sent, received, unclaimed, overrun, malformed;
+} OWNED_BY(the daemon);
+
+struct fabricd {
+	struct daemon *daemon;
+	struct fabric *fabric;
+	int map_fd, map_read_fd, counters_fd;
+	char source[PROTO_FABRIC_SOURCE];
+	u64 since_ns;
+	u64 generation; /* of which processes know, or hear at routes_due_ns */
+	u64 routes_due_ns; /* UINT64_MAX: nothing is due */
+	/* ports that the node before left as subnet managers': cleared unless claimed until then */
+	u64 orphans_until_ns;
+	u32 processes; /* on hosts */
+	struct fabricd_counts counts;
+	/* MADs for processes, sent at the end of the turn */
+	struct proc *out_to[FABRICD_BATCH];
+	struct proto_fabric_mad out[FABRICD_BATCH];
+	u32 out_count;
+	struct proto_fabric_mad in[FABRICD_BATCH];
+} OWNED_BY(the daemon);
+
+/* ---- fabricd.c: life and time ---- */
+
+/* Makes the fabric of a topology's text (or a generator's words) and keeps it in the folder. As
+ * struct proto_fabric_up. */
+int fabricd_up(struct daemon *d, const char *text, size_t size, bool is_spec, const char *source);
+/* Goes on with the fabric that a node before has left in the folder, if it has. */
+void fabricd_resume(struct daemon *d);
+/* Tells the processes on its hosts, and forgets it; `keep`: the next node goes on with it. */
+void fabricd_down(struct daemon *d, bool keep);
+void fabricd_run(struct daemon *d, u64 now_ns);
+/* When it must run next; UINT64_MAX: never. */
+u64 fabricd_next_ns(const struct daemon *d);
+
+/* ---- madchannel.c: processes on hosts, and their MADs ---- */
+
+/* Has a process enter a host; *theirs is its end of the channel. */
+int madchannel_enter(struct proc *p, const char *host, int *theirs);
+/* The process leaves its host, if it is on one. */
+void madchannel_leave(struct proc *p);
+/* Sends what waits for processes. */
+void madchannel_flush(struct fabricd *f);
+bool madchannel_has_port(const struct proc_host *h, u32 port);
+/* Does the process' host have the CA that is this device? */
+bool madchannel_has_device(const struct proc *p, u64 device);
+/* fabric_ops.deliver and .changed; `arg`: the struct fabricd. */
+void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m);
+void madchannel_changed(void *arg, u32 port, u32 what);
+
+#endif

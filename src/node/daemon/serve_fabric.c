@@ -1,0 +1,189 @@
+/* serve_fabric.c: the InfiniBand fabric: processes enter its hosts, tools bring it up, change it
+ * and take it down.
+ * In:    FABRIC_ENTER, _ISSM, _UP, _DOWN, _COMMAND, _SHOW      Out: MAD channels; the fabric
+ * Runs:  the daemon's only thread                              Locks: none
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "node/daemon/fabricd.h"
+#include "node/daemon/service.h"
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+static int serve_fabric_enter(struct request *r)
+{
+	const struct proto_fabric_enter *q = &r->q->fabric_enter;
+	struct proto_fabric_entered reply = { .ca_count = 0 };
+	struct proc *p = r->proc;
+	struct fabricd *f = r->daemon->fabric;
+	int fds[3], err;
+
+	(void)service_claim(p, PROTO_SERVICE_FABRIC);
+	if (memchr(q->host, '\0', sizeof(q->host)) == NULL)
+		return -EINVAL;
+	err = madchannel_enter(p, q->host, &fds[2]);
+	if (err < 0)
+		return err;
+	fds[0] = f->map_read_fd;
+	fds[1] = f->counters_fd;
+	reply.ca_count = p->host->ca_count;
+	memcpy(reply.ca, p->host->ca, sizeof(reply.ca));
+	service_reply(r, &reply.head, sizeof(reply), 0, fds, 3);
+	close(fds[2]);
+	if (reply.head.status < 0)
+		madchannel_leave(p);
+	return 0;
+}
+
+static int serve_fabric_issm(struct request *r)
+{
+	const struct proto_fabric_issm *q = &r->q->fabric_issm;
+	struct proc_host *h = r->proc->host;
+	u32 i = 0;
+
+	if (!madchannel_has_port(h, q->port))
+		return -ENOENT;
+	while (i < h->issm_count && h->issm[i] != q->port)
+		i++;
+	if (q->on != 0 && i == NODE_HOST_CAS)
+		return -ENOSPC;
+	if (q->on != 0 && i == h->issm_count)
+		h->issm[h->issm_count++] = q->port;
+	if (q->on == 0 && i < h->issm_count)
+		h->issm[i] = h->issm[--h->issm_count];
+	fabric_set_issm(r->daemon->fabric->fabric, q->port, q->on != 0);
+	service_status(r, 0);
+	return 0;
+}
+
+static void serve_fabric_release(struct proc *p)
+{
+	madchannel_leave(p);
+}
+
+/* ---- tools ----------------------------------------------------------------------------------- */
+
+/* Reads the file into memory with a zero behind it: the tool may change it meanwhile. */
+static char *serve_fabric_text(int fd, size_t *size, int *err)
+{
+	struct stat st;
+	char *text;
+	ssize_t n;
+
+	*err = -EINVAL;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > TOPO_TEXT_MAX)
+		return NULL;
+	*err = -ENOMEM;
+	text = malloc((size_t)st.st_size + 1);
+	if (text == NULL)
+		return NULL;
+	n = pread(fd, text, (size_t)st.st_size, 0);
+	*size = n < 0 ? 0 : (size_t)n;
+	text[*size] = '\0';
+	return text;
+}
+
+static int serve_fabric_up(struct request *r)
+{
+	const struct proto_fabric_up *q = &r->q->fabric_up;
+	size_t size;
+	char *text;
+	int err;
+
+	if (memchr(q->source, '\0', sizeof(q->source)) == NULL)
+		return -EINVAL;
+	text = serve_fabric_text(r->m->fds[0], &size, &err);
+	if (text == NULL)
+		return err;
+	err = fabricd_up(r->daemon, text, size, q->is_spec != 0, q->source);
+	free(text);
+	if (err == 0)
+		service_status(r, 0);
+	return err;
+}
+
+static int serve_fabric_down(struct request *r)
+{
+	if (r->daemon->fabric == NULL)
+		return -ENODEV;
+	if (r->daemon->fabric->processes > 0 && r->q->fabric_down.force == 0)
+		return -EBUSY;
+	fabricd_down(r->daemon, false);
+	service_status(r, 0);
+	return 0;
+}
+
+static int serve_fabric_obey(struct fabric *f, const struct proto_fabric_command *q)
+{
+	switch (q->verb) {
+	case PROTO_FABRIC_LINK:
+		return fabric_link_set(f, q->index, q->value != 0);
+	case PROTO_FABRIC_REBOOT:
+		return fabric_node_reboot(f, q->index);
+	case PROTO_FABRIC_ERROR:
+		if (q->counter >= FABRIC_ERRORS)
+			return -EINVAL;
+		return fabric_port_error(f, q->index, (enum fabric_error)q->counter, q->value);
+	}
+	return -EINVAL;
+}
+
+static int serve_fabric_command(struct request *r)
+{
+	struct fabricd *f = r->daemon->fabric;
+	int err = f == NULL ? -ENODEV : serve_fabric_obey(f->fabric, &r->q->fabric_command);
+
+	if (err == 0)
+		service_status(r, 0);
+	return err;
+}
+
+static int serve_fabric_show(struct request *r)
+{
+	struct proto_fabric_show reply = { .processes = 0 };
+	const struct fabricd *f = r->daemon->fabric;
+	int fds[2];
+
+	if (f == NULL)
+		return -ENODEV;
+	memcpy(reply.source, f->source, sizeof(reply.source));
+	reply.up_ms = (clock_now_ns() - f->since_ns) / NS_PER_MS;
+	reply.sent = f->counts.sent;
+	reply.received = f->counts.received;
+	reply.unclaimed = f->counts.unclaimed;
+	reply.overrun = f->counts.overrun;
+	reply.malformed = f->counts.malformed;
+	reply.processes = f->processes;
+	fds[0] = f->map_read_fd;
+	fds[1] = f->counters_fd;
+	service_reply(r, &reply.head, sizeof(reply), 0, fds, 2);
+	return 0;
+}
+
+static const struct service_rule serve_fabric_rules[] = {
+	[PROTO_OP(PROTO_FABRIC_ENTER)] = { serve_fabric_enter, sizeof(struct proto_fabric_enter), 0,
+					   SERVICE_FROM(PROC_ATTACHED) },
+	[PROTO_OP(PROTO_FABRIC_ISSM)] = { serve_fabric_issm, sizeof(struct proto_fabric_issm), 0,
+					  SERVICE_FROM(PROC_ATTACHED) },
+	[PROTO_OP(PROTO_FABRIC_UP)] = { serve_fabric_up, sizeof(struct proto_fabric_up), 1,
+					SERVICE_FROM(PROC_TOOL) },
+	[PROTO_OP(PROTO_FABRIC_DOWN)] = { serve_fabric_down, sizeof(struct proto_fabric_down), 0,
+					  SERVICE_FROM(PROC_TOOL) },
+	[PROTO_OP(PROTO_FABRIC_COMMAND)] = { serve_fabric_command,
+					     sizeof(struct proto_fabric_command), 0,
+					     SERVICE_FROM(PROC_TOOL) },
+	[PROTO_OP(PROTO_FABRIC_SHOW)] = { serve_fabric_show, sizeof(struct proto_plain), 0,
+					  SERVICE_FROM(PROC_TOOL) },
+};
+
+const struct service fabric_service = {
+	.rules = serve_fabric_rules,
+	.rule_count = ARRAY_LEN(serve_fabric_rules),
+	.release = serve_fabric_release,
+	.release_of = SERVICE_FROM(PROC_ATTACHED),
+};

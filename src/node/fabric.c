@@ -1,0 +1,397 @@
+/* fabric.c: a process on a host of the fabric: entering it, its maps and its MAD channel.
+ *
+ * The channel's descriptor keeps its number for the life of the process: the next node's socket
+ * takes the place of the last one's by dup3, so that senders need no lock. Receivers watch an epoll
+ * descriptor around it.
+ * In:    calls of the adapter, MADs of the node     Out: requests, MADs
+ * Runs:  any thread                                 Locks: request_lock, then state_lock
+ */
+#include "node/fabric.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "node/client_priv.h"
+#include "node/protocol.h"
+
+_Static_assert(sizeof(struct node_fabric_mad) == sizeof(struct proto_fabric_mad) &&
+		       offsetof(struct node_fabric_mad, mad) ==
+			       offsetof(struct proto_fabric_mad, mad),
+	       "a packet of the channel is received in place");
+
+struct client_fabric {
+	struct node_fabric shown FIXED; /* what the caller sees; first */
+	struct node *node FIXED;
+	char host[NODE_HOST_NAME] FIXED;
+	int channel FIXED;
+	int watch FIXED; /* epoll */
+	void *map FIXED;
+	void *counters FIXED;
+	size_t map_bytes FIXED;
+	size_t counters_bytes FIXED;
+	u32 first_port[NODE_HOST_CAS] FIXED;
+	u32 ports[NODE_HOST_CAS] FIXED;
+	bool gone OWNED_BY(node.request_lock); /* the next node carries another fabric */
+	u32 issm[NODE_HOST_CAS] OWNED_BY(node.request_lock);
+	u32 issm_count OWNED_BY(node.request_lock);
+};
+
+static const struct client_fabric *client_fabric_of(const struct node_fabric *f)
+{
+	return container_of(f, struct client_fabric, shown);
+}
+
+static bool client_fabric_has(const struct client_fabric *f, u32 port)
+{
+	for (u32 i = 0; i < f->shown.ca_count; i++)
+		if (port > f->first_port[i] && port - f->first_port[i] <= f->ports[i])
+			return true;
+	return false;
+}
+
+/* ---- the maps -------------------------------------------------------------------------------- */
+
+static void *client_map(int fd, int prot, size_t *bytes)
+{
+	struct stat st;
+	void *map;
+
+	if (fstat(fd, &st) < 0 || st.st_size <= 0)
+		return NULL;
+	map = mmap(NULL, (size_t)st.st_size, prot, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return NULL;
+	*bytes = (size_t)st.st_size;
+	return map;
+}
+
+static int client_fabric_map(struct client_fabric *f, const struct message *m)
+{
+	int err;
+
+	f->map = client_map(m->fds[0], PROT_READ, &f->map_bytes);
+	f->counters = client_map(m->fds[1], PROT_READ | PROT_WRITE, &f->counters_bytes);
+	if (f->map == NULL || f->counters == NULL)
+		return -ENOMEM;
+	err = fabric_view_open(&f->shown.view, f->map, f->map_bytes);
+	if (err == 0)
+		err = fabric_counters_open(&f->shown.counters, f->counters, f->counters_bytes,
+					   &f->shown.view);
+	return err < 0 ? -EPROTO : 0;
+}
+
+static int client_fabric_read_cas(struct client_fabric *f, const struct proto_fabric_entered *e)
+{
+	struct fabric_node_attr n;
+
+	if (e->ca_count == 0 || e->ca_count > NODE_HOST_CAS)
+		return -EPROTO;
+	f->shown.ca_count = e->ca_count;
+	memcpy(f->shown.ca, e->ca, sizeof(f->shown.ca));
+	for (u32 i = 0; i < e->ca_count; i++) {
+		if (fabric_node_read(&f->shown.view, e->ca[i], &n) < 0)
+			return -EPROTO;
+		f->first_port[i] = n.first_port;
+		f->ports[i] = n.ports;
+	}
+	return 0;
+}
+
+static void client_fabric_free(struct client_fabric *f)
+{
+	if (f->map != NULL)
+		munmap(f->map, f->map_bytes);
+	if (f->counters != NULL)
+		munmap(f->counters, f->counters_bytes);
+	if (f->channel >= 0)
+		close(f->channel);
+	if (f->watch >= 0)
+		close(f->watch);
+	free(f);
+}
+
+void client_fabric_close(struct node *n)
+{
+	if (n->fabric != NULL)
+		client_fabric_free(n->fabric);
+	n->fabric = NULL;
+}
+
+/* ---- entering -------------------------------------------------------------------------------- */
+
+/* One FABRIC_ENTER, by client_call or client_request; with three descriptors. */
+static int client_fabric_ask(struct node *n, const char *host, struct proto_fabric_entered *reply,
+			     struct message *m,
+			     int (*call)(struct node *n, void *request, size_t size, const int *fds,
+					 int fd_count, void *reply, size_t reply_size,
+					 struct message *m)) REQUIRES(n->request_lock)
+{
+	struct proto_fabric_enter request;
+	int err;
+
+	memset(&request, 0, sizeof(request));
+	client_head(&request.head, PROTO_FABRIC_ENTER);
+	memcpy(request.host, host, strnlen(host, sizeof(request.host) - 1));
+	err = call(n, &request, sizeof(request), NULL, 0, reply, sizeof(*reply), m);
+	if (err == 0 && m->fd_count != 3) {
+		message_close(m);
+		err = -EPROTO;
+	}
+	return err;
+}
+
+static int client_fabric_watch(struct client_fabric *f)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	return epoll_ctl(f->watch, EPOLL_CTL_ADD, f->channel, &ev) < 0 ? -errno : 0;
+}
+
+static struct client_fabric *client_fabric_new(struct node *n, const char *host)
+{
+	struct client_fabric *f = calloc(1, sizeof(*f));
+
+	if (f == NULL)
+		return NULL;
+	f->node = n;
+	memcpy(f->host, host, strlen(host));
+	f->channel = f->watch = -1;
+	return f;
+}
+
+static int client_fabric_enter(struct node *n, const char *host) REQUIRES(n->request_lock)
+{
+	struct proto_fabric_entered reply;
+	struct client_fabric *f = client_fabric_new(n, host);
+	struct message m;
+	int err;
+
+	if (f == NULL)
+		return -ENOMEM;
+	f->watch = epoll_create1(EPOLL_CLOEXEC);
+	err = f->watch < 0 ? -errno :
+			     client_fabric_ask(n, host, &reply, &m, client_request);
+	if (err == 0) {
+		err = client_fabric_map(f, &m);
+		if (err == 0)
+			err = client_fabric_read_cas(f, &reply);
+		f->channel = message_take_fd(&m, 2);
+		message_close(&m);
+		if (err == 0)
+			err = client_fabric_watch(f);
+	}
+	if (err == 0)
+		n->fabric = f;
+	else
+		client_fabric_free(f);
+	return err;
+}
+
+int node_fabric_enter(struct node *n, const char *host, const struct node_fabric **out)
+{
+	int err;
+
+	if (strlen(host) >= NODE_HOST_NAME)
+		return -ENOENT;
+	lock_acquire(&n->request_lock);
+	err = n->fabric != NULL ? -EALREADY : client_fabric_enter(n, host);
+	if (err == 0)
+		*out = &n->fabric->shown;
+	lock_release(&n->request_lock);
+	return err;
+}
+
+/* ---- the next node --------------------------------------------------------------------------- */
+
+/* Is what the node sends the map of the same fabric? */
+static bool client_fabric_is_same(const struct client_fabric *f, int fd)
+{
+	struct fabric_view v;
+	size_t bytes = 0;
+	void *map = client_map(fd, PROT_READ, &bytes);
+	bool same = map != NULL && bytes == f->map_bytes && fabric_view_open(&v, map, bytes) == 0 &&
+		    fabric_identity(&v) == fabric_identity(&f->shown.view);
+
+	if (map != NULL)
+		munmap(map, bytes);
+	return same;
+}
+
+/* The new channel takes the number of the old one. */
+static int client_fabric_replace(struct client_fabric *f, int channel)
+{
+	int err = 0;
+
+	lock_acquire(&f->node->state_lock);
+	/* a child of fork may hold the old one, which the epoll set would then go on watching */
+	(void)epoll_ctl(f->watch, EPOLL_CTL_DEL, f->channel, NULL);
+	if (dup3(channel, f->channel, O_CLOEXEC) < 0)
+		err = -errno;
+	if (err == 0)
+		err = client_fabric_watch(f);
+	lock_release(&f->node->state_lock);
+	return err;
+}
+
+static int client_fabric_say_issm(struct node *n, u32 port, bool on,
+				  int (*call)(struct node *n, void *request, size_t size,
+					      const int *fds, int fd_count, void *reply,
+					      size_t reply_size, struct message *m))
+	REQUIRES(n->request_lock)
+{
+	struct proto_fabric_issm request = { .port = port, .on = on };
+	struct proto_plain reply;
+	struct message m;
+	int err;
+
+	client_head(&request.head, PROTO_FABRIC_ISSM);
+	err = call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (err == 0)
+		message_close(&m);
+	return err;
+}
+
+static int client_fabric_claim_issm(struct node *n) REQUIRES(n->request_lock)
+{
+	const struct client_fabric *f = n->fabric;
+	int err = 0;
+
+	for (u32 i = 0; i < f->issm_count && err != -ECONNRESET; i++)
+		err = client_fabric_say_issm(n, f->issm[i], true, client_call);
+	return err == -ECONNRESET ? err : 0;
+}
+
+/* A fabric that has gone takes its devices with it. */
+static void client_fabric_lose(struct node *n) REQUIRES(n->request_lock)
+{
+	struct client_fabric *f = n->fabric;
+
+	log_error("node", "the fabric of host %s is gone", f->host);
+	f->gone = true;
+	(void)epoll_ctl(f->watch, EPOLL_CTL_DEL, f->channel, NULL);
+	events_push_fabric(n, FABRIC_NONE, (u32)NODE_FABRIC_GONE);
+}
+
+int client_claim_fabric(struct node *n)
+{
+	struct client_fabric *f = n->fabric;
+	struct proto_fabric_entered reply;
+	struct message m;
+	int err;
+
+	if (f == NULL || f->gone)
+		return 0;
+	err = client_fabric_ask(n, f->host, &reply, &m, client_call);
+	if (err == -ECONNRESET)
+		return err;
+	if (err == 0) {
+		if (client_fabric_is_same(f, m.fds[0]))
+			err = client_fabric_replace(f, m.fds[2]);
+		else
+			err = -ESTALE;
+		message_close(&m);
+	}
+	if (err < 0) {
+		client_fabric_lose(n);
+		return 0;
+	}
+	/* what was told meanwhile is lost: the consumer looks at its ports again */
+	events_push_fabric(n, FABRIC_NONE, NODE_FABRIC_ROUTES);
+	return client_fabric_claim_issm(n);
+}
+
+/* ---- MADs ------------------------------------------------------------------------------------ */
+
+int node_fabric_send(const struct node_fabric *nf, u32 port, const struct fabric_mad *mad)
+{
+	const struct client_fabric *f = client_fabric_of(nf);
+	struct proto_fabric_mad packet = { .port = port, .mad = *mad };
+	ssize_t n;
+
+	if (!client_fabric_has(f, port))
+		return -EINVAL;
+	do {
+		n = send(f->channel, &packet, sizeof(packet), MSG_DONTWAIT | MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 && (errno == EAGAIN || errno == ENOBUFS) ? -EAGAIN : 0;
+}
+
+int node_fabric_fd(const struct node_fabric *nf)
+{
+	return client_fabric_of(nf)->watch;
+}
+
+/* The node has died: its end would stay readable until the next one's takes its place, which
+ * another thread may have done just now. */
+static void client_fabric_unwatch(const struct client_fabric *f)
+{
+	char byte;
+
+	lock_acquire(&f->node->state_lock);
+	if (recv(f->channel, &byte, sizeof(byte), MSG_DONTWAIT | MSG_PEEK) == 0)
+		(void)epoll_ctl(f->watch, EPOLL_CTL_DEL, f->channel, NULL);
+	lock_release(&f->node->state_lock);
+}
+
+u32 node_fabric_receive(const struct node_fabric *nf, struct node_fabric_mad *out, u32 max)
+{
+	const struct client_fabric *f = client_fabric_of(nf);
+	struct mmsghdr msgs[NODE_FABRIC_BATCH];
+	struct iovec iov[NODE_FABRIC_BATCH];
+	u32 good = 0;
+	int n;
+
+	max = MIN(max, (u32)NODE_FABRIC_BATCH);
+	memset(msgs, 0, max * sizeof(*msgs));
+	for (u32 i = 0; i < max; i++) {
+		iov[i] = (struct iovec){ &out[i], sizeof(*out) };
+		msgs[i].msg_hdr.msg_iov = &iov[i];
+		msgs[i].msg_hdr.msg_iovlen = 1;
+	}
+	n = recvmmsg(f->channel, msgs, max, MSG_DONTWAIT, NULL);
+	for (int i = 0; i < n; i++) {
+		if (msgs[i].msg_len != sizeof(*out) || !client_fabric_has(f, out[i].port))
+			continue;
+		if (good != (u32)i)
+			out[good] = out[i];
+		good++;
+	}
+	if (n > 0 && msgs[n - 1].msg_len == 0)
+		client_fabric_unwatch(f);
+	return good;
+}
+
+/* ---- the subnet manager's bit ---------------------------------------------------------------- */
+
+static void client_fabric_note_issm(struct client_fabric *f, u32 port, bool on)
+{
+	u32 i = 0;
+
+	while (i < f->issm_count && f->issm[i] != port)
+		i++;
+	if (on && i == f->issm_count && i < NODE_HOST_CAS)
+		f->issm[f->issm_count++] = port;
+	if (!on && i < f->issm_count)
+		f->issm[i] = f->issm[--f->issm_count];
+}
+
+int node_fabric_issm(const struct node_fabric *nf, u32 port, bool on)
+{
+	struct node *n = client_fabric_of(nf)->node;
+	int err;
+
+	lock_acquire(&n->request_lock);
+	err = client_fabric_say_issm(n, port, on, client_request);
+	if (err == 0)
+		client_fabric_note_issm(n->fabric, port, on);
+	lock_release(&n->request_lock);
+	return err;
+}

@@ -1,0 +1,63 @@
+/* fabric.h: a process on a host of the InfiniBand fabric that its node carries.
+ *
+ * The process maps the fabric's state read-only and walks its tables itself; its MADs go over a
+ * channel to the node, which takes them through the fabric hop by hop.
+ */
+#ifndef NODE_FABRIC_H
+#define NODE_FABRIC_H
+
+#include "fabric/fabric.h"
+
+struct node;
+
+enum {
+	NODE_HOST_NAME = TOPO_HOST_BYTES,
+	NODE_HOST_CAS = 8,	  /* of one host */
+	NODE_FABRIC_BATCH = 32, /* MADs of one call */
+};
+
+/* What NODE_EVENT_FABRIC says beyond enum fabric_change. */
+enum node_fabric_change {
+	/* routes may have changed: fabric_generation is another one */
+	NODE_FABRIC_ROUTES = 1 << 30,
+	NODE_FABRIC_GONE = 1 << 31,	/* the fabric is down: the devices are gone */
+};
+
+/* A MAD at a port of the fabric. */
+struct node_fabric_mad {
+	u32 port;
+	struct fabric_mad mad;
+} OWNED_BY(the caller);
+
+/* The host that a process has entered, until node_detach. The maps stay, also when the fabric is
+ * down or the node has died. */
+struct node_fabric {
+	struct fabric_view view;
+	struct fabric_counters counters;
+	u32 ca_count;
+	u32 ca[NODE_HOST_CAS]; /* fabric nodes, in the order of the topology */
+} FIXED;
+
+/* The id of a CA as a device, for node_agent_add: no adapter of another kind has it. */
+static inline u64 node_fabric_device(u32 fabric_node)
+{
+	return 1ull << 63 | fabric_node;
+}
+
+/* Enters a host. *out stays the node's. -ENODEV: the node carries no fabric; -ENOENT: the fabric
+ * has no such host; -EALREADY: this process has entered one; else as node_attach. A host is
+ * entered for the life of *n: node_recover enters it again. May block. */
+int node_fabric_enter(struct node *n, const char *host, const struct node_fabric **out);
+/* Sends a MAD from a port of the host, as fabric_send says. A MAD may be lost, as on a wire, also
+ * while a node dies and another one starts. 0; -EAGAIN: the channel has no room;
+ * -EINVAL: no port of this host. Any thread; never blocks. */
+int node_fabric_send(const struct node_fabric *f, u32 port, const struct fabric_mad *m);
+/* Readable while MADs have arrived; the same for the life of *f. */
+int node_fabric_fd(const struct node_fabric *f);
+/* Takes MADs that have arrived, at most `max`, without waiting; returns how many. Any thread. */
+u32 node_fabric_receive(const struct node_fabric *f, struct node_fabric_mad *out, u32 max);
+/* This process is a subnet manager at the port, or no more. Outlives the node. -ENOENT: no port of
+ * this host, or else as node_attach. May block. */
+int node_fabric_issm(const struct node_fabric *f, u32 port, bool on);
+
+#endif

@@ -1,0 +1,108 @@
+/* fabric.h: the InfiniBand fabric that a node carries. A process enters one of its hosts: from then
+ * on it sees that host's channel adapters, and sends and receives their MADs over a *MAD channel*.
+ *
+ * A MAD channel is a SOCK_SEQPACKET socket of its own. Each packet is one struct proto_fabric_mad,
+ * both ways; one of another size or for a port of another host is counted and dropped. A MAD for
+ * which the channel has no room is dropped and counted, as by a port without a buffer.
+ */
+#ifndef NODE_PROTOCOL_FABRIC_H
+#define NODE_PROTOCOL_FABRIC_H
+
+#include "node/fabric.h"
+#include "node/protocol/head.h"
+
+enum {
+	PROTO_FABRIC_ENTER = PROTO_TYPE(PROTO_SERVICE_FABRIC, 0),
+	PROTO_FABRIC_ISSM = PROTO_TYPE(PROTO_SERVICE_FABRIC, 1),
+	PROTO_FABRIC_UP = PROTO_TYPE(PROTO_SERVICE_FABRIC, 2),
+	PROTO_FABRIC_DOWN = PROTO_TYPE(PROTO_SERVICE_FABRIC, 3),
+	PROTO_FABRIC_COMMAND = PROTO_TYPE(PROTO_SERVICE_FABRIC, 4),
+	PROTO_FABRIC_SHOW = PROTO_TYPE(PROTO_SERVICE_FABRIC, 5),
+	PROTO_EV_FABRIC = PROTO_TYPE(PROTO_SERVICE_FABRIC, PROTO_EVENT_OP + 0),
+};
+
+enum { PROTO_FABRIC_SOURCE = 128 /* bytes */ };
+
+/* Of an attached process, and its claim after a RESUME. -ENODEV: the node carries no fabric;
+ * -ENOENT: the fabric has no such host; -EALREADY: the process has entered one. */
+struct proto_fabric_enter {
+	struct proto_head head;
+	char host[NODE_HOST_NAME];
+} OWNED_BY(the caller);
+
+/* Descriptors: the map, read-only; the counters; the process' end of its MAD channel. */
+struct proto_fabric_entered {
+	struct proto_head head;
+	u32 ca_count;
+	u32 ca[NODE_HOST_CAS]; /* indices of fabric nodes */
+	u32 reserved;
+} OWNED_BY(the caller);
+
+/* Whether the process is a subnet manager at a port of its host, until it says otherwise or ends.
+ * The reply is plain. -ENOENT: no such port. */
+struct proto_fabric_issm {
+	struct proto_head head;
+	u32 port; /* of the fabric */
+	u32 on;
+} OWNED_BY(the caller);
+
+/* Of a tool. Descriptor: a file with the topology's text, or with a generator's words if `is_spec`.
+ * The reply is plain. -EINVAL: topo_parse and topo_generate say why; -EEXIST: a fabric is up;
+ * -EPERM: the node is one of a network namespace. */
+struct proto_fabric_up {
+	struct proto_head head;
+	char source[PROTO_FABRIC_SOURCE]; /* what people are shown as the origin */
+	u32 is_spec;
+	u32 reserved;
+} OWNED_BY(the caller);
+
+/* -ENODEV; -EBUSY: processes are on its hosts, and `force` is 0. The reply is plain. */
+struct proto_fabric_down {
+	struct proto_head head;
+	u32 force;
+	u32 reserved;
+} OWNED_BY(the caller);
+
+enum proto_fabric_verb {
+	PROTO_FABRIC_LINK, /* value: 1 up, 0 down */
+	PROTO_FABRIC_REBOOT,
+	PROTO_FABRIC_ERROR, /* value: how many of `counter` */
+};
+
+/* The reply is plain; its status is that of the function of fabric.h. */
+struct proto_fabric_command {
+	struct proto_head head;
+	u32 verb;
+	u32 index; /* a port, or of REBOOT a node */
+	u32 counter; /* enum fabric_error */
+	u32 value;
+} OWNED_BY(the caller);
+
+/* The reply to SHOW, a plain request. Descriptors: the map, read-only, and the counters. */
+struct proto_fabric_show {
+	struct proto_head head;
+	char source[PROTO_FABRIC_SOURCE];
+	u64 up_ms;	    /* since `fabric up` or the node's start */
+	u64 sent, received; /* MADs from and to processes */
+	u64 unclaimed;	    /* for which there was no process */
+	u64 overrun;	    /* for which a process' channel had no room */
+	u64 malformed;	    /* packets of processes */
+	u32 processes;	    /* on hosts */
+	u32 reserved;
+} OWNED_BY(the caller);
+
+/* port: of a CA, or FABRIC_NONE. what: bits of enum fabric_change or enum node_fabric_change. */
+struct proto_fabric_event {
+	struct proto_head head;
+	u32 port;
+	u32 what;
+	u64 generation; /* of the routes */
+} OWNED_BY(the caller);
+
+/* A packet of a MAD channel. */
+struct proto_fabric_mad {
+	u32 port; /* of the fabric: where it is sent, or where it has arrived */
+	struct fabric_mad mad;
+} OWNED_BY(the caller);
+
+#endif
