@@ -596,6 +596,73 @@ class Case(unittest.TestCase):
         with open(os.path.join(self.status()["folder"], "log")) as f:
             self.assertIn("is up", f.read())
 
+    # ---- fabric ----
+
+    def fabric(self, *words, code=0):
+        done = self.run_command("fabric", *words)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+    def ports(self, name):
+        nodes = json.loads(self.fabric("show", "--json"))["nodes"]
+        return {p["port"]: p for n in nodes if n["description"].split()[0] == name for p in n["ports"]}
+
+    def daemon(self):
+        """The pid of the daemon that has the folder locked."""
+        folder = os.stat(os.path.join(self.runtime, "anyverbs", self.env["ANYVERBS_NODE"] + "-fabric"))
+        with open("/proc/locks") as f:
+            return [int(line.split()[4]) for line in f if "FLOCK" in line and line.split()[5].endswith(f":{folder.st_ino}")][0]
+
+    def test_goes_up_and_down(self):
+        self.assertIn("no fabric is up", self.fabric("show", code=1))
+        self.fabric("up", "--topology", "fat-tree:2x2,radix=8")
+        self.assertIn("is up already", self.fabric("up", code=1))
+        self.assertIn("3 switches, 4 CAs, 8 links", self.fabric("show"))
+        self.assertEqual([line.split()[0] for line in self.fabric("hosts").splitlines()], ["h1", "h2", "h3", "h4"])
+        self.assertEqual(self.fabric("show", "--dot").count(" -- "), 8)
+        self.fabric("down")
+        self.assertIn("no fabric is up", self.fabric("down", code=1))
+
+    def test_says_where_a_topology_is_wrong(self):
+        self.assertIn("star:x:1:6:", self.fabric("up", "--topology", "star:x", code=1))
+        with open(os.path.join(self.root, "net"), "w") as f:
+            f.write('Switch 8 "a"\n[1] "b"[1]\n')
+        self.assertIn('net:2:5: there is no node "b"', self.fabric("up", f.name, code=1))
+        self.assertIn("cannot read", self.fabric("up", f.name + "x", code=1))
+
+    def test_changes_while_it_is_up(self):
+        self.fabric("up", "--topology", "star:3")
+        self.assertEqual(self.ports("leaf1")[2]["state"], "INIT")
+        self.fabric("link", "h2:1", "down")
+        self.assertEqual(self.ports("leaf1")[2]["state"], "CUT")
+        self.fabric("link", "leaf1:2", "up")
+        self.assertEqual(self.ports("leaf1")[2]["state"], "INIT")
+        self.fabric("error", "leaf1:1", "symbol", "7")
+        self.assertEqual(self.ports("leaf1")[1]["symbol"], 7)
+        self.assertIn("a counter is symbol", self.fabric("error", "leaf1:1", "bad", "7", code=2))
+        self.fabric("fail", "leaf1")
+        self.assertEqual({self.ports(f"h{i}")[1]["state"] for i in (1, 2, 3)}, {"CUT"})
+        self.assertIn("has no cable", self.fabric("link", "leaf1:9", "up", code=1))
+        self.assertIn("no node", self.fabric("reboot", "leaf2", code=1))
+        self.fabric("reboot", "h1")
+
+    def test_survives_its_node(self):
+        self.fabric("up", "--topology", "star:3")
+        self.fabric("link", "h2:1", "down")
+        os.kill(self.daemon(), signal.SIGKILL)
+        self.assertEqual(self.ports("leaf1")[2]["state"], "CUT")
+        self.fabric("down")
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can make a network namespace")
+    def test_is_reached_from_other_network_namespaces(self):
+        self.fabric("up", "--topology", "star:3")
+        done = subprocess.run(["unshare", "-n", "anyverbs", "fabric", "show"], env=self.env, capture_output=True, text=True, timeout=30)
+        self.assertIn("1 switches, 3 CAs", done.stdout, done.stderr)
+
+    def test_run_names_the_host(self):
+        done = self.run_command("run", "--host", "h2", "sh", "-c", "echo $ANYVERBS_HOST")
+        self.assertEqual(done.stdout, "h2\n", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "node/message.h"
+#include "node/place.h"
 
 /* Exit codes: those of env(1) where a program is run. */
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
@@ -21,6 +22,7 @@ int command_status(int argc, char **argv);
 int command_port(int argc, char **argv);
 int command_device(int argc, char **argv);
 int command_capture(int argc, char **argv);
+int command_fabric(int argc, char **argv);
 int command_stop(int argc, char **argv);
 
 /* ---- link.c: the connection to the node ---- */
@@ -28,11 +30,16 @@ int command_stop(int argc, char **argv);
 /* Connects as a tool: a descriptor; -ECONNREFUSED: no node runs, or with `start` none can be
  * started. */
 int link_open(bool start);
+/* As link_open, for nodes of this scope. */
+int link_open_at(enum place_scope scope, bool start);
 /* Sends one request: 0 or a negative errno; *reply as in protocol.h. Its descriptors are in *m if m
  * is given. */
 int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
 	     size_t reply_size, struct message *m);
 
+/* As link_ask, with a descriptor, which stays the caller's. */
+int link_ask_with(int fd, u16 type, void *request, size_t size, int given, void *reply,
+		  size_t reply_size);
 /* Sends a plain request with a descriptor, which stays the caller's. 0 or a negative errno. */
 int link_give(int fd, u16 type, int given);
 

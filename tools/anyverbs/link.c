@@ -55,7 +55,18 @@ int link_give(int fd, u16 type, int given)
 			     NULL);
 }
 
+int link_ask_with(int fd, u16 type, void *request, size_t size, int given, void *reply,
+		  size_t reply_size)
+{
+	return link_exchange(fd, type, request, size, given, reply, reply_size, NULL);
+}
+
 int link_open(bool start)
+{
+	return link_open_at(place_scope_wanted(), start);
+}
+
+int link_open_at(enum place_scope scope, bool start)
 {
 	struct proto_plain request, reply;
 	char name[NODE_NAME_MAX];
@@ -63,7 +74,7 @@ int link_open(bool start)
 
 	if (err < 0)
 		return err;
-	fd = connection_open(name, place_scope_wanted(), start);
+	fd = connection_open(name, scope, start);
 	if (fd < 0)
 		return fd;
 	err = link_ask(fd, PROTO_TOOL, &request, sizeof(request), &reply, sizeof(reply), NULL);

@@ -16,12 +16,13 @@ static const struct {
 	const char *summary, *help;
 } main_commands[] = {
 	{ "run", command_run, "run a program on anyverbs",
-	  "usage: anyverbs run [--rsockets] [--] PROGRAM [ARGUMENT...]\n"
+	  "usage: anyverbs run [--host HOST] [--rsockets] [--] PROGRAM [ARGUMENT...]\n"
 	  "\n"
 	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs and librdmacm in front of the\n"
 	  "system's.\n"
 	  "Starts the node if none is up; the node ends when it is idle.\n"
 	  "\n"
+	  "  --host HOST  run it on a host of the fabric (`anyverbs fabric`)\n"
 	  "  --rsockets  carry PROGRAM's TCP connections over RDMA, where the peer does so, too\n"
 	  "\n"
 	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },
@@ -67,6 +68,29 @@ static const struct {
 	  "  --seconds S      end after so many (default of both: at Ctrl-C)\n"
 	  "\n"
 	  "Exit codes: 0; 1 if another capture runs, or FILE cannot be written.\n" },
+	{ "fabric", command_fabric, "bring an InfiniBand fabric up, show it, change it",
+	  "usage: anyverbs fabric [--name NAME] VERB\n"
+	  "\n"
+	  "A fabric of InfiniBand switches and hosts, carried by a node of its own (NAME, default\n"
+	  "fabric). `anyverbs run --host HOST` runs a program on one of its hosts.\n"
+	  "\n"
+	  "  up [--topology SPEC | FILE]  make one: of SPEC (default star:2), or of a net file of\n"
+	  "                               ibsim or the output of ibnetdiscover\n"
+	  "  down [--force]               end it; with --force under the processes on its hosts\n"
+	  "  show [--json|--dot|--svg]    its nodes, links, rates, states and errors\n"
+	  "  hosts                        its hosts, with their ports' states and LIDs\n"
+	  "  link NODE[:PORT] up|down     plug in or pull the cable of a port, or all of a node\n"
+	  "  fail NODE                    pull all cables of a node\n"
+	  "  reboot NODE                  restart a switch or adapter: its tables are lost\n"
+	  "  error NODE:PORT COUNTER N    count N errors at a port\n"
+	  "\n"
+	  "SPEC: star:HOSTS, fat-tree:[PODSx]LEAVESxHOSTS, torus:SIZExSIZE..., mesh:SIZExSIZE...,\n"
+	  "dragonfly:ROUTERSxHOSTSxGLOBAL[xGROUPS], random:SWITCHESxHOSTS; behind it, after\n"
+	  "commas, radix=PORTS (36), hosts=N (of a switch of a grid), speed=EDR, seed=N.\n"
+	  "NODE: a description or its first word (h17, leaf3), a GUID (0x...), or S-GUID.\n"
+	  "\n"
+	  "Exit codes: 0; 1 if no fabric is up, one is up already (up), or processes are on its\n"
+	  "hosts (down).\n" },
 	{ "stop", command_stop, "end the node",
 	  "usage: anyverbs stop [--force]\n"
 	  "\n"

@@ -108,18 +108,32 @@ static void run_start_node(void)
 }
 
 /* Reads the options. The number of words that they take, or -1: one is unknown. */
-static int run_options(int argc, char **argv, bool *rsockets)
+static int run_options(int argc, char **argv, bool *rsockets, const char **host)
 {
 	int i;
 
 	for (i = 0; i < argc && argv[i][0] == '-'; i++) {
 		if (strcmp(argv[i], "--") == 0)
 			return i + 1;
+		if (strcmp(argv[i], "--host") == 0 && i + 1 < argc) {
+			*host = argv[++i];
+			continue;
+		}
 		if (strcmp(argv[i], "--rsockets") != 0)
 			return -1 - i;
 		*rsockets = true;
 	}
 	return i;
+}
+
+/* The program attaches to the node that carries the fabric: -EINVAL: no host can have the name. */
+static int run_set_host(const char *host)
+{
+	if (host[0] == '\0' || strlen(host) >= NODE_HOST_NAME || strchr(host, ' ') != NULL)
+		return -EINVAL;
+	if (setenv("ANYVERBS_HOST", host, 1) < 0 || setenv("ANYVERBS_NODE", "fabric", 0) < 0)
+		return -ENOMEM;
+	return 0;
 }
 
 /* Sets LD_PRELOAD; the shim that AddressSanitizer looks for ends as the first in the list. */
@@ -135,13 +149,16 @@ static int run_preload_all(const char *doors, bool rsockets)
 int command_run(int argc, char **argv)
 {
 	char doors[PATH_MAX];
+	const char *host = NULL;
 	bool rsockets = false;
-	int err = run_options(argc, argv, &rsockets);
+	int err = run_options(argc, argv, &rsockets, &host);
 
 	if (err < 0)
 		return command_fail(EXIT_USAGE, "run: unknown option %s", argv[-1 - err]);
 	argc -= err;
 	argv += err;
+	if (host != NULL && run_set_host(host) < 0)
+		return command_fail(EXIT_USAGE, "run: %s is no name of a host", host);
 	if (argc == 0)
 		return command_fail(EXIT_USAGE, "run: no program given");
 	if (run_find_doors(doors, sizeof(doors)) < 0)
