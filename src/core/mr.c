@@ -67,6 +67,21 @@ struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64
 	return ib_mr_finish(DRIVER_CALL(ops->reg_user_mr(pd, start, length, iova, access)), pd);
 }
 
+void *ib_uverbs_alloc_buffer(struct ib_device *dev, u64 length)
+{
+	const struct ib_uverbs_ops *ops = dev->uverbs;
+
+	return ops->alloc_buffer && ops->free_buffer ? DRIVER_CALL(ops->alloc_buffer(dev, length)) :
+						       NULL;
+}
+
+void ib_uverbs_free_buffer(struct ib_device *dev, void *buffer)
+{
+	event_driver_depth++;
+	dev->uverbs->free_buffer(dev, buffer);
+	event_driver_depth--;
+}
+
 struct ib_mr *ib_uverbs_alloc_null_mr(struct ib_pd *pd)
 {
 	const struct ib_uverbs_ops *ops = pd->device->uverbs;

@@ -66,6 +66,12 @@ struct ib_uverbs_ops {
 	 * keys of `mr` change with the addresses, and only then. On any error nothing has changed.
 	 * Errors of reg_user_mr and of dereg_mr. NULL: the driver cannot. */
 	int (*rereg_user_mr)(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);
+	/* Whole pages, zeroed, for a buffer of the door's own that peers will reach: registered, it
+	 * is reached in the shortest way that the driver has. A forked child does not have it.
+	 * NULL: the driver has no such memory, or no more; the door takes ordinary memory. Freed by
+	 * free_buffer, when no region names it. Either method NULL: never. */
+	void *(*alloc_buffer)(struct ib_device *dev, u64 length);
+	void (*free_buffer)(struct ib_device *dev, void *buffer);
 	/* A region whose local reads find zeros and whose writes vanish. NULL: the driver
 	 * cannot. */
 	struct ib_mr *(*alloc_null_mr)(struct ib_pd *pd);
@@ -106,6 +112,9 @@ AV_EXPORT struct ib_cq *ib_uverbs_create_cq(struct ib_device *dev,
 					    const struct ib_uverbs_cq_attr *attr);
 AV_EXPORT struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 					      int access);
+/* By the methods of their names; NULL where the driver has none. */
+AV_EXPORT void *ib_uverbs_alloc_buffer(struct ib_device *dev, u64 length);
+AV_EXPORT void ib_uverbs_free_buffer(struct ib_device *dev, void *buffer);
 /* Likewise, by the methods of their names; -EOPNOTSUPP where the driver has none. ib_dereg_mr and
  * ib_dealloc_mw destroy the objects. */
 AV_EXPORT int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);

@@ -45,6 +45,8 @@ enum mem_flags {
 	/* an on-demand region, or a window of one: peers send packets, because the kernel lets them
 	 * write to pages that are read-only here */
 	MEM_ON_DEMAND = 256,
+	/* its place in the memory file outlasts mem_exclude_peers */
+	MEM_STAYS_SHARED = 512,
 };
 
 /* Beside IBV_ACCESS_*: IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of later headers. */
@@ -54,7 +56,8 @@ enum { MEM_ACCESS_FLUSH = 1 << 8, MEM_ACCESS_PERSISTENT = 1 << 9 };
 enum { MEM_EVERY_KEY = UINT32_MAX - 2 };
 
 /* One published entry: a cache line, read by peers. All fields but `key` are stable while `key` is
- * non-zero, except that mem_exclude_peers sets MEM_AWAY and clears `shared`. `key` is the full
+ * non-zero, except that mem_exclude_peers sets MEM_AWAY and clears `shared`, unless it has
+ * MEM_STAYS_SHARED. `key` is the full
  * key, or 0: invalid. It is stored with release after the content; before a change it is cleared
  * with a full barrier, which pairs with the one between a peer's hazard and its second look at
  * the key. */
@@ -87,7 +90,7 @@ struct mem_table {
 	u64 random GUARDED_BY(lock); /* state of the generator for indexes and tags */
 	bool owns_entries FIXED;
 	bool away GUARDED_BY(lock);	/* peers are excluded: new entries have MEM_AWAY */
-	bool unshared GUARDED_BY(lock); /* new entries have no `shared` */
+	bool unshared GUARDED_BY(lock); /* new entries have no `shared`, but for that flag */
 	/* Waits, with a limit, until no peer holds a hazard on the entry, or on any
 	 * (MEM_EVERY_KEY). path/shm sets it; NULL: no peer sees the table. False: a peer may still
 	 * write to the memory, and the entry must stay unchanged. */

@@ -32,7 +32,8 @@ enum {
 			IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | MEM_ACCESS_FLUSH |
 			IBV_ACCESS_OPTIONAL_RANGE,
 	FLAGS_KIND = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_WINDOW | MEM_NULL,
-	FLAGS_KNOWN = FLAGS_KIND | MEM_WINDOW_TYPE2 | MEM_ZERO_BASED | MEM_ON_DEMAND,
+	FLAGS_KNOWN = FLAGS_KIND | MEM_WINDOW_TYPE2 | MEM_ZERO_BASED | MEM_ON_DEMAND |
+		      MEM_STAYS_SHARED,
 	/* what a window has of its parent */
 	FLAGS_INHERITED = MEM_CONTIGUOUS | MEM_PAGES | MEM_ALL | MEM_ON_DEMAND,
 	PAGE_SHIFT_MAX = 40,
@@ -346,7 +347,7 @@ static void mem_entry_restore(struct mem_table *t, struct mem_private *p) REQUIR
 	struct mem_entry e = t->entries[mem_index(p->name)];
 
 	e.flags = t->away ? e.flags | MEM_AWAY : e.flags & ~(u32)MEM_AWAY;
-	if (t->unshared)
+	if (t->unshared && !(e.flags & MEM_STAYS_SHARED))
 		e.shared = 0;
 	mem_entry_fill(&t->entries[mem_index(p->name)], &e, p->name);
 	p->state = MEM_LIVE;
@@ -396,7 +397,7 @@ static void mem_entry_publish(struct mem_table *t, struct mem_private *p,
 		t->private[mem_index(r->parent)].windows++;
 	if (t->away)
 		e->flags |= MEM_AWAY;
-	if (t->unshared)
+	if (t->unshared && !(e->flags & MEM_STAYS_SHARED))
 		e->shared = 0;
 	mem_entry_fill(&t->entries[mem_index(p->name)], e, p->name);
 	p->state = MEM_LIVE;
@@ -795,7 +796,8 @@ static void mem_table_set_away(struct mem_table *t, bool away) REQUIRES(&t->lock
 		__atomic_store_n(&e->flags, away ? e->flags | MEM_AWAY : e->flags & ~MEM_AWAY,
 				 __ATOMIC_RELEASE);
 		/* Pairs with direct_find. */
-		__atomic_store_n(&e->shared, away ? 0 : e->shared, __ATOMIC_RELEASE);
+		if (away && !(e->flags & MEM_STAYS_SHARED))
+			__atomic_store_n(&e->shared, 0, __ATOMIC_RELEASE);
 	}
 }
 

@@ -758,6 +758,31 @@ static void mem_exclude_peers__until_they_are_admitted(void **state)
 	assert_int_equal(table.entries[mem_index(key)].shared, 0);
 }
 
+static void mem_exclude_peers__what_stays_shared(void **state)
+{
+	struct mem_region r = region(RW);
+	u32 key, other;
+
+	r.shared = 4096;
+	r.flags |= MEM_STAYS_SHARED;
+	assert_int_equal(mem_register(&table, &r, &key), 0);
+	mem_exclude_peers(&table);
+	assert_int_equal(table.entries[mem_index(key)].flags,
+			 MEM_CONTIGUOUS | MEM_AWAY | MEM_STAYS_SHARED);
+	assert_int_equal(table.entries[mem_index(key)].shared, 4096);
+	r.shared = 8192;
+	assert_int_equal(mem_register(&table, &r, &other), 0);
+	mem_admit_peers(&table);
+	assert_int_equal(table.entries[mem_index(key)].flags, MEM_CONTIGUOUS | MEM_STAYS_SHARED);
+	assert_int_equal(table.entries[mem_index(other)].shared, 8192);
+	table.drain = away_in_vain;
+	assert_int_equal(mem_deregister(&table, key), -EBUSY);
+	assert_int_equal(table.entries[mem_index(key)].shared, 4096);
+	mem_admit_peers(&table);
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_int_equal(mem_deregister(&table, other), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -790,6 +815,7 @@ int main(void)
 		TEST(mem_deregister__parent_with_windows_is_busy),
 		TEST(mem_table_init__uses_the_entries_it_is_given),
 		TEST(mem_exclude_peers__until_they_are_admitted),
+		TEST(mem_exclude_peers__what_stays_shared),
 		TEST(mem_exclude_peers__while_a_key_is_hidden),
 		TEST(mem_table_fini__frees_page_lists),
 	};

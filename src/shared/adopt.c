@@ -126,7 +126,7 @@ int adopt_file_fd(void) NO_THREAD_SAFETY
 	return adopt.fd;
 }
 
-static bool adopt_file_is_made(void) REQUIRES(&adopt.lock)
+bool adopt_file_make(void)
 {
 	return adopt.fd < 0 ? adopt_file_create() : adopt_file_is_there();
 }
@@ -222,14 +222,14 @@ void region_end(struct adopt_region *r, bool reusable)
 }
 
 /* Returns a free region that has a slot; NULL: none. A slot's number is its region's, modulo
- * ADOPT_REGIONS. */
+ * ADOPT_REGIONS. The last region's place is that of own memory. */
 static struct adopt_region *region_find_free(void) REQUIRES(&adopt.lock)
 {
 	struct adopt_region *r = adopt.regions;
 
-	while (r < &adopt.regions[ADOPT_REGIONS] && region_is_used(r))
+	while (r < &adopt.regions[ADOPT_REGIONS - 1] && region_is_used(r))
 		r++;
-	if (r == &adopt.regions[ADOPT_REGIONS])
+	if (r == &adopt.regions[ADOPT_REGIONS - 1])
 		return NULL;
 	if (r->offset == 0) {
 		u64 slot = (u64)(r - adopt.regions) + (u64)ADOPT_REGIONS * ++r->turn;
@@ -280,7 +280,7 @@ u64 adopt_born(u64 base, u64 length)
 
 	lock_acquire(&adopt.lock);
 	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && fork_watch() &&
-	    adopt_file_is_made()) {
+	    adopt_file_make()) {
 		r = region_find_free();
 		r->addr = base;
 		r->length = length;
@@ -362,7 +362,7 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 	return !adopt.given_back && adopt.untracked == 0 && adopt_has_credit(end - start) &&
 	       !ranges_have(start, end) && !adopt_is_ours(start, end) &&
 	       end - start <= allow_bytes() - adopt.bytes && allow_limits() &&
-	       allow_fits(adopt.bytes, end - start) && fork_watch() && adopt_file_is_made();
+	       allow_fits(adopt.bytes, end - start) && fork_watch() && adopt_file_make();
 }
 
 /* Between adopt_stop and adopt_go_on. */

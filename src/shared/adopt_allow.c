@@ -55,29 +55,48 @@ static u64 allow_setting(const char *path, u64 otherwise)
 	return strtoull(text, NULL, 10);
 }
 
-static bool allow_is_wanted(void)
+/* Under strict accounting the empty stash would count once more. */
+static bool allow_file(void)
+{
+	return env_is_on("ANYVERBS_ADOPT", true) &&
+	       allow_setting("/proc/sys/vm/overcommit_memory", 2) != 2;
+}
+
+static bool allow_moves(void)
 {
 	const char *preload = getenv("LD_PRELOAD");
 
-	if (!env_is_on("ANYVERBS_ADOPT", true))
-		return false;
 	/* valgrind tracks each byte of the memory that it has seen mapped */
 	if (preload != NULL && strstr(preload, "vgpreload") != NULL)
 		return false;
-	/* Under strict accounting the empty stash would count once more. */
-	return allow_setting("/proc/sys/vm/overcommit_memory", 2) != 2 && allow_malloc();
+	return allow_file() && allow_malloc();
+}
+
+/* *known: 0: unknown, 1: yes, 2: no. Threads that race store the same value */
+static bool allow_once(int *known, bool (*ask)(void))
+{
+	int on = __atomic_load_n(known, __ATOMIC_RELAXED);
+
+	if (on == 0) {
+		on = ask() ? 1 : 2;
+		__atomic_store_n(known, on, __ATOMIC_RELAXED);
+	}
+	return on == 1;
 }
 
 bool adopt_is_on(void)
 {
-	static int known; /* 0: unknown, 1: yes, 2: no. Threads that race store the same value */
-	int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
+	static int known;
 
-	if (on == 0) {
-		on = allow_is_wanted() ? 1 : 2;
-		__atomic_store_n(&known, on, __ATOMIC_RELAXED);
-	}
-	return on == 1;
+	return allow_once(&known, allow_moves);
+}
+
+/* No page of own memory moves, and no allocator sees it. */
+bool allow_own(void)
+{
+	static int known;
+
+	return allow_once(&known, allow_file);
 }
 
 static bool allow_unlimited(int resource)

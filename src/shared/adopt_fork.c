@@ -231,6 +231,7 @@ static void fork_become_child(void) NO_THREAD_SAFETY
 		close(adopt.fd);
 	look_drop();
 	adopt.fd = -1;
+	own_drop_in_child();
 	adopt.bytes = 0;
 	adopt.given_back = false;
 	fork_free_born(true);

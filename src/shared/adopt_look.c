@@ -340,7 +340,8 @@ static void look_at_piece(const struct vma *m, void *arg) NO_THREAD_SAFETY
 	struct adopt_pieces *p = &adopt.pieces;
 
 	p->held |= look_map_is_for_requests(m);
-	if (!look_map_is_ours(m) || m->offset - want->offset >= want->length)
+	if (!look_map_is_ours(m) || m->offset - want->offset >= want->length ||
+	    m->offset - ADOPT_OWN_OFFSET < ADOPT_SLOT_BYTES)
 		return;
 	for (u64 at = m->start, stop; at < m->end; at = stop) {
 		u8 heir = (u8)born_at_fork(at, m->end, &stop);

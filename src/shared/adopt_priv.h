@@ -8,6 +8,7 @@
  *   adopt_stash.c  keeps an empty copy of a map, to be put back
  *   adopt_back.c   moves all pages out before the first fork
  *   adopt_fork.c   gives a forked child its memory
+ *   own.c          memory of the stack's libraries
  */
 #ifndef SHARED_ADOPT_PRIV_H
 #define SHARED_ADOPT_PRIV_H
@@ -106,7 +107,10 @@ extern bool adopt_engine_comes GUARDED_BY(adopt_engine_lock);
 /* Tells whether the descriptor is still the file's: the application may have closed it and opened
  * another. */
 bool adopt_file_is_there(void) REQUIRES(&adopt.lock);
-/* The same without the lock; and reads the descriptor. */
+/* Makes the file if there is none. False: there is none, or the descriptor is not its own any
+ * more. */
+bool adopt_file_make(void) REQUIRES(&adopt.lock);
+/* adopt_file_is_there without the lock; and reads the descriptor. */
 bool adopt_file_is_open(void);
 int adopt_file_fd(void);
 /* Makes [base, base + length) the region of born memory (shared.h). Returns its offset in the file;
@@ -130,6 +134,8 @@ bool adopt_stands_on(const struct adopt_region *r);
 
 /* Tells whether limits and settings allow adoption now. */
 bool allow_limits(void);
+/* Tells whether settings allow own memory. */
+bool allow_own(void);
 /* Bytes that may be adopted at once, of the machine's memory. */
 u64 allow_bytes(void);
 /* Tells whether `length` more bytes fit the limits of the control groups, beside `bytes` adopted
@@ -214,6 +220,11 @@ bool stash_copy_map(u64 from, u64 length, u64 stash) REQUIRES(&adopt.lock);
 /* Before a fork: turns all memory of the file into private memory and ends adoption. Does nothing
  * while requests hold pages. Memory stays shared where a call fails. */
 void back_give(void) REQUIRES(&adopt.lock);
+
+/* ---- own.c ---- */
+
+/* In a forked child, its only thread: forgets all own memory, which it has not inherited. */
+void own_drop_in_child(void);
 
 /* ---- adopt_fork.c ---- */
 

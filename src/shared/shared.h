@@ -1,13 +1,14 @@
 /* shared.h: memory of this process that peers reach by loads and stores.
  *
  * A process has at most one memory file: sparse, sealed against shrinking, made for the first
- * region. Peers map it. Memory gets into it in two ways, and docs/adoption.md has the rules of
- * both:
+ * region. Peers map it. Memory gets into it in three ways, and docs/adoption.md has the rules:
  *
  *   adopted  A registration moves its pages into the file, at the same address, and its end moves
  *            them back. The application notices neither.
  *   born     With tools/born under malloc and mmap, long blocks and plain maps are of the file from
  *            the beginning, so that a registration need not move them, whatever threads there are.
+ *   own      Buffers that the stack's libraries allocate for themselves are of the file from the
+ *            beginning, in every process.
  *
  * An adopted region has a *slot* of the file to itself, so that memory that the application grows
  * (mremap) finds zeroes behind it and not another region. All born memory lies in the *arena*, a
@@ -16,12 +17,13 @@
  *
  * What the room promises: no store of the application is lost, a child of fork has the memory that
  * fork promises, a limit of the process or its control groups is kept, and where a system call is
- * refused memory stays as it was. The first fork ends sharing, for good.
+ * refused memory stays as it was. The first fork ends sharing, for good, but for own memory.
  *
  * Callers: the verbs that register memory (adopt_enter to adopt_enter_all), the seat of the process
  * (adopt_show, adopt_engine_*), path/shm for peers' files (adopt_file, adopt_is_file), tools/born
- * (born_*). Functions may block, bounded, unless their block says otherwise. None is called from a
- * signal handler. Locks: adopt.lock, adopt_engine_lock, born.lock (docs/locking.md).
+ * (born_*), the software adapters for the doors (own_*). Functions may block, bounded, unless their
+ * block says otherwise. None is called from a signal handler. Locks: adopt.lock,
+ * adopt_engine_lock, born.lock (docs/locking.md).
  */
 #ifndef SHARED_SHARED_H
 #define SHARED_SHARED_H
@@ -37,6 +39,8 @@ enum {
 };
 #define ADOPT_SLOT_BYTES (1ull << ADOPT_SLOT_SHIFT)
 #define ADOPT_FILE_BYTES (1ull << 62)
+/* The slot of own memory. No region has its number modulo ADOPT_REGIONS. */
+#define ADOPT_OWN_OFFSET ((u64)(ADOPT_REGIONS - 1) << ADOPT_SLOT_SHIFT)
 
 /* Begins a registration of [addr, addr + length), any numbers. Its pages are adopted if
  * docs/adoption.md allows it. Returns the offset of `addr` in the file, in bytes; 0: the memory
@@ -108,6 +112,21 @@ void adopt_engine_leave(void);
 /* In a forked child, its only thread: makes locks usable that other threads of the parent may have
  * held, and forgets registrations. Handlers of fork of the room itself see to the regions. */
 void adopt_drop_in_child(void);
+
+/* ---- own memory ----
+ *
+ * A forked child does not inherit it: there neither a pointer nor own_free may be used.
+ */
+
+/* Allocates zeroed, readable and writable memory of the file, rounded up to whole pages. The caller
+ * frees it with own_free. NULL: ANYVERBS_ADOPT=0, a limit of the process, strict memory accounting,
+ * no file or no memory; the caller takes ordinary memory instead. */
+void *own_alloc(u64 length);
+/* Frees what own_alloc returned. No region names it any more. False: it is not own memory. */
+bool own_free(void *p);
+/* Returns the offset of [addr, addr + length), any numbers, in the file; 0: not own memory, or not
+ * all of it. */
+u64 own_offset(u64 addr, u64 length);
 
 /* ---- born memory ----
  *

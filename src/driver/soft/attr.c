@@ -76,6 +76,8 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops)
 		.poll_cq_ex = soft_uverbs_poll_cq_ex,
 		.create_cq = soft_uverbs_create_cq,
 		.ack_cq_events = soft_uverbs_ack_cq_events,
+		.alloc_buffer = soft_uverbs_alloc_buffer,
+		.free_buffer = soft_uverbs_free_buffer,
 		.reg_user_mr = soft_uverbs_reg_user_mr,
 		.rereg_user_mr = soft_uverbs_rereg_user_mr,
 		.alloc_null_mr = soft_uverbs_alloc_null_mr,

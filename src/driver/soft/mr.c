@@ -58,8 +58,17 @@ static void mr_show_file(struct board *b)
 	__atomic_store_n(&b->memory_inode, inode, __ATOMIC_RELAXED);
 }
 
+/* Own memory is of the file as long as it exists: it is neither adopted nor given back. Its pages
+ * need not be present: an absent one is made by who touches it first, here or at a peer. */
+static bool mr_is_own(struct mem_region *region)
+{
+	region->shared = own_offset(region->addr, region->length);
+	region->flags |= region->shared != 0 ? MEM_STAYS_SHARED : 0;
+	return region->shared != 0;
+}
+
 /* Makes the pages of `region` present and adopts them; adopt_leave ends it. */
-static int mr_adopt(struct soft_device *dev, struct mem_region *region, bool write)
+static int mr_adopt(struct mem_region *region, bool write)
 {
 	int err;
 
@@ -70,32 +79,46 @@ static int mr_adopt(struct soft_device *dev, struct mem_region *region, bool wri
 			return err;
 		region->shared = adopt_enter(region->addr, region->length);
 	}
-	if (region->shared != 0)
-		mr_show_file(the_seat.a.board);
 	return 0;
 }
 
-/* Registers memory that may be adopted. */
+/* Registers memory that may be adopted, or is own. */
 static struct ib_mr *mr_register_adopted(struct ib_pd *pd, struct mem_region *region, bool write)
 {
-	struct soft_device *dev = soft_dev(pd->device);
 	struct ib_mr *mr;
-	int err = soft_attach(dev);
+	bool own, adopts;
+	int err = soft_attach(soft_dev(pd->device));
 
 	if (err != 0)
 		return ERR_PTR(err);
-	err = the_seat.direct ? mr_adopt(dev, region, write) :
-			    mem_populate(region->addr, region->length, write);
+	own = the_seat.direct && mr_is_own(region);
+	adopts = the_seat.direct && !own;
+	if (adopts)
+		err = mr_adopt(region, write);
+	else if (!own)
+		err = mem_populate(region->addr, region->length, write);
 	if (err != 0)
 		return ERR_PTR(err);
+	if (region->shared != 0)
+		mr_show_file(the_seat.a.board);
 	mr = soft_mr_register(pd, region);
-	if (!the_seat.direct)
+	if (!adopts)
 		return mr;
 	if (IS_ERR(mr))
 		adopt_leave(region->addr, region->length, true);
 	else
 		SOFT_OF(mr, mr)->entered = true;
 	return mr;
+}
+
+void *soft_uverbs_alloc_buffer(struct ib_device *dev, u64 length)
+{
+	return own_alloc(length);
+}
+
+void soft_uverbs_free_buffer(struct ib_device *dev, void *buffer)
+{
+	own_free(buffer);
 }
 
 struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
@@ -143,11 +166,13 @@ static int mr_move(struct soft_mr *mr, const struct ib_uverbs_rereg *to, u32 pd,
 				     .pd = pd,
 				     .flags = MEM_CONTIGUOUS };
 	u32 key = mr->ib.lkey, stuck = shm_stuck(the_seat.a.shm);
-	int err = mr->entered ? mr_adopt(soft_dev(mr->ib.device), &region, write) :
+	int err = mr->entered ? mr_adopt(&region, write) :
 				mem_populate(region.addr, region.length, write);
 
 	if (err != 0)
 		return err;
+	if (region.shared != 0)
+		mr_show_file(the_seat.a.board);
 	err = mem_replace(&the_seat.a.mem, &key, &region);
 	if (err != 0) {
 		if (mr->entered)

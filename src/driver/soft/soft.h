@@ -329,6 +329,8 @@ struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs
 int soft_uverbs_poll_cq(struct ib_cq *cq, int n, struct ibv_wc *wc);
 int soft_uverbs_poll_cq_ex(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib_wc_side *side);
 void soft_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
+void *soft_uverbs_alloc_buffer(struct ib_device *dev, u64 length);
+void soft_uverbs_free_buffer(struct ib_device *dev, void *buffer);
 struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 				      int access);
 int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs_rereg *to);
