@@ -266,7 +266,9 @@ static int iomap_piece(struct stream *s, const u8 *from, u32 len, const struct s
 {
 	u8 *copy = s->send_buf + s->send_at;
 	bool small = len <= s->sq_inline;
-	struct ibv_sge sge = { .addr = (uintptr_t)copy, .length = len, .lkey = s->send_mr->lkey };
+	struct ibv_sge sge = { .addr = (uintptr_t)copy,
+			       .length = len,
+			       .lkey = s->send_mem.mr->lkey };
 	struct ibv_send_wr *bad, wr = {
 		.wr_id = stream_message(STREAM_WRITE, small ? 0 : len),
 		.sg_list = &sge,

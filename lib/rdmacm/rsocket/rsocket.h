@@ -8,6 +8,7 @@
  *   table.c     number -> rsocket; references
  *   wait.c      threads that sleep until an rsocket changes
  *   cq.c        completion queues that wake them
+ *   device.c    registered buffers
  *   poll.c      rpoll, rselect
  *   config.c    the defaults of /etc/rdma/rsocket
  *   stream*.c   SOCK_STREAM: stream.h

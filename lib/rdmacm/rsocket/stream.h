@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "cq.h"
+#include "device.h"
 #include "rsocket.h"
 #include "stream_format.h"
 
@@ -103,9 +104,9 @@ struct stream {
 
 	/* ---- made with the queue pair, and then fixed ---- */
 	struct rsocket_cq cq GUARDS_ITSELF;
-	struct ibv_mr *send_mr FIXED;
-	struct ibv_mr *recv_mr FIXED;
-	struct ibv_mr *table_mr FIXED;
+	struct rsocket_buffer send_mem FIXED;
+	struct rsocket_buffer recv_mem FIXED;
+	struct rsocket_buffer table_mem FIXED;
 	u8 *send_buf FIXED;
 	u8 *recv_buf FIXED;
 	u32 send_size FIXED; /* bytes */

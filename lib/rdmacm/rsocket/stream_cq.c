@@ -63,40 +63,29 @@ static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
 	return 0;
 }
 
-/* Whole pages, zeroed and registered. */
-static void *cq_make_buffer(struct stream *s, size_t size, int access, struct ibv_mr **mr)
-	REQUIRES(s->conn_lock)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;
-	void *buf = aligned_alloc(page, whole);
-
-	if (buf == NULL)
-		return NULL;
-	memset(buf, 0, whole);
-	*mr = ibv_reg_mr(s->id->pd, buf, size, access);
-	if (*mr != NULL)
-		return buf;
-	free(buf);
-	return NULL;
-}
-
 static int cq_make_buffers(struct stream *s) REQUIRES(s->conn_lock)
 {
 	const int remote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	int err;
 
 	s->messages = calloc(s->rq_size + 1, sizeof(*s->messages));
 	if (s->messages == NULL)
 		return -ENOMEM;
-	s->send_buf = cq_make_buffer(s,
-				     (size_t)s->send_size +
-					     STREAM_CONTROLS * sizeof(struct stream_sge),
-				     IBV_ACCESS_LOCAL_WRITE, &s->send_mr);
-	s->recv_buf = cq_make_buffer(s, s->recv_size, remote, &s->recv_mr);
-	s->table = cq_make_buffer(s,
-				  STREAM_ENTRIES * sizeof(struct stream_sge) +
-					  s->iomaps * sizeof(struct stream_iomap),
-				  remote, &s->table_mr);
-	return s->send_buf != NULL && s->recv_buf != NULL && s->table != NULL ? 0 : -ENOMEM;
+	err = rsocket_buffer_create(&s->send_mem, s->id->pd,
+				    (size_t)s->send_size +
+					    STREAM_CONTROLS * sizeof(struct stream_sge),
+				    IBV_ACCESS_LOCAL_WRITE);
+	if (err == 0)
+		err = rsocket_buffer_create(&s->recv_mem, s->id->pd, s->recv_size, remote);
+	if (err == 0)
+		err = rsocket_buffer_create(&s->table_mem, s->id->pd,
+					    STREAM_ENTRIES * sizeof(struct stream_sge) +
+						    s->iomaps * sizeof(struct stream_iomap),
+					    remote);
+	s->send_buf = s->send_mem.at;
+	s->recv_buf = s->recv_mem.at;
+	s->table = (volatile struct stream_sge *)s->table_mem.at;
+	return err;
 }
 
 /* Receives carry immediate data only. */
@@ -141,22 +130,14 @@ int stream_make(struct stream *s)
 	return err;
 }
 
-static void cq_free_buffer(void *buf, struct ibv_mr **mr)
-{
-	if (*mr != NULL)
-		ibv_dereg_mr(*mr);
-	*mr = NULL;
-	free(buf);
-}
-
 void stream_unmake(struct stream *s)
 {
 	if (s->id != NULL && s->id->qp != NULL)
 		rdma_destroy_qp(s->id);
 	rsocket_cq_destroy(&s->cq);
-	cq_free_buffer(s->send_buf, &s->send_mr);
-	cq_free_buffer(s->recv_buf, &s->recv_mr);
-	cq_free_buffer((void *)(uintptr_t)s->table, &s->table_mr);
+	rsocket_buffer_destroy(&s->send_mem);
+	rsocket_buffer_destroy(&s->recv_mem);
+	rsocket_buffer_destroy(&s->table_mem);
 	free(s->messages);
 	s->send_buf = s->recv_buf = NULL;
 	s->table = NULL;
@@ -171,10 +152,10 @@ void stream_hello(struct stream *s, struct stream_hello *out)
 		.network_order = stream_host_is_network(),
 		.has_iomaps = true,
 		.table = { .addr = (uintptr_t)s->table,
-			   .key = s->table_mr->rkey,
+			   .key = s->table_mem.mr->rkey,
 			   .length = STREAM_ENTRIES },
 		.buffer = { .addr = (uintptr_t)s->recv_buf,
-			    .key = s->recv_mr->rkey,
+			    .key = s->recv_mem.mr->rkey,
 			    .length = s->recv_size / 2 },
 	};
 }
@@ -215,7 +196,7 @@ static int cq_post_control(struct stream *s, u32 message, const struct stream_sg
 	u32 at = __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED);
 	struct stream_sge *copy =
 		(struct stream_sge *)(s->send_buf + s->send_size) + at % STREAM_CONTROLS;
-	struct ibv_sge sge = { .length = sizeof(*entry), .lkey = s->send_mr->lkey };
+	struct ibv_sge sge = { .length = sizeof(*entry), .lkey = s->send_mem.mr->lkey };
 	struct ibv_send_wr *bad, wr = { .wr_id = message,
 					.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 					.imm_data = __builtin_bswap32(message) };
@@ -241,7 +222,7 @@ static void cq_grant(struct stream *s, u16 read) REQUIRES(s->cq_lock)
 	u32 half = s->recv_size / 2;
 	struct stream_sge entry = {
 		.addr = (uintptr_t)s->recv_buf + s->grant_half * half,
-		.key = s->recv_mr->rkey,
+		.key = s->recv_mem.mr->rkey,
 		.length = half,
 	};
 

@@ -91,10 +91,10 @@ static int send_fill(struct stream *s, struct send_rest *rest, u32 len, struct i
 
 	sges[0] = (struct ibv_sge){ .addr = (uintptr_t)(s->send_buf + s->send_at),
 				    .length = first,
-				    .lkey = s->send_mr->lkey };
+				    .lkey = s->send_mem.mr->lkey };
 	sges[1] = (struct ibv_sge){ .addr = (uintptr_t)s->send_buf,
 				    .length = len - first,
-				    .lkey = s->send_mr->lkey };
+				    .lkey = s->send_mem.mr->lkey };
 	if (send_copy(s->send_buf + s->send_at, rest, first) < 0 ||
 	    send_copy(s->send_buf, rest, len - first) < 0)
 		return -EFAULT;

@@ -1,0 +1,24 @@
+/* device.h: what rsockets ask of their device beyond the verbs. */
+#ifndef RDMACM_RSOCKET_DEVICE_H
+#define RDMACM_RSOCKET_DEVICE_H
+
+#include <infiniband/verbs.h>
+
+#include "rsocket.h"
+
+struct ib_device;
+
+/* Registered memory, of the kind that peers on this host reach by loads and stores where there is
+ * any. All zeroes: there is none. */
+struct rsocket_buffer {
+	u8 *at FIXED;
+	struct ibv_mr *mr FIXED;
+	struct ib_device *ib FIXED; /* whose memory it is; NULL: the C library's */
+};
+
+/* Whole pages, zeroed. 0 or a negative errno; nothing is left then. */
+int rsocket_buffer_create(struct rsocket_buffer *b, struct ibv_pd *pd, size_t size, int access);
+/* No queue pair uses it any more. Also of one that is all zeroes. */
+void rsocket_buffer_destroy(struct rsocket_buffer *b);
+
+#endif
