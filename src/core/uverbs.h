@@ -10,6 +10,7 @@
 #define CORE_UVERBS_H
 
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <rdma/ib_extended.h>
 
 #include "base/queue_memory.h"
@@ -34,6 +35,23 @@ struct ib_uverbs_rereg {
 	u64 start, length, iova;
 	int access;
 } OWNED_BY(the caller);
+
+/* How a thread of a door sleeps until the engine has something for it, on descriptors of the door's
+ * beside the driver's. Between begin and end it drives the engine, if begin has returned true: then
+ * it is the process' only one, and calls prepare before each sleep and wake after it. Otherwise
+ * another thread drives, and the events of channels say what has come. No lock is held across
+ * prepare and wake, nor one across the others that a channel's notify function takes. */
+enum { IB_SLEEP_FDS = 2 };
+struct ib_sleep_ops {
+	bool (*begin)(void);
+	/* Receives what is there. False: something was; the caller looks at its objects again.
+	 * True: POLLIN of these descriptors ends the sleep, as does the timeout (ms; -1: none). */
+	bool (*prepare)(struct pollfd fds[IB_SLEEP_FDS], int *timeout_ms);
+	/* With the descriptors' revents and that timeout. */
+	void (*wake)(const struct pollfd fds[IB_SLEEP_FDS], int timeout_ms);
+	/* `claimed`: what begin returned. */
+	void (*end)(bool claimed);
+} FIXED;
 
 struct ib_dm;
 
@@ -99,6 +117,8 @@ struct ib_uverbs_ops {
 	 * `fd` is readable (0), after a signal (-EINTR), or at once with -EAGAIN if the
 	 * descriptor is O_NONBLOCK and nothing is there. */
 	int (*wait_fd)(struct ib_device *dev, int fd);
+	/* NULL: a thread that sleeps drives nothing. */
+	const struct ib_sleep_ops *sleep;
 	/* Answer ib_uverbs_get_info and ib_uverbs_query_gid_entry; port and index are valid. */
 	int (*get_info)(struct ib_device *dev, struct ib_uverbs_info *out);
 	int (*query_gid_entry)(struct ib_device *dev, u32 port, u32 index,

@@ -268,7 +268,7 @@ static void drop_numbers(struct seat *s) NO_THREAD_SAFETY
 	free(s->qp_bitmap);
 	s->qp_bitmap = NULL;
 	s->slot_count = s->qp_cursor = 0;
-	s->claims = 0;
+	s->claims = s->sleepers = 0;
 }
 
 /* pthread_atfork's child handler. */

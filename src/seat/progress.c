@@ -229,6 +229,17 @@ static int progress_sleep(struct seat *s, struct pollfd *p, nfds_t n, int timeou
 	return ready;
 }
 
+/* After a sleep on the second doorbell and the sockets. */
+static void progress_take_rings(struct seat *s, const struct pollfd fds[2], int timeout)
+{
+	if (fds[1].revents != 0)
+		udp_look(s->a.udp);
+	if (fds[0].revents != 0)
+		progress_clear(s->a.bell_fd[1]);
+	if (timeout >= 0)
+		timer_run(&s->a.timers, clock_now_ns());
+}
+
 /* One round: poll, arm, poll, sleep. 0: fd is readable; -EAGAIN: again; -EINTR. */
 static int progress_wait_round(struct seat *s, int fd, int cancel)
 {
@@ -245,12 +256,7 @@ static int progress_wait_round(struct seat *s, int fd, int cancel)
 	timeout = progress_timer_ms(s, -1);
 	if (progress_sleep(s, p, ARRAY_LEN(p), timeout, cancel) < 0)
 		return errno == EINTR ? -EINTR : -EAGAIN;
-	if (p[2].revents != 0)
-		udp_look(s->a.udp);
-	if (p[1].revents != 0)
-		progress_clear(s->a.bell_fd[1]);
-	if (timeout >= 0)
-		timer_run(&s->a.timers, clock_now_ns());
+	progress_take_rings(s, p + 1, timeout);
 	return p[0].revents != 0 ? 0 : -EAGAIN;
 }
 
@@ -292,6 +298,61 @@ int progress_wait_fd(struct seat *s, int fd, const bool *end)
 		err = progress_fd_ready(fd) ? 0 : -EIO;
 	pthread_setcancelstate(cancel, NULL);
 	return err;
+}
+
+/* ---- sleeping on descriptors of the caller's ---- */
+
+bool progress_sleep_begin(void)
+{
+	struct seat *s = &the_seat;
+	u32 none = 0;
+
+	/* before the claim is tried: pairs with progress_sleep_end */
+	__atomic_fetch_add(&s->sleepers, 1, __ATOMIC_SEQ_CST);
+	return seat_is_attached(s) &&
+	       __atomic_compare_exchange_n(&s->claims, &none, 1, false, __ATOMIC_SEQ_CST,
+					   __ATOMIC_RELAXED);
+}
+
+bool progress_sleep_prepare(struct pollfd fds[2], int *timeout_ms)
+{
+	struct seat *s = &the_seat;
+
+	shm_bell_arm(s->a.shm, 1);
+	if (ibt_look(s->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
+		return false;
+	fds[0] = (struct pollfd){ .fd = s->a.bell_fd[1], .events = POLLIN };
+	fds[1] = (struct pollfd){ .fd = udp_wait_fd(s->a.udp), .events = POLLIN };
+	*timeout_ms = progress_timer_ms(s, -1);
+	return true;
+}
+
+void progress_sleep_wake(const struct pollfd fds[2], int timeout_ms)
+{
+	progress_take_rings(&the_seat, fds, timeout_ms);
+}
+
+/* Such a thread goes on to use what it has received, and then mostly sleeps again. If the engine's
+ * thread polls at every tick (it does while other threads drive), it does for what comes meanwhile,
+ * and a ring would only make it compete for the cores. But another sleeper waits for its wake-up,
+ * and no tick is to delay that. */
+void progress_sleep_end(bool claimed)
+{
+	struct seat *s = &the_seat;
+	bool others = __atomic_sub_fetch(&s->sleepers, 1, __ATOMIC_SEQ_CST) != 0;
+
+	if (!claimed)
+		return;
+	__atomic_store_n(&s->drives, __atomic_load_n(&s->drives, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+	others |= __atomic_sub_fetch(&s->claims, 1, __ATOMIC_SEQ_CST) != 0;
+	others |= __atomic_load_n(&s->sleepers, __ATOMIC_SEQ_CST) != 0;
+	/* pairs with progress_set_ticking's fence: either the engine's thread sees the claim gone,
+	 * or this thread sees that it does not tick */
+	if (!others && __atomic_load_n(&s->ticking, __ATOMIC_SEQ_CST))
+		return;
+	progress_arm_for_sleeper(s);
+	progress_last_look(s);
 }
 
 void progress_armed(struct seat *s)

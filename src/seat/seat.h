@@ -11,6 +11,8 @@
 #ifndef SEAT_SEAT_H
 #define SEAT_SEAT_H
 
+#include <poll.h>
+
 #include "base/timer.h"
 #include "capture/capture.h"
 #include "ibt/ibt.h"
@@ -83,7 +85,8 @@ struct seat {
 
 	/* passes of threads that poll: a lease for the engine's thread */
 	u32 drives CACHE_ALIGNED ATOMIC_ONLY;
-	u32 claims CACHE_ALIGNED ATOMIC_ONLY; /* threads that wait in wait_fd and drive meanwhile */
+	u32 claims CACHE_ALIGNED ATOMIC_ONLY; /* threads that wait for events and drive meanwhile */
+	u32 sleepers ATOMIC_ONLY; /* threads between progress_sleep_begin and progress_sleep_end */
 
 	struct lock id_lock CACHE_ALIGNED;
 	u32 slot_count GUARDED_BY(id_lock);
@@ -154,6 +157,12 @@ int progress_wait_fd(struct seat *s, int fd, const bool *end);
 /* Has threads that sleep in progress_wait_fd look at their *end. A thread that is about to sleep
  * may miss it: the caller repeats this until all have left. Never blocks. */
 void progress_wake_waiters(struct seat *s);
+/* Threads that sleep on descriptors of their own, over the_seat (struct ib_sleep_ops). One at a
+ * time has the claim. */
+bool progress_sleep_begin(void);
+bool progress_sleep_prepare(struct pollfd fds[2], int *timeout_ms);
+void progress_sleep_wake(const struct pollfd fds[2], int timeout_ms);
+void progress_sleep_end(bool claimed);
 /* A consumer has armed a CQ and may sleep on a descriptor that the seat does not see. */
 void progress_armed(struct seat *s);
 

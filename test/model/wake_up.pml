@@ -17,11 +17,12 @@
  * receive(MUST..)          ibt_look, shm_poll with `must`
  * engine                   progress_main, progress_pass, progress_linger (passes), progress_prepare_sleep
  * waiter                   progress_wait_fd, progress_wait_round
+ * sleeper                  progress_sleep_begin to progress_sleep_end: one of them has the claim
  * poller                   progress_drive, progress_armed; it ends with no look of its own
  * opener                   link_publish
  *
  * Who takes part, by -D: FIRST=n, SECOND=n packets of the two senders, WAITERS=0..2 (each may be
- * called away by a signal, unless QUIET), POLLS=n (0: nobody polls), OPENER (the second sender's link is opened
+ * called away by a signal, unless QUIET), SLEEPERS=0..2 (likewise), POLLS=n (0: nobody polls), OPENER (the second sender's link is opened
  * while he sends), ONE_LINK (the senders are threads of one process).
  * Mistakes, by -D, each of which must lose a wake-up:
  *   TRY_LOOK      the last look before a sleep gives up if another thread is receiving
@@ -30,6 +31,7 @@
  *   LEAVE_ONCE    who stops waiting arms by the count of waiters that it saw before
  *   LEAVE_SHORT   who stops waiting looks once, and for so many packets only
  *   NO_LOOK       no look between arm and sleep
+ *   TICK_EARLY    a sleeper asks whether the engine's thread ticks before it gives up its claim
  *   RING_FIRST    the sender looks at the bell before the packet is in the ring (a fence missing)
  *   OPEN_SILENT   nobody looks after a link has been opened
  */
@@ -41,6 +43,9 @@
 #endif
 #ifndef WAITERS
 #define WAITERS 1
+#endif
+#ifndef SLEEPERS
+#define SLEEPERS 0
 #endif
 #ifndef POLLS
 #define POLLS 0
@@ -63,6 +68,8 @@ byte read_word[2];        /* what a sender has just read; 0: nothing that matter
 bool bell[2];             /* the eventfds: readable */
 bool kicked;
 byte claims;
+byte sleepers;
+bool ticking;             /* the engine's thread polls at every tick */
 bool driven;              /* `drives` is not what the engine's thread saw last */
 bool receiving;           /* poll_lock */
 bool linked[2];           /* in shm.links */
@@ -210,10 +217,12 @@ proctype engine()
 pass:	receive(TRY, LONG);
 	IF_ANY_GO(pass);
 	if
-	:: atomic { driven -> driven = false }; /* sleeps for one tick */
+	:: atomic { driven -> driven = false };
+		ticking = true; /* sleeps for one tick */
 		goto wake
 	:: else -> skip
 	fi;
+	ticking = false;
 #ifdef ENGINE_ARMS
 	if
 	:: claims != 0 -> skip
@@ -286,6 +295,74 @@ end_asleep:		if
 #endif
 }
 
+/* It hears of its packets from whoever drives, if another one has the claim. */
+proctype sleeper()
+{
+	bit n;
+	byte mine;
+	bool w, leaves, claimed, others, ticks;
+
+	if
+	:: leaves = false
+#ifndef QUIET
+	:: leaves = true
+#endif
+	fi;
+	sleepers++;
+	atomic {
+		claimed = (claims == 0);
+		if
+		:: claimed -> claims = 1
+		:: else -> skip
+		fi
+	};
+	do
+	:: !claimed ->
+end_waits:	heard || leaves;
+		break
+	:: claimed ->
+		arm(true);
+		look(LONG);
+		if
+		:: n != 0 && heard -> break
+		:: n != 0 && !heard -> n = 0
+		:: n == 0 ->
+end_asleep:		if
+			:: heard || leaves -> break
+			:: bell[1] -> bell[1] = false
+			fi
+		fi
+	od;
+	n = 0;
+	atomic { sleepers--; others = (sleepers != 0) };
+	if
+	:: claimed ->
+		driven = true;
+#ifdef TICK_EARLY
+		ticks = ticking;
+		atomic { claims--; others = (others || claims != 0) };
+		others = (others || sleepers != 0);
+#else
+		atomic { claims--; others = (others || claims != 0) };
+		others = (others || sleepers != 0);
+		ticks = ticking;
+#endif
+		if
+		:: others || !ticks ->
+			arm_sleeper();
+			do
+			:: look(SHORT);
+				if
+				:: n == 0 -> break
+				:: else -> n = 0
+				fi
+			od
+		:: else -> skip
+		fi
+	:: else -> skip
+	fi
+}
+
 /* Before its last poll it arms its CQ; then it sleeps on a descriptor that nobody here knows. */
 proctype poller(byte left)
 {
@@ -338,6 +415,12 @@ init {
 #endif
 #if WAITERS > 1
 		run waiter();
+#endif
+#if SLEEPERS > 0
+		run sleeper();
+#endif
+#if SLEEPERS > 1
+		run sleeper();
 #endif
 #if POLLS > 0
 		run poller(POLLS)

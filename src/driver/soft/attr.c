@@ -89,5 +89,6 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops)
 		.reg_dm_mr = soft_uverbs_reg_dm_mr,
 		.copy_dm = soft_uverbs_copy_dm,
 		.wait_fd = soft_uverbs_wait_fd,
+		.sleep = &soft_sleep_ops,
 	};
 }

@@ -189,6 +189,13 @@ static void soft_wait_ended(void *arg)
 	__atomic_fetch_sub(&dev->waiters, 1, __ATOMIC_SEQ_CST);
 }
 
+const struct ib_sleep_ops soft_sleep_ops = {
+	.begin = progress_sleep_begin,
+	.prepare = progress_sleep_prepare,
+	.wake = progress_sleep_wake,
+	.end = progress_sleep_end,
+};
+
 int soft_uverbs_wait_fd(struct ib_device *ib, int fd)
 {
 	struct soft_device *dev = soft_dev(ib);

@@ -405,6 +405,11 @@ int soft_uverbs_post_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct ibv_s
 	return ibt_post_send(soft_engine(SOFT_OF(qp, ib)), wr, bad, soft_av_of);
 }
 
+bool soft_uverbs_store(struct ib_qp *ib, u32 rkey, u64 va, const void *from, u32 length)
+{
+	return ibt_store(soft_engine(SOFT_OF(qp, ib)), rkey, va, from, length);
+}
+
 int soft_uverbs_check_send(struct ib_qp *ib, const struct ibv_send_wr *wr)
 {
 	return ibt_check_send(soft_engine(SOFT_OF(qp, ib)), wr, soft_av_of);

@@ -275,6 +275,8 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr);
  * query_gid_entry. */
 void soft_fill_uverbs(struct ib_uverbs_ops *ops);
 
+/* uverbs.sleep. */
+extern const struct ib_sleep_ops soft_sleep_ops;
 /* uverbs.wait_fd. */
 int soft_uverbs_wait_fd(struct ib_device *ib, int fd);
 
