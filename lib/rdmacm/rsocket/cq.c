@@ -5,6 +5,7 @@
  */
 #include "cq.h"
 
+#include "device.h"
 #include "event/event.h"
 
 enum { RSOCKET_INLINE_LEAST = 32 }; /* an entry of the table, or of a mapping */
@@ -24,6 +25,7 @@ int rsocket_cq_create(struct rsocket_cq *c, struct ibv_context *verbs, u32 entri
 {
 	int err = 0;
 
+	rsocket_device_use(verbs);
 	c->waiters = waiters;
 	channel_notify_next(rsocket_cq_notify);
 	c->channel = ibv_create_comp_channel(verbs);

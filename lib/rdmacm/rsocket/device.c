@@ -1,5 +1,5 @@
 /* device.c: what rsockets ask of their device beyond the verbs.
- * In:    contexts of libibverbs            Out: buffers
+ * In:    contexts of libibverbs            Out: buffers, sleeps that drive the device
  * Runs:  any thread                        Locks: none of its own
  */
 #include <stdlib.h>
@@ -8,6 +8,19 @@
 
 #include "../../ibverbs/door.h"
 #include "device.h"
+
+/* The device's way of sleeping; NULL: not known yet. Contexts that race store the same. */
+static const struct ib_sleep_ops *device_sleep;
+
+void rsocket_device_use(struct ibv_context *verbs)
+{
+	__atomic_store_n(&device_sleep, door_context(verbs)->ops->sleep, __ATOMIC_RELEASE);
+}
+
+const struct ib_sleep_ops *rsocket_device_sleep(void)
+{
+	return __atomic_load_n(&device_sleep, __ATOMIC_ACQUIRE);
+}
 
 static bool buffer_alloc(struct rsocket_buffer *b, struct ibv_context *verbs, size_t size)
 {

@@ -7,6 +7,12 @@
 #include "rsocket.h"
 
 struct ib_device;
+struct ib_sleep_ops;
+
+/* The device of this context exists: threads that sleep drive it from now on. */
+void rsocket_device_use(struct ibv_context *verbs);
+/* NULL: no device, or one that is not to be driven. */
+const struct ib_sleep_ops *rsocket_device_sleep(void);
 
 /* Registered memory, of the kind that peers on this host reach by loads and stores where there is
  * any. All zeroes: there is none. */

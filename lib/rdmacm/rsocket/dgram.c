@@ -20,7 +20,7 @@ enum { DGRAM_MOST_QUEUE = 0xfffe, DGRAM_LOOKS = 200, DGRAM_DRAIN_LOOKS = 1000 };
 static int dgram_wait(struct dgram *d, bool (*ready)(struct dgram *d), bool nonblock)
 	REQUIRES(d->lock)
 {
-	struct sleeper who = { .fd = -1 };
+	struct sleeper who;
 	struct waiter waiter;
 	int err = 0;
 
@@ -31,6 +31,7 @@ static int dgram_wait(struct dgram *d, bool (*ready)(struct dgram *d), bool nonb
 	}
 	if (nonblock)
 		return -EAGAIN;
+	(void)sleeper_begin(&who, false);
 	wait_join(&d->rs.waiters, &waiter, &who);
 	for (;;) {
 		sleeper_reset(&who);
@@ -45,6 +46,7 @@ static int dgram_wait(struct dgram *d, bool (*ready)(struct dgram *d), bool nonb
 		lock_acquire(&d->lock);
 	}
 	wait_leave(&d->rs.waiters, &waiter);
+	sleeper_end(&who);
 	return err;
 }
 

@@ -27,8 +27,9 @@ struct poll_set {
 	struct pollfd *fds; /* the application's */
 	nfds_t count;
 	struct poll_entry *entries;
-	struct pollfd *system; /* what the kernel watches: ordinary descriptors, then the eventfd */
-	nfds_t system_count;   /* without the eventfd */
+	/* what the kernel watches: ordinary descriptors, then the sleeper's */
+	struct pollfd *system;
+	nfds_t system_count;   /* without the sleeper's */
 	u32 rsockets;
 	bool joined;
 	struct sleeper me;
@@ -74,6 +75,8 @@ static void poll_leave(struct poll_set *set)
 	for (nfds_t i = 0; set->joined && i < set->count; i++)
 		if (set->entries[i].rs != NULL)
 			wait_leave(&set->entries[i].rs->waiters, &set->entries[i].place);
+	if (set->joined)
+		sleeper_end(&set->me);
 	set->joined = false;
 }
 
@@ -176,31 +179,24 @@ static bool poll_spin(struct poll_set *set)
 /* 0; -EINTR. */
 static int poll_sleep(struct poll_set *set, u64 until)
 {
-	u64 now = clock_now_ns();
-	struct timespec limit;
+	u64 now;
 
 	if (poll_spin(set))
 		return 0;
-	set->system[set->system_count] = (struct pollfd){ .fd = set->me.fd, .events = POLLIN };
-	limit.tv_sec = (time_t)((MAX(until, now) - now) / NS_PER_S);
-	limit.tv_nsec = (long)((MAX(until, now) - now) % NS_PER_S);
-	if (ppoll(set->system, set->system_count + 1, until == UINT64_MAX ? NULL : &limit, NULL) <
-	    0)
-		return -errno;
-	return 0;
+	now = clock_now_ns();
+	return sleeper_poll(&set->me, set->system, set->system_count,
+			    until == UINT64_MAX ? 0 : until > now ? until - now : 1);
 }
 
 /* How many are ready, or a negative errno. */
 static int poll_wait(struct poll_set *set, u64 until)
 {
-	int ready, err = 0;
+	int ready, err = sleeper_begin(&set->me, true);
 
-	set->me.fd = sleeper_fd();
-	if (set->me.fd < 0)
-		return set->me.fd;
+	if (err < 0)
+		return err;
 	poll_join(set);
 	for (;;) {
-		(void)sleeper_fd(); /* empties it */
 		sleeper_reset(&set->me);
 		poll_arm(set);
 		ready = poll_look(set);
@@ -232,13 +228,14 @@ static int poll_run(struct poll_set *set, int timeout_ms)
 static int poll_start(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
 	struct poll_entry few[POLL_ON_STACK];
-	struct pollfd few_system[POLL_ON_STACK + 1];
+	struct pollfd few_system[POLL_ON_STACK + SLEEPER_FDS];
 	struct poll_set set = { .fds = fds, .count = count, .entries = few, .system = few_system };
 	void *room = NULL;
 	int ready;
 
 	if (count > POLL_ON_STACK) {
-		room = malloc(count * sizeof(*set.entries) + (count + 1) * sizeof(*set.system));
+		room = malloc(count * sizeof(*set.entries) +
+			      (count + SLEEPER_FDS) * sizeof(*set.system));
 		if (room == NULL)
 			return -ENOMEM;
 		set.entries = room;

@@ -31,11 +31,16 @@ struct rsocket;
 
 /* ---- wait.c: sleeping until something changes ------------------------------------------------ */
 
+struct ib_sleep_ops;
+
 /* A thread that sleeps, on its stack. */
 struct sleeper {
 	u32 woken ATOMIC_ONLY; /* the futex: 1 once something has changed */
-	/* an eventfd that is written as well; -1: the thread is on the futex */
+	/* the thread's eventfd, which is written as well; -1: the thread is on the futex */
 	int fd FIXED;
+	const void *thread FIXED; /* names it: what it does itself needs no write */
+	const struct ib_sleep_ops *ops FIXED; /* NULL: it does not drive the device */
+	bool claimed FIXED; /* it drives the device while it sleeps */
 };
 
 /* A sleeper's place at one rsocket. */
@@ -58,13 +63,21 @@ void wait_join(struct wait_queue *q, struct waiter *w, struct sleeper *who);
 bool wait_leave(struct wait_queue *q, struct waiter *w);
 /* Wakes all waiters. Any context; never blocks. */
 void wait_wake(struct wait_queue *q);
+/* Begins the sleeps of this thread, which drives the device meanwhile unless another thread does:
+ * a packet then wakes it without a detour. `polls`: it sleeps by sleeper_poll. 0, or a negative
+ * errno (only if it polls). sleeper_end follows. */
+int sleeper_begin(struct sleeper *s, bool polls);
+void sleeper_end(struct sleeper *s);
 /* Forget the past: wakes before this call count no more. */
 void sleeper_reset(struct sleeper *s);
 bool sleeper_is_woken(const struct sleeper *s);
 /* Sleeps until woken, or so many ns (0: without a limit). 0, -ETIMEDOUT, -EINTR. May block. */
 int sleeper_sleep(struct sleeper *s, u64 ns);
-/* This thread's eventfd, emptied, for sleeper.fd; or a negative errno. It ends with the thread. */
-int sleeper_fd(void);
+/* Sleeps until woken, until one of the descriptors is ready, or so many ns (0: without a limit),
+ * or not at all, as it pleases: the caller looks at everything again. `fds` has SLEEPER_FDS places
+ * behind the `count` of the caller's. 0 or -EINTR. */
+enum { SLEEPER_FDS = 3 };
+int sleeper_poll(struct sleeper *s, struct pollfd *fds, nfds_t count, u64 ns);
 
 /* ---- the object ------------------------------------------------------------------------------ */
 

@@ -470,20 +470,20 @@ static int conn_take_request(struct stream *s, struct conn_request *out)
 /* Waits for a request, or for the end of the listener. */
 static int conn_wait_request(struct stream *s)
 {
-	struct sleeper me = { .fd = sleeper_fd() };
-	struct pollfd fds[2] = { { .fd = s->rs.fd, .events = POLLIN },
-				 { .fd = me.fd, .events = POLLIN } };
+	struct pollfd fds[1 + SLEEPER_FDS] = { { .fd = s->rs.fd, .events = POLLIN } };
+	struct sleeper me;
 	struct waiter place;
-	int err = 0;
+	int err = sleeper_begin(&me, true);
 
-	if (me.fd < 0)
-		return me.fd;
+	if (err < 0)
+		return err;
 	wait_join(&s->rs.waiters, &place, &me);
 	if (stream_ended(s) & STREAM_CLOSED)
 		err = -EBADF;
-	else if (poll(fds, 2, -1) < 0)
-		err = -errno;
+	else
+		err = sleeper_poll(&me, fds, 1, 0);
 	wait_leave(&s->rs.waiters, &place);
+	sleeper_end(&me);
 	return err;
 }
 

@@ -494,7 +494,7 @@ static bool cq_spin(struct stream *s, bool (*ready)(struct stream *s))
 
 int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock, u64 ns)
 {
-	struct sleeper me = { .fd = -1 };
+	struct sleeper me;
 	struct waiter place;
 	u64 now = clock_now_ns(), until = now + ns;
 	int err = 0;
@@ -506,6 +506,7 @@ int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock
 		return -EAGAIN;
 	if (stream_phase(s) == STREAM_CONNECTED && cq_spin(s, ready))
 		return 0;
+	(void)sleeper_begin(&me, false);
 	wait_join(&s->rs.waiters, &place, &me);
 	for (;;) {
 		sleeper_reset(&me);
@@ -524,5 +525,6 @@ int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock
 			err = sleeper_sleep(&me, ns != 0 ? until - now : 0);
 	}
 	wait_leave(&s->rs.waiters, &place);
+	sleeper_end(&me);
 	return err;
 }

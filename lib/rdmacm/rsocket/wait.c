@@ -13,7 +13,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "core/uverbs.h"
+#include "device.h"
 #include "rsocket.h"
+
+_Static_assert(SLEEPER_FDS == 1 + IB_SLEEP_FDS, "the eventfd and the device's descriptors");
+
+static __thread char sleeper_thread; /* its address names the thread */
 
 void wait_queue_init(struct wait_queue *q) NO_THREAD_SAFETY /* nobody else has it */
 {
@@ -55,7 +61,7 @@ static void sleeper_wake(struct sleeper *s)
 		return;
 	if (s->fd < 0)
 		syscall(SYS_futex, &s->woken, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-	else
+	else if (s->thread != &sleeper_thread)
 		while (write(s->fd, &one, sizeof(one)) < 0 && errno == EINTR)
 			;
 	errno = saved;
@@ -86,7 +92,7 @@ bool sleeper_is_woken(const struct sleeper *s)
 	return __atomic_load_n(&s->woken, __ATOMIC_SEQ_CST) != 0;
 }
 
-int sleeper_sleep(struct sleeper *s, u64 ns)
+static int sleeper_on_futex(struct sleeper *s, u64 ns)
 {
 	struct timespec limit = { .tv_sec = (time_t)(ns / NS_PER_S),
 				  .tv_nsec = (long)(ns % NS_PER_S) };
@@ -97,6 +103,53 @@ int sleeper_sleep(struct sleeper *s, u64 ns)
 		err = errno == ETIMEDOUT || errno == EINTR ? -errno : 0;
 	errno = saved;
 	return sleeper_is_woken(s) ? 0 : err;
+}
+
+int sleeper_sleep(struct sleeper *s, u64 ns)
+{
+	struct pollfd fds[SLEEPER_FDS];
+
+	return s->fd < 0 ? sleeper_on_futex(s, ns) : sleeper_poll(s, fds, 0, ns);
+}
+
+static int sleeper_ppoll(struct pollfd *fds, nfds_t count, u64 ns, int most_ms)
+{
+	u64 most = most_ms < 0 ? UINT64_MAX : (u64)most_ms * NS_PER_MS;
+	struct timespec limit;
+
+	most = MIN(most, ns != 0 ? ns : UINT64_MAX);
+	limit.tv_sec = (time_t)(most / NS_PER_S);
+	limit.tv_nsec = (long)(most % NS_PER_S);
+	return ppoll(fds, count, most == UINT64_MAX ? NULL : &limit, NULL) < 0 ? -errno : 0;
+}
+
+static void sleeper_empty(int fd)
+{
+	u64 value;
+
+	while (read(fd, &value, sizeof(value)) < 0 && errno == EINTR)
+		;
+}
+
+int sleeper_poll(struct sleeper *s, struct pollfd *fds, nfds_t count, u64 ns)
+{
+	struct pollfd *mine = &fds[count];
+	int most_ms = -1, saved = errno, err;
+
+	if (s->claimed && !s->ops->prepare(mine + 1, &most_ms))
+		return 0;
+	mine->fd = s->fd;
+	mine->events = POLLIN;
+	mine->revents = 0;
+	if (sleeper_is_woken(s))
+		return 0;
+	err = sleeper_ppoll(fds, count + (s->claimed ? SLEEPER_FDS : 1), ns, most_ms);
+	if (s->claimed)
+		s->ops->wake(mine + 1, most_ms);
+	if (mine->revents != 0)
+		sleeper_empty(s->fd);
+	errno = saved;
+	return err;
 }
 
 /* ---- the thread's eventfd -------------------------------------------------------------------- */
@@ -125,17 +178,14 @@ static void sleeper_start(void)
 	(void)pthread_atfork(NULL, NULL, sleeper_drop_in_child);
 }
 
-int sleeper_fd(void)
+/* An eventfd, or a negative errno. It ends with the thread. */
+static int sleeper_fd(void)
 {
-	u64 value;
 	int fd = sleeper_own_fd - 1;
 
 	pthread_once(&sleeper_fds.once, sleeper_start);
-	if (fd >= 0 && sleeper_own_forks == sleeper_fds.forks) {
-		while (read(fd, &value, sizeof(value)) > 0)
-			;
+	if (fd >= 0 && sleeper_own_forks == sleeper_fds.forks)
 		return fd;
-	}
 	if (fd >= 0)
 		close(fd);
 	sleeper_own_fd = 0;
@@ -146,4 +196,38 @@ int sleeper_fd(void)
 	sleeper_own_forks = sleeper_fds.forks;
 	pthread_setspecific(sleeper_fds.key, (void *)(intptr_t)(fd + 1));
 	return fd;
+}
+
+/* ---- driving the device meanwhile ------------------------------------------------------------ */
+
+/* Without a descriptor it cannot. */
+static void sleeper_give_up(struct sleeper *s)
+{
+	if (s->ops != NULL)
+		s->ops->end(s->claimed);
+	s->ops = NULL;
+	s->claimed = false;
+}
+
+int sleeper_begin(struct sleeper *s, bool polls)
+{
+	int fd;
+
+	*s = (struct sleeper){ .fd = -1,
+			       .thread = &sleeper_thread,
+			       .ops = rsocket_device_sleep() };
+	s->claimed = s->ops != NULL && s->ops->begin();
+	if (!s->claimed && !polls)
+		return 0;
+	fd = sleeper_fd();
+	if (fd < 0)
+		sleeper_give_up(s);
+	else
+		s->fd = fd;
+	return fd < 0 && polls ? fd : 0;
+}
+
+void sleeper_end(struct sleeper *s)
+{
+	sleeper_give_up(s);
 }
