@@ -59,6 +59,10 @@ struct ib_dm;
  * ibv_post_send. */
 struct ib_uverbs_ops {
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+	/* Copies to the peer's memory at once, as an RDMA WRITE without a request: what is posted
+	 * later arrives behind it; `from` is the caller's again on return. False: not possible
+	 * now, and nothing counts as written. NULL: never. */
+	bool (*store)(struct ib_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
 	/* The result that post_send would give for this list if nothing else is posted before: 0
 	 * if it would take all of it. A driver without this method counts as answering 0. */
 	int (*check_send)(struct ib_qp *qp, const struct ibv_send_wr *wr);

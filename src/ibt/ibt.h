@@ -167,6 +167,11 @@ int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 /* Would ibt_post_send take all of the list now? 0 or what it would say. Never blocks. */
 int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
 		   ibt_av_of *av_of);
+/* Copies `length` bytes at `from`, which need no key, to the peer's memory (RC) at once, if that
+ * memory is mapped here and the peer permits it, as an RDMA WRITE that completes before this
+ * returns: requests that are posted later arrive after it, those in flight may arrive before or
+ * after. False: nothing of it counts as written; a request does it. Never blocks. */
+bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */
 int ibt_may_send(struct ibt_qp *qp);

@@ -66,6 +66,24 @@ static inline struct ibv_send_wr *write_complete(struct ibt_qp *qp, struct ibv_s
 	return wr;
 }
 
+bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length)
+{
+	struct path_write w = { .from = from, .va = va, .rkey = rkey, .length = length };
+	struct ibt_counters *c = qp->counters;
+	u32 done = 0;
+
+	lock_acquire(&qp->req.sq_lock);
+	if (qp->state == IBV_QPS_RTS && !qp_port_is_down(qp) &&
+	    qp->packet_type == IBV_QPT_RC && qp->dest != NULL &&
+	    qp->dest->path->ops->writes != NULL && length - 1 < IBT_MAX_MESSAGE)
+		done = qp->dest->path->ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, &w,
+						   1);
+	if (done != 0)
+		__atomic_store_n(&c->sent_bytes, c->sent_bytes + length, __ATOMIC_RELAXED);
+	lock_release(&qp->req.sq_lock);
+	return done != 0;
+}
+
 struct ibv_send_wr *write_post(struct ibt_qp *qp, struct ibv_send_wr *wr)
 {
 	struct path_write list[WRITE_LIST];

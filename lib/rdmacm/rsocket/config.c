@@ -11,7 +11,7 @@
 #define CONFIG_FOLDER "/etc/rdma/rsocket/"
 
 static struct rsocket_defaults config_values = {
-	.receive_bytes = 1 << 17,
+	.receive_bytes = 1 << 19, /* pages that are not used cost nothing */
 	.send_bytes = 1 << 17,
 	.send_queue = 384,
 	.receive_queue = 384,

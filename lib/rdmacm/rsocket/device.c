@@ -22,6 +22,13 @@ const struct ib_sleep_ops *rsocket_device_sleep(void)
 	return __atomic_load_n(&device_sleep, __ATOMIC_ACQUIRE);
 }
 
+bool rsocket_store(struct ibv_qp *qp, u32 rkey, u64 va, const void *from, u32 length)
+{
+	const struct ib_uverbs_ops *ops = door_context(qp->context)->ops;
+
+	return ops->store != NULL && ops->store(door_qp(qp)->ib, rkey, va, from, length);
+}
+
 static bool buffer_alloc(struct rsocket_buffer *b, struct ibv_context *verbs, size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;

@@ -11,6 +11,9 @@ struct ib_sleep_ops;
 
 /* The device of this context exists: threads that sleep drive it from now on. */
 void rsocket_device_use(struct ibv_context *verbs);
+/* Copies to memory of the queue pair's peer at once. What is posted later arrives behind it. False:
+ * not possible now; a request does it. */
+bool rsocket_store(struct ibv_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
 /* NULL: no device, or one that is not to be driven. */
 const struct ib_sleep_ops *rsocket_device_sleep(void);
 

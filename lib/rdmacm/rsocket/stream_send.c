@@ -1,4 +1,5 @@
-/* stream_send.c: sending: bytes go through the send buffer into the peer's, by RDMA writes.
+/* stream_send.c: sending: bytes go into the peer's buffer by RDMA writes: copied there at once, if
+ * this process reaches the peer's memory, else through the send buffer.
  * In:    the application's bytes           Out: writes with immediate data
  * Runs:  the application's threads         Locks: stream.send_lock, not while it waits
  */
@@ -7,8 +8,13 @@
 #include "stream.h"
 #include "user.h"
 
-/* The first piece is small, so that the transfer starts early; each next one is twice as large. */
-enum { SEND_FIRST = 2048, SEND_SMALL = 256 };
+enum {
+	/* The first piece is small, so that the transfer starts early; each next one is twice as
+	 * large. */
+	SEND_FIRST = 16384,
+	SEND_SMALL = 256,
+	SEND_STORE = 2048, /* bytes in a row: fewer go through the send buffer */
+};
 
 /* What is still to be sent of the caller's vector. */
 struct send_rest {
@@ -103,17 +109,44 @@ static int send_fill(struct stream *s, struct send_rest *rest, u32 len, struct i
 	return len > first ? 2 : 1;
 }
 
-/* Writes `len` bytes to the target. Small ones go inline and take no room in the send buffer.
- * -EFAULT: nothing has been sent, and *rest is as it was. */
+static size_t send_in_a_row(struct send_rest *rest)
+{
+	while (rest->at == rest->iov->iov_len) {
+		rest->iov++;
+		rest->at = 0;
+	}
+	return rest->iov->iov_len - rest->at;
+}
+
+/* Copies up to *len bytes from the caller's memory to the target; *len becomes how many. The
+ * message that follows carries none. False: not possible now. */
+static bool send_store(struct stream *s, struct send_rest *rest, u32 *len) REQUIRES(s->send_lock)
+{
+	u32 n = (u32)MIN(send_in_a_row(rest), (size_t)*len);
+
+	if (n < SEND_STORE ||
+	    !rsocket_store(s->id->qp, s->target.key, s->target.addr,
+			   (const u8 *)rest->iov->iov_base + rest->at, n))
+		return false;
+	rest->at += n;
+	rest->left -= n;
+	*len = n;
+	return true;
+}
+
+/* Writes `len` bytes to the target, or fewer. Small ones go inline, and like those that are copied
+ * at once take no room in the send buffer. -EFAULT: nothing has been sent, and *rest is as it
+ * was. */
 static int send_piece(struct stream *s, struct send_rest *rest, u32 len) REQUIRES(s->send_lock)
 {
 	bool small = len <= MIN(s->sq_inline, (u32)SEND_SMALL);
+	bool stored = !small && send_store(s, rest, &len);
 	u32 message = stream_message(STREAM_DATA, len);
 	struct send_rest after = *rest;
 	u8 copy[SEND_SMALL];
 	struct ibv_sge sges[2] = { { .addr = (uintptr_t)copy, .length = len } };
 	struct ibv_send_wr *bad, wr = {
-		.wr_id = stream_message(STREAM_DATA, small ? 0 : len),
+		.wr_id = stream_message(STREAM_DATA, small || stored ? 0 : len),
 		.sg_list = sges,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 		.send_flags = small ? IBV_SEND_INLINE : 0,
@@ -121,10 +154,12 @@ static int send_piece(struct stream *s, struct send_rest *rest, u32 len) REQUIRE
 		.wr.rdma = { .remote_addr = s->target.addr, .rkey = s->target.key },
 	};
 
-	wr.num_sge = small ? 1 : send_fill(s, &after, len, sges);
-	if (wr.num_sge < 0 || (small && send_copy(copy, &after, len) < 0))
-		return -EFAULT;
-	*rest = after;
+	if (!stored) {
+		wr.num_sge = small ? 1 : send_fill(s, &after, len, sges);
+		if (wr.num_sge < 0 || (small && send_copy(copy, &after, len) < 0))
+			return -EFAULT;
+		*rest = after;
+	}
 	__atomic_fetch_add(&s->sent_wrs, 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&s->sent_messages, 1, __ATOMIC_RELAXED);
 	s->target.addr += len;

@@ -65,6 +65,7 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops)
 {
 	*ops = (struct ib_uverbs_ops){
 		.post_send = soft_uverbs_post_send,
+		.store = soft_uverbs_store,
 		.check_send = soft_uverbs_check_send,
 		.post_recv = soft_uverbs_post_recv,
 		.post_srq_recv = soft_uverbs_post_srq_recv,

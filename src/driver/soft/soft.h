@@ -275,6 +275,8 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr);
  * query_gid_entry. */
 void soft_fill_uverbs(struct ib_uverbs_ops *ops);
 
+/* uverbs.store. */
+bool soft_uverbs_store(struct ib_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
 /* uverbs.sleep. */
 extern const struct ib_sleep_ops soft_sleep_ops;
 /* uverbs.wait_fd. */
