@@ -388,7 +388,7 @@ static void rdma_calls__say_why_they_fail(void **state)
 	assert_int_equal(rdma_listen(id, 1), 0);
 	fails(rdma_listen(id, 1), EINVAL);
 	assert_int_equal(rdma_destroy_id(id), 0);
-	fails(rsocket(AF_UNIX, SOCK_STREAM, 0), ENOTSUP);
+	fails(rsocket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
 }
 
 /* ---- ports of several processes -------------------------------------------------------------- */

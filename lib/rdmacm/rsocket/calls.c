@@ -64,7 +64,7 @@ AV_EXPORT int rsocket(int domain, int type, int protocol)
 	rs = kind == SOCK_STREAM ? stream_open(domain, &err) : dgram_open(domain, &err);
 	if (rs == NULL)
 		return (int)call_result(err);
-	rs->flags = type & SOCK_NONBLOCK ? O_NONBLOCK : 0;
+	__atomic_store_n(&rs->flags, type & SOCK_NONBLOCK ? O_NONBLOCK : 0, __ATOMIC_RELAXED);
 	fd = rs->fd;
 	err = table_insert(rs);
 	if (err == 0)
