@@ -84,7 +84,7 @@ static bool own_place(struct own_block *b) REQUIRES(&adopt.lock)
 	if (b->addr == 0)
 		return false;
 	list_insert(&b->node, behind, behind->next);
-	__atomic_store_n(&own.count, own.count + 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&own.count, 1, __ATOMIC_RELAXED);
 	return true;
 }
 
@@ -144,7 +144,7 @@ bool own_free(void *p)
 	}
 	if (emptied) {
 		list_remove(&b->node);
-		__atomic_store_n(&own.count, own.count - 1, __ATOMIC_RELAXED);
+		__atomic_sub_fetch(&own.count, 1, __ATOMIC_RELAXED);
 	}
 	lock_release(&adopt.lock);
 	if (emptied)

@@ -180,6 +180,10 @@ static int send_now(struct stream *s, struct send_rest *rest, u32 *piece) REQUIR
 			return -EPROTO; /* the peer has given a buffer of nothing */
 		len = MIN(MIN(len, s->target.length), stream_send_room(s));
 		err = send_piece(s, rest, len);
+		if (err == -EFAULT && len > SEND_SMALL) {
+			*piece = len / 2; /* what lies before the fault is sent, as by TCP */
+			continue;
+		}
 		if (err < 0)
 			return err;
 		if (*piece < STREAM_PIECE_MOST)
