@@ -169,8 +169,12 @@ static int toy_destroy_srq(struct ib_srq *srq)
 
 static struct ib_qp *toy_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init)
 {
-	struct toy_qp *qp = toy_object(sizeof(*qp));
+	struct toy_qp *qp;
 
+	/* the midlayer leaves it to the driver which types it has */
+	if (init->qp_type == IB_QPT_RAW_PACKET)
+		return ERR_PTR(-EOPNOTSUPP);
+	qp = toy_object(sizeof(*qp));
 	if (IS_ERR(qp))
 		return (struct ib_qp *)qp;
 	init->cap.max_send_wr = TOY_MAX_WR;
