@@ -139,6 +139,25 @@ static void soft_qp_await_datagrams(struct soft_qp *qp)
 		clock_sleep_ns(NS_PER_MS);
 }
 
+/* Without memory the routes of a connection are not watched. `av` NULL: the way is the one
+ * before. */
+static void soft_qp_keep_way(struct soft_device *dev, struct soft_qp *qp,
+			     const struct path_av *av, enum ib_qp_state to)
+{
+	if (dev->kind->reaches == NULL)
+		return;
+	lock_acquire(&qp->way_lock);
+	if (av != NULL && qp->way == NULL)
+		qp->way = malloc(sizeof(*qp->way));
+	if (av != NULL && qp->way != NULL)
+		*qp->way = *av;
+	if (to == IB_QPS_RESET) {
+		free(qp->way);
+		qp->way = NULL;
+	}
+	lock_release(&qp->way_lock);
+}
+
 static int soft_qp_destroy(struct ib_qp *ib)
 {
 	struct soft_qp *qp = SOFT_OF(qp, ib);
@@ -149,6 +168,7 @@ static int soft_qp_destroy(struct ib_qp *ib)
 		return soft_raw_destroy(ib);
 	shown = qp->shown;
 	__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
+	soft_qp_keep_way(dev, qp, NULL, IB_QPS_RESET);
 	if (!soft_qp_is_ours(qp)) {
 		ibt_qp_free_orphan(soft_engine(qp));
 		return 0;
@@ -199,7 +219,8 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 		return ERR_PTR(PTR_ERR(qp));
 	}
 	qp->generation = seat_generation(&the_seat);
-	qp->init = init->base;
+	qp->cap = init->base.cap;
+	qp->sq_sig_type = init->base.sq_sig_type;
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->qps, &qp->node);
 	soft_qp_look_at_way(dev, qp);
@@ -268,8 +289,8 @@ static bool soft_qp_is_shut(struct soft_device *dev, const struct soft_qp *qp)
 
 	if (down & 1ull << soft_qp_port(qp))
 		return true;
-	return qp->has_way && dev->kind->reaches != NULL &&
-	       !dev->kind->reaches(dev, &qp->way, ibt_qp_peer(soft_engine(qp)));
+	return qp->way != NULL &&
+	       !dev->kind->reaches(dev, qp->way, ibt_qp_peer(soft_engine(qp)));
 }
 
 void soft_qp_look_at_way(struct soft_device *dev, struct soft_qp *qp)
@@ -288,11 +309,7 @@ void soft_qp_look_at_way(struct soft_device *dev, struct soft_qp *qp)
 static void soft_qp_take_way(struct soft_device *dev, struct soft_qp *qp,
 			     const struct path_av *av, int mask, enum ib_qp_state to)
 {
-	lock_acquire(&qp->way_lock);
-	if (mask & IB_QP_AV)
-		qp->way = *av;
-	qp->has_way = (qp->has_way || (mask & IB_QP_AV) != 0) && to != IB_QPS_RESET;
-	lock_release(&qp->way_lock);
+	soft_qp_keep_way(dev, qp, mask & IB_QP_AV ? av : NULL, to);
 	if (mask & (IB_QP_AV | IB_QP_PORT | IB_QP_STATE))
 		soft_qp_look_at_way(dev, qp);
 }
@@ -391,8 +408,15 @@ static int soft_qp_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 		return err;
 	ibt_qp_query(soft_engine(qp), &a);
 	ib_convert_ibv_qp_attr(&a, attr);
-	attr->cap = qp->init.cap;
-	*init = qp->init;
+	attr->cap = qp->cap;
+	*init = (struct ib_qp_init_attr){ .event_handler = ib->event_handler,
+					  .qp_context = ib->qp_context,
+					  .send_cq = ib->send_cq,
+					  .recv_cq = ib->recv_cq,
+					  .srq = ib->srq,
+					  .cap = qp->cap,
+					  .sq_sig_type = qp->sq_sig_type,
+					  .qp_type = ib->qp_type };
 	init->event_handler = ib->event_handler;
 	init->qp_context = ib->qp_context;
 	return 0;

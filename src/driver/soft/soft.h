@@ -134,7 +134,8 @@ struct soft_qp {
 	struct ib_qp ib GUARDS_ITSELF;
 	struct list_head node OWNED_BY(soft_device.list_lock);
 	struct board_qp *shown FIXED; /* this queue pair's entry on the board */
-	struct ib_qp_init_attr init FIXED;
+	struct ib_qp_cap cap FIXED;
+	enum ib_sig_type sq_sig_type FIXED;
 	u32 generation FIXED;
 	/* one transition at a time; held while modify_qp sleeps */
 	struct lock modify_lock ONE_AT_A_TIME;
@@ -143,8 +144,8 @@ struct soft_qp {
 	/* held while the engine is told whether the way is open, so the last look counts */
 	struct lock way_lock;
 	bool shut GUARDED_BY(way_lock);	   /* the port is down, or no route leads to the peer */
-	bool has_way GUARDED_BY(way_lock); /* it has a peer: `way` leads there */
-	struct path_av way GUARDED_BY(way_lock);
+	/* leads to its peer; NULL: it has none, or the kind does not ask for routes */
+	struct path_av *way GUARDED_BY(way_lock);
 };
 
 /* The port that the queue pair is bound to; before that, the one whose state it has. */
