@@ -68,7 +68,7 @@ SPINE = [
     Row("write_lat", "spine", "ib_write_lat 8 B", LATENCY, WRITE_LAT, Raw("writev8"), 1.5),
     Row("send_bw", "spine", "ib_send_bw 1 MiB", BANDWIDTH, bandwidth("ib_send_bw"), Raw("writev1m"), 0.8),
     Row("write_bw", "spine", "ib_write_bw 1 MiB", BANDWIDTH, bandwidth("ib_write_bw"), Raw("writev1m"), 0.8),
-    Fixed("qp_memory", "spine", "idle RC QP, beside its rings", "bytes", 2048, ("footprint",), "footprint"),
+    Fixed("qp_memory", "spine", "idle RC QP, beside its rings", "bytes", 2112, ("footprint",), "footprint"),
     Fixed("first_warm", "spine", "first completion, node up", "ms", 50, ("first",), "first"),
     Fixed("first_cold", "spine", "first completion, node starts", "ms", 300, ("first",), "first", "cold"),
 ]
