@@ -317,7 +317,7 @@ class Whole(unittest.TestCase):
     def test_missed(self):
         status, text = self.bench("--only", "qp_memory")
         self.assertEqual(status, 1)
-        self.assertRegex(text, r"4,096 bytes .*< 2048 bytes +missed")
+        self.assertRegex(text, r"4,096 bytes .*< 2112 bytes +missed")
 
     def test_failures_say_why(self):
         for mode, why in (("client", "Couldn't create QP"), ("server", "Unable to open the device")):
