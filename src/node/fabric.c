@@ -310,6 +310,41 @@ int client_claim_fabric(struct node *n)
 
 /* ---- MADs ------------------------------------------------------------------------------------ */
 
+const char *node_fabric_host(void)
+{
+	const char *host = getenv("ANYVERBS_HOST");
+
+	return host == NULL || host[0] == '\0' ? NULL : host;
+}
+
+/* A host with several CAs is known by the first. */
+static bool client_fabric_same_host(const struct fabric_view *view, u32 a, u32 b)
+{
+	struct fabric_node_attr one, other;
+	size_t n;
+
+	if (a == b)
+		return true;
+	if (fabric_node_read(view, a, &one) != 0 || fabric_node_read(view, b, &other) != 0)
+		return false;
+	n = strcspn(one.desc, " ");
+	return n == strcspn(other.desc, " ") && memcmp(one.desc, other.desc, n) == 0;
+}
+
+bool node_fabric_is_at(const struct node_fabric *f, u32 slot, u32 port)
+{
+	struct node *n = client_fabric_of(f)->node;
+	struct fabric_port_attr p;
+	u32 host = 0;
+
+	lock_acquire(&n->state_lock);
+	if (n->notice != NULL && slot < NODE_SLOTS)
+		host = __atomic_load_n(&n->notice->slot_host[slot], __ATOMIC_RELAXED);
+	lock_release(&n->state_lock);
+	return host == 0 || (fabric_port_read(&f->view, port, &p) == 0 &&
+			     client_fabric_same_host(&f->view, host - 1, p.node));
+}
+
 int node_fabric_send(const struct node_fabric *nf, u32 port, const struct fabric_mad *mad)
 {
 	const struct client_fabric *f = client_fabric_of(nf);

@@ -48,6 +48,9 @@ static inline u64 node_fabric_device(u32 fabric_node)
  * has no such host; -EALREADY: this process has entered one; else as node_attach. A host is
  * entered for the life of *n: node_recover enters it again. May block. */
 int node_fabric_enter(struct node *n, const char *host, const struct node_fabric **out);
+/* Is the process that has this slot on the host of a CA's port? True also while the node does not
+ * know the process. Any thread; never blocks. */
+bool node_fabric_is_at(const struct node_fabric *f, u32 slot, u32 port);
 /* Sends a MAD from a port of the host, as fabric_send says. A MAD may be lost, as on a wire, also
  * while a node dies and another one starts. 0; -EAGAIN: the channel has no room;
  * -EINVAL: no port of this host. Any thread; never blocks. */

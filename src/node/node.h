@@ -220,6 +220,9 @@ struct node_member {
 
 struct node;
 
+/* The host of a fabric that this process is of (ANYVERBS_HOST); NULL: of none. */
+const char *node_fabric_host(void);
+
 /* What this process shows of itself; the descriptors stay the caller's and stay open until
  * node_detach. */
 struct node_self {

@@ -60,6 +60,9 @@ struct notice {
 	struct notice_listener listener[NODE_LISTENERS] OWNED_BY(the daemon while seq is odd);
 	struct notice_agent agent[NODE_AGENTS] OWNED_BY(the daemon while seq is odd);
 	struct notice_flow flow[NODE_FLOWS] OWNED_BY(the daemon while seq is odd);
+	/* index + 1 of the first fabric node of the host that the slot's process has entered; 0: of
+	 * none. Stored atomically */
+	u32 slot_host[NODE_SLOTS] OWNED_BY(the daemon);
 	/* index + 1 of the first; the last entry is unused */
 	u32 chain[NOTICE_BUCKETS + 2] OWNED_BY(the daemon while seq is odd);
 };

@@ -55,9 +55,7 @@ static void place_list(char places[PLACE_COUNT][PLACE_PATH])
 
 enum place_scope place_scope_wanted(void)
 {
-	const char *host = getenv("ANYVERBS_HOST");
-
-	return host != NULL && host[0] != '\0' ? PLACE_MACHINE : PLACE_NETWORK;
+	return node_fabric_host() != NULL ? PLACE_MACHINE : PLACE_NETWORK;
 }
 
 /* PLACE/NAME-NETNS, or PLACE/NAME-fabric. */

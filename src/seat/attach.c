@@ -228,7 +228,8 @@ static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
 	a->bell_out[0] = a->bell_out[1] = -1;
 	capture_init(&a->capture);
 	s->direct = env_is_on("ANYVERBS_DIRECT", true);
-	s->paths = attach_env_paths();
+	/* a host of a fabric has no wire but the fabric's */
+	s->paths = node_fabric_host() != NULL ? SEAT_PATH_SHM : attach_env_paths();
 	err = attach_fds(a);
 	if (err == 0)
 		err = attach_memory(s);

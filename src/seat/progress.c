@@ -460,6 +460,10 @@ static void progress_node_event(struct seat *s, struct node_event *ev)
 	case NODE_EVENT_CAPTURE:
 		progress_capture(s, ev->capture_fd);
 		break;
+	case NODE_EVENT_FABRIC:
+		if (s->ops->fabric != NULL)
+			s->ops->fabric(s, ev->fabric.port, ev->fabric.what);
+		break;
 	case NODE_EVENT_MAD:
 		progress_mad(s, &ev->mad);
 		break;

@@ -46,6 +46,9 @@ struct seat_ops {
 	/* Waits until no thread of the adapters copies by an earlier lookup of a key (the engine's
 	 * own are the seat's). NULL: they have none. Any thread. */
 	void (*quiesce)(void *seat);
+	/* A port of the fabric has changed, or all routes: node_fabric_event. On the engine's
+	 * thread; may block. NULL: of no interest. */
+	void (*fabric)(struct seat *seat, u32 port, u32 what);
 	/* In a forked child, with one thread: the objects are the parent's. The seat's memory still
 	 * exists. */
 	void (*drop_in_child)(struct seat *seat);

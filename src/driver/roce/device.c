@@ -147,8 +147,11 @@ struct roce_device *adapter_device_new(const struct node_config *config)
 /* At the first query for devices in a process, and again in a forked child. */
 static int adapter_device_probe(void)
 {
-	int err = seat_attach(&the_seat, &device_seat_ops);
+	int err;
 
+	if (node_fabric_host() != NULL) /* its devices are those of the fabric */
+		return 0;
+	err = seat_attach(&the_seat, &device_seat_ops);
 	return err != 0 ? err : adapter_plug_register();
 }
 

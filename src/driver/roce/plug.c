@@ -147,7 +147,7 @@ void adapter_plug_settle(void)
 {
 	u64 deadline = clock_now_ns() + PLUG_SETTLE_MS * NS_PER_MS;
 
-	if (plug_is_me || !seat_is_attached(&the_seat))
+	if (plug_is_me || !seat_is_attached(&the_seat) || node_fabric_host() != NULL)
 		return;
 	while (!adapter_config_is_settled(&the_seat) && clock_now_ns() < deadline)
 		usleep(PLUG_SETTLE_US);

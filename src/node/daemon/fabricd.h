@@ -69,6 +69,8 @@ u64 fabricd_next_ns(const struct daemon *d);
 int madchannel_enter(struct proc *p, const char *host, int *theirs);
 /* The process leaves its host, if it is on one. */
 void madchannel_leave(struct proc *p);
+/* Shows all processes the host of the slots that this one has. */
+void madchannel_show(struct proc *p);
 /* Sends what waits for processes. */
 void madchannel_flush(struct fabricd *f);
 bool madchannel_has_port(const struct proc_host *h, u32 port);

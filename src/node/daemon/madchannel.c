@@ -344,7 +344,18 @@ int madchannel_enter(struct proc *p, const char *host, int *theirs)
 	}
 	p->host = h;
 	f->processes++;
+	madchannel_show(p);
 	return 0;
+}
+
+void madchannel_show(struct proc *p)
+{
+	u32 shown = p->host == NULL ? 0 : p->host->ca[0] + 1;
+	struct daemon *d = p->daemon;
+
+	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
+		if (d->slots.owner[slot] == p->process)
+			__atomic_store_n(&d->notice->slot_host[slot], shown, __ATOMIC_RELAXED);
 }
 
 void madchannel_leave(struct proc *p)

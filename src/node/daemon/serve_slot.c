@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "node/daemon/fabricd.h"
 #include "node/daemon/service.h"
 
 static int serve_slot_take(struct request *r)
@@ -22,6 +23,7 @@ static int serve_slot_take(struct request *r)
 		return slot;
 	reply.slot = (u32)slot;
 	reply.generation = s->file.generation[slot];
+	madchannel_show(r->proc);
 	service_reply(r, &reply.head, sizeof(reply), 0, NULL, 0);
 	return 0;
 }
@@ -51,6 +53,7 @@ static int serve_slot_claim(struct request *r)
 	}
 	/* one that the last node gave without a reply */
 	slots_tidy(s, p->process, p->slots_fd);
+	madchannel_show(p);
 	service_reply(r, &reply.head, sizeof(reply), 0, &p->slots_fd, 1);
 	return 0;
 }

@@ -1,0 +1,219 @@
+/* address.c: how an address vector becomes a route through the fabric and a destination.
+ * In:    ib_ah_attr, the fabric's map    Out: resolved vectors, destinations
+ * Runs:  any context: resolving and routing do not block but for the allocation of memory; a
+ * connection may ask the node
+ * Locks: way_lock, a leaf
+ */
+#include "driver/ib/ib.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "node/fabric.h"
+
+enum { WAY_SLOTS = 1024 };
+
+/* A route that was found. */
+struct hca_way {
+	u32 from, to;
+	struct fabric_flow flow;
+	u64 generation; /* of the map */
+	int result;
+} OWNED_BY(hca_ways.ways_lock);
+
+/* They are kept until the fabric changes. */
+static struct {
+	struct lock ways_lock;
+	struct hca_way way[WAY_SLOTS] GUARDED_BY(ways_lock);
+} hca_ways;
+
+static u32 hca_way_hash(u32 from, const struct fabric_flow *w)
+{
+	u64 x = (u64)from << 32 | (u64)w->dlid << 16 | w->pkey;
+
+	x ^= (u64)w->sl << 60 | (u64)w->slid << 44;
+	return (u32)(x * 0x9e3779b97f4a7c15ull >> 54) % WAY_SLOTS;
+}
+
+/* The port that a packet of this flow gets to: as fabric_route. */
+static int hca_way_find(u32 from, const struct fabric_flow *w, u32 *to)
+{
+	const struct fabric_view *view = hca_view();
+	u64 generation = fabric_generation(view); /* before the tables are read */
+	struct hca_way *way = &hca_ways.way[hca_way_hash(from, w)];
+	struct fabric_path path;
+	int err;
+
+	lock_acquire(&hca_ways.ways_lock);
+	if (way->generation == generation && way->from == from &&
+	    memcmp(&way->flow, w, sizeof(*w)) == 0) {
+		err = way->result;
+		*to = way->to;
+		lock_release(&hca_ways.ways_lock);
+		return err;
+	}
+	lock_release(&hca_ways.ways_lock);
+	err = fabric_route(view, from, w, &path);
+	if (err == 0)
+		*to = path.to;
+	lock_acquire(&hca_ways.ways_lock);
+	*way = (struct hca_way){ .from = from,
+			     .to = err == 0 ? path.to : FABRIC_NONE,
+			     .generation = generation,
+			     .result = err };
+	memcpy(&way->flow, w, sizeof(*w)); /* with its padding, which is compared */
+	lock_release(&hca_ways.ways_lock);
+	return err;
+}
+
+struct hca_device *hca_av_device(const struct path_av *av)
+{
+	return hca_host_device(av->port >> 4);
+}
+
+/* The GID of a port that is reached by LID only: receivers show it to nobody, but the path's
+ * vectors have both. */
+static void hca_gid_of_lid(const struct hca_device *dev, struct path_av *av)
+{
+	struct fabric_flow w = { 0 };
+	struct fabric_port_attr p;
+	u32 to;
+
+	memset(av->dgid, 0, sizeof(av->dgid));
+	memset(&w, 0, sizeof(w));
+	w.slid = av->slid;
+	w.dlid = av->dlid;
+	w.pkey = HCA_PKEY_DEFAULT;
+	w.sl = av->sl;
+	if (hca_way_find(dev->port[hca_av_port(av)].index, &w, &to) != 0 ||
+	    fabric_port_read(hca_view(), to, &p) != 0)
+		return;
+	for (int i = 0; i < 8; i++) {
+		av->dgid[i] = (u8)(p.gid_prefix >> (56 - 8 * i));
+		av->dgid[8 + i] = (u8)(p.guid >> (56 - 8 * i));
+	}
+}
+
+int hca_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, struct path_av *av)
+{
+	bool has_grh = (attr->ah_flags & IB_AH_GRH) != 0;
+	struct hca_device *dev = hca_of(soft);
+	struct fabric_port_attr p;
+	union ib_gid sgid;
+	u16 mask;
+	int err;
+
+	if (!soft_has_port(soft, attr->port_num) || hca_port_read(dev, attr->port_num, &p) != 0)
+		return -EINVAL;
+	err = soft->ib.query_gid(&soft->ib, attr->port_num, has_grh ? attr->grh.sgid_index : 0,
+				 &sgid);
+	if (err != 0)
+		return err;
+	memset(av, 0, sizeof(*av));
+	mask = (u16)((1 << p.lmc) - 1);
+	av->port = (u8)(dev->index << 4 | attr->port_num);
+	av->dlid = attr->dlid;
+	av->slid = (u16)(p.lid | (attr->src_path_bits & mask));
+	av->sl = attr->sl & 15;
+	av->no_grh = !has_grh;
+	memcpy(av->sgid, sgid.raw, 16);
+	if (!has_grh) {
+		hca_gid_of_lid(dev, av);
+		return 0;
+	}
+	memcpy(av->dgid, attr->grh.dgid.raw, 16);
+	av->traffic_class = attr->grh.traffic_class;
+	av->hop_limit = attr->grh.hop_limit;
+	av->flow_label = attr->grh.flow_label & 0xfffff;
+	return 0;
+}
+
+static const char *hca_why(int err)
+{
+	switch (err) {
+	case -EACCES:
+		return "its partition does not reach there";
+	case -ENOLINK:
+		return "its service level has no virtual lane";
+	default:
+		return "no route";
+	}
+}
+
+/* 0: packets of the vector reach that queue pair's process. Else as fabric_route. */
+static int hca_reach_qp(const struct path_av *av, u32 qpn)
+{
+	struct hca_device *dev = hca_av_device(av);
+	struct fabric_flow w;
+	u32 to;
+	int err;
+
+	if (dev == NULL)
+		return -ENETUNREACH;
+	memset(&w, 0, sizeof(w));
+	w.slid = av->slid;
+	w.dlid = av->dlid;
+	w.pkey = av->pkey == 0 ? HCA_PKEY_DEFAULT : av->pkey;
+	w.sl = av->sl;
+	err = hca_way_find(dev->port[hca_av_port(av)].index, &w, &to);
+	if (err == 0 && !node_fabric_is_at(hca_fabric(), qpn >> NODE_INDEX_BITS, to))
+		err = -ENETUNREACH; /* another host has that queue pair */
+	if (err != 0)
+		log_debug("ib", "LID %u is not reached from LID %u: %s", av->dlid, av->slid,
+			  hca_why(err));
+	return err;
+}
+
+bool hca_reaches(struct soft_device *dev, const struct path_av *av, u32 to)
+{
+	return hca_reach_qp(av, to) == 0;
+}
+
+struct path_dest *hca_route(void *seat, const struct path_av *av, u32 qpn)
+{
+	struct path *path = shm_path(((struct seat *)seat)->a.shm);
+
+	return hca_reach_qp(av, qpn) == 0 ? path->ops->dest_get(path, av, qpn) : NULL;
+}
+
+/* The destination is the peer's whether a route leads there now or not: soft_kind.reaches tells
+ * that, and may tell otherwise later. */
+int hca_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
+		struct path_av *av, struct path_dest **dest)
+{
+	struct path *path = shm_path(the_seat.a.shm);
+	u16 pkey = av->pkey;
+	int err = hca_resolve_av(dev, attr, av);
+
+	/* a connection has one peer, never a group */
+	if (err == 0 && (av->dlid >= FABRIC_MLID_FIRST || av->dgid[0] == 0xff))
+		err = -EINVAL;
+	if (err != 0)
+		return err;
+	av->pkey = pkey;
+	*dest = path->ops->dest_get(path, av, to);
+	if (*dest == NULL)
+		*dest = path->ops->dest_nowhere(path);
+	if (*dest == NULL)
+		return -ENOMEM;
+	err = (*dest)->path->ops->resolve(*dest);
+	if (err != -EMFILE && err != -ENFILE)
+		return 0; /* an absent peer may come */
+	(*dest)->path->ops->dest_put(*dest);
+	*dest = NULL;
+	return err;
+}
+
+int hca_find_gid(const u8 gid[16])
+{
+	return -ENOENT;
+}
+
+u8 hca_lid_mask(struct soft_device *dev)
+{
+	struct fabric_port_attr p;
+
+	return hca_port_read(hca_of(dev), 1, &p) == 0 ? (u8)((1 << p.lmc) - 1) : 0;
+}

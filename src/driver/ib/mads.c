@@ -1,0 +1,254 @@
+/* mads.c: QP0 and QP1 of the host's ports: MADs between the MAD layer and the fabric.
+ *
+ * A MAD goes to the node, where the fabric takes it hop by hop, and comes from there. Which process
+ * of a host a MAD is for is the node's to find: by its transaction ID, or by agents and listeners.
+ * The SMI's rules for directed routes are the fabric's, too: SMPs leave and arrive here as they
+ * are.
+ *
+ * In:    MADs of the MAD layer; MADs of the node    Out: the same, the other way
+ * Runs:  sending on the MAD layer's queue, receiving on a thread of its own (anyverbs/ibmad)
+ * Locks: mads_lock, and the MAD layer's
+ */
+#include "driver/ib/ib.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+
+#include <rdma/ib_cache.h>
+
+#include "base/log.h"
+#include "mad/mad.h"
+#include "node/fabric.h"
+#include "node/steer.h"
+
+static struct {
+	struct lock mads_lock;
+	bool ready GUARDED_BY(mads_lock); /* the queue is */
+	bool reading GUARDED_BY(mads_lock); /* the thread has been started */
+	struct work_queue queue GUARDS_ITSELF;
+} hca_mads;
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+/* The special queue pair of a class. */
+static u8 hca_mads_qpn(u8 mgmt_class)
+{
+	return mgmt_class == IB_MGMT_CLASS_SUBN_LID_ROUTED ||
+			       mgmt_class == IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE
+		       ? 0
+		       : 1;
+}
+
+static void hca_mads_fill_grh(const struct path_av *av, u8 out[40])
+{
+	enum { MADS_IPV6 = 6, MADS_BTH = 0x1b, MADS_BYTES = 12 + 8 + IB_MGMT_MAD_SIZE + 4 };
+	struct ib_grh grh = {
+		.version_tclass_flow = htonl((u32)MADS_IPV6 << 28 | (u32)av->traffic_class << 20 |
+					     av->flow_label),
+		.paylen = htons(MADS_BYTES),
+		.next_hdr = MADS_BTH,
+		.hop_limit = av->hop_limit,
+	};
+
+	memcpy(grh.sgid.raw, av->sgid, 16);
+	memcpy(grh.dgid.raw, av->dgid, 16);
+	memcpy(out, &grh, sizeof(grh));
+}
+
+static int hca_mads_av(struct hca_device *dev, const struct mad_departure *d, struct path_av *av)
+{
+	if (d->ah == NULL)
+		return hca_resolve_av(&dev->soft, d->attr, av);
+	soft_ah_av(d->ah, av);
+	return 0;
+}
+
+static int hca_mads_send(void *arg, const struct mad_departure *d)
+{
+	struct hca_port *port = arg;
+	struct hca_device *dev = port->device;
+	struct fabric_mad m = { .src_qp = hca_mads_qpn(
+					((const struct ib_mad_hdr *)d->mad)->mgmt_class),
+				.qkey = d->qkey };
+	u16 pkey = HCA_PKEY_DEFAULT;
+	struct path_av av;
+	int err = soft_attach(&dev->soft);
+
+	if (err == 0)
+		err = hca_mads_av(dev, d, &av);
+	if (err == 0 && m.src_qp != 0)
+		err = ib_get_cached_pkey(&dev->soft.ib, hca_av_port(&av), d->pkey_index, &pkey);
+	if (err != 0)
+		return err;
+	m.dst_qp = d->remote_qpn;
+	m.slid = av.slid;
+	m.dlid = av.dlid;
+	m.sl = av.sl;
+	m.pkey = pkey;
+	m.has_grh = !av.no_grh;
+	if (m.has_grh)
+		hca_mads_fill_grh(&av, m.grh);
+	memcpy(m.mad, d->mad, sizeof(m.mad));
+	return node_fabric_send(hca_fabric(), port->index, &m);
+}
+
+/* The fabric does every hop. */
+static enum mad_hop hca_mads_hop(void *arg, void *smp, bool leaves)
+{
+	return leaves ? MAD_HOP_ON : MAD_HOP_HERE;
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+/* Copied, for the fabric's MADs have no alignment. */
+static void hca_mads_deliver(u32 index, const struct fabric_mad *m)
+{
+	struct hca_port *port = hca_host_port(index);
+	struct mad_port *to;
+	struct mad_arrival a = { .src_qp = m->src_qp,
+				 .qkey = m->qkey,
+				 .pkey = m->pkey,
+				 .slid = m->slid,
+				 .sl = m->sl,
+				 .has_grh = m->has_grh,
+				 .mad = m->mad,
+				 .length = sizeof(m->mad) };
+	struct ib_grh grh;
+	u64 service_id;
+	u32 slot;
+
+	if (port == NULL || m->dst_qp > 1)
+		return;
+	to = m->dst_qp == 0 ? port->smi : port->gsi;
+	if (to == NULL)
+		return;
+	if (m->dst_qp == 1)
+		a.begins = steer_mad(m->mad, &slot, &service_id) == STEER_BY_SERVICE;
+	memcpy(&grh, m->grh, sizeof(grh));
+	a.grh = grh;
+	mad_port_receive(to, &a);
+}
+
+static void *hca_mads_read(void *arg)
+{
+	static struct node_fabric_mad in[NODE_FABRIC_BATCH]; /* of the one thread */
+	const struct node_fabric *f = arg;
+	struct pollfd fd = { .fd = node_fabric_fd(f), .events = POLLIN };
+
+	pthread_setname_np(pthread_self(), "anyverbs/ibmad");
+	while (poll(&fd, 1, -1) >= 0 || errno == EINTR) {
+		u32 n = node_fabric_receive(f, in, NODE_FABRIC_BATCH);
+
+		for (u32 i = 0; i < n; i++)
+			hca_mads_deliver(in[i].port, &in[i].mad);
+	}
+	log_error("ib", "no more MADs: errno %d", errno);
+	return NULL;
+}
+
+/* ---- ports ----------------------------------------------------------------------------------- */
+
+static int hca_mads_agent(void *arg, const struct ib_mad_reg_req *request, bool on)
+{
+	struct hca_port *port = arg;
+	struct seat *s = &the_seat;
+	struct node_agent a = { .device = node_fabric_device(port->device->node),
+				.port = port->number,
+				.qpn = hca_mads_qpn(request->mgmt_class),
+				.mgmt_class = request->mgmt_class,
+				.version = request->mgmt_class_version };
+	int slot, err = soft_attach(&port->device->soft);
+
+	if (err != 0 || request->mgmt_class == STEER_CLASS_CM)
+		return err; /* each process has its own CM, and its MADs say whose they are */
+	memcpy(a.oui, request->oui, sizeof(a.oui));
+	memcpy(a.methods, request->method_mask, sizeof(a.methods));
+	if (!on)
+		return node_agent_remove(s->a.node, &a);
+	slot = seat_slot(s);
+	return slot < 0 ? slot : node_agent_add(s->a.node, &a, (u32)slot);
+}
+
+static int hca_mads_slot(void *arg)
+{
+	struct hca_port *port = arg;
+	int err = soft_attach(&port->device->soft);
+
+	if (err != 0)
+		return err;
+	/* the process has a board now, a forked child one of its own */
+	mad_count_at(&the_seat.a.board->counters[COUNT_MAD_FIRST]);
+	return seat_slot(&the_seat);
+}
+
+static const struct mad_port_ops hca_mads_ops = {
+	.send = hca_mads_send,
+	.agent = hca_mads_agent,
+	.hop = hca_mads_hop,
+	.slot = hca_mads_slot,
+};
+
+static void hca_mads_begin(void)
+{
+	lock_acquire(&hca_mads.mads_lock);
+	if (!hca_mads.ready)
+		work_queue_init(&hca_mads.queue, "anyverbs/mad", false);
+	hca_mads.ready = true;
+	lock_release(&hca_mads.mads_lock);
+}
+
+static struct mad_port *hca_mads_add_one(struct hca_device *dev, struct hca_port *port,
+				     enum ib_qp_type type)
+{
+	struct mad_port_config config = { .device = &dev->soft.ib,
+					  .port_num = port->number,
+					  .qp_type = type,
+					  .ops = &hca_mads_ops,
+					  .arg = port,
+					  .queue = &hca_mads.queue };
+	struct mad_port *made;
+	int err;
+
+	made = mad_port_add(&config, &err);
+	if (made == NULL)
+		log_warn("ib", "port %u of %s has no QP%d: error %d", port->number,
+			 dev->soft.ib.name, type == IB_QPT_SMI ? 0 : 1, -err);
+	return made;
+}
+
+void hca_mads_add(struct hca_device *dev)
+{
+	hca_mads_begin();
+	for (u8 n = 1; n <= dev->soft.ib.phys_port_cnt; n++) {
+		dev->port[n].smi = hca_mads_add_one(dev, &dev->port[n], IB_QPT_SMI);
+		dev->port[n].gsi = hca_mads_add_one(dev, &dev->port[n], IB_QPT_GSI);
+	}
+}
+
+int hca_mads_start(const struct node_fabric *f)
+{
+	int err = 0;
+
+	lock_acquire(&hca_mads.mads_lock);
+	if (!hca_mads.reading)
+		err = progress_spawn(hca_mads_read, (void *)(uintptr_t)f);
+	hca_mads.reading = err == 0;
+	lock_release(&hca_mads.mads_lock);
+	return err;
+}
+
+void hca_mads_receive(void *seat, const struct pkt *p, const void *payload)
+{
+}
+
+void hca_mads_drop_in_child(void) NO_THREAD_SAFETY
+{
+	lock_init(&hca_mads.mads_lock);
+	hca_mads.reading = false;
+	mad_drop_in_child();
+	if (hca_mads.ready)
+		work_queue_drop_in_child(&hca_mads.queue);
+}
