@@ -23,13 +23,15 @@ enum { MLID = 0xc005, WAIT_MS = 5000 };
 static struct {
 	struct fake_device *fake;
 	struct mad_port *port;
-	struct work_queue queue;
 	struct ib_sa_client client;
 	int asked, joins, leaves; /* atomic: requests that came to the SA */
 	u8 joined;		  /* atomic: what the SA keeps of this port */
 	bool silent;		  /* atomic */
 	u16 status;		  /* atomic: of the answers */
 } t;
+
+/* Its thread outlives a test. */
+static struct work_queue mad_queue;
 
 /* ---- the model of an SA ---------------------------------------------------------------------- */
 
@@ -117,11 +119,10 @@ static int test_setup(void **state)
 	struct mad_port_config config = { .port_num = 1,
 					  .qp_type = IB_QPT_GSI,
 					  .ops = &model_ops,
-					  .queue = &t.queue };
+					  .queue = &mad_queue };
 	int err;
 
 	memset(&t, 0, sizeof(t));
-	work_queue_init(&t.queue, "test/mad", false);
 	t.fake = fake_create("fake%d");
 	t.fake->ib.query_port = test_query_port;
 	t.fake->gids[0].raw[15] = 7;
@@ -392,5 +393,6 @@ int main(void)
 		SA_TEST(free_multicast__while_it_joins),
 	};
 
+	work_queue_init(&mad_queue, "test/mad", false);
 	return cmocka_run_group_tests_name("sa", tests, NULL, NULL);
 }

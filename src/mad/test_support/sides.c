@@ -26,9 +26,10 @@ static u32 in_flight;
 static u64 random_state;
 static u64 landing_ns; /* of the last one */
 
+/* Other threads of a test read the time, too. */
 static u64 virtual_time(void)
 {
-	return now_ns;
+	return __atomic_load_n(&now_ns, __ATOMIC_RELAXED);
 }
 
 void run_to(u64 ms)
@@ -42,9 +43,9 @@ void run_to(u64 ms)
 		next = work_queue_next_ns(&queue);
 		if (next > end)
 			break;
-		now_ns = MAX(now_ns, next);
+		__atomic_store_n(&now_ns, MAX(now_ns, next), __ATOMIC_RELAXED);
 	}
-	now_ns = end;
+	__atomic_store_n(&now_ns, end, __ATOMIC_RELAXED);
 }
 
 void sides_seed(u64 seed)
