@@ -74,23 +74,27 @@ static bool flow_is_known(enum ibv_flow_spec_type type)
 	}
 }
 
-static int flow_read_spec(const struct ibv_flow_spec *from, struct ib_flow_spec *to)
-{
-	const u8 *bytes = (const u8 *)from;
+/* Specs lie one behind the other without padding: their fields may not be aligned. */
+struct flow_head {
+	enum ibv_flow_spec_type type;
+	u16 size;
+} FIXED;
 
+static int flow_read_spec(const u8 *bytes, const struct flow_head *head, struct ib_flow_spec *to)
+{
 	for (u32 i = 0; i < ARRAY_LEN(flow_layouts); i++) {
 		const struct flow_layout *l = &flow_layouts[i];
 
-		if (l->type != from->hdr.type)
+		if (l->type != head->type)
 			continue;
-		if (from->hdr.size != l->size)
+		if (head->size != l->size)
 			return -EINVAL;
 		to->type = (enum ib_flow_spec_type)l->type;
 		memcpy(&to->val, bytes + l->value, l->length);
 		memcpy(&to->mask, bytes + l->mask, l->length);
 		return 0;
 	}
-	return flow_is_known(from->hdr.type) ? -EOPNOTSUPP : -EINVAL;
+	return flow_is_known(head->type) ? -EOPNOTSUPP : -EINVAL;
 }
 
 static int flow_read(const struct ibv_flow_attr *from, struct ib_flow_attr *to)
@@ -106,12 +110,14 @@ static int flow_read(const struct ibv_flow_attr *from, struct ib_flow_attr *to)
 				     .port = from->port,
 				     .flags = from->flags };
 	for (u32 i = 0; i < from->num_of_specs; i++) {
-		const struct ibv_flow_spec *s = (const struct ibv_flow_spec *)spec;
-		int error = flow_read_spec(s, &to->specs[i]);
+		struct flow_head head;
+		int error;
 
+		memcpy(&head, spec, sizeof(head));
+		error = flow_read_spec(spec, &head, &to->specs[i]);
 		if (error)
 			return error;
-		spec += s->hdr.size;
+		spec += head.size;
 	}
 	return 0;
 }
