@@ -34,11 +34,14 @@ static bool fault_end(bool done)
 	return done;
 }
 
-/* The signal mask need not be saved: the handler blocks nothing. */
+/* The signal mask need not be saved: the handler blocks nothing. Of zero bytes either pointer may
+ * be NULL, which memmove does not allow. */
 int fault_copy(void *to, const void *from, size_t n)
 {
 	sigjmp_buf back;
 
+	if (n == 0)
+		return 0;
 	if (sigsetjmp(back, 0) != 0) {
 		fault_end(false);
 		return -EFAULT;

@@ -75,6 +75,11 @@ int link_open(bool start)
 	return fd;
 }
 
+int link_open_at(enum place_scope scope, bool start)
+{
+	return link_open(start);
+}
+
 int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
 	     size_t reply_size, struct message *m)
 {
@@ -92,6 +97,12 @@ int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
 	m->fds[0] = dup(f.board);
 	m->fd_count = 1;
 	return 0;
+}
+
+int link_ask_with(int fd, u16 type, void *request, size_t size, int given, void *reply,
+		  size_t reply_size)
+{
+	return link_ask(fd, type, request, size, reply, reply_size, NULL);
 }
 
 int link_give(int fd, u16 type, int given)
@@ -131,7 +142,9 @@ static char *fuzz_argument(char *text)
 	static const char *const words[] = { "status", "port", "--json", "up",	   "down",
 					     "roce0",  "help", "--help", "-h",	   "version",
 					     "run",    "stop", "--",	 "capture", "device",
-					     "add",    "remove", "list", "roce1" };
+					     "add",    "remove", "list", "roce1", "fabric",
+					     "show",   "hosts",	 "link", "fail",    "reboot",
+					     "error",  "h1",	 "--topology", "star:2" };
 	u8 which = input_u8(&f.in);
 
 	memset(text, 0, ARGUMENT_BYTES + 1);
