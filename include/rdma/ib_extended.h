@@ -361,6 +361,11 @@ struct ib_device_ops {
 	struct ib_rwq_ind_table *(*create_rwq_ind_table)(
 		struct ib_device *device, const struct ib_rwq_ind_table_init_attr *init);
 	int (*destroy_rwq_ind_table)(struct ib_rwq_ind_table *table);
+	/* A driver with create_counters has all of them, and create_flow takes
+	 * IB_FLOW_SPEC_ACTION_COUNT. */
+	struct ib_counters *(*create_counters)(struct ib_device *device);
+	void (*destroy_counters)(struct ib_counters *counters);
+	void (*read_counters)(struct ib_counters *counters, u64 values[IB_COUNTER_KINDS]);
 };
 
 /* The first fields of a table, as the driver is compiled. */

@@ -13,6 +13,27 @@
 
 #include <rdma/ib_verbs.h>
 
+/* ---- counters -------------------------------------------------------------------------------- */
+
+enum ib_counters_description {
+	IB_COUNTER_PACKETS, /* frames */
+	IB_COUNTER_BYTES, /* of these frames */
+};
+enum { IB_COUNTER_KINDS = 2 };
+
+/* What the flow rules that name it have taken. Drivers embed it. */
+struct ib_counters {
+	struct ib_device *device;
+	int usecnt; /* flow rules that name it */
+};
+
+/* Creates counters of 0. May block. ERR_PTR: -EOPNOTSUPP (the device has none), -ENOMEM. */
+AV_EXPORT struct ib_counters *ib_create_counters(struct ib_device *device);
+/* 0; -EBUSY: a flow rule names them, and they stay. */
+AV_EXPORT int ib_destroy_counters(struct ib_counters *counters);
+/* Writes the values by enum ib_counters_description. They never fall. 0 or the driver's errno. */
+AV_EXPORT int ib_read_counters(struct ib_counters *counters, u64 values[IB_COUNTER_KINDS]);
+
 /* ---- flow rules ------------------------------------------------------------------------------ */
 
 enum ib_flow_attr_type {
@@ -91,6 +112,7 @@ union ib_flow_filter {
 
 struct ib_flow_spec {
 	enum ib_flow_spec_type type;
+	struct ib_counters *counters; /* with IB_FLOW_SPEC_ACTION_COUNT only, which has no filter */
 	union ib_flow_filter val;
 	union ib_flow_filter mask;
 };
@@ -109,11 +131,13 @@ struct ib_flow_attr {
 struct ib_flow {
 	struct ib_device *device;
 	struct ib_qp *qp;
+	struct ib_counters *counters; /* NULL: none */
 };
 
 /* Gives the queue pair the frames that the rule describes, from the return of this call on. The
- * queue pair cannot be destroyed before the rule. May block. ERR_PTR: -EINVAL (size, type, port,
- * flags, a specification twice or against another one, a queue pair of another type), -EOPNOTSUPP
+ * queue pair and the counters cannot be destroyed before the rule. May block. ERR_PTR: -EINVAL
+ * (size, type, port, flags, a specification twice or against another one, counters of another
+ * device, a queue pair of another type), -EOPNOTSUPP
  * (the device has no rules, or lacks a specification or flag), -EPERM, -ENOMEM. */
 AV_EXPORT struct ib_flow *ib_create_flow(struct ib_qp *qp, const struct ib_flow_attr *attr);
 /* No frame comes by the rule any more when this returns. May block. 0 or the driver's errno. */

@@ -55,6 +55,10 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.ibv_destroy_flow = flow_destroy;
 	c->verbs.ABI_placeholder1 = (void (*)(void))flow_create;
 	c->verbs.ABI_placeholder2 = (void (*)(void))flow_destroy;
+	c->verbs.create_counters = counters_create;
+	c->verbs.destroy_counters = counters_destroy;
+	c->verbs.attach_counters_point_flow = counters_attach;
+	c->verbs.read_counters = counters_read;
 	c->verbs.create_wq = wq_create;
 	c->verbs.modify_wq = wq_modify;
 	c->verbs.destroy_wq = wq_destroy;

@@ -192,6 +192,25 @@ _Static_assert(offsetof(struct door_qp, wr_flush) ==
 _Static_assert(offsetof(struct door_qp, ex.qp_base.context) + sizeof(void *) <= CACHE_LINE,
 	       "a post reads one line");
 
+/* What one index of the application's array is to count. */
+struct door_counter_point {
+	u32 index;
+	enum ib_counters_description what;
+} OWNED_BY(door_counters.lock);
+
+struct door_counters {
+	struct ibv_counters ibv FIXED;
+	struct ib_counters *ib FIXED;
+	struct lock lock;
+	struct door_counter_point *points GUARDED_BY(lock);
+	u32 point_count GUARDED_BY(lock);
+};
+
+static inline struct door_counters *door_counters(struct ibv_counters *counters)
+{
+	return (struct door_counters *)counters;
+}
+
 struct door_table {
 	struct ibv_rwq_ind_table ibv FIXED;
 	struct ib_rwq_ind_table *ib FIXED;
@@ -357,9 +376,15 @@ int qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 
-/* flow.c, wq.c: slots of the context. */
+/* flow.c, counters.c, wq.c: slots of the context. */
 struct ibv_flow *flow_create(struct ibv_qp *qp, struct ibv_flow_attr *attr);
 int flow_destroy(struct ibv_flow *flow);
+struct ibv_counters *counters_create(struct ibv_context *context,
+				     struct ibv_counters_init_attr *attr);
+int counters_destroy(struct ibv_counters *counters);
+int counters_attach(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr,
+		    struct ibv_flow *flow);
+int counters_read(struct ibv_counters *counters, uint64_t *values, uint32_t count, uint32_t flags);
 struct ibv_wq *wq_create(struct ibv_context *context, struct ibv_wq_init_attr *init);
 int wq_modify(struct ibv_wq *wq, struct ibv_wq_attr *attr);
 int wq_destroy(struct ibv_wq *wq);

@@ -67,7 +67,6 @@ static bool flow_is_known(enum ibv_flow_spec_type type)
 	case IBV_FLOW_SPEC_MPLS:
 	case IBV_FLOW_SPEC_ACTION_TAG:
 	case IBV_FLOW_SPEC_ACTION_HANDLE:
-	case IBV_FLOW_SPEC_ACTION_COUNT:
 		return true;
 	default:
 		return false;
@@ -80,8 +79,28 @@ struct flow_head {
 	u16 size;
 } FIXED;
 
-static int flow_read_spec(const u8 *bytes, const struct flow_head *head, struct ib_flow_spec *to)
+/* Counters of another file of the device are none of this one's. */
+static int flow_read_count(struct ibv_context *context, const u8 *bytes,
+			   const struct flow_head *head, struct ib_flow_spec *to)
 {
+	struct ibv_flow_spec_counter_action spec;
+
+	if (head->size != sizeof(spec))
+		return -EINVAL;
+	memcpy(&spec, bytes, sizeof(spec));
+	if (!spec.counters || door_context(spec.counters->context)->ucontext !=
+				      door_context(context)->ucontext)
+		return -EINVAL;
+	to->type = IB_FLOW_SPEC_ACTION_COUNT;
+	to->counters = door_counters(spec.counters)->ib;
+	return 0;
+}
+
+static int flow_read_spec(struct ibv_context *context, const u8 *bytes,
+			  const struct flow_head *head, struct ib_flow_spec *to)
+{
+	if (head->type == IBV_FLOW_SPEC_ACTION_COUNT)
+		return flow_read_count(context, bytes, head, to);
 	for (u32 i = 0; i < ARRAY_LEN(flow_layouts); i++) {
 		const struct flow_layout *l = &flow_layouts[i];
 
@@ -97,7 +116,8 @@ static int flow_read_spec(const u8 *bytes, const struct flow_head *head, struct 
 	return flow_is_known(head->type) ? -EOPNOTSUPP : -EINVAL;
 }
 
-static int flow_read(const struct ibv_flow_attr *from, struct ib_flow_attr *to)
+static int flow_read(struct ibv_context *context, const struct ibv_flow_attr *from,
+		     struct ib_flow_attr *to)
 {
 	const u8 *spec = (const u8 *)(from + 1);
 
@@ -114,7 +134,7 @@ static int flow_read(const struct ibv_flow_attr *from, struct ib_flow_attr *to)
 		int error;
 
 		memcpy(&head, spec, sizeof(head));
-		error = flow_read_spec(spec, &head, &to->specs[i]);
+		error = flow_read_spec(context, spec, &head, &to->specs[i]);
 		if (error)
 			return error;
 		spec += head.size;
@@ -126,7 +146,7 @@ struct ibv_flow *flow_create(struct ibv_qp *qp, struct ibv_flow_attr *attr)
 {
 	struct door_context *c = door_context(qp->context);
 	struct ib_flow_attr ib;
-	int error = flow_read(attr, &ib);
+	int error = flow_read(qp->context, attr, &ib);
 	struct door_flow *flow;
 
 	if (error)

@@ -1,4 +1,4 @@
-/* flow.c: flow rules: checked, given to the driver, counted at their queue pair.
+/* flow.c: flow rules and their counters: checked, given to the driver, counted at what they name.
  * In: consumers, doors    Out: the driver's ib_device_ops    Runs: the caller    Locks: none
  */
 #include "core/core_priv.h"
@@ -23,9 +23,36 @@ static int core_flow_check(const struct ib_qp *qp, const struct ib_flow_attr *at
 	return (attr->flags & IB_FLOW_ATTR_FLAGS_DONT_TRAP) && !normal ? -EINVAL : 0;
 }
 
+/* The counters that the rule names, of which the rule is a user from here on; NULL: none. ERR_PTR:
+ * -EINVAL. */
+static struct ib_counters *core_flow_use_counters(const struct ib_qp *qp,
+						  const struct ib_flow_attr *attr)
+{
+	struct ib_counters *counters = NULL;
+
+	for (u32 i = 0; i < attr->num_of_specs; i++) {
+		const struct ib_flow_spec *spec = &attr->specs[i];
+
+		if (spec->type != IB_FLOW_SPEC_ACTION_COUNT)
+			continue;
+		if (counters || !spec->counters || spec->counters->device != qp->device)
+			return ERR_PTR(-EINVAL);
+		counters = spec->counters;
+	}
+	return !counters || use_get(&counters->usecnt) ? counters : ERR_PTR(-EINVAL);
+}
+
+static void core_flow_unuse(struct ib_qp *qp, struct ib_counters *counters)
+{
+	if (counters)
+		use_put(&counters->usecnt);
+	use_put(&qp->usecnt);
+}
+
 struct ib_flow *ib_create_flow(struct ib_qp *qp, const struct ib_flow_attr *attr)
 {
 	const struct ib_device_ops *ops = &qp->device->core->ops;
+	struct ib_counters *counters;
 	struct ib_flow_attr own;
 	struct ib_flow *flow;
 	int err = extended_take_attr(&own, sizeof(own), attr, attr->size, FLOW_ATTR_LEAST);
@@ -34,26 +61,71 @@ struct ib_flow *ib_create_flow(struct ib_qp *qp, const struct ib_flow_attr *attr
 		err = -EOPNOTSUPP;
 	if (!err)
 		err = core_flow_check(qp, &own);
-	if (!err && !use_get(&qp->usecnt))
-		err = -EINVAL;
 	if (err)
 		return ERR_PTR(err);
+	counters = core_flow_use_counters(qp, &own);
+	if (IS_ERR(counters))
+		return ERR_PTR(PTR_ERR(counters));
+	if (!use_get(&qp->usecnt)) {
+		if (counters)
+			use_put(&counters->usecnt);
+		return ERR_PTR(-EINVAL);
+	}
 	flow = DRIVER_CALL(ops->create_flow(qp, &own));
 	if (IS_ERR(flow)) {
-		use_put(&qp->usecnt);
+		core_flow_unuse(qp, counters);
 		return flow;
 	}
 	flow->device = qp->device;
 	flow->qp = qp;
+	flow->counters = counters;
 	return flow;
 }
 
 int ib_destroy_flow(struct ib_flow *flow)
 {
+	struct ib_counters *counters = flow->counters;
 	struct ib_qp *qp = flow->qp;
 	int err = DRIVER_CALL(flow->device->core->ops.destroy_flow(flow));
 
 	if (!err)
-		use_put(&qp->usecnt);
+		core_flow_unuse(qp, counters);
 	return err;
+}
+
+/* ---- counters -------------------------------------------------------------------------------- */
+
+struct ib_counters *ib_create_counters(struct ib_device *device)
+{
+	const struct ib_device_ops *ops = &device->core->ops;
+	struct ib_counters *counters;
+
+	if (!ops->create_counters)
+		return ERR_PTR(-EOPNOTSUPP);
+	counters = DRIVER_CALL(ops->create_counters(device));
+	if (IS_ERR(counters))
+		return counters;
+	counters->device = device;
+	counters->usecnt = 0;
+	return counters;
+}
+
+int ib_destroy_counters(struct ib_counters *counters)
+{
+	const struct ib_device_ops *ops = &counters->device->core->ops;
+
+	if (!use_claim(&counters->usecnt))
+		return -EBUSY;
+	event_driver_depth++;
+	ops->destroy_counters(counters);
+	event_driver_depth--;
+	return 0;
+}
+
+int ib_read_counters(struct ib_counters *counters, u64 values[IB_COUNTER_KINDS])
+{
+	event_driver_depth++;
+	counters->device->core->ops.read_counters(counters, values);
+	event_driver_depth--;
+	return 0;
 }

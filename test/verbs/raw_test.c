@@ -640,6 +640,163 @@ static void rules__by_ports(void **state)
 	drop(flow);
 }
 
+/* ---- counters ---- */
+
+static struct ibv_counters *counters_make(void)
+{
+	struct ibv_counters_init_attr attr = { 0 };
+	struct ibv_counters *counters = ibv_create_counters(raw_ctx, &attr);
+
+	assert_non_null(counters);
+	return counters;
+}
+
+static int counters_add(struct ibv_counters *c, enum ibv_counter_description what, uint32_t index)
+{
+	struct ibv_counter_attach_attr attr = { .counter_desc = what, .index = index };
+
+	return ibv_attach_counters_point_flow(c, &attr, NULL);
+}
+
+static void counters_spec(struct raw_rule *r, struct ibv_counters *counters)
+{
+	struct ibv_flow_spec_counter_action count = { .type = IBV_FLOW_SPEC_ACTION_COUNT,
+						      .size = sizeof(count),
+						      .counters = counters };
+
+	raw_add(r, &count, sizeof(count));
+}
+
+static struct ibv_flow *counters_flow(struct raw_end *e, uint8_t to, struct ibv_counters *counters)
+{
+	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	struct ibv_flow *flow;
+
+	raw_add_mac(&r, to);
+	counters_spec(&r, counters);
+	flow = ibv_create_flow(e->qp, &r.attr);
+	assert_non_null(flow);
+	return flow;
+}
+
+static void counters_expect(struct ibv_counters *c, uint64_t bytes, uint64_t packets)
+{
+	uint64_t values[5] = { 7, 7, 7, 7, 7 };
+
+	assert_int_equal(ibv_read_counters(c, values, 4, 0), 0);
+	assert_int_equal(values[0], bytes);
+	assert_int_equal(values[1], packets);
+	assert_int_equal(values[2], 0);
+	assert_int_equal(values[3], packets + bytes); /* two on one index add up */
+	assert_int_equal(values[4], 7);
+}
+
+static void counters__of_what_rules_take(void **state)
+{
+	struct ibv_counters *c = counters_make();
+	struct ibv_flow *flow, *other;
+	uint64_t values[4];
+
+	assert_int_equal(counters_add(c, IBV_COUNTER_BYTES, 0), 0);
+	assert_int_equal(counters_add(c, IBV_COUNTER_PACKETS, 1), 0);
+	assert_int_equal(counters_add(c, IBV_COUNTER_BYTES, 3), 0);
+	assert_int_equal(counters_add(c, IBV_COUNTER_PACKETS, 3), 0);
+	counters_expect(c, 0, 0);
+	flow = counters_flow(&b, 1, c);
+	assert_int_equal(counters_add(c, IBV_COUNTER_BYTES, 0), EBUSY);
+	assert_int_equal(ibv_destroy_counters(c), EBUSY);
+	raw_send(&a, 1, 1);
+	raw_expect_to(&b, 1, 1);
+	raw_send(&a, 2, 1); /* not the rule's */
+	counters_expect(c, RAW_FRAME, 1);
+	other = counters_flow(&a, 2, c);
+	raw_send(&a, 2, 1);
+	raw_expect_to(&a, 2, 1);
+	counters_expect(c, 2 * RAW_FRAME, 2);
+	drop(flow);
+	raw_send(&a, 1, 1);
+	counters_expect(c, 2 * RAW_FRAME, 2);
+	drop(other);
+	counters_expect(c, 2 * RAW_FRAME, 2);
+	assert_int_equal(ibv_read_counters(c, values, 3, 0), EINVAL); /* index 3 exists */
+	assert_int_equal(ibv_read_counters(c, values, 4, 1), 0);
+	assert_int_equal(ibv_read_counters(c, values, 4, 2), EINVAL);
+	assert_int_equal(counters_add(c, IBV_COUNTER_BYTES, 0), 0); /* no rule names it */
+	assert_int_equal(ibv_destroy_counters(c), 0);
+}
+
+static void counters__of_what_has_no_receiver(void **state)
+{
+	struct ibv_flow_spec_action_drop action = { .type = IBV_FLOW_SPEC_ACTION_DROP,
+						    .size = sizeof(action) };
+	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	struct ibv_counters *c = counters_make();
+	struct ibv_flow *flow, *empty;
+	uint64_t value;
+
+	assert_int_equal(counters_add(c, IBV_COUNTER_PACKETS, 0), 0);
+	raw_add_mac(&r, 1);
+	raw_add(&r, &action, sizeof(action));
+	counters_spec(&r, c);
+	flow = ibv_create_flow(b.qp, &r.attr);
+	assert_non_null(flow);
+	for (uint16_t i = 0; i < 3; i++)
+		raw_send(&a, 1, i);
+	raw_expect_none(&b);
+	empty = counters_flow(&b, 2, c);
+	for (uint16_t i = 0; i < 6; i++) /* of which two find no request */
+		raw_send(&a, 2, i);
+	assert_int_equal(ibv_read_counters(c, &value, 1, 0), 0);
+	assert_int_equal(value, 9);
+	drop(empty);
+	drop(flow);
+	assert_int_equal(ibv_destroy_counters(c), 0);
+}
+
+static void counters__that_are_refused(void **state)
+{
+	struct ibv_counters_init_attr init = { .comp_mask = 1 };
+	struct ibv_counter_attach_attr attr = { .counter_desc = IBV_COUNTER_PACKETS };
+	struct ibv_counters *c = counters_make(), *foreign;
+	struct ibv_context *ctx = ibv_open_device(raw_ctx->device);
+	struct ibv_flow *flow = raw_flow(&b, 1, 0);
+	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+
+	NULL_WITH(ibv_create_counters(raw_ctx, &init), EINVAL);
+	assert_int_equal(ibv_attach_counters_point_flow(c, &attr, flow), EOPNOTSUPP);
+	attr.comp_mask = 1;
+	assert_int_equal(ibv_attach_counters_point_flow(c, &attr, NULL), EOPNOTSUPP);
+	assert_int_equal(counters_add(c, (enum ibv_counter_description)2, 0), EOPNOTSUPP);
+	assert_int_equal(counters_add(c, IBV_COUNTER_PACKETS, UINT32_MAX), EINVAL);
+	assert_int_equal(ibv_read_counters(c, NULL, 1, 0), EINVAL);
+	counters_spec(&r, NULL);
+	NULL_WITH(ibv_create_flow(b.qp, &r.attr), EINVAL);
+	r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	counters_spec(&r, c);
+	counters_spec(&r, c);
+	NULL_WITH(ibv_create_flow(b.qp, &r.attr), EINVAL);
+	init.comp_mask = 0;
+	foreign = ibv_create_counters(ctx, &init);
+	r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	counters_spec(&r, foreign);
+	NULL_WITH(ibv_create_flow(b.qp, &r.attr), EINVAL);
+	assert_int_equal(ibv_destroy_counters(foreign), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	assert_int_equal(ibv_destroy_counters(c), 0);
+	drop(flow);
+}
+
+static void rate__of_one_queue_pair_is_declined(void **state)
+{
+	struct ibv_qp_rate_limit_attr limit = { .rate_limit = 1000 };
+	struct ibv_device_attr_ex attr;
+
+	assert_int_equal(ibv_query_device_ex(raw_ctx, NULL, &attr), 0);
+	assert_int_equal(attr.packet_pacing_caps.supported_qpts, 0);
+	assert_int_equal(attr.packet_pacing_caps.qp_rate_limit_max, 0);
+	assert_int_equal(ibv_modify_qp_rate_limit(a.qp, &limit), EOPNOTSUPP);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -669,6 +826,10 @@ int main(void)
 		TEST(rules__defaults_and_sniffers),
 		TEST(rules__that_drop),
 		TEST(rules__by_ports),
+		TEST(counters__of_what_rules_take),
+		TEST(counters__of_what_has_no_receiver),
+		TEST(counters__that_are_refused),
+		TEST(rate__of_one_queue_pair_is_declined),
 	};
 
 	if (!raw_bed_make()) {

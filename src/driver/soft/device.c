@@ -180,6 +180,9 @@ const struct ib_device_ops soft_device_ops = {
 	.destroy_wq = soft_destroy_wq,
 	.create_rwq_ind_table = soft_create_table,
 	.destroy_rwq_ind_table = soft_destroy_table,
+	.create_counters = soft_create_counters,
+	.destroy_counters = soft_destroy_counters,
+	.read_counters = soft_read_counters,
 };
 
 static void soft_wait_ended(void *arg)

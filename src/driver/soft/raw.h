@@ -115,11 +115,21 @@ void soft_raw_unplug(struct soft_raw *qp);
 
 /* ---- steer.c ---- */
 
+struct soft_counters {
+	struct ib_counters ib GUARDS_ITSELF;
+	u64 values[IB_COUNTER_KINDS] WRITTEN_UNDER(steer_lock); /* stored atomically */
+};
+
+struct ib_counters *soft_create_counters(struct ib_device *ib);
+void soft_destroy_counters(struct ib_counters *ib);
+void soft_read_counters(struct ib_counters *ib, u64 values[IB_COUNTER_KINDS]);
+
 struct soft_flow {
 	struct ib_flow ib GUARDS_ITSELF;
 	struct list_head node OWNED_BY(steer_lock); /* sorted by rank, then age */
 	struct node_flow shown FIXED; /* as other processes know it */
 	struct soft_raw *qp FIXED; /* NULL: it is another process' */
+	struct soft_counters *counters FIXED; /* of what it takes; may be NULL */
 };
 
 /* One more user of the device's port: opens it for the first. 0; -EPERM and so on, as raw_open. May
@@ -137,7 +147,7 @@ void soft_steer_drop_in_child(struct soft_device *dev);
 /* ---- rule.c ---- */
 
 /* 0; -EINVAL: two specifications of one layer, or that contradict each other; -EOPNOTSUPP: one
- * that this adapter does not have. */
+ * that this adapter does not have. What is to be counted is none of the rule's. */
 int rule_of_attr(const struct ib_flow_attr *attr, struct ether_rule *rule);
 
 #endif

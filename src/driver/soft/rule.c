@@ -7,7 +7,13 @@
 
 #include "driver/soft/raw.h"
 
-enum { LAYER_LINK = 1, LAYER_NETWORK = 2, LAYER_TRANSPORT = 4, LAYER_ACTION = 8 };
+enum {
+	LAYER_LINK = 1,
+	LAYER_NETWORK = 2,
+	LAYER_TRANSPORT = 4,
+	LAYER_ACTION = 8,
+	LAYER_COUNT = 16,
+};
 
 #define RULE_SET(rule, spec, field, filter)                                                        \
 	do {                                                                                       \
@@ -82,13 +88,14 @@ static int rule_add(struct ether_rule *rule, const struct ib_flow_spec *spec)
 	case IB_FLOW_SPEC_ACTION_DROP:
 		rule->drops = 1;
 		return LAYER_ACTION;
+	case IB_FLOW_SPEC_ACTION_COUNT:
+		return LAYER_COUNT;
 	case IB_FLOW_SPEC_ESP:
 	case IB_FLOW_SPEC_VXLAN_TUNNEL:
 	case IB_FLOW_SPEC_GRE:
 	case IB_FLOW_SPEC_MPLS:
 	case IB_FLOW_SPEC_ACTION_TAG:
 	case IB_FLOW_SPEC_ACTION_HANDLE:
-	case IB_FLOW_SPEC_ACTION_COUNT:
 		return -EOPNOTSUPP;
 	default:
 		return (u32)spec->type & IB_FLOW_SPEC_INNER ? -EOPNOTSUPP : -EINVAL;

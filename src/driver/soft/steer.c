@@ -85,7 +85,30 @@ static void soft_steer_deliver(const struct soft_raw *qp, const struct ether_key
 	soft_rq_deliver(rq, frame, length);
 }
 
-/* Under steer_lock no rule goes, and so no queue pair. */
+/* Under steer_lock. */
+static void soft_counters_add(struct soft_counters *counters, u32 length)
+{
+	u64 *v = counters->values;
+
+	__atomic_store_n(&v[IB_COUNTER_PACKETS], v[IB_COUNTER_PACKETS] + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&v[IB_COUNTER_BYTES], v[IB_COUNTER_BYTES] + length, __ATOMIC_RELAXED);
+}
+
+/* Under steer_lock: no rule goes, and so no queue pair and no counters. A rule counts what it
+ * takes, also what it drops or has no receive request for. */
+static bool soft_steer_offer(struct ether_walk *walk, const struct soft_flow *flow,
+			     const struct ether_key *key, const u8 *frame, u32 length)
+{
+	enum ether_verdict verdict = ether_judge(walk, &flow->shown.rule, key);
+	bool takes = verdict == ETHER_DELIVER || walk->taken == &flow->shown.rule;
+
+	if (takes && flow->counters != NULL)
+		soft_counters_add(flow->counters, length);
+	if (verdict == ETHER_DELIVER && flow->qp != NULL)
+		soft_steer_deliver(flow->qp, key, frame, length);
+	return verdict != ETHER_END;
+}
+
 static void soft_steer_give(struct soft_device *dev, const u8 *frame, u32 length)
 {
 	struct ether_walk walk = { .taken = NULL };
@@ -96,12 +119,8 @@ static void soft_steer_give(struct soft_device *dev, const u8 *frame, u32 length
 	soft_steer_refresh(dev);
 	lock_acquire(&steer_lock);
 	list_for_each(flow, &dev->steer.flows, struct soft_flow, node) {
-		enum ether_verdict verdict = ether_judge(&walk, &flow->shown.rule, &key);
-
-		if (verdict == ETHER_END)
+		if (!soft_steer_offer(&walk, flow, &key, frame, length))
 			break;
-		if (verdict == ETHER_DELIVER && flow->qp != NULL)
-			soft_steer_deliver(flow->qp, &key, frame, length);
 	}
 	lock_release(&steer_lock);
 }
@@ -251,6 +270,14 @@ static int soft_flow_enter(struct soft_steer *s, struct soft_flow *flow)
 	return err;
 }
 
+static struct soft_counters *soft_counters_of(const struct ib_flow_attr *attr)
+{
+	for (u32 i = 0; i < attr->num_of_specs; i++)
+		if (attr->specs[i].type == IB_FLOW_SPEC_ACTION_COUNT)
+			return SOFT_OF(counters, attr->specs[i].counters);
+	return NULL;
+}
+
 struct ib_flow *soft_create_flow(struct ib_qp *ib, const struct ib_flow_attr *attr)
 {
 	struct soft_raw *qp = SOFT_OF(raw, ib);
@@ -266,6 +293,7 @@ struct ib_flow *soft_create_flow(struct ib_qp *ib, const struct ib_flow_attr *at
 	if (flow == NULL)
 		return ERR_PTR(-ENOMEM);
 	flow->qp = qp;
+	flow->counters = soft_counters_of(attr);
 	err = rule_of_attr(attr, &flow->shown.rule);
 	if (err == 0)
 		err = soft_flow_enter(&dev->steer, flow);
@@ -298,4 +326,29 @@ int soft_destroy_flow(struct ib_flow *ib)
 		soft_flow_leave(&soft_dev(ib->device)->steer, flow);
 	free(flow);
 	return 0;
+}
+
+/* ---- counters ---- */
+
+struct ib_counters *soft_create_counters(struct ib_device *ib)
+{
+	int err = soft_dev(ib)->kind->carrier == NULL ? -EOPNOTSUPP : soft_check(ib);
+	struct soft_counters *counters = err == 0 ? calloc(1, sizeof(*counters)) : NULL;
+
+	if (err == 0 && counters == NULL)
+		err = -ENOMEM;
+	return err == 0 ? &counters->ib : ERR_PTR(err);
+}
+
+void soft_destroy_counters(struct ib_counters *ib)
+{
+	free(SOFT_OF(counters, ib));
+}
+
+void soft_read_counters(struct ib_counters *ib, u64 values[IB_COUNTER_KINDS])
+{
+	const struct soft_counters *counters = SOFT_OF(counters, ib);
+
+	for (u32 i = 0; i < IB_COUNTER_KINDS; i++)
+		values[i] = __atomic_load_n(&counters->values[i], __ATOMIC_RELAXED);
 }
