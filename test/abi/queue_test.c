@@ -451,10 +451,16 @@ static void qp__groups_order_and_ece(void **state)
 	assert_int_equal(ibv_attach_mcast(k.qp, &group, 0), 0);
 	assert_memory_equal(toy_seen.group, group.raw, 16);
 	assert_int_equal(ibv_detach_mcast(k.qp, &group, 0), 0);
-	assert_int_equal(ibv_query_qp_data_in_order(k.qp, IBV_WR_RDMA_WRITE, 0), 1);
-	assert_int_equal(ibv_query_qp_data_in_order(k.qp, IBV_WR_RDMA_WRITE, 8), 0);
+	for (int op = IBV_WR_RDMA_WRITE; op <= IBV_WR_DRIVER1; op++)
+		for (uint32_t flags = 0; flags <= 8; flags++) /* 1: as bits, of later headers */
+			assert_int_equal(ibv_query_qp_data_in_order(k.qp, op, flags), 0);
 	assert_int_equal(ibv_set_ece(k.qp, &ece), 0);
 	assert_int_equal(ibv_query_ece(k.qp, &ece), EOPNOTSUPP);
+	ece.vendor_id = 1;
+	assert_int_equal(ibv_set_ece(k.qp, &ece), EOPNOTSUPP);
+	ece.vendor_id = 0;
+	ece.comp_mask = 1;
+	assert_int_equal(ibv_set_ece(k.qp, &ece), EINVAL);
 	kit_close(&k);
 }
 
