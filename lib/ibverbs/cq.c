@@ -61,7 +61,7 @@ static struct door_cq *cq_make(const struct cq_wish *w, int *error)
 	*error = -EINVAL;
 	if (w->cqe < 1 || w->vector < 0 || w->vector >= context->num_comp_vectors)
 		return NULL;
-	if (channel && channel->context != context)
+	if (channel && !context_is_same(channel->context, context))
 		return NULL;
 	*error = -ENOMEM;
 	cq = calloc(1, sizeof(*cq));
@@ -139,7 +139,7 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_a
 		return door_null(-EOPNOTSUPP);
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
 		w.parent_domain = attr->parent_domain;
-		if (!w.parent_domain || w.parent_domain->context != context ||
+		if (!w.parent_domain || !context_is_same(w.parent_domain->context, context) ||
 		    !door_pd(w.parent_domain)->parent)
 			return door_null(-EINVAL);
 	}

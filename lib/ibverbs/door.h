@@ -231,6 +231,19 @@ static inline struct door_context *door_context(struct ibv_context *context)
 	return container_of(context, struct door_context, verbs.context);
 }
 
+/* Are they contexts of one file, which share all objects? ibv_import_device makes such ones. */
+static inline bool context_is_same(const struct ibv_context *a, const struct ibv_context *b)
+{
+	return door_context((struct ibv_context *)a)->ucontext ==
+	       door_context((struct ibv_context *)b)->ucontext;
+}
+
+/* Is `pd` a domain of this file that exists? */
+static inline bool pd_is_usable(const struct ibv_pd *pd, const struct ibv_context *context)
+{
+	return pd && context_is_same(pd->context, context) && !((struct door_pd *)pd)->uobj.gone;
+}
+
 static inline struct door_pd *door_pd(struct ibv_pd *pd)
 {
 	return (struct door_pd *)pd;

@@ -88,8 +88,7 @@ static int flow_read_count(struct ibv_context *context, const u8 *bytes,
 	if (head->size != sizeof(spec))
 		return -EINVAL;
 	memcpy(&spec, bytes, sizeof(spec));
-	if (!spec.counters || door_context(spec.counters->context)->ucontext !=
-				      door_context(context)->ucontext)
+	if (!spec.counters || !context_is_same(spec.counters->context, context))
 		return -EINVAL;
 	to->type = IB_FLOW_SPEC_ACTION_COUNT;
 	to->counters = door_counters(spec.counters)->ib;

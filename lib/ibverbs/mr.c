@@ -105,8 +105,7 @@ static int mr_check_rereg(const struct ibv_mr *mr, int flags, struct ibv_pd *pd,
 		return -EINVAL;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION && (!length || !addr))
 		return -EINVAL;
-	if (flags & IBV_REREG_MR_CHANGE_PD &&
-	    (!pd || pd->context->device != mr->context->device || pd_is_gone(pd)))
+	if (flags & IBV_REREG_MR_CHANGE_PD && !pd_is_usable(pd, mr->context))
 		return -EINVAL;
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
 		return access ? -EINVAL : 0;
@@ -177,9 +176,11 @@ struct ibv_mr *mr_register_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off
 			      unsigned int access)
 {
 	struct door_context *c = door_context(pd->context);
-	int error = pd_is_gone(pd) || door_dm(dm)->uobj.gone ? -EINVAL : mr_check_access(access);
+	int error = mr_check_access(access);
 	struct door_mr *mr;
 
+	if (pd_is_gone(pd) || door_dm(dm)->uobj.gone || !context_is_same(dm->context, pd->context))
+		error = -EINVAL;
 	if (error)
 		return door_null(error);
 	mr = calloc(1, sizeof(*mr));

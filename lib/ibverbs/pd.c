@@ -150,9 +150,10 @@ static int pd_check_parent_attr(struct ibv_context *context,
 	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
 			       IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
 
-	if (!attr->pd || attr->pd->context != context || door_pd(attr->pd)->parent)
+	if (!attr->pd || !context_is_same(attr->pd->context, context) ||
+	    door_pd(attr->pd)->parent)
 		return -EINVAL;
-	if (attr->td && attr->td->context != context)
+	if (attr->td && !context_is_same(attr->td->context, context))
 		return -EINVAL;
 	if (attr->comp_mask & ~known)
 		return -EOPNOTSUPP;

@@ -34,17 +34,17 @@ struct qp_wish {
 /* A CQ that is needed, or one that is not looked at. */
 static bool qp_cq_is_right(const struct qp_wish *w, const struct ibv_cq *cq, bool needed)
 {
-	return !needed || (cq && cq->context == w->context);
+	return !needed || (cq && context_is_same(cq->context, w->context));
 }
 
 /* The domain of an XRC target is all that it has. */
 static int qp_check_target(const struct qp_wish *w)
 {
-	if (!w->xrcd || w->xrcd->context != w->context)
+	if (!w->xrcd || !context_is_same(w->xrcd->context, w->context))
 		return -EINVAL;
 	if (w->wr_api)
 		return -EOPNOTSUPP;
-	return w->pd && (w->pd->context != w->context || pd_is_gone(w->pd)) ? -EINVAL : 0;
+	return w->pd && !pd_is_usable(w->pd, w->context) ? -EINVAL : 0;
 }
 
 /* A queue pair with a table receives by that, and sends nothing. */
@@ -52,11 +52,11 @@ static int qp_check_table(const struct qp_wish *w)
 {
 	if (w->init->qp_type != IBV_QPT_RAW_PACKET)
 		return -EOPNOTSUPP;
-	if (w->wr_api || !w->hash || w->table->context != w->context)
+	if (w->wr_api || !w->hash || !context_is_same(w->table->context, w->context))
 		return -EINVAL;
 	if (w->init->send_cq || w->init->recv_cq || w->init->srq)
 		return -EINVAL;
-	return !w->pd || w->pd->context != w->context || pd_is_gone(w->pd) ? -EINVAL : 0;
+	return pd_is_usable(w->pd, w->context) ? 0 : -EINVAL;
 }
 
 static int qp_check_init(const struct qp_wish *w)
@@ -80,11 +80,12 @@ static int qp_check_init(const struct qp_wish *w)
 	default:
 		return -EINVAL;
 	}
-	if (!w->pd || w->pd->context != w->context || pd_is_gone(w->pd))
+	if (!pd_is_usable(w->pd, w->context))
 		return -EINVAL;
 	if (!qp_cq_is_right(w, init->send_cq, true) || !qp_cq_is_right(w, init->recv_cq, receives))
 		return -EINVAL;
-	return receives && init->srq && init->srq->context != w->context ? -EINVAL : 0;
+	return receives && init->srq && !context_is_same(init->srq->context, w->context) ? -EINVAL :
+											   0;
 }
 
 void qp_fill(struct door_qp *qp, struct ibv_context *context, struct ibv_pd *pd,

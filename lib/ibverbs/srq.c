@@ -80,7 +80,7 @@ static int srq_read_xrcd(const struct ibv_context *context,
 			 const struct ibv_srq_init_attr_ex *attr, struct ib_srq_init_attr_ex *init)
 {
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) || !attr->xrcd ||
-	    attr->xrcd->context != context)
+	    !context_is_same(attr->xrcd->context, context))
 		return -EINVAL;
 	init->xrcd = door_xrcd(attr->xrcd)->ib;
 	return 0;
@@ -98,12 +98,14 @@ static int srq_read_attr(const struct ibv_context *context, const struct ibv_srq
 		return -EOPNOTSUPP;
 	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_TM && type != IBV_SRQT_XRC)
 		return -EINVAL;
-	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd ||
+	    !context_is_same(attr->pd->context, context))
 		return -EINVAL;
 	*init = (struct ib_srq_init_attr_ex){ .srq_type = (enum ib_srq_type)type };
 	if (type == IBV_SRQT_BASIC)
 		return 0;
-	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || !attr->cq || attr->cq->context != context)
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || !attr->cq ||
+	    !context_is_same(attr->cq->context, context))
 		return -EINVAL;
 	init->cq = door_cq(attr->cq)->ib;
 	return type == IBV_SRQT_TM ? srq_read_tags(attr, init) : srq_read_xrcd(context, attr, init);

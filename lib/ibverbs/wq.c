@@ -33,8 +33,8 @@ static int wq_check(const struct ibv_context *context, const struct ibv_wq_init_
 {
 	if (init->comp_mask & ~(uint32_t)(IBV_WQ_INIT_ATTR_RESERVED - 1))
 		return -EINVAL;
-	if (!init->pd || init->pd->context != context || pd_is_gone(init->pd) || !init->cq ||
-	    init->cq->context != context)
+	if (!pd_is_usable(init->pd, context) || !init->cq ||
+	    !context_is_same(init->cq->context, context))
 		return -EINVAL;
 	return 0;
 }
@@ -123,7 +123,7 @@ static struct ib_wq **table_list(const struct ibv_context *context,
 
 	*error = list ? 0 : -ENOMEM;
 	for (u32 i = 0; i < count && !*error; i++) {
-		if (init->ind_tbl[i] && init->ind_tbl[i]->context == context)
+		if (init->ind_tbl[i] && context_is_same(init->ind_tbl[i]->context, context))
 			list[i] = door_wq(init->ind_tbl[i])->ib;
 		else
 			*error = -EINVAL;

@@ -230,7 +230,7 @@ static int qp_check_open(const struct ibv_context *context, const struct ibv_qp_
 		return -EOPNOTSUPP;
 	if ((attr->comp_mask & needed) != needed || attr->qp_type != IBV_QPT_XRC_RECV)
 		return -EINVAL;
-	return !attr->xrcd || attr->xrcd->context != context ? -EINVAL : 0;
+	return !attr->xrcd || !context_is_same(attr->xrcd->context, context) ? -EINVAL : 0;
 }
 
 struct ibv_qp *xrc_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)

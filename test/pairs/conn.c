@@ -67,7 +67,7 @@ static int conn_mask_rts(enum ibv_qp_type type)
 {
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
-	if (type == IBV_QPT_RC)
+	if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
 		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_MAX_QP_RD_ATOMIC;
 	return mask;
