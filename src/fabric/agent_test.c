@@ -88,7 +88,7 @@ static void sma__unknown_attribute_is_unsupported(void **state)
 {
 	(void)state;
 	star_up();
-	assert_int_equal(sm_status(sm_directed(&b, sm_port, &here, METHOD_GET, 0xff90, 1, NULL)),
+	assert_int_equal(sm_status(sm_directed(&b, sm_port, &here, METHOD_GET, 0xff91, 1, NULL)),
 			 STATUS_BAD_ATTRIBUTE);
 	assert_int_equal(
 		sm_status(sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_SWITCH_INFO, 0, NULL)),
@@ -96,6 +96,24 @@ static void sma__unknown_attribute_is_unsupported(void **state)
 	assert_int_equal(
 		sm_status(sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PORT_INFO, 9, NULL)),
 		STATUS_BAD_VALUE);
+	bed_end(&b);
+}
+
+static void sma__one_vendors_speeds(void **state)
+{
+	u8 d[MAD_SMP_DATA] = { 0 };
+	const struct fabric_mad *m;
+
+	(void)state;
+	star_up();
+	m = sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_MLNX_EXT_PORT_INFO, 1, NULL);
+	assert_int_equal(sm_status(m), 0);
+	assert_memory_equal(m->mad + MAD_DATA, d, sizeof(d));
+	m = sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_MLNX_EXT_PORT_INFO, 9, NULL);
+	assert_int_equal(sm_status(m), STATUS_BAD_VALUE);
+	d[11] = 1;
+	m = sm_directed(&b, sm_port, &here, METHOD_SET, ATTR_MLNX_EXT_PORT_INFO, 1, d);
+	assert_int_equal(sm_status(m), STATUS_BAD_VALUE);
 	bed_end(&b);
 }
 
@@ -157,6 +175,7 @@ int main(void)
 		cmocka_unit_test(trap__link_down_is_told_until_it_is_repressed),
 		cmocka_unit_test(sma__wrong_mkey_is_refused_and_counted),
 		cmocka_unit_test(sma__unknown_attribute_is_unsupported),
+		cmocka_unit_test(sma__one_vendors_speeds),
 		cmocka_unit_test(pma__counters_count_and_are_cleared),
 		cmocka_unit_test(route__partition_vl_and_link_decide),
 	};

@@ -73,6 +73,7 @@ enum fabric_attribute {
 	ATTR_LINEAR_TABLE = 0x0019,
 	ATTR_MULTICAST_TABLE = 0x001b,
 	ATTR_SM_INFO = 0x0020,
+	ATTR_MLNX_EXT_PORT_INFO = 0xff90,
 };
 
 static inline u16 wire_get16(const u8 *at)

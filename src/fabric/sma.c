@@ -104,6 +104,8 @@ static u16 sma_attribute(struct sma_request *q, u16 attribute)
 		return sma_node_info(q);
 	case ATTR_PORT_INFO:
 		return sma_port_info(q);
+	case ATTR_MLNX_EXT_PORT_INFO:
+		return sma_mlnx_ext_port_info(q);
 	case ATTR_PKEY_TABLE:
 		return sma_pkey_table(q);
 	case ATTR_SL_TO_VL:

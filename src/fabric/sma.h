@@ -22,6 +22,7 @@ bool sma_answer(struct fabric *f, u32 port, struct fabric_mad *m);
 
 /* Each returns an enum fabric_mad_status. */
 u16 sma_port_info(struct sma_request *q);
+u16 sma_mlnx_ext_port_info(struct sma_request *q);
 u16 sma_switch_info(struct sma_request *q);
 u16 sma_linear_table(struct sma_request *q);
 u16 sma_multicast_table(struct sma_request *q);

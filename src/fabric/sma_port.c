@@ -219,3 +219,16 @@ u16 sma_port_info(struct sma_request *q)
 		memset(q->data, 0, sizeof(u64));
 	return status;
 }
+
+/* One vendor's speeds beyond PortInfo's: FDR10, which no port has, for a link of that speed
+ * trains at QDR. */
+u16 sma_mlnx_ext_port_info(struct sma_request *q)
+{
+	enum { MLNX_SPEED_ENABLED = 11, MLNX_NO_SPEED = 0 };
+	u8 speeds = q->data[MLNX_SPEED_ENABLED];
+
+	if (sma_port(q, q->modifier & 0xff) == FABRIC_NONE)
+		return STATUS_BAD_VALUE;
+	memset(q->data, 0, MAD_SMP_DATA);
+	return q->set && speeds != MLNX_NO_SPEED ? STATUS_BAD_VALUE : STATUS_OK;
+}
