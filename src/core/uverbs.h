@@ -127,6 +127,10 @@ struct ib_uverbs_ops {
 	int (*get_info)(struct ib_device *dev, struct ib_uverbs_info *out);
 	int (*query_gid_entry)(struct ib_device *dev, u32 port, u32 index,
 			       struct ibv_gid_entry *out);
+	/* A descriptor: while it or a copy of it is open, the port is a subnet manager's (IsSM).
+	 * The port is valid. May block. -EBUSY: it is another one's. NULL: the driver has no
+	 * ports that a subnet manager can be at. */
+	int (*open_sm)(struct ib_device *dev, u8 port);
 } FIXED;
 
 /* The doors create with these the two kinds of objects that ib_* cannot create as a door needs

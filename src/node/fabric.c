@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -27,6 +28,12 @@ _Static_assert(sizeof(struct node_fabric_mad) == sizeof(struct proto_fabric_mad)
 			       offsetof(struct proto_fabric_mad, mad),
 	       "a packet of the channel is received in place");
 
+/* A port at which this process is a subnet manager: while the pipe has a reader. */
+struct client_sm {
+	u32 port;
+	int pipe; /* the writing end, for the next node */
+} OWNED_BY(node.request_lock);
+
 struct client_fabric {
 	struct node_fabric shown FIXED; /* what the caller sees; first */
 	struct node *node FIXED;
@@ -40,8 +47,8 @@ struct client_fabric {
 	u32 first_port[NODE_HOST_CAS] FIXED;
 	u32 ports[NODE_HOST_CAS] FIXED;
 	bool gone OWNED_BY(node.request_lock); /* the next node carries another fabric */
-	u32 issm[NODE_HOST_CAS] OWNED_BY(node.request_lock);
-	u32 issm_count OWNED_BY(node.request_lock);
+	struct client_sm sm[NODE_HOST_CAS] OWNED_BY(node.request_lock);
+	u32 sm_count OWNED_BY(node.request_lock);
 };
 
 static const struct client_fabric *client_fabric_of(const struct node_fabric *f)
@@ -115,6 +122,8 @@ static void client_fabric_free(struct client_fabric *f)
 		close(f->channel);
 	if (f->watch >= 0)
 		close(f->watch);
+	for (u32 i = 0; i < f->sm_count; i++)
+		close(f->sm[i].pipe);
 	free(f);
 }
 
@@ -241,31 +250,48 @@ static int client_fabric_replace(struct client_fabric *f, int channel)
 	return err;
 }
 
-static int client_fabric_say_issm(struct node *n, u32 port, bool on,
-				  int (*call)(struct node *n, void *request, size_t size,
-					      const int *fds, int fd_count, void *reply,
-					      size_t reply_size, struct message *m))
+static int client_fabric_say_sm(struct node *n, const struct client_sm *sm,
+				int (*call)(struct node *n, void *request, size_t size,
+					    const int *fds, int fd_count, void *reply,
+					    size_t reply_size, struct message *m))
 	REQUIRES(n->request_lock)
 {
-	struct proto_fabric_issm request = { .port = port, .on = on };
+	struct proto_fabric_issm request = { .port = sm->port };
 	struct proto_plain reply;
 	struct message m;
 	int err;
 
 	client_head(&request.head, PROTO_FABRIC_ISSM);
-	err = call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	err = call(n, &request, sizeof(request), &sm->pipe, 1, &reply, sizeof(reply), &m);
 	if (err == 0)
 		message_close(&m);
 	return err;
 }
 
-static int client_fabric_claim_issm(struct node *n) REQUIRES(n->request_lock)
+/* Forgets the pipes that the program has closed. */
+static void client_fabric_prune_sms(struct client_fabric *f) REQUIRES(f->node->request_lock)
 {
-	const struct client_fabric *f = n->fabric;
+	u32 left = 0;
+
+	for (u32 i = 0; i < f->sm_count; i++) {
+		struct pollfd fd = { .fd = f->sm[i].pipe };
+
+		if (poll(&fd, 1, 0) > 0)
+			close(f->sm[i].pipe);
+		else
+			f->sm[left++] = f->sm[i];
+	}
+	f->sm_count = left;
+}
+
+static int client_fabric_claim_sms(struct node *n) REQUIRES(n->request_lock)
+{
+	struct client_fabric *f = n->fabric;
 	int err = 0;
 
-	for (u32 i = 0; i < f->issm_count && err != -ECONNRESET; i++)
-		err = client_fabric_say_issm(n, f->issm[i], true, client_call);
+	client_fabric_prune_sms(f);
+	for (u32 i = 0; i < f->sm_count && err != -ECONNRESET; i++)
+		err = client_fabric_say_sm(n, &f->sm[i], client_call);
 	return err == -ECONNRESET ? err : 0;
 }
 
@@ -305,7 +331,7 @@ int client_claim_fabric(struct node *n)
 	}
 	/* what was told meanwhile is lost: the consumer looks at its ports again */
 	events_push_fabric(n, FABRIC_NONE, NODE_FABRIC_ROUTES);
-	return client_fabric_claim_issm(n);
+	return client_fabric_claim_sms(n);
 }
 
 /* ---- MADs ------------------------------------------------------------------------------------ */
@@ -406,27 +432,38 @@ u32 node_fabric_receive(const struct node_fabric *nf, struct node_fabric_mad *ou
 
 /* ---- the subnet manager's bit ---------------------------------------------------------------- */
 
-static void client_fabric_note_issm(struct client_fabric *f, u32 port, bool on)
+static int client_fabric_add_sm(struct node *n, u32 port, int pipe) REQUIRES(n->request_lock)
 {
-	u32 i = 0;
-
-	while (i < f->issm_count && f->issm[i] != port)
-		i++;
-	if (on && i == f->issm_count && i < NODE_HOST_CAS)
-		f->issm[f->issm_count++] = port;
-	if (!on && i < f->issm_count)
-		f->issm[i] = f->issm[--f->issm_count];
-}
-
-int node_fabric_issm(const struct node_fabric *nf, u32 port, bool on)
-{
-	struct node *n = client_fabric_of(nf)->node;
+	struct client_sm sm = { .port = port, .pipe = pipe };
+	struct client_fabric *f = n->fabric;
 	int err;
 
-	lock_acquire(&n->request_lock);
-	err = client_fabric_say_issm(n, port, on, client_request);
+	client_fabric_prune_sms(f);
+	if (f->gone)
+		return -ENODEV;
+	if (f->sm_count == NODE_HOST_CAS)
+		return -EMFILE;
+	err = client_fabric_say_sm(n, &sm, client_request);
 	if (err == 0)
-		client_fabric_note_issm(n->fabric, port, on);
+		f->sm[f->sm_count++] = sm;
+	return err;
+}
+
+int node_fabric_issm(const struct node_fabric *nf, u32 port, int *fd)
+{
+	struct node *n = client_fabric_of(nf)->node;
+	int ends[2], err;
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	lock_acquire(&n->request_lock);
+	err = client_fabric_add_sm(n, port, ends[1]);
 	lock_release(&n->request_lock);
+	if (err == 0) {
+		*fd = ends[0];
+		return 0;
+	}
+	close(ends[0]);
+	close(ends[1]);
 	return err;
 }

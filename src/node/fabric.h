@@ -59,8 +59,9 @@ int node_fabric_send(const struct node_fabric *f, u32 port, const struct fabric_
 int node_fabric_fd(const struct node_fabric *f);
 /* Takes MADs that have arrived, at most `max`, without waiting; returns how many. Any thread. */
 u32 node_fabric_receive(const struct node_fabric *f, struct node_fabric_mad *out, u32 max);
-/* This process is a subnet manager at the port, or no more. Outlives the node. -ENOENT: no port of
- * this host, or else as node_attach. May block. */
-int node_fabric_issm(const struct node_fabric *f, u32 port, bool on);
+/* This process is a subnet manager at the port while *fd, which is the caller's, or a copy of it is
+ * open. Outlives the node. -ENOENT: no port of this host; -EBUSY: a process is one already;
+ * -EMFILE; -ENODEV: the fabric is gone; or else as node_attach. May block. */
+int node_fabric_issm(const struct node_fabric *f, u32 port, int *fd);
 
 #endif

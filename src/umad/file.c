@@ -222,6 +222,29 @@ int umad_file_open(const char *name, u8 port_num, struct umad_file **out)
 	return err;
 }
 
+static int umad_device_open_sm(struct ib_device *device, u8 port_num)
+{
+	if (port_num < 1 || port_num > device->phys_port_cnt)
+		return -EINVAL;
+	if (device->uverbs == NULL || device->uverbs->open_sm == NULL)
+		return -ENXIO;
+	return device->uverbs->open_sm(device, port_num);
+}
+
+int umad_open_sm(const char *name, u8 port_num)
+{
+	struct ib_device **list = NULL;
+	int n = ib_uverbs_get_devices(&list), fd = -ENODEV;
+
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++)
+		if (fd == -ENODEV && strcmp(list[i]->name, name) == 0)
+			fd = umad_device_open_sm(list[i], port_num);
+	ib_uverbs_put_devices(list);
+	return fd;
+}
+
 void umad_file_close(struct umad_file *f)
 {
 	lock_acquire(&umad_table.lock);

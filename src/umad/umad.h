@@ -65,4 +65,9 @@ AV_EXPORT ssize_t umad_file_read(struct umad_file *f, void *buf, size_t bytes);
  * 0, also if the device is gone; -ETIMEDOUT; -EINTR. */
 AV_EXPORT int umad_file_wait(struct umad_file *f, int timeout_ms);
 
+/* What open() of /dev/infiniband/issmN is: a descriptor, close-on-exec; while it or a copy of it is
+ * open, the port is a subnet manager's. May block. -ENODEV: no such device; -EINVAL: it has no such
+ * port; -ENXIO: its ports have no subnet manager; -EBUSY: it is another one's. */
+AV_EXPORT int umad_open_sm(const char *device, u8 port_num);
+
 #endif

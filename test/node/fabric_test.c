@@ -368,6 +368,53 @@ static void fabric__survives_the_node(void **state)
 	harness_detach(&b.h);
 }
 
+/* The IsSM bit of the guest's port becomes `on` in time. */
+static bool guest_sm(const struct guest *g, bool on)
+{
+	u64 deadline = clock_now_ns() + HARNESS_PATIENCE_NS;
+	struct fabric_port_attr p;
+
+	do {
+		assert_int_equal(fabric_port_read(&g->f->view, g->port, &p), 0);
+		if (((p.cap_mask & 2) != 0) == on)
+			return true;
+		(void)poll(NULL, 0, 1);
+	} while (clock_now_ns() < deadline);
+	return false;
+}
+
+/* A port is a subnet manager's while its descriptor is open, whichever node there is. */
+static void fabric__subnet_manager_while_open(void **state)
+{
+	struct guest a, b;
+	int fd, other, copy;
+
+	assert_int_equal(fabric_up("star:4"), 0);
+	guest_enter(&a, "h1");
+	guest_enter(&b, "h1");
+	assert_true(guest_sm(&a, false));
+	assert_int_equal(node_fabric_issm(a.f, a.port + 1, &fd), -ENOENT);
+	assert_int_equal(node_fabric_issm(a.f, a.port, &fd), 0);
+	assert_true(guest_sm(&a, true));
+	assert_int_equal(node_fabric_issm(b.f, b.port, &other), -EBUSY);
+	copy = dup(fd);
+	close(fd);
+	harness_kill_daemon();
+	(void)harness_wait_event(&a.h, NODE_EVENT_LOST);
+	(void)harness_wait_event(&b.h, NODE_EVENT_LOST);
+	assert_int_equal(node_recover(a.h.node), 0);
+	assert_int_equal(node_recover(b.h.node), 0);
+	assert_int_equal(node_fabric_issm(b.f, b.port, &other), -EBUSY);
+	assert_true(guest_sm(&a, true));
+	close(copy);
+	assert_true(guest_sm(&a, false));
+	assert_int_equal(node_fabric_issm(b.f, b.port, &other), 0);
+	harness_detach(&b.h);
+	assert_true(guest_sm(&a, false));
+	close(other);
+	harness_detach(&a.h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -380,6 +427,8 @@ int main(void)
 						fabric_teardown),
 		cmocka_unit_test_setup_teardown(fabric__bad_packets, fabric_setup, fabric_teardown),
 		cmocka_unit_test_setup_teardown(fabric__survives_the_node, fabric_setup,
+						fabric_teardown),
+		cmocka_unit_test_setup_teardown(fabric__subnet_manager_while_open, fabric_setup,
 						fabric_teardown),
 	};
 

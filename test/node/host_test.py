@@ -79,6 +79,41 @@ class Hosts(unittest.TestCase):
         self.assertIn('"h1 ib0"', self.on("h2", "ibnetdiscover"))
         self.assertIn("NodeType:........................Channel Adapter", self.on("h1", "smpquery", "-D", "nodeinfo", "0,1"))
 
+    def test_a_host_has_its_own_sys(self):
+        text = self.on("h2", "ibstatus")
+        self.assertIn("'ib0' port 1", text)
+        self.assertIn("2: INIT", text)
+        self.assertIn("InfiniBand", text)
+        self.configure()
+        text = self.on("h2", "ibstatus")
+        self.assertIn("4: ACTIVE", text)
+        self.assertIn("0x2", text)
+        self.assertIn("CA type: anyverbs-ib", self.on("h1", "ibstat"))
+        files = self.on("h1", "ls", "/dev/infiniband", "/sys/class/infiniband_mad").split()
+        self.assertEqual(files.count("issm0"), 2)
+        self.assertEqual(files.count("umad0"), 2)
+
+    def issm(self, on):
+        """Whether the IsSM bit of h1's port becomes so."""
+        for _ in range(100):
+            if (("IsSM" in self.on("h1", "smpquery", "-D", "portinfo", "0", "1")) == on):
+                return True
+        return False
+
+    def test_issm_while_it_is_open(self):
+        """Closed by hand, by a copy's end and by a death, whoever opens it."""
+        wait = "import os, sys; fd = os.open('/dev/infiniband/issm0', os.O_RDONLY); print(1, flush=True); {}sys.stdin.read()"
+        for close in "os.close(fd); ", "os.close(os.dup(fd)); ":
+            program = subprocess.Popen(self.words("run", "--host", "h1", sys.executable, "-c", wait.format(close)), env=self.env,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            try:
+                self.assertEqual(program.stdout.readline(), "1\n")
+                self.assertTrue(self.issm(on="dup" in close))
+            finally:
+                program.kill()
+                program.communicate()
+            self.assertTrue(self.issm(on=False))
+
     def test_verbs_by_lid(self):
         self.configure()
         for program in "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong":

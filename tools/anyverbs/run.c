@@ -10,6 +10,9 @@
 
 #include "base/env.h"
 #include "command.h"
+#include "node/client_priv.h"
+#include "node/fabric.h"
+#include "node/protocol.h"
 
 #ifndef AV_DOORS_PATH
 #define AV_DOORS_PATH "/usr/local/lib/anyverbs"
@@ -93,18 +96,42 @@ static bool run_wants_born(void)
 	return env_is_on("ANYVERBS_BORN_SHARED", false);
 }
 
+/* Has the node write the tree of the host that the program is going to be of. */
+static void run_show_host(int fd)
+{
+	struct proto_fabric_enter request;
+	const char *host = node_fabric_host();
+	struct proto_plain reply;
+	int err;
+
+	if (host == NULL || strlen(host) >= sizeof(request.host))
+		return;
+	memset(&request, 0, sizeof(request));
+	memcpy(request.host, host, strlen(host));
+	err = link_ask(fd, PROTO_FABRIC_HOST, &request, sizeof(request), &reply, sizeof(reply),
+		       NULL);
+	if (err == -ENOENT)
+		command_fail(0, "warning: the fabric has no host %s", host);
+	else if (err == -ENODEV)
+		command_fail(0, "warning: the node carries no fabric (`anyverbs fabric up`)");
+	else if (err < 0)
+		command_fail(0, "warning: the host %s has no /sys: %s", host, strerror(-err));
+}
+
 /* Programs that read /sys before they call the library need the node's tree. Without a node the
  * program runs all the same, to print its help, say. */
 static void run_start_node(void)
 {
 	int fd = link_open(true);
 
-	if (fd >= 0)
-		close(fd);
-	else
+	if (fd < 0) {
 		command_fail(
 			0, "warning: the node cannot be started: %s (ANYVERBS_LOG=error says more)",
 			fd == -ECONNREFUSED ? "no anyverbsd answers" : strerror(-fd));
+		return;
+	}
+	run_show_host(fd);
+	close(fd);
 }
 
 /* Reads the options. The number of words that they take, or -1: one is unknown. */

@@ -1,7 +1,8 @@
 /* open.c: open, fopen, opendir and their families.
  * In: a path    Out: a descriptor, stream or folder of the tree    Runs: any thread    Locks: none
- * A device file cannot be opened (ENXIO): verbs go through the library, and a descriptor that
- * accepts commands and does nothing would report false success.
+ * Of device files only issmN can be opened, which is all about being open. The others cannot
+ * (ENXIO): verbs go through the library, and a descriptor that accepts commands and does nothing
+ * would report false success.
  */
 #include <anyverbs/kernel.h>
 #include <dirent.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "issm.h"
 #include "next.h"
 #include "redirect.h"
 
@@ -67,6 +69,16 @@ static bool open_is_device(const struct redirect *r)
 	return true;
 }
 
+/* The descriptor is as open(2) would give it. */
+static int open_issm(const struct redirect *r, int flags)
+{
+	int fd = issm_open(r->path);
+
+	if (fd >= 0 && !(flags & O_CLOEXEC))
+		(void)fcntl(fd, F_SETFD, 0);
+	return fd;
+}
+
 static __attribute__((noinline)) int open_ours(int at, const char *path, int flags, mode_t mode)
 {
 	struct redirect r;
@@ -74,7 +86,7 @@ static __attribute__((noinline)) int open_ours(int at, const char *path, int fla
 	if (!redirect_find(path, &r))
 		return NEXT(openat)(at, path, flags, mode);
 	if (open_is_device(&r))
-		return -1;
+		return errno == ENXIO && issm_is(r.path) ? open_issm(&r, flags) : -1;
 	return NEXT(openat)(at, r.path, flags, mode);
 }
 

@@ -44,17 +44,31 @@ static bool root_ask_environment(char *out, size_t size)
 	return snprintf(out, size, "%s", told) < (int)size;
 }
 
-/* Tries PLACE/NAME-NETNS/sys: it must be this user's and contain devices. */
+/* The folder of a node below a place: one of a fabric is the machine's, another one its network
+ * namespace's. */
+static bool root_folder(const char *place, char *out, size_t size)
+{
+	const char *name = getenv("ANYVERBS_NODE"), *host = getenv("ANYVERBS_HOST");
+	struct stat st;
+
+	if (name == NULL || name[0] == '\0')
+		name = "default";
+	if (host != NULL && host[0] != '\0')
+		return snprintf(out, size, "%s/%s-fabric/hosts/%s/sys", place, name, host) <
+		       (int)size;
+	return stat("/proc/self/ns/net", &st) == 0 &&
+	       snprintf(out, size, "%s/%s-%llu/sys", place, name, (unsigned long long)st.st_ino) <
+		       (int)size;
+}
+
+/* Tries a place: the tree must be this user's and contain devices. */
 static bool root_try(const char *place, char *out, size_t size)
 {
-	const char *name = getenv("ANYVERBS_NODE");
-	struct stat st;
 	char probe[512];
+	struct stat st;
 
-	if (stat("/proc/self/ns/net", &st) != 0)
+	if (!root_folder(place, out, size))
 		return false;
-	snprintf(out, size, "%s/%s-%llu/sys", place,
-		 name != NULL && name[0] != '\0' ? name : "default", (unsigned long long)st.st_ino);
 	snprintf(probe, sizeof(probe), "%.480s/class/infiniband", out);
 	return stat(probe, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }

@@ -201,6 +201,7 @@ __attribute__((constructor)) static void hca_device_add(void)
 {
 	soft_fill_uverbs(&hca_device_uverbs);
 	hca_device_uverbs.get_info = hca_get_info;
+	hca_device_uverbs.open_sm = hca_open_sm;
 	hca_device_uverbs.query_gid_entry = hca_device_query_gid_entry;
 	ib_driver_add(&hca_device_driver);
 }

@@ -92,6 +92,16 @@ int hca_get_info(struct ib_device *ib, struct ib_uverbs_info *out)
 	return 0;
 }
 
+int hca_open_sm(struct ib_device *ib, u8 port)
+{
+	struct hca_device *dev = hca_dev(ib);
+	int fd = -1, err = soft_attach(&dev->soft);
+
+	if (err == 0)
+		err = node_fabric_issm(hca_fabric(), dev->port[port].index, &fd);
+	return err == 0 ? fd : err;
+}
+
 /* ---- entering -------------------------------------------------------------------------------- */
 
 static int hca_host_add(const struct node_fabric *f, u32 index)

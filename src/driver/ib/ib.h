@@ -84,7 +84,9 @@ static inline const struct fabric_view *hca_view(void)
 void hca_host_fabric(struct seat *seat, u32 port, u32 what);
 /* As fabric_port_read. */
 int hca_port_read(struct hca_device *dev, u32 port, struct fabric_port_attr *out);
+/* Methods of struct ib_uverbs_ops. */
 int hca_get_info(struct ib_device *ib, struct ib_uverbs_info *out);
+int hca_open_sm(struct ib_device *ib, u8 port);
 
 /* ---- address.c: methods of struct soft_kind and struct seat_ops ---- */
 /* -EINVAL: no such port, or no such source GID. */

@@ -74,6 +74,8 @@ static struct fabricd *fabricd_new(struct daemon *d)
 	if (f == NULL)
 		return NULL;
 	f->daemon = d;
+	list_init(&f->sms);
+	list_init(&f->trees);
 	f->map_fd = f->map_read_fd = f->counters_fd = -1;
 	f->since_ns = clock_now_ns();
 	f->routes_due_ns = f->orphans_until_ns = UINT64_MAX;
@@ -199,6 +201,7 @@ void fabricd_down(struct daemon *d, bool keep)
 			event_fabric_gone(p);
 		madchannel_leave(p);
 	}
+	hosttree_drop_all(f, keep);
 	d->fabric = NULL;
 	d->idle_since_ns = clock_now_ns();
 	if (!keep)
@@ -207,19 +210,6 @@ void fabricd_down(struct daemon *d, bool keep)
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
-
-/* Is a process a subnet manager at the port? */
-static bool fabricd_has_sm(const struct daemon *d, u32 port)
-{
-	list_for_each(p, &d->procs, struct proc, node) {
-		if (p->host == NULL)
-			continue;
-		for (u32 i = 0; i < p->host->issm_count; i++)
-			if (p->host->issm[i] == port)
-				return true;
-	}
-	return false;
-}
 
 /* Subnet managers that have not come back have died with the node, or soon after. */
 static void fabricd_clear_orphans(struct daemon *d)
@@ -231,7 +221,7 @@ static void fabricd_clear_orphans(struct daemon *d)
 		if (fabric_node_read(v, i, &n) < 0 || n.type != FABRIC_CA)
 			continue;
 		for (u32 k = 1; k <= n.ports; k++)
-			if (!fabricd_has_sm(d, n.first_port + k))
+			if (!smhold_has(d->fabric, n.first_port + k))
 				fabric_set_issm(d->fabric->fabric, n.first_port + k, false);
 	}
 	d->fabric->orphans_until_ns = UINT64_MAX;

@@ -13,15 +13,19 @@ struct host_change {
 	u32 port, what;
 } OWNED_BY(the daemon);
 
-/* The host that a process has entered. */
-struct proc_host {
-	struct proc *proc;
-	struct loop_source channel; /* the node's end; fd -1: the process has closed its own */
+/* A host: its CAs and their ports. */
+struct host_place {
 	char name[NODE_HOST_NAME];
 	u32 ca_count;
 	u32 ca[NODE_HOST_CAS];
 	u32 first_port[NODE_HOST_CAS], ports[NODE_HOST_CAS]; /* of each CA */
-	u32 issm[NODE_HOST_CAS], issm_count; /* ports at which it is a subnet manager */
+} OWNED_BY(the daemon);
+
+/* The host that a process has entered. */
+struct proc_host {
+	struct proc *proc;
+	struct loop_source channel; /* the node's end; fd -1: the process has closed its own */
+	struct host_place at;
 	struct host_change changes[FABRICD_CHANGES]; /* to tell */
 	u32 change_count;
 } OWNED_BY(the daemon);
@@ -42,6 +46,8 @@ struct fabricd {
 	/* ports that the node before left as subnet managers': cleared unless claimed until then */
 	u64 orphans_until_ns;
 	u32 processes; /* on hosts */
+	struct list_head sms;	/* struct smhold: ports at which a process is a subnet manager */
+	struct list_head trees; /* struct hosttree */
 	struct fabricd_counts counts;
 	/* MADs for processes, sent at the end of the turn */
 	struct proc *out_to[FABRICD_BATCH];
@@ -63,6 +69,30 @@ void fabricd_run(struct daemon *d, u64 now_ns);
 /* When it must run next; UINT64_MAX: never. */
 u64 fabricd_next_ns(const struct daemon *d);
 
+/* ---- hosttree.c: hosts, and the trees that stand for their /sys ---- */
+
+/* -ENOENT: the fabric has no such host. */
+int host_place_find(const struct fabric_view *v, const char *name, struct host_place *out);
+/* NULL is no host. */
+bool host_place_has(const struct host_place *h, u32 port);
+/* Writes the tree of a host, and keeps it up to date from now on. -ENOENT: there is no such host;
+ * -ENOMEM. A tree that cannot be written is none, which is logged. */
+int hosttree_show(struct fabricd *f, const char *name);
+/* A port has changed: bits of enum fabric_change. */
+void hosttree_changed(struct fabricd *f, u32 port, u32 what);
+/* Forgets the trees; `keep`: the files stay for the next node. */
+void hosttree_drop_all(struct fabricd *f, bool keep);
+
+/* ---- smhold.c: subnet managers ---- */
+
+/* The process is a subnet manager at a port of its host until the pipe, of which `fd` is the
+ * writing end, has no reader. `fd` stays the caller's. -ENOENT: no such port; -EBUSY: another one
+ * is; -ENOMEM; or as epoll_ctl(2). */
+int smhold_take(struct proc *p, u32 port, int fd);
+bool smhold_has(const struct fabricd *f, u32 port);
+/* The process leaves its host. */
+void smhold_leave(struct proc *p);
+
 /* ---- madchannel.c: processes on hosts, and their MADs ---- */
 
 /* Has a process enter a host; *theirs is its end of the channel. */
@@ -73,7 +103,6 @@ void madchannel_leave(struct proc *p);
 void madchannel_show(struct proc *p);
 /* Sends what waits for processes. */
 void madchannel_flush(struct fabricd *f);
-bool madchannel_has_port(const struct proc_host *h, u32 port);
 /* Does the process' host have the CA that is this device? */
 bool madchannel_has_device(const struct proc *p, u64 device);
 /* fabric_ops.deliver and .changed; `arg`: the struct fabricd. */

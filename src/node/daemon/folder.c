@@ -110,6 +110,7 @@ void folder_remove(const struct folder *f)
 	if (f->fd < 0 || folder_in_use(f))
 		return;
 	folder_remove_tree(f, "sys");
+	folder_remove_tree(f, "hosts");
 	unlinkat(f->fd, "slots", 0);
 	unlinkat(f->fd, "devices", 0);
 	unlinkat(f->fd, "fabric", 0);

@@ -33,18 +33,15 @@ enum {
 _Static_assert((int)FABRIC_MAD == (int)CM_MAD_BYTES && (int)STEER_MAD == (int)FABRIC_MAD,
 	       "MADs have one size");
 
-bool madchannel_has_port(const struct proc_host *h, u32 port)
+static bool madchannel_has_port(const struct proc_host *h, u32 port)
 {
-	for (u32 i = 0; h != NULL && i < h->ca_count; i++)
-		if (port > h->first_port[i] && port - h->first_port[i] <= h->ports[i])
-			return true;
-	return false;
+	return h != NULL && host_place_has(&h->at, port);
 }
 
 bool madchannel_has_device(const struct proc *p, u64 device)
 {
-	for (u32 i = 0; p->host != NULL && i < p->host->ca_count; i++)
-		if (node_fabric_device(p->host->ca[i]) == device)
+	for (u32 i = 0; p->host != NULL && i < p->host->at.ca_count; i++)
+		if (node_fabric_device(p->host->at.ca[i]) == device)
 			return true;
 	return false;
 }
@@ -141,13 +138,13 @@ static u64 madchannel_find_agent(struct daemon *d, u32 port, const struct fabric
 	list_for_each(p, &d->procs, struct proc, node) {
 		const struct proc_host *h = p->host;
 
-		for (u32 i = 0; h != NULL && i < h->ca_count; i++) {
-			u32 number = port - h->first_port[i];
+		for (u32 i = 0; h != NULL && i < h->at.ca_count; i++) {
+			u32 number = port - h->at.first_port[i];
 
-			if (number == 0 || number > h->ports[i])
+			if (number == 0 || number > h->at.ports[i])
 				continue;
-			(void)notice_read_agent(d->notice, node_fabric_device(h->ca[i]), (u8)number,
-						(u8)m->dst_qp, m->mad, &process, &slot);
+			(void)notice_read_agent(d->notice, node_fabric_device(h->at.ca[i]),
+						(u8)number, (u8)m->dst_qp, m->mad, &process, &slot);
 			return process;
 		}
 	}
@@ -226,6 +223,8 @@ void madchannel_changed(void *arg, u32 port, u32 what)
 {
 	struct fabricd *f = arg;
 
+	/* a process that is told finds the tree as it is now */
+	hosttree_changed(f, port, what);
 	list_for_each(p, &f->daemon->procs, struct proc, node)
 		if (madchannel_has_port(p->host, port))
 			event_fabric(p, port, what);
@@ -303,23 +302,6 @@ static int madchannel_open(struct proc_host *h, int *theirs)
 	return 0;
 }
 
-static int madchannel_find_host(const struct fabric_view *v, struct proc_host *h)
-{
-	u32 count = fabric_find_host(v, h->name, h->ca, NODE_HOST_CAS);
-	struct fabric_node_attr n;
-
-	if (count == 0)
-		return -ENOENT;
-	h->ca_count = MIN(count, (u32)NODE_HOST_CAS);
-	for (u32 i = 0; i < h->ca_count; i++) {
-		if (fabric_node_read(v, h->ca[i], &n) < 0)
-			return -ENOENT;
-		h->first_port[i] = n.first_port;
-		h->ports[i] = n.ports;
-	}
-	return 0;
-}
-
 int madchannel_enter(struct proc *p, const char *host, int *theirs)
 {
 	struct fabricd *f = p->daemon->fabric;
@@ -334,8 +316,7 @@ int madchannel_enter(struct proc *p, const char *host, int *theirs)
 	if (h == NULL)
 		return -ENOMEM;
 	h->proc = p;
-	memcpy(h->name, host, sizeof(h->name));
-	err = madchannel_find_host(fabric_view(f->fabric), h);
+	err = host_place_find(fabric_view(f->fabric), host, &h->at);
 	if (err == 0)
 		err = madchannel_open(h, theirs);
 	if (err < 0) {
@@ -345,12 +326,13 @@ int madchannel_enter(struct proc *p, const char *host, int *theirs)
 	p->host = h;
 	f->processes++;
 	madchannel_show(p);
+	(void)hosttree_show(f, host); /* a process does without it, and it has been logged */
 	return 0;
 }
 
 void madchannel_show(struct proc *p)
 {
-	u32 shown = p->host == NULL ? 0 : p->host->ca[0] + 1;
+	u32 shown = p->host == NULL ? 0 : p->host->at.ca[0] + 1;
 	struct daemon *d = p->daemon;
 
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
@@ -368,11 +350,9 @@ void madchannel_leave(struct proc *p)
 	for (u32 i = 0; i < f->out_count; i++)
 		if (f->out_to[i] == p)
 			f->out_to[i] = NULL;
+	smhold_leave(p);
 	p->host = NULL;
 	f->processes--;
-	/* another process may be a subnet manager at the same port: it says so again */
-	for (u32 i = 0; !p->daemon->ending && i < h->issm_count; i++)
-		fabric_set_issm(f->fabric, h->issm[i], false);
 	h->proc = p;
 	madchannel_close(h);
 	free(h);

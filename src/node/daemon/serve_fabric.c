@@ -1,6 +1,6 @@
 /* serve_fabric.c: the InfiniBand fabric: processes enter its hosts, tools bring it up, change it
  * and take it down.
- * In:    FABRIC_ENTER, _ISSM, _UP, _DOWN, _COMMAND, _SHOW      Out: MAD channels; the fabric
+ * In:    FABRIC_ENTER, _ISSM, _UP, _DOWN, _COMMAND, _SHOW, _HOST      Out: MAD channels; the fabric
  * Runs:  the daemon's only thread                              Locks: none
  */
 #include <errno.h>
@@ -31,8 +31,8 @@ static int serve_fabric_enter(struct request *r)
 		return err;
 	fds[0] = f->map_read_fd;
 	fds[1] = f->counters_fd;
-	reply.ca_count = p->host->ca_count;
-	memcpy(reply.ca, p->host->ca, sizeof(reply.ca));
+	reply.ca_count = p->host->at.ca_count;
+	memcpy(reply.ca, p->host->at.ca, sizeof(reply.ca));
 	service_reply(r, &reply.head, sizeof(reply), 0, fds, 3);
 	close(fds[2]);
 	if (reply.head.status < 0)
@@ -42,23 +42,11 @@ static int serve_fabric_enter(struct request *r)
 
 static int serve_fabric_issm(struct request *r)
 {
-	const struct proto_fabric_issm *q = &r->q->fabric_issm;
-	struct proc_host *h = r->proc->host;
-	u32 i = 0;
+	int err = smhold_take(r->proc, r->q->fabric_issm.port, r->m->fds[0]);
 
-	if (!madchannel_has_port(h, q->port))
-		return -ENOENT;
-	while (i < h->issm_count && h->issm[i] != q->port)
-		i++;
-	if (q->on != 0 && i == NODE_HOST_CAS)
-		return -ENOSPC;
-	if (q->on != 0 && i == h->issm_count)
-		h->issm[h->issm_count++] = q->port;
-	if (q->on == 0 && i < h->issm_count)
-		h->issm[i] = h->issm[--h->issm_count];
-	fabric_set_issm(r->daemon->fabric->fabric, q->port, q->on != 0);
-	service_status(r, 0);
-	return 0;
+	if (err == 0)
+		service_status(r, 0);
+	return err;
 }
 
 static void serve_fabric_release(struct proc *p)
@@ -118,6 +106,19 @@ static int serve_fabric_down(struct request *r)
 	return 0;
 }
 
+static int serve_fabric_host(struct request *r)
+{
+	const struct proto_fabric_enter *q = &r->q->fabric_enter;
+	struct fabricd *f = r->daemon->fabric;
+	int err = f == NULL ? -ENODEV : -ENOENT;
+
+	if (f != NULL && memchr(q->host, '\0', sizeof(q->host)) != NULL)
+		err = hosttree_show(f, q->host);
+	if (err == 0)
+		service_status(r, 0);
+	return err;
+}
+
 static int serve_fabric_obey(struct fabric *f, const struct proto_fabric_command *q)
 {
 	switch (q->verb) {
@@ -168,7 +169,7 @@ static int serve_fabric_show(struct request *r)
 static const struct service_rule serve_fabric_rules[] = {
 	[PROTO_OP(PROTO_FABRIC_ENTER)] = { serve_fabric_enter, sizeof(struct proto_fabric_enter), 0,
 					   SERVICE_FROM(PROC_ATTACHED) },
-	[PROTO_OP(PROTO_FABRIC_ISSM)] = { serve_fabric_issm, sizeof(struct proto_fabric_issm), 0,
+	[PROTO_OP(PROTO_FABRIC_ISSM)] = { serve_fabric_issm, sizeof(struct proto_fabric_issm), 1,
 					  SERVICE_FROM(PROC_ATTACHED) },
 	[PROTO_OP(PROTO_FABRIC_UP)] = { serve_fabric_up, sizeof(struct proto_fabric_up), 1,
 					SERVICE_FROM(PROC_TOOL) },
@@ -177,6 +178,8 @@ static const struct service_rule serve_fabric_rules[] = {
 	[PROTO_OP(PROTO_FABRIC_COMMAND)] = { serve_fabric_command,
 					     sizeof(struct proto_fabric_command), 0,
 					     SERVICE_FROM(PROC_TOOL) },
+	[PROTO_OP(PROTO_FABRIC_HOST)] = { serve_fabric_host, sizeof(struct proto_fabric_enter), 0,
+					  SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_FABRIC_SHOW)] = { serve_fabric_show, sizeof(struct proto_plain), 0,
 					  SERVICE_FROM(PROC_TOOL) },
 };

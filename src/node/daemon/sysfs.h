@@ -1,8 +1,9 @@
-/* sysfs.h: the tree that stands for /sys: class/infiniband and class/infiniband_verbs, in the
- * kernel's formats. */
+/* sysfs.h: the tree that stands for /sys: class/infiniband, class/infiniband_verbs and
+ * class/infiniband_mad, in the kernel's formats. */
 #ifndef NODE_DAEMON_SYSFS_H
 #define NODE_DAEMON_SYSFS_H
 
+#include "fabric/fabric.h"
 #include "node/daemon/folder.h"
 #include "node/node.h"
 
@@ -11,5 +12,13 @@
 int sysfs_write(const struct folder *f, const struct node_config *c);
 /* Deletes the device's part. */
 void sysfs_remove(const struct folder *f, const struct node_config *c);
+
+/* Writes or updates the tree of a host of the fabric, FOLDER/hosts/HOST/sys, with its CAs as ib0
+ * and up. 0; -EINVAL: the host's name is none of a folder; or as above. */
+int sysfs_host_write(const struct folder *f, const char *host, const struct fabric_view *v,
+		     const u32 *cas, u32 count);
+/* Updates what changes in it: the ports. what: bits of enum fabric_change. */
+int sysfs_host_write_ports(const struct folder *f, const char *host, const struct fabric_view *v,
+			   const u32 *cas, u32 count, u32 what);
 
 #endif

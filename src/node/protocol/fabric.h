@@ -18,6 +18,7 @@ enum {
 	PROTO_FABRIC_DOWN = PROTO_TYPE(PROTO_SERVICE_FABRIC, 3),
 	PROTO_FABRIC_COMMAND = PROTO_TYPE(PROTO_SERVICE_FABRIC, 4),
 	PROTO_FABRIC_SHOW = PROTO_TYPE(PROTO_SERVICE_FABRIC, 5),
+	PROTO_FABRIC_HOST = PROTO_TYPE(PROTO_SERVICE_FABRIC, 6),
 	PROTO_EV_FABRIC = PROTO_TYPE(PROTO_SERVICE_FABRIC, PROTO_EVENT_OP + 0),
 };
 
@@ -38,13 +39,17 @@ struct proto_fabric_entered {
 	u32 reserved;
 } OWNED_BY(the caller);
 
-/* Whether the process is a subnet manager at a port of its host, until it says otherwise or ends.
- * The reply is plain. -ENOENT: no such port. */
+/* The process is a subnet manager at a port of its host. Descriptor: the writing end of a pipe; it
+ * is one until the pipe has no reader, or it ends. Also a claim, after ENTER. The reply is plain.
+ * -ENOENT: no such port; -EBUSY: another one is. */
 struct proto_fabric_issm {
 	struct proto_head head;
 	u32 port; /* of the fabric */
-	u32 on;
+	u32 reserved;
 } OWNED_BY(the caller);
+
+/* HOST, of a tool, is a struct proto_fabric_enter whose reply is plain: writes the host's tree, for
+ * a program that reads it before it attaches, or never attaches. -ENODEV, -ENOENT as of ENTER. */
 
 /* Of a tool. Descriptor: a file with the topology's text, or with a generator's words if `is_spec`.
  * The reply is plain. -EINVAL: topo_parse and topo_generate say why; -EEXIST: a fabric is up;
