@@ -43,6 +43,8 @@ struct cell *cell_new(struct sqp *q)
 	c->proc = q->proc;
 	c->pd = q->pd;
 	c->access = rights[rng_below(RNG, ARRAY_LEN(rights))];
+	if (world.plan.wide && rng_percent(RNG, 70))
+		c->access |= MEM_ACCESS_FLUSH;
 	list_init(&c->versions);
 	slice_write(q->proc->arena, &c->slice, next_tag++, 0);
 	return c;

@@ -78,6 +78,8 @@ void event_forget_taken(struct sqp *q)
 {
 	struct srq *s = q->srq;
 
+	if (q->type == IBV_QPT_XRC_RECV)
+		xrc_forget_taken(q);
 	if (s == NULL)
 		return;
 	s->forgotten += sqp_state(q) != IBV_QPS_ERR;

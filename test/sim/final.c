@@ -27,7 +27,7 @@ static bool quiet_is_hopeless(const struct sqp *q)
 	if (q->send_cq->overflowed &&
 	    (q->ending || sqp_state(q) == IBV_QPS_ERR || sqp_state(q) == IBV_QPS_SQE))
 		return true;
-	if (q->type != IBV_QPT_RC)
+	if (!sqp_is_reliable(q))
 		return false;
 	return q->timeout == 0 && (!sqp_state_receives(q->peer->shown_state) ||
 				   (q->peer->proc->dead && path_is_air(q->proc, q->peer->proc)));
@@ -102,7 +102,7 @@ static void quiet_check_overflowed(const struct sqp *q)
 	if (q->engine == NULL || q->forgotten || q->proc->dead || !q->recv_cq->overflowed)
 		return;
 	for (u32 i = 0; i < q->message_count; i++)
-		sim_check(q->type != IBV_QPT_RC || !q->messages[i]->sent ||
+		sim_check(!sqp_is_reliable(q) || !q->messages[i]->sent ||
 				  q->messages[i]->delivered ||
 				  q->messages[i]->sent_status != IBV_WC_SUCCESS ||
 				  sqp_state(q) == IBV_QPS_ERR,
@@ -166,7 +166,7 @@ static void end_check_message(const struct sqp *q, const struct message *m)
 	/* all that arrived was seen */
 	bool complete = !q->forgotten && !q->proc->dead && !q->recv_cq->overflowed;
 
-	if (!m->sent || q->type != IBV_QPT_RC)
+	if (!m->sent || !sqp_is_reliable(q))
 		return;
 	switch (m->sent_status) {
 	case IBV_WC_SUCCESS:
@@ -175,7 +175,8 @@ static void end_check_message(const struct sqp *q, const struct message *m)
 			  (ull)m->tag);
 		break;
 	case IBV_WC_REM_INV_REQ_ERR:
-		sim_check(!complete || m->delivered_status == IBV_WC_LOC_LEN_ERR,
+		sim_check(!complete || m->delivered_status == IBV_WC_LOC_LEN_ERR ||
+				  m->fault == FAULT_SRQ || xrc_is_refused(m->srq),
 			  "qp %06x: #%llu was refused as invalid for no reason", q->qpn,
 			  (ull)m->tag);
 		break;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ibt/wqe.h"
 #include "model.h"
 
 typedef unsigned long long ull;
@@ -75,7 +76,7 @@ static bool fault_shows(const struct send *s)
 	if (s->fault == FAULT_LKEY || s->fault == FAULT_LPD || s->fault == FAULT_BIND ||
 	    s->opcode == IBV_WR_LOCAL_INV)
 		return s->fault != FAULT_NONE;
-	return s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC;
+	return s->fault != FAULT_NONE && sqp_is_reliable(s->qp);
 }
 
 static void send_succeeded(struct send *s)
@@ -89,11 +90,13 @@ static void send_succeeded(struct send *s)
 	if (s->opcode == IBV_WR_LOCAL_INV && s->victim != NULL)
 		key_invalidated(s->victim);
 	window_bound(s);
-	if (s->qp->type == IBV_QPT_RC && s->fault == FAULT_NONE) {
+	if (sqp_is_reliable(s->qp) && s->fault == FAULT_NONE) {
 		if (s->counter != NULL)
 			success_atomic(s);
 		else if (s->cell != NULL && s->opcode == IBV_WR_RDMA_READ)
 			success_read(s);
+		else if (s->opcode == WQE_WR_FLUSH)
+			cell_check(s->cell, "after a flush");
 		else if (s->cell != NULL)
 			cell_done(s->cell, s->tag);
 	}
@@ -193,23 +196,23 @@ static void judge_error(const struct send *s, enum ibv_wc_status status)
 			s->fault == FAULT_BIND;
 		break;
 	case IBV_WC_REM_ACCESS_ERR:
-		right = s->qp->type == IBV_QPT_RC &&
-			error_is_access(s);
+		right = sqp_is_reliable(s->qp) && error_is_access(s);
 		break;
 	case IBV_WC_REM_INV_REQ_ERR:
-		right = s->qp->type == IBV_QPT_RC &&
-			(s->fault == FAULT_ALIGN || s->message != NULL);
+		right = sqp_is_reliable(s->qp) &&
+			(s->fault == FAULT_ALIGN || s->fault == FAULT_SRQ || s->message != NULL ||
+			 xrc_is_refused(s->srq));
 		break;
 	case IBV_WC_REM_OP_ERR:
-		right = s->qp->type == IBV_QPT_RC && s->message != NULL;
+		right = sqp_is_reliable(s->qp) && s->message != NULL;
 		break;
 	case IBV_WC_RETRY_EXC_ERR:
-		right = s->qp->type == IBV_QPT_RC;
+		right = sqp_is_reliable(s->qp);
 		if (right)
 			error_retry(s);
 		break;
 	case IBV_WC_RNR_RETRY_EXC_ERR:
-		right = s->qp->type == IBV_QPT_RC;
+		right = sqp_is_reliable(s->qp);
 		if (right)
 			error_rnr(s);
 		break;
@@ -236,7 +239,7 @@ static void send_failed(struct send *s, enum ibv_wc_status status)
 		s->message->sent_status = (u8)status;
 	}
 	sim_check(sqp_state(q) == IBV_QPS_ERR ||
-			  (q->type != IBV_QPT_RC && sqp_state(q) == IBV_QPS_SQE),
+			  (!sqp_is_reliable(q) && sqp_state(q) == IBV_QPS_SQE),
 		  "qp %06x: #%llu fails in state %u", q->qpn, (ull)s->tag, sqp_state(q));
 	q->flushed = true;
 	q->send_count--;
@@ -321,6 +324,8 @@ static struct message *message_next_rc(struct sqp *q, const struct recv *r)
 	m = q->messages[q->next_message++];
 	sim_check(m->fault == FAULT_NONE, "qp %06x: #%llu with fault %u arrives", q->qpn,
 		  (ull)m->tag, m->fault);
+	sim_check(m->srq == NULL || m->srq == r->srq,
+		  "qp %06x: #%llu is taken by another SRQ than it names", q->qpn, (ull)m->tag);
 	return m;
 }
 
@@ -344,7 +349,7 @@ static struct message *message_find(struct sqp *q, const struct recv *r, const s
 
 static void judge_delivery(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 {
-	struct message *m = q->type == IBV_QPT_RC ? message_next_rc(q, r) : message_find(q, r, wc);
+	struct message *m = sqp_is_reliable(q) ? message_next_rc(q, r) : message_find(q, r, wc);
 	u32 end = q->type == IBV_QPT_UD ? m->length + IBT_GRH : m->length;
 
 	sim_check(message_fits(q, m, r, wc),
@@ -380,7 +385,7 @@ static struct message *message_too_long(struct sqp *q, const struct recv *r)
 		if (!m->delivered && m->length + header > r->length &&
 		    m->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
 			return m;
-		if (q->type == IBV_QPT_RC)
+		if (sqp_is_reliable(q))
 			break;
 	}
 	return NULL;
@@ -395,10 +400,10 @@ static void judge_refusal(struct sqp *q, struct recv *r, enum ibv_wc_status stat
 		sim_check(m != NULL, "qp %06x: receive #%llu of %u bytes is too short for nothing",
 			  q->qpn, (ull)r->tag, r->length);
 	} else {
-		sim_check(q->type != IBV_QPT_RC || q->next_message < q->message_count,
+		sim_check(!sqp_is_reliable(q) || q->next_message < q->message_count,
 			  "qp %06x: receive #%llu fails, but nothing was sent", q->qpn,
 			  (ull)r->tag);
-		if (q->type == IBV_QPT_RC)
+		if (sqp_is_reliable(q))
 			m = q->messages[q->next_message];
 		sim_check(status == IBV_WC_LOC_PROT_ERR &&
 				  (r->bad_key || (m != NULL && m->fault == FAULT_VICTIM)),
@@ -406,7 +411,7 @@ static void judge_refusal(struct sqp *q, struct recv *r, enum ibv_wc_status stat
 			  trace_status_name(status));
 	}
 	q->why |= WHY_RECEIVE;
-	if (m != NULL && q->type == IBV_QPT_RC) {
+	if (m != NULL && sqp_is_reliable(q)) {
 		m->delivered = true;
 		m->delivered_status = (u8)status;
 		q->next_message++;
@@ -415,7 +420,7 @@ static void judge_refusal(struct sqp *q, struct recv *r, enum ibv_wc_status stat
 
 static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 {
-	sim_check(q->srq != NULL || list_first(&q->recvs, struct recv, node) == r,
+	sim_check(r->srq != NULL || list_first(&q->recvs, struct recv, node) == r,
 		  "qp %06x: receive #%llu completes before an earlier one", q->qpn, (ull)r->tag);
 	if (wc->status == IBV_WC_SUCCESS) {
 		sim_check(!q->recv_flushed, "qp %06x: receive #%llu completes after a flush",
@@ -428,13 +433,13 @@ static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 		if (wc->status != IBV_WC_WR_FLUSH_ERR)
 			judge_refusal(q, r, wc->status);
 		else
-			sim_check(sqp_state(q) == IBV_QPS_ERR,
+			sim_check(sqp_state(q) == IBV_QPS_ERR || q->forgotten,
 				  "qp %06x: receive #%llu is flushed in state %u", q->qpn,
 				  (ull)r->tag, sqp_state(q));
 		q->recv_flushed = true;
 	}
-	if (q->srq != NULL)
-		event_count_taken(q->srq);
+	if (r->srq != NULL)
+		event_count_taken(r->srq);
 	else
 		q->recv_count--;
 	recv_free(r, q->proc);
@@ -462,15 +467,18 @@ static struct recv *find_recv(struct sqp *q, u64 tag)
 
 static void judge_one(struct scq *cq, const struct cqe *e)
 {
-	struct sqp *q = *(struct sqp **)e->qp;
+	bool xrc = e->qp == NULL; /* it may outlive the target */
+	struct sqp *q = xrc ? xrc_find_target(cq->proc, e->wc.qp_num) : *(struct sqp **)e->qp;
 	struct send *s;
 	struct recv *r;
 
 	trace(cq->proc, TR_DONE, q->qpn, e->wc.wr_id, e->wc.status, e->wc.byte_len);
-	sim_check(!q->forgotten, "qp %06x: a completion after its end", q->qpn);
+	sim_check(xrc || !q->forgotten, "qp %06x: a completion after its end", q->qpn);
 	sim_check(e->wc.qp_num == q->qpn, "qp %06x: a completion for %06x", q->qpn, e->wc.qp_num);
 	s = find_send(q, e->wc.wr_id);
-	r = s == NULL ? find_recv(q, e->wc.wr_id) : NULL;
+	r = s != NULL ? NULL
+	    : xrc      ? xrc_find_recv(cq->proc, e->wc.wr_id)
+		       : find_recv(q, e->wc.wr_id);
 	sim_check(s != NULL || r != NULL,
 		  "qp %06x: #%llu completes with %s, but is not outstanding", q->qpn,
 		  (ull)e->wc.wr_id, trace_status_name(e->wc.status));
@@ -537,7 +545,7 @@ void judge_patience(struct sqp *q)
 	struct send *s = NULL;
 	bool air;
 
-	if (q->type != IBV_QPT_RC || q->engine == NULL || list_empty(&q->sends) ||
+	if (!sqp_is_reliable(q) || q->engine == NULL || list_empty(&q->sends) ||
 	    q->sending_ns == SIM_NEVER)
 		return;
 	/* Those before the first that is signaled may be done already. */

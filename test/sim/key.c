@@ -50,6 +50,7 @@ static void key_register_parent(struct cell *c, struct mem_region *r)
 {
 	struct mem_region parent = key_region(c);
 
+	c->access &= ~(u32)MEM_ACCESS_FLUSH; /* no bind grants it */
 	parent.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 	parent.iova = parent.addr;
 	sim_check(mem_register(&c->proc->mem, &parent, &c->parent) == 0, "no key for a region");
@@ -87,6 +88,9 @@ void key_register(struct cell *c)
 		  : kind < 17 ? CELL_WINDOW
 		  : kind < 20 ? CELL_FAST
 			      : CELL_WINDOW2;
+	/* Nobody could bind it: targets have no send queue. */
+	if (c->kind == CELL_WINDOW2 && sqp_is_xrc(c->qp))
+		c->kind = CELL_REGION;
 	if (c->kind == CELL_WINDOW2) {
 		window_register(c);
 		return;

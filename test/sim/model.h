@@ -4,6 +4,8 @@
  *   cell.c     memory that a peer writes, reads and counts in
  *   qp.c       queue pairs: created, connected, modified, destroyed
  *   reopen.c   connections that are reset and made anew with the same queue pairs
+ *   place.c    atomic writes and flushes
+ *   xrc.c      XRC: connections whose requests name the SRQ that takes them
  *   lone.c     requesters whose peer queue pairs are gone, beside one whose peer is there
  *   key.c      keys of cells: regions, page lists, windows; bound anew, invalidated
  *   window.c   windows of type 2, bound by requests
@@ -197,6 +199,11 @@ struct srq {
 	u32 since_arm; /* completions since then */
 	/* taken by queue pairs that were then reset or destroyed, at most: without a completion */
 	u32 forgotten;
+	/* of an XRC domain */
+	u32 number;	 /* 0: of none */
+	struct scq *cq;
+	bool gone;	 /* destroyed: requests that name it are refused */
+	struct srq *older; /* had its place before */
 };
 
 /* ---- multicast ---- */
@@ -240,6 +247,7 @@ enum fault {
 	FAULT_QKEY,   /* datagrams */
 	FAULT_WITHDRAWN, /* the cell's key has been withdrawn since */
 	FAULT_VICTIM,	 /* a key that cannot be invalidated */
+	FAULT_SRQ,	 /* XRC: a number that no SRQ of the target's domain has */
 	FAULT_BIND,	 /* a window or region that cannot be bound */
 };
 
@@ -258,6 +266,7 @@ struct message {
 	u64 recv_posted_ns;  /* delivered: when the program posted what took it */
 	struct cell *cell;   /* WRITE with immediate */
 	struct cell *victim; /* SEND_WITH_INV */
+	struct srq *srq;     /* XRC: that it names */
 };
 
 struct send {
@@ -274,6 +283,7 @@ struct send {
 	u32 op;
 	u64 floor; /* what the counter had reached when it was posted */
 	struct message *message;
+	struct srq *srq; /* XRC: that it names, where that is sound */
 	struct group *group; /* sent to all of it */
 	u32 imm;
 	bool solicited;
@@ -285,6 +295,7 @@ struct send {
 struct recv {
 	struct list_head node;
 	u64 tag;
+	struct srq *srq; /* NULL: in a queue pair's own queue */
 	u32 length, slices;
 	struct slice slice[MAX_SGES];
 	bool bad_key;
@@ -380,6 +391,16 @@ static inline bool sqp_state_receives(u32 s)
 	return s == IBV_QPS_RTR || s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE;
 }
 
+static inline bool sqp_is_xrc(const struct sqp *q)
+{
+	return q->type == IBV_QPT_XRC_SEND || q->type == IBV_QPT_XRC_RECV;
+}
+
+static inline bool sqp_is_reliable(const struct sqp *q)
+{
+	return q->type == IBV_QPT_RC || sqp_is_xrc(q);
+}
+
 struct sqp *sqp_find(const struct proc *p, u32 qpn);
 /* One with an engine, in RESET. NULL: there are enough. */
 struct sqp *sqp_create(struct proc *p, u32 type);
@@ -461,6 +482,42 @@ void post_recvs(struct sqp *q, u32 depth);
 void post_srq(struct srq *s, u32 depth);
 void send_free(struct send *s);
 void recv_free(struct recv *r, struct proc *p);
+
+/* One of the cells for the peer that grants the right, or (amiss) that does not, or not any more.
+ * NULL: none. */
+struct cell *post_draw_cell(const struct sqp *to, u32 right, bool amiss);
+
+/* ---- place.c ---- */
+
+/* Draws the operands of an atomic write or a flush, with something wrong in them if asked for.
+ * false: there is no place for it. */
+bool place_draw(struct send *s, struct ibv_send_wr *wr, const struct sqp *to, bool amiss);
+/* Writes where it goes into the request. */
+void place_remote(struct ibv_send_wr *wr, u64 va, u32 rkey);
+
+/* ---- xrc.c ---- */
+
+enum { XRC_DOMAIN = 1 };
+void xrc_setup(struct proc *p);
+void xrc_teardown(struct proc *p);
+/* Names an SRQ of the peer in the request, one whose domain of protection its keys are of. */
+void xrc_draw_srq(struct send *s, struct ibv_send_wr *wr);
+/* Names a wrong one; false: another fault is to be drawn. */
+bool xrc_draw_fault(struct send *s, struct ibv_send_wr *wr);
+/* Receive requests of the SRQs; now and then one of these is destroyed, and another one made. */
+void xrc_turn(struct proc *p);
+void xrc_quiet_turn(struct proc *p);
+/* The receive request of a completion that names no queue pair, and the target that took it. NULL:
+ * there is none. */
+struct recv *xrc_find_recv(struct proc *p, u64 tag);
+struct sqp *xrc_find_target(struct proc *p, u32 qpn);
+/* The target is about to be reset or destroyed: what it has taken may be lost. */
+void xrc_forget_taken(const struct sqp *target);
+/* May a request fail because it names an SRQ that is there no more? */
+static inline bool xrc_is_refused(const struct srq *s)
+{
+	return s != NULL && s->gone;
+}
 
 /* ---- judge.c ---- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ibt/wqe.h"
 #include "model.h"
 
 struct sim_ah {
@@ -48,6 +49,11 @@ static bool draw_is_atomic(u32 opcode)
 	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+static bool draw_is_placed(u32 opcode)
+{
+	return opcode == IBV_WR_ATOMIC_WRITE || opcode == WQE_WR_FLUSH;
+}
+
 /* ---- lengths and places ---- */
 
 static struct recv *recv_at(const struct sqp *q, u64 index)
@@ -76,12 +82,12 @@ static u32 draw_message_length(struct sqp *q, struct sqp *to, u32 opcode)
 {
 	u32 limit = rng_permille(RNG, world.plan.large_permille) ? LARGE_BYTES : 6000;
 	/* where messages may get lost, each must be known by its text or its immediate data */
-	u32 least = q->type == IBV_QPT_RC || opcode == IBV_WR_SEND_WITH_IMM ? 0 : 8;
+	u32 least = sqp_is_reliable(q) || opcode == IBV_WR_SEND_WITH_IMM ? 0 : 8;
 	struct recv *r;
 
 	if (q->type == IBV_QPT_UD)
 		return draw_span(least, DATAGRAM_BYTES);
-	if (to->srq != NULL)
+	if (to->srq != NULL || to->type == IBV_QPT_XRC_RECV)
 		limit = SHARED_BYTES;
 	else if (q->type == IBV_QPT_UC)
 		limit = UC_BYTES;
@@ -97,14 +103,14 @@ static u32 cell_right(u32 opcode)
 	return opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 }
 
-static struct cell *draw_cell(struct sqp *to, u32 opcode, bool amiss)
+struct cell *post_draw_cell(const struct sqp *to, u32 right, bool amiss)
 {
 	u32 skip = rng_below(RNG, to->cell_count);
 	struct cell *found = NULL;
 
 	list_for_each(c, &to->cells, struct cell, node) {
 		bool gone = c->withdrawn || c->by_peer;
-		bool good = !gone && (c->access & cell_right(opcode)) != 0 &&
+		bool good = !gone && (c->access & right) != 0 &&
 			    c->version_count < 48;
 
 		if (good == amiss || (c->victim_of != 0 && !gone))
@@ -163,7 +169,7 @@ static bool draw_same_place(struct draft *d)
 static bool draw_place(struct draft *d, bool amiss)
 {
 	struct send *s = d->s;
-	struct cell *c = draw_cell(d->to, s->opcode, amiss);
+	struct cell *c = post_draw_cell(d->to, cell_right(s->opcode), amiss);
 
 	if (c == NULL || (amiss && s->opcode == IBV_WR_RDMA_WRITE_WITH_IMM))
 		return false;
@@ -389,6 +395,8 @@ static void draw_fault(struct draft *d)
 {
 	struct send *s = d->s;
 
+	if (sqp_is_xrc(s->qp) && rng_percent(RNG, 70) && xrc_draw_fault(s, &d->wr))
+		return;
 	if ((s->qp->type == IBV_QPT_UD || rng_percent(RNG, 30)) && !draw_is_atomic(s->opcode) &&
 	    rng_percent(RNG, 50)) {
 		fault_local(d);
@@ -396,7 +404,7 @@ static void draw_fault(struct draft *d)
 	}
 	if (s->counter != NULL)
 		fault_atomic(d);
-	else if (s->cell != NULL)
+	else if (s->cell != NULL && !draw_is_placed(s->opcode))
 		fault_cell(d);
 	else if (s->qp->type == IBV_QPT_UD) {
 		d->wr.wr.ud.remote_qkey ^= 1;
@@ -419,9 +427,11 @@ static u32 draw_opcode(const struct sqp *q)
 				 IBV_WR_RDMA_WRITE_WITH_IMM };
 
 	if (q->type != IBV_QPT_UD && rng_permille(RNG, world.plan.invalidate_permille))
-		return q->type == IBV_QPT_RC && rng_percent(RNG, 60) ? IBV_WR_SEND_WITH_INV
-								     : IBV_WR_LOCAL_INV;
-	if (q->type == IBV_QPT_RC)
+		return sqp_is_reliable(q) && rng_percent(RNG, 60) ? IBV_WR_SEND_WITH_INV
+								  : IBV_WR_LOCAL_INV;
+	if (world.plan.wide && q->type == IBV_QPT_RC && rng_percent(RNG, 15))
+		return rng_percent(RNG, 60) ? IBV_WR_ATOMIC_WRITE : (u32)WQE_WR_FLUSH;
+	if (sqp_is_reliable(q))
 		return rc[rng_below(RNG, ARRAY_LEN(rc))];
 	return uc[rng_below(RNG, q->type == IBV_QPT_UC ? 4 : 2)];
 }
@@ -448,13 +458,13 @@ static void draw_flags(struct draft *d)
 	struct send *s = d->s;
 
 	s->signaled = s->qp->sig_all || rng_percent(RNG, 60);
-	s->fenced = s->qp->type == IBV_QPT_RC && (s->fenced || rng_percent(RNG, 15));
+	s->fenced = sqp_is_reliable(s->qp) && (s->fenced || rng_percent(RNG, 15));
 	d->wr.send_flags = (s->signaled ? IBV_SEND_SIGNALED : 0) |
 			   (s->fenced ? IBV_SEND_FENCE : 0) |
 			   (rng_percent(RNG, 20) ? IBV_SEND_SOLICITED : 0);
 	if (s->length <= s->qp->cap.max_inline_data && s->fault == FAULT_NONE &&
 	    s->opcode != IBV_WR_LOCAL_INV && s->opcode != IBV_WR_RDMA_READ &&
-	    !draw_is_atomic(s->opcode) && rng_percent(RNG, 40))
+	    s->opcode != WQE_WR_FLUSH && !draw_is_atomic(s->opcode) && rng_percent(RNG, 40))
 		d->wr.send_flags |= IBV_SEND_INLINE;
 	if (s->opcode != IBV_WR_SEND_WITH_INV && s->opcode != IBV_WR_LOCAL_INV)
 		d->wr.imm_data = (u32)rng_next(RNG);
@@ -489,6 +499,8 @@ static bool draw_operands(struct draft *d, bool amiss)
 		       draw_place(d, amiss && rng_percent(RNG, 30)) || draw_place(d, false);
 	if (draw_is_atomic(s->opcode))
 		return draw_counter(d);
+	if (draw_is_placed(s->opcode))
+		return place_draw(s, &d->wr, d->to, amiss);
 	if (s->opcode == IBV_WR_LOCAL_INV)
 		return draw_victim(d, s->qp, amiss);
 	if (s->opcode == IBV_WR_SEND_WITH_INV && !draw_victim(d, d->to, amiss))
@@ -509,6 +521,7 @@ static bool draw_send(struct sqp *q, struct draft *d)
 	memset(&d->wr, 0, sizeof(d->wr));
 	d->s = s;
 	d->to = draw_target(q);
+	amiss |= sqp_is_xrc(q) && world.plan.fault_permille != 0 && rng_percent(RNG, 4);
 	s->qp = q;
 	s->opcode = (u8)draw_opcode(q);
 	d->wr.opcode = s->opcode;
@@ -520,6 +533,8 @@ static bool draw_send(struct sqp *q, struct draft *d)
 	}
 	s->tag = next_tag++;
 	d->wr.wr_id = s->tag;
+	if (sqp_is_xrc(q))
+		xrc_draw_srq(s, &d->wr);
 	if (s->opcode != IBV_WR_RDMA_READ && !draw_is_atomic(s->opcode))
 		slices_write(q->proc, s->slice, s->slices, s->tag);
 	draw_sges(q->proc, s->slice, s->slices, q->proc->local_key[q->pd], d->sge);
@@ -557,7 +572,8 @@ static struct message *message_add(struct sqp *to, const struct send *s)
 			       .src_qpn = s->qp->qpn,
 			       .cell = s->cell,
 			       .victim = s->victim,
-			       .rnr_possible = to->srq != NULL ||
+			       .srq = s->srq,
+			       .rnr_possible = to->srq != NULL || s->srq != NULL ||
 					       to->recv_posted <= to->message_count };
 	to->messages[to->message_count++] = m;
 	return m;
@@ -591,7 +607,8 @@ static void commit_message(struct draft *d)
 static void commit_write(struct draft *d)
 {
 	struct send *s = d->s;
-	u32 n = s->fault == FAULT_NONE ? s->length : fault_is_local(s->fault) ? d->sound : 0;
+	bool part = fault_is_local(s->fault) && s->opcode != IBV_WR_ATOMIC_WRITE;
+	u32 n = s->fault == FAULT_NONE ? s->length : part ? d->sound : 0;
 
 	if (s->fault == FAULT_NONE || n != 0)
 		cell_pend(s->cell, s->tag, s->cell_from, n, s->fenced ? s->tag : 0);
@@ -603,9 +620,9 @@ static void commit_operands(struct draft *d)
 
 	if (s->opcode == IBV_WR_RDMA_READ || draw_is_atomic(s->opcode))
 		slices_loosen(s->qp->proc, s->slice, s->slices);
-	else if (s->cell != NULL)
+	else if (s->cell != NULL && s->opcode != WQE_WR_FLUSH)
 		commit_write(d);
-	if (s->fault != FAULT_NONE && s->qp->type == IBV_QPT_RC && !fault_is_local(s->fault) &&
+	if (s->fault != FAULT_NONE && sqp_is_reliable(s->qp) && !fault_is_local(s->fault) &&
 	    s->opcode != IBV_WR_LOCAL_INV)
 		s->qp->peer->asked_amiss = true;
 	if (s->counter != NULL && s->fault == FAULT_NONE) {
@@ -693,7 +710,8 @@ void post_sends(struct sqp *q)
 	struct draft d[POST_LIST];
 	enum ibv_qp_state state = sqp_state(q);
 
-	if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR)
+	if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR ||
+	    q->type == IBV_QPT_XRC_RECV)
 		return;
 	q->drawn = 0;
 	while (drawn < n && draw_send(q, &d[drawn]))
@@ -742,6 +760,8 @@ static void draft_open(struct draft *d, struct sqp *q, u8 opcode)
 	d->s->tag = d->wr.wr_id = next_tag++;
 	d->wr.opcode = opcode;
 	d->wr.send_flags = IBV_SEND_SIGNALED;
+	if (sqp_is_xrc(q))
+		xrc_draw_srq(d->s, &d->wr);
 }
 
 void post_closing(struct sqp *q)
@@ -870,7 +890,7 @@ static bool post_recv(struct sqp *q)
 
 void post_recvs(struct sqp *q, u32 depth)
 {
-	if (q->srq != NULL || sqp_state(q) == IBV_QPS_RESET)
+	if (q->srq != NULL || sqp_is_xrc(q) || sqp_state(q) == IBV_QPS_RESET)
 		return;
 	while (q->recv_count < MIN(depth, q->cap.max_recv_wr) && post_recv(q))
 		continue;
@@ -898,6 +918,7 @@ static bool post_shared(struct srq *s)
 	}
 	trace(s->proc, TR_RECV, s->proc->id, r->tag, r->length, 1);
 	r->posted_ns = world.now;
+	r->srq = s;
 	list_push_back(&s->recvs, &r->node);
 	s->outstanding++;
 	return true;

@@ -71,6 +71,8 @@ void program_setup(struct proc *p)
 		tagged_setup(p);
 	else if (rng_percent(RNG, 40))
 		setup_srq(p);
+	if (world.plan.wide && rng_percent(RNG, 70))
+		xrc_setup(p);
 	proc_wake(p, p->program_ns);
 }
 
@@ -87,6 +89,7 @@ void program_teardown(struct proc *p)
 		ibt_srq_destroy(p->srq->srq);
 		free(p->srq);
 	}
+	xrc_teardown(p);
 	for (u32 i = 0; i < p->cq_count; i++) {
 		sim_check(cq_looks_empty(&p->cqs[i]->cq), "p%u: a completion is left at the end",
 			  p->id);
@@ -129,12 +132,19 @@ static u32 turn_count(u32 type)
 	return n;
 }
 
+static u32 turn_draw_type(const struct proc *other)
+{
+	if (other->xrc[0] != NULL && rng_percent(RNG, 30))
+		return IBV_QPT_XRC_SEND;
+	return rng_percent(RNG, 80) ? IBV_QPT_RC : IBV_QPT_UC;
+}
+
 static void turn_open(struct proc *p)
 {
 	struct proc *other = world.procs[rng_below(RNG, world.plan.procs)];
 
 	if (turn_count(IBV_QPT_RC) < 2 * world.plan.pairs && proc_runs(other) && !other->asleep)
-		pair_open(p, other, rng_percent(RNG, 80) ? IBV_QPT_RC : IBV_QPT_UC);
+		pair_open(p, other, turn_draw_type(other));
 	if (turn_count(IBV_QPT_UD) < world.plan.datagram_qps)
 		datagram_open(p);
 }
@@ -145,6 +155,7 @@ static void turn_receive(struct proc *p)
 		event_arm_limit(p->srq);
 	if (p->srq != NULL && !rng_percent(RNG, world.plan.late_percent))
 		post_srq(p->srq, (u32)rng_range(RNG, 1, p->srq->max_wr));
+	xrc_turn(p);
 	for (u32 i = 0; i < sqp_count; i++)
 		if (sqps[i]->proc == p && sqps[i]->engine != NULL && !sqps[i]->ending &&
 		    !rng_percent(RNG, world.plan.late_percent))
@@ -329,6 +340,7 @@ void program_quiet_turn(struct proc *p)
 	}
 	if (p->srq != NULL)
 		post_srq(p->srq, p->srq->max_wr);
+	xrc_quiet_turn(p);
 	for (u32 i = 0; i < sqp_count; i++) {
 		struct sqp *q = sqps[i];
 

@@ -75,7 +75,8 @@ void sqp_draw(struct sqp *q)
 	q->rd_atomic = (u8)rng_skewed(RNG, 1, 16);
 	q->dest_rd_atomic = (u8)rng_skewed(RNG, 1, 16);
 	q->mtu = (u8)rng_range(RNG, IBV_MTU_256, IBV_MTU_4096);
-	q->access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	q->access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+		    (world.plan.wide ? MEM_ACCESS_FLUSH : 0);
 	q->qkey = (u32)rng_range(RNG, 1, 0x7fffffff);
 	q->sq_psn = rng_percent(RNG, 60) ? near_wrap + rng_below(RNG, 60) : (u32)rng_next(RNG);
 	q->sq_psn &= 0xffffff;
@@ -88,14 +89,21 @@ void sqp_create_engine(struct sqp *q)
 				    .pd = q->pd_number,
 				    .cap = q->cap,
 				    .send_cq = &q->send_cq->cq,
-				    .recv_cq = &q->recv_cq->cq,
+				    .recv_cq = sqp_is_xrc(q) ? NULL : &q->recv_cq->cq,
 				    .srq = q->tm != NULL    ? q->tm->srq
 					   : q->srq != NULL ? q->srq->srq
 							    : NULL,
 				    .sq_sig_all = q->sig_all,
 				    .owner = q->name,
 				    .counters = &q->counters };
-	int err = ibt_qp_create(q->proc->ibt, &init, &q->engine);
+	int err;
+
+	if (q->type == IBV_QPT_XRC_RECV) {
+		init.send_cq = NULL;
+		init.pd = 0;
+		init.xrcd = XRC_DOMAIN;
+	}
+	err = ibt_qp_create(q->proc->ibt, &init, &q->engine);
 
 	sim_check(err == 0, "a queue pair cannot be created: %d", err);
 	if (!q->proc->port_up)
@@ -141,13 +149,15 @@ struct sqp *sqp_create(struct proc *p, u32 type)
 	sqp_draw_caps(q);
 	q->pd = rng_below(RNG, SIM_PDS);
 	q->sig_all = rng_percent(RNG, 30);
-	if (p->srq != NULL && rng_percent(RNG, 40) && type != IBV_QPT_UC) {
+	if (p->srq != NULL && rng_percent(RNG, 40) && type != IBV_QPT_UC && !sqp_is_xrc(q)) {
 		q->srq = p->srq;
 		q->pd = p->srq->pd;
 	}
 	q->pd_number = q->pd + 1;
 	q->send_cq = sqp_draw_cq(p);
 	q->recv_cq = sqp_draw_cq(p);
+	if (type == IBV_QPT_XRC_RECV)
+		q->send_cq = q->recv_cq = p->cqs[0]; /* that of its SRQs */
 	if (type == IBV_QPT_UD && rng_percent(RNG, 70)) {
 		q->group = &groups[rng_below(RNG, SIM_GROUPS)];
 		q->qkey = q->group->qkey;
@@ -181,7 +191,7 @@ static int sqp_attr_rtr(struct sqp *q, struct ibv_qp_attr *a, struct path_av *av
 	path_gid(q->proc->node, av->sgid);
 	path_gid(q->peer->proc->node, av->dgid);
 	return IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-	       (q->type == IBV_QPT_RC ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
+	       (sqp_is_reliable(q) ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
 }
 
 static int sqp_attr_rts(struct sqp *q, struct ibv_qp_attr *a)
@@ -192,9 +202,9 @@ static int sqp_attr_rts(struct sqp *q, struct ibv_qp_attr *a)
 	a->rnr_retry = q->rnr_retry;
 	a->max_rd_atomic = q->rd_atomic;
 	return IBV_QP_STATE | IBV_QP_SQ_PSN |
-	       (q->type == IBV_QPT_RC ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						IBV_QP_MAX_QP_RD_ATOMIC
-				      : 0);
+	       (sqp_is_reliable(q) ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					     IBV_QP_MAX_QP_RD_ATOMIC
+				   : 0);
 }
 
 static int sqp_attr_sqd(struct sqp *q, struct ibv_qp_attr *a)
@@ -260,7 +270,7 @@ static void sqp_step(void *arg, u64 to)
 						 : IBV_QPS_RTR))
 		return;
 	sqp_modify(q, (enum ibv_qp_state)to);
-	if (to != IBV_QPS_RTS)
+	if (to != IBV_QPS_RTS && (to != IBV_QPS_RTR || q->type != IBV_QPT_XRC_RECV))
 		world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), sqp_step, q, to + 1);
 }
 
@@ -284,18 +294,20 @@ void pair_join(struct sqp *x, struct sqp *y)
 	y->mtu = x->mtu;
 	x->rd_atomic = MIN(x->rd_atomic, y->dest_rd_atomic);
 	y->rd_atomic = MIN(y->rd_atomic, x->dest_rd_atomic);
-	pair_create_cells(x);
+	if (x->type != IBV_QPT_XRC_SEND)
+		pair_create_cells(x);
 	pair_create_cells(y);
 }
 
 void pair_open(struct proc *a, struct proc *b, u32 type)
 {
+	bool xrc = type == IBV_QPT_XRC_SEND;
 	struct sqp *x, *y;
 
 	if (sqp_count + 2 > SIM_QPS)
 		return;
 	x = sqp_create(a, type);
-	y = sqp_create(b, type);
+	y = sqp_create(b, xrc ? (u32)IBV_QPT_XRC_RECV : type);
 	if (x == NULL || y == NULL)
 		abort();
 	pair_join(x, y);

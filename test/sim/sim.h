@@ -20,6 +20,7 @@ enum {
 	SIM_NODES = 3,
 	SIM_CQS = 3,
 	SIM_PDS = 2,
+	SIM_XRCS = SIM_PDS + 1, /* the last one is of another domain */
 };
 #define SIM_NEVER UINT64_MAX
 
@@ -96,6 +97,7 @@ struct plan {
 	bool ipv6;
 	u32 full_permille; /* sockets without room */
 	bool tagged; /* tag-matching SRQs and nothing else (tagged.h) */
+	bool wide; /* XRC, atomic writes and flushes */
 	u32 lone; /* requesters without a peer queue pair, once it is quiet */
 };
 
@@ -173,6 +175,7 @@ struct proc {
 	struct scq *cqs[SIM_CQS];
 	u32 cq_count;
 	struct srq *srq;
+	struct srq *xrc[SIM_XRCS]; /* NULL: it is no target of XRC connections */
 	struct tagged *tm; /* NULL: this is not the world of tags */
 	struct sqp *fresh; /* the last one that received something */
 	u32 next_index; /* of a queue pair's number */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "ibt/wqe.h"
 #include "model.h"
 
 static const char *const trace_packets[PKT_OPCODES] = {
@@ -34,6 +35,8 @@ static const char *const trace_packets[PKT_OPCODES] = {
 	[PKT_SEND_LAST_INV] = "SEND_LAST_INV",
 	[PKT_SEND_ONLY_INV] = "SEND_ONLY_INV",
 	[PKT_ABSENT] = "ABSENT",
+	[PKT_ATOMIC_WRITE] = "ATOMIC_WRITE",
+	[PKT_FLUSH] = "FLUSH",
 };
 
 static const char *const trace_requests[] = {
@@ -47,6 +50,8 @@ static const char *const trace_requests[] = {
 	[IBV_WR_LOCAL_INV] = "LOCAL_INV",
 	[IBV_WR_BIND_MW] = "BIND_MW",
 	[IBV_WR_SEND_WITH_INV] = "SEND_INV",
+	[IBV_WR_ATOMIC_WRITE] = "ATOMIC_WRITE",
+	[WQE_WR_FLUSH] = "FLUSH",
 };
 
 static const char *const trace_statuses[] = {
@@ -104,6 +109,8 @@ static void trace_verb(enum trace_kind kind, u64 a, u64 b, u64 c, u64 d)
 	case TR_CREATE:
 		printf("creates %s qp %06llx, send queue %llu, receive queue %llu",
 		       b == IBV_QPT_RC	 ? "RC"
+		       : b == IBV_QPT_XRC_SEND ? "XRC initiator"
+		       : b == IBV_QPT_XRC_RECV ? "XRC target"
 		       : b == IBV_QPT_UC ? "UC"
 					 : "UD",
 		       (ull)a, (ull)c, (ull)d);

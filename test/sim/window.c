@@ -24,6 +24,7 @@ void window_register(struct cell *c)
 {
 	struct mem_region r = window_region(c);
 
+	c->access &= ~(u32)MEM_ACCESS_FLUSH; /* no bind grants it */
 	sim_check(mem_reserve(&c->proc->mem, r.pd, MEM_WINDOW_TYPE2, &c->key) == 0,
 		  "no place for a window");
 	c->iova = r.addr;
@@ -82,6 +83,7 @@ static struct cell *window_place(struct cell *c, bool amiss)
 	if (n == NULL)
 		return NULL;
 	n->kind = CELL_WINDOW2;
+	n->access &= ~(u32)MEM_ACCESS_FLUSH;
 	r = window_region(n);
 	r.iova = n->iova = r.addr;
 	if (amiss && rng_percent(RNG, 50))

@@ -117,6 +117,12 @@ static u32 plan_lone(u64 seed)
 	return lot % 2 == 0 ? 0 : 1 + (u32)(lot >> 32) % (lot % 4 == 1 ? 6 : 40);
 }
 
+/* Likewise. */
+static bool plan_wide(u64 seed)
+{
+	return (rng_mix(seed ^ 0x6d6f7265) & 1) != 0;
+}
+
 void world_open(u64 seed, u64 salt, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
@@ -144,6 +150,7 @@ void world_begin(u64 seed, bool tagged, bool tracing)
 	world_open(seed, tagged ? WORLD_TAGGED : 0, tracing);
 	plan_draw(&world.plan);
 	world.plan.lone = plan_lone(seed);
+	world.plan.wide = !tagged && plan_wide(seed);
 	if (tagged)
 		tagged_draw_plan(&world.plan);
 	air_draw_weather();
