@@ -8,41 +8,22 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+from fabric_bed import Bed
+
+Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
 MISSING = [p for p in ("ibportstate", "ibnetdiscover", "smpquery", "ibv_rc_pingpong") if shutil.which(p) is None]
 CA = 'vendid=0xa7b5\ndevid=0x1\nHca 1 "{} ib0"\n[1] "{} ib0"[1]\n\n'
 
 
-class Hosts(unittest.TestCase):
+class Hosts(Bed):
     def setUp(self):
-        self.root = tempfile.mkdtemp(prefix="anyverbs-host-")
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("ANYVERBS_")}
-        self.env.update(ANYVERBS_NODE=f"host-{os.getpid()}", XDG_RUNTIME_DIR=self.root)
+        super().setUp()
         net = os.path.join(self.root, "two.net")
         with open(net, "w") as f:
             f.write(CA.format("h1", "h2") + CA.format("h2", "h1"))
         self.fabric("up", net)
-
-    def tearDown(self):
-        self.fabric("down", "--force")
-        shutil.rmtree(self.root, ignore_errors=True)
-
-    def words(self, *words):
-        return [os.path.join(BUILD, "bin/anyverbs"), *words]
-
-    def fabric(self, *words):
-        name = ("--name", self.env["ANYVERBS_NODE"])
-        done = subprocess.run(self.words("fabric", *words, *name), env=self.env, capture_output=True, text=True, timeout=30)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def on(self, host, *words, status=0):
-        done = subprocess.run(self.words("run", "--host", host, *words), env=self.env, capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        return done.stdout
 
     def configure(self):
         """What a subnet manager does, by hand."""
@@ -51,22 +32,6 @@ class Hosts(unittest.TestCase):
         for state in "arm", "active":
             for way in "0", "0,1":
                 self.on("h1", "ibportstate", "-D", way, "1", state)
-
-    def pair(self, *words, client=0, server=0):
-        first = subprocess.Popen(self.words("run", "--host", "h1", *words), env=self.env, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, text=True)
-        try:
-            for _ in range(100):  # until the server listens
-                second = subprocess.run(self.words("run", "--host", "h2", *words, "127.0.0.1"), env=self.env,
-                                        capture_output=True, text=True, timeout=60)
-                if "Couldn't connect" not in second.stderr:
-                    break
-            self.assertEqual(second.returncode, client, second.stdout + second.stderr)
-            self.assertEqual(first.wait(60), server)
-        finally:
-            first.kill()
-            out = first.communicate()[0]
-        return second.stdout, out
 
     def test_a_host_sees_its_own_adapter_only(self):
         for host in "h1", "h2":

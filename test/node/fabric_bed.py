@@ -1,0 +1,127 @@
+"""fabric_bed.py: a fabric of its own for each test, its hosts, and Debian's OpenSM on them."""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+PATIENCE_S = 20
+# A standby OpenSM polls the master, and a light sweep looks for new switches, this often.
+OPENSM_CONF = "force_log_flush TRUE\nsminfo_polling_timeout 500\npolling_retry_number 2\nsweep_interval 1\nmax_wire_smps 32\nmax_wire_smps2 32\n"
+
+
+class OpenSM:
+    """A running opensm, with files of its own."""
+
+    def __init__(self, bed, host, *options, conf=""):
+        self.folder = tempfile.mkdtemp(dir=bed.root, prefix=f"opensm-{host}-")
+        self.log_path = os.path.join(self.folder, "log")
+        with open(os.path.join(self.folder, "conf"), "w") as f:
+            f.write(OPENSM_CONF + conf)
+        env = {**bed.env, "OSM_CACHE_DIR": self.folder, "OSM_TMP_DIR": self.folder}
+        words = bed.words("run", "--host", host, "opensm", "-F", os.path.join(self.folder, "conf"), "-f", self.log_path, *options)
+        self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+
+    def log(self):
+        try:
+            with open(self.log_path, errors="replace") as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
+
+    def wait(self, text, count=1):
+        """Until the log has the text so often."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.log().count(text) < count:
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise AssertionError(f"no {text!r} in {self.log()}")
+            time.sleep(0.05)
+
+    def errors(self):
+        return [line for line in self.log().splitlines() if re.search(r"\bERR\b|: error", line)]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """Returns its log."""
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        return self.log()
+
+
+class Bed(unittest.TestCase):
+    build = "build"
+
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix="anyverbs-host-")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("ANYVERBS_")}
+        self.env.update(ANYVERBS_NODE=f"host-{os.getpid()}", XDG_RUNTIME_DIR=self.root)
+        self.managers = []
+
+    def tearDown(self):
+        for sm in self.managers:
+            if sm.process.poll() is None:
+                sm.kill()
+        self.fabric("down", "--force")
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def words(self, *words):
+        return [os.path.join(self.build, "bin/anyverbs"), *words]
+
+    def fabric(self, *words):
+        name = ("--name", self.env["ANYVERBS_NODE"])
+        done = subprocess.run(self.words("fabric", *words, *name), env=self.env, capture_output=True, text=True, timeout=30)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def on(self, host, *words, status=0, timeout=60):
+        done = subprocess.run(self.words("run", "--host", host, *words), env=self.env, capture_output=True, text=True,
+                              timeout=timeout)
+        self.assertEqual(done.returncode, status, f"{words}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def start(self, host, *words):
+        return subprocess.Popen(self.words("run", "--host", host, *words), env=self.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def pair(self, *words, client=0, server=0, hosts=("h1", "h2")):
+        """The outputs of a client and of the server before it."""
+        first = self.start(hosts[0], *words)
+        try:
+            for _ in range(100):  # until the server listens
+                second = subprocess.run(self.words("run", "--host", hosts[1], *words, "127.0.0.1"), env=self.env,
+                                        capture_output=True, text=True, timeout=60)
+                if not re.search("Couldn't connect|Connection refused|connect: ", second.stderr):
+                    break
+                time.sleep(0.05)
+            self.assertEqual(second.returncode, client, second.stdout + second.stderr)
+            self.assertEqual(first.wait(60), server)
+        finally:
+            first.kill()
+            out = first.communicate()[0]
+        return second.stdout, out
+
+    def opensm(self, host, *options, conf="", up=True):
+        sm = OpenSM(self, host, *options, conf=conf)
+        self.managers.append(sm)
+        if up:
+            sm.wait("SUBNET UP")
+        return sm
+
+    def lid(self, host):
+        return int(self.on(host, "cat", "/sys/class/infiniband/ib0/ports/1/lid"), 16)
+
+    def until(self, question, patience_s=PATIENCE_S):
+        deadline = time.monotonic() + patience_s
+        while not question():
+            self.assertLess(time.monotonic(), deadline, "it takes too long")
+            time.sleep(0.05)
