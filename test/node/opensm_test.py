@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""opensm_test.py: Debian's OpenSM brings fabrics up, and Debian's tools look at them.
+
+usage: opensm_test.py BUILD_DIR [CASE]
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from fabric_bed import Bed
+
+Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+MISSING = [p for p in ("opensm", "ibnetdiscover", "ibdiagnet", "ibv_rc_pingpong") if shutil.which(p) is None]
+
+# topology, routing engine, ports of CAs: what OpenSM must be able to route without falling back
+ENGINES = [
+    ("star:2", "minhop", 2),
+    ("fat-tree:6x18", "minhop", 108),
+    ("fat-tree:6x18", "updn", 108),
+    ("fat-tree:6x18", "ftree", 108),
+    ("mesh:4x4", "dor", 16),
+    ("mesh:4x4", "lash", 16),
+    ("torus:4x4", "lash", 16),
+    ("torus:3x3x3", "lash", 27),
+]
+
+# Of a fat tree of four leaves, two spines and 16 hosts. {h5}: the LID of a host, {leaf1}: of a switch.
+DIAGS = [
+    ("ibnetdiscover", r'Ca\s+1 "H-02a0000000000500"\s+# "h5 ib0"'),
+    ("ibnetdiscover -p", r"CA +{h5} +1 0x02a0000000000501 4x EDR - SW +{leaf2} +1"),
+    ("ibstat", r"State: Active\n.*\n.*\n\tBase lid: {h3}|State: Active(.|\n)*Base lid: {h3}\n"),
+    ("ibstatus", r"state:\s+4: ACTIVE"),
+    ("iblinkinfo", r"4X +25.78125 Gbps Active/ +LinkUp"),
+    ("ibhosts", r'"h16 ib0"'),
+    ("ibswitches", r'"spine2" base port 0 lid {spine2}'),
+    ("ibqueryerrors", r"22 nodes checked, 0 bad nodes found"),
+    ("ibdiagnet -o {root}", r"-I- No bad Guids were found(.|\n)*-I- No bad Links"),
+    ("perfquery {h5} 1", r"PortXmitPkts:\.+[1-9]"),
+    ("perfquery -x {h5} 1", r"PortUnicastXmitPkts:\.+[1-9]"),
+    ("perfquery -a {leaf1}", r"PortSelect:\.+255"),
+    ("saquery -p --src-to-dst {h3}:{h5}", r"dlid\.+{h5}\n\t\tslid\.+{h3}\n(.|\n)*mtu\.+0x85|dlid\.+{h5}\n\t\tslid\.+{h3}\n"),
+    ("saquery -g", r"MGID\.+ff12:401b:ffff::ffff:ffff\n\t\tMlid\.+0xC000"),
+    ("saquery -m 0xC000", r"PortGid"),
+    ("saquery -N", r"h16 ib0"),
+    ("saquery -S", r"\A\Z"),  # nobody has registered one
+    ("saquery -s", r"isSM|lid\.+{h1}"),
+    ("smpquery nodeinfo {h5}", r"NodeType:\.+Channel Adapter"),
+    ("smpquery nodedesc {leaf1}", r"leaf1"),
+    ("smpquery portinfo {h5} 1", r"LinkState:\.+Active"),
+    ("smpquery switchinfo {leaf1}", r"LinearFdbCap:\.+49152"),
+    ("smpquery pkeys {h5}", r"0xffff"),
+    ("smpquery MEPI {h5} 1", r"LinkSpeedSupported:\.+0x00"),
+    ("ibtracert {h3} {h9}", r'To ca .* "h9 ib0"'),
+    ("ibroute {leaf1}", r"valid lids dumped"),
+    ("ibroute -M {leaf1}", r"valid mlids dumped"),
+    ("sminfo", r"sm lid {h1} .* SMINFO_MASTER"),
+    ("ibaddr {h5}", r"LID start 0x5 end 0x5|GID fe80::2a0:0:0:501"),
+    ("ibportstate {h5} 1 query", r"PhysLinkState:\.+LinkUp"),
+]
+
+
+class Subnets(Bed):
+    def lids(self):
+        """By the names of hosts and switches."""
+        text = self.on("h1", "saquery", "-N")
+        lids = re.findall(r"\blid\.+(\d+)(?:.|\n)*?NodeDescription\.+(\S+)", text)
+        return {name: lid for lid, name in lids}
+
+    def test_engines(self):
+        for topology, engine, ports in ENGINES:
+            with self.subTest(topology=topology, engine=engine):
+                self.fabric("up", "--topology", topology)
+                sm = self.opensm("h1", "-R", engine + ",no_fallback")
+                self.assertIn(f"{engine} tables configured on all switches", sm.log())
+                self.assertEqual(self.fabric("show").count("ACTIVE"), self.fabric("show").count("->"))
+                self.assertEqual(self.on("h1", "saquery", "-N").count("Channel Adapter"), ports)
+                self.assertEqual(sm.errors(), [])
+                sm.stop()
+                self.fabric("down", "--force")
+        self.fabric("up", "--topology", "star:2")
+
+    def test_tools(self):
+        self.fabric("up", "--topology", "fat-tree:4x4,radix=8")
+        sm = self.opensm("h1")
+        known = {**self.lids(), "root": self.root}
+        for words, pattern in DIAGS:
+            with self.subTest(words):
+                text = self.on("h3", *words.format(**known).split())
+                for name, value in known.items():
+                    pattern = pattern.replace("{" + name + "}", value)
+                self.assertRegex(text, pattern)
+        self.assertEqual(sm.errors(), [])
+
+    def test_data_and_ping(self):
+        self.fabric("up", "--topology", "star:3")
+        self.opensm("h1")
+        for program in "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong":
+            client, server = self.pair(program, "-n", "500", hosts=("h2", "h3"))
+            self.assertIn("500 iters", client + server)
+        server = self.start("h2", "ibping", "-S")
+        try:
+            lid = self.lid("h2")
+            self.until(lambda: " 100 received" in subprocess.run(
+                self.words("run", "--host", "h3", "ibping", "-f", "-c", "100", str(lid)), env=self.env, capture_output=True,
+                text=True, timeout=60).stdout)
+        finally:
+            server.kill()
+            server.communicate()
+
+    def test_partitions(self):
+        """A pair in a partition talks there; full and limited members; who is in none does not."""
+        self.fabric("up", "--topology", "star:4")
+        guid = "0x02a0000000000{}01"
+        members = ",".join(f"{guid.format(i)}={kind}" for i, kind in ((1, "full"), (2, "full"), (3, "limited")))
+        path = os.path.join(self.root, "partitions")
+        with open(path, "w") as f:
+            f.write(f"Default=0x7fff,ipoib:ALL=full;\nblue=0x8001:{members};\n")
+        sm = self.opensm("h1", "-P", path)
+        read = ("sh", "-c", "cat /sys/class/infiniband/ib0/ports/1/pkeys/*")
+        got = {h: self.on(h, *read).split() for h in ("h1", "h2", "h3", "h4")}
+        self.assertEqual(got, {"h1": ["0xffff", "0x8001"], "h2": ["0xffff", "0x8001"], "h3": ["0xffff", "0x0001"],
+                               "h4": ["0xffff"]})
+        self.assertEqual(sm.errors(), [])
+
+    def test_handover(self):
+        """A better one takes over from the master, and its death gives the subnet back."""
+        self.fabric("up", "--topology", "star:3")
+        first = self.opensm("h1", "-p", "1")
+        second = self.opensm("h2", "-p", "5", up=False)
+        second.wait("Entering MASTER")
+        first.wait("Entering STANDBY")
+        self.assertIn(f"sm lid {self.lid('h2')} ", self.on("h3", "sminfo"))
+        second.kill()
+        first.wait("Entering MASTER", 2)
+        self.until(lambda: f"sm lid {self.lid('h1')} " in self.on("h3", "sminfo"))
+
+    def test_a_failing_link_is_routed_around(self):
+        self.fabric("up", "--topology", "fat-tree:2x2,radix=4")
+        sm = self.opensm("h1")
+        a, b = self.lid("h1"), self.lid("h4")
+        before = self.on("h1", "ibtracert", str(a), str(b))
+        spine = re.search(r'"(spine\d)"', before).group(1)
+        port = re.search(r"\[(\d+)\] -> switch port .* \"" + spine, before).group(1)
+        self.fabric("link", f"leaf1:{port}", "down")
+        sm.wait("SUBNET UP", 2)
+        self.until(lambda: f'-> switch port' in self.on("h1", "ibtracert", str(a), str(b)))
+        after = self.on("h1", "ibtracert", str(a), str(b))
+        self.assertIn('"h4 ib0"', after)
+        self.assertNotIn(f"[{port}] -> switch port", after.split("leaf1")[1].splitlines()[1])
+        self.pair("ibv_rc_pingpong", "-n", "100", hosts=("h1", "h4"))
+
+    def test_ibportstate(self):
+        """A port that is disabled and enabled again comes back."""
+        self.fabric("up", "--topology", "star:3")
+        sm = self.opensm("h1")
+        switch = self.lids()["switch"] if "switch" in self.lids() else next(
+            v for k, v in self.lids().items() if not k.startswith("h"))
+        self.on("h1", "ibportstate", switch, "3", "disable")
+        self.until(lambda: "1: DOWN" in self.on("h3", "ibstatus"))
+        self.on("h1", "ibportstate", switch, "3", "enable")
+        self.until(lambda: "4: ACTIVE" in self.on("h3", "ibstatus"))
+        self.assertEqual([e for e in sm.errors() if "ERR" in e], [])
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIP {', '.join(MISSING)}: not installed")
+        sys.exit(77)
+    unittest.main()
