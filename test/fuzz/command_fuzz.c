@@ -7,6 +7,7 @@
  * In: bytes    Out: nothing, or an abort    Runs: the fuzzer's thread    Locks: none
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -110,6 +111,16 @@ int link_give(int fd, u16 type, int given)
 	return -ECONNRESET;
 }
 
+/* `top --once` looks twice, and waits between. */
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+		 const sigset_t *mask);
+
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+		 const sigset_t *mask)
+{
+	return 0;
+}
+
 /* ---- what is not run ---- */
 
 static int fuzz_count(int argc, char **argv)
@@ -139,12 +150,14 @@ int command_stop(int argc, char **argv)
 
 static char *fuzz_argument(char *text)
 {
-	static const char *const words[] = { "status", "port", "--json", "up",	   "down",
-					     "roce0",  "help", "--help", "-h",	   "version",
-					     "run",    "stop", "--",	 "capture", "device",
-					     "add",    "remove", "list", "roce1", "fabric",
-					     "show",   "hosts",	 "link", "fail",    "reboot",
-					     "error",  "h1",	 "--topology", "star:2" };
+	static const char *const words[] = {
+		"status", "port", "--json",   "up",	     "down",  "roce0",	"help",
+		"--help", "-h",	  "version",  "run",	     "stop",  "--",	"capture",
+		"device", "add",  "remove",   "list",	     "roce1", "fabric", "show",
+		"hosts",  "link", "fail",     "reboot",	     "error", "h1",	"--topology",
+		"star:2", "top",  "--once",   "--view",	     "qps",   "drops",	"devices",
+		"--sort", "pid",  "--filter", "--prometheus"
+	};
 	u8 which = input_u8(&f.in);
 
 	memset(text, 0, ARGUMENT_BYTES + 1);

@@ -123,7 +123,7 @@ class Case(unittest.TestCase):
             done = self.run_command(*words)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("usage: anyverbs", done.stdout)
-        for name in ("run", "status", "port", "device", "stop", "version", "help"):
+        for name in ("run", "status", "top", "port", "device", "stop", "version", "help"):
             asked, option = self.run_command("help", name), self.run_command(name, "--help")
             self.assertEqual((asked.returncode, asked.stderr), (0, ""))
             self.assertEqual(asked.stdout, option.stdout)

@@ -19,6 +19,7 @@ void settings_check(void);
 /* Each gets the arguments behind its own name, argv[argc] is NULL; returns the exit code. */
 int command_run(int argc, char **argv);
 int command_status(int argc, char **argv);
+int command_top(int argc, char **argv);
 int command_port(int argc, char **argv);
 int command_device(int argc, char **argv);
 int command_capture(int argc, char **argv);

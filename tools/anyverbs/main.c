@@ -27,12 +27,31 @@ static const struct {
 	  "\n"
 	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },
 	{ "status", command_status, "show the node, its device and its processes",
-	  "usage: anyverbs status [--json]\n"
+	  "usage: anyverbs status [--json | --prometheus]\n"
 	  "\n"
 	  "Shows the running node: its devices with port state and GIDs, the state of UDP\n"
 	  "port 4791 of each address, and the attached processes. It does not start a node.\n"
+	  "--prometheus prints all figures in Prometheus' text format: anyverbs_up is 0 if no\n"
+	  "node is up.\n"
 	  "\n"
 	  "Exit codes: 0, or 1 if no node is up (with --json: {\"running\": false}).\n" },
+	{ "top", command_top, "watch processes, queue pairs, rates, errors and drops",
+	  "usage: anyverbs top [--interval S] [--view VIEW] [--sort COLUMN] [--filter TEXT]\n"
+	  "                    [--once | --json]\n"
+	  "\n"
+	  "A live table of what happens per second: processes, queue pairs, devices, drops by\n"
+	  "reason. Keys: h explains them, q quits. It waits while no node is up.\n"
+	  "\n"
+	  "  --interval S    between two looks, 0.1 to 3600 seconds (default: 1)\n"
+	  "  --view VIEW     processes, qps, devices or drops\n"
+	  "  --sort COLUMN   by its title or JSON key; numbers begin with the greatest\n"
+	  "  --filter TEXT   only rows that contain it\n"
+	  "  --once          print one table, of one interval, without control sequences\n"
+	  "  --json          print all four tables, of one interval, as JSON\n"
+	  "\n"
+	  "NO_COLOR=1 switches colours off.\n"
+	  "\n"
+	  "Exit codes: 0; with --once or --json 1 if no node is up; 2 without a terminal.\n" },
 	{ "port", command_port, "take the device's port down, or up again",
 	  "usage: anyverbs port [DEVICE] up|down\n"
 	  "\n"

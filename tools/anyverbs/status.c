@@ -1,5 +1,5 @@
 /* status.c: shows the node, its device and its processes, for people and as JSON.
- * In: the node's replies      Out: standard output
+ * In:    a survey                Out: standard output
  * Runs:  the only thread         Locks: none
  */
 #include <arpa/inet.h>
@@ -10,159 +10,8 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "connections.h"
-#include "listeners.h"
-#include "view.h"
-
-/* The node's replies. */
-struct status {
-	struct proto_status_reply node;
-	struct proto_addresses_reply addresses;
-	struct node_config devices[NODE_DEVICES]; /* the first ones, without gaps */
-	u32 device_count;
-	struct proto_record *records;
-	struct view *views; /* of the same processes */
-	struct connections *connections; /* likewise */
-	struct listeners listeners;
-	u32 count;
-};
-
-static int status_ask_processes(int fd, struct status *s)
-{
-	struct proto_processes request = { .after = 0 };
-	struct proto_processes_reply reply;
-	struct proto_record *grown;
-	int err;
-
-	do {
-		err = link_ask(fd, PROTO_PROCESSES, &request, sizeof(request), &reply,
-			       sizeof(reply), NULL);
-		if (err < 0)
-			return err;
-		if (reply.count == 0)
-			return 0;
-		if (reply.count > PROTO_RECORDS)
-			return -EPROTO;
-		grown = realloc(s->records, (s->count + reply.count) * sizeof(*grown));
-		if (grown == NULL)
-			return -ENOMEM;
-		s->records = grown;
-		memcpy(s->records + s->count, reply.records, reply.count * sizeof(*grown));
-		s->count += reply.count;
-		request.after = reply.records[reply.count - 1].process;
-	} while (reply.more);
-	return 0;
-}
-
-/* Reads each process' board; a process that is just ending has none. */
-static int status_ask_views(int fd, struct status *s)
-{
-	struct proto_processes request;
-	struct proto_plain reply;
-	struct message m;
-
-	s->views = calloc(s->count + 1, sizeof(*s->views));
-	if (s->views == NULL)
-		return -ENOMEM;
-	for (u32 i = 0; i < s->count; i++) {
-		request.after = s->records[i].process;
-		if (link_ask(fd, PROTO_BOARD, &request, sizeof(request), &reply, sizeof(reply),
-			     &m) < 0)
-			continue;
-		if (m.fd_count == 1)
-			view_read(m.fds[0], &s->views[i]);
-		message_close(&m);
-	}
-	return 0;
-}
-
-static int status_ask_listeners(int fd, struct status *s)
-{
-	struct proto_plain request, reply;
-	struct message m;
-	int err = link_ask(fd, PROTO_NOTICE, &request, sizeof(request), &reply, sizeof(reply), &m);
-
-	if (err < 0)
-		return err;
-	err = m.fd_count == 1 ? listeners_read(m.fds[0], &s->listeners) : -EPROTO;
-	message_close(&m);
-	return err;
-}
-
-static int status_ask_connections(int fd, struct status *s)
-{
-	int err = 0;
-
-	s->connections = calloc(s->count + 1, sizeof(*s->connections));
-	if (s->connections == NULL)
-		return -ENOMEM;
-	for (u32 i = 0; i < s->count && err == 0; i++)
-		err = connections_ask(fd, s->records[i].process, &s->connections[i]);
-	return err;
-}
-
-static int status_ask_devices(int fd, struct status *s)
-{
-	struct proto_device_reply reply;
-	u32 index = 0;
-	int err;
-
-	while ((err = device_read(fd, index, &reply)) == 0) {
-		s->devices[s->device_count++] = reply.config;
-		index = reply.index + 1;
-	}
-	return err == -ENODEV ? 0 : err;
-}
-
-static void status_free(struct status *s)
-{
-	for (u32 i = 0; s->views != NULL && i < s->count; i++)
-		view_free(&s->views[i]);
-	for (u32 i = 0; s->connections != NULL && i < s->count; i++)
-		connections_free(&s->connections[i]);
-	free(s->connections);
-	free(s->views);
-	free(s->records);
-	listeners_free(&s->listeners);
-}
-
-/* Cleans the node's texts, too: it may be another build, or another program. */
-static void status_clean_node(struct proto_status_reply *n)
-{
-	text_clean(n->node, sizeof(n->node));
-	text_clean(n->folder, sizeof(n->folder));
-}
-
-static int status_ask(struct status *s)
-{
-	struct proto_plain request;
-	int err, fd = link_open(false);
-
-	if (fd < 0)
-		return fd;
-	err = link_ask(fd, PROTO_STATUS, &request, sizeof(request), &s->node, sizeof(s->node),
-		       NULL);
-	if (err == 0)
-		err = link_ask(fd, PROTO_ADDRESSES, &request, sizeof(request), &s->addresses,
-			       sizeof(s->addresses), NULL);
-	if (err == 0 && s->addresses.count > NODE_GIDS)
-		err = -EPROTO;
-	if (err == 0)
-		err = status_ask_processes(fd, s);
-	if (err == 0)
-		err = status_ask_views(fd, s);
-	if (err == 0)
-		err = status_ask_listeners(fd, s);
-	if (err == 0)
-		err = status_ask_connections(fd, s);
-	if (err == 0)
-		err = status_ask_devices(fd, s);
-	close(fd);
-	status_clean_node(&s->node);
-	for (u32 i = 0; i < s->count; i++)
-		text_clean(s->records[i].command, sizeof(s->records[i].command));
-	return err;
-}
+#include "prometheus.h"
+#include "survey.h"
 
 static bool status_gid_empty(const struct node_gid *g)
 {
@@ -267,7 +116,7 @@ static bool status_is_loopback(const struct node_config *c)
 }
 
 /* Tells whether another node of the namespace came first and shows all addresses of the host. */
-static bool status_is_later(const struct status *s)
+static bool status_is_later(const struct survey *s)
 {
 	bool other = false;
 
@@ -297,7 +146,7 @@ static void status_print_device(const struct node_config *c)
 			status_print_gid(i, &c->gids[i]);
 }
 
-static void status_print_node(const struct status *s)
+static void status_print_node(const struct survey *s)
 {
 	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid,
 	       (double)s->node.uptime_ms / 1e3,
@@ -319,7 +168,7 @@ static void status_print_node(const struct status *s)
 	       s->node.attached, s->node.slots_taken, s->node.pairs, s->node.members);
 }
 
-static int status_print(const struct status *s)
+static int status_print(const struct survey *s)
 {
 	status_print_node(s);
 	if (s->count > 0)
@@ -366,7 +215,7 @@ static void status_json_device(const struct node_config *c)
 	fputs("]}]}", stdout);
 }
 
-static void status_json_devices(const struct status *s)
+static void status_json_devices(const struct survey *s)
 {
 	fputs("  \"devices\": [", stdout);
 	for (u32 i = 0; i < s->device_count; i++) {
@@ -376,7 +225,7 @@ static void status_json_devices(const struct status *s)
 	fputs("],\n", stdout);
 }
 
-static void status_json_process(const struct status *s, u32 index)
+static void status_json_process(const struct survey *s, u32 index)
 {
 	const struct proto_record *r = &s->records[index];
 
@@ -395,7 +244,7 @@ static void status_json_process(const struct status *s, u32 index)
 	putchar('}');
 }
 
-static int status_json(const struct status *s)
+static int status_json(const struct survey *s)
 {
 	fputs("{\"running\": true,\n  \"node\": ", stdout);
 	json_string(stdout, s->node.node);
@@ -413,28 +262,49 @@ static int status_json(const struct status *s)
 	return EXIT_OK;
 }
 
+enum status_format { STATUS_TEXT, STATUS_JSON, STATUS_PROMETHEUS };
+
+static int status_absent(enum status_format format)
+{
+	if (format == STATUS_PROMETHEUS)
+		prometheus_print(NULL);
+	else
+		puts(format == STATUS_JSON ? "{\"running\": false}"
+					   : "no node is up (the first verbs program starts one)");
+	return EXIT_FAILED;
+}
+
+static int status_show(const struct survey *s, enum status_format format)
+{
+	if (format == STATUS_JSON)
+		return status_json(s);
+	if (format == STATUS_TEXT)
+		return status_print(s);
+	prometheus_print(s);
+	return EXIT_OK;
+}
+
 int command_status(int argc, char **argv)
 {
-	struct status s;
-	bool json = false;
+	enum status_format format = STATUS_TEXT;
+	struct survey s;
 	int err, code;
 
 	for (int i = 0; i < argc; i++) {
-		if (strcmp(argv[i], "--json") != 0)
+		if (strcmp(argv[i], "--json") == 0)
+			format = STATUS_JSON;
+		else if (strcmp(argv[i], "--prometheus") == 0)
+			format = STATUS_PROMETHEUS;
+		else
 			return command_fail(EXIT_USAGE, "status: unknown argument %s", argv[i]);
-		json = true;
 	}
-	memset(&s, 0, sizeof(s));
-	err = status_ask(&s);
-	if (err == -ECONNREFUSED) {
-		puts(json ? "{\"running\": false}"
-			  : "no node is up (the first verbs program starts one)");
-		return EXIT_FAILED;
-	}
+	err = survey_take(&s);
+	if (err == -ECONNREFUSED)
+		return status_absent(format);
 	if (err < 0)
 		code = command_fail(EXIT_FAILED, "status: %s", strerror(-err));
 	else
-		code = json ? status_json(&s) : status_print(&s);
-	status_free(&s);
+		code = status_show(&s, format);
+	survey_free(&s);
 	return code;
 }

@@ -13,25 +13,28 @@
 enum { VIEW_CHUNK = 512, VIEW_TEXT_QPS = 16 };
 
 static const char *const view_types[] = {
-	[IBV_QPT_RC] = "RC", [IBV_QPT_UC] = "UC", [IBV_QPT_UD] = "UD"
+	[IBV_QPT_RC] = "RC",	      [IBV_QPT_UC] = "UC",
+	[IBV_QPT_UD] = "UD",	      [IBV_QPT_RAW_PACKET] = "RAW",
+	[IBV_QPT_XRC_SEND] = "XRCI", [IBV_QPT_XRC_RECV] = "XRCT",
 };
 static const char *const view_states[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
 
-static const char *view_type(const struct view_qp *q)
+const char *view_type(const struct view_qp *q)
 {
 	u32 type = q->word >> 4 & 0xf;
 
 	return type < ARRAY_LEN(view_types) && view_types[type] != NULL ? view_types[type] : "?";
 }
 
-static const char *view_state(const struct view_qp *q)
+const char *view_state(const struct view_qp *q)
 {
 	u32 state = q->word & 0xf;
 
 	return state < ARRAY_LEN(view_states) ? view_states[state] : "?";
 }
 
-static bool view_add(struct view *v, const struct board_qp *q, const struct board_tally *t)
+static bool view_add(struct view *v, u32 place, const struct board_qp *q,
+		     const struct board_tally *t)
 {
 	struct view_qp *grown = v->qps;
 
@@ -42,9 +45,18 @@ static bool view_add(struct view *v, const struct board_qp *q, const struct boar
 	if (grown == NULL)
 		return false;
 	v->qps = grown;
-	v->qps[v->qp_count++] = (struct view_qp){ q->word,	     q->qpn,	  q->peer_qpn,
-						  t->sent,	     t->received, t->sent_bytes,
-						  t->received_bytes, t->errors };
+	v->qps[v->qp_count++] = (struct view_qp){ .word = q->word,
+						  .qpn = q->qpn,
+						  .place = place,
+						  .peer_qpn = q->peer_qpn,
+						  .sgid_index = q->sgid_index,
+						  .dgid_index = q->dgid_index,
+						  .mtu = q->mtu,
+						  .sent = t->sent,
+						  .received = t->received,
+						  .sent_bytes = t->sent_bytes,
+						  .received_bytes = t->received_bytes,
+						  .errors = t->errors };
 	return true;
 }
 
@@ -71,7 +83,7 @@ static void view_read_slot(int fd, u32 slot, struct view *v)
 			return;
 		for (u32 k = 0; k < VIEW_CHUNK; k++)
 			if ((chunk[k].word & BOARD_QP_EXISTS) &&
-			    !view_add(v, &chunk[k], &tallies[k]))
+			    !view_add(v, i + k, &chunk[k], &tallies[k]))
 				return;
 	}
 }

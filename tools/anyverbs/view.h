@@ -9,6 +9,9 @@
 /* A queue pair, copied. */
 struct view_qp {
 	u32 word, qpn, peer_qpn; /* as in struct board_qp */
+	u32 place; /* on the board: they are in this order */
+	u16 sgid_index, dgid_index;
+	u8 mtu; /* enum ibv_mtu */
 	u64 sent, received, sent_bytes, received_bytes, errors;
 };
 
@@ -25,6 +28,9 @@ struct view {
  * different instants. The caller frees the result by view_free. */
 void view_read(int fd, struct view *out);
 void view_free(struct view *v);
+/* The type and state of a queue pair in the words of the specification; "?": no such. */
+const char *view_type(const struct view_qp *q);
+const char *view_state(const struct view_qp *q);
 void view_print(const struct view *v);
 /* Prints the members of the process' JSON object, each with a comma in front. */
 void view_print_json(const struct view *v);
