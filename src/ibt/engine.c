@@ -235,6 +235,7 @@ void ibt_destroy(struct ibt *ibt)
 {
 	for (u32 s = 0; s < IBT_TABLES; s++)
 		free(ibt->tables[s]);
+	free(ibt->xrc_srqs);
 	free(ibt);
 }
 
