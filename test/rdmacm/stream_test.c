@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_verbs.h>
@@ -411,6 +412,41 @@ static void a_client_that_leaves_at_once__has_said_what_it_said(void **state)
 
 /* Pieces of odd sizes, so that the send buffer ends in the middle of one: how many messages there
  * are says whether they stay whole. */
+/* The server may not have heard yet that the connection stands. The client reads the end, and its
+ * own rclose, which waits, hears of it all the same. */
+static void a_server_that_leaves_at_once__ends_the_stream(void **state)
+{
+	enum { ROUNDS = 300, SLOW_S = 5 };
+	struct timespec from, to;
+	struct pair p;
+	char byte;
+
+	make_pair(&p);
+	assert_int_equal(rfcntl(p.listener, F_SETFL, O_NONBLOCK), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		assert_int_equal(rclose(p.client), 0);
+		if (i == 0)
+			assert_int_equal(rclose(p.server), 0);
+		p.client = rsocket(AF_INET, SOCK_STREAM, 0);
+		assert_int_equal(rfcntl(p.client, F_SETFL, O_NONBLOCK), 0);
+		fails(rconnect(p.client, (struct sockaddr *)&p.addr, sizeof(p.addr)), EINPROGRESS);
+		assert_true(ready(p.listener, POLLIN, WAIT_MS) == POLLIN);
+		p.server = raccept(p.listener, NULL, NULL);
+		assert_true(p.server >= 0);
+		assert_true(ready(p.client, POLLOUT, WAIT_MS) == POLLOUT);
+		assert_int_equal(rclose(p.server), 0);
+		if (i % 2 == 0)
+			assert_true(ready(p.client, POLLIN, WAIT_MS) & POLLIN);
+		if (i % 2 == 0)
+			assert_int_equal(rrecv(p.client, &byte, 1, 0), 0);
+		clock_gettime(CLOCK_MONOTONIC, &to);
+		assert_true(to.tv_sec - from.tv_sec < SLOW_S);
+	}
+	assert_int_equal(rclose(p.client), 0);
+	assert_int_equal(rclose(p.listener), 0);
+}
+
 static void rsend__keeps_pieces_whole_where_its_buffer_ends(void **state)
 {
 	static char block[3001], back[3001];
@@ -807,6 +843,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rclose__ends_a_wait_of_another_thread),
 		cmocka_unit_test(rclose__ends_a_wait_for_connections),
 		cmocka_unit_test(a_client_that_leaves_at_once__has_said_what_it_said),
+		cmocka_unit_test(a_server_that_leaves_at_once__ends_the_stream),
 		cmocka_unit_test(rsend__keeps_pieces_whole_where_its_buffer_ends),
 		cmocka_unit_test(rpoll__waits_for_rsockets_and_descriptors_at_once),
 		cmocka_unit_test(rselect__marks_what_is_ready),

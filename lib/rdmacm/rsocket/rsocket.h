@@ -152,6 +152,9 @@ static inline bool rsocket_is_nonblocking(const struct rsocket *rs, int flags)
 int table_insert(struct rsocket *rs);
 /* The rsocket of a number, held until table_put; NULL: none. No lock. */
 struct rsocket *table_get(int fd);
+/* The same, also between table_remove and table_free_last: rclose waits for what the service's
+ * thread takes. */
+struct rsocket *table_get_leaving(int fd);
 void table_put(struct rsocket *rs);
 /* Takes a held rsocket out of the table. False: another thread has. */
 bool table_remove(struct rsocket *rs);

@@ -31,7 +31,7 @@ static struct service {
 /* The stream of a number, held. */
 static struct stream *service_get(int fd)
 {
-	struct rsocket *rs = table_get(fd);
+	struct rsocket *rs = table_get_leaving(fd);
 
 	if (rs == NULL || rs->type == SOCK_STREAM)
 		return rs != NULL ? stream_of(rs) : NULL;

@@ -88,9 +88,14 @@ static int stream_shutdown(struct rsocket *rs, int how)
 	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;
 }
 
+static bool stream_is_accepted(struct stream *s)
+{
+	return stream_phase(s) != STREAM_ACCEPTING;
+}
+
 /* What the peer's adapter has not acknowledged when rclose returns is lost. The peer hears of
- * the end behind all data that was sent. SO_LINGER with a time of 0 tells it by the end of the
- * connection alone. */
+ * the end behind all data that was sent; so a connection that is just being accepted is waited for.
+ * SO_LINGER with a time of 0 tells it by the end of the connection alone. */
 static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a socket that ends */
 {
 	struct stream *s = stream_of(rs);
@@ -98,6 +103,8 @@ static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a s
 	bool abort = s->linger.l_onoff && s->linger.l_linger == 0;
 
 	service_keepalive(s, false);
+	if (stream_phase(s) == STREAM_ACCEPTING && !abort)
+		(void)stream_wait(s, stream_is_accepted, false, limit);
 	if (stream_phase(s) == STREAM_CONNECTED && !(stream_ended(s) & STREAM_NO_CONTROL) &&
 	    !abort) {
 		u32 ended = stream_ended(s);

@@ -12,6 +12,7 @@ enum { CHUNK_BITS = 10, CHUNK_SLOTS = 1 << CHUNK_BITS, CHUNKS = 1024 };
 
 struct table_slot {
 	struct rsocket *rs;	 /* who has the number; NULL: no rsocket */
+	struct rsocket *leaving; /* rclose is at work on it */
 	struct rsocket *closing; /* its last user frees it */
 	struct rsocket *parents; /* in a forked child: the parent's */
 	u32 users;		 /* calls that look at this slot or hold what they found */
@@ -42,7 +43,7 @@ static void table_drop_in_child(void)
 		for (u32 j = 0; chunk != NULL && j < CHUNK_SLOTS; j++) {
 			if (chunk[j].rs != NULL)
 				chunk[j].parents = chunk[j].rs;
-			chunk[j].rs = chunk[j].closing = NULL;
+			chunk[j].rs = chunk[j].leaving = chunk[j].closing = NULL;
 			chunk[j].users = 0;
 		}
 	}
@@ -119,6 +120,22 @@ struct rsocket *table_get(int fd)
 	return rs;
 }
 
+struct rsocket *table_get_leaving(int fd)
+{
+	struct table_slot *slot = table_slot(fd);
+	struct rsocket *rs;
+
+	if (slot == NULL)
+		return NULL;
+	__atomic_add_fetch(&slot->users, 1, __ATOMIC_SEQ_CST); /* as in table_get */
+	rs = __atomic_load_n(&slot->rs, __ATOMIC_SEQ_CST);
+	if (rs == NULL)
+		rs = __atomic_load_n(&slot->leaving, __ATOMIC_SEQ_CST);
+	if (rs == NULL)
+		table_leave(slot);
+	return rs;
+}
+
 void table_put(struct rsocket *rs)
 {
 	table_leave(table_slot(rs->fd));
@@ -129,13 +146,20 @@ bool table_remove(struct rsocket *rs)
 	struct table_slot *slot = table_slot(rs->fd);
 	struct rsocket *expected = rs;
 
-	return __atomic_compare_exchange_n(&slot->rs, &expected, NULL, false, __ATOMIC_SEQ_CST,
-					   __ATOMIC_SEQ_CST);
+	if (!__atomic_compare_exchange_n(&slot->rs, &expected, NULL, false, __ATOMIC_SEQ_CST,
+					 __ATOMIC_SEQ_CST))
+		return false;
+	__atomic_store_n(&slot->leaving, rs, __ATOMIC_SEQ_CST);
+	return true;
 }
 
 void table_free_last(struct rsocket *rs)
 {
-	__atomic_store_n(&table_slot(rs->fd)->closing, rs, __ATOMIC_SEQ_CST);
+	struct table_slot *slot = table_slot(rs->fd);
+
+	/* in this order: who has seen it leave has counted itself before it can be freed */
+	__atomic_store_n(&slot->leaving, NULL, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&slot->closing, rs, __ATOMIC_SEQ_CST);
 }
 
 bool table_forget(int fd)
