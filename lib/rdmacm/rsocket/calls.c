@@ -18,8 +18,20 @@ static ssize_t call_result(ssize_t result)
 	return -1;
 }
 
-/* Runs an operation on the rsocket of a number, if that kind has it. */
-#define CALL(fd, operation, ...)                                                                   \
+/* A call to move data, or to accept, has ended so: EAGAIN makes the next event an edge
+ * (repoll.c), also for threads that wait for a listener. */
+static ssize_t call_told(struct rsocket *rs, enum rsocket_way way, ssize_t result)
+{
+	if (likely(result != -EAGAIN))
+		return result;
+	__atomic_add_fetch(&rs->refused[way], 1, __ATOMIC_SEQ_CST);
+	if (way == RSOCKET_IN && rs->ops->poll_fd(rs) >= 0)
+		wait_wake(&rs->waiters);
+	return result;
+}
+
+/* Runs an operation on the rsocket of a number, if that kind has it; `told` sees the result. */
+#define CALL_TOLD(fd, told, operation, ...)                                                        \
 	({                                                                                         \
 		struct rsocket *call_rs = table_get(fd);                                           \
 		ssize_t call_value = -EBADF;                                                       \
@@ -28,10 +40,15 @@ static ssize_t call_result(ssize_t result)
 			call_value = -EOPNOTSUPP;                                                  \
 			if (call_rs->ops->operation != NULL)                                       \
 				call_value = call_rs->ops->operation(call_rs, ##__VA_ARGS__);      \
+			call_value = told(call_rs, call_value);                                    \
 			table_put(call_rs);                                                        \
 		}                                                                                  \
 		call_result(call_value);                                                           \
 	})
+#define CALL_AS_IT_IS(rs, value) (value)
+#define CALL_IN(rs, value) call_told(rs, RSOCKET_IN, value)
+#define CALL_OUT(rs, value) call_told(rs, RSOCKET_OUT, value)
+#define CALL(fd, operation, ...) CALL_TOLD(fd, CALL_AS_IT_IS, operation, ##__VA_ARGS__)
 
 /* ---- making, connecting, ending -------------------------------------------------------------- */
 
@@ -85,7 +102,7 @@ AV_EXPORT int rlisten(int socket, int backlog)
 
 AV_EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
-	return (int)CALL(socket, accept, addr, addrlen);
+	return (int)CALL_TOLD(socket, CALL_IN, accept, addr, addrlen);
 }
 
 AV_EXPORT int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
@@ -122,7 +139,7 @@ AV_EXPORT ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct
 {
 	struct iovec iov = { .iov_base = buf, .iov_len = len };
 
-	return CALL(socket, recv, &iov, 1, flags, src_addr, addrlen);
+	return CALL_TOLD(socket, CALL_IN, recv, &iov, 1, flags, src_addr, addrlen);
 }
 
 AV_EXPORT ssize_t rrecv(int socket, void *buf, size_t len, int flags)
@@ -136,14 +153,15 @@ AV_EXPORT ssize_t rread(int socket, void *buf, size_t count)
 }
 
 /* Runs `operation` on a copy of the vector; `too_many`: the errno of a count that is none. */
-#define CALL_IOV(fd, operation, vector, count, too_many, ...)                                      \
+#define CALL_IOV(fd, told, operation, vector, count, too_many, ...)                                \
 	({                                                                                         \
 		struct user_iov call_iov;                                                          \
 		int call_err = user_take_iov(&call_iov, vector, count);                            \
 		ssize_t call_done;                                                                 \
                                                                                                    \
 		if (call_err == 0) {                                                               \
-			call_done = CALL(fd, operation, call_iov.iov, (int)(count), __VA_ARGS__);  \
+			call_done = CALL_TOLD(fd, told, operation, call_iov.iov, (int)(count),     \
+					      __VA_ARGS__);                                        \
 			user_drop_iov(&call_iov);                                                  \
 		} else {                                                                           \
 			call_done = call_result(call_err == -EINVAL ? -(too_many) : call_err);     \
@@ -153,7 +171,7 @@ AV_EXPORT ssize_t rread(int socket, void *buf, size_t count)
 
 AV_EXPORT ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
-	return CALL_IOV(socket, recv, iov, (size_t)iovcnt, EINVAL, 0, NULL, NULL);
+	return CALL_IOV(socket, CALL_IN, recv, iov, (size_t)iovcnt, EINVAL, 0, NULL, NULL);
 }
 
 AV_EXPORT ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
@@ -165,7 +183,8 @@ AV_EXPORT ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 	if (user_copy(&m, msg, sizeof(m)) < 0)
 		return call_result(-EFAULT);
 	len = m.msg_name != NULL ? &m.msg_namelen : NULL;
-	result = CALL_IOV(socket, recv, m.msg_iov, m.msg_iovlen, EMSGSIZE, flags, m.msg_name, len);
+	result = CALL_IOV(socket, CALL_IN, recv, m.msg_iov, m.msg_iovlen, EMSGSIZE, flags,
+			  m.msg_name, len);
 	if (result < 0)
 		return result;
 	m.msg_controllen = 0;
@@ -178,7 +197,7 @@ AV_EXPORT ssize_t rsendto(int socket, const void *buf, size_t len, int flags,
 {
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
 
-	return CALL(socket, send, &iov, 1, flags, dest_addr, addrlen);
+	return CALL_TOLD(socket, CALL_OUT, send, &iov, 1, flags, dest_addr, addrlen);
 }
 
 AV_EXPORT ssize_t rsend(int socket, const void *buf, size_t len, int flags)
@@ -193,7 +212,7 @@ AV_EXPORT ssize_t rwrite(int socket, const void *buf, size_t count)
 
 AV_EXPORT ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
-	return CALL_IOV(socket, send, iov, (size_t)iovcnt, EINVAL, 0, NULL, 0);
+	return CALL_IOV(socket, CALL_OUT, send, iov, (size_t)iovcnt, EINVAL, 0, NULL, 0);
 }
 
 AV_EXPORT ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
@@ -204,8 +223,8 @@ AV_EXPORT ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 		return call_result(-EFAULT);
 	if (m.msg_control != NULL && m.msg_controllen > 0)
 		return call_result(-ENOTSUP);
-	return CALL_IOV(socket, send, m.msg_iov, m.msg_iovlen, EMSGSIZE, flags, m.msg_name,
-			m.msg_namelen);
+	return CALL_IOV(socket, CALL_OUT, send, m.msg_iov, m.msg_iovlen, EMSGSIZE, flags,
+			m.msg_name, m.msg_namelen);
 }
 
 /* ---- names and options ----------------------------------------------------------------------- */
@@ -276,5 +295,5 @@ AV_EXPORT int riounmap(int socket, void *buf, size_t len)
 
 AV_EXPORT size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int flags)
 {
-	return (size_t)CALL(socket, iowrite, buf, count, offset, flags);
+	return (size_t)CALL_TOLD(socket, CALL_OUT, iowrite, buf, count, offset, flags);
 }

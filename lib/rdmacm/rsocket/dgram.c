@@ -309,6 +309,7 @@ bool dgram_arrived(struct dgram *d, const struct dgram_item *item)
 		return false;
 	d->items[(d->head + d->count) % d->receive_queue] = *item;
 	d->count++;
+	__atomic_add_fetch(&d->arrived, 1, __ATOMIC_RELAXED);
 	return true;
 }
 
@@ -411,6 +412,11 @@ static int dgram_poll_fd(struct rsocket *rs)
 {
 	(void)rs;
 	return -1;
+}
+
+static u64 dgram_arrivals(struct rsocket *rs)
+{
+	return __atomic_load_n(&dgram_of(rs)->arrived, __ATOMIC_RELAXED);
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -581,6 +587,7 @@ static const struct rsocket_ops dgram_ops = {
 	.poll = dgram_poll,
 	.arm = dgram_arm,
 	.poll_fd = dgram_poll_fd,
+	.arrivals = dgram_arrivals,
 	.close = dgram_close,
 	.free = dgram_free,
 	.forget = dgram_forget,

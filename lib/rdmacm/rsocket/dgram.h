@@ -78,6 +78,7 @@ struct dgram {
 	struct dgram_peer *connected GUARDED_BY(lock); /* NULL: to nobody */
 	struct dgram_item *items GUARDED_BY(lock);     /* a ring of receive_queue */
 	u32 head GUARDED_BY(lock), count GUARDED_BY(lock);
+	u64 arrived ATOMIC_ONLY; /* datagrams so far; changes under the lock */
 	u32 receive_queue GUARDED_BY(lock), send_queue GUARDED_BY(lock); /* datagrams */
 	u32 receive_bytes GUARDED_BY(lock), send_bytes GUARDED_BY(lock); /* SO_RCVBUF, SO_SNDBUF */
 	u32 inline_bytes GUARDED_BY(lock);

@@ -161,19 +161,13 @@ static void poll_arm(struct poll_set *set)
 			set->entries[i].rs->ops->arm(set->entries[i].rs);
 }
 
-/* Drives one rsocket, and through it the device, for a short while. */
 static bool poll_spin(struct poll_set *set)
 {
-	u64 until = clock_now_ns() + rsocket_defaults()->polling_us * NS_PER_US;
 	struct rsocket *rs = NULL;
 
 	for (nfds_t i = 0; i < set->count && rs == NULL; i++)
 		rs = set->entries[i].rs;
-	while (rs != NULL && !sleeper_is_woken(&set->me) && clock_now_ns() < until) {
-		(void)rs->ops->poll(rs, 0, true);
-		cpu_relax();
-	}
-	return sleeper_is_woken(&set->me);
+	return rs != NULL ? sleeper_spin(&set->me, rs) : sleeper_is_woken(&set->me);
 }
 
 /* 0; -EINTR. */

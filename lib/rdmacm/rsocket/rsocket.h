@@ -10,6 +10,7 @@
  *   cq.c        completion queues that wake them
  *   device.c    registered buffers
  *   poll.c      rpoll, rselect
+ *   repoll.c    repoll_create, repoll_ctl, repoll_wait
  *   config.c    the defaults of /etc/rdma/rsocket
  *   stream*.c   SOCK_STREAM: stream.h
  *   iomap.c     memory of streams that the peer writes to by itself
@@ -71,6 +72,8 @@ void sleeper_end(struct sleeper *s);
 /* Forget the past: wakes before this call count no more. */
 void sleeper_reset(struct sleeper *s);
 bool sleeper_is_woken(const struct sleeper *s);
+/* Drives one rsocket, and through it the device, for a short while, or until woken: true. */
+bool sleeper_spin(const struct sleeper *s, struct rsocket *rs);
 /* Sleeps until woken, or so many ns (0: without a limit). 0, -ETIMEDOUT, -EINTR. May block. */
 int sleeper_sleep(struct sleeper *s, u64 ns);
 /* Sleeps until woken, until one of the descriptors is ready, or so many ns (0: without a limit),
@@ -106,6 +109,9 @@ struct rsocket_ops {
 	void (*arm)(struct rsocket *rs);
 	/* A descriptor whose POLLIN is a reason to look as well; -1: none. */
 	int (*poll_fd)(struct rsocket *rs);
+	/* Another number once something to receive, or an end, has come. No operation: calls that
+	 * are told EAGAIN (rsocket.refused) are the only edges. */
+	u64 (*arrivals)(struct rsocket *rs);
 	off_t (*iomap)(struct rsocket *rs, void *buf, size_t len, int prot, int flags,
 		       off_t offset);
 	int (*iounmap)(struct rsocket *rs, void *buf, size_t len);
@@ -125,20 +131,18 @@ struct rsocket {
 	int type FIXED; /* SOCK_STREAM, SOCK_DGRAM */
 	int fd FIXED;	/* its number */
 	int flags ATOMIC_ONLY; /* as of F_SETFL */
+	u64 serial FIXED;      /* no other rsocket has had it */
+	/* Calls that were told EAGAIN: to receive or accept, to send. */
+	u32 refused[2] ATOMIC_ONLY;
 	struct wait_queue waiters GUARDS_ITSELF;
 };
+
+enum rsocket_way { RSOCKET_IN, RSOCKET_OUT }; /* of rsocket.refused */
 
 /* New rsockets, not in the table yet; NULL and a negative errno in *err. `domain`: AF_INET or
  * AF_INET6. */
 struct rsocket *stream_open(int domain, int *err);
 struct rsocket *dgram_open(int domain, int *err);
-
-static inline void rsocket_init(struct rsocket *rs, const struct rsocket_ops *ops, int type)
-{
-	rs->ops = ops;
-	rs->type = type;
-	wait_queue_init(&rs->waiters);
-}
 
 static inline bool rsocket_is_nonblocking(const struct rsocket *rs, int flags)
 {
@@ -148,6 +152,7 @@ static inline bool rsocket_is_nonblocking(const struct rsocket *rs, int flags)
 
 /* ---- table.c --------------------------------------------------------------------------------- */
 
+void rsocket_init(struct rsocket *rs, const struct rsocket_ops *ops, int type);
 /* Shows an rsocket under its number `rs->fd`. 0 or a negative errno. */
 int table_insert(struct rsocket *rs);
 /* The rsocket of a number, held until table_put; NULL: none. No lock. */

@@ -63,6 +63,15 @@ static int stream_poll_fd(struct rsocket *rs)
 	return stream_phase(stream_of(rs)) == STREAM_LISTENING ? rs->fd : -1;
 }
 
+/* Bytes, and above them what has ended. */
+static u64 stream_arrivals(struct rsocket *rs)
+{
+	struct stream *s = stream_of(rs);
+
+	return __atomic_load_n(&s->arrived_bytes, __ATOMIC_SEQ_CST) ^
+	       (u64)stream_ended(s) << (64 - 8);
+}
+
 /* A blocking one also waits until the peer's adapter has what was sent. */
 static int stream_shutdown(struct rsocket *rs, int how)
 {
@@ -150,6 +159,7 @@ static const struct rsocket_ops stream_ops = {
 	.poll = stream_poll,
 	.arm = stream_arm,
 	.poll_fd = stream_poll_fd,
+	.arrivals = stream_arrivals,
 	.iomap = stream_iomap,
 	.iounmap = stream_iounmap,
 	.iowrite = stream_iowrite,

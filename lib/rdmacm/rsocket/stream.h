@@ -150,7 +150,7 @@ struct stream {
 	u16 allowed_messages ATOMIC_ONLY; /* sent_messages may count up to this */
 	u32 entries_given ATOMIC_ONLY; /* by the peer; entries_used follows */
 	u64 granted_bytes ATOMIC_ONLY; /* to the peer; changes under cq_lock */
-	u64 arrived_bytes GUARDED_BY(cq_lock);
+	u64 arrived_bytes ATOMIC_ONLY; /* changes under cq_lock */
 	u16 credits_at ATOMIC_ONLY; /* of read_messages: allow more; likewise */
 	u32 peer_entry GUARDED_BY(cq_lock); /* the next one to write */
 	u32 grant_half GUARDED_BY(cq_lock); /* which half of recv_buf goes to the peer next */

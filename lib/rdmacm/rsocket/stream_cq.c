@@ -315,12 +315,13 @@ static void cq_take_data(struct stream *s, u32 length) REQUIRES(s->cq_lock)
 	u32 next = tail == s->rq_size ? 0 : tail + 1;
 
 	if (length == 0 ||
-	    length > __atomic_load_n(&s->granted_bytes, __ATOMIC_RELAXED) - s->arrived_bytes ||
+	    length > __atomic_load_n(&s->granted_bytes, __ATOMIC_RELAXED) -
+			     __atomic_load_n(&s->arrived_bytes, __ATOMIC_RELAXED) ||
 	    next == __atomic_load_n(&s->head, __ATOMIC_ACQUIRE)) {
 		stream_break(s, -EPROTO);
 		return;
 	}
-	s->arrived_bytes += length;
+	__atomic_add_fetch(&s->arrived_bytes, length, __ATOMIC_RELAXED);
 	s->messages[tail] = length;
 	/* pairs with stream_has_data */
 	__atomic_store_n(&s->tail, next, __ATOMIC_RELEASE);

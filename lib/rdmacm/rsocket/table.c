@@ -78,6 +78,16 @@ static struct table_slot *table_slot_make(int fd)
 	return table_slot(fd);
 }
 
+void rsocket_init(struct rsocket *rs, const struct rsocket_ops *ops, int type)
+{
+	static u64 serials; /* atomic */
+
+	rs->ops = ops;
+	rs->type = type;
+	rs->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
+	wait_queue_init(&rs->waiters);
+}
+
 int table_insert(struct rsocket *rs)
 {
 	struct table_slot *slot = table_slot_make(rs->fd);

@@ -92,6 +92,17 @@ bool sleeper_is_woken(const struct sleeper *s)
 	return __atomic_load_n(&s->woken, __ATOMIC_SEQ_CST) != 0;
 }
 
+bool sleeper_spin(const struct sleeper *s, struct rsocket *rs)
+{
+	u64 until = clock_now_ns() + rsocket_defaults()->polling_us * NS_PER_US;
+
+	while (!sleeper_is_woken(s) && clock_now_ns() < until) {
+		(void)rs->ops->poll(rs, 0, true);
+		cpu_relax();
+	}
+	return sleeper_is_woken(s);
+}
+
 static int sleeper_on_futex(struct sleeper *s, u64 ns)
 {
 	struct timespec limit = { .tv_sec = (time_t)(ns / NS_PER_S),
