@@ -6,7 +6,8 @@ usage: rsockets.py STACK serve NAME PORT
 
 serve becomes the server NAME. ask runs clients against it, judges what they get, and has the server end. While they run it reads the counters
 of the node's processes: their bytes went by RDMA. And no TCP connection of this host may have the port.
-NAME: iperf3, nginx, redis, or a Python server: blocking, select, selectors, asyncio, forking.
+NAME: iperf3, nginx, redis, rstream (which has TCP, too), or a Python server: blocking, select, selectors, asyncio, forking.
+With "librspreload:" in front of it the programs run over Debian's librspreload.so, on top of anyverbs' librdmacm, instead.
 """
 import asyncio
 import glob
@@ -32,6 +33,16 @@ http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {folde
 """
 NGINX_FILE = 10_000_000
 MIB = 1 << 20
+PRELOAD = "librspreload:"
+LIBRSPRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+
+
+def run_prefix(stack, name):
+    """(command in front of a program, the name of the program)"""
+    tool = os.path.join(stack, "bin", "anyverbs")
+    if name.startswith(PRELOAD):
+        return [tool, "run", "env", f"LD_PRELOAD={LIBRSPRELOAD}"], name[len(PRELOAD):]
+    return [tool, "run", "--rsockets"], name
 
 
 def folder_of(port):
@@ -52,6 +63,8 @@ def serve_nginx(port):
 def server_command(name, port):
     if name == "iperf3":
         return ["iperf3", "-s", "-1", "-p", str(port)]
+    if name == "rstream":
+        return ["rstream", "-T", "s", "-T", "v", "-p", str(port), "-S", "65536", "-C", "500"]
     if name == "nginx":
         return serve_nginx(port)
     if name == "redis":
@@ -167,6 +180,8 @@ def client_commands(name, port, address):
     """Commands, each with what its output must have."""
     if name == "iperf3":
         yield ["iperf3", "-c", address, "-p", str(port), "-t", "1"], "receiver"
+    elif name == "rstream":
+        yield ["rstream", "-T", "s", "-T", "v", "-s", address, "-p", str(port), "-S", "65536", "-C", "500"], "64k"
     elif name == "nginx":
         yield ["curl", "-s", "-S", "-o", f"{folder_of(port)}.got", "-w", "%{http_code} %{size_download}", f"http://{address}:{port}/file"], \
             f"200 {NGINX_FILE}"
@@ -217,7 +232,7 @@ class Watch(threading.Thread):
 
 
 def ask(stack, name, port, address):
-    run = [os.path.join(stack, "bin", "anyverbs"), "run", "--rsockets"]
+    run, name = run_prefix(stack, name)
     watch = Watch(stack, port)
     watch.look()
     before = sum(watch.counts.values())
@@ -249,8 +264,8 @@ def main():
     stack, action, name, port = sys.argv[1:4] + [int(sys.argv[4])]
     if action == "ask":
         return int(ask(stack, name, port, sys.argv[5]))
-    tool = os.path.join(stack, "bin", "anyverbs")
-    os.execv(tool, [tool, "run", "--rsockets"] + server_command(name, port))
+    run, name = run_prefix(stack, name)
+    os.execv(run[0], run + server_command(name, port))
 
 
 if __name__ == "__main__":
