@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "rsockets.h"
@@ -54,6 +55,10 @@ static inline struct sock *data_get(int fd)
 /* What rsockets know of the flags; MSG_NOSIGNAL is the shim's, MSG_MORE a hint. */
 enum { DATA_FLAGS = MSG_DONTWAIT | MSG_PEEK };
 
+/* The vector is the program's: librdmacm, which answers EFAULT, reads it first. No flag of recv or
+ * send has this bit. */
+enum { DATA_THEIRS = 1 << 28 };
+
 static bool data_blocks(const struct sock *s, int flags)
 {
 	return (flags & MSG_DONTWAIT) == 0 && !__atomic_load_n(&s->nonblock, __ATOMIC_ACQUIRE);
@@ -74,16 +79,18 @@ static ssize_t recv_once(struct sock *s, struct iovec *v, int count, int flags)
 {
 	struct msghdr msg = { .msg_iov = v, .msg_iovlen = (size_t)count };
 
-	return count == 1 ? rcalls.recv(s->rfd, v->iov_base, v->iov_len, flags) :
-			    rcalls.recvmsg(s->rfd, &msg, flags);
+	if (flags & DATA_THEIRS)
+		return rcalls.recvmsg(s->rfd, &msg, flags & DATA_FLAGS);
+	return rcalls.recv(s->rfd, v->iov_base, v->iov_len, flags & DATA_FLAGS);
 }
 
 static ssize_t send_once(struct sock *s, const struct iovec *v, int count, int flags)
 {
 	struct msghdr msg = { .msg_iov = (void *)v, .msg_iovlen = (size_t)count };
 
-	return count == 1 ? rcalls.send(s->rfd, v->iov_base, v->iov_len, flags) :
-			    rcalls.sendmsg(s->rfd, &msg, flags);
+	if (flags & DATA_THEIRS)
+		return rcalls.sendmsg(s->rfd, &msg, flags & DATA_FLAGS);
+	return rcalls.send(s->rfd, v->iov_base, v->iov_len, flags & DATA_FLAGS);
 }
 
 static size_t data_size(const struct iovec *v, int count)
@@ -100,7 +107,7 @@ static ssize_t data_recv_some(struct sock *s, struct iovec *v, int count, int fl
 {
 	bool blocks = data_blocks(s, flags);
 	bool timed = blocks && __atomic_load_n(&s->timeout_ms[0], __ATOMIC_RELAXED) > 0;
-	int how = (flags & DATA_FLAGS) | (timed ? MSG_DONTWAIT : 0);
+	int how = flags | (timed ? MSG_DONTWAIT : 0);
 	ssize_t n;
 
 	for (;;) {
@@ -130,6 +137,15 @@ static ssize_t data_recv_rest(struct sock *s, u8 *at, size_t size, size_t got, i
 	return (ssize_t)got;
 }
 
+/* As of TCP only one call is told that the connection was reset; then it is at its end. */
+static ssize_t data_recv_reset(struct sock *s)
+{
+	if (__atomic_exchange_n(&s->reset, 1, __ATOMIC_ACQ_REL) != 0)
+		return 0;
+	errno = ECONNRESET;
+	return -1;
+}
+
 ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags)
 {
 	ssize_t n;
@@ -138,14 +154,28 @@ ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags)
 		errno = flags & MSG_OOB ? EINVAL : EAGAIN;
 		return -1;
 	}
-	if (data_size(v, count) == 0)
+	if (count == 0 || (!(flags & DATA_THEIRS) && v->iov_len == 0))
 		return 0;
 	n = data_recv_some(s, v, count, flags);
+	if (n < 0 && errno == ECONNRESET)
+		n = data_recv_reset(s);
 	if (n > 0 && flags & MSG_WAITALL && (flags & MSG_PEEK) == 0 && count == 1 &&
 	    data_blocks(s, flags))
-		n = data_recv_rest(s, v->iov_base, v->iov_len, (size_t)n, flags);
+		n = data_recv_rest(s, v->iov_base, v->iov_len, (size_t)n, flags & ~DATA_THEIRS);
 	sock_rearm(s, REARM_IN);
 	return n;
+}
+
+/* True: the program's vector can be read. */
+static bool data_is_there(const struct iovec *v, int count)
+{
+	struct iovec copy[IOV_MAX], from = { (void *)v, (size_t)count * sizeof(*v) };
+	struct iovec to = { copy, from.iov_len };
+
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)to.iov_len)
+		return true;
+	errno = EFAULT;
+	return false;
 }
 
 /* With a timeout, what has been sent when it is over is the result. */
@@ -153,6 +183,9 @@ static ssize_t data_send_timed(struct sock *s, const struct iovec *v, int count,
 {
 	size_t sent = 0;
 
+	if ((flags & DATA_THEIRS) && !data_is_there(v, count))
+		return -1;
+	flags &= DATA_FLAGS;
 	for (int i = 0; i < count; i++) {
 		for (size_t done = 0; done < v[i].iov_len;) {
 			ssize_t n = rcalls.send(s->rfd, (u8 *)v[i].iov_base + done,
@@ -172,23 +205,22 @@ static ssize_t data_send_timed(struct sock *s, const struct iovec *v, int count,
 ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags)
 {
 	bool blocks = data_blocks(s, flags);
-	size_t size = data_size(v, count);
 	ssize_t n;
 
 	if (flags & MSG_OOB) {
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	if (size == 0)
+	if (count == 0 || (!(flags & DATA_THEIRS) && v->iov_len == 0))
 		return 0;
 	if (blocks && __atomic_load_n(&s->timeout_ms[1], __ATOMIC_RELAXED) > 0) {
-		n = data_send_timed(s, v, count, flags & DATA_FLAGS);
+		n = data_send_timed(s, v, count, flags);
 	} else {
 		do
-			n = send_once(s, v, count, flags & DATA_FLAGS);
+			n = send_once(s, v, count, flags);
 		while (n < 0 && errno == EINTR && blocks && signal_restarts());
 	}
-	if (n < (ssize_t)size)
+	if (n < 0 || (size_t)n < data_size(v, count))
 		sock_rearm(s, REARM_OUT);
 	if (n < 0 && errno == ECONNRESET &&
 	    __atomic_exchange_n(&s->reset, 1, __ATOMIC_ACQ_REL) != 0)
@@ -282,7 +314,7 @@ AV_EXPORT ssize_t readv(int fd, const struct iovec *v, int count)
 
 	if (likely(s == NULL))
 		return NEXT(readv)(fd, v, count);
-	n = data_vector_fits(count) ? data_recv(s, (struct iovec *)v, count, 0) : -1;
+	n = data_vector_fits(count) ? data_recv(s, (struct iovec *)v, count, DATA_THEIRS) : -1;
 	sock_put(s);
 	return n;
 }
@@ -294,7 +326,7 @@ AV_EXPORT ssize_t writev(int fd, const struct iovec *v, int count)
 
 	if (likely(s == NULL))
 		return NEXT(writev)(fd, v, count);
-	n = data_vector_fits(count) ? data_send(s, v, count, 0) : -1;
+	n = data_vector_fits(count) ? data_send(s, v, count, DATA_THEIRS) : -1;
 	sock_put(s);
 	return n;
 }
@@ -307,7 +339,7 @@ static ssize_t data_recvmsg(struct sock *s, struct msghdr *msg, int flags)
 		errno = EMSGSIZE;
 		return -1;
 	}
-	n = data_recv(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+	n = data_recv(s, msg->msg_iov, (int)msg->msg_iovlen, flags | DATA_THEIRS);
 	if (n < 0)
 		return n;
 	msg->msg_namelen = 0;
@@ -365,7 +397,7 @@ AV_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 		errno = EMSGSIZE;
 		n = -1;
 	} else {
-		n = data_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags);
+		n = data_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags | DATA_THEIRS);
 	}
 	sock_put(s);
 	return n;
@@ -403,7 +435,7 @@ AV_EXPORT int sendmmsg(int fd, struct mmsghdr *list, unsigned count, int flags)
 	for (; done < count; done++) {
 		ssize_t n = data_send(s, list[done].msg_hdr.msg_iov,
 				      (int)MIN(list[done].msg_hdr.msg_iovlen, (size_t)IOV_MAX),
-				      flags);
+				      flags | DATA_THEIRS);
 
 		if (n < 0)
 			break;

@@ -57,8 +57,8 @@ static ssize_t file_sendfile(struct sock *s, int in, off_t *offset, size_t size)
 	void *piece;
 	ssize_t n;
 
-	if (at < 0) {
-		errno = EINVAL; /* the kernel's, of a pipe */
+	if (at < 0 || fcntl(in, F_GETFD) < 0) {
+		errno = fcntl(in, F_GETFD) < 0 ? EBADF : EINVAL; /* the kernel's, of a pipe */
 		return -1;
 	}
 	piece = malloc(MAX(MIN(size, (size_t)FILE_PIECE), (size_t)1));

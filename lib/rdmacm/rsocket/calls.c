@@ -164,7 +164,7 @@ AV_EXPORT ssize_t rread(int socket, void *buf, size_t count)
 					      __VA_ARGS__);                                        \
 			user_drop_iov(&call_iov);                                                  \
 		} else {                                                                           \
-			call_done = call_result(call_err == -EINVAL ? -(too_many) : call_err);     \
+			call_done = call_result(call_err == -E2BIG ? -(too_many) : call_err);      \
 		}                                                                                  \
 		call_done;                                                                         \
 	})

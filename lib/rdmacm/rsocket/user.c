@@ -54,7 +54,7 @@ int user_take_iov(struct user_iov *v, const struct iovec *iov, size_t count)
 	int err;
 
 	if (count > IOV_MAX)
-		return -EINVAL;
+		return -E2BIG;
 	v->iov = count <= USER_IOV_FEW ? v->few : malloc(count * sizeof(*v->iov));
 	if (v->iov == NULL)
 		return -ENOMEM;

@@ -32,7 +32,7 @@ struct user_iov {
 	struct iovec few[USER_IOV_FEW];
 } OWNED_BY(the caller);
 
-/* -EINVAL: more parts than IOV_MAX, or more bytes than a result can say. user_drop_iov after
+/* -E2BIG: more parts than IOV_MAX; -EINVAL: more bytes than a result can say. user_drop_iov after
  * success. */
 int user_take_iov(struct user_iov *v, const struct iovec *iov, size_t count);
 void user_drop_iov(struct user_iov *v);

@@ -1,0 +1,927 @@
+/* habits.c: programs that know sockets from their man pages only, and are careless in the ways that
+ * programs are. Each prints what it sees; differ_test.py runs it over TCP and over rsockets and
+ * compares.
+ * In: the name of a program      Out: a trace without anything that may differ from run to run
+ * Runs: processes and threads of each program's own
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct sockaddr_in address; /* of the listener */
+
+enum { SETTLE_MS = 200 }; /* what a forked server has to come to accept */
+
+/* ---- saying ---- */
+
+static const char *result(long n)
+{
+	static char text[4][64];
+	static int next;
+	char *t = text[next++ % 4];
+
+	if (n >= 0)
+		snprintf(t, sizeof(text[0]), "%ld", n);
+	else
+		snprintf(t, sizeof(text[0]), "%s", strerrorname_np(errno));
+	return t;
+}
+
+static void say(const char *what, long n)
+{
+	printf("%s: %s\n", what, result(n));
+}
+
+/* A stream that has failed: programs must live with either. */
+static const char *end_of(long n)
+{
+	if (n == 0 || (n < 0 && (errno == ECONNRESET || errno == EPIPE)))
+		return "the end";
+	return result(n);
+}
+
+static void nap(int ms)
+{
+	struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
+
+	while (nanosleep(&t, &t) < 0 && errno == EINTR)
+		;
+}
+
+/* ---- the usual beginnings ---- */
+
+static int server_socket(int backlog)
+{
+	int s = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+	socklen_t size = sizeof(address);
+
+	setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (address.sin_family == 0) {
+		address.sin_family = AF_INET;
+		address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	}
+	if (bind(s, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(s, backlog) < 0)
+		perror("bind, listen");
+	getsockname(s, (struct sockaddr *)&address, &size);
+	return s;
+}
+
+/* With HABITS_RDMA in the environment: says so if TCP has a connection of the port. */
+static void look_for_tcp(void)
+{
+	static const char *const tables[] = { "/proc/self/net/tcp", "/proc/self/net/tcp6" };
+	char line[300], wanted[8];
+
+	snprintf(wanted, sizeof(wanted), ":%04X", ntohs(address.sin_port));
+	for (int i = 0; i < 2 && getenv("HABITS_RDMA"); i++) {
+		FILE *table = fopen(tables[i], "r");
+
+		while (table && fgets(line, sizeof(line), table))
+			if (strstr(line, wanted) && !strstr(line, " 0A "))
+				printf("TCP has it: %s", line);
+		if (table)
+			fclose(table);
+	}
+}
+
+static int client_socket(void)
+{
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (connect(s, (struct sockaddr *)&address, sizeof(address)) < 0)
+		perror("connect");
+	look_for_tcp();
+	return s;
+}
+
+static void make_pair(int fds[2])
+{
+	int listener = server_socket(5);
+
+	fds[0] = client_socket();
+	fds[1] = accept(listener, NULL, NULL);
+	close(listener);
+}
+
+static long read_all(int fd, unsigned char *buf, long size)
+{
+	long done = 0, n = 1;
+
+	while (done < size && n > 0) {
+		n = read(fd, buf + done, (size_t)(size - done));
+		done += n > 0 ? n : 0;
+	}
+	return n < 0 ? n : done;
+}
+
+static long write_all(int fd, const unsigned char *buf, long size)
+{
+	long done = 0, n = 1;
+
+	while (done < size && n > 0) {
+		n = write(fd, buf + done, (size_t)(size - done));
+		done += n > 0 ? n : 0;
+	}
+	return n < 0 ? n : done;
+}
+
+static unsigned sum(const unsigned char *buf, long size)
+{
+	unsigned s = 1;
+
+	for (long i = 0; i < size; i++)
+		s = s * 31 + buf[i];
+	return s;
+}
+
+static unsigned char *pattern(long size)
+{
+	unsigned char *buf = malloc((size_t)size);
+
+	for (long i = 0; i < size; i++)
+		buf[i] = (unsigned char)(i * 7 + (i >> 8));
+	return buf;
+}
+
+static void echo(int s)
+{
+	char buf[5000];
+	long n;
+
+	while ((n = read(s, buf, sizeof(buf))) > 0)
+		if (write_all(s, (unsigned char *)buf, n) != n)
+			break;
+}
+
+/* ---- the programs ---- */
+
+/* One client after the other; some say nothing, one is gone before it is accepted. */
+static void accept_loop(void)
+{
+	int listener = server_socket(3), child = fork(), n;
+	char buf[100];
+
+	if (child == 0) {
+		close(listener);
+		nap(SETTLE_MS);
+		for (int i = 0; i < 12; i++) {
+			int s = client_socket();
+
+			if (i % 3 != 1)
+				dprintf(s, "client %d", i);
+			close(s);
+		}
+		_exit(0);
+	}
+	for (int i = 0; i < 12; i++) {
+		struct sockaddr_in peer = { 0 };
+		socklen_t size = sizeof(peer);
+		int s = accept(listener, (struct sockaddr *)&peer, &size);
+
+		if (i == 4)
+			nap(50);
+		n = (int)read(s, buf, sizeof(buf) - 1);
+		buf[n > 0 ? n : 0] = 0;
+		printf("%s \"%s\" from family %d, %u bytes\n", result(n), buf,
+		       peer.sin_family, size);
+		close(s);
+	}
+	waitpid(child, &n, 0);
+	say("the client's status", n);
+	close(listener);
+}
+
+static void on_child(int sig)
+{
+	int saved = errno;
+
+	(void)sig;
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	errno = saved;
+}
+
+/* Forks for each client; the handler of SIGCHLD interrupts accept. */
+static void fork_server(void)
+{
+	struct sigaction action = { .sa_handler = on_child };
+	int listener = server_socket(10), server = fork(), served = 0;
+	unsigned char *data = pattern(100000), got[100000];
+
+	if (server == 0) {
+		sigaction(SIGCHLD, &action, NULL);
+		while (served < 5) {
+			int s = accept(listener, NULL, NULL);
+
+			if (s < 0 && errno == EINTR)
+				continue;
+			served++;
+			if (fork() == 0) {
+				close(listener);
+				echo(s);
+				_exit(0);
+			}
+			close(s);
+		}
+		nap(500);
+		_exit(0);
+	}
+	close(listener);
+	nap(SETTLE_MS);
+	for (int i = 0; i < 5; i++) {
+		int s = client_socket();
+		long size = 1000 + 20000 * i;
+
+		if (write_all(s, data, size) != size)
+			perror("write");
+		shutdown(s, SHUT_WR);
+		printf("client %d: %s back", i, result(read_all(s, got, sizeof(got))));
+		printf(", %s\n", memcmp(data, got, (size_t)size) == 0 ? "the same" : "another");
+		close(s);
+	}
+	waitpid(server, NULL, 0);
+}
+
+enum { RECORD = 64, RECORDS = 2000, WRITERS = 4 };
+
+struct shared {
+	int fd, number;
+	long seen;
+};
+
+static void *write_records(void *arg)
+{
+	struct shared *w = arg;
+	unsigned char record[RECORD];
+
+	memset(record, 'a' + w->number, sizeof(record));
+	for (int i = 0; i < RECORDS; i++)
+		if (write(w->fd, record, sizeof(record)) != RECORD)
+			perror("write");
+	return NULL;
+}
+
+static void *read_some(void *arg)
+{
+	struct shared *r = arg;
+	unsigned char buf[997];
+	long n;
+
+	while ((n = read(r->fd, buf, sizeof(buf))) > 0)
+		__atomic_add_fetch(&r->seen, n, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* Threads share both ends: small records stay whole, and no byte comes twice. */
+static void threads(void)
+{
+	struct shared writers[WRITERS], readers[2];
+	pthread_t w[WRITERS], r[2];
+	unsigned char record[RECORD];
+	long mixed = 0, whole = 0;
+	int fds[2];
+
+	make_pair(fds);
+	for (int i = 0; i < WRITERS; i++) {
+		writers[i] = (struct shared){ .fd = fds[0], .number = i };
+		pthread_create(&w[i], NULL, write_records, &writers[i]);
+	}
+	for (int i = 0; i < WRITERS * RECORDS; i++) {
+		int same = 1;
+
+		if (read_all(fds[1], record, RECORD) != RECORD)
+			perror("read");
+		for (int j = 1; j < RECORD; j++)
+			same &= record[j] == record[0];
+		whole += same;
+		mixed += !same;
+	}
+	for (int i = 0; i < WRITERS; i++)
+		pthread_join(w[i], NULL);
+	printf("%ld whole, %ld mixed\n", whole, mixed);
+	for (int i = 0; i < 2; i++) {
+		readers[i] = (struct shared){ .fd = fds[1] };
+		pthread_create(&r[i], NULL, read_some, &readers[i]);
+	}
+	write_records(&writers[0]);
+	shutdown(fds[0], SHUT_WR);
+	for (int i = 0; i < 2; i++)
+		pthread_join(r[i], NULL);
+	printf("two readers: %ld\n", readers[0].seen + readers[1].seen);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void linger(void)
+{
+	struct linger off = { .l_onoff = 1, .l_linger = 0 }, on = { .l_onoff = 1, .l_linger = 5 };
+	struct linger read_back = { 0 };
+	socklen_t size = sizeof(read_back);
+	unsigned char *data = pattern(300000), got[300000];
+	char byte;
+	int fds[2];
+
+	make_pair(fds);
+	say("linger 0", setsockopt(fds[0], SOL_SOCKET, SO_LINGER, &off, sizeof(off)));
+	close(fds[0]);
+	nap(100);
+	say("read after a reset", read(fds[1], &byte, 1));
+	say("read again", read(fds[1], &byte, 1));
+	close(fds[1]);
+	make_pair(fds);
+	say("linger 5", setsockopt(fds[0], SOL_SOCKET, SO_LINGER, &on, sizeof(on)));
+	say("getsockopt", getsockopt(fds[0], SOL_SOCKET, SO_LINGER, &read_back, &size));
+	printf("%d %d, %u bytes\n", read_back.l_onoff, read_back.l_linger, size);
+	if (fork() == 0) {
+		close(fds[1]);
+		write_all(fds[0], data, 300000);
+		close(fds[0]);
+		_exit(0);
+	}
+	close(fds[0]);
+	say("all", read_all(fds[1], got, 300000));
+	printf("%s\n", memcmp(data, got, 300000) == 0 ? "the same" : "another");
+	say("end", read(fds[1], &byte, 1));
+	close(fds[1]);
+	wait(NULL);
+}
+
+static volatile sig_atomic_t pipes;
+
+static void on_pipe(int sig)
+{
+	(void)sig;
+	pipes++;
+}
+
+static void half_close(void)
+{
+	unsigned char *data = pattern(1000000), *got = malloc(1000000);
+	int fds[2], s;
+	char byte;
+
+	signal(SIGPIPE, on_pipe);
+	s = socket(AF_INET, SOCK_STREAM, 0);
+	say("shutdown before connect", shutdown(s, SHUT_RDWR));
+	say("read before connect", read(s, &byte, 1));
+	say("write before connect", write(s, &byte, 1));
+	say("getpeername before connect",
+	    getpeername(s, (struct sockaddr *)&address, &(socklen_t){ sizeof(address) }));
+	close(s);
+	make_pair(fds);
+	if (fork() == 0) {
+		close(fds[0]);
+		read_all(fds[1], got, 1000000);
+		write_all(fds[1], got, 5000);
+		write_all(fds[1], data, 1000000);
+		_exit(0);
+	}
+	close(fds[1]);
+	write_all(fds[0], data, 5000);
+	say("shutdown", shutdown(fds[0], SHUT_WR));
+	say("shutdown again", shutdown(fds[0], SHUT_WR));
+	say("shutdown how", shutdown(fds[0], 17));
+	pipes = 0;
+	say("write", write(fds[0], "x", 1));
+	say("send", send(fds[0], "x", 1, MSG_NOSIGNAL));
+	printf("SIGPIPE: %d\n", (int)pipes);
+	say("the request is back", read_all(fds[0], got, 5000));
+	printf("%s\n", memcmp(data, got, 5000) == 0 ? "the same" : "another");
+	say("read", read_all(fds[0], got, 1000000));
+	printf("%s\n", memcmp(data, got, 1000000) == 0 ? "the same" : "another");
+	say("end", read(fds[0], &byte, 1));
+	wait(NULL);
+	close(fds[0]);
+	make_pair(fds);
+	say("shutdown RD", shutdown(fds[0], SHUT_RD));
+	say("read", read(fds[0], &byte, 1));
+	say("the other writes", write(fds[1], "x", 1));
+	say("this writes", write(fds[0], "yz", 2));
+	say("the other reads", read(fds[1], got, 10));
+	close(fds[0]);
+	close(fds[1]);
+}
+
+enum { MANY = 60 };
+
+static void select_many(void)
+{
+	int pairs[MANY][2], top = 0, n;
+	struct timeval t = { .tv_usec = 50000 };
+	fd_set in, out;
+	char byte;
+
+	for (int i = 0; i < MANY; i++) {
+		make_pair(pairs[i]);
+		top = pairs[i][1] > top ? pairs[i][1] : top;
+		top = pairs[i][0] > top ? pairs[i][0] : top;
+	}
+	FD_ZERO(&in);
+	for (int i = 0; i < MANY; i++)
+		FD_SET(pairs[i][1], &in);
+	say("nothing", select(top + 1, &in, NULL, NULL, &t));
+	printf("left: %ld.%06ld\n", (long)t.tv_sec, (long)t.tv_usec);
+	for (int round = 0; round < 4; round++) {
+		for (int i = round; i < MANY; i += 7)
+			if (write(pairs[i][0], "x", 1) != 1)
+				perror("write");
+		nap(30);
+		FD_ZERO(&in);
+		for (int i = 0; i < MANY; i++)
+			FD_SET(pairs[i][1], &in);
+		n = select(top + 1, &in, NULL, NULL, NULL);
+		printf("ready: %d:", n);
+		for (int i = 0; i < MANY; i++)
+			if (FD_ISSET(pairs[i][1], &in))
+				printf(" %d%s", i, read(pairs[i][1], &byte, 1) == 1 ? "" : "?");
+		printf("\n");
+	}
+	FD_ZERO(&out);
+	for (int i = 0; i < MANY; i++)
+		FD_SET(pairs[i][0], &out);
+	say("writable", select(top + 1, NULL, &out, NULL, NULL));
+	close(pairs[5][0]);
+	FD_ZERO(&in);
+	FD_SET(pairs[5][1], &in);
+	FD_SET(pairs[6][1], &in);
+	say("closed", select(top + 1, &in, NULL, NULL, NULL));
+	say("read", read(pairs[5][1], &byte, 1));
+	FD_ZERO(&in);
+	FD_SET(pairs[5][0], &in);
+	say("of a closed one", select(top + 1, &in, NULL, NULL, NULL));
+	for (int i = 0; i < MANY; i++) {
+		if (i != 5)
+			close(pairs[i][0]);
+		close(pairs[i][1]);
+	}
+}
+
+/* Like inetd: the program that serves knows nothing of sockets. */
+static void inetd(void)
+{
+	int fds[2], copy, status;
+	char buf[200];
+	FILE *f;
+
+	make_pair(fds);
+	if (fork() == 0) {
+		close(fds[0]);
+		dup2(fds[1], 0);
+		dup2(fds[1], 1);
+		close(fds[1]);
+		execlp("tr", "tr", "a-z", "A-Z", NULL);
+		_exit(1);
+	}
+	close(fds[1]);
+	write_all(fds[0], (const unsigned char *)"hello, world\n", 13);
+	shutdown(fds[0], SHUT_WR);
+	memset(buf, 0, sizeof(buf));
+	printf("%s ", result(read_all(fds[0], (unsigned char *)buf, sizeof(buf))));
+	printf("%s", buf);
+	wait(&status);
+	say("status", status);
+	close(fds[0]);
+	make_pair(fds);
+	copy = dup(fds[0]);
+	close(fds[0]);
+	say("write to the copy", write(copy, "abc", 3));
+	say("dup2 over it", dup2(copy, fds[0]) == fds[0] ? 0 : -1);
+	close(copy);
+	say("write again", write(fds[0], "def", 3));
+	memset(buf, 0, sizeof(buf));
+	printf("%s ", result(read_all(fds[1], (unsigned char *)buf, 6)));
+	printf("%s\n", buf);
+	f = fdopen(fds[1], "r+");
+	dprintf(fds[0], "line one\nline two\n");
+	printf("%s", fgets(buf, sizeof(buf), f) ? buf : "nothing\n");
+	printf("%s", fgets(buf, sizeof(buf), f) ? buf : "nothing\n");
+	fflush(stdout);
+	fclose(f);
+	say("end", read(fds[0], buf, 1));
+	close(fds[0]);
+}
+
+static void vectors(void)
+{
+	struct iovec iov[IOV_MAX + 1];
+	unsigned char *data = pattern(200000), *got = malloc(200000);
+	struct iovec *volatile wild = (struct iovec *)16;
+	volatile int below = -1;
+	long total = 0, sent;
+	int fds[2];
+
+	make_pair(fds);
+	for (int i = 0; i <= IOV_MAX; i++) {
+		iov[i] = (struct iovec){ .iov_base = data + total, .iov_len = (size_t)(i % 97) };
+		total += i < IOV_MAX ? i % 97 : 0;
+	}
+	say("too many", writev(fds[0], iov, IOV_MAX + 1));
+	say("none", writev(fds[0], iov, 0));
+	say("less", writev(fds[0], iov, below));
+	sent = writev(fds[0], iov, IOV_MAX);
+	say("IOV_MAX", sent);
+	say("all", read_all(fds[1], got, total));
+	printf("%x %x\n", sum(data, total), sum(got, total));
+	write_all(fds[0], data, total);
+	for (int i = 0; i < IOV_MAX; i++)
+		iov[i].iov_base = got + ((unsigned char *)iov[i].iov_base - data);
+	memset(got, 0, 200000);
+	nap(50);
+	say("readv", readv(fds[1], iov, IOV_MAX));
+	printf("%x\n", sum(got, total));
+	say("send nothing", send(fds[0], data, 0, 0));
+	say("write nothing", write(fds[0], data, 0));
+	say("NULL", send(fds[0], NULL, 10, 0));
+	say("a wild vector", writev(fds[0], wild, 2));
+	say("to read", readv(fds[1], wild, 2));
+	say("of one", writev(fds[0], wild, 1));
+	iov[0] = (struct iovec){ .iov_base = data, .iov_len = SIZE_MAX };
+	iov[1] = iov[0];
+	say("too much", writev(fds[0], iov, 2));
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void send_file(void)
+{
+	enum { SIZE = 3000000 };
+	unsigned char *data = pattern(SIZE), *got = malloc(SIZE);
+	int fds[2], file = memfd_create("file", 0);
+	off_t at = 1000;
+	long n, done = 0;
+
+	write_all(file, data, SIZE);
+	lseek(file, 0, SEEK_SET);
+	make_pair(fds);
+	if (fork() == 0) {
+		close(fds[0]);
+		say("received", read_all(fds[1], got, SIZE));
+		printf("%x\n", sum(got, SIZE));
+		say("end", read(fds[1], got, 1));
+		fflush(stdout);
+		_exit(0);
+	}
+	close(fds[1]);
+	while (done < 1000 && (n = sendfile(fds[0], file, NULL, 1000 - (size_t)done)) > 0)
+		done += n;
+	while ((n = sendfile(fds[0], file, &at, 700001)) > 0)
+		done += n;
+	say("sendfile ends", n);
+	printf("%ld sent, at %ld, file at %ld\n", done, (long)at, (long)lseek(file, 0, SEEK_CUR));
+	say("no file", sendfile(fds[0], -1, NULL, 10));
+	close(fds[0]);
+	wait(NULL);
+}
+
+static void print_events(const char *what, int n, short revents)
+{
+	printf("%s: %d%s%s%s%s\n", what, n, revents & POLLIN ? " IN" : "",
+	       revents & POLLOUT ? " OUT" : "", revents & POLLERR ? " ERR" : "",
+	       revents & POLLHUP ? " HUP" : "");
+}
+
+static int error_of(int s)
+{
+	int error = -1;
+
+	getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof(error) });
+	return error;
+}
+
+static const char *name_of(int error)
+{
+	return error == 0 ? "none" : strerrorname_np(error);
+}
+
+static void nonblocking(void)
+{
+	int listener = server_socket(5), s, server;
+	struct sockaddr *to = (struct sockaddr *)&address;
+	struct pollfd p;
+	char byte;
+
+	s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	p = (struct pollfd){ .fd = s, .events = POLLIN | POLLOUT };
+	say("connect", connect(s, to, sizeof(address)) < 0 && errno != EINPROGRESS ? -1 : 0);
+	print_events("poll", poll(&p, 1, 5000), p.revents);
+	printf("SO_ERROR %s\n", name_of(error_of(s)));
+	(void)!connect(s, to, sizeof(address));
+	say("connect again", connect(s, to, sizeof(address)));
+	say("read", read(s, &byte, 1));
+	say("F_GETFL", fcntl(s, F_GETFL) & (O_NONBLOCK | O_ACCMODE));
+	fcntl(listener, F_SETFL, O_NONBLOCK);
+	server = accept(listener, NULL, NULL);
+	say("inherited", fcntl(server, F_GETFL) & O_NONBLOCK);
+	say("accept", accept(listener, NULL, NULL));
+	close(server);
+	close(listener);
+	close(s);
+	s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	p = (struct pollfd){ .fd = s, .events = POLLIN | POLLOUT };
+	say("to nobody", connect(s, to, sizeof(address)) < 0 && errno != EINPROGRESS &&
+					 errno != ECONNREFUSED
+				 ? -1
+				 : 0);
+	print_events("poll", poll(&p, 1, 5000), p.revents);
+	error_of(s);
+	printf("SO_ERROR then %s\n", name_of(error_of(s)));
+	say("write", send(s, "x", 1, MSG_NOSIGNAL));
+	close(s);
+	s = socket(AF_INET, SOCK_STREAM, 0);
+	say("to nobody, blocking", connect(s, to, sizeof(address)));
+	listener = server_socket(5);
+	say("to somebody", connect(s, to, sizeof(address)));
+	server = accept(listener, NULL, NULL);
+	say("write", write(s, "x", 1));
+	say("read", read(server, &byte, 1));
+	close(server);
+	close(s);
+	close(listener);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+	alarms++;
+}
+
+static void alarm_in(int ms, int flags)
+{
+	struct sigaction action = { .sa_handler = on_alarm, .sa_flags = flags };
+	struct itimerval t = { .it_value.tv_usec = ms * 1000 };
+
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &t, NULL);
+}
+
+static void *write_later(void *arg)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	nap(200);
+	(void)!write(*(int *)arg, "late", 4);
+	return NULL;
+}
+
+static void *read_later(void *arg)
+{
+	struct shared r = { .fd = *(int *)arg };
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	nap(300);
+	return read_some(&r);
+}
+
+static void signals(void)
+{
+	struct timeval limit = { .tv_usec = 50000 };
+	static unsigned char data[64 << 20];
+	pthread_t thread;
+	struct pollfd p;
+	char buf[10];
+	int fds[2];
+	long n;
+
+	make_pair(fds);
+	alarm_in(50, 0);
+	say("read", read(fds[0], buf, sizeof(buf)));
+	alarm_in(50, SA_RESTART);
+	pthread_create(&thread, NULL, write_later, &fds[1]);
+	say("read with SA_RESTART", read(fds[0], buf, sizeof(buf)));
+	pthread_join(thread, NULL);
+	p = (struct pollfd){ .fd = fds[0], .events = POLLIN };
+	alarm_in(50, SA_RESTART);
+	say("poll", poll(&p, 1, 5000));
+	setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	say("SO_RCVTIMEO", read(fds[0], buf, sizeof(buf)));
+	alarm_in(20, SA_RESTART);
+	say("with both", read(fds[0], buf, sizeof(buf)));
+	alarm_in(100, 0);
+	n = write(fds[0], data, sizeof(data));
+	printf("a write that is interrupted: %s\n",
+	       n > 0 && n < (long)sizeof(data) ? "a part" : result(n));
+	alarm_in(100, 0);
+	pthread_create(&thread, NULL, read_later, &fds[1]);
+	alarm_in(400, SA_RESTART);
+	n = write(fds[0], data, sizeof(data)); /* a part, or all */
+	printf("a write with SA_RESTART: %s\n", n > 0 ? "some" : result(n));
+	shutdown(fds[0], SHUT_WR);
+	pthread_join(thread, NULL);
+	printf("alarms: %d\n", (int)alarms);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void flags(void)
+{
+	char buf[100];
+	int fds[2], n = 0;
+
+	make_pair(fds);
+	say("DONTWAIT", recv(fds[1], buf, 10, MSG_DONTWAIT));
+	say("MORE", send(fds[0], "abcdef", 6, MSG_MORE));
+	say("send", send(fds[0], "ghij", 4, 0));
+	nap(50);
+	say("PEEK", recv(fds[1], buf, 3, MSG_PEEK));
+	say("PEEK", recv(fds[1], buf, 100, MSG_PEEK));
+	printf("%.10s\n", buf);
+	say("FIONREAD", ioctl(fds[1], FIONREAD, &n));
+	printf("%d waiting\n", n);
+	say("PEEK and WAITALL", recv(fds[1], buf, 10, MSG_PEEK | MSG_WAITALL));
+	say("TRUNC", recv(fds[1], buf, 4, MSG_TRUNC));
+	say("recv", recv(fds[1], buf, 100, 0));
+	printf("%.6s\n", buf);
+	send(fds[0], "12345", 5, 0);
+	shutdown(fds[0], SHUT_WR);
+	say("WAITALL at the end", recv(fds[1], buf, 100, MSG_WAITALL));
+	say("WAITALL behind it", recv(fds[1], buf, 100, MSG_WAITALL));
+	say("PEEK behind it", recv(fds[1], buf, 100, MSG_PEEK));
+	n = 1;
+	say("FIONBIO", ioctl(fds[0], FIONBIO, &n));
+	say("read", read(fds[0], buf, 1));
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* The other side dies: how soon and how it is said may differ, that it is said may not. */
+static void killed(void)
+{
+	static unsigned char data[1 << 20];
+	int listener = server_socket(5), child = fork(), s;
+	struct pollfd p;
+	long n = 1, got = 0;
+
+	if (child == 0) {
+		nap(SETTLE_MS);
+		s = client_socket();
+		write_all(s, data, 100000);
+		pause();
+	}
+	signal(SIGPIPE, SIG_IGN);
+	s = accept(listener, NULL, NULL);
+	while (got < 100000 && (n = read(s, data, sizeof(data))) > 0)
+		got += n;
+	printf("%ld bytes\n", got);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	p = (struct pollfd){ .fd = s, .events = POLLIN };
+	printf("poll: %s", result(poll(&p, 1, 5000)));
+	printf("%s\n", p.revents & POLLIN ? " IN" : "");
+	printf("read: %s\n", end_of(read(s, data, 10)));
+	for (int i = 0; i < 1000 && n > 0; i++) {
+		n = write(s, data, sizeof(data));
+		nap(1);
+	}
+	printf("write: %s\n", end_of(n));
+	printf("write again: %s\n", end_of(write(s, data, 10)));
+	printf("read: %s\n", end_of(read(s, data, 10)));
+	close(s);
+	close(listener);
+}
+
+static void option(int s, const char *name, int level, int what, int value)
+{
+	int got = -1, set = setsockopt(s, level, what, &value, sizeof(value));
+	socklen_t size = sizeof(got);
+
+	printf("%s: set %s", name, result(set));
+	printf(", get %s", result(getsockopt(s, level, what, &got, &size)));
+	printf(", %d, %u bytes\n", got, size);
+}
+
+static void options(void)
+{
+	int listener = server_socket(5), second, fds[2];
+
+	option(listener, "SO_REUSEADDR", SOL_SOCKET, SO_REUSEADDR, 1);
+	option(listener, "SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1);
+	option(listener, "SO_TYPE", SOL_SOCKET, SO_TYPE, 1);
+	option(listener, "SO_ACCEPTCONN", SOL_SOCKET, SO_ACCEPTCONN, 1);
+	option(listener, "TCP_NODELAY", IPPROTO_TCP, TCP_NODELAY, 1);
+	option(listener, "TCP_KEEPIDLE", IPPROTO_TCP, TCP_KEEPIDLE, 77);
+	option(listener, "SO_PRIORITY", SOL_SOCKET, SO_PRIORITY, 3);
+	option(listener, "IP_TOS", IPPROTO_IP, IP_TOS, 16);
+	option(listener, "nonsense", 1234, 5678, 9);
+	second = socket(AF_INET, SOCK_STREAM, 0);
+	say("bind to a port in use", bind(second, (struct sockaddr *)&address, sizeof(address)));
+	close(second);
+	say("listen again", listen(listener, 10));
+	fds[0] = client_socket();
+	fds[1] = accept(listener, NULL, NULL);
+	option(fds[1], "SO_KEEPALIVE inherited", SOL_SOCKET, SO_KEEPALIVE, 1);
+	option(fds[0], "SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 0);
+	option(fds[0], "TCP_NODELAY", IPPROTO_TCP, TCP_NODELAY, 1);
+	say("bind a connected one", bind(fds[0], (struct sockaddr *)&address, sizeof(address)));
+	say("listen on it", listen(fds[0], 5));
+	say("accept on it", accept(fds[0], NULL, NULL));
+	close(listener);
+	close(fds[1]);
+	close(fds[0]);
+	listener = server_socket(5); /* the same port at once */
+	fds[0] = client_socket();
+	fds[1] = accept(listener, NULL, NULL);
+	say("the same port", write(fds[0], "x", 1));
+	close(fds[0]);
+	close(fds[1]);
+	close(listener);
+}
+
+/* Writes much to a reader that sleeps, is stopped, and goes on. */
+static void slow_reader(void)
+{
+	enum { SIZE = 8 << 20 };
+	unsigned char *data = pattern(SIZE), *got = malloc(SIZE);
+	int listener = server_socket(5), child = fork(), s;
+	struct pollfd p;
+
+	if (child == 0) {
+		nap(SETTLE_MS);
+		s = client_socket();
+		nap(200);
+		say("read", read_all(s, got, SIZE));
+		printf("%x\n", sum(got, SIZE));
+		fflush(stdout);
+		_exit(0);
+	}
+	s = accept(listener, NULL, NULL);
+	fcntl(s, F_SETFL, O_NONBLOCK);
+	while (send(s, data, 0, 0) == 0 && send(s, data, 1, MSG_DONTWAIT) != 1)
+		;
+	for (long at = 1; at < SIZE;) {
+		long n = write(s, data + at, (size_t)(SIZE - at));
+
+		if (n > 0) {
+			at += n;
+			continue;
+		}
+		if (errno != EAGAIN)
+			say("write", n);
+		kill(child, SIGSTOP);
+		p = (struct pollfd){ .fd = s, .events = POLLOUT };
+		nap(10);
+		kill(child, SIGCONT);
+		if (poll(&p, 1, 5000) != 1)
+			printf("never writable\n");
+	}
+	waitpid(child, NULL, 0);
+	say("end", read(s, got, 1) > 0 ? 1 : 0);
+	close(s);
+	close(listener);
+}
+
+static const struct program {
+	const char *name;
+	void (*run)(void);
+} programs[] = {
+	{ "accept_loop", accept_loop },
+	{ "fork_server", fork_server },
+	{ "threads", threads },
+	{ "linger", linger },
+	{ "half_close", half_close },
+	{ "select_many", select_many },
+	{ "inetd", inetd },
+	{ "vectors", vectors },
+	{ "send_file", send_file },
+	{ "nonblocking", nonblocking },
+	{ "signals", signals },
+	{ "flags", flags },
+	{ "killed", killed },
+	{ "options", options },
+	{ "slow_reader", slow_reader },
+};
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (size_t i = 0; i < sizeof(programs) / sizeof(*programs); i++) {
+		if (argc < 2)
+			puts(programs[i].name);
+		else if (strcmp(argv[1], programs[i].name) == 0)
+			programs[i].run();
+	}
+	return 0;
+}
