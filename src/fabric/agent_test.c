@@ -99,6 +99,59 @@ static void sma__unknown_attribute_is_unsupported(void **state)
 	bed_end(&b);
 }
 
+static void smi__repress_of_softwares_trap_reaches_it(void **state)
+{
+	struct fabric_mad m = { .dlid = 0 };
+	u32 other;
+
+	(void)state;
+	star_up();
+	other = bed_port(&b, 2, 1);
+	m.dlid = b.f->port[other].lid;
+	m.mad[MAD_BASE_VERSION] = m.mad[MAD_CLASS_VERSION] = 1;
+	m.mad[MAD_CLASS] = CLASS_SMP_LID;
+	m.mad[MAD_METHOD] = METHOD_TRAP_REPRESS;
+	wire_put64(m.mad + MAD_TID, 0x1c00000001234);
+	wire_put16(m.mad + MAD_ATTRIBUTE, ATTR_NOTICE);
+	b.delivered = 0;
+	fabric_send(b.f, sm_port, &m);
+	assert_int_equal(b.delivered, 1);
+	assert_int_equal(bed_last(&b, other)->mad[MAD_METHOD], METHOD_TRAP_REPRESS);
+	bed_end(&b);
+}
+
+/* Port 0 has software while IsSM is set. */
+static void smi__a_switch_that_is_a_manager(void **state)
+{
+	u32 port0, host;
+	struct fabric_mad m = { .src_qp = 1, .dst_qp = 1, .qkey = 0x80010000, .pkey = 0xffff };
+
+	(void)state;
+	star_up();
+	port0 = bed_port(&b, 0, 0);
+	host = bed_port(&b, 2, 1);
+	m.dlid = b.f->port[port0].lid;
+	m.mad[MAD_BASE_VERSION] = 1;
+	m.mad[MAD_CLASS] = 3;
+	m.mad[MAD_METHOD] = METHOD_GET;
+	b.delivered = 0;
+	fabric_send(b.f, host, &m);
+	assert_int_equal(bed_last(&b, host)->mad[MAD_METHOD], METHOD_GET_RESP); /* refused */
+	fabric_set_issm(b.f, port0, true);
+	fabric_send(b.f, host, &m);
+	assert_int_equal(bed_last(&b, port0)->mad[MAD_METHOD], METHOD_GET);
+	m = *bed_last(&b, port0);
+	m.dlid = m.slid;
+	m.mad[MAD_METHOD] = METHOD_GET_RESP;
+	fabric_send(b.f, port0, &m);
+	assert_int_equal(bed_last(&b, host)->slid, b.f->port[port0].lid);
+	fabric_set_issm(b.f, port0, false);
+	b.delivered = 0;
+	fabric_send(b.f, port0, &m);
+	assert_int_equal(b.delivered, 0);
+	bed_end(&b);
+}
+
 static void sma__one_vendors_speeds(void **state)
 {
 	u8 d[MAD_SMP_DATA] = { 0 };
@@ -175,6 +228,8 @@ int main(void)
 		cmocka_unit_test(trap__link_down_is_told_until_it_is_repressed),
 		cmocka_unit_test(sma__wrong_mkey_is_refused_and_counted),
 		cmocka_unit_test(sma__unknown_attribute_is_unsupported),
+		cmocka_unit_test(smi__repress_of_softwares_trap_reaches_it),
+		cmocka_unit_test(smi__a_switch_that_is_a_manager),
 		cmocka_unit_test(sma__one_vendors_speeds),
 		cmocka_unit_test(pma__counters_count_and_are_cleared),
 		cmocka_unit_test(route__partition_vl_and_link_decide),

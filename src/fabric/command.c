@@ -17,6 +17,12 @@ static bool command_is_software(struct fabric *f, u32 port)
 	return port < f->view.ports && !fabric_is_switch(f, port) && f->port[port].number != 0;
 }
 
+/* Where a subnet manager may be. */
+static bool command_is_home(struct fabric *f, u32 port)
+{
+	return port < f->view.ports && (f->port[port].number == 0) == fabric_is_switch(f, port);
+}
+
 static void command_cable(struct fabric *f, u32 port, bool up)
 {
 	struct fabric_port_rec *p = fabric_port_begin(f, port);
@@ -95,7 +101,7 @@ void fabric_set_issm(struct fabric *f, u32 port, bool on)
 	bool outermost;
 	u32 caps;
 
-	if (!command_is_software(f, port))
+	if (!command_is_home(f, port))
 		return;
 	caps = f->port[port].cap_mask & ~(u32)FABRIC_CAP_SM;
 	caps |= on ? FABRIC_CAP_SM : 0;

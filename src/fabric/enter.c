@@ -18,6 +18,15 @@ bool fabric_enter(struct fabric *f)
 	return outermost;
 }
 
+bool fabric_has_software(const struct fabric *f, u32 port)
+{
+	const struct fabric_port_rec *p = &f->port[port];
+
+	if (f->node[p->node].type == FABRIC_SWITCH)
+		return p->number == 0 && (p->cap_mask & FABRIC_CAP_SM) != 0;
+	return p->number != 0;
+}
+
 /* ---- MADs of software
  * --------------------------------------------------------------------------- */
 
@@ -105,7 +114,7 @@ void fabric_send(struct fabric *f, u32 port, const struct fabric_mad *m)
 	struct fabric_mad copy;
 	bool outermost;
 
-	if (port >= f->view.ports || fabric_is_switch(f, port) || f->port[port].number == 0)
+	if (port >= f->view.ports || !fabric_has_software(f, port))
 		return;
 	if (f->busy) {
 		pending_put(f, port, m);

@@ -98,7 +98,8 @@ struct fabric;
 /* A callback may call any function of the owner's side. A MAD that it sends is taken up when the
  * function that called it has done what it was about: fabric_send does not nest. */
 struct fabric_ops {
-	/* A MAD for the software at a CA's port; *m is valid until it returns. */
+	/* A MAD for the software at a CA's port, or for the subnet manager at a switch's port 0;
+	 * *m is valid until it returns. */
 	void (*deliver)(void *arg, u32 port, const struct fabric_mad *m);
 	/* Of a CA's port; the map has the new values. Not from fabric_create and fabric_open: their
 	 * caller reads the map. */
@@ -123,10 +124,11 @@ void fabric_close(struct fabric *f);
 struct fabric_view;
 const struct fabric_view *fabric_view(const struct fabric *f);
 
-/* A MAD from the software at a CA's port. An SMP as its consumer posted it: the fabric does all
- * of the SMI, so that one with hop count 0, or for the port's own LID, reaches the port's own
- * SMA. Responses come by `deliver`. The fabric sets slid but its path bits. What cannot be
- * delivered is dropped and counted where hardware counts it. */
+/* A MAD from the software at a CA's port, or at port 0 of a switch that is a subnet manager. An
+ * SMP as its consumer posted it: the fabric does all of the SMI, so that one with hop count 0, or
+ * for the port's own LID, reaches the port's own SMA. Responses come by `deliver`. The fabric sets
+ * slid but its path bits. What cannot be delivered is dropped and counted where hardware counts
+ * it. */
 void fabric_send(struct fabric *f, u32 port, const struct fabric_mad *m);
 
 /* When fabric_tick must run next (of ops.now_ns; UINT64_MAX: never), and its work: traps are sent
@@ -134,7 +136,7 @@ void fabric_send(struct fabric *f, u32 port, const struct fabric_mad *m);
 u64 fabric_due_ns(const struct fabric *f);
 void fabric_tick(struct fabric *f);
 
-/* Whether software at a CA's port is a subnet manager: IsSM of PortInfo. */
+/* Whether software at a CA's port, or a switch's port 0, is a subnet manager: IsSM of PortInfo. */
 void fabric_set_issm(struct fabric *f, u32 port, bool on);
 /* Replaces a node's description; at most FABRIC_DESC bytes of it. -EINVAL: no such node. */
 int fabric_set_description(struct fabric *f, u32 node, const char *desc);

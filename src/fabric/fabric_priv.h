@@ -61,6 +61,10 @@ static inline bool fabric_is_switch(struct fabric *f, u32 port)
 	return fabric_node_of(f, port)->type == FABRIC_SWITCH;
 }
 
+/* Is software at the port? At a CA's ports always; at a switch's port 0 while it is a subnet
+ * manager. */
+bool fabric_has_software(const struct fabric *f, u32 port);
+
 /* The port that has the node's PortInfo as far as it is the node's: a switch's port 0. */
 static inline u32 fabric_home(struct fabric *f, u32 port)
 {

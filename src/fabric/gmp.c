@@ -91,7 +91,7 @@ static bool gmp_arrive(struct fabric *f, u32 port, struct fabric_mad *m)
 		return false;
 	if (m->dst_qp == 1 && m->mad[MAD_CLASS] == CLASS_PERFORMANCE && is_request)
 		return pma_answer(f, port, m);
-	if (fabric_is_switch(f, port))
+	if (!fabric_has_software(f, port))
 		return m->dst_qp == 1 && gmp_refuse(m);
 	f->ops->deliver(f->arg, port, m);
 	return false;

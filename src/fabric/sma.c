@@ -149,12 +149,8 @@ bool sma_answer(struct fabric *f, u32 port, struct fabric_mad *m)
 	u8 method = m->mad[MAD_METHOD];
 	u16 status;
 
-	if (method == METHOD_TRAP_REPRESS) {
-		trap_repress(f, fabric_home(f, port), m);
-		return false;
-	}
 	if ((method & METHOD_RESPONSE) != 0 || method == METHOD_SEND || method == METHOD_TRAP ||
-	    method == METHOD_REPORT)
+	    method == METHOD_REPORT || method == METHOD_TRAP_REPRESS)
 		return false;
 	status = sma_judge(f, port, m);
 	if (status == STATUS_NONE)

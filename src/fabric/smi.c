@@ -12,6 +12,7 @@
 #include "fabric/format.h"
 #include "fabric/portinfo.h"
 #include "fabric/sma.h"
+#include "fabric/trap.h"
 
 /* An SMP at a node. */
 struct smi_walk {
@@ -167,15 +168,16 @@ static enum smi_verdict smi_start_by_lid(struct smi_walk *w)
 /* ---- arrival
  * ------------------------------------------------------------------------------------*/
 
-/* The SMA leaves these to the software of a CA's port. */
-static bool smi_is_for_software(const struct fabric *f, u32 port, const struct fabric_mad *m)
+/* The SMA leaves these to the software of the port. */
+static bool smi_is_for_software(struct fabric *f, u32 port, const struct fabric_mad *m)
 {
 	u8 method = m->mad[MAD_METHOD];
 
 	if (method == METHOD_GET || method == METHOD_SET)
 		return wire_get16(m->mad + MAD_ATTRIBUTE) == ATTR_SM_INFO &&
-		       (f->port[port].cap_mask & FABRIC_CAP_SM) != 0;
-	return method != METHOD_TRAP_REPRESS;
+		       (f->port[fabric_home(f, port)].cap_mask & FABRIC_CAP_SM) != 0;
+	/* Software sends traps, too. */
+	return method != METHOD_TRAP_REPRESS || !trap_repress(f, fabric_home(f, port), m);
 }
 
 /* Sends the answer that the SMA has left in *m back. */
@@ -201,8 +203,8 @@ static enum smi_verdict smi_arrive(struct smi_walk *w)
 	struct fabric *f = w->f;
 
 	if (smi_is_for_software(f, w->at, w->m)) {
-		if (!fabric_is_switch(f, w->at))
-			f->ops->deliver(f->arg, w->at, w->m);
+		if (fabric_has_software(f, fabric_home(f, w->at)))
+			f->ops->deliver(f->arg, fabric_home(f, w->at), w->m);
 		return SMI_DROP;
 	}
 	return smi_answer(w);

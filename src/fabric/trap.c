@@ -228,7 +228,7 @@ void trap_bad_key(struct fabric *f, u32 home, const struct fabric_violation *v)
 /* ---- repress and time
  * --------------------------------------------------------------------------- */
 
-void trap_repress(struct fabric *f, u32 home, const struct fabric_mad *m)
+bool trap_repress(struct fabric *f, u32 home, const struct fabric_mad *m)
 {
 	u64 tid = wire_get64(m->mad + MAD_TID);
 	u32 number = tid >> 8 & 0xff, port;
@@ -238,13 +238,14 @@ void trap_repress(struct fabric *f, u32 home, const struct fabric_mad *m)
 	/* A CA's trap comes from the port itself, a switch's from any of its ports. */
 	port = fabric_is_switch(f, home) ? home + number : home;
 	if (number > fabric_node_of(f, home)->ports || bit == 0 || (bit & (bit - 1)) != 0)
-		return;
+		return false;
 	s = slot_find(f->traps, port);
 	if (s == NULL || s->tid[__builtin_ctz(bit)] != tid)
-		return;
+		return false;
 	fabric_store(f->port[port].traps, f->port[port].traps & (u8)~bit);
 	if (bit == FABRIC_TRAP_144)
 		f->port[port].trap_changes = 0;
+	return true;
 }
 
 /* A slot whose time has come. */

@@ -34,8 +34,8 @@ void trap_bad_mkey(struct fabric *f, u32 home, const struct fabric_mad *m);
 void trap_bad_key(struct fabric *f, u32 home, const struct fabric_violation *v);
 /* Counts a bad P_Key or Q_Key, and tells it. */
 void violation_note(struct fabric *f, u32 port, const struct fabric_violation *v);
-/* A TrapRepress has reached the node. */
-void trap_repress(struct fabric *f, u32 home, const struct fabric_mad *m);
+/* A TrapRepress has reached the node. False: it is for no trap of the node's own. */
+bool trap_repress(struct fabric *f, u32 home, const struct fabric_mad *m);
 /* Sends the traps whose time has come. */
 void trap_run(struct fabric *f);
 

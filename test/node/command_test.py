@@ -631,7 +631,7 @@ class Case(unittest.TestCase):
         self.assertIn("cannot read", self.fabric("up", f.name + "x", code=1))
 
     def test_changes_while_it_is_up(self):
-        self.fabric("up", "--topology", "star:3")
+        self.fabric("up", "--no-sm", "--topology", "star:3")
         self.assertEqual(self.ports("leaf1")[2]["state"], "INIT")
         self.fabric("link", "h2:1", "down")
         self.assertEqual(self.ports("leaf1")[2]["state"], "CUT")

@@ -82,7 +82,7 @@ static int fabric_up(const char *spec)
 	int err, fd = memfd_create("topology", MFD_CLOEXEC);
 
 	memset(&request, 0, sizeof(request));
-	request.is_spec = 1;
+	request.flags = PROTO_FABRIC_SPEC | PROTO_FABRIC_NO_SM;
 	(void)snprintf(request.source, sizeof(request.source), "%s", spec);
 	assert_int_equal(write(fd, spec, strlen(spec)), strlen(spec));
 	err = tool_ask(&request, sizeof(request), PROTO_FABRIC_UP, fd);

@@ -23,7 +23,7 @@ class Hosts(Bed):
         net = os.path.join(self.root, "two.net")
         with open(net, "w") as f:
             f.write(CA.format("h1", "h2") + CA.format("h2", "h1"))
-        self.fabric("up", net)
+        self.fabric("up", "--no-sm", net)
 
     def configure(self):
         """What a subnet manager does, by hand."""
@@ -92,6 +92,62 @@ class Hosts(Bed):
         self.assertIn("PORT_DOWN", self.on("h2", "ibv_devinfo"))
         self.fabric("link", "h2:1", "up")
         self.assertIn("PORT_INIT", self.on("h2", "ibv_devinfo"))
+
+
+class Managed(Bed):
+    """The node's own subnet manager brings the links up, and its SA answers."""
+
+    def setUp(self):
+        super().setUp()
+        self.fabric("up", "--topology", "star:2")
+
+    def until_active(self, host):
+        self.until(lambda: "PORT_ACTIVE" in self.on(host, "ibv_devinfo"))
+
+    def sa(self, *words):
+        return self.on("h2", "saquery", *words)
+
+    def kill_node(self):
+        folder = os.stat(os.path.join(self.root, "anyverbs", self.env["ANYVERBS_NODE"] + "-fabric"))
+        with open("/proc/locks") as f:
+            os.kill([int(line.split()[4]) for line in f if "FLOCK" in line and line.split()[5].endswith(f":{folder.st_ino}")][0], 9)
+
+    def test_verbs_by_lid(self):
+        for program in "ibv_rc_pingpong", "ibv_ud_pingpong":
+            client, server = self.pair(program, "-n", "500")
+            self.assertIn("500 iters", client + server)
+
+    def test_a_link_that_is_down(self):
+        self.fabric("link", "h2:1", "down")
+        self.assertIn("PORT_DOWN", self.on("h2", "ibv_devinfo"))
+        self.fabric("link", "h2:1", "up")
+        self.until_active("h2")
+
+    @unittest.skipIf(shutil.which("saquery") is None, "saquery is not installed")
+    def test_the_sa_answers(self):
+        self.assertIn("NodeDescription.........h1 ib0", self.sa())
+        self.assertIn("NodeDescription.........leaf1", self.sa())
+        self.assertEqual(self.sa("-p").count("PathRecord dump"), 9)
+        path = self.sa("--src-to-dst", "2:3")
+        self.assertIn("dlid....................3", path)
+        self.assertIn("slid....................2", path)
+        self.assertIn("MGID....................ff12:401b:ffff::ffff:ffff", self.sa("-g"))
+        self.assertIn("SMState...............3", self.sa("SMIR"))
+        self.assertIn("Class version............2", self.sa("-c"))
+        self.assertEqual(self.sa("LR").count("LinkRecord dump"), 4)
+        self.assertEqual(self.sa("SR"), "")
+
+    @unittest.skipIf(shutil.which("sminfo") is None, "sminfo is not installed")
+    def test_who_is_the_master(self):
+        self.assertIn("SMINFO_MASTER", self.on("h2", "sminfo"))
+
+    def test_the_next_node_goes_on(self):
+        before = self.on("h2", "ibv_devinfo").split("port_lid")[1]
+        self.kill_node()
+        self.until_active("h2")
+        self.assertEqual(before, self.on("h2", "ibv_devinfo").split("port_lid")[1])
+        if shutil.which("saquery") is not None:
+            self.assertIn("h1 ib0", self.sa())
 
 
 if __name__ == "__main__":

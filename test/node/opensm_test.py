@@ -72,7 +72,7 @@ class Subnets(Bed):
     def test_engines(self):
         for topology, engine, ports in ENGINES:
             with self.subTest(topology=topology, engine=engine):
-                self.fabric("up", "--topology", topology)
+                self.fabric("up", "--no-sm", "--topology", topology)
                 sm = self.opensm("h1", "-R", engine + ",no_fallback")
                 self.assertIn(f"{engine} tables configured on all switches", sm.log())
                 self.assertEqual(self.fabric("show").count("ACTIVE"), self.fabric("show").count("->"))
@@ -80,10 +80,10 @@ class Subnets(Bed):
                 self.assertEqual(sm.errors(), [])
                 sm.stop()
                 self.fabric("down", "--force")
-        self.fabric("up", "--topology", "star:2")
+        self.fabric("up", "--no-sm", "--topology", "star:2")
 
     def test_tools(self):
-        self.fabric("up", "--topology", "fat-tree:4x4,radix=8")
+        self.fabric("up", "--no-sm", "--topology", "fat-tree:4x4,radix=8")
         sm = self.opensm("h1")
         known = {**self.lids(), "root": self.root}
         for words, pattern in DIAGS:
@@ -95,7 +95,7 @@ class Subnets(Bed):
         self.assertEqual(sm.errors(), [])
 
     def test_data_and_ping(self):
-        self.fabric("up", "--topology", "star:3")
+        self.fabric("up", "--no-sm", "--topology", "star:3")
         self.opensm("h1")
         for program in "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong":
             client, server = self.pair(program, "-n", "500", hosts=("h2", "h3"))
@@ -112,7 +112,7 @@ class Subnets(Bed):
 
     def test_partitions(self):
         """A pair in a partition talks there; full and limited members; who is in none does not."""
-        self.fabric("up", "--topology", "star:4")
+        self.fabric("up", "--no-sm", "--topology", "star:4")
         guid = "0x02a0000000000{}01"
         members = ",".join(f"{guid.format(i)}={kind}" for i, kind in ((1, "full"), (2, "full"), (3, "limited")))
         path = os.path.join(self.root, "partitions")
@@ -127,7 +127,7 @@ class Subnets(Bed):
 
     def test_handover(self):
         """A better one takes over from the master, and its death gives the subnet back."""
-        self.fabric("up", "--topology", "star:3")
+        self.fabric("up", "--no-sm", "--topology", "star:3")
         first = self.opensm("h1", "-p", "1")
         second = self.opensm("h2", "-p", "5", up=False)
         second.wait("Entering MASTER")
@@ -137,8 +137,25 @@ class Subnets(Bed):
         first.wait("Entering MASTER", 2)
         self.until(lambda: f"sm lid {self.lid('h1')} " in self.on("h3", "sminfo"))
 
+    def test_the_node_s_own_manager_yields(self):
+        """To any OpenSM, on any host; it takes over when that one dies, and LIDs stay."""
+        self.fabric("up", "--topology", "fat-tree:4x4,radix=8")
+        before = [self.lid(f"h{i}") for i in range(1, 17)]
+        self.assertIn("own: master", self.fabric("show"))
+        for host in "h7", "h1":
+            sm = self.opensm(host)
+            self.until(lambda: "own: standby" in self.fabric("show"))
+            self.until(lambda: f"sm lid {self.lid(host)} " in self.on("h3", "sminfo"))
+            self.assertEqual(sm.errors(), [])
+            self.assertEqual(sm.log().count("Entering STANDBY"), 1)
+            sm.kill()
+            self.until(lambda: "own: master, " not in self.fabric("show") and "own: master" in self.fabric("show"))
+            self.assertIn("SMINFO_MASTER", self.on("h3", "sminfo"))
+            self.pair("ibv_rc_pingpong", "-n", "100", hosts=("h2", "h9"))
+        self.assertEqual(before, [self.lid(f"h{i}") for i in range(1, 17)])
+
     def test_a_failing_link_is_routed_around(self):
-        self.fabric("up", "--topology", "fat-tree:2x2,radix=4")
+        self.fabric("up", "--no-sm", "--topology", "fat-tree:2x2,radix=4")
         sm = self.opensm("h1")
         a, b = self.lid("h1"), self.lid("h4")
         before = self.on("h1", "ibtracert", str(a), str(b))
@@ -154,7 +171,7 @@ class Subnets(Bed):
 
     def test_ibportstate(self):
         """A port that is disabled and enabled again comes back."""
-        self.fabric("up", "--topology", "star:3")
+        self.fabric("up", "--no-sm", "--topology", "star:3")
         sm = self.opensm("h1")
         switch = self.lids()["switch"] if "switch" in self.lids() else next(
             v for k, v in self.lids().items() if not k.startswith("h"))

@@ -10,11 +10,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "node/client_priv.h"
 
 #define FABRIC_NODE "fabric"
+#define FABRIC_WAIT_NS 2000000
+enum { FABRIC_WAITS = 30000 /* a minute at least */ };
 
 static int fabric_fail(int err)
 {
@@ -94,7 +97,7 @@ static int fabric_judge(const char *source, const char *text, size_t size, bool 
 }
 
 /* FABRIC_UP with the text in a memory file. */
-static int fabric_send_up(int fd, const char *source, const char *text, size_t size, bool is_spec)
+static int fabric_send_up(int fd, const char *source, const char *text, size_t size, u32 flags)
 {
 	struct proto_fabric_up request;
 	struct proto_plain reply;
@@ -104,7 +107,7 @@ static int fabric_send_up(int fd, const char *source, const char *text, size_t s
 		return -errno;
 	memset(&request, 0, sizeof(request));
 	snprintf(request.source, sizeof(request.source), "%s", source);
-	request.is_spec = is_spec;
+	request.flags = flags;
 	if (write(given, text, size) == (ssize_t)size)
 		err = link_ask_with(fd, PROTO_FABRIC_UP, &request, sizeof(request), given, &reply,
 				    sizeof(reply));
@@ -112,25 +115,61 @@ static int fabric_send_up(int fd, const char *source, const char *text, size_t s
 	return err;
 }
 
-static int fabric_start(const char *source, const char *text, size_t size, bool is_spec)
+/* The node's own subnet managers have done what they can: links are active. */
+static int fabric_wait_for_sm(int fd)
 {
-	int fd, err = fabric_judge(source, text, size, is_spec);
+	struct proto_fabric_show show;
+	const struct timespec pause = { .tv_nsec = FABRIC_WAIT_NS };
+
+	for (u32 i = 0; i < FABRIC_WAITS; i++) {
+		struct proto_plain request;
+		int err = link_ask(fd, PROTO_FABRIC_SHOW, &request, sizeof(request), &show,
+				   sizeof(show), NULL);
+
+		if (err < 0)
+			return err;
+		if (show.sm_state == PROTO_FABRIC_SM_NONE || show.sm_busy == 0)
+			return 0;
+		(void)nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+static int fabric_start(const char *source, const char *text, size_t size, u32 flags)
+{
+	int fd, err = fabric_judge(source, text, size, (flags & PROTO_FABRIC_SPEC) != 0);
 
 	if (err != EXIT_OK)
 		return err;
 	fd = link_open_at(PLACE_MACHINE, true);
 	if (fd < 0)
 		return command_fail(EXIT_FAILED, "fabric: no node: %s", strerror(-fd));
-	err = fabric_send_up(fd, source, text, size, is_spec);
+	err = fabric_send_up(fd, source, text, size, flags);
+	if (err == 0)
+		err = fabric_wait_for_sm(fd);
 	close(fd);
 	if (err == -EEXIST)
 		return command_fail(EXIT_FAILED, "fabric: a fabric is up already");
 	return err < 0 ? command_fail(EXIT_FAILED, "fabric: %s", strerror(-err)) : EXIT_OK;
 }
 
-/* [--topology SPEC | FILE] */
+/* Takes the word out of the others. */
+static bool fabric_take_word(int *argc, char **argv, const char *word)
+{
+	for (int i = 0; i < *argc; i++) {
+		if (strcmp(argv[i], word) != 0)
+			continue;
+		memmove(argv + i, argv + i + 1, (size_t)(*argc - i - 1) * sizeof(*argv));
+		--*argc;
+		return true;
+	}
+	return false;
+}
+
+/* [--no-sm] [--topology SPEC | FILE] */
 static int fabric_up(int argc, char **argv)
 {
+	u32 flags = fabric_take_word(&argc, argv, "--no-sm") ? PROTO_FABRIC_NO_SM : 0;
 	const char *spec = "star:2";
 	size_t size;
 	char *text;
@@ -143,11 +182,11 @@ static int fabric_up(int argc, char **argv)
 	else if (argc != 0)
 		return command_fail(EXIT_USAGE, "fabric: up expects --topology SPEC or a file");
 	if (spec != NULL)
-		return fabric_start(spec, spec, strlen(spec), true);
+		return fabric_start(spec, spec, strlen(spec), flags | PROTO_FABRIC_SPEC);
 	text = fabric_read_file(argv[0], &size);
 	if (text == NULL)
 		return EXIT_FAILED;
-	err = fabric_start(argv[0], text, size, false);
+	err = fabric_start(argv[0], text, size, flags);
 	free(text);
 	return err;
 }

@@ -85,6 +85,23 @@ static void show_add_up(const struct plan *p, struct show_sum *s)
 	}
 }
 
+static const char *show_sm_state(const struct plan *p)
+{
+	static const char *const states[] = { "not active", "discovering", "standby", "master" };
+
+	return p->show.sm_state < ARRAY_LEN(states) ? states[p->show.sm_state] : "none";
+}
+
+static void show_text_sm(const struct plan *p)
+{
+	printf("subnet manager of its own: %s", show_sm_state(p));
+	if (p->show.sm_state != PROTO_FABRIC_SM_NONE)
+		printf("%s; %llu sweeps, %llu SMPs, %llu queries",
+		       p->show.sm_busy != 0 ? ", busy" : "", (unsigned long long)p->show.sm_sweeps,
+		       (unsigned long long)p->show.sm_smps, (unsigned long long)p->show.sm_queries);
+	putchar('\n');
+}
+
 int show_text(const struct plan *p)
 {
 	struct fabric_node_attr n;
@@ -98,6 +115,7 @@ int show_text(const struct plan *p)
 	       p->show.processes, (unsigned long long)p->show.sent,
 	       (unsigned long long)p->show.received, (unsigned long long)p->show.unclaimed,
 	       (unsigned long long)p->show.overrun, (unsigned long long)p->show.malformed);
+	show_text_sm(p);
 	for (u32 i = 0; show_node(p, i, &n); i++)
 		show_text_node(p, &n);
 	return EXIT_OK;
@@ -168,6 +186,8 @@ int show_json(const struct plan *p)
 
 	printf("{\"source\": ");
 	json_string(stdout, p->show.source);
+	printf(", \"sm\": \"%s\", \"sweeps\": %llu", show_sm_state(p),
+	       (unsigned long long)p->show.sm_sweeps);
 	printf(", \"processes\": %u, \"sent\": %llu, \"received\": %llu, \"unclaimed\": %llu, "
 	       "\"overrun\": %llu, \"malformed\": %llu, \"nodes\": [",
 	       p->show.processes, (unsigned long long)p->show.sent,

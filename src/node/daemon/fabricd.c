@@ -3,7 +3,7 @@
  * In:    a topology, time                     Out: struct fabric; files for the next node
  * Runs:  the daemon's only thread             Locks: none
  */
-#include "node/daemon/fabricd.h"
+#include "node/daemon/smd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #define FABRICD_FILE "fabric"
 #define FABRICD_MAP "fabric.map"
 #define FABRICD_COUNTERS "fabric.counters"
+#define FABRICD_NO_SM "fabric.no-sm" /* it is there: the fabric has no subnet manager of its own */
 /* An SM changes thousands of routes in a row: processes hear of them when it pauses. */
 #define FABRICD_ROUTES_NS (50 * NS_PER_MS)
 /* So long a subnet manager may need to come back to a new node. */
@@ -41,6 +42,7 @@ static void fabricd_delete_files(const struct folder *f)
 	folder_delete(f, FABRICD_FILE);
 	folder_delete(f, FABRICD_MAP);
 	folder_delete(f, FABRICD_COUNTERS);
+	folder_delete(f, FABRICD_NO_SM);
 }
 
 static void fabricd_close_files(struct fabricd *f)
@@ -82,8 +84,9 @@ static struct fabricd *fabricd_new(struct daemon *d)
 	return f;
 }
 
-static void fabricd_free(struct fabricd *f)
+static void fabricd_free(struct fabricd *f, bool keep)
 {
+	smd_free(f->smd, keep);
 	fabric_close(f->fabric);
 	fabricd_close_files(f);
 	free(f);
@@ -93,12 +96,16 @@ static void fabricd_start(struct daemon *d, struct fabricd *f)
 {
 	f->generation = fabric_generation(fabric_view(f->fabric));
 	d->fabric = f;
+	if (faccessat(d->folder.fd, FABRICD_NO_SM, F_OK, 0) < 0)
+		f->smd = smd_new(f);
 }
 
-static int fabricd_make(struct fabricd *f, const struct topo *t)
+static int fabricd_make(struct fabricd *f, const struct topo *t, u32 flags)
 {
 	int err = fabricd_open_files(f, O_CREAT | O_EXCL);
 
+	if (err == 0 && (flags & PROTO_FABRIC_NO_SM) != 0)
+		err = folder_put(&f->daemon->folder, FABRICD_NO_SM, "");
 	if (err < 0)
 		return err;
 	f->fabric = fabric_create(f->map_fd, f->counters_fd, t, &fabricd_ops, f, &err);
@@ -107,14 +114,16 @@ static int fabricd_make(struct fabricd *f, const struct topo *t)
 	return folder_put(&f->daemon->folder, FABRICD_FILE, f->source);
 }
 
-static int fabricd_topology(const char *text, size_t size, bool is_spec, struct topo *out)
+static int fabricd_topology(const char *text, size_t size, u32 flags, struct topo *out)
 {
 	struct topo_error e;
 
-	return is_spec ? topo_generate(text, out, &e) : topo_parse(text, size, out, &e);
+	if ((flags & PROTO_FABRIC_SPEC) != 0)
+		return topo_generate(text, out, &e);
+	return topo_parse(text, size, out, &e);
 }
 
-int fabricd_up(struct daemon *d, const char *text, size_t size, bool is_spec, const char *source)
+int fabricd_up(struct daemon *d, const char *text, size_t size, const char *source, u32 flags)
 {
 	struct fabricd *f;
 	struct topo topo;
@@ -124,7 +133,7 @@ int fabricd_up(struct daemon *d, const char *text, size_t size, bool is_spec, co
 		return -EPERM;
 	if (d->fabric != NULL)
 		return -EEXIST;
-	err = fabricd_topology(text, size, is_spec, &topo);
+	err = fabricd_topology(text, size, flags, &topo);
 	if (err < 0)
 		return err;
 	f = fabricd_new(d);
@@ -134,11 +143,11 @@ int fabricd_up(struct daemon *d, const char *text, size_t size, bool is_spec, co
 	}
 	memcpy(f->source, source, sizeof(f->source));
 	fabricd_delete_files(&d->folder);
-	err = fabricd_make(f, &topo);
+	err = fabricd_make(f, &topo, flags);
 	topo_free(&topo);
 	if (err < 0) {
 		fabricd_delete_files(&d->folder);
-		fabricd_free(f);
+		fabricd_free(f, false);
 		return err;
 	}
 	fabricd_start(d, f);
@@ -180,7 +189,7 @@ void fabricd_resume(struct daemon *d)
 	if (f->fabric == NULL) {
 		log_error("node", "the fabric of the node before is lost: %s", strerror(-err));
 		fabricd_delete_files(&d->folder);
-		fabricd_free(f);
+		fabricd_free(f, false);
 		return;
 	}
 	f->orphans_until_ns = f->since_ns + FABRICD_ORPHANS_NS;
@@ -206,7 +215,7 @@ void fabricd_down(struct daemon *d, bool keep)
 	d->idle_since_ns = clock_now_ns();
 	if (!keep)
 		fabricd_delete_files(&d->folder);
-	fabricd_free(f);
+	fabricd_free(f, keep);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -221,7 +230,8 @@ static void fabricd_clear_orphans(struct daemon *d)
 		if (fabric_node_read(v, i, &n) < 0 || n.type != FABRIC_CA)
 			continue;
 		for (u32 k = 1; k <= n.ports; k++)
-			if (!smhold_has(d->fabric, n.first_port + k))
+			if (!smhold_has(d->fabric, n.first_port + k) &&
+			    !smd_is_at(d->fabric->smd, n.first_port + k))
 				fabric_set_issm(d->fabric->fabric, n.first_port + k, false);
 	}
 	d->fabric->orphans_until_ns = UINT64_MAX;
@@ -246,6 +256,7 @@ void fabricd_run(struct daemon *d, u64 now_ns)
 		fabricd_clear_orphans(d);
 	if (now_ns >= fabric_due_ns(f->fabric))
 		fabric_tick(f->fabric);
+	smd_run(f->smd, now_ns);
 	madchannel_flush(f);
 	generation = fabric_generation(fabric_view(f->fabric));
 	if (generation != f->generation && f->routes_due_ns == UINT64_MAX)
@@ -261,5 +272,6 @@ u64 fabricd_next_ns(const struct daemon *d)
 
 	if (f == NULL)
 		return UINT64_MAX;
-	return MIN(fabric_due_ns(f->fabric), MIN(f->routes_due_ns, f->orphans_until_ns));
+	return MIN(MIN(fabric_due_ns(f->fabric), smd_next_ns(f->smd)),
+		   MIN(f->routes_due_ns, f->orphans_until_ns));
 }

@@ -38,6 +38,7 @@ struct fabricd_counts {
 struct fabricd {
 	struct daemon *daemon;
 	struct fabric *fabric;
+	struct smd *smd; /* NULL: it has no subnet manager of its own */
 	int map_fd, map_read_fd, counters_fd;
 	char source[PROTO_FABRIC_SOURCE];
 	u64 since_ns;
@@ -59,8 +60,8 @@ struct fabricd {
 /* ---- fabricd.c: life and time ---- */
 
 /* Makes the fabric of a topology's text (or a generator's words) and keeps it in the folder. As
- * struct proto_fabric_up. */
-int fabricd_up(struct daemon *d, const char *text, size_t size, bool is_spec, const char *source);
+ * struct proto_fabric_up, whose `source` and `flags` these are. */
+int fabricd_up(struct daemon *d, const char *text, size_t size, const char *source, u32 flags);
 /* Goes on with the fabric that a node before has left in the folder, if it has. */
 void fabricd_resume(struct daemon *d);
 /* Tells the processes on its hosts, and forgets it; `keep`: the next node goes on with it. */

@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "cm/message/message.h"
-#include "node/daemon/fabricd.h"
+#include "node/daemon/smd.h"
 #include "node/steer.h"
 
 enum {
@@ -211,8 +211,11 @@ static void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_m
 void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m)
 {
 	struct fabricd *f = arg;
-	struct proc *p = proc_find(f->daemon, madchannel_find(f, port, m));
+	struct proc *p;
 
+	if (smd_receive(f->smd, port, m))
+		return;
+	p = proc_find(f->daemon, madchannel_find(f, port, m));
 	if (p != NULL && madchannel_has_port(p->host, port))
 		madchannel_queue(f, p, port, m);
 	else
@@ -223,6 +226,8 @@ void madchannel_changed(void *arg, u32 port, u32 what)
 {
 	struct fabricd *f = arg;
 
+	if ((what & FABRIC_CHANGED_STATE) != 0)
+		smd_port_changed(f->smd, port);
 	/* a process that is told finds the tree as it is now */
 	hosttree_changed(f, port, what);
 	list_for_each(p, &f->daemon->procs, struct proc, node)

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "node/daemon/fabricd.h"
 #include "node/daemon/service.h"
+#include "node/daemon/smd.h"
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
@@ -88,7 +88,7 @@ static int serve_fabric_up(struct request *r)
 	text = serve_fabric_text(r->m->fds[0], &size, &err);
 	if (text == NULL)
 		return err;
-	err = fabricd_up(r->daemon, text, size, q->is_spec != 0, q->source);
+	err = fabricd_up(r->daemon, text, size, q->source, q->flags);
 	free(text);
 	if (err == 0)
 		service_status(r, 0);
@@ -119,13 +119,26 @@ static int serve_fabric_host(struct request *r)
 	return err;
 }
 
-static int serve_fabric_obey(struct fabric *f, const struct proto_fabric_command *q)
+/* A switch that restarts takes its subnet manager with it, which then looks at all anew. */
+static int serve_fabric_reboot(struct fabricd *f, u32 node)
 {
+	struct fabric_node_attr n;
+	int err = fabric_node_reboot(f->fabric, node);
+
+	if (err == 0 && fabric_node_read(fabric_view(f->fabric), node, &n) == 0)
+		smd_port_changed(f->smd, n.first_port);
+	return err;
+}
+
+static int serve_fabric_obey(struct fabricd *fabricd, const struct proto_fabric_command *q)
+{
+	struct fabric *f = fabricd->fabric;
+
 	switch (q->verb) {
 	case PROTO_FABRIC_LINK:
 		return fabric_link_set(f, q->index, q->value != 0);
 	case PROTO_FABRIC_REBOOT:
-		return fabric_node_reboot(f, q->index);
+		return serve_fabric_reboot(fabricd, q->index);
 	case PROTO_FABRIC_ERROR:
 		if (q->counter >= FABRIC_ERRORS)
 			return -EINVAL;
@@ -137,7 +150,7 @@ static int serve_fabric_obey(struct fabric *f, const struct proto_fabric_command
 static int serve_fabric_command(struct request *r)
 {
 	struct fabricd *f = r->daemon->fabric;
-	int err = f == NULL ? -ENODEV : serve_fabric_obey(f->fabric, &r->q->fabric_command);
+	int err = f == NULL ? -ENODEV : serve_fabric_obey(f, &r->q->fabric_command);
 
 	if (err == 0)
 		service_status(r, 0);
@@ -148,6 +161,7 @@ static int serve_fabric_show(struct request *r)
 {
 	struct proto_fabric_show reply = { .processes = 0 };
 	const struct fabricd *f = r->daemon->fabric;
+	struct sm_report sm;
 	int fds[2];
 
 	if (f == NULL)
@@ -160,6 +174,12 @@ static int serve_fabric_show(struct request *r)
 	reply.overrun = f->counts.overrun;
 	reply.malformed = f->counts.malformed;
 	reply.processes = f->processes;
+	smd_read(f->smd, &sm);
+	reply.sm_state = f->smd == NULL ? PROTO_FABRIC_SM_NONE : (u32)sm.state;
+	reply.sm_busy = sm.busy;
+	reply.sm_sweeps = sm.sweeps;
+	reply.sm_smps = sm.smps;
+	reply.sm_queries = sm.queries;
 	fds[0] = f->map_read_fd;
 	fds[1] = f->counters_fd;
 	service_reply(r, &reply.head, sizeof(reply), 0, fds, 2);

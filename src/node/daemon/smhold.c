@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "node/daemon/fabricd.h"
+#include "node/daemon/smd.h"
 
 struct smhold {
 	struct list_head node;
@@ -29,9 +29,11 @@ static void smhold_free(struct smhold *h)
 	free(h);
 }
 
+/* The node's own subnet manager at the port, if there is one, steps aside for that of a process. */
 static void smhold_set(struct fabricd *f, u32 port, bool on)
 {
-	fabric_set_issm(f->fabric, port, on);
+	smd_yield(f->smd, port, on);
+	fabric_set_issm(f->fabric, port, on || smd_is_at(f->smd, port));
 	hosttree_changed(f, port, 0);
 }
 

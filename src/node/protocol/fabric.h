@@ -51,15 +51,20 @@ struct proto_fabric_issm {
 /* HOST, of a tool, is a struct proto_fabric_enter whose reply is plain: writes the host's tree, for
  * a program that reads it before it attaches, or never attaches. -ENODEV, -ENOENT as of ENTER. */
 
-/* Of a tool. Descriptor: a file with the topology's text, or with a generator's words if `is_spec`.
+/* Of a tool. Descriptor: a file with the topology's text, or with a generator's words.
  * The reply is plain. -EINVAL: topo_parse and topo_generate say why; -EEXIST: a fabric is up;
  * -EPERM: the node is one of a network namespace. */
 struct proto_fabric_up {
 	struct proto_head head;
 	char source[PROTO_FABRIC_SOURCE]; /* what people are shown as the origin */
-	u32 is_spec;
+	u32 flags; /* enum proto_fabric_flags */
 	u32 reserved;
 } OWNED_BY(the caller);
+
+enum proto_fabric_flags {
+	PROTO_FABRIC_SPEC = 1,	/* the file has a generator's words */
+	PROTO_FABRIC_NO_SM = 2, /* the node adds no subnet manager */
+};
 
 /* -ENODEV; -EBUSY: processes are on its hosts, and `force` is 0. The reply is plain. */
 struct proto_fabric_down {
@@ -93,8 +98,14 @@ struct proto_fabric_show {
 	u64 overrun;	    /* for which a process' channel had no room */
 	u64 malformed;	    /* packets of processes */
 	u32 processes;	    /* on hosts */
+	/* of the node's own subnet managers, all together */
+	u32 sm_state; /* enum sm_state, the highest; or PROTO_FABRIC_SM_NONE */
+	u32 sm_busy;  /* 1: a sweep is in progress */
 	u32 reserved;
+	u64 sm_sweeps, sm_smps, sm_queries;
 } OWNED_BY(the caller);
+
+enum { PROTO_FABRIC_SM_NONE = 255 };
 
 /* port: of a CA, or FABRIC_NONE. what: bits of enum fabric_change or enum node_fabric_change. */
 struct proto_fabric_event {

@@ -1,0 +1,306 @@
+/* sa_test.c: the subnet administrator answers hosts: paths, records, groups, services, reports.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fabric/fabric_priv.h"
+#include "fabric/format.h"
+#include "sm/test_support/rig.h"
+
+enum { GET = 1, SET = 2, REMOVE = 0x15, NODES = 0x11, PORTS = 0x12, PATHS = 0x35, GROUPS = 0x38,
+       SERVICES = 0x31, INFORM = 3, CLASS_INFO = 1, LINKS = 0x20, SMS = 0x18 };
+
+static struct rig r;
+static struct sm *sm;
+
+static int begin(void **state)
+{
+	(void)state;
+	rig_begin(&r, "fat-tree:4x4");
+	sm = rig_add(&r, rig_place(&r));
+	rig_settle(&r, sm, 1000);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	rig_end(&r);
+	return 0;
+}
+
+static void put_gid(u8 *at, u32 port)
+{
+	wire_put64(at, 0xfe80000000000000ull);
+	wire_put64(at + 8, rig_guid(&r, port));
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static void sa__class_port_info(void **state)
+{
+	const struct fabric_mad *m = rig_ask(&r, rig_host(&r, 0), GET, CLASS_INFO, 0, NULL);
+
+	(void)state;
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(m->mad[MAD_METHOD], 0x81);
+	assert_int_equal(m->mad[56 + 1], 2);
+}
+
+static void sa__path_by_gid(void **state)
+{
+	u32 a = rig_host(&r, 1), b = rig_host(&r, 14);
+	u8 w[200] = { 0 };
+	const struct fabric_mad *m;
+
+	(void)state;
+	put_gid(w + 8, b);
+	put_gid(w + 24, a);
+	w[49] = 1;
+	m = rig_ask(&r, a, GET, PATHS, 1 << 2 | 1 << 3 | 1 << 12, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(wire_get16(m->mad + 56 + 40), rig_lid(&r, b));
+	assert_int_equal(wire_get16(m->mad + 56 + 42), rig_lid(&r, a));
+	assert_int_equal(wire_get16(m->mad + 56 + 50), 0xffff);
+	assert_int_equal(m->mad[56 + 54], 0x80 | 5);
+	assert_int_equal(m->mad[56 + 55], 0x80 | 16); /* EDR 4x: 100 Gb/s */
+	/* nobody has this GID; a rate that no path has */
+	wire_put64(w + 16, 0x1234);
+	assert_int_equal(rig_status(rig_ask(&r, a, GET, PATHS, 1 << 2 | 1 << 3, w)), 0x0300);
+	put_gid(w + 8, b);
+	w[55] = 2 << 6 | 3;
+	assert_int_equal(rig_status(rig_ask(&r, a, GET, PATHS, 3 << 2 | 3 << 18, w)), 0x0300);
+	w[55] = 0 << 6 | 3; /* more than that */
+	assert_int_equal(rig_status(rig_ask(&r, a, GET, PATHS, 3 << 2 | 3 << 18, w)), 0);
+}
+
+static void sa__paths_of_all_pairs(void **state)
+{
+	static u8 out[1024][64];
+	u32 count = rig_table(&r, rig_host(&r, 3), PATHS, 0, NULL, out[0], 64, 1024);
+	u32 ports = r.bed.topo.node_count;
+
+	(void)state;
+	assert_int_equal(count, ports * ports);
+	for (u32 i = 0; i < count; i++)
+		assert_true(wire_get16(out[i] + 40) != 0 && wire_get16(out[i] + 42) != 0);
+}
+
+static void sa__tables_of_records(void **state)
+{
+	static u8 out[512][108];
+	u32 nodes = r.bed.topo.node_count, a = rig_host(&r, 0);
+	u8 w[200] = { 0 };
+
+	(void)state;
+	assert_int_equal(rig_table(&r, a, NODES, 0, NULL, out[0], 108, 512), nodes);
+	assert_memory_equal(out[0] + 44, r.bed.topo.nodes[0].desc, 4);
+	w[6] = 0;
+	w[5 + 1] = FABRIC_SWITCH; /* NodeType */
+	assert_true(rig_table(&r, a, NODES, 1 << 4, w, out[0], 108, 512) < nodes);
+	wire_put16(w, rig_lid(&r, a));
+	assert_int_equal(rig_table(&r, a, NODES, 1, w, out[0], 108, 512), 1);
+	assert_int_equal(rig_table(&r, a, PORTS, 1, w, out[0], 68, 512), 1);
+	assert_int_equal(out[0][4 + 32] & 15, FABRIC_ACTIVE);
+	assert_int_equal(rig_table(&r, a, LINKS, 0, NULL, out[0], 6, 512),
+			 2 * r.bed.topo.link_count);
+	assert_int_equal(rig_table(&r, a, SMS, 0, NULL, out[0], 28, 512), 1);
+	assert_int_equal(out[0][24], SM_MASTER);
+	wire_put16(w, 0x7777);
+	assert_int_equal(rig_table(&r, a, NODES, 1, w, out[0], 108, 512), 0);
+	assert_int_equal(rig_status(rig_ask(&r, a, GET, NODES, 1, w)), 0x0300);
+	assert_int_equal(rig_status(rig_ask(&r, a, GET, NODES, 0, w)), 0x0400);
+	assert_int_equal(rig_status(rig_ask(&r, a, GET, 0x36, 0, w)), 0x000c);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, NODES, 0, w)), 0x000c);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+#define JOIN (1u << 1 | 1u << 16 | 1u)
+#define CREATE (JOIN | 1u << 2 | 1u << 6 | 1u << 7 | 1u << 12 | 1u << 13)
+
+static void group(u8 *w, u8 last, u32 port, u8 join_state)
+{
+	static const u8 mgid[16] = { 0xff, 0x12, 0x40, 0x1b, 0xff, 0xff };
+
+	memset(w, 0, 200);
+	memcpy(w, mgid, 16);
+	w[15] = last;
+	put_gid(w + 16, port);
+	wire_put32(w + 32, 0x0b1b);
+	wire_put16(w + 40, 0xffff);
+	w[48] = 0x20 | join_state;
+}
+
+static u32 reached(u32 from, u16 mlid)
+{
+	struct fabric_flow w = { .pkey = 0xffff };
+	u32 to[64];
+
+	return (u32)fabric_mcast_route(r.bed.v, from, mlid, &w, to, 64);
+}
+
+static void sa__groups(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 7), c = rig_host(&r, 15);
+	const struct fabric_mad *m;
+	u8 w[200];
+	u16 mlid;
+
+	(void)state;
+	group(w, 1, a, 1);
+	/* not there, and not enough to create it; by a send-only member neither */
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, GROUPS, JOIN, w)), 0x0600);
+	w[48] = 0x24;
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, GROUPS, CREATE, w)), 0x0200);
+	w[48] = 0x21;
+	m = rig_ask(&r, a, SET, GROUPS, CREATE, w);
+	assert_int_equal(rig_status(m), 0);
+	mlid = wire_get16(m->mad + 56 + 36);
+	assert_true(mlid > 0xc000);
+	group(w, 1, b, 1);
+	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, JOIN, w)), 0);
+	assert_int_equal(reached(a, mlid), 1);
+	assert_int_equal(reached(b, mlid), 1);
+	group(w, 1, c, 4); /* sends only */
+	assert_int_equal(rig_status(rig_ask(&r, c, SET, GROUPS, JOIN, w)), 0);
+	assert_int_equal(reached(c, mlid), 2);
+	assert_int_equal(reached(a, mlid), 1);
+	/* another Q_Key than the group's; a port that does not exist */
+	wire_put32(w + 32, 1);
+	assert_int_equal(rig_status(rig_ask(&r, c, SET, GROUPS, CREATE, w)), 0x0200);
+	wire_put64(w + 24, 1);
+	assert_int_equal(rig_status(rig_ask(&r, c, SET, GROUPS, JOIN, w)), 0x0500);
+	group(w, 1, b, 1);
+	assert_int_equal(rig_status(rig_ask(&r, b, REMOVE, GROUPS, JOIN, w)), 0);
+	assert_int_equal(rig_status(rig_ask(&r, b, REMOVE, GROUPS, JOIN, w)), 0x0200);
+	assert_int_equal(reached(c, mlid), 1);
+	group(w, 1, a, 1);
+	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, GROUPS, JOIN, w)), 0);
+	assert_int_equal(rig_report(sm).groups, 1);
+	assert_int_equal(rig_status(rig_ask(&r, a, GET, GROUPS, 1, w)), 0x0300);
+}
+
+static void sa__broadcast_group(void **state)
+{
+	static u8 out[32][52];
+	u8 w[200];
+	u16 mlid = 0;
+
+	(void)state;
+	for (u32 i = 0; i < 16; i++) {
+		const struct fabric_mad *m;
+
+		group(w, 0, rig_host(&r, i), 1);
+		memset(w + 12, 0xff, 4);
+		m = rig_ask(&r, rig_host(&r, i), SET, GROUPS, JOIN | 1 << 7, w);
+		assert_int_equal(rig_status(m), 0);
+		mlid = wire_get16(m->mad + 56 + 36);
+		assert_int_equal(wire_get32(m->mad + 56 + 32), 0x0b1b);
+	}
+	assert_int_equal(mlid, 0xc000);
+	for (u32 i = 0; i < 16; i++)
+		assert_int_equal(reached(rig_host(&r, i), mlid), 15);
+	assert_int_equal(rig_table(&r, rig_host(&r, 0), GROUPS, 0, NULL, out[0], 52, 32), 16);
+	/* a member's switch restarts, another host goes: the tree follows */
+	fabric_link_set(r.bed.f, rig_host(&r, 9), false);
+	rig_run(&r, 2000);
+	assert_int_equal(reached(rig_host(&r, 0), mlid), 14);
+	assert_int_equal(rig_table(&r, rig_host(&r, 0), GROUPS, 0, NULL, out[0], 52, 32), 15);
+}
+
+/* ---- services and reports -------------------------------------------------------------------- */
+
+static void sa__services(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 1);
+	const struct fabric_mad *m;
+	u8 w[200] = { 0 };
+
+	(void)state;
+	wire_put64(w, 0x1000);
+	put_gid(w + 8, a);
+	wire_put16(w + 24, 0xffff);
+	wire_put32(w + 28, 2); /* seconds */
+	memcpy(w + 48, "a service", 9);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, SERVICES, 0x57, w)), 0);
+	m = rig_ask(&r, b, GET, SERVICES, 1 << 6, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(wire_get64(m->mad + 56), 0x1000);
+	rig_run(&r, 3000);
+	assert_int_equal(rig_status(rig_ask(&r, b, GET, SERVICES, 1 << 6, w)), 0x0300);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, SERVICES, 0x47, w)), 0);
+	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, SERVICES, 0x7, w)), 0);
+	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, SERVICES, 0x7, w)), 0x0300);
+}
+
+/* Answers reports, and counts those of a trap. */
+static u32 reports(u32 port, u16 trap)
+{
+	u32 count = 0;
+
+	for (u32 i = 0; i < r.answers; i++) {
+		struct fabric_mad m = r.answer[i];
+
+		if (r.answer_port[i] != port || m.mad[MAD_METHOD] != METHOD_REPORT)
+			continue;
+		count += wire_get16(m.mad + 56 + 4) == trap;
+		m.dlid = r.answer[i].slid;
+		m.mad[MAD_METHOD] = 0x86;
+		fabric_send(r.bed.f, port, &m);
+	}
+	r.answers = 0;
+	return count;
+}
+
+static void sa__reports(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 9);
+	u8 w[200] = { 0 }, g[200];
+
+	(void)state;
+	wire_put16(w + 16, 0xffff);
+	w[22] = w[23] = 1;
+	wire_put16(w + 24, 0xffff);
+	wire_put16(w + 26, 0xffff);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	r.answers = 0;
+	fabric_link_set(r.bed.f, b, false);
+	rig_run(&r, 300);
+	assert_int_equal(reports(a, 65), 1);
+	fabric_link_set(r.bed.f, b, true);
+	rig_run(&r, 1500); /* a port sends no two traps within its SubnetTimeOut */
+	assert_int_equal(reports(a, 64), 1);
+	group(g, 1, b, 1);
+	rig_settle(&r, sm, 2000);
+	r.answers = 0;
+	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, CREATE, g)), 0);
+	assert_int_equal(reports(a, 66), 1);
+	rig_run(&r, 10000);
+	assert_int_equal(reports(a, 66), 0); /* answered once */
+	w[23] = 0;
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0x0200);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(sa__class_port_info, begin, end),
+		cmocka_unit_test_setup_teardown(sa__path_by_gid, begin, end),
+		cmocka_unit_test_setup_teardown(sa__paths_of_all_pairs, begin, end),
+		cmocka_unit_test_setup_teardown(sa__tables_of_records, begin, end),
+		cmocka_unit_test_setup_teardown(sa__groups, begin, end),
+		cmocka_unit_test_setup_teardown(sa__broadcast_group, begin, end),
+		cmocka_unit_test_setup_teardown(sa__services, begin, end),
+		cmocka_unit_test_setup_teardown(sa__reports, begin, end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
