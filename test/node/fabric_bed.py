@@ -100,7 +100,7 @@ class Bed(unittest.TestCase):
             for _ in range(100):  # until the server listens
                 second = subprocess.run(self.words("run", "--host", hosts[1], *words, "127.0.0.1"), env=self.env,
                                         capture_output=True, text=True, timeout=60)
-                if not re.search("Couldn't connect|Connection refused|connect: ", second.stderr):
+                if not re.search("Couldn't connect|Connection refused|connect: |connect\\(\\) failed", second.stdout + second.stderr):
                     break
                 time.sleep(0.05)
             self.assertEqual(second.returncode, client, second.stdout + second.stderr)

@@ -13,7 +13,7 @@ import unittest
 from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-MISSING = [p for p in ("opensm", "ibnetdiscover", "ibdiagnet", "ibv_rc_pingpong") if shutil.which(p) is None]
+MISSING = [p for p in ("opensm", "ibnetdiscover", "ibdiagnet", "ibv_rc_pingpong", "ib_send_lat", "ucx_perftest", "qperf") if shutil.which(p) is None]
 
 # topology, routing engine, ports of CAs: what OpenSM must be able to route without falling back
 ENGINES = [
@@ -61,6 +61,20 @@ DIAGS = [
     ("ibportstate {h5} 1 query", r"PhysLinkState:\.+LinkUp"),
 ]
 
+# Client and server alike; the client has the server's address behind its words.
+PAIRS = [
+    "ib_send_lat -d ib0 -n 200",
+    "ib_write_lat -d ib0 -n 200",
+    "ib_read_lat -d ib0 -n 200",
+    "ib_atomic_lat -d ib0 -n 200",
+    "ib_send_lat -d ib0 -n 200 -c XRC",
+    "ib_send_bw -d ib0 -n 200 -c UD",
+    "ib_write_bw -d ib0 -n 200 -c UC",
+    "env UCX_NET_DEVICES=ib0:1 UCX_TLS=rc_v,self ucx_perftest -t tag_lat -n 100 -w 10",
+    "env UCX_NET_DEVICES=ib0:1 UCX_TLS=ud_v,self ucx_perftest -t tag_lat -n 100 -w 10",
+]
+QPERF = "qperf 127.0.0.1 -i ib0:1 -t 1 rc_lat ud_lat rc_rdma_write_bw"
+
 
 class Subnets(Bed):
     def lids(self):
@@ -106,6 +120,22 @@ class Subnets(Bed):
             self.until(lambda: " 100 received" in subprocess.run(
                 self.words("run", "--host", "h3", "ibping", "-f", "-c", "100", str(lid)), env=self.env, capture_output=True,
                 text=True, timeout=60).stdout)
+        finally:
+            server.kill()
+            server.communicate()
+
+    def test_programs_by_lid(self):
+        self.fabric("up", "--topology", "fat-tree:2x2,radix=4")
+        self.opensm("h1")
+        for words in PAIRS:
+            with self.subTest(words):
+                self.pair(*words.split(), hosts=("h2", "h3"))
+        server = self.start("h2", "qperf")
+        try:
+            done = []
+            self.until(lambda: done.append(subprocess.run(self.words("run", "--host", "h3", *QPERF.split()), env=self.env,
+                                                          capture_output=True, text=True, timeout=60)) or not done[-1].returncode)
+            self.assertEqual(done[-1].stdout.count("latency"), 2)
         finally:
             server.kill()
             server.communicate()
