@@ -1,5 +1,5 @@
 # What cmake --install lays down: the doors and the stack in LIBDIR/anyverbs (never in the linker's own path: they would shadow
-# the system's libibverbs), the two programs, the midlayer's headers, pkg-config, man pages.
+# the system's libibverbs), the two programs, the midlayer's headers, pkg-config, man pages, completion for bash.
 set(AV_INSTALL_DOORS ${CMAKE_INSTALL_LIBDIR}/anyverbs)
 # `cmake --build build --target stack`: what is installed, and no tests; a quarter of the whole.
 add_custom_target(stack)
@@ -31,4 +31,5 @@ foreach(section 1 3 7 8)
     install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
   endif()
 endforeach()
+install(FILES ${CMAKE_SOURCE_DIR}/tools/anyverbs/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME anyverbs)
 install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

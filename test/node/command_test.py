@@ -175,6 +175,28 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, 126)
         self.assertIn("libibverbs.so.1", done.stderr)
 
+    def test_run_takes_settings(self):
+        show = ("sh", "-c", 'echo "$ANYVERBS_LOG|$ANYVERBS_REST_S|$1"', "sh")
+        done = self.run_command("run", "ANYVERBS_LOG=warn", "ANYVERBS_REST_S=7", *show, "ANYVERBS_LOG=x")
+        self.assertEqual((done.stdout, done.stderr), ("warn|7|ANYVERBS_LOG=x\n", ""))
+        done = self.run_command("run", "--", "ANYVERBS_LOG=warn")  # a program's name
+        self.assertEqual(done.returncode, 127)
+        done = self.run_command("run", "ANYVERBS_LOG=loud", "true")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("warning: ANYVERBS_LOG=loud: it takes error, warn", done.stderr)
+        self.assertIn("no variable of anyverbs", self.run_command("run", "ANYVERBS_LOGS=1", "true").stderr)
+
+    def test_help_lists_the_settings(self):
+        done = self.run_command("help", "settings")
+        listed = re.findall(r"^  (ANYVERBS_\w+)=", done.stdout, re.M)
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../man/anyverbs.1"), encoding="utf-8") as page:
+            page = page.read()
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../man/anyverbsd.8"), encoding="utf-8") as daemon:
+            page += daemon.read()
+        self.assertGreater(len(listed), 10)
+        for name in listed:
+            self.assertRegex(page, rf"(?m)^\.B {name}$")
+
     def test_run_passes_signals_and_arguments(self):
         done = self.run_command("run", "printf", "%s.", "--help", "a b", "")
         self.assertEqual(done.stdout, "--help.a b..")

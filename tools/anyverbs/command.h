@@ -15,6 +15,12 @@ int command_fail(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* Warns of each variable ANYVERBS_* that does not exist or has an invalid value. */
 void settings_check(void);
+/* ANYVERBS_NAME=VALUE. */
+bool settings_is_one(const char *word);
+/* Sets such a word's variable, with a warning as settings_check's. 0, or -1: no memory. */
+int settings_set(char *word);
+/* Lists the settings; the completion of bash reads that. */
+void settings_show(FILE *out);
 
 /* Each gets the arguments behind its own name, argv[argc] is NULL; returns the exit code. */
 int command_run(int argc, char **argv);

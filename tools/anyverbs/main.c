@@ -16,7 +16,8 @@ static const struct {
 	const char *summary, *help;
 } main_commands[] = {
 	{ "run", command_run, "run a program on anyverbs",
-	  "usage: anyverbs run [--host HOST] [--rsockets] [--] PROGRAM [ARGUMENT...]\n"
+	  "usage: anyverbs run [--host HOST] [--rsockets] [NAME=VALUE...] [--] PROGRAM\n"
+	  "                    [ARGUMENT...]\n"
 	  "\n"
 	  "Runs PROGRAM, unmodified, with anyverbs' libibverbs and librdmacm in front of the\n"
 	  "system's.\n"
@@ -24,6 +25,7 @@ static const struct {
 	  "\n"
 	  "  --host HOST  run it on a host of the fabric (`anyverbs fabric`)\n"
 	  "  --rsockets  carry PROGRAM's TCP connections over RDMA, where the peer does so, too\n"
+	  "  NAME=VALUE  a setting (see `anyverbs help settings`), also for a node that starts\n"
 	  "\n"
 	  "Exit codes: PROGRAM's; 126 if it cannot be run, 127 if it is not found.\n" },
 	{ "status", command_status, "show the node, its device and its processes",
@@ -118,7 +120,7 @@ static const struct {
 	  "\n"
 	  "Exit codes: 0, also if no node is up; 1 if processes are attached.\n" },
 	{ "version", main_version, "print the version", "usage: anyverbs version\n" },
-	{ "help", main_help, "explain a command", "usage: anyverbs help [COMMAND]\n" },
+	{ "help", main_help, "explain a command", "usage: anyverbs help [COMMAND|settings]\n" },
 };
 
 int command_fail(int code, const char *fmt, ...)
@@ -140,8 +142,9 @@ static int main_overview(FILE *out)
 	      out);
 	for (size_t i = 0; i < ARRAY_LEN(main_commands); i++)
 		fprintf(out, "  %-8s %s\n", main_commands[i].name, main_commands[i].summary);
-	fputs("\n`anyverbs COMMAND --help` explains a command. ANYVERBS_NODE chooses among the\n"
-	      "nodes of a machine; ANYVERBS_LOG=error|warn|info|debug prints messages.\n",
+	fputs("\n`anyverbs COMMAND --help` explains a command, `anyverbs help settings` the\n"
+	      "variables. ANYVERBS_NODE chooses among the nodes of a machine;\n"
+	      "ANYVERBS_LOG=error|warn|info|debug prints messages.\n",
 	      out);
 	return EXIT_OK;
 }
@@ -168,6 +171,10 @@ static int main_help(int argc, char **argv)
 
 	if (argc == 0)
 		return main_overview(stdout);
+	if (argc == 1 && strcmp(argv[0], "settings") == 0) {
+		settings_show(stdout);
+		return EXIT_OK;
+	}
 	i = main_find(argv[0]);
 	if (argc > 1 || i < 0)
 		return command_fail(EXIT_USAGE, "no command %s; see `anyverbs help`", argv[0]);

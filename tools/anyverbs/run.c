@@ -134,14 +134,20 @@ static void run_start_node(void)
 	close(fd);
 }
 
-/* Reads the options. The number of words that they take, or -1: one is unknown. */
+/* Reads the options, and sets the settings among them. The number of words that they take, or less
+ * than 0: one is unknown. */
 static int run_options(int argc, char **argv, bool *rsockets, const char **host)
 {
 	int i;
 
-	for (i = 0; i < argc && argv[i][0] == '-'; i++) {
+	for (i = 0; i < argc && (argv[i][0] == '-' || settings_is_one(argv[i])); i++) {
 		if (strcmp(argv[i], "--") == 0)
 			return i + 1;
+		if (settings_is_one(argv[i])) {
+			if (settings_set(argv[i]) < 0)
+				return -1 - i;
+			continue;
+		}
 		if (strcmp(argv[i], "--host") == 0 && i + 1 < argc) {
 			*host = argv[++i];
 			continue;

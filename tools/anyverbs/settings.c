@@ -94,31 +94,56 @@ static bool settings_is_devices(const char *value)
 	return !settings_device_refused;
 }
 
-/* is_good NULL: any value. */
+/* is_good NULL: any value, and no user sets it. `value` is what help shows: words in lower case are
+ * the values themselves, which the completion of bash takes from there. */
 static const struct {
 	const char *name;
 	bool (*is_good)(const char *value);
-	const char *expected;
+	const char *expected, *value, *summary;
 } settings[] = {
-	{ "NODE", address_name_valid, "at most 31 letters, digits, '.', '_' and '-'" },
-	{ "HOST", settings_is_host, "the name of a host of a fabric, of at most 63 characters" },
-	{ "LOG", settings_is_level, "error, warn, info or debug" },
+	{ "NODE", address_name_valid, "at most 31 letters, digits, '.', '_' and '-'", "NAME",
+	  "the node; nodes of one machine are independent, like hosts (default)" },
+	{ "HOST", settings_is_host, "the name of a host of a fabric, of at most 63 characters",
+	  "HOST", "the host of a fabric that the program runs on" },
+	{ "LOG", settings_is_level, "error, warn, info or debug", "error|warn|info|debug",
+	  "messages on standard error (none)" },
 	{ "ADDR", settings_is_addresses,
-	  "own, or addresses of hosts, IPv4 or IPv6, with commas between" },
+	  "own, or addresses of hosts, IPv4 or IPv6, with commas between", "ADDRESS[,ADDRESS]...",
+	  "the addresses of the host that the node uses; own: a loopback address (all)" },
 	{ "DEVICES", settings_is_devices,
-	  "roce0 and seven more names at most, with commas between, as roce0,roce1" },
-	{ "PATHS", settings_is_paths, "shm, udp or shm,udp" },
-	{ "SOURCE_PORTS", settings_is_lanes, "a number from 0 to 8" },
-	{ "CONNECTED_SOCKETS", settings_is_lines, "a number from 0 to 32" },
-	{ "DIRECT", settings_is_switch, "0 or 1" },
-	{ "ADOPT", settings_is_switch, "0 or 1" },
-	{ "BORN_SHARED", settings_is_switch, "0 or 1" },
-	{ "STRICT_NOTIFY", settings_is_switch, "0 or 1" },
-	{ "IDLE_S", settings_is_seconds, "seconds, or never" },
-	{ "REST_S", settings_is_seconds, "seconds, or never" },
-	{ "DAEMON", NULL, NULL },
-	{ "SYSFS", NULL, NULL },
+	  "roce0 and seven more names at most, with commas between, as roce0,roce1",
+	  "roce0[,roceN]...", "the node's devices (roce0)" },
+	{ "PATHS", settings_is_paths, "shm, udp or shm,udp", "shm|udp|shm,udp",
+	  "what packets may take: shared memory, UDP, or both (shm,udp)" },
+	{ "SOURCE_PORTS", settings_is_lanes, "a number from 0 to 8", "N",
+	  "UDP source ports beside 4791, for each address (8)" },
+	{ "CONNECTED_SOCKETS", settings_is_lines, "a number from 0 to 32", "N",
+	  "connections with a UDP socket of their own (32)" },
+	{ "DIRECT", settings_is_switch, "0 or 1", "0|1",
+	  "0: one-sided operations go through the target's engine (1)" },
+	{ "ADOPT", settings_is_switch, "0 or 1", "0|1", "0: registered memory stays private (1)" },
+	{ "BORN_SHARED", settings_is_switch, "0 or 1", "0|1",
+	  "1: blocks of 64 KiB and more lie in memory that peers map (0)" },
+	{ "STRICT_NOTIFY", settings_is_switch, "0 or 1", "0|1",
+	  "1: events only for completions after the arm (0)" },
+	{ "IDLE_S", settings_is_seconds, "seconds, or never", "SECONDS",
+	  "how long a node without processes stays; never: for ever (300)" },
+	{ "REST_S", settings_is_seconds, "seconds, or never", "SECONDS",
+	  "how long queue pair numbers of an ended process rest (5)" },
+	{ "DAEMON", NULL, NULL, NULL, NULL },
+	{ "SYSFS", NULL, NULL, NULL, NULL },
 };
+
+void settings_show(FILE *out)
+{
+	fputs("Settings are variables of the environment; `anyverbs run` also takes them in front\n"
+	      "of PROGRAM. In parentheses: what holds without it.\n\n",
+	      out);
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+		if (settings[i].value != NULL)
+			fprintf(out, "  " SETTINGS_PREFIX "%s=%s\n      %s\n", settings[i].name,
+				settings[i].value, settings[i].summary);
+}
 
 /* NAME=VALUE, without the prefix. */
 static void settings_check_one(const char *setting)
@@ -139,11 +164,26 @@ static void settings_check_one(const char *setting)
 		     (int)length, setting);
 }
 
+bool settings_is_one(const char *word)
+{
+	return strncmp(word, SETTINGS_PREFIX, strlen(SETTINGS_PREFIX)) == 0 &&
+	       strchr(word, '=') != NULL;
+}
+
+int settings_set(char *word)
+{
+	char *name = strndup(word, strcspn(word, "="));
+	int err = name == NULL ? -1 : setenv(name, word + strlen(name) + 1, 1);
+
+	free(name);
+	if (err == 0)
+		settings_check_one(word + strlen(SETTINGS_PREFIX));
+	return err;
+}
+
 void settings_check(void)
 {
-	size_t prefix = strlen(SETTINGS_PREFIX);
-
 	for (char **e = environ; *e != NULL; e++)
-		if (strncmp(*e, SETTINGS_PREFIX, prefix) == 0)
-			settings_check_one(*e + prefix);
+		if (settings_is_one(*e))
+			settings_check_one(*e + strlen(SETTINGS_PREFIX));
 }
