@@ -16,6 +16,11 @@
 #include "core/convert.h"
 #include "core/core_priv.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
 enum { POLL_BATCH = 16 };
 
 static int generic_post_send(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
