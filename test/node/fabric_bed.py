@@ -32,9 +32,9 @@ class OpenSM:
         except FileNotFoundError:
             return ""
 
-    def wait(self, text, count=1):
+    def wait(self, text, count=1, patience_s=PATIENCE_S):
         """Until the log has the text so often."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while self.log().count(text) < count:
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise AssertionError(f"no {text!r} in {self.log()}")

@@ -47,7 +47,7 @@ class Kills(Bed):
 
     def test_kills(self):
         rng = random.Random(SEED)
-        self.fabric("up", "--topology", "fat-tree:2x2,radix=4")
+        self.fabric("up", "--no-sm", "--topology", "fat-tree:2x2,radix=4")
         sm = self.opensm("h1", conf=CONF, up=False)
         for i in range(INSTANTS):
             victim = rng.choice(("opensm", "node"))
