@@ -165,6 +165,7 @@ struct door_srq {
 	struct ib_uobject uobj GUARDS_ITSELF;
 };
 
+struct door_count; /* comp_counter.c: one of the counters of a queue pair */
 struct door_batch; /* wr.c: work requests under construction */
 
 /* With many queue pairs the one that is posted to may not be cached. A post reads one line of this:
@@ -185,6 +186,7 @@ struct door_qp {
 	void (*wr_flush)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t addr, size_t length,
 			 uint8_t type, uint8_t level) FIXED;
 	struct ib_uobject uobj CACHE_ALIGNED GUARDS_ITSELF; /* the last line is no post's */
+	struct door_count *counts ATOMIC_ONLY; /* a list, which only grows */
 };
 _Static_assert(offsetof(struct door_qp, wr_flush) ==
 		       offsetof(struct door_qp, ex) + sizeof(struct ibv_qp_ex),
@@ -404,6 +406,9 @@ int wq_destroy(struct ibv_wq *wq);
 struct ibv_rwq_ind_table *wq_create_table(struct ibv_context *context,
 					  struct ibv_rwq_ind_table_init_attr *init);
 int wq_destroy_table(struct ibv_rwq_ind_table *table);
+
+/* comp_counter.c: the queue pair is destroyed: its counters are its no more. */
+void counts_leave(struct door_qp *qp);
 
 /* qp.c: the fields of a queue pair that the midlayer does not know. */
 void qp_fill(struct door_qp *qp, struct ibv_context *context, struct ibv_pd *pd,

@@ -12,7 +12,6 @@
 #include "door.h"
 
 struct ibv_dmah;
-struct ibv_comp_cntr;
 
 enum {
 	MR_MASK_IOVA = 1 << 0,
@@ -174,7 +173,7 @@ int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *s
 	return 0;
 }
 
-/* ---- what no device here has: hints for DMA, device memory, completion counters ---------------
+/* ---- what no device here has: hints for DMA, descriptors of device memory and of buffers ------
  *  */
 
 #define DECLINE_POINTER(name)                                                                      \
@@ -200,13 +199,3 @@ DECLINE_POINTER(ibv_alloc_dmah)
 DECLINE(ibv_dealloc_dmah)
 DECLINE_DESCRIPTOR(ibv_dm_export_dmabuf_fd)
 DECLINE_DESCRIPTOR(ibv_export_buf_dmabuf_fd)
-DECLINE(_ibv_query_comp_cntr_caps)
-DECLINE_POINTER(ibv_create_comp_cntr)
-DECLINE(ibv_destroy_comp_cntr)
-DECLINE(ibv_inc_comp_cntr)
-DECLINE(ibv_inc_err_comp_cntr)
-DECLINE(ibv_qp_attach_comp_cntr)
-DECLINE(ibv_read_comp_cntr)
-DECLINE(ibv_read_err_comp_cntr)
-DECLINE(ibv_set_comp_cntr)
-DECLINE(ibv_set_err_comp_cntr)

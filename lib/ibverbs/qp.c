@@ -153,7 +153,7 @@ static int qp_create_below(struct door_qp *qp, const struct qp_wish *w, void *ta
 	return 0;
 }
 
-LINE_ASSERT_SPARE(struct door_qp, uobj);
+LINE_ASSERT_SPARE(struct door_qp, counts);
 
 void qp_enter(struct door_qp *qp)
 {
@@ -321,6 +321,7 @@ AV_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 	if (error)
 		return door_errno(error);
 	async_queue_forget(c->async, qp);
+	counts_leave(door_qp(qp));
 	ib_uobject_remove(c->ucontext, &door_qp(qp)->uobj, true);
 	if (qp->pd)
 		pd_release(qp->pd);

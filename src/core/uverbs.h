@@ -54,6 +54,7 @@ struct ib_sleep_ops {
 } FIXED;
 
 struct ib_dm;
+struct op_counter;
 
 /* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in
  * ibv_post_send. */
@@ -117,6 +118,13 @@ struct ib_uverbs_ops {
 	/* Contract of ibv_advise_mr; errors negative. NULL: the driver has no regions on demand. */
 	int (*advise_mr)(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
 			 const struct ibv_sge *sge, u32 count);
+	/* Counts what the queue pair completes of `ops`, the bits of IBV_QP_ATTACH_COMP_CNTR_OP_*,
+	 * in RESET and INIT only, till it is destroyed; `counter` outlives it. -EINVAL: no
+	 * operation, the state; -EBUSY: an operation is counted already; -EOPNOTSUPP: an operation
+	 * or queue pair that the driver does not count; -ENOMEM. NULL: it counts none. */
+	int (*attach_counter)(struct ib_qp *qp, struct op_counter *counter, u32 ops);
+	/* Answers what attach_counter takes of such bits. */
+	u32 counted_ops;
 	/* A thread that is about to wait for events drives the engine meanwhile: returns when
 	 * `fd` is readable (0), after a signal (-EINTR), or at once with -EAGAIN if the
 	 * descriptor is O_NONBLOCK and nothing is there. */

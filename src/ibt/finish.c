@@ -5,6 +5,7 @@
  * Locks:  sq_lock, then rq_lock, then the CQ's
  * Spec:  IBA vol 1, 10.3.1 (SQE, ERR), 10.8.3 (completion), 11.6.2 (statuses)
  */
+#include "ibt/counted.h"
 #include "ibt/finish.h"
 #include "ibt/recv_queue.h"
 #include "ibt/refuse.h"
@@ -27,13 +28,25 @@ static const u8 finish_opcodes[] = {
 	[WQE_REG_MR] = WQE_WC_REG_MR,
 };
 
+/* True: it has no completion of its own, and *room says whether another one's found room. */
+static bool finish_marked(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status,
+			  bool *room) REQUIRES(qp->req.sq_lock)
+{
+	if ((w->flags & WQE_TM) != 0)
+		return tm_rndv_finish(qp, w, status, room);
+	counted_send(qp, w, status);
+	*room = true;
+	return status == IBV_WC_SUCCESS && (w->flags & IBV_SEND_SIGNALED) == 0;
+}
+
 static bool finish_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)
 	REQUIRES(qp->req.sq_lock)
 {
 	bool room;
 	struct cqe *e;
 
-	if (unlikely((w->flags & WQE_TM) != 0) && tm_rndv_finish(qp, w, status, &room))
+	if (unlikely((w->flags & (WQE_TM | WQE_COUNTED)) != 0) &&
+	    finish_marked(qp, w, status, &room))
 		return room;
 	e = cq_reserve(qp->send_cq);
 	if (unlikely(!e))
@@ -50,7 +63,7 @@ static bool finish_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status
 {
 	bool room = true;
 
-	if ((w->flags & IBV_SEND_SIGNALED) != 0 || status != IBV_WC_SUCCESS)
+	if ((w->flags & (IBV_SEND_SIGNALED | WQE_COUNTED)) != 0 || status != IBV_WC_SUCCESS)
 		room = finish_push(qp, w, status);
 	if (status == IBV_WC_SUCCESS) {
 		__atomic_store_n(&qp->counters->sent, qp->counters->sent + 1, __ATOMIC_RELAXED);

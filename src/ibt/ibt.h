@@ -107,6 +107,21 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 void ibt_qp_destroy(struct ibt_qp *qp);
 /* Do datagrams that the queue pair has taken still wait, for room or for their link? */
 bool ibt_qp_has_datagrams(struct ibt_qp *qp);
+/* What of its completions a queue pair counts: the bits of libibverbs' attach operations. */
+enum ibt_count {
+	IBT_COUNT_SEND = 1 << 0,
+	IBT_COUNT_RECV = 1 << 1,
+	IBT_COUNT_READ = 1 << 2,
+	IBT_COUNT_WRITE = 1 << 4,
+	IBT_COUNT_KNOWN = IBT_COUNT_SEND | IBT_COUNT_RECV | IBT_COUNT_READ | IBT_COUNT_WRITE,
+};
+enum { IBT_COUNTS = 5 }; /* places of the bits */
+struct op_counter;
+/* Counts what ends from now on, signalled or not, till the queue pair is destroyed; the counter
+ * outlives it. In RESET and INIT only. 0; -EINVAL: the state, no kinds; -EBUSY: one of the kinds
+ * has a counter; -EOPNOTSUPP: other kinds, an XRC target, a tag-matching SRQ; -EIO: unplugged;
+ * -ENOMEM. Takes both locks. */
+int ibt_qp_attach_counter(struct ibt_qp *qp, struct op_counter *counter, u32 kinds);
 /* The adapter is gone. The queue pair enters ERR for good: what was posted is flushed, and posts
  * answer -EIO. Modifications must have ended, and none follows. Never blocks. */
 void ibt_qp_unplug(struct ibt_qp *qp);

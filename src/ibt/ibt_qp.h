@@ -24,7 +24,8 @@ struct ibt_qp {
 	/* An XRC target has that of the SRQ which the request at hand names, under resp.rq_lock */
 	u32 pd FIXED;
 	u8 packet_type FIXED; /* pkt.qp_type of its packets */
-	bool sig_all FIXED;
+	/* of each send request: SIGNALED if all are, WQE_COUNTED */
+	u8 post_flags WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	bool quick WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* RC, on a path with send_briefs */
 	/* log2 of the payload of one packet */
 	u8 psn_shift WRITTEN_UNDER(req.sq_lock, resp.rq_lock);

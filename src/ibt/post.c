@@ -92,7 +92,7 @@ static void post_begin_local(struct ibt_qp *qp, struct send_wqe *w, u64 wr_id, u
 	w->wr_id = wr_id;
 	w->opcode = opcode;
 	w->flags = (u8)(flags & (IBV_SEND_SIGNALED | IBV_SEND_FENCE)) |
-		   (qp->sig_all ? IBV_SEND_SIGNALED : 0);
+		   (qp->post_flags & IBV_SEND_SIGNALED);
 	w->answered = w->pull = false;
 	w->psn_count = 0;
 	w->imm = w->rkey = 0;
@@ -204,7 +204,7 @@ static int post_fill_send(struct ibt_qp *qp, struct send_wqe *w, const struct ib
 		return -EINVAL;
 	w->wr_id = wr->wr_id;
 	w->opcode = (u8)wr->opcode;
-	w->flags = (u8)(wr->send_flags | (qp->sig_all ? IBV_SEND_SIGNALED : 0));
+	w->flags = (u8)(wr->send_flags | qp->post_flags);
 	w->answered = w->pull = false;
 	w->psn_count = 0;
 	w->imm = wr->imm_data;

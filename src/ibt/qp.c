@@ -137,6 +137,7 @@ static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any mor
 	else
 		free(qp->resp.srq_copy);
 	free(qp->resp.resources);
+	free(qp->resp.counted);
 	rate_destroy(qp);
 	free(qp->block);
 }
@@ -178,11 +179,12 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->traits = ibt_traits_of(init->type)->traits;
 	qp->packet_type = ibt_traits_of(init->type)->packet_type;
 	qp->xrcd = init->xrcd;
-	qp->sig_all = init->sq_sig_all;
+	qp->post_flags = init->sq_sig_all ? IBV_SEND_SIGNALED : 0;
 	qp->send_cq = init->send_cq;
 	qp->srq = init->srq;
 	qp->recv_cq = tm_is_used(qp) ? qp->srq->tm_cq : init->recv_cq;
 	qp->resp.pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
+	qp->resp.marked = qp->srq != NULL || qp_is_target(qp);
 	qp->counters = init->counters;
 	qp->req.timer.fn = sched_timer;
 	qp->psn_shift = 12;
@@ -492,7 +494,7 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
 	qp->lossy = !promise->reliable || !promise->ordered;
 	qp->streams = qp->lossy && qp_is_reliable(qp);
-	qp->quick = !qp->lossy && qp_takes_fast_paths(qp) &&
+	qp->quick = !qp->lossy && qp_takes_fast_paths(qp) && qp->resp.counted == NULL &&
 		    dest->path->ops->send_briefs != NULL;
 	__atomic_store_n(&qp->heard_as, NULL, __ATOMIC_RELAXED);
 }

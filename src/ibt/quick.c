@@ -34,11 +34,10 @@ static inline bool quick_read(const struct ibt_qp *qp, const struct ibv_send_wr 
 	r->addr = sge->addr;
 	r->length = sge->length;
 	r->lkey = sge->lkey;
-	r->flags = wr->send_flags | (u32)qp->sig_all << 1;
+	r->flags = wr->send_flags | qp->post_flags;
 	return likely(r->length - 1 < PKT_BRIEF_BYTES && (r->flags & IBV_SEND_FENCE) == 0 &&
 		      qp->req.head - qp->req.tail < qp->req.ring.size);
 }
-_Static_assert(IBV_SEND_SIGNALED == 1 << 1, "quick_read knows the bit");
 
 /* The bytes to send, where the consumer has them. NULL: look closer. */
 static inline const void *quick_find(const struct ibt_qp *qp, const struct quick_request *r)

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "ibt/counted.h"
 #include "ibt/recv_queue.h"
 #include "ibt/recv_wc.h"
 #include "ibt/tm_wc.h"
@@ -24,17 +25,29 @@ bool rq_take_shared(struct ibt_qp *qp)
 	return true;
 }
 
+/* True: the completion is made. */
+static bool rq_complete_marked(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p,
+			       u32 length) REQUIRES(qp->resp.rq_lock)
+{
+	if (qp->srq == NULL) {
+		qp->resp.tail++;
+	} else if (qp->srq->own_cq != NULL) {
+		(srq_matches_tags(qp->srq) ? tm_complete : xrc_complete)(qp, status, p, length);
+		return true;
+	}
+	counted_recv(qp, status, length);
+	return false;
+}
+
 void rq_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt *p, u32 length)
 {
 	bool ok = status == IBV_WC_SUCCESS;
 	struct cqe *e;
 
-	if (likely(qp->srq == NULL)) {
+	if (likely(!qp->resp.marked))
 		qp->resp.tail++;
-	} else if (qp->srq->own_cq != NULL) {
-		(srq_matches_tags(qp->srq) ? tm_complete : xrc_complete)(qp, status, p, length);
+	else if (rq_complete_marked(qp, status, p, length))
 		return;
-	}
 	e = cq_reserve(qp->recv_cq);
 	if (likely(e)) {
 		cqe_set(e, qp->resp.current->wr_id, status, IBV_WC_RECV, length, qp->qpn,

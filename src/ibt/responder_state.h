@@ -6,6 +6,7 @@
 #include "ibt/wqe.h"
 
 struct rate;
+struct counted;
 
 /* A READ or atomic that the responder has accepted. Kept after the response, for duplicates. */
 struct resp_resource {
@@ -80,6 +81,8 @@ struct responder {
 	u8 after GUARDED_BY(rq_lock); /* enum resp_after */
 	/* enum resp_verdict: the pending refusal, sent behind the waiting responses. */
 	u8 owed GUARDED_BY(rq_lock);
+	/* The receive source is none of its own, or its receives are counted. */
+	bool marked WRITTEN_UNDER(requester.sq_lock, rq_lock);
 	/* The request repeated last, how often since the last new one, and when that was
 	 * counted. */
 	u32 asked_psn GUARDED_BY(rq_lock);
@@ -95,6 +98,8 @@ struct responder {
 	u32 resource_head GUARDED_BY(rq_lock), resource_next GUARDED_BY(rq_lock);
 	u32 ack_word ATOMIC_ONLY; /* ACK_OWED | PSN; the thread that exchanges it away sends it */
 	struct list_head ack_node OWNED_BY(callbacks of the path); /* dest->acks or acks_now */
+	/* What of the queue pair is counted for the consumer, in both directions; NULL: nothing */
+	struct counted *counted WRITTEN_UNDER(requester.sq_lock, rq_lock);
 };
 
 #endif

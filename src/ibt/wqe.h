@@ -42,6 +42,7 @@ struct send_wqe {
 } OWNED_BY(requester.sq_lock);
 
 enum {
+	WQE_COUNTED = 0x40, /* send_wqe.flags: counted_send wants to see its end */
 	WQE_TM = 0x80,	    /* send_wqe.flags: perhaps of a rendezvous (tm_rndv.h) */
 	WQE_TM_FIN = 0x40, /* send_wqe.opcode: a SEND of the adapter's own */
 	/* send_wqe.opcode: the request touches this side only; with an enum ibv_wr_opcode, or alone

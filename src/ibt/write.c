@@ -56,7 +56,7 @@ static inline struct ibv_send_wr *write_complete(struct ibt_qp *qp, struct ibv_s
 
 	for (u32 i = 0; i < n; i++, wr = wr->next) {
 		bytes += wr->sg_list->length;
-		if (wr->send_flags & IBV_SEND_SIGNALED || qp->sig_all)
+		if ((wr->send_flags | qp->post_flags) & IBV_SEND_SIGNALED)
 			heard &= write_tell(qp, wr);
 	}
 	__atomic_store_n(&c->sent, c->sent + n, __ATOMIC_RELAXED);

@@ -149,15 +149,12 @@ static void port_speed__is_width_times_speed(void **state)
 
 static void newer__declines_what_no_device_has(void **state)
 {
-	static const char *const pointers[][2] = { { "ibv_alloc_dmah", "IBVERBS_1.15" },
-						   { "ibv_create_comp_cntr", "IBVERBS_1.18" } };
+	static const char *const pointers[][2] = { { "ibv_alloc_dmah", "IBVERBS_1.15" } };
 	static const char *const descriptors[][2] = {
 		{ "ibv_dm_export_dmabuf_fd", "IBVERBS_1.16" },
 		{ "ibv_export_buf_dmabuf_fd", "IBVERBS_1.18" },
 	};
-	static const char *const errors[][2] = { { "ibv_dealloc_dmah", "IBVERBS_1.15" },
-						 { "_ibv_query_comp_cntr_caps", "IBVERBS_1.18" },
-						 { "ibv_read_comp_cntr", "IBVERBS_1.18" } };
+	static const char *const errors[][2] = { { "ibv_dealloc_dmah", "IBVERBS_1.15" } };
 
 	for (size_t i = 0; i < ARRAY_LEN(pointers); i++) {
 		void *(*call)(void *, void *) = newer(pointers[i][0], pointers[i][1]);
@@ -178,6 +175,25 @@ static void newer__declines_what_no_device_has(void **state)
 
 		assert_int_equal(call(NULL, NULL), EOPNOTSUPP);
 	}
+}
+
+/* The toy counts nothing, and the door does not do it in its place. */
+static void comp_counters__are_the_drivers(void **state)
+{
+	int (*caps)(void *, void *, size_t) = newer("_ibv_query_comp_cntr_caps", "IBVERBS_1.18");
+	void *(*create)(void *, void *) = newer("ibv_create_comp_cntr", "IBVERBS_1.18");
+	uint64_t out[2] = { 7, 7 }, in[2] = { 0, 0 };
+
+	assert_int_equal(caps(newer_context(state), out, sizeof(out)), EOPNOTSUPP);
+	assert_int_equal(out[0], 7);
+	errno = 0;
+	assert_null(create(newer_context(state), in));
+	assert_int_equal(errno, EOPNOTSUPP);
+	for (const char *const *name = (const char *const[]){
+		     "ibv_destroy_comp_cntr", "ibv_qp_attach_comp_cntr", "ibv_set_comp_cntr",
+		     "ibv_set_err_comp_cntr", "ibv_inc_comp_cntr", "ibv_inc_err_comp_cntr",
+		     "ibv_read_comp_cntr", "ibv_read_err_comp_cntr", NULL }; *name; name++)
+		newer(*name, "IBVERBS_1.18");
 }
 
 /* Each release's providers find the same functions in their own node. */
@@ -213,6 +229,7 @@ int main(void)
 		WITH_DOOR(buf__is_memory_that_can_be_registered),
 		WITH_DOOR(port_speed__is_width_times_speed),
 		WITH_DOOR(newer__declines_what_no_device_has),
+		WITH_DOOR(comp_counters__are_the_drivers),
 		WITH_DOOR(private__nodes_are_one),
 	};
 

@@ -429,6 +429,18 @@ int soft_uverbs_post_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct ibv_s
 	return ibt_post_send(soft_engine(SOFT_OF(qp, ib)), wr, bad, soft_av_of);
 }
 
+int soft_uverbs_attach_counter(struct ib_qp *ib, struct op_counter *counter, u32 ops)
+{
+	struct soft_qp *qp = SOFT_OF(qp, ib);
+	int err = soft_check(ib->device);
+
+	if (err == 0 && ib->qp_type == IB_QPT_RAW_PACKET)
+		return -EOPNOTSUPP;
+	if (err == 0 && !soft_qp_is_ours(qp))
+		err = -EIO;
+	return err != 0 ? err : ibt_qp_attach_counter(soft_engine(qp), counter, ops);
+}
+
 bool soft_uverbs_store(struct ib_qp *ib, u32 rkey, u64 va, const void *from, u32 length)
 {
 	return ibt_store(soft_engine(SOFT_OF(qp, ib)), rkey, va, from, length);

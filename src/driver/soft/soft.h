@@ -278,6 +278,8 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops);
 
 /* uverbs.store. */
 bool soft_uverbs_store(struct ib_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
+/* uverbs.attach_counter. */
+int soft_uverbs_attach_counter(struct ib_qp *ib, struct op_counter *counter, u32 ops);
 /* uverbs.sleep. */
 extern const struct ib_sleep_ops soft_sleep_ops;
 /* uverbs.wait_fd. */
