@@ -107,6 +107,14 @@ void context_put(struct door_context *c)
 		context_free(c);
 }
 
+/* Of a device that is not listed any more, and yet not gone? */
+static bool context_is_inherited(const struct door_context *c)
+{
+	struct ib_device_attr attr;
+
+	return !ib_device_is_listed(c->ib) && !ib_query_device(c->ib, &attr);
+}
+
 /* Makes a context of the ucontext over a descriptor, and owns both on success. */
 static struct ibv_context *context_create(struct ib_ucontext *ucontext, int cmd_fd, int *error)
 {
@@ -121,6 +129,10 @@ static struct ibv_context *context_create(struct ib_ucontext *ucontext, int cmd_
 	context_fill(c, ucontext, cmd_fd);
 	INIT_IB_EVENT_HANDLER(&c->handler, c->ib, async_on_device);
 	*error = ib_register_event_handler(&c->handler);
+	/* In a forked child the midlayer has dropped the parent's devices: contexts of them work
+	 * on, without events. */
+	if (*error == -ENODEV && context_is_inherited(c))
+		*error = 0;
 	if (*error)
 		goto free_queue;
 	return &c->verbs.context;
@@ -177,7 +189,8 @@ close_fd:
 }
 DOOR_DEFAULT(ibv_open_device);
 
-/* Only a context of this process can be imported: the device's state lives in the process. */
+/* Only a context of this process, or of a parent before the fork, can be imported: what a handle
+ * names lives in the process. */
 AV_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	struct ib_ucontext *ucontext = ib_ucontext_find(cmd_fd);

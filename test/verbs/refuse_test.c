@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "pair.h"
 
@@ -775,36 +774,6 @@ static void files__objects_of_another(void **state)
 	assert_int_equal(ibv_dealloc_td(td), 0);
 }
 
-/* Two contexts of one file share all objects, whichever made them. */
-static void files__contexts_of_one_are_one(void **state)
-{
-	struct ibv_context *twin = ibv_import_device(dup(ctx->cmd_fd));
-	struct ibv_pd *shared = ibv_import_pd(twin, pd->handle);
-	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-					 .cap = { 1, 1, 1, 1, 0 } };
-	struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
-	struct ibv_parent_domain_init_attr parent = { .pd = pd };
-	struct ibv_mr *copy = ibv_import_mr(shared, mr->handle), *late;
-	char bytes[8];
-
-	assert_non_null(copy);
-	assert_int_equal(MADE(struct ibv_qp, ibv_create_qp(shared, &init), ibv_destroy_qp), 0);
-	assert_int_equal(MADE(struct ibv_cq, ibv_create_cq(twin, 4, NULL, channel, 0),
-			      ibv_destroy_cq), 0);
-	assert_int_equal(MADE(struct ibv_pd, ibv_alloc_parent_domain(twin, &parent),
-			      ibv_dealloc_pd), 0);
-	/* destroyed once, by either */
-	late = ibv_reg_mr(pd, bytes, sizeof(bytes), 0);
-	ibv_unimport_mr(copy);
-	copy = ibv_import_mr(shared, late->handle);
-	assert_int_equal(ibv_dereg_mr(copy), 0);
-	assert_int_equal(ibv_dereg_mr(late), EINVAL);
-	ibv_unimport_mr(late);
-	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
-	ibv_unimport_pd(shared);
-	assert_int_equal(ibv_close_device(twin), 0);
-}
-
 /* ---- in use ---- */
 
 static void busy__each_user(void **state)
@@ -864,7 +833,6 @@ int main(void)
 		TEST(posts__receives),
 		TEST(groups__members_and_addresses),
 		TEST(files__objects_of_another),
-		TEST(files__contexts_of_one_are_one),
 		TEST(busy__each_user),
 	};
 

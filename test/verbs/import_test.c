@@ -1,0 +1,201 @@
+/* import_test.c: contexts and objects by descriptor and handle: in the same process, in a forked
+ * child, and in another process, for which they name nothing.
+ * In: descriptors, handles    Out: verdicts    Runs: cmocka    Locks: none
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pair.h"
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static union ibv_gid gid;
+static uint8_t buffer[4096];
+
+static int setup(void **state)
+{
+	ctx = device_open(NULL);
+	assert_non_null(ctx);
+	pd = ibv_alloc_pd(ctx);
+	cq = ibv_create_cq(ctx, 64, NULL, NULL, 0);
+	mr = ibv_reg_mr(pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(mr);
+	return ibv_query_gid(ctx, 1, 1, &gid);
+}
+
+static int teardown(void **state)
+{
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	return 0;
+}
+
+/* The errno of a call that returns a pointer; what it made goes to `destroy`. */
+#define MADE(type, call, destroy)                                                                  \
+	({                                                                                         \
+		type *made_ = (errno = 0, (call));                                                 \
+		int errno_ = made_ ? 0 : errno;                                                    \
+		if (made_)                                                                         \
+			assert_int_equal(destroy(made_), 0);                                       \
+		errno_;                                                                            \
+	})
+
+/* ---- one process ---- */
+
+/* Two contexts of one file share all objects, whichever made them. */
+static void files__contexts_of_one_are_one(void **state)
+{
+	struct ibv_context *twin = ibv_import_device(dup(ctx->cmd_fd));
+	struct ibv_pd *shared = ibv_import_pd(twin, pd->handle);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+					 .cap = { 1, 1, 1, 1, 0 } };
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+	struct ibv_parent_domain_init_attr parent = { .pd = pd };
+	struct ibv_mr *copy = ibv_import_mr(shared, mr->handle), *late;
+	char bytes[8];
+
+	assert_non_null(copy);
+	assert_int_equal(MADE(struct ibv_qp, ibv_create_qp(shared, &init), ibv_destroy_qp), 0);
+	assert_int_equal(MADE(struct ibv_cq, ibv_create_cq(twin, 4, NULL, channel, 0),
+			      ibv_destroy_cq), 0);
+	assert_int_equal(MADE(struct ibv_pd, ibv_alloc_parent_domain(twin, &parent),
+			      ibv_dealloc_pd), 0);
+	/* destroyed once, by either */
+	late = ibv_reg_mr(pd, bytes, sizeof(bytes), 0);
+	ibv_unimport_mr(copy);
+	copy = ibv_import_mr(shared, late->handle);
+	assert_int_equal(ibv_dereg_mr(copy), 0);
+	assert_int_equal(ibv_dereg_mr(late), EINVAL);
+	ibv_unimport_mr(late);
+	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+	ibv_unimport_pd(shared);
+	assert_int_equal(ibv_close_device(twin), 0);
+}
+
+/* ---- other processes ---- */
+
+static int stranger_fd; /* to a process that was there before any device was opened */
+
+static void descriptor_send(int to, int fd)
+{
+	char room[CMSG_SPACE(sizeof(fd))] = { 0 }, byte = 0;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room,
+			    .msg_controllen = sizeof(room) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	must(sendmsg(to, &m, 0) == 1);
+}
+
+/* -1: the other process has ended. */
+static int descriptor_receive(int from)
+{
+	char room[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room,
+			    .msg_controllen = sizeof(room) };
+	int fd = -1;
+
+	if (recvmsg(from, &m, 0) == 1 && CMSG_FIRSTHDR(&m))
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
+	return fd;
+}
+
+/* Answers with the errno that it gets for each descriptor; then the device must still open. */
+static void stranger_run(int fd)
+{
+	int answer, received;
+
+	while ((received = descriptor_receive(fd)) >= 0) {
+		errno = 0;
+		answer = ibv_import_device(received) ? 0 : errno;
+		close(received);
+		if (answer == EOPNOTSUPP) {
+			struct ibv_context *own = device_open(NULL);
+
+			answer = own && ibv_close_device(own) == 0 ? EOPNOTSUPP : -1;
+		}
+		must(other_tell(fd, &answer, sizeof(answer)));
+	}
+	_exit(0);
+}
+
+/* The state behind a context is its process': for another one the descriptor names nothing. */
+static void processes__import_no_device_of_another(void **state)
+{
+	struct ibv_pd *still;
+	int answer = 0;
+
+	for (int i = 0; i < 2; i++) {
+		descriptor_send(stranger_fd, ctx->cmd_fd);
+		assert_int_equal(other_hear(stranger_fd, &answer, sizeof(answer)), sizeof(answer));
+		assert_int_equal(answer, EOPNOTSUPP);
+	}
+	still = ibv_alloc_pd(ctx);
+	assert_non_null(still);
+	assert_int_equal(ibv_dealloc_pd(still), 0);
+}
+
+/* A forked child has the contexts of its parent, so their descriptors lead to them; what it makes
+ * there is its own. The parent's region is none of the child's. */
+static int child_imports(void)
+{
+	struct ibv_context *twin = ibv_import_device(dup(ctx->cmd_fd));
+	struct ibv_pd *shared = twin ? ibv_import_pd(twin, pd->handle) : NULL;
+	struct ibv_mr *own = shared ? ibv_reg_mr(shared, buffer, 64, IBV_ACCESS_LOCAL_WRITE) : NULL;
+	struct ibv_cq *queue = own ? ibv_create_cq(twin, 16, NULL, NULL, 0) : NULL;
+	struct ibv_qp_init_attr init = { .send_cq = queue, .recv_cq = queue,
+					 .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 } };
+	struct ibv_qp *qp = queue ? ibv_create_qp(shared, &init) : NULL;
+	struct ibv_qp_attr a = conn_attr(qp ? qp->qp_num : 0, &gid, 1);
+	struct ibv_sge sge = { (uintptr_t)buffer, 8, own ? own->lkey : 0 };
+	struct ibv_recv_wr rwr = { .sg_list = &sge, .num_sge = 1 }, *rbad;
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc[2];
+
+	if (!qp || conn_up(qp, &a, IBV_QPS_RTS) || ibv_post_recv(qp, &rwr, &rbad) ||
+	    ibv_post_send(qp, &wr, &bad))
+		return 1;
+	if (cq_wait(queue, wc, 2, PAIR_WAIT_MS) != 2 || wc[0].status || wc[1].status)
+		return 2;
+	if (ibv_destroy_qp(qp) || ibv_destroy_cq(queue) || ibv_dereg_mr(own))
+		return 3;
+	ibv_unimport_pd(shared);
+	return ibv_close_device(twin) ? 4 : 0;
+}
+
+static void processes__a_child_imports_what_it_has(void **state)
+{
+	int status, child = fork();
+
+	if (child == 0)
+		_exit(child_imports());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		TEST(files__contexts_of_one_are_one),
+		TEST(processes__import_no_device_of_another),
+		TEST(processes__a_child_imports_what_it_has),
+	};
+
+	if (other_fork(&stranger_fd) == 0)
+		stranger_run(stranger_fd);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
