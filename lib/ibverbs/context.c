@@ -107,14 +107,6 @@ void context_put(struct door_context *c)
 		context_free(c);
 }
 
-/* Of a device that is not listed any more, and yet not gone? */
-static bool context_is_inherited(const struct door_context *c)
-{
-	struct ib_device_attr attr;
-
-	return !ib_device_is_listed(c->ib) && !ib_query_device(c->ib, &attr);
-}
-
 /* Makes a context of the ucontext over a descriptor, and owns both on success. */
 static struct ibv_context *context_create(struct ib_ucontext *ucontext, int cmd_fd, int *error)
 {
@@ -131,7 +123,7 @@ static struct ibv_context *context_create(struct ib_ucontext *ucontext, int cmd_
 	*error = ib_register_event_handler(&c->handler);
 	/* In a forked child the midlayer has dropped the parent's devices: contexts of them work
 	 * on, without events. */
-	if (*error == -ENODEV && context_is_inherited(c))
+	if (*error == -ENODEV && !ib_device_is_listed(c->ib))
 		*error = 0;
 	if (*error)
 		goto free_queue;
@@ -194,12 +186,17 @@ DOOR_DEFAULT(ibv_open_device);
 AV_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	struct ib_ucontext *ucontext = ib_ucontext_find(cmd_fd);
-	struct ibv_context *context;
+	struct ibv_context *context = NULL;
+	struct ib_device_attr attr;
+	struct door_device *d;
 	int error;
 
 	if (!ucontext)
 		return door_null(-EOPNOTSUPP);
-	context = context_create(ucontext, cmd_fd, &error);
+	d = ib_ucontext_owner(ucontext);
+	error = ib_query_device(d->ib, &attr); /* -EIO: it is gone */
+	if (!error)
+		context = context_create(ucontext, cmd_fd, &error);
 	if (context)
 		return context;
 	ib_ucontext_put(ucontext);

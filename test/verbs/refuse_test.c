@@ -3,9 +3,12 @@
  * In: values below, at and beyond limits    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "pair.h"
 
@@ -774,6 +777,107 @@ static void files__objects_of_another(void **state)
 	assert_int_equal(ibv_dealloc_td(td), 0);
 }
 
+/* ---- how many ---- */
+
+static void limits__of_domains(void **state)
+{
+	struct ibv_pd **pds = calloc((size_t)dev.max_pd + 1, sizeof(struct ibv_pd *));
+	int n = 0;
+
+	assert_non_null(pds);
+	errno = 0;
+	while (n <= dev.max_pd && (pds[n] = ibv_alloc_pd(ctx)))
+		n++;
+	assert_int_equal(errno, ENOMEM);
+	assert_int_equal(n, dev.max_pd - 2); /* the tests' own are there already */
+	assert_int_equal(ibv_dealloc_pd(pds[--n]), 0);
+	pds[n] = ibv_alloc_pd(ctx); /* there is room for one again */
+	assert_non_null(pds[n]);
+	for (; n >= 0; n--)
+		assert_int_equal(ibv_dealloc_pd(pds[n]), 0);
+	free(pds);
+}
+
+/* ---- a device that is gone ---- */
+
+#define DEVICE(what) VERBS_COMMAND " device " what " roce7"
+
+/* Another device than the first, which cannot be removed. */
+static struct ibv_context *gone_open(void)
+{
+	struct ibv_context *context = NULL;
+
+	assert_int_equal(system(DEVICE("add")), 0);
+	for (int i = 0; i < PAIR_WAIT_MS && !(context = device_open("roce7")); i++)
+		usleep(1000);
+	assert_non_null(context);
+	return context;
+}
+
+static void gone_remove(struct ibv_context *context)
+{
+	struct ibv_port_attr attr;
+
+	assert_int_equal(system(DEVICE("remove")), 0);
+	for (int i = 0; i < PAIR_WAIT_MS && ibv_query_port(context, 1, &attr) == 0; i++)
+		usleep(1000);
+	assert_int_equal(ibv_query_port(context, 1, &attr), EIO);
+}
+
+/* What devices_test does not ask of it. All that was made before can be destroyed. */
+static void gone__objects_beyond_queue_pairs(void **state)
+{
+	struct ibv_context *context = gone_open(), *twin;
+	struct ibv_pd *domain = ibv_alloc_pd(context), *parent;
+	struct ibv_cq *queue = ibv_create_cq(context, 4, NULL, NULL, 0);
+	struct ibv_alloc_dm_attr dm_attr = { .length = 4096 };
+	struct ibv_dm *dm = ibv_alloc_dm(context, &dm_attr);
+	struct ibv_wq_init_attr wq_attr = { .wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1,
+					    .pd = domain, .cq = queue };
+	struct ibv_wq *wq = ibv_create_wq(context, &wq_attr);
+	struct ibv_wq_attr ready = { .attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RDY };
+	struct ibv_rwq_ind_table_init_attr table = { .ind_tbl = &wq };
+	struct ibv_counters_init_attr counters_attr = { 0 };
+	struct ibv_counters *counters = ibv_create_counters(context, &counters_attr);
+	struct ibv_parent_domain_init_attr parent_attr = { .pd = domain };
+	struct ibv_xrcd_init_attr xrcd = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							IBV_XRCD_INIT_ATTR_OFLAGS,
+					   .fd = -1, .oflags = O_CREAT };
+	struct ibv_sge sge = { (uintptr_t)buffer, 8, 0 };
+	uint64_t value;
+	uint32_t word = 0;
+
+	assert_true(dm && wq && counters);
+	gone_remove(context);
+#define GONE(type, call, destroy) assert_int_equal(MADE(type, call, destroy), EIO)
+	GONE(struct ibv_dm, ibv_alloc_dm(context, &dm_attr), ibv_free_dm);
+	GONE(struct ibv_mr, ibv_reg_dm_mr(domain, dm, 0, 64, IBV_ACCESS_ZERO_BASED), ibv_dereg_mr);
+	GONE(struct ibv_wq, ibv_create_wq(context, &wq_attr), ibv_destroy_wq);
+	GONE(struct ibv_rwq_ind_table, ibv_create_rwq_ind_table(context, &table),
+	     ibv_destroy_rwq_ind_table);
+	GONE(struct ibv_counters, ibv_create_counters(context, &counters_attr),
+	     ibv_destroy_counters);
+	GONE(struct ibv_xrcd, ibv_open_xrcd(context, &xrcd), ibv_close_xrcd);
+#undef GONE
+	assert_int_equal(ibv_memcpy_to_dm(dm, 0, &word, 4), 0); /* a store, as on an adapter */
+	assert_int_equal(ibv_modify_wq(wq, &ready), EIO);
+	assert_int_equal(ibv_advise_mr(domain, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EIO);
+	assert_int_equal(ibv_read_counters(counters, &value, 1, 0), 0); /* they have been counted */
+	errno = 0;
+	twin = ibv_import_device(dup(context->cmd_fd));
+	assert_null(twin);
+	assert_int_equal(errno, EIO);
+	parent = ibv_alloc_parent_domain(context, &parent_attr); /* the door's alone */
+	assert_non_null(parent);
+	assert_int_equal(ibv_dealloc_pd(parent), 0);
+	assert_int_equal(ibv_destroy_counters(counters), 0);
+	assert_int_equal(ibv_destroy_wq(wq), 0);
+	assert_int_equal(ibv_free_dm(dm), 0);
+	assert_int_equal(ibv_destroy_cq(queue), 0);
+	assert_int_equal(ibv_dealloc_pd(domain), 0);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
 /* ---- in use ---- */
 
 static void busy__each_user(void **state)
@@ -834,7 +938,13 @@ int main(void)
 		TEST(groups__members_and_addresses),
 		TEST(files__objects_of_another),
 		TEST(busy__each_user),
+		TEST(limits__of_domains),
+		TEST(gone__objects_beyond_queue_pairs),
 	};
+	char node[32];
 
+	pair_supervise();
+	snprintf(node, sizeof(node), "refuse-%d", getpid()); /* for no other test sees its device */
+	setenv("ANYVERBS_NODE", node, 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
