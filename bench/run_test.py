@@ -238,6 +238,26 @@ class Plot(unittest.TestCase):
         self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}rect")), 3)
 
 
+    def test_peers_bar_right_where_ours_is_faster(self):
+        machine = {"cpu": "<a>", "cores": 2, "date": "2026-01-02T"}
+        result = {"machine": machine, "unit": "us", "ours": 1.0, "limit": 4.0, "ratio": 0.25}
+        self.assertEqual(plot.faster(result), 4)
+        slow = {"machine": machine, "unit": "MiB/s", "ours": 1.0, "limit": 4.0, "ratio": 0.25}
+        self.assertEqual(plot.faster(slow), 0.25)
+        text = plot.draw_peers([("a < b", "UCX", result), ("c", "TCP", slow)])
+        self.assertIn("prefers-color-scheme: dark", text)
+        bars = [r for r in xml.etree.ElementTree.fromstring(text).findall("{http://www.w3.org/2000/svg}rect") if r.get("fill")]
+        self.assertEqual([bar.get("fill") for bar in bars], [plot.FASTER, plot.SLOWER])
+        self.assertAlmostEqual(float(bars[1].get("x")) + float(bars[1].get("width")), float(bars[0].get("x")), delta=0.2)
+
+    def test_the_plot_of_the_documents_is_of_the_stored_figures(self):
+        here = os.path.dirname(os.path.abspath(run.__file__))
+        with tempfile.NamedTemporaryFile() as drawn:
+            self.assertEqual(run.main(["--stored", "--svg", drawn.name]), 0)
+            with open(os.path.join(here, "..", "docs", "speed.svg"), "rb") as kept:
+                self.assertEqual(kept.read(), drawn.read())
+
+
 class Whole(unittest.TestCase):
     def setUp(self):
         self.build = tempfile.TemporaryDirectory()
@@ -292,6 +312,8 @@ class Whole(unittest.TestCase):
     def test_stored_run(self):
         """What --store keeps is what the next run is compared with, and a row that has grown since is one that failed."""
         self.addCleanup(setattr, run, "STORED", run.STORED)
+        self.addCleanup(setattr, run, "PLOT", run.PLOT)
+        run.PLOT = os.path.join(self.build.name, "speed.svg")
         self.addCleanup(setattr, counts, "STORED", counts.STORED)
         self.addCleanup(setattr, counts, "measure", counts.measure)
         run.STORED, counts.STORED = (os.path.join(self.build.name, name) for name in ("stored.json", "instructions.json"))
