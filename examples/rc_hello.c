@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { TEXT = 64, PORT = 1 };
-#define TCP_PORT "18515"
+#define TCP_PORT "18514"
 
 /* What each end has to know of the other. */
 struct address {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """pages_test.py: runs every command of a page as it stands, and compares what it prints with what the page shows.
 
-usage: pages_test.py BUILD_DIR PAGE.md
+usage: pages_test.py BUILD_DIR PAGE.md [--here]
 
 A command is a line of a code block that begins with "$ "; the lines behind it are what it prints. All commands of a page run in one shell, at
-the top of a tree whose sources are this one's and whose build/ is a scratch folder with BUILD_DIR's bin and lib. A block ends when its
+the top of a tree whose sources are this one's and whose build/ is a scratch folder with BUILD_DIR's bin and lib; with --here in the tree itself, whose build/ is BUILD_DIR. HOME is a scratch folder. A block ends when its
 background jobs have. Its lines may come in any order, since its programs run side by side; "..." inside a line stands for any text, a line
 "..." for any lines. Each command must succeed. Blocks without a "$ " are not run.
 """
@@ -77,24 +77,27 @@ def script(page):
     return "\n".join(lines) + f"\necho; echo {MARK}{len(page)}\n"
 
 
-def run(text, root):
+def run(text, folder, home):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "LD_"))}
-    env.update(HOME=os.path.join(root, "home"), LC_ALL="C", PS1="$ ")
-    ran = subprocess.run(["bash", "--norc", "-c", text], cwd=root, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    env.update(HOME=home, LC_ALL="C", PS1="$ ", ANYVERBS_NODE=f"pages-{os.getpid()}", ANYVERBS_IDLE_S="5")
+    ran = subprocess.run(["bash", "--norc", "-c", text], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS, check=False)
     parts = re.split(rf"(?m)^{MARK}(\d+)\n", ran.stdout)
     return {int(parts[i]): [line for line in parts[i + 1].split("\n") if line.strip()] for i in range(1, len(parts) - 1, 2)}
 
 
 def main():
-    build, name = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    build, name, here = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), "--here" in sys.argv[3:]
+    if here and os.path.realpath(build) != os.path.realpath(os.path.join(REPO, "build")):
+        print("skipped: the page is about build/, and that is not", build)
+        return 77
     with open(name, encoding="utf-8") as f:
         page = blocks(f.read())
     root = tempfile.mkdtemp(prefix="anyverbs-page-")
     failed = 0
     try:
         scratch_tree(build, root)
-        said = run(script(page), root)
+        said = run(script(page), REPO if here else root, os.path.join(root, "home"))
     finally:
         shutil.rmtree(root, ignore_errors=True)
     for i, (number, commands, shown) in enumerate(page):
