@@ -1,5 +1,6 @@
 """measure.py: takes the figures that rows.py asks for. Runs programs, reads what they print; judges nothing."""
 import concurrent.futures
+import json
 import math
 import os
 import re
@@ -18,7 +19,8 @@ for _room in ("across", "clients", "interop"):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "test", _room))
 import guest  # noqa: E402
 import hosts  # noqa: E402
-from ports import bound_by_cm  # noqa: E402
+from across import ALONE, Alone  # noqa: E402
+from ports import bound_by_cm, listening  # noqa: E402
 
 TIMEOUT_S = 60  # for any one process
 CLIENT_TIMEOUT_S = 120  # for our own clients: a million regions take their time
@@ -177,6 +179,7 @@ class Bench:
         self.serial = 0
         self.pairs = {}
         self.guest = None  # (the machine, the namespace of its tap)
+        self.alone = None  # a host with an interface that is no loopback
         for path in (self.anyverbs, self.tool("limits")):
             if not os.access(path, os.X_OK):
                 raise Failure(f"{path} is missing: build first (cmake --preset release && cmake --build build)")
@@ -190,6 +193,8 @@ class Bench:
         if self.guest:
             self.guest[0].close()
             guest.drop_tap(self.guest[1])
+        if self.alone:
+            self.alone.close()
 
     def alive(self):
         return [self.guest[0].process.pid] if self.guest else []
@@ -206,6 +211,10 @@ class Bench:
             return self.mpi(source, unit)
         if isinstance(source, rows.Rstream):
             return self.rstream(source, unit)
+        if isinstance(source, rows.Iperf):
+            return self.iperf(source)
+        if isinstance(source, rows.FiPingpong):
+            return self.fi_pingpong(source)
         if source.pairs == 1:
             return self.perftest(source, unit)
         with concurrent.futures.ThreadPoolExecutor(source.pairs) as pool:
@@ -366,6 +375,47 @@ class Bench:
             return parse_rstream(text, unit)
         finally:
             server.end()
+
+    def served(self, server, client, env=None):
+        """What the client said of a pair of commands with {port}, a core each; the server listens by TCP."""
+        port = hosts.free_port()
+        on = [["taskset", "-c", str(cpu), *(word.format(port=port) for word in words)]
+              for cpu, words in zip(self.options.cpus, (server, client))]
+        process = Process(on[0], env)
+        try:
+            deadline = time.monotonic() + TIMEOUT_S
+            while not listening(port, process.child.pid):
+                if process.child.poll() is not None or time.monotonic() > deadline:
+                    process.result(1)
+                    raise Failure(f"{on[0][-1]}: the server never listened")
+                time.sleep(0.01)
+            text = Process(on[1], env).result()
+            process.result()
+            return text
+        finally:
+            process.end()
+
+    def iperf(self, source):
+        """What the server received."""
+        prefix = [self.anyverbs, "run", "--rsockets"] if source.rsockets else []
+        seconds = source.ms / 1000 / (2 if self.options.quick else 1)
+        text = self.served(prefix + ["iperf3", "-s", "-1", "-p", "{port}"],
+                           prefix + ["iperf3", "-c", "127.0.0.1", "-J", "-t", f"{seconds:.0f}", "-p", "{port}"])
+        return json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8 / (1 << 20)
+
+    def fi_pingpong(self, source):
+        """Microseconds of a transfer, one way."""
+        if os.geteuid() != 0:
+            raise Failure("only root can make a network namespace")
+        if self.alone is None:
+            self.alone = Alone(f"bench-{os.getpid()}")
+        words = [*self.alone.prefix(), *([] if source.provider == "shm" else [self.anyverbs, "run"]), "fi_pingpong", "-p", source.provider,
+                 "-e", "rdm", "-S", str(source.size), "-I", self.iterations(source)]
+        text = self.served(words + ["-B", "{port}"], words + ["-P", "{port}", ALONE], {**os.environ, **self.alone.environment()})
+        found = re.findall(r"(?m)^\d\S* .* ([\d.]+) +[\d.]+ *$", text)
+        if not found:
+            raise Failure("fi_pingpong printed no result")
+        return float(found[-1])
 
     # ---- Open MPI ----
 

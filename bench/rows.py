@@ -31,6 +31,12 @@ Mpi = collections.namedtuple("Mpi", "size iters over born rndv", defaults=[False
 # Debian's rstream over anyverbs' rsockets, or over TCP on loopback (its own -T s); both poll without sleeping.
 Rstream = collections.namedtuple("Rstream", "size iters sockets", defaults=[False])
 
+# iperf3 over TCP on loopback, or the same by `anyverbs run --rsockets`.
+Iperf = collections.namedtuple("Iperf", "ms rsockets", defaults=[False])
+
+# libfabric's fi_pingpong, reliable datagrams, in a network namespace with an interface: its verbs provider takes no loopback one.
+FiPingpong = collections.namedtuple("FiPingpong", "provider size iters")
+
 # name: what --only takes. group: what --group takes. target: a ratio; None: only reported.
 Row = collections.namedtuple("Row", "name group title unit ours limit target")
 # A fixed limit, in its unit, instead of something to compare with. program: one of our own clients with its arguments, on a
@@ -164,6 +170,9 @@ CONNECTIONS = [
 RSOCKETS = [
     Row("rs_bw", "rsockets", "rstream 64 KiB", BANDWIDTH, Rstream(1 << 16, 10000), Rstream(1 << 16, 10000, True), 3.0),
     Row("rs_lat", "rsockets", "rstream 8 B", LATENCY, Rstream(8, 20000), Rstream(8, 20000, True), 0.2),
+    Row("rs_iperf", "rsockets", "iperf3 --rsockets", BANDWIDTH, Iperf(2000, True), Iperf(2000), 2.0),
+    Row("fi_rdm_lat", "rsockets", "fi_pingpong rdm 8 B, rxm", LATENCY, FiPingpong("verbs;ofi_rxm", 8, 20000),
+        FiPingpong("shm", 8, 20000), None),
     Fixed("rs_poll", "rsockets", "a wake-up, 1,000 in rpoll, in poll's", "x", 1.5, ("rpoll",), "rpoll_per_poll"),
 ]
 RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_tool, _size, _iters, where="guest"),
@@ -198,6 +207,10 @@ def limit_name(source):
         return "rstream by TCP" if source.sockets else "rstream"
     if isinstance(source, Mpi):
         return f"Open MPI {source.over}"
+    if isinstance(source, Iperf):
+        return "iperf3 --rsockets" if source.rsockets else "iperf3 by TCP"
+    if isinstance(source, FiPingpong):
+        return f"fi_pingpong {source.provider}"
     if isinstance(source, Wanted):
         return "wanted"
     if source.where in ("lossy", "rxe"):
