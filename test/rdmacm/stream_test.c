@@ -595,6 +595,30 @@ static void *poll_one(void *arg)
 	return (void *)(intptr_t)ready(*(int *)arg, POLLIN, WAIT_MS);
 }
 
+/* A thread that sleeps elsewhere drives the device, so a thread that waits here must be told. */
+static void a_wait_that_ends__leaves_the_others_told(void **state)
+{
+	struct timespec soon = { .tv_nsec = 100000000 };
+	struct pair p, other;
+	pthread_t driver, waits;
+	void *revents;
+
+	make_pair(&p);
+	make_pair(&other);
+	assert_int_equal(pthread_create(&driver, NULL, poll_one, &other.server), 0);
+	nanosleep(&soon, NULL);
+	assert_int_equal(pthread_create(&waits, NULL, poll_one, &p.server), 0);
+	nanosleep(&soon, NULL);
+	assert_int_equal(ready(p.server, POLLIN, 10), 0);
+	assert_int_equal(rsend(p.client, "x", 1, 0), 1);
+	assert_int_equal(pthread_join(waits, &revents), 0);
+	assert_int_equal((intptr_t)revents, POLLIN);
+	assert_int_equal(rsend(other.client, "x", 1, 0), 1);
+	assert_int_equal(pthread_join(driver, NULL), 0);
+	end_pair(&p);
+	end_pair(&other);
+}
+
 static void a_change__wakes_all_who_wait(void **state)
 {
 	pthread_t pollers[3];
@@ -848,6 +872,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rpoll__waits_for_rsockets_and_descriptors_at_once),
 		cmocka_unit_test(rselect__marks_what_is_ready),
 		cmocka_unit_test(a_change__wakes_all_who_wait),
+		cmocka_unit_test(a_wait_that_ends__leaves_the_others_told),
 		cmocka_unit_test(rsetsockopt__keeps_what_it_knows),
 		cmocka_unit_test(keepalive__leaves_a_live_peer_alone),
 #ifndef __SANITIZE_THREAD__
