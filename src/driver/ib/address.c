@@ -37,6 +37,11 @@ static u32 hca_way_hash(u32 from, const struct fabric_flow *w)
 	return (u32)(x * 0x9e3779b97f4a7c15ull >> 54) % WAY_SLOTS;
 }
 
+static bool hca_flow_equals(const struct fabric_flow *a, const struct fabric_flow *b)
+{
+	return a->slid == b->slid && a->dlid == b->dlid && a->pkey == b->pkey && a->sl == b->sl;
+}
+
 /* The port that a packet of this flow gets to: as fabric_route. */
 static int hca_way_find(u32 from, const struct fabric_flow *w, u32 *to)
 {
@@ -48,7 +53,7 @@ static int hca_way_find(u32 from, const struct fabric_flow *w, u32 *to)
 
 	lock_acquire(&hca_ways.ways_lock);
 	if (way->generation == generation && way->from == from &&
-	    memcmp(&way->flow, w, sizeof(*w)) == 0) {
+	    hca_flow_equals(&way->flow, w)) {
 		err = way->result;
 		*to = way->to;
 		lock_release(&hca_ways.ways_lock);
@@ -61,9 +66,9 @@ static int hca_way_find(u32 from, const struct fabric_flow *w, u32 *to)
 	lock_acquire(&hca_ways.ways_lock);
 	*way = (struct hca_way){ .from = from,
 			     .to = err == 0 ? path.to : FABRIC_NONE,
+			     .flow = *w,
 			     .generation = generation,
 			     .result = err };
-	memcpy(&way->flow, w, sizeof(*w)); /* with its padding, which is compared */
 	lock_release(&hca_ways.ways_lock);
 	return err;
 }
@@ -73,20 +78,23 @@ struct hca_device *hca_av_device(const struct path_av *av)
 	return hca_host_device(av->port >> 4);
 }
 
+struct fabric_flow hca_av_flow(const struct path_av *av)
+{
+	return (struct fabric_flow){ .slid = av->slid,
+				     .dlid = av->dlid,
+				     .pkey = av->pkey == 0 ? HCA_PKEY_DEFAULT : av->pkey,
+				     .sl = av->sl };
+}
+
 /* The GID of a port that is reached by LID only: receivers show it to nobody, but the path's
  * vectors have both. */
 static void hca_gid_of_lid(const struct hca_device *dev, struct path_av *av)
 {
-	struct fabric_flow w = { 0 };
+	struct fabric_flow w = hca_av_flow(av);
 	struct fabric_port_attr p;
 	u32 to;
 
 	memset(av->dgid, 0, sizeof(av->dgid));
-	memset(&w, 0, sizeof(w));
-	w.slid = av->slid;
-	w.dlid = av->dlid;
-	w.pkey = HCA_PKEY_DEFAULT;
-	w.sl = av->sl;
 	if (hca_way_find(dev->port[hca_av_port(av)].index, &w, &to) != 0 ||
 	    fabric_port_read(hca_view(), to, &p) != 0)
 		return;
@@ -152,11 +160,7 @@ static int hca_reach_qp(const struct path_av *av, u32 qpn)
 
 	if (dev == NULL)
 		return -ENETUNREACH;
-	memset(&w, 0, sizeof(w));
-	w.slid = av->slid;
-	w.dlid = av->dlid;
-	w.pkey = av->pkey == 0 ? HCA_PKEY_DEFAULT : av->pkey;
-	w.sl = av->sl;
+	w = hca_av_flow(av);
 	err = hca_way_find(dev->port[hca_av_port(av)].index, &w, &to);
 	if (err == 0 && !node_fabric_is_at(hca_fabric(), qpn >> NODE_INDEX_BITS, to))
 		err = -ENETUNREACH; /* another host has that queue pair */

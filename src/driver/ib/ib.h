@@ -99,6 +99,8 @@ bool hca_reaches(struct soft_device *dev, const struct path_av *av, u32 to);
 /* Captures know GIDs of RoCE devices only. */
 int hca_find_gid(const u8 gid[16]);
 u8 hca_lid_mask(struct soft_device *dev);
+/* What a packet of the vector says that decides on its way. */
+struct fabric_flow hca_av_flow(const struct path_av *av);
 /* The device and port of an address vector of this process. */
 struct hca_device *hca_av_device(const struct path_av *av);
 static inline u8 hca_av_port(const struct path_av *av)

@@ -11,7 +11,6 @@
  */
 #include "driver/ib/ib.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -20,15 +19,13 @@
 #include <rdma/ib_cache.h>
 
 #include "base/log.h"
-#include "mad/mad.h"
+#include "driver/soft/mads.h"
 #include "node/fabric.h"
 #include "node/steer.h"
 
 static struct {
 	struct lock mads_lock;
-	bool ready GUARDED_BY(mads_lock); /* the queue is */
 	bool reading GUARDED_BY(mads_lock); /* the thread has been started */
-	struct work_queue queue GUARDS_ITSELF;
 } hca_mads;
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -44,26 +41,16 @@ static u8 hca_mads_qpn(u8 mgmt_class)
 
 static void hca_mads_fill_grh(const struct path_av *av, u8 out[40])
 {
-	enum { MADS_IPV6 = 6, MADS_BTH = 0x1b, MADS_BYTES = 12 + 8 + IB_MGMT_MAD_SIZE + 4 };
-	struct ib_grh grh = {
-		.version_tclass_flow = htonl((u32)MADS_IPV6 << 28 | (u32)av->traffic_class << 20 |
-					     av->flow_label),
-		.paylen = htons(MADS_BYTES),
-		.next_hdr = MADS_BTH,
-		.hop_limit = av->hop_limit,
-	};
+	enum { MADS_BYTES = 12 + 8 + IB_MGMT_MAD_SIZE + 4 }; /* BTH, DETH, MAD, ICRC */
+	struct pkt p = { .sgid = av->sgid,
+			 .dgid = av->dgid,
+			 .traffic_class = av->traffic_class,
+			 .hop_limit = av->hop_limit,
+			 .flow_label = av->flow_label };
+	struct ib_grh grh;
 
-	memcpy(grh.sgid.raw, av->sgid, 16);
-	memcpy(grh.dgid.raw, av->dgid, 16);
+	soft_mads_fill_grh(&p, MADS_BYTES, &grh);
 	memcpy(out, &grh, sizeof(grh));
-}
-
-static int hca_mads_av(struct hca_device *dev, const struct mad_departure *d, struct path_av *av)
-{
-	if (d->ah == NULL)
-		return hca_resolve_av(&dev->soft, d->attr, av);
-	soft_ah_av(d->ah, av);
-	return 0;
 }
 
 static int hca_mads_send(void *arg, const struct mad_departure *d)
@@ -78,7 +65,7 @@ static int hca_mads_send(void *arg, const struct mad_departure *d)
 	int err = soft_attach(&dev->soft);
 
 	if (err == 0)
-		err = hca_mads_av(dev, d, &av);
+		err = soft_mads_av(&dev->soft, d, &av);
 	if (err == 0 && m.src_qp != 0)
 		err = ib_get_cached_pkey(&dev->soft.ib, hca_av_port(&av), d->pkey_index, &pkey);
 	if (err != 0)
@@ -154,34 +141,18 @@ static void *hca_mads_read(void *arg)
 static int hca_mads_agent(void *arg, const struct ib_mad_reg_req *request, bool on)
 {
 	struct hca_port *port = arg;
-	struct seat *s = &the_seat;
-	struct node_agent a = { .device = node_fabric_device(port->device->node),
-				.port = port->number,
-				.qpn = hca_mads_qpn(request->mgmt_class),
-				.mgmt_class = request->mgmt_class,
-				.version = request->mgmt_class_version };
-	int slot, err = soft_attach(&port->device->soft);
+	struct soft_mads_place at = { .device = node_fabric_device(port->device->node),
+				      .port = port->number,
+				      .qpn = hca_mads_qpn(request->mgmt_class) };
 
-	if (err != 0 || request->mgmt_class == STEER_CLASS_CM)
-		return err; /* each process has its own CM, and its MADs say whose they are */
-	memcpy(a.oui, request->oui, sizeof(a.oui));
-	memcpy(a.methods, request->method_mask, sizeof(a.methods));
-	if (!on)
-		return node_agent_remove(s->a.node, &a);
-	slot = seat_slot(s);
-	return slot < 0 ? slot : node_agent_add(s->a.node, &a, (u32)slot);
+	return soft_mads_agent(&port->device->soft, &at, request, on);
 }
 
 static int hca_mads_slot(void *arg)
 {
 	struct hca_port *port = arg;
-	int err = soft_attach(&port->device->soft);
 
-	if (err != 0)
-		return err;
-	/* the process has a board now, a forked child one of its own */
-	mad_count_at(&the_seat.a.board->counters[COUNT_MAD_FIRST]);
-	return seat_slot(&the_seat);
+	return soft_mads_slot(&port->device->soft);
 }
 
 static const struct mad_port_ops hca_mads_ops = {
@@ -191,15 +162,6 @@ static const struct mad_port_ops hca_mads_ops = {
 	.slot = hca_mads_slot,
 };
 
-static void hca_mads_begin(void)
-{
-	lock_acquire(&hca_mads.mads_lock);
-	if (!hca_mads.ready)
-		work_queue_init(&hca_mads.queue, "anyverbs/mad", false);
-	hca_mads.ready = true;
-	lock_release(&hca_mads.mads_lock);
-}
-
 static struct mad_port *hca_mads_add_one(struct hca_device *dev, struct hca_port *port,
 				     enum ib_qp_type type)
 {
@@ -208,7 +170,7 @@ static struct mad_port *hca_mads_add_one(struct hca_device *dev, struct hca_port
 					  .qp_type = type,
 					  .ops = &hca_mads_ops,
 					  .arg = port,
-					  .queue = &hca_mads.queue };
+					  .queue = soft_mads_queue() };
 	struct mad_port *made;
 	int err;
 
@@ -221,7 +183,6 @@ static struct mad_port *hca_mads_add_one(struct hca_device *dev, struct hca_port
 
 void hca_mads_add(struct hca_device *dev)
 {
-	hca_mads_begin();
 	for (u8 n = 1; n <= dev->soft.ib.phys_port_cnt; n++) {
 		dev->port[n].smi = hca_mads_add_one(dev, &dev->port[n], IB_QPT_SMI);
 		dev->port[n].gsi = hca_mads_add_one(dev, &dev->port[n], IB_QPT_GSI);
@@ -248,7 +209,5 @@ void hca_mads_drop_in_child(void) NO_THREAD_SAFETY
 {
 	lock_init(&hca_mads.mads_lock);
 	hca_mads.reading = false;
-	mad_drop_in_child();
-	if (hca_mads.ready)
-		work_queue_drop_in_child(&hca_mads.queue);
+	soft_mads_drop_in_child();
 }

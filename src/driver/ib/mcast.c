@@ -37,10 +37,7 @@ static int hca_mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 static int hca_mcast_ports(const struct path_av *av, u32 *ports, u32 max)
 {
 	struct hca_device *dev = hca_av_device(av);
-	struct fabric_flow w = { .slid = av->slid,
-				 .dlid = av->dlid,
-				 .pkey = av->pkey == 0 ? HCA_PKEY_DEFAULT : av->pkey,
-				 .sl = av->sl };
+	struct fabric_flow w = hca_av_flow(av);
 	int n;
 
 	if (dev == NULL || max < 1)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "driver/soft/mads.h"
 
 static struct {
 	struct lock config_lock; /* guards roce_device.config of each device, too */
@@ -321,7 +322,7 @@ void adapter_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 		dev->unlisted = true; /* core has forgotten every device */
 	}
 	adapter_plug_drop_in_child();
-	adapter_general_drop_in_child();
+	soft_mads_drop_in_child();
 }
 
 /* ---- changes ---- */

@@ -12,7 +12,6 @@
  */
 #include "driver/roce/roce.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "mad/mad.h"
+#include "driver/soft/mads.h"
 #include "node/steer.h"
 
 enum {
@@ -29,16 +28,9 @@ enum {
 	GENERAL_TRIES = 20, /* of a MAD that finds a ring full ... */
 	GENERAL_PAUSE_US = 50, /* ... with pauses in between; and then for so long ... */
 	GENERAL_FULL_MS = 20,  /* ... the next ones to that process try once */
-	GENERAL_EXIT_LOOKS = 4000, /* with such pauses, for what still waits at exit: 0.2 s */
 };
 
-static struct {
-	struct lock general_lock;
-	bool ready GUARDED_BY(general_lock);
-	struct work_queue queue GUARDS_ITSELF;
-	struct work offer GUARDS_ITSELF; /* shows the node the wills of this process */
-	u32 psn ATOMIC_ONLY;
-} general;
+static u32 general_psn ATOMIC_ONLY;
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
@@ -148,14 +140,6 @@ static int general_send_to_all(struct seat *s, const struct path_av *av, const s
 	return err;
 }
 
-static int general_av(struct roce_device *dev, const struct mad_departure *d, struct path_av *av)
-{
-	if (d->ah == NULL)
-		return adapter_resolve_av(&dev->soft, d->attr, av);
-	soft_ah_av(d->ah, av);
-	return 0;
-}
-
 static int general_send(void *arg, const struct mad_departure *d)
 {
 	struct roce_device *dev = arg;
@@ -170,7 +154,7 @@ static int general_send(void *arg, const struct mad_departure *d)
 	if (err == 0)
 		err = ib_get_cached_pkey(&dev->soft.ib, 1, d->pkey_index, &pkey);
 	if (err == 0)
-		err = general_av(dev, d, &av);
+		err = soft_mads_av(&dev->soft, d, &av);
 	if (err != 0)
 		return err;
 	if (node_is_mcast(av.dgid))
@@ -180,7 +164,7 @@ static int general_send(void *arg, const struct mad_departure *d)
 			  .qp_type = IBV_QPT_UD,
 			  .dqpn = d->remote_qpn,
 			  .sqpn = GENERAL_QPN,
-			  .psn = __atomic_fetch_add(&general.psn, 1, __ATOMIC_RELAXED) & 0xffffff,
+			  .psn = __atomic_fetch_add(&general_psn, 1, __ATOMIC_RELAXED) & 0xffffff,
 			  .length = IB_MGMT_MAD_SIZE,
 			  .pkey = pkey,
 			  .qkey = d->qkey,
@@ -201,21 +185,6 @@ static int general_send(void *arg, const struct mad_departure *d)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-static void general_fill_grh(const struct pkt *p, struct ib_grh *grh)
-{
-	enum { GENERAL_IPV6 = 6, GENERAL_NEXT = 0x1b };
-
-	*grh = (struct ib_grh){
-		.version_tclass_flow = htonl((u32)GENERAL_IPV6 << 28 | (u32)p->traffic_class << 20 |
-					     p->flow_label),
-		.paylen = htons((u16)p->length),
-		.next_hdr = GENERAL_NEXT,
-		.hop_limit = p->hop_limit,
-	};
-	memcpy(grh->sgid.raw, p->sgid, 16);
-	memcpy(grh->dgid.raw, p->dgid, 16);
-}
-
 void adapter_general_receive(void *seat, const struct pkt *p, const void *payload)
 {
 	struct mad_arrival a = { .src_qp = p->sqpn,
@@ -234,7 +203,7 @@ void adapter_general_receive(void *seat, const struct pkt *p, const void *payloa
 	/* a peer may change its ring meanwhile: all but this hint is judged of a copy */
 	if (p->length == IB_MGMT_MAD_SIZE)
 		a.begins = steer_mad(payload, &slot, &service_id) == STEER_BY_SERVICE;
-	general_fill_grh(p, &a.grh);
+	soft_mads_fill_grh(p, (u16)p->length, &a.grh);
 	port = adapter_config_general(a.grh.dgid.raw);
 	if (port == NULL)
 		return;
@@ -244,94 +213,35 @@ void adapter_general_receive(void *seat, const struct pkt *p, const void *payloa
 
 /* ---- ports ----------------------------------------------------------------------------------- */
 
-static struct node_match general_match(const struct ib_cm_compare_data *compare)
-{
-	struct node_match m = { .mask = { 0 } };
-
-	if (compare != NULL) {
-		memcpy(m.data, compare->data, sizeof(m.data));
-		memcpy(m.mask, compare->mask, sizeof(m.mask));
-	}
-	return m;
-}
-
 static int general_listen(void *arg, u64 service_id, u64 mask,
 			  const struct ib_cm_compare_data *compare, bool on)
 {
-	struct node_match match = general_match(compare);
 	struct roce_device *dev = arg;
-	struct seat *s = &the_seat;
-	int slot, err = soft_attach(&dev->soft);
 
-	if (err != 0)
-		return err;
-	if (!on)
-		return node_unlisten(s->a.node, service_id, mask, &match);
-	slot = seat_slot(s);
-	return slot < 0 ? slot : node_listen(s->a.node, service_id, mask, &match, (u32)slot);
+	return soft_mads_listen(&dev->soft, service_id, mask, compare, on);
 }
 
 static int general_agent(void *arg, const struct ib_mad_reg_req *request, bool on)
 {
 	struct roce_device *dev = arg;
-	struct seat *s = &the_seat;
-	struct node_agent a = { .device = dev->id,
-				.port = GENERAL_PORT,
-				.qpn = GENERAL_QPN,
-				.mgmt_class = request->mgmt_class,
-				.version = request->mgmt_class_version };
-	int slot, err = soft_attach(&dev->soft);
+	struct soft_mads_place at = { .device = dev->id,
+				      .port = GENERAL_PORT,
+				      .qpn = GENERAL_QPN };
 
-	if (err != 0 || request->mgmt_class == STEER_CLASS_CM)
-		return err; /* each process has its own CM, and its MADs say whose they are */
-	memcpy(a.oui, request->oui, sizeof(a.oui));
-	memcpy(a.methods, request->method_mask, sizeof(a.methods));
-	if (!on)
-		return node_agent_remove(s->a.node, &a);
-	slot = seat_slot(s);
-	return slot < 0 ? slot : node_agent_add(s->a.node, &a, (u32)slot);
+	return soft_mads_agent(&dev->soft, &at, request, on);
 }
-
-_Static_assert(sizeof(((struct ib_mad_reg_req *)0)->method_mask) ==
-		       sizeof(((struct node_agent *)0)->methods),
-	       "a bit for each method");
 
 static int general_slot(void *arg)
 {
 	struct roce_device *dev = arg;
-	int err = soft_attach(&dev->soft);
 
-	if (err != 0)
-		return err;
-	/* the process has a board now, a forked child one of its own */
-	mad_count_at(&the_seat.a.board->counters[COUNT_MAD_FIRST]);
-	return seat_slot(&the_seat);
+	return soft_mads_slot(&dev->soft);
 }
-
-_Static_assert(COUNT_MAD_FIRST + (int)MAD_COUNTERS == (int)COUNT_CM_FIRST &&
-		       COUNT_CM_FIRST + (int)MAD_CM_COUNTERS == (int)COUNT_CM_LAST + 1,
-	       "path_counter_names has a name for each counter of the MAD layer and the CM");
-
-static void general_offer(struct work *w)
-{
-	struct seat *s = &the_seat;
-	int err = seat_is_attached(s) ? node_will_offer(s->a.node) : 0;
-
-	/* if the node is gone, the next one is shown them */
-	if (err != 0)
-		log_warn("roce", "the node does not take this process' wills: error %d", -err);
-}
-
-_Static_assert((int)NODE_CONNECTION_REQ_SENT == (int)IB_CM_REQ_SENT &&
-		       (int)NODE_CONNECTION_ESTABLISHED == (int)IB_CM_ESTABLISHED &&
-		       (int)NODE_CONNECTION_SIDR_REQ_RCVD == (int)IB_CM_SIDR_REQ_RCVD,
-	       "states are shown as the CM counts them");
 
 static int general_fill_will(struct roce_device *dev, const struct mad_will *will,
 			     struct node_will *out)
 {
 	const struct ib_global_route *grh = &will->ah->grh;
-	const struct mad_connection *c = &will->connection;
 	int err = adapter_gid(dev, grh->sgid_index, out->sgid);
 
 	if (err == 0)
@@ -342,32 +252,20 @@ static int general_fill_will(struct roce_device *dev, const struct mad_will *wil
 	out->flow_label = grh->flow_label & 0xfffff;
 	out->traffic_class = grh->traffic_class & (u8)~PATH_ECN_MASK;
 	out->hop_limit = grh->hop_limit;
-	out->connection = (struct node_connection){ .service_id = c->service_id,
-						    .local_id = c->local_id,
-						    .remote_id = c->remote_id,
-						    .local_qpn = c->local_qpn,
-						    .remote_qpn = c->remote_qpn,
-						    .state = c->state,
-						    .passive = c->passive };
-	memset(out->mad, 0, sizeof(out->mad));
-	memcpy(out->mad, will->mad, MIN((size_t)will->bytes, sizeof(out->mad)));
+	soft_mads_fill_will(will, out);
 	return 0;
 }
 
-/* The first will makes the file. The queue shows it to the node before it sends the MADs that were
- * posted after. */
 static void general_will(void *arg, u32 index, const struct mad_will *will)
 {
 	struct roce_device *dev = arg;
-	struct seat *s = &the_seat;
 	struct node_will out;
 
-	if (!seat_is_attached(s))
+	if (!seat_is_attached(&the_seat))
 		return;
 	if (will != NULL && general_fill_will(dev, will, &out) != 0)
 		will = NULL; /* its address is gone: the earlier one is out of date, too */
-	if (node_will_set(s->a.node, index, will != NULL ? &out : NULL) == 1)
-		work_push(&general.offer);
+	soft_mads_set_will(index, will != NULL ? &out : NULL);
 }
 
 static const struct mad_port_ops general_ops = {
@@ -378,17 +276,6 @@ static const struct mad_port_ops general_ops = {
 	.slot = general_slot,
 };
 
-static void general_begin(void)
-{
-	lock_acquire(&general.general_lock);
-	if (!general.ready) {
-		work_queue_init(&general.queue, "anyverbs/mad", false);
-		work_init(&general.offer, &general.queue, general_offer);
-	}
-	general.ready = true;
-	lock_release(&general.general_lock);
-}
-
 void adapter_general_add(struct roce_device *dev)
 {
 	struct mad_port_config config = { .device = &dev->soft.ib,
@@ -396,10 +283,9 @@ void adapter_general_add(struct roce_device *dev)
 					  .qp_type = IB_QPT_GSI,
 					  .ops = &general_ops,
 					  .arg = dev,
-					  .queue = &general.queue };
+					  .queue = soft_mads_queue() };
 	int err;
 
-	general_begin();
 	dev->general = mad_port_add(&config, &err);
 	if (dev->general == NULL)
 		log_warn("roce", "%s has no QP1: error %d", dev->soft.ib.name, -err);
@@ -409,46 +295,4 @@ void adapter_general_remove(struct roce_device *dev)
 {
 	if (dev->general != NULL)
 		mad_port_remove(dev->general);
-}
-
-struct general_mark {
-	struct work work GUARDS_ITSELF;
-	bool reached ATOMIC_ONLY;
-};
-
-static void general_mark_reached(struct work *w)
-{
-	struct general_mark *mark = container_of(w, struct general_mark, work);
-
-	__atomic_store_n(&mark->reached, true, __ATOMIC_RELEASE);
-}
-
-/* A process that ends at once has posted MADs that its peers wait for (DREP). They get a moment to
- * leave. */
-__attribute__((destructor)) static void general_flush(void)
-{
-	static struct general_mark mark; /* may be reached after this has returned */
-	bool used;
-
-	lock_acquire(&general.general_lock);
-	used = general.ready && work_queue_is_used(&general.queue);
-	lock_release(&general.general_lock);
-	if (!used)
-		return;
-	work_init(&mark.work, &general.queue, general_mark_reached);
-	work_push(&mark.work);
-	/* pairs with the store in general_mark_reached */
-	for (int i = 0; i < GENERAL_EXIT_LOOKS && !__atomic_load_n(&mark.reached, __ATOMIC_ACQUIRE);
-	     i++)
-		clock_sleep_ns(GENERAL_PAUSE_US * NS_PER_US);
-}
-
-void adapter_general_drop_in_child(void) NO_THREAD_SAFETY
-{
-	lock_init(&general.general_lock);
-	mad_drop_in_child();
-	if (general.ready) {
-		work_queue_drop_in_child(&general.queue);
-		work_init(&general.offer, &general.queue, general_offer);
-	}
 }

@@ -120,7 +120,6 @@ void adapter_general_add(struct roce_device *dev);
 void adapter_general_remove(struct roce_device *dev);
 /* seat_ops.general. */
 void adapter_general_receive(void *seat, const struct pkt *p, const void *payload);
-void adapter_general_drop_in_child(void);
 
 /* ---- mcast.c ---- */
 int adapter_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,

@@ -5,6 +5,7 @@
  *                           attr.c  attributes, and the table of methods for the doors
  *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration;
  *                                   xrcd.c: XRC domains
+ *                           mads.h  what MAD ports share
  *          raw.h and its files: raw packet queue pairs, flow rules, work queues
  *
  * A kind of adapter (driver/roce) adds attributes, address resolution and multicast:
