@@ -33,7 +33,7 @@
  * pma.c        | the PMA
  * trap.c       | traps until they are repressed
  * command.c    | cables, restarts, errors
- * view.c       | what readers ask: hosts, nodes, ports
+ * view.c       | what readers ask: hosts, nodes, ports; ip.c: addresses of hosts
  * route.c      | the way of data; mcast.c: the same for multicast
  * counters.c   | charging the ports of the way
  *
@@ -220,6 +220,19 @@ int fabric_node_read(const struct fabric_view *v, u32 node, struct fabric_node_a
 /* The CAs of a host, in the order of the topology: those whose description begins with its name.
  * Returns how many there are, which may be more than `max`. */
 u32 fabric_find_host(const struct fabric_view *v, const char *host, u32 cas[], u32 max);
+
+/* The IP addresses of hosts that have no IP interface, in host byte order: 127.64.0.0/10. */
+#define FABRIC_IP_NET 0x7f400000u
+#define FABRIC_IP_COUNT (1u << 22)
+static inline bool fabric_ip_is_host(u32 ip)
+{
+	return ip - FABRIC_IP_NET < FABRIC_IP_COUNT;
+}
+/* The address of a CA's port: the n-th of all, in the order of the topology, has the n-th. 0: it
+ * is none, or there are too many. */
+u32 fabric_ip_of(const struct fabric_view *v, u32 port);
+/* FABRIC_NONE: no port has the address. */
+u32 fabric_ip_port(const struct fabric_view *v, u32 ip);
 
 struct fabric_port_attr {
 	u32 node, peer; /* the port at the other end of the cable; or FABRIC_NONE */

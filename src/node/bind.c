@@ -22,9 +22,9 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-/* A byte's number: 1, space (2 bits), port (16), address (44 bits: family and what follows). All
- * lie far behind the slots' own bytes. */
-enum { BIND_SPACE_SHIFT = 60, BIND_PORT_SHIFT = 44, BIND_V6_SHIFT = 43 };
+/* A byte's number: 1, space (2 bits), host of a fabric (16), port (16), address (28: family and
+ * what follows). All lie far behind the slots' own bytes. */
+enum { BIND_SPACE_SHIFT = 60, BIND_HOST_SHIFT = 44, BIND_PORT_SHIFT = 28, BIND_V6_SHIFT = 27 };
 /* As the kernel's own default range for sockets. */
 enum { BIND_FIRST_FREE = 32768, BIND_LAST_FREE = 60999 };
 enum { BIND_BUCKETS = 1024, BIND_SPACES = 4, BIND_PORTS = 1 << 16 };
@@ -34,7 +34,7 @@ enum {
 	BIND_BLOCK_TRIES = 32,
 };
 
-#define BIND_V6 (1ull << BIND_V6_SHIFT)
+#define BIND_V6 ((u64)1 << BIND_V6_SHIFT)
 
 /* Consecutive ports. No port of a block that is locked has a lock of its own. */
 struct bind_block {
@@ -57,6 +57,7 @@ static struct bind_table {
 	 * number rests */
 	u16 next[BIND_SPACES] GUARDED_BY(lock);
 	u32 generation GUARDED_BY(lock); /* 0: untouched yet; counts forks */
+	u16 host GUARDED_BY(lock); /* of the fabric; 0: none */
 } bind_table;
 
 static void bind_forget_all(void) REQUIRES(bind_table.lock)
@@ -84,7 +85,7 @@ static struct list_head *bind_bucket(const struct node_port *p) REQUIRES(bind_ta
 
 /* ---- which bytes ----------------------------------------------------------------------------- */
 
-/* 43 bits that two addresses share only by chance (FNV-1a). Then one is refused to the second. */
+/* 27 bits that two addresses share only by chance (FNV-1a). Then one is refused to the second. */
 static u64 bind_hash(const struct in6_addr *a)
 {
 	u64 hash = 0xcbf29ce484222325ull;
@@ -94,19 +95,18 @@ static u64 bind_hash(const struct in6_addr *a)
 	return (hash ^ hash >> BIND_V6_SHIFT) & (BIND_V6 - 1);
 }
 
-static void bind_range_v4(struct node_port *p, u32 address)
+static void bind_range_v4(struct node_port *p, const struct in6_addr *mapped)
 {
-	p->first = address;
-	p->last = address != INADDR_ANY ? address : BIND_V6 - 1;
+	bool any = memcmp(mapped->s6_addr + 12, &(u32){ INADDR_ANY }, 4) == 0;
+
+	p->first = any ? 0 : bind_hash(mapped);
+	p->last = any ? BIND_V6 - 1 : p->first;
 }
 
 static void bind_range_v6(struct node_port *p, const struct in6_addr *a, bool v6only)
 {
-	u32 v4;
-
 	if (IN6_IS_ADDR_V4MAPPED(a)) {
-		memcpy(&v4, a->s6_addr + 12, sizeof(v4));
-		bind_range_v4(p, ntohl(v4));
+		bind_range_v4(p, a);
 	} else if (IN6_IS_ADDR_UNSPECIFIED(a)) {
 		p->first = v6only ? BIND_V6 : 0;
 		p->last = 2 * BIND_V6 - 1;
@@ -118,13 +118,15 @@ static void bind_range_v6(struct node_port *p, const struct in6_addr *a, bool v6
 /* The bytes of the address, without space and port. */
 static int bind_range(struct node_port *p, const struct node_port_want *want)
 {
+	struct in6_addr mapped = { .s6_addr = { [10] = 0xff, [11] = 0xff } };
 	struct sockaddr_in6 sin6;
 	struct sockaddr_in sin;
 
 	switch (want->addr->sa_family) {
 	case AF_INET:
 		memcpy(&sin, want->addr, sizeof(sin));
-		bind_range_v4(p, ntohl(sin.sin_addr.s_addr));
+		memcpy(mapped.s6_addr + 12, &sin.sin_addr, 4);
+		bind_range_v4(p, &mapped);
 		return 0;
 	case AF_INET6:
 		memcpy(&sin6, want->addr, sizeof(sin6));
@@ -135,9 +137,10 @@ static int bind_range(struct node_port *p, const struct node_port_want *want)
 	}
 }
 
-static u64 bind_base(enum node_port_space space, u16 port)
+static u64 bind_base(enum node_port_space space, u16 port) REQUIRES(bind_table.lock)
 {
-	return 1ull << 62 | (u64)space << BIND_SPACE_SHIFT | (u64)port << BIND_PORT_SHIFT;
+	return 1ull << 62 | (u64)space << BIND_SPACE_SHIFT |
+	       (u64)bind_table.host << BIND_HOST_SHIFT | (u64)port << BIND_PORT_SHIFT;
 }
 
 /* ---- locks ----------------------------------------------------------------------------------- */
@@ -470,6 +473,13 @@ void bind_use(int slots_fd)
 	lock_release(&bind_table.lock);
 	if (before != 0)
 		close(before - 1);
+}
+
+void bind_set_host(u16 host)
+{
+	lock_acquire(&bind_table.lock);
+	bind_table.host = host;
+	lock_release(&bind_table.lock);
 }
 
 /* another thread of the parent may have held the lock */

@@ -51,6 +51,9 @@ void node_port_give(struct node_port *p);
  * caller's; -1: none, and ports are this process' own only. Those that are taken are taken there
  * again. */
 void bind_use(int slots_fd);
+/* The ports of this process are those of a host of a fabric from now on, which has its own; 0: of
+ * none. Called before any port is taken. */
+void bind_set_host(u16 host);
 /* In a forked child: the parent's ports are not its own. */
 void bind_drop_in_child(void);
 

@@ -204,6 +204,26 @@ static void node_port_take__locks_blocks_for_many(void **state)
 }
 
 /* A node that has lost its folder has another file: the ports are taken there, too. */
+static void bind_set_host__each_has_its_own_ports(void **state)
+{
+	struct node_port mine, other, address;
+
+	bind_set_host(1);
+	assert_int_equal(take(&mine, 7471, "0.0.0.0", ""), 0);
+	assert_int_equal(take_elsewhere(7471, "127.64.0.1", ""), -EADDRINUSE);
+	bind_set_host(2);
+	assert_int_equal(take_elsewhere(7471, "::", ""), 0);
+	assert_int_equal(take(&other, 7471, "::", ""), 0);
+	assert_int_equal(take(&address, 7471, "127.64.0.2", ""), -EADDRINUSE);
+	bind_set_host(0);
+	assert_int_equal(take_elsewhere(7471, "::", ""), 0);
+	bind_set_host(UINT16_MAX);
+	assert_int_equal(take_elsewhere(7471, "::", ""), 0);
+	bind_set_host(0);
+	node_port_give(&mine);
+	node_port_give(&other);
+}
+
 static void bind_use__takes_the_ports_in_the_new_file(void **state)
 {
 	struct node_port p;
@@ -267,6 +287,7 @@ int main(void)
 		cmocka_unit_test(node_port_own__needs_the_port_alone),
 		cmocka_unit_test(node_port_take__finds_a_free_port),
 		cmocka_unit_test(node_port_take__locks_blocks_for_many),
+		cmocka_unit_test(bind_set_host__each_has_its_own_ports),
 		cmocka_unit_test(bind_use__takes_the_ports_in_the_new_file),
 		cmocka_unit_test(node_port_take__ends_with_its_process),
 		/* the last: the file is gone */

@@ -8,6 +8,7 @@
  */
 #include "node/fabric.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +21,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "node/bind.h"
+#include "node/hostip.h"
 #include "node/client_priv.h"
 #include "node/protocol.h"
 
@@ -50,6 +53,9 @@ struct client_fabric {
 	struct client_sm sm[NODE_HOST_CAS] OWNED_BY(node.request_lock);
 	u32 sm_count OWNED_BY(node.request_lock);
 };
+
+/* Of the process, which enters one host; NULL: none. */
+static struct client_fabric *client_fabric_at_hand ATOMIC_ONLY;
 
 static const struct client_fabric *client_fabric_of(const struct node_fabric *f)
 {
@@ -129,6 +135,8 @@ static void client_fabric_free(struct client_fabric *f)
 
 void client_fabric_close(struct node *n)
 {
+	if (__atomic_load_n(&client_fabric_at_hand, __ATOMIC_RELAXED) == n->fabric)
+		__atomic_store_n(&client_fabric_at_hand, NULL, __ATOMIC_RELEASE);
 	if (n->fabric != NULL)
 		client_fabric_free(n->fabric);
 	n->fabric = NULL;
@@ -197,10 +205,13 @@ static int client_fabric_enter(struct node *n, const char *host) REQUIRES(n->req
 		if (err == 0)
 			err = client_fabric_watch(f);
 	}
-	if (err == 0)
+	if (err == 0) {
 		n->fabric = f;
-	else
+		__atomic_store_n(&client_fabric_at_hand, f, __ATOMIC_RELEASE);
+		bind_set_host((u16)(f->shown.ca[0] + 1));
+	} else {
 		client_fabric_free(f);
+	}
 	return err;
 }
 
@@ -466,4 +477,80 @@ int node_fabric_issm(const struct node_fabric *nf, u32 port, int *fd)
 	close(ends[0]);
 	close(ends[1]);
 	return err;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static const struct client_fabric *client_fabric_mine(void)
+{
+	return __atomic_load_n(&client_fabric_at_hand, __ATOMIC_ACQUIRE);
+}
+
+static void client_fabric_gid(const struct fabric_port_attr *p, u8 gid[16])
+{
+	u64 prefix = htobe64(p->gid_prefix), guid = htobe64(p->guid);
+
+	memcpy(gid, &prefix, 8);
+	memcpy(gid + 8, &guid, 8);
+}
+
+int node_hostip_find(const u8 ip[16], struct node_hostip *out)
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+	const struct client_fabric *f = client_fabric_mine();
+	struct fabric_port_attr p;
+	u32 v4, port;
+
+	if (f == NULL)
+		return -ENODEV;
+	memcpy(&v4, ip + 12, sizeof(v4));
+	v4 = be32toh(v4);
+	if (memcmp(ip, mapped, sizeof(mapped)) != 0 || !fabric_ip_is_host(v4))
+		return -EADDRNOTAVAIL;
+	port = fabric_ip_port(&f->shown.view, v4);
+	if (port == FABRIC_NONE || fabric_port_read(&f->shown.view, port, &p) != 0)
+		return -EHOSTUNREACH;
+	client_fabric_gid(&p, out->gid);
+	out->own = client_fabric_has(f, port);
+	return 0;
+}
+
+int node_hostip_port(const u8 gid[16], u32 *port)
+{
+	const struct client_fabric *f = client_fabric_mine();
+	struct fabric_port_attr p;
+	u8 has[16];
+
+	if (f == NULL)
+		return -ENODEV;
+	for (u32 i = 0; i < f->shown.ca_count; i++) {
+		for (u32 n = 1; n <= f->ports[i]; n++) {
+			if (fabric_port_read(&f->shown.view, f->first_port[i] + n, &p) != 0)
+				continue;
+			client_fabric_gid(&p, has);
+			/* the prefix may change while the port has the GUID */
+			if (memcmp(has + 8, gid + 8, 8) != 0)
+				continue;
+			*port = f->first_port[i] + n;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+int node_hostip_of(const u8 gid[16], u8 ip[16])
+{
+	const struct client_fabric *f = client_fabric_mine();
+	u32 port, v4;
+	int err = node_hostip_port(gid, &port);
+
+	if (err != 0)
+		return err;
+	v4 = htobe32(fabric_ip_of(&f->shown.view, port));
+	if (v4 == 0)
+		return -ENOENT;
+	memset(ip, 0, 16);
+	ip[10] = ip[11] = 0xff;
+	memcpy(ip + 12, &v4, sizeof(v4));
+	return 0;
 }

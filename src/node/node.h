@@ -165,12 +165,17 @@ struct node_connection {
 } OWNED_BY(the caller);
 
 /* A MAD that the node sends to QP1 of dgid if this process dies, from sgid, which is a GID of this
- * node. A message of the CM that wants no answer, or DREQ; an ID of its sender is this process'. */
+ * node; or, with a port, from that one through the fabric to dlid. A message of the CM that wants
+ * no answer, or DREQ; an ID of its sender is this process'. */
 struct node_will {
 	u8 sgid[16], dgid[16];
 	u32 flow_label;
 	u16 pkey;
 	u8 traffic_class, hop_limit;
+	u32 port; /* of the fabric, at a CA of this process' host; 0: the MAD goes by GID */
+	u16 slid, dlid;
+	u8 sl, has_grh; /* with a port */
+	u8 reserved[6];
 	u8 mad[NODE_WILL_MAD]; /* the others of its bytes are 0 */
 	struct node_connection connection;
 } OWNED_BY(the caller);

@@ -15,7 +15,7 @@ struct will_slot {
 	u32 word; /* 0: empty; 1, 2: which half is in force, counted from 1 */
 	u32 reserved;
 	struct node_will half[2];
-	u64 pad;
+	u64 pad[5];
 } OWNED_BY(the process that writes the file);
 
 struct will_file {
@@ -25,7 +25,7 @@ struct will_file {
 	struct will_slot slots[NODE_WILLS];
 } OWNED_BY(the process that writes the file);
 
-_Static_assert(sizeof(struct will_slot) == 320 && offsetof(struct will_file, slots) == 256,
+_Static_assert(sizeof(struct will_slot) == 384 && offsetof(struct will_file, slots) == 256,
 	       "slots lie in lines");
 
 /* This process' own file; all zeroes: none yet. */

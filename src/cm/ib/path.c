@@ -9,6 +9,7 @@
 #include "cm/ib/cm_priv.h"
 
 #define CM_LID_PERMISSIVE 0xffff
+#define CM_PATH_BITS 0x7f /* as many as the greatest LMC has */
 
 /* Twice the path's life time and the delay, both exponents of two: the sum of two numbers of which
  * one is much larger is the larger one; of two that are near, the next exponent. */
@@ -25,6 +26,8 @@ u8 cm_ack_timeout(u8 ack_delay, u8 packet_life_time)
 
 int cm_av_from_path(struct cm_device *dev, const struct ib_sa_path_rec *path, struct cm_av *av)
 {
+	/* a path with LIDs stays in the subnet, unless its hop limit says more */
+	bool local = path->dlid != 0 && path->hop_limit <= 1;
 	u16 gid_index, pkey_index;
 	u8 port;
 
@@ -37,7 +40,8 @@ int cm_av_from_path(struct cm_device *dev, const struct ib_sa_path_rec *path, st
 				.dlid = be16toh(path->dlid),
 				.sl = path->sl,
 				.static_rate = path->rate,
-				.ah_flags = IB_AH_GRH,
+				.src_path_bits = be16toh(path->slid) & CM_PATH_BITS,
+				.ah_flags = local ? 0 : IB_AH_GRH,
 				.port_num = port,
 				.grh = { .dgid = path->dgid,
 					 .flow_label = be32toh(path->flow_label),

@@ -138,6 +138,50 @@ static void *hca_mads_read(void *arg)
 
 /* ---- ports ----------------------------------------------------------------------------------- */
 
+static int hca_mads_listen(void *arg, u64 service_id, u64 mask,
+			   const struct ib_cm_compare_data *compare, bool on)
+{
+	struct hca_port *port = arg;
+
+	return soft_mads_listen(&port->device->soft, service_id, mask, compare, on);
+}
+
+static int hca_mads_fill_will(struct hca_port *port, const struct mad_will *will,
+			      struct node_will *out)
+{
+	struct ib_device *ib = &port->device->soft.ib;
+	struct path_av av;
+	int err = hca_resolve_av(&port->device->soft, will->ah, &av);
+
+	if (err == 0)
+		err = ib_get_cached_pkey(ib, port->number, will->pkey_index, &out->pkey);
+	if (err != 0)
+		return err;
+	memcpy(out->sgid, av.sgid, sizeof(out->sgid));
+	memcpy(out->dgid, av.dgid, sizeof(out->dgid));
+	out->flow_label = av.flow_label;
+	out->traffic_class = av.traffic_class;
+	out->hop_limit = av.hop_limit;
+	out->port = port->index;
+	out->slid = av.slid;
+	out->dlid = av.dlid;
+	out->sl = av.sl;
+	out->has_grh = !av.no_grh;
+	soft_mads_fill_will(will, out);
+	return 0;
+}
+
+static void hca_mads_will(void *arg, u32 index, const struct mad_will *will)
+{
+	struct node_will out = { .pkey = 0 };
+
+	if (!seat_is_attached(&the_seat))
+		return;
+	if (will != NULL && hca_mads_fill_will(arg, will, &out) != 0)
+		will = NULL; /* its port cannot be read */
+	soft_mads_set_will(index, will != NULL ? &out : NULL);
+}
+
 static int hca_mads_agent(void *arg, const struct ib_mad_reg_req *request, bool on)
 {
 	struct hca_port *port = arg;
@@ -157,7 +201,9 @@ static int hca_mads_slot(void *arg)
 
 static const struct mad_port_ops hca_mads_ops = {
 	.send = hca_mads_send,
+	.listen = hca_mads_listen,
 	.agent = hca_mads_agent,
+	.will = hca_mads_will,
 	.hop = hca_mads_hop,
 	.slot = hca_mads_slot,
 };

@@ -259,7 +259,7 @@ static int general_fill_will(struct roce_device *dev, const struct mad_will *wil
 static void general_will(void *arg, u32 index, const struct mad_will *will)
 {
 	struct roce_device *dev = arg;
-	struct node_will out;
+	struct node_will out = { .pkey = 0 };
 
 	if (!seat_is_attached(&the_seat))
 		return;

@@ -14,6 +14,7 @@
  *   estate.c   sends the wills of the dead
  *   keeper.c   keeps sockets for the next node
  *   fabricd.c  an InfiniBand fabric           madchannel.c  MADs of processes on its hosts
+ *                                 madhold.c   requests that wait for a listener
  *   slots.c    the QPN space                  pairs.c     pairs of processes
  *   folder.c   the node's folder              sysfs.c, device_file.c  its files
  */

@@ -1,7 +1,8 @@
 /* estate.c: sends the wills of processes that have died.
  *
  * To a process of this node a will goes as an event, like a datagram of another host; elsewhere by
- * the UDP socket of its source address. A DREQ is repeated until the DREP comes back, which the
+ * the UDP socket of its source address; of a process on a host of the fabric, from its port through
+ * the fabric. A DREQ is repeated until the DREP comes back, which the
  * kernel steers to the node, for the slot is nobody's; what has no answer is sent a few times. All
  * of an estate go once, then all again after a pause, in bursts between which the loop turns.
  * In:    files of any content, datagrams to nobody    Out: events, datagrams
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cm/message/message.h"
+#include "node/daemon/fabricd.h"
 #include "node/daemon/qp1.h"
 #include "node/steer.h"
 #include "wire/roce.h"
@@ -67,6 +69,21 @@ static bool estate_judge_mad(const struct daemon *d, u64 process, const struct c
 	return slots_owner(&d->slots, *local_id >> STEER_SLOT_SHIFT) == process;
 }
 
+/* May it be sent the way that it names, in the name of the process? */
+static bool estate_judge_way(const struct daemon *d, u64 process, struct estate_will *w)
+{
+	const struct node_will *will = &w->will;
+
+	if (will->port != 0)
+		return will->dlid != 0 && will->dlid < FABRIC_MLID_FIRST &&
+		       madchannel_was_at(d, process, will->port);
+	if (will->pkey != ROCE_PKEY_DEFAULT || !devices_have_gid(d, will->sgid) ||
+	    node_is_mcast(will->dgid))
+		return false;
+	w->local = devices_have_gid(d, will->dgid);
+	return true;
+}
+
 bool estate_judge(const struct daemon *d, u64 process, const struct will_slot *slot,
 		  struct estate_will *out)
 {
@@ -79,10 +96,8 @@ bool estate_judge(const struct daemon *d, u64 process, const struct will_slot *s
 	memcpy(mad, out->will.mad, sizeof(out->will.mad));
 	if (!msg_unpack(&msg, mad, sizeof(mad)) ||
 	    !estate_judge_mad(d, process, &msg, &out->local_id) ||
-	    out->will.pkey != ROCE_PKEY_DEFAULT ||
-	    !devices_have_gid(d, out->will.sgid) || node_is_mcast(out->will.dgid))
+	    !estate_judge_way(d, process, out))
 		return false;
-	out->local = devices_have_gid(d, out->will.dgid);
 	out->tries_left = msg.attr == CM_DREQ && !out->local  ? ESTATE_TRIES_DREQ
 			  : msg.attr == CM_REJ && out->local ? ESTATE_TRIES_REJ
 							     : ESTATE_TRIES;
@@ -192,26 +207,44 @@ static bool estate_answers(const struct cm_msg *msg, u32 *local_id)
 	return *local_id != 0;
 }
 
-bool estate_take_answer(struct daemon *d, const struct node_mad *mad)
+/* Does it come from where the will goes? `in` NULL: it has come to the fabric's `port`. */
+static bool estate_comes_back(const struct node_will *w, const struct node_mad *in, u32 port)
+{
+	return in == NULL ? w->port == port
+			  : w->port == 0 && memcmp(w->dgid, in->sgid, sizeof(in->sgid)) == 0;
+}
+
+static bool estate_take(struct daemon *d, const u8 *mad, const struct node_mad *in, u32 port)
 {
 	struct estate_will key = { .tries_left = 0 };
 	struct cm_msg msg;
 	bool taken = false;
-	u32 qpn;
 
-	if (list_empty(&d->estates) || !msg_unpack(&msg, mad->payload + QP1_MAD, CM_MAD_BYTES) ||
-	    !estate_answers(&msg, &key.local_id) || !qp1_judge(mad, &qpn))
+	if (!msg_unpack(&msg, mad, CM_MAD_BYTES) || !estate_answers(&msg, &key.local_id))
 		return false;
 	list_for_each(e, &d->estates, struct estate, node) {
 		struct estate_will *w =
 			bsearch(&key, e->wills, e->count, sizeof(*w), estate_compare);
 
-		if (w == NULL || memcmp(w->will.dgid, mad->sgid, sizeof(mad->sgid)) != 0)
+		if (w == NULL || !estate_comes_back(&w->will, in, port))
 			continue;
 		w->tries_left = 0;
 		taken = true;
 	}
 	return taken;
+}
+
+bool estate_take_answer(struct daemon *d, const struct node_mad *mad)
+{
+	u32 qpn;
+
+	return !list_empty(&d->estates) && qp1_judge(mad, &qpn) &&
+	       estate_take(d, mad->payload + QP1_MAD, mad, 0);
+}
+
+bool estate_take_fabric_answer(struct daemon *d, u32 port, const u8 *mad)
+{
+	return estate_take(d, mad, NULL, port);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -236,7 +269,7 @@ static enum estate_result estate_send_local(struct daemon *d, const struct node_
 	return event_mad(p, m) ? ESTATE_SENT : ESTATE_NO_ROOM;
 }
 
-static enum estate_result estate_send(struct daemon *d, const struct estate_will *w)
+static enum estate_result estate_send_by_gid(struct daemon *d, const struct estate_will *w)
 {
 	struct node_mad m = { .sport = NODE_UDP_PORT,
 			      .traffic_class = w->will.traffic_class,
@@ -255,6 +288,13 @@ static enum estate_result estate_send(struct daemon *d, const struct estate_will
 		qp1_record(&d->capture, &m, false);
 	/* one that the kernel refuses for good is lost, as on the way */
 	return err == -EAGAIN || err == -ENOBUFS ? ESTATE_NO_ROOM : ESTATE_SENT;
+}
+
+static enum estate_result estate_send(struct daemon *d, const struct estate_will *w)
+{
+	if (w->will.port != 0)
+		return madchannel_send_will(d, &w->will) ? ESTATE_SENT : ESTATE_NOBODY;
+	return estate_send_by_gid(d, w);
 }
 
 /* Tells whether to wait until there is room; else the will is passed over in this round. */

@@ -38,6 +38,8 @@ bool estate_judge(const struct daemon *d, u64 process, const struct will_slot *s
 void estate_open(struct proc *p);
 /* A datagram to QP1 for a process that is gone: if it answers a will, that is done. */
 bool estate_take_answer(struct daemon *d, const struct node_mad *mad);
+/* As estate_take_answer, of a MAD that has come to a CA's port of the fabric. */
+bool estate_take_fabric_answer(struct daemon *d, u32 port, const u8 *mad);
 /* The process lives after all: its wills are not sent any more. */
 void estate_discard(struct daemon *d, u64 process);
 /* Sends what is due, at most ESTATE_BURST of each estate. */

@@ -78,6 +78,7 @@ static struct fabricd *fabricd_new(struct daemon *d)
 	f->daemon = d;
 	list_init(&f->sms);
 	list_init(&f->trees);
+	list_init(&f->held);
 	f->map_fd = f->map_read_fd = f->counters_fd = -1;
 	f->since_ns = clock_now_ns();
 	f->routes_due_ns = f->orphans_until_ns = UINT64_MAX;
@@ -87,6 +88,7 @@ static struct fabricd *fabricd_new(struct daemon *d)
 static void fabricd_free(struct fabricd *f, bool keep)
 {
 	smd_free(f->smd, keep);
+	madhold_clear(f);
 	fabric_close(f->fabric);
 	fabricd_close_files(f);
 	free(f);
@@ -257,6 +259,7 @@ void fabricd_run(struct daemon *d, u64 now_ns)
 	if (now_ns >= fabric_due_ns(f->fabric))
 		fabric_tick(f->fabric);
 	smd_run(f->smd, now_ns);
+	madhold_run(f, now_ns);
 	madchannel_flush(f);
 	generation = fabric_generation(fabric_view(f->fabric));
 	if (generation != f->generation && f->routes_due_ns == UINT64_MAX)
@@ -272,6 +275,6 @@ u64 fabricd_next_ns(const struct daemon *d)
 
 	if (f == NULL)
 		return UINT64_MAX;
-	return MIN(MIN(fabric_due_ns(f->fabric), smd_next_ns(f->smd)),
+	return MIN(MIN(fabric_due_ns(f->fabric), MIN(smd_next_ns(f->smd), madhold_next_ns(f))),
 		   MIN(f->routes_due_ns, f->orphans_until_ns));
 }

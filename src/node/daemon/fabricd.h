@@ -49,6 +49,8 @@ struct fabricd {
 	u32 processes; /* on hosts */
 	struct list_head sms;	/* struct smhold: ports at which a process is a subnet manager */
 	struct list_head trees; /* struct hosttree */
+	struct list_head held; /* madhold.c's requests that wait for a listener */
+	u32 held_count;
 	struct fabricd_counts counts;
 	/* MADs for processes, sent at the end of the turn */
 	struct proc *out_to[FABRICD_BATCH];
@@ -106,6 +108,27 @@ void madchannel_show(struct proc *p);
 void madchannel_flush(struct fabricd *f);
 /* Does the process' host have the CA that is this device? */
 bool madchannel_has_device(const struct proc *p, u64 device);
+/* Is or was the process on the host of this port? Also while it dies. */
+bool madchannel_was_at(const struct daemon *d, u64 process, u32 port);
+/* Sends the will of a process that is dead. False: there is no fabric any more. */
+bool madchannel_send_will(struct daemon *d, const struct node_will *w);
+/* Has a REQ or SIDR_REQ go to its listener, if there is one by now. */
+bool madchannel_to_listener(struct fabricd *f, u32 port, const struct fabric_mad *m);
+/* Answers in the name of the host what none of its processes takes. */
+void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_mad *m);
+
+/* ---- madhold.c: requests whose listener does not listen yet ---- */
+
+/* False: the request does not wait. */
+bool madhold_take(struct fabricd *f, u32 port, const struct fabric_mad *m);
+/* A process listens: requests that wait for it go there. */
+void madhold_listening(struct daemon *d);
+void madhold_run(struct fabricd *f, u64 now_ns);
+u64 madhold_next_ns(const struct fabricd *f);
+void madhold_clear(struct fabricd *f);
+
+/* ---- madchannel.c again: callbacks ---- */
+
 /* fabric_ops.deliver and .changed; `arg`: the struct fabricd. */
 void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m);
 void madchannel_changed(void *arg, u32 port, u32 what);

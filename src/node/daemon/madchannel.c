@@ -7,6 +7,7 @@
  * Runs:  the daemon's only thread                      Locks: none
  * Spec:  IBA vol 1, 12.9.8 (messages for unknown IDs), 13.4.7 (status)
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@
 
 #include "base/log.h"
 #include "cm/message/message.h"
+#include "node/daemon/estate.h"
+#include "node/daemon/fabricd.h"
 #include "node/daemon/smd.h"
 #include "node/steer.h"
 
@@ -26,6 +29,8 @@ enum {
 	MADCHANNEL_GET_RESP = 0x81,
 	MADCHANNEL_STATUS = 4, /* where it lies */
 	MADCHANNEL_UNSUPPORTED = 0x0c, /* method and attribute: none has this combination */
+	MADCHANNEL_GRH_NEXT = 6, /* where the next header lies; the hop limit is behind it */
+	MADCHANNEL_BTH = 0x1b,
 	MADCHANNEL_GRH_GIDS = 8, /* where the source GID lies; the destination's is behind it */
 };
 #define MADCHANNEL_GSI_QKEY 0x80010000u
@@ -124,8 +129,8 @@ static u64 madchannel_find_listener(struct daemon *d, u32 port, u64 service_id, 
 	u64 process = 0;
 	u32 slot;
 
-	(void)notice_read_listener(d->notice, service_id, steer_private(mad), 0, &here, &process,
-				   &slot);
+	(void)notice_read_listener(d->notice, service_id, steer_private(mad), steer_sender(mad),
+				   &here, &process, &slot);
 	return process;
 }
 
@@ -187,7 +192,7 @@ static bool madchannel_make_answer(const u8 *in, u8 out[FABRIC_MAD])
 	return true;
 }
 
-static void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_mad *m)
+void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_mad *m)
 {
 	struct fabric_mad out = { .src_qp = m->dst_qp,
 				  .dst_qp = m->src_qp,
@@ -199,6 +204,8 @@ static void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_m
 				  .has_grh = m->has_grh };
 
 	f->counts.unclaimed++;
+	if (m->mad[STEER_CLASS] == STEER_CLASS_CM && route_is_incomplete(f->daemon))
+		return; /* its process may come back to this node */
 	/* the SMA has answered SMPs that are for it */
 	if (m->dst_qp != 1 || !madchannel_make_answer(m->mad, out.mad))
 		return;
@@ -208,6 +215,41 @@ static void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_m
 	fabric_send(f->fabric, port, &out);
 }
 
+bool madchannel_to_listener(struct fabricd *f, u32 port, const struct fabric_mad *m)
+{
+	struct proc *p = proc_find(f->daemon, madchannel_find(f, port, m));
+
+	if (p == NULL || !madchannel_has_port(p->host, port))
+		return false;
+	madchannel_queue(f, p, port, m);
+	return true;
+}
+
+/* To each process on the host that has connections. */
+static void madchannel_to_all(struct fabricd *f, u32 port, const struct fabric_mad *m)
+{
+	list_for_each(p, &f->daemon->procs, struct proc, node)
+		if (p->will_fd >= 0 && madchannel_has_port(p->host, port))
+			madchannel_queue(f, p, port, m);
+}
+
+/* The process of the ID may have died on the way. */
+static void madchannel_deliver_cm(struct fabricd *f, u32 port, const struct fabric_mad *m)
+{
+	u64 service_id;
+	u32 slot;
+
+	if (steer_names_nobody(m->mad)) {
+		madchannel_to_all(f, port, m);
+		return;
+	}
+	if (madchannel_to_listener(f, port, m))
+		return;
+	(void)estate_take_fabric_answer(f->daemon, port, m->mad);
+	if (steer_mad(m->mad, &slot, &service_id) != STEER_BY_SERVICE || !madhold_take(f, port, m))
+		madchannel_answer(f, port, m);
+}
+
 void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m)
 {
 	struct fabricd *f = arg;
@@ -215,11 +257,71 @@ void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m)
 
 	if (smd_receive(f->smd, port, m))
 		return;
+	if (m->dst_qp == 1 && m->mad[STEER_CLASS] == STEER_CLASS_CM) {
+		madchannel_deliver_cm(f, port, m);
+		return;
+	}
 	p = proc_find(f->daemon, madchannel_find(f, port, m));
 	if (p != NULL && madchannel_has_port(p->host, port))
 		madchannel_queue(f, p, port, m);
 	else
 		madchannel_answer(f, port, m);
+}
+
+/* ---- wills ----------------------------------------------------------------------------------- */
+
+/* Is the port on the host of this CA? */
+static bool madchannel_same_host(const struct fabric_view *v, u32 ca, u32 port)
+{
+	u32 cas[NODE_HOST_CAS], count;
+	struct fabric_port_attr p;
+	struct fabric_node_attr n;
+
+	if (fabric_node_read(v, ca, &n) < 0 || fabric_port_read(v, port, &p) < 0)
+		return false;
+	n.desc[strcspn(n.desc, " ")] = '\0';
+	count = fabric_find_host(v, n.desc, cas, NODE_HOST_CAS);
+	for (u32 i = 0; i < MIN(count, (u32)NODE_HOST_CAS); i++)
+		if (cas[i] == p.node)
+			return true;
+	return false;
+}
+
+/* The slots of a process show its host as long as it has them. */
+bool madchannel_was_at(const struct daemon *d, u64 process, u32 port)
+{
+	for (u32 slot = 0; d->fabric != NULL && slot < NODE_SLOTS; slot++) {
+		u32 host = d->notice->slot_host[slot];
+
+		if (d->slots.owner[slot] == process)
+			return host != 0 && madchannel_same_host(fabric_view(d->fabric->fabric),
+								 host - 1, port);
+	}
+	return false;
+}
+
+bool madchannel_send_will(struct daemon *d, const struct node_will *w)
+{
+	struct fabric_mad m = { .src_qp = 1,
+				.dst_qp = 1,
+				.qkey = MADCHANNEL_GSI_QKEY,
+				.slid = w->slid,
+				.dlid = w->dlid,
+				.pkey = w->pkey,
+				.sl = w->sl & 15,
+				.has_grh = w->has_grh != 0 };
+	u32 first = htobe32(6u << 28 | (u32)w->traffic_class << 20 | (w->flow_label & 0xfffff));
+
+	if (d->fabric == NULL)
+		return false;
+	memcpy(m.grh, &first, sizeof(first));
+	m.grh[MADCHANNEL_GRH_NEXT] = MADCHANNEL_BTH;
+	m.grh[MADCHANNEL_GRH_NEXT + 1] = w->hop_limit;
+	memcpy(m.grh + MADCHANNEL_GRH_GIDS, w->sgid, 16);
+	memcpy(m.grh + MADCHANNEL_GRH_GIDS + 16, w->dgid, 16);
+	memcpy(m.mad, w->mad, sizeof(w->mad));
+	fabric_send(d->fabric->fabric, w->port, &m);
+	return true;
 }
 
 void madchannel_changed(void *arg, u32 port, u32 what)

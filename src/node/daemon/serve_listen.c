@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "node/daemon/fabricd.h"
 #include "node/daemon/service.h"
 
 /* A free entry, or NULL. */
@@ -54,6 +55,7 @@ static int serve_listen(struct request *r)
 		return -ENOSPC;
 	service_status(r, 0);
 	route_listening(r->daemon);
+	madhold_listening(r->daemon);
 	return 0;
 }
 
