@@ -640,7 +640,9 @@ class Case(unittest.TestCase):
         self.fabric("up", "--topology", "fat-tree:2x2,radix=8")
         self.assertIn("is up already", self.fabric("up", code=1))
         self.assertIn("3 switches, 4 CAs, 8 links", self.fabric("show"))
-        self.assertEqual([line.split()[0] for line in self.fabric("hosts").splitlines()], ["h1", "h2", "h3", "h4"])
+        hosts = [line.split() for line in self.fabric("hosts").splitlines()]
+        self.assertEqual([words[0] for words in hosts], ["h1", "h2", "h3", "h4"])
+        self.assertEqual([words[-1] for words in hosts], [f"127.64.0.{n}" for n in (1, 2, 3, 4)])
         self.assertEqual(self.fabric("show", "--dot").count(" -- "), 8)
         self.fabric("down")
         self.assertIn("no fabric is up", self.fabric("down", code=1))

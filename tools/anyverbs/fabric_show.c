@@ -121,18 +121,28 @@ int show_text(const struct plan *p)
 	return EXIT_OK;
 }
 
+static void show_host_port(const struct plan *p, u32 port)
+{
+	u32 ip = fabric_ip_of(&p->view, port);
+	struct fabric_port_attr a;
+
+	if (!plan_port(p, port, &a))
+		return;
+	printf(" [%u] %s lid %u", a.number, plan_state(&a), a.lid);
+	if (ip != 0)
+		printf(" %u.%u.%u.%u", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+}
+
 int show_hosts(const struct plan *p)
 {
 	struct fabric_node_attr n;
-	struct fabric_port_attr a;
 
 	for (u32 i = 0; show_node(p, i, &n); i++) {
 		if (n.type != FABRIC_CA)
 			continue;
 		printf("%s 0x%016llx", n.desc, (unsigned long long)n.guid);
 		for (u32 k = 1; k <= n.ports; k++)
-			if (plan_port(p, n.first_port + k, &a))
-				printf(" [%u] %s lid %u", k, plan_state(&a), a.lid);
+			show_host_port(p, n.first_port + k);
 		putchar('\n');
 	}
 	return EXIT_OK;

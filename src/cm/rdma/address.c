@@ -3,9 +3,11 @@
  * Runs: any thread; pure functions         Locks: none
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <string.h>
 
 #include "cm/rdma/cma_priv.h"
+#include "node/hostip.h"
 
 /* A copy, for a consumer's address may lie anywhere. */
 static struct sockaddr_in cma_addr_v4(const struct sockaddr *addr)
@@ -78,6 +80,30 @@ void cma_addr_gid(const struct sockaddr *addr, union ib_gid *out)
 {
 	memset(out, 0, sizeof(*out));
 	(void)rdma_ip2gid(addr, out);
+}
+
+int cma_addr_port_gid(const struct sockaddr *addr, union ib_gid *out)
+{
+	struct node_hostip host;
+	union ib_gid gid;
+	int err;
+
+	cma_addr_gid(addr, &gid);
+	err = node_hostip_find(gid.raw, &host);
+	if (err == 0 && host.own)
+		memcpy(gid.raw, host.gid, sizeof(gid.raw));
+	else if (err == 0 || err == -EHOSTUNREACH)
+		return -EADDRNOTAVAIL;
+	*out = gid;
+	return 0;
+}
+
+void cma_addr_of_port(struct sockaddr_storage *out, const union ib_gid *gid)
+{
+	union ib_gid ip = *gid;
+
+	(void)node_hostip_of(gid->raw, ip.raw);
+	cma_addr_from_gid(out, &ip);
 }
 
 u16 cma_addr_port(const struct sockaddr *addr)

@@ -4,6 +4,7 @@
  *  device.c    the devices that there are, and which has an address
  * address.c    socket addresses, GIDs and ports
  * resolve.c    binding to an address, finding the way to another
+ *    path.c    paths: asked of the subnet administrator, or made of what both ends know
  *  change.c    addresses that leave their device
  *  header.c    what the RDMA CM puts in front of the private data
  *  listen.c    requests that come
@@ -15,6 +16,7 @@
 #define CMA_PRIV_H
 
 #include <rdma/ib_addr.h>
+#include <rdma/ib_sa.h>
 #include <rdma/rdma_cm_ib.h>
 
 #include "base/cond.h"
@@ -46,6 +48,7 @@ struct cma {
 	struct list_head devices GUARDED_BY(lock); /* struct cma_device, in the order they came */
 	u32 device_numbers GUARDED_BY(lock);	   /* given out */
 	struct work_queue queue GUARDS_ITSELF;
+	struct ib_sa_client sa GUARDS_ITSELF;
 };
 extern struct cma cma;
 
@@ -81,6 +84,9 @@ struct cma_id {
 	struct work change GUARDS_ITSELF; /* says that the id's address has left its device */
 	bool addr_gone GUARDED_BY(cma.lock); /* that is known, or it has never been there */
 	int result GUARDED_BY(cma.lock);  /* of the query: 0 or a negative errno */
+	/* the question for a path: both are 0 while there is none */
+	struct ib_sa_query *query GUARDED_BY(cma.lock);
+	int query_id GUARDED_BY(cma.lock);
 	struct ib_sa_path_rec path[2] OWNED_BY(the consumer and the handler at hand);
 	u32 seq_num FIXED; /* the first PSN */
 	u32 qkey OWNED_BY(the consumer and the handler at hand);
@@ -173,6 +179,11 @@ void cma_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr);
 void cma_addr_from_gid(struct sockaddr_storage *out, const union ib_gid *gid);
 /* Is it IPv4's, mapped into IPv6? */
 bool cma_gid_is_v4(const union ib_gid *gid);
+/* The GID of a port of this process' host in a fabric that has the address; else as cma_addr_gid.
+ * -EADDRNOTAVAIL: another host's. */
+int cma_addr_port_gid(const struct sockaddr *addr, union ib_gid *out);
+/* The socket address (port 0) of a port of a device that has the GID. */
+void cma_addr_of_port(struct sockaddr_storage *out, const union ib_gid *gid);
 /* The address as a GID: IPv4 is mapped into IPv6. */
 void cma_addr_gid(const struct sockaddr *addr, union ib_gid *out);
 /* Host order; 0: none. */
@@ -188,6 +199,16 @@ static inline const struct sockaddr *cma_addr(const struct sockaddr_storage *s)
 int cma_bind(struct cma_id *id, const struct sockaddr *addr);
 /* struct cma_id.work: says the result of a query. */
 void cma_resolved(struct work *w);
+
+/* Has the result of a query told. */
+void cma_resolve_result(struct cma_id *id, int result);
+
+/* ---- path.c ---- */
+bool cma_is_infiniband(const struct ib_device *device, u8 port);
+/* Finds the id's path, and has it told. What it returns is the call's own error. */
+int cma_path_find(struct cma_id *id, int timeout_ms);
+/* Nobody tells a path any more that the id has asked for. */
+void cma_path_cancel(struct cma_id *id);
 
 /* ---- change.c ---- */
 /* The handler of a device's events: ids whose address has left the device are told. */

@@ -36,7 +36,8 @@ static void cma_device_bind(struct cma_id *id, struct ib_device *device, u8 port
 	id->id.port_num = port;
 	id->id.route.addr.sgid = *sgid;
 	id->id.route.addr.pkey = CMA_PKEY;
-	id->addr_gone = ib_find_cached_gid_by_port(device, sgid, port, &index) != 0;
+	id->addr_gone = !cma_is_infiniband(device, port) &&
+			ib_find_cached_gid_by_port(device, sgid, port, &index) != 0;
 }
 
 void cma_bind_device(struct cma_id *id, struct ib_device *device, u8 port, const union ib_gid *sgid)
@@ -407,6 +408,7 @@ int cma_start(void)
 		return 0;
 	work_queue_init(&cma.queue, "anyverbs/rdmacm", false);
 	err = cm_start(); /* its client is told of a device first */
+	ib_sa_register_client(&cma.sa);
 	if (err == 0)
 		err = ib_register_client(&cma_device_client);
 	cma_device_start_end(err);

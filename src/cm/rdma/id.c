@@ -131,6 +131,7 @@ int cma_tell(struct cma_id *id, struct rdma_cm_event *event)
 static void cma_id_silence(struct cma_id *id)
 {
 	rdma_addr_cancel(&id->dev_addr);
+	cma_path_cancel(id);
 	work_cancel_wait(&id->work);
 	work_cancel_wait(&id->change);
 }

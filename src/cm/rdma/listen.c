@@ -3,7 +3,9 @@
  * Runs:  consumers' threads, core's, the IB CM's              Locks: cma.lock
  */
 #include <errno.h>
+#include <rdma/ib_cache.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "cm/rdma/cma_priv.h"
@@ -247,6 +249,18 @@ static void cma_request_take_path(struct cma_id *id, const struct ib_cm_req_even
 	id->id.route.addr.dgid = id->path[0].dgid;
 }
 
+/* In an InfiniBand subnet a request need not have a GRH: it has come to the port's own GID. */
+static void cma_request_bind(struct cma_id *id, struct ib_device *device,
+			     const struct ib_cm_sidr_req_event_param *req)
+{
+	static const union ib_gid none;
+	union ib_gid gid = req->dgid;
+
+	if (memcmp(&gid, &none, sizeof(gid)) == 0)
+		(void)ib_get_cached_gid(device, req->port, 0, &gid);
+	cma_bind_device(id, device, req->port, &gid);
+}
+
 /* The id of a request that came for `listen`. NULL: the request is refused. */
 static struct cma_id *cma_request_id(struct cma_id *listen, struct ib_cm_id *ib,
 				 const struct ib_cm_event *event)
@@ -265,8 +279,7 @@ static struct cma_id *cma_request_id(struct cma_id *listen, struct ib_cm_id *ib,
 	id->id.route.addr = addr;
 	if (datagram) {
 		id->id.route.addr.dgid = event->param.sidr_req_rcvd.sgid;
-		cma_bind_device(id, ib->device, event->param.sidr_req_rcvd.port,
-				&event->param.sidr_req_rcvd.dgid);
+		cma_request_bind(id, ib->device, &event->param.sidr_req_rcvd);
 	} else {
 		cma_request_take_path(id, &event->param.req_rcvd);
 		cma_bind_device(id, ib->device, event->param.req_rcvd.port, &id->path[0].sgid);

@@ -8,6 +8,7 @@
 
 #include "addr/addr.h"
 #include "cm/rdma/cma_priv.h"
+#include "node/hostip.h"
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
@@ -62,9 +63,10 @@ static bool resolve_lacks_scope(const struct sockaddr *addr)
 static int resolve_bind_device(struct cma_id *id, const struct sockaddr *addr)
 {
 	union ib_gid gid;
-	int err;
+	int err = cma_addr_port_gid(addr, &gid);
 
-	cma_addr_gid(addr, &gid);
+	if (err < 0)
+		return err;
 	err = cma_bind_gid(id, &gid);
 	if (err < 0)
 		err = cma_addr_is_loopback(addr) ? 0 : resolve_absent(&gid, addr);
@@ -171,7 +173,8 @@ static u32 resolve_scope(const struct rdma_addr *addr)
 }
 
 /* The source's address without its port, which is known already. */
-static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, u32 ifindex)
+static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, bool loopback,
+			       u32 ifindex)
 {
 	struct sockaddr_storage *src = &id->id.route.addr.src_addr;
 	const union ib_gid *from = &id->id.route.addr.sgid;
@@ -180,10 +183,10 @@ static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, u32
 
 	if (!cma_addr_is_any(cma_addr(src)))
 		return;
-	if (cma_addr_is_loopback(to) && !resolve_is_loopback_gid(from))
+	if (loopback && !resolve_is_loopback_gid(from))
 		cma_addr_copy(src, to);
 	else
-		cma_addr_from_gid(src, from);
+		cma_addr_of_port(src, from);
 	cma_addr_set_port(src, port);
 	if (!resolve_lacks_scope(cma_addr(src)))
 		return;
@@ -218,13 +221,36 @@ static bool resolve_is_shortage(int err)
 	return err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -ENOBUFS;
 }
 
+/* To a host of the fabric, from another one. -EADDRNOTAVAIL, -ENODEV: it is none. */
+static int resolve_host(struct cma_id *id, const struct sockaddr *to)
+{
+	struct node_hostip host;
+	union ib_gid gid;
+	int err;
+
+	cma_addr_gid(to, &gid);
+	err = node_hostip_find(gid.raw, &host);
+	if (err == 0 && !cma_device_is_bound(id))
+		err = cma_bind_first(id, true, &gid);
+	if (err != 0)
+		return err;
+	memcpy(id->id.route.addr.dgid.raw, host.gid, sizeof(host.gid));
+	resolve_set_source(id, to, false, 0);
+	return 0;
+}
+
 /* Finds the device, the source and the link's address of the destination. -ENODATA: its neighbour
  * is not known yet. */
 static int resolve_way(struct cma_id *id, struct addr_way *way)
 {
 	const struct sockaddr *to = cma_addr(&id->id.route.addr.dst_addr);
-	int err = resolve_route(id, way);
-	bool remote = err == 0 && !way->route.local;
+	int err = resolve_host(id, to);
+	bool remote;
+
+	if (err != -EADDRNOTAVAIL && err != -ENODEV)
+		return err;
+	err = resolve_route(id, way);
+	remote = err == 0 && !way->route.local;
 
 	/* from a source that is bound the host has a route to localhost, too */
 	if (err == 0 && resolve_is_localhost(to) && !cma_gid_is_known(&id->id.route.addr.dgid))
@@ -233,12 +259,11 @@ static int resolve_way(struct cma_id *id, struct addr_way *way)
 		err = resolve_loopback(id, to);
 	if (err != 0)
 		return err;
-	resolve_set_source(id, to, way->route.ifindex);
+	resolve_set_source(id, to, cma_addr_is_loopback(to), way->route.ifindex);
 	return remote ? addr_link(addr_host(), way, &id->dev_addr) : 0;
 }
 
-/* Has the result of a query told. */
-static void resolve_result(struct cma_id *id, int result)
+void cma_resolve_result(struct cma_id *id, int result)
 {
 	lock_acquire(&cma.lock);
 	id->result = result;
@@ -252,7 +277,7 @@ static void resolve_found(int status, struct sockaddr *src_addr, struct rdma_dev
 {
 	(void)src_addr;
 	(void)addr;
-	resolve_result(context, status);
+	cma_resolve_result(context, status);
 }
 
 /* The wildcard as a destination is this host, as it is to a socket. */
@@ -291,7 +316,7 @@ static int resolve_begin(struct cma_id *id, const struct sockaddr *to, int timeo
 				 id);
 	if (err != 0 && (err != -ENODEV || cma_addr_is_any(to)))
 		return err;
-	resolve_result(id, err);
+	cma_resolve_result(id, err);
 	return 0;
 }
 
@@ -323,71 +348,17 @@ int rdma_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src_addr,
 
 /* ---- the path -------------------------------------------------------------------------------- */
 
-/* IPv6 has one in the source address: what the consumer has set, in network order. */
-static __be32 resolve_flow_label(const struct cma_id *id)
-{
-	struct sockaddr_in6 sin6;
-
-	if (id->id.route.addr.src_addr.ss_family != AF_INET6)
-		return 0;
-	memcpy(&sin6, &id->id.route.addr.src_addr, sizeof(sin6));
-	return sin6.sin6_flowinfo & htonl(0xfffff);
-}
-
-/* A Local ACK Timeout is twice the path's, if the delay of the device counts little: so the peer
- * takes it from the REQ. */
-static u8 resolve_life_time(const struct cma_options *options)
-{
-	u8 timeout = options->ack_timeout & 31;
-
-	return timeout != 0 ? (u8)(timeout - 1) : (u8)CMA_PACKET_LIFETIME;
-}
-
-/* RoCE has no subnet administrator: the path is made of what both ends know. */
-static int resolve_path(struct cma_id *id)
-{
-	const struct rdma_addr *addr = &id->id.route.addr;
-	struct cma_options options = cma_options_of(id);
-	struct ib_sa_path_rec *path = &id->path[0];
-	struct cma_device *d = cma_device_hold(id);
-	struct ib_port_attr port;
-	int err = d != NULL ? ib_query_port(d->device, id->id.port_num, &port) : -ENODEV;
-
-	cma_device_release(d);
-	if (err < 0)
-		return err;
-	if (port.state != IB_PORT_ACTIVE)
-		return -ENETDOWN;
-	*path = (struct ib_sa_path_rec){
-		.dgid = addr->dgid,
-		.sgid = addr->sgid,
-		.hop_limit = id->dev_addr.hoplimit != 0 ? (u8)id->dev_addr.hoplimit
-							: (u8)CMA_HOP_LIMIT,
-		.flow_label = resolve_flow_label(id),
-		.traffic_class = options.tos,
-		.reversible = 1,
-		.numb_path = 1,
-		.pkey = htobe16(CMA_PKEY),
-		.mtu_selector = IB_SA_EQ,
-		.mtu = (u8)port.active_mtu,
-		.rate_selector = IB_SA_EQ,
-		.rate = IB_RATE_PORT_CURRENT,
-		.packet_life_time_selector = IB_SA_EQ,
-		.packet_life_time = resolve_life_time(&options),
-	};
-	id->id.route.path_rec = path;
-	id->id.route.num_paths = 1;
-	return 0;
-}
-
 int rdma_resolve_route(struct rdma_cm_id *cm_id, int timeout_ms)
 {
 	struct cma_id *id = cma_id(cm_id);
+	int err;
 
 	if (timeout_ms == 0 || !cma_move(id, CMA_ADDR_RESOLVED, CMA_ROUTE_QUERY))
 		return -EINVAL;
-	resolve_result(id, resolve_path(id));
-	return 0;
+	err = cma_path_find(id, timeout_ms);
+	if (err != 0)
+		cma_move(id, CMA_ROUTE_QUERY, CMA_ADDR_RESOLVED);
+	return err;
 }
 
 int rdma_set_ib_paths(struct rdma_cm_id *cm_id, struct ib_sa_path_rec *path_rec, int num_paths)

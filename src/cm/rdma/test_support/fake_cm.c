@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cm/ib/cm.h"
+#include "node/hostip.h"
 
 struct fake_cm fake_cm;
 
@@ -120,6 +121,18 @@ int ib_cm_init_qp_attr(struct ib_cm_id *cm_id, struct ib_qp_attr *qp_attr, int *
 {
 	*qp_attr_mask = IB_QP_STATE;
 	return 0;
+}
+
+/* ---- hosts of a fabric: none ----------------------------------------------------------------- */
+
+int node_hostip_find(const u8 ip[16], struct node_hostip *out)
+{
+	return -ENODEV;
+}
+
+int node_hostip_of(const u8 gid[16], u8 ip[16])
+{
+	return -ENODEV;
 }
 
 /* ---- ports ----------------------------------------------------------------------------------- */

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""connections_test.py: Debian's programs of the RDMA CM between hosts of a fabric with the node's own subnet manager: by the
+addresses that hosts have without an IP interface.
+
+usage: connections_test.py BUILD_DIR
+"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from fabric_bed import Bed
+
+Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+PROGRAMS = "rping ucmatose udaddy rstream ib_send_lat ib_write_lat qperf".split()
+MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
+NOT_YET = ("reject", "refused", "failed to connect", "couldn't connect", "event: rdma_cm_event_rejected")
+
+
+class Connections(Bed):
+    def setUp(self):
+        super().setUp()
+        self.fabric("up", "--topology", "star:3")
+        self.until(lambda: self.fabric("hosts").count("ACTIVE") == 3)
+
+    def begin(self, host, *words):
+        """A program that goes on; it is ended with the test."""
+        process = self.start(host, *words)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def connect(self, server, client):
+        """Both ends of a program: the client begins again until the server listens."""
+        first = self.begin("h1", *server)
+        for _ in range(100):
+            second = subprocess.run(self.words("run", "--host", "h2", *client), env=self.env, capture_output=True, text=True,
+                                    timeout=60)
+            out = second.stdout + second.stderr
+            if second.returncode == 0 or not any(word in out.lower() for word in NOT_YET):
+                break
+        self.assertEqual(second.returncode, 0, out)
+        return out, first
+
+    def test_programs(self):
+        for server, client in (("rping -s -a 127.64.0.1 -C 3", "rping -c -a 127.64.0.1 -C 3"),
+                               ("rping -s -C 3", "rping -c -a 127.64.0.1 -C 3"),
+                               ("ucmatose -b 127.64.0.1", "ucmatose -b 127.64.0.2 -s 127.64.0.1"),
+                               ("udaddy", "udaddy -s 127.64.0.1"),
+                               ("rstream -S 65536 -C 10", "rstream -s 127.64.0.1 -S 65536 -C 10"),
+                               ("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 127.64.0.1"),
+                               ("ib_write_lat -n 100", "ib_write_lat -n 100 127.64.0.1")):
+            out, first = self.connect(server.split(), client.split())
+            self.assertEqual(first.wait(60), 0, client + out)
+        out, first = self.connect(["qperf"], "qperf 127.64.0.1 -t 1 -cm 1 rc_lat".split())
+        self.assertIn("latency", out)
+
+    def test_a_port_is_a_hosts(self):
+        """Both hosts listen on one port, and each gets its own requests."""
+        other = self.begin("h2", *"rping -s -v -C 1".split())
+        out, mine = self.connect("rping -s -v -C 2".split(), "rping -c -a 127.64.0.1 -C 2".split())
+        self.assertEqual(mine.wait(60), 0)
+        self.assertIsNone(other.poll())
+        self.on("h3", *"rping -c -a 127.64.0.2 -C 1".split())
+        self.assertEqual(other.wait(60), 0)
+        self.assertIn("rdma-ping-0", other.stdout.read())
+        self.on("h2", *"rping -c -a 127.64.0.1 -C 1".split(), status=255)  # refused: nobody listens there any more
+        self.on("h2", *"rping -c -a 127.64.0.9 -C 1".split(), status=255)  # nobody has the address
+
+    def outlive(self):
+        """What a server says whose client is killed."""
+        server = self.begin("h1", *"rping -s -v".split())
+        client = self.begin("h2", *"rping -c -v -a 127.64.0.1".split())
+        while "ping data" not in client.stdout.readline():
+            if client.poll() is not None:
+                client = self.begin("h2", *"rping -c -v -a 127.64.0.1".split())
+        client.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        client.kill()
+        return server.communicate(timeout=20)[0]
+
+    def test_a_peer_that_is_killed(self):
+        """A server that waits for an acknowledgement may end by that error before it is told: then once more."""
+        self.assertTrue(any("DISCONNECT" in self.outlive() for _ in range(5)))
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIP {', '.join(MISSING)}: not installed")
+        sys.exit(77)
+    unittest.main()
