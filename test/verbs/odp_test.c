@@ -328,6 +328,8 @@ static void caps_are_announced(struct duo *d)
 	must(ibv_query_device_ex(d->context, NULL, &attr) == 0);
 	must(attr.odp_caps.general_caps == (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
 	must(attr.odp_caps.per_transport_caps.rc_odp_caps & IBV_ODP_SUPPORT_ATOMIC);
+	/* UC has no SRQ, on demand or not */
+	must(!(attr.odp_caps.per_transport_caps.uc_odp_caps & IBV_ODP_SUPPORT_SRQ_RECV));
 	errno = 0;
 	mr = ibv_reg_mr(d->pd, (void *)4096, SIZE_MAX, ALL); /* implicit begins at 0 */
 	must(mr == NULL && errno == EINVAL);
