@@ -20,7 +20,7 @@ static bool change_is_gone(const struct cma_id *id) REQUIRES(cma.lock)
 {
 	u16 index;
 
-	if (cma_is_infiniband(id->id.device, id->id.port_num))
+	if (cma_is_infiniband(id->id.device))
 		return false; /* its GIDs are no addresses of IP */
 	return ib_find_cached_gid_by_port(id->id.device, &id->id.route.addr.sgid, id->id.port_num,
 					  &index) == -ENOENT;

@@ -100,6 +100,7 @@ struct cma_device {
 	struct ib_device *device;
 	struct ib_event_handler events; /* of the device's GIDs */
 	u32 number; /* 1 and up, of no other device of this process */
+	bool infiniband; /* its link layer; else Ethernet */
 	u32 users;  /* cma_device_hold: its removal waits for them */
 	struct cond unused;
 } OWNED_BY(cma.lock);
@@ -144,6 +145,8 @@ int cma_tell(struct cma_id *id, struct rdma_cm_event *event);
 void cma_end_in_handler(struct cma_id *id);
 
 /* ---- device.c ---- */
+/* Is it a device whose link layer is InfiniBand? */
+bool cma_is_infiniband(const struct ib_device *device) REQUIRES(cma.lock);
 /* Has the CM told of devices. 0 or a negative errno. May block. */
 int cma_start(void);
 bool cma_device_is_bound(struct cma_id *id);
@@ -204,7 +207,6 @@ void cma_resolved(struct work *w);
 void cma_resolve_result(struct cma_id *id, int result);
 
 /* ---- path.c ---- */
-bool cma_is_infiniband(const struct ib_device *device, u8 port);
 /* Finds the id's path, and has it told. What it returns is the call's own error. */
 int cma_path_find(struct cma_id *id, int timeout_ms);
 /* Nobody tells a path any more that the id has asked for. */

@@ -317,10 +317,26 @@ static void cma_event_rej(struct cma_id *id, const struct ib_cm_event *in,
 /* The way to the peer's datagram queue pair. */
 static void cma_event_ah(struct cma_id *id, struct ib_ah_attr *out)
 {
+	struct ib_sa_path_rec *path = &id->path[0];
 	struct cma_device *d = cma_device_hold(id);
+	union ib_gid sgid = path->sgid;
+	u16 index = 0;
+	u8 port = 0;
 
-	if (d == NULL || ib_init_ah_from_path(d->device, id->id.port_num, &id->path[0], out) != 0)
-		*out = (struct ib_ah_attr){ .port_num = id->id.port_num };
+	*out = (struct ib_ah_attr){
+		.grh = { .dgid = path->dgid,
+			 .flow_label = be32toh(path->flow_label) & 0xfffff,
+			 .hop_limit = path->hop_limit,
+			 .traffic_class = path->traffic_class },
+		.sl = path->sl,
+		.static_rate = path->rate,
+		.ah_flags = IB_AH_GRH,
+		.port_num = id->id.port_num,
+	};
+	if (d != NULL && d->infiniband)
+		(void)ib_init_ah_from_path(d->device, id->id.port_num, path, out);
+	else if (d != NULL && ib_find_cached_gid(d->device, &sgid, &port, &index) == 0)
+		out->grh.sgid_index = (u8)index;
 	cma_device_release(d);
 }
 

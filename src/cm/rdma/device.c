@@ -27,6 +27,14 @@ static struct cma_start {
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
+bool cma_is_infiniband(const struct ib_device *device)
+{
+	list_for_each(d, &cma.devices, struct cma_device, node)
+		if (d->device == device)
+			return d->infiniband;
+	return false;
+}
+
 static void cma_device_bind(struct cma_id *id, struct ib_device *device, u8 port,
 			const union ib_gid *sgid) REQUIRES(cma.lock)
 {
@@ -36,7 +44,7 @@ static void cma_device_bind(struct cma_id *id, struct ib_device *device, u8 port
 	id->id.port_num = port;
 	id->id.route.addr.sgid = *sgid;
 	id->id.route.addr.pkey = CMA_PKEY;
-	id->addr_gone = !cma_is_infiniband(device, port) &&
+	id->addr_gone = !cma_is_infiniband(device) &&
 			ib_find_cached_gid_by_port(device, sgid, port, &index) != 0;
 }
 
@@ -239,6 +247,7 @@ static void cma_device_add(struct ib_device *device)
 		return;
 	}
 	d->device = device;
+	d->infiniband = rdma_port_get_link_layer(device, 1) == IB_LINK_LAYER_INFINIBAND;
 	lock_acquire(&cma.lock);
 	d->number = ++cma.device_numbers;
 	list_push_back(&cma.devices, &d->node);

@@ -255,8 +255,12 @@ static void cma_request_bind(struct cma_id *id, struct ib_device *device,
 {
 	static const union ib_gid none;
 	union ib_gid gid = req->dgid;
+	bool infiniband;
 
-	if (memcmp(&gid, &none, sizeof(gid)) == 0)
+	lock_acquire(&cma.lock);
+	infiniband = cma_is_infiniband(device);
+	lock_release(&cma.lock);
+	if (infiniband && memcmp(&gid, &none, sizeof(gid)) == 0)
 		(void)ib_get_cached_gid(device, req->port, 0, &gid);
 	cma_bind_device(id, device, req->port, &gid);
 }

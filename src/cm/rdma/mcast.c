@@ -113,7 +113,7 @@ static int cma_mcast_enlist(struct cma_id *id, struct cma_mcast *mc)
 	int err = -EINVAL;
 
 	lock_acquire(&cma.lock);
-	if (id->id.device != NULL && cma_is_infiniband(id->id.device, id->id.port_num)) {
+	if (cma_is_infiniband(id->id.device)) {
 		err = -EOPNOTSUPP; /* the SA would have to be asked for the group's LID */
 	} else if (cma_mcast_may_join(id)) {
 		list_push_back(&id->groups, &mc->node);

@@ -13,12 +13,6 @@
  * allows. */
 enum { PATH_TRIES = 4 };
 
-bool cma_is_infiniband(const struct ib_device *device, u8 port)
-{
-	return rdma_port_get_link_layer((struct ib_device *)(uintptr_t)device, port) ==
-	       IB_LINK_LAYER_INFINIBAND;
-}
-
 /* IPv6 has one in the source address: what the consumer has set, in network order. */
 static __be32 cma_path_flow_label(const struct cma_id *id)
 {
@@ -167,7 +161,7 @@ int cma_path_find(struct cma_id *id, int timeout_ms)
 	struct cma_device *d = cma_device_hold(id);
 	int err = 0;
 
-	if (d != NULL && cma_is_infiniband(d->device, id->id.port_num))
+	if (d != NULL && d->infiniband)
 		err = cma_path_ask(id, d->device, timeout_ms);
 	else
 		cma_resolve_result(id, d != NULL ? cma_path_make(id, d->device) : -ENODEV);
