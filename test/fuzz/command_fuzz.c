@@ -156,7 +156,7 @@ static char *fuzz_argument(char *text)
 		"device", "add",  "remove",   "list",	     "roce1", "fabric", "show",
 		"hosts",  "link", "fail",     "reboot",	     "error", "h1",	"--topology",
 		"star:2", "top",  "--once",   "--view",	     "qps",   "drops",	"devices",
-		"--sort", "pid",  "--filter", "--prometheus"
+		"--sort", "pid",  "--filter", "--prometheus", "qp"
 	};
 	u8 which = input_u8(&f.in);
 

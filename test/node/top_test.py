@@ -117,6 +117,21 @@ class Case(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
             self.assertRegex(done.stderr, "^anyverbs: top: ")
 
+    def test_one_queue_pair(self):
+        self.assertEqual(self.command("qp", "1", "1").returncode, 1)
+        child, _ = self.attach()
+        qpn = json.loads(self.command("top", "--json", "--interval", "0.1").stdout)["qps"][0]["qpn"]
+        for number in (str(qpn), hex(qpn)):
+            done = self.command("qp", str(child.pid), number)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            for pattern in (f"^queue pair 0x{qpn:06x} of PID {child.pid} \\(node_attach\\): RC, RTS\n", "\n  state     ready to send: ",
+                            "\n  peer      0x00004d, which no process of this node has", "\n  errors    5 completions"):
+                self.assertRegex(done.stdout, pattern)
+        for words, said in (((str(child.pid), "5"), "the process has no queue pair 0x000005"), (("1", hex(qpn)), "no process of the node has PID 1")):
+            done = self.command("qp", *words)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(said, done.stderr)
+
     # ---- keys ----
 
     def test_views_help_and_quit(self):

@@ -26,6 +26,7 @@ void settings_show(FILE *out);
 int command_run(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_top(int argc, char **argv);
+int command_qp(int argc, char **argv);
 int command_port(int argc, char **argv);
 int command_device(int argc, char **argv);
 int command_capture(int argc, char **argv);

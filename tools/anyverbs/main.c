@@ -54,6 +54,14 @@ static const struct {
 	  "NO_COLOR=1 switches colours off.\n"
 	  "\n"
 	  "Exit codes: 0; with --once or --json 1 if no node is up; 2 without a terminal.\n" },
+	{ "qp", command_qp, "explain one queue pair of a process",
+	  "usage: anyverbs qp PID QPN\n"
+	  "\n"
+	  "Explains the queue pair QPN (0x4011, say; `anyverbs top` lists them) of the process\n"
+	  "PID in words: its state and what that means, its peer and the peer's state, its\n"
+	  "GIDs and MTU, what the peer may do, messages, errors, drops of its process.\n"
+	  "\n"
+	  "Exit codes: 0; 1 if there is no such process or queue pair.\n" },
 	{ "port", command_port, "take the device's port down, or up again",
 	  "usage: anyverbs port [DEVICE] up|down\n"
 	  "\n"
