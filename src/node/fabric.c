@@ -280,8 +280,9 @@ static int client_fabric_say_sm(struct node *n, const struct client_sm *sm,
 }
 
 /* Forgets the pipes that the program has closed. */
-static void client_fabric_prune_sms(struct client_fabric *f) REQUIRES(f->node->request_lock)
+static void client_fabric_prune_sms(struct node *n) REQUIRES(n->request_lock)
 {
+	struct client_fabric *f = n->fabric;
 	u32 left = 0;
 
 	for (u32 i = 0; i < f->sm_count; i++) {
@@ -300,7 +301,7 @@ static int client_fabric_claim_sms(struct node *n) REQUIRES(n->request_lock)
 	struct client_fabric *f = n->fabric;
 	int err = 0;
 
-	client_fabric_prune_sms(f);
+	client_fabric_prune_sms(n);
 	for (u32 i = 0; i < f->sm_count && err != -ECONNRESET; i++)
 		err = client_fabric_say_sm(n, &f->sm[i], client_call);
 	return err == -ECONNRESET ? err : 0;
@@ -449,7 +450,7 @@ static int client_fabric_add_sm(struct node *n, u32 port, int pipe) REQUIRES(n->
 	struct client_fabric *f = n->fabric;
 	int err;
 
-	client_fabric_prune_sms(f);
+	client_fabric_prune_sms(n);
 	if (f->gone)
 		return -ENODEV;
 	if (f->sm_count == NODE_HOST_CAS)
