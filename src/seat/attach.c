@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/env.h"
@@ -216,6 +217,15 @@ static int attach_paths(struct seat *s)
 	return 0;
 }
 
+/* Under Yama's ptrace_scope 1 a process reaches the memory of its descendants only, unless that
+ * process lets others in. Yama cannot name the peers alone, so the user opts in. A kernel without
+ * Yama answers EINVAL. A forked child lets in for itself, when it attaches. */
+static void attach_let_in(void)
+{
+	if (env_is_on("ANYVERBS_PTRACER", false))
+		(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
+
 static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
 {
 	struct seat_attachment *a = &s->a;
@@ -228,6 +238,7 @@ static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
 	a->bell_out[0] = a->bell_out[1] = -1;
 	capture_init(&a->capture);
 	s->direct = env_is_on("ANYVERBS_DIRECT", true);
+	attach_let_in();
 	/* a host of a fabric has no wire but the fabric's */
 	s->paths = node_fabric_host() != NULL ? SEAT_PATH_SHM : attach_env_paths();
 	err = attach_fds(a);

@@ -121,6 +121,8 @@ static const struct {
 	  "connections with a UDP socket of their own (32)" },
 	{ "DIRECT", settings_is_switch, "0 or 1", "0|1",
 	  "0: one-sided operations go through the target's engine (1)" },
+	{ "PTRACER", settings_is_switch, "0 or 1", "0|1",
+	  "1: processes of this user may reach the memory in spite of Yama (0)" },
 	{ "ADOPT", settings_is_switch, "0 or 1", "0|1", "0: registered memory stays private (1)" },
 	{ "BORN_SHARED", settings_is_switch, "0 or 1", "0|1",
 	  "1: blocks of 64 KiB and more lie in memory that peers map (0)" },
