@@ -249,13 +249,28 @@ static u16 sm_manager_set(struct sm *sm, const u8 *mad)
 	return STATUS_OK;
 }
 
+/* Who asks may be an SM that this master does not know. */
+static void sm_manager_asked(struct sm *sm)
+{
+	u64 now = sm_now(sm);
+
+	if (sm->state != SM_MASTER || sm->peers > 0 || now < sm->asked_ns)
+		return;
+	sm->asked_ns = now + sm->config.light_ns;
+	sm_wake(sm);
+}
+
 void sm_manager_receive(struct sm *sm, const struct fabric_mad *m)
 {
 	struct fabric_mad out = *m;
 	u16 status = STATUS_OK;
 
+	if (sm->guid == 0) /* it does not know yet who it is */
+		return;
 	if (m->mad[MAD_METHOD] == METHOD_SET)
 		status = sm_manager_set(sm, m->mad);
+	else
+		sm_manager_asked(sm);
 	if (m->mad[MAD_CLASS] == CLASS_SMP_DIRECTED)
 		status |= STATUS_DIRECTION;
 	out.slid = m->dlid;

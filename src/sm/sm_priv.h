@@ -261,7 +261,8 @@ struct sm {
 	u64 shunned, shunned_until_ns; /* an SM that did not become the master */
 	u64 poll_due_ns;
 	u32 act_count;
-	u64 guid; /* of the SM's port */
+	u64 guid; /* of the SM's port; 0: not known yet */
+	u64 asked_ns; /* until then no question of others leads to a sweep */
 	/* multicast */
 	bool trees_stale;
 	struct sm_sa *sa;
