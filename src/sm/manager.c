@@ -74,6 +74,12 @@ static const struct sm_peer *sm_manager_find(const struct sm *sm, u32 states, bo
 	return best;
 }
 
+bool sm_manager_expects(const struct sm *sm)
+{
+	return sm_manager_find(sm, 1u << SM_DISCOVERING, false) != NULL ||
+	       sm_manager_find(sm, 1u << SM_STANDBY | 1u << SM_MASTER, true) != NULL;
+}
+
 /* ---- states ---------------------------------------------------------------------------------- */
 
 void sm_manager_state(struct sm *sm, enum sm_state state)

@@ -144,7 +144,7 @@ static inline u8 sm_port_state(const struct sm_port *p)
 {
 	return p->info[PI_STATE] & 15;
 }
-/* Makes the indices of what has a LID. False: no memory. */
+/* Makes the indices of what has a LID, once. False: no memory. */
 bool sm_subnet_index(struct sm_subnet *s);
 /* The port with a GUID, or a LID; NULL: none. *at: where it is. */
 struct sm_port *sm_subnet_find_guid(const struct sm_subnet *s, u64 guid, u32 *at);
@@ -244,7 +244,8 @@ struct sm {
 	bool wanted; /* another sweep, soon */
 	u64 wanted_ns; /* not before; */
 	u64 sweep_began_ns, sweep_ended_ns;
-	u64 light_due_ns;
+	u64 light_due_ns;   /* of a light sweep, or of a look at other SMs alone */
+	u64 light_whole_ns; /* of a light sweep */
 	u64 backoff_ns; /* after a flawed sweep */
 	/* LIDs: who had which, since the SM began */
 	u64 *lid_guid;	/* by LID */
@@ -342,6 +343,8 @@ void sm_manager_decide(struct sm *sm);
 void sm_manager_note(struct sm *sm, const struct sm_answer *a);
 void sm_manager_polled(struct sm *sm, const struct sm_answer *a);
 void sm_manager_handed_over(struct sm *sm, const struct sm_answer *a);
+/* Is there an SM that may become the master soon? */
+bool sm_manager_expects(const struct sm *sm);
 /* The light sweep of a master has ended. */
 void sm_manager_look(struct sm *sm);
 /* SMInfo of another SM: Get, Set. */

@@ -115,7 +115,6 @@ bool sm_subnet_index(struct sm_subnet *s)
 {
 	bool whole = true;
 
-	memset(s->by_lid, 0, sizeof(s->by_lid));
 	s->lid_top = 0;
 	for (u32 i = 0; i < s->nodes; i++) {
 		struct sm_node *n = &s->node[i];

@@ -75,6 +75,14 @@ static void sm_sweep_count(struct sm *sm)
 			sm->report.ports += s->node[i].port[k].peer != SM_NONE;
 }
 
+/* Another SM that may become the master is looked at more often than the switches. */
+static void sm_sweep_plan_light(struct sm *sm)
+{
+	sm->light_due_ns = sm->light_whole_ns;
+	if (sm_manager_expects(sm))
+		sm->light_due_ns = MIN(sm->light_due_ns, sm_now(sm) + SWEEP_PEER_NS);
+}
+
 static void sm_sweep_end(struct sm *sm)
 {
 	u64 now = sm_now(sm);
@@ -87,7 +95,8 @@ static void sm_sweep_end(struct sm *sm)
 	}
 	sm->sweeping = false;
 	sm->sweep_ended_ns = now;
-	sm->light_due_ns = now + (sm->peers > 0 ? SWEEP_PEER_NS : sm->config.light_ns);
+	sm->light_whole_ns = now + sm->config.light_ns;
+	sm_sweep_plan_light(sm);
 	sm_sweep_count(sm);
 	if (sm->subnet->flawed) {
 		sm->backoff_ns = sm->backoff_ns == 0 ?
@@ -130,8 +139,7 @@ void sm_sweep_step(struct sm *sm)
 		break;
 	case SM_LIGHT:
 		sm->phase = SM_IDLE;
-		sm->light_due_ns = sm_now(sm) +
-				   (sm->peers > 0 ? SWEEP_PEER_NS : sm->config.light_ns);
+		sm_sweep_plan_light(sm);
 		sm_manager_look(sm);
 		break;
 	case SM_IDLE:
@@ -148,11 +156,15 @@ void sm_sweep_step(struct sm *sm)
 static void sm_sweep_begin_light(struct sm *sm)
 {
 	const struct sm_subnet *s = sm->subnet;
+	u64 now = sm_now(sm);
+	bool whole = now >= sm->light_whole_ns;
 
 	sm->phase = SM_LIGHT;
-	for (u32 i = 0; i < s->switches; i++)
+	if (whole)
+		sm->light_whole_ns = now + sm->config.light_ns;
+	for (u32 i = 0; whole && i < s->switches; i++)
 		sm_push(sm, SM_LOOK_SWITCH, s->sw[i], 0, 0);
-	if (s->node[0].type != FABRIC_SWITCH)
+	if (whole && s->node[0].type != FABRIC_SWITCH)
 		sm_push(sm, SM_LOOK_PORT, 0, s->root_port, 0);
 	for (u32 i = 0; i < sm->peers; i++)
 		sm_push(sm, SM_ASK_SM, sm->peer[i].node, sm->peer[i].port, 0);

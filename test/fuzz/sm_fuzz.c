@@ -98,7 +98,7 @@ static void world_begin(struct world *w)
 	int err = 0;
 
 	memset(w, 0, sizeof(*w));
-	fuzz_need(topo_generate("mesh:2,hosts=2", &w->topo, &e) == 0, "sm");
+	fuzz_need(topo_generate("mesh:2,hosts=2,radix=8", &w->topo, &e) == 0, "sm");
 	w->map_fd = memfd_create("map", MFD_CLOEXEC);
 	w->counters_fd = memfd_create("counters", MFD_CLOEXEC);
 	w->f = fabric_create(w->map_fd, w->counters_fd, &w->topo, &ops, w, &err);

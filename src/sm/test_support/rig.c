@@ -263,6 +263,15 @@ u32 rig_check_pairs(struct rig *r)
 	return pairs;
 }
 
+bool rig_connected(struct rig *r, u32 a, u32 b)
+{
+	u32 *of = rig_islands(r);
+	bool same = rig_find_root(of, a) == rig_find_root(of, b);
+
+	free(of);
+	return same;
+}
+
 void rig_check_active(struct rig *r)
 {
 	for (u32 i = 0; i < r->bed.topo.port_count; i++)

@@ -48,6 +48,8 @@ struct sm_report rig_report(const struct sm *sm);
 
 /* Every two CA ports that active links connect have a route both ways. Returns how many pairs. */
 u32 rig_check_pairs(struct rig *r);
+/* Do links that are up connect the ports? */
+bool rig_connected(struct rig *r, u32 a, u32 b);
 /* Every link is active, at both ends. */
 void rig_check_active(struct rig *r);
 

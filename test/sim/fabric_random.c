@@ -1,0 +1,199 @@
+/* fabric_random.c: random fabrics with subnet managers in virtual time: cables are pulled and
+ * plugged in, nodes restart, a manager dies. At rest every two hosts that are connected have a
+ * route both ways, multicast reaches all members and nobody else, and few MADs were needed.
+ *
+ * usage: fabric_random FIRST LAST (seeds)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fabric/fabric_priv.h"
+#include "fabric/format.h"
+#include "sm/test_support/rig.h"
+
+enum { MEMBERS = 12, SET = 2, GROUPS = 0x38 };
+
+static struct rig r;
+static u64 lot;
+static u64 first_seed, last_seed;
+
+static u32 random_below(u32 n)
+{
+	lot = lot * 6364136223846793005ull + 1442695040888963407ull;
+	return (u32)(lot >> 33) % n;
+}
+
+static void random_topology(char *out, size_t size)
+{
+	switch (random_below(5)) {
+	case 0:
+		snprintf(out, size, "torus:%ux%u,hosts=%u", 2 + random_below(4),
+			 2 + random_below(4), 1 + random_below(2));
+		break;
+	case 1:
+		snprintf(out, size, "mesh:%ux%u", 1 + random_below(5), 2 + random_below(4));
+		break;
+	case 2:
+		snprintf(out, size, "fat-tree:%ux%u", 2 + random_below(5), 1 + random_below(6));
+		break;
+	case 3:
+		snprintf(out, size, "dragonfly:3x%ux1", 1 + random_below(3));
+		break;
+	default:
+		snprintf(out, size, "random:%ux%u,seed=%u", 1 + random_below(10),
+			 2 + random_below(24), random_below(1000000));
+		break;
+	}
+}
+
+static u32 random_ca(void)
+{
+	for (;;) {
+		u32 node = random_below(r.bed.topo.node_count);
+
+		if (r.bed.topo.nodes[node].type == FABRIC_CA)
+			return bed_port(&r.bed, node, 1);
+	}
+}
+
+/* A host joins the one group, which the first creates. */
+static void join(u32 port)
+{
+	static const u8 mgid[16] = { 0xff, 0x12, 0x40, 0x1b, 0xff, 0xff };
+	u8 w[200] = { 0 };
+
+	if (r.bed.f->port[port].state != FABRIC_ACTIVE)
+		return;
+	memcpy(w, mgid, 16);
+	w[15] = 1;
+	wire_put64(w + 16, 0xfe80000000000000ull);
+	wire_put64(w + 24, rig_guid(&r, port));
+	wire_put32(w + 32, 1);
+	wire_put16(w + 40, 0xffff);
+	w[48] = 0x21;
+	assert_int_equal(rig_status(rig_ask(&r, port, SET, GROUPS, 0x130c7, w)), 0);
+}
+
+static u32 port_of(u64 guid)
+{
+	for (u32 i = 0; i < r.bed.topo.port_count; i++)
+		if (rig_guid(&r, i) == guid && r.bed.f->port[i].number != 0)
+			return i;
+	fail();
+	return 0;
+}
+
+/* From each member to each other one, and to nobody else. */
+static void check_group(u32 from)
+{
+	static u8 rec[64][52];
+	u32 to[64], count, found = 0;
+	struct fabric_flow w = { .pkey = 0xffff };
+	u8 want[200] = { 0 };
+
+	want[0] = 0xff;
+	wire_put16(want + 40, 0xffff);
+	wire_put32(want + 32, 1);
+	count = rig_table(&r, from, GROUPS, 1 << 2, want, rec[0], 52, 64);
+	for (u32 i = 0; i < count; i++)
+		found += wire_get64(rec[i] + 24) != 0;
+	for (u32 i = 0; i < count; i++) {
+		if (wire_get64(rec[i] + 24) == 0)
+			continue;
+		assert_int_equal(fabric_mcast_route(r.bed.v, port_of(wire_get64(rec[i] + 24)),
+						    wire_get16(rec[i] + 36), &w, to, 64),
+				 found - 1);
+	}
+}
+
+static void fault(void)
+{
+	u32 n = random_below(r.bed.topo.link_count);
+	const struct topo_link *l = &r.bed.topo.links[n];
+
+	if (random_below(6) == 0) {
+		assert_int_equal(fabric_node_reboot(r.bed.f, l->node_a), 0);
+		for (u32 i = 0; i < r.sm_count; i++)
+			if (r.sms[i].sm != NULL)
+				sm_wake(r.sms[i].sm);
+	} else {
+		fabric_link_set(r.bed.f, bed_port(&r.bed, l->node_a, l->port_a),
+				random_below(2) != 0);
+	}
+	rig_run(&r, random_below(3) == 0 ? random_below(2000) : random_below(5));
+}
+
+static u64 mads(void)
+{
+	u64 sum = 0;
+
+	for (u32 i = 0; i < r.sm_count; i++)
+		sum += r.sms[i].sent;
+	return sum;
+}
+
+static void check_rest(void)
+{
+	u64 before = mads();
+	u32 port = 0;
+
+	rig_run(&r, 30000);
+	(void)rig_check_pairs(&r);
+	assert_true(mads() - before < 60 * (r.bed.topo.link_count + r.bed.topo.port_count));
+	/* and then only the light sweeps' and polls' */
+	before = mads();
+	rig_run(&r, 30000);
+	assert_true(mads() - before < 200 + 8 * r.bed.topo.node_count);
+	for (u32 i = 0; i < r.bed.topo.node_count; i++)
+		if (r.bed.topo.nodes[i].type == FABRIC_CA &&
+		    rig_connected(&r, bed_port(&r.bed, i, 1), r.sms[0].port))
+			port = bed_port(&r.bed, i, 1);
+	if (port != 0 && rig_report(r.sms[0].sm).state == SM_MASTER)
+		check_group(port);
+}
+
+static void one_seed(u64 seed)
+{
+	char spec[64];
+
+	lot = seed * 0x9e3779b97f4a7c15ull;
+	random_topology(spec, sizeof(spec));
+	print_message("%llu: %s\n", (unsigned long long)seed, spec);
+	rig_begin(&r, spec);
+	rig_add(&r, rig_place(&r));
+	if (random_below(3) == 0)
+		rig_add(&r, random_ca());
+	rig_run(&r, 3000);
+	rig_check_active(&r);
+	for (u32 i = 0; i < MEMBERS; i++)
+		join(random_ca());
+	for (u32 i = random_below(16); i > 0; i--)
+		fault();
+	if (r.sm_count == 2 && random_below(2) == 0)
+		rig_kill(&r, 1);
+	check_rest();
+	rig_end(&r);
+}
+
+static void fabric__is_whole_at_rest(void **state)
+{
+	(void)state;
+	for (u64 seed = first_seed; seed <= last_seed; seed++)
+		one_seed(seed);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(fabric__is_whole_at_rest) };
+
+	first_seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+	last_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
