@@ -14,6 +14,7 @@
 #include "ibt/loss.h"
 #include "ibt/qp.h"
 #include "ibt/quick.h"
+#include "ibt/migrate.h"
 #include "ibt/responder.h"
 #include "ibt/retry.h"
 #include "ibt/sched.h"
@@ -97,10 +98,32 @@ static void engine_port_is_down(struct path_dest *from, const struct pkt *p)
 		absent_report(from, p);
 }
 
+static inline void engine_connected(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+				    const void *payload)
+{
+	if (engine_is_answer(p->opcode)) {
+		if (qp_is_reliable(qp))
+			engine_answer(qp, from, p, payload);
+		else
+			path_count(from->path, COUNT_RX_OPCODE);
+	} else {
+		if ((p->flags & PKT_HAS_ACK) != 0 && from->path->promise.reliable)
+			engine_piggyback(qp, from, p);
+		resp_receive(qp, from, p, payload);
+	}
+}
+
 /* A notification of congestion names no transport. Whose request is for another type of queue pair
  * finds no queue pair here. */
-static void engine_other_type(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
+static NOINLINE void engine_other_type(struct ibt_qp *qp, struct path_dest *from,
+				       const struct pkt *p, const void *payload)
 {
+	if (__atomic_load_n(&qp->takes, __ATOMIC_RELAXED) == QP_TAKES_WATCHED &&
+	    ibt_qp_type(qp) == (enum ibv_qp_type)p->qp_type) {
+		if (migrate_receive(qp, from, p))
+			engine_connected(qp, from, p, payload);
+		return;
+	}
 	if (qp_port_is_down(qp)) {
 		engine_port_is_down(from, p);
 		return;
@@ -123,18 +146,11 @@ static void engine_receive(void *user, struct path_dest *from, const struct pkt 
 	if (unlikely(qp == NULL)) {
 		engine_no_qp(ibt, from, p, payload);
 	} else if (unlikely(__atomic_load_n(&qp->takes, __ATOMIC_RELAXED) != p->qp_type)) {
-		engine_other_type(qp, from, p);
+		engine_other_type(qp, from, p, payload);
 	} else if (!qp_is_connected(qp)) {
 		engine_datagram(qp, from->path, p, payload);
-	} else if (engine_is_answer(p->opcode)) {
-		if (qp_is_reliable(qp))
-			engine_answer(qp, from, p, payload);
-		else
-			path_count(from->path, COUNT_RX_OPCODE);
 	} else {
-		if ((p->flags & PKT_HAS_ACK) != 0 && from->path->promise.reliable)
-			engine_piggyback(qp, from, p);
-		resp_receive(qp, from, p, payload);
+		engine_connected(qp, from, p, payload);
 	}
 }
 
@@ -156,7 +172,7 @@ static bool engine_awaits(void *user, const struct path_dest *from, const struct
 	if (!qp_is_connected(qp))
 		return true;
 	lock_acquire(&qp->resp.rq_lock);
-	awaited = qp_is_peer(qp, from, p);
+	awaited = qp_is_peer(qp, from, p) || mig_is_alternate(qp, from);
 	lock_release(&qp->resp.rq_lock);
 	if (!awaited)
 		path_count(from->path, COUNT_RX_WRONG_PEER);

@@ -151,6 +151,10 @@ void ibt_qp_set_port_up(struct ibt_qp *qp, bool up);
  * queue pair that waits for an answer begins its Local ACK Timeout, and sends again when that ends
  * what is not answered. Takes sq_lock; never blocks. */
 void ibt_qp_suspect_loss(struct ibt_qp *qp);
+/* Loads the alternate path of a connection, instead of the one before; takes `dest` over, and
+ * av.pkey. What query shows of it and the migration state come by ibt_qp_modify; MIGRATED moves an
+ * armed queue pair. One at a time with modifications. -ENOMEM. May block. */
+int ibt_qp_load_alternate(struct ibt_qp *qp, const struct path_av *av, struct path_dest *dest);
 void ibt_qp_query(struct ibt_qp *qp, struct ibv_qp_attr *attr);
 enum ibv_qp_state ibt_qp_state(const struct ibt_qp *qp);
 u32 ibt_qp_number(const struct ibt_qp *qp);

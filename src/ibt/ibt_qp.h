@@ -13,8 +13,11 @@
 #include "ibt/wqe.h"
 
 enum { IBT_DEFAULT_PKEY = 0xffff, PKEY_BASE_MASK = 0x7fff, PKEY_FULL_MEMBER = 0x8000 };
-enum { QP_TAKES_NONE = 0xff };
+/* Of qp->takes, instead of a type: an alternate path counts (mig.h); the port is down. */
+enum { QP_TAKES_WATCHED = 0xfe, QP_TAKES_NONE = 0xff };
 enum { PULL_BYTES = 1 << 20 }; /* of a PKT_PULL, at most: others want the engine too */
+
+struct mig;
 
 struct ibt_qp {
 	/* fixed from creation on */
@@ -31,8 +34,8 @@ struct ibt_qp {
 	u8 psn_shift WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	u16 pkey WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	u8 traits FIXED; /* enum ibt_trait, of its type */
-	/* pkt.qp_type of the packets that it takes: its own type, or QP_TAKES_NONE while its port
-	 * is down. Read without a lock by the thread that receives */
+	/* pkt.qp_type of the packets that it takes: its own type, or QP_TAKES_*. Read
+	 * without a lock by the thread that receives */
 	u8 takes WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct cq *send_cq FIXED; /* NULL: an XRC target */
 	/* An XRC initiator has neither, a target those of the message at hand, under
@@ -72,14 +75,15 @@ struct ibt_qp {
 	/* of its port: (1 << LMC) - 1 */
 	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	bool has_bound WRITTEN_UNDER(req.sq_lock); /* windows of type 2 may name it */
+	bool behind_owner FIXED; /* it was allocated with room for its owner in front of it */
 	u8 given_rings FIXED; /* bit by enum queue_kind: its memory came from `memory` */
 	u32 xrcd FIXED; /* of an XRC target */
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
+	struct mig *mig WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* NULL: no alternate path */
 	const struct queue_memory *memory FIXED; /* for the queues; NULL: the heap */
-	void *block FIXED; /* what was allocated: it, behind the room for its owner */
 };
 /* A field too many costs each queue pair a cache line: use the holes. */
 _Static_assert(sizeof(struct requester) == 5 * CACHE_LINE, "the requester has grown");
@@ -123,11 +127,26 @@ static inline bool qp_is_target(const struct ibt_qp *qp)
 	return (qp->traits & TRAIT_TARGET) != 0;
 }
 
+/* enum ibv_qp_type. */
+static inline u8 qp_own_type(const struct ibt_qp *qp)
+{
+	return qp_is_initiator(qp) ? (u8)IBV_QPT_XRC_SEND
+	       : qp_is_target(qp)	 ? (u8)IBV_QPT_XRC_RECV
+				   : qp->packet_type;
+}
+
 /* Neither sends nor receives any packet until the port is up again. Either lock, or none: then it
  * is so or has just been. */
 static inline bool qp_port_is_down(const struct ibt_qp *qp)
 {
 	return __atomic_load_n(&qp->takes, __ATOMIC_RELAXED) == QP_TAKES_NONE;
+}
+
+/* Is there more to a packet of its than to send it: is the port down, or an alternate path there?
+ * As qp_port_is_down. */
+static inline bool qp_is_special(const struct ibt_qp *qp)
+{
+	return __atomic_load_n(&qp->takes, __ATOMIC_RELAXED) >= QP_TAKES_WATCHED;
 }
 
 /* What quick_qpns are where small SENDs may go the shortest way; 0: where they may not. */

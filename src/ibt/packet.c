@@ -34,15 +34,16 @@ int packet_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov,
 {
 	int err;
 
-	if (unlikely(qp_port_is_down(qp)))
-		err = shut_refuse(qp);
+	if (unlikely(qp_is_special(qp)))
+		err = shut_request(qp, p, iov, n);
 	else
 		err = qp->dest->path->ops->send(qp->dest, p, iov, n);
 	if (unlikely(err == -EAGAIN)) {
 		/* Once more after we are on the list: room that came in between has no other
 		 * witness. */
 		block_wait(qp, qp->dest);
-		err = qp->dest->path->ops->send(qp->dest, p, iov, n);
+		err = qp_is_special(qp) ? shut_request(qp, p, iov, n)
+					: qp->dest->path->ops->send(qp->dest, p, iov, n);
 	}
 	if (unlikely(err != 0) && (p->flags & PKT_HAS_ACK) != 0)
 		ack_return(qp, p->ack_psn);

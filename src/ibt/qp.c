@@ -12,6 +12,7 @@
 #include "ibt/block.h"
 #include "ibt/finish.h"
 #include "ibt/loss.h"
+#include "ibt/migrate.h"
 #include "ibt/qp.h"
 #include "ibt/rate.h"
 #include "ibt/refuse.h"
@@ -139,10 +140,10 @@ static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any mor
 	free(qp->resp.resources);
 	free(qp->resp.counted);
 	rate_destroy(qp);
-	free(qp->block);
+	free(qp->behind_owner ? qp->owner : qp);
 }
 
-LINE_ASSERT_SPARE(struct ibt_qp, block);
+LINE_ASSERT_SPARE(struct ibt_qp, memory);
 
 /* With room for its owner in front. */
 static struct ibt_qp *qp_alloc(const struct ibt_qp_init *init)
@@ -154,7 +155,7 @@ static struct ibt_qp *qp_alloc(const struct ibt_qp_init *init)
 	if (block == NULL)
 		return NULL;
 	qp = ibt_qp_behind(block, init->owner_bytes);
-	qp->block = block;
+	qp->behind_owner = front != 0;
 	qp->owner = front == 0 ? init->owner : block;
 	return qp;
 }
@@ -186,7 +187,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->resp.pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
 	qp->resp.marked = qp->srq != NULL || qp_is_target(qp);
 	qp->counters = init->counters;
-	qp->req.timer.fn = sched_timer;
+	qp->req.timer.fn = migrate_timer;
 	qp->psn_shift = 12;
 	qp->pkey = IBT_DEFAULT_PKEY;
 	list_init(&qp->resp.ack_node);
@@ -302,6 +303,7 @@ static void qp_forget(struct ibt_qp *qp)
 static void qp_reset(struct ibt_qp *qp)
 {
 	struct path_dest *dest, *others;
+	struct mig *alternate;
 
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
@@ -319,12 +321,14 @@ static void qp_reset(struct ibt_qp *qp)
 	others = window_claim(qp);
 	dest = qp->dest;
 	qp->dest = NULL;
+	alternate = mig_take(qp);
 	lock_release(&qp->resp.rq_lock);
 	lock_release(&qp->req.sq_lock);
 	window_quiesce(qp);
 	sched_wake(others);
 	if (dest != NULL)
 		dest->path->ops->dest_put(dest);
+	mig_free(alternate);
 	qp_forget(qp);
 }
 
@@ -357,6 +361,8 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 	lock_init(&qp->resp.rq_lock);
 	qp_set_state(qp, IBV_QPS_ERR);
 	qp->dest = NULL;
+	free(qp->mig); /* its destination is the parent's */
+	qp->mig = NULL;
 	qp->req.head = qp->req.next = qp->req.tail;
 	qp->resp.head = qp->resp.tail;
 	qp->resp.current = NULL;
@@ -418,7 +424,9 @@ static int qp_check_values(const struct ibv_qp_attr *a, int mask)
 		   (mask & IBV_QP_TIMEOUT && a->timeout > 31) ||
 		   (mask & IBV_QP_RETRY_CNT && a->retry_cnt > 7) ||
 		   (mask & IBV_QP_RNR_RETRY && a->rnr_retry > 7) ||
-		   (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31);
+		   (mask & IBV_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31) ||
+		   (mask & IBV_QP_ALT_PATH && a->alt_timeout > 31) ||
+		   (mask & IBV_QP_PATH_MIG_STATE && (u32)a->path_mig_state > IBV_MIG_REARM);
 
 	return bad ? -EINVAL : 0;
 }
@@ -470,7 +478,9 @@ static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mas
 		to->alt_timeout = a->alt_timeout;
 		to->alt_pkey_index = a->alt_pkey_index;
 	}
-	if (mask & IBV_QP_PATH_MIG_STATE)
+	/* One that is armed moves first: ibt_qp_modify. */
+	if (mask & IBV_QP_PATH_MIG_STATE &&
+	    (a->path_mig_state != IBV_MIG_MIGRATED || !mig_is_armed(qp)))
 		to->path_mig_state = a->path_mig_state;
 }
 
@@ -550,6 +560,7 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 		qp_take_dest(qp, av, *dest);
 		*dest = old;
 	}
+	mig_watch(qp);
 	if (mask & IBV_QP_STATE && a->qp_state != IBV_QPS_ERR)
 		qp_enter(qp, a->qp_state);
 	else if (mask & IBV_QP_STATE && qp->state != IBV_QPS_ERR)
@@ -613,6 +624,9 @@ int ibt_qp_modify(struct ibt_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		qp_change(&c);
 	}
 	sched_wake(c.others);
+	if (c.err == 0 && mask & IBV_QP_PATH_MIG_STATE &&
+	    attr->path_mig_state == IBV_MIG_MIGRATED && qp->dest != NULL)
+		migrate_run(qp, qp->dest->path, false);
 	if (c.dest != NULL)
 		c.dest->path->ops->dest_put(c.dest);
 	return c.err;
@@ -632,8 +646,7 @@ void ibt_qp_set_port_up(struct ibt_qp *qp, bool up)
 {
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
-	__atomic_store_n(&qp->takes, up ? (u8)ibt_qp_type(qp) : (u8)QP_TAKES_NONE,
-			 __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->takes, up ? mig_takes(qp) : (u8)QP_TAKES_NONE, __ATOMIC_RELAXED);
 	qp_set_state(qp, (enum ibv_qp_state)qp->state);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	lock_release(&qp->resp.rq_lock);
@@ -671,9 +684,7 @@ u32 ibt_qp_number(const struct ibt_qp *qp)
 
 enum ibv_qp_type ibt_qp_type(const struct ibt_qp *qp)
 {
-	return qp_is_initiator(qp) ? IBV_QPT_XRC_SEND
-	       : qp_is_target(qp)	 ? IBV_QPT_XRC_RECV
-				   : (enum ibv_qp_type)qp->packet_type;
+	return (enum ibv_qp_type)qp_own_type(qp);
 }
 
 u32 ibt_qp_peer(const struct ibt_qp *qp)

@@ -16,6 +16,7 @@
 #include "ibt/cnp.h"
 #include "ibt/completer.h"
 #include "ibt/finish.h"
+#include "ibt/mig.h"
 #include "ibt/rate.h"
 #include "ibt/retry.h"
 #include "ibt/rto.h"
@@ -136,7 +137,7 @@ static void retry_late(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 	retry_look_for_answers(qp, now);
 	end = budget == 0 ? TIMER_NEVER : s->heard_ns + budget;
 	if (now >= end) {
-		if (retry_is_over(qp, now, end))
+		if (retry_is_over(qp, now, end) && !mig_begins(qp))
 			finish_with_error(qp, IBV_WC_RETRY_EXC_ERR);
 		else
 			rto_arm(qp, now + RETRY_LOOK_US * NS_PER_US);

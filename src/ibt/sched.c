@@ -10,6 +10,7 @@
  * Locks:  sq_lock; none between two queue pairs
  */
 #include "ibt/finish.h"
+#include "ibt/mig.h"
 #include "ibt/rate.h"
 #include "ibt/requester.h"
 #include "ibt/retry.h"
@@ -52,16 +53,19 @@ void sched_send(struct ibt_qp *qp)
 	sched_leave(qp);
 }
 
-void sched_timer(struct timer *t)
+struct path *sched_timer(struct timer *t)
 {
 	struct ibt_qp *qp = container_of(t, struct ibt_qp, req.timer);
+	struct path *path;
 
 	lock_acquire(&qp->req.sq_lock);
 	if (qp->streams)
 		retry_timer(qp);
 	else
 		timeout_over(qp);
+	path = mig_take_due(qp);
 	sched_leave(qp);
+	return path;
 }
 
 void sched_rate_timer(struct timer *t)

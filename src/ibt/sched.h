@@ -15,8 +15,8 @@ void sched_fail(struct ibt_qp *qp);
 /* Deferred send work of the responder, which has released rq_lock: the READs of rendezvous that a
  * tag-matching SRQ has matched (AFTER_SEND). Takes sq_lock. */
 void sched_send(struct ibt_qp *qp);
-/* The function of requester.timer. */
-void sched_timer(struct timer *t);
+/* What requester.timer does: migrate_timer. NULL, or the path by which it is to move. */
+struct path *sched_timer(struct timer *t);
 /* The function of the timer of requester.rate. */
 void sched_rate_timer(struct timer *t);
 

@@ -167,7 +167,7 @@ static void roce_pack_bth(const struct pkt *p, u8 *out)
 	out[BTH_OPCODE] = cnp ? CNP : roce_transport(p->qp_type) | p->opcode;
 	out[BTH_BITS] = (u8)(roce_pad(p->length) << BTH_PAD_SHIFT);
 	out[BTH_BITS] |= p->flags & PKT_SOLICITED ? BTH_SOLICITED : 0;
-	out[BTH_BITS] |= cnp ? 0 : BTH_MIGREQ;
+	out[BTH_BITS] |= cnp || p->unmigrated ? 0 : BTH_MIGREQ;
 	out[BTH_FECN] = cnp ? BTH_BECN : 0;
 	out[BTH_ACK] = p->flags & PKT_ACK_REQUEST ? BTH_ACK_REQUEST : 0;
 }
@@ -252,6 +252,8 @@ static void roce_unpack_bth(const u8 *data, struct pkt *p)
 	BTH_FIELDS(GET)
 	if (data[BTH_BITS] & BTH_SOLICITED)
 		p->flags |= PKT_SOLICITED;
+	if (unlikely((data[BTH_BITS] & BTH_MIGREQ) == 0))
+		p->unmigrated = true;
 	if (data[BTH_ACK] & BTH_ACK_REQUEST)
 		p->flags |= PKT_ACK_REQUEST;
 }

@@ -116,6 +116,7 @@ struct pkt {
 	const u8 *sgid, *dgid; /* 16 bytes each, with PKT_HAS_GRH */
 	u8 traffic_class, hop_limit;
 	u16 slid, dlid; /* UD; 0: the link layer has none */
+	bool unmigrated; /* on a wire: MigReq is 0 */
 	u32 flow_label;
 } OWNED_BY(the caller);
 

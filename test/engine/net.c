@@ -63,7 +63,9 @@ static void net_fly(struct net *net, int to, const struct pkt *p, const struct i
 
 	assert_non_null(f);
 	assert_true(net->count < NET_MOST);
-	*f = (struct net_packet){ .to = to, .pkt = *p, .order = net->order++ };
+	*f = (struct net_packet){
+		.to = to, .plane = net->sending, .pkt = *p, .order = net->order++
+	};
 	f->due_ns = net_clock + delay_ns;
 	for (int i = 0; i < n; i++) {
 		assert_true(at + iov[i].iov_len <= NET_PAYLOAD);
@@ -137,6 +139,11 @@ static int net_send(struct path_dest *d, const struct pkt *p, const struct iovec
 	if (!net_has_room(net, to))
 		return -EAGAIN;
 	net->sent++;
+	net->sending = net_dest_of(d)->plane;
+	if (net->cut[net->sending]) {
+		net->lost++;
+		return 0;
+	}
 	if (net->tap != NULL && net->tap(net, from, &q)) {
 		net->lost++;
 		return 0;
@@ -171,7 +178,8 @@ static u32 net_send_briefs(struct path_dest *d, const struct pkt_brief *b,
 
 static bool net_same(const struct path_dest *d, const struct path_dest *from)
 {
-	return net_dest_of(d)->side == net_dest_of(from)->side;
+	return net_dest_of(d)->side == net_dest_of(from)->side &&
+	       net_dest_of(d)->plane == net_dest_of(from)->plane;
 }
 
 /* Of those that will be received. */
@@ -280,12 +288,15 @@ static int net_poll(struct path *p, int budget, bool must)
 	if (s->held_up)
 		return 0;
 	while (n < budget && (got = net_take_due(s, due, (u32)(budget - n))) != 0) {
-		net_give_all(p, &s->from.dest, due, got);
+		net_give_all(p, due[0]->plane == 0 ? &s->from.dest : &s->from_second.dest, due,
+			     got);
 		for (u32 i = 0; i < got; i++)
 			free(due[i]);
 		n += (int)got;
 	}
 	p->user_ops->batch_end(p->user, &s->from.dest, n == 0);
+	if (s->net->cfg.planes)
+		p->user_ops->batch_end(p->user, &s->from_second.dest, n == 0);
 	if (path_is_awaited(&s->dest.dest) && net_has_room(s->net, 1 - s->index))
 		p->user_ops->writable(p->user, &s->dest.dest);
 	if (n == 0 && !s->flooded)
@@ -432,10 +443,12 @@ static void net_open_side(struct net *net, int index)
 	s->path.promise.direct = net->cfg.direct;
 	s->path.promise.mtu = net->cfg.mtu != 0 ? net->cfg.mtu : 4096;
 	s->dest = (struct net_dest){ .side = index, .to = 1 - index, .net = net };
-	s->second = s->from = s->dest;
+	s->second = s->from = s->from_second = s->dest;
+	s->second.plane = s->from_second.plane = net->cfg.planes;
 	path_dest_init(&s->dest.dest, &s->path);
 	path_dest_init(&s->from.dest, &s->path);
 	path_dest_init(&s->second.dest, &s->path);
+	path_dest_init(&s->from_second.dest, &s->path);
 	timer_set_init(&s->timers);
 	assert_int_equal(mem_table_init(&s->mem, NULL), 0);
 	s->memory = calloc(1, NET_MEMORY);

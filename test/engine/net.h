@@ -32,6 +32,7 @@ struct net;
 struct net_packet {
 	u64 due_ns, order;
 	int to;
+	u8 plane;
 	struct pkt pkt;
 	u8 payload[NET_PAYLOAD];
 };
@@ -39,6 +40,7 @@ struct net_packet {
 struct net_dest {
 	struct path_dest dest;
 	int side, to;
+	u8 plane; /* 1: another way, with other addresses; only with net_config.planes */
 	struct net *net;
 };
 
@@ -50,6 +52,7 @@ struct net_side {
 	u64 counters[PATH_COUNTERS];
 	struct net_dest dest, from; /* what it sends to; how its receiver names the source */
 	struct net_dest second;     /* the same peer again, with a window of its own */
+	struct net_dest from_second; /* how its receiver names the source, with planes */
 	struct mem_table mem;
 	struct timer_set timers;
 	struct cq send_cq, recv_cq;
@@ -71,6 +74,7 @@ struct net_config {
 	u32 loss, doubling, late; /* of 10,000 packets */
 	u64 delay_ns, late_ns;	  /* all; those that are overtaken */
 	bool reliable;
+	bool planes; /* net_side.second is another way */
 	bool singly; /* each packet is received by itself */
 	bool direct; /* the initiator may reach the other side's memory by itself */
 	bool unreadable; /* but a receiver finds that it cannot */
@@ -100,6 +104,8 @@ struct net {
 	/* Looks at what is sent; true: the packet is lost. */
 	bool (*tap)(struct net *net, int from, struct pkt *p);
 	void *tap_arg;
+	bool cut[2]; /* ways by which nothing gets through */
+	u8 sending;  /* the way of the packet that the tap sees */
 	u64 sent, lost;
 	u64 briefs; /* packets that went the short way at the receiver */
 	u64 in_runs; /* of those, together with others */
