@@ -27,7 +27,8 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr)
 				    IB_DEVICE_PORT_ACTIVE_EVENT | IB_DEVICE_SYS_IMAGE_GUID |
 				    IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B |
 				    IB_DEVICE_SEND_W_INV |
-				    IB_DEVICE_MEM_MGT_EXTENSIONS | IB_DEVICE_XRC,
+				    IB_DEVICE_MEM_MGT_EXTENSIONS | IB_DEVICE_XRC |
+				    IB_DEVICE_AUTO_PATH_MIG,
 		.max_sge = IBT_MAX_SGE,
 		.max_sge_rd = IBT_MAX_SGE,
 		.max_cq = SOFT_MAX_CQ,

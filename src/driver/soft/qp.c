@@ -331,6 +331,44 @@ static void soft_qp_take_port(struct soft_device *dev, struct soft_qp *qp,
 	}
 }
 
+/* A resolved path: for the engine to take over. */
+struct soft_path {
+	struct path_av av;
+	struct path_dest *dest; /* NULL: none */
+} OWNED_BY(the caller);
+
+/* The path that the attributes name, if they name one. */
+static int soft_qp_resolve(struct soft_device *dev, const struct soft_qp *qp,
+			   const struct ib_qp_attr *attr, int mask, u16 pkey,
+			   struct soft_path *primary, struct soft_path *alternate)
+	REQUIRES(qp->modify_lock)
+{
+	u32 to = mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(soft_engine(qp));
+	int err = 0;
+
+	primary->av.pkey = pkey;
+	if (mask & IB_QP_AV)
+		err = dev->kind->connect(dev, &attr->ah_attr, qp->ib.qp_num, to, &primary->av,
+					 &primary->dest);
+	primary->av.pkey = pkey;
+	if (err != 0 || (mask & IB_QP_ALT_PATH) == 0)
+		return err;
+	err = dev->ib.query_pkey(&dev->ib, attr->alt_port_num, attr->alt_pkey_index, &pkey);
+	alternate->av.pkey = pkey;
+	if (err == 0)
+		err = dev->kind->connect(dev, &attr->alt_ah_attr, qp->ib.qp_num, to,
+					 &alternate->av, &alternate->dest);
+	alternate->av.pkey = pkey;
+	return err;
+}
+
+static void soft_path_put(struct soft_path *path)
+{
+	if (path->dest != NULL)
+		path->dest->path->ops->dest_put(path->dest);
+	path->dest = NULL;
+}
+
 /* -EAGAIN: the engine has left the state for which the masks were checked. */
 static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
@@ -339,33 +377,33 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	enum ib_qp_state now = (enum ib_qp_state)ibt_qp_state(engine);
 	enum ib_qp_state from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : now;
 	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : from;
-	struct path_dest *dest = NULL;
+	struct soft_path primary = { .dest = NULL }, alternate = { .dest = NULL };
 	struct ibv_qp_attr a;
-	struct path_av av;
 	u16 pkey;
 	int err;
 
 	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
 	err = soft_qp_check_port(dev, qp, attr, mask, &pkey);
-	av.pkey = pkey;
-	if (err == 0 && (mask & IB_QP_AV) != 0)
-		err = dev->kind->connect(
-			dev, &attr->ah_attr, qp->ib.qp_num,
-			mask & IB_QP_DEST_QPN ? attr->dest_qp_num : ibt_qp_peer(engine), &av,
-			&dest);
-	if (err != 0)
+	if (err == 0)
+		err = soft_qp_resolve(dev, qp, attr, mask, pkey, &primary, &alternate);
+	if (err != 0) {
+		soft_path_put(&primary);
 		return err;
-	av.pkey = pkey;
-	soft_qp_show_way(dev, qp, attr, &av, mask);
+	}
+	soft_qp_show_way(dev, qp, attr, &primary.av, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
-	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &av, dest);
+	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &primary.av, primary.dest);
+	if (err == 0 && alternate.dest != NULL)
+		err = ibt_qp_load_alternate(engine, &alternate.av, alternate.dest);
+	else
+		soft_path_put(&alternate);
 	if (err == -EINVAL && from == now && (enum ib_qp_state)ibt_qp_state(engine) != now)
 		return -EAGAIN;
 	if (err == 0) {
 		soft_qp_take_port(dev, qp, attr, mask, pkey);
-		soft_qp_take_way(dev, qp, &av, mask, to);
+		soft_qp_take_way(dev, qp, &primary.av, mask, to);
 	}
 	if (err == 0 && (mask & IB_QP_STATE) != 0 && (to == IB_QPS_ERR || to == IB_QPS_RESET))
 		(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, qp->ib.qp_num);
