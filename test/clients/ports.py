@@ -8,7 +8,7 @@ def bound_by_cm(port):
             words = line.split()
             if "OFDLCK" in words and words[-2].isdigit():
                 start = int(words[-2])
-                if start >> 62 == 1 and start >> 44 & 0xffff == port:
+                if start >> 62 == 1 and start >> 28 & 0xffff == port:
                     return True
     return False
 

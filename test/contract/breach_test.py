@@ -71,7 +71,7 @@ BREACHES = [ # what; in this file: this, becomes that; the program, and its test
      "notify", ["peek_cq__counts_and_takes_nothing"]),
     ("all vectors are one", "cq.c", "vectors[comp_vector]", "vectors[0]", "notify", ["comp_handler__two_vectors_run_in_parallel"]),
     ("a change of size loses the oldest completion", "cq.c", "for (u32 i = cq->tail; i != cq->head; i++)\n\t\t\tring",
-     "for (u32 i = ++cq->tail; i != cq->head; i++)\n\t\t\tring", "notify", ["resize_cq__keeps_every_completion"]),
+     "for (u32 i = cq->tail += cq->tail != cq->head; i != cq->head; i++)\n\t\t\tring", "notify", ["resize_cq__keeps_every_completion"]),
     ("a change of size takes fewer places than wait", "cq.c", "if (ring && cq->head - cq->tail <= size)", "if (ring)",
      "notify", ["resize_cq__refuses_less_than_waits"]),
     ("a change of size forgets the counting arm", "cq.c", "cq->ncomp = cq->ncomp < size ? cq->ncomp : size;", "cq->ncomp = 0;",
