@@ -372,7 +372,7 @@ static void free_multicast__while_it_joins(void **state)
 	}
 	for (int i = 0; i < WAIT_MS && __atomic_load_n(&t.joined, __ATOMIC_SEQ_CST) != 0; i++)
 		usleep(1000);
-	assert_int_equal(t.joined, 0);
+	assert_int_equal(__atomic_load_n(&t.joined, __ATOMIC_SEQ_CST), 0);
 }
 
 #define SA_TEST(f) cmocka_unit_test_setup_teardown(f, test_setup, test_teardown)
