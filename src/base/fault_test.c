@@ -452,6 +452,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(fault_copy__copies_any_size_and_alignment),
+		TEST(fault_copy__zero_bytes_need_no_memory),
 		TEST(fault_copy__ends_may_overlap),
 		TEST(fault_compare_swap__swaps_only_what_it_expects),
 		TEST(fault_fetch_add__loses_nothing),

@@ -18,6 +18,7 @@ void packet_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 	p->flags = 0;
 	p->qp_type = qp->packet_type;
 	p->syndrome = 0;
+	p->unmigrated = false;
 	p->dqpn = qp->dest_qpn;
 	p->sqpn = qp->qpn;
 	p->psn = qp->req.psn;
