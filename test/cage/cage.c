@@ -1,6 +1,9 @@
 /* cage.c: runs a test so that no process and no pipe of it outlives it.
  *
- * usage: cage PROGRAM ARGUMENTS...    Its status, or the signal that ended it, is the cage's.
+ * usage: cage [--apart] PROGRAM ARGUMENTS...    Its status, or the signal that ended it, is the cage's.
+ *
+ * --apart: in a network namespace of its own, whose loopback interface is up, so that two tests
+ * may use one TCP port. Without the right to make one the test shares the caller's.
  *
  * Three processes. The outer one alone holds the output that ctest reads: it copies what the test
  * says, and ends with it, whoever else still has the pipe. The inner one is the test's parent and
@@ -10,14 +13,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,6 +119,20 @@ static bool await_end(pid_t test, const sigset_t *set, int *status)
 	return false;
 }
 
+/* Puts this process into a network namespace of its own. False: it has one, without a loopback. */
+static bool enter_namespace(void)
+{
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	int fd, err;
+
+	if (unshare(CLONE_NEWNET) != 0)
+		return true;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	err = ioctl(fd, SIOCSIFFLAGS, &lo);
+	close(fd);
+	return err == 0;
+}
+
 static void inner(char **command, pid_t outer_pid)
 {
 	int status = 0;
@@ -188,10 +209,13 @@ static void copy_until_end(int from)
 int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = on_end };
+	bool apart = argc > 1 && strcmp(argv[1], "--apart") == 0;
 	pid_t self = getpid();
 	int ends[2], status;
 
-	if (argc < 2 || pipe2(ends, O_CLOEXEC) != 0)
+	argv += apart ? 2 : 1;
+	argc -= apart ? 2 : 1;
+	if (argc < 1 || pipe2(ends, O_CLOEXEC) != 0 || (apart && !enter_namespace()))
 		return 125;
 	inner_pid = fork();
 	if (inner_pid == 0) {
@@ -199,7 +223,7 @@ int main(int argc, char **argv)
 		dup2(ends[1], STDERR_FILENO);
 		close(ends[0]);
 		close(ends[1]);
-		inner(argv + 1, self);
+		inner(argv, self);
 	}
 	if (inner_pid < 0)
 		return 125;

@@ -57,6 +57,18 @@ class Cage(unittest.TestCase):
         p = subprocess.run([CAGE, "/no/such/program"], capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(p.returncode, 127)
 
+    def test_apart(self):
+        """Two servers on one port, and each client finds its own."""
+        if os.geteuid() != 0:
+            self.skipTest("SKIPPED: only root makes network namespaces")
+        talk = ("import socket, sys\ns = socket.socket(); s.bind(('127.0.0.1', 18515)); s.listen()\n"
+                "print('listens', flush=True); input()\n"
+                "c = socket.create_connection(('127.0.0.1', 18515)); print(s.accept()[1] == c.getsockname())")
+        both = [subprocess.Popen([CAGE, "--apart", sys.executable, "-c", talk], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+        self.assertEqual([p.stdout.readline() for p in both], ["listens\n"] * 2)
+        self.assertEqual([p.communicate("\n", timeout=LIMIT)[0] for p in both], ["True\n"] * 2)
+
     def test_child_that_keeps_the_pipe(self):
         """In the group, in a session of its own, and below one that is gone."""
         p = shell(f"sleep {LONG} & a=$!; setsid sleep {LONG} & b=$!; c=$(sh -c 'sleep {LONG} >/dev/null & echo $!'); echo $a $b $c; exit 5")
