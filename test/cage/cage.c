@@ -1,6 +1,7 @@
 /* cage.c: runs a test so that no process and no pipe of it outlives it.
  *
- * usage: cage [--apart] PROGRAM ARGUMENTS...    Its status, or the signal that ended it, is the cage's.
+ * usage: cage [--apart] PROGRAM ARGUMENTS...
+ * Its status, or the signal that ended it, is the cage's.
  *
  * --apart: in a network namespace of its own, whose loopback interface is up, so that two tests
  * may use one TCP port. Without the right to make one the test shares the caller's.

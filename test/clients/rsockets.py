@@ -32,6 +32,7 @@ http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {folde
   uwsgi_temp_path {folder}; scgi_temp_path {folder}; server {{ listen {port}; root {folder}; }} }}
 """
 NGINX_FILE = 10_000_000
+RSTREAM_MESSAGES = 10_000  # half a second each way: a shorter run ends between two looks at the counters
 MIB = 1 << 20
 PRELOAD = "librspreload:"
 LIBRSPRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
@@ -64,7 +65,7 @@ def server_command(name, port):
     if name == "iperf3":
         return ["iperf3", "-s", "-1", "-p", str(port)]
     if name == "rstream":
-        return ["rstream", "-T", "s", "-T", "v", "-p", str(port), "-S", "65536", "-C", "500"]
+        return ["rstream", "-T", "s", "-T", "v", "-p", str(port), "-S", "65536", "-C", str(RSTREAM_MESSAGES)]
     if name == "nginx":
         return serve_nginx(port)
     if name == "redis":
@@ -181,7 +182,7 @@ def client_commands(name, port, address):
     if name == "iperf3":
         yield ["iperf3", "-c", address, "-p", str(port), "-t", "1"], "receiver"
     elif name == "rstream":
-        yield ["rstream", "-T", "s", "-T", "v", "-s", address, "-p", str(port), "-S", "65536", "-C", "500"], "64k"
+        yield ["rstream", "-T", "s", "-T", "v", "-s", address, "-p", str(port), "-S", "65536", "-C", str(RSTREAM_MESSAGES)], "64k"
     elif name == "nginx":
         yield ["curl", "-s", "-S", "-o", f"{folder_of(port)}.got", "-w", "%{http_code} %{size_download}", f"http://{address}:{port}/file"], \
             f"200 {NGINX_FILE}"
@@ -215,7 +216,7 @@ class Watch(threading.Thread):
         self.counts, self.tcp, self.stop = {}, False, threading.Event()
 
     def run(self):
-        while not self.stop.wait(0.05):
+        while not self.stop.wait(0.02):
             self.look()
 
     def look(self):
