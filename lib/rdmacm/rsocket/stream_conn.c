@@ -297,6 +297,16 @@ static void conn_established(struct stream *s, const struct rdma_cm_event *event
 	conn_phase(s, STREAM_CONNECTED);
 }
 
+/* Both ends have said their last. A peer that leaves then has closed: it says so where it closes
+ * earlier. Its acknowledgement of this end's last words may be lost, or behind its farewell. */
+static void conn_part(struct stream *s)
+{
+	const u32 done = STREAM_END_SEND | STREAM_PEER_DONE;
+
+	if ((stream_ended(s) & done) == done)
+		stream_end(s, STREAM_PEER_GONE);
+}
+
 /* What the peer had sent before counts first, also where it has left before this end, which
  * accepts, heard that it was ready. */
 static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
@@ -310,6 +320,8 @@ static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
 		return;
 	}
 	stream_drive(s);
+	if (err == -ECONNRESET)
+		conn_part(s);
 	if (!stream_has_parted(s))
 		stream_break(s, err);
 	(void)rdma_disconnect(s->id);
