@@ -349,10 +349,18 @@ static void reader_wait(struct capture_reader *r, struct capture_slot *s, u64 no
 	}
 }
 
+/* Whatever byte a writer has put there is no bool but 0 and 1. */
+static void reader_judge_bool(bool *b)
+{
+	u8 byte;
+
+	memcpy(&byte, b, 1);
+	*b = (byte & 1) != 0;
+}
+
 bool capture_next(struct capture_reader *r, struct capture_record *out, u64 now_ns)
 {
 	struct capture_slot *s = capture_ring_slot(r->shared, r->tail);
-	u8 df;
 
 	/* pairs with the release in capture_end */
 	if (__atomic_load_n(&s->seq, __ATOMIC_ACQUIRE) != r->tail + 1) {
@@ -361,8 +369,9 @@ bool capture_next(struct capture_reader *r, struct capture_record *out, u64 now_
 	}
 	memcpy(out, &s->record, offsetof(struct capture_record, data));
 	out->kept = MIN(MIN(out->kept, out->length), (u32)CAPTURE_DATA);
-	memcpy(&df, &out->flow.df, 1); /* whatever it is, no other is a bool */
-	out->flow.df = (df & 1) != 0;
+	reader_judge_bool(&out->flow.df);
+	reader_judge_bool(&out->pkt.no_grh);
+	reader_judge_bool(&out->pkt.unmigrated);
 	memcpy(out->data, s->record.data, out->kept);
 	/* pairs with the acquire in capture_ring_take */
 	__atomic_store_n(&s->seq, r->tail + CAPTURE_SLOTS, __ATOMIC_RELEASE);

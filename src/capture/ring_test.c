@@ -15,7 +15,9 @@
 #include "base/clock.h"
 #include "capture/capture.h"
 
-enum { WRITERS = 4, PACKETS = 20000 };
+/* The reader's clock stands still, so that it gives up no writer that has only lost its processor.
+ */
+enum { WRITERS = 4, PACKETS = 20000, TEST_NOW_NS = 1 };
 
 struct test {
 	struct capture c;
@@ -72,7 +74,7 @@ static void test_write(struct test *t, u32 psn, u64 length, bool went)
 
 static bool test_read(struct test *t)
 {
-	return capture_next(&t->r, &test_record, clock_now_ns());
+	return capture_next(&t->r, &test_record, TEST_NOW_NS);
 }
 
 static void capture_end__cuts_pieces_at_the_mtu(void **state)
@@ -262,6 +264,25 @@ static void capture_next__believes_no_length(void **state)
 	assert_int_equal(test_record.kept, CAPTURE_DATA);
 }
 
+static void capture_next__makes_bools_of_bytes(void **state)
+{
+	struct test *t = *state;
+	struct capture_record *r = &t->r.shared->slots[0].record;
+	bool *bools[] = { &r->flow.df, &r->pkt.no_grh, &r->pkt.unmigrated };
+	u8 byte;
+
+	test_write(t, 1, 10, true);
+	for (int i = 0; i < 3; i++)
+		memset(bools[i], 0xff, 1);
+	assert_true(test_read(t));
+	memcpy(&byte, &test_record.flow.df, 1);
+	assert_int_equal(byte, 1);
+	memcpy(&byte, &test_record.pkt.no_grh, 1);
+	assert_int_equal(byte, 1);
+	memcpy(&byte, &test_record.pkt.unmigrated, 1);
+	assert_int_equal(byte, 1);
+}
+
 static void *test_writer(void *arg)
 {
 	struct test *t = arg;
@@ -334,6 +355,7 @@ int main(void)
 		CASE(capture_start__refuses_what_is_no_ring),
 		CASE(capture_stop__ends_between_begin_and_end),
 		CASE(capture_next__believes_no_length),
+		CASE(capture_next__makes_bools_of_bytes),
 		CASE(capture__many_writers),
 		CASE(capture_begin__writers_do_not_crowd_each_other_out),
 	};
