@@ -253,7 +253,7 @@ static void roce_unpack_bth(const u8 *data, struct pkt *p)
 	if (data[BTH_BITS] & BTH_SOLICITED)
 		p->flags |= PKT_SOLICITED;
 	if (unlikely((data[BTH_BITS] & BTH_MIGREQ) == 0))
-		p->unmigrated = true;
+		p->unmigrated = data[BTH_OPCODE] != CNP; /* whose bit is 0, and tells nothing */
 	if (data[BTH_ACK] & BTH_ACK_REQUEST)
 		p->flags |= PKT_ACK_REQUEST;
 }

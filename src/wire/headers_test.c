@@ -260,6 +260,7 @@ static void roce_pack__congestion_notification(void **state)
 	test_layout(&p, test_cnp, sizeof(test_cnp));
 	assert_int_equal(roce_unpack(test_cnp, sizeof(test_cnp), &q, &payload), 0);
 	assert_int_equal(q.opcode, PKT_CNP);
+	assert_false(q.unmigrated);
 	assert_int_equal(q.dqpn, 0x118);
 	assert_int_equal(q.length, 0);
 	assert_int_equal(roce_unpack(test_cnp, sizeof(test_cnp) - 4, &q, &payload),
