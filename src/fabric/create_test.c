@@ -157,6 +157,21 @@ static void open__damaged_maps_are_refused(void **state)
 	}
 }
 
+/* Records are lines: a section that begins within one would be read at addresses that have none. */
+static void view__a_section_within_a_line_is_refused(void **state)
+{
+	struct fabric_view v;
+	struct bed b;
+
+	(void)state;
+	bed_star(&b, 2);
+	assert_int_equal(fabric_view_judge(&v, b.f->header, b.f->header->bytes), 0);
+	b.f->header->port_at -= 8;
+	assert_int_equal(fabric_view_judge(&v, b.f->header, b.f->header->bytes), -22);
+	b.f->header->port_at += 8;
+	bed_end(&b);
+}
+
 static void create__memory_of_a_port_is_little(void **state)
 {
 	struct bed b;
@@ -203,6 +218,7 @@ int main(void)
 		cmocka_unit_test(open__goes_on_with_what_was_there),
 		cmocka_unit_test(open__mends_what_a_kill_left_half_done),
 		cmocka_unit_test(open__damaged_maps_are_refused),
+		cmocka_unit_test(view__a_section_within_a_line_is_refused),
 		cmocka_unit_test(create__memory_of_a_port_is_little),
 		cmocka_unit_test(view__hosts_are_found_by_their_first_word),
 	};

@@ -56,7 +56,7 @@ static bool judge_header(const struct fabric_header *h)
 /* A section of `n` records lies in the file, aligned. */
 static bool judge_section(u64 bytes, u64 at, u64 n, u64 size)
 {
-	return at % 8 == 0 && at <= bytes && n * size <= bytes - at;
+	return at % CACHE_LINE == 0 && at <= bytes && n * size <= bytes - at;
 }
 
 int fabric_view_judge(struct fabric_view *v, const void *map, size_t bytes)
