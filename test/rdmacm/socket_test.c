@@ -147,6 +147,7 @@ static void rsetsockopt__of_any_buffer_makes_a_stream_that_works(void **state)
 }
 
 /* ---- pointers that lead nowhere -------------------------------------------------------------- */
+#ifndef __SANITIZE_THREAD__ /* its runtime does not survive a jump out of its own copy */
 
 /* Two pages, of which the second one is not there. */
 static char *half_there(void)
@@ -172,7 +173,7 @@ static void rsend__of_memory_that_is_not_there_is_EFAULT(void **state)
 	make_pair(&p);
 	fails((int)rsend(p.client, NULL, 1, 0), EFAULT);
 	fails((int)rsend(p.client, NULL, 100000, 0), EFAULT);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* no shadow is there */
+#ifndef __SANITIZE_ADDRESS__ /* no shadow is there */
 	fails((int)rsend(p.client, (void *)(uintptr_t)0xdead000000000000ull, 300, 0), EFAULT);
 #endif
 	fails((int)rsend(p.client, page + PAGE - 10, 20, 0), EFAULT);
@@ -248,6 +249,7 @@ static void a_call__with_other_pointers_that_lead_nowhere_is_EFAULT(void **state
 	assert_int_equal(rclose(p.client), 0);
 	munmap(page, 2 * PAGE);
 }
+#endif
 
 /* ---- SOL_RDMA -------------------------------------------------------------------------------- */
 
@@ -462,9 +464,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rsetsockopt__keeps_buffers_within_limits),
 		cmocka_unit_test(rsetsockopt__of_any_buffer_makes_a_stream_that_works),
+#ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(rsend__of_memory_that_is_not_there_is_EFAULT),
 		cmocka_unit_test(rrecv__to_memory_that_is_not_there_is_EFAULT),
 		cmocka_unit_test(a_call__with_other_pointers_that_lead_nowhere_is_EFAULT),
+#endif
 		cmocka_unit_test(RDMA_INLINE__beyond_the_devices_limit_connects),
 		cmocka_unit_test(RDMA_ROUTE__takes_paths_only),
 		cmocka_unit_test(rsocket__takes_the_flags_of_its_type),
