@@ -24,7 +24,7 @@ void wait_wake(struct wait_queue *q)
 {
 }
 
-int sleeper_begin(struct sleeper *s, bool polls)
+int sleeper_begin(struct sleeper *s, enum sleep_kind kind)
 {
 	return 0;
 }

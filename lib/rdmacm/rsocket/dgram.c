@@ -31,7 +31,7 @@ static int dgram_wait(struct dgram *d, bool (*ready)(struct dgram *d), bool nonb
 	}
 	if (nonblock)
 		return -EAGAIN;
-	(void)sleeper_begin(&who, false);
+	(void)sleeper_begin(&who, SLEEP_CALL);
 	wait_join(&d->rs.waiters, &waiter, &who);
 	for (;;) {
 		sleeper_reset(&who);

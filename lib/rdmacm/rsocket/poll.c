@@ -31,6 +31,7 @@ struct poll_set {
 	struct pollfd *system;
 	nfds_t system_count;   /* without the sleeper's */
 	u32 rsockets;
+	struct rsocket *driven; /* one that is no listener; NULL: there is none */
 	bool joined;
 	struct sleeper me;
 } OWNED_BY(the thread that polls);
@@ -62,6 +63,8 @@ static void poll_collect(struct poll_set *set)
 		set->entries[i].rs = rs;
 		set->rsockets += rs != NULL;
 		fd = rs == NULL ? set->fds[i].fd : rs->ops->poll_fd(rs);
+		if (rs != NULL && fd < 0 && set->driven == NULL)
+			set->driven = rs;
 		if (fd < 0)
 			continue;
 		set->system[set->system_count++] = (struct pollfd){
@@ -163,11 +166,8 @@ static void poll_arm(struct poll_set *set)
 
 static bool poll_spin(struct poll_set *set)
 {
-	struct rsocket *rs = NULL;
-
-	for (nfds_t i = 0; i < set->count && rs == NULL; i++)
-		rs = set->entries[i].rs;
-	return rs != NULL ? sleeper_spin(&set->me, rs) : sleeper_is_woken(&set->me);
+	return set->driven != NULL ? sleeper_spin(&set->me, set->driven)
+				   : sleeper_is_woken(&set->me);
 }
 
 /* 0; -EINTR. */
@@ -185,7 +185,9 @@ static int poll_sleep(struct poll_set *set, u64 until)
 /* How many are ready, or a negative errno. */
 static int poll_wait(struct poll_set *set, u64 until)
 {
-	int ready, err = sleeper_begin(&set->me, true);
+	int ready, err;
+
+	err = sleeper_begin(&set->me, set->driven != NULL ? SLEEP_POLL : SLEEP_LISTEN);
 
 	if (err < 0)
 		return err;

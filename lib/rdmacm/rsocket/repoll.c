@@ -457,9 +457,18 @@ static int repoll_take(struct repoll_wait *w)
 
 /* ---- repoll_wait: sleeping ------------------------------------------------------------------- */
 
+/* One that is no listener; NULL: there is none. */
+static struct rsocket *repoll_driven(const struct repoll_wait *w)
+{
+	for (u32 i = 0; i < w->count; i++)
+		if (w->watches[i].rs->ops->poll_fd(w->watches[i].rs) < 0)
+			return w->watches[i].rs;
+	return NULL;
+}
+
 static int repoll_join(struct repoll_wait *w)
 {
-	int err = sleeper_begin(&w->me, true);
+	int err = sleeper_begin(&w->me, repoll_driven(w) != NULL ? SLEEP_POLL : SLEEP_LISTEN);
 
 	if (err < 0)
 		return err;
@@ -484,10 +493,11 @@ static void repoll_leave(struct repoll_wait *w)
 /* 0 or -EINTR. */
 static int repoll_sleep(struct repoll_wait *w, u64 until)
 {
+	struct rsocket *driven = repoll_driven(w);
 	nfds_t count = 0;
 	u64 now;
 
-	if (w->count > 0 && sleeper_spin(&w->me, w->watches[0].rs))
+	if (driven != NULL && sleeper_spin(&w->me, driven))
 		return 0;
 	w->system[count++] = (struct pollfd){ .fd = w->rp->kernel, .events = POLLIN };
 	for (u32 i = 0; i < w->count; i++) {

@@ -64,10 +64,16 @@ void wait_join(struct wait_queue *q, struct waiter *w, struct sleeper *who);
 bool wait_leave(struct wait_queue *q, struct waiter *w);
 /* Wakes all waiters. Any context; never blocks. */
 void wait_wake(struct wait_queue *q);
+/* What a thread sleeps for. */
+enum sleep_kind {
+	SLEEP_CALL,   /* one rsocket, by sleeper_sleep */
+	SLEEP_POLL,   /* any, by sleeper_poll */
+	SLEEP_LISTEN, /* listeners alone, whose descriptors tell all, by sleeper_poll */
+};
 /* Begins the sleeps of this thread, which drives the device meanwhile unless another thread does:
- * a packet then wakes it without a detour. `polls`: it sleeps by sleeper_poll. 0, or a negative
- * errno (only if it polls). sleeper_end follows. */
-int sleeper_begin(struct sleeper *s, bool polls);
+ * a packet then wakes it without a detour. One that listens does not: packets of connections would
+ * wake it for nothing. 0, or a negative errno (not of SLEEP_CALL). sleeper_end follows. */
+int sleeper_begin(struct sleeper *s, enum sleep_kind kind);
 void sleeper_end(struct sleeper *s);
 /* Forget the past: wakes before this call count no more. */
 void sleeper_reset(struct sleeper *s);

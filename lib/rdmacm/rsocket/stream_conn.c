@@ -485,7 +485,7 @@ static int conn_wait_request(struct stream *s)
 	struct pollfd fds[1 + SLEEPER_FDS] = { { .fd = s->rs.fd, .events = POLLIN } };
 	struct sleeper me;
 	struct waiter place;
-	int err = sleeper_begin(&me, true);
+	int err = sleeper_begin(&me, SLEEP_LISTEN);
 
 	if (err < 0)
 		return err;

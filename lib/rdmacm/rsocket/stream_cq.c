@@ -507,7 +507,7 @@ int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock
 		return -EAGAIN;
 	if (stream_phase(s) == STREAM_CONNECTED && cq_spin(s, ready))
 		return 0;
-	(void)sleeper_begin(&me, false);
+	(void)sleeper_begin(&me, SLEEP_CALL);
 	wait_join(&s->rs.waiters, &place, &me);
 	for (;;) {
 		sleeper_reset(&me);

@@ -220,13 +220,14 @@ static void sleeper_give_up(struct sleeper *s)
 	s->claimed = false;
 }
 
-int sleeper_begin(struct sleeper *s, bool polls)
+int sleeper_begin(struct sleeper *s, enum sleep_kind kind)
 {
+	bool polls = kind != SLEEP_CALL;
 	int fd;
 
 	*s = (struct sleeper){ .fd = -1,
 			       .thread = &sleeper_thread,
-			       .ops = rsocket_device_sleep() };
+			       .ops = kind != SLEEP_LISTEN ? rsocket_device_sleep() : NULL };
 	s->claimed = s->ops != NULL && s->ops->begin();
 	if (!s->claimed && !polls)
 		return 0;

@@ -1,0 +1,127 @@
+/* wait_test.c: threads that wait for rsockets: who is woken by what. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <rdma/rsocket.h>
+
+#include "pair.h"
+
+enum { ROUNDS = 300, FEW = 50, PAUSE_US = 300 };
+
+/* ---- a thread that listens beside threads that move data ------------------------------------- */
+
+struct listens {
+	int fd;
+	bool polls;
+	pid_t thread; /* atomic; 0: it does not run yet */
+};
+
+static void *listen_on(void *arg)
+{
+	struct listens *l = arg;
+
+	__atomic_store_n(&l->thread, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+	if (l->polls)
+		assert_int_equal(ready(l->fd, POLLIN, -1), POLLIN);
+	return (void *)(intptr_t)raccept(l->fd, NULL, NULL);
+}
+
+/* How often a thread has slept. */
+static long sleeps_of(pid_t thread)
+{
+	char path[64], line[128];
+	long count = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)thread);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "voluntary_ctxt_switches: %ld", &count) == 1)
+			break;
+	fclose(f);
+	return count;
+}
+
+static void *echo(void *arg)
+{
+	int fd = *(int *)arg;
+	char byte;
+
+	while (rrecv(fd, &byte, 1, 0) == 1)
+		assert_int_equal(rsend(fd, &byte, 1, 0), 1);
+	return NULL;
+}
+
+/* The receiver has gone to sleep before each message. */
+static void exchange(struct pair *p)
+{
+	pthread_t echoes;
+	char byte = 0;
+
+	assert_int_equal(pthread_create(&echoes, NULL, echo, &p->server), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		usleep(PAUSE_US);
+		assert_int_equal(rsend(p->client, &byte, 1, 0), 1);
+		assert_int_equal(rrecv(p->client, &byte, 1, 0), 1);
+	}
+	assert_int_equal(rshutdown(p->client, SHUT_WR), 0);
+	assert_int_equal(pthread_join(echoes, NULL), 0);
+}
+
+static void sleeps_through(bool polls)
+{
+	struct pair p, other;
+	struct listens l = { .polls = polls };
+	pthread_t thread;
+	void *fd;
+	long before;
+
+	make_pair(&p);
+	listen_at(&other, "127.0.0.1");
+	assert_int_equal(rlisten(other.listener, 1), 0);
+	l.fd = other.listener;
+	assert_int_equal(pthread_create(&thread, NULL, listen_on, &l), 0);
+	while (__atomic_load_n(&l.thread, __ATOMIC_ACQUIRE) == 0)
+		usleep(1000);
+	usleep(50000);
+	before = sleeps_of(l.thread);
+	exchange(&p);
+	assert_in_range(sleeps_of(l.thread) - before, 0, FEW);
+	other.client = rsocket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(rconnect(other.client, (struct sockaddr *)&other.addr, sizeof(other.addr)),
+			 0);
+	assert_int_equal(pthread_join(thread, &fd), 0);
+	other.server = (int)(intptr_t)fd;
+	assert_true(other.server >= 0);
+	end_pair(&other);
+	end_pair(&p);
+}
+
+static void raccept__sleeps_through_the_data_of_others(void **state)
+{
+	sleeps_through(false);
+}
+
+static void rpoll__of_a_listener_sleeps_through_the_data_of_others(void **state)
+{
+	sleeps_through(true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(raccept__sleeps_through_the_data_of_others),
+		cmocka_unit_test(rpoll__of_a_listener_sleeps_through_the_data_of_others),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
