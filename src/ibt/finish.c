@@ -70,7 +70,7 @@ static bool finish_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status
 		__atomic_store_n(&qp->counters->sent_bytes, qp->counters->sent_bytes + w->length,
 				 __ATOMIC_RELAXED);
 	} else {
-		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
+		qp_count_error(qp, status, 0);
 	}
 	/* Pairs with nothing: posters read it under the lock; the hint in status needs no order. */
 	__atomic_store_n(&qp->req.tail, qp->req.tail + 1, __ATOMIC_RELAXED);

@@ -39,7 +39,12 @@ struct ibt_counters {
 	u64 sent_bytes WRITTEN_UNDER(requester.sq_lock);
 	u64 received_bytes WRITTEN_UNDER(responder.rq_lock);
 	u64 errors ATOMIC_ONLY;
+	/* enum ibv_wc_status of the last completion with an error that was no flush, with
+	 * IBT_ERROR_OF_RECEIVE; 0: none */
+	u32 last_error ATOMIC_ONLY;
 };
+
+enum { IBT_ERROR_OF_RECEIVE = 0x100 };
 
 /* A member of a multicast group. */
 struct ibt_member {
@@ -97,6 +102,9 @@ int ibt_poll(struct ibt *ibt, int budget);
 /* The same for the last look before a sleep: waits until another thread that receives has finished,
  * for that one may have looked before a packet came whose sender found no sleeper to wake. */
 int ibt_look(struct ibt *ibt, int budget);
+
+/* Tells where the fields lie that explain a queue pair, for a reader of this process' memory. */
+void ibt_show_places(struct path_place out[INSIDE_COUNT]);
 
 /* Creates a queue pair in RESET. Caps beyond the limits, memory that is not aligned: -EINVAL;
  * -ENOMEM. With owner_bytes there

@@ -206,6 +206,15 @@ static inline void qp_count(const struct ibt_qp *qp, enum path_counter c)
 		path_count(qp->dest->path, c);
 }
 
+/* Counts a completion with an error. A flush tells nothing of its own: the error before it stays
+ * the last. `of`: 0, or IBT_ERROR_OF_RECEIVE. */
+static inline void qp_count_error(const struct ibt_qp *qp, enum ibv_wc_status status, u32 of)
+{
+	__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
+	if (status != IBV_WC_WR_FLUSH_ERR)
+		__atomic_store_n(&qp->counters->last_error, (u32)status | of, __ATOMIC_RELAXED);
+}
+
 /* Payload bytes of a full packet. */
 static inline u32 qp_packet_bytes(const struct ibt_qp *qp)
 {

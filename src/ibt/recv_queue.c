@@ -59,7 +59,7 @@ void rq_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt 
 		recv_wc_lost(qp);
 	}
 	if (unlikely(!ok))
-		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
+		qp_count_error(qp, status, IBT_ERROR_OF_RECEIVE);
 	qp->resp.current = NULL;
 }
 

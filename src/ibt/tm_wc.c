@@ -112,7 +112,7 @@ void tm_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt 
 	if (likely(ok))
 		tm_wc_describe(c, &wc);
 	else
-		__atomic_fetch_add(&qp->counters->errors, 1, __ATOMIC_RELAXED);
+		qp_count_error(qp, status, IBT_ERROR_OF_RECEIVE);
 	tm_wc_let_go(qp, c, ok);
 	if (unlikely(!tm_wc_push(qp, &wc, ok ? p : NULL)))
 		recv_wc_lost(qp);

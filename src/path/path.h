@@ -47,6 +47,45 @@ struct path_av {
 } OWNED_BY(the caller);
 _Static_assert(sizeof(struct path_av) == 48, "a send request has one, beside 8 bytes");
 
+/* What explains a queue pair to a reader of its process' memory (`anyverbs qp`): the engine
+ * publishes where each lies, so that it need not write it anywhere else. */
+enum path_inside {
+	/* in the queue pair */
+	INSIDE_QPN,
+	INSIDE_SQ_PSN,
+	INSIDE_EPSN,
+	INSIDE_MSN,
+	INSIDE_SQ_HEAD,
+	INSIDE_SQ_NEXT,
+	INSIDE_SQ_TAIL,
+	INSIDE_SQ_SIZE,
+	INSIDE_RQ_HEAD,
+	INSIDE_RQ_TAIL,
+	INSIDE_RQ_SIZE,
+	INSIDE_SRQ,
+	INSIDE_WAITS_RNR, /* 1: so it is */
+	INSIDE_RETRY_LEFT,
+	INSIDE_RNR_LEFT,
+	INSIDE_STREAMS, /* the path loses packets: the following ones count */
+	INSIDE_UNA,
+	INSIDE_BACKOFF,
+	INSIDE_SRTT_US,
+	INSIDE_CHARGED,
+	INSIDE_DEST,
+	INSIDE_QP_COUNT,
+	/* in what INSIDE_DEST points to */
+	INSIDE_DEST_WINDOW = INSIDE_QP_COUNT,
+	/* in what that points to */
+	INSIDE_IN_FLIGHT,
+	INSIDE_LIMIT,
+	INSIDE_COUNT,
+};
+
+/* 1, 2, 4 or 8 bytes, this far behind the begin. */
+struct path_place {
+	u16 offset, bytes;
+} FIXED;
+
 /* Counters of a process, for status and tests. */
 enum path_counter {
 	COUNT_RX_PACKETS,

@@ -158,6 +158,7 @@ static int attach_memory(struct seat *s)
 	if (a->board == NULL)
 		return err;
 	a->board->direct = s->direct;
+	ibt_show_places(a->board->inside);
 	err = mem_table_init(&a->mem, a->board->keys);
 	a->mem.drain = attach_drain_key;
 	a->mem.quiesce = attach_quiesce;

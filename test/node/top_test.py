@@ -125,7 +125,8 @@ class Case(unittest.TestCase):
             done = self.command("qp", str(child.pid), number)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             for pattern in (f"^queue pair 0x{qpn:06x} of PID {child.pid} \\(node_attach\\): RC, RTS\n", "\n  state     ready to send: ",
-                            "\n  peer      0x00004d, which no process of this node has", "\n  errors    5 completions"):
+                            "\n  peer      0x00004d, which no process of this node has", "\n  errors    5 completions",
+                            "\n  inside    PSNs, retries and window cannot be read: the process does not show where they are\n"):
                 self.assertRegex(done.stdout, pattern)
         for words, said in (((str(child.pid), "5"), "the process has no queue pair 0x000005"), (("1", hex(qpn)), "no process of the node has PID 1")):
             done = self.command("qp", *words)

@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "counters.h"
+#include "qp_inside.h"
 #include "survey.h"
 
 /* What a state means to who waits for something. */
@@ -106,6 +107,47 @@ static void qp_print_access(const struct view_qp *q)
 		       : "nothing one-sided by the peer");
 }
 
+/* The words of ibv_wc_status_str(3) belong to a library that may be missing here. */
+static const struct {
+	u32 status;
+	const char *name, *meaning;
+} qp_errors[] = {
+	{ IBV_WC_LOC_LEN_ERR, "LOC_LEN_ERR", "a message was longer than the receive" },
+	{ IBV_WC_LOC_QP_OP_ERR, "LOC_QP_OP_ERR", "the queue pair cannot do what was asked" },
+	{ IBV_WC_LOC_PROT_ERR, "LOC_PROT_ERR", "no key of this end covers the buffer" },
+	{ IBV_WC_MW_BIND_ERR, "MW_BIND_ERR", "a memory window could not be bound" },
+	{ IBV_WC_BAD_RESP_ERR, "BAD_RESP_ERR", "the peer answered what no peer may" },
+	{ IBV_WC_LOC_ACCESS_ERR, "LOC_ACCESS_ERR", "a WRITE with immediate was not allowed here" },
+	{ IBV_WC_REM_INV_REQ_ERR, "REM_INV_REQ_ERR",
+	  "the peer refused the request: too long for its receive, or not supported" },
+	{ IBV_WC_REM_ACCESS_ERR, "REM_ACCESS_ERR",
+	  "the peer's key does not allow it, or does not cover it" },
+	{ IBV_WC_REM_OP_ERR, "REM_OP_ERR", "the peer could not execute the request" },
+	{ IBV_WC_RETRY_EXC_ERR, "RETRY_EXC_ERR", "the peer did not answer, retried and retried" },
+	{ IBV_WC_RNR_RETRY_EXC_ERR, "RNR_RETRY_EXC_ERR", "the peer never had a receive posted" },
+	{ IBV_WC_REM_ABORT_ERR, "REM_ABORT_ERR", "the peer ended the operation" },
+	{ IBV_WC_FATAL_ERR, "FATAL_ERR", "the device failed" },
+	{ IBV_WC_GENERAL_ERR, "GENERAL_ERR", "the device failed" },
+	{ IBV_WC_TM_ERR, "TM_ERR", "of tag matching" },
+	{ IBV_WC_TM_RNDV_INCOMPLETE, "TM_RNDV_INCOMPLETE", "a tagged message waits to be fetched" },
+};
+
+static void qp_print_last_error(const struct view_qp *q)
+{
+	u32 status = q->last_error & BOARD_ERROR_STATUS;
+	const char *of = q->last_error & BOARD_ERROR_OF_RECEIVE ? "receive" : "send request";
+
+	if (q->last_error == 0)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(qp_errors); i++)
+		if (qp_errors[i].status == status) {
+			printf("  last one  %s of a %s: %s\n", qp_errors[i].name, of,
+			       qp_errors[i].meaning);
+			return;
+		}
+	printf("  last one  status %u of a %s\n", status, of);
+}
+
 /* Drops are counted per process, so they may be another queue pair's. */
 static void qp_print_drops(const struct view *v)
 {
@@ -128,6 +170,8 @@ static void qp_print(const struct survey *s, u32 process, const struct view_qp *
 	printf("  received  %llu messages, %llu bytes\n", (unsigned long long)q->received,
 	       (unsigned long long)q->received_bytes);
 	printf("  errors    %llu completions with an error\n", (unsigned long long)q->errors);
+	qp_print_last_error(q);
+	qp_print_inside(&s->views[process], q, s->records[process].pid);
 	qp_print_drops(&s->views[process]);
 }
 

@@ -56,7 +56,9 @@ static bool view_add(struct view *v, u32 place, const struct board_qp *q,
 						  .received = t->received,
 						  .sent_bytes = t->sent_bytes,
 						  .received_bytes = t->received_bytes,
-						  .errors = t->errors };
+						  .errors = t->errors,
+						  .last_error = t->last_error,
+						  .inside = q->inside };
 	return true;
 }
 
@@ -134,7 +136,8 @@ void view_read(int fd, struct view *out)
 
 	memset(out, 0, sizeof(*out));
 	if (!view_is_board(fd) || !VIEW_FIELD(fd, slot_count, &slots) ||
-	    !VIEW_FIELD(fd, counters, out->counters))
+	    !VIEW_FIELD(fd, counters, out->counters) || !VIEW_FIELD(fd, nonce, &out->nonce) ||
+	    !VIEW_FIELD(fd, nonce_addr, &out->nonce_addr) || !VIEW_FIELD(fd, inside, out->inside))
 		return;
 	out->valid = true;
 	view_count_direct(fd, out);

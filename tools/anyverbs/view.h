@@ -13,11 +13,15 @@ struct view_qp {
 	u16 sgid_index, dgid_index;
 	u8 mtu; /* enum ibv_mtu */
 	u64 sent, received, sent_bytes, received_bytes, errors;
+	u32 last_error; /* as in struct board_tally */
+	u64 inside; /* its address in the process' memory; 0: none */
 };
 
 struct view {
 	bool valid; /* the process has a board of this version */
 	u64 counters[PATH_COUNTERS];
+	u64 nonce, nonce_addr; /* of the process' memory */
+	struct path_place inside[INSIDE_COUNT];
 	u32 adopted_regions; /* of registered memory that peers may map */
 	u64 adopted_bytes;
 	struct view_qp *qps; /* in the order of their numbers, per slot */

@@ -15,6 +15,10 @@ enum { QP_DATAGRAMS_MS = 500 };
 
 _Static_assert(offsetof(struct board_tally, errors) == offsetof(struct ibt_counters, errors),
 	       "the board shows the engine's counters");
+_Static_assert(offsetof(struct board_tally, last_error) ==
+			       offsetof(struct ibt_counters, last_error) &&
+		       (u32)BOARD_ERROR_OF_RECEIVE == (u32)IBT_ERROR_OF_RECEIVE,
+	       "the board shows the engine's last error");
 
 /* ---- what peers see ---- */
 
@@ -30,6 +34,7 @@ static void shown_begin(struct board_qp *shown, u32 qpn, u32 pd)
 	__atomic_store_n(&shown->sgid_index, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&shown->dgid_index, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&shown->mtu, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->inside, 0, __ATOMIC_RELAXED);
 }
 
 static void shown_connect(struct board_qp *shown, u32 type, u32 peer_qpn)
@@ -118,6 +123,7 @@ static struct soft_qp *soft_qp_create_both(struct ib_pd *pd, struct ib_qp_init_a
 	/* In RESET the engine calls nothing that uses the owner. */
 	qp = ibt_qp_owner(engine);
 	qp->shown = shown;
+	__atomic_store_n(&shown->inside, (u64)(uintptr_t)engine, __ATOMIC_RELAXED);
 	qp->ib.qp_num = qpn;
 	qp->ib.qp_type = init->qp_type;
 	init->cap = (struct ib_qp_cap){ e.cap.max_send_wr, e.cap.max_recv_wr, e.cap.max_send_sge,

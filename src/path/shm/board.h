@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 8,
+	BOARD_VERSION = 9,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -33,6 +33,7 @@ struct board_qp {
 	 * node's (soft_kind.find_gid), BOARD_NO_GID: unknown; enum ibv_mtu */
 	u16 sgid_index, dgid_index;
 	u8 mtu;
+	u64 inside; /* where the owner has it in its own memory, laid out as board.inside says */
 } OWNED_BY(its queue pair: peers only load);
 
 /* Counters of a queue pair, for status. Apart from struct board_qp, which peers read for each
@@ -42,7 +43,12 @@ struct CACHE_ALIGNED board_tally {
 	u64 received OWNED_BY(responder.rq_lock); /* messages completed by the responder */
 	u64 sent_bytes OWNED_BY(requester.sq_lock), received_bytes OWNED_BY(responder.rq_lock);
 	u64 errors OWNED_BY(nobody: atomic); /* completions with an error */
+	/* The last of them that was no flush: BOARD_ERROR_*, or 0. */
+	u32 last_error OWNED_BY(nobody: atomic);
 };
+
+/* enum ibv_wc_status lies in the low bits. */
+enum { BOARD_ERROR_STATUS = 0xff, BOARD_ERROR_OF_RECEIVE = 0x100 };
 
 enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xffff };
 
@@ -110,6 +116,7 @@ struct board {
 	/* the owner permits peers of the same user to reach its memory directly */
 	u32 direct FIXED;
 	char command[32] FIXED;
+	struct path_place inside[INSIDE_COUNT] FIXED;
 	u32 slot_count OWNED_BY(the owner: atomic);
 	u32 slots[BOARD_SLOTS] OWNED_BY(the owner until slot_count shows it); /* then fixed */
 	/* The owner's memory file (shared/shared.h), set if a key names it: its descriptor in the
