@@ -9,7 +9,9 @@ endif()
 
 # Every test of the tree, C or Python, runs in a cage (test/cage/cage.c): no process of it outlives it or keeps ctest waiting. So
 # add_test itself is this one, and nobody has to remember; CMake keeps its own as _add_test. COMMAND APART: in a network namespace of
-# its own, for programs whose TCP port is always the same.
+# its own, for programs whose TCP port is always the same. The longest tests begin first, so that none of them runs alone at the end.
+string(CONCAT AV_LONGEST_TESTS "^(node/(address|opensm|attach|hostile|top)_test|pages/|rdmacm/(flood|stream)|sim/hundred|unit/house/(bench|budget)"
+       "|unit/(queue/cq_schedule|mem/copy)_test|verbs/(devices|retry|port)/|contract/(peer|verbs)/wire$)")
 function(add_test)
   set(words)
   set(before)
@@ -28,6 +30,12 @@ function(add_test)
     set(before "${word}")
   endforeach()
   _add_test(${words})
+  list(FIND words NAME at)
+  math(EXPR at "${at} + 1")
+  list(GET words ${at} name)
+  if(name MATCHES "${AV_LONGEST_TESTS}")
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
 endfunction()
 
 function(av_room_target room out)
