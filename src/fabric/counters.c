@@ -40,6 +40,21 @@ void fabric_charge(const struct fabric_counters *c, const struct fabric_path *p,
 	}
 }
 
+void fabric_charge_load(const struct fabric_counters *c, const struct fabric_path *p,
+			const struct fabric_load *l)
+{
+	u64 messages = MAX(l->messages, (u64)1), mtu = MAX(l->mtu, 1u);
+	u64 length = l->bytes / messages;
+	u64 packets = messages * MAX((length + mtu - 1) / mtu, (u64)1);
+	u64 bytes = l->bytes + messages * (-length & 3);
+
+	if (l->messages == 0 && l->bytes == 0)
+		return;
+	packets = MAX(packets, (l->bytes + mtu - 1) / mtu);
+	bytes += packets * l->headers;
+	fabric_charge(c, p, packets, (bytes + 3) & ~3ull);
+}
+
 int fabric_counts_read(const struct fabric_counters *c, u32 port, struct fabric_counts *out)
 {
 	const struct fabric_port_counters *p;

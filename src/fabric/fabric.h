@@ -308,6 +308,18 @@ int fabric_counters_open(struct fabric_counters *c, void *map, size_t bytes,
 void fabric_charge(const struct fabric_counters *c, const struct fabric_path *p, u64 packets,
 		   u64 bytes);
 
+/* Messages between two queue pairs, as far as their sum says how they went. */
+struct fabric_load {
+	u64 messages, bytes; /* payload, of all */
+	u32 mtu;	     /* payload bytes of a packet, at most */
+	u32 headers;	     /* bytes of the headers of each packet, from the LRH to the ICRC */
+} OWNED_BY(the caller);
+
+/* Counts messages at every port of the way, as if all were of one length: packets of messages that
+ * differ are counted to within one per message. */
+void fabric_charge_load(const struct fabric_counters *c, const struct fabric_path *p,
+			const struct fabric_load *l);
+
 /* What a port has counted since the fabric was created. */
 struct fabric_counts {
 	u64 xmit_bytes, rcv_bytes; /* multiples of 4 */

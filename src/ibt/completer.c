@@ -221,7 +221,7 @@ static void comp_answer_done(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	w->answered = true;
 	qp->req.reads_out -= MIN(qp->req.reads_out, 1u);
 	qp->req.rx_offset = 0;
-	finish_request(qp, w);
+	finish_answered(qp, w);
 	comp_progress(qp);
 	if (qp->req.next != qp->req.head || qp->req.draining)
 		qp_mark_runnable(qp);

@@ -83,6 +83,17 @@ void finish_request(struct ibt_qp *qp, struct send_wqe *w)
 		finish_qp(qp);
 }
 
+void finish_answered(struct ibt_qp *qp, struct send_wqe *w)
+{
+	struct ibt_counters *c = qp->counters;
+
+	if (w->opcode == IBV_WR_RDMA_READ) {
+		__atomic_store_n(&c->reads, c->reads + 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&c->read_bytes, c->read_bytes + w->length, __ATOMIC_RELAXED);
+	}
+	finish_request(qp, w);
+}
+
 bool finish_up_to(struct ibt_qp *qp, u32 psn)
 {
 	bool any = false;

@@ -6,6 +6,8 @@
 
 /* Completes the oldest request with success. Without room in the CQ the queue pair fails. */
 void finish_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock);
+/* The same for a READ or an atomic. */
+void finish_answered(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock);
 /* Completes everything up to and with `psn`; an unanswered READ or atomic holds up what follows it.
  * False: there was nothing. */
 bool finish_up_to(struct ibt_qp *qp, u32 psn) REQUIRES(qp->req.sq_lock);

@@ -42,6 +42,9 @@ struct ibt_counters {
 	/* enum ibv_wc_status of the last completion with an error that was no flush, with
 	 * IBT_ERROR_OF_RECEIVE; 0: none */
 	u32 last_error ATOMIC_ONLY;
+	/* READs among `sent`; stored before it */
+	u64 reads WRITTEN_UNDER(requester.sq_lock);
+	u64 read_bytes WRITTEN_UNDER(requester.sq_lock);
 };
 
 enum { IBT_ERROR_OF_RECEIVE = 0x100 };
@@ -68,8 +71,8 @@ struct ibt_config {
 	 * that was the last of them. Never blocks. */
 	int (*multicast)(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
 			 int max);
-	/* The path and destination for a unicast address; NULL: unreachable. Never blocks. */
-	struct path_dest *(*route)(void *arg, const struct path_av *av, u32 qpn);
+	/* The path and destination of a unicast datagram; NULL: unreachable. Never blocks. */
+	struct path_dest *(*route)(void *arg, const struct path_av *av, const struct pkt *p);
 	/* A datagram to QP1, which is no queue pair of the engine: the midlayer's MAD layer is its
 	 * only consumer. The payload may change under us. NULL: nobody takes any. Never blocks. */
 	void (*general)(void *arg, const struct pkt *p, const void *payload);

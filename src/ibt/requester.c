@@ -286,7 +286,7 @@ static int req_read(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_l
 	err = w->opcode == IBV_WR_RDMA_READ ? req_direct(qp, w) : req_direct_atomic(qp, w);
 	if (err == 0) {
 		qp->req.next++;
-		finish_request(qp, w);
+		finish_answered(qp, w);
 		return -EALREADY;
 	}
 	return err == -EACCES ? err : req_answered(qp, w, err == -EFAULT ? PKT_UNREACHED : 0);

@@ -132,7 +132,7 @@ static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt 
 static int ud_unicast(struct ibt_qp *qp, const struct path_av *av, const struct pkt *p,
 		      const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
 {
-	struct path_dest *dest = qp->ibt->cfg.route(qp->ibt->cfg.arg, av, p->dqpn);
+	struct path_dest *dest = qp->ibt->cfg.route(qp->ibt->cfg.arg, av, p);
 	int err;
 
 	if (dest == NULL)

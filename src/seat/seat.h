@@ -33,7 +33,7 @@ struct seat_ops {
 	void (*async)(void *seat, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
 	int (*multicast)(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
 			 int max);
-	struct path_dest *(*route)(void *seat, const struct path_av *av, u32 qpn);
+	struct path_dest *(*route)(void *seat, const struct path_av *av, const struct pkt *p);
 	void (*general)(void *seat, const struct pkt *p, const void *payload);
 	/* The paths and the engine exist, the thread does not yet: reads the node's configuration.
 	 * 0 or a negative errno. Runs under attach_lock. */

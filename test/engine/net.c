@@ -399,10 +399,10 @@ static void net_async(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ib
 	s->events[type]++;
 }
 
-static struct path_dest *net_route(void *arg, const struct path_av *av, u32 qpn)
+static struct path_dest *net_route(void *arg, const struct path_av *av, const struct pkt *p)
 {
 	struct net_side *s = arg;
-	struct path_dest *d = qpn == NET_SECOND_QPN ? &s->second.dest : &s->dest.dest;
+	struct path_dest *d = p->dqpn == NET_SECOND_QPN ? &s->second.dest : &s->dest.dest;
 
 	net_dest_hold(d);
 	return d;

@@ -41,7 +41,7 @@ static int bed_multicast(void *arg, const struct path_av *av, u32 from, struct i
 	return 0;
 }
 
-static struct path_dest *bed_route(void *arg, const struct path_av *av, u32 qpn)
+static struct path_dest *bed_route(void *arg, const struct path_av *av, const struct pkt *p)
 {
 	struct bed *b = arg;
 
@@ -144,7 +144,7 @@ static void bed_modify(struct bed *b, int i, enum ibv_qp_state to, int mask)
 				    .retry_cnt = 3,
 				    .rnr_retry = 7 };
 	struct path_av av = { .hop_limit = 1 };
-	struct path_dest *dest = mask & IBV_QP_AV ? bed_route(b, &av, 0) : NULL;
+	struct path_dest *dest = mask & IBV_QP_AV ? bed_route(b, &av, NULL) : NULL;
 
 	fuzz_need(ibt_qp_modify(b->qp[i], &attr, mask | IBV_QP_STATE, &av, dest) == 0, "modify");
 }

@@ -210,7 +210,7 @@ static int fuzz_multicast(void *arg, const struct path_av *av, u32 from, struct 
 	return 0;
 }
 
-static struct path_dest *fuzz_route(void *arg, const struct path_av *av, u32 qpn)
+static struct path_dest *fuzz_route(void *arg, const struct path_av *av, const struct pkt *p)
 {
 	return &((struct fuzz *)arg)->dest;
 }

@@ -5,6 +5,7 @@ other by LID, and a link that is down is down.
 usage: host_test.py BUILD_DIR
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -136,6 +137,41 @@ class Managed(Bed):
         self.assertIn("Class version............2", self.sa("-c"))
         self.assertEqual(self.sa("LR").count("LinkRecord dump"), 4)
         self.assertEqual(self.sa("SR"), "")
+
+    def port(self, *words):
+        """PortCounters of a port: bytes and packets, out and in."""
+        text = self.on("h1", "perfquery", "-x", *words)
+        found = dict(re.findall(r"(Port(?:Xmit|Rcv)(?:Data|Pkts)):\.*(\d+)", text))
+        return [int(found[name]) for name in ("PortXmitData", "PortXmitPkts", "PortRcvData", "PortRcvPkts")]
+
+    def charged(self, *words, hosts=("h1", "h2")):
+        """What a program lets each port of the way count: h1, the switch's port to it, to h2, h2. Two MADs may
+        come to each, and ours always do."""
+        lids = {"h1": self.lid("h1"), "h2": self.lid("h2")}
+        ports = [(str(lids["h1"]), "1"), ("1", "1"), ("1", "2"), (str(lids["h2"]), "1")]
+        before = [self.port(*p) for p in ports]
+        self.pair(*words, hosts=hosts)
+        return [[b - a for a, b in zip(one, self.port(*p))] for one, p in zip(before, ports)]
+
+    @unittest.skipIf(shutil.which("perfquery") is None or shutil.which("ib_write_bw") is None, "perfquery, perftest: not installed")
+    def test_data_counts_along_its_route(self):
+        message, iters = 65536, 1000
+        for words, back in (("ib_send_bw",), False), (("ib_write_bw",), False), (("ib_read_bw",), True), \
+                (("ib_send_bw", "-c", "UD"), False):
+            size = 2048 if "UD" in words else message
+            h1, to_h1, to_h2, h2 = self.charged(*words, "-d", "ib0", "-s", str(size), "-n", str(iters), "-F", "-m", "2048")
+            # the client is on h2; a READ's data comes from h1
+            from_, to = (slice(0, 2), slice(2, 4)) if back else (slice(2, 4), slice(0, 2))
+            least = size * iters // 4
+            packets = size * iters // 2048
+            for port, side in (h1, from_), (to_h1, to), (to_h2, from_), (h2, to):
+                data, pkts = port[side]
+                self.assertGreaterEqual(data, least, words)
+                self.assertLess(data, least * 1.1, words)
+                self.assertGreaterEqual(pkts, packets, words)
+                self.assertLess(pkts, packets * 1.1, words)
+            for port, side in (h1, to), (h2, from_):
+                self.assertLess(port[side][0], least / 10, words)
 
     @unittest.skipIf(shutil.which("sminfo") is None, "sminfo is not installed")
     def test_who_is_the_master(self):

@@ -19,15 +19,16 @@ static int proc_multicast(void *arg, const struct path_av *av, u32 from, struct 
 	return group_members(arg, av->dgid, from, out, max);
 }
 
-static struct path_dest *proc_route(void *arg, const struct path_av *av, u32 qpn)
+static struct path_dest *proc_route(void *arg, const struct path_av *av, const struct pkt *pkt)
 {
 	struct proc *p = arg;
 	struct path *path = path_of(p);
 
 	for (u32 i = 0; i < world.plan.procs; i++)
-		if (world.procs[i]->slot == qpn >> IBT_INDEX_BITS && path_is_air(p, world.procs[i]))
+		if (world.procs[i]->slot == pkt->dqpn >> IBT_INDEX_BITS &&
+		    path_is_air(p, world.procs[i]))
 			path = air_path(p);
-	return path->ops->dest_get(path, av, qpn);
+	return path->ops->dest_get(path, av, pkt->dqpn);
 }
 
 /* When there is something to do next, as far as can be told now. */

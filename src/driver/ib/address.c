@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "node/fabric.h"
 
-enum { WAY_SLOTS = 1024 };
+enum { WAY_SLOTS = 1024, WAY_SENDERS = 256 };
 
 /* A route that was found. */
 struct hca_way {
@@ -21,12 +21,17 @@ struct hca_way {
 	struct fabric_flow flow;
 	u64 generation; /* of the map */
 	int result;
+	u64 packets, bytes; /* datagrams that the route's ports are not charged with yet */
 } OWNED_BY(hca_ways.ways_lock);
 
 /* They are kept until the fabric changes. */
 static struct {
 	struct lock ways_lock;
 	struct hca_way way[WAY_SLOTS] GUARDED_BY(ways_lock);
+	bool owe GUARDED_BY(ways_lock); /* some way has packets */
+	/* the latest datagram of a queue pair, which asks for its route again when it has waited
+	 * for room; number, PSN */
+	u64 latest[WAY_SENDERS] GUARDED_BY(ways_lock);
 } hca_ways;
 
 static u32 hca_way_hash(u32 from, const struct fabric_flow *w)
@@ -40,6 +45,47 @@ static u32 hca_way_hash(u32 from, const struct fabric_flow *w)
 static bool hca_flow_equals(const struct fabric_flow *a, const struct fabric_flow *b)
 {
 	return a->slid == b->slid && a->dlid == b->dlid && a->pkey == b->pkey && a->sl == b->sl;
+}
+
+static void hca_way_charge(struct hca_way *way) REQUIRES(hca_ways.ways_lock)
+{
+	if (way->packets != 0)
+		hca_charge_flow(way->from, &way->flow, way->packets, way->bytes);
+	way->packets = way->bytes = 0;
+}
+
+void hca_ways_charge(void)
+{
+	if (!lock_try(&hca_ways.ways_lock))
+		return;
+	for (u32 i = 0; i < WAY_SLOTS && hca_ways.owe; i++)
+		hca_way_charge(&hca_ways.way[i]);
+	hca_ways.owe = false;
+	lock_release(&hca_ways.ways_lock);
+}
+
+void hca_ways_drop_in_child(void) NO_THREAD_SAFETY
+{
+	memset(&hca_ways, 0, sizeof(hca_ways));
+}
+
+/* A datagram takes the way, unless another one has its place by now. */
+static void hca_way_take(u32 from, const struct path_av *av, const struct pkt *p)
+{
+	u64 *latest = &hca_ways.latest[p->sqpn % WAY_SENDERS];
+	u64 datagram = (u64)p->sqpn << 32 | p->psn;
+	struct fabric_flow w = hca_av_flow(av);
+	struct hca_way *way = &hca_ways.way[hca_way_hash(from, &w)];
+
+	lock_acquire(&hca_ways.ways_lock);
+	if (*latest != datagram && way->from == from && hca_flow_equals(&way->flow, &w)) {
+		way->packets++;
+		way->bytes += hca_charge_datagram(av, p->length);
+		hca_ways.owe = true;
+	}
+	*latest = datagram;
+	lock_release(&hca_ways.ways_lock);
+	hca_charge_begin();
 }
 
 /* The port that a packet of this flow gets to: as fabric_route. */
@@ -64,6 +110,7 @@ static int hca_way_find(u32 from, const struct fabric_flow *w, u32 *to)
 	if (err == 0)
 		*to = path.to;
 	lock_acquire(&hca_ways.ways_lock);
+	hca_way_charge(way);
 	*way = (struct hca_way){ .from = from,
 			     .to = err == 0 ? path.to : FABRIC_NONE,
 			     .flow = *w,
@@ -175,11 +222,14 @@ bool hca_reaches(struct soft_device *dev, const struct path_av *av, u32 to)
 	return hca_reach_qp(av, to) == 0;
 }
 
-struct path_dest *hca_route(void *seat, const struct path_av *av, u32 qpn)
+struct path_dest *hca_route(void *seat, const struct path_av *av, const struct pkt *p)
 {
 	struct path *path = shm_path(((struct seat *)seat)->a.shm);
 
-	return hca_reach_qp(av, qpn) == 0 ? path->ops->dest_get(path, av, qpn) : NULL;
+	if (hca_reach_qp(av, p->dqpn) != 0)
+		return NULL;
+	hca_way_take(hca_av_device(av)->port[hca_av_port(av)].index, av, p);
+	return path->ops->dest_get(path, av, p->dqpn);
 }
 
 /* The destination is the peer's whether a route leads there now or not: soft_kind.reaches tells
@@ -202,6 +252,7 @@ int hca_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from
 		*dest = path->ops->dest_nowhere(path);
 	if (*dest == NULL)
 		return -ENOMEM;
+	hca_charge_begin();
 	err = (*dest)->path->ops->resolve(*dest);
 	if (err != -EMFILE && err != -ENFILE)
 		return 0; /* an absent peer may come */

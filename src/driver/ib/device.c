@@ -163,6 +163,7 @@ static const struct soft_kind hca_device_kind = {
 	.find_gid = hca_find_gid,
 	.lid_mask = hca_lid_mask,
 	.reaches = hca_reaches,
+	.charge = hca_charge,
 };
 
 struct hca_device *hca_device_new(u32 index, const struct fabric_node_attr *node)

@@ -201,6 +201,8 @@ void hca_host_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 	}
 	host.fabric = NULL;
 	hca_mads_drop_in_child();
+	hca_ways_drop_in_child();
+	hca_charge_drop_in_child();
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  *  device.c    attributes and registration
  *    host.c    the host's devices: entering the fabric, changes of ports, events
  * address.c    how an address vector becomes a route and a destination
+ *  charge.c    what data counts at the ports of its route
  *    mads.c    MADs of QP0 and QP1, to and from the fabric
  *   mcast.c    multicast groups
  *
@@ -93,7 +94,8 @@ int hca_open_sm(struct ib_device *ib, u8 port);
 int hca_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, struct path_av *av);
 int hca_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		struct path_av *av, struct path_dest **dest);
-struct path_dest *hca_route(void *seat, const struct path_av *av, u32 qpn);
+struct path_dest *hca_route(void *seat, const struct path_av *av, const struct pkt *p);
+void hca_ways_drop_in_child(void);
 /* soft_kind.reaches. */
 bool hca_reaches(struct soft_device *dev, const struct path_av *av, u32 to);
 /* Captures know GIDs of RoCE devices only. */
@@ -107,6 +109,21 @@ static inline u8 hca_av_port(const struct path_av *av)
 {
 	return av->port & 15;
 }
+
+/* Charges the datagrams that kept routes have carried. Never waits. */
+void hca_ways_charge(void);
+
+/* ---- charge.c ---- */
+/* soft_kind.charge. */
+void hca_charge(struct soft_device *dev, const struct soft_way *way,
+		const struct soft_load *load);
+/* Bytes of a datagram of the vector, from the LRH to the ICRC. */
+u32 hca_charge_datagram(const struct path_av *av, u32 length);
+/* Charges the route from a port in the fabric. */
+void hca_charge_flow(u32 from, const struct fabric_flow *w, u64 packets, u64 bytes);
+/* There is traffic, or may be soon: it is charged at intervals. Not under a lock. */
+void hca_charge_begin(void);
+void hca_charge_drop_in_child(void);
 
 /* ---- mads.c ---- */
 /* Gives a new device's ports their QP0 and QP1. */

@@ -52,7 +52,8 @@ static void adapter_route_is_missing(const struct path_av *av)
 		 gid);
 }
 
-struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn)
+static ALWAYS_INLINE struct path_dest *adapter_route_find(void *seat, const struct path_av *av,
+							  u32 qpn)
 {
 	struct seat *s = seat;
 	bool local = (s->paths & SEAT_PATH_SHM) != 0 && adapter_is_own_gid(av->dgid);
@@ -64,6 +65,16 @@ struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn)
 		return NULL;
 	}
 	return path->ops->dest_get(path, av, qpn);
+}
+
+struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn)
+{
+	return adapter_route_find(seat, av, qpn);
+}
+
+struct path_dest *adapter_route_datagram(void *seat, const struct path_av *av, const struct pkt *p)
+{
+	return adapter_route_find(seat, av, p->dqpn);
 }
 
 /* A node that is not the first of its network namespace has a loopback address only, which reaches

@@ -104,6 +104,8 @@ int adapter_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, s
 int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		 struct path_av *av, struct path_dest **dest);
 struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn);
+struct path_dest *adapter_route_datagram(void *seat, const struct path_av *av,
+					 const struct pkt *p);
 
 bool adapter_config_port_is_up(struct roce_device *dev);
 /* The MAD port of the device that has this GID, with a hold; NULL: no device with a port that is up

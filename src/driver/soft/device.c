@@ -85,6 +85,15 @@ void soft_review_routes(struct soft_device *dev)
 	lock_release(&dev->list_lock);
 }
 
+void soft_charge(struct soft_device *dev)
+{
+	if (!lock_try(&dev->list_lock))
+		return;
+	list_for_each(qp, &dev->qps, struct soft_qp, node)
+		soft_qp_charge(dev, qp);
+	lock_release(&dev->list_lock);
+}
+
 /* A modification in progress ends first; a later one finds `removed`. The engine's queue pair
  * flushes, so every request completes. Waits for peers that copy directly. */
 static void unplug_objects(struct soft_device *dev)

@@ -19,6 +19,9 @@ _Static_assert(offsetof(struct board_tally, last_error) ==
 			       offsetof(struct ibt_counters, last_error) &&
 		       (u32)BOARD_ERROR_OF_RECEIVE == (u32)IBT_ERROR_OF_RECEIVE,
 	       "the board shows the engine's last error");
+_Static_assert(offsetof(struct board_tally, reads) == offsetof(struct ibt_counters, reads) &&
+		       sizeof(struct ibt_counters) <= sizeof(struct board_tally),
+	       "the board shows READs, too");
 
 /* ---- what peers see ---- */
 
@@ -145,6 +148,66 @@ static void soft_qp_await_datagrams(struct soft_qp *qp)
 		clock_sleep_ns(NS_PER_MS);
 }
 
+static const struct board_tally *soft_qp_tally(const struct soft_qp *qp)
+{
+	return &the_seat.a.board->tallies[qp->shown - the_seat.a.board->qps];
+}
+
+/* READs first: they are among what is sent. */
+static struct soft_load soft_qp_load(const struct soft_qp *qp)
+{
+	const struct board_tally *t = soft_qp_tally(qp);
+	struct soft_load now;
+
+	now.reads = __atomic_load_n(&t->reads, __ATOMIC_RELAXED);
+	now.read_bytes = __atomic_load_n(&t->read_bytes, __ATOMIC_RELAXED);
+	now.sent = __atomic_load_n(&t->sent, __ATOMIC_RELAXED);
+	now.sent_bytes = __atomic_load_n(&t->sent_bytes, __ATOMIC_RELAXED);
+	return now;
+}
+
+static void soft_qp_charge_way(struct soft_device *dev, struct soft_qp *qp)
+	REQUIRES(qp->way_lock)
+{
+	struct soft_load now, before;
+
+	if (qp->way == NULL)
+		return;
+	now = soft_qp_load(qp);
+	before = qp->way->charged;
+	qp->way->charged = now;
+	if (now.sent == before.sent && now.sent_bytes == before.sent_bytes)
+		return;
+	dev->kind->charge(dev, qp->way,
+			  &(struct soft_load){ .sent = now.sent - before.sent,
+					       .sent_bytes = now.sent_bytes - before.sent_bytes,
+					       .reads = now.reads - before.reads,
+					       .read_bytes = now.read_bytes - before.read_bytes });
+}
+
+void soft_qp_charge(struct soft_device *dev, struct soft_qp *qp)
+{
+	if (!lock_try(&qp->way_lock))
+		return;
+	soft_qp_charge_way(dev, qp);
+	lock_release(&qp->way_lock);
+}
+
+static void soft_qp_set_way(struct soft_qp *qp, const struct path_av *av)
+	REQUIRES(qp->way_lock)
+{
+	u8 mtu = qp->shown->mtu;
+
+	if (qp->way == NULL) {
+		qp->way = calloc(1, sizeof(*qp->way));
+		if (qp->way == NULL)
+			return;
+		qp->way->charged = soft_qp_load(qp);
+	}
+	qp->way->av = *av;
+	qp->way->mtu = mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ? 4096 : 128u << mtu;
+}
+
 /* Without memory the routes of a connection are not watched. `av` NULL: the way is the one
  * before. */
 static void soft_qp_keep_way(struct soft_device *dev, struct soft_qp *qp,
@@ -153,10 +216,10 @@ static void soft_qp_keep_way(struct soft_device *dev, struct soft_qp *qp,
 	if (dev->kind->reaches == NULL)
 		return;
 	lock_acquire(&qp->way_lock);
-	if (av != NULL && qp->way == NULL)
-		qp->way = malloc(sizeof(*qp->way));
-	if (av != NULL && qp->way != NULL)
-		*qp->way = *av;
+	if (soft_qp_is_ours(qp))
+		soft_qp_charge_way(dev, qp);
+	if (av != NULL)
+		soft_qp_set_way(qp, av);
 	if (to == IB_QPS_RESET) {
 		free(qp->way);
 		qp->way = NULL;
@@ -296,7 +359,7 @@ static bool soft_qp_is_shut(struct soft_device *dev, const struct soft_qp *qp)
 	if (down & 1ull << soft_qp_port(qp))
 		return true;
 	return qp->way != NULL &&
-	       !dev->kind->reaches(dev, qp->way, ibt_qp_peer(soft_engine(qp)));
+	       !dev->kind->reaches(dev, &qp->way->av, ibt_qp_peer(soft_engine(qp)));
 }
 
 void soft_qp_look_at_way(struct soft_device *dev, struct soft_qp *qp)

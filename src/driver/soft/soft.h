@@ -50,6 +50,19 @@ struct soft_carrier {
 	u64 device; /* the node's id of the device */
 } OWNED_BY(the caller);
 
+/* What a queue pair has completed as requester, READs included. */
+struct soft_load {
+	u64 sent, sent_bytes;
+	u64 reads, read_bytes;
+} OWNED_BY(the caller);
+
+/* The way of a connection. */
+struct soft_way {
+	struct path_av av;
+	u32 mtu;		  /* payload bytes of a packet */
+	struct soft_load charged; /* to the ports of this way or of earlier ones */
+} OWNED_BY(soft_qp.way_lock);
+
 /* The part of one kind of adapter. */
 struct soft_kind {
 	const struct seat_ops *seat;
@@ -71,6 +84,10 @@ struct soft_kind {
 	/* Tells whether packets of this vector get to queue pair `to` now. Any context; never
 	 * blocks. NULL: they do. */
 	bool (*reaches)(struct soft_device *dev, const struct path_av *av, u32 to);
+	/* Counts what a connection has sent this way, at the ports of the way. Any context; never
+	 * blocks. NULL where `reaches` is. */
+	void (*charge)(struct soft_device *dev, const struct soft_way *way,
+		       const struct soft_load *load);
 } FIXED;
 
 /* Which raw packet queue pair of a device's port gets a frame (raw.h). */
@@ -146,7 +163,7 @@ struct soft_qp {
 	struct lock way_lock;
 	bool shut GUARDED_BY(way_lock);	   /* the port is down, or no route leads to the peer */
 	/* leads to its peer; NULL: it has none, or the kind does not ask for routes */
-	struct path_av *way GUARDED_BY(way_lock);
+	struct soft_way *way GUARDED_BY(way_lock);
 };
 
 /* The port that the queue pair is bound to; before that, the one whose state it has. */
@@ -265,6 +282,9 @@ void soft_set_port_up(struct soft_device *dev, u8 port, bool up, bool lost);
 /* Routes of the network have changed: asks the kind for each connection whether it reaches its
  * peer. One that does not loses its packets, as at a port that is down. */
 void soft_review_routes(struct soft_device *dev);
+/* Has the kind charge what the device's connections have sent since the last time. Does not wait
+ * for locks: what is left out is charged the next time, or by the verb that has the lock. */
+void soft_charge(struct soft_device *dev);
 /* Sets `removed` only: for a device without users in this process. */
 void soft_set_removed(struct soft_device *dev);
 /* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.
@@ -315,6 +335,8 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);
 /* The state of its port, or of the routes, has changed: tells the engine. Any context but under a
  * lock of the engine. */
 void soft_qp_look_at_way(struct soft_device *dev, struct soft_qp *qp);
+/* soft_charge for one queue pair of the present attachment. */
+void soft_qp_charge(struct soft_device *dev, struct soft_qp *qp);
 /* xrcd.c */
 struct ib_xrcd *soft_open_xrcd(struct ib_device *ib, const struct ib_xrcd_init_attr *attr);
 int soft_close_xrcd(struct ib_xrcd *ib);

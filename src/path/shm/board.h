@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 9,
+	BOARD_VERSION = 10,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -45,6 +45,8 @@ struct CACHE_ALIGNED board_tally {
 	u64 errors OWNED_BY(nobody: atomic); /* completions with an error */
 	/* The last of them that was no flush: BOARD_ERROR_*, or 0. */
 	u32 last_error OWNED_BY(nobody: atomic);
+	/* READs among `sent`; stored before it */
+	u64 reads OWNED_BY(requester.sq_lock), read_bytes OWNED_BY(requester.sq_lock);
 };
 
 /* enum ibv_wc_status lies in the low bits. */
