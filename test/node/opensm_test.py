@@ -183,7 +183,7 @@ class Subnets(Managed):
         second = self.opensm("h2", "-p", "5", up=False)
         second.wait("Entering MASTER")
         first.wait("Entering STANDBY")
-        self.assertIn(f"sm lid {self.lid('h2')} ", self.on("h3", "sminfo"))
+        self.until(lambda: f"sm lid {self.lid('h2')} " in self.on("h3", "sminfo"))
         second.kill()
         first.wait("Entering MASTER", 2)
         self.until(lambda: f"sm lid {self.lid('h1')} " in self.on("h3", "sminfo"))
