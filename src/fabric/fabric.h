@@ -328,6 +328,9 @@ struct fabric_counts {
 	u64 errors[FABRIC_ERRORS];
 } OWNED_BY(the caller);
 
+/* What the port's PMA answers: since PortCountersExtended was set last, errors since PortCounters
+ * was. For the owner. -EINVAL: no such port. */
+int fabric_pma_read(const struct fabric *f, u32 port, struct fabric_counts *out);
 /* -EINVAL: no such port. */
 int fabric_counts_read(const struct fabric_counters *c, u32 port, struct fabric_counts *out);
 

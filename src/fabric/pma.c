@@ -193,6 +193,25 @@ static void pcx_pack(u8 *d, const struct pma_sums *s)
 		wire_put64(d + PMA_PCX_DATA_AT + 8 * i, s->data[i]);
 }
 
+int fabric_pma_read(const struct fabric *f, u32 port, struct fabric_counts *out)
+{
+	struct fabric_counts n;
+	const u64 *base;
+	int err = fabric_counts_read(&f->counters, port, &n);
+
+	if (err != 0)
+		return err;
+	base = &f->counters.port[port].base[FABRIC_PC_BASES];
+	n.xmit_bytes -= 4 * fabric_load(base[0]);
+	n.rcv_bytes -= 4 * fabric_load(base[1]);
+	n.xmit_packets -= fabric_load(base[2]);
+	n.rcv_packets -= fabric_load(base[3]);
+	n.mcast_xmit_packets -= fabric_load(base[6]);
+	n.mcast_rcv_packets -= fabric_load(base[7]);
+	*out = n;
+	return 0;
+}
+
 /* ---- dispatch
  * ---------------------------------------------------------------------------------- */
 

@@ -173,6 +173,37 @@ class Managed(Bed):
             for port, side in (h1, to), (h2, from_):
                 self.assertLess(port[side][0], least / 10, words)
 
+    def count(self, host, name):
+        return int(self.on(host, "cat", f"/sys/class/infiniband/ib0/ports/1/counters/{name}"))
+
+    @unittest.skipIf(shutil.which("ib_write_bw") is None, "perftest is not installed")
+    def test_sys_has_counters(self):
+        before = self.count("h1", "port_rcv_data"), self.count("h2", "port_xmit_data")
+        self.pair("ib_write_bw", "-d", "ib0", "-n", "500", "-F", "-m", "1024")
+        after = self.count("h1", "port_rcv_data"), self.count("h2", "port_xmit_data")
+        for b, a in zip(before, after):
+            self.assertGreaterEqual(a - b, 500 * 65536 // 4)
+        self.assertGreaterEqual(self.count("h1", "unicast_rcv_packets"), 500 * 64)
+        self.assertEqual(self.count("h1", "symbol_error"), 0)
+        self.fabric("error", "h1:1", "symbol", "3")
+        self.assertEqual(self.count("h1", "symbol_error"), 3)
+        # a process that keeps the file's path sees it change
+        watch = "import sys, time\np = '/sys/class/infiniband/ib0/ports/1/counters/symbol_error'\n" \
+                "print(open(p).read(), end='', flush=True)\nwhile open(p).read() == '3\\n': time.sleep(0.02)\nprint(open(p).read())"
+        program = self.start("h1", sys.executable, "-c", watch)
+        try:
+            self.assertEqual(program.stdout.readline(), "3\n")
+            self.fabric("error", "h1:1", "symbol", "4")
+            busy = self.start("h2", "ibv_asyncwatch")  # a process of the fabric
+            try:
+                self.assertEqual(program.stdout.readline(), "7\n")
+            finally:
+                busy.kill()
+                busy.communicate()
+        finally:
+            program.kill()
+            program.communicate()
+
     @unittest.skipIf(shutil.which("sminfo") is None, "sminfo is not installed")
     def test_who_is_the_master(self):
         self.assertIn("SMINFO_MASTER", self.on("h2", "sminfo"))

@@ -49,6 +49,7 @@ struct fabricd {
 	u32 processes; /* on hosts */
 	struct list_head sms;	/* struct smhold: ports at which a process is a subnet manager */
 	struct list_head trees; /* struct hosttree */
+	u64 count_due_ns; /* counters of the trees; UINT64_MAX: nothing counts */
 	struct list_head held; /* madhold.c's requests that wait for a listener */
 	u32 held_count;
 	struct fabricd_counts counts;
@@ -83,6 +84,8 @@ bool host_place_has(const struct host_place *h, u32 port);
 int hosttree_show(struct fabricd *f, const char *name);
 /* A port has changed: bits of enum fabric_change. */
 void hosttree_changed(struct fabricd *f, u32 port, u32 what);
+/* Writes counters of ports that have changed, at its time. */
+void hosttree_count(struct fabricd *f, u64 now_ns);
 /* Forgets the trees; `keep`: the files stay for the next node. */
 void hosttree_drop_all(struct fabricd *f, bool keep);
 

@@ -21,4 +21,9 @@ int sysfs_host_write(const struct folder *f, const char *host, const struct fabr
 int sysfs_host_write_ports(const struct folder *f, const char *host, const struct fabric_view *v,
 			   const u32 *cas, u32 count, u32 what);
 
+/* Updates counters/ of one port of a CA: those files whose number is another one than in *before;
+ * NULL: all. */
+int sysfs_host_write_counts(const struct folder *f, const char *host, u32 ca, u32 port,
+			    const struct fabric_counts *before, const struct fabric_counts *now);
+
 #endif

@@ -1,8 +1,6 @@
 /* sysfs_host.c: writes the tree that stands for /sys on a host of the fabric.
  * In:    the fabric's map      Out: files under FOLDER/hosts/NAME/sys, each replaced in one step
  * Runs:  the daemon's only thread      Locks: none
- *
- * Counters are left out, for a file cannot change at every packet: perfquery asks for them.
  */
 #include "node/daemon/sysfs_priv.h"
 
@@ -205,6 +203,56 @@ static void sysfs_host_write_device(struct sysfs_host *h, u32 index,
 	}
 }
 
+/* ---- counters -------------------------------------------------------------------------------- */
+
+static u64 sysfs_host_unicast(u64 all, u64 multicast)
+{
+	return all - MIN(multicast, all);
+}
+
+/* The kernel's names, in units of 4 bytes where it counts data. */
+static void sysfs_host_traffic(const struct fabric_counts *c, u64 out[8])
+{
+	out[0] = c->xmit_bytes / 4;
+	out[1] = c->rcv_bytes / 4;
+	out[2] = c->xmit_packets;
+	out[3] = c->rcv_packets;
+	out[4] = sysfs_host_unicast(c->xmit_packets, c->mcast_xmit_packets);
+	out[5] = sysfs_host_unicast(c->rcv_packets, c->mcast_rcv_packets);
+	out[6] = c->mcast_xmit_packets;
+	out[7] = c->mcast_rcv_packets;
+}
+
+static const char *const sysfs_host_traffic_names[] = {
+	"port_xmit_data",	"port_rcv_data",       "port_xmit_packets",
+	"port_rcv_packets",	"unicast_xmit_packets", "unicast_rcv_packets",
+	"multicast_xmit_packets", "multicast_rcv_packets",
+};
+
+static const char *const sysfs_host_error_names[FABRIC_ERRORS] = {
+	[FABRIC_ERR_SYMBOL] = "symbol_error",
+	[FABRIC_ERR_LINK_RECOVERY] = "link_error_recovery",
+	[FABRIC_ERR_LINK_DOWNED] = "link_downed",
+	[FABRIC_ERR_RCV] = "port_rcv_errors",
+	[FABRIC_ERR_RCV_PHYSICAL] = "port_rcv_remote_physical_errors",
+	[FABRIC_ERR_RCV_SWITCH_RELAY] = "port_rcv_switch_relay_errors",
+	[FABRIC_ERR_XMIT_DISCARDS] = "port_xmit_discards",
+	[FABRIC_ERR_XMIT_CONSTRAINT] = "port_xmit_constraint_errors",
+	[FABRIC_ERR_RCV_CONSTRAINT] = "port_rcv_constraint_errors",
+	[FABRIC_ERR_LOCAL_INTEGRITY] = "local_link_integrity_errors",
+	[FABRIC_ERR_BUFFER_OVERRUN] = "excessive_buffer_overrun_errors",
+	[FABRIC_ERR_VL15_DROPPED] = "VL15_dropped",
+	[FABRIC_ERR_XMIT_WAIT] = "port_xmit_wait",
+};
+
+static void sysfs_host_put_counts(struct sysfs *s, const char *const *names, u32 count,
+				  const u64 *before, const u64 *now)
+{
+	for (u32 i = 0; i < count; i++)
+		if (before == NULL || before[i] != now[i])
+			sysfs_put(s, names[i], "%llu\n", (unsigned long long)now[i]);
+}
+
 /* ---- for the fabric's service ---------------------------------------------------------------- */
 
 /* A name that would lead out of its folder. */
@@ -248,5 +296,30 @@ int sysfs_host_write_ports(const struct folder *f, const char *host, const struc
 		for (u32 number = 1; number <= n.ports; number++)
 			sysfs_host_write_port(&h, i, n.first_port, number);
 	}
+	return h.s.err;
+}
+
+int sysfs_host_write_counts(const struct folder *f, const char *host, u32 ca, u32 port,
+			    const struct fabric_counts *before, const struct fabric_counts *now)
+{
+	struct sysfs_host h = { .s = { .folder = f }, .host = host };
+	u64 had[8] = { 0 }, has[8];
+	char path[64];
+
+	if (f->fd < 0 || sysfs_host_is_odd(host))
+		return 0;
+	snprintf(path, sizeof(path), "class/infiniband/ib%u/ports/%u", ca, port);
+	sysfs_host_base(&h, path);
+	if (before == NULL)
+		sysfs_make(&h.s, "counters");
+	else
+		sysfs_host_traffic(before, had);
+	snprintf(path, sizeof(path), "class/infiniband/ib%u/ports/%u/counters", ca, port);
+	sysfs_host_base(&h, path);
+	sysfs_host_traffic(now, has);
+	sysfs_host_put_counts(&h.s, sysfs_host_traffic_names, ARRAY_LEN(sysfs_host_traffic_names),
+			      before == NULL ? NULL : had, has);
+	sysfs_host_put_counts(&h.s, sysfs_host_error_names, FABRIC_ERRORS,
+			      before == NULL ? NULL : before->errors, now->errors);
 	return h.s.err;
 }
