@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """run_test: the parser of unittest's verbose logs, on a log with the chatter that real ones have."""
+import collections
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import os
 import unittest
 
@@ -47,7 +50,19 @@ class Parser(unittest.TestCase):
     def test_list_names_at_least_fifty_cases_once(self):
         cases = RUN.read_list(os.path.join(HERE, "pyverbs-ok.txt"))
         self.assertGreaterEqual(len(cases), 50)
-        self.assertEqual(len(cases), len(set(cases)))
+        with open(os.path.join(HERE, "pyverbs-ok.txt"), encoding="utf-8") as f:
+            self.assertEqual(len(cases), sum(line.startswith("test_") for line in f))
+        self.assertEqual(set(cases.values()), {"generic", "eth", "hugepage", "sysfs"})
+
+    def test_counts_of_each_group(self):
+        counts = collections.Counter({("generic", "passed"): 3, ("eth", "passed"): 1, ("eth", "failed"): 1})
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            self.assertEqual(RUN.conclude(counts), 1)
+        self.assertEqual([line.strip() for line in said.getvalue().splitlines()],
+                         ["eth: 1 passed, 1 failed", "generic: 3 passed, 0 failed", "4 passed, 1 failed, 0 skipped"])
+        with contextlib.redirect_stdout(said):
+            self.assertEqual(RUN.conclude(collections.Counter()), 1)
 
 
 if __name__ == "__main__":
