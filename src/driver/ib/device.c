@@ -10,13 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A forked child has no map of the fabric before it has entered its host anew. */
+static int hca_device_check(struct ib_device *ib)
+{
+	return hca_fabric() != NULL ? soft_check(ib) : soft_attach(soft_dev(ib));
+}
+
 static int hca_device_query(struct ib_device *ib, struct ib_device_attr *attr)
 {
 	struct hca_device *dev = hca_dev(ib);
 	struct fabric_node_attr node;
 	struct ib_device_attr shared;
-	int err = soft_query_device(ib, &shared);
+	int err = hca_device_check(ib);
 
+	if (err == 0)
+		err = soft_query_device(ib, &shared);
 	if (err == 0)
 		err = fabric_node_read(hca_view(), dev->node, &node);
 	if (err != 0)
@@ -30,7 +38,7 @@ static int hca_device_query(struct ib_device *ib, struct ib_device_attr *attr)
 static int hca_device_query_port(struct ib_device *ib, u8 port, struct ib_port_attr *attr)
 {
 	struct fabric_port_attr p;
-	int err = soft_check(ib);
+	int err = hca_device_check(ib);
 
 	if (err == 0)
 		err = hca_port_read(hca_dev(ib), port, &p);
@@ -77,7 +85,7 @@ static void hca_device_fill_gid(const struct fabric_port_attr *p, u32 index, u8 
 static int hca_device_query_gid(struct ib_device *ib, u8 port, int index, union ib_gid *gid)
 {
 	struct fabric_port_attr p;
-	int err = soft_check(ib);
+	int err = hca_device_check(ib);
 
 	if (err == 0)
 		err = hca_port_read(hca_dev(ib), port, &p);
@@ -91,7 +99,7 @@ static int hca_device_query_gid(struct ib_device *ib, u8 port, int index, union 
 static int hca_device_query_pkey(struct ib_device *ib, u8 port, u16 index, u16 *pkey)
 {
 	struct fabric_port_attr p;
-	int err = soft_check(ib);
+	int err = hca_device_check(ib);
 
 	if (err == 0)
 		err = hca_port_read(hca_dev(ib), port, &p);
@@ -106,7 +114,7 @@ static int hca_device_query_gid_entry(struct ib_device *ib, u32 port, u32 index,
 				      struct ibv_gid_entry *out)
 {
 	struct fabric_port_attr p;
-	int err = soft_check(ib);
+	int err = hca_device_check(ib);
 
 	if (err == 0)
 		err = hca_port_read(hca_dev(ib), port, &p);
