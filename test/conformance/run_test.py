@@ -54,6 +54,16 @@ class Parser(unittest.TestCase):
             self.assertEqual(len(cases), sum(line.startswith("test_") for line in f))
         self.assertEqual(set(cases.values()), {"generic", "eth", "hugepage", "sysfs"})
 
+    def test_what_a_fabric_leaves_out_is_listed_with_its_reason(self):
+        without, added = RUN.read_difference(os.path.join(HERE, "pyverbs-ib.txt"))
+        usual = RUN.read_list(os.path.join(HERE, "pyverbs-ok.txt"))
+        self.assertLessEqual(set(without), set(usual))
+        self.assertFalse(set(added) & set(usual))
+        self.assertEqual([case for case, reason in without.items() if len(reason.split()) < 3], [])
+        # of what is no matter of the link layer nothing is left out
+        self.assertEqual([case for case in without if usual[case] == "generic"], [])
+        self.assertEqual(set(RUN.wanted_cases(fabric=True)), (set(usual) - set(without)) | set(added))
+
     def test_counts_of_each_group(self):
         counts = collections.Counter({("generic", "passed"): 3, ("eth", "passed"): 1, ("eth", "failed"): 1})
         said = io.StringIO()
