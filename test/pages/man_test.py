@@ -53,6 +53,15 @@ class Pages(unittest.TestCase):
         for name in commands:
             self.assertRegex(page("anyverbs.1"), rf"(?m)^\.(B|BI|BR|RB)\b.*\b{name}\b", name)
 
+    def test_synopsis_has_each_command_and_option(self):
+        synopsis = page("anyverbs.1").split(".SH SYNOPSIS")[1].split(".SH DESCRIPTION")[0].replace("\\-", "-")
+        commands = re.findall(r"(?m)^  (\w+)  +\S", helped())
+        self.assertEqual(sorted(re.findall(r"(?m)^\.B anyverbs (\w+)$", synopsis)), sorted(commands))
+        for name in commands:
+            part = synopsis.split(f".B anyverbs {name}\n")[1].split(".br")[0]
+            usage = helped(name).split("\n\n")[0]
+            self.assertEqual(sorted(re.findall(r"--[a-z]+", part)), sorted(re.findall(r"--[a-z]+", usage)), name)
+
     def test_each_setting_has_its_words(self):
         settings = set(re.findall(r"\bANYVERBS_[A-Z_]+", helped("settings")))
         self.assertGreater(len(settings), 10)
