@@ -1,5 +1,6 @@
 # Completion of `anyverbs` for bash. It asks the command itself, so it knows what that knows: `anyverbs help` for commands,
-# `anyverbs help COMMAND` for options and words, `anyverbs help settings` for variables.
+# `anyverbs help COMMAND` for options and words, `anyverbs help settings` for variables, and the running node or fabric for
+# names of devices, processes, hosts and switches.
 
 # The commands, from lines "  NAME  text".
 _anyverbs_commands() {
@@ -20,6 +21,75 @@ _anyverbs_words() {
 # Values of the setting NAME: words that `help settings` lists behind it.
 _anyverbs_values() {
 	"$1" help settings 2>/dev/null | sed -n "s/^  $2=\([a-z0-9|,]*\)$/\1/p" | tr '|' '\n'
+}
+
+# The first word of each node of the fabric $2 (empty: the default one) whose type fits the pattern $3.
+_anyverbs_nodes() {
+	"$1" fabric ${2:+--name "$2"} show 2>/dev/null | sed -nE "s/^($3) ([^ ]+).*/\2/p" | sort -u
+}
+
+# Names of the node's devices, PIDs of its processes, and the queue pairs of process $2.
+_anyverbs_devices() {
+	"$1" device list 2>/dev/null | cut -d' ' -f1
+}
+
+_anyverbs_pids() {
+	"$1" status 2>/dev/null | awk '/^ +PID +COMMAND/ { on = 1; next } on && $1 ~ /^[0-9]+$/ { print $1 }'
+}
+
+_anyverbs_qpns() {
+	"$1" status 2>/dev/null | awk -v pid="$2" '$1 ~ /^[0-9]+$/ { on = $1 == pid } on && $1 == "QP" { print $2 }'
+}
+
+# Verbs of a command, and the options of its verb $3: lines "  VERB [--option | WORD]...   text".
+_anyverbs_verbs() {
+	"$1" help "$2" 2>/dev/null | sed -nE 's/^  ([a-z]+) .*/\1/p'
+}
+
+_anyverbs_verb_options() {
+	"$1" help "$2" 2>/dev/null | sed -n "s/^  $3 //p" | grep -oE -- '--[a-z]+(-[a-z]+)*'
+}
+
+# Words that the help of command $2 lists behind the text $3, up to a full stop or the next option.
+_anyverbs_listed() {
+	"$1" help "$2" 2>/dev/null | awk -v head="$3" '
+		on && (/^ *$/ || /^  --/) { exit }
+		!on && index($0, head) { on = 1; $0 = substr($0, index($0, head) + length(head)) }
+		on { print; if (/\.$/) exit }' | tr -s ' ,.' '\n' | grep -xE '[a-z0-9-]+' | grep -vxE 'a|or'
+}
+
+# Kinds of topologies, with the colon behind them.
+_anyverbs_topologies() {
+	"$1" help fabric 2>/dev/null | grep -oE '[a-z-]+:[[A-Z]' | tr -d 'A-Z['
+}
+
+# What follows `fabric`: the verb is the first word that is no option's.
+_anyverbs_fabric() {
+	local i name='' verb='' behind=0
+	for ((i = 2; i < COMP_CWORD; i++)); do
+		if [ "${COMP_WORDS[i]}" = --name ]; then
+			i=$((i + 1)) name=${COMP_WORDS[i]}
+		elif [ -z "$verb" ]; then
+			verb=${COMP_WORDS[i]} behind=$i
+		fi
+	done
+	[ "$before" != --name ] || return
+	case $verb:$((COMP_CWORD - behind)) in
+	:*) words="$(_anyverbs_verbs "$command" fabric) --name" ;;
+	up:*)
+		case $before in
+		--topology)
+			words=$(_anyverbs_topologies "$command")
+			compopt -o nospace 2>/dev/null
+			;;
+		*) words=$(_anyverbs_verb_options "$command" fabric up) files=yes ;;
+		esac
+		;;
+	link:1 | error:1 | fail:1 | reboot:1) words=$(_anyverbs_nodes "$command" "$name" 'ca|switch|router') ;;
+	link:*) words='up down' ;;
+	error:*) words=$(_anyverbs_listed "$command" fabric 'COUNTER: ') ;;
+	*) words=$(_anyverbs_verb_options "$command" fabric "$verb") ;;
+	esac
 }
 
 # What follows `run`: settings and options, then a program with a completion of its own.
@@ -45,51 +115,66 @@ _anyverbs_run() {
 	fi
 }
 
-_anyverbs() {
-	local command=$1 word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} sub=${COMP_WORDS[1]}
-	COMPREPLY=()
-	if [ "$COMP_CWORD" = 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W "$(_anyverbs_commands "$command")" -- "$word")
+# What follows `run` before the program: options, settings and their values, the program.
+_anyverbs_before_program() {
+	local name=$before
+	if [ "$before" = --host ]; then
+		words=$(_anyverbs_nodes "$command" "$ANYVERBS_NODE" ca)
 		return
 	fi
-	case $sub in
-	help)
-		mapfile -t COMPREPLY < <(compgen -W "$(_anyverbs_commands "$command") settings" -- "$word")
+	if [ "$word" = = ] || [ "$before" = = ]; then
+		[ "$word" != = ] || word=
+		[ "$name" != = ] || name=${COMP_WORDS[COMP_CWORD - 2]}
+		words=$(_anyverbs_values "$command" "$name")
 		return
+	fi
+	case $word in
+	-*) words=$(_anyverbs_words "$command" run) ;;
+	ANYVERBS_*)
+		words=$(_anyverbs_settings "$command")
+		compopt -o nospace 2>/dev/null
 		;;
-	run)
-		_anyverbs_run && return
-		if [ "$word" = = ] || [ "$before" = = ]; then
-			[ "$word" != = ] || { before=$word; word=; }
-			sub=${COMP_WORDS[COMP_CWORD - 1]}
-			[ "$sub" != = ] || sub=${COMP_WORDS[COMP_CWORD - 2]}
-			mapfile -t COMPREPLY < <(compgen -W "$(_anyverbs_values "$command" "$sub")" -- "$word")
-			return
-		fi
-		case $word in
-		-*) ;;
-		ANYVERBS_*)
-			mapfile -t COMPREPLY < <(compgen -W "$(_anyverbs_settings "$command")" -- "$word")
-			compopt -o nospace 2>/dev/null
-			return
-			;;
-		*)
-			mapfile -t COMPREPLY < <(compgen -c -- "$word")
-			return
-			;;
-		esac
-		;;
-	capture)
-		case $word in
-		-*) ;;
-		*)
-			mapfile -t COMPREPLY < <(compgen -f -- "$word")
-			return
-			;;
-		esac
+	*) programs=yes ;;
+	esac
+}
+
+_anyverbs_top() {
+	case $before in
+	--view) words=$(_anyverbs_listed "$command" top '--view VIEW ') ;;
+	--interval | --sort | --filter) ;;
+	*) words=$(_anyverbs_words "$command" top) ;;
+	esac
+}
+
+# The words that may follow, into `words`; files= and programs=yes: those, too.
+_anyverbs_choose() {
+	case $sub:$COMP_CWORD in
+	*:1) words=$(_anyverbs_commands "$command") ;;
+	help:2) words="$(_anyverbs_commands "$command") settings" ;;
+	help:*) ;;
+	run:*) _anyverbs_before_program ;;
+	fabric:*) _anyverbs_fabric ;;
+	top:*) _anyverbs_top ;;
+	qp:2) words=$(_anyverbs_pids "$command") ;;
+	qp:3) words=$(_anyverbs_qpns "$command" "$before") ;;
+	device:3) [ "$before" != remove ] || words=$(_anyverbs_devices "$command") ;;
+	port:2) words="$(_anyverbs_words "$command" port) $(_anyverbs_devices "$command")" ;;
+	*)
+		words=$(_anyverbs_words "$command" "$sub")
+		[ "$sub" != capture ] || files=yes
 		;;
 	esac
-	mapfile -t COMPREPLY < <(compgen -W "$(_anyverbs_words "$command" "$sub")" -- "$word")
+}
+
+_anyverbs() {
+	local command=$1 word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} sub=${COMP_WORDS[1]} words='' files='' programs=''
+	COMPREPLY=()
+	[ "$sub" != run ] || [ "$COMP_CWORD" = 1 ] || ! _anyverbs_run || return
+	_anyverbs_choose
+	case $word in
+	-*) files='' ;;
+	esac
+	mapfile -t COMPREPLY < <(compgen ${files:+-f} ${programs:+-c} -W "$words" -- "$word")
 }
 
 complete -F _anyverbs anyverbs
