@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "node/daemon/fabricd.h"
 #include "node/daemon/service.h"
 #include "node/will.h"
 
@@ -47,6 +48,8 @@ static void serve_fill_record(struct proc *p, struct proto_record *out)
 	for (u32 i = 0; i < d->notice->members; i++)
 		out->member_count += d->notice->member[i].process == p->process;
 	memcpy(out->command, p->who.command, sizeof(out->command));
+	if (p->host != NULL)
+		memcpy(out->host, p->host->at.name, sizeof(out->host));
 }
 
 /* Returns the attached process with the least number above `after`. */

@@ -5,6 +5,7 @@
 #ifndef NODE_PROTOCOL_STATUS_H
 #define NODE_PROTOCOL_STATUS_H
 
+#include "node/fabric.h"
 #include "node/protocol/head.h"
 
 enum {
@@ -56,6 +57,7 @@ struct proto_record {
 	u64 age_ms;
 	u16 slots[PROTO_RECORD_SLOTS]; /* the first ones */
 	char command[PROTO_COMMAND];
+	char host[NODE_HOST_NAME]; /* of the fabric that it is on; "": none */
 } OWNED_BY(the caller);
 
 struct proto_processes_reply {
