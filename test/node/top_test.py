@@ -279,7 +279,83 @@ class Case(unittest.TestCase):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.05)
 
+    # ---- hosts of a fabric ----
+
+    def hosts(self):
+        """Two hosts, and an rping from one to the other that does not end: PIDs of server and client."""
+        if not shutil.which("rping"):
+            self.skipTest("rping is not installed (rdmacm-utils)")
+        self.assertEqual(self.command("fabric", "up").stderr, "")
+        address = re.search(r"(?m)^h1 .* (127\.\S+)$", self.command("fabric", "hosts").stdout)[1]
+        for host, words in (("h1", ("-s", "-a", address)), ("h2", ("-c", "-a", address, "-C", "100000000"))):
+            self.children.append(subprocess.Popen(["anyverbs", "run", "--host", host, "rping", *words], env=self.env,
+                                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            if host == "h1":
+                self.sees_soon(lambda: "listens" in self.command("status").stdout)
+        self.sees_soon(lambda: self.command("status").stdout.count(" RTS ") == 2)
+        return [child.pid for child in self.children]
+
+    def sees_soon(self, is_so):
+        end = time.monotonic() + SECONDS
+        while not is_so():
+            self.assertLess(time.monotonic(), end, self.command("status").stdout)
+            time.sleep(0.05)
+
+    def test_hosts_of_a_fabric(self):
+        server, client = self.hosts()
+        status = self.command("status").stdout
+        for pattern in (r"(?m)^host h1: ib0, port 1 ACTIVE, GUID [0-9a-f]{16}, LID \d+, 127\.64\.0\.\d+$", rf"(?m)^ +{server}  rping .*  on h1$",
+                        rf"(?m)^ +{client}  rping .*  on h2$", r"connection TCP .* ESTABLISHED  ib0  QP "):
+            self.assertRegex(status, pattern)
+        said = json.loads(self.command("status", "--json").stdout)
+        self.assertEqual(sorted(p["host"] for p in said["processes"]), ["h1", "h2"])
+        self.assertEqual(sorted((h["host"], h["device"], h["state"]) for h in said["hosts"]), [("h1", "ib0", "ACTIVE"), ("h2", "ib0", "ACTIVE")])
+        qpn = json.loads(self.command("top", "--json", "--interval", "0.1", "--filter", str(client)).stdout)["qps"][0]["qpn"]
+        told = self.command("qp", str(client), str(qpn)).stdout
+        for pattern in (rf"\n  peer      0x\w{{6}} of PID {server} \(rping\), in RTS\n", r"\n  from      ib0 of host h2, LID \d+, port ACTIVE\n",
+                        r"\n  to        ib0 of host h1, LID \d+, port ACTIVE\n"):
+            self.assertRegex(told, pattern)
+        self.sees_soon(lambda: all(d["sent_per_s"] > 0 and d["received_bytes_per_s"] > 0 for d in json.loads(
+            self.command("top", "--json", "--interval", "0.5").stdout)["devices"] if d["device"] != "roce0"))
+        text = self.command("status", "--prometheus").stdout
+        seen = parse(text)
+        ports = {dict(labels)["fabric_host"]: value for (name, labels), value in seen.items() if name == "anyverbs_port_sent_bytes_total"}
+        self.assertEqual([sorted(ports), all(value > 0 for value in ports.values())], [["h1", "h2"], True])
+        self.assertEqual({dict(labels).get("fabric_host") for (name, labels) in seen if name == "anyverbs_qp_state"}, {"h1", "h2"})
+        self.promtool(text)
+
+    def test_hosts_in_the_table(self):
+        server, client = self.hosts()
+        self.top()
+        self.sees(r"(?m)^ +PID COMMAND .* DROP HOST$")
+        self.sees(rf"(?m)^ *{server} rping .* h1$")
+        self.sees(", 2 hosts in use\n")
+        self.keys("3")
+        self.sees(r"(?m)^h2 ib0 +ACTIVE [0-9a-f]{16} 4096")
+        for child in self.children:
+            child.send_signal(signal.SIGSTOP)  # else the connection fails, and both end
+        self.assertEqual(self.command("fabric", "link", "h2", "down").stderr, "")
+        self.sees(r"(?m)^h2 ib0 +CUT ")
+        self.keys("/", "h", "1", "Enter")
+        self.sees(r"(?m)^h2 ib0", absent=True)
+        self.sees(r"(?m)^h1 ib0")
+        self.keys("Escape")
+        self.sees("filter:", absent=True)
+        self.keys("1")
+        self.sees(rf"(?m)^ *{client} rping .* h2$")
+        for child in self.children:
+            child.kill()
+        self.sees(", 0 hosts in use\n")
+        self.sees("DROP HOST", absent=True)
+        self.keys("q")
+        self.ended(0)
+
     # ---- Prometheus ----
+
+    def promtool(self, text):
+        if shutil.which("promtool"):
+            told = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+            self.assertEqual((told.returncode, told.stdout, told.stderr), (0, "", ""))
 
     def test_prometheus(self):
         done = self.command("status", "--prometheus")
@@ -295,9 +371,7 @@ class Case(unittest.TestCase):
         self.assertEqual(values["anyverbs_qp_errors_total"], 5)
         states = [dict(labels) for (name, labels) in seen if name == "anyverbs_qp_state"]
         self.assertEqual([(s["state"], s["type"], s["command"]) for s in states], [("RTS", "RC", "node_attach")])
-        if shutil.which("promtool"):
-            told = subprocess.run(["promtool", "check", "metrics"], input=done.stdout, capture_output=True, text=True, check=False)
-            self.assertEqual((told.returncode, told.stdout, told.stderr), (0, "", ""))
+        self.promtool(done.stdout)
 
     def test_the_parser_is_strict(self):
         good = "# HELP a_total x\n# TYPE a_total counter\na_total{b=\"c\\\\\\\"\"} 1\n"

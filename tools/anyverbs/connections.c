@@ -3,7 +3,7 @@
  * Runs:  the only thread             Locks: none
  * Spec:  IBA vol 1, 12.9.5 (states), annex A11 (service IDs of the RDMA CM)
  */
-#include "connections.h"
+#include "survey.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -89,17 +89,6 @@ static const char *connections_state(const struct node_connection *c)
 	return c->state < ARRAY_LEN(names) ? names[c->state] : "?";
 }
 
-/* The device that has the GID; "-": it is gone. */
-static const char *connections_device(const u8 gid[16], const struct node_config *devices,
-				      u32 count)
-{
-	for (u32 i = 0; i < count; i++)
-		for (int k = 0; k < NODE_GIDS; k++)
-			if (memcmp(devices[i].gids[k].gid, gid, 16) == 0)
-				return devices[i].device;
-	return "-";
-}
-
 /* An IPv4 address in its own notation. */
 static const char *connections_address(const u8 gid[16], char text[INET6_ADDRSTRLEN])
 {
@@ -126,7 +115,7 @@ static const char *connections_end(const u8 gid[16], bool listens, u64 service_i
 }
 
 static void connections_print_one(const struct proto_connection *p,
-				  const struct node_config *devices, u32 count)
+				  const struct survey *s)
 {
 	const struct node_connection *c = &p->connection;
 	const char *space = service_space(c->service_id);
@@ -141,23 +130,22 @@ static void connections_print_one(const struct proto_connection *p,
 	       connections_end(p->sgid, c->passive, c->service_id, local),
 	       c->passive ? "<-" : "->",
 	       connections_end(p->dgid, !c->passive, c->service_id, remote), connections_state(c),
-	       connections_device(p->sgid, devices, count), c->local_qpn, c->remote_qpn,
+	       survey_device_of(s, p->sgid), c->local_qpn, c->remote_qpn,
 	       c->local_id, c->remote_id);
 }
 
-void connections_print(const struct connections *c, const struct node_config *devices, u32 count)
+void connections_print(const struct connections *c, const struct survey *s)
 {
 	u32 shown = MIN(c->count, (u32)CONNECTIONS_TEXT);
 
 	for (u32 i = 0; i < shown; i++)
-		connections_print_one(&c->all[i], devices, count);
+		connections_print_one(&c->all[i], s);
 	if (shown < c->count)
 		printf("%*sand %u connections more (--json shows them)\n", 14, "",
 		       c->count - shown);
 }
 
-void connections_print_json(const struct connections *c, const struct node_config *devices,
-			    u32 count)
+void connections_print_json(const struct connections *c, const struct survey *s)
 {
 	char text[INET6_ADDRSTRLEN];
 
@@ -177,7 +165,7 @@ void connections_print_json(const struct connections *c, const struct node_confi
 		printf(", \"remote_address\": \"%s\"", connections_address(c->all[i].dgid, text));
 		printf(", \"local_qpn\": %u, \"remote_qpn\": %u, \"device\": ", one->local_qpn,
 		       one->remote_qpn);
-		json_string(stdout, connections_device(c->all[i].sgid, devices, count));
+		json_string(stdout, survey_device_of(s, c->all[i].sgid));
 		putchar('}');
 	}
 	putchar(']');

@@ -4,6 +4,8 @@
 
 #include "node/protocol.h"
 
+struct survey;
+
 /* Of one process. */
 struct connections {
 	struct proto_connection *all; /* in the order of their places */
@@ -14,10 +16,9 @@ struct connections {
  * just ended has none. The caller frees the result by connections_free, also after a failure. */
 int connections_ask(int fd, u64 process, struct connections *out);
 void connections_free(struct connections *c);
-/* Prints a line for each; some only if there are many. The devices say whose GID an address is. */
-void connections_print(const struct connections *c, const struct node_config *devices, u32 count);
+/* Prints a line for each; some only if there are many. The survey says whose GID an address is. */
+void connections_print(const struct connections *c, const struct survey *s);
 /* Prints a member of the process' JSON object, with a comma in front. */
-void connections_print_json(const struct connections *c, const struct node_config *devices,
-			    u32 count);
+void connections_print_json(const struct connections *c, const struct survey *s);
 
 #endif

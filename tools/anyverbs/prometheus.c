@@ -64,6 +64,18 @@ static void prometheus_node(const struct survey *s)
 	prometheus_value(s->count);
 }
 
+/* Begins a sample of a port of a fabric's host. */
+static void prometheus_host_port(const struct survey *s, u32 i, const char *name,
+				 const char *suffix)
+{
+	const struct host_port *p = &s->hosts.ports[i];
+
+	prometheus_sample(s, name, suffix);
+	prometheus_label("device", p->device);
+	printf(",port=\"%u\"", p->number);
+	prometheus_label("fabric_host", p->host);
+}
+
 static void prometheus_devices(const struct survey *s)
 {
 	prometheus_family("port_active", "", "gauge", "1 if the port is ACTIVE, 0 if it is DOWN.");
@@ -73,12 +85,53 @@ static void prometheus_devices(const struct survey *s)
 		prometheus_label("port", "1");
 		prometheus_value(s->devices[i].port_up != 0);
 	}
+	for (u32 i = 0; i < s->hosts.count; i++) {
+		prometheus_host_port(s, i, "port_active", "");
+		prometheus_value(hosts_port_active(&s->hosts.ports[i]));
+	}
 	prometheus_family("port_link_downed", "_total", "counter", "How often the port went down.");
 	for (u32 i = 0; i < s->device_count; i++) {
 		prometheus_sample(s, "port_link_downed", "_total");
 		prometheus_label("device", s->devices[i].device);
 		prometheus_label("port", "1");
 		prometheus_value(s->devices[i].port_downs);
+	}
+	for (u32 i = 0; i < s->hosts.count; i++) {
+		prometheus_host_port(s, i, "port_link_downed", "_total");
+		prometheus_value(s->hosts.ports[i].counts.errors[FABRIC_ERR_LINK_DOWNED]);
+	}
+}
+
+/* What ports of a fabric count, which adapters of RoCE do not. */
+static const struct {
+	const char *name, *help;
+	size_t offset;
+} prometheus_counts[] = {
+	{ "port_sent_bytes", "Bytes that left the port.",
+	  offsetof(struct fabric_counts, xmit_bytes) },
+	{ "port_received_bytes", "Bytes that came to the port.",
+	  offsetof(struct fabric_counts, rcv_bytes) },
+	{ "port_sent_packets", "Packets that left the port.",
+	  offsetof(struct fabric_counts, xmit_packets) },
+	{ "port_received_packets", "Packets that came to the port.",
+	  offsetof(struct fabric_counts, rcv_packets) },
+};
+
+static void prometheus_host_ports(const struct survey *s)
+{
+	for (size_t t = 0; s->hosts.count > 0 && t < ARRAY_LEN(prometheus_counts); t++) {
+		prometheus_family(prometheus_counts[t].name, "_total", "counter",
+				  prometheus_counts[t].help);
+		for (u32 i = 0; i < s->hosts.count; i++) {
+			u64 value;
+
+			memcpy(&value,
+			       (const char *)&s->hosts.ports[i].counts +
+				       prometheus_counts[t].offset,
+			       sizeof(value));
+			prometheus_host_port(s, i, prometheus_counts[t].name, "_total");
+			prometheus_value(value);
+		}
 	}
 }
 
@@ -122,6 +175,8 @@ static void prometheus_process(const struct survey *s, u32 i, const char *name, 
 	printf(",process=\"%llu\",pid=\"%d\"", (unsigned long long)s->records[i].process,
 	       s->records[i].pid);
 	prometheus_label("command", s->records[i].command);
+	if (s->records[i].host[0] != '\0')
+		prometheus_label("fabric_host", s->records[i].host);
 }
 
 static void prometheus_processes(const struct survey *s)
@@ -232,6 +287,7 @@ void prometheus_print(const struct survey *s)
 		return;
 	prometheus_node(s);
 	prometheus_devices(s);
+	prometheus_host_ports(s);
 	prometheus_addresses(s);
 	prometheus_processes(s);
 	prometheus_drops(s);

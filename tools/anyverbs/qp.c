@@ -41,6 +41,18 @@ static const struct node_gid *qp_gid(const struct survey *s, u32 gid_index)
 	return gid_index != BOARD_NO_GID && d != NULL ? &d->gids[gid_index % NODE_GIDS] : NULL;
 }
 
+/* An end on a host of a fabric. Boards do not say which of its adapters; most hosts have one. */
+static void qp_print_host(const struct survey *s, const char *title, const char *host)
+{
+	const struct host_port *p = hosts_only_port(&s->hosts, host);
+
+	if (p != NULL)
+		printf("  %-9s %s of host %s, LID %u, port %s\n", title, p->device, host, p->lid,
+		       p->state);
+	else
+		printf("  %-9s host %s\n", title, host);
+}
+
 static void qp_print_gid(const struct survey *s, const char *title, u32 gid_index)
 {
 	const struct node_gid *g = qp_gid(s, gid_index);
@@ -67,8 +79,11 @@ static const struct proto_record *qp_peer(const struct survey *s, u32 qpn,
 	return NULL;
 }
 
-static void qp_print_peer(const struct survey *s, const struct view_qp *q)
+static void qp_print_peer(const struct survey *s, const struct proto_record *own,
+			  const struct view_qp *q)
 {
+	/* all hosts of a fabric are in one node */
+	bool here = qp_gid(s, q->dgid_index) != NULL || own->host[0] != '\0';
 	const struct proto_record *r;
 	const struct view_qp *peer;
 
@@ -76,20 +91,26 @@ static void qp_print_peer(const struct survey *s, const struct view_qp *q)
 		puts("  peer      none: it is not connected, or of datagrams");
 		return;
 	}
-	r = qp_gid(s, q->dgid_index) != NULL ? qp_peer(s, q->peer_qpn, &peer) : NULL;
+	r = here ? qp_peer(s, q->peer_qpn, &peer) : NULL;
 	if (r != NULL && peer->peer_qpn != q->qpn)
 		printf("  peer      0x%06x of PID %d (%s), which is connected to 0x%06x\n",
 		       q->peer_qpn, r->pid, r->command, peer->peer_qpn);
 	else if (r != NULL)
 		printf("  peer      0x%06x of PID %d (%s), in %s\n", q->peer_qpn, r->pid,
 		       r->command, view_state(peer));
-	else if (qp_gid(s, q->dgid_index) != NULL)
+	else if (here)
 		printf("  peer      0x%06x, which no process of this node has: it has ended\n",
 		       q->peer_qpn);
 	else
 		printf("  peer      0x%06x of another host\n", q->peer_qpn);
-	qp_print_gid(s, "from", q->sgid_index);
-	qp_print_gid(s, "to", q->dgid_index);
+	if (own->host[0] != '\0') {
+		qp_print_host(s, "from", own->host);
+		if (r != NULL)
+			qp_print_host(s, "to", r->host);
+	} else {
+		qp_print_gid(s, "from", q->sgid_index);
+		qp_print_gid(s, "to", q->dgid_index);
+	}
 	if (q->mtu >= IBV_MTU_256 && q->mtu <= IBV_MTU_4096)
 		printf("  path MTU  %u\n", 128u << q->mtu);
 }
@@ -163,7 +184,7 @@ static void qp_print(const struct survey *s, u32 process, const struct view_qp *
 	printf("queue pair 0x%06x of PID %d (%s): %s, %s\n", q->qpn, s->records[process].pid,
 	       s->records[process].command, view_type(q), view_state(q));
 	printf("  state     %s\n", qp_meaning(q));
-	qp_print_peer(s, q);
+	qp_print_peer(s, &s->records[process], q);
 	qp_print_access(q);
 	printf("  sent      %llu messages, %llu bytes\n", (unsigned long long)q->sent,
 	       (unsigned long long)q->sent_bytes);

@@ -8,10 +8,11 @@
 
 #include "counters.h"
 
-/* All columns of a view and a blank between them: 80 characters at most. */
+/* All columns of a view and a blank between them: 80 characters at most; of queue pairs without the
+ * host. The host is the last one: see rates_drawn. */
 static const struct column rates_processes[] = {
 	{ "PID", "pid", COLUMN_COUNT, 7, false },
-	{ "COMMAND", "command", COLUMN_TEXT, 14, true },
+	{ "COMMAND", "command", COLUMN_TEXT, 11, true },
 	{ "QPS", "qps", COLUMN_COUNT, 5, false },
 	{ "TX/s", "sent_per_s", COLUMN_RATE, 6, false },
 	{ "RX/s", "received_per_s", COLUMN_RATE, 6, false },
@@ -20,6 +21,7 @@ static const struct column rates_processes[] = {
 	{ "DIRECT/s", "direct_per_s", COLUMN_RATE, 8, false },
 	{ "ERR", "errors", COLUMN_COUNT, 5, false },
 	{ "DROP", "drops", COLUMN_COUNT, 5, false },
+	{ "HOST", "host", COLUMN_TEXT, 5, true },
 };
 static const struct column rates_qps[] = {
 	{ "QPN", "qpn", COLUMN_QPN, 8, false },
@@ -33,6 +35,7 @@ static const struct column rates_qps[] = {
 	{ "TXB/s", "sent_bytes_per_s", COLUMN_RATE, 6, false },
 	{ "RXB/s", "received_bytes_per_s", COLUMN_RATE, 6, false },
 	{ "ERR", "errors", COLUMN_COUNT, 5, false },
+	{ "HOST", "host", COLUMN_TEXT, 5, true },
 };
 static const struct column rates_devices[] = {
 	{ "DEVICE", "device", COLUMN_TEXT, 8, true },
@@ -71,6 +74,17 @@ void rates_table(struct table *t, enum rates_view view)
 	default:
 		return table_init(t, rates_processes, ARRAY_LEN(rates_processes));
 	}
+}
+
+u32 rates_drawn(enum rates_view view, const struct survey *now)
+{
+	struct table t;
+	u32 hosts = 0;
+
+	rates_table(&t, view);
+	for (u32 i = 0; now != NULL && i < now->count; i++)
+		hosts += now->records[i].host[0] != '\0';
+	return t.column_count - (hosts == 0 && (view == VIEW_PROCESSES || view == VIEW_QPS));
 }
 
 /* ---- differences ----------------------------------------------------------------------------- */
@@ -171,6 +185,7 @@ static bool rates_fill_processes(struct table *t, const struct survey *now,
 		c[7].number = rates_counter(v, old, COUNT_DIRECT, seconds);
 		c[8].number = (double)f.errors;
 		c[9].number = (double)counter_drops(v->counters);
+		c[10].text = r->host;
 	}
 	return true;
 }
@@ -197,6 +212,7 @@ static bool rates_fill_process_qps(struct table *t, const struct proto_record *r
 		c[5].number = q->peer_qpn;
 		rates_cells(c + 6, &f);
 		c[10].number = (double)q->errors;
+		c[11].text = r->host;
 	}
 	return true;
 }
@@ -228,6 +244,44 @@ static void rates_device_flow(const struct node_config *device, const struct sur
 	}
 }
 
+/* Queue pairs of the processes on a host. */
+static u32 rates_host_qps(const struct survey *now, const char *host)
+{
+	u32 qps = 0;
+
+	for (u32 i = 0; i < now->count; i++)
+		if (strcmp(now->records[i].host, host) == 0)
+			qps += now->views[i].qp_count;
+	return qps;
+}
+
+/* The ports of a fabric's hosts: their rates are what the fabric has counted, in packets. */
+static bool rates_fill_hosts(struct table *t, const struct survey *now,
+			     const struct survey *before, double seconds)
+{
+	for (u32 i = 0; i < now->hosts.count; i++) {
+		const struct host_port *p = &now->hosts.ports[i];
+		const struct host_port *old =
+			before != NULL ? hosts_find(&before->hosts, p->name) : NULL;
+		const struct fabric_counts *n = &p->counts, *o = old != NULL ? &old->counts : n;
+		union cell *c = table_add(t);
+
+		if (c == NULL)
+			return false;
+		c[0].text = p->name;
+		c[1].text = p->state;
+		c[2].text = p->guid;
+		c[3].number = p->mtu;
+		c[4].number = (double)n->errors[FABRIC_ERR_LINK_DOWNED];
+		c[5].number = rates_host_qps(now, p->host);
+		c[6].number = rates_per_second(n->xmit_packets, o->xmit_packets, seconds);
+		c[7].number = rates_per_second(n->rcv_packets, o->rcv_packets, seconds);
+		c[8].number = rates_per_second(n->xmit_bytes, o->xmit_bytes, seconds);
+		c[9].number = rates_per_second(n->rcv_bytes, o->rcv_bytes, seconds);
+	}
+	return true;
+}
+
 static bool rates_fill_devices(struct table *t, const struct survey *now,
 			       const struct survey *before, double seconds)
 {
@@ -247,7 +301,7 @@ static bool rates_fill_devices(struct table *t, const struct survey *now,
 		c[5].number = f.qps;
 		rates_cells(c + 6, &f);
 	}
-	return true;
+	return rates_fill_hosts(t, now, before, seconds);
 }
 
 static bool rates_fill_process_drops(struct table *t, const struct proto_record *r,

@@ -23,6 +23,9 @@ extern const char *const rates_view_sorts[RATES_VIEWS];
 bool rates_fill(struct table *t, enum rates_view view, const struct survey *now,
 		const struct survey *before, double seconds);
 void rates_table(struct table *t, enum rates_view view);
+/* The view's columns that lines have: the host of a fabric only where a process is on one. `now`
+ * may be NULL. */
+u32 rates_drawn(enum rates_view view, const struct survey *now);
 void rates_add_up(const struct survey *now, const struct survey *before, double seconds,
 		  struct rates_sum *out);
 

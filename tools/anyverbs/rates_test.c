@@ -18,6 +18,14 @@ const struct node_config *survey_device(const struct survey *s, u32 gid_index)
 	return gid_index / NODE_GIDS < s->device_count ? &s->devices[gid_index / NODE_GIDS] : NULL;
 }
 
+const struct host_port *hosts_find(const struct hosts *h, const char *name)
+{
+	for (u32 i = 0; i < h->count; i++)
+		if (strcmp(h->ports[i].name, name) == 0)
+			return &h->ports[i];
+	return NULL;
+}
+
 const char *view_type(const struct view_qp *q)
 {
 	return "RC";
@@ -126,6 +134,41 @@ static void rates__devices_by_the_gid_that_is_sent_from(void **state)
 	assert_true(cell(VIEW_DEVICES, &now, &before, 1, "qps") == 0);
 }
 
+static void rates__ports_of_hosts_by_what_the_fabric_counts(void **state)
+{
+	struct bed before, now;
+	struct host_port old[1] = { { .host = "h2", .name = "h2 ib0", .state = "ACTIVE" } };
+	struct host_port new[2] = { { .host = "h1", .name = "h1 ib0", .state = "ACTIVE" },
+				    { .host = "h2", .name = "h2 ib0", .state = "ACTIVE" } };
+
+	make(&before, 1, 100);
+	make(&now, 1, 300);
+	strcpy(now.record.host, "h2");
+	old[0].counts.xmit_bytes = 1000;
+	new[1].counts.xmit_bytes = 5000;
+	new[1].counts.rcv_packets = 8;
+	new[0].counts.xmit_bytes = 700; /* it had no process before */
+	before.survey.hosts = (struct hosts){ .fabric = true, .ports = old, .count = 1 };
+	now.survey.hosts = (struct hosts){ .fabric = true, .ports = new, .count = 2 };
+	assert_true(cell(VIEW_DEVICES, &now, &before, 2, "sent_bytes_per_s") == 0);
+	assert_true(cell(VIEW_DEVICES, &now, &before, 3, "sent_bytes_per_s") == 2000);
+	assert_true(cell(VIEW_DEVICES, &now, &before, 3, "received_per_s") == 4);
+	assert_true(cell(VIEW_DEVICES, &now, &before, 2, "qps") == 0);
+	assert_true(cell(VIEW_DEVICES, &now, &before, 3, "qps") == 2);
+}
+
+static void rates_drawn__hosts_only_where_a_process_is_on_one(void **state)
+{
+	struct bed now;
+	u32 most = rates_drawn(VIEW_PROCESSES, NULL) + 1;
+
+	make(&now, 1, 300);
+	assert_int_equal(rates_drawn(VIEW_PROCESSES, &now.survey), most - 1);
+	strcpy(now.record.host, "h2");
+	assert_int_equal(rates_drawn(VIEW_PROCESSES, &now.survey), most);
+	assert_int_equal(rates_drawn(VIEW_DEVICES, NULL), rates_drawn(VIEW_DEVICES, &now.survey));
+}
+
 static void rates_add_up__all_processes(void **state)
 {
 	struct bed before, now;
@@ -152,11 +195,12 @@ static void views__fit_80_columns(void **state)
 {
 	for (u32 view = 0; view < RATES_VIEWS; view++) {
 		struct table t;
-		u32 width;
+		u32 width, drawn;
 
 		rates_table(&t, view);
-		width = t.column_count - 1;
-		for (u32 i = 0; i < t.column_count; i++) {
+		drawn = view == VIEW_QPS ? rates_drawn(view, NULL) : t.column_count;
+		width = drawn - 1;
+		for (u32 i = 0; i < drawn; i++) {
 			width += t.columns[i].width;
 			assert_true(strlen(t.columns[i].title) <= t.columns[i].width);
 		}
@@ -173,6 +217,8 @@ int main(void)
 		cmocka_unit_test(rates__none_for_a_counter_that_has_fallen),
 		cmocka_unit_test(rates__a_queue_pair_behind_one_that_is_gone),
 		cmocka_unit_test(rates__devices_by_the_gid_that_is_sent_from),
+		cmocka_unit_test(rates__ports_of_hosts_by_what_the_fabric_counts),
+		cmocka_unit_test(rates_drawn__hosts_only_where_a_process_is_on_one),
 		cmocka_unit_test(rates_add_up__all_processes),
 		cmocka_unit_test(counters__each_has_a_meaning_of_its_own),
 		cmocka_unit_test(views__fit_80_columns),

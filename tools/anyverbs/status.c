@@ -164,6 +164,7 @@ static void status_print_node(const struct survey *s)
 			printf("device %s has a loopback address: it does not reach other hosts "
 			       "(see ANYVERBS_ADDR in anyverbsd(8))\n",
 			       s->devices[i].device);
+	hosts_print(&s->hosts);
 	printf("processes: %u, slots taken: %u, pairs: %u, multicast memberships: %u\n",
 	       s->node.attached, s->node.slots_taken, s->node.pairs, s->node.members);
 }
@@ -180,9 +181,11 @@ static int status_print(const struct survey *s)
 		printf("%10d  %-20s %7.1fs %6u %6u  ", r->pid, r->command, (double)r->age_ms / 1e3,
 		       r->pair_count, r->member_count);
 		status_print_slots(r);
+		if (r->host[0] != '\0')
+			printf("  on %s", r->host);
 		putchar('\n');
 		listeners_print(&s->listeners, r->process);
-		connections_print(&s->connections[i], s->devices, s->device_count);
+		connections_print(&s->connections[i], s);
 		view_print(&s->views[i]);
 	}
 	return EXIT_OK;
@@ -232,6 +235,8 @@ static void status_json_process(const struct survey *s, u32 index)
 	printf("%s\n    {\"process\": %llu, \"pid\": %d, \"command\": ", index > 0 ? "," : "",
 	       (unsigned long long)r->process, r->pid);
 	json_string(stdout, r->command);
+	fputs(", \"host\": ", stdout);
+	json_string(stdout, r->host);
 	printf(", \"age_s\": %.3f, \"pairs\": %u, \"multicast\": %u, "
 	       "\"slot_count\": %u, \"slots\": [",
 	       (double)r->age_ms / 1e3, r->pair_count, r->member_count, r->slot_count);
@@ -239,7 +244,7 @@ static void status_json_process(const struct survey *s, u32 index)
 		printf("%s%u", i > 0 ? ", " : "", r->slots[i]);
 	putchar(']');
 	listeners_print_json(&s->listeners, r->process);
-	connections_print_json(&s->connections[index], s->devices, s->device_count);
+	connections_print_json(&s->connections[index], s);
 	view_print_json(&s->views[index]);
 	putchar('}');
 }
@@ -254,6 +259,7 @@ static int status_json(const struct survey *s)
 	printf(",\n  \"slots_taken\": %u, \"pairs\": %u, \"multicast\": %u,\n", s->node.slots_taken,
 	       s->node.pairs, s->node.members);
 	status_json_devices(s);
+	hosts_print_json(&s->hosts);
 	status_json_addresses(&s->addresses);
 	fputs("  \"processes\": [", stdout);
 	for (u32 i = 0; i < s->count; i++)

@@ -109,6 +109,7 @@ void survey_free(struct survey *s)
 	free(s->views);
 	free(s->records);
 	listeners_free(&s->listeners);
+	hosts_free(&s->hosts);
 }
 
 /* Cleans the node's texts, too: it may be another build, or another program. */
@@ -143,10 +144,14 @@ int survey_take(struct survey *s)
 		err = survey_ask_connections(fd, s);
 	if (err == 0)
 		err = survey_ask_devices(fd, s);
+	for (u32 i = 0; i < s->count; i++) {
+		text_clean(s->records[i].command, sizeof(s->records[i].command));
+		text_clean(s->records[i].host, sizeof(s->records[i].host));
+	}
+	if (err == 0)
+		err = hosts_ask(fd, s->records, s->count, &s->hosts);
 	close(fd);
 	survey_clean_node(&s->node);
-	for (u32 i = 0; i < s->count; i++)
-		text_clean(s->records[i].command, sizeof(s->records[i].command));
 	return err;
 }
 
@@ -156,4 +161,15 @@ const struct node_config *survey_device(const struct survey *s, u32 gid_index)
 		if (s->indexes[i] == gid_index / NODE_GIDS)
 			return &s->devices[i];
 	return NULL;
+}
+
+const char *survey_device_of(const struct survey *s, const u8 gid[16])
+{
+	const struct host_port *port = hosts_with_gid(&s->hosts, gid);
+
+	for (u32 i = 0; i < s->device_count; i++)
+		for (int k = 0; k < NODE_GIDS; k++)
+			if (memcmp(s->devices[i].gids[k].gid, gid, 16) == 0)
+				return s->devices[i].device;
+	return port != NULL ? port->device : "-";
 }

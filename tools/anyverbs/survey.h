@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "connections.h"
+#include "hosts.h"
 #include "listeners.h"
 #include "view.h"
 
@@ -19,6 +20,7 @@ struct survey {
 	struct view *views; /* of the same processes */
 	struct connections *connections; /* likewise */
 	struct listeners listeners;
+	struct hosts hosts; /* those that its processes are on */
 	u32 count;
 } OWNED_BY(the caller);
 
@@ -29,5 +31,7 @@ int survey_take(struct survey *s);
 void survey_free(struct survey *s);
 /* The device of a GID by its number among all of the node's, as boards have it; NULL: none. */
 const struct node_config *survey_device(const struct survey *s, u32 gid_index);
+/* The name of the device that has the GID; "-": it is gone, or another host's. */
+const char *survey_device_of(const struct survey *s, const u8 gid[16]);
 
 #endif

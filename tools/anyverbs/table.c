@@ -15,14 +15,16 @@ enum { TABLE_FIRST_ROOM = 32 };
 
 void table_init(struct table *t, const struct column *columns, u32 count)
 {
-	*t = (struct table){ .columns = columns, .column_count = count };
+	*t = (struct table){ .columns = columns, .column_count = count,
+			     .drawn = count };
 }
 
 void table_free(struct table *t)
 {
 	free(t->cells);
 	free(t->order);
-	*t = (struct table){ .columns = t->columns, .column_count = t->column_count };
+	*t = (struct table){ .columns = t->columns, .column_count = t->column_count,
+			     .drawn = t->drawn };
 }
 
 union cell *table_add(struct table *t)
@@ -156,14 +158,16 @@ int table_column(const struct table *t, const char *name)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* The characters beyond all columns' own widths. */
+/* The characters beyond all columns' own widths, for each column that grows. */
 static u32 table_spare(const struct table *t, u32 width)
 {
-	u32 used = t->column_count - 1;
+	u32 used = t->drawn - 1, growing = 0;
 
-	for (u32 i = 0; i < t->column_count; i++)
+	for (u32 i = 0; i < t->drawn; i++) {
 		used += t->columns[i].width;
-	return width > used ? width - used : 0;
+		growing += t->columns[i].grows;
+	}
+	return width > used && growing > 0 ? (width - used) / growing : 0;
 }
 
 /* Appends a cell to the line, in its column's width. */
@@ -196,7 +200,7 @@ void table_title_line(const struct table *t, u32 width, char *out, size_t size)
 	u32 spare = table_spare(t, width);
 
 	out[0] = '\0';
-	for (u32 i = 0; i < t->column_count; i++)
+	for (u32 i = 0; i < t->drawn; i++)
 		table_append(t, i, spare, t->columns[i].title, out, size);
 	table_cut(out, width);
 }
@@ -207,7 +211,7 @@ void table_row_line(const struct table *t, u32 i, u32 width, char *out, size_t s
 	char text[TABLE_CELL];
 
 	out[0] = '\0';
-	for (u32 k = 0; k < t->column_count; k++) {
+	for (u32 k = 0; k < t->drawn; k++) {
 		table_text(t, t->order[i], k, text);
 		table_append(t, k, spare, text, out, size);
 	}

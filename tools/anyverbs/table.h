@@ -20,7 +20,7 @@ struct column {
 	const char *key;   /* in JSON, and of --sort */
 	u8 kind;	   /* enum column_kind */
 	u8 width;
-	bool grows; /* takes the room that is left */
+	bool grows; /* takes the room that is left, with the others that grow */
 } FIXED;
 
 union cell {
@@ -31,6 +31,7 @@ union cell {
 struct table {
 	const struct column *columns; /* at most TABLE_COLUMNS */
 	u32 column_count;
+	u32 drawn; /* of them, the first ones: those that lines have; JSON has all */
 	union cell *cells; /* column_count for each row */
 	u32 rows, room;
 	u32 *order; /* rows that are shown, in their order; NULL before table_arrange */

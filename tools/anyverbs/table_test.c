@@ -109,6 +109,23 @@ static void table_row_line__shortens_without_rounding_to_1000(void **state)
 	}
 }
 
+static void table_title_line__has_drawn_columns_which_share_the_room(void **state)
+{
+	static const struct column two[] = { { "A", "a", COLUMN_TEXT, 2, true },
+					     { "B", "b", COLUMN_TEXT, 2, true },
+					     { "C", "c", COLUMN_COUNT, 2, false } };
+	struct table t;
+	char out[64];
+
+	table_init(&t, two, ARRAY_LEN(two));
+	table_title_line(&t, 14, out, sizeof(out));
+	assert_string_equal(out, "A     B      C");
+	t.drawn = 2;
+	table_title_line(&t, 15, out, sizeof(out));
+	assert_string_equal(out, "A       B");
+	assert_int_equal(table_column(&t, "c"), 2); /* it is there nonetheless */
+}
+
 static void table_column__by_title_or_key(void **state)
 {
 	struct table t;
@@ -145,6 +162,7 @@ int main(void)
 		cmocka_unit_test(table_arrange__filters_by_what_is_printed),
 		cmocka_unit_test(table_row_line__fits_any_width),
 		cmocka_unit_test(table_row_line__shortens_without_rounding_to_1000),
+		cmocka_unit_test(table_title_line__has_drawn_columns_which_share_the_room),
 		cmocka_unit_test(table_column__by_title_or_key),
 		cmocka_unit_test(table_json__objects_with_escaped_texts),
 	};

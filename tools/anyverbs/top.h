@@ -47,6 +47,8 @@ void top_sample_free(struct top_sample *s);
 
 /* The table of the chosen view, arranged. False: no memory. */
 bool top_arrange(const struct top *t, enum rates_view view, struct table *table);
+/* What is shown; NULL: nothing yet, or no node is up. */
+const struct survey *top_now(const struct top *t);
 /* Seconds between the two surveys; 0: there is one only. */
 double top_seconds(const struct top *t);
 /* The lines above the table; there are TOP_HEAD. */

@@ -25,6 +25,7 @@ static const char *const top_help[] = {
 	"TXB/s, RXB/s   their bytes       DIRECT/s  one-sided operations in shared memory",
 	"ERR            completions with an error since the queue pair was created",
 	"DROP           packets dropped since the process started: view 4 says why",
+	"HOST           of a fabric; its ports in view 3 count packets, not messages",
 	"",
 	"Rates shorten: 12.3k is 12,300, M a million, G a thousand million.",
 };
@@ -41,9 +42,15 @@ static const struct survey *top_before(const struct top *t)
 	return t->before != NULL ? &t->before->survey : NULL;
 }
 
+const struct survey *top_now(const struct top *t)
+{
+	return t->now != NULL && t->now->err == 0 ? &t->now->survey : NULL;
+}
+
 bool top_arrange(const struct top *t, enum rates_view view, struct table *table)
 {
 	rates_table(table, view);
+	table->drawn = rates_drawn(view, top_now(t));
 	if (t->now != NULL && t->now->err == 0 &&
 	    !rates_fill(table, view, &t->now->survey, top_before(t), top_seconds(t)))
 		return false;
@@ -73,7 +80,9 @@ static void top_head_devices(const struct top *t, const struct rates_sum *sum, c
 		at += snprintf(out + at, (size_t)(TOP_LINE - at), ", %s %s", s->devices[i].device,
 			       s->devices[i].port_up ? "ACTIVE" : "DOWN");
 	if (s->device_count > TOP_HEAD_DEVICES)
-		snprintf(out + at, (size_t)(TOP_LINE - at), ", ...");
+		at += snprintf(out + at, (size_t)(TOP_LINE - at), ", ...");
+	if (s->hosts.fabric)
+		snprintf(out + at, (size_t)(TOP_LINE - at), ", %u hosts in use", s->hosts.used);
 }
 
 static void top_head_rates(const struct rates_sum *sum, char out[TOP_LINE])
@@ -146,7 +155,7 @@ static enum screen_style top_row_style(const struct top *t, const struct table *
 		return strcmp(row[4].text, "ERR") == 0 || row[10].number > 0 ? STYLE_RED
 									      : STYLE_PLAIN;
 	case VIEW_DEVICES:
-		return strcmp(row[1].text, "DOWN") == 0 ? STYLE_RED : STYLE_PLAIN;
+		return strcmp(row[1].text, "ACTIVE") != 0 ? STYLE_RED : STYLE_PLAIN;
 	case VIEW_DROPS:
 		return row[3].number > 0 ? STYLE_RED : STYLE_PLAIN;
 	default:

@@ -8,14 +8,6 @@
 #include "screen.h"
 #include "top.h"
 
-static u32 top_columns(enum rates_view view)
-{
-	struct table t;
-
-	rates_table(&t, view);
-	return t.column_count;
-}
-
 /* Numbers begin with the greatest, texts with A. */
 static bool top_is_number(enum rates_view view, u32 column)
 {
@@ -53,11 +45,12 @@ static void top_edit(struct top *t, int key)
 	t->first = 0;
 }
 
-static void top_sort_by(struct top *t, u32 step)
+/* By the column to the right or left, around the end. */
+static void top_sort_by(struct top *t, bool right)
 {
-	u32 *column = &t->sort[t->view], count = top_columns(t->view);
+	u32 *column = &t->sort[t->view], count = rates_drawn(t->view, top_now(t));
 
-	*column = (*column + step) % count;
+	*column = (*column + (right ? 1 : count - 1)) % count;
 	t->descending[t->view] = top_is_number(t->view, *column);
 }
 
@@ -114,9 +107,9 @@ bool top_key(struct top *t, int key)
 	else if (key == KEY_TAB)
 		top_see(t, (t->view + 1) % RATES_VIEWS);
 	else if (key == '<' || key == ',' || key == KEY_LEFT)
-		top_sort_by(t, top_columns(t->view) - 1);
+		top_sort_by(t, false);
 	else if (key == '>' || key == '.' || key == KEY_RIGHT)
-		top_sort_by(t, 1);
+		top_sort_by(t, true);
 	else if (key == 'r')
 		t->descending[t->view] = !t->descending[t->view];
 	else if (key == '+' || key == '-')
