@@ -123,7 +123,9 @@ class Case(unittest.TestCase):
             done = self.run_command(*words)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("usage: anyverbs", done.stdout)
-        for name in ("run", "status", "top", "qp", "port", "device", "stop", "version", "help"):
+        names = re.findall(r"(?m)^  (\w+)  +\S", self.run_command("help").stdout)
+        self.assertLessEqual({"run", "status", "top", "qp", "port", "device", "capture", "fabric", "stop", "version", "help"}, set(names))
+        for name in names:
             asked, option = self.run_command("help", name), self.run_command(name, "--help")
             self.assertEqual((asked.returncode, asked.stderr), (0, ""))
             self.assertEqual(asked.stdout, option.stdout)
@@ -132,7 +134,7 @@ class Case(unittest.TestCase):
         self.assertRegex(done.stdout, r"^anyverbs \d+\.\d+\.\d+\n$")
 
     def test_misuse_is_2_and_on_standard_error(self):
-        for words in ([], ["nonsense"], ["help", "nonsense"], ["status", "x"], ["qp"], ["qp", "1"], ["qp", "1", "x"], ["qp", "-1", "1"], ["qp", "1", "0x1000000"], ["stop", "x"], ["port"],
+        for words in ([], ["nonsense"], ["help", "nonsense"], ["help", "run", "x"], ["fabric"], ["fabric", "x"], ["capture"], ["status", "x"], ["qp"], ["qp", "1"], ["qp", "1", "x"], ["qp", "-1", "1"], ["qp", "1", "0x1000000"], ["stop", "x"], ["port"],
                       ["port", "roce0"], ["port", "up", "down", "up"], ["port", "x" * 40, "up"], ["port", "", "up"], ["version", "x"], ["run"],
                       ["device"], ["device", "add"], ["device", "list", "x"], ["device", "add", "x"], ["device", "remove", "roce1", "x"],
                       ["run", "--"], ["run", "-x", "true"]):

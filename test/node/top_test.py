@@ -109,10 +109,11 @@ class Case(unittest.TestCase):
         self.assertEqual([(q["pid"], q["type"], q["state"], q["peer_qpn"], q["errors"]) for q in seen["qps"]],
                          [(child.pid, "RC", "RTS", 77, 5)])
         self.assertEqual(self.command("top", "--once", "--interval", "0.1", "--filter", "nothing").stdout.count("\n"), 5)
+        self.assertEqual(self.command("top", "--once", "--interval", "0.1", "--sort", "qpn", "--view", "qps").stderr, "")
 
     def test_misuse(self):
         for words in ([], ["--once", "x"], ["--interval"], ["--interval", "0"], ["--interval", "nan"], ["--interval", "1e9"], ["--view", "x"],
-                      ["--sort", "x"], ["--view", "drops", "--sort", "errors"], ["--filter", "x" * 40]):
+                      ["--sort", "x"], ["--sort"], ["--sort", "errors", "--view", "drops"], ["--view", "drops", "--sort", "errors"], ["--filter", "x" * 40]):
             done = self.command("top", *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
             self.assertRegex(done.stderr, "^anyverbs: top: ")

@@ -188,8 +188,10 @@ static int main_help(int argc, char **argv)
 		settings_show(stdout);
 		return EXIT_OK;
 	}
+	if (argc > 1)
+		return command_fail(EXIT_USAGE, "help explains one command, or settings");
 	i = main_find(argv[0]);
-	if (argc > 1 || i < 0)
+	if (i < 0)
 		return command_fail(EXIT_USAGE, "no command %s; see `anyverbs help`", argv[0]);
 	fputs(main_commands[i].help, stdout);
 	return EXIT_OK;

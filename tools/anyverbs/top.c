@@ -42,7 +42,7 @@ static bool top_set_view(struct top *t, const char *text)
 	return false;
 }
 
-/* A column of the chosen view, so --view stands before it. */
+/* A column of the chosen view: read when all other options are. */
 static bool top_set_sort(struct top *t, const char *text)
 {
 	struct table table;
@@ -71,10 +71,14 @@ static int top_parse(struct top *t, int argc, char **argv)
 	static const struct {
 		const char *name;
 		bool (*set)(struct top *t, const char *text);
-	} options[] = { { "--interval", top_set_interval },
-			{ "--view", top_set_view },
-			{ "--sort", top_set_sort },
-			{ "--filter", top_set_filter } };
+		const char *takes;
+	} options[] = {
+		{ "--interval", top_set_interval, "seconds, 0.1 to 3600" },
+		{ "--view", top_set_view, "processes, qps, devices or drops" },
+		{ "--sort", NULL, "a column of the view, by its title" },
+		{ "--filter", top_set_filter, "a text of at most 31 characters" },
+	};
+	const char *sort = NULL;
 
 	for (int i = 0; i < argc; i++) {
 		size_t k = 0;
@@ -88,11 +92,17 @@ static int top_parse(struct top *t, int argc, char **argv)
 			k++;
 		if (k == ARRAY_LEN(options))
 			return command_fail(EXIT_USAGE, "top: unknown argument %s", argv[i]);
-		if (i + 1 == argc || !options[k].set(t, argv[i + 1]))
-			return command_fail(EXIT_USAGE, "top: %s: not %s", argv[i],
-					    i + 1 == argc ? "without a value" : argv[i + 1]);
+		if (i + 1 == argc ||
+		    (options[k].set != NULL && !options[k].set(t, argv[i + 1])))
+			return command_fail(EXIT_USAGE, "top: %s takes %s", argv[i],
+					    options[k].takes);
 		i++;
+		if (options[k].set == NULL)
+			sort = argv[i];
 	}
+	if (sort != NULL && !top_set_sort(t, sort))
+		return command_fail(EXIT_USAGE, "top: --sort: the view %s has no column %s",
+				    rates_view_names[t->view], sort);
 	return EXIT_OK;
 }
 
