@@ -364,6 +364,49 @@ static void rbind__after_a_refusal_of_an_unbound_one_binds(void **state)
 	assert_int_equal(rclose(p.listener), 0);
 }
 
+/* ---- ::1 ------------------------------------------------------------------------------------- */
+
+static void is_localhost6(int (*name)(int, struct sockaddr *, socklen_t *), int fd, in_port_t port)
+{
+	struct sockaddr_in6 in6;
+	socklen_t len = sizeof(in6);
+
+	assert_int_equal(name(fd, (struct sockaddr *)&in6, &len), 0);
+	assert_int_equal(in6.sin6_family, AF_INET6);
+	assert_true(IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr));
+	assert_true(port == 0 || port == in6.sin6_port);
+}
+
+/* The device has an IPv4 address; both ends show that of the connection, and a listener of IPv4
+ * does not hear of it. */
+static void rconnect__to_the_loopback_address_of_IPv6_has_it_at_both_ends(void **state)
+{
+	const char *const ips[] = { "::", "::1" };
+	struct sockaddr_in6 at = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct pair p;
+	in_port_t port;
+
+	for (size_t i = 0; i < sizeof(ips) / sizeof(*ips); i++) {
+		listen_at(&p, ips[i]);
+		assert_int_equal(rlisten(p.listener, 8), 0);
+		port = ((struct sockaddr_in6 *)&p.addr)->sin6_port;
+		((struct sockaddr_in6 *)&p.addr)->sin6_addr = at.sin6_addr;
+		connect_to(&p);
+		is_localhost6(rgetsockname, p.client, 0);
+		is_localhost6(rgetpeername, p.client, port);
+		is_localhost6(rgetsockname, p.server, port);
+		is_localhost6(rgetpeername, p.server, 0);
+		end_pair(&p);
+	}
+	listen_at(&p, "0.0.0.0");
+	assert_int_equal(rlisten(p.listener, 8), 0);
+	at.sin6_port = ((struct sockaddr_in *)&p.addr)->sin_port;
+	p.client = rsocket(AF_INET6, SOCK_STREAM, 0);
+	fails(rconnect(p.client, (struct sockaddr *)&at, sizeof(at)), ECONNREFUSED);
+	assert_int_equal(rclose(p.client), 0);
+	assert_int_equal(rclose(p.listener), 0);
+}
+
 /* ---- the ends of a connection, beside TCP ---------------------------------------------------- */
 
 static void tcp_pair(int fds[2])
@@ -474,6 +517,7 @@ int main(void)
 		cmocka_unit_test(rsocket__takes_the_flags_of_its_type),
 		cmocka_unit_test(rlisten__after_a_refusal_listens_at_the_bound_address),
 		cmocka_unit_test(rbind__after_a_refusal_of_an_unbound_one_binds),
+		cmocka_unit_test(rconnect__to_the_loopback_address_of_IPv6_has_it_at_both_ends),
 		cmocka_unit_test(rpoll__says_of_shut_ends_what_TCP_says),
 	};
 

@@ -172,7 +172,9 @@ static u32 resolve_scope(const struct rdma_addr *addr)
 	return scope != 0 ? scope : addr_scope(cma_addr(&addr->src_addr));
 }
 
-/* The source's address without its port, which is known already. */
+/* The source's address without its port, which is known already. Both ends of a connection to a
+ * loopback address have it, unless the device has one of its own in the same family: the header in
+ * front of the private data has one version of IP for both. */
 static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, bool loopback,
 			       u32 ifindex)
 {
@@ -183,7 +185,7 @@ static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, boo
 
 	if (!cma_addr_is_any(cma_addr(src)))
 		return;
-	if (loopback && !resolve_is_loopback_gid(from))
+	if (loopback && (to->sa_family == AF_INET6 || !resolve_is_loopback_gid(from)))
 		cma_addr_copy(src, to);
 	else
 		cma_addr_of_port(src, from);
