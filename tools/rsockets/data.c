@@ -123,16 +123,25 @@ static ssize_t data_recv_some(struct sock *s, struct iovec *v, int count, int fl
 	}
 }
 
-/* MSG_WAITALL of one buffer: the rest, until the stream ends or fails. */
-static ssize_t data_recv_rest(struct sock *s, u8 *at, size_t size, size_t got, int flags)
+/* MSG_WAITALL: the rest, until the stream ends or fails. */
+static ssize_t data_recv_rest(struct sock *s, const struct iovec *v, int count, size_t got,
+			      int flags)
 {
-	while (got < size) {
-		struct iovec v = { at + got, size - got };
-		ssize_t n = data_recv_some(s, &v, 1, flags);
+	size_t skip = got;
 
-		if (n <= 0)
-			break;
-		got += (size_t)n;
+	for (int i = 0; i < count; i++) {
+		size_t done = MIN(skip, v[i].iov_len);
+
+		skip -= done;
+		while (done < v[i].iov_len) {
+			struct iovec left = { (u8 *)v[i].iov_base + done, v[i].iov_len - done };
+			ssize_t n = data_recv_some(s, &left, 1, flags);
+
+			if (n <= 0)
+				return (ssize_t)got;
+			done += (size_t)n;
+			got += (size_t)n;
+		}
 	}
 	return (ssize_t)got;
 }
@@ -159,9 +168,8 @@ ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags)
 	n = data_recv_some(s, v, count, flags);
 	if (n < 0 && errno == ECONNRESET)
 		n = data_recv_reset(s);
-	if (n > 0 && flags & MSG_WAITALL && (flags & MSG_PEEK) == 0 && count == 1 &&
-	    data_blocks(s, flags))
-		n = data_recv_rest(s, v->iov_base, v->iov_len, (size_t)n, flags & ~DATA_THEIRS);
+	if (n > 0 && flags & MSG_WAITALL && (flags & MSG_PEEK) == 0 && data_blocks(s, flags))
+		n = data_recv_rest(s, v, count, (size_t)n, flags & ~DATA_THEIRS);
 	sock_rearm(s, REARM_IN);
 	return n;
 }

@@ -97,6 +97,16 @@ class Stream(Shim):
         threading.Thread(target=lambda: [(time.sleep(0.05), a.send(b"x" * 1000)) for _ in range(4)]).start()
         self.assertEqual(len(b.recv(4000, socket.MSG_WAITALL)), 4000)
 
+    def test_waitall_of_a_vector(self):
+        a, b = self.pair()
+        x, y, z = bytearray(1500), bytearray(0), bytearray(2500)
+        threading.Thread(target=lambda: [(time.sleep(0.05), a.send(bytes([i]) * 1000)) for i in range(4)]).start()
+        self.assertEqual(b.recvmsg_into([x, y, z], 0, socket.MSG_WAITALL)[0], 4000)
+        self.assertEqual(bytes(x + z), b"".join(bytes([i]) * 1000 for i in range(4)))
+        a.send(b"rest")
+        a.shutdown(socket.SHUT_WR)
+        self.assertEqual(b.recvmsg_into([x, z], 0, socket.MSG_WAITALL)[0], 4)
+
     def test_large(self):
         a, b = self.pair()
         data = os.urandom(20 << 20)
