@@ -294,6 +294,21 @@ class Waits(Shim):
         b.setblocking(False)
         b.recv(10)
         self.assertRaises(BlockingIOError, b.recv, 1)
+    def test_end_behind_data(self):
+        """The peer's end is told although nobody has read what came before it."""
+        a, b = self.pair()
+        a.send(b"x")
+        a.shutdown(socket.SHUT_WR)
+        p = select.poll()
+        p.register(b, select.POLLRDHUP)
+        self.assertEqual(p.poll(5000), [(b.fileno(), select.POLLRDHUP)])
+        e = select.epoll()
+        e.register(b, select.EPOLLRDHUP)
+        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLRDHUP)])
+        e.modify(b, select.EPOLLRDHUP | select.EPOLLIN | select.EPOLLET)
+        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLRDHUP | select.EPOLLIN)])
+        self.assertEqual(b.recv(10), b"x")
+
         a.send(b"z")
         self.assertEqual(e.poll(5)[0][1] & select.EPOLLIN, select.EPOLLIN)
         with self.assertRaises(BlockingIOError):

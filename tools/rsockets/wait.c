@@ -70,10 +70,10 @@ int wait_add_plain(struct wait *w, int fd, short events)
 	return wait_push(w, fd, events, (struct wait_entry){ .want = events });
 }
 
-/* An rsocket knows two events that a program may want. */
+/* An rsocket knows three events that a program may want. */
 static short wait_direct_events(short events)
 {
-	return (short)((events & (POLLIN | POLLRDNORM | POLLRDHUP) ? POLLIN : 0) |
+	return (short)((events & (POLLIN | POLLRDNORM) ? POLLIN : 0) | (events & POLLRDHUP) |
 		       (events & (POLLOUT | POLLWRNORM) ? POLLOUT : 0));
 }
 
@@ -106,6 +106,7 @@ int wait_add_sock(struct wait *w, struct sock *s, int fd, short events, short mu
 		w->direct = true;
 		break;
 	default:
+		sock_use(s);
 		at = wait_push(w, fd, events, entry);
 	}
 	if (at >= 0)
@@ -133,17 +134,6 @@ bool wait_is_ours(int fd)
 	       (__atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE) != NULL || ep_is_ours(fd));
 }
 
-/* The stream has ended, with nothing left to read. */
-static bool wait_at_end(const struct sock *s)
-{
-	int saved = errno;
-	u8 byte;
-	bool end = rcalls.recv(s->rfd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-
-	errno = saved;
-	return end;
-}
-
 /* As TCP says it. */
 static short wait_translate(const struct sock *s, short want, short got)
 {
@@ -154,8 +144,8 @@ static short wait_translate(const struct sock *s, short want, short got)
 		told |= (short)(want & (POLLIN | POLLRDNORM));
 	if (got & POLLOUT || gone || error)
 		told |= (short)(want & (POLLOUT | POLLWRNORM));
-	if (want & POLLRDHUP && (gone || (got & POLLIN && wait_at_end(s))))
-		told |= POLLRDHUP;
+	if (got & POLLRDHUP || gone)
+		told |= (short)(want & POLLRDHUP);
 	if (gone && __atomic_load_n(&s->shut_write, __ATOMIC_ACQUIRE))
 		told |= POLLHUP;
 	return told;
