@@ -121,10 +121,13 @@ static int accept_ready(struct sock *s, int fd, struct sockaddr *addr, socklen_t
 	if (rfd < 0)
 		return NEXT(accept4)(fd, addr, size, flags);
 	got = connection_open(rfd, s->domain, flags);
-	if (got < 0 || addr == NULL)
+	if (got < 0)
 		return got;
 	c = sock_get(got);
-	(void)address_give(c != NULL ? &c->peer : &none, addr, size);
+	if (c != NULL)
+		option_inherit(c, s);
+	if (addr != NULL)
+		(void)address_give(c != NULL ? &c->peer : &none, addr, size);
 	if (c != NULL)
 		sock_put(c);
 	return got;

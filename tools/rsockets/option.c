@@ -29,6 +29,11 @@ NEXT_SLOT(fcntl);
 
 enum { OPTION_BYTES = 256, PEEK_BYTES = 65536 };
 
+/* A variable that holds any option. */
+#define OPTION_ROOM(name)                                                                          \
+	_Alignas(struct option) u8 name##_room[sizeof(struct option) + OPTION_BYTES];              \
+	struct option *name = (struct option *)name##_room
+
 static struct {
 	struct lock lock;
 	int defaults[2] GUARDED_BY(lock); /* TCP sockets of IPv4 and IPv6, and 1; 0: none yet */
@@ -68,7 +73,8 @@ static struct option *option_find(const struct sock *s, int level, int name)
 	return o;
 }
 
-static void option_keep(struct sock *s, int level, int name, const void *value, socklen_t size)
+static void option_keep(struct sock *s, int level, int name, int given, const void *value,
+			socklen_t size)
 {
 	struct option *o;
 
@@ -78,7 +84,7 @@ static void option_keep(struct sock *s, int level, int name, const void *value, 
 		struct option *grown = malloc(sizeof(*o) + MAX(size, (socklen_t)OPTION_BYTES));
 
 		if (grown != NULL) {
-			*grown = (struct option){ s->options, level, name, 0 };
+			*grown = (struct option){ s->options, level, name, 0, 0 };
 			s->options = grown;
 		}
 		o = grown; /* in front of the shorter one */
@@ -86,6 +92,7 @@ static void option_keep(struct sock *s, int level, int name, const void *value, 
 	if (o != NULL) {
 		memcpy(o->value, value, size);
 		o->size = size;
+		o->given = given;
 	}
 	lock_release(&option.lock);
 }
@@ -110,39 +117,53 @@ static bool option_is_rdma(int level, int name)
 	return level == IPPROTO_IPV6 && name == IPV6_V6ONLY;
 }
 
+/* A copy of the i-th option. False: there are no more. */
+static bool option_copy(const struct sock *s, u32 i, struct option *out)
+{
+	struct option *o;
+
+	lock_acquire(&option.lock);
+	for (o = s->options; o != NULL && i > 0; i--)
+		o = o->next;
+	if (o != NULL)
+		memcpy(out, o, sizeof(*o) + o->size);
+	lock_release(&option.lock);
+	return o != NULL;
+}
+
 void option_carry(const struct sock *s, int rfd)
 {
-	u8 value[OPTION_BYTES];
+	OPTION_ROOM(o);
 
-	for (u32 i = 0;; i++) {
-		struct option *o;
-		int level = 0, name = 0;
-		socklen_t size = 0;
-		u32 at = 0;
+	for (u32 i = 0; option_copy(s, i, o); i++) {
+		bool buffer = o->level == SOL_SOCKET &&
+			      (o->name == SO_SNDBUF || o->name == SO_RCVBUF);
 
-		lock_acquire(&option.lock);
-		for (o = s->options; o != NULL && at < i; at++)
-			o = o->next;
-		if (o != NULL && o->size <= sizeof(value)) {
-			level = o->level;
-			name = o->name;
-			size = o->size;
-			memcpy(value, o->value, size);
-		}
-		lock_release(&option.lock);
-		if (o == NULL)
-			return;
-		if (option_is_rdma(level, name))
-			(void)rcalls.setsockopt(rfd, level, name, value, size);
+		if (option_is_rdma(o->level, o->name))
+			(void)rcalls.setsockopt(rfd, o->level, o->name,
+						buffer ? (void *)&o->given : o->value,
+						buffer ? sizeof(o->given) : o->size);
 	}
 }
 
-static void option_timeout(struct sock *s, int level, int name, const void *value, socklen_t size)
+void option_inherit(struct sock *s, const struct sock *listener)
+{
+	OPTION_ROOM(o);
+
+	for (u32 i = 0; option_copy(listener, i, o); i++)
+		option_keep(s, o->level, o->name, o->given, o->value, o->size);
+	for (int i = 0; i < 2; i++)
+		__atomic_store_n(&s->timeout_ms[i],
+				 __atomic_load_n(&listener->timeout_ms[i], __ATOMIC_RELAXED),
+				 __ATOMIC_RELAXED);
+}
+
+/* SO_RCVTIMEO, SO_SNDTIMEO. */
+static void option_timeout(struct sock *s, int name, const void *value, socklen_t size)
 {
 	struct timeval t;
 
-	if (level != SOL_SOCKET || (name != SO_RCVTIMEO && name != SO_SNDTIMEO) ||
-	    size < sizeof(t))
+	if (size < sizeof(t))
 		return;
 	memcpy(&t, value, sizeof(t));
 	__atomic_store_n(&s->timeout_ms[name == SO_SNDTIMEO],
@@ -151,18 +172,30 @@ static void option_timeout(struct sock *s, int level, int name, const void *valu
 			 __ATOMIC_RELAXED);
 }
 
-/* Sets it on a socket of its own, and keeps what that has then. */
-static int option_set(struct sock *s, int level, int name, const void *value, socklen_t size)
+/* Sets it on a TCP socket, and keeps what that has then. */
+static int option_try(struct sock *s, int fd, int level, int name, const void *value,
+		      socklen_t size)
 {
 	u8 now[OPTION_BYTES];
 	socklen_t got = sizeof(now);
+	int err = NEXT(setsockopt)(fd, level, name, value, size), saved = errno, given = 0;
+
+	if (err == 0 && size >= sizeof(given))
+		memcpy(&given, value, sizeof(given));
+	if (err == 0 && NEXT(getsockopt)(fd, level, name, now, &got) == 0)
+		option_keep(s, level, name, given, now, got);
+	errno = saved;
+	return err;
+}
+
+/* The socket lives for this call. */
+static int option_set(struct sock *s, int level, int name, const void *value, socklen_t size)
+{
 	int fd = NEXT(socket)(s->domain, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
 
 	if (fd < 0)
 		return -1;
-	err = NEXT(setsockopt)(fd, level, name, value, size);
-	if (err == 0 && NEXT(getsockopt)(fd, level, name, now, &got) == 0)
-		option_keep(s, level, name, now, got);
+	err = option_try(s, fd, level, name, value, size);
 	close(fd);
 	if (err == 0 && option_is_rdma(level, name) && s->rfd >= 0)
 		(void)rcalls.setsockopt(s->rfd, level, name, value, size);
@@ -181,12 +214,13 @@ AV_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen
 	if (kind == SOCK_DIRECT || kind == SOCK_KERNEL) {
 		err = option_set(s, level, name, value, size);
 	} else {
-		err = NEXT(setsockopt)(fd, level, name, value, size);
-		if (err == 0 && option_is_rdma(level, name) && size <= OPTION_BYTES)
-			option_keep(s, level, name, value, size);
+		err = option_try(s, fd, level, name, value, size);
 	}
-	if (err == 0)
-		option_timeout(s, level, name, value, size);
+	if (err == 0 && level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) {
+		option_timeout(s, name, value, size);
+		if (kind == SOCK_KERNEL)
+			(void)NEXT(setsockopt)(fd, level, name, value, size);
+	}
 	sock_put(s);
 	return err;
 }

@@ -85,6 +85,7 @@ struct option {
 	struct option *next;
 	int level, name;
 	socklen_t size;
+	int given; /* SO_SNDBUF, SO_RCVBUF: what the program said; the kernel's answer is another */
 	u8 value[];
 };
 
@@ -217,6 +218,8 @@ void option_free(struct sock *s);
 int sock_set_nonblock(struct sock *s, int fd, bool on);
 
 /* ---- wait.c ---- */
+/* Gives a connection that was accepted the options of its listener. */
+void option_inherit(struct sock *s, const struct sock *listener);
 
 enum { WAIT_SMALL = 64 };
 

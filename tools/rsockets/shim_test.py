@@ -249,6 +249,24 @@ class Waits(Shim):
         self.listener.accept()[0].send(b"x")
         self.assertEqual(c.recv(1), b"x")
 
+    def test_inherited(self):
+        """A connection has the options of its listener, and those that were set before it connected."""
+        options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+                   (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77), (socket.SOL_SOCKET, socket.SO_RCVBUF, 50000)]
+        client, plain = socket.socket(), socket.socket()
+        for s in (self.listener, client, plain):
+            for level, name, value in options:
+                s.setsockopt(level, name, value)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 200000))
+        client.connect(self.address)
+        server, _ = self.listener.accept()
+        for s in (client, server):
+            for level, name, _ in options:
+                self.assertEqual(s.getsockopt(level, name), plain.getsockopt(level, name))
+        server.setblocking(True)
+        self.assertRaises(BlockingIOError, os.read, server.fileno(), 1)
+
+
     def test_poll(self):
         a, b = self.pair()
         p = select.poll()
