@@ -145,11 +145,17 @@ static void connect_name(struct address *a, int domain)
  * look for that. */
 static void connect_loopback(struct address *a)
 {
+	struct sockaddr_in6 *six = (void *)&a->store;
 	struct sockaddr_in *four = (void *)&a->store;
+	in_addr_t localhost = htonl(INADDR_LOOPBACK);
 
-	if (a->size != 0 && four->sin_family == AF_INET &&
-	    ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET)
-		four->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (a->size == 0)
+		return;
+	if (four->sin_family == AF_INET && ntohl(four->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET)
+		four->sin_addr.s_addr = localhost;
+	if (six->sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) &&
+	    six->sin6_addr.s6_addr[12] == IN_LOOPBACKNET)
+		memcpy(six->sin6_addr.s6_addr + 12, &localhost, sizeof(localhost));
 }
 
 /* The address that the program has not named itself, a client's own or a server's peer's, is as

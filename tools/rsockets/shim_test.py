@@ -159,6 +159,22 @@ class Stream(Shim):
             t.join()
         self.assertEqual(sorted(got), [b"a" * (1 << 20), b"b" * (1 << 20)])
 
+    @unittest.skipIf(STANDIN, "its addresses are all 127.0.0.1")
+    def test_mapped_addresses(self):
+        listener = socket.socket(socket.AF_INET6)
+        listener.bind(("::", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        for family, to, seen in ((socket.AF_INET, "127.0.0.1", "::ffff:127.0.0.1"), (socket.AF_INET6, "::1", "::1"),
+                                 (socket.AF_INET6, "::ffff:127.0.0.1", "::ffff:127.0.0.1")):
+            client = socket.socket(family)
+            client.connect((to, port))
+            server, peer = listener.accept()
+            self.assertEqual((peer[0], server.getpeername()[0], server.getsockname()[0]), (seen, seen, seen))
+            self.assertEqual((client.getsockname()[0], client.getsockname()[1]), (to, peer[1]))
+            self.assertEqual(client.getpeername()[:2], (to, port))
+        self.assertNotIn(port, tcp_ports())
+
     def test_ipv6(self):
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
         a = socket.create_connection(listener.getsockname()[:2])
