@@ -33,10 +33,12 @@ static bool close_is_ours(int fd)
 static bool pair_is_used(const struct sock *s)
 {
 	struct pollfd p = { .fd = s->far, .events = POLLIN };
+	u8 byte;
 
-	if (s->far < 0 || poll(&p, 1, 0) <= 0)
+	if (s->far < 0 || poll(&p, 1, 0) <= 0 || (p.revents & POLLHUP) == 0)
 		return true;
-	return (p.revents & POLLHUP) == 0;
+	/* the other processes have ended: what they wrote is still to be sent */
+	return recv(s->far, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 /* The connection goes to the service, at most once. */
