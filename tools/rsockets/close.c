@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ NEXT_SLOT(dup2);
 NEXT_SLOT(dup3);
 NEXT_SLOT(shutdown);
 NEXT_SLOT(fork);
+NEXT_SLOT(posix_spawn_file_actions_adddup2);
 
 static bool close_is_ours(int fd)
 {
@@ -56,6 +58,7 @@ void sock_give_away(struct sock *s)
 		return;
 	sock_hold(s);
 	service_relay(s);
+	ep_moved(s);
 }
 
 /* The last descriptor is gone: `s` comes with the table's reference. */
@@ -127,6 +130,7 @@ void sock_copied(int from, int to)
 	s = sock_get(from);
 	if (s == NULL)
 		return;
+	sock_use(s); /* the copy may be a new program's */
 	if (to < FD_LIMIT)
 		table_add(to, s);
 	else
@@ -181,6 +185,7 @@ AV_EXPORT int shutdown(int fd, int how)
 			__atomic_store_n(&s->shut_write, 1, __ATOMIC_RELEASE);
 		sock_rearm(s, REARM_IN | REARM_OUT);
 	} else {
+		sock_use(s);
 		err = NEXT(shutdown)(fd, how);
 	}
 	sock_put(s);
@@ -198,9 +203,31 @@ static void fork_withdraw(struct sock *s)
 /* A listener that this process has not waited for is the child's, if the child waits for it. */
 AV_EXPORT pid_t fork(void)
 {
-	if (rcalls.socket != NULL)
+	if (rcalls.socket != NULL) {
 		table_each(fork_withdraw);
+		share_prepare();
+	}
 	return NEXT(fork)();
+}
+
+/* A child that shares its parent's memory could not tell which calls are its own. */
+AV_EXPORT pid_t vfork(void)
+{
+	return fork();
+}
+
+/* posix_spawn's child runs none of this: what it gets is relayed. */
+AV_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
+{
+	struct sock *s = sock_get(fd);
+
+	if (s != NULL) {
+		if (sock_kind(s) == SOCK_DIRECT)
+			sock_give_away(s);
+		sock_use(s);
+		sock_put(s);
+	}
+	return NEXT(posix_spawn_file_actions_adddup2)(actions, fd, to);
 }
 
 static void fork_prepare(void)
@@ -217,6 +244,8 @@ static void fork_parent(void)
 	service_unlock();
 }
 
+static int fork_ask; /* where the child asks its parent */
+
 /* The rsockets are the parent's; what they lead to is reached through the pairs. */
 static void fork_sock(struct sock *s)
 {
@@ -230,8 +259,10 @@ static void fork_sock(struct sock *s)
 	s->tried_ms = 0;
 	list_init(&s->accepted);
 	list_init(&s->service);
-	if (sock_kind(s) == SOCK_DIRECT)
+	if (sock_kind(s) == SOCK_DIRECT) {
 		sock_set_kind(s, SOCK_KERNEL);
+		__atomic_store_n(&s->ask, fork_ask, __ATOMIC_RELEASE);
+	}
 }
 
 static void fork_child(void)
@@ -239,6 +270,7 @@ static void fork_child(void)
 	table_child();
 	ep_child();
 	service_child();
+	fork_ask = share_child();
 	table_each(fork_sock);
 }
 

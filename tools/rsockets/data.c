@@ -48,6 +48,7 @@ static inline struct sock *data_get(int fd)
 
 	if (likely(s == NULL) || sock_kind(s) == SOCK_DIRECT)
 		return s;
+	sock_use(s);
 	sock_put(s);
 	return NULL;
 }

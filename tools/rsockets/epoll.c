@@ -230,6 +230,15 @@ void ep_rearm(struct sock *s, u8 what)
 	lock_release(&epoll.lock);
 }
 
+void ep_moved(struct sock *s)
+{
+	lock_acquire(&epoll.lock);
+	list_for_each(it, &s->items, struct item, in_sock)
+		if (it->ep->waiting > 0)
+			ep_ring(it->ep);
+	lock_release(&epoll.lock);
+}
+
 void ep_forget(struct sock *s)
 {
 	lock_acquire(&epoll.lock);

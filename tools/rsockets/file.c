@@ -27,6 +27,7 @@ static struct sock *file_get(int fd)
 
 	if (s == NULL || sock_kind(s) == SOCK_DIRECT)
 		return s;
+	sock_use(s);
 	sock_put(s);
 	return NULL;
 }

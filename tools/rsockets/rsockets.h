@@ -24,6 +24,7 @@
  * | wait.c select.c | a wait for descriptors of all kinds; poll, select and their families |
  * | epoll.c | epoll |
  * | close.c | close, dup, shutdown, fork |
+ * | share.c | connections that a child and its parent use |
  *
  * No lock of the shim is held across an r* call. */
 #ifndef RSOCKETS_RSOCKETS_H
@@ -84,8 +85,8 @@ struct address {
 struct option {
 	struct option *next;
 	int level, name;
-	socklen_t size;
 	int given; /* SO_SNDBUF, SO_RCVBUF: what the program said; the kernel's answer is another */
+	socklen_t size;
 	u8 value[];
 };
 
@@ -102,6 +103,8 @@ struct sock {
 	u8 shut_write ATOMIC_ONLY;
 	u8 reset ATOMIC_ONLY; /* the program has seen ECONNRESET: then TCP says EPIPE */
 	u8 et_reported ATOMIC_ONLY; /* some edge-triggered entry has reported IN (1), OUT (4) */
+	/* KERNEL: where a child asks for its parent's connection; -1: it need not, or has */
+	int ask ATOMIC_ONLY;
 	u32 slots;	       /* descriptors; table.lock */
 	int domain;
 	int rfd;	       /* the rsocket; -1: none */
@@ -148,6 +151,8 @@ void table_add(int fd, struct sock *s);
 struct sock *table_remove(int fd);
 /* Calls fn for each sock of the table, without a lock, on a reference of its own. */
 void table_each(void (*fn)(struct sock *s));
+/* Some descriptor is of that kind. */
+bool table_has(enum sock_kind kind);
 /* In a child of fork: whatever the parent's threads did is over. */
 void table_child(void);
 void table_lock(void);
@@ -189,10 +194,12 @@ int listener_retry_ms(struct sock *s);
 
 /* ---- service.c ---- */
 
+/* The thread is there, or begins. */
+bool service_begin(void);
 /* The service completes the connections of a listener from now on. False: no thread. */
 bool service_listen(struct sock *s);
 bool service_runs(void);
-/* A listener is wanted now. */
+/* What the service waits for has changed. */
 void service_wake(void);
 /* Ends that, and waits until the rsocket is closed: the port is free. */
 void service_withdraw(struct sock *s);
@@ -211,6 +218,8 @@ ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags);
 
 /* ---- option.c ---- */
 
+/* Gives a connection that was accepted the options of its listener. */
+void option_inherit(struct sock *s, const struct sock *listener);
 /* Gives an rsocket the options that the program has set. */
 void option_carry(const struct sock *s, int rfd);
 void option_free(struct sock *s);
@@ -218,8 +227,6 @@ void option_free(struct sock *s);
 int sock_set_nonblock(struct sock *s, int fd, bool on);
 
 /* ---- wait.c ---- */
-/* Gives a connection that was accepted the options of its listener. */
-void option_inherit(struct sock *s, const struct sock *listener);
 
 enum { WAIT_SMALL = 64 };
 
@@ -275,6 +282,8 @@ void ep_closed(int fd);
 void ep_copied(int from, int to);
 /* The program has read or written: what was reported once may be reported again. */
 void ep_rearm(struct sock *s, u8 what);
+/* Another descriptor than before tells of the sock: waits under way begin anew. */
+void ep_moved(struct sock *s);
 /* The last descriptor of the sock is gone. */
 void ep_forget(struct sock *s);
 void ep_lock(void);
@@ -295,5 +304,24 @@ static inline void sock_rearm(struct sock *s, u8 what)
 void sock_give_away(struct sock *s);
 /* `to` is a copy of `from` now, if that is one of ours. */
 void sock_copied(int from, int to);
+
+/* ---- share.c ---- */
+
+/* Before a fork: the child can ask for this process' connections. */
+void share_prepare(void);
+/* In a child: the descriptor at which it asks its parent, -1: none. */
+int share_child(void);
+/* Asks the owner of the connection to relay it, and waits until it does. */
+void share_ask(struct sock *s);
+/* The descriptor that the service thread waits for, -1: none; and what it does then. */
+int share_fd(void);
+void share_serve(void);
+
+/* The caller uses the descriptor of a connection that its parent may still use. */
+static inline void sock_use(struct sock *s)
+{
+	if (unlikely(__atomic_load_n(&s->ask, __ATOMIC_RELAXED) >= 0))
+		share_ask(s);
+}
 
 #endif

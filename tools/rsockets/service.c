@@ -267,6 +267,7 @@ static void service_round(struct wait *w)
 
 	wait_begin(w);
 	wait_add_plain(w, service.wake, POLLIN);
+	wait_add_plain(w, share_fd(), POLLIN);
 	listeners = service_listeners(w);
 	list_for_each(r, &service.relays, struct relay, node)
 		relay_add(w, r);
@@ -275,7 +276,9 @@ static void service_round(struct wait *w)
 		usleep(1000);
 	if (w->fds[0].revents != 0)
 		service_hush(service.wake);
-	for (i = 1; i <= listeners; i++)
+	if (w->fds[1].revents != 0)
+		share_serve();
+	for (i = 2; i < 2 + listeners; i++)
 		if (w->fds[i].revents != 0)
 			while (listener_take(w->entries[i].sock))
 				;
@@ -300,8 +303,7 @@ static void *service_thread(void *arg)
 	return NULL;
 }
 
-/* The thread is there, or begins. */
-static bool service_begin(void)
+bool service_begin(void)
 {
 	sigset_t all, old;
 	pthread_t thread;

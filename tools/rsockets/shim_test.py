@@ -249,22 +249,6 @@ class Options(Shim):
             self.assertEqual(len(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)), 104)
 
 
-class Waits(Shim):
-    def test_select(self):
-        a, b = self.pair()
-        self.assertEqual(select.select([a, b], [a], [], 0.05), ([], [a], []))
-        a.send(b"x")
-        self.assertEqual(select.select([b, self.listener], [], [], 5), ([b], [], []))
-        r, w = os.pipe()
-        os.write(w, b"y")
-        self.assertEqual(sorted(select.select([b, r], [], [], 5)[0], key=lambda x: x == r), [b, r])
-
-    def test_select_accept(self):
-        c = socket.create_connection(self.address)
-        self.assertEqual(select.select([self.listener], [], [], 5)[0], [self.listener])
-        self.listener.accept()[0].send(b"x")
-        self.assertEqual(c.recv(1), b"x")
-
     def test_inherited(self):
         """A connection has the options of its listener, and those that were set before it connected."""
         options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -283,6 +267,22 @@ class Waits(Shim):
         self.assertRaises(BlockingIOError, os.read, server.fileno(), 1)
 
 
+class Waits(Shim):
+    def test_select(self):
+        a, b = self.pair()
+        self.assertEqual(select.select([a, b], [a], [], 0.05), ([], [a], []))
+        a.send(b"x")
+        self.assertEqual(select.select([b, self.listener], [], [], 5), ([b], [], []))
+        r, w = os.pipe()
+        os.write(w, b"y")
+        self.assertEqual(sorted(select.select([b, r], [], [], 5)[0], key=lambda x: x == r), [b, r])
+
+    def test_select_accept(self):
+        c = socket.create_connection(self.address)
+        self.assertEqual(select.select([self.listener], [], [], 5)[0], [self.listener])
+        self.listener.accept()[0].send(b"x")
+        self.assertEqual(c.recv(1), b"x")
+
     def test_poll(self):
         a, b = self.pair()
         p = select.poll()
@@ -293,6 +293,21 @@ class Waits(Shim):
         b.recv(1)
         a.shutdown(socket.SHUT_WR)
         self.assertEqual(p.poll(5000), [(b.fileno(), select.POLLIN | select.POLLRDHUP)])
+
+    def test_end_behind_data(self):
+        """The peer's end is told although nobody has read what came before it."""
+        a, b = self.pair()
+        a.send(b"x")
+        a.shutdown(socket.SHUT_WR)
+        p = select.poll()
+        p.register(b, select.POLLRDHUP)
+        self.assertEqual(p.poll(5000), [(b.fileno(), select.POLLRDHUP)])
+        e = select.epoll()
+        e.register(b, select.EPOLLRDHUP)
+        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLRDHUP)])
+        e.modify(b, select.EPOLLRDHUP | select.EPOLLIN | select.EPOLLET)
+        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLRDHUP | select.EPOLLIN)])
+        self.assertEqual(b.recv(10), b"x")
 
     def test_epoll_levels(self):
         a, b = self.pair()
@@ -328,21 +343,6 @@ class Waits(Shim):
         b.setblocking(False)
         b.recv(10)
         self.assertRaises(BlockingIOError, b.recv, 1)
-    def test_end_behind_data(self):
-        """The peer's end is told although nobody has read what came before it."""
-        a, b = self.pair()
-        a.send(b"x")
-        a.shutdown(socket.SHUT_WR)
-        p = select.poll()
-        p.register(b, select.POLLRDHUP)
-        self.assertEqual(p.poll(5000), [(b.fileno(), select.POLLRDHUP)])
-        e = select.epoll()
-        e.register(b, select.EPOLLRDHUP)
-        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLRDHUP)])
-        e.modify(b, select.EPOLLRDHUP | select.EPOLLIN | select.EPOLLET)
-        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLRDHUP | select.EPOLLIN)])
-        self.assertEqual(b.recv(10), b"x")
-
         a.send(b"z")
         self.assertEqual(e.poll(5)[0][1] & select.EPOLLIN, select.EPOLLIN)
         with self.assertRaises(BlockingIOError):
@@ -513,6 +513,96 @@ class Descriptors(Shim):
         a.shutdown(socket.SHUT_WR)
         self.assertEqual(receive(a, 10), b"HELLO")
         self.assertEqual(p.wait(), 0)
+
+    def test_child_and_parent(self):
+        """Both keep the connection. The child reads first; what it writes comes before what its parent writes after its end."""
+        a, b = self.pair()
+        child = os.fork()
+        if child == 0:
+            b.sendall(b.recv(10) + b" child")
+            os._exit(0)
+        a.sendall(b"hello")
+        os.waitpid(child, 0)
+        b.sendall(b" parent")
+        self.assertEqual(receive(a, 18), b"hello child parent")
+        a.sendall(b"again")
+        self.assertEqual(receive(b, 5), b"again")
+        b.close()
+        self.assertEqual(a.recv(1), b"")
+
+    def test_children_take_turns(self):
+        a, b = self.pair()
+        for i in range(3):
+            child = os.fork()
+            if child == 0:
+                grandchild = os.fork()
+                if grandchild == 0:
+                    e = select.epoll()
+                    e.register(b, select.EPOLLIN)
+                    assert e.poll(20)
+                    b.sendall(b.recv(10).upper())
+                    os._exit(0)
+                os.waitpid(grandchild, 0)
+                b.sendall(b"%d" % i)
+                os._exit(0)
+            a.sendall(b"turn")
+            self.assertEqual(receive(a, 5), b"TURN%d" % i)
+            os.waitpid(child, 0)
+
+    def test_child_of_a_stopped_parent(self):
+        """It gets no answer, and goes on."""
+        a, b = self.pair()
+        me, (r, w) = os.getpid(), os.pipe()
+        watcher = os.fork()
+        if watcher == 0:
+            b.close()
+            os.read(r, 1)
+            time.sleep(0.2)
+            os.kill(me, signal.SIGCONT)
+            os._exit(0)
+        child = os.fork()
+        if child == 0:
+            os.kill(me, signal.SIGSTOP)
+            threading.Timer(0.3, os.write, (w, b"x")).start()
+            b.sendall(b"stopped")
+            os._exit(0)
+        self.assertEqual(receive(a, 7), b"stopped")
+        os.waitpid(child, 0)
+        os.waitpid(watcher, 0)
+
+    def test_child_closes_all(self):
+        """A daemon's child: where it would ask its parent another file has the number."""
+        a, b = self.pair()
+        child = os.fork()
+        if child == 0:
+            for fd in range(3, 2000):
+                if fd != b.fileno():
+                    try:
+                        os.close(fd)
+                    except OSError:
+                        pass
+            for _ in range(1100):
+                os.dup(2)
+            b.sendall(b"x")
+            os._exit(0)
+        os.waitpid(child, 0)
+        b.close()
+        self.assertEqual(receive(a, 1), b"x")
+
+    def test_program_and_parent(self):
+        """A program has the connection as standard input and output while its parent waits for it, as of inetd."""
+        a, b = self.pair()
+        environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        a.sendall(b"hello")
+        a.shutdown(socket.SHUT_WR)
+        done = subprocess.run(["tr", "a-z", "A-Z"], stdin=b, stdout=b, env=environment, timeout=20, check=False)
+        self.assertEqual(done.returncode, 0)
+        b.sendall(b"!")
+        self.assertEqual(receive(a, 6), b"HELLO!")
+        fd = b.fileno()
+        spawned = os.posix_spawn("/bin/echo", ["echo", "spawned"], environment, file_actions=[(os.POSIX_SPAWN_DUP2, fd, 1)])
+        os.waitpid(spawned, 0)
+        self.assertEqual(receive(a, 8), b"spawned\n")
 
     def test_program_beside(self):
         """A program that runs meanwhile leaves the connection alone."""

@@ -74,7 +74,7 @@ struct sock *sock_new(enum sock_kind kind, int domain)
 	memset((char *)s + sizeof(s->refs), 0, sizeof(*s) - sizeof(s->refs));
 	sock_set_kind(s, kind);
 	s->domain = domain;
-	s->rfd = s->far = s->bell = -1;
+	s->rfd = s->far = s->bell = s->ask = -1;
 	list_init(&s->items);
 	list_init(&s->accepted);
 	list_init(&s->service);
@@ -135,6 +135,21 @@ void table_each(void (*fn)(struct sock *s))
 		fn(s);
 		sock_put(s);
 	}
+}
+
+bool table_has(enum sock_kind kind)
+{
+	bool has = false;
+
+	for (int fd = 0; fd < FD_LIMIT && !has; fd++) {
+		struct sock *s = sock_get(fd);
+
+		if (s == NULL)
+			continue;
+		has = sock_kind(s) == kind;
+		sock_put(s);
+	}
+	return has;
 }
 
 void table_lock(void) NO_THREAD_SAFETY
