@@ -222,8 +222,9 @@ class Watch(threading.Thread):
     def look(self):
         done = subprocess.run([self.tool, "status", "--json"], capture_output=True, text=True, check=False)
         for p in json.loads(done.stdout).get("processes", []) if done.stdout else []:
-            c = p["counters"]
-            self.counts[p["pid"]] = c.get("direct_operations", 0) + c.get("rx_packets", 0)
+            c = p.get("counters")  # a process that is just beginning or ending shows none
+            if c is not None:
+                self.counts[p["pid"]] = c.get("direct_operations", 0) + c.get("rx_packets", 0)
         for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
             with open(table, encoding="ascii") as f:
                 for line in f.readlines()[1:]:
