@@ -3,14 +3,13 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "own_net.h"
 #include "pair.h"
 
 enum { MIG_SKIPPED = 77, MIG_BYTES = 3000, MIG_WAIT_MS = 10000, MIG_TIMEOUT = 12 };
@@ -33,34 +32,10 @@ static struct mig {
 
 /* ---- the host: a network namespace with two addresses ---- */
 
-static void mig_write(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return;
-	(void)!write(fd, text, strlen(text));
-	close(fd);
-}
-
-static bool mig_unshare(void)
-{
-	char map[64];
-
-	if (unshare(CLONE_NEWNET) == 0)
-		return true;
-	snprintf(map, sizeof(map), "0 %u 1", (unsigned)geteuid());
-	if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
-		return false;
-	mig_write("/proc/self/setgroups", "deny");
-	mig_write("/proc/self/uid_map", map);
-	return geteuid() == 0;
-}
-
 /* The table of local routes comes behind the rules by which an address is cut off. */
 static bool mig_host(void)
 {
-	return mig_unshare() &&
+	return own_net_enter() &&
 	       system("ip link set lo up && ip link add va type veth peer name vb &&"
 		      " ip link set va up && ip link set vb up &&"
 		      " ip addr add 10.98.0.1/24 dev va && ip addr add 10.98.0.2/24 dev va &&"

@@ -1,14 +1,13 @@
 /* raw_bed.c: raw packet queue pairs on a veth pair of the test's own. */
 #include "raw_bed.h"
+#include "own_net.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -17,34 +16,9 @@
 
 struct ibv_context *raw_ctx;
 
-static void bed_write(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return;
-	(void)!write(fd, text, strlen(text));
-	close(fd);
-}
-
-/* As root of a namespace of users, where the test is not root already. */
-static bool bed_unshare(void)
-{
-	char map[64];
-
-	if (unshare(CLONE_NEWNET) == 0)
-		return true;
-	snprintf(map, sizeof(map), "0 %u 1", (unsigned)geteuid());
-	if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
-		return false;
-	bed_write("/proc/self/setgroups", "deny");
-	bed_write("/proc/self/uid_map", map);
-	return geteuid() == 0;
-}
-
 bool raw_bed_make(void)
 {
-	if (!bed_unshare() ||
+	if (!own_net_enter() ||
 	    system("ip link set lo up && ip link add va type veth peer name vb &&"
 		   " sysctl -qw net.ipv6.conf.va.disable_ipv6=1 net.ipv6.conf.vb.disable_ipv6=1;"
 		   " ip link set va up && ip link set vb up && ip addr add 10.99.0.1/24 dev va") !=
