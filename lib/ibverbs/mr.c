@@ -85,11 +85,30 @@ AV_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
 	return mr_register(pd, addr, length, iova, access);
 }
 
-/* A software adapter reaches no device memory. */
+/* As rdma-core's, the region's `addr` is the offset. */
 AV_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					   uint64_t iova, int fd, int access)
 {
-	return door_null(-EOPNOTSUPP);
+	unsigned int rights = (unsigned int)access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
+	struct door_context *c = door_context(pd->context);
+	struct door_mr *mr;
+	int error;
+
+	if (pd_is_gone(pd))
+		return door_null(-EINVAL);
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return door_null(-ENOMEM);
+	mr->ib = ib_uverbs_reg_dmabuf_mr(door_pd(pd)->ib, offset, length, iova, fd, (int)rights);
+	if (IS_ERR(mr->ib)) {
+		error = (int)PTR_ERR(mr->ib);
+		free(mr);
+		return door_null(error);
+	}
+	mr->ibv.addr = (void *)(uintptr_t)offset;
+	mr->ibv.length = length;
+	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
+	return mr_fill(mr, pd);
 }
 
 _Static_assert((int)IBV_REREG_MR_CHANGE_TRANSLATION == (int)IB_MR_REREG_TRANS &&

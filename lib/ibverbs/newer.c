@@ -51,8 +51,16 @@ AV_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port, u
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
-/* Takes either an address or a descriptor; descriptors name device memory, which is not
- * supported. */
+static struct ibv_mr *newer_reg_fd(struct ibv_pd *pd, const struct ibv_mr_init_attr *attr)
+{
+	uint64_t offset = attr->comp_mask & MR_MASK_FD_OFFSET ? attr->fd_offset : 0;
+
+	return ibv_reg_dmabuf_mr(pd, offset, attr->length,
+				 attr->comp_mask & MR_MASK_IOVA ? attr->iova : offset, attr->fd,
+				 attr->access);
+}
+
+/* Takes either an address or a descriptor of a DMA buffer. */
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
 	uint64_t mask = attr->comp_mask;
@@ -60,8 +68,10 @@ struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 
 	if (by_addr == by_fd || (by_addr && (mask & MR_MASK_FD_OFFSET)))
 		return door_null(-EINVAL);
-	if (mask & ~(uint64_t)(MR_MASK_IOVA | MR_MASK_ADDR))
+	if (mask & ~(uint64_t)(MR_MASK_IOVA | MR_MASK_ADDR | MR_MASK_FD | MR_MASK_FD_OFFSET))
 		return door_null(-EOPNOTSUPP);
+	if (by_fd)
+		return newer_reg_fd(pd, attr);
 	return ibv_reg_mr_iova2(pd, attr->addr, attr->length,
 				mask & MR_MASK_IOVA ? attr->iova : (uintptr_t)attr->addr,
 				(unsigned int)attr->access);

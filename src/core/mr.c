@@ -1,6 +1,8 @@
 /* mr.c: memory regions, memory windows and fast memory regions.
  * In: consumers    Out: the driver's methods    Runs: the caller    Locks: none
  */
+#include <unistd.h>
+
 #include "core/core_priv.h"
 
 /* Remote writers and atomics change local memory: IBA vol 1, 10.6.3. */
@@ -65,6 +67,32 @@ struct ib_mr *ib_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64
 	if (err)
 		return ERR_PTR(err);
 	return ib_mr_finish(DRIVER_CALL(ops->reg_user_mr(pd, start, length, iova, access)), pd);
+}
+
+/* A DMA buffer has pages of its own: the region's addresses must lie in theirs as its bytes do. */
+static int reg_dmabuf_check(u64 offset, u64 length, u64 iova, int access)
+{
+	const int known = IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE |
+			  IB_ACCESS_REMOTE_ATOMIC;
+	u64 page = (u64)sysconf(_SC_PAGESIZE);
+
+	if (access & ~known || length == 0 || (offset ^ iova) & (page - 1))
+		return -EINVAL;
+	return offset + length < offset || iova + length < iova ? -EINVAL : access_check(access);
+}
+
+struct ib_mr *ib_uverbs_reg_dmabuf_mr(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
+				      int access)
+{
+	const struct ib_uverbs_ops *ops = pd->device->uverbs;
+	int err = ops->reg_dmabuf_mr ? reg_dmabuf_check(offset, length, iova, access) : -EOPNOTSUPP;
+
+	if (!err && !use_get(&pd->usecnt))
+		err = -EINVAL;
+	if (err)
+		return ERR_PTR(err);
+	return ib_mr_finish(
+		DRIVER_CALL(ops->reg_dmabuf_mr(pd, offset, length, iova, fd, access)), pd);
 }
 
 void *ib_uverbs_alloc_buffer(struct ib_device *dev, u64 length)

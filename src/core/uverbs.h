@@ -85,6 +85,12 @@ struct ib_uverbs_ops {
 	/* Registers the user's memory; checks and faults in the pages as pinning would. ERR_PTR:
 	 * -EFAULT, -EINVAL, -ENOMEM. */
 	struct ib_mr *(*reg_user_mr)(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access);
+	/* Registers bytes of the DMA buffer `fd`, which outlives the descriptor; iova is at the
+	 * same place of its page as offset. ERR_PTR: -EBADF; -EINVAL: not a DMA buffer, or beyond
+	 * its end; -EACCES: it is read-only; -EOPNOTSUPP: the driver cannot reach its memory;
+	 * -ENOMEM, -EIO. NULL: the driver reaches none. */
+	struct ib_mr *(*reg_dmabuf_mr)(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
+				       int access);
 	/* Changes what `mask` (enum ib_mr_rereg_flags) names; the rest of *to means nothing. The
 	 * keys of `mr` change with the addresses, and only then. On any error nothing has changed.
 	 * Errors of reg_user_mr and of dereg_mr. NULL: the driver cannot. */
@@ -154,6 +160,8 @@ AV_EXPORT void ib_uverbs_free_buffer(struct ib_device *dev, void *buffer);
 /* Likewise, by the methods of their names; -EOPNOTSUPP where the driver has none. ib_dereg_mr and
  * ib_dealloc_mw destroy the objects. */
 AV_EXPORT int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);
+AV_EXPORT struct ib_mr *ib_uverbs_reg_dmabuf_mr(struct ib_pd *pd, u64 offset, u64 length, u64 iova,
+						int fd, int access);
 AV_EXPORT struct ib_mr *ib_uverbs_alloc_null_mr(struct ib_pd *pd);
 AV_EXPORT struct ib_mw *ib_uverbs_alloc_mw2(struct ib_pd *pd);
 

@@ -43,7 +43,8 @@ enum mem_flags {
 	/* local only: reads find zeros, writes vanish (ibv_alloc_null_mr) */
 	MEM_NULL = 128,
 	/* an on-demand region, or a window of one: peers send packets, because the kernel lets them
-	 * write to pages that are read-only here */
+	 * write to pages that are read-only here; or one of a DMA buffer, which it does not let
+	 * them reach */
 	MEM_ON_DEMAND = 256,
 	/* its place in the memory file outlasts mem_exclude_peers */
 	MEM_STAYS_SHARED = 512,

@@ -81,6 +81,7 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops)
 		.alloc_buffer = soft_uverbs_alloc_buffer,
 		.free_buffer = soft_uverbs_free_buffer,
 		.reg_user_mr = soft_uverbs_reg_user_mr,
+		.reg_dmabuf_mr = soft_uverbs_reg_dmabuf_mr,
 		.rereg_user_mr = soft_uverbs_rereg_user_mr,
 		.alloc_null_mr = soft_uverbs_alloc_null_mr,
 		.alloc_mw2 = soft_uverbs_alloc_mw2,

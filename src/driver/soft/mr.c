@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "shared/shared.h"
 
@@ -205,7 +206,8 @@ int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs
 
 	if (err != 0 || !soft_is_ours(mr->generation))
 		return -EIO;
-	if (mr->dm != NULL || (mr->access | access) & IBV_ACCESS_ON_DEMAND) /* as mlx5 */
+	if (mr->dm != NULL || mr->mapping != NULL ||
+	    (mr->access | access) & IBV_ACCESS_ON_DEMAND) /* as mlx5 */
 		return -EOPNOTSUPP;
 	err = mask & IB_MR_REREG_TRANS ? mr_move(mr, to, pd, access) : mr_change(mr, pd, access);
 	if (err == 0)
@@ -312,6 +314,8 @@ static void mr_free(struct soft_mr *mr)
 {
 	if (mr->dm != NULL)
 		soft_dm_put(mr->dm);
+	if (mr->mapping != NULL)
+		munmap(mr->mapping, mr->mapped);
 	free(mr);
 }
 

@@ -198,6 +198,8 @@ struct soft_mr {
 	u32 generation FIXED;
 	bool entered FIXED; /* adopt_enter was called for it */
 	struct soft_dm *dm FIXED; /* NULL: the application's memory */
+	void *mapping FIXED; /* of a DMA buffer, `mapped` bytes, or NULL: ends with the region */
+	u64 mapped FIXED;
 };
 
 /* A region of ib_alloc_mr. */
@@ -361,6 +363,8 @@ int soft_uverbs_poll_cq_ex(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib
 void soft_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
 void *soft_uverbs_alloc_buffer(struct ib_device *dev, u64 length);
 void soft_uverbs_free_buffer(struct ib_device *dev, void *buffer);
+struct ib_mr *soft_uverbs_reg_dmabuf_mr(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
+					int access);
 struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
 				      int access);
 int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs_rereg *to);
