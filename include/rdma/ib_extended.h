@@ -69,6 +69,12 @@ struct ib_odp_caps {
 #define IB_DEVICE_FLUSH_GLOBAL (1ull << 38) /* FLUSH with the placement type of that name */
 #define IB_DEVICE_ATOMIC_WRITE (1ull << 40) /* atomic writes of 8 bytes */
 
+/* Rate limits of single queue pairs, IB_QP_RATE_LIMIT of ib_modify_qp. */
+struct ib_rate_caps {
+	u32 kbps_min, kbps_max; /* kbit/s; 0 in ib_qp_attr.rate_limit ends a limit */
+	u32 supported_qpts; /* bits by enum ib_qp_type; 0: the device has none */
+};
+
 struct ib_device_attr_ex {
 	u32 size;
 	struct ib_device_attr base;
@@ -81,6 +87,7 @@ struct ib_device_attr_ex {
 	u32 max_wq_type_rq;  /* work queues of type RQ; 0: none */
 	u32 raw_packet_caps; /* enum ib_raw_packet_caps of libibverbs; none is known */
 	u64 cap_flags_ex; /* the bits above */
+	struct ib_rate_caps rate_caps;
 };
 
 /* Reads limits and capabilities into *attr, whose `size` the consumer has set: what ib_query_device

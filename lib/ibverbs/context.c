@@ -34,6 +34,7 @@ static void context_fill_ops(struct door_context *c)
 	c->verbs.query_port = query_port;
 	c->verbs.query_device_ex = query_device_ex;
 	c->verbs.query_rt_values = query_rt_values;
+	c->verbs.modify_qp_rate_limit = qp_limit_rate;
 	c->verbs.advise_mr = mr_advise;
 	c->verbs.alloc_dm = dm_alloc;
 	c->verbs.free_dm = dm_free;

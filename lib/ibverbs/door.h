@@ -382,6 +382,7 @@ int mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int mw_dealloc(struct ibv_mw *mw);
 int cq_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int cq_req_notify(struct ibv_cq *cq, int solicited_only);
+int qp_limit_rate(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr);
 int cq_modify(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 struct ibv_cq_ex *cq_create_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 int srq_post_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

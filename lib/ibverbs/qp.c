@@ -268,6 +268,18 @@ AV_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mas
 }
 DOOR_DEFAULT(ibv_modify_qp);
 
+/* `typical_pkt_sz` helps an adapter that counts in packets; here each frame is counted as it is. */
+int qp_limit_rate(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
+{
+	struct ib_uverbs_rate rate = { .kbps = attr->rate_limit,
+				       .burst = attr->max_burst_sz,
+				       .typical_packet = attr->typical_pkt_sz };
+
+	if (attr->comp_mask)
+		return EINVAL;
+	return door_errno(ib_uverbs_set_rate(door_qp(qp)->ib, &rate));
+}
+
 AV_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			   struct ibv_qp_init_attr *init)
 {

@@ -99,6 +99,11 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 	full.rss_caps.max_rwq_indirection_table_size = ib.rss_caps.max_rwq_indirection_table_size;
 	full.rss_caps.rx_hash_fields_mask = ib.rss_caps.rx_hash_fields_mask;
 	full.rss_caps.rx_hash_function = ib.rss_caps.rx_hash_function;
+	full.packet_pacing_caps = (struct ibv_packet_pacing_caps){
+		.qp_rate_limit_min = ib.rate_caps.kbps_min,
+		.qp_rate_limit_max = ib.rate_caps.kbps_max,
+		.supported_qpts = ib.rate_caps.supported_qpts,
+	};
 	full.max_wq_type_rq = ib.max_wq_type_rq;
 	full.raw_packet_caps = ib.raw_packet_caps;
 	full.xrc_odp_caps = ib.odp_caps.xrc_odp_caps;

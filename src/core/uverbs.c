@@ -298,6 +298,13 @@ int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct
 	return err ? err : DRIVER_CALL(dev->uverbs->query_gid_entry(dev, port, index, out));
 }
 
+int ib_uverbs_set_rate(struct ib_qp *qp, const struct ib_uverbs_rate *rate)
+{
+	const struct ib_uverbs_ops *ops = qp->device->uverbs;
+
+	return ops->set_rate ? DRIVER_CALL(ops->set_rate(qp, rate)) : -EOPNOTSUPP;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct ib_uverbs_ops generic_ops = {

@@ -56,6 +56,13 @@ struct ib_sleep_ops {
 struct ib_dm;
 struct op_counter;
 
+/* A limit of one queue pair. */
+struct ib_uverbs_rate {
+	u32 kbps;	    /* kbit/s; 0: none */
+	u32 burst;	    /* bytes that may leave at once; 0: as the driver likes */
+	u32 typical_packet; /* bytes; 0: unknown */
+} OWNED_BY(the caller);
+
 /* Same rules of context as their ib_* namesakes. Results: 0 or a negative errno, *bad as in
  * ibv_post_send. */
 struct ib_uverbs_ops {
@@ -124,6 +131,10 @@ struct ib_uverbs_ops {
 	/* Contract of ibv_advise_mr; errors negative. NULL: the driver has no regions on demand. */
 	int (*advise_mr)(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
 			 const struct ibv_sge *sge, u32 count);
+	/* Limits the rate of a queue pair, as IB_QP_RATE_LIMIT of ib_modify_qp does, with the
+	 * bursts beside. -EINVAL: out of range, or a queue pair or state that has no limit.
+	 * NULL: none has. */
+	int (*set_rate)(struct ib_qp *qp, const struct ib_uverbs_rate *rate);
 	/* Counts what the queue pair completes of `ops`, the bits of IBV_QP_ATTACH_COMP_CNTR_OP_*,
 	 * in RESET and INIT only, till it is destroyed; `counter` outlives it. -EINVAL: no
 	 * operation, the state; -EBUSY: an operation is counted already; -EOPNOTSUPP: an operation
@@ -162,6 +173,8 @@ AV_EXPORT void ib_uverbs_free_buffer(struct ib_device *dev, void *buffer);
 AV_EXPORT int ib_uverbs_rereg_user_mr(struct ib_mr *mr, int mask, const struct ib_uverbs_rereg *to);
 AV_EXPORT struct ib_mr *ib_uverbs_reg_dmabuf_mr(struct ib_pd *pd, u64 offset, u64 length, u64 iova,
 						int fd, int access);
+/* Likewise. */
+AV_EXPORT int ib_uverbs_set_rate(struct ib_qp *qp, const struct ib_uverbs_rate *rate);
 AV_EXPORT struct ib_mr *ib_uverbs_alloc_null_mr(struct ib_pd *pd);
 AV_EXPORT struct ib_mw *ib_uverbs_alloc_mw2(struct ib_pd *pd);
 

@@ -91,6 +91,7 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops)
 		.free_dm = soft_uverbs_free_dm,
 		.reg_dm_mr = soft_uverbs_reg_dm_mr,
 		.copy_dm = soft_uverbs_copy_dm,
+		.set_rate = soft_uverbs_set_rate,
 		.attach_counter = soft_uverbs_attach_counter,
 		.counted_ops = IBT_COUNT_KNOWN,
 		.wait_fd = soft_uverbs_wait_fd,

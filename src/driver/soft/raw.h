@@ -2,6 +2,7 @@
  *
  *   raw_qp.c    the methods of the queue pair; its send queue
  *   raw_rq.c    a receive queue: of a queue pair, or a work queue
+ *   pace.c      the rate limit of a queue pair
  *   steer.c     the port's rules: which receive queue gets a frame
  *   rule.c      flow rules: from specifications to a value and a mask
  *   wq.c        work queues and their tables
@@ -13,6 +14,7 @@
 #ifndef DRIVER_SOFT_RAW_H
 #define DRIVER_SOFT_RAW_H
 
+#include "driver/soft/pace.h"
 #include "driver/soft/soft.h"
 #include "ibt/wqe.h"
 #include "wire/ether.h"
@@ -98,6 +100,7 @@ struct soft_raw {
 	bool unplugged GUARDED_BY(sq_lock);
 	u8 port GUARDED_BY(sq_lock); /* as of the last IB_QP_PORT; 0 before */
 	bool waits GUARDED_BY(sq_lock); /* for room in the socket */
+	struct pace pace GUARDED_BY(sq_lock);
 	struct wqe_ring ring GUARDED_BY(sq_lock);
 	struct wqe_memory memory FIXED;
 	u32 head GUARDED_BY(sq_lock), tail GUARDED_BY(sq_lock);

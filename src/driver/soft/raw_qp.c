@@ -74,6 +74,8 @@ static bool soft_raw_send_one(struct soft_raw *qp) REQUIRES(qp->sq_lock)
 		err = soft_steer_send(soft_dev(qp->ib.device), qp->frame, w->length);
 	if (err == -EAGAIN)
 		return false;
+	if (status == IBV_WC_SUCCESS)
+		pace_charge(&qp->pace, w->length);
 	if (err == -EMSGSIZE)
 		status = IBV_WC_LOC_LEN_ERR;
 	if (!soft_raw_complete(qp, status) || status != IBV_WC_SUCCESS) {
@@ -83,9 +85,15 @@ static bool soft_raw_send_one(struct soft_raw *qp) REQUIRES(qp->sq_lock)
 	return true;
 }
 
+static bool soft_raw_is_held(struct soft_raw *qp) REQUIRES(qp->sq_lock)
+{
+	return pace_holds(&qp->pace, &the_seat.a.timers, progress_timer_kick, &the_seat);
+}
+
 static void soft_raw_pump(struct soft_raw *qp) REQUIRES(qp->sq_lock)
 {
-	while (qp->state == IB_QPS_RTS && qp->tail != qp->head && !qp->waits)
+	while (qp->state == IB_QPS_RTS && qp->tail != qp->head && !qp->waits &&
+	       !soft_raw_is_held(qp))
 		qp->waits = !soft_raw_send_one(qp);
 	if (qp->state == IB_QPS_ERR || qp->state == IB_QPS_SQE)
 		soft_raw_flush(qp);
@@ -95,6 +103,17 @@ void soft_raw_resume(struct soft_raw *qp)
 {
 	lock_acquire(&qp->sq_lock);
 	qp->waits = false;
+	soft_raw_pump(qp);
+	lock_release(&qp->sq_lock);
+}
+
+/* The time has come that its rate has made frames wait for. */
+static void soft_raw_due(struct timer *t)
+{
+	struct soft_raw *qp = container_of(t, struct soft_raw, pace.timer);
+
+	lock_acquire(&qp->sq_lock);
+	qp->pace.timing = false;
 	soft_raw_pump(qp);
 	lock_release(&qp->sq_lock);
 }
@@ -282,6 +301,7 @@ static void soft_raw_bind(struct soft_raw *qp, struct ib_pd *pd, struct ib_qp_in
 	qp->rq.number = qp->ib.qp_num;
 	qp->rq.owner = qp;
 	qp->state = IB_QPS_RESET;
+	qp->pace.timer.fn = soft_raw_due;
 	qp->table = ex->rwq_ind_tbl;
 	qp->hash = ex->rx_hash;
 	qp->init = ex->base;
@@ -365,6 +385,7 @@ int soft_raw_destroy(struct ib_qp *ib)
 		lock_acquire(&dev->list_lock);
 		list_remove(&qp->node);
 		lock_release(&dev->list_lock);
+		timer_cancel_wait(&the_seat.a.timers, &qp->pace.timer);
 		soft_steer_put(dev);
 		soft_raw_forget(qp);
 		seat_qpn_give(&the_seat, qp->index);
@@ -400,8 +421,17 @@ static void soft_raw_enter(struct soft_raw *qp, enum ib_qp_state to) REQUIRES(qp
 	soft_rq_set(&qp->rq, states[to]);
 	if (to == IB_QPS_RESET) {
 		qp->tail = qp->head;
+		pace_set(&qp->pace, &(struct ib_uverbs_rate){ .kbps = 0 });
 		soft_raw_forget(qp);
 	}
+	soft_raw_pump(qp);
+}
+
+/* What waits for the rate before goes by the new one. */
+static void soft_raw_limit(struct soft_raw *qp, const struct ib_uverbs_rate *rate)
+	REQUIRES(qp->sq_lock)
+{
+	pace_set(&qp->pace, rate);
 	soft_raw_pump(qp);
 }
 
@@ -414,14 +444,14 @@ static int soft_raw_check_modify(struct soft_raw *qp, const struct ib_qp_attr *a
 	if (from != qp->state ||
 	    !ib_modify_qp_is_ok(from, to, IB_QPT_RAW_PACKET, (enum ib_qp_attr_mask)mask))
 		return -EINVAL;
-	if (mask & IB_QP_RATE_LIMIT)
-		return -EOPNOTSUPP;
 	if ((mask & IB_QP_PORT) && !soft_has_port(soft_dev(qp->ib.device), attr->port_num))
 		return -EINVAL;
 	return 0;
 }
 
-int soft_raw_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
+/* `rate`: what IB_QP_RATE_LIMIT sets. */
+static int soft_raw_change(struct ib_qp *ib, const struct ib_qp_attr *attr, int mask,
+			   const struct ib_uverbs_rate *rate)
 {
 	struct soft_raw *qp = soft_raw_of(ib);
 	int err = soft_is_ours(qp->generation) ? soft_check(ib->device) : -EIO;
@@ -433,12 +463,30 @@ int soft_raw_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
 	lock_acquire(&qp->sq_lock);
 	soft_raw_look_at_rq(qp);
 	err = qp->unplugged ? -EIO : soft_raw_check_modify(qp, attr, mask);
+	if (err == 0 && (mask & IB_QP_RATE_LIMIT))
+		err = pace_check(rate);
 	if (err == 0 && (mask & IB_QP_PORT))
 		qp->port = attr->port_num;
+	if (err == 0 && (mask & IB_QP_RATE_LIMIT))
+		soft_raw_limit(qp, rate);
 	if (err == 0 && (mask & IB_QP_STATE))
 		soft_raw_enter(qp, attr->qp_state);
 	lock_release(&qp->sq_lock);
 	return err;
+}
+
+int soft_raw_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
+{
+	return soft_raw_change(ib, attr, mask,
+			       &(struct ib_uverbs_rate){ .kbps = attr->rate_limit });
+}
+
+int soft_uverbs_set_rate(struct ib_qp *ib, const struct ib_uverbs_rate *rate)
+{
+	if (ib->qp_type != IB_QPT_RAW_PACKET)
+		return -EINVAL;
+	return soft_raw_change(ib, &(struct ib_qp_attr){ .rate_limit = rate->kbps },
+			       IB_QP_RATE_LIMIT, rate);
 }
 
 int soft_raw_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
@@ -456,6 +504,7 @@ int soft_raw_query(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 	soft_raw_look_at_rq(qp);
 	attr->qp_state = attr->cur_qp_state = qp->state;
 	attr->port_num = qp->port;
+	attr->rate_limit = qp->pace.kbps;
 	lock_release(&qp->sq_lock);
 	attr->cap = qp->init.cap;
 	*init = qp->init;

@@ -363,6 +363,7 @@ int soft_uverbs_poll_cq_ex(struct ib_cq *cq, int n, struct ibv_wc *wc, struct ib
 void soft_uverbs_ack_cq_events(struct ib_cq *cq, u32 events);
 void *soft_uverbs_alloc_buffer(struct ib_device *dev, u64 length);
 void soft_uverbs_free_buffer(struct ib_device *dev, void *buffer);
+int soft_uverbs_set_rate(struct ib_qp *ib, const struct ib_uverbs_rate *rate);
 struct ib_mr *soft_uverbs_reg_dmabuf_mr(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
 					int access);
 struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova,
