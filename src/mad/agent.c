@@ -355,6 +355,11 @@ void mad_will_set(struct ib_mad_agent *agent, u32 index, const struct mad_will *
 		cfg->ops->will(cfg->arg, index, will);
 }
 
+void mad_flush(struct ib_mad_agent *agent)
+{
+	work_queue_flush(mad_agent_of(agent)->port->cfg.queue);
+}
+
 int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask,
 	       const struct ib_cm_compare_data *compare)
 {

@@ -24,6 +24,10 @@ int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask,
 void mad_unlisten(struct ib_mad_agent *agent, u64 service_id, u64 mask,
 		  const struct ib_cm_compare_data *compare);
 
+/* Returns when every MAD that was posted before has been sent once, or cannot be. May block; not on
+ * the queue of a port. */
+void mad_flush(struct ib_mad_agent *agent);
+
 /* The node sends this MAD if the process dies before it is taken back (`will` NULL). `index` is the
  * caller's choice, and one number is one will in all of a process. Never blocks. */
 void mad_will_set(struct ib_mad_agent *agent, u32 index, const struct mad_will *will);

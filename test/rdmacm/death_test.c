@@ -25,13 +25,14 @@ enum { SOON_MS = 20000, LATE_MS = 60000, GONE_MS = 500, LOOK_MS = 50 };
 /* A way to a state: ROLE (c, s) and STEP, one after the other. Steps: L listen, C connect, Q
  * connect with a queue pair of the program's own, A accept, D disconnect, F a child is forked
  * and ends. Or the event that is expected: R CONNECT_REQUEST, P CONNECT_RESPONSE, E ESTABLISHED,
- * J REJECTED, X DISCONNECTED, T TIMEWAIT_EXIT. Ways to die: k SIGKILL, s SIGSTOP before, o exit,
- * x exec. */
+ * J REJECTED, j that with the server's words, X DISCONNECTED, T TIMEWAIT_EXIT. Ways to die: k
+ * SIGKILL, s SIGSTOP before, o exit, x exec, r _exit right after a refusal. */
 #define REQUESTED "sLcCsR"
 #define ANSWERED "sLcQsRsAcP"
 #define CONNECTED "sLcCsRsAcEsE"
 #define LEAVING CONNECTED "cDsX"
 #define LEFT LEAVING "sDcX"
+#define REFUSES { "a server that refuses", REQUESTED, 's', 'r', "cj" }
 
 static const struct death {
 	const char *name, *way;
@@ -53,6 +54,7 @@ static const struct death {
 	{ "the server that is left", LEAVING, 's', 'k', "cXcT" },
 	{ "the client in timewait", LEFT, 'c', 'k', "sT" },
 	{ "the server in timewait", LEFT, 's', 'k', "cT" },
+	REFUSES, REFUSES,
 };
 enum { DEATHS = sizeof(deaths) / sizeof(deaths[0]) };
 
@@ -64,9 +66,12 @@ struct order {
 };
 
 struct answer {
-	int value; /* an event, a port, or 0; below 0: a negative errno */
+	int value; /* an event, REFUSED, a port, or 0; below 0: a negative errno */
 	int status;
 };
+
+enum { REFUSED = 10000 }; /* RDMA_CM_EVENT_REJECTED with these words as private data */
+static const char refusal[] = "not today";
 
 static char server_address[32];
 
@@ -103,6 +108,10 @@ static int end_event(int wait_ms, int *status)
 	*status = event->status;
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		e.id = event->id;
+	if (type == RDMA_CM_EVENT_REJECTED &&
+	    event->param.conn.private_data_len >= sizeof(refusal) &&
+	    memcmp(event->param.conn.private_data, refusal, sizeof(refusal)) == 0)
+		type = REFUSED;
 	rdma_ack_cm_event(event);
 	return type;
 }
@@ -183,6 +192,9 @@ static int end_obey(const struct order *o, int *status)
 		return end_fork();
 	case 'o':
 		exit(0);
+	case 'r':
+		(void)rdma_reject(e.id, refusal, sizeof(refusal));
+		_exit(0);
 	case 'x':
 		execlp("sleep", "sleep", "60", NULL);
 		return failed();
@@ -276,10 +288,11 @@ static struct answer actor_do(struct actor *a, char step, int number)
 	return answer;
 }
 
-static const char expected_steps[] = "RPEJXT";
+static const char expected_steps[] = "RPEJXTj";
 static const int expected_events[] = {
 	RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED,
 	RDMA_CM_EVENT_REJECTED,	       RDMA_CM_EVENT_DISCONNECTED,     RDMA_CM_EVENT_TIMEWAIT_EXIT,
+	REFUSED,
 };
 
 static void fail(struct play *p, const char *where, char role, char step, struct answer a)
@@ -287,7 +300,9 @@ static void fail(struct play *p, const char *where, char role, char step, struct
 	const struct death *d = &deaths[p - plays];
 
 	printf("%s: %s: %c%c: %d (%s), status %d\n", d->name, where, role, step, a.value,
-	       a.value < 0 ? strerror(-a.value) : rdma_event_str((enum rdma_cm_event_type)a.value),
+	       a.value < 0	    ? strerror(-a.value) :
+	       a.value == REFUSED ? "refused" :
+				    rdma_event_str((enum rdma_cm_event_type)a.value),
 	       a.status);
 	p->bad = true;
 	failures++;

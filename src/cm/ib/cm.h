@@ -37,6 +37,9 @@ struct cm_arrival {
 struct cm_device_ops {
 	/* Sends CM_MAD_BYTES, once, unreliably. Called without a lock; never blocks. */
 	void (*send)(struct cm_device *dev, const struct cm_route *route, const u8 *mad);
+	/* Returns when what was given to `send` before is on its way. May block; not on the queue
+	 * of the MAD layer. NULL: it is at once. */
+	void (*flush)(struct cm_device *dev);
 	/* Where the GID stands in the device's tables. 0 or -ENOENT. Never blocks. */
 	int (*find_gid)(struct cm_device *dev, const union ib_gid *gid, u8 *port, u16 *index);
 	/* Where the P_Key (host order) stands in the port's table. 0 or -ENOENT. Never blocks. */
@@ -64,7 +67,7 @@ struct cm_device {
 	u32 hi_tid;   /* upper half of transaction IDs */
 	u8 ack_delay; /* the device's local_ca_ack_delay */
 	struct cm *cm;
-	u32 departing ATOMIC_ONLY; /* MADs that wait for `send`, or are in it */
+	u32 departing ATOMIC_ONLY; /* MADs that wait for `send` or are in it; calls of `flush` */
 	struct list_head link OWNED_BY(cm_devices_lock);
 } FIXED;
 
@@ -73,6 +76,10 @@ struct cm_device {
 struct cm *cm_create(struct work_queue *queue, u32 seed);
 /* Frees it with all ids; no device may be left, and the queue runs nothing of it any more. */
 void cm_destroy(struct cm *cm);
+
+/* Returns when the MADs that the caller's last call for the id has sent are on their way: the
+ * process may end then. May block; not on the queue of the MAD layer, nor in a handler. */
+void cm_flush(struct ib_cm_id *cm_id);
 
 /* Lets ids of dev->ib be created. The device stays until cm_device_remove. */
 void cm_device_add(struct cm *cm, struct cm_device *dev);

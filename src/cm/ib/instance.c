@@ -156,6 +156,24 @@ void cm_device_remove(struct cm_device *dev)
 		clock_sleep_ns(NS_PER_US);
 }
 
+void cm_flush(struct ib_cm_id *cm_id)
+{
+	struct cm_id *id = cm_id_of(cm_id);
+	struct cm_device *dev;
+
+	cm_enter(id->cm);
+	dev = id->dev;
+	if (dev != NULL)
+		__atomic_fetch_add(&dev->departing, 1, __ATOMIC_RELAXED);
+	cm_leave(id->cm);
+	if (dev == NULL)
+		return;
+	if (dev->ops->flush != NULL)
+		dev->ops->flush(dev);
+	/* pairs with cm_device_remove */
+	__atomic_fetch_sub(&dev->departing, 1, __ATOMIC_RELEASE);
+}
+
 bool cm_gid_is_own(struct cm *cm, const union ib_gid *gid)
 {
 	bool own = false;

@@ -76,6 +76,15 @@ static void cm_mad_send(struct cm_device *dev, const struct cm_route *route, con
 	}
 }
 
+static void cm_mad_flush(struct cm_device *dev)
+{
+	struct cm_mad_device *d = (struct cm_mad_device *)dev;
+
+	for (u8 port = 1; port <= CM_PORTS_MAX; port++)
+		if (d->agents[port] != NULL)
+			mad_flush(d->agents[port]);
+}
+
 /* ---- receiving ------------------------------------------------------------------------------- */
 
 static void cm_mad_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *wc)
@@ -163,6 +172,7 @@ static void cm_mad_will(struct cm_device *dev, u32 slot, const struct cm_route *
 
 static const struct cm_device_ops cm_mad_ops = {
 	.send = cm_mad_send,
+	.flush = cm_mad_flush,
 	.find_gid = cm_mad_find_gid,
 	.find_pkey = cm_mad_find_pkey,
 	.listen = cm_mad_listen,

@@ -252,5 +252,8 @@ void cma_mcast_leave_all(struct cma_id *id);
 int cma_qp_to_rtr(struct cma_id *id, struct rdma_conn_param *param);
 int cma_qp_to_rts(struct cma_id *id, struct rdma_conn_param *param);
 void cma_qp_to_err(struct cma_id *id);
+/* Returns when the MADs that the caller's last call for the id has sent are on their way. May
+ * block; not in a handler. */
+void cma_flush(struct rdma_cm_id *cm_id);
 
 #endif

@@ -7,6 +7,7 @@
 #include <rdma/ib_cache.h>
 #include <string.h>
 
+#include "cm/ib/cm.h"
 #include "cm/rdma/cma_priv.h"
 
 /* ---- private data ---------------------------------------------------------------------------- */
@@ -223,6 +224,16 @@ int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
 		err = accept_answer(id, ib, conn_param);
 	cma_device_release(d);
 	return err;
+}
+
+void cma_flush(struct rdma_cm_id *cm_id)
+{
+	struct ib_cm_id *ib;
+	struct cma_device *d = cma_device_hold_ib(cma_id(cm_id), &ib);
+
+	if (ib != NULL)
+		cm_flush(ib);
+	cma_device_release(d);
 }
 
 int rdma_reject(struct rdma_cm_id *cm_id, const void *private_data, u8 private_data_len, u8 reason)

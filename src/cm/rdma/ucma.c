@@ -558,7 +558,11 @@ int ucma_reject(struct ucma_id *id, const void *data, u8 len, u8 reason)
 {
 	int err = ucma_check(id);
 
-	return err < 0 ? err : rdma_reject(id->cm, data, len, reason);
+	if (err == 0)
+		err = rdma_reject(id->cm, data, len, reason);
+	if (err == 0)
+		cma_flush(id->cm);
+	return err;
 }
 
 int ucma_disconnect(struct ucma_id *id)

@@ -90,6 +90,11 @@ int ib_send_cm_drep(struct ib_cm_id *cm_id, const void *private_data, u8 private
 	return fake_called(FAKE_DREP, private_data, private_data_len);
 }
 
+void cm_flush(struct ib_cm_id *cm_id)
+{
+	(void)cm_id;
+}
+
 int ib_send_cm_rej(struct ib_cm_id *cm_id, enum ib_cm_rej_reason reason, void *ari, u8 ari_length,
 		   const void *private_data, u8 private_data_len)
 {
