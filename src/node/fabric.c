@@ -342,7 +342,7 @@ int client_claim_fabric(struct node *n)
 		return 0;
 	}
 	/* what was told meanwhile is lost: the consumer looks at its ports again */
-	events_push_fabric(n, FABRIC_NONE, NODE_FABRIC_ROUTES);
+	events_push_fabric(n, FABRIC_NONE, NODE_FABRIC_ROUTES | NODE_FABRIC_AGAIN);
 	return client_fabric_claim_sms(n);
 }
 

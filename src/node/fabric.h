@@ -18,6 +18,8 @@ enum {
 
 /* What NODE_EVENT_FABRIC says beyond enum fabric_change. */
 enum node_fabric_change {
+	/* another node carries the fabric: what was told meanwhile is lost */
+	NODE_FABRIC_AGAIN = 1 << 29,
 	/* routes may have changed: fabric_generation is another one */
 	NODE_FABRIC_ROUTES = 1 << 30,
 	NODE_FABRIC_GONE = 1 << 31,	/* the fabric is down: the devices are gone */

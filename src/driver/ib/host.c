@@ -262,6 +262,17 @@ static void hca_host_review_routes(void)
 		soft_review_routes(&dev->soft);
 }
 
+/* The subnet manager of a node that has taken over knows no groups, services and subscriptions;
+ * that it asked for them may have been told to nobody. */
+static void hca_host_reregister(void)
+{
+	struct hca_device *dev;
+
+	for (u32 i = 0; (dev = hca_host_device(i)) != NULL; i++)
+		for (u8 n = 1; n <= dev->soft.ib.phys_port_cnt; n++)
+			hca_host_dispatch(&dev->port[n], IB_EVENT_CLIENT_REREGISTER);
+}
+
 void hca_host_fabric(struct seat *s, u32 index, u32 what)
 {
 	struct hca_port *port = hca_host_port(index);
@@ -276,4 +287,6 @@ void hca_host_fabric(struct seat *s, u32 index, u32 what)
 		hca_host_changed(s);
 		hca_host_review_routes();
 	}
+	if (what & NODE_FABRIC_AGAIN)
+		hca_host_reregister();
 }
