@@ -136,6 +136,11 @@ int command_run(int argc, char **argv)
 	return fuzz_count(argc, argv);
 }
 
+int command_ipoib(int argc, char **argv)
+{
+	return fuzz_count(argc, argv);
+}
+
 int command_capture(int argc, char **argv)
 {
 	return fuzz_count(argc, argv);
