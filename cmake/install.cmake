@@ -18,6 +18,8 @@ foreach(target anyverbsd anyverbs_command)
     add_dependencies(stack ${target})
   endif()
 endforeach()
+install(TARGETS anyverbs_ipoib RUNTIME DESTINATION ${AV_INSTALL_DOORS})
+add_dependencies(stack anyverbs_ipoib)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/rdma ${CMAKE_SOURCE_DIR}/include/anyverbs
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 

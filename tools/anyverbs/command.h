@@ -31,7 +31,17 @@ int command_port(int argc, char **argv);
 int command_device(int argc, char **argv);
 int command_capture(int argc, char **argv);
 int command_fabric(int argc, char **argv);
+int command_ipoib(int argc, char **argv);
 int command_stop(int argc, char **argv);
+
+/* ---- run.c ---- */
+
+/* Finds the folder of the doors: beside this program (build tree, moved installation), else where
+ * it was installed. 0 or a negative errno. */
+int run_find_doors(char *folder, size_t size);
+/* A program that is run now is on this host, and attaches to the node that carries the fabric.
+ * -EINVAL: no host can have the name. */
+int run_set_host(const char *host);
 
 /* ---- link.c: the connection to the node ---- */
 

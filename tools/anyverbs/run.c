@@ -42,9 +42,7 @@ static bool run_try_doors(const char *folder, const char *beside, char *out, siz
 	return snprintf(out, size, "%s", real) < (int)size;
 }
 
-/* Finds the doors' folder: beside this program (build tree, moved installation), else where it was
- * installed. */
-static int run_find_doors(char *folder, size_t size)
+int run_find_doors(char *folder, size_t size)
 {
 	char self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -159,8 +157,7 @@ static int run_options(int argc, char **argv, bool *rsockets, const char **host)
 	return i;
 }
 
-/* The program attaches to the node that carries the fabric: -EINVAL: no host can have the name. */
-static int run_set_host(const char *host)
+int run_set_host(const char *host)
 {
 	if (host[0] == '\0' || strlen(host) >= NODE_HOST_NAME || strchr(host, ' ') != NULL)
 		return -EINVAL;

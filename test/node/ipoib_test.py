@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""ipoib_test.py: IPoIB interfaces of hosts of a fabric, each in a network namespace of its own with nothing but lo and ib0, and
+Debian's programs over them.
+
+usage: ipoib_test.py BUILD_DIR
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from fabric_bed import Bed
+
+Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+PROGRAMS = "ip ping iperf3 perfquery opensm setpriv".split()
+MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
+
+RECEIVE = """
+import socket, struct, sys
+six = ":" in sys.argv[1]
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 7000))
+index = socket.if_nametoindex("ib0")
+if six:
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, sys.argv[1]) + struct.pack("i", index))
+else:
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(sys.argv[1]) + struct.pack("=4si", bytes(4), index))
+print("listens", flush=True)
+print(s.recv(100).decode(), flush=True)
+"""
+SEND = """
+import socket, sys
+six = ":" in sys.argv[1]
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+s.setsockopt(*((socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoindex("ib0")) if six else
+               (socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[2]))))
+s.sendto(b"to the group", (sys.argv[1], 7000))
+"""
+
+
+class IPoIB(Bed):
+    def setUp(self):
+        super().setUp()
+        self.spaces = {}
+
+    def tearDown(self):
+        for host in self.spaces:
+            subprocess.run(self.words("ipoib", "down", "--host", host), env=self.env, capture_output=True, timeout=60)
+        super().tearDown()
+        for space in self.spaces.values():
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, timeout=30)
+
+    def space(self, host):
+        if host not in self.spaces:
+            self.spaces[host] = f"ipoib-{os.getpid()}-{host}"
+            subprocess.run(["ip", "netns", "add", self.spaces[host]], check=True)
+            subprocess.run(["ip", "-n", self.spaces[host], "link", "set", "lo", "up"], check=True)
+        return self.spaces[host]
+
+    def interface(self, host, *words):
+        """Gives the host its interface: 10.1.0.N and fd00::N."""
+        n = host[1:]
+        command = self.words("ipoib", "up", "--host", host, "--netns", self.space(host), "--address", f"10.1.0.{n}/24",
+                             "--address", f"fd00::{n}/64", *words)
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def inside(self, host, *words):
+        """The words of a program in the host's namespace."""
+        return ["ip", "netns", "exec", self.space(host), *words]
+
+    def call(self, host, *words, status=0, timeout=60):
+        done = subprocess.run(self.inside(host, *words), env=self.env, capture_output=True, text=True, timeout=timeout)
+        if status is not None:
+            self.assertEqual(done.returncode, status, f"{words}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def begin(self, host, *words):
+        process = subprocess.Popen(self.inside(host, *words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def ping(self, host, to, count=3, **more):
+        return self.call(host, "ping", "-n", "-c", str(count), "-i", "0.1", "-W", "20", to, **more)
+
+    def reaches(self, host, to):
+        return subprocess.run(self.inside(host, "ping", "-n", "-c", "1", "-W", "2", to), capture_output=True).returncode == 0
+
+    def status(self, host):
+        out = subprocess.run(self.words("ipoib", "status", "--host", host), env=self.env, capture_output=True, text=True).stdout
+        return out.split()
+
+    def until_state(self, host, state):
+        self.until(lambda: self.status(host)[2:3] == [state])
+
+    def program(self, host):
+        return int(self.status(host)[4])
+
+    def sent_packets(self, host):
+        out = self.on(host, "perfquery", "-x")
+        return int(re.search(r"PortXmitPkts:\.*(\d+)", out).group(1))
+
+    def group(self, listener, sender, group):
+        """A datagram to a group arrives, as soon as the listener is in it."""
+        receiver = self.begin(listener, sys.executable, "-c", RECEIVE, group)
+        self.assertEqual(receiver.stdout.readline().strip(), "listens")
+        self.until(lambda: self.call(sender, sys.executable, "-c", SEND, group, f"10.1.0.{sender[1:]}") == "" and
+                   receiver.poll() is not None)
+        self.assertIn("to the group", receiver.stdout.read())
+
+    def iperf(self, server, client, *words, to="10.1.0."):
+        self.begin(server, "iperf3", "-s", "-1")
+        for _ in range(200):
+            out = self.call(client, "iperf3", "-c", to + server[1:], "-J", *words, status=None)
+            if "Connection refused" not in out:
+                break
+            time.sleep(0.05)
+        return json.loads(out)["end"]
+
+    def up(self, *words, hosts=3):
+        self.fabric("up", "--topology", "star:3", *words)
+        if not words:
+            self.until(lambda: self.fabric("hosts").count("ACTIVE") == 3)
+
+    # ---- tests ----
+
+    def test_programs(self):
+        self.up()
+        for host in ("h1", "h2", "h3"):
+            self.assertEqual(self.interface(host), "")
+        self.assertEqual(self.status("h1")[:3], ["h1", "ib0", "UP"])
+        self.assertIn("10.1.0.1/24", self.status("h1"))
+        links = self.call("h1", "ip", "-br", "link")
+        self.assertEqual(sorted(line.split()[0] for line in links.splitlines()), ["ib0", "lo"])
+        self.assertIn("mtu 2044", self.call("h1", "ip", "link", "show", "ib0"))
+        before = self.sent_packets("h1")
+        self.ping("h1", "10.1.0.2")
+        self.ping("h1", "10.1.0.3")
+        self.ping("h3", "fd00::1")
+        self.ping("h2", "fe80::2a0:0:0:101%ib0")
+        self.call("h1", "ping", "-n", "-c", "2", "-W", "20", "-M", "do", "-s", "2016", "10.1.0.2")  # 2044 with its headers
+        self.call("h1", "ping", "-n", "-c", "2", "-W", "20", "-s", "5000", "fd00::2")
+        self.assertGreater(self.iperf("h2", "h1", "-t", "1")["sum_received"]["bytes"], 100000)
+        self.assertGreater(self.iperf("h1", "h3", "-u", "-b", "2M", "-t", "1")["sum"]["packets"], 10)
+        self.assertGreater(self.iperf("h1", "h3", "-n", "1M", to="fd00::")["sum_sent"]["bytes"], 1000000)
+        self.until(lambda: self.sent_packets("h1") > before + 100)
+        self.group("h2", "h1", "239.1.2.3")
+        self.group("h3", "h2", "ff05::1:2")
+        self.call("h1", sys.executable, "-c", SEND, "10.1.0.255", "10.1.0.1")
+
+    def test_routes(self):
+        """By a router that is a host of the fabric: h1 - h2 - h3, the subnets of which differ."""
+        self.up()
+        for host in ("h1", "h2", "h3"):
+            self.interface(host)
+        self.call("h2", "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+        self.call("h3", "ip", "address", "add", "10.3.0.3/24", "dev", "ib0")
+        self.call("h3", "ip", "address", "del", "10.1.0.3/24", "dev", "ib0")
+        self.call("h2", "ip", "address", "add", "10.3.0.2/24", "dev", "ib0")
+        self.call("h3", "ip", "route", "add", "10.1.0.0/24", "via", "10.3.0.2")
+        self.call("h1", "ip", "route", "add", "10.3.0.0/24", "via", "10.1.0.2")
+        out = self.ping("h1", "10.3.0.3")
+        self.assertIn("ttl=63", out)
+
+    def test_another_subnet_manager(self):
+        """OpenSM is killed, and another one comes: what is known is used meanwhile, and then all works as before."""
+        self.up("--no-sm")
+        first = self.opensm("h3")
+        for host in ("h1", "h2"):
+            self.interface(host)
+        self.ping("h1", "10.1.0.2")
+        runs = self.begin("h1", "ping", "-n", "-i", "0.05", "-W", "20", "10.1.0.2")
+        first.kill()
+        self.ping("h2", "10.1.0.1")
+        self.opensm("h2")
+        self.interface("h3")
+        self.ping("h3", "10.1.0.1")
+        self.ping("h1", "fd00::3")
+        self.group("h3", "h1", "239.1.2.3")
+        runs.send_signal(signal.SIGINT)
+        out = runs.communicate(timeout=30)[0]
+        sent, received = map(int, re.search(r"(\d+) packets transmitted, (\d+) received", out).groups())
+        # the last one may be on its way
+        self.assertGreaterEqual(received, sent - 1, out[-300:])
+
+    def test_a_link_that_is_down(self):
+        self.up()
+        for host in ("h1", "h2"):
+            self.interface(host)
+        self.ping("h1", "10.1.0.2")
+        self.fabric("link", "h1", "down")
+        self.until_state("h1", "NO-CARRIER")
+        self.assertFalse(self.reaches("h2", "10.1.0.1"))
+        self.fabric("link", "h1", "up")
+        self.until_state("h1", "UP")
+        self.until(lambda: self.reaches("h2", "10.1.0.1"))
+        self.ping("h1", "fd00::2")
+
+    def test_a_program_that_is_killed(self):
+        self.up()
+        for host in ("h1", "h2"):
+            self.interface(host)
+        self.ping("h1", "10.1.0.2")
+        os.kill(self.program("h2"), signal.SIGKILL)
+        self.until(lambda: "ib0" not in self.call("h2", "ip", "-br", "link"))
+        self.assertEqual(self.status("h2"), [])
+        self.assertEqual([f for f in os.listdir(self.root) if "ipoib" in f], [])
+        # another one has another queue pair: its announcement says so
+        self.interface("h2")
+        self.until(lambda: self.reaches("h1", "10.1.0.2"))
+        self.until(lambda: self.reaches("h1", "fd00::2"))
+
+    def test_a_node_that_is_killed(self):
+        self.up()
+        for host in ("h1", "h2"):
+            self.interface(host)
+        self.ping("h1", "10.1.0.2")
+        out = subprocess.run(self.words("status", "--json"), env=self.env, capture_output=True, text=True).stdout
+        os.kill(json.loads(out)["pid"], signal.SIGKILL)
+        self.ping("h1", "10.1.0.2")
+        self.interface("h3")
+        self.until(lambda: self.reaches("h3", "10.1.0.1"))
+
+    def test_up_and_down(self):
+        self.up()
+        self.interface("h1", "--name", "fabric0")
+        self.assertEqual(self.status("h1")[:3], ["h1", "fabric0", "UP"])
+        again = subprocess.run(self.words("ipoib", "up", "--host", "h1", "--netns", self.space("h1"), "--name", "fabric0"),
+                               env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("there is an interface fabric0 already", again.stderr)
+        for words, why in ((("--host", "h9"), "no such device"), (("--host", "h1", "--device", "ib7"), "no such device"),
+                           (("--host", "h1", "--netns", "nowhere"), "namespace nowhere")):
+            wrong = subprocess.run(self.words("ipoib", "up", *words), env=self.env, capture_output=True, text=True, timeout=60)
+            self.assertEqual(wrong.returncode, 1, wrong.stderr)
+            self.assertIn(why, wrong.stderr)
+        done = subprocess.run(self.words("ipoib", "down", "--host", "h1"), env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("fabric0", self.call("h1", "ip", "-br", "link"))
+        done = subprocess.run(self.words("ipoib", "down", "--host", "h1"), env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+
+    def test_no_right(self):
+        self.up()
+        words = ["setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]
+        done = subprocess.run([*words, *self.words("ipoib", "up", "--host", "h1")], env=self.env, capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("CAP_NET_ADMIN", done.stderr)
+        self.assertIn("unshare", done.stderr)
+
+
+def may():
+    return os.geteuid() == 0 and os.path.exists("/dev/net/tun") and subprocess.run(
+        ["ip", "netns", "add", f"ipoib-{os.getpid()}"], capture_output=True).returncode == 0 and subprocess.run(
+            ["ip", "netns", "del", f"ipoib-{os.getpid()}"], capture_output=True).returncode == 0
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIP {', '.join(MISSING)}: not installed")
+        sys.exit(77)
+    if not may():
+        print("SKIP: needs root, network namespaces and /dev/net/tun")
+        sys.exit(77)
+    unittest.main()
