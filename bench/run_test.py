@@ -249,6 +249,8 @@ class Plot(unittest.TestCase):
         bars = [r for r in xml.etree.ElementTree.fromstring(text).findall("{http://www.w3.org/2000/svg}rect") if r.get("fill")]
         self.assertEqual([bar.get("fill") for bar in bars], [plot.FASTER, plot.SLOWER])
         self.assertAlmostEqual(float(bars[1].get("x")) + float(bars[1].get("width")), float(bars[0].get("x")), delta=0.2)
+        self.assertAlmostEqual(float(bars[1].get("width")), float(bars[0].get("width")), delta=0.2)  # 4 times and a quarter: one scale
+        self.assertLess(text.index("against UCX"), text.index("against TCP"))
 
     def test_the_plot_of_the_documents_is_of_the_stored_figures(self):
         here = os.path.dirname(os.path.abspath(run.__file__))
