@@ -165,6 +165,22 @@ class Case(unittest.TestCase):
         done = self.run_command("run", "sh", "-c", 'echo "$LD_PRELOAD"')
         self.assertEqual(done.stdout, preload + "\n")
 
+    def test_run_from_a_folder_with_a_blank_or_a_colon(self):
+        """A blank ends a path in LD_PRELOAD only; colons and semicolons end one in LD_LIBRARY_PATH, too."""
+        for name, good in (("a b", True), ("a:b", False), ("a;b", False)):
+            moved = os.path.join(self.root, name)
+            os.mkdir(moved)
+            shutil.copytree(self.bin, os.path.join(moved, "bin"))
+            shutil.copytree(self.doors, os.path.join(moved, "lib/anyverbs"))
+            open(os.path.join(moved, "lib/anyverbs/libanyverbs-preload-libasan.so"), "w").close()
+            done = subprocess.run([os.path.join(moved, "bin/anyverbs"), "run", "sh", "-c", 'echo "$LD_LIBRARY_PATH|$LD_PRELOAD"'], env=self.env,
+                                  capture_output=True, text=True, timeout=30, check=False)
+            if good:
+                self.assertEqual((done.returncode, done.stdout), (0, f"{moved}/lib/anyverbs|libanyverbs-preload-libasan.so\n"))
+            else:
+                self.assertEqual((done.returncode, done.stdout), (126, ""))
+                self.assertIn("must have no ':' or ';' in its name", done.stderr)
+
     def test_run_exit_codes(self):
         self.assertEqual(self.run_command("run", "sh", "-c", "exit 7").returncode, 7)
         done = self.run_command("run", "no-such-program")

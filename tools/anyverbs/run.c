@@ -79,13 +79,16 @@ static int run_prepend(const char *variable, const char *first)
 	return err;
 }
 
-/* Preloads a library of anyverbs, if it is installed. */
+/* Preloads a library of anyverbs, if it is installed. A blank ends a path in LD_PRELOAD, and not in
+ * LD_LIBRARY_PATH: there the linker finds the library by its name. */
 static int run_preload(const char *doors, const char *library)
 {
 	char path[PATH_MAX + 32];
 
 	snprintf(path, sizeof(path), "%s/%s", doors, library);
-	return run_has(doors, library) ? run_prepend("LD_PRELOAD", path) : 0;
+	if (!run_has(doors, library))
+		return 0;
+	return run_prepend("LD_PRELOAD", strchr(doors, ' ') != NULL ? library : path);
 }
 
 /* Born memory is opt-in. */
@@ -197,10 +200,10 @@ int command_run(int argc, char **argv)
 			       command_fail(EXIT_CANNOT_RUN,
 					    "no %s in %s, and without /proc it cannot be sought "
 					    "beside this command", RUN_DOOR, doors);
-	/* both variables take ':' and ' ' as separators, and nothing escapes them */
-	if (strpbrk(doors, ": ") != NULL)
+	/* LD_LIBRARY_PATH takes them as separators, and nothing escapes them */
+	if (strpbrk(doors, ":;") != NULL)
 		return command_fail(EXIT_CANNOT_RUN,
-				    "the folder %s must have no ':' or blank in its name", doors);
+				    "the folder %s must have no ':' or ';' in its name", doors);
 	if (rsockets && !run_has(doors, RUN_RSOCKETS))
 		return command_fail(EXIT_CANNOT_RUN, "no %s in %s", RUN_RSOCKETS, doors);
 	err = run_prepend("LD_LIBRARY_PATH", doors);
