@@ -1,4 +1,4 @@
-/* pairs.c: a hash table of pairs.
+/* pairs.c: a hash table of pairs, and one of how many each process has.
  * In:    process numbers               Out: the processes to be told
  * Runs:  the daemon's only thread      Locks: none
  */
@@ -28,15 +28,58 @@ struct pair *pairs_find(struct pairs *p, u64 a, u64 b)
 	return *pairs_place(p, MIN(a, b), MAX(a, b));
 }
 
+static struct pairs_tally **pairs_tally_place(struct pairs *p, u64 process)
+{
+	struct pairs_tally **place = &p->tally[process % PAIRS_BUCKETS];
+
+	while (*place != NULL && (*place)->process != process)
+		place = &(*place)->next;
+	return place;
+}
+
+/* False: no memory. */
+static bool pairs_tally_up(struct pairs *p, u64 process)
+{
+	struct pairs_tally **place = pairs_tally_place(p, process);
+
+	if (*place == NULL) {
+		*place = calloc(1, sizeof(**place));
+		if (*place == NULL)
+			return false;
+		(*place)->process = process;
+	}
+	(*place)->count++;
+	return true;
+}
+
+static void pairs_tally_down(struct pairs *p, u64 process)
+{
+	struct pairs_tally **place = pairs_tally_place(p, process), *t = *place;
+
+	if (--t->count != 0)
+		return;
+	*place = t->next;
+	free(t);
+}
+
 struct pair *pairs_make(struct pairs *p, u64 a, u64 b)
 {
 	struct pair **place = pairs_place(p, MIN(a, b), MAX(a, b));
 
 	if (*place != NULL)
 		return *place;
-	*place = calloc(1, sizeof(**place));
-	if (*place == NULL)
+	if (!pairs_tally_up(p, a))
 		return NULL;
+	if (!pairs_tally_up(p, b)) {
+		pairs_tally_down(p, a);
+		return NULL;
+	}
+	*place = calloc(1, sizeof(**place));
+	if (*place == NULL) {
+		pairs_tally_down(p, a);
+		pairs_tally_down(p, b);
+		return NULL;
+	}
 	(*place)->process[0] = MIN(a, b);
 	(*place)->process[1] = MAX(a, b);
 	p->count++;
@@ -51,6 +94,8 @@ void pairs_remove(struct pairs *p, u64 a, u64 b)
 		return;
 	*place = gone->next;
 	free(gone);
+	pairs_tally_down(p, a);
+	pairs_tally_down(p, b);
 	p->count--;
 }
 
@@ -73,17 +118,11 @@ void pairs_each(struct pairs *p, u64 process, void (*fn)(struct pair *pair, u64 
 	}
 }
 
-static void pairs_count_one(struct pair *pair, u64 other, void *arg)
-{
-	(*(u32 *)arg)++;
-}
-
 u32 pairs_count(struct pairs *p, u64 process)
 {
-	u32 count = 0;
+	const struct pairs_tally *t = *pairs_tally_place(p, process);
 
-	pairs_each(p, process, pairs_count_one, &count);
-	return count;
+	return t == NULL ? 0 : t->count;
 }
 
 void pairs_clear(struct pairs *p)
@@ -93,6 +132,12 @@ void pairs_clear(struct pairs *p)
 			struct pair *gone = p->bucket[i];
 
 			p->bucket[i] = gone->next;
+			free(gone);
+		}
+		while (p->tally[i] != NULL) {
+			struct pairs_tally *gone = p->tally[i];
+
+			p->tally[i] = gone->next;
 			free(gone);
 		}
 	}

@@ -13,8 +13,17 @@ struct pair {
 	bool known[2];	/* that process has confirmed the pair */
 } OWNED_BY(the daemon);
 
+/* How many pairs a process has: a CONNECT asks, and all pairs of a large node are too many to be
+ * counted each time. */
+struct pairs_tally {
+	struct pairs_tally *next;
+	u64 process;
+	u32 count; /* not 0 */
+} OWNED_BY(the daemon);
+
 struct pairs {
 	struct pair *bucket[PAIRS_BUCKETS];
+	struct pairs_tally *tally[PAIRS_BUCKETS];
 	u32 count;
 } OWNED_BY(the daemon);
 
