@@ -439,13 +439,14 @@ static void shm_bury(struct shm *shm)
 void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l, void *arg), void *arg)
 {
 	struct shm_link *held[64];
-	u32 i = 0, n;
+	u32 i = SHM_LINKS, n;
 
 	do {
 		lock_acquire(&shm->lock);
-		for (n = 0; n < ARRAY_LEN(held) && i < shm->count; i++) {
-			held[n] = shm->links[i];
-			held[n++]->refs++;
+		i = MIN(i, shm->count);
+		for (n = 0; n < ARRAY_LEN(held) && i != 0; n++) {
+			held[n] = shm->links[--i];
+			held[n]->refs++;
 		}
 		lock_release(&shm->lock);
 		for (u32 k = 0; k < n; k++) {
