@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -52,6 +53,31 @@ static void link_close_fd(int *fd)
 	*fd = -1;
 }
 
+bool link_take_spare(struct shm *shm)
+{
+	struct rlimit limit;
+	rlim_t most = 0;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		most = limit.rlim_cur / 16 * 3;
+	if (__atomic_fetch_add(&shm->spare_fds, 1, __ATOMIC_RELAXED) < most)
+		return true;
+	link_give_spare(shm);
+	return false;
+}
+
+void link_give_spare(struct shm *shm)
+{
+	__atomic_fetch_sub(&shm->spare_fds, 1, __ATOMIC_RELAXED);
+}
+
+static void link_close_spare(const struct shm_link *l, int *fd)
+{
+	if (*fd >= 0)
+		link_give_spare(l->shm);
+	link_close_fd(fd);
+}
+
 void link_unwatch(struct shm_link *l)
 {
 	/* A child may hold a copy, which would keep the descriptor in the epoll set. */
@@ -68,20 +94,25 @@ void link_close(struct shm_link *l)
 	if (!l->self)
 		board_unmap(l->board);
 	link_close_fd(&l->bell_fd[0]);
-	link_close_fd(&l->bell_fd[1]);
-	link_close_fd(&l->space_fd);
+	link_close_spare(l, &l->bell_fd[1]);
+	link_close_spare(l, &l->space_fd);
 	l->pair = NULL;
 	l->board = NULL;
 }
 
+/* Leaves out the second doorbell where spare descriptors are few. */
 static void link_take_fds(struct shm_link *l, struct node_peer *peer)
 {
 	l->process = peer->process;
 	l->pid = peer->pid;
 	l->bell_fd[0] = peer->bell_fd[0];
-	l->bell_fd[1] = peer->bell_fd[1];
 	l->pid_fd = peer->pid_fd;
-	peer->bell_fd[0] = peer->bell_fd[1] = peer->pid_fd = -1;
+	peer->bell_fd[0] = peer->pid_fd = -1;
+	if (peer->bell_fd[1] >= 0 && link_take_spare(l->shm)) {
+		l->bell_fd[1] = peer->bell_fd[1];
+		peer->bell_fd[1] = -1;
+	}
+	link_close_fd(&peer->bell_fd[1]);
 }
 
 static bool link_is_pipe(int fd)
@@ -112,16 +143,23 @@ static bool link_own_bell(const struct shm_link *l, int *fd)
 
 void link_open_space(struct shm_link *l)
 {
+	int fd;
+
 	l->direct = l->shm->cfg.direct && l->board->direct;
 	if (!l->direct || l->self)
 		return;
-	l->space_fd = space_open(l->pid, l->board->nonce_addr, l->board->nonce);
-	l->direct = l->space_fd >= 0;
-	if (!l->direct)
-		log_info("shm",
-			 "process %d cannot be reached directly (error %d); its own engine will "
-			 "copy",
-			 (int)l->pid, -l->space_fd);
+	fd = link_take_spare(l->shm) ? space_open(l->pid, l->board->nonce_addr, l->board->nonce)
+				     : -ENFILE;
+	l->direct = fd >= 0;
+	if (l->direct) {
+		l->space_fd = fd;
+		return;
+	}
+	if (fd != -ENFILE)
+		link_give_spare(l->shm);
+	log_info("shm",
+		 "process %d cannot be reached directly (error %d); its own engine will copy",
+		 (int)l->pid, -fd);
 }
 
 int link_open(struct shm_link *l, struct node_peer *peer)
@@ -137,7 +175,8 @@ int link_open(struct shm_link *l, struct node_peer *peer)
 	link_close_fd(&peer->board_fd);
 	link_close_fd(&peer->ring_fd);
 	if (l->board == NULL || l->pair == NULL || l->pid_fd < 0 ||
-	    !link_own_bell(l, &l->bell_fd[0]) || !link_own_bell(l, &l->bell_fd[1])) {
+	    !link_own_bell(l, &l->bell_fd[0]) ||
+	    (l->bell_fd[1] >= 0 && !link_own_bell(l, &l->bell_fd[1]))) {
 		err = errno == EMFILE || errno == ENFILE ? -errno : -ENOMEM;
 		log_warn("shm", "process %d cannot be mapped: %s", (int)l->pid, strerror(errno));
 		link_close(l);
@@ -158,6 +197,7 @@ void link_ring_bell(struct shm_link *l)
 {
 	u32 word;
 	u64 one = 1;
+	int fd;
 
 	/* Pairs with the fence in shm_bell_arm: either this sees the doorbell armed, or the peer's
 	 * last poll sees the packet. */
@@ -167,8 +207,11 @@ void link_ring_bell(struct shm_link *l)
 		return;
 	__atomic_store_n(&l->rung, word, __ATOMIC_RELAXED);
 	board_count(l->shm->cfg.board, COUNT_BELLS);
+	fd = l->bell_fd[word & BELL_SECOND ? 1 : 0];
+	if (fd < 0) /* the peer's engine receives then, and wakes its waiter by the completion */
+		fd = l->bell_fd[0];
 	/* syscall(): write() is a cancellation point, and the caller holds locks. */
-	if (syscall(SYS_write, l->bell_fd[word & BELL_SECOND ? 1 : 0], &one, sizeof(one)) < 0)
+	if (syscall(SYS_write, fd, &one, sizeof(one)) < 0)
 		log_debug("shm", "doorbell of %d: errno %d", (int)l->pid, errno);
 }
 
@@ -190,8 +233,8 @@ static int link_publish(struct shm_link *l)
 	lock_acquire(&shm->lock);
 	if (shm->count < SHM_LINKS) {
 		shm->links[shm->count] = l;
-		__atomic_store_n(&shm->count, shm->count + 1,
-				 __ATOMIC_RELEASE); /* pairs with shm_poll */
+		__atomic_store_n(&shm->count, shm->count + 1, __ATOMIC_RELEASE);
+		shm_add_warm(shm, l);
 		link_set_open(l);
 		err = 0;
 	}

@@ -175,8 +175,10 @@ static struct reach *reach_open(struct shm_link *l)
 	r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		return NULL;
-	r->fd = reach_open_fd(l);
+	r->fd = link_take_spare(l->shm) ? reach_open_fd(l) : -ENFILE;
 	if (r->fd < 0) {
+		if (r->fd != -ENFILE)
+			link_give_spare(l->shm);
 		free(r);
 		return NULL;
 	}
@@ -331,8 +333,10 @@ void reach_close(struct shm_link *l)
 		free(m);
 		reach_count_by(-1);
 	}
-	if (r != NULL)
+	if (r != NULL) {
 		close(r->fd);
+		link_give_spare(l->shm);
+	}
 	free(r);
 }
 

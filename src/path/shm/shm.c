@@ -310,7 +310,7 @@ static inline bool shm_has_chores(const struct shm_link *l, bool idle)
 	return false;
 }
 
-static inline int shm_poll_link(struct shm *shm, struct shm_link *l, int budget)
+static ALWAYS_INLINE int shm_poll_link(struct shm *shm, struct shm_link *l, int budget)
 	REQUIRES(shm->poll_lock)
 {
 	int n = 0;
@@ -322,21 +322,120 @@ static inline int shm_poll_link(struct shm *shm, struct shm_link *l, int budget)
 	return n;
 }
 
-/* The rest of a pass: `left` links from links[at] on. */
-static NOINLINE int shm_poll_links(struct shm *shm, u32 at, u32 left, int budget)
-	RELEASE(shm->poll_lock)
+static void shm_note_cold(struct shm *shm) REQUIRES(shm->poll_lock)
+{
+	__atomic_store_n(&shm->has_cold, shm->warm_count != shm->count, __ATOMIC_RELAXED);
+}
+
+void shm_add_warm(struct shm *shm, struct shm_link *l)
+{
+	if (shm->warm_count < SHM_WARM) {
+		shm->warm[shm->warm_count++] = l;
+		l->is_warm = true;
+	}
+	shm_note_cold(shm);
+}
+
+static void shm_drop_warm(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	for (u32 i = 0; i < shm->warm_count; i++)
+		if (shm->warm[i] == l) {
+			shm->warm[i] = shm->warm[--shm->warm_count];
+			l->is_warm = false;
+			shm->turn = shm->hand = 0;
+			break;
+		}
+	shm_note_cold(shm);
+}
+
+/* Makes a link warm that was heard of. The place is that of the first one, from the hand on, that
+ * was not heard of since the hand has passed it, or else of the one at the hand. */
+static void shm_warm_up(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	shm_add_warm(shm, l);
+	for (u32 i = 0; !l->is_warm && i <= SHM_WARM; i++) {
+		struct shm_link *other = shm->warm[shm->hand];
+
+		if (!other->self && (other->rx.tail == other->tail_seen || i == SHM_WARM)) {
+			other->is_warm = false;
+			shm->warm[shm->hand] = l;
+			l->is_warm = true;
+		}
+		other->tail_seen = other->rx.tail;
+		shm->hand = (shm->hand + 1) % SHM_WARM;
+	}
+}
+
+/* Looks at `left` entries of links[], in turn. */
+static int shm_poll_cold(struct shm *shm, u32 left, int budget) REQUIRES(shm->poll_lock)
 {
 	int n = 0;
 
 	for (; left != 0 && n < budget; left--) {
-		n += shm_poll_link(shm, shm->links[at], budget - n);
-		if (++at >= shm->count)
+		struct shm_link *l;
+
+		if (++shm->cold_at >= shm->count)
+			shm->cold_at = 0;
+		l = shm->links[shm->cold_at];
+		if (l->is_warm || (ring_looks_empty(&l->rx) && !shm_has_chores(l, true)))
+			continue;
+		n += shm_poll_link(shm, l, budget - n);
+		shm_warm_up(shm, l);
+	}
+	return n;
+}
+
+/* The others' turns: those that are due, or all before a sleep. A process that polls seldom looks
+ * at all of them, too. */
+static NOINLINE int shm_poll_others(struct shm *shm, int budget, bool must)
+	REQUIRES(shm->poll_lock)
+{
+	u64 now = clock_now_ns(), due = (now - shm->cold_ns) / SHM_COLD_NS;
+
+	if (!must && due == 0)
+		return 0;
+	shm->cold_ns = now;
+	return shm_poll_cold(shm, must ? shm->count : (u32)MIN(due, (u64)shm->count), budget);
+}
+
+/* The rest of a pass: `left` links from warm[at] on. */
+static ALWAYS_INLINE int shm_poll_warm(struct shm *shm, u32 at, u32 left, int budget)
+	REQUIRES(shm->poll_lock)
+{
+	int n = 0;
+
+	for (; left != 0 && n < budget; left--) {
+		n += shm_poll_link(shm, shm->warm[at], budget - n);
+		if (++at >= shm->warm_count)
 			at = 0;
 	}
 	/* Each pass begins where the last one ran out of budget, so that a busy peer starves no
 	 * other. */
 	if (unlikely(n >= budget))
 		shm->turn = at;
+	return n;
+}
+
+static NOINLINE int shm_poll_links(struct shm *shm, u32 at, u32 left, int budget)
+	RELEASE(shm->poll_lock)
+{
+	int n = shm_poll_warm(shm, at, left, budget);
+
+	lock_release(&shm->poll_lock);
+	return n;
+}
+
+/* A pass of a process with more links than are warm. */
+static NOINLINE int shm_poll_many(struct shm *shm, int budget, bool must)
+{
+	int n;
+
+	if (must)
+		lock_acquire(&shm->poll_lock);
+	else if (!lock_try(&shm->poll_lock))
+		return 0;
+	n = shm_poll_warm(shm, shm->turn, shm->warm_count, budget);
+	n += shm_poll_others(shm, MAX(budget - n, 1), must);
 	lock_release(&shm->poll_lock);
 	return n;
 }
@@ -346,22 +445,25 @@ static NOINLINE int shm_poll_links(struct shm *shm, u32 at, u32 left, int budget
 static int shm_poll(struct path *p, int budget, bool must)
 {
 	struct shm *shm = container_of(p, struct shm, path);
-	u32 at, count;
+	u32 at, count, left;
 
+	/* A link that is added just now has the engine's thread woken (link_publish). */
+	if (unlikely(__atomic_load_n(&shm->has_cold, __ATOMIC_RELAXED)))
+		return shm_poll_many(shm, budget, must);
 	if (must)
 		lock_acquire(&shm->poll_lock);
 	else if (!lock_try(&shm->poll_lock))
 		return 0;
-	count = shm->count;
-	at = shm->turn < count ? shm->turn : 0;
-	for (u32 left = count; left != 0; left--) {
-		const struct shm_link *l = shm->links[at];
+	left = count = shm->warm_count; /* not 0: this process' own is one of them */
+	at = shm->turn;
+	do {
+		const struct shm_link *l = shm->warm[at];
 
 		if (!ring_looks_empty(&l->rx) || shm_has_chores(l, true))
 			return shm_poll_links(shm, at, left, budget);
 		if (++at >= count)
 			at = 0;
-	}
+	} while (--left != 0);
 	lock_release(&shm->poll_lock);
 	return 0;
 }
@@ -441,6 +543,8 @@ void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l, void *arg), v
 	struct shm_link *held[64];
 	u32 i = SHM_LINKS, n;
 
+	/* From the last on: shm_forget_link puts the last one into the gap, so that what was not
+	 * visited yet stays in front of i. */
 	do {
 		lock_acquire(&shm->lock);
 		i = MIN(i, shm->count);
@@ -488,6 +592,7 @@ static void shm_forget_link(struct shm *shm, struct shm_link *l) REQUIRES(shm->p
 			__atomic_store_n(&shm->count, shm->count - 1, __ATOMIC_RELEASE);
 			break;
 		}
+	shm_drop_warm(shm, l);
 	for (u32 s = 0; s < NODE_SLOTS; s++) {
 		struct shm_link *at = shm->slots[s];
 
@@ -605,6 +710,7 @@ static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* not yet visible to
 	shm->nowhere->state = LINK_NOWHERE;
 	shm->self = shm->links[0] = l;
 	shm->count = 1;
+	shm_add_warm(shm, l);
 	return 0;
 }
 

@@ -13,7 +13,14 @@
 #include "path/shm/ring.h"
 #include "path/shm/shm.h"
 
-enum { SHM_LINKS = 1024 };
+enum {
+	SHM_LINKS = 1024,
+	/* Each poll looks at so many links, those that were heard of last. */
+	SHM_WARM = 16,
+	/* Every other one has its turn: a poll looks at one for each so many ns that have
+	 * passed. */
+	SHM_COLD_NS = 40,
+};
 
 enum link_state {
 	LINK_ASKING,  /* its owner is being resolved: send() returns -EAGAIN */
@@ -42,9 +49,12 @@ struct shm_link {
 	struct list_head node OWNED_BY(shm.lock); /* on shm->asking or shm->dead */
 	u64 asked_ns ATOMIC_ONLY; /* clock: the last request */
 	bool self FIXED;
+	bool is_warm OWNED_BY(shm.poll_lock);
+	u32 tail_seen OWNED_BY(shm.poll_lock); /* rx.tail when it was last judged as warm */
 	/* What its opener sets is stored before LINK_UP, and stays until the link is buried. */
 	u64 process OWNED_BY(its opener);
 	pid_t pid OWNED_BY(its opener);
+	/* [1]: -1 if spare descriptors were few; [0] serves */
 	int bell_fd[2] OWNED_BY(its opener);
 	int pid_fd OWNED_BY(its opener, then the engine thread); /* that closes it at a death */
 	/* the peer's address space; -1: it cannot be reached. space.h */
@@ -83,10 +93,23 @@ struct shm {
 	bool watched WRITTEN_UNDER(poll_lock, lock); /* for links to come */
 	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot or want_shown */
 	u32 stuck ATOMIC_ONLY; /* drains that ended at their limit */
-	u32 turn GUARDED_BY(poll_lock); /* index in links[] at which the next pass begins */
+	u32 spare_fds ATOMIC_ONLY;   /* links' descriptors that they can do without */
+	/* the links that each pass looks at, and where the next pass begins */
+	u32 warm_count GUARDED_BY(poll_lock), turn GUARDED_BY(poll_lock);
+	struct shm_link *warm[SHM_WARM] GUARDED_BY(poll_lock);
+	bool has_cold ATOMIC_ONLY; /* not all links are warm */
+	u32 hand GUARDED_BY(poll_lock); /* index in warm[]: the first to be judged for its place */
+	u32 cold_at GUARDED_BY(poll_lock); /* index in links[]: the next of the others' turns */
+	u64 cold_ns GUARDED_BY(poll_lock); /* clock: the last of those turns */
 	struct shm_link *links[SHM_LINKS] WRITTEN_UNDER(poll_lock, lock);
 };
 
+/* A new link is warm while there is room. */
+void shm_add_warm(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock);
+/* A descriptor that a link can do without: all links have three sixteenths of the process' soft
+ * limit for those, and the rest is the application's. False: too many. */
+bool link_take_spare(struct shm *shm);
+void link_give_spare(struct shm *shm);
 /* Calls fn for every link in any state, with a reference and without a lock. */
 void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l, void *arg), void *arg);
 struct shm_link *link_create(struct shm *shm, u32 slot);
