@@ -6,7 +6,8 @@ usage: rsockets.py STACK serve NAME PORT
 
 serve becomes the server NAME. ask runs clients against it, judges what they get, and has the server end. While they run it reads the counters
 of the node's processes: their bytes went by RDMA. And no TCP connection of this host may have the port.
-NAME: iperf3, nginx, redis, rstream (which has TCP, too), or a Python server: blocking, select, selectors, asyncio, forking.
+NAME: iperf3, nginx, redis, memcached, openssl, inetd (a program as the server's child, by socat), postgres (not as root), rstream
+(which has TCP, too), or a Python server: blocking, select, selectors, asyncio, forking.
 With "librspreload:" in front of it the programs run over Debian's librspreload.so, on top of anyverbs' librdmacm, instead.
 """
 import asyncio
@@ -16,6 +17,7 @@ import os
 import selectors
 import select
 import shutil
+import signal
 import socket
 import socketserver
 import subprocess
@@ -29,11 +31,13 @@ NGINX = """
 env ANYVERBS_NODE; env ANYVERBS_ADDR; {user}worker_processes 2; daemon off; pid {folder}/pid; error_log {folder}/error.log info;
 events {{ worker_connections 64; }}
 http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
-  uwsgi_temp_path {folder}; scgi_temp_path {folder}; server {{ listen {port}; root {folder}; }} }}
+  uwsgi_temp_path {folder}; scgi_temp_path {folder}; client_max_body_size 100m; server {{ listen {port}; root {folder};
+  location /put/ {{ dav_methods PUT; create_full_put_path on; }} }} }}
 """
 NGINX_FILE = 10_000_000
 RSTREAM_MESSAGES = 10_000  # half a second each way: a shorter run ends between two looks at the counters
 MIB = 1 << 20
+POSTGRES = "/usr/lib/postgresql/15/bin"
 PRELOAD = "librspreload:"
 LIBRSPRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 
@@ -61,6 +65,30 @@ def serve_nginx(port):
     return ["nginx", "-e", f"{folder}/error.log", "-c", f"{folder}/conf"]
 
 
+def serve_openssl(port):
+    folder = folder_of(port)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    os.chdir(folder)  # s_server -WWW gives the files of its folder
+    with open("file", "wb") as f:
+        f.write(os.urandom(NGINX_FILE))
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key", "-out", "certificate", "-days", "2",
+                    "-subj", "/CN=localhost"], check=True, capture_output=True)
+    return ["openssl", "s_server", "-quiet", "-accept", str(port), "-key", "key", "-cert", "certificate", "-WWW"]
+
+
+def serve_postgres(port):
+    folder = folder_of(port)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    os.environ["HOME"] = folder
+    subprocess.run([f"{POSTGRES}/initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "postgres", "-N"], check=True,
+                   capture_output=True)
+    with open(f"{folder}/data/pg_hba.conf", "w", encoding="ascii") as f:
+        f.write("host all all all trust\n")
+    return [f"{POSTGRES}/postgres", "-D", f"{folder}/data", "-p", str(port), "-k", "", "-c", "listen_addresses=0.0.0.0", "-c", "fsync=off"]
+
+
 def server_command(name, port):
     if name == "iperf3":
         return ["iperf3", "-s", "-1", "-p", str(port)]
@@ -69,7 +97,16 @@ def server_command(name, port):
     if name == "nginx":
         return serve_nginx(port)
     if name == "redis":
-        return ["redis-server", "--port", str(port), "--save", "", "--protected-mode", "no", "--daemonize", "no"]
+        return ["redis-server", "--port", str(port), "--save", "", "--protected-mode", "no", "--daemonize", "no", "--dir", tempfile.gettempdir(),
+                "--dbfilename", os.path.basename(folder_of(port)) + ".rdb"]
+    if name == "memcached":
+        return ["memcached", "-p", str(port), "-U", "0", "-t", "4", *(["-u", "root"] if os.getuid() == 0 else [])]
+    if name == "openssl":
+        return serve_openssl(port)
+    if name == "inetd":
+        return ["socat", f"TCP-LISTEN:{port},reuseaddr,fork,backlog=64", "EXEC:/bin/cat"]
+    if name == "postgres":
+        return serve_postgres(port)
     return ["/usr/bin/python3", __file__, "-", "python", name, str(port)]
 
 
@@ -149,7 +186,6 @@ def python_server(name, port):
     elif name == "asyncio":
         asyncio.run(serve_asyncio(listener))
     else:
-        import signal
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         Forking(listener).serve_forever()
 
@@ -177,6 +213,41 @@ def python_client(port, address):
             pass  # a child's connection ends with its parent
 
 
+def memcached_client(port, address):
+    """Clients of its text protocol at once, each with a pipeline."""
+    def one(number):
+        with socket.create_connection((address, port)) as c, c.makefile("rwb") as f:
+            for i in range(200):
+                value = os.urandom(1000 + i)
+                f.write(b"set k%d-%d 0 0 %d\r\n%s\r\nget k%d-%d\r\n" % (number, i, len(value), value, number, i))
+                f.flush()
+                assert f.readline() == b"STORED\r\n"
+                assert f.readline().startswith(b"VALUE")
+                assert f.read(len(value) + 2) == value + b"\r\n" and f.readline() == b"END\r\n"
+            done.append(number)
+    done = []
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(done) == len(threads)
+
+
+def inetd_client(port, address):
+    data = os.urandom(MIB)
+    for _ in range(5):
+        with socket.create_connection((address, port)) as c:
+            t = threading.Thread(target=lambda s=c: (s.sendall(data), s.shutdown(socket.SHUT_WR)))
+            t.start()
+            with c.makefile("rb") as f:
+                assert f.read() == data
+            t.join()
+
+
+CLIENTS = {"memcached": memcached_client, "inetd": inetd_client}
+
+
 def client_commands(name, port, address):
     """Commands, each with what its output must have."""
     if name == "iperf3":
@@ -187,24 +258,43 @@ def client_commands(name, port, address):
         yield ["curl", "-s", "-S", "-o", f"{folder_of(port)}.got", "-w", "%{http_code} %{size_download}", f"http://{address}:{port}/file"], \
             f"200 {NGINX_FILE}"
         yield ["cmp", f"{folder_of(port)}.got", f"{folder_of(port)}/file"], ""
+        yield ["curl", "-s", "-S", "-w", "%{http_code}", "-T", f"{folder_of(port)}.got", f"http://{address}:{port}/put/file"], "201"
+        yield ["cmp", f"{folder_of(port)}.got", f"{folder_of(port)}/put/file"], ""
         yield ["curl", "-s", "-S", "-Z", "--parallel-max", "8", "-o", "/dev/null", "-w", "%{http_code}\n",
                f"http://{address}:{port}/file?[1-16]"], "200\n" * 16
     elif name == "redis":
         yield ["redis-cli", "-h", address, "-p", str(port), "set", "key", "value"], "OK"
         yield ["redis-cli", "-h", address, "-p", str(port), "get", "key"], "value"
+        yield ["redis-cli", "-h", address, "-p", str(port), "bgsave"], "started"  # a child has all connections, and leaves them alone
         yield ["redis-benchmark", "-h", address, "-p", str(port), "-n", "2000", "-c", "20", "-q", "-t", "set,get,lpush"], "LPUSH"
+        yield ["redis-benchmark", "-h", address, "-p", str(port), "-n", "10000", "-c", "200", "-P", "16", "-q", "-t", "set"], "SET"
+        yield ["redis-cli", "-h", address, "-p", str(port), "info", "persistence"], "rdb_last_bgsave_status:ok"
+    elif name == "openssl":
+        yield ["curl", "-s", "-S", "-k", "-o", f"{folder_of(port)}.got", "-w", "%{size_download}", f"https://{address}:{port}/file"], \
+            str(NGINX_FILE)
+        yield ["cmp", f"{folder_of(port)}.got", f"{folder_of(port)}/file"], ""
+        yield ["sh", "-c", f"echo 'GET /certificate HTTP/1.0\n' | openssl s_client -quiet -ign_eof -connect {address}:{port} 2>&1"], "END CERTIFICATE"
+    elif name == "postgres":
+        bench = [f"{POSTGRES}/pgbench", "-h", address, "-p", str(port), "-U", "postgres"]
+        yield [*bench, "-i", "-q", "postgres"], ""
+        yield [*bench, "-c", "8", "-j", "2", "-t", "50", "postgres"], "number of failed transactions: 0"
+        yield [*bench, "-C", "-S", "-c", "4", "-t", "10", "postgres"], "number of failed transactions: 0"
     else:
-        yield ["/usr/bin/python3", __file__, "-", "client", str(port), address], ""
+        yield ["/usr/bin/python3", __file__, "-", "client", name, str(port), address], ""
 
 
 def end_server(run, name, port, address):
-    if name == "nginx":
-        with open(f"{folder_of(port)}/pid", encoding="ascii") as f:
-            os.kill(int(f.read()), 15)
-        for path in glob.glob(f"{folder_of(port)}*"):
-            shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.remove(path)
-    elif name == "redis":
+    """Of the others the runner ends the server."""
+    file = {"nginx": "pid", "postgres": "data/postmaster.pid"}.get(name)
+    if file:
+        with open(f"{folder_of(port)}/{file}", encoding="ascii") as f:
+            os.kill(int(f.readline()), signal.SIGINT if name == "postgres" else signal.SIGTERM)
+    while name == "postgres" and os.path.exists(f"{folder_of(port)}/{file}"):
+        time.sleep(0.05)
+    if name == "redis":
         subprocess.run(run + ["redis-cli", "-h", address, "-p", str(port), "shutdown", "nosave"], check=False)
+    for path in glob.glob(f"{folder_of(port)}*"):
+        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.remove(path)
 
 
 class Watch(threading.Thread):
@@ -261,7 +351,7 @@ def main():
         python_server(sys.argv[3], int(sys.argv[4]))
         return 0
     if sys.argv[2] == "client":
-        python_client(int(sys.argv[3]), sys.argv[4])
+        CLIENTS.get(sys.argv[3], python_client)(int(sys.argv[4]), sys.argv[5])
         return 0
     stack, action, name, port = sys.argv[1:4] + [int(sys.argv[4])]
     if action == "ask":
