@@ -282,6 +282,16 @@ AV_EXPORT int ib_sa_service_rec_query(struct ib_sa_client *client, struct ib_dev
 				      void (*callback)(int status, struct ib_sa_service_rec *resp,
 						       void *context),
 				      void *context, struct ib_sa_query **query);
+/* Asks for a multicast group, joins (IB_MGMT_METHOD_SET) or leaves one (IB_SA_METHOD_DELETE) for
+ * the caller alone: memberships of this kind are not those of ib_sa_join_multicast. Else as
+ * ib_sa_path_rec_get. -EINVAL: another method. */
+AV_EXPORT int ib_sa_mcmember_rec_query(struct ib_sa_client *client, struct ib_device *device,
+				       u8 port_num, u8 method, struct ib_sa_mcmember_rec *rec,
+				       ib_sa_comp_mask comp_mask, int timeout_ms,
+				       unsigned int gfp_mask,
+				       void (*callback)(int status, struct ib_sa_mcmember_rec *resp,
+							void *context),
+				       void *context, struct ib_sa_query **query);
 /* Has the query of this id end with -EINTR, if it has not ended: both arguments as the query gave
  * them. The callback follows. Never blocks. */
 AV_EXPORT void ib_sa_cancel_query(int id, struct ib_sa_query *query);

@@ -195,8 +195,12 @@ AV_EXPORT int rdma_disconnect(struct rdma_cm_id *id);
 
 /* Joins a multicast group at an IPv4 or IPv6 address; the id is bound to a device, and no
  * connection has begun. On RoCE nobody is asked: the MGID is the group's address (IPv4 mapped into
- * IPv6). The event is MULTICAST_JOIN, with what a datagram to the group needs in param.ud, or
- * MULTICAST_ERROR; `context` is param.ud.private_data in both. To receive, the consumer attaches a
+ * IPv6). On InfiniBand it is made of the address as IPoIB does, and the subnet administrator is
+ * asked: -EAGAIN: the port knows no SM; -EADDRNOTAVAIL: there is no broadcast group whose
+ * parameters a new group could take; -ETIMEDOUT. MULTICAST_ERROR with -ENETRESET follows later if
+ * the port loses its memberships: the group can be left and joined anew. The event is
+ * MULTICAST_JOIN, with what a datagram to the group needs in param.ud, or MULTICAST_ERROR;
+ * `context` is param.ud.private_data in both. To receive, the consumer attaches a
  * queue pair to ah_attr.grh.dgid by ib_attach_mcast, which tells the network;
  * IB_SA_SEND_ONLY_FULL_MEMBER says that it will not. A group may be joined more than once. -EINVAL:
  * no datagram id, a queue pair of rdma_create_qp, no group's address, or another join_state than

@@ -360,6 +360,13 @@ void mad_flush(struct ib_mad_agent *agent)
 	work_queue_flush(mad_agent_of(agent)->port->cfg.queue);
 }
 
+int mad_member_set(struct ib_mad_agent *agent, const struct mad_member *member)
+{
+	const struct mad_port_config *cfg = &mad_agent_of(agent)->port->cfg;
+
+	return cfg->ops->member == NULL ? -EOPNOTSUPP : cfg->ops->member(cfg->arg, member);
+}
+
 int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask,
 	       const struct ib_cm_compare_data *compare)
 {

@@ -32,6 +32,11 @@ void mad_flush(struct ib_mad_agent *agent);
  * caller's choice, and one number is one will in all of a process. Never blocks. */
 void mad_will_set(struct ib_mad_agent *agent, u32 index, const struct mad_will *will);
 
+/* Says in which states this process is a member of a group at the SA: before it joins, and when it
+ * leaves, which others then tell the SA, for the last member of the host. -EOPNOTSUPP: nobody does
+ * at this port. May block. 0 or another negative errno. */
+int mad_member_set(struct ib_mad_agent *agent, const struct mad_member *member);
+
 /* Counters of a process, for tests and status (path_counter_names). */
 enum mad_counter {
 	MAD_SENT,

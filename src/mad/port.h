@@ -72,6 +72,13 @@ enum mad_hop {
 	MAD_HOP_DROP,
 };
 
+/* A membership of a multicast group at the subnet administrator. */
+struct mad_member {
+	union ib_gid mgid;
+	u16 pkey_index; /* of the partition in which the SA is asked */
+	u8 states;	/* enum ib_sa_mc_join_states; 0: none any more */
+} OWNED_BY(the caller);
+
 struct mad_port_ops {
 	/* Sends a datagram. Runs on the port's queue, without a lock; may block for a bounded time.
 	 * 0, or why it was dropped: the MAD layer takes it as lost on the way. -ENETUNREACH and
@@ -96,6 +103,10 @@ struct mad_port_ops {
 	 * Any context, without a lock; never blocks. NULL: the port knows no directed routes: such
 	 * SMPs neither leave nor arrive. */
 	enum mad_hop (*hop)(void *arg, void *smp, bool leaves);
+	/* Says in which states this process is a member of a group at the SA: before it joins, and
+	 * when it leaves. Who keeps that sends the leave, for the last process of the host, also
+	 * if it dies. May block; not under a lock. 0 or a negative errno; NULL: nobody does. */
+	int (*member)(void *arg, const struct mad_member *member);
 	/* The process' slot. May block; a negative errno: the port cannot be used now. NULL: 0. */
 	int (*slot)(void *arg);
 } OWNED_BY(nobody: fixed);

@@ -37,6 +37,15 @@ struct client_sm {
 	int pipe; /* the writing end, for the next node */
 } OWNED_BY(node.request_lock);
 
+/* A multicast group of which this process is a member at the SA. */
+struct client_member {
+	struct list_head node;
+	u32 port;
+	u8 mgid[16];
+	u16 pkey;
+	u8 states;
+} OWNED_BY(node.request_lock);
+
 struct client_fabric {
 	struct node_fabric shown FIXED; /* what the caller sees; first */
 	struct node *node FIXED;
@@ -52,6 +61,7 @@ struct client_fabric {
 	bool gone OWNED_BY(node.request_lock); /* the next node carries another fabric */
 	struct client_sm sm[NODE_HOST_CAS] OWNED_BY(node.request_lock);
 	u32 sm_count OWNED_BY(node.request_lock);
+	struct list_head members OWNED_BY(node.request_lock); /* struct client_member */
 };
 
 /* Of the process, which enters one host; NULL: none. */
@@ -130,6 +140,8 @@ static void client_fabric_free(struct client_fabric *f)
 		close(f->watch);
 	for (u32 i = 0; i < f->sm_count; i++)
 		close(f->sm[i].pipe);
+	list_for_each_safe(m, &f->members, struct client_member, node)
+		free(m);
 	free(f);
 }
 
@@ -181,6 +193,7 @@ static struct client_fabric *client_fabric_new(struct node *n, const char *host)
 	f->node = n;
 	memcpy(f->host, host, strlen(host));
 	f->channel = f->watch = -1;
+	list_init(&f->members);
 	return f;
 }
 
@@ -307,6 +320,41 @@ static int client_fabric_claim_sms(struct node *n) REQUIRES(n->request_lock)
 	return err == -ECONNRESET ? err : 0;
 }
 
+static int client_fabric_say_member(struct node *n, const struct client_member *member,
+				    int (*call)(struct node *n, void *request, size_t size,
+						const int *fds, int fd_count, void *reply,
+						size_t reply_size, struct message *m))
+	REQUIRES(n->request_lock)
+{
+	struct proto_fabric_member request = { .port = member->port,
+					       .pkey = member->pkey,
+					       .states = member->states };
+	struct proto_plain reply;
+	struct message m;
+	int err;
+
+	client_head(&request.head, PROTO_FABRIC_MEMBER);
+	memcpy(request.mgid, member->mgid, sizeof(request.mgid));
+	err = call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (err == 0)
+		message_close(&m);
+	return err;
+}
+
+static int client_fabric_claim_members(struct node *n) REQUIRES(n->request_lock)
+{
+	int err;
+
+	list_for_each(m, &n->fabric->members, struct client_member, node) {
+		err = client_fabric_say_member(n, m, client_call);
+		if (err == -ECONNRESET)
+			return err;
+		if (err < 0)
+			log_warn("node", "a multicast group is left only by this process itself");
+	}
+	return 0;
+}
+
 /* A fabric that has gone takes its devices with it. */
 static void client_fabric_lose(struct node *n) REQUIRES(n->request_lock)
 {
@@ -343,7 +391,8 @@ int client_claim_fabric(struct node *n)
 	}
 	/* what was told meanwhile is lost: the consumer looks at its ports again */
 	events_push_fabric(n, FABRIC_NONE, NODE_FABRIC_ROUTES | NODE_FABRIC_AGAIN);
-	return client_fabric_claim_sms(n);
+	err = client_fabric_claim_sms(n);
+	return err < 0 ? err : client_fabric_claim_members(n);
 }
 
 /* ---- MADs ------------------------------------------------------------------------------------ */
@@ -477,6 +526,74 @@ int node_fabric_issm(const struct node_fabric *nf, u32 port, int *fd)
 	}
 	close(ends[0]);
 	close(ends[1]);
+	return err;
+}
+
+/* ---- multicast groups at the SA -------------------------------------------------------------- */
+
+static struct client_member *client_fabric_find_member(struct client_fabric *f, u32 port,
+						       const u8 mgid[16])
+	REQUIRES(f->node->request_lock)
+{
+	list_for_each(m, &f->members, struct client_member, node)
+		if (m->port == port && memcmp(m->mgid, mgid, sizeof(m->mgid)) == 0)
+			return m;
+	return NULL;
+}
+
+static struct client_member *client_fabric_new_member(struct client_fabric *f, u32 port,
+						      const u8 mgid[16])
+	REQUIRES(f->node->request_lock)
+{
+	struct client_member *m = calloc(1, sizeof(*m));
+
+	if (m == NULL)
+		return NULL;
+	m->port = port;
+	memcpy(m->mgid, mgid, sizeof(m->mgid));
+	list_push_back(&f->members, &m->node);
+	return m;
+}
+
+/* Kept only if the node takes it, or is a member no more. */
+static int client_fabric_set_member(struct node *n, struct client_member *m, u16 pkey, u8 states)
+	REQUIRES(n->request_lock)
+{
+	struct client_member wanted = *m;
+	int err;
+
+	wanted.pkey = pkey;
+	wanted.states = states;
+	err = client_fabric_say_member(n, &wanted, client_request);
+	if (err == 0 || states == 0) {
+		m->pkey = pkey;
+		m->states = states;
+	}
+	if (m->states == 0) {
+		list_remove(&m->node);
+		free(m);
+	}
+	return err;
+}
+
+int node_fabric_member(const struct node_fabric *nf, u32 port, const u8 mgid[16], u16 pkey,
+		       u8 states)
+{
+	struct node *n = client_fabric_of(nf)->node;
+	struct client_member *m;
+	int err = 0;
+
+	lock_acquire(&n->request_lock);
+	m = client_fabric_find_member(n->fabric, port, mgid);
+	if (n->fabric->gone)
+		err = -ENODEV;
+	else if (m == NULL && states != 0)
+		m = client_fabric_new_member(n->fabric, port, mgid);
+	if (err == 0 && m == NULL)
+		err = states != 0 ? -ENOMEM : 0;
+	else if (err == 0)
+		err = client_fabric_set_member(n, m, pkey, states);
+	lock_release(&n->request_lock);
 	return err;
 }
 

@@ -66,4 +66,12 @@ u32 node_fabric_receive(const struct node_fabric *f, struct node_fabric_mad *out
  * -EMFILE; -ENODEV: the fabric is gone; or else as node_attach. May block. */
 int node_fabric_issm(const struct node_fabric *f, u32 port, int *fd);
 
+/* Says in which states (bits of JoinState) this process is a member of a multicast group at the SA,
+ * through a port of the host; 0: none. Said before the process joins. The node leaves the group at
+ * the SA for the last process of the host, also if that dies. `pkey`: the partition in which the SA
+ * is asked. Outlives the node. -ENOENT: no port of this host; -EINVAL: no group; -ENOSPC; -ENOMEM;
+ * -ENODEV: the fabric is gone; or else as node_attach. May block. */
+int node_fabric_member(const struct node_fabric *f, u32 port, const u8 mgid[16], u16 pkey,
+		       u8 states);
+
 #endif

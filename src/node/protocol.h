@@ -42,6 +42,7 @@ union proto_request {
 	struct proto_connections connections;
 	struct proto_fabric_enter fabric_enter;
 	struct proto_fabric_issm fabric_issm;
+	struct proto_fabric_member fabric_member;
 	struct proto_fabric_up fabric_up;
 	struct proto_fabric_down fabric_down;
 	struct proto_fabric_command fabric_command;

@@ -1,5 +1,6 @@
 /* mcast.c: memberships of multicast groups that several consumers of a port share: the first joins
- * at the SA, the last leaves.
+ * at the SA, the last leaves. Other processes may share the port as well: where its driver says so
+ * (mad_member_set) the leave is theirs.
  * In:    joins and ends of consumers, answers of the SA, events of ports
  * Out:   joins and leaves at the SA; callbacks
  * Runs:  all of a group on sa_queue, one step after the other    Locks: sa_lock
@@ -11,6 +12,7 @@
 
 #include <rdma/ib_cache.h>
 
+#include "mad/mad.h"
 #include "sa/sa_priv.h"
 
 enum { SA_STATES = 4 }; /* bits of the join state */
@@ -29,6 +31,7 @@ struct sa_group {
 	struct list_head members GUARDED_BY(sa_lock);
 	u32 counts[SA_STATES] GUARDED_BY(sa_lock); /* members that are in, by join state */
 	struct ib_sa_mcmember_rec rec GUARDED_BY(sa_lock); /* its join_state: what the SA keeps */
+	u8 said GUARDED_BY(sa_lock); /* states that others of the host know of: sa_group_say */
 	bool asking GUARDED_BY(sa_lock); /* a query is under way */
 	bool lost GUARDED_BY(sa_lock);	 /* members are to be told */
 	bool port_gone GUARDED_BY(sa_lock);
@@ -133,6 +136,28 @@ static void sa_member_free(struct sa_member *m) REQUIRES(sa_lock)
 	free(m);
 }
 
+/* Says to those who share the port in which states this process is a member, or is about to be.
+ * Lets go of the lock meanwhile. -EOPNOTSUPP: nobody shares it. */
+static int sa_group_say(struct sa_group *g, u8 states) REQUIRES(sa_lock)
+{
+	static const union ib_gid none;
+	struct mad_member member = { .mgid = g->rec.join_state != 0 ? g->rec.mgid : g->mgid,
+				     .states = states };
+	struct sa_port *port = g->port;
+	int err;
+
+	if (memcmp(&member.mgid, &none, sizeof(none)) == 0 || !sa_port_try(port))
+		return -EOPNOTSUPP;
+	lock_release(&sa_lock);
+	member.pkey_index = sa_port_pkey_index(port);
+	err = mad_member_set(port->agent, &member);
+	sa_port_put(port);
+	lock_acquire(&sa_lock);
+	if (err == 0)
+		g->said = states;
+	return err;
+}
+
 /* Tells a member; lets go of the lock meanwhile. A consumer that returns an error has ended the
  * membership by that. */
 static void sa_group_tell(struct sa_member *m, int status) REQUIRES(sa_lock)
@@ -157,6 +182,8 @@ static void sa_group_lose(struct sa_group *g) REQUIRES(sa_lock)
 	bool told;
 
 	g->lost = false;
+	if (g->said != 0)
+		(void)sa_group_say(g, 0);
 	memset(g->counts, 0, sizeof(g->counts));
 	g->rec.join_state = 0;
 	do {
@@ -181,6 +208,8 @@ static void sa_group_answer(struct sa_group *g) REQUIRES(sa_lock)
 	int status = g->status;
 
 	g->joins = NULL;
+	if (g->said != g->rec.join_state)
+		(void)sa_group_say(g, g->rec.join_state);
 	if (m == NULL || m->state != MEMBER_WAITS)
 		return;
 	m->state = status == 0 ? MEMBER_IN : MEMBER_TOLD;
@@ -232,6 +261,7 @@ static void sa_group_join(struct sa_group *g, struct sa_member *m) REQUIRES(sa_l
 	if (ib_get_cached_gid(g->port->device, g->port->number, 0, &gid) == 0)
 		rec.port_gid = gid;
 	g->joins = m;
+	(void)sa_group_say(g, g->rec.join_state | m->join_state);
 	sa_group_ask(g, IB_MGMT_METHOD_SET, &rec,
 		  m->pub.comp_mask | IB_SA_MCMEMBER_REC_MGID | IB_SA_MCMEMBER_REC_PORT_GID |
 			  IB_SA_MCMEMBER_REC_JOIN_STATE);
@@ -263,8 +293,13 @@ static u8 sa_group_spare(const struct sa_group *g) REQUIRES(sa_lock)
 static void sa_group_leave(struct sa_group *g) REQUIRES(sa_lock)
 {
 	struct ib_sa_mcmember_rec rec = g->rec;
+	u8 spare = sa_group_spare(g);
 
-	rec.join_state = g->leaves = sa_group_spare(g);
+	if (g->said != 0 && sa_group_say(g, g->rec.join_state & (u8)~spare) == 0) {
+		g->rec.join_state &= (u8)~spare;
+		return;
+	}
+	rec.join_state = g->leaves = spare;
 	sa_group_ask(g, IB_SA_METHOD_DELETE, &rec,
 		  IB_SA_MCMEMBER_REC_MGID | IB_SA_MCMEMBER_REC_PORT_GID |
 			  IB_SA_MCMEMBER_REC_JOIN_STATE);

@@ -66,8 +66,7 @@ void sa_client_drop(struct ib_sa_client *client)
 
 /* ---- the way --------------------------------------------------------------------------------- */
 
-/* The default partition, as a full member if the port is one. */
-static u16 sa_port_pkey_index(const struct sa_port *port)
+u16 sa_port_pkey_index(const struct sa_port *port)
 {
 	u16 index;
 
@@ -228,11 +227,14 @@ static void sa_after_fork(void) NO_THREAD_SAFETY
 	lock_release(&sa_start_lock);
 }
 
-/* Ports and queries are the parent's. Clients register anew. */
+/* Ports and queries are the parent's. Clients register anew. What they end of the parent's is told
+ * to no SA. */
 static void sa_drop_in_child(void) NO_THREAD_SAFETY
 {
 	lock_init(&sa_start_lock);
 	lock_init(&sa_lock);
+	list_for_each(p, &sa_ports, struct sa_port, node)
+		p->gone = true;
 	list_init(&sa_ports);
 	sa_query_drop_in_child();
 	if (sa_started)

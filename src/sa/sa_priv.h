@@ -82,6 +82,8 @@ struct sa_port *sa_port_get(const struct ib_device *device, u8 number);
 /* Takes a use of a port that exists. False: it goes. */
 bool sa_port_try(struct sa_port *port) REQUIRES(sa_lock);
 void sa_port_put(struct sa_port *port);
+/* The default partition, in which the SA is asked: as a full member if the port is one. */
+u16 sa_port_pkey_index(const struct sa_port *port);
 /* A handle of the way to the port's SA, and the P_Key index for it. ERR_PTR: -EAGAIN: the port
  * knows no subnet manager; -ENOMEM. */
 struct ib_ah *sa_port_way(struct sa_port *port, u16 *pkey_index);

@@ -26,6 +26,8 @@ static struct {
 	struct ib_sa_client client;
 	int asked, joins, leaves; /* atomic: requests that came to the SA */
 	u8 joined;		  /* atomic: what the SA keeps of this port */
+	u8 shared;		  /* atomic: what those who share the port know of */
+	int shared_joins;	  /* joins before the last of it */
 	bool silent;		  /* atomic */
 	u16 status;		  /* atomic: of the answers */
 } t;
@@ -99,7 +101,16 @@ static int model_send(void *arg, const struct mad_departure *d)
 	return 0;
 }
 
-static const struct mad_port_ops model_ops = { .send = model_send };
+static struct mad_port_ops model_ops = { .send = model_send };
+
+/* Others share the port: they leave for it, as the node of a fabric does. */
+static int model_share(void *arg, const struct mad_member *m)
+{
+	assert_int_equal(m->mgid.raw[0], 0xff);
+	t.shared_joins = fake_count(&t.joins);
+	__atomic_store_n(&t.shared, m->states, __ATOMIC_SEQ_CST);
+	return 0;
+}
 
 /* ---- the bed --------------------------------------------------------------------------------- */
 
@@ -360,6 +371,69 @@ static void port_event__resets_members(void **state)
 	assert_true(fake_await(&t.leaves, 1));
 }
 
+static bool await_shared(u8 states)
+{
+	for (int i = 0; i < WAIT_MS && __atomic_load_n(&t.shared, __ATOMIC_SEQ_CST) != states; i++)
+		usleep(1000);
+	return __atomic_load_n(&t.shared, __ATOMIC_SEQ_CST) == states;
+}
+
+/* They know of a member before the SA does, and the SA is asked to leave by them alone. */
+static void free_multicast__of_a_shared_port(void **state)
+{
+	struct heard first = { .calls = 0 }, second = { .calls = 0 };
+	struct ib_sa_multicast *a, *b;
+
+	model_ops.member = model_share;
+	a = join(&first, IB_SA_FULL_MEMBER, 1);
+	assert_true(fake_await(&first.calls, 1));
+	assert_int_equal(t.shared, IB_SA_FULL_MEMBER);
+	assert_int_equal(t.shared_joins, 0);
+	b = join(&second, IB_SA_SEND_ONLY_NON_MEMBER, 1);
+	assert_true(fake_await(&second.calls, 1));
+	assert_int_equal(t.shared, IB_SA_FULL_MEMBER | IB_SA_SEND_ONLY_NON_MEMBER);
+	ib_sa_free_multicast(a);
+	assert_true(await_shared(IB_SA_SEND_ONLY_NON_MEMBER));
+	ib_sa_free_multicast(b);
+	assert_true(await_shared(0));
+	assert_int_equal(fake_count(&t.leaves), 0);
+	t.status = 0x0200; /* refused: no member any more */
+	a = join(&first, IB_SA_FULL_MEMBER, 2);
+	assert_true(fake_await(&first.calls, 2));
+	assert_int_equal(first.status, -EINVAL);
+	assert_true(await_shared(0));
+	ib_sa_free_multicast(a);
+	model_ops.member = NULL;
+}
+
+static void mcmember_heard(int status, struct ib_sa_mcmember_rec *resp, void *context)
+{
+	struct heard *h = context;
+
+	h->status = status;
+	h->answer = resp != NULL ? be16toh(resp->mlid) : 0;
+	fake_bump(&h->calls);
+}
+
+static void mcmember_rec_query__asks(void **state)
+{
+	struct ib_sa_mcmember_rec rec = { .port_gid.raw = { [15] = 7 }, .join_state = 1 };
+	struct heard h = { .calls = 0 };
+	struct ib_sa_query *query;
+
+	assert_true(ib_sa_mcmember_rec_query(&t.client, &t.fake->ib, 1, IB_MGMT_METHOD_SET, &rec,
+					     IB_SA_MCMEMBER_REC_PORT_GID, 1000, 0, mcmember_heard,
+					     &h, &query) > 0);
+	assert_true(fake_await(&h.calls, 1));
+	assert_int_equal(h.status, 0);
+	assert_int_equal(h.answer, MLID);
+	assert_int_equal(t.joined, 1);
+	assert_int_equal(ib_sa_mcmember_rec_query(&t.client, &t.fake->ib, 1,
+						  IB_SA_METHOD_GET_TABLE, &rec, 0, 1000, 0,
+						  mcmember_heard, &h, &query),
+			 -EINVAL);
+}
+
 static void free_multicast__while_it_joins(void **state)
 {
 	struct heard h = { .calls = 0 };
@@ -391,6 +465,8 @@ int main(void)
 		SA_TEST(join_multicast__refused),
 		SA_TEST(port_event__resets_members),
 		SA_TEST(free_multicast__while_it_joins),
+		SA_TEST(free_multicast__of_a_shared_port),
+		SA_TEST(mcmember_rec_query__asks),
 	};
 
 	work_queue_init(&mad_queue, "test/mad", false);

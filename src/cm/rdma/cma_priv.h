@@ -9,7 +9,8 @@
  *  header.c    what the RDMA CM puts in front of the private data
  *  listen.c    requests that come
  * connect.c    connections from the REQ to timewait
- *   mcast.c    multicast groups
+ *   mcast.c    multicast groups: who has joined, what is told
+ * mcast_ib.c   those of InfiniBand, at the subnet administrator
  *      qp.c    queue pairs that the CM takes through their states
  */
 #ifndef CMA_PRIV_H
@@ -104,6 +105,24 @@ struct cma_device {
 	u32 users;  /* cma_device_hold: its removal waits for them */
 	struct cond unused;
 } OWNED_BY(cma.lock);
+
+/* One membership of a multicast group. An id may have joined a group several times. */
+struct cma_mcast {
+	struct list_head node OWNED_BY(cma.lock); /* struct cma_id.groups, oldest first */
+	struct cma_id *id FIXED;
+	struct sockaddr_storage addr FIXED;
+	union ib_gid mgid FIXED; /* InfiniBand: 0: the SA chooses one */
+	u8 join_state FIXED;
+	void *context FIXED;
+	struct work work GUARDS_ITSELF; /* says that the id has joined, or is a member no more */
+	bool left OWNED_BY(cma.lock);	/* off the list: nothing more is told */
+	/* InfiniBand: the membership at the SA; NULL: none, or its device has gone */
+	struct ib_sa_multicast *sa OWNED_BY(cma.lock);
+	bool ending OWNED_BY(cma.lock); /* that at the SA: a thread waits for its callback */
+	bool tells_join OWNED_BY(cma.lock); /* with `rec` */
+	int error OWNED_BY(cma.lock);	    /* to tell; 0: none */
+	struct ib_sa_mcmember_rec rec OWNED_BY(cma.lock); /* what the SA has granted */
+};
 
 static inline struct cma_id *cma_id(struct rdma_cm_id *id)
 {
@@ -247,6 +266,22 @@ int cma_request(struct ib_cm_id *ib, struct ib_cm_event *event);
 void cma_mcast_leave(struct cma_id *id, const void *context);
 /* Leaves all groups. May block. */
 void cma_mcast_leave_all(struct cma_id *id);
+
+/* ---- mcast_ib.c ---- */
+/* The group of an address on the port that the id is bound to. */
+void cma_mcast_ib_gid(const struct cma_id *id, const struct sockaddr *addr, union ib_gid *out);
+/* Joins at the SA; the result is told by mc->work. -EADDRNOTAVAIL: there is no broadcast group
+ * of IPoIB, whose parameters a new group takes; -EAGAIN: no SM; -ETIMEDOUT. May block. */
+int cma_mcast_ib_join(struct cma_mcast *mc, struct ib_device *device);
+/* What the event of a join says. 0 or a negative errno. Inside a turn. */
+int cma_mcast_ib_event(const struct cma_mcast *mc, struct ib_device *device,
+		       struct rdma_ud_param *out);
+/* Ends a membership at the SA, after which mc->work is not pushed any more. May block. */
+void cma_mcast_ib_leave(struct cma_mcast *mc);
+/* The id's device goes: memberships at its SA end, and nothing more is told of them. May block. */
+void cma_mcast_device_gone(struct cma_id *id);
+/* The Q_Key of datagrams of the port space IPOIB: that of the broadcast group. May block. */
+int cma_mcast_ib_qkey(struct cma_id *id, struct ib_device *device, u32 *qkey);
 
 /* ---- qp.c ---- */
 int cma_qp_to_rtr(struct cma_id *id, struct rdma_conn_param *param);

@@ -295,6 +295,7 @@ static void cma_device_remove_id(struct cma_id *id, struct ib_cm_id *ib)
 
 	if (ib != NULL)
 		ib_destroy_cm_id(ib);
+	cma_mcast_device_gone(id);
 	if (cma_enter(id, CMA_REMOVED)) {
 		destroy = cma_tell(id, &event) != 0;
 		cma_leave(id);

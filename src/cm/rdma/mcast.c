@@ -1,5 +1,6 @@
 /* mcast.c: multicast groups of datagram ids. RoCE has no subnet administrator to ask: a group's
- * MGID is made of its IP address, and who attaches a queue pair to it is a member.
+ * MGID is made of its IP address, and who attaches a queue pair to it is a member. On InfiniBand
+ * the SA is asked (mcast_ib.c).
  * In:    rdma_join_multicast, rdma_leave_multicast     Out: MULTICAST_JOIN, MULTICAST_ERROR
  * Runs:  consumers' threads; results are told on the work queue; may block
  * Locks: cma.lock
@@ -11,17 +12,6 @@
 
 #include "cm/rdma/cma_priv.h"
 #include "node/node.h"
-
-/* One membership. An id may have joined a group several times. */
-struct cma_mcast {
-	struct list_head node OWNED_BY(cma.lock); /* struct cma_id.groups, oldest first */
-	struct cma_id *id FIXED;
-	struct sockaddr_storage addr FIXED;
-	union ib_gid mgid FIXED;
-	void *context FIXED;
-	struct work work GUARDS_ITSELF; /* says that the id has joined */
-	bool left OWNED_BY(cma.lock);	/* off the list: nothing more is told */
-};
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
@@ -38,22 +28,17 @@ static int cma_mcast_source(const struct cma_mcast *mc, struct ib_device *device
 	return ib_find_cached_gid(device, &gid, &port, index);
 }
 
-static void cma_mcast_event(const struct cma_mcast *mc, struct ib_device *device,
-			struct rdma_cm_event *out)
+static int cma_mcast_roce_event(const struct cma_mcast *mc, struct ib_device *device,
+				struct rdma_ud_param *out)
 {
 	struct cma_id *id = mc->id;
 	u16 index = 0;
+	int err = cma_mcast_source(mc, device, &index);
 
-	*out = (struct rdma_cm_event){ .event = RDMA_CM_EVENT_MULTICAST_JOIN };
-	out->param.ud.private_data = mc->context;
-	out->status = cma_mcast_source(mc, device, &index);
-	if (out->status < 0) {
-		out->event = RDMA_CM_EVENT_MULTICAST_ERROR;
-		return;
-	}
-	out->param.ud.qp_num = IB_MULTICAST_QPN;
-	out->param.ud.qkey = cma_qkey(id);
-	out->param.ud.ah_attr = (struct ib_ah_attr){
+	if (err < 0)
+		return err;
+	out->qkey = cma_qkey(id);
+	out->ah_attr = (struct ib_ah_attr){
 		.grh = { .dgid = mc->mgid,
 			 .sgid_index = (u8)index,
 			 .hop_limit = CMA_HOP_LIMIT,
@@ -62,38 +47,80 @@ static void cma_mcast_event(const struct cma_mcast *mc, struct ib_device *device
 		.ah_flags = IB_AH_GRH,
 		.port_num = id->id.port_num,
 	};
+	return 0;
 }
 
-/* Begins the turn in which the result is told: the id's device, which stays until the turn ends.
- * NULL: there is nobody to tell, and no turn. */
-static struct ib_device *cma_mcast_enter(struct cma_mcast *mc)
+/* `error` 0: the id has joined. */
+static void cma_mcast_event(const struct cma_mcast *mc, struct ib_device *device, bool infiniband,
+			    int error, struct rdma_cm_event *out)
 {
-	struct ib_device *device = NULL;
+	*out = (struct rdma_cm_event){ .event = RDMA_CM_EVENT_MULTICAST_JOIN, .status = error };
+	out->param.ud.private_data = mc->context;
+	out->param.ud.qp_num = IB_MULTICAST_QPN;
+	if (error == 0)
+		out->status = infiniband ? cma_mcast_ib_event(mc, device, &out->param.ud)
+					 : cma_mcast_roce_event(mc, device, &out->param.ud);
+	if (out->status == 0)
+		return;
+	out->event = RDMA_CM_EVENT_MULTICAST_ERROR;
+	out->param.ud = (struct rdma_ud_param){ .private_data = mc->context };
+}
+
+/* What is to be told next. */
+struct cma_mcast_news {
+	struct ib_device *device; /* the id's, which stays until the turn ends */
+	bool infiniband;
+	int error; /* 0: the id has joined */
+} OWNED_BY(the caller);
+
+static bool cma_mcast_take_news(struct cma_mcast *mc, struct cma_mcast_news *out)
+	REQUIRES(cma.lock)
+{
+	const struct cma_id *id = mc->id;
+
+	if (mc->left || id->state == CMA_DESTROYING || id->state == CMA_REMOVED ||
+	    id->id.device == NULL || (!mc->tells_join && mc->error == 0))
+		return false;
+	*out = (struct cma_mcast_news){ .device = id->id.device,
+					.infiniband = cma_is_infiniband(id->id.device),
+					.error = mc->tells_join ? 0 : mc->error };
+	if (mc->tells_join)
+		mc->tells_join = false;
+	else
+		mc->error = 0;
+	return true;
+}
+
+/* Begins the turn in which the next result is told. False: there is none, or nobody to tell. */
+static bool cma_mcast_enter(struct cma_mcast *mc, struct cma_mcast_news *out)
+{
 	struct cma_id *id = mc->id;
+	bool entered;
 
 	lock_acquire(&cma.lock);
 	/* the handler at hand may be leaving this group, and waits for us then */
 	while (id->busy && !mc->left && id->state != CMA_DESTROYING)
 		cond_wait(&id->idle, &cma.lock);
-	if (!mc->left && id->state != CMA_DESTROYING && id->state != CMA_REMOVED) {
-		device = id->id.device;
-		id->busy = device != NULL;
-	}
+	entered = cma_mcast_take_news(mc, out);
+	id->busy |= entered;
+	/* another result has a turn of its own */
+	if (entered && (mc->tells_join || mc->error != 0))
+		work_push(&mc->work);
 	lock_release(&cma.lock);
-	return device;
+	return entered;
 }
 
-static void cma_mcast_joined(struct work *w)
+static void cma_mcast_tell(struct work *w)
 {
 	struct cma_mcast *mc = container_of(w, struct cma_mcast, work);
-	struct ib_device *device = cma_mcast_enter(mc);
+	struct cma_mcast_news news;
 	struct cma_id *id = mc->id;
 	struct rdma_cm_event event;
 	bool destroy;
 
-	if (device == NULL)
+	if (!cma_mcast_enter(mc, &news))
 		return;
-	cma_mcast_event(mc, device, &event);
+	cma_mcast_event(mc, news.device, news.infiniband, news.error, &event);
 	destroy = cma_tell(id, &event) != 0; /* the handler may leave: `mc` is gone */
 	cma_leave(id);
 	if (destroy)
@@ -108,44 +135,79 @@ static bool cma_mcast_may_join(const struct cma_id *id) REQUIRES(cma.lock)
 	       id->id.device != NULL && id->id.qp == NULL && cma_is_datagram(&id->id);
 }
 
-static int cma_mcast_enlist(struct cma_id *id, struct cma_mcast *mc)
+static int cma_mcast_enlist(struct cma_mcast *mc)
 {
+	struct cma_id *id = mc->id;
 	int err = -EINVAL;
 
 	lock_acquire(&cma.lock);
-	if (cma_is_infiniband(id->id.device)) {
-		err = -EOPNOTSUPP; /* the SA would have to be asked for the group's LID */
-	} else if (cma_mcast_may_join(id)) {
+	if (cma_mcast_may_join(id)) {
 		list_push_back(&id->groups, &mc->node);
-		work_push(&mc->work);
 		err = 0;
 	}
 	lock_release(&cma.lock);
 	return err;
 }
 
+/* Takes it back: `mc` has told nothing. */
+static void cma_mcast_delist(struct cma_mcast *mc)
+{
+	lock_acquire(&cma.lock);
+	list_remove(&mc->node);
+	lock_release(&cma.lock);
+}
+
+static int cma_mcast_roce_join(struct cma_mcast *mc)
+{
+	if (!node_is_mcast(mc->mgid.raw))
+		return -EINVAL;
+	lock_acquire(&cma.lock);
+	mc->tells_join = true;
+	work_push(&mc->work);
+	lock_release(&cma.lock);
+	return 0;
+}
+
+static int cma_mcast_join_on(struct cma_mcast *mc, const struct cma_device *d)
+{
+	const struct sockaddr *addr = cma_addr(&mc->addr);
+	int err;
+
+	if (d->infiniband)
+		cma_mcast_ib_gid(mc->id, addr, &mc->mgid);
+	else
+		cma_addr_gid(addr, &mc->mgid);
+	err = cma_mcast_enlist(mc);
+	if (err < 0)
+		return err;
+	err = d->infiniband ? cma_mcast_ib_join(mc, d->device) : cma_mcast_roce_join(mc);
+	if (err < 0)
+		cma_mcast_delist(mc);
+	return err;
+}
+
 int rdma_join_multicast(struct rdma_cm_id *cm_id, struct sockaddr *addr, u8 join_state,
 			void *context)
 {
+	struct cma_device *d;
 	struct cma_mcast *mc;
-	union ib_gid mgid;
-	int err;
+	int err = -EINVAL;
 
 	if (!cma_family_is_known(addr) ||
 	    (join_state != IB_SA_FULL_MEMBER && join_state != IB_SA_SEND_ONLY_FULL_MEMBER))
-		return -EINVAL;
-	cma_addr_gid(addr, &mgid);
-	if (!node_is_mcast(mgid.raw))
 		return -EINVAL;
 	mc = calloc(1, sizeof(*mc));
 	if (mc == NULL)
 		return -ENOMEM;
 	mc->id = cma_id(cm_id);
-	mc->mgid = mgid;
+	mc->join_state = join_state;
 	mc->context = context;
 	cma_addr_copy(&mc->addr, addr);
-	work_init(&mc->work, &cma.queue, cma_mcast_joined);
-	err = cma_mcast_enlist(mc->id, mc);
+	work_init(&mc->work, &cma.queue, cma_mcast_tell);
+	d = cma_device_hold(mc->id);
+	if (d != NULL)
+		err = cma_mcast_join_on(mc, d);
+	cma_device_release(d);
 	if (err < 0)
 		free(mc);
 	return err;
@@ -180,6 +242,7 @@ static void cma_mcast_end(struct cma_mcast *mc)
 {
 	if (mc == NULL)
 		return;
+	cma_mcast_ib_leave(mc);
 	work_cancel_wait(&mc->work);
 	free(mc);
 }

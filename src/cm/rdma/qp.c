@@ -11,15 +11,26 @@
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
+/* The port space IPOIB has the Q_Key of its broadcast group, as IPoIB's own interfaces. */
+static int cma_qp_take_qkey(struct cma_id *id, const struct cma_device *d)
+{
+	if (id->qkey != 0 || id->id.ps != RDMA_PS_IPOIB || !d->infiniband)
+		return 0;
+	return cma_mcast_ib_qkey(id, d->device, &id->qkey);
+}
+
 /* Of a queue pair without a connection. */
-static int cma_qp_attr_unconnected(struct cma_id *id, struct ib_device *device,
+static int cma_qp_attr_unconnected(struct cma_id *id, const struct cma_device *d,
 				   struct ib_qp_attr *attr, int *mask)
 {
+	u16 pkey = d->infiniband ? id->id.route.addr.pkey : CMA_PKEY;
 	int err;
 
 	if (cma_is_in(id, CMA_LISTEN))
 		return -EINVAL;
-	err = ib_find_cached_pkey(device, id->id.port_num, CMA_PKEY, &attr->pkey_index);
+	err = ib_find_cached_pkey(d->device, id->id.port_num, pkey, &attr->pkey_index);
+	if (err == 0 && cma_is_datagram(&id->id))
+		err = cma_qp_take_qkey(id, d);
 	if (err < 0)
 		return err;
 	attr->port_num = id->id.port_num;
@@ -62,7 +73,7 @@ int rdma_init_qp_attr(struct rdma_cm_id *cm_id, struct ib_qp_attr *qp_attr, int 
 	if (ib != NULL && !cma_is_datagram(cm_id))
 		err = cma_qp_attr_connected(id, ib, qp_attr, qp_attr_mask);
 	else if (d != NULL)
-		err = cma_qp_attr_unconnected(id, d->device, qp_attr, qp_attr_mask);
+		err = cma_qp_attr_unconnected(id, d, qp_attr, qp_attr_mask);
 	cma_device_release(d);
 	return err;
 }

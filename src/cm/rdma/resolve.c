@@ -9,6 +9,7 @@
 #include "addr/addr.h"
 #include "cm/rdma/cma_priv.h"
 #include "node/hostip.h"
+#include "node/node.h"
 
 /* ---- binding --------------------------------------------------------------------------------- */
 
@@ -241,13 +242,36 @@ static int resolve_host(struct cma_id *id, const struct sockaddr *to)
 	return 0;
 }
 
+/* To a multicast group, from a port of InfiniBand: no route leads there but the port's own fabric.
+ * Errors as resolve_host. */
+static int resolve_group(struct cma_id *id, const struct sockaddr *to)
+{
+	struct node_hostip host;
+	union ib_gid gid, from;
+	int err;
+
+	cma_addr_gid(to, &gid);
+	err = node_hostip_find(gid.raw, &host);
+	if (err == -ENODEV || !node_is_mcast(gid.raw))
+		return -EADDRNOTAVAIL;
+	err = cma_device_is_bound(id) ? 0 : cma_bind_first(id, true, &from);
+	if (err != 0)
+		return err;
+	cma_mcast_ib_gid(id, to, &id->id.route.addr.dgid);
+	resolve_set_source(id, to, false, 0);
+	return 0;
+}
+
 /* Finds the device, the source and the link's address of the destination. -ENODATA: its neighbour
  * is not known yet. */
 static int resolve_way(struct cma_id *id, struct addr_way *way)
 {
 	const struct sockaddr *to = cma_addr(&id->id.route.addr.dst_addr);
-	int err = resolve_host(id, to);
+	int err = resolve_group(id, to);
 	bool remote;
+
+	if (err == -EADDRNOTAVAIL)
+		err = resolve_host(id, to);
 
 	if (err != -EADDRNOTAVAIL && err != -ENODEV)
 		return err;

@@ -192,6 +192,24 @@ static int hca_mads_agent(void *arg, const struct ib_mad_reg_req *request, bool 
 	return soft_mads_agent(&port->device->soft, &at, request, on);
 }
 
+static int hca_mads_member(void *arg, const struct mad_member *member)
+{
+	struct hca_port *port = arg;
+	struct ib_device *ib = &port->device->soft.ib;
+	u16 pkey;
+	int err = soft_attach(&port->device->soft);
+
+	if (err == 0)
+		err = ib_get_cached_pkey(ib, port->number, member->pkey_index, &pkey);
+	if (err != 0)
+		return err;
+	/* an adapter has sent what was posted long before the group's routes change */
+	if (member->states == 0)
+		soft_await_datagrams(&port->device->soft);
+	return node_fabric_member(hca_fabric(), port->index, member->mgid.raw, pkey,
+				  member->states);
+}
+
 static int hca_mads_slot(void *arg)
 {
 	struct hca_port *port = arg;
@@ -205,6 +223,7 @@ static const struct mad_port_ops hca_mads_ops = {
 	.agent = hca_mads_agent,
 	.will = hca_mads_will,
 	.hop = hca_mads_hop,
+	.member = hca_mads_member,
 	.slot = hca_mads_slot,
 };
 

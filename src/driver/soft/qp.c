@@ -148,6 +148,23 @@ static void soft_qp_await_datagrams(struct soft_qp *qp)
 		clock_sleep_ns(NS_PER_MS);
 }
 
+static bool soft_has_datagrams(struct soft_device *dev)
+{
+	bool has = false;
+
+	lock_acquire(&dev->list_lock);
+	list_for_each(qp, &dev->qps, struct soft_qp, node)
+		has |= soft_qp_is_ours(qp) && ibt_qp_has_datagrams(soft_engine(qp));
+	lock_release(&dev->list_lock);
+	return has;
+}
+
+void soft_await_datagrams(struct soft_device *dev)
+{
+	for (int ms = 0; ms < QP_DATAGRAMS_MS && soft_has_datagrams(dev); ms++)
+		clock_sleep_ns(NS_PER_MS);
+}
+
 static const struct board_tally *soft_qp_tally(const struct soft_qp *qp)
 {
 	return &the_seat.a.board->tallies[qp->shown - the_seat.a.board->qps];

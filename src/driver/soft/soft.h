@@ -287,6 +287,9 @@ void soft_review_routes(struct soft_device *dev);
 /* Has the kind charge what the device's connections have sent since the last time. Does not wait
  * for locks: what is left out is charged the next time, or by the verb that has the lock. */
 void soft_charge(struct soft_device *dev);
+/* Waits, for half a second at most, until what datagram queue pairs of the device have taken is
+ * sent: as soft_qp_destroy does. */
+void soft_await_datagrams(struct soft_device *dev);
 /* Sets `removed` only: for a device without users in this process. */
 void soft_set_removed(struct soft_device *dev);
 /* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.

@@ -79,6 +79,8 @@ static struct fabricd *fabricd_new(struct daemon *d)
 	list_init(&f->sms);
 	list_init(&f->trees);
 	list_init(&f->held);
+	list_init(&f->members);
+	list_init(&f->leaves);
 	f->map_fd = f->map_read_fd = f->counters_fd = -1;
 	f->since_ns = clock_now_ns();
 	f->routes_due_ns = f->orphans_until_ns = f->count_due_ns = UINT64_MAX;
@@ -89,6 +91,7 @@ static void fabricd_free(struct fabricd *f, bool keep)
 {
 	smd_free(f->smd, keep);
 	madhold_clear(f);
+	sagroup_clear(f);
 	fabric_close(f->fabric);
 	fabricd_close_files(f);
 	free(f);
@@ -260,6 +263,7 @@ void fabricd_run(struct daemon *d, u64 now_ns)
 		fabric_tick(f->fabric);
 	smd_run(f->smd, now_ns);
 	madhold_run(f, now_ns);
+	sagroup_run(f, now_ns);
 	hosttree_count(f, now_ns);
 	madchannel_flush(f);
 	generation = fabric_generation(fabric_view(f->fabric));
@@ -277,5 +281,6 @@ u64 fabricd_next_ns(const struct daemon *d)
 	if (f == NULL)
 		return UINT64_MAX;
 	return MIN(MIN(fabric_due_ns(f->fabric), MIN(smd_next_ns(f->smd), madhold_next_ns(f))),
-		   MIN(f->count_due_ns, MIN(f->routes_due_ns, f->orphans_until_ns)));
+		   MIN(MIN(f->count_due_ns, sagroup_next_ns(f)),
+		       MIN(f->routes_due_ns, f->orphans_until_ns)));
 }

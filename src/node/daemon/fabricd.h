@@ -52,6 +52,9 @@ struct fabricd {
 	u64 count_due_ns; /* counters of the trees; UINT64_MAX: nothing counts */
 	struct list_head held; /* madhold.c's requests that wait for a listener */
 	u32 held_count;
+	struct list_head members, leaves; /* sagroup.c's */
+	u32 member_count;
+	u32 leave_tids; /* given out */
 	struct fabricd_counts counts;
 	/* MADs for processes, sent at the end of the turn */
 	struct proc *out_to[FABRICD_BATCH];
@@ -129,6 +132,18 @@ void madhold_listening(struct daemon *d);
 void madhold_run(struct fabricd *f, u64 now_ns);
 u64 madhold_next_ns(const struct fabricd *f);
 void madhold_clear(struct fabricd *f);
+
+/* ---- sagroup.c: members of multicast groups at the SA ---- */
+
+/* As struct proto_fabric_member. -ENOMEM. */
+int sagroup_set(struct proc *p, const struct proto_fabric_member *q);
+/* The process leaves its host: its ports leave the groups of which it was the last member. */
+void sagroup_leave_all(struct proc *p);
+/* Is the MAD, which has arrived at the port, the answer to a leave of the node's? */
+bool sagroup_take_answer(struct fabricd *f, u32 port, const struct fabric_mad *m);
+void sagroup_run(struct fabricd *f, u64 now_ns);
+u64 sagroup_next_ns(const struct fabricd *f);
+void sagroup_clear(struct fabricd *f);
 
 /* ---- madchannel.c again: callbacks ---- */
 

@@ -255,7 +255,7 @@ void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m)
 	struct fabricd *f = arg;
 	struct proc *p;
 
-	if (smd_receive(f->smd, port, m))
+	if (smd_receive(f->smd, port, m) || sagroup_take_answer(f, port, m))
 		return;
 	if (m->dst_qp == 1 && m->mad[STEER_CLASS] == STEER_CLASS_CM) {
 		madchannel_deliver_cm(f, port, m);
@@ -458,6 +458,7 @@ void madchannel_leave(struct proc *p)
 		if (f->out_to[i] == p)
 			f->out_to[i] = NULL;
 	smhold_leave(p);
+	sagroup_leave_all(p);
 	p->host = NULL;
 	f->processes--;
 	h->proc = p;

@@ -1,6 +1,7 @@
 /* serve_fabric.c: the InfiniBand fabric: processes enter its hosts, tools bring it up, change it
  * and take it down.
- * In:    FABRIC_ENTER, _ISSM, _UP, _DOWN, _COMMAND, _SHOW, _HOST      Out: MAD channels; the fabric
+ * In:    FABRIC_ENTER, _ISSM, _MEMBER, _UP, _DOWN, _COMMAND, _SHOW, _HOST
+ * Out:   MAD channels; the fabric
  * Runs:  the daemon's only thread                              Locks: none
  */
 #include <errno.h>
@@ -43,6 +44,16 @@ static int serve_fabric_enter(struct request *r)
 static int serve_fabric_issm(struct request *r)
 {
 	int err = smhold_take(r->proc, r->q->fabric_issm.port, r->m->fds[0]);
+
+	if (err == 0)
+		service_status(r, 0);
+	return err;
+}
+
+static int serve_fabric_member(struct request *r)
+{
+	int err = r->daemon->fabric == NULL ? -ENODEV :
+					      sagroup_set(r->proc, &r->q->fabric_member);
 
 	if (err == 0)
 		service_status(r, 0);
@@ -191,6 +202,8 @@ static const struct service_rule serve_fabric_rules[] = {
 					   SERVICE_FROM(PROC_ATTACHED) },
 	[PROTO_OP(PROTO_FABRIC_ISSM)] = { serve_fabric_issm, sizeof(struct proto_fabric_issm), 1,
 					  SERVICE_FROM(PROC_ATTACHED) },
+	[PROTO_OP(PROTO_FABRIC_MEMBER)] = { serve_fabric_member, sizeof(struct proto_fabric_member),
+					    0, SERVICE_FROM(PROC_ATTACHED) },
 	[PROTO_OP(PROTO_FABRIC_UP)] = { serve_fabric_up, sizeof(struct proto_fabric_up), 1,
 					SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_FABRIC_DOWN)] = { serve_fabric_down, sizeof(struct proto_fabric_down), 0,

@@ -19,6 +19,7 @@ enum {
 	PROTO_FABRIC_COMMAND = PROTO_TYPE(PROTO_SERVICE_FABRIC, 4),
 	PROTO_FABRIC_SHOW = PROTO_TYPE(PROTO_SERVICE_FABRIC, 5),
 	PROTO_FABRIC_HOST = PROTO_TYPE(PROTO_SERVICE_FABRIC, 6),
+	PROTO_FABRIC_MEMBER = PROTO_TYPE(PROTO_SERVICE_FABRIC, 7),
 	PROTO_EV_FABRIC = PROTO_TYPE(PROTO_SERVICE_FABRIC, PROTO_EVENT_OP + 0),
 };
 
@@ -46,6 +47,19 @@ struct proto_fabric_issm {
 	struct proto_head head;
 	u32 port; /* of the fabric */
 	u32 reserved;
+} OWNED_BY(the caller);
+
+/* The states in which the process is a member of a multicast group at the SA, through a port of its
+ * host; 0: it is none any more. The node leaves the group at the SA in those states in which no
+ * process of the host is a member now. Also a claim, after ENTER. The reply is plain. -ENOENT: no
+ * such port; -EINVAL: no group, no states; -ENOSPC. */
+struct proto_fabric_member {
+	struct proto_head head;
+	u32 port;
+	u16 pkey; /* of the partition in which the SA is asked */
+	u8 states; /* bits of JoinState */
+	u8 reserved;
+	u8 mgid[16];
 } OWNED_BY(the caller);
 
 /* HOST, of a tool, is a struct proto_fabric_enter whose reply is plain: writes the host's tree, for

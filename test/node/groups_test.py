@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""groups_test.py: multicast groups between hosts of a fabric: Debian's mckey joins and leaves at the subnet administrator, which
+forgets a host when its last member has left or died.
+
+usage: groups_test.py BUILD_DIR
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from fabric_bed import Bed
+
+Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+MISSING = [p for p in ("mckey", "saquery", "opensm", "stdbuf") if shutil.which(p) is None]
+GROUP = "ff12:4001:ffff::f01:203"  # of 239.1.2.3, with the RDMA CM's signature
+
+
+class Groups(Bed):
+    topology = "fat-tree:2x2"
+
+    def setUp(self):
+        super().setUp()
+        self.fabric("up", "--topology", self.topology, *self.up())
+        self.manage()
+        self.until(lambda: self.fabric("hosts").count("ACTIVE") == 4)
+
+    def up(self):
+        return ()
+
+    def manage(self):
+        pass
+
+    def begin(self, host, *words):
+        process = self.start(host, *words)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def members(self, mgid=GROUP):
+        """The hosts that the SA knows as members of the group."""
+        text = self.on("h1", "saquery", "--smkey", "1", "-m")
+        records = re.findall(r"MGID\.+(\S+)\s+Mlid.*?NodeDescription\.+(\S+)", text, re.DOTALL)
+        return sorted(host for group, host in records if group == mgid)
+
+    def groups(self):
+        return re.findall(r"MGID\.+(\S+)", self.on("h1", "saquery", "-g"))
+
+
+class Mckey(Groups):
+    def test_members_receive(self):
+        """Two hosts on other switches, one of them twice; by the host's address or the route to the group alone."""
+        receivers = [self.begin("h3", "mckey", "-m", "239.1.2.3", "-b", "127.64.0.3"),
+                     self.begin("h4", "mckey", "-m", "239.1.2.3"), self.begin("h4", "mckey", "-m", "239.1.2.3")]
+        self.until(lambda: self.members() == ["h3", "h4"])
+        out = self.on("h1", "mckey", "-m", "239.1.2.3", "-s")
+        self.assertRegex(out, f"joined dgid: {GROUP} mlid 0xc")
+        for receiver in receivers:
+            self.assertEqual(receiver.wait(30), 0)
+            self.assertIn("data transfers complete", receiver.stdout.read())
+        self.until(lambda: GROUP not in self.groups())
+
+    def test_a_host_leaves_with_its_last_member(self):
+        first, second = (self.begin("h3", "stdbuf", "-oL", "mckey", "-m", "239.1.2.3") for _ in range(2))
+        other = self.begin("h4", "stdbuf", "-oL", "mckey", "-m", "239.1.2.3")
+        for process in first, second, other:
+            while "joined dgid" not in process.stdout.readline():
+                self.assertIsNone(process.poll())
+        self.assertEqual(self.members(), ["h3", "h4"])
+        first.kill()
+        first.wait()
+        other.kill()
+        self.until(lambda: self.members() == ["h3"])
+        second.kill()
+        self.until(lambda: GROUP not in self.groups())
+
+    def test_port_spaces_and_addresses(self):
+        """IPoIB's own groups, IPv6, and a group that the SA names."""
+        for words, mgid in (("-m 239.1.1.1 -p 2", "ff12:401b:ffff::f01:101"), ("-m ff0e::1:2:3", "ff12:6001:ffff::1:2:3"),
+                            ("-m ff0e::1:2:3 -p 2", "ff12:601b:ffff::1:2:3"), ("-m 0.0.0.0", "ff12:a01b:")):
+            source = [] if ":" in words else ["-b", "127.64.0.2"]
+            out = self.on("h2", "mckey", *words.split(), *source, "-s", "-C", "0")
+            self.assertIn("joined dgid: " + mgid, out)
+        self.until(lambda: self.groups() == ["ff12:401b:ffff::ffff:ffff"])
+
+
+class Mastered(Mckey):
+    """The same under OpenSM, which makes IPoIB's broadcast group as well."""
+
+    def up(self):
+        return ("--no-sm",)
+
+    def manage(self):
+        self.opensm("h1")
+
+
+class Masterless(Groups):
+    def up(self):
+        return ("--no-sm",)
+
+    def setUp(self):
+        Bed.setUp(self)
+        self.fabric("up", "--topology", "star:2", "--no-sm")
+
+    def test_nobody_to_ask(self):
+        done = subprocess.run(self.words("run", "--host", "h1", "mckey", "-m", "239.1.2.3", "-b", "127.64.0.1"), env=self.env,
+                              capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("failure joining: Resource temporarily unavailable", done.stderr)
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIP {', '.join(MISSING)}: not installed")
+        sys.exit(77)
+    unittest.main()
