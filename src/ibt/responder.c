@@ -15,6 +15,7 @@
 #include "ibt/ack.h"
 #include "ibt/answer.h"
 #include "ibt/cnp.h"
+#include "ibt/opcode.h"
 #include "ibt/pull.h"
 #include "ibt/rate.h"
 #include "ibt/recv_queue.h"
@@ -24,54 +25,7 @@
 #include "ibt/tm.h"
 #include "ibt/xrc.h"
 
-enum {
-	OP_SEND = 1,
-	OP_WRITE = 2,
-	OP_MESSAGE = OP_SEND | OP_WRITE,
-	OP_FIRST = 4,
-	OP_LAST = 8,
-	OP_NOTICE = 16,	  /* WRITE with immediate: consumes a receive request */
-	OP_ANSWERED = 32, /* READ, atomic, atomic write, flush */
-};
-
-static const u8 resp_ops[PKT_OPCODES] = {
-	[PKT_SEND_FIRST] = OP_SEND | OP_FIRST,
-	[PKT_SEND_MIDDLE] = OP_SEND,
-	[PKT_SEND_LAST] = OP_SEND | OP_LAST,
-	[PKT_SEND_LAST_IMM] = OP_SEND | OP_LAST,
-	[PKT_SEND_LAST_INV] = OP_SEND | OP_LAST,
-	[PKT_SEND_ONLY] = OP_SEND | OP_FIRST | OP_LAST,
-	[PKT_SEND_ONLY_IMM] = OP_SEND | OP_FIRST | OP_LAST,
-	[PKT_SEND_ONLY_INV] = OP_SEND | OP_FIRST | OP_LAST,
-	[PKT_WRITE_FIRST] = OP_WRITE | OP_FIRST,
-	[PKT_WRITE_MIDDLE] = OP_WRITE,
-	[PKT_WRITE_LAST] = OP_WRITE | OP_LAST,
-	[PKT_WRITE_LAST_IMM] = OP_WRITE | OP_LAST | OP_NOTICE,
-	[PKT_WRITE_ONLY] = OP_WRITE | OP_FIRST | OP_LAST,
-	[PKT_WRITE_ONLY_IMM] = OP_WRITE | OP_FIRST | OP_LAST | OP_NOTICE,
-	[PKT_READ_REQUEST] = OP_ANSWERED,
-	[PKT_COMPARE_SWAP] = OP_ANSWERED,
-	[PKT_FETCH_ADD] = OP_ANSWERED,
-	[PKT_FLUSH] = OP_ANSWERED,
-	[PKT_ATOMIC_WRITE] = OP_ANSWERED,
-};
-
 /* ---- the checks of a request in sequence ---- */
-
-/* Tells whether the packet's length fits its opcode. A path that cuts no packets at the path MTU
- * has an upper limit only. IBA vol 1, 9.7.4.1 (length). */
-static bool resp_has_size(const struct ibt_qp *qp, const struct pkt *p)
-{
-	u8 op = resp_ops[p->opcode];
-
-	if (likely(!qp->lossy))
-		return true;
-	if ((op & OP_MESSAGE) == 0)
-		return p->length == (p->opcode == PKT_ATOMIC_WRITE ? ATOMIC_WRITE_BYTES : 0);
-	if ((op & OP_LAST) == 0)
-		return p->length == qp_packet_bytes(qp);
-	return p->length <= qp_packet_bytes(qp) && (p->length != 0 || (op & OP_FIRST) != 0);
-}
 
 /* Opcode sequence, 9.7.4.1: the packet begins or continues a message, as its predecessor
  * requires; READs and atomics come between messages. An opcode that is no request is invalid. */
@@ -135,12 +89,6 @@ static bool resp_is_placed(const struct ibt_qp *qp, const struct pkt *p)
 	       qp->dest->path->promise.direct;
 }
 
-/* Does the packet name the sender's memory instead of carrying it? */
-static bool resp_is_pulled(const struct ibt_qp *qp, const struct pkt *p)
-{
-	return (p->flags & PKT_PULL) != 0 && qp_is_reliable(qp) && !qp->lossy;
-}
-
 /* Length of the message, 9.7.4.1: a SEND has 2^31 bytes at most, a WRITE the length in its
  * RETH. */
 static enum resp_verdict resp_check_length(const struct ibt_qp *qp, const struct pkt *p, u8 op)
@@ -149,7 +97,7 @@ static enum resp_verdict resp_check_length(const struct ibt_qp *qp, const struct
 	u64 length = p->length, most;
 
 	if (op & OP_SEND) {
-		length = resp_is_pulled(qp, p) ? p->dma_length : length;
+		length = opcode_is_pulled(qp, p) ? p->dma_length : length;
 		most = IBT_MAX_MESSAGE - qp->resp.offset;
 	} else if (unlikely(resp_is_placed(qp, p))) {
 		most = 0;
@@ -165,7 +113,7 @@ static enum resp_verdict resp_execute_send(struct ibt_qp *qp, struct path_dest *
 					   const struct pkt *p, const void *payload)
 	REQUIRES(qp->resp.rq_lock)
 {
-	bool pull = resp_is_pulled(qp, p);
+	bool pull = opcode_is_pulled(qp, p);
 	enum resp_verdict verdict = pull ? pull_copy(qp, from, p, payload)
 					 : rq_scatter(qp, payload, p->length);
 
@@ -329,9 +277,9 @@ static enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from,
 				      const struct pkt *p, const void *payload)
 	REQUIRES(qp->resp.rq_lock)
 {
-	u8 op = resp_ops[p->opcode];
+	u8 op = opcode_ops[p->opcode];
 
-	if (unlikely(!resp_has_size(qp, p)))
+	if (unlikely(!opcode_has_size(qp, p)))
 		return RESP_NAK_INVALID;
 	return op & OP_ANSWERED ? resp_answered(qp, p, payload, op)
 				: resp_message(qp, from, p, payload, op);
@@ -341,7 +289,7 @@ static enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from,
 static void resp_acknowledge(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 	REQUIRES(qp->resp.rq_lock)
 {
-	bool answered = (resp_ops[p->opcode] & OP_ANSWERED) != 0;
+	bool answered = (opcode_ops[p->opcode] & OP_ANSWERED) != 0;
 
 	qp->resp.nak_sent = false;
 	if (!answered)
@@ -425,7 +373,7 @@ static void resp_duplicate(struct ibt_qp *qp, struct path_dest *from, const stru
 {
 	qp_count(qp, COUNT_RX_DUPLICATE);
 	resp_repeated(qp, p->psn);
-	if ((resp_ops[p->opcode] & OP_ANSWERED) == 0)
+	if ((opcode_ops[p->opcode] & OP_ANSWERED) == 0)
 		ack_owe(qp, from, true);
 	else if (!answer_duplicate(qp, p))
 		absent_report(from, p);
@@ -513,7 +461,7 @@ static bool resp_uc_admits(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->
 		return false;
 	}
 	qp->resp.uc_run = (u16)MIN(ahead < 0 ? 1u : qp->resp.uc_run + (u32)ahead + 1, UINT16_MAX);
-	if (likely(resp_has_size(qp, p)))
+	if (likely(opcode_has_size(qp, p)))
 		return true;
 	qp_count(qp, COUNT_RX_LENGTH);
 	qp->resp.epsn = (p->psn + 1) & PSN_MASK;
@@ -527,7 +475,7 @@ static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const str
 			    const void *payload)
 	REQUIRES(qp->resp.rq_lock)
 {
-	u8 op = resp_ops[p->opcode];
+	u8 op = opcode_ops[p->opcode];
 	bool gap = p->psn != qp->resp.epsn, rest;
 	enum resp_verdict verdict;
 
