@@ -152,7 +152,7 @@ AV_EXPORT int ib_query_clock(struct ib_device *device, u64 *raw);
 struct ib_xrcd {
 	struct ib_device *device;
 	int usecnt;
-	u32 number; /* the driver's: the same of all that are one domain */
+	u64 number; /* the driver's: the same of all that are one domain */
 };
 
 struct ib_xrcd_init_attr {

@@ -15,6 +15,7 @@
 #include "ibt/qp.h"
 #include "ibt/quick.h"
 #include "ibt/migrate.h"
+#include "ibt/proxy.h"
 #include "ibt/responder.h"
 #include "ibt/retry.h"
 #include "ibt/sched.h"
@@ -42,6 +43,10 @@ static void engine_no_qp(struct ibt *ibt, struct path_dest *from, const struct p
 {
 	if (p->opcode == PKT_ABSENT && p->dqpn == 0 && from->path->promise.reliable) {
 		loss_suspect_from(ibt, from);
+		return;
+	}
+	if (p->qp_type == PKT_TYPE_HANDED) {
+		proxy_receive(ibt, from, p, payload);
 		return;
 	}
 	if (engine_is_general(ibt, p)) {
@@ -122,6 +127,14 @@ static NOINLINE void engine_other_type(struct ibt_qp *qp, struct path_dest *from
 	    ibt_qp_type(qp) == (enum ibv_qp_type)p->qp_type) {
 		if (migrate_receive(qp, from, p))
 			engine_connected(qp, from, p, payload);
+		return;
+	}
+	if (p->qp_type == PKT_TYPE_HANDED) {
+		proxy_receive(qp->ibt, from, p, payload); /* what is named here is no SRQ */
+		return;
+	}
+	if (pkt_is_done(p->qp_type) && qp_is_target(qp)) {
+		resp_receive_done(qp, from, p, payload);
 		return;
 	}
 	if (qp_port_is_down(qp)) {
@@ -221,8 +234,11 @@ static void engine_dead(void *user, struct path_dest *dest)
 
 			if (qp != NULL && qp_is_reliable(qp))
 				qp_peer_died(qp, dest);
+			if (qp != NULL)
+				resp_peer_died(qp, dest);
 		}
 	}
+	proxy_peer_died(ibt, dest);
 }
 
 static const struct path_user engine_user = {
@@ -244,6 +260,7 @@ struct ibt *ibt_create(const struct ibt_config *cfg)
 	ibt->cfg = *cfg;
 	ibt->rate_due = sched_rate_timer;
 	ibt->answer_rate_due = resp_rate_timer;
+	ibt->hand_due = resp_hand_timer;
 	return ibt;
 }
 
@@ -252,6 +269,7 @@ void ibt_destroy(struct ibt *ibt)
 	for (u32 s = 0; s < IBT_TABLES; s++)
 		free(ibt->tables[s]);
 	free(ibt->xrc_srqs);
+	proxy_free_all(ibt);
 	free(ibt);
 }
 

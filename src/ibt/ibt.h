@@ -83,7 +83,7 @@ struct ibt_qp_init {
 	u32 type; /* enum ibv_qp_type: RC, UC, UD, XRC_SEND, XRC_RECV */
 	u32 qpn;
 	u32 pd; /* XRC_RECV: none */
-	u32 xrcd; /* XRC_RECV: the number of its XRC domain */
+	u64 xrcd; /* XRC_RECV: the number of its XRC domain */
 	struct ibv_qp_cap cap; /* in and out */
 	/* What a type does not use is NULL: XRC_SEND has no recv_cq, XRC_RECV neither. Both have no
 	 * srq: each request names one. */
@@ -232,7 +232,7 @@ void ibt_srq_destroy(struct ibt_srq *srq);
 /* Makes a basic SRQ one of the XRC domain `xrcd` (not 0): requests that reach a target of that
  * domain name it by `number`, 24 bits, which no other SRQ of the engine has. Its receives complete
  * in `cq`, which outlives it, and name no queue pair. Once, before it is used. 0, -ENOMEM. */
-int ibt_srq_enter_domain(struct ibt_srq *srq, struct cq *cq, u32 xrcd, u32 number);
+int ibt_srq_enter_domain(struct ibt_srq *srq, struct cq *cq, u64 xrcd, u32 number);
 /* Ends that: requests that name the SRQ, also those whose message is in progress, are refused. What
  * such a message has taken completes no more. Before ibt_srq_destroy. May block. */
 void ibt_srq_leave_domain(struct ibt_srq *srq);

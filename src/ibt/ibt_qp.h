@@ -77,7 +77,6 @@ struct ibt_qp {
 	bool has_bound WRITTEN_UNDER(req.sq_lock); /* windows of type 2 may name it */
 	bool behind_owner FIXED; /* it was allocated with room for its owner in front of it */
 	u8 given_rings FIXED; /* bit by enum queue_kind: its memory came from `memory` */
-	u32 xrcd FIXED; /* of an XRC target */
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
@@ -125,6 +124,12 @@ static inline bool qp_is_initiator(const struct ibt_qp *qp)
 static inline bool qp_is_target(const struct ibt_qp *qp)
 {
 	return (qp->traits & TRAIT_TARGET) != 0;
+}
+
+/* Does it execute requests for a target of another process? */
+static inline bool qp_is_proxy(const struct ibt_qp *qp)
+{
+	return (qp->traits & TRAIT_PROXY) != 0;
 }
 
 /* enum ibv_qp_type. */

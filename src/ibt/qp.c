@@ -11,6 +11,7 @@
 #include "base/line.h"
 #include "ibt/block.h"
 #include "ibt/finish.h"
+#include "ibt/hand.h"
 #include "ibt/loss.h"
 #include "ibt/migrate.h"
 #include "ibt/qp.h"
@@ -74,12 +75,13 @@ static void qp_drop_caps(struct ibt_qp_init *init)
 /* With an SRQ, or many: a copy of the request that a message has taken. */
 static int qp_alloc_copy(struct ibt_qp *qp, struct ibv_qp_cap *cap)
 {
-	u32 max_sge = qp_is_target(qp) ? IBT_MAX_SGE : qp->srq->max_sge;
-
 	cap->max_recv_wr = cap->max_recv_sge = 0;
+	if (qp_is_target(qp))
+		return xrc_conn_create(qp);
 	if (tm_is_used(qp))
 		return tm_conn_create(qp);
-	qp->resp.srq_copy = calloc(1, sizeof(struct recv_wqe) + max_sge * sizeof(struct ibv_sge));
+	qp->resp.srq_copy = calloc(1, sizeof(struct recv_wqe) +
+					      qp->srq->max_sge * sizeof(struct ibv_sge));
 	return qp->resp.srq_copy == NULL ? -ENOMEM : 0;
 }
 
@@ -133,7 +135,9 @@ static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any mor
 {
 	qp_free_ring(qp, &qp->req.ring, QUEUE_SEND);
 	qp_free_ring(qp, &qp->resp.ring, QUEUE_RECV);
-	if (tm_is_used(qp))
+	if (qp_is_target(qp))
+		xrc_conn_free(qp);
+	else if (tm_is_used(qp))
 		tm_conn_free(qp);
 	else
 		free(qp->resp.srq_copy);
@@ -179,7 +183,6 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->takes = (u8)init->type;
 	qp->traits = ibt_traits_of(init->type)->traits;
 	qp->packet_type = ibt_traits_of(init->type)->packet_type;
-	qp->xrcd = init->xrcd;
 	qp->post_flags = init->sq_sig_all ? IBV_SEND_SIGNALED : 0;
 	qp->send_cq = init->send_cq;
 	qp->srq = init->srq;
@@ -194,6 +197,8 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	list_init(&qp->blocked_node);
 	list_init(&qp->req.place.node);
 	err = qp_alloc_rings(qp, init);
+	if (err == 0 && qp_is_target(qp))
+		xrc_conn_set_domain(qp, init->xrcd);
 	if (err == 0)
 		err = table_add(ibt, qp);
 	if (err != 0) {
@@ -229,6 +234,7 @@ static void qp_quiesce(struct ibt_qp *qp)
 
 	timer_cancel_wait(ibt->cfg.timers, &qp->req.timer);
 	rate_quiesce(qp);
+	hand_quiesce(qp);
 	for (u32 i = 0; i < ibt->path_count; i++) {
 		struct path *path = ibt->paths[i];
 		bool own = qp->dest == NULL ? i == 0 : qp->dest->path == path;
@@ -350,6 +356,7 @@ void ibt_qp_destroy(struct ibt_qp *qp)
 
 	table_remove(qp->ibt, qp);
 	qp_reset(qp);
+	hand_free(qp, false);
 	if (has_bound)
 		mem_unbind_qp(qp->ibt->cfg.mem, qp->qpn);
 	qp_free(qp);
@@ -368,6 +375,7 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 	qp->resp.current = NULL;
 	if (tm_is_used(qp))
 		tm_conn_orphan(qp);
+	hand_free(qp, true);
 }
 
 void ibt_qp_free_orphan(struct ibt_qp *qp)

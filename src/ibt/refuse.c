@@ -12,6 +12,7 @@
 #include "ibt/ack.h"
 #include "ibt/answer.h"
 #include "ibt/block.h"
+#include "ibt/hand.h"
 #include "ibt/refuse.h"
 #include "ibt/shut.h"
 
@@ -21,7 +22,8 @@ static void refuse_fill(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->resp.rq_l
 	static const u8 codes[] = { [RESP_NAK_INVALID] = NAK_INVALID_REQUEST,
 				    [RESP_NAK_ACCESS] = NAK_REMOTE_ACCESS,
 				    [RESP_NAK_OPERATION] = NAK_REMOTE_OPERATION,
-				    [RESP_NAK_PULL] = NAK_CANNOT_PULL };
+				    [RESP_NAK_PULL] = NAK_CANNOT_PULL,
+				    [RESP_NAK_SEQUENCE] = NAK_PSN_SEQUENCE };
 
 	*p = (struct pkt){ .opcode = PKT_ACK,
 			   .qp_type = qp->packet_type,
@@ -64,7 +66,7 @@ bool refuse_tell(struct ibt_qp *qp, enum resp_verdict *verdict) REQUIRES(qp->res
 	if (*verdict == RESP_RNR || *verdict == RESP_GONE)
 		return false;
 	qp_count(qp, COUNT_TX_NAK);
-	return *verdict != RESP_NAK_PULL;
+	return *verdict != RESP_NAK_PULL && *verdict != RESP_NAK_SEQUENCE;
 }
 
 void refuse_note(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->resp.rq_lock)
@@ -87,6 +89,7 @@ void refuse_leave(struct ibt_qp *qp)
 	enum resp_verdict verdict;
 	u32 ack;
 
+	hand_stop(qp);
 	if (!qp_is_reliable(qp) || qp->dest == NULL)
 		return;
 	qp->resp.resource_next = qp->resp.resource_head;
@@ -108,6 +111,7 @@ bool refuse_has_left(struct ibt_qp *qp)
 
 	lock_acquire(&qp->resp.rq_lock);
 	left = qp->dest == NULL || (qp->resp.owed == RESP_OK && !ack_is_owed(qp));
+	left = left && !hand_is_leaving(qp);
 	lock_release(&qp->resp.rq_lock);
 	return left;
 }

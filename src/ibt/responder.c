@@ -10,11 +10,13 @@
  * Locks:  rq_lock, then SRQ and CQ locks    Spec: IBA vol 1, 9.7.4, 9.7.5
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "ibt/absent.h"
 #include "ibt/ack.h"
 #include "ibt/answer.h"
 #include "ibt/cnp.h"
+#include "ibt/hand.h"
 #include "ibt/opcode.h"
 #include "ibt/pull.h"
 #include "ibt/rate.h"
@@ -272,10 +274,8 @@ static enum resp_verdict resp_answered(struct ibt_qp *qp, const struct pkt *p,
 	return p->opcode == PKT_READ_REQUEST ? answer_read(qp, p) : answer_atomic(qp, p);
 }
 
-/* Executes a request in sequence. */
-static enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from,
-				      const struct pkt *p, const void *payload)
-	REQUIRES(qp->resp.rq_lock)
+enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+			       const void *payload)
 {
 	u8 op = opcode_ops[p->opcode];
 
@@ -285,9 +285,7 @@ static enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from,
 				: resp_message(qp, from, p, payload, op);
 }
 
-/* Acknowledges, 9.7.5.1. */
-static void resp_acknowledge(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
-	REQUIRES(qp->resp.rq_lock)
+void resp_acknowledge(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 {
 	bool answered = (opcode_ops[p->opcode] & OP_ANSWERED) != 0;
 
@@ -339,10 +337,12 @@ void resp_resume(struct ibt_qp *qp)
 	lock_acquire(&qp->resp.rq_lock);
 	if (qp->dest != NULL && qp->resp.owed == RESP_OK && answer_pump(qp))
 		ack_resume(qp);
+	hand_resume(qp);
 	if (qp->dest != NULL && qp->resp.owed != RESP_OK)
 		fail = refuse_tell(qp, &verdict);
 	lock_release(&qp->resp.rq_lock);
-	if (unlikely(fail)) {
+	/* What a proxy refuses, its target fails of. */
+	if (unlikely(fail) && !qp_is_proxy(qp)) {
 		sched_fail(qp);
 		resp_event(qp, verdict);
 	}
@@ -357,6 +357,143 @@ void resp_rate_timer(struct timer *t)
 	lock_release(&qp->resp.rq_lock);
 	resp_resume(qp);
 }
+
+/* ---- requests of an XRC target that are held while another process is at work: hand.h ---- */
+
+/* Acknowledges what has been executed, outside of the callbacks of the initiator's path. */
+static void resp_acknowledge_held(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
+{
+	__atomic_store_n(&qp->resp.ack_word, ACK_OWED | ((qp->resp.epsn - 1) & PSN_MASK),
+			 __ATOMIC_RELEASE); /* pairs with the exchanges that take it */
+	if (answer_pump(qp))
+		ack_resume(qp);
+}
+
+/* The next of them is for an SRQ of this process. */
+static enum resp_verdict resp_execute_held(struct ibt_qp *qp, const struct hand_item *item)
+	REQUIRES(qp->resp.rq_lock)
+{
+	enum resp_verdict verdict = xrc_select(qp, &item->pkt);
+
+	if (verdict == RESP_OK)
+		verdict = resp_execute(qp, qp->dest, &item->pkt, item->payload);
+	if (verdict != RESP_OK)
+		return verdict;
+	qp->resp.nak_sent = false;
+	if ((opcode_ops[item->pkt.opcode] & OP_ANSWERED) != 0) {
+		answer_pump(qp);
+	} else {
+		qp->resp.epsn = (qp->resp.epsn + 1) & PSN_MASK;
+		qp->resp.acked_ahead = false;
+		resp_acknowledge_held(qp);
+	}
+	return RESP_OK;
+}
+
+/* Executes or hands on what can be. A refusal, or RESP_DROP. */
+static enum resp_verdict resp_run_held(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
+{
+	struct hand_item *item;
+	enum resp_verdict verdict;
+
+	while ((verdict = hand_run(qp, &item)) == RESP_OK) {
+		verdict = resp_execute_held(qp, item);
+		free(item);
+		if (verdict != RESP_OK) {
+			hand_drop(qp);
+			return verdict;
+		}
+	}
+	return verdict;
+}
+
+/* The request in sequence, as hand_next_psn has it. */
+static enum resp_verdict resp_hand_on(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+	REQUIRES(qp->resp.rq_lock)
+{
+	enum resp_verdict verdict = RESP_NAK_OPERATION;
+
+	if (hand_hold(qp, p, payload)) {
+		verdict = resp_run_held(qp);
+		hand_settle(qp);
+	}
+	return verdict;
+}
+
+/* A READ or atomic comes again, whose answer another process has given. */
+static bool resp_repeat_held(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock)
+{
+	if (!qp_is_target(qp) || qp_is_proxy(qp) || !hand_repeat(qp, p))
+		return false;
+	refuse_note(qp, resp_run_held(qp));
+	return true;
+}
+
+/* What is left to do when rq_lock is released. */
+static u8 resp_end_held(struct ibt_qp *qp, enum resp_verdict verdict, enum resp_verdict *fatal)
+	REQUIRES(qp->resp.rq_lock)
+{
+	u8 after;
+
+	if (qp->dest == NULL || !qp_receives(qp))
+		return 0;
+	if (verdict == RESP_DROP && qp->resp.owed == RESP_OK)
+		verdict = resp_run_held(qp);
+	refuse_note(qp, verdict);
+	after = qp->resp.owed != RESP_OK && refuse_tell(qp, fatal) ? AFTER_FAIL : 0;
+	if (after == 0 && qp->resp.after != 0)
+		*fatal = RESP_NAK_OPERATION;
+	return after | rq_after(qp);
+}
+
+void resp_receive_done(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+		       const void *payload)
+{
+	enum resp_verdict verdict, fatal = RESP_OK;
+	bool done;
+	u8 after;
+
+	lock_acquire(&qp->resp.rq_lock);
+	verdict = hand_receive(qp, from, p, payload, &done);
+	if (done)
+		resp_acknowledge_held(qp);
+	after = resp_end_held(qp, verdict, &fatal);
+	lock_release(&qp->resp.rq_lock);
+	if (unlikely(after != 0))
+		resp_after(qp, after, fatal);
+}
+
+void resp_hand_timer(struct timer *t)
+{
+	struct ibt_qp *qp = hand_qp(t);
+	enum resp_verdict fatal = RESP_OK;
+	u8 after;
+
+	lock_acquire(&qp->resp.rq_lock);
+	hand_resume(qp);
+	after = resp_end_held(qp, RESP_DROP, &fatal);
+	/* without a connection there may be a word of its end left to say */
+	hand_say_end(qp);
+	lock_release(&qp->resp.rq_lock);
+	if (unlikely(after != 0))
+		resp_after(qp, after, fatal);
+}
+
+void resp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
+{
+	enum resp_verdict fatal = RESP_OK;
+	u8 after;
+
+	if (!qp_is_target(qp))
+		return;
+	lock_acquire(&qp->resp.rq_lock);
+	after = resp_end_held(qp, hand_peer_died(qp, dest), &fatal);
+	lock_release(&qp->resp.rq_lock);
+	if (unlikely(after != 0))
+		resp_after(qp, after, fatal);
+}
+
+/* ---- duplicates and gaps ---- */
 
 /* The same request for the third time: its responses seem to be lost. */
 static void resp_repeated(struct ibt_qp *qp, u32 psn) REQUIRES(qp->resp.rq_lock)
@@ -375,7 +512,7 @@ static void resp_duplicate(struct ibt_qp *qp, struct path_dest *from, const stru
 	resp_repeated(qp, p->psn);
 	if ((opcode_ops[p->opcode] & OP_ANSWERED) == 0)
 		ack_owe(qp, from, true);
-	else if (!answer_duplicate(qp, p))
+	else if (!answer_duplicate(qp, p) && !resp_repeat_held(qp, p))
 		absent_report(from, p);
 }
 
@@ -429,6 +566,23 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 		refuse_note(qp, verdict);
 }
 
+/* A request comes while others are held. */
+static void resp_hold(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+		      const void *payload) REQUIRES(qp->resp.rq_lock)
+{
+	u32 next = hand_next_psn(qp);
+
+	if (psn_ahead(p->psn, qp->resp.epsn) < 0) {
+		resp_duplicate(qp, from, p);
+	} else if (p->psn == next) {
+		refuse_note(qp, resp_hand_on(qp, p, payload));
+	} else {
+		qp_count(qp, COUNT_RX_PSN);
+		if (psn_ahead(p->psn, next) > 0)
+			hand_note_gap(qp);
+	}
+}
+
 /* XRC: as RC, once the SRQ that the request names is known. An initiator executes none. */
 static void resp_receive_xrc(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 			     const void *payload) REQUIRES(qp->resp.rq_lock)
@@ -439,9 +593,17 @@ static void resp_receive_xrc(struct ibt_qp *qp, struct path_dest *from, const st
 		qp_count(qp, COUNT_RX_OPCODE);
 		return;
 	}
+	if (unlikely(hand_is_busy(qp))) {
+		resp_hold(qp, from, p, payload);
+		return;
+	}
 	if (unlikely(!resp_is_expected(qp, from, p)))
 		return;
-	verdict = xrc_select(qp, p);
+	verdict = hand_continues(qp, p) ? RESP_ELSEWHERE : xrc_select(qp, p);
+	if (unlikely(verdict == RESP_ELSEWHERE)) {
+		refuse_note(qp, resp_hand_on(qp, p, payload));
+		return;
+	}
 	if (likely(verdict == RESP_OK))
 		verdict = resp_execute(qp, from, p, payload);
 	if (likely(verdict == RESP_OK))

@@ -35,6 +35,8 @@ enum resp_verdict {
 	RESP_DROP,
 	RESP_GONE, /* responses are owed that will never be sent */
 	RESP_TAGGED, /* no verdict yet: the receive source is a tag-matching SRQ (tm.c) */
+	RESP_ELSEWHERE, /* no verdict yet: the SRQ may be another process' (hand.c) */
+	RESP_NAK_SEQUENCE, /* requests were dropped: the initiator is to send them again */
 };
 
 /* What the responder leaves to do when it has released rq_lock, as bits. */
@@ -54,7 +56,7 @@ struct responder {
 	u32 epsn GUARDED_BY(rq_lock); /* expected PSN */
 	u32 msn GUARDED_BY(rq_lock);
 	struct recv_wqe *current GUARDED_BY(rq_lock); /* taken by the message in progress */
-	struct recv_wqe *srq_copy FIXED; /* with a tag-matching SRQ: tm_conn.copy */
+	struct recv_wqe *srq_copy FIXED; /* tm_conn.copy, xrc_conn.copy */
 	struct mem_cursor cursor GUARDED_BY(rq_lock);
 	u32 offset GUARDED_BY(rq_lock); /* bytes of the message in progress that have arrived */
 	u8 message GUARDED_BY(rq_lock); /* 0: none in progress, else what its first packet is */

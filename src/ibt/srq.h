@@ -29,7 +29,7 @@ struct ibt_srq {
 	struct cq *own_cq FIXED;
 
 	/* Of an SRQ of an XRC domain only. */
-	u32 xrcd FIXED; /* 0: it is of none */
+	u64 xrcd FIXED; /* 0: it is of none */
 	u32 number FIXED; /* by which requests name it; 0 in a forked child */
 	struct ibt_srq *next OWNED_BY(ibt.table_lock); /* of the table: at the same place */
 

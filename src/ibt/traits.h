@@ -14,6 +14,7 @@ enum ibt_trait {
 	TRAIT_FAST = 1 << 4,	  /* may take the fast paths, and copy directly: RC */
 	TRAIT_INITIATOR = 1 << 5, /* XRC: sends requests, each of which names an SRQ of the peer */
 	TRAIT_TARGET = 1 << 6,	  /* XRC: executes such requests, and sends none */
+	TRAIT_PROXY = 1 << 7,	  /* ... for a target of another process: proxy.h */
 };
 
 struct ibt_traits {

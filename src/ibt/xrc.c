@@ -67,6 +67,30 @@ static void xrc_unlink(struct ibt *ibt, const struct ibt_srq *srq)
 	lock_release(&ibt->table_lock);
 }
 
+int xrc_conn_create(struct ibt_qp *qp)
+{
+	struct xrc_conn *c = calloc(1, sizeof(*c) + IBT_MAX_SGE * sizeof(struct ibv_sge));
+
+	if (c == NULL)
+		return -ENOMEM;
+	c->qp = qp;
+	list_init(&c->node);
+	qp->resp.srq_copy = &c->copy;
+	return 0;
+}
+
+void xrc_conn_set_domain(struct ibt_qp *qp, u64 xrcd) NO_THREAD_SAFETY /* not reachable yet */
+{
+	xrc_conn(qp)->xrcd = xrcd;
+}
+
+void xrc_conn_free(struct ibt_qp *qp)
+{
+	if (qp->resp.srq_copy != NULL)
+		free(xrc_conn(qp));
+	qp->resp.srq_copy = NULL;
+}
+
 void xrc_forget(struct ibt_qp *qp)
 {
 	qp->srq = NULL;
@@ -103,13 +127,16 @@ static void xrc_let_all_go(void *arg)
 				xrc_let_go(qp, srq);
 		}
 	}
+	for (u32 b = 0; ibt->proxies != NULL && b < IBT_PROXY_BUCKETS; b++)
+		list_for_each(c, &ibt->proxies[b], struct xrc_conn, node)
+			xrc_let_go(c->qp, srq);
 }
 
 static void xrc_nothing(void *arg)
 {
 }
 
-int ibt_srq_enter_domain(struct ibt_srq *srq, struct cq *cq, u32 xrcd, u32 number)
+int ibt_srq_enter_domain(struct ibt_srq *srq, struct cq *cq, u64 xrcd, u32 number)
 {
 	int err;
 
@@ -148,7 +175,11 @@ enum resp_verdict xrc_select(struct ibt_qp *qp, const struct pkt *p)
 	if (xrc_is_bound(qp))
 		return qp->srq != NULL && qp->srq->number == p->srqn ? RESP_OK : RESP_NAK_INVALID;
 	srq = xrc_lookup(qp->ibt, p->srqn);
-	if (srq == NULL || srq->xrcd != qp->xrcd)
+	if (srq == NULL && xrc_is_foreign(qp, p->srqn)) {
+		xrc_forget(qp);
+		return RESP_ELSEWHERE;
+	}
+	if (srq == NULL || srq->xrcd != xrc_conn(qp)->xrcd)
 		return RESP_NAK_INVALID;
 	qp->srq = srq;
 	qp->recv_cq = srq->own_cq;
@@ -163,7 +194,7 @@ void xrc_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt
 
 	if (likely(e)) {
 		cqe_set(e, qp->resp.current->wr_id, status, IBV_WC_RECV, length, qp->qpn,
-			ok ? qp->dest_qpn : 0, NULL);
+			!ok ? 0 : qp_is_proxy(qp) ? xrc_conn(qp)->initiator : qp->dest_qpn, NULL);
 		if (likely(ok))
 			recv_wc_flags(qp, &e->wc, p);
 		cq_commit(qp->recv_cq, e, ok && (p->flags & PKT_SOLICITED) != 0);

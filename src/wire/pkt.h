@@ -39,6 +39,10 @@ enum pkt_opcode {
 	PKT_ABSENT,
 	/* RoCEv2's congestion notification, BTH opcode 0x81: for whoever sends to `dqpn`'s peer */
 	PKT_CNP,
+	/* no wire form: an XRC target's process begins, or ends, to hand requests to the process of
+	 * an SRQ (ibt/hand.h) */
+	PKT_HAND_OPEN = 26,
+	PKT_HAND_CLOSE = 27,
 	/* IBA vol 1, A19 (memory placement extensions). Both are answered by an empty READ
 	 * response */
 	PKT_FLUSH = 28,
@@ -49,6 +53,10 @@ enum pkt_opcode {
 /* enum ibv_qp_type's numbers, which this header does not see. An XRC packet has the type of the
  * queue pair that takes it: an initiator (IBV_QPT_XRC_SEND) takes responses, a target requests. */
 enum { PKT_TYPE_RC = 2, PKT_TYPE_UD = 4, PKT_TYPE_XRC_INI = 9, PKT_TYPE_XRC_TGT = 10 };
+/* No wire form. Requests that an XRC target hands to the process of the SRQ: dqpn is the SRQ's
+ * number, sqpn the target's. And that process' answers: the low bits tell the target's connections
+ * apart. */
+enum { PKT_TYPE_HANDED = 0x80, PKT_TYPE_DONE = 0x40, PKT_DONE_SERIAL = 0x3f };
 
 enum pkt_flags {
 	PKT_SOLICITED = 1,
@@ -130,6 +138,12 @@ static inline bool pkt_is_response(u8 opcode)
 static inline bool pkt_is_reliable(u8 qp_type)
 {
 	return qp_type == PKT_TYPE_RC || qp_type == PKT_TYPE_XRC_INI || qp_type == PKT_TYPE_XRC_TGT;
+}
+
+/* Does the packet answer a request that was handed on? */
+static inline bool pkt_is_done(u8 qp_type)
+{
+	return (qp_type & ~PKT_DONE_SERIAL) == PKT_TYPE_DONE;
 }
 
 /* A SEND of an RC queue pair that is one packet of a few bytes, in words: what most messages are.

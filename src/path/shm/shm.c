@@ -139,16 +139,37 @@ static int shm_send_absent(struct shm_link *l)
 	return -ENETUNREACH;
 }
 
+/* The same for what an XRC target hands on: its sender refuses a request for good where there is
+ * nobody, so it waits for the answer. */
+static int shm_hand_absent(struct shm_link *l)
+{
+	struct shm *shm = l->shm;
+
+	if (clock_now_ns() - __atomic_load_n(&l->asked_ns, __ATOMIC_RELAXED) <
+	    SHM_ASK_AGAIN_MS * NS_PER_MS)
+		return -ENETUNREACH;
+	lock_acquire(&shm->lock);
+	if (link_state(l) == LINK_ABSENT)
+		link_set_state(l, LINK_ASKING);
+	shm_ask(shm, l);
+	lock_release(&shm->lock);
+	shm->cfg.kick(shm->cfg.kick_arg);
+	return -EAGAIN;
+}
+
 static int shm_send_slow(struct shm_link *l, const struct pkt *p, const struct iovec *iov,
 			 int iovcnt)
 {
 	switch (link_state(l)) {
 	case LINK_UP:
+		/* what processes hand to each other is on no wire */
+		if (p->qp_type == PKT_TYPE_HANDED || pkt_is_done(p->qp_type))
+			return ring_push(&l->tx, p, iov, iovcnt);
 		return tap_push(l, p, iov, iovcnt);
 	case LINK_ASKING:
 		return -EAGAIN;
 	case LINK_ABSENT:
-		return shm_send_absent(l);
+		return p->qp_type == PKT_TYPE_HANDED ? shm_hand_absent(l) : shm_send_absent(l);
 	case LINK_NOWHERE:
 		return -ENETUNREACH;
 	default:
