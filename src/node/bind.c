@@ -25,6 +25,8 @@
 /* A byte's number: 1, space (2 bits), host of a fabric (16), port (16), address (28: family and
  * what follows). All lie far behind the slots' own bytes. */
 enum { BIND_SPACE_SHIFT = 60, BIND_HOST_SHIFT = 44, BIND_PORT_SHIFT = 28, BIND_V6_SHIFT = 27 };
+/* Names of domain.c: 1, name (61). They lie between the slots' bytes and the ports'. */
+enum { BIND_NAME_BITS = 61 };
 /* As the kernel's own default range for sockets. */
 enum { BIND_FIRST_FREE = 32768, BIND_LAST_FREE = 60999 };
 enum { BIND_BUCKETS = 1024, BIND_SPACES = 4, BIND_PORTS = 1 << 16 };
@@ -473,6 +475,37 @@ void bind_use(int slots_fd)
 	lock_release(&bind_table.lock);
 	if (before != 0)
 		close(before - 1);
+}
+
+static u64 bind_name_byte(u64 name)
+{
+	return 1ull << BIND_NAME_BITS | (name & ((1ull << BIND_NAME_BITS) - 1));
+}
+
+int bind_name_lock(short type, u64 name)
+{
+	u64 byte = bind_name_byte(name);
+	int err;
+
+	lock_acquire(&bind_table.lock);
+	err = bind_lock(type, byte, byte);
+	lock_release(&bind_table.lock);
+	return err;
+}
+
+bool bind_name_is_held(u64 name)
+{
+	struct flock l = { .l_type = F_WRLCK,
+			   .l_whence = SEEK_SET,
+			   .l_start = (off_t)bind_name_byte(name),
+			   .l_len = 1 };
+	bool held;
+
+	lock_acquire(&bind_table.lock);
+	held = bind_table.fd != 0 && bind_has_file() &&
+	       fcntl(bind_table.fd - 1, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+	lock_release(&bind_table.lock);
+	return held;
 }
 
 void bind_set_host(u16 host)

@@ -45,6 +45,16 @@ int node_port_own(struct node_port *p);
 /* Gives a port back; of one that is not taken nothing. */
 void node_port_give(struct node_port *p);
 
+/* ---- for domain.c: names that several processes hold at a time ---- */
+
+/* Locks the byte of a name through the same description: F_RDLCK, F_WRLCK, F_UNLCK of fcntl(2); a
+ * lock of another type before is changed in one step. Names lie below ports: `name` has 61 bits.
+ * -EADDRINUSE: a lock of another process forbids it. Without a node's file 0: there is nobody else.
+ * Two locks of this process never meet. */
+int bind_name_lock(short type, u64 name);
+/* Does another process hold the name? */
+bool bind_name_is_held(u64 name);
+
 /* ---- for the node's client ---- */
 
 /* The description of the slots file through which ports are locked from now on, which stays the

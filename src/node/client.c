@@ -16,6 +16,7 @@
 #include "node/await.h"
 #include "node/client_priv.h"
 #include "node/bind.h"
+#include "node/domain.h"
 #include "node/successor.h"
 
 void client_head(struct proto_head *head, u16 type)
@@ -174,6 +175,7 @@ static int client_adopt(struct node *n, int control, const struct proto_hello_re
 	n->process = reply->process;
 	n->control = control;
 	bind_use(n->slots_fd);
+	domain_renew();
 	message_close(m);
 	return 0;
 fail:
@@ -495,6 +497,7 @@ void node_drop_in_child(struct node *n)
 	lock_init(&n->request_lock);
 	lock_init(&n->state_lock);
 	bind_drop_in_child();
+	domain_drop_in_child();
 	will_drop_in_child(&n->wills);
 	client_destroy(n);
 }

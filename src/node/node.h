@@ -17,6 +17,7 @@
  *   successor.c   replaces a node whose limit of descriptors is too low
  *   agent.c       MAD agents of all processes
  *   flow.c        flow rules of all processes
+ *   domain.c      XRC domains of files, which processes share
  *   fabric.c      a host of the InfiniBand fabric that the node carries (fabric.h)
  *   protocol/     the messages, a header per service
  *   daemon/       anyverbsd itself (daemon_priv.h)

@@ -1,23 +1,28 @@
-/* xrcd.c: XRC domains: of a file, for all that open it, or of nobody else.
+/* xrcd.c: XRC domains: of a file, for all processes that open it, or of nobody else.
  * In: verbs    Out: domains with their numbers
- * Runs: any thread that may block    Locks: xrc_domains.lock
+ * Runs: any thread that may block    Locks: xrc_domains.lock, then node/domain.c's
  */
 #include "driver/soft/soft.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "node/domain.h"
+
 /* A domain of this process, for all handles that have it open. */
 struct xrc_domain {
 	struct list_head node OWNED_BY(xrc_domains.lock);
-	u32 number FIXED; /* what the engine compares */
+	u64 number FIXED; /* what the engine compares; the node's, or one below 2^32 */
 	u32 opens OWNED_BY(xrc_domains.lock);
 	bool is_named FIXED; /* of the file, on the device */
 	const struct ib_device *device FIXED;
 	dev_t dev FIXED;
 	ino_t ino FIXED;
+	int fd FIXED; /* the opener's, while it opens the domain */
+	struct node_domain shared GUARDS_ITSELF; /* of a file */
 };
 
 static struct xrc_domains {
@@ -34,18 +39,41 @@ static struct xrc_domain *xrcd_find(const struct xrc_domain *wanted) REQUIRES(xr
 	return NULL;
 }
 
-static struct xrc_domain *xrcd_make(const struct xrc_domain *wanted) REQUIRES(xrc_domains.lock)
+/* The first of this process. */
+static int xrcd_share(struct xrc_domain *d, int oflags) REQUIRES(xrc_domains.lock)
+{
+	const struct node_domain_file file = { .device = be64toh(d->device->node_guid),
+					       .dev = d->dev,
+					       .ino = d->ino,
+					       .fd = d->fd };
+	int err = node_domain_open(&d->shared, &file, (oflags & O_CREAT) != 0,
+				   (oflags & O_EXCL) != 0);
+
+	if (err != 0)
+		return err;
+	d->number = node_domain_number(&d->shared);
+	list_push_back(&xrc_domains.named, &d->node);
+	return 0;
+}
+
+static int xrcd_make(const struct xrc_domain *wanted, int oflags, struct xrc_domain **out)
+	REQUIRES(xrc_domains.lock)
 {
 	struct xrc_domain *d = malloc(sizeof(*d));
+	int err = 0;
 
 	if (d == NULL)
-		return NULL;
+		return -ENOMEM;
 	*d = *wanted;
-	d->opens = 0;
-	d->number = ++xrc_domains.last;
 	if (d->is_named)
-		list_push_back(&xrc_domains.named, &d->node);
-	return d;
+		err = xrcd_share(d, oflags);
+	else
+		d->number = ++xrc_domains.last;
+	if (err != 0)
+		free(d);
+	else
+		*out = d;
+	return err;
 }
 
 /* 0, or a negative errno; *out is open once more. */
@@ -53,15 +81,14 @@ static int xrcd_enter(const struct xrc_domain *wanted, int oflags, struct xrc_do
 	REQUIRES(xrc_domains.lock)
 {
 	struct xrc_domain *d = wanted->is_named ? xrcd_find(wanted) : NULL;
+	int err = 0;
 
 	if (d != NULL && (oflags & O_EXCL) != 0)
 		return -EINVAL;
-	if (d == NULL && wanted->is_named && (oflags & O_CREAT) == 0)
-		return -EAGAIN;
 	if (d == NULL)
-		d = xrcd_make(wanted);
-	if (d == NULL)
-		return -ENOMEM;
+		err = xrcd_make(wanted, oflags, &d);
+	if (err != 0)
+		return err;
 	d->opens++;
 	*out = d;
 	return 0;
@@ -73,8 +100,10 @@ static void xrcd_leave(struct xrc_domain *d)
 
 	lock_acquire(&xrc_domains.lock);
 	last = --d->opens == 0;
-	if (last && d->is_named)
+	if (last && d->is_named) {
 		list_remove(&d->node);
+		node_domain_close(&d->shared);
+	}
 	lock_release(&xrc_domains.lock);
 	if (last)
 		free(d);
@@ -84,7 +113,7 @@ static int xrcd_name(const struct ib_device *ib, int fd, struct xrc_domain *want
 {
 	struct stat st;
 
-	*wanted = (struct xrc_domain){ .device = ib, .is_named = fd != -1 };
+	*wanted = (struct xrc_domain){ .device = ib, .is_named = fd != -1, .fd = fd };
 	if (fd == -1)
 		return 0;
 	if (fstat(fd, &st) != 0)
