@@ -2,8 +2,9 @@
  *
  * The input is a list of steps of 64 bytes: a slot as a peer would write it, of which some fields
  * may be told to be right (`what`), so that the fuzzer gets past the first checks. The peer is a
- * link as the node would have handed it over, without direct access. After each input, memory that
- * no key gives away must be as before.
+ * link as the node would have handed it over, without direct access. It also has an XRC target
+ * that hands requests to this process, and the SRQ that this process' target hands some to. After
+ * each input, memory that no key gives away must be as before.
  * In: bytes    Out: nothing, or an abort    Runs: the fuzzer's thread    Locks: none
  */
 #include <stdint.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "bed.h"
+#include "ibt/hand.h"
 #include "path/shm/shm_priv.h"
 
 enum { STEPS = 64 };
@@ -29,8 +31,11 @@ enum what {
 	RING_FULL = 128,
 };
 
-/* Bits of `key`, with RIGHT_ADDRESS. */
-enum { FROM_END = 0x40, ODD_LENGTH = 0x80 };
+/* Bits of `key`, with RIGHT_ADDRESS; with RIGHT_QP. */
+enum { FROM_END = 0x40, ODD_LENGTH = 0x80, THEIR_SRQ = 0x20 };
+/* With RIGHT_QP, the upper bits of `qp`: a request that the peer's target hands on; an answer to
+ * one that ours has handed on. */
+enum { HANDED = 0xe0, DONE = 0xe8, KIND_MASK = 0xf8 };
 
 struct step {
 	u8 what, qp, key;
@@ -43,6 +48,9 @@ static struct fuzz {
 	struct board *board, *peer_board;
 	struct shm *shm;
 	struct shm_link *link;
+	u32 handed_psn; /* that the proxy of the peer's target expects, if all goes well */
+	u32 seen;	/* slots that have been looked at */
+	u32 serial;	/* of our target's connection */
 } f;
 
 /* ---- setting up, once ---- */
@@ -65,6 +73,21 @@ static void fuzz_make_link(void)
 	f.link = f.shm->links[1];
 }
 
+/* The peer's target, and that its slot is that link's. */
+static void fuzz_show_target(void)
+{
+	u32 qpn = bed_peer_qpn(BED_XRC_TGT);
+	struct board_qp *q = &f.peer_board->qps[qpn % BOARD_QPS_PER_SLOT];
+
+	q->qpn = qpn;
+	q->word = board_qp_word(IBV_QPS_RTS, IBV_QPT_XRC_RECV, 0);
+	f.peer_board->slots[0] = BED_PEER_SLOT;
+	f.peer_board->slot_count = 1;
+	lock_acquire(&f.shm->lock);
+	f.shm->slots[BED_PEER_SLOT] = f.link;
+	lock_release(&f.shm->lock);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	struct shm_config cfg = { .process = 1, .direct = false, .kick = fuzz_kick };
@@ -76,26 +99,77 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	f.shm = f.board == NULL ? NULL : shm_create(&cfg, &err);
 	fuzz_need(f.shm != NULL, "no path");
 	fuzz_make_link();
+	fuzz_show_target();
 	bed_open(&f.bed, f.board->keys, shm_path(f.shm), &f.link->dest, IBV_MTU_1024);
 	return 0;
 }
 
 /* ---- steps ---- */
 
+/* Notes which connection our target tells of. */
+static void fuzz_look(void)
+{
+	const struct ring_shared *ring = f.link->tx.shared;
+	struct hand_open open;
+
+	for (; f.seen != f.link->tx.head; f.seen++) {
+		const struct ring_slot *s = &ring->slots[f.seen % RING_SLOTS];
+
+		if (s->qp_type != PKT_TYPE_HANDED || s->opcode != PKT_HAND_OPEN)
+			continue;
+		memcpy(&open, s->inlined, sizeof(open));
+		f.serial = open.serial;
+	}
+}
+
+static void fuzz_hand(struct ring_slot *s, const struct step *step)
+{
+	struct hand_open open = { .xrcd = 1,
+				  .serial = step->qp & 1,
+				  .psn_shift = 12,
+				  .resources = 4 };
+
+	s->qp_type = PKT_TYPE_HANDED;
+	s->dqpn = step->qp & 4 ? bed_qpn(0) : bed_srqn();
+	s->sqpn = bed_peer_qpn(BED_XRC_TGT);
+	if (!(step->what & RIGHT_PSN))
+		return;
+	if (s->opcode == PKT_HAND_OPEN) {
+		memcpy(s->inlined, &open, sizeof(open));
+		s->length = sizeof(open);
+		f.handed_psn = s->psn & 0xffffff;
+	} else {
+		s->psn = (f.handed_psn++ + (u32)(step->psn / 8)) & 0xffffff;
+	}
+}
+
+static void fuzz_answer(struct ring_slot *s, const struct step *step)
+{
+	s->qp_type = (u8)(PKT_TYPE_DONE | (f.serial & PKT_DONE_SERIAL));
+	s->dqpn = bed_qpn(BED_XRC_TGT);
+	s->sqpn = s->dqpn;
+	if (step->what & RIGHT_PSN)
+		s->psn = (bed_psn(&f.bed, BED_XRC_TGT) + (u32)(step->psn / 8)) & 0xffffff;
+}
+
 static void fuzz_correct(struct ring_slot *s, const struct step *step)
 {
 	int i = bed_pick(step->qp);
 
-	if (step->what & RIGHT_QP) {
+	if ((step->what & RIGHT_QP) && (step->qp & KIND_MASK) == HANDED) {
+		fuzz_hand(s, step);
+	} else if ((step->what & RIGHT_QP) && (step->qp & KIND_MASK) == DONE) {
+		fuzz_answer(s, step);
+	} else if (step->what & RIGHT_QP) {
 		s->dqpn = bed_qpn(i);
 		s->sqpn = bed_peer_qpn(i);
 		s->qp_type = bed_types[i];
 		if (i == BED_UD_QP)
 			s->ack_psn = BED_QKEY;
 		if (i == BED_XRC_TGT)
-			s->ack_psn = bed_srqn();
+			s->ack_psn = step->key & THEIR_SRQ ? bed_peer_qpn(BED_QPS) : bed_srqn();
 	}
-	if (step->what & RIGHT_PSN)
+	if ((step->what & RIGHT_PSN) && (s->qp_type == bed_types[i] || !(step->what & RIGHT_QP)))
 		s->psn = (bed_psn(&f.bed, i) + (u32)(step->psn / 8)) & 0xffffff;
 	if (step->what & RIGHT_KEY)
 		s->reth.rkey = f.bed.key[step->key % BED_KEYS];
@@ -139,6 +213,17 @@ static void fuzz_step(const struct step *step)
 		lock_release(&f.link->tx.lock);
 	}
 	ibt_poll(f.bed.ibt, (step->what & POLL_NOW) ? 64 : 1);
+	fuzz_look();
+}
+
+/* No input finds the proxy of the one before. */
+static void fuzz_close(void)
+{
+	struct step step = { .what = RIGHT_QP, .qp = HANDED };
+
+	step.slot[0] = PKT_HAND_CLOSE;
+	fuzz_step(&step);
+	f.handed_psn = 0;
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
@@ -146,6 +231,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	struct step step;
 
 	bed_connect(&f.bed);
+	fuzz_close();
 	for (int n = 0; size >= sizeof(step) && n < STEPS; n++) {
 		memcpy(&step, data, sizeof(step));
 		data += sizeof(step);
