@@ -423,18 +423,34 @@ static void death__of_the_srqs_process(void **state)
 }
 
 /* It is stopped, so that it has requests, and then it dies. */
-static void death__with_requests_in_flight(void **state)
+static enum ibv_wc_status die_with_requests(void)
 {
+	enum ibv_wc_status first;
+
 	join(ALL_RIGHTS, RNR_TIMER);
 	crew_do(&x.b.hand, CREW_POST, 1, 0, 64);
 	request(IBV_WR_SEND, x.b.number, 64, NULL, 0, IBV_WC_SUCCESS);
 	kill(x.b.hand.pid, SIGSTOP);
 	post_signalled(IBV_WR_SEND, 1, x.b.number, 0, 64, NULL, 0);
 	post_signalled(IBV_WR_SEND, 2, x.a.number, 0, 64, NULL, 0);
-	usleep(50000);
+	crew_try(&x.a.hand, CREW_POLL, 50, 0, 0);
 	crew_kill(&x.b.hand);
-	assert_int_equal(await_wc().status, IBV_WC_REM_OP_ERR);
+	first = await_wc().status;
 	assert_int_equal(await_wc().status, IBV_WC_WR_FLUSH_ERR);
+	return first;
+}
+
+/* On a busy host the target may not have handed them on before: then there is no such SRQ. */
+static void death__with_requests_in_flight(void **state)
+{
+	enum ibv_wc_status first = die_with_requests();
+
+	for (int i = 0; first == IBV_WC_REM_INV_REQ_ERR && i < 10; i++) {
+		teardown(state);
+		setup(state);
+		first = die_with_requests();
+	}
+	assert_int_equal(first, IBV_WC_REM_OP_ERR);
 	assert_int_equal(crew_do(&x.a.hand, CREW_EVENT, CREW_WAIT_MS, 0, 0).value[0],
 			 IBV_EVENT_QP_FATAL);
 }
@@ -464,10 +480,8 @@ static void stop__of_the_srqs_process(void **state)
 }
 
 /* The SRQ's process has a part of the message when its target dies. */
-static void death__of_the_target_in_a_message(void **state)
+static struct crew_reply die_in_a_message(void)
 {
-	struct ibv_wc wc;
-
 	join(ALL_RIGHTS, RNR_TIMER);
 	crew_do(&x.b.hand, CREW_POST, 1, 0, 64);
 	request(IBV_WR_SEND, x.b.number, 64, NULL, 0, IBV_WC_SUCCESS);
@@ -479,11 +493,25 @@ static void death__of_the_target_in_a_message(void **state)
 	crew_try(&x.a.hand, CREW_POLL, 50, 0, 0);
 	crew_kill(&x.a.hand);
 	kill(x.b.hand.pid, SIGCONT);
-	wc = recv_of(&x.b);
-	assert_int_equal(wc.wr_id, 2);
-	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	return crew_try(&x.b.hand, CREW_POLL, 1000, 0, 0);
 }
 
+/* As above: on a busy host it may have no part of it yet. */
+static void death__of_the_target_in_a_message(void **state)
+{
+	struct crew_reply r = die_in_a_message();
+
+	for (int i = 0; r.error == CREW_NOTHING && i < 10; i++) {
+		teardown(state);
+		setup(state);
+		r = die_in_a_message();
+	}
+	assert_int_equal(r.error, 0);
+	assert_int_equal(r.wc.wr_id, 2);
+	assert_int_equal(r.wc.status, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* Another target takes its place, and the SRQ's process lives on. */
 static void death__of_the_target(void **state)
 {
 	struct place *next = &x.c;
