@@ -17,6 +17,7 @@
 #define RDMA_CM_H
 
 #include <netinet/in.h>
+#include <rdma/ib.h>
 #include <rdma/ib_cm.h>
 #include <rdma/ib_sa.h>
 #include <sys/socket.h>
@@ -127,12 +128,13 @@ AV_EXPORT struct rdma_cm_id *rdma_create_id(rdma_cm_event_handler event_handler,
  * the id's handler; none is called afterwards, and the id is freed. */
 AV_EXPORT void rdma_destroy_id(struct rdma_cm_id *id);
 
-/* Binds the id to an IPv4 or IPv6 address and port; the wildcard stands for every device, port 0
- * for any free one (`route.addr.src_addr` says which). An address of one interface binds the id to
- * the device that has it, a loopback address to the first device.
+/* Binds the id to an IPv4, IPv6 or InfiniBand address (AF_IB) and port; the wildcard stands for
+ * every device, port 0 for any free one (`route.addr.src_addr` says which). An address of one
+ * interface binds the id to the device that has it, a loopback address to the first device.
  * -EADDRINUSE: the port is another id's, in this process or another of the node, at an overlapping
  * address; -EADDRNOTAVAIL: no port is free, or the host has no such address; -ENODEV: it has, but
- * no device; -EINVAL: a link-local address without a scope; -EAFNOSUPPORT. */
+ * no device; -EINVAL: a link-local address without a scope; -EPROTONOSUPPORT: a service ID of
+ * another port space; -EAFNOSUPPORT. */
 AV_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr);
 
 /* Finds the device, the source address and the neighbour that lead to dst_addr, and binds the id to

@@ -2,10 +2,12 @@
  * In:    getaddrinfo's answers             Out: struct rdma_addrinfo, synchronous ids
  * Runs:  the application's threads         Locks: none
  */
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <infiniband/ib.h>
 #include <rdma/rdma_verbs.h>
 
 #include "door.h"
@@ -46,10 +48,12 @@ static int info_protocol(int port_space, int socktype)
 	}
 }
 
-/* What the resolver is asked for. The family counts whether RAI_FAMILY is set or not. */
+/* What the resolver is asked for. The family counts whether RAI_FAMILY is set or not; the resolver
+ * reads a GID as an IPv6 address. */
 static struct addrinfo info_hints(const struct rdma_addrinfo *hints)
 {
-	struct addrinfo ai = { .ai_family = hints->ai_family };
+	struct addrinfo ai = { .ai_family = hints->ai_family == AF_IB ? AF_UNSPEC
+								     : hints->ai_family };
 
 	ai.ai_socktype = info_socktype(hints->ai_qp_type);
 	ai.ai_protocol = info_protocol(hints->ai_port_space, ai.ai_socktype);
@@ -95,23 +99,87 @@ static int info_port_space(const struct addrinfo *ai)
 	return ai->ai_protocol == IPPROTO_UDP ? RDMA_PS_UDP : 0;
 }
 
+static bool info_wants_gid(const struct rdma_addrinfo *hints)
+{
+	const int flags = RAI_FAMILY | RAI_NUMERICHOST;
+
+	return hints->ai_family == AF_IB && (hints->ai_flags & flags) == flags;
+}
+
+static bool info_is_v4(const struct addrinfo *ai, in_addr_t which)
+{
+	struct sockaddr_in sin;
+
+	memcpy(&sin, ai->ai_addr, sizeof(sin));
+	return ai->ai_family == AF_INET && sin.sin_addr.s_addr == htonl(which);
+}
+
+/* Of IPv4, which has no GIDs, those that the resolver has for no name at all stand for any. */
+static bool info_has_gid(const struct addrinfo *ai)
+{
+	return ai->ai_family == AF_INET6 || info_is_v4(ai, INADDR_ANY) ||
+	       info_is_v4(ai, INADDR_LOOPBACK);
+}
+
+/* The address as one of AF_IB, in the default partition: an IPv6 address is a GID. The service ID
+ * has the port space and the port, as far as they are known. */
+static struct sockaddr_ib info_gid(const struct addrinfo *ai, int ps)
+{
+	struct sockaddr_ib sib = { .sib_family = AF_IB, .sib_pkey = htobe16(0xffff) };
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in sin;
+
+	if (ai->ai_family == AF_INET6) {
+		memcpy(&sin6, ai->ai_addr, sizeof(sin6));
+	} else {
+		memcpy(&sin, ai->ai_addr, sizeof(sin));
+		sin6.sin6_port = sin.sin_port;
+	}
+	if (info_is_v4(ai, INADDR_LOOPBACK))
+		sin6.sin6_addr = in6addr_loopback;
+	memcpy(sib.sib_addr.sib_raw, &sin6.sin6_addr, sizeof(sin6.sin6_addr));
+	sib.sib_flowinfo = sin6.sin6_flowinfo;
+	sib.sib_scope_id = sin6.sin6_scope_id;
+	sib.sib_sid = htobe64(((u64)ps << 16) + be16toh(sin6.sin6_port));
+	sib.sib_sid_mask = htobe64((ps != 0 ? RDMA_IB_IP_PS_MASK : 0) |
+				   (sin6.sin6_port != 0 ? RDMA_IB_IP_PORT_MASK : 0));
+	return sib;
+}
+
+/* NULL: no memory. */
+static struct sockaddr *info_address(struct rdma_addrinfo *rai, const struct addrinfo *ai,
+				     const struct rdma_addrinfo *hints, socklen_t *len)
+{
+	struct sockaddr_ib sib;
+
+	rai->ai_family = ai->ai_family;
+	*len = ai->ai_addrlen;
+	if (!info_wants_gid(hints))
+		return info_copy(ai->ai_addr, ai->ai_addrlen);
+	sib = info_gid(ai, rai->ai_port_space);
+	rai->ai_family = AF_IB;
+	*len = sizeof(sib);
+	return info_copy((const struct sockaddr *)&sib, sizeof(sib));
+}
+
 static int info_take(struct rdma_addrinfo *rai, const struct addrinfo *ai,
 		     const struct rdma_addrinfo *hints)
 {
-	struct sockaddr *copy = info_copy(ai->ai_addr, ai->ai_addrlen);
+	struct sockaddr *copy;
+	socklen_t len;
 
-	if (copy == NULL)
-		return -ENOMEM;
-	rai->ai_family = ai->ai_family;
 	rai->ai_qp_type = hints->ai_qp_type != 0 ? hints->ai_qp_type : info_qp_type(ai);
 	rai->ai_port_space = hints->ai_port_space != 0 ? hints->ai_port_space : info_port_space(ai);
+	copy = info_address(rai, ai, hints, &len);
+	if (copy == NULL)
+		return -ENOMEM;
 	if (hints->ai_flags & RAI_PASSIVE) {
 		rai->ai_flags = RAI_PASSIVE;
 		rai->ai_src_addr = copy;
-		rai->ai_src_len = ai->ai_addrlen;
+		rai->ai_src_len = len;
 	} else {
 		rai->ai_dst_addr = copy;
-		rai->ai_dst_len = ai->ai_addrlen;
+		rai->ai_dst_len = len;
 	}
 	return 0;
 }
@@ -140,9 +208,12 @@ static int info_resolve(struct rdma_addrinfo *rai, const char *node, const char 
 
 	if (err != 0)
 		return err;
-	err = info_take(rai, list, hints != NULL ? hints : &none);
+	if (hints != NULL && info_wants_gid(hints) && !info_has_gid(list))
+		err = EAI_ADDRFAMILY;
+	else
+		err = door_result(info_take(rai, list, hints != NULL ? hints : &none));
 	freeaddrinfo(list);
-	return door_result(err);
+	return err;
 }
 
 AV_EXPORT int rdma_getaddrinfo(const char *node, const char *service,

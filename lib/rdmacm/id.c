@@ -3,6 +3,7 @@
  * Runs:  the application's threads         Locks: none
  */
 #include <endian.h>
+#include <infiniband/ib.h>
 #include <infiniband/sa.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +158,8 @@ int id_complete(struct door_id *id)
 
 static bool id_addr_is_known(const struct sockaddr *addr)
 {
-	return addr != NULL && (addr->sa_family == AF_INET || addr->sa_family == AF_INET6);
+	return addr != NULL && (addr->sa_family == AF_INET || addr->sa_family == AF_INET6 ||
+				addr->sa_family == AF_IB);
 }
 
 AV_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
@@ -196,6 +198,8 @@ static __be16 id_port(const struct sockaddr_storage *addr)
 {
 	if (addr->ss_family == AF_INET)
 		return ((const struct sockaddr_in *)addr)->sin_port;
+	if (addr->ss_family == AF_IB)
+		return htobe16((u16)be64toh(((const struct sockaddr_ib *)addr)->sib_sid));
 	return addr->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)addr)->sin6_port : 0;
 }
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <infiniband/ib.h>
+
 #include "door.h"
 
 /* One membership. An id may have joined a group several times. */
@@ -39,6 +41,8 @@ static size_t mcast_addr_size(const struct sockaddr *addr)
 		return 0;
 	if (addr->sa_family == AF_INET)
 		return sizeof(struct sockaddr_in);
+	if (addr->sa_family == AF_IB)
+		return sizeof(struct sockaddr_ib);
 	return addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 }
 

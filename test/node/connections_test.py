@@ -45,6 +45,9 @@ class Connections(Bed):
         self.assertEqual(second.returncode, 0, out)
         return out, first
 
+    def gid(self, host):
+        return self.on(host, "cat", "/sys/class/infiniband/ib0/ports/1/gids/0").strip()
+
     def test_programs(self):
         for server, client in (("rping -s -a 127.64.0.1 -C 3", "rping -c -a 127.64.0.1 -C 3"),
                                ("rping -s -C 3", "rping -c -a 127.64.0.1 -C 3"),
@@ -54,6 +57,11 @@ class Connections(Bed):
                                ("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 127.64.0.1"),
                                ("ib_write_lat -n 100", "ib_write_lat -n 100 127.64.0.1")):
             out, first = self.connect(server.split(), client.split())
+            self.assertEqual(first.wait(60), 0, client + out)
+        gid = self.gid("h1")
+        for server, client in (("ucmatose -f gid -b {}", "ucmatose -f gid -s {}"), ("ucmatose -f gid", "ucmatose -f gid -s {}"),
+                               ("ucmatose -f gid -P ib", "ucmatose -f gid -P ib -s {}"), ("udaddy -f gid", "udaddy -f gid -s {}")):
+            out, first = self.connect(server.format(gid).split(), client.format(gid).split())
             self.assertEqual(first.wait(60), 0, client + out)
         out, first = self.connect(["qperf"], "qperf 127.64.0.1 -t 1 -cm 1 rc_lat".split())
         self.assertIn("latency", out)

@@ -76,6 +76,13 @@ class Mckey(Groups):
         second.kill()
         self.until(lambda: GROUP not in self.groups())
 
+    def test_an_mgid(self):
+        """A GID as the group's address (AF_IB)."""
+        receiver = self.begin("h3", "mckey", "-M", "ff15:1::77", "-b", "127.64.0.3")
+        self.until(lambda: self.members("ff15:1::77") == ["h3"])
+        self.on("h2", "mckey", "-M", "ff15:1::77", "-b", "127.64.0.2", "-s")
+        self.assertEqual(receiver.wait(30), 0)
+
     def test_port_spaces_and_addresses(self):
         """IPoIB's own groups, IPv6, and a group that the SA names."""
         for words, mgid in (("-m 239.1.1.1 -p 2", "ff12:401b:ffff::f01:101"), ("-m ff0e::1:2:3", "ff12:6001:ffff::1:2:3"),

@@ -3,6 +3,7 @@
  *      id.c    identifiers: their states, the consumer's handler, their end
  *  device.c    the devices that there are, and which has an address
  * address.c    socket addresses, GIDs and ports
+ *   af_ib.c    InfiniBand's own addresses
  * resolve.c    binding to an address, finding the way to another
  *    path.c    paths: asked of the subnet administrator, or made of what both ends know
  *  change.c    addresses that leave their device
@@ -16,6 +17,7 @@
 #ifndef CMA_PRIV_H
 #define CMA_PRIV_H
 
+#include <rdma/ib.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_sa.h>
 #include <rdma/rdma_cm_ib.h>
@@ -175,6 +177,8 @@ struct cma_device *cma_device_hold(struct cma_id *id);
 void cma_device_release(struct cma_device *d); /* NULL: nothing */
 /* As cma_device_hold; *ib: the connection's id of the IB CM, which stays as long, or NULL: none. */
 struct cma_device *cma_device_hold_ib(struct cma_id *id, struct ib_cm_id **ib);
+/* The device at this place of all, held; NULL: none. */
+struct cma_device *cma_device_hold_at(u32 index);
 /* Copies the name of the id's device, and returns its number; "" and 0: none. */
 u32 cma_device_name(struct cma_id *id, char *out, size_t size);
 /* Binds the id to the device and port that have the GID. -ENODEV: none has. -EMFILE, -ENFILE,
@@ -195,7 +199,7 @@ void cma_bind_device(struct cma_id *id, struct ib_device *device, u8 port,
 bool cma_family_is_known(const struct sockaddr *addr);
 bool cma_addr_is_any(const struct sockaddr *addr);
 bool cma_addr_is_loopback(const struct sockaddr *addr);
-/* Copies an address of AF_INET or AF_INET6; the rest of *out is zero. */
+/* Copies an address of a known family; the rest of *out is zero. */
 void cma_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr);
 /* Makes a socket address of a GID (port 0). */
 void cma_addr_from_gid(struct sockaddr_storage *out, const union ib_gid *gid);
@@ -215,6 +219,25 @@ static inline const struct sockaddr *cma_addr(const struct sockaddr_storage *s)
 {
 	return (const struct sockaddr *)s;
 }
+
+/* ---- af_ib.c ---- */
+/* A copy of an address of AF_IB. */
+struct sockaddr_ib cma_af_ib(const struct sockaddr_storage *addr);
+static inline bool cma_is_af_ib(const struct cma_id *id)
+{
+	return id->id.route.addr.src_addr.ss_family == AF_IB;
+}
+/* Completes the service ID of the id's source by its port space, and says which that is.
+ * -EPROTONOSUPPORT: its known bits are another space's. */
+int cma_af_ib_take_space(struct cma_id *id, enum rdma_port_space *ps);
+/* Binds the id to the InfiniBand port that has the GID, and to the partition. Errors as
+ * cma_bind_gid. */
+int cma_af_ib_bind(struct cma_id *id, const struct sockaddr_ib *sib);
+/* Finds the port that leads to a destination. -ENODEV: none does. */
+int cma_af_ib_resolve(struct cma_id *id, const struct sockaddr *to);
+/* The addresses of a request for a listening id of AF_IB; `path` NULL: a SIDR_REQ. */
+void cma_af_ib_of_request(const struct cma_id *listen, const struct ib_sa_path_rec *path,
+			  struct rdma_addr *out);
 
 /* ---- resolve.c ---- */
 /* As rdma_bind_addr. */
@@ -239,6 +262,11 @@ void cma_address_changed(struct work *w);
 
 /* ---- header.c: the RDMA CM's header in front of the private data (IBA annex A11) ---- */
 enum { CMA_HEADER = 36 };
+/* Of the id's requests: those of AF_IB have none. */
+static inline u8 cma_header_size(const struct cma_id *id)
+{
+	return cma_is_af_ib(id) ? 0 : (u8)CMA_HEADER;
+}
 /* Writes the header of a request from src_addr to dst_addr. */
 void cma_header_write(u8 out[CMA_HEADER], const struct rdma_addr *addr);
 /* Reads the header of a request for `port` (host order): the addresses as the side that received
@@ -246,6 +274,8 @@ void cma_header_write(u8 out[CMA_HEADER], const struct rdma_addr *addr);
 int cma_header_read(const void *data, u32 size, u16 port, struct rdma_addr *out);
 /* The service ID of a port, in network order. */
 __be64 cma_service_id(enum rdma_port_space ps, u16 port);
+/* The service ID that an address stands for in a port space. */
+__be64 cma_service_of(enum rdma_port_space ps, const struct sockaddr_storage *addr);
 /* Which requests a listener at an address takes. */
 void cma_header_compare(const struct sockaddr *addr, struct ib_cm_compare_data *out);
 

@@ -15,12 +15,15 @@
 /* Puts the header and the consumer's data together; the length, or -EINVAL: more than `size`. */
 static int connect_data(const struct cma_id *id, const void *data, u8 len, u8 *out, u32 size)
 {
-	if (CMA_HEADER + (u32)len > size || (len > 0 && data == NULL))
+	u8 header = cma_header_size(id);
+
+	if (header + (u32)len > size || (len > 0 && data == NULL))
 		return -EINVAL;
-	cma_header_write(out, &id->id.route.addr);
+	if (header > 0)
+		cma_header_write(out, &id->id.route.addr);
 	if (len > 0)
-		memcpy(out + CMA_HEADER, data, len);
-	return CMA_HEADER + len;
+		memcpy(out + header, data, len);
+	return header + len;
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -62,8 +65,7 @@ static int connect_request(struct cma_id *id, struct ib_device *device,
 	struct ib_cm_req_param req = {
 		.primary_path = &id->path[0],
 		.alternate_path = id->id.route.num_paths == 2 ? &id->path[1] : NULL,
-		.service_id = cma_service_id(id->id.ps,
-					     cma_addr_port(cma_addr(&id->id.route.addr.dst_addr))),
+		.service_id = cma_service_of(id->id.ps, &id->id.route.addr.dst_addr),
 		.qp_num = id->qp_num,
 		.qp_type = id->id.qp_type,
 		.starting_psn = id->seq_num,
@@ -92,8 +94,7 @@ static int connect_ask(struct cma_id *id, struct ib_device *device,
 			       sizeof(data));
 	struct ib_cm_sidr_req_param req = {
 		.path = &id->path[0],
-		.service_id = cma_service_id(id->id.ps,
-					     cma_addr_port(cma_addr(&id->id.route.addr.dst_addr))),
+		.service_id = cma_service_of(id->id.ps, &id->id.route.addr.dst_addr),
 		.timeout_ms = CMA_SIDR_TIMEOUT_MS,
 		.private_data = data,
 		.private_data_len = (u8)MAX(len, 0),

@@ -153,6 +153,22 @@ struct cma_device *cma_device_hold_ib(struct cma_id *id, struct ib_cm_id **ib)
 	return d;
 }
 
+struct cma_device *cma_device_hold_at(u32 index)
+{
+	struct cma_device *found = NULL;
+
+	lock_acquire(&cma.lock);
+	list_for_each(d, &cma.devices, struct cma_device, node) {
+		if (index-- != 0)
+			continue;
+		found = d;
+		d->users++;
+		break;
+	}
+	lock_release(&cma.lock);
+	return found;
+}
+
 struct cma_device *cma_device_hold(struct cma_id *id)
 {
 	struct ib_cm_id *ib;

@@ -60,10 +60,12 @@ static bool cma_listen_keep(struct cma_id *id, struct cma_listener *l, struct ib
 static int cma_listen_begin(struct cma_id *id, struct ib_cm_id *ib)
 {
 	const struct sockaddr *addr = cma_addr(&id->id.route.addr.src_addr);
-	__be64 service = cma_service_id(id->id.ps, cma_addr_port(addr));
+	__be64 service = cma_service_of(id->id.ps, &id->id.route.addr.src_addr);
 	struct ib_cm_compare_data compare;
 
-	/* the wildcard of both families takes all */
+	/* the wildcard of both families takes all; requests of AF_IB have no header */
+	if (addr->sa_family == AF_IB)
+		return ib_cm_listen(ib, service, 0, NULL);
 	if (addr->sa_family == AF_INET6 && cma_addr_is_any(addr) && !cma_options_of(id).afonly)
 		return ib_cm_listen(ib, service, 0, NULL);
 	cma_header_compare(addr, &compare);
@@ -211,13 +213,14 @@ int rdma_listen(struct rdma_cm_id *cm_id, int backlog)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void cma_request_fill_conn(const struct ib_cm_event *event, struct rdma_cm_event *out)
+static void cma_request_fill_conn(const struct ib_cm_event *event, u8 header,
+				  struct rdma_cm_event *out)
 {
 	const struct ib_cm_req_event_param *req = &event->param.req_rcvd;
 
 	out->param.conn = (struct rdma_conn_param){
-		.private_data = (const u8 *)event->private_data + CMA_HEADER,
-		.private_data_len = IB_CM_REQ_PRIVATE_DATA_SIZE - CMA_HEADER,
+		.private_data = (const u8 *)event->private_data + header,
+		.private_data_len = (u8)(IB_CM_REQ_PRIVATE_DATA_SIZE - header),
 		.responder_resources = req->responder_resources,
 		.initiator_depth = req->initiator_depth,
 		.flow_control = req->flow_control,
@@ -228,11 +231,12 @@ static void cma_request_fill_conn(const struct ib_cm_event *event, struct rdma_c
 	};
 }
 
-static void cma_request_fill_ud(const struct ib_cm_event *event, struct rdma_cm_event *out)
+static void cma_request_fill_ud(const struct ib_cm_event *event, u8 header,
+				struct rdma_cm_event *out)
 {
 	out->param.ud = (struct rdma_ud_param){
-		.private_data = (const u8 *)event->private_data + CMA_HEADER,
-		.private_data_len = IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE - CMA_HEADER,
+		.private_data = (const u8 *)event->private_data + header,
+		.private_data_len = (u8)(IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE - header),
 	};
 }
 
@@ -274,7 +278,10 @@ static struct cma_id *cma_request_id(struct cma_id *listen, struct ib_cm_id *ib,
 	struct rdma_addr addr = { .pkey = 0 };
 	struct cma_id *id;
 
-	if (cma_header_read(event->private_data, event->private_data_len, port, &addr) < 0)
+	if (cma_is_af_ib(listen))
+		cma_af_ib_of_request(listen, datagram ? NULL : event->param.req_rcvd.primary_path,
+				     &addr);
+	else if (cma_header_read(event->private_data, event->private_data_len, port, &addr) < 0)
 		return NULL;
 	id = cma_id_new(listen->id.event_handler, listen->id.context, listen->id.ps,
 			datagram ? IB_QPT_UD : event->param.req_rcvd.qp_type);
@@ -314,9 +321,9 @@ static int cma_request_tell(struct cma_id *listen, struct ib_cm_id *ib, struct i
 		return -EINVAL;
 	cma_request_enter(id, ib);
 	if (event->event == IB_CM_SIDR_REQ_RECEIVED)
-		cma_request_fill_ud(event, &out);
+		cma_request_fill_ud(event, cma_header_size(id), &out);
 	else
-		cma_request_fill_conn(event, &out);
+		cma_request_fill_conn(event, cma_header_size(id), &out);
 	refused = cma_tell(id, &out);
 	if (refused != 0) {
 		cma_end_in_handler(id);

@@ -159,7 +159,7 @@ static void cma_mcast_delist(struct cma_mcast *mc)
 
 static int cma_mcast_roce_join(struct cma_mcast *mc)
 {
-	if (!node_is_mcast(mc->mgid.raw))
+	if (mc->addr.ss_family == AF_IB || !node_is_mcast(mc->mgid.raw))
 		return -EINVAL;
 	lock_acquire(&cma.lock);
 	mc->tells_join = true;

@@ -64,7 +64,8 @@ void cma_mcast_ib_gid(const struct cma_id *id, const struct sockaddr *addr, unio
 		memset(out, 0, sizeof(*out));
 		return;
 	}
-	if (addr->sa_family == AF_INET6 && cma_mcast_ib_is_chosen(&ip)) {
+	if (addr->sa_family == AF_IB ||
+	    (addr->sa_family == AF_INET6 && cma_mcast_ib_is_chosen(&ip))) {
 		*out = ip;
 		return;
 	}

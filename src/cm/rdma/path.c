@@ -120,10 +120,10 @@ static int cma_path_ask(struct cma_id *id, struct ib_device *device, int timeout
 	struct ib_sa_path_rec want = {
 		.dgid = addr->dgid,
 		.sgid = addr->sgid,
-		.pkey = htobe16(CMA_PKEY),
+		.pkey = htobe16(addr->pkey),
 		.numb_path = 1,
 		.reversible = 1,
-		.service_id = cma_service_id(id->id.ps, cma_addr_port(cma_addr(&addr->dst_addr))),
+		.service_id = cma_service_of(id->id.ps, &addr->dst_addr),
 		.traffic_class = cma_options_of(id).tos,
 	};
 	ib_sa_comp_mask mask = IB_SA_PATH_REC_DGID | IB_SA_PATH_REC_SGID | IB_SA_PATH_REC_PKEY |
@@ -132,6 +132,10 @@ static int cma_path_ask(struct cma_id *id, struct ib_device *device, int timeout
 	struct ib_sa_query *query = NULL;
 	int number;
 
+	if (cma_is_af_ib(id)) {
+		want.traffic_class = (u8)(be32toh(cma_af_ib(&addr->src_addr).sib_flowinfo) >> 20);
+		mask |= IB_SA_PATH_REC_TRAFFIC_CLASS;
+	}
 	cma_path_hold(id, 1);
 	number = ib_sa_path_rec_get(&cma.sa, device, id->id.port_num, &want, mask,
 				    MAX(timeout_ms / PATH_TRIES, 1), 0, cma_path_found, id, &query);
@@ -163,6 +167,8 @@ int cma_path_find(struct cma_id *id, int timeout_ms)
 
 	if (d != NULL && d->infiniband)
 		err = cma_path_ask(id, d->device, timeout_ms);
+	else if (cma_is_af_ib(id))
+		err = -ENODEV; /* no path of RoCE begins at an address that is none of IP */
 	else
 		cma_resolve_result(id, d != NULL ? cma_path_make(id, d->device) : -ENODEV);
 	cma_device_release(d);

@@ -27,10 +27,11 @@ static enum node_port_space resolve_space(enum rdma_port_space ps)
 	}
 }
 
-static int resolve_take_port(struct cma_id *id, const struct sockaddr *addr)
+static int resolve_take_port(struct cma_id *id, enum rdma_port_space ps,
+			     const struct sockaddr *addr)
 {
 	struct cma_options options = cma_options_of(id);
-	struct node_port_want want = { .space = resolve_space(id->id.ps),
+	struct node_port_want want = { .space = resolve_space(ps),
 				       .port = cma_addr_port(addr),
 				       .addr = addr,
 				       .v6only = options.afonly,
@@ -85,23 +86,70 @@ static int resolve_bind_loopback(struct cma_id *id)
 	return cma_bind_first(id, addr->sa_family == AF_INET, &gid);
 }
 
+static void resolve_unbind(struct cma_id *id)
+{
+	lock_acquire(&cma.lock);
+	id->id.device = NULL;
+	id->id.port_num = 0;
+	lock_release(&cma.lock);
+}
+
+/* Its port numbers are those of IP addresses: a GID counts as an IPv6 address, the wildcard of
+ * AF_IB for all. */
+static int resolve_take_af_ib_port(struct cma_id *id)
+{
+	const struct sockaddr_storage *src = &id->id.route.addr.src_addr;
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6 };
+	enum rdma_port_space ps;
+	union ib_gid gid;
+	int err = cma_af_ib_take_space(id, &ps);
+
+	if (err < 0)
+		return err;
+	cma_addr_gid(cma_addr(src), &gid);
+	if (!cma_addr_is_any(cma_addr(src)))
+		memcpy(&sin6.sin6_addr, gid.raw, sizeof(gid.raw));
+	sin6.sin6_port = htons(cma_addr_port(cma_addr(src)));
+	return resolve_take_port(id, ps, (const struct sockaddr *)&sin6);
+}
+
+static int resolve_bind_af_ib(struct cma_id *id, const struct sockaddr *addr)
+{
+	struct sockaddr_storage *src = &id->id.route.addr.src_addr;
+	struct sockaddr_ib sib;
+	int err = 0;
+
+	cma_addr_copy(src, addr);
+	sib = cma_af_ib(src);
+	if (!cma_addr_is_any(addr))
+		err = cma_af_ib_bind(id, &sib);
+	if (err == 0)
+		err = resolve_take_af_ib_port(id);
+	if (err < 0) {
+		resolve_unbind(id);
+		memset(src, 0, sizeof(*src));
+		return err;
+	}
+	cma_addr_set_port(src, id->port.port);
+	return 0;
+}
+
 int cma_bind(struct cma_id *id, const struct sockaddr *addr)
 {
 	int err = 0;
 
 	if (!cma_family_is_known(addr))
 		return -EAFNOSUPPORT;
+	if (addr->sa_family == AF_IB)
+		return resolve_bind_af_ib(id, addr);
 	if (resolve_lacks_scope(addr))
 		return -EINVAL;
 	if (!cma_addr_is_any(addr))
 		err = resolve_bind_device(id, addr);
 	if (err == 0)
-		err = resolve_take_port(id, addr);
+		err = resolve_take_port(id, id->id.ps, addr);
 	if (err < 0) {
-		lock_acquire(&cma.lock);
-		id->id.device = NULL;
-		id->id.port_num = 0;
-		lock_release(&cma.lock);
+		resolve_unbind(id);
 		return err;
 	}
 	cma_addr_copy(&id->id.route.addr.src_addr, addr);
@@ -332,6 +380,12 @@ static int resolve_begin(struct cma_id *id, const struct sockaddr *to, int timeo
 
 	if (addr->src_addr.ss_family != to->sa_family)
 		return -EINVAL;
+	if (to->sa_family == AF_IB) {
+		err = cma_af_ib_resolve(id, to);
+		if (err == 0)
+			cma_resolve_result(id, 0);
+		return err;
+	}
 	err = resolve_bind_loopback(id);
 	if (err != 0)
 		return err;
@@ -346,6 +400,16 @@ static int resolve_begin(struct cma_id *id, const struct sockaddr *to, int timeo
 	return 0;
 }
 
+/* The wildcard of AF_IB, in the partition of the destination. */
+static void resolve_any_of_partition(struct sockaddr_storage *any, const struct sockaddr *to)
+{
+	struct sockaddr_ib sib, from = { .sib_family = AF_IB };
+
+	memcpy(&sib, to, sizeof(sib));
+	from.sib_pkey = sib.sib_pkey;
+	memcpy(any, &from, sizeof(from));
+}
+
 int rdma_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src_addr,
 		      struct sockaddr *dst_addr, int timeout_ms)
 {
@@ -356,6 +420,8 @@ int rdma_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src_addr,
 
 	if (!cma_family_is_known(dst_addr))
 		return -EAFNOSUPPORT;
+	if (dst_addr->sa_family == AF_IB)
+		resolve_any_of_partition(&any, dst_addr);
 	if (src_addr != NULL && cma_family_is_known(src_addr))
 		from = src_addr;
 	if (cma_move(id, CMA_IDLE, CMA_ADDR_QUERY))
