@@ -44,8 +44,8 @@ enum group_at {
 	AT_SCOPE_STATE = 48,
 	AT_PROXY = 49,
 	GROUP_BYTES = 52,
-	GROUP_FULL = 1,
-	GROUP_STATES = 7,
+	GROUP_FULL = 1 | 8, /* full members, and those that send only */
+	GROUP_STATES = 15,
 	GROUP_LIFE_TIME = 18,
 	GROUP_DEFAULT_MTU = 4, /* 2048 */
 	GROUP_DEFAULT_RATE = 3, /* 10 Gb/s */

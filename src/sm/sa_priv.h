@@ -109,7 +109,7 @@ struct sm_rmpp {
 struct sm_member {
 	u64 port_guid;
 	u8 gid[16];
-	u8 join_state; /* 1 full, 2 non-member, 4 send only */
+	u8 join_state; /* 1 full, 2 non-member, 4 and 8 those that send only */
 	bool proxy;
 } OWNED_BY(the SM);
 

@@ -30,7 +30,8 @@ u16 sm_record_class(struct sm_query *q)
 	d[1] = SA_CLASS_VERSION;
 	/* optional records, multicast, CapabilityMask by bits */
 	wire_put16(d + 2, 1 << 8 | 1 << 9 | 1 << 13);
-	wire_put32(d + 4, 16); /* RespTimeValue: a quarter of a second */
+	/* CapabilityMask2: full members that send only; RespTimeValue: a quarter of a second */
+	wire_put32(d + 4, 1u << (12 + 5) | 16);
 	sm_query_add(q, d);
 	return SA_OK;
 }

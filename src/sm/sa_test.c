@@ -51,6 +51,7 @@ static void sa__class_port_info(void **state)
 	assert_int_equal(rig_status(m), 0);
 	assert_int_equal(m->mad[MAD_METHOD], 0x81);
 	assert_int_equal(m->mad[56 + 1], 2);
+	assert_int_equal(wire_get32(m->mad + 56 + 4) >> 5, 1 << 12);
 }
 
 static void sa__path_by_gid(void **state)
@@ -187,6 +188,31 @@ static void sa__groups(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, GET, GROUPS, 1, w)), 0x0300);
 }
 
+/* A full member that sends only creates a group and keeps it, and gets nothing of it. */
+static void sa__send_only_full_members(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 7);
+	const struct fabric_mad *m;
+	u8 w[200];
+	u16 mlid;
+
+	(void)state;
+	group(w, 1, a, 8);
+	m = rig_ask(&r, a, SET, GROUPS, CREATE, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(m->mad[56 + 48] & 15, 8);
+	mlid = wire_get16(m->mad + 56 + 36);
+	group(w, 1, b, 1);
+	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, JOIN, w)), 0);
+	assert_int_equal(reached(a, mlid), 1);
+	assert_int_equal(reached(b, mlid), 0);
+	assert_int_equal(rig_status(rig_ask(&r, b, REMOVE, GROUPS, JOIN, w)), 0);
+	assert_int_equal(rig_report(sm).groups, 2);
+	group(w, 1, a, 8);
+	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, GROUPS, JOIN, w)), 0);
+	assert_int_equal(rig_report(sm).groups, 1);
+}
+
 static void sa__broadcast_group(void **state)
 {
 	static u8 out[32][52];
@@ -297,6 +323,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sa__paths_of_all_pairs, begin, end),
 		cmocka_unit_test_setup_teardown(sa__tables_of_records, begin, end),
 		cmocka_unit_test_setup_teardown(sa__groups, begin, end),
+		cmocka_unit_test_setup_teardown(sa__send_only_full_members, begin, end),
 		cmocka_unit_test_setup_teardown(sa__broadcast_group, begin, end),
 		cmocka_unit_test_setup_teardown(sa__services, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports, begin, end),

@@ -76,6 +76,13 @@ class Mckey(Groups):
         second.kill()
         self.until(lambda: GROUP not in self.groups())
 
+    def test_a_member_that_sends_only(self):
+        receiver = self.begin("h3", "mckey", "-m", "239.1.2.3")
+        self.until(lambda: self.members() == ["h3"])
+        self.on("h2", "mckey", "-m", "239.1.2.3", "-s", "-o")
+        self.assertEqual(receiver.wait(30), 0)
+        self.on("h2", "mckey", "-m", "239.1.2.3", "-s", "-o", "-C", "0")  # alone: it makes the group
+
     def test_an_mgid(self):
         """A GID as the group's address (AF_IB)."""
         receiver = self.begin("h3", "mckey", "-M", "ff15:1::77", "-b", "127.64.0.3")
