@@ -531,19 +531,19 @@ int node_fabric_issm(const struct node_fabric *nf, u32 port, int *fd)
 
 /* ---- multicast groups at the SA -------------------------------------------------------------- */
 
-static struct client_member *client_fabric_find_member(struct client_fabric *f, u32 port,
+static struct client_member *client_fabric_find_member(struct node *n, u32 port,
 						       const u8 mgid[16])
-	REQUIRES(f->node->request_lock)
+	REQUIRES(n->request_lock)
 {
-	list_for_each(m, &f->members, struct client_member, node)
+	list_for_each(m, &n->fabric->members, struct client_member, node)
 		if (m->port == port && memcmp(m->mgid, mgid, sizeof(m->mgid)) == 0)
 			return m;
 	return NULL;
 }
 
-static struct client_member *client_fabric_new_member(struct client_fabric *f, u32 port,
+static struct client_member *client_fabric_new_member(struct node *n, u32 port,
 						      const u8 mgid[16])
-	REQUIRES(f->node->request_lock)
+	REQUIRES(n->request_lock)
 {
 	struct client_member *m = calloc(1, sizeof(*m));
 
@@ -551,7 +551,7 @@ static struct client_member *client_fabric_new_member(struct client_fabric *f, u
 		return NULL;
 	m->port = port;
 	memcpy(m->mgid, mgid, sizeof(m->mgid));
-	list_push_back(&f->members, &m->node);
+	list_push_back(&n->fabric->members, &m->node);
 	return m;
 }
 
@@ -584,11 +584,11 @@ int node_fabric_member(const struct node_fabric *nf, u32 port, const u8 mgid[16]
 	int err = 0;
 
 	lock_acquire(&n->request_lock);
-	m = client_fabric_find_member(n->fabric, port, mgid);
+	m = client_fabric_find_member(n, port, mgid);
 	if (n->fabric->gone)
 		err = -ENODEV;
 	else if (m == NULL && states != 0)
-		m = client_fabric_new_member(n->fabric, port, mgid);
+		m = client_fabric_new_member(n, port, mgid);
 	if (err == 0 && m == NULL)
 		err = states != 0 ? -ENOMEM : 0;
 	else if (err == 0)
