@@ -2,7 +2,8 @@
  *
  * Packets are real RoCEv2 packets: packed, with their ICRC, and unpacked again. On the way they are
  * lost, doubled, overtaken, hit by a bit flip, queued behind others, cut off in one direction. A
- * destination is a node, as it is an address on a wire, and a lane to it, as it is a source port;
+ * destination is a node on a plane, as it is an address on a wire, and a lane to it, as it is a
+ * source port;
  * the QPN says which process receives. A line with a queue marks packets (ECN).
  * In: packets of engines    Out: calls of path_user, when the receiver polls
  * Runs: the one thread
@@ -17,7 +18,8 @@
 enum {
 	AIR_BUFFER = 212992, /* a stock receive buffer */
 	AIR_LANES = 3,
-	AIR_DESTS = SIM_NODES * AIR_LANES + 1, /* by node and lane; the last one is nowhere */
+	/* by node, plane and lane; the last one is nowhere */
+	AIR_DESTS = SIM_NODES * SIM_PLANES * AIR_LANES + 1,
 	AIR_CNP_NS = 50000, /* between two of one queue pair */
 };
 
@@ -27,6 +29,7 @@ struct drop {
 	u64 arrives;
 	struct proc *from;
 	struct pkt pkt; /* for the trace */
+	u32 plane;
 	bool hit, marked;
 	u32 length;
 	u8 data[];
@@ -37,6 +40,7 @@ struct air_dest {
 	struct path_dest d; /* first */
 	struct proc *owner;
 	struct node *node; /* NULL: nowhere */
+	u32 plane;
 	u32 refs;
 	u64 full_until_ns; /* the socket */
 	struct roce_source source;
@@ -59,6 +63,17 @@ static struct air_dest *air_dest_of(struct path_dest *d)
 static struct air_path *air_path_of(struct path *p)
 {
 	return container_of(p, struct air_path, path);
+}
+
+static struct air_dest *air_at(struct air_path *ap, const struct node *n, u32 plane, u32 lane)
+{
+	return &ap->dests[(n->id * SIM_PLANES + plane) * AIR_LANES + lane];
+}
+
+void air_gid(const struct node *n, u32 plane, u8 gid[16])
+{
+	path_gid(n, gid);
+	gid[14] = (u8)plane;
 }
 
 static void air_lost(struct proc *at, const struct proc *other, const struct pkt *k)
@@ -122,7 +137,7 @@ static bool air_travel(struct weather *w, u32 bytes, u64 *arrives, bool *marked)
 static void air_launch(struct air_dest *d, struct proc *to, const struct pkt *k, const u8 *data,
 		       u32 length)
 {
-	struct weather *w = &world.weather[d->owner->node->id][d->node->id];
+	struct weather *w = &world.weather[d->plane][d->owner->node->id][d->node->id];
 	struct drop *p;
 	bool marked;
 	u64 arrives;
@@ -135,7 +150,8 @@ static void air_launch(struct air_dest *d, struct proc *to, const struct pkt *k,
 	p = malloc(sizeof(*p) + length);
 	if (p == NULL)
 		abort();
-	*p = (struct drop){ .arrives = arrives, .from = d->owner, .pkt = *k, .length = length };
+	*p = (struct drop){ .arrives = arrives, .from = d->owner, .pkt = *k, .plane = d->plane,
+			    .length = length };
 	memcpy(p->data, data, length);
 	p->marked = marked && k->qp_type != IBV_QPT_UD;
 	p->hit = rng_permille(RNG, w->corrupt);
@@ -185,6 +201,8 @@ static int air_send(struct path_dest *to, const struct pkt *k, const struct iove
 
 	link_judge(to, k, iov, n);
 	sqp_judge_port(d->owner, k->sqpn);
+	if (sqp_find(d->owner, k->sqpn) != NULL)
+		mig_judge(sqp_find(d->owner, k->sqpn), d->plane, k);
 	if (d->node == NULL || d->owner->dead)
 		return air_refuse(d, k, -ENETUNREACH);
 	if (world.now < d->full_until_ns)
@@ -194,8 +212,8 @@ static int air_send(struct path_dest *to, const struct pkt *k, const struct iove
 		proc_wake(d->owner, d->full_until_ns);
 		return air_refuse(d, k, -EAGAIN);
 	}
-	path_gid(d->owner->node, f.sgid);
-	path_gid(d->node, f.dgid);
+	air_gid(d->owner->node, d->plane, f.sgid);
+	air_gid(d->node, d->plane, f.dgid);
 	length = air_pack(&f, k, iov, n, data);
 	air_judge_cnp(d->owner, k);
 	peer = air_find(d->node, k->dqpn);
@@ -204,7 +222,7 @@ static int air_send(struct path_dest *to, const struct pkt *k, const struct iove
 	link_trace(d->owner, TR_TX, peer, k, 0);
 	link_strike(d->owner, peer);
 	air_launch(d, peer, k, data, length);
-	if (rng_permille(RNG, world.weather[d->owner->node->id][d->node->id].duplicate))
+	if (rng_permille(RNG, world.weather[d->plane][d->owner->node->id][d->node->id].duplicate))
 		air_launch(d, peer, k, data, length);
 	return 0;
 }
@@ -218,15 +236,15 @@ static void air_flush(struct path_dest *d)
 
 static void air_deliver(struct air_path *ap, struct drop *drop)
 {
-	struct air_dest *from = &ap->dests[drop->from->node->id * AIR_LANES];
+	struct air_dest *from = air_at(ap, drop->from->node, drop->plane, 0);
 	struct sqp *to = sqp_find(ap->proc, drop->pkt.dqpn);
 	struct roce_flow f = { .sport = ROCE_PORT };
 	struct pkt p;
 	u32 payload;
 	bool right;
 
-	path_gid(drop->from->node, f.sgid);
-	path_gid(ap->proc->node, f.dgid);
+	air_gid(drop->from->node, drop->plane, f.sgid);
+	air_gid(ap->proc->node, drop->plane, f.dgid);
 	right = roce_icrc_matches(&from->source, &f, drop->data, drop->length,
 				  world.now / NS_PER_MS);
 	sim_check(right || drop->hit, "p%u: the ICRC of a good packet is refused", ap->proc->id);
@@ -284,10 +302,11 @@ static int air_poll(struct path *p, int budget, bool must)
 
 /* ---- destinations ---- */
 
-struct path_dest *air_dest(struct proc *p, const struct node *n)
+struct path_dest *air_dest(struct proc *p, const struct node *n, u32 plane)
 {
 	u32 lane = n == NULL ? 0 : rng_below(RNG, AIR_LANES);
-	struct air_dest *d = &p->air->dests[n == NULL ? AIR_DESTS - 1 : n->id * AIR_LANES + lane];
+	struct air_dest *d = n == NULL ? &p->air->dests[AIR_DESTS - 1]
+				       : air_at(p->air, n, plane, lane);
 
 	d->refs++;
 	return &d->d;
@@ -297,17 +316,19 @@ static struct path_dest *air_dest_get(struct path *p, const struct path_av *av, 
 {
 	u8 gid[16];
 
-	for (u32 i = 0; i < world.plan.nodes; i++) {
-		path_gid(&world.nodes[i], gid);
+	for (u32 i = 0; i < world.plan.nodes * SIM_PLANES; i++) {
+		struct node *n = &world.nodes[i / SIM_PLANES];
+
+		air_gid(n, i % SIM_PLANES, gid);
 		if (memcmp(gid, av->dgid, 16) == 0)
-			return air_dest(air_path_of(p)->proc, &world.nodes[i]);
+			return air_dest(air_path_of(p)->proc, n, i % SIM_PLANES);
 	}
 	return NULL;
 }
 
 static struct path_dest *air_dest_nowhere(struct path *p)
 {
-	return air_dest(air_path_of(p)->proc, NULL);
+	return air_dest(air_path_of(p)->proc, NULL, 0);
 }
 
 static void air_dest_hold(struct path_dest *d)
@@ -326,14 +347,12 @@ static int air_resolve(struct path_dest *d)
 	return 0;
 }
 
-static const struct node *air_node_of(const struct path_dest *d)
-{
-	return container_of(d, const struct air_dest, d)->node;
-}
-
 static bool air_same(const struct path_dest *d, const struct path_dest *from)
 {
-	return air_node_of(d) == air_node_of(from);
+	const struct air_dest *a = container_of(d, const struct air_dest, d);
+	const struct air_dest *b = container_of(from, const struct air_dest, d);
+
+	return a->node == b->node && a->plane == b->plane;
 }
 
 static bool air_holds(const struct path_dest *d, u32 qpn)
@@ -375,7 +394,9 @@ struct air_path *air_create(struct proc *p)
 	for (u32 i = 0; i < AIR_DESTS; i++) {
 		path_dest_init(&ap->dests[i].d, &ap->path);
 		ap->dests[i].owner = p;
-		ap->dests[i].node = i < AIR_DESTS - 1 ? &world.nodes[i / AIR_LANES] : NULL;
+		ap->dests[i].node =
+			i < AIR_DESTS - 1 ? &world.nodes[i / AIR_LANES / SIM_PLANES] : NULL;
+		ap->dests[i].plane = i / AIR_LANES % SIM_PLANES;
 		/* all lanes to one place share a window */
 		ap->dests[i].d.window = &ap->dests[i / AIR_LANES * AIR_LANES].d.own_window;
 	}
@@ -435,10 +456,17 @@ void air_destroy(struct proc *p) NO_THREAD_SAFETY /* there is one thread */
 	free(p->air);
 }
 
+static struct weather *air_weather(u32 i)
+{
+	return &world.weather[i / SIM_NODES / SIM_NODES][i / SIM_NODES % SIM_NODES][i % SIM_NODES];
+}
+
 void air_draw_weather(void)
 {
-	for (u32 i = 0; i < SIM_NODES * SIM_NODES; i++) {
-		struct weather *w = &world.weather[i / SIM_NODES][i % SIM_NODES];
+	u32 lines = SIM_NODES * SIM_NODES * (world.plan.migrates ? SIM_PLANES : 1);
+
+	for (u32 i = 0; i < lines; i++) {
+		struct weather *w = air_weather(i);
 		bool bad = rng_percent(RNG, 70), narrow = rng_percent(RNG, 15);
 
 		*w = (struct weather){
@@ -460,8 +488,8 @@ void air_draw_weather(void)
 
 void air_clear_up(void)
 {
-	for (u32 i = 0; i < SIM_NODES * SIM_NODES; i++) {
-		struct weather *w = &world.weather[i / SIM_NODES][i % SIM_NODES];
+	for (u32 i = 0; i < SIM_PLANES * SIM_NODES * SIM_NODES; i++) {
+		struct weather *w = air_weather(i);
 
 		w->loss = w->duplicate = w->reorder = w->corrupt = 0;
 		w->cut_until_ns = 0;

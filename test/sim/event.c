@@ -27,6 +27,10 @@ void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_e
 		event_drained(q);
 	else if (type == IBV_EVENT_SRQ_LIMIT_REACHED)
 		event_limit(ibt_srq_owner(srq));
+	else if (type == IBV_EVENT_PATH_MIG)
+		mig_moved(q);
+	else if (type == IBV_EVENT_PATH_MIG_ERR)
+		mig_refused(q);
 }
 
 void event_overflow(struct cq *cq)

@@ -118,6 +118,8 @@ static bool error_peer_was_away(const struct send *s)
 	    (peer->proc->stopped || peer->proc->stopped_ns >= s->posted_ns ||
 	     world.lost_ns[s->qp->proc->id][peer->proc->id] >= s->posted_ns))
 		return true;
+	if (s->qp->plane != peer->plane || (peer->moves | s->qp->moves) != 0)
+		return true; /* one of them has moved, and the other one may not follow */
 	return !sqp_received_since(peer, s->posted_ns) || !a->up || !b->up ||
 	       a->changed_ns > since || b->changed_ns > since;
 }

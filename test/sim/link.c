@@ -441,7 +441,7 @@ struct path_dest *path_dest_of(struct proc *p, struct proc *peer)
 	struct sim_dest *d = &p->path->dests[peer->id];
 
 	if (path_is_air(p, peer))
-		return air_dest(p, peer->node);
+		return air_dest(p, peer->node, 0);
 	d->refs++;
 	return &d->d;
 }

@@ -5,6 +5,7 @@
  *   qp.c       queue pairs: created, connected, modified, destroyed
  *   reopen.c   connections that are reset and made anew with the same queue pairs
  *   place.c    atomic writes and flushes
+ *   migrate.c  connections that move to their alternate paths
  *   xrc.c      XRC: connections whose requests name the SRQ that takes them
  *   lone.c     requesters whose peer queue pairs are gone, beside one whose peer is there
  *   key.c      keys of cells: regions, page lists, windows; bound anew, invalidated
@@ -348,6 +349,13 @@ struct sqp {
 	bool lone;	  /* lone.c: one end of a connection that never has another */
 	bool drain_asked; /* SQD: an event is wanted when what has begun is done */
 	bool drained;	  /* it has come */
+	u8 plane;	  /* the one that it sends on */
+	u8 alt_timeout;	  /* of the other one */
+	bool mig_asked;	  /* the other one is its alternate path, and it is to be ready for it */
+	bool mig_refused; /* PATH_MIG_ERR has come since */
+	bool mig_moving;  /* it moves inside the call that has asked it to */
+	bool said_migrated[SIM_PLANES]; /* by a packet there */
+	u32 moves;
 	struct group *group; /* UD: it may be attached to */
 	bool attached;
 
@@ -494,6 +502,18 @@ struct cell *post_draw_cell(const struct sqp *to, u32 right, bool amiss);
 bool place_draw(struct send *s, struct ibv_send_wr *wr, const struct sqp *to, bool amiss);
 /* Writes where it goes into the request. */
 void place_remote(struct ibv_send_wr *wr, u64 va, u32 rkey);
+
+/* ---- migrate.c ---- */
+
+/* May the connection have an alternate path? */
+bool mig_may(const struct sqp *q);
+/* Loads an alternate path, asks for a move, or cuts the plane, by lot. */
+void mig_turn(struct sqp *q);
+/* PATH_MIG and PATH_MIG_ERR have come. */
+void mig_moved(struct sqp *q);
+void mig_refused(struct sqp *q);
+/* It sends a packet. */
+void mig_judge(struct sqp *q, u32 plane, const struct pkt *k);
 
 /* ---- xrc.c ---- */
 

@@ -301,6 +301,8 @@ void program_turn(struct proc *p)
 	if (q != NULL && rng_permille(RNG, world.plan.modify_permille))
 		turn_modify(q);
 	q = turn_pick(p);
+	if (q != NULL)
+		mig_turn(q);
 	if (q != NULL && q->type != IBV_QPT_UD && rng_permille(RNG, world.plan.rebind_permille))
 		turn_rebind(q);
 	if (q != NULL && q->type != IBV_QPT_UD && rng_percent(RNG, 40))
@@ -407,7 +409,7 @@ static void chaos_strike(void *arg, u64 n)
 		}
 		break;
 	case 4: /* in one direction only */
-		world.weather[p->node->id][rng_below(RNG, world.plan.nodes)].cut_until_ns =
+		world.weather[0][p->node->id][rng_below(RNG, world.plan.nodes)].cut_until_ns =
 			world.now + rng_skewed(RNG, 1000, 20 * NS_PER_MS);
 		break;
 	case 0:

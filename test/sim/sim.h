@@ -18,6 +18,7 @@
 enum {
 	SIM_PROCS = 6,
 	SIM_NODES = 3,
+	SIM_PLANES = 2, /* ways between two nodes */
 	SIM_CQS = 3,
 	SIM_PDS = 2,
 	SIM_XRCS = SIM_PDS + 1, /* the last one is of another domain */
@@ -98,6 +99,7 @@ struct plan {
 	u32 full_permille; /* sockets without room */
 	bool tagged; /* tag-matching SRQs and nothing else (tagged.h) */
 	bool wide; /* XRC, atomic writes and flushes */
+	bool migrates; /* RC connections with alternate paths */
 	u32 lone; /* requesters without a peer queue pair, once it is quiet */
 };
 
@@ -127,7 +129,7 @@ struct world {
 	u32 requests_left;
 	u32 turns; /* of programs, in all */
 	u32 kills;
-	struct weather weather[SIM_NODES][SIM_NODES];
+	struct weather weather[SIM_PLANES][SIM_NODES][SIM_NODES];
 	u64 lost_ns[SIM_PROCS][SIM_PROCS]; /* when the last packet between them was lost */
 	bool quiet;   /* nothing goes wrong any more; what is under way is to end */
 	bool tracing;
@@ -233,7 +235,10 @@ void link_judge(const struct path_dest *d, const struct pkt *k, const struct iov
 struct air_path *air_create(struct proc *p);
 void air_destroy(struct proc *p);
 struct path *air_path(struct proc *p);
-struct path_dest *air_dest(struct proc *p, const struct node *n);
+/* `n`: NULL: nowhere. */
+struct path_dest *air_dest(struct proc *p, const struct node *n, u32 plane);
+/* The node's address on a plane; on the first one that is path_gid's. */
+void air_gid(const struct node *n, u32 plane, u8 gid[16]);
 u64 air_next_arrival(const struct proc *p);
 bool air_owes(const struct proc *p);
 void air_check_gone(const struct proc *p, const void *from, size_t size);

@@ -123,6 +123,12 @@ static bool plan_wide(u64 seed)
 	return (rng_mix(seed ^ 0x6d6f7265) & 1) != 0;
 }
 
+/* Likewise. */
+static bool plan_migrates(u64 seed)
+{
+	return rng_mix(seed ^ 0x6d696772) % 3 == 0;
+}
+
 void world_open(u64 seed, u64 salt, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
@@ -151,6 +157,7 @@ void world_begin(u64 seed, bool tagged, bool tracing)
 	plan_draw(&world.plan);
 	world.plan.lone = plan_lone(seed);
 	world.plan.wide = !tagged && plan_wide(seed);
+	world.plan.migrates = !tagged && plan_migrates(seed);
 	if (tagged)
 		tagged_draw_plan(&world.plan);
 	air_draw_weather();
