@@ -519,6 +519,26 @@ static void mem_invalidate__spares_a_window_of_type_1(void **state)
 	assert_int_equal(mem_deregister(&table, key), 0);
 }
 
+/* A region that can be invalidated is kept by a window, as one that can be deregistered is. */
+static void mem_invalidate__keeps_the_region_of_a_window(void **state)
+{
+	struct mem_region r = region(RW | IBV_ACCESS_MW_BIND), w;
+	u32 parent, key;
+
+	assert_int_equal(mem_reserve(&table, PD, 0, &parent), 0);
+	assert_int_equal(mem_replace(&table, &parent, &r), 0);
+	assert_int_equal(mem_reserve(&table, PD, MEM_WINDOW_TYPE2, &key), 0);
+	w = window(parent, MEM_WINDOW_TYPE2);
+	assert_int_equal(mem_replace(&table, &key, &w), 0);
+	assert_int_equal(mem_invalidate(&table, parent, PD, QPN), -EBUSY);
+	assert_int_equal(mem_unbind(&table, parent, PD), -EBUSY);
+	assert_true(valid(parent));
+	assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
+	assert_int_equal(mem_invalidate(&table, parent, PD, QPN), 0);
+	assert_int_equal(mem_deregister(&table, key), 0);
+	assert_int_equal(mem_deregister(&table, parent), 0);
+}
+
 static void mem_replace__type2_window_takes_the_low_bits_it_is_given(void **state)
 {
 	u32 parent = registered(RW | IBV_ACCESS_MW_BIND), key, wanted;
@@ -808,6 +828,7 @@ int main(void)
 		TEST(mem_replace__type2_window_takes_the_low_bits_it_is_given),
 		TEST(mem_invalidate__needs_pd_and_key_and_no_ordinary_region),
 		TEST(mem_invalidate__spares_a_window_of_type_1),
+		TEST(mem_invalidate__keeps_the_region_of_a_window),
 		TEST(mem_replace__type2_window_needs_its_domain_and_length),
 		TEST(mem_unbind_qp__ends_what_is_bound_to_it),
 		TEST(mem_modify__changes_rights_and_domain_alone),

@@ -166,6 +166,29 @@ static void mig__moves_when_retries_are_used_up(void **state)
 	mig_close(&m);
 }
 
+/* What the old way has lost is sent on the new one at once, before any timeout. */
+static void mig__sends_the_lost_ones_at_once(void **state)
+{
+	static struct mig m;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	u64 begin;
+
+	mig_open_armed(&m, 0);
+	m.net.cut[0] = true;
+	net_post_recv(&m.net.side[1], m.qp[1], 0, FAR, MTU);
+	wr = net_wr(&sge, &m.net.side[0], IBV_WR_SEND, 0, 0, MTU);
+	net_post(m.qp[0], &wr);
+	net_run(&m.net, 100 * DELAY_NS);
+	begin = net_now();
+	assert_int_equal(mig_modify(&m, 0, IBV_MIG_MIGRATED), 0);
+	net_run(&m.net, 100 * DELAY_NS);
+	assert_true(net_now() - begin < 4096ull << ALT_TIMEOUT);
+	assert_int_equal(net_wc(&m.net.side[0].send_cq).status, IBV_WC_SUCCESS);
+	assert_int_equal(net_wc(&m.net.side[1].recv_cq).status, IBV_WC_SUCCESS);
+	mig_close(&m);
+}
+
 /* READs and atomics under way, too, with answers that are lost with the way. */
 static void mig__answers_come_by_the_other_way(void **state)
 {
@@ -304,6 +327,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mig__both_ends_arm),
 		cmocka_unit_test(mig__moves_when_retries_are_used_up),
+		cmocka_unit_test(mig__sends_the_lost_ones_at_once),
 		cmocka_unit_test(mig__answers_come_by_the_other_way),
 		cmocka_unit_test(mig__moves_at_the_consumers_wish),
 		cmocka_unit_test(mig__moves_back_and_forth),

@@ -564,6 +564,29 @@ static void rules__priorities(void **state)
 	drop(high);
 }
 
+/* Of rules of one priority that match differently, the older one takes the frame. */
+static void rules__of_one_priority_by_age(void **state)
+{
+	for (int first_is_mac = 0; first_is_mac < 2; first_is_mac++) {
+		struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 5);
+		struct ibv_flow_spec_tcp_udp udp = spec_port(IBV_FLOW_SPEC_UDP, 7);
+		struct ibv_flow *mac = NULL, *port;
+
+		raw_add(&r, &udp, sizeof(udp));
+		if (first_is_mac)
+			mac = raw_flow(&a, 1, 5);
+		port = ibv_create_flow(b.qp, &r.attr);
+		assert_non_null(port);
+		if (!first_is_mac)
+			mac = raw_flow(&a, 1, 5);
+		raw_send(&a, 1, 7);
+		raw_expect_to(first_is_mac ? &a : &b, 1, 7);
+		raw_expect_none(first_is_mac ? &b : &a);
+		drop(mac);
+		drop(port);
+	}
+}
+
 static void rules__that_let_the_frame_pass(void **state)
 {
 	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
@@ -815,6 +838,7 @@ int main(void)
 		TEST(rules__of_other_queue_pairs),
 		TEST(rules__keep_their_queue_pair),
 		TEST(rules__priorities),
+		TEST(rules__of_one_priority_by_age),
 		TEST(rules__that_let_the_frame_pass),
 		TEST(rules__defaults_and_sniffers),
 		TEST(rules__that_drop),
