@@ -22,6 +22,7 @@ static const enum ibv_qp_type types[REFUSE_TYPES] = { IBV_QPT_RC, IBV_QPT_UC, IB
 static struct ibv_context *ctx, *other; /* two files of one device */
 static struct ibv_pd *pd, *other_pd;
 static struct ibv_cq *cq, *other_cq;
+static struct ibv_xrcd *xrc_domain;
 static struct ibv_mr *mr;
 static struct ibv_device_attr dev;
 static struct ibv_port_attr port;
@@ -30,6 +31,10 @@ static uint8_t buffer[ROOM];
 
 static int setup(void **state)
 {
+	struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							IBV_XRCD_INIT_ATTR_OFLAGS,
+					   .fd = -1, .oflags = O_CREAT };
+
 	ctx = device_open(NULL);
 	other = device_open(NULL);
 	assert_non_null(ctx);
@@ -40,6 +45,8 @@ static int setup(void **state)
 	other_cq = ibv_create_cq(other, 64, NULL, NULL, 0);
 	mr = ibv_reg_mr(pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(mr);
+	xrc_domain = ibv_open_xrcd(ctx, &init);
+	assert_non_null(xrc_domain);
 	assert_int_equal(ibv_query_device(ctx, &dev), 0);
 	assert_int_equal(ibv_query_port(ctx, 1, &port), 0);
 	return ibv_query_gid(ctx, 1, 1, &gid);
@@ -47,6 +54,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	assert_int_equal(ibv_close_xrcd(xrc_domain), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 	assert_int_equal(ibv_destroy_cq(other_cq), 0);
@@ -248,6 +256,23 @@ static void cqs__of_other_files(void **state)
 
 /* ---- shared receive queues ---- */
 
+/* Of type XRC, or basic. */
+static struct ibv_srq *srq_new(bool xrc, struct ibv_srq_attr attr)
+{
+	struct ibv_srq_init_attr basic = { .attr = attr };
+	struct ibv_srq_init_attr_ex ex = {
+		.attr = attr,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+		.srq_type = IBV_SRQT_XRC,
+		.pd = pd,
+		.xrcd = xrc_domain,
+		.cq = cq,
+	};
+
+	return xrc ? ibv_create_srq_ex(ctx, &ex) : ibv_create_srq(pd, &basic);
+}
+
 static void srqs__sizes(void **state)
 {
 	const struct {
@@ -265,13 +290,14 @@ static void srqs__sizes(void **state)
 		{ { "max_sge", UINT32_MAX, EINVAL }, true },
 	};
 
-	for (size_t i = 0; i < COUNT(table); i++) {
-		struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	for (size_t i = 0; i < 2 * COUNT(table); i++) {
+		struct ibv_srq_attr attr = { .max_wr = 4, .max_sge = 1 };
+		bool xrc = i % 2;
 
-		*(table[i].sge ? &init.attr.max_sge : &init.attr.max_wr) =
-			(uint32_t)table[i].line.value;
-		judge("ibv_create_srq", &table[i].line,
-		      MADE(struct ibv_srq, ibv_create_srq(pd, &init), ibv_destroy_srq));
+		*(table[i / 2].sge ? &attr.max_sge : &attr.max_wr) =
+			(uint32_t)table[i / 2].line.value;
+		judge(xrc ? "ibv_create_srq_ex, XRC" : "ibv_create_srq", &table[i / 2].line,
+		      MADE(struct ibv_srq, srq_new(xrc, attr), ibv_destroy_srq));
 	}
 	verdict();
 }
@@ -294,14 +320,16 @@ static void srqs__changes(void **state)
 		{ { "mask", 1, EINVAL }, -1 },
 	};
 
-	for (size_t i = 0; i < COUNT(table); i++) {
-		struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
-		struct ibv_srq *srq = ibv_create_srq(pd, &init);
-		struct ibv_srq_attr attr = { .max_wr = (uint32_t)table[i].line.value,
-					     .srq_limit = (uint32_t)table[i].line.value };
+	for (size_t i = 0; i < 2 * COUNT(table); i++) {
+		const struct line *line = &table[i / 2].line;
+		struct ibv_srq *srq =
+			srq_new(i % 2, (struct ibv_srq_attr){ .max_wr = 4, .max_sge = 1 });
+		struct ibv_srq_attr attr = { .max_wr = (uint32_t)line->value,
+					     .srq_limit = (uint32_t)line->value };
 
-		judge("ibv_modify_srq", &table[i].line,
-		      ibv_modify_srq(srq, &attr, table[i].mask));
+		assert_non_null(srq);
+		judge(i % 2 ? "ibv_modify_srq, XRC" : "ibv_modify_srq", line,
+		      ibv_modify_srq(srq, &attr, table[i / 2].mask));
 		assert_int_equal(ibv_destroy_srq(srq), 0);
 	}
 	verdict();
@@ -852,6 +880,7 @@ static void gone__objects_beyond_queue_pairs(void **state)
 #define GONE(type, call, destroy) assert_int_equal(MADE(type, call, destroy), EIO)
 	GONE(struct ibv_dm, ibv_alloc_dm(context, &dm_attr), ibv_free_dm);
 	GONE(struct ibv_mr, ibv_reg_dm_mr(domain, dm, 0, 64, IBV_ACCESS_ZERO_BASED), ibv_dereg_mr);
+	GONE(struct ibv_mr, ibv_reg_dmabuf_mr(domain, 0, 4096, 0, 0, 0), ibv_dereg_mr);
 	GONE(struct ibv_wq, ibv_create_wq(context, &wq_attr), ibv_destroy_wq);
 	GONE(struct ibv_rwq_ind_table, ibv_create_rwq_ind_table(context, &table),
 	     ibv_destroy_rwq_ind_table);
