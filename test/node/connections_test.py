@@ -17,7 +17,8 @@ from fabric_bed import Bed
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
 PROGRAMS = "rping ucmatose udaddy rstream ib_send_lat ib_write_lat qperf".split()
 MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
-NOT_YET = ("reject", "refused", "failed to connect", "couldn't connect", "event: rdma_cm_event_rejected")
+# the last is what rstream says of a connection that is refused
+NOT_YET = ("reject", "refused", "failed to connect", "couldn't connect", "event: rdma_cm_event_rejected", "rpoll: operation now in progress")
 
 
 class Connections(Bed):
