@@ -97,6 +97,14 @@ u32 addr_scope(const struct sockaddr *addr);
 /* As rdma_translate_ip and rdma_resolve_ip. */
 int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 		   struct rdma_dev_addr *dev_addr, u16 *vlan_id);
+/* The GID of the port whose IPoIB interface has the address. -EADDRNOTAVAIL: no interface has it.
+ * -ENODEV: an interface of another kind has. May block. */
+int addr_ipoib_gid(struct addr_instance *a, const u8 ip[16], u32 scope, u8 gid[16]);
+/* The same, inside a hardware address. */
+static inline const u8 *addr_ipoib_of(const unsigned char *link_address)
+{
+	return link_address + 4;
+}
 int addr_resolve(struct addr_instance *a, struct rdma_addr_client *client,
 		 const struct sockaddr *src_addr, const struct sockaddr *dst_addr,
 		 struct rdma_dev_addr *addr, int timeout_ms,

@@ -14,9 +14,11 @@
 #include "addr/addr.h"
 #include "base/clock.h"
 
-enum { ETH = 7, LO = 1, NOARP = 9, VLAN = 12, WATCH = 1000, NEWS = 8 };
+enum { ETH = 7, LO = 1, NOARP = 9, IPOIB = 11, VLAN = 12, WATCH = 1000, NEWS = 8 };
 
 static const u8 eth_mac[6] = { 2, 0, 0, 0, 0, 7 }, peer_mac[6] = { 2, 0, 0, 0, 0, 0x99 };
+
+static const u8 port_gid[16] = { 0xfe, 0x80, [8] = 2, [15] = 0x77 };
 
 /* The host. */
 static struct host_fake {
@@ -64,6 +66,11 @@ static int fake_link(u32 ifindex, struct node_link *out)
 	memcpy(out->address, eth_mac, 6);
 	out->address[5] = (u8)ifindex;
 	memset(out->broadcast, 0xff, 6);
+	if (ifindex == IPOIB) {
+		out->type = ARPHRD_INFINIBAND;
+		memset(out->address, 0, sizeof(out->address));
+		memcpy(out->address + 4, port_gid, sizeof(port_gid));
+	}
 	return ifindex > VLAN ? -ENODEV : 0;
 }
 
@@ -263,6 +270,30 @@ static void resolve__a_known_neighbour(void **state)
 	assert_int_equal(dev.bound_dev_if, ETH);
 	assert_int_equal(dev.hoplimit, 44);
 	assert_int_equal(host.probed, 0);
+}
+
+/* The port's and the neighbour's GIDs stand in the hardware addresses, behind flags and QPN. */
+static void resolve__an_ipoib_neighbour(void **state)
+{
+	static const u8 peer_gid[16] = { 0xfe, 0x80, [8] = 2, [15] = 0x99 };
+	u8 ip[16], gid[16];
+
+	(void)state;
+	test_neighbour_is("10.0.0.2");
+	host.route.ifindex = host.neighbour.ifindex = IPOIB;
+	memcpy(host.neighbour.address + 4, peer_gid, 16);
+	assert_int_equal(test_ask(NULL, "10.0.0.2", 1000), 0);
+	test_run(0);
+	assert_int_equal(answer.status, 0);
+	assert_int_equal(dev.dev_type, ARPHRD_INFINIBAND);
+	assert_memory_equal(addr_ipoib_of(dev.src_dev_addr), port_gid, 16);
+	assert_memory_equal(addr_ipoib_of(dev.dst_dev_addr), peer_gid, 16);
+	test_gid("10.0.0.1", ip);
+	assert_int_equal(addr_ipoib_gid(&a, ip, IPOIB, gid), 0);
+	assert_memory_equal(gid, port_gid, 16);
+	assert_int_equal(addr_ipoib_gid(&a, ip, ETH, gid), -ENODEV);
+	test_gid("10.0.0.9", ip);
+	assert_int_equal(addr_ipoib_gid(&a, ip, 0, gid), -EADDRNOTAVAIL);
 }
 
 static void resolve__the_gateway_is_the_neighbour(void **state)
@@ -652,6 +683,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH(resolve__a_known_neighbour),
+		WITH(resolve__an_ipoib_neighbour),
 		WITH(resolve__the_gateway_is_the_neighbour),
 		WITH(resolve__waits_for_the_neighbour),
 		WITH(resolve__times_out),

@@ -3,6 +3,8 @@
  * Runs:  any thread                Locks: addr_instance.lock
  */
 #include <errno.h>
+#include <net/if_arp.h>
+#include <string.h>
 
 #include "addr/addr.h"
 
@@ -71,6 +73,21 @@ int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 	if (vlan_id != NULL)
 		*vlan_id = l.vlan_id;
 	return 0;
+}
+
+int addr_ipoib_gid(struct addr_instance *a, const u8 ip[16], u32 scope, u8 gid[16])
+{
+	struct node_link l;
+	u32 ifindex = 0;
+	int err = a->ops->address(ip, scope, &ifindex);
+
+	if (err == 0)
+		err = a->ops->link(ifindex, &l);
+	if (err == 0 && l.type != ARPHRD_INFINIBAND)
+		err = -ENODEV;
+	if (err == 0)
+		memcpy(gid, addr_ipoib_of(l.address), 16);
+	return err;
 }
 
 int rdma_translate_ip(struct sockaddr *addr, struct rdma_dev_addr *dev_addr, u16 *vlan_id)

@@ -9,12 +9,14 @@
 #include <errno.h>
 #include <linux/if_link.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "node/linkname.h"
 #include "node/netlink.h"
 
 enum { NEIGHBOUR_BUFFER = 32768, NEIGHBOUR_DISCARD_PORT = 9, NEIGHBOUR_READS = 64 };
@@ -53,9 +55,28 @@ static void neighbour_take_info(const struct rtattr *info, struct node_link *out
 		memcpy(&out->vlan_id, RTA_DATA(id), sizeof(out->vlan_id));
 }
 
+/* An IPoIB interface of a host of a fabric is a TUN device, whose alias says what it stands for. It
+ * has neighbours: anyverbs-ipoib resolves them, and tells the kernel. */
+static void neighbour_take_alias(const struct rtattr *alias, struct node_link *out)
+{
+	size_t size = RTA_PAYLOAD(alias);
+	const char *text = RTA_DATA(alias);
+	struct linkname name;
+
+	if (size > 0 && text[size - 1] == '\0')
+		size--;
+	if (!linkname_read(text, size, &name))
+		return;
+	memset(out->address, 0, sizeof(out->address));
+	memcpy(out->address, name.address, sizeof(name.address));
+	out->type = ARPHRD_INFINIBAND;
+	out->no_arp = false;
+}
+
 static void neighbour_take_link(const struct nlmsghdr *m, void *context)
 {
 	const struct ifinfomsg *body = NLMSG_DATA(m);
+	const struct rtattr *alias = NULL;
 	struct node_link *out = context;
 	int left = (int)IFLA_PAYLOAD(m);
 
@@ -72,7 +93,11 @@ static void neighbour_take_link(const struct nlmsghdr *m, void *context)
 			neighbour_take_address(a, out->broadcast);
 		else if ((a->rta_type & NLA_TYPE_MASK) == IFLA_LINKINFO)
 			neighbour_take_info(a, out);
+		else if (a->rta_type == IFLA_IFALIAS)
+			alias = a;
 	}
+	if (alias != NULL)
+		neighbour_take_alias(alias, out);
 }
 
 int node_link_find(u32 ifindex, struct node_link *out)
@@ -138,6 +163,18 @@ int node_address_find(const u8 gid[16], u32 scope, u32 *ifindex)
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
 
+/* A GID is that of a neighbour of an IPoIB interface of a fabric: it stands where it does in a
+ * hardware address, behind flags and QPN. */
+static void neighbour_take_link_address(const struct rtattr *a, u8 out[NODE_LINK_ADDRESS])
+{
+	enum { GID = 16, GID_AT = 4 };
+
+	if (RTA_PAYLOAD(a) == GID)
+		memcpy(out + GID_AT, RTA_DATA(a), GID);
+	else
+		neighbour_take_address(a, out);
+}
+
 static bool neighbour_read(const struct nlmsghdr *m, struct node_neighbour *out)
 {
 	const struct ndmsg *body = NLMSG_DATA(m);
@@ -155,7 +192,7 @@ static bool neighbour_read(const struct nlmsghdr *m, struct node_neighbour *out)
 			has_gid = netlink_take_gid(a, out->gid);
 		if (a->rta_type != NDA_LLADDR)
 			continue;
-		neighbour_take_address(a, out->address);
+		neighbour_take_link_address(a, out->address);
 		has_address = true;
 	}
 	out->valid = has_address && m->nlmsg_type == RTM_NEWNEIGH &&
@@ -168,22 +205,38 @@ static void neighbour_take(const struct nlmsghdr *m, void *context)
 	(void)neighbour_read(m, context);
 }
 
-int node_neighbour_find(u32 ifindex, const u8 gid[16], struct node_neighbour *out)
+/* Asks in the table of IPv4 or of IPv6. */
+static int neighbour_ask(u32 ifindex, const u8 gid[16], bool v4, struct node_neighbour *out)
 {
 	struct node_neighbour found = { .ifindex = 0 };
 	struct netlink_request q;
 	int err;
 
 	netlink_begin(&q, RTM_GETNEIGH, sizeof(q.neighbour));
-	q.neighbour.ndm_family = netlink_gid_is_v4(gid) ? AF_INET : AF_INET6;
+	q.neighbour.ndm_family = v4 ? AF_INET : AF_INET6;
 	q.neighbour.ndm_ifindex = (int)ifindex;
-	netlink_add_gid(&q, NDA_DST, gid);
+	if (v4)
+		netlink_add_gid(&q, NDA_DST, gid);
+	else
+		netlink_add(&q, NDA_DST, gid, 16);
 	err = netlink_ask(&q, RTM_NEWNEIGH, neighbour_take, &found);
 	if (err == 0 && found.ifindex == 0)
 		err = -ENOENT;
 	if (err == 0)
 		*out = found;
 	return err;
+}
+
+int node_neighbour_find(u32 ifindex, const u8 gid[16], struct node_neighbour *out)
+{
+	bool v4 = netlink_gid_is_v4(gid);
+	int err = neighbour_ask(ifindex, gid, v4, out);
+
+	/* The kernel has one neighbour only of IPv4 on a TUN device: anyverbs-ipoib gives it those
+	 * of its interface as ::ffff:a.b.c.d. */
+	if (err == -ENOENT && v4)
+		err = neighbour_ask(ifindex, gid, false, out);
+	return err == -EINVAL ? -ENOENT : err;
 }
 
 /* The neighbour's discard port. Returns the address' length. */

@@ -17,7 +17,7 @@ import unittest
 from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-PROGRAMS = "ip ping iperf3 perfquery opensm setpriv".split()
+PROGRAMS = "ip ping iperf3 perfquery opensm setpriv rping ucmatose udaddy rstream ib_send_lat".split()
 MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
 
 RECEIVE = """
@@ -228,6 +228,44 @@ class IPoIB(Bed):
         self.ping("h1", "10.1.0.2")
         self.interface("h3")
         self.until(lambda: self.reaches("h3", "10.1.0.1"))
+
+    def connect(self, server, client, hosts=("h1", "h2")):
+        """Both ends of a program of the RDMA CM, in their namespaces: the client begins again until the server listens."""
+        first = self.begin(hosts[0], *self.words("run", "--host", hosts[0], *server.split()))
+        words = self.inside(hosts[1], *self.words("run", "--host", hosts[1], *client.split()))
+        for _ in range(100):
+            second = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
+            out = second.stdout + second.stderr
+            if second.returncode == 0 or first.poll() is not None:
+                break
+            time.sleep(0.05)
+        self.assertEqual(second.returncode, 0, client + out)
+        self.assertEqual(first.wait(60), 0, server)
+        return out
+
+    def test_the_rdma_cm(self):
+        """Addresses of the interfaces, without a ping before; those of hosts without an interface beside them; an address of this
+        host; what is left when the interface is gone."""
+        self.up()
+        for host in ("h1", "h2"):
+            self.interface(host)
+        for server, client in (("rping -s -a 10.1.0.1 -C 3", "rping -c -a 10.1.0.1 -C 3"),
+                               ("rping -s -C 3", "rping -c -a 10.1.0.1 -C 3"),
+                               ("rping -s -a fd00::1 -C 3", "rping -c -a fd00::1 -C 3"),
+                               ("ucmatose -b 10.1.0.1", "ucmatose -b 10.1.0.2 -s 10.1.0.1"),
+                               ("udaddy", "udaddy -s 10.1.0.1"),
+                               ("rstream -S 65536 -C 10", "rstream -s 10.1.0.1 -S 65536 -C 10"),
+                               ("rping -s -a 127.64.0.1 -C 3", "rping -c -a 127.64.0.1 -C 3")):
+            self.connect(server, client)
+        self.connect("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 10.1.0.1")
+        self.connect("rping -s -a 10.1.0.1 -C 1", "rping -c -a 10.1.0.1 -C 1", hosts=("h1", "h1"))
+        wrong = ("rping -c -a 10.1.0.9 -C 1", "rping -c -a 10.2.0.1 -C 1")  # nobody has the address; no route
+        for words in wrong:
+            self.call("h2", *self.words("run", "--host", "h2", *words.split()), status=255)
+        os.kill(self.program("h2"), signal.SIGKILL)
+        self.until(lambda: "ib0" not in self.call("h2", "ip", "-br", "link"))
+        self.call("h2", *self.words("run", "--host", "h2", *"rping -c -a 10.1.0.1 -C 1".split()), status=255)
+        self.connect("rping -s -C 3", "rping -c -a 127.64.0.1 -C 3")
 
     def test_up_and_down(self):
         self.up()

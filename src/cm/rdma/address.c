@@ -1,11 +1,12 @@
 /* address.c: socket addresses as GIDs and ports.
  * In: addresses of AF_INET, AF_INET6, AF_IB    Out: the same in another form
- * Runs: any thread; pure functions         Locks: none
+ * Runs: any thread                             Locks: none
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 
+#include "addr/addr.h"
 #include "cm/rdma/cma_priv.h"
 #include "node/hostip.h"
 
@@ -132,6 +133,8 @@ int cma_addr_port_gid(const struct sockaddr *addr, union ib_gid *out)
 		memcpy(gid.raw, host.gid, sizeof(gid.raw));
 	else if (err == 0 || err == -EHOSTUNREACH)
 		return -EADDRNOTAVAIL;
+	else if (err == -EADDRNOTAVAIL && addr->sa_family != AF_IB) /* a process on a host */
+		(void)cma_ipoib_port_gid(gid.raw, addr_scope(addr), &gid);
 	*out = gid;
 	return 0;
 }

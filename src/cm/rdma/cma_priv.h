@@ -5,6 +5,7 @@
  * address.c    socket addresses, GIDs and ports
  *   af_ib.c    InfiniBand's own addresses
  * resolve.c    binding to an address, finding the way to another
+ *   ipoib.c    addresses of IPoIB interfaces of a fabric
  *    path.c    paths: asked of the subnet administrator, or made of what both ends know
  *  change.c    addresses that leave their device
  *  header.c    what the RDMA CM puts in front of the private data
@@ -205,8 +206,8 @@ void cma_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr);
 void cma_addr_from_gid(struct sockaddr_storage *out, const union ib_gid *gid);
 /* Is it IPv4's, mapped into IPv6? */
 bool cma_gid_is_v4(const union ib_gid *gid);
-/* The GID of a port of this process' host in a fabric that has the address; else as cma_addr_gid.
- * -EADDRNOTAVAIL: another host's. */
+/* The GID of a port of this process' host in a fabric that has the address, or whose IPoIB
+ * interface has it; else as cma_addr_gid. -EADDRNOTAVAIL: another host's. May block. */
 int cma_addr_port_gid(const struct sockaddr *addr, union ib_gid *out);
 /* The socket address (port 0) of a port of a device that has the GID. */
 void cma_addr_of_port(struct sockaddr_storage *out, const union ib_gid *gid);
@@ -247,6 +248,16 @@ void cma_resolved(struct work *w);
 
 /* Has the result of a query told. */
 void cma_resolve_result(struct cma_id *id, int result);
+
+/* ---- ipoib.c ---- */
+/* Is it the GID of an InfiniBand port of this process' host? */
+bool cma_ipoib_is_port(const union ib_gid *gid);
+/* The GID of the port of this process' host whose IPoIB interface has the address. -ENODEV,
+ * -EADDRNOTAVAIL: none has. May block. */
+int cma_ipoib_port_gid(const u8 ip[16], u32 scope, union ib_gid *out);
+/* The way to the peer is known: of an id of an InfiniBand port its GID stands in the neighbour's
+ * hardware address. -ENODEV: it leads over an interface of another kind. */
+int cma_ipoib_take_way(struct cma_id *id);
 
 /* ---- path.c ---- */
 /* Finds the id's path, and has it told. What it returns is the call's own error. */

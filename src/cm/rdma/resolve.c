@@ -246,23 +246,51 @@ static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, boo
 	memcpy(src, &sin6, sizeof(sin6));
 }
 
+/* The source that the way must have: an InfiniBand port's GID is no address of IP. False: any. */
+static bool resolve_source(struct cma_id *id, union ib_gid *from)
+{
+	const struct rdma_addr *addr = &id->id.route.addr;
+
+	if (!cma_device_is_bound(id))
+		return false;
+	*from = addr->sgid;
+	if (cma_ipoib_is_port(&addr->sgid))
+		cma_addr_gid(cma_addr(&addr->src_addr), from);
+	return true;
+}
+
+/* Binds to the device that has the source's address, or to the port of its IPoIB interface. */
+static int resolve_bind_source(struct cma_id *id, const struct addr_way *way)
+{
+	struct sockaddr_storage *src = &id->id.route.addr.src_addr;
+	u16 port = cma_addr_port(cma_addr(src));
+	union ib_gid from, ip;
+
+	memcpy(ip.raw, way->route.source, 16);
+	from = ip;
+	if (node_hostip_find(ip.raw, &(struct node_hostip){ .own = false }) == -EADDRNOTAVAIL &&
+	    cma_ipoib_port_gid(ip.raw, way->route.local ? 0 : way->route.ifindex, &from) == 0 &&
+	    cma_addr_is_any(cma_addr(src))) {
+		cma_addr_from_gid(src, &ip);
+		cma_addr_set_port(src, port);
+	}
+	return cma_bind_gid(id, &from);
+}
+
 /* Binds the id to the device that leads to its destination. */
 static int resolve_route(struct cma_id *id, struct addr_way *way)
 {
 	struct rdma_addr *addr = &id->id.route.addr;
-	bool bound = cma_device_is_bound(id);
 	union ib_gid to, from;
+	bool bound = resolve_source(id, &from);
 	int err;
 
 	cma_addr_gid(cma_addr(&addr->dst_addr), &to);
-	err = addr_route(addr_host(), to.raw, bound ? addr->sgid.raw : NULL, resolve_scope(addr),
-			 way);
-	if (err == 0 && !bound) {
-		memcpy(from.raw, way->route.source, 16);
-		err = cma_bind_gid(id, &from);
-	}
+	err = addr_route(addr_host(), to.raw, bound ? from.raw : NULL, resolve_scope(addr), way);
+	if (err == 0 && !bound)
+		err = resolve_bind_source(id, way);
 	if (err == 0)
-		addr->dgid = to;
+		addr->dgid = cma_ipoib_is_port(&addr->sgid) ? addr->sgid : to;
 	return err;
 }
 
@@ -334,7 +362,10 @@ static int resolve_way(struct cma_id *id, struct addr_way *way)
 	if (err != 0)
 		return err;
 	resolve_set_source(id, to, cma_addr_is_loopback(to), way->route.ifindex);
-	return remote ? addr_link(addr_host(), way, &id->dev_addr) : 0;
+	if (!remote)
+		return 0;
+	err = addr_link(addr_host(), way, &id->dev_addr);
+	return err == 0 ? cma_ipoib_take_way(id) : err;
 }
 
 void cma_resolve_result(struct cma_id *id, int result)
@@ -351,7 +382,7 @@ static void resolve_found(int status, struct sockaddr *src_addr, struct rdma_dev
 {
 	(void)src_addr;
 	(void)addr;
-	cma_resolve_result(context, status);
+	cma_resolve_result(context, status == 0 ? cma_ipoib_take_way(context) : status);
 }
 
 /* The wildcard as a destination is this host, as it is to a socket. */

@@ -140,6 +140,11 @@ int node_hostip_of(const u8 gid[16], u8 ip[16])
 	return -ENODEV;
 }
 
+int node_hostip_port(const u8 gid[16], u32 *port)
+{
+	return -ENODEV;
+}
+
 /* ---- ports ----------------------------------------------------------------------------------- */
 
 int node_port_take(struct node_port *p, const struct node_port_want *want)
