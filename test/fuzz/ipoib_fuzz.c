@@ -79,7 +79,7 @@ static void fuzz_alias(const u8 *data, size_t size)
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
 	struct ipoib_frame f;
-	u8 to[16], *copy;
+	u8 to[16], refusal[REFUSAL_BYTES], *copy;
 
 	if (size < 1)
 		return 0;
@@ -96,8 +96,12 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 		fuzz_again(&f);
 		break;
 	case 2:
-		if (size >= IPOIB_HEAD)
-			(void)ipoib_frame_wrap(copy, (u32)size - IPOIB_HEAD, to);
+		if (size < IPOIB_HEAD)
+			break;
+		(void)ipoib_frame_wrap(copy, (u32)size - IPOIB_HEAD, to);
+		fuzz_need(ipoib_frame_refuse(copy + IPOIB_HEAD, (u32)size - IPOIB_HEAD, refusal) <=
+				  REFUSAL_BYTES,
+			  "a longer refusal");
 		break;
 	default:
 		fuzz_alias(copy, size);

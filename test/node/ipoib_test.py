@@ -155,6 +155,8 @@ class IPoIB(Bed):
         self.group("h2", "h1", "239.1.2.3")
         self.group("h3", "h2", "ff05::1:2")
         self.call("h1", sys.executable, "-c", SEND, "10.1.0.255", "10.1.0.1")
+        for nobody in ("10.1.0.99", "fd00::99"):
+            self.assertRegex(self.call("h1", "ping", "-n", "-c", "1", "-W", "20", nobody, status=1), "[Uu]nreachable")
 
     def test_routes(self):
         """By a router that is a host of the fabric: h1 - h2 - h3, the subnets of which differ."""
@@ -285,6 +287,46 @@ class IPoIB(Bed):
         self.assertNotIn("fabric0", self.call("h1", "ip", "-br", "link"))
         done = subprocess.run(self.words("ipoib", "down", "--host", "h1"), env=self.env, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
+
+    def test_an_ordinary_user(self):
+        """Each host in a user and network namespace of his own, which needs no privilege."""
+        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        apart = [*user, "unshare", "--user", "--map-root-user", "--net"]
+        for words in ([*user, *self.words("version")], [*apart, "true"]):
+            if subprocess.run(words, capture_output=True).returncode != 0:
+                self.skipTest(f"{' '.join(words)} fails")
+        self.up()  # another fabric, of this user
+        os.chmod(self.root, 0o711)
+        own = os.path.join(self.root, "user")
+        os.mkdir(own, 0o700)
+        os.chown(own, 65534, 65534)
+        env = {**self.env, "XDG_RUNTIME_DIR": own}
+
+        def call(*words):
+            done = subprocess.run([*user, *self.words(*words)], env=env, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return done.stdout
+
+        def host(n, then):
+            up = " ".join(self.words("ipoib", "up", "--host", f"h{n}", "--address", f"10.1.0.{n}/24"))
+            process = subprocess.Popen([*apart, "sh", "-c", f"ip link set lo up && {up} && {then}"], env=env, text=True,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            return process
+
+        name = ("--name", self.env["ANYVERBS_NODE"])
+        call("fabric", "up", "--topology", "fat-tree:2x2,radix=4", *name)  # h1 and h4 at different switches
+        try:
+            server = host(4, "echo up && read word")
+            self.assertEqual(server.stdout.readline().strip(), "up")
+            out = host(1, "ping -n -c 3 -i 0.2 -W 20 10.1.0.4").communicate(timeout=60)[0]
+            self.assertIn(" 0% packet loss", out)
+            self.assertIn("10.1.0.4/24", call("ipoib", "status", "--host", "h4"))
+            call("ipoib", "down", "--host", "h4")
+            call("ipoib", "down", "--host", "h1")
+        finally:
+            call("fabric", "down", "--force", *name)
 
     def test_no_right(self):
         self.up()

@@ -206,22 +206,31 @@ static int ipoib_down(const struct ipoib_choice *choice)
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-static int ipoib_enter(int pid)
+/* Enters a namespace of the program, if this process is not in it. */
+static int ipoib_enter_one(int pid, const char *which, int type)
 {
-	char path[64];
+	char path[64], own[64];
 	struct stat there, here;
 	int fd, err;
 
-	snprintf(path, sizeof(path), "/proc/%d/ns/net", pid);
-	if (stat(path, &there) == 0 && stat("/proc/self/ns/net", &here) == 0 &&
-	    there.st_ino == here.st_ino)
+	snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, which);
+	snprintf(own, sizeof(own), "/proc/self/ns/%s", which);
+	if (stat(path, &there) == 0 && stat(own, &here) == 0 && there.st_ino == here.st_ino)
 		return 0;
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	err = setns(fd, CLONE_NEWNET) != 0 ? -errno : 0;
+	err = setns(fd, type) != 0 ? -errno : 0;
 	close(fd);
 	return err;
+}
+
+/* An ordinary user may enter what lies in a user namespace of his own. */
+static int ipoib_enter(int pid)
+{
+	int err = ipoib_enter_one(pid, "user", CLONE_NEWUSER);
+
+	return err == 0 ? ipoib_enter_one(pid, "net", CLONE_NEWNET) : err;
 }
 
 static int ipoib_bits(const struct sockaddr *mask)

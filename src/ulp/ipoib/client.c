@@ -142,6 +142,7 @@ static void ipoib_step(struct work *w)
 	}
 	ipoib_kick_at(ip, next);
 	lock_release(&ip->lock);
+	ipoib_neigh_refuse(ip);
 	ipoib_neigh_tell(ip);
 }
 
@@ -186,6 +187,7 @@ static void ipoib_stop(struct ipoib *ip)
 	ib_sa_unregister_client(&ip->sa);
 	lock_acquire(&ip->lock);
 	ipoib_neigh_end(ip);
+	ipoib_ring_drop_all(ip, &ip->refused, IPOIB_DROP_NEIGHBOUR);
 	lock_release(&ip->lock);
 	ipoib_ring_close(ip);
 	ip->device = NULL;
@@ -441,6 +443,7 @@ static void ipoib_init(struct ipoib *ip, const struct ipoib_config *config,
 	list_init(&ip->idle);
 	list_init(&ip->groups);
 	list_init(&ip->queries);
+	list_init(&ip->refused);
 	for (u32 i = 0; i < IPOIB_BUCKETS; i++)
 		list_init(&ip->bucket[i]);
 	work_queue_init(&ip->queue, "ipoib", false);

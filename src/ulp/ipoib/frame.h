@@ -5,7 +5,10 @@
 
 #include "ulp/ipoib/ipoib.h"
 
-enum { FRAME_BYTES = 96 /* of the longest that is written here */ };
+enum {
+	FRAME_BYTES = 96, /* of the longest frame that is written here */
+	REFUSAL_BYTES = 128,
+};
 
 enum ipoib_frame_kind {
 	FRAME_BAD,
@@ -34,6 +37,11 @@ u32 ipoib_frame_write_ask(u8 *bytes, const struct ipoib_frame *f, const struct i
 u32 ipoib_frame_write_answer(u8 *bytes, const struct ipoib_frame *f, const struct ipoib_hw *to);
 /* Writes the encapsulation header of an IP packet, and finds its destination. False: it is none. */
 bool ipoib_frame_wrap(u8 *bytes, u32 size, u8 to[16]);
+
+/* ---- refuse.c ---- */
+/* Writes the ICMP message which says that the packet's destination does not answer. Returns its
+ * size; 0: none is due. */
+u32 ipoib_frame_refuse(const u8 *packet, u32 size, u8 out[REFUSAL_BYTES]);
 
 /* ---- address.c ---- */
 bool ipoib_ip_is_v4(const u8 ip[16]);

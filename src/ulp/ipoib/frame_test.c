@@ -226,6 +226,54 @@ static void packet__finds_its_destination(void **state)
 	assert_false(ipoib_frame_wrap(bytes, 60, to));
 }
 
+static u16 test_sum(u32 sum, const u8 *at, u32 size)
+{
+	for (u32 i = 0; i < size; i++)
+		sum += i % 2 == 0 ? (u32)at[i] << 8 : at[i];
+	while (sum >> 16 != 0)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return (u16)sum;
+}
+
+static void refusal__names_the_packet(void **state)
+{
+	u8 v4[40] = { 0x45, [3] = 40, [9] = 6, [12] = 10, 1, 0, 1, 10, 1, 0, 9, 0x12, 0x34 };
+	u8 v6[60] = { 0x60, [5] = 20, [6] = 17, [8] = 0xfd, [23] = 1, 0xfd, [39] = 9, 0x12, 0x34 };
+	u8 out[REFUSAL_BYTES];
+
+	(void)state;
+	assert_int_equal(ipoib_frame_refuse(v4, sizeof(v4), out), 56);
+	assert_int_equal(test_sum(0, out, 20), 0xffff);
+	assert_int_equal(test_sum(0, out + 20, 36), 0xffff);
+	assert_memory_equal(out + 12, "\x0a\x01\x00\x09\x0a\x01\x00\x01\x03\x01", 10);
+	assert_memory_equal(out + 28, v4, 28);
+	assert_int_equal(ipoib_frame_refuse(v6, sizeof(v6), out), 108);
+	assert_int_equal(test_sum(68 + 58, out + 8, 100), 0xffff);
+	assert_memory_equal(out + 40, "\x01\x03", 2);
+	assert_memory_equal(out + 48, v6, sizeof(v6));
+}
+
+static void refusal__answers_no_message(void **state)
+{
+	u8 v4[40] = { 0x45, [9] = 1, [20] = 3 }, v6[60] = { 0x60, [6] = 58, [40] = 1 };
+	u8 out[REFUSAL_BYTES];
+
+	(void)state;
+	assert_int_equal(ipoib_frame_refuse(v4, sizeof(v4), out), 0);
+	assert_int_equal(ipoib_frame_refuse(v6, sizeof(v6), out), 0);
+	v4[20] = 8;
+	assert_int_equal(ipoib_frame_refuse(v4, sizeof(v4), out), 56);
+	v4[7] = 1; /* a later part of a packet */
+	assert_int_equal(ipoib_frame_refuse(v4, sizeof(v4), out), 0);
+	v4[7] = 0;
+	for (u32 size = 0; size < 28; size++)
+		assert_int_equal(ipoib_frame_refuse(v4, size, out), 0);
+	v4[0] = 0x40;
+	assert_int_equal(ipoib_frame_refuse(v4, sizeof(v4), out), 0);
+	v4[0] = 0x10;
+	assert_int_equal(ipoib_frame_refuse(v4, sizeof(v4), out), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -238,6 +286,8 @@ int main(void)
 		cmocka_unit_test(nd__an_advertisement),
 		cmocka_unit_test(nd__says_nothing_of_ipv4),
 		cmocka_unit_test(nd__that_breaks_a_rule),
+		cmocka_unit_test(refusal__names_the_packet),
+		cmocka_unit_test(refusal__answers_no_message),
 		cmocka_unit_test(packet__finds_its_destination),
 	};
 

@@ -10,6 +10,7 @@
  *   group.c   multicast groups: joining, sending, leaving
  *   neigh.c   neighbours: who is known, who is asked, aging
  *    path.c   the way to a neighbour: path records, address handles
+ *  refuse.c  what the stack above is told when a neighbour does not answer
  *   speak.c   ARP and neighbour discovery: questions, answers, announcements
  *   frame.c   frames as bytes; pure functions
  * address.c   hardware addresses, MGIDs; pure functions

@@ -157,6 +157,7 @@ struct ipoib {
 
 	struct list_head bucket[IPOIB_BUCKETS] GUARDED_BY(lock); /* struct ipoib_neigh */
 	u32 neigh_count GUARDED_BY(lock);
+	struct list_head refused GUARDED_BY(lock); /* buffers whose neighbours do not answer */
 	struct list_head queries GUARDED_BY(lock); /* struct ipoib_query */
 	u64 ticked_ns GUARDED_BY(lock);
 	u64 wake_ns GUARDED_BY(lock); /* when the thread of works runs by itself; 0: not set */
@@ -216,6 +217,8 @@ void ipoib_neigh_push(struct ipoib *ip, struct ipoib_neigh *n) REQUIRES(ip->lock
 void ipoib_neigh_tick(struct ipoib *ip, u64 now) REQUIRES(ip->lock);
 /* Tells the stack above what is known. May block. */
 void ipoib_neigh_tell(struct ipoib *ip) EXCLUDES(ip->lock);
+/* Tells the stack above that packets cannot be sent. */
+void ipoib_neigh_refuse(struct ipoib *ip) EXCLUDES(ip->lock);
 /* Forgets all. */
 void ipoib_neigh_end(struct ipoib *ip) REQUIRES(ip->lock);
 

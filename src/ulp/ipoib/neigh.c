@@ -243,7 +243,7 @@ static bool ipoib_neigh_age(struct ipoib *ip, struct ipoib_neigh *n, u64 now) RE
 /* One that the stack above knows stays, as one that nothing is known of, until that is told. */
 static void ipoib_neigh_forget(struct ipoib *ip, struct ipoib_neigh *n) REQUIRES(ip->lock)
 {
-	ipoib_ring_drop_all(ip, &n->waiting, IPOIB_DROP_NEIGHBOUR);
+	list_splice(&n->waiting, &ip->refused);
 	n->waiting_count = 0;
 	ipoib_neigh_unpath(n);
 	n->state = NEIGH_ASKED;
@@ -272,6 +272,25 @@ void ipoib_neigh_tick(struct ipoib *ip, u64 now)
 	}
 	if (some)
 		ipoib_kick_at(ip, now + IPOIB_TICK_NS);
+}
+
+void ipoib_neigh_refuse(struct ipoib *ip)
+{
+	u8 refusal[REFUSAL_BYTES];
+	struct list_head *node;
+
+	lock_acquire(&ip->lock);
+	while ((node = list_pop_front(&ip->refused)) != NULL) {
+		struct ipoib_buffer *b = list_entry(node, struct ipoib_buffer, node);
+		u32 size = ipoib_frame_refuse(ipoib_packet(b), b->size - IPOIB_HEAD, refusal);
+
+		ipoib_ring_drop(ip, b, IPOIB_DROP_NEIGHBOUR);
+		lock_release(&ip->lock);
+		if (size != 0)
+			ip->ops->receive(ip->arg, refusal, size);
+		lock_acquire(&ip->lock);
+	}
+	lock_release(&ip->lock);
 }
 
 /* The next one that is to be told. */
