@@ -1,0 +1,210 @@
+/* queues_test.c: stream rsockets whose queues and counters reach their ends: messages of one byte,
+ * more than 65,536 of them, and a peer that is stopped while this end's send queue is full.
+ * In: calls      Out: verdicts      Runs: the test's thread, and processes that are its peers
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <rdma/rsocket.h>
+
+#include "pair.h"
+
+enum { LEAST_BUFFER = 4096, LEAST_QUEUE = 16, QUEUE = 384, SECOND_US = 1000000 };
+
+static void set_queue(int fd, int name, int value)
+{
+	assert_int_equal(rsetsockopt(fd, SOL_RDMA, name, &value, sizeof(value)), 0);
+}
+
+static void make_pair_of(struct pair *p, int queue, int buffer)
+{
+	listen_at(p, "127.0.0.1");
+	set_queue(p->listener, RDMA_RQSIZE, queue);
+	if (buffer > 0)
+		assert_int_equal(rsetsockopt(p->listener, SOL_SOCKET, SO_RCVBUF, &buffer,
+					     sizeof(buffer)),
+				 0);
+	assert_int_equal(rlisten(p->listener, 8), 0);
+	connect_to(p);
+}
+
+/* Of a stream in which no byte is like one shortly before it. */
+static unsigned char byte_at(long at)
+{
+	return (unsigned char)(at * 7 + at / 251);
+}
+
+/* One message for each byte. */
+static void send_bytes(int fd, long *at, int count)
+{
+	for (int i = 0; i < count; i++) {
+		unsigned char byte = byte_at((*at)++);
+
+		assert_int_equal(rsend(fd, &byte, 1, 0), 1);
+	}
+}
+
+static void recv_bytes(int fd, long *at, int count)
+{
+	unsigned char got[QUEUE];
+
+	assert_int_equal(rrecv(fd, got, (size_t)count, MSG_WAITALL), count);
+	for (int i = 0; i < count; i++)
+		assert_int_equal(got[i], byte_at((*at)++));
+}
+
+/* ---- counters -------------------------------------------------------------------------------- */
+
+/* The reader allows more messages long before half of its buffer is free, and again when it is. */
+static void rsend__of_single_bytes_goes_through_the_least_queue_and_buffer(void **state)
+{
+	long sent = 0, got = 0;
+	struct pair p;
+
+	make_pair_of(&p, LEAST_QUEUE, LEAST_BUFFER / 2); /* it is doubled */
+	while (got < 4 * LEAST_BUFFER) {
+		send_bytes(p.client, &sent, LEAST_QUEUE / 2);
+		recv_bytes(p.server, &got, LEAST_QUEUE / 2);
+	}
+	end_pair(&p);
+}
+
+/* Counts of messages have 16 bits. The reader owes new ones just before they begin anew, and takes
+ * many at once that go beyond. */
+static void rrecv__allows_more_messages_where_their_count_begins_anew(void **state)
+{
+	const long owed = 0x10000 / (QUEUE / 2) * (QUEUE / 2);
+	const int beyond = (int)(0x10000 - owed) + 16;
+	long sent = 0, got = 0;
+	struct pair p;
+
+	make_pair_of(&p, QUEUE, 0);
+	while (got < owed - 1) {
+		send_bytes(p.client, &sent, 1);
+		recv_bytes(p.server, &got, 1);
+	}
+	send_bytes(p.client, &sent, 1 + beyond);
+	assert_true(ready(p.server, POLLIN, WAIT_MS) & POLLIN);
+	usleep(1000);
+	recv_bytes(p.server, &got, 1 + beyond);
+	for (int i = 0; i < 4; i++) {
+		send_bytes(p.client, &sent, QUEUE / 2);
+		recv_bytes(p.server, &got, QUEUE / 2);
+	}
+	end_pair(&p);
+}
+
+/* ---- a peer that is stopped ------------------------------------------------------------------ */
+
+/* The peer: accepts, stops itself, and once it goes on says by its status whether all bytes that
+ * came before the end are right, and how many: `fd` says how many it is to get. */
+static void stopped_peer(int fd)
+{
+	unsigned char byte;
+	struct pair p;
+	long got = 0, count;
+
+	listen_at(&p, "127.0.0.1");
+	if (rlisten(p.listener, 1) != 0 ||
+	    write(fd, &p.addr, sizeof(p.addr)) != sizeof(p.addr))
+		_exit(1);
+	p.server = raccept(p.listener, NULL, NULL);
+	if (p.server < 0 || rsend(p.server, "x", 1, 0) != 1)
+		_exit(2);
+	raise(SIGSTOP);
+	while (rrecv(p.server, &byte, 1, 0) == 1)
+		if (byte != byte_at(got++))
+			_exit(3);
+	if (read(fd, &count, sizeof(count)) != sizeof(count) || got != count)
+		_exit(4);
+	rclose(p.server);
+	_exit(0);
+}
+
+/* A second later the peer goes on. */
+static pid_t continue_later(pid_t peer)
+{
+	pid_t child = fork();
+
+	if (child != 0)
+		return child;
+	usleep(SECOND_US);
+	kill(peer, SIGCONT);
+	_exit(0);
+}
+
+/* Ends a stream whose send queue a stopped peer keeps full: all that was sent arrives. */
+static void end_stopped(int (*leave)(int fd))
+{
+	int ends[2], status;
+	pid_t peer, helper;
+	struct pair p;
+	long sent = 0;
+	char byte;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	peer = fork();
+	if (peer == 0)
+		stopped_peer(ends[1]);
+	assert_int_equal(read(ends[0], &p.addr, sizeof(p.addr)), sizeof(p.addr));
+	p.client = rsocket(AF_INET, SOCK_STREAM, 0);
+	set_queue(p.client, RDMA_SQSIZE, LEAST_QUEUE);
+	assert_int_equal(rconnect(p.client, (struct sockaddr *)&p.addr, sizeof(p.addr)), 0);
+	assert_int_equal(rrecv(p.client, &byte, 1, MSG_WAITALL), 1);
+	assert_int_equal(waitpid(peer, &status, WUNTRACED), peer);
+	assert_true(WIFSTOPPED(status));
+	for (;;) {
+		unsigned char next = byte_at(sent);
+
+		if (rsend(p.client, &next, 1, MSG_DONTWAIT) != 1)
+			break;
+		sent++;
+	}
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(write(ends[0], &sent, sizeof(sent)), sizeof(sent));
+	helper = continue_later(peer);
+	assert_int_equal(leave(p.client), 0);
+	assert_int_equal(waitpid(peer, &status, 0), peer);
+	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(waitpid(helper, NULL, 0), helper);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static int shut_and_close(int fd)
+{
+	char byte;
+
+	if (rfcntl(fd, F_SETFL, O_NONBLOCK) != 0 || rshutdown(fd, SHUT_WR) != 0 ||
+	    rfcntl(fd, F_SETFL, 0) != 0 || rrecv(fd, &byte, 1, 0) != 0)
+		return -1;
+	return rclose(fd);
+}
+
+static void rshutdown__finds_a_place_in_a_full_send_queue(void **state)
+{
+	end_stopped(shut_and_close);
+}
+
+static void rclose__waits_for_a_peer_that_is_stopped(void **state)
+{
+	end_stopped(rclose);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rshutdown__finds_a_place_in_a_full_send_queue), /* fork first */
+		cmocka_unit_test(rclose__waits_for_a_peer_that_is_stopped),
+		cmocka_unit_test(
+			rsend__of_single_bytes_goes_through_the_least_queue_and_buffer),
+		cmocka_unit_test(rrecv__allows_more_messages_where_their_count_begins_anew),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
