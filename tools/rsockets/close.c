@@ -21,6 +21,8 @@ NEXT_SLOT(dup2);
 NEXT_SLOT(dup3);
 NEXT_SLOT(shutdown);
 NEXT_SLOT(fork);
+NEXT_SLOT(posix_spawn);
+NEXT_SLOT(posix_spawnp);
 NEXT_SLOT(posix_spawn_file_actions_adddup2);
 
 static bool close_is_ours(int fd)
@@ -201,12 +203,17 @@ static void fork_withdraw(struct sock *s)
 }
 
 /* A listener that this process has not waited for is the child's, if the child waits for it. */
+static void fork_begins(void)
+{
+	if (rcalls.socket != NULL)
+		table_each(fork_withdraw);
+}
+
 AV_EXPORT pid_t fork(void)
 {
-	if (rcalls.socket != NULL) {
-		table_each(fork_withdraw);
+	fork_begins();
+	if (rcalls.socket != NULL)
 		share_prepare();
-	}
 	return NEXT(fork)();
 }
 
@@ -214,6 +221,20 @@ AV_EXPORT pid_t fork(void)
 AV_EXPORT pid_t vfork(void)
 {
 	return fork();
+}
+
+AV_EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+			  const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	fork_begins();
+	return NEXT(posix_spawn)(pid, path, actions, attr, argv, envp);
+}
+
+AV_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+			   const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
+{
+	fork_begins();
+	return NEXT(posix_spawnp)(pid, file, actions, attr, argv, envp);
 }
 
 /* posix_spawn's child runs none of this: what it gets is relayed. */

@@ -6,10 +6,14 @@
  * has the rsocket that listens beside it, if no other process has the port already; listen() itself
  * makes one, too, and a fork gives it up unless the process has waited. So the worker that a server
  * forks takes it over.
+ *
+ * The kernel's listener is non-blocking, also to a program that inherits it by exec and does not
+ * know: a mark at the file says that this is the shim's doing.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -20,8 +24,19 @@ NEXT_SLOT(listen);
 NEXT_SLOT(accept);
 NEXT_SLOT(accept4);
 NEXT_SLOT(getsockname);
+NEXT_SLOT(getsockopt);
 
 enum { LISTEN_TRY_MS = 100, LISTEN_BACKLOG_LEAST = 128 };
+
+/* The mark: F_SETSIG of a file that never sends signals. A program that sets O_NONBLOCK itself
+ * takes it away (option.c). */
+enum { LISTEN_MARK = SIGIO };
+
+void listener_mark(int fd, bool on)
+{
+	if (fcntl(fd, F_GETSIG) == (on ? 0 : LISTEN_MARK))
+		(void)fcntl(fd, F_SETSIG, on ? LISTEN_MARK : 0);
+}
 
 /* An rsocket that listens where `fd` does; -1: the port is another process', or no device there. */
 static int listener_open(const struct sock *s, int fd)
@@ -103,6 +118,7 @@ AV_EXPORT int listen(int fd, int backlog)
 		flags = fcntl(fd, F_GETFL);
 		sock_set_nonblock(s, fd, true);
 		__atomic_store_n(&s->nonblock, (flags & O_NONBLOCK) != 0, __ATOMIC_RELEASE);
+		listener_mark(fd, (flags & O_NONBLOCK) == 0);
 		sock_set_kind(s, SOCK_LISTENER);
 		listener_claim(s, fd);
 	}
@@ -179,13 +195,43 @@ static int accept_any(struct sock *s, int fd, struct sockaddr *addr, socklen_t *
 	return got;
 }
 
+/* A listener that this program has inherited by exec, and that does not block against its wish. */
+static struct sock *accept_adopt(int fd)
+{
+	int domain = AF_INET, saved = errno;
+	socklen_t size = sizeof(domain);
+	struct sock *s = NULL;
+
+	if ((unsigned)fd < FD_LIMIT && fcntl(fd, F_GETSIG) == LISTEN_MARK &&
+	    NEXT(getsockopt)(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0)
+		s = sock_new(SOCK_LISTENER, domain);
+	if (s != NULL) {
+		table_add(fd, s);
+		s = sock_get(fd);
+	}
+	errno = saved;
+	return s;
+}
+
+static int accept_plain(int fd, struct sockaddr *addr, socklen_t *size, int flags)
+{
+	int got = NEXT(accept4)(fd, addr, size, flags);
+	struct sock *s = got < 0 && errno == EAGAIN ? accept_adopt(fd) : NULL;
+
+	if (s == NULL)
+		return got;
+	got = accept_any(s, fd, addr, size, flags);
+	sock_put(s);
+	return got;
+}
+
 AV_EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *size, int flags)
 {
 	struct sock *s = sock_get(fd);
 	int got;
 
 	if (s == NULL)
-		return NEXT(accept4)(fd, addr, size, flags);
+		return accept_plain(fd, addr, size, flags);
 	got = sock_kind(s) == SOCK_LISTENER ? accept_any(s, fd, addr, size, flags) :
 					      NEXT(accept4)(fd, addr, size, flags);
 	sock_put(s);
@@ -198,7 +244,7 @@ AV_EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *size)
 	int got;
 
 	if (s == NULL)
-		return NEXT(accept)(fd, addr, size);
+		return accept_plain(fd, addr, size, 0);
 	got = sock_kind(s) == SOCK_LISTENER ? accept_any(s, fd, addr, size, 0) :
 					      NEXT(accept)(fd, addr, size);
 	sock_put(s);

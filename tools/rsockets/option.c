@@ -298,8 +298,10 @@ int sock_set_nonblock(struct sock *s, int fd, bool on)
 	if (flags < 0)
 		return -1;
 	__atomic_store_n(&s->nonblock, on, __ATOMIC_RELEASE);
-	if (kind == SOCK_LISTENER)
+	if (kind == SOCK_LISTENER) {
+		listener_mark(fd, !on);
 		return 0; /* the kernel's never blocks: listen.c */
+	}
 	if (kind == SOCK_DIRECT)
 		(void)rcalls.fcntl(s->rfd, F_SETFL, on ? O_NONBLOCK : 0);
 	flags = on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;

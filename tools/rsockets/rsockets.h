@@ -189,6 +189,8 @@ int address_give(const struct address *a, struct sockaddr *addr, socklen_t *size
 /* This process waits for connections of the listener: takes the port for rsockets, if no process
  * has it. At most one try in 100 ms. */
 void listener_want(struct sock *s, int fd);
+/* Says, or no more, to a program that inherits the listener that O_NONBLOCK is not its own. */
+void listener_mark(int fd, bool on);
 /* A wait on the listener shall end after so many ms, to try again; -1: need not. */
 int listener_retry_ms(struct sock *s);
 

@@ -625,6 +625,23 @@ class Descriptors(Shim):
         a.send(b"x")
         self.assertEqual(os.read(fd, 1), b"x")
 
+    def test_listener_of_a_program(self):
+        """It inherits a listener that blocks, and one that does not."""
+        code = "import socket, sys\ns = socket.socket(fileno=int(sys.argv[1]))\nc, _ = s.accept()\nc.sendall(c.recv(10).upper())"
+        for blocks in (True, False):
+            listener = socket.create_server(("127.0.0.1", 0))
+            listener.setblocking(blocks)
+            os.set_inheritable(listener.fileno(), True)
+            p = subprocess.Popen([sys.executable, "-c", code, str(listener.fileno())], close_fds=False, stderr=subprocess.DEVNULL)
+            if blocks:
+                time.sleep(0.3)  # it waits by then
+                with socket.create_connection(listener.getsockname()) as a:
+                    a.sendall(b"hello")
+                    self.assertEqual(receive(a, 5), b"HELLO")
+            self.assertEqual(p.wait() == 0, blocks)
+            self.tcp = True  # if this process has the port still
+            listener.close()
+
     def test_listener_of_a_child(self):
         """The parent listens and never waits; its child serves, by rsockets, too."""
         listener = socket.create_server(("127.0.0.1", 0))
