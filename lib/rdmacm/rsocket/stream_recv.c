@@ -131,6 +131,8 @@ static int recv_step(struct stream *s, struct recv_space *space, int flags)
 	bool nonblock = rsocket_is_nonblocking(&s->rs, flags);
 	int err;
 
+	if (flags & MSG_PEEK)
+		stream_drive(s); /* a program may look until more has come */
 	if (!stream_has_data(s)) {
 		err = stream_wait(s, recv_is_ready, nonblock, 0);
 		if (err < 0)
