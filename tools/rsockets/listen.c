@@ -134,8 +134,15 @@ static int accept_ready(struct sock *s, int fd, struct sockaddr *addr, socklen_t
 	struct sock *c;
 	int rfd = service_accept(s), got;
 
+	if (rfd < 0) {
+		got = NEXT(accept4)(fd, addr, size, flags);
+		if (got >= 0 || errno != EAGAIN)
+			return got;
+		rfd = service_accept_late(s);
+		errno = EAGAIN;
+	}
 	if (rfd < 0)
-		return NEXT(accept4)(fd, addr, size, flags);
+		return -1;
 	got = connection_open(rfd, s->domain, flags);
 	if (got < 0)
 		return got;

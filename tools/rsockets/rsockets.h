@@ -118,6 +118,7 @@ struct sock {
 	struct list_head service;  /* service.lock: in the service's list */
 	/* an eventfd, readable while `accepted` has one; -1: no rsocket */
 	int bell;
+	u8 taking ATOMIC_ONLY;	   /* the service accepts: a client may know already */
 	bool wanted ATOMIC_ONLY;   /* this process has waited for it or accepted */
 	bool withdraw;		   /* service.lock: the service shall close the rsocket */
 	u64 tried_ms;		   /* when the port was tried last */
@@ -207,6 +208,8 @@ void service_wake(void);
 void service_withdraw(struct sock *s);
 /* A connection that the listener has; -1: none. */
 int service_accept(struct sock *s);
+/* The same, also one that the service is just accepting: waits until it has. */
+int service_accept_late(struct sock *s);
 /* Relays between the pair and the rsocket, until one ends. Takes the caller's reference. */
 void service_relay(struct sock *s);
 void service_lock(void);

@@ -67,21 +67,23 @@ static void service_hush(int fd)
 static bool listener_take(struct sock *s)
 {
 	struct accepted *a;
-	int rfd = rcalls.accept(s->rfd, NULL, NULL);
+	int rfd;
 
-	if (rfd < 0)
-		return false;
-	a = malloc(sizeof(*a));
-	if (a == NULL) {
+	__atomic_store_n(&s->taking, 1, __ATOMIC_SEQ_CST);
+	rfd = rcalls.accept(s->rfd, NULL, NULL);
+	a = rfd >= 0 ? malloc(sizeof(*a)) : NULL;
+	if (a != NULL) {
+		a->rfd = rfd;
+		lock_acquire(&service.lock);
+		list_push_back(&s->accepted, &a->node);
+		lock_release(&service.lock);
+		service_ring(s->bell);
+	} else if (rfd >= 0) {
 		rcalls.close(rfd);
-		return false;
 	}
-	a->rfd = rfd;
-	lock_acquire(&service.lock);
-	list_push_back(&s->accepted, &a->node);
-	lock_release(&service.lock);
-	service_ring(s->bell);
-	return true;
+	/* pairs with service_accept_late */
+	__atomic_store_n(&s->taking, 0, __ATOMIC_SEQ_CST);
+	return a != NULL;
 }
 
 int service_accept(struct sock *s)
@@ -101,6 +103,13 @@ int service_accept(struct sock *s)
 	lock_release(&service.lock);
 	free(a);
 	return rfd;
+}
+
+int service_accept_late(struct sock *s)
+{
+	for (int i = 0; i < 10000 && __atomic_load_n(&s->taking, __ATOMIC_SEQ_CST); i++)
+		usleep(100);
+	return service_accept(s);
 }
 
 /* The rsocket is closed on the service thread, which may just wait for it. */
