@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 #include "pair.h"
 
-enum { LEAST_BUFFER = 4096, LEAST_QUEUE = 16, QUEUE = 384, SECOND_US = 1000000 };
+enum { LEAST_BUFFER = 4096, LEAST_QUEUE = 16, QUEUE = 384, SETTLE_MS = 50, SECOND_US = 1000000 };
 
 static void set_queue(int fd, int name, int value)
 {
@@ -71,6 +72,33 @@ static void rsend__of_single_bytes_goes_through_the_least_queue_and_buffer(void 
 		send_bytes(p.client, &sent, LEAST_QUEUE / 2);
 		recv_bytes(p.server, &got, LEAST_QUEUE / 2);
 	}
+	end_pair(&p);
+}
+
+/* The reader takes eight small messages and allows as many new ones. It has no buffer for them. */
+static void rsend__waits_for_a_buffer_where_messages_are_allowed(void **state)
+{
+	const int half = LEAST_BUFFER / 2, small = LEAST_QUEUE / 2, large = LEAST_QUEUE / 4;
+	char data[LEAST_BUFFER] = "";
+	struct pair p;
+
+	make_pair_of(&p, LEAST_QUEUE, half);
+	for (int i = 0; i < small; i++)
+		assert_int_equal(rsend(p.client, data, 1, 0), 1);
+	assert_true(ready(p.server, POLLIN, WAIT_MS) & POLLIN); /* it gives its second half */
+	for (int i = 0; i < 2 * large; i++) {
+		int size = (i < large ? half - small : half) / large;
+
+		assert_int_equal(rsend(p.client, data, (size_t)size, 0), size);
+	}
+	for (int i = 0; i < small; i++)
+		assert_int_equal(rrecv(p.server, data, 1, MSG_WAITALL), 1);
+	(void)ready(p.client, 0, SETTLE_MS);
+	fails((int)rsend(p.client, data, 1, MSG_DONTWAIT), EAGAIN);
+	assert_int_equal(rrecv(p.server, data, (size_t)(2 * half - small), MSG_WAITALL),
+			 2 * half - small);
+	assert_int_equal(rsend(p.client, data, 1, 0), 1);
+	assert_int_equal(rrecv(p.server, data, 1, MSG_WAITALL), 1);
 	end_pair(&p);
 }
 
@@ -204,6 +232,7 @@ int main(void)
 		cmocka_unit_test(rclose__waits_for_a_peer_that_is_stopped),
 		cmocka_unit_test(
 			rsend__of_single_bytes_goes_through_the_least_queue_and_buffer),
+		cmocka_unit_test(rsend__waits_for_a_buffer_where_messages_are_allowed),
 		cmocka_unit_test(rrecv__allows_more_messages_where_their_count_begins_anew),
 	};
 
