@@ -46,9 +46,9 @@ class Case(unittest.TestCase):
     def command(self, *words):
         return subprocess.run(["anyverbs", *words], env=self.env, capture_output=True, text=True, timeout=60, check=False)
 
-    def attach(self):
+    def attach(self, program="node_attach"):
         """A process with one queue pair, 0x...3e8, in RTS, with 5 errors."""
-        child = subprocess.Popen(["node_attach", "600"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen([program, "600"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.children.append(child)
         line = child.stdout.readline().split()
         self.assertEqual(len(line), 3)
@@ -316,6 +316,8 @@ class Case(unittest.TestCase):
         for pattern in (rf"\n  peer      0x\w{{6}} of PID {server} \(rping\), in RTS\n", r"\n  from      ib0 of host h2, LID \d+, port ACTIVE\n",
                         r"\n  to        ib0 of host h1, LID \d+, port ACTIVE\n"):
             self.assertRegex(told, pattern)
+        peer = re.search(r"\n  peer      (0x\w{6}) ", told)[1]
+        self.assertRegex(self.command("qp", str(server), peer).stdout, rf"\n  peer      0x{qpn:06x} of PID {client} \(rping\), in RTS\n")
         self.sees_soon(lambda: all(d["sent_per_s"] > 0 and d["received_bytes_per_s"] > 0 for d in json.loads(
             self.command("top", "--json", "--interval", "0.5").stdout)["devices"] if d["device"] != "roce0"))
         text = self.command("status", "--prometheus").stdout
@@ -373,6 +375,14 @@ class Case(unittest.TestCase):
         states = [dict(labels) for (name, labels) in seen if name == "anyverbs_qp_state"]
         self.assertEqual([(s["state"], s["type"], s["command"]) for s in states], [("RTS", "RC", "node_attach")])
         self.promtool(done.stdout)
+
+    def test_prometheus_of_a_program_with_an_odd_name(self):
+        name = 'a"b\\c'
+        os.symlink(os.path.join(BUILD, "test/node_attach"), os.path.join(self.root, name))
+        child, _ = self.attach(os.path.join(self.root, name))
+        text = self.command("status", "--prometheus").stdout
+        self.assertEqual({dict(labels)["command"] for (family, labels) in parse(text) if dict(labels).get("pid") == str(child.pid)}, {name})
+        self.promtool(text)
 
     def test_the_parser_is_strict(self):
         good = "# HELP a_total x\n# TYPE a_total counter\na_total{b=\"c\\\\\\\"\"} 1\n"
