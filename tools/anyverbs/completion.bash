@@ -138,6 +138,20 @@ _anyverbs_before_program() {
 	esac
 }
 
+# What follows `ipoib`: a verb, then options, of which --host has names.
+_anyverbs_ipoib() {
+	case $COMP_CWORD:$before in
+	2:*) words=$("$command" help ipoib 2>/dev/null | sed -nE '/^$/q; s/.* anyverbs ipoib ([a-z]+).*/\1/p') ;;
+	*:--host) words=$(_anyverbs_nodes "$command" "$ANYVERBS_NODE" ca) ;;
+	*:--netns) words=$(ip netns list 2>/dev/null | cut -d' ' -f1) ;;
+	*:--name | *:--address | *:--device | *:--port | *:--pkey) ;;
+	*) words=$("$command" help ipoib 2>/dev/null | awk -v verb="${COMP_WORDS[2]}" '
+		/^$/ { exit }
+		/ anyverbs ipoib / { on = index($0, " ipoib " verb " ") }
+		on' | grep -oE -- '--[a-z]+') ;;
+	esac
+}
+
 _anyverbs_top() {
 	case $before in
 	--view) words=$(_anyverbs_listed "$command" top '--view VIEW ') ;;
@@ -154,6 +168,7 @@ _anyverbs_choose() {
 	help:*) ;;
 	run:*) _anyverbs_before_program ;;
 	fabric:*) _anyverbs_fabric ;;
+	ipoib:*) _anyverbs_ipoib ;;
 	top:*) _anyverbs_top ;;
 	qp:2) words=$(_anyverbs_pids "$command") ;;
 	qp:3) words=$(_anyverbs_qpns "$command" "$before") ;;

@@ -79,6 +79,13 @@ class Completion(unittest.TestCase):
         counters = offered("fabric", "error", "h1", "")
         self.assertEqual((len(counters), counters[:2]), (13, ["buffer-overrun", "link-downed"]))
 
+    def test_verbs_of_ipoib(self):
+        self.assertEqual(offered("ipoib", ""), ["down", "status", "up"])
+        self.assertEqual(offered("ipoib", "down", "--"), ["--host", "--name"])
+        self.assertEqual(offered("ipoib", "status", ""), ["--host"])
+        self.assertLessEqual({"--address", "--foreground", "--host", "--netns"}, set(offered("ipoib", "up", "")))
+        self.assertEqual(offered("ipoib", "up", "--address", ""), [])
+
     def test_each_counter_of_fabric_is_in_its_help(self):
         """The command names its counters when it is given none of them; without a fabric it has no port to count at."""
         env = {**os.environ, "ANYVERBS_NODE": f"completion-{os.getpid()}", "ANYVERBS_ADDR": "own"}
@@ -91,6 +98,7 @@ class Completion(unittest.TestCase):
         with Fabric(env):
             self.assertEqual(offered("run", "--host", "", env=env), ["h1", "h2"])
             self.assertEqual(offered("run", "--host", "h2", "setpri", env=env), ["setpriv"])
+            self.assertEqual(offered("ipoib", "up", "--host", "", env=env), ["h1", "h2"])
             self.assertEqual(offered("fabric", "link", "h", env=env), ["h1", "h2"])
             self.assertEqual(len(offered("fabric", "reboot", "", env=env)), 3)
             self.assertEqual(offered("device", "remove", "", env=env), ["roce0"])
