@@ -30,6 +30,10 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+include(CheckTypeSize)
+set(CMAKE_EXTRA_INCLUDE_FILES infiniband/umad.h)
+check_type_size("struct umad_ca_pair" AV_UMAD_CA_PAIR)
+unset(CMAKE_EXTRA_INCLUDE_FILES)
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 # RoCEv2's ICRC. The only library that what we build needs at run time, beside libc.
 pkg_check_modules(ISAL QUIET IMPORTED_TARGET libisal)

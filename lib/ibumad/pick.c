@@ -8,7 +8,7 @@
 #include "core/uverbs.h"
 #include "door.h"
 
-/* libibumad's, newer than the header that this is built with. */
+#ifndef AV_HAS_UMAD_CA_PAIR /* libibumad's, newer than the header that this is built with */
 struct umad_ca_pair {
 	char smi_name[UMAD_CA_NAME_LEN];
 	uint32_t smi_preferred_port;
@@ -19,6 +19,7 @@ struct umad_ca_pair {
 AV_EXPORT int umad_get_smi_gsi_pairs(struct umad_ca_pair cas[], size_t max);
 AV_EXPORT int umad_get_smi_gsi_pair_by_ca_name(const char *devname, uint8_t portnum,
 					       struct umad_ca_pair *ca, unsigned enforce_smi);
+#endif
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
