@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A pool that runs dry costs time: the sender is told to wait, by librdmacm's default for 655 ms.
+ * So give it a buffer for each message that may come at once. */
 enum { TEXT = 64, POOL = 16, CLIENTS = 64, MESSAGES = 4, TIMEOUT_MS = 2000 };
 #define SERVICE "18519"
 
