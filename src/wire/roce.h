@@ -8,6 +8,7 @@
  *   pkt.h      a packet, decoded              headers.c  BTH and the extension headers
  *   ip.c       IP and UDP headers             sport.c    source ports
  *   icrc.c     computes the ICRC              crc.c      CRC-32
+ *   lrh.h      InfiniBand's own link layer
  *   source.c   judges the ICRC of a datagram whose IP header the socket does not show
  *
  * Spec: IBA vol 1, ch. 9 (headers) and annex A17 (RoCEv2: ports, ICRC, CNP).
