@@ -104,6 +104,10 @@ struct fabric_ops {
 	/* Of a CA's port; the map has the new values. Not from fabric_create and fabric_open: their
 	 * caller reads the map. */
 	void (*changed)(void *arg, u32 port, u32 what);
+	/* A MAD leaves a CA by this link, or comes to one from a switch that has made it: each MAD
+	 * once, with the LIDs of its packet there. NULL: nobody looks. *m is valid until it
+	 * returns. */
+	void (*crossed)(void *arg, u32 out, u32 in, const struct fabric_mad *m);
 	u64 (*now_ns)(void *arg);
 } FIXED;
 
@@ -286,6 +290,9 @@ struct fabric_path {
  * w->pkey; -ENOLINK: w->sl has no VL on the way (VL15): packets are dropped. */
 int fabric_route(const struct fabric_view *v, u32 from, const struct fabric_flow *w,
 		 struct fabric_path *out);
+/* The VL by which packets of the SL leave a CA's port: 15: they are dropped, or there is no such
+ * port. */
+u8 fabric_port_vl(const struct fabric_view *v, u32 port, u8 sl);
 /* The CA ports that a multicast packet reaches, without `from` itself. Returns how many there
  * are, which may be more than `max`, or -EINVAL, -ENETUNREACH (of `from` itself). w->dlid is not
  * used. */

@@ -104,7 +104,8 @@ static void gmp_unicast(struct fabric *f, u32 port, struct fabric_mad *m)
 	/* There, and back with the answer. */
 	for (u32 ways = 0; ways < 2; ways++) {
 		struct fabric_packet k = {
-			.flow = { .slid = m->slid, .dlid = m->dlid, .pkey = m->pkey, .sl = m->sl }
+			.flow = { .slid = m->slid, .dlid = m->dlid, .pkey = m->pkey, .sl = m->sl },
+			.mad = m,
 		};
 
 		to = hop_by_lid(f, &k, from, &in);
@@ -126,10 +127,13 @@ struct gmp_tree {
 
 static void gmp_tree_visit(void *arg, const struct fabric_packet *k, u32 out, u32 in)
 {
+	struct fabric_packet first = { .mad = ((struct gmp_tree *)arg)->m };
 	struct gmp_tree *t = arg;
 	struct fabric_mad copy;
 
 	(void)k;
+	if (out == t->from)
+		hop_show(t->f, &first, out, in);
 	hop_count(t->f, out, in, true);
 	if (in == t->from || fabric_is_switch(t->f, in))
 		return;

@@ -20,6 +20,20 @@ void hop_count(struct fabric *f, u32 out, u32 in, bool mcast)
 	}
 }
 
+void hop_show(struct fabric *f, struct fabric_packet *k, u32 out, u32 in)
+{
+	bool leaves = !fabric_is_switch(f, out);
+	struct fabric_mad m;
+
+	if (f->ops->crossed == NULL || k->seen || (!leaves && fabric_is_switch(f, in)))
+		return;
+	k->seen = true;
+	m = *k->mad;
+	if (k->directed)
+		m.slid = m.dlid = FABRIC_LID_PERMISSIVE;
+	f->ops->crossed(f->arg, out, in, &m);
+}
+
 /* An armed port that receives a packet that is no SMP becomes active (IBA vol 1, 7.2.7). */
 static void hop_activate(struct fabric *f, u32 in)
 {
@@ -40,6 +54,7 @@ bool hop_cross(struct fabric *f, struct fabric_packet *k, u32 out, u8 in_number,
 		fabric_count(f, k->blamed, k->blame, 1);
 		return false;
 	}
+	hop_show(f, k, out, *in);
 	hop_count(f, out, *in, false);
 	if (!k->smp)
 		hop_activate(f, *in);

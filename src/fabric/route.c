@@ -100,6 +100,11 @@ int fabric_forward(const struct fabric_view *v, struct fabric_packet *k, u32 in,
 	return 0;
 }
 
+u8 fabric_port_vl(const struct fabric_view *v, u32 port, u8 sl)
+{
+	return port < v->ports ? fabric_vl(v, port, 0, sl & 15) : FABRIC_VL15;
+}
+
 int fabric_route(const struct fabric_view *v, u32 from, const struct fabric_flow *w,
 		 struct fabric_path *out)
 {

@@ -8,6 +8,10 @@
 struct fabric_packet {
 	struct fabric_flow flow;
 	bool smp; /* VL15: needs no active port, no VL and no P_Key */
+	/* A MAD's packet, for those who look on; of a hop of a directed route both LIDs are
+	 * permissive. `seen`: it has left a CA. */
+	const struct fabric_mad *mad;
+	bool directed, seen;
 	/* What has dropped it: the port and its counter. */
 	u32 blamed;
 	enum fabric_error blame;

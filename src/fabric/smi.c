@@ -51,6 +51,7 @@ static enum smi_verdict smi_leave(struct smi_walk *w, u8 number)
 	/* A CA sends by the port that its software has chosen. */
 	if (n->type != FABRIC_SWITCH && out != w->at)
 		return SMI_DROP;
+	w->k.directed = true;
 	return hop_cross(w->f, &w->k, out, w->f->port[w->at].number, &w->at) ? SMI_ON : SMI_DROP;
 }
 
@@ -61,6 +62,7 @@ static enum smi_verdict smi_by_lid(struct smi_walk *w, u16 lid)
 
 	w->m->dlid = lid;
 	w->k.flow.dlid = lid;
+	w->k.directed = false;
 	w->m->slid = w->f->port[fabric_home(w->f, w->at)].lid;
 	w->at = hop_by_lid(w->f, &w->k, fabric_home(w->f, w->at), &in);
 	if (w->at == FABRIC_NONE)
@@ -192,6 +194,7 @@ static enum smi_verdict smi_answer(struct smi_walk *w)
 	w->m->dst_qp = qp;
 	w->m->slid = w->m->dlid;
 	w->m->dlid = slid;
+	w->k.seen = false;
 	if (w->m->mad[MAD_CLASS] == CLASS_SMP_DIRECTED)
 		return smi_start_directed(w);
 	return slid == FABRIC_LID_PERMISSIVE || slid == 0 ? SMI_DROP : smi_start_by_lid(w);
@@ -217,7 +220,7 @@ static enum smi_verdict smi_step(struct smi_walk *w)
 
 void smi_send(struct fabric *f, u32 port, struct fabric_mad *m)
 {
-	struct smi_walk w = { .f = f, .m = m, .at = port, .k = { .smp = true } };
+	struct smi_walk w = { .f = f, .m = m, .at = port, .k = { .smp = true, .mad = m } };
 	bool directed = m->mad[MAD_CLASS] == CLASS_SMP_DIRECTED;
 	enum smi_verdict v;
 

@@ -17,6 +17,8 @@ void gmp_send(struct fabric *f, u32 port, struct fabric_mad *m);
 
 /* Counts a MAD at both ends of a link. */
 void hop_count(struct fabric *f, u32 out, u32 in, bool mcast);
+/* Shows a MAD that crosses a link to who looks on. */
+void hop_show(struct fabric *f, struct fabric_packet *k, u32 out, u32 in);
 /* One MAD over one link: counts it at both ends, or what has dropped it. False: dropped. */
 bool hop_cross(struct fabric *f, struct fabric_packet *k, u32 out, u8 in_number, u32 *in);
 /* A MAD by its LID from a CA's port, or from port 0 of a switch. Returns the port of a CA, or the
