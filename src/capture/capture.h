@@ -6,7 +6,7 @@
  *
  *   ring.c    the memory file: many writers, one reader
  *   flow.c    sequence numbers as a wire would have them
- *   frames.c  records become Ethernet frames
+ *   frames.c  records become frames of Ethernet, or of an InfiniBand fabric
  */
 #ifndef CAPTURE_CAPTURE_H
 #define CAPTURE_CAPTURE_H
@@ -18,7 +18,7 @@
 #include "wire/roce.h"
 
 enum {
-	CAPTURE_VERSION = 2,
+	CAPTURE_VERSION = 3,
 	CAPTURE_SLOTS = 8192,
 	CAPTURE_DATA = 4160, /* holds a whole UDP payload */
 	CAPTURE_NO_GID = 0xffff,
@@ -34,6 +34,13 @@ enum capture_kind {
 	CAPTURE_WIRE,   /* a datagram, as it is */
 };
 
+/* What the link layer of a fabric says of a packet. dlid 0: it goes over Ethernet. */
+struct capture_lids {
+	u16 slid, dlid, pkey;
+	u8 sl;
+	u8 has_grh;
+} OWNED_BY(the caller);
+
 /* One frame. Whoever reads it believes nothing of it. */
 struct capture_record {
 	u64 time_ns; /* CLOCK_MONOTONIC */
@@ -42,6 +49,7 @@ struct capture_record {
 	u8 inbound;
 	/* CAPTURE_LOCAL, CAPTURE_DIRECT: numbers of GIDs (frames.gids), if flow has no addresses */
 	u16 sgid_index, dgid_index;
+	struct capture_lids lids; /* CAPTURE_LOCAL, CAPTURE_DIRECT */
 	u32 mtu;         /* payload of a frame: the queue pair's path MTU */
 	u32 path_bytes;  /* payload that a packet of the path has at most, each with one PSN */
 	u32 part, parts; /* which frame of the packet this is */
@@ -98,6 +106,7 @@ struct capture_packet {
 	enum capture_kind kind;
 	bool inbound;
 	u16 sgid_index, dgid_index;
+	struct capture_lids lids;
 	u32 mtu, path_bytes;
 	u64 length;                   /* of the payload */
 	const struct pkt *pkt;        /* CAPTURE_LOCAL, CAPTURE_DIRECT */
@@ -160,14 +169,22 @@ u32 flows_msn(struct flows *f, u32 sqpn, u32 dqpn, const u32 *msn);
 /* ---- frames.c ---- */
 
 enum { FRAME_ETHERNET = 14, FRAME_MAX = FRAME_ETHERNET + ROCE_IP_MAX + ROCE_UDP_MAX };
+enum frame_link { FRAME_LINK_ETHERNET, FRAME_LINK_INFINIBAND, FRAME_LINKS };
 
 struct frame {
 	u64 time_ns;
+	enum frame_link link; /* what the frame begins with */
 	bool inbound;
 	const char *comment; /* what of it was never on a wire; NULL: nothing */
 	u32 length;          /* as on the wire */
 	u32 kept;
 	u8 data[FRAME_MAX];
+} OWNED_BY(the recorder);
+
+/* What the fabric's tables say of a packet. */
+struct frames_way {
+	u8 vl;
+	u8 sgid[16], dgid[16]; /* of the ports that have the LIDs */
 } OWNED_BY(the recorder);
 
 struct frames {
@@ -176,6 +193,8 @@ struct frames {
 	/* of all devices: the node's table of each, one after the other */
 	u8 gids[CAPTURE_GIDS][16];
 	void (*emit)(void *arg, const struct frame *f);
+	/* Fills *way, as far as the fabric knows it. NULL: nobody knows. */
+	void (*find_way)(void *arg, const struct capture_lids *lids, struct frames_way *way);
 	void *arg;
 	struct frame frame; /* the one being made */
 } OWNED_BY(the recorder);

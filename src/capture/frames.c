@@ -1,4 +1,5 @@
-/* frames.c: records become Ethernet frames: RoCEv2 over IPv4 or IPv6, with ICRC.
+/* frames.c: records become frames: RoCEv2 over IPv4 or IPv6 in Ethernet, with ICRC; packets of a
+ * fabric from the LRH to the VCRC.
  *
  * A datagram is wrapped as it is. A packet of a local path is cut at the path MTU, gets the numbers
  * that flow.c gives it, addresses of the devices' tables, and Ethernet addresses that mean nothing.
@@ -6,12 +7,13 @@
  * that it stands for.
  *
  * In: records of any content    Out: frames    Runs: the recorder's thread    Locks: none
- * Spec: IBA vol 1, ch. 9, A17
+ * Spec: IBA vol 1, ch. 7 to 9, A17
  */
 #include <infiniband/verbs.h>
 #include <string.h>
 
 #include "capture/capture.h"
+#include "wire/lrh.h"
 
 enum { ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_IPV6 = 0x86dd, UDP_BYTES = 8, IPV6_BYTES = 40 };
 
@@ -111,7 +113,7 @@ static void frames_mac(u8 mac[6], const u8 gid[16])
 	}
 }
 
-/* ---- one frame ---- */
+/* ---- an Ethernet frame ---- */
 
 /* UDP's checksum over IPv6, which may not be left out there. `udp` begins `bytes` of UDP. */
 static void frames_checksum(u8 *ip, u8 *udp, u32 bytes)
@@ -144,6 +146,17 @@ static u8 *frame_begin(struct frames *m, const struct roce_flow *f, u32 length)
 	return at + FRAME_ETHERNET + ip;
 }
 
+/* `kept` bytes of the frame are there. */
+static void frame_emit(struct frames *m, const struct capture_record *r, u32 kept,
+		       const char *comment)
+{
+	m->frame.kept = MIN(kept, m->snaplen);
+	m->frame.time_ns = r->time_ns;
+	m->frame.inbound = r->inbound != 0;
+	m->frame.comment = comment;
+	m->emit(m->arg, &m->frame);
+}
+
 /* `kept` bytes of UDP payload are there. */
 static void frame_end(struct frames *m, const struct capture_record *r, u8 *payload, u32 kept,
 		      const char *comment)
@@ -153,16 +166,12 @@ static void frame_end(struct frames *m, const struct capture_record *r, u8 *payl
 
 	if (ip[0] >> 4 == 6 && headers + kept == m->frame.length)
 		frames_checksum(ip, payload - UDP_BYTES, kept + UDP_BYTES);
-	m->frame.kept = MIN(headers + kept, m->snaplen);
-	m->frame.time_ns = r->time_ns;
-	m->frame.inbound = r->inbound != 0;
-	m->frame.comment = comment;
-	m->emit(m->arg, &m->frame);
+	m->frame.link = FRAME_LINK_ETHERNET;
+	frame_emit(m, r, headers + kept, comment);
 }
 
-/* A packet with the record's payload behind it, or with none. */
-static void frame_packet(struct frames *m, const struct capture_record *r, const struct pkt *p,
-			 bool back, const char *comment)
+static void frame_ether_packet(struct frames *m, const struct capture_record *r,
+			       const struct pkt *p, bool back, const char *comment)
 {
 	struct roce_flow f = frames_flow(m, r, p, back);
 	u32 pad = roce_pad(p->length), kept = MIN(r->kept, p->length), length, icrc;
@@ -181,6 +190,82 @@ static void frame_packet(struct frames *m, const struct capture_record *r, const
 		kept += roce_icrc_end(icrc, pad, at + bytes + kept);
 	}
 	frame_end(m, r, at, (u32)bytes + kept, comment);
+}
+
+/* ---- a frame of a fabric ---- */
+
+/* Fills the addresses; true: the packet has a GRH. */
+static bool frame_link_address(const struct frames *m, const struct capture_record *r,
+			       const struct pkt *p, bool back, struct lrh *h,
+			       struct roce_flow *grh)
+{
+	struct capture_lids lids = r->lids;
+	struct frames_way way = { .vl = 0 };
+
+	if (back) {
+		lids.slid = r->lids.dlid;
+		lids.dlid = r->lids.slid;
+	}
+	if (m->find_way != NULL)
+		m->find_way(m->arg, &lids, &way);
+	*h = (struct lrh){ .slid = lids.slid,
+			   .dlid = lids.dlid,
+			   .sl = lids.sl & 15,
+			   .vl = p->dqpn == 0 ? LRH_VL_SMP : way.vl & 15 };
+	if (lids.has_grh == 0)
+		return false;
+	*grh = (struct roce_flow){ .traffic_class = p->traffic_class,
+				   .hop_limit = p->hop_limit != 0 ? p->hop_limit : 64,
+				   .flow_label = p->flow_label };
+	memcpy(grh->sgid, frames_is_zero(r->flow.dgid) ? way.sgid : r->flow.sgid, 16);
+	memcpy(grh->dgid, frames_is_zero(r->flow.dgid) ? way.dgid : r->flow.dgid, 16);
+	return true;
+}
+
+static void frame_link_packet(struct frames *m, const struct capture_record *r,
+			      const struct pkt *packet, bool back, const char *comment)
+{
+	u8 headers[ROCE_HEADERS_MAX], *at = m->frame.data;
+	u32 pad, kept, link, icrc;
+	struct pkt p = *packet;
+	struct roce_flow grh;
+	bool has_grh;
+	struct lrh h;
+	u16 vcrc;
+	int bytes;
+
+	p.pkey = r->lids.pkey;
+	bytes = roce_pack(&p, headers);
+	if (bytes < 0)
+		return;
+	pad = roce_pad(p.length);
+	kept = MIN(r->kept, p.length);
+	has_grh = frame_link_address(m, r, &p, back, &h, &grh);
+	link = lrh_pack(&h, has_grh ? &grh : NULL, (u32)bytes + p.length + pad + ROCE_ICRC, at);
+	memcpy(at + link, headers, (size_t)bytes);
+	memcpy(at + link + bytes, r->data, kept);
+	m->frame.length = link + (u32)bytes + p.length + pad + ROCE_ICRC + LRH_VCRC;
+	if (kept == p.length) {
+		icrc = roce_icrc_add(lrh_icrc_begin(at, link, (u32)bytes), r->data, kept);
+		kept += roce_icrc_end(icrc, pad, at + link + bytes + kept);
+		vcrc = lrh_vcrc(at, link + (u32)bytes + kept);
+		at[link + (u32)bytes + kept++] = (u8)vcrc;
+		at[link + (u32)bytes + kept++] = (u8)(vcrc >> 8);
+	}
+	m->frame.link = FRAME_LINK_INFINIBAND;
+	frame_emit(m, r, link + (u32)bytes + kept, comment);
+}
+
+/* ---- either ---- */
+
+/* A packet with the record's payload behind it, or with none. */
+static void frame_packet(struct frames *m, const struct capture_record *r, const struct pkt *p,
+			 bool back, const char *comment)
+{
+	if (r->lids.dlid != 0)
+		frame_link_packet(m, r, p, back, comment);
+	else
+		frame_ether_packet(m, r, p, back, comment);
 }
 
 /* ---- kinds of records ---- */
@@ -213,6 +298,8 @@ static void frames_ack(struct frames *m, const struct capture_record *r, u32 sqp
 
 static const char *frames_local_comment(const struct capture_record *r)
 {
+	if (r->pkt.dqpn <= 1 && r->lids.dlid != 0)
+		return NULL; /* a MAD, which goes through the fabric as it is */
 	if (r->pkt.flags & PKT_PLACED)
 		return "shared memory; the data was copied before";
 	if (r->pkt.flags & PKT_PULL)

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "capture/capture.h"
+#include "wire/lrh.h"
 #include "wire/source.h"
 
 enum { MTU = 1024, PATH = 16384, MAX_SEEN = 64, A = 0x4000, B = 0x8000 };
@@ -70,6 +71,63 @@ static int test_teardown(void **state)
 {
 	flows_destroy(t.m.flows);
 	return 0;
+}
+
+/* Of frames of the fabric. */
+static struct link {
+	struct lrh h[4];
+	struct pkt p[4];
+	u8 grh[4][LRH_GRH];
+	bool has_grh[4];
+	u32 count;
+} l;
+
+static void link_take(void *arg, const struct frame *f)
+{
+	const u8 *at = f->data;
+	u32 link = LRH_BYTES + ((at[1] & 3) == 3 ? LRH_GRH : 0), payload;
+	u32 covered = f->length - LRH_VCRC;
+	u16 crc = lrh_vcrc(at, covered);
+
+	assert_int_equal(f->link, FRAME_LINK_INFINIBAND);
+	assert_in_range(l.count, 0, 3);
+	assert_int_equal(at[4] << 8 | at[5], covered / 4);
+	l.h[l.count] = (struct lrh){ .slid = (u16)(at[6] << 8 | at[7]),
+				     .dlid = (u16)(at[2] << 8 | at[3]),
+				     .sl = at[1] >> 4,
+				     .vl = at[0] >> 4 };
+	l.has_grh[l.count] = link != LRH_BYTES;
+	memcpy(l.grh[l.count], at + LRH_BYTES, LRH_GRH);
+	assert_int_equal(
+		roce_unpack(at + link, covered - link - ROCE_ICRC, &l.p[l.count], &payload), 0);
+	if (f->kept == f->length) {
+		assert_int_equal(at[covered], crc & 0xff);
+		assert_int_equal(at[covered + 1], crc >> 8);
+	}
+	l.count++;
+}
+
+static void link_find_way(void *arg, const struct capture_lids *lids, struct frames_way *way)
+{
+	way->vl = lids->sl;
+	memset(way->sgid, lids->slid, 16);
+	memset(way->dgid, lids->dlid, 16);
+}
+
+static struct capture_record link_record(enum capture_kind kind, const struct pkt *p)
+{
+	memset(&l, 0, sizeof(l)); /* the GIDs come from find_way */
+	t.m.emit = link_take;
+	t.m.find_way = link_find_way;
+	return (struct capture_record){ .kind = (u8)kind,
+					.lids = { 2, 3, ROCE_PKEY_DEFAULT, 5, true },
+					.mtu = MTU,
+					.path_bytes = PATH,
+					.parts = 1,
+					.length = 9,
+					.kept = 9,
+					.total = 9,
+					.pkt = *p };
 }
 
 /* A packet of a local path, as its records. */
@@ -342,6 +400,64 @@ static void frames_make__snaplen(void **state)
 	assert_true(t.seen[1].whole);
 }
 
+static void frames_make__of_the_fabric(void **state)
+{
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_RC, .sqpn = A, .dqpn = B };
+	struct capture_record r = link_record(CAPTURE_LOCAL, &p);
+
+	frames_make(&t.m, &r);
+	r.lids.has_grh = 0;
+	frames_make(&t.m, &r);
+	assert_int_equal(l.count, 2);
+	for (u32 i = 0; i < 2; i++) {
+		assert_int_equal(l.h[i].slid, 2);
+		assert_int_equal(l.h[i].dlid, 3);
+		assert_int_equal(l.h[i].sl, 5);
+		assert_int_equal(l.h[i].vl, 5);
+		assert_int_equal(l.p[i].dqpn, B);
+	}
+	assert_true(l.has_grh[0]);
+	assert_false(l.has_grh[1]);
+	assert_int_equal(l.grh[0][8], 2);
+	assert_int_equal(l.grh[0][39], 3);
+}
+
+/* What goes back has the addresses the other way round. */
+static void frames_make__a_copy_in_the_fabric(void **state)
+{
+	struct pkt p = { .opcode = PKT_READ_ONLY,
+			 .qp_type = IBV_QPT_RC,
+			 .sqpn = A,
+			 .dqpn = B,
+			 .dma_length = 9 };
+	struct capture_record r = link_record(CAPTURE_DIRECT, &p);
+
+	frames_make(&t.m, &r);
+	assert_int_equal(l.count, 2);
+	assert_int_equal(l.p[0].opcode, PKT_READ_REQUEST);
+	assert_int_equal(l.h[0].slid, 2);
+	assert_int_equal(l.p[1].opcode, PKT_READ_ONLY);
+	assert_int_equal(l.h[1].slid, 3);
+	assert_int_equal(l.h[1].dlid, 2);
+	assert_int_equal(l.grh[1][8], 3);
+}
+
+static void frames_make__an_smp(void **state)
+{
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_UD, .sqpn = 0, .dqpn = 0 };
+	struct capture_record r = link_record(CAPTURE_LOCAL, &p);
+
+	r.mtu = r.length = r.kept = 256;
+	r.lids = (struct capture_lids){ .slid = 0xffff, .dlid = 0xffff, .pkey = 0xffff };
+	frames_make(&t.m, &r);
+	assert_int_equal(l.count, 1);
+	assert_int_equal(l.h[0].vl, LRH_VL_SMP);
+	assert_int_equal(l.h[0].dlid, 0xffff);
+	r.kept = 64; /* the recorder has cut it: no CRC */
+	frames_make(&t.m, &r);
+	assert_int_equal(l.count, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -358,6 +474,9 @@ int main(void)
 		CASE(frames_make__each_device_has_its_addresses),
 		CASE(frames_make__what_has_no_wire_form_is_left_out),
 		CASE(frames_make__snaplen),
+		CASE(frames_make__of_the_fabric),
+		CASE(frames_make__a_copy_in_the_fabric),
+		CASE(frames_make__an_smp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

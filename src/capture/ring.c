@@ -230,6 +230,7 @@ static void capture_fill(struct capture_record *r, const struct capture_hold *h,
 	r->inbound = p->inbound;
 	r->sgid_index = p->sgid_index;
 	r->dgid_index = p->dgid_index;
+	r->lids = p->lids;
 	r->mtu = p->mtu;
 	r->path_bytes = p->path_bytes;
 	r->part = part;

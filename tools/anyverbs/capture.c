@@ -16,14 +16,22 @@
 
 #include "base/clock.h"
 #include "command.h"
+#include "lids.h"
 #include "pcapng.h"
 
 enum {
 	SNAPLEN_MIN = 64,
 	SNAPLEN_MAX = 65535,
-	TURN_MS = 2,      /* between polls while nothing comes */
-	ASK_MS = 1000,    /* between reads of the GID tables, and attempts to find a new node */
-	DRAIN_MS = 200,   /* for records in progress at the end */
+	TURN_MS = 2,	/* between polls while nothing comes */
+	ASK_MS = 1000,	/* between reads of the GID tables, and attempts to find a new node */
+	DRAIN_MS = 200, /* for records in progress at the end */
+};
+
+/* A link layer of the file. */
+struct capture_interface {
+	bool begun; /* its block is written */
+	u32 number;
+	u64 written;
 };
 
 struct capture_command {
@@ -39,6 +47,10 @@ struct capture_command {
 	u64 asked_ns;
 	s64 epoch_ns; /* from the records' clock to the time since 1970 */
 	u64 written, last_ns;
+	struct capture_interface interface[FRAME_LINKS];
+	u32 interfaces;
+	struct lids lids;
+	bool has_fabric;
 	char devices[NODE_DEVICES * NODE_DEVICE_NAME], description[64];
 };
 
@@ -124,6 +136,7 @@ static int capture_ask(struct capture_command *c)
 	if (err < 0)
 		return err;
 	snprintf(c->description, sizeof(c->description), "anyverbs node %.31s", reply.node);
+	c->has_fabric = lids_read(&c->lids, c->node);
 	return capture_read_devices(c);
 }
 
@@ -170,15 +183,40 @@ static void capture_mind_node(struct capture_command *c)
 
 /* ---- frames ---- */
 
+/* Writes the link layer's block, once. */
+static struct capture_interface *capture_interface_get(struct capture_command *c,
+						       enum frame_link link)
+{
+	struct capture_interface *i = &c->interface[link];
+
+	if (i->begun)
+		return i;
+	pcapng_interface(c->out, link, link == FRAME_LINK_INFINIBAND ? "fabric" : c->devices,
+			 c->description, c->snaplen);
+	i->begun = true;
+	i->number = c->interfaces++;
+	return i;
+}
+
 static void capture_emit(void *arg, const struct frame *f)
 {
 	struct capture_command *c = arg;
+	struct capture_interface *i;
 
 	if (c->count != 0 && c->written >= c->count)
 		return;
+	i = capture_interface_get(c, f->link);
 	c->last_ns = f->time_ns + (u64)c->epoch_ns;
-	pcapng_frame(c->out, f, c->last_ns);
+	pcapng_frame(c->out, i->number, f, c->last_ns);
+	i->written++;
 	c->written++;
+}
+
+static void capture_find_way(void *arg, const struct capture_lids *w, struct frames_way *way)
+{
+	struct capture_command *c = arg;
+
+	lids_find_way(&c->lids, w, way);
 }
 
 static bool capture_is_full(const struct capture_command *c)
@@ -242,10 +280,18 @@ static int capture_open(struct capture_command *c)
 
 static int capture_close(struct capture_command *c)
 {
-	u64 dropped = capture_dropped(&c->reader);
+	u64 dropped = capture_dropped(&c->reader), lost = dropped;
 	bool failed;
 
-	pcapng_end(c->out, c->last_ns, c->written + dropped, dropped);
+	/* nobody knows which of them the dropped ones were */
+	for (u32 k = 0; k < FRAME_LINKS; k++) {
+		const struct capture_interface *i = &c->interface[k];
+
+		if (!i->begun)
+			continue;
+		pcapng_end(c->out, i->number, c->last_ns, i->written + lost, lost);
+		lost = 0;
+	}
 	failed = fflush(c->out) != 0 || ferror(c->out);
 	if (c->out != stdout)
 		fclose(c->out);
@@ -279,17 +325,21 @@ int command_capture(int argc, char **argv)
 	c.epoch_ns = (s64)now.tv_sec * (s64)NS_PER_S + now.tv_nsec - (s64)clock_now_ns();
 	c.frames.snaplen = c.snaplen;
 	c.frames.emit = capture_emit;
+	c.frames.find_way = capture_find_way;
 	c.frames.arg = &c;
 	capture_catch_signals();
 	code = capture_open(&c);
 	if (code != EXIT_OK)
 		return code;
-	pcapng_begin(c.out, c.devices, c.description, c.snaplen);
+	pcapng_begin(c.out);
+	(void)capture_interface_get(&c, c.has_fabric ? FRAME_LINK_INFINIBAND : FRAME_LINK_ETHERNET);
 	fflush(c.out);
-	fprintf(stderr, "anyverbs: capturing on %s (%s)\n", c.devices, c.description);
+	fprintf(stderr, "anyverbs: capturing on %s%s (%s)\n", c.devices,
+		c.has_fabric ? " and the fabric" : "", c.description);
 	capture_run(&c);
 	code = capture_close(&c);
 	flows_destroy(c.frames.flows);
+	lids_close(&c.lids);
 	capture_destroy(&c.reader);
 	return code;
 }

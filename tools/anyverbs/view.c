@@ -33,6 +33,12 @@ const char *view_state(const struct view_qp *q)
 	return state < ARRAY_LEN(view_states) ? view_states[state] : "?";
 }
 
+/* Of a queue pair that goes by LIDs none is known. */
+static u16 view_gid(const struct board_qp *q, u16 number)
+{
+	return q->link & BOARD_LIDS ? BOARD_NO_GID : number;
+}
+
 static bool view_add(struct view *v, u32 place, const struct board_qp *q,
 		     const struct board_tally *t)
 {
@@ -49,8 +55,8 @@ static bool view_add(struct view *v, u32 place, const struct board_qp *q,
 						  .qpn = q->qpn,
 						  .place = place,
 						  .peer_qpn = q->peer_qpn,
-						  .sgid_index = q->sgid_index,
-						  .dgid_index = q->dgid_index,
+						  .sgid_index = view_gid(q, q->from),
+						  .dgid_index = view_gid(q, q->to),
 						  .mtu = q->mtu,
 						  .sent = t->sent,
 						  .received = t->received,

@@ -261,11 +261,6 @@ int hca_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from
 	return err;
 }
 
-int hca_find_gid(const u8 gid[16])
-{
-	return -ENOENT;
-}
-
 u8 hca_lid_mask(struct soft_device *dev)
 {
 	struct fabric_port_attr p;

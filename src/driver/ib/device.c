@@ -168,7 +168,6 @@ static const struct soft_kind hca_device_kind = {
 	.seat = &hca_device_seat_ops,
 	.resolve_av = hca_resolve_av,
 	.connect = hca_connect,
-	.find_gid = hca_find_gid,
 	.lid_mask = hca_lid_mask,
 	.reaches = hca_reaches,
 	.charge = hca_charge,

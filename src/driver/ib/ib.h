@@ -98,8 +98,6 @@ struct path_dest *hca_route(void *seat, const struct path_av *av, const struct p
 void hca_ways_drop_in_child(void);
 /* soft_kind.reaches. */
 bool hca_reaches(struct soft_device *dev, const struct path_av *av, u32 to);
-/* Captures know GIDs of RoCE devices only. */
-int hca_find_gid(const u8 gid[16]);
 u8 hca_lid_mask(struct soft_device *dev);
 /* What a packet of the vector says that decides on its way. */
 struct fabric_flow hca_av_flow(const struct path_av *av);

@@ -34,9 +34,11 @@ static void shown_begin(struct board_qp *shown, u32 qpn, u32 pd)
 	__atomic_store_n(&shown->pd, pd, __ATOMIC_RELEASE);
 	__atomic_store_n(&shown->peer_qpn, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&shown->qpn, qpn, __ATOMIC_RELEASE);
-	__atomic_store_n(&shown->sgid_index, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&shown->dgid_index, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->from, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->to, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&shown->mtu, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->link, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->pkey, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&shown->inside, 0, __ATOMIC_RELAXED);
 }
 
@@ -307,6 +309,8 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	qp->generation = seat_generation(&the_seat);
 	qp->cap = init->base.cap;
 	qp->sq_sig_type = init->base.sq_sig_type;
+	__atomic_store_n(&qp->shown->link, dev->kind->lid_mask != NULL ? BOARD_LIDS : 0,
+			 __ATOMIC_RELAXED);
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->qps, &qp->node);
 	soft_qp_look_at_way(dev, qp);
@@ -337,16 +341,29 @@ static u16 soft_qp_gid_number(const struct soft_device *dev, const u8 gid[16])
 	return found < 0 ? BOARD_NO_GID : (u16)found;
 }
 
+static void soft_qp_show_address(const struct soft_device *dev, struct board_qp *shown,
+				 const struct path_av *av)
+{
+	bool has_lids = dev->kind->lid_mask != NULL;
+	u16 from = has_lids ? av->slid : soft_qp_gid_number(dev, av->sgid);
+	u16 to = has_lids ? av->dlid : soft_qp_gid_number(dev, av->dgid);
+
+	__atomic_store_n(&shown->from, from, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->to, to, __ATOMIC_RELAXED);
+	if (!has_lids)
+		return;
+	__atomic_store_n(&shown->link,
+			 (u8)(BOARD_LIDS | (av->no_grh ? 0 : BOARD_GRH) | av->sl << BOARD_SL_SHIFT),
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->pkey, av->pkey, __ATOMIC_RELAXED);
+}
+
 /* Shows captures the addresses and the MTU of its packets. */
 static void soft_qp_show_way(struct soft_device *dev, struct soft_qp *qp,
 			     const struct ib_qp_attr *attr, const struct path_av *av, int mask)
 {
-	if (mask & IB_QP_AV) {
-		__atomic_store_n(&qp->shown->sgid_index, soft_qp_gid_number(dev, av->sgid),
-				 __ATOMIC_RELAXED);
-		__atomic_store_n(&qp->shown->dgid_index, soft_qp_gid_number(dev, av->dgid),
-				 __ATOMIC_RELAXED);
-	}
+	if (mask & IB_QP_AV)
+		soft_qp_show_address(dev, qp->shown, av);
 	if (mask & IB_QP_PATH_MTU)
 		__atomic_store_n(&qp->shown->mtu, (u8)attr->path_mtu, __ATOMIC_RELAXED);
 }

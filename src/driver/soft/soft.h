@@ -75,7 +75,7 @@ struct soft_kind {
 	int (*connect)(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		       struct path_av *av, struct path_dest **dest);
 	/* The number of a GID among those of all devices, or -ENOENT. For captures: the device's
-	 * index times NODE_GIDS and the index in its table. */
+	 * index times NODE_GIDS and the index in its table. Not asked if there are LIDs. */
 	int (*find_gid)(const u8 gid[16]);
 	/* (1 << LMC) - 1 of the device's port. NULL: the link layer has no LIDs. */
 	u8 (*lid_mask)(struct soft_device *dev);

@@ -32,6 +32,7 @@ static u64 fabricd_now_ns(void *arg)
 static const struct fabric_ops fabricd_ops = {
 	.deliver = madchannel_deliver,
 	.changed = madchannel_changed,
+	.crossed = madtap_crossed,
 	.now_ns = fabricd_now_ns,
 };
 

@@ -60,6 +60,7 @@ struct fabricd {
 	struct proc *out_to[FABRICD_BATCH];
 	struct proto_fabric_mad out[FABRICD_BATCH];
 	u32 out_count;
+	u32 captured; /* MADs: their PSNs in a capture */
 	struct proto_fabric_mad in[FABRICD_BATCH];
 } OWNED_BY(the daemon);
 
@@ -144,6 +145,11 @@ bool sagroup_take_answer(struct fabricd *f, u32 port, const struct fabric_mad *m
 void sagroup_run(struct fabricd *f, u64 now_ns);
 u64 sagroup_next_ns(const struct fabricd *f);
 void sagroup_clear(struct fabricd *f);
+
+/* ---- madtap.c: MADs for captures ---- */
+
+/* fabric_ops.crossed; `arg`: the struct fabricd. */
+void madtap_crossed(void *arg, u32 out, u32 in, const struct fabric_mad *m);
 
 /* ---- madchannel.c again: callbacks ---- */
 

@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 10,
+	BOARD_VERSION = 11,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -29,10 +29,12 @@ struct board_qp {
 	u32 pd;
 	u32 peer_qpn; /* RC, UC: the queue pair it is connected to */
 	u32 qpn;
-	/* for captures: where its packets come from and go to, numbers of GIDs among all of the
-	 * node's (soft_kind.find_gid), BOARD_NO_GID: unknown; enum ibv_mtu */
-	u16 sgid_index, dgid_index;
-	u8 mtu;
+	/* for captures: where its packets come from and go to: with BOARD_LIDS, LIDs; else numbers
+	 * of GIDs among all of the node's (soft_kind.find_gid), BOARD_NO_GID: unknown */
+	u16 from, to;
+	u8 mtu;   /* enum ibv_mtu */
+	u8 link;  /* BOARD_LIDS, BOARD_GRH; the SL in the upper four bits */
+	u16 pkey; /* with BOARD_LIDS */
 	u64 inside; /* where the owner has it in its own memory, laid out as board.inside says */
 } OWNED_BY(its queue pair: peers only load);
 
@@ -53,6 +55,7 @@ struct CACHE_ALIGNED board_tally {
 enum { BOARD_ERROR_STATUS = 0xff, BOARD_ERROR_OF_RECEIVE = 0x100 };
 
 enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xffff };
+enum { BOARD_LIDS = 1, BOARD_GRH = 2, BOARD_SL_SHIFT = 4 };
 
 static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 {

@@ -20,8 +20,30 @@ static u32 tap_mtu(const struct board_qp *q, const struct pkt *p)
 /* Fills the addresses from the entry, which a transition of the queue pair may be changing. */
 static void tap_way(const struct board_qp *q, struct capture_packet *out)
 {
-	out->sgid_index = __atomic_load_n(&q->sgid_index, __ATOMIC_RELAXED);
-	out->dgid_index = __atomic_load_n(&q->dgid_index, __ATOMIC_RELAXED);
+	u16 from = __atomic_load_n(&q->from, __ATOMIC_RELAXED);
+	u16 to = __atomic_load_n(&q->to, __ATOMIC_RELAXED);
+	u8 link = __atomic_load_n(&q->link, __ATOMIC_RELAXED);
+
+	if ((link & BOARD_LIDS) == 0) {
+		out->sgid_index = from;
+		out->dgid_index = to;
+		return;
+	}
+	out->lids = (struct capture_lids){ .slid = from,
+					   .dlid = to,
+					   .pkey = __atomic_load_n(&q->pkey, __ATOMIC_RELAXED),
+					   .sl = link >> BOARD_SL_SHIFT,
+					   .has_grh = (link & BOARD_GRH) != 0 };
+}
+
+/* A datagram says itself where it goes. */
+static struct capture_lids tap_lids(const struct pkt *p)
+{
+	return (struct capture_lids){ .slid = p->slid,
+				      .dlid = p->dlid,
+				      .pkey = p->pkey,
+				      .sl = p->sl,
+				      .has_grh = (p->flags & PKT_HAS_GRH) != 0 && !p->no_grh };
 }
 
 static void tap_describe(struct shm_link *l, const struct pkt *p, struct capture_packet *out)
@@ -35,7 +57,9 @@ static void tap_describe(struct shm_link *l, const struct pkt *p, struct capture
 					.path_bytes = RING_MTU,
 					.length = p->length,
 					.pkt = p };
-	if (q != NULL)
+	if (p->qp_type == IBV_QPT_UD)
+		out->lids = tap_lids(p);
+	else if (q != NULL)
 		tap_way(q, out);
 }
 
