@@ -211,6 +211,11 @@ static void route__partition_vl_and_link_decide(void **state)
 	b.f->port[bed_port(&b, 0, 2)].flags |= FABRIC_PORT_OUT_PKEYS;
 	assert_int_equal(fabric_route(b.v, sm_port, &w, &path), -13);
 	b.f->port[bed_port(&b, 0, 2)].flags = 0;
+	w.pkey = 0x8001; /* the CA has only the default one */
+	assert_int_equal(fabric_route(b.v, sm_port, &w, &path), -13);
+	w.pkey = 0x7fff; /* a limited member, and the CA is a full one */
+	assert_int_equal(fabric_route(b.v, sm_port, &w, &path), 0);
+	w.pkey = 0xffff;
 	memset(d, 0xff, FABRIC_SL2VL);
 	assert_int_equal(
 		sm_status(sm_directed(&b, sm_port, &here, METHOD_SET, ATTR_SL_TO_VL, 0, d)), 0);

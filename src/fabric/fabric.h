@@ -287,7 +287,8 @@ struct fabric_path {
 /* The way from a CA's port to the port with w->dlid (its own too: no hop). -EINVAL: no such port,
  * or dlid is no unicast LID; -ENETUNREACH: a port on the way is not active, a table has no way,
  * or has a circle; -EACCES: a switch on the way enforces partitions, and its port has not
- * w->pkey; -ENOLINK: w->sl has no VL on the way (VL15): packets are dropped. */
+ * w->pkey, or the CA's port has none that matches it; -ENOLINK: w->sl has no VL on the way (VL15):
+ * packets are dropped. */
 int fabric_route(const struct fabric_view *v, u32 from, const struct fabric_flow *w,
 		 struct fabric_path *out);
 /* The VL by which packets of the SL leave a CA's port: 15: they are dropped, or there is no such

@@ -11,19 +11,6 @@
 
 #define GMP_QKEY 0x80010000u
 
-/* A packet's P_Key in the receiver's table: the partition, and a full member at one end at least.
- */
-static bool gmp_has_pkey(struct fabric *f, u32 port, u16 pkey)
-{
-	const u16 *table = fabric_pkeys(&f->view, port);
-
-	for (u32 i = 0; i < f->port[port].pkey_cap; i++)
-		if (((table[i] ^ pkey) & 0x7fff) == 0 && (pkey & 0x7fff) != 0 &&
-		    ((table[i] | pkey) & 0x8000) != 0)
-			return true;
-	return false;
-}
-
 static void gmp_violated(struct fabric *f, u32 port, const struct fabric_mad *m, bool is_qkey)
 {
 	struct fabric_violation v = { .key = is_qkey ? m->qkey : m->pkey,
@@ -42,7 +29,7 @@ static bool gmp_admits(struct fabric *f, u32 port, const struct fabric_mad *m)
 {
 	if (m->dst_qp != 1)
 		return true;
-	if (!gmp_has_pkey(f, port, m->pkey)) {
+	if (!fabric_pkey_matches(&f->view, port, m->pkey)) {
 		gmp_violated(f, port, m, false);
 		return false;
 	}

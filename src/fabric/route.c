@@ -28,6 +28,21 @@ static bool judge_partition(const struct fabric_view *v, u32 port, u16 pkey)
 	return false;
 }
 
+bool fabric_pkey_matches(const struct fabric_view *v, u32 port, u16 pkey)
+{
+	const u16 *table = fabric_pkeys(v, port);
+	u32 n = MIN(fabric_load(v->port[port].pkey_cap), FABRIC_PKEYS);
+
+	for (u32 i = 0; i < n; i++) {
+		u16 own = fabric_load(table[i]);
+
+		if (((own ^ pkey) & 0x7fff) == 0 && (pkey & 0x7fff) != 0 &&
+		    ((own | pkey) & 0x8000) != 0)
+			return true;
+	}
+	return false;
+}
+
 const struct fabric_node_rec *fabric_switch_of(const struct fabric_view *v, u32 port)
 {
 	u32 node = fabric_load(v->port[port].node);
@@ -142,6 +157,8 @@ int fabric_route(const struct fabric_view *v, u32 from, const struct fabric_flow
 	}
 	if (!fabric_has_lid(&v->port[at], w->dlid))
 		return -ENETUNREACH;
+	if (!fabric_pkey_matches(v, at, w->pkey))
+		return -EACCES;
 	out->to = at;
 	out->hops = hops;
 	out->mtu = mtu;

@@ -33,6 +33,9 @@ int fabric_cross(const struct fabric_view *v, struct fabric_packet *k, u32 out, 
 /* Through a switch, unicast. *out: the port by which the packet leaves; the switch's port 0 if it
  * is for the switch itself. */
 int fabric_forward(const struct fabric_view *v, struct fabric_packet *k, u32 in, u32 *out);
+/* Does a port's table let a packet with this P_Key in? In the same partition, and one of both a
+ * full member (IBA vol 1, 10.9.3). */
+bool fabric_pkey_matches(const struct fabric_view *v, u32 port, u16 pkey);
 /* The switch that a port belongs to; NULL: another node does. */
 const struct fabric_node_rec *fabric_switch_of(const struct fabric_view *v, u32 port);
 
