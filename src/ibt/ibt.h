@@ -76,6 +76,9 @@ struct ibt_config {
 	/* A datagram to QP1, which is no queue pair of the engine: the midlayer's MAD layer is its
 	 * only consumer. The payload may change under us. NULL: nobody takes any. Never blocks. */
 	void (*general)(void *arg, const struct pkt *p, const void *payload);
+	/* A datagram had another P_Key or Q_Key than its queue pair, and is dropped. NULL: nobody
+	 * is told. Runs under the queue pair's rq_lock; never blocks. */
+	void (*bad_key)(void *arg, const struct pkt *p, bool is_qkey);
 	void *arg;
 } FIXED;
 

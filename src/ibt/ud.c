@@ -225,6 +225,14 @@ static bool ud_pkey_matches(u16 theirs, u16 ours)
 	       ((theirs | ours) & PKEY_FULL_MEMBER) != 0;
 }
 
+static NOINLINE void ud_refuse_key(const struct ibt_qp *qp, const struct path *path,
+				   const struct pkt *p, bool is_qkey)
+{
+	path_count(path, is_qkey ? COUNT_RX_QKEY : COUNT_RX_PKEY);
+	if (qp->ibt->cfg.bad_key != NULL)
+		qp->ibt->cfg.bad_key(qp->ibt->cfg.arg, p, is_qkey);
+}
+
 bool ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
 		const void *payload)
 {
@@ -236,9 +244,9 @@ bool ud_receive(struct ibt_qp *qp, const struct path *path, const struct pkt *p,
 	else if (p->opcode != PKT_SEND_ONLY && p->opcode != PKT_SEND_ONLY_IMM)
 		path_count(path, COUNT_RX_OPCODE);
 	else if (!ud_pkey_matches(p->pkey, qp->pkey))
-		path_count(path, COUNT_RX_PKEY);
+		ud_refuse_key(qp, path, p, false);
 	else if (p->qkey != qp->qkey)
-		path_count(path, COUNT_RX_QKEY);
+		ud_refuse_key(qp, path, p, true);
 	else if ((p->flags & PKT_HAS_GRH) == 0 || p->length > UD_MAX_PAYLOAD)
 		path_count(path, COUNT_RX_LENGTH);
 	else

@@ -446,6 +446,22 @@ int node_fabric_send(const struct node_fabric *nf, u32 port, const struct fabric
 	return n < 0 && (errno == EAGAIN || errno == ENOBUFS) ? -EAGAIN : 0;
 }
 
+void node_fabric_refuse(const struct node_fabric *nf, u32 port, const struct fabric_violation *v)
+{
+	const struct client_fabric *f = client_fabric_of(nf);
+	struct proto_fabric_refused packet = { .port = port,
+					       .key = v->key,
+					       .is_qkey = v->is_qkey,
+					       .src_qp = v->src_qp,
+					       .dst_qp = v->dst_qp,
+					       .slid = v->slid,
+					       .dlid = v->dlid,
+					       .sl = v->sl };
+
+	if (client_fabric_has(f, port))
+		(void)send(f->channel, &packet, sizeof(packet), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 int node_fabric_fd(const struct node_fabric *nf)
 {
 	return client_fabric_of(nf)->watch;

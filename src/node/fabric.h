@@ -57,6 +57,9 @@ bool node_fabric_is_at(const struct node_fabric *f, u32 slot, u32 port);
  * while a node dies and another one starts. 0; -EAGAIN: the channel has no room;
  * -EINVAL: no port of this host. Any thread; never blocks. */
 int node_fabric_send(const struct node_fabric *f, u32 port, const struct fabric_mad *m);
+/* Tells the fabric that a port of the host has refused a datagram for its key, as
+ * fabric_port_violation says. May be lost. Any thread; never blocks. */
+void node_fabric_refuse(const struct node_fabric *f, u32 port, const struct fabric_violation *v);
 /* Readable while MADs have arrived; the same for the life of *f. */
 int node_fabric_fd(const struct node_fabric *f);
 /* Takes MADs that have arrived, at most `max`, without waiting; returns how many. Any thread. */

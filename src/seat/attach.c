@@ -189,6 +189,7 @@ static int attach_paths(struct seat *s)
 				     .multicast = s->ops->multicast,
 				     .route = s->ops->route,
 				     .general = s->ops->general,
+				     .bad_key = s->ops->bad_key,
 				     .arg = s };
 	struct udp_config udp = {
 		.node = a->node,

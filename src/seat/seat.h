@@ -35,6 +35,7 @@ struct seat_ops {
 			 int max);
 	struct path_dest *(*route)(void *seat, const struct path_av *av, const struct pkt *p);
 	void (*general)(void *seat, const struct pkt *p, const void *payload);
+	void (*bad_key)(void *seat, const struct pkt *p, bool is_qkey);
 	/* The paths and the engine exist, the thread does not yet: reads the node's configuration.
 	 * 0 or a negative errno. Runs under attach_lock. */
 	int (*begin)(struct seat *seat);

@@ -322,6 +322,7 @@ static void fabric__changes_are_told(void **state)
 /* Packets of wrong sizes and foreign ports do not harm. */
 static void fabric__bad_packets(void **state)
 {
+	const struct fabric_violation foreign = { .key = 1 };
 	struct node_fabric_mad got;
 	struct fabric_mad m;
 	struct guest g;
@@ -334,6 +335,7 @@ static void fabric__bad_packets(void **state)
 	m.dst_qp = 17;
 	assert_int_equal(node_fabric_send(g.f, g.port, &m), 0);
 	m.dst_qp = 0;
+	node_fabric_refuse(g.f, g.port + 1, &foreign);
 	smp_route(&m, 0, NULL);
 	guest_exchange(&g, &m, &got);
 	harness_detach(&g.h);

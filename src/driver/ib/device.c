@@ -157,6 +157,7 @@ static const struct seat_ops hca_device_seat_ops = {
 	.multicast = hca_multicast,
 	.route = hca_route,
 	.general = hca_mads_receive,
+	.bad_key = hca_bad_key,
 	.begin = hca_host_begin,
 	.taken = hca_host_taken,
 	.config = hca_host_changed,

@@ -130,6 +130,8 @@ void hca_mads_add(struct hca_device *dev);
 int hca_mads_start(const struct node_fabric *f);
 /* seat_ops.general: data to QP1 does not come by a path. */
 void hca_mads_receive(void *seat, const struct pkt *p, const void *payload);
+/* seat_ops.bad_key: the port counts it, and tells its subnet manager. */
+void hca_bad_key(void *seat, const struct pkt *p, bool is_qkey);
 void hca_mads_drop_in_child(void);
 
 /* ---- mcast.c ---- */

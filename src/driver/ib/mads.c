@@ -270,6 +270,36 @@ void hca_mads_receive(void *seat, const struct pkt *p, const void *payload)
 {
 }
 
+/* ---- keys that queue pairs refuse ------------------------------------------------------------ */
+
+/* The port that has the LID; of a multicast LID the first of the host. */
+static u32 hca_port_of_lid(u16 lid)
+{
+	struct fabric_port_attr a;
+	struct hca_device *dev;
+
+	for (u32 i = 0; (dev = hca_host_device(i)) != NULL; i++)
+		for (u8 n = 1; n <= dev->soft.ib.phys_port_cnt; n++)
+			if (hca_port_read(dev, n, &a) == 0 &&
+			    (lid >= FABRIC_MLID_FIRST || (lid >> a.lmc) == (a.lid >> a.lmc)))
+				return dev->port[n].index;
+	return FABRIC_NONE;
+}
+
+void hca_bad_key(void *seat, const struct pkt *p, bool is_qkey)
+{
+	u16 pkey = p->pkey == 0 ? HCA_PKEY_DEFAULT : p->pkey;
+	struct fabric_violation v = { .key = is_qkey ? p->qkey : pkey,
+				      .slid = p->slid,
+				      .dlid = p->dlid,
+				      .src_qp = p->sqpn,
+				      .dst_qp = p->dqpn,
+				      .sl = p->sl,
+				      .is_qkey = is_qkey };
+
+	node_fabric_refuse(hca_fabric(), hca_port_of_lid(p->dlid), &v);
+}
+
 void hca_mads_drop_in_child(void) NO_THREAD_SAFETY
 {
 	lock_init(&hca_mads.mads_lock);

@@ -348,9 +348,33 @@ static void madchannel_close(struct proc_host *h)
 	h->channel.fd = -1;
 }
 
+static void madchannel_take_refused(struct fabricd *f, const struct proc_host *h,
+				    const struct proto_fabric_refused *r)
+{
+	struct fabric_violation v = { .key = r->key,
+				      .slid = r->slid,
+				      .dlid = r->dlid,
+				      .src_qp = r->src_qp,
+				      .dst_qp = r->dst_qp,
+				      .sl = r->sl & 15,
+				      .is_qkey = r->is_qkey != 0 };
+
+	if (madchannel_has_port(h, r->port))
+		fabric_port_violation(f->fabric, r->port, &v);
+	else
+		f->counts.malformed++;
+}
+
 static void madchannel_take(struct fabricd *f, const struct proc_host *h,
 			    const struct proto_fabric_mad *m, size_t size)
 {
+	struct proto_fabric_refused refused;
+
+	if (size == sizeof(refused)) {
+		memcpy(&refused, m, sizeof(refused));
+		madchannel_take_refused(f, h, &refused);
+		return;
+	}
 	if (size != sizeof(*m) || !madchannel_has_port(h, m->port) || m->mad.dst_qp > 1) {
 		f->counts.malformed++;
 		return;

@@ -2,8 +2,9 @@
  * on it sees that host's channel adapters, and sends and receives their MADs over a *MAD channel*.
  *
  * A MAD channel is a SOCK_SEQPACKET socket of its own. Each packet is one struct proto_fabric_mad,
- * both ways; one of another size or for a port of another host is counted and dropped. A MAD for
- * which the channel has no room is dropped and counted, as by a port without a buffer.
+ * both ways, or one struct proto_fabric_refused to the node; one of another size or for a port of
+ * another host is counted and dropped. A MAD for which the channel has no room is dropped and
+ * counted, as by a port without a buffer.
  */
 #ifndef NODE_PROTOCOL_FABRIC_H
 #define NODE_PROTOCOL_FABRIC_H
@@ -133,6 +134,16 @@ struct proto_fabric_event {
 struct proto_fabric_mad {
 	u32 port; /* of the fabric: where it is sent, or where it has arrived */
 	struct fabric_mad mad;
+} OWNED_BY(the caller);
+
+/* The other packet of a MAD channel, from a process: a port of its host has refused a datagram with
+ * this P_Key or Q_Key. */
+struct proto_fabric_refused {
+	u32 port;
+	u32 key, is_qkey;
+	u32 src_qp, dst_qp;
+	u16 slid, dlid;
+	u32 sl;
 } OWNED_BY(the caller);
 
 #endif
