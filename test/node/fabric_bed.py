@@ -104,10 +104,11 @@ class Bed(unittest.TestCase):
                     break
                 time.sleep(0.05)
             self.assertEqual(second.returncode, client, second.stdout + second.stderr)
-            self.assertEqual(first.wait(60), server)
+            out = first.communicate(timeout=60)[0]
+            self.assertEqual(first.returncode, server, out)
         finally:
             first.kill()
-            out = first.communicate()[0]
+            first.communicate()
         return second.stdout, out
 
     def opensm(self, host, *options, conf="", up=True):
