@@ -64,12 +64,12 @@ int share_child(void) NO_THREAD_SAFETY /* the only thread */
 /* A question: the sock, which has the same address in the owner, and a descriptor. */
 struct question {
 	struct sock *s;
+	struct iovec v;
+	struct msghdr msg;
 	union {
 		struct cmsghdr head;
 		u8 bytes[CMSG_SPACE(sizeof(int))];
 	} control;
-	struct iovec v;
-	struct msghdr msg;
 };
 
 static void question_begin(struct question *q)

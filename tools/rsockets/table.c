@@ -74,7 +74,8 @@ struct sock *sock_new(enum sock_kind kind, int domain)
 	memset((char *)s + sizeof(s->refs), 0, sizeof(*s) - sizeof(s->refs));
 	sock_set_kind(s, kind);
 	s->domain = domain;
-	s->rfd = s->far = s->bell = s->ask = -1;
+	s->rfd = s->far = s->bell = -1;
+	__atomic_store_n(&s->ask, -1, __ATOMIC_RELAXED);
 	list_init(&s->items);
 	list_init(&s->accepted);
 	list_init(&s->service);

@@ -256,7 +256,7 @@ static void shm_each_link__visits_all_though_one_dies(void **state)
 static void shm_peer_new__leaves_descriptors_to_the_application(void **state)
 {
 	assert_true(count_descriptors() <= BASE * PEERS + SPARE + 16);
-	assert_int_equal(w.shm->spare_fds, SPARE);
+	assert_int_equal(__atomic_load_n(&w.shm->spare_fds, __ATOMIC_RELAXED), SPARE);
 }
 
 static void shm_peer_gone__gives_its_descriptors_to_others(void **state)
@@ -264,7 +264,7 @@ static void shm_peer_gone__gives_its_descriptors_to_others(void **state)
 	for (u32 i = 0; i < PEERS; i++)
 		shm_peer_gone(w.shm, 2 + i);
 	shm_background(w.shm);
-	assert_int_equal(w.shm->spare_fds, 0);
+	assert_int_equal(__atomic_load_n(&w.shm->spare_fds, __ATOMIC_RELAXED), 0);
 	assert_true(count_descriptors() <= 16);
 }
 
