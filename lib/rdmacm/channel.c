@@ -37,10 +37,31 @@ struct rdma_event_channel *channel_of_one_id(void)
 	return channel_create(true);
 }
 
+/* The application's channels that were destroyed last: a thread that asks one of them for events
+ * once more, as rping's does while its process ends, gets EBADF, as from a closed descriptor.
+ */
+enum { CHANNELS_ENDED = 64 };
+
+static struct door_channel *channel_ended[CHANNELS_ENDED];
+
+static void channel_bury(struct door_channel *ch)
+{
+	static u32 next;
+	u32 at = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % CHANNELS_ENDED;
+
+	ch->channel.fd = -1;
+	free(__atomic_exchange_n(&channel_ended[at], ch, __ATOMIC_ACQ_REL));
+}
+
 AV_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-	ucma_channel_destroy(door_channel(channel)->ucma);
-	free(channel);
+	struct door_channel *ch = door_channel(channel);
+
+	ucma_channel_destroy(__atomic_exchange_n(&ch->ucma, NULL, __ATOMIC_ACQ_REL));
+	if (ch->one_id)
+		free(ch);
+	else
+		channel_bury(ch);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -209,10 +230,13 @@ static bool channel_convert(struct rdma_event_channel *channel, struct door_even
 static int channel_wait(struct rdma_event_channel *channel, struct door_event *out,
 			struct ucma_event *in)
 {
+	struct ucma_channel *ucma = __atomic_load_n(&door_channel(channel)->ucma, __ATOMIC_ACQUIRE);
 	int err;
 
+	if (ucma == NULL)
+		return -EBADF;
 	pthread_cleanup_push(free, out);
-	err = ucma_get_event(door_channel(channel)->ucma, in);
+	err = ucma_get_event(ucma, in);
 	pthread_cleanup_pop(0);
 	return err;
 }

@@ -26,7 +26,7 @@ struct door_device {
 
 struct door_channel {
 	struct rdma_event_channel channel FIXED; /* first */
-	struct ucma_channel *ucma FIXED;
+	struct ucma_channel *ucma FIXED; /* until it is destroyed: NULL then */
 	bool one_id FIXED; /* it is a synchronous id's own */
 };
 

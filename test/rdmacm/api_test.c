@@ -411,6 +411,20 @@ static void rival(int go, int said, int stay)
 	_exit(0);
 }
 
+static void rdma_get_cm_event__on_a_destroyed_channel_is_ebadf(void **state)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+
+	assert_non_null(ch);
+	rdma_destroy_event_channel(ch);
+	for (int i = 0; i < 60; i++) /* others that come and go meanwhile */
+		rdma_destroy_event_channel(rdma_create_event_channel());
+	errno = 0;
+	assert_int_equal(rdma_get_cm_event(ch, &event), -1);
+	assert_int_equal(errno, EBADF);
+}
+
 static void rdma_bind_addr__gives_a_port_to_one_process(void **state)
 {
 	int go[2], said[2], stay[2], winners = 0;
@@ -450,6 +464,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_resolve_route__fills_the_id, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__carries_messages_until_both_leave,
 						begin, end),
+		cmocka_unit_test(rdma_get_cm_event__on_a_destroyed_channel_is_ebadf),
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__disconnects_the_peer, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_reject__tells_the_client_why, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__is_rejected_without_a_listener, begin,
