@@ -110,16 +110,22 @@ u8 packet_answered_opcode(const struct send_wqe *w)
 	}
 }
 
-int packet_fill_confirmed(struct ibt_qp *qp, struct send_wqe *w, struct pkt *p, struct iovec *iov)
+int packet_confirmed_pieces(struct ibt_qp *qp, struct send_wqe *w, struct iovec *iov)
+{
+	if (w->opcode != WQE_ATOMIC_WRITE)
+		return 0;
+	qp->req.tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
+	return packet_pieces(qp, w, ATOMIC_WRITE_BYTES, 0, iov);
+}
+
+void packet_fill_confirmed(const struct send_wqe *w, struct pkt *p)
 {
 	if (w->opcode == WQE_FLUSH) {
 		p->imm = (u32)w->swap;
 		p->dma_length = w->compare;
-		return 0;
+	} else if (w->opcode == WQE_ATOMIC_WRITE) {
+		p->dma_length = p->length = ATOMIC_WRITE_BYTES;
 	}
-	p->dma_length = p->length = ATOMIC_WRITE_BYTES;
-	qp->req.tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
-	return packet_pieces(qp, w, ATOMIC_WRITE_BYTES, 0, iov);
 }
 
 u32 packet_count(const struct ibt_qp *qp, u32 length)

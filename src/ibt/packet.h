@@ -9,7 +9,7 @@ enum { PACKET_STALL = 1 };
 
 /* Sets the fields that every packet of the connection has, but not `length`. On a reliable path an
  * owed acknowledgement is piggybacked: if the packet is not sent, the caller gives it back
- * (ack_return); packet_send does. */
+ * (ack_return); packet_send does. So nothing that may fail comes between the two. */
 void packet_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode) REQUIRES(qp->req.sq_lock);
 /* Hands a packet to the path. 0, also where UC or a lossy path drops it; -EAGAIN: no room, and the
  * queue pair will be resumed; -ENETUNREACH, -EPIPE, -EFAULT as path_ops.send. */
@@ -23,10 +23,12 @@ int packet_pieces(struct ibt_qp *qp, struct send_wqe *w, u32 n, u32 access, stru
 u8 packet_opcode(const struct send_wqe *w, bool first, bool last);
 /* The opcode of a request that is answered. */
 u8 packet_answered_opcode(const struct send_wqe *w);
-/* The fields and the payload that only an atomic write or a flush has: returns how many pieces lie
- * in iov, of IBT_MAX_SGE + 2, or an error of packet_pieces. */
-int packet_fill_confirmed(struct ibt_qp *qp, struct send_wqe *w, struct pkt *p, struct iovec *iov)
+/* The payload of a request that is answered, which only an atomic write has: returns how many
+ * pieces lie in iov, of IBT_MAX_SGE + 2, or an error of packet_pieces. Before packet_fill. */
+int packet_confirmed_pieces(struct ibt_qp *qp, struct send_wqe *w, struct iovec *iov)
 	REQUIRES(qp->req.sq_lock);
+/* Sets the fields that only an atomic write or a flush has; nothing for other requests. */
+void packet_fill_confirmed(const struct send_wqe *w, struct pkt *p);
 /* Packets of a message of `length` bytes; 1 for none. */
 u32 packet_count(const struct ibt_qp *qp, u32 length);
 

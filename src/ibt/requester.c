@@ -253,10 +253,13 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRE
 {
 	struct iovec iov[IBT_MAX_SGE + 2];
 	struct pkt p;
-	int pieces = 0, err;
+	int pieces, err;
 
 	if (qp->req.reads_out >= MAX(qp->attr.max_rd_atomic, 1))
 		return PACKET_STALL;
+	pieces = packet_confirmed_pieces(qp, w, iov);
+	if (pieces < 0)
+		return pieces;
 	req_begin(qp, w, w->opcode == IBV_WR_RDMA_READ ? packet_count(qp, w->length) : 1);
 	packet_fill(qp, &p, packet_answered_opcode(w));
 	p.flags |= flags;
@@ -267,9 +270,8 @@ static int req_answered(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRE
 	p.dma_length = w->length;
 	p.compare = w->compare;
 	p.swap = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->compare : w->swap;
-	if (wqe_is_confirmed_op(w))
-		pieces = packet_fill_confirmed(qp, w, &p, iov);
-	err = pieces < 0 ? pieces : packet_send(qp, &p, iov, pieces);
+	packet_fill_confirmed(w, &p);
+	err = packet_send(qp, &p, iov, pieces);
 	if (err != 0)
 		return err;
 	qp->req.reads_out++;

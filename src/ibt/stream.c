@@ -276,20 +276,22 @@ static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->re
 	u32 packets = read ? packet_count(qp, n) : 1;
 	struct iovec iov[IBT_MAX_SGE + 2];
 	struct pkt p;
-	int pieces = 0, err;
+	int pieces, err;
 
 	if (unlikely(qp->req.stream.probed) ||
 	    qp->req.reads_out >= MAX(qp->attr.max_rd_atomic, 1) || rate_holds(qp) ||
 	    !window_reserve(qp, window_cost(packets, n), 0))
 		return PACKET_STALL;
+	pieces = packet_confirmed_pieces(qp, w, iov);
+	if (unlikely(pieces < 0))
+		return pieces;
 	stream_fill(qp, w, &p, packet_answered_opcode(w));
 	p.va = w->va + qp->req.tx_offset;
 	p.dma_length = n;
 	p.compare = w->compare;
 	p.swap = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->compare : w->swap;
-	if (wqe_is_confirmed_op(w))
-		pieces = packet_fill_confirmed(qp, w, &p, iov);
-	err = pieces < 0 ? pieces : packet_send(qp, &p, iov, pieces);
+	packet_fill_confirmed(w, &p);
+	err = packet_send(qp, &p, iov, pieces);
 	if (unlikely(err != 0))
 		return err;
 	qp->req.reads_out++;

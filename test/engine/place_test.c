@@ -151,6 +151,39 @@ static void post__refuses(void **state)
 	}
 }
 
+/* The way to the peer is full when an acknowledgement is owed to it. An atomic write that cannot be
+ * sent, for its memory is not there, must not take it along. */
+static void atomic_write__failed_leaves_the_owed_acknowledgement(void **state)
+{
+	struct net_config cfg = { .seed = 1, .delay_ns = NS_PER_MS, .reliable = true };
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+
+	place_close(NULL);
+	cfg.room[1] = 1;
+	net_open(&place.net, &cfg);
+	net_pair(&place.net, place.qp, &q);
+	net_post_recv(&place.net.side[0], place.qp[0], 7, 8192, 64);
+	place_flush(1, 8, FETH_GLOBAL); /* takes its time */
+	place.net.cfg.delay_ns = 1000;
+	wr = net_wr(&sge, &place.net.side[1], IBV_WR_SEND, 70, 0, 8);
+	wr.send_flags = IBV_SEND_SIGNALED;
+	net_post(place.qp[1], &wr);
+	assert_true(net_step(&place.net));
+	assert_int_equal(net_wc(&place.net.side[0].recv_cq).wr_id, 7);
+	wr = net_wr(&sge, &place.net.side[0], IBV_WR_ATOMIC_WRITE, 2, 0, 8);
+	net_wr_remote(&wr, &place.net.side[1], AT);
+	wr.send_flags = IBV_SEND_SIGNALED;
+	sge.lkey ^= 1; /* of nobody */
+	net_post(place.qp[0], &wr);
+	assert_int_equal(cq_peek(&place.net.side[1].send_cq, 1), 0);
+	net_run(&place.net, NS_PER_S);
+	place_expect(1, IBV_WC_SUCCESS);
+	place_expect(2, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(net_wc(&place.net.side[1].send_cq).status, IBV_WC_SUCCESS);
+}
+
 /* What no requester of ours sends. */
 static void forged__is_naked(void **state)
 {
@@ -204,6 +237,9 @@ int main(void)
 						place_close),
 		cmocka_unit_test_setup_teardown(atomic_write__counts_as_an_atomic, place_open,
 						place_close),
+		cmocka_unit_test_setup_teardown(
+			atomic_write__failed_leaves_the_owed_acknowledgement, place_open,
+			place_close),
 		cmocka_unit_test_setup_teardown(post__refuses, place_open, place_close),
 		cmocka_unit_test_setup_teardown(forged__is_naked, place_open, place_close),
 	};
