@@ -9,7 +9,7 @@
 
 #include "pair.h"
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#include "verdict.h"
 
 static struct ibv_context *ctx, *other; /* two files of one device */
 static struct ibv_pd *pd, *other_pd;
@@ -39,43 +39,6 @@ static int teardown(void **state)
 	assert_int_equal(ibv_close_device(ctx), 0);
 	return 0;
 }
-
-/* ---- a line of a table: a value, and the errno that it gets ---- */
-
-struct line {
-	const char *name;
-	uint64_t value;
-	int error; /* 0: taken */
-};
-
-static int wrong; /* lines of the table that were not as it says */
-
-static void judge(const char *what, const struct line *l, int error)
-{
-	if (error == l->error)
-		return;
-	print_error("%s: %s = %#llx: errno %d instead of %d\n", what, l->name,
-		    (unsigned long long)l->value, error, l->error);
-	wrong++;
-}
-
-static void verdict(void)
-{
-	int count = wrong;
-
-	wrong = 0;
-	assert_int_equal(count, 0);
-}
-
-/* The errno of a call that returns a pointer; what it made goes to `destroy`. */
-#define MADE(type, call, destroy)                                                                  \
-	({                                                                                         \
-		type *made_ = (errno = 0, (call));                                                 \
-		int errno_ = made_ ? 0 : errno;                                                    \
-		if (made_)                                                                         \
-			assert_int_equal(destroy(made_), 0);                                       \
-		errno_;                                                                            \
-	})
 
 /* ---- work queues, and tables of them ---- */
 
