@@ -56,19 +56,6 @@ struct scene {
 	struct duo_place other;
 };
 
-static bool is_target(const struct scene *s)
-{
-	return s->d->child == 0;
-}
-
-static void step(struct scene *s)
-{
-	char c = 0;
-
-	duo_tell(s->d, &c, 1);
-	must(duo_hear(s->d, &c, 1));
-}
-
 /* Over a memory file. -1: this host has none. */
 static int buffer_of_a_file(void)
 {
@@ -255,11 +242,11 @@ static void open_scene(struct scene *s)
 
 static void close_scene(struct scene *s)
 {
-	step(s);
+	duo_step(s->d);
 	must(ibv_dereg_mr(s->mr) == 0);
 	must(mappings_of(s->memory - AT) == 1);
 	must(munmap(s->memory - AT, BYTES) == 0);
-	step(s);
+	duo_step(s->d);
 }
 
 static void check(const struct scene *s, uint32_t length, int value)
@@ -279,40 +266,40 @@ static void *local(void)
 
 static void write_round(struct scene *s, uint32_t length, int value)
 {
-	if (!is_target(s)) {
+	if (!duo_is_child(s->d)) {
 		memset(s->memory, value, length);
 		duo_do(s->d, IBV_WR_RDMA_WRITE, s->mr, local(), length, s->other.addr,
 		       s->other.rkey);
 	}
-	step(s);
+	duo_step(s->d);
 	check(s, length, value);
-	step(s);
+	duo_step(s->d);
 }
 
 static void read_round(struct scene *s, uint32_t length, int value)
 {
-	if (is_target(s))
+	if (duo_is_child(s->d))
 		memset(s->memory, value, length);
-	step(s);
-	if (!is_target(s))
+	duo_step(s->d);
+	if (!duo_is_child(s->d))
 		duo_do(s->d, IBV_WR_RDMA_READ, s->mr, local(), length, s->other.addr,
 		       s->other.rkey);
 	check(s, length, value);
-	step(s);
+	duo_step(s->d);
 }
 
 static void atomic_round(struct scene *s, uint64_t value)
 {
-	if (is_target(s))
+	if (duo_is_child(s->d))
 		memcpy(s->memory, &value, 8);
-	step(s);
-	if (!is_target(s))
+	duo_step(s->d);
+	if (!duo_is_child(s->d))
 		duo_do(s->d, IBV_WR_ATOMIC_FETCH_AND_ADD, s->mr, local(), 8, s->other.addr,
 		       s->other.rkey);
-	step(s);
-	value += is_target(s);
+	duo_step(s->d);
+	value += duo_is_child(s->d);
 	must(memcmp(s->memory, &value, 8) == 0);
-	step(s);
+	duo_step(s->d);
 }
 
 static void send_round(struct scene *s, uint32_t length, int value)
@@ -323,15 +310,15 @@ static void send_round(struct scene *s, uint32_t length, int value)
 				    .send_flags = IBV_SEND_SIGNALED }, *bad_send;
 	struct ibv_wc wc = { 0 };
 
-	memset(s->memory, is_target(s) ? 0 : value, length);
-	if (is_target(s))
+	memset(s->memory, duo_is_child(s->d) ? 0 : value, length);
+	if (duo_is_child(s->d))
 		must(ibv_post_recv(s->d->qp, &recv, &bad_recv) == 0);
-	step(s);
-	if (!is_target(s))
+	duo_step(s->d);
+	if (!duo_is_child(s->d))
 		must(ibv_post_send(s->d->qp, &send, &bad_send) == 0);
 	must(cq_wait(s->d->cq, &wc, 1, WAIT_MS) == 1 && wc.status == IBV_WC_SUCCESS);
 	check(s, length, value);
-	step(s);
+	duo_step(s->d);
 }
 
 static void every_operation(struct scene *s)
@@ -369,7 +356,7 @@ static void of_a_real_one(struct duo *d)
 	must(mappings_of(memory) == 1 && munmap(memory, BYTES) == 0);
 	open_scene(&s);
 	every_operation(&s);
-	if (is_target(&s))
+	if (duo_is_child(s.d))
 		a_child_deregisters(&s);
 	else
 		write_round(&s, 5000, 99);

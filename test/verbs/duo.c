@@ -44,6 +44,14 @@ static void duo_open(struct duo *d)
 	must(d->qp != NULL);
 }
 
+void duo_step(struct duo *d)
+{
+	char c = 0;
+
+	duo_tell(d, &c, 1);
+	must(duo_hear(d, &c, 1));
+}
+
 static void duo_connect(struct duo *d)
 {
 	struct duo_name mine = { .qpn = d->qp->qp_num }, theirs;
@@ -57,9 +65,7 @@ static void duo_connect(struct duo *d)
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	a.timeout = 18;
 	must(conn_up(d->qp, &a, IBV_QPS_RTS) == 0);
-	/* and neither begins before the other is ready */
-	duo_tell(d, &mine, 1);
-	must(duo_hear(d, &theirs, 1));
+	duo_step(d); /* neither begins before the other is ready */
 }
 
 void duo_start(struct duo *d)

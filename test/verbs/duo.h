@@ -34,6 +34,12 @@ bool duo_end(struct duo *d);
 void duo_tell(struct duo *d, const void *bytes, size_t n);
 /* False: the other one has ended. */
 bool duo_hear(struct duo *d, void *bytes, size_t n);
+/* Returns once the other process has called it as often: neither goes on before both are here. */
+void duo_step(struct duo *d);
+static inline bool duo_is_child(const struct duo *d)
+{
+	return d->child == 0;
+}
 struct ibv_mr *duo_register(struct duo *d, void *p, size_t n);
 struct duo_place duo_place(const struct ibv_mr *mr);
 /* One signalled request from or to the beginning of `place`, and its completion. An atomic adds 1.

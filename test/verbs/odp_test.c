@@ -32,19 +32,6 @@ struct scene {
 	struct duo_place other;
 };
 
-static bool is_target(const struct scene *s)
-{
-	return s->d->child == 0;
-}
-
-static void step(struct scene *s)
-{
-	char c = 0;
-
-	duo_tell(s->d, &c, 1);
-	must(duo_hear(s->d, &c, 1));
-}
-
 /* Puts memory that nobody has touched where the region is. */
 static void map_anew(struct scene *s, int protection)
 {
@@ -77,11 +64,11 @@ static void open_scene(struct scene *s, bool implicit)
 
 static void close_scene(struct scene *s)
 {
-	step(s);
+	duo_step(s->d);
 	must(ibv_dereg_mr(s->mr) == 0);
 	if (s->memory != NULL)
 		unmap(s);
-	step(s);
+	duo_step(s->d);
 }
 
 static void check(const uint8_t *p, uint32_t length, int value)
@@ -97,47 +84,47 @@ static void check(const uint8_t *p, uint32_t length, int value)
 
 static void write_round(struct scene *s, uint32_t length, int value)
 {
-	if (is_target(s))
+	if (duo_is_child(s->d))
 		map_anew(s, PROT_READ | PROT_WRITE);
-	step(s);
-	if (!is_target(s)) {
+	duo_step(s->d);
+	if (!duo_is_child(s->d)) {
 		memset(s->memory, value, length);
 		duo_do(s->d, IBV_WR_RDMA_WRITE, s->mr, s->memory, length, s->other.addr,
 		       s->other.rkey);
 	}
-	step(s);
-	if (is_target(s))
+	duo_step(s->d);
+	if (duo_is_child(s->d))
 		check(s->memory, length, value);
 }
 
 static void read_round(struct scene *s, uint32_t length, int value)
 {
 	map_anew(s, PROT_READ | PROT_WRITE);
-	if (is_target(s))
+	if (duo_is_child(s->d))
 		memset(s->memory, value, length);
-	step(s);
-	if (!is_target(s)) {
+	duo_step(s->d);
+	if (!duo_is_child(s->d)) {
 		duo_do(s->d, IBV_WR_RDMA_READ, s->mr, s->memory, length, s->other.addr,
 		       s->other.rkey);
 		check(s->memory, length, value);
 	}
-	step(s);
+	duo_step(s->d);
 }
 
 static void atomic_round(struct scene *s, int value)
 {
-	if (is_target(s)) {
+	if (duo_is_child(s->d)) {
 		map_anew(s, PROT_READ | PROT_WRITE);
 		*(uint64_t *)s->memory = (uint64_t)value;
 	}
-	step(s);
-	if (!is_target(s)) {
+	duo_step(s->d);
+	if (!duo_is_child(s->d)) {
 		duo_do(s->d, IBV_WR_ATOMIC_FETCH_AND_ADD, s->mr, s->memory, 8, s->other.addr,
 		       s->other.rkey);
 		must(*(uint64_t *)s->memory == (uint64_t)value);
 	}
-	step(s);
-	must(!is_target(s) || *(uint64_t *)s->memory == (uint64_t)value + 1);
+	duo_step(s->d);
+	must(!duo_is_child(s->d) || *(uint64_t *)s->memory == (uint64_t)value + 1);
 }
 
 static void post_recv(struct scene *s, uint32_t length)
@@ -173,20 +160,20 @@ static void post_op(struct scene *s, enum ibv_wr_opcode op, uint32_t length)
 /* The receive's memory is taken away and mapped anew between its posting and the message. */
 static void send_round(struct scene *s, uint32_t length, int value)
 {
-	if (is_target(s)) {
+	if (duo_is_child(s->d)) {
 		post_recv(s, length);
 		map_anew(s, PROT_READ | PROT_WRITE);
 	}
-	step(s);
-	if (!is_target(s)) {
+	duo_step(s->d);
+	if (!duo_is_child(s->d)) {
 		map_anew(s, PROT_READ | PROT_WRITE);
 		memset(s->memory, value, length);
 		post_op(s, IBV_WR_SEND, length);
 	}
 	await(s, IBV_WC_SUCCESS);
-	if (is_target(s))
+	if (duo_is_child(s->d))
 		check(s->memory, length, value);
-	step(s);
+	duo_step(s->d);
 }
 
 static void comes_and_goes(struct duo *d, bool implicit)
@@ -214,20 +201,20 @@ static void is_missing(struct duo *d, bool implicit, bool read_only)
 	struct scene s = { .d = d };
 
 	open_scene(&s, implicit);
-	if (is_target(&s) && read_only) {
+	if (duo_is_child(s.d) && read_only) {
 		memset(s.memory, 2, REGION);
 		must(mprotect(s.memory, REGION, PROT_READ) == 0);
-	} else if (is_target(&s)) {
+	} else if (duo_is_child(s.d)) {
 		unmap(&s);
 	}
-	step(&s);
-	if (!is_target(&s)) {
+	duo_step(s.d);
+	if (!duo_is_child(s.d)) {
 		memset(s.memory, 1, 8);
 		post_op(&s, IBV_WR_RDMA_WRITE, 8);
 		await(&s, IBV_WC_REM_ACCESS_ERR);
 	}
-	step(&s);
-	if (is_target(&s) && read_only)
+	duo_step(s.d);
+	if (duo_is_child(s.d) && read_only)
 		check(s.memory, 8, 2);
 	close_scene(&s);
 }

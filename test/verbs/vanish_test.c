@@ -185,15 +185,6 @@ static void scene_meet(struct scene *s)
 	must(duo_hear(s->d, &s->other, sizeof(s->other)));
 }
 
-/* Neither goes on before both are here. */
-static void scene_step(struct scene *s)
-{
-	char c = 0;
-
-	duo_tell(s->d, &c, 1);
-	must(duo_hear(s->d, &c, 1));
-}
-
 static void scene_connect(struct scene *s)
 {
 	struct ibv_qp_attr a = conn_attr(s->other.qpn, &s->other.gid, gid_index());
@@ -217,7 +208,7 @@ static void scene_open(struct scene *s)
 	must(s->mr != NULL);
 	scene_meet(s);
 	scene_connect(s);
-	scene_step(s);
+	duo_step(s->d);
 }
 
 static void scene_close(struct scene *s)
@@ -233,7 +224,7 @@ static void scene_close(struct scene *s)
 		munmap(s->memory, LARGE);
 	else
 		memory_clear(s->memory, s->how);
-	scene_step(s);
+	duo_step(s->d);
 }
 
 static void scene_post_recv(struct scene *s)
@@ -351,7 +342,7 @@ static void scene_others_go_on(struct scene *s, struct ibv_mr *good, struct plac
 		memset(good->addr, s->length & 0xff, 64);
 		duo_do(s->d, IBV_WR_RDMA_WRITE, good, good->addr, 64, to->addr, to->rkey);
 	}
-	scene_step(s);
+	duo_step(s->d);
 	must(*(volatile uint8_t *)good->addr == (s->length & 0xff));
 }
 
@@ -362,12 +353,12 @@ static void scene_play(struct scene *s)
 		scene_post_recv(s);
 	if (is_mine_to_vanish(s))
 		memory_vanish(s->memory, s->how);
-	scene_step(s);
+	duo_step(s->d);
 	if (is_near(s))
 		scene_near(s);
 	else
 		scene_far(s);
-	scene_step(s);
+	duo_step(s->d);
 }
 
 /* ---- all of them ---- */
