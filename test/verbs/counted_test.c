@@ -3,6 +3,7 @@
  * In: requests of all kinds, mistakes    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -328,6 +329,32 @@ static void refused__creation(void **state)
 	bed_close();
 }
 
+/* As many as the caps say, over all queue pairs and files. */
+static void refused__one_more(void **state)
+{
+	struct comp_caps caps;
+	struct comp_init init = { 0 };
+	struct ibv_comp_cntr **counters;
+	uint32_t n = 0;
+
+	bed_open(IBV_QPT_RC, false);
+	assert_int_equal(_ibv_query_comp_cntr_caps(ctx, &caps, sizeof(caps)), 0);
+	counters = calloc(caps.max_counters + 1, sizeof(*counters));
+	assert_non_null(counters);
+	errno = 0;
+	while (n <= caps.max_counters && (counters[n] = ibv_create_comp_cntr(ctx, &init)))
+		n++;
+	assert_int_equal(errno, ENOMEM);
+	assert_int_equal(n, caps.max_counters);
+	assert_int_equal(ibv_destroy_comp_cntr(counters[--n]), 0);
+	counters[n] = ibv_create_comp_cntr(ctx, &init);
+	assert_non_null(counters[n]);
+	for (uint32_t i = 0; i <= n; i++)
+		assert_int_equal(ibv_destroy_comp_cntr(counters[i]), 0);
+	free(counters);
+	bed_close();
+}
+
 static void refused__attachment(void **state)
 {
 	struct comp_attach masked = { .comp_mask = 1, .op_mask = OP_SEND };
@@ -369,6 +396,7 @@ int main(void)
 		cmocka_unit_test(counts__after_a_reset),
 		cmocka_unit_test(values__set_and_added_to),
 		cmocka_unit_test(refused__creation),
+		cmocka_unit_test(refused__one_more),
 		cmocka_unit_test(refused__attachment),
 	};
 

@@ -831,6 +831,7 @@ static void gone__objects_beyond_queue_pairs(void **state)
 	struct ibv_counters_init_attr counters_attr = { 0 };
 	struct ibv_counters *counters = ibv_create_counters(context, &counters_attr);
 	struct ibv_parent_domain_init_attr parent_attr = { .pd = domain };
+	struct ibv_td_init_attr td = { 0 };
 	struct ibv_xrcd_init_attr xrcd = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
 							IBV_XRCD_INIT_ATTR_OFLAGS,
 					   .fd = -1, .oflags = O_CREAT };
@@ -859,9 +860,13 @@ static void gone__objects_beyond_queue_pairs(void **state)
 	twin = ibv_import_device(dup(context->cmd_fd));
 	assert_null(twin);
 	assert_int_equal(errno, EIO);
-	parent = ibv_alloc_parent_domain(context, &parent_attr); /* the door's alone */
+	/* the door's alone */
+	parent = ibv_alloc_parent_domain(context, &parent_attr);
 	assert_non_null(parent);
 	assert_int_equal(ibv_dealloc_pd(parent), 0);
+	assert_int_equal(MADE(struct ibv_td, ibv_alloc_td(context, &td), ibv_dealloc_td), 0);
+	assert_int_equal(MADE(struct ibv_comp_channel, ibv_create_comp_channel(context),
+			      ibv_destroy_comp_channel), 0);
 	assert_int_equal(ibv_destroy_counters(counters), 0);
 	assert_int_equal(ibv_destroy_wq(wq), 0);
 	assert_int_equal(ibv_free_dm(dm), 0);

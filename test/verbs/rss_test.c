@@ -2,10 +2,12 @@
  * some, and a flow always the same one.
  * In: nothing      Out: verdicts; 77: not root      Runs: cmocka      Locks: none
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "raw_bed.h"
+#include "verdict.h"
 
 enum { RSS_LOG = 2, RSS_QUEUES = 1 << RSS_LOG, RSS_FLOWS = 60, RSS_KEY = 40 };
 
@@ -32,24 +34,32 @@ static struct ibv_wq *rss_wq(struct ibv_cq *cq)
 	return wq;
 }
 
-static void rss_open(uint64_t fields)
+/* Of a queue pair that spreads frames over `table` by these fields. */
+static struct ibv_qp_init_attr_ex rss_attr(uint64_t fields)
 {
 	static uint8_t key[RSS_KEY];
-	struct ibv_rwq_ind_table_init_attr init = { .log_ind_tbl_size = RSS_LOG, .ind_tbl = wqs };
-	struct ibv_qp_init_attr_ex ex = {
+
+	for (int i = 0; i < RSS_KEY; i++)
+		key[i] = (uint8_t)(i * 37 + 11);
+	return (struct ibv_qp_init_attr_ex){
 		.qp_type = IBV_QPT_RAW_PACKET,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE |
 			     IBV_QP_INIT_ATTR_RX_HASH,
 		.pd = a.pd,
+		.rwq_ind_tbl = table,
 		.rx_hash_conf = { .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ,
 				  .rx_hash_key_len = RSS_KEY,
 				  .rx_hash_key = key,
 				  .rx_hash_fields_mask = fields },
 	};
-	struct raw_rule rule = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+}
 
-	for (int i = 0; i < RSS_KEY; i++)
-		key[i] = (uint8_t)(i * 37 + 11);
+static void rss_open(uint64_t fields)
+{
+	struct ibv_rwq_ind_table_init_attr init = { .log_ind_tbl_size = RSS_LOG, .ind_tbl = wqs };
+	struct raw_rule rule = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	struct ibv_qp_init_attr_ex ex;
+
 	for (int i = 0; i < RSS_QUEUES; i++) {
 		cqs[i] = ibv_create_cq(raw_ctx, 2 * RSS_FLOWS, NULL, NULL, 0);
 		assert_non_null(cqs[i]);
@@ -57,7 +67,7 @@ static void rss_open(uint64_t fields)
 	}
 	table = ibv_create_rwq_ind_table(raw_ctx, &init);
 	assert_non_null(table);
-	ex.rwq_ind_tbl = table;
+	ex = rss_attr(fields);
 	hashed = ibv_create_qp_ex(raw_ctx, &ex);
 	assert_non_null(hashed);
 	raw_add_mac(&rule, 1);
@@ -67,8 +77,11 @@ static void rss_open(uint64_t fields)
 
 static void rss_close(void)
 {
+	assert_int_equal(ibv_destroy_qp(hashed), EBUSY);
 	assert_int_equal(ibv_destroy_flow(flow), 0);
+	assert_int_equal(ibv_destroy_rwq_ind_table(table), EBUSY);
 	assert_int_equal(ibv_destroy_qp(hashed), 0);
+	assert_int_equal(ibv_destroy_wq(wqs[0]), EBUSY);
 	assert_int_equal(ibv_destroy_rwq_ind_table(table), 0);
 	for (int i = 0; i < RSS_QUEUES; i++) {
 		assert_int_equal(ibv_destroy_wq(wqs[i]), 0);
@@ -142,12 +155,70 @@ static void rss__ports_that_are_not_named(void **state)
 	rss_close();
 }
 
+/* A table, hash or queue that is not right. */
+static void rss__that_are_refused(void **state)
+{
+	enum { IP4 = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, LONGEST = 255 };
+	static uint8_t key[LONGEST];
+	struct ibv_context *ctx = ibv_open_device(raw_ctx->device);
+	struct ibv_pd *other_pd = ibv_alloc_pd(ctx);
+	struct ibv_cq *other_cq = ibv_create_cq(ctx, 4, NULL, NULL, 0);
+	struct ibv_wq_init_attr wq_init = { .wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1,
+					    .pd = other_pd, .cq = other_cq };
+	struct ibv_wq *other_wq = ibv_create_wq(ctx, &wq_init);
+	struct ibv_rwq_ind_table_init_attr init = { .ind_tbl = &other_wq };
+	struct ibv_rwq_ind_table *other_table = ibv_create_rwq_ind_table(ctx, &init);
+	struct ibv_qp_init_attr_ex ex;
+
+	assert_non_null(other_table);
+	rss_open(IP4);
+#define REFUSED(change, error)                                                                     \
+	do {                                                                                       \
+		ex = rss_attr(IP4);                                                                \
+		change;                                                                            \
+		judge(#change, &(struct line){ "answer", 0, error },                               \
+		      MADE(struct ibv_qp, ibv_create_qp_ex(raw_ctx, &ex), ibv_destroy_qp));        \
+	} while (0)
+	REFUSED((void)0, 0);
+	REFUSED(ex.rx_hash_conf.rx_hash_fields_mask = 0, 0);
+	REFUSED(ex.rx_hash_conf.rx_hash_fields_mask = 1ull << 63, EOPNOTSUPP);
+	REFUSED(ex.rx_hash_conf.rx_hash_fields_mask = UINT64_MAX, EOPNOTSUPP);
+	REFUSED(ex.rx_hash_conf.rx_hash_fields_mask |= IBV_RX_HASH_SRC_IPV6, EINVAL);
+	REFUSED(ex.rx_hash_conf.rx_hash_fields_mask |= IBV_RX_HASH_SRC_PORT_TCP |
+						       IBV_RX_HASH_DST_PORT_UDP, EINVAL);
+	REFUSED(ex.rx_hash_conf.rx_hash_function = 0, EOPNOTSUPP);
+	REFUSED(ex.rx_hash_conf.rx_hash_function = 255, EOPNOTSUPP);
+	REFUSED(ex.rx_hash_conf.rx_hash_key = NULL, EINVAL);
+	REFUSED(ex.rx_hash_conf.rx_hash_key_len = 0, EINVAL);
+	REFUSED(ex.rx_hash_conf.rx_hash_key_len = RSS_KEY - 1, EINVAL);
+	REFUSED((ex.rx_hash_conf.rx_hash_key = key,
+		 ex.rx_hash_conf.rx_hash_key_len = RSS_KEY + 1), EINVAL);
+	REFUSED((ex.rx_hash_conf.rx_hash_key = key,
+		 ex.rx_hash_conf.rx_hash_key_len = LONGEST), EINVAL);
+	REFUSED(ex.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_RX_HASH, EINVAL);
+	REFUSED(ex.rwq_ind_tbl = other_table, EINVAL);
+	REFUSED(ex.pd = other_pd, EINVAL);
+	REFUSED(ex.send_cq = cqs[0], EINVAL);
+	REFUSED(ex.recv_cq = cqs[0], EINVAL);
+	REFUSED(ex.qp_type = IBV_QPT_UD, EOPNOTSUPP);
+	REFUSED(ex.qp_type = IBV_QPT_RC, EOPNOTSUPP);
+#undef REFUSED
+	rss_close();
+	assert_int_equal(ibv_destroy_rwq_ind_table(other_table), 0);
+	assert_int_equal(ibv_destroy_wq(other_wq), 0);
+	assert_int_equal(ibv_destroy_cq(other_cq), 0);
+	assert_int_equal(ibv_dealloc_pd(other_pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	verdict();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(rss__each_entry_gets_flows),
 		TEST(rss__ports_that_are_not_named),
+		TEST(rss__that_are_refused),
 	};
 
 	if (!raw_bed_make()) {

@@ -27,7 +27,7 @@ enum {
 	SOFT_MAX_CQ = 65536,
 	SOFT_MAX_CQE = (1 << 22) - 1,
 	SOFT_LEAST_CQE = 8, /* adapters have such a minimum: see soft_cq_entries */
-	SOFT_MAX_MR = 1000000,
+	SOFT_MAX_MR = MEM_MAX_KEYS - 1, /* regions and windows together: 0 is no key's index */
 	SOFT_MAX_SRQ = 65536,
 	SOFT_MAX_SRQ_WR = IBT_MAX_WR,
 	SOFT_MAX_AH = 1 << 20,
