@@ -4,6 +4,7 @@
  * Runs: threads that open and close
  * Locks: door_context.lock (channel counts; inside the other files)
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -153,6 +154,18 @@ static struct ib_ucontext *context_name(struct door_device *device, int cmd_fd)
 	return ucontext;
 }
 
+/* A file per context: its inode names the context also after dup(), and poll() reports it ready as
+ * a device. It takes no bytes: a program that writes commands to it, as to the kernel's device,
+ * gets EPERM. -1 and errno. */
+static int context_open_file(void)
+{
+	int fd = memfd_create("anyverbs-context", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd >= 0)
+		fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+	return fd;
+}
+
 AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct ibv_context *context;
@@ -164,9 +177,7 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	/* held by the list that the application still has */
 	if (!ib_device_is_listed(door_device(device)->ib))
 		return door_null(-ENODEV);
-	/* A file per context: its inode names the context also after dup(), and poll() reports it
-	 * ready as a device. */
-	cmd_fd = memfd_create("anyverbs-context", MFD_CLOEXEC);
+	cmd_fd = context_open_file();
 	if (cmd_fd < 0)
 		return NULL;
 	ucontext = context_name(door_device(device), cmd_fd);

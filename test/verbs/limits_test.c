@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -473,6 +475,30 @@ static void handles__destroyed_twice(void **state)
 	}
 }
 
+/* The command descriptor takes no commands: a program that speaks to the kernel's device without
+ * libibverbs is told so, and destroys nothing. */
+static void handles__by_the_kernels_own_interface(void **state)
+{
+	/* IB_USER_VERBS_CMD_DEALLOC_PD, in words and out words, the handle */
+	const struct {
+		uint32_t command;
+		uint16_t in_words, out_words;
+		uint32_t handle;
+	} dealloc = { 4, 3, 0, pd->handle };
+	uint64_t header[8] = { sizeof(header) };
+
+	errno = 0;
+	assert_int_equal(write(ctx->cmd_fd, &dealloc, sizeof(dealloc)), -1);
+	assert_int_equal(errno, EPERM);
+	errno = 0;
+	assert_int_equal(ioctl(ctx->cmd_fd, _IOWR(0x1b, 1, uint64_t[3]), header), -1);
+	assert_int_equal(errno, ENOTTY);
+	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->cmd_fd, 0),
+			 MAP_FAILED);
+	assert_int_equal(ftruncate(ctx->cmd_fd, 4096), -1);
+	assert_int_equal(import_pd(pd->handle), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -485,6 +511,7 @@ int main(void)
 		TEST(domains__of_parents),
 		TEST(handles__of_each_kind),
 		TEST(handles__destroyed_twice),
+		TEST(handles__by_the_kernels_own_interface),
 	};
 
 	pair_supervise();
