@@ -563,8 +563,10 @@ class Descriptors(Shim):
         child = os.fork()
         if child == 0:
             os.kill(me, signal.SIGSTOP)
-            threading.Timer(0.3, os.write, (w, b"x")).start()
+            ready = threading.Timer(0.3, os.write, (w, b"x"))
+            ready.start()
             b.sendall(b"stopped")
+            ready.join()  # the parent may have answered before it stopped
             os._exit(0)
         self.assertEqual(receive(a, 7), b"stopped")
         os.waitpid(child, 0)
