@@ -89,6 +89,7 @@ void link_unwatch(struct shm_link *l)
 void link_close(struct shm_link *l)
 {
 	link_unwatch(l);
+	ring_tx_end(&l->tx);
 	ring_pair_unmap(l->pair);
 	reach_close(l);
 	if (!l->self)
@@ -182,7 +183,7 @@ int link_open(struct shm_link *l, struct node_peer *peer)
 		link_close(l);
 		return err;
 	}
-	ring_tx_init(&l->tx, &l->pair->ring[lower ? 0 : 1]);
+	ring_tx_init(&l->tx, &l->pair->ring[lower ? 0 : 1], &l->shm->ring_spare);
 	ring_rx_init(&l->rx, &l->pair->ring[lower ? 1 : 0]);
 	link_open_space(l);
 	if (epoll_ctl(l->shm->cfg.epoll_fd, EPOLL_CTL_ADD, l->pid_fd, &ev) != 0) {

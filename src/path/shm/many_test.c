@@ -101,7 +101,7 @@ static void add_peer(u32 i)
 
 	w.theirs[i] = ring_pair_map(peer.ring_fd);
 	assert_non_null(w.theirs[i]);
-	ring_tx_init(&w.tx[i], &w.theirs[i]->ring[1]);
+	ring_tx_init(&w.tx[i], &w.theirs[i]->ring[1], NULL);
 	peer.board_fd = dup(w.peer_board_fd);
 	for (int k = 0; k < 2; k++)
 		peer.bell_fd[k] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

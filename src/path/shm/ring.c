@@ -61,10 +61,22 @@ void ring_pair_unmap(struct ring_pair *p)
 		munmap(p, sizeof(*p));
 }
 
-void ring_tx_init(struct ring_tx *tx, struct ring_shared *shared)
+void ring_tx_init(struct ring_tx *tx, struct ring_shared *shared, u32 *spare)
+	NO_THREAD_SAFETY /* not yet visible to other threads */
 {
 	memset(tx, 0, sizeof(*tx));
 	tx->shared = shared;
+	tx->spare = spare;
+	tx->lap = RING_LAP;
+}
+
+void ring_tx_end(struct ring_tx *tx)
+{
+	lock_acquire(&tx->lock);
+	if (tx->grown != 0)
+		__atomic_fetch_add(tx->spare, tx->grown, __ATOMIC_RELAXED);
+	tx->grown = 0;
+	lock_release(&tx->lock);
 }
 
 void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared)
@@ -86,14 +98,46 @@ static void ring_refresh(struct ring_tx *tx) REQUIRES(tx->lock)
 	tx->data_tail = tx->data_end[(consumed - 1) % RING_SLOTS];
 }
 
+static bool ring_take_spare(struct ring_tx *tx, u32 bytes) REQUIRES(tx->lock)
+{
+	u32 left;
+
+	if (tx->spare == NULL)
+		return true;
+	left = __atomic_load_n(tx->spare, __ATOMIC_RELAXED);
+	do
+		if (left < bytes)
+			return false;
+	while (!__atomic_compare_exchange_n(tx->spare, &left, left - bytes, true, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED));
+	tx->grown += bytes;
+	return true;
+}
+
+/* The lap ends before `bytes` more. True: not any more, it has grown. It must if they are more than
+ * a third of it; else it may if there was no room since it began. */
+_Static_assert((RING_MTU + RING_ROUTE) * 3 <= RING_DATA && RING_LAP * 8 == RING_DATA,
+	       "a lap can be long enough, and doubles up to all of the data area");
+static NOINLINE bool ring_goes_on(struct ring_tx *tx, u32 bytes) REQUIRES(tx->lock)
+{
+	u32 end = tx->data_head % RING_DATA + bytes;
+
+	while (tx->lap < bytes * 3)
+		tx->lap *= 2;
+	while (tx->lap < end && tx->tight && tx->lap < RING_DATA && ring_take_spare(tx, tx->lap))
+		tx->lap *= 2;
+	tx->tight = false;
+	return end <= tx->lap;
+}
+
 /* Finds where `bytes` contiguous bytes of the data area begin (free running); false if they do not
  * fit. */
-static bool ring_fit_data(const struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
+static bool ring_fit_data(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->lock)
 {
 	u32 at = tx->data_head;
 	u32 offset = at % RING_DATA;
 
-	if (offset + bytes > RING_DATA)
+	if (unlikely(offset + bytes > tx->lap) && !ring_goes_on(tx, bytes))
 		at += RING_DATA - offset;
 	*start = at;
 	return at + bytes - tx->data_tail <= RING_DATA;
@@ -106,8 +150,12 @@ static bool ring_fit(struct ring_tx *tx, u32 bytes, u32 *start) REQUIRES(tx->loc
 		   (bytes == 0 || ring_fit_data(tx, bytes, start))))
 		return true;
 	ring_refresh(tx);
-	return tx->head - tx->consumed < RING_SLOTS &&
-	       (bytes == 0 || ring_fit_data(tx, bytes, start));
+	if (tx->head - tx->consumed >= RING_SLOTS)
+		return false;
+	if (bytes == 0 || ring_fit_data(tx, bytes, start))
+		return true;
+	tx->tight = true;
+	return false;
 }
 
 /* No room: sets `waiting`, then checks once more, so that a consumer that has just made room is not
@@ -311,6 +359,8 @@ static const u8 *ring_item_payload(struct ring_rx *rx, struct ring_item *it, u32
 
 	if (data >= RING_DATA || p->length + route > RING_DATA - data)
 		return NULL;
+	it->data_bytes = (p->length + route + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	rx->reach = MAX(rx->reach, data + p->length + route);
 	if (route != 0) {
 		memcpy(it->route, rx->shared->data + data, RING_ROUTE);
 		ring_read_route(it->route, p);
@@ -365,7 +415,6 @@ int ring_peek(struct ring_rx *rx, struct ring_item *item)
 		return -EBADMSG;
 	if (ring_fits_slot(p) || (p->length == 0 && (p->flags & PKT_HAS_GRH) == 0))
 		return 1;
-	item->data_bytes = p->length;
 	item->payload = ring_item_payload(rx, item, *(const volatile u32 *)&s->reth.data);
 	return item->payload == NULL ? -EBADMSG : 1;
 }

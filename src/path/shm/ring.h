@@ -19,6 +19,8 @@
 enum {
 	RING_SLOTS = 1024,
 	RING_DATA = 256 << 10, /* stays in the L2 cache */
+	RING_LAP = 32 << 10,   /* as much of it as a new ring uses */
+	RING_SPARE = 8 << 20,  /* by which the rings of a process may grow together */
 	RING_PUBLISH = RING_SLOTS / 8, /* the producer is notified of room at least this often */
 	RING_MTU = 16 << 10,   /* payload of one packet */
 	RING_INLINE = PKT_BRIEF_BYTES,
@@ -85,7 +87,10 @@ struct ring_pair {
 	struct ring_shared ring[2]; /* [0]: from the process with the lower number to the higher */
 } GUARDS_ITSELF;
 
-/* The producer's private half. */
+/* The producer's private half.
+ *
+ * The producer alone decides where in the data area a piece lies. It uses the first `lap` bytes, so
+ * that of a ring that is little used few pages exist, and doubles that when there was no room. */
 struct ring_tx {
 	struct lock lock;
 	struct ring_shared *shared FIXED;
@@ -93,6 +98,10 @@ struct ring_tx {
 	u32 consumed GUARDED_BY(lock);	/* last accepted value */
 	u32 data_head GUARDED_BY(lock); /* free running byte position */
 	u32 data_tail GUARDED_BY(lock);
+	u32 lap GUARDED_BY(lock);   /* pieces end at this offset at most */
+	bool tight GUARDED_BY(lock); /* there was no room: the lap is to grow */
+	u32 grown GUARDED_BY(lock); /* bytes taken from *spare */
+	u32 *spare FIXED; /* bytes by which the process' rings may still grow, atomic; NULL: any */
 	u32 data_end[RING_SLOTS] GUARDED_BY(lock); /* data_head after each slot */
 };
 
@@ -103,6 +112,7 @@ struct ring_rx {
 	u32 tail;
 	u32 published;  /* the position that the producer was told */
 	u32 data_taken; /* bytes of data consumed since then */
+	u32 reach;	/* the highest offset at which a piece of data has ended */
 } OWNED_BY(the thread that receives);
 
 /* Creates a memfd for a pair, sealed in size. Descriptor or negative errno. */
@@ -114,7 +124,10 @@ struct ring_pair *ring_pair_map(int fd);
 struct ring_pair *ring_pair_private(void);
 void ring_pair_unmap(struct ring_pair *p);
 
-void ring_tx_init(struct ring_tx *tx, struct ring_shared *shared);
+/* `spare`: RING_SPARE, once for all rings of the process; NULL: this one may grow as it likes. */
+void ring_tx_init(struct ring_tx *tx, struct ring_shared *shared, u32 *spare);
+/* Gives back what the ring has grown by. */
+void ring_tx_end(struct ring_tx *tx) EXCLUDES(tx->lock);
 void ring_rx_init(struct ring_rx *rx, struct ring_shared *shared);
 
 /* Puts one packet into the ring: 0, -EAGAIN (and `waiting` is set), or -EFAULT (the payload is not
@@ -158,10 +171,13 @@ static inline u32 ring_peek_run(const struct ring_rx *rx, struct pkt_brief *b, c
 int ring_peek(struct ring_rx *rx, struct ring_item *item);
 /* Consumes the packet that ring_peek returned. */
 void ring_consume(struct ring_rx *rx, const struct ring_item *item);
-/* Tells whether enough has been consumed to notify the producer. */
+/* Tells whether enough has been consumed to notify the producer: an eighth of its lap. What a full
+ * ring holds is more than that: it ends less than a third of a lap before the end, and less than a
+ * largest packet before where it begins. */
 static inline bool ring_should_publish(const struct ring_rx *rx)
 {
-	return rx->tail - rx->published >= RING_PUBLISH || rx->data_taken >= RING_DATA / 8;
+	return rx->tail - rx->published >= RING_PUBLISH ||
+	       rx->data_taken >= MAX(rx->reach, (u32)RING_LAP) / 8;
 }
 
 /* The same after a brief packet, which occupies no data area. */

@@ -718,7 +718,7 @@ static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* not yet visible to
 	}
 	l->bell_fd[0] = shm->cfg.bell_fd[0];
 	l->bell_fd[1] = shm->cfg.bell_fd[1];
-	ring_tx_init(&l->tx, &l->pair->ring[0]);
+	ring_tx_init(&l->tx, &l->pair->ring[0], &shm->ring_spare);
 	ring_rx_init(&l->rx, &l->pair->ring[0]);
 	link_open_space(l);
 	l->state = LINK_UP;
@@ -743,6 +743,7 @@ struct shm *shm_create(const struct shm_config *cfg, int *err)
 	if (shm == NULL)
 		return NULL;
 	shm->cfg = *cfg;
+	__atomic_store_n(&shm->ring_spare, RING_SPARE, __ATOMIC_RELAXED);
 	shm->path.ops = &shm_ops;
 	shm->path.counters = cfg->board->counters;
 	shm->path.promise = (struct path_promise){

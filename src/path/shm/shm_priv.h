@@ -94,6 +94,7 @@ struct shm {
 	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot or want_shown */
 	u32 stuck ATOMIC_ONLY; /* drains that ended at their limit */
 	u32 spare_fds ATOMIC_ONLY;   /* links' descriptors that they can do without */
+	u32 ring_spare ATOMIC_ONLY;  /* bytes that the links' rings may still grow by */
 	/* the links that each pass looks at, and where the next pass begins */
 	u32 warm_count GUARDED_BY(poll_lock), turn GUARDED_BY(poll_lock);
 	struct shm_link *warm[SHM_WARM] GUARDED_BY(poll_lock);
