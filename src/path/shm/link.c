@@ -19,6 +19,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+/* A pair that the node says exists is on its way: some thread has read the node's event, and opens
+ * the link, or will. On a busy machine that thread may have to wait for its turn. */
+enum { LINK_ALIAS_MS = 5000 };
+
 struct shm_link *link_create(struct shm *shm, u32 slot)
 {
 	struct shm_link *l = calloc(1, sizeof(*l));
@@ -224,6 +228,15 @@ static struct shm_link *link_find_process(struct shm *shm, u64 process) REQUIRES
 	return NULL;
 }
 
+/* Slots without an owner may be that process', whose pair was slow to come. Packets of its queue
+ * pairs find no peer until then, and whoever only receives would never ask again. */
+static void link_ask_absent(struct shm *shm) REQUIRES(shm->lock)
+{
+	for (u32 s = 0; s < NODE_SLOTS; s++)
+		if (shm->slots[s] != NULL && link_state(shm->slots[s]) == LINK_ABSENT)
+			shm_ask(shm, shm->slots[s]);
+}
+
 /* Adds an opened link to those that poll looks at. */
 static int link_publish(struct shm_link *l)
 {
@@ -237,6 +250,7 @@ static int link_publish(struct shm_link *l)
 		__atomic_store_n(&shm->count, shm->count + 1, __ATOMIC_RELEASE);
 		shm_add_warm(shm, l);
 		link_set_open(l);
+		link_ask_absent(shm);
 		err = 0;
 	}
 	lock_release(&shm->lock);
@@ -269,6 +283,7 @@ static int link_begin(struct shm_link *l, struct node_peer *peer)
 	if (err != 0) {
 		link_close(l);
 		link_refuse(l->shm, peer);
+		__atomic_fetch_add(&l->shm->refusals, 1, __ATOMIC_RELAXED);
 	}
 	return err;
 }
@@ -292,9 +307,11 @@ int shm_peer_new(struct shm *shm, struct node_peer *peer)
 static int link_alias(struct shm_link *l, u64 process)
 {
 	struct shm *shm = l->shm;
+	u64 end = clock_now_ns() + LINK_ALIAS_MS * NS_PER_MS;
+	u32 refusals = __atomic_load_n(&shm->refusals, __ATOMIC_RELAXED);
 	struct node_event ev;
 
-	for (int tries = 0; tries < 50; tries++) {
+	do {
 		struct shm_link *real;
 
 		lock_acquire(&shm->poll_lock);
@@ -316,7 +333,8 @@ static int link_alias(struct shm_link *l, u64 process)
 			shm_peer_new(shm, &ev.peer);
 		else
 			usleep(1000);
-	}
+	} while (__atomic_load_n(&shm->refusals, __ATOMIC_RELAXED) == refusals &&
+		 clock_now_ns() < end);
 	return -EAGAIN;
 }
 

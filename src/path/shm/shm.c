@@ -44,7 +44,7 @@ static void shm_dest_put(struct path_dest *d)
 		shm->cfg.kick(shm->cfg.kick_arg);
 }
 
-static void shm_ask(struct shm *shm, struct shm_link *l) REQUIRES(shm->lock)
+void shm_ask(struct shm *shm, struct shm_link *l)
 {
 	if (list_empty(&l->node))
 		list_push_back(&shm->asking, &l->node);

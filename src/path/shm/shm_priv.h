@@ -93,6 +93,7 @@ struct shm {
 	bool watched WRITTEN_UNDER(poll_lock, lock); /* for links to come */
 	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot or want_shown */
 	u32 stuck ATOMIC_ONLY; /* drains that ended at their limit */
+	u32 refusals ATOMIC_ONLY; /* pairs that could not be opened, counted */
 	u32 spare_fds ATOMIC_ONLY;   /* links' descriptors that they can do without */
 	u32 ring_spare ATOMIC_ONLY;  /* bytes that the links' rings may still grow by */
 	/* the links that each pass looks at, and where the next pass begins */
@@ -113,6 +114,8 @@ bool link_take_spare(struct shm *shm);
 void link_give_spare(struct shm *shm);
 /* Calls fn for every link in any state, with a reference and without a lock. */
 void shm_each_link(struct shm *shm, void (*fn)(struct shm_link *l, void *arg), void *arg);
+/* The engine's next round asks the node whose the link's slot is. */
+void shm_ask(struct shm *shm, struct shm_link *l) REQUIRES(shm->lock);
 struct shm_link *link_create(struct shm *shm, u32 slot);
 /* Maps the rings and the board from the node and opens the peer's address space. Takes the
  * descriptors. */

@@ -36,6 +36,7 @@ static struct world {
 	u32 kicks;
 	int peer_pipe; /* the peer's doorbells, if they are one */
 	bool gone_early;
+	u32 late_ms; /* after the answer the pair of the other slot comes so late */
 	pthread_t teller;
 	u32 told;
 } w;
@@ -59,10 +60,34 @@ static void *tell_gone(void *arg)
 	return NULL;
 }
 
+/* As an engine that gets little time. */
+static void *tell_new(void *arg)
+{
+	struct node_peer peer;
+
+	usleep(w.late_ms * 1000);
+	fill_peer(&peer, ring_pair_create());
+	assert_int_equal(shm_peer_new(w.shm, &peer), 0);
+	return NULL;
+}
+
+/* As one that lacks what it needs. */
+static void *tell_broken(void *arg)
+{
+	struct node_peer peer;
+
+	usleep(PATIENCE_MS * 1000);
+	fill_peer(&peer, memfd_create("no ring", MFD_CLOEXEC));
+	assert_int_not_equal(shm_peer_new(w.shm, &peer), 0);
+	return NULL;
+}
+
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 {
 	if (slot == PEER_OTHER_SLOT) {
 		out->process = PEER_PROCESS;
+		if (w.shm->count == 1)
+			pthread_create(&w.teller, NULL, w.late_ms ? tell_new : tell_broken, NULL);
 		return -EALREADY;
 	}
 	fill_peer(out, dup(ring_fd));
@@ -195,6 +220,35 @@ static void shm_peer_gone__after_the_link_is_open(void **state)
 	assert_int_equal(w.dead, 1);
 	d->path->ops->dest_put(d);
 	shm_background(w.shm);
+}
+
+/* The peer has made the pair; the thread that opens it here is slow. */
+static void shm_resolve__waits_for_a_pair_under_way(void **state)
+{
+	struct path_dest *d = dest_of(PEER_OTHER_SLOT << NODE_INDEX_BITS | 2);
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_RC, .dqpn = PEER_QPN };
+
+	w.late_ms = 5 * PATIENCE_MS;
+	assert_int_equal(d->path->ops->resolve(d), 0);
+	pthread_join(w.teller, NULL);
+	assert_int_equal(d->path->ops->send(d, &p, NULL, 0), 0);
+	d->path->ops->dest_put(d);
+}
+
+/* Who only receives sends nothing that would ask again whose the slot is. */
+static void shm_resolve__in_vain_is_repeated_for_a_new_pair(void **state)
+{
+	struct path_dest *d = dest_of(PEER_OTHER_SLOT << NODE_INDEX_BITS | 2);
+	struct node_peer peer;
+
+	assert_int_equal(d->path->ops->resolve(d), -ENETUNREACH);
+	pthread_join(w.teller, NULL);
+	fill_peer(&peer, ring_pair_create());
+	assert_int_equal(shm_peer_new(w.shm, &peer), 0);
+	shm_background(w.shm);
+	assert_int_equal(w.shm->count, 2);
+	assert_true(d->path->ops->same(d, &w.shm->links[1]->dest));
+	d->path->ops->dest_put(d);
 }
 
 /* Without a kick, and without traffic, its descriptors and maps would stay for ever. */
@@ -339,6 +393,10 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_gone__after_the_link_is_open, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(shm_resolve__waits_for_a_pair_under_way, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(shm_resolve__in_vain_is_repeated_for_a_new_pair,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			shm_dest_put__of_the_last_user_has_a_dead_link_buried, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_new__refuses_what_is_no_ring, set_up,
