@@ -69,6 +69,7 @@ static void mig_ask(struct sqp *q)
 
 	sim_check(!armed || q->mig_asked, "qp %06x is armed, but was not asked to be", q->qpn);
 	q->mig_moving = armed;
+	q->mig_asked &= armed; /* what waits for room may go at once, and says so already */
 	mig_modify(q, &a, 0);
 	q->mig_moving = false;
 	sim_check(q->moves == moves, "qp %06x says that it has moved as it was asked to", q->qpn);
