@@ -101,13 +101,17 @@ static int fake_dealloc_pd(struct ib_pd *pd)
 
 static struct ib_ah *fake_create_ah(struct ib_pd *pd, struct ib_ah_attr *attr)
 {
-	fake_of(pd->device)->last_ah = *attr;
-	return fake_object(pd->device, sizeof(struct ib_ah));
+	struct fake_ah *ah = fake_object(pd->device, sizeof(*ah));
+
+	if (IS_ERR(ah))
+		return ERR_PTR(PTR_ERR(ah));
+	ah->attr = *attr;
+	return &ah->ib;
 }
 
 static int fake_destroy_ah(struct ib_ah *ah)
 {
-	return fake_free(ah->device, ah);
+	return fake_free(ah->device, container_of(ah, struct fake_ah, ib));
 }
 
 static struct ib_srq *fake_create_srq(struct ib_pd *pd, struct ib_srq_init_attr *init)

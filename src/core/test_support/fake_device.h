@@ -30,7 +30,6 @@ struct fake_device {
 	struct ib_send_wr last_send; /* as the driver saw it */
 	struct ib_recv_wr last_recv;
 	struct ib_sge last_sge;
-	struct ib_ah_attr last_ah;
 	struct ib_phys_buf last_buffer;
 	void (*on_destroy_qp)(
 		struct ib_qp *qp); /* what a driver does before the QP goes; NULL: nothing */
@@ -49,6 +48,11 @@ struct fake_cq {
 struct fake_qp {
 	struct ib_qp ib;
 	enum ib_qp_state state;
+} OWNED_BY(the test);
+
+struct fake_ah {
+	struct ib_ah ib;
+	struct ib_ah_attr attr; /* as the driver saw it */
 } OWNED_BY(the test);
 
 struct fake_fmr {
