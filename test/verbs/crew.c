@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../pairs/pairs.h"
+
 #define CREW_MARK "--crew"
 
 static struct {
@@ -25,6 +27,7 @@ static struct {
 	struct ibv_xrcd *xrcd;
 	struct ibv_srq *srq;
 	struct ibv_qp *qp;
+	union ibv_gid gid, peer;
 	uint8_t *memory;
 } my;
 
@@ -55,7 +58,8 @@ BETWEEN_PROCESSES bool crew_is_filled(const uint8_t *at, uint64_t length, uint64
 	return true;
 }
 
-int crew_connect(struct ibv_qp *qp, uint32_t peer, unsigned access, uint8_t rnr_timer)
+int crew_connect(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid, unsigned access,
+		 uint8_t rnr_timer)
 {
 	struct ibv_qp_attr a = { .port_num = 1,
 				 .qp_access_flags = access,
@@ -69,16 +73,12 @@ int crew_connect(struct ibv_qp *qp, uint32_t peer, unsigned access, uint8_t rnr_
 				 .timeout = 18,
 				 .retry_cnt = 7,
 				 .rnr_retry = rnr_timer == 0 ? 0 : 7,
-				 .ah_attr = { .is_global = 1, .port_num = 1 } };
+				 .ah_attr = conn_address(gid, 1) };
 	int error;
 
-	a.ah_attr.grh.sgid_index = 1;
-	a.ah_attr.grh.hop_limit = 1;
-	error = ibv_query_gid(qp->context, 1, 1, &a.ah_attr.grh.dgid);
 	a.qp_state = IBV_QPS_INIT;
-	if (error == 0)
-		error = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						      IBV_QP_ACCESS_FLAGS);
+	error = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					      IBV_QP_ACCESS_FLAGS);
 	a.qp_state = IBV_QPS_RTR;
 	if (error == 0)
 		error = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
@@ -223,8 +223,16 @@ static int crew_obey(const struct crew_order *o, struct crew_reply *r)
 		return crew_open_qp((uint32_t)o->a);
 	case CREW_END_QP:
 		return ibv_destroy_qp(my.qp);
+	case CREW_NAME:
+		memcpy(r->value, &my.gid, sizeof(my.gid));
+		return 0;
+	case CREW_PEER:
+		memcpy(&my.peer, &o->a, sizeof(o->a));
+		memcpy(my.peer.raw + sizeof(o->a), &o->b, sizeof(o->b));
+		return 0;
 	case CREW_CONNECT:
-		return crew_connect(my.qp, (uint32_t)o->a, (unsigned)o->b, (uint8_t)o->c);
+		return crew_connect(my.qp, (uint32_t)o->a, &my.peer, (unsigned)o->b,
+				    (uint8_t)o->c);
 	case CREW_MODIFY:
 		return ibv_modify_qp(my.qp, &state, IBV_QP_STATE);
 	case CREW_QUERY:
@@ -264,6 +272,8 @@ static void crew_begin(const char *path)
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	crew_need(my.cq != NULL && my.mr != NULL, "objects");
+	crew_need(ibv_query_gid(my.ctx, 1, 1, &my.gid) == 0, "GID");
+	my.peer = my.gid;
 }
 
 void crew_main(int argc, char **argv)
@@ -288,7 +298,7 @@ void crew_main(int argc, char **argv)
 
 /* ---- the test -------------------------------------------------------------------------------- */
 
-struct crew_hand crew_start(const char *path)
+struct crew_hand crew_start(const char *path, const char *node)
 {
 	struct crew_hand h;
 	char number[16];
@@ -301,6 +311,8 @@ struct crew_hand crew_start(const char *path)
 	h.pid = fork();
 	crew_need(h.pid >= 0, "fork");
 	if (h.pid == 0) {
+		if (node != NULL)
+			setenv("ANYVERBS_NODE", node, 1);
 		execl("/proc/self/exe", "crew", CREW_MARK, number, path, (char *)NULL);
 		_exit(127);
 	}

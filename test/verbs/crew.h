@@ -20,6 +20,8 @@ enum crew_op {
 	CREW_SRQ,	 /* values: number, rkey, address */
 	CREW_END_SRQ,
 	CREW_TARGET,	 /* values: number */
+	CREW_NAME,	 /* values: the GID's two halves */
+	CREW_PEER,	 /* a, b: the GID of whom it will connect with; before: its own */
 	CREW_OPEN_QP,	 /* a: number of another process' target */
 	CREW_END_QP,
 	CREW_CONNECT,	 /* a: peer's number, b: qp_access_flags, c: min_rnr_timer */
@@ -54,8 +56,9 @@ struct crew_hand {
 
 /* In main, before anything else: does not return in a process of the crew. */
 void crew_main(int argc, char **argv);
-/* Starts a process whose domain is that of the file at `path`. */
-struct crew_hand crew_start(const char *path);
+/* Starts a process whose domain is that of the file at `path`, on the node of this name; NULL: on
+ * the test's. */
+struct crew_hand crew_start(const char *path, const char *node);
 /* Ends it by closing its socket, which it obeys, or by SIGKILL; and waits. */
 void crew_end(struct crew_hand *h);
 void crew_kill(struct crew_hand *h);
@@ -70,7 +73,8 @@ struct crew_reply crew_do(const struct crew_hand *h, enum crew_op op, uint64_t a
 /* Bytes that depend on the place and the seed. */
 void crew_fill(uint8_t *at, uint64_t length, uint64_t seed);
 bool crew_is_filled(const uint8_t *at, uint64_t length, uint64_t seed);
-/* Brings a queue pair of XRC to RTS, connected with `peer` at this host. 0 or an errno. */
-int crew_connect(struct ibv_qp *qp, uint32_t peer, unsigned access, uint8_t rnr_timer);
+/* Brings a queue pair of XRC to RTS, connected with `peer` at `gid`. 0 or an errno. */
+int crew_connect(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid, unsigned access,
+		 uint8_t rnr_timer);
 
 #endif

@@ -1,12 +1,14 @@
 /* xrc_shared_test.c: an XRC domain that processes share by its file: one has the target, others
- * have SRQs, and the initiator is elsewhere: over shared memory, or over UDP.
- * In: requests, mistakes, deaths    Out: verdicts    Runs: cmocka    Locks: none
+ * have SRQs, and the initiator is elsewhere: on their node, over shared memory or UDP, or on a node
+ * of its own, as on another host (variant `nodes`).
+ * In: requests, mistakes, deaths; VERBS_VARIANT    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,6 +33,8 @@ struct place {
 
 static struct {
 	char path[32];
+	const char *node; /* of the crew; NULL: this process' own */
+	union ibv_gid gid; /* of the initiator's port */
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
@@ -45,7 +49,7 @@ static void place_make(struct place *p, int oflags)
 {
 	struct crew_reply r;
 
-	p->hand = crew_start(x.path);
+	p->hand = crew_start(x.path, x.node);
 	crew_do(&p->hand, CREW_DOMAIN, (uint64_t)oflags, 0, 0);
 	r = crew_do(&p->hand, CREW_SRQ, 0, 0, 0);
 	p->number = (uint32_t)r.value[0];
@@ -65,10 +69,24 @@ static void make_initiator(void)
 	assert_non_null(x.ini);
 }
 
+/* Connects the initiator with the target of `p`. */
+static void join_with(const struct place *p, unsigned access, uint8_t rnr_timer)
+{
+	struct crew_reply name = crew_do(&p->hand, CREW_NAME, 0, 0, 0);
+	uint64_t half[2];
+	union ibv_gid gid;
+
+	memcpy(half, &x.gid, sizeof(half));
+	memcpy(&gid, name.value, sizeof(gid));
+	crew_do(&p->hand, CREW_PEER, half[0], half[1], 0);
+	crew_do(&p->hand, CREW_CONNECT, x.ini->qp_num, access, rnr_timer);
+	assert_int_equal(crew_connect(x.ini, x.target, &gid, access, rnr_timer), 0);
+	assert_int_equal(memcmp(&gid, &x.gid, sizeof(gid)) != 0, x.node != NULL);
+}
+
 static void join(unsigned access, uint8_t rnr_timer)
 {
-	crew_do(&x.a.hand, CREW_CONNECT, x.ini->qp_num, access, rnr_timer);
-	assert_int_equal(crew_connect(x.ini, x.target, access, rnr_timer), 0);
+	join_with(&x.a, access, rnr_timer);
 }
 
 static int setup(void **state)
@@ -360,7 +378,7 @@ static void await_no_domain(const struct crew_hand *hand)
 
 static void domain__exists_while_a_process_has_it(void **state)
 {
-	struct crew_hand other = crew_start(x.path);
+	struct crew_hand other = crew_start(x.path, x.node);
 
 	assert_int_equal(crew_try(&other, CREW_DOMAIN, O_CREAT | O_EXCL, 0, 0).error, EINVAL);
 	crew_do(&other, CREW_DOMAIN, O_CREAT, 0, 0);
@@ -525,8 +543,7 @@ static void death__of_the_target(void **state)
 	x.target = (uint32_t)crew_do(&next->hand, CREW_TARGET, 0, 0, 0).value[0];
 	assert_int_equal(ibv_destroy_qp(x.ini), 0);
 	make_initiator();
-	crew_do(&next->hand, CREW_CONNECT, x.ini->qp_num, ALL_RIGHTS, RNR_TIMER);
-	assert_int_equal(crew_connect(x.ini, x.target, ALL_RIGHTS, RNR_TIMER), 0);
+	join_with(next, ALL_RIGHTS, RNR_TIMER);
 	crew_do(&x.b.hand, CREW_POST, 2, 0, 2 << 20);
 	request(IBV_WR_SEND, x.b.number, 1 << 20, NULL, 0, IBV_WC_SUCCESS);
 	assert_int_equal(recv_of(&x.b).wr_id, 2);
@@ -570,6 +587,7 @@ static int begin(void **state)
 	x.ctx = ibv_open_device(list[0]);
 	ibv_free_device_list(list);
 	assert_non_null(x.ctx);
+	assert_int_equal(ibv_query_gid(x.ctx, 1, 1, &x.gid), 0);
 	x.pd = ibv_alloc_pd(x.ctx);
 	x.cq = ibv_create_cq(x.ctx, 2 * SQ, NULL, NULL, 0);
 	x.memory = mmap(NULL, CREW_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
@@ -577,6 +595,18 @@ static int begin(void **state)
 	x.mr = ibv_reg_mr(x.pd, x.memory, CREW_BYTES, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(x.mr);
 	return 0;
+}
+
+/* Each node has an address of its own. */
+static void two_nodes(void)
+{
+	static char node[2][32];
+
+	for (int i = 0; i < 2; i++)
+		snprintf(node[i], sizeof(node[i]), "xrc-%d-%d", getpid(), i);
+	setenv("ANYVERBS_NODE", node[0], 1);
+	setenv("ANYVERBS_ADDR", "own", 1);
+	x.node = node[1];
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -608,6 +638,8 @@ int main(int argc, char **argv)
 	};
 
 	crew_main(argc, argv);
+	if (getenv("VERBS_VARIANT") && strstr(getenv("VERBS_VARIANT"), "nodes"))
+		two_nodes();
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, begin, NULL);
