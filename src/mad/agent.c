@@ -105,7 +105,8 @@ static int agent_announce(const struct mad_agent *agent, const struct mad_port *
 
 	for (u32 i = 0; i < MAD_METHOD_WORDS; i++)
 		any |= agent->request.method_mask[i];
-	if (!agent->unsolicited || any == 0 || port->cfg.ops->agent == NULL)
+	if (!agent->unsolicited || any == 0 || port->cfg.ops->agent == NULL ||
+	    (agent->subscribes && port->cfg.ops->member != NULL))
 		return 0;
 	return port->cfg.ops->agent(port->cfg.arg, &agent->request, on);
 }
@@ -365,6 +366,23 @@ int mad_member_set(struct ib_mad_agent *agent, const struct mad_member *member)
 	const struct mad_port_config *cfg = &mad_agent_of(agent)->port->cfg;
 
 	return cfg->ops->member == NULL ? -EOPNOTSUPP : cfg->ops->member(cfg->arg, member);
+}
+
+struct ib_mad_agent *mad_register_report_agent(struct ib_device *device, u8 port_num,
+					       ib_mad_send_handler send_handler,
+					       ib_mad_recv_handler recv_handler, void *context)
+{
+	struct mad_agent *agent = agent_new(device, port_num, context);
+
+	if (agent == NULL)
+		return ERR_PTR(-ENOMEM);
+	agent->pub.send_handler = send_handler;
+	agent->pub.recv_handler = recv_handler;
+	agent->unsolicited = agent->subscribes = true;
+	agent->request = (struct ib_mad_reg_req){ .mgmt_class = IB_MGMT_CLASS_SUBN_ADM,
+						  .mgmt_class_version = 2,
+						  .method_mask = { 1ul << IB_MGMT_METHOD_REPORT } };
+	return agent_register(agent, IB_QPT_GSI);
 }
 
 int mad_listen(struct ib_mad_agent *agent, u64 service_id, u64 mask,

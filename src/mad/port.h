@@ -72,11 +72,13 @@ enum mad_hop {
 	MAD_HOP_DROP,
 };
 
-/* A membership of a multicast group at the subnet administrator. */
+/* A membership of a multicast group at the subnet administrator, or a subscription to a trap. */
 struct mad_member {
-	union ib_gid mgid;
+	union ib_gid mgid; /* of a group */
+	bool subscribes;
+	u16 trap;	/* of a subscription */
 	u16 pkey_index; /* of the partition in which the SA is asked */
-	u8 states;	/* enum ib_sa_mc_join_states; 0: none any more */
+	u8 states;	/* enum ib_sa_mc_join_states, or 1: subscribed; 0: none any more */
 } OWNED_BY(the caller);
 
 struct mad_port_ops {
@@ -103,9 +105,10 @@ struct mad_port_ops {
 	 * Any context, without a lock; never blocks. NULL: the port knows no directed routes: such
 	 * SMPs neither leave nor arrive. */
 	enum mad_hop (*hop)(void *arg, void *smp, bool leaves);
-	/* Says in which states this process is a member of a group at the SA: before it joins, and
-	 * when it leaves. Who keeps that sends the leave, for the last process of the host, also
-	 * if it dies. May block; not under a lock. 0 or a negative errno; NULL: nobody does. */
+	/* Says in which states this process is a member of a group at the SA, or subscribes: before
+	 * it joins, and when it leaves. The port's keeper sends the leave, for the last process of
+	 * the host, also if it dies. It gives each report to all subscribers, and answers it. May
+	 * block; not under a lock. 0 or a negative errno; NULL: the port has no keeper. */
 	int (*member)(void *arg, const struct mad_member *member);
 	/* The process' slot. May block; a negative errno: the port cannot be used now. NULL: 0. */
 	int (*slot)(void *arg);

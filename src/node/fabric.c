@@ -37,11 +37,10 @@ struct client_sm {
 	int pipe; /* the writing end, for the next node */
 } OWNED_BY(node.request_lock);
 
-/* A multicast group of which this process is a member at the SA. */
+/* A membership or subscription of this process at the SA. */
 struct client_member {
 	struct list_head node;
-	u32 port;
-	u8 mgid[16];
+	struct node_sa_name name;
 	u16 pkey;
 	u8 states;
 } OWNED_BY(node.request_lock);
@@ -326,7 +325,7 @@ static int client_fabric_say_member(struct node *n, const struct client_member *
 						size_t reply_size, struct message *m))
 	REQUIRES(n->request_lock)
 {
-	struct proto_fabric_member request = { .port = member->port,
+	struct proto_fabric_member request = { .name = member->name,
 					       .pkey = member->pkey,
 					       .states = member->states };
 	struct proto_plain reply;
@@ -334,7 +333,6 @@ static int client_fabric_say_member(struct node *n, const struct client_member *
 	int err;
 
 	client_head(&request.head, PROTO_FABRIC_MEMBER);
-	memcpy(request.mgid, member->mgid, sizeof(request.mgid));
 	err = call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
 	if (err == 0)
 		message_close(&m);
@@ -350,7 +348,7 @@ static int client_fabric_claim_members(struct node *n) REQUIRES(n->request_lock)
 		if (err == -ECONNRESET)
 			return err;
 		if (err < 0)
-			log_warn("node", "a multicast group is left only by this process itself");
+			log_warn("node", "a group or subscription is ended by this process alone");
 	}
 	return 0;
 }
@@ -545,28 +543,27 @@ int node_fabric_issm(const struct node_fabric *nf, u32 port, int *fd)
 	return err;
 }
 
-/* ---- multicast groups at the SA -------------------------------------------------------------- */
+/* ---- groups and subscriptions at the SA ------------------------------------------------------ */
 
-static struct client_member *client_fabric_find_member(struct node *n, u32 port,
-						       const u8 mgid[16])
+static struct client_member *client_fabric_find_member(struct node *n,
+						       const struct node_sa_name *name)
 	REQUIRES(n->request_lock)
 {
 	list_for_each(m, &n->fabric->members, struct client_member, node)
-		if (m->port == port && memcmp(m->mgid, mgid, sizeof(m->mgid)) == 0)
+		if (memcmp(&m->name, name, sizeof(*name)) == 0)
 			return m;
 	return NULL;
 }
 
-static struct client_member *client_fabric_new_member(struct node *n, u32 port,
-						      const u8 mgid[16])
+static struct client_member *client_fabric_new_member(struct node *n,
+						      const struct node_sa_name *name)
 	REQUIRES(n->request_lock)
 {
 	struct client_member *m = calloc(1, sizeof(*m));
 
 	if (m == NULL)
 		return NULL;
-	m->port = port;
-	memcpy(m->mgid, mgid, sizeof(m->mgid));
+	m->name = *name;
 	list_push_back(&n->fabric->members, &m->node);
 	return m;
 }
@@ -592,7 +589,7 @@ static int client_fabric_set_member(struct node *n, struct client_member *m, u16
 	return err;
 }
 
-int node_fabric_member(const struct node_fabric *nf, u32 port, const u8 mgid[16], u16 pkey,
+int node_fabric_member(const struct node_fabric *nf, const struct node_sa_name *name, u16 pkey,
 		       u8 states)
 {
 	struct node *n = client_fabric_of(nf)->node;
@@ -600,11 +597,11 @@ int node_fabric_member(const struct node_fabric *nf, u32 port, const u8 mgid[16]
 	int err = 0;
 
 	lock_acquire(&n->request_lock);
-	m = client_fabric_find_member(n, port, mgid);
+	m = client_fabric_find_member(n, name);
 	if (n->fabric->gone)
 		err = -ENODEV;
 	else if (m == NULL && states != 0)
-		m = client_fabric_new_member(n, port, mgid);
+		m = client_fabric_new_member(n, name);
 	if (err == 0 && m == NULL)
 		err = states != 0 ? -ENOMEM : 0;
 	else if (err == 0)

@@ -69,12 +69,26 @@ u32 node_fabric_receive(const struct node_fabric *f, struct node_fabric_mad *out
  * -EMFILE; -ENODEV: the fabric is gone; or else as node_attach. May block. */
 int node_fabric_issm(const struct node_fabric *f, u32 port, int *fd);
 
-/* Says in which states (bits of JoinState) this process is a member of a multicast group at the SA,
- * through a port of the host; 0: none. Said before the process joins. The node leaves the group at
- * the SA for the last process of the host, also if that dies. `pkey`: the partition in which the SA
- * is asked. Outlives the node. -ENOENT: no port of this host; -EINVAL: no group; -ENOSPC; -ENOMEM;
- * -ENODEV: the fabric is gone; or else as node_attach. May block. */
-int node_fabric_member(const struct node_fabric *f, u32 port, const u8 mgid[16], u16 pkey,
+/* Something that the SA keeps of a port. */
+enum { SA_INFORM_RESPONSE = 19 }; /* RespTimeValue of subscriptions: 2 s */
+enum node_sa_kind {
+	NODE_SA_GROUP,	 /* a membership of a multicast group; id: the MGID */
+	NODE_SA_NOTICES, /* a subscription; id: zeroes, and the trap number in network order */
+	NODE_SA_KINDS,
+};
+struct node_sa_name {
+	u32 port; /* of the fabric */
+	u32 kind; /* enum node_sa_kind */
+	u8 id[16];
+} OWNED_BY(the caller);
+
+/* Says in which states (bits of JoinState; 1: subscribed) the SA keeps *name for this process; 0:
+ * none. Said before the process joins or subscribes. The node ends it at the SA for the last
+ * process of the host, also if that dies, and gives each report to all subscribers of the host.
+ * `pkey`: the partition in which the SA is asked. Outlives the node. -ENOENT: no port of this host;
+ * -EINVAL: no such name; -ENOSPC; -ENOMEM; -ENODEV: the fabric is gone; or else as node_attach. May
+ * block. */
+int node_fabric_member(const struct node_fabric *f, const struct node_sa_name *name, u16 pkey,
 		       u8 states);
 
 #endif

@@ -196,6 +196,7 @@ static int hca_mads_member(void *arg, const struct mad_member *member)
 {
 	struct hca_port *port = arg;
 	struct ib_device *ib = &port->device->soft.ib;
+	struct node_sa_name name = { .port = port->index };
 	u16 pkey;
 	int err = soft_attach(&port->device->soft);
 
@@ -204,10 +205,16 @@ static int hca_mads_member(void *arg, const struct mad_member *member)
 	if (err != 0)
 		return err;
 	/* an adapter has sent what was posted long before the group's routes change */
-	if (member->states == 0)
+	if (member->states == 0 && !member->subscribes)
 		soft_await_datagrams(&port->device->soft);
-	return node_fabric_member(hca_fabric(), port->index, member->mgid.raw, pkey,
-				  member->states);
+	if (member->subscribes) {
+		name.kind = NODE_SA_NOTICES;
+		name.id[14] = (u8)(member->trap >> 8);
+		name.id[15] = (u8)member->trap;
+	} else {
+		memcpy(name.id, member->mgid.raw, sizeof(name.id));
+	}
+	return node_fabric_member(hca_fabric(), &name, pkey, member->states);
 }
 
 static int hca_mads_slot(void *arg)

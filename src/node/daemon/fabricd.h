@@ -134,7 +134,7 @@ void madhold_run(struct fabricd *f, u64 now_ns);
 u64 madhold_next_ns(const struct fabricd *f);
 void madhold_clear(struct fabricd *f);
 
-/* ---- sagroup.c: members of multicast groups at the SA ---- */
+/* ---- sagroup.c: members of multicast groups, and subscribers, at the SA ---- */
 
 /* As struct proto_fabric_member. -ENOMEM. */
 int sagroup_set(struct proc *p, const struct proto_fabric_member *q);
@@ -142,6 +142,10 @@ int sagroup_set(struct proc *p, const struct proto_fabric_member *q);
 void sagroup_leave_all(struct proc *p);
 /* Is the MAD, which has arrived at the port, the answer to a leave of the node's? */
 bool sagroup_take_answer(struct fabricd *f, u32 port, const struct fabric_mad *m);
+/* Is the MAD a report of the SA, of any notice? */
+bool sagroup_is_report(const struct fabric_mad *m);
+/* Does the process subscribe to the trap that the report, which has come to the port, tells of? */
+bool sagroup_subscribes(const struct proc *p, u32 port, const struct fabric_mad *report);
 void sagroup_run(struct fabricd *f, u64 now_ns);
 u64 sagroup_next_ns(const struct fabricd *f);
 void sagroup_clear(struct fabricd *f);

@@ -177,7 +177,7 @@ static u64 madchannel_find(struct fabricd *f, u32 port, const struct fabric_mad 
 /* ---- nobody's -------------------------------------------------------------------------------- */
 
 /* What the host of a process that is gone, or of none, answers; false: nothing. */
-static bool madchannel_make_answer(const u8 *in, u8 out[FABRIC_MAD])
+static bool madchannel_refuse(const u8 *in, u8 out[FABRIC_MAD])
 {
 	u8 method = in[STEER_METHOD];
 
@@ -192,7 +192,17 @@ static bool madchannel_make_answer(const u8 *in, u8 out[FABRIC_MAD])
 	return true;
 }
 
-void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_mad *m)
+/* The host has taken a report. */
+static bool madchannel_confirm(const u8 *in, u8 out[FABRIC_MAD])
+{
+	memcpy(out, in, FABRIC_MAD);
+	out[STEER_METHOD] |= STEER_METHOD_RESPONSE;
+	return true;
+}
+
+/* `make` writes the answer; false: there is none. */
+static void madchannel_reply(struct fabricd *f, u32 port, const struct fabric_mad *m,
+			     bool (*make)(const u8 *in, u8 out[FABRIC_MAD]))
 {
 	struct fabric_mad out = { .src_qp = m->dst_qp,
 				  .dst_qp = m->src_qp,
@@ -203,16 +213,21 @@ void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_mad *m)
 				  .sl = m->sl,
 				  .has_grh = m->has_grh };
 
-	f->counts.unclaimed++;
-	if (m->mad[STEER_CLASS] == STEER_CLASS_CM && route_is_incomplete(f->daemon))
-		return; /* its process may come back to this node */
 	/* the SMA has answered SMPs that are for it */
-	if (m->dst_qp != 1 || !madchannel_make_answer(m->mad, out.mad))
+	if (m->dst_qp != 1 || !make(m->mad, out.mad))
 		return;
 	memcpy(out.grh, m->grh, sizeof(out.grh));
 	memcpy(out.grh + MADCHANNEL_GRH_GIDS, m->grh + MADCHANNEL_GRH_GIDS + 16, 16);
 	memcpy(out.grh + MADCHANNEL_GRH_GIDS + 16, m->grh + MADCHANNEL_GRH_GIDS, 16);
 	fabric_send(f->fabric, port, &out);
+}
+
+void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_mad *m)
+{
+	f->counts.unclaimed++;
+	/* a connection's process may come back to this node */
+	if (m->mad[STEER_CLASS] != STEER_CLASS_CM || !route_is_incomplete(f->daemon))
+		madchannel_reply(f, port, m, madchannel_refuse);
 }
 
 bool madchannel_to_listener(struct fabricd *f, u32 port, const struct fabric_mad *m)
@@ -250,6 +265,28 @@ static void madchannel_deliver_cm(struct fabricd *f, u32 port, const struct fabr
 		madchannel_answer(f, port, m);
 }
 
+/* To every subscriber on the host, and to the program that is an agent for reports. That answers
+ * them itself; the host answers for subscribers, of which there may be several, or one that is
+ * stopped. */
+static void madchannel_deliver_report(struct fabricd *f, u32 port, const struct fabric_mad *m)
+{
+	u64 agent = madchannel_find_agent(f->daemon, port, m);
+	bool taken = false, answered = false;
+
+	list_for_each(p, &f->daemon->procs, struct proc, node) {
+		if (!madchannel_has_port(p->host, port) ||
+		    (p->process != agent && !sagroup_subscribes(p, port, m)))
+			continue;
+		madchannel_queue(f, p, port, m);
+		taken = true;
+		answered |= p->process == agent;
+	}
+	if (!taken)
+		madchannel_answer(f, port, m);
+	else if (!answered)
+		madchannel_reply(f, port, m, madchannel_confirm);
+}
+
 void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m)
 {
 	struct fabricd *f = arg;
@@ -257,6 +294,10 @@ void madchannel_deliver(void *arg, u32 port, const struct fabric_mad *m)
 
 	if (smd_receive(f->smd, port, m) || sagroup_take_answer(f, port, m))
 		return;
+	if (sagroup_is_report(m)) {
+		madchannel_deliver_report(f, port, m);
+		return;
+	}
 	if (m->dst_qp == 1 && m->mad[STEER_CLASS] == STEER_CLASS_CM) {
 		madchannel_deliver_cm(f, port, m);
 		return;

@@ -1,13 +1,15 @@
-/* sagroup.c: multicast groups of which the ports of hosts are members at the subnet administrator.
- * The SA knows ports, not processes: a port leaves when the last process of its host that is a
- * member leaves or dies, and it is the node that sends the leave.
+/* sagroup.c: what the subnet administrator keeps of the ports of hosts: memberships of multicast
+ * groups, and subscriptions. The SA knows ports, not processes: a port leaves when the last process
+ * of its host that is a member leaves or dies, and it is the node that sends the leave. A
+ * subscription is a membership, too, and its end a leave.
  *
  * Processes say so before they join, and their joins come over MAD channels, through this thread,
  * like the node's leaves. So a leave that is sent meets no join that came before it; one that is
  * repeated is not sent any more once a process has joined again.
- * In:    processes that become and end being members, answers of the SA, time    Out: leaves
+ * In:    processes that become and end being members, answers of the SA, reports, time
+ * Out:   leaves
  * Runs:  the daemon's only thread                                                Locks: none
- * Spec:  IBA vol 1, 15.2.5.17 (MCMemberRecord), 15.4.6 (leaving)
+ * Spec:  IBA vol 1, 15.2.5.17 (MCMemberRecord), 15.4.6 (leaving), 13.4.8.3 (InformInfo)
  */
 #include <endian.h>
 #include <errno.h>
@@ -23,6 +25,12 @@ enum {
 	SAGROUP_TRIES = 6,    /* of a leave: the last one after six seconds */
 	SAGROUP_CLASS = 3,    /* subnet administration */
 	SAGROUP_CLASS_VERSION = 2,
+	SAGROUP_SET = 0x02,
+	SAGROUP_GET_RESP = 0x81,
+	SAGROUP_REPORT = 0x06,
+	SAGROUP_NOTICE = 0x02,
+	SAGROUP_INFORM = 0x03,
+	SAGROUP_ALL = 0xff, /* bytes of a number that stands for each value */
 	SAGROUP_DELETE = 0x15,
 	SAGROUP_DELETE_RESP = 0x95,
 	SAGROUP_RECORD = 0x38, /* MCMemberRecord */
@@ -32,6 +40,17 @@ enum {
 	AT_MGID = 56,
 	AT_PORT_GID = 72,
 	AT_JOIN_STATE = 104,
+	AT_INFORM = 56, /* InformInfo: GID, ... */
+	AT_INFORM_LIDS = AT_INFORM + 16,
+	AT_INFORM_GENERIC = AT_INFORM + 22,
+	AT_INFORM_TYPE = AT_INFORM + 24,
+	AT_INFORM_TRAP = AT_INFORM + 26,
+	AT_INFORM_QPN = AT_INFORM + 28,
+	AT_INFORM_RESPONSE = AT_INFORM + 31,
+	AT_INFORM_PRODUCER = AT_INFORM + 33,
+	AT_NOTICE_GENERIC = 56,
+	AT_NOTICE_TRAP = 60,
+	AT_TRAP = 14, /* in the ID of a subscription */
 };
 #define SAGROUP_FIRST_NS (200 * NS_PER_MS)
 #define SAGROUP_COMPONENTS 0x10003ull /* MGID, PortGID, JoinState */
@@ -39,23 +58,17 @@ enum {
 /* The top half of the transaction IDs of leaves, which no process has. */
 #define SAGROUP_TID 0xffffffffu
 
-/* A group of a port. */
-struct sagroup_name {
-	u32 port;
-	u8 mgid[16];
-} OWNED_BY(the daemon);
-
 struct sagroup_member {
 	struct list_head node; /* fabricd.members */
 	u64 process;
-	struct sagroup_name group;
+	struct node_sa_name group;
 	u16 pkey; /* of the partition in which its SA is asked */
 	u8 states;
 } OWNED_BY(the daemon);
 
 struct sagroup_leave {
 	struct list_head node; /* fabricd.leaves */
-	struct sagroup_name group;
+	struct node_sa_name group;
 	u16 pkey;
 	u8 states;
 	u32 tries;
@@ -63,9 +76,9 @@ struct sagroup_leave {
 	u32 tid;
 } OWNED_BY(the daemon);
 
-static bool sagroup_is(const struct sagroup_name *a, const struct sagroup_name *b)
+static bool sagroup_is(const struct node_sa_name *a, const struct node_sa_name *b)
 {
-	return a->port == b->port && memcmp(a->mgid, b->mgid, sizeof(a->mgid)) == 0;
+	return memcmp(a, b, sizeof(*a)) == 0;
 }
 
 /* ---- leaves ---------------------------------------------------------------------------------- */
@@ -88,20 +101,43 @@ static void sagroup_put64(u8 *at, u64 value)
 	memcpy(at, &value, sizeof(value));
 }
 
+static void sagroup_pack_leave(const struct sagroup_leave *l, const struct fabric_port_attr *p,
+			       u8 *mad)
+{
+	mad[STEER_METHOD] = SAGROUP_DELETE;
+	mad[STEER_ATTRIBUTE + 1] = SAGROUP_RECORD;
+	sagroup_put64(mad + AT_COMPONENTS, SAGROUP_COMPONENTS);
+	memcpy(mad + AT_MGID, l->group.id, sizeof(l->group.id));
+	sagroup_put64(mad + AT_PORT_GID, p->gid_prefix);
+	sagroup_put64(mad + AT_PORT_GID + 8, p->guid);
+	mad[AT_JOIN_STATE] = l->states;
+}
+
+/* The subscription of src/sa, with Subscribe 0. */
+static void sagroup_pack_unsubscribe(const struct sagroup_leave *l, u8 *mad)
+{
+	mad[STEER_METHOD] = SAGROUP_SET;
+	mad[STEER_ATTRIBUTE + 1] = SAGROUP_INFORM;
+	memset(mad + AT_INFORM_LIDS, SAGROUP_ALL, 2);
+	mad[AT_INFORM_GENERIC] = 1;
+	memset(mad + AT_INFORM_TYPE, SAGROUP_ALL, 2);
+	memcpy(mad + AT_INFORM_TRAP, l->group.id + AT_TRAP, 2);
+	mad[AT_INFORM_QPN + 2] = 1;
+	mad[AT_INFORM_RESPONSE] = SA_INFORM_RESPONSE;
+	memset(mad + AT_INFORM_PRODUCER, SAGROUP_ALL, 3);
+}
+
 static void sagroup_pack(const struct sagroup_leave *l, const struct fabric_port_attr *p, u8 *mad)
 {
 	mad[0] = 1; /* base version */
 	mad[STEER_CLASS] = SAGROUP_CLASS;
 	mad[2] = SAGROUP_CLASS_VERSION;
-	mad[STEER_METHOD] = SAGROUP_DELETE;
 	sagroup_put32(mad + STEER_TID, SAGROUP_TID);
 	sagroup_put32(mad + STEER_TID + 4, l->tid);
-	mad[STEER_ATTRIBUTE + 1] = SAGROUP_RECORD;
-	sagroup_put64(mad + AT_COMPONENTS, SAGROUP_COMPONENTS);
-	memcpy(mad + AT_MGID, l->group.mgid, sizeof(l->group.mgid));
-	sagroup_put64(mad + AT_PORT_GID, p->gid_prefix);
-	sagroup_put64(mad + AT_PORT_GID + 8, p->guid);
-	mad[AT_JOIN_STATE] = l->states;
+	if (l->group.kind == NODE_SA_GROUP)
+		sagroup_pack_leave(l, p, mad);
+	else
+		sagroup_pack_unsubscribe(l, mad);
 }
 
 /* False: the port knows no subnet manager, and so no SA knows the port. */
@@ -123,7 +159,7 @@ static bool sagroup_send(struct fabricd *f, const struct sagroup_leave *l)
 	return true;
 }
 
-static struct sagroup_leave *sagroup_find_leave(struct fabricd *f, const struct sagroup_name *g)
+static struct sagroup_leave *sagroup_find_leave(struct fabricd *f, const struct node_sa_name *g)
 {
 	list_for_each(l, &f->leaves, struct sagroup_leave, node)
 		if (sagroup_is(&l->group, g))
@@ -132,7 +168,7 @@ static struct sagroup_leave *sagroup_find_leave(struct fabricd *f, const struct 
 }
 
 /* Sends a leave, and repeats it until it is answered. */
-static void sagroup_leave_begin(struct fabricd *f, const struct sagroup_name *g, u16 pkey,
+static void sagroup_leave_begin(struct fabricd *f, const struct node_sa_name *g, u16 pkey,
 				u8 states)
 {
 	struct sagroup_leave *l = sagroup_find_leave(f, g);
@@ -154,7 +190,7 @@ static void sagroup_leave_begin(struct fabricd *f, const struct sagroup_name *g,
 }
 
 /* A process joins: what the port is a member of again is not left. */
-static void sagroup_leave_stop(struct fabricd *f, const struct sagroup_name *g, u8 states)
+static void sagroup_leave_stop(struct fabricd *f, const struct node_sa_name *g, u8 states)
 {
 	struct sagroup_leave *l = sagroup_find_leave(f, g);
 
@@ -171,7 +207,8 @@ bool sagroup_take_answer(struct fabricd *f, u32 port, const struct fabric_mad *m
 	u64 tid;
 
 	if (m->dst_qp != 1 || m->mad[STEER_CLASS] != SAGROUP_CLASS ||
-	    m->mad[STEER_METHOD] != SAGROUP_DELETE_RESP)
+	    (m->mad[STEER_METHOD] != SAGROUP_DELETE_RESP &&
+	     m->mad[STEER_METHOD] != SAGROUP_GET_RESP))
 		return false;
 	memcpy(&tid, m->mad + STEER_TID, sizeof(tid));
 	tid = be64toh(tid);
@@ -212,7 +249,7 @@ u64 sagroup_next_ns(const struct fabricd *f)
 /* ---- members --------------------------------------------------------------------------------- */
 
 /* All states in which processes are members. */
-static u8 sagroup_states(const struct fabricd *f, const struct sagroup_name *g)
+static u8 sagroup_states(const struct fabricd *f, const struct node_sa_name *g)
 {
 	u8 states = 0;
 
@@ -223,7 +260,7 @@ static u8 sagroup_states(const struct fabricd *f, const struct sagroup_name *g)
 }
 
 static struct sagroup_member *sagroup_find(struct fabricd *f, u64 process,
-					   const struct sagroup_name *g)
+					   const struct node_sa_name *g)
 {
 	list_for_each(m, &f->members, struct sagroup_member, node)
 		if (m->process == process && sagroup_is(&m->group, g))
@@ -238,7 +275,7 @@ static void sagroup_remove(struct fabricd *f, struct sagroup_member *m)
 	free(m);
 }
 
-static int sagroup_change(struct fabricd *f, u64 process, const struct sagroup_name *g, u16 pkey,
+static int sagroup_change(struct fabricd *f, u64 process, const struct node_sa_name *g, u16 pkey,
 			  u8 states)
 {
 	struct sagroup_member *m = sagroup_find(f, process, g);
@@ -264,18 +301,26 @@ static int sagroup_change(struct fabricd *f, u64 process, const struct sagroup_n
 	return 0;
 }
 
+static bool sagroup_is_valid(const struct node_sa_name *g)
+{
+	static const u8 none[AT_TRAP];
+
+	if (g->kind == NODE_SA_GROUP)
+		return g->id[0] == 0xff;
+	return g->kind == NODE_SA_NOTICES && memcmp(g->id, none, sizeof(none)) == 0;
+}
+
 int sagroup_set(struct proc *p, const struct proto_fabric_member *q)
 {
 	struct fabricd *f = p->daemon->fabric;
-	struct sagroup_name g = { .port = q->port };
+	struct node_sa_name g = q->name;
 	u8 before, after;
 	int err;
 
-	if (p->host == NULL || !host_place_has(&p->host->at, q->port))
+	if (p->host == NULL || !host_place_has(&p->host->at, g.port))
 		return -ENOENT;
-	if (q->mgid[0] != 0xff || q->states > SAGROUP_STATES)
+	if (!sagroup_is_valid(&g) || q->states > SAGROUP_STATES)
 		return -EINVAL;
-	memcpy(g.mgid, q->mgid, sizeof(g.mgid));
 	before = sagroup_states(f, &g);
 	err = sagroup_change(f, p->process, &g, q->pkey, q->states);
 	if (err < 0)
@@ -287,12 +332,44 @@ int sagroup_set(struct proc *p, const struct proto_fabric_member *q)
 	return 0;
 }
 
+/* ---- reports --------------------------------------------------------------------------------- */
+
+bool sagroup_is_report(const struct fabric_mad *m)
+{
+	return m->dst_qp == 1 && m->mad[STEER_CLASS] == SAGROUP_CLASS &&
+	       m->mad[STEER_METHOD] == SAGROUP_REPORT && m->mad[STEER_ATTRIBUTE] == 0 &&
+	       m->mad[STEER_ATTRIBUTE + 1] == SAGROUP_NOTICE;
+}
+
+/* A process that subscribes to a trap and to all traps is one subscriber. */
+static bool sagroup_hears(const struct fabricd *f, u64 process, u32 port,
+			  const struct fabric_mad *report)
+{
+	struct node_sa_name one = { .port = port, .kind = NODE_SA_NOTICES }, all = one;
+
+	memcpy(one.id + AT_TRAP, report->mad + AT_NOTICE_TRAP, 2);
+	memset(all.id + AT_TRAP, SAGROUP_ALL, 2);
+	list_for_each(m, &f->members, struct sagroup_member, node)
+		if (m->process == process && (sagroup_is(&m->group, &one) ||
+					      sagroup_is(&m->group, &all)))
+			return true;
+	return false;
+}
+
+bool sagroup_subscribes(const struct proc *p, u32 port, const struct fabric_mad *report)
+{
+	return p->host != NULL && (report->mad[AT_NOTICE_GENERIC] & 0x80) != 0 &&
+	       sagroup_hears(p->daemon->fabric, p->process, port, report);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
 void sagroup_leave_all(struct proc *p)
 {
 	struct fabricd *f = p->daemon->fabric;
 
 	list_for_each_safe(m, &f->members, struct sagroup_member, node) {
-		struct sagroup_name g = m->group;
+		struct node_sa_name g = m->group;
 		u8 states = m->states;
 		u16 pkey = m->pkey;
 

@@ -51,16 +51,16 @@ struct proto_fabric_issm {
 } OWNED_BY(the caller);
 
 /* The states in which the process is a member of a multicast group at the SA, through a port of its
- * host; 0: it is none any more. The node leaves the group at the SA in those states in which no
- * process of the host is a member now. Also a claim, after ENTER. The reply is plain. -ENOENT: no
- * such port; -EINVAL: no group, no states; -ENOSPC. */
+ * host, or 1: it subscribes to a trap; 0: it is none any more. The node ends at the SA those states
+ * in which no process of the host is a member now. Reports of a trap go to all its subscribers, and
+ * the node answers them. Also a claim, after ENTER. The reply is plain. -ENOENT: no such port;
+ * -EINVAL: no such name, no states; -ENOSPC. */
 struct proto_fabric_member {
 	struct proto_head head;
-	u32 port;
+	struct node_sa_name name;
 	u16 pkey; /* of the partition in which the SA is asked */
 	u8 states; /* bits of JoinState */
-	u8 reserved;
-	u8 mgid[16];
+	u8 reserved[5];
 } OWNED_BY(the caller);
 
 /* HOST, of a tool, is a struct proto_fabric_enter whose reply is plain: writes the host's tree, for
