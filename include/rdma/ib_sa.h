@@ -245,6 +245,65 @@ AV_EXPORT void ib_sa_pack_service(struct ib_sa_service_rec *rec, void *attribute
 /* As ib_sa_unpack_path. */
 AV_EXPORT void ib_sa_unpack_service(void *attribute, struct ib_sa_service_rec *rec);
 
+/* ---- notices --------------------------------------------------------------------------------- */
+
+/* Traps of a subnet administrator; each names a GID. The traps of nodes (128 and up) have their
+ * numbers in ib_mad.h's struct ib_mad_notice_attr. */
+enum {
+	IB_SA_TRAP_GID_IN_SERVICE = 64,
+	IB_SA_TRAP_GID_OUT_OF_SERVICE = 65,
+	IB_SA_TRAP_GROUP_CREATED = 66,
+	IB_SA_TRAP_GROUP_DELETED = 67,
+	IB_SA_TRAP_ALL = 0xffff, /* in a subscription */
+};
+
+/* What a port subscribes to. Numbers are in network order. */
+struct ib_sa_inform {
+	union ib_gid gid;	/* zeroes: by LIDs */
+	__be16 lid_range_begin; /* 0xffff: of all */
+	__be16 lid_range_end;
+	u8 is_generic;
+	u8 subscribe; /* 0: ends the subscription */
+	__be16 type;  /* 0xffff: all; else the lower seven bits of IB_NOTICE_TYPE_* */
+	__be16 trap_num; /* not generic: the device ID */
+	__be32 qpn;
+	u8 resp_time; /* 4.096 us << resp_time */
+	__be32 producer_type; /* 24 bits; not generic: the vendor ID */
+};
+
+enum { IB_SA_INFORM_BYTES = 36 };
+
+/* As ib_sa_pack_path and ib_sa_unpack_path. */
+AV_EXPORT void ib_sa_pack_inform(struct ib_sa_inform *rec, void *attribute);
+/* As ib_sa_unpack_path. */
+AV_EXPORT void ib_sa_unpack_inform(void *attribute, struct ib_sa_inform *rec);
+
+/* What has happened. Numbers are in network order. */
+struct ib_sa_notice {
+	u8 is_generic;
+	u8 type;	      /* the lower seven bits of IB_NOTICE_TYPE_* */
+	__be32 producer_type; /* IB_NOTICE_PROD_* as 24 bits; not generic: the vendor ID */
+	__be16 trap_num;      /* not generic: the device ID */
+	__be16 issuer_lid;
+	u8 notice_toggle;
+	__be16 notice_count;
+	union {
+		u8 details[54];
+		struct { /* traps 64 to 67 */
+			u8 reserved[6];
+			union ib_gid gid;
+		} __attribute__((packed)) gid_event;
+	} data;
+	union ib_gid issuer_gid;
+};
+
+enum { IB_SA_NOTICE_BYTES = 80 };
+
+/* As ib_sa_pack_path and ib_sa_unpack_path. */
+AV_EXPORT void ib_sa_pack_notice(struct ib_sa_notice *rec, void *attribute);
+/* As ib_sa_unpack_path. */
+AV_EXPORT void ib_sa_unpack_notice(void *attribute, struct ib_sa_notice *rec);
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 /* A consumer of the calls below. The fields are the midlayer's. */

@@ -2,7 +2,8 @@
  * come of them.
  * In:    records, bytes of MADs        Out: bytes, records, address vectors
  * Runs:  any thread                    Locks: none
- * Spec:  IBA vol 1, 15.2.5.16 (PathRecord), 15.2.5.17 (MCMemberRecord), 15.2.5.14 (ServiceRecord)
+ * Spec:  IBA vol 1, 15.2.5.16 (PathRecord), 15.2.5.17 (MCMemberRecord), 15.2.5.14 (ServiceRecord),
+ *        13.4.8.2 (Notice), 13.4.8.3 (InformInfo)
  */
 #include <errno.h>
 #include <rdma/ib_cache.h>
@@ -79,6 +80,38 @@ static const struct ib_field sa_service[] = {
 };
 #undef TYPE
 
+#define TYPE struct ib_sa_inform
+static const struct ib_field sa_inform[] = {
+	PACK_FIELD(gid, 0, 0, 128),
+	PACK_FIELD(lid_range_begin, 4, 0, 16),
+	PACK_FIELD(lid_range_end, 4, 16, 16),
+	PACK_RESERVED(5, 0, 16),
+	PACK_FIELD(is_generic, 5, 16, 8),
+	PACK_FIELD(subscribe, 5, 24, 8),
+	PACK_FIELD(type, 6, 0, 16),
+	PACK_FIELD(trap_num, 6, 16, 16),
+	PACK_FIELD(qpn, 7, 0, 24),
+	PACK_RESERVED(7, 24, 3),
+	PACK_FIELD(resp_time, 7, 27, 5),
+	PACK_RESERVED(8, 0, 8),
+	PACK_FIELD(producer_type, 8, 8, 24),
+};
+#undef TYPE
+
+#define TYPE struct ib_sa_notice
+static const struct ib_field sa_notice[] = {
+	PACK_FIELD(is_generic, 0, 0, 1),
+	PACK_FIELD(type, 0, 1, 7),
+	PACK_FIELD(producer_type, 0, 8, 24),
+	PACK_FIELD(trap_num, 1, 0, 16),
+	PACK_FIELD(issuer_lid, 1, 16, 16),
+	PACK_FIELD(notice_toggle, 2, 0, 1),
+	PACK_FIELD(notice_count, 2, 1, 15),
+	PACK_FIELD(data.details, 2, 16, 432),
+	PACK_FIELD(issuer_gid, 16, 0, 128),
+};
+#undef TYPE
+
 /* The flags of a record are an int each, which a table would take for a number in network order. */
 
 void ib_sa_pack_path(struct ib_sa_path_rec *rec, void *attribute)
@@ -122,6 +155,28 @@ void ib_sa_unpack_service(void *attribute, struct ib_sa_service_rec *rec)
 {
 	memset(rec, 0, sizeof(*rec));
 	ib_unpack(sa_service, ARRAY_LEN(sa_service), attribute, rec);
+}
+
+void ib_sa_pack_inform(struct ib_sa_inform *rec, void *attribute)
+{
+	ib_pack(sa_inform, ARRAY_LEN(sa_inform), rec, attribute);
+}
+
+void ib_sa_unpack_inform(void *attribute, struct ib_sa_inform *rec)
+{
+	memset(rec, 0, sizeof(*rec));
+	ib_unpack(sa_inform, ARRAY_LEN(sa_inform), attribute, rec);
+}
+
+void ib_sa_pack_notice(struct ib_sa_notice *rec, void *attribute)
+{
+	ib_pack(sa_notice, ARRAY_LEN(sa_notice), rec, attribute);
+}
+
+void ib_sa_unpack_notice(void *attribute, struct ib_sa_notice *rec)
+{
+	memset(rec, 0, sizeof(*rec));
+	ib_unpack(sa_notice, ARRAY_LEN(sa_notice), attribute, rec);
 }
 
 /* ---- address vectors ------------------------------------------------------------------------- */

@@ -12,6 +12,58 @@
 #include "core/test_support/fake_device.h"
 #include "pack/pack.h"
 
+static void inform__each_field_lies_where_the_specification_says(void **state)
+{
+	static const u8 tail[] = {
+		0x12, 0x34, 0x56, 0x78, /* LIDs */
+		0, 0, 1, 1, /* generic, subscribe */
+		0x00, 0x04, 0x00, 0x40, /* type, trap 64 */
+		0x00, 0x00, 0x01, 0x13, /* QPN, response time */
+		0, 0x01, 0x02, 0x03, /* producer */
+	};
+	struct ib_sa_inform rec = { .lid_range_begin = htobe16(0x1234),
+				    .lid_range_end = htobe16(0x5678), .is_generic = 1,
+				    .subscribe = 1, .type = htobe16(4), .trap_num = htobe16(64),
+				    .qpn = htobe32(1), .resp_time = 19,
+				    .producer_type = htobe32(0x10203) }, again;
+	u8 out[IB_SA_INFORM_BYTES];
+
+	(void)state;
+	memset(rec.gid.raw, 0xd1, 16);
+	memset(out, 0xee, sizeof(out));
+	ib_sa_pack_inform(&rec, out);
+	assert_memory_equal(out, rec.gid.raw, 16);
+	assert_memory_equal(out + 16, tail, sizeof(tail));
+	ib_sa_unpack_inform(out, &again);
+	assert_int_equal(again.resp_time, 19);
+	assert_int_equal(be32toh(again.producer_type), 0x10203);
+}
+
+static void notice__each_field_lies_where_the_specification_says(void **state)
+{
+	static const u8 head[] = {
+		0x84, 0, 0, 4, /* generic, informational; a class manager */
+		0, 0x42, 0x12, 0x34, /* trap 66, issuer */
+		0x80, 3, /* toggle, count */
+	};
+	struct ib_sa_notice rec = { .is_generic = 1, .type = 4, .producer_type = htobe32(4),
+				    .trap_num = htobe16(66), .issuer_lid = htobe16(0x1234),
+				    .notice_toggle = 1, .notice_count = htobe16(3) }, again;
+	u8 out[IB_SA_NOTICE_BYTES];
+
+	(void)state;
+	memset(rec.data.gid_event.gid.raw, 0xd1, 16);
+	memset(rec.issuer_gid.raw, 0x51, 16);
+	memset(out, 0xee, sizeof(out));
+	ib_sa_pack_notice(&rec, out);
+	assert_memory_equal(out, head, sizeof(head));
+	assert_memory_equal(out + 16, rec.data.gid_event.gid.raw, 16);
+	assert_memory_equal(out + 64, rec.issuer_gid.raw, 16);
+	ib_sa_unpack_notice(out, &again);
+	assert_memory_equal(&again.data, &rec.data, sizeof(rec.data));
+	assert_int_equal(be16toh(again.notice_count), 3);
+}
+
 /* Written down from the figures of the specification, not by our tables. */
 static void path__each_field_lies_where_the_specification_says(void **state)
 {
@@ -237,6 +289,8 @@ static void ah_from_mcmember__leads_to_the_group(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(inform__each_field_lies_where_the_specification_says),
+		cmocka_unit_test(notice__each_field_lies_where_the_specification_says),
 		cmocka_unit_test(path__each_field_lies_where_the_specification_says),
 		cmocka_unit_test(mcmember__each_field_lies_where_the_specification_says),
 		cmocka_unit_test(service__each_field_lies_where_the_specification_says),

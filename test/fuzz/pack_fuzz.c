@@ -65,6 +65,28 @@ static void fuzz_service(u8 *data)
 	fuzz_need(memcmp(&rec, &again, sizeof(rec)) == 0, "another service");
 }
 
+static void fuzz_inform(u8 *data)
+{
+	struct ib_sa_inform rec, again;
+	u8 out[IB_SA_INFORM_BYTES];
+
+	ib_sa_unpack_inform(data, &rec);
+	ib_sa_pack_inform(&rec, out);
+	ib_sa_unpack_inform(out, &again);
+	fuzz_need(memcmp(&rec, &again, sizeof(rec)) == 0, "another subscription");
+}
+
+/* No bit of a notice is reserved. */
+static void fuzz_notice(u8 *data)
+{
+	struct ib_sa_notice rec;
+	u8 out[IB_SA_NOTICE_BYTES];
+
+	ib_sa_unpack_notice(data, &rec);
+	ib_sa_pack_notice(&rec, out);
+	fuzz_need(memcmp(data, out, sizeof(out)) == 0, "another notice");
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
 	static const struct {
@@ -73,7 +95,9 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	} readers[] = { { fuzz_headers, IB_UD_HEADER_BYTES },
 			{ fuzz_path, IB_SA_PATH_BYTES },
 			{ fuzz_mcmember, IB_SA_MCMEMBER_BYTES },
-			{ fuzz_service, IB_SA_SERVICE_BYTES } };
+			{ fuzz_service, IB_SA_SERVICE_BYTES },
+			{ fuzz_inform, IB_SA_INFORM_BYTES },
+			{ fuzz_notice, IB_SA_NOTICE_BYTES } };
 	struct input in = { data, size };
 	u8 which = input_u8(&in) % ARRAY_LEN(readers), *copy = malloc(readers[which].bytes);
 
