@@ -387,4 +387,33 @@ AV_EXPORT void ib_sa_free_multicast(struct ib_sa_multicast *multicast);
 AV_EXPORT int ib_sa_get_mcmember_rec(struct ib_device *device, u8 port_num, union ib_gid *mgid,
 				     struct ib_sa_mcmember_rec *rec);
 
+/* ---- subscriptions --------------------------------------------------------------------------- */
+
+/* A subscription that its consumer keeps until ib_sa_unregister_inform_info. */
+struct ib_inform_info {
+	void *context;
+	int (*callback)(int status, struct ib_inform_info *info, struct ib_sa_notice *notice);
+	u16 trap_number; /* host order */
+};
+
+/* Subscribes to a trap of the subnet (enum above, host order), or to all generic ones. A port
+ * subscribes once for all its consumers, and again by itself when its SA may have forgotten it:
+ * another SM, another LID, a client reregistration, a link that was down. The callback tells:
+ * 0 and a notice, valid until it returns; 0 and NULL: subscribed, for the first time or again, and
+ * what happened before may have been missed, so look anew; or why the port is not subscribed now:
+ * -EINVAL: refused; -ETIMEDOUT; -EAGAIN: no subnet manager; -EBUSY: a program has the reports of
+ * the port (a MAD agent); -ENOMEM; -ENODEV: the device is gone, for good. After the others the next
+ * of those events has it tried again. A report that the SM repeats is told again. The callback
+ * returns 0, or else the subscription ends as by ib_sa_unregister_inform_info. ERR_PTR: -ENODEV;
+ * -EINVAL: the client is not registered; -ENOMEM. Never blocks. */
+AV_EXPORT struct ib_inform_info *
+ib_sa_register_inform_info(struct ib_sa_client *client, struct ib_device *device, u8 port_num,
+			   u16 trap_number, unsigned int gfp_mask,
+			   int (*callback)(int status, struct ib_inform_info *info,
+					   struct ib_sa_notice *notice),
+			   void *context);
+/* Ends a subscription; the port unsubscribes when no consumer of its host is left. Waits for a
+ * callback that runs, unless it is called from it; none follows. 0. */
+AV_EXPORT int ib_sa_unregister_inform_info(struct ib_inform_info *info);
+
 #endif

@@ -102,6 +102,10 @@ static void sa_port_on_event(struct ib_event_handler *handler, struct ib_event *
 {
 	if (sa_port_event_loses(event->event))
 		sa_mcast_port_changed(event->device, event->element.port_num);
+	/* with the link down there is nobody to ask */
+	if ((sa_port_event_loses(event->event) && event->event != IB_EVENT_PORT_ERR) ||
+	    event->event == IB_EVENT_PORT_ACTIVE)
+		sa_inform_port_changed(event->device, event->element.port_num);
 }
 
 /* One of the device's ports; NULL: without SA. */
@@ -114,6 +118,7 @@ static struct sa_port *sa_port_make(struct ib_device *device, u8 number)
 	port->device = device;
 	port->number = number;
 	list_init(&port->groups);
+	list_init(&port->topics);
 	port->pd = ib_alloc_pd(device);
 	port->agent = IS_ERR(port->pd)
 			      ? ERR_PTR(-ENOMEM)
@@ -194,6 +199,7 @@ static void sa_port_free(struct sa_port *port)
 	lock_release(&sa_lock);
 	(void)ib_unregister_mad_agent(port->agent);
 	sa_mcast_port_gone(port);
+	sa_inform_port_gone(port);
 	(void)ib_dealloc_pd(port->pd);
 	free(port);
 }

@@ -1,14 +1,15 @@
-/* sa_priv.h: inside the SA client: questions to the subnet administrator of an InfiniBand port, and
- * memberships of multicast groups.
+/* sa_priv.h: inside the SA client: questions to the subnet administrator of an InfiniBand port,
+ * memberships of multicast groups, and subscriptions to traps.
  *
  *  port.c  the InfiniBand ports: an agent for each, and the way to its SA
  * query.c  one question: a request, its timeout, its answer
  *  path.c  path and service records
  * mcast.c  joins that several consumers share, left by the last
+ * inform.c subscriptions to traps that several consumers share
  *
- * Answers are told on the MAD layer's queue of the port, joins on the queue of this room. sa_lock
- * guards ports, outstanding queries and groups; it is a leaf but for what work_push takes, and held
- * across no call of the MAD layer and no callback.
+ * Answers are told on the MAD layer's queue of the port, joins and notices on the queue of this
+ * room. sa_lock guards ports, outstanding queries, groups and topics; it is a leaf but for what
+ * work_push takes, and held across no call of the MAD layer and no callback.
  */
 #ifndef SA_SA_PRIV_H
 #define SA_SA_PRIV_H
@@ -42,6 +43,9 @@ struct sa_port {
 	bool gone GUARDED_BY(sa_lock);	    /* no call begins */
 	struct cond idle GUARDED_BY(sa_lock); /* signalled when `users` falls to 0 */
 	struct list_head groups GUARDED_BY(sa_lock);
+	struct list_head topics GUARDED_BY(sa_lock);
+	struct ib_mad_agent *reports OWNED_BY(sa_queue); /* NULL: no subscription so far */
+	bool kept GUARDED_BY(sa_lock); /* its keeper answers reports */
 };
 
 /* The end of a query, called exactly once, on the MAD layer's queue. status: 0: *mad is the answer;
@@ -107,5 +111,11 @@ void sa_query_drop_in_child(void);
 void sa_mcast_port_changed(struct ib_device *device, u8 number);
 /* The port's agent has ended: members are told. Returns when their consumers have ended them. */
 void sa_mcast_port_gone(struct sa_port *port);
+
+/* ---- inform.c ---- */
+/* The port's subscriptions may be lost: it subscribes anew. Any context. */
+void sa_inform_port_changed(struct ib_device *device, u8 number);
+/* As sa_mcast_port_gone. */
+void sa_inform_port_gone(struct sa_port *port);
 
 #endif

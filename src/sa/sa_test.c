@@ -28,6 +28,8 @@ static struct {
 	u8 joined;		  /* atomic: what the SA keeps of this port */
 	u8 shared;		  /* atomic: what those who share the port know of */
 	int shared_joins;	  /* joins before the last of it */
+	int subscribed, unsubscribed; /* atomic: InformInfo that came */
+	int report_answers;	      /* atomic */
 	bool silent;		  /* atomic */
 	u16 status;		  /* atomic: of the answers */
 } t;
@@ -56,6 +58,19 @@ static void model_judge_member(struct ib_sa_mad *mad)
 	ib_sa_pack_mcmember(&rec, mad->data);
 }
 
+static void model_judge_inform(struct ib_sa_mad *mad)
+{
+	struct ib_sa_inform rec;
+
+	ib_sa_unpack_inform(mad->data, &rec);
+	assert_int_equal(mad->mad_hdr.method, IB_MGMT_METHOD_SET);
+	assert_int_equal(rec.lid_range_begin, 0xffff);
+	assert_int_equal(rec.is_generic, 1);
+	assert_int_equal(be16toh(rec.trap_num), IB_SA_TRAP_GID_IN_SERVICE);
+	assert_int_equal(be32toh(rec.qpn), 1);
+	fake_bump(rec.subscribe ? &t.subscribed : &t.unsubscribed);
+}
+
 static void model_judge(struct ib_sa_mad *mad)
 {
 	struct ib_sa_path_rec rec;
@@ -68,6 +83,9 @@ static void model_judge(struct ib_sa_mad *mad)
 		break;
 	case IB_SA_ATTR_MC_MEMBER_REC:
 		model_judge_member(mad);
+		break;
+	case IB_SA_ATTR_INFORM_INFO:
+		model_judge_inform(mad);
 		break;
 	default:
 		assert_int_equal(be16toh(mad->mad_hdr.attr_id), IB_SA_ATTR_SERVICE_REC);
@@ -87,6 +105,11 @@ static int model_send(void *arg, const struct mad_departure *d)
 	assert_int_equal(container_of(d->ah, struct fake_ah, ib)->attr.dlid, 9);
 	assert_int_equal(mad.mad_hdr.mgmt_class, IB_MGMT_CLASS_SUBN_ADM);
 	assert_int_equal(mad.mad_hdr.class_version, 2);
+	if (mad.mad_hdr.method == IB_MGMT_METHOD_REPORT_RESP) {
+		assert_int_equal(be16toh(mad.mad_hdr.attr_id), IB_SA_ATTR_NOTICE);
+		fake_bump(&t.report_answers);
+		return 0;
+	}
 	fake_bump(&t.asked);
 	if (__atomic_load_n(&t.silent, __ATOMIC_SEQ_CST))
 		return 0;
@@ -106,7 +129,7 @@ static struct mad_port_ops model_ops = { .send = model_send };
 /* Others share the port: they leave for it, as the node of a fabric does. */
 static int model_share(void *arg, const struct mad_member *m)
 {
-	assert_int_equal(m->mgid.raw[0], 0xff);
+	assert_true(m->subscribes ? m->trap == IB_SA_TRAP_GID_IN_SERVICE : m->mgid.raw[0] == 0xff);
 	t.shared_joins = fake_count(&t.joins);
 	__atomic_store_n(&t.shared, m->states, __ATOMIC_SEQ_CST);
 	return 0;
@@ -449,6 +472,239 @@ static void free_multicast__while_it_joins(void **state)
 	assert_int_equal(__atomic_load_n(&t.joined, __ATOMIC_SEQ_CST), 0);
 }
 
+/* ---- subscriptions --------------------------------------------------------------------------- */
+
+/* What a subscriber has heard. */
+struct subscriber {
+	int calls;    /* atomic: in which it was told a status */
+	int notices;  /* atomic */
+	int status;   /* of the last call */
+	int gid_byte; /* of the last notice */
+	int answer;   /* that the callback returns */
+	int entered;  /* atomic: callbacks that have begun */
+	bool blocks;  /* atomic: a callback waits while it is set */
+};
+
+static int inform_heard(int status, struct ib_inform_info *info, struct ib_sa_notice *notice)
+{
+	struct subscriber *s = info->context;
+	int answer = s->answer;
+
+	fake_bump(&s->entered);
+	while (__atomic_load_n(&s->blocks, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	s->status = status;
+	if (notice != NULL) {
+		assert_int_equal(be16toh(notice->trap_num), IB_SA_TRAP_GID_IN_SERVICE);
+		s->gid_byte = notice->data.gid_event.gid.raw[15];
+	}
+	fake_bump(notice != NULL ? &s->notices : &s->calls);
+	return answer;
+}
+
+static struct ib_inform_info *subscribe(struct subscriber *s)
+{
+	struct ib_inform_info *info =
+		ib_sa_register_inform_info(&t.client, &t.fake->ib, 1, IB_SA_TRAP_GID_IN_SERVICE, 0,
+					   inform_heard, s);
+
+	assert_false(IS_ERR(info));
+	return info;
+}
+
+/* A report of the SA about a GID that ends in `gid_byte`. */
+static void report(u16 trap, u8 gid_byte)
+{
+	static u32 tids;
+	struct ib_sa_notice notice = { .is_generic = 1,
+				       .type = IB_NOTICE_TYPE_INFO & 0x7f,
+				       .producer_type = htobe32(4),
+				       .trap_num = htobe16(trap),
+				       .data.gid_event.gid.raw = { [15] = gid_byte } };
+	struct ib_sa_mad mad = { .mad_hdr = { .base_version = IB_MGMT_BASE_VERSION,
+					      .mgmt_class = IB_MGMT_CLASS_SUBN_ADM,
+					      .class_version = IB_SA_CLASS_VERSION,
+					      .method = IB_MGMT_METHOD_REPORT,
+					      .tid = htobe64(++tids),
+					      .attr_id = htobe16(IB_SA_ATTR_NOTICE) } };
+	struct mad_arrival a = { .src_qp = 1,
+				 .qkey = IB_QP1_QKEY,
+				 .pkey = 0xffff,
+				 .slid = 9,
+				 .mad = &mad,
+				 .length = IB_MGMT_MAD_SIZE };
+
+	ib_sa_pack_notice(&notice, mad.data);
+	mad_port_receive(t.port, &a);
+}
+
+static void port_event(enum ib_event_type type)
+{
+	struct ib_event event = { .device = &t.fake->ib, .event = type, .element.port_num = 1 };
+
+	ib_dispatch_event(&event);
+}
+
+static void register_inform_info__is_shared(void **state)
+{
+	struct subscriber first = { .calls = 0 }, second = { .calls = 0 };
+	struct ib_inform_info *a = subscribe(&first), *b;
+
+	assert_true(fake_await(&first.calls, 1));
+	assert_int_equal(first.status, 0);
+	b = subscribe(&second);
+	assert_true(fake_await(&second.calls, 1));
+	assert_int_equal(second.status, 0);
+	assert_int_equal(t.subscribed, 1);
+	report(IB_SA_TRAP_GID_OUT_OF_SERVICE, 1); /* not theirs, and answered like the next one */
+	report(IB_SA_TRAP_GID_IN_SERVICE, 2);
+	assert_true(fake_await(&first.notices, 1));
+	assert_true(fake_await(&second.notices, 1));
+	assert_true(fake_await(&t.report_answers, 2));
+	assert_int_equal(first.gid_byte, 2);
+	assert_int_equal(second.gid_byte, 2);
+	assert_int_equal(ib_sa_unregister_inform_info(a), 0);
+	report(IB_SA_TRAP_GID_IN_SERVICE, 3);
+	assert_true(fake_await(&second.notices, 2));
+	assert_true(fake_await(&t.report_answers, 3));
+	assert_int_equal(fake_count(&first.notices), 1);
+	assert_int_equal(fake_count(&t.unsubscribed), 0);
+	assert_int_equal(ib_sa_unregister_inform_info(b), 0);
+	assert_true(fake_await(&t.unsubscribed, 1));
+	assert_int_equal(first.calls + second.calls, 2);
+}
+
+static void register_inform_info__judges_its_arguments(void **state)
+{
+	struct ib_sa_client stranger = { .registered = 0 };
+	struct ib_inform_info *info;
+
+	info = ib_sa_register_inform_info(&t.client, &t.fake->ib, 2, 64, 0, inform_heard, NULL);
+	assert_int_equal(PTR_ERR(info), -ENODEV);
+	info = ib_sa_register_inform_info(&stranger, &t.fake->ib, 1, 64, 0, inform_heard, NULL);
+	assert_int_equal(PTR_ERR(info), -EINVAL);
+}
+
+/* Another SM: one that takes the subscription, and then one that is there too late for it. */
+static void register_inform_info__subscribes_again(void **state)
+{
+	struct subscriber s = { .calls = 0 };
+	struct ib_inform_info *info = subscribe(&s);
+	int asked;
+
+	assert_true(fake_await(&s.calls, 1));
+	port_event(IB_EVENT_CLIENT_REREGISTER);
+	assert_true(fake_await(&s.calls, 2));
+	assert_int_equal(s.status, 0);
+	assert_int_equal(t.subscribed, 2);
+	__atomic_store_n(&t.silent, true, __ATOMIC_SEQ_CST);
+	asked = fake_count(&t.asked);
+	port_event(IB_EVENT_SM_CHANGE);
+	assert_true(fake_await(&t.asked, asked + 1));
+	__atomic_store_n(&t.silent, false, __ATOMIC_SEQ_CST);
+	port_event(IB_EVENT_CLIENT_REREGISTER);
+	assert_true(fake_await(&s.calls, 3));
+	assert_int_equal(s.status, 0);
+	port_event(IB_EVENT_PORT_ERR);
+	port_event(IB_EVENT_PORT_ACTIVE);
+	assert_true(fake_await(&s.calls, 4));
+	(void)ib_sa_unregister_inform_info(info);
+	assert_true(fake_await(&t.unsubscribed, 1));
+}
+
+/* Without an SM, and refused: the next event has it tried again. */
+static void register_inform_info__fails_and_tries_again(void **state)
+{
+	struct subscriber s = { .calls = 0 };
+	struct ib_inform_info *info;
+
+	t.fake->lmc = 1;
+	info = subscribe(&s);
+	assert_true(fake_await(&s.calls, 1));
+	assert_int_equal(s.status, -EAGAIN);
+	t.fake->lmc = 0;
+	__atomic_store_n(&t.status, 0x0200, __ATOMIC_SEQ_CST);
+	port_event(IB_EVENT_SM_CHANGE);
+	assert_true(fake_await(&s.calls, 2));
+	assert_int_equal(s.status, -EINVAL);
+	__atomic_store_n(&t.status, 0, __ATOMIC_SEQ_CST);
+	port_event(IB_EVENT_CLIENT_REREGISTER);
+	assert_true(fake_await(&s.calls, 3));
+	assert_int_equal(s.status, 0);
+	(void)ib_sa_unregister_inform_info(info);
+	assert_true(fake_await(&t.unsubscribed, 1));
+}
+
+static void register_inform_info__another_agent_has_the_reports(void **state)
+{
+	struct ib_mad_reg_req taken = { .mgmt_class = IB_MGMT_CLASS_SUBN_ADM,
+					.mgmt_class_version = IB_SA_CLASS_VERSION,
+					.method_mask = { 1ul << IB_MGMT_METHOD_REPORT } };
+	struct ib_mad_agent *agent = ib_register_mad_agent(&t.fake->ib, 1, IB_QPT_GSI, &taken, 0,
+							   sa_query_on_sent, sa_query_on_received,
+							   NULL);
+	struct subscriber s = { .calls = 0, .answer = 1 /* ends the subscription */ };
+
+	assert_false(IS_ERR(agent));
+	(void)subscribe(&s);
+	assert_true(fake_await(&s.calls, 1));
+	assert_int_equal(s.status, -EBUSY);
+	(void)ib_unregister_mad_agent(agent);
+}
+
+/* The keeper answers reports and unsubscribes. */
+static void register_inform_info__of_a_kept_port(void **state)
+{
+	struct subscriber s = { .calls = 0 };
+	struct ib_inform_info *info;
+
+	model_ops.member = model_share;
+	info = subscribe(&s);
+	assert_true(fake_await(&s.calls, 1));
+	assert_int_equal(t.shared, 1);
+	assert_int_equal(t.subscribed, 1);
+	report(IB_SA_TRAP_GID_IN_SERVICE, 5);
+	assert_true(fake_await(&s.notices, 1));
+	(void)ib_sa_unregister_inform_info(info);
+	assert_true(await_shared(0));
+	assert_int_equal(fake_count(&t.report_answers), 0);
+	assert_int_equal(fake_count(&t.unsubscribed), 0);
+	model_ops.member = NULL;
+}
+
+/* A consumer that takes its time misses notices, and is told to look anew. */
+static void register_inform_info__too_many_reports(void **state)
+{
+	enum { REPORTS = 2000 };
+	struct subscriber s = { .calls = 0 };
+	struct ib_inform_info *info = subscribe(&s);
+
+	assert_true(fake_await(&s.calls, 1));
+	__atomic_store_n(&s.blocks, true, __ATOMIC_SEQ_CST);
+	report(IB_SA_TRAP_GID_IN_SERVICE, 1);
+	assert_true(fake_await(&s.entered, 2));
+	for (int i = 1; i < REPORTS; i++)
+		report(IB_SA_TRAP_GID_IN_SERVICE, 1);
+	assert_true(fake_await(&t.report_answers, REPORTS));
+	__atomic_store_n(&s.blocks, false, __ATOMIC_SEQ_CST);
+	assert_true(fake_await(&s.calls, 2));
+	assert_int_equal(t.subscribed, 1);
+	(void)ib_sa_unregister_inform_info(info);
+	assert_true(fake_await(&t.unsubscribed, 1));
+	assert_in_range(fake_count(&s.notices), 1, REPORTS - 1);
+}
+
+static void unregister_inform_info__while_it_subscribes(void **state)
+{
+	struct subscriber s = { .calls = 0 };
+
+	for (int i = 0; i < 200; i++)
+		(void)ib_sa_unregister_inform_info(subscribe(&s));
+	for (int i = 0; i < WAIT_MS && fake_count(&t.unsubscribed) < fake_count(&t.subscribed); i++)
+		usleep(1000);
+	assert_int_equal(fake_count(&t.unsubscribed), fake_count(&t.subscribed));
+}
+
 #define SA_TEST(f) cmocka_unit_test_setup_teardown(f, test_setup, test_teardown)
 
 int main(void)
@@ -467,6 +723,14 @@ int main(void)
 		SA_TEST(free_multicast__while_it_joins),
 		SA_TEST(free_multicast__of_a_shared_port),
 		SA_TEST(mcmember_rec_query__asks),
+		SA_TEST(register_inform_info__is_shared),
+		SA_TEST(register_inform_info__judges_its_arguments),
+		SA_TEST(register_inform_info__subscribes_again),
+		SA_TEST(register_inform_info__fails_and_tries_again),
+		SA_TEST(register_inform_info__another_agent_has_the_reports),
+		SA_TEST(register_inform_info__of_a_kept_port),
+		SA_TEST(register_inform_info__too_many_reports),
+		SA_TEST(unregister_inform_info__while_it_subscribes),
 	};
 
 	work_queue_init(&mad_queue, "test/mad", false);

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""sa_test.py: an upper layer asks the subnet administrator by the calls of ib_sa.h (sa_user.c): subscriptions to traps, services.
+Once with the node's own subnet manager, once with OpenSM.
+
+usage: sa_test.py BUILD_DIR
+"""
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+from fabric_bed import Bed
+
+Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+MISSING = [p for p in ("mckey", "saquery", "opensm") if shutil.which(p) is None]
+GID_OF_H3 = "fe8000000000000002a0000000000301"
+GROUP = "ff1240 01ffff 0000 0000 00000f010203".replace(" ", "")  # of 239.1.2.3, with the RDMA CM's signature
+
+
+class Program:
+    """A running sa_user whose lines are kept."""
+
+    def __init__(self, bed, host, *words):
+        self.bed = bed
+        self.lines = []
+        self.process = subprocess.Popen(bed.words("run", "--host", host, os.path.join(Bed.build, "test/sa_user"), *words), env=bed.env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
+        self.reader.start()
+        bed.addCleanup(self.end)
+
+    def wait(self, line, count=1):
+        try:
+            self.bed.until(lambda: self.lines.count(line + "\n") >= count or self.process.poll() is not None)
+        finally:
+            self.bed.assertGreaterEqual(self.lines.count(line + "\n"), count, f"no {line!r} in {self.lines}")
+
+    def end(self):
+        """By the end of its input; its status."""
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self.reader.join()
+        self.process.stdout.close()
+        return self.process.returncode
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Client(Bed):
+    beds = 0
+
+    def setUp(self):
+        super().setUp()
+        Client.beds += 1  # the node of the test before may not have ended yet
+        self.env["ANYVERBS_NODE"] += f"-{Client.beds}"
+        self.fabric("up", "--topology", "fat-tree:2x2", *self.up())
+        self.manage()
+        self.until(lambda: self.fabric("hosts").count("ACTIVE") == 4)
+
+    def up(self):
+        return ()
+
+    def manage(self):
+        pass
+
+    def node(self):
+        """The pid of the node."""
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path) as f:
+                    words = f.read().split("\0")
+            except OSError:
+                continue
+            if words[0].endswith("anyverbsd") and self.env["ANYVERBS_NODE"] in words:
+                return int(path.split("/")[2])
+        return None
+
+    def subscribe(self, host, *traps):
+        program = Program(self, host, "notices", *map(str, traps))
+        for trap in traps:
+            program.wait(f"trap {trap}: subscribed")
+        return program
+
+    def subscriptions(self):
+        """(GID of the subscriber, trap) of what the SA keeps."""
+        text = self.on("h4", "saquery", "-I")
+        return sorted(re.findall(r"SubscriberGID\.+(\S+).*?trap_num\.+(\d+)", text, re.DOTALL))
+
+    def sa_user(self, host, *words, status=0):
+        return self.on(host, os.path.join(Bed.build, "test/sa_user"), *words, status=status).strip()
+
+
+class Notices(Client):
+    def test_gids_come_and_go(self):
+        """Two processes of one host and one of another hear of a port whose link goes down and up."""
+        programs = [self.subscribe(host, 64, 65) for host in ("h1", "h1", "h2")]
+        self.fabric("link", "h3:1", "down")
+        for program in programs:
+            program.wait(f"trap 65: notice 65 about {GID_OF_H3}")
+        self.fabric("link", "h3:1", "up")
+        for program in programs:
+            program.wait(f"trap 64: notice 64 about {GID_OF_H3}")
+            self.assertEqual(program.end(), 0)
+
+    def test_groups_come_and_go(self):
+        program = self.subscribe("h1", 66, 67)
+        every = self.subscribe("h2", 65535)
+        self.on("h3", "mckey", "-m", "239.1.2.3", "-s", "-C", "0", "-b", "127.64.0.3")
+        for trap in 66, 67:
+            program.wait(f"trap {trap}: notice {trap} about {GROUP}")
+            every.wait(f"trap 65535: notice {trap} about {GROUP}")
+
+    def test_a_host_unsubscribes_with_its_last_process(self):
+        first, second = (self.subscribe("h1", 65) for _ in range(2))
+        self.until(lambda: len(self.subscriptions()) == 1)
+        first.kill()
+        self.fabric("link", "h3:1", "down")
+        second.wait(f"trap 65: notice 65 about {GID_OF_H3}")
+        self.assertEqual(len(self.subscriptions()), 1)
+        second.kill()
+        self.until(lambda: self.subscriptions() == [])
+        third = self.subscribe("h1", 64)
+        self.assertEqual([trap for _, trap in self.subscriptions()], ["64"])
+        self.assertEqual(third.end(), 0)
+        self.until(lambda: self.subscriptions() == [])
+
+    def test_the_node_dies(self):
+        program = self.subscribe("h1", 65)
+        os.kill(self.node(), signal.SIGKILL)
+        self.until(lambda: self.fabric("hosts").count("ACTIVE") == 4)
+        self.again(program)
+        self.fabric("link", "h3:1", "down")
+        program.wait(f"trap 65: notice 65 about {GID_OF_H3}")
+
+    def again(self, program):
+        """The node's own subnet manager has died with it."""
+        program.wait("trap 65: subscribed", 2)
+
+
+class Mastered(Notices):
+    """The same under OpenSM."""
+
+    def up(self):
+        return ("--no-sm",)
+
+    def manage(self):
+        self.sm = self.opensm("h4", "--guid", "0x02a0000000000401")
+
+    def again(self, program):
+        """OpenSM lives on, and has the subscription."""
+        self.until(lambda: self.node() is not None and len(self.subscriptions()) == 1)
+
+    def test_another_subnet_manager(self):
+        program = self.subscribe("h1", 65)
+        self.sm.kill()
+        self.opensm("h2")
+        program.wait("trap 65: subscribed", 2)
+        self.fabric("link", "h3:1", "down")
+        program.wait(f"trap 65: notice 65 about {GID_OF_H3}")
+
+    def tearDown(self):
+        errors = self.sm.errors()
+        super().tearDown()
+        self.assertEqual(errors, [])
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIP {', '.join(MISSING)}: not installed")
+        sys.exit(77)
+    unittest.main()
