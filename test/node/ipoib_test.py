@@ -17,7 +17,7 @@ import unittest
 from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-PROGRAMS = "ip ping iperf3 perfquery opensm setpriv rping ucmatose udaddy rstream ib_send_lat".split()
+PROGRAMS = "ip ping iperf3 perfquery opensm setpriv rping ucmatose udaddy rstream riostream ib_send_lat".split()
 MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
 
 RECEIVE = """
@@ -256,7 +256,9 @@ class IPoIB(Bed):
                                ("rping -s -a fd00::1 -C 3", "rping -c -a fd00::1 -C 3"),
                                ("ucmatose -b 10.1.0.1", "ucmatose -b 10.1.0.2 -s 10.1.0.1"),
                                ("udaddy", "udaddy -s 10.1.0.1"),
-                               ("rstream -S 65536 -C 10", "rstream -s 10.1.0.1 -S 65536 -C 10"),
+                               ("rstream -S 65536 -C 10 -T v", "rstream -s 10.1.0.1 -S 65536 -C 10 -T v"),
+                               ("rstream -b fd00::1 -S 1000 -C 10 -T a", "rstream -s fd00::1 -S 1000 -C 10 -T a"),
+                               ("riostream -S 65536 -C 10 -I 2 -T v", "riostream -s 10.1.0.1 -S 65536 -C 10 -I 2 -T v"),
                                ("rping -s -a 127.64.0.1 -C 3", "rping -c -a 127.64.0.1 -C 3")):
             self.connect(server, client)
         self.connect("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 10.1.0.1")
