@@ -31,6 +31,22 @@ static void fuzz_hello(const u8 *data, size_t size)
 		  "another hello");
 }
 
+/* The same behind the room of an IP header. */
+static void fuzz_request(const u8 *data, size_t size)
+{
+	u8 again[STREAM_HEADER_SIZE + STREAM_HELLO_SIZE];
+	struct stream_hello hello, back;
+
+	if (stream_request_unpack(data, size, true, &hello) != 0)
+		return;
+	fuzz_need(size >= sizeof(again), "a short request");
+	fuzz_need(stream_request_pack(&hello, true, again) == sizeof(again), "the size");
+	fuzz_need(stream_request_unpack(again, sizeof(again), true, &back) == 0 &&
+			  back.table.addr == hello.table.addr &&
+			  back.buffer.length == hello.buffer.length,
+		  "another request");
+}
+
 /* What is covered begins where the offset is, and ends where the mapping does. */
 static void fuzz_entry(const u8 *data, size_t size)
 {
@@ -89,6 +105,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	switch (data[0] % 5) {
 	case 0:
 		fuzz_hello(copy, size - 1);
+		fuzz_request(copy, size - 1);
 		break;
 	case 1:
 		fuzz_entry(copy, size - 1);

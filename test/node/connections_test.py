@@ -15,7 +15,7 @@ import unittest
 from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-PROGRAMS = "rping ucmatose udaddy rstream ib_send_lat ib_write_lat qperf".split()
+PROGRAMS = "rping ucmatose udaddy rstream riostream ib_send_lat ib_write_lat qperf".split()
 MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
 # the last is what rstream says of a connection that is refused
 NOT_YET = ("reject", "refused", "failed to connect", "couldn't connect", "event: rdma_cm_event_rejected", "rpoll: operation now in progress")
@@ -55,13 +55,19 @@ class Connections(Bed):
                                ("ucmatose -b 127.64.0.1", "ucmatose -b 127.64.0.2 -s 127.64.0.1"),
                                ("udaddy", "udaddy -s 127.64.0.1"),
                                ("rstream -S 65536 -C 10", "rstream -s 127.64.0.1 -S 65536 -C 10"),
+                               ("riostream -S 65536 -C 10 -I 2", "riostream -s 127.64.0.1 -S 65536 -C 10 -I 2"),
                                ("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 127.64.0.1"),
                                ("ib_write_lat -n 100", "ib_write_lat -n 100 127.64.0.1")):
             out, first = self.connect(server.split(), client.split())
             self.assertEqual(first.wait(60), 0, client + out)
         gid = self.gid("h1")
         for server, client in (("ucmatose -f gid -b {}", "ucmatose -f gid -s {}"), ("ucmatose -f gid", "ucmatose -f gid -s {}"),
-                               ("ucmatose -f gid -P ib", "ucmatose -f gid -P ib -s {}"), ("udaddy -f gid", "udaddy -f gid -s {}")):
+                               ("ucmatose -f gid -P ib", "ucmatose -f gid -P ib -s {}"), ("udaddy -f gid", "udaddy -f gid -s {}"),
+                               ("rstream -f gid -b {} -S 65536 -C 10 -T v", "rstream -f gid -s {} -S 65536 -C 10 -T v"),
+                               ("rstream -f gid -T b -S 1000 -C 10", "rstream -f gid -T b -s {} -S 1000 -C 10"),
+                               ("rstream -f gid -T a -S 1000 -C 10", "rstream -f gid -T a -s {} -S 1000 -C 10"),
+                               ("riostream -f gid -b {} -S 65536 -C 10 -I 2 -T v", "riostream -f gid -s {} -S 65536 -C 10 -I 2 -T v"),
+                               ("rstream -f gid -S 1000 -C 10", "rstream -s 127.64.0.1 -S 1000 -C 10")):
             out, first = self.connect(server.format(gid).split(), client.format(gid).split())
             self.assertEqual(first.wait(60), 0, client + out)
         out, first = self.connect(["qperf"], "qperf 127.64.0.1 -t 1 -cm 1 rc_lat".split())

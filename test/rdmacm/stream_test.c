@@ -2,6 +2,7 @@
  * otherwise.
  */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -15,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <infiniband/ib.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
 
@@ -77,7 +79,7 @@ static void rsocket__refuses_what_it_has_not(void **state)
 	int fds[2];
 
 	fails(rsocket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
-	fails(rsocket(AF_IB, SOCK_STREAM, 0), EAFNOSUPPORT);
+	fails(rsocket(AF_IB, SOCK_DGRAM, 0), EAFNOSUPPORT);
 	fails(rsocket(AF_INET, SOCK_SEQPACKET, 0), ESOCKTNOSUPPORT);
 	fails(rsocket(AF_INET, 77, 0), EINVAL);
 	fails(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
@@ -89,6 +91,43 @@ static void rsocket__refuses_what_it_has_not(void **state)
 	fails(rclose(1 << 30), EBADF);
 	close(fds[0]);
 	close(fds[1]);
+}
+
+/* On RoCE a listener of AF_IB takes requests by IP address, and AF_IB has no path (af_ib_test.c).
+ * test/node/connections_test.py has InfiniBand. */
+static void rsocket__of_af_ib_on_roce(void **state)
+{
+	struct sockaddr_ib ib = { .sib_family = 0 }, any = { .sib_family = AF_IB };
+	struct sockaddr *addr = (struct sockaddr *)&ib;
+	struct sockaddr_in *in;
+	socklen_t len = sizeof(ib);
+	struct pair p = { .listener = rsocket(AF_IB, SOCK_STREAM, 0) };
+	char byte;
+
+	in = (struct sockaddr_in *)&p.addr;
+	assert_true(p.listener >= 0);
+	fails(rbind(p.listener, local(0), sizeof(*in)), EAFNOSUPPORT);
+	fails(rbind(p.listener, (struct sockaddr *)&any, sizeof(any) - 1), EINVAL);
+	assert_int_equal(rbind(p.listener, (struct sockaddr *)&any, sizeof(any)), 0);
+	assert_int_equal(rlisten(p.listener, 8), 0);
+	assert_int_equal(rgetsockname(p.listener, addr, &len), 0);
+	assert_int_equal(len, sizeof(ib));
+	assert_int_equal(ib.sib_family, AF_IB);
+	*in = *(struct sockaddr_in *)local(be64toh(ib.sib_sid) & RDMA_IB_IP_PORT_MASK);
+	connect_to(&p);
+	len = sizeof(ib);
+	assert_int_equal(rgetpeername(p.server, addr, &len), 0);
+	assert_int_equal(ib.sib_family, AF_IB);
+	assert_int_equal(rsend(p.client, "x", 1, 0), 1);
+	assert_int_equal(rrecv(p.server, &byte, 1, 0), 1);
+	end_pair(&p);
+	p.client = rsocket(AF_IB, SOCK_STREAM, 0);
+	fails(rconnect(p.client, local(1), sizeof(*in)), EAFNOSUPPORT);
+	fails(rconnect(p.client, addr, sizeof(ib)), ENODEV);
+	assert_int_equal(rclose(p.client), 0);
+	p.client = rsocket(AF_INET, SOCK_STREAM, 0);
+	fails(rconnect(p.client, addr, sizeof(ib)), EAFNOSUPPORT);
+	assert_int_equal(rclose(p.client), 0);
 }
 
 static void names_of(struct pair *p, const char *ip)
@@ -856,6 +895,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rconnect__says_what_connect_says),
 		cmocka_unit_test(rconnect__without_blocking_says_by_SO_ERROR_that_it_is_refused),
 		cmocka_unit_test(rsocket__refuses_what_it_has_not),
+		cmocka_unit_test(rsocket__of_af_ib_on_roce),
 		cmocka_unit_test(rgetsockname__is_the_peers_rgetpeername),
 		cmocka_unit_test(rsend__arrives_whole_and_in_order_both_ways),
 		cmocka_unit_test(rsend__goes_through_small_buffers_and_queues),

@@ -57,12 +57,14 @@ enum { CALL_TYPE_FLAGS = SOCK_NONBLOCK | SOCK_CLOEXEC };
 /* As socket(2) judges them. */
 static int call_check(int domain, int type, int protocol)
 {
-	if (domain != AF_INET && domain != AF_INET6)
+	if (domain != AF_INET && domain != AF_INET6 && domain != AF_IB)
 		return -EAFNOSUPPORT;
 	if (type < 0 || type > SOCK_PACKET)
 		return -EINVAL;
 	if (type != SOCK_STREAM && type != SOCK_DGRAM)
 		return -ESOCKTNOSUPPORT;
+	if (domain == AF_IB && type == SOCK_DGRAM) /* its UDP socket would need an IP address */
+		return -EAFNOSUPPORT;
 	if (protocol != 0 && protocol != (type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP))
 		return -EPROTONOSUPPORT;
 	return 0;

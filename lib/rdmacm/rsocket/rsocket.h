@@ -145,8 +145,8 @@ struct rsocket {
 
 enum rsocket_way { RSOCKET_IN, RSOCKET_OUT }; /* of rsocket.refused */
 
-/* New rsockets, not in the table yet; NULL and a negative errno in *err. `domain`: AF_INET or
- * AF_INET6. */
+/* New rsockets, not in the table yet; NULL and a negative errno in *err. `domain`: AF_INET,
+ * AF_INET6, of streams also AF_IB. */
 struct rsocket *stream_open(int domain, int *err);
 struct rsocket *dgram_open(int domain, int *err);
 

@@ -3,6 +3,7 @@
  * Runs:  the application's threads; events of connections on the service's thread (service.c)
  * Locks: stream.conn_lock, held across calls of the CM and of the verbs
  */
+#include <infiniband/ib.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,27 +54,42 @@ int stream_await(struct stream *s, bool nonblock)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
+static socklen_t conn_addr_size(sa_family_t family)
+{
+	switch (family) {
+	case AF_INET:
+		return sizeof(struct sockaddr_in);
+	case AF_INET6:
+		return sizeof(struct sockaddr_in6);
+	case AF_IB:
+		return sizeof(struct sockaddr_ib);
+	default:
+		return 0;
+	}
+}
+
 /* A copy with IPv4 as such, also where an IPv6 socket names it. */
-static int conn_copy_addr(struct sockaddr_storage *out, const struct sockaddr *addr, socklen_t len)
+static int conn_copy_addr(const struct stream *s, struct sockaddr_storage *out,
+			  const struct sockaddr *addr, socklen_t len)
 {
 	struct sockaddr_storage given;
 	struct sockaddr_in6 in6;
 	struct sockaddr_in *in = (struct sockaddr_in *)out;
 	int err = user_take_addr(&given, addr, len);
+	socklen_t size;
 
 	if (err < 0)
 		return err;
-	*out = (struct sockaddr_storage){ .ss_family = given.ss_family };
-	if (given.ss_family == AF_INET && len >= sizeof(*in)) {
-		memcpy(out, &given, sizeof(*in));
-		return 0;
-	}
-	if (given.ss_family != AF_INET && given.ss_family != AF_INET6)
+	size = conn_addr_size(given.ss_family);
+	if (size == 0 || (given.ss_family == AF_IB) != (s->domain == AF_IB))
 		return -EAFNOSUPPORT;
-	if (given.ss_family == AF_INET || len < sizeof(in6))
+	if (len < size)
 		return -EINVAL;
+	*out = (struct sockaddr_storage){ .ss_family = given.ss_family };
+	memcpy(out, &given, size);
+	if (given.ss_family != AF_INET6)
+		return 0;
 	memcpy(&in6, &given, sizeof(in6));
-	memcpy(out, &in6, sizeof(in6));
 	if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr))
 		return 0;
 	*out = (struct sockaddr_storage){ .ss_family = AF_INET };
@@ -93,7 +109,7 @@ static socklen_t conn_show_addr(const struct stream *s, const struct sockaddr_st
 	if (addr->ss_family == 0)
 		out->ss_family = (sa_family_t)s->domain;
 	if (addr->ss_family != AF_INET || s->domain != AF_INET6)
-		return out->ss_family == AF_INET6 ? sizeof(*in6) : sizeof(*in);
+		return conn_addr_size(out->ss_family);
 	*out = (struct sockaddr_storage){ .ss_family = AF_INET6 };
 	in6->sin6_port = in->sin_port;
 	in6->sin6_addr.s6_addr[10] = in6->sin6_addr.s6_addr[11] = 0xff;
@@ -169,7 +185,7 @@ int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
 {
 	struct stream *s = stream_of(rs);
 	struct sockaddr_storage local;
-	int err = conn_copy_addr(&local, addr, len);
+	int err = conn_copy_addr(s, &local, addr, len);
 
 	if (err < 0)
 		return err;
@@ -247,11 +263,10 @@ static void conn_resolve_route(struct stream *s) REQUIRES(s->conn_lock)
 
 static void conn_request(struct stream *s) REQUIRES(s->conn_lock)
 {
-	struct rdma_conn_param param = { .private_data_len = STREAM_HELLO_SIZE,
-					 .flow_control = 1,
+	struct rdma_conn_param param = { .flow_control = 1,
 					 .retry_count = CONN_ATTEMPTS,
 					 .rnr_retry_count = CONN_ATTEMPTS };
-	u8 data[STREAM_HELLO_SIZE];
+	u8 data[STREAM_HEADER_SIZE + STREAM_HELLO_SIZE];
 	struct stream_hello hello;
 	int err = stream_make(s);
 
@@ -260,7 +275,7 @@ static void conn_request(struct stream *s) REQUIRES(s->conn_lock)
 		return;
 	}
 	stream_hello(s, &hello);
-	stream_hello_pack(&hello, data);
+	param.private_data_len = (u8)stream_request_pack(&hello, s->domain == AF_IB, data);
 	param.private_data = data;
 	conn_phase(s, STREAM_CONNECTING);
 	if (rdma_connect(s->id, &param) != 0)
@@ -388,7 +403,7 @@ void stream_take_events(struct stream *s)
 static int conn_start(struct stream *s, const struct sockaddr *addr, socklen_t len)
 	REQUIRES(s->conn_lock)
 {
-	int err = conn_copy_addr(&s->dest, addr, len);
+	int err = conn_copy_addr(s, &s->dest, addr, len);
 
 	if (err == 0)
 		err = conn_renew(s);
@@ -469,8 +484,9 @@ static int conn_take_request(struct stream *s, struct conn_request *out)
 		}
 		out->id = event->id;
 		out->param = event->param.conn;
-		err = stream_hello_unpack(event->param.conn.private_data,
-					  event->param.conn.private_data_len, &out->hello);
+		err = stream_request_unpack(event->param.conn.private_data,
+					    event->param.conn.private_data_len,
+					    s->domain == AF_IB, &out->hello);
 		rdma_ack_cm_event(event);
 		if (err == 0)
 			return 0;

@@ -94,6 +94,25 @@ int stream_hello_unpack(const u8 *data, size_t len, struct stream_hello *out)
 	return out->table.length == 0 || out->buffer.length == 0 ? -EPROTO : 0;
 }
 
+size_t stream_request_pack(const struct stream_hello *hello, bool af_ib,
+			   u8 out[STREAM_HEADER_SIZE + STREAM_HELLO_SIZE])
+{
+	size_t header = af_ib ? STREAM_HEADER_SIZE : 0;
+
+	memset(out, 0, header);
+	stream_hello_pack(hello, out + header);
+	return header + STREAM_HELLO_SIZE;
+}
+
+int stream_request_unpack(const u8 *data, size_t len, bool af_ib, struct stream_hello *out)
+{
+	size_t header = af_ib ? STREAM_HEADER_SIZE : 0;
+
+	if (data == NULL || len < header)
+		return -ENOTSUP;
+	return stream_hello_unpack(data + header, len - header, out);
+}
+
 bool stream_iomap_covers(const volatile struct stream_iomap *entry, u64 offset,
 			 struct stream_sge *out)
 {

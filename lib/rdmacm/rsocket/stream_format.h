@@ -63,11 +63,18 @@ struct stream_hello {
 	struct stream_sge buffer; /* the first one */
 } OWNED_BY(the caller);
 
-enum { STREAM_HELLO_SIZE = 40 };
+/* A request between addresses of AF_IB begins with the room of the header that the CM writes into
+ * one between IP addresses. A listener of AF_IB sees that header as private data, so it finds the
+ * hello of either kind of request at one place. */
+enum { STREAM_HELLO_SIZE = 40, STREAM_HEADER_SIZE = 36 };
 
 void stream_hello_pack(const struct stream_hello *hello, u8 out[STREAM_HELLO_SIZE]);
 /* 0; -ENOTSUP: another version, or too short; -EPROTO: it makes no sense. */
 int stream_hello_unpack(const u8 *data, size_t len, struct stream_hello *out);
+/* The private data of a request, and back. `af_ib`: of the end that sends, or listens. */
+size_t stream_request_pack(const struct stream_hello *hello, bool af_ib,
+			   u8 out[STREAM_HEADER_SIZE + STREAM_HELLO_SIZE]);
+int stream_request_unpack(const u8 *data, size_t len, bool af_ib, struct stream_hello *out);
 struct stream_sge stream_sge_swap(struct stream_sge sge);
 /* The part of a mapping from an offset on: the peer's word, which it may change at any time, is
  * read once and judged. False: the offset lies outside. */
