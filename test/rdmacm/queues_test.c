@@ -1,11 +1,14 @@
 /* queues_test.c: stream rsockets whose queues and counters reach their ends: messages of one byte,
- * more than 65,536 of them, and a peer that is stopped while this end's send queue is full.
+ * more than 65,536 of them, a peer that is stopped while this end's send queue is full, and one
+ * that sends control messages as fast as they are taken.
  * In: calls      Out: verdicts      Runs: the test's thread, and processes that are its peers
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -227,6 +230,115 @@ static void rclose__waits_for_a_peer_that_is_stopped(void **state)
 }
 #endif
 
+/* ---- a peer that never pauses ---------------------------------------------------------------- */
+
+enum { FLOOD = 1000000, FLOOD_BEFORE = 100000, KEEPALIVE = 1 };
+
+/* Stands between the library and the device: a queue has as many keepalives as a look asks for,
+ * and what has really come only behind them. Each takes a receive that the library posts then. */
+static struct flood {
+	int (*poll)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+	int (*post)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	uint64_t wr_id;	   /* of receives */
+	struct ibv_cq *cq; /* the flooded one; NULL: the first that is looked at */
+	long left;	   /* keepalives */
+	int taken;	   /* receives that are due */
+} flood;
+
+static bool flood_is_at(struct ibv_cq *cq)
+{
+	struct ibv_cq *none = NULL;
+
+	return __atomic_load_n(&flood.left, __ATOMIC_ACQUIRE) > 0 &&
+	       (__atomic_compare_exchange_n(&flood.cq, &none, cq, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST) ||
+		none == cq);
+}
+
+static int flood_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+
+	if (!flood_is_at(cq))
+		return flood.poll(cq, n, wc);
+	for (; got < n && flood.left > got; got++)
+		wc[got] = (struct ibv_wc){ .wr_id = __atomic_load_n(&flood.wr_id,
+								   __ATOMIC_RELAXED),
+					   .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+					   .wc_flags = IBV_WC_WITH_IMM,
+					   .imm_data = htonl(7u << 29 | KEEPALIVE) };
+	flood.taken += got;
+	__atomic_sub_fetch(&flood.left, got, __ATOMIC_RELEASE);
+	return got;
+}
+
+static int flood_post(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	__atomic_store_n(&flood.wr_id, wr->wr_id, __ATOMIC_RELAXED);
+	if (qp->recv_cq != __atomic_load_n(&flood.cq, __ATOMIC_SEQ_CST) || flood.taken == 0)
+		return flood.post(qp, wr, bad);
+	for (; wr != NULL; wr = wr->next)
+		flood.taken--;
+	return 0;
+}
+
+/* A pair whose `server` is flooded from now on. */
+static void make_flooded(struct pair *p, long messages)
+{
+	struct ibv_context **all;
+	char byte;
+
+	if (flood.poll == NULL) {
+		all = rdma_get_devices(NULL);
+		flood.poll = all[0]->ops.poll_cq;
+		flood.post = all[0]->ops.post_recv;
+		all[0]->ops.poll_cq = flood_poll;
+		all[0]->ops.post_recv = flood_post;
+		rdma_free_devices(all);
+	}
+	make_pair(p);
+	assert_int_equal(ready(p->server, POLLOUT, WAIT_MS), POLLOUT); /* it is connected */
+	flood.cq = NULL;
+	__atomic_store_n(&flood.left, 1, __ATOMIC_RELEASE);
+	fails((int)rrecv(p->server, &byte, 1, MSG_DONTWAIT), EAGAIN);
+	__atomic_store_n(&flood.left, messages, __ATOMIC_RELEASE);
+}
+
+static void end_flooded(struct pair *p)
+{
+	__atomic_store_n(&flood.left, 0, __ATOMIC_RELEASE);
+	end_pair(p);
+}
+
+static void a_call__returns_though_the_peer_never_pauses(void **state)
+{
+	struct pair p;
+	char byte;
+
+	make_flooded(&p, FLOOD);
+	fails((int)rrecv(p.server, &byte, 1, MSG_DONTWAIT), EAGAIN);
+	assert_int_equal(ready(p.server, POLLIN, 0), 0);
+	assert_int_equal(rsend(p.server, "x", 1, MSG_DONTWAIT), 1);
+	assert_true(flood.left > 0);
+	assert_int_equal(rrecv(p.client, &byte, 1, 0), 1);
+	end_flooded(&p);
+}
+
+/* What comes behind the messages of a first look is there before the receiver begins to wait. */
+static void a_wait__goes_on_where_a_look_has_left_off(void **state)
+{
+	struct pair p;
+	char byte;
+
+	make_flooded(&p, 0);
+	assert_int_equal(rsend(p.client, "xy", 2, 0), 2);
+	assert_int_equal(ready(p.client, POLLIN, SETTLE_MS), 0);
+	__atomic_store_n(&flood.left, FLOOD_BEFORE, __ATOMIC_RELEASE);
+	assert_int_equal(rrecv(p.server, &byte, 1, 0), 1);
+	assert_int_equal(ready(p.server, POLLIN, WAIT_MS), POLLIN);
+	end_flooded(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -238,6 +350,8 @@ int main(void)
 			rsend__of_single_bytes_goes_through_the_least_queue_and_buffer),
 		cmocka_unit_test(rsend__waits_for_a_buffer_where_messages_are_allowed),
 		cmocka_unit_test(rrecv__allows_more_messages_where_their_count_begins_anew),
+		cmocka_unit_test(a_call__returns_though_the_peer_never_pauses),
+		cmocka_unit_test(a_wait__goes_on_where_a_look_has_left_off),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,11 +13,7 @@ enum { RSOCKET_INLINE_LEAST = 32 }; /* an entry of the table, or of a mapping */
 /* The next completion of an armed CQ: in its producer's context, with the channel's lock. */
 static void rsocket_cq_notify(void *cookie)
 {
-	struct rsocket_cq *c = ((struct ibv_cq *)cookie)->cq_context;
-
-	/* before the waiters look; pairs with rsocket_cq_arm */
-	__atomic_store_n(&c->armed, 0, __ATOMIC_SEQ_CST);
-	wait_wake(c->waiters);
+	rsocket_cq_tell(((struct ibv_cq *)cookie)->cq_context);
 }
 
 int rsocket_cq_create(struct rsocket_cq *c, struct ibv_context *verbs, u32 entries,
@@ -52,7 +48,7 @@ void rsocket_cq_destroy(struct rsocket_cq *c)
 
 void rsocket_cq_arm(struct rsocket_cq *c)
 {
-	/* before the CQ can tell of anything; pairs with rsocket_cq_notify */
+	/* before the CQ can tell of anything; pairs with rsocket_cq_tell */
 	__atomic_store_n(&c->armed, 1, __ATOMIC_SEQ_CST);
 	(void)ibv_req_notify_cq(c->cq, 0);
 }

@@ -28,7 +28,16 @@ static inline bool rsocket_cq_is_armed(const struct rsocket_cq *c)
 {
 	return __atomic_load_n(&c->armed, __ATOMIC_ACQUIRE) != 0;
 }
-/* Poll it until it is empty after this call. */
+/* It may have more than its last look took: those who wait for the rsocket look, and a later wait
+ * arms it anew. */
+static inline void rsocket_cq_tell(struct rsocket_cq *c)
+{
+	/* before the waiters look; pairs with rsocket_cq_arm */
+	__atomic_store_n(&c->armed, 0, __ATOMIC_SEQ_CST);
+	wait_wake(c->waiters);
+}
+
+/* Poll it until it is empty after this call, or rsocket_cq_tell. */
 void rsocket_cq_arm(struct rsocket_cq *c);
 /* Makes the id's queue pair. A device that has less room for inline data than *attr asks for gives
  * what it has, to half of it: no attribute of a device says how much that is. *attr then says. 0 or

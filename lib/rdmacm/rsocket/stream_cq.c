@@ -411,8 +411,11 @@ static bool cq_take(struct stream *s, const struct ibv_wc *wc) REQUIRES(s->cq_lo
 	return true;
 }
 
+/* Takes all that was there when it began: as much as the CQ can hold, and no more. A peer may send
+ * control messages, which use up no credits, as fast as they are taken. */
 static void cq_take_all(struct stream *s) REQUIRES(s->cq_lock)
 {
+	u32 batches = (s->sq_size + s->rq_size) / CQ_BATCH + 1;
 	struct ibv_wc wcs[CQ_BATCH];
 	int n;
 
@@ -427,7 +430,9 @@ static void cq_take_all(struct stream *s) REQUIRES(s->cq_lock)
 			stream_break(s, -ECONNRESET);
 		if (n < 0)
 			cq_take_failure(s);
-	} while (n == CQ_BATCH);
+	} while (n == CQ_BATCH && --batches > 0);
+	if (n == CQ_BATCH)
+		rsocket_cq_tell(&s->cq);
 }
 
 void stream_drive(struct stream *s)
