@@ -148,8 +148,44 @@ class Notices(Client):
         program.wait("trap 65: subscribed", 2)
 
 
-class Mastered(Notices):
+class Services(Client):
+    compares_keys = True
+
+    def announced(self):
+        """(ID, name, lease) of the services that the SA keeps."""
+        text = self.on("h4", "saquery", "-S")
+        return sorted(re.findall(r"ServiceID\.+(\S+).*?ServiceLease\.+(\S+).*?ServiceName\.+(\S+)", text, re.DOTALL))
+
+    def test_services_come_and_go(self):
+        forever, hour = "0xffffffff", "3600"
+        self.assertEqual(self.announced(), [])
+        self.assertRegex(self.sa_user("h1", "set", "0x10000001", "storage", forever), "^service 0x10000001 storage lease 4294967295 data 7$")
+        self.sa_user("h2", "set", "0x10000002", "database", hour)
+        self.assertEqual([(int(id, 0), name) for id, _, name in self.announced()], [(0x10000001, "storage"), (0x10000002, "database")])
+        self.assertRegex(self.sa_user("h3", "get", "0x10000002"), r"^service 0x10000002 database lease 3[56]\d\d data 8$")
+        self.assertIn("error 22", self.sa_user("h3", "get", "0x10000003", status=1))
+        self.sa_user("h1", "delete", "0x10000001")
+        self.assertIn("error 22", self.sa_user("h3", "get", "0x10000001", status=1))
+        self.assertEqual([name for _, _, name in self.announced()], ["database"])
+
+    def test_a_lease_ends(self):
+        self.sa_user("h1", "set", "0x10000001", "storage", "1")
+        self.until(lambda: self.announced() == [])
+
+    def test_only_its_owner_deletes_a_service(self):
+        """Another port's ServiceGID names another record, or none. OpenSM does not compare the ServiceKey."""
+        self.sa_user("h1", "set", "0x10000001", "storage", "3600", "secret")
+        self.assertIn("error 22", self.sa_user("h2", "delete", "0x10000001", status=1))
+        if self.compares_keys:
+            self.assertIn("error 22", self.sa_user("h1", "delete", "0x10000001", "guess", status=1))
+        self.assertEqual(len(self.announced()), 1)
+        self.sa_user("h1", "delete", "0x10000001", "secret")
+        self.assertEqual(self.announced(), [])
+
+
+class Mastered(Notices, Services):
     """The same under OpenSM."""
+    compares_keys = False
 
     def up(self):
         return ("--no-sm",)
