@@ -160,6 +160,26 @@ static void dgram__connected_sends_to_its_peer(void **state)
 	assert_int_equal(rclose(server), 0);
 }
 
+/* The kernel takes a port that it has chosen from a UDP socket that is disconnected. */
+static void dgram__keeps_its_port_when_it_disconnects(void **state)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct sockaddr_in name, other_name, now;
+	socklen_t len = sizeof(now);
+	int fd = bound(&name), other = bound(&other_name);
+
+	assert_int_equal(rconnect(fd, (struct sockaddr *)&other_name, sizeof(other_name)), 0);
+	assert_int_equal(rconnect(fd, &none, sizeof(none)), 0);
+	assert_int_equal(rgetsockname(fd, (struct sockaddr *)&now, &len), 0);
+	assert_int_equal(now.sin_port, name.sin_port);
+	assert_int_equal(sent(fd, "first", 5, &other_name), 5);
+	takes(other, "first", &name);
+	assert_int_equal(sent(other, "back", 4, &name), 4);
+	takes(fd, "back", &other_name);
+	assert_int_equal(rclose(fd), 0);
+	assert_int_equal(rclose(other), 0);
+}
+
 static void dgram__keeps_the_bounds_of_each_datagram(void **state)
 {
 	static char large[LIMIT + 1];
@@ -545,6 +565,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dgram__goes_over_queue_pairs_once_they_are_known),
 		cmocka_unit_test(dgram__connected_sends_to_its_peer),
+		cmocka_unit_test(dgram__keeps_its_port_when_it_disconnects),
 		cmocka_unit_test(dgram__keeps_the_bounds_of_each_datagram),
 		cmocka_unit_test(dgram__ipv6_reaches_ipv6),
 		cmocka_unit_test(dgram__what_nobody_takes_is_lost_and_no_more),

@@ -148,12 +148,30 @@ static int dgram_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t
 	return err;
 }
 
+/* A UDP socket whose port the kernel has chosen loses it when it is disconnected. Peers know the
+ * port, which is in the headers of the queue pairs. */
+static int dgram_keep_port(struct dgram *d) REQUIRES(d->lock)
+{
+	union dgram_addr name;
+	socklen_t len = sizeof(name);
+	int err;
+
+	memset(&name, 0, sizeof(name));
+	err = udp_name(d->rs.fd, false, &name.sa, &len);
+	if (err < 0 || d->port == 0 || name.in.sin_port != 0)
+		return err;
+	name.in.sin_port = d->port; /* both families have it there */
+	return udp_bind(d->rs.fd, &name.sa, dgram_addr_size(&name));
+}
+
 static int dgram_disconnect(struct dgram *d) REQUIRES(d->lock)
 {
 	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	int err;
 
 	d->connected = NULL;
-	return udp_connect(d->rs.fd, &none, sizeof(none));
+	err = udp_connect(d->rs.fd, &none, sizeof(none));
+	return err < 0 ? err : dgram_keep_port(d);
 }
 
 static int dgram_connect_to(struct dgram *d, const union dgram_addr *to) REQUIRES(d->lock)
