@@ -62,6 +62,11 @@ int sleeper_poll(struct sleeper *s, struct pollfd *fds, nfds_t count, u64 ns)
 	streams_fail("raccept blocks");
 }
 
+bool sleeper_restarts(void)
+{
+	return false;
+}
+
 struct rsocket *dgram_open(int domain, int *err)
 {
 	*err = -EPROTONOSUPPORT;

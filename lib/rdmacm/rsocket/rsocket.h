@@ -80,13 +80,16 @@ void sleeper_reset(struct sleeper *s);
 bool sleeper_is_woken(const struct sleeper *s);
 /* Drives one rsocket, and through it the device, for a short while, or until woken: true. */
 bool sleeper_spin(const struct sleeper *s, struct rsocket *rs);
-/* Sleeps until woken, or so many ns (0: without a limit). 0, -ETIMEDOUT, -EINTR. May block. */
+/* Sleeps until woken, or so many ns (0: without a limit), or not at all, as it pleases. 0,
+ * -ETIMEDOUT, -EINTR: by a signal that does not restart calls. May block. */
 int sleeper_sleep(struct sleeper *s, u64 ns);
 /* Sleeps until woken, until one of the descriptors is ready, or so many ns (0: without a limit),
  * or not at all, as it pleases: the caller looks at everything again. `fds` has SLEEPER_FDS places
  * behind the `count` of the caller's. 0 or -EINTR. */
 enum { SLEEPER_FDS = 3 };
 int sleeper_poll(struct sleeper *s, struct pollfd *fds, nfds_t count, u64 ns);
+/* After -EINTR: a call of the kernel that may be restarted would go on. */
+bool sleeper_restarts(void);
 
 /* ---- the object ------------------------------------------------------------------------------ */
 

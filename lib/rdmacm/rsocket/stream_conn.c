@@ -510,6 +510,8 @@ static int conn_wait_request(struct stream *s)
 		err = -EBADF;
 	else
 		err = sleeper_poll(&me, fds, 1, 0);
+	if (err == -EINTR && sleeper_restarts())
+		err = 0;
 	wait_leave(&s->rs.waiters, &place);
 	sleeper_end(&me);
 	return err;

@@ -7,6 +7,7 @@
  */
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -116,11 +117,33 @@ static int sleeper_on_futex(struct sleeper *s, u64 ns)
 	return sleeper_is_woken(s) ? 0 : err;
 }
 
+/* Which signal it was is not known any more: every handler that this thread may have run has
+ * SA_RESTART. The handlers of faults (base/fault.h) are none of the application's. */
+bool sleeper_restarts(void)
+{
+	struct sigaction act;
+	sigset_t blocked;
+	bool handled = false;
+
+	pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+	for (int number = 1; number < _NSIG; number++) {
+		if (number == SIGSEGV || number == SIGBUS || sigismember(&blocked, number) == 1 ||
+		    sigaction(number, NULL, &act) != 0 || act.sa_handler == SIG_DFL ||
+		    act.sa_handler == SIG_IGN)
+			continue;
+		if (!(act.sa_flags & SA_RESTART))
+			return false;
+		handled = true;
+	}
+	return handled;
+}
+
 int sleeper_sleep(struct sleeper *s, u64 ns)
 {
 	struct pollfd fds[SLEEPER_FDS];
+	int err = s->fd < 0 ? sleeper_on_futex(s, ns) : sleeper_poll(s, fds, 0, ns);
 
-	return s->fd < 0 ? sleeper_on_futex(s, ns) : sleeper_poll(s, fds, 0, ns);
+	return err == -EINTR && sleeper_restarts() ? 0 : err;
 }
 
 static int sleeper_ppoll(struct pollfd *fds, nfds_t count, u64 ns, int most_ms)
