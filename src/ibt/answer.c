@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "ibt/answer.h"
 #include "ibt/block.h"
+#include "ibt/opcode.h"
 #include "ibt/packet.h"
 #include "ibt/rate.h"
 #include "ibt/shut.h"
@@ -172,13 +173,8 @@ enum resp_verdict answer_placed(struct ibt_qp *qp, const struct pkt *p, const vo
 static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct pkt *a, u32 n)
 	REQUIRES(qp->resp.rq_lock)
 {
-	bool first = r->sent == 0, last = r->sent + n == r->length;
-
 	*a = (struct pkt){
-		.opcode = first && last ? PKT_READ_ONLY
-			  : first	? PKT_READ_FIRST
-			  : last	? PKT_READ_LAST
-					: PKT_READ_MIDDLE,
+		.opcode = opcode_of_answer(r->sent == 0, r->sent + n == r->length),
 		.qp_type = qp->packet_type,
 		.syndrome = AETH_ACK,
 		.dqpn = qp->dest_qpn,

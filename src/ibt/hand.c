@@ -441,10 +441,7 @@ static void hand_fill_answer(struct ibt_qp *qp, const struct hand_item *item, co
 	bool first = item->answered == 0, last = item->answered + p->length == item->pkt.dma_length;
 
 	*out = (struct pkt){ .opcode = p->opcode == PKT_ATOMIC_ACK ? PKT_ATOMIC_ACK
-				       : first && last		   ? PKT_READ_ONLY
-				       : first			   ? PKT_READ_FIRST
-				       : last			   ? PKT_READ_LAST
-								   : PKT_READ_MIDDLE,
+								   : opcode_of_answer(first, last),
 			     .qp_type = qp->packet_type,
 			     .syndrome = AETH_ACK,
 			     .dqpn = qp->dest_qpn,

@@ -32,6 +32,14 @@ static inline bool opcode_has_size(const struct ibt_qp *qp, const struct pkt *p)
 	return p->length <= qp_packet_bytes(qp) && (p->length != 0 || (op & OP_FIRST) != 0);
 }
 
+/* The opcode of a part of the answer to a READ. */
+static inline u8 opcode_of_answer(bool first, bool last)
+{
+	if (first)
+		return last ? PKT_READ_ONLY : PKT_READ_FIRST;
+	return last ? PKT_READ_LAST : PKT_READ_MIDDLE;
+}
+
 /* Does the packet name the sender's memory instead of carrying it? */
 static inline bool opcode_is_pulled(const struct ibt_qp *qp, const struct pkt *p)
 {
