@@ -426,6 +426,15 @@ static void send__to_an_srq_that_is_gone(void **state)
 	request(IBV_WR_SEND, x.b.number, 64, NULL, 0, IBV_WC_REM_INV_REQ_ERR);
 }
 
+/* A target's transport is its process': another one cannot keep it alive, and gets no handle. */
+static void open_qp__of_another_process(void **state)
+{
+	join(ALL_RIGHTS, RNR_TIMER);
+	assert_int_equal(crew_try(&x.b.hand, CREW_OPEN_QP, x.target, 0, 0).error, EINVAL);
+	crew_do(&x.b.hand, CREW_POST, 1, 0, 64);
+	request(IBV_WR_SEND, x.b.number, 64, NULL, 0, IBV_WC_SUCCESS);
+}
+
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 static void death__of_the_srqs_process(void **state)
@@ -628,6 +637,7 @@ int main(int argc, char **argv)
 		TEST(domain__exists_while_a_process_has_it),
 		TEST(send__to_an_srq_of_another_domain),
 		TEST(send__to_an_srq_that_is_gone),
+		TEST(open_qp__of_another_process),
 		TEST(death__of_the_srqs_process),
 		TEST(death__with_requests_in_flight),
 		TEST(stop__of_the_srqs_process),
