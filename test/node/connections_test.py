@@ -5,6 +5,7 @@ addresses that hosts have without an IP interface.
 usage: connections_test.py BUILD_DIR
 """
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import unittest
 from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-PROGRAMS = "rping ucmatose udaddy rstream riostream ib_send_lat ib_write_lat qperf".split()
+PROGRAMS = "rping ucmatose udaddy rstream riostream udpong perfquery ib_send_lat ib_write_lat qperf".split()
 MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
 # the last is what rstream says of a connection that is refused
 NOT_YET = ("reject", "refused", "failed to connect", "couldn't connect", "event: rdma_cm_event_rejected", "rpoll: operation now in progress")
@@ -72,6 +73,18 @@ class Connections(Bed):
             self.assertEqual(first.wait(60), 0, client + out)
         out, first = self.connect(["qperf"], "qperf 127.64.0.1 -t 1 -cm 1 rc_lat".split())
         self.assertIn("latency", out)
+
+    def sent(self, host):
+        return int(re.search(r"PortXmitPkts:\.*(\d+)", self.on(host, "perfquery", "-x")).group(1))
+
+    def test_datagrams(self):
+        """Datagrams of rsockets go through the fabric once both queue pairs are known."""
+        before = [self.sent(host) for host in ("h1", "h2")]
+        self.begin("h1", *"udpong -b 127.64.0.1".split())
+        self.until(lambda: subprocess.run(["grep", "-q", f"0100407F:{7174:04X}", "/proc/net/udp"]).returncode == 0)
+        self.on("h2", *"udpong -s 127.64.0.1 -T e -C 500 -S 512".split())
+        for host, packets in zip(("h1", "h2"), before):
+            self.until(lambda: self.sent(host) >= packets + 450)
 
     def test_a_port_is_a_hosts(self):
         """Both hosts listen on one port, and each gets its own requests."""

@@ -17,7 +17,7 @@ import unittest
 from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
-PROGRAMS = "ip ping iperf3 perfquery opensm setpriv rping ucmatose udaddy rstream riostream ib_send_lat".split()
+PROGRAMS = "ip ping iperf3 perfquery opensm setpriv rping ucmatose udaddy rstream riostream udpong ib_send_lat".split()
 MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
 
 RECEIVE = """
@@ -262,6 +262,11 @@ class IPoIB(Bed):
                                ("rping -s -a 127.64.0.1 -C 3", "rping -c -a 127.64.0.1 -C 3")):
             self.connect(server, client)
         self.connect("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 10.1.0.1")
+        before = self.sent_packets("h2")
+        self.begin("h1", *self.words("run", "--host", "h1", "udpong", "-b", "10.1.0.1"))
+        self.until(lambda: "0100010A:1C06" in self.call("h1", "cat", "/proc/net/udp"))
+        self.call("h2", *self.words("run", "--host", "h2", *"udpong -s 10.1.0.1 -T e -C 500 -S 512".split()))
+        self.until(lambda: self.sent_packets("h2") >= before + 450)
         self.connect("rping -s -a 10.1.0.1 -C 1", "rping -c -a 10.1.0.1 -C 1", hosts=("h1", "h1"))
         wrong = ("rping -c -a 10.1.0.9 -C 1", "rping -c -a 10.2.0.1 -C 1")  # nobody has the address; no route
         for words in wrong:

@@ -48,7 +48,10 @@ struct dgram_qp {
 	u32 receives FIXED, sends FIXED; /* slots */
 	u32 room FIXED;	      /* the largest UD message, header included */
 	u32 inline_bytes FIXED;
-	u8 gid[16] FIXED, gid_index FIXED;
+	u8 gid_index FIXED;
+	bool infiniband FIXED; /* its port is one of InfiniBand, and no address is a GID */
+	/* what peers are told: the GID; of an InfiniBand port its address, as a GID */
+	u8 gid[16] OWNED_BY(dgram.lock);
 	u8 header[DGRAM_HEADER_BYTES] FIXED;
 	u32 header_bytes FIXED;
 	u32 *idle OWNED_BY(dgram.lock); /* send slots */
@@ -63,6 +66,7 @@ struct dgram_peer {
 	struct ibv_ah *ah;   /* NULL: not known yet; the UDP sockets carry the datagrams */
 	u32 qpn;
 	u8 gid[16];
+	u64 retry_ns; /* no address handle could be made: not tried again before */
 } OWNED_BY(dgram.lock);
 
 struct dgram {
@@ -126,7 +130,11 @@ int dgram_gather(u8 *to, const struct iovec *iov, int count);
 /* Sends `bytes` bytes of `iov` to a peer that is known. 0, -EAGAIN: no slot is idle. */
 int dgram_qp_send(struct dgram_qp *qp, const struct dgram_peer *peer, const struct iovec *iov,
 		  int count, size_t bytes);
-/* An address handle for a GID. NULL: errno says why. */
+/* The queue pair is to reach a peer: what peers are told names its port to other hosts, too. May
+ * block on InfiniBand. */
+void dgram_qp_name(struct dgram_qp *qp, const union dgram_addr *peer);
+/* An address handle for what a peer has told of itself (dgram_qp.gid). NULL: there is no way. May
+ * block on InfiniBand: asks the SA. */
 struct ibv_ah *dgram_qp_ah(struct dgram_qp *qp, const u8 gid[16]);
 
 /* ---- dgram_peer.c ---------------------------------------------------------------------------- */
@@ -136,7 +144,7 @@ void dgram_peers_init(struct dgram *d) REQUIRES(d->lock);
  * NULL, at the address that the host's routes prefer. 0 or a negative errno. */
 int dgram_peer_get(struct dgram *d, const union dgram_addr *addr, const union dgram_addr *local,
 		   struct dgram_peer **out) REQUIRES(d->lock);
-/* A message of its UDP socket says where the peer's queue pair is. */
+/* A message of its UDP socket says where the peer's queue pair is. May block, as dgram_qp_ah. */
 void dgram_peer_learn(struct dgram_peer *peer, const struct dgram_hello *hello);
 void dgram_peers_destroy(struct dgram *d) REQUIRES(d->lock);
 

@@ -83,6 +83,16 @@ void dgram_addr_gid(const union dgram_addr *a, u8 gid[16])
 	memcpy(gid + sizeof(mapped_prefix), &a->in.sin_addr, 4);
 }
 
+union dgram_addr dgram_addr_from_gid(const u8 gid[16])
+{
+	union dgram_addr out;
+
+	memset(&out, 0, sizeof(out));
+	out.in6.sin6_family = AF_INET6;
+	memcpy(&out.in6.sin6_addr, gid, sizeof(out.in6.sin6_addr));
+	return dgram_addr_unmapped(&out);
+}
+
 /* ---- headers of UD messages ------------------------------------------------------------------ */
 
 u32 dgram_header_bytes(bool v6)

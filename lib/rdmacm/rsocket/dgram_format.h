@@ -48,6 +48,8 @@ socklen_t dgram_addr_size(const union dgram_addr *a);
 union dgram_addr dgram_addr_unmapped(const union dgram_addr *a);
 /* The GID of an address. */
 void dgram_addr_gid(const union dgram_addr *a, u8 gid[16]);
+/* The address that is such a GID, port 0. */
+union dgram_addr dgram_addr_from_gid(const u8 gid[16]);
 
 /* Both forms' sizes. */
 u32 dgram_header_bytes(bool v6);

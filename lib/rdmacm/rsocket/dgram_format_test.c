@@ -141,6 +141,22 @@ static void addr_take__refuses_short_and_foreign_ones(void **state)
 	assert_false(dgram_addr_take(&out, NULL, sizeof(four)));
 }
 
+static void addr_from_gid__is_the_address_of_that_gid(void **state)
+{
+	static const u8 gids[2][16] = { { [10] = 0xff, [11] = 0xff, 10, 1, 0, 2 },
+					{ 0xfd, [15] = 1 } };
+	u8 again[16];
+
+	for (int i = 0; i < 2; i++) {
+		union dgram_addr a = dgram_addr_from_gid(gids[i]);
+
+		assert_int_equal(a.sa.sa_family, i == 0 ? AF_INET : AF_INET6);
+		assert_int_equal(a.in.sin_port, 0);
+		dgram_addr_gid(&a, again);
+		assert_memory_equal(again, gids[i], sizeof(again));
+	}
+}
+
 static void addr_unmapped__changes_only_mapped_addresses(void **state)
 {
 	union dgram_addr mapped = addr_of("::ffff:192.0.2.1", 9), four = addr_of("192.0.2.1", 9);
@@ -161,6 +177,7 @@ int main(void)
 		cmocka_unit_test(hello_pack__writes_the_bytes_of_rdma_core),
 		cmocka_unit_test(hello_unpack__refuses_each_wrong_field),
 		cmocka_unit_test(addr_take__refuses_short_and_foreign_ones),
+		cmocka_unit_test(addr_from_gid__is_the_address_of_that_gid),
 		cmocka_unit_test(addr_unmapped__changes_only_mapped_addresses),
 	};
 

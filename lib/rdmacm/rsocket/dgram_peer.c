@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "dgram.h"
+
+/* Meanwhile the UDP sockets carry the datagrams. */
+#define PEER_RETRY_NS (10 * NS_PER_S)
 
 void dgram_peers_init(struct dgram *d)
 {
@@ -78,6 +82,7 @@ static int peer_make(struct dgram *d, const union dgram_addr *addr, const union 
 		peer_forget_oldest(d);
 	peer->addr = *addr;
 	peer->qp = qp;
+	dgram_qp_name(qp, addr);
 	list_push_front(peer_bucket(d, addr), &peer->node);
 	list_push_front(&d->recent, &peer->recent);
 	d->peer_count++;
@@ -119,7 +124,10 @@ void dgram_peer_learn(struct dgram_peer *peer, const struct dgram_hello *hello)
 	peer->qpn = hello->qpn;
 	if (peer->ah != NULL && memcmp(gid, peer->gid, sizeof(gid)) == 0)
 		return;
+	if (clock_now_ns() < peer->retry_ns)
+		return;
 	ah = dgram_qp_ah(peer->qp, gid);
+	peer->retry_ns = ah == NULL ? clock_now_ns() + PEER_RETRY_NS : 0;
 	if (ah == NULL)
 		return;
 	if (peer->ah != NULL)

@@ -2,6 +2,7 @@
  * In:    datagrams of the application, completions     Out: UD messages, dgram_arrived
  * Runs:  the application's threads, udp.c's            Locks: dgram.lock (the caller's)
  */
+#include <endian.h>
 #include <infiniband/verbs.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,8 @@ static int qp_find_gid(struct dgram_qp *qp, int entries)
 		    memcmp(gid.raw, qp->gid, sizeof(qp->gid)) != 0)
 			continue;
 		qp->gid_index = (u8)i;
+		if (qp->infiniband)
+			dgram_addr_gid(&qp->local, qp->gid);
 		return 0;
 	}
 	return -EADDRNOTAVAIL;
@@ -100,6 +103,7 @@ static int qp_bind(struct dgram_qp *qp)
 		return err;
 	if (ibv_query_port(qp->id->verbs, qp->id->port_num, &port) != 0)
 		return -errno;
+	qp->infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
 	mtu = 128u << port.active_mtu;
 	qp->slot_bytes = GRH_BYTES + MAX(mtu, (u32)DGRAM_BYTES);
 	qp->room = MIN(mtu, (u32)DGRAM_BYTES);
@@ -196,10 +200,71 @@ void dgram_qps_destroy(struct dgram *d)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
+/* A fabric's hosts without an interface share the loopback device, so the kernel says 127.0.0.1 for
+ * each; the CM knows the port's own address. */
+void dgram_qp_name(struct dgram_qp *qp, const union dgram_addr *peer)
+{
+	union dgram_addr local = dgram_addr_unmapped(&qp->local), own;
+	union dgram_addr to = dgram_addr_unmapped(peer);
+	struct rdma_cm_id *id;
+
+	if (!qp->infiniband || local.sa.sa_family != AF_INET || to.sa.sa_family != AF_INET ||
+	    local.in.sin_addr.s_addr != htonl(INADDR_LOOPBACK) ||
+	    to.in.sin_addr.s_addr == htonl(INADDR_LOOPBACK))
+		return;
+	if (rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP) != 0)
+		return;
+	if (rdma_resolve_addr(id, NULL, &to.sa, QP_RESOLVE_MS) == 0 &&
+	    dgram_addr_take(&own, rdma_get_local_addr(id), sizeof(id->route.addr.src_storage)))
+		dgram_addr_gid(&own, qp->gid);
+	rdma_destroy_id(id);
+}
+
+/* The path from the queue pair's address to another one. 0 or a negative errno. */
+static int qp_resolve_path(const struct dgram_qp *qp, const u8 gid[16], struct ibv_sa_path_rec *out)
+{
+	union dgram_addr from = dgram_addr_from_gid(qp->gid), to = dgram_addr_from_gid(gid);
+	struct rdma_cm_id *id;
+	int err = 0;
+
+	to.in.sin_port = QP_ANY_PORT; /* both families have it there */
+	if (rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP) != 0)
+		return -errno;
+	if (rdma_resolve_addr(id, &from.sa, &to.sa, QP_RESOLVE_MS) != 0 ||
+	    rdma_resolve_route(id, QP_RESOLVE_MS) != 0)
+		err = -errno;
+	else if (id->route.num_paths == 0)
+		err = -EHOSTUNREACH;
+	else
+		*out = id->route.path_rec[0];
+	rdma_destroy_id(id);
+	return err;
+}
+
+static struct ibv_ah *qp_ah_of_path(struct dgram_qp *qp, const u8 gid[16])
+{
+	struct ibv_ah_attr attr = { .port_num = qp->id->port_num };
+	struct ibv_sa_path_rec path = { .sl = 0 };
+
+	if (qp_resolve_path(qp, gid, &path) < 0)
+		return NULL;
+	attr.dlid = be16toh(path.dlid);
+	attr.sl = path.sl;
+	attr.is_global = path.hop_limit > 1;
+	attr.grh = (struct ibv_global_route){ .dgid = path.dgid,
+					      .flow_label = be32toh(path.flow_label),
+					      .sgid_index = qp->gid_index,
+					      .hop_limit = path.hop_limit,
+					      .traffic_class = path.traffic_class };
+	return ibv_create_ah(qp->id->pd, &attr);
+}
+
 struct ibv_ah *dgram_qp_ah(struct dgram_qp *qp, const u8 gid[16])
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = qp->id->port_num };
 
+	if (qp->infiniband)
+		return qp_ah_of_path(qp, gid);
 	memcpy(attr.grh.dgid.raw, gid, sizeof(attr.grh.dgid.raw));
 	attr.grh.sgid_index = qp->gid_index;
 	attr.grh.hop_limit = 64;
