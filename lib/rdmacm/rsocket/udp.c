@@ -232,27 +232,35 @@ static void udp_message(struct dgram *d, const u8 *in, u32 bytes, const union dg
 	udp_deliver(d, from, in + head, bytes - (u32)head);
 }
 
-/* Takes what waits at the socket, up to a limit: others shall have their turn. */
-static void udp_ready(struct dgram *d)
+/* Takes one datagram, or an error. False: nothing waits at the socket. */
+static bool udp_take(struct dgram *d) REQUIRES(d->lock)
 {
 	static u8 in[DGRAM_HELLO_BYTES + DGRAM_BYTES]; /* the thread's */
 	union dgram_addr from, local;
-	bool changed = false;
-	ssize_t got;
+	ssize_t got = udp_receive(d->rs.fd, in, sizeof(in), &from, &local);
 
-	for (int i = 0; i < UDP_BATCH; i++) {
-		got = udp_receive(d->rs.fd, in, sizeof(in), &from, &local);
-		if (got == -EAGAIN)
-			break;
+	if (got == -EAGAIN)
+		return false;
+	if (got < 0 && got != -EINTR)
+		d->error = (int)-got;
+	else if (got >= 0 && (size_t)got <= sizeof(in))
+		udp_message(d, in, (u32)got, &from, &local);
+	return true;
+}
+
+/* Takes what waits at the socket, up to a limit: others shall have their turn. */
+static void udp_ready(struct dgram *d)
+{
+	bool more = true;
+	int taken = 0;
+
+	while (more && taken < UDP_BATCH) {
 		lock_acquire(&d->lock);
-		if (got < 0 && got != -EINTR)
-			d->error = (int)-got;
-		else if (got >= 0 && (size_t)got <= sizeof(in))
-			udp_message(d, in, (u32)got, &from, &local);
+		more = udp_take(d);
 		lock_release(&d->lock);
-		changed = true;
+		taken += more;
 	}
-	if (changed)
+	if (taken > 0)
 		wait_wake(&d->rs.waiters);
 }
 
