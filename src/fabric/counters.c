@@ -2,7 +2,7 @@
  * way. In:    a counters' file, which other processes write    Out: numbers Runs:  any process
  * Locks: none: atomic additions, whose order does not matter
  */
-#include "fabric/layout.h"
+#include "fabric/route.h"
 
 #include <errno.h>
 
@@ -25,19 +25,29 @@ static void add(u64 *counter, u64 n)
 	__atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
 }
 
+bool fabric_charge_link(const struct fabric_counters *c, u32 out, u32 in, u64 packets, u64 bytes,
+			bool mcast)
+{
+	if (out >= c->ports || in >= c->ports)
+		return false;
+	add(&c->port[out].xmit_bytes, bytes);
+	add(&c->port[out].xmit_packets, packets);
+	add(&c->port[in].rcv_bytes, bytes);
+	add(&c->port[in].rcv_packets, packets);
+	if (mcast) {
+		add(&c->port[out].mcast_xmit_packets, packets);
+		add(&c->port[in].mcast_rcv_packets, packets);
+	}
+	return true;
+}
+
 void fabric_charge(const struct fabric_counters *c, const struct fabric_path *p, u64 packets,
 		   u64 bytes)
 {
-	for (u32 i = 0; i < MIN(p->hops, FABRIC_HOPS); i++) {
-		const struct fabric_hop *h = &p->through[i];
-
-		if (h->out >= c->ports || h->in >= c->ports)
+	for (u32 i = 0; i < MIN(p->hops, FABRIC_HOPS); i++)
+		if (!fabric_charge_link(c, p->through[i].out, p->through[i].in, packets, bytes,
+					false))
 			return;
-		add(&c->port[h->out].xmit_bytes, bytes);
-		add(&c->port[h->out].xmit_packets, packets);
-		add(&c->port[h->in].rcv_bytes, bytes);
-		add(&c->port[h->in].rcv_packets, packets);
-	}
 }
 
 void fabric_charge_load(const struct fabric_counters *c, const struct fabric_path *p,

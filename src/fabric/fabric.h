@@ -316,6 +316,10 @@ int fabric_counters_open(struct fabric_counters *c, void *map, size_t bytes,
 void fabric_charge(const struct fabric_counters *c, const struct fabric_path *p, u64 packets,
 		   u64 bytes);
 
+/* As fabric_mcast_route for w->dlid; a packet of so many bytes counts at every port of its tree. */
+int fabric_mcast_charge(const struct fabric_view *v, const struct fabric_counters *c, u32 bytes,
+			u32 from, const struct fabric_flow *w, u32 to[], u32 max);
+
 /* Messages between two queue pairs, as far as their sum says how they went. */
 struct fabric_load {
 	u64 messages, bytes; /* payload, of all */

@@ -84,6 +84,8 @@ int fabric_mcast_walk(const struct fabric_view *v, struct fabric_packet *k, u32 
 
 struct tree_list {
 	const struct fabric_view *v;
+	const struct fabric_counters *c; /* NULL: the packet does not count */
+	u32 bytes;			 /* of the packet */
 	u32 *to;
 	u32 count, max, from;
 } OWNED_BY(the caller);
@@ -93,7 +95,8 @@ static void tree_list(void *arg, const struct fabric_packet *k, u32 out, u32 in)
 	struct tree_list *l = arg;
 
 	(void)k;
-	(void)out;
+	if (l->c != NULL)
+		(void)fabric_charge_link(l->c, out, in, 1, l->bytes, true);
 	if (in == l->from || fabric_switch_of(l->v, in) != NULL)
 		return;
 	if (l->count < l->max)
@@ -101,14 +104,30 @@ static void tree_list(void *arg, const struct fabric_packet *k, u32 out, u32 in)
 	l->count++;
 }
 
-int fabric_mcast_route(const struct fabric_view *v, u32 from, u16 mlid,
-		       const struct fabric_flow *w, u32 to[], u32 max)
+static int tree_collect(struct tree_list *l, const struct fabric_flow *w, u16 mlid)
 {
 	struct fabric_packet k = { .flow = *w };
-	struct tree_list l = { .v = v, .to = to, .max = max, .from = from };
 	int rc;
 
 	k.flow.dlid = mlid;
-	rc = fabric_mcast_walk(v, &k, from, tree_list, NULL, &l);
-	return rc != 0 ? rc : (int)l.count;
+	rc = fabric_mcast_walk(l->v, &k, l->from, tree_list, NULL, l);
+	return rc != 0 ? rc : (int)l->count;
+}
+
+int fabric_mcast_route(const struct fabric_view *v, u32 from, u16 mlid,
+		       const struct fabric_flow *w, u32 to[], u32 max)
+{
+	struct tree_list l = { .v = v, .to = to, .max = max, .from = from };
+
+	return tree_collect(&l, w, mlid);
+}
+
+int fabric_mcast_charge(const struct fabric_view *v, const struct fabric_counters *c, u32 bytes,
+			u32 from, const struct fabric_flow *w, u32 to[], u32 max)
+{
+	struct tree_list l = {
+		.v = v, .c = c, .bytes = bytes, .to = to, .max = max, .from = from
+	};
+
+	return tree_collect(&l, w, w->dlid);
 }

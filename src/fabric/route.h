@@ -39,6 +39,11 @@ bool fabric_pkey_matches(const struct fabric_view *v, u32 port, u16 pkey);
 /* The switch that a port belongs to; NULL: another node does. */
 const struct fabric_node_rec *fabric_switch_of(const struct fabric_view *v, u32 port);
 
+/* counters.c: counts packets over a link, with `mcast` as multicast ones, too. False: no such
+ * port. */
+bool fabric_charge_link(const struct fabric_counters *c, u32 out, u32 in, u64 packets, u64 bytes,
+			bool mcast);
+
 /* A step of a multicast packet: over the link out -> in. */
 typedef void (*fabric_mcast_visit)(void *arg, const struct fabric_packet *k, u32 out, u32 in);
 /* The packet was dropped there. */

@@ -69,8 +69,8 @@ struct ibt_config {
 	/* Members of a multicast address whose place is `from` or behind it, in the order of their
 	 * places: fills up to max, which is IBT_MEMBERS at most; returns the count. Fewer than max:
 	 * that was the last of them. Never blocks. */
-	int (*multicast)(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
-			 int max);
+	int (*multicast)(void *arg, const struct path_av *av, const struct pkt *p, u32 from,
+			 struct ibt_member *out, int max);
 	/* The path and destination of a unicast datagram; NULL: unreachable. Never blocks. */
 	struct path_dest *(*route)(void *arg, const struct path_av *av, const struct pkt *p);
 	/* A datagram to QP1, which is no queue pair of the engine: the midlayer's MAD layer is its

@@ -112,7 +112,8 @@ static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt 
 
 	p->flags |= PKT_MULTICAST;
 	do {
-		found = cfg->multicast(cfg->arg, av, qp->req.tx_member, member, IBT_MEMBERS);
+		found = cfg->multicast(cfg->arg, av, p, qp->req.tx_member, member,
+				       IBT_MEMBERS);
 		for (int i = 0; i < found; i++) {
 			struct path_dest *dest = member[i].dest;
 

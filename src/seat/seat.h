@@ -31,8 +31,8 @@ struct seat_ops {
 	/* The engine's callbacks: as in struct ibt_config, with the seat as `arg`. */
 	void (*publish)(void *seat, struct ibt_qp *qp);
 	void (*async)(void *seat, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type);
-	int (*multicast)(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
-			 int max);
+	int (*multicast)(void *seat, const struct path_av *av, const struct pkt *p, u32 from,
+			 struct ibt_member *out, int max);
 	struct path_dest *(*route)(void *seat, const struct path_av *av, const struct pkt *p);
 	void (*general)(void *seat, const struct pkt *p, const void *payload);
 	void (*bad_key)(void *seat, const struct pkt *p, bool is_qkey);

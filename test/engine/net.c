@@ -408,8 +408,8 @@ static struct path_dest *net_route(void *arg, const struct path_av *av, const st
 	return d;
 }
 
-static int net_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
-			 int max)
+static int net_multicast(void *arg, const struct path_av *av, const struct pkt *p, u32 from,
+		  struct ibt_member *out, int max)
 {
 	struct net_side *s = arg;
 	int n = 0;

@@ -35,8 +35,8 @@ static void bed_async(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ib
 {
 }
 
-static int bed_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
-			 int max)
+static int bed_multicast(void *arg, const struct path_av *av, const struct pkt *p, u32 from,
+		  struct ibt_member *out, int max)
 {
 	return 0;
 }

@@ -76,6 +76,31 @@ class Mckey(Groups):
         second.kill()
         self.until(lambda: GROUP not in self.groups())
 
+    def counts(self, lid, port):
+        """Packets of a port, all and multicast, out and in."""
+        text = self.on("h1", "perfquery", "-x", str(lid), str(port))
+        return [int(re.search(name + r":\.*(\d+)", text).group(1))
+                for name in ("PortXmitPkts", "PortMulticastXmitPkts", "PortRcvPkts", "PortMulticastRcvPkts")]
+
+    def test_datagrams_count_along_their_tree(self):
+        """From h2 to h3 and h4, behind another leaf: once on the way up, and once to each."""
+        messages = 500
+        receivers = [self.begin(host, "mckey", "-m", "239.1.2.3", "-C", str(messages)) for host in ("h3", "h4")]
+        self.until(lambda: self.members() == ["h3", "h4"])
+        trace = self.on("h2", "ibtracert", str(self.lid("h2")), str(self.lid("h3")))
+        port, lid = re.search(r"-> switch port \{\S+\}\[(\d+)\] lid (\d+)-", trace).groups()
+        away = {host: (self.lid(host), 1) for host in ("h1", "h2", "h3", "h4")} | {"leaf": (lid, port)}
+        before = {host: self.counts(*port) for host, port in away.items()}
+        self.on("h2", "mckey", "-m", "239.1.2.3", "-s", "-C", str(messages))
+        for receiver in receivers:
+            self.assertEqual(receiver.wait(30), 0)
+        after = {host: self.counts(*port) for host, port in away.items()}
+        more = {host: [a - b for a, b in zip(after[host], before[host])] for host in away}
+        self.assertEqual(more["h2"][1], messages, more)
+        self.assertEqual([more[place][3] for place in ("leaf", "h1", "h3", "h4")], [messages, 0, messages, messages], more)
+        self.assertGreaterEqual(more["h2"][0], messages)
+        self.assertGreaterEqual(more["h3"][2], messages)
+
     def test_a_member_that_sends_only(self):
         receiver = self.begin("h3", "mckey", "-m", "239.1.2.3")
         self.until(lambda: self.members() == ["h3"])

@@ -13,8 +13,8 @@ static void proc_kick(void *arg)
 	proc_wake(p, timer_next_ns(&p->timers));
 }
 
-static int proc_multicast(void *arg, const struct path_av *av, u32 from, struct ibt_member *out,
-			  int max)
+static int proc_multicast(void *arg, const struct path_av *av, const struct pkt *p, u32 from,
+		  struct ibt_member *out, int max)
 {
 	return group_members(arg, av->dgid, from, out, max);
 }

@@ -69,21 +69,38 @@ void hca_ways_drop_in_child(void) NO_THREAD_SAFETY
 	memset(&hca_ways, 0, sizeof(hca_ways));
 }
 
-/* A datagram takes the way, unless another one has its place by now. */
-static void hca_way_take(u32 from, const struct path_av *av, const struct pkt *p)
+static bool hca_way_is_new(const struct pkt *p) REQUIRES(hca_ways.ways_lock)
 {
 	u64 *latest = &hca_ways.latest[p->sqpn % WAY_SENDERS];
 	u64 datagram = (u64)p->sqpn << 32 | p->psn;
+	bool is_new = *latest != datagram;
+
+	*latest = datagram;
+	return is_new;
+}
+
+bool hca_ways_is_new(const struct pkt *p)
+{
+	bool is_new;
+
+	lock_acquire(&hca_ways.ways_lock);
+	is_new = hca_way_is_new(p);
+	lock_release(&hca_ways.ways_lock);
+	return is_new;
+}
+
+/* A datagram takes the way, unless another one has its place by now. */
+static void hca_way_take(u32 from, const struct path_av *av, const struct pkt *p)
+{
 	struct fabric_flow w = hca_av_flow(av);
 	struct hca_way *way = &hca_ways.way[hca_way_hash(from, &w)];
 
 	lock_acquire(&hca_ways.ways_lock);
-	if (*latest != datagram && way->from == from && hca_flow_equals(&way->flow, &w)) {
+	if (hca_way_is_new(p) && way->from == from && hca_flow_equals(&way->flow, &w)) {
 		way->packets++;
 		way->bytes += hca_charge_datagram(av, p->length);
 		hca_ways.owe = true;
 	}
-	*latest = datagram;
 	lock_release(&hca_ways.ways_lock);
 	hca_charge_begin();
 }

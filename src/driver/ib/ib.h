@@ -108,6 +108,8 @@ static inline u8 hca_av_port(const struct path_av *av)
 	return av->port & 15;
 }
 
+/* False: the queue pair's latest datagram, which asks for its way again. */
+bool hca_ways_is_new(const struct pkt *p);
 /* Charges the datagrams that kept routes have carried. Never waits. */
 void hca_ways_charge(void);
 
@@ -135,7 +137,8 @@ void hca_bad_key(void *seat, const struct pkt *p, bool is_qkey);
 void hca_mads_drop_in_child(void);
 
 /* ---- mcast.c ---- */
-int hca_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out, int max);
+int hca_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32 from,
+		  struct ibt_member *out, int max);
 void hca_fill_mcast(struct ib_device *ib);
 
 #endif

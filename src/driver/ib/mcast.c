@@ -33,9 +33,11 @@ static int hca_mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	return err != 0 ? err : node_mcast_leave(the_seat.a.node, gid->raw, qp->qp_num);
 }
 
-/* The ports that the datagram reaches; the sender's own, whose other queue pairs hear it, too. */
-static int hca_mcast_ports(const struct path_av *av, u32 *ports, u32 max)
+/* The ports that the datagram reaches; the sender's own, whose other queue pairs hear it, too. It
+ * is counted at once: when unicast datagrams are charged, members may have left. */
+static int hca_mcast_ports(const struct path_av *av, const struct pkt *p, u32 *ports, u32 max)
 {
+	const struct fabric_counters *c = &hca_fabric()->counters;
 	struct hca_device *dev = hca_av_device(av);
 	struct fabric_flow w = hca_av_flow(av);
 	int n;
@@ -43,7 +45,11 @@ static int hca_mcast_ports(const struct path_av *av, u32 *ports, u32 max)
 	if (dev == NULL || max < 1)
 		return 0;
 	ports[0] = dev->port[hca_av_port(av)].index;
-	n = fabric_mcast_route(hca_view(), ports[0], av->dlid, &w, ports + 1, max - 1);
+	if (hca_ways_is_new(p))
+		n = fabric_mcast_charge(hca_view(), c, hca_charge_datagram(av, p->length), ports[0],
+					&w, ports + 1, max - 1);
+	else
+		n = fabric_mcast_route(hca_view(), ports[0], av->dlid, &w, ports + 1, max - 1);
 	return n < 0 ? 0 : 1 + MIN(n, (int)max - 1);
 }
 
@@ -55,14 +61,15 @@ static bool hca_mcast_reaches(u32 qpn, const u32 *ports, int count)
 	return false;
 }
 
-int hca_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out, int max)
+int hca_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32 from,
+		  struct ibt_member *out, int max)
 {
 	enum { MCAST_PORTS = 4096 };
 	struct seat *s = seat;
 	struct path *path = shm_path(s->a.shm);
 	struct node_member member[IBT_MEMBERS];
 	u32 ports[MCAST_PORTS];
-	int n, found = 0, count = hca_mcast_ports(av, ports, MCAST_PORTS);
+	int n, found = 0, count = hca_mcast_ports(av, p, ports, MCAST_PORTS);
 
 	do {
 		n = node_mcast_members(s->a.node, av->dgid, from, member,

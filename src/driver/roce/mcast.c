@@ -62,8 +62,8 @@ static int adapter_mcast_local(struct seat *s, const struct path_av *av, u32 fro
 	return n;
 }
 
-int adapter_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
-		      int max)
+int adapter_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32 from,
+		  struct ibt_member *out, int max)
 {
 	struct seat *s = seat;
 	struct path_dest *others = NULL;

@@ -124,7 +124,7 @@ void adapter_general_remove(struct roce_device *dev);
 void adapter_general_receive(void *seat, const struct pkt *p, const void *payload);
 
 /* ---- mcast.c ---- */
-int adapter_multicast(void *seat, const struct path_av *av, u32 from, struct ibt_member *out,
-		      int max);
+int adapter_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32 from,
+		  struct ibt_member *out, int max);
 
 #endif
