@@ -586,14 +586,15 @@ static void on_alarm(int signal)
 	__atomic_add_fetch(&alarms, 1, __ATOMIC_SEQ_CST);
 }
 
+/* From now on it rings again and again: a busy machine may come late to the call that is meant. */
 static void set_alarm(int flags)
 {
 	struct sigaction act = { .sa_handler = on_alarm, .sa_flags = flags };
-	struct itimerval once = { .it_value.tv_usec = 50000 };
+	struct itimerval often = { .it_value.tv_usec = 50000, .it_interval.tv_usec = 50000 };
 
 	__atomic_store_n(&alarms, 0, __ATOMIC_SEQ_CST);
 	sigaction(SIGALRM, &act, NULL);
-	setitimer(ITIMER_REAL, &once, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
 }
 
 /* The alarm is meant for another thread. */
@@ -634,6 +635,7 @@ static void *read_later(void *arg)
 
 static void signals(void)
 {
+	struct itimerval never = { .it_value.tv_usec = 0 };
 	struct timeval tv = { .tv_sec = 100 };
 	static char buf[65536];
 	pthread_t thread;
@@ -686,6 +688,76 @@ static void signals(void)
 	pthread_create(&thread, NULL, connect_later, &other);
 	say("accept, SA_RESTART", s_->accept(listener, NULL, NULL) >= 0);
 	pthread_join(thread, NULL);
+	setitimer(ITIMER_REAL, &never, NULL);
+}
+
+#endif
+
+/* ---- children ------------------------------------------------------------------------------- */
+
+#ifndef __SANITIZE_THREAD__ /* a forked child of a process with threads starts none there */
+
+static int status_of(pid_t child)
+{
+	int status = -1;
+
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 100;
+}
+
+/* One of a child that makes its own. */
+static int child_talks(void)
+{
+	char byte = 0;
+	int p[2];
+
+	make_pair(p);
+	s_->send(p[0], "x", 1, 0);
+	s_->recv(p[1], &byte, 1, 0);
+	s_->close(p[0]);
+	s_->close(p[1]);
+	return byte == 'x';
+}
+
+/* A program whose connection outlives its children, whatever they do when they end. */
+static void children(void)
+{
+	char buf[10];
+	pid_t child;
+	int p[2];
+
+	make_pair(p);
+	say("send", s_->send(p[0], "one", 3, 0));
+	child = fork();
+	if (child == 0)
+		exit(1);
+	say("a child that exits", status_of(child));
+	say("recv", s_->recv(p[1], buf, 10, 0));
+	child = fork();
+	if (child == 0) {
+		s_->close(p[0]);
+		s_->close(p[1]);
+		exit(2);
+	}
+	say("a child that closes", status_of(child));
+	say("send", s_->send(p[1], "four", 4, 0));
+	say("recv", s_->recv(p[0], buf, 10, 0));
+	say("a program", WEXITSTATUS(system("exit 3")));
+	child = fork();
+	if (child == 0)
+		exit(child_talks() ? 4 : 5);
+	say("a child that talks", status_of(child));
+	child = fork();
+	if (child == 0) {
+		(void)child_talks();
+		raise(SIGKILL);
+	}
+	say("a child that is killed", status_of(child));
+	say("send", s_->send(p[0], "seven", 5, 0));
+	say("recv", s_->recv(p[1], buf, 10, 0));
+	s_->close(p[0]);
+	say("the end", s_->recv(p[1], buf, 10, 0));
+	say("close", s_->close(p[1]));
 }
 
 #endif
@@ -836,6 +908,7 @@ static const struct {
 	{ "flags", flags },	{ "datagrams", datagrams },
 #ifndef __SANITIZE_THREAD__
 	{ "signals", signals },
+	{ "children", children },
 #endif
 };
 
