@@ -491,8 +491,8 @@ AV_EXPORT int ib_dealloc_fmr(struct ib_fmr *fmr);
 /* ---- multicast ------------------------------------------------------------------------------- */
 
 /* Joins a UD queue pair to a multicast group; `lid` is ignored where the link has none. Attached
- * twice it is one member. May block. 0; -EINVAL: another type, or a GID that is no group; -ENOMEM:
- * as many as the device can; -ENOSYS. */
+ * twice it is one member. May block. 0; -EINVAL: another type, a GID that is no group, or a LID
+ * that is none; -ENOMEM: as many as the device can; -ENOSYS. */
 AV_EXPORT int ib_attach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid);
 
 /* Leaves the group. May block. 0; -EINVAL: the queue pair is not in it; -ENOSYS. */

@@ -148,6 +148,14 @@ class Notices(Client):
         program.wait("trap 65: subscribed", 2)
 
 
+class Groups(Client):
+    def test_a_group_has_a_multicast_lid(self):
+        """As ib_core has it: 0xc000 to 0xfffe."""
+        out = self.sa_user("h1", "attach", "0", "4", "0xbfff", "0xc000", "0xfffe", "0xffff")
+        self.assertEqual(out.splitlines(), ["0: attach 22 detach 22", "4: attach 22 detach 22", "0xbfff: attach 22 detach 22",
+                                            "0xc000: attach 0 detach 0", "0xfffe: attach 0 detach 0", "0xffff: attach 22 detach 22"])
+
+
 class Services(Client):
     compares_keys = True
 

@@ -4,6 +4,7 @@
  *   sa_user notices TRAP...            subscribes, until its standard input ends
  *   sa_user set ID NAME LEASE [KEY]    registers a service; DATA8 is NAME's length
  *   sa_user get ID | delete ID [KEY]
+ *   sa_user attach LID...              attaches a queue pair to a group of that LID: the errnos
  *
  * In:    arguments    Out: lines on standard output; 0, or 1 and a reason
  * Runs:  the main thread; callbacks on the midlayer's    Locks: none
@@ -126,6 +127,34 @@ static int user_service(u8 method, char **args, int count)
 	return outcome;
 }
 
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static int user_attach(char **lids, int count)
+{
+	union ib_gid group = { .raw = { 0xff, 0x12, [15] = 1 } };
+	struct ib_pd *pd = ib_alloc_pd(the_device);
+	struct ib_cq *cq = ib_create_cq(the_device, NULL, NULL, NULL, 16, 0);
+	struct ib_qp_init_attr init = { .send_cq = cq,
+					.recv_cq = cq,
+					.cap = { .max_send_wr = 1, .max_recv_wr = 1,
+						 .max_send_sge = 1, .max_recv_sge = 1 },
+					.qp_type = IB_QPT_UD };
+	struct ib_qp *qp = ib_create_qp(pd, &init);
+
+	if (IS_ERR(qp))
+		return (int)PTR_ERR(qp);
+	for (int i = 0; i < count; i++) {
+		u16 lid = (u16)strtoul(lids[i], NULL, 0);
+		int attach = ib_attach_mcast(qp, &group, lid);
+
+		printf("%s: attach %d detach %d\n", lids[i], -attach,
+		       -ib_detach_mcast(qp, &group, lid));
+	}
+	(void)ib_destroy_qp(qp);
+	(void)ib_destroy_cq(cq);
+	return ib_dealloc_pd(pd);
+}
+
 static int user_run(int argc, char **argv)
 {
 	static const struct {
@@ -139,6 +168,8 @@ static int user_run(int argc, char **argv)
 		return -ENODEV;
 	if (argc > 2 && strcmp(argv[1], "notices") == 0)
 		return user_notices(argv + 2, argc - 2);
+	if (argc > 2 && strcmp(argv[1], "attach") == 0)
+		return user_attach(argv + 2, argc - 2);
 	for (size_t i = 0; argc > 2 && i < sizeof(methods) / sizeof(*methods); i++)
 		if (strcmp(argv[1], methods[i].word) == 0)
 			return user_service(methods[i].method, argv + 2, argc - 2);

@@ -10,9 +10,12 @@
 
 #include "node/fabric.h"
 
-static int hca_mcast_check(const struct ib_qp *qp, const union ib_gid *gid)
+static int hca_mcast_check(const struct ib_qp *qp, const union ib_gid *gid, u16 lid)
 {
-	return qp->qp_type == IB_QPT_UD && gid->raw[0] == 0xff ? 0 : -EINVAL;
+	return qp->qp_type == IB_QPT_UD && gid->raw[0] == 0xff && lid >= FABRIC_MLID_FIRST &&
+			       lid != FABRIC_LID_PERMISSIVE
+		       ? 0
+		       : -EINVAL;
 }
 
 static int hca_mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
@@ -20,7 +23,7 @@ static int hca_mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	int err = soft_check(qp->device);
 
 	if (err == 0)
-		err = hca_mcast_check(qp, gid);
+		err = hca_mcast_check(qp, gid, lid);
 	if (err == 0)
 		err = node_mcast_join(the_seat.a.node, gid->raw, qp->qp_num);
 	return err == -ENOSPC ? -ENOMEM : err;
@@ -28,7 +31,7 @@ static int hca_mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 
 static int hca_mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
-	int err = hca_mcast_check(qp, gid);
+	int err = hca_mcast_check(qp, gid, lid);
 
 	return err != 0 ? err : node_mcast_leave(the_seat.a.node, gid->raw, qp->qp_num);
 }
