@@ -3,11 +3,13 @@
 
 usage: datagram.py receive QKEY PKEY_INDEX               prints its queue pair's number, and how many came when standard input ends
        datagram.py send LID QPN QKEY PKEY_INDEX [SL]     sends ten, and prints the status of each
+       datagram.py group MLID QKEY MGID                  the same to a group, of which the host is no member
 """
+import ipaddress
 import sys
 
 import pyverbs.enums as e
-from pyverbs.addr import AH, AHAttr
+from pyverbs.addr import GID, AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
@@ -37,8 +39,12 @@ class End:
         sys.stdin.read()
         print(self.cq.poll(COUNT)[0], flush=True)
 
-    def send(self, lid, qpn, sl):
-        ah = AH(self.pd, attr=AHAttr(dlid=lid, sl=sl, port_num=1))
+    def send(self, lid, qpn, sl, mgid=None):
+        attr = AHAttr(dlid=lid, sl=sl, port_num=1)
+        if mgid is not None:
+            group = GID(ipaddress.IPv6Address(mgid).exploded)
+            attr = AHAttr(dlid=lid, port_num=1, is_global=1, gr=GlobalRoute(dgid=group, sgid_index=0, hop_limit=1))
+        ah = AH(self.pd, attr=attr)
         for _ in range(COUNT):
             wr = SendWR(opcode=e.IBV_WR_SEND, num_sge=1, sg=[SGE(self.mr.buf, BYTES, self.mr.lkey)])
             wr.set_wr_ud(ah, qpn, self.qkey)
@@ -52,6 +58,12 @@ class End:
 
 
 def main():
+    if sys.argv[1] == "group":
+        qkey = int(sys.argv[3], 0)
+        end = End(qkey, 0)
+        end.qkey = qkey
+        end.send(int(sys.argv[2], 0), 0xffffff, 0, sys.argv[4])
+        return
     words = [int(w, 0) for w in sys.argv[2:]]
     if sys.argv[1] == "receive":
         End(words[0], words[1]).receive()

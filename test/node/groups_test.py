@@ -15,6 +15,9 @@ from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
 MISSING = [p for p in ("mckey", "saquery", "opensm", "stdbuf") if shutil.which(p) is None]
+PYTHON = "/usr/bin/python3"  # pyverbs is built for Debian's own
+DATAGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "datagram.py")
+RDMA_UDP_QKEY = "0x01234567"
 GROUP = "ff12:4001:ffff::f01:203"  # of 239.1.2.3, with the RDMA CM's signature
 
 
@@ -50,6 +53,8 @@ class Groups(Bed):
 
 
 class Mckey(Groups):
+    trees_of_one = True
+
     def test_members_receive(self):
         """Two hosts on other switches, one of them twice; by the host's address or the route to the group alone."""
         receivers = [self.begin("h3", "mckey", "-m", "239.1.2.3", "-b", "127.64.0.3"),
@@ -101,6 +106,32 @@ class Mckey(Groups):
         self.assertGreaterEqual(more["h2"][0], messages)
         self.assertGreaterEqual(more["h3"][2], messages)
 
+    def arrived(self):
+        """Multicast packets at h3."""
+        return self.counts(self.lid("h3"), 1)[3]
+
+    @unittest.skipIf(subprocess.run([PYTHON, "-c", "import pyverbs"], capture_output=True, check=False).returncode != 0,
+                     "pyverbs is not installed")
+    def test_datagrams_of_a_host_that_is_no_member(self):
+        """They take the group's tree where it passes their leaf, and are dropped by a leaf without it. OpenSM sets no table for
+        a single member."""
+        hosts = ["h3"] if self.trees_of_one else ["h2", "h3"]
+        receiver = [self.begin(host, "mckey", "-m", "239.1.2.3", "-C", "20") for host in hosts][-1]
+        self.until(lambda: self.members() == hosts)
+        mlid = re.search(re.escape(GROUP) + r"\s+Mlid\.+(\S+)", self.on("h1", "saquery", "-g")).group(1)
+        before = self.arrived()
+
+        def send(host):
+            self.assertEqual(self.on(host, PYTHON, DATAGRAM, "group", mlid, RDMA_UDP_QKEY, GROUP).split(), ["0"] * 10)
+            return self.arrived()
+
+        self.until(lambda: send("h4") > before)  # OpenSM answers a join before it sets the tables
+        before = self.arrived()
+        if self.trees_of_one:
+            self.assertEqual(send("h1"), before)
+        self.until(lambda: send("h4") > before and receiver.poll() is not None)
+        self.assertEqual(receiver.returncode, 0)
+
     def test_a_member_that_sends_only(self):
         receiver = self.begin("h3", "mckey", "-m", "239.1.2.3")
         self.until(lambda: self.members() == ["h3"])
@@ -127,6 +158,7 @@ class Mckey(Groups):
 
 class Mastered(Mckey):
     """The same under OpenSM, which makes IPoIB's broadcast group as well."""
+    trees_of_one = False
 
     def up(self):
         return ("--no-sm",)

@@ -242,6 +242,47 @@ class Subnets(Managed):
             server.communicate()
         self.assertNotIn(spine, self.on("h2", "ibtracert", str(self.lid("h2")), str(self.lid("h3"))))
 
+    def received(self):
+        """Packets at h2 and h3."""
+        name = "/sys/class/infiniband/ib0/ports/1/counters/unicast_rcv_packets"
+        return sum(int(self.on(host, "cat", name)) for host in ("h2", "h3"))
+
+    def converse(self, *words):
+        """Two ends of a connection whose data is seen to arrive."""
+        before = self.received()
+        ends = [self.start("h2", *words)]
+        self.addCleanup(ends[0].communicate)
+        self.addCleanup(ends[0].kill)
+        while len(ends) < 2 or self.received() < before + 10000:
+            if len(ends) == 1 or ends[1].poll() is not None:  # until the server listens
+                ends[1:] = [self.start("h3", *words, "127.0.0.1")]
+                self.addCleanup(ends[1].communicate)
+                self.addCleanup(ends[1].kill)
+            self.assertIsNone(ends[0].poll())
+        return ends
+
+    def test_a_connection_outlives_a_reboot_of_its_switch(self):
+        self.fabric("up", "--no-sm", "--topology", "star:3")
+        sm = self.opensm("h1")
+        ends = self.converse("ib_send_bw", "-d", "ib0", "-s", "1024", "--run_infinitely", "-u", "20")
+        self.fabric("reboot", "leaf1")
+        sm.wait("SUBNET UP", 2)
+        before = self.received()
+        self.until(lambda: self.received() > before + 10000)
+        self.assertEqual([end.poll() for end in ends], [None, None])
+
+    def test_a_connection_ends_with_its_switch(self):
+        """Nobody brings the switch that reboots up again."""
+        self.fabric("up", "--no-sm", "--topology", "star:3")
+        sm = self.opensm("h1")
+        ends = self.converse("ibv_rc_pingpong", "-n", "1000000000")
+        sm.kill()
+        self.fabric("reboot", "leaf1")
+        out = [end.stdout.read() for end in ends]
+        self.assertTrue(any("transport retry counter exceeded" in text for text in out), out)
+        for end in ends:
+            self.assertNotEqual(end.wait(60), 0)
+
     def test_ibportstate(self):
         """A port that is disabled and enabled again comes back."""
         self.fabric("up", "--no-sm", "--topology", "star:3")
