@@ -187,6 +187,13 @@ u64 now_ms(void)
 	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
 }
 
+/* A fault of the program's own instructions, never what ends a wait. */
+static bool signal_is_fault(int number)
+{
+	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL ||
+	       number == SIGTRAP || number == SIGSYS;
+}
+
 bool signal_restarts(void)
 {
 	struct sigaction act;
@@ -194,8 +201,8 @@ bool signal_restarts(void)
 	int saved = errno;
 
 	for (int number = 1; number < 32; number++) {
-		if (sigaction(number, NULL, &act) != 0 || act.sa_handler == SIG_DFL ||
-		    act.sa_handler == SIG_IGN)
+		if (signal_is_fault(number) || sigaction(number, NULL, &act) != 0 ||
+		    act.sa_handler == SIG_DFL || act.sa_handler == SIG_IGN)
 			continue;
 		some = true;
 		if ((act.sa_flags & SA_RESTART) == 0) {

@@ -117,8 +117,16 @@ static int sleeper_on_futex(struct sleeper *s, u64 ns)
 	return sleeper_is_woken(s) ? 0 : err;
 }
 
+/* A fault of the program's own instructions, never what ends a sleep. Sanitizers and reporters of
+ * crashes handle them. */
+static bool sleeper_is_fault(int number)
+{
+	return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL ||
+	       number == SIGTRAP || number == SIGSYS;
+}
+
 /* Which signal it was is not known any more: every handler that this thread may have run has
- * SA_RESTART. The handlers of faults (base/fault.h) are none of the application's. */
+ * SA_RESTART. */
 bool sleeper_restarts(void)
 {
 	struct sigaction act;
@@ -127,7 +135,7 @@ bool sleeper_restarts(void)
 
 	pthread_sigmask(SIG_SETMASK, NULL, &blocked);
 	for (int number = 1; number < _NSIG; number++) {
-		if (number == SIGSEGV || number == SIGBUS || sigismember(&blocked, number) == 1 ||
+		if (sleeper_is_fault(number) || sigismember(&blocked, number) == 1 ||
 		    sigaction(number, NULL, &act) != 0 || act.sa_handler == SIG_DFL ||
 		    act.sa_handler == SIG_IGN)
 			continue;
