@@ -2,7 +2,7 @@
 """groups_test.py: multicast groups between hosts of a fabric: Debian's mckey joins and leaves at the subnet administrator, which
 forgets a host when its last member has left or died.
 
-usage: groups_test.py BUILD_DIR
+usage: groups_test.py BUILD_DIR [CLASS...]
 """
 import os
 import re
