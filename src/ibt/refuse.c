@@ -80,7 +80,7 @@ void refuse_note(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->resp
 	qp->resp.owed = (u8)verdict;
 	qp->resp.owed_psn = qp->resp.epsn;
 	qp->resp.nak_sent = true;
-	qp->resp.gap_psn = (qp->resp.epsn - 1) & PSN_MASK; /* what follows shows no gap */
+	qp->resp.gap_next = (qp->resp.epsn + 1) & PSN_MASK; /* what follows shows no gap */
 }
 
 void refuse_leave(struct ibt_qp *qp)

@@ -18,6 +18,7 @@
 #include "ibt/cnp.h"
 #include "ibt/hand.h"
 #include "ibt/opcode.h"
+#include "ibt/packet.h"
 #include "ibt/pull.h"
 #include "ibt/rate.h"
 #include "ibt/recv_queue.h"
@@ -516,18 +517,29 @@ static void resp_duplicate(struct ibt_qp *qp, struct path_dest *from, const stru
 		absent_report(from, p);
 }
 
-/* What is missing is asked for once per gap; once more if its sender has gone back, and has lost
- * the same packet again, or, on a reliable path, never had it. There the word must not be lost. */
+/* Is the packet part of a gap that its sender has been told of? Not if its sender has gone back,
+ * and has lost the same packet again. On a reliable path it follows the last one, or its sender
+ * counts anew, and waits for a word in vain. */
+static bool resp_gap_is_told(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->resp.rq_lock)
+{
+	if (!qp->resp.nak_sent)
+		return false;
+	return qp->lossy ? psn_ahead(psn, qp->resp.gap_next) >= 0 : psn == qp->resp.gap_next;
+}
+
+/* What is missing is asked for once per gap. On a reliable path the word must not be lost. */
 static void resp_gap(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 	REQUIRES(qp->resp.rq_lock)
 {
+	u32 psns = p->opcode == PKT_READ_REQUEST ? packet_count(qp, (u32)p->dma_length) : 1;
+
 	qp_count(qp, COUNT_RX_PSN);
-	if (!qp->resp.nak_sent || psn_ahead(p->psn, qp->resp.gap_psn) <= 0) {
+	if (!resp_gap_is_told(qp, p->psn)) {
 		qp->resp.nak_sent = true;
 		if (!ack_send(qp, AETH_NAK | NAK_PSN_SEQUENCE, qp->resp.epsn))
 			absent_report(from, p);
 	}
-	qp->resp.gap_psn = p->psn;
+	qp->resp.gap_next = (p->psn + psns) & PSN_MASK;
 }
 
 /* PSN, 9.7.4.1: is this the request that is expected? A duplicate is acknowledged or answered

@@ -65,7 +65,7 @@ struct responder {
 	u64 quick_qpns GUARDED_BY(rq_lock);
 	bool comm_established GUARDED_BY(rq_lock);
 	bool nak_sent GUARDED_BY(rq_lock); /* further packets are dropped until epsn comes */
-	u32 gap_psn GUARDED_BY(rq_lock);   /* of the last packet that was dropped so */
+	u32 gap_next GUARDED_BY(rq_lock);  /* what follows the last packet that was dropped so */
 	bool acked_ahead GUARDED_BY(rq_lock); /* the packet at hand, before it was completed */
 	bool ack_listed OWNED_BY(callbacks of the path);
 	bool ack_waits OWNED_BY(callbacks of the path); /* an urgent one waits to be piggybacked */

@@ -73,6 +73,27 @@ static void psn_expect_failure(struct net *net, struct ibt_qp *qp[2], u32 count)
 	assert_int_equal(ibt_qp_state(qp[1]), IBV_QPS_RTS);
 }
 
+/* Its requests begin `ahead` of what they began with before. */
+static void psn_reset(struct net *net, int side, struct ibt_qp *qp, u8 retry_cnt,
+		      u32 ahead)
+{
+	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
+
+	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE, NULL, NULL), 0);
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT,
+				  .port_num = 1,
+				  .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+						     IBV_ACCESS_REMOTE_READ |
+						     IBV_ACCESS_REMOTE_ATOMIC };
+	assert_int_equal(
+		ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, NULL, NULL),
+		0);
+	q.retry_cnt = retry_cnt;
+	q.sq_psn += ahead;
+	net_qp_connect(net, side, qp, side == 0 ? 0x22 : 0x11, &q);
+}
+
 /* How long it took. */
 static u64 psn_differs(const struct net_config *cfg, enum ibv_wr_opcode op, u32 off, u32 count,
 		       u8 retry_cnt)
@@ -111,6 +132,31 @@ static void psn__peer_expects_other_numbers(void **state)
 		cfg.reliable = false;
 		took = psn_differs(&cfg, op, off, count, RETRIES);
 		assert_in_range(took, (RETRIES + 1ull) * TIMEOUT_NS, (RETRIES + 3ull) * TIMEOUT_NS);
+	}
+}
+
+/* Nor while the peer waits for what it has refused, or for what it has asked for again. */
+static void psn__peer_waits_for_what_it_has_refused(void **state)
+{
+	for (u32 behind = 0; behind < 2 * 6; behind++) {
+		struct net_config cfg = psn_path(true);
+		struct ibt_qp *qp[2];
+		struct ibv_send_wr wr;
+		struct ibv_sge sge;
+		struct net net;
+
+		psn_open(&net, &cfg, qp, 0, RETRIES);
+		/* what follows the refused one is dropped */
+		for (u32 i = 0; i <= behind / 6; i++) {
+			wr = net_wr(&sge, &net.side[0], IBV_WR_SEND, i, 0, 8);
+			net_post(qp[0], &wr);
+		}
+		net_run(&net, NS_PER_MS);
+		psn_reset(&net, 0, qp[0], RETRIES, 1000);
+		psn_post(&net, qp, psn_ops[behind % 6], COUNT, 8);
+		net_run(&net, 100 * NS_PER_S);
+		psn_expect_failure(&net, qp, COUNT);
+		psn_close(&net, qp);
 	}
 }
 
@@ -158,24 +204,6 @@ static void psn__word_of_it_finds_no_room(void **state)
 }
 
 /* One that was used, anew. */
-static void psn_reset(struct net *net, int side, struct ibt_qp *qp, u8 retry_cnt)
-{
-	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
-
-	assert_int_equal(ibt_qp_modify(qp, &a, IBV_QP_STATE, NULL, NULL), 0);
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT,
-				  .port_num = 1,
-				  .qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-						     IBV_ACCESS_REMOTE_READ |
-						     IBV_ACCESS_REMOTE_ATOMIC };
-	assert_int_equal(
-		ibt_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, NULL, NULL),
-		0);
-	q.retry_cnt = retry_cnt;
-	net_qp_connect(net, side, qp, side == 0 ? 0x22 : 0x11, &q);
-}
-
 static void psn_forget(struct net *net)
 {
 	struct ibv_wc wc;
@@ -199,7 +227,7 @@ static void psn__one_end_is_reset(void **state)
 		psn_post(&net, qp, IBV_WR_SEND, 50, 8);
 		net_run(&net, NS_PER_S);
 		psn_forget(&net);
-		psn_reset(&net, 0, qp[0], RETRIES);
+		psn_reset(&net, 0, qp[0], RETRIES, 0);
 		psn_post(&net, qp, psn_ops[i], COUNT, 8);
 		net_run(&net, 100 * NS_PER_S);
 		psn_expect_failure(&net, qp, COUNT);
@@ -286,8 +314,8 @@ static void psn__words_of_another_connection_fail_nobody(void **state)
 
 		psn_open(&net, &cfg, qp, 0, 0);
 		psn_disturb(&net, qp, psn_ops[i]);
-		psn_reset(&net, 0, qp[0], 0);
-		psn_reset(&net, 1, qp[1], 0);
+		psn_reset(&net, 0, qp[0], 0, 0);
+		psn_reset(&net, 1, qp[1], 0, 0);
 		psn_disturb(&net, qp, psn_ops[i]);
 		psn_close(&net, qp);
 	}
@@ -506,6 +534,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(psn__peer_expects_other_numbers),
+		cmocka_unit_test(psn__peer_waits_for_what_it_has_refused),
 		cmocka_unit_test(psn__half_of_all_numbers_apart),
 		cmocka_unit_test(psn__word_of_it_finds_no_room),
 		cmocka_unit_test(psn__one_end_is_reset),
