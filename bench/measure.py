@@ -235,8 +235,10 @@ class Bench:
 
     def perftest(self, source, unit):
         """One run of a perftest tool, server on the first core and client on the second: the client's figure."""
-        device = "rxe0" if source.where == "rxe" else self.options.device
-        words = [source.tool, "-F", "-d", device, "-x", str(self.options.gid), "-n", self.iterations(source)]
+        device = {"rxe": "rxe0", "fabric": "ib0"}.get(source.where, self.options.device)
+        words = [source.tool, "-F", "-d", device, "-n", self.iterations(source)]
+        if source.where != "fabric":
+            words += ["-x", str(self.options.gid)]
         if source.tool != "ib_atomic_lat":
             words += ["-s", str(source.size)]
         if unit != rows.LATENCY:
@@ -247,6 +249,8 @@ class Bench:
         elif source.where in ("host", "one core"):
             cpus = self.options.cpus if source.where == "host" else self.options.cpus[:1] * 2
             row = parse_perftest(self.on_one_host([self.anyverbs, "run", *words], cpus=cpus))
+        elif source.where == "fabric":
+            row = parse_perftest(self.on_a_fabric(words))
         else:
             if source.where == "lossy":
                 self.two_hosts("lossy").lay(seed=1, **({"loss": source.loss} if source.loss else {}))
@@ -257,10 +261,23 @@ class Bench:
             raise Failure(f"{source.tool}: no {column} in {unit} for {source.size} bytes")
         return value
 
-    def on_one_host(self, words, env=None, cpus=None):
+    def on_a_fabric(self, words):
+        """The same of a server and a client on two hosts behind a switch, with a node of their own."""
+        env = self.fresh_node()
+        name = ["--name", env["ANYVERBS_NODE"]]
+        del env["ANYVERBS_ADDR"]
+        Process([self.anyverbs, "fabric", "up", "--topology", "star:2", *name], env).result()
+        try:
+            run = [self.anyverbs, "run", "--host"]
+            return self.on_one_host([*run, "h1", *words], env, client=[*run, "h2", *words])
+        finally:
+            Process([self.anyverbs, "fabric", "down", "--force", *name], env).result()
+
+    def on_one_host(self, words, env=None, cpus=None, client=None):
         """What the client of a pair of programs said; both take -p PORT, the client the server's address, too."""
         port = hosts.free_port()
-        on = [["taskset", "-c", str(cpu), *words, "-p", str(port)] for cpu in cpus or self.options.cpus]
+        on = [["taskset", "-c", str(cpu), *each, "-p", str(port)]
+              for each, cpu in zip((words, client or words), cpus or self.options.cpus)]
         server = Process(on[0], env)
         try:
             deadline = time.monotonic() + TIMEOUT_S

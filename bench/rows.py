@@ -15,7 +15,8 @@ LATENCY, BANDWIDTH, RATE = "us", "MiB/s", "M/s"
 Raw = collections.namedtuple("Raw", "name where", defaults=["host"])
 # Debian's perftest over anyverbs. where: "host", between two processes of this host; "across", between two nodes; "lossy",
 # over the wire of test/across/wire.c, which loses that share of the packets; "guest" and "rxe", in an emulated machine, over
-# anyverbs by UDP or over Linux's rxe, looped back there; "one core", both on the first core of this host. pairs: so many
+# anyverbs by UDP or over Linux's rxe, looped back there; "one core", both on the first core of this host;
+# "fabric", ib0 of two hosts behind a switch, by LID. pairs: so many
 # servers and clients at once, of which the figures are added up.
 Perftest = collections.namedtuple("Perftest", "tool size iters args where loss pairs", defaults=[(), "host", 0, 1])
 # What somebody wants to see, in the unit of the row.
@@ -112,6 +113,8 @@ PEERS = [
         ONE_QP, 0.8),
 ]
 PEERS += [
+    Row("ib0_send_lat", "peers", "ib0: ib_send_lat 8 B", LATENCY, Perftest("ib_send_lat", 8, 20000, where="fabric"),
+        latency("ib_send_lat"), 1.1),
     Row("one_core_lat", "peers", "ib_send_lat 8 B, one core", LATENCY,
         Perftest("ib_send_lat", 8, 20000, where="one core"), Wanted(5.0), 1.0),
     Row("four_rate", "peers", "ib_send_bw 64 B, 4 on 2 cores", RATE, Perftest("ib_send_bw", 64, 400000, pairs=2),
@@ -213,6 +216,8 @@ def limit_name(source):
         return f"fi_pingpong {source.provider}"
     if isinstance(source, Wanted):
         return "wanted"
+    if source.where == "host" and source.tool == "ib_send_lat":
+        return "the same on roce0"
     if source.where in ("lossy", "rxe"):
         return "lossless" if source.where == "lossy" else "rxe"
     return source.tool + (" alone" if source.size > 8 else "")
