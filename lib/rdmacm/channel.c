@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/convert_attr.h"
 #include "door.h"
@@ -38,9 +39,11 @@ struct rdma_event_channel *channel_of_one_id(void)
 }
 
 /* The application's channels that were destroyed last: a thread that asks one of them for events
- * once more, as rping's does while its process ends, gets EBADF, as from a closed descriptor.
+ * once more, as rping's does while its process ends, gets EBADF, as from a closed descriptor. With
+ * an adapter it would be in that call before a connection can be torn down, and stay there; rping
+ * exits with an error when it returns. So it returns when whoever ends the process has had time to.
  */
-enum { CHANNELS_ENDED = 64 };
+enum { CHANNELS_ENDED = 64, CHANNEL_ENDED_MS = 2000 };
 
 static struct door_channel *channel_ended[CHANNELS_ENDED];
 
@@ -256,6 +259,8 @@ AV_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_
 		err = channel_wait(channel, out, &in);
 		if (err < 0) {
 			free(out);
+			if (err == -EBADF)
+				usleep(CHANNEL_ENDED_MS * 1000);
 			return door_result(err);
 		}
 		if (channel_convert(channel, out, &in))

@@ -425,6 +425,35 @@ static void rdma_get_cm_event__on_a_destroyed_channel_is_ebadf(void **state)
 	assert_int_equal(errno, EBADF);
 }
 
+#ifndef __SANITIZE_THREAD__ /* which starts no thread in a forked child of a process with threads */
+static void *ask_and_exit(void *ended)
+{
+	struct rdma_cm_event *event;
+
+	_exit(rdma_get_cm_event(ended, &event) == 0 ? 2 : 3);
+}
+
+/* As rping ends: one thread destroys the channel and leaves, another one takes the next event, and
+ * ends the process with an error if it cannot. */
+static void rdma_get_cm_event__lets_a_process_end(void **state)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		struct rdma_event_channel *ch = rdma_create_event_channel();
+		pthread_t thread;
+
+		rdma_destroy_event_channel(ch);
+		pthread_create(&thread, NULL, ask_and_exit, ch);
+		usleep(20000);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+#endif
+
 static void rdma_bind_addr__gives_a_port_to_one_process(void **state)
 {
 	int go[2], said[2], stay[2], winners = 0;
@@ -465,6 +494,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_connect__carries_messages_until_both_leave,
 						begin, end),
 		cmocka_unit_test(rdma_get_cm_event__on_a_destroyed_channel_is_ebadf),
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(rdma_get_cm_event__lets_a_process_end),
+#endif
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__disconnects_the_peer, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_reject__tells_the_client_why, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__is_rejected_without_a_listener, begin,
