@@ -142,11 +142,6 @@ static int tear_down(void **state) NO_THREAD_SAFETY
 		ring_pair_unmap(w.theirs[i]);
 	close(w.shm->cfg.bell_fd[0]);
 	shm_background(w.shm); /* buries the dead */
-	for (u32 i = 1; i < w.shm->count; i++) {
-		link_close(w.shm->links[i]);
-		free(w.shm->links[i]);
-	}
-	w.shm->count = 1;
 	kit_destroy(w.shm);
 	board_unmap(w.board);
 	board_unmap(w.peer_board);

@@ -9,8 +9,11 @@
 /* Destroys a path without a node. No other thread is left, hence NO_THREAD_SAFETY. */
 static inline void kit_destroy(struct shm *shm) NO_THREAD_SAFETY
 {
-	for (u32 i = 1; i < shm->count; i++)
+	for (u32 i = 1; i < shm->count; i++) {
 		link_close(shm->links[i]);
+		if (shm->links[i]->slot == UINT32_MAX) /* a peer has made it */
+			free(shm->links[i]);
+	}
 	ring_pair_unmap(shm->self->pair);
 	for (u32 i = 0; i < NODE_SLOTS; i++)
 		if (shm->slots[i] != NULL && shm->slots[i] != shm->self)
