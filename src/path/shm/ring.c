@@ -114,10 +114,11 @@ static bool ring_take_spare(struct ring_tx *tx, u32 bytes) REQUIRES(tx->lock)
 	return true;
 }
 
-/* The lap ends before `bytes` more. True: not any more, it has grown. It must if they are more than
- * a third of it; else it may if there was no room since it began. */
 _Static_assert((RING_MTU + RING_ROUTE) * 3 <= RING_DATA && RING_LAP * 8 == RING_DATA,
 	       "a lap can be long enough, and doubles up to all of the data area");
+
+/* The lap ends before `bytes` more. True: not any more, it has grown. It must if they are more than
+ * a third of it; else it may if there was no room since it began. */
 static NOINLINE bool ring_goes_on(struct ring_tx *tx, u32 bytes) REQUIRES(tx->lock)
 {
 	u32 end = tx->data_head % RING_DATA + bytes;

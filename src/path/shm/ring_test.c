@@ -77,6 +77,17 @@ static void take_all(void)
 	assert_int_equal(b.taken, b.pushed);
 }
 
+/* Until there is no room, and once more when all of that has been taken. */
+static void fill_twice(void)
+{
+	while (push(4096) == 0)
+		continue;
+	take_all();
+	ring_publish(&b.rx);
+	while (push(4096) == 0)
+		continue;
+}
+
 static void ring_push__in_turn_uses_one_lap(void **state)
 {
 	static const u32 sizes[] = { 33, 1000, 4096, 8192, 10000 };
@@ -101,12 +112,7 @@ static void ring_push__of_the_largest_has_room(void **state)
 
 static void ring_push__without_room_grows_to_all(void **state)
 {
-	while (push(4096) == 0)
-		continue;
-	take_all();
-	ring_publish(&b.rx);
-	while (push(4096) == 0)
-		continue;
+	fill_twice();
 	assert_int_equal(b.rx.tail + RING_DATA / 4096, b.pushed);
 	assert_int_equal(b.spare, RING_SPARE - (RING_DATA - RING_LAP));
 }
@@ -114,12 +120,7 @@ static void ring_push__without_room_grows_to_all(void **state)
 static void ring_push__grows_no_more_than_it_may(void **state)
 {
 	b.spare = RING_LAP;
-	while (push(4096) == 0)
-		continue;
-	take_all();
-	ring_publish(&b.rx);
-	while (push(4096) == 0)
-		continue;
+	fill_twice();
 	assert_int_equal(b.rx.tail + 2 * RING_LAP / 4096, b.pushed);
 	assert_int_equal(b.spare, 0);
 	b.spare = RING_SPARE - RING_LAP; /* as teardown has it */
