@@ -74,14 +74,19 @@ static int dgram_take_error(struct dgram *d) REQUIRES(d->lock)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
+static int dgram_read_name(const struct dgram *d, union dgram_addr *name)
+{
+	socklen_t len = sizeof(*name);
+
+	memset(name, 0, sizeof(*name));
+	return udp_name(d->rs.fd, false, &name->sa, &len);
+}
+
 static int dgram_note_port(struct dgram *d) REQUIRES(d->lock)
 {
 	union dgram_addr name;
-	socklen_t len = sizeof(name);
-	int err;
+	int err = dgram_read_name(d, &name);
 
-	memset(&name, 0, sizeof(name));
-	err = udp_name(d->rs.fd, false, &name.sa, &len);
 	if (err == 0)
 		d->port = name.in.sin_port; /* both families have it there */
 	return err;
@@ -153,11 +158,8 @@ static int dgram_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t
 static int dgram_keep_port(struct dgram *d) REQUIRES(d->lock)
 {
 	union dgram_addr name;
-	socklen_t len = sizeof(name);
-	int err;
+	int err = dgram_read_name(d, &name);
 
-	memset(&name, 0, sizeof(name));
-	err = udp_name(d->rs.fd, false, &name.sa, &len);
 	if (err < 0 || d->port == 0 || name.in.sin_port != 0)
 		return err;
 	name.in.sin_port = d->port; /* both families have it there */
