@@ -31,11 +31,8 @@ struct sa_report {
 
 /* A trap of a port. */
 struct sa_topic {
-	struct list_head node GUARDED_BY(sa_lock); /* of its port */
-	struct sa_port *port FIXED;
+	struct sa_shared shared GUARDS_ITSELF; /* with subscribers */
 	u16 trap FIXED; /* or IB_SA_TRAP_ALL */
-	struct work work GUARDS_ITSELF;
-	struct list_head consumers GUARDED_BY(sa_lock);
 	struct list_head reports GUARDED_BY(sa_lock);
 	u32 report_count GUARDED_BY(sa_lock); /* in that list */
 	u64 report_number GUARDED_BY(sa_lock); /* of the last report that came */
@@ -43,33 +40,24 @@ struct sa_topic {
 	int status GUARDED_BY(sa_lock);
 	bool due GUARDED_BY(sa_lock); /* the port shall subscribe, for the first time or again */
 	bool said GUARDED_BY(sa_lock); /* SA and keeper may know: to be ended */
-	bool asking GUARDED_BY(sa_lock); /* a query is under way ... */
-	bool leaving GUARDED_BY(sa_lock); /* ... which unsubscribes */
-	bool port_gone GUARDED_BY(sa_lock);
+	bool leaving GUARDED_BY(sa_lock); /* the query that is under way unsubscribes */
 	int id GUARDED_BY(sa_lock); /* of the query, or 0: it is not to be cancelled */
 	struct ib_sa_query *query GUARDED_BY(sa_lock);
 };
 
-struct sa_consumer {
+struct sa_subscriber {
+	struct sa_consumer consumer GUARDS_ITSELF;
 	struct ib_inform_info pub OWNED_BY(the consumer);
-	struct list_head node GUARDED_BY(sa_lock);
-	struct sa_topic *topic FIXED;
-	struct ib_sa_client *client FIXED;
 	u64 heard GUARDED_BY(sa_lock);	 /* the number of the last report */
 	u32 outcome GUARDED_BY(sa_lock); /* that it has been told */
-	bool ending GUARDED_BY(sa_lock); /* it hears nothing more */
-	bool in_callback GUARDED_BY(sa_lock);
-	pthread_t caller GUARDED_BY(sa_lock); /* the thread that is in the callback */
 };
-
-static struct cond sa_inform_news GUARDED_BY(sa_lock); /* a callback or a topic has ended */
 
 static void sa_inform_set_status(struct sa_topic *t, int status) REQUIRES(sa_lock)
 {
 	t->status = status;
 	t->outcome++;
 	t->outcome += t->outcome == 0;
-	work_push(&t->work);
+	work_push(&t->shared.work);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
@@ -88,7 +76,7 @@ static void sa_inform_take(struct sa_topic *t, const struct ib_sa_notice *notice
 	r->notice = *notice;
 	list_push_back(&t->reports, &r->node);
 	t->report_count++;
-	work_push(&t->work);
+	work_push(&t->shared.work);
 }
 
 static bool sa_inform_is_about(const struct sa_topic *t, const struct ib_sa_notice *notice)
@@ -140,7 +128,7 @@ static void sa_inform_on_report(struct ib_mad_agent *agent, struct ib_mad_recv_w
 	    be16toh(mad->mad_hdr.attr_id) == IB_SA_ATTR_NOTICE) {
 		ib_sa_unpack_notice(mad->data, &notice);
 		lock_acquire(&sa_lock);
-		list_for_each(t, &port->topics, struct sa_topic, node)
+		list_for_each(t, &port->topics, struct sa_topic, shared.node)
 			if (sa_inform_is_about(t, &notice))
 				sa_inform_take(t, &notice);
 		kept = port->kept;
@@ -163,12 +151,12 @@ static void sa_inform_done(struct sa_query *q, int status, struct ib_sa_mad *mad
 	struct sa_topic *t = q->context;
 
 	lock_acquire(&sa_lock);
-	t->asking = false;
+	t->shared.asking = false;
 	t->id = 0;
 	/* one that was cancelled is asked again, or its port is gone */
 	if (!t->leaving && status != -EINTR)
 		sa_inform_set_status(t, status);
-	work_push(&t->work);
+	work_push(&t->shared.work);
 	lock_release(&sa_lock);
 }
 
@@ -192,8 +180,8 @@ static int sa_inform_say(struct sa_topic *t, bool on)
 {
 	struct mad_member member = { .subscribes = true, .trap = t->trap, .states = on };
 
-	member.pkey_index = sa_port_pkey_index(t->port);
-	return mad_member_set(t->port->agent, &member);
+	member.pkey_index = sa_port_pkey_index(t->shared.port);
+	return mad_member_set(t->shared.port->agent, &member);
 }
 
 static int sa_inform_post(struct sa_topic *t, bool on, struct ib_sa_query **query)
@@ -214,14 +202,14 @@ static int sa_inform_post(struct sa_topic *t, bool on, struct ib_sa_query **quer
 			      .context = t,
 			      .query = query };
 
-	return sa_query_begin(t->port, &ask, &rec, sa_inform_pack);
+	return sa_query_begin(t->shared.port, &ask, &rec, sa_inform_pack);
 }
 
 /* A subscription that is under way, and goes to an SA that may be none any more. */
 static struct sa_topic *sa_inform_outdated(struct sa_port *port) REQUIRES(sa_lock)
 {
-	list_for_each(t, &port->topics, struct sa_topic, node)
-		if (t->asking && !t->leaving && t->due && t->id != 0)
+	list_for_each(t, &port->topics, struct sa_topic, shared.node)
+		if (t->shared.asking && !t->leaving && t->due && t->id != 0)
 			return t;
 	return NULL;
 }
@@ -246,7 +234,7 @@ static void sa_inform_cancel(struct sa_port *port) REQUIRES(sa_lock)
  * nothing is left to ask. */
 static void sa_inform_ask(struct sa_topic *t, bool on) REQUIRES(sa_lock)
 {
-	struct sa_port *port = t->port;
+	struct sa_port *port = t->shared.port;
 	struct ib_sa_query *query = NULL;
 	int err, id = 0;
 
@@ -254,7 +242,7 @@ static void sa_inform_ask(struct sa_topic *t, bool on) REQUIRES(sa_lock)
 	t->said = on;
 	if (!sa_port_try(port))
 		return;
-	t->asking = true;
+	t->shared.asking = true;
 	t->leaving = !on;
 	lock_release(&sa_lock);
 	err = on ? sa_inform_listen(port) : 0;
@@ -268,12 +256,12 @@ static void sa_inform_ask(struct sa_topic *t, bool on) REQUIRES(sa_lock)
 	sa_port_put(port);
 	lock_acquire(&sa_lock);
 	if (id > 0) { /* it may have ended by now */
-		t->id = t->asking ? id : 0;
+		t->id = t->shared.asking ? id : 0;
 		t->query = query;
 		sa_inform_cancel(port);
 		return;
 	}
-	t->asking = false;
+	t->shared.asking = false;
 	if (on)
 		sa_inform_set_status(t, err);
 }
@@ -281,42 +269,34 @@ static void sa_inform_ask(struct sa_topic *t, bool on) REQUIRES(sa_lock)
 /* ---- steps of a topic, on the queue ---------------------------------------------------------- */
 
 /* Lets go of the lock meanwhile. A consumer that returns an error has ended by that. */
-static void sa_inform_tell(struct sa_consumer *c, int status, struct ib_sa_notice *notice)
+static void sa_inform_tell(struct sa_subscriber *s, int status, struct ib_sa_notice *notice)
 	REQUIRES(sa_lock)
 {
 	int ends;
 
-	c->in_callback = true;
-	c->caller = pthread_self();
-	lock_release(&sa_lock);
-	ends = c->pub.callback(status, &c->pub, notice);
-	lock_acquire(&sa_lock);
-	c->in_callback = false;
-	c->ending |= ends != 0;
-	cond_wake(&sa_inform_news);
+	sa_consumer_begin_callback(&s->consumer);
+	ends = s->pub.callback(status, &s->pub, notice);
+	sa_consumer_end_callback(&s->consumer, ends);
 }
 
 /* Ends one consumer. False: there is none to end. */
 static bool sa_inform_reap(struct sa_topic *t) REQUIRES(sa_lock)
 {
-	list_for_each(c, &t->consumers, struct sa_consumer, node) {
-		if (!c->ending || c->in_callback)
-			continue;
-		list_remove(&c->node);
-		sa_client_drop(c->client);
-		free(c);
-		return true;
-	}
+	list_for_each(c, &t->shared.consumers, struct sa_consumer, node)
+		if (c->ending && !c->in_callback) {
+			sa_consumer_free(c);
+			return true;
+		}
 	return false;
 }
 
 static bool sa_inform_tell_status(struct sa_topic *t) REQUIRES(sa_lock)
 {
-	list_for_each(c, &t->consumers, struct sa_consumer, node) {
-		if (c->ending || c->outcome == t->outcome)
+	list_for_each(s, &t->shared.consumers, struct sa_subscriber, consumer.node) {
+		if (s->consumer.ending || s->outcome == t->outcome)
 			continue;
-		c->outcome = t->outcome;
-		sa_inform_tell(c, t->status, NULL);
+		s->outcome = t->outcome;
+		sa_inform_tell(s, t->status, NULL);
 		return true;
 	}
 	return false;
@@ -330,11 +310,11 @@ static bool sa_inform_tell_report(struct sa_topic *t) REQUIRES(sa_lock)
 	if (list_empty(&t->reports))
 		return false;
 	r = list_entry(t->reports.next, struct sa_report, node);
-	list_for_each(c, &t->consumers, struct sa_consumer, node) {
-		if (c->ending || c->heard >= r->number)
+	list_for_each(s, &t->shared.consumers, struct sa_subscriber, consumer.node) {
+		if (s->consumer.ending || s->heard >= r->number)
 			continue;
-		c->heard = r->number;
-		sa_inform_tell(c, 0, &r->notice);
+		s->heard = r->number;
+		sa_inform_tell(s, 0, &r->notice);
 		return true;
 	}
 	list_remove(&r->node);
@@ -343,98 +323,53 @@ static bool sa_inform_tell_report(struct sa_topic *t) REQUIRES(sa_lock)
 	return true;
 }
 
-/* False: nothing is left to do now. */
-static bool sa_inform_step(struct sa_topic *t) REQUIRES(sa_lock)
+static bool sa_inform_step(struct sa_shared *shared) REQUIRES(sa_lock)
 {
+	struct sa_topic *t = container_of(shared, struct sa_topic, shared);
+	bool wanted;
+
 	if (sa_inform_reap(t) || sa_inform_tell_status(t) || sa_inform_tell_report(t))
 		return true;
-	if (t->asking)
+	wanted = !list_empty(&shared->consumers);
+	if (shared->asking || !(wanted ? t->due && !shared->port_gone : t->said))
 		return false;
-	if (list_empty(&t->consumers) && t->said)
-		sa_inform_ask(t, false);
-	else if (!list_empty(&t->consumers) && t->due && !t->port_gone)
-		sa_inform_ask(t, true);
-	else
-		return false;
+	sa_inform_ask(t, wanted);
 	return true;
-}
-
-static void sa_inform_on_work(struct work *w)
-{
-	struct sa_topic *t = container_of(w, struct sa_topic, work);
-	bool ends;
-
-	lock_acquire(&sa_lock);
-	while (sa_inform_step(t))
-		;
-	ends = !t->asking && list_empty(&t->consumers);
-	if (ends) {
-		list_remove(&t->node);
-		cond_wake(&sa_inform_news);
-	}
-	lock_release(&sa_lock);
-	if (ends) {
-		(void)work_cancel(&t->work);
-		free(t);
-	}
 }
 
 /* ---- for consumers --------------------------------------------------------------------------- */
 
-/* Nobody else has it yet. */
+static bool sa_inform_same(const struct sa_shared *shared, const struct sa_shared *fresh)
+{
+	return container_of(shared, struct sa_topic, shared)->trap ==
+	       container_of(fresh, struct sa_topic, shared)->trap;
+}
+
+static void sa_inform_entered(struct sa_shared *shared, struct sa_consumer *c) REQUIRES(sa_lock)
+{
+	struct sa_topic *t = container_of(shared, struct sa_topic, shared);
+	struct sa_subscriber *s = container_of(c, struct sa_subscriber, consumer);
+
+	s->heard = t->report_number;
+	if (t->said && t->status == 0)
+		return;
+	/* a failure is not its own: it is tried again */
+	s->outcome = t->outcome;
+	t->due = true;
+}
+
+static const struct sa_kind sa_inform_kind = { sa_inform_same, sa_inform_entered, sa_inform_step };
+
 static struct sa_topic *sa_inform_make(struct sa_port *port, u16 trap) NO_THREAD_SAFETY
 {
 	struct sa_topic *t = calloc(1, sizeof(*t));
 
 	if (t == NULL)
 		return NULL;
-	t->port = port;
+	sa_shared_init(&t->shared, &sa_inform_kind, port);
 	t->trap = trap;
-	list_init(&t->consumers);
 	list_init(&t->reports);
-	work_init(&t->work, &sa_queue, sa_inform_on_work);
 	return t;
-}
-
-static struct sa_topic *sa_inform_find(struct sa_port *port, u16 trap) REQUIRES(sa_lock)
-{
-	list_for_each(t, &port->topics, struct sa_topic, node)
-		if (t->trap == trap)
-			return t;
-	return NULL;
-}
-
-/* Adds the consumer to its topic, which is `fresh` if there was none. */
-static int sa_inform_enter(struct sa_port *port, struct sa_consumer *c, struct sa_topic *fresh)
-{
-	struct sa_topic *t;
-	bool used;
-
-	lock_acquire(&sa_lock);
-	if (!sa_client_hold(c->client)) {
-		lock_release(&sa_lock);
-		free(fresh);
-		return -EINVAL;
-	}
-	t = sa_inform_find(port, c->pub.trap_number);
-	used = t == NULL;
-	if (used) {
-		t = fresh;
-		list_push_back(&port->topics, &t->node);
-	}
-	c->topic = t;
-	c->heard = t->report_number;
-	/* a failure is not its own: it is tried again */
-	if (!t->said || t->status != 0) {
-		c->outcome = t->outcome;
-		t->due = true;
-	}
-	list_push_back(&t->consumers, &c->node);
-	work_push(&t->work);
-	lock_release(&sa_lock);
-	if (!used)
-		free(fresh);
-	return 0;
 }
 
 struct ib_inform_info *
@@ -445,38 +380,31 @@ ib_sa_register_inform_info(struct ib_sa_client *client, struct ib_device *device
 			   void *context)
 {
 	struct sa_port *port = sa_port_get(device, port_num);
-	struct sa_consumer *c;
+	struct sa_subscriber *s;
 	struct sa_topic *t;
 	int err = -ENOMEM;
 
 	if (port == NULL)
 		return ERR_PTR(-ENODEV);
-	c = calloc(1, sizeof(*c));
+	s = calloc(1, sizeof(*s));
 	t = sa_inform_make(port, trap_number);
-	if (c != NULL && t != NULL) {
-		c->pub = (struct ib_inform_info){ context, callback, trap_number };
-		c->client = client;
-		err = sa_inform_enter(port, c, t);
+	if (s != NULL && t != NULL) {
+		s->pub = (struct ib_inform_info){ context, callback, trap_number };
+		s->consumer.client = client;
+		err = sa_consumer_enter(&s->consumer, &port->topics, &t->shared);
 	} else {
 		free(t);
 	}
 	sa_port_put(port);
 	if (err == 0)
-		return &c->pub;
-	free(c);
+		return &s->pub;
+	free(s);
 	return ERR_PTR(err);
 }
 
 int ib_sa_unregister_inform_info(struct ib_inform_info *info)
 {
-	struct sa_consumer *c = container_of(info, struct sa_consumer, pub);
-
-	lock_acquire(&sa_lock);
-	while (c->in_callback && !pthread_equal(c->caller, pthread_self()))
-		cond_wait(&sa_inform_news, &sa_lock);
-	c->ending = true;
-	work_push(&c->topic->work);
-	lock_release(&sa_lock);
+	sa_consumer_end(&container_of(info, struct sa_subscriber, pub)->consumer);
 	return 0;
 }
 
@@ -489,9 +417,9 @@ void sa_inform_port_changed(struct ib_device *device, u8 number)
 	if (port == NULL)
 		return;
 	lock_acquire(&sa_lock);
-	list_for_each(each, &port->topics, struct sa_topic, node) {
+	list_for_each(each, &port->topics, struct sa_topic, shared.node) {
 		each->due = true;
-		work_push(&each->work);
+		work_push(&each->shared.work);
 	}
 	sa_inform_cancel(port);
 	lock_release(&sa_lock);
@@ -503,12 +431,11 @@ void sa_inform_port_gone(struct sa_port *port)
 	if (port->reports != NULL)
 		(void)ib_unregister_mad_agent(port->reports);
 	lock_acquire(&sa_lock);
-	list_for_each(t, &port->topics, struct sa_topic, node) {
-		t->port_gone = true;
+	list_for_each(t, &port->topics, struct sa_topic, shared.node) {
+		t->shared.port_gone = true;
 		sa_inform_set_status(t, -ENODEV);
 	}
 	/* each topic ends when the consumers have ended their subscriptions */
-	while (!list_empty(&port->topics))
-		cond_wait(&sa_inform_news, &sa_lock);
+	sa_shared_wait(&port->topics);
 	lock_release(&sa_lock);
 }

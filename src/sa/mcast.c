@@ -24,35 +24,23 @@ enum sa_member_state {
 };
 
 struct sa_group {
-	struct list_head node GUARDED_BY(sa_lock); /* of its port */
-	struct sa_port *port FIXED;
+	struct sa_shared shared GUARDS_ITSELF; /* with members */
 	union ib_gid mgid FIXED; /* all zeroes: the SA chooses, and nobody shares the group */
-	struct work work GUARDS_ITSELF;
-	struct list_head members GUARDED_BY(sa_lock);
 	u32 counts[SA_STATES] GUARDED_BY(sa_lock); /* members that are in, by join state */
 	struct ib_sa_mcmember_rec rec GUARDED_BY(sa_lock); /* its join_state: what the SA keeps */
 	u8 said GUARDED_BY(sa_lock); /* states that others of the host know of: sa_group_say */
-	bool asking GUARDED_BY(sa_lock); /* a query is under way */
-	bool lost GUARDED_BY(sa_lock);	 /* members are to be told */
-	bool port_gone GUARDED_BY(sa_lock);
+	bool lost GUARDED_BY(sa_lock); /* members are to be told */
 	struct sa_member *joins GUARDED_BY(sa_lock); /* for whom a join is under way */
 	u8 leaves GUARDED_BY(sa_lock); /* states of a leave that is under way */
 	int status GUARDED_BY(sa_lock); /* of the answer */
 };
 
 struct sa_member {
+	struct sa_consumer consumer GUARDS_ITSELF;
 	struct ib_sa_multicast pub OWNED_BY(the consumer);
-	struct list_head node GUARDED_BY(sa_lock);
-	struct sa_group *group FIXED;
-	struct ib_sa_client *client FIXED;
 	enum sa_member_state state GUARDED_BY(sa_lock);
 	u8 join_state FIXED;
-	bool ending GUARDED_BY(sa_lock); /* its consumer has ended it: it hears nothing more */
-	bool in_callback GUARDED_BY(sa_lock);
-	pthread_t caller GUARDED_BY(sa_lock); /* who is in the callback */
 };
-
-static struct cond sa_group_news GUARDED_BY(sa_lock); /* a callback has, or a group has ended */
 
 /* ---- the SA's answers ------------------------------------------------------------------------ */
 
@@ -67,7 +55,7 @@ static void sa_group_done(struct sa_query *q, int status, struct ib_sa_mad *mad)
 
 	lock_acquire(&sa_lock);
 	g->status = status;
-	g->asking = false;
+	g->shared.asking = false;
 	if (status == 0 && g->leaves == 0) {
 		u8 had = g->rec.join_state;
 
@@ -77,7 +65,7 @@ static void sa_group_done(struct sa_query *q, int status, struct ib_sa_mad *mad)
 	if (g->leaves != 0)
 		g->rec.join_state &= (u8)~g->leaves; /* unanswered, too: nobody asks again */
 	g->leaves = 0;
-	work_push(&g->work);
+	work_push(&g->shared.work);
 	lock_release(&sa_lock);
 }
 
@@ -129,13 +117,6 @@ static void sa_group_count(struct sa_group *g, u8 join_state, int by) REQUIRES(s
 			g->counts[i] += (u32)by;
 }
 
-static void sa_member_free(struct sa_member *m) REQUIRES(sa_lock)
-{
-	list_remove(&m->node);
-	sa_client_drop(m->client);
-	free(m);
-}
-
 /* Says to those who share the port in which states this process is a member, or is about to be.
  * Lets go of the lock meanwhile. -EOPNOTSUPP: nobody shares it. */
 static int sa_group_say(struct sa_group *g, u8 states) REQUIRES(sa_lock)
@@ -143,7 +124,7 @@ static int sa_group_say(struct sa_group *g, u8 states) REQUIRES(sa_lock)
 	static const union ib_gid none;
 	struct mad_member member = { .mgid = g->rec.join_state != 0 ? g->rec.mgid : g->mgid,
 				     .states = states };
-	struct sa_port *port = g->port;
+	struct sa_port *port = g->shared.port;
 	int err;
 
 	if (memcmp(&member.mgid, &none, sizeof(none)) == 0 || !sa_port_try(port))
@@ -162,18 +143,13 @@ static int sa_group_say(struct sa_group *g, u8 states) REQUIRES(sa_lock)
  * membership by that. */
 static void sa_group_tell(struct sa_member *m, int status) REQUIRES(sa_lock)
 {
-	int ends = 0;
+	int ends;
 
-	if (m->ending)
+	if (m->consumer.ending)
 		return;
-	m->in_callback = true;
-	m->caller = pthread_self();
-	lock_release(&sa_lock);
+	sa_consumer_begin_callback(&m->consumer);
 	ends = m->pub.callback(status, &m->pub);
-	lock_acquire(&sa_lock);
-	m->in_callback = false;
-	m->ending |= ends != 0;
-	cond_wake(&sa_group_news);
+	sa_consumer_end_callback(&m->consumer, ends);
 }
 
 /* The SA has forgotten the port, or may have. */
@@ -188,10 +164,10 @@ static void sa_group_lose(struct sa_group *g) REQUIRES(sa_lock)
 	g->rec.join_state = 0;
 	do {
 		told = false;
-		list_for_each(m, &g->members, struct sa_member, node) {
+		list_for_each(m, &g->shared.consumers, struct sa_member, consumer.node) {
 			bool was_in = m->state == MEMBER_IN;
 
-			if (!was_in && !(g->port_gone && m->state == MEMBER_WAITS))
+			if (!was_in && !(g->shared.port_gone && m->state == MEMBER_WAITS))
 				continue;
 			m->state = MEMBER_TOLD;
 			sa_group_tell(m, was_in ? -ENETRESET : -ENODEV);
@@ -233,10 +209,10 @@ static void sa_group_ask(struct sa_group *g, u8 method, const struct ib_sa_mcmem
 			      .retries = joins ? SA_JOIN_RETRIES : 1,
 			      .done = sa_group_done,
 			      .context = g };
-	struct sa_port *port = g->port;
+	struct sa_port *port = g->shared.port;
 	int id = -ENODEV;
 
-	g->asking = true;
+	g->shared.asking = true;
 	if (sa_port_try(port)) {
 		lock_release(&sa_lock);
 		id = sa_query_begin(port, &ask, rec, sa_group_pack);
@@ -245,11 +221,11 @@ static void sa_group_ask(struct sa_group *g, u8 method, const struct ib_sa_mcmem
 	}
 	if (id > 0)
 		return;
-	g->asking = false;
+	g->shared.asking = false;
 	g->status = id;
 	g->rec.join_state &= (u8)~g->leaves;
 	g->leaves = 0;
-	work_push(&g->work);
+	work_push(&g->shared.work);
 }
 
 static void sa_group_join(struct sa_group *g, struct sa_member *m) REQUIRES(sa_lock)
@@ -258,7 +234,7 @@ static void sa_group_join(struct sa_group *g, struct sa_member *m) REQUIRES(sa_l
 	union ib_gid gid;
 
 	rec.mgid = g->mgid;
-	if (ib_get_cached_gid(g->port->device, g->port->number, 0, &gid) == 0)
+	if (ib_get_cached_gid(g->shared.port->device, g->shared.port->number, 0, &gid) == 0)
 		rec.port_gid = gid;
 	g->joins = m;
 	(void)sa_group_say(g, g->rec.join_state | m->join_state);
@@ -308,12 +284,12 @@ static void sa_group_leave(struct sa_group *g) REQUIRES(sa_lock)
 /* Ends one member whose consumer has ended it. False: there is none. */
 static bool sa_group_reap(struct sa_group *g) REQUIRES(sa_lock)
 {
-	list_for_each(m, &g->members, struct sa_member, node) {
-		if (!m->ending || m->in_callback || g->joins == m)
+	list_for_each(m, &g->shared.consumers, struct sa_member, consumer.node) {
+		if (!m->consumer.ending || m->consumer.in_callback || g->joins == m)
 			continue;
 		if (m->state == MEMBER_IN)
 			sa_group_count(g, m->join_state, -1);
-		sa_member_free(m);
+		sa_consumer_free(&m->consumer);
 		return true;
 	}
 	return false;
@@ -321,18 +297,18 @@ static bool sa_group_reap(struct sa_group *g) REQUIRES(sa_lock)
 
 static struct sa_member *sa_group_next(struct sa_group *g) REQUIRES(sa_lock)
 {
-	list_for_each(m, &g->members, struct sa_member, node)
+	list_for_each(m, &g->shared.consumers, struct sa_member, consumer.node)
 		if (m->state == MEMBER_WAITS)
 			return m;
 	return NULL;
 }
 
-/* False: nothing is left to do now. */
-static bool sa_group_step(struct sa_group *g) REQUIRES(sa_lock)
+static bool sa_group_step(struct sa_shared *shared) REQUIRES(sa_lock)
 {
+	struct sa_group *g = container_of(shared, struct sa_group, shared);
 	struct sa_member *m;
 
-	if (g->asking)
+	if (shared->asking)
 		return false;
 	if (g->joins != NULL) {
 		sa_group_answer(g);
@@ -355,80 +331,32 @@ static bool sa_group_step(struct sa_group *g) REQUIRES(sa_lock)
 	return true;
 }
 
-static void sa_group_on_work(struct work *w)
-{
-	struct sa_group *g = container_of(w, struct sa_group, work);
-	bool ends;
-
-	lock_acquire(&sa_lock);
-	while (sa_group_step(g))
-		;
-	ends = !g->asking && list_empty(&g->members);
-	if (ends) {
-		list_remove(&g->node);
-		cond_wake(&sa_group_news);
-	}
-	lock_release(&sa_lock);
-	if (ends) {
-		(void)work_cancel(&g->work);
-		free(g);
-	}
-}
-
 /* ---- for consumers --------------------------------------------------------------------------- */
 
-static struct sa_group *sa_group_find(struct sa_port *port, const union ib_gid *mgid)
-	REQUIRES(sa_lock)
+/* A group whose MGID the SA chooses is nobody else's. */
+static bool sa_group_is(const struct sa_group *g, const union ib_gid *mgid)
 {
 	static const union ib_gid none;
 
-	if (memcmp(mgid, &none, sizeof(none)) == 0)
-		return NULL;
-	list_for_each(g, &port->groups, struct sa_group, node)
-		if (memcmp(&g->mgid, mgid, sizeof(*mgid)) == 0)
-			return g;
-	return NULL;
+	return memcmp(&g->mgid, mgid, sizeof(*mgid)) == 0 && memcmp(mgid, &none, sizeof(none)) != 0;
 }
 
-/* Adds the member to its group, which is `fresh` if there was none. */
-static int sa_group_enter(struct sa_port *port, struct sa_member *m, struct sa_group *fresh)
+static bool sa_group_same(const struct sa_shared *shared, const struct sa_shared *fresh)
 {
-	struct sa_group *g;
-	bool used;
-
-	lock_acquire(&sa_lock);
-	if (!sa_client_hold(m->client)) {
-		lock_release(&sa_lock);
-		free(fresh);
-		return -EINVAL;
-	}
-	g = sa_group_find(port, &m->pub.rec.mgid);
-	used = g == NULL;
-	if (used) {
-		g = fresh;
-		list_push_back(&port->groups, &g->node);
-	}
-	m->group = g;
-	list_push_back(&g->members, &m->node);
-	work_push(&g->work);
-	lock_release(&sa_lock);
-	if (!used)
-		free(fresh);
-	return 0;
+	return sa_group_is(container_of(shared, struct sa_group, shared),
+			   &container_of(fresh, struct sa_group, shared)->mgid);
 }
 
-/* Nobody else has them yet. */
+static const struct sa_kind sa_group_kind = { sa_group_same, NULL, sa_group_step };
+
 static struct sa_group *sa_group_make(struct sa_port *port, const union ib_gid *mgid)
-	NO_THREAD_SAFETY
 {
 	struct sa_group *g = calloc(1, sizeof(*g));
 
 	if (g == NULL)
 		return NULL;
-	g->port = port;
+	sa_shared_init(&g->shared, &sa_group_kind, port);
 	g->mgid = *mgid;
-	list_init(&g->members);
-	work_init(&g->work, &sa_queue, sa_group_on_work);
 	return g;
 }
 
@@ -450,9 +378,9 @@ ib_sa_join_multicast(struct ib_sa_client *client, struct ib_device *device, u8 p
 	g = sa_group_make(port, &rec->mgid);
 	if (m != NULL && g != NULL) {
 		m->pub = (struct ib_sa_multicast){ *rec, comp_mask, callback, context };
-		m->client = client;
+		m->consumer.client = client;
 		m->join_state = states;
-		err = sa_group_enter(port, m, g);
+		err = sa_consumer_enter(&m->consumer, &port->groups, &g->shared);
 	} else {
 		free(g);
 	}
@@ -465,14 +393,16 @@ ib_sa_join_multicast(struct ib_sa_client *client, struct ib_device *device, u8 p
 
 void ib_sa_free_multicast(struct ib_sa_multicast *multicast)
 {
-	struct sa_member *m = container_of(multicast, struct sa_member, pub);
+	sa_consumer_end(&container_of(multicast, struct sa_member, pub)->consumer);
+}
 
-	lock_acquire(&sa_lock);
-	while (m->in_callback && !pthread_equal(m->caller, pthread_self()))
-		cond_wait(&sa_group_news, &sa_lock);
-	m->ending = true;
-	work_push(&m->group->work);
-	lock_release(&sa_lock);
+static struct sa_group *sa_group_find(struct sa_port *port, const union ib_gid *mgid)
+	REQUIRES(sa_lock)
+{
+	list_for_each(g, &port->groups, struct sa_group, shared.node)
+		if (sa_group_is(g, mgid))
+			return g;
+	return NULL;
 }
 
 int ib_sa_get_mcmember_rec(struct ib_device *device, u8 port_num, union ib_gid *mgid,
@@ -499,10 +429,10 @@ int ib_sa_get_mcmember_rec(struct ib_device *device, u8 port_num, union ib_gid *
 
 static void sa_group_lose_all(struct sa_port *port, bool gone) REQUIRES(sa_lock)
 {
-	list_for_each(g, &port->groups, struct sa_group, node) {
+	list_for_each(g, &port->groups, struct sa_group, shared.node) {
 		g->lost = true;
-		g->port_gone |= gone;
-		work_push(&g->work);
+		g->shared.port_gone |= gone;
+		work_push(&g->shared.work);
 	}
 }
 
@@ -523,7 +453,6 @@ void sa_mcast_port_gone(struct sa_port *port)
 	lock_acquire(&sa_lock);
 	sa_group_lose_all(port, true);
 	/* each group ends when the consumers have ended their memberships */
-	while (!list_empty(&port->groups))
-		cond_wait(&sa_group_news, &sa_lock);
+	sa_shared_wait(&port->groups);
 	lock_release(&sa_lock);
 }

@@ -4,8 +4,9 @@
  *  port.c  the InfiniBand ports: an agent for each, and the way to its SA
  * query.c  one question: a request, its timeout, its answer
  *  path.c  path and service records
- * mcast.c  joins that several consumers share, left by the last
- * inform.c subscriptions to traps that several consumers share
+ * shared.c what several consumers of a port share
+ * mcast.c  ... memberships of multicast groups
+ * inform.c ... subscriptions to traps
  *
  * Answers are told on the MAD layer's queue of the port, joins and notices on the queue of this
  * room. sa_lock guards ports, outstanding queries, groups and topics; it is a leaf but for what
@@ -13,6 +14,8 @@
  */
 #ifndef SA_SA_PRIV_H
 #define SA_SA_PRIV_H
+
+#include <pthread.h>
 
 #include <rdma/ib_mad.h>
 #include <rdma/ib_sa.h>
@@ -42,8 +45,8 @@ struct sa_port {
 	u32 users GUARDED_BY(sa_lock);	    /* calls that use the agent */
 	bool gone GUARDED_BY(sa_lock);	    /* no call begins */
 	struct cond idle GUARDED_BY(sa_lock); /* signalled when `users` falls to 0 */
-	struct list_head groups GUARDED_BY(sa_lock);
-	struct list_head topics GUARDED_BY(sa_lock);
+	struct list_head groups GUARDED_BY(sa_lock); /* sa_shared */
+	struct list_head topics GUARDED_BY(sa_lock); /* sa_shared */
 	struct ib_mad_agent *reports OWNED_BY(sa_queue); /* NULL: no subscription so far */
 	bool kept GUARDED_BY(sa_lock); /* its keeper answers reports */
 };
@@ -105,6 +108,56 @@ int sa_query_begin(struct sa_port *port, const struct sa_ask *ask, const void *r
 void sa_query_on_sent(struct ib_mad_agent *agent, struct ib_mad_send_wc *wc);
 void sa_query_on_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *recv);
 void sa_query_drop_in_child(void);
+
+/* ---- shared.c ---- */
+struct sa_shared;
+struct sa_consumer;
+
+/* What a kind of shared thing does. All of it under sa_lock. */
+struct sa_kind {
+	/* Does a consumer that brings `fresh` share `s`? */
+	bool (*same)(const struct sa_shared *s, const struct sa_shared *fresh);
+	void (*entered)(struct sa_shared *s, struct sa_consumer *c); /* NULL: nothing to do */
+	/* One step, on sa_queue; may let go of sa_lock meanwhile. False: nothing is left to do now;
+	 * then what has neither consumers nor a query under way is freed. */
+	bool (*step)(struct sa_shared *s);
+} FIXED;
+
+/* What consumers share; the first member of what is allocated. */
+struct sa_shared {
+	struct list_head node GUARDED_BY(sa_lock); /* of its port */
+	const struct sa_kind *kind FIXED;
+	struct sa_port *port FIXED;
+	struct work work GUARDS_ITSELF; /* its steps, one after the other */
+	struct list_head consumers GUARDED_BY(sa_lock);
+	bool asking GUARDED_BY(sa_lock); /* a query is under way */
+	bool port_gone GUARDED_BY(sa_lock);
+};
+
+/* One that shares; the first member of what is allocated. */
+struct sa_consumer {
+	struct list_head node GUARDED_BY(sa_lock);
+	struct sa_shared *shared FIXED;
+	struct ib_sa_client *client FIXED;
+	bool ending GUARDED_BY(sa_lock); /* its owner has ended it: it hears nothing more */
+	bool in_callback GUARDED_BY(sa_lock);
+	pthread_t caller GUARDED_BY(sa_lock); /* the thread that is in the callback */
+};
+
+/* *s is all zeroes and nobody else has it. */
+void sa_shared_init(struct sa_shared *s, const struct sa_kind *kind, struct sa_port *port);
+/* Returns when all of the list have ended. Lets go of the lock meanwhile. */
+void sa_shared_wait(struct list_head *all) REQUIRES(sa_lock);
+/* Adds the consumer to what it shares, one of the port's list or else `fresh`, and takes `fresh`.
+ * -EINVAL: its client is not registered. */
+int sa_consumer_enter(struct sa_consumer *c, struct list_head *all, struct sa_shared *fresh);
+/* Around a callback, which the owner ends the consumer by if it returns an error. */
+void sa_consumer_begin_callback(struct sa_consumer *c) RELEASE(sa_lock);
+void sa_consumer_end_callback(struct sa_consumer *c, int ends) ACQUIRE(sa_lock);
+/* Its owner is done with it: waits for a callback that runs on another thread. */
+void sa_consumer_end(struct sa_consumer *c);
+/* On sa_queue, when it is `ending` and in no callback. */
+void sa_consumer_free(struct sa_consumer *c) REQUIRES(sa_lock);
 
 /* ---- mcast.c ---- */
 /* The port's memberships are lost: each member is told. Any context. */
