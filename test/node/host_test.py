@@ -59,6 +59,17 @@ class Hosts(Bed):
         self.assertEqual(files.count("issm0"), 2)
         self.assertEqual(files.count("umad0"), 2)
 
+    def test_sys_lists_the_whole_gid_table(self):
+        """As on Linux an entry that is not in use has the prefix, the interface ID 0, and a type. No entry has a network interface."""
+        port = "/sys/class/infiniband/ib0/ports/1"
+        gids, types, ndevs = (self.on("h1", "sh", "-c", f"cd {port}/{folder} && for i in *; do echo $i $(cat $i); done").splitlines()
+                              for folder in ("gids", "gid_attrs/types", "gid_attrs/ndevs"))
+        unused = "fe80:0000:0000:0000:0000:0000:0000:0000"
+        self.assertRegex(gids[0], "^0 fe80:0000:0000:0000:.*[1-9]")
+        self.assertEqual(gids[1:], [f"{i} {unused}" for i in range(1, 8)])
+        self.assertEqual(types, [f"{i} IB/RoCE v1" for i in range(8)])
+        self.assertEqual(ndevs, [str(i) for i in range(8)])
+
     def issm(self, on):
         """Whether the IsSM bit of h1's port becomes so."""
         for _ in range(100):

@@ -59,21 +59,20 @@ static void sysfs_host_put_rate(struct sysfs *s, const struct fabric_port_attr *
 		  width, name);
 }
 
+/* As on Linux each entry has a GID, of the interface ID 0 if it is not in use, and a type. Linux
+ * fails to read ndevs/N with EINVAL, for the port has no network interface; here it is empty. */
 static void sysfs_host_put_gids(struct sysfs *s, const struct fabric_port_attr *p)
 {
 	__be64 gid[2] = { htobe64(p->gid_prefix), 0 };
 	char path[64];
 
 	for (u32 i = 0; i < p->guid_count && i < FABRIC_GUIDS; i++) {
-		u64 guid = i == 0 ? p->guid : p->guids[i];
-
-		gid[1] = htobe64(guid);
+		gid[1] = htobe64(i == 0 ? p->guid : p->guids[i]);
 		sysfs_put_gid_text(s, (int)i, (const u8 *)gid);
 		snprintf(path, sizeof(path), "gid_attrs/types/%u", i);
-		if (guid != 0)
-			sysfs_put(s, path, "IB/RoCE v1\n");
-		else
-			sysfs_delete(s, path);
+		sysfs_put(s, path, "IB/RoCE v1\n");
+		snprintf(path, sizeof(path), "gid_attrs/ndevs/%u", i);
+		sysfs_put(s, path, "%s", "");
 	}
 }
 
