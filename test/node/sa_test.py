@@ -18,17 +18,19 @@ from fabric_bed import Bed
 
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
 MISSING = [p for p in ("mckey", "saquery", "opensm") if shutil.which(p) is None]
+REPORTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reports.py")
 GID_OF_H3 = "fe8000000000000002a0000000000301"
 GROUP = "ff1240 01ffff 0000 0000 00000f010203".replace(" ", "")  # of 239.1.2.3, with the RDMA CM's signature
 
 
 class Program:
-    """A running sa_user whose lines are kept."""
+    """A running program, sa_user if no other one is named, whose lines are kept."""
 
-    def __init__(self, bed, host, *words):
+    def __init__(self, bed, host, *words, program=()):
         self.bed = bed
         self.lines = []
-        self.process = subprocess.Popen(bed.words("run", "--host", host, os.path.join(Bed.build, "test/sa_user"), *words), env=bed.env,
+        program = program or (os.path.join(Bed.build, "test/sa_user"),)
+        self.process = subprocess.Popen(bed.words("run", "--host", host, *program, *words), env=bed.env,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
         self.reader.start()
@@ -92,6 +94,13 @@ class Client(Bed):
             program.wait(f"trap {trap}: subscribed")
         return program
 
+    def agent(self, host, *words):
+        """A program that takes all Reports of its host by libibumad."""
+        program = Program(self, host, *words, program=(sys.executable, REPORTS))
+        self.addCleanup(program.kill)
+        program.wait("ready")
+        return program
+
     def subscriptions(self):
         """(GID of the subscriber, trap) of what the SA keeps."""
         text = self.on("h4", "saquery", "-I")
@@ -135,6 +144,22 @@ class Notices(Client):
         self.assertEqual(third.end(), 0)
         self.until(lambda: self.subscriptions() == [])
 
+    def test_a_program_takes_reports_beside_subscribers(self):
+        """It answers each, and the node does when it is gone: a Report without an answer is an error in OpenSM's log."""
+        before = self.subscribe("h1", 65)
+        agent = self.agent("h1")
+        after = self.subscribe("h1", 64)
+        self.fabric("link", "h3:1", "down")
+        agent.wait("trap 65")
+        before.wait(f"trap 65: notice 65 about {GID_OF_H3}")
+        self.fabric("link", "h3:1", "up")
+        agent.wait("trap 64")
+        after.wait(f"trap 64: notice 64 about {GID_OF_H3}")
+        agent.kill()
+        self.fabric("link", "h3:1", "down")
+        before.wait(f"trap 65: notice 65 about {GID_OF_H3}", 2)
+        self.assertEqual(self.subscriptions(), [("fe80::2a0:0:0:101", trap) for trap in ("64", "65")])
+
     def test_the_node_dies(self):
         program = self.subscribe("h1", 65)
         os.kill(self.node(), signal.SIGKILL)
@@ -146,6 +171,16 @@ class Notices(Client):
     def again(self, program):
         """The node's own subnet manager has died with it."""
         program.wait("trap 65: subscribed", 2)
+
+
+class Silent(Client):
+    def test_a_program_that_takes_reports_does_not_answer(self):
+        """Nobody else does, so they come again."""
+        program = self.subscribe("h1", 65)
+        agent = self.agent("h1", "silent")
+        self.fabric("link", "h3:1", "down")
+        agent.wait("trap 65", 2)
+        program.wait(f"trap 65: notice 65 about {GID_OF_H3}", 2)
 
 
 class Groups(Client):
