@@ -29,7 +29,7 @@
 /* Of later headers. */
 enum {
 	DOOR_ACCESS_FLUSH_GLOBAL = 1 << 8,
-	DOOR_QP_EX_WITH_FLUSH = 1 << 13,
+	DOOR_QP_EX_WITH_FLUSH = 1 << 11,
 	DOOR_WR_FLUSH = 14,
 };
 

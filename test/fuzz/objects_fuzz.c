@@ -34,7 +34,7 @@ enum {
 	SGES = 3,
 	SPECS = 512, /* bytes */
 	/* Of later headers: in ibv_qp_init_attr_ex.send_ops_flags, among the rights */
-	FLUSH_BIT = 1 << 13,
+	FLUSH_BIT = 1 << 11,
 	ACCESS_FLUSH = 1 << 8,
 };
 

@@ -10,7 +10,7 @@
 #include "key_bed.h"
 
 /* Of later headers. */
-enum { ACCESS_FLUSH_GLOBAL = 1 << 8, ACCESS_FLUSH_PERSISTENT = 1 << 9, QP_EX_WITH_FLUSH = 1 << 13 };
+enum { ACCESS_FLUSH_GLOBAL = 1 << 8, ACCESS_FLUSH_PERSISTENT = 1 << 9, QP_EX_WITH_FLUSH = 1 << 11 };
 enum { FLUSH_GLOBAL = 1, FLUSH_PERSISTENT = 2, FLUSH_RANGE = 0, FLUSH_REGION = 1, WC_FLUSH = 8 };
 #define DEVICE_FLUSH_GLOBAL (1ull << 38)
 #define DEVICE_ATOMIC_WRITE (1ull << 40)
