@@ -18,6 +18,8 @@ enum {
 	MR_MASK_ADDR = 1 << 1,
 	MR_MASK_FD = 1 << 2,
 	MR_MASK_FD_OFFSET = 1 << 3,
+	MR_MASK_BUF = 1 << 5, /* the attributes end with buf */
+	MR_MASK_KNOWN = MR_MASK_IOVA | MR_MASK_ADDR | MR_MASK_FD | MR_MASK_FD_OFFSET | MR_MASK_BUF,
 };
 
 /* The layout that ibv_reg_mr_ex's callers use. */
@@ -30,11 +32,13 @@ struct ibv_mr_init_attr {
 	int fd;
 	uint64_t fd_offset;
 	struct ibv_dmah *dmah;
+	struct ibv_buf *buf; /* since rdma-core 65: read with MR_MASK_BUF only */
 } OWNED_BY(the caller);
 _Static_assert(offsetof(struct ibv_mr_init_attr, comp_mask) == 16 &&
 		       offsetof(struct ibv_mr_init_attr, addr) == 32 &&
-		       offsetof(struct ibv_mr_init_attr, dmah) == 56,
-	       "rdma-core 59");
+		       offsetof(struct ibv_mr_init_attr, dmah) == 56 &&
+		       offsetof(struct ibv_mr_init_attr, buf) == 64,
+	       "rdma-core 59, 65");
 
 struct ibv_buf {
 	struct ibv_pd *pd;
@@ -47,6 +51,7 @@ AV_EXPORT void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **b
 AV_EXPORT void ibv_free_buf(struct ibv_buf *buf);
 AV_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
 					size_t length, int access);
+AV_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
 AV_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed);
 
 /* ---- registration ---------------------------------------------------------------------------- */
@@ -60,16 +65,29 @@ static struct ibv_mr *newer_reg_fd(struct ibv_pd *pd, const struct ibv_mr_init_a
 				 attr->access);
 }
 
-/* Takes either an address or a descriptor of a DMA buffer. */
+/* The range lies in the buffer, which is of this domain. */
+static bool newer_is_within(const struct ibv_pd *pd, const struct ibv_buf *buf, const void *addr,
+			    size_t length)
+{
+	uintptr_t offset = (uintptr_t)addr - (uintptr_t)buf->addr;
+
+	return pd == buf->pd && offset <= buf->length && length <= buf->length - offset;
+}
+
+/* Takes either an address, which may be one in a buffer, or a descriptor of a DMA buffer. */
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
 	uint64_t mask = attr->comp_mask;
 	bool by_addr = mask & MR_MASK_ADDR, by_fd = mask & MR_MASK_FD;
 
-	if (by_addr == by_fd || (by_addr && (mask & MR_MASK_FD_OFFSET)))
+	if (by_addr == by_fd || (by_addr && (mask & MR_MASK_FD_OFFSET)) ||
+	    (by_fd && (mask & MR_MASK_BUF)))
 		return door_null(-EINVAL);
-	if (mask & ~(uint64_t)(MR_MASK_IOVA | MR_MASK_ADDR | MR_MASK_FD | MR_MASK_FD_OFFSET))
+	if (mask & ~(uint64_t)MR_MASK_KNOWN)
 		return door_null(-EOPNOTSUPP);
+	if ((mask & MR_MASK_BUF) &&
+	    (!attr->buf || !newer_is_within(pd, attr->buf, attr->addr, attr->length)))
+		return door_null(-EINVAL);
 	if (by_fd)
 		return newer_reg_fd(pd, attr);
 	return ibv_reg_mr_iova2(pd, attr->addr, attr->length,
@@ -114,11 +132,15 @@ void ibv_free_buf(struct ibv_buf *buf)
 struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
 			      int access)
 {
-	uintptr_t offset = (uintptr_t)addr - (uintptr_t)buf->addr;
-
-	if (pd != buf->pd || offset > buf->length || length > buf->length - offset)
+	if (!newer_is_within(pd, buf, addr, length))
 		return door_null(-EINVAL);
 	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
+}
+
+/* No buffer here is a DMA buffer, so none has a descriptor. */
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
+{
+	return door_minus_one(buf ? -ENODATA : -EINVAL);
 }
 
 /* ---- a port's speed -------------------------------------------------------------------------- */
@@ -183,8 +205,7 @@ int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *s
 	return 0;
 }
 
-/* ---- what no device here has: hints for DMA, descriptors of device memory and of buffers ------
- *  */
+/* ---- what no device here has: hints for DMA, descriptors of device memory -------------------- */
 
 #define DECLINE_POINTER(name)                                                                      \
 	AV_EXPORT void *name(void);                                                                \
@@ -208,4 +229,3 @@ int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *s
 DECLINE_POINTER(ibv_alloc_dmah)
 DECLINE(ibv_dealloc_dmah)
 DECLINE_DESCRIPTOR(ibv_dm_export_dmabuf_fd)
-DECLINE_DESCRIPTOR(ibv_export_buf_dmabuf_fd)

@@ -13,7 +13,8 @@
 
 #include "toy.h"
 
-enum { BY_IOVA = 1, BY_ADDR = 2, BY_FD = 4, BY_FD_OFFSET = 8, BY_DMAH = 16 };
+enum { BY_IOVA = 1, BY_ADDR = 2, BY_FD = 4, BY_FD_OFFSET = 8, BY_DMAH = 16,
+       BY_BUF = 32 };
 
 struct newer_mr_attr {
 	size_t length;
@@ -22,7 +23,7 @@ struct newer_mr_attr {
 	void *addr;
 	int fd;
 	uint64_t fd_offset;
-	void *dmah;
+	void *dmah, *buf;
 };
 
 static void *newer(const char *name, const char *node)
@@ -107,6 +108,7 @@ static void buf__is_memory_that_can_be_registered(void **state)
 	void (*release)(void *) = newer("ibv_free_buf", "IBVERBS_1.17");
 	struct ibv_mr *(*reg)(void *, void *, void *, size_t, int) =
 		newer("ibv_reg_buf_mr", "IBVERBS_1.17");
+	int (*export)(void *) = newer("ibv_export_buf_dmabuf_fd", "IBVERBS_1.18");
 	void *buf = NULL;
 	char *bytes = alloc(pd, 5000, &buf);
 	struct ibv_mr *mr;
@@ -124,11 +126,69 @@ static void buf__is_memory_that_can_be_registered(void **state)
 	assert_null(reg(pd, buf, bytes - 1, 1, 0));
 	assert_null(reg(other, buf, bytes, 1, 0));
 	assert_int_equal(errno, EINVAL);
+	errno = 0;
+	assert_int_equal(export(buf), -1);
+	assert_int_equal(errno, ENODATA);
 	release(buf);
 	release(NULL);
 	assert_null(alloc(pd, 0, &buf));
 	assert_int_equal(errno, EINVAL);
 	assert_null(alloc(pd, SIZE_MAX, &buf));
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_dealloc_pd(other), 0);
+}
+
+/* Parts of one buffer, each a region; what is no part of it is none. */
+static void buf__by_attributes(void **state)
+{
+	static const struct {
+		ptrdiff_t offset;
+		size_t length;
+		uint64_t mask;
+		int error; /* 0: it is registered */
+	} cases[] = {
+		{ 0, 4096, BY_ADDR | BY_BUF, 0 },
+		{ 4096, 4096, BY_ADDR | BY_BUF, 0 },
+		{ 8191, 1, BY_ADDR | BY_BUF | BY_IOVA, 0 },
+		{ 4096, 4097, BY_ADDR | BY_BUF, EINVAL },
+		{ 8193, 1, BY_ADDR | BY_BUF, EINVAL },
+		{ -1, 1, BY_ADDR | BY_BUF, EINVAL },
+		{ 1, SIZE_MAX, BY_ADDR | BY_BUF, EINVAL },
+		{ 0, 8, BY_BUF, EINVAL },
+		{ 0, 8, BY_BUF | BY_FD, EINVAL },
+		{ 0, 8, BY_ADDR | BY_BUF | BY_FD_OFFSET, EINVAL },
+	};
+	struct ibv_pd *pd = ibv_alloc_pd(newer_context(state));
+	struct ibv_pd *other = ibv_alloc_pd(newer_context(state));
+	void *(*alloc)(void *, size_t, void **) = newer("ibv_alloc_buf", "IBVERBS_1.17");
+	void (*release)(void *) = newer("ibv_free_buf", "IBVERBS_1.17");
+	struct ibv_mr *(*reg)(void *, void *) = newer("ibv_reg_mr_ex", "IBVERBS_1.15");
+	struct newer_mr_attr attr = { .iova = 0x5000 };
+	char *bytes = alloc(pd, 8192, &attr.buf);
+
+	assert_non_null(bytes);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct ibv_mr *mr;
+
+		attr.length = cases[i].length;
+		attr.comp_mask = cases[i].mask;
+		attr.addr = (void *)((uintptr_t)bytes + (uintptr_t)cases[i].offset);
+		errno = 0;
+		mr = reg(pd, &attr);
+		assert_int_equal(mr ? 0 : errno, cases[i].error);
+		if (mr) {
+			assert_int_equal(toy_seen.mr_start, (uintptr_t)attr.addr);
+			assert_int_equal(ibv_dereg_mr(mr), 0);
+		}
+	}
+	attr = (struct newer_mr_attr){ .length = 8, .comp_mask = BY_ADDR | BY_BUF, .addr = bytes,
+				       .buf = attr.buf };
+	assert_null(reg(other, &attr));
+	assert_int_equal(errno, EINVAL);
+	release(attr.buf);
+	attr.buf = NULL;
+	assert_null(reg(pd, &attr));
+	assert_int_equal(errno, EINVAL);
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 	assert_int_equal(ibv_dealloc_pd(other), 0);
 }
@@ -152,7 +212,6 @@ static void newer__declines_what_no_device_has(void **state)
 	static const char *const pointers[][2] = { { "ibv_alloc_dmah", "IBVERBS_1.15" } };
 	static const char *const descriptors[][2] = {
 		{ "ibv_dm_export_dmabuf_fd", "IBVERBS_1.16" },
-		{ "ibv_export_buf_dmabuf_fd", "IBVERBS_1.18" },
 	};
 	static const char *const errors[][2] = { { "ibv_dealloc_dmah", "IBVERBS_1.15" } };
 
@@ -227,6 +286,7 @@ int main(void)
 		WITH_DOOR(reg_mr_ex__by_address),
 		WITH_DOOR(reg_mr_ex__refuses),
 		WITH_DOOR(buf__is_memory_that_can_be_registered),
+		WITH_DOOR(buf__by_attributes),
 		WITH_DOOR(port_speed__is_width_times_speed),
 		WITH_DOOR(newer__declines_what_no_device_has),
 		WITH_DOOR(comp_counters__are_the_drivers),
