@@ -12,6 +12,7 @@
 /* Of later headers. */
 enum { ACCESS_FLUSH_GLOBAL = 1 << 8, ACCESS_FLUSH_PERSISTENT = 1 << 9, QP_EX_WITH_FLUSH = 1 << 11 };
 enum { FLUSH_GLOBAL = 1, FLUSH_PERSISTENT = 2, FLUSH_RANGE = 0, FLUSH_REGION = 1, WC_FLUSH = 8 };
+enum { ODP_FLUSH = 1 << 6, ODP_ATOMIC_WRITE = 1 << 7 };
 #define DEVICE_FLUSH_GLOBAL (1ull << 38)
 #define DEVICE_ATOMIC_WRITE (1ull << 40)
 
@@ -97,6 +98,12 @@ static void place__is_announced(void **state)
 	assert_int_equal(ibv_query_device_ex(bed.ctx, NULL, &attr), 0);
 	assert_true(attr.device_cap_flags_ex & DEVICE_ATOMIC_WRITE);
 	assert_true(attr.device_cap_flags_ex & DEVICE_FLUSH_GLOBAL);
+	assert_int_equal(attr.odp_caps.per_transport_caps.rc_odp_caps &
+				 (ODP_FLUSH | ODP_ATOMIC_WRITE),
+			 ODP_FLUSH | ODP_ATOMIC_WRITE);
+	assert_int_equal((attr.xrc_odp_caps | attr.odp_caps.per_transport_caps.uc_odp_caps) &
+				 (ODP_FLUSH | ODP_ATOMIC_WRITE),
+			 0);
 }
 
 static void place__of_rc_only(void **state)
@@ -264,6 +271,23 @@ static void flush__refused_at_once(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
+static void place__on_demand(void **state)
+{
+	struct ibv_mr *mr = key_region(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				       ACCESS_FLUSH_GLOBAL | IBV_ACCESS_ON_DEMAND);
+
+	for (uint64_t i = 1; i <= 10; i++) {
+		place_write(mr->rkey, key_va(KEY_FAR) + 8 * i, i);
+		key_expect(bed.near_cq, IBV_WC_SUCCESS);
+		assert_int_equal(place_try_flush(mr->rkey, key_va(KEY_FAR), 4096, FLUSH_GLOBAL,
+						 i % 2 ? FLUSH_RANGE : FLUSH_REGION),
+				 0);
+		key_expect(bed.near_cq, IBV_WC_SUCCESS);
+		assert_int_equal(word_at(KEY_FAR + 8 * (uint32_t)i), i);
+	}
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void)
@@ -277,6 +301,7 @@ int main(void)
 		TEST(atomic_write__refused),
 		TEST(flush__completes),
 		TEST(flush__refused_at_once),
+		TEST(place__on_demand),
 	};
 
 	pair_supervise();

@@ -13,8 +13,9 @@
 #include "shared/shared.h"
 
 enum {
-	ODP_RC = IB_ODP_SUPPORT_SEND | IB_ODP_SUPPORT_RECV | IB_ODP_SUPPORT_WRITE |
-		 IB_ODP_SUPPORT_READ | IB_ODP_SUPPORT_ATOMIC | IB_ODP_SUPPORT_SRQ_RECV,
+	ODP_XRC = IB_ODP_SUPPORT_SEND | IB_ODP_SUPPORT_RECV | IB_ODP_SUPPORT_WRITE |
+		  IB_ODP_SUPPORT_READ | IB_ODP_SUPPORT_ATOMIC | IB_ODP_SUPPORT_SRQ_RECV,
+	ODP_RC = ODP_XRC | IB_ODP_SUPPORT_FLUSH | IB_ODP_SUPPORT_ATOMIC_WRITE,
 	/* no SRQ */
 	ODP_UC = IB_ODP_SUPPORT_SEND | IB_ODP_SUPPORT_RECV | IB_ODP_SUPPORT_WRITE,
 	ODP_UD = IB_ODP_SUPPORT_SEND | IB_ODP_SUPPORT_RECV | IB_ODP_SUPPORT_SRQ_RECV,
@@ -25,7 +26,7 @@ const struct ib_odp_caps soft_odp_caps = {
 	.rc_odp_caps = ODP_RC,
 	.uc_odp_caps = ODP_UC,
 	.ud_odp_caps = ODP_UD,
-	.xrc_odp_caps = ODP_RC,
+	.xrc_odp_caps = ODP_XRC,
 };
 
 struct ib_mr *soft_mr_on_demand(struct ib_pd *pd, struct mem_region *region)
