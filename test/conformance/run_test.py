@@ -29,6 +29,7 @@ another line
 ok
 test_skips (tests.test_pd.PDTest.test_skips)
 Doc ... skipped 'not supported'
+test_of_no_suite (unittest.loader._FailedTest.test_of_no_suite) ... ERROR
 test_says_ok_inside (tests.test_pd.PDTest.test_says_ok_inside)
 Doc ... it is ok so far
 test_last (tests.test_pd.PDTest.test_last)
@@ -63,6 +64,14 @@ class Parser(unittest.TestCase):
         # of what is no matter of the link layer nothing is left out
         self.assertEqual([case for case in without if usual[case] == "generic"], [])
         self.assertEqual(set(RUN.wanted_cases(fabric=True)), (set(usual) - set(without)) | set(added))
+
+    def test_a_newer_suite_is_the_list_and_what_differs(self):
+        without, added = RUN.read_difference(os.path.join(HERE, "pyverbs-56.txt"))
+        usual = RUN.read_list(os.path.join(HERE, "pyverbs-ok.txt"))
+        self.assertLessEqual(set(without), set(usual))
+        self.assertFalse(set(added) & set(usual))
+        self.assertEqual(set(added.values()), {"generic"})
+        self.assertEqual(len(RUN.wanted_cases(release="56")), len(usual) - len(without) + len(added))
 
     def test_counts_of_each_group(self):
         counts = collections.Counter({("generic", "passed"): 3, ("eth", "passed"): 1, ("eth", "failed"): 1})
