@@ -116,6 +116,21 @@ static void window__over_uc(void **state)
 	window_local_inv(bed.far, bed.far_cq, mw->rkey, IBV_WC_MW_BIND_ERR);
 }
 
+/* A device has one kind of type 2: what ibv_alloc_mw gives does not say which. */
+static void window__is_of_type_2b(void **state)
+{
+	const unsigned int kinds = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2A |
+				   IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	struct ibv_device_attr attr;
+	struct ibv_device_attr_ex ex;
+
+	assert_int_equal(ibv_query_device(bed.ctx, &attr), 0);
+	assert_int_equal(attr.device_cap_flags & kinds,
+			 IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+	assert_int_equal(ibv_query_device_ex(bed.ctx, NULL, &ex), 0);
+	assert_int_equal(ex.device_cap_flags_ex & kinds, attr.device_cap_flags & kinds);
+}
+
 /* 2B: another queue pair of the same domain reaches nothing, and ends nothing. */
 static void window__belongs_to_its_queue_pair(void **state)
 {
@@ -205,6 +220,8 @@ static const struct window_case window_cases[] = {
 	{ "no right to bind", 0, BIND, 0, 8, KEY_REMOTE, IBV_ACCESS_LOCAL_WRITE, 0 },
 	{ "a region of another domain", 0, BIND, 0, 8, KEY_REMOTE, -1, OTHER_REGION },
 	{ "a window of another domain", 0, BIND, 0, 8, KEY_REMOTE, -1, OTHER_WINDOW },
+	{ "both of another domain than the queue pair", 0, BIND, 0, 8, KEY_REMOTE, -1,
+	  OTHER_WINDOW | OTHER_REGION },
 	{ "bound", 0, BIND, 0, 8, KEY_REMOTE, -1, BOUND },
 	{ "type 1", EINVAL, 0, 0, 8, KEY_REMOTE, -1, TYPE_1 },
 	{ "no window", EINVAL, 0, 0, 8, KEY_REMOTE, -1, NO_WINDOW },
@@ -462,6 +479,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		RC(window__reaches_its_range),
 		UC(window__over_uc),
+		RC(window__is_of_type_2b),
 		RC(window__belongs_to_its_queue_pair),
 		RC(window__takes_the_low_bits_it_is_given),
 		RC(window__refuses),
