@@ -374,7 +374,7 @@ struct ib_device_ops {
 	 * IB_FLOW_SPEC_ACTION_COUNT. */
 	struct ib_counters *(*create_counters)(struct ib_device *device);
 	void (*destroy_counters)(struct ib_counters *counters);
-	void (*read_counters)(struct ib_counters *counters, u64 values[IB_COUNTER_KINDS]);
+	int (*read_counters)(struct ib_counters *counters, u64 values[IB_COUNTER_KINDS]);
 };
 
 /* The first fields of a table, as the driver is compiled. */

@@ -71,12 +71,16 @@ int counters_attach(struct ibv_counters *ibv, struct ibv_counter_attach_attr *at
 		    struct ibv_flow *flow)
 {
 	struct door_counters *counters = door_counters(ibv);
+	u64 now[IB_COUNTER_KINDS];
 	int error;
 
 	if (flow || attr->comp_mask || (u32)attr->counter_desc >= IB_COUNTER_KINDS)
 		return EOPNOTSUPP;
 	if (attr->index == UINT32_MAX) /* no array has it */
 		return EINVAL;
+	error = ib_read_counters(counters->ib, now); /* -EIO: the device is gone */
+	if (error)
+		return door_errno(error);
 	if (__atomic_load_n(&counters->ib->usecnt, __ATOMIC_RELAXED))
 		return EBUSY;
 	lock_acquire(&counters->lock);

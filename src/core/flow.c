@@ -124,8 +124,5 @@ int ib_destroy_counters(struct ib_counters *counters)
 
 int ib_read_counters(struct ib_counters *counters, u64 values[IB_COUNTER_KINDS])
 {
-	event_driver_depth++;
-	counters->device->core->ops.read_counters(counters, values);
-	event_driver_depth--;
-	return 0;
+	return DRIVER_CALL(counters->device->core->ops.read_counters(counters, values));
 }

@@ -125,7 +125,7 @@ struct soft_counters {
 
 struct ib_counters *soft_create_counters(struct ib_device *ib);
 void soft_destroy_counters(struct ib_counters *ib);
-void soft_read_counters(struct ib_counters *ib, u64 values[IB_COUNTER_KINDS]);
+int soft_read_counters(struct ib_counters *ib, u64 values[IB_COUNTER_KINDS]);
 
 struct soft_flow {
 	struct ib_flow ib GUARDS_ITSELF;

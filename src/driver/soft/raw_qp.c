@@ -221,7 +221,7 @@ int soft_uverbs_post_raw_recv(struct ib_qp *ib, struct ibv_recv_wr *wr, struct i
 		return soft_rq_post(&qp->rq, wr, bad);
 	if (bad != NULL)
 		*bad = wr;
-	return qp->table != NULL ? -EINVAL : -EIO;
+	return soft_is_ours(qp->generation) && soft_check(ib->device) == 0 ? -EINVAL : -EIO;
 }
 
 int soft_uverbs_post_wq_recv(struct ib_wq *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

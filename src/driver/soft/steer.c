@@ -345,10 +345,12 @@ void soft_destroy_counters(struct ib_counters *ib)
 	free(SOFT_OF(counters, ib));
 }
 
-void soft_read_counters(struct ib_counters *ib, u64 values[IB_COUNTER_KINDS])
+int soft_read_counters(struct ib_counters *ib, u64 values[IB_COUNTER_KINDS])
 {
 	const struct soft_counters *counters = SOFT_OF(counters, ib);
+	int err = soft_check(ib->device);
 
-	for (u32 i = 0; i < IB_COUNTER_KINDS; i++)
+	for (u32 i = 0; err == 0 && i < IB_COUNTER_KINDS; i++)
 		values[i] = __atomic_load_n(&counters->values[i], __ATOMIC_RELAXED);
+	return err;
 }
