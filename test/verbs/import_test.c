@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,12 +82,16 @@ static void files__contexts_of_one_are_one(void **state)
 
 /* ---- other processes ---- */
 
+enum { SHARED_BYTES = 8192, SHARED_HALF = 4096 };
+
 static int stranger_fd; /* to a process that was there before any device was opened */
 
-static void descriptor_send(int to, int fd)
+/* What comes with a descriptor: 0, a context's; else a file of SHARED_BYTES, and where the sender
+ * has it mapped. */
+static void descriptor_send(int to, int fd, uint64_t mapped)
 {
-	char room[CMSG_SPACE(sizeof(fd))] = { 0 }, byte = 0;
-	struct iovec iov = { &byte, 1 };
+	char room[CMSG_SPACE(sizeof(fd))] = { 0 };
+	struct iovec iov = { &mapped, sizeof(mapped) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room,
 			    .msg_controllen = sizeof(room) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -95,37 +100,101 @@ static void descriptor_send(int to, int fd)
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(fd));
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	must(sendmsg(to, &m, 0) == 1);
+	must(sendmsg(to, &m, 0) == (ssize_t)sizeof(mapped));
 }
 
 /* -1: the other process has ended. */
-static int descriptor_receive(int from)
+static int descriptor_receive(int from, uint64_t *mapped)
 {
-	char room[CMSG_SPACE(sizeof(int))], byte;
-	struct iovec iov = { &byte, 1 };
+	char room[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { mapped, sizeof(*mapped) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room,
 			    .msg_controllen = sizeof(room) };
 	int fd = -1;
 
-	if (recvmsg(from, &m, 0) == 1 && CMSG_FIRSTHDR(&m))
+	if (recvmsg(from, &m, 0) == (ssize_t)sizeof(*mapped) && CMSG_FIRSTHDR(&m))
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
 	return fd;
 }
 
-/* Answers with the errno that it gets for each descriptor; then the device must still open. */
+/* The errno of importing it; then the device must still open. */
+static int stranger_import(int fd)
+{
+	struct ibv_context *own;
+	int answer;
+
+	errno = 0;
+	answer = ibv_import_device(fd) ? 0 : errno;
+	own = device_open(NULL);
+	return own && ibv_close_device(own) == 0 ? answer : -1;
+}
+
+/* Elsewhere than the sender has it. */
+static void *stranger_map(int fd, uint64_t mapped)
+{
+	void *place[2];
+
+	for (int i = 0; i < 2; i++) {
+		place[i] = mmap(NULL, SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		must(place[i] != MAP_FAILED);
+	}
+	if ((uintptr_t)place[0] == mapped) {
+		void *other = place[0];
+
+		place[0] = place[1];
+		place[1] = other;
+	}
+	must(munmap(place[1], SHARED_BYTES) == 0);
+	return place[0];
+}
+
+/* Writes the first half of the memory to the second one, by the addresses that the sender has it
+ * at; here it is mapped elsewhere. */
+static int stranger_write(struct ibv_context *own, int fd, uint64_t mapped)
+{
+	struct ibv_pd *domain = ibv_alloc_pd(own);
+	struct ibv_cq *queue = ibv_create_cq(own, 4, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .send_cq = queue, .recv_cq = queue,
+					 .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 } };
+	void *here = stranger_map(fd, mapped);
+	struct ibv_mr *region = ibv_reg_mr_iova(domain, here, SHARED_BYTES, mapped,
+						IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_qp *qp = ibv_create_qp(domain, &init);
+	struct ibv_qp_attr attr = conn_attr(qp->qp_num, &gid, 1);
+	struct ibv_sge sge = { mapped, SHARED_HALF, region->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+
+	wr.wr.rdma.remote_addr = mapped + SHARED_HALF;
+	wr.wr.rdma.rkey = region->rkey;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	must(conn_up(qp, &attr, IBV_QPS_RTS) == 0 && ibv_post_send(qp, &wr, &bad) == 0);
+	must(cq_wait(queue, &wc, 1, PAIR_WAIT_MS) == 1);
+	must(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(region) == 0 && ibv_destroy_cq(queue) == 0);
+	must(ibv_dealloc_pd(domain) == 0 && munmap(here, SHARED_BYTES) == 0);
+	return (int)wc.status;
+}
+
+static int stranger_share(int fd, uint64_t mapped)
+{
+	struct ibv_context *own = device_open(NULL);
+	int status;
+
+	must(own && ibv_query_gid(own, 1, 1, &gid) == 0);
+	status = stranger_write(own, fd, mapped);
+	must(ibv_close_device(own) == 0);
+	return status;
+}
+
 static void stranger_run(int fd)
 {
 	int answer, received;
+	uint64_t mapped;
 
-	while ((received = descriptor_receive(fd)) >= 0) {
-		errno = 0;
-		answer = ibv_import_device(received) ? 0 : errno;
+	while ((received = descriptor_receive(fd, &mapped)) >= 0) {
+		answer = mapped ? stranger_share(received, mapped) : stranger_import(received);
 		close(received);
-		if (answer == EOPNOTSUPP) {
-			struct ibv_context *own = device_open(NULL);
-
-			answer = own && ibv_close_device(own) == 0 ? EOPNOTSUPP : -1;
-		}
 		must(other_tell(fd, &answer, sizeof(answer)));
 	}
 	_exit(0);
@@ -138,13 +207,33 @@ static void processes__import_no_device_of_another(void **state)
 	int answer = 0;
 
 	for (int i = 0; i < 2; i++) {
-		descriptor_send(stranger_fd, ctx->cmd_fd);
+		descriptor_send(stranger_fd, ctx->cmd_fd, 0);
 		assert_int_equal(other_hear(stranger_fd, &answer, sizeof(answer)), sizeof(answer));
 		assert_int_equal(answer, EOPNOTSUPP);
 	}
 	still = ibv_alloc_pd(ctx);
 	assert_non_null(still);
 	assert_int_equal(ibv_dealloc_pd(still), 0);
+}
+
+/* What an imported region would be for: another process names memory that both have by the
+ * addresses of the first one. A region of its own, by ibv_reg_mr_iova, does that. */
+static void processes__share_memory_by_addresses_of_one(void **state)
+{
+	int fd = memfd_create("import_test", MFD_CLOEXEC), answer = -1;
+	uint8_t *bytes;
+
+	assert_int_equal(ftruncate(fd, SHARED_BYTES), 0);
+	bytes = mmap(NULL, SHARED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(bytes, MAP_FAILED);
+	for (int i = 0; i < SHARED_HALF; i++)
+		bytes[i] = (uint8_t)(i * 7 + i / 256);
+	descriptor_send(stranger_fd, fd, (uintptr_t)bytes);
+	assert_int_equal(other_hear(stranger_fd, &answer, sizeof(answer)), sizeof(answer));
+	assert_int_equal(answer, IBV_WC_SUCCESS);
+	assert_memory_equal(bytes + SHARED_HALF, bytes, SHARED_HALF);
+	assert_int_equal(munmap(bytes, SHARED_BYTES), 0);
+	close(fd);
 }
 
 /* A forked child has the contexts of its parent, so their descriptors lead to them; what it makes
@@ -192,6 +281,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(files__contexts_of_one_are_one),
 		TEST(processes__import_no_device_of_another),
+		TEST(processes__share_memory_by_addresses_of_one),
 		TEST(processes__a_child_imports_what_it_has),
 	};
 
