@@ -18,8 +18,9 @@ from fabric_bed import Bed
 Bed.build = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
 PROGRAMS = "rping ucmatose udaddy rstream riostream udpong perfquery ib_send_lat ib_write_lat qperf".split()
 MISSING = [p for p in PROGRAMS if shutil.which(p) is None]
-# the last is what rstream says of a connection that is refused
-NOT_YET = ("reject", "refused", "failed to connect", "couldn't connect", "event: rdma_cm_event_rejected", "rpoll: operation now in progress")
+# what programs say of a connection that is refused: the last are rstream, udaddy and perftest
+NOT_YET = ("reject", "refused", "failed to connect", "couldn't connect", "event: rdma_cm_event_rejected", "rpoll: operation now in progress",
+           "event: rdma_cm_event_unreachable, error: 1", "unexpected cm event bl blka 8")
 
 
 class Connections(Bed):
