@@ -37,9 +37,24 @@ static u32 traps_of(u16 number, u32 since)
 	return count;
 }
 
+/* The manager confirms the latest trap. */
+static void repress_last(void)
+{
+	struct fabric_mad m = *bed_last(&b, sm_port);
+
+	m.mad[MAD_METHOD] = METHOD_TRAP_REPRESS;
+	m.dlid = m.slid;
+	fabric_send(b.f, sm_port, &m);
+}
+
+static void pass_s(u32 seconds)
+{
+	b.now_ns += seconds * 1000000000ull;
+	fabric_tick(b.f);
+}
+
 static void trap__link_down_is_told_until_it_is_repressed(void **state)
 {
-	struct fabric_mad m;
 	u32 before;
 
 	(void)state;
@@ -47,19 +62,91 @@ static void trap__link_down_is_told_until_it_is_repressed(void **state)
 	before = b.delivered;
 	assert_int_equal(fabric_link_set(b.f, bed_port(&b, 3, 1), false), 0);
 	assert_int_equal(traps_of(128, before), 1);
-	b.now_ns += 2000000000;
-	fabric_tick(b.f);
+	pass_s(2);
 	assert_int_equal(traps_of(128, before), 2);
-	m = *bed_last(&b, sm_port);
-	m.mad[MAD_METHOD] = METHOD_TRAP_REPRESS;
-	m.dlid = m.slid;
-	fabric_send(b.f, sm_port, &m);
-	b.now_ns += 2000000000;
-	fabric_tick(b.f);
-	b.now_ns += 2000000000;
-	fabric_tick(b.f);
+	repress_last();
+	pass_s(2);
+	pass_s(2);
 	assert_int_equal(traps_of(128, before), 2);
 	assert_true(fabric_due_ns(b.f) == UINT64_MAX);
+	bed_end(&b);
+}
+
+/* The latest trap, which names port 2 of the switch. */
+static void check_link_trap(u16 number)
+{
+	const u8 *notice = bed_last(&b, sm_port)->mad + MAD_DATA;
+	u16 lid = b.f->port[bed_port(&b, 0, 0)].lid;
+
+	assert_int_equal(notice[0], 0x81); /* generic, urgent */
+	assert_int_equal(notice[3], FABRIC_SWITCH);
+	assert_int_equal(wire_get16(notice + 4), number);
+	assert_int_equal(wire_get16(notice + 6), lid);
+	assert_int_equal(wire_get16(notice + 12), lid);
+	assert_int_equal(notice[14], 2);
+}
+
+static void trap__errors_of_a_link_are_told_until_they_are_repressed(void **state)
+{
+	static const struct {
+		enum fabric_error error;
+		u16 trap;
+	} rows[] FIXED = { { FABRIC_ERR_LOCAL_INTEGRITY, 129 },
+			   { FABRIC_ERR_BUFFER_OVERRUN, 130 },
+			   { FABRIC_ERR_LINK_RECOVERY, 131 } };
+
+	(void)state;
+	star_up();
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		u32 before = b.delivered;
+
+		assert_int_equal(fabric_port_error(b.f, bed_port(&b, 0, 2), rows[i].error, 1), 0);
+		pass_s(2); /* a port sends no two traps sooner */
+		assert_true(traps_of(rows[i].trap, before) >= 1);
+		check_link_trap(rows[i].trap);
+		before = b.delivered;
+		pass_s(2);
+		assert_int_equal(traps_of(rows[i].trap, before), 1);
+		repress_last();
+		before = b.delivered;
+		pass_s(2);
+		assert_int_equal(b.delivered, before);
+	}
+	/* an error that is no threshold's is counted only */
+	assert_int_equal(fabric_port_error(b.f, bed_port(&b, 0, 2), FABRIC_ERR_SYMBOL, 1), 0);
+	pass_s(2);
+	assert_true(fabric_due_ns(b.f) == UINT64_MAX);
+	bed_end(&b);
+}
+
+static void trap__a_node_tells_what_has_changed_of_it(void **state)
+{
+	u32 before, host;
+	const u8 *notice;
+
+	(void)state;
+	star_up();
+	host = bed_port(&b, 2, 1);
+	before = b.delivered;
+	fabric_set_issm(b.f, host, true);
+	assert_int_equal(traps_of(144, before), 1);
+	notice = bed_last(&b, sm_port)->mad + MAD_DATA;
+	assert_int_equal(notice[0], 0x84); /* generic, informational */
+	assert_int_equal(notice[3], FABRIC_CA);
+	assert_int_equal(wire_get16(notice + 12), b.f->port[host].lid);
+	assert_int_equal(wire_get32(notice + 16), b.f->port[host].cap_mask);
+	assert_int_equal(wire_get32(notice + 16) & 2, 2); /* IsSM */
+	assert_int_equal(notice[15], 0);
+	repress_last();
+	assert_int_equal(fabric_set_description(b.f, 2, "h2 renamed"), 0);
+	pass_s(2);
+	notice = bed_last(&b, sm_port)->mad + MAD_DATA;
+	assert_int_equal(notice[15], 1); /* OtherLocalChanges */
+	assert_int_equal(notice[21], 1); /* NodeDescriptionChange */
+	repress_last();
+	before = b.delivered;
+	pass_s(2);
+	assert_int_equal(b.delivered, before);
 	bed_end(&b);
 }
 
@@ -81,6 +168,7 @@ static void sma__wrong_mkey_is_refused_and_counted(void **state)
 		sm_status(sm_directed(&b, sm_port, &here, METHOD_SET, ATTR_PORT_INFO, 0, d)), 0);
 	assert_null(sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PORT_INFO, 0, NULL));
 	assert_int_equal(b.f->port[sm_port].mkey_violations, 1);
+	assert_int_equal(traps_of(256, 0), 1);
 	bed_end(&b);
 }
 
@@ -231,6 +319,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(trap__link_down_is_told_until_it_is_repressed),
+		cmocka_unit_test(trap__errors_of_a_link_are_told_until_they_are_repressed),
+		cmocka_unit_test(trap__a_node_tells_what_has_changed_of_it),
 		cmocka_unit_test(sma__wrong_mkey_is_refused_and_counted),
 		cmocka_unit_test(sma__unknown_attribute_is_unsupported),
 		cmocka_unit_test(smi__repress_of_softwares_trap_reaches_it),
