@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
@@ -664,6 +665,15 @@ class Case(unittest.TestCase):
         self.assertEqual(self.fabric("show", "--dot").count(" -- "), 8)
         self.fabric("down")
         self.assertIn("no fabric is up", self.fabric("down", code=1))
+
+    @unittest.skipIf(shutil.which("dot") is None, "graphviz is not installed")
+    def test_draws_the_fabric(self):
+        self.fabric("up", "--topology", "star:3,speed=HDR")
+        self.fabric("link", "h2:1", "down")
+        self.fabric("error", "leaf1:3", "symbol", "7")
+        drawn = xml.etree.ElementTree.fromstring(self.fabric("show", "--svg"))
+        words = [t.text for t in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertEqual([words.count(w) for w in ("leaf1", "h1 ib0", "200", "CUT", "7 errors")], [1, 1, 2, 1, 1], words)
 
     def test_says_where_a_topology_is_wrong(self):
         self.assertIn("star:x:1:6:", self.fabric("up", "--topology", "star:x", code=1))
