@@ -228,6 +228,27 @@ class Managed(Bed):
             self.assertIn("h1 ib0", self.sa())
 
 
+class Copies(Bed):
+    def discovered(self):
+        return [line for line in self.on("h1", "ibnetdiscover").splitlines() if not line.startswith("#")]
+
+    def test_what_ibnetdiscover_prints_is_a_topology(self):
+        """A fabric of it looks the same, LIDs and all."""
+        for topology in "fat-tree:2x2", "torus:3x3", "dragonfly:3x2x1":
+            with self.subTest(topology):
+                self.fabric("up", "--topology", topology)
+                before = self.discovered()
+                self.assertGreater(len(before), 20)
+                self.fabric("down")
+                path = os.path.join(self.root, "net")
+                with open(path, "w") as f:
+                    f.write("\n".join(before) + "\n")
+                self.fabric("up", path)
+                self.assertEqual(self.discovered(), before)
+                self.fabric("down")
+        self.fabric("up", "--topology", "star:2")
+
+
 if __name__ == "__main__":
     if MISSING:
         print(f"SKIP {', '.join(MISSING)}: not installed")

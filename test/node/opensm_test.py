@@ -27,6 +27,7 @@ ENGINES = [
     ("torus:4x4", "dor", 16),
     ("torus:4x4", "lash", 16),
     ("torus:3x3x3", "lash", 27),
+    ("dragonfly:3x2x1", "minhop", 24),
 ]
 
 LARGE = [
@@ -282,6 +283,27 @@ class Subnets(Managed):
         self.assertTrue(any("transport retry counter exceeded" in text for text in out), out)
         for end in ends:
             self.assertNotEqual(end.wait(60), 0)
+
+    def test_traps(self):
+        """OpenSM hears of errors of a link and of a node's new IsSM, and represses each: none comes again."""
+        self.fabric("up", "--no-sm", "--topology", "star:3")
+        sm = self.opensm("h1")
+        lids = self.lids()
+        for counter, trap in ("local-integrity", 129), ("buffer-overrun", 130), ("link-recovery", 131):
+            self.fabric("error", "leaf1:2", counter, "1")
+            sm.wait(f"num:{trap} ")
+        self.start_issm("h3")
+        sm.wait("num:144 ")
+        heard = sm.log().count("Received Generic Notice")
+        self.assertGreaterEqual(heard, 4)
+        time.sleep(1)
+        self.assertEqual(sm.log().count("Received Generic Notice"), heard)
+        self.assertRegex(sm.log(), rf"num:129 .*from LID:{lids['leaf1']} ")
+
+    def start_issm(self, host):
+        holder = self.start(host, "sh", "-c", "exec 3</dev/infiniband/issm0; exec cat")
+        self.addCleanup(holder.communicate)
+        self.addCleanup(holder.kill)
 
     def test_ibportstate(self):
         """A port that is disabled and enabled again comes back."""
