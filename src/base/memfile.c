@@ -2,6 +2,7 @@
  * In: a size    Out: a descriptor
  * Runs: any thread    Locks: none
  */
+#include "base/fd.h"
 #include "base/memfile.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ int memfile_create(const char *name, u64 size)
 	/* ftruncate would raise a signal, which ends most programs. */
 	if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < size)
 		return -EFBIG;
-	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	fd = fd_own(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0)
 		return -errno;
 	if (ftruncate(fd, (off_t)size) == 0)

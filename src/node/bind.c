@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/lock.h"
 #include "base/log.h"
 
@@ -459,7 +460,7 @@ static void bind_take_again(void) REQUIRES(bind_table.lock)
 
 void bind_use(int slots_fd)
 {
-	int fd = slots_fd < 0 ? -1 : fcntl(slots_fd, F_DUPFD_CLOEXEC, 0);
+	int fd = slots_fd < 0 ? -1 : fd_own_copy(slots_fd);
 	struct stat st = { .st_ino = 0 };
 	int before;
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "node/await.h"
 #include "node/client_priv.h"
@@ -79,6 +80,7 @@ int client_exchange(int fd, struct proto_head *request, size_t size, const int *
 			continue;
 		if (err < 0)
 			return client_socket_error(err);
+		message_own(m);
 		err = client_check_reply(request, reply, reply_size, m);
 		if (err == 0)
 			return 0;
@@ -671,7 +673,7 @@ static int client_connect(struct node *n, u32 slot, int ring_fd, struct node_pee
 		return err;
 	err = events_peer_from(&m, 0, &reply, &peer);
 	if (err == 0) {
-		peer.ring_fd = fcntl(ring_fd, F_DUPFD_CLOEXEC, 0);
+		peer.ring_fd = fd_own_copy(ring_fd);
 		err = peer.ring_fd < 0 ? -errno : events_pair_add(n, peer.process);
 		if (err < 0)
 			events_close_peer(&peer);

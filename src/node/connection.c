@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "node/await.h"
 #include "node/client_priv.h"
@@ -29,7 +30,7 @@ static void connection_sleep(u64 ns)
  * that process', 0 where this process cannot see it. */
 static int connection_connect(const struct sockaddr_un *addr, socklen_t length, s32 *pid)
 {
-	int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err, fd = fd_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
 	if (fd < 0)
 		return -errno;

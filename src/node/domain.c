@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "node/bind.h"
@@ -81,7 +82,7 @@ static int domain_take(u64 name, bool create, bool exclusive)
 int node_domain_open(struct node_domain *d, const struct node_domain_file *file, bool create,
 		     bool exclusive)
 {
-	int fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0), err;
+	int fd = fd_own_copy(file->fd), err;
 
 	if (fd < 0)
 		return -errno;

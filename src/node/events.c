@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "node/client_priv.h"
@@ -28,10 +29,10 @@ int events_init(struct node *n)
 	list_init(&n->waiting);
 	lock_release(&n->state_lock);
 	n->wake_fd = -1;
-	n->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	n->wait_fd = fd_own(epoll_create1(EPOLL_CLOEXEC));
 	if (n->wait_fd < 0)
 		return -errno;
-	n->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	n->wake_fd = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (n->wake_fd < 0)
 		return -errno;
 	return events_watch(n, n->wake_fd);
@@ -400,6 +401,7 @@ static int events_read(struct node *n, struct node_event *ev, u64 *refused) REQU
 	if (err == -EAGAIN)
 		return err;
 	if (err == 0) {
+		message_own(&m);
 		err = events_translate(n, &p, &m, ev);
 		message_close(&m);
 		*refused = p.peer.process;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 
 int message_send(int fd, const void *data, size_t size, const int *fds, int fd_count)
 {
@@ -88,6 +89,12 @@ int message_receive(int fd, void *data, size_t capacity, struct message *m)
 	}
 	m->size = (size_t)n;
 	return 0;
+}
+
+void message_own(struct message *m)
+{
+	for (int i = 0; i < m->fd_count; i++)
+		m->fds[i] = fd_own(m->fds[i]);
 }
 
 int message_wait(int fd, u64 deadline_ns)

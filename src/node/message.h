@@ -19,6 +19,8 @@ int message_send(int fd, const void *data, size_t size, const int *fds, int fd_c
 /* Takes a packet without waiting. 0 and *m; -EAGAIN; -ECONNRESET at the end of the connection;
  * -EMSGSIZE (packet consumed, descriptors closed) if it is larger than `capacity`. */
 int message_receive(int fd, void *data, size_t capacity, struct message *m);
+/* Gives the descriptors numbers of the library's own (base/fd.h). */
+void message_own(struct message *m);
 /* Waits until fd is readable: 0, -ETIMEDOUT. Goes on after signals. */
 int message_wait(int fd, u64 deadline_ns);
 /* Closes the descriptors that were not taken. */

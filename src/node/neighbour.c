@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "node/linkname.h"
 #include "node/netlink.h"
 
@@ -293,7 +294,9 @@ int node_watch_open(struct node_watch *w)
 {
 	struct sockaddr_nl addr = { .nl_family = AF_NETLINK,
 				    .nl_groups = RTMGRP_NEIGH | RTMGRP_LINK };
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE), err;
+	int fd = fd_own(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			       NETLINK_ROUTE)),
+	    err;
 
 	if (fd < 0)
 		return -errno;

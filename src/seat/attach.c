@@ -18,6 +18,7 @@
 
 #include "base/env.h"
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "event/event.h"
 #include "shared/shared.h"
@@ -55,16 +56,16 @@ static int attach_bell(int *own, int *out)
 		return -errno;
 	(void)fcntl(p[0], F_SETPIPE_SZ, BELL_BYTES);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", p[0]);
-	*own = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-	*out = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	*own = fd_own(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+	*out = fd_own(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
 	close(p[0]);
 	close(p[1]);
 	if (*own >= 0 && *out >= 0)
 		return 0;
 	attach_close(own);
 	attach_close(out);
-	*own = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	*out = fcntl(*own, F_DUPFD_CLOEXEC, 0);
+	*own = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	*out = fd_own_copy(*own);
 	return *out < 0 ? -errno : 0;
 }
 
@@ -76,8 +77,8 @@ static int attach_fds(struct seat_attachment *a)
 		err = attach_bell(&a->bell_fd[i], &a->bell_out[i]);
 	if (err != 0)
 		return err;
-	a->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	a->kick_fd = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	a->epoll_fd = fd_own(epoll_create1(EPOLL_CLOEXEC));
 	return a->kick_fd < 0 || a->epoll_fd < 0 ? -errno : 0;
 }
 

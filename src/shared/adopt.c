@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "shared/adopt_priv.h"
 #include "shared/shared.h"
@@ -92,7 +93,7 @@ static bool adopt_seal(int fd)
 
 static bool adopt_file_create(void) REQUIRES(&adopt.lock)
 {
-	int fd = memfd_create("anyverbs-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = fd_own(memfd_create("anyverbs-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	struct stat st;
 
 	if (fd < 0)

@@ -14,6 +14,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/lines.h"
 #include "base/vma.h"
 #include "shared/adopt_priv.h"
@@ -67,7 +68,7 @@ bool look_advice(void (*fn)(u64 start, u64 end, bool withheld, void *arg), void 
 
 bool look_keep(void)
 {
-	int fd = vma_open();
+	int fd = fd_own(vma_open());
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) != 0) {

@@ -178,8 +178,9 @@ class FewResources(Case):
         poor = self.world.end()
         poor.line()
         poor.expect("qp send receiver", "qp")
-        used = fault.usage(poor)["descriptors"]
-        subprocess.run(["prlimit", f"--pid={poor.pid}", f"--nofile={used}:20000"], check=True)
+        taken = set(os.listdir(f"/proc/{poor.pid}/fd"))
+        lowest = next(n for n in range(20000) if str(n) not in taken)
+        subprocess.run(["prlimit", f"--pid={poor.pid}", f"--nofile={lowest}:20000"], check=True)
         rich = self.world.end()
         rich.line()
         rich.expect("qp send sender", "qp")

@@ -219,17 +219,17 @@ static void node_attach__without_descriptors_fails_cleanly(void **state)
 {
 	struct rlimit old, low;
 	struct harness first, h;
-	int before, err, limit;
+	int before, err, limit, lowest;
 
 	harness_attach(&first);
 	h.self = first.self;
 	before = count_fds();
+	lowest = harness_lowest_fd();
 	getrlimit(RLIMIT_NOFILE, &old);
 	/* with each number of descriptors that is too few, and then one that is enough */
 	for (limit = 0;; limit++) {
 		low = old;
-		/* without ".", ".." and the folder's own */
-		low.rlim_cur = (rlim_t)(before - 3 + limit);
+		low.rlim_cur = (rlim_t)(lowest + limit);
 		setrlimit(RLIMIT_NOFILE, &low);
 		err = node_attach(&h.self, &h.node);
 		setrlimit(RLIMIT_NOFILE, &old);

@@ -134,6 +134,15 @@ struct proto_status_reply harness_status(void)
 	return reply;
 }
 
+int harness_lowest_fd(void)
+{
+	int fd = dup(STDERR_FILENO);
+
+	assert_true(fd >= 0);
+	close(fd);
+	return fd;
+}
+
 bool harness_readable(int fd, int timeout_ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };

@@ -40,6 +40,8 @@ struct proto_status_reply harness_status(void);
  * come. */
 struct node_event harness_wait_event(struct harness *h, enum node_event_type type);
 bool harness_readable(int fd, int timeout_ms);
+/* The number that the next descriptor of this process gets: a limit of so many leaves it none. */
+int harness_lowest_fd(void);
 bool harness_same_file(int a, int b);
 void harness_close_peer(struct node_peer *peer);
 

@@ -189,7 +189,7 @@ static void node_connect__without_descriptors_undoes_the_pair(void **state)
 	before = count_fds();
 	getrlimit(RLIMIT_NOFILE, &old);
 	low = old;
-	low.rlim_cur = (rlim_t)(before - 3 + 2);
+	low.rlim_cur = (rlim_t)(harness_lowest_fd() + 2);
 	setrlimit(RLIMIT_NOFILE, &low);
 	assert_int_equal(node_connect(a.node, slot, rings, &peer), -EMFILE);
 	setrlimit(RLIMIT_NOFILE, &old);
@@ -223,7 +223,7 @@ static void node_event_next__without_descriptors_refuses_the_pair(void **state)
 	before = count_fds();
 	getrlimit(RLIMIT_NOFILE, &old);
 	low = old;
-	low.rlim_cur = (rlim_t)(before - 3 + 1);
+	low.rlim_cur = (rlim_t)(harness_lowest_fd() + 1);
 	setrlimit(RLIMIT_NOFILE, &low);
 	assert_true(harness_readable(node_event_fd(b.node), HARNESS_PATIENCE_MS));
 	assert_false(node_event_next(b.node, &ev));

@@ -903,6 +903,34 @@ static void slow_reader(void)
 	close(listener);
 }
 
+/* Descriptors have the lowest free numbers; a file lies where the program puts it; a number that is
+ * closed is closed. */
+static void numbers(void)
+{
+	int spare = open("/dev/null", O_RDONLY), first = spare + 20, fds[2], again[2], files = 0;
+	char byte = 'x';
+
+	make_pair(fds);
+	printf("low: %d\n", fds[0] < spare + 12 && fds[1] < spare + 12);
+	say("close", close(spare));
+	say("close again", close(spare));
+	spare = open("/proc/self/exe", O_RDONLY);
+	for (int fd = first; fd < first + 40; fd++)
+		dup2(spare, fd);
+	say("write", write(fds[0], &byte, 1));
+	say("read", read(fds[1], &byte, 1));
+	make_pair(again);
+	say("write", write(again[1], &byte, 1));
+	say("read", read(again[0], &byte, 1));
+	for (int fd = first; fd < first + 40; fd++)
+		files += pread(fd, &byte, 1, 1) == 1 && byte == 'E';
+	say("files", files);
+	for (int i = 0; i < 2; i++) {
+		close(fds[i]);
+		close(again[i]);
+	}
+}
+
 static const struct program {
 	const char *name;
 	void (*run)(void);
@@ -922,6 +950,7 @@ static const struct program {
 	{ "killed", killed },
 	{ "options", options },
 	{ "slow_reader", slow_reader },
+	{ "numbers", numbers },
 };
 
 int main(int argc, char **argv)

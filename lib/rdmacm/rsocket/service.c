@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "stream.h"
 
 enum { SERVICE_BATCH = 64 };
@@ -137,10 +138,10 @@ static int service_open(void) REQUIRES(service.lock)
 	struct epoll_event event = { .events = EPOLLIN };
 	int err;
 
-	service.epoll = epoll_create1(EPOLL_CLOEXEC);
+	service.epoll = fd_own(epoll_create1(EPOLL_CLOEXEC));
 	if (service.epoll < 0)
 		return -errno;
-	service.bell = event.data.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	service.bell = event.data.fd = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	err = service.bell < 0 ||
 			      epoll_ctl(service.epoll, EPOLL_CTL_ADD, service.bell, &event) != 0
 		      ? -errno

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "dgram.h"
 
 enum { UDP_BATCH = 64, UDP_EVENTS = 8 };
@@ -293,7 +294,7 @@ static int udp_begin(void) REQUIRES(udp_service.lock)
 {
 	sigset_t all, before;
 	pthread_t thread;
-	int epoll_fd = epoll_create1(EPOLL_CLOEXEC), err;
+	int epoll_fd = fd_own(epoll_create1(EPOLL_CLOEXEC)), err;
 
 	if (epoll_fd < 0)
 		return -errno;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "core/uverbs.h"
 #include "device.h"
 #include "rsocket.h"
@@ -231,7 +232,7 @@ static int sleeper_fd(void)
 	if (fd >= 0)
 		close(fd);
 	sleeper_own_fd = 0;
-	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	fd = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (fd < 0)
 		return -errno;
 	sleeper_own_fd = fd + 1;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 /* A pair that the node says exists is on its way: some thread has read the node's event, and opens
@@ -140,7 +141,7 @@ static bool link_own_bell(const struct shm_link *l, int *fd)
 	if (!link_is_pipe(*fd))
 		return false;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", *fd);
-	own = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	own = fd_own(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
 	link_close_fd(fd);
 	*fd = own;
 	return own >= 0;

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 #ifndef SYS_pidfd_getfd
@@ -175,7 +176,7 @@ static struct reach *reach_open(struct shm_link *l)
 	r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		return NULL;
-	r->fd = link_take_spare(l->shm) ? reach_open_fd(l) : -ENFILE;
+	r->fd = link_take_spare(l->shm) ? fd_own(reach_open_fd(l)) : -ENFILE;
 	if (r->fd < 0) {
 		if (r->fd != -ENFILE)
 			link_give_spare(l->shm);

@@ -186,7 +186,7 @@ static int count_descriptors(void)
 {
 	int n = 0;
 
-	for (int fd = 0; fd < 256; fd++)
+	for (int fd = 0; fd < 1024; fd++)
 		n += fcntl(fd, F_GETFD) >= 0;
 	return n;
 }

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/task.h"
 
 enum {
@@ -107,7 +108,7 @@ int space_open(pid_t pid, u64 nonce_addr, u64 nonce)
 	if (pid <= 0)
 		return -ESRCH;
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	fd = fd_own(open(path, O_RDWR | O_CLOEXEC));
 	if (fd < 0)
 		return -errno;
 	err = space_read(fd, &there, 1, &here);

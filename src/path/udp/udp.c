@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 
 enum {
 	UDP_CREDIT = 16384, /* polls behind a datagram that look for the next one */
@@ -296,7 +297,7 @@ static int udp_open(struct udp *udp) NO_THREAD_SAFETY /* not yet visible to othe
 	udp->inbox = inbox_create();
 	if (udp->inbox == NULL || dest_open(udp) != 0)
 		return -ENOMEM;
-	udp->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	udp->epoll_fd = fd_own(epoll_create1(EPOLL_CLOEXEC));
 	return udp->epoll_fd < 0 ? -errno : 0;
 }
 
