@@ -111,7 +111,7 @@ static int connect_pair(const struct sock *s, int fd, int flags, int pair[2])
 	if (socketpair(AF_UNIX, SOCK_STREAM | (flags & (SOCK_NONBLOCK | SOCK_CLOEXEC)), 0, pair) !=
 	    0)
 		return -1;
-	pair[1] = fd_high(pair[1]);
+	pair[1] = fd_own(pair[1]);
 	(void)fcntl(pair[1], F_SETFD, FD_CLOEXEC);
 	(void)fcntl(pair[1], F_SETFL, O_NONBLOCK);
 	if (fd < 0)

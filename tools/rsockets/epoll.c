@@ -133,7 +133,7 @@ static int ep_created(int fd)
 	e->refs = e->slots = 1;
 	e->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (e->wake >= 0)
-		e->wake = fd_high(e->wake);
+		e->wake = fd_own(e->wake);
 	if (e->wake < 0 || NEXT(epoll_ctl)(fd, EPOLL_CTL_ADD, e->wake, &wake) != 0) {
 		ep_put(e);
 	} else {

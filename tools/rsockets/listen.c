@@ -80,7 +80,7 @@ static void listener_claim(struct sock *s, int fd)
 		return;
 	}
 	s->rfd = rfd;
-	__atomic_store_n(&s->bell, fd_high(bell), __ATOMIC_RELEASE);
+	__atomic_store_n(&s->bell, fd_own(bell), __ATOMIC_RELEASE);
 	if (!service_listen(s))
 		service_withdraw(s);
 }

@@ -52,7 +52,7 @@ static int option_default(int domain)
 	fd = NEXT(socket)(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
-	fd = fd_high(fd);
+	fd = fd_own(fd);
 	lock_acquire(&option.lock);
 	if (option.defaults[six] == 0) { /* no other thread was faster */
 		option.defaults[six] = fd + 1;

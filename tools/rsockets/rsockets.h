@@ -40,6 +40,7 @@
 
 #include "../preload/next.h"
 #include "base/compiler.h"
+#include "base/fd.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -169,8 +170,6 @@ static inline void sock_set_kind(struct sock *s, enum sock_kind kind)
 	__atomic_store_n(&s->kind, (u8)kind, __ATOMIC_RELEASE);
 }
 
-/* Changes a number of the program's to one that programs which use select() do not reach. */
-int fd_high(int fd);
 /* ms of the monotonic clock. */
 u64 now_ms(void);
 /* All handlers of signals in this process have SA_RESTART: a blocking call that EINTR ended begins

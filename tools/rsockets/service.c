@@ -323,7 +323,7 @@ bool service_begin(void)
 	lock_acquire(&service.lock);
 	if (!service.running) {
 		if (service.wake < 0)
-			service.wake = fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+			service.wake = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 		service.running = service.wake >= 0 &&
 				  pthread_create(&thread, NULL, service_thread, NULL) == 0;
 		if (service.running)

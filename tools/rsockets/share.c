@@ -40,9 +40,9 @@ void share_prepare(void)
 		return;
 	lock_acquire(&share.lock);
 	if (share.in < 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
-		share.out = fd_high(pair[1]);
+		share.out = fd_own(pair[1]);
 		(void)fstat(share.out, &share.made);
-		__atomic_store_n(&share.in, fd_high(pair[0]), __ATOMIC_RELEASE);
+		__atomic_store_n(&share.in, fd_own(pair[0]), __ATOMIC_RELEASE);
 		service_wake();
 	}
 	lock_release(&share.lock);

@@ -169,16 +169,6 @@ void table_child(void)
 	lock_init(&table.lock);
 }
 
-int fd_high(int fd)
-{
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, 512);
-
-	if (high < 0)
-		return fd;
-	close(fd);
-	return high;
-}
-
 u64 now_ms(void)
 {
 	struct timespec t;
