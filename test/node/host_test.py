@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import unittest
 
 from fabric_bed import Bed
@@ -226,6 +227,30 @@ class Managed(Bed):
         self.assertEqual(before, self.on("h2", "ibv_devinfo").split("port_lid")[1])
         if shutil.which("saquery") is not None:
             self.assertIn("h1 ib0", self.sa())
+
+    @unittest.skipIf(shutil.which("rping") is None, "rping is not installed")
+    def test_a_fabric_that_ends_under_programs(self):
+        """Their devices are gone, by the event of each library; a program that begins when another fabric is up has its own."""
+        watch, server = self.start("h1", "ibv_asyncwatch"), self.start("h2", "rping", "-s", "-a", "127.64.0.2")
+        timer = threading.Timer(20, watch.kill)  # its output ends then
+        try:
+            self.assertIn("ib0", watch.stdout.readline())
+            self.until(lambda: ":7174" in subprocess.run(self.words("status"), env=self.env, capture_output=True, text=True).stdout)
+            self.fabric("down", "--force")
+            timer.start()
+            seen = ""
+            while "DEVICE_FATAL" not in seen:
+                line = watch.stdout.readline()
+                self.assertNotEqual(line, "", seen)
+                seen += line
+            self.assertIn("device removal", server.communicate(timeout=20)[0])
+            self.fabric("up")
+            self.assertIn("0x02a0000000000101", self.on("h1", "ibstat", "-p"))
+        finally:
+            timer.cancel()
+            for process in watch, server:
+                process.kill()
+                process.communicate()
 
 
 class Copies(Bed):

@@ -7,6 +7,7 @@
  *  charge.c    what data counts at the ports of its route
  *    mads.c    MADs of QP0 and QP1, to and from the fabric
  *   mcast.c    multicast groups
+ *    gone.c    the end of the fabric, and so of the devices
  *
  * A process of a host (ANYVERBS_HOST) has these devices and no others. All that they show comes
  * from the fabric's map, which the node keeps up to date: nothing of it is copied here but what
@@ -28,6 +29,9 @@ enum {
 
 struct hca_device;
 
+/* Of a device, as core knows it. */
+enum { HCA_NEW, HCA_REGISTERING, HCA_REGISTERED, HCA_GONE };
+
 struct hca_port {
 	struct hca_device *device FIXED;
 	u32 index FIXED; /* in the fabric */
@@ -42,7 +46,7 @@ struct hca_device {
 	struct soft_device soft GUARDS_ITSELF; /* first */
 	u32 node FIXED; /* in the fabric */
 	u32 index FIXED; /* of the host's devices */
-	bool registered ATOMIC_ONLY;
+	u32 state ATOMIC_ONLY; /* HCA_NEW and so on */
 	struct hca_port port[HCA_PORTS + 1] GUARDS_ITSELF; /* from 1 on */
 };
 
@@ -135,6 +139,11 @@ void hca_mads_receive(void *seat, const struct pkt *p, const void *payload);
 /* seat_ops.bad_key: the port counts it, and tells its subnet manager. */
 void hca_bad_key(void *seat, const struct pkt *p, bool is_qkey);
 void hca_mads_drop_in_child(void);
+
+/* ---- gone.c ---- */
+/* The fabric is gone: has the devices unplugged, once. Does not block. */
+void hca_gone(void);
+void hca_gone_drop_in_child(void);
 
 /* ---- mcast.c ---- */
 int hca_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32 from,
