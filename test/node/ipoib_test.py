@@ -231,6 +231,22 @@ class IPoIB(Bed):
         self.interface("h3")
         self.until(lambda: self.reaches("h3", "10.1.0.1"))
 
+    def test_a_fabric_that_ends(self):
+        """Its interfaces end with it, and the hosts of the next one have room for theirs."""
+        self.up()
+        self.interface("h1")
+        stays = self.begin("h2", *self.words("ipoib", "up", "--host", "h2", "--foreground"))
+        self.until_state("h2", "UP")
+        self.fabric("down", "--force")
+        self.assertIn("the fabric is down", stays.communicate(timeout=30)[0])
+        self.assertEqual(stays.returncode, 1)
+        self.until(lambda: self.status("h1") == [])
+        self.assertNotIn("ib0", self.call("h1", "ip", "-br", "link"))
+        self.up()
+        for host in ("h1", "h2"):
+            self.interface(host)
+        self.ping("h1", "10.1.0.2")
+
     def connect(self, server, client, hosts=("h1", "h2")):
         """Both ends of a program of the RDMA CM, in their namespaces: the client begins again until the server listens."""
         first = self.begin(hosts[0], *self.words("run", "--host", hosts[0], *server.split()))

@@ -32,6 +32,7 @@ static struct tool {
 	struct ipoib *ip;
 	u32 ifindex;
 	int tun, news, ready; /* ready: the parent waits at it; -1: nobody does */
+	bool gone;	      /* the device; set before news */
 	pthread_t reader;
 	struct ipoib_prefix local; /* the link-local address of IPv6 that is set; bits 0: none */
 } tool = { .tun = -1, .news = -1, .ready = -1 };
@@ -156,13 +157,6 @@ static int tool_next_hop(void *arg, const u8 to[16], u8 next[16])
 	return err;
 }
 
-static const struct ipoib_ops tool_ops = { .receive = tool_receive,
-					   .link = tool_link,
-					   .neighbour = tool_neighbour,
-					   .next_hop = tool_next_hop };
-
-/* ---- the two threads ------------------------------------------------------------------------- */
-
 static void tool_news(void)
 {
 	u64 one = 1;
@@ -170,6 +164,22 @@ static void tool_news(void)
 	if (write(tool.news, &one, sizeof(one)) < 0)
 		return; /* it is full of news already */
 }
+
+/* Also in ipoib_close, when nobody reads it. */
+static void tool_gone(void *arg)
+{
+	(void)arg;
+	__atomic_store_n(&tool.gone, true, __ATOMIC_RELEASE);
+	tool_news();
+}
+
+static const struct ipoib_ops tool_ops = { .receive = tool_receive,
+					   .link = tool_link,
+					   .neighbour = tool_neighbour,
+					   .next_hop = tool_next_hop,
+					   .gone = tool_gone };
+
+/* ---- the two threads ------------------------------------------------------------------------- */
 
 static void *tool_read(void *arg)
 {
@@ -204,8 +214,8 @@ static void tool_look(void)
 			 watch_groups(tool.ifindex, group, IPOIB_GROUPS));
 }
 
-/* Until a signal ends it, or the interface is deleted. */
-static void tool_run(int signals, int watch)
+/* Until a signal ends it, or the interface or the device is gone. TOOL_FAILED: the device. */
+static int tool_run(int signals, int watch)
 {
 	struct pollfd fds[3] = { { signals, POLLIN, 0 },
 				 { watch, POLLIN, 0 },
@@ -217,11 +227,13 @@ static void tool_run(int signals, int watch)
 		tool_look();
 		/* a group that the kernel does not report: 1 s */
 		if (poll(fds, 3, 1000) < 0 && errno != EINTR)
-			return;
+			return TOOL_OK;
 		if ((fds[0].revents & POLLIN) != 0)
-			return;
+			return TOOL_OK;
 		if ((fds[2].revents & POLLIN) != 0 && read(tool.news, &seen, sizeof(seen)) < 0)
-			return;
+			return TOOL_OK;
+		if (__atomic_load_n(&tool.gone, __ATOMIC_ACQUIRE))
+			return TOOL_FAILED;
 		if ((fds[1].revents & POLLIN) == 0)
 			continue;
 		if (watch_read(watch, tool.ifindex, &link_up, &gone))
@@ -229,6 +241,7 @@ static void tool_run(int signals, int watch)
 		if (link_up)
 			ipoib_tell_again(tool.ip);
 	}
+	return TOOL_OK;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -401,7 +414,7 @@ static void tool_report(void)
 
 static int tool_main(int signals)
 {
-	int err = 0, watch = watch_open();
+	int err = 0, code, watch = watch_open();
 
 	tool.news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	tool.tun = tun_open(&tool.o, &tool.ifindex);
@@ -420,11 +433,13 @@ static int tool_main(int signals)
 		return tool_fail("no thread", -errno);
 	if (!tool.o.foreground)
 		tool_quiet();
-	tool_run(signals, watch);
+	code = tool_run(signals, watch);
 	ipoib_close(tool.ip);
+	if (code != TOOL_OK && tool.o.foreground)
+		fprintf(stderr, "anyverbs: ipoib: the fabric is down: %s ends\n", tool.o.name);
 	if (tool.o.foreground)
 		tool_report();
-	return TOOL_OK;
+	return code;
 }
 
 int main(int argc, char **argv)

@@ -248,8 +248,10 @@ static void ipoib_remove(struct ib_device *device)
 {
 	struct ipoib *ip = ib_get_client_data(device, &ipoib_client);
 
-	if (ip != NULL)
-		ipoib_stop(ip);
+	if (ip == NULL)
+		return;
+	ipoib_stop(ip);
+	ip->ops->gone(ip->arg);
 }
 
 /* ---- packets of the stack above -------------------------------------------------------------- */

@@ -57,6 +57,8 @@ struct ipoib_ops {
 	void (*neighbour)(void *arg, const u8 ip[16], const struct ipoib_hw *hw);
 	/* The neighbour by which packets to the address leave. 0 or a negative errno. May block. */
 	int (*next_hop)(void *arg, const u8 to[16], u8 next[16]);
+	/* The device is gone for good, and the link with it. Does not block. */
+	void (*gone)(void *arg);
 } FIXED;
 
 /* Why packets are dropped. */
