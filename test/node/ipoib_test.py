@@ -263,8 +263,9 @@ class IPoIB(Bed):
 
     def test_the_rdma_cm(self):
         """Addresses of the interfaces, without a ping before; those of hosts without an interface beside them; an address of this
-        host; what is left when the interface is gone."""
+        host; what is left when the interface is gone. An interface meanwhile waits for its link: the port is not in its partition."""
         self.up()
+        waits = self.begin("h3", *self.words("ipoib", "up", "--host", "h3", "--pkey", "0x1234"))
         for host in ("h1", "h2"):
             self.interface(host)
         for server, client in (("rping -s -a 10.1.0.1 -C 3", "rping -c -a 10.1.0.1 -C 3"),
@@ -291,6 +292,8 @@ class IPoIB(Bed):
         self.until(lambda: "ib0" not in self.call("h2", "ip", "-br", "link"))
         self.call("h2", *self.words("run", "--host", "h2", *"rping -c -a 10.1.0.1 -C 1".split()), status=255)
         self.connect("rping -s -C 3", "rping -c -a 127.64.0.1 -C 3")
+        self.assertIn("not in the partition 0x1234,", waits.communicate(timeout=60)[0])
+        self.assertEqual(self.status("h3")[2], "NO-CARRIER")
 
     def test_up_and_down(self):
         self.up()
@@ -300,11 +303,16 @@ class IPoIB(Bed):
                                env=self.env, capture_output=True, text=True, timeout=60)
         self.assertEqual(again.returncode, 1)
         self.assertIn("there is an interface fabric0 already", again.stderr)
-        for words, why in ((("--host", "h9"), "no such device"), (("--host", "h1", "--device", "ib7"), "no such device"),
-                           (("--host", "h1", "--netns", "nowhere"), "namespace nowhere")):
-            wrong = subprocess.run(self.words("ipoib", "up", *words), env=self.env, capture_output=True, text=True, timeout=60)
+        apart = {**self.env, "ANYVERBS_NODE": f"{self.env['ANYVERBS_NODE']}-apart"}  # a node without a fabric
+        for words, env, why in ((("--host", "h9"), self.env, "the fabric has no host h9"),
+                                (("--host", "h1", "--device", "ib7"), self.env, "host h1 has no port 1 of an adapter ib7"),
+                                (("--host", "h1", "--port", "2"), self.env, "host h1 has no port 2 of an adapter ib0"),
+                                (("--host", "h1", "--netns", "nowhere"), self.env, "namespace nowhere"),
+                                (("--host", "h1"), apart, "no fabric of this user is up")):
+            wrong = subprocess.run(self.words("ipoib", "up", *words), env=env, capture_output=True, text=True, timeout=60)
             self.assertEqual(wrong.returncode, 1, wrong.stderr)
             self.assertIn(why, wrong.stderr)
+        subprocess.run(self.words("stop"), env=apart, capture_output=True, timeout=60)
         done = subprocess.run(self.words("ipoib", "down", "--host", "h1"), env=self.env, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("fabric0", self.call("h1", "ip", "-br", "link"))

@@ -42,6 +42,9 @@ int run_find_doors(char *folder, size_t size);
 /* A program that is run now is on this host, and attaches to the node that carries the fabric.
  * -EINVAL: no host can have the name. */
 int run_set_host(const char *host);
+/* Has the node write the tree of the host of ANYVERBS_HOST. 0, also without such a host; -ENODEV:
+ * the node carries no fabric; -ENOENT: the fabric has no such host; another negative errno. */
+int run_show_host(int fd);
 
 /* ---- link.c: the connection to the node ---- */
 

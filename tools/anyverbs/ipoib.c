@@ -53,12 +53,33 @@ static const char *ipoib_option(int argc, char **argv, const char *option)
 	return NULL;
 }
 
+/* EXIT_OK: the fabric has the host. Else a message says why not. */
+static int ipoib_find_host(const char *host)
+{
+	int fd = link_open(true), err;
+
+	if (fd < 0)
+		return command_fail(EXIT_FAILED,
+				    "ipoib: no node: %s (ANYVERBS_LOG=error says more)",
+				    strerror(-fd));
+	err = run_show_host(fd);
+	close(fd);
+	if (err == -ENOENT)
+		return command_fail(EXIT_FAILED, "ipoib: the fabric has no host %s", host);
+	if (err == -ENODEV)
+		return command_fail(EXIT_FAILED, "ipoib: no fabric of this user is up "
+						 "(`anyverbs fabric up`)");
+	return err < 0 ? command_fail(EXIT_FAILED, "ipoib: host %s: %s", host, strerror(-err))
+		       : EXIT_OK;
+}
+
 /* In this process' place; the program judges the arguments. */
 static int ipoib_up(int argc, char **argv)
 {
 	const char *host = ipoib_option(argc, argv, "--host");
 	char doors[PATH_MAX], path[PATH_MAX + sizeof(IPOIB_PROGRAM)];
 	char **words = calloc((size_t)argc + 2, sizeof(*words));
+	int code;
 
 	if (host == NULL)
 		return command_fail(EXIT_USAGE, "ipoib: up expects --host HOST");
@@ -66,6 +87,9 @@ static int ipoib_up(int argc, char **argv)
 		return command_fail(EXIT_USAGE, "ipoib: %s is no name of a host", host);
 	if (words == NULL || run_find_doors(doors, sizeof(doors)) < 0)
 		return command_fail(EXIT_CANNOT_RUN, "ipoib: the libraries are not found");
+	code = ipoib_find_host(host);
+	if (code != EXIT_OK)
+		return code;
 	snprintf(path, sizeof(path), "%s/" IPOIB_PROGRAM, doors);
 	words[0] = (char *)IPOIB_PROGRAM;
 	memcpy(words + 1, argv, (size_t)argc * sizeof(*words));

@@ -97,20 +97,24 @@ static bool run_wants_born(void)
 	return env_is_on("ANYVERBS_BORN_SHARED", false);
 }
 
-/* Has the node write the tree of the host that the program is going to be of. */
-static void run_show_host(int fd)
+int run_show_host(int fd)
 {
 	struct proto_fabric_enter request;
 	const char *host = node_fabric_host();
 	struct proto_plain reply;
-	int err;
 
 	if (host == NULL || strlen(host) >= sizeof(request.host))
-		return;
+		return 0;
 	memset(&request, 0, sizeof(request));
 	memcpy(request.host, host, strlen(host));
-	err = link_ask(fd, PROTO_FABRIC_HOST, &request, sizeof(request), &reply, sizeof(reply),
-		       NULL);
+	return link_ask(fd, PROTO_FABRIC_HOST, &request, sizeof(request), &reply, sizeof(reply),
+			NULL);
+}
+
+static void run_warn_of_host(int err)
+{
+	const char *host = node_fabric_host();
+
 	if (err == -ENOENT)
 		command_fail(0, "warning: the fabric has no host %s", host);
 	else if (err == -ENODEV)
@@ -131,7 +135,7 @@ static void run_start_node(void)
 			fd == -ECONNREFUSED ? "no anyverbsd answers" : strerror(-fd));
 		return;
 	}
-	run_show_host(fd);
+	run_warn_of_host(run_show_host(fd));
 	close(fd);
 }
 

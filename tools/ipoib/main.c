@@ -51,6 +51,19 @@ static void tool_say_ready(char how)
 	close(fd);
 }
 
+static void tool_say_no_link(void)
+{
+	char partition[64] = "";
+
+	if (tool.o.ib.pkey != 0)
+		snprintf(partition, sizeof(partition), " or is not in the partition 0x%04x,",
+			 tool.o.ib.pkey);
+	fprintf(stderr,
+		"anyverbs: ipoib: %s is there, but has no link yet: its port is not active,%s or "
+		"no subnet manager answers\n",
+		tool.o.name, partition);
+}
+
 /* The parent ends when the child says so, or has ended. */
 static int tool_wait_for(int fd, pid_t child)
 {
@@ -63,11 +76,7 @@ static int tool_wait_for(int fd, pid_t child)
 	else if (read(fd, &how, 1) != 1)
 		how = 'x';
 	if (how == '-')
-		fprintf(stderr,
-			"anyverbs: ipoib: %s is there, but has no link yet: its port is not "
-			"active, "
-			"or no subnet manager answers\n",
-			tool.o.name);
+		tool_say_no_link();
 	if (how != 'x')
 		return TOOL_OK;
 	return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status)
@@ -426,9 +435,13 @@ static int tool_main(int signals)
 	if (err != 0)
 		return tool_fail("the interface is not set up", err);
 	tool.ip = ipoib_open(&tool.o.ib, &tool_ops, NULL, &err);
+	if (tool.ip == NULL && err == -ENODEV) {
+		fprintf(stderr, "anyverbs: ipoib: host %s has no port %u of an adapter %s\n",
+			tool.o.host, tool.o.ib.port, tool.o.ib.device);
+		return TOOL_FAILED;
+	}
 	if (tool.ip == NULL)
-		return tool_fail(
-			err == -ENODEV ? "the host has no such device or port" : "no device", err);
+		return tool_fail("no device", err);
 	if (pthread_create(&tool.reader, NULL, tool_read, NULL) != 0)
 		return tool_fail("no thread", -errno);
 	if (!tool.o.foreground)
