@@ -319,6 +319,15 @@ class IPoIB(Bed):
         done = subprocess.run(self.words("ipoib", "down", "--host", "h1"), env=self.env, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
 
+    def test_a_program_that_is_stopped(self):
+        self.up()
+        self.interface("h1")
+        os.kill(self.program("h1"), signal.SIGSTOP)
+        done = subprocess.run(self.words("ipoib", "down", "--host", "h1"), env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.status("h1"), [])
+        self.assertNotIn("ib0", self.call("h1", "ip", "-br", "link"))
+
     def test_an_ordinary_user(self):
         """Each host in a user and network namespace of his own, which needs no privilege."""
         user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]

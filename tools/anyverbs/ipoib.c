@@ -21,11 +21,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "command.h"
 
 #define IPOIB_PROGRAM "anyverbs-ipoib"
 #define IPOIB_WAIT_NS 10000000
-enum { IPOIB_WAITS = 1000 /* ten seconds */, IPOIB_WORDS = 16384 };
+/* So long a program has to end by itself, and so long one that is killed. */
+enum { IPOIB_TERM_S = 3, IPOIB_KILL_S = 10, IPOIB_WORDS = 16384 };
 
 /* An interface's program. */
 struct ipoib_program {
@@ -206,25 +208,44 @@ static void ipoib_end(const struct ipoib_program *p)
 	(void)kill(p->pid, SIGTERM);
 }
 
+static void ipoib_kill(const struct ipoib_program *p)
+{
+	(void)kill(p->pid, SIGKILL);
+}
+
 static void ipoib_nothing(const struct ipoib_program *p)
 {
 	(void)p;
 }
 
-static int ipoib_down(const struct ipoib_choice *choice)
+/* Until none is there, `seconds` at most. */
+static bool ipoib_wait_end(const struct ipoib_choice *choice, u32 seconds)
 {
 	const struct timespec pause = { .tv_nsec = IPOIB_WAIT_NS };
+	u64 deadline = clock_now_ns() + seconds * NS_PER_S;
 
+	while (ipoib_each(choice, ipoib_nothing) > 0) {
+		if (clock_now_ns() >= deadline)
+			return false;
+		(void)nanosleep(&pause, NULL);
+	}
+	return true;
+}
+
+/* A program that is stopped (SIGSTOP) hears of no signal but SIGKILL, which leaves nothing, either:
+ * the node leaves its groups. */
+static int ipoib_down(const struct ipoib_choice *choice)
+{
 	if (choice->host == NULL)
 		return command_fail(EXIT_USAGE, "ipoib: down expects --host HOST");
 	if (ipoib_each(choice, ipoib_end) == 0)
 		return command_fail(EXIT_FAILED, "ipoib: host %s has no such interface",
 				    choice->host);
-	for (int i = 0; i < IPOIB_WAITS; i++) {
-		if (ipoib_each(choice, ipoib_nothing) == 0)
-			return EXIT_OK;
-		(void)nanosleep(&pause, NULL);
-	}
+	if (ipoib_wait_end(choice, IPOIB_TERM_S))
+		return EXIT_OK;
+	(void)ipoib_each(choice, ipoib_kill);
+	if (ipoib_wait_end(choice, IPOIB_KILL_S))
+		return EXIT_OK;
 	return command_fail(EXIT_FAILED, "ipoib: it does not end");
 }
 
