@@ -4,7 +4,8 @@
  *
  * The node of this host, and that of a host that has one, refuse at once what nobody listens for. A
  * host without rsockets says nothing: connect() waits CONNECT_MS for it, and for SILENT_MS asks it
- * no more. Also a non-blocking socket waits that long.
+ * no more. Also a non-blocking socket waits that long, and then says EINPROGRESS: programs know
+ * that of TCP, and some, Java's selectors among them, wait for the socket to become writable.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -296,6 +297,15 @@ static int connect_rsocket(const struct sock *s, const struct address *target)
 	return -1;
 }
 
+/* A non-blocking connect that has succeeded, as a program sees TCP's. */
+static int connect_later(struct sock *s)
+{
+	__atomic_store_n(&s->connecting, true, __ATOMIC_RELEASE);
+	sock_rearm(s, REARM_OUT);
+	errno = EINPROGRESS;
+	return -1;
+}
+
 static int connect_fresh(struct sock *s, int fd, const struct sockaddr *addr, socklen_t size)
 {
 	struct address target;
@@ -310,7 +320,16 @@ static int connect_fresh(struct sock *s, int fd, const struct sockaddr *addr, so
 	if (connection_become(s, fd, rfd, flags) < 0)
 		return -1;
 	errno = saved;
-	return 0;
+	return flags == 0 ? 0 : connect_later(s);
+}
+
+/* The program asks for the outcome of a connect that has said EINPROGRESS. */
+static int connect_again(struct sock *s)
+{
+	if (__atomic_exchange_n(&s->connecting, false, __ATOMIC_ACQ_REL))
+		return 0;
+	errno = EISCONN;
+	return -1;
 }
 
 AV_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t size)
@@ -326,8 +345,7 @@ AV_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t size)
 		break;
 	case SOCK_DIRECT:
 	case SOCK_KERNEL:
-		errno = EISCONN;
-		err = -1;
+		err = connect_again(s);
 		break;
 	default:
 		err = NEXT(connect)(fd, addr, size);

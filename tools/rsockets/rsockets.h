@@ -102,6 +102,8 @@ struct sock {
 	u8 kind ATOMIC_ONLY;   /* enum sock_kind */
 	u8 nonblock ATOMIC_ONLY; /* O_NONBLOCK as the program sees it */
 	u8 shut_write ATOMIC_ONLY;
+	/* connect() has said EINPROGRESS, and is to say 0 once */
+	u8 connecting ATOMIC_ONLY;
 	u8 reset ATOMIC_ONLY; /* the program has seen ECONNRESET: then TCP says EPIPE */
 	u8 et_reported ATOMIC_ONLY; /* some edge-triggered entry has reported IN (1), OUT (4) */
 	/* KERNEL: where a child asks for its parent's connection; -1: it need not, or has */
