@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "door.h"
 
 /* Every release's clients find a slot by its distance from the context: the newest layout serves
@@ -163,7 +164,7 @@ static int context_open_file(void)
 
 	if (fd >= 0)
 		fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
-	return fd;
+	return fd_shown(fd);
 }
 
 AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+static bool fd_is_hidden ATOMIC_ONLY;
+
 int fd_own_copy(int fd)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, FD_OWN_FIRST);
@@ -26,4 +28,14 @@ int fd_own(int fd)
 		close(fd);
 	errno = saved;
 	return high >= 0 ? high : fd;
+}
+
+int fd_shown(int fd)
+{
+	return __atomic_load_n(&fd_is_hidden, __ATOMIC_RELAXED) ? fd_own(fd) : fd;
+}
+
+void fd_hide(void)
+{
+	__atomic_store_n(&fd_is_hidden, true, __ATOMIC_RELAXED);
 }

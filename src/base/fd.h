@@ -17,5 +17,9 @@ enum { FD_OWN_FIRST = 512 }; /* as many are left to the program below the usual 
 AV_EXPORT int fd_own(int fd);
 /* The same for a copy: `fd` stays open. -1: errno. */
 int fd_own_copy(int fd);
+/* For a number that the program is told: as it is, or after fd_hide() as fd_own(). */
+AV_EXPORT int fd_shown(int fd);
+/* From now on the program is told of no number: a layer in between hides them. */
+AV_EXPORT void fd_hide(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -84,6 +85,23 @@ static void fd_own_copy__leaves_the_original(void **state)
 	assert_int_equal(errno, EBADF);
 }
 
+/* In a child, since it is for the rest of the process' life. */
+static void fd_shown__is_low_unless_a_layer_hides_it(void **state)
+{
+	int low = test_open(), status;
+	pid_t pid;
+
+	assert_int_equal(fd_shown(low), low);
+	pid = fork();
+	if (pid == 0) {
+		fd_hide();
+		_exit(fd_shown(low) >= FD_OWN_FIRST && !test_is_open(low) ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(low);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -91,6 +109,7 @@ int main(void)
 		cmocka_unit_test(fd_own__passes_a_failure_on),
 		cmocka_unit_test(fd_own__stays_low_where_the_limit_is),
 		cmocka_unit_test(fd_own_copy__leaves_the_original),
+		cmocka_unit_test(fd_shown__is_low_unless_a_layer_hides_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

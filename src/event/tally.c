@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "event/event_priv.h"
 
 enum {
@@ -52,7 +53,7 @@ static int tally_file(const struct tally *t)
 
 int tally_open(struct tally *t)
 {
-	t->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	t->fd = fd_shown(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC));
 	if (t->fd < 0)
 		return -errno;
 	fcntl(t->fd, F_SETSIG, TALLY_MARK);

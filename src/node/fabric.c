@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "node/bind.h"
 #include "node/hostip.h"
@@ -205,7 +206,7 @@ static int client_fabric_enter(struct node *n, const char *host) REQUIRES(n->req
 
 	if (f == NULL)
 		return -ENOMEM;
-	f->watch = epoll_create1(EPOLL_CLOEXEC);
+	f->watch = fd_own(epoll_create1(EPOLL_CLOEXEC));
 	err = f->watch < 0 ? -errno :
 			     client_fabric_ask(n, host, &reply, &m, client_request);
 	if (err == 0) {
@@ -531,6 +532,7 @@ int node_fabric_issm(const struct node_fabric *nf, u32 port, int *fd)
 
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
+	ends[1] = fd_own(ends[1]);
 	lock_acquire(&n->request_lock);
 	err = client_fabric_add_sm(n, port, ends[1]);
 	lock_release(&n->request_lock);

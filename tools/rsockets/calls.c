@@ -28,7 +28,7 @@ static void calls_flush(void)
 	table_each(calls_flush_one);
 }
 
-#define CALLS_FIND(name) (*(void **)&rcalls.name = dlsym(library, "r" #name)) != (void *)0
+#define CALLS_FIND(name) (*(void **)&rcalls.name = dlsym(library, "r" #name)) != NULL
 
 static bool calls_find(void *library)
 {
@@ -39,15 +39,28 @@ static bool calls_find(void *library)
 	       CALLS_FIND(setsockopt) && CALLS_FIND(getsockopt) && CALLS_FIND(fcntl);
 }
 
+/* The program sees no number of librdmacm's: none of them shall be one that it may use. Another
+ * librdmacm than ours has no such call. */
+static void calls_hide_numbers(void *library)
+{
+	void (*hide)(void) = NULL;
+
+	*(void **)&hide = dlsym(library, "fd_hide");
+	if (hide != NULL)
+		hide();
+}
+
 static void calls_load(void)
 {
 	void *library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
 
-	calls_there = library != (void *)0 && calls_find(library);
-	if (calls_there)
+	calls_there = library != NULL && calls_find(library);
+	if (calls_there) {
+		calls_hide_numbers(library);
 		atexit(calls_flush);
-	else
+	} else {
 		log_error("rsockets", "no librdmacm.so.1 with rsockets: all connections are TCP");
+	}
 }
 
 bool rcalls_load(void)

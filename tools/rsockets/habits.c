@@ -932,7 +932,7 @@ static void numbers(void)
 	char byte = 'x';
 
 	make_pair(fds);
-	printf("low: %d\n", fds[0] < spare + 12 && fds[1] < spare + 12);
+	printf("low: %d\n", fds[0] < spare + 6 && fds[1] < spare + 6);
 	say("close", close(spare));
 	say("close again", close(spare));
 	spare = open("/proc/self/exe", O_RDONLY);

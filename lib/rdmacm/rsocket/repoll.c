@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "rsocket.h"
 #include "user.h"
 
@@ -154,7 +155,7 @@ static int repoll_open(int flags, struct repoll **out) NO_THREAD_SAFETY /* nobod
 	rsocket_init(&rp->rs, &repoll_ops, 0);
 	lock_init(&rp->lock);
 	list_init(&rp->items);
-	rp->kernel = epoll_create1(flags);
+	rp->kernel = fd_own(epoll_create1(flags));
 	if (rp->kernel < 0)
 		goto fail;
 	rp->rs.fd = fcntl(rp->kernel, flags & EPOLL_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, 0);

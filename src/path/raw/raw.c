@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "path/raw/filter.h"
@@ -83,7 +84,7 @@ static int raw_socket(void)
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd >= 0)
-		return fd;
+		return fd_own(fd);
 	return errno == EAFNOSUPPORT ? -EOPNOTSUPP : -errno;
 }
 
@@ -112,8 +113,8 @@ static int raw_open_loop(struct raw *raw)
 {
 	int err;
 
-	raw->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	raw->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	raw->stop_fd = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	raw->epoll_fd = fd_own(epoll_create1(EPOLL_CLOEXEC));
 	if (raw->stop_fd < 0 || raw->epoll_fd < 0)
 		return -errno;
 	err = raw_watch(raw, raw->stop_fd, EPOLLIN, RAW_TAG_STOP);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 void group_gid(const u8 group[16], u8 gid[16])
@@ -80,7 +81,7 @@ static int group_open(struct udp *udp, struct udp_group *g) REQUIRES(udp->slots_
 
 		if (sockets_keep(udp, g, port[i].ifindex))
 			continue;
-		s.fd = node_mcast_socket(g->gid, &port[i]);
+		s.fd = fd_own(node_mcast_socket(g->gid, &port[i]));
 		memcpy(s.gid, g->gid, 16);
 		if (s.fd >= 0 && !sockets_add(udp, UDP_ANY_SLOT, &s, g)) {
 			close(s.fd);
