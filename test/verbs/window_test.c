@@ -445,9 +445,10 @@ static void window__outlives_its_queue_pair(void **state)
 /* Bind, use and end in one list: each request waits for those before it. */
 static void window__in_the_order_of_the_queue(void **state)
 {
-	struct ibv_sge sge = { key_va(0), 8, bed.own->lkey };
-	struct ibv_recv_wr recv = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_sge sge = { key_va(0), 8, bed.own->lkey }, into = sge;
+	struct ibv_recv_wr recv = { .sg_list = &into, .num_sge = 1 }, *bad;
 
+	into.addr += 8;
 	for (int i = 0; i < 20; i++) {
 		uint32_t rkey = ibv_inc_rkey(mw->rkey);
 		struct ibv_send_wr end = window_end_wr(IBV_WR_LOCAL_INV, rkey);
