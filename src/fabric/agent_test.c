@@ -187,6 +187,31 @@ static void sma__unknown_attribute_is_unsupported(void **state)
 	bed_end(&b);
 }
 
+/* An external port enforces fewer partitions than port 0 or a CA's may belong to. */
+static void sma__ports_of_a_switch_have_fewer_pkeys(void **state)
+{
+	static const struct sm_way to_switch = { .hops = 1, .path = { 0, 1 } };
+	static const struct {
+		u32 port, block;
+		u16 status;
+	} rows[] FIXED = { { 0, 3, 0 }, { 0, 4, STATUS_BAD_VALUE },
+			   { 2, 0, 0 }, { 2, 1, STATUS_BAD_VALUE } };
+	const struct fabric_mad *m;
+
+	(void)state;
+	star_up();
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		m = sm_directed(&b, sm_port, &to_switch, METHOD_GET, ATTR_PKEY_TABLE,
+				rows[i].port << 16 | rows[i].block, NULL);
+		assert_int_equal(sm_status(m), rows[i].status);
+	}
+	m = sm_directed(&b, sm_port, &to_switch, METHOD_GET, ATTR_SWITCH_INFO, 0, NULL);
+	assert_int_equal(wire_get16(m->mad + MAD_DATA + 14), 32);
+	m = sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PKEY_TABLE, 3, NULL);
+	assert_int_equal(sm_status(m), 0);
+	bed_end(&b);
+}
+
 static void smi__repress_of_softwares_trap_reaches_it(void **state)
 {
 	struct fabric_mad m = { .dlid = 0 };
@@ -323,6 +348,7 @@ int main(void)
 		cmocka_unit_test(trap__a_node_tells_what_has_changed_of_it),
 		cmocka_unit_test(sma__wrong_mkey_is_refused_and_counted),
 		cmocka_unit_test(sma__unknown_attribute_is_unsupported),
+		cmocka_unit_test(sma__ports_of_a_switch_have_fewer_pkeys),
 		cmocka_unit_test(smi__repress_of_softwares_trap_reaches_it),
 		cmocka_unit_test(smi__a_switch_that_is_a_manager),
 		cmocka_unit_test(sma__one_vendors_speeds),

@@ -49,6 +49,7 @@
 enum {
 	FABRIC_HOPS = 64,   /* a packet that has taken so many is dropped */
 	FABRIC_PKEYS = 128, /* of a port; a multiple of 32 */
+	FABRIC_SWITCH_PKEYS = 32, /* of an external port of a switch; likewise */
 	FABRIC_GUIDS = 8,   /* of a port; a multiple of 8 */
 	FABRIC_MAD = 256,   /* bytes */
 	FABRIC_DESC = 64,   /* bytes of a node description, without a zero behind them */

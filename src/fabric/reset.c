@@ -83,7 +83,7 @@ static void reset_port(struct fabric *f, u32 port, bool is_new)
 	p->mtu_cap = RESET_MTU;
 	p->vlarb_low_cap = p->vlarb_high_cap = FABRIC_VLARB;
 	p->guid_cap = FABRIC_GUIDS;
-	p->pkey_cap = FABRIC_PKEYS;
+	p->pkey_cap = n->type == FABRIC_SWITCH && !is_port0 ? FABRIC_SWITCH_PKEYS : FABRIC_PKEYS;
 	reset_settings(p, !is_port0 ? FABRIC_DOWN : n->enhanced ? FABRIC_INIT : FABRIC_ACTIVE);
 	for (u32 i = 0; i < FABRIC_PKEYS && !is_new; i++)
 		fabric_store(pkeys[i], 0);

@@ -24,7 +24,7 @@ static void switch_info_pack(const struct fabric_node_rec *n, u8 *d)
 	d[10] = n->mcast_not_primary;
 	d[11] = (u8)(n->life_time << 3 | (n->state_change ? SWITCH_STATE_CHANGE : 0));
 	wire_put16(d + 12, SWITCH_LIDS_PER_PORT);
-	wire_put16(d + 14, FABRIC_PKEYS);
+	wire_put16(d + 14, FABRIC_SWITCH_PKEYS);
 	d[16] = SWITCH_CAN_ENFORCE | SWITCH_CAN_FILTER | (n->enhanced ? SWITCH_ENHANCED : 0);
 }
 

@@ -81,7 +81,7 @@ u16 sma_pkey_table(struct sma_request *q)
 
 	if (sma_is_switch(q))
 		port = sma_port(q, q->modifier >> 16);
-	if (port == FABRIC_NONE || block >= FABRIC_PKEYS / TABLE_PKEYS)
+	if (port == FABRIC_NONE || block >= q->f->port[port].pkey_cap / TABLE_PKEYS)
 		return STATUS_BAD_VALUE;
 	table = q->f->pkeys + (size_t)port * FABRIC_PKEYS + block * TABLE_PKEYS;
 	if (q->set)
