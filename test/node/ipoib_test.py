@@ -198,6 +198,9 @@ class IPoIB(Bed):
         for host in ("h1", "h2"):
             self.interface(host)
         self.ping("h1", "10.1.0.2")
+        for mtu, stays in ("4000", "2044"), ("1500", "1500"):  # the link's is 2044
+            self.call("h1", "ip", "link", "set", "ib0", "mtu", mtu)
+            self.until(lambda: f"mtu {stays} " in self.call("h1", "ip", "link", "show", "ib0"))
         self.fabric("link", "h1", "down")
         self.until_state("h1", "NO-CARRIER")
         self.assertFalse(self.reaches("h2", "10.1.0.1"))
@@ -205,6 +208,7 @@ class IPoIB(Bed):
         self.until_state("h1", "UP")
         self.until(lambda: self.reaches("h2", "10.1.0.1"))
         self.ping("h1", "fd00::2")
+        self.assertIn("mtu 1500 ", self.call("h1", "ip", "link", "show", "ib0"))
 
     def test_a_program_that_is_killed(self):
         self.up()

@@ -35,7 +35,8 @@ static struct tool {
 	bool gone;	      /* the device; set before news */
 	pthread_t reader;
 	struct ipoib_prefix local; /* the link-local address of IPv6 that is set; bits 0: none */
-} tool = { .tun = -1, .news = -1, .ready = -1 };
+	u32 mtu_most, mtu;	   /* the link's; what the interface has */
+} tool = { .tun = -1, .news = -1, .ready = -1, .mtu_most = TOOL_MTU, .mtu = TOOL_MTU };
 
 /* ---- becoming a daemon ----------------------------------------------------------------------- */
 
@@ -136,11 +137,33 @@ static void tool_set_local(const struct ipoib_hw *own)
 	(void)link_add_address(tool.ifindex, &local); /* a kernel without IPv6 takes none */
 }
 
+/* The interface follows the link's MTU, unless somebody has given it a smaller one. */
+static void tool_set_mtu_most(u32 most)
+{
+	u32 before = __atomic_exchange_n(&tool.mtu_most, most, __ATOMIC_ACQ_REL);
+	u32 now = __atomic_load_n(&tool.mtu, __ATOMIC_ACQUIRE);
+
+	if (now == before || now > most)
+		(void)link_set_mtu(tool.ifindex, most);
+}
+
+/* A larger one would lose packets: the kernel's own IPoIB refuses it. */
+static void tool_heed_mtu(u32 now)
+{
+	u32 most = __atomic_load_n(&tool.mtu_most, __ATOMIC_ACQUIRE);
+
+	if (now == 0)
+		return;
+	__atomic_store_n(&tool.mtu, now, __ATOMIC_RELEASE);
+	if (now > most)
+		(void)link_set_mtu(tool.ifindex, most);
+}
+
 static void tool_link(void *arg, bool up, const struct ipoib_hw *own, u32 mtu)
 {
 	(void)arg;
 	if (up) {
-		(void)link_set_mtu(tool.ifindex, mtu);
+		tool_set_mtu_most(mtu);
 		(void)link_set_name(tool.ifindex, own, tool.o.host, &tool.o.ib);
 		tool_set_local(own);
 	}
@@ -229,10 +252,10 @@ static int tool_run(int signals, int watch)
 	struct pollfd fds[3] = { { signals, POLLIN, 0 },
 				 { watch, POLLIN, 0 },
 				 { tool.news, POLLIN, 0 } };
-	bool link_up, gone = false;
+	struct watch_news news = { .gone = false };
 	u64 seen;
 
-	while (!gone) {
+	while (!news.gone) {
 		tool_look();
 		/* a group that the kernel does not report: 1 s */
 		if (poll(fds, 3, 1000) < 0 && errno != EINTR)
@@ -245,9 +268,10 @@ static int tool_run(int signals, int watch)
 			return TOOL_FAILED;
 		if ((fds[1].revents & POLLIN) == 0)
 			continue;
-		if (watch_read(watch, tool.ifindex, &link_up, &gone))
+		if (watch_read(watch, tool.ifindex, &news))
 			ipoib_routes_changed(tool.ip);
-		if (link_up)
+		tool_heed_mtu(news.mtu);
+		if (news.link_up)
 			ipoib_tell_again(tool.ip);
 	}
 	return TOOL_OK;

@@ -48,8 +48,13 @@ int link_neighbour(u32 ifindex, const u8 ip[16], const u8 *gid);
 /* ---- watch.c ---- */
 /* A descriptor that is readable when addresses, routes or the link change. */
 int watch_open(void);
-/* Reads what has come. *link_up: the interface has been set up since. False: nothing changed. */
-bool watch_read(int fd, u32 ifindex, bool *link_up, bool *gone);
+/* Of the interface. */
+struct watch_news {
+	bool link_up, gone; /* it has been set up; it has been deleted */
+	u32 mtu;	    /* what it has now; 0: that is not told */
+} OWNED_BY(the caller);
+/* Reads what has come. False: nothing changed. */
+bool watch_read(int fd, u32 ifindex, struct watch_news *out);
 /* The interface's addresses; returns how many. */
 u32 watch_addresses(u32 ifindex, struct ipoib_prefix *out, u32 max);
 /* The groups that its sockets listen to; returns how many. */

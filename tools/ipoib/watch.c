@@ -31,27 +31,38 @@ int watch_open(void)
 	return fd < 0 ? -errno : fd;
 }
 
-static void watch_take(const struct nlmsghdr *m, u32 left, u32 ifindex, bool *link_up, bool *gone)
+static void watch_take_link(const struct nlmsghdr *m, struct watch_news *out)
+{
+	const struct ifinfomsg *link = NLMSG_DATA(m);
+	int left = (int)IFLA_PAYLOAD(m);
+
+	if (m->nlmsg_type == RTM_DELLINK && link->ifi_family == AF_UNSPEC)
+		out->gone = true;
+	else if ((link->ifi_change & IFF_UP) != 0 && (link->ifi_flags & IFF_UP) != 0)
+		out->link_up = true;
+	for (const struct rtattr *a = IFLA_RTA(link); RTA_OK(a, left); a = RTA_NEXT(a, left))
+		if (a->rta_type == IFLA_MTU && RTA_PAYLOAD(a) == sizeof(out->mtu))
+			memcpy(&out->mtu, RTA_DATA(a), sizeof(out->mtu));
+}
+
+static void watch_take(const struct nlmsghdr *m, u32 left, u32 ifindex, struct watch_news *out)
 {
 	for (; NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
 		const struct ifinfomsg *link = NLMSG_DATA(m);
 
-		if ((m->nlmsg_type != RTM_NEWLINK && m->nlmsg_type != RTM_DELLINK) ||
-		    m->nlmsg_len < NLMSG_LENGTH(sizeof(*link)) || (u32)link->ifi_index != ifindex)
-			continue;
-		if (m->nlmsg_type == RTM_DELLINK && link->ifi_family == AF_UNSPEC)
-			*gone = true;
-		else if ((link->ifi_change & IFF_UP) != 0 && (link->ifi_flags & IFF_UP) != 0)
-			*link_up = true;
+		if ((m->nlmsg_type == RTM_NEWLINK || m->nlmsg_type == RTM_DELLINK) &&
+		    m->nlmsg_len >= NLMSG_LENGTH(sizeof(*link)) &&
+		    (u32)link->ifi_index == ifindex)
+			watch_take_link(m, out);
 	}
 }
 
-bool watch_read(int fd, u32 ifindex, bool *link_up, bool *gone)
+bool watch_read(int fd, u32 ifindex, struct watch_news *out)
 {
 	_Alignas(struct nlmsghdr) static char buffer[WATCH_BUFFER];
 	bool some = false;
 
-	*link_up = *gone = false;
+	*out = (struct watch_news){ .link_up = false };
 	for (u32 i = 0; i < WATCH_READS; i++) {
 		ssize_t n = recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
 
@@ -59,7 +70,7 @@ bool watch_read(int fd, u32 ifindex, bool *link_up, bool *gone)
 			return some;
 		some = true; /* with ENOBUFS some were lost */
 		if (n > 0)
-			watch_take((const void *)buffer, (u32)n, ifindex, link_up, gone);
+			watch_take((const void *)buffer, (u32)n, ifindex, out);
 	}
 	return true;
 }
