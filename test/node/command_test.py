@@ -698,6 +698,15 @@ class Case(unittest.TestCase):
         self.assertIn("no node", self.fabric("reboot", "leaf2", code=1))
         self.fabric("reboot", "h1")
 
+    def test_is_not_stopped_by_mistake(self):
+        self.fabric("up", "--topology", "star:3")
+        done = self.run_command("stop")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("carries a fabric", done.stderr)
+        self.assertIn("1 switches, 3 CAs", self.fabric("show"))
+        self.assertEqual(self.run_command("stop", "--force").returncode, 0)
+        self.assertIn("no fabric is up", self.fabric("show", code=1))
+
     def test_survives_its_node(self):
         self.fabric("up", "--topology", "star:3")
         self.fabric("link", "h2:1", "down")

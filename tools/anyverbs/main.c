@@ -153,10 +153,12 @@ static const struct {
 	{ "stop", command_stop, "end the node",
 	  "usage: anyverbs stop [--force]\n"
 	  "\n"
-	  "Ends the node, unless processes are attached. With --force it ends even then; the\n"
-	  "processes keep their connections and start another node.\n"
+	  "Ends the node, unless processes are attached or it carries a fabric. With --force it\n"
+	  "ends even then: processes keep their connections and start another node, but a\n"
+	  "fabric ends, and programs on its hosts lose their devices.\n"
 	  "\n"
-	  "Exit codes: 0, also if no node is up; 1 if processes are attached.\n" },
+	  "Exit codes: 0, also if no node is up; 1 if processes are attached, or if it carries\n"
+	  "a fabric.\n" },
 	{ "version", main_version, "print the version", "usage: anyverbs version\n" },
 	{ "help", main_help, "explain a command", "usage: anyverbs help [COMMAND|settings]\n" },
 };

@@ -48,5 +48,8 @@ int command_stop(int argc, char **argv)
 		return command_fail(EXIT_FAILED,
 				    "stop: processes are attached (see `anyverbs status`); "
 				    "--force ends it anyway");
+	if (err == -ENOTEMPTY)
+		return command_fail(EXIT_FAILED, "stop: the node carries a fabric (`anyverbs "
+						 "fabric down`); --force ends both");
 	return err < 0 ? command_fail(EXIT_FAILED, "stop: %s", strerror(-err)) : EXIT_OK;
 }

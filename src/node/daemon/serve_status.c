@@ -144,6 +144,8 @@ static int serve_connections(struct request *r)
 
 static int serve_stop(struct request *r)
 {
+	if (r->daemon->fabric != NULL && !r->q->stop.force)
+		return -ENOTEMPTY;
 	if (r->daemon->attached > 0 && !r->q->stop.force)
 		return -EBUSY;
 	service_status(r, 0);

@@ -23,6 +23,8 @@ enum {
 	PROTO_CONNECTION_RECORDS = 16, /* per PROTO_CONNECTIONS reply */
 };
 
+/* Without `force`: -EBUSY: processes are attached; -ENOTEMPTY: the node carries a fabric. The reply
+ * is plain. */
 struct proto_stop {
 	struct proto_head head;
 	u32 force;
