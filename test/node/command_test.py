@@ -680,7 +680,23 @@ class Case(unittest.TestCase):
         with open(os.path.join(self.root, "net"), "w") as f:
             f.write('Switch 8 "a"\n[1] "b"[1]\n')
         self.assertIn('net:2:5: there is no node "b"', self.fabric("up", f.name, code=1))
-        self.assertIn("cannot read", self.fabric("up", f.name + "x", code=1))
+        self.assertIn("netx: No such file", self.fabric("up", f.name + "x", code=1))
+        self.assertIn("Is a directory", self.fabric("up", self.root, code=1))
+
+    def test_says_which_word_is_wrong(self):
+        self.assertIn("is `--topology star:2` meant", self.fabric("up", "star:2", code=1))
+        for words in ("--nosm",), ("star", "--nosm"), ("--topology", "star:2", "--topology"), ("--topology=star:2", "--nosm"):
+            self.assertIn(f"not here: {words[-1]}", self.fabric("up", *words, code=2))
+        for words in ("fabric", "up", "--help"), ("ipoib", "down", "-h"):
+            self.assertIn(f"usage: anyverbs {words[0]}", self.run_command(*words).stdout)
+        self.assertIn("no value: --host", self.run_command("run", "--host").stderr)
+
+    def test_reads_a_topology_from_a_pipe(self):
+        done = subprocess.run(["anyverbs", "fabric", "up", "--no-sm", "/dev/stdin"], env=self.env, capture_output=True, text=True,
+                              input='Hca 1 "h1"\n[1] "h2"[1]\nHca 1 "h2"\n', timeout=30)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("0 switches, 2 CAs", self.fabric("show"))
+        self.fabric("down")
 
     def test_changes_while_it_is_up(self):
         self.fabric("up", "--no-sm", "--topology", "star:3")

@@ -54,28 +54,46 @@ static int fabric_link(void)
 
 /* ---- up and down ----------------------------------------------------------------------------- */
 
+/* All of it, from a pipe, too. A negative errno; -EFBIG: no topology is so long. */
+static ssize_t fabric_read_all(int fd, char text[TOPO_TEXT_MAX + 1])
+{
+	size_t size = 0;
+	ssize_t n;
+
+	while ((n = read(fd, text + size, TOPO_TEXT_MAX + 1 - size)) > 0) {
+		size += (size_t)n;
+		if (size > TOPO_TEXT_MAX)
+			return -EFBIG;
+	}
+	text[size] = '\0';
+	return n < 0 ? -errno : (ssize_t)size;
+}
+
+static void fabric_cannot_read(const char *path, int err)
+{
+	if (err == -ENOENT && strchr(path, ':') != NULL)
+		command_fail(0, "fabric: cannot read %s: %s; is `--topology %s` meant?", path,
+			     strerror(-err), path);
+	else
+		command_fail(0, "fabric: cannot read %s: %s", path, strerror(-err));
+}
+
 /* Reads a file whole; NULL and a message if it cannot be read. */
 static char *fabric_read_file(const char *path, size_t *size)
 {
+	char *text = malloc(TOPO_TEXT_MAX + 1);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct stat st;
-	char *text = NULL;
-	ssize_t n = -1;
+	ssize_t n = text == NULL ? -ENOMEM : fd < 0 ? -errno : fabric_read_all(fd, text);
 
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= TOPO_TEXT_MAX)
-		text = malloc((size_t)st.st_size + 1);
-	if (text != NULL)
-		n = read(fd, text, (size_t)st.st_size);
 	if (fd >= 0)
 		close(fd);
-	if (n < 0) {
-		command_fail(0, "fabric: cannot read %s", path);
-		free(text);
-		return NULL;
+	if (n >= 0) {
+		*size = (size_t)n;
+		return text;
 	}
-	text[n] = '\0';
-	*size = (size_t)n;
-	return text;
+	free(text);
+	fabric_cannot_read(path, (int)n);
+	return NULL;
 }
 
 /* The node would say only that it is wrong; this says where. */
@@ -143,7 +161,9 @@ static int fabric_start(const char *source, const char *text, size_t size, u32 f
 		return err;
 	fd = link_open_at(PLACE_MACHINE, true);
 	if (fd < 0)
-		return command_fail(EXIT_FAILED, "fabric: no node: %s", strerror(-fd));
+		return command_fail(EXIT_FAILED,
+				    "fabric: no node: %s (ANYVERBS_LOG=error says more)",
+				    fd == -ECONNREFUSED ? "no anyverbsd answers" : strerror(-fd));
 	err = fabric_send_up(fd, source, text, size, flags);
 	if (err == 0)
 		err = fabric_wait_for_sm(fd);
@@ -153,40 +173,55 @@ static int fabric_start(const char *source, const char *text, size_t size, u32 f
 	return err < 0 ? command_fail(EXIT_FAILED, "fabric: %s", strerror(-err)) : EXIT_OK;
 }
 
-/* Takes the word out of the others. */
-static bool fabric_take_word(int *argc, char **argv, const char *word)
+struct fabric_words {
+	const char *spec, *file;
+	u32 flags;
+};
+
+/* [--no-sm] [--topology SPEC | FILE]: EXIT_OK, or EXIT_USAGE after a message. */
+static int fabric_up_words(int argc, char **argv, struct fabric_words *out)
 {
-	for (int i = 0; i < *argc; i++) {
-		if (strcmp(argv[i], word) != 0)
-			continue;
-		memmove(argv + i, argv + i + 1, (size_t)(*argc - i - 1) * sizeof(*argv));
-		--*argc;
-		return true;
+	static const char option[] = "--topology";
+	const size_t length = sizeof(option) - 1;
+
+	*out = (struct fabric_words){ .flags = 0 };
+	for (int i = 0; i < argc; i++) {
+		bool more = out->spec == NULL && out->file == NULL;
+
+		if (strcmp(argv[i], "--no-sm") == 0)
+			out->flags = PROTO_FABRIC_NO_SM;
+		else if (more && strcmp(argv[i], option) == 0 && i + 1 < argc)
+			out->spec = argv[++i];
+		else if (more && strncmp(argv[i], option, length) == 0 && argv[i][length] == '=')
+			out->spec = argv[i] + length + 1;
+		else if (more && argv[i][0] != '-')
+			out->file = argv[i];
+		else
+			return command_fail(EXIT_USAGE,
+					    "fabric: up expects --topology SPEC or a file, and "
+					    "--no-sm, but not here: %s", argv[i]);
 	}
-	return false;
+	return EXIT_OK;
 }
 
-/* [--no-sm] [--topology SPEC | FILE] */
 static int fabric_up(int argc, char **argv)
 {
-	u32 flags = fabric_take_word(&argc, argv, "--no-sm") ? PROTO_FABRIC_NO_SM : 0;
-	const char *spec = "star:2";
+	struct fabric_words words;
 	size_t size;
 	char *text;
-	int err;
+	int err = fabric_up_words(argc, argv, &words);
 
-	if (argc == 2 && strcmp(argv[0], "--topology") == 0)
-		spec = argv[1];
-	else if (argc == 1 && argv[0][0] != '-')
-		spec = NULL;
-	else if (argc != 0)
-		return command_fail(EXIT_USAGE, "fabric: up expects --topology SPEC or a file");
-	if (spec != NULL)
-		return fabric_start(spec, spec, strlen(spec), flags | PROTO_FABRIC_SPEC);
-	text = fabric_read_file(argv[0], &size);
+	if (err != EXIT_OK)
+		return err;
+	if (words.spec == NULL && words.file == NULL)
+		words.spec = "star:2";
+	if (words.spec != NULL)
+		return fabric_start(words.spec, words.spec, strlen(words.spec),
+				    words.flags | PROTO_FABRIC_SPEC);
+	text = fabric_read_file(words.file, &size);
 	if (text == NULL)
 		return EXIT_FAILED;
-	err = fabric_start(argv[0], text, size, flags);
+	err = fabric_start(words.file, text, size, words.flags);
 	free(text);
 	return err;
 }

@@ -224,6 +224,11 @@ static int main_help(int argc, char **argv)
 	return EXIT_OK;
 }
 
+static bool main_asks_help(const char *word)
+{
+	return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 int main(int argc, char **argv)
 {
 	int i, code;
@@ -232,12 +237,14 @@ int main(int argc, char **argv)
 		main_overview(stderr);
 		return EXIT_USAGE;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+	if (main_asks_help(argv[1]))
 		return main_overview(stdout);
 	i = main_find(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
 	if (i < 0)
 		return command_fail(EXIT_USAGE, "no command %s; see `anyverbs help`", argv[1]);
-	if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
+	/* also behind a verb; behind a program's name the word is the program's */
+	if ((argc > 2 && main_asks_help(argv[2])) ||
+	    (argc > 3 && main_asks_help(argv[3]) && main_commands[i].fn != command_run))
 		return main_help(1, (char *[]){ (char *)main_commands[i].name, NULL });
 	settings_check();
 	code = main_commands[i].fn(argc - 2, argv + 2);

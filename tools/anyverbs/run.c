@@ -191,7 +191,8 @@ int command_run(int argc, char **argv)
 	int err = run_options(argc, argv, &rsockets, &host);
 
 	if (err < 0)
-		return command_fail(EXIT_USAGE, "run: unknown option %s", argv[-1 - err]);
+		return command_fail(EXIT_USAGE, "run: unknown option, or no value: %s",
+				    argv[-1 - err]);
 	argc -= err;
 	argv += err;
 	if (host != NULL && run_set_host(host) < 0)
