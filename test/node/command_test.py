@@ -723,6 +723,17 @@ class Case(unittest.TestCase):
         self.assertEqual(self.run_command("stop", "--force").returncode, 0)
         self.assertIn("no fabric is up", self.fabric("show", code=1))
 
+    @unittest.skipIf(os.geteuid() != 0, "only root can hide another node of that name")
+    def test_is_named_by_status(self):
+        """A tool without ANYVERBS_NODE looks at another node, and says where the fabric is."""
+        script = """mkdir -p /tmp/anyverbs-0 && mount -t tmpfs -o mode=700 tmpfs /tmp/anyverbs-0
+            anyverbs status; echo; anyverbs fabric up && anyverbs status; anyverbs top --once; ANYVERBS_NODE=fabric anyverbs stop --force"""
+        env = {k: v for k, v in self.env.items() if k not in ("ANYVERBS_NODE", "XDG_RUNTIME_DIR")}
+        done = subprocess.run(["unshare", "--mount", "--net", "sh", "-c", script], env=env, capture_output=True, text=True, timeout=60)
+        before, after = done.stdout.split("\n\n")
+        self.assertNotIn("ANYVERBS_NODE", before)
+        self.assertEqual(after.count("the fabric's node is: ANYVERBS_NODE=fabric"), 2, done)
+
     def test_survives_its_node(self):
         self.fabric("up", "--topology", "star:3")
         self.fabric("link", "h2:1", "down")

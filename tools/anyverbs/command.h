@@ -53,6 +53,10 @@ int run_show_host(int fd);
 int link_open(bool start);
 /* As link_open, for nodes of this scope. */
 int link_open_at(enum place_scope scope, bool start);
+/* The node that carries a fabric, where nothing names another. */
+#define LINK_FABRIC "fabric"
+/* Says on standard output that no node is up, and whether a fabric's is. */
+void link_say_absent(void);
 /* Sends one request: 0 or a negative errno; *reply as in protocol.h. Its descriptors are in *m if m
  * is given. */
 int link_ask(int fd, u16 type, void *request, size_t size, void *reply,

@@ -15,7 +15,6 @@
 
 #include "node/client_priv.h"
 
-#define FABRIC_NODE "fabric"
 #define FABRIC_WAIT_NS 2000000
 enum { FABRIC_WAITS = 30000 /* a minute at least */ };
 
@@ -438,7 +437,7 @@ static bool fabric_take_name(int *argc, char **argv)
 	}
 	if (name == NULL && node != NULL && node[0] != '\0')
 		return true;
-	return setenv("ANYVERBS_NODE", name != NULL ? name : FABRIC_NODE, 1) == 0;
+	return setenv("ANYVERBS_NODE", name != NULL ? name : LINK_FABRIC, 1) == 0;
 }
 
 int command_fabric(int argc, char **argv)

@@ -168,7 +168,7 @@ int run_set_host(const char *host)
 {
 	if (host[0] == '\0' || strlen(host) >= NODE_HOST_NAME || strchr(host, ' ') != NULL)
 		return -EINVAL;
-	if (setenv("ANYVERBS_HOST", host, 1) < 0 || setenv("ANYVERBS_NODE", "fabric", 0) < 0)
+	if (setenv("ANYVERBS_HOST", host, 1) < 0 || setenv("ANYVERBS_NODE", LINK_FABRIC, 0) < 0)
 		return -ENOMEM;
 	return 0;
 }

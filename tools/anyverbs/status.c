@@ -274,9 +274,10 @@ static int status_absent(enum status_format format)
 {
 	if (format == STATUS_PROMETHEUS)
 		prometheus_print(NULL);
+	else if (format == STATUS_JSON)
+		puts("{\"running\": false}");
 	else
-		puts(format == STATUS_JSON ? "{\"running\": false}"
-					   : "no node is up (the first verbs program starts one)");
+		link_say_absent();
 	return EXIT_FAILED;
 }
 

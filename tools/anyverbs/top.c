@@ -211,8 +211,10 @@ static int top_once(struct top *t)
 		if (t->now == NULL)
 			return command_fail(EXIT_FAILED, "top: %s", strerror(ENOMEM));
 		if (t->now->err == -ECONNREFUSED) {
-			puts(t->json ? "{\"running\": false}"
-				     : "no node is up (the first verbs program starts one)");
+			if (t->json)
+				puts("{\"running\": false}");
+			else
+				link_say_absent();
 			return EXIT_FAILED;
 		}
 		if (t->now->err != 0)
