@@ -31,6 +31,7 @@ enum {
 	DOOR_ACCESS_FLUSH_GLOBAL = 1 << 8,
 	DOOR_QP_EX_WITH_FLUSH = 1 << 11,
 	DOOR_WR_FLUSH = 14,
+	DOOR_PARENT_DOMAIN_UNPROTECTED = 1 << 2, /* ..._ALLOW_CC_UNPROTECTED_ALLOC */
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */

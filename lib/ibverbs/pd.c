@@ -144,11 +144,14 @@ static void pd_take_allocators(struct door_pd *pd, const struct ibv_parent_domai
 
 /* ---- parent domains -------------------------------------------------------------------------- */
 
+/* DOOR_PARENT_DOMAIN_UNPROTECTED allows memory that a guest does not keep from its host, for
+ * devices that reach no other (IBV_DEVICE_CC_DMA_BOUNCE). Buffers here stay plain. */
 static int pd_check_parent_attr(struct ibv_context *context,
 				const struct ibv_parent_domain_init_attr *attr)
 {
 	const uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
-			       IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+			       IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+			       DOOR_PARENT_DOMAIN_UNPROTECTED;
 
 	if (!attr->pd || !context_is_same(attr->pd->context, context) ||
 	    door_pd(attr->pd)->parent)

@@ -309,7 +309,8 @@ static void domains__of_threads(void **state)
 static void domains__of_parents(void **state)
 {
 	enum { ALLOC = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS,
-	       CONTEXT = IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT };
+	       CONTEXT = IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
+	       UNPROTECTED = 1 << 2 /* of later headers */ };
 	struct ibv_td_init_attr td_attr = { 0 };
 	struct ibv_td *td = ibv_alloc_td(ctx, &td_attr), *foreign = ibv_alloc_td(other, &td_attr);
 	struct ibv_parent_domain_init_attr plain = { .pd = pd };
@@ -330,7 +331,8 @@ static void domains__of_parents(void **state)
 		{ { "no alloc", ALLOC, EINVAL }, pd, NULL, false, true },
 		{ { "no free", ALLOC, EINVAL }, pd, NULL, true, false },
 		{ { "neither", ALLOC, EINVAL }, pd, NULL, false, false },
-		{ { "mask", 1 << 2, EOPNOTSUPP }, pd, NULL, false, false },
+		{ { "unprotected memory", UNPROTECTED, 0 }, pd, NULL, false, false },
+		{ { "mask", 1 << 3, EOPNOTSUPP }, pd, NULL, false, false },
 		{ { "mask", 1u << 31, EOPNOTSUPP }, pd, NULL, false, false },
 		{ { "mask", UINT32_MAX, EOPNOTSUPP }, pd, NULL, true, true },
 	};
