@@ -203,7 +203,7 @@ static void sm_path_between(struct sm_query *q, u32 from, u32 to)
 	path.dlid = b->lid;
 	path.from = a->guid;
 	path.to = b->guid;
-	if (from == to && s->node[sm_at_node(to)].type != FABRIC_SWITCH) {
+	if (from == to) { /* no link: what the port itself can, also port 0 of a switch */
 		path.mtu = a->info[PI_MTU] >> 4;
 		path.rate = sm_path_rate(a->info);
 	}

@@ -89,8 +89,14 @@ static void sa__paths_of_all_pairs(void **state)
 
 	(void)state;
 	assert_int_equal(count, ports * ports);
-	for (u32 i = 0; i < count; i++)
+	for (u32 i = 0; i < count; i++) {
 		assert_true(wire_get16(out[i] + 40) != 0 && wire_get16(out[i] + 42) != 0);
+		assert_int_equal(out[i][54], 0x80 | 5);
+		/* EDR 4x; port 0 of a switch, which no link gives a speed, to itself: SDR 4x */
+		assert_true(out[i][55] == (0x80 | 16) ||
+			    (out[i][55] == (0x80 | 3) &&
+			     wire_get16(out[i] + 40) == wire_get16(out[i] + 42)));
+	}
 }
 
 static void sa__tables_of_records(void **state)
