@@ -510,7 +510,7 @@ static void parent_domain__stands_on_its_pd(void **state)
 	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
 	assert_null(ibv_alloc_parent_domain(ctx, &attr)); /* without the two functions */
 	assert_int_equal(errno, EINVAL);
-	attr.comp_mask = 1 << 2;
+	attr.comp_mask = 1 << 3;
 	assert_null(ibv_alloc_parent_domain(ctx, &attr));
 	assert_int_equal(errno, EOPNOTSUPP);
 	assert_int_equal(ibv_dealloc_pd(attr.pd), 0);
