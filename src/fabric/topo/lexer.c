@@ -41,9 +41,9 @@ void topo_next_line(struct topo_lexer *l)
 {
 	while (l->at < l->end && *l->at != '\n')
 		l->at++;
-	if (l->at < l->end)
-		l->at++;
-	l->line_begin = l->at;
+	if (l->at == l->end) /* the last line has no end of its own */
+		return;
+	l->line_begin = ++l->at;
 	l->line++;
 }
 

@@ -106,6 +106,8 @@ static void topo_parse__mistakes(void **state)
 {
 	static const struct mistake all[] = {
 		{ "", 1, 1, "the text has no node" },
+		{ "# none", 1, 7, "the text has no node" },
+		{ "# none\n", 2, 1, "the text has no node" },
 		{ "Swich 8 \"a\"\n", 1, 1, "\"Swich\" is no word of a topology" },
 		{ "Switch 255 \"a\"\n", 1, 8, "the number of ports is more than 254" },
 		{ "Switch 0 \"a\"\n", 1, 8, "a node has one port at least" },
