@@ -1,6 +1,7 @@
 /* fabric_random.c: random fabrics with subnet managers in virtual time: cables are pulled and
  * plugged in, nodes restart, a manager dies. At rest every two hosts that are connected have a
- * route both ways, multicast reaches all members and nobody else, and few MADs were needed.
+ * route both ways, multicast reaches all members and nobody else, and few MADs were needed. A route
+ * that a process keeps while the generation stays has no dead link: data counts at none.
  *
  * usage: fabric_random FIRST LAST (seeds)
  */
@@ -18,7 +19,7 @@
 #include "fabric/format.h"
 #include "sm/test_support/rig.h"
 
-enum { MEMBERS = 12, SET = 2, GROUPS = 0x38 };
+enum { MEMBERS = 12, KEPT = 16, SET = 2, GROUPS = 0x38 };
 
 static struct rig r;
 static u64 lot;
@@ -113,6 +114,41 @@ static void check_group(u32 from)
 	}
 }
 
+/* ---- routes that processes keep -------------------------------------------------------------- */
+
+static struct fabric_path kept[KEPT];
+static u32 kept_count;
+
+static void keep_routes(void)
+{
+	kept_count = 0;
+	for (u32 i = 0; i < KEPT; i++) {
+		u32 to = random_ca();
+		struct fabric_flow w = { .pkey = 0xffff, .dlid = r.bed.f->port[to].lid };
+
+		if (fabric_route(r.bed.v, random_ca(), &w, &kept[kept_count]) == 0)
+			kept_count++;
+	}
+}
+
+/* Data is charged along a kept route as long as it is valid. */
+static void check_kept(void)
+{
+	for (u32 i = 0; i < kept_count; i++) {
+		const struct fabric_path *p = &kept[i];
+		bool valid = p->generation == (u32)fabric_generation(r.bed.v);
+
+		for (u32 k = 0; k < p->hops && valid; k++) {
+			const struct fabric_port_rec *out = &r.bed.f->port[p->through[k].out];
+			const struct fabric_port_rec *in = &r.bed.f->port[p->through[k].in];
+
+			assert_int_equal((out->flags | in->flags) & FABRIC_PORT_CUT, 0);
+			assert_int_equal(out->state, FABRIC_ACTIVE);
+			assert_true(in->state >= FABRIC_ARMED);
+		}
+	}
+}
+
 static void fault(void)
 {
 	u32 n = random_below(r.bed.topo.link_count);
@@ -127,7 +163,11 @@ static void fault(void)
 		fabric_link_set(r.bed.f, bed_port(&r.bed, l->node_a, l->port_a),
 				random_below(2) != 0);
 	}
+	check_kept();
 	rig_run(&r, random_below(3) == 0 ? random_below(2000) : random_below(5));
+	check_kept();
+	if (random_below(2) == 0)
+		keep_routes();
 }
 
 static u64 mads(void)
@@ -174,6 +214,7 @@ static void one_seed(u64 seed)
 	rig_check_active(&r);
 	for (u32 i = 0; i < MEMBERS; i++)
 		join(random_ca());
+	keep_routes();
 	for (u32 i = random_below(16); i > 0; i--)
 		fault();
 	if (r.sm_count == 2 && random_below(2) == 0)
