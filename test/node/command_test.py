@@ -734,6 +734,20 @@ class Case(unittest.TestCase):
         self.assertNotIn("ANYVERBS_NODE", before)
         self.assertEqual(after.count("the fabric's node is: ANYVERBS_NODE=fabric"), 2, done)
 
+    def test_says_that_its_node_does_not_answer(self):
+        self.fabric("up", "--topology", "star:2")
+        daemon = self.daemon()
+        os.kill(daemon, signal.SIGSTOP)
+        try:
+            asks = [subprocess.Popen(["anyverbs", *words], env=self.env, stderr=subprocess.PIPE, text=True)
+                    for words in (("fabric", "hosts"), ("status",), ("stop",))]
+            for ask in asks:
+                self.assertIn(f"node {self.env['ANYVERBS_NODE']} does not answer", ask.communicate(timeout=60)[1])
+                self.assertEqual(ask.returncode, 1)
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+        self.fabric("down")
+
     def test_survives_its_node(self):
         self.fabric("up", "--topology", "star:3")
         self.fabric("link", "h2:1", "down")

@@ -274,7 +274,7 @@ static int capture_open(struct capture_command *c)
 	if (err == -EBUSY)
 		return command_fail(EXIT_FAILED, "capture: somebody else captures on this node");
 	if (err < 0)
-		return command_fail(EXIT_FAILED, "capture: %s", strerror(-err));
+		return command_fail(EXIT_FAILED, "capture: %s", absent_strerror(err));
 	return EXIT_OK;
 }
 

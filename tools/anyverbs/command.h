@@ -55,8 +55,6 @@ int link_open(bool start);
 int link_open_at(enum place_scope scope, bool start);
 /* The node that carries a fabric, where nothing names another. */
 #define LINK_FABRIC "fabric"
-/* Says on standard output that no node is up, and whether a fabric's is. */
-void link_say_absent(void);
 /* Sends one request: 0 or a negative errno; *reply as in protocol.h. Its descriptors are in *m if m
  * is given. */
 int link_ask(int fd, u16 type, void *request, size_t size, void *reply,
@@ -67,6 +65,13 @@ int link_ask_with(int fd, u16 type, void *request, size_t size, int given, void 
 		  size_t reply_size);
 /* Sends a plain request with a descriptor, which stays the caller's. 0 or a negative errno. */
 int link_give(int fd, u16 type, int given);
+
+/* ---- absent.c: a node that is not up, or does not answer ---- */
+
+/* Says on standard output that no node is up, and whether a fabric's is. */
+void absent_say(void);
+/* What a negative errno of link.c's functions means. Valid until the next call. */
+const char *absent_strerror(int err);
 
 /* ---- device.c ---- */
 

@@ -35,14 +35,14 @@ static int device_list(void)
 	if (fd == -ECONNREFUSED)
 		return command_fail(EXIT_FAILED, "device: no node is up");
 	if (fd < 0)
-		return command_fail(EXIT_FAILED, "device: %s", strerror(-fd));
+		return command_fail(EXIT_FAILED, "device: %s", absent_strerror(fd));
 	for (u32 i = 0; (err = device_read(fd, i, &reply)) == 0; i = reply.index + 1)
 		printf("%s %016llx %s\n", reply.config.device,
 		       (unsigned long long)reply.config.node_guid,
 		       reply.config.port_up ? "ACTIVE" : "DOWN");
 	close(fd);
 	return err == -ENODEV ? EXIT_OK
-			      : command_fail(EXIT_FAILED, "device: %s", strerror(-err));
+			      : command_fail(EXIT_FAILED, "device: %s", absent_strerror(err));
 }
 
 /* Explains the node's refusal. */
@@ -62,7 +62,7 @@ static int device_refused(const char *name, int err)
 		return command_fail(EXIT_FAILED, "device: no room for %s: a node has %d at most",
 				    name, NODE_DEVICES);
 	default:
-		return command_fail(EXIT_FAILED, "device: %s", strerror(-err));
+		return command_fail(EXIT_FAILED, "device: %s", absent_strerror(err));
 	}
 }
 
@@ -77,7 +77,7 @@ static int device_change(u16 type, const char *name)
 	memcpy(request.name, name, strlen(name));
 	fd = link_open(true);
 	if (fd < 0)
-		return command_fail(EXIT_FAILED, "device: %s", strerror(-fd));
+		return command_fail(EXIT_FAILED, "device: %s", absent_strerror(fd));
 	err = link_ask(fd, type, &request, sizeof(request), &reply, sizeof(reply), NULL);
 	close(fd);
 	return err < 0 ? device_refused(name, err) : EXIT_OK;

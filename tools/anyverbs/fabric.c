@@ -22,7 +22,7 @@ static int fabric_fail(int err)
 {
 	if (err == -ECONNREFUSED || err == -ENODEV)
 		return command_fail(EXIT_FAILED, "fabric: no fabric is up");
-	return command_fail(EXIT_FAILED, "fabric: %s", strerror(-err));
+	return command_fail(EXIT_FAILED, "fabric: %s", absent_strerror(err));
 }
 
 /* Is there a fabric that a node before has left? */
@@ -162,14 +162,15 @@ static int fabric_start(const char *source, const char *text, size_t size, u32 f
 	if (fd < 0)
 		return command_fail(EXIT_FAILED,
 				    "fabric: no node: %s (ANYVERBS_LOG=error says more)",
-				    fd == -ECONNREFUSED ? "no anyverbsd answers" : strerror(-fd));
+				    fd == -ECONNREFUSED ? "no anyverbsd answers"
+							: absent_strerror(fd));
 	err = fabric_send_up(fd, source, text, size, flags);
 	if (err == 0)
 		err = fabric_wait_for_sm(fd);
 	close(fd);
 	if (err == -EEXIST)
 		return command_fail(EXIT_FAILED, "fabric: a fabric is up already");
-	return err < 0 ? command_fail(EXIT_FAILED, "fabric: %s", strerror(-err)) : EXIT_OK;
+	return err < 0 ? command_fail(EXIT_FAILED, "fabric: %s", absent_strerror(err)) : EXIT_OK;
 }
 
 struct fabric_words {

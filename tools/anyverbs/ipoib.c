@@ -63,7 +63,7 @@ static int ipoib_find_host(const char *host)
 	if (fd < 0)
 		return command_fail(EXIT_FAILED,
 				    "ipoib: no node: %s (ANYVERBS_LOG=error says more)",
-				    strerror(-fd));
+				    absent_strerror(fd));
 	err = run_show_host(fd);
 	close(fd);
 	if (err == -ENOENT)
@@ -71,7 +71,7 @@ static int ipoib_find_host(const char *host)
 	if (err == -ENODEV)
 		return command_fail(EXIT_FAILED, "ipoib: no fabric of this user is up "
 						 "(`anyverbs fabric up`)");
-	return err < 0 ? command_fail(EXIT_FAILED, "ipoib: host %s: %s", host, strerror(-err))
+	return err < 0 ? command_fail(EXIT_FAILED, "ipoib: host %s: %s", host, absent_strerror(err))
 		       : EXIT_OK;
 }
 

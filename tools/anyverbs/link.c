@@ -3,8 +3,6 @@
  * Runs:  the only thread      Locks: none
  */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -85,26 +83,4 @@ int link_open_at(enum place_scope scope, bool start)
 	close(fd);
 	/* it was just ending */
 	return err == -ECONNRESET || err == -EPIPE ? -ECONNREFUSED : err;
-}
-
-/* Tools look at the node "default" where nothing is set, and a fabric has a node of its own. */
-static bool link_has_fabric(void)
-{
-	const char *node = getenv("ANYVERBS_NODE");
-	int fd;
-
-	if ((node != NULL && node[0] != '\0') || setenv("ANYVERBS_NODE", LINK_FABRIC, 1) != 0)
-		return false;
-	fd = link_open_at(PLACE_MACHINE, false);
-	(void)unsetenv("ANYVERBS_NODE");
-	if (fd >= 0)
-		close(fd);
-	return fd >= 0;
-}
-
-void link_say_absent(void)
-{
-	puts("no node is up (the first verbs program starts one)");
-	if (link_has_fabric())
-		puts("the fabric's node is: ANYVERBS_NODE=" LINK_FABRIC);
 }

@@ -35,10 +35,10 @@ int command_port(int argc, char **argv)
 		return command_fail(EXIT_USAGE, "port: expects [DEVICE] up or [DEVICE] down");
 	fd = link_open(true);
 	if (fd < 0)
-		return command_fail(EXIT_FAILED, "port: %s", strerror(-fd));
+		return command_fail(EXIT_FAILED, "port: %s", absent_strerror(fd));
 	err = link_ask(fd, PROTO_PORT, &request, sizeof(request), &reply, sizeof(reply), NULL);
 	close(fd);
 	if (err == -ENODEV)
 		return command_fail(EXIT_FAILED, "port: there is no device %s", request.device);
-	return err < 0 ? command_fail(EXIT_FAILED, "port: %s", strerror(-err)) : EXIT_OK;
+	return err < 0 ? command_fail(EXIT_FAILED, "port: %s", absent_strerror(err)) : EXIT_OK;
 }

@@ -239,7 +239,7 @@ int command_qp(int argc, char **argv)
 	if (err == -ECONNREFUSED)
 		code = command_fail(EXIT_FAILED, "qp: no node is up");
 	else if (err < 0)
-		code = command_fail(EXIT_FAILED, "qp: %s", strerror(-err));
+		code = command_fail(EXIT_FAILED, "qp: %s", absent_strerror(err));
 	else
 		code = qp_find(&s, (s32)pid, qpn);
 	survey_free(&s);

@@ -120,7 +120,7 @@ static void run_warn_of_host(int err)
 	else if (err == -ENODEV)
 		command_fail(0, "warning: the node carries no fabric (`anyverbs fabric up`)");
 	else if (err < 0)
-		command_fail(0, "warning: the host %s has no /sys: %s", host, strerror(-err));
+		command_fail(0, "warning: the host %s has no /sys: %s", host, absent_strerror(err));
 }
 
 /* Programs that read /sys before they call the library need the node's tree. Without a node the
@@ -132,7 +132,7 @@ static void run_start_node(void)
 	if (fd < 0) {
 		command_fail(
 			0, "warning: the node cannot be started: %s (ANYVERBS_LOG=error says more)",
-			fd == -ECONNREFUSED ? "no anyverbsd answers" : strerror(-fd));
+			fd == -ECONNREFUSED ? "no anyverbsd answers" : absent_strerror(fd));
 		return;
 	}
 	run_warn_of_host(run_show_host(fd));

@@ -277,7 +277,7 @@ static int status_absent(enum status_format format)
 	else if (format == STATUS_JSON)
 		puts("{\"running\": false}");
 	else
-		link_say_absent();
+		absent_say();
 	return EXIT_FAILED;
 }
 
@@ -309,7 +309,7 @@ int command_status(int argc, char **argv)
 	if (err == -ECONNREFUSED)
 		return status_absent(format);
 	if (err < 0)
-		code = command_fail(EXIT_FAILED, "status: %s", strerror(-err));
+		code = command_fail(EXIT_FAILED, "status: %s", absent_strerror(err));
 	else
 		code = status_show(&s, format);
 	survey_free(&s);

@@ -39,7 +39,7 @@ int command_stop(int argc, char **argv)
 	if (fd == -ECONNREFUSED)
 		return EXIT_OK;
 	if (fd < 0)
-		return command_fail(EXIT_FAILED, "stop: %s", strerror(-fd));
+		return command_fail(EXIT_FAILED, "stop: %s", absent_strerror(fd));
 	err = link_ask(fd, PROTO_STOP, &request, sizeof(request), &reply, sizeof(reply), NULL);
 	if (err == 0)
 		stop_wait_end(fd);
@@ -51,5 +51,5 @@ int command_stop(int argc, char **argv)
 	if (err == -ENOTEMPTY)
 		return command_fail(EXIT_FAILED, "stop: the node carries a fabric (`anyverbs "
 						 "fabric down`); --force ends both");
-	return err < 0 ? command_fail(EXIT_FAILED, "stop: %s", strerror(-err)) : EXIT_OK;
+	return err < 0 ? command_fail(EXIT_FAILED, "stop: %s", absent_strerror(err)) : EXIT_OK;
 }

@@ -214,11 +214,11 @@ static int top_once(struct top *t)
 			if (t->json)
 				puts("{\"running\": false}");
 			else
-				link_say_absent();
+				absent_say();
 			return EXIT_FAILED;
 		}
 		if (t->now->err != 0)
-			return command_fail(EXIT_FAILED, "top: %s", strerror(-t->now->err));
+			return command_fail(EXIT_FAILED, "top: %s", absent_strerror(t->now->err));
 	}
 	return top_once_print(t);
 }

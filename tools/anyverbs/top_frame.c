@@ -105,7 +105,7 @@ static void top_head_absent(const struct top *t, u32 i, char out[TOP_LINE])
 		 : t->now == NULL ? "asking the node..."
 		 : err == -ECONNREFUSED
 			 ? "no node is up; waiting (the first verbs program starts one)"
-			 : strerror(-err));
+			 : absent_strerror(err));
 }
 
 void top_head(const struct top *t, u32 i, char out[TOP_LINE])
