@@ -14,7 +14,7 @@ import tempfile
 STORED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "instructions.json")
 KINDS = {"send": "SEND 8 B, signalled, in turn", "send_inline": "the same, inline",
          "send_list": "SEND 8 B, lists of 16", "write": "WRITE 8 B, signalled",
-         "udp_send": "SEND in turn over UDP"}
+         "udp_send": "SEND in turn over UDP", "rsocket": "8 B by rsend and rrecv, in turn"}
 # Kinds that leave by a socket, for this very process: the environment, with a node that has an address to itself, and the
 # index of that address among the GIDs.
 WIRE = {"udp_send": ({"ANYVERBS_PATHS": "udp", "ANYVERBS_NODE": f"count-udp-{os.getpid()}", "ANYVERBS_ADDR": "127.0.0.77"}, "1")}
@@ -50,9 +50,10 @@ def count(build, kind, messages):
         environment, gid = WIRE.get(kind, ({}, "0"))
         environment = os.environ | environment
         anyverbs = os.path.join(build, "bin", "anyverbs")
+        client = ["rmessages", str(messages)] if kind == "rsocket" else ["messages", kind.removeprefix("udp_"), str(messages), gid]
         command = [anyverbs, "run", "valgrind", "-q", "--tool=callgrind",
                    "--separate-threads=yes", f"--callgrind-out-file={out}",
-                   os.path.join(build, "bench", "messages"), kind.removeprefix("udp_"), str(messages), gid]
+                   os.path.join(build, "bench", client[0]), *client[1:]]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
         except subprocess.TimeoutExpired as late:
