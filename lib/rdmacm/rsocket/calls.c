@@ -22,7 +22,8 @@ static ssize_t call_result(ssize_t result)
  * (repoll.c), also for threads that wait for a listener. */
 static ssize_t call_told(struct rsocket *rs, enum rsocket_way way, ssize_t result)
 {
-	if (likely(result != -EAGAIN))
+	/* without a set nobody waits for edges, and a program that polls is told EAGAIN often */
+	if (likely(result != -EAGAIN || !__atomic_load_n(&rs->in_set, __ATOMIC_SEQ_CST)))
 		return result;
 	__atomic_add_fetch(&rs->refused[way], 1, __ATOMIC_SEQ_CST);
 	if (way == RSOCKET_IN && rs->ops->poll_fd(rs) >= 0)

@@ -50,17 +50,18 @@ static int iomap_tell(struct stream *s, const struct mapping *m) REQUIRES(s->sen
 	u32 message = stream_message(STREAM_IOMAP, (u32)m->place);
 	struct ibv_sge sge = { .addr = (uintptr_t)&entry, .length = sizeof(entry) };
 	struct ibv_send_wr *bad, wr = {
-		.wr_id = stream_message(STREAM_IOMAP, 0),
+		.wr_id = stream_signal(s, stream_message(STREAM_IOMAP, 0), true),
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-		.send_flags = IBV_SEND_INLINE, /* cq_make_queues has seen to the room */
+		/* cq_make_queues has seen to the room */
+		.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE,
 		.imm_data = stream_host_is_network() ? message : __builtin_bswap32(message),
 	};
 
 	wr.wr.rdma.rkey = s->peer_iomaps.key;
 	wr.wr.rdma.remote_addr = s->peer_iomaps.addr + (u64)m->place * sizeof(entry);
-	__atomic_fetch_add(&s->sent_wrs, 1, __ATOMIC_RELAXED);
+	counter_add(&s->sent_wrs, 1);
 	return ibv_post_send(s->id->qp, &wr, &bad) != 0 ? -ECONNRESET : 0;
 }
 
@@ -270,21 +271,21 @@ static int iomap_piece(struct stream *s, const u8 *from, u32 len, const struct s
 			       .length = len,
 			       .lkey = s->send_mem.mr->lkey };
 	struct ibv_send_wr *bad, wr = {
-		.wr_id = stream_message(STREAM_WRITE, small ? 0 : len),
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = small ? IBV_SEND_INLINE : 0,
+		.send_flags = IBV_SEND_SIGNALED | (small ? IBV_SEND_INLINE : 0),
 		.wr.rdma = { .remote_addr = target->addr, .rkey = target->key },
 	};
 
 	if (user_copy(copy, from, len) < 0)
 		return -EFAULT;
+	wr.wr_id = stream_signal(s, stream_message(STREAM_WRITE, small ? 0 : len), true);
 	if (!small) {
 		s->send_at = s->send_at + len == s->send_size ? 0 : s->send_at + len;
-		__atomic_fetch_add(&s->sent_bytes, len, __ATOMIC_RELAXED);
+		counter_add(&s->sent_bytes, len);
 	}
-	__atomic_fetch_add(&s->sent_wrs, 1, __ATOMIC_RELAXED);
+	counter_add(&s->sent_wrs, 1);
 	return ibv_post_send(s->id->qp, &wr, &bad) != 0 ? -ECONNRESET : 0;
 }
 

@@ -188,7 +188,7 @@ static int repoll_get(int fd, struct repoll **out)
 
 /* ---- repoll_ctl ------------------------------------------------------------------------------ */
 
-static int repoll_add(struct repoll *rp, const struct rsocket *rs, const struct epoll_event *e)
+static int repoll_add(struct repoll *rp, struct rsocket *rs, const struct epoll_event *e)
 	REQUIRES(rp->lock)
 {
 	struct repoll_item *item;
@@ -203,12 +203,14 @@ static int repoll_add(struct repoll *rp, const struct rsocket *rs, const struct 
 				      .serial = rs->serial,
 				      .events = e->events,
 				      .data = e->data };
+	/* before the first look at it, which tells all that came before; pairs with call_told */
+	__atomic_store_n(&rs->in_set, true, __ATOMIC_SEQ_CST);
 	list_push_back(&rp->items, &item->node);
 	rp->count++;
 	return 0;
 }
 
-static int repoll_set(struct repoll *rp, int op, const struct rsocket *rs,
+static int repoll_set(struct repoll *rp, int op, struct rsocket *rs,
 		      const struct epoll_event *e) REQUIRES(rp->lock)
 {
 	struct repoll_item *item;

@@ -141,7 +141,8 @@ struct rsocket {
 	int fd FIXED;	/* its number */
 	int flags ATOMIC_ONLY; /* as of F_SETFL */
 	u64 serial FIXED;      /* no other rsocket has had it */
-	/* Calls that were told EAGAIN: to receive or accept, to send. */
+	bool in_set ATOMIC_ONLY; /* a set of repoll_create has had it */
+	/* Calls that were told EAGAIN since then: to receive or accept, to send. */
 	u32 refused[2] ATOMIC_ONLY;
 	struct wait_queue waiters GUARDS_ITSELF;
 };

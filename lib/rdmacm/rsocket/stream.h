@@ -129,6 +129,8 @@ struct stream {
 	u64 sent_bytes ATOMIC_ONLY; /* posted so far; changes under send_lock */
 	u32 sent_wrs ATOMIC_ONLY;   /* likewise */
 	u16 sent_messages ATOMIC_ONLY; /* likewise */
+	u32 unsignaled GUARDED_BY(send_lock); /* of sent_wrs: behind the last one that completes */
+	bool signals_all GUARDED_BY(send_lock); /* this end has said that it closes */
 	struct list_head mappings GUARDED_BY(send_lock); /* this end's memory: iomap.c */
 	u8 *map_places GUARDED_BY(send_lock); /* of the peer's, 1: taken; made on demand */
 	u32 maps_untold ATOMIC_ONLY;	      /* 1: the peer is to be told of some */
@@ -157,6 +159,7 @@ struct stream {
 	u32 controls_sent ATOMIC_ONLY; /* messages; change under cq_lock */
 	u32 controls_done ATOMIC_ONLY;
 	u64 alive_ns GUARDED_BY(cq_lock); /* when the last keepalive was sent */
+	u32 receives_due GUARDED_BY(cq_lock); /* taken, and not posted anew yet */
 };
 
 static inline struct stream *stream_of(struct rsocket *rs)
@@ -172,6 +175,25 @@ static inline u32 stream_phase(const struct stream *s)
 static inline u32 stream_ended(const struct stream *s)
 {
 	return __atomic_load_n(&s->ended, __ATOMIC_ACQUIRE);
+}
+
+/* Adds to a counter that changes under a lock, which the caller holds, and is read without it. The
+ * addition releases what went before: a locked instruction would be needed for two writers only. */
+#define counter_add(counter, n)                                                                    \
+	__atomic_store_n((counter),                                                                \
+			 (__typeof__(*(counter)))(__atomic_load_n((counter), __ATOMIC_RELAXED) +   \
+						  (n)),                                            \
+			 __ATOMIC_RELEASE)
+
+/* The id of a work request that completes: what it is, and how many of sent_wrs are complete with
+ * it: those before it that do not complete by themselves, and it if it is counted there, too. */
+static inline u64 stream_signal(struct stream *s, u32 message, bool counted)
+	REQUIRES(s->send_lock)
+{
+	u64 wrs = s->unsignaled + counted;
+
+	s->unsignaled = 0;
+	return wrs << 32 | message;
 }
 
 /* ---- stream.c ---- */

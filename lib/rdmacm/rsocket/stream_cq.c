@@ -9,7 +9,11 @@
 #include "base/clock.h"
 #include "stream.h"
 
-enum { CQ_BATCH = 16, KEEPALIVE_DEFAULT_S = 7200 };
+enum {
+	CQ_BATCH = 16,
+	CQ_DUE_PART = 4, /* of the receive queue: no more receives are due at once */
+	KEEPALIVE_DEFAULT_S = 7200,
+};
 
 /* In the ids of work requests: a receive. Others have the type and the bytes of the send buffer. */
 #define CQ_RECEIVE (1ull << 63)
@@ -41,7 +45,6 @@ static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
 	struct ibv_qp_init_attr attr = {
 		.qp_context = s,
 		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1,
 		.cap = { .max_send_wr = s->sq_size,
 			 .max_recv_wr = s->rq_size,
 			 .max_send_sge = 2,
@@ -190,15 +193,17 @@ static bool cq_can_control(struct stream *s)
 	return cq_has_control(s) || (stream_ended(s) & STREAM_NO_CONTROL);
 }
 
-static int cq_post_control(struct stream *s, u32 message, const struct stream_sge *entry)
+/* `id`: of the work request, with what it says in its lower half. */
+static int cq_post_control(struct stream *s, u64 id, const struct stream_sge *entry)
 	REQUIRES(s->cq_lock)
 {
-	u32 at = __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED);
+	u32 at = __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED), message = (u32)id;
 	struct stream_sge *copy =
 		(struct stream_sge *)(s->send_buf + s->send_size) + at % STREAM_CONTROLS;
 	struct ibv_sge sge = { .length = sizeof(*entry), .lkey = s->send_mem.mr->lkey };
-	struct ibv_send_wr *bad, wr = { .wr_id = message,
+	struct ibv_send_wr *bad, wr = { .wr_id = id,
 					.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+					.send_flags = IBV_SEND_SIGNALED,
 					.imm_data = __builtin_bswap32(message) };
 
 	if (stream_host_is_network())
@@ -208,12 +213,23 @@ static int cq_post_control(struct stream *s, u32 message, const struct stream_sg
 		sge.addr = (uintptr_t)copy;
 		wr.sg_list = &sge;
 		wr.num_sge = 1;
-		wr.send_flags = s->sq_inline >= sizeof(*entry) ? IBV_SEND_INLINE : 0;
+		wr.send_flags |= s->sq_inline >= sizeof(*entry) ? IBV_SEND_INLINE : 0;
 		wr.wr.rdma.remote_addr = s->peer_table.addr + (u64)s->peer_entry * sizeof(*entry);
 		wr.wr.rdma.rkey = s->peer_table.key;
 	}
 	__atomic_store_n(&s->controls_sent, at + 1, __ATOMIC_RELAXED);
 	return ibv_post_send(s->id->qp, &wr, &bad) != 0 ? -ECONNRESET : 0;
+}
+
+/* Several at once cost less than one by one. All of them before the peer is allowed more messages:
+ * so it finds one for each, and while some are due, it has others. */
+static void cq_renew_receives(struct stream *s) REQUIRES(s->cq_lock)
+{
+	u32 count = s->receives_due;
+
+	s->receives_due = 0;
+	if (!(stream_ended(s) & STREAM_NO_CONTROL) && cq_post_receives(s, count) < 0)
+		stream_break(s, -ECONNRESET);
 }
 
 /* The place of the half that the reader has emptied. */
@@ -231,7 +247,7 @@ static void cq_grant(struct stream *s, u16 read) REQUIRES(s->cq_lock)
 	if (cq_post_control(s, stream_message(STREAM_CREDITS, (u16)(read + s->rq_size)), &entry) <
 	    0)
 		stream_break(s, -ECONNRESET);
-	__atomic_fetch_add(&s->granted_bytes, half, __ATOMIC_RELAXED);
+	counter_add(&s->granted_bytes, half);
 	s->grant_half ^= 1;
 	if (++s->peer_entry >= s->peer_table.length)
 		s->peer_entry = 0;
@@ -250,6 +266,7 @@ static void cq_give_credits(struct stream *s) REQUIRES(s->cq_lock)
 	if (!cq_has_control(s) || (stream_ended(s) & STREAM_NO_CONTROL))
 		return;
 	__atomic_store_n(&s->credits_at, (u16)(read + s->rq_size / 2), __ATOMIC_RELAXED);
+	cq_renew_receives(s);
 	if (half)
 		cq_grant(s, read);
 	else if (cq_post_control(s, stream_message(STREAM_CREDITS, (u16)(read + s->rq_size)),
@@ -270,8 +287,12 @@ int stream_control(struct stream *s, enum stream_control what)
 		lock_acquire(&s->send_lock);
 		lock_acquire(&s->cq_lock);
 		err = -EAGAIN;
-		if (cq_has_control(s))
-			err = cq_post_control(s, stream_message(STREAM_CONTROL, what), NULL);
+		if (cq_has_control(s)) {
+			u64 id = stream_signal(s, stream_message(STREAM_CONTROL, what), false);
+
+			s->signals_all = true;
+			err = cq_post_control(s, id, NULL);
+		}
 		lock_release(&s->cq_lock);
 		lock_release(&s->send_lock);
 	}
@@ -282,7 +303,8 @@ int stream_control(struct stream *s, enum stream_control what)
 void stream_keepalive(struct stream *s, u64 now_ns, u64 *next_ns)
 {
 	struct ibv_send_wr *bad, wr = { .wr_id = stream_message(STREAM_CONTROL, STREAM_KEEPALIVE),
-					.opcode = IBV_WR_RDMA_WRITE };
+					.opcode = IBV_WR_RDMA_WRITE,
+					.send_flags = IBV_SEND_SIGNALED };
 	u64 period, due;
 
 	lock_acquire(&s->conn_lock);
@@ -292,7 +314,7 @@ void stream_keepalive(struct stream *s, u64 now_ns, u64 *next_ns)
 	due = s->alive_ns + period;
 	if (now_ns >= due && stream_phase(s) == STREAM_CONNECTED && cq_has_control(s) &&
 	    !(stream_ended(s) & STREAM_NO_CONTROL)) {
-		__atomic_fetch_add(&s->controls_sent, 1, __ATOMIC_RELAXED);
+		counter_add(&s->controls_sent, 1);
 		if (ibv_post_send(s->id->qp, &wr, &bad) != 0)
 			stream_break(s, -ECONNRESET);
 	}
@@ -321,7 +343,7 @@ static void cq_take_data(struct stream *s, u32 length) REQUIRES(s->cq_lock)
 		stream_break(s, -EPROTO);
 		return;
 	}
-	__atomic_add_fetch(&s->arrived_bytes, length, __ATOMIC_RELAXED);
+	counter_add(&s->arrived_bytes, length);
 	s->messages[tail] = length;
 	/* pairs with stream_has_data */
 	__atomic_store_n(&s->tail, next, __ATOMIC_RELEASE);
@@ -353,7 +375,7 @@ static void cq_take_message(struct stream *s, u32 message, u32 bytes) REQUIRES(s
 				 __ATOMIC_RELEASE);
 		/* pairs with send_take_entry */
 		if (bytes == sizeof(struct stream_sge))
-			__atomic_fetch_add(&s->entries_given, 1, __ATOMIC_RELEASE);
+			counter_add(&s->entries_given, 1);
 		break;
 	case STREAM_CONTROL:
 		cq_take_control(s, stream_value(message));
@@ -366,19 +388,23 @@ static void cq_take_message(struct stream *s, u32 message, u32 bytes) REQUIRES(s
 	}
 }
 
-static void cq_take_sent(struct stream *s, u32 message)
+/* `id`: as stream_signal made it; 0: of a message that does not complete, which has been
+ * flushed. */
+static void cq_take_sent(struct stream *s, u64 id) REQUIRES(s->cq_lock)
 {
+	u32 message = (u32)id;
+
 	switch (stream_type(message)) {
 	case STREAM_CREDITS:
 	case STREAM_CONTROL:
 		/* pairs with cq_has_control */
-		__atomic_fetch_add(&s->controls_done, 1, __ATOMIC_RELEASE);
+		counter_add(&s->controls_done, 1);
 		break;
 	default:
-		__atomic_fetch_add(&s->done_bytes, stream_value(message), __ATOMIC_RELEASE);
-		__atomic_fetch_add(&s->done_wrs, 1, __ATOMIC_RELEASE);
+		counter_add(&s->done_bytes, stream_value(message));
 		break;
 	}
+	counter_add(&s->done_wrs, (u32)(id >> 32));
 }
 
 /* A connection that ends in order has been announced as such, so what is flushed then is no
@@ -397,7 +423,7 @@ static bool cq_take(struct stream *s, const struct ibv_wc *wc) REQUIRES(s->cq_lo
 	if (wc->status != IBV_WC_SUCCESS)
 		cq_take_failure(s);
 	if (!(wc->wr_id & CQ_RECEIVE)) {
-		cq_take_sent(s, (u32)wc->wr_id);
+		cq_take_sent(s, wc->wr_id);
 		return false;
 	}
 	if (wc->status != IBV_WC_SUCCESS)
@@ -425,9 +451,9 @@ static void cq_take_all(struct stream *s) REQUIRES(s->cq_lock)
 		n = ibv_poll_cq(s->cq.cq, CQ_BATCH, wcs);
 		for (int i = 0; i < n; i++)
 			receives += cq_take(s, &wcs[i]);
-		if (receives > 0 && !(stream_ended(s) & STREAM_NO_CONTROL) &&
-		    cq_post_receives(s, receives) < 0)
-			stream_break(s, -ECONNRESET);
+		s->receives_due += receives;
+		if (s->receives_due >= MIN((u32)CQ_BATCH, s->rq_size / CQ_DUE_PART))
+			cq_renew_receives(s);
 		if (n < 0)
 			cq_take_failure(s);
 	} while (n == CQ_BATCH && --batches > 0);
@@ -502,7 +528,7 @@ int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock
 {
 	struct sleeper me;
 	struct waiter place;
-	u64 now = clock_now_ns(), until = now + ns;
+	u64 now, until;
 	int err = 0;
 
 	stream_drive(s);
@@ -510,6 +536,7 @@ int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock
 		return 0;
 	if (nonblock)
 		return -EAGAIN;
+	until = clock_now_ns() + ns;
 	if (stream_phase(s) == STREAM_CONNECTED && cq_spin(s, ready))
 		return 0;
 	(void)sleeper_begin(&me, SLEEP_CALL);

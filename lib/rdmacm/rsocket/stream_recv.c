@@ -69,8 +69,8 @@ static void recv_advance(struct stream *s, const struct recv_place *p) REQUIRES(
 	/* pairs with cq_take_data: the slots are free */
 	__atomic_store_n(&s->head, p->head, __ATOMIC_RELEASE);
 	/* pairs with cq_give_credits: the bytes have been copied */
-	__atomic_fetch_add(&s->read_bytes, p->bytes, __ATOMIC_RELEASE);
-	__atomic_fetch_add(&s->read_messages, p->messages, __ATOMIC_RELEASE);
+	counter_add(&s->read_bytes, p->bytes);
+	counter_add(&s->read_messages, p->messages);
 }
 
 /* Takes what is there. 1, or 0: there was nothing, or -EFAULT: nothing could be copied. */
