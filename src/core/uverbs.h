@@ -69,7 +69,9 @@ struct ib_uverbs_ops {
 	int (*post_send)(struct ib_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 	/* Copies to the peer's memory at once, as an RDMA WRITE without a request: what is posted
 	 * later arrives behind it; `from` is the caller's again on return. False: not possible
-	 * now, and nothing counts as written. NULL: never. */
+	 * now, and nothing counts as written. NULL: never. Of 0 bytes: true if the death of the
+	 * peer's process completes requests with IBV_WC_RETRY_EXC_ERR at once, behind all that it
+	 * has posted; false when it has died with more to send, which is lost. */
 	bool (*store)(struct ib_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
 	/* The result that post_send would give for this list if nothing else is posted before: 0
 	 * if it would take all of it. A driver without this method counts as answering 0. */

@@ -203,7 +203,10 @@ int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
 /* Copies `length` bytes at `from`, which need no key, to the peer's memory (RC) at once, if that
  * memory is mapped here and the peer permits it, as an RDMA WRITE that completes before this
  * returns: requests that are posted later arrive after it, those in flight may arrive before or
- * after. False: nothing of it counts as written; a request does it. Never blocks. */
+ * after. False: nothing of it counts as written; a request does it. Never blocks.
+ * Of 0 bytes, in any state: is the queue pair connected by a reliable path? Such a path reports the
+ * death of the peer's process behind all packets of that process. False after such a death, too, if
+ * the process had more to send. */
 bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */

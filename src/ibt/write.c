@@ -72,14 +72,20 @@ bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length
 	struct ibt_counters *c = qp->counters;
 	u32 done = 0;
 
+
 	lock_acquire(&qp->req.sq_lock);
-	if (qp->state == IBV_QPS_RTS && !qp_port_is_down(qp) &&
-	    qp->packet_type == IBV_QPT_RC && qp->dest != NULL &&
-	    qp->dest->path->ops->writes != NULL && length - 1 < IBT_MAX_MESSAGE)
+	if (qp->packet_type != IBV_QPT_RC || qp->dest == NULL)
+		goto unlock;
+	if (length == 0)
+		done = qp->dest->path->promise.reliable &&
+		       !__atomic_load_n(&qp->dest->cut, __ATOMIC_RELAXED);
+	else if (qp->state == IBV_QPS_RTS && !qp_port_is_down(qp) &&
+		 qp->dest->path->ops->writes != NULL && length - 1 < IBT_MAX_MESSAGE)
 		done = qp->dest->path->ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, &w,
 						   1);
 	if (done != 0)
 		__atomic_store_n(&c->sent_bytes, c->sent_bytes + length, __ATOMIC_RELAXED);
+unlock:
 	lock_release(&qp->req.sq_lock);
 	return done != 0;
 }

@@ -359,6 +359,8 @@ struct path_dest {
 	bool acks_owed ATOMIC_ONLY; /* hint: batch_end(idle) has something to do */
 	/* a datagram has waited for room until its timeout; none was taken since */
 	bool drops_when_full ATOMIC_ONLY;
+	/* its process has died while it waited for room: what it had posted may be lost */
+	bool cut ATOMIC_ONLY;
 	/* queue pairs that owe an acknowledgement, at once or at the end of the batch */
 	struct list_head acks OWNED_BY(callbacks of the path);
 	struct list_head acks_now OWNED_BY(callbacks of the path);

@@ -635,12 +635,29 @@ static void shm_let_go(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_l
 			shm->path.user_ops->writable(shm->path.user, &a->dest);
 }
 
+/* Receives what the process has sent before it died. A process that waits for room, or has just
+ * been given some, has more to send, which is lost. */
+static void shm_receive_rest(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	bool cut = ring_is_awaited(&l->rx);
+	int n, total = 0;
+
+	while (!ring_looks_empty(&l->rx)) {
+		n = shm_receive(shm, l, RING_SLOTS);
+		total += n;
+		if (n != RING_SLOTS)
+			break;
+	}
+	cut |= total > RING_SLOTS / 2;
+	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
+		__atomic_store_n(&a->dest.cut, cut, __ATOMIC_RELAXED);
+}
+
 void shm_peer_dead(struct shm *shm, struct shm_link *l)
 {
 	lock_acquire(&shm->poll_lock);
 	if (link_state(l) == LINK_UP) {
-		while (!ring_looks_empty(&l->rx) && shm_receive(shm, l, RING_SLOTS) == RING_SLOTS)
-			continue;
+		shm_receive_rest(shm, l);
 		link_set_state(l, LINK_DEAD);
 		shm_forget_link(shm, l);
 		link_unwatch(l);
