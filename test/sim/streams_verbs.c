@@ -252,6 +252,12 @@ bool rsocket_store(struct ibv_qp *qp, u32 rkey, u64 va, const void *from, u32 le
 	return false;
 }
 
+/* Nor is any peer on this host. */
+bool rsocket_hears_of_death(struct ibv_qp *qp)
+{
+	return false;
+}
+
 void rsocket_device_use(struct ibv_context *verbs)
 {
 }

@@ -798,7 +798,7 @@ static void flags(void)
 	close(fds[1]);
 }
 
-/* The other side dies: how soon and how it is said may differ, that it is said may not. */
+/* The other side dies, and its kernel ends the stream: how a write hears of it may differ. */
 static void killed(void)
 {
 	static unsigned char data[1 << 20];
@@ -822,7 +822,7 @@ static void killed(void)
 	p = (struct pollfd){ .fd = s, .events = POLLIN };
 	printf("poll: %s", result(poll(&p, 1, 5000)));
 	printf("%s\n", p.revents & POLLIN ? " IN" : "");
-	printf("read: %s\n", end_of(read(s, data, 10)));
+	say("read", read(s, data, 10));
 	for (int i = 0; i < 1000 && n > 0; i++) {
 		n = write(s, data, sizeof(data));
 		nap(1);
@@ -831,6 +831,40 @@ static void killed(void)
 	printf("write again: %s\n", end_of(write(s, data, 10)));
 	printf("read: %s\n", end_of(read(s, data, 10)));
 	close(s);
+	close(listener);
+}
+
+/* Processes that end by _exit and leave the closing to the kernel, as those of Python's
+ * multiprocessing and the children of servers do. */
+static void exits(void)
+{
+	static unsigned char data[100000];
+	int listener = server_socket(5), s;
+	struct pollfd p;
+	pid_t child;
+
+	for (int i = 0; i < 4; i++) {
+		child = fork();
+		if (child == 0) {
+			nap(SETTLE_MS);
+			s = client_socket();
+			write_all(s, data, i & 1 ? sizeof(data) : 1);
+			if (i & 2)
+				read_all(s, data, 1);
+			_exit(i);
+		}
+		s = accept(listener, NULL, NULL);
+		if (i & 2)
+			say("write", write(s, data, 1));
+		say("read", read_all(s, data, i & 1 ? sizeof(data) : 1));
+		p = (struct pollfd){ .fd = s, .events = POLLIN | POLLRDHUP };
+		say("poll", poll(&p, 1, 5000));
+		printf("%x\n", p.revents);
+		say("read", read(s, data, 1));
+		say("read again", read(s, data, 1));
+		waitpid(child, NULL, 0);
+		close(s);
+	}
 	close(listener);
 }
 
@@ -969,6 +1003,7 @@ static const struct program {
 	{ "signals", signals },
 	{ "flags", flags },
 	{ "killed", killed },
+	{ "exits", exits },
 	{ "options", options },
 	{ "slow_reader", slow_reader },
 	{ "numbers", numbers },

@@ -29,6 +29,11 @@ bool rsocket_store(struct ibv_qp *qp, u32 rkey, u64 va, const void *from, u32 le
 	return ops->store != NULL && ops->store(door_qp(qp)->ib, rkey, va, from, length);
 }
 
+bool rsocket_hears_of_death(struct ibv_qp *qp)
+{
+	return rsocket_store(qp, 0, 0, NULL, 0);
+}
+
 static bool buffer_alloc(struct rsocket_buffer *b, struct ibv_context *verbs, size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;

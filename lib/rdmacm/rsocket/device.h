@@ -14,6 +14,11 @@ void rsocket_device_use(struct ibv_context *verbs);
 /* Copies to memory of the queue pair's peer at once. What is posted later arrives behind it. False:
  * not possible now; a request does it. */
 bool rsocket_store(struct ibv_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
+/* Does the death of the peer's process complete requests of the queue pair, which is connected,
+ * with IBV_WC_RETRY_EXC_ERR at once, behind all that the process has posted? So between
+ * processes of one node, unless their packets take a wire. After the death false means that some
+ * of it is lost. */
+bool rsocket_hears_of_death(struct ibv_qp *qp);
 /* NULL: no device, or one that is not to be driven. */
 const struct ib_sleep_ops *rsocket_device_sleep(void);
 

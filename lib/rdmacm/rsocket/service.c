@@ -73,6 +73,7 @@ static int service_keep_alive(void)
 
 		if (s == NULL)
 			continue;
+		stream_judge_left(s, now, &next);
 		stream_keepalive(s, now, &next);
 		table_put(&s->rs);
 	}

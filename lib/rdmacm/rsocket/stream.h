@@ -101,6 +101,7 @@ struct stream {
 	u32 ipv6_options GUARDED_BY(conn_lock);
 	struct linger linger GUARDED_BY(conn_lock);
 	u32 keepalive_s GUARDED_BY(conn_lock);
+	u64 left_ns GUARDED_BY(conn_lock); /* when a near peer left without a word; 0: not so */
 
 	/* ---- made with the queue pair, and then fixed ---- */
 	struct rsocket_cq cq GUARDS_ITSELF;
@@ -120,6 +121,7 @@ struct stream {
 	struct stream_sge peer_table FIXED; /* where this end writes to */
 	struct stream_sge peer_iomaps FIXED;
 	bool swap FIXED; /* the peer's order of bytes is the other one */
+	bool near FIXED; /* rsocket_hears_of_death */
 
 	/* ---- sending ---- */
 	struct lock send_lock CACHE_ALIGNED;
@@ -160,6 +162,7 @@ struct stream {
 	u32 controls_done ATOMIC_ONLY;
 	u64 alive_ns GUARDED_BY(cq_lock); /* when the last keepalive was sent */
 	u32 receives_due GUARDED_BY(cq_lock); /* taken, and not posted anew yet */
+	bool probed GUARDED_BY(cq_lock); /* why receives have been flushed */
 };
 
 static inline struct stream *stream_of(struct rsocket *rs)
@@ -237,12 +240,17 @@ bool stream_has_parted(struct stream *s);
 /* All that was posted is complete, or the connection has failed. */
 bool stream_is_flushed(struct stream *s);
 bool stream_can_send(struct stream *s);
+/* The peer has unread bytes: its whole buffer was filled, and it has given none of it back. */
+bool stream_is_out_of_room(struct stream *s);
 bool stream_has_data(struct stream *s);
 /* Waits until `ready` holds: polls for a while, then sleeps. 0, -EAGAIN, -EINTR, -ETIMEDOUT (`ns`;
  * 0: without a limit). */
 int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock, u64 ns);
 void stream_arm(struct rsocket *rs);
+/* What is due at times, on the service's thread: keepalives, and the end of a connection whose near
+ * peer has left without a word. *next_ns: no later than when it is to be called again. */
 void stream_keepalive(struct stream *s, u64 now_ns, u64 *next_ns);
+void stream_judge_left(struct stream *s, u64 now_ns, u64 *next_ns);
 
 /* ---- stream_send.c, stream_recv.c ---- */
 ssize_t stream_send(struct rsocket *rs, const struct iovec *iov, int count, int flags,

@@ -11,7 +11,12 @@
 #include "stream.h"
 #include "user.h"
 
-enum { CONN_RETRIES = 6, CONN_TIMEOUT_MS = 1000, CONN_ATTEMPTS = 7 };
+enum {
+	CONN_RETRIES = 6,
+	CONN_TIMEOUT_MS = 1000,
+	CONN_ATTEMPTS = 7,
+	CONN_LEFT_MS = 100, /* within which the device hears of a death that the CM has told */
+};
 
 static void conn_phase(struct stream *s, enum stream_phase phase) REQUIRES(s->conn_lock)
 {
@@ -292,6 +297,12 @@ static void conn_retry(struct stream *s, int status, void (*step)(struct stream 
 		conn_fail(s, status < 0 ? status : -ENETUNREACH);
 }
 
+static void conn_stands(struct stream *s) REQUIRES(s->conn_lock)
+{
+	s->near = rsocket_hears_of_death(s->id->qp);
+	conn_phase(s, STREAM_CONNECTED);
+}
+
 /* The peer has answered a request. */
 static void conn_established(struct stream *s, const struct rdma_cm_event *event)
 	REQUIRES(s->conn_lock)
@@ -309,7 +320,7 @@ static void conn_established(struct stream *s, const struct rdma_cm_event *event
 		}
 		stream_begin(s, &hello);
 	}
-	conn_phase(s, STREAM_CONNECTED);
+	conn_stands(s);
 }
 
 /* Both ends have said their last. A peer that leaves then has closed: it says so where it closes
@@ -322,6 +333,18 @@ static void conn_part(struct stream *s)
 		stream_end(s, STREAM_PEER_GONE);
 }
 
+/* The peer is near, and has left without a word. If its process has died, the device says so, but
+ * perhaps a little later: cq_take_death. Else it has aborted the connection. True: not known
+ * yet. */
+static bool conn_waits_for_device(struct stream *s) REQUIRES(s->conn_lock)
+{
+	if (!s->near || s->left_ns != 0 || (stream_ended(s) & STREAM_NO_CONTROL) ||
+	    stream_has_parted(s) || service_keepalive(s, true) < 0)
+		return false;
+	s->left_ns = clock_now_ns();
+	return true;
+}
+
 /* What the peer had sent before counts first, also where it has left before this end, which
  * accepts, heard that it was ready. */
 static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
@@ -329,7 +352,7 @@ static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
 	u32 phase = stream_phase(s);
 
 	if (phase == STREAM_ACCEPTING)
-		conn_phase(s, STREAM_CONNECTED);
+		conn_stands(s);
 	if (phase != STREAM_ACCEPTING && phase != STREAM_CONNECTED) {
 		conn_fail(s, err);
 		return;
@@ -337,9 +360,35 @@ static void conn_disconnected(struct stream *s, int err) REQUIRES(s->conn_lock)
 	stream_drive(s);
 	if (err == -ECONNRESET)
 		conn_part(s);
+	if (err == -ECONNRESET && conn_waits_for_device(s))
+		return;
 	if (!stream_has_parted(s))
 		stream_break(s, err);
 	(void)rdma_disconnect(s->id);
+}
+
+void stream_judge_left(struct stream *s, u64 now_ns, u64 *next_ns)
+{
+	u64 due;
+
+	lock_acquire(&s->conn_lock);
+	due = s->left_ns + CONN_LEFT_MS * NS_PER_MS;
+	if (s->left_ns == 0) {
+		lock_release(&s->conn_lock);
+		return;
+	}
+	stream_drive(s);
+	if (now_ns >= due || (stream_ended(s) & STREAM_NO_CONTROL)) {
+		s->left_ns = 0;
+		if (!stream_has_parted(s))
+			stream_break(s, -ECONNRESET);
+		(void)rdma_disconnect(s->id);
+		if (!(s->so_options & 1u << SO_KEEPALIVE))
+			(void)service_keepalive(s, false);
+		due = now_ns; /* the list has changed: once more */
+	}
+	lock_release(&s->conn_lock);
+	*next_ns = MIN(*next_ns, due);
 }
 
 /* A peer that leaves at once may say so by a message that refuses. */

@@ -306,10 +306,14 @@ void stream_keepalive(struct stream *s, u64 now_ns, u64 *next_ns)
 					.opcode = IBV_WR_RDMA_WRITE,
 					.send_flags = IBV_SEND_SIGNALED };
 	u64 period, due;
+	bool on;
 
 	lock_acquire(&s->conn_lock);
+	on = s->so_options & 1u << SO_KEEPALIVE;
 	period = (u64)MAX(s->keepalive_s, 1u) * NS_PER_S;
 	lock_release(&s->conn_lock);
+	if (!on)
+		return;
 	lock_acquire(&s->cq_lock);
 	due = s->alive_ns + period;
 	if (now_ns >= due && stream_phase(s) == STREAM_CONNECTED && cq_has_control(s) &&
@@ -407,11 +411,43 @@ static void cq_take_sent(struct stream *s, u64 id) REQUIRES(s->cq_lock)
 	counter_add(&s->done_wrs, (u32)(id >> 32));
 }
 
+/* The peer's process has ended without a word. What it sent has been taken. So the stream ends as
+ * TCP's does, where the kernel closes for the process: in order, unless the process had bytes to
+ * read, or to send. */
+static void cq_take_death(struct stream *s)
+{
+	if (stream_is_out_of_room(s) || !rsocket_hears_of_death(s->id->qp))
+		stream_break(s, -ECONNRESET);
+	else
+		stream_end(s, STREAM_PEER_DONE | STREAM_PEER_GONE);
+}
+
+/* The path has put the queue pair of a near peer into error: if that process has died, the next
+ * request says so, and else that it has been flushed. */
+static bool cq_probe(struct stream *s) REQUIRES(s->cq_lock)
+{
+	struct ibv_send_wr *bad, wr = { .wr_id = stream_message(STREAM_CONTROL, STREAM_KEEPALIVE),
+					.opcode = IBV_WR_RDMA_WRITE,
+					.send_flags = IBV_SEND_SIGNALED };
+
+	if (!s->near || s->probed || !cq_has_control(s) || (stream_ended(s) & STREAM_NO_CONTROL))
+		return false;
+	s->probed = true;
+	counter_add(&s->controls_sent, 1);
+	return ibv_post_send(s->id->qp, &wr, &bad) == 0;
+}
+
 /* A connection that ends in order has been announced as such, so what is flushed then is no
  * error. */
-static void cq_take_failure(struct stream *s)
+static void cq_take_failure(struct stream *s, const struct ibv_wc *wc) REQUIRES(s->cq_lock)
 {
-	if (!stream_has_parted(s))
+	bool received = wc->wr_id & CQ_RECEIVE;
+
+	if (stream_has_parted(s))
+		return;
+	if (s->near && !received && wc->status == IBV_WC_RETRY_EXC_ERR)
+		cq_take_death(s);
+	else if (!received || wc->status != IBV_WC_WR_FLUSH_ERR || (!s->probed && !cq_probe(s)))
 		stream_break(s, -ECONNRESET);
 }
 
@@ -421,7 +457,7 @@ static bool cq_take(struct stream *s, const struct ibv_wc *wc) REQUIRES(s->cq_lo
 	u32 message = wc->imm_data;
 
 	if (wc->status != IBV_WC_SUCCESS)
-		cq_take_failure(s);
+		cq_take_failure(s, wc);
 	if (!(wc->wr_id & CQ_RECEIVE)) {
 		cq_take_sent(s, wc->wr_id);
 		return false;
@@ -454,8 +490,8 @@ static void cq_take_all(struct stream *s) REQUIRES(s->cq_lock)
 		s->receives_due += receives;
 		if (s->receives_due >= MIN((u32)CQ_BATCH, s->rq_size / CQ_DUE_PART))
 			cq_renew_receives(s);
-		if (n < 0)
-			cq_take_failure(s);
+		if (n < 0 && !stream_has_parted(s))
+			stream_break(s, -ECONNRESET);
 	} while (n == CQ_BATCH && --batches > 0);
 	if (n == CQ_BATCH)
 		rsocket_cq_tell(&s->cq);

@@ -71,7 +71,7 @@ static int option_set_keepalive(struct stream *s, int on) REQUIRES(s->conn_lock)
 		s->keepalive_s = option_keepalive_default();
 	if (stream_phase(s) == STREAM_LISTENING)
 		return 0;
-	return service_keepalive(s, on);
+	return service_keepalive(s, on || s->left_ns != 0); /* which watches both */
 }
 
 static int option_set_reuse(struct stream *s, int value) REQUIRES(s->conn_lock)

@@ -54,6 +54,13 @@ bool stream_can_send(struct stream *s)
 	       send_has_target(s);
 }
 
+bool stream_is_out_of_room(struct stream *s)
+{
+	return !send_has_target(s) ||
+	       __atomic_load_n(&s->sent_messages, __ATOMIC_RELAXED) ==
+		       __atomic_load_n(&s->allowed_messages, __ATOMIC_ACQUIRE);
+}
+
 static bool send_is_ready(struct stream *s)
 {
 	return (stream_ended(s) & STREAM_NO_SEND) || stream_can_send(s);
