@@ -265,6 +265,17 @@ class IPoIB(Bed):
         self.assertEqual(first.wait(60), 0, server)
         return out
 
+    def pong(self, local, *words, client=True):
+        """A server on h1, whose address /proc/net/udp shows as `local`, and its client on h2."""
+        server = self.begin("h1", *self.words("run", "--host", "h1", "udpong", *words))
+        self.until(lambda: f"{local}:1C06" in self.call("h1", "cat", "/proc/net/udp", "/proc/net/udp6"))
+        before = self.sent_packets("h2")
+        if client:
+            self.call("h2", *self.words("run", "--host", "h2", *"udpong -s 10.1.0.1 -T e -C 500 -S 512".split()))
+            self.until(lambda: self.sent_packets("h2") >= before + 450)
+        server.kill()
+        server.wait(60)
+
     def test_the_rdma_cm(self):
         """Addresses of the interfaces, without a ping before; those of hosts without an interface beside them; an address of this
         host; what is left when the interface is gone. An interface meanwhile waits for its link: the port is not in its partition."""
@@ -283,11 +294,11 @@ class IPoIB(Bed):
                                ("rping -s -a 127.64.0.1 -C 3", "rping -c -a 127.64.0.1 -C 3")):
             self.connect(server, client)
         self.connect("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 10.1.0.1")
-        before = self.sent_packets("h2")
-        self.begin("h1", *self.words("run", "--host", "h1", "udpong", "-b", "10.1.0.1"))
-        self.until(lambda: "0100010A:1C06" in self.call("h1", "cat", "/proc/net/udp"))
-        self.call("h2", *self.words("run", "--host", "h2", *"udpong -s 10.1.0.1 -T e -C 500 -S 512".split()))
-        self.until(lambda: self.sent_packets("h2") >= before + 450)
+        self.pong("0100010A", "-b", "10.1.0.1")
+        self.pong("00000000", "-b", "0.0.0.0")
+        # without -b udpong listens at ::1, by UDP (-T s) as well, so that no other host reaches it
+        self.pong("000000000000000001000000", client=False)
+        self.pong("000000000000000001000000", "-T", "s", client=False)
         self.connect("rping -s -a 10.1.0.1 -C 1", "rping -c -a 10.1.0.1 -C 1", hosts=("h1", "h1"))
         wrong = ("rping -c -a 10.1.0.9 -C 1", "rping -c -a 10.2.0.1 -C 1")  # nobody has the address; no route
         for words in wrong:
