@@ -1,0 +1,81 @@
+/* habits_ends.c: careless programs whose peer ends without closing its sockets.
+ * In: -    Out: a trace, as of habits.c    Runs: a process, and a forked one
+ */
+#include "habits.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The other side dies, and its kernel ends the stream: how a write hears of it may differ. */
+void killed(void)
+{
+	static unsigned char data[1 << 20];
+	int listener = server_socket(5), child = fork(), s;
+	struct pollfd p;
+	long n = 1, got = 0;
+
+	if (child == 0) {
+		nap(SETTLE_MS);
+		s = client_socket();
+		write_all(s, data, 100000);
+		pause();
+	}
+	signal(SIGPIPE, SIG_IGN);
+	s = accept(listener, NULL, NULL);
+	while (got < 100000 && (n = read(s, data, sizeof(data))) > 0)
+		got += n;
+	printf("%ld bytes\n", got);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	p = (struct pollfd){ .fd = s, .events = POLLIN };
+	printf("poll: %s", result(poll(&p, 1, 5000)));
+	printf("%s\n", p.revents & POLLIN ? " IN" : "");
+	say("read", read(s, data, 10));
+	for (int i = 0; i < 1000 && n > 0; i++) {
+		n = write(s, data, sizeof(data));
+		nap(1);
+	}
+	printf("write: %s\n", end_of(n));
+	printf("write again: %s\n", end_of(write(s, data, 10)));
+	printf("read: %s\n", end_of(read(s, data, 10)));
+	close(s);
+	close(listener);
+}
+
+/* Processes that end by _exit and leave the closing to the kernel, as those of Python's
+ * multiprocessing and the children of servers do. */
+void exits(void)
+{
+	static unsigned char data[100000];
+	int listener = server_socket(5), s;
+	struct pollfd p;
+	pid_t child;
+
+	for (int i = 0; i < 4; i++) {
+		child = fork();
+		if (child == 0) {
+			nap(SETTLE_MS);
+			s = client_socket();
+			write_all(s, data, i & 1 ? sizeof(data) : 1);
+			if (i & 2)
+				read_all(s, data, 1);
+			_exit(i);
+		}
+		s = accept(listener, NULL, NULL);
+		if (i & 2)
+			say("write", write(s, data, 1));
+		say("read", read_all(s, data, i & 1 ? sizeof(data) : 1));
+		p = (struct pollfd){ .fd = s, .events = POLLIN | POLLRDHUP };
+		say("poll", poll(&p, 1, 5000));
+		printf("%x\n", p.revents);
+		say("read", read(s, data, 1));
+		say("read again", read(s, data, 1));
+		waitpid(child, NULL, 0);
+		close(s);
+	}
+	close(listener);
+}
