@@ -106,6 +106,18 @@ class Hosts(Bed):
         self.fabric("link", "h2:1", "up")
         self.assertIn("PORT_INIT", self.on("h2", "ibv_devinfo"))
 
+    def test_a_port_that_is_disabled(self):
+        """Its cable has no say in it."""
+        states = lambda: [line.split()[4] for line in self.fabric("hosts").splitlines()]
+        self.on("h2", "ibportstate", "-D", "0", "1", "disable")
+        self.assertEqual(states(), ["DOWN", "DISABLED"])
+        self.fabric("link", "h2:1", "down")
+        self.assertEqual(states(), ["CUT", "CUT"])
+        self.fabric("link", "h2:1", "up")
+        self.assertEqual(states(), ["DOWN", "DISABLED"])
+        self.on("h2", "ibportstate", "-D", "0", "1", "enable")
+        self.assertEqual(states(), ["INIT", "INIT"])
+
 
 class Managed(Bed):
     """The node's own subnet manager brings the links up, and its SA answers."""

@@ -159,6 +159,8 @@ const char *plan_state(const struct fabric_port_attr *a)
 
 	if (a->cut)
 		return "CUT";
+	if (a->state == FABRIC_DOWN && a->phys == FABRIC_PHYS_DISABLED)
+		return "DISABLED"; /* by an SMP: no cable brings it up */
 	return a->state < ARRAY_LEN(names) ? names[a->state] : "?";
 }
 
