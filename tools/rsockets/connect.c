@@ -189,6 +189,7 @@ static int connection_become(struct sock *s, int fd, int rfd, int flags)
 	if (connect_pair(s, fd, flags, pair) != 0)
 		return -1;
 	s->far = pair[1];
+	inherit_name(s->far, s);
 	sock_set_kind(s, SOCK_DIRECT);
 	return pair[0];
 }

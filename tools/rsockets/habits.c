@@ -387,6 +387,52 @@ static void inetd(void)
 	close(fds[0]);
 }
 
+/* What a program says of the connection that is its standard input. */
+static int executed(const char *ports)
+{
+	struct sockaddr_in own = { 0 }, peer = { 0 };
+	int here, there, on = 1, value = -1;
+	socklen_t size = sizeof(own);
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	sscanf(ports, "%d,%d", &here, &there);
+	say("getsockname", getsockname(0, (struct sockaddr *)&own, &size));
+	say("own port", own.sin_family == AF_INET && ntohs(own.sin_port) == here);
+	say("getpeername", getpeername(0, (struct sockaddr *)&peer, &size));
+	say("its port", peer.sin_family == AF_INET && ntohs(peer.sin_port) == there);
+	say("loopback", peer.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+	say("TCP_NODELAY", setsockopt(0, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)));
+	size = sizeof(value);
+	say("SO_DOMAIN", getsockopt(0, SOL_SOCKET, SO_DOMAIN, &value, &size));
+	say("AF_INET", value == AF_INET);
+	say("SO_RCVTIMEO", setsockopt(0, SOL_SOCKET, SO_RCVTIMEO,
+				      &(struct timeval){ .tv_usec = 50000 },
+				      sizeof(struct timeval)));
+	say("read", read(0, &value, 1));
+	return 0;
+}
+
+/* A server that executes a program for each client. */
+static void execute(void)
+{
+	struct sockaddr_in client;
+	socklen_t size = sizeof(client);
+	char ports[32];
+	int fds[2];
+
+	make_pair(fds);
+	getsockname(fds[0], (struct sockaddr *)&client, &size);
+	snprintf(ports, sizeof(ports), "%d,%d", ntohs(address.sin_port), ntohs(client.sin_port));
+	if (fork() == 0) {
+		dup2(fds[1], 0);
+		execl("/proc/self/exe", "habits", "executed", ports, NULL);
+		_exit(1);
+	}
+	wait(NULL);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 static void vectors(void)
 {
 	struct iovec iov[IOV_MAX + 1];
@@ -805,10 +851,13 @@ static const struct program {
 	{ "slow_reader", slow_reader },
 	{ "numbers", numbers },
 	{ "edge_client", edge_client },
+	{ "execute", execute },
 };
 
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "executed") == 0)
+		return executed(argv[2]);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t i = 0; i < sizeof(programs) / sizeof(*programs); i++) {
 		if (argc < 2)

@@ -202,9 +202,19 @@ static int option_set(struct sock *s, int level, int name, const void *value, so
 	return err;
 }
 
-AV_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+/* Also the sock of a connection that came by exec, whose options of SOL_SOCKET are the pair's. */
+static struct sock *option_sock(int fd, int level, int name)
 {
 	struct sock *s = sock_get(fd);
+
+	if (s != NULL || (level == SOL_SOCKET && name != SO_DOMAIN && name != SO_PROTOCOL))
+		return s;
+	return inherit_get(fd);
+}
+
+AV_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+{
+	struct sock *s = option_sock(fd, level, name);
 	enum sock_kind kind;
 	int err;
 
@@ -260,7 +270,7 @@ static int option_get(struct sock *s, int fd, int level, int name, void *value, 
 
 AV_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 {
-	struct sock *s = sock_get(fd);
+	struct sock *s = option_sock(fd, level, name);
 	enum sock_kind kind;
 	int err;
 

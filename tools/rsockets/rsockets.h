@@ -24,6 +24,7 @@
  * | wait.c select.c | a wait for descriptors of all kinds; poll, select and their families |
  * | epoll.c | epoll |
  * | close.c | close, dup, shutdown, fork |
+ * | inherit.c | the addresses of a connection that came by exec |
  * | share.c | connections that a child and its parent use |
  *
  * No lock of the shim is held across an r* call. */
@@ -310,6 +311,14 @@ static inline void sock_rearm(struct sock *s, u8 what)
 void sock_give_away(struct sock *s);
 /* `to` is a copy of `from` now, if that is one of ours. */
 void sock_copied(int from, int to);
+
+/* ---- inherit.c ---- */
+
+/* Gives the far end of a connection's pair a name that says the addresses of the sock. */
+void inherit_name(int far, const struct sock *s);
+/* The sock of a descriptor that this process has from another one, for its addresses alone: it is
+ * in no table, and sock_put ends it. NULL: another kind of descriptor. Keeps errno. */
+struct sock *inherit_get(int fd);
 
 /* ---- share.c ---- */
 

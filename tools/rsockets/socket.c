@@ -68,9 +68,17 @@ static bool name_is_ours(const struct sock *s)
 	return s != NULL && (sock_kind(s) == SOCK_DIRECT || sock_kind(s) == SOCK_KERNEL);
 }
 
-AV_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *size)
+/* Also that of a connection which came by exec. */
+static struct sock *name_sock(int fd)
 {
 	struct sock *s = sock_get(fd);
+
+	return s != NULL ? s : inherit_get(fd);
+}
+
+AV_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *size)
+{
+	struct sock *s = name_sock(fd);
 	int err;
 
 	err = name_is_ours(s) ? address_give(&s->local, addr, size) :
@@ -82,7 +90,7 @@ AV_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *size)
 
 AV_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *size)
 {
-	struct sock *s = sock_get(fd);
+	struct sock *s = name_sock(fd);
 	int err;
 
 	err = name_is_ours(s) ? address_give(&s->peer, addr, size) :

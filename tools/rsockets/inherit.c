@@ -1,0 +1,139 @@
+/* inherit.c: the addresses of a connection whose descriptor came by exec or SCM_RIGHTS.
+ * In: the pair of a connection    Out: a name of its far end; the sock that the name describes
+ * Runs: any thread    Locks: none
+ *
+ * The program's end of the pair has no name, the far end has one that says both addresses. The
+ * kernel answers getpeername with it wherever the program's end is open. So a program that another
+ * one executes (sshd's, inetd's) sees a TCP connection, if it has the shim.
+ *
+ * The name is text in the abstract space, for /proc/net/unix has a line for each:
+ *
+ *   anyverbs-tcp, 4 or 6, process, scope, then for either end an IPv6 address and a port
+ *
+ * all in hexadecimal digits. The process keeps names of two nodes with one address apart.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "rsockets.h"
+
+NEXT_SLOT(bind);
+NEXT_SLOT(getpeername);
+
+#define INHERIT_MARK "anyverbs-tcp"
+
+enum {
+	INHERIT_NUMBER = 8,		    /* digits of the process and of the scope */
+	INHERIT_END = 32 + 4,		    /* those of an address and a port */
+	INHERIT_HEAD = sizeof(INHERIT_MARK), /* with the 4 or 6 in place of the terminator */
+	INHERIT_TEXT = INHERIT_HEAD + 2 * INHERIT_NUMBER + 2 * INHERIT_END,
+};
+
+/* Either family as IPv6's. False: none of the two. */
+static bool inherit_as_six(const struct address *a, struct sockaddr_in6 *six)
+{
+	const struct sockaddr_in *four = (const void *)&a->store;
+
+	memcpy(six, &a->store, sizeof(*six));
+	if (a->size >= sizeof(*six) && six->sin6_family == AF_INET6)
+		return true;
+	if (a->size < sizeof(*four) || four->sin_family != AF_INET)
+		return false;
+	memset(six, 0, sizeof(*six));
+	six->sin6_port = four->sin_port;
+	six->sin6_addr.s6_addr[10] = six->sin6_addr.s6_addr[11] = 0xff;
+	memcpy(six->sin6_addr.s6_addr + 12, &four->sin_addr, 4);
+	return true;
+}
+
+static char *inherit_print(char *at, const struct sockaddr_in6 *six)
+{
+	for (int i = 0; i < 16; i++)
+		at += sprintf(at, "%02x", six->sin6_addr.s6_addr[i]);
+	return at + sprintf(at, "%04x", ntohs(six->sin6_port));
+}
+
+void inherit_name(int far, const struct sock *s)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	struct sockaddr_in6 local, peer;
+	char *at = name.sun_path + 1;
+
+	if (!inherit_as_six(&s->local, &local) || !inherit_as_six(&s->peer, &peer))
+		return;
+	at += sprintf(at, INHERIT_MARK "%c%08x%08x", s->domain == AF_INET6 ? '6' : '4',
+		      (unsigned)getpid(), peer.sin6_scope_id);
+	at = inherit_print(inherit_print(at, &local), &peer);
+	/* without a name the addresses are not known there, and that is all */
+	(void)NEXT(bind)(far, (void *)&name, (socklen_t)(at - (char *)&name));
+}
+
+/* So many hexadecimal digits. False: others are among them. */
+static bool inherit_number(const char *at, int digits, u32 *out)
+{
+	char text[INHERIT_NUMBER + 1] = { 0 };
+
+	memcpy(text, at, (size_t)digits);
+	*out = (u32)strtoul(text, NULL, 16);
+	return strspn(text, "0123456789abcdef") == (size_t)digits;
+}
+
+static bool inherit_read(const char *at, int domain, u32 scope, struct address *out)
+{
+	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_scope_id = scope };
+	struct sockaddr_in four = { .sin_family = AF_INET };
+	u32 n;
+
+	for (int i = 0; i < 16; i++) {
+		if (!inherit_number(at + 2 * i, 2, &n))
+			return false;
+		six.sin6_addr.s6_addr[i] = (u8)n;
+	}
+	if (!inherit_number(at + 32, 4, &n))
+		return false;
+	six.sin6_port = four.sin_port = htons((u16)n);
+	memcpy(&four.sin_addr, six.sin6_addr.s6_addr + 12, 4);
+	out->size = domain == AF_INET6 ? sizeof(six) : sizeof(four);
+	memcpy(&out->store, domain == AF_INET6 ? (void *)&six : (void *)&four, out->size);
+	return true;
+}
+
+/* False: the name is none of inherit_name's. */
+static bool inherit_parse(const char *text, int *domain, struct address *local,
+			  struct address *peer)
+{
+	const char *number = text + INHERIT_HEAD, *ends = number + 2 * INHERIT_NUMBER;
+	u32 scope;
+
+	if (memcmp(text, INHERIT_MARK, INHERIT_HEAD - 1) != 0)
+		return false;
+	*domain = text[INHERIT_HEAD - 1] == '6' ? AF_INET6 : AF_INET;
+	return inherit_number(number + INHERIT_NUMBER, INHERIT_NUMBER, &scope) &&
+	       inherit_read(ends, *domain, scope, local) &&
+	       inherit_read(ends + INHERIT_END, *domain, scope, peer);
+}
+
+struct sock *inherit_get(int fd)
+{
+	struct address local = { .size = 0 }, peer = { .size = 0 };
+	struct sockaddr_un name;
+	socklen_t size = sizeof(name);
+	int saved = errno, domain;
+	struct sock *s = NULL;
+
+	if (NEXT(getpeername)(fd, (void *)&name, &size) == 0 && name.sun_family == AF_UNIX &&
+	    size == offsetof(struct sockaddr_un, sun_path) + 1 + INHERIT_TEXT &&
+	    name.sun_path[0] == 0 && inherit_parse(name.sun_path + 1, &domain, &local, &peer))
+		s = sock_new(SOCK_KERNEL, domain);
+	if (s != NULL) {
+		s->local = local;
+		s->peer = peer;
+	}
+	errno = saved;
+	return s;
+}
