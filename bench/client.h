@@ -62,8 +62,12 @@ static inline struct ibv_qp *client_create_qp(struct client *c, struct ibv_qp_in
 static inline void client_connect(struct client *c, struct ibv_qp *qp, uint32_t peer)
 {
 	struct ibv_qp_attr attr = conn_attr(peer, &c->gid, (uint8_t)c->gid_index);
+	struct ibv_port_attr port;
 	int err;
 
+	if (ibv_query_port(c->context, 1, &port))
+		client_fail("ibv_query_port");
+	attr.ah_attr.dlid = port.lid; /* of a port of InfiniBand; elsewhere 0 */
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
 	err = conn_up(qp, &attr, IBV_QPS_RTS);
 	if (err) {

@@ -4,6 +4,7 @@ Each kind of messages.c runs twice under Debian's valgrind (callgrind), once for
 difference, by the number of messages between, is what one costs: of the thread that posts and polls, the program's own
 loop included.
 """
+import contextlib
 import json
 import os
 import re
@@ -14,10 +15,13 @@ import tempfile
 STORED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "instructions.json")
 KINDS = {"send": "SEND 8 B, signalled, in turn", "send_inline": "the same, inline",
          "send_list": "SEND 8 B, lists of 16", "write": "WRITE 8 B, signalled",
-         "udp_send": "SEND in turn over UDP", "rsocket": "8 B by rsend and rrecv, in turn"}
+         "udp_send": "SEND in turn over UDP", "rsocket": "8 B by rsend and rrecv, in turn",
+         "ib0_send": "SEND in turn on ib0"}
 # Kinds that leave by a socket, for this very process: the environment, with a node that has an address to itself, and the
 # index of that address among the GIDs.
 WIRE = {"udp_send": ({"ANYVERBS_PATHS": "udp", "ANYVERBS_NODE": f"count-udp-{os.getpid()}", "ANYVERBS_ADDR": "127.0.0.77"}, "1")}
+# Kinds on a host of a fabric, which is brought up for them.
+FABRIC = {"ib0_send": {"ANYVERBS_NODE": f"count-ib0-{os.getpid()}"}}
 FEW, MANY = 3200, 35200  # multiples of a list; the first ones warm up
 BUILD_TYPE = "RelWithDebInfo"  # the preset "release"; CMake's own "Release" has 5 to 7 % fewer
 RUNS = 3
@@ -41,26 +45,43 @@ def check_build(build):
         raise Failure(f"{build} is a {kind[1] if kind else 'nameless'} build; what is stored was counted in one of preset release, {BUILD_TYPE}")
 
 
+@contextlib.contextmanager
+def place(anyverbs, kind):
+    """Where a kind runs: the environment, options of `anyverbs run`, the index of a GID. What was started for it ends."""
+    environment, gid = WIRE.get(kind, (FABRIC.get(kind, {}), "0"))
+    environment = os.environ | environment
+
+    def call(*words, check=False):
+        subprocess.run([anyverbs, *words], capture_output=True, check=check, env=environment)
+
+    fabric = ("--name", environment.get("ANYVERBS_NODE", ""))
+    try:
+        if kind in FABRIC:
+            call("fabric", "up", "--topology", "star:2", *fabric, check=True)
+        yield environment, ["--host", "h1"] if kind in FABRIC else [], gid
+    finally:
+        if kind in FABRIC:
+            call("fabric", "down", "--force", *fabric)
+        elif kind in WIRE:
+            call("stop")
+
+
 def count(build, kind, messages):
     """Instructions of the client's first thread."""
     if shutil.which("valgrind") is None:
         raise Failure("valgrind is missing (scripts/packages installs it)")
-    with tempfile.TemporaryDirectory(prefix="anyverbs-instructions-") as folder:
+    anyverbs = os.path.join(build, "bin", "anyverbs")
+    name = re.sub("^(udp|ib0)_", "", kind)
+    with tempfile.TemporaryDirectory(prefix="anyverbs-instructions-") as folder, place(anyverbs, kind) as (environment, options, gid):
         out = os.path.join(folder, "out")
-        environment, gid = WIRE.get(kind, ({}, "0"))
-        environment = os.environ | environment
-        anyverbs = os.path.join(build, "bin", "anyverbs")
-        client = ["rmessages", str(messages)] if kind == "rsocket" else ["messages", kind.removeprefix("udp_"), str(messages), gid]
-        command = [anyverbs, "run", "valgrind", "-q", "--tool=callgrind",
+        client = ["rmessages", str(messages)] if kind == "rsocket" else ["messages", name, str(messages), gid]
+        command = [anyverbs, "run", *options, "valgrind", "-q", "--tool=callgrind",
                    "--separate-threads=yes", f"--callgrind-out-file={out}",
                    os.path.join(build, "bench", client[0]), *client[1:]]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
         except subprocess.TimeoutExpired as late:
             raise Failure(f"{kind}: {late}") from None
-        finally:
-            if kind in WIRE:
-                subprocess.run([anyverbs, "stop"], capture_output=True, check=False, env=environment)
         if done.returncode != 0:
             raise Failure(f"{kind}: exit status {done.returncode}: {done.stderr.strip()[-300:]}")
         with open(out + "-01", encoding="utf-8") as f:
