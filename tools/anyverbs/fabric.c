@@ -159,11 +159,13 @@ static int fabric_start(const char *source, const char *text, size_t size, u32 f
 	if (err != EXIT_OK)
 		return err;
 	fd = link_open_at(PLACE_MACHINE, true);
-	if (fd < 0)
+	if (fd == -ECONNREFUSED)
 		return command_fail(EXIT_FAILED,
-				    "fabric: no node: %s (ANYVERBS_LOG=error says more)",
-				    fd == -ECONNREFUSED ? "no anyverbsd answers"
-							: absent_strerror(fd));
+				    "fabric: no node: no anyverbsd answers. It needs a folder that "
+				    "it may write to, and\nthat has room: XDG_RUNTIME_DIR, /tmp or "
+				    "/dev/shm");
+	if (fd < 0)
+		return command_fail(EXIT_FAILED, "fabric: no node: %s", absent_strerror(fd));
 	err = fabric_send_up(fd, source, text, size, flags);
 	if (err == 0)
 		err = fabric_wait_for_sm(fd);
