@@ -59,6 +59,8 @@ def place(anyverbs, kind):
         if kind in FABRIC:
             call("fabric", "up", "--topology", "star:2", *fabric, check=True)
         yield environment, ["--host", "h1"] if kind in FABRIC else [], gid
+    except subprocess.CalledProcessError as failed:
+        raise Failure(f"{kind}: {failed}: {failed.stderr.decode().strip()[-300:]}") from None
     finally:
         if kind in FABRIC:
             call("fabric", "down", "--force", *fabric)
