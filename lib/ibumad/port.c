@@ -348,6 +348,15 @@ static ssize_t port_read(struct port_entry *e, int portid, void *umad, size_t by
 	}
 }
 
+/* OpenSM reads on from a device that is gone, and logs each failure: without a rest its log grows
+ * by 50 MB a second. */
+static void port_rest(struct port_entry *e)
+{
+	pthread_cleanup_push(port_put, e);
+	umad_file_rest(e->file);
+	pthread_cleanup_pop(0);
+}
+
 /* A timeout counts anew for a thread from which another one has taken the MAD. */
 AV_EXPORT int umad_recv(int portid, void *umad, int *length, int timeout_ms)
 {
@@ -360,6 +369,8 @@ AV_EXPORT int umad_recv(int portid, void *umad, int *length, int timeout_ms)
 	if (e == NULL)
 		return door_result(-EINVAL);
 	n = port_read(e, portid, umad, sizeof(*mad) + (size_t)*length, timeout_ms, &wait_err);
+	if (n == -EIO && timeout_ms != 0)
+		port_rest(e);
 	port_put(e);
 	if (n >= 0) {
 		*length = (int)((size_t)n - sizeof(*mad));

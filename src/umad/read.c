@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "umad/umad_priv.h"
 
+enum { UMAD_REST_MS = 100 };
+
 /* ---- what has come --------------------------------------------------------------------------- */
 
 static u32 umad_packet_mads(const struct umad_packet *p)
@@ -213,4 +215,16 @@ int umad_file_wait(struct umad_file *f, int timeout_ms)
 			return -errno;
 	}
 	return 0;
+}
+
+void umad_file_rest(struct umad_file *f)
+{
+	bool again;
+
+	lock_acquire(&f->lock);
+	again = f->told_dead;
+	f->told_dead = true;
+	lock_release(&f->lock);
+	if (again)
+		(void)cancellable_poll(NULL, 0, UMAD_REST_MS);
 }

@@ -64,6 +64,9 @@ AV_EXPORT ssize_t umad_file_read(struct umad_file *f, void *buf, size_t bytes);
 /* Waits until a MAD can be read, for at most timeout_ms (negative: for ever); a cancellation point.
  * 0, also if the device is gone; -ETIMEDOUT; -EINTR. */
 AV_EXPORT int umad_file_wait(struct umad_file *f, int timeout_ms);
+/* Called when a read has said that the device is gone: waits 0.1 s, but not the first time, for a
+ * program that reads on all the same; a cancellation point. */
+AV_EXPORT void umad_file_rest(struct umad_file *f);
 
 /* What open() of /dev/infiniband/issmN is: a descriptor, close-on-exec; while it or a copy of it is
  * open, the port is a subnet manager's. May block. -ENODEV: no such device; -EINVAL: it has no such

@@ -58,6 +58,7 @@ struct umad_file {
 	struct tally tally FIXED;
 	struct atfork_watch watch GUARDS_ITSELF;
 	bool dead GUARDED_BY(lock); /* shut, the device is gone, or this is a forked child */
+	bool told_dead GUARDED_BY(lock); /* a read has said so */
 	struct cond calm GUARDED_BY(lock); /* an agent has no users, or the file no sends */
 	struct umad_agent agents[UMAD_AGENTS] GUARDED_BY(lock);
 	struct umad_way *way GUARDED_BY(lock); /* the last one used; NULL: none */

@@ -396,9 +396,19 @@ static void umad_file_unregister__ends_what_it_sent(void **state)
 	assert_false(is_readable(fa));
 }
 
+/* The clock of the others is virtual. */
+static u64 real_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
 static void removal__is_eio(void **state)
 {
 	u32 client = agent_on(fa, 0);
+	u64 began;
 	struct buffer buf = buffer_of(&a, client, CLASS, IB_MGMT_METHOD_GET, 5);
 	struct umad_agent_attr attr = attr_for(0, 0, 0);
 
@@ -407,6 +417,10 @@ static void removal__is_eio(void **state)
 	assert_true(is_readable(fa));
 	assert_int_equal(umad_file_wait(fa, -1), 0);
 	assert_int_equal(umad_file_read(fa, &buf, sizeof(buf)), -EIO);
+	umad_file_rest(fa);
+	began = real_ms();
+	umad_file_rest(fa); /* the second time it takes a while */
+	assert_true(real_ms() >= began + 90);
 	assert_int_equal(buffer_write(fa, &buf), -EIO);
 	assert_int_equal(umad_file_register(fa, &attr), -EIO);
 	assert_int_equal(a.fake->objects, 0);

@@ -240,6 +240,15 @@ class Managed(Bed):
         if shutil.which("saquery") is not None:
             self.assertIn("h1 ib0", self.sa())
 
+    @unittest.skipIf(shutil.which("opensm") is None, "opensm is not installed")
+    def test_opensm_outlives_its_fabric(self):
+        """Its reads fail from then on, without filling the disk by its log, and it ends when it is told to."""
+        sm = self.opensm("h1")
+        self.fabric("down", "--force")
+        sm.wait("recv error", 3)
+        self.assertLess(sm.stop().count("recv error"), 1000)
+        self.fabric("up")
+
     @unittest.skipIf(shutil.which("rping") is None, "rping is not installed")
     def test_a_fabric_that_ends_under_programs(self):
         """Their devices are gone, by the event of each library; a program that begins when another fabric is up has its own."""
