@@ -18,6 +18,8 @@ NEXT_SLOT(read);
 NEXT_SLOT(write);
 NEXT_SLOT(readv);
 NEXT_SLOT(writev);
+NEXT_SLOT(preadv2);
+NEXT_SLOT(pwritev2);
 NEXT_SLOT(recv);
 NEXT_SLOT(send);
 NEXT_SLOT(recvfrom);
@@ -338,6 +340,59 @@ AV_EXPORT ssize_t writev(int fd, const struct iovec *v, int count)
 	n = data_vector_fits(count) ? data_send(s, v, count, DATA_THEIRS) : -1;
 	sock_put(s);
 	return n;
+}
+
+/* Linux's vectors at a place, which a connection does not have: -1 stands for none. */
+static ssize_t data_placed(off_t at, int *flags)
+{
+	if (at != -1) {
+		errno = ESPIPE;
+		return -1;
+	}
+	if (*flags & ~(RWF_NOWAIT | RWF_HIPRI | RWF_DSYNC | RWF_SYNC)) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	*flags = DATA_THEIRS | (*flags & RWF_NOWAIT ? MSG_DONTWAIT : 0);
+	return 0;
+}
+
+AV_EXPORT ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags)
+{
+	struct sock *s = data_get(fd);
+	ssize_t n;
+
+	if (likely(s == NULL))
+		return NEXT(preadv2)(fd, v, count, at, flags);
+	n = data_placed(at, &flags);
+	if (n == 0)
+		n = data_vector_fits(count) ? data_recv(s, (struct iovec *)v, count, flags) : -1;
+	sock_put(s);
+	return n;
+}
+
+AV_EXPORT ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags)
+{
+	struct sock *s = data_get(fd);
+	ssize_t n;
+
+	if (likely(s == NULL))
+		return NEXT(pwritev2)(fd, v, count, at, flags);
+	n = data_placed(at, &flags);
+	if (n == 0)
+		n = data_vector_fits(count) ? data_send(s, v, count, flags) : -1;
+	sock_put(s);
+	return n;
+}
+
+AV_EXPORT ssize_t preadv64v2(int fd, const struct iovec *v, int count, off64_t at, int flags)
+{
+	return preadv2(fd, v, count, at, flags);
+}
+
+AV_EXPORT ssize_t pwritev64v2(int fd, const struct iovec *v, int count, off64_t at, int flags)
+{
+	return pwritev2(fd, v, count, at, flags);
 }
 
 static ssize_t data_recvmsg(struct sock *s, struct msghdr *msg, int flags)

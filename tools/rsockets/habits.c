@@ -4,6 +4,7 @@
  * In: the name of a program      Out: a trace without anything that may differ from run to run
  * Runs: processes and threads of each program's own
  */
+#include <aio.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -385,6 +386,47 @@ static void inetd(void)
 	fclose(f);
 	say("end", read(fds[0], buf, 1));
 	close(fds[0]);
+}
+
+static volatile sig_atomic_t io_signals;
+
+static void on_io(int sig)
+{
+	(void)sig;
+	io_signals++;
+}
+
+/* Bytes that go and come by less usual calls. */
+static void other_ways(void)
+{
+	char hello[] = "hello", buf[16] = "";
+	struct iovec out = { hello, 5 }, in = { buf, sizeof(buf) };
+	struct aiocb a = { .aio_buf = hello, .aio_nbytes = 5 };
+	const struct aiocb *wait_for[] = { &a };
+	int fds[2];
+
+	make_pair(fds);
+	say("pwritev2", pwritev2(fds[0], &out, 1, -1, 0));
+	say("preadv2", preadv2(fds[1], &in, 1, -1, 0));
+	say("nothing there", preadv2(fds[1], &in, 1, -1, RWF_NOWAIT));
+	say("at a place", pwritev2(fds[0], &out, 1, 0, 0));
+	say("write", write(fds[0], hello, 2));
+	a.aio_fildes = fds[0];
+	say("aio_write", aio_write(&a));
+	aio_suspend(wait_for, 1, NULL);
+	say("aio_return", aio_return(&a));
+	say("read", read_all(fds[1], (unsigned char *)buf, 7));
+	printf("%.7s\n", buf);
+	signal(SIGIO, on_io);
+	fcntl(fds[1], F_SETOWN, getpid());
+	say("O_ASYNC", fcntl(fds[1], F_SETFL, O_ASYNC));
+	say("write", write(fds[0], hello, 1));
+	for (int i = 0; i < 500 && !io_signals; i++)
+		nap(10);
+	say("told", io_signals > 0);
+	say("read", read(fds[1], buf, 1));
+	close(fds[0]);
+	close(fds[1]);
 }
 
 /* What a program says of the connection that is its standard input. */
@@ -852,6 +894,7 @@ static const struct program {
 	{ "numbers", numbers },
 	{ "edge_client", edge_client },
 	{ "execute", execute },
+	{ "other_ways", other_ways },
 };
 
 int main(int argc, char **argv)

@@ -335,9 +335,11 @@ static int ioctl_ours(struct sock *s, int fd, unsigned long request, void *argum
 	case SIOCATMARK:
 		*(int *)argument = 0;
 		return 0;
+	case FIOASYNC:
+		async_give(fd);
+		return NEXT(ioctl)(fd, request, argument);
 	case FIOCLEX:
 	case FIONCLEX:
-	case FIOASYNC:
 		return NEXT(ioctl)(fd, request, argument);
 	default:
 		return NEXT(ioctl)(option_default(s->domain), request, argument);
@@ -381,6 +383,8 @@ static int fcntl_ours(struct sock *s, int fd, int command, void *argument)
 		return fcntl_flags(s, fd);
 	case F_SETFL:
 		on = (flags & O_NONBLOCK) != 0;
+		if (flags & O_ASYNC)
+			async_give(fd);
 		if (sock_kind(s) == SOCK_LISTENER)
 			flags |= O_NONBLOCK;
 		if (NEXT(fcntl)(fd, F_SETFL, flags) < 0)

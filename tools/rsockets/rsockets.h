@@ -20,6 +20,7 @@
  * | socket.c connect.c listen.c | socket, bind, connect, names; listen and accept |
  * | service.c | the service thread: completes connections of listeners, relays |
  * | data.c file.c fortify.c | read, write and their families; sendfile, stdio; fortified names |
+ * | async.c | POSIX AIO, SIGIO |
  * | option.c | getsockopt, setsockopt, ioctl, fcntl |
  * | wait.c select.c | a wait for descriptors of all kinds; poll, select and their families |
  * | epoll.c | epoll |
@@ -222,6 +223,11 @@ void service_child(void);
 
 ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags);
 ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags);
+
+/* ---- async.c ---- */
+
+/* The connection of the descriptor, if it is one, is relayed from now on. */
+void async_give(int fd);
 
 /* ---- option.c ---- */
 
