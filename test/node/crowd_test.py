@@ -18,6 +18,8 @@ PAIR_KIB = SHARE_KIB / (256 * 255 / 2)
 
 
 class Crowd(Bed):
+    command_s = 600  # while hundreds of processes end, each with maps of all others
+
     def test_all_to_all(self):
         self.fabric("up", "--topology", f"fat-tree:{HOSTS // 16}x16")
         crowd = os.path.join(self.build, "bench/crowd")

@@ -60,6 +60,7 @@ class OpenSM:
 
 class Bed(unittest.TestCase):
     build = "build"
+    command_s = 30  # that `anyverbs fabric` may take
 
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix="anyverbs-host-")
@@ -79,7 +80,8 @@ class Bed(unittest.TestCase):
 
     def fabric(self, *words):
         name = ("--name", self.env["ANYVERBS_NODE"])
-        done = subprocess.run(self.words("fabric", *words, *name), env=self.env, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(self.words("fabric", *words, *name), env=self.env, capture_output=True, text=True,
+                              timeout=self.command_s)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
