@@ -231,9 +231,19 @@ static bool req_waits_for_turn(const struct ibt_qp *qp, const struct send_wqe *w
 	       qp->dest->path->promise.direct && req_ops(qp)->pullable(qp->dest);
 }
 
+/* Is it cheaper as a packet than directly, and ordered as such anyway? */
+static bool req_is_short_notice(const struct ibt_qp *qp, const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && w->length - 1 < PATH_NOTICE_BYTES &&
+	       qp_is_reliable(qp);
+}
+
 static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	int err = req_waits_for_turn(qp, w) ? PACKET_STALL : req_direct(qp, w);
+	int err = -EOPNOTSUPP;
+
+	if (!req_is_short_notice(qp, w))
+		err = req_waits_for_turn(qp, w) ? PACKET_STALL : req_direct(qp, w);
 
 	if (err == -EACCES || err == PACKET_STALL)
 		return err;

@@ -226,6 +226,12 @@ static inline bool ring_has_atomic(const struct pkt *p)
 	       p->opcode == PKT_ATOMIC_ACK;
 }
 
+static inline bool ring_is_short_write(const struct pkt *p)
+{
+	return p->opcode == PKT_WRITE_ONLY_IMM && p->length - 1 < PATH_NOTICE_BYTES &&
+	       !(p->flags & (PKT_HAS_GRH | PKT_PULL | PKT_PLACED));
+}
+
 /* Fills the fields that every packet has. */
 static inline void ring_fill_head(struct ring_slot *s, const struct pkt *p)
 {
@@ -249,6 +255,9 @@ static inline void ring_fill_slot(struct ring_slot *s, const struct pkt *p, u32 
 		s->atomic.rkey = p->rkey;
 		s->atomic.compare = p->compare;
 		s->atomic.swap = p->swap;
+	} else if (ring_is_short_write(p)) {
+		s->write.va = p->va;
+		s->write.rkey = p->rkey;
 	} else if (ring_has_reth(p)) {
 		s->reth.va = p->va;
 		s->reth.rkey = p->rkey;
@@ -285,7 +294,7 @@ static int ring_push_data(struct ring_tx *tx, struct ring_slot *s, const struct 
 static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struct iovec *iov,
 			    int iovcnt) REQUIRES(tx->lock)
 {
-	bool small = ring_fits_slot(p);
+	bool write = ring_is_short_write(p), small = write || ring_fits_slot(p);
 	u32 bytes = small ? 0 : p->length + (p->flags & PKT_HAS_GRH ? RING_ROUTE : 0);
 	struct ring_slot *s;
 	u32 start;
@@ -296,7 +305,7 @@ static int ring_push_locked(struct ring_tx *tx, const struct pkt *p, const struc
 	s = &tx->shared->slots[tx->head % RING_SLOTS];
 	ring_fill_slot(s, p, 0);
 	if (small)
-		err = ring_copy_payload(s->inlined, iov, iovcnt);
+		err = ring_copy_payload(write ? s->write.bytes : s->inlined, iov, iovcnt);
 	else if (bytes != 0)
 		err = ring_push_data(tx, s, p, iov, iovcnt, start, bytes);
 	if (likely(err == 0))
@@ -414,6 +423,11 @@ int ring_peek(struct ring_rx *rx, struct ring_item *item)
 	ring_decode_rest(s, p);
 	if (p->opcode >= PKT_OPCODES || p->length > RING_MTU)
 		return -EBADMSG;
+	if (ring_is_short_write(p)) {
+		p->dma_length = p->length;
+		item->payload = s->write.bytes;
+		return 1;
+	}
 	if (ring_fits_slot(p) || (p->length == 0 && (p->flags & PKT_HAS_GRH) == 0))
 		return 1;
 	item->payload = ring_item_payload(rx, item, *(const volatile u32 *)&s->reth.data);

@@ -67,6 +67,12 @@ struct CACHE_ALIGNED ring_slot {
 			u32 unused;
 			u64 compare, swap;
 		} atomic;
+		/* a short WRITE with immediate data, all of which is here */
+		struct {
+			u64 va;
+			u32 rkey;
+			u8 bytes[PATH_NOTICE_BYTES];
+		} write;
 	};
 } OWNED_BY(the producer until seq shows it, then the consumer);
 

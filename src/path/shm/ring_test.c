@@ -169,6 +169,38 @@ static void ring_push__has_room_when_all_is_taken(void **state)
 	setup(NULL);
 }
 
+/* A WRITE with immediate data: up to PATH_NOTICE_BYTES lie in its slot, and none in the data
+ * area. */
+static void ring_push__keeps_a_short_write_in_its_slot(void **state)
+{
+	for (u32 bytes = 0; bytes <= PATH_NOTICE_BYTES + 1; bytes++) {
+		struct pkt p = { .opcode = PKT_WRITE_ONLY_IMM,
+				 .qp_type = IBV_QPT_RC,
+				 .psn = bytes,
+				 .imm = 0x12345678 + bytes,
+				 .va = 0x7f0000001000 + bytes,
+				 .rkey = 0x99 + bytes,
+				 .length = bytes,
+				 .dma_length = bytes };
+		struct iovec iov[2] = { { payload, bytes / 2 },
+					{ payload + bytes / 2, bytes - bytes / 2 } };
+		struct ring_item item;
+
+		memset(payload, (int)bytes + 1, bytes);
+		assert_int_equal(ring_push(&b.tx, &p, iov, 2), 0);
+		assert_int_equal(ring_peek(&b.rx, &item), 1);
+		assert_int_equal(item.pkt.opcode, PKT_WRITE_ONLY_IMM);
+		assert_int_equal(item.pkt.length, bytes);
+		assert_int_equal(item.pkt.dma_length, bytes);
+		assert_int_equal(item.pkt.va, p.va);
+		assert_int_equal(item.pkt.rkey, p.rkey);
+		assert_int_equal(item.pkt.imm, p.imm);
+		assert_memory_equal(item.payload, payload, bytes);
+		assert_int_equal(item.data_bytes, bytes > PATH_NOTICE_BYTES ? CACHE_LINE : 0);
+		ring_consume(&b.rx, &item);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -178,6 +210,7 @@ int main(void)
 		TEST(ring_push__without_room_grows_to_all),
 		TEST(ring_push__grows_no_more_than_it_may),
 		TEST(ring_push__has_room_when_all_is_taken),
+		TEST(ring_push__keeps_a_short_write_in_its_slot),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
