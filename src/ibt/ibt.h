@@ -42,6 +42,9 @@ struct ibt_counters {
 	/* enum ibv_wc_status of the last completion with an error that was no flush, with
 	 * IBT_ERROR_OF_RECEIVE; 0: none */
 	u32 last_error ATOMIC_ONLY;
+	/* 1: requests are posted that have not been sent. Peers read it when this process has
+	 * died */
+	u32 behind WRITTEN_UNDER(requester.sq_lock);
 	/* READs among `sent`; stored before it */
 	u64 reads WRITTEN_UNDER(requester.sq_lock);
 	u64 read_bytes WRITTEN_UNDER(requester.sq_lock);
@@ -206,7 +209,7 @@ int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
  * after. False: nothing of it counts as written; a request does it. Never blocks.
  * Of 0 bytes, in any state: is the queue pair connected by a reliable path? Such a path reports the
  * death of the peer's process behind all packets of that process. False after such a death, too, if
- * the process had more to send. */
+ * its queue pair had posted more than it had sent. */
 bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length);
 /* Would a send request be taken now? 0 or what ibt_post_send would say; -EPIPE: it would be taken
  * only to be flushed. */

@@ -413,6 +413,15 @@ static inline bool req_may_send(const struct ibt_qp *qp) REQUIRES(qp->req.sq_loc
 		(qp->state == IBV_QPS_SQD && qp->req.next != qp->req.drain_stop));
 }
 
+/* Says on the board whether something is left to send: if this process dies, it is lost. */
+static inline void req_show_behind(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	u32 behind = qp->req.next != qp->req.head;
+
+	if (unlikely(qp->counters->behind != behind))
+		__atomic_store_n(&qp->counters->behind, behind, __ATOMIC_RELEASE);
+}
+
 void req_pump(struct ibt_qp *qp)
 {
 	bool sent = false;
@@ -433,6 +442,7 @@ void req_pump(struct ibt_qp *qp)
 			break;
 		}
 	}
+	req_show_behind(qp);
 	if (qp->streams)
 		stream_pumped(qp);
 	if (sent && qp->streams && ack_ride(qp))

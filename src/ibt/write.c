@@ -66,6 +66,15 @@ static inline struct ibv_send_wr *write_complete(struct ibt_qp *qp, struct ibv_s
 	return wr;
 }
 
+/* The peer has died, and had more to send. */
+static bool write_has_lost(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	const struct path_ops *ops = qp->dest->path->ops;
+
+	return qp->state != IBV_QPS_RTS && ops->behind != NULL &&
+	       ops->behind(qp->dest, qp->dest_qpn);
+}
+
 bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length)
 {
 	struct path_write w = { .from = from, .va = va, .rkey = rkey, .length = length };
@@ -77,8 +86,7 @@ bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length
 	if (qp->packet_type != IBV_QPT_RC || qp->dest == NULL)
 		goto unlock;
 	if (length == 0)
-		done = qp->dest->path->promise.reliable &&
-		       !__atomic_load_n(&qp->dest->cut, __ATOMIC_RELAXED);
+		done = qp->dest->path->promise.reliable && !write_has_lost(qp);
 	else if (qp->state == IBV_QPS_RTS && !qp_port_is_down(qp) &&
 		 qp->dest->path->ops->writes != NULL && length - 1 < IBT_MAX_MESSAGE)
 		done = qp->dest->path->ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, &w,

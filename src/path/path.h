@@ -291,6 +291,9 @@ struct path_ops {
 	/* Tells whether the destination's process had this queue pair when it was last looked
 	 * at. */
 	bool (*holds)(const struct path_dest *d, u32 qpn);
+	/* Tells whether that queue pair had posted requests that it had not sent yet, when it was
+	 * last looked at. NULL: not known. */
+	bool (*behind)(const struct path_dest *d, u32 qpn);
 	/* `emptied` must grow soon: the next polls look everywhere. Any lock may be held. NULL:
 	 * every empty poll counts anyway. */
 	void (*want_look)(struct path *p);
@@ -363,8 +366,6 @@ struct path_dest {
 	bool acks_owed ATOMIC_ONLY; /* hint: batch_end(idle) has something to do */
 	/* a datagram has waited for room until its timeout; none was taken since */
 	bool drops_when_full ATOMIC_ONLY;
-	/* its process has died while it waited for room: what it had posted may be lost */
-	bool cut ATOMIC_ONLY;
 	/* queue pairs that owe an acknowledgement, at once or at the end of the batch */
 	struct list_head acks OWNED_BY(callbacks of the path);
 	struct list_head acks_now OWNED_BY(callbacks of the path);

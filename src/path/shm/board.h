@@ -47,6 +47,7 @@ struct CACHE_ALIGNED board_tally {
 	u64 errors OWNED_BY(nobody: atomic); /* completions with an error */
 	/* The last of them that was no flush: BOARD_ERROR_*, or 0. */
 	u32 last_error OWNED_BY(nobody: atomic);
+	u32 behind OWNED_BY(requester.sq_lock); /* 1: requests are posted that have not been sent */
 	/* READs among `sent`; stored before it */
 	u64 reads OWNED_BY(requester.sq_lock), read_bytes OWNED_BY(requester.sq_lock);
 };

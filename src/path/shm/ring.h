@@ -192,12 +192,6 @@ static inline bool ring_should_publish_slots(const struct ring_rx *rx)
 	return rx->tail - rx->published >= RING_PUBLISH;
 }
 
-/* Does the producer wait for room, by its own account? */
-static inline bool ring_is_awaited(const struct ring_rx *rx)
-{
-	return __atomic_load_n(&rx->shared->waiting, __ATOMIC_RELAXED) != 0;
-}
-
 /* Publishes the consumer's position. True: the producer waits for room and must be rung. */
 bool ring_publish(struct ring_rx *rx);
 

@@ -498,6 +498,19 @@ static bool shm_dest_holds(const struct path_dest *d, u32 qpn)
 	return l->board != NULL && link_peer_has_qp(l, qpn);
 }
 
+static bool shm_dest_behind(const struct path_dest *d, u32 qpn)
+{
+	const struct shm_link *l = container_of(d, const struct shm_link, dest);
+	const struct board_qp *q;
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	q = l->board != NULL ? link_find_qp(l->board, qpn) : NULL;
+	/* pairs with req_show_behind */
+	return q != NULL &&
+	       __atomic_load_n(&l->board->tallies[q - l->board->qps].behind, __ATOMIC_ACQUIRE);
+}
+
 static void shm_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 {
 	struct shm *shm = container_of(p, struct shm, path);
@@ -525,6 +538,7 @@ static const struct path_ops shm_ops = {
 	.pull = link_pull,
 	.poll = shm_poll,
 	.holds = shm_dest_holds,
+	.behind = shm_dest_behind,
 	.exclude = shm_exclude,
 };
 
@@ -635,29 +649,12 @@ static void shm_let_go(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_l
 			shm->path.user_ops->writable(shm->path.user, &a->dest);
 }
 
-/* Receives what the process has sent before it died. A process that waits for room, or has just
- * been given some, has more to send, which is lost. */
-static void shm_receive_rest(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
-{
-	bool cut = ring_is_awaited(&l->rx);
-	int n, total = 0;
-
-	while (!ring_looks_empty(&l->rx)) {
-		n = shm_receive(shm, l, RING_SLOTS);
-		total += n;
-		if (n != RING_SLOTS)
-			break;
-	}
-	cut |= total > RING_SLOTS / 2;
-	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
-		__atomic_store_n(&a->dest.cut, cut, __ATOMIC_RELAXED);
-}
-
 void shm_peer_dead(struct shm *shm, struct shm_link *l)
 {
 	lock_acquire(&shm->poll_lock);
 	if (link_state(l) == LINK_UP) {
-		shm_receive_rest(shm, l);
+		while (!ring_looks_empty(&l->rx) && shm_receive(shm, l, RING_SLOTS) == RING_SLOTS)
+			continue;
 		link_set_state(l, LINK_DEAD);
 		shm_forget_link(shm, l);
 		link_unwatch(l);

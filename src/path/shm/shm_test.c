@@ -222,32 +222,26 @@ static void shm_peer_gone__after_the_link_is_open(void **state)
 	shm_background(w.shm);
 }
 
-/* By its own account in the ring, which has no room then; or the ring is rather full. */
-static void shm_peer_gone__says_whether_the_peer_had_more_to_send(void **state)
+/* By its own account on its board. */
+static void shm_dest_behind__says_whether_the_peer_had_more_to_send(void **state)
 {
 	struct path_dest *d = dest_of_peer();
-	u32 sent[] = { 0, RING_SLOTS / 2, RING_SLOTS / 2 + 1 };
 
-	for (u32 i = 0; i < 2 * ARRAY_LEN(sent); i++) {
-		bool waits = i & 1;
-		u32 packets = sent[i / 2];
-		struct shm_link *l;
+	w.peer_board->slots[0] = PEER_QPN >> NODE_INDEX_BITS;
+	w.peer_board->slot_count = 1;
+	assert_false(d->path->ops->behind(d, PEER_QPN));
+	assert_int_equal(d->path->ops->resolve(d), 0);
+	for (u32 behind = 0; behind < 2; behind++) {
+		const struct board_qp *q = link_find_qp(w.peer_board, PEER_QPN);
 
-		assert_int_equal(d->path->ops->resolve(d), 0);
-		assert_false(d->cut);
-		l = link_of(d);
-		for (u32 at = 0; at < packets; at++) {
-			l->rx.shared->slots[at].kind = PKT_BRIEF_KIND;
-			l->rx.shared->slots[at].seq = at + 1;
-		}
-		l->rx.shared->waiting = waits;
-		shm_peer_gone(w.shm, PEER_PROCESS);
-		assert_int_equal(d->cut, waits || packets > RING_SLOTS / 2);
-		d->path->ops->dest_put(d);
-		shm_background(w.shm);
-		d = dest_of_peer();
+		assert_non_null(q);
+		w.peer_board->tallies[q - w.peer_board->qps].behind = behind;
+		assert_int_equal(d->path->ops->behind(d, PEER_QPN), behind);
 	}
+	shm_peer_gone(w.shm, PEER_PROCESS);
+	assert_true(d->path->ops->behind(d, PEER_QPN));
 	d->path->ops->dest_put(d);
+	shm_background(w.shm);
 }
 
 /* The peer has made the pair; the thread that opens it here is slow. */
@@ -422,7 +416,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(shm_peer_gone__after_the_link_is_open, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(
-			shm_peer_gone__says_whether_the_peer_had_more_to_send, set_up, tear_down),
+			shm_dest_behind__says_whether_the_peer_had_more_to_send, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_resolve__waits_for_a_pair_under_way, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(shm_resolve__in_vain_is_repeated_for_a_new_pair,
