@@ -174,7 +174,7 @@ static void a_peer_that_ends_at_once__hides_no_loss(void **state)
 	size_t got;
 	ssize_t n;
 
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 10; i++) {
 		meet(&m, "Se");
 		for (got = 0; (n = rrecv(m.p.server, block, sizeof(block), 0)) > 0;
 		     got += (size_t)n)

@@ -50,7 +50,7 @@ void killed(void)
  * multiprocessing and the children of servers do. */
 void exits(void)
 {
-	static unsigned char data[100000];
+	static unsigned char data[10000];
 	int listener = server_socket(5), s;
 	struct pollfd p;
 	pid_t child;
