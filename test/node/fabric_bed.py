@@ -1,7 +1,9 @@
 """fabric_bed.py: a fabric of its own for each test, its hosts, and Debian's OpenSM on them."""
+import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -67,13 +69,19 @@ class Bed(unittest.TestCase):
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("ANYVERBS_")}
         self.env.update(ANYVERBS_NODE=f"host-{os.getpid()}", XDG_RUNTIME_DIR=self.root)
         self.managers = []
+        self.carrier = None  # the first node, unless the test kills it
 
     def tearDown(self):
+        """The node lives until then."""
         for sm in self.managers:
             if sm.process.poll() is None:
                 sm.kill()
+        self.fabric("hosts")
+        carrier = self.node()
         self.fabric("down", "--force")
         shutil.rmtree(self.root, ignore_errors=True)
+        if self.carrier is not None:
+            self.assertEqual(carrier, self.carrier, "the node has died")
 
     def words(self, *words):
         return [os.path.join(self.build, "bin/anyverbs"), *words]
@@ -83,7 +91,27 @@ class Bed(unittest.TestCase):
         done = subprocess.run(self.words("fabric", *words, *name), env=self.env, capture_output=True, text=True,
                               timeout=self.command_s)
         self.assertEqual(done.returncode, 0, done.stderr)
+        if words[0] == "up":
+            self.carrier = self.node()
         return done.stdout
+
+    def node(self):
+        """The pid of the node; None while there is none."""
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path) as f:
+                    words = f.read().split("\0")
+            except OSError:
+                continue
+            if words[0].endswith("anyverbsd") and self.env["ANYVERBS_NODE"] in words:
+                return int(path.split("/")[2])
+        return None
+
+    def kill_node(self):
+        pid = self.node()
+        self.carrier = None
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
 
     def on(self, host, *words, status=0, timeout=60):
         done = subprocess.run(self.words("run", "--host", host, *words), env=self.env, capture_output=True, text=True,

@@ -4,11 +4,9 @@ brought up or changed: all ports come back, and no process hangs.
 
 usage: fabric_kill_test.py BUILD_DIR [INSTANTS [SEED]]
 """
-import glob
 import os
 import random
 import shutil
-import signal
 import sys
 import time
 import unittest
@@ -23,18 +21,6 @@ CONF = "transaction_timeout 50\nmax_smps_timeout 200\n"  # a lost MAD is sent ag
 
 
 class Kills(Bed):
-    def node(self):
-        """The pid of the node; None while there is none."""
-        for path in glob.glob("/proc/[0-9]*/cmdline"):
-            try:
-                with open(path) as f:
-                    words = f.read().split("\0")
-            except OSError:
-                continue
-            if words[0].endswith("anyverbsd") and self.env["ANYVERBS_NODE"] in words:
-                return int(path.split("/")[2])
-        return None
-
     def is_up(self):
         """Every link is active, and the subnet manager answers another host."""
         show = self.fabric("show").splitlines()
@@ -61,9 +47,7 @@ class Kills(Bed):
                     sm.kill()
                     sm = self.opensm("h1", conf=CONF, up=False)
                 else:
-                    pid = self.node()
-                    if pid is not None:
-                        os.kill(pid, signal.SIGKILL)
+                    self.kill_node()
                 if change is not None and change[0] == "link":
                     self.fabric("link", "h3:1", "up")
                 self.until(self.is_up, 30)

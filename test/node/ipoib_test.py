@@ -229,8 +229,7 @@ class IPoIB(Bed):
         for host in ("h1", "h2"):
             self.interface(host)
         self.ping("h1", "10.1.0.2")
-        out = subprocess.run(self.words("status", "--json"), env=self.env, capture_output=True, text=True).stdout
-        os.kill(json.loads(out)["pid"], signal.SIGKILL)
+        self.kill_node()
         self.ping("h1", "10.1.0.2")
         self.interface("h3")
         self.until(lambda: self.reaches("h3", "10.1.0.1"))

@@ -4,11 +4,9 @@ Once with the node's own subnet manager, once with OpenSM.
 
 usage: sa_test.py BUILD_DIR
 """
-import glob
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -75,18 +73,6 @@ class Client(Bed):
 
     def manage(self):
         pass
-
-    def node(self):
-        """The pid of the node."""
-        for path in glob.glob("/proc/[0-9]*/cmdline"):
-            try:
-                with open(path) as f:
-                    words = f.read().split("\0")
-            except OSError:
-                continue
-            if words[0].endswith("anyverbsd") and self.env["ANYVERBS_NODE"] in words:
-                return int(path.split("/")[2])
-        return None
 
     def subscribe(self, host, *traps):
         program = Program(self, host, "notices", *map(str, traps))
@@ -162,7 +148,7 @@ class Notices(Client):
 
     def test_the_node_dies(self):
         program = self.subscribe("h1", 65)
-        os.kill(self.node(), signal.SIGKILL)
+        self.kill_node()
         self.until(lambda: self.fabric("hosts").count("ACTIVE") == 4)
         self.again(program)
         self.fabric("link", "h3:1", "down")

@@ -519,11 +519,12 @@ void madchannel_leave(struct proc *p)
 
 	if (h == NULL)
 		return;
+	/* they send MADs, some of them to the process itself */
+	smhold_leave(p);
+	sagroup_leave_all(p);
 	for (u32 i = 0; i < f->out_count; i++)
 		if (f->out_to[i] == p)
 			f->out_to[i] = NULL;
-	smhold_leave(p);
-	sagroup_leave_all(p);
 	p->host = NULL;
 	f->processes--;
 	h->proc = p;
