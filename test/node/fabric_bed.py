@@ -1,6 +1,5 @@
 """fabric_bed.py: a fabric of its own for each test, its hosts, and Debian's OpenSM on them."""
 import contextlib
-import glob
 import os
 import re
 import shutil
@@ -70,7 +69,7 @@ class Bed(unittest.TestCase):
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("ANYVERBS_")}
         self.env.update(ANYVERBS_NODE=f"host-{os.getpid()}", XDG_RUNTIME_DIR=self.root)
         self.managers = []
-        self.carriers = None  # the node that the fabric began with, unless the test kills it
+        self.carrier = None  # the node that the fabric began with, unless the test kills it
 
     def tearDown(self):
         """The node lives until then."""
@@ -78,11 +77,11 @@ class Bed(unittest.TestCase):
             if sm.process.poll() is None:
                 sm.kill()
         self.fabric("hosts")
-        carriers = self.nodes()
+        carrier = self.node()
         self.fabric("down", "--force")
         shutil.rmtree(self.root, ignore_errors=True)
-        if self.carriers is not None:
-            self.assertTrue(set(carriers) & set(self.carriers), "the node has died")
+        if self.carrier is not None:
+            self.assertEqual(carrier, self.carrier, "the node has died")
 
     def words(self, *words):
         return [os.path.join(self.build, "bin/anyverbs"), *words]
@@ -93,25 +92,26 @@ class Bed(unittest.TestCase):
                               timeout=self.command_s)
         self.assertEqual(done.returncode, 0, done.stderr)
         if words[0] == "up":
-            self.carriers = self.nodes()
+            self.carrier = self.node()
         return done.stdout
 
-    def nodes(self):
-        """The pid of the node, and of those that want to become it; the list may be empty."""
-        pids = []
-        for path in glob.glob("/proc/[0-9]*/cmdline"):
-            try:
-                with open(path) as f:
-                    words = f.read().split("\0")
-            except OSError:
-                continue
-            if words[0].endswith("anyverbsd") and self.env["ANYVERBS_NODE"] in words:
-                pids.append(int(path.split("/")[2]))
-        return pids
+    def node(self):
+        """The pid of the node, which has the lock of its folder; None while there is none."""
+        try:
+            folder = os.stat(os.path.join(self.root, "anyverbs", self.env["ANYVERBS_NODE"] + "-fabric"))
+        except FileNotFoundError:
+            return None
+        with open("/proc/locks") as f:
+            for line in f:
+                words = line.split()
+                if words[1] == "FLOCK" and words[5].endswith(f":{folder.st_ino}"):
+                    return int(words[4])
+        return None
 
     def kill_node(self):
-        self.carriers = None
-        for pid in self.nodes():
+        pid = self.node()
+        self.carrier = None
+        if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -133,51 +133,6 @@ class Managed(Bed):
         return self.on("h2", "saquery", *words)
 
     def test_verbs_by_lid(self):
-        self.configure()
-        for program in "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong":
-            client, server = self.pair(program, "-n", "500")
-            self.assertIn("LID 0x0002", client)
-            self.assertIn("500 iters", client + server)
-
-    def test_a_link_that_is_down(self):
-        self.configure()
-        self.fabric("link", "h2:1", "down")
-        self.assertIn("PORT_DOWN", self.on("h2", "ibv_devinfo"))
-        self.fabric("link", "h2:1", "up")
-        self.assertIn("PORT_INIT", self.on("h2", "ibv_devinfo"))
-
-    def test_a_port_that_is_disabled(self):
-        """Its cable has no say in it."""
-        states = lambda: [line.split()[4] for line in self.fabric("hosts").splitlines()]
-        self.on("h2", "ibportstate", "-D", "0", "1", "disable")
-        self.assertEqual(states(), ["DOWN", "DISABLED"])
-        self.fabric("link", "h2:1", "down")
-        self.assertEqual(states(), ["CUT", "CUT"])
-        self.fabric("link", "h2:1", "up")
-        self.assertEqual(states(), ["DOWN", "DISABLED"])
-        self.on("h2", "ibportstate", "-D", "0", "1", "enable")
-        self.assertEqual(states(), ["INIT", "INIT"])
-
-
-class Managed(Bed):
-    """The node's own subnet manager brings the links up, and its SA answers."""
-
-    def setUp(self):
-        super().setUp()
-        self.fabric("up", "--topology", "star:2")
-
-    def until_active(self, host):
-        self.until(lambda: "PORT_ACTIVE" in self.on(host, "ibv_devinfo"))
-
-    def sa(self, *words):
-        return self.on("h2", "saquery", *words)
-
-    def kill_node(self):
-        folder = os.stat(os.path.join(self.root, "anyverbs", self.env["ANYVERBS_NODE"] + "-fabric"))
-        with open("/proc/locks") as f:
-            os.kill([int(line.split()[4]) for line in f if "FLOCK" in line and line.split()[5].endswith(f":{folder.st_ino}")][0], 9)
-
-    def test_verbs_by_lid(self):
         for program in "ibv_rc_pingpong", "ibv_ud_pingpong":
             client, server = self.pair(program, "-n", "500")
             self.assertIn("500 iters", client + server)

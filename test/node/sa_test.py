@@ -224,7 +224,7 @@ class Mastered(Notices, Services):
 
     def again(self, program):
         """OpenSM lives on, and has the subscription."""
-        self.until(lambda: self.nodes() and len(self.subscriptions()) == 1)
+        self.until(lambda: self.node() is not None and len(self.subscriptions()) == 1)
 
     def test_another_subnet_manager(self):
         program = self.subscribe("h1", 65)
