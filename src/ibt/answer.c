@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "ibt/ack.h"
 #include "ibt/answer.h"
 #include "ibt/block.h"
 #include "ibt/opcode.h"
@@ -214,12 +215,21 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 	return n == 0 ? count : 0;
 }
 
-/* The memory of the rest has gone, or its key. */
-static int answer_refuse(struct ibt_qp *qp, const struct resp_resource *r)
-	REQUIRES(qp->resp.rq_lock)
+/* The memory of the rest has gone, or its key. A repetition is none for which the queue pair fails:
+ * its request may have been late on its way, and the initiator has the data, and has released the
+ * memory meanwhile. An initiator that still waits learns it from the NAK, and another one has no
+ * request of this number. */
+static int answer_refuse(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->resp.rq_lock)
 {
+	u32 psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
+
+	if (qp->lossy && r->answered) {
+		ack_send(qp, AETH_NAK | NAK_REMOTE_ACCESS, psn);
+		r->done = true;
+		return 0;
+	}
 	qp->resp.owed = RESP_NAK_ACCESS;
-	qp->resp.owed_psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
+	qp->resp.owed_psn = psn;
 	qp->resp.nak_sent = true;
 	return -EACCES;
 }

@@ -662,34 +662,6 @@ static void rc__local_words_from_a_wire_mean_nothing(void **state)
 	rc_close(&r);
 }
 
-static void rc__repeated_read_outside_the_first_is_dropped(void **state)
-{
-	static struct rc r;
-	struct pkt p = rc_forge(PKT_READ_REQUEST, 0);
-	u32 answers;
-
-	rc_open(&r);
-	rc_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU, 0);
-	net_run(&r.net, NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	answers = watch_count(&r.watch, 1, OP_READ_ANSWERS);
-	assert_int_equal(answers, 4);
-	p.va = (u64)(uintptr_t)r.net.side[1].memory;
-	p.rkey = r.net.side[1].key;
-	p.psn = FIRST_PSN + 1;
-	p.dma_length = 4 * MTU;
-	net_inject(&r.net, 1, &p, NULL);
-	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 4);
-	p.dma_length = 3 * MTU;
-	net_inject(&r.net, 1, &p, NULL);
-	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 7);
-	/* the key must still be good */
-	p.rkey ^= 1;
-	net_inject(&r.net, 1, &p, NULL);
-	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 7);
-	rc_close(&r);
-}
-
 /* What an earlier connection has left on the way has other numbers. A NAK of the sequence may also
  * be of a peer that counts otherwise: psn_test.c. */
 static void rc__words_of_another_connection_mean_nothing(void **state)
@@ -760,36 +732,6 @@ static void rc__what_waited_behind_another_has_its_own_time(void **state)
 	assert_int_equal(r.watch.drop[0].met, 3);
 	rc_expect(&r, 1, IBV_WC_SUCCESS);
 	rc_expect(&r, 2, IBV_WC_SUCCESS);
-	rc_close(&r);
-}
-
-/* A READ that comes again after its queue pair has been connected anew is none of the new ones. */
-static void rc__reset_forgets_what_was_asked(void **state)
-{
-	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
-	struct pkt again;
-	static struct rc r;
-
-	rc_open(&r);
-	rc_post(&r, IBV_WR_RDMA_READ, 1, 64, 0);
-	net_run(&r.net, NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	again = *watch_nth(&r.watch, 0, OP(READ_REQUEST), 0);
-	net_inject(&r.net, 1, &again, NULL);
-	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 2);
-	assert_int_equal(ibt_qp_modify(r.qp[1], &a, IBV_QP_STATE, NULL, NULL), 0);
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT,
-				  .port_num = 1,
-				  .qp_access_flags = IBV_ACCESS_REMOTE_READ };
-	assert_int_equal(ibt_qp_modify(r.qp[1], &a,
-				       IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, NULL,
-				       NULL),
-			 0);
-	q.rq_psn = FIRST_PSN + 1000;
-	net_qp_connect(&r.net, 1, r.qp[1], 0x11, &q);
-	net_inject(&r.net, 1, &again, NULL);
-	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 2);
 	rc_close(&r);
 }
 
@@ -970,9 +912,7 @@ int main(void)
 		cmocka_unit_test(rc__acknowledgement_of_nothing_is_dropped),
 		cmocka_unit_test(rc__local_words_from_a_wire_mean_nothing),
 		cmocka_unit_test(rc__congestion_is_notified),
-		cmocka_unit_test(rc__repeated_read_outside_the_first_is_dropped),
 		cmocka_unit_test(rc__words_of_another_connection_mean_nothing),
-		cmocka_unit_test(rc__reset_forgets_what_was_asked),
 		cmocka_unit_test(rc__what_waited_behind_another_has_its_own_time),
 		cmocka_unit_test(rc__new_way_takes_the_acknowledgement_along),
 		cmocka_unit_test(rc__new_way_is_full),
