@@ -550,6 +550,8 @@ void judge_patience(struct sqp *q)
 	if (!sqp_is_reliable(q) || q->engine == NULL || list_empty(&q->sends) ||
 	    q->sending_ns == SIM_NEVER)
 		return;
+	if (!cq_looks_empty(&q->send_cq->cq))
+		return; /* its completion may be there, and the program has not looked */
 	/* Those before the first that is signaled may be done already. */
 	list_for_each(t, &q->sends, struct send, node)
 		if (s == NULL && t->signaled)
