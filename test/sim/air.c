@@ -79,7 +79,7 @@ void air_gid(const struct node *n, u32 plane, u8 gid[16])
 static void air_lost(struct proc *at, const struct proc *other, const struct pkt *k)
 {
 	link_trace(at, TR_LOST, other, k, 0);
-	world.lost_ns[at->id][other->id] = world.lost_ns[other->id][at->id] = world.now;
+	reason_lost(k->dqpn);
 }
 
 /* ---- sending ---- */

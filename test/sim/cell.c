@@ -75,7 +75,6 @@ void cell_withdraw(struct cell *c)
 	trace(c->proc, TR_KEY, c->key, 0, 0, 0);
 	key_release(c);
 	c->withdrawn = true;
-	c->qp->asked_amiss = true; /* what is under way to it will be refused */
 	cell_close(c);
 }
 

@@ -31,6 +31,8 @@ void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_e
 		mig_moved(q);
 	else if (type == IBV_EVENT_PATH_MIG_ERR)
 		mig_refused(q);
+	else if (type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_REQ_ERR)
+		reason_refused(q, type);
 }
 
 void event_overflow(struct cq *cq)

@@ -199,23 +199,12 @@ static void end_check_message(const struct sqp *q, const struct message *m)
 		  (ull)m->tag);
 }
 
-static void end_check_why(const struct sqp *q)
-{
-	bool died = q->peer != NULL && q->peer->proc->dead;
-
-	if ((!q->flushed && !q->recv_flushed) || q->forgotten || q->proc->dead ||
-	    q->send_cq->overflowed || q->recv_cq->overflowed)
-		return;
-	sim_check(q->why != 0 || q->asked_amiss || died, "qp %06x is in error for no reason",
-		  q->qpn);
-}
-
 static void end_check_all(void)
 {
 	for (u32 i = 0; i < sqp_count; i++) {
 		for (u32 m = 0; m < sqps[i]->message_count; m++)
 			end_check_message(sqps[i], sqps[i]->messages[m]);
-		end_check_why(sqps[i]);
+		reason_check_flushed(sqps[i]);
 	}
 	for (u32 i = 0; i < world.plan.procs; i++)
 		arena_check(world.procs[i], 0, ARENA_BYTES, "at the end");

@@ -81,6 +81,7 @@ static bool fault_shows(const struct send *s)
 
 static void send_succeeded(struct send *s)
 {
+	reason_succeeded(s);
 	sim_check(!fault_shows(s), "qp %06x: #%llu succeeds in spite of fault %u", s->qp->qpn,
 		  (ull)s->tag, s->fault);
 	if (s->message != NULL) {
@@ -107,23 +108,6 @@ static void send_succeeded(struct send *s)
 
 /* ---- errors ---- */
 
-/* May the peer have been out of reach at some time since the request was posted? */
-static bool error_peer_was_away(const struct send *s)
-{
-	const struct sqp *peer = s->qp->peer;
-	const struct node *a = s->qp->proc->node, *b = peer->proc->node;
-	u64 since = s->posted_ns - MIN(s->posted_ns, 5 * NS_PER_MS);
-
-	if (path_is_air(s->qp->proc, peer->proc) &&
-	    (peer->proc->stopped || peer->proc->stopped_ns >= s->posted_ns ||
-	     world.lost_ns[s->qp->proc->id][peer->proc->id] >= s->posted_ns))
-		return true;
-	if (s->qp->plane != peer->plane || (peer->moves | s->qp->moves) != 0)
-		return true; /* one of them has moved, and the other one may not follow */
-	return !sqp_received_since(peer, s->posted_ns) || !a->up || !b->up ||
-	       a->changed_ns > since || b->changed_ns > since;
-}
-
 static void error_retry(const struct send *s)
 {
 	const struct sqp *q = s->qp;
@@ -131,7 +115,7 @@ static void error_retry(const struct send *s)
 	u64 least = q->timeout == 0 ? SIM_NEVER
 				    : (q->retry_cnt + 1u) * judge_timeout_ns(q->timeout);
 
-	sim_check(error_peer_was_away(s),
+	sim_check(reason_is_silence(s),
 		  "qp %06x: #%llu gives up, but its peer has been there all the time", q->qpn,
 		  (ull)s->tag);
 	sim_check((q->peer->proc->dead && !path_is_air(q->proc, q->peer->proc)) || waited >= least,
@@ -164,27 +148,6 @@ static void error_rnr(const struct send *s)
 		  q->qpn, (ull)s->tag, (ull)waited, (ull)least);
 }
 
-/* Has the key gone on which the request stands? One that the requester itself invalidates is good
- * until then, but a READ before that may be answered after it. */
-static bool error_key_is_gone(const struct send *s)
-{
-	const struct cell *c = s->cell;
-
-	if (c == NULL)
-		return false;
-	if (c->by_peer)
-		return s->tag > c->victim_of || s->opcode == IBV_WR_RDMA_READ;
-	return c->withdrawn || c->victim_of != 0;
-}
-
-static bool error_is_access(const struct send *s)
-{
-	return (s->fault >= FAULT_RKEY && s->fault <= FAULT_ACCESS) ||
-	       s->fault == FAULT_WITHDRAWN ||
-	       (s->fault == FAULT_VICTIM && s->opcode == IBV_WR_SEND_WITH_INV) ||
-	       error_key_is_gone(s);
-}
-
 static void judge_error(const struct send *s, enum ibv_wc_status status)
 {
 	bool right = false;
@@ -198,12 +161,10 @@ static void judge_error(const struct send *s, enum ibv_wc_status status)
 			s->fault == FAULT_BIND;
 		break;
 	case IBV_WC_REM_ACCESS_ERR:
-		right = sqp_is_reliable(s->qp) && error_is_access(s);
+		right = sqp_is_reliable(s->qp) && reason_is_access(s);
 		break;
 	case IBV_WC_REM_INV_REQ_ERR:
-		right = sqp_is_reliable(s->qp) &&
-			(s->fault == FAULT_ALIGN || s->fault == FAULT_SRQ || s->message != NULL ||
-			 xrc_is_refused(s->srq));
+		right = sqp_is_reliable(s->qp) && reason_is_invalid(s);
 		break;
 	case IBV_WC_REM_OP_ERR:
 		right = sqp_is_reliable(s->qp) && s->message != NULL;

@@ -139,7 +139,6 @@ static void key_lose(struct cell *c)
 {
 	sim_check(!key_is_valid(c), "p%u: key %08x is still valid", c->proc->id, c->key);
 	c->withdrawn = true;
-	c->qp->asked_amiss = true;
 	cell_close(c);
 }
 

@@ -14,6 +14,7 @@
  *   event.c    asynchronous events: is each due, and does none fail to come?
  *   post.c     requests drawn by lot
  *   judge.c    completions: is this one due, and is its status the right one?
+ *   reason.c   queue pairs that fail by themselves: does each have a reason?
  *   program.c  what a process does in its turns
  *   tagged.h       a world of its own: tag-matching SRQs
  *   final.c    the end: everything must have ended, and everything must be given back
@@ -291,6 +292,8 @@ struct send {
 	struct cell *victim; /* what it invalidates */
 	struct cell *bound, *bound_from; /* what it binds, and whose window that is */
 	u64 posted_ns;
+	u64 peer_stopped_ns; /* how long the peer had been stopped by then */
+	bool blamed; /* the peer may have failed for it */
 };
 
 struct recv {
@@ -313,8 +316,7 @@ enum {
 	WHY_PROGRAM = 1, /* its own program moved it there */
 	WHY_REQUEST = 2, /* a send request failed */
 	WHY_RECEIVE = 4, /* a receive request failed */
-	WHY_PEER = 8,	 /* the peer asked for what it may not have: settled at the end */
-	WHY_DEATH = 16,
+	WHY_PEER = 8,	 /* the peer asked for what it may not have */
 };
 
 struct sqp {
@@ -371,7 +373,8 @@ struct sqp {
 	u32 next_message;  /* to be delivered */
 	struct list_head cells; /* in this process' memory, for the peer */
 	u32 cell_count;
-	bool asked_amiss; /* RC: the peer has asked it for what must be refused */
+	u32 blamed;	 /* its requests for which the peer may have failed: reason.c */
+	u64 lost_ns;	 /* when the last packet of the connection was lost */
 	bool marked; /* a packet for it was, since the last CNP */
 	u64 cnp_ns;  /* when it last sent one; 0: never */
 	/* with a tag-matching SRQ (tagged.h) */
@@ -547,6 +550,23 @@ void judge_forget(struct sqp *q);
 /* Is any request late, by its own timeouts? */
 void judge_patience(struct sqp *q);
 u64 judge_timeout_ns(u8 code);
+
+/* ---- reason.c ---- */
+
+/* May the peer refuse the request for its key, or as invalid? */
+bool reason_is_access(const struct send *s);
+bool reason_is_invalid(const struct send *s);
+/* The queue pair says that it has failed for a request of its peer. */
+void reason_refused(struct sqp *q, enum ibv_event_type type);
+void reason_succeeded(struct send *s);
+/* At the end of the run. */
+void reason_check_flushed(const struct sqp *q);
+/* A packet for the queue pair was lost. */
+void reason_lost(u32 qpn);
+/* How long the process has been stopped, in all. */
+u64 reason_stopped_ns(const struct proc *p);
+/* May the requester have heard nothing of its peer since the request was posted? */
+bool reason_is_silence(const struct send *s);
 
 /* ---- program.c ---- */
 

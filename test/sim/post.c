@@ -622,9 +622,6 @@ static void commit_operands(struct draft *d)
 		slices_loosen(s->qp->proc, s->slice, s->slices);
 	else if (s->cell != NULL && s->opcode != WQE_WR_FLUSH)
 		commit_write(d);
-	if (s->fault != FAULT_NONE && sqp_is_reliable(s->qp) && !fault_is_local(s->fault) &&
-	    s->opcode != IBV_WR_LOCAL_INV)
-		s->qp->peer->asked_amiss = true;
 	if (s->counter != NULL && s->fault == FAULT_NONE) {
 		s->op = s->counter->count++;
 		s->counter->ops[s->op] = (struct count_op){
@@ -636,17 +633,6 @@ static void commit_operands(struct draft *d)
 	}
 }
 
-/* A READ before it may be answered after it. */
-static void commit_victim(struct send *s)
-{
-	struct cell *c = s->victim;
-
-	if (c == NULL)
-		return;
-	list_for_each(earlier, &s->qp->sends, struct send, node)
-		c->qp->asked_amiss |= earlier->cell == c && earlier->opcode == IBV_WR_RDMA_READ;
-}
-
 static void commit(struct draft *d)
 {
 	struct send *s = d->s;
@@ -655,7 +641,6 @@ static void commit(struct draft *d)
 	if (draw_is_message(s->opcode))
 		commit_message(d);
 	commit_operands(d);
-	commit_victim(s);
 	if (d->wr.send_flags & IBV_SEND_INLINE)
 		slices_write(q->proc, s->slice, s->slices, next_tag++);
 	list_push_back(&q->sends, &s->node);
@@ -680,6 +665,8 @@ static void post_list(struct sqp *q, struct draft *d, u32 n)
 	for (u32 i = 0; i < n; i++) {
 		d[i].wr.next = i + 1 < n ? &d[i + 1].wr : NULL;
 		d[i].s->posted_ns = world.now;
+		if (q->peer != NULL)
+			d[i].s->peer_stopped_ns = reason_stopped_ns(q->peer->proc);
 		trace(q->proc, TR_POST, q->qpn, d[i].s->tag,
 		      (u64)d[i].s->fault << 8 | d[i].s->opcode, d[i].s->length);
 	}

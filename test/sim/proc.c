@@ -108,6 +108,7 @@ void proc_continue(struct proc *p)
 		return;
 	trace(p, TR_CONTINUE, 0, 0, 0, 0);
 	p->stopped = false;
+	p->stops_ns += world.now - p->stopped_ns;
 	p->stopped_ns = world.now;
 	proc_wake(p, world.now);
 }

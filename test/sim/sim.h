@@ -130,7 +130,6 @@ struct world {
 	u32 turns; /* of programs, in all */
 	u32 kills;
 	struct weather weather[SIM_PLANES][SIM_NODES][SIM_NODES];
-	u64 lost_ns[SIM_PROCS][SIM_PROCS]; /* when the last packet between them was lost */
 	bool quiet;   /* nothing goes wrong any more; what is under way is to end */
 	bool tracing;
 	u64 hash, events;
@@ -162,6 +161,7 @@ struct proc {
 	bool port_up;	   /* as the process knows it; the node may know otherwise already */
 	u64 port_seen_ns; /* node->changed_ns of what it knows */
 	u64 stopped_ns;	   /* when it was last stopped or continued */
+	u64 stops_ns;	   /* how long all its stops were that are over */
 	u64 dead_ns;
 	bool asleep;	   /* inside a verb that waits: the engine goes on, the program does not */
 	u64 wake_ns;	   /* of its next pass; SIM_NEVER: none planned */

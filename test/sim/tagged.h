@@ -141,6 +141,8 @@ void tagged_teardown(struct proc *p);
 void tagged_saw(const struct proc *p, const struct pkt *k);
 /* May this queue pair have failed, as far as anybody can tell? */
 bool tagged_may_fail(const struct sqp *q);
+/* Has it named a wrong key or address to its peer? */
+bool tagged_asks_amiss(const struct sqp *q);
 struct sqp *tagged_find(const struct proc *p, u32 qpn);
 struct proc *tagged_other(const struct sqp *q);
 

@@ -98,6 +98,14 @@ bool tagged_may_fail(const struct sqp *q)
 	       tagged_was_early(q) || tagged_was_early(q->peer);
 }
 
+bool tagged_asks_amiss(const struct sqp *q)
+{
+	for (u32 i = 0; i < tagged_message_count; i++)
+		if (tagged_messages[i]->from == q && tagged_messages[i]->fault != TM_SOUND)
+			return true;
+	return false;
+}
+
 static struct sqp *tagged_create(struct proc *p)
 {
 	struct sqp *q = sqp_new(p, IBV_QPT_RC);

@@ -76,9 +76,6 @@ static void xrc_replace(struct proc *p, u32 i)
 	judge_poll(p, old->cq, 1 << 20);
 	trace(p, TR_GROUP, old->number, 2, 0, 0);
 	xrc_end(old);
-	for (u32 k = 0; k < sqp_count; k++)
-		if (sqps[k]->proc == p && sqps[k]->type == IBV_QPT_XRC_RECV)
-			sqps[k]->asked_amiss = true;
 	p->xrc[i] = xrc_new(p, i);
 	p->xrc[i]->older = old;
 }
