@@ -21,6 +21,9 @@ enum {
 	/* by node, plane and lane; the last one is nowhere */
 	AIR_DESTS = SIM_NODES * SIM_PLANES * AIR_LANES + 1,
 	AIR_CNP_NS = 50000, /* between two of one queue pair */
+	/* of a thousand packets, at least, where memory is released early */
+	AIR_STIR_DUPLICATE = 60,
+	AIR_STIR_REORDER = 250,
 };
 
 /* A packet under way. */
@@ -461,6 +464,14 @@ static struct weather *air_weather(u32 i)
 	return &world.weather[i / SIM_NODES / SIM_NODES][i / SIM_NODES % SIM_NODES][i % SIM_NODES];
 }
 
+/* A READ is to come again when its memory has been released: doubled, one of the two overtaken. */
+static void air_stir(struct weather *w)
+{
+	w->duplicate = MAX(w->duplicate, (u32)AIR_STIR_DUPLICATE);
+	w->reorder = MAX(w->reorder, (u32)AIR_STIR_REORDER);
+	w->jitter_ns = MAX(w->jitter_ns, 2 * w->delay_ns);
+}
+
 void air_draw_weather(void)
 {
 	u32 lines = SIM_NODES * SIM_NODES * (world.plan.migrates ? SIM_PLANES : 1);
@@ -483,6 +494,8 @@ void air_draw_weather(void)
 			.queue_ns = narrow ? rng_range(RNG, 100000, 400000)
 					   : rng_skewed(RNG, 100000, 20 * NS_PER_MS),
 		};
+		if (world.plan.releases)
+			air_stir(w);
 	}
 }
 

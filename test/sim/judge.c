@@ -101,6 +101,8 @@ static void send_succeeded(struct send *s)
 		else if (s->cell != NULL)
 			cell_done(s->cell, s->tag);
 	}
+	if (s->opcode == IBV_WR_RDMA_READ && s->fault == FAULT_NONE && s->cell != NULL)
+		key_release_read(s);
 	s->qp->progress_ns = world.now;
 	s->qp->send_count--;
 	send_free(s);

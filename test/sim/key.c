@@ -5,7 +5,12 @@
 
 #include "model.h"
 
-enum { KEY_PAGES = 2048, KEY_PAGE_SHIFT_LEAST = 6, KEY_PAGE_SHIFT_MOST = 12 };
+enum {
+	KEY_PAGES = 2048,
+	KEY_PAGE_SHIFT_LEAST = 6,
+	KEY_PAGE_SHIFT_MOST = 12,
+	KEY_CELLS_MOST = 24, /* of one end of a connection, where READs release them */
+};
 
 /* As a program sees it: where it lies, from 0 on, or anywhere. */
 static u64 key_draw_iova(const struct cell *c)
@@ -173,4 +178,26 @@ void key_rebind(struct cell *c)
 	cell_add(n);
 	if (n->kind == CELL_WINDOW)
 		post_bound(q);
+}
+
+static bool key_is_wanted(const struct send *s)
+{
+	list_for_each(t, &s->qp->sends, struct send, node)
+		if (t != s && t->cell == s->cell)
+			return true;
+	return false;
+}
+
+void key_release_read(const struct send *s)
+{
+	struct cell *c = s->cell;
+	struct sqp *owner = c->qp;
+
+	if (!world.plan.releases || c->withdrawn || c->closed || c->victim_of != 0 ||
+	    !proc_runs(c->proc) || c->proc->asleep || owner->engine == NULL || owner->ending ||
+	    key_is_wanted(s))
+		return;
+	cell_withdraw(c);
+	if (owner->cell_count < KEY_CELLS_MOST)
+		cell_create(owner);
 }

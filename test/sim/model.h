@@ -139,6 +139,9 @@ void key_invalidated(struct cell *c);
 void key_rebind(struct cell *c);
 
 struct send;
+/* The READ has its data: in half of the seeds the program whose memory it is releases that at once,
+ * as the sender of a rendezvous does when the receiver tells that it has the message. */
+void key_release_read(const struct send *s);
 
 /* ---- window.c ---- */
 

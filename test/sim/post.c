@@ -431,6 +431,8 @@ static u32 draw_opcode(const struct sqp *q)
 								  : IBV_WR_LOCAL_INV;
 	if (world.plan.wide && q->type == IBV_QPT_RC && rng_percent(RNG, 15))
 		return rng_percent(RNG, 60) ? IBV_WR_ATOMIC_WRITE : (u32)WQE_WR_FLUSH;
+	if (world.plan.releases && sqp_is_reliable(q) && rng_percent(RNG, 50))
+		return IBV_WR_RDMA_READ;
 	if (sqp_is_reliable(q))
 		return rc[rng_below(RNG, ARRAY_LEN(rc))];
 	return uc[rng_below(RNG, q->type == IBV_QPT_UC ? 4 : 2)];

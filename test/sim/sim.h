@@ -100,6 +100,7 @@ struct plan {
 	bool tagged; /* tag-matching SRQs and nothing else (tagged.h) */
 	bool wide; /* XRC, atomic writes and flushes */
 	bool migrates; /* RC connections with alternate paths */
+	bool releases; /* memory is released as soon as a READ of it has its data */
 	u32 lone; /* requesters without a peer queue pair, once it is quiet */
 };
 

@@ -129,6 +129,12 @@ static bool plan_migrates(u64 seed)
 	return rng_mix(seed ^ 0x6d696772) % 3 == 0;
 }
 
+/* Likewise. */
+static bool plan_releases(u64 seed)
+{
+	return (rng_mix(seed ^ 0x66726565) & 1) != 0;
+}
+
 void world_open(u64 seed, u64 salt, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
@@ -158,6 +164,7 @@ void world_begin(u64 seed, bool tagged, bool tracing)
 	world.plan.lone = plan_lone(seed);
 	world.plan.wide = !tagged && plan_wide(seed);
 	world.plan.migrates = !tagged && plan_migrates(seed);
+	world.plan.releases = !tagged && plan_releases(seed);
 	if (tagged)
 		tagged_draw_plan(&world.plan);
 	air_draw_weather();
