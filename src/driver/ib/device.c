@@ -172,6 +172,7 @@ static const struct soft_kind hca_device_kind = {
 	.lid_mask = hca_lid_mask,
 	.reaches = hca_reaches,
 	.charge = hca_charge,
+	.leave = hca_gone_leave,
 };
 
 struct hca_device *hca_device_new(u32 index, const struct fabric_node_attr *node)

@@ -173,29 +173,13 @@ void hca_host_taken(struct seat *s)
 		soft_taken(&dev->soft);
 }
 
-static int hca_host_register_one(struct hca_device *dev)
-{
-	u32 was = HCA_NEW;
-	int err;
-
-	if (!__atomic_compare_exchange_n(&dev->state, &was, HCA_REGISTERING, false,
-					 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		return 0;
-	err = ib_register_device(&dev->soft.ib);
-	if (err != 0)
-		log_error("ib", "device %s is not registered: error %d", dev->soft.ib.name, -err);
-	/* pairs with the load in gone_device */
-	__atomic_store_n(&dev->state, err != 0 ? HCA_NEW : HCA_REGISTERED, __ATOMIC_RELEASE);
-	return err;
-}
-
 int hca_host_register(void)
 {
 	struct hca_device *dev;
 	int first = 0;
 
 	for (u32 i = 0; (dev = hca_host_device(i)) != NULL; i++) {
-		int err = hca_host_register_one(dev);
+		int err = soft_register(&dev->soft);
 
 		first = first == 0 ? err : first;
 	}
@@ -204,11 +188,8 @@ int hca_host_register(void)
 
 void hca_host_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 {
-	for (u32 i = 0; i < host.count; i++) {
+	for (u32 i = 0; i < host.count; i++)
 		soft_drop_in_child(&host.device[i]->soft);
-		if (host.device[i]->state != HCA_GONE)
-			host.device[i]->state = HCA_NEW;
-	}
 	host.fabric = NULL;
 	hca_mads_drop_in_child();
 	hca_ways_drop_in_child();

@@ -29,9 +29,6 @@ enum {
 
 struct hca_device;
 
-/* Of a device, as core knows it. */
-enum { HCA_NEW, HCA_REGISTERING, HCA_REGISTERED, HCA_GONE };
-
 struct hca_port {
 	struct hca_device *device FIXED;
 	u32 index FIXED; /* in the fabric */
@@ -46,7 +43,6 @@ struct hca_device {
 	struct soft_device soft GUARDS_ITSELF; /* first */
 	u32 node FIXED; /* in the fabric */
 	u32 index FIXED; /* of the host's devices */
-	u32 state ATOMIC_ONLY; /* HCA_NEW and so on */
 	struct hca_port port[HCA_PORTS + 1] GUARDS_ITSELF; /* from 1 on */
 };
 
@@ -141,6 +137,8 @@ void hca_bad_key(void *seat, const struct pkt *p, bool is_qkey);
 void hca_mads_drop_in_child(void);
 
 /* ---- gone.c ---- */
+/* soft_kind.leave. */
+void hca_gone_leave(struct soft_device *soft);
 /* The fabric is gone: has the devices unplugged, once. Does not block. */
 void hca_gone(void);
 void hca_gone_drop_in_child(void);

@@ -192,14 +192,11 @@ bool adapter_config_is_settled(struct seat *s)
 			shown[i] = now.id;
 	lock_acquire(&roce_table.config_lock);
 	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
-		u32 state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE);
-
-		settled = settled && dev->id == shown[dev->index] &&
-			  (state == ROCE_REGISTERED || state == ROCE_REFUSED);
+		settled = settled && dev->id == shown[dev->index] && soft_is_settled(&dev->soft);
 		shown[dev->index] = 0;
 	}
 	list_for_each(dev, &roce_table.left, struct roce_device, node)
-		settled = settled && __atomic_load_n(&dev->unlisted, __ATOMIC_ACQUIRE);
+		settled = settled && soft_has_left(&dev->soft);
 	lock_release(&roce_table.config_lock);
 	for (u32 i = 0; i < NODE_DEVICES; i++)
 		settled = settled && shown[i] == 0;
@@ -257,11 +254,12 @@ struct roce_device *adapter_config_next_left(void)
 	return found;
 }
 
-void adapter_config_forget(struct roce_device *dev)
+void adapter_config_closed(struct soft_device *soft)
 {
 	lock_acquire(&roce_table.config_lock);
-	list_remove(&dev->node);
+	list_remove(&adapter_of(soft)->node);
 	lock_release(&roce_table.config_lock);
+	ib_dealloc_device(&soft->ib);
 }
 
 /* Returns the device of an index. Makes it if the node shows a new one there, removes it if the
@@ -313,13 +311,11 @@ void adapter_config_taken(struct seat *s)
 void adapter_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
 {
 	lock_init(&roce_table.config_lock);
-	list_for_each(dev, &roce_table.devices, struct roce_device, node) {
+	list_for_each(dev, &roce_table.devices, struct roce_device, node)
 		soft_drop_in_child(&dev->soft);
-		dev->state = ROCE_NEW;
-	}
 	list_for_each(dev, &roce_table.left, struct roce_device, node) {
 		soft_drop_in_child(&dev->soft);
-		dev->unlisted = true; /* core has forgotten every device */
+		dev->soft.state = SOFT_GONE;
 	}
 	adapter_plug_drop_in_child();
 	soft_mads_drop_in_child();

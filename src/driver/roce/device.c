@@ -125,6 +125,8 @@ static const struct soft_kind device_kind = {
 	.connect = adapter_connect,
 	.find_gid = adapter_find_gid,
 	.carrier = adapter_carrier,
+	.leave = adapter_general_leave,
+	.closed = adapter_config_closed,
 };
 
 struct roce_device *adapter_device_new(const struct node_config *config)

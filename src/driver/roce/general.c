@@ -291,8 +291,10 @@ void adapter_general_add(struct roce_device *dev)
 		log_warn("roce", "%s has no QP1: error %d", dev->soft.ib.name, -err);
 }
 
-void adapter_general_remove(struct roce_device *dev)
+void adapter_general_leave(struct soft_device *soft)
 {
+	struct roce_device *dev = adapter_of(soft);
+
 	if (dev->general != NULL)
 		mad_port_remove(dev->general);
 }

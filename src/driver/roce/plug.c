@@ -1,7 +1,7 @@
-/* plug.c: registers devices that appear and unplugs devices that disappear.
- * In: the table of devices (config.c)    Out: registrations, DEVICE_FATAL, clients' remove
+/* plug.c: has devices registered that appear, and taken away that disappear.
+ * In: the table of devices (config.c)    Out: soft_register, soft_leave
  * Runs: the plug thread, one at a time, while the table has changes; core's probe registers the
- * first devices. One thread more for each device that has left and still has users
+ * first devices
  * Locks: plug_lock, a leaf
  *
  * The plug thread calls clients and waits for peers, so it is not the engine's. It unplugs before
@@ -17,7 +17,6 @@
 #include "base/log.h"
 
 enum {
-	PLUG_LOOK_US = 1000,   /* between looks at a registration that another thread makes */
 	PLUG_SETTLE_US = 100,  /* between looks at the table */
 	PLUG_SETTLE_MS = 5000, /* for which a list of devices waits for it at most */
 };
@@ -31,70 +30,18 @@ static struct {
 	bool again GUARDED_BY(plug_lock); /* the table has changed since the thread's last pass */
 } plug;
 
-static int plug_register_one(struct roce_device *dev)
-{
-	u32 was = __atomic_load_n(&dev->state, __ATOMIC_RELAXED);
-	int err;
-
-	if ((was != ROCE_NEW && was != ROCE_REFUSED) ||
-	    !__atomic_compare_exchange_n(&dev->state, &was, ROCE_REGISTERING, false,
-					 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		return 0;
-	err = ib_register_device(&dev->soft.ib);
-	if (err != 0)
-		log_error("roce", "device %s is not registered: error %d", dev->soft.ib.name, -err);
-	/* pairs with the load in plug_out */
-	__atomic_store_n(&dev->state, err != 0 ? ROCE_REFUSED : ROCE_REGISTERED, __ATOMIC_RELEASE);
-	return err;
-}
-
 int adapter_plug_register(void)
 {
 	int first = 0;
 
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
 		struct roce_device *dev = adapter_config_device(i);
-		int err = dev == NULL ? 0 : plug_register_one(dev);
+		int err = dev == NULL ? 0 : soft_register(&dev->soft);
 
 		if (first == 0)
 			first = err;
 	}
 	return first;
-}
-
-/* Ends when the last user has closed the device. */
-static void *plug_free(void *arg)
-{
-	struct roce_device *dev = arg;
-
-	pthread_setname_np(pthread_self(), "anyverbs/unplug");
-	ib_unregister_device(&dev->soft.ib);
-	adapter_config_forget(dev);
-	ib_dealloc_device(&dev->soft.ib);
-	return NULL;
-}
-
-static void plug_out(struct roce_device *dev)
-{
-	u32 state;
-	int err;
-
-	while ((state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE)) == ROCE_REGISTERING)
-		usleep(PLUG_LOOK_US);
-	adapter_general_remove(dev);
-	if (state == ROCE_REGISTERED)
-		ib_device_unlist(&dev->soft.ib);
-	/* pairs with the load in adapter_config_is_settled */
-	__atomic_store_n(&dev->unlisted, true, __ATOMIC_RELEASE);
-	if (state != ROCE_REGISTERED)
-		/* never registered: no user. Its memory stays, since a probe may hold a pointer to
-		 * it */
-		return;
-	soft_unplug(&dev->soft);
-	err = progress_spawn(plug_free, dev);
-	if (err != 0)
-		log_warn("roce", "clients do not hear that %s is gone: error %d",
-			 dev->soft.ib.name, -err);
 }
 
 /* False: the table has not changed since the last pass, and the thread ends. */
@@ -118,7 +65,7 @@ static void *plug_main(void *arg)
 	plug_is_me = true;
 	while (plug_goes_on()) {
 		while ((dev = adapter_config_next_left()) != NULL)
-			plug_out(dev);
+			soft_leave(&dev->soft);
 		(void)adapter_plug_register();
 	}
 	return NULL;

@@ -13,14 +13,6 @@
 #include "driver/soft/soft.h"
 #include "mad/port.h"
 
-/* Registration with core. */
-enum roce_state {
-	ROCE_NEW,
-	ROCE_REGISTERING,
-	ROCE_REGISTERED,
-	ROCE_REFUSED, /* registering failed: tried again with the next change */
-};
-
 struct roce_device {
 	struct soft_device soft GUARDS_ITSELF; /* first */
 	/* the list of devices or of removed ones */
@@ -30,9 +22,6 @@ struct roce_device {
 	u64 id FIXED;	 /* the node's, never reused */
 	struct mad_port *general FIXED; /* its QP1. NULL: without */
 	bool taken OWNED_BY(roce_table.config_lock); /* plug.c is unplugging it */
-	bool unlisted ATOMIC_ONLY; /* removed, and on no list of core's any more */
-	/* enum roce_state; adapter_plug_register and the plug thread write it */
-	u32 state ATOMIC_ONLY;
 };
 
 static inline struct roce_device *adapter_of(struct soft_device *dev)
@@ -64,8 +53,9 @@ struct roce_device *adapter_config_device(u32 index);
 struct roce_device *adapter_config_next_left(void);
 /* Tells whether the devices that core lists are those that the node shows now. */
 bool adapter_config_is_settled(struct seat *seat);
-/* Takes a device that adapter_config_next_left has returned off the list. */
-void adapter_config_forget(struct roce_device *dev);
+/* soft_kind.closed: takes a device that adapter_config_next_left has returned off the list, and
+ * frees it. */
+void adapter_config_closed(struct soft_device *dev);
 /* Copies the device's configuration. */
 void adapter_config_of(struct roce_device *dev, struct node_config *out);
 /* uverbs.get_info. */
@@ -118,8 +108,8 @@ u64 adapter_config_id_of(const u8 gid[16]);
 /* ---- general.c ---- */
 /* Gives a new device its QP1. */
 void adapter_general_add(struct roce_device *dev);
-/* The device is gone. May block. */
-void adapter_general_remove(struct roce_device *dev);
+/* soft_kind.leave. */
+void adapter_general_leave(struct soft_device *dev);
 /* seat_ops.general. */
 void adapter_general_receive(void *seat, const struct pkt *p, const void *payload);
 

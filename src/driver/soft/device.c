@@ -1,4 +1,5 @@
-/* device.c: a software adapter's lists of objects, and its life in this process.
+/* device.c: a software adapter's lists of objects, and its life in this process; presence.c has
+ * what core knows of it.
  * In: the adapter's kind, the seat    Out: devices that core can register
  * Runs: a thread that may sleep; the forked child's only thread    Locks: list_lock
  */
@@ -147,6 +148,8 @@ void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 	soft_steer_drop_in_child(dev);
 	dev->live = false;
 	dev->waiters = 0;
+	/* core has forgotten every device */
+	dev->state = dev->state == SOFT_LEAVING || dev->state == SOFT_GONE ? SOFT_GONE : SOFT_NEW;
 }
 
 static int soft_query_extended(struct ib_device *ib, struct ib_device_attr_ex *attr)

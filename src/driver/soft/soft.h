@@ -2,6 +2,7 @@
  * engine, paths, keys and queues.
  *
  *                         device.c  the device's lists, its life, its end in a forked child
+ *                       presence.c  its registration with core, and its end
  *                           attr.c  attributes, and the table of methods for the doors
  *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration;
  *                                   xrcd.c: XRC domains
@@ -88,7 +89,21 @@ struct soft_kind {
 	 * blocks. NULL where `reaches` is. */
 	void (*charge)(struct soft_device *dev, const struct soft_way *way,
 		       const struct soft_load *load);
+	/* The device leaves: ends what waits for an answer at its MAD ports. May block. */
+	void (*leave)(struct soft_device *dev);
+	/* The last user has closed a device that has left. NULL: its memory stays. */
+	void (*closed)(struct soft_device *dev);
 } FIXED;
+
+/* Of a device, as core knows it: presence.c. */
+enum soft_state {
+	SOFT_NEW,
+	SOFT_REGISTERING,
+	SOFT_REGISTERED,
+	SOFT_REFUSED, /* registering failed: the next soft_register tries again */
+	SOFT_LEAVING,
+	SOFT_GONE, /* for good; on no list of core's */
+};
 
 /* Which raw packet queue pair of a device's port gets a frame (raw.h). */
 struct soft_steer {
@@ -114,6 +129,7 @@ struct soft_device {
 	bool removed ATOMIC_ONLY; /* gone for good: no object is created on it */
 	bool ended ATOMIC_ONLY;	  /* gone, and waits for its events return */
 	u32 waiters ATOMIC_ONLY;  /* threads in soft_uverbs_wait_fd */
+	u32 state ATOMIC_ONLY;	  /* enum soft_state; presence.c and a fork write it */
 	/* From the environment, when the seat is taken: an arm of a CQ made by ib_create_cq, or of
 	 * one over a door, raises an event at once if completions wait. */
 	bool eager_ib ATOMIC_ONLY, eager_door ATOMIC_ONLY;
@@ -295,6 +311,20 @@ void soft_set_removed(struct soft_device *dev);
 /* In a forked child: the device's objects are the parent's, and its queue pairs only flush here.
  * Runs with one thread, after core has dropped the device. */
 void soft_drop_in_child(struct soft_device *dev);
+
+/* ---- presence.c ---- */
+/* Registers the device with core, unless it is registered or gone, or another thread is at it. 0 or
+ * a negative errno. May block; calls clients. */
+int soft_register(struct soft_device *dev);
+/* Tells whether registering has succeeded or failed. */
+bool soft_is_settled(const struct soft_device *dev);
+/* Takes the device away for good, once: soft_unplug for its users, if it is registered, then
+ * clients' remove, from a thread of its own. Waits for a registration that another thread makes.
+ * May block for some seconds; calls clients. */
+void soft_leave(struct soft_device *dev);
+/* Tells whether no list of core's has the device any more. */
+bool soft_has_left(const struct soft_device *dev);
+
 /* ---- attr.c ---- */
 /* ib_device.query_device. */
 int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr);

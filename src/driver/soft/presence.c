@@ -1,0 +1,107 @@
+/* presence.c: registers a device with core, and takes it away again.
+ * In: the adapter's wish    Out: registration, DEVICE_FATAL, clients' remove
+ * Runs: threads that may call clients and wait for peers, so never the engine's. One thread more
+ * (anyverbs/unplug) for each device that has left, which waits for its users
+ * Locks: none. `state` decides whose a device is:
+ *
+ *   NEW, REFUSED -> REGISTERING    one thread alone, which registers it
+ *   REGISTERING -> REGISTERED, REFUSED    by that thread; one that wants to take it away waits
+ *   NEW, REFUSED, REGISTERED -> LEAVING -> GONE    one thread alone; nothing follows
+ */
+#include "driver/soft/soft.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { PRESENCE_LOOK_US = 1000 }; /* between looks at a registration that another thread makes */
+
+/* Pairs with the loads in soft_leave, soft_is_settled and soft_has_left. */
+static void presence_set(struct soft_device *dev, enum soft_state state)
+{
+	__atomic_store_n(&dev->state, state, __ATOMIC_RELEASE);
+}
+
+/* False: it was not in this state any more; *was is the present one. */
+static bool presence_move(struct soft_device *dev, u32 *was, enum soft_state to)
+{
+	return __atomic_compare_exchange_n(&dev->state, was, to, false, __ATOMIC_ACQ_REL,
+					   __ATOMIC_ACQUIRE);
+}
+
+int soft_register(struct soft_device *dev)
+{
+	u32 was = __atomic_load_n(&dev->state, __ATOMIC_RELAXED);
+	int err;
+
+	if ((was != SOFT_NEW && was != SOFT_REFUSED) ||
+	    !presence_move(dev, &was, SOFT_REGISTERING))
+		return 0;
+	err = ib_register_device(&dev->ib);
+	if (err != 0)
+		log_error("device", "device %s is not registered: error %d", dev->ib.name, -err);
+	presence_set(dev, err != 0 ? SOFT_REFUSED : SOFT_REGISTERED);
+	return err;
+}
+
+bool soft_is_settled(const struct soft_device *dev)
+{
+	u32 state = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE);
+
+	return state == SOFT_REGISTERED || state == SOFT_REFUSED;
+}
+
+bool soft_has_left(const struct soft_device *dev)
+{
+	return __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE) == SOFT_GONE;
+}
+
+/* Ends when the last user has closed the device. */
+static void *presence_unregister(void *arg)
+{
+	struct soft_device *dev = arg;
+
+	pthread_setname_np(pthread_self(), "anyverbs/unplug");
+	ib_unregister_device(&dev->ib);
+	if (dev->kind->closed != NULL)
+		dev->kind->closed(dev);
+	return NULL;
+}
+
+/* The state before; SOFT_LEAVING, SOFT_GONE: it is not this call's to take away. */
+static enum soft_state presence_claim(struct soft_device *dev)
+{
+	u32 was = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE);
+
+	while (was != SOFT_LEAVING && was != SOFT_GONE) {
+		if (was != SOFT_REGISTERING && presence_move(dev, &was, SOFT_LEAVING))
+			break;
+		usleep(PRESENCE_LOOK_US);
+		was = __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE);
+	}
+	return (enum soft_state)was;
+}
+
+void soft_leave(struct soft_device *dev)
+{
+	enum soft_state was = presence_claim(dev);
+	int err;
+
+	if (was == SOFT_LEAVING || was == SOFT_GONE)
+		return;
+	dev->kind->leave(dev);
+	if (was == SOFT_REGISTERED)
+		ib_device_unlist(&dev->ib);
+	presence_set(dev, SOFT_GONE);
+	if (was != SOFT_REGISTERED) {
+		/* No user. Its memory stays, since a probe may hold a pointer to it. */
+		soft_set_removed(dev);
+		return;
+	}
+	soft_unplug(dev);
+	err = progress_spawn(presence_unregister, dev);
+	if (err != 0)
+		log_warn("device", "clients do not hear that %s is gone: error %d", dev->ib.name,
+			 -err);
+}
