@@ -19,6 +19,9 @@
 /* The fast path: one piece of code even if it has other callers. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define MUST_CHECK __attribute__((warn_unused_result))
+/* fn(&variable) runs at the end of the variable's scope; in a file that is built with -fexceptions
+ * also when the thread is cancelled inside. */
+#define CLEANUP(fn) __attribute__((cleanup(fn)))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 

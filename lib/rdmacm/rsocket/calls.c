@@ -31,10 +31,17 @@ static ssize_t call_told(struct rsocket *rs, enum rsocket_way way, ssize_t resul
 	return result;
 }
 
+/* Also when the thread is cancelled. */
+static inline void call_put(struct rsocket **rs)
+{
+	if (likely(*rs != NULL))
+		table_put(*rs);
+}
+
 /* Runs an operation on the rsocket of a number, if that kind has it; `told` sees the result. */
 #define CALL_TOLD(fd, told, operation, ...)                                                        \
-	({                                                                                         \
-		struct rsocket *call_rs = table_get(fd);                                           \
+	call_result(({                                                                             \
+		struct rsocket *call_rs CLEANUP(call_put) = table_get(fd);                         \
 		ssize_t call_value = -EBADF;                                                       \
                                                                                                    \
 		if (call_rs != NULL) {                                                             \
@@ -42,10 +49,9 @@ static ssize_t call_told(struct rsocket *rs, enum rsocket_way way, ssize_t resul
 			if (call_rs->ops->operation != NULL)                                       \
 				call_value = call_rs->ops->operation(call_rs, ##__VA_ARGS__);      \
 			call_value = told(call_rs, call_value);                                    \
-			table_put(call_rs);                                                        \
 		}                                                                                  \
-		call_result(call_value);                                                           \
-	})
+		call_value;                                                                        \
+	}))
 #define CALL_AS_IT_IS(rs, value) (value)
 #define CALL_IN(rs, value) call_told(rs, RSOCKET_IN, value)
 #define CALL_OUT(rs, value) call_told(rs, RSOCKET_OUT, value)
@@ -158,17 +164,15 @@ AV_EXPORT ssize_t rread(int socket, void *buf, size_t count)
 /* Runs `operation` on a copy of the vector; `too_many`: the errno of a count that is none. */
 #define CALL_IOV(fd, told, operation, vector, count, too_many, ...)                                \
 	({                                                                                         \
-		struct user_iov call_iov;                                                          \
+		struct user_iov call_iov CLEANUP(user_drop_iov);                                   \
 		int call_err = user_take_iov(&call_iov, vector, count);                            \
 		ssize_t call_done;                                                                 \
                                                                                                    \
-		if (call_err == 0) {                                                               \
+		if (call_err == 0)                                                                 \
 			call_done = CALL_TOLD(fd, told, operation, call_iov.iov, (int)(count),     \
 					      __VA_ARGS__);                                        \
-			user_drop_iov(&call_iov);                                                  \
-		} else {                                                                           \
+		else                                                                               \
 			call_done = call_result(call_err == -E2BIG ? -(too_many) : call_err);      \
-		}                                                                                  \
 		call_done;                                                                         \
 	})
 

@@ -16,14 +16,45 @@ enum { DGRAM_MOST_QUEUE = 0xfffe, DGRAM_LOOKS = 200, DGRAM_DRAIN_LOOKS = 1000 };
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
+/* A thread that sleeps, with or without the lock. Its end is also that of a thread that is
+ * cancelled. */
+struct dgram_sleep {
+	struct dgram *d;
+	struct sleeper me;
+	struct waiter place;
+} OWNED_BY(the thread that sleeps);
+
+static void dgram_sleep_end(struct dgram_sleep *w)
+{
+	wait_leave(&w->d->rs.waiters, &w->place);
+	sleeper_end(&w->me);
+}
+
+static int dgram_sleep(struct dgram *d, bool (*ready)(struct dgram *d)) REQUIRES(d->lock)
+{
+	struct dgram_sleep w CLEANUP(dgram_sleep_end) = { .d = d };
+	int err = 0;
+
+	(void)sleeper_begin(&w.me, SLEEP_CALL);
+	wait_join(&d->rs.waiters, &w.place, &w.me);
+	for (;;) {
+		sleeper_reset(&w.me);
+		dgram_qps_arm(d);
+		dgram_qps_poll(d, true);
+		if (d->closing)
+			return -EBADF;
+		if (err < 0 || ready(d))
+			return err;
+		lock_release(&d->lock);
+		err = sleeper_sleep(&w.me, 0);
+		lock_acquire(&d->lock);
+	}
+}
+
 /* Waits until `ready` holds, which runs under the lock. 0, -EAGAIN, -EINTR, -EBADF (closed). */
 static int dgram_wait(struct dgram *d, bool (*ready)(struct dgram *d), bool nonblock)
 	REQUIRES(d->lock)
 {
-	struct sleeper who;
-	struct waiter waiter;
-	int err = 0;
-
 	for (u32 i = 0; i < (nonblock ? 1 : DGRAM_LOOKS); i++) {
 		dgram_qps_poll(d, true);
 		if (ready(d))
@@ -31,23 +62,7 @@ static int dgram_wait(struct dgram *d, bool (*ready)(struct dgram *d), bool nonb
 	}
 	if (nonblock)
 		return -EAGAIN;
-	(void)sleeper_begin(&who, SLEEP_CALL);
-	wait_join(&d->rs.waiters, &waiter, &who);
-	for (;;) {
-		sleeper_reset(&who);
-		dgram_qps_arm(d);
-		dgram_qps_poll(d, true);
-		if (d->closing)
-			err = -EBADF;
-		if (err < 0 || ready(d))
-			break;
-		lock_release(&d->lock);
-		err = sleeper_sleep(&who, 0);
-		lock_acquire(&d->lock);
-	}
-	wait_leave(&d->rs.waiters, &waiter);
-	sleeper_end(&who);
-	return err;
+	return dgram_sleep(d, ready);
 }
 
 static bool dgram_has_data(struct dgram *d) REQUIRES(d->lock)

@@ -34,6 +34,7 @@ struct poll_set {
 	struct rsocket *driven; /* one that is no listener; NULL: there is none */
 	bool joined;
 	struct sleeper me;
+	void *room; /* of entries and system, unless they lie on the stack */
 } OWNED_BY(the thread that polls);
 
 /* ---- the set --------------------------------------------------------------------------------- */
@@ -83,12 +84,17 @@ static void poll_leave(struct poll_set *set)
 	set->joined = false;
 }
 
-static void poll_release(struct poll_set *set)
+/* Also when the thread is cancelled. */
+static void poll_end(struct poll_set *set)
 {
 	poll_leave(set);
-	for (nfds_t i = 0; i < set->count; i++)
-		if (set->entries[i].rs != NULL)
-			table_put(set->entries[i].rs);
+	for (nfds_t i = 0; i < set->count && set->rsockets > 0; i++) {
+		if (set->entries[i].rs == NULL)
+			continue;
+		table_put(set->entries[i].rs);
+		set->rsockets--;
+	}
+	free(set->room);
 }
 
 /* The revents that the kernel said of the i-th ordinary descriptor, in order. */
@@ -214,10 +220,7 @@ static int poll_run(struct poll_set *set, int timeout_ms)
 
 	poll_collect(set);
 	ready = poll_look(set);
-	if (ready == 0 && timeout_ms != 0)
-		ready = poll_wait(set, until);
-	poll_release(set);
-	return ready;
+	return ready == 0 && timeout_ms != 0 ? poll_wait(set, until) : ready;
 }
 
 /* The room of a thread's last large set is kept for its next. */
@@ -225,21 +228,19 @@ static int poll_start(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
 	struct poll_entry few[POLL_ON_STACK];
 	struct pollfd few_system[POLL_ON_STACK + SLEEPER_FDS];
-	struct poll_set set = { .fds = fds, .count = count, .entries = few, .system = few_system };
-	void *room = NULL;
-	int ready;
+	struct poll_set set CLEANUP(poll_end) = {
+		.fds = fds, .count = count, .entries = few, .system = few_system
+	};
 
 	if (count > POLL_ON_STACK) {
-		room = malloc(count * sizeof(*set.entries) +
-			      (count + SLEEPER_FDS) * sizeof(*set.system));
-		if (room == NULL)
+		set.room = malloc(count * sizeof(*set.entries) +
+				  (count + SLEEPER_FDS) * sizeof(*set.system));
+		if (set.room == NULL)
 			return -ENOMEM;
-		set.entries = room;
+		set.entries = set.room;
 		set.system = (struct pollfd *)(set.entries + count);
 	}
-	ready = poll_run(&set, timeout_ms);
-	free(room);
-	return ready;
+	return poll_run(&set, timeout_ms);
 }
 
 AV_EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)

@@ -179,9 +179,10 @@ static int repoll_get(int fd, struct repoll **out)
 
 	if (rs == NULL)
 		return fcntl(fd, F_GETFD) < 0 ? -EBADF : -EINVAL;
-	*out = repoll_of(rs);
-	if (rs->ops == &repoll_ops)
+	if (rs->ops == &repoll_ops) {
+		*out = repoll_of(rs);
 		return 0;
+	}
 	table_put(rs);
 	return -EINVAL;
 }
@@ -607,9 +608,20 @@ AV_EXPORT int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	return repoll_result(err);
 }
 
+/* Also when the thread is cancelled. */
+static void repoll_end(struct repoll_wait *w)
+{
+	if (w->rp == NULL)
+		return;
+	repoll_leave(w);
+	repoll_release(w);
+	free(w->watches);
+	table_put(&w->rp->rs);
+}
+
 AV_EXPORT int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
-	struct repoll_wait w = { .events = events, .most = maxevents };
+	struct repoll_wait w CLEANUP(repoll_end) = { .events = events, .most = maxevents };
 	u64 until = timeout < 0 ? UINT64_MAX : clock_now_ns() + (u64)timeout * NS_PER_MS;
 	int n = repoll_get(epfd, &w.rp);
 
@@ -619,7 +631,5 @@ AV_EXPORT int repoll_wait(int epfd, struct epoll_event *events, int maxevents, i
 		n = -EINVAL;
 	else
 		n = repoll_run(&w, until);
-	free(w.watches);
-	table_put(&w.rp->rs);
 	return repoll_result(n);
 }

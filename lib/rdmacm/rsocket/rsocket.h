@@ -81,7 +81,8 @@ bool sleeper_is_woken(const struct sleeper *s);
 /* Drives one rsocket, and through it the device, for a short while, or until woken: true. */
 bool sleeper_spin(const struct sleeper *s, struct rsocket *rs);
 /* Sleeps until woken, or so many ns (0: without a limit), or not at all, as it pleases. 0,
- * -ETIMEDOUT, -EINTR: by a signal that does not restart calls. May block. */
+ * -ETIMEDOUT, -EINTR: by a signal that does not restart calls. May block. A cancellation point, as
+ * sleeper_poll is: each caller gives back what it has by CLEANUP, and holds no lock. */
 int sleeper_sleep(struct sleeper *s, u64 ns);
 /* Sleeps until woken, until one of the descriptors is ready, or so many ns (0: without a limit),
  * or not at all, as it pleases: the caller looks at everything again. `fds` has SLEEPER_FDS places

@@ -244,7 +244,7 @@ bool stream_can_send(struct stream *s);
 bool stream_is_out_of_room(struct stream *s);
 bool stream_has_data(struct stream *s);
 /* Waits until `ready` holds: polls for a while, then sleeps. 0, -EAGAIN, -EINTR, -ETIMEDOUT (`ns`;
- * 0: without a limit). */
+ * 0: without a limit). Without a limit a thread that sleeps may be cancelled. */
 int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock, u64 ns);
 void stream_arm(struct rsocket *rs);
 /* What is due at times, on the service's thread: keepalives, and the end of a connection whose near

@@ -544,26 +544,37 @@ static int conn_take_request(struct stream *s, struct conn_request *out)
 	}
 }
 
+/* A thread that waits for a request. Its end is also that of a thread that is cancelled. */
+struct conn_sleep {
+	struct stream *s;
+	struct sleeper me;
+	struct waiter place;
+	bool joined;
+} OWNED_BY(the thread that sleeps);
+
+static void conn_sleep_end(struct conn_sleep *w)
+{
+	if (!w->joined)
+		return;
+	wait_leave(&w->s->rs.waiters, &w->place);
+	sleeper_end(&w->me);
+}
+
 /* Waits for a request, or for the end of the listener. */
 static int conn_wait_request(struct stream *s)
 {
 	struct pollfd fds[1 + SLEEPER_FDS] = { { .fd = s->rs.fd, .events = POLLIN } };
-	struct sleeper me;
-	struct waiter place;
-	int err = sleeper_begin(&me, SLEEP_LISTEN);
+	struct conn_sleep w CLEANUP(conn_sleep_end) = { .s = s };
+	int err = sleeper_begin(&w.me, SLEEP_LISTEN);
 
 	if (err < 0)
 		return err;
-	wait_join(&s->rs.waiters, &place, &me);
+	wait_join(&s->rs.waiters, &w.place, &w.me);
+	w.joined = true;
 	if (stream_ended(s) & STREAM_CLOSED)
-		err = -EBADF;
-	else
-		err = sleeper_poll(&me, fds, 1, 0);
-	if (err == -EINTR && sleeper_restarts())
-		err = 0;
-	wait_leave(&s->rs.waiters, &place);
-	sleeper_end(&me);
-	return err;
+		return -EBADF;
+	err = sleeper_poll(&w.me, fds, 1, 0);
+	return err == -EINTR && sleeper_restarts() ? 0 : err;
 }
 
 /* What a listener's options are to the streams that it accepts. */

@@ -2,6 +2,7 @@
  * In:    completions                       Out: arrived messages, room to send, credits
  * Runs:  the application's threads         Locks: stream.cq_lock; stream.send_lock before it
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -560,12 +561,57 @@ static bool cq_spin(struct stream *s, bool (*ready)(struct stream *s))
 	return false;
 }
 
-int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock, u64 ns)
-{
+/* A thread that sleeps. Its end is also that of a thread that is cancelled. */
+struct cq_sleep {
+	struct stream *s;
 	struct sleeper me;
 	struct waiter place;
-	u64 now, until;
+	int cancel; /* the thread's state of cancellation before */
+} OWNED_BY(the thread that sleeps);
+
+/* A sleep with a limit, that of a close or a shutdown, is none in which a thread is cancelled. */
+static void cq_sleep_begin(struct cq_sleep *w, bool limited)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &w->cancel);
+	(void)sleeper_begin(&w->me, SLEEP_CALL);
+	wait_join(&w->s->rs.waiters, &w->place, &w->me);
+	if (!limited)
+		pthread_setcancelstate(w->cancel, NULL);
+}
+
+static void cq_sleep_end(struct cq_sleep *w)
+{
+	wait_leave(&w->s->rs.waiters, &w->place);
+	sleeper_end(&w->me);
+	pthread_setcancelstate(w->cancel, NULL);
+}
+
+static int cq_sleep(struct stream *s, bool (*ready)(struct stream *s), u64 ns, u64 until)
+{
+	struct cq_sleep w CLEANUP(cq_sleep_end) = { .s = s };
 	int err = 0;
+	u64 now;
+
+	cq_sleep_begin(&w, ns != 0);
+	for (;;) {
+		sleeper_reset(&w.me);
+		stream_arm(&s->rs);
+		stream_drive(s);
+		if (ready(s))
+			return 0;
+		if (err < 0)
+			return err;
+		now = clock_now_ns();
+		if (ns != 0 && now >= until)
+			err = -ETIMEDOUT;
+		else
+			err = sleeper_sleep(&w.me, ns != 0 ? until - now : 0);
+	}
+}
+
+int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock, u64 ns)
+{
+	u64 until;
 
 	stream_drive(s);
 	if (ready(s))
@@ -575,25 +621,5 @@ int stream_wait(struct stream *s, bool (*ready)(struct stream *s), bool nonblock
 	until = clock_now_ns() + ns;
 	if (stream_phase(s) == STREAM_CONNECTED && cq_spin(s, ready))
 		return 0;
-	(void)sleeper_begin(&me, SLEEP_CALL);
-	wait_join(&s->rs.waiters, &place, &me);
-	for (;;) {
-		sleeper_reset(&me);
-		stream_arm(&s->rs);
-		stream_drive(s);
-		if (ready(s)) {
-			err = 0;
-			break;
-		}
-		if (err < 0)
-			break;
-		now = clock_now_ns();
-		if (ns != 0 && now >= until)
-			err = -ETIMEDOUT;
-		else
-			err = sleeper_sleep(&me, ns != 0 ? until - now : 0);
-	}
-	wait_leave(&s->rs.waiters, &place);
-	sleeper_end(&me);
-	return err;
+	return cq_sleep(s, ready, ns, until);
 }

@@ -53,17 +53,15 @@ int user_take_iov(struct user_iov *v, const struct iovec *iov, size_t count)
 {
 	int err;
 
+	v->iov = v->few;
 	if (count > IOV_MAX)
 		return -E2BIG;
-	v->iov = count <= USER_IOV_FEW ? v->few : malloc(count * sizeof(*v->iov));
+	if (count > USER_IOV_FEW)
+		v->iov = malloc(count * sizeof(*v->iov));
 	if (v->iov == NULL)
 		return -ENOMEM;
 	err = user_copy(v->iov, iov, count * sizeof(*iov));
-	if (err == 0)
-		err = iov_check(v->iov, count);
-	if (err < 0)
-		user_drop_iov(v);
-	return err;
+	return err == 0 ? iov_check(v->iov, count) : err;
 }
 
 void user_drop_iov(struct user_iov *v)

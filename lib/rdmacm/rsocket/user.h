@@ -32,8 +32,8 @@ struct user_iov {
 	struct iovec few[USER_IOV_FEW];
 } OWNED_BY(the caller);
 
-/* -E2BIG: more parts than IOV_MAX; -EINVAL: more bytes than a result can say. user_drop_iov after
- * success. */
+/* -E2BIG: more parts than IOV_MAX; -EINVAL: more bytes than a result can say. user_drop_iov in any
+ * case. */
 int user_take_iov(struct user_iov *v, const struct iovec *iov, size_t count);
 void user_drop_iov(struct user_iov *v);
 

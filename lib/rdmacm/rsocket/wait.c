@@ -105,15 +105,19 @@ bool sleeper_spin(const struct sleeper *s, struct rsocket *rs)
 	return sleeper_is_woken(s);
 }
 
+/* A bare system call is no cancellation point: the thread may be cancelled at any instruction
+ * between the two changes of the type. What it holds its callers give back. */
 static int sleeper_on_futex(struct sleeper *s, u64 ns)
 {
 	struct timespec limit = { .tv_sec = (time_t)(ns / NS_PER_S),
 				  .tv_nsec = (long)(ns % NS_PER_S) };
-	int saved = errno, err = 0;
+	int saved = errno, err = 0, type;
 
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
 	if (syscall(SYS_futex, &s->woken, FUTEX_WAIT_PRIVATE, 0, ns != 0 ? &limit : NULL, NULL,
 		    0) < 0)
 		err = errno == ETIMEDOUT || errno == EINTR ? -errno : 0;
+	pthread_setcanceltype(type, NULL);
 	errno = saved;
 	return sleeper_is_woken(s) ? 0 : err;
 }
@@ -174,6 +178,28 @@ static void sleeper_empty(int fd)
 		;
 }
 
+/* One sleep on descriptors, also one that ends with the thread. */
+struct sleeper_turn {
+	struct sleeper *s;
+	struct pollfd *mine;
+	int most_ms;
+} OWNED_BY(the thread that sleeps);
+
+static void sleeper_turn_end(struct sleeper_turn *t)
+{
+	if (t->s->claimed)
+		t->s->ops->wake(t->mine + 1, t->most_ms);
+	if (t->mine->revents != 0)
+		sleeper_empty(t->s->fd);
+}
+
+static int sleeper_turn(struct sleeper *s, struct pollfd *fds, nfds_t count, u64 ns, int most_ms)
+{
+	struct sleeper_turn turn CLEANUP(sleeper_turn_end) = { s, &fds[count], most_ms };
+
+	return sleeper_ppoll(fds, count + (s->claimed ? SLEEPER_FDS : 1), ns, most_ms);
+}
+
 int sleeper_poll(struct sleeper *s, struct pollfd *fds, nfds_t count, u64 ns)
 {
 	struct pollfd *mine = &fds[count];
@@ -186,11 +212,7 @@ int sleeper_poll(struct sleeper *s, struct pollfd *fds, nfds_t count, u64 ns)
 	mine->revents = 0;
 	if (sleeper_is_woken(s))
 		return 0;
-	err = sleeper_ppoll(fds, count + (s->claimed ? SLEEPER_FDS : 1), ns, most_ms);
-	if (s->claimed)
-		s->ops->wake(mine + 1, most_ms);
-	if (mine->revents != 0)
-		sleeper_empty(s->fd);
+	err = sleeper_turn(s, fds, count, ns, most_ms);
 	errno = saved;
 	return err;
 }
