@@ -18,27 +18,15 @@ AV_EXPORT int aio_write64(struct aiocb64 *a);
 AV_EXPORT int lio_listio64(int mode, struct aiocb64 *const list[], int count,
 			   struct sigevent *event);
 
-void async_give(int fd)
-{
-	struct sock *s = sock_get(fd);
-
-	if (s == NULL)
-		return;
-	sock_use(s);
-	if (sock_kind(s) == SOCK_DIRECT)
-		sock_give_away(s);
-	sock_put(s);
-}
-
 AV_EXPORT int aio_read(struct aiocb *a)
 {
-	async_give(a->aio_fildes);
+	sock_hand_on(a->aio_fildes);
 	return NEXT(aio_read)(a);
 }
 
 AV_EXPORT int aio_write(struct aiocb *a)
 {
-	async_give(a->aio_fildes);
+	sock_hand_on(a->aio_fildes);
 	return NEXT(aio_write)(a);
 }
 
@@ -46,7 +34,7 @@ AV_EXPORT int lio_listio(int mode, struct aiocb *const list[], int count, struct
 {
 	for (int i = 0; i < count; i++)
 		if (list[i] != NULL)
-			async_give(list[i]->aio_fildes);
+			sock_hand_on(list[i]->aio_fildes);
 	return NEXT(lio_listio)(mode, list, count, event);
 }
 

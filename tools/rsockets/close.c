@@ -63,6 +63,20 @@ void sock_give_away(struct sock *s)
 	ep_moved(s);
 }
 
+void sock_hand_on(int fd)
+{
+	struct sock *s;
+	QUIET();
+
+	s = sock_get(fd);
+	if (s == NULL)
+		return;
+	sock_use(s);
+	if (sock_kind(s) == SOCK_DIRECT)
+		sock_give_away(s);
+	sock_put(s);
+}
+
 /* The last descriptor is gone: `s` comes with the table's reference. */
 static void sock_end(struct sock *s)
 {
@@ -92,18 +106,24 @@ static struct sock *close_forget(int fd)
 	return table_remove(fd);
 }
 
-AV_EXPORT int close(int fd)
+static int close_ours(int fd)
 {
 	struct sock *s;
 	int err;
+	QUIET();
 
-	if (likely(!close_is_ours(fd)))
-		return NEXT(close)(fd);
 	s = close_forget(fd);
 	err = NEXT(close)(fd);
 	if (s != NULL)
 		sock_end(s);
 	return err;
+}
+
+AV_EXPORT int close(int fd)
+{
+	if (likely(!close_is_ours(fd)))
+		return NEXT(close)(fd);
+	return close_ours(fd);
 }
 
 AV_EXPORT int close_range(unsigned first, unsigned last, int flags)
@@ -125,6 +145,7 @@ AV_EXPORT void closefrom(int first)
 void sock_copied(int from, int to)
 {
 	struct sock *s;
+	QUIET();
 
 	if (!close_is_ours(from))
 		return;
@@ -142,8 +163,10 @@ void sock_copied(int from, int to)
 
 AV_EXPORT int dup(int fd)
 {
-	int copy = NEXT(dup)(fd);
+	int copy;
+	QUIET();
 
+	copy = NEXT(dup)(fd);
 	if (copy >= 0)
 		sock_copied(fd, copy);
 	return copy;
@@ -153,6 +176,7 @@ static int dup_over(int from, int to, int flags, bool three)
 {
 	struct sock *s = NULL;
 	int copy;
+	QUIET();
 
 	if (close_is_ours(to) && from != to && fcntl(from, F_GETFD) >= 0)
 		s = close_forget(to);
@@ -176,9 +200,11 @@ AV_EXPORT int dup3(int from, int to, int flags)
 
 AV_EXPORT int shutdown(int fd, int how)
 {
-	struct sock *s = sock_get(fd);
+	struct sock *s;
 	int err;
+	QUIET();
 
+	s = sock_get(fd);
 	if (s == NULL)
 		return NEXT(shutdown)(fd, how);
 	if (sock_kind(s) == SOCK_DIRECT) {
@@ -205,12 +231,16 @@ static void fork_withdraw(struct sock *s)
 /* A listener that this process has not waited for is the child's, if the child waits for it. */
 static void fork_begins(void)
 {
+	QUIET();
+
 	if (rcalls.socket != NULL)
 		table_each(fork_withdraw);
 }
 
 AV_EXPORT pid_t fork(void)
 {
+	QUIET();
+
 	fork_begins();
 	if (rcalls.socket != NULL)
 		share_prepare();
@@ -240,14 +270,7 @@ AV_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_
 /* posix_spawn's child runs none of this: what it gets is relayed. */
 AV_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int to)
 {
-	struct sock *s = sock_get(fd);
-
-	if (s != NULL) {
-		if (sock_kind(s) == SOCK_DIRECT)
-			sock_give_away(s);
-		sock_use(s);
-		sock_put(s);
-	}
+	sock_hand_on(fd);
 	return NEXT(posix_spawn_file_actions_adddup2)(actions, fd, to);
 }
 

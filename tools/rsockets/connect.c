@@ -307,21 +307,31 @@ static int connect_later(struct sock *s)
 	return -1;
 }
 
-static int connect_fresh(struct sock *s, int fd, const struct sockaddr *addr, socklen_t size)
+/* By rsocket, which takes CONNECT_MS at most: a thread is not cancelled meanwhile. 0; -1: errno;
+ * 1: it cannot be. */
+static int connect_quietly(struct sock *s, int fd, const struct sockaddr *addr, socklen_t size)
 {
 	struct address target;
 	int flags = __atomic_load_n(&s->nonblock, __ATOMIC_RELAXED) ? SOCK_NONBLOCK : 0;
 	int saved = errno, rfd = -1;
+	QUIET();
 
 	if (connect_target(addr, size, &target))
 		rfd = connect_rsocket(s, &target);
 	errno = saved;
 	if (rfd < 0)
-		return NEXT(connect)(fd, addr, size);
+		return 1;
 	if (connection_become(s, fd, rfd, flags) < 0)
 		return -1;
 	errno = saved;
 	return flags == 0 ? 0 : connect_later(s);
+}
+
+static int connect_fresh(struct sock *s, int fd, const struct sockaddr *addr, socklen_t size)
+{
+	int err = connect_quietly(s, fd, addr, size);
+
+	return err <= 0 ? err : NEXT(connect)(fd, addr, size);
 }
 
 /* The program asks for the outcome of a connect that has said EINPROGRESS. */
@@ -335,22 +345,17 @@ static int connect_again(struct sock *s)
 
 AV_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t size)
 {
-	struct sock *s = sock_get(fd);
-	int err;
+	CALL c = call_begin(fd);
 
-	if (s == NULL)
+	if (c.s == NULL)
 		return NEXT(connect)(fd, addr, size);
-	switch (sock_kind(s)) {
+	switch (sock_kind(c.s)) {
 	case SOCK_FRESH:
-		err = connect_fresh(s, fd, addr, size);
-		break;
+		return connect_fresh(c.s, fd, addr, size);
 	case SOCK_DIRECT:
 	case SOCK_KERNEL:
-		err = connect_again(s);
-		break;
+		return connect_again(c.s);
 	default:
-		err = NEXT(connect)(fd, addr, size);
+		return NEXT(connect)(fd, addr, size);
 	}
-	sock_put(s);
-	return err;
 }

@@ -43,18 +43,6 @@ __attribute__((constructor)) static void data_resolve(void)
 	NEXT_RESOLVE(sendmsg);
 }
 
-/* The sock whose bytes go through an rsocket. NULL: the kernel has the call. */
-static inline struct sock *data_get(int fd)
-{
-	struct sock *s = sock_get(fd);
-
-	if (likely(s == NULL) || sock_kind(s) == SOCK_DIRECT)
-		return s;
-	sock_use(s);
-	sock_put(s);
-	return NULL;
-}
-
 /* What rsockets know of the flags; MSG_NOSIGNAL is the shim's, MSG_MORE a hint. */
 enum { DATA_FLAGS = MSG_DONTWAIT | MSG_PEEK };
 
@@ -243,71 +231,71 @@ ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags)
 	return n;
 }
 
-static ssize_t data_recv_put(struct sock *s, void *buf, size_t size, int flags)
+static ssize_t data_recv_one(struct sock *s, void *buf, size_t size, int flags)
 {
 	struct iovec v = { buf, size };
-	ssize_t n = data_recv(s, &v, 1, flags);
 
-	sock_put(s);
-	return n;
+	return data_recv(s, &v, 1, flags);
 }
 
-static ssize_t data_send_put(struct sock *s, const void *buf, size_t size, int flags)
+static ssize_t data_send_one(struct sock *s, const void *buf, size_t size, int flags)
 {
 	struct iovec v = { (void *)buf, size };
-	ssize_t n = data_send(s, &v, 1, flags);
 
-	sock_put(s);
-	return n;
+	return data_send(s, &v, 1, flags);
 }
 
 AV_EXPORT ssize_t read(int fd, void *buf, size_t size)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 
-	return likely(s == NULL) ? NEXT(read)(fd, buf, size) : data_recv_put(s, buf, size, 0);
+	return likely(c.s == NULL) ? NEXT(read)(fd, buf, size) :
+				     data_recv_one(c.s, buf, size, 0);
 }
 
 AV_EXPORT ssize_t write(int fd, const void *buf, size_t size)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 
-	return likely(s == NULL) ? NEXT(write)(fd, buf, size) : data_send_put(s, buf, size, 0);
+	return likely(c.s == NULL) ? NEXT(write)(fd, buf, size) :
+				     data_send_one(c.s, buf, size, 0);
 }
 
 AV_EXPORT ssize_t recv(int fd, void *buf, size_t size, int flags)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 
-	return s == NULL ? NEXT(recv)(fd, buf, size, flags) : data_recv_put(s, buf, size, flags);
+	return c.s == NULL ? NEXT(recv)(fd, buf, size, flags) :
+			     data_recv_one(c.s, buf, size, flags);
 }
 
 AV_EXPORT ssize_t send(int fd, const void *buf, size_t size, int flags)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 
-	return s == NULL ? NEXT(send)(fd, buf, size, flags) : data_send_put(s, buf, size, flags);
+	return c.s == NULL ? NEXT(send)(fd, buf, size, flags) :
+			     data_send_one(c.s, buf, size, flags);
 }
 
 AV_EXPORT ssize_t recvfrom(int fd, void *buf, size_t size, int flags, struct sockaddr *addr,
 			   socklen_t *addr_size)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 
-	if (s == NULL)
+	if (c.s == NULL)
 		return NEXT(recvfrom)(fd, buf, size, flags, addr, addr_size);
 	if (addr != NULL && addr_size != NULL)
 		*addr_size = 0; /* as TCP's */
-	return data_recv_put(s, buf, size, flags);
+	return data_recv_one(c.s, buf, size, flags);
 }
 
 AV_EXPORT ssize_t sendto(int fd, const void *buf, size_t size, int flags,
 			 const struct sockaddr *addr, socklen_t addr_size)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 
-	return s == NULL ? NEXT(sendto)(fd, buf, size, flags, addr, addr_size) :
-			   data_send_put(s, buf, size, flags);
+	return c.s == NULL ? NEXT(sendto)(fd, buf, size, flags, addr, addr_size) :
+			   data_send_one(c.s, buf, size, flags);
 }
 
 static bool data_vector_fits(int count)
@@ -320,26 +308,20 @@ static bool data_vector_fits(int count)
 
 AV_EXPORT ssize_t readv(int fd, const struct iovec *v, int count)
 {
-	struct sock *s = data_get(fd);
-	ssize_t n;
+	CALL c = call_begin_data(fd);
 
-	if (likely(s == NULL))
+	if (likely(c.s == NULL))
 		return NEXT(readv)(fd, v, count);
-	n = data_vector_fits(count) ? data_recv(s, (struct iovec *)v, count, DATA_THEIRS) : -1;
-	sock_put(s);
-	return n;
+	return data_vector_fits(count) ? data_recv(c.s, (struct iovec *)v, count, DATA_THEIRS) : -1;
 }
 
 AV_EXPORT ssize_t writev(int fd, const struct iovec *v, int count)
 {
-	struct sock *s = data_get(fd);
-	ssize_t n;
+	CALL c = call_begin_data(fd);
 
-	if (likely(s == NULL))
+	if (likely(c.s == NULL))
 		return NEXT(writev)(fd, v, count);
-	n = data_vector_fits(count) ? data_send(s, v, count, DATA_THEIRS) : -1;
-	sock_put(s);
-	return n;
+	return data_vector_fits(count) ? data_send(c.s, v, count, DATA_THEIRS) : -1;
 }
 
 /* Linux's vectors at a place, which a connection does not have: -1 stands for none. */
@@ -359,29 +341,27 @@ static ssize_t data_placed(off_t at, int *flags)
 
 AV_EXPORT ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 	ssize_t n;
 
-	if (likely(s == NULL))
+	if (likely(c.s == NULL))
 		return NEXT(preadv2)(fd, v, count, at, flags);
 	n = data_placed(at, &flags);
 	if (n == 0)
-		n = data_vector_fits(count) ? data_recv(s, (struct iovec *)v, count, flags) : -1;
-	sock_put(s);
+		n = data_vector_fits(count) ? data_recv(c.s, (struct iovec *)v, count, flags) : -1;
 	return n;
 }
 
 AV_EXPORT ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 	ssize_t n;
 
-	if (likely(s == NULL))
+	if (likely(c.s == NULL))
 		return NEXT(pwritev2)(fd, v, count, at, flags);
 	n = data_placed(at, &flags);
 	if (n == 0)
-		n = data_vector_fits(count) ? data_send(s, v, count, flags) : -1;
-	sock_put(s);
+		n = data_vector_fits(count) ? data_send(c.s, v, count, flags) : -1;
 	return n;
 }
 
@@ -414,19 +394,16 @@ static ssize_t data_recvmsg(struct sock *s, struct msghdr *msg, int flags)
 
 AV_EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-	struct sock *s = data_get(fd);
-	ssize_t n;
+	CALL c = call_begin_data(fd);
 
-	if (s == NULL)
-		return NEXT(recvmsg)(fd, msg, flags);
-	n = data_recvmsg(s, msg, flags);
-	sock_put(s);
-	return n;
+	return c.s == NULL ? NEXT(recvmsg)(fd, msg, flags) : data_recvmsg(c.s, msg, flags);
 }
 
 /* A connection whose descriptor goes to another process is relayed from now on. */
 static void data_give_rights(const struct msghdr *msg)
 {
+	QUIET();
+
 	if (msg == NULL || msg->msg_control == NULL)
 		return;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL;
@@ -435,49 +412,39 @@ static void data_give_rights(const struct msghdr *msg)
 			continue;
 		for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0);
 		     at += sizeof(int)) {
-			struct sock *s;
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-			s = data_get(fd);
-			if (s == NULL)
-				continue;
-			sock_give_away(s);
-			sock_put(s);
+			sock_hand_on(fd);
 		}
 	}
 }
 
 AV_EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-	struct sock *s = data_get(fd);
-	ssize_t n;
+	CALL c = call_begin_data(fd);
 
-	if (s == NULL) {
+	if (c.s == NULL) {
 		data_give_rights(msg);
 		return NEXT(sendmsg)(fd, msg, flags);
 	}
-	if (msg->msg_iovlen > IOV_MAX) {
-		errno = EMSGSIZE;
-		n = -1;
-	} else {
-		n = data_send(s, msg->msg_iov, (int)msg->msg_iovlen, flags | DATA_THEIRS);
-	}
-	sock_put(s);
-	return n;
+	if (msg->msg_iovlen <= IOV_MAX)
+		return data_send(c.s, msg->msg_iov, (int)msg->msg_iovlen, flags | DATA_THEIRS);
+	errno = EMSGSIZE;
+	return -1;
 }
 
 AV_EXPORT int recvmmsg(int fd, struct mmsghdr *list, unsigned count, int flags,
 		       struct timespec *timeout)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 	unsigned done = 0;
 	ssize_t n = 0;
 
-	if (s == NULL)
+	if (c.s == NULL)
 		return NEXT(recvmmsg)(fd, list, count, flags, timeout);
 	for (; done < count && n >= 0; done++) {
-		n = data_recvmsg(s, &list[done].msg_hdr,
+		n = data_recvmsg(c.s, &list[done].msg_hdr,
 				 done > 0 && flags & MSG_WAITFORONE ? flags | MSG_DONTWAIT : flags);
 		if (n < 0)
 			break;
@@ -485,19 +452,18 @@ AV_EXPORT int recvmmsg(int fd, struct mmsghdr *list, unsigned count, int flags,
 		if (n == 0)
 			count = done + 1;
 	}
-	sock_put(s);
 	return done > 0 ? (int)done : -1;
 }
 
 AV_EXPORT int sendmmsg(int fd, struct mmsghdr *list, unsigned count, int flags)
 {
-	struct sock *s = data_get(fd);
+	CALL c = call_begin_data(fd);
 	unsigned done = 0;
 
-	if (s == NULL)
+	if (c.s == NULL)
 		return NEXT(sendmmsg)(fd, list, count, flags);
 	for (; done < count; done++) {
-		ssize_t n = data_send(s, list[done].msg_hdr.msg_iov,
+		ssize_t n = data_send(c.s, list[done].msg_hdr.msg_iov,
 				      (int)MIN(list[done].msg_hdr.msg_iovlen, (size_t)IOV_MAX),
 				      flags | DATA_THEIRS);
 
@@ -505,6 +471,5 @@ AV_EXPORT int sendmmsg(int fd, struct mmsghdr *list, unsigned count, int flags)
 			break;
 		list[done].msg_len = (unsigned)n;
 	}
-	sock_put(s);
 	return done > 0 || count == 0 ? (int)done : -1;
 }

@@ -67,9 +67,9 @@ struct ep *ep_table[FD_LIMIT];
 static void ep_ring(struct ep *e)
 {
 	u64 one = 1;
-	ssize_t n = NEXT(write)(e->wake, &one, sizeof(one));
+	QUIET();
 
-	(void)n;
+	(void)!NEXT(write)(e->wake, &one, sizeof(one));
 }
 
 /* ---- lives, all REQUIRES(epoll.lock) ---- */
@@ -147,11 +147,15 @@ static int ep_created(int fd)
 
 AV_EXPORT int epoll_create(int size)
 {
+	QUIET();
+
 	return ep_created(NEXT(epoll_create)(size));
 }
 
 AV_EXPORT int epoll_create1(int flags)
 {
+	QUIET();
+
 	return ep_created(NEXT(epoll_create1)(flags));
 }
 
@@ -357,9 +361,11 @@ static int ep_ctl(int epfd, int op, int fd, struct sock *s, struct epoll_event *
 
 AV_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
-	struct sock *s = sock_get(fd);
+	struct sock *s;
 	int err;
+	QUIET();
 
+	s = sock_get(fd);
 	if (s == NULL && ((unsigned)fd >= FD_LIMIT ||
 			  __atomic_load_n(&ep_table[fd], __ATOMIC_ACQUIRE) == NULL))
 		return NEXT(epoll_ctl)(epfd, op, fd, event);
@@ -526,39 +532,54 @@ static int ep_clean(struct ep *e, struct epoll_event *events, int n)
 	return kept;
 }
 
+/* What a wait holds. */
+struct ep_sleep {
+	struct ep *e;
+	struct wait w;
+	struct look *looks;
+	u32 count; /* of looks whose items are held */
+};
+
+static void ep_sleep_end(struct ep_sleep *p)
+{
+	int saved = errno;
+
+	(void)ep_collect(p->e, &p->w, p->looks, p->count, NULL, 0);
+	wait_end(&p->w);
+	free(p->looks);
+	errno = saved;
+}
+
 /* One wait with items: the number of events, 0 also if something has changed, or -1. */
 static int ep_wait_once(struct ep *e, int epfd, struct epoll_event *events, int most, int timeout,
 			const sigset_t *mask, bool *over)
 {
-	struct wait w;
-	struct look *looks;
-	u32 count = 0;
+	struct ep_sleep p CLEANUP(ep_sleep_end);
 	int n = -1, kernel;
 
+	p.e = e;
+	p.count = 0;
+	wait_begin(&p.w);
 	ep_want(epfd);
-	wait_begin(&w);
 	lock_acquire(&epoll.lock);
-	looks = malloc((e->count + 1) * sizeof(*looks));
-	if (looks != NULL && wait_add_plain(&w, epfd, POLLIN) >= 0)
-		n = ep_add_entries(e, &w, looks, &count, EP_DEPTH);
+	p.looks = malloc((e->count + 1) * sizeof(*p.looks));
+	if (p.looks != NULL && wait_add_plain(&p.w, epfd, POLLIN) >= 0)
+		n = ep_add_entries(e, &p.w, p.looks, &p.count, EP_DEPTH);
 	lock_release(&epoll.lock);
 	if (n == 0)
-		n = wait_run(&w, timeout, mask);
-	*over = n == 0 && !w.early;
-	kernel = n > 0 ? w.fds[0].revents : 0;
-	n = n < 0 ? n : 0;
-	if (n == 0)
-		n = ep_collect(e, &w, looks, count, events, MAX(most - (kernel != 0), 1));
-	else
-		(void)ep_collect(e, &w, looks, count, events, 0);
+		n = wait_run(&p.w, timeout, mask);
+	*over = n == 0 && !p.w.early;
+	if (n < 0)
+		return n;
+	kernel = n > 0 ? p.w.fds[0].revents : 0;
+	n = ep_collect(e, &p.w, p.looks, p.count, events, MAX(most - (kernel != 0), 1));
+	p.count = 0;
 	if (kernel != 0 && n >= 0 && n < most) {
 		int more = NEXT(epoll_wait)(epfd, events + n, most - n, 0);
 
 		if (more > 0)
 			n += ep_clean(e, events + n, more);
 	}
-	wait_end(&w);
-	free(looks);
 	return n;
 }
 
@@ -585,19 +606,26 @@ static struct ep *ep_hold(int epfd, bool *items)
 	return e;
 }
 
-static void ep_release(struct ep *e)
+static void ep_release(struct ep **e)
 {
+	int saved = errno;
+	QUIET();
+
+	if (*e == NULL)
+		return;
 	lock_acquire(&epoll.lock);
-	e->waiting--;
-	ep_put(e);
+	(*e)->waiting--;
+	ep_put(*e);
 	lock_release(&epoll.lock);
+	errno = saved;
 }
 
 static int ep_wait(int epfd, struct epoll_event *events, int most, int timeout,
 		   const sigset_t *mask)
 {
 	u64 until = timeout > 0 ? now_ms() + (u64)timeout : 0;
-	int n, left, saved;
+	CALL c = call_begin_plain();
+	int n, left;
 
 	if (most <= 0) {
 		errno = EINVAL;
@@ -605,7 +633,7 @@ static int ep_wait(int epfd, struct epoll_event *events, int most, int timeout,
 	}
 	do {
 		bool items = false, over = false;
-		struct ep *e = ep_hold(epfd, &items);
+		struct ep *e CLEANUP(ep_release) = ep_hold(epfd, &items);
 
 		left = wait_left(timeout < 0 ? -1 : timeout, until);
 		if (e == NULL)
@@ -617,9 +645,6 @@ static int ep_wait(int epfd, struct epoll_event *events, int most, int timeout,
 			over = n == 0;
 			n = ep_clean(e, events, n);
 		}
-		saved = errno;
-		ep_release(e);
-		errno = saved;
 		if (over)
 			left = 0;
 	} while (n == 0 && left != 0);

@@ -21,15 +21,9 @@ NEXT_SLOT(vdprintf);
 
 enum { FILE_PIECE = 96 * 1024 };
 
-static struct sock *file_get(int fd)
+static void file_free(void *memory)
 {
-	struct sock *s = sock_get(fd);
-
-	if (s == NULL || sock_kind(s) == SOCK_DIRECT)
-		return s;
-	sock_use(s);
-	sock_put(s);
-	return NULL;
+	free(*(void **)memory);
 }
 
 /* Sends `size` bytes of the file from *at on, in pieces; *at ends behind what was sent. */
@@ -55,7 +49,7 @@ static ssize_t file_send(struct sock *s, int in, off_t *at, size_t size, void *p
 static ssize_t file_sendfile(struct sock *s, int in, off_t *offset, size_t size)
 {
 	off_t at = offset != NULL ? *offset : lseek(in, 0, SEEK_CUR);
-	void *piece;
+	void *piece CLEANUP(file_free) = NULL;
 	ssize_t n;
 
 	if (at < 0 || fcntl(in, F_GETFD) < 0) {
@@ -66,7 +60,6 @@ static ssize_t file_sendfile(struct sock *s, int in, off_t *offset, size_t size)
 	if (piece == NULL)
 		return -1;
 	n = file_send(s, in, &at, size, piece);
-	free(piece);
 	if (n <= 0)
 		return n;
 	if (offset != NULL)
@@ -78,14 +71,10 @@ static ssize_t file_sendfile(struct sock *s, int in, off_t *offset, size_t size)
 
 AV_EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t size)
 {
-	struct sock *s = file_get(out);
-	ssize_t n;
+	CALL c = call_begin_data(out);
 
-	if (s == NULL)
-		return NEXT(sendfile)(out, in, offset, size);
-	n = file_sendfile(s, in, offset, size);
-	sock_put(s);
-	return n;
+	return c.s == NULL ? NEXT(sendfile)(out, in, offset, size) :
+			     file_sendfile(c.s, in, offset, size);
 }
 
 AV_EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t size)
@@ -98,13 +87,9 @@ AV_EXPORT ssize_t sendfile64(int out, int in, off64_t *offset, size_t size)
 AV_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t size,
 			 unsigned flags)
 {
-	struct sock *a = file_get(in), *b = file_get(out);
+	CALL a = call_begin_data(in), b = call_begin_data(out);
 
-	if (a != NULL)
-		sock_put(a);
-	if (b != NULL)
-		sock_put(b);
-	if (a == NULL && b == NULL)
+	if (a.s == NULL && b.s == NULL)
 		return NEXT(splice)(in, in_at, out, out_at, size, flags);
 	errno = EINVAL;
 	return -1;
@@ -113,19 +98,19 @@ AV_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_
 /* The C library's streams call its own read and write: the connection is relayed from now on. */
 AV_EXPORT FILE *fdopen(int fd, const char *mode)
 {
-	struct sock *s = file_get(fd);
-
-	if (s != NULL) {
-		sock_give_away(s);
-		sock_put(s);
-	}
+	sock_hand_on(fd);
 	return NEXT(fdopen)(fd, mode);
 }
 
 static int file_print(struct sock *s, const char *fmt, va_list args)
 {
-	char *text;
+	char *text CLEANUP(file_free) = NULL;
 	int size = vasprintf(&text, fmt, args), done = 0;
+
+	if (size < 0) {
+		text = NULL;
+		return -1;
+	}
 
 	while (done < size) {
 		struct iovec v = { text + done, (size_t)(size - done) };
@@ -135,21 +120,14 @@ static int file_print(struct sock *s, const char *fmt, va_list args)
 			break;
 		done += (int)n;
 	}
-	if (size >= 0)
-		free(text);
 	return done == size ? size : -1;
 }
 
 AV_EXPORT int vdprintf(int fd, const char *fmt, va_list args)
 {
-	struct sock *s = file_get(fd);
-	int size;
+	CALL c = call_begin_data(fd);
 
-	if (s == NULL)
-		return NEXT(vdprintf)(fd, fmt, args);
-	size = file_print(s, fmt, args);
-	sock_put(s);
-	return size;
+	return c.s == NULL ? NEXT(vdprintf)(fd, fmt, args) : file_print(c.s, fmt, args);
 }
 
 AV_EXPORT int dprintf(int fd, const char *fmt, ...)

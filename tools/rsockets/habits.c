@@ -895,6 +895,9 @@ static const struct program {
 	{ "edge_client", edge_client },
 	{ "execute", execute },
 	{ "other_ways", other_ways },
+	{ "cancel_deferred", cancel_deferred },
+	{ "cancel_at_once", cancel_at_once },
+	{ "cancel_busy", cancel_busy },
 };
 
 int main(int argc, char **argv)

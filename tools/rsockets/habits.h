@@ -1,4 +1,5 @@
-/* habits.h: what the careless programs of habits.c share, and those of habits_ends.c. */
+/* habits.h: what the careless programs of habits.c share, and those of the other
+ * habits_*.c. */
 #ifndef RSOCKETS_HABITS_H
 #define RSOCKETS_HABITS_H
 
@@ -33,5 +34,10 @@ unsigned char *pattern(long size);
 /* ---- habits_ends.c: peers that end without a word ---- */
 void killed(void);
 void exits(void);
+
+/* ---- habits_cancel.c: threads that are cancelled ---- */
+void cancel_deferred(void);
+void cancel_at_once(void);
+void cancel_busy(void);
 
 #endif

@@ -65,6 +65,7 @@ static void listener_claim(struct sock *s, int fd)
 {
 	u64 now = now_ms(), before = __atomic_load_n(&s->tried_ms, __ATOMIC_RELAXED);
 	int bell, rfd;
+	QUIET();
 
 	if (now - before < LISTEN_TRY_MS ||
 	    !__atomic_compare_exchange_n(&s->tried_ms, &before, now, false, __ATOMIC_ACQ_REL,
@@ -106,10 +107,13 @@ int listener_retry_ms(struct sock *s)
 
 AV_EXPORT int listen(int fd, int backlog)
 {
-	int err = NEXT(listen)(fd, backlog), saved = errno;
-	struct sock *s = err == 0 ? sock_get(fd) : NULL;
-	int flags;
+	int flags, err, saved;
+	struct sock *s;
+	QUIET();
 
+	err = NEXT(listen)(fd, backlog);
+	saved = errno;
+	s = err == 0 ? sock_get(fd) : NULL;
 	if (s == NULL)
 		return err;
 	if (sock_kind(s) == SOCK_FRESH) {
@@ -127,22 +131,15 @@ AV_EXPORT int listen(int fd, int backlog)
 	return 0;
 }
 
-/* A connection of either kind that is there. -1: EAGAIN, or another errno. */
-static int accept_ready(struct sock *s, int fd, struct sockaddr *addr, socklen_t *size, int flags)
+/* A descriptor of a connection that the service has accepted. -1: errno. */
+static int accept_open(const struct sock *s, int rfd, struct sockaddr *addr, socklen_t *size,
+		       int flags)
 {
 	struct address none = { .size = 0 };
 	struct sock *c;
-	int rfd = service_accept(s), got;
+	int got;
+	QUIET();
 
-	if (rfd < 0) {
-		got = NEXT(accept4)(fd, addr, size, flags);
-		if (got >= 0 || errno != EAGAIN)
-			return got;
-		rfd = service_accept_late(s);
-		errno = EAGAIN;
-	}
-	if (rfd < 0)
-		return -1;
 	got = connection_open(rfd, s->domain, flags);
 	if (got < 0)
 		return got;
@@ -154,6 +151,21 @@ static int accept_ready(struct sock *s, int fd, struct sockaddr *addr, socklen_t
 	if (c != NULL)
 		sock_put(c);
 	return got;
+}
+
+/* A connection of either kind that is there. -1: EAGAIN, or another errno. */
+static int accept_ready(struct sock *s, int fd, struct sockaddr *addr, socklen_t *size, int flags)
+{
+	int rfd = service_accept(s), got;
+
+	if (rfd < 0) {
+		got = NEXT(accept4)(fd, addr, size, flags);
+		if (got >= 0 || errno != EAGAIN)
+			return got;
+		rfd = service_accept_late(s);
+		errno = EAGAIN;
+	}
+	return rfd < 0 ? -1 : accept_open(s, rfd, addr, size, flags);
 }
 
 static int accept_wait(struct sock *s, int fd, struct sockaddr *addr, socklen_t *size, int flags)
@@ -223,37 +235,31 @@ static struct sock *accept_adopt(int fd)
 static int accept_plain(int fd, struct sockaddr *addr, socklen_t *size, int flags)
 {
 	int got = NEXT(accept4)(fd, addr, size, flags);
-	struct sock *s = got < 0 && errno == EAGAIN ? accept_adopt(fd) : NULL;
+	CALL c = { .s = NULL };
 
-	if (s == NULL)
+	if (got >= 0 || errno != EAGAIN)
 		return got;
-	got = accept_any(s, fd, addr, size, flags);
-	sock_put(s);
-	return got;
+	c = call_begin_plain();
+	c.s = accept_adopt(fd);
+	return c.s == NULL ? got : accept_any(c.s, fd, addr, size, flags);
 }
 
 AV_EXPORT int accept4(int fd, struct sockaddr *addr, socklen_t *size, int flags)
 {
-	struct sock *s = sock_get(fd);
-	int got;
+	CALL c = call_begin(fd);
 
-	if (s == NULL)
+	if (c.s == NULL)
 		return accept_plain(fd, addr, size, flags);
-	got = sock_kind(s) == SOCK_LISTENER ? accept_any(s, fd, addr, size, flags) :
-					      NEXT(accept4)(fd, addr, size, flags);
-	sock_put(s);
-	return got;
+	return sock_kind(c.s) == SOCK_LISTENER ? accept_any(c.s, fd, addr, size, flags) :
+						 NEXT(accept4)(fd, addr, size, flags);
 }
 
 AV_EXPORT int accept(int fd, struct sockaddr *addr, socklen_t *size)
 {
-	struct sock *s = sock_get(fd);
-	int got;
+	CALL c = call_begin(fd);
 
-	if (s == NULL)
+	if (c.s == NULL)
 		return accept_plain(fd, addr, size, 0);
-	got = sock_kind(s) == SOCK_LISTENER ? accept_any(s, fd, addr, size, 0) :
-					      NEXT(accept)(fd, addr, size);
-	sock_put(s);
-	return got;
+	return sock_kind(c.s) == SOCK_LISTENER ? accept_any(c.s, fd, addr, size, 0) :
+						 NEXT(accept)(fd, addr, size);
 }

@@ -214,10 +214,12 @@ static struct sock *option_sock(int fd, int level, int name)
 
 AV_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
 {
-	struct sock *s = option_sock(fd, level, name);
 	enum sock_kind kind;
+	struct sock *s;
 	int err;
+	QUIET();
 
+	s = option_sock(fd, level, name);
 	if (s == NULL)
 		return NEXT(setsockopt)(fd, level, name, value, size);
 	kind = sock_kind(s);
@@ -270,10 +272,12 @@ static int option_get(struct sock *s, int fd, int level, int name, void *value, 
 
 AV_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 {
-	struct sock *s = option_sock(fd, level, name);
 	enum sock_kind kind;
+	struct sock *s;
 	int err;
+	QUIET();
 
+	s = option_sock(fd, level, name);
 	if (s == NULL)
 		return NEXT(getsockopt)(fd, level, name, value, size);
 	kind = sock_kind(s);
@@ -318,7 +322,7 @@ int sock_set_nonblock(struct sock *s, int fd, bool on)
 	return NEXT(fcntl)(fd, F_SETFL, flags);
 }
 
-static int ioctl_ours(struct sock *s, int fd, unsigned long request, void *argument)
+static int ioctl_of(struct sock *s, int fd, unsigned long request, void *argument)
 {
 	bool direct = sock_kind(s) == SOCK_DIRECT;
 
@@ -336,7 +340,7 @@ static int ioctl_ours(struct sock *s, int fd, unsigned long request, void *argum
 		*(int *)argument = 0;
 		return 0;
 	case FIOASYNC:
-		async_give(fd);
+		sock_hand_on(fd);
 		return NEXT(ioctl)(fd, request, argument);
 	case FIOCLEX:
 	case FIONCLEX:
@@ -346,21 +350,30 @@ static int ioctl_ours(struct sock *s, int fd, unsigned long request, void *argum
 	}
 }
 
+static int ioctl_ours(int fd, unsigned long request, void *argument)
+{
+	struct sock *s;
+	int err;
+	QUIET();
+
+	s = sock_get(fd);
+	if (s == NULL)
+		return NEXT(ioctl)(fd, request, argument);
+	err = ioctl_of(s, fd, request, argument);
+	sock_put(s);
+	return err;
+}
+
 AV_EXPORT int ioctl(int fd, unsigned long request, ...)
 {
-	struct sock *s = sock_get(fd);
 	va_list args;
 	void *argument;
-	int err;
 
 	va_start(args, request);
 	argument = va_arg(args, void *);
 	va_end(args);
-	if (likely(s == NULL))
-		return NEXT(ioctl)(fd, request, argument);
-	err = ioctl_ours(s, fd, request, argument);
-	sock_put(s);
-	return err;
+	return likely(!sock_is_at(fd)) ? NEXT(ioctl)(fd, request, argument) :
+					 ioctl_ours(fd, request, argument);
 }
 
 static int fcntl_flags(struct sock *s, int fd)
@@ -373,7 +386,7 @@ static int fcntl_flags(struct sock *s, int fd)
 								 flags & ~O_NONBLOCK;
 }
 
-static int fcntl_ours(struct sock *s, int fd, int command, void *argument)
+static int fcntl_of(struct sock *s, int fd, int command, void *argument)
 {
 	int flags = (int)(intptr_t)argument;
 	bool on;
@@ -384,7 +397,7 @@ static int fcntl_ours(struct sock *s, int fd, int command, void *argument)
 	case F_SETFL:
 		on = (flags & O_NONBLOCK) != 0;
 		if (flags & O_ASYNC)
-			async_give(fd);
+			sock_hand_on(fd);
 		if (sock_kind(s) == SOCK_LISTENER)
 			flags |= O_NONBLOCK;
 		if (NEXT(fcntl)(fd, F_SETFL, flags) < 0)
@@ -395,23 +408,37 @@ static int fcntl_ours(struct sock *s, int fd, int command, void *argument)
 	}
 }
 
-static int fcntl_any(int fd, int command, void *argument)
+static int fcntl_ours(int fd, int command, void *argument)
 {
 	struct sock *s;
 	int result;
+	QUIET();
 
-	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
-		result = NEXT(fcntl)(fd, command, argument);
-		if (result >= 0)
-			sock_copied(fd, result);
-		return result;
-	}
 	s = sock_get(fd);
-	if (likely(s == NULL))
+	if (s == NULL)
 		return NEXT(fcntl)(fd, command, argument);
-	result = fcntl_ours(s, fd, command, argument);
+	result = fcntl_of(s, fd, command, argument);
 	sock_put(s);
 	return result;
+}
+
+static int fcntl_copy(int fd, int command, void *argument)
+{
+	int result;
+	QUIET();
+
+	result = NEXT(fcntl)(fd, command, argument);
+	if (result >= 0)
+		sock_copied(fd, result);
+	return result;
+}
+
+static int fcntl_any(int fd, int command, void *argument)
+{
+	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+		return fcntl_copy(fd, command, argument);
+	return likely(!sock_is_at(fd)) ? NEXT(fcntl)(fd, command, argument) :
+					 fcntl_ours(fd, command, argument);
 }
 
 AV_EXPORT int fcntl(int fd, int command, ...)

@@ -16,6 +16,7 @@
  * | file | has |
  * |---|---|
  * | calls.c | the r* calls of librdmacm.so.1, found at the first use |
+ * | cancel.c | threads that are cancelled |
  * | table.c | descriptors, and the life of a struct sock |
  * | socket.c connect.c listen.c | socket, bind, connect, names; listen and accept |
  * | service.c | the service thread: completes connections of listeners, relays |
@@ -33,6 +34,7 @@
 #define RSOCKETS_RSOCKETS_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -137,13 +139,17 @@ extern struct sock *table_socks[FD_LIMIT];
 
 struct sock *table_hold(int fd);
 
+/* The descriptor is, just now, one of ours. */
+static inline bool sock_is_at(int fd)
+{
+	return (unsigned)fd < FD_LIMIT &&
+	       __atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE) != (void *)0;
+}
+
 /* The sock of a descriptor, held until sock_put; NULL: it is none of ours. */
 static inline struct sock *sock_get(int fd)
 {
-	if ((unsigned)fd >= FD_LIMIT ||
-	    __atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE) == (void *)0)
-		return (void *)0;
-	return table_hold(fd);
+	return sock_is_at(fd) ? table_hold(fd) : (void *)0;
 }
 
 /* Takes another reference to a sock that is held. */
@@ -179,6 +185,56 @@ u64 now_ms(void);
 /* All handlers of signals in this process have SA_RESTART: a blocking call that EINTR ended begins
  * again, as the kernel's would. */
 bool signal_restarts(void);
+
+/* ---- cancel.c ---- */
+
+/* The program lets this thread be cancelled at any instruction, and no call of ours has deferred
+ * it. */
+extern __thread bool cancel_async __attribute__((tls_model("initial-exec")));
+/* Defers it. True, for cancel_restore. */
+bool cancel_defer(void);
+void cancel_restore(void);
+
+/* A call that may block. The thread may be cancelled when it begins, and while it sleeps. */
+struct call {
+	struct sock *s; /* held; NULL: none of ours */
+	bool deferred;
+};
+#define CALL struct call CLEANUP(call_end)
+
+/* One without a sock, which may come later. */
+static inline struct call call_begin_plain(void)
+{
+	struct call c = { .deferred = cancel_async && cancel_defer() };
+
+	pthread_testcancel();
+	return c;
+}
+
+/* With the sock of the descriptor, if it is one of ours. */
+static inline struct call call_begin(int fd)
+{
+	struct call c = { .s = (void *)0 };
+
+	if (!sock_is_at(fd))
+		return c;
+	c = call_begin_plain();
+	c.s = table_hold(fd);
+	return c;
+}
+
+static inline void call_end(struct call *c)
+{
+	if (c->s != (void *)0)
+		sock_put(c->s);
+	if (unlikely(c->deferred))
+		cancel_restore();
+}
+
+/* The rest of the scope is no place to be cancelled. */
+#define QUIET() int quiet_state CLEANUP(quiet_end) = quiet_begin()
+int quiet_begin(void);
+void quiet_end(const int *state);
 
 /* ---- connect.c ---- */
 
@@ -223,11 +279,6 @@ void service_child(void);
 
 ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags);
 ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags);
-
-/* ---- async.c ---- */
-
-/* The connection of the descriptor, if it is one, is relayed from now on. */
-void async_give(int fd);
 
 /* ---- option.c ---- */
 
@@ -315,6 +366,8 @@ static inline void sock_rearm(struct sock *s, u8 what)
 
 /* Hands the connection to the service, for whoever uses the pair without the shim. */
 void sock_give_away(struct sock *s);
+/* The same of the connection of a descriptor, if it is one. */
+void sock_hand_on(int fd);
 /* `to` is a copy of `from` now, if that is one of ours. */
 void sock_copied(int from, int to);
 
@@ -343,6 +396,19 @@ static inline void sock_use(struct sock *s)
 {
 	if (unlikely(__atomic_load_n(&s->ask, __ATOMIC_RELAXED) >= 0))
 		share_ask(s);
+}
+
+/* A call with the sock whose bytes go through an rsocket. NULL: the kernel has the call. */
+static inline struct call call_begin_data(int fd)
+{
+	struct call c = call_begin(fd);
+
+	if (likely(c.s == (void *)0) || sock_kind(c.s) == SOCK_DIRECT)
+		return c;
+	sock_use(c.s);
+	sock_put(c.s);
+	c.s = (void *)0;
+	return c;
 }
 
 #endif

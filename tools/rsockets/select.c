@@ -74,15 +74,20 @@ static int select_answer(const struct sets *sets, const struct pollfd *fds, u32 
 	return bits;
 }
 
+static void select_free(struct pollfd **many)
+{
+	free(*many);
+}
+
 static int select_ours(const struct sets *sets, const struct timespec *timeout,
 		       const sigset_t *mask)
 {
-	struct pollfd small[SELECT_SMALL], *fds = small;
+	struct pollfd small[SELECT_SMALL], *many CLEANUP(select_free) = NULL, *fds = small;
 	u32 count = 0;
 	int n;
 
 	if (sets->count > SELECT_SMALL)
-		fds = malloc((size_t)sets->count * sizeof(*fds));
+		fds = many = malloc((size_t)sets->count * sizeof(*fds));
 	if (fds == NULL)
 		return -1;
 	for (int fd = 0; fd < sets->count; fd++) {
@@ -92,17 +97,14 @@ static int select_ours(const struct sets *sets, const struct timespec *timeout,
 			fds[count++] = (struct pollfd){ .fd = fd, .events = events };
 	}
 	n = ppoll(fds, count, timeout, mask);
-	if (n >= 0)
-		n = select_answer(sets, fds, count);
-	if (fds != small)
-		free(fds);
-	return n;
+	return n >= 0 ? select_answer(sets, fds, count) : n;
 }
 
 AV_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *except,
 		      const struct timespec *timeout, const sigset_t *mask)
 {
 	struct sets sets = { MIN(count, FD_LIMIT), in, out, except };
+	CALL c = call_begin_plain();
 
 	return select_is_ours(&sets) ? select_ours(&sets, timeout, mask) :
 				       NEXT(pselect)(count, in, out, except, timeout, mask);
@@ -113,6 +115,7 @@ AV_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *except, struct 
 {
 	struct sets sets = { MIN(count, FD_LIMIT), in, out, except };
 	struct timespec t;
+	CALL c = call_begin_plain();
 	u64 begin, taken, all;
 	int n;
 

@@ -107,6 +107,7 @@ void share_ask(struct sock *s)
 {
 	int fd = __atomic_exchange_n(&s->ask, -1, __ATOMIC_ACQ_REL), saved = errno, pair[2];
 	struct pollfd p = { .events = POLLIN };
+	QUIET();
 
 	if (fd < 0)
 		return;

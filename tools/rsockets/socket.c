@@ -23,9 +23,11 @@ static bool socket_is_tcp(int domain, int type, int protocol)
 
 AV_EXPORT int socket(int domain, int type, int protocol)
 {
-	int fd = NEXT(socket)(domain, type, protocol);
 	struct sock *s;
+	int fd;
+	QUIET();
 
+	fd = NEXT(socket)(domain, type, protocol);
 	if (fd < 0 || fd >= FD_LIMIT || !socket_is_tcp(domain, type, protocol))
 		return fd;
 	s = sock_new(SOCK_FRESH, domain);
@@ -38,9 +40,12 @@ AV_EXPORT int socket(int domain, int type, int protocol)
 
 AV_EXPORT int bind(int fd, const struct sockaddr *addr, socklen_t size)
 {
-	int err = NEXT(bind)(fd, addr, size);
-	struct sock *s = err == 0 ? sock_get(fd) : NULL;
+	struct sock *s;
+	int err;
+	QUIET();
 
+	err = NEXT(bind)(fd, addr, size);
+	s = err == 0 ? sock_get(fd) : NULL;
 	if (s == NULL)
 		return err;
 	if (sock_kind(s) == SOCK_FRESH && size <= sizeof(s->local.store)) {
@@ -78,9 +83,11 @@ static struct sock *name_sock(int fd)
 
 AV_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *size)
 {
-	struct sock *s = name_sock(fd);
+	struct sock *s;
 	int err;
+	QUIET();
 
+	s = name_sock(fd);
 	err = name_is_ours(s) ? address_give(&s->local, addr, size) :
 				NEXT(getsockname)(fd, addr, size);
 	if (s != NULL)
@@ -90,9 +97,11 @@ AV_EXPORT int getsockname(int fd, struct sockaddr *addr, socklen_t *size)
 
 AV_EXPORT int getpeername(int fd, struct sockaddr *addr, socklen_t *size)
 {
-	struct sock *s = name_sock(fd);
+	struct sock *s;
 	int err;
+	QUIET();
 
+	s = name_sock(fd);
 	err = name_is_ours(s) ? address_give(&s->peer, addr, size) :
 				NEXT(getpeername)(fd, addr, size);
 	if (s != NULL)

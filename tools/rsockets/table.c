@@ -83,12 +83,11 @@ struct sock *sock_new(enum sock_kind kind, int domain)
 	return s;
 }
 
-void sock_put(struct sock *s)
+static NOINLINE void sock_free(struct sock *s)
 {
 	int saved = errno;
+	QUIET();
 
-	if (__atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) != 0)
-		return;
 	if (s->rfd >= 0)
 		(void)rcalls.close(s->rfd);
 	if (s->far >= 0)
@@ -101,6 +100,12 @@ void sock_put(struct sock *s)
 	table.free = s;
 	lock_release(&table.lock);
 	errno = saved;
+}
+
+void sock_put(struct sock *s)
+{
+	if (__atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		sock_free(s);
 }
 
 void table_add(int fd, struct sock *s)

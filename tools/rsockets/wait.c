@@ -174,41 +174,60 @@ short wait_result(const struct wait *w, u32 at, u32 end)
 	return any != 0 ? (short)(POLLIN & w->entries[at].want) : 0;
 }
 
+static void wait_outside(const bool *inside)
+{
+	wait_inside = !*inside;
+}
+
 static int wait_rpoll(struct wait *w, int timeout_ms)
 {
-	int n;
+	bool inside CLEANUP(wait_outside) = true;
 
-	wait_inside = true;
-	n = rcalls.poll(w->fds, w->count, timeout_ms);
-	wait_inside = false;
-	return n;
+	wait_inside = inside;
+	return rcalls.poll(w->fds, w->count, timeout_ms);
+}
+
+/* Signals that are blocked meanwhile, and a signalfd of some of them. */
+struct wait_signals {
+	sigset_t old;
+	struct wait *w;
+	int fd, at; /* the signalfd, and its entry; -1: none */
+};
+
+static void wait_signals_end(struct wait_signals *m)
+{
+	int saved = errno;
+	QUIET();
+
+	pthread_sigmask(SIG_SETMASK, &m->old, NULL);
+	if (m->at >= 0)
+		m->w->count--;
+	if (m->fd >= 0)
+		close(m->fd);
+	errno = saved;
 }
 
 /* rpoll() has no mask of signals. Those that the mask lets through stay blocked, and a signalfd
  * among the descriptors says that one is pending; then its handler runs, and the wait ends. */
 static int wait_rpoll_masked(struct wait *w, int timeout_ms, const sigset_t *mask)
 {
-	sigset_t old, open;
-	int at = -1, fd, n;
+	struct wait_signals m CLEANUP(wait_signals_end) = { .w = w, .fd = -1, .at = -1 };
+	sigset_t open;
+	int n;
 
-	pthread_sigmask(SIG_BLOCK, mask, &old);
+	pthread_sigmask(SIG_BLOCK, mask, &m.old);
 	sigemptyset(&open);
 	for (int number = 1; number < 65; number++)
-		if (sigismember(&old, number) == 1 && sigismember(mask, number) == 0)
+		if (sigismember(&m.old, number) == 1 && sigismember(mask, number) == 0)
 			sigaddset(&open, number);
-	fd = signalfd(-1, &open, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (fd >= 0)
-		at = wait_add_plain(w, fd, POLLIN);
+	m.fd = signalfd(-1, &open, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (m.fd >= 0)
+		m.at = wait_add_plain(w, m.fd, POLLIN);
 	n = wait_rpoll(w, timeout_ms);
-	if (n > 0 && at >= 0 && w->fds[at].revents != 0) {
+	if (n > 0 && m.at >= 0 && w->fds[m.at].revents != 0) {
 		pthread_sigmask(SIG_SETMASK, mask, NULL);
 		n = -1;
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (at >= 0)
-		w->count--;
-	if (fd >= 0)
-		close(fd);
 	if (n < 0)
 		errno = EINTR;
 	return n;
@@ -263,6 +282,8 @@ int wait_run(struct wait *w, int timeout_ms, const sigset_t *mask)
 
 void wait_end(struct wait *w)
 {
+	int saved = errno;
+
 	for (u32 i = 0; i < w->count; i++)
 		if (w->entries[i].sock != NULL)
 			sock_put(w->entries[i].sock);
@@ -270,56 +291,77 @@ void wait_end(struct wait *w)
 		free(w->fds);
 		free(w->entries);
 	}
+	w->fds = w->small_fds;
 	w->count = 0;
+	errno = saved;
 }
 
 int wait_one(struct sock *s, short events, int timeout_ms)
 {
-	struct wait w;
-	int ready = -1;
+	struct wait w CLEANUP(wait_end);
 
 	wait_begin(&w);
-	if (wait_add_sock(&w, s, -1, events, 0) >= 0)
-		ready = wait_run(&w, timeout_ms > 0 ? timeout_ms : -1, NULL);
-	wait_end(&w);
-	return ready;
+	if (wait_add_sock(&w, s, -1, events, 0) < 0)
+		return -1;
+	return wait_run(&w, timeout_ms > 0 ? timeout_ms : -1, NULL);
+}
+
+/* One poll(): a wait, and where the entries of each descriptor begin. */
+struct poll_state {
+	struct wait w;
+	u32 *at; /* `small`, or malloc'ed */
+	u32 small[WAIT_SMALL + 1];
+};
+
+static void poll_end(struct poll_state *p)
+{
+	wait_end(&p->w);
+	if (p->at != p->small)
+		free(p->at);
+}
+
+/* How many are ready; 0 with *over: the time is over; -1: errno. */
+static int poll_once(struct poll_state *p, struct pollfd *fds, nfds_t count, int timeout,
+		     const sigset_t *mask, bool *over)
+{
+	int n = 0;
+
+	for (nfds_t i = 0; i < count; i++) {
+		p->at[i] = p->w.count;
+		if (wait_add(&p->w, fds[i].fd, fds[i].events) < 0)
+			return -1;
+	}
+	p->at[count] = p->w.count;
+	n = wait_run(&p->w, timeout, mask);
+	if (n < 0)
+		return -1;
+	*over = n == 0 && !p->w.early;
+	n = 0;
+	for (nfds_t i = 0; i < count; i++) {
+		fds[i].revents = wait_result(&p->w, p->at[i], p->at[i + 1]);
+		n += fds[i].revents != 0;
+	}
+	return n;
 }
 
 static int poll_ours(struct pollfd *fds, nfds_t count, int timeout, const sigset_t *mask)
 {
 	u64 until = timeout > 0 ? now_ms() + (u64)timeout : 0;
-	struct wait w;
-	u32 small[WAIT_SMALL + 1];
-	u32 *at = count <= WAIT_SMALL ? small : malloc((count + 1) * sizeof(*at));
-	int n = 0, saved;
+	struct poll_state p CLEANUP(poll_end);
+	bool over = false;
+	int n;
 
-	if (at == NULL)
+	wait_begin(&p.w);
+	p.at = count <= WAIT_SMALL ? p.small : malloc((count + 1) * sizeof(*p.at));
+	if (p.at == NULL)
 		return -1;
-	do {
-		wait_begin(&w);
-		for (nfds_t i = 0; i < count && n >= 0; i++) {
-			at[i] = w.count;
-			if (wait_add(&w, fds[i].fd, fds[i].events) < 0)
-				n = -1;
-		}
-		at[count] = w.count;
-		if (n == 0)
-			n = wait_run(&w, wait_left(timeout, until), mask);
-		if (n > 0)
-			n = 0;
-		else if (n == 0 && !w.early)
-			timeout = 0;
-		for (nfds_t i = 0; i < count && n >= 0; i++) {
-			fds[i].revents = wait_result(&w, at[i], at[i + 1]);
-			n += fds[i].revents != 0;
-		}
-		saved = errno;
-		wait_end(&w);
-		errno = saved;
-	} while (n == 0 && timeout != 0);
-	if (at != small)
-		free(at);
-	return n;
+	for (;;) {
+		n = poll_once(&p, fds, count, wait_left(timeout, until), mask, &over);
+		if (n != 0 || over || timeout == 0)
+			return n;
+		wait_end(&p.w);
+		wait_begin(&p.w);
+	}
 }
 
 static bool poll_is_ours(const struct pollfd *fds, nfds_t count)
@@ -334,6 +376,8 @@ static bool poll_is_ours(const struct pollfd *fds, nfds_t count)
 
 AV_EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout)
 {
+	CALL c = call_begin_plain();
+
 	return poll_is_ours(fds, count) ? poll_ours(fds, count, timeout < 0 ? -1 : timeout, NULL) :
 					  NEXT(poll)(fds, count, timeout);
 }
@@ -350,6 +394,8 @@ static int poll_ms(const struct timespec *t)
 AV_EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
 		    const sigset_t *mask)
 {
+	CALL c = call_begin_plain();
+
 	return poll_is_ours(fds, count) ?
 		       poll_ours(fds, count, poll_ms(timeout), mask) :
 		       NEXT(ppoll)(fds, count, timeout, mask);
