@@ -215,6 +215,8 @@ AV_EXPORT int shutdown(int fd, int how)
 	} else {
 		sock_use(s);
 		err = NEXT(shutdown)(fd, how);
+		if (err == 0 && how != SHUT_WR && sock_kind(s) == SOCK_LISTENER)
+			listener_shut(s, fd);
 	}
 	sock_put(s);
 	return err;

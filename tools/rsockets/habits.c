@@ -889,6 +889,7 @@ static const struct program {
 	{ "flags", flags },
 	{ "killed", killed },
 	{ "exits", exits },
+	{ "listener_ends", listener_ends },
 	{ "options", options },
 	{ "slow_reader", slow_reader },
 	{ "numbers", numbers },

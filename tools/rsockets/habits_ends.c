@@ -3,7 +3,9 @@
  */
 #include "habits.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -77,5 +79,56 @@ void exits(void)
 		waitpid(child, NULL, 0);
 		close(s);
 	}
+	close(listener);
+}
+
+struct accepting {
+	int fd, got, error;
+};
+
+static void *accepts(void *arg)
+{
+	struct accepting *a = arg;
+
+	a->got = accept(a->fd, NULL, NULL);
+	a->error = errno;
+	return NULL;
+}
+
+/* A server that is told to stop: shutdown() of the listener has its threads leave accept(). */
+void listener_ends(void)
+{
+	int listener = server_socket(5), s = client_socket(), c = accept(listener, NULL, NULL);
+	struct accepting a[2] = { { .fd = listener }, { .fd = listener } };
+	struct pollfd p = { .fd = listener, .events = POLLIN };
+	socklen_t size = sizeof(address);
+	pthread_t threads[2];
+
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, accepts, &a[i]);
+	nap(SETTLE_MS);
+	say("shutdown WR", shutdown(listener, SHUT_WR));
+	say("shutdown RD", shutdown(listener, SHUT_RD));
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		errno = a[i].error;
+		say("accept", a[i].got);
+	}
+	say("accept again", accept(listener, NULL, NULL));
+	say("poll", poll(&p, 1, 0));
+	say("shutdown again", shutdown(listener, SHUT_RD));
+	say("write", write(s, "x", 1));
+	close(s);
+	s = socket(AF_INET, SOCK_STREAM, 0);
+	say("connect", connect(s, (struct sockaddr *)&address, sizeof(address)));
+	close(s);
+	close(c);
+	say("listen", listen(listener, 5));
+	getsockname(listener, (struct sockaddr *)&address, &size); /* another port */
+	s = client_socket();
+	c = accept(listener, NULL, NULL);
+	say("write", write(s, "x", 1));
+	close(s);
+	close(c);
 	close(listener);
 }

@@ -60,6 +60,15 @@ static int listener_open(const struct sock *s, int fd)
 	return -1;
 }
 
+/* shutdown() ends a listener. */
+static bool listener_listens(int fd)
+{
+	int on = 1;
+	socklen_t size = sizeof(on);
+
+	return NEXT(getsockopt)(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &size) == 0 && on != 0;
+}
+
 /* Tries to have the port. Threads that come at once: the first one tries. */
 static void listener_claim(struct sock *s, int fd)
 {
@@ -70,7 +79,7 @@ static void listener_claim(struct sock *s, int fd)
 	if (now - before < LISTEN_TRY_MS ||
 	    !__atomic_compare_exchange_n(&s->tried_ms, &before, now, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_RELAXED) ||
-	    !rcalls_load())
+	    !rcalls_load() || !listener_listens(fd))
 		return;
 	rfd = listener_open(s, fd);
 	if (rfd < 0)
@@ -103,6 +112,14 @@ int listener_retry_ms(struct sock *s)
 	if (__atomic_load_n(&s->bell, __ATOMIC_ACQUIRE) >= 0 || !rcalls_load())
 		return -1;
 	return LISTEN_TRY_MS;
+}
+
+void listener_shut(struct sock *s, int fd)
+{
+	sock_set_kind(s, SOCK_FRESH);
+	service_withdraw(s);
+	__atomic_store_n(&s->tried_ms, 0, __ATOMIC_RELAXED);
+	(void)sock_set_nonblock(s, fd, __atomic_load_n(&s->nonblock, __ATOMIC_ACQUIRE));
 }
 
 AV_EXPORT int listen(int fd, int backlog)

@@ -249,6 +249,9 @@ int address_give(const struct address *a, struct sockaddr *addr, socklen_t *size
 /* This process waits for connections of the listener: takes the port for rsockets, if no process
  * has it. At most one try in 100 ms. */
 void listener_want(struct sock *s, int fd);
+/* shutdown() has ended the kernel's listener, which tells threads in accept(): the rsocket ends,
+ * and what is left is a socket as before listen(). */
+void listener_shut(struct sock *s, int fd);
 /* Says, or no more, to a program that inherits the listener that O_NONBLOCK is not its own. */
 void listener_mark(int fd, bool on);
 /* A wait on the listener shall end after so many ms, to try again; -1: need not. */
