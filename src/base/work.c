@@ -1,21 +1,32 @@
 /* work.c: a queue of works and the thread that runs them.
- * In:    works, pushed in any context or due at a time    Out: their functions, one by one
+ * In:    works, pushed in any context or due at a time; a descriptor that is watched
+ * Out:   their functions, one by one
  * Runs:  the queue's thread, started on first use, all signals blocked; a simulator instead of it
  * Locks: work_queue.lock, then timer_set.lock; none across a work
  */
 #include "base/work.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 
-enum { WORK_STACK = 256 << 10 };
+enum {
+	WORK_STACK = 256 << 10,
+	WORK_BURST = 4, /* works in a row before the thread looks at what it watches */
+};
 
 void work_queue_init(struct work_queue *q, const char *name, bool manual) NO_THREAD_SAFETY
 {
-	*q = (struct work_queue){ .name = name, .manual = manual };
+	*q = (struct work_queue){ .name = name, .manual = manual, .bell = -1, .source = -1 };
 	list_init(&q->ready);
 	timer_set_init(&q->timers);
 }
@@ -23,30 +34,85 @@ void work_queue_init(struct work_queue *q, const char *name, bool manual) NO_THR
 /* The thread that held a lock may be gone. */
 void work_queue_drop_in_child(struct work_queue *q) NO_THREAD_SAFETY
 {
+	if (q->bell >= 0)
+		close(q->bell); /* its other copy wakes the parent's thread */
 	work_queue_init(q, q->name, q->manual);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+static void work_ring(struct work_queue *q)
+{
+	const u64 one = 1;
+	int saved = errno;
+
+	/* full: it is readable already */
+	(void)!write(__atomic_load_n(&q->bell, __ATOMIC_RELAXED), &one, sizeof(one));
+	errno = saved;
+}
+
 /* The thread is woken only if it sleeps, and by one push only. It stores `asleep` before the kernel
- * compares `turn`; this changes `turn` before it loads `asleep`. So either the push sees the
- * sleeper, or the sleeper sees the push. */
+ * compares `turn`, or before it looks at `turn` itself and polls; this changes `turn` before it
+ * loads `asleep`. So either the push sees the sleeper, or the sleeper sees the push. */
 static void work_kick(struct work_queue *q)
 {
+	u8 rest;
+
 	__atomic_fetch_add(&q->turn, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&q->asleep, __ATOMIC_SEQ_CST) &&
-	    __atomic_exchange_n(&q->asleep, false, __ATOMIC_SEQ_CST))
+	if (__atomic_load_n(&q->asleep, __ATOMIC_SEQ_CST) == WORK_AWAKE)
+		return;
+	rest = __atomic_exchange_n(&q->asleep, WORK_AWAKE, __ATOMIC_SEQ_CST);
+	if (rest == WORK_ON_FUTEX)
 		futex_wake(&q->turn, 1);
+	else if (rest == WORK_IN_POLL)
+		work_ring(q);
 }
 
 /* Sleeps for at most `ns` (0: without a limit) unless there was a push since `turn` was `seen`. */
 static void work_sleep(struct work_queue *q, u32 seen, u64 ns)
 {
 	/* pairs with work_kick */
-	__atomic_store_n(&q->asleep, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&q->asleep, WORK_ON_FUTEX, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&q->turn, __ATOMIC_SEQ_CST) == seen)
 		futex_sleep_for(&q->turn, seen, ns);
-	__atomic_store_n(&q->asleep, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&q->asleep, WORK_AWAKE, __ATOMIC_RELAXED);
+}
+
+/* A program that closes descriptors of others may have closed these: sleeps on the futex then. */
+static void work_poll_failed(struct work_queue *q)
+{
+	log_error("work", "%s: what it watches is closed", q->name);
+	__atomic_store_n(&q->bell, -1, __ATOMIC_RELAXED);
+}
+
+/* Looks at what is watched, for at most so long (NULL: without a limit). */
+static void work_poll(struct work_queue *q, int bell, const struct timespec *limit)
+{
+	struct pollfd p[2] = { { .fd = bell, .events = POLLIN },
+			       { .fd = q->source, .events = POLLIN } };
+	u64 rings;
+
+	if (syscall(SYS_ppoll, p, 2, limit, NULL, sizeof(u64)) <= 0)
+		return;
+	if (((p[0].revents | p[1].revents) & POLLNVAL) != 0)
+		work_poll_failed(q);
+	else if ((p[0].revents & POLLIN) != 0)
+		(void)!read(bell, &rings, sizeof(rings));
+	if ((p[1].revents & POLLIN) != 0)
+		q->read(q->read_arg);
+}
+
+/* As work_sleep, in poll; what is watched ends it, too. */
+static void work_sleep_in_poll(struct work_queue *q, int bell, u32 seen, u64 ns)
+{
+	struct timespec limit = { .tv_sec = (time_t)(ns / NS_PER_S),
+				  .tv_nsec = (long)(ns % NS_PER_S) };
+
+	/* pairs with work_kick */
+	__atomic_store_n(&q->asleep, WORK_IN_POLL, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&q->turn, __ATOMIC_SEQ_CST) == seen)
+		work_poll(q, bell, ns != 0 ? &limit : NULL);
+	__atomic_store_n(&q->asleep, WORK_AWAKE, __ATOMIC_RELAXED);
 }
 
 /* Runs the first of the works that are ready. False: there is none. */
@@ -73,27 +139,53 @@ static bool work_run_one(struct work_queue *q)
 	return true;
 }
 
+/* Nothing is ready: sleeps until something is. */
+static void work_rest(struct work_queue *q, u32 seen, u64 now)
+{
+	u64 next = timer_next_ns(&q->timers), ns = next == TIMER_NEVER ? 0 : next - now;
+	/* pairs with work_queue_watch */
+	int bell = __atomic_load_n(&q->bell, __ATOMIC_ACQUIRE);
+
+	if (next <= now)
+		return;
+	if (bell < 0)
+		work_sleep(q, seen, ns);
+	else
+		work_sleep_in_poll(q, bell, seen, ns);
+}
+
+/* However much there is to do, what is watched has its turn. */
+static void work_glance(struct work_queue *q)
+{
+	int bell = __atomic_load_n(&q->bell, __ATOMIC_ACQUIRE);
+
+	if (bell >= 0)
+		work_poll(q, bell, &(struct timespec){ 0 });
+}
+
 static void *work_main(void *arg)
 {
 	struct work_queue *q = arg;
+	u32 ran = 0;
 
 	pthread_setname_np(pthread_self(), q->name);
 	for (;;) {
 		/* pairs with work_kick: what was pushed before is seen below */
 		u32 seen = __atomic_load_n(&q->turn, __ATOMIC_ACQUIRE);
-		u64 now = clock_now_ns(), next;
+		u64 now = clock_now_ns();
 
 		timer_run(&q->timers, now);
-		if (work_run_one(q))
-			continue;
-		next = timer_next_ns(&q->timers);
-		if (next > now)
-			work_sleep(q, seen, next == TIMER_NEVER ? 0 : next - now);
+		if (!work_run_one(q)) {
+			ran = 0;
+			work_rest(q, seen, now);
+		} else if (++ran % WORK_BURST == 0) {
+			work_glance(q);
+		}
 	}
 	return NULL;
 }
 
-static bool work_spawn(struct work_queue *q)
+static int work_spawn(struct work_queue *q)
 {
 	sigset_t before;
 	pthread_attr_t attr;
@@ -109,7 +201,7 @@ static bool work_spawn(struct work_queue *q)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err != 0)
 		log_error("work", "no thread for %s: error %d", q->name, err);
-	return err == 0;
+	return -err;
 }
 
 /* True: the caller starts the thread. */
@@ -122,13 +214,16 @@ static bool work_claim_start(struct work_queue *q) REQUIRES(q->lock)
 }
 
 /* Where no thread can be had, the next push tries again. */
-static void work_start(struct work_queue *q)
+static int work_start(struct work_queue *q)
 {
-	if (work_spawn(q))
-		return;
+	int err = work_spawn(q);
+
+	if (err == 0)
+		return 0;
 	lock_acquire(&q->lock);
 	q->started = false;
 	lock_release(&q->lock);
+	return err;
 }
 
 /* ---- works ----------------------------------------------------------------------------------- */
@@ -170,7 +265,7 @@ void work_push(struct work *w)
 	start = work_claim_start(q);
 	lock_release(&q->lock);
 	if (start)
-		work_start(q);
+		(void)work_start(q);
 	else if (fresh && !q->manual)
 		work_kick(q);
 }
@@ -186,7 +281,7 @@ void work_push_at(struct work *w, u64 deadline_ns)
 	start = work_claim_start(q);
 	lock_release(&q->lock);
 	if (start)
-		work_start(q);
+		(void)work_start(q);
 	else if (!q->manual)
 		work_kick(q);
 }
@@ -264,6 +359,26 @@ void work_queue_flush(struct work_queue *q)
 	while (!mark.reached || q->running == &mark.work)
 		cond_wait(&q->idle, &q->lock);
 	lock_release(&q->lock);
+}
+
+int work_queue_watch(struct work_queue *q, int fd, void (*read)(void *arg), void *arg)
+{
+	int bell = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	bool start;
+
+	if (bell < 0)
+		return -errno;
+	q->source = fd;
+	q->read = read;
+	q->read_arg = arg;
+	__atomic_store_n(&q->bell, bell, __ATOMIC_RELEASE); /* pairs with work_rest */
+	lock_acquire(&q->lock);
+	start = work_claim_start(q);
+	lock_release(&q->lock);
+	if (start)
+		return work_start(q);
+	work_kick(q);
+	return 0;
 }
 
 bool work_queue_is_used(struct work_queue *q)

@@ -12,6 +12,8 @@
 #include "base/list.h"
 #include "base/timer.h"
 
+enum work_rest { WORK_AWAKE, WORK_ON_FUTEX, WORK_IN_POLL };
+
 /* Embedded in the object that it is about; the queue's but for `fn`. */
 struct work {
 	/* Runs on the queue's thread, with no lock held. May push any work, this one too, and may
@@ -32,7 +34,13 @@ struct work_queue {
 	bool started GUARDED_BY(lock);
 	pthread_t thread GUARDED_BY(lock); /* who runs `running` */
 	u32 turn ATOMIC_ONLY; /* the futex on which the thread sleeps: counts reasons to look */
-	bool asleep ATOMIC_ONLY; /* the thread sleeps, or is about to */
+	/* enum work_rest: how the thread sleeps, or is about to */
+	u8 asleep ATOMIC_ONLY;
+	int bell ATOMIC_ONLY; /* wakes it in poll; -1: no descriptor is watched */
+	/* what the thread reads: set before `bell` */
+	int source FIXED;
+	void (*read)(void *arg) FIXED;
+	void *read_arg FIXED;
 	const char *name FIXED;
 	bool manual FIXED;
 };
@@ -40,7 +48,8 @@ struct work_queue {
 /* `name` has at most 15 characters and stays the caller's. `manual`: no thread; the caller runs
  * the queue by work_queue_run. */
 void work_queue_init(struct work_queue *q, const char *name, bool manual);
-/* In a forked child, with one thread: forgets every work. The next push starts a thread anew. */
+/* In a forked child, with one thread: forgets every work and what it watched. The next push starts
+ * a thread anew. */
 void work_queue_drop_in_child(struct work_queue *q);
 
 /* Makes a work ready for use. */
@@ -60,6 +69,11 @@ bool work_cancel_wait(struct work *w);
 /* Returns when every work that was in the queue has run; deadlines are not waited for. May block;
  * not from a work. */
 void work_queue_flush(struct work_queue *q);
+
+/* Has the queue's thread call `read` whenever `fd` is readable, between works, with no lock held:
+ * what comes there needs no thread of its own. `read` takes what has come and does not wait. Once
+ * for a queue that is not manual; `fd` stays the caller's, and open. 0, or -errno. May block. */
+int work_queue_watch(struct work_queue *q, int fd, void (*read)(void *arg), void *arg);
 
 /* Has the queue ever run a work? In a forked child: since the fork. Any context. */
 bool work_queue_is_used(struct work_queue *q);

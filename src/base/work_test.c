@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -193,6 +195,201 @@ static void work_push__wakes_the_thread_at_any_time(void **state)
 	work_cancel_wait(&w);
 }
 
+/* ---- a descriptor that is watched ------------------------------------------------------------ */
+
+struct watched {
+	struct work_queue queue;
+	int ends[2];
+	u32 bytes;  /* atomic: that were read */
+	u32 inside; /* atomic: a work or the reader runs */
+};
+
+static void watched_count(u32 *count, u32 n)
+{
+	__atomic_fetch_add(count, n, __ATOMIC_SEQ_CST);
+	futex_wake(count, 1);
+}
+
+static void watched_await(u32 *count, u32 n)
+{
+	u64 limit = clock_now_ns() + 20 * NS_PER_S;
+	u32 seen;
+
+	while ((seen = __atomic_load_n(count, __ATOMIC_SEQ_CST)) < n) {
+		futex_sleep_for(count, seen, 100 * NS_PER_MS);
+		assert_true(clock_now_ns() < limit);
+	}
+}
+
+static void watched_read(void *arg)
+{
+	struct watched *w = arg;
+	char bytes[16];
+	ssize_t n = read(w->ends[0], bytes, sizeof(bytes));
+
+	assert_int_equal(__atomic_fetch_add(&w->inside, 1, __ATOMIC_SEQ_CST), 0);
+	assert_true(n > 0);
+	__atomic_fetch_sub(&w->inside, 1, __ATOMIC_SEQ_CST);
+	watched_count(&w->bytes, (u32)n);
+}
+
+/* Its thread stays until the process ends, and so does it. */
+static struct watched *watched_begin(void)
+{
+	struct watched *w = calloc(1, sizeof(*w));
+
+	work_queue_init(&w->queue, "watched", false);
+	assert_int_equal(pipe(w->ends), 0);
+	return w;
+}
+
+static void watched_watch(struct watched *w)
+{
+	assert_int_equal(work_queue_watch(&w->queue, w->ends[0], watched_read, w), 0);
+}
+
+static void watched_write(struct watched *w)
+{
+	assert_int_equal(write(w->ends[1], "x", 1), 1);
+}
+
+struct endless {
+	struct work work;
+	struct watched *watched;
+	u32 runs; /* atomic */
+	u32 stop; /* atomic */
+};
+
+static void endless_run(struct work *w)
+{
+	struct endless *e = container_of(w, struct endless, work);
+
+	assert_int_equal(__atomic_fetch_add(&e->watched->inside, 1, __ATOMIC_SEQ_CST), 0);
+	__atomic_fetch_sub(&e->watched->inside, 1, __ATOMIC_SEQ_CST);
+	watched_count(&e->runs, 1);
+	if (!__atomic_load_n(&e->stop, __ATOMIC_SEQ_CST))
+		work_push(w);
+}
+
+static void work_queue_watch__reads_what_comes(void **state)
+{
+	struct watched *w = watched_begin();
+
+	watched_watch(w);
+	for (u32 i = 1; i <= 1000; i++) {
+		watched_write(w);
+		watched_await(&w->bytes, i);
+	}
+}
+
+/* A thread that sleeps on the futex by then learns of it. */
+static void work_queue_watch__begins_late(void **state)
+{
+	struct watched *w = watched_begin();
+	struct work done;
+
+	work_init(&done, &w->queue, work_shortly);
+	work_push(&done);
+	work_queue_flush(&w->queue);
+	clock_sleep_ns(20 * NS_PER_MS);
+	watched_watch(w);
+	watched_write(w);
+	watched_await(&w->bytes, 1);
+}
+
+/* Pushes and deadlines reach a thread that polls, and a push at any instant of its way there. */
+static void work_queue_watch__leaves_works_their_turn(void **state)
+{
+	enum { ROUNDS = 20000, PAUSES = 32 };
+	struct watched *w = watched_begin();
+	struct endless e = { .watched = w, .stop = 1 };
+
+	watched_watch(w);
+	work_init(&e.work, &w->queue, endless_run);
+	for (u32 i = 1; i <= ROUNDS; i++) {
+		for (u32 k = 0; k < i % PAUSES * 16; k++)
+			cpu_relax();
+		if (i % 64 == 0)
+			work_push_at(&e.work, clock_now_ns() + 20 * NS_PER_US);
+		else
+			work_push(&e.work);
+		if (i % 3 == 0)
+			watched_write(w);
+		watched_await(&e.runs, i);
+	}
+	watched_await(&w->bytes, ROUNDS / 3);
+	work_cancel_wait(&e.work);
+}
+
+/* Works that never end let the reader in. */
+static void work_queue_watch__has_its_turn_among_works(void **state)
+{
+	struct watched *w = watched_begin();
+	struct endless e = { .watched = w };
+
+	watched_watch(w);
+	work_init(&e.work, &w->queue, endless_run);
+	work_push(&e.work);
+	for (u32 i = 1; i <= 100; i++) {
+		watched_write(w);
+		watched_await(&w->bytes, i);
+	}
+	__atomic_store_n(&e.stop, 1, __ATOMIC_SEQ_CST);
+	work_queue_flush(&w->queue);
+	work_cancel_wait(&e.work);
+}
+
+/* A program that closes what is not its own: works run all the same. */
+static void work_queue_watch__outlives_its_descriptor(void **state)
+{
+	struct watched *w = watched_begin();
+	struct endless e = { .watched = w, .stop = 1 };
+
+	watched_watch(w);
+	work_init(&e.work, &w->queue, endless_run);
+	for (u32 i = 1; i <= 100; i++) {
+		if (i == 50)
+			close(w->ends[0]);
+		work_push(&e.work);
+		watched_await(&e.runs, i);
+	}
+	work_cancel_wait(&e.work);
+	close(w->ends[1]);
+}
+
+#ifndef __SANITIZE_THREAD__ /* it knows no threads in a forked child */
+/* The child has a queue of its own, which watches nothing. */
+static void work_queue_watch__ends_in_a_child(void **state)
+{
+	struct watched *w = watched_begin();
+	struct endless e = { .watched = w, .stop = 1 };
+	int status;
+	pid_t child;
+
+	watched_watch(w);
+	watched_write(w);
+	watched_await(&w->bytes, 1);
+	work_init(&e.work, &w->queue, endless_run);
+	child = fork();
+	if (child == 0) {
+		work_queue_drop_in_child(&w->queue);
+		work_init(&e.work, &w->queue, endless_run);
+		work_push(&e.work);
+		watched_await(&e.runs, 1);
+		assert_int_equal(pipe(w->ends), 0); /* the parent reads the other one */
+		watched_watch(w);
+		watched_write(w);
+		watched_await(&w->bytes, 2);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	work_push(&e.work);
+	watched_await(&e.runs, 1);
+	work_cancel_wait(&e.work);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -207,6 +404,14 @@ int main(void)
 		cmocka_unit_test_setup_teardown(work_queue_flush__returns_behind_the_works, begin,
 						finish),
 		cmocka_unit_test(work_push__wakes_the_thread_at_any_time),
+		cmocka_unit_test(work_queue_watch__reads_what_comes),
+		cmocka_unit_test(work_queue_watch__begins_late),
+		cmocka_unit_test(work_queue_watch__leaves_works_their_turn),
+		cmocka_unit_test(work_queue_watch__has_its_turn_among_works),
+		cmocka_unit_test(work_queue_watch__outlives_its_descriptor),
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(work_queue_watch__ends_in_a_child),
+#endif
 	};
 
 	work_queue_init(&threaded, "test", false);
