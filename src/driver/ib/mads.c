@@ -6,14 +6,12 @@
  * are.
  *
  * In:    MADs of the MAD layer; MADs of the node    Out: the same, the other way
- * Runs:  sending on the MAD layer's queue, receiving on a thread of its own (anyverbs/ibmad)
+ * Runs:  the MAD layer's queue, whose thread reads the channel, too
  * Locks: mads_lock, and the MAD layer's
  */
 #include "driver/ib/ib.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
 #include <string.h>
 
 #include <rdma/ib_cache.h>
@@ -25,7 +23,7 @@
 
 static struct {
 	struct lock mads_lock;
-	bool reading GUARDED_BY(mads_lock); /* the thread has been started */
+	bool reading GUARDED_BY(mads_lock); /* the queue watches the fabric's channel */
 } hca_mads;
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -119,21 +117,14 @@ static void hca_mads_deliver(u32 index, const struct fabric_mad *m)
 	mad_port_receive(to, &a);
 }
 
-static void *hca_mads_read(void *arg)
+/* On the queue of the ports' MADs, which handles them next. */
+static void hca_mads_read(void *arg)
 {
 	static struct node_fabric_mad in[NODE_FABRIC_BATCH]; /* of the one thread */
-	const struct node_fabric *f = arg;
-	struct pollfd fd = { .fd = node_fabric_fd(f), .events = POLLIN };
+	u32 n = node_fabric_receive(arg, in, NODE_FABRIC_BATCH);
 
-	pthread_setname_np(pthread_self(), "anyverbs/ibmad");
-	while (poll(&fd, 1, -1) >= 0 || errno == EINTR) {
-		u32 n = node_fabric_receive(f, in, NODE_FABRIC_BATCH);
-
-		for (u32 i = 0; i < n; i++)
-			hca_mads_deliver(in[i].port, &in[i].mad);
-	}
-	log_error("ib", "no more MADs: errno %d", errno);
-	return NULL;
+	for (u32 i = 0; i < n; i++)
+		hca_mads_deliver(in[i].port, &in[i].mad);
 }
 
 /* ---- ports ----------------------------------------------------------------------------------- */
@@ -267,7 +258,8 @@ int hca_mads_start(const struct node_fabric *f)
 
 	lock_acquire(&hca_mads.mads_lock);
 	if (!hca_mads.reading)
-		err = progress_spawn(hca_mads_read, (void *)(uintptr_t)f);
+		err = work_queue_watch(soft_mads_queue(), node_fabric_fd(f), hca_mads_read,
+				       (void *)(uintptr_t)f);
 	hca_mads.reading = err == 0;
 	lock_release(&hca_mads.mads_lock);
 	return err;
