@@ -343,6 +343,11 @@ void mad_snoop_send(struct mad_port *port, struct ib_mad_send_wc *wc)
 
 /* ---- for other rooms ------------------------------------------------------------------------- */
 
+struct work_queue *mad_agent_queue(const struct ib_mad_agent *agent)
+{
+	return container_of(agent, const struct mad_agent, pub)->port->cfg.queue;
+}
+
 u32 mad_id_bits(const struct ib_mad_agent *agent)
 {
 	return agent->hi_tid >> MAD_SLOT_SHIFT << MAD_SLOT_SHIFT;

@@ -14,6 +14,9 @@
  * Never blocks. */
 u32 mad_id_bits(const struct ib_mad_agent *agent);
 
+/* The queue on which the agent's handlers run. Outlives the agent. Never blocks. */
+struct work_queue *mad_agent_queue(const struct ib_mad_agent *agent);
+
 /* REQ and SIDR_REQ to the agent's port for a service ID that equals `service_id` in the bits of
  * `mask` come to this process from now on, if their private data matches (NULL: whatever it is).
  * Host byte order. Several processes may listen on one service ID; the first one that takes a

@@ -70,6 +70,7 @@ int umad_file_register(struct umad_file *f, const struct umad_agent_attr *attr)
 	if (IS_ERR(mad))
 		return (int)PTR_ERR(mad);
 	ib_unregister_mad_agent(mad);
+	umad_tell_end(&f->agents[id]);
 	return -EIO;
 }
 
@@ -96,6 +97,7 @@ static int umad_agent_end(struct umad_file *f, u32 id)
 	if (mad == NULL)
 		return -EINVAL;
 	ib_unregister_mad_agent(mad);
+	umad_tell_end(&f->agents[id]);
 	lock_acquire(&f->lock);
 	f->agents[id].state = UMAD_AGENT_FREE;
 	f->agents[id].mad = NULL;

@@ -27,10 +27,9 @@ static struct {
 void umad_file_shut(struct umad_file *f)
 {
 	lock_acquire(&f->lock);
-	if (!f->dead && list_empty(&f->waiting))
-		tally_add(&f->tally);
 	f->dead = true;
 	umad_queue_clear(f);
+	umad_queue_tell(f);
 	lock_release(&f->lock);
 }
 
@@ -111,7 +110,7 @@ static void umad_file_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only 
 	memset(f->agents, 0, sizeof(f->agents));
 	f->way = NULL;
 	f->pd = NULL;
-	f->dead = true;
+	f->dead = f->told = true;
 	tally_renew(&f->tally, 1);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "mad/mad.h"
 #include "umad/umad_priv.h"
 
 enum { UMAD_REST_MS = 100 };
@@ -27,17 +28,15 @@ static u32 umad_packet_mads(const struct umad_packet *p)
 	return n;
 }
 
-/* The descriptor is readable while a packet waits. */
-static void umad_queue_tell(struct umad_file *f, bool was_empty) REQUIRES(f->lock)
+void umad_queue_tell(struct umad_file *f)
 {
-	bool empty = list_empty(&f->waiting);
+	bool readable = f->dead || !list_empty(&f->waiting);
 
-	if (f->dead || empty == was_empty)
-		return;
-	if (was_empty)
+	if (readable && !f->told)
 		tally_add(&f->tally);
-	else
+	else if (!readable && f->told)
 		tally_take(&f->tally, 1);
+	f->told = readable;
 }
 
 static void umad_packet_free(struct umad_packet *p)
@@ -50,7 +49,6 @@ static void umad_packet_free(struct umad_packet *p)
 void umad_queue(struct umad_file *f, struct umad_packet *p)
 {
 	u32 mads = umad_packet_mads(p);
-	bool was_empty = list_empty(&f->waiting);
 
 	if (f->dead || f->waiting_mads + mads > UMAD_WAITING) {
 		umad_packet_free(p);
@@ -58,7 +56,6 @@ void umad_queue(struct umad_file *f, struct umad_packet *p)
 	}
 	f->waiting_mads += mads;
 	list_push_back(&f->waiting, &p->node);
-	umad_queue_tell(f, was_empty);
 }
 
 void umad_queue_clear(struct umad_file *f)
@@ -70,11 +67,38 @@ void umad_queue_clear(struct umad_file *f)
 	f->waiting_mads = 0;
 }
 
+static void umad_on_tell(struct work *w)
+{
+	struct umad_file *f = container_of(w, struct umad_agent, tell)->file;
+
+	lock_acquire(&f->lock);
+	umad_queue_tell(f);
+	lock_release(&f->lock);
+}
+
+/* The program is woken once for all that have come together: behind them, on the queue. */
+static void umad_tell_soon(struct umad_agent *agent, const struct ib_mad_agent *mad)
+{
+	if (agent->tell.queue == NULL)
+		work_init(&agent->tell, mad_agent_queue(mad), umad_on_tell);
+	work_push(&agent->tell);
+}
+
+void umad_tell_end(struct umad_agent *agent)
+{
+	if (agent->tell.queue == NULL)
+		return;
+	work_cancel_wait(&agent->tell);
+	umad_on_tell(&agent->tell);
+	agent->tell = (struct work){ .queue = NULL };
+}
+
 void umad_received(struct ib_mad_agent *mad, struct ib_mad_recv_wc *recv)
 {
 	struct umad_agent *agent = mad->context;
 	struct umad_file *f = agent->file;
 	struct umad_packet *p = malloc(sizeof(*p));
+	bool told;
 
 	if (p == NULL) { /* as if it had been lost on the way */
 		ib_free_recv_mad(recv);
@@ -85,7 +109,10 @@ void umad_received(struct ib_mad_agent *mad, struct ib_mad_recv_wc *recv)
 	p->hdr.id = (u32)(agent - f->agents);
 	lock_acquire(&f->lock);
 	umad_queue(f, p);
+	told = f->told;
 	lock_release(&f->lock);
+	if (!told)
+		umad_tell_soon(agent, mad);
 }
 
 /* ---- for the program ------------------------------------------------------------------------- */
@@ -131,7 +158,8 @@ static struct umad_packet *umad_take(struct umad_file *f) REQUIRES(f->lock)
 		return NULL;
 	p = list_entry(node, struct umad_packet, node);
 	f->waiting_mads -= umad_packet_mads(p);
-	umad_queue_tell(f, false);
+	if (list_empty(&f->waiting))
+		umad_queue_tell(f);
 	return p;
 }
 

@@ -91,6 +91,7 @@ static void umad_give_back(struct umad_file *f, struct umad_packet *p) REQUIRES(
 	p->hdr.status = ETIMEDOUT;
 	p->hdr.length = sizeof(p->hdr) + sizeof(p->mad);
 	umad_queue(f, p);
+	umad_queue_tell(f);
 }
 
 void umad_send_done(struct ib_mad_agent *mad, struct ib_mad_send_wc *wc)

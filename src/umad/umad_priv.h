@@ -16,6 +16,7 @@
 
 #include "base/cond.h"
 #include "base/list.h"
+#include "base/work.h"
 #include "event/tally.h"
 #include "umad/umad.h"
 
@@ -47,6 +48,8 @@ struct umad_agent {
 	struct ib_mad_agent *mad OWNED_BY(the lock of its file);
 	enum umad_agent_state state OWNED_BY(the lock of its file);
 	u32 users OWNED_BY(the lock of its file); /* calls that send for it now */
+	/* wakes the program; without a queue until a MAD has come */
+	struct work tell OWNED_BY(the queue of the port);
 };
 
 struct umad_file {
@@ -58,6 +61,7 @@ struct umad_file {
 	struct tally tally FIXED;
 	struct atfork_watch watch GUARDS_ITSELF;
 	bool dead GUARDED_BY(lock); /* shut, the device is gone, or this is a forked child */
+	bool told GUARDED_BY(lock); /* the descriptor is readable */
 	bool told_dead GUARDED_BY(lock); /* a read has said so */
 	struct cond calm GUARDED_BY(lock); /* an agent has no users, or the file no sends */
 	struct umad_agent agents[UMAD_AGENTS] GUARDED_BY(lock);
@@ -78,7 +82,11 @@ void umad_send_done(struct ib_mad_agent *mad, struct ib_mad_send_wc *wc);
 
 /* ---- read.c ---- */
 void umad_received(struct ib_mad_agent *mad, struct ib_mad_recv_wc *recv);
-/* Adds a packet to those that wait. Takes it. */
+/* No handler runs for the agent any more: nor does its work from now on. May block. */
+void umad_tell_end(struct umad_agent *agent);
+/* Makes the descriptor readable if something waits or the file is dead, else not. */
+void umad_queue_tell(struct umad_file *f) REQUIRES(f->lock);
+/* Adds a packet to those that wait; umad_queue_tell says so. Takes it. */
 void umad_queue(struct umad_file *f, struct umad_packet *p) REQUIRES(f->lock);
 /* Frees all that wait. */
 void umad_queue_clear(struct umad_file *f) REQUIRES(f->lock);
