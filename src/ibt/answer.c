@@ -6,7 +6,6 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "ibt/ack.h"
 #include "ibt/answer.h"
 #include "ibt/block.h"
 #include "ibt/opcode.h"
@@ -215,19 +214,48 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 	return n == 0 ? count : 0;
 }
 
-/* The memory of the rest has gone, or its key. A repetition is none for which the queue pair fails:
- * its request may have been late on its way, and the initiator has the data, and has released the
- * memory meanwhile. An initiator that still waits learns it from the NAK, and another one has no
- * request of this number. */
+/* As path_ops.send. With -EAGAIN the queue pair waits for room. */
+static int answer_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int count)
+	REQUIRES(qp->resp.rq_lock)
+{
+	int err = shut_answer(qp, p, iov, count);
+
+	if (err == -EAGAIN) {
+		block_wait(qp, qp->dest);
+		err = shut_answer(qp, p, iov, count);
+	}
+	return err;
+}
+
+/* A repetition is none for which the queue pair fails. Its request was late on its way, or was sent
+ * again while this process slept; the initiator has the data, and has released the memory
+ * meanwhile. An initiator that still waits learns it from the NAK, and another one has no request
+ * of this number. 0, or -EAGAIN. */
+static int answer_refuse_again(struct ibt_qp *qp, struct resp_resource *r, u32 psn)
+	REQUIRES(qp->resp.rq_lock)
+{
+	struct pkt nak = { .opcode = PKT_ACK,
+			   .qp_type = qp->packet_type,
+			   .syndrome = AETH_NAK | NAK_REMOTE_ACCESS,
+			   .dqpn = qp->dest_qpn,
+			   .sqpn = qp->qpn,
+			   .psn = psn,
+			   .msn = qp->resp.msn };
+
+	if (answer_send(qp, &nak, NULL, 0) == -EAGAIN)
+		return -EAGAIN;
+	qp_count(qp, COUNT_TX_NAK);
+	r->done = true;
+	return 0;
+}
+
+/* The memory of the rest has gone, or its key. */
 static int answer_refuse(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->resp.rq_lock)
 {
 	u32 psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
 
-	if (qp->lossy && r->answered) {
-		ack_send(qp, AETH_NAK | NAK_REMOTE_ACCESS, psn);
-		r->done = true;
-		return 0;
-	}
+	if (r->answered && !qp_is_proxy(qp))
+		return answer_refuse_again(qp, r, psn);
 	qp->resp.owed = RESP_NAK_ACCESS;
 	qp->resp.owed_psn = psn;
 	qp->resp.nak_sent = true;
@@ -248,11 +276,7 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 	if (unlikely(qp->resp.answer_rate != NULL) && n != 0 && rate_answer_must_wait(qp))
 		return -EAGAIN;
 	answer_fill(qp, r, &a, n);
-	err = shut_answer(qp, &a, iov, count);
-	if (err == -EAGAIN) {
-		block_wait(qp, qp->dest);
-		err = shut_answer(qp, &a, iov, count);
-	}
+	err = answer_send(qp, &a, iov, count);
 	if (err == -EAGAIN)
 		return err;
 	if (unlikely(err == -EFAULT))

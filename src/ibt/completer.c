@@ -90,11 +90,20 @@ void comp_fatal_nak(struct ibt_qp *qp, u8 code)
 						  : IBV_WC_REM_OP_ERR);
 }
 
+/* Is the refusal that of a READ which came to the peer again, and which has completed since? The
+ * peer goes on. */
+static bool comp_is_over(const struct ibt_qp *qp, u32 psn) REQUIRES(qp->req.sq_lock)
+{
+	return psn_ahead(psn, sq_at(qp, qp->req.tail)->first_psn) < 0;
+}
+
 /* The peer refuses the request with `psn`. Earlier READs and atomics without a response are
  * requested again, though a failed peer will not respond. */
 static void comp_refused(struct ibt_qp *qp, u32 psn, u8 code) REQUIRES(qp->req.sq_lock)
 {
-	if (comp_is_passed_by(qp, psn))
+	if (comp_is_over(qp, psn))
+		path_count(qp->dest->path, COUNT_RX_DUPLICATE);
+	else if (comp_is_passed_by(qp, psn))
 		timeout_begin(qp);
 	else
 		comp_fatal_nak(qp, code);

@@ -1,5 +1,5 @@
 /* again_test.c: READs that come again, because responses were lost or because the request was late:
- * packet by packet, on a path that loses. Its delay is 10 us. */
+ * packet by packet, on a path that loses, and on one that does not. Its delay is 10 us. */
 #include "watch.h"
 
 enum { DELAY_NS = 10000, MTU = 1024, FIRST_PSN = 100 };
@@ -10,13 +10,21 @@ struct again {
 	struct watch watch;
 };
 
-static void again_open(struct again *r)
+static void again_open_on(struct again *r, bool reliable)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
+	struct net_config cfg = {
+		.seed = 1, .delay_ns = DELAY_NS, .reliable = reliable, .mtu = MTU
+	};
 
-	net_open(&r->net, &(struct net_config){ .seed = 1, .delay_ns = DELAY_NS });
+	net_open(&r->net, &cfg);
 	net_pair(&r->net, r->qp, &q);
 	watch_begin(&r->watch, &r->net);
+}
+
+static void again_open(struct again *r)
+{
+	again_open_on(r, false);
 }
 
 static void again_close(struct again *r)
@@ -124,6 +132,56 @@ static void again__read_of_memory_released_too_early_is_refused(void **state)
 	again_close(&r);
 }
 
+/* Without loss a READ comes again when its responder slept longer than the timeout: then both are
+ * in the ring. The refusal of the second concerns no request after it. */
+static void again__read_of_released_memory_on_a_reliable_path(void **state)
+{
+	static struct again r;
+	struct net_side *peer = &r.net.side[1];
+	struct pkt again;
+
+	again_open_on(&r, true);
+	again_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU);
+	net_run(&r.net, NS_PER_MS);
+	again_expect(&r, 1, IBV_WC_SUCCESS);
+	again = *watch_nth(&r.watch, 0, OP(READ_REQUEST), 0);
+	assert_int_equal(mem_deregister(&peer->mem, peer->key), 0);
+	for (u32 i = 0; i < 2; i++) { /* the last packet alone, then all */
+		struct pkt part = again;
+
+		part.psn += i == 0 ? 3 : 0;
+		part.va += i == 0 ? 3 * MTU : 0;
+		part.dma_length = i == 0 ? MTU : 4 * MTU;
+		again_post(&r, IBV_WR_RDMA_WRITE, 2 + i, 0);
+		net_inject(&r.net, 1, &part, NULL);
+		net_run(&r.net, NS_PER_MS);
+		again_expect(&r, 2 + i, IBV_WC_SUCCESS);
+	}
+	for (int side = 0; side < 2; side++)
+		assert_int_equal(ibt_qp_state(r.qp[side]), IBV_QPS_RTS);
+	again_close(&r);
+}
+
+/* Responses that were lost with a port: the initiator asks again, and the memory has gone. */
+static void again__read_lost_with_a_port_is_refused(void **state)
+{
+	static struct again r;
+	struct net_side *peer = &r.net.side[1];
+
+	again_open_on(&r, true);
+	r.watch.drop[0] = (struct watch_drop){
+		.from = 1, .opcodes = OP_READ_ANSWERS, .first = 3, .count = 2
+	};
+	again_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU);
+	net_run(&r.net, NS_PER_MS);
+	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 4);
+	assert_int_equal(mem_deregister(&peer->mem, peer->key), 0);
+	ibt_qp_suspect_loss(r.qp[0]);
+	net_run(&r.net, NS_PER_S);
+	again_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
+	again_close(&r);
+}
+
 /* A READ that comes again after its queue pair has been connected anew is none of the new ones. */
 static void again__reset_forgets_what_was_asked(void **state)
 {
@@ -160,6 +218,8 @@ int main(void)
 		cmocka_unit_test(again__repeated_read_outside_the_first_is_dropped),
 		cmocka_unit_test(again__late_read_of_released_memory_ends_nothing),
 		cmocka_unit_test(again__read_of_memory_released_too_early_is_refused),
+		cmocka_unit_test(again__read_of_released_memory_on_a_reliable_path),
+		cmocka_unit_test(again__read_lost_with_a_port_is_refused),
 		cmocka_unit_test(again__reset_forgets_what_was_asked),
 	};
 
