@@ -16,18 +16,6 @@ struct rcalls rcalls;
 static pthread_once_t calls_once = PTHREAD_ONCE_INIT;
 static bool calls_there;
 
-static void calls_flush_one(struct sock *s)
-{
-	if (sock_kind(s) == SOCK_DIRECT)
-		(void)rcalls.shutdown(s->rfd, SHUT_RDWR);
-}
-
-/* A program may end right after its last write. */
-static void calls_flush(void)
-{
-	table_each(calls_flush_one);
-}
-
 #define CALLS_FIND(name) (*(void **)&rcalls.name = dlsym(library, "r" #name)) != NULL
 
 static bool calls_find(void *library)
@@ -57,7 +45,7 @@ static void calls_load(void)
 	calls_there = library != NULL && calls_find(library);
 	if (calls_there) {
 		calls_hide_numbers(library);
-		atexit(calls_flush);
+		atexit(exit_flush);
 	} else {
 		log_error("rsockets", "no librdmacm.so.1 with rsockets: all connections are TCP");
 	}

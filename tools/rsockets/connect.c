@@ -190,6 +190,7 @@ static int connection_become(struct sock *s, int fd, int rfd, int flags)
 		return -1;
 	s->far = pair[1];
 	inherit_name(s->far, s);
+	(void)service_begin(); /* _exit() in a signal handler finds it */
 	sock_set_kind(s, SOCK_DIRECT);
 	return pair[0];
 }
@@ -282,7 +283,7 @@ static int connect_rsocket(const struct sock *s, const struct address *target)
 		return -1;
 	option_carry(s, rfd);
 	(void)rcalls.fcntl(rfd, F_SETFL, O_NONBLOCK);
-	if (service_runs())
+	if (service_listens())
 		table_each(connect_want);
 	err = connect_bind(rfd, s, target);
 	if (err == 0)

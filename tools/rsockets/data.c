@@ -161,6 +161,8 @@ ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags)
 		n = data_recv_reset(s);
 	if (n > 0 && flags & MSG_WAITALL && (flags & MSG_PEEK) == 0 && data_blocks(s, flags))
 		n = data_recv_rest(s, v, count, (size_t)n, flags & ~DATA_THEIRS);
+	if (unlikely(n <= 0 && __atomic_load_n(&exit_begun, __ATOMIC_RELAXED)))
+		exit_stay();
 	sock_rearm(s, REARM_IN);
 	return n;
 }
@@ -221,6 +223,8 @@ ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags)
 	}
 	if (n < 0 || (size_t)n < data_size(v, count))
 		sock_rearm(s, REARM_OUT);
+	if (n < 0 && __atomic_load_n(&exit_begun, __ATOMIC_RELAXED))
+		exit_stay();
 	if (n < 0 && errno == ECONNRESET &&
 	    __atomic_exchange_n(&s->reset, 1, __ATOMIC_ACQ_REL) != 0)
 		errno = EPIPE;

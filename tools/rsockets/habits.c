@@ -889,6 +889,7 @@ static const struct program {
 	{ "flags", flags },
 	{ "killed", killed },
 	{ "exits", exits },
+	{ "exits_at_once", exits_at_once },
 	{ "listener_ends", listener_ends },
 	{ "options", options },
 	{ "slow_reader", slow_reader },

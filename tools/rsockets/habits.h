@@ -34,6 +34,7 @@ unsigned char *pattern(long size);
 /* ---- habits_ends.c: peers that end without a word ---- */
 void killed(void);
 void exits(void);
+void exits_at_once(void);
 void listener_ends(void);
 
 /* ---- habits_cancel.c: threads that are cancelled ---- */

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAP_MS = 20, JOIN_S = 20, STREAMS = 4, ROUNDS = 20, MUCH = 1 << 20 };
+enum { NAP_MS = 20, JOIN_S = 20, STREAMS = 4, ROUNDS = 10, MUCH = 1 << 20 };
 
 /* What a thread does until it is cancelled. */
 struct way {

@@ -4,10 +4,13 @@
 #include "habits.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,6 +84,76 @@ void exits(void)
 	}
 	close(listener);
 }
+
+/* ---- _exit right after a write ---- */
+
+enum { LAST_BYTES = 4 << 20, LAST_MS = 3 };
+
+static int last_socket;
+
+static void on_signal(int number)
+{
+	(void)number;
+	_exit(7);
+}
+
+/* The kernel has ended this thread with the process: it says nothing. */
+static void *last_reader(void *arg)
+{
+	char byte;
+
+	(void)arg;
+	say("a thread of the dead", read(last_socket, &byte, 1));
+	return NULL;
+}
+
+/* A child writes much, and ends: by _exit, as one with O_NONBLOCK, in a signal handler, beside a
+ * thread that reads, by exit. */
+static void last_words(int how)
+{
+	unsigned char *data = pattern(LAST_BYTES);
+	pthread_t thread;
+
+	nap(SETTLE_MS);
+	last_socket = client_socket();
+	if (how == 3)
+		pthread_create(&thread, NULL, last_reader, NULL);
+	nap(LAST_MS);
+	write_all(last_socket, data, LAST_BYTES);
+	if (how == 1 || how == 4)
+		fcntl(last_socket, F_SETFL, O_NONBLOCK);
+	if (how == 4)
+		exit(7);
+	if (how != 2)
+		_exit(7);
+	signal(SIGUSR1, on_signal);
+	raise(SIGUSR1);
+}
+
+void exits_at_once(void)
+{
+	unsigned char *data = malloc(LAST_BYTES);
+	int listener = server_socket(5), s, status;
+	pid_t child;
+
+	for (int how = 0; how < 5; how++) {
+		child = fork();
+		if (child == 0)
+			last_words(how);
+		s = accept(listener, NULL, NULL);
+		memset(data, 0, LAST_BYTES);
+		say("read", read_all(s, data, LAST_BYTES));
+		printf("%x\n", sum(data, LAST_BYTES));
+		say("the end", read(s, data, 1));
+		waitpid(child, &status, 0);
+		printf("%x\n", status);
+		close(s);
+	}
+	close(listener);
+	free(data);
+}
+
+/* ---- listeners ---- */
 
 struct accepting {
 	int fd, got, error;

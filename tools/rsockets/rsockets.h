@@ -26,6 +26,7 @@
  * | wait.c select.c | a wait for descriptors of all kinds; poll, select and their families |
  * | epoll.c | epoll |
  * | close.c | close, dup, shutdown, fork |
+ * | exit.c | the end of the process |
  * | inherit.c | the addresses of a connection that came by exec |
  * | share.c | connections that a child and its parent use |
  *
@@ -263,7 +264,10 @@ int listener_retry_ms(struct sock *s);
 bool service_begin(void);
 /* The service completes the connections of a listener from now on. False: no thread. */
 bool service_listen(struct sock *s);
-bool service_runs(void);
+/* It has listeners. */
+bool service_listens(void);
+/* The thread is there. Any context. */
+bool service_is_there(void);
 /* What the service waits for has changed. */
 void service_wake(void);
 /* Ends that, and waits until the rsocket is closed: the port is free. */
@@ -373,6 +377,17 @@ void sock_give_away(struct sock *s);
 void sock_hand_on(int fd);
 /* `to` is a copy of `from` now, if that is one of ours. */
 void sock_copied(int from, int to);
+
+/* ---- exit.c ---- */
+
+/* The process ends: no call that has failed returns any more (exit_stay). */
+extern bool exit_begun;
+__attribute__((noreturn)) void exit_stay(void);
+/* Ends all connections, and waits until what was written is with the peers. */
+void exit_flush(void);
+/* The same on the service thread, if a thread waits for it. */
+void exit_serve(void);
+void exit_child(void);
 
 /* ---- inherit.c ---- */
 

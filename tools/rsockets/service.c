@@ -285,6 +285,7 @@ static void service_round(struct wait *w)
 		usleep(1000);
 	if (w->fds[0].revents != 0)
 		service_hush(service.wake);
+	exit_serve();
 	if (w->fds[1].revents != 0)
 		share_serve();
 	for (i = 2; i < 2 + listeners; i++)
@@ -347,14 +348,19 @@ bool service_listen(struct sock *s)
 	return true;
 }
 
-bool service_runs(void)
+bool service_listens(void)
 {
-	bool runs;
+	bool some;
 
 	lock_acquire(&service.lock);
-	runs = service.running;
+	some = !list_empty(&service.listeners);
 	lock_release(&service.lock);
-	return runs;
+	return some;
+}
+
+bool service_is_there(void) NO_THREAD_SAFETY
+{
+	return __atomic_load_n(&service.running, __ATOMIC_RELAXED);
 }
 
 void service_wake(void)
@@ -404,6 +410,7 @@ void service_unlock(void) NO_THREAD_SAFETY
 /* The thread, its listeners and relays are the parent's. */
 void service_child(void) NO_THREAD_SAFETY
 {
+	exit_child();
 	lock_init(&service.lock);
 	service.running = false;
 	if (service.wake >= 0)

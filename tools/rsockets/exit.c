@@ -1,0 +1,130 @@
+/* exit.c: a process that ends with connections: what it has written is still sent.
+ * In: exit(), _exit(), _Exit()    Out: streams that have ended as by close()
+ * Runs: the thread that ends the process, also in a signal handler; the service thread
+ * Locks: none on the thread that ends
+ *
+ * The kernel sends what a TCP socket has after its process has gone; what a queue pair has not sent
+ * goes with its process. So the process stays until its connections have ended: by exit() in a
+ * handler of atexit, by _exit() for EXIT_MS at most.
+ *
+ * _exit() may come from a signal handler, and the thread below may hold any lock of librdmacm's. So
+ * the service thread ends the connections. If it meets such a lock, or a peer that does not
+ * acknowledge, the time passes and the rest is lost. By the kernel the other threads run no longer:
+ * here a call that fails since then does not return to them.
+ */
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rsockets.h"
+
+NEXT_SLOT(_exit);
+
+enum { EXIT_MS = 1000 };
+
+bool exit_begun;
+
+static struct {
+	u32 wanted ATOMIC_ONLY;
+	u32 done ATOMIC_ONLY; /* a futex */
+} exiting;
+
+__attribute__((constructor)) static void exit_resolve(void)
+{
+	NEXT_RESOLVE(_exit);
+}
+
+/* Says the end to the peer, and waits for nothing. */
+static void exit_say(struct sock *s)
+{
+	if (sock_kind(s) != SOCK_DIRECT)
+		return;
+	(void)rcalls.fcntl(s->rfd, F_SETFL, O_NONBLOCK);
+	(void)rcalls.shutdown(s->rfd, SHUT_WR);
+}
+
+/* Waits until the peer's adapter has all. */
+static void exit_wait(struct sock *s)
+{
+	if (sock_kind(s) != SOCK_DIRECT)
+		return;
+	(void)rcalls.fcntl(s->rfd, F_SETFL, 0);
+	(void)rcalls.shutdown(s->rfd, SHUT_RDWR);
+}
+
+void exit_flush(void)
+{
+	table_each(exit_say);
+	table_each(exit_wait);
+}
+
+void exit_serve(void)
+{
+	if (!__atomic_load_n(&exiting.wanted, __ATOMIC_ACQUIRE) ||
+	    __atomic_load_n(&exiting.done, __ATOMIC_RELAXED))
+		return;
+	exit_flush();
+	__atomic_store_n(&exiting.done, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &exiting.done, FUTEX_WAKE_PRIVATE, 1000, NULL, NULL, 0);
+}
+
+void exit_child(void)
+{
+	__atomic_store_n(&exiting.wanted, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&exiting.done, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&exit_begun, false, __ATOMIC_RELAXED);
+}
+
+void exit_stay(void)
+{
+	for (;;)
+		pause();
+}
+
+/* Reads no more than pointers: a sock goes back to a pool, and never to malloc. */
+static bool exit_has_connection(void)
+{
+	for (int fd = 0; fd < FD_LIMIT; fd++) {
+		const struct sock *s = __atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE);
+
+		if (s != NULL && sock_kind(s) == SOCK_DIRECT)
+			return true;
+	}
+	return false;
+}
+
+/* Any context. */
+static void exit_now(int status)
+{
+	u64 until = now_ms() + EXIT_MS, now;
+
+	if (getpid() == table_pid && service_is_there() && exit_has_connection()) {
+		__atomic_store_n(&exit_begun, true, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&exiting.wanted, 1, __ATOMIC_SEQ_CST);
+		service_wake();
+		while (!__atomic_load_n(&exiting.done, __ATOMIC_ACQUIRE) &&
+		       (now = now_ms()) < until) {
+			struct timespec t = { .tv_sec = (time_t)((until - now) / 1000),
+					      .tv_nsec = (long)((until - now) % 1000) * 1000000L };
+
+			syscall(SYS_futex, &exiting.done, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0);
+		}
+	}
+	NEXT(_exit)(status);
+}
+
+AV_EXPORT void _exit(int status)
+{
+	exit_now(status);
+	__builtin_unreachable();
+}
+
+AV_EXPORT void _Exit(int status)
+{
+	exit_now(status);
+	__builtin_unreachable();
+}
