@@ -1,4 +1,4 @@
-/* wait_test.c: threads that wait for rsockets: who is woken by what. */
+/* wait_test.c: threads that wait for rsockets: who is woken by what, and what ends a wait. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -116,11 +116,82 @@ static void rpoll__of_a_listener_sleeps_through_the_data_of_others(void **state)
 	sleeps_through(true);
 }
 
+/* ---- a listener that is shut down ------------------------------------------------------------ */
+
+static void *accept_until_the_end(void *arg)
+{
+	int fd = raccept(*(int *)arg, NULL, NULL);
+
+	return (void *)(intptr_t)(fd < 0 ? errno : 0);
+}
+
+static void *poll_until_the_end(void *arg)
+{
+	return (void *)(intptr_t)ready(*(int *)arg, POLLIN, -1);
+}
+
+/* Its address may be another one now. */
+static void connects_again(struct pair *p)
+{
+	socklen_t len = sizeof(p->addr);
+
+	assert_int_equal(rlisten(p->listener, 1), 0);
+	assert_int_equal(rgetsockname(p->listener, (struct sockaddr *)&p->addr, &len), 0);
+	connect_to(p);
+	exchange(p);
+	end_pair(p);
+}
+
+static void rshutdown__of_a_listener_ends_waits(void **state)
+{
+	pthread_t accepts[2], polls;
+	struct pair p;
+	void *result;
+
+	listen_at(&p, "127.0.0.1");
+	assert_int_equal(rlisten(p.listener, 1), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&accepts[i], NULL, accept_until_the_end,
+						&p.listener),
+				 0);
+	assert_int_equal(pthread_create(&polls, NULL, poll_until_the_end, &p.listener), 0);
+	usleep(50000);
+	assert_int_equal(rshutdown(p.listener, SHUT_WR), 0);
+	assert_int_equal(rshutdown(p.listener, SHUT_RD), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(accepts[i], &result), 0);
+		assert_int_equal((intptr_t)result, EINVAL);
+	}
+	assert_int_equal(pthread_join(polls, &result), 0);
+	assert_int_equal((intptr_t)result, POLLHUP);
+	fails(raccept(p.listener, NULL, NULL), EINVAL);
+	fails(rshutdown(p.listener, SHUT_RD), ENOTCONN);
+	connects_again(&p);
+}
+
+static void rshutdown__of_a_listener_refuses_clients_that_wait(void **state)
+{
+	struct pair p;
+
+	listen_at(&p, "127.0.0.1");
+	assert_int_equal(rlisten(p.listener, 1), 0);
+	p.client = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	fails(rconnect(p.client, (struct sockaddr *)&p.addr, sizeof(p.addr)), EINPROGRESS);
+	assert_int_equal(ready(p.listener, POLLIN, WAIT_MS), POLLIN);
+	assert_int_equal(rshutdown(p.listener, SHUT_RDWR), 0);
+	assert_true(ready(p.client, POLLOUT, WAIT_MS) & POLLERR);
+	assert_int_equal(error_of(p.client), ECONNREFUSED);
+	assert_int_equal(rclose(p.client), 0);
+	connects_again(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(raccept__sleeps_through_the_data_of_others),
 		cmocka_unit_test(rpoll__of_a_listener_sleeps_through_the_data_of_others),
+		cmocka_unit_test(rshutdown__of_a_listener_ends_waits),
+		cmocka_unit_test(rshutdown__of_a_listener_refuses_clients_that_wait),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

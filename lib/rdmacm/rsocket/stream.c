@@ -82,6 +82,8 @@ static int stream_shutdown(struct rsocket *rs, int how)
 
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
 		return -EINVAL;
+	if (stream_phase(s) == STREAM_LISTENING)
+		return how == SHUT_WR ? 0 : stream_unlisten(s);
 	if (stream_await(s, false) < 0)
 		return -ENOTCONN;
 	before = stream_ended(s) & both;

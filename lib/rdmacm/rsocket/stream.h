@@ -214,6 +214,9 @@ int stream_send_error(struct stream *s);
 
 /* ---- stream_conn.c ---- */
 int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
+/* Ends a listener, as shutdown() does: threads in stream_accept hear of it, and so do clients that
+ * wait. 0 or a negative errno. */
+int stream_unlisten(struct stream *s);
 int stream_listen(struct rsocket *rs, int backlog);
 int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len);
 int stream_connect(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);

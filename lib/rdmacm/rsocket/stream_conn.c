@@ -160,15 +160,12 @@ static void conn_renew_options(struct stream *s) REQUIRES(s->conn_lock)
 				      sizeof(on));
 }
 
-/* A failed attempt has used up its id. The next one has the address of rbind again; if another
- * program has taken that meanwhile, the attempt stays failed. */
-static int conn_renew(struct stream *s) REQUIRES(s->conn_lock)
+/* A new id with the address of rbind. */
+static int conn_renew_id(struct stream *s) REQUIRES(s->conn_lock)
 {
 	struct rdma_cm_id *fresh;
 	int err = 0;
 
-	if (stream_phase(s) != STREAM_FAILED)
-		return 0;
 	if (rdma_create_id(s->channel, &fresh, s, RDMA_PS_TCP) != 0)
 		return -errno;
 	service_unwatch(s);
@@ -184,6 +181,13 @@ static int conn_renew(struct stream *s) REQUIRES(s->conn_lock)
 	__atomic_store_n(&s->ended, 0, __ATOMIC_RELAXED);
 	conn_phase(s, s->bound.ss_family != 0 ? STREAM_BOUND : STREAM_NEW);
 	return 0;
+}
+
+/* A failed attempt has used up its id. The next one has the address of rbind again; if another
+ * program has taken that meanwhile, the attempt stays failed. */
+static int conn_renew(struct stream *s) REQUIRES(s->conn_lock)
+{
+	return stream_phase(s) == STREAM_FAILED ? conn_renew_id(s) : 0;
 }
 
 int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
@@ -233,6 +237,21 @@ int stream_listen(struct rsocket *rs, int backlog)
 	lock_acquire(&s->conn_lock);
 	if (stream_phase(s) != STREAM_LISTENING)
 		err = conn_listen(s, backlog);
+	lock_release(&s->conn_lock);
+	return err;
+}
+
+int stream_unlisten(struct stream *s)
+{
+	int err = 0;
+
+	lock_acquire(&s->conn_lock);
+	if (stream_phase(s) == STREAM_LISTENING) {
+		conn_phase(s, STREAM_BOUND); /* nobody takes a request any more */
+		err = conn_renew_id(s);
+		if (err < 0)
+			conn_phase(s, STREAM_FAILED);
+	}
 	lock_release(&s->conn_lock);
 	return err;
 }
@@ -573,6 +592,8 @@ static int conn_wait_request(struct stream *s)
 	w.joined = true;
 	if (stream_ended(s) & STREAM_CLOSED)
 		return -EBADF;
+	if (stream_phase(s) != STREAM_LISTENING)
+		return 0;
 	err = sleeper_poll(&w.me, fds, 1, 0);
 	return err == -EINTR && sleeper_restarts() ? 0 : err;
 }
@@ -676,9 +697,9 @@ int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len)
 	struct conn_request request;
 	int err;
 
-	if (stream_phase(s) != STREAM_LISTENING)
-		return -EINVAL;
 	for (;;) {
+		if (stream_phase(s) != STREAM_LISTENING)
+			return -EINVAL;
 		err = conn_take_request(s, &request);
 		if (err == -EAGAIN && !rsocket_is_nonblocking(rs, 0)) {
 			err = conn_wait_request(s);
