@@ -50,7 +50,8 @@ static void ucontext_watch_fork(void)
 	pthread_atfork(ucontext_fork_prepare, ucontext_fork_done, ucontext_fork_done);
 }
 
-struct ib_ucontext *ib_ucontext_create(int fd, void *owner, void (*release)(void *owner))
+static struct ib_ucontext *ucontext_make(int fd, u32 last_handle, void *owner,
+					 void (*release)(void *owner))
 	NO_THREAD_SAFETY /* nobody else has it yet */
 {
 	struct ib_ucontext *u;
@@ -68,33 +69,77 @@ struct ib_ucontext *ib_ucontext_create(int fd, void *owner, void (*release)(void
 	}
 	u->owner = owner;
 	u->release = release;
+	u->last_handle = last_handle;
 	u->dev = st.st_dev;
 	u->ino = st.st_ino;
 	u->refs = 1;
+	return u;
+}
+
+static void ucontext_free(struct ib_ucontext *u) NO_THREAD_SAFETY /* nobody else has it */
+{
+	u->release(u->owner);
+	free(u->buckets);
+	free(u);
+}
+
+struct ib_ucontext *ib_ucontext_create(int fd, void *owner, void (*release)(void *owner))
+{
+	struct ib_ucontext *u = ucontext_make(fd, 0, owner, release);
+
+	if (!u)
+		return NULL;
 	lock_acquire(&ucontext_lock);
 	list_push_back(&ucontext_known, &u->node);
 	lock_release(&ucontext_lock);
 	return u;
 }
 
-struct ib_ucontext *ib_ucontext_find(int fd)
+/* With one more reference; NULL: none. */
+static struct ib_ucontext *ucontext_get(dev_t dev, ino_t ino) REQUIRES(ucontext_lock)
 {
 	struct ib_ucontext *found = NULL;
+
+	list_for_each(u, &ucontext_known, struct ib_ucontext, node)
+		if (u->dev == dev && u->ino == ino)
+			found = u;
+	if (found)
+		found->refs++;
+	return found;
+}
+
+struct ib_ucontext *ib_ucontext_import(int fd, void *owner, void (*release)(void *owner))
+{
+	struct ib_ucontext *u = ucontext_make(fd, IB_UCONTEXT_OWN_HANDLES, owner, release);
+	struct ib_ucontext *first;
+
+	if (!u)
+		return NULL;
+	lock_acquire(&ucontext_lock);
+	first = ucontext_get(u->dev, u->ino);
+	if (!first)
+		list_push_back(&ucontext_known, &u->node);
+	lock_release(&ucontext_lock);
+	if (!first)
+		return u;
+	ucontext_free(u);
+	return first;
+}
+
+struct ib_ucontext *ib_ucontext_find(int fd)
+{
+	struct ib_ucontext *found;
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return NULL;
 	lock_acquire(&ucontext_lock);
-	list_for_each(u, &ucontext_known, struct ib_ucontext, node)
-		if (u->dev == st.st_dev && u->ino == st.st_ino)
-			found = u;
-	if (found)
-		found->refs++;
+	found = ucontext_get(st.st_dev, st.st_ino);
 	lock_release(&ucontext_lock);
 	return found;
 }
 
-void ib_ucontext_put(struct ib_ucontext *u) NO_THREAD_SAFETY /* the last has it alone */
+void ib_ucontext_put(struct ib_ucontext *u)
 {
 	bool last;
 
@@ -103,11 +148,8 @@ void ib_ucontext_put(struct ib_ucontext *u) NO_THREAD_SAFETY /* the last has it 
 	if (last)
 		list_remove(&u->node);
 	lock_release(&ucontext_lock);
-	if (!last)
-		return;
-	u->release(u->owner);
-	free(u->buckets);
-	free(u);
+	if (last)
+		ucontext_free(u);
 }
 
 void *ib_ucontext_owner(const struct ib_ucontext *u)
@@ -174,6 +216,16 @@ static void uobject_remove(struct ib_ucontext *u, struct ib_uobject *uobj) REQUI
 	u->uobject_count--;
 }
 
+static struct ib_uobject *uobject_find(struct ib_ucontext *u, enum ib_uobject_kind kind,
+				       u32 handle) REQUIRES(u->lock)
+{
+	struct ib_uobject *o = *uobject_chain(u, handle);
+
+	while (o && (o->kind != (u8)kind || o->handle != handle || o->gone))
+		o = o->next;
+	return o;
+}
+
 void ib_uobject_add(struct ib_ucontext *u, struct ib_uobject *uobj, enum ib_uobject_kind kind,
 		    void *object)
 {
@@ -186,6 +238,22 @@ void ib_uobject_add(struct ib_ucontext *u, struct ib_uobject *uobj, enum ib_uobj
 	lock_release(&u->lock);
 }
 
+bool ib_uobject_stand_in(struct ib_ucontext *u, struct ib_uobject *uobj, enum ib_uobject_kind kind,
+			 u32 handle, void *object)
+{
+	bool first;
+
+	*uobj = (struct ib_uobject){
+		.kind = (u8)kind, .handle = handle, .next_hold = uobj, .object = object
+	};
+	lock_acquire(&u->lock);
+	first = uobject_find(u, kind, handle) == NULL;
+	if (first)
+		uobject_add(u, uobj);
+	lock_release(&u->lock);
+	return first;
+}
+
 void *ib_uobject_share(struct ib_ucontext *u, enum ib_uobject_kind kind, u32 handle, bool blocks,
 		       struct ib_uobject *copy)
 {
@@ -193,9 +261,7 @@ void *ib_uobject_share(struct ib_ucontext *u, enum ib_uobject_kind kind, u32 han
 	void *object = NULL;
 
 	lock_acquire(&u->lock);
-	o = *uobject_chain(u, handle);
-	while (o && (o->kind != (u8)kind || o->handle != handle || o->gone))
-		o = o->next;
+	o = uobject_find(u, kind, handle);
 	if (o) {
 		object = o->object;
 		*copy = (struct ib_uobject){ .kind = (u8)kind,

@@ -46,6 +46,13 @@ _Static_assert(sizeof(struct ib_uobject) <= 32, "a door's queue pair has one in 
  * called. */
 AV_EXPORT struct ib_ucontext *ib_ucontext_create(int fd, void *owner,
 						 void (*release)(void *owner));
+/* The handles of a ucontext that stands for another process' begin above this number; that
+ * process' are below. */
+#define IB_UCONTEXT_OWN_HANDLES 0x80000000u
+/* As create, for a descriptor of another process' ucontext. If this process has a ucontext for it
+ * by now, returns that with one more reference, and `release(owner)` has run. */
+AV_EXPORT struct ib_ucontext *ib_ucontext_import(int fd, void *owner,
+						 void (*release)(void *owner));
 /* The ucontext that a descriptor names, with one more reference; NULL: none. */
 AV_EXPORT struct ib_ucontext *ib_ucontext_find(int fd);
 /* Gives a reference of create or find back. All holds of the table must be gone with the last. */
@@ -60,6 +67,11 @@ AV_EXPORT u32 ib_ucontext_new_handle(struct ib_ucontext *u);
  * `uobj` stays the caller's memory until ib_uobject_remove. */
 AV_EXPORT void ib_uobject_add(struct ib_ucontext *u, struct ib_uobject *uobj,
 			      enum ib_uobject_kind kind, void *object);
+/* Enters an object that stands for another process' object of that handle: false if there is one
+ * already, and `uobj` is in no table. It stays entered until the ucontext ends, and `uobj` the
+ * caller's memory until then. */
+AV_EXPORT bool ib_uobject_stand_in(struct ib_ucontext *u, struct ib_uobject *uobj,
+				   enum ib_uobject_kind kind, u32 handle, void *object);
 /* One more hold, in `copy`, of the object that the handle names; with `blocks`, one that keeps it
  * from being destroyed. Returns the object; NULL: no object of that kind has the handle, or it is
  * gone, and *copy is as it was. */
