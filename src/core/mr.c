@@ -186,6 +186,28 @@ int ib_uverbs_free_dm(struct ib_dm *dm)
 	return DRIVER_CALL(dm->device->uverbs->free_dm(dm));
 }
 
+int ib_uverbs_dm_file(struct ib_dm *dm, u64 *offset)
+{
+	const struct ib_uverbs_ops *ops = dm->device->uverbs;
+
+	return ops->dm_file ? DRIVER_CALL(ops->dm_file(dm, offset)) : -1;
+}
+
+struct ib_dm *ib_uverbs_map_dm(struct ib_device *dev, int fd, u64 offset, u64 length)
+{
+	const struct ib_uverbs_ops *ops = dev->uverbs;
+	struct ib_dm *dm;
+
+	if (!ops->map_dm)
+		return ERR_PTR(-EOPNOTSUPP);
+	dm = DRIVER_CALL(ops->map_dm(dev, fd, offset, length));
+	if (IS_ERR(dm))
+		return dm;
+	dm->device = dev;
+	dm->length = length;
+	return dm;
+}
+
 struct ib_mr *ib_uverbs_reg_dm_mr(struct ib_pd *pd, struct ib_dm *dm, u64 offset, u64 length,
 				  int access)
 {

@@ -130,6 +130,12 @@ struct ib_uverbs_ops {
 	/* Copies to the memory or, if `out`, from it, in units of 4 bytes. -EINVAL: not in such
 	 * units. -EFAULT: out of bounds. */
 	int (*copy_dm)(struct ib_dm *dm, u64 offset, void *host, u64 length, bool out);
+	/* The descriptor of the file that the memory lies in, and where; other processes may map
+	 * it. It stays the driver's. -1: there is none. NULL: never. */
+	int (*dm_file)(struct ib_dm *dm, u64 *offset);
+	/* Maps `length` bytes of such a file of another process; the descriptor stays the
+	 * caller's. Freed by free_dm. ERR_PTR: -EINVAL: no such file; -ENOMEM. */
+	struct ib_dm *(*map_dm)(struct ib_device *dev, int fd, u64 offset, u64 length);
 	/* Contract of ibv_advise_mr; errors negative. NULL: the driver has no regions on demand. */
 	int (*advise_mr)(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
 			 const struct ibv_sge *sge, u32 count);
@@ -190,6 +196,8 @@ AV_EXPORT struct ib_dm *ib_uverbs_alloc_dm(struct ib_device *dev, u64 length, u3
 AV_EXPORT int ib_uverbs_free_dm(struct ib_dm *dm);
 AV_EXPORT struct ib_mr *ib_uverbs_reg_dm_mr(struct ib_pd *pd, struct ib_dm *dm, u64 offset,
 					    u64 length, int access);
+AV_EXPORT int ib_uverbs_dm_file(struct ib_dm *dm, u64 *offset);
+AV_EXPORT struct ib_dm *ib_uverbs_map_dm(struct ib_device *dev, int fd, u64 offset, u64 length);
 AV_EXPORT int ib_uverbs_copy_dm(struct ib_dm *dm, u64 offset, void *host, u64 length, bool out);
 
 /* Contract of ibv_advise_mr; errors negative. */

@@ -3,12 +3,13 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pair.h"
 
 enum { LENGTH = 4096, PART = 256, ACCESS = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE };
-enum { WAIT_MS = 20000 };
+enum { WAIT_MS = 20000, MANY = 300 };
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
@@ -40,6 +41,14 @@ static struct ibv_dm *alloc(uint64_t length)
 
 	assert_non_null(dm);
 	return dm;
+}
+
+static uint32_t word_of(struct ibv_dm *dm, uint64_t offset)
+{
+	uint32_t word = 0;
+
+	assert_int_equal(ibv_memcpy_from_dm(&word, dm, offset, 4), 0);
+	return word;
 }
 
 static void alloc_dm__limits(void **state)
@@ -153,6 +162,64 @@ static void reg_dm_mr__errors(void **state)
 	assert_int_equal(ibv_free_dm(dm), 0);
 }
 
+/* More than pages are left for. */
+static void alloc_dm__many(void **state)
+{
+	static struct ibv_dm *dm[MANY];
+
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < MANY; i++) {
+			dm[i] = alloc(sizeof(i));
+			assert_int_equal(word_of(dm[i], 0), 0);
+			assert_int_equal(ibv_memcpy_to_dm(dm[i], 0, &i, sizeof(i)), 0);
+		}
+		for (uint32_t i = 0; i < MANY; i++) {
+			assert_int_equal(word_of(dm[i], 0), i);
+			assert_int_equal(ibv_free_dm(dm[i]), 0);
+		}
+	}
+}
+
+#ifndef __SANITIZE_THREAD__ /* its runtime starts no thread in a forked child */
+/* The child's own memory is none of the parent's, and it shares what the parent had. */
+static int child_uses_dm(struct ibv_dm *shared)
+{
+	const uint32_t word = 7, own = 8;
+	struct ibv_dm *dm[2];
+
+	if (word_of(shared, 0) != 6)
+		return 1;
+	for (int i = 0; i < 2; i++) {
+		dm[i] = alloc(LENGTH);
+		if (word_of(dm[i], 0) != 0 || ibv_memcpy_to_dm(dm[i], 0, &own, sizeof(own)) != 0)
+			return 2;
+	}
+	if (ibv_memcpy_to_dm(shared, 0, &word, sizeof(word)) != 0)
+		return 3;
+	return ibv_free_dm(dm[0]) | ibv_free_dm(shared);
+}
+
+static void alloc_dm__in_a_forked_child(void **state)
+{
+	struct ibv_dm *dm = alloc(LENGTH), *other;
+	uint32_t word = 6;
+	int status, child;
+
+	assert_int_equal(ibv_memcpy_to_dm(dm, 0, &word, sizeof(word)), 0);
+	child = fork();
+	if (child == 0)
+		_exit(child_uses_dm(dm));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(word_of(dm, 0), 7);
+	other = alloc(LENGTH);
+	assert_int_equal(word_of(other, 0), 0);
+	assert_int_equal(word_of(dm, 0), 7);
+	assert_int_equal(ibv_free_dm(other), 0);
+	assert_int_equal(ibv_free_dm(dm), 0);
+}
+#endif
+
 static void import_dm__shares_the_bytes(void **state)
 {
 	struct ibv_context *other = ibv_import_device(dup(context->cmd_fd));
@@ -242,14 +309,6 @@ static void bed_post(struct bed *b, enum ibv_wr_opcode op, uint64_t from, uint32
 	assert_int_equal(ibv_post_send(b->qp[0], &wr, &bad), 0);
 }
 
-static uint32_t word_of(struct ibv_dm *dm, uint64_t offset)
-{
-	uint32_t word = 0;
-
-	assert_int_equal(ibv_memcpy_from_dm(&word, dm, offset, 4), 0);
-	return word;
-}
-
 static void set_word(struct ibv_dm *dm, uint64_t offset, uint32_t word)
 {
 	assert_int_equal(ibv_memcpy_to_dm(dm, offset, &word, 4), 0);
@@ -288,6 +347,10 @@ int main(void)
 		cmocka_unit_test(alloc_dm__the_last_byte),
 		cmocka_unit_test(memcpy_dm__bounds_and_units),
 		cmocka_unit_test(reg_dm_mr__errors),
+		cmocka_unit_test(alloc_dm__many),
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(alloc_dm__in_a_forked_child),
+#endif
 		cmocka_unit_test(import_dm__shares_the_bytes),
 		cmocka_unit_test(dm__carries_every_operation),
 	};

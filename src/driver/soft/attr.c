@@ -89,6 +89,8 @@ void soft_fill_uverbs(struct ib_uverbs_ops *ops)
 		.advise_mr = soft_uverbs_advise_mr,
 		.alloc_dm = soft_uverbs_alloc_dm,
 		.free_dm = soft_uverbs_free_dm,
+		.dm_file = soft_uverbs_dm_file,
+		.map_dm = soft_uverbs_map_dm,
 		.reg_dm_mr = soft_uverbs_reg_dm_mr,
 		.copy_dm = soft_uverbs_copy_dm,
 		.set_rate = soft_uverbs_set_rate,

@@ -407,6 +407,8 @@ struct ib_mw *soft_uverbs_alloc_mw2(struct ib_pd *pd);
 int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_reg_wr *wr);
 struct ib_dm *soft_uverbs_alloc_dm(struct ib_device *ib, u64 length, u32 align);
 int soft_uverbs_free_dm(struct ib_dm *ib);
+int soft_uverbs_dm_file(struct ib_dm *ib, u64 *offset);
+struct ib_dm *soft_uverbs_map_dm(struct ib_device *ib, int fd, u64 offset, u64 length);
 struct ib_mr *soft_uverbs_reg_dm_mr(struct ib_pd *pd, struct ib_dm *ib, u64 offset, u64 length,
 				    int access);
 int soft_uverbs_copy_dm(struct ib_dm *ib, u64 offset, void *host, u64 length, bool out);
