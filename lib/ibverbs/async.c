@@ -38,6 +38,8 @@ void async_on_device(struct ib_event_handler *handler, struct ib_event *event)
 {
 	struct door_context *c = container_of(handler, struct door_context, handler);
 
+	if (event->event == IB_EVENT_DEVICE_FATAL)
+		ib_export_end(c->file->export);
 	async_post(&c->verbs.context, event->event, NULL, event->element.port_num);
 }
 

@@ -4,13 +4,10 @@
  * Runs: threads that open and close
  * Locks: door_context.lock (channel counts; inside the other files)
  */
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "door.h"
 
 /* Every release's clients find a slot by its distance from the context: the newest layout serves
@@ -74,9 +71,11 @@ static void context_fill_ops(struct door_context *c)
 static void context_fill(struct door_context *c, struct ib_ucontext *ucontext, int cmd_fd)
 {
 	struct ibv_context *ctx = &c->verbs.context;
-	struct door_device *d = ib_ucontext_owner(ucontext);
+	struct door_file *file = ib_ucontext_owner(ucontext);
+	struct door_device *d = file->device;
 
 	c->ucontext = ucontext;
+	c->file = file;
 	c->ib = d->ib;
 	c->ops = d->ib->uverbs;
 	__atomic_store_n(&c->refs, 1, __ATOMIC_RELAXED);
@@ -138,39 +137,51 @@ free_context:
 	return NULL;
 }
 
-static void context_put_device(void *device)
+struct door_file *file_create(struct door_device *device, struct ib_export *export)
 {
-	device_put(device);
-}
+	struct door_file *file = calloc(1, sizeof(*file));
 
-/* A ucontext keeps the device; a context keeps its ucontext. */
-static struct ib_ucontext *context_name(struct door_device *device, int cmd_fd)
-{
-	struct ib_ucontext *ucontext;
-
+	if (!file)
+		return NULL;
 	device_get(device);
-	ucontext = ib_ucontext_create(cmd_fd, device, context_put_device);
-	if (!ucontext)
-		device_put(device);
-	return ucontext;
+	file->device = device;
+	file->export = export;
+	return file;
 }
 
-/* A file per context: its inode names the context also after dup(), and poll() reports it ready as
- * a device. It takes no bytes: a program that writes commands to it, as to the kernel's device,
- * gets EPERM. -1 and errno. */
-static int context_open_file(void)
+void file_release(void *owner)
 {
-	int fd = memfd_create("anyverbs-context", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct door_file *file = owner;
 
-	if (fd >= 0)
-		fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
-	return fd_shown(fd);
+	import_close(file);
+	ib_export_close(file->export);
+	device_put(file->device);
+	free(file);
+}
+
+/* A ucontext keeps the file; a context keeps its ucontext. Takes `export`. */
+static struct ib_ucontext *context_name(struct door_device *device, struct ib_export *export,
+					int cmd_fd)
+{
+	struct door_file *file = file_create(device, export);
+	struct ib_ucontext *ucontext = NULL;
+
+	if (file)
+		ucontext = ib_ucontext_create(cmd_fd, file, file_release);
+	else
+		ib_export_close(export);
+	if (file && !ucontext)
+		file_release(file);
+	if (ucontext)
+		ib_export_begin(export, device->ibv.ibdev_path, device->guid);
+	return ucontext;
 }
 
 AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct ibv_context *context;
 	struct ib_ucontext *ucontext;
+	struct ib_export *export;
 	int cmd_fd, error = -ENOMEM;
 
 	if (!device)
@@ -178,10 +189,12 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	/* held by the list that the application still has */
 	if (!ib_device_is_listed(door_device(device)->ib))
 		return door_null(-ENODEV);
-	cmd_fd = context_open_file();
+	/* The file's inode names the context also after dup(), and poll() reports it ready as a
+	 * device. */
+	cmd_fd = ib_export_open(&export);
 	if (cmd_fd < 0)
-		return NULL;
-	ucontext = context_name(door_device(device), cmd_fd);
+		return door_null(cmd_fd);
+	ucontext = context_name(door_device(device), export, cmd_fd);
 	if (!ucontext)
 		goto close_fd;
 	context = context_create(ucontext, cmd_fd, &error);
@@ -194,20 +207,20 @@ close_fd:
 }
 DOOR_DEFAULT(ibv_open_device);
 
-/* Only a context of this process, or of a parent before the fork, can be imported: what a handle
- * names lives in the process. */
+/* Of a context of this process, or of a parent before the fork: one more context, which shares its
+ * objects. Of another process: import.c. */
 AV_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-	struct ib_ucontext *ucontext = ib_ucontext_find(cmd_fd);
 	struct ibv_context *context = NULL;
+	struct ib_ucontext *ucontext;
 	struct ib_device_attr attr;
-	struct door_device *d;
-	int error;
+	struct door_file *file;
+	int error = import_ucontext(cmd_fd, &ucontext);
 
-	if (!ucontext)
-		return door_null(-EOPNOTSUPP);
-	d = ib_ucontext_owner(ucontext);
-	error = ib_query_device(d->ib, &attr); /* -EIO: it is gone */
+	if (error)
+		return door_null(error);
+	file = ib_ucontext_owner(ucontext);
+	error = ib_query_device(file->device->ib, &attr); /* -EIO: it is gone */
 	if (!error)
 		context = context_create(ucontext, cmd_fd, &error);
 	if (context)

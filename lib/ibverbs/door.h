@@ -12,6 +12,7 @@
 
 #include "base/lock.h"
 #include "base/queue_memory.h"
+#include "core/export.h"
 #include "core/ucontext.h"
 #include "core/uverbs.h"
 #include "event/event.h"
@@ -73,12 +74,24 @@ struct door_device {
 	char sysfs[256] FIXED;
 };
 
+struct door_stand_in; /* import.c: a domain for one of another process */
+
+/* What all contexts of one descriptor share: the owner of their ucontext. */
+struct door_file {
+	struct door_device *device FIXED; /* a reference */
+	/* what other processes may import; NULL: nothing, or the file is another process' */
+	struct ib_export *export GUARDS_ITSELF;
+	bool is_import FIXED; /* opened by another process */
+	struct door_stand_in *stand_ins ATOMIC_ONLY; /* of an import: a list, which only grows */
+};
+
 /* The widest layout of any release: six operations that came after 44.0 in front. Clients find a
  * slot by its distance from `verbs.context`, so one layout serves all of them. */
 struct door_context {
 	void *newer[6] FIXED;
 	struct verbs_context verbs OWNED_BY(the application);
-	struct ib_ucontext *ucontext FIXED; /* its owner is the struct door_device */
+	struct ib_ucontext *ucontext FIXED; /* its owner is `file` */
+	struct door_file *file FIXED;
 	struct ib_device *ib FIXED;
 	const struct ib_uverbs_ops *ops FIXED;
 	struct async_queue *async FIXED;
@@ -107,18 +120,23 @@ struct door_pd {
 	void *pd_context FIXED;
 	/* itself and each object made with it */
 	int refs OWNED_BY(atomic operations once it is made);
+	u32 listed FIXED; /* its entry of door_file.export; 0: none */
 };
 
 struct door_mr {
 	struct ibv_mr ibv OWNED_BY(the application);
 	struct ib_mr *ib FIXED;
 	struct ib_uobject uobj GUARDS_ITSELF;
+	u32 listed FIXED;    /* as door_pd's */
+	bool is_import FIXED; /* this process' own region, for one of another process */
 };
 
 struct door_dm {
 	struct ibv_dm ibv OWNED_BY(the application);
 	struct ib_dm *ib FIXED;
 	struct ib_uobject uobj GUARDS_ITSELF;
+	u32 listed FIXED;    /* as door_pd's */
+	bool is_import FIXED; /* a map of another process' memory */
 };
 
 struct door_mw {
@@ -360,6 +378,31 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 		    struct ibv_device_attr_ex *attr, size_t size);
 int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
 int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
+
+/* context.c. Makes the state of a descriptor, and takes a reference to the device; NULL: no memory,
+ * and `export` stays the caller's. file_release gives all back. */
+struct door_file *file_create(struct door_device *device, struct ib_export *export);
+void file_release(void *file);
+
+/* import.c: objects of another process, by the descriptor of its context. Each returns 0 or a
+ * negative errno (core/import.h). */
+/* Finds, or makes, this process' ucontext for a descriptor, with a reference for the caller. */
+int import_ucontext(int cmd_fd, struct ib_ucontext **ucontext);
+/* Frees the domains of an import that is closed. */
+void import_close(struct door_file *file);
+/* Does `handle` name an object of the other process? */
+static inline bool import_names(const struct door_context *c, u32 handle)
+{
+	return c->file->is_import && handle <= IB_UCONTEXT_OWN_HANDLES;
+}
+/* Enters the domain that stands for the exporter's domain, unless one does; fills in `uobj` and
+ * returns the domain in *pd. */
+int import_domain(struct door_context *c, u32 handle, struct ib_uobject *uobj, struct ib_pd **pd);
+/* The memory of the exporter's region, as this process may register it: `addr` is in this process,
+ * and `access` has no right to write where the map here has none. */
+int import_region(struct door_context *c, u32 handle, struct export_entry *entry);
+/* Maps the exporter's device memory. */
+int import_memory(struct door_context *c, u32 handle, struct ib_dm **dm);
 
 /* pd.c. An object keeps the domain that it was made with, so that its `pd` stays valid even after
  * ibv_unimport_pd, and a parent domain knows that it is in use. */

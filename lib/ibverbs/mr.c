@@ -5,7 +5,9 @@
  * Locks: none
  */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/log.h"
 #include "door.h"
 
 enum {
@@ -40,6 +42,17 @@ static struct ibv_mr *mr_fill(struct door_mr *mr, struct ibv_pd *pd)
 	return &mr->ibv;
 }
 
+/* Shows the region to importers. `memory`: of this process, at `addr`; NULL: other memory. */
+static void mr_list(struct door_mr *mr, const struct export_entry *memory)
+{
+	struct export_entry entry = memory ? *memory : (struct export_entry){ 0 };
+
+	entry.handle = mr->uobj.handle;
+	entry.kind = IB_UOBJECT_MR;
+	entry.plain = memory != NULL;
+	mr->listed = ib_export_add(door_context(mr->ibv.context)->file->export, &entry);
+}
+
 static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				  unsigned int access)
 {
@@ -64,7 +77,12 @@ static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, 
 	mr->ibv.addr = addr;
 	mr->ibv.length = length;
 	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
-	return mr_fill(mr, pd);
+	mr_fill(mr, pd);
+	mr_list(mr, &(struct export_entry){ .addr = (uintptr_t)addr,
+					    .length = length,
+					    .iova = iova,
+					    .access = access & MR_ACCESS_PLAIN });
+	return &mr->ibv;
 }
 
 AV_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -108,7 +126,9 @@ AV_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, s
 	mr->ibv.addr = (void *)(uintptr_t)offset;
 	mr->ibv.length = length;
 	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
-	return mr_fill(mr, pd);
+	mr_fill(mr, pd);
+	mr_list(mr, NULL);
+	return &mr->ibv;
 }
 
 _Static_assert((int)IBV_REREG_MR_CHANGE_TRANSLATION == (int)IB_MR_REREG_TRANS &&
@@ -129,6 +149,23 @@ static int mr_check_rereg(const struct ibv_mr *mr, int flags, struct ibv_pd *pd,
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
 		return access ? -EINVAL : 0;
 	return mr_check_access((unsigned int)access);
+}
+
+static void mr_list_rereg(struct door_mr *mr, int flags, const struct ib_uverbs_rereg *to)
+{
+	struct ib_export *export = door_context(mr->ibv.context)->file->export;
+	struct export_entry entry;
+
+	if (!ib_export_get(export, mr->listed, &entry))
+		return;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		entry.addr = to->start;
+		entry.length = to->length;
+		entry.iova = to->iova;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		entry.access = (u32)to->access;
+	ib_export_change(export, mr->listed, &entry);
 }
 
 static void mr_show_rereg(struct door_mr *mr, int flags, struct ibv_pd *pd, void *addr,
@@ -168,6 +205,7 @@ AV_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 		errno = -error;
 		return IBV_REREG_MR_ERR_CMD;
 	}
+	mr_list_rereg(door_mr(mr), flags, &to);
 	mr_show_rereg(door_mr(mr), flags, pd, addr, length);
 	return 0;
 }
@@ -188,7 +226,9 @@ struct ibv_mr *mr_alloc_null(struct ibv_pd *pd)
 		return door_null((int)error);
 	}
 	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
-	return mr_fill(mr, pd);
+	mr_fill(mr, pd);
+	mr_list(mr, NULL);
+	return &mr->ibv;
 }
 
 struct ibv_mr *mr_register_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
@@ -214,7 +254,9 @@ struct ibv_mr *mr_register_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off
 	}
 	mr->ibv.length = length;
 	ib_uobject_add(c->ucontext, &mr->uobj, IB_UOBJECT_MR, mr->ib);
-	return mr_fill(mr, pd);
+	mr_fill(mr, pd);
+	mr_list(mr, NULL);
+	return &mr->ibv;
 }
 
 int mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
@@ -232,6 +274,8 @@ static void mr_free(struct door_mr *mr, bool destroyed)
 	struct door_context *c = door_context(mr->ibv.context);
 
 	ib_uobject_remove(c->ucontext, &mr->uobj, destroyed);
+	if (destroyed)
+		ib_export_remove(c->file->export, mr->listed);
 	pd_release(mr->ibv.pd);
 	free(mr);
 	context_put(c);
@@ -252,12 +296,33 @@ AV_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 }
 DOOR_DEFAULT(ibv_dereg_mr);
 
-/* The address is unknown in this process: it stays NULL. */
+/* A region of this process' own, over its own map of the exporter's memory. */
+static struct ibv_mr *mr_import(struct ibv_pd *pd, uint32_t number)
+{
+	struct export_entry entry;
+	int error = import_region(door_context(pd->context), number, &entry);
+	struct ibv_mr *mr;
+
+	if (error)
+		return door_null(error);
+	mr = mr_register(pd, (void *)(uintptr_t)entry.addr, entry.length, entry.iova, entry.access);
+	if (!mr)
+		return NULL;
+	door_mr(mr)->is_import = true;
+	mr->handle = number;
+	mr->addr = NULL;
+	return mr;
+}
+
+/* The address in the exporter is not told: it stays NULL. */
 AV_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t number)
 {
 	struct door_context *c = door_context(pd->context);
-	struct door_mr *mr = calloc(1, sizeof(*mr));
+	struct door_mr *mr;
 
+	if (import_names(c, number))
+		return mr_import(pd, number);
+	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return door_null(-ENOMEM);
 	mr->ib = ib_uobject_share(c->ucontext, IB_UOBJECT_MR, number, false, &mr->uobj);
@@ -265,10 +330,17 @@ AV_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t number)
 		free(mr);
 		return door_null(-ENOENT);
 	}
+	mr->listed = ib_export_find(c->file->export, number);
 	return mr_fill(mr, pd);
 }
 
+/* A region that a window still names stays: the midlayer's ends with the process. */
 AV_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
+	int error = door_mr(mr)->is_import ? ib_dereg_mr(door_mr(mr)->ib) : 0;
+
+	if (error)
+		log_warn("import", "region %u: %s, it stays registered", mr->handle,
+			 strerror(-error));
 	mr_free(door_mr(mr), false);
 }

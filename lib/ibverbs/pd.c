@@ -29,6 +29,9 @@ AV_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 		return door_null((int)error);
 	}
 	ib_uobject_add(c->ucontext, &pd->uobj, IB_UOBJECT_PD, pd->ib);
+	pd->listed = ib_export_add(c->file->export, &(struct export_entry){
+							    .handle = pd->uobj.handle,
+							    .kind = IB_UOBJECT_PD });
 	return &pd_fill(pd, context)->ibv;
 }
 DOOR_DEFAULT(ibv_alloc_pd);
@@ -39,6 +42,8 @@ static void pd_free(struct door_pd *pd, bool destroyed)
 	struct door_context *c = door_context(pd->ibv.context);
 
 	ib_uobject_remove(c->ucontext, &pd->uobj, destroyed);
+	if (destroyed)
+		ib_export_remove(c->file->export, pd->listed);
 	pd_release(&pd->ibv);
 	context_put(c);
 }
@@ -67,6 +72,15 @@ static int pd_dealloc_parent_domain(struct door_pd *pd)
 	return 0;
 }
 
+/* The exporter's domain is the exporter's to destroy. */
+static int pd_end_import(struct door_pd *pd)
+{
+	if (__atomic_load_n(&pd->refs, __ATOMIC_ACQUIRE) > 1)
+		return EBUSY;
+	pd_free(pd, false);
+	return 0;
+}
+
 AV_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
 	struct door_pd *pd = door_pd(ibv);
@@ -76,6 +90,8 @@ AV_EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 		return pd_dealloc_parent_domain(pd);
 	if (pd->uobj.gone)
 		return EINVAL;
+	if (import_names(door_context(ibv->context), pd->uobj.handle))
+		return pd_end_import(pd);
 	if (ib_uobject_is_blocked(door_context(ibv->context)->ucontext, &pd->uobj))
 		return EBUSY;
 	error = ib_dealloc_pd(pd->ib);
@@ -90,14 +106,19 @@ AV_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t num
 {
 	struct door_context *c = door_context(context);
 	struct door_pd *pd = calloc(1, sizeof(*pd));
+	int error = -ENOENT;
 
 	if (!pd)
 		return door_null(-ENOMEM);
-	pd->ib = ib_uobject_share(c->ucontext, IB_UOBJECT_PD, number, false, &pd->uobj);
+	if (import_names(c, number))
+		error = import_domain(c, number, &pd->uobj, &pd->ib);
+	else
+		pd->ib = ib_uobject_share(c->ucontext, IB_UOBJECT_PD, number, false, &pd->uobj);
 	if (!pd->ib) {
 		free(pd);
-		return door_null(-ENOENT);
+		return door_null(error);
 	}
+	pd->listed = ib_export_find(c->file->export, number);
 	return &pd_fill(pd, context)->ibv;
 }
 

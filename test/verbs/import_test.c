@@ -1,5 +1,5 @@
-/* import_test.c: contexts and objects by descriptor and handle: in the same process, in a forked
- * child, and in another process, for which they name nothing.
+/* import_test.c: contexts and objects by descriptor and handle in the same process and in a forked
+ * child. import_shared_test.c has other processes.
  * In: descriptors, handles    Out: verdicts    Runs: cmocka    Locks: none
  */
 #include <errno.h>
@@ -86,8 +86,7 @@ enum { SHARED_BYTES = 8192, SHARED_HALF = 4096 };
 
 static int stranger_fd; /* to a process that was there before any device was opened */
 
-/* What comes with a descriptor: 0, a context's; else a file of SHARED_BYTES, and where the sender
- * has it mapped. */
+/* A file of SHARED_BYTES, and where the sender has it mapped. */
 static void descriptor_send(int to, int fd, uint64_t mapped)
 {
 	char room[CMSG_SPACE(sizeof(fd))] = { 0 };
@@ -115,18 +114,6 @@ static int descriptor_receive(int from, uint64_t *mapped)
 	if (recvmsg(from, &m, 0) == (ssize_t)sizeof(*mapped) && CMSG_FIRSTHDR(&m))
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
 	return fd;
-}
-
-/* The errno of importing it; then the device must still open. */
-static int stranger_import(int fd)
-{
-	struct ibv_context *own;
-	int answer;
-
-	errno = 0;
-	answer = ibv_import_device(fd) ? 0 : errno;
-	own = device_open(NULL);
-	return own && ibv_close_device(own) == 0 ? answer : -1;
 }
 
 /* Elsewhere than the sender has it. */
@@ -193,31 +180,15 @@ static void stranger_run(int fd)
 	uint64_t mapped;
 
 	while ((received = descriptor_receive(fd, &mapped)) >= 0) {
-		answer = mapped ? stranger_share(received, mapped) : stranger_import(received);
+		answer = stranger_share(received, mapped);
 		close(received);
 		must(other_tell(fd, &answer, sizeof(answer)));
 	}
 	_exit(0);
 }
 
-/* The state behind a context is its process': for another one the descriptor names nothing. */
-static void processes__import_no_device_of_another(void **state)
-{
-	struct ibv_pd *still;
-	int answer = 0;
-
-	for (int i = 0; i < 2; i++) {
-		descriptor_send(stranger_fd, ctx->cmd_fd, 0);
-		assert_int_equal(other_hear(stranger_fd, &answer, sizeof(answer)), sizeof(answer));
-		assert_int_equal(answer, EOPNOTSUPP);
-	}
-	still = ibv_alloc_pd(ctx);
-	assert_non_null(still);
-	assert_int_equal(ibv_dealloc_pd(still), 0);
-}
-
-/* What an imported region would be for: another process names memory that both have by the
- * addresses of the first one. A region of its own, by ibv_reg_mr_iova, does that. */
+/* Without an import, too, another process may name memory that both have by the addresses of the
+ * first one. */
 static void processes__share_memory_by_addresses_of_one(void **state)
 {
 	int fd = memfd_create("import_test", MFD_CLOEXEC), answer = -1;
@@ -280,7 +251,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(files__contexts_of_one_are_one),
-		TEST(processes__import_no_device_of_another),
 		TEST(processes__share_memory_by_addresses_of_one),
 		TEST(processes__a_child_imports_what_it_has),
 	};
