@@ -9,6 +9,7 @@
 enum {
 	QUIET_FINE = 100,
 	QUIET_LIMIT_S = 600,
+	END_HANDS_MS = 200,
 	END_LONG_TIMEOUT = 12, /* 16 ms */
 };
 
@@ -174,7 +175,8 @@ static bool end_may_be_doubled(const struct sqp *q)
 static void end_check_message(const struct sqp *q, const struct message *m)
 {
 	/* all that arrived was seen */
-	bool complete = !q->forgotten && !q->proc->dead && !q->recv_cq->overflowed;
+	bool complete = !q->forgotten && !q->proc->dead && !q->recv_cq->overflowed &&
+			(m->srq == NULL || !m->srq->proc->dead);
 
 	if (!m->sent || !sqp_is_reliable(q))
 		return;
@@ -226,6 +228,8 @@ static void end_free_all(void)
 	for (u32 i = 0; i < sqp_count; i++)
 		if (sqps[i]->engine != NULL)
 			sqp_destroy(sqps[i]);
+	if (world.plan.hands) /* other processes hear that a target is gone, and flush */
+		world_run(world.now + END_HANDS_MS * NS_PER_MS, NULL);
 	for (u32 i = 0; i < sqp_count; i++)
 		sqp_free(sqps[i]);
 	for (u32 i = 0; i < counter_count; i++)

@@ -261,6 +261,12 @@ static bool recv_has(const struct proc *p, const struct recv *r, u32 skip, u32 n
 	return n == 0;
 }
 
+/* Whose memory it is. */
+static struct proc *recv_proc(const struct sqp *q, const struct recv *r)
+{
+	return r->srq != NULL ? r->srq->proc : q->proc;
+}
+
 static bool message_fits(const struct sqp *q, const struct message *m, const struct recv *r,
 			 const struct ibv_wc *wc)
 {
@@ -277,16 +283,38 @@ static bool message_fits(const struct sqp *q, const struct message *m, const str
 	    wc->opcode != (write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV))
 		return false;
 	return write || (m->length + header <= r->length &&
-			 recv_has(q->proc, r, header, m->length, m->tag, 0));
+			 recv_has(recv_proc(q, r), r, header, m->length, m->tag, 0));
+}
+
+/* The next message of a reliable connection that the receive request may take, or one that must be
+ * refused before; NULL: there is none. Each process hears of what its own SRQs take in order. */
+static struct message *message_due(const struct sqp *q, const struct recv *r)
+{
+	for (u32 i = q->next_message; i < q->message_count; i++) {
+		struct message *m = q->messages[i];
+
+		if (!m->delivered && (m->fault != FAULT_NONE || m->srq == NULL ||
+				      m->srq->proc == recv_proc(q, r)))
+			return m;
+	}
+	return NULL;
+}
+
+static void message_deliver(struct sqp *q, struct message *m, enum ibv_wc_status status)
+{
+	m->delivered = true;
+	m->delivered_status = (u8)status;
+	while (sqp_is_reliable(q) && q->next_message < q->message_count &&
+	       q->messages[q->next_message]->delivered)
+		q->next_message++;
 }
 
 static struct message *message_next_rc(struct sqp *q, const struct recv *r)
 {
-	struct message *m;
+	struct message *m = message_due(q, r);
 
-	sim_check(q->next_message < q->message_count,
-		  "qp %06x: receive #%llu completes, but nothing was sent", q->qpn, (ull)r->tag);
-	m = q->messages[q->next_message++];
+	sim_check(m != NULL, "qp %06x: receive #%llu completes, but nothing was sent", q->qpn,
+		  (ull)r->tag);
 	sim_check(m->fault == FAULT_NONE, "qp %06x: #%llu with fault %u arrives", q->qpn,
 		  (ull)m->tag, m->fault);
 	sim_check(m->srq == NULL || m->srq == r->srq,
@@ -323,11 +351,11 @@ static void judge_delivery(struct sqp *q, struct recv *r, const struct ibv_wc *w
 	if (m->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
 		end = 0;
 	/* A UC message that broke off may have left something there. */
-	sim_check(q->type == IBV_QPT_UC || recv_has(q->proc, r, end, r->length - end, r->tag, end),
+	sim_check(q->type == IBV_QPT_UC ||
+			  recv_has(recv_proc(q, r), r, end, r->length - end, r->tag, end),
 		  "qp %06x: receive #%llu: memory behind the message has changed", q->qpn,
 		  (ull)r->tag);
-	m->delivered = true;
-	m->delivered_status = IBV_WC_SUCCESS;
+	message_deliver(q, m, IBV_WC_SUCCESS);
 	m->recv_posted_ns = r->posted_ns;
 	if (m->victim != NULL)
 		key_invalidated(m->victim);
@@ -343,15 +371,14 @@ static void judge_delivery(struct sqp *q, struct recv *r, const struct ibv_wc *w
 static struct message *message_too_long(struct sqp *q, const struct recv *r)
 {
 	u32 header = q->type == IBV_QPT_UD ? IBT_GRH : 0;
+	struct message *due = sqp_is_reliable(q) ? message_due(q, r) : NULL;
 
 	for (u32 i = q->type == IBV_QPT_UD ? 0 : q->next_message; i < q->message_count; i++) {
 		struct message *m = q->messages[i];
 
 		if (!m->delivered && m->length + header > r->length &&
-		    m->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
+		    m->opcode != IBV_WR_RDMA_WRITE_WITH_IMM && (due == NULL || due == m))
 			return m;
-		if (sqp_is_reliable(q))
-			break;
 	}
 	return NULL;
 }
@@ -365,22 +392,19 @@ static void judge_refusal(struct sqp *q, struct recv *r, enum ibv_wc_status stat
 		sim_check(m != NULL, "qp %06x: receive #%llu of %u bytes is too short for nothing",
 			  q->qpn, (ull)r->tag, r->length);
 	} else {
-		sim_check(!sqp_is_reliable(q) || q->next_message < q->message_count,
+		if (sqp_is_reliable(q))
+			m = message_due(q, r);
+		sim_check(!sqp_is_reliable(q) || m != NULL,
 			  "qp %06x: receive #%llu fails, but nothing was sent", q->qpn,
 			  (ull)r->tag);
-		if (sqp_is_reliable(q))
-			m = q->messages[q->next_message];
 		sim_check(status == IBV_WC_LOC_PROT_ERR &&
 				  (r->bad_key || (m != NULL && m->fault == FAULT_VICTIM)),
 			  "qp %06x: receive #%llu ends with %s", q->qpn, (ull)r->tag,
 			  trace_status_name(status));
 	}
 	q->why |= WHY_RECEIVE;
-	if (m != NULL && sqp_is_reliable(q)) {
-		m->delivered = true;
-		m->delivered_status = (u8)status;
-		q->next_message++;
-	}
+	if (m != NULL && sqp_is_reliable(q))
+		message_deliver(q, m, status);
 }
 
 static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
@@ -388,8 +412,9 @@ static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 	sim_check(r->srq != NULL || list_first(&q->recvs, struct recv, node) == r,
 		  "qp %06x: receive #%llu completes before an earlier one", q->qpn, (ull)r->tag);
 	if (wc->status == IBV_WC_SUCCESS) {
-		sim_check(!q->recv_flushed, "qp %06x: receive #%llu completes after a flush",
-			  q->qpn, (ull)r->tag);
+		/* what one process hears of a target, another one may hear later */
+		sim_check(!q->recv_flushed || q->type == IBV_QPT_XRC_RECV,
+			  "qp %06x: receive #%llu completes after a flush", q->qpn, (ull)r->tag);
 		judge_delivery(q, r, wc);
 		q->proc->fresh = q;
 	} else {
@@ -398,7 +423,7 @@ static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 		if (wc->status != IBV_WC_WR_FLUSH_ERR)
 			judge_refusal(q, r, wc->status);
 		else
-			sim_check(sqp_state(q) == IBV_QPS_ERR || q->forgotten,
+			sim_check(sqp_state(q) == IBV_QPS_ERR || q->forgotten || q->proc->dead,
 				  "qp %06x: receive #%llu is flushed in state %u", q->qpn,
 				  (ull)r->tag, sqp_state(q));
 		q->recv_flushed = true;
@@ -407,7 +432,7 @@ static void judge_recv(struct sqp *q, struct recv *r, const struct ibv_wc *wc)
 		event_count_taken(r->srq);
 	else
 		q->recv_count--;
-	recv_free(r, q->proc);
+	recv_free(r, recv_proc(q, r));
 }
 
 /* ---- polling ---- */
@@ -452,8 +477,8 @@ static void judge_one(struct scq *cq, const struct cqe *e)
 			  (ull)s->tag);
 		judge_send(q, s, &e->wc);
 	} else {
-		sim_check(cq == q->recv_cq, "qp %06x: #%llu completes on another queue", q->qpn,
-			  (ull)r->tag);
+		sim_check(cq == (xrc ? r->srq->cq : q->recv_cq),
+			  "qp %06x: #%llu completes on another queue", q->qpn, (ull)r->tag);
 		judge_recv(q, r, &e->wc);
 	}
 }

@@ -431,6 +431,8 @@ static u32 draw_opcode(const struct sqp *q)
 								  : IBV_WR_LOCAL_INV;
 	if (world.plan.wide && q->type == IBV_QPT_RC && rng_percent(RNG, 15))
 		return rng_percent(RNG, 60) ? IBV_WR_ATOMIC_WRITE : (u32)WQE_WR_FLUSH;
+	if (world.plan.hands && sqp_is_xrc(q) && rng_percent(RNG, 60))
+		return rng_percent(RNG, 50) ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM;
 	if (world.plan.releases && sqp_is_reliable(q) && rng_percent(RNG, 50))
 		return IBV_WR_RDMA_READ;
 	if (sqp_is_reliable(q))

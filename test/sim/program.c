@@ -134,7 +134,7 @@ static u32 turn_count(u32 type)
 
 static u32 turn_draw_type(const struct proc *other)
 {
-	if (other->xrc[0] != NULL && rng_percent(RNG, 30))
+	if (other->xrc[0] != NULL && rng_percent(RNG, world.plan.hands ? 70 : 30))
 		return IBV_QPT_XRC_SEND;
 	return rng_percent(RNG, 80) ? IBV_QPT_RC : IBV_QPT_UC;
 }

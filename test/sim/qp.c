@@ -156,8 +156,10 @@ struct sqp *sqp_create(struct proc *p, u32 type)
 	q->pd_number = q->pd + 1;
 	q->send_cq = sqp_draw_cq(p);
 	q->recv_cq = sqp_draw_cq(p);
-	if (type == IBV_QPT_XRC_RECV)
+	if (type == IBV_QPT_XRC_RECV) {
 		q->send_cq = q->recv_cq = p->cqs[0]; /* that of its SRQs */
+		world.targets[p->id]++;
+	}
 	if (type == IBV_QPT_UD && rng_percent(RNG, 70)) {
 		q->group = &groups[rng_below(RNG, SIM_GROUPS)];
 		q->qkey = q->group->qkey;

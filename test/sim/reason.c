@@ -111,13 +111,17 @@ u64 reason_stopped_ns(const struct proc *p)
 	return p->stops_ns + (p->stopped ? world.now - p->stopped_ns : 0);
 }
 
-/* Was the peer stopped for about as long as the retries last, or longer? */
+/* Was the peer stopped for about as long as the retries last, or longer? Or a process that a target
+ * has handed one of the requests to. */
 static bool reason_was_stopped(const struct send *s)
 {
 	const struct sqp *q = s->qp;
 	u64 budget = (q->retry_cnt + 1u) * judge_timeout_ns(q->timeout);
 	u64 stopped = reason_stopped_ns(q->peer->proc) - s->peer_stopped_ns;
 
+	if (world.plan.hands && sqp_is_xrc(q))
+		for (u32 i = 0; i < world.plan.procs; i++)
+			stopped += reason_stopped_ns(world.procs[i]);
 	return stopped != 0 && stopped + REASON_SLACK_MS * NS_PER_MS >= budget;
 }
 

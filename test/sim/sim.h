@@ -99,6 +99,7 @@ struct plan {
 	u32 full_permille; /* sockets without room */
 	bool tagged; /* tag-matching SRQs and nothing else (tagged.h) */
 	bool wide; /* XRC, atomic writes and flushes */
+	bool hands; /* XRC targets hand messages to SRQs of other processes (xrc.c) */
 	bool migrates; /* RC connections with alternate paths */
 	bool releases; /* memory is released as soon as a READ of it has its data */
 	u32 lone; /* requesters without a peer queue pair, once it is quiet */
@@ -131,6 +132,7 @@ struct world {
 	u32 turns; /* of programs, in all */
 	u32 kills;
 	struct weather weather[SIM_PLANES][SIM_NODES][SIM_NODES];
+	u32 targets[SIM_PROCS]; /* of XRC that each process has had */
 	bool quiet;   /* nothing goes wrong any more; what is under way is to end */
 	bool tracing;
 	u64 hash, events;

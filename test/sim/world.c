@@ -123,6 +123,25 @@ static bool plan_wide(u64 seed)
 	return (rng_mix(seed ^ 0x6d6f7265) & 1) != 0;
 }
 
+/* Likewise, of those that are wide: many processes on few nodes, and in half of them less happens
+ * to their connections than elsewhere. */
+static void plan_hands(struct plan *p, u64 seed)
+{
+	u64 lot = rng_mix(seed ^ 0x68616e64);
+
+	p->hands = p->wide && lot % 3 != 0;
+	if (!p->hands)
+		return;
+	p->nodes = MIN(p->nodes, 2u);
+	p->procs = MAX(p->procs, 4u);
+	if ((lot >> 32 & 1) != 0) {
+		p->fault_permille /= 8;
+		p->modify_permille /= 8;
+		p->invalidate_permille = 0;
+		p->chaos_us *= 8;
+	}
+}
+
 /* Likewise. */
 static bool plan_migrates(u64 seed)
 {
@@ -163,6 +182,7 @@ void world_begin(u64 seed, bool tagged, bool tracing)
 	plan_draw(&world.plan);
 	world.plan.lone = plan_lone(seed);
 	world.plan.wide = !tagged && plan_wide(seed);
+	plan_hands(&world.plan, seed);
 	world.plan.migrates = !tagged && plan_migrates(seed);
 	world.plan.releases = !tagged && plan_releases(seed);
 	if (tagged)

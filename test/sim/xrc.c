@@ -2,7 +2,8 @@
  *
  * A process that is a target has an SRQ in each protection domain, and one in another XRC domain.
  * Keys are judged by the protection domain of the SRQ that the request names. Completions name no
- * queue pair, and outlive it.
+ * queue pair, and outlive it. In some of the seeds all processes of a node share the domain: SENDs
+ * name SRQs of any of them, and the target hands these on.
  * In: turns, requests, completions    Out: SRQs, their numbers in requests    Spec: IBA vol 1, A14
  */
 #include <stdlib.h>
@@ -104,14 +105,32 @@ void xrc_quiet_turn(struct proc *p)
 
 /* ---- requests ---- */
 
+/* Whose SRQ: mostly that of another process of the node, if there is one. */
+static const struct proc *xrc_draw_proc(const struct proc *target)
+{
+	u32 begin = rng_below(RNG, world.plan.procs);
+
+	for (u32 i = 0; i < world.plan.procs && rng_percent(RNG, 80); i++) {
+		const struct proc *p = world.procs[(begin + i) % world.plan.procs];
+
+		if (p != target && p->node == target->node && p->xrc[0] != NULL && !p->dead)
+			return p;
+	}
+	return target;
+}
+
 void xrc_draw_srq(struct send *s, struct ibv_send_wr *wr)
 {
 	const struct sqp *to = s->qp->peer;
+	const struct proc *p = to->proc;
 	u32 i = to->pd;
 
-	if (s->opcode == IBV_WR_SEND || s->opcode == IBV_WR_SEND_WITH_IMM)
+	if (s->opcode == IBV_WR_SEND || s->opcode == IBV_WR_SEND_WITH_IMM) {
 		i = rng_below(RNG, SIM_PDS);
-	s->srq = to->proc->xrc[i];
+		if (world.plan.hands)
+			p = xrc_draw_proc(p);
+	}
+	s->srq = p->xrc[i];
 	wr->qp_type.xrc.remote_srqn = s->srq->number;
 }
 
@@ -138,6 +157,8 @@ bool xrc_draw_fault(struct send *s, struct ibv_send_wr *wr)
 	s->fault = FAULT_SRQ;
 	s->srq = NULL;
 	s->counter = NULL;
+	if (world.plan.hands)
+		all = xrc_draw_proc(to->proc)->xrc;
 	wr->qp_type.xrc.remote_srqn = rng_percent(RNG, 50)   ? all[SIM_PDS]->number
 				      : rng_percent(RNG, 50) ? 0
 							     : to->qpn ^ 0x800000;
@@ -158,7 +179,8 @@ struct recv *xrc_find_recv(struct proc *p, u64 tag)
 struct sqp *xrc_find_target(struct proc *p, u32 qpn)
 {
 	for (u32 i = 0; i < sqp_count; i++)
-		if (sqps[i]->proc == p && sqps[i]->qpn == qpn && sqps[i]->type == IBV_QPT_XRC_RECV)
+		if ((world.plan.hands || sqps[i]->proc == p) && sqps[i]->qpn == qpn &&
+		    sqps[i]->type == IBV_QPT_XRC_RECV)
 			return sqps[i];
 	sim_fail("p%u: a completion that names no queue pair is none of a target", p->id);
 }
