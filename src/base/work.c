@@ -22,6 +22,7 @@
 enum {
 	WORK_STACK = 256 << 10,
 	WORK_BURST = 4, /* works in a row before the thread looks at what it watches */
+	WORK_DRAIN = 1024, /* looks before a deadline, while there is something */
 };
 
 void work_queue_init(struct work_queue *q, const char *name, bool manual) NO_THREAD_SAFETY
@@ -85,21 +86,24 @@ static void work_poll_failed(struct work_queue *q)
 	__atomic_store_n(&q->bell, -1, __ATOMIC_RELAXED);
 }
 
-/* Looks at what is watched, for at most so long (NULL: without a limit). */
-static void work_poll(struct work_queue *q, int bell, const struct timespec *limit)
+/* Looks at what is watched, for at most so long (NULL: without a limit). True: it read
+ * something. */
+static bool work_poll(struct work_queue *q, int bell, const struct timespec *limit)
 {
 	struct pollfd p[2] = { { .fd = bell, .events = POLLIN },
 			       { .fd = q->source, .events = POLLIN } };
 	u64 rings;
 
 	if (syscall(SYS_ppoll, p, 2, limit, NULL, sizeof(u64)) <= 0)
-		return;
+		return false;
 	if (((p[0].revents | p[1].revents) & POLLNVAL) != 0)
 		work_poll_failed(q);
 	else if ((p[0].revents & POLLIN) != 0)
 		(void)!read(bell, &rings, sizeof(rings));
-	if ((p[1].revents & POLLIN) != 0)
-		q->read(q->read_arg);
+	if ((p[1].revents & POLLIN) == 0)
+		return false;
+	q->read(q->read_arg);
+	return true;
 }
 
 /* As work_sleep, in poll; what is watched ends it, too. */
@@ -154,13 +158,22 @@ static void work_rest(struct work_queue *q, u32 seen, u64 now)
 		work_sleep_in_poll(q, bell, seen, ns);
 }
 
-/* However much there is to do, what is watched has its turn. */
-static void work_glance(struct work_queue *q)
+/* Reads what is watched so often at most, without a wait. */
+static void work_glance(struct work_queue *q, u32 most)
 {
 	int bell = __atomic_load_n(&q->bell, __ATOMIC_ACQUIRE);
 
-	if (bell >= 0)
-		work_poll(q, bell, &(struct timespec){ 0 });
+	while (bell >= 0 && most-- > 0 && work_poll(q, bell, &(struct timespec){ 0 }))
+		;
+}
+
+/* What has come in time is there before its deadline is judged, however late this thread runs. */
+static void work_run_timers(struct work_queue *q, u64 now)
+{
+	if (timer_next_ns(&q->timers) > now)
+		return;
+	work_glance(q, WORK_DRAIN);
+	timer_run(&q->timers, now);
 }
 
 static void *work_main(void *arg)
@@ -174,12 +187,12 @@ static void *work_main(void *arg)
 		u32 seen = __atomic_load_n(&q->turn, __ATOMIC_ACQUIRE);
 		u64 now = clock_now_ns();
 
-		timer_run(&q->timers, now);
+		work_run_timers(q, now);
 		if (!work_run_one(q)) {
 			ran = 0;
 			work_rest(q, seen, now);
 		} else if (++ran % WORK_BURST == 0) {
-			work_glance(q);
+			work_glance(q, 1);
 		}
 	}
 	return NULL;

@@ -253,6 +253,13 @@ static void watched_write(struct watched *w)
 	assert_int_equal(write(w->ends[1], "x", 1), 1);
 }
 
+static void work_long(struct work *w)
+{
+	__atomic_store_n(&running, 1, __ATOMIC_SEQ_CST);
+	clock_sleep_ns(100 * NS_PER_MS);
+	__atomic_store_n(&running, 0, __ATOMIC_SEQ_CST);
+}
+
 struct endless {
 	struct work work;
 	struct watched *watched;
@@ -339,6 +346,34 @@ static void work_queue_watch__has_its_turn_among_works(void **state)
 	work_cancel_wait(&e.work);
 }
 
+static void watched_judge(struct work *w)
+{
+	struct endless *e = container_of(w, struct endless, work);
+
+	assert_int_equal(__atomic_load_n(&e->watched->bytes, __ATOMIC_SEQ_CST), 64);
+	watched_count(&e->runs, 1);
+}
+
+/* A thread that is late finds a deadline passed and something to read: it reads all of it first. */
+static void work_queue_watch__reads_before_a_deadline(void **state)
+{
+	struct watched *w = watched_begin();
+	struct endless e = { .watched = w };
+	char bytes[64] = { 0 };
+	struct work busy;
+
+	watched_watch(w);
+	work_init(&e.work, &w->queue, watched_judge);
+	work_init(&busy, &w->queue, work_long);
+	work_push(&busy);
+	while (!__atomic_load_n(&running, __ATOMIC_SEQ_CST))
+		clock_sleep_ns(NS_PER_US);
+	assert_int_equal(write(w->ends[1], bytes, sizeof(bytes)), sizeof(bytes));
+	work_push_at(&e.work, clock_now_ns());
+	watched_await(&e.runs, 1);
+	work_cancel_wait(&busy);
+}
+
 /* A program that closes what is not its own: works run all the same. */
 static void work_queue_watch__outlives_its_descriptor(void **state)
 {
@@ -408,6 +443,7 @@ int main(void)
 		cmocka_unit_test(work_queue_watch__begins_late),
 		cmocka_unit_test(work_queue_watch__leaves_works_their_turn),
 		cmocka_unit_test(work_queue_watch__has_its_turn_among_works),
+		cmocka_unit_test(work_queue_watch__reads_before_a_deadline),
 		cmocka_unit_test(work_queue_watch__outlives_its_descriptor),
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(work_queue_watch__ends_in_a_child),
