@@ -62,12 +62,15 @@ class OpenSM:
 
 class Bed(unittest.TestCase):
     build = "build"
+    count = 0  # of the tests of this process
     command_s = 30  # that `anyverbs fabric` may take
 
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix="anyverbs-host-")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("ANYVERBS_")}
-        self.env.update(ANYVERBS_NODE=f"host-{os.getpid()}", XDG_RUNTIME_DIR=self.root)
+        # A program that outlives its test by a moment may begin a node of the same name elsewhere, where the next test would find it.
+        Bed.count += 1
+        self.env.update(ANYVERBS_NODE=f"host-{os.getpid()}-{Bed.count}", XDG_RUNTIME_DIR=self.root)
         self.managers = []
         self.carrier = None  # the node that the fabric began with, unless the test kills it
 
