@@ -53,14 +53,44 @@ static void channel_bury(struct door_channel *ch)
 	u32 at = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % CHANNELS_ENDED;
 
 	ch->channel.fd = -1;
-	free(__atomic_exchange_n(&channel_ended[at], ch, __ATOMIC_ACQ_REL));
+	ch = __atomic_exchange_n(&channel_ended[at], ch, __ATOMIC_ACQ_REL);
+	if (ch != NULL && __atomic_load_n(&ch->users, __ATOMIC_SEQ_CST) == 0)
+		free(ch); /* else a thread sleeps in it to the end of the process */
+}
+
+/* Whoever comes first when nobody waits any more: the last of them, or rdma_destroy_event_channel.
+ */
+static void channel_reap(struct door_channel *ch)
+{
+	struct ucma_channel *ended = __atomic_exchange_n(&ch->ended, NULL, __ATOMIC_SEQ_CST);
+
+	if (ended != NULL)
+		ucma_channel_destroy(ended);
+}
+
+/* As with an adapter, a thread that waits stays where it is, and the descriptor is closed. */
+static void channel_end(struct door_channel *ch)
+{
+	struct ucma_channel *ucma = __atomic_exchange_n(&ch->ucma, NULL, __ATOMIC_SEQ_CST);
+
+	ucma_channel_close(ucma);
+	/* Pairs with channel_leave: either it sees what is stored here, or this its leaving. */
+	__atomic_store_n(&ch->ended, ucma, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&ch->users, __ATOMIC_SEQ_CST) == 0)
+		channel_reap(ch);
+}
+
+static void channel_leave(struct door_channel *ch)
+{
+	if (__atomic_fetch_sub(&ch->users, 1, __ATOMIC_SEQ_CST) == 1)
+		channel_reap(ch);
 }
 
 AV_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
 	struct door_channel *ch = door_channel(channel);
 
-	ucma_channel_destroy(__atomic_exchange_n(&ch->ucma, NULL, __ATOMIC_ACQ_REL));
+	channel_end(ch);
 	if (ch->one_id)
 		free(ch);
 	else
@@ -229,18 +259,34 @@ static bool channel_convert(struct rdma_event_channel *channel, struct door_even
 	return channel_apply(channel, out, in);
 }
 
+struct channel_visit {
+	struct door_channel *ch;
+	struct door_event *out;
+} OWNED_BY(the thread that waits);
+
+static void channel_cancelled(void *arg)
+{
+	struct channel_visit *v = arg;
+
+	free(v->out);
+	channel_leave(v->ch);
+}
+
 /* A thread that is cancelled while it waits leaves nothing behind. */
 static int channel_wait(struct rdma_event_channel *channel, struct door_event *out,
 			struct ucma_event *in)
 {
-	struct ucma_channel *ucma = __atomic_load_n(&door_channel(channel)->ucma, __ATOMIC_ACQUIRE);
-	int err;
+	struct channel_visit v = { door_channel(channel), out };
+	struct ucma_channel *ucma;
+	int err = -EBADF;
 
-	if (ucma == NULL)
-		return -EBADF;
-	pthread_cleanup_push(free, out);
-	err = ucma_get_event(ucma, in);
+	__atomic_fetch_add(&v.ch->users, 1, __ATOMIC_SEQ_CST);
+	ucma = __atomic_load_n(&v.ch->ucma, __ATOMIC_SEQ_CST);
+	pthread_cleanup_push(channel_cancelled, &v);
+	if (ucma != NULL)
+		err = ucma_get_event(ucma, in);
 	pthread_cleanup_pop(0);
+	channel_leave(v.ch);
 	return err;
 }
 

@@ -27,6 +27,8 @@ struct door_device {
 struct door_channel {
 	struct rdma_event_channel channel FIXED; /* first */
 	struct ucma_channel *ucma FIXED; /* until it is destroyed: NULL then */
+	u32 users ATOMIC_ONLY;		       /* threads that wait for an event */
+	struct ucma_channel *ended ATOMIC_ONLY; /* destroyed, but for those that wait */
 	bool one_id FIXED; /* it is a synchronous id's own */
 };
 

@@ -92,6 +92,13 @@ static void async_free_list(struct list_head *head)
 		free(list_entry(node, struct async_node, node));
 }
 
+void async_queue_close(struct async_queue *q)
+{
+	lock_acquire(&q->lock);
+	tally_close(&q->tally);
+	lock_release(&q->lock);
+}
+
 /* visible to no other thread any more */
 void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY
 {
@@ -157,8 +164,9 @@ void async_queue_post(struct async_queue *q, const struct async_event *ev)
 
 /* ---- taking --------------------------------------------------------------------------------- */
 
-/* False: there is none, and `*seen` is the count to sleep on until there is one. */
-static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen)
+/* False: there is none, and `*seen` is the count to sleep on until there is one; `*fd` is the
+ * descriptor, or -1 once it is closed. */
+static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen, int *fd)
 {
 	struct async_node *spent = NULL;
 	struct list_head *node;
@@ -179,6 +187,7 @@ static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen
 	} else {
 		tally_take(&q->tally, UINT32_MAX); /* strays, as in channel_next */
 		*seen = q->posted;
+		*fd = q->tally.fd;
 		q->awaited = true; /* stays if the thread is cancelled: no harm */
 	}
 	lock_release(&q->lock);
@@ -188,14 +197,14 @@ static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen
 
 int async_queue_next(struct async_queue *q, struct async_event *out)
 {
-	int flags, err = 0;
+	int flags, fd = -1, err = 0;
 	u32 seen = 0;
 
-	while (!async_take(q, out, &seen)) {
+	while (!async_take(q, out, &seen, &fd)) {
 		/* an event that came with the signal goes first, as in the kernel */
 		if (err < 0)
 			return err;
-		flags = fcntl(q->tally.fd, F_GETFL);
+		flags = fcntl(fd, F_GETFL);
 		if (flags < 0)
 			return -errno;
 		if (flags & O_NONBLOCK)

@@ -116,6 +116,8 @@ struct async_event {
 /* One per opened context. The descriptor is close-on-exec, readable while events wait, and
  * honours O_NONBLOCK. */
 AV_EXPORT struct async_queue *async_queue_create(int *err);
+/* Closes the descriptor; a thread that waits is not woken, and gets EBADF when it is. */
+AV_EXPORT void async_queue_close(struct async_queue *q);
 AV_EXPORT void async_queue_destroy(struct async_queue *q);
 AV_EXPORT int async_queue_fd(const struct async_queue *q);
 /* Queues an event. Bounded: the oldest port event gives way; events of objects are never lost. */

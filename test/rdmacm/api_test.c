@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -425,6 +427,51 @@ static void rdma_get_cm_event__on_a_destroyed_channel_is_ebadf(void **state)
 	assert_int_equal(errno, EBADF);
 }
 
+struct sleeper {
+	struct rdma_event_channel *ch;
+	int err;
+	bool back; /* atomic */
+};
+
+static void *sleep_in_channel(void *arg)
+{
+	struct sleeper *s = arg;
+	struct rdma_cm_event *event;
+
+	s->err = rdma_get_cm_event(s->ch, &event) == 0 ? 0 : errno;
+	__atomic_store_n(&s->back, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void on_signal(int signal)
+{
+}
+
+/* rping's other end: a thread waits in a channel while another one destroys it. It stays there, and
+ * whenever it is woken, it finds no memory of somebody else. */
+static void rdma_get_cm_event__outlives_its_channel(void **state)
+{
+	struct sigaction action = { .sa_handler = on_signal }, before;
+	struct sleeper s = { .ch = rdma_create_event_channel() };
+	int number = s.ch->fd;
+	pthread_t thread;
+
+	sigaction(SIGUSR1, &action, &before);
+	assert_int_equal(pthread_create(&thread, NULL, sleep_in_channel, &s), 0);
+	usleep(50000); /* where it comes later, it gets EBADF */
+	rdma_destroy_event_channel(s.ch);
+	assert_int_equal(fcntl(number, F_GETFD), -1);
+	for (int i = 0; i < 60; i++)
+		rdma_destroy_event_channel(rdma_create_event_channel());
+	while (!__atomic_load_n(&s.back, __ATOMIC_ACQUIRE)) {
+		pthread_kill(thread, SIGUSR1);
+		usleep(1000);
+	}
+	pthread_join(thread, NULL);
+	assert_true(s.err == EINTR || s.err == EBADF);
+	sigaction(SIGUSR1, &before, NULL);
+}
+
 #ifndef __SANITIZE_THREAD__ /* which starts no thread in a forked child of a process with threads */
 static void *ask_and_exit(void *ended)
 {
@@ -494,6 +541,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_connect__carries_messages_until_both_leave,
 						begin, end),
 		cmocka_unit_test(rdma_get_cm_event__on_a_destroyed_channel_is_ebadf),
+		cmocka_unit_test(rdma_get_cm_event__outlives_its_channel),
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(rdma_get_cm_event__lets_a_process_end),
 #endif

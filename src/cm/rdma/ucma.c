@@ -85,6 +85,11 @@ struct ucma_channel *ucma_channel_create(int *err)
 	return ch;
 }
 
+void ucma_channel_close(struct ucma_channel *ch)
+{
+	async_queue_close(ch->tokens);
+}
+
 void ucma_channel_destroy(struct ucma_channel *ch)
 {
 	async_queue_destroy(ch->tokens);

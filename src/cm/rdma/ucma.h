@@ -62,7 +62,10 @@ struct ucma_route {
 /* A channel with a close-on-exec descriptor that is readable while events wait. NULL and a negative
  * errno in *err. */
 AV_EXPORT struct ucma_channel *ucma_channel_create(int *err);
-/* Its ids must be gone. */
+/* Closes the descriptor: a thread that waits for an event stays where it is. Before
+ * ucma_channel_destroy, when no thread comes anew. */
+AV_EXPORT void ucma_channel_close(struct ucma_channel *ch);
+/* Its ids must be gone, and its threads. */
 AV_EXPORT void ucma_channel_destroy(struct ucma_channel *ch);
 AV_EXPORT int ucma_channel_fd(const struct ucma_channel *ch);
 
