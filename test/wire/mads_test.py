@@ -306,10 +306,11 @@ class Connections(capture.Case):
     def test_header(self):
         recorder = self.capture()
         port = capture.free_port()
-        words = ["-p", str(port), "-C", "3", "-V"]
-        server = self.start("run", "rping", "-s", *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        # ucmatose stays until its DREQ is answered. rping does not: where it has ended, there is nobody to send the DREP to.
+        words = ["-p", str(port), "-C", "3"]
+        server = self.start("run", "ucmatose", *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         capture.wait_for(lambda: ports.bound_by_cm(port))
-        client = self.start("run", "rping", "-c", "-a", "127.0.0.1", *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        client = self.start("run", "ucmatose", "-s", "127.0.0.1", *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for child in (client, server):
             said, _ = child.communicate(timeout=30)
             self.assertEqual(child.returncode, 0, said)
