@@ -92,9 +92,12 @@ static bool work_poll(struct work_queue *q, int bell, const struct timespec *lim
 {
 	struct pollfd p[2] = { { .fd = bell, .events = POLLIN },
 			       { .fd = q->source, .events = POLLIN } };
+	int n = (int)syscall(SYS_ppoll, p, 2, limit, NULL, sizeof(u64));
 	u64 rings;
 
-	if (syscall(SYS_ppoll, p, 2, limit, NULL, sizeof(u64)) <= 0)
+	/* what `read` pushes needs no bell */
+	__atomic_store_n(&q->asleep, WORK_AWAKE, __ATOMIC_RELAXED);
+	if (n <= 0)
 		return false;
 	if (((p[0].revents | p[1].revents) & POLLNVAL) != 0)
 		work_poll_failed(q);
