@@ -4,40 +4,23 @@
 
 enum { DELAY_NS = 10000, MTU = 1024, FIRST_PSN = 100 };
 
-struct again {
-	struct net net;
-	struct ibt_qp *qp[2];
-	struct watch watch;
-};
-
-static void again_open_on(struct again *r, bool reliable)
+static void again_open_on(struct pair *r, bool reliable)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 	struct net_config cfg = {
 		.seed = 1, .delay_ns = DELAY_NS, .reliable = reliable, .mtu = MTU
 	};
 
-	net_open(&r->net, &cfg);
-	net_pair(&r->net, r->qp, &q);
-	watch_begin(&r->watch, &r->net);
+	pair_open(r, &cfg, &q);
 }
 
-static void again_open(struct again *r)
+static void again_open(struct pair *r)
 {
 	again_open_on(r, false);
 }
 
-static void again_close(struct again *r)
-{
-	net_run(&r->net, NS_PER_S);
-	assert_int_equal(net_in_flight(&r->net.side[0]), 0);
-	ibt_qp_destroy(r->qp[0]);
-	ibt_qp_destroy(r->qp[1]);
-	net_close(&r->net);
-}
-
 /* A request of side 0 on its memory from 0 on, with 1 MiB of the other side. */
-static void again_post(struct again *r, enum ibv_wr_opcode opcode, u64 wr_id, u32 length)
+static void again_post(struct pair *r, enum ibv_wr_opcode opcode, u64 wr_id, u32 length)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr = net_wr(&sge, &r->net.side[0], opcode, wr_id, 0, length);
@@ -46,24 +29,16 @@ static void again_post(struct again *r, enum ibv_wr_opcode opcode, u64 wr_id, u3
 	net_post(r->qp[0], &wr);
 }
 
-static void again_expect(struct again *r, u64 wr_id, enum ibv_wc_status status)
-{
-	struct ibv_wc wc = net_wc(&r->net.side[0].send_cq);
-
-	assert_int_equal(wc.wr_id, wr_id);
-	assert_int_equal(wc.status, status);
-}
-
 static void again__repeated_read_outside_the_first_is_dropped(void **state)
 {
-	static struct again r;
+	static struct pair r;
 	struct pkt p = { .opcode = PKT_READ_REQUEST, .qp_type = IBV_QPT_RC, .dqpn = 0x22 };
 	u32 answers;
 
 	again_open(&r);
 	again_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU);
 	net_run(&r.net, NS_PER_MS);
-	again_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	answers = watch_count(&r.watch, 1, OP_READ_ANSWERS);
 	assert_int_equal(answers, 4);
 	p.va = (u64)(uintptr_t)r.net.side[1].memory;
@@ -79,14 +54,14 @@ static void again__repeated_read_outside_the_first_is_dropped(void **state)
 	p.rkey ^= 1;
 	net_inject(&r.net, 1, &p, NULL);
 	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 7);
-	again_close(&r);
+	pair_close(&r);
 }
 
 /* A READ that was late on its way comes again when its initiator has its data, and the memory has
  * been released: nothing fails. */
 static void again__late_read_of_released_memory_ends_nothing(void **state)
 {
-	static struct again r;
+	static struct pair r;
 	struct net_side *peer = &r.net.side[1];
 	struct pkt late;
 
@@ -94,8 +69,8 @@ static void again__late_read_of_released_memory_ends_nothing(void **state)
 	again_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU);
 	again_post(&r, IBV_WR_RDMA_READ, 2, MTU);
 	net_run(&r.net, NS_PER_MS);
-	again_expect(&r, 1, IBV_WC_SUCCESS);
-	again_expect(&r, 2, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 2, IBV_WC_SUCCESS);
 	late = *watch_nth(&r.watch, 0, OP(READ_REQUEST), 0);
 	assert_int_equal(mem_deregister(&peer->mem, peer->key), 0);
 	net_inject(&r.net, 1, &late, NULL);
@@ -108,15 +83,15 @@ static void again__late_read_of_released_memory_ends_nothing(void **state)
 	for (u64 id = 3; id <= 4; id++)
 		again_post(&r, IBV_WR_RDMA_WRITE, id, 0);
 	net_run(&r.net, NS_PER_MS);
-	again_expect(&r, 3, IBV_WC_SUCCESS);
-	again_expect(&r, 4, IBV_WC_SUCCESS);
-	again_close(&r);
+	pair_expect(&r, 3, IBV_WC_SUCCESS);
+	pair_expect(&r, 4, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 /* Nor does an initiator that waits for what has gone wait in vain: its responses were lost. */
 static void again__read_of_memory_released_too_early_is_refused(void **state)
 {
-	static struct again r;
+	static struct pair r;
 	struct net_side *peer = &r.net.side[1];
 
 	again_open(&r);
@@ -128,22 +103,22 @@ static void again__read_of_memory_released_too_early_is_refused(void **state)
 	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 4);
 	assert_int_equal(mem_deregister(&peer->mem, peer->key), 0);
 	net_run(&r.net, NS_PER_S);
-	again_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
-	again_close(&r);
+	pair_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
+	pair_close(&r);
 }
 
 /* Without loss a READ comes again when its responder slept longer than the timeout: then both are
  * in the ring. The refusal of the second concerns no request after it. */
 static void again__read_of_released_memory_on_a_reliable_path(void **state)
 {
-	static struct again r;
+	static struct pair r;
 	struct net_side *peer = &r.net.side[1];
 	struct pkt again;
 
 	again_open_on(&r, true);
 	again_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU);
 	net_run(&r.net, NS_PER_MS);
-	again_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	again = *watch_nth(&r.watch, 0, OP(READ_REQUEST), 0);
 	assert_int_equal(mem_deregister(&peer->mem, peer->key), 0);
 	for (u32 i = 0; i < 2; i++) { /* the last packet alone, then all */
@@ -155,17 +130,17 @@ static void again__read_of_released_memory_on_a_reliable_path(void **state)
 		again_post(&r, IBV_WR_RDMA_WRITE, 2 + i, 0);
 		net_inject(&r.net, 1, &part, NULL);
 		net_run(&r.net, NS_PER_MS);
-		again_expect(&r, 2 + i, IBV_WC_SUCCESS);
+		pair_expect(&r, 2 + i, IBV_WC_SUCCESS);
 	}
 	for (int side = 0; side < 2; side++)
 		assert_int_equal(ibt_qp_state(r.qp[side]), IBV_QPS_RTS);
-	again_close(&r);
+	pair_close(&r);
 }
 
 /* Responses that were lost with a port: the initiator asks again, and the memory has gone. */
 static void again__read_lost_with_a_port_is_refused(void **state)
 {
-	static struct again r;
+	static struct pair r;
 	struct net_side *peer = &r.net.side[1];
 
 	again_open_on(&r, true);
@@ -178,8 +153,8 @@ static void again__read_lost_with_a_port_is_refused(void **state)
 	assert_int_equal(mem_deregister(&peer->mem, peer->key), 0);
 	ibt_qp_suspect_loss(r.qp[0]);
 	net_run(&r.net, NS_PER_S);
-	again_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
-	again_close(&r);
+	pair_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
+	pair_close(&r);
 }
 
 /* A READ that comes again after its queue pair has been connected anew is none of the new ones. */
@@ -188,12 +163,12 @@ static void again__reset_forgets_what_was_asked(void **state)
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
 	struct pkt again;
-	static struct again r;
+	static struct pair r;
 
 	again_open(&r);
 	again_post(&r, IBV_WR_RDMA_READ, 1, 64);
 	net_run(&r.net, NS_PER_MS);
-	again_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	again = *watch_nth(&r.watch, 0, OP(READ_REQUEST), 0);
 	net_inject(&r.net, 1, &again, NULL);
 	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 2);
@@ -209,7 +184,7 @@ static void again__reset_forgets_what_was_asked(void **state)
 	net_qp_connect(&r.net, 1, r.qp[1], 0x11, &q);
 	net_inject(&r.net, 1, &again, NULL);
 	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 2);
-	again_close(&r);
+	pair_close(&r);
 }
 
 int main(void)

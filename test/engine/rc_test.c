@@ -6,37 +6,20 @@
 
 enum { DELAY_NS = 10000, MTU = 1024, FIRST_PSN = 100 };
 
-struct rc {
-	struct net net;
-	struct ibt_qp *qp[2];
-	struct watch watch;
-};
-
-static void rc_open_as(struct rc *r, const struct net_qp *q)
+static void rc_open_as(struct pair *r, const struct net_qp *q)
 {
-	net_open(&r->net, &(struct net_config){ .seed = 1, .delay_ns = DELAY_NS });
-	net_pair(&r->net, r->qp, q);
-	watch_begin(&r->watch, &r->net);
+	pair_open(r, &(struct net_config){ .seed = 1, .delay_ns = DELAY_NS }, q);
 }
 
-static void rc_open(struct rc *r)
+static void rc_open(struct pair *r)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 
 	rc_open_as(r, &q);
 }
 
-static void rc_close(struct rc *r)
-{
-	net_run(&r->net, NS_PER_S);
-	assert_int_equal(net_in_flight(&r->net.side[0]), 0);
-	ibt_qp_destroy(r->qp[0]);
-	ibt_qp_destroy(r->qp[1]);
-	net_close(&r->net);
-}
-
 /* A request of side 0 on its memory from 0 on, with 1 MiB of the other side. */
-static void rc_post(struct rc *r, enum ibv_wr_opcode opcode, u64 wr_id, u32 length, u32 flags)
+static void rc_post(struct pair *r, enum ibv_wr_opcode opcode, u64 wr_id, u32 length, u32 flags)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr = net_wr(&sge, &r->net.side[0], opcode, wr_id, 0, length);
@@ -49,22 +32,14 @@ static void rc_post(struct rc *r, enum ibv_wr_opcode opcode, u64 wr_id, u32 leng
 	net_post(r->qp[0], &wr);
 }
 
-static void rc_expect(struct rc *r, u64 wr_id, enum ibv_wc_status status)
-{
-	struct ibv_wc wc = net_wc(&r->net.side[0].send_cq);
-
-	assert_int_equal(wc.wr_id, wr_id);
-	assert_int_equal(wc.status, status);
-}
-
-static u64 rc_counter(const struct rc *r, int side, enum path_counter c)
+static u64 rc_counter(const struct pair *r, int side, enum path_counter c)
 {
 	return r->net.side[side].counters[c];
 }
 
 static void rc__each_packet_has_its_psn(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	const u8 opcodes[] = { PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST };
 
 	rc_open(&r);
@@ -85,16 +60,16 @@ static void rc__each_packet_has_its_psn(void **state)
 	assert_int_equal(watch_nth(&r.watch, 0, OP(READ_REQUEST), 0)->psn, FIRST_PSN + 3);
 	assert_int_equal(watch_nth(&r.watch, 0, OP(WRITE_ONLY), 0)->psn, FIRST_PSN + 6);
 	for (u64 id = 1; id <= 3; id++)
-		rc_expect(&r, id, IBV_WC_SUCCESS);
+		pair_expect(&r, id, IBV_WC_SUCCESS);
 	assert_int_equal(rc_counter(&r, 0, COUNT_TX_RETRY), 0);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* Only what is asked for is acknowledged, and the last message always asks. */
 static void rc__acknowledgements_are_coalesced(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 	u32 acks;
 
 	q.all_signalled = false;
@@ -106,13 +81,13 @@ static void rc__acknowledgements_are_coalesced(void **state)
 	assert_in_range(acks, 1, 32);
 	assert_int_equal(watch_nth(&r.watch, 1, OP(ACK), acks - 1)->syndrome, AETH_ACK);
 	assert_int_equal(watch_nth(&r.watch, 1, OP(ACK), acks - 1)->msn, 32);
-	rc_expect(&r, 31, IBV_WC_SUCCESS);
-	rc_close(&r);
+	pair_expect(&r, 31, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 static void rc__gap_is_naked_once(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	const struct pkt *nak;
 
 	rc_open(&r);
@@ -127,14 +102,14 @@ static void rc__gap_is_naked_once(void **state)
 	/* transmission goes back to the gap, not to the message's beginning */
 	assert_int_equal(watch_nth(&r.watch, 0, OP_ALL, 16)->psn, FIRST_PSN + 2);
 	assert_int_equal(watch_count(&r.watch, 0, OP_ALL), 16 + 14);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	assert_int_equal(net_wc(&r.net.side[1].recv_cq).byte_len, 16 * MTU);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 static void rc__duplicates_are_acknowledged_again(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 
 	rc_open(&r);
 	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
@@ -142,18 +117,18 @@ static void rc__duplicates_are_acknowledged_again(void **state)
 		(struct watch_drop){ .from = 1, .opcodes = OP(ACK), .first = 1, .count = 2 };
 	rc_post(&r, IBV_WR_SEND, 1, 100, 0);
 	net_run(&r.net, 50 * NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 3);
 	assert_int_equal(rc_counter(&r, 1, COUNT_RX_DUPLICATE), 2);
 	assert_int_equal(net_wc(&r.net.side[1].recv_cq).wr_id, 7);
 	assert_int_equal(cq_peek(&r.net.side[1].recv_cq, 1), 0);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* A later answer shows the gap, and only the rest is asked for again. */
 static void rc__gap_in_an_answer_is_an_implied_nak(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	const struct pkt *again;
 
 	rc_open(&r);
@@ -168,15 +143,15 @@ static void rc__gap_in_an_answer_is_an_implied_nak(void **state)
 	assert_int_equal(again->dma_length, 5 * MTU);
 	assert_int_equal(watch_nth(&r.watch, 1, OP_READ_ANSWERS, 8)->opcode, PKT_READ_FIRST);
 	assert_int_equal(watch_nth(&r.watch, 1, OP_READ_ANSWERS, 8)->psn, FIRST_PSN + 3);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	assert_memory_equal(r.net.side[0].memory, r.net.side[1].memory + (1 << 20), 8 * MTU);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* The acknowledgement of a later request says that the answer is lost. */
 static void rc__acknowledgement_past_a_read_is_an_implied_nak(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 
 	rc_open(&r);
 	r.watch.drop[0] = (struct watch_drop){
@@ -185,16 +160,16 @@ static void rc__acknowledgement_past_a_read_is_an_implied_nak(void **state)
 	rc_post(&r, IBV_WR_RDMA_READ, 1, 4 * MTU, 0);
 	rc_post(&r, IBV_WR_RDMA_WRITE, 2, 64, 0);
 	net_run(&r.net, NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_expect(&r, 2, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 2, IBV_WC_SUCCESS);
 	/* what was executed is not sent again */
 	assert_int_equal(watch_count(&r.watch, 0, OP(WRITE_ONLY)), 1);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 static void rc__atomic_is_done_once(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	u64 value;
 
 	rc_open(&r);
@@ -202,12 +177,12 @@ static void rc__atomic_is_done_once(void **state)
 		(struct watch_drop){ .from = 1, .opcodes = OP(ATOMIC_ACK), .first = 1, .count = 3 };
 	rc_post(&r, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 8, 0);
 	net_run(&r.net, 100 * NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	memcpy(&value, r.net.side[0].memory, 8);
 	assert_int_equal(value, 0);
 	memcpy(&value, r.net.side[1].memory + (1 << 20), 8);
 	assert_int_equal(value, 1);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* The peer had an atomic's answer already when it asked again: its next request comes while the
@@ -217,14 +192,14 @@ static void rc__repeated_answer_makes_way(void **state)
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
-	static struct rc r;
+	static struct pair r;
 	struct pkt again;
 
 	q.rd_atomic = 1;
 	rc_open_as(&r, &q);
 	rc_post(&r, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 8, 0);
 	net_run(&r.net, 5 * DELAY_NS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	again = *watch_nth(&r.watch, 0, OP(FETCH_ADD), 0);
 	rc_post(&r, IBV_WR_RDMA_READ, 2, 64, 0);
 	/* no room on the way back */
@@ -235,15 +210,15 @@ static void rc__repeated_answer_makes_way(void **state)
 	net_inject(&r.net, 1, &again, NULL);
 	assert_int_equal(watch_count(&r.watch, 1, OP(ATOMIC_ACK)), 1);
 	net_run(&r.net, 50 * NS_PER_MS);
-	rc_expect(&r, 2, IBV_WC_SUCCESS);
+	pair_expect(&r, 2, IBV_WC_SUCCESS);
 	assert_int_equal(rc_counter(&r, 1, COUNT_TX_NAK), 0);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* The rest of a READ whose key has gone is refused, not silently missing. */
 static void rc__key_goes_during_an_answer(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 
 	rc_open(&r);
 	r.net.cfg.room[0] = 8;
@@ -254,12 +229,12 @@ static void rc__key_goes_during_an_answer(void **state)
 	assert_true(watch_count(&r.watch, 1, OP_READ_ANSWERS) > 0);
 	assert_int_equal(mem_deregister(&r.net.side[1].mem, r.net.side[1].key), 0);
 	net_run(&r.net, NS_PER_S);
-	rc_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
+	pair_close(&r);
 }
 
 /* An atomic whose answer does not come, and a WRITE that is refused. */
-static void rc_post_refused(struct rc *r)
+static void rc_post_refused(struct pair *r)
 {
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
@@ -281,35 +256,35 @@ static void rc_post_refused(struct rc *r)
  * for again. A peer that has failed says nothing more. */
 static void rc__refusal_behind_a_lost_answer(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 
 	rc_post_refused(&r);
 	assert_int_equal(watch_count(&r.watch, 0, OP(FETCH_ADD)), 2);
 	net_run(&r.net, 10 * NS_PER_S);
-	rc_expect(&r, 1, IBV_WC_RETRY_EXC_ERR);
-	rc_expect(&r, 2, IBV_WC_WR_FLUSH_ERR);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_RETRY_EXC_ERR);
+	pair_expect(&r, 2, IBV_WC_WR_FLUSH_ERR);
+	pair_close(&r);
 }
 
 /* It was overtaken only. */
 static void rc__refusal_overtakes_an_answer(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	struct pkt late;
 
 	rc_post_refused(&r);
 	late = *watch_nth(&r.watch, 1, OP(ATOMIC_ACK), 0);
 	net_inject(&r.net, 0, &late, NULL);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_expect(&r, 2, IBV_WC_REM_ACCESS_ERR);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 2, IBV_WC_REM_ACCESS_ERR);
+	pair_close(&r);
 }
 
 /* There is no receive request for a SEND behind it. */
 static void rc__rnr_behind_a_lost_answer(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 
 	q.rnr_retry = 0;
 	rc_open_as(&r, &q);
@@ -319,15 +294,15 @@ static void rc__rnr_behind_a_lost_answer(void **state)
 	rc_post(&r, IBV_WR_RDMA_READ, 1, 64, 0);
 	rc_post(&r, IBV_WR_SEND, 2, 64, 0);
 	net_run(&r.net, NS_PER_S);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_expect(&r, 2, IBV_WC_RNR_RETRY_EXC_ERR);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 2, IBV_WC_RNR_RETRY_EXC_ERR);
+	pair_close(&r);
 }
 
 /* Of two READs the first is refused in the middle of its answer: that one fails. */
 static void rc__key_goes_during_two_answers(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 
 	rc_open(&r);
 	r.net.cfg.room[0] = 2;
@@ -338,9 +313,9 @@ static void rc__key_goes_during_two_answers(void **state)
 	assert_in_range(watch_count(&r.watch, 1, OP_READ_ANSWERS), 1, 7);
 	assert_int_equal(mem_deregister(&r.net.side[1].mem, r.net.side[1].key), 0);
 	net_run(&r.net, NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
-	rc_expect(&r, 2, IBV_WC_WR_FLUSH_ERR);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_REM_ACCESS_ERR);
+	pair_expect(&r, 2, IBV_WC_WR_FLUSH_ERR);
+	pair_close(&r);
 }
 
 /* ---- limits ---- */
@@ -349,7 +324,7 @@ static void rc__key_goes_during_two_answers(void **state)
 static void rc__completion_queue_overflows(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 	struct cq *cq = &r.net.side[1].recv_cq;
 
 	q.timeout = 10;
@@ -363,20 +338,20 @@ static void rc__completion_queue_overflows(void **state)
 	for (u64 id = 1; id <= 4; id++) {
 		rc_post(&r, IBV_WR_SEND, id, 64, 0);
 		net_run(&r.net, NS_PER_S);
-		rc_expect(&r, id, id == 4 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+		pair_expect(&r, id, id == 4 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
 	}
 	assert_int_equal(ibt_qp_state(r.qp[1]), IBV_QPS_ERR);
 	assert_int_equal(r.net.side[1].events[IBV_EVENT_QP_FATAL], 1);
 	assert_int_equal(net_wc(cq).wr_id, 1);
 	assert_int_equal(net_wc(cq).wr_id, 2);
 	assert_int_equal(cq_peek(cq, 1), 0);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 static void rc__no_more_reads_than_agreed(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 	u32 out = 0, most = 0;
 
 	q.rd_atomic = 2;
@@ -390,29 +365,29 @@ static void rc__no_more_reads_than_agreed(void **state)
 	}
 	assert_int_equal(most, 2);
 	for (u32 i = 0; i < 8; i++)
-		rc_expect(&r, i, IBV_WC_SUCCESS);
-	rc_close(&r);
+		pair_expect(&r, i, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 static void rc__rnr_retry_runs_out(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 
 	q.rnr_retry = 2;
 	rc_open_as(&r, &q);
 	rc_post(&r, IBV_WR_SEND, 1, 3 * MTU, 0);
 	net_run(&r.net, NS_PER_S);
-	rc_expect(&r, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+	pair_expect(&r, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(rc_counter(&r, 1, COUNT_TX_RNR), 3);
 	/* what follows the refused packet is no gap */
 	assert_int_equal(rc_counter(&r, 1, COUNT_TX_NAK), 0);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 static void rc__rnr_retry_7_is_for_ever(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 
 	rc_open(&r);
 	rc_post(&r, IBV_WR_SEND, 1, 3 * MTU, 0);
@@ -422,22 +397,22 @@ static void rc__rnr_retry_7_is_for_ever(void **state)
 	assert_in_range(rc_counter(&r, 1, COUNT_TX_RNR), 40000, 48000);
 	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
 	net_run(&r.net, NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 static void rc_dies_in_time(u8 timeout, u8 retry_cnt)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 	u64 one = 4096ull << timeout, began;
-	static struct rc r;
+	static struct pair r;
 
 	q.timeout = timeout;
 	q.retry_cnt = retry_cnt;
 	rc_open_as(&r, &q);
 	rc_post(&r, IBV_WR_RDMA_WRITE, 1, 64, 0);
 	net_run(&r.net, NS_PER_MS);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	r.watch.drop[0] = (struct watch_drop){ .opcodes = OP_ALL, .first = 1, .count = UINT32_MAX };
 	began = net_now();
 	rc_post(&r, IBV_WR_RDMA_WRITE, 2, 64, 0);
@@ -447,10 +422,10 @@ static void rc_dies_in_time(u8 timeout, u8 retry_cnt)
 	/* IBA vol 1, 9.7.6.1.3: between one and four times the timeout, for each try */
 	assert_in_range(net_now() - began, (retry_cnt + 1) * one, 4 * (retry_cnt + 1) * one);
 	assert_true(r.watch.drop[0].met > 2u + retry_cnt);
-	rc_expect(&r, 2, IBV_WC_RETRY_EXC_ERR);
-	rc_expect(&r, 3, IBV_WC_WR_FLUSH_ERR);
+	pair_expect(&r, 2, IBV_WC_RETRY_EXC_ERR);
+	pair_expect(&r, 3, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(ibt_qp_state(r.qp[0]), IBV_QPS_ERR);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 static void rc__dead_peer_is_told_in_time(void **state)
@@ -466,7 +441,7 @@ static void rc__dead_peer_is_told_in_time(void **state)
 static void rc__a_freeze_is_not_the_peers_silence(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 
 	q.timeout = 10;
 	q.retry_cnt = 3;
@@ -479,8 +454,8 @@ static void rc__a_freeze_is_not_the_peers_silence(void **state)
 	net_freeze(10 * NS_PER_S);
 	net_run(&r.net, NS_PER_S);
 	assert_int_equal(r.watch.drop[0].met, 3);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 /* Of a READ's answer the last packet has come, so the peer has executed all that was sent; the
@@ -489,7 +464,7 @@ static void rc__peer_dies_in_the_middle_of_an_answer(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 	u64 one = 4096ull << 12, began;
-	static struct rc r;
+	static struct pair r;
 
 	q.timeout = 12;
 	q.retry_cnt = 3;
@@ -504,14 +479,14 @@ static void rc__peer_dies_in_the_middle_of_an_answer(void **state)
 		assert_true(net_now() - began < 4 * 4 * one);
 	}
 	assert_int_equal(watch_count(&r.watch, 1, OP(READ_LAST)), 1);
-	rc_expect(&r, 1, IBV_WC_RETRY_EXC_ERR);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_RETRY_EXC_ERR);
+	pair_close(&r);
 }
 
 static void rc__timeout_0_is_for_ever(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 
 	q.timeout = 0;
 	q.retry_cnt = 1;
@@ -522,8 +497,8 @@ static void rc__timeout_0_is_for_ever(void **state)
 	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
 	r.watch.drop[0].count = 0;
 	net_run(&r.net, NS_PER_S);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 /* ---- what nobody should send ---- */
@@ -542,7 +517,7 @@ static void rc_is_naked(u8 opcode, u32 length, u8 code)
 {
 	static u8 payload[8192];
 	struct pkt p = rc_forge(opcode, length);
-	static struct rc r;
+	static struct pair r;
 
 	rc_open(&r);
 	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
@@ -552,7 +527,7 @@ static void rc_is_naked(u8 opcode, u32 length, u8 code)
 	assert_int_equal(rc_counter(&r, 1, COUNT_TX_NAK), 1);
 	assert_int_equal(ibt_qp_state(r.qp[1]), IBV_QPS_ERR);
 	assert_int_equal(net_wc(&r.net.side[1].recv_cq).status, IBV_WC_WR_FLUSH_ERR);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 static void rc__wrong_sizes_are_invalid_requests(void **state)
@@ -569,7 +544,7 @@ static void rc__wrong_sizes_are_invalid_requests(void **state)
 
 static void rc__wrong_source_is_dropped(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	struct net_dest stranger = { .side = 5, .to = 5 };
 	struct pkt request = rc_forge(PKT_SEND_ONLY, 8);
 	struct pkt nak = { .opcode = PKT_ACK,
@@ -597,13 +572,13 @@ static void rc__wrong_source_is_dropped(void **state)
 	assert_int_equal(watch_count(&r.watch, 1, OP_ALL), 0);
 	assert_int_equal(cq_peek(&r.net.side[1].recv_cq, 1), 0);
 	net_run(&r.net, NS_PER_S);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 static void rc__acknowledgement_of_nothing_is_dropped(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	struct pkt ack = { .opcode = PKT_ACK, .qp_type = IBV_QPT_RC, .dqpn = 0x11 };
 	struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
 
@@ -625,18 +600,18 @@ static void rc__acknowledgement_of_nothing_is_dropped(void **state)
 	assert_int_equal(rc_counter(&r, 0, COUNT_RX_DUPLICATE), 3);
 	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
 	net_run(&r.net, NS_PER_S);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	assert_int_equal(rc_counter(&r, 0, COUNT_RX_DUPLICATE), 3);
 	assert_int_equal(ibt_qp_modify(r.qp[0], &error, IBV_QP_STATE, NULL, NULL), 0);
 	net_inject(&r.net, 0, &ack, NULL);
 	assert_int_equal(rc_counter(&r, 0, COUNT_RX_NOT_RECEIVING), 1);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* What only a local path may say. */
 static void rc__local_words_from_a_wire_mean_nothing(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	struct pkt p = rc_forge(PKT_SEND_ONLY, 8);
 	struct ibv_wc wc;
 
@@ -659,7 +634,7 @@ static void rc__local_words_from_a_wire_mean_nothing(void **state)
 	net_inject(&r.net, 0, &p, NULL);
 	assert_int_equal(rc_counter(&r, 0, COUNT_RX_NO_QP), 1);
 	assert_int_equal(cq_peek(&r.net.side[0].send_cq, 1), 0);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* What an earlier connection has left on the way has other numbers. A NAK of the sequence may also
@@ -668,7 +643,7 @@ static void rc__words_of_another_connection_mean_nothing(void **state)
 {
 	static const u8 syndromes[] = { AETH_NAK | NAK_REMOTE_ACCESS, AETH_RNR | 1, 0 };
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 
 	q.retry_cnt = q.rnr_retry = 0;
 	net_open(&r.net, &(struct net_config){ .delay_ns = DELAY_NS, .reliable = true });
@@ -702,10 +677,10 @@ static void rc__words_of_another_connection_mean_nothing(void **state)
 	net_post_recv(&r.net.side[1], r.qp[1], 8, 0, 64);
 	rc_post(&r, IBV_WR_SEND, 2, 64, 0);
 	net_run(&r.net, NS_PER_MS / 2);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_expect(&r, 2, IBV_WC_SUCCESS);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 2, IBV_WC_SUCCESS);
 	assert_int_equal(watch_count(&r.watch, 0, OP_ALL), 2);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* A loss is suspected while two acknowledgements are on their way, and the second one is lost:
@@ -713,7 +688,7 @@ static void rc__words_of_another_connection_mean_nothing(void **state)
 static void rc__what_waited_behind_another_has_its_own_time(void **state)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
-	static struct rc r;
+	static struct pair r;
 
 	q.retry_cnt = 0;
 	q.timeout = 10;
@@ -730,13 +705,13 @@ static void rc__what_waited_behind_another_has_its_own_time(void **state)
 	ibt_qp_suspect_loss(r.qp[0]);
 	net_run(&r.net, NS_PER_S);
 	assert_int_equal(r.watch.drop[0].met, 3);
-	rc_expect(&r, 1, IBV_WC_SUCCESS);
-	rc_expect(&r, 2, IBV_WC_SUCCESS);
-	rc_close(&r);
+	pair_expect(&r, 1, IBV_WC_SUCCESS);
+	pair_expect(&r, 2, IBV_WC_SUCCESS);
+	pair_close(&r);
 }
 
 /* Side 1 owes an acknowledgement. */
-static void rc_open_owing(struct rc *r)
+static void rc_open_owing(struct pair *r)
 {
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 	struct net_side *s = &r->net.side[1];
@@ -751,7 +726,7 @@ static void rc_open_owing(struct rc *r)
 }
 
 /* Its address vector changes, in SQD; *other becomes the new destination. */
-static void rc_change_way(struct rc *r, struct net_dest *other)
+static void rc_change_way(struct pair *r, struct net_dest *other)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .cur_qp_state = IBV_QPS_RTS };
 	struct path_av av = { .hop_limit = 1 };
@@ -773,14 +748,14 @@ static void rc_change_way(struct rc *r, struct net_dest *other)
 static void rc__new_way_takes_the_acknowledgement_along(void **state)
 {
 	static struct net_dest other;
-	static struct rc r;
+	static struct pair r;
 
 	rc_open_owing(&r);
 	rc_change_way(&r, &other);
 	assert_true(list_empty(&r.net.side[1].from.dest.acks));
 	assert_true(list_empty(&r.net.side[1].from.dest.acks_now));
 	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 1);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* The new way has no room for it: it goes when there is some. */
@@ -788,7 +763,7 @@ static void rc__new_way_is_full(void **state)
 {
 	struct pkt p = rc_forge(PKT_SEND_ONLY, 0);
 	static struct net_dest other;
-	static struct rc r;
+	static struct pair r;
 	struct net_side *s = &r.net.side[1];
 
 	rc_open_owing(&r);
@@ -803,13 +778,13 @@ static void rc__new_way_is_full(void **state)
 	s->path.user_ops->writable(s->path.user, &other.dest);
 	assert_int_equal(watch_count(&r.watch, 1, OP(ACK)), 1);
 	assert_false(path_is_awaited(&other.dest));
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* A switch on the way has marked packets: their sender is told, now and then. */
 static void rc__congestion_is_notified(void **state)
 {
-	static struct rc r;
+	static struct pair r;
 	struct pkt p = rc_forge(PKT_WRITE_ONLY, 0);
 
 	rc_open(&r);
@@ -823,7 +798,7 @@ static void rc__congestion_is_notified(void **state)
 	assert_int_equal(watch_nth(&r.watch, 1, OP(CNP), 0)->dqpn, 0x11);
 	net_inject(&r.net, 1, &p, NULL);
 	assert_int_equal(watch_count(&r.watch, 1, OP(CNP)), 1);
-	rc_close(&r);
+	pair_close(&r);
 }
 
 /* A MiB, with the path's word on batches. False: it has not come within the time. */

@@ -54,3 +54,27 @@ const struct pkt *watch_nth(const struct watch *w, int from, u32 opcodes, u32 n)
 	fail();
 	return NULL;
 }
+
+void pair_open(struct pair *r, const struct net_config *cfg, const struct net_qp *q)
+{
+	net_open(&r->net, cfg);
+	net_pair(&r->net, r->qp, q);
+	watch_begin(&r->watch, &r->net);
+}
+
+void pair_close(struct pair *r)
+{
+	net_run(&r->net, NS_PER_S);
+	assert_int_equal(net_in_flight(&r->net.side[0]), 0);
+	ibt_qp_destroy(r->qp[0]);
+	ibt_qp_destroy(r->qp[1]);
+	net_close(&r->net);
+}
+
+void pair_expect(struct pair *r, u64 wr_id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc = net_wc(&r->net.side[0].send_cq);
+
+	assert_int_equal(wc.wr_id, wr_id);
+	assert_int_equal(wc.status, status);
+}

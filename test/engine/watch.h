@@ -28,6 +28,19 @@ u32 watch_count(const struct watch *w, int from, u32 opcodes);
 /* The n-th of them, from 0 on. */
 const struct pkt *watch_nth(const struct watch *w, int from, u32 opcodes, u32 n);
 
+/* Two queue pairs, and what their path carries. */
+struct pair {
+	struct net net;
+	struct ibt_qp *qp[2];
+	struct watch watch;
+};
+
+void pair_open(struct pair *r, const struct net_config *cfg, const struct net_qp *q);
+/* Nothing may be left on the way. */
+void pair_close(struct pair *r);
+/* The next completion of side 0's send queue. */
+void pair_expect(struct pair *r, u64 wr_id, enum ibv_wc_status status);
+
 #define OP(name) (1u << PKT_##name)
 #define OP_READ_ANSWERS (OP(READ_FIRST) | OP(READ_MIDDLE) | OP(READ_LAST) | OP(READ_ONLY))
 #define OP_ALL UINT32_MAX
