@@ -15,10 +15,10 @@ struct cond {
 };
 
 /* Lets go of `l`, sleeps until cond_wake (or for no reason), takes `l` again. May block. */
-void cond_wait(struct cond *c, struct lock *l) REQUIRES(l);
+AV_EXPORT void cond_wait(struct cond *c, struct lock *l) REQUIRES(l);
 /* Wakes every sleeper. Call with the lock held: then a thread that it wakes may free the object.
  * Never blocks. */
-void cond_wake(struct cond *c);
+AV_EXPORT void cond_wake(struct cond *c);
 
 /* The two halves of sleeping on a bare word: returns at once unless *word == seen. Both return
  * on any signal or reason. */

@@ -290,23 +290,26 @@ static void repoll_ctl__errors(void **state)
 	fails(rclose(set), EBADF);
 }
 
-/* The next rsocket gets the number of the one that was closed. */
+/* The next rsocket gets the number of the one that was closed, although the library's own thread
+ * takes the events of the connection that ends. */
 static void repoll_wait__forgets_the_closed(void **state)
 {
 	int set = new_set(), client;
 	struct pair p;
 
-	make_pair(&p);
-	add(set, p.client, EPOLLOUT);
-	assert_int_equal(one(set, p.client, WAIT_MS), EPOLLOUT);
-	client = p.client;
-	assert_int_equal(rclose(p.client), 0);
-	p.client = rsocket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(p.client, client);
-	assert_int_equal(one(set, p.client, SOON_MS), 0);
-	add(set, p.client, EPOLLOUT);
-	assert_int_equal(one(set, p.client, WAIT_MS), EPOLLOUT | EPOLLHUP);
-	end_pair(&p);
+	for (int i = 0; i < 30; i++) {
+		make_pair(&p);
+		add(set, p.client, EPOLLOUT);
+		assert_int_equal(one(set, p.client, WAIT_MS), EPOLLOUT);
+		client = p.client;
+		assert_int_equal(rclose(p.client), 0);
+		p.client = rsocket(AF_INET, SOCK_STREAM, 0);
+		assert_int_equal(p.client, client);
+		assert_int_equal(one(set, p.client, i == 0 ? SOON_MS : NOW), 0);
+		add(set, p.client, EPOLLOUT);
+		assert_int_equal(one(set, p.client, WAIT_MS), EPOLLOUT | EPOLLHUP);
+		end_pair(&p);
+	}
 	assert_int_equal(rclose(set), 0);
 }
 

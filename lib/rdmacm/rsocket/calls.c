@@ -128,6 +128,7 @@ AV_EXPORT int rshutdown(int socket, int how)
 AV_EXPORT int rclose(int socket)
 {
 	struct rsocket *rs = table_get(socket);
+	const struct rsocket_ops *ops;
 
 	if (rs == NULL)
 		return (int)call_result(table_forget(socket) ? 0 : -EBADF);
@@ -135,9 +136,12 @@ AV_EXPORT int rclose(int socket)
 		table_put(rs);
 		return (int)call_result(-EBADF);
 	}
-	rs->ops->close(rs);
+	ops = rs->ops;
+	ops->close(rs);
 	table_free_last(rs);
 	table_put(rs);
+	if (ops->leave != NULL)
+		ops->leave(socket);
 	return 0;
 }
 

@@ -129,6 +129,10 @@ struct rsocket_ops {
 			   int flags);
 	/* Out of the table already. Ends the connection; wakes threads that wait. May block. */
 	void (*close)(struct rsocket *rs);
+	/* rclose has let go of the rsocket of this number: returns once no thread of the library's
+	 * own holds it, so that only the application's calls keep the number taken. May block. No
+	 * operation: no such thread. */
+	void (*leave)(int fd);
 	/* Nobody uses it any more: frees it, and its number. */
 	void (*free)(struct rsocket *rs);
 	/* In a forked child, of an rsocket of the parent: gives back the number, and no more. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/fd.h"
 #include "stream.h"
 
@@ -25,18 +26,37 @@ static struct service {
 	int *alive GUARDED_BY(lock); /* numbers of rsockets to keep alive */
 	u32 alive_count GUARDED_BY(lock);
 	u32 alive_room GUARDED_BY(lock);
+	int at GUARDED_BY(lock); /* the number whose rsocket the thread holds; -1: none */
+	struct cond left GUARDED_BY(lock); /* `at` is another */
 } service;
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* The stream of a number, held. */
+static void service_go_to(int fd)
+{
+	lock_acquire(&service.lock);
+	service.at = fd;
+	cond_wake(&service.left);
+	lock_release(&service.lock);
+}
+
+static void service_put(struct rsocket *rs)
+{
+	if (rs != NULL)
+		table_put(rs);
+	service_go_to(-1);
+}
+
+/* The stream of a number, held until service_put. */
 static struct stream *service_get(int fd)
 {
-	struct rsocket *rs = table_get_leaving(fd);
+	struct rsocket *rs;
 
-	if (rs == NULL || rs->type == SOCK_STREAM)
-		return rs != NULL ? stream_of(rs) : NULL;
-	table_put(rs);
+	service_go_to(fd);
+	rs = table_get_leaving(fd);
+	if (rs != NULL && rs->type == SOCK_STREAM)
+		return stream_of(rs);
+	service_put(rs);
 	return NULL;
 }
 
@@ -47,7 +67,7 @@ static void service_take_events(int fd)
 	if (s == NULL)
 		return;
 	stream_take_events(s);
-	table_put(&s->rs);
+	service_put(&s->rs);
 }
 
 /* The number at a place of the list; -1: behind its end. */
@@ -75,7 +95,7 @@ static int service_keep_alive(void)
 			continue;
 		stream_judge_left(s, now, &next);
 		stream_keepalive(s, now, &next);
-		table_put(&s->rs);
+		service_put(&s->rs);
 	}
 	if (next == UINT64_MAX)
 		return -1;
@@ -116,6 +136,7 @@ static void service_drop_in_child(void) NO_THREAD_SAFETY /* the only thread */
 		close(service.bell);
 	}
 	service.started = false;
+	service.left = (struct cond){ .turn = 0 };
 	service.alive_count = 0;
 }
 
@@ -139,6 +160,7 @@ static int service_open(void) REQUIRES(service.lock)
 	struct epoll_event event = { .events = EPOLLIN };
 	int err;
 
+	service.at = -1;
 	service.epoll = fd_own(epoll_create1(EPOLL_CLOEXEC));
 	if (service.epoll < 0)
 		return -errno;
@@ -189,6 +211,14 @@ void service_unwatch(struct stream *s)
 	lock_acquire(&service.lock);
 	if (service.started)
 		(void)epoll_ctl(service.epoll, EPOLL_CTL_DEL, s->rs.fd, NULL);
+	lock_release(&service.lock);
+}
+
+void service_leave(int fd)
+{
+	lock_acquire(&service.lock);
+	while (service.started && service.at == fd)
+		cond_wait(&service.left, &service.lock);
 	lock_release(&service.lock);
 }
 

@@ -166,6 +166,7 @@ static const struct rsocket_ops stream_ops = {
 	.iounmap = stream_iounmap,
 	.iowrite = stream_iowrite,
 	.close = stream_close,
+	.leave = service_leave,
 	.free = stream_free,
 	.forget = stream_forget,
 };

@@ -282,6 +282,8 @@ int stream_getsockopt(struct rsocket *rs, int level, int name, void *value, sock
 /* From now on the thread takes the events of this rsocket's channel. 0 or a negative errno. */
 int service_watch(struct stream *s);
 void service_unwatch(struct stream *s);
+/* Returns once the thread does not hold the rsocket that has, or had, this number. May block. */
+void service_leave(int fd);
 /* Begins (true) or ends to keep the connection alive. */
 int service_keepalive(struct stream *s, bool on);
 
