@@ -118,7 +118,6 @@ void listener_shut(struct sock *s, int fd)
 {
 	sock_set_kind(s, SOCK_FRESH);
 	service_withdraw(s);
-	__atomic_store_n(&s->tried_ms, 0, __ATOMIC_RELAXED);
 	(void)sock_set_nonblock(s, fd, __atomic_load_n(&s->nonblock, __ATOMIC_ACQUIRE));
 }
 
@@ -141,6 +140,8 @@ AV_EXPORT int listen(int fd, int backlog)
 		__atomic_store_n(&s->nonblock, (flags & O_NONBLOCK) != 0, __ATOMIC_RELEASE);
 		listener_mark(fd, (flags & O_NONBLOCK) == 0);
 		sock_set_kind(s, SOCK_LISTENER);
+		/* a thread that left accept() after shutdown() has tried in vain */
+		__atomic_store_n(&s->tried_ms, 0, __ATOMIC_RELAXED);
 		listener_claim(s, fd);
 	}
 	sock_put(s);
