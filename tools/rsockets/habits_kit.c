@@ -68,7 +68,8 @@ int server_socket(int backlog)
 	return s;
 }
 
-/* With HABITS_RDMA in the environment: says so if TCP has a connection of the port. */
+/* With HABITS_RDMA in the environment: says so if TCP has a connection of the port. One in
+ * TIME_WAIT (06) may be an earlier program's; a listener (0A) is none. */
 static void look_for_tcp(void)
 {
 	static const char *const tables[] = { "/proc/self/net/tcp", "/proc/self/net/tcp6" };
@@ -79,7 +80,7 @@ static void look_for_tcp(void)
 		FILE *table = fopen(tables[i], "r");
 
 		while (table && fgets(line, sizeof(line), table))
-			if (strstr(line, wanted) && !strstr(line, " 0A "))
+			if (strstr(line, wanted) && !strstr(line, " 0A ") && !strstr(line, " 06 "))
 				printf("TCP has it: %s", line);
 		if (table)
 			fclose(table);
