@@ -677,6 +677,7 @@ class Case(unittest.TestCase):
 
     def test_says_where_a_topology_is_wrong(self):
         self.assertIn("star:x:1:6:", self.fabric("up", "--topology", "star:x", code=1))
+        self.assertIn('star has no option "hosts"', self.fabric("up", "--topology", "star:2,hosts=3", code=1))
         with open(os.path.join(self.root, "net"), "w") as f:
             f.write('Switch 8 "a"\n[1] "b"[1]\n')
         self.assertIn('net:2:5: there is no node "b"', self.fabric("up", f.name, code=1))

@@ -16,6 +16,7 @@
 enum {
 	SPEC_RADIX = 36,
 	SPEC_DIM_MAX = 100000,
+	SPEC_WORD_MAX = 32, /* of a wrong word in a message */
 	SPEC_CA_DEVICE = 0x1017,
 	SPEC_SWITCH_DEVICE = 0xcb20
 };
@@ -24,14 +25,15 @@ static const struct generator {
 	const char *name;
 	u32 least, most; /* dimensions */
 	const char *dims;
+	const char *option; /* its own, besides radix= and speed=, which all have; "": none */
 	int (*make)(struct topo_spec *s);
 } FIXED generators[] = {
-	{ "star", 1, 1, "HOSTS", topo_make_star },
-	{ "fat-tree", 2, 3, "[PODSx]LEAVESxHOSTS", topo_make_fat_tree },
-	{ "torus", 1, 4, "SIZE[xSIZE...]", topo_make_torus },
-	{ "mesh", 1, 4, "SIZE[xSIZE...]", topo_make_mesh },
-	{ "dragonfly", 3, 4, "ROUTERSxHOSTSxGLOBAL[xGROUPS]", topo_make_dragonfly },
-	{ "random", 2, 2, "SWITCHESxHOSTS", topo_make_random },
+	{ "star", 1, 1, "HOSTS", "", topo_make_star },
+	{ "fat-tree", 2, 3, "[PODSx]LEAVESxHOSTS", "", topo_make_fat_tree },
+	{ "torus", 1, 4, "SIZE[xSIZE...]", "hosts=", topo_make_torus },
+	{ "mesh", 1, 4, "SIZE[xSIZE...]", "hosts=", topo_make_mesh },
+	{ "dragonfly", 3, 4, "ROUTERSxHOSTSxGLOBAL[xGROUPS]", "", topo_make_dragonfly },
+	{ "random", 2, 2, "SWITCHESxHOSTS", "seed=", topo_make_random },
 };
 
 int topo_spec_fail(struct topo_spec *s, const char *fmt, ...)
@@ -136,8 +138,21 @@ static int spec_speed(struct topo_spec *s)
 	return topo_fail(&s->lex, word, "a speed is SDR, DDR, QDR, FDR10, FDR, EDR, HDR or NDR");
 }
 
+/* The option that stands at `at` is none of this generator's. */
+static int spec_no_option(struct topo_spec *s, const struct generator *g, const char *at)
+{
+	const char *word;
+	size_t n;
+
+	s->lex.at = at;
+	n = topo_take_word(&s->lex, &word);
+	return topo_fail(&s->lex, word, "%s has no option \"%.*s\"; it has radix=%s%s and speed=",
+			 g->name, (int)MIN(n, (size_t)SPEC_WORD_MAX), word,
+			 g->option[0] != '\0' ? ", " : "", g->option);
+}
+
 /* ",radix=36" and its like. */
-static int spec_option(struct topo_spec *s)
+static int spec_option(struct topo_spec *s, const struct generator *g)
 {
 	static const struct {
 		const char *name;
@@ -149,6 +164,7 @@ static int spec_option(struct topo_spec *s)
 		{ "seed=", offsetof(struct topo_spec, seed), 0, UINT32_MAX },
 	};
 	struct topo_lexer *l = &s->lex;
+	const char *begin = l->at;
 
 	if (topo_take(l, "speed="))
 		return spec_speed(s);
@@ -159,6 +175,8 @@ static int spec_option(struct topo_spec *s)
 
 		if (!topo_take(l, numbers[i].name))
 			continue;
+		if (i != 0 && strcmp(numbers[i].name, g->option) != 0)
+			break;
 		at = l->at;
 		err = topo_take_number(l, "the value", numbers[i].most, &n);
 		if (err == 0 && n < numbers[i].least)
@@ -167,7 +185,7 @@ static int spec_option(struct topo_spec *s)
 			*(u32 *)((char *)s + numbers[i].offset) = (u32)n;
 		return err;
 	}
-	return topo_fail(l, l->at, "an option is radix=, hosts=, seed= or speed=");
+	return spec_no_option(s, g, begin);
 }
 
 static const struct generator *spec_generator(struct topo_lexer *l)
@@ -195,7 +213,7 @@ static int spec_read(struct topo_spec *s, const struct generator **g)
 				 (*g)->dims);
 	err = spec_dims(s, *g);
 	while (err == 0 && topo_take(l, ","))
-		err = spec_option(s);
+		err = spec_option(s, *g);
 	if (err == 0 && !topo_at_end(l))
 		err = topo_fail(l, l->at, "a comma and an option, or nothing, must stand here");
 	return err;
