@@ -709,6 +709,9 @@ class Case(unittest.TestCase):
         self.fabric("error", "leaf1:1", "symbol", "7")
         self.assertEqual(self.ports("leaf1")[1]["symbol"], 7)
         self.assertIn("a counter is symbol", self.fabric("error", "leaf1:1", "bad", "7", code=2))
+        for words in ("fail", "leaf1:1"), ("reboot", "h1:1"):
+            self.assertIn("without a port", self.fabric(*words, code=2))
+        self.assertEqual(self.ports("h3")[1]["state"], "INIT")
         self.fabric("fail", "leaf1")
         self.assertEqual({self.ports(f"h{i}")[1]["state"] for i in (1, 2, 3)}, {"CUT"})
         self.assertIn("has no cable", self.fabric("link", "leaf1:9", "up", code=1))

@@ -387,14 +387,18 @@ static int fabric_change_at(int fd, const struct plan *p, const char *verb, int 
 	if (err != EXIT_OK)
 		return err;
 	text_clean(n.desc, sizeof(n.desc));
+	if (number != 0 && (strcmp(verb, "fail") == 0 || strcmp(verb, "reboot") == 0))
+		return command_fail(EXIT_USAGE,
+				    "fabric: %s expects NODE without a port: %s. `anyverbs fabric "
+				    "link %s down`\npulls the cable of one port", verb, argv[0],
+				    argv[0]);
 	if (strcmp(verb, "error") == 0)
 		return fabric_count_errors(fd, &n, number, argv + 1);
 	if (strcmp(verb, "reboot") == 0) {
 		err = fabric_send_command(fd, PROTO_FABRIC_REBOOT, index, 0, 0);
 		return err < 0 ? fabric_fail(err) : EXIT_OK;
 	}
-	return fabric_set_links(fd, p, &n, strcmp(verb, "link") == 0 ? number : 0,
-				argc > 1 && strcmp(argv[1], "up") == 0);
+	return fabric_set_links(fd, p, &n, number, argc > 1 && strcmp(argv[1], "up") == 0);
 }
 
 static int fabric_change(const char *verb, int argc, char **argv)
