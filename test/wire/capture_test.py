@@ -280,6 +280,29 @@ class Command(Case):
         self.assertEqual(recorder.wait(timeout=10), 0)
         self.judge(count=0)
 
+    def test_says_why_it_cannot_write(self):
+        for shell, why in (("anyverbs capture - > /dev/full", "cannot write -: No space left on device"),
+                           ("anyverbs capture /dev/full", "cannot write /dev/full: No space left on device"),
+                           ("anyverbs capture - >&-", "-: Bad file descriptor"),
+                           ("anyverbs status > /dev/full", "cannot write the output: No space left on device")):
+            done = subprocess.run(["sh", "-c", shell], env={**self.env, "PATH": os.path.dirname(COMMAND) + ":" + os.environ["PATH"]},
+                                  capture_output=True, text=True, timeout=30, check=False)
+            self.assertEqual(done.returncode, 1, shell)
+            self.assertEqual([line for line in done.stderr.splitlines() if "cannot" in line or "Bad" in line],
+                             [f"anyverbs: {'' if 'output' in why else 'capture: '}{why}"], shell)
+
+    def test_its_reader_leaves(self):
+        """It ends though no frame comes: by SIGPIPE and without a word, or, where that is ignored, with the reason."""
+        for ignored in False, True:
+            reading, writing = os.pipe()
+            recorder = self.start("capture", "-", stdout=writing, stderr=subprocess.PIPE, restore_signals=not ignored)
+            os.close(writing)
+            self.assertIn("capturing on", recorder.stderr.readline())
+            os.close(reading)
+            _, said = recorder.communicate(timeout=20)
+            self.assertEqual((recorder.returncode, said), (1, "anyverbs: capture: cannot write -: Broken pipe\n") if ignored else
+                             (-signal.SIGPIPE, ""))
+
     def test_what_is_made_up_says_so(self):
         recorder = self.capture()
         self.pair("ib_write_lat", "-d", "roce0", "-x", "1", "-n", "5", "-s", "8")

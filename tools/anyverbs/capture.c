@@ -7,6 +7,7 @@
  * Runs:  the only thread      Locks: none
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -39,6 +40,8 @@ struct capture_command {
 	u32 snaplen;
 	u64 count, seconds_ns; /* 0: no limit */
 	FILE *out;
+	int error; /* the errno of the first write that failed; 0: none did */
+	bool pipe_ignored; /* SIGPIPE was, when this command began */
 	int node; /* -1: no node now */
 	int memory;
 	struct capture_reader reader;
@@ -183,6 +186,28 @@ static void capture_mind_node(struct capture_command *c)
 
 /* ---- frames ---- */
 
+/* Behind each write: stdio keeps that one failed, but not why. */
+static void capture_note_error(struct capture_command *c)
+{
+	if (c->error == 0 && ferror(c->out))
+		c->error = errno;
+}
+
+static void capture_flush(struct capture_command *c)
+{
+	(void)fflush(c->out);
+	capture_note_error(c);
+}
+
+/* Waits a turn, or less if the pipe's reader leaves: that is known before a frame comes. */
+static void capture_wait(struct capture_command *c)
+{
+	struct pollfd p = { .fd = fileno(c->out) };
+
+	if (poll(&p, 1, TURN_MS) > 0 && (p.revents & POLLERR) != 0 && c->error == 0)
+		c->error = EPIPE;
+}
+
 /* Writes the link layer's block, once. */
 static struct capture_interface *capture_interface_get(struct capture_command *c,
 						       enum frame_link link)
@@ -193,6 +218,7 @@ static struct capture_interface *capture_interface_get(struct capture_command *c
 		return i;
 	pcapng_interface(c->out, link, link == FRAME_LINK_INFINIBAND ? "fabric" : c->devices,
 			 c->description, c->snaplen);
+	capture_note_error(c);
 	i->begun = true;
 	i->number = c->interfaces++;
 	return i;
@@ -208,6 +234,7 @@ static void capture_emit(void *arg, const struct frame *f)
 	i = capture_interface_get(c, f->link);
 	c->last_ns = f->time_ns + (u64)c->epoch_ns;
 	pcapng_frame(c->out, i->number, f, c->last_ns);
+	capture_note_error(c);
 	i->written++;
 	c->written++;
 }
@@ -221,7 +248,7 @@ static void capture_find_way(void *arg, const struct capture_lids *w, struct fra
 
 static bool capture_is_full(const struct capture_command *c)
 {
-	return (c->count != 0 && c->written >= c->count) || ferror(c->out);
+	return (c->count != 0 && c->written >= c->count) || c->error != 0;
 }
 
 /* Writes the waiting frames; false: none waited. */
@@ -243,8 +270,8 @@ static void capture_run(struct capture_command *c)
 
 	while (!capture_ends && !capture_is_full(c) && clock_now_ns() < end) {
 		if (!capture_take(c)) {
-			fflush(c->out);
-			poll(NULL, 0, TURN_MS);
+			capture_flush(c);
+			capture_wait(c);
 		}
 		capture_mind_node(c);
 	}
@@ -252,24 +279,36 @@ static void capture_run(struct capture_command *c)
 	end = clock_now_ns() + DRAIN_MS * NS_PER_MS;
 	while (!capture_is_full(c) && clock_now_ns() < end)
 		if (!capture_take(c))
-			poll(NULL, 0, TURN_MS);
+			capture_wait(c);
 }
 
 /* ---- beginning and end ---- */
+
+/* A stream of its own also for standard output, which stays main's. */
+static FILE *capture_open_file(const char *path)
+{
+	int fd;
+
+	if (strcmp(path, "-") != 0)
+		return fopen(path, "wbe");
+	fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	return fd < 0 ? NULL : fdopen(fd, "wb");
+}
 
 static int capture_open(struct capture_command *c)
 {
 	int err;
 
+	/* before the first descriptor of this command, which could be a closed standard output's */
+	c->out = capture_open_file(c->path);
+	if (c->out == NULL)
+		return command_fail(EXIT_FAILED, "capture: %s: %s", c->path, strerror(errno));
 	c->memory = capture_create(c->snaplen, &c->reader);
 	if (c->memory < 0)
 		return command_fail(EXIT_FAILED, "capture: %s", strerror(-c->memory));
 	c->frames.flows = flows_create();
 	if (c->frames.flows == NULL)
 		return command_fail(EXIT_FAILED, "capture: %s", strerror(ENOMEM));
-	c->out = strcmp(c->path, "-") == 0 ? stdout : fopen(c->path, "wbe");
-	if (c->out == NULL)
-		return command_fail(EXIT_FAILED, "capture: %s: %s", c->path, strerror(errno));
 	err = capture_join(c);
 	if (err == -EBUSY)
 		return command_fail(EXIT_FAILED, "capture: somebody else captures on this node");
@@ -278,10 +317,15 @@ static int capture_open(struct capture_command *c)
 	return EXIT_OK;
 }
 
+/* A reader that has left wants no more: that is no failure to tell of. */
+static bool capture_reader_left(const struct capture_command *c)
+{
+	return c->error == EPIPE && !c->pipe_ignored;
+}
+
 static int capture_close(struct capture_command *c)
 {
 	u64 dropped = capture_dropped(&c->reader), lost = dropped;
-	bool failed;
 
 	/* nobody knows which of them the dropped ones were */
 	for (u32 k = 0; k < FRAME_LINKS; k++) {
@@ -290,26 +334,37 @@ static int capture_close(struct capture_command *c)
 		if (!i->begun)
 			continue;
 		pcapng_end(c->out, i->number, c->last_ns, i->written + lost, lost);
+		capture_note_error(c);
 		lost = 0;
 	}
-	failed = fflush(c->out) != 0 || ferror(c->out);
-	if (c->out != stdout)
-		fclose(c->out);
-	if (failed)
-		return command_fail(EXIT_FAILED, "capture: cannot write %s", c->path);
+	capture_flush(c);
+	if (fclose(c->out) != 0 && c->error == 0)
+		c->error = errno;
+	if (capture_reader_left(c))
+		return EXIT_FAILED;
+	if (c->error != 0)
+		return command_fail(EXIT_FAILED, "capture: cannot write %s: %s", c->path,
+				    strerror(c->error));
 	fprintf(stderr, "anyverbs: %llu frames captured, %llu dropped\n",
 		(unsigned long long)c->written, (unsigned long long)dropped);
 	return EXIT_OK;
 }
 
-static void capture_catch_signals(void)
+static void capture_catch_signals(struct capture_command *c)
 {
 	struct sigaction act = { .sa_handler = capture_on_signal };
 
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
 	sigaction(SIGHUP, &act, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	c->pipe_ignored = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
+}
+
+/* Ends by SIGPIPE, as a filter does whose reader leaves. */
+static void capture_die_of_pipe(void)
+{
+	signal(SIGPIPE, SIG_DFL);
+	raise(SIGPIPE);
 }
 
 int command_capture(int argc, char **argv)
@@ -327,13 +382,14 @@ int command_capture(int argc, char **argv)
 	c.frames.emit = capture_emit;
 	c.frames.find_way = capture_find_way;
 	c.frames.arg = &c;
-	capture_catch_signals();
+	capture_catch_signals(&c);
 	code = capture_open(&c);
 	if (code != EXIT_OK)
 		return code;
 	pcapng_begin(c.out);
+	capture_note_error(&c);
 	(void)capture_interface_get(&c, c.has_fabric ? FRAME_LINK_INFINIBAND : FRAME_LINK_ETHERNET);
-	fflush(c.out);
+	capture_flush(&c);
 	fprintf(stderr, "anyverbs: capturing on %s%s (%s)\n", c.devices,
 		c.has_fabric ? " and the fabric" : "", c.description);
 	capture_run(&c);
@@ -341,5 +397,7 @@ int command_capture(int argc, char **argv)
 	flows_destroy(c.frames.flows);
 	lids_close(&c.lids);
 	capture_destroy(&c.reader);
+	if (capture_reader_left(&c))
+		capture_die_of_pipe();
 	return code;
 }

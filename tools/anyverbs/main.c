@@ -2,6 +2,7 @@
  * In:    arguments            Out: an exit code
  * Runs:  the only thread      Locks: none
  */
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -96,7 +97,8 @@ static const struct {
 	  "  --count FRAMES   end after so many\n"
 	  "  --seconds S      end after so many (default of both: at Ctrl-C)\n"
 	  "\n"
-	  "Exit codes: 0; 1 if another capture runs, or FILE cannot be written.\n" },
+	  "Exit codes: 0; 1 if another capture runs, or FILE cannot be written. It ends by\n"
+	  "SIGPIPE when the reader of a pipe leaves.\n" },
 	{ "fabric", command_fabric, "bring an InfiniBand fabric up, show it, change it",
 	  "usage: anyverbs fabric [--name NAME] VERB\n"
 	  "\n"
@@ -249,7 +251,9 @@ int main(int argc, char **argv)
 		return main_help(1, (char *[]){ (char *)main_commands[i].name, NULL });
 	settings_check();
 	code = main_commands[i].fn(argc - 2, argv + 2);
-	if (fflush(stdout) != 0 || ferror(stdout))
+	if (fflush(stdout) != 0)
+		return command_fail(EXIT_FAILED, "cannot write the output: %s", strerror(errno));
+	if (ferror(stdout))
 		return command_fail(EXIT_FAILED, "cannot write the output");
 	return code;
 }
