@@ -42,6 +42,12 @@ s.setsockopt(*((socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, socket.if_nametoi
                (socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[2]))))
 s.sendto(b"to the group", (sys.argv[1], 7000))
 """
+BURST = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(int(sys.argv[1])):
+    s.sendto(b"burst", (sys.argv[2], 7000))
+"""
 
 
 class IPoIB(Bed):
@@ -157,6 +163,26 @@ class IPoIB(Bed):
         self.call("h1", sys.executable, "-c", SEND, "10.1.0.255", "10.1.0.1")
         for nobody in ("10.1.0.99", "fd00::99"):
             self.assertRegex(self.call("h1", "ping", "-n", "-c", "1", "-W", "20", nobody, status=1), "[Uu]nreachable")
+
+    def test_queues_a_burst(self):
+        """The kernel keeps 900 packets while the program does not run."""
+        def count(key):
+            return json.loads(self.call("h1", "ip", "-s", "-j", "link", "show", "ib0"))[0]["stats64"]["tx"][key]
+
+        self.up()
+        for host in ("h1", "h2"):
+            self.interface(host)
+        self.ping("h1", "10.1.0.2")
+        program = self.program("h1")
+        os.kill(program, signal.SIGSTOP)
+        try:
+            dropped = count("dropped")
+            self.call("h1", sys.executable, "-c", BURST, "900", "10.1.0.2")
+            self.assertEqual(count("dropped"), dropped)
+        finally:
+            sent = count("packets")
+            os.kill(program, signal.SIGCONT)
+        self.until(lambda: count("packets") >= sent + 900)
 
     def test_routes(self):
         """By a router that is a host of the fabric: h1 - h2 - h3, the subnets of which differ."""

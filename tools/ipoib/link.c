@@ -59,6 +59,15 @@ int link_set_mtu(u32 ifindex, u32 mtu)
 	return link_tell(&q, 0);
 }
 
+int link_set_queue(u32 ifindex, u32 packets)
+{
+	struct netlink_request q;
+
+	link_begin(&q, ifindex);
+	netlink_add(&q, IFLA_TXQLEN, &packets, sizeof(packets));
+	return link_tell(&q, 0);
+}
+
 int link_up(u32 ifindex)
 {
 	struct netlink_request q;

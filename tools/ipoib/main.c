@@ -26,6 +26,9 @@
 #include "tool.h"
 
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_MTU = 2044, TOOL_LINK_S = 10 };
+/* As many as a receiver has requests posted: a longer queue moves the loss there. TCP cannot tell
+ * how full it is, and fills the 500 that TUN devices have. */
+enum { TOOL_QUEUE = 1024 };
 
 static struct tool {
 	struct tool_options o;
@@ -410,6 +413,7 @@ static int tool_set_up(void)
 {
 	int err = link_set_mtu(tool.ifindex, TOOL_MTU);
 
+	(void)link_set_queue(tool.ifindex, TOOL_QUEUE);
 	(void)link_no_ipv6_addresses(tool.ifindex);
 	if (err == 0)
 		err = link_up(tool.ifindex);

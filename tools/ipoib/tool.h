@@ -37,6 +37,8 @@ void tun_carrier(int fd, bool on);
 int link_set_name(u32 ifindex, const struct ipoib_hw *own, const char *host,
 		  const struct ipoib_config *ib);
 int link_set_mtu(u32 ifindex, u32 mtu);
+/* How many packets wait for this process before the kernel drops the next one. */
+int link_set_queue(u32 ifindex, u32 packets);
 int link_up(u32 ifindex);
 int link_no_ipv6_addresses(u32 ifindex);
 int link_add_address(u32 ifindex, const struct ipoib_prefix *a);
