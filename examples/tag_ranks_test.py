@@ -26,7 +26,7 @@ environment = dict(os.environ, ANYVERBS_NODE=f"tags-{os.getpid()}", ANYVERBS_IDL
 failed = 0
 
 
-def run(words, env, seconds=15):
+def run(words, env, seconds=90):
     try:
         ran = subprocess.run(words, capture_output=True, text=True, timeout=seconds, env=env, check=False)
         return ran.returncode, (ran.stdout + ran.stderr).strip()
