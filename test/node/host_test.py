@@ -60,6 +60,20 @@ class Hosts(Bed):
         self.assertEqual(files.count("issm0"), 2)
         self.assertEqual(files.count("umad0"), 2)
 
+    def test_sys_is_read_only(self):
+        """Of the files that Linux lets nobody write, and of node_desc, which root may set there."""
+        def read():
+            return [self.on("h1", "cat", f"/sys/class/infiniband/ib0/{file}") for file in files]
+
+        files = ("node_desc", "ports/1/state")
+        before = read()
+        for file in files:
+            path = f"/sys/class/infiniband/ib0/{file}"
+            self.assertEqual(self.on("h1", "stat", "-c", "%a", path), "444\n")
+            for write in f"echo x > {path}", f"echo x >> {path}":
+                self.assertIn("ermission denied", self.on("h1", "sh", "-c", f"({write}) 2>&1 || true"))
+        self.assertEqual(read(), before)
+
     def test_sys_lists_the_whole_gid_table(self):
         """As on Linux an entry that is not in use has the prefix, the interface ID 0, and a type. No entry has a network interface."""
         port = "/sys/class/infiniband/ib0/ports/1"

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "issm.h"
@@ -79,6 +80,24 @@ static int open_issm(const struct redirect *r, int flags)
 	return fd;
 }
 
+/* As sysfs does also for root, which the mode of a file does not stop elsewhere. Sets EACCES. */
+static bool open_is_refused(const struct redirect *r, int flags)
+{
+	bool writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+	bool makes = (flags & O_CREAT) != 0;
+
+	if (!r->read_only || (flags & O_PATH) != 0 || (!writes && !makes))
+		return false;
+	if (faccessat(AT_FDCWD, r->path, F_OK, 0) == 0) {
+		if (!writes || (makes && (flags & O_EXCL) != 0))
+			return false;
+	} else if (!makes) {
+		return false;
+	}
+	errno = EACCES;
+	return true;
+}
+
 static __attribute__((noinline)) int open_ours(int at, const char *path, int flags, mode_t mode)
 {
 	struct redirect r;
@@ -87,7 +106,7 @@ static __attribute__((noinline)) int open_ours(int at, const char *path, int fla
 		return NEXT(openat)(at, path, flags, mode);
 	if (open_is_device(&r))
 		return errno == ENXIO && issm_is(r.path) ? open_issm(&r, flags) : -1;
-	return NEXT(openat)(at, r.path, flags, mode);
+	return open_is_refused(&r, flags) ? -1 : NEXT(openat)(at, r.path, flags, mode);
 }
 
 AV_EXPORT int open(const char *path, int flags, ...)
@@ -162,13 +181,24 @@ AV_EXPORT int __openat64_2(int at, const char *path, int flags)
 					NEXT(__openat64_2)(at, path, flags);
 }
 
+/* What fopen opens with. */
+static int fopen_flags(const char *mode)
+{
+	bool both = memchr(mode, '+', strcspn(mode, ",")) != NULL; /* behind it: ",ccs=" */
+
+	return (both ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY) |
+	       (mode[0] == 'r' ? 0 : O_CREAT);
+}
+
 static __attribute__((noinline)) FILE *fopen_ours(const char *path, const char *mode)
 {
 	struct redirect r;
 
 	if (!redirect_find(path, &r))
 		return NEXT(fopen)(path, mode);
-	return open_is_device(&r) ? NULL : NEXT(fopen)(r.path, mode);
+	if (open_is_device(&r) || open_is_refused(&r, fopen_flags(mode)))
+		return NULL;
+	return NEXT(fopen)(r.path, mode);
 }
 
 AV_EXPORT FILE *fopen(const char *path, const char *mode)

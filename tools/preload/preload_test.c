@@ -144,6 +144,43 @@ static void open__device_is_refused(void **state)
 	assert_int_equal(errno, ENXIO);
 }
 
+static void open__refuses_to_write(void **state)
+{
+	static const char old[] = "/sys/class/infiniband/roce0/node_type";
+	static const char new[] = "/sys/class/infiniband/roce0/new";
+	static const int writes[] = { O_WRONLY, O_RDWR, O_RDONLY | O_TRUNC,
+				      O_WRONLY | O_CREAT | O_TRUNC, O_WRONLY | O_APPEND };
+	static const char *const modes[] = { "w", "a", "r+", "w+e", "rb+" };
+	FILE *f;
+	int fd;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
+		assert_int_equal(open(old, writes[i], 0600), -1);
+		assert_int_equal(errno, EACCES);
+		assert_int_equal(openat(AT_FDCWD, old, writes[i], 0600), -1);
+		assert_int_equal(errno, EACCES);
+	}
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		assert_null(fopen(old, modes[i]));
+		assert_int_equal(errno, EACCES);
+	}
+	assert_int_equal(open(new, O_WRONLY | O_CREAT, 0600), -1);
+	assert_int_equal(errno, EACCES);
+	assert_null(fopen(new, "w"));
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(open(new, O_WRONLY), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(open(old, O_WRONLY | O_CREAT | O_EXCL, 0600), -1);
+	assert_int_equal(errno, EEXIST);
+	fd = open(old, O_RDONLY | O_CREAT, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	f = fopen("/dev/infiniband/../null", "w");
+	assert_non_null(f);
+	fclose(f);
+}
+
 static void open__reads_the_tree(void **state)
 {
 	char text[16] = "";
@@ -438,6 +475,7 @@ int main(void)
 		cmocka_unit_test(stat__folders_are_folders),
 		cmocka_unit_test(access__device_is_readable_and_writable),
 		cmocka_unit_test(open__device_is_refused),
+		cmocka_unit_test(open__refuses_to_write),
 		cmocka_unit_test(open__reads_the_tree),
 		cmocka_unit_test(opendir__lists_the_tree),
 		cmocka_unit_test(realpath__stays_or_leads_into_the_tree),

@@ -84,7 +84,8 @@ static bool redirect_fill(const char *path, const char *root, struct redirect *o
 	int n;
 
 	out->major = out->minor = 0;
-	if (path[1] == 's') {
+	out->read_only = path[1] == 's';
+	if (out->read_only) {
 		out->kind = REDIRECT_SYSFS;
 		n = snprintf(out->path, sizeof(out->path), "%s%s", root, path + strlen("/sys"));
 		return n < (int)sizeof(out->path);

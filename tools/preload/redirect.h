@@ -15,6 +15,7 @@ enum redirect_kind {
 struct redirect {
 	enum redirect_kind kind;
 	unsigned major, minor; /* REDIRECT_NODE: the kernel's numbers */
+	bool read_only; /* of /sys, which takes no write and no new file, from root neither */
 	char path[PATH_MAX];
 };
 

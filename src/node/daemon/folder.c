@@ -253,11 +253,12 @@ int folder_put(const struct folder *f, const char *path, const char *text)
 
 	if (folder_holds(f, path, text))
 		return 0;
-	fd = openat(f->fd, ".new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	unlinkat(f->fd, ".new", 0); /* of a node that was killed in here */
+	fd = openat(f->fd, ".new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
 	if (fd < 0)
 		return -errno;
 	n = write(fd, text, length);
-	if (n < 0)
+	if (n < 0 || fchmod(fd, 0444) < 0) /* whatever the umask is */
 		err = -errno;
 	else if ((size_t)n != length)
 		err = -ENOSPC;

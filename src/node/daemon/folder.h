@@ -32,7 +32,7 @@ void folder_remove(const struct folder *f);
 /* Deletes a folder (relative, "sys" for the whole sysfs tree) with its content. */
 void folder_remove_tree(const struct folder *f, const char *path);
 /* Makes `path` (relative, with folders in front) hold `text`, unless it does already. Readers see
- * the old or the new text. */
+ * the old or the new text. The file's mode is 0444, as in /sys. */
 int folder_put(const struct folder *f, const char *path, const char *text);
 int folder_make(const struct folder *f, const char *path);
 void folder_delete(const struct folder *f, const char *path);
