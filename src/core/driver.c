@@ -13,7 +13,6 @@ static struct {
 	/* covers all below; a second asker waits for the first's devices */
 	struct turn turn GUARDS_ITSELF;
 	struct list_head drivers OWNED_BY(turn.held);
-	bool watches_forks OWNED_BY(turn.held);
 } registry = { .drivers = LIST_HEAD_INIT(registry.drivers) };
 
 /* A constructor's call: no other thread yet. */
@@ -52,12 +51,11 @@ static void core_after_fork(void)
 	core_client_unlock_after_fork();
 }
 
-static void driver_watch_forks(void)
+/* Before any other room registers its handlers: those take their locks before a fork first, as they
+ * do when they call core with a lock held. */
+__attribute__((constructor)) static void core_watch_forks(void)
 {
-	if (registry.watches_forks)
-		return;
-	if (pthread_atfork(core_before_fork, core_after_fork, ib_core_drop_in_child) == 0)
-		registry.watches_forks = true;
+	(void)pthread_atfork(core_before_fork, core_after_fork, ib_core_drop_in_child);
 }
 
 int driver_probe_all(void)
@@ -68,10 +66,8 @@ int driver_probe_all(void)
 		return 0;
 	turn_enter(&registry.turn);
 	list_for_each(driver, &registry.drivers, struct ib_driver, node) {
-		if (driver_is_due(driver)) {
-			driver_watch_forks();
+		if (driver_is_due(driver))
 			driver_probe_one(driver);
-		}
 		if (driver->result < 0 && !first_error)
 			first_error = driver->result;
 	}

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include <rdma/ib_cache.h>
+
 #include "base/process_test.h"
 #include "base/clock.h"
 #include "core/core_priv.h"
@@ -196,6 +198,32 @@ static void ib_register_device__again_in_child(void **state)
 	ib_uverbs_put_devices(list);
 }
 
+static bool asks_before_forks;
+
+/* As a room's handler does that waits for a lock whose holder calls core. */
+static void ask_before_fork(void)
+{
+	u8 lmc;
+
+	if (asks_before_forks && ib_get_cached_lmc(&probed->ib, 1, &lmc) == 0)
+		asks_before_forks = false;
+}
+
+/* A room may begin before the first device is probed; core's locks are taken last all the same. */
+static void fork__takes_locks_of_rooms_before_core(void **state)
+{
+	pid_t child;
+
+	asks_before_forks = true;
+	alarm(10);
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	alarm(0);
+	assert_int_equal(child_verdict(child), 0);
+	assert_false(asks_before_forks);
+}
+
 static void end(void **state)
 {
 	ib_unregister_client(&client);
@@ -210,10 +238,12 @@ int main(void)
 		cmocka_unit_test(ib_register_client__sees_probed_devices),
 		cmocka_unit_test(ib_core_drop_in_child__probes_again),
 		cmocka_unit_test(ib_register_device__again_in_child),
+		cmocka_unit_test(fork__takes_locks_of_rooms_before_core),
 		cmocka_unit_test(end),
 	};
 
 	clock_set_source(test_clock);
+	pthread_atfork(ask_before_fork, NULL, NULL);
 	ib_driver_add(&driver);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

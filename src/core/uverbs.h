@@ -239,7 +239,7 @@ void ib_dispatch_drain(struct ib_device *device);
 
 /* In a forked child: forgets every registered device and client and calls nobody, so that
  * drivers can probe again. Structures stay readable. Core registers it with pthread_atfork when
- * it probes the first driver. */
+ * the library is loaded. */
 AV_EXPORT void ib_core_drop_in_child(void);
 
 /* The devices, each held until ib_uverbs_put_devices: attaches to the node on first use. Returns
