@@ -216,7 +216,8 @@ static void a_peer_that_is_killed__wakes_who_waits(void **state)
 	struct meeting m;
 	short events;
 
-	meet(&m, "w");
+	meet(&m, "sw");
+	receive(&m, 1); /* its call to connect has returned */
 	assert_int_equal(ready(m.p.server, POLLIN, 10), 0);
 	kill(m.child, SIGKILL);
 	events = ready(m.p.server, POLLIN | POLLRDHUP, WAIT_MS);
