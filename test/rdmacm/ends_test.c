@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,8 @@
 enum {
 	MUCH = 300000, /* more than half of a receive buffer: the reader gives room back */
 	REST = 1000,   /* less than its last message */
+	LITTLE = 16,   /* receives for data */
+	MAPS = 12,     /* more messages than this end has further receives for */
 	FULL_MS = 300, /* a stream without room for so long has filled its peer's buffer */
 };
 
@@ -41,8 +44,20 @@ static void peer_send(int fd, size_t bytes)
 	}
 }
 
-/* S sends much, s a byte; R receives a byte; k is killed, e ends by _exit, x by exit, w waits to be
- * killed; a aborts and waits. */
+/* Messages that use up no credits, and then as many as are allowed. */
+static int peer_overrun(int fd)
+{
+	for (int i = 0; i < MAPS; i++)
+		if (riomap(fd, block, sizeof(block), PROT_WRITE, 0, -1) < 0)
+			return 6;
+	while (ready(fd, POLLOUT, FULL_MS) == POLLOUT)
+		if (rsend(fd, block, 1, 0) != 1)
+			return 6;
+	return 0;
+}
+
+/* S sends much, s a byte, O more messages than there are receives; R receives a byte; k is killed,
+ * e ends by _exit, x by exit, w waits to be killed; a aborts and waits. */
 static int peer(const char *role, int port)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
@@ -57,6 +72,8 @@ static int peer(const char *role, int port)
 			peer_send(fd, MUCH);
 		else if (*role == 's')
 			peer_send(fd, 1);
+		else if (*role == 'O' && peer_overrun(fd) != 0)
+			return 6;
 		else if (*role == 'R' && rrecv(fd, block, 1, 0) != 1)
 			return 4;
 		else if (*role == 'k')
@@ -86,11 +103,20 @@ struct meeting {
 	pid_t child;
 };
 
+static void set(int fd, int option, int value)
+{
+	assert_int_equal(rsetsockopt(fd, SOL_RDMA, option, &value, sizeof(value)), 0);
+}
+
 static void meet(struct meeting *m, const char *role)
 {
 	char port[16];
 
 	listen_at(&m->p, "127.0.0.1");
+	if (strchr(role, 'O') != NULL) {
+		set(m->p.listener, RDMA_RQSIZE, LITTLE);
+		set(m->p.listener, RDMA_IOMAPSIZE, MAPS);
+	}
 	assert_int_equal(rlisten(m->p.listener, 1), 0);
 	snprintf(port, sizeof(port), "%d",
 		 ntohs(((struct sockaddr_in *)&m->p.addr)->sin_port));
@@ -184,6 +210,23 @@ static void a_peer_that_ends_at_once__hides_no_loss(void **state)
 	}
 }
 
+/* Its last messages have found no receive. */
+static void a_peer_that_ends_with_messages_to_send__resets_the_stream(void **state)
+{
+	struct meeting m;
+	siginfo_t info;
+	ssize_t n;
+
+	meet(&m, "Ok");
+	assert_int_equal(waitid(P_PID, (id_t)m.child, &info, WEXITED | WNOWAIT), 0);
+	assert_int_equal(info.si_status, SIGKILL);
+	do
+		n = rrecv(m.p.server, block, sizeof(block), 0);
+	while (n > 0);
+	fails((int)n, ECONNRESET);
+	part(&m);
+}
+
 /* It has bytes that it has not read: TCP resets such a connection. */
 static void a_peer_that_has_not_read__resets_the_stream(void **state)
 {
@@ -252,6 +295,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_peer_that_ends__ends_the_stream_in_order),
 		cmocka_unit_test(a_peer_that_ends_behind_much__ends_the_stream_in_order),
 		cmocka_unit_test(a_peer_that_ends_at_once__hides_no_loss),
+		cmocka_unit_test(a_peer_that_ends_with_messages_to_send__resets_the_stream),
 		cmocka_unit_test(a_peer_that_has_not_read__resets_the_stream),
 		cmocka_unit_test(a_peer_that_aborts__resets_the_stream),
 		cmocka_unit_test(a_peer_that_is_killed__wakes_who_waits),

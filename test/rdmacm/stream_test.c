@@ -386,6 +386,31 @@ static void rclose__delivers_what_was_sent_before(void **state)
 	rclose(p.listener);
 }
 
+/* The last message and the farewell find receives though the reader has taken nothing. */
+static void rclose__does_not_wait_for_a_reader_of_many_messages(void **state)
+{
+	char block[1000];
+	struct pair p;
+
+	for (int shut = 0; shut < 2; shut++) {
+		size_t sent = 0, got = 0;
+		ssize_t n;
+
+		make_pair(&p);
+		for (; ready(p.client, POLLOUT, 200) == POLLOUT; sent++)
+			assert_int_equal(rsend(p.client, block, 1, 0), 1);
+		if (shut)
+			assert_int_equal(rshutdown(p.client, SHUT_WR), 0);
+		assert_int_equal(rclose(p.client), 0);
+		while ((n = rrecv(p.server, block, sizeof(block), 0)) > 0)
+			got += (size_t)n;
+		assert_int_equal(n, 0);
+		assert_int_equal(got, sent);
+		rclose(p.server);
+		rclose(p.listener);
+	}
+}
+
 static void *receive_one(void *arg)
 {
 	char byte;
@@ -904,6 +929,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rshutdown__ends_one_way),
 		cmocka_unit_test(rshutdown__of_the_second_way_ends_the_connection),
 		cmocka_unit_test(rclose__delivers_what_was_sent_before),
+		cmocka_unit_test(rclose__does_not_wait_for_a_reader_of_many_messages),
 		cmocka_unit_test(rclose__ends_a_wait_of_another_thread),
 		cmocka_unit_test(rclose__ends_a_wait_for_connections),
 		cmocka_unit_test(a_client_that_leaves_at_once__has_said_what_it_said),

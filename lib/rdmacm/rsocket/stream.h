@@ -57,6 +57,9 @@ enum stream_end {
 enum {
 	STREAM_ENTRIES = 2,	   /* of the table that the peer writes buffers' places into */
 	STREAM_CONTROLS = 4,	   /* control messages in flight; places of the send queue */
+	/* Receives beyond the peer's credits, for its control messages while this end takes
+	 * nothing: one at its start, 4 at most as it reads what was sent to it, two of farewell. */
+	STREAM_SPARE_RECEIVES = 8,
 	STREAM_LEAST_QUEUE = 16,
 	STREAM_MOST_QUEUE = 0xfffe,
 	STREAM_SEND_LOW = 2048,	   /* writable with that much room */
@@ -163,6 +166,7 @@ struct stream {
 	u64 alive_ns GUARDED_BY(cq_lock); /* when the last keepalive was sent */
 	u32 receives_due GUARDED_BY(cq_lock); /* taken, and not posted anew yet */
 	bool probed GUARDED_BY(cq_lock); /* why receives have been flushed */
+	bool starved GUARDED_BY(cq_lock); /* all receives were used up; nothing has come since */
 };
 
 static inline struct stream *stream_of(struct rsocket *rs)

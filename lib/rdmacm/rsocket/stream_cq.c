@@ -34,11 +34,16 @@ static int cq_make_sizes(struct stream *s) REQUIRES(s->conn_lock)
 	if (err != 0)
 		return -err;
 	s->sq_size = cq_queue_size(s->want.sq, (u32)attr.max_qp_wr);
-	s->rq_size = cq_queue_size(s->want.rq, (u32)attr.max_qp_wr);
+	s->rq_size = cq_queue_size(s->want.rq, (u32)attr.max_qp_wr - STREAM_SPARE_RECEIVES);
 	s->send_size = s->want.send_bytes;
 	s->recv_size = s->want.recv_bytes;
 	s->iomaps = s->want.iomaps;
 	return 0;
+}
+
+static u32 cq_receives(const struct stream *s)
+{
+	return s->rq_size + STREAM_SPARE_RECEIVES;
 }
 
 static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
@@ -47,14 +52,14 @@ static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
 		.qp_context = s,
 		.qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = s->sq_size,
-			 .max_recv_wr = s->rq_size,
+			 .max_recv_wr = cq_receives(s),
 			 .max_send_sge = 2,
 			 .max_recv_sge = 1,
 			 .max_inline_data = MAX(s->want.inline_bytes,
 						(u32)sizeof(struct stream_iomap)) },
 	};
 
-	int err = rsocket_cq_create(&s->cq, s->id->verbs, s->sq_size + s->rq_size,
+	int err = rsocket_cq_create(&s->cq, s->id->verbs, s->sq_size + cq_receives(s),
 				    &s->rs.waiters);
 
 	if (err < 0)
@@ -128,7 +133,7 @@ int stream_make(struct stream *s)
 	if (err == 0)
 		err = cq_make_buffers(s);
 	if (err == 0)
-		err = cq_post_receives(s, s->rq_size);
+		err = cq_post_receives(s, cq_receives(s));
 	if (err == 0)
 		cq_make_state(s);
 	return err;
@@ -414,10 +419,10 @@ static void cq_take_sent(struct stream *s, u64 id) REQUIRES(s->cq_lock)
 
 /* The peer's process has ended without a word. What it sent has been taken. So the stream ends as
  * TCP's does, where the kernel closes for the process: in order, unless the process had bytes to
- * read, or to send. */
-static void cq_take_death(struct stream *s)
+ * read, or to send: those that found no receive are lost with it. */
+static void cq_take_death(struct stream *s) REQUIRES(s->cq_lock)
 {
-	if (stream_is_out_of_room(s) || !rsocket_hears_of_death(s->id->qp))
+	if (s->starved || stream_is_out_of_room(s) || !rsocket_hears_of_death(s->id->qp))
 		stream_break(s, -ECONNRESET);
 	else
 		stream_end(s, STREAM_PEER_DONE | STREAM_PEER_GONE);
@@ -478,7 +483,8 @@ static bool cq_take(struct stream *s, const struct ibv_wc *wc) REQUIRES(s->cq_lo
  * control messages, which use up no credits, as fast as they are taken. */
 static void cq_take_all(struct stream *s) REQUIRES(s->cq_lock)
 {
-	u32 batches = (s->sq_size + s->rq_size) / CQ_BATCH + 1;
+	u32 batches = (s->sq_size + cq_receives(s)) / CQ_BATCH + 1;
+	u32 posted = cq_receives(s) - s->receives_due, taken = 0;
 	struct ibv_wc wcs[CQ_BATCH];
 	int n;
 
@@ -489,6 +495,9 @@ static void cq_take_all(struct stream *s) REQUIRES(s->cq_lock)
 		for (int i = 0; i < n; i++)
 			receives += cq_take(s, &wcs[i]);
 		s->receives_due += receives;
+		taken += receives;
+		if (taken != 0)
+			s->starved = taken == posted;
 		if (s->receives_due >= MIN((u32)CQ_BATCH, s->rq_size / CQ_DUE_PART))
 			cq_renew_receives(s);
 		if (n < 0 && !stream_has_parted(s))
