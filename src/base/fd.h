@@ -17,8 +17,11 @@ enum { FD_OWN_FIRST = 512 }; /* as many are left to the program below the usual 
 AV_EXPORT int fd_own(int fd);
 /* The same for a copy: `fd` stays open. -1: errno. */
 int fd_own_copy(int fd);
-/* For a number that the program is told: as it is, or after fd_hide() as fd_own(). */
+/* For a number that the program is told: as it is, after fd_show_from() one from there on, if the
+ * process may have such a number, or after fd_hide() as fd_own(). */
 AV_EXPORT int fd_shown(int fd);
+/* From now on this thread's fd_shown() gives numbers from `first` on; 0: as they are. */
+AV_EXPORT void fd_show_from(int first);
 /* From now on the program is told of no number: a layer in between hides them. */
 AV_EXPORT void fd_hide(void);
 

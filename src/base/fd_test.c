@@ -102,6 +102,21 @@ static void fd_shown__is_low_unless_a_layer_hides_it(void **state)
 	close(low);
 }
 
+static void fd_show_from__moves_what_is_shown(void **state)
+{
+	int first = FD_OWN_FIRST / 2, fd;
+
+	fd_show_from(first);
+	fd = fd_shown(test_open());
+	assert_true(fd >= first && fd < FD_OWN_FIRST);
+	assert_int_equal(fd_shown(fd), fd);
+	close(fd);
+	fd_show_from(0);
+	fd = fd_shown(test_open());
+	assert_true(fd < first);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -109,6 +124,7 @@ int main(void)
 		cmocka_unit_test(fd_own__passes_a_failure_on),
 		cmocka_unit_test(fd_own__stays_low_where_the_limit_is),
 		cmocka_unit_test(fd_own_copy__leaves_the_original),
+		cmocka_unit_test(fd_show_from__moves_what_is_shown),
 		cmocka_unit_test(fd_shown__is_low_unless_a_layer_hides_it),
 	};
 

@@ -73,6 +73,21 @@ static void rconnect__without_blocking_says_by_SO_ERROR_that_it_is_refused(void 
 	rclose(p.listener);
 }
 
+/* Above those that a program opens itself: librspreload confuses them otherwise. */
+static void rsocket__has_a_number_beyond_those_of_files(void **state)
+{
+	int datagram = rsocket(AF_INET, SOCK_DGRAM, 0);
+	struct pair p;
+
+	make_pair(&p);
+	assert_in_range(p.listener, 256, 511);
+	assert_in_range(p.client, 256, 511);
+	assert_in_range(p.server, 256, 511);
+	assert_in_range(datagram, 256, 511);
+	assert_int_equal(rclose(datagram), 0);
+	end_pair(&p);
+}
+
 static void rsocket__refuses_what_it_has_not(void **state)
 {
 	char byte;
@@ -919,6 +934,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_peer_that_is_killed__ends_the_stream), /* forks first */
 		cmocka_unit_test(rconnect__says_what_connect_says),
 		cmocka_unit_test(rconnect__without_blocking_says_by_SO_ERROR_that_it_is_refused),
+		cmocka_unit_test(rsocket__has_a_number_beyond_those_of_files),
 		cmocka_unit_test(rsocket__refuses_what_it_has_not),
 		cmocka_unit_test(rsocket__of_af_ib_on_roce),
 		cmocka_unit_test(rgetsockname__is_the_peers_rgetpeername),

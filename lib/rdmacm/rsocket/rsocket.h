@@ -30,6 +30,12 @@
 
 struct rsocket;
 
+/* Numbers of rsockets begin here, where the process may have such. rdma-core's librspreload gives a
+ * program a descriptor of its own for each rsocket, opened before it. Its select() and poll() take
+ * an rsocket for the descriptor of the same number if that is the lower one. A thread of the
+ * library that opens something at that moment makes it so. */
+enum { RSOCKET_NUMBER_FIRST = 256 };
+
 /* ---- wait.c: sleeping until something changes ------------------------------------------------ */
 
 struct ib_sleep_ops;
@@ -167,6 +173,8 @@ static inline bool rsocket_is_nonblocking(const struct rsocket *rs, int flags)
 
 /* ---- table.c --------------------------------------------------------------------------------- */
 
+/* `fd`, which has just been opened, under a number for an rsocket. */
+int rsocket_number(int fd);
 void rsocket_init(struct rsocket *rs, const struct rsocket_ops *ops, int type);
 /* Shows an rsocket under its number `rs->fd`. 0 or a negative errno. */
 int table_insert(struct rsocket *rs);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "stream.h"
 
 /* ---- what has ended -------------------------------------------------------------------------- */
@@ -191,9 +192,19 @@ struct stream *stream_new(struct rdma_event_channel *channel) NO_THREAD_SAFETY /
 	return s;
 }
 
+struct rdma_event_channel *stream_channel(void)
+{
+	struct rdma_event_channel *channel;
+
+	fd_show_from(RSOCKET_NUMBER_FIRST);
+	channel = rdma_create_event_channel();
+	fd_show_from(0);
+	return channel;
+}
+
 struct rsocket *stream_open(int domain, int *err)
 {
-	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_event_channel *channel = stream_channel();
 	struct stream *s;
 
 	if (channel == NULL) {

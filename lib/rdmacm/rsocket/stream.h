@@ -204,6 +204,8 @@ static inline u64 stream_signal(struct stream *s, u32 message, bool counted)
 }
 
 /* ---- stream.c ---- */
+/* A channel whose descriptor is the number of a stream. NULL: errno. */
+struct rdma_event_channel *stream_channel(void);
 /* A new stream around a channel, in no table. NULL: no memory. */
 struct stream *stream_new(struct rdma_event_channel *channel);
 /* Adds to what has ended, and wakes who waits. */

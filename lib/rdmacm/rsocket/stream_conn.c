@@ -634,7 +634,7 @@ static int conn_answer(struct stream *s, struct conn_request *request) REQUIRES(
 /* The stream of a request, or NULL and a negative errno: the request is refused then. */
 static struct stream *conn_adopt(struct stream *listener, struct conn_request *request, int *err)
 {
-	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_event_channel *channel = stream_channel();
 	struct stream *s = channel != NULL ? stream_new(channel) : NULL;
 
 	*err = channel != NULL ? -ENOMEM : -errno;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/fd.h"
 #include "rsocket.h"
 
 enum { CHUNK_BITS = 10, CHUNK_SLOTS = 1 << CHUNK_BITS, CHUNKS = 1024 };
@@ -55,6 +56,16 @@ static void table_watch_fork(void)
 
 	if (!__atomic_exchange_n(&watched, true, __ATOMIC_RELAXED))
 		(void)pthread_atfork(NULL, NULL, table_drop_in_child);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+int rsocket_number(int fd)
+{
+	fd_show_from(RSOCKET_NUMBER_FIRST);
+	fd = fd_shown(fd);
+	fd_show_from(0);
+	return fd;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ static int udp_result(int result)
 
 int udp_open(int family)
 {
-	int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
+	int fd = rsocket_number(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0)), on = 1;
 
 	if (fd < 0)
 		return -errno;
