@@ -10,6 +10,7 @@
 #include <ifaddrs.h>
 #include <limits.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,10 +26,14 @@
 #include "base/clock.h"
 #include "command.h"
 
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* the same on every architecture */
+#endif
+
 #define IPOIB_PROGRAM "anyverbs-ipoib"
 #define IPOIB_WAIT_NS 10000000
 /* So long a program has to end by itself, and so long one that is killed. */
-enum { IPOIB_TERM_S = 3, IPOIB_KILL_S = 10, IPOIB_WORDS = 16384 };
+enum { IPOIB_TERM_S = 3, IPOIB_KILL_S = 10, IPOIB_WORDS = 16384, IPOIB_ENDS = 16 };
 
 /* An interface's program. */
 struct ipoib_program {
@@ -203,9 +209,25 @@ static int ipoib_each(const struct ipoib_choice *choice, void (*fn)(const struct
 
 /* ---- down ------------------------------------------------------------------------------------ */
 
+/* Those that are to end, as descriptors: /proc forgets a program's words before its descriptors are
+ * closed, and until then the node counts it. */
+static struct {
+	struct pollfd fds[IPOIB_ENDS];
+	nfds_t count;
+} ipoib_ends;
+
 static void ipoib_end(const struct ipoib_program *p)
 {
+	int fd = ipoib_ends.count < IPOIB_ENDS ? (int)syscall(SYS_pidfd_open, p->pid, 0) : -1;
+
+	if (fd >= 0)
+		ipoib_ends.fds[ipoib_ends.count++] = (struct pollfd){ .fd = fd, .events = POLLIN };
 	(void)kill(p->pid, SIGTERM);
+}
+
+static bool ipoib_have_ended(void)
+{
+	return poll(ipoib_ends.fds, ipoib_ends.count, 0) == (int)ipoib_ends.count;
 }
 
 static void ipoib_kill(const struct ipoib_program *p)
@@ -224,7 +246,7 @@ static bool ipoib_wait_end(const struct ipoib_choice *choice, u32 seconds)
 	const struct timespec pause = { .tv_nsec = IPOIB_WAIT_NS };
 	u64 deadline = clock_now_ns() + seconds * NS_PER_S;
 
-	while (ipoib_each(choice, ipoib_nothing) > 0) {
+	while (ipoib_each(choice, ipoib_nothing) > 0 || !ipoib_have_ended()) {
 		if (clock_now_ns() >= deadline)
 			return false;
 		(void)nanosleep(&pause, NULL);
