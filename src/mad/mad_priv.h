@@ -141,6 +141,7 @@ struct mad_send {
 	bool outstanding GUARDED_BY(mad_lock);
 	bool cancelled GUARDED_BY(mad_lock);
 	bool waiting GUARDED_BY(mad_lock); /* sent; the deadline is a timeout */
+	bool departing GUARDED_BY(mad_lock); /* its poster sends it: it does not end meanwhile */
 	int retries_left GUARDED_BY(mad_lock);
 	int retried GUARDED_BY(mad_lock);
 	bool local FIXED; /* a directed-route SMP to this node itself */

@@ -5,7 +5,9 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "mad/test_support/sides.h"
 
@@ -643,13 +645,16 @@ static int smi_send(void *arg, const struct mad_departure *d)
 	return 0;
 }
 
+static bool smi_at_once;
+
 static struct mad_port *smi_port(const struct mad_port_ops *ops)
 {
 	struct mad_port_config config = { .device = &a.fake->ib,
 					  .port_num = 1,
 					  .qp_type = IB_QPT_SMI,
 					  .ops = ops,
-					  .queue = &queue };
+					  .queue = &queue,
+					  .at_once = smi_at_once };
 	struct mad_port *port;
 	int err;
 
@@ -706,6 +711,93 @@ static void qp0__has_neither_keys_nor_other_classes(void **state)
 	run_to(1002);
 	assert_int_equal(smi.sent, 1);
 	run_to(2000);
+	ib_unregister_mad_agent(agent);
+	mad_port_remove(port);
+}
+
+/* ---- requests that leave on the thread that posts them --------------------------------------- */
+
+static struct {
+	struct mad_port *port;
+	struct ib_mad answer;
+	struct seen *seen;
+	pthread_t queue;
+	int full; /* so many more find no room */
+} early;
+
+static void *early_queue(void *arg)
+{
+	work_queue_run(&queue, now_ns);
+	return arg;
+}
+
+/* The answer is there, and the queue handles it, before this has returned. */
+static int early_send(void *arg, const struct mad_departure *d)
+{
+	struct mad_arrival arrival = { .mad = &early.answer, .length = IB_MGMT_MAD_SIZE };
+
+	smi.sent++;
+	if (early.full-- > 0)
+		return -EAGAIN;
+	memcpy(&early.answer, d->mad, sizeof(early.answer));
+	early.answer.mad_hdr.method |= IB_MGMT_METHOD_RESP;
+	mad_port_receive(early.port, &arrival);
+	assert_int_equal(pthread_create(&early.queue, NULL, early_queue, NULL), 0);
+	usleep(30000);
+	assert_int_equal(early.seen->ended, 0); /* its consumer would free what `d` shows */
+	return 0;
+}
+
+static void post_send_mad__at_once_keeps_the_request_until_it_has_left(void **state)
+{
+	static const struct mad_port_ops ops = { .send = early_send };
+	struct seen seen = { .received = 0 };
+	struct ib_mad_agent *agent;
+
+	smi_at_once = true;
+	early.port = smi_port(&ops);
+	smi_at_once = false;
+	early.seen = &seen;
+	agent = smi_agent(IB_MGMT_CLASS_SUBN_LID_ROUTED, 3, &seen);
+	assert_int_equal(ib_post_send_mad(smp_to_send(agent, IB_MGMT_CLASS_SUBN_LID_ROUTED), NULL),
+			 0);
+	assert_int_equal(smi.sent, 1);
+	pthread_join(early.queue, NULL);
+	assert_int_equal(seen.ended, 1);
+	assert_int_equal(seen.received, 1);
+	assert_int_equal(seen.status, IB_WC_SUCCESS);
+	ib_unregister_mad_agent(agent);
+	mad_port_remove(early.port);
+}
+
+static int sent_nowhere(void *arg, const struct mad_departure *d)
+{
+	smi.sent++;
+	return early.full-- > 0 ? -EAGAIN : 0;
+}
+
+/* The queue tries again at once what finds no room; what is not answered ends as ever. */
+static void post_send_mad__at_once_finds_no_room(void **state)
+{
+	static const struct mad_port_ops ops = { .send = sent_nowhere };
+	struct seen seen = { .received = 0 };
+	struct ib_mad_agent *agent;
+	struct mad_port *port;
+
+	early.full = 1;
+	smi_at_once = true;
+	port = smi_port(&ops);
+	smi_at_once = false;
+	agent = smi_agent(IB_MGMT_CLASS_SUBN_LID_ROUTED, 3, &seen);
+	assert_int_equal(ib_post_send_mad(smp_to_send(agent, IB_MGMT_CLASS_SUBN_LID_ROUTED), NULL),
+			 0);
+	assert_int_equal(smi.sent, 1);
+	run_to(1001);
+	assert_int_equal(smi.sent, 2);
+	assert_int_equal(seen.ended, 0);
+	run_to(1200);
+	assert_int_equal(seen.ended, 1);
+	assert_int_equal(seen.status, IB_WC_RESP_TIMEOUT_ERR);
 	ib_unregister_mad_agent(agent);
 	mad_port_remove(port);
 }
@@ -853,6 +945,8 @@ int main(void)
 		TEST(port_receive__asks_the_driver_first),
 		TEST(create_send_mad__judges_lengths),
 		TEST(qp0__has_neither_keys_nor_other_classes),
+		TEST(post_send_mad__at_once_keeps_the_request_until_it_has_left),
+		TEST(post_send_mad__at_once_finds_no_room),
 		TEST(qp0__takes_directed_routes_hop_by_hop),
 		TEST(calls__without_a_way_say_so),
 		TEST(register_mad_snoop__sees_both_ways_and_takes_nothing),

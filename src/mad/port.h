@@ -121,6 +121,7 @@ struct mad_port_config {
 	const struct mad_port_ops *ops;
 	void *arg;
 	struct work_queue *queue; /* runs all handlers of the port's agents; outlives it */
+	bool at_once; /* the thread that posts a request sends it: ops->send is for any thread */
 } OWNED_BY(nobody: fixed);
 
 /* Makes the port known. NULL and *err: -EEXIST, -ENOMEM. */

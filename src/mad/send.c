@@ -1,7 +1,8 @@
-/* send.c: MADs on their way out: posted, sent by the port's queue, repeated until they are
- * answered or have been repeated often enough.
+/* send.c: MADs on their way out: posted, sent by the port's queue or at once, repeated until they
+ * are answered or have been repeated often enough.
  * In:    send buffers of consumers    Out: datagrams, calls of send handlers
- * Runs:  posts on any thread, all else on the port's queue    Locks: mad_lock
+ * Runs:  posts, and what leaves at once, on any thread, all else on the port's queue
+ * Locks: mad_lock
  * Spec:  IBA vol 1, 13.4.6 (timeouts and repetition), 13.4.6.4 (transaction IDs)
  */
 #include <errno.h>
@@ -10,6 +11,8 @@
 
 #include "base/clock.h"
 #include "mad/mad_priv.h"
+
+static struct cond mad_departed; /* with mad_lock: a send has left */
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
@@ -21,6 +24,8 @@ void mad_send_end(struct mad_send *send, enum ib_wc_status status, u32 vendor_er
 				     .vendor_err = vendor_err };
 
 	lock_acquire(&mad_lock);
+	while (send->departing)
+		cond_wait(&mad_departed, &mad_lock);
 	send->outstanding = send->waiting = false;
 	send->buf.retries = send->retried;
 	list_remove(&send->node);
@@ -314,11 +319,43 @@ static int mad_send_hop(struct mad_send *send)
 	return hop == MAD_HOP_DROP ? -EINVAL : 0;
 }
 
+/* A request that the thread which posts it sends by itself, which costs no switch of threads. What
+ * ends without an answer tells its consumer, and that does the queue. */
+static bool mad_send_is_at_once(const struct mad_send *send)
+{
+	return mad_agent_of(send->buf.mad_agent)->port->cfg.at_once && !send->local &&
+	       send->out.count == 0 && send->buf.timeout_ms != 0;
+}
+
+/* Its answer may come, and its timeout, before the call to send it has returned. */
+static void mad_send_prepare(struct mad_send *send) REQUIRES(mad_lock)
+{
+	send->waiting = send->departing = true;
+	work_push_at(&send->work, clock_now_ns() + mad_send_timeout_ms(send) * NS_PER_MS);
+}
+
+/* The queue tries again what the port has no room for. */
+static void mad_send_leave(struct mad_send *send)
+{
+	int err = mad_send_depart(send, send->buf.mad);
+
+	if (err != -EAGAIN)
+		(void)mad_send_judge(err);
+	lock_acquire(&mad_lock);
+	if (err == -EAGAIN) {
+		send->waiting = false;
+		work_push(&send->work);
+	}
+	send->departing = false;
+	cond_wake(&mad_departed);
+	lock_release(&mad_lock);
+}
+
 static int mad_send_post(struct mad_send *send)
 {
 	struct mad_agent *agent = mad_agent_of(send->buf.mad_agent);
 	union ib_gid dgid = { .raw = { 0 } };
-	bool has_dgid;
+	bool has_dgid, at_once;
 	int err = 0;
 
 	if (agent->snoops != 0 || send->buf.ah == NULL || send->buf.timeout_ms < 0 ||
@@ -335,6 +372,7 @@ static int mad_send_post(struct mad_send *send)
 		return err;
 	has_dgid = (send->buf.timeout_ms != 0 || send->out.count != 0) &&
 		   mad_send_destination(send->buf.ah, &dgid);
+	at_once = mad_send_is_at_once(send);
 	lock_acquire(&mad_lock);
 	if (agent->ending || agent->port->gone) {
 		err = -ENODEV;
@@ -348,9 +386,14 @@ static int mad_send_post(struct mad_send *send)
 		send->dgid = dgid;
 		list_push_back(&agent->sends, &send->node);
 		mad_agent_hold(agent);
-		work_push(&send->work);
+		if (at_once)
+			mad_send_prepare(send);
+		else
+			work_push(&send->work);
 	}
 	lock_release(&mad_lock);
+	if (err == 0 && at_once)
+		mad_send_leave(send);
 	return err;
 }
 

@@ -189,17 +189,25 @@ static bool umad_is_double(struct umad_file *f, const struct umad_packet *p) REQ
 	return false;
 }
 
+/* Without the lock, which the thread that receives takes. The agent is held; the packet may have
+ * ended when this returns 0. */
 static int umad_post(struct umad_file *f, struct umad_packet *p, bool raw)
 {
-	int err = -EINVAL;
+	bool is_double;
+	int err;
 
 	lock_acquire(&f->lock);
-	if (raw || !umad_is_double(f, p)) {
+	is_double = !raw && umad_is_double(f, p);
+	if (!is_double)
 		list_push_back(&f->sends, &p->node);
-		err = ib_post_send_mad(p->buf, NULL);
-		if (err != 0)
-			list_remove(&p->node);
-	}
+	lock_release(&f->lock);
+	if (is_double)
+		return -EINVAL;
+	err = ib_post_send_mad(p->buf, NULL);
+	if (err == 0)
+		return 0;
+	lock_acquire(&f->lock);
+	list_remove(&p->node);
 	lock_release(&f->lock);
 	return err;
 }

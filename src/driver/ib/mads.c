@@ -6,7 +6,8 @@
  * are.
  *
  * In:    MADs of the MAD layer; MADs of the node    Out: the same, the other way
- * Runs:  the MAD layer's queue, whose thread reads the channel, too
+ * Runs:  the MAD layer's queue, whose thread reads the channel, too; SMPs leave on the thread that
+ *        posts them: a subnet manager's are many, and each costs less without a switch of threads
  * Locks: mads_lock, and the MAD layer's
  */
 #include "driver/ib/ib.h"
@@ -233,7 +234,8 @@ static struct mad_port *hca_mads_add_one(struct hca_device *dev, struct hca_port
 					  .qp_type = type,
 					  .ops = &hca_mads_ops,
 					  .arg = port,
-					  .queue = soft_mads_queue() };
+					  .queue = soft_mads_queue(),
+					  .at_once = type == IB_QPT_SMI };
 	struct mad_port *made;
 	int err;
 
