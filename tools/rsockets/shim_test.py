@@ -28,13 +28,13 @@ STANDIN = SHIM == "standin"
 
 
 def tcp_ports():
-    """Local ports of TCP connections of this network namespace."""
+    """Ports of TCP connections of this network namespace. One in TIME_WAIT (06) may be an earlier program's; a listener (0A) is none."""
     ports = set()
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         with open(table, encoding="ascii") as f:
             for line in f.readlines()[1:]:
                 words = line.split()
-                if words[3] != "0A":
+                if words[3] not in ("06", "0A"):
                     ports.add(int(words[1].rsplit(":", 1)[1], 16))
                     ports.add(int(words[2].rsplit(":", 1)[1], 16))
     return ports
