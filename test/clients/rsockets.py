@@ -304,6 +304,18 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.tool, self.port = os.path.join(stack, "bin", "anyverbs"), port
         self.counts, self.tcp, self.stop = {}, False, threading.Event()
+        self.earlier = self.connections()  # those of other programs that had the port
+
+    def connections(self):
+        """The ends of TCP's connections of the port, whatever their state."""
+        found = set()
+        for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+            with open(table, encoding="ascii") as f:
+                for line in f.readlines()[1:]:
+                    words = line.split()
+                    if words[3] != "0A" and f":{self.port:04X}" in (words[1][-5:], words[2][-5:]):
+                        found.add((words[1], words[2]))
+        return found
 
     def run(self):
         while not self.stop.wait(0.02):
@@ -315,12 +327,7 @@ class Watch(threading.Thread):
             c = p.get("counters")  # a process that is just beginning or ending shows none
             if c is not None:
                 self.counts[p["pid"]] = c.get("direct_operations", 0) + c.get("rx_packets", 0)
-        for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-            with open(table, encoding="ascii") as f:
-                for line in f.readlines()[1:]:
-                    words = line.split()
-                    if words[3] != "0A" and f":{self.port:04X}" in (words[1][-5:], words[2][-5:]):
-                        self.tcp = True
+        self.tcp = self.tcp or not self.connections() <= self.earlier
 
 
 def ask(stack, name, port, address):
