@@ -645,16 +645,14 @@ static int smi_send(void *arg, const struct mad_departure *d)
 	return 0;
 }
 
-static bool smi_at_once;
-
-static struct mad_port *smi_port(const struct mad_port_ops *ops)
+static struct mad_port *smi_port_that(const struct mad_port_ops *ops, bool at_once)
 {
 	struct mad_port_config config = { .device = &a.fake->ib,
 					  .port_num = 1,
 					  .qp_type = IB_QPT_SMI,
 					  .ops = ops,
 					  .queue = &queue,
-					  .at_once = smi_at_once };
+					  .at_once = at_once };
 	struct mad_port *port;
 	int err;
 
@@ -662,6 +660,11 @@ static struct mad_port *smi_port(const struct mad_port_ops *ops)
 	port = mad_port_add(&config, &err);
 	assert_non_null(port);
 	return port;
+}
+
+static struct mad_port *smi_port(const struct mad_port_ops *ops)
+{
+	return smi_port_that(ops, false);
 }
 
 static struct ib_mad_agent *smi_agent(u8 class, u8 method, struct seen *seen)
@@ -722,7 +725,6 @@ static struct {
 	struct ib_mad answer;
 	struct seen *seen;
 	pthread_t queue;
-	int full; /* so many more find no room */
 } early;
 
 static void *early_queue(void *arg)
@@ -737,8 +739,6 @@ static int early_send(void *arg, const struct mad_departure *d)
 	struct mad_arrival arrival = { .mad = &early.answer, .length = IB_MGMT_MAD_SIZE };
 
 	smi.sent++;
-	if (early.full-- > 0)
-		return -EAGAIN;
 	memcpy(&early.answer, d->mad, sizeof(early.answer));
 	early.answer.mad_hdr.method |= IB_MGMT_METHOD_RESP;
 	mad_port_receive(early.port, &arrival);
@@ -754,9 +754,7 @@ static void post_send_mad__at_once_keeps_the_request_until_it_has_left(void **st
 	struct seen seen = { .received = 0 };
 	struct ib_mad_agent *agent;
 
-	smi_at_once = true;
-	early.port = smi_port(&ops);
-	smi_at_once = false;
+	early.port = smi_port_that(&ops, true);
 	early.seen = &seen;
 	agent = smi_agent(IB_MGMT_CLASS_SUBN_LID_ROUTED, 3, &seen);
 	assert_int_equal(ib_post_send_mad(smp_to_send(agent, IB_MGMT_CLASS_SUBN_LID_ROUTED), NULL),
@@ -770,24 +768,20 @@ static void post_send_mad__at_once_keeps_the_request_until_it_has_left(void **st
 	mad_port_remove(early.port);
 }
 
-static int sent_nowhere(void *arg, const struct mad_departure *d)
+static int full_at_first(void *arg, const struct mad_departure *d)
 {
-	smi.sent++;
-	return early.full-- > 0 ? -EAGAIN : 0;
+	return smi.sent++ == 0 ? -EAGAIN : 0;
 }
 
 /* The queue tries again at once what finds no room; what is not answered ends as ever. */
 static void post_send_mad__at_once_finds_no_room(void **state)
 {
-	static const struct mad_port_ops ops = { .send = sent_nowhere };
+	static const struct mad_port_ops ops = { .send = full_at_first };
 	struct seen seen = { .received = 0 };
 	struct ib_mad_agent *agent;
 	struct mad_port *port;
 
-	early.full = 1;
-	smi_at_once = true;
-	port = smi_port(&ops);
-	smi_at_once = false;
+	port = smi_port_that(&ops, true);
 	agent = smi_agent(IB_MGMT_CLASS_SUBN_LID_ROUTED, 3, &seen);
 	assert_int_equal(ib_post_send_mad(smp_to_send(agent, IB_MGMT_CLASS_SUBN_LID_ROUTED), NULL),
 			 0);

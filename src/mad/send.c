@@ -120,17 +120,25 @@ static u64 mad_send_timeout_ms(const struct mad_send *send) REQUIRES(mad_lock)
 	return send->out.count == 0 ? (u64)send->buf.timeout_ms : rmpp_send_timeout_ms(send);
 }
 
-static ALWAYS_INLINE bool mad_send_wait(struct mad_send *send)
+/* False: it waits for nothing. */
+static ALWAYS_INLINE bool mad_send_arm(struct mad_send *send) REQUIRES(mad_lock)
 {
-	u64 timeout_ms;
+	u64 timeout_ms = mad_send_timeout_ms(send);
 
-	lock_acquire(&mad_lock);
-	timeout_ms = mad_send_timeout_ms(send);
 	send->waiting = timeout_ms != 0;
 	if (send->waiting)
 		work_push_at(&send->work, clock_now_ns() + timeout_ms * NS_PER_MS);
+	return send->waiting;
+}
+
+static ALWAYS_INLINE bool mad_send_wait(struct mad_send *send)
+{
+	bool waits;
+
+	lock_acquire(&mad_lock);
+	waits = mad_send_arm(send);
 	lock_release(&mad_lock);
-	return timeout_ms != 0;
+	return waits;
 }
 
 bool mad_send_await(struct mad_send *send)
@@ -330,8 +338,8 @@ static bool mad_send_is_at_once(const struct mad_send *send)
 /* Its answer may come, and its timeout, before the call to send it has returned. */
 static void mad_send_prepare(struct mad_send *send) REQUIRES(mad_lock)
 {
-	send->waiting = send->departing = true;
-	work_push_at(&send->work, clock_now_ns() + mad_send_timeout_ms(send) * NS_PER_MS);
+	send->departing = true;
+	(void)mad_send_arm(send);
 }
 
 /* The queue tries again what the port has no room for. */

@@ -26,10 +26,6 @@
 #include "base/clock.h"
 #include "command.h"
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434 /* the same on every architecture */
-#endif
-
 #define IPOIB_PROGRAM "anyverbs-ipoib"
 #define IPOIB_WAIT_NS 10000000
 /* So long a program has to end by itself, and so long one that is killed. */
