@@ -46,6 +46,7 @@ struct sender {
 	struct ibv_mr *mr;
 	uint8_t *bytes;
 	uint32_t recvs;
+	uint32_t built, read; /* bytes handed out for messages, and for data to be read */
 };
 
 struct tag_bed bed;
@@ -124,32 +125,43 @@ static void fill(uint8_t *to, uint32_t bytes, uint32_t seed)
 		to[i] = pattern(seed, i);
 }
 
-/* Writes the message; returns its length. */
-static uint32_t sender_build(struct sender *s, const struct tag_message *m)
+/* Bytes of a part of the sender's buffer that were not handed out lately. An acknowledgement can
+ * come long after the message: what lies there may still be sent again. */
+static uint8_t *fresh(uint8_t *part, uint32_t part_bytes, uint32_t *used, uint32_t bytes)
+{
+	uint32_t at = *used + bytes <= part_bytes ? *used : 0;
+
+	*used = at + (bytes + 63) / 64 * 64;
+	return part + at;
+}
+
+/* Writes the message and the data that it names. */
+static struct ibv_sge sender_build(struct sender *s, const struct tag_message *m)
 {
 	bool has_rvh = m->opcode == IBV_TMH_RNDV || m->opcode == IBV_TMH_FIN;
+	uint32_t headers = has_rvh ? TAG_HEADERS : TAG_TMH;
+	uint8_t *to = fresh(s->bytes, TAG_DATA, &s->built, headers + m->bytes);
+	uint8_t *data = fresh(s->bytes + TAG_DATA, TAG_BYTES - TAG_DATA - TAG_RECVS, &s->read,
+			      m->data_bytes);
 	struct ibv_tmh tmh = { .opcode = m->opcode,
 			       .app_ctx = htobe32(m->app_ctx),
 			       .tag = htobe64(m->tag) };
-	struct ibv_rvh rvh = { .va = htobe64(m->rkey ? m->data_at :
-						       (uintptr_t)s->bytes + m->data_at),
+	struct ibv_rvh rvh = { .va = htobe64((uintptr_t)data),
 			       .rkey = htobe32(m->rkey ? m->rkey : s->mr->rkey),
 			       .len = htobe32(m->data_bytes) };
-	uint32_t headers = has_rvh ? TAG_HEADERS : TAG_TMH;
-	uint8_t *to = s->bytes + m->at;
 
 	memcpy(to, &tmh, sizeof(tmh));
 	if (has_rvh)
 		memcpy(to + sizeof(tmh), &rvh, sizeof(rvh));
 	fill(to + headers, m->bytes, m->seed);
-	if (m->opcode == IBV_TMH_RNDV && !m->rkey)
-		fill(s->bytes + m->data_at, m->data_bytes, m->seed);
-	return m->cut ? m->cut : headers + m->bytes;
+	if (m->opcode == IBV_TMH_RNDV)
+		fill(data, m->data_bytes, m->seed);
+	return (struct ibv_sge){ (uintptr_t)to, m->cut ? m->cut : headers + m->bytes, s->mr->lkey };
 }
 
 static void sender_send(struct sender *s, const struct tag_message *m)
 {
-	struct ibv_sge sge = { (uintptr_t)s->bytes + m->at, sender_build(s, m), s->mr->lkey };
+	struct ibv_sge sge = sender_build(s, m);
 	struct ibv_send_wr wr = { .sg_list = &sge,
 				  .num_sge = 1,
 				  .opcode = m->imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
@@ -163,7 +175,7 @@ static void sender_send(struct sender *s, const struct tag_message *m)
 /* Receives lie at the end of the buffer, one behind the other. */
 static void sender_recv(struct sender *s, uint32_t qp)
 {
-	uint64_t at = TAG_BYTES - 4096 + (uint64_t)(s->recvs++ % 64) * 64;
+	uint64_t at = TAG_BYTES - TAG_RECVS + (uint64_t)(s->recvs++ % 64) * 64;
 	struct ibv_sge sge = { (uintptr_t)s->bytes + at, 64, s->mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = at, .sg_list = &sge, .num_sge = 1 }, *bad;
 

@@ -14,7 +14,8 @@ enum {
 	TAG_QPS = 2,
 	TAG_SENDERS = 5,
 	TAG_BYTES = 16 << 20, /* of the receiver's and of each sender's buffer */
-	TAG_DATA = 8 << 20,   /* at the sender: where a rendezvous' data begins */
+	TAG_DATA = 8 << 20,   /* at the sender: where the first rendezvous' data begins */
+	TAG_RECVS = 4096,     /* at the sender: the end of its buffer, for receives */
 	TAG_TMH = sizeof(struct ibv_tmh),
 	TAG_HEADERS = TAG_TMH + sizeof(struct ibv_rvh),
 	TAG_ANY = 0,	 /* a mask that lets every tag match */
@@ -30,10 +31,8 @@ struct tag_message {
 	uint32_t app_ctx;
 	uint32_t bytes; /* behind the headers */
 	uint32_t seed;
-	uint32_t at;  /* where in the sender's buffer it is built */
 	uint32_t cut; /* only so many bytes of it are sent; 0: all */
 	/* RNDV and FIN. rkey 0: the sender's own. */
-	uint64_t data_at;
 	uint32_t data_bytes, rkey;
 	bool imm;
 	uint32_t imm_value;

@@ -22,8 +22,6 @@ static struct tag_message message(uint32_t i, uint8_t opcode)
 				     .tag = i + 1,
 				     .bytes = opcode == IBV_TMH_EAGER ? ROOM - 64 : 0,
 				     .seed = i,
-				     .at = ROOM * i,
-				     .data_at = TAG_DATA + (uint64_t)(ROOM / 2) * i,
 				     .data_bytes = ROOM / 2 };
 }
 

@@ -22,7 +22,6 @@ static struct tag_message rndv(uint64_t tag, uint32_t bytes)
 				     .tag = tag,
 				     .app_ctx = (uint32_t)tag * 5 + 1,
 				     .seed = (uint32_t)tag + bytes,
-				     .data_at = TAG_DATA,
 				     .data_bytes = bytes };
 }
 
@@ -183,7 +182,6 @@ static void match__in_the_order_of_sending(void **state)
 	for (uint32_t i = 0; i < 40; i++) {
 		struct tag_message m = eager(i + 1, i % 3 == 0 ? 60000 : i * 40);
 
-		m.at = 65536 * i;
 		tag_send(&m);
 	}
 	for (uint32_t i = 0; i < 40; i++) {
@@ -438,8 +436,6 @@ static void rndv__many_at_once_beside_eager_ones(void **state)
 	tag_open(NULL);
 	for (uint32_t i = 0; i < N; i++) {
 		m[i] = i % 2 ? eager(i + 1, 100 * i) : rndv(i + 1, 1000 * (i + 1));
-		m[i].at = ROOM * i;
-		m[i].data_at += (uint64_t)ROOM * i;
 		tag_sender_recv(0);
 		tag_add(i, i + 1, TAG_EXACT, ROOM * i, ROOM);
 	}
