@@ -389,8 +389,8 @@ static void rclose__delivers_what_was_sent_before(void **state)
 	make_pair(&p);
 	assert_int_equal(rsend(p.client, block, sizeof(block), 0), sizeof(block));
 	assert_int_equal(rclose(p.client), 0);
-	usleep(20000);
-	assert_true(ready(p.server, POLLIN, 0) == POLLIN); /* the end comes behind the bytes */
+	usleep(20000); /* for the farewell */
+	assert_true(ready(p.server, POLLIN, WAIT_MS) == POLLIN); /* the end comes behind them */
 	while ((n = rrecv(p.server, block, 1000, 0)) > 0)
 		got += (size_t)n;
 	assert_int_equal(n, 0);
