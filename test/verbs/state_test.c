@@ -78,6 +78,35 @@ static void flush__reset_forgets(void **state)
 	end_expect_in_order(&pair.b, RECVS, 5, 70, IBV_WC_SUCCESS);
 }
 
+/* What the peer sent before the queue pair was connected once more is not of that connection,
+ * though a late retransmission has the PSN that comes next, and no thread may have received it. */
+static void reset__takes_nothing_sent_before(void **state)
+{
+	struct side_link to_a, to_b;
+	struct side_wr w;
+	uint64_t word;
+
+	open_plain(IBV_QPT_UC);
+	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 8, &pair.b, 0);
+	to_a = pair_default_link(&pair.a, 0);
+	to_b = pair_default_link(&pair.b, 0);
+	word = end_word(&pair.b, 0);
+	for (uint64_t round = 1; round <= 200; round++) {
+		end_state(&pair.a, 0, IBV_QPS_RESET);
+		end_state(&pair.b, 0, IBV_QPS_RESET);
+		end_connect(&pair.a, 0, &to_b);
+		end_fill(&pair.a, 0, 8, round);
+		end_send(&pair.a, 0, &w);
+		end_connect(&pair.b, 0, &to_a);
+		usleep(200);
+		assert_int_equal(end_word(&pair.b, 0), word);
+	}
+	end_send(&pair.a, 0, &w);
+	for (int ms = 0; ms < PAIR_WAIT_MS && end_word(&pair.b, 0) == word; ms++)
+		usleep(1000);
+	assert_int_not_equal(end_word(&pair.b, 0), word);
+}
+
 /* A queue pair with an SRQ says when it has taken its last request. */
 static void flush__last_wqe_reached(void **state)
 {
@@ -527,6 +556,7 @@ int main(void)
 		TYPED(flush__reset_forgets, RC),
 		TYPED(flush__reset_forgets, UC),
 		TYPED(flush__reset_forgets, UD),
+		TEST(reset__takes_nothing_sent_before),
 		TEST(flush__last_wqe_reached),
 		TYPED(sqe__recovers, UC),
 		TYPED(sqe__recovers, UD),

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "core/convert_attr.h"
 
-enum { QP_DATAGRAMS_MS = 500 };
+enum { QP_DATAGRAMS_MS = 500, QP_STALE_MS = 100, QP_STALE_BATCH = 64 };
 
 _Static_assert(offsetof(struct board_tally, errors) == offsetof(struct ibt_counters, errors),
 	       "the board shows the engine's counters");
@@ -472,6 +472,25 @@ static void soft_path_put(struct soft_path *path)
 	path->dest = NULL;
 }
 
+/* Before a queue pair is connected once more: receives all that has arrived, which its state drops.
+ * On a busy machine it may be of its last connection, a late retransmission for one, and programs
+ * begin each connection with the same PSN. An adapter has received it long before. With a limit,
+ * since a flooded path is never empty. */
+static void soft_qp_drop_stale(struct path *path)
+{
+	u64 began = clock_now_ns(), emptied = path_emptied(path);
+	bool empty;
+
+	do {
+		if (path->ops->want_look != NULL)
+			path->ops->want_look(path);
+		empty = path->ops->poll(path, QP_STALE_BATCH, true) == 0;
+		/* the first may be of a poll that had begun before */
+		if (path->ops->want_look != NULL)
+			empty = path_emptied(path) - emptied >= 2;
+	} while (!empty && clock_now_ns() - began < QP_STALE_MS * NS_PER_MS);
+}
+
 /* -EAGAIN: the engine has left the state for which the masks were checked. */
 static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 			  const struct ib_qp_attr *attr, int mask) REQUIRES(qp->modify_lock)
@@ -497,6 +516,11 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	soft_qp_show_way(dev, qp, attr, &primary.av, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
+	if (from == IB_QPS_INIT && to == IB_QPS_RTR && primary.dest != NULL) {
+		if (qp->had_peer)
+			soft_qp_drop_stale(primary.dest->path);
+		qp->had_peer = true;
+	}
 	err = ibt_qp_modify(engine, &a, mask | IBV_QP_CUR_STATE, &primary.av, primary.dest);
 	if (err == 0 && alternate.dest != NULL)
 		err = ibt_qp_load_alternate(engine, &alternate.av, alternate.dest);
