@@ -22,7 +22,7 @@ enum {
 	LISTENERS = 10000,
 	LISTENERS_KIB = 48 << 10, /* what they may take together */
 	ROUNDS = 20000,
-	GROWTH = 31 * ROUNDS / 2, /* bytes, of the second half: below malloc's least block each */
+	GROWTH = 64 << 10, /* bytes, of the second half of the rounds: 6 each */
 	TIMEWAIT_S = 6,
 };
 

@@ -174,7 +174,7 @@ struct soft_qp {
 	/* one transition at a time; held while modify_qp sleeps */
 	struct lock modify_lock ONE_AT_A_TIME;
 	u16 pkey GUARDED_BY(modify_lock); /* value at its pkey_index; 0 before INIT */
-	bool had_peer GUARDED_BY(modify_lock);
+	bool had_peer GUARDED_BY(modify_lock); /* a step to RTR has been asked for */
 	u8 port ATOMIC_ONLY;		  /* as of the last IB_QP_PORT; 0 before */
 	/* held while the engine is told whether the way is open, so the last look counts */
 	struct lock way_lock;
