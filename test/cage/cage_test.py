@@ -14,8 +14,9 @@ LONG = 300   # seconds that nobody here waits for
 LIMIT = 60   # for what takes milliseconds
 
 
-def shell(command):
-    return subprocess.Popen([CAGE, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def shell(command, **environment):
+    return subprocess.Popen([CAGE, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, **environment})
 
 
 def is_there(pid):
@@ -88,6 +89,33 @@ class Cage(unittest.TestCase):
             p.communicate(timeout=LIMIT)
             self.assertNotEqual(p.returncode, 0)
             self.gone(pids)
+
+    def late(self, limit, command, **environment):
+        """The command is ended by this limit, with nothing left of it."""
+        p = shell(f"echo $$; {command}", **environment)
+        said = p.communicate(timeout=LIMIT)[0]
+        self.assertEqual(p.returncode, 124, said)
+        self.assertRegex(said, f"(?m)^LATE: cage: ended after .* s {limit} ")
+        self.assertRegex(said, r"(?m)^cage: there is sh ")
+        self.gone([int(said.split()[0])])
+
+    def test_limit_of_processor_time(self):
+        """Of all processes below it together: of a child, of one whose parent has ended, of one that has ended itself."""
+        spin = "while :; do :; done"
+        short = "ulimit -St 1; " + spin  # ended by the kernel after 1 s of processor time
+        for command in (spin, f"sh -c '{spin}' & wait", f"sh -c 'sh -c \"{spin}\" &'; sleep {LONG}",
+                        f"sh -c '{short}'; sh -c '{short}'; sleep {LONG}"):
+            self.late("of processor time", command, AV_CAGE_SECONDS="1" if "ulimit" not in command else "1.5", AV_CAGE_CLOCK_SECONDS=str(LIMIT))
+
+    def test_limit_by_the_clock(self):
+        self.late("by the clock", f"sleep {LONG}", AV_CAGE_SECONDS="0.5")
+
+    def test_limit_without_processor_time(self):
+        self.late("without processor time", f"sleep {LONG}", AV_CAGE_SECONDS="100", AV_CAGE_IDLE_SECONDS="2")
+
+    def test_limits_are_of_this_test_only(self):
+        said, _ = shell("printenv AV_CAGE_SECONDS; sleep 2.5", AV_CAGE_SECONDS="1").communicate(timeout=LIMIT)
+        self.assertEqual(said, "")
 
     def test_a_node_stays(self):
         with tempfile.TemporaryDirectory() as folder:
