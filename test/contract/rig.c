@@ -2,6 +2,7 @@
  * In:    tests' calls    Out: ib_* calls    Runs: the test's threads    Locks: none
  */
 #include "rig.h"
+#include "../late.h"
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -99,8 +100,10 @@ bool rig_await(const int *c, int value)
 	u64 end = rig_now_ms() + RIG_WAIT_MS;
 
 	while (count_get(c) < value) {
-		if (rig_now_ms() > end)
+		if (rig_now_ms() > end) {
+			late("call", RIG_WAIT_MS);
 			return false;
+		}
 		usleep(100);
 	}
 	return true;
@@ -382,6 +385,8 @@ int rig_poll(struct ib_cq *cq, int want, struct ib_wc *wc, int timeout_ms)
 		if (got == 0)
 			usleep(20);
 	} while (n < want && rig_now_ms() < end);
+	if (n < want)
+		late("completion", timeout_ms);
 	return n;
 }
 

@@ -98,7 +98,10 @@ class World:
         while True:
             status = self.status()
             known = sorted(p["pid"] for p in status.get("processes", []))
-            if known == sorted(pids) or time.monotonic() > deadline:
+            if known == sorted(pids):
+                return status
+            if time.monotonic() > deadline:
+                print(f"LATE: not these processes within {PATIENCE_S} s", flush=True)
                 return status
             time.sleep(0.01)
 
@@ -133,7 +136,7 @@ class Process:
         while b"\n" not in self.buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                raise Gone(f"no answer within {seconds} s")
+                raise Gone(f"LATE: no answer within {seconds} s")
             more = os.read(self.process.stdout.fileno(), 65536)
             if not more:
                 raise Gone(f"ended: {self.errors()}")

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "../late.h"
 
 static char harness_folder[64];
 static int harness_number;
@@ -147,7 +148,10 @@ bool harness_readable(int fd, int timeout_ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 
-	return poll(&p, 1, timeout_ms) == 1;
+	if (poll(&p, 1, timeout_ms) == 1)
+		return true;
+	late("data", timeout_ms);
+	return false;
 }
 
 struct node_event harness_wait_event(struct harness *h, enum node_event_type type)
@@ -165,6 +169,7 @@ struct node_event harness_wait_event(struct harness *h, enum node_event_type typ
 		if (ev.type == NODE_EVENT_PEER_NEW)
 			harness_close_peer(&ev.peer);
 	}
+	late("event of the node", (int)(HARNESS_PATIENCE_NS / NS_PER_MS));
 	fail_msg("event %d does not come", (int)type);
 	return ev;
 }

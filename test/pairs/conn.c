@@ -3,6 +3,7 @@
  * Runs:  the caller    Locks: none
  */
 #include "pairs.h"
+#include "../late.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -141,5 +142,7 @@ int cq_wait(struct ibv_cq *cq, struct ibv_wc *wc, int want, int timeout_ms)
 		if (got == 0)
 			usleep(20);
 	} while (n < want && now_ms() < end);
+	if (n < want)
+		late("completion", timeout_ms);
 	return n;
 }

@@ -3,6 +3,7 @@
  * Runs:  the caller    Locks: none
  */
 #include "pairs.h"
+#include "../late.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -29,5 +30,8 @@ bool fd_is_readable(int fd, int timeout_ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 
-	return poll(&p, 1, timeout_ms) == 1;
+	if (poll(&p, 1, timeout_ms) == 1)
+		return true;
+	late("event", timeout_ms);
+	return false;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "pair.h"
+#include "../late.h"
 
 enum {
 	DEPTH = 64,
@@ -406,8 +407,10 @@ static bool has_event(int timeout_ms)
 	struct ibv_cq *cq;
 	void *context;
 
-	if (poll(&fd, 1, timeout_ms) != 1)
+	if (poll(&fd, 1, timeout_ms) != 1) {
+		late("event", timeout_ms);
 		return false;
+	}
 	assert_int_equal(ibv_get_cq_event(channel, &cq, &context), 0);
 	ibv_ack_cq_events(cq, 1);
 	return true;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "../pairs/pairs.h"
+#include "../late.h"
 
 #define CREW_MARK "--crew"
 
@@ -194,8 +195,10 @@ static int crew_event(struct crew_reply *r, int ms)
 	struct ibv_async_event event;
 
 	r->value[0] = CREW_NOTHING;
-	if (poll(&fd, 1, ms) != 1)
+	if (poll(&fd, 1, ms) != 1) {
+		late("event", ms);
 		return 0;
+	}
 	if (ibv_get_async_event(my.ctx, &event) != 0)
 		return errno;
 	r->value[0] = event.event_type;

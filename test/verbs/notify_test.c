@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "pair.h"
+#include "../late.h"
 
 enum { DEPTH = 16, QUEUES = 3, ASKED_FOR_NEXT = 0, ASKED_FOR_SOLICITED = 1 };
 
@@ -125,8 +126,10 @@ static struct line *event_of(int timeout_ms)
 	struct ibv_cq *cq;
 	void *context;
 
-	if (poll(&p, 1, timeout_ms) != 1)
+	if (poll(&p, 1, timeout_ms) != 1) {
+		late("event", timeout_ms);
 		return NULL;
+	}
 	assert_int_equal(ibv_get_cq_event(channel, &cq, &context), 0);
 	assert_ptr_equal(((struct line *)context)->cq, cq);
 	ibv_ack_cq_events(cq, 1);

@@ -4,6 +4,7 @@
  * Locks: none
  */
 #include "pair.h"
+#include "../late.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -287,6 +288,8 @@ void end_await_state(struct end *e, uint32_t qp, enum ibv_qp_state state)
 
 	while (end_query(e, qp).query.attr.qp_state != state && now_ms() < limit)
 		usleep(1000);
+	if (now_ms() >= limit)
+		late("new state", PAIR_WAIT_MS);
 	end_expect_state(e, qp, state);
 }
 
@@ -375,6 +378,8 @@ uint32_t end_poll(struct end *e, int which, uint32_t want, int timeout_ms, struc
 		memcpy(wc + n, r.poll.wc, r.poll.count * sizeof(*wc));
 		n += r.poll.count;
 	} while (n < want && now_ms() < limit);
+	if (n < want)
+		late("completion", timeout_ms);
 	return n;
 }
 

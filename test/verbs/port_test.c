@@ -105,9 +105,7 @@ static struct ibv_context *port_open_device(void)
 
 static bool port_has_event(struct ibv_context *ctx, int timeout_ms)
 {
-	struct pollfd p = { .fd = ctx->async_fd, .events = POLLIN };
-
-	return poll(&p, 1, timeout_ms) == 1;
+	return fd_is_readable(ctx->async_fd, timeout_ms);
 }
 
 /* The event, and what the port says when it comes. */

@@ -3,6 +3,7 @@
  * Runs:  each process' only thread    Locks: none
  */
 #include "tag_bed.h"
+#include "../late.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -509,8 +510,10 @@ bool tag_try_next(struct tag_got *got, int timeout_ms)
 
 	while ((error = ibv_start_poll(bed.cq, &attr)) == ENOENT && now_ms() < end)
 		;
-	if (error == ENOENT)
+	if (error == ENOENT) {
+		late("completion", timeout_ms);
 		return false;
+	}
 	assert_int_equal(error, 0);
 	got_read(got);
 	ibv_end_poll(bed.cq);
@@ -534,6 +537,8 @@ void tag_await_error(uint32_t qp)
 	do
 		assert_int_equal(ibv_query_qp(bed.qp[qp], &attr, IBV_QP_STATE, &init), 0);
 	while (attr.qp_state != IBV_QPS_ERR && now_ms() < end);
+	if (now_ms() >= end)
+		late("error state", PAIR_WAIT_MS);
 	assert_int_equal(attr.qp_state, IBV_QPS_ERR);
 }
 
