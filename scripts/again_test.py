@@ -171,6 +171,17 @@ class Again(unittest.TestCase):
         self.assertIn("names it already", tree.check()[0]["mine"])
 
 
+class Copies(unittest.TestCase):
+    def test_eight_at_once(self):
+        tree = Tree({"good": 'echo >>"$1"', "bad": 'mkdir "$1"'})
+        self.addCleanup(tree.close)
+        done = tree.run(sys.executable, os.path.join(HERE, "again"), "--copies", "build")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^FAIL t/bad .*  7 of 8 copies, ")
+        self.assertRegex(done.stdout, r"(?m)^ok +t/good ")
+        self.assertTrue(done.stdout.endswith("1 passed, 1 failed, 0 skipped\n"))
+
+
 class Rows(unittest.TestCase):
     def test_a_row_of_the_client_tables(self):
         """A row that hangs once is flaky; one that crashes is not run again."""
