@@ -248,8 +248,6 @@ static bool channel_convert(struct rdma_event_channel *channel, struct door_even
 	out->owner = in->owner;
 	out->mcast = in->mcast;
 	out->event.id = in->cookie;
-	if (in->cookie == NULL)
-		return false; /* of a request that another thread is just taking */
 	out->event.event = (enum rdma_cm_event_type)in->type;
 	out->event.status = in->status;
 	if (in->datagram)

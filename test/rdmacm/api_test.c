@@ -204,6 +204,27 @@ static void rdma_reject__tells_the_client_why(void **state)
 	destroy_all(&e);
 }
 
+/* As with Linux's CM, a server is told nothing of a connection that it has not accepted, whose
+ * context is the listener's. The next request comes behind what the client leaves with. */
+static void rdma_accept__says_that_the_client_has_left(void **state)
+{
+	struct rdma_conn_param param = { .qp_num = 7 };
+	struct rdma_cm_id *left;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	request(&e);
+	left = take_request(&e, "from the client", 56);
+	destroy(e.client);
+	make_client(&e, RDMA_PS_TCP);
+	request(&e);
+	e.server = take_request(&e, "from the client", 56);
+	fails(rdma_accept(left, &param), EINVAL);
+	destroy(left);
+	destroy_all(&e);
+}
+
 /* Nobody listens on the port: the answer does not wait for a timeout. */
 static void rdma_connect__is_rejected_without_a_listener(void **state)
 {
@@ -547,6 +568,8 @@ int main(void)
 #endif
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__disconnects_the_peer, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_reject__tells_the_client_why, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_accept__says_that_the_client_has_left, begin,
+						end),
 		cmocka_unit_test_setup_teardown(rdma_connect__is_rejected_without_a_listener, begin,
 						end),
 		cmocka_unit_test_setup_teardown(rdma_connect__waits_for_a_listener_of_this_host,

@@ -24,9 +24,10 @@ enum { SOON_MS = 20000, LATE_MS = 60000, GONE_MS = 500, LOOK_MS = 50 };
 
 /* A way to a state: ROLE (c, s) and STEP, one after the other. Steps: L listen, C connect, Q
  * connect with a queue pair of the program's own, A accept, D disconnect, F a child is forked
- * and ends. Or the event that is expected: R CONNECT_REQUEST, P CONNECT_RESPONSE, E ESTABLISHED,
- * J REJECTED, j that with the server's words, X DISCONNECTED, T TIMEWAIT_EXIT. Ways to die: k
- * SIGKILL, s SIGSTOP before, o exit, x exec, r _exit right after a refusal. */
+ * and ends, G accept a client that has gone: EINVAL, or REJECTED follows. Or the event that is
+ * expected: R CONNECT_REQUEST, P CONNECT_RESPONSE, E ESTABLISHED, J REJECTED, j that with the
+ * server's words, X DISCONNECTED, T TIMEWAIT_EXIT. Ways to die: k SIGKILL, s SIGSTOP before, o
+ * exit, x exec, r _exit right after a refusal. */
 #define REQUESTED "sLcCsR"
 #define ANSWERED "sLcQsRsAcP"
 #define CONNECTED "sLcCsRsAcEsE"
@@ -41,7 +42,7 @@ static const struct death {
 } deaths[] = {
 	{ "a listener", "sL", 's', 'k', "cCcJ" },
 	{ "the server behind a REQ", REQUESTED, 's', 'k', "cJ" },
-	{ "the client behind a REQ", REQUESTED, 'c', 'k', "sJ" },
+	{ "the client behind a REQ", REQUESTED, 'c', 'k', "sG" },
 	{ "the server behind a REP", ANSWERED, 's', 'k', "cJ" },
 	{ "the client behind a REP", ANSWERED, 'c', 'k', "sJ" },
 	{ "the server of a connection", CONNECTED, 's', 'k', "cXcDcT" },
@@ -164,6 +165,16 @@ static int end_accept(void)
 	return err != 0 ? err : rdma_accept(e.id, &param) != 0 ? failed() : 0;
 }
 
+/* The event, or what accepting says in its place. */
+static int end_accept_the_gone(int wait_ms, int *status)
+{
+	int err = end_accept();
+
+	if (err == -EINVAL)
+		return RDMA_CM_EVENT_REJECTED;
+	return err != 0 ? err : end_event(wait_ms, status);
+}
+
 /* Nobody's death but that of a child. */
 static int end_fork(void)
 {
@@ -186,6 +197,8 @@ static int end_obey(const struct order *o, int *status)
 		return end_connect(o->number, o->step == 'Q');
 	case 'A':
 		return end_accept();
+	case 'G':
+		return end_accept_the_gone(o->number, status);
 	case 'D':
 		return rdma_disconnect(e.id) != 0 ? failed() : 0;
 	case 'F':
@@ -288,11 +301,11 @@ static struct answer actor_do(struct actor *a, char step, int number)
 	return answer;
 }
 
-static const char expected_steps[] = "RPEJXTj";
+static const char expected_steps[] = "RPEJXTjG";
 static const int expected_events[] = {
 	RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED,
 	RDMA_CM_EVENT_REJECTED,	       RDMA_CM_EVENT_DISCONNECTED,     RDMA_CM_EVENT_TIMEWAIT_EXIT,
-	REFUSED,
+	REFUSED,		       RDMA_CM_EVENT_REJECTED,
 };
 
 static void fail(struct play *p, const char *where, char role, char step, struct answer a)

@@ -3,6 +3,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,14 @@ static struct rdma_cm_id *bind_to_second(int port)
 	assert_int_equal(rdma_bind_addr(id, address_of("roce1", port)), 0);
 	assert_string_equal(ibv_get_device_name(id->verbs->device), "roce1");
 	return id;
+}
+
+static void resolve_at(struct rdma_cm_id *client, struct sockaddr *to)
+{
+	assert_int_equal(rdma_resolve_addr(client, NULL, to, 1000), 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, client);
+	assert_int_equal(rdma_resolve_route(client, 1000), 0);
+	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, client);
 }
 
 /* A program that connects a moment before its peer listens, on a device that is not its own. */
@@ -36,10 +45,7 @@ static void rdma_connect__waits_for_a_listener_of_another_device(void **state)
 	assert_int_equal(rdma_create_id(channel, &client, NULL, RDMA_PS_TCP), 0);
 	assert_int_equal(rdma_bind_addr(client, address_of("roce0", 0)), 0);
 	assert_string_equal(ibv_get_device_name(client->verbs->device), "roce0");
-	assert_int_equal(rdma_resolve_addr(client, NULL, address_of("roce1", port), 1000), 0);
-	expect(RDMA_CM_EVENT_ADDR_RESOLVED, client);
-	assert_int_equal(rdma_resolve_route(client, 1000), 0);
-	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, client);
+	resolve_at(client, address_of("roce1", port));
 	assert_int_equal(rdma_connect(client, &param), 0);
 	usleep(2000);
 	assert_int_equal(rdma_listen(listener, 1), 0);
@@ -65,12 +71,7 @@ static void rdma_connect__reaches_localhost_from_another_loopback_address(void *
 	assert_int_equal(rdma_bind_addr(listener, (struct sockaddr *)&any), 0);
 	assert_int_equal(rdma_listen(listener, 1), 0);
 	client = bind_to_second(0);
-	assert_int_equal(rdma_resolve_addr(client, NULL, local(ntohs(rdma_get_src_port(listener))),
-					   1000),
-			 0);
-	expect(RDMA_CM_EVENT_ADDR_RESOLVED, client);
-	assert_int_equal(rdma_resolve_route(client, 1000), 0);
-	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, client);
+	resolve_at(client, local(ntohs(rdma_get_src_port(listener))));
 	assert_int_equal(rdma_connect(client, &param), 0);
 	event = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	assert_ptr_equal(event->listen_id, listener);
@@ -103,12 +104,47 @@ static void rdma_join_multicast__ends_with_the_device(void **state)
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
-/* A run before this one may have removed the device of a node that still lives. */
+/* A request whose device goes is told nothing before it is accepted; accepting it says so. */
+static void rdma_accept__of_a_device_that_has_gone(void **state)
+{
+	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7, .qp_num = 79 };
+	struct rdma_event_channel *others = rdma_create_event_channel();
+	struct rdma_cm_id *listener = bind_to_second(0), *client, *id;
+	struct rdma_cm_event *event;
+
+	assert_int_equal(rdma_listen(listener, 1), 0);
+	assert_int_equal(rdma_create_id(channel, &client, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(client, address_of("roce0", 0)), 0);
+	resolve_at(client, address_of("roce1", ntohs(rdma_get_src_port(listener))));
+	assert_int_equal(rdma_connect(client, &param), 0);
+	event = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	id = event->id;
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	assert_int_equal(rdma_migrate_id(client, others), 0);
+	assert_int_equal(system(ANYVERBS " device remove roce1"), 0);
+	expect(RDMA_CM_EVENT_DEVICE_REMOVAL, listener);
+	while (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &param.srq, 1) == 0)
+		usleep(1000);
+	fails(rdma_accept(id, &param), EIO);
+	assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+	fails(rdma_get_cm_event(channel, &event), EAGAIN);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_int_equal(rdma_destroy_id(client), 0);
+	assert_int_equal(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(others);
+}
+
+/* Another test may have removed the device, or a run before this one, whose node still lives. */
 static int second_comes_back(void **state)
 {
 	(void)state;
 	(void)!system(ANYVERBS " device add roce1 >/dev/null 2>&1");
 	return 0;
+}
+
+static int begin_with_second(void **state)
+{
+	return second_comes_back(state) != 0 ? -1 : begin(state);
 }
 
 int main(void)
@@ -118,9 +154,10 @@ int main(void)
 			rdma_connect__waits_for_a_listener_of_another_device, begin, end),
 		cmocka_unit_test_setup_teardown(
 			rdma_connect__reaches_localhost_from_another_loopback_address, begin, end),
-		/* last: the device does not come back */
 		cmocka_unit_test_setup_teardown(rdma_join_multicast__ends_with_the_device, begin,
 						end),
+		cmocka_unit_test_setup_teardown(rdma_accept__of_a_device_that_has_gone,
+						begin_with_second, end),
 	};
 
 	return cmocka_run_group_tests(tests, second_comes_back, NULL);

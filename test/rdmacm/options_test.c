@@ -290,7 +290,6 @@ static void rdma_accept__takes_private_data_to_the_last_byte(void **state)
 
 static void rdma_get_cm_event__says_the_reason_of_a_rejection(void **state)
 {
-	struct rdma_cm_event *event;
 	struct ends e;
 
 	/* by the consumer */
@@ -314,17 +313,6 @@ static void rdma_get_cm_event__says_the_reason_of_a_rejection(void **state)
 	take(&e, 0);
 	assert_int_equal(rdma_reject_ece(e.server, NULL, 0), 0);
 	expect_status(&e, RDMA_CM_EVENT_REJECTED, 35);
-	destroy_all(&e);
-	/* by a client that does not wait for the answer: the server is told */
-	prepare(&e, RDMA_PS_TCP);
-	ask(&e, 0);
-	take(&e, 0);
-	destroy(e.client);
-	e.client = NULL;
-	event = event_of(channel, RDMA_CM_EVENT_REJECTED);
-	assert_ptr_equal(event->id, e.server);
-	assert_int_equal(event->status, 4);
-	rdma_ack_cm_event(event);
 	destroy_all(&e);
 }
 

@@ -42,6 +42,7 @@ struct ucma_id {
 	struct cond acked OWNED_BY(ucma_lock);
 	u32 backlog OWNED_BY(ucma_lock); /* of a listening id: how many requests may still come */
 	bool removed OWNED_BY(ucma_lock); /* its device has gone */
+	bool told OWNED_BY(ucma_lock); /* its events: of a request's id not before ucma_accept */
 	u32 process FIXED;	 /* ucma_process when it was made: another one's is a parent's */
 	struct list_head groups OWNED_BY(ucma_lock); /* struct ucma_mcast */
 };
@@ -203,6 +204,8 @@ static int ucma_request(struct rdma_cm_id *cm, const struct rdma_cm_event *event
 	return -ENOMEM;
 }
 
+/* Servers know a new connection's context only once they accept it, so until then no event names
+ * its id. If the connection has ended meanwhile, ucma_accept says so. */
 static int ucma_handler(struct rdma_cm_id *cm, struct rdma_cm_event *event)
 {
 	struct ucma_id *id = cm->context;
@@ -214,9 +217,12 @@ static int ucma_handler(struct rdma_cm_id *cm, struct rdma_cm_event *event)
 	lock_acquire(&ucma_lock);
 	if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
 		id->removed = true;
-	if (w != NULL)
+	if (w != NULL && id->told) {
 		ucma_post(id->channel, w);
+		w = NULL;
+	}
 	lock_release(&ucma_lock);
+	free(w);
 	return 0;
 }
 
@@ -280,6 +286,7 @@ struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_s
 	id->process = ucma_process;
 	id->channel = ch;
 	id->cookie = cookie;
+	id->told = true;
 	list_init(&id->groups);
 	cm = rdma_create_id(ucma_handler, id, (enum rdma_port_space)port_space,
 			    (enum ib_qp_type)qp_type);
@@ -546,6 +553,24 @@ int ucma_listen(struct ucma_id *id, int backlog)
 	return err;
 }
 
+/* Inside a turn: an event comes before the connection is accepted, and then that fails, or behind
+ * it. */
+static int ucma_accept_request(struct ucma_id *id, struct rdma_conn_param *param)
+{
+	int err = -EINVAL;
+
+	if (!cma_enter_alive(cma_id(id->cm)))
+		return err;
+	err = rdma_accept(id->cm, param);
+	if (err == 0) {
+		lock_acquire(&ucma_lock);
+		id->told = true;
+		lock_release(&ucma_lock);
+	}
+	cma_leave(cma_id(id->cm));
+	return err;
+}
+
 int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn)
 {
 	struct rdma_conn_param param;
@@ -556,7 +581,7 @@ int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn)
 	if (conn == NULL)
 		return rdma_accept(id->cm, NULL);
 	param = ucma_param(conn);
-	return rdma_accept(id->cm, &param);
+	return ucma_accept_request(id, &param);
 }
 
 int ucma_reject(struct ucma_id *id, const void *data, u8 len, u8 reason)

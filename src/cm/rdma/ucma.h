@@ -101,7 +101,8 @@ AV_EXPORT int ucma_connect(struct ucma_id *id, const struct ucma_conn *conn);
 /* At most `backlog` requests wait on the channel (0 or more than UCMA_BACKLOG: that many). More
  * count as lost, and their senders ask again; those of datagram ids are refused. */
 AV_EXPORT int ucma_listen(struct ucma_id *id, int backlog);
-/* NULL: completes a connection after CONNECT_RESPONSE. */
+/* NULL: completes a connection after CONNECT_RESPONSE. Else the id is a request's, of which no
+ * event comes before this has succeeded; -EINVAL: its connection has ended. */
 AV_EXPORT int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn);
 AV_EXPORT int ucma_reject(struct ucma_id *id, const void *data, u8 len, u8 reason);
 AV_EXPORT int ucma_disconnect(struct ucma_id *id);
