@@ -184,6 +184,37 @@ static void rdma_destroy_id__disconnects_the_peer(void **state)
 	destroy_all(&e);
 }
 
+/* Queue pairs of the program's own, whose last connection is in timewait. */
+static void rdma_connect__takes_a_queue_pair_in_timewait(void **state)
+{
+	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	for (int i = 0; i < 2; i++) {
+		struct rdma_cm_event *event;
+
+		make_client(&e, RDMA_PS_TCP);
+		param.qp_num = 0x77;
+		assert_int_equal(rdma_connect(e.client, &param), 0);
+		event = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+		e.server = event->id;
+		rdma_ack_cm_event(event);
+		param.qp_num = 0x78;
+		assert_int_equal(rdma_accept(e.server, &param), 0);
+		expect(RDMA_CM_EVENT_CONNECT_RESPONSE, e.client);
+		assert_int_equal(rdma_establish(e.client), 0);
+		expect(RDMA_CM_EVENT_ESTABLISHED, e.server);
+		assert_int_equal(rdma_disconnect(e.client), 0);
+		expect(RDMA_CM_EVENT_DISCONNECTED, e.server);
+		assert_int_equal(rdma_disconnect(e.server), 0);
+		expect(RDMA_CM_EVENT_DISCONNECTED, e.client);
+		destroy(e.client);
+		destroy(e.server);
+	}
+	destroy(e.listener);
+}
+
 static void rdma_reject__tells_the_client_why(void **state)
 {
 	struct rdma_cm_event *event;
@@ -567,6 +598,8 @@ int main(void)
 		cmocka_unit_test(rdma_get_cm_event__lets_a_process_end),
 #endif
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__disconnects_the_peer, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_connect__takes_a_queue_pair_in_timewait, begin,
+						end),
 		cmocka_unit_test_setup_teardown(rdma_reject__tells_the_client_why, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_accept__says_that_the_client_has_left, begin,
 						end),

@@ -56,7 +56,7 @@ static void pass(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 	rdma_ack_cm_event(next(ch, type));
 }
 
-/* A queue pair number that no connection in timewait has. */
+/* A queue pair number that no other end has. */
 static struct rdma_conn_param some_param(void)
 {
 	static uint32_t qp_num = FIRST_QPN;

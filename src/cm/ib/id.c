@@ -152,7 +152,9 @@ void cm_id_abandon(struct cm *cm, struct cm_id *id)
 		cm_listen_end(cm, id);
 	else if (id->dev != NULL)
 		cm_id_end_exchange(cm, id);
-	/* a DREQ is repeated, and timewait runs on, without the consumer */
+	/* a DREQ is repeated, and timewait runs on, without the consumer: none of them keeps the
+	 * peer's queue pair from another connection */
+	cm_id_unlink(cm, id, CM_BY_QPN);
 	if (id->dev == NULL ||
 	    (id->pub.state != IB_CM_DREQ_SENT && id->pub.state != IB_CM_TIMEWAIT))
 		cm_id_bury(cm, id);

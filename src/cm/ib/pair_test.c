@@ -674,6 +674,32 @@ static void stale__the_old_connection_ends_and_the_new_one_comes(void **state)
 	ib_destroy_cm_id(old.id);
 }
 
+/* Whether packets of the old connection may be taken for the new one's is its peer's business: as
+ * with Linux, it is no stale connection of either queue pair. */
+static void stale__not_a_connection_in_timewait(void **state)
+{
+	struct net_end left[2];
+
+	(void)state;
+	pair_connect();
+	left[0] = trio.client;
+	left[1] = trio.server;
+	for (u32 i = 0; i < 2; i++)
+		net_end_bind(&left[i]);
+	trio.client = net_end_create(0);
+	net_end_bind(&trio.client);
+	memset(&trio.server, 0, sizeof(trio.server));
+	assert_int_equal(ib_send_cm_dreq(left[0].id, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_drep(left[1].id, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(left[0].id->state, IB_CM_TIMEWAIT);
+	pair_connect();
+	assert_int_equal(left[1].id->state, IB_CM_TIMEWAIT);
+	for (u32 i = 0; i < 2; i++)
+		ib_destroy_cm_id(left[i].id);
+}
+
 /* ---- another path ---------------------------------------------------------------------------- */
 
 static void alternate__is_proposed_and_accepted(void **state)
@@ -791,6 +817,7 @@ int main(void)
 		PAIR(listen__destroyed_by_the_handler_of_its_request),
 		PAIR(peer__one_connection_of_two_requests),
 		PAIR(stale__the_old_connection_ends_and_the_new_one_comes),
+		PAIR(stale__not_a_connection_in_timewait),
 		PAIR(alternate__is_proposed_and_accepted),
 		PAIR(sidr__answer_and_refusal),
 	};

@@ -111,10 +111,12 @@ void cm_reply_repeat(struct cm *cm, struct cm_id *id, enum cm_attr attr)
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* Packets of the connection may be under way for so long: the queue pair must not be used again. */
+/* Packets of the connection may be under way for so long. The peer, whose queue pair it is, judges
+ * whether that may be connected anew. */
 void cm_timewait_enter(struct cm *cm, struct cm_id *id)
 {
 	cm_request_end(cm, id);
+	cm_id_unlink(cm, id, CM_BY_QPN);
 	cm_state_set(cm, id, IB_CM_TIMEWAIT);
 	id->pub.lap_state = IB_CM_LAP_UNINIT;
 	cm_deadline_set(cm, id, cm_exponent_ns(id->av.timeout));
