@@ -143,6 +143,24 @@ static void rdma_destroy_id__waits_for_acknowledgements(void **state)
 	waits_for_acknowledgement(&w, wait_to_destroy);
 }
 
+/* Its connection ends behind that, so a thread that handles an event may call for the id. */
+static void rdma_destroy_id__waits_for_calls_of_an_events_taker(void **state)
+{
+	struct waiter w = { .id = make(channel) };
+	struct rdma_cm_event *event;
+	pthread_t thread;
+
+	begin_resolving(w.id);
+	event = event_of(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_int_equal(pthread_create(&thread, NULL, wait_to_destroy, &w), 0);
+	usleep(SHORT_US);
+	assert_int_equal(rdma_resolve_route(event->id, TIMEOUT_MS), 0);
+	rdma_ack_cm_event(event);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+	fails(rdma_get_cm_event(channel, &event), EAGAIN);
+}
+
 /* After rdma_migrate_id nobody handles an event of the id on the old channel. */
 static void rdma_migrate_id__waits_for_acknowledgements(void **state)
 {
@@ -387,8 +405,7 @@ static struct rdma_cm_id *connected[2];
 
 static void connect_ends(void)
 {
-	static uint32_t qpn = 6; /* a connection's queue pairs rest after it */
-	struct rdma_conn_param param = { .qp_num = qpn, .retry_count = 7, .rnr_retry_count = 7 };
+	struct rdma_conn_param param = { .qp_num = 6, .retry_count = 7, .rnr_retry_count = 7 };
 	struct rdma_cm_id *listener = listen_on(channel), *id = make(channel);
 	struct rdma_cm_event *event;
 
@@ -398,8 +415,7 @@ static void connect_ends(void)
 	connected[0] = id;
 	connected[1] = event->id;
 	rdma_ack_cm_event(event);
-	param.qp_num++;
-	qpn += 2;
+	param.qp_num = 7;
 	assert_int_equal(rdma_accept(connected[1], &param), 0);
 	expect(RDMA_CM_EVENT_CONNECT_RESPONSE, id);
 	assert_int_equal(rdma_establish(id), 0);
@@ -602,6 +618,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_get_cm_event__serves_many_threads, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__waits_for_acknowledgements, begin,
 						end),
+		cmocka_unit_test_setup_teardown(
+			rdma_destroy_id__waits_for_calls_of_an_events_taker, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_migrate_id__waits_for_acknowledgements, begin,
 						end),
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__leaves_waiting_threads_alone,

@@ -43,6 +43,7 @@ struct ucma_id {
 	u32 backlog OWNED_BY(ucma_lock); /* of a listening id: how many requests may still come */
 	bool removed OWNED_BY(ucma_lock); /* its device has gone */
 	bool told OWNED_BY(ucma_lock); /* its events: of a request's id not before ucma_accept */
+	bool ended OWNED_BY(ucma_lock); /* nothing more comes of it */
 	u32 process FIXED;	 /* ucma_process when it was made: another one's is a parent's */
 	struct list_head groups OWNED_BY(ucma_lock); /* struct ucma_mcast */
 };
@@ -185,7 +186,7 @@ static int ucma_request(struct rdma_cm_id *cm, const struct rdma_cm_event *event
 	bool refused;
 
 	lock_acquire(&ucma_lock);
-	refused = id == NULL || w == NULL || listen->backlog == 0;
+	refused = id == NULL || w == NULL || listen->backlog == 0 || listen->ended;
 	if (!refused) {
 		listen->backlog--;
 		id->cm = cm;
@@ -217,7 +218,7 @@ static int ucma_handler(struct rdma_cm_id *cm, struct rdma_cm_event *event)
 	lock_acquire(&ucma_lock);
 	if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
 		id->removed = true;
-	if (w != NULL && id->told) {
+	if (w != NULL && id->told && !id->ended) {
 		ucma_post(id->channel, w);
 		w = NULL;
 	}
@@ -317,11 +318,14 @@ static struct ucma_waiting *ucma_withdraw_next(struct ucma_id *id, const struct 
 	return found;
 }
 
+/* A thread that has an event of the id may call for it until it acknowledges the event. */
 void ucma_destroy_id(struct ucma_id *id)
 {
 	struct ucma_waiting *w;
 
-	rdma_destroy_id(id->cm);
+	lock_acquire(&ucma_lock);
+	id->ended = true;
+	lock_release(&ucma_lock);
 	while ((w = ucma_withdraw_next(id, NULL)) != NULL) {
 		/* a request that nobody has seen */
 		if (w->event.id != id)
@@ -329,6 +333,7 @@ void ucma_destroy_id(struct ucma_id *id)
 		free(w);
 	}
 	ucma_wait_acked(id);
+	rdma_destroy_id(id->cm);
 	list_for_each_safe(m, &id->groups, struct ucma_mcast, node)
 		free(m);
 	free(id);

@@ -72,8 +72,8 @@ AV_EXPORT int ucma_channel_fd(const struct ucma_channel *ch);
 /* ERR_PTR on failure. */
 AV_EXPORT struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_space,
 					 u32 qp_type);
-/* Ends the id, withdraws its events, and those ids that wait with them, and waits until every event
- * that was taken is acknowledged. */
+/* Withdraws the id's events, and those ids that wait with them, waits until every event that was
+ * taken is acknowledged, and ends the id. */
 AV_EXPORT void ucma_destroy_id(struct ucma_id *id);
 AV_EXPORT void ucma_set_cookie(struct ucma_id *id, void *cookie);
 /* The id's waiting events, and all that come, go to the other channel. */
