@@ -165,13 +165,10 @@ static bool channel_take_request(struct rdma_event_channel *channel, struct door
 static void channel_take_response(struct door_event *out)
 {
 	struct door_id *id = door_id(out->event.id);
-	int err;
+	int err = qp_to_rts(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
 
-	if (id->id.qp == NULL)
+	if (err > 0)
 		return; /* rdma_establish does it */
-	err = qp_to_rtr(id, RDMA_MAX_RESP_RES);
-	if (err == 0)
-		err = qp_to_rts(id, RDMA_MAX_INIT_DEPTH);
 	if (err == 0)
 		err = ucma_accept(id->ucma, NULL);
 	out->event.event = RDMA_CM_EVENT_ESTABLISHED;

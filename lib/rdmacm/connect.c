@@ -109,10 +109,9 @@ static int accept_prepare(struct door_id *id, const struct rdma_conn_param *para
 	/* what is left open is no more than the peer asked for */
 	connect_depths(id, param, MIN(id->initiator_depth, id->device->max_initiator_depth),
 		       MIN(id->responder_resources, id->device->max_responder_resources));
-	if (id->id.qp == NULL || id->id.qp_type == IBV_QPT_UD)
+	if (id->id.qp_type == IBV_QPT_UD)
 		return 0;
-	err = qp_to_rtr(id, id->responder_resources);
-	return err < 0 ? err : qp_to_rts(id, id->initiator_depth);
+	return MIN(qp_to_rts(id, id->responder_resources, id->initiator_depth), 0);
 }
 
 AV_EXPORT int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
@@ -174,7 +173,7 @@ AV_EXPORT int rdma_disconnect(struct rdma_cm_id *cm_id)
 	struct door_id *id = door_id(cm_id);
 	int err = cm_id->verbs == NULL ? -EINVAL : qp_to_err(id);
 
-	if (err == 0)
+	if (err >= 0)
 		err = ucma_disconnect(id->ucma);
 	return err < 0 ? door_result(err) : id_complete(id);
 }

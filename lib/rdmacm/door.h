@@ -32,10 +32,11 @@ struct door_channel {
 	bool one_id FIXED; /* it is a synchronous id's own */
 };
 
-/* The groups that an id has joined: threads that take events and others meet here. */
-struct door_groups {
-	struct lock lock;
-	struct list_head list GUARDED_BY(lock); /* struct door_mcast, oldest first */
+/* Where threads that take events and others meet: the id's queue pair, which is not destroyed while
+ * a thread has the lock, and the groups that it is attached to. */
+struct door_shared {
+	struct lock qp_lock;
+	struct list_head groups GUARDED_BY(qp_lock); /* struct door_mcast, oldest first */
 };
 
 /* One thread at a time changes an id; the application sees to that, as it must with Debian's. */
@@ -51,7 +52,7 @@ struct door_id {
 	struct ibv_qp_init_attr *init; /* rdma_create_ep: for the ids of requests */
 	void *connect_data;	       /* rdma_create_ep: goes before the private data */
 	u8 connect_len;
-	struct door_groups groups;
+	struct door_shared shared;
 } OWNED_BY(the application);
 
 /* What an event that the application holds is made of. */
@@ -120,13 +121,12 @@ void *mcast_context(const struct door_mcast *m);
 /* The id has joined a group at `ah`: attaches the id's queue pair. 0 or a negative errno. */
 int mcast_joined(struct door_id *id, struct door_mcast *m, const struct ibv_ah_attr *ah);
 /* The queue pair comes to its end. */
-void mcast_detach_all(struct door_id *id);
+void mcast_detach_all(struct door_id *id) REQUIRES(id->shared.qp_lock);
 /* The RDMA CM's id has come to its end, and its memberships with it. */
 void mcast_free_all(struct door_id *id);
 
-/* ---- qp.c: 0 or a negative errno ---- */
-int qp_to_rtr(struct door_id *id, u8 responder_resources);
-int qp_to_rts(struct door_id *id, u8 initiator_depth);
+/* ---- qp.c: 0, 1: the id has no queue pair, or a negative errno ---- */
+int qp_to_rts(struct door_id *id, u8 responder_resources, u8 initiator_depth);
 int qp_to_err(struct door_id *id);
 
 #endif

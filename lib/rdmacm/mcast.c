@@ -2,7 +2,7 @@
  * detached when the group is left, or with its end.
  * In:    the application's calls, MULTICAST_JOIN      Out: the RDMA CM's, libibverbs
  * Runs:  the application's threads
- * Locks: struct door_groups.lock, over those of the RDMA CM and of libibverbs
+ * Locks: struct door_shared.qp_lock, over those of the RDMA CM and of libibverbs
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,20 +13,20 @@
 
 /* One membership. An id may have joined a group several times. */
 struct door_mcast {
-	struct list_head node OWNED_BY(door_groups.lock); /* struct door_id.groups */
-	struct ucma_mcast *ucma OWNED_BY(door_groups.lock);
+	struct list_head node OWNED_BY(door_shared.qp_lock); /* struct door_shared.groups */
+	struct ucma_mcast *ucma OWNED_BY(door_shared.qp_lock);
 	struct sockaddr_storage addr FIXED;
 	void *context FIXED;
 	bool send_only FIXED;
-	bool left OWNED_BY(door_groups.lock);     /* off the list */
-	bool attached OWNED_BY(door_groups.lock); /* the id's queue pair, to `mgid` */
-	union ibv_gid mgid OWNED_BY(door_groups.lock);
-	u16 mlid OWNED_BY(door_groups.lock);
+	bool left OWNED_BY(door_shared.qp_lock);     /* off the list */
+	bool attached OWNED_BY(door_shared.qp_lock); /* the id's queue pair, to `mgid` */
+	union ibv_gid mgid OWNED_BY(door_shared.qp_lock);
+	u16 mlid OWNED_BY(door_shared.qp_lock);
 };
 
 void mcast_init(struct door_id *id) NO_THREAD_SAFETY /* nobody else has it */
 {
-	list_init(&id->groups.list);
+	list_init(&id->shared.groups);
 }
 
 void *mcast_context(const struct door_mcast *m)
@@ -50,27 +50,26 @@ static size_t mcast_addr_size(const struct sockaddr *addr)
 
 int mcast_joined(struct door_id *id, struct door_mcast *m, const struct ibv_ah_attr *ah)
 {
-	struct ibv_qp *qp = id->id.qp;
 	int err = 0;
 
-	lock_acquire(&id->groups.lock);
+	lock_acquire(&id->shared.qp_lock);
 	m->mgid = ah->grh.dgid;
 	m->mlid = ah->dlid;
-	if (qp != NULL && !m->send_only && !m->left) {
-		err = -ibv_attach_mcast(qp, &m->mgid, m->mlid);
+	if (id->id.qp != NULL && !m->send_only && !m->left) {
+		err = -ibv_attach_mcast(id->id.qp, &m->mgid, m->mlid);
 		m->attached = err == 0;
 	}
-	lock_release(&id->groups.lock);
+	lock_release(&id->shared.qp_lock);
 	return err;
 }
 
 /* Detaches the queue pair, unless another membership of the group needs it attached. */
-static void mcast_detach(struct door_id *id, struct door_mcast *m) REQUIRES(id->groups.lock)
+static void mcast_detach(struct door_id *id, struct door_mcast *m) REQUIRES(id->shared.qp_lock)
 {
 	if (!m->attached)
 		return;
 	m->attached = false;
-	list_for_each(other, &id->groups.list, struct door_mcast, node)
+	list_for_each(other, &id->shared.groups, struct door_mcast, node)
 		if (other->attached && memcmp(&other->mgid, &m->mgid, sizeof(m->mgid)) == 0)
 			return;
 	if (id->id.qp != NULL)
@@ -79,20 +78,16 @@ static void mcast_detach(struct door_id *id, struct door_mcast *m) REQUIRES(id->
 
 void mcast_detach_all(struct door_id *id)
 {
-	lock_acquire(&id->groups.lock);
-	list_for_each(m, &id->groups.list, struct door_mcast, node)
+	list_for_each(m, &id->shared.groups, struct door_mcast, node)
 		mcast_detach(id, m);
-	lock_release(&id->groups.lock);
 }
 
-void mcast_free_all(struct door_id *id)
+void mcast_free_all(struct door_id *id) NO_THREAD_SAFETY /* likewise; or a parent's thread had it */
 {
 	struct list_head *node;
 
-	lock_acquire(&id->groups.lock);
-	while ((node = list_pop_front(&id->groups.list)) != NULL)
+	while ((node = list_pop_front(&id->shared.groups)) != NULL)
 		free(list_entry(node, struct door_mcast, node));
-	lock_release(&id->groups.lock);
 }
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
@@ -101,11 +96,11 @@ static int mcast_enlist(struct door_id *id, struct door_mcast *m)
 {
 	int err;
 
-	lock_acquire(&id->groups.lock);
+	lock_acquire(&id->shared.qp_lock);
 	err = ucma_join(id->ucma, (struct sockaddr *)&m->addr, m->send_only, m, &m->ucma);
 	if (err == 0)
-		list_push_back(&id->groups.list, &m->node);
-	lock_release(&id->groups.lock);
+		list_push_back(&id->shared.groups, &m->node);
+	lock_release(&id->shared.qp_lock);
 	return err;
 }
 
@@ -157,8 +152,8 @@ static struct door_mcast *mcast_take(struct door_id *id, const struct sockaddr *
 {
 	struct door_mcast *found = NULL;
 
-	lock_acquire(&id->groups.lock);
-	list_for_each(m, &id->groups.list, struct door_mcast, node)
+	lock_acquire(&id->shared.qp_lock);
+	list_for_each(m, &id->shared.groups, struct door_mcast, node)
 		if (memcmp(&m->addr, addr, size) == 0)
 			found = m;
 	if (found != NULL) {
@@ -166,7 +161,7 @@ static struct door_mcast *mcast_take(struct door_id *id, const struct sockaddr *
 		found->left = true;
 		mcast_detach(id, found);
 	}
-	lock_release(&id->groups.lock);
+	lock_release(&id->shared.qp_lock);
 	return found;
 }
 

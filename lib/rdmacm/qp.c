@@ -1,7 +1,7 @@
 /* qp.c: queue pairs and shared receive queues of an id, and the transitions that its connection
  * needs.
  * In:    the application's calls, events that connect     Out: libibverbs
- * Runs:  the application's threads                        Locks: none
+ * Runs:  the application's threads           Locks: struct door_shared.qp_lock, over libibverbs'
  */
 #include <rdma/rdma_verbs.h>
 #include <string.h>
@@ -32,15 +32,12 @@ static int qp_to(struct door_id *id, struct ibv_qp *qp, enum ib_qp_state state)
 	return err < 0 ? err : -ibv_modify_qp(qp, &attr, mask);
 }
 
-int qp_to_rtr(struct door_id *id, u8 responder_resources)
+static int qp_to_rtr(struct door_id *id, u8 responder_resources) REQUIRES(id->shared.qp_lock)
 {
 	struct ibv_qp_attr attr;
-	int mask, err;
-
-	if (id->id.qp == NULL)
-		return -EINVAL;
 	/* once more INIT: now the connection says which remote accesses there are */
-	err = qp_to(id, id->id.qp, IB_QPS_INIT);
+	int mask, err = qp_to(id, id->id.qp, IB_QPS_INIT);
+
 	if (err == 0)
 		err = qp_attr(id, IB_QPS_RTR, &attr, &mask);
 	if (err < 0)
@@ -50,7 +47,7 @@ int qp_to_rtr(struct door_id *id, u8 responder_resources)
 	return -ibv_modify_qp(id->id.qp, &attr, mask);
 }
 
-int qp_to_rts(struct door_id *id, u8 initiator_depth)
+static int qp_from_rtr(struct door_id *id, u8 initiator_depth) REQUIRES(id->shared.qp_lock)
 {
 	struct ibv_qp_attr attr;
 	int mask, err = qp_attr(id, IB_QPS_RTS, &attr, &mask);
@@ -62,13 +59,29 @@ int qp_to_rts(struct door_id *id, u8 initiator_depth)
 	return -ibv_modify_qp(id->id.qp, &attr, mask);
 }
 
+int qp_to_rts(struct door_id *id, u8 responder_resources, u8 initiator_depth)
+{
+	int err = 1;
+
+	lock_acquire(&id->shared.qp_lock);
+	if (id->id.qp != NULL)
+		err = qp_to_rtr(id, responder_resources);
+	if (err == 0)
+		err = qp_from_rtr(id, initiator_depth);
+	lock_release(&id->shared.qp_lock);
+	return err;
+}
+
 int qp_to_err(struct door_id *id)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	int err = 1;
 
-	if (id->id.qp == NULL)
-		return 0;
-	return -ibv_modify_qp(id->id.qp, &attr, IBV_QP_STATE);
+	lock_acquire(&id->shared.qp_lock);
+	if (id->id.qp != NULL)
+		err = -ibv_modify_qp(id->id.qp, &attr, IBV_QP_STATE);
+	lock_release(&id->shared.qp_lock);
+	return err;
 }
 
 /* A datagram queue pair needs nobody's consent. */
@@ -249,14 +262,20 @@ AV_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	return 0;
 }
 
-AV_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
+/* Beside a thread that takes an event, which leads the queue pair through its states. */
+AV_EXPORT void rdma_destroy_qp(struct rdma_cm_id *cm_id)
 {
-	if (id->qp != NULL) {
-		mcast_detach_all(door_id(id));
-		ibv_destroy_qp(id->qp);
-	}
-	id->qp = NULL;
-	cq_end_own(door_id(id));
+	struct door_id *id = door_id(cm_id);
+	struct ibv_qp *qp;
+
+	lock_acquire(&id->shared.qp_lock);
+	mcast_detach_all(id);
+	qp = cm_id->qp;
+	cm_id->qp = NULL;
+	lock_release(&id->shared.qp_lock);
+	if (qp != NULL)
+		ibv_destroy_qp(qp);
+	cq_end_own(id);
 }
 
 /* ---- shared receive queues ------------------------------------------------------------------- */

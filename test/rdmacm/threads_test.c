@@ -18,7 +18,15 @@
 
 #include "cm.h"
 
-enum { TAKERS = 4, IDS = 40, TIMEOUT_MS = 1000, SHORT_US = 20000, ROUNDS = 200, TOGGLES = 4 };
+enum {
+	TAKERS = 4,
+	IDS = 40,
+	TIMEOUT_MS = 1000,
+	SHORT_US = 20000,
+	ROUNDS = 200,
+	TOGGLES = 4,
+	SPIN = 200
+};
 
 static struct rdma_cm_id *make(struct rdma_event_channel *ch)
 {
@@ -249,6 +257,68 @@ static void rdma_migrate_id__races_with_events(void **state)
 	assert_int_equal(rdma_destroy_id(listener), 0);
 	rdma_destroy_event_channel(chs[0]);
 	rdma_destroy_event_channel(chs[1]);
+}
+
+/* ---- the id's queue pair --------------------------------------------------------------------- */
+
+/* Takes the peer's answer, by which the queue pair goes through its states. */
+static void *take_answer(void *arg)
+{
+	struct rdma_event_channel *ch = arg;
+	struct rdma_cm_event *event;
+
+	__atomic_store_n(&taken, 1, __ATOMIC_RELEASE);
+	if (rdma_get_cm_event(ch, &event) != 0)
+		return NULL;
+	rdma_ack_cm_event(event);
+	return arg;
+}
+
+static struct rdma_cm_id *connect_with_qp(struct rdma_cm_id *listener)
+{
+	struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };
+	struct rdma_cm_id *id = make(channel);
+
+	resolve(id, ntohs(rdma_get_src_port(listener)));
+	make_qp(id);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	return id;
+}
+
+/* A program gives a queue pair up while another thread takes the answer: at each moment of that. */
+static void rdma_destroy_qp__races_with_the_answer(void **state)
+{
+	struct rdma_event_channel *servers = rdma_create_event_channel();
+	struct rdma_cm_id *listener = listen_on(servers);
+	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_conn_param param = { .qp_num = 8 };
+	struct rdma_cm_event *event;
+	pthread_t thread;
+	void *result;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct rdma_cm_id *id = connect_with_qp(listener), *server;
+
+		event = event_of(servers, RDMA_CM_EVENT_CONNECT_REQUEST);
+		server = event->id;
+		rdma_ack_cm_event(event);
+		assert_int_equal(rdma_accept(server, &param), 0);
+		assert_int_equal(poll(&p, 1, EVENT_MS), 1);
+		taken = 0;
+		assert_int_equal(pthread_create(&thread, NULL, take_answer, channel), 0);
+		while (__atomic_load_n(&taken, __ATOMIC_ACQUIRE) == 0)
+			;
+		for (volatile int spin = i * SPIN; spin > 0; spin--)
+			;
+		rdma_destroy_qp(id);
+		assert_null(id->qp);
+		assert_int_equal(pthread_join(thread, &result), 0);
+		assert_ptr_equal(result, channel);
+		assert_int_equal(rdma_destroy_id(id), 0);
+		assert_int_equal(rdma_destroy_id(server), 0);
+	}
+	assert_int_equal(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(servers);
 }
 
 /* ---- signals and cancellation ---------------------------------------------------------------- */
@@ -625,6 +695,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__leaves_waiting_threads_alone,
 						begin, end),
 		cmocka_unit_test_setup_teardown(rdma_migrate_id__races_with_events, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_destroy_qp__races_with_the_answer, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_get_cm_event__follows_sa_restart, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__is_interrupted_while_it_waits, begin,
 						end),

@@ -95,6 +95,8 @@ struct cma_id {
 	u32 seq_num FIXED; /* the first PSN */
 	u32 qkey OWNED_BY(the consumer and the handler at hand);
 	u32 qp_num OWNED_BY(the consumer and the handler at hand); /* the consumer's own */
+	/* A thread that has it may use id.qp: rdma_destroy_qp takes it to take the queue pair. */
+	struct lock qp_lock ONE_AT_A_TIME;
 	bool srq OWNED_BY(the consumer and the handler at hand);
 	struct cma_options options GUARDED_BY(cma.lock);
 };
@@ -325,8 +327,8 @@ void cma_mcast_device_gone(struct cma_id *id);
 int cma_mcast_ib_qkey(struct cma_id *id, struct ib_device *device, u32 *qkey);
 
 /* ---- qp.c ---- */
-int cma_qp_to_rtr(struct cma_id *id, struct rdma_conn_param *param);
-int cma_qp_to_rts(struct cma_id *id, struct rdma_conn_param *param);
+/* From INIT; `param` NULL: with the depths that the connection says. */
+int cma_qp_to_rts(struct cma_id *id, const struct rdma_conn_param *param);
 void cma_qp_to_err(struct cma_id *id);
 /* Returns when the MADs that the caller's last call for the id has sent are on their way. May
  * block; not in a handler. */

@@ -152,20 +152,16 @@ static int accept_reply(struct cma_id *id, struct ib_cm_id *ib, struct rdma_conn
 		.rnr_retry_count = MIN(param->rnr_retry_count, (u8)7),
 		.srq = id->srq,
 	};
-	int err = cma_qp_to_rtr(id, param);
+	int err = cma_qp_to_rts(id, param);
 
-	if (err == 0)
-		err = cma_qp_to_rts(id, param);
 	return err < 0 ? err : ib_send_cm_rep(ib, &rep);
 }
 
 /* After a REP: the connection stands. */
 static int accept_complete(struct cma_id *id, struct ib_cm_id *ib)
 {
-	int err = cma_qp_to_rtr(id, NULL);
+	int err = cma_qp_to_rts(id, NULL);
 
-	if (err == 0)
-		err = cma_qp_to_rts(id, NULL);
 	return err < 0 ? err : ib_send_cm_rtu(ib, NULL, 0);
 }
 

@@ -322,6 +322,57 @@ static void cma_ib_event__passes_on_the_status(void **state)
 	rdma_destroy_id(id);
 }
 
+/* ---- the id's queue pair --------------------------------------------------------------------- */
+
+static struct destroyer {
+	pthread_t thread;
+	struct rdma_cm_id *id;
+	int begun; /* atomic */
+} destroyer;
+
+static void *destroyer_run(void *arg)
+{
+	__atomic_store_n(&destroyer.begun, 1, __ATOMIC_RELEASE);
+	rdma_destroy_qp(destroyer.id);
+	return NULL;
+}
+
+/* Inside a modification that the CM makes: the consumer gives the queue pair up, and is soon done
+ * if nothing holds it. */
+static void destroyer_begin(struct ib_qp *qp)
+{
+	int objects = fake_count(&adapter->objects);
+
+	adapter->on_modify_qp = NULL;
+	assert_int_equal(pthread_create(&destroyer.thread, NULL, destroyer_run, NULL), 0);
+	assert_true(fake_await(&destroyer.begun, 1));
+	usleep(20000);
+	assert_int_equal(fake_count(&adapter->objects), objects);
+}
+
+static void rdma_destroy_qp__waits_for_the_cms_modification(void **state)
+{
+	struct ib_qp_init_attr init = { .qp_type = IB_QPT_RC };
+	struct rdma_conn_param param = { .retry_count = 7 };
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct ib_cm_event event = make_event(IB_CM_REJ_RECEIVED);
+	struct ib_pd *pd;
+
+	route(id);
+	pd = ib_alloc_pd(&adapter->ib);
+	init.send_cq = init.recv_cq = ib_create_cq(&adapter->ib, NULL, NULL, NULL, 1, 0);
+	assert_int_equal(rdma_create_qp(id, pd, &init), 0);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	destroyer = (struct destroyer){ .id = id };
+	adapter->on_modify_qp = destroyer_begin;
+	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_int_equal(pthread_join(destroyer.thread, NULL), 0);
+	assert_null(id->qp);
+	rdma_destroy_id(id);
+	ib_destroy_cq(init.send_cq);
+	ib_dealloc_pd(pd);
+}
+
 /* ---- calls that the IB CM refuses ------------------------------------------------------------ */
 
 static void rdma_connect__leaves_the_id_as_it_was(void **state)
@@ -724,6 +775,7 @@ int main(void)
 		ADAPTER_TEST(cma_ib_event__tells_each_end_once),
 		ADAPTER_TEST(cma_ib_event__passes_on_the_status),
 		ADAPTER_TEST(cma_ib_event__a_rep_may_wait),
+		ADAPTER_TEST(rdma_destroy_qp__waits_for_the_cms_modification),
 		ADAPTER_TEST(rdma_connect__leaves_the_id_as_it_was),
 		ADAPTER_TEST(rdma_accept__refuses_what_it_cannot_accept),
 		ADAPTER_TEST(rdma_disconnect__answers_if_it_cannot_ask),

@@ -1,7 +1,8 @@
 /* qp.c: queue pairs that the RDMA CM takes through their states, and the attributes for those that
  * it does not.
  * In:    ids and what the IB CM knows of their connections     Out: ib_modify_qp, attributes
- * Runs:  consumers' threads, the IB CM's; may block            Locks: cma.lock
+ * Runs:  consumers' threads, the IB CM's; may block
+ * Locks: struct cma_id.qp_lock, over cma.lock and what ib_modify_qp takes
  */
 #include <errno.h>
 #include <rdma/ib_cache.h>
@@ -87,38 +88,43 @@ static int cma_qp_to(struct cma_id *id, enum ib_qp_state state, struct ib_qp_att
 	return rdma_init_qp_attr(&id->id, attr, mask);
 }
 
-int cma_qp_to_rtr(struct cma_id *id, struct rdma_conn_param *param)
+/* To RTR or RTS; `param` NULL: with the depths that the connection says. */
+static int cma_qp_step(struct cma_id *id, enum ib_qp_state state,
+		       const struct rdma_conn_param *param) REQUIRES(id->qp_lock)
 {
 	struct ib_qp_attr attr;
-	int mask, err;
+	int mask, err = cma_qp_to(id, state, &attr, &mask);
 
-	if (id->id.qp == NULL)
-		return 0;
-	err = cma_qp_to(id, IB_QPS_RTR, &attr, &mask);
-	if (err == 0 && param != NULL)
+	if (err < 0)
+		return err;
+	if (param != NULL && state == IB_QPS_RTR)
 		attr.max_dest_rd_atomic = param->responder_resources;
-	return err < 0 ? err : ib_modify_qp(id->id.qp, &attr, mask);
+	if (param != NULL && state == IB_QPS_RTS)
+		attr.max_rd_atomic = param->initiator_depth;
+	return ib_modify_qp(id->id.qp, &attr, mask);
 }
 
-int cma_qp_to_rts(struct cma_id *id, struct rdma_conn_param *param)
+int cma_qp_to_rts(struct cma_id *id, const struct rdma_conn_param *param)
 {
-	struct ib_qp_attr attr;
-	int mask, err;
+	int err = 0;
 
-	if (id->id.qp == NULL)
-		return 0;
-	err = cma_qp_to(id, IB_QPS_RTS, &attr, &mask);
-	if (err == 0 && param != NULL)
-		attr.max_rd_atomic = param->initiator_depth;
-	return err < 0 ? err : ib_modify_qp(id->id.qp, &attr, mask);
+	lock_acquire(&id->qp_lock);
+	if (id->id.qp != NULL)
+		err = cma_qp_step(id, IB_QPS_RTR, param);
+	if (err == 0 && id->id.qp != NULL)
+		err = cma_qp_step(id, IB_QPS_RTS, param);
+	lock_release(&id->qp_lock);
+	return err;
 }
 
 void cma_qp_to_err(struct cma_id *id)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
 
+	lock_acquire(&id->qp_lock);
 	if (id->id.qp != NULL)
 		(void)ib_modify_qp(id->id.qp, &attr, IB_QP_STATE);
+	lock_release(&id->qp_lock);
 }
 
 static int cma_qp_to_init(struct cma_id *id, struct ib_qp *qp)
@@ -164,11 +170,17 @@ int rdma_create_qp(struct rdma_cm_id *cm_id, struct ib_pd *pd, struct ib_qp_init
 	return 0;
 }
 
+/* Waits for a thread of the CM that leads the queue pair through its states. Its destruction, which
+ * waits for handlers of the queue pair, holds no lock: they may call for the id. */
 void rdma_destroy_qp(struct rdma_cm_id *cm_id)
 {
-	struct ib_qp *qp = cm_id->qp;
+	struct cma_id *id = cma_id(cm_id);
+	struct ib_qp *qp;
 
+	lock_acquire(&id->qp_lock);
+	qp = cm_id->qp;
 	cm_id->qp = NULL;
+	lock_release(&id->qp_lock);
 	if (qp != NULL)
 		ib_destroy_qp(qp);
 }

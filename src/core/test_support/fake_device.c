@@ -147,6 +147,8 @@ static int fake_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask)
 	struct fake_qp *qp = container_of(ibqp, struct fake_qp, ib);
 
 	fake_enter(ibqp->device);
+	if (fake_of(ibqp->device)->on_modify_qp)
+		fake_of(ibqp->device)->on_modify_qp(ibqp);
 	if (!ib_modify_qp_is_ok(qp->state, attr->qp_state, ibqp->qp_type,
 				(enum ib_qp_attr_mask)mask))
 		return -EINVAL;

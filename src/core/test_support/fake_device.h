@@ -33,6 +33,7 @@ struct fake_device {
 	struct ib_phys_buf last_buffer;
 	void (*on_destroy_qp)(
 		struct ib_qp *qp); /* what a driver does before the QP goes; NULL: nothing */
+	void (*on_modify_qp)(struct ib_qp *qp);	 /* the same before a modification */
 	void (*on_destroy_cq)(struct ib_cq *cq); /* the same for a CQ */
 } OWNED_BY(the test);
 
