@@ -173,6 +173,18 @@ class Case(unittest.TestCase):
             ip("link", "set", "t0", "mtu", str(mtu))
             self.until(lambda: (self.port()["mtu"], self.gids()["10.9.8.1"]["mtu"]), (expected, expected))
 
+    def test_table_and_mtu_follow_while_other_addresses_come_and_go(self):
+        self.veth(link_local=False)
+        ip("addr", "add", "10.9.8.1/24", "dev", "t0")
+        self.begin()
+        churn = subprocess.Popen(["bash", "-c", "exec ip -batch <(yes 'addr add 10.9.7.1/24 dev t1\naddr del 10.9.7.1/24 dev t1')"])
+        self.children.append(churn)
+        ip("addr", "add", "10.9.8.2/24", "dev", "t0")
+        self.until(lambda: "10.9.8.2" in self.gids(), True, seconds=20)
+        ip("link", "set", "t0", "mtu", "9000")
+        self.until(lambda: self.gids()["10.9.8.1"]["mtu"], 4096, seconds=20)
+        self.assertIsNone(churn.poll())
+
     # ---- the port ----
 
     def shows(self, state, downs):

@@ -190,9 +190,10 @@ static void daemon_on_address(struct loop_source *s, u32 events)
 {
 	struct daemon *d = container_of(s, struct daemon, addresses);
 
-	/* they come in bursts: look once they have stopped */
+	/* they come in bursts: one look for all of the pause, however long the burst lasts */
 	if (watch_read(s->fd))
-		d->look_again_ns = clock_now_ns() + DAEMON_PAUSE_MS * NS_PER_MS;
+		d->look_again_ns = MIN(d->look_again_ns,
+				       clock_now_ns() + DAEMON_PAUSE_MS * NS_PER_MS);
 }
 
 /* Without announcements the addresses stay those of the start. */

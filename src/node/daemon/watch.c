@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { WATCH_READS = 64 };
+
 int watch_open(void)
 {
 	struct sockaddr_nl addr = { .nl_family = AF_NETLINK,
@@ -31,12 +33,12 @@ bool watch_read(int fd)
 {
 	char dropped[4096];
 	bool any = false;
-	ssize_t n;
+	ssize_t n = 1;
 
 	/* the addresses are read anew anyway; so they are after an overflow (ENOBUFS) */
-	do {
+	for (int i = 0; i < WATCH_READS && n > 0; i++) {
 		n = recv(fd, dropped, sizeof(dropped), 0);
 		any |= n > 0 || (n < 0 && errno == ENOBUFS);
-	} while (n > 0);
+	}
 	return any;
 }

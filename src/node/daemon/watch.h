@@ -6,7 +6,8 @@
 
 /* Opens a descriptor that becomes readable at each change; or a negative errno. */
 int watch_open(void);
-/* Reads all announcements. Tells whether one could have changed an address. */
+/* Reads announcements, a few dozen at most: then the descriptor stays readable. Tells whether one
+ * could have changed an address. */
 bool watch_read(int fd);
 
 #endif
