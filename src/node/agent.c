@@ -25,8 +25,6 @@ enum {
 	AGENT_AGAIN_MS = 3000, /* asks so long a node that does not know all agents yet */
 	AGENT_PAUSE_MS = 2,
 };
-/* So long after this process has come to another node, others may still be on their way there. */
-#define AGENT_RESUME_NS (500 * NS_PER_MS)
 
 /* ---- what an agent takes --------------------------------------------------------------------- */
 
@@ -166,15 +164,14 @@ int node_agent_remove(struct node *n, const struct node_agent *agent)
 
 int node_agent_find(struct node *n, u64 device, u8 port, u8 qpn, const u8 *mad, u32 *slot)
 {
-	u64 process, recovered_ns;
-	bool found;
+	bool incomplete;
+	u64 process;
+	int err = 0;
 
 	lock_acquire(&n->state_lock);
-	found = notice_read_agent(n->notice, device, port, qpn, mad, &process, slot);
-	recovered_ns = n->recovered_ns;
+	incomplete = notice_is_incomplete(n->notice);
+	if (!notice_read_agent(n->notice, device, port, qpn, mad, &process, slot))
+		err = events_not_shown(n, incomplete);
 	lock_release(&n->state_lock);
-	if (found)
-		return 0;
-	return recovered_ns != 0 && clock_now_ns() - recovered_ns < AGENT_RESUME_NS ? -EAGAIN
-										    : -ENOENT;
+	return err;
 }

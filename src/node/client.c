@@ -338,6 +338,19 @@ static int client_claim_wills(struct node *n) REQUIRES(n->request_lock)
 	return err == -ECONNRESET ? err : 0;
 }
 
+static int client_claim_end(struct node *n) REQUIRES(n->request_lock)
+{
+	struct proto_plain request, reply;
+	struct message m;
+	int err;
+
+	client_head(&request.head, PROTO_BACK);
+	err = client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (err == 0)
+		message_close(&m);
+	return err;
+}
+
 /* The claims to the next node for what this process held, in the order in which the services expect
  * them. */
 static int (*const client_claims[])(struct node *n) = {
@@ -350,6 +363,7 @@ static int (*const client_claims[])(struct node *n) = {
 	client_claim_agents,
 	client_claim_flows,
 	client_claim_wills,
+	client_claim_end,
 };
 
 static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
@@ -695,10 +709,8 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 		lock_acquire(&n->request_lock);
 		err = client_connect(n, slot, ring_fd, out);
 		lock_release(&n->request_lock);
-		if (err != -EAGAIN)
+		if (err != -EAGAIN || clock_now_ns() >= deadline)
 			return err;
-		if (clock_now_ns() >= deadline)
-			return -ENOENT;
 		nanosleep(&(struct timespec){ .tv_nsec = 2 * NS_PER_MS }, NULL);
 	}
 }

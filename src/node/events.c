@@ -4,6 +4,7 @@
  * Runs:  the engine's thread; requests add to the copies    Locks: state_lock (never waits inside)
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -602,17 +603,31 @@ int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_m
 	return count;
 }
 
-bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 from,
-			u32 *slot)
+/* A node that has ended, and of which this process has not heard, knows nobody who came later. */
+static bool events_node_lives(struct node *n) REQUIRES(n->state_lock)
 {
+	struct pollfd p = { .fd = n->events };
+
+	return n->events >= 0 && poll(&p, 1, 0) >= 0 && (p.revents & (POLLHUP | POLLERR)) == 0;
+}
+
+int events_not_shown(struct node *n, bool incomplete)
+{
+	return incomplete || !events_node_lives(n) ? -EAGAIN : -ENOENT;
+}
+
+int node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 from, u32 *slot)
+{
+	bool incomplete;
 	u64 process;
-	bool found;
+	int err = 0;
 
 	lock_acquire(&n->state_lock);
-	found = notice_read_listener(n->notice, service_id, private_data, from, NULL, &process,
-				     slot);
+	incomplete = notice_is_incomplete(n->notice);
+	if (!notice_read_listener(n->notice, service_id, private_data, from, NULL, &process, slot))
+		err = events_not_shown(n, incomplete);
 	lock_release(&n->state_lock);
-	return found;
+	return err;
 }
 
 void node_listening_slots(struct node *n, u64 slots[NODE_SLOTS / 64])

@@ -261,9 +261,9 @@ int node_slot_take(struct node *n, u32 *slot);
  * for this slot (UDP_GRO). -EMFILE and as node_attach: then nothing was taken. May block. */
 int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *out, int max);
 /* Makes a pair with the owner of `slot`. ring_fd is offered for the pair's rings. 0: *out filled,
- * ring_fd in it is the offered one (duplicated). -ENOENT: nobody owns it. -EALREADY: the pair
- * exists or the peer was faster (a NODE_EVENT_PEER_NEW is on its way): only out->process is
- * filled. */
+ * ring_fd in it is the offered one (duplicated). -ENOENT: nobody owns it. -EAGAIN: its owner lives,
+ * and has not come back to this node for a second. -EALREADY: the pair exists or the peer was
+ * faster (a NODE_EVENT_PEER_NEW is on its way): only out->process is filled. */
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
 /* This process cannot take part in the pair that node_connect or NODE_EVENT_PEER_NEW gave it: its
  * other end hears NODE_EVENT_PEER_GONE. May block. */
@@ -336,11 +336,11 @@ int node_listen(struct node *n, u64 service_id, u64 mask, const struct node_matc
 /* -ENOENT: it does not listen. May block. */
 int node_unlisten(struct node *n, u64 service_id, u64 mask, const struct node_match *match);
 /* The slot of the process that listens on the service ID, for a request of slot `from` with these
- * NODE_MATCH bytes of private data; false: nobody does. The sender itself comes last, behind others
- * that listen alike: two that ask each other peer to peer both listen. Answered from memory that
- * the node shares with all processes: any thread, never blocks. */
-bool node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 from,
-			u32 *slot);
+ * NODE_MATCH bytes of private data; -ENOENT: nobody does; -EAGAIN: nobody does, but the node is
+ * new, or has ended, and the process may be on its way to it. The sender itself comes last, behind
+ * others that listen alike: two that ask each other peer to peer both listen. Answered from memory
+ * that the node shares with all processes: any thread, never blocks. */
+int node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u32 from, u32 *slot);
 /* The slots by which processes listen, on anything, a bit each. As node_listener_find. */
 void node_listening_slots(struct node *n, u64 slots[NODE_SLOTS / 64]);
 /* Unsolicited MADs of a class other than the CM's, whose messages name their process themselves. */
@@ -363,9 +363,7 @@ int node_agent_add(struct node *n, const struct node_agent *agent, u32 slot);
 /* -ENOENT: there is no such agent of this process. May block. */
 int node_agent_remove(struct node *n, const struct node_agent *agent);
 /* The slot of the process whose agent takes the unsolicited MAD (256 bytes of any content) to QP
- * `qpn` of a port; -ENOENT: nobody does; -EAGAIN: nobody does, but the node is new, and the process
- * may be on its way to it. Answered from memory that the node shares with all processes: any
- * thread, never blocks. */
+ * `qpn` of a port. Else as node_listener_find. */
 int node_agent_find(struct node *n, u64 device, u8 port, u8 qpn, const u8 *mad, u32 *slot);
 /* Leaves a will under a number that the caller chooses, in place of an earlier one; NULL: takes
  * that back. The node sends it when this process has died, called exec, or exited. 0; 1:

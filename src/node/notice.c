@@ -250,6 +250,12 @@ u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listene
 	return count;
 }
 
+bool notice_is_incomplete(const struct notice *n)
+{
+	/* pairs with the release in route_show: behind a 0 the listeners are there */
+	return __atomic_load_n(&n->incomplete, __ATOMIC_ACQUIRE) != 0;
+}
+
 u64 notice_flow_generation(const struct notice *n)
 {
 	return __atomic_load_n(&n->flow_generation, __ATOMIC_ACQUIRE);

@@ -54,6 +54,10 @@ struct notice {
 	u32 agents OWNED_BY(the daemon while seq is odd);
 	u32 flows OWNED_BY(the daemon while seq is odd); /* entries in use lie below this index */
 	u64 flow_generation OWNED_BY(the daemon while seq is odd); /* changes with them */
+	/* 1: a process of an earlier node may have listeners and agents that are not here yet.
+	 * Stored atomically */
+	u32 incomplete OWNED_BY(the daemon);
+	u32 reserved OWNED_BY(the daemon);
 	/* id 0: free */
 	struct node_config devices[NODE_DEVICES] OWNED_BY(the daemon while seq is odd);
 	struct notice_member member[NOTICE_MEMBERS] OWNED_BY(the daemon while seq is odd);
@@ -104,6 +108,10 @@ bool notice_read_agent(const struct notice *n, u64 device, u8 port, u8 qpn, cons
 /* Copies at most `max` listeners, from entry *at on, and moves *at behind them. Each is one state
  * of itself. Returns how many; fewer than `max`: there are no more. */
 u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listener *out, u32 max);
+
+/* Tells whether a process of an earlier node may have listeners and agents that the board does not
+ * show yet. To be asked before they are looked for. */
+bool notice_is_incomplete(const struct notice *n);
 
 u64 notice_flow_generation(const struct notice *n);
 /* Lists the flow rules of a device that are not of `process`; at most `max`. Returns how many. */

@@ -284,7 +284,8 @@ struct path_ops {
 	 * poll before a sleep. */
 	int (*poll)(struct path *p, int budget, bool must);
 	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH;
-	 * -EMFILE, -ENFILE: this process has no descriptor for it. May block (bounded). */
+	 * -EAGAIN: absent now, and its process lives; -EMFILE, -ENFILE: this process has no
+	 * descriptor for it. May block (bounded). */
 	int (*resolve)(struct path_dest *d);
 	/* Tells whether `from`, as receive() names it, is the destination `d`. */
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);

@@ -46,6 +46,7 @@ static const struct shape {
 	[17] = { PROTO_SLOT_CLAIM, sizeof(struct proto_slot_claim), 1 },
 	[18] = { PROTO_SOCKETS_CLAIM, sizeof(struct proto_plain), 1 },
 	[19] = { PROTO_PAIR_CLAIM, sizeof(struct proto_plain), 0 },
+	[20] = { PROTO_BACK, sizeof(struct proto_plain), 0 },
 	[EVENTS + 0] = { PROTO_EV_PEER_NEW, sizeof(struct proto_peer), 4 },
 	[EVENTS + 1] = { PROTO_EV_PEER_GONE, sizeof(struct proto_peer), 0 },
 	[EVENTS + 2] = { PROTO_EV_CONFIG, sizeof(struct proto_plain), 0 },
@@ -145,7 +146,7 @@ static void fuzz_prepare(u16 type, u32 serial)
 static void fuzz_prepare_resume(u32 serial)
 {
 	static const u16 types[] = { PROTO_RESUME, PROTO_SLOT_CLAIM, PROTO_SOCKETS_CLAIM,
-				     PROTO_PAIR_CLAIM };
+				     PROTO_PAIR_CLAIM, PROTO_BACK };
 
 	for (u32 i = 0; i < ARRAY_LEN(types); i++)
 		fuzz_prepare(types[i], serial + i);

@@ -61,6 +61,7 @@ static const struct shape {
 	{ PROTO_AGENT_END, sizeof(struct proto_agent), 0 },
 	{ PROTO_FLOW, sizeof(struct proto_flow), 0 },
 	{ PROTO_FLOW_END, sizeof(struct proto_flow), 0 },
+	{ PROTO_BACK, sizeof(struct proto_plain), 0 },
 };
 
 static struct fuzz {
@@ -127,6 +128,7 @@ static void fuzz_finish(void)
 	fuzz_turn();
 	fuzz_need(list_empty(&d->procs) && d->proc_count == 0, "a connection is left");
 	fuzz_need(d->attached == 0 && d->blocked_count == 0, "a process is counted that has gone");
+	fuzz_need(d->resuming == 0, "claims of a process are awaited that has gone");
 	fuzz_need(d->member_count == 0 && d->notice->members == 0, "a membership is left");
 	fuzz_need(d->notice->agents == 0, "an agent is left");
 	fuzz_need(d->recorder == NULL && d->capture_fd < 0, "a recorder is left");

@@ -28,27 +28,27 @@ static void node_listen__found_by_every_process(void **state)
 
 	listener_begin(&a, &slot[0]);
 	listener_begin(&b, &slot[1]);
-	assert_false(node_listener_find(a.node, SERVICE, any, 0, &found));
+	assert_int_equal(node_listener_find(a.node, SERVICE, any, 0, &found), -ENOENT);
 	assert_int_equal(node_listen(a.node, SERVICE, UINT64_MAX, NULL, slot[0]), 0);
-	assert_true(node_listener_find(b.node, SERVICE, any, 0, &found));
+	assert_int_equal(node_listener_find(b.node, SERVICE, any, 0, &found), 0);
 	assert_int_equal(found, slot[0]);
-	assert_false(node_listener_find(b.node, SERVICE + 1, any, 0, &found));
+	assert_int_equal(node_listener_find(b.node, SERVICE + 1, any, 0, &found), -ENOENT);
 	/* the first has it, unless it asks itself; then the next one */
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
-	assert_true(node_listener_find(b.node, SERVICE, any, 0, &found));
+	assert_int_equal(node_listener_find(b.node, SERVICE, any, 0, &found), 0);
 	assert_int_equal(found, slot[0]);
-	assert_true(node_listener_find(b.node, SERVICE, any, slot[1], &found));
+	assert_int_equal(node_listener_find(b.node, SERVICE, any, slot[1], &found), 0);
 	assert_int_equal(found, slot[0]);
-	assert_true(node_listener_find(a.node, SERVICE, any, slot[0], &found));
+	assert_int_equal(node_listener_find(a.node, SERVICE, any, slot[0], &found), 0);
 	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX, NULL), 0);
-	assert_true(node_listener_find(a.node, SERVICE, any, 0, &found));
+	assert_int_equal(node_listener_find(a.node, SERVICE, any, 0, &found), 0);
 	assert_int_equal(found, slot[1]);
-	assert_true(node_listener_find(b.node, SERVICE, any, slot[1], &found));
+	assert_int_equal(node_listener_find(b.node, SERVICE, any, slot[1], &found), 0);
 	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_unlisten(a.node, SERVICE, UINT64_MAX, NULL), -ENOENT);
 	assert_int_equal(node_unlisten(b.node, SERVICE, UINT64_MAX, NULL), 0);
-	assert_false(node_listener_find(a.node, SERVICE, any, 0, &found));
+	assert_int_equal(node_listener_find(a.node, SERVICE, any, 0, &found), -ENOENT);
 	harness_detach(&b);
 	harness_detach(&a);
 }
@@ -61,12 +61,12 @@ static void node_listen__by_mask_and_only_with_an_own_slot(void **state)
 	listener_begin(&a, &slot[0]);
 	listener_begin(&b, &slot[1]);
 	assert_int_equal(node_listen(a.node, SERVICE, ~0xffffull, NULL, slot[0]), 0);
-	assert_true(node_listener_find(b.node, SERVICE ^ 0x5555, any, 0, &found));
+	assert_int_equal(node_listener_find(b.node, SERVICE ^ 0x5555, any, 0, &found), 0);
 	assert_int_equal(found, slot[0]);
-	assert_false(node_listener_find(b.node, SERVICE ^ 0x10000, any, 0, &found));
+	assert_int_equal(node_listener_find(b.node, SERVICE ^ 0x10000, any, 0, &found), -ENOENT);
 	/* the whole service ID goes before */
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
-	assert_true(node_listener_find(a.node, SERVICE, any, 0, &found));
+	assert_int_equal(node_listener_find(a.node, SERVICE, any, 0, &found), 0);
 	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[0]), -ENOENT);
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, NODE_SLOTS), -ENOENT);
@@ -90,24 +90,24 @@ static void node_listen__by_the_private_data(void **state)
 		assert_int_equal(node_listen(h[i].node, SERVICE, UINT64_MAX, &match[i], slot[i]),
 				 0);
 	}
-	assert_true(node_listener_find(h[0].node, SERVICE, request, 0, &found));
+	assert_int_equal(node_listener_find(h[0].node, SERVICE, request, 0, &found), 0);
 	assert_int_equal(found, slot[1]);
 	request[AT + 3] = 1;
-	assert_true(node_listener_find(h[1].node, SERVICE, request, 0, &found));
+	assert_int_equal(node_listener_find(h[1].node, SERVICE, request, 0, &found), 0);
 	assert_int_equal(found, slot[0]);
 	request[AT + 3] = 3;
-	assert_false(node_listener_find(h[1].node, SERVICE, request, 0, &found));
+	assert_int_equal(node_listener_find(h[1].node, SERVICE, request, 0, &found), -ENOENT);
 	/* the next node is told so, too */
 	harness_kill_daemon();
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(node_recover(h[i].node), 0);
 	request[AT + 3] = 2;
-	assert_true(node_listener_find(h[0].node, SERVICE, request, 0, &found));
+	assert_int_equal(node_listener_find(h[0].node, SERVICE, request, 0, &found), 0);
 	assert_int_equal(found, slot[1]);
 	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, &match[0]), -ENOENT);
 	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, NULL), -ENOENT);
 	assert_int_equal(node_unlisten(h[1].node, SERVICE, UINT64_MAX, &match[1]), 0);
-	assert_false(node_listener_find(h[0].node, SERVICE, request, 0, &found));
+	assert_int_equal(node_listener_find(h[0].node, SERVICE, request, 0, &found), -ENOENT);
 	harness_detach(&h[1]);
 	harness_detach(&h[0]);
 }
@@ -124,12 +124,12 @@ static void node_listen__ends_with_the_process(void **state)
 	for (u64 i = 0; i < MANY; i++)
 		assert_int_equal(node_listen(a.node, SERVICE + i, UINT64_MAX, NULL, slot[0]), 0);
 	for (u64 i = 0; i < MANY; i++)
-		assert_true(node_listener_find(b.node, SERVICE + i, any, 0, &found));
+		assert_int_equal(node_listener_find(b.node, SERVICE + i, any, 0, &found), 0);
 	harness_detach(&a);
 	while (harness_status().attached > 1)
 		usleep(1000);
 	for (u64 i = 0; i < MANY; i++)
-		assert_false(node_listener_find(b.node, SERVICE + i, any, 0, &found));
+		assert_int_equal(node_listener_find(b.node, SERVICE + i, any, 0, &found), -ENOENT);
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
 	harness_detach(&b);
 }
@@ -145,10 +145,60 @@ static void node_listen__outlives_the_node(void **state)
 	assert_int_equal(node_unlisten(a.node, SERVICE + 1, UINT64_MAX, NULL), 0);
 	harness_kill_daemon();
 	assert_int_equal(node_recover(a.node), 0);
-	assert_true(node_listener_find(a.node, SERVICE, any, 0, &found));
+	assert_int_equal(node_listener_find(a.node, SERVICE, any, 0, &found), 0);
 	assert_int_equal(found, slot);
-	assert_false(node_listener_find(a.node, SERVICE + 1, any, 0, &found));
+	assert_int_equal(node_listener_find(a.node, SERVICE + 1, any, 0, &found), -ENOENT);
 	harness_detach(&a);
+}
+
+/* What a node that has just begun does not show may be a listener of the node before: to a process
+ * that came later, and to one that still reads the dead node's board. */
+static void node_listen__may_come_back_to_the_next_node(void **state)
+{
+	struct harness exact, masked, late;
+	u32 slot[3], found = 0;
+
+	listener_begin(&exact, &slot[0]);
+	listener_begin(&masked, &slot[1]);
+	assert_int_equal(node_listen(exact.node, SERVICE, UINT64_MAX, NULL, slot[0]), 0);
+	assert_int_equal(node_listen(masked.node, SERVICE ^ 0xf0000, ~0xffffull, NULL, slot[1]), 0);
+	harness_kill_daemon();
+	assert_int_equal(node_listener_find(exact.node, SERVICE, any, 0, &found), 0);
+	assert_int_equal(node_listener_find(exact.node, SERVICE + 1, any, 0, &found), -EAGAIN);
+	listener_begin(&late, &slot[2]);
+	assert_int_equal(node_listen(late.node, SERVICE + 1, UINT64_MAX, NULL, slot[2]), 0);
+	assert_int_equal(node_listener_find(exact.node, SERVICE + 1, any, 0, &found), -EAGAIN);
+	assert_int_equal(node_listener_find(late.node, SERVICE, any, 0, &found), -EAGAIN);
+	assert_int_equal(node_recover(exact.node), 0);
+	assert_int_equal(node_listener_find(late.node, SERVICE, any, 0, &found), 0);
+	assert_int_equal(found, slot[0]);
+	assert_int_equal(node_listener_find(exact.node, SERVICE + 1, any, 0, &found), 0);
+	assert_int_equal(node_listener_find(late.node, SERVICE ^ 0xf0003, any, 0, &found), -EAGAIN);
+	assert_int_equal(node_recover(masked.node), 0);
+	assert_int_equal(node_listener_find(late.node, SERVICE ^ 0xf0003, any, 0, &found), 0);
+	assert_int_equal(found, slot[1]);
+	assert_int_equal(node_listener_find(late.node, SERVICE + 2, any, 0, &found), -ENOENT);
+	harness_detach(&late);
+	harness_detach(&masked);
+	harness_detach(&exact);
+}
+
+/* Nobody waits for one that has died instead. */
+static void node_listen__does_not_come_back(void **state)
+{
+	struct harness stays, dies;
+	u32 slot[2], found = 0;
+
+	listener_begin(&stays, &slot[0]);
+	listener_begin(&dies, &slot[1]);
+	harness_kill_daemon();
+	assert_int_equal(node_recover(stays.node), 0);
+	assert_int_equal(node_listener_find(stays.node, SERVICE, any, 0, &found), -EAGAIN);
+	harness_detach(&dies);
+	while (node_listener_find(stays.node, SERVICE, any, 0, &found) == -EAGAIN)
+		usleep(1000);
+	assert_int_equal(node_listener_find(stays.node, SERVICE, any, 0, &found), -ENOENT);
+	harness_detach(&stays);
 }
 
 /* A REQ to QP1, as another host sends it; its ICRC is the receiver's to judge. */
@@ -224,6 +274,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(node_listen__ends_with_the_process, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(node_listen__outlives_the_node, harness_setup,
+						harness_teardown),
+		cmocka_unit_test_setup_teardown(node_listen__may_come_back_to_the_next_node,
+						harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(node_listen__does_not_come_back, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(req__of_another_host_reaches_the_listener,
 						harness_setup, harness_teardown),

@@ -141,8 +141,9 @@ static void successor__many_come_after_a_low_one(void **state)
 {
 	struct child low = child_begin(LOW);
 	struct child_word before = child_do(&low), after;
+	static const u8 any[NODE_MATCH];
 	struct harness many[MANY];
-	u32 slots[MANY];
+	u32 slots[MANY], found;
 	int first = harness_daemon();
 
 	assert_int_equal(before.err, 0);
@@ -154,10 +155,13 @@ static void successor__many_come_after_a_low_one(void **state)
 	}
 	assert_int_not_equal(harness_daemon(), first);
 	assert_int_equal(daemon_limit(), successor_limit());
+	/* it may listen */
+	assert_int_equal(node_listener_find(many[0].node, 1, any, 0, &found), -EAGAIN);
 	after = child_do(&low);
 	assert_int_equal(after.err, 0);
 	assert_int_equal(after.process, before.process);
 	assert_int_equal(harness_status().attached, MANY + 1);
+	assert_int_equal(node_listener_find(many[0].node, 1, any, 0, &found), -ENOENT);
 	for (int i = 0; i < MANY; i++)
 		harness_detach(&many[i]);
 	child_end(&low);

@@ -1,6 +1,7 @@
 /* death_test.c: an end of a connection that dies in each of its states, and what the other end is
  * told. Each end is a process; `local`: of one node; `apart`: of two nodes, which are two hosts to
- * each other. With `node` all nodes are killed in between. And two that listen on one port.
+ * each other. With `node` all nodes are killed in between. And two that listen on one port, and one
+ * that is stopped while its node dies.
  * usage: rdmacm_death local|apart [node]
  * In:    two roles in a script for each death    Out: a line for each failure; exit code 0 or 1
  */
@@ -20,7 +21,8 @@
 #include "base/clock.h"
 #include "node/client_priv.h"
 
-enum { SOON_MS = 20000, LATE_MS = 60000, GONE_MS = 500, LOOK_MS = 50 };
+enum { SOON_MS = 20000, LATE_MS = 60000, GONE_MS = 500, LOOK_MS = 50,
+       QUIET_MS = 100 };
 
 /* A way to a state: ROLE (c, s) and STEP, one after the other. Steps: L listen, C connect, Q
  * connect with a queue pair of the program's own, A accept, D disconnect, F a child is forked
@@ -463,6 +465,37 @@ static void ask_both(void)
 	actor_end(&servers[1]);
 }
 
+/* The node dies beside a listener that is stopped, so the next node does not hear of it before it
+ * goes on: until then a client waits, whether it was there before or not. */
+static void ask_a_stopped_one(bool client_was_there)
+{
+	struct actor server = actor_start(0), client;
+	int port = actor_do(&server, 'L', 0).value;
+	struct answer a;
+
+	if (client_was_there) {
+		client = actor_start(1);
+		(void)actor_do(&client, 'L', 0); /* attaches */
+	}
+	kill(server.pid, SIGSTOP);
+	kill_node(nodes[0], SIGKILL);
+	if (!client_was_there)
+		client = actor_start(1);
+	a = actor_do(&client, 'C', port);
+	if (a.value == 0)
+		a = actor_do(&client, 'J', QUIET_MS);
+	kill(server.pid, SIGCONT);
+	if (a.value == -ETIMEDOUT)
+		a = actor_do(&server, 'R', SOON_MS);
+	if (a.value != RDMA_CM_EVENT_CONNECT_REQUEST) {
+		printf("a stopped listener, a client that %s: %d\n",
+		       client_was_there ? "was there" : "comes later", a.value);
+		failures++;
+	}
+	actor_end(&client);
+	actor_end(&server);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2)
@@ -479,6 +512,8 @@ int main(int argc, char **argv)
 	snprintf(both, sizeof(both), "%s,%s", addresses[2], addresses[3]);
 	run_all(argc > 2);
 	ask_both();
+	ask_a_stopped_one(false);
+	ask_a_stopped_one(true);
 	for (int i = 0; i < 3; i++)
 		kill_node(nodes[i], SIGTERM);
 	printf("%d deaths, %d failures\n", DEATHS, failures);

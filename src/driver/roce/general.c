@@ -35,9 +35,11 @@ static u32 general_psn ATOMIC_ONLY;
 /* ---- out ------------------------------------------------------------------------------------- */
 
 /* The slot of the process on this node that the MAD to `dgid` is for. One that nobody takes is for
- * this process, whose MAD layer answers that. -EAGAIN: the agent may exist, but is not known. */
+ * this process, whose MAD layer answers that. -EAGAIN: the listener or the agent may exist, but is
+ * not known. */
 static int general_slot_of(struct seat *s, const struct mad_departure *d, const u8 dgid[16])
 {
+	int err = -ENOENT;
 	u32 slot = 0;
 	u64 service_id;
 
@@ -47,23 +49,17 @@ static int general_slot_of(struct seat *s, const struct mad_departure *d, const 
 	case STEER_BY_SLOT:
 		return (int)slot;
 	case STEER_BY_SERVICE:
-		if (node_listener_find(s->a.node, service_id, steer_private(d->mad),
-				       steer_sender(d->mad), &slot))
-			return (int)slot;
+		err = node_listener_find(s->a.node, service_id, steer_private(d->mad),
+					 steer_sender(d->mad), &slot);
 		break;
 	case STEER_BY_AGENT:
-		switch (node_agent_find(s->a.node, adapter_config_id_of(dgid), GENERAL_PORT,
-					GENERAL_QPN, d->mad, &slot)) {
-		case 0:
-			return (int)slot;
-		case -EAGAIN:
-			return -EAGAIN;
-		default:
-			break;
-		}
+		err = node_agent_find(s->a.node, adapter_config_id_of(dgid), GENERAL_PORT,
+				      GENERAL_QPN, d->mad, &slot);
 		break;
 	}
-	return MAX(seat_slot(s), 0);
+	if (err == 0)
+		return (int)slot;
+	return err == -EAGAIN ? err : MAX(seat_slot(s), 0);
 }
 
 static bool general_is_local(const struct seat *s, const struct path_av *av)
@@ -97,6 +93,8 @@ static int general_transmit(struct path_dest *dest, const struct pkt *p, const v
 	struct iovec iov = { (void *)(uintptr_t)mad, p->length };
 	int err = dest->path->ops->resolve(dest), tries = general_tries(dest);
 
+	if (err == -EAGAIN)
+		return -ETIMEDOUT; /* nobody has died: lost on the way */
 	if (err == 0)
 		err = dest->path->ops->send(dest, p, &iov, 1);
 	while (err == -EAGAIN && --tries > 0) {

@@ -268,6 +268,8 @@ static void daemon_tick(struct daemon *d)
 		daemon_end_silent(d, now);
 	if (d->blocked_count > 0)
 		daemon_retry_events(d);
+	if (d->notice->incomplete != 0)
+		route_show(d);
 	route_run(d, now);
 	estate_run(d, now);
 	fabricd_run(d, now);
@@ -281,7 +283,8 @@ static u64 daemon_next_ns(const struct daemon *d, u64 now)
 	u64 next = MIN(MIN(d->look_again_ns, fabricd_next_ns(d)),
 		       MIN(estate_next_ns(d), route_next_ns(d)));
 
-	if (d->blocked_count > 0 || !d->listening)
+	/* a process that has not come back may die unseen */
+	if (d->blocked_count > 0 || !d->listening || d->notice->incomplete != 0)
 		next = MIN(next, now + DAEMON_TICK_MS * NS_PER_MS);
 	if (d->proc_count > d->attached)
 		next = MIN(next, now + NS_PER_S);
@@ -375,6 +378,7 @@ static int daemon_prepare(struct daemon *d)
 	daemon_watch_addresses(d); /* before reading, to miss no change */
 	devices_begin(d);
 	fabricd_resume(d);
+	route_show(d);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	log_info("node", "node %s is up: folder %s", d->options.node, d->folder.path);
 	return 0;

@@ -79,7 +79,7 @@ struct daemon {
 	u32 free_flow; /* entries of the board's flow rules below this index are in use */
 	u64 flow_serial; /* of the last rule; 0: none yet */
 	u64 started_ns;
-	u64 resumed_ns; /* when a process of an earlier node came back last; 0: none has */
+	u32 resuming; /* processes of an earlier node that have come back and still claim */
 	u64 idle_since_ns; /* when the last process left */
 	bool served;	   /* some process has been attached */
 	int spare_fd;	   /* given up for a connection that no other descriptor is left for; -1 */
@@ -165,6 +165,8 @@ bool service_handle(struct proc *p, const union proto_request *q, struct message
 bool route_datagram(void *arg, const struct node_mad *mad);
 /* Tells whether listeners and agents may exist that this node does not know yet. */
 bool route_is_incomplete(struct daemon *d);
+/* Shows on the notice board whether that is so. */
+void route_show(struct daemon *d);
 /* Somebody listens from now on: requests that have waited for it go there. */
 void route_listening(struct daemon *d);
 /* Refuses requests that have waited long enough. */

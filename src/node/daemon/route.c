@@ -35,8 +35,6 @@ enum {
  * handshake with its peer is in time: perftest -R. So a request that finds no listener waits for
  * it, as the CM lets one wait on its own host. */
 #define ROUTE_HOLD_NS (20 * NS_PER_MS)
-/* A process that has come back to this node names its listeners within this time. */
-#define ROUTE_RESUME_NS (500 * NS_PER_MS)
 
 _Static_assert((int)QP1_MAD_BYTES == (int)CM_MAD_BYTES && (int)STEER_MAD == (int)CM_MAD_BYTES,
 	       "MADs have one size");
@@ -97,9 +95,13 @@ static bool route_refuse(struct daemon *d, const struct node_mad *in)
 
 bool route_is_incomplete(struct daemon *d)
 {
-	if (d->resumed_ns != 0 && clock_now_ns() - d->resumed_ns < ROUTE_RESUME_NS)
-		return true;
-	return slots_has_absent(&d->slots);
+	return d->resuming > 0 || slots_has_absent(&d->slots);
+}
+
+void route_show(struct daemon *d)
+{
+	/* pairs with the acquire in notice_is_incomplete */
+	__atomic_store_n(&d->notice->incomplete, route_is_incomplete(d), __ATOMIC_RELEASE);
 }
 
 /* The process that listens for a request; NULL: none. */

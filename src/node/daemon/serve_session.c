@@ -1,11 +1,10 @@
 /* serve_session.c: connections: a process attaches or comes back to a new node, or a tool connects.
- * In:    HELLO, RESUME, TOOL, SUCCEED         Out: attached processes
+ * In:    HELLO, RESUME, BACK, TOOL, SUCCEED   Out: attached processes
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "node/daemon/service.h"
 
@@ -50,6 +49,14 @@ static int serve_hello(struct request *r)
 	return serve_enter(r, slots_next_process(&r->daemon->slots), &r->q->hello.who);
 }
 
+/* The last claim is made, or will not be. */
+static void serve_end_claims(struct proc *p)
+{
+	if (service_claim(p, PROTO_SERVICE_SESSION))
+		p->daemon->resuming--;
+	p->claims_due = 0;
+}
+
 static int serve_resume(struct request *r)
 {
 	const struct proto_resume *q = &r->q->resume;
@@ -60,12 +67,21 @@ static int serve_resume(struct request *r)
 	/* the end of its old connection was not seen yet */
 	if (proc_find(r->daemon, q->process) != NULL)
 		return -EAGAIN;
+	r->proc->claims_due = ~0u;
+	r->daemon->resuming++;
+	route_show(r->daemon);
 	err = serve_enter(r, q->process, &q->who);
-	if (err == 0) {
-		r->proc->claims_due = ~0u;
-		r->daemon->resumed_ns = clock_now_ns();
-	}
+	if (err < 0)
+		serve_end_claims(r->proc);
 	return err;
+}
+
+static int serve_back(struct request *r)
+{
+	serve_end_claims(r->proc);
+	route_show(r->daemon);
+	service_status(r, 0);
+	return 0;
 }
 
 /* Refused, the connection goes on: HELLO or RESUME follows. */
@@ -94,9 +110,13 @@ static const struct service_rule serve_session_rules[] = {
 				      SERVICE_FROM(PROC_SILENT) },
 	[PROTO_OP(PROTO_TOOL)] = { serve_tool, sizeof(struct proto_plain), 0,
 				   SERVICE_FROM(PROC_SILENT) },
+	[PROTO_OP(PROTO_BACK)] = { serve_back, sizeof(struct proto_plain), 0,
+				   SERVICE_FROM(PROC_ATTACHED) },
 };
 
 const struct service session_service = {
 	.rules = serve_session_rules,
 	.rule_count = ARRAY_LEN(serve_session_rules),
+	.release = serve_end_claims,
+	.release_of = SERVICE_FROM(PROC_ATTACHED),
 };

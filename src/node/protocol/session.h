@@ -11,6 +11,7 @@ enum {
 	PROTO_RESUME = PROTO_TYPE(PROTO_SERVICE_SESSION, 1),
 	PROTO_TOOL = PROTO_TYPE(PROTO_SERVICE_SESSION, 2),
 	PROTO_SUCCEED = PROTO_TYPE(PROTO_SERVICE_SESSION, 3),
+	PROTO_BACK = PROTO_TYPE(PROTO_SERVICE_SESSION, 4),
 };
 
 /* The process that attaches. */
@@ -30,7 +31,8 @@ struct proto_hello {
 /* Descriptors: board, bell 0, bell 1. The reply is HELLO's. Then the process claims what it holds
  * from each service, each claim at most once and in the order of the services: SLOT_CLAIM,
  * SOCKETS_CLAIM, PAIR_CLAIM, MCAST_JOIN for each membership, LISTEN for each listener,
- * FABRIC_ENTER, AGENT for each agent, and WILL. */
+ * FABRIC_ENTER, AGENT for each agent, and WILL. BACK, a plain request, ends the claims: until then
+ * the node takes its listeners and agents for incomplete. */
 struct proto_resume {
 	struct proto_head head;
 	struct proto_process who;

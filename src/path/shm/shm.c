@@ -96,12 +96,12 @@ static int shm_resolve_one(struct shm_link *l)
 		err = link_resolve(l);
 		if (err != 0) {
 			link_set_state(l, LINK_ABSENT);
-			if (err != -ENOENT)
+			if (err != -ENOENT && err != -EAGAIN)
 				log_warn("shm", "slot %u: no link: %s", l->slot, strerror(-err));
 		}
 	}
 	lock_release(&shm->resolve_lock);
-	if (err == -EMFILE || err == -ENFILE)
+	if (err == -EMFILE || err == -ENFILE || err == -EAGAIN)
 		return err;
 	return link_state(l) == LINK_ABSENT ? -ENETUNREACH : 0;
 }
