@@ -22,6 +22,7 @@
 #include <linux/falloc.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -149,6 +150,14 @@ static int chunk_out(const struct adopt_piece *p, u64 place, u64 at, u64 n) REQU
 	return err != 0 ? err : move_map(place, n, p->start + at);
 }
 
+/* Maps the file over memory that the application uses. The bytes stay the same, so a sanitizer is
+ * not to see it: its interceptor of mmap records a store to every byte, a race with any access of
+ * another thread. */
+static bool move_map_file(void *addr, u64 n, int prot, int flags, u64 offset) REQUIRES(&adopt.lock)
+{
+	return syscall(SYS_mmap, addr, n, prot, flags | MAP_FIXED, adopt.fd, offset) != -1;
+}
+
 /* ---- into the file ---- */
 
 static struct adopt_piece piece_of(const struct adopt_region *r, u64 at, u64 n)
@@ -174,8 +183,8 @@ static int chunk_map(const struct adopt_region *r, u64 at, u64 n) REQUIRES(&adop
 {
 	void *addr = move_pointer(r->addr + at);
 
-	if (mmap(addr, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, adopt.fd,
-		 (off_t)(r->offset + at)) == MAP_FAILED ||
+	if (!move_map_file(addr, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+			   r->offset + at) ||
 	    madvise(addr, n, MADV_DONTFORK) != 0)
 		return -errno;
 	return 0;
@@ -348,8 +357,7 @@ static bool piece_out_in_place(struct adopt_region *r, const struct adopt_piece 
 	u64 n = p->end - p->start;
 
 	if (!adopt_file_is_there() ||
-	    mmap(move_pointer(p->start), n, p->prot, MAP_PRIVATE | MAP_FIXED, adopt.fd,
-		 (off_t)p->offset) == MAP_FAILED)
+	    !move_map_file(move_pointer(p->start), n, p->prot, MAP_PRIVATE, p->offset))
 		return false;
 	if (!piece_own_pages(p)) {
 		log_error("mem", "pages of memory at %#llx stay the file's",

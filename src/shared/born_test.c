@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -189,6 +190,51 @@ static void born_alloc__beside_forks(void **state)
 	assert_null(born_alloc(PAGE * SHORTEST, 0, true));
 }
 
+static bool storer_ends;
+static u32 storer_rounds;
+
+/* Stores to both ends of a block, and to nothing else. */
+static void *store(void *arg)
+{
+	volatile u8 *p = arg;
+
+	while (!__atomic_load_n(&storer_ends, __ATOMIC_RELAXED)) {
+		p[0] = p[SHORTEST * PAGE - 1] = 1;
+		__atomic_add_fetch(&storer_rounds, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void storer_await(void)
+{
+	u32 before = __atomic_load_n(&storer_rounds, __ATOMIC_RELAXED);
+
+	while (__atomic_load_n(&storer_rounds, __ATOMIC_RELAXED) - before < 2)
+		sched_yield();
+}
+
+/* The fork makes the block private, which stores to no byte: ThreadSanitizer must not report a
+ * race. */
+static void born_alloc__stored_to_beside_a_fork(void **state)
+{
+	u8 *p = born_alloc(SHORTEST * PAGE, 0, true);
+	pthread_t thread;
+	pid_t child;
+
+	assert_int_not_equal(adopt_enter((u64)(uintptr_t)p, PAGE), 0);
+	assert_int_equal(pthread_create(&thread, NULL, store, p), 0);
+	storer_await();
+	child = fork();
+	if (child == 0)
+		syscall(SYS_exit_group, p[0] != 1);
+	assert_int_equal(child_verdict(child), 0);
+	storer_await();
+	__atomic_store_n(&storer_ends, true, __ATOMIC_RELAXED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	adopt_leave((u64)(uintptr_t)p, PAGE, true);
+	assert_true(born_free(p));
+}
+
 static void born_remap__without_the_descriptor(void **state)
 {
 	u64 before = file_bytes(), n = SHORTEST * PAGE;
@@ -239,12 +285,27 @@ static void born_retire__ends_the_arena_and_not_what_is_in_it(void **state)
 	assert_int_equal(born_length(p), 0);
 }
 
-/* Two ways for the arena to end: each in a process of its own. */
+/* A group of tests in a process of its own. */
+#define group_passes(name, tests)                                                                  \
+	({                                                                                         \
+		pid_t group_child = fork();                                                        \
+		int group_status = 0;                                                              \
+                                                                                                   \
+		if (group_child == 0)                                                              \
+			_exit(cmocka_run_group_tests_name(name, tests, NULL, NULL));               \
+		waitpid(group_child, &group_status, 0) == group_child && group_status == 0;        \
+	})
+
+/* Each group ends the arena in another way. */
 int main(void)
 {
 	const struct CMUnitTest retired[] = {
 		cmocka_unit_test(born_begin__once),
 		cmocka_unit_test(born_retire__ends_the_arena_and_not_what_is_in_it),
+	};
+	const struct CMUnitTest forked_once[] = {
+		cmocka_unit_test(born_begin__once),
+		cmocka_unit_test(born_alloc__stored_to_beside_a_fork),
 	};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(born_begin__once),
@@ -253,12 +314,8 @@ int main(void)
 		cmocka_unit_test(born_remap__over_maps_that_are_not_born),
 		cmocka_unit_test(born_alloc__beside_forks), /* the last */
 	};
-	pid_t child = fork();
-	int status = 0;
 
-	if (child == 0)
-		_exit(cmocka_run_group_tests_name("retire", retired, NULL, NULL));
-	if (waitpid(child, &status, 0) != child || status != 0)
+	if (!group_passes("retire", retired) || !group_passes("fork", forked_once))
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
