@@ -1,6 +1,7 @@
 """guest.py: Debian's own kernel in QEMU, with Soft-RoCE (rdma_rxe) on a tap device: the peer that RoCEv2 is judged by.
 
-The guest sees this machine's file system, read-only, under an overlay that is thrown away, so every program here runs there too.
+The guest sees this machine's file system, read-only, under an overlay that is thrown away, so every program here runs there too;
+of /tmp, /run and /dev only what it is given (`folders`).
 A serial line carries commands in and their output out. QEMU emulates the processor, so this works anywhere, slowly.
 Needs root (namespace, tap) and qemu-system-x86, busybox-static, cpio, kmod; downloads the kernel's package once.
 """
@@ -13,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "anyverbs", "guest")
+CACHE = os.path.realpath(os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "anyverbs", "guest"))
 PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "modprobe", "depmod", "dpkg-deb", "apt-get", "ip")
 MODULES = ("virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic rdma_rxe ib_uverbs rdma_ucm ib_umad "
            "sch_netem sch_ingress ifb act_mirred cls_matchall").split()
@@ -22,6 +23,9 @@ MODULES = ("virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic rdma_rxe
 # look then leaves the emulated processor, is a system call, and is late by as much as somebody else holds QEMU's lock.
 CLOCK = "clocksource=tsc tsc=reliable"
 
+# The guest has folders of its own here. What lies below them on the host and is to be seen is in /seen, a line each.
+OWN = ("/tmp", "/run", "/dev")
+
 # First program of the guest: drivers, the file system, then CONTROL inside it.
 INIT = """#!/bin/sh
 mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev
@@ -29,8 +33,10 @@ for m in $(cat /order); do insmod $m 2>/dev/null; done
 mkdir -p /host /up; mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro host /host
 mount -t tmpfs t /up; mkdir /up/data /up/work /up/root
 mount -t overlay -o lowerdir=/host,upperdir=/up/data,workdir=/up/work o /up/root; cd /up/root
+n=0; while read -r f; do n=$((n + 1)); mkdir -p /kept/$n; mount -o bind ".$f" /kept/$n; done </seen
 for f in proc sys dev; do mount --move /$f $f; done
-mount -t tmpfs t run; mkdir run/tmp; mount -o bind tmp run/tmp; mount -t tmpfs t tmp; mkdir -p dev/shm; mount -t tmpfs t dev/shm
+for f in run tmp dev/shm; do mkdir -p $f; mount -t tmpfs t $f; done
+n=0; while read -r f; do n=$((n + 1)); mkdir -p ".$f"; mount -o bind /kept/$n ".$f"; done </seen
 ln -sf /proc/self/fd dev/fd
 cp /control run/control
 exec chroot . /bin/bash /run/control
@@ -111,7 +117,13 @@ def module_files(root, version):
     return order
 
 
-def make_initrd(path, **values):
+def seen(folders):
+    """Of folders of this machine those that the guest's own would hide, as real paths."""
+    real = sorted({os.path.realpath(folder) for folder in folders})
+    return [folder for folder in real if folder.startswith(tuple(own + "/" for own in OWN))]
+
+
+def make_initrd(path, folders, **values):
     root, version = kernel()
     top = tempfile.mkdtemp()
     try:
@@ -124,7 +136,7 @@ def make_initrd(path, **values):
         for file in files:
             shutil.copy(file, os.path.join(top, "modules"))
         for name, text in (("order", "\n".join("/modules/" + os.path.basename(f) for f in files)), ("init", INIT),
-                           ("control", CONTROL % values)):
+                           ("seen", "".join(folder + "\n" for folder in seen(folders))), ("control", CONTROL % values)):
             with open(os.path.join(top, name), "w", encoding="ascii") as f:
                 f.write(text)
         os.chmod(os.path.join(top, "init"), 0o755)
@@ -147,20 +159,16 @@ def drop_tap(netns):
     subprocess.run(["ip", "netns", "del", netns], check=False)
 
 
-def inside(path):
-    """What a file of this machine is called in the guest, whose /tmp is its own."""
-    return "/run" + path if path.startswith("/tmp/") else path
-
-
 class Guest:
-    """A running guest, its eth0 joined to the tap device `tap` of the namespace `netns`."""
+    """A running guest, its eth0 joined to the tap device `tap` of the namespace `netns`. It sees `folders`, named by their real paths,
+    wherever they lie."""
 
-    def __init__(self, netns, tap, addr, addr6, mtu=4200, cpus=2, memory=1024):
+    def __init__(self, netns, tap, addr, addr6, folders, mtu=4200, cpus=2, memory=1024):
         root, version = kernel()
-        self.folder = tempfile.mkdtemp(prefix="anyverbs-guest-")
+        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="anyverbs-guest-"))
         control = os.path.join(self.folder, "control")
         initrd = os.path.join(self.folder, "initrd")
-        make_initrd(initrd, addr=addr, addr6=addr6, mtu=mtu)
+        make_initrd(initrd, (root, self.folder, *folders), addr=addr, addr6=addr6, mtu=mtu)
         self.console = os.path.join(self.folder, "console")
         command = ["ip", "netns", "exec", netns, "qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi",
                    "-cpu", "max", "-smp", str(cpus), "-m", str(memory), "-display", "none", "-no-reboot", "-nodefaults",
