@@ -1,28 +1,26 @@
 #!/usr/bin/env python3
 """rsockets.py: programs that know TCP only, over `anyverbs run --rsockets`, for the client tables.
 
-usage: rsockets.py STACK serve NAME PORT
-       rsockets.py STACK ask NAME PORT ADDRESS
+usage: rsockets.py STACK serve NAME PORT [FOLDER]
+       rsockets.py STACK ask NAME PORT ADDRESS [FOLDER]
 
-serve becomes the server NAME. ask runs clients against it, judges what they get, and has the server end. While they run it reads the counters
-of the node's processes: their bytes went by RDMA. And no TCP connection of this host may have the port.
+serve becomes the server NAME. ask runs clients against it, judges what they get, and has the server end, if it is redis or postgres: it may
+be another user's. While they run it reads the counters of the node's processes: their bytes went by RDMA. And no TCP connection of this
+host may have the port. FOLDER is empty at first, and both sides may write there: nginx, redis, openssl and postgres need it.
 NAME: iperf3, nginx, redis, memcached, openssl, inetd (a program as the server's child, by socat), postgres (not as root), rstream
 (which has TCP, too), or a Python server: blocking, select, selectors, asyncio, forking.
 With "librspreload:" in front of it the programs run over Debian's librspreload.so, on top of anyverbs' librdmacm, instead.
 """
 import asyncio
-import glob
 import json
 import os
 import selectors
 import select
-import shutil
 import signal
 import socket
 import socketserver
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -32,7 +30,7 @@ env ANYVERBS_NODE; env ANYVERBS_ADDR; {user}worker_processes 2; daemon off; pid 
 events {{ worker_connections 64; }}
 http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder}; client_max_body_size 100m; server {{ listen {port}; root {folder};
-  location /put/ {{ dav_methods PUT; create_full_put_path on; }} }} }}
+  location /put/ {{ dav_methods PUT; dav_access all:r; create_full_put_path on; }} }} }}
 """
 NGINX_FILE = 10_000_000
 RSTREAM_MESSAGES = 10_000  # half a second each way: a shorter run ends between two looks at the counters
@@ -50,14 +48,7 @@ def run_prefix(stack, name):
     return [tool, "run", "--rsockets"], name
 
 
-def folder_of(port):
-    return os.path.join(tempfile.gettempdir(), f"anyverbs-rsockets-{os.getuid()}-{port}")
-
-
-def serve_nginx(port):
-    folder = folder_of(port)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
+def serve_nginx(port, folder):
     with open(f"{folder}/file", "wb") as f:
         f.write(os.urandom(NGINX_FILE))
     with open(f"{folder}/conf", "w", encoding="ascii") as f:
@@ -65,10 +56,7 @@ def serve_nginx(port):
     return ["nginx", "-e", f"{folder}/error.log", "-c", f"{folder}/conf"]
 
 
-def serve_openssl(port):
-    folder = folder_of(port)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
+def serve_openssl(port, folder):
     os.chdir(folder)  # s_server -WWW gives the files of its folder
     with open("file", "wb") as f:
         f.write(os.urandom(NGINX_FILE))
@@ -77,10 +65,7 @@ def serve_openssl(port):
     return ["openssl", "s_server", "-quiet", "-accept", str(port), "-key", "key", "-cert", "certificate", "-WWW"]
 
 
-def serve_postgres(port):
-    folder = folder_of(port)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
+def serve_postgres(port, folder):
     os.environ["HOME"] = folder
     subprocess.run([f"{POSTGRES}/initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "postgres", "-N"], check=True,
                    capture_output=True)
@@ -89,24 +74,23 @@ def serve_postgres(port):
     return [f"{POSTGRES}/postgres", "-D", f"{folder}/data", "-p", str(port), "-k", "", "-c", "listen_addresses=0.0.0.0", "-c", "fsync=off"]
 
 
-def server_command(name, port):
+def server_command(name, port, folder):
     if name == "iperf3":
         return ["iperf3", "-s", "-1", "-p", str(port)]
     if name == "rstream":
         return ["rstream", "-T", "s", "-T", "v", "-p", str(port), "-S", "65536", "-C", str(RSTREAM_MESSAGES)]
     if name == "nginx":
-        return serve_nginx(port)
+        return serve_nginx(port, folder)
     if name == "redis":
-        return ["redis-server", "--port", str(port), "--save", "", "--protected-mode", "no", "--daemonize", "no", "--dir", tempfile.gettempdir(),
-                "--dbfilename", os.path.basename(folder_of(port)) + ".rdb"]
+        return ["redis-server", "--port", str(port), "--save", "", "--protected-mode", "no", "--daemonize", "no", "--dir", folder]
     if name == "memcached":
         return ["memcached", "-p", str(port), "-U", "0", "-t", "4", *(["-u", "root"] if os.getuid() == 0 else [])]
     if name == "openssl":
-        return serve_openssl(port)
+        return serve_openssl(port, folder)
     if name == "inetd":
         return ["socat", f"TCP-LISTEN:{port},reuseaddr,fork,backlog=64", "EXEC:/bin/cat"]
     if name == "postgres":
-        return serve_postgres(port)
+        return serve_postgres(port, folder)
     return ["/usr/bin/python3", __file__, "-", "python", name, str(port)]
 
 
@@ -248,18 +232,18 @@ def inetd_client(port, address):
 CLIENTS = {"memcached": memcached_client, "inetd": inetd_client}
 
 
-def client_commands(name, port, address):
+def client_commands(name, port, address, folder):
     """Commands, each with what its output must have."""
     if name == "iperf3":
         yield ["iperf3", "-c", address, "-p", str(port), "-t", "1"], "receiver"
     elif name == "rstream":
         yield ["rstream", "-T", "s", "-T", "v", "-s", address, "-p", str(port), "-S", "65536", "-C", str(RSTREAM_MESSAGES)], "64k"
     elif name == "nginx":
-        yield ["curl", "-s", "-S", "-o", f"{folder_of(port)}.got", "-w", "%{http_code} %{size_download}", f"http://{address}:{port}/file"], \
+        yield ["curl", "-s", "-S", "-o", f"{folder}/got", "-w", "%{http_code} %{size_download}", f"http://{address}:{port}/file"], \
             f"200 {NGINX_FILE}"
-        yield ["cmp", f"{folder_of(port)}.got", f"{folder_of(port)}/file"], ""
-        yield ["curl", "-s", "-S", "-w", "%{http_code}", "-T", f"{folder_of(port)}.got", f"http://{address}:{port}/put/file"], "201"
-        yield ["cmp", f"{folder_of(port)}.got", f"{folder_of(port)}/put/file"], ""
+        yield ["cmp", f"{folder}/got", f"{folder}/file"], ""
+        yield ["curl", "-s", "-S", "-w", "%{http_code}", "-T", f"{folder}/got", f"http://{address}:{port}/put/file"], "201"
+        yield ["cmp", f"{folder}/got", f"{folder}/put/file"], ""
         yield ["curl", "-s", "-S", "-Z", "--parallel-max", "8", "-o", "/dev/null", "-w", "%{http_code}\n",
                f"http://{address}:{port}/file?[1-16]"], "200\n" * 16
     elif name == "redis":
@@ -270,9 +254,9 @@ def client_commands(name, port, address):
         yield ["redis-benchmark", "-h", address, "-p", str(port), "-n", "10000", "-c", "200", "-P", "16", "-q", "-t", "set"], "SET"
         yield ["redis-cli", "-h", address, "-p", str(port), "info", "persistence"], "rdb_last_bgsave_status:ok"
     elif name == "openssl":
-        yield ["curl", "-s", "-S", "-k", "-o", f"{folder_of(port)}.got", "-w", "%{size_download}", f"https://{address}:{port}/file"], \
+        yield ["curl", "-s", "-S", "-k", "-o", f"{folder}/got", "-w", "%{size_download}", f"https://{address}:{port}/file"], \
             str(NGINX_FILE)
-        yield ["cmp", f"{folder_of(port)}.got", f"{folder_of(port)}/file"], ""
+        yield ["cmp", f"{folder}/got", f"{folder}/file"], ""
         yield ["sh", "-c", f"echo 'GET /certificate HTTP/1.0\n' | openssl s_client -quiet -ign_eof -connect {address}:{port} 2>&1"], "END CERTIFICATE"
     elif name == "postgres":
         bench = [f"{POSTGRES}/pgbench", "-h", address, "-p", str(port), "-U", "postgres"]
@@ -283,18 +267,16 @@ def client_commands(name, port, address):
         yield ["/usr/bin/python3", __file__, "-", "client", name, str(port), address], ""
 
 
-def end_server(run, name, port, address):
+def end_server(run, name, port, address, folder):
     """Of the others the runner ends the server."""
-    file = {"nginx": "pid", "postgres": "data/postmaster.pid"}.get(name)
-    if file:
-        with open(f"{folder_of(port)}/{file}", encoding="ascii") as f:
-            os.kill(int(f.readline()), signal.SIGINT if name == "postgres" else signal.SIGTERM)
-    while name == "postgres" and os.path.exists(f"{folder_of(port)}/{file}"):
+    pid = f"{folder}/data/postmaster.pid"
+    if name == "postgres":
+        with open(pid, encoding="ascii") as f:
+            os.kill(int(f.readline()), signal.SIGINT)
+    while name == "postgres" and os.path.exists(pid):
         time.sleep(0.05)
     if name == "redis":
         subprocess.run(run + ["redis-cli", "-h", address, "-p", str(port), "shutdown", "nosave"], check=False)
-    for path in glob.glob(f"{folder_of(port)}*"):
-        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.remove(path)
 
 
 class Watch(threading.Thread):
@@ -330,7 +312,7 @@ class Watch(threading.Thread):
         self.tcp = self.tcp or not self.connections() <= self.earlier
 
 
-def ask(stack, name, port, address):
+def ask(stack, name, port, address, folder):
     run, name = run_prefix(stack, name)
     watch = Watch(stack, port)
     watch.look()
@@ -339,7 +321,7 @@ def ask(stack, name, port, address):
     if name == "nginx":
         time.sleep(1)  # clients that come before it has its workers are TCP's
     failed = 0
-    for command, wanted in client_commands(name, port, address):
+    for command, wanted in client_commands(name, port, address, folder):
         done = subprocess.run(run + command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0 or wanted not in done.stdout:
             print(f"{' '.join(command)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -348,7 +330,7 @@ def ask(stack, name, port, address):
     watch.stop.set()
     watch.join()
     moved = sum(watch.counts.values()) - before
-    end_server(run, name, port, address)
+    end_server(run, name, port, address, folder)
     print(f"{moved} operations and packets of RDMA; TCP: {'yes' if watch.tcp else 'none'}")
     return failed or watch.tcp or moved < 100
 
@@ -361,10 +343,11 @@ def main():
         CLIENTS.get(sys.argv[3], python_client)(int(sys.argv[4]), sys.argv[5])
         return 0
     stack, action, name, port = sys.argv[1:4] + [int(sys.argv[4])]
+    folder = sys.argv[-1]
     if action == "ask":
-        return int(ask(stack, name, port, sys.argv[5]))
+        return int(ask(stack, name, port, sys.argv[5], folder))
     run, name = run_prefix(stack, name)
-    os.execv(run[0], run + server_command(name, port))
+    os.execv(run[0], run + server_command(name, port, folder))
 
 
 if __name__ == "__main__":

@@ -62,14 +62,24 @@ class Runner(unittest.TestCase):
         self.assertEqual(run("fine | | | true | | 5 |\n").returncode, 0)
 
     def test_a_sanitizers_report_fails_the_row(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".c") as bad:
-            bad.write("int main(int n, char **a) { volatile int x[2] = { 1 }; return x[n + 5]; }\n")
-            bad.flush()
-            table = f"@make bad cc -fsanitize=address -o %OUT {bad.name}\nbad | | | @bad | exit 66 | 20 |\n"
-            done = run(table, "--sanitizer", "address")
+        bad = "int main(int n, char **a) { volatile int x[2] = { 1 }; return x[n + 5]; }"
+        table = f"@make bad sh -c 'echo \"{bad}\" | cc -x c -fsanitize=address -o %OUT -'\nbad | | | @bad | exit 66 | 20 |\n"
+        done = run(table, "--sanitizer", "address")
         self.assertIn("1 reports of the sanitizer", done.stdout)
         self.assertIn("stack-buffer-overflow", done.stdout)
         self.assertIn("0 passed, 1 failed, 0 skipped", done.stdout)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can mount")
+    def test_tmp_is_its_own(self):
+        with tempfile.NamedTemporaryFile(dir="/tmp") as stale:
+            done = run(f"hidden | | | test ! -e {stale.name} | | 5 |\nkept | | | test -e %SRC/run | | 5 |\n")
+            self.assertTrue(os.path.exists(stale.name))
+        self.assertIn("2 passed", done.stdout, done.stderr)
+
+    def test_folder_is_each_rows_own(self):
+        row = "%s | | mkdir %%FOLDER/server | mkdir %%FOLDER/client | | 5 |\n"
+        done = run(row % "first" + row % "second")
+        self.assertIn("2 passed", done.stdout, done.stdout)
 
     def test_no_rows_is_a_failure(self):
         self.assertEqual(run("# nothing\n").returncode, 1)
@@ -92,7 +102,7 @@ class Runner(unittest.TestCase):
                               check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(len(done.stdout.splitlines()), 250)
-        self.assertNotIn("%", re.sub(r"%(PORT|SRC|STACK|COPY|SELF)", "", done.stdout))
+        self.assertNotIn("%", re.sub(r"%(PORT|SRC|STACK|COPY|SELF|FOLDER)", "", done.stdout))
 
 
 if __name__ == "__main__":
