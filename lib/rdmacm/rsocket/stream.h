@@ -5,7 +5,8 @@
  * into the peer's table of entries (credits). docs/rsockets.md has the protocol.
  *
  *   stream.c          the object: made, named, shut down, closed
- *   stream_conn.c     connecting, listening, accepting: events of the CM
+ *   stream_conn.c     connecting, listening: events of the CM
+ *   stream_accept.c   accepting
  *   stream_cq.c       completions, credits, waiting
  *   stream_send.c     sending
  *   stream_recv.c     receiving
@@ -224,13 +225,18 @@ int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
  * wait. 0 or a negative errno. */
 int stream_unlisten(struct stream *s);
 int stream_listen(struct rsocket *rs, int backlog);
-int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len);
 int stream_connect(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
 int stream_name(struct rsocket *rs, bool peer, struct sockaddr *addr, socklen_t *len);
 /* Waits until a connection that is being made stands. 0, -EAGAIN, -ENOTCONN, or why it failed. */
 int stream_await(struct stream *s, bool nonblock);
 /* Takes the events of the CM that wait. On the service's thread. */
 void stream_take_events(struct stream *s);
+
+/* The connection stands there now; wakes who waits. */
+void stream_set_phase(struct stream *s, enum stream_phase phase) REQUIRES(s->conn_lock);
+
+/* ---- stream_accept.c ---- */
+int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len);
 
 /* ---- stream_cq.c ---- */
 /* Queue pair, queues and buffers for the id. 0 or a negative errno; stream_unmake undoes it. */

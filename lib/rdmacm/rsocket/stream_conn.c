@@ -1,11 +1,10 @@
-/* stream_conn.c: how a stream gets its connection.
+/* stream_conn.c: how a stream gets its connection. Accepting one: stream_accept.c.
  * In:    calls, events of the CM           Out: phases of the stream
  * Runs:  the application's threads; events of connections on the service's thread (service.c)
  * Locks: stream.conn_lock, held across calls of the CM and of the verbs
  */
 #include <infiniband/ib.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "stream.h"
@@ -18,7 +17,7 @@ enum {
 	CONN_LEFT_MS = 100, /* within which the device hears of a death that the CM has told */
 };
 
-static void conn_phase(struct stream *s, enum stream_phase phase) REQUIRES(s->conn_lock)
+void stream_set_phase(struct stream *s, enum stream_phase phase)
 {
 	/* what the phase stands on is visible first; pairs with stream_phase */
 	__atomic_store_n(&s->phase, phase, __ATOMIC_SEQ_CST);
@@ -28,7 +27,7 @@ static void conn_phase(struct stream *s, enum stream_phase phase) REQUIRES(s->co
 static void conn_fail(struct stream *s, int err) REQUIRES(s->conn_lock)
 {
 	__atomic_store_n(&s->error, (u32)-err, __ATOMIC_RELEASE);
-	conn_phase(s, STREAM_FAILED);
+	stream_set_phase(s, STREAM_FAILED);
 }
 
 static bool conn_is_opening(u32 phase)
@@ -179,7 +178,7 @@ static int conn_renew_id(struct stream *s) REQUIRES(s->conn_lock)
 		return err;
 	__atomic_store_n(&s->error, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->ended, 0, __ATOMIC_RELAXED);
-	conn_phase(s, s->bound.ss_family != 0 ? STREAM_BOUND : STREAM_NEW);
+	stream_set_phase(s, s->bound.ss_family != 0 ? STREAM_BOUND : STREAM_NEW);
 	return 0;
 }
 
@@ -206,7 +205,7 @@ int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len)
 		err = conn_bind(s, &local);
 	if (err == 0) {
 		s->bound = local;
-		conn_phase(s, STREAM_BOUND);
+		stream_set_phase(s, STREAM_BOUND);
 	}
 	lock_release(&s->conn_lock);
 	return err;
@@ -225,7 +224,7 @@ static int conn_listen(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 	if (err == 0 && rdma_listen(s->id, MAX(backlog, 0)) != 0)
 		err = -errno;
 	if (err == 0)
-		conn_phase(s, STREAM_LISTENING);
+		stream_set_phase(s, STREAM_LISTENING);
 	return err;
 }
 
@@ -247,10 +246,10 @@ int stream_unlisten(struct stream *s)
 
 	lock_acquire(&s->conn_lock);
 	if (stream_phase(s) == STREAM_LISTENING) {
-		conn_phase(s, STREAM_BOUND); /* nobody takes a request any more */
+		stream_set_phase(s, STREAM_BOUND); /* nobody takes a request any more */
 		err = conn_renew_id(s);
 		if (err < 0)
-			conn_phase(s, STREAM_FAILED);
+			stream_set_phase(s, STREAM_FAILED);
 	}
 	lock_release(&s->conn_lock);
 	return err;
@@ -265,7 +264,7 @@ static int conn_timeout_ms(struct stream *s) REQUIRES(s->conn_lock)
 
 static void conn_resolve_addr(struct stream *s) REQUIRES(s->conn_lock)
 {
-	conn_phase(s, STREAM_RESOLVING_ADDR);
+	stream_set_phase(s, STREAM_RESOLVING_ADDR);
 	if (rdma_resolve_addr(s->id, NULL, (struct sockaddr *)&s->dest, conn_timeout_ms(s)) != 0)
 		conn_fail(s, -errno);
 }
@@ -275,7 +274,7 @@ static void conn_resolve_route(struct stream *s) REQUIRES(s->conn_lock)
 {
 	int result = -1;
 
-	conn_phase(s, STREAM_RESOLVING_ROUTE);
+	stream_set_phase(s, STREAM_RESOLVING_ROUTE);
 	if (s->route != NULL)
 		result = rdma_set_option(s->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, s->route,
 					 s->route_len);
@@ -301,7 +300,7 @@ static void conn_request(struct stream *s) REQUIRES(s->conn_lock)
 	stream_hello(s, &hello);
 	param.private_data_len = (u8)stream_request_pack(&hello, s->domain == AF_IB, data);
 	param.private_data = data;
-	conn_phase(s, STREAM_CONNECTING);
+	stream_set_phase(s, STREAM_CONNECTING);
 	if (rdma_connect(s->id, &param) != 0)
 		conn_fail(s, -errno);
 }
@@ -319,7 +318,7 @@ static void conn_retry(struct stream *s, int status, void (*step)(struct stream 
 static void conn_stands(struct stream *s) REQUIRES(s->conn_lock)
 {
 	s->near = rsocket_hears_of_death(s->id->qp);
-	conn_phase(s, STREAM_CONNECTED);
+	stream_set_phase(s, STREAM_CONNECTED);
 }
 
 /* The peer has answered a request. */
@@ -525,200 +524,5 @@ int stream_connect(struct rsocket *rs, const struct sockaddr *addr, socklen_t le
 	if (err < 0)
 		__atomic_store_n(&s->error, 0, __ATOMIC_RELAXED);
 	lock_release(&s->conn_lock);
-	return err;
-}
-
-/* ---- accepting ------------------------------------------------------------------------------- */
-
-/* A request, taken from its event. */
-struct conn_request {
-	struct rdma_cm_id *id;
-	struct rdma_conn_param param;
-	struct stream_hello hello;
-} OWNED_BY(the caller);
-
-/* 0: a request is there; -EAGAIN: none. What is no stream's is refused. */
-static int conn_take_request(struct stream *s, struct conn_request *out)
-{
-	struct rdma_cm_event *event;
-	int err;
-
-	for (;;) {
-		if (rdma_get_cm_event(s->channel, &event) != 0)
-			return -errno;
-		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
-			rdma_ack_cm_event(event);
-			continue;
-		}
-		out->id = event->id;
-		out->param = event->param.conn;
-		err = stream_request_unpack(event->param.conn.private_data,
-					    event->param.conn.private_data_len,
-					    s->domain == AF_IB, &out->hello);
-		rdma_ack_cm_event(event);
-		if (err == 0)
-			return 0;
-		(void)rdma_reject(out->id, NULL, 0);
-		rdma_destroy_id(out->id);
-	}
-}
-
-/* A thread that waits for a request. Its end is also that of a thread that is cancelled. */
-struct conn_sleep {
-	struct stream *s;
-	struct sleeper me;
-	struct waiter place;
-	bool joined;
-} OWNED_BY(the thread that sleeps);
-
-static void conn_sleep_end(struct conn_sleep *w)
-{
-	if (!w->joined)
-		return;
-	wait_leave(&w->s->rs.waiters, &w->place);
-	sleeper_end(&w->me);
-}
-
-/* Waits for a request, or for the end of the listener. */
-static int conn_wait_request(struct stream *s)
-{
-	struct pollfd fds[1 + SLEEPER_FDS] = { { .fd = s->rs.fd, .events = POLLIN } };
-	struct conn_sleep w CLEANUP(conn_sleep_end) = { .s = s };
-	int err = sleeper_begin(&w.me, SLEEP_LISTEN);
-
-	if (err < 0)
-		return err;
-	wait_join(&s->rs.waiters, &w.place, &w.me);
-	w.joined = true;
-	if (stream_ended(s) & STREAM_CLOSED)
-		return -EBADF;
-	if (stream_phase(s) != STREAM_LISTENING)
-		return 0;
-	err = sleeper_poll(&w.me, fds, 1, 0);
-	return err == -EINTR && sleeper_restarts() ? 0 : err;
-}
-
-/* What a listener's options are to the streams that it accepts. */
-static void conn_inherit(struct stream *s, struct stream *from)
-	NO_THREAD_SAFETY /* `s` is nobody else's */
-{
-	lock_acquire(&from->conn_lock);
-	s->domain = from->domain;
-	s->want = from->want;
-	s->so_options = from->so_options;
-	s->tcp_options = from->tcp_options;
-	s->ipv6_options = from->ipv6_options;
-	s->linger = from->linger;
-	s->keepalive_s = from->keepalive_s;
-	lock_release(&from->conn_lock);
-	s->told = true;
-}
-
-static int conn_answer(struct stream *s, struct conn_request *request) REQUIRES(s->conn_lock)
-{
-	u8 data[STREAM_HELLO_SIZE];
-	struct stream_hello hello;
-	int err = stream_make(s);
-
-	if (err < 0)
-		return err;
-	stream_begin(s, &request->hello);
-	stream_hello(s, &hello);
-	stream_hello_pack(&hello, data);
-	request->param.private_data = data;
-	request->param.private_data_len = sizeof(data);
-	conn_phase(s, STREAM_ACCEPTING);
-	return rdma_accept(s->id, &request->param) != 0 ? -errno : 0;
-}
-
-/* The stream of a request, or NULL and a negative errno: the request is refused then. */
-static struct stream *conn_adopt(struct stream *listener, struct conn_request *request, int *err)
-{
-	struct rdma_event_channel *channel = stream_channel();
-	struct stream *s = channel != NULL ? stream_new(channel) : NULL;
-
-	*err = channel != NULL ? -ENOMEM : -errno;
-	if (s == NULL)
-		goto refuse;
-	conn_inherit(s, listener);
-	*err = 0;
-	if (fcntl(channel->fd, F_SETFL, O_NONBLOCK) != 0 ||
-	    rdma_migrate_id(request->id, channel) != 0)
-		*err = -errno;
-	if (*err == 0)
-		*err = table_insert(&s->rs);
-	if (*err == 0)
-		return s;
-	free(s);
-refuse:
-	(void)rdma_reject(request->id, NULL, 0);
-	rdma_destroy_id(request->id);
-	if (channel != NULL)
-		rdma_destroy_event_channel(channel);
-	return NULL;
-}
-
-/* The new number, or a negative errno. */
-static int conn_accept_one(struct stream *listener, struct conn_request *request)
-{
-	struct stream *s;
-	bool keepalive;
-	int err, fd;
-
-	s = conn_adopt(listener, request, &err);
-
-	if (s == NULL)
-		return err;
-	(void)table_get(s->rs.fd);
-	fd = s->rs.fd;
-	lock_acquire(&s->conn_lock);
-	s->id = request->id;
-	s->id->context = s;
-	err = conn_answer(s, request);
-	if (err == 0)
-		err = service_watch(s);
-	keepalive = s->so_options & 1u << SO_KEEPALIVE;
-	lock_release(&s->conn_lock);
-	if (err == 0 && keepalive)
-		err = service_keepalive(s, true);
-	if (err < 0 && table_remove(&s->rs)) {
-		(void)rdma_reject(s->id, NULL, 0);
-		s->rs.ops->close(&s->rs);
-		table_free_last(&s->rs);
-	}
-	table_put(&s->rs);
-	return err < 0 ? err : fd;
-}
-
-/* A connection whose client has gone meanwhile is none; the next one is taken. */
-int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len)
-{
-	struct stream *s = stream_of(rs);
-	struct conn_request request;
-	int err;
-
-	for (;;) {
-		if (stream_phase(s) != STREAM_LISTENING)
-			return -EINVAL;
-		err = conn_take_request(s, &request);
-		if (err == -EAGAIN && !rsocket_is_nonblocking(rs, 0)) {
-			err = conn_wait_request(s);
-			if (err == 0)
-				continue;
-		}
-		if (err < 0)
-			return err;
-		err = conn_accept_one(s, &request);
-		if (err != -EINVAL && err != -EIO)
-			break;
-	}
-	if (err >= 0 && addr != NULL && len != NULL) {
-		struct rsocket *fresh = table_get(err);
-
-		if (fresh != NULL) {
-			(void)stream_name(fresh, true, addr, len);
-			table_put(fresh);
-		}
-	}
 	return err;
 }
