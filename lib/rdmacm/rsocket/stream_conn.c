@@ -221,6 +221,8 @@ static int conn_listen(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 		err = -EINVAL;
 	if (err == 0 && stream_phase(s) == STREAM_NEW)
 		err = conn_bind(s, &any);
+	if (err == 0)
+		err = accept_begin(s, backlog);
 	if (err == 0 && rdma_listen(s->id, MAX(backlog, 0)) != 0)
 		err = -errno;
 	if (err == 0)
@@ -234,7 +236,9 @@ int stream_listen(struct rsocket *rs, int backlog)
 	int err = 0;
 
 	lock_acquire(&s->conn_lock);
-	if (stream_phase(s) != STREAM_LISTENING)
+	if (stream_phase(s) == STREAM_LISTENING)
+		accept_resize(s, backlog);
+	else
 		err = conn_listen(s, backlog);
 	lock_release(&s->conn_lock);
 	return err;
@@ -247,6 +251,7 @@ int stream_unlisten(struct stream *s)
 	lock_acquire(&s->conn_lock);
 	if (stream_phase(s) == STREAM_LISTENING) {
 		stream_set_phase(s, STREAM_BOUND); /* nobody takes a request any more */
+		accept_end(s);
 		err = conn_renew_id(s);
 		if (err < 0)
 			stream_set_phase(s, STREAM_FAILED);
@@ -356,8 +361,10 @@ static void conn_part(struct stream *s)
  * yet. */
 static bool conn_waits_for_device(struct stream *s) REQUIRES(s->conn_lock)
 {
+	bool waits = s->rs.fd < 0; /* raccept begins it */
+
 	if (!s->near || s->left_ns != 0 || (stream_ended(s) & STREAM_NO_CONTROL) ||
-	    stream_has_parted(s) || service_keepalive(s, true) < 0)
+	    stream_has_parted(s) || (!waits && service_keepalive(s, true) < 0))
 		return false;
 	s->left_ns = clock_now_ns();
 	return true;
@@ -415,7 +422,7 @@ static void conn_refused(struct stream *s, int err) REQUIRES(s->conn_lock)
 	conn_disconnected(s, stream_phase(s) < STREAM_ACCEPTING ? err : -ECONNRESET);
 }
 
-static void conn_event(struct stream *s, const struct rdma_cm_event *event) REQUIRES(s->conn_lock)
+void stream_event(struct stream *s, const struct rdma_cm_event *event)
 {
 	if (event->id != s->id)
 		return; /* of an earlier attempt */
@@ -459,9 +466,10 @@ void stream_take_events(struct stream *s)
 	struct rdma_cm_event *event;
 
 	lock_acquire(&s->conn_lock);
-	/* the requests of a listener, which may have tried to connect before, are raccept's */
+	if (stream_phase(s) == STREAM_LISTENING)
+		accept_take_events(s);
 	while (stream_phase(s) != STREAM_LISTENING && rdma_get_cm_event(s->channel, &event) == 0) {
-		conn_event(s, event);
+		stream_event(s, event);
 		rdma_ack_cm_event(event);
 	}
 	lock_release(&s->conn_lock);
