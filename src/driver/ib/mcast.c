@@ -24,6 +24,8 @@ static int hca_mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 
 	if (err == 0)
 		err = hca_mcast_check(qp, gid, lid);
+	if (err == 0 && !soft_qp_is_ours(qp))
+		err = -EIO;
 	if (err == 0)
 		err = node_mcast_join(the_seat.a.node, gid->raw, qp->qp_num);
 	return err == -ENOSPC ? -ENOMEM : err;
@@ -33,7 +35,10 @@ static int hca_mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 {
 	int err = hca_mcast_check(qp, gid, lid);
 
-	return err != 0 ? err : node_mcast_leave(the_seat.a.node, gid->raw, qp->qp_num);
+	if (err != 0)
+		return err;
+	/* of a parent, which stays a member */
+	return soft_qp_is_ours(qp) ? node_mcast_leave(the_seat.a.node, gid->raw, qp->qp_num) : 0;
 }
 
 /* The ports that the datagram reaches; the sender's own, whose other queue pairs hear it, too. It

@@ -19,6 +19,8 @@ static int adapter_mcast_attach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 
 	if (err == 0)
 		err = adapter_mcast_check(qp, gid);
+	if (err == 0 && !soft_qp_is_ours(qp))
+		err = -EIO;
 	if (err == 0)
 		err = node_mcast_join(s->a.node, gid->raw, qp->qp_num);
 	/* If the wire cannot be joined the members of this host are still reached. A shortage of
@@ -36,6 +38,8 @@ static int adapter_mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	struct seat *s = &the_seat;
 	int err = adapter_mcast_check(qp, gid);
 
+	if (err == 0 && !soft_qp_is_ours(qp))
+		return 0; /* the parent stays a member */
 	if (err == 0)
 		err = node_mcast_leave(s->a.node, gid->raw, qp->qp_num);
 	if (err == 0 && (s->paths & SEAT_PATH_UDP) != 0)

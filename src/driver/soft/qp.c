@@ -137,11 +137,6 @@ static struct soft_qp *soft_qp_create_both(struct ib_pd *pd, struct ib_qp_init_a
 	return qp;
 }
 
-static bool soft_qp_is_ours(const struct soft_qp *qp)
-{
-	return soft_is_ours(qp->generation);
-}
-
 /* An adapter has sent a datagram long before the call that destroys its queue pair gets there. Here
  * the first one to a process may still wait for the link to it. */
 static void soft_qp_await_datagrams(struct soft_qp *qp)
@@ -156,7 +151,7 @@ static bool soft_has_datagrams(struct soft_device *dev)
 
 	lock_acquire(&dev->list_lock);
 	list_for_each(qp, &dev->qps, struct soft_qp, node)
-		has |= soft_qp_is_ours(qp) && ibt_qp_has_datagrams(soft_engine(qp));
+		has |= soft_is_ours(qp->generation) && ibt_qp_has_datagrams(soft_engine(qp));
 	lock_release(&dev->list_lock);
 	return has;
 }
@@ -235,7 +230,7 @@ static void soft_qp_keep_way(struct soft_device *dev, struct soft_qp *qp,
 	if (dev->kind->reaches == NULL)
 		return;
 	lock_acquire(&qp->way_lock);
-	if (soft_qp_is_ours(qp))
+	if (soft_is_ours(qp->generation))
 		soft_qp_charge_way(dev, qp);
 	if (av != NULL)
 		soft_qp_set_way(qp, av);
@@ -257,7 +252,7 @@ static int soft_qp_destroy(struct ib_qp *ib)
 	shown = qp->shown;
 	__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
 	soft_qp_keep_way(dev, qp, NULL, IB_QPS_RESET);
-	if (!soft_qp_is_ours(qp)) {
+	if (!soft_is_ours(qp->generation)) {
 		ibt_qp_free_orphan(soft_engine(qp));
 		return 0;
 	}
@@ -544,7 +539,7 @@ static int soft_qp_modify(struct ib_qp *ib, struct ib_qp_attr *attr, int mask)
 
 	if (ib->qp_type == IB_QPT_RAW_PACKET)
 		return soft_raw_modify(ib, attr, mask);
-	if (!soft_qp_is_ours(qp))
+	if (!soft_is_ours(qp->generation))
 		return -EIO;
 	lock_acquire(&qp->modify_lock);
 	err = soft_check(ib->device);
@@ -601,7 +596,7 @@ int soft_uverbs_attach_counter(struct ib_qp *ib, struct op_counter *counter, u32
 
 	if (err == 0 && ib->qp_type == IB_QPT_RAW_PACKET)
 		return -EOPNOTSUPP;
-	if (err == 0 && !soft_qp_is_ours(qp))
+	if (err == 0 && !soft_is_ours(qp->generation))
 		err = -EIO;
 	return err != 0 ? err : ibt_qp_attach_counter(soft_engine(qp), counter, ops);
 }

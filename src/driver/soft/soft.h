@@ -281,6 +281,12 @@ static inline bool soft_is_ours(u32 generation)
 	return seat_is_attached(&the_seat) && generation == seat_generation(&the_seat);
 }
 
+/* The same of a queue pair that is not for raw packets. */
+static inline bool soft_qp_is_ours(const struct ib_qp *ib)
+{
+	return soft_is_ours(SOFT_OF(qp, ib)->generation);
+}
+
 /* ---- device.c ---- */
 /* Initializes the shared part of a device that no other thread sees yet: its lists, and the methods
  * of its objects. */
