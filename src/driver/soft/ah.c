@@ -1,6 +1,6 @@
 /* ah.c: address handles.
  * In: ib_ah_attr    Out: address vectors, resolved by the adapter's kind
- * Runs: any context: nothing here blocks but the allocation of memory
+ * Runs: any context: nothing here blocks but the allocation of memory. A forked child attaches
  * Locks: the handle's, a leaf
  */
 #include "driver/soft/soft.h"
@@ -13,7 +13,8 @@ static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
 {
 	struct soft_device *dev = soft_dev(pd->device);
 	struct soft_ah *ah = calloc(1, sizeof(*ah));
-	int err = ah == NULL ? -ENOMEM : soft_check(&dev->ib);
+	/* a forked child knows no routes before it has a seat */
+	int err = ah == NULL ? -ENOMEM : soft_attach(dev);
 
 	if (err == 0)
 		err = dev->kind->resolve_av(dev, attr, &ah->av);
