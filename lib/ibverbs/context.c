@@ -177,6 +177,19 @@ static struct ib_ucontext *context_name(struct door_device *device, struct ib_ex
 	return ucontext;
 }
 
+/* A forked child, whose parent has got the list, has no devices before it looks for them. */
+static bool context_device_is_there(struct ib_device *ib)
+{
+	struct ib_device **list;
+
+	if (ib_device_is_listed(ib))
+		return true;
+	if (ib_uverbs_get_devices(&list) < 0)
+		return false;
+	ib_uverbs_put_devices(list);
+	return ib_device_is_listed(ib);
+}
+
 AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct ibv_context *context;
@@ -187,7 +200,7 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!device)
 		return door_null(-EINVAL);
 	/* held by the list that the application still has */
-	if (!ib_device_is_listed(door_device(device)->ib))
+	if (!context_device_is_there(door_device(device)->ib))
 		return door_null(-ENODEV);
 	/* The file's inode names the context also after dup(), and poll() reports it ready as a
 	 * device. */
