@@ -368,6 +368,7 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 	lock_init(&qp->resp.rq_lock);
 	qp_set_state(qp, IBV_QPS_ERR);
 	qp->dest = NULL;
+	qp->streams = qp->lossy = qp->quick = false; /* a stream is one with its destination */
 	free(qp->mig); /* its destination is the parent's */
 	qp->mig = NULL;
 	qp->req.head = qp->req.next = qp->req.tail;
