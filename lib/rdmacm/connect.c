@@ -171,7 +171,7 @@ AV_EXPORT int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 AV_EXPORT int rdma_disconnect(struct rdma_cm_id *cm_id)
 {
 	struct door_id *id = door_id(cm_id);
-	int err = cm_id->verbs == NULL ? -EINVAL : qp_to_err(id);
+	int err = cm_id->verbs == NULL || ucma_is_parents(id->ucma) ? -EINVAL : qp_to_err(id);
 
 	if (err >= 0)
 		err = ucma_disconnect(id->ucma);
@@ -184,7 +184,8 @@ AV_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id
 	struct rdma_cm_event *event;
 	struct ibv_qp_init_attr init;
 
-	if (!l->sync)
+	/* a parent's listener hears of nothing here */
+	if (!l->sync || ucma_is_parents(l->ucma))
 		return door_result(-EINVAL);
 	if (listen->event != NULL)
 		rdma_ack_cm_event(listen->event);

@@ -364,14 +364,20 @@ static void ucma_warn_of_parents_id(void)
 				   "the child makes its own, or the parent serves this one");
 }
 
+bool ucma_is_parents(const struct ucma_id *id)
+{
+	if (id->process == ucma_process)
+		return false;
+	ucma_warn_of_parents_id();
+	return true;
+}
+
 int ucma_check(struct ucma_id *id)
 {
 	bool removed;
 
-	if (id->process != ucma_process) {
-		ucma_warn_of_parents_id();
+	if (ucma_is_parents(id))
 		return -EINVAL;
-	}
 	lock_acquire(&ucma_lock);
 	removed = id->removed;
 	lock_release(&ucma_lock);

@@ -80,6 +80,8 @@ AV_EXPORT void ucma_set_cookie(struct ucma_id *id, void *cookie);
 AV_EXPORT int ucma_migrate(struct ucma_id *id, struct ucma_channel *ch);
 /* Waits until every event of the id that was taken is acknowledged. */
 AV_EXPORT void ucma_wait_acked(struct ucma_id *id);
+/* In a forked child: is the id its parent's? Warns of it once. */
+AV_EXPORT bool ucma_is_parents(const struct ucma_id *id);
 /* 0, or -EIO as every call. */
 AV_EXPORT int ucma_check(struct ucma_id *id);
 
