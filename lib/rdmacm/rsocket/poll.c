@@ -17,6 +17,7 @@
 #include "user.h"
 
 enum { POLL_DRIVES_ALL = 16, POLL_ON_STACK = 16 };
+enum { POLL_NO_FD = INT32_MAX }; /* of which the kernel says POLLNVAL */
 
 struct poll_entry {
 	struct rsocket *rs; /* held; NULL: an ordinary descriptor */
@@ -54,6 +55,17 @@ static int poll_check(struct pollfd *fds, nfds_t count)
 	return 0;
 }
 
+/* The kernel's descriptor for the i-th place; negative: it has none. */
+static int poll_system_fd(const struct poll_set *set, nfds_t i)
+{
+	struct rsocket *rs = set->entries[i].rs;
+	int fd = set->fds[i].fd;
+
+	if (rs != NULL)
+		return rs->ops->poll_fd(rs);
+	return unlikely(table_is_parents(fd)) ? POLL_NO_FD : fd;
+}
+
 static void poll_collect(struct poll_set *set)
 {
 	int fd;
@@ -63,7 +75,7 @@ static void poll_collect(struct poll_set *set)
 
 		set->entries[i].rs = rs;
 		set->rsockets += rs != NULL;
-		fd = rs == NULL ? set->fds[i].fd : rs->ops->poll_fd(rs);
+		fd = poll_system_fd(set, i);
 		if (rs != NULL && fd < 0 && set->driven == NULL)
 			set->driven = rs;
 		if (fd < 0)
@@ -105,7 +117,7 @@ static int poll_take_system(struct poll_set *set)
 
 	for (nfds_t i = 0; i < set->count; i++) {
 		struct rsocket *rs = set->entries[i].rs;
-		int fd = rs == NULL ? set->fds[i].fd : rs->ops->poll_fd(rs);
+		int fd = poll_system_fd(set, i);
 
 		if (fd < 0 || at == set->system_count || set->system[at].fd != fd)
 			continue;

@@ -178,7 +178,7 @@ static int repoll_get(int fd, struct repoll **out)
 	struct rsocket *rs = table_get(fd);
 
 	if (rs == NULL)
-		return fcntl(fd, F_GETFD) < 0 ? -EBADF : -EINVAL;
+		return fcntl(fd, F_GETFD) < 0 || table_is_parents(fd) ? -EBADF : -EINVAL;
 	if (rs->ops == &repoll_ops) {
 		*out = repoll_of(rs);
 		return 0;

@@ -191,6 +191,8 @@ void table_free_last(struct rsocket *rs);
 /* In a forked child: an rsocket of the parent that had this number is forgotten. False: there was
  * none. */
 bool table_forget(int fd);
+/* In a forked child: does the number still stand for a stream or a set of the parent? */
+bool table_is_parents(int fd);
 
 /* ---- config.c -------------------------------------------------------------------------------- */
 

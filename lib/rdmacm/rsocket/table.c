@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "rsocket.h"
@@ -181,6 +182,16 @@ void table_free_last(struct rsocket *rs)
 	/* in this order: who has seen it leave has counted itself before it can be freed */
 	__atomic_store_n(&slot->leaving, NULL, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&slot->closing, rs, __ATOMIC_SEQ_CST);
+}
+
+/* An application that has closed the number may have a file or a socket there. */
+bool table_is_parents(int fd)
+{
+	struct table_slot *slot = table_slot(fd);
+	struct stat st;
+
+	return slot != NULL && __atomic_load_n(&slot->parents, __ATOMIC_RELAXED) != NULL &&
+	       fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
 }
 
 bool table_forget(int fd)
