@@ -99,7 +99,7 @@ int inherit_run(const struct inherit_bed *of, void (*calls)(void))
 {
 	bed = of;
 	bed->works("nothing");
-	for (who = CHILD; who < WHOS; who++)
+	for (who = CHILD; who <= bed->last; who++)
 		calls();
 	printf("%d calls, %d wrong\n", calls_made, calls_wrong);
 	return calls_wrong == 0 && calls_made != 0 ? 0 : 1;

@@ -13,11 +13,11 @@ enum who {
 	CHILD,	    /* a child, as its first call */
 	ATTACHED,   /* a child that uses RDMA itself already */
 	GRANDCHILD, /* the child of a child */
-	WHOS,
 };
 
 /* What a program gives the kit. */
 struct inherit_bed {
+	enum who last; /* all callers up to this one are asked */
 	void (*attach)(void); /* in the child: makes and ends an object of its own */
 	void (*works)(const char *after); /* in the parent: its objects work, or the program ends */
 };
@@ -43,7 +43,7 @@ enum { ANY = -1 };
 
 /* The objects that the calls until the next one are about. */
 void inherit_about(const char *kind);
-/* Runs `calls` for each of `enum who`. The exit status of the program. */
+/* Runs `calls` for each caller. The exit status of the program. */
 int inherit_run(const struct inherit_bed *bed, void (*calls)(void));
 /* True in the child that is to make the call. */
 bool inherit_begin(const char *call, int error);

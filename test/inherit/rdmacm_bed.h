@@ -41,7 +41,7 @@ extern struct cm_bed cm;
 void cm_make(void);
 /* Ends all, in the parent or in a child. */
 void cm_end(void);
-/* A message on the connection, and a new request to the listener, which rejects it. */
+/* A message on the connection; now and then a new request to the listener, which rejects it. */
 void cm_works(const char *after);
 /* In the child: makes a channel and an id with a queue pair, and ends them. */
 void cm_attach(void);

@@ -191,7 +191,9 @@ static void calls(void)
 
 int main(void)
 {
-	static const struct inherit_bed kit = { .attach = cm_attach, .works = cm_works };
+	static const struct inherit_bed kit = {
+		.last = ATTACHED, .attach = cm_attach, .works = cm_works
+	};
 	int status;
 
 	cm_make();

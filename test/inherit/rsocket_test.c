@@ -222,7 +222,9 @@ static void calls(void)
 
 int main(void)
 {
-	static const struct inherit_bed kit = { .attach = bed_attach, .works = bed_works };
+	static const struct inherit_bed kit = {
+		.last = ATTACHED, .attach = bed_attach, .works = bed_works
+	};
 	int status;
 
 	bed_make();

@@ -155,7 +155,9 @@ static void calls(void)
 
 int main(void)
 {
-	static const struct inherit_bed kit = { .attach = bed_attach, .works = bed_works };
+	static const struct inherit_bed kit = {
+		.last = GRANDCHILD, .attach = bed_attach, .works = bed_works
+	};
 	int status;
 
 	bed_make();
