@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # Each test is a shell script. The first run of those in ONCE fails as here; `then` is what they do from the second run on.
 FIRST = {
-    "limit": "sleep 30",                                             # the cage's, which is 1 s by the clock
+    "limit": "sleep 60",                                             # the cage's
     "event": "echo 'LATE: no completion within 5000 ms'; exit 1",
     "cmocka": "printf '[ RUN      ] a\\n[       OK ] a\\n[ RUN      ] b\\nLATE: no event within 5000 ms\\n[  FAILED  ] b\\n'; exit 1",
     "source": "printf '[ RUN      ] a\\n[  ERROR   ] --- 0 != 1\\ntest/waits_test.c:3: error: Failure!\\n[  FAILED  ] a\\n'; exit 1",
@@ -28,6 +28,7 @@ FIRST = {
     "half": "printf '[ RUN      ] a\\nLATE: no event within 5000 ms\\n[  FAILED  ] a\\n[ RUN      ] b\\n3 != 4\\n[  FAILED  ] b\\n'; exit 1",
 }
 FLAKY = ("limit", "event", "cmocka", "source", "python")
+LIMIT_S = (15, 2)  # of processor time, of a test and of the one that passes it; by the clock it is four times that
 SOURCE = "{\n\n\tassert_int_equal(poll(&p, 1, EVENT_MS), 1);\n}\n"
 
 
@@ -45,7 +46,7 @@ class Tree:
         for name, script in tests.items():
             self.write(f"test/{name}.sh", script)
             lines += [f"add_test(NAME t/{name} COMMAND {CAGE} sh ${{CMAKE_SOURCE_DIR}}/test/{name}.sh {self.root}/runs/{name})",
-                      f"set_tests_properties(t/{name} PROPERTIES ENVIRONMENT_MODIFICATION AV_CAGE_SECONDS=set:1 ENVIRONMENT WORD=set)"]
+                      f"set_tests_properties(t/{name} PROPERTIES ENVIRONMENT_MODIFICATION AV_CAGE_SECONDS=set:{LIMIT_S[name == 'limit']} ENVIRONMENT WORD=set)"]
         self.write("CMakeLists.txt", "\n".join(lines) + "\n")
         os.mkdir(f"{self.root}/runs")
         self.commit("base")
@@ -187,10 +188,10 @@ class Rows(unittest.TestCase):
         """A row that hangs once is flaky; one that crashes is not run again."""
         tree = Tree({})
         self.addCleanup(tree.close)
-        table = (f"""hangs (once) | | | sh -c "echo >>{tree.root}/runs/a; [ $(wc -l <{tree.root}/runs/a) -gt 1 ] \\|\\| sleep 30" | | 0.5 |\n"""
-                 f"""crashes | | | sh -c "echo >>{tree.root}/runs/b; [ $(wc -l <{tree.root}/runs/b) -gt 1 ] \\|\\| kill -SEGV $$" | | 5 |\n""")
+        table = (f"""hangs (once) | | | sh -c "echo >>{tree.root}/runs/a; [ $(wc -l <{tree.root}/runs/a) -gt 1 ] \\|\\| sleep 60" | | 2 |\n"""
+                 f"""crashes | | | sh -c "echo >>{tree.root}/runs/b; [ $(wc -l <{tree.root}/runs/b) -gt 1 ] \\|\\| kill -SEGV $$" | | 9 |\n""")
         tree.write("build/rows.table", table)
-        words = [os.path.join(HERE, "..", "test", "clients", "run"), "--fake", "--part", "1/1", "--table", f"{tree.root}/build/rows.table"]
+        words = [os.path.join(HERE, "..", "test", "clients", "run"), "--fake", "--build", tree.root, "--part", "1/1", "--table", f"{tree.root}/build/rows.table"]
         log = f"{tree.root}/build/step.log"
         with open(log, "w", encoding="utf-8") as f:
             f.write(f"again: rows {' '.join(words)}\n" + tree.run(*words).stdout)
