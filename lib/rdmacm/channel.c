@@ -161,6 +161,15 @@ static bool channel_take_request(struct rdma_event_channel *channel, struct door
 	return true;
 }
 
+/* What this library has to do with an event fails: the status is -1, and errno of the thread that
+ * takes the event says why, as with rdma-core. */
+static void channel_fail(struct door_event *out, enum rdma_cm_event_type type, int err)
+{
+	out->event.event = type;
+	out->event.status = -1;
+	errno = -err;
+}
+
 /* The peer accepts: the queue pair goes on, and the connection is completed. */
 static void channel_take_response(struct door_event *out)
 {
@@ -177,8 +186,7 @@ static void channel_take_response(struct door_event *out)
 		return;
 	(void)qp_to_err(id);
 	id->failed = true;
-	out->event.event = RDMA_CM_EVENT_CONNECT_ERROR;
-	out->event.status = err;
+	channel_fail(out, RDMA_CM_EVENT_CONNECT_ERROR, err);
 }
 
 /* A step of the search: the application reads its result in the id. */
@@ -186,10 +194,8 @@ static void channel_take_step(struct door_event *out, enum rdma_cm_event_type er
 {
 	int err = id_query(door_id(out->event.id));
 
-	if (err == 0)
-		return;
-	out->event.event = error;
-	out->event.status = err;
+	if (err < 0)
+		channel_fail(out, error, err);
 }
 
 /* A group's event carries what the application gave when it joined. */
@@ -202,10 +208,8 @@ static void channel_take_join(struct door_event *out, struct ucma_event *in)
 	if (out->event.event != RDMA_CM_EVENT_MULTICAST_JOIN)
 		return;
 	err = mcast_joined(door_id(out->event.id), in->mcast_cookie, &ud->ah_attr);
-	if (err == 0)
-		return;
-	out->event.event = RDMA_CM_EVENT_MULTICAST_ERROR;
-	out->event.status = err;
+	if (err < 0)
+		channel_fail(out, RDMA_CM_EVENT_MULTICAST_ERROR, err);
 }
 
 /* What the event does to its id. False: the application does not hear of it. */

@@ -133,12 +133,14 @@ int id_query(struct door_id *id)
 	return id_take_device(id, &route);
 }
 
-/* What an event is to a synchronous call. A status of the peer's (UNREACHABLE of a datagram id) is
- * its errno, as with rdma-core. */
+/* What an event is to a synchronous call, right after it was taken. A status of the peer's
+ * (UNREACHABLE of a datagram id) is its errno, as with rdma-core. */
 static int id_event_result(const struct rdma_cm_event *event)
 {
 	if (event->status != 0 && event->event == RDMA_CM_EVENT_REJECTED)
 		return -ECONNREFUSED;
+	if (event->status == -1) /* this library failed */
+		return -errno;
 	return event->status > 0 ? -event->status : event->status;
 }
 

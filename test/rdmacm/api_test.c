@@ -215,6 +215,32 @@ static void rdma_connect__takes_a_queue_pair_in_timewait(void **state)
 	destroy(e.listener);
 }
 
+/* As with rdma-core: the status of what librdmacm itself could not do is -1. */
+static void rdma_get_cm_event__leaves_its_own_error_in_errno(void **state)
+{
+	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
+	struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+	struct rdma_conn_param param = { .responder_resources = 1, .qp_num = 5 };
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	request(&e);
+	e.server = take_request(&e, "from the client", 56);
+	assert_int_equal(ibv_modify_qp(e.client->qp, &failed, IBV_QP_STATE), 0);
+	assert_int_equal(rdma_accept(e.server, &param), 0);
+	assert_int_equal(poll(&p, 1, EVENT_MS), 1);
+	errno = 0;
+	assert_int_equal(rdma_get_cm_event(channel, &event), 0);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(event->event, RDMA_CM_EVENT_CONNECT_ERROR);
+	assert_int_equal(event->status, -1);
+	rdma_ack_cm_event(event);
+	destroy_all(&e);
+}
+
 static void rdma_reject__tells_the_client_why(void **state)
 {
 	struct rdma_cm_event *event;
@@ -600,6 +626,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__disconnects_the_peer, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__takes_a_queue_pair_in_timewait, begin,
 						end),
+		cmocka_unit_test_setup_teardown(rdma_get_cm_event__leaves_its_own_error_in_errno,
+						begin, end),
 		cmocka_unit_test_setup_teardown(rdma_reject__tells_the_client_why, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_accept__says_that_the_client_has_left, begin,
 						end),

@@ -351,7 +351,7 @@ static void rdma_join_multicast__tells_what_attaching_says(void **state)
 	e.id->qp = connected;
 	assert_int_equal(rdma_join_multicast(e.id, group4("239.77.1.2"), &e), 0);
 	event = event_of(channel, RDMA_CM_EVENT_MULTICAST_ERROR);
-	assert_int_equal(event->status, -EINVAL);
+	assert_int_equal(event->status, -1);
 	assert_ptr_equal(event->param.ud.private_data, &e);
 	assert_int_equal(rdma_ack_cm_event(event), 0);
 	e.id->qp = datagrams;

@@ -63,7 +63,9 @@ static void say_event(long begun)
 		printf("error %d\n", errno);
 		return;
 	}
-	printf("%s %d %ld\n", rdma_event_str(event->event), event->status, now_ms() - begun);
+	/* -1: librdmacm's own error is in errno */
+	printf("%s %d %ld\n", rdma_event_str(event->event),
+	       event->status == -1 ? -errno : event->status, now_ms() - begun);
 	rdma_ack_cm_event(event);
 }
 

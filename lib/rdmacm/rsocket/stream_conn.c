@@ -422,6 +422,14 @@ static void conn_refused(struct stream *s, int err) REQUIRES(s->conn_lock)
 	conn_disconnected(s, stream_phase(s) < STREAM_ACCEPTING ? err : -ECONNRESET);
 }
 
+/* Of an event that was taken just now: -1 stands for errno. */
+static int conn_event_error(const struct rdma_cm_event *event)
+{
+	if (event->status == -1)
+		return -errno;
+	return event->status < 0 ? event->status : -ETIMEDOUT;
+}
+
 void stream_event(struct stream *s, const struct rdma_cm_event *event)
 {
 	if (event->id != s->id)
@@ -432,13 +440,13 @@ void stream_event(struct stream *s, const struct rdma_cm_event *event)
 		conn_resolve_route(s);
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
-		conn_retry(s, event->status, conn_resolve_addr);
+		conn_retry(s, conn_event_error(event), conn_resolve_addr);
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		conn_request(s);
 		break;
 	case RDMA_CM_EVENT_ROUTE_ERROR:
-		conn_retry(s, event->status, conn_resolve_route);
+		conn_retry(s, conn_event_error(event), conn_resolve_route);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		conn_established(s, event);
@@ -448,7 +456,7 @@ void stream_event(struct stream *s, const struct rdma_cm_event *event)
 		break;
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-		conn_refused(s, event->status < 0 ? event->status : -ETIMEDOUT);
+		conn_refused(s, conn_event_error(event));
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
 		conn_disconnected(s, -ECONNRESET);
