@@ -25,7 +25,7 @@
 
 enum {
 	IMPORT_SEALS = F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL,
-	IMPORT_AT_ONCE = 128,	/* entries in a read */
+	IMPORT_AT_ONCE = 64,	/* entries in a read */
 	IMPORT_PIECES = 1 << 17, /* maps of a process, at most; the usual limit is 65,530 */
 	IMPORT_PATH = 64,
 };

@@ -103,7 +103,7 @@ static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct 
 
 /* Any number of members: after a wait it continues with the member that it waited for. A member
  * that joins meanwhile may miss this datagram. */
-static int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt *p,
+static NOINLINE int ud_multicast(struct ibt_qp *qp, const struct path_av *av, struct pkt *p,
 			const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
 {
 	const struct ibt_config *cfg = &qp->ibt->cfg;

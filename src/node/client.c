@@ -248,15 +248,17 @@ static int client_claim_sockets(struct node *n) REQUIRES(n->request_lock)
 
 static int client_claim_pairs(struct node *n) REQUIRES(n->request_lock)
 {
-	struct proto_pair_claim request;
+	struct proto_pair_claim *request = calloc(1, sizeof(*request));
 	struct proto_plain reply;
 	struct message m;
 	int err;
 
-	memset(&request, 0, sizeof(request));
-	client_head(&request.head, PROTO_PAIR_CLAIM);
-	request.count = events_pairs(n, request.pairs, PROTO_PAIRS);
-	err = client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
+	if (request == NULL)
+		return -ENOMEM;
+	client_head(&request->head, PROTO_PAIR_CLAIM);
+	request->count = events_pairs(n, request->pairs, PROTO_PAIRS);
+	err = client_call(n, request, sizeof(*request), NULL, 0, &reply, sizeof(reply), &m);
+	free(request);
 	if (err == 0)
 		message_close(&m);
 	return err;

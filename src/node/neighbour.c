@@ -11,6 +11,7 @@
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -342,24 +343,39 @@ static void neighbour_news(const struct nlmsghdr *m, ssize_t n,
 	}
 }
 
-bool node_watch_read(struct node_watch *w, void (*take)(const struct node_change *c, void *context),
-		     void *context)
+static void neighbour_read_all(struct node_watch *w, char *buffer,
+			       void (*take)(const struct node_change *c, void *context),
+			       void *context)
 {
-	_Alignas(struct nlmsghdr) char buffer[NEIGHBOUR_BUFFER];
 	const struct node_change all = { .kind = NODE_CHANGE_ALL };
 
-	if (!neighbour_is_ours(w))
-		return false;
 	for (u32 reads = 0; reads < NEIGHBOUR_READS; reads++) {
-		ssize_t n = recv(w->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+		ssize_t n = recv(w->fd, buffer, NEIGHBOUR_BUFFER, MSG_DONTWAIT);
 
 		if (n >= 0)
 			neighbour_news((const void *)buffer, n, take, context);
 		else if (errno == EAGAIN)
-			return true;
+			return;
 		else if (errno != EINTR)
 			take(&all, context); /* ENOBUFS: the kernel has dropped some */
 	}
 	take(&all, context); /* more than is read at once */
+}
+
+bool node_watch_read(struct node_watch *w, void (*take)(const struct node_change *c, void *context),
+		     void *context)
+{
+	const struct node_change all = { .kind = NODE_CHANGE_ALL };
+	char *buffer;
+
+	if (!neighbour_is_ours(w))
+		return false;
+	/* not on the stack, which is the application's and may be small */
+	buffer = malloc(NEIGHBOUR_BUFFER);
+	if (buffer != NULL)
+		neighbour_read_all(w, buffer, take, context);
+	else
+		take(&all, context);
+	free(buffer);
 	return true;
 }

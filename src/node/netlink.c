@@ -6,6 +6,7 @@
 #include "node/netlink.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -72,10 +73,9 @@ static int netlink_read(const struct nlmsghdr *m, ssize_t n, u16 type,
 	return more;
 }
 
-static int netlink_exchange(int fd, const struct netlink_request *q, u16 type,
+static int netlink_exchange(int fd, char *buffer, const struct netlink_request *q, u16 type,
 			    void (*take)(const struct nlmsghdr *m, void *context), void *context)
 {
-	_Alignas(struct nlmsghdr) char buffer[NETLINK_BUFFER];
 	struct timeval limit = { .tv_sec = NETLINK_TIMEOUT_S };
 	int more;
 
@@ -83,7 +83,7 @@ static int netlink_exchange(int fd, const struct netlink_request *q, u16 type,
 	if (send(fd, q, q->head.nlmsg_len, 0) < 0)
 		return -errno;
 	do {
-		ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
+		ssize_t n = recv(fd, buffer, NETLINK_BUFFER, 0);
 
 		if (n < 0 && errno != EINTR)
 			return -errno;
@@ -95,11 +95,16 @@ static int netlink_exchange(int fd, const struct netlink_request *q, u16 type,
 int netlink_ask(struct netlink_request *q, u16 type,
 		void (*take)(const struct nlmsghdr *m, void *context), void *context)
 {
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE), err;
+	/* not on the stack, which is the application's and may be small */
+	char *buffer = malloc(NETLINK_BUFFER);
+	int fd, err;
 
-	if (fd < 0)
-		return -errno;
-	err = netlink_exchange(fd, q, type, take, context);
-	close(fd);
+	if (buffer == NULL)
+		return -ENOMEM;
+	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	err = fd < 0 ? -errno : netlink_exchange(fd, buffer, q, type, take, context);
+	if (fd >= 0)
+		close(fd);
+	free(buffer);
 	return err;
 }

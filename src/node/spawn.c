@@ -73,23 +73,19 @@ static bool spawn_env_wanted(const char *entry)
 	return false;
 }
 
-/* Finds the folder of the file that contains this code. */
-static int spawn_own_folder(char *folder)
+/* The folder of the file that contains this code; the caller frees it. NULL: not known. */
+static char *spawn_own_folder(void)
 {
-	char file[PATH_MAX];
 	Dl_info info;
-	char *slash;
+	char *folder;
 
 	if (dladdr((void *)(uintptr_t)spawn_daemon, &info) == 0 || info.dli_fname == NULL)
-		return -ENOENT;
+		return NULL;
 	/* a program's own name may be relative to a folder that it has left */
-	snprintf(file, sizeof(file), "%s",
-		 info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe");
-	if (realpath(file, folder) == NULL)
-		return -errno;
-	slash = strrchr(folder, '/');
-	*slash = '\0';
-	return 0;
+	folder = realpath(info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe", NULL);
+	if (folder != NULL)
+		*strrchr(folder, '/') = '\0';
+	return folder;
 }
 
 int spawn_find(char *path, size_t size)
@@ -97,22 +93,20 @@ int spawn_find(char *path, size_t size)
 	/* from lib/anyverbs/, from lib/ARCH/anyverbs/, and from a test beside bin/ */
 	static const char *const places[] = { "../../bin", "../../../bin", "../bin", "." };
 	const char *told = secure_getenv("ANYVERBS_DAEMON");
-	char folder[PATH_MAX], candidate[PATH_MAX + 32];
+	char *folder;
+	bool found = false;
 
 	if (told != NULL && told[0] != '\0') {
 		snprintf(path, size, "%s", told);
 		return access(path, X_OK) == 0 ? 0 : -errno;
 	}
-	if (spawn_own_folder(folder) == 0) {
-		for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-			snprintf(candidate, sizeof(candidate), "%s/%s/anyverbsd", folder,
-				 places[i]);
-			if (strlen(candidate) < size && access(candidate, X_OK) == 0) {
-				snprintf(path, size, "%s", candidate);
-				return 0;
-			}
-		}
-	}
+	folder = spawn_own_folder();
+	for (size_t i = 0; folder != NULL && !found && i < ARRAY_LEN(places); i++)
+		found = (size_t)snprintf(path, size, "%s/%s/anyverbsd", folder, places[i]) < size &&
+			access(path, X_OK) == 0;
+	free(folder);
+	if (found)
+		return 0;
 	snprintf(path, size, "%s", AV_DAEMON_PATH);
 	return access(path, X_OK) == 0 ? 0 : -errno;
 }

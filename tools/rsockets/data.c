@@ -170,13 +170,20 @@ ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags)
 /* True: the program's vector can be read. */
 static bool data_is_there(const struct iovec *v, int count)
 {
-	struct iovec copy[IOV_MAX], from = { (void *)v, (size_t)count * sizeof(*v) };
-	struct iovec to = { copy, from.iov_len };
+	enum { AT_ONCE = 64 };
+	struct iovec copy[AT_ONCE];
 
-	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)to.iov_len)
-		return true;
-	errno = EFAULT;
-	return false;
+	for (int at = 0; at < count; at += AT_ONCE) {
+		int n = count - at < AT_ONCE ? count - at : AT_ONCE;
+		struct iovec from = { (void *)(v + at), (size_t)n * sizeof(*v) };
+		struct iovec to = { copy, from.iov_len };
+
+		if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)to.iov_len)
+			continue;
+		errno = EFAULT;
+		return false;
+	}
+	return true;
 }
 
 /* With a timeout, what has been sent when it is over is the result. */

@@ -361,12 +361,18 @@ static int select_give(fd_set *const user[SELECT_SETS], int nfds, const fd_set s
 	return 0;
 }
 
+static void select_free(struct pollfd **fds)
+{
+	free(*fds);
+}
+
 static int select_run(int nfds, fd_set *const user[SELECT_SETS], int timeout_ms)
 {
-	struct pollfd fds[FD_SETSIZE];
+	/* as many as there may be are too much for a small stack */
+	struct pollfd *fds CLEANUP(select_free) = calloc((size_t)nfds + 1, sizeof(*fds));
 	fd_set sets[SELECT_SETS];
 	nfds_t count;
-	int ready = select_take(user, nfds, sets), err;
+	int ready = fds == NULL ? -ENOMEM : select_take(user, nfds, sets), err;
 
 	if (ready < 0)
 		return ready;

@@ -6,6 +6,7 @@
 #include "driver/ib/ib.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "node/fabric.h"
@@ -76,9 +77,13 @@ int hca_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32
 	struct seat *s = seat;
 	struct path *path = shm_path(s->a.shm);
 	struct node_member member[IBT_MEMBERS];
-	u32 ports[MCAST_PORTS];
-	int n, found = 0, count = hca_mcast_ports(av, p, ports, MCAST_PORTS);
+	/* not on the stack, which is the application's; without memory the datagram is lost */
+	u32 *ports = malloc(MCAST_PORTS * sizeof(*ports));
+	int n, found = 0, count;
 
+	if (ports == NULL)
+		return 0;
+	count = hca_mcast_ports(av, p, ports, MCAST_PORTS);
 	do {
 		n = node_mcast_members(s->a.node, av->dgid, from, member,
 				       MIN(max - found, IBT_MEMBERS));
@@ -94,6 +99,7 @@ int hca_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32
 			out[found++] = (struct ibt_member){ d, member[i].qpn, member[i].at };
 		}
 	} while (n > 0 && found < max);
+	free(ports);
 	return found;
 }
 

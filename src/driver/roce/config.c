@@ -352,7 +352,7 @@ static bool adapter_config_gids_differ(const struct node_config *a, const struct
 	return false;
 }
 
-static void adapter_config_update(struct seat *s, struct roce_device *dev,
+static NOINLINE void adapter_config_update(struct seat *s, struct roce_device *dev,
 				  const struct node_config *now)
 {
 	struct node_config before;

@@ -53,7 +53,7 @@ static int group_add_ports(const struct node_config *c, struct node_gid *out, in
 
 /* Lists the interfaces of all devices that have an address on the wire: their first GIDs, at most
  * NODE_GIDS. */
-static int group_ports(struct udp *udp, struct node_gid *out)
+static NOINLINE int group_ports(struct udp *udp, struct node_gid *out)
 {
 	struct node_config c;
 	int n = 0;

@@ -171,15 +171,22 @@ static int sockets_ask_device(struct udp *udp, u32 device, u32 slot) REQUIRES(ud
 	return n < 0 ? n : 0;
 }
 
+/* Of its own, so that the answer is off the stack when the device is asked. */
+static NOINLINE bool sockets_have_device(struct udp *udp, u32 device)
+{
+	struct node_config c;
+
+	return node_device_get(udp->cfg.node, device, &c) == 0;
+}
+
 /* A device that was removed meanwhile has no sockets. Those of an added device come with its
  * event. */
 static int sockets_ask(struct udp *udp, u32 slot) REQUIRES(udp->slots_lock)
 {
-	struct node_config c;
 	int err = 0;
 
 	for (u32 i = 0; i < NODE_DEVICES && err == 0; i++) {
-		if (node_device_get(udp->cfg.node, i, &c) == 0)
+		if (sockets_have_device(udp, i))
 			err = sockets_ask_device(udp, i, slot);
 		if (err == -ENODEV)
 			err = 0;
