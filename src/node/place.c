@@ -92,6 +92,19 @@ int place_open(int index, enum place_scope scope, const char *name, bool make,
 	return place_try(places[index], leaf, make);
 }
 
+bool place_in_use(int folder)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int fd = openat(folder, "slots", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	bool used;
+
+	if (fd < 0)
+		return false;
+	used = fcntl(fd, F_OFD_GETLK, &all) == 0 && all.l_type != F_UNLCK;
+	close(fd);
+	return used;
+}
+
 socklen_t place_address(int folder, const char *path, struct sockaddr_un *out)
 {
 	size_t size = sizeof(out->sun_path);

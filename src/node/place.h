@@ -25,6 +25,9 @@ enum place_scope place_scope_wanted(void);
  * -ENODEV: there is no such place; else why it cannot be used. */
 int place_open(int index, enum place_scope scope, const char *name, bool make,
 	       char path[PLACE_PATH]);
+/* Tells whether a process holds a slot of the node with this open folder: of the node that is up,
+ * or of one that has ended, and whose next node it wants. */
+bool place_in_use(int folder);
 /* The address of the socket in an open folder; returns its length. Good while the descriptor is
  * open. */
 socklen_t place_address(int folder, const char *path, struct sockaddr_un *out);

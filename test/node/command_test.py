@@ -246,6 +246,23 @@ class Case(unittest.TestCase):
 
     # ---- status and stop ----
 
+    def test_a_node_that_was_killed_is_waited_for(self):
+        """While a process holds what it gave; without one there is no next node."""
+        child, _, _, node = self.attach()
+        record = os.path.join(self.root, "x.pcapng")
+        for words, expected in ((("device", "list"), "roce0"), (("status",), "roce0"), (("top", "--once"), "roce0"), (("device", "add", "roce3"), ""),
+                                (("capture", "--seconds", "0.01", record), ""), (("qp", "1", "2"), None)):
+            os.kill(node, signal.SIGKILL)
+            done = self.run_command(*words)
+            self.assertIn("no process of the node" if expected is None else expected, done.stdout + done.stderr, words)
+            self.assertEqual(done.returncode, 1 if expected is None else 0, (words, done.stderr))
+            node = self.status()["pid"]
+        child.kill()
+        child.wait()
+        os.kill(node, signal.SIGKILL)
+        self.assertFalse(self.status()["running"])
+        self.assertIn("no node is up", self.run_command("device", "list").stderr)
+
     def test_status_without_a_node(self):
         done = self.run_command("status")
         self.assertEqual((done.returncode, done.stderr), (1, ""))
@@ -298,8 +315,10 @@ class Case(unittest.TestCase):
         self.assertEqual(self.status(), {"running": False})
 
     def test_stop_by_force(self):
-        self.attach()
+        child = self.attach()[0]
         self.assertEqual(self.run_command("stop", "--force").returncode, 0)
+        child.kill()  # while it lives it has a next node
+        child.wait()
         self.assertEqual(self.status(), {"running": False})
 
     def test_daemon_by_hand(self):

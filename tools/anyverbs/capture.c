@@ -24,6 +24,7 @@ enum {
 	SNAPLEN_MIN = 64,
 	SNAPLEN_MAX = 65535,
 	TURN_MS = 2,	/* between polls while nothing comes */
+	JOIN_TRIES = 3, /* at nodes that end meanwhile */
 	ASK_MS = 1000,	/* between reads of the GID tables, and attempts to find a new node */
 	DRAIN_MS = 200, /* for records in progress at the end */
 };
@@ -150,8 +151,8 @@ static void capture_leave(struct capture_command *c)
 	c->node = -1;
 }
 
-/* Has every process record into this command's memory. */
-static int capture_join(struct capture_command *c)
+/* Has every process record into this command's memory. Its connection stays. */
+static int capture_join_once(struct capture_command *c)
 {
 	int err;
 
@@ -163,6 +164,16 @@ static int capture_join(struct capture_command *c)
 		err = capture_ask(c);
 	if (err < 0)
 		capture_leave(c);
+	return err;
+}
+
+static int capture_join(struct capture_command *c)
+{
+	int err, tries = 0;
+
+	do
+		err = capture_join_once(c);
+	while (link_has_ended(err) && tries++ < JOIN_TRIES);
 	return err;
 }
 

@@ -2,6 +2,7 @@
 #ifndef ANYVERBS_COMMAND_H
 #define ANYVERBS_COMMAND_H
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "node/message.h"
@@ -49,9 +50,16 @@ int run_show_host(int fd);
 /* ---- link.c: the connection to the node ---- */
 
 /* Connects as a tool: a descriptor; -ECONNREFUSED: no node runs, or with `start` none can be
- * started. */
+ * started. The next node of processes whose node has ended is started in any case. */
 int link_open(bool start);
-/* As link_open, for nodes of this scope. */
+/* Has `ask` send its requests to the node, and again to the next one if the node ends meanwhile.
+ * The result of `ask`, or as link_open. */
+int link_do(bool start, int (*ask)(int fd, void *arg), void *arg);
+static inline bool link_has_ended(int err)
+{
+	return err == -ECONNRESET || err == -EPIPE;
+}
+/* Connects to the node of this scope that is up, or with `start` starts it. As link_open. */
 int link_open_at(enum place_scope scope, bool start);
 /* The node that carries a fabric, where nothing names another. */
 #define LINK_FABRIC "fabric"

@@ -27,22 +27,40 @@ int device_read(int fd, u32 index, struct proto_device_reply *out)
 	return 0;
 }
 
+struct device_table {
+	struct proto_device_reply all[NODE_DEVICES];
+	u32 count;
+};
+
+static int device_read_all(int fd, void *arg)
+{
+	struct device_table *t = arg;
+	u32 next = 0;
+	int err = 0;
+
+	for (t->count = 0; t->count < NODE_DEVICES; t->count++) {
+		err = device_read(fd, next, &t->all[t->count]);
+		if (err < 0)
+			break;
+		next = t->all[t->count].index + 1;
+	}
+	return err == -ENODEV ? 0 : err;
+}
+
 static int device_list(void)
 {
-	struct proto_device_reply reply;
-	int err, fd = link_open(false);
+	static struct device_table t;
+	int err = link_do(false, device_read_all, &t);
 
-	if (fd == -ECONNREFUSED)
+	if (err == -ECONNREFUSED)
 		return command_fail(EXIT_FAILED, "device: no node is up");
-	if (fd < 0)
-		return command_fail(EXIT_FAILED, "device: %s", absent_strerror(fd));
-	for (u32 i = 0; (err = device_read(fd, i, &reply)) == 0; i = reply.index + 1)
-		printf("%s %016llx %s\n", reply.config.device,
-		       (unsigned long long)reply.config.node_guid,
-		       reply.config.port_up ? "ACTIVE" : "DOWN");
-	close(fd);
-	return err == -ENODEV ? EXIT_OK
-			      : command_fail(EXIT_FAILED, "device: %s", absent_strerror(err));
+	if (err < 0)
+		return command_fail(EXIT_FAILED, "device: %s", absent_strerror(err));
+	for (u32 i = 0; i < t.count; i++)
+		printf("%s %016llx %s\n", t.all[i].config.device,
+		       (unsigned long long)t.all[i].config.node_guid,
+		       t.all[i].config.port_up ? "ACTIVE" : "DOWN");
+	return EXIT_OK;
 }
 
 /* Explains the node's refusal. */
@@ -66,20 +84,34 @@ static int device_refused(const char *name, int err)
 	}
 }
 
+struct device_change {
+	u16 type;
+	struct proto_device_name request;
+	u32 tries;
+};
+
+/* A node that ended without a reply may have done it, and its next node shows that. */
+static int device_ask(int fd, void *arg)
+{
+	struct device_change *c = arg;
+	struct proto_plain reply;
+	int err = link_ask(fd, c->type, &c->request, sizeof(c->request), &reply, sizeof(reply),
+			   NULL);
+
+	if (c->tries++ > 0 && err == (c->type == PROTO_DEVICE_ADD ? -EEXIST : -ENODEV))
+		err = 0;
+	return err;
+}
+
 static int device_change(u16 type, const char *name)
 {
-	struct proto_device_name request = { .name = "" };
-	struct proto_plain reply;
-	int fd, err;
+	struct device_change change = { .type = type };
+	int err;
 
 	if (!address_device_valid(name))
 		return device_refused(name, -EINVAL);
-	memcpy(request.name, name, strlen(name));
-	fd = link_open(true);
-	if (fd < 0)
-		return command_fail(EXIT_FAILED, "device: %s", absent_strerror(fd));
-	err = link_ask(fd, type, &request, sizeof(request), &reply, sizeof(reply), NULL);
-	close(fd);
+	memcpy(change.request.name, name, strlen(name));
+	err = link_do(true, device_ask, &change);
 	return err < 0 ? device_refused(name, err) : EXIT_OK;
 }
 

@@ -10,6 +10,8 @@
 #include "node/await.h"
 #include "node/client_priv.h"
 
+enum { LINK_TRIES = 3 /* of nodes that end meanwhile */ };
+
 /* link_ask with a descriptor to send, -1: none. */
 static int link_exchange(int fd, u16 type, void *request, size_t size, int given,
 			 void *reply, size_t reply_size, struct message *m)
@@ -61,9 +63,47 @@ int link_ask_with(int fd, u16 type, void *request, size_t size, int given, void 
 	return link_exchange(fd, type, request, size, given, reply, reply_size, NULL);
 }
 
+/* Do processes live whose node has ended? */
+static bool link_has_processes(enum place_scope scope, const char *name)
+{
+	char path[PLACE_PATH];
+	bool used = false;
+
+	for (int i = 0; i < PLACE_COUNT && !used; i++) {
+		int fd = place_open(i, scope, name, false, path);
+
+		used = fd >= 0 && place_in_use(fd);
+		if (fd >= 0)
+			close(fd);
+	}
+	return used;
+}
+
 int link_open(bool start)
 {
-	return link_open_at(place_scope_wanted(), start);
+	enum place_scope scope = place_scope_wanted();
+	int tries = 0, fd = link_open_at(scope, start);
+	char name[NODE_NAME_MAX];
+
+	while (fd == -ECONNREFUSED && tries++ < LINK_TRIES && address_node_name(name) == 0 &&
+	       (start || link_has_processes(scope, name)))
+		fd = link_open_at(scope, true);
+	return fd;
+}
+
+int link_do(bool start, int (*ask)(int fd, void *arg), void *arg)
+{
+	int err, tries = 0;
+
+	do {
+		int fd = link_open(start);
+
+		if (fd < 0)
+			return fd;
+		err = ask(fd, arg);
+		close(fd);
+	} while (link_has_ended(err) && tries++ < LINK_TRIES);
+	return err;
 }
 
 int link_open_at(enum place_scope scope, bool start)
@@ -82,5 +122,5 @@ int link_open_at(enum place_scope scope, bool start)
 		return fd;
 	close(fd);
 	/* it was just ending */
-	return err == -ECONNRESET || err == -EPIPE ? -ECONNREFUSED : err;
+	return link_has_ended(err) ? -ECONNREFUSED : err;
 }

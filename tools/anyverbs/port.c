@@ -25,19 +25,22 @@ static bool port_parse(int argc, char **argv, struct proto_port *request)
 	return true;
 }
 
+static int port_ask(int fd, void *arg)
+{
+	struct proto_port *request = arg;
+	struct proto_plain reply;
+
+	return link_ask(fd, PROTO_PORT, request, sizeof(*request), &reply, sizeof(reply), NULL);
+}
+
 int command_port(int argc, char **argv)
 {
 	struct proto_port request;
-	struct proto_plain reply;
-	int fd, err;
+	int err;
 
 	if (!port_parse(argc, argv, &request))
 		return command_fail(EXIT_USAGE, "port: expects [DEVICE] up or [DEVICE] down");
-	fd = link_open(true);
-	if (fd < 0)
-		return command_fail(EXIT_FAILED, "port: %s", absent_strerror(fd));
-	err = link_ask(fd, PROTO_PORT, &request, sizeof(request), &reply, sizeof(reply), NULL);
-	close(fd);
+	err = link_do(true, port_ask, &request);
 	if (err == -ENODEV)
 		return command_fail(EXIT_FAILED, "port: there is no device %s", request.device);
 	return err < 0 ? command_fail(EXIT_FAILED, "port: %s", absent_strerror(err)) : EXIT_OK;

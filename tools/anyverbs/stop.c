@@ -35,7 +35,8 @@ int command_stop(int argc, char **argv)
 			return command_fail(EXIT_USAGE, "stop: unknown argument %s", argv[i]);
 		request.force = 1;
 	}
-	fd = link_open(false);
+	/* the next one, if processes want it, is not started for this */
+	fd = link_open_at(place_scope_wanted(), false);
 	if (fd == -ECONNREFUSED)
 		return EXIT_OK;
 	if (fd < 0)

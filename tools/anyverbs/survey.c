@@ -119,14 +119,15 @@ static void survey_clean_node(struct proto_status_reply *n)
 	text_clean(n->folder, sizeof(n->folder));
 }
 
-int survey_take(struct survey *s)
+static int survey_ask(int fd, void *arg)
 {
 	struct proto_plain request;
-	int err, fd = link_open(false);
+	struct survey *s = arg;
+	int err;
 
+	/* what a node that has ended had told */
+	survey_free(s);
 	memset(s, 0, sizeof(*s));
-	if (fd < 0)
-		return fd;
 	err = link_ask(fd, PROTO_STATUS, &request, sizeof(request), &s->node, sizeof(s->node),
 		       NULL);
 	if (err == 0)
@@ -150,9 +151,14 @@ int survey_take(struct survey *s)
 	}
 	if (err == 0)
 		err = hosts_ask(fd, s->records, s->count, &s->hosts);
-	close(fd);
 	survey_clean_node(&s->node);
 	return err;
+}
+
+int survey_take(struct survey *s)
+{
+	memset(s, 0, sizeof(*s));
+	return link_do(false, survey_ask, s);
 }
 
 const struct node_config *survey_device(const struct survey *s, u32 gid_index)

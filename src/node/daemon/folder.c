@@ -31,15 +31,7 @@ enum {
 /* Survivors of an earlier node may have had another environment. */
 bool folder_in_use(const struct folder *f)
 {
-	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	int fd = openat(f->fd, "slots", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	bool used;
-
-	if (fd < 0)
-		return false;
-	used = fcntl(fd, F_OFD_GETLK, &all) == 0 && all.l_type != F_UNLCK;
-	close(fd);
-	return used;
+	return place_in_use(f->fd);
 }
 
 /* Tells whether the place has room. Space reserved for the file `name` stays reserved. */
