@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "node/address.h"
 
 /* A folder that nobody else can look into or could have prepared for us: its descriptor or a
@@ -27,7 +28,7 @@ static int place_private(int at, const char *path)
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0 &&
-	    faccessat(fd, ".", W_OK, 0) == 0)
+	    sysfile_access(fd, ".", W_OK) == 0)
 		return fd;
 	close(fd);
 	return -EACCES;
@@ -68,7 +69,9 @@ static int place_try(const char *place, const char *leaf, bool make)
 	parent = place_private(AT_FDCWD, place);
 	if (parent < 0)
 		return parent;
-	fd = make || faccessat(parent, leaf, W_OK, 0) == 0 ? place_private(parent, leaf) : -ENOENT;
+	fd = make || sysfile_access(parent, leaf, W_OK) == 0
+		     ? place_private(parent, leaf)
+		     : -ENOENT;
 	close(parent);
 	return fd;
 }

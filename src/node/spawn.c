@@ -26,6 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "base/log.h"
 #include "base/compiler.h"
 
@@ -82,7 +83,8 @@ static char *spawn_own_folder(void)
 	if (dladdr((void *)(uintptr_t)spawn_daemon, &info) == 0 || info.dli_fname == NULL)
 		return NULL;
 	/* a program's own name may be relative to a folder that it has left */
-	folder = realpath(info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe", NULL);
+	folder = sysfile_realpath(info.dli_fname[0] == '/' ? info.dli_fname
+								 : "/proc/self/exe");
 	if (folder != NULL)
 		*strrchr(folder, '/') = '\0';
 	return folder;

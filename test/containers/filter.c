@@ -1,7 +1,8 @@
 /* filter.c: runs a program under a filter of system calls, as containers and CI runners have them.
  * usage: filter docker|docker-old|yama|no-ipv6 COMMAND...
  *   docker      what Docker's default profile refuses a container without capabilities
- *   docker-old  also ptrace, process_vm_readv and process_vm_writev, as before Linux 4.8
+ *   docker-old  also ptrace, process_vm_readv and process_vm_writev, as before Linux 4.8, and
+ *               faccessat2, which it does not know
  *   yama        what kernel.yama.ptrace_scope=1 refuses: to look into processes of others
  *   no-ipv6     a kernel without IPv6: no such socket
  * In:    a program            Out: its exit status
@@ -124,7 +125,8 @@ static const int docker[] = {
 	SYS_userfaultfd, SYS_ustat, SYS_vhangup,
 };
 
-static const int reach[] = { SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev };
+static const int old[] = { SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
+			   SYS_faccessat2 };
 static const int yama[] = { SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
 			    SYS_pidfd_getfd };
 
@@ -145,7 +147,7 @@ static bool compose(const char *name)
 		return true;
 	}
 	if (strcmp(name, "docker-old") == 0)
-		refuse(reach, sizeof(reach) / sizeof(reach[0]));
+		refuse(old, sizeof(old) / sizeof(old[0]));
 	else if (strcmp(name, "docker") != 0)
 		return false;
 	refuse(docker, sizeof(docker) / sizeof(docker[0]));

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "node/client_priv.h"
 
 #define FABRIC_WAIT_NS 2000000
@@ -36,7 +37,7 @@ static bool fabric_is_left(void)
 	for (int i = 0; i < PLACE_COUNT && !left; i++) {
 		int fd = place_open(i, PLACE_MACHINE, name, false, path);
 
-		left = fd >= 0 && faccessat(fd, "fabric", R_OK, 0) == 0;
+		left = fd >= 0 && sysfile_access(fd, "fabric", R_OK) == 0;
 		if (fd >= 0)
 			close(fd);
 	}

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/env.h"
+#include "base/sysfile.h"
 #include "command.h"
 #include "node/client_priv.h"
 #include "node/fabric.h"
@@ -34,12 +35,15 @@ static bool run_has(const char *folder, const char *file)
 /* FOLDER/beside, if the doors are there. */
 static bool run_try_doors(const char *folder, const char *beside, char *out, size_t size)
 {
-	char path[2 * PATH_MAX], real[PATH_MAX];
+	char path[2 * PATH_MAX], *real;
+	bool found;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, beside);
-	if (realpath(path, real) == NULL || !run_has(real, RUN_DOOR))
-		return false;
-	return snprintf(out, size, "%s", real) < (int)size;
+	real = sysfile_realpath(path);
+	found = real != NULL && run_has(real, RUN_DOOR) &&
+		snprintf(out, size, "%s", real) < (int)size;
+	free(real);
+	return found;
 }
 
 int run_find_doors(char *folder, size_t size)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "next.h"
 #include "redirect.h"
 
@@ -75,7 +76,7 @@ static __attribute__((noinline)) char *realpath_ours(const char *path, char *out
 		return NEXT(realpath)(path, out);
 	if (r.kind == REDIRECT_SYSFS)
 		return NEXT(realpath)(r.path, out);
-	if (faccessat(AT_FDCWD, r.path, F_OK, 0) != 0)
+	if (sysfile_access(AT_FDCWD, r.path, F_OK) != 0)
 		return NULL;
 	if (out == NULL)
 		return strdup(path);

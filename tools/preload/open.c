@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "issm.h"
 #include "next.h"
 #include "redirect.h"
@@ -88,7 +89,7 @@ static bool open_is_refused(const struct redirect *r, int flags)
 
 	if (!r->read_only || (flags & O_PATH) != 0 || (!writes && !makes))
 		return false;
-	if (faccessat(AT_FDCWD, r->path, F_OK, 0) == 0) {
+	if (sysfile_access(AT_FDCWD, r->path, F_OK) == 0) {
 		if (!writes || (makes && (flags & O_EXCL) != 0))
 			return false;
 	} else if (!makes) {

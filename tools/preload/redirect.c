@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "root.h"
 
 static const char redirect_sysfs[] = "/sys/class/infiniband";
@@ -100,7 +101,7 @@ static bool redirect_fill(const char *path, const char *root, struct redirect *o
 	if (*leaf == '\0' || strcmp(leaf, ".") == 0) {
 		out->kind = REDIRECT_FOLDER;
 		n = snprintf(out->path, sizeof(out->path), "%s/dev/infiniband", root);
-		if (n < (int)sizeof(out->path) && faccessat(AT_FDCWD, out->path, F_OK, 0) == 0)
+		if (n < (int)sizeof(out->path) && sysfile_access(AT_FDCWD, out->path, F_OK) == 0)
 			return true;
 		/* a tree without it: the class folder has an entry for each device, too */
 		n = snprintf(out->path, sizeof(out->path), "%s/class/infiniband_verbs", root);

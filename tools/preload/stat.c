@@ -9,6 +9,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/sysfile.h"
 #include "next.h"
 #include "redirect.h"
 
@@ -180,8 +181,9 @@ static __attribute__((noinline)) int access_ours(int at, const char *path, int m
 	if (!redirect_find(path, &r))
 		return NEXT(faccessat)(at, path, mode, flags);
 	if (r.kind != REDIRECT_NODE)
-		return NEXT(faccessat)(at, r.path, mode, flags);
-	rc = NEXT(faccessat)(at, r.path, F_OK, 0);
+		return flags == 0 ? sysfile_access(at, r.path, mode)
+				  : NEXT(faccessat)(at, r.path, mode, flags);
+	rc = sysfile_access(at, r.path, F_OK);
 	if (rc == 0 && (mode & X_OK)) {
 		errno = EACCES;
 		rc = -1;

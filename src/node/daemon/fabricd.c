@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/sysfile.h"
 #include "base/log.h"
 
 /* The fabric is up while this file is there: it is written last and deleted first. */
@@ -102,7 +103,7 @@ static void fabricd_start(struct daemon *d, struct fabricd *f)
 {
 	f->generation = fabric_generation(fabric_view(f->fabric));
 	d->fabric = f;
-	if (faccessat(d->folder.fd, FABRICD_NO_SM, F_OK, 0) < 0)
+	if (sysfile_access(d->folder.fd, FABRICD_NO_SM, F_OK) < 0)
 		f->smd = smd_new(f);
 }
 
