@@ -115,6 +115,15 @@ static u32 cq_ring_capacity(u32 wanted)
 
 /* ---- creation, sinks and end ---------------------------------------------------------------- */
 
+static void cq_count_as_owing(struct cq *cq, bool owes) REQUIRES(&cq->lock)
+{
+	if (cq->owing == NULL || cq->is_counted == owes)
+		return;
+	cq->is_counted = owes;
+	/* pairs with the driver's loads: it counts before the consumer goes to sleep */
+	__atomic_fetch_add(cq->owing, owes ? 1 : (u32)-1, __ATOMIC_SEQ_CST);
+}
+
 int cq_init_in(struct cq *cq, u32 cqe_wanted, const struct queue_memory *memory)
 	NO_THREAD_SAFETY /* not yet visible to other threads */
 {
@@ -206,6 +215,7 @@ void cq_fini(struct cq *cq) NO_THREAD_SAFETY /* nobody else has it any more */
 	struct cq_ring ring = cq_ring_of(cq);
 
 	moderation_fini(cq); /* before the sink, which its timer fires */
+	cq_count_as_owing(cq, false);
 	if (cq->handler)
 		vector_item_flush(&cq->item);
 	channel_source_remove(&cq->source);
@@ -224,11 +234,14 @@ static u32 cq_waiting(const struct cq *cq) REQUIRES(&cq->lock)
 	return cq->head - __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
 }
 
-/* Called after each change of armed, ncomp_wanted and overflowed. */
-static void cq_set_ring_only(struct cq *cq) REQUIRES(&cq->lock)
+/* Called after each change of armed, ncomp_wanted and overflowed. A CQ that has overflowed raises
+ * no event. */
+static void cq_note_arm(struct cq *cq) REQUIRES(&cq->lock)
 {
-	__atomic_store_n(&cq->ring_only, cq->armed != 0 || cq->ncomp_wanted != 0 || cq->overflowed,
-			 __ATOMIC_RELAXED);
+	bool owes = cq->armed != 0 || cq->ncomp_wanted != 0;
+
+	__atomic_store_n(&cq->ring_only, owes || cq->overflowed, __ATOMIC_RELAXED);
+	cq_count_as_owing(cq, owes && !cq->overflowed);
 }
 
 static bool cq_arm_is_met(const struct cq *cq, bool solicited) REQUIRES(&cq->lock)
@@ -254,7 +267,7 @@ void cq_spend_gathered(struct cq *cq)
 {
 	cq->armed = 0;
 	cq->announced = cq->head;
-	cq_set_ring_only(cq);
+	cq_note_arm(cq);
 }
 
 /* The arm is met by what waits from running number `first` on. */
@@ -283,7 +296,7 @@ static u32 cq_arm_spend(struct cq *cq, bool solicited, u32 first) REQUIRES(&cq->
 		cq->ncomp_wanted = 0;
 		after |= CQ_AFTER_FIRE;
 	}
-	cq_set_ring_only(cq);
+	cq_note_arm(cq);
 	return after;
 }
 
@@ -293,7 +306,7 @@ static void cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 	bool first = !cq->overflowed;
 
 	cq->overflowed = true;
-	cq_set_ring_only(cq);
+	cq_note_arm(cq);
 	lock_release(&cq->lock);
 	if (first && cq->overflow)
 		cq->overflow(cq);
@@ -525,7 +538,7 @@ int cq_arm(struct cq *cq, u32 flags)
 	lock_acquire(&cq->lock);
 	if (cq->armed != CQ_NEXT_COMP)
 		cq->armed = (u8)kind;
-	cq_set_ring_only(cq);
+	cq_note_arm(cq);
 	missed = (flags & CQ_REPORT_MISSED) && cq_waiting(cq) > 0;
 	after = cq_arm_late(cq, after_event);
 	lock_release(&cq->lock);
@@ -544,7 +557,7 @@ int cq_arm_ncomp(struct cq *cq, u32 count)
 	} else {
 		fire = count > 0 && cq_waiting(cq) >= count;
 		cq->ncomp_wanted = fire ? 0 : count;
-		cq_set_ring_only(cq);
+		cq_note_arm(cq);
 	}
 	lock_release(&cq->lock);
 	if (fire)
@@ -619,7 +632,7 @@ static bool cq_ncomp_is_due(struct cq *cq) REQUIRES(&cq->lock)
 
 	if (due)
 		cq->ncomp_wanted = 0;
-	cq_set_ring_only(cq);
+	cq_note_arm(cq);
 	return due;
 }
 

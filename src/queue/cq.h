@@ -107,11 +107,15 @@ struct cq {
 	bool ring_is_given WRITTEN_UNDER(lock, poll_lock); /* `ring` is memory of `memory` */
 	/* NULL: no event was ever delayed. Stays for as long as the CQ lives */
 	struct cq_moderation *moderation WRITTEN_UNDER(lock);
+	/* The driver's count of CQs that owe an event, atomic: armed ones, and those with
+	 * `ncomp_wanted`. NULL: this CQ is not counted */
+	u32 *owing FIXED;
+	bool is_counted GUARDED_BY(lock); /* in *owing */
 };
 
-/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch, overflow
- * and eager are the caller's to set after this, before use. 0 or -ENOMEM (also if more are wanted
- * than any device offers). */
+/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch, overflow,
+ * eager and owing are the caller's to set after this, before use. 0 or -ENOMEM (also if more are
+ * wanted than any device offers). */
 int cq_init(struct cq *cq, u32 cqe_wanted);
 /* The same with a ring in memory of `memory` (NULL: its own), which outlives the CQ. Resizing asks
  * it again. -EINVAL as well: what it gives is not aligned. */
@@ -179,8 +183,8 @@ bool cq_would_fire(struct cq *cq, bool solicited);
 /* Delays events from now on: see struct cq_moderation. `count` below 2 and `period_us` of 0 end
  * that, with the event that is due. The same clock at each call. 0 or -ENOMEM. */
 int cq_moderate(struct cq *cq, const struct cq_clock *clock, u32 count, u32 period_us);
-/* In a forked child: lets go of locks whose holder the child does not have, and of the timer, which
- * is in the parent's set. Single-threaded. */
+/* In a forked child: lets go of locks whose holder the child does not have, of the timer, which is
+ * in the parent's set, and of *owing, which counts the child's own CQs. Single-threaded. */
 void cq_orphan(struct cq *cq);
 /* Drops every waiting completion of `qp` (it is being destroyed), keeping the order of the rest. */
 void cq_forget(struct cq *cq, const void *qp);

@@ -567,6 +567,39 @@ static void cq_arm_ncomp__fires_when_so_many_wait(void **state)
 	test_teardown(&x);
 }
 
+/* The driver's count: of CQs that owe an event. */
+static void cq_arm__is_counted_until_its_event(void **state)
+{
+	struct cqe e = { .wc.status = IBV_WC_SUCCESS };
+	struct test_cq x;
+	u32 owing = 5;
+
+	test_setup(&x, 2);
+	x.cq.owing = &owing;
+	assert_int_equal(cq_arm(&x.cq, CQ_SOLICITED), 0);
+	assert_int_equal(cq_arm(&x.cq, CQ_NEXT_COMP), 0);
+	assert_int_equal(owing, 6);
+	assert_int_equal(cq_arm_ncomp(&x.cq, 2), 0);
+	assert_true(cq_push(&x.cq, &e, false));
+	assert_int_equal(owing, 6); /* the second kind is owed still */
+	assert_true(cq_push(&x.cq, &e, false));
+	assert_int_equal(owing, 5);
+	x.cq.eager = true;
+	assert_int_equal(cq_arm(&x.cq, CQ_SOLICITED), 0);
+	assert_int_equal(owing, 6);
+	assert_false(cq_push(&x.cq, &e, false));
+	assert_int_equal(owing, 5); /* it has overflowed: no event comes any more */
+	assert_int_equal(x.overflows, 1);
+	test_events(&x);
+	test_teardown(&x);
+
+	test_setup(&x, 2);
+	x.cq.owing = &owing;
+	assert_int_equal(cq_arm(&x.cq, CQ_NEXT_COMP), 0);
+	test_teardown(&x);
+	assert_int_equal(owing, 5);
+}
+
 static void cq_fini__withdraws_events_that_nobody_took(void **state)
 {
 	struct test_cq x;
@@ -802,6 +835,7 @@ int main(void)
 		cmocka_unit_test(cq_arm__eager_fires_for_what_waits),
 		cmocka_unit_test(cq_forget__takes_solicited_ones_out_of_account),
 		cmocka_unit_test(cq_forget__keeps_solicited_ones_of_others),
+		cmocka_unit_test(cq_arm__is_counted_until_its_event),
 		cmocka_unit_test(cq_arm_ncomp__fires_when_a_smaller_queue_is_full),
 		cmocka_unit_test(cq_forget__keeps_who_is_solicited),
 		cmocka_unit_test(cq_arm_ncomp__fires_when_so_many_wait),

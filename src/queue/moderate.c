@@ -153,6 +153,7 @@ void cq_orphan(struct cq *cq) NO_THREAD_SAFETY /* the child has one thread */
 
 	lock_init(&cq->lock);
 	lock_init(&cq->poll_lock);
+	cq->owing = NULL;
 	if (m) {
 		m->clock.timers = NULL;
 		m->count = m->period_us = 0;

@@ -199,6 +199,7 @@ static int attach_paths(struct seat *s)
 		.kick = progress_kick,
 		.kick_arg = s,
 		.ticking = &s->ticking,
+		.sleepers = &s->sleepers,
 		.loop = (s->paths & SEAT_PATH_SHM) == 0,
 		.lanes = env_number("ANYVERBS_SOURCE_PORTS", UDP_LANES, UDP_LANES),
 		.connected_sockets = env_number("ANYVERBS_CONNECTED_SOCKETS", UDP_CONNECTED_SOCKETS,

@@ -2,8 +2,8 @@
  *
  * A thread that polls drives it itself; each pass renews a lease (`drives`). A thread that waits
  * for events drives it while it waits (`claims`). Else the engine's own thread does: while the
- * lease is fresh it polls once per tick; when the lease has run out it arms the doorbell, polls
- * once more, and sleeps until a peer rings.
+ * lease is fresh it polls once per tick; when the lease has run out, or a consumer may sleep
+ * (`sleepers`), it arms the doorbell, polls once more, and sleeps until a peer rings.
  *
  * In: doorbells, ticks, the node's events, deaths of peers    Out: passes of the engine
  * Locks: none of its own
@@ -41,6 +41,8 @@ enum {
 	PROGRESS_YIELD_SHORT_US = 200, /* shorter than a time slice */
 	/* passes of pollers per tick: such a process receives its own datagrams */
 	PROGRESS_STEADY = 64,
+	/* passes of pollers since an arm: the consumer's last polls before it sleeps */
+	PROGRESS_LAST_POLLS = 64,
 	PROGRESS_LINGER_US = 50,
 	PROGRESS_LINGER_MOST_MS = 1, /* then doorbells and the node have their turn */
 	PROGRESS_LINGER_SKIPS = 1023,
@@ -192,6 +194,15 @@ static void progress_last_look(struct seat *s)
 	progress_kick(s);
 }
 
+/* Behind the count of a sleeper: what has come while the engine's thread ticks without an arm would
+ * wait for the tick. That thread reads `sleepers` behind its store to `ticking`: either it sees the
+ * sleeper, arms and looks, or this thread sees that it ticks. */
+static void progress_look_in_tick(struct seat *s)
+{
+	if (__atomic_load_n(&s->ticking, __ATOMIC_SEQ_CST))
+		progress_last_look(s);
+}
+
 /* ---- waiting with a claim ---- */
 
 static bool progress_fd_ready(int fd)
@@ -309,9 +320,13 @@ bool progress_sleep_begin(void)
 
 	/* before the claim is tried: pairs with progress_sleep_end */
 	__atomic_fetch_add(&s->sleepers, 1, __ATOMIC_SEQ_CST);
-	return seat_is_attached(s) &&
-	       __atomic_compare_exchange_n(&s->claims, &none, 1, false, __ATOMIC_SEQ_CST,
-					   __ATOMIC_RELAXED);
+	if (!seat_is_attached(s))
+		return false;
+	if (__atomic_compare_exchange_n(&s->claims, &none, 1, false, __ATOMIC_SEQ_CST,
+					__ATOMIC_RELAXED))
+		return true;
+	progress_look_in_tick(s);
+	return false;
 }
 
 bool progress_sleep_prepare(struct pollfd fds[2], int *timeout_ms)
@@ -355,12 +370,19 @@ void progress_sleep_end(bool claimed)
 	progress_last_look(s);
 }
 
+/* A thread with a claim arms for this consumer when the claim ends: it counts `sleepers` behind
+ * that, and this one was counted before it looks at the claims. */
 void progress_armed(struct seat *s)
 {
-	if (!seat_is_attached(s) || __atomic_load_n(&s->claims, __ATOMIC_RELAXED) != 0)
+	if (!seat_is_attached(s))
 		return;
-	shm_bell_arm(s->a.shm, 0);
-	progress_arm_udp(s);
+	__atomic_store_n(&s->armed_at, __atomic_load_n(&s->drives, __ATOMIC_RELAXED),
+			 __ATOMIC_RELAXED);
+	if (__atomic_load_n(&s->claims, __ATOMIC_SEQ_CST) == 0) {
+		shm_bell_arm(s->a.shm, 0);
+		progress_arm_udp(s);
+	}
+	progress_look_in_tick(s);
 }
 
 /* ---- the engine's thread ---- */
@@ -523,7 +545,8 @@ static void progress_pass(struct seat *s)
 
 /* The pollers' activity, as the engine's thread has seen it. */
 struct progress_lease {
-	u32 seen; /* of s->drives */
+	u32 seen;  /* of s->drives */
+	u32 woken; /* likewise, when the thread woke last */
 	u64 since_ns;
 	bool steady;
 } OWNED_BY(the engine thread);
@@ -543,23 +566,38 @@ static void progress_judge(struct progress_lease *lease, u32 drives)
 	lease->since_ns = now;
 }
 
-/* Returns how long to sleep; arms the doorbell if no other thread polls. */
+/* Tells whether a thread may sleep that must not wait for a tick: one with a claim, whose arm a
+ * consumer's may just have replaced, or a consumer. A consumer polls a few times more between its
+ * arm and its sleep. Polls beyond those that still go on while this thread is awake are of a thread
+ * that receives whatever comes, and rings would cost its peers a system call for each message; when
+ * it stops, what comes within that tick waits for the tick. */
+static bool progress_has_sleeper(struct seat *s, const struct progress_lease *lease, u32 drives)
+{
+	u32 since_arm = drives - __atomic_load_n(&s->armed_at, __ATOMIC_RELAXED);
+
+	return __atomic_load_n(&s->claims, __ATOMIC_SEQ_CST) != 0 ||
+	       (__atomic_load_n(&s->sleepers, __ATOMIC_SEQ_CST) != 0 &&
+		(drives == lease->woken || since_arm <= PROGRESS_LAST_POLLS));
+}
+
+/* Returns how long to sleep; arms the doorbell if no other thread polls, or a consumer sleeps. */
 static int progress_prepare_sleep(struct seat *s, struct progress_lease *lease)
 {
 	u32 drives = __atomic_load_n(&s->drives, __ATOMIC_RELAXED);
+	bool ticks = drives != lease->seen;
 
-	if (drives != lease->seen) {
+	if (ticks)
 		progress_judge(lease, drives);
+	progress_set_ticking(s, ticks);
+	if (ticks && !progress_has_sleeper(s, lease, drives)) {
 		if (!lease->steady)
 			progress_arm_udp(s);
-		progress_set_ticking(s, true);
 		return progress_timer_ms(s, PROGRESS_TICK_MS);
 	}
-	progress_set_ticking(s, false);
 	progress_arm_for_sleeper(s);
 	if (ibt_look(s->a.ibt, PROGRESS_THREAD_BUDGET) != 0)
 		return 0;
-	return progress_timer_ms(s, -1);
+	return progress_timer_ms(s, ticks ? PROGRESS_TICK_MS : -1);
 }
 
 /* Whether spinning for the next datagram pays. */
@@ -619,6 +657,7 @@ static void *progress_main(void *arg)
 		int n, timeout;
 
 		adopt_engine_enter();
+		lease.woken = __atomic_load_n(&s->drives, __ATOMIC_RELAXED);
 		progress_pass(s);
 		if (datagrams)
 			progress_linger(s, &lease, &linger);

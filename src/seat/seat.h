@@ -90,7 +90,10 @@ struct seat {
 	/* passes of threads that poll: a lease for the engine's thread */
 	u32 drives CACHE_ALIGNED ATOMIC_ONLY;
 	u32 claims CACHE_ALIGNED ATOMIC_ONLY; /* threads that wait for events and drive meanwhile */
-	u32 sleepers ATOMIC_ONLY; /* threads between progress_sleep_begin and progress_sleep_end */
+	/* Consumers that may sleep until an event: CQs that owe one to a handler or a descriptor
+	 * (cq.owing), and threads between progress_sleep_begin and progress_sleep_end. */
+	u32 sleepers ATOMIC_ONLY;
+	u32 armed_at ATOMIC_ONLY; /* `drives` at the last arm of a CQ; a hint */
 
 	struct lock id_lock CACHE_ALIGNED;
 	u32 slot_count GUARDED_BY(id_lock);
@@ -167,7 +170,8 @@ bool progress_sleep_begin(void);
 bool progress_sleep_prepare(struct pollfd fds[2], int *timeout_ms);
 void progress_sleep_wake(const struct pollfd fds[2], int timeout_ms);
 void progress_sleep_end(bool claimed);
-/* A consumer has armed a CQ and may sleep on a descriptor that the seat does not see. */
+/* A consumer has armed a CQ, which `sleepers` counts by now, and may sleep on a descriptor that the
+ * seat does not see. Waits for a thread that receives datagrams. */
 void progress_armed(struct seat *s);
 
 #endif

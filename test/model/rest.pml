@@ -1,11 +1,12 @@
 /* rest.pml: an acknowledgement that came behind a message waits in the inbox for the next poll,
- * but only while the engine's thread looks in at every tick; and timers, which then kick nobody:
- * `ticking` of src/seat/progress.c and src/path/udp/receive.c, for spin.
+ * but only while the engine's thread looks in at every tick and no consumer sleeps; and timers,
+ * which then kick nobody: `ticking` of src/seat/progress.c and src/path/udp/receive.c, for spin.
  *
  * Messages come off the wire, each with an acknowledgement behind it. Threads that poll take them,
- * one thing at a time, and then do something else without another look; one sets a timer. The
- * engine's thread ticks while it sees that somebody polls, and else sleeps until a datagram, a kick
- * or the timer that it knows of. Checked: no acknowledgement is lost or overtaken, and when nothing
+ * one thing at a time, and then do something else without another look; one sets a timer. A
+ * consumer arms its CQ at any moment and sleeps. The engine's thread ticks while it sees that
+ * somebody polls, and else sleeps until a datagram, a kick or the timer that it knows of; once the
+ * consumer sleeps nothing but a timer waits for the tick. Checked: no acknowledgement is lost or overtaken, and when nothing
  * can move any more none waits, nor does a datagram or a timer. The model is sequentially
  * consistent; what makes that true of the code is named with its partner:
  *
@@ -17,6 +18,7 @@
  * ticking = ...; receive(  progress_set_ticking, then ibt_look, in         receive: it comes before
  *   MUST)                  progress_prepare_sleep                          that look and is seen, or
  *                                                                          after and sees no ticking
+ * sleepers; receive(MUST)  cq_arm, then progress_look_in_tick              receive: likewise
  * ticking = ...; knows     the fence of progress_set_ticking               setter
  *   = timer
  * setter                   timer_set, the fence of progress_timer_kick     knows = timer
@@ -32,6 +34,10 @@
  *   LATER_FIRST   who receives takes what has come later before what waits
  *   KICK_EARLY    who sets a timer reads `ticking` before it is set (a fence missing)
  *   ASKS_EARLY    the engine's thread asks for the next timer before it ticks no more (likewise)
+ *   TICK_DEAF     for a tick it hears of no datagram, whoever sleeps
+ *   KEEP_ALWAYS   who receives leaves the acknowledgement there although the consumer sleeps
+ *   LEAVE_REST    the consumer does not look behind its arm
+ *   LOOK_EARLY    it looks, and then counts as a sleeper
  */
 #ifndef MESSAGES
 #define MESSAGES 2
@@ -46,6 +52,7 @@
 byte waiting;    /* messages in the socket, each with an acknowledgement behind it */
 bool rest;       /* one that has been taken waits in the inbox: udp_inbox.rest, any_rest */
 bool ticking;
+bool sleepers;   /* the consumer has armed its CQ */
 bool driven;     /* `drives` is not what the engine's thread saw last */
 bool receiving;  /* poll_lock */
 bool timer;      /* one is set */
@@ -60,11 +67,17 @@ bool kicked;
 #define REST_FIRST rest
 #endif
 
+#ifdef KEEP_ALWAYS
+#define MAY_WAIT ticking
+#else
+#define MAY_WAIT (ticking && !sleepers)
+#endif
+
 /* n: has any been taken? */
 inline receive(must)
 {
 #ifdef READ_EARLY
-	t = ticking;
+	t = MAY_WAIT;
 #endif
 	if
 	:: atomic { !receiving -> receiving = true };
@@ -74,7 +87,7 @@ inline receive(must)
 			waiting--;
 			n = 1;
 #ifndef READ_EARLY
-			t = ticking;
+			t = MAY_WAIT;
 #endif
 			if
 			:: t -> assert(!rest); rest = true
@@ -121,7 +134,19 @@ pass:	receive(TRY);
 	if
 	:: atomic { driven -> driven = false };
 		ticking = true;
-		goto pass /* after one tick */
+		if
+		:: sleepers ->
+			look();
+			IF_ANY_GO(pass)
+		:: else -> skip
+		fi;
+end_ticks:
+#ifdef TICK_DEAF
+		kicked || timer || !sleepers;
+#else
+		kicked || timer || !sleepers || waiting > 0;
+#endif
+		goto pass
 	:: else -> skip
 	fi;
 #ifdef ASKS_EARLY
@@ -160,6 +185,34 @@ proctype poller(byte left)
 	od
 }
 
+/* After an arm it polls no more: an event is to wake it. */
+proctype consumer()
+{
+	bit n;
+	bool t, ticks;
+
+	if
+	:: goto none /* there may be no consumer */
+	:: skip
+	fi;
+#ifndef LOOK_EARLY
+	sleepers = true;
+#endif
+#ifndef LEAVE_REST
+	ticks = ticking;
+	do
+	:: ticks -> look();
+		ticks = (n != 0);
+		n = 0
+	:: else -> break
+	od;
+#endif
+#ifdef LOOK_EARLY
+	sleepers = true;
+#endif
+none:	skip
+}
+
 proctype setter()
 {
 	bool t;
@@ -190,6 +243,7 @@ init {
 		run wire(MESSAGES);
 		run setter();
 		run engine();
+		run consumer();
 		run poller(POLLS);
 #if POLLERS > 1
 		run poller(POLLS)

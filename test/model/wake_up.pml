@@ -3,7 +3,9 @@
  *
  * Two senders put packets into their rings and ring if the bell is armed and they have not answered
  * this arm yet. On the other side an engine's thread, threads that wait for events, one that polls
- * for a while and then does something else, and one that opens a link receive what has come.
+ * for a while, arms its CQ and sleeps, and one that opens a link receive what has come. A tick is
+ * progress only while nobody sleeps: packets of the second sender complete nothing, as the
+ * acknowledgement of an unsignalled request, and what comes behind one must not wait.
  * Checked: when nothing can move any more every packet has been received, whatever it was, and
  * whoever is to hear of one has heard. Each access to what is shared is a step of its own, but
  * those that the code makes atomic. The model is sequentially consistent: the two fences
@@ -18,7 +20,9 @@
  * engine                   progress_main, progress_pass, progress_linger (passes), progress_prepare_sleep
  * waiter                   progress_wait_fd, progress_wait_round
  * sleeper                  progress_sleep_begin to progress_sleep_end: one of them has the claim
- * poller                   progress_drive, progress_armed; it ends with no look of its own
+ * poller                   progress_drive, cq_arm, progress_armed; it ends with no look of its own.
+ *                          So few passes behind an arm are a consumer's last: PROGRESS_LAST_POLLS
+ *                          and the passes that a thread makes beyond them are not in the model
  * opener                   link_publish
  *
  * Who takes part, by -D: FIRST=n, SECOND=n packets of the two senders, WAITERS=0..2 (each may be
@@ -34,6 +38,12 @@
  *   TICK_EARLY    a sleeper asks whether the engine's thread ticks before it gives up its claim
  *   RING_FIRST    the sender looks at the bell before the packet is in the ring (a fence missing)
  *   OPEN_SILENT   nobody looks after a link has been opened
+ *   TICK_DEAF     for a tick the engine's thread sleeps without an arm, whoever sleeps
+ *   TICK_BLIND    it arms then, and does not look
+ *   TICK_TRUSTS   it leaves that to a thread with a claim, if there is one
+ *   COUNT_LATE    a consumer counts as a sleeper once it has armed the doorbell
+ *   ARM_BLIND     a consumer does not look behind its arm, while the engine's thread ticks
+ *   LEAVE_ALONE   a sleeper that gives up its claim counts sleeping threads, not armed CQs
  */
 #ifndef FIRST
 #define FIRST 2
@@ -68,7 +78,9 @@ byte read_word[2];        /* what a sender has just read; 0: nothing that matter
 bool bell[2];             /* the eventfds: readable */
 bool kicked;
 byte claims;
-byte sleepers;
+byte threads;             /* between progress_sleep_begin and progress_sleep_end */
+byte sleepers;            /* threads, and CQs that are armed */
+bool cq_armed;            /* the poller's */
 bool ticking;             /* the engine's thread polls at every tick */
 bool driven;              /* `drives` is not what the engine's thread saw last */
 bool receiving;           /* poll_lock */
@@ -140,7 +152,13 @@ inline take(l, budget)
 		:: linked[l] && waiting[l] > 0 && (budget == LONG || n == 0) ->
 			n = 1;
 			waiting[l] = (budget == LONG -> 0 : waiting[l] - 1);
-			heard = heard || l == 0
+			heard = heard || l == 0;
+			if
+			:: l == 0 && cq_armed -> /* the event: cq_note_arm */
+				cq_armed = false;
+				sleepers--
+			:: else -> skip
+			fi
 		:: else -> skip
 		fi
 	}
@@ -208,6 +226,12 @@ inline arm_sleeper()
 	:: else -> skip \
 	fi
 
+#ifdef TICK_TRUSTS
+#define TICK_ARMS (sleepers != 0 && claims == 0)
+#else
+#define TICK_ARMS (sleepers != 0 || claims != 0)
+#endif
+
 proctype engine()
 {
 	bit n;
@@ -218,7 +242,19 @@ pass:	receive(TRY, LONG);
 	IF_ANY_GO(pass);
 	if
 	:: atomic { driven -> driven = false };
-		ticking = true; /* sleeps for one tick */
+		ticking = true; /* sleeps for one tick at most */
+#ifndef TICK_DEAF
+		if
+		:: TICK_ARMS ->
+			arm_sleeper();
+#ifndef TICK_BLIND
+			look(LONG);
+			IF_ANY_GO(pass)
+#endif
+		:: else -> skip
+		fi;
+#endif
+end_ticks:	bell[0] || kicked || (claims == 0 && sleepers == 0);
 		goto wake
 	:: else -> skip
 	fi;
@@ -295,6 +331,12 @@ end_asleep:		if
 #endif
 }
 
+#ifdef LEAVE_ALONE
+#define OTHERS threads
+#else
+#define OTHERS sleepers
+#endif
+
 /* It hears of its packets from whoever drives, if another one has the claim. */
 proctype sleeper()
 {
@@ -309,6 +351,7 @@ proctype sleeper()
 #endif
 	fi;
 	sleepers++;
+	threads++;
 	atomic {
 		claimed = (claims == 0);
 		if
@@ -334,17 +377,17 @@ end_asleep:		if
 		fi
 	od;
 	n = 0;
-	atomic { sleepers--; others = (sleepers != 0) };
+	atomic { sleepers--; threads--; others = (OTHERS != 0) };
 	if
 	:: claimed ->
 		driven = true;
 #ifdef TICK_EARLY
 		ticks = ticking;
 		atomic { claims--; others = (others || claims != 0) };
-		others = (others || sleepers != 0);
+		others = (others || OTHERS != 0);
 #else
 		atomic { claims--; others = (others || claims != 0) };
-		others = (others || sleepers != 0);
+		others = (others || OTHERS != 0);
 		ticks = ticking;
 #endif
 		if
@@ -363,7 +406,8 @@ end_asleep:		if
 	fi
 }
 
-/* Before its last poll it arms its CQ; then it sleeps on a descriptor that nobody here knows. */
+/* Before its last poll, or instead of it, it arms its CQ; then it sleeps on a descriptor that nobody here knows, and
+ * hears by its CQ's event of the first sender's packets. */
 proctype poller(byte left)
 {
 	bit n;
@@ -378,15 +422,36 @@ proctype poller(byte left)
 		left--;
 		if
 		:: left == 1 ->
+#ifndef COUNT_LATE
+			atomic { cq_armed = true; sleepers++ };
+#endif
 			w = (claims == 0);
 			if
 			:: w -> arm(false); w = false
 			:: else -> skip
+			fi;
+#ifdef COUNT_LATE
+			atomic { cq_armed = true; sleepers++ };
+#endif
+#ifndef ARM_BLIND
+			w = ticking;
+			do
+			:: w -> look(SHORT);
+				w = (n != 0);
+				n = 0
+			:: else -> break
+			od;
+#endif
+			if
+			:: left = 0 /* an eager CQ's consumer */
+			:: skip
 			fi
 		:: else -> skip
 		fi
 	:: else -> break
-	od
+	od;
+end_asleep:
+	!cq_armed
 }
 
 proctype opener()

@@ -118,6 +118,7 @@ struct ib_cq *soft_create_cq(struct ib_device *ib, const struct ib_cq_init_attr 
 	if (IS_ERR(cq))
 		return ERR_PTR(PTR_ERR(cq));
 	cq_sink_to_handler(&cq->q, vector_get((u32)attr->comp_vector), soft_cq_run_handler);
+	cq->q.owing = &the_seat.sleepers;
 	return &cq->ib;
 }
 
@@ -157,6 +158,9 @@ struct ib_cq *soft_uverbs_create_cq(struct ib_device *ib, const struct ib_uverbs
 		soft_cq_destroy(&cq->ib);
 		return ERR_PTR(err);
 	}
+	/* a thread that sleeps without a descriptor counts itself: progress_sleep_begin */
+	if (channel_fd(attr->channel) >= 0)
+		cq->q.owing = &the_seat.sleepers;
 	return &cq->ib;
 }
 

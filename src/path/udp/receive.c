@@ -417,12 +417,14 @@ static void receive_end(struct udp *udp) REQUIRES(udp->poll_lock)
  * that answers this process' own. Its consumer answers the message first; the acknowledgement is
  * processed while that answer is on its way. No later packet overtakes it, since each call begins
  * with it. No sleeper misses it: while `ticking` is true the engine's thread polls, too, and when
- * it clears that, it polls afterwards, under poll_lock as here. */
+ * it clears that, it polls afterwards, under poll_lock as here. A consumer polls likewise once it
+ * counts in `sleepers`, and no packet waits from then on. */
 static bool receive_may_wait(const struct udp *udp, const u8 *data, u32 left)
 	REQUIRES(udp->poll_lock)
 {
 	return left == RECEIVE_ACK_BYTES && data[0] == PKT_ACK && udp->cfg.ticking != NULL &&
-	       __atomic_load_n(udp->cfg.ticking, __ATOMIC_RELAXED);
+	       __atomic_load_n(udp->cfg.ticking, __ATOMIC_RELAXED) &&
+	       __atomic_load_n(udp->cfg.sleepers, __ATOMIC_RELAXED) == 0;
 }
 
 static void receive_keep_rest(struct udp *udp, struct udp_socket *s, struct udp_dest *from,

@@ -27,6 +27,9 @@ struct udp_config {
 	/* While true, a thread polls within a millisecond, even if others sleep; the thread that
 	 * clears it polls after that, with `must`. Atomic. NULL: never true. */
 	const bool *ticking;
+	/* How many consumers may sleep, which wait for no tick: a thread that raises it while
+	 * `ticking` is true polls after that, with `must`. Atomic. NULL only where `ticking` is. */
+	const u32 *sleepers;
 } OWNED_BY(the caller);
 enum { UDP_LANES = 8, UDP_CONNECTED_SOCKETS = 32 };
 

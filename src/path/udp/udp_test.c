@@ -336,6 +336,9 @@ static void receive__an_acknowledgement_behind_a_message_waits(void **state)
 		assert_false(udp_look(side[1].udp));
 	}
 	assert_int_equal(side[1].counters[COUNT_RX_ICRC], 0);
+	side[1].sleepers = 1;
+	assert_false(take_until_one_waits(d, 200)); /* a consumer waits for no tick */
+	side[1].sleepers = 0;
 	side[1].ticking = false;
 	assert_false(take_until_one_waits(d, 200));
 }

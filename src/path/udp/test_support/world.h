@@ -27,7 +27,8 @@ struct side {
 	u8 gid[16];
 	bool absent; /* its address has left the host */
 	u32 asked; /* slots for which sockets were asked, one bit each */
-	bool ticking; /* as udp_config has it */
+	bool ticking; /* as udp_config has it; so is `sleepers` */
+	u32 sleepers;
 	u32 count, batches;
 	u32 strangers; /* asked about */
 	bool deaf;     /* takes nothing from strangers */
@@ -149,7 +150,8 @@ static inline void side_open(int i, u32 slot)
 				  .counters = s->counters,
 				  .lanes = UDP_LANES,
 				  .connected_sockets = 8,
-				  .ticking = &s->ticking };
+				  .ticking = &s->ticking,
+				  .sleepers = &s->sleepers };
 	int err;
 
 	memset(s, 0, sizeof(*s));
