@@ -16,6 +16,11 @@
 #include <unistd.h>
 
 enum { HANG_S = 60, KILLED = 200 };
+#ifdef __SANITIZE_ADDRESS__
+enum { INHERIT_SANITIZED = 1 };
+#else
+enum { INHERIT_SANITIZED = 0 };
+#endif
 
 static const char *const who_names[] = { "child", "attached child", "grandchild" };
 
@@ -83,14 +88,15 @@ bool inherit_begin(const char *call, int error)
 	return true;
 }
 
-/* A child that has attached itself runs the libraries' destructors, too. */
+/* A child that has attached itself runs the libraries' destructors, too, but no search for leaks:
+ * what is its parent's is lost to it. */
 void inherit_end(long result, bool is_pointer)
 {
 	int error = is_pointer ? (result == 0 ? errno : 0)
 		    : (int)result == -1 ? errno
 					: abs((int)result);
 
-	if (who == ATTACHED)
+	if (who == ATTACHED && !INHERIT_SANITIZED)
 		exit(error);
 	_exit(error);
 }
