@@ -280,7 +280,7 @@ u64 adopt_born(u64 base, u64 length)
 	u64 offset = 0;
 
 	lock_acquire(&adopt.lock);
-	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && fork_watch() &&
+	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && inherit_watch() &&
 	    adopt_file_make()) {
 		r = region_find_free();
 		r->addr = base;
@@ -363,7 +363,7 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 	return !adopt.given_back && adopt.untracked == 0 && adopt_has_credit(end - start) &&
 	       !ranges_have(start, end) && !adopt_is_ours(start, end) &&
 	       end - start <= allow_bytes() - adopt.bytes && allow_limits() &&
-	       allow_fits(adopt.bytes, end - start) && fork_watch() && adopt_file_make();
+	       allow_fits(adopt.bytes, end - start) && inherit_watch() && adopt_file_make();
 }
 
 /* Between adopt_stop and adopt_go_on. */

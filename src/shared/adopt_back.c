@@ -53,7 +53,7 @@ static bool back_add_wiped(u64 start, u64 end) REQUIRES(&adopt.lock)
 }
 
 /* The kernel wipes anonymous memory only. A child does not inherit another map with that advice,
- * and its first fork handler maps zeroes there (fork_become_child). */
+ * and its first fork handler maps zeroes there (inherit_become_child). */
 static void back_advise(u64 start, u64 end, enum born_heir heir) REQUIRES(&adopt.lock)
 {
 	void *p = back_pointer(start);

@@ -27,15 +27,15 @@
 #include "shared/adopt_priv.h"
 #include "shared/born_priv.h"
 
-static bool fork_was_busy;
-static bool fork_copies; /* the first pair of handlers exists; set by the constructor */
+static bool inherit_was_busy;
+static bool inherit_copies; /* the first pair of handlers exists; set by the constructor */
 
-static void *fork_pointer(u64 addr)
+static void *inherit_pointer(u64 addr)
 {
 	return (void *)(uintptr_t)addr;
 }
 
-static struct adopt_region *fork_region_of(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+static struct adopt_region *inherit_region_of(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	struct adopt_region *r = &adopt.regions[(p->offset >> ADOPT_SLOT_SHIFT) % ADOPT_REGIONS];
 
@@ -44,9 +44,9 @@ static struct adopt_region *fork_region_of(const struct adopt_piece *p) REQUIRES
 }
 
 /* Chooses the place of the child's copy: the stash, if the piece lies where it was adopted. */
-static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+static u64 inherit_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
-	const struct adopt_region *r = fork_region_of(p);
+	const struct adopt_region *r = inherit_region_of(p);
 	u64 length = p->end - p->start;
 	void *place;
 
@@ -54,8 +54,9 @@ static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 	    p->end <= r->addr + r->length) {
 		u64 stash = r->stash + (p->start - r->addr);
 
-		return mprotect(fork_pointer(stash), length, PROT_READ | PROT_WRITE) == 0 ? stash :
-											    0;
+		return mprotect(inherit_pointer(stash), length, PROT_READ | PROT_WRITE) == 0
+			       ? stash
+			       : 0;
 	}
 	/* sparse, perhaps */
 	place = mmap(NULL, length, PROT_READ | PROT_WRITE,
@@ -63,14 +64,14 @@ static u64 fork_place(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 	return place == MAP_FAILED ? 0 : (u64)(uintptr_t)place;
 }
 
-static bool fork_place_is_stash(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+static bool inherit_place_is_stash(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
-	const struct adopt_region *r = fork_region_of(p);
+	const struct adopt_region *r = inherit_region_of(p);
 
 	return r != NULL && p->copy - r->stash < r->length;
 }
 
-static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
+static void inherit_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 {
 	u64 length = p->end - p->start;
 	bool filled;
@@ -79,23 +80,23 @@ static void fork_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock)
 		return;
 	/* the kernel wipes it in the child, and in the child's children */
 	filled = p->copy != 0 && (p->heir == BORN_ZEROED ?
-					  madvise(fork_pointer(p->copy), length,
+					  madvise(inherit_pointer(p->copy), length,
 						  MADV_WIPEONFORK) == 0 :
 					  move_content(p->copy, length, p, 0) == 0);
-	if (filled && madvise(fork_pointer(p->start), length, MADV_DOFORK) == 0)
+	if (filled && madvise(inherit_pointer(p->start), length, MADV_DOFORK) == 0)
 		return;
 	log_error("mem", "a forked child misses registered memory at %#llx",
 		  (unsigned long long)p->start);
 }
 
-/* NO_THREAD_SAFETY, here and below: the lock is held from fork_lock to the handlers after the fork.
- * If it is not held, nothing was ever registered, and born.lock keeps two forks apart. */
-static void fork_copy(void) NO_THREAD_SAFETY
+/* NO_THREAD_SAFETY, here and below: the lock is held from inherit_lock to the handlers after the
+ * fork. If it is not held, nothing was ever registered, and born.lock keeps two forks apart. */
+static void inherit_copy(void) NO_THREAD_SAFETY
 {
 	bool busy = born_set_busy(true);
 
 	born_fork_begin();
-	fork_was_busy = busy;
+	inherit_was_busy = busy;
 	adopt.pieces.count = 0;
 	if (adopt.fd < 0)
 		return;
@@ -105,32 +106,32 @@ static void fork_copy(void) NO_THREAD_SAFETY
 	for (u32 i = 0; i < adopt.pieces.count; i++) {
 		struct adopt_piece *p = &adopt.pieces.at[i];
 
-		p->copy = p->heir == BORN_WITHHELD ? 0 : fork_place(p);
+		p->copy = p->heir == BORN_WITHHELD ? 0 : inherit_place(p);
 	}
 	for (u32 i = 0; i < adopt.pieces.count; i++)
-		fork_copy_piece(&adopt.pieces.at[i]);
+		inherit_copy_piece(&adopt.pieces.at[i]);
 }
 
-/* fork_was_busy belongs to the next fork as soon as the lock is free. */
-static void fork_free_born(bool child)
+/* inherit_was_busy belongs to the next fork as soon as the lock is free. */
+static void inherit_free_born(bool child)
 {
-	bool busy = fork_was_busy;
+	bool busy = inherit_was_busy;
 
 	born_fork_end(child);
 	born_set_busy(busy);
 }
 
-static void fork_drop_copy(void) NO_THREAD_SAFETY
+static void inherit_drop_copy(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < adopt.pieces.count; i++) {
 		const struct adopt_piece *p = &adopt.pieces.at[i];
 		u64 length = p->end - p->start;
-		void *copy = fork_pointer(p->copy);
+		void *copy = inherit_pointer(p->copy);
 
-		madvise(fork_pointer(p->start), length, MADV_DONTFORK);
+		madvise(inherit_pointer(p->start), length, MADV_DONTFORK);
 		if (p->copy == 0)
 			continue;
-		if (!fork_place_is_stash(p)) {
+		if (!inherit_place_is_stash(p)) {
 			munmap(copy, length);
 			continue;
 		}
@@ -141,11 +142,11 @@ static void fork_drop_copy(void) NO_THREAD_SAFETY
 		mprotect(copy, length, PROT_NONE);
 	}
 	adopt.pieces.count = 0;
-	fork_free_born(false);
+	inherit_free_born(false);
 }
 
 /* Copies where maps cannot be moved. */
-static bool fork_copy_in_child(void *to, const void *from, u64 length)
+static bool inherit_copy_in_child(void *to, const void *from, u64 length)
 {
 	if (mmap(to, length, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
@@ -155,18 +156,18 @@ static bool fork_copy_in_child(void *to, const void *from, u64 length)
 }
 
 /* Tells whether all of the range is mapped. Asks for maps, not for pages. */
-static bool fork_is_whole(u64 at, u64 length)
+static bool inherit_is_whole(u64 at, u64 length)
 {
-	return msync(fork_pointer(at), length, MS_ASYNC) == 0 || errno != ENOMEM;
+	return msync(inherit_pointer(at), length, MS_ASYNC) == 0 || errno != ENOMEM;
 }
 
 /* Length of the run from `at` on that is mapped, or unmapped, in a range that is mapped in part. */
-static u64 fork_run(u64 at, u64 length, bool *mapped)
+static u64 inherit_run(u64 at, u64 length, bool *mapped)
 {
 	u64 page = (u64)sysconf(_SC_PAGESIZE), n = page;
 
-	*mapped = fork_is_whole(at, page);
-	while (n < length && fork_is_whole(at + n, page) == *mapped)
+	*mapped = inherit_is_whole(at, page);
+	while (n < length && inherit_is_whole(at + n, page) == *mapped)
 		n += page;
 	return n;
 }
@@ -174,7 +175,7 @@ static u64 fork_run(u64 at, u64 length, bool *mapped)
 /* In the child: moves the copy into place. If the application withheld the memory from children,
  * the copy is missing, too; from Linux 6.17 on moving a missing map would leave the parent's memory
  * in place. The piece is not read again: it may lie in itself. */
-static void fork_place_copy(const struct adopt_piece *p)
+static void inherit_place_copy(const struct adopt_piece *p)
 {
 	u64 to = p->start, copy = p->copy, length = p->end - to;
 	int prot = p->prot;
@@ -182,13 +183,13 @@ static void fork_place_copy(const struct adopt_piece *p)
 	if (copy == 0)
 		return;
 	for (u64 at = 0, n; at < length; at += n) {
-		void *from = fork_pointer(copy + at), *there = fork_pointer(to + at);
-		bool mapped = fork_is_whole(copy + at, length - at);
+		void *from = inherit_pointer(copy + at), *there = inherit_pointer(to + at);
+		bool mapped = inherit_is_whole(copy + at, length - at);
 
-		n = mapped ? length - at : fork_run(copy + at, length - at, &mapped);
+		n = mapped ? length - at : inherit_run(copy + at, length - at, &mapped);
 		if (!mapped ||
 		    (mremap(from, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, there) == MAP_FAILED &&
-		     !fork_copy_in_child(there, from, n)))
+		     !inherit_copy_in_child(there, from, n)))
 			munmap(there, n);
 		else if (prot != (PROT_READ | PROT_WRITE))
 			mprotect(there, n, prot);
@@ -197,11 +198,11 @@ static void fork_place_copy(const struct adopt_piece *p)
 
 /* Maps zeroes where nothing was inherited, unless the application has mapped something there
  * since. */
-static void fork_place_zeroes(void) NO_THREAD_SAFETY
+static void inherit_place_zeroes(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < adopt.wiped_count; i++) {
 		u64 n = adopt.wiped[i].end - adopt.wiped[i].start;
-		void *p = mmap(fork_pointer(adopt.wiped[i].start), n, PROT_READ | PROT_WRITE,
+		void *p = mmap(inherit_pointer(adopt.wiped[i].start), n, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
 			       -1, 0);
 
@@ -211,20 +212,20 @@ static void fork_place_zeroes(void) NO_THREAD_SAFETY
 	adopt.wiped_count = 0;
 }
 
-static void fork_become_child(void) NO_THREAD_SAFETY
+static void inherit_become_child(void) NO_THREAD_SAFETY
 {
 	if (adopt.fd < 0) {
-		fork_free_born(true);
+		inherit_free_born(true);
 		return;
 	}
 	for (u32 i = 0; i < adopt.pieces.count; i++)
-		fork_place_copy(&adopt.pieces.at[i]);
-	fork_place_zeroes();
+		inherit_place_copy(&adopt.pieces.at[i]);
+	inherit_place_zeroes();
 	for (u32 i = 0; i < adopt.region_high; i++) {
 		struct adopt_region *r = &adopt.regions[i];
 
 		if (region_is_used(r) && !region_is_born(r))
-			munmap(fork_pointer(r->stash), r->length);
+			munmap(inherit_pointer(r->stash), r->length);
 		*r = (struct adopt_region){ .refs = 0 };
 	}
 	if (adopt_file_is_there())
@@ -234,27 +235,27 @@ static void fork_become_child(void) NO_THREAD_SAFETY
 	own_drop_in_child();
 	adopt.bytes = 0;
 	adopt.given_back = false;
-	fork_free_born(true);
+	inherit_free_born(true);
 	adopt.region_high = adopt.lingering = adopt.pieces.count = 0;
 }
 
-__attribute__((constructor)) static void fork_begin(void)
+__attribute__((constructor)) static void inherit_begin(void)
 {
-	fork_copies = pthread_atfork(fork_copy, fork_drop_copy, fork_become_child) == 0;
+	inherit_copies = pthread_atfork(inherit_copy, inherit_drop_copy, inherit_become_child) == 0;
 }
 
-static void fork_lock(void) NO_THREAD_SAFETY
+static void inherit_lock(void) NO_THREAD_SAFETY
 {
 	lock_acquire(&adopt.lock);
 	back_give();
 }
 
-static void fork_unlock(void) NO_THREAD_SAFETY
+static void inherit_unlock(void) NO_THREAD_SAFETY
 {
 	lock_release(&adopt.lock);
 }
 
-static void fork_unlock_child(void) NO_THREAD_SAFETY
+static void inherit_unlock_child(void) NO_THREAD_SAFETY
 {
 	adopt.shown = NULL;
 	adopt.keys = NULL;
@@ -264,11 +265,11 @@ static void fork_unlock_child(void) NO_THREAD_SAFETY
 	lock_init(&adopt.lock);
 }
 
-bool fork_watch(void)
+bool inherit_watch(void)
 {
 	if (!adopt.watches_forks)
 		adopt.watches_forks =
-			fork_copies &&
-			pthread_atfork(fork_lock, fork_unlock, fork_unlock_child) == 0;
+			inherit_copies &&
+			pthread_atfork(inherit_lock, inherit_unlock, inherit_unlock_child) == 0;
 	return adopt.watches_forks;
 }

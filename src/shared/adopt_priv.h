@@ -230,6 +230,6 @@ void own_drop_in_child(void);
 
 /* Registers the handlers of fork, before the first region. False: the C library has no memory for
  * them. */
-bool fork_watch(void) REQUIRES(&adopt.lock);
+bool inherit_watch(void) REQUIRES(&adopt.lock);
 
 #endif

@@ -11,7 +11,7 @@ void born_fork_begin(void) NO_THREAD_SAFETY
 }
 
 /* Memory that the child has not inherited is no block of the child. */
-static void fork_forget_withheld(void) NO_THREAD_SAFETY
+static void inherit_forget_withheld(void) NO_THREAD_SAFETY
 {
 	u64 page = 0;
 
@@ -26,7 +26,7 @@ void born_fork_end(bool child) NO_THREAD_SAFETY
 		return;
 	}
 	if (born.pages != 0) {
-		fork_forget_withheld();
+		inherit_forget_withheld();
 		__atomic_store_n(&born.shared, false, __ATOMIC_RELAXED);
 		__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
 	}
