@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 
+#include "base/fork.h"
 #include "core/core_priv.h"
 
 /* A registered client. Apart from it, so that its owner may free it after ib_unregister_client
@@ -226,19 +227,9 @@ void ib_unregister_client(struct ib_client *client)
 	}
 }
 
-void core_client_lock_for_fork(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&clients.lock);
-}
-
-void core_client_unlock_after_fork(void) NO_THREAD_SAFETY
-{
-	lock_release(&clients.lock);
-}
-
 /* Entries of the parent's clients are left to the parent's memory: nobody may be called. */
-void core_client_drop_in_child(void) NO_THREAD_SAFETY
+static void core_client_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&clients.lock);
 	list_init(&clients.entries);
 }
+FORK_TAKES(FORK_CLIENTS, &clients.lock, .child = core_client_drop_in_child);

@@ -122,10 +122,6 @@ struct ib_device_core *registry_previous(u64 before);
 /* Pairs with the hold in registry_next and registry_previous. */
 void registry_put(struct ib_device_core *core);
 bool registry_is_alive(struct ib_device_core *core);
-void registry_drop_in_child(void);
-/* Around fork, so that the child finds the list whole. */
-void registry_lock_for_fork(void);
-void registry_unlock_after_fork(void);
 
 /* The device's core, made at the first call; NULL: no memory. */
 struct ib_device_core *core_device_make_core(struct ib_device *device);
@@ -176,9 +172,6 @@ void verbs_fill_srq(struct ib_srq *srq, struct ib_pd *pd, const struct ib_srq_in
 void core_client_catch_up(struct ib_device_core *core);
 /* Calls `remove` of every client that the device has, the last first. May block. */
 void core_client_remove_all(struct ib_device_core *core);
-void core_client_drop_in_child(void);
-void core_client_lock_for_fork(void);
-void core_client_unlock_after_fork(void);
 
 /* dispatch.c */
 void dispatch_init(struct ib_device_core *core);
@@ -194,7 +187,6 @@ void dispatch_drop_in_child(struct ib_device_core *core);
 /* driver.c */
 /* Probes every driver that has not been. 0, or the first failure. May block. */
 int driver_probe_all(void);
-void driver_drop_in_child(void);
 
 /* cache.c */
 /* Reads the tables, in place of those of an earlier registration. May block. */

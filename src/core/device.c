@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cond.h"
+#include "base/fork.h"
 #include "core/core_priv.h"
 
 enum { DEVICE_MAX_NUMBER = 1024 };
@@ -284,28 +285,26 @@ void ib_unregister_device(struct ib_device *device)
 
 /* The analysis cannot follow as many locks as there are devices. Nobody else takes two cores'
  * locks at once. */
-void registry_lock_for_fork(void) NO_THREAD_SAFETY
+static void registry_lock_cores(void) NO_THREAD_SAFETY
 {
-	lock_acquire(&registry.lock);
 	list_for_each(core, &registry.devices, struct ib_device_core, node) {
 		lock_acquire(&core->lock);
 		lock_acquire(&core->cache_lock);
 	}
 }
 
-void registry_unlock_after_fork(void) NO_THREAD_SAFETY
+static void registry_unlock_cores(void) NO_THREAD_SAFETY
 {
 	list_for_each(core, &registry.devices, struct ib_device_core, node) {
 		lock_release(&core->cache_lock);
 		lock_release(&core->lock);
 	}
-	lock_release(&registry.lock);
 }
 
-/* Only this thread exists; its devices are not registered, but what hangs on them stays usable. */
-void registry_drop_in_child(void) NO_THREAD_SAFETY
+/* Forgets every device and calls nobody, so that drivers can probe again. What hangs on the devices
+ * stays usable. */
+static void registry_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&registry.lock);
 	list_for_each_safe(core, &registry.devices, struct ib_device_core, node) {
 		turn_init(&core->turn);
 		lock_init(&core->lock);
@@ -316,3 +315,5 @@ void registry_drop_in_child(void) NO_THREAD_SAFETY
 	}
 	list_init(&registry.devices);
 }
+FORK_TAKES(FORK_REGISTRY, &registry.lock, .before = registry_lock_cores,
+	   .after = registry_unlock_cores, .child = registry_drop_in_child);

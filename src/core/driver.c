@@ -3,10 +3,10 @@
  * In: constructors of driver rooms; doors    Out: ib_driver.probe, lists of devices
  * Runs: the thread that asks    Locks: the probing turn, across probes
  */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "core/core_priv.h"
 
 static struct {
@@ -39,25 +39,6 @@ static void driver_probe_one(struct ib_driver *driver)
 	}
 }
 
-static void core_before_fork(void)
-{
-	core_client_lock_for_fork();
-	registry_lock_for_fork();
-}
-
-static void core_after_fork(void)
-{
-	registry_unlock_after_fork();
-	core_client_unlock_after_fork();
-}
-
-/* Before any other room registers its handlers: those take their locks before a fork first, as they
- * do when they call core with a lock held. */
-__attribute__((constructor)) static void core_watch_forks(void)
-{
-	(void)pthread_atfork(core_before_fork, core_after_fork, ib_core_drop_in_child);
-}
-
 int driver_probe_all(void)
 {
 	int first_error = 0;
@@ -75,19 +56,14 @@ int driver_probe_all(void)
 	return first_error;
 }
 
-void driver_drop_in_child(void)
+/* The list of drivers does not change any more. */
+static void driver_drop_in_child(void)
 {
 	turn_init(&registry.turn);
 	list_for_each(driver, &registry.drivers, struct ib_driver, node)
 		driver->result = DRIVER_NEW;
 }
-
-void ib_core_drop_in_child(void)
-{
-	registry_drop_in_child();
-	core_client_drop_in_child();
-	driver_drop_in_child();
-}
+FORK_MAKES_ANEW(FORK_DRIVERS, &registry.turn.held, .child = driver_drop_in_child);
 
 /* Holds every living device; at most `max` are stored. Returns how many there were. */
 static u32 driver_devices_collect(struct ib_device **list, u32 max)

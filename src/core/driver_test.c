@@ -1,5 +1,4 @@
 /* driver_test.c: when drivers are probed, and what a forked child finds. */
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "base/process_test.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "core/core_priv.h"
 #include "core/test_support/fake_device.h"
 
@@ -129,7 +129,7 @@ static int child_life(struct fake_device *inherited, struct ib_pd *pd)
 	return 0;
 }
 
-static void ib_core_drop_in_child__probes_again(void **state)
+static void fork__child_probes_again(void **state)
 {
 	struct ib_pd *pd = ib_alloc_pd(&probed->ib);
 	pid_t child = fork();
@@ -209,7 +209,9 @@ static void ask_before_fork(void)
 		asks_before_forks = false;
 }
 
-/* A room may begin before the first device is probed; core's locks are taken last all the same. */
+FORK_HOOK(FORK_SA, .before = ask_before_fork);
+
+/* Rooms call core with their locks held. */
 static void fork__takes_locks_of_rooms_before_core(void **state)
 {
 	pid_t child;
@@ -236,14 +238,13 @@ int main(void)
 		cmocka_unit_test(driver_probe__failure_and_retry),
 		cmocka_unit_test(driver_probe__once_for_many),
 		cmocka_unit_test(ib_register_client__sees_probed_devices),
-		cmocka_unit_test(ib_core_drop_in_child__probes_again),
+		cmocka_unit_test(fork__child_probes_again),
 		cmocka_unit_test(ib_register_device__again_in_child),
 		cmocka_unit_test(fork__takes_locks_of_rooms_before_core),
 		cmocka_unit_test(end),
 	};
 
 	clock_set_source(test_clock);
-	pthread_atfork(ask_before_fork, NULL, NULL);
 	ib_driver_add(&driver);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

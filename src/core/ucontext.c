@@ -4,12 +4,10 @@
  * Runs: the application's threads
  * Locks: ucontext_lock (which ucontexts exist) > ib_ucontext.lock (the table)
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/list.h"
-#include "base/lock.h"
+#include "base/fork.h"
 #include "core/ucontext.h"
 
 enum { UCONTEXT_BUCKETS = 64 }; /* to begin with */
@@ -32,23 +30,7 @@ struct ib_ucontext {
 static struct lock ucontext_lock;
 static struct list_head ucontext_known
 	GUARDED_BY(ucontext_lock) = LIST_HEAD_INIT(ucontext_known);
-static pthread_once_t ucontext_once = PTHREAD_ONCE_INIT;
-
-/* A fork must not freeze the list while another thread changes it. */
-static void ucontext_fork_prepare(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&ucontext_lock);
-}
-
-static void ucontext_fork_done(void) NO_THREAD_SAFETY
-{
-	lock_release(&ucontext_lock);
-}
-
-static void ucontext_watch_fork(void)
-{
-	pthread_atfork(ucontext_fork_prepare, ucontext_fork_done, ucontext_fork_done);
-}
+FORK_TAKES(FORK_UCONTEXTS, &ucontext_lock);
 
 static struct ib_ucontext *ucontext_make(int fd, u32 last_handle, void *owner,
 					 void (*release)(void *owner))
@@ -57,7 +39,6 @@ static struct ib_ucontext *ucontext_make(int fd, u32 last_handle, void *owner,
 	struct ib_ucontext *u;
 	struct stat st;
 
-	pthread_once(&ucontext_once, ucontext_watch_fork);
 	u = fstat(fd, &st) ? NULL : calloc(1, sizeof(*u));
 	if (!u)
 		return NULL;

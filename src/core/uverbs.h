@@ -237,11 +237,6 @@ AV_EXPORT bool ib_device_is_listed(struct ib_device *device);
  * May block; not from a handler. */
 void ib_dispatch_drain(struct ib_device *device);
 
-/* In a forked child: forgets every registered device and client and calls nobody, so that
- * drivers can probe again. Structures stay readable. Core registers it with pthread_atfork when
- * the library is loaded. */
-AV_EXPORT void ib_core_drop_in_child(void);
-
 /* The devices, each held until ib_uverbs_put_devices: attaches to the node on first use. Returns
  * the count or a negative errno; *list is allocated, NULL-terminated. */
 AV_EXPORT int ib_uverbs_get_devices(struct ib_device ***list);
