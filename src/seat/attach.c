@@ -295,7 +295,6 @@ static void drop_in_child(void)
 
 	if (!seat_is_attached(s))
 		return;
-	adopt_drop_in_child();
 	atfork_drop_events();
 	drop_board(a);
 	s->ops->drop_in_child(s);

@@ -72,17 +72,6 @@ void adopt_engine_leave(void) NO_THREAD_SAFETY
 	lock_release(&adopt_engine_lock);
 }
 
-/* NO_THREAD_SAFETY: the only thread. */
-void adopt_drop_in_child(void) NO_THREAD_SAFETY
-{
-	lock_init(&adopt_engine_lock);
-	lock_init(&adopt.lock);
-	adopt_engine_runs = adopt_engine_comes = false;
-	adopt.range_count = adopt.untracked = 0;
-	adopt.shown = NULL;
-	adopt.keys = NULL;
-}
-
 /* ---- the file ---- */
 
 static bool adopt_seal(int fd)
@@ -280,7 +269,7 @@ u64 adopt_born(u64 base, u64 length)
 	u64 offset = 0;
 
 	lock_acquire(&adopt.lock);
-	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && inherit_watch() &&
+	if (adopt_is_on() && allow_limits() && length <= ADOPT_SLOT_BYTES && inherit_is_watched() &&
 	    adopt_file_make()) {
 		r = region_find_free();
 		r->addr = base;
@@ -363,7 +352,7 @@ static bool adopt_may(u64 start, u64 end) REQUIRES(&adopt.lock)
 	return !adopt.given_back && adopt.untracked == 0 && adopt_has_credit(end - start) &&
 	       !ranges_have(start, end) && !adopt_is_ours(start, end) &&
 	       end - start <= allow_bytes() - adopt.bytes && allow_limits() &&
-	       allow_fits(adopt.bytes, end - start) && inherit_watch() && adopt_file_make();
+	       allow_fits(adopt.bytes, end - start) && inherit_is_watched() && adopt_file_make();
 }
 
 /* Between adopt_stop and adopt_go_on. */

@@ -53,7 +53,7 @@ static bool back_add_wiped(u64 start, u64 end) REQUIRES(&adopt.lock)
 }
 
 /* The kernel wipes anonymous memory only. A child does not inherit another map with that advice,
- * and its first fork handler maps zeroes there (inherit_become_child). */
+ * and its first fork handler maps zeroes there (inherit_take). */
 static void back_advise(u64 start, u64 end, enum born_heir heir) REQUIRES(&adopt.lock)
 {
 	void *p = back_pointer(start);
@@ -199,12 +199,12 @@ void back_give(void) NO_THREAD_SAFETY
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	stopped = back_stop_engine();
 	busy = born_set_busy(true);
-	born_fork_begin();
+	lock_acquire(&born.lock);
 	if (look_pieces(ADOPT_SLOT_BYTES, ADOPT_FILE_BYTES)) {
 		born_unshare();
 		back_end_regions(back_pieces(back_is_alone(stopped)));
 	}
-	born_fork_end(false);
+	lock_release(&born.lock);
 	born_set_busy(busy);
 	if (stopped)
 		lock_release(&adopt_engine_lock);

@@ -10,25 +10,23 @@
  * handler moves the copy over them. So advice that the application gave for a fork
  * (MADV_WIPEONFORK, MADV_DONTFORK) holds, too.
  *
- * Handlers: `copy`, made when we are loaded, runs after those of the application before a fork, and
- * before them after it. `lock`, made with the first region, is the other way round, so that
- * adopt.lock is taken outside all other locks that handlers take; it gives back.
+ * All becomes private under adopt.lock, before the fork takes any other lock (FORK_ADOPT). The copy
+ * is made behind all other parts, and moved to its place before them (FORK_MEMORY).
  *
  * In: fork    Out: the child's memory
  * Runs: the forking thread    Locks: adopt.lock across the fork, so that no region changes
  */
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "shared/adopt_priv.h"
 #include "shared/born_priv.h"
 
 static bool inherit_was_busy;
-static bool inherit_copies; /* the first pair of handlers exists; set by the constructor */
 
 static void *inherit_pointer(u64 addr)
 {
@@ -89,14 +87,10 @@ static void inherit_copy_piece(const struct adopt_piece *p) REQUIRES(&adopt.lock
 		  (unsigned long long)p->start);
 }
 
-/* NO_THREAD_SAFETY, here and below: the lock is held from inherit_lock to the handlers after the
- * fork. If it is not held, nothing was ever registered, and born.lock keeps two forks apart. */
+/* NO_THREAD_SAFETY, here and below: the fork holds adopt.lock and born.lock. */
 static void inherit_copy(void) NO_THREAD_SAFETY
 {
-	bool busy = born_set_busy(true);
-
-	born_fork_begin();
-	inherit_was_busy = busy;
+	inherit_was_busy = born_set_busy(true);
 	adopt.pieces.count = 0;
 	if (adopt.fd < 0)
 		return;
@@ -110,15 +104,6 @@ static void inherit_copy(void) NO_THREAD_SAFETY
 	}
 	for (u32 i = 0; i < adopt.pieces.count; i++)
 		inherit_copy_piece(&adopt.pieces.at[i]);
-}
-
-/* inherit_was_busy belongs to the next fork as soon as the lock is free. */
-static void inherit_free_born(bool child)
-{
-	bool busy = inherit_was_busy;
-
-	born_fork_end(child);
-	born_set_busy(busy);
 }
 
 static void inherit_drop_copy(void) NO_THREAD_SAFETY
@@ -142,7 +127,7 @@ static void inherit_drop_copy(void) NO_THREAD_SAFETY
 		mprotect(copy, length, PROT_NONE);
 	}
 	adopt.pieces.count = 0;
-	inherit_free_born(false);
+	born_set_busy(inherit_was_busy);
 }
 
 /* Copies where maps cannot be moved. */
@@ -212,12 +197,8 @@ static void inherit_place_zeroes(void) NO_THREAD_SAFETY
 	adopt.wiped_count = 0;
 }
 
-static void inherit_become_child(void) NO_THREAD_SAFETY
+static void inherit_take(void) NO_THREAD_SAFETY
 {
-	if (adopt.fd < 0) {
-		inherit_free_born(true);
-		return;
-	}
 	for (u32 i = 0; i < adopt.pieces.count; i++)
 		inherit_place_copy(&adopt.pieces.at[i]);
 	inherit_place_zeroes();
@@ -235,41 +216,34 @@ static void inherit_become_child(void) NO_THREAD_SAFETY
 	own_drop_in_child();
 	adopt.bytes = 0;
 	adopt.given_back = false;
-	inherit_free_born(true);
 	adopt.region_high = adopt.lingering = adopt.pieces.count = 0;
 }
 
-__attribute__((constructor)) static void inherit_begin(void)
+static void inherit_become_child(void) NO_THREAD_SAFETY
 {
-	inherit_copies = pthread_atfork(inherit_copy, inherit_drop_copy, inherit_become_child) == 0;
+	if (adopt.fd >= 0)
+		inherit_take();
+	born_set_busy(inherit_was_busy);
 }
+FORK_HOOK(FORK_MEMORY, .before = inherit_copy, .after = inherit_drop_copy,
+	  .child = inherit_become_child);
 
-static void inherit_lock(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&adopt.lock);
-	back_give();
-}
-
-static void inherit_unlock(void) NO_THREAD_SAFETY
-{
-	lock_release(&adopt.lock);
-}
-
-static void inherit_unlock_child(void) NO_THREAD_SAFETY
+/* Registrations are the parent's. */
+static void inherit_forget(void) NO_THREAD_SAFETY
 {
 	adopt.shown = NULL;
 	adopt.keys = NULL;
 	adopt.range_count = adopt.untracked = 0;
-	adopt_engine_runs = adopt_engine_comes = false;
-	lock_init(&adopt_engine_lock);
-	lock_init(&adopt.lock);
 }
+FORK_TAKES(FORK_ADOPT, &adopt.lock, .before = back_give, .child = inherit_forget);
 
-bool inherit_watch(void)
+static void inherit_forget_engine(void) NO_THREAD_SAFETY
 {
-	if (!adopt.watches_forks)
-		adopt.watches_forks =
-			inherit_copies &&
-			pthread_atfork(inherit_lock, inherit_unlock, inherit_unlock_child) == 0;
-	return adopt.watches_forks;
+	adopt_engine_runs = adopt_engine_comes = false;
+}
+FORK_MAKES_ANEW(FORK_ADOPT_ENGINE, &adopt_engine_lock, .child = inherit_forget_engine);
+
+bool inherit_is_watched(void)
+{
+	return fork_is_watched();
 }

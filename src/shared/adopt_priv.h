@@ -89,7 +89,6 @@ struct adopt {
 	u32 range_count GUARDED_BY(lock);
 	u32 untracked GUARDED_BY(lock); /* registrations beyond those in ranges */
 	struct adopt_pieces pieces GUARDED_BY(lock);
-	bool watches_forks GUARDED_BY(lock);
 	bool born_is_lost GUARDED_BY(lock);
 	bool everywhere ATOMIC_ONLY; /* adopt_enter_all was called */
 };
@@ -228,8 +227,7 @@ void own_drop_in_child(void);
 
 /* ---- adopt_fork.c ---- */
 
-/* Registers the handlers of fork, before the first region. False: the C library has no memory for
- * them. */
-bool inherit_watch(void) REQUIRES(&adopt.lock);
+/* False: no handler runs at a fork, so nothing may be adopted. */
+bool inherit_is_watched(void);
 
 #endif

@@ -2,16 +2,13 @@
  * In: fork's handlers    Out: answers    Runs: the forking thread
  * Locks: born.lock across the fork, so that no page of the arena changes hands
  */
+#include "base/fork.h"
 #include "shared/born_priv.h"
 
-/* NO_THREAD_SAFETY, all: the lock is held from the handler before the fork to the one after it. */
-void born_fork_begin(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&born.lock);
-}
+/* NO_THREAD_SAFETY, all: the fork holds the lock, or back_give does. */
 
 /* Memory that the child has not inherited is no block of the child. */
-static void inherit_forget_withheld(void) NO_THREAD_SAFETY
+static void born_forget_withheld(void) NO_THREAD_SAFETY
 {
 	u64 page = 0;
 
@@ -19,19 +16,15 @@ static void inherit_forget_withheld(void) NO_THREAD_SAFETY
 		born.lengths[page++] = 0;
 }
 
-void born_fork_end(bool child) NO_THREAD_SAFETY
+static void born_become_child(void) NO_THREAD_SAFETY
 {
-	if (!child) {
-		lock_release(&born.lock);
+	if (born.pages == 0)
 		return;
-	}
-	if (born.pages != 0) {
-		inherit_forget_withheld();
-		__atomic_store_n(&born.shared, false, __ATOMIC_RELAXED);
-		__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
-	}
-	lock_init(&born.lock);
+	born_forget_withheld();
+	__atomic_store_n(&born.shared, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&born.retired, true, __ATOMIC_RELAXED);
 }
+FORK_TAKES(FORK_BORN, &born.lock, .child = born_become_child);
 
 void born_unshare(void) NO_THREAD_SAFETY
 {

@@ -422,7 +422,7 @@ static int advise_shared(u64 addr, u64 end, int advice) REQUIRES(&born.lock)
 }
 
 /* The kernel takes advice for private memory. Memory that a child does not inherit is no block of
- * the child (born_fork_end): this is noted. */
+ * the child (born_become_child): this is noted. */
 static void advise_note(u64 addr, u64 end, int advice) REQUIRES(&born.lock)
 {
 	u64 page = born_page(MAX(addr, born.base)), stop = born_page(MIN(end, over_end()));

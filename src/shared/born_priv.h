@@ -95,13 +95,13 @@ bool born_grow(u64 page, u64 count, u64 wanted) REQUIRES(&born.lock);
 enum born_heir { BORN_COPIED, BORN_ZEROED, BORN_WITHHELD };
 
 /* Turns all of it into private memory, in a forked child and in its parent. born_unshared follows.
- * `all`: nothing stayed shared; `in_place`: some became private maps of the file. Both between
- * born_fork_begin and born_fork_end. */
+ * `all`: nothing stayed shared; `in_place`: some became private maps of the file. Both under
+ * born.lock. */
 void born_unshare(void);
 void born_unshared(bool all, bool in_place);
 
 /* Tells what a child gets of the memory at `addr`, and up to where (`end` at most) that holds. Any
- * address. Between born_fork_begin and born_fork_end. */
+ * address. Under born.lock. */
 enum born_heir born_at_fork(u64 addr, u64 end, u64 *stop);
 
 #endif

@@ -75,7 +75,7 @@ static bool own_place(struct own_block *b) REQUIRES(&adopt.lock)
 {
 	struct list_head *behind;
 
-	if (!allow_limits() || !inherit_watch() || !adopt_file_make())
+	if (!allow_limits() || !inherit_is_watched() || !adopt_file_make())
 		return false;
 	behind = own_find_gap(b->length, &b->at);
 	if (b->at + b->length > ADOPT_SLOT_BYTES)

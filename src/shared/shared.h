@@ -109,9 +109,6 @@ void adopt_engine_expect(void);
 void adopt_engine_begin(void);
 void adopt_engine_enter(void);
 void adopt_engine_leave(void);
-/* In a forked child, its only thread: makes locks usable that other threads of the parent may have
- * held, and forgets registrations. Handlers of fork of the room itself see to the regions. */
-void adopt_drop_in_child(void);
 
 /* ---- own memory ----
  *
@@ -183,10 +180,5 @@ AV_EXPORT bool born_is_busy(void);
 bool born_set_busy(bool busy);
 /* Tells whether all of [addr, addr + length), any numbers, is born memory of the file. */
 bool born_has(u64 addr, u64 length);
-/* born_fork_begin, before a fork, keeps the pages of the arena as they are until born_fork_end.
- * That one is called after it, in the parent and (`child`) in the child. Both also where there
- * is no arena. born_fork_begin takes born.lock, born_fork_end releases it. */
-void born_fork_begin(void);
-void born_fork_end(bool child);
 
 #endif
