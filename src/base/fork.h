@@ -75,6 +75,7 @@ enum fork_rank {
 	FORK_MAD,
 	FORK_BOARD, /* behind it no part may touch the board of the parent */
 	FORK_EVENTS,
+	FORK_VECTORS,
 	FORK_CLIENTS,
 	FORK_REGISTRY,
 	FORK_XRC_TARGETS,

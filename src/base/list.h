@@ -67,6 +67,17 @@ static inline void list_splice(struct list_head *from, struct list_head *to)
 	list_init(from);
 }
 
+/* In a forked child whose parent's other thread may have been inserting or removing: makes the list
+ * that of the forward links. */
+static inline void list_mend(struct list_head *head)
+{
+	for (struct list_head *at = head; ; at = at->next) {
+		at->next->prev = at;
+		if (at->next == head)
+			return;
+	}
+}
+
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
 /* At the end `pos` is no element: what it points at lies around the head, and may not be aligned as

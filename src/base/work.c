@@ -35,6 +35,8 @@ void work_queue_init(struct work_queue *q, const char *name, bool manual) NO_THR
 /* The thread that held a lock may be gone. */
 void work_queue_drop_in_child(struct work_queue *q) NO_THREAD_SAFETY
 {
+	if (q->name == NULL) /* it has not begun */
+		return;
 	if (q->bell >= 0)
 		close(q->bell); /* its other copy wakes the parent's thread */
 	work_queue_init(q, q->name, q->manual);

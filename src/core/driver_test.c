@@ -161,7 +161,6 @@ static int child_continues(struct ib_device **list, struct ib_event_handler *han
 		return 1;
 	if (ib_destroy_qp(qp) != -EBUSY || ib_detach_mcast(qp, &group, 0) || ib_destroy_qp(qp))
 		return 2;
-	atfork_drop_events();
 	ib_dispatch_event(&event);
 	if (!fake_await(&handled, 1) || ib_unregister_event_handler(handler))
 		return 3;

@@ -41,10 +41,6 @@ struct vector *vector_get(u32 index);
 /* Starts the vector's thread now; without it the first vector_item_queue does. 0 or -EAGAIN (no
  * more threads). May block. */
 AV_EXPORT int vector_start(struct vector *v);
-/* In a forked child, where no other thread is left: vectors start afresh, every item is idle, and
- * channels and async queues get descriptors of the child's own under the same numbers, with what
- * waited in the parent. */
-AV_EXPORT void atfork_drop_events(void);
 void vector_item_init(struct vector_item *item, struct vector *v, void (*fn)(struct vector_item *));
 /* Has the handler run once more, some time after this call, on the vector's thread. Never
  * blocks, any context. Calls while it is queued merge into one run. */

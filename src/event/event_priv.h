@@ -5,7 +5,8 @@
 #include "event/event.h"
 #include "event/tally.h"
 
-/* The vectors' part of atfork_drop_events. */
-void vector_drop_in_child(void);
+/* In a forked child: channels and async queues get descriptors of the child's own under the same
+ * numbers, with what waited in the parent. */
+void atfork_drop_events(void);
 
 #endif

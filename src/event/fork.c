@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fork.h"
 #include "event/event_priv.h"
 
 struct atfork_slot {
@@ -70,7 +71,6 @@ void atfork_watch_remove(struct atfork_watch *w)
 
 void atfork_drop_events(void)
 {
-	vector_drop_in_child();
 	for (struct atfork_slot *slot = atfork_first(); slot; slot = slot->next) {
 		struct atfork_watch *w = __atomic_load_n(&slot->watch, __ATOMIC_ACQUIRE);
 
@@ -78,3 +78,4 @@ void atfork_drop_events(void)
 			w->drop(w);
 	}
 }
+FORK_HOOK(FORK_EVENTS, .child = atfork_drop_events);

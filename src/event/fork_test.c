@@ -77,7 +77,6 @@ static int test_child(struct test_pair *x)
 {
 	struct test_pair own;
 
-	atfork_drop_events();
 	if (test_drain(x) != 2 * POSTED)
 		return 1;
 	for (int i = 0; i < 3; i++)
@@ -126,7 +125,6 @@ static void atfork_drop_events__frees_locks_that_nobody_holds(void **state)
 		struct async_event ev;
 		void *cookie;
 
-		atfork_drop_events();
 		channel_next(x.ch, &cookie);
 		_exit(async_queue_next(x.q, &ev) == -EAGAIN ? 7 : 0);
 	}

@@ -15,6 +15,7 @@
 
 #include "base/cond.h"
 #include "base/fault.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "event/event_priv.h"
 
@@ -174,7 +175,7 @@ int vector_start(struct vector *v)
 }
 
 /* the only thread; a thread of the parent may have held a lock */
-void vector_drop_in_child(void) NO_THREAD_SAFETY
+static void vector_drop_in_child(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < VECTORS_MAX && i < vector_count(); i++) {
 		struct vector *v = &vectors[i];
@@ -189,6 +190,7 @@ void vector_drop_in_child(void) NO_THREAD_SAFETY
 		v->generation++;
 	}
 }
+FORK_MAKES_ANEW(FORK_VECTORS, &vectors[0].lock, .child = vector_drop_in_child);
 
 /* ---- items ---------------------------------------------------------------------------------- */
 

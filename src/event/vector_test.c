@@ -280,7 +280,6 @@ static int test_child(struct test_item *busy)
 {
 	struct test_item x;
 
-	atfork_drop_events();
 	busy->hold = 0;
 	vector_item_flush(&busy->item);
 	test_item_init(&x, vector_get(0));
@@ -292,7 +291,7 @@ static int test_child(struct test_item *busy)
 	return x.wrong || busy->overlaps > 1;
 }
 
-static void atfork_drop_events__starts_afresh(void **state)
+static void fork__child_starts_afresh(void **state)
 {
 	struct test_item busy;
 	int verdict;
@@ -332,7 +331,7 @@ int main(void)
 		cmocka_unit_test(vector_item_queue__never_overlaps_nor_loses_the_last),
 		cmocka_unit_test(vector_item_flush__waits_for_the_running_and_withdraws_the_queued),
 		cmocka_unit_test(vector_item_flush__from_its_own_handler_only_unqueues),
-		cmocka_unit_test(atfork_drop_events__starts_afresh),
+		cmocka_unit_test(fork__child_starts_afresh),
 	};
 
 	alarm(100);

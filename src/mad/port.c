@@ -9,6 +9,7 @@
 
 #include <rdma/ib_cache.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "mad/mad_priv.h"
 
@@ -158,9 +159,8 @@ void mad_port_remove(struct mad_port *port)
 }
 
 /* What the parent's agents and messages were stays in the parent's memory. */
-void mad_drop_in_child(void) NO_THREAD_SAFETY
+static void mad_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&mad_lock);
 	list_for_each(port, &mad_ports, struct mad_port, node) {
 		list_init(&port->agents);
 		list_init(&port->arrivals);
@@ -169,6 +169,7 @@ void mad_drop_in_child(void) NO_THREAD_SAFETY
 		work_init(&port->receive_work, port->cfg.queue, mad_port_on_arrivals);
 	}
 }
+FORK_TAKES(FORK_MAD, &mad_lock, .child = mad_drop_in_child);
 
 /* ---- arrivals -------------------------------------------------------------------------------- */
 

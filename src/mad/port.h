@@ -135,9 +135,6 @@ void mad_port_release(struct mad_port *port);
 /* The process counts from now on in `place`, where tools see it: MAD_COUNTERS numbers, and behind
  * them MAD_CM_COUNTERS. It stays valid. What was counted before is added there. */
 void mad_count_at(u64 *place);
-/* In a forked child, with one thread: agents and what was under way are the parent's; the ports
- * stay. */
-void mad_drop_in_child(void);
 /* Takes a copy of a MAD. Any context, never blocks. One that finds too many waiting, or that fails
  * the rules of Q_Key and P_Key, is counted and dropped. */
 void mad_port_receive(struct mad_port *port, const struct mad_arrival *a);

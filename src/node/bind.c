@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/lock.h"
+#include "base/fork.h"
 #include "base/log.h"
 
 /* A byte's number: 1, space (2 bits), host of a fabric (16), port (16), address (28: family and
@@ -516,13 +516,15 @@ void bind_set_host(u16 host)
 	lock_release(&bind_table.lock);
 }
 
-/* another thread of the parent may have held the lock */
-void bind_drop_in_child(void) NO_THREAD_SAFETY
+/* The parent's ports are not the child's. */
+static void bind_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&bind_table.lock);
+	if (bind_table.generation == 0)
+		return;
 	if (bind_table.fd != 0)
 		close(bind_table.fd - 1);
 	bind_table.fd = 0;
 	bind_forget_all();
 	bind_table.generation++;
 }
+FORK_MAKES_ANEW(FORK_BINDS, &bind_table.lock, .child = bind_drop_in_child);

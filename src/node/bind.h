@@ -64,7 +64,5 @@ void bind_use(int slots_fd);
 /* The ports of this process are those of a host of a fabric from now on, which has its own; 0: of
  * none. Called before any port is taken. */
 void bind_set_host(u16 host);
-/* In a forked child: the parent's ports are not its own. */
-void bind_drop_in_child(void);
 
 #endif

@@ -66,7 +66,6 @@ static int take_elsewhere(u16 port, const char *address, const char *flags)
 
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
 		fd = open(path, O_RDWR | O_CLOEXEC);
-		bind_drop_in_child();
 		bind_use(fd);
 		_exit(-take(&p, port, address, flags));
 	}

@@ -413,12 +413,14 @@ static int client_join(struct node *n) REQUIRES(n->request_lock)
 		control = connection_open(n->name, n->scope, true);
 		if (control < 0)
 			return control;
+		n->control = control; /* a forked child closes it */
 		err = successor_start(n->name, n->scope, control);
 		if (err == 0)
 			err = n->process == 0 ? client_hello(n, control)
 					      : client_resume(n, control);
 		if (err == 0)
 			return 0;
+		n->control = -1;
 		close(control);
 		nanosleep(&(struct timespec){ .tv_nsec = 2 * NS_PER_MS }, NULL);
 	} while (client_try_again(err) && clock_now_ns() < deadline);
@@ -478,16 +480,16 @@ int node_attach(const struct node_self *self, struct node **out)
 	}
 	err = events_init(n);
 	if (err == 0) {
+		*out = n;
 		lock_acquire(&n->request_lock);
 		err = client_join(n);
 		lock_release(&n->request_lock);
 	}
 	if (err < 0) {
+		*out = NULL;
 		client_destroy(n);
-		return err;
 	}
-	*out = n;
-	return 0;
+	return err;
 }
 
 void node_detach(struct node *n)
@@ -514,8 +516,6 @@ void node_drop_in_child(struct node *n)
 	/* another thread of the parent may have held them at the fork */
 	lock_init(&n->request_lock);
 	lock_init(&n->state_lock);
-	bind_drop_in_child();
-	domain_drop_in_child();
 	will_drop_in_child(&n->wills);
 	client_destroy(n);
 }

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/lock.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "node/bind.h"
 
@@ -120,8 +120,10 @@ void domain_renew(void)
 	lock_release(&domain_table.lock);
 }
 
-/* another thread of the parent may have held the lock */
-void domain_drop_in_child(void) NO_THREAD_SAFETY
+/* The child has the domains that its parent had, from its own attachment on. */
+static void domain_mend(void) NO_THREAD_SAFETY
 {
-	lock_init(&domain_table.lock);
+	if (domain_table.ready)
+		list_mend(&domain_table.open);
 }
+FORK_MAKES_ANEW(FORK_DOMAINS, &domain_table.lock, .child = domain_mend);

@@ -40,7 +40,5 @@ u64 node_domain_number(const struct node_domain *d);
 
 /* The slots file may be another one: the names are taken there again. */
 void domain_renew(void);
-/* In a forked child: it has the domains that its parent had, from its own attachment on. */
-void domain_drop_in_child(void);
 
 #endif

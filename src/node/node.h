@@ -238,7 +238,8 @@ struct node_self {
 
 /* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES (another user's
  * process sits at the address), -EINVAL (ANYVERBS_NODE), -EPROTO (the node is of another version),
- * -ENFILE, -EMFILE, -ENOMEM. May block up to 10 s. */
+ * -ENFILE, -EMFILE, -ENOMEM; then *out is NULL. Stored before it has attached, so that a child of a
+ * fork meanwhile can drop it. May block up to 10 s. */
 int node_attach(const struct node_self *self, struct node **out);
 void node_detach(struct node *n);
 /* In a forked child: closes the descriptors, forgets everything, says nothing to the node. */

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "base/env.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "event/event.h"
 #include "shared/shared.h"
@@ -93,8 +93,22 @@ static void attach_close_fds(struct seat_attachment *a)
 	attach_close(&a->epoll_fd);
 }
 
-static void attach_undo(struct seat_attachment *a)
+/* A child of a fork meanwhile drops what there is, and nothing where there is nothing. */
+static void attach_set_begun(struct seat *s, bool begun)
 {
+	__atomic_store_n(&s->begun, begun, __ATOMIC_RELEASE);
+}
+
+static bool attach_has_begun(const struct seat *s)
+{
+	return __atomic_load_n(&s->begun, __ATOMIC_ACQUIRE);
+}
+
+static void attach_undo(struct seat *s)
+{
+	struct seat_attachment *a = &s->a;
+
+	attach_set_begun(s, false);
 	if (a->ibt != NULL)
 		ibt_destroy(a->ibt);
 	if (a->udp != NULL)
@@ -241,6 +255,7 @@ static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
 	a->board_fd = a->bell_fd[0] = a->bell_fd[1] = a->kick_fd = a->epoll_fd = -1;
 	a->bell_out[0] = a->bell_out[1] = -1;
 	capture_init(&a->capture);
+	attach_set_begun(s, true);
 	s->direct = env_is_on("ANYVERBS_DIRECT", true);
 	attach_let_in();
 	/* a host of a fabric has no wire but the fabric's */
@@ -266,53 +281,52 @@ static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
 
 /* Children do not inherit the board's pages. Empty pages take their place, so that stale pointers
  * stay harmless. */
-static void drop_board(struct seat_attachment *a)
+static void drop_board(void)
 {
-	void *p = mmap(a->board, sizeof(*a->board), PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	struct board *board = the_seat.a.board;
+	void *p;
 
+	if (!attach_has_begun(&the_seat) || board == NULL)
+		return;
+	p = mmap(board, sizeof(*board), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	if (p == MAP_FAILED)
-		log_error("seat", "a forked child cannot map %zu bytes", sizeof(*a->board));
+		log_error("seat", "a forked child cannot map %zu bytes", sizeof(*board));
 }
+FORK_HOOK(FORK_BOARD, .child = drop_board);
 
-/* The seat's queue pair numbers are the parent's. Runs with one thread, after core has dropped the
- * devices. */
-static void drop_numbers(struct seat *s) NO_THREAD_SAFETY
+/* The seat's queue pair numbers are the parent's. */
+static void drop_numbers(void) NO_THREAD_SAFETY /* the only thread */
 {
-	lock_init(&s->attach_lock);
-	lock_init(&s->id_lock);
+	struct seat *s = &the_seat;
+
 	free(s->qp_bitmap);
 	s->qp_bitmap = NULL;
 	s->slot_count = s->qp_cursor = 0;
 	s->claims = s->sleepers = 0;
 }
+FORK_MAKES_ANEW(FORK_SEAT_NUMBERS, &the_seat.id_lock, .child = drop_numbers);
 
-/* pthread_atfork's child handler. */
+/* Runs after core and the adapters have dropped the devices. Another thread may have been about to
+ * attach: then a part of it is there. */
 static void drop_in_child(void)
 {
 	struct seat *s = &the_seat;
 	struct seat_attachment *a = &s->a;
 
-	if (!seat_is_attached(s))
+	if (!attach_has_begun(s))
 		return;
-	atfork_drop_events();
-	drop_board(a);
-	s->ops->drop_in_child(s);
-	drop_numbers(s);
 	node_drop_in_child(a->node);
-	shm_drop_in_child(a->shm);
+	if (a->shm != NULL)
+		shm_drop_in_child(a->shm);
 	capture_drop_in_child(&a->capture);
-	udp_drop_in_child(a->udp);
+	if (a->udp != NULL)
+		udp_drop_in_child(a->udp);
 	attach_close_fds(a);
+	attach_set_begun(s, false);
 	__atomic_store_n(&s->attached, false, __ATOMIC_RELAXED);
 }
-
-/* Runs behind core's handler, which the first probe has registered. */
-static void attach_watch_forks(struct seat *s) REQUIRES(s->attach_lock)
-{
-	if (!s->watches_forks)
-		s->watches_forks = pthread_atfork(NULL, NULL, drop_in_child) == 0;
-}
+FORK_MAKES_ANEW(FORK_SEAT, &the_seat.attach_lock, .child = drop_in_child);
 
 int seat_attach(struct seat *s, const struct seat_ops *ops)
 {
@@ -326,14 +340,13 @@ int seat_attach(struct seat *s, const struct seat_ops *ops)
 		err = attach_all(s);
 		if (err == 0) {
 			fault_guard();
-			attach_watch_forks(s);
 			__atomic_fetch_add(&s->generation, 1, __ATOMIC_RELAXED);
 			/* pairs with the load in seat_is_attached */
 			__atomic_store_n(&s->attached, true, __ATOMIC_RELEASE);
 			ops->taken(s);
 		} else {
 			log_error("seat", "no adapter: %s", strerror(-err));
-			attach_undo(&s->a);
+			attach_undo(s);
 		}
 	}
 	lock_release(&s->attach_lock);

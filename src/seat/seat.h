@@ -50,9 +50,6 @@ struct seat_ops {
 	/* A port of the fabric has changed, or all routes: node_fabric_event. On the engine's
 	 * thread; may block. NULL: of no interest. */
 	void (*fabric)(struct seat *seat, u32 port, u32 what);
-	/* In a forked child, with one thread: the objects are the parent's. The seat's memory still
-	 * exists. */
-	void (*drop_in_child)(struct seat *seat);
 } FIXED;
 
 /* Everything that this process holds while it is attached to the node. Made anew in a forked
@@ -80,7 +77,8 @@ struct seat {
 	u32 generation ATOMIC_ONLY;
 	bool attached ATOMIC_ONLY; /* written under attach_lock */
 	struct lock attach_lock;
-	bool watches_forks GUARDED_BY(attach_lock);
+	/* `a` has descriptors and memory, perhaps not all of them; written under attach_lock */
+	bool begun ATOMIC_ONLY;
 	bool direct FIXED; /* from the environment */
 	u32 paths FIXED; /* SEAT_PATH_*: the permitted paths; ANYVERBS_PATHS */
 	bool udp_armed ATOMIC_ONLY; /* the next datagram wakes the engine's thread; a hint */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "node/fabric.h"
 
@@ -64,10 +65,11 @@ void hca_ways_charge(void)
 	lock_release(&hca_ways.ways_lock);
 }
 
-void hca_ways_drop_in_child(void) NO_THREAD_SAFETY
+static void hca_ways_drop_in_child(void) NO_THREAD_SAFETY
 {
 	memset(&hca_ways, 0, sizeof(hca_ways));
 }
+FORK_MAKES_ANEW(FORK_HCA_WAYS, &hca_ways.ways_lock, .child = hca_ways_drop_in_child);
 
 static bool hca_way_is_new(const struct pkt *p) REQUIRES(hca_ways.ways_lock)
 {

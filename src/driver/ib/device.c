@@ -162,7 +162,6 @@ static const struct seat_ops hca_device_seat_ops = {
 	.taken = hca_host_taken,
 	.config = hca_host_changed,
 	.fabric = hca_host_fabric,
-	.drop_in_child = hca_host_drop_in_child,
 };
 
 static const struct soft_kind hca_device_kind = {

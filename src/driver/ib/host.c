@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 static struct {
@@ -186,16 +187,15 @@ int hca_host_register(void)
 	return first;
 }
 
-void hca_host_drop_in_child(struct seat *s) NO_THREAD_SAFETY
+static void hca_host_drop_in_child(void) NO_THREAD_SAFETY
 {
 	for (u32 i = 0; i < host.count; i++)
 		soft_drop_in_child(&host.device[i]->soft);
 	host.fabric = NULL;
-	hca_mads_drop_in_child();
-	hca_ways_drop_in_child();
 	hca_charge_drop_in_child();
 	hca_gone_drop_in_child();
 }
+FORK_HOOK(FORK_HCA_HOST, .child = hca_host_drop_in_child);
 
 /* ---- changes --------------------------------------------------------------------------------- */
 

@@ -67,7 +67,6 @@ const char *hca_host(void);
 int hca_host_begin(struct seat *seat);
 void hca_host_taken(struct seat *seat);
 void hca_host_changed(struct seat *seat);
-void hca_host_drop_in_child(struct seat *seat);
 /* Registers the devices that core does not know. 0 or a negative errno. May block; calls
  * clients. */
 int hca_host_register(void);
@@ -95,7 +94,6 @@ int hca_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, struc
 int hca_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		struct path_av *av, struct path_dest **dest);
 struct path_dest *hca_route(void *seat, const struct path_av *av, const struct pkt *p);
-void hca_ways_drop_in_child(void);
 /* soft_kind.reaches. */
 bool hca_reaches(struct soft_device *dev, const struct path_av *av, u32 to);
 u8 hca_lid_mask(struct soft_device *dev);
@@ -134,7 +132,6 @@ int hca_mads_start(const struct node_fabric *f);
 void hca_mads_receive(void *seat, const struct pkt *p, const void *payload);
 /* seat_ops.bad_key: the port counts it, and tells its subnet manager. */
 void hca_bad_key(void *seat, const struct pkt *p, bool is_qkey);
-void hca_mads_drop_in_child(void);
 
 /* ---- gone.c ---- */
 /* soft_kind.leave. */

@@ -17,6 +17,7 @@
 
 #include <rdma/ib_cache.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "driver/soft/mads.h"
 #include "node/fabric.h"
@@ -301,9 +302,8 @@ void hca_bad_key(void *seat, const struct pkt *p, bool is_qkey)
 	node_fabric_refuse(hca_fabric(), hca_port_of_lid(p->dlid), &v);
 }
 
-void hca_mads_drop_in_child(void) NO_THREAD_SAFETY
+static void hca_mads_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&hca_mads.mads_lock);
 	hca_mads.reading = false;
-	soft_mads_drop_in_child();
 }
+FORK_TAKES(FORK_HCA_MADS, &hca_mads.mads_lock, .child = hca_mads_drop_in_child);

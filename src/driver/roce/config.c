@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "driver/soft/mads.h"
 
@@ -308,18 +309,16 @@ void adapter_config_taken(struct seat *s)
 	lock_release(&roce_table.config_lock);
 }
 
-void adapter_config_drop_in_child(struct seat *s) NO_THREAD_SAFETY
+static void adapter_config_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&roce_table.config_lock);
 	list_for_each(dev, &roce_table.devices, struct roce_device, node)
 		soft_drop_in_child(&dev->soft);
 	list_for_each(dev, &roce_table.left, struct roce_device, node) {
 		soft_drop_in_child(&dev->soft);
 		dev->soft.state = SOFT_GONE;
 	}
-	adapter_plug_drop_in_child();
-	soft_mads_drop_in_child();
 }
+FORK_TAKES(FORK_ROCE, &roce_table.config_lock, .child = adapter_config_drop_in_child);
 
 /* ---- changes ---- */
 

@@ -116,7 +116,6 @@ static const struct seat_ops device_seat_ops = {
 	.taken = adapter_config_taken,
 	.config = adapter_config_changed,
 	.quiesce = soft_steer_quiesce,
-	.drop_in_child = adapter_config_drop_in_child,
 };
 
 static const struct soft_kind device_kind = {

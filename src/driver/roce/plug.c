@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 
 enum {
@@ -100,8 +101,9 @@ void adapter_plug_settle(void)
 		usleep(PLUG_SETTLE_US);
 }
 
-void adapter_plug_drop_in_child(void) NO_THREAD_SAFETY
+/* The plug thread is the parent's. */
+static void plug_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&plug.plug_lock);
 	plug.running = plug.again = false;
 }
+FORK_TAKES(FORK_PLUG, &plug.plug_lock, .child = plug_drop_in_child);

@@ -45,7 +45,6 @@ void adapter_fill_mcast(struct ib_device *ib);
 int adapter_config_begin(struct seat *seat);
 void adapter_config_taken(struct seat *seat);
 void adapter_config_changed(struct seat *seat);
-void adapter_config_drop_in_child(struct seat *seat);
 /* The device with this index of the node's, or NULL. */
 struct roce_device *adapter_config_device(u32 index);
 /* Returns the next device that the node has removed and plug.c has not taken yet, and marks it
@@ -82,8 +81,6 @@ int adapter_plug_register(void);
 /* The list of devices has changed: starts the plug thread, which registers and unplugs devices.
  * Never blocks. */
 void adapter_plug_changed(void);
-/* In a forked child: the plug thread is the parent's. */
-void adapter_plug_drop_in_child(void);
 
 /* ---- address.c: methods of struct soft_kind and struct seat_ops ---- */
 /* -EINVAL: no GRH (RoCE has no LIDs), or no such source GID. */

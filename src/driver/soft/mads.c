@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "mad/mad.h"
 #include "node/steer.h"
@@ -202,12 +203,12 @@ __attribute__((destructor)) static void soft_mads_flush(void)
 		clock_sleep_ns(MADS_PAUSE_US * NS_PER_US);
 }
 
-void soft_mads_drop_in_child(void) NO_THREAD_SAFETY
+/* MADs under way are the parent's. */
+static void soft_mads_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&soft_mads.mads_lock);
-	mad_drop_in_child();
 	if (soft_mads.ready) {
 		work_queue_drop_in_child(&soft_mads.queue);
 		work_init(&soft_mads.offer, &soft_mads.queue, soft_mads_offer);
 	}
 }
+FORK_TAKES(FORK_SOFT_MADS, &soft_mads.mads_lock, .child = soft_mads_drop_in_child);

@@ -9,8 +9,6 @@
 
 /* The queue of all MAD ports of this process, which it is made for. */
 struct work_queue *soft_mads_queue(void);
-/* In a forked child: MADs under way are the parent's. */
-void soft_mads_drop_in_child(void);
 
 /* The GRH of a packet with so many bytes of payload behind it. */
 void soft_mads_fill_grh(const struct pkt *p, u16 payload, struct ib_grh *grh);

@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fork.h"
 #include "driver/soft/raw.h"
 #include "path/raw/raw.h"
 
 /* Guards soft_steer.flows of all devices. Held while a frame is delivered, so that one quiesce
  * covers all. */
 static struct lock steer_lock ONE_AT_A_TIME;
+FORK_MAKES_ANEW(FORK_STEER, &steer_lock);
 
 /* ---- the table ---- */
 
@@ -227,7 +229,6 @@ void soft_steer_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 {
 	struct soft_steer *s = &dev->steer;
 
-	lock_init(&steer_lock);
 	free(s->others);
 	if (s->raw != NULL)
 		raw_drop_in_child(s->raw);
