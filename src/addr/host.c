@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "addr/addr.h"
+#include "base/fork.h"
 
 static const struct addr_ops host_ops = {
 	.route = node_route_find,
@@ -22,22 +23,25 @@ static struct addr_host {
 	pthread_once_t once GUARDS_ITSELF;
 	struct work_queue queue GUARDS_ITSELF;
 	struct addr_instance instance GUARDS_ITSELF;
+	bool begun ATOMIC_ONLY;
 } addr_own = { .once = PTHREAD_ONCE_INIT };
 
 /* The only thread. Requests are the parent's, and so is what its watch tells. */
 static void addr_host_drop_in_child(void) NO_THREAD_SAFETY
 {
-	/* without the lock, which may be another thread's, which is gone */
+	if (!__atomic_load_n(&addr_own.begun, __ATOMIC_ACQUIRE))
+		return;
 	node_watch_close(&addr_own.instance.watch);
 	addr_init(&addr_own.instance, &host_ops, &addr_own.queue);
 	work_queue_drop_in_child(&addr_own.queue);
 }
+FORK_MAKES_ANEW(FORK_ADDR, &addr_own.instance.lock, .child = addr_host_drop_in_child);
 
 static void addr_host_start(void)
 {
 	work_queue_init(&addr_own.queue, "anyverbs/addr", false);
 	addr_init(&addr_own.instance, &host_ops, &addr_own.queue);
-	pthread_atfork(NULL, NULL, addr_host_drop_in_child);
+	__atomic_store_n(&addr_own.begun, true, __ATOMIC_RELEASE);
 }
 
 struct addr_instance *addr_host(void)

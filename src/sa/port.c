@@ -4,11 +4,11 @@
  * Spec:  IBA vol 1, 15.4.2 (how the SA is reached: SM's LID, QP1)
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include <rdma/ib_cache.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "sa/sa_priv.h"
 
@@ -221,43 +221,26 @@ static void sa_device_remove(struct ib_device *device)
 static struct lock sa_start_lock;
 static bool sa_started GUARDED_BY(sa_start_lock);
 
-static void sa_before_fork(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&sa_start_lock);
-	lock_acquire(&sa_lock);
-}
-
-static void sa_after_fork(void) NO_THREAD_SAFETY
-{
-	lock_release(&sa_lock);
-	lock_release(&sa_start_lock);
-}
-
-/* Ports and queries are the parent's. Clients register anew. What they end of the parent's is told
- * to no SA. */
+/* Ports and queries are the parent's. What the child ends of the parent's is told to no SA. */
 static void sa_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&sa_start_lock);
-	lock_init(&sa_lock);
 	list_for_each(p, &sa_ports, struct sa_port, node)
 		p->gone = true;
 	list_init(&sa_ports);
 	sa_query_drop_in_child();
-	if (sa_started)
-		work_queue_drop_in_child(&sa_queue);
+}
+FORK_TAKES(FORK_SA, &sa_lock, .child = sa_drop_in_child);
+
+/* Clients register anew. */
+static void sa_start_in_child(void) NO_THREAD_SAFETY
+{
+	work_queue_drop_in_child(&sa_queue);
 	sa_started = false;
 }
-
-static void sa_watch_fork(void)
-{
-	pthread_atfork(sa_before_fork, sa_after_fork, sa_drop_in_child);
-}
+FORK_MAKES_ANEW(FORK_SA_START, &sa_start_lock, .child = sa_start_in_child);
 
 static void sa_start(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, sa_watch_fork);
 	lock_acquire(&sa_start_lock);
 	if (!sa_started) {
 		work_queue_init(&sa_queue, "anyverbs/sa", false);

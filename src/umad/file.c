@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "core/uverbs.h"
 #include "umad/umad_priv.h"
 
@@ -17,8 +18,6 @@ static struct {
 	struct cond ended GUARDED_BY(lock);
 	struct lock joining ACQUIRED_BEFORE(lock); /* across the client's registration */
 	bool joined GUARDED_BY(joining);	   /* the midlayer tells of devices */
-	bool watched GUARDED_BY(joining);
-	struct atfork_watch watch GUARDS_ITSELF;
 } umad_table = { .files = LIST_HEAD_INIT(umad_table.files) };
 
 /* ---- removal --------------------------------------------------------------------------------- */
@@ -114,25 +113,26 @@ static void umad_file_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only 
 	tally_renew(&f->tally, 1);
 }
 
-static void umad_table_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only thread */
+static void umad_table_drop(void) NO_THREAD_SAFETY /* the only thread */
 {
-	lock_init(&umad_table.lock);
-	lock_init(&umad_table.joining);
-	umad_table.joined = false;
 	umad_table.ending = NULL;
 	umad_table.ended = (struct cond){ 0 };
 	list_init(&umad_table.files);
 }
+FORK_TAKES(FORK_UMAD, &umad_table.lock, .child = umad_table_drop);
+
+static void umad_joining_drop(void) NO_THREAD_SAFETY
+{
+	umad_table.joined = false;
+}
+FORK_MAKES_ANEW(FORK_UMAD_JOINING, &umad_table.joining, .child = umad_joining_drop);
 
 static int umad_table_join(void)
 {
 	int err = 0;
 
 	lock_acquire(&umad_table.joining);
-	if (!umad_table.watched)
-		err = atfork_watch_add(&umad_table.watch, umad_table_drop);
-	umad_table.watched = umad_table.watched || err == 0;
-	if (err == 0 && !umad_table.joined)
+	if (!umad_table.joined)
 		err = ib_register_client(&umad_client);
 	umad_table.joined = umad_table.joined || err == 0;
 	lock_release(&umad_table.joining);

@@ -172,9 +172,7 @@ void cm_enter(struct cm *cm) ACQUIRE(&cm->lock);
 /* Releases the lock, sends what was queued, and has the queue run what is ready. */
 void cm_leave(struct cm *cm) RELEASE(&cm->lock);
 
-/* Around a fork: nothing of the instance changes; the child's ids lose their device. */
-void cm_before_fork(struct cm *cm);
-void cm_after_fork(struct cm *cm);
+/* In a forked child: makes the lock anew; the ids lose their device. */
 void cm_drop_in_child(struct cm *cm);
 
 static inline void cm_tally(struct cm *cm, enum cm_counter c) REQUIRES(&cm->lock)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "cm/ib/cm_priv.h"
 
 /* ---- the lock -------------------------------------------------------------------------------- */
@@ -118,6 +119,7 @@ void cm_destroy(struct cm *cm)
 
 static struct lock cm_devices_lock;
 static struct list_head cm_devices GUARDED_BY(cm_devices_lock) = LIST_HEAD_INIT(cm_devices);
+FORK_TAKES(FORK_CM_DEVICES, &cm_devices_lock);
 
 void cm_device_add(struct cm *cm, struct cm_device *dev)
 {
@@ -221,22 +223,9 @@ struct ib_cm_id *ib_create_cm_id(struct ib_device *device, ib_cm_handler cm_hand
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
-void cm_before_fork(struct cm *cm) NO_THREAD_SAFETY
-{
-	lock_acquire(&cm->lock);
-	lock_acquire(&cm_devices_lock);
-}
-
-void cm_after_fork(struct cm *cm) NO_THREAD_SAFETY
-{
-	lock_release(&cm_devices_lock);
-	lock_release(&cm->lock);
-}
-
 void cm_drop_in_child(struct cm *cm) NO_THREAD_SAFETY
 {
 	lock_init(&cm->lock);
-	lock_init(&cm_devices_lock);
 	list_init(&cm_devices);
 	list_init(&cm->outbox);
 	list_init(&cm->changed);

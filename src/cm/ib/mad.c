@@ -4,13 +4,13 @@
  */
 #include <endian.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include <rdma/ib_cache.h>
 
+#include "base/fork.h"
 #include "cm/ib/cm_priv.h"
 #include "mad/mad.h"
 
@@ -263,36 +263,39 @@ static void cm_mad_remove(struct ib_device *device)
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
+/* Whose lock the fork holds: another thread may make the instance meanwhile. NULL: nobody's */
+static struct cm *cm_mad_forked OWNED_BY(fork_all.lock);
+
 static void cm_mad_before_fork(void) NO_THREAD_SAFETY
 {
-	lock_acquire(&cm_mad_lock);
-	if (cm_mad_cm != NULL)
-		cm_before_fork(cm_mad_cm);
+	cm_mad_forked = __atomic_load_n(&cm_mad_cm, __ATOMIC_ACQUIRE);
+	if (cm_mad_forked != NULL)
+		lock_acquire(&cm_mad_forked->lock);
 }
 
 static void cm_mad_after_fork(void) NO_THREAD_SAFETY
 {
-	if (cm_mad_cm != NULL)
-		cm_after_fork(cm_mad_cm);
-	lock_release(&cm_mad_lock);
+	if (cm_mad_forked != NULL)
+		lock_release(&cm_mad_forked->lock);
 }
 
-/* The child's ids are the parent's connections: it has none. What it creates is on an instance of
- * its own. */
+/* The child's ids are the parent's connections: it has none. */
 static void cm_mad_drop_in_child(void) NO_THREAD_SAFETY
 {
 	if (cm_mad_cm != NULL)
 		cm_drop_in_child(cm_mad_cm);
+}
+FORK_HOOK(FORK_CM, .before = cm_mad_before_fork, .after = cm_mad_after_fork,
+	  .child = cm_mad_drop_in_child);
+
+/* What the child creates is on an instance of its own. */
+static void cm_mad_start_in_child(void) NO_THREAD_SAFETY
+{
 	work_queue_drop_in_child(&cm_mad_queue);
-	lock_init(&cm_mad_lock);
 	cm_mad_started = false;
 	cm_mad_cm = NULL;
 }
-
-static void cm_mad_watch_fork(void)
-{
-	pthread_atfork(cm_mad_before_fork, cm_mad_after_fork, cm_mad_drop_in_child);
-}
+FORK_MAKES_ANEW(FORK_CM_START, &cm_mad_lock, .child = cm_mad_start_in_child);
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
@@ -314,14 +317,12 @@ static struct cm *cm_mad_create(void) NO_THREAD_SAFETY
 
 int cm_start(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int err = 0;
 
-	pthread_once(&once, cm_mad_watch_fork);
 	lock_acquire(&cm_mad_lock);
 	if (!cm_mad_started) {
 		work_queue_init(&cm_mad_queue, "anyverbs/cm", false);
-		cm_mad_cm = cm_mad_create();
+		__atomic_store_n(&cm_mad_cm, cm_mad_create(), __ATOMIC_RELEASE);
 		err = cm_mad_cm != NULL ? ib_register_client(&cm_mad_client) : -ENOMEM;
 		cm_mad_started = err == 0;
 	}

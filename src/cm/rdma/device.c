@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "cm/ib/cm.h"
 #include "cm/rdma/cma_priv.h"
@@ -22,7 +23,6 @@ static struct cma_start {
 	struct lock lock;
 	enum cma_start_state state GUARDED_BY(lock);
 	struct cond done GUARDED_BY(lock);
-	bool watches_forks GUARDED_BY(lock);
 } cma_started;
 
 /* ---- binding --------------------------------------------------------------------------------- */
@@ -388,16 +388,18 @@ static struct ib_client cma_device_client = { .name = "rdma_cm",
 /* The only thread. Ids and devices are the parent's. */
 static void cma_device_drop_in_child(void) NO_THREAD_SAFETY
 {
-	if (cma_started.state == START_NOT)
-		return;
-	lock_init(&cma_started.lock);
-	cma_started.state = START_NOT;
-	cma_started.done = (struct cond){ 0 };
-	lock_init(&cma.lock);
 	list_init(&cma.ids);
 	list_init(&cma.devices);
+}
+FORK_TAKES(FORK_CMA, &cma.lock, .child = cma_device_drop_in_child);
+
+static void cma_start_in_child(void) NO_THREAD_SAFETY
+{
+	cma_started.state = START_NOT;
+	cma_started.done = (struct cond){ 0 };
 	work_queue_drop_in_child(&cma.queue);
 }
+FORK_MAKES_ANEW(FORK_CMA_START, &cma_started.lock, .child = cma_start_in_child);
 
 /* Marks the start as begun; true: the caller makes it. */
 static bool cma_device_start_begin(void)
@@ -417,10 +419,6 @@ static bool cma_device_start_begin(void)
 static void cma_device_start_end(int err)
 {
 	lock_acquire(&cma_started.lock);
-	/* behind core's own, which drops the clients */
-	if (err == 0 && !cma_started.watches_forks)
-		cma_started.watches_forks = pthread_atfork(NULL, NULL, cma_device_drop_in_child) ==
-					    0;
 	cma_started.state = err == 0 ? START_DONE : START_NOT;
 	cond_wake(&cma_started.done);
 	lock_release(&cma_started.lock);

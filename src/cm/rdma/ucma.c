@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "cm/rdma/cma_priv.h"
 #include "event/event.h"
@@ -64,9 +65,6 @@ static struct lock ucma_lock ONE_AT_A_TIME;
 /* Counts the forks between the first process and this one. */
 static u32 ucma_process; /* changes in a child's first moment only */
 
-/* The waiting lists of a parent's channels may be half changed: the child has none of its ids. */
-static void ucma_watch_fork(void);
-
 /* ---- channels -------------------------------------------------------------------------------- */
 
 struct ucma_channel *ucma_channel_create(int *err)
@@ -83,7 +81,6 @@ struct ucma_channel *ucma_channel_create(int *err)
 		return NULL;
 	}
 	list_init(&ch->events);
-	ucma_watch_fork();
 	return ch;
 }
 
@@ -652,16 +649,9 @@ int ucma_set_ack_timeout(struct ucma_id *id, u8 timeout)
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
+/* The ids are the parent's. */
 static void ucma_drop_in_child(void)
 {
-	lock_init(&ucma_lock);
 	ucma_process++;
 }
-
-static void ucma_watch_fork(void)
-{
-	static bool watched; /* atomic */
-
-	if (!__atomic_exchange_n(&watched, true, __ATOMIC_RELAXED))
-		(void)pthread_atfork(NULL, NULL, ucma_drop_in_child);
-}
+FORK_TAKES(FORK_UCMA, &ucma_lock, .child = ucma_drop_in_child);
