@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "base/lock.h"
+#include "base/fork.h"
 #include "door.h"
 
 AV_EXPORT int umad_open_smi_port(const char *ca_name, int portnum);
@@ -22,25 +22,9 @@ static struct {
 	struct port_entry **entries GUARDED_BY(lock); /* by descriptor */
 	size_t count GUARDED_BY(lock);
 } port_table;
-static pthread_once_t port_once = PTHREAD_ONCE_INIT;
+FORK_TAKES(FORK_UMAD_PORTS, &port_table.lock);
 
 /* ---- the table ------------------------------------------------------------------------------- */
-
-/* A fork must not happen while another thread changes the table. */
-static void port_fork_prepare(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&port_table.lock);
-}
-
-static void port_fork_done(void) NO_THREAD_SAFETY
-{
-	lock_release(&port_table.lock);
-}
-
-static void port_watch_fork(void)
-{
-	pthread_atfork(port_fork_prepare, port_fork_done, port_fork_done);
-}
 
 /* The open port, until port_put. NULL: no such number. */
 static struct port_entry *port_get(int portid)
@@ -125,7 +109,6 @@ AV_EXPORT int umad_open_port(const char *ca_name, int portnum)
 	struct umad_file *file;
 	int port, result = pick_port(ca_name, portnum, name, &port);
 
-	pthread_once(&port_once, port_watch_fork);
 	if (result != 0)
 		return door_result(result);
 	if (port < 0 || port > UINT8_MAX)

@@ -4,32 +4,15 @@
  * Runs: callers of the list, open and close
  * Locks: device_lock (never held across a call into the stack)
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/list.h"
+#include "base/fork.h"
 #include "door.h"
 
 static struct lock device_lock;
 static struct list_head device_known GUARDED_BY(device_lock) = LIST_HEAD_INIT(device_known);
-static pthread_once_t device_once = PTHREAD_ONCE_INIT;
-
-/* A fork must not happen while another thread changes the list. */
-static void device_fork_prepare(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&device_lock);
-}
-
-static void device_fork_done(void) NO_THREAD_SAFETY
-{
-	lock_release(&device_lock);
-}
-
-static void device_watch_fork(void)
-{
-	pthread_atfork(device_fork_prepare, device_fork_done, device_fork_done);
-}
+FORK_TAKES(FORK_DEVICE_LIST, &device_lock);
 
 static enum ibv_transport_type device_transport(u8 node_type)
 {
@@ -184,7 +167,6 @@ AV_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 
 	if (num_devices)
 		*num_devices = 0;
-	pthread_once(&device_once, device_watch_fork);
 	count = ib_uverbs_get_devices(&list);
 	if (count < 0) {
 		errno = -device_list_error(count);

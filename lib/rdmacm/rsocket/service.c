@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/fd.h"
+#include "base/fork.h"
 #include "stream.h"
 
 enum { SERVICE_BATCH = 64 };
@@ -20,7 +21,6 @@ enum { SERVICE_BATCH = 64 };
 static struct service {
 	struct lock lock;
 	bool started GUARDED_BY(lock);
-	bool watches_forks GUARDED_BY(lock);
 	int epoll GUARDED_BY(lock); /* fixed once started */
 	int bell GUARDED_BY(lock);  /* an eventfd: the list has changed. Fixed likewise */
 	int *alive GUARDED_BY(lock); /* numbers of rsockets to keep alive */
@@ -131,7 +131,6 @@ static void *service_main(void *arg)
 
 static void service_drop_in_child(void) NO_THREAD_SAFETY /* the only thread */
 {
-	lock_init(&service.lock);
 	if (service.started) {
 		close(service.epoll);
 		close(service.bell);
@@ -140,6 +139,7 @@ static void service_drop_in_child(void) NO_THREAD_SAFETY /* the only thread */
 	service.left = (struct cond){ .turn = 0 };
 	service.alive_count = 0;
 }
+FORK_MAKES_ANEW(FORK_SERVICE, &service.lock, .child = service_drop_in_child);
 
 static int service_spawn(void) REQUIRES(service.lock)
 {
@@ -182,9 +182,6 @@ static int service_start(void) REQUIRES(service.lock)
 {
 	int err = 0;
 
-	if (!service.watches_forks)
-		(void)pthread_atfork(NULL, NULL, service_drop_in_child);
-	service.watches_forks = true;
 	if (!service.started)
 		err = service_open();
 	service.started = err == 0;

@@ -3,11 +3,11 @@
  * In:    numbers                           Out: rsockets, held
  * Runs:  the application's threads         Locks: none
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/fork.h"
 #include "rsocket.h"
 
 enum { CHUNK_BITS = 10, CHUNK_SLOTS = 1 << CHUNK_BITS, CHUNKS = 1024 };
@@ -50,14 +50,7 @@ static void table_drop_in_child(void)
 		}
 	}
 }
-
-static void table_watch_fork(void)
-{
-	static bool watched; /* atomic */
-
-	if (!__atomic_exchange_n(&watched, true, __ATOMIC_RELAXED))
-		(void)pthread_atfork(NULL, NULL, table_drop_in_child);
-}
+FORK_HOOK(FORK_RSOCKETS, .child = table_drop_in_child);
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -104,7 +97,6 @@ int table_insert(struct rsocket *rs)
 {
 	struct table_slot *slot = table_slot_make(rs->fd);
 
-	table_watch_fork();
 	if (slot == NULL)
 		return (u32)rs->fd >> CHUNK_BITS >= CHUNKS ? -EMFILE : -ENOMEM;
 	__atomic_store_n(&slot->parents, NULL, __ATOMIC_RELAXED);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fork.h"
 #include "dgram.h"
 
 enum { UDP_BATCH = 64, UDP_EVENTS = 8 };
@@ -316,24 +317,17 @@ static int udp_begin(void) REQUIRES(udp_service.lock)
 /* A forked child has no such thread, and its parent's rsockets are none of its own. */
 static void udp_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&udp_service.lock);
 	if (udp_service.runs)
 		close(udp_service.epoll_fd);
 	udp_service.runs = false;
 }
-
-static void udp_watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, udp_in_child);
-}
+FORK_MAKES_ANEW(FORK_UDP_SERVICE, &udp_service.lock, .child = udp_in_child);
 
 int udp_service_add(struct dgram *d)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = d->rs.fd };
 	int err = 0;
 
-	pthread_once(&once, udp_watch_forks);
 	lock_acquire(&udp_service.lock);
 	if (!udp_service.runs)
 		err = udp_begin();

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/fork.h"
 #include "core/uverbs.h"
 #include "device.h"
 #include "rsocket.h"
@@ -236,11 +237,11 @@ static void sleeper_drop_in_child(void)
 {
 	sleeper_fds.forks++;
 }
+FORK_HOOK(FORK_SLEEPER, .child = sleeper_drop_in_child);
 
 static void sleeper_start(void)
 {
 	(void)pthread_key_create(&sleeper_fds.key, sleeper_close);
-	(void)pthread_atfork(NULL, NULL, sleeper_drop_in_child);
 }
 
 /* An eventfd, or a negative errno. It ends with the thread. */
