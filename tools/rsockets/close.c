@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -276,22 +275,6 @@ AV_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actio
 	return NEXT(posix_spawn_file_actions_adddup2)(actions, fd, to);
 }
 
-static void fork_prepare(void)
-{
-	service_lock();
-	ep_lock();
-	table_lock();
-}
-
-static void fork_parent(void)
-{
-	table_unlock();
-	ep_unlock();
-	service_unlock();
-}
-
-static int fork_ask; /* where the child asks its parent */
-
 /* The rsockets are the parent's; what they lead to is reached through the pairs. */
 static void fork_sock(struct sock *s)
 {
@@ -307,20 +290,12 @@ static void fork_sock(struct sock *s)
 	list_init(&s->service);
 	if (sock_kind(s) == SOCK_DIRECT) {
 		sock_set_kind(s, SOCK_KERNEL);
-		__atomic_store_n(&s->ask, fork_ask, __ATOMIC_RELEASE);
+		__atomic_store_n(&s->ask, share_parent(), __ATOMIC_RELEASE);
 	}
 }
 
 static void fork_child(void)
 {
-	table_child();
-	ep_child();
-	service_child();
-	fork_ask = share_child();
 	table_each(fork_sock);
 }
-
-__attribute__((constructor)) static void fork_begin(void)
-{
-	pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
+FORK_HOOK(FORK_SHIM_SOCKS, .child = fork_child);

@@ -256,20 +256,7 @@ void ep_forget(struct sock *s)
 	lock_release(&epoll.lock);
 }
 
-void ep_lock(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&epoll.lock);
-}
-
-void ep_unlock(void) NO_THREAD_SAFETY
-{
-	lock_release(&epoll.lock);
-}
-
-void ep_child(void)
-{
-	lock_init(&epoll.lock);
-}
+FORK_TAKES(FORK_SHIM_EPOLL, &epoll.lock);
 
 /* ---- epoll_ctl ---- */
 

@@ -46,8 +46,7 @@
 #include "../preload/next.h"
 #include "base/compiler.h"
 #include "base/fd.h"
-#include "base/list.h"
-#include "base/lock.h"
+#include "base/fork.h"
 #include "base/log.h"
 
 /* ---- calls.c ---- */
@@ -166,10 +165,6 @@ struct sock *table_remove(int fd);
 void table_each(void (*fn)(struct sock *s));
 /* Some descriptor is of that kind. */
 bool table_has(enum sock_kind kind);
-/* In a child of fork: whatever the parent's threads did is over. */
-void table_child(void);
-void table_lock(void);
-void table_unlock(void);
 
 static inline enum sock_kind sock_kind(const struct sock *s)
 {
@@ -278,9 +273,6 @@ int service_accept(struct sock *s);
 int service_accept_late(struct sock *s);
 /* Relays between the pair and the rsocket, until one ends. Takes the caller's reference. */
 void service_relay(struct sock *s);
-void service_lock(void);
-void service_unlock(void);
-void service_child(void);
 
 /* ---- data.c ---- */
 
@@ -357,9 +349,6 @@ void ep_rearm(struct sock *s, u8 what);
 void ep_moved(struct sock *s);
 /* The last descriptor of the sock is gone. */
 void ep_forget(struct sock *s);
-void ep_lock(void);
-void ep_unlock(void);
-void ep_child(void);
 
 enum { REARM_IN = 1, REARM_OUT = 4 };
 
@@ -402,7 +391,7 @@ struct sock *inherit_get(int fd);
 /* Before a fork: the child can ask for this process' connections. */
 void share_prepare(void);
 /* In a child: the descriptor at which it asks its parent, -1: none. */
-int share_child(void);
+int share_parent(void);
 /* Asks the owner of the connection to relay it, and waits until it does. */
 void share_ask(struct sock *s);
 /* The descriptor that the service thread waits for, -1: none; and what it does then. */

@@ -397,21 +397,10 @@ void service_relay(struct sock *s)
 	service_ring(service.wake);
 }
 
-void service_lock(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&service.lock);
-}
-
-void service_unlock(void) NO_THREAD_SAFETY
-{
-	lock_release(&service.lock);
-}
-
 /* The thread, its listeners and relays are the parent's. */
-void service_child(void) NO_THREAD_SAFETY
+static void service_child(void) NO_THREAD_SAFETY
 {
 	exit_child();
-	lock_init(&service.lock);
 	service.running = false;
 	if (service.wake >= 0)
 		close(service.wake);
@@ -420,3 +409,4 @@ void service_child(void) NO_THREAD_SAFETY
 	list_init(&service.given);
 	list_init(&service.relays);
 }
+FORK_TAKES(FORK_SHIM_SERVICE, &service.lock, .child = service_child);

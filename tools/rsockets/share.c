@@ -25,7 +25,8 @@ static struct {
 	struct lock lock;
 	int in, out;	  /* -1: none; made once, under the lock */
 	struct stat made; /* of `out`: a child may close it, and its number become another's */
-} share = { .in = -1, .out = -1 };
+	int parent; /* in a child: its parent's `out` */
+} share = { .in = -1, .out = -1, .parent = -1 };
 
 int share_fd(void)
 {
@@ -48,15 +49,18 @@ void share_prepare(void)
 	lock_release(&share.lock);
 }
 
-int share_child(void) NO_THREAD_SAFETY /* the only thread */
+static void share_child(void) NO_THREAD_SAFETY /* the only thread */
 {
-	int out = share.out;
-
-	lock_init(&share.lock);
+	share.parent = share.out;
 	if (share.in >= 0)
 		close(share.in);
 	share.in = share.out = -1;
-	return out;
+}
+FORK_MAKES_ANEW(FORK_SHIM_SHARE, &share.lock, .child = share_child);
+
+int share_parent(void)
+{
+	return share.parent;
 }
 
 /* ---- asking and answering ---- */

@@ -158,21 +158,12 @@ bool table_has(enum sock_kind kind)
 	return has;
 }
 
-void table_lock(void) NO_THREAD_SAFETY
-{
-	lock_acquire(&table.lock);
-}
-
-void table_unlock(void) NO_THREAD_SAFETY
-{
-	lock_release(&table.lock);
-}
-
-void table_child(void)
+/* Whatever the parent's threads did is over. */
+static void table_child(void)
 {
 	table_pid = getpid();
-	lock_init(&table.lock);
 }
+FORK_TAKES(FORK_SHIM_TABLE, &table.lock, .child = table_child);
 
 u64 now_ms(void)
 {
