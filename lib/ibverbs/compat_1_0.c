@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "base/list.h"
+#include "base/fork.h"
 #include "compat_1_0.h"
 
 AV_EXPORT struct old_device **old_get_device_list(int *num);
@@ -31,6 +31,7 @@ AV_EXPORT int old_destroy_ah(struct old_ah *ah);
 
 static struct lock old_lock;
 static struct list_head old_contexts GUARDED_BY(old_lock) = LIST_HEAD_INIT(old_contexts);
+FORK_TAKES(FORK_OLD_CONTEXTS, &old_lock);
 
 /* Calls without a version of their own (completion channels) get old contexts from old programs. */
 struct ibv_context *old_or_new_context(struct ibv_context *context)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "door.h"
 
 AV_EXPORT const char *ibv_get_sysfs_path(void);
@@ -17,6 +18,7 @@ AV_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, 
 
 static struct lock sysfs_lock;
 static char sysfs_path[256] GUARDED_BY(sysfs_lock);
+FORK_TAKES(FORK_SYSFS, &sysfs_lock);
 
 /* The node makes the tree, so a device names it; without a device the kernel's serves. */
 static void sysfs_ask_device(char *out, size_t size)

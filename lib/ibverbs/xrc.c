@@ -10,8 +10,8 @@
  */
 #include <stdlib.h>
 
+#include "base/fork.h"
 #include "base/line.h"
-#include "base/list.h"
 #include "door.h"
 
 struct door_target {
@@ -30,6 +30,7 @@ struct door_handle {
 
 static struct lock target_lock;
 static struct list_head target_known GUARDED_BY(target_lock) = LIST_HEAD_INIT(target_known);
+FORK_TAKES(FORK_XRC_TARGETS, &target_lock);
 
 /* ---- domains --------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "door.h"
 
 static struct door_devices {
@@ -14,6 +15,14 @@ static struct door_devices {
 	struct list_head open GUARDED_BY(lock); /* struct door_device */
 	bool begun GUARDED_BY(lock);
 } door_devices;
+
+/* The child goes on with its parent's contexts. */
+static void device_mend(void) NO_THREAD_SAFETY
+{
+	if (door_devices.begun)
+		list_mend(&door_devices.open);
+}
+FORK_MAKES_ANEW(FORK_DOOR_DEVICES, &door_devices.lock, .child = device_mend);
 
 static void device_begin(void) REQUIRES(door_devices.lock)
 {

@@ -30,7 +30,22 @@ struct ib_ucontext {
 static struct lock ucontext_lock;
 static struct list_head ucontext_known
 	GUARDED_BY(ucontext_lock) = LIST_HEAD_INIT(ucontext_known);
-FORK_TAKES(FORK_UCONTEXTS, &ucontext_lock);
+
+/* The child goes on with its parent's handles. The analysis cannot follow as many locks as there
+ * are ucontexts. */
+static void ucontext_lock_tables(void) NO_THREAD_SAFETY
+{
+	list_for_each(u, &ucontext_known, struct ib_ucontext, node)
+		lock_acquire(&u->lock);
+}
+
+static void ucontext_unlock_tables(void) NO_THREAD_SAFETY
+{
+	list_for_each(u, &ucontext_known, struct ib_ucontext, node)
+		lock_release(&u->lock);
+}
+FORK_TAKES(FORK_UCONTEXTS, &ucontext_lock, .before = ucontext_lock_tables,
+	   .after = ucontext_unlock_tables, .child = ucontext_unlock_tables);
 
 static struct ib_ucontext *ucontext_make(int fd, u32 last_handle, void *owner,
 					 void (*release)(void *owner))

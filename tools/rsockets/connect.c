@@ -29,6 +29,7 @@ static struct {
 	} hosts[SILENT_HOSTS] GUARDED_BY(lock);
 	u32 next GUARDED_BY(lock);
 } silent;
+FORK_TAKES(FORK_SHIM_SILENT, &silent.lock);
 
 /* An IPv4 address in IPv6's clothes becomes itself, which is what rsockets take. */
 static bool connect_target(const struct sockaddr *addr, socklen_t size, struct address *out)

@@ -38,6 +38,7 @@ static struct {
 	struct lock lock;
 	int defaults[2] GUARDED_BY(lock); /* TCP sockets of IPv4 and IPv6, and 1; 0: none yet */
 } option;
+FORK_TAKES(FORK_SHIM_OPTION, &option.lock);
 
 /* The socket with the defaults of a family; -1: errno. */
 static int option_default(int domain)

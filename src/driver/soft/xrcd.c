@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/fork.h"
 #include "node/domain.h"
 
 /* A domain of this process, for all handles that have it open. */
@@ -30,6 +31,13 @@ static struct xrc_domains {
 	struct list_head named GUARDED_BY(lock);
 	u32 last GUARDED_BY(lock); /* number */
 } xrc_domains = { .named = LIST_HEAD_INIT(xrc_domains.named) };
+
+/* The child has its parent's domains. */
+static void xrcd_mend(void) NO_THREAD_SAFETY
+{
+	list_mend(&xrc_domains.named);
+}
+FORK_MAKES_ANEW(FORK_XRC_DOMAINS, &xrc_domains.lock, .child = xrcd_mend);
 
 static struct xrc_domain *xrcd_find(const struct xrc_domain *wanted) REQUIRES(xrc_domains.lock)
 {
