@@ -11,3 +11,7 @@ struct jar {
 	int top OWNED_BY(attic_lock);
 	int jam OWNED_BY(whoever eats);
 };
+FORK_TAKES(FORK_A, &shelf_lock);
+FORK_TAKES(FORK_B, &other_lock);
+FORK_TAKES(FORK_C, &shelf.lock);
+FORK_TAKES(FORK_D, &cellar_lock);

@@ -1,0 +1,5 @@
+/* pot.h: a type with a lock. */
+struct pot {
+	struct lock lock;
+	int soup GUARDED_BY(lock);
+};
