@@ -122,6 +122,11 @@ PEERS += [
     Row("four_bw", "peers", "ib_write_bw 64 KiB, 4 on 2 cores", BANDWIDTH, Perftest("ib_write_bw", 1 << 16, 10000, pairs=2),
         Perftest("ib_write_bw", 1 << 16, 20000), 0.7),
 ]
+# Signalled requests wake their sender, too: a completion more in each round.
+for _busy, _more, _target in ((0, "", 1.5), (2, ", beside 2 busy", 2.0)):
+    for _key, _text in (("send", "SEND"), ("imm", "WRITE with immediate")):
+        PEERS.append(Fixed(f"asleep_{_key}" + ("_busy" if _busy else ""), "peers", f"{_text} unsignalled, asleep{_more}", "x",
+                           _target, ("asleep", str(_busy)), f"{_key}_rarely"))
 for _size, _text in ((1 << 16, "64 KiB"), (1 << 20, "1 MiB")):
     _iters = (4000 << 20) // _size // 4
     for _tool, _test, _name, _peers in (
