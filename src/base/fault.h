@@ -21,8 +21,6 @@ AV_EXPORT void fault_guard(void);
 /* As sigaction(2) for SIGSEGV or SIGBUS in the program's eyes: our handlers stay first and hand
  * over to the program's. -1 and errno. */
 int fault_program_action(int number, const struct sigaction *act, struct sigaction *old);
-/* The set of signals that threads of ours block: all but those two. */
-void fault_block_others(sigset_t *before);
 
 /* Copies n bytes; the ranges may overlap. 0, or -EFAULT: some of them may have been copied. */
 AV_EXPORT int fault_copy(void *to, const void *from, size_t n) MUST_CHECK;

@@ -183,13 +183,3 @@ void fault_guard(void)
 	if (anyverbs_preload_faults != NULL)
 		anyverbs_preload_faults(fault_program_action);
 }
-
-void fault_block_others(sigset_t *before)
-{
-	sigset_t all;
-
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	pthread_sigmask(SIG_SETMASK, &all, before);
-}

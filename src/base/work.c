@@ -1,33 +1,33 @@
 /* work.c: a queue of works and the thread that runs them.
  * In:    works, pushed in any context or due at a time; a descriptor that is watched
  * Out:   their functions, one by one
- * Runs:  the queue's thread, started on first use, all signals blocked; a simulator instead of it
+ * Runs:  the queue's thread; a simulator instead of it
  * Locks: work_queue.lock, then timer_set.lock; none across a work
  */
 #include "base/work.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 
 enum {
-	WORK_STACK = 256 << 10,
 	WORK_BURST = 4, /* works in a row before the thread looks at what it watches */
 	WORK_DRAIN = 1024, /* looks before a deadline, while there is something */
 };
 
+static void *work_main(void *arg);
+
 void work_queue_init(struct work_queue *q, const char *name, bool manual) NO_THREAD_SAFETY
 {
-	*q = (struct work_queue){ .name = name, .manual = manual, .bell = -1, .source = -1 };
+	*q = (struct work_queue){ .name = name, .manual = manual, .bell = -1, .source = -1,
+				  .thread = THREAD_INIT(name, THREAD_STACK, work_main, q) };
 	list_init(&q->ready);
 	timer_set_init(&q->timers);
 }
@@ -138,7 +138,7 @@ static bool work_run_one(struct work_queue *q)
 	list_remove(&w->node);
 	w->queued = false;
 	q->running = w;
-	q->thread = pthread_self();
+	q->runner = pthread_self();
 	lock_release(&q->lock);
 	w->fn(w); /* which may free it */
 	lock_acquire(&q->lock);
@@ -203,45 +203,20 @@ static void *work_main(void *arg)
 	return NULL;
 }
 
-static int work_spawn(struct work_queue *q)
+int work_queue_begin(struct work_queue *q)
 {
-	sigset_t before;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int err;
-
-	fault_block_others(&before);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, WORK_STACK);
-	err = pthread_create(&thread, &attr, work_main, q);
-	pthread_attr_destroy(&attr);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err != 0)
-		log_error("work", "no thread for %s: error %d", q->name, err);
-	return -err;
+	return q->manual ? 0 : thread_begin(&q->thread);
 }
 
-/* True: the caller starts the thread. */
-static bool work_claim_start(struct work_queue *q) REQUIRES(q->lock)
+/* Something has been pushed, and may run already, so that the caller's work may be freed. */
+static void work_wake(struct work_queue *q)
 {
-	bool mine = !q->started && !q->manual;
-
-	q->started |= mine;
-	return mine;
-}
-
-/* Where no thread can be had, the next push tries again. */
-static int work_start(struct work_queue *q)
-{
-	int err = work_spawn(q);
-
-	if (err == 0)
-		return 0;
-	lock_acquire(&q->lock);
-	q->started = false;
-	lock_release(&q->lock);
-	return err;
+	if (q->manual)
+		return;
+	if (likely(thread_is_there(&q->thread)))
+		work_kick(q);
+	else
+		thread_begin_later(&q->thread);
 }
 
 /* ---- works ----------------------------------------------------------------------------------- */
@@ -276,32 +251,21 @@ void work_init(struct work *w, struct work_queue *q, void (*fn)(struct work *w))
 void work_push(struct work *w)
 {
 	struct work_queue *q = w->queue; /* once it is queued the work may run, and be freed */
-	bool fresh, start;
+	bool fresh;
 
 	lock_acquire(&q->lock);
 	fresh = work_enqueue(q, w);
-	start = work_claim_start(q);
 	lock_release(&q->lock);
-	if (start)
-		(void)work_start(q);
-	else if (fresh && !q->manual)
-		work_kick(q);
+	if (fresh)
+		work_wake(q);
 }
 
 void work_push_at(struct work *w, u64 deadline_ns)
 {
 	struct work_queue *q = w->queue;
-	bool start;
 
-	if (!timer_arm(&q->timers, &w->timer, deadline_ns))
-		return;
-	lock_acquire(&q->lock);
-	start = work_claim_start(q);
-	lock_release(&q->lock);
-	if (start)
-		(void)work_start(q);
-	else if (!q->manual)
-		work_kick(q);
+	if (timer_arm(&q->timers, &w->timer, deadline_ns))
+		work_wake(q);
 }
 
 static bool work_unqueue(struct work_queue *q, struct work *w) REQUIRES(q->lock)
@@ -328,7 +292,7 @@ bool work_cancel(struct work *w)
 /* Is the caller the thread that runs a work of this queue? */
 static bool work_is_inside(const struct work_queue *q) REQUIRES(q->lock)
 {
-	return q->running != NULL && pthread_equal(q->thread, pthread_self());
+	return q->running != NULL && pthread_equal(q->runner, pthread_self());
 }
 
 bool work_cancel_wait(struct work *w)
@@ -381,32 +345,24 @@ void work_queue_flush(struct work_queue *q)
 
 int work_queue_watch(struct work_queue *q, int fd, void (*read)(void *arg), void *arg)
 {
-	int bell = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	bool start;
+	int err = work_queue_begin(q), bell;
 
+	if (err != 0)
+		return err;
+	bell = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (bell < 0)
 		return -errno;
 	q->source = fd;
 	q->read = read;
 	q->read_arg = arg;
 	__atomic_store_n(&q->bell, bell, __ATOMIC_RELEASE); /* pairs with work_rest */
-	lock_acquire(&q->lock);
-	start = work_claim_start(q);
-	lock_release(&q->lock);
-	if (start)
-		return work_start(q);
 	work_kick(q);
 	return 0;
 }
 
 bool work_queue_is_used(struct work_queue *q)
 {
-	bool used;
-
-	lock_acquire(&q->lock);
-	used = q->started;
-	lock_release(&q->lock);
-	return used;
+	return thread_is_there(&q->thread);
 }
 
 /* ---- without a thread ------------------------------------------------------------------------ */

@@ -2,7 +2,8 @@
  *
  * State machines that call consumers run on such a queue: a consumer's callback never runs inside
  * a call of its own, in a receiving thread or in a timer. A simulator runs the queue itself
- * (work_queue_run) in virtual time. The thread starts with the first work.
+ * (work_queue_run) in virtual time. A call that fails without the thread begins it
+ * (work_queue_begin); else it begins with the first work.
  */
 #ifndef BASE_WORK_H
 #define BASE_WORK_H
@@ -10,6 +11,7 @@
 #include <pthread.h>
 
 #include "base/list.h"
+#include "base/thread.h"
 #include "base/timer.h"
 
 enum work_rest { WORK_AWAKE, WORK_ON_FUTEX, WORK_IN_POLL };
@@ -31,8 +33,8 @@ struct work_queue {
 	struct list_head ready GUARDED_BY(lock);
 	const struct work *running GUARDED_BY(lock); /* compared, never followed */
 	struct cond idle GUARDED_BY(lock); /* signalled when `running` has returned */
-	bool started GUARDED_BY(lock);
-	pthread_t thread GUARDED_BY(lock); /* who runs `running` */
+	struct thread thread GUARDS_ITSELF;
+	pthread_t runner GUARDED_BY(lock); /* who runs `running` */
 	u32 turn ATOMIC_ONLY; /* the futex on which the thread sleeps: counts reasons to look */
 	/* enum work_rest: how the thread sleeps, or is about to */
 	u8 asleep ATOMIC_ONLY;
@@ -48,9 +50,12 @@ struct work_queue {
 /* `name` has at most 15 characters and stays the caller's. `manual`: no thread; the caller runs
  * the queue by work_queue_run. */
 void work_queue_init(struct work_queue *q, const char *name, bool manual);
-/* In a forked child, with one thread: forgets every work and what it watched. The next push starts
- * a thread anew. */
+/* In a forked child, with one thread: forgets every work and what it watched. The queue has no
+ * thread then. */
 void work_queue_drop_in_child(struct work_queue *q);
+/* Returns when the queue has its thread: 0; or -EAGAIN. What is pushed without it waits until a
+ * thread can be had. May block. */
+int work_queue_begin(struct work_queue *q);
 
 /* Makes a work ready for use. */
 void work_init(struct work *w, struct work_queue *q, void (*fn)(struct work *w));
@@ -75,7 +80,7 @@ void work_queue_flush(struct work_queue *q);
  * for a queue that is not manual; `fd` stays the caller's, and open. 0, or -errno. May block. */
 int work_queue_watch(struct work_queue *q, int fd, void (*read)(void *arg), void *arg);
 
-/* Has the queue ever run a work? In a forked child: since the fork. Any context. */
+/* Has the queue its thread? In a forked child: since the fork. Any context. */
 bool work_queue_is_used(struct work_queue *q);
 
 /* Of a manual queue: runs what is ready or due at now_ns, and what that pushes. Returns how many

@@ -9,13 +9,12 @@
  */
 #include <pthread.h>
 #include <rdma/ib_fmr_pool.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cond.h"
-#include "base/fault.h"
+#include "base/thread.h"
 #include "core/core_priv.h"
 
 enum {
@@ -288,12 +287,7 @@ int ib_fmr_pool_unmap(struct ib_pool_fmr *fmr)
 
 static int pool_start_thread(struct ib_fmr_pool *pool)
 {
-	sigset_t old;
-
-	fault_block_others(&old);
-	int err = pthread_create(&pool->thread, NULL, pool_thread, pool);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return -err;
+	return thread_start("fmr pool", 0, &pool->thread, pool_thread, pool);
 }
 
 static void pool_stop_thread(struct ib_fmr_pool *pool)

@@ -38,8 +38,8 @@ struct vector_item {
  * count. */
 AV_EXPORT u32 vector_count(void);
 struct vector *vector_get(u32 index);
-/* Starts the vector's thread now; without it the first vector_item_queue does. 0 or -EAGAIN (no
- * more threads). May block. */
+/* Starts the vector's thread now: 0 or -EAGAIN (no more threads). Without it the first
+ * vector_item_queue does, as soon as a thread can be had. May block. */
 AV_EXPORT int vector_start(struct vector *v);
 void vector_item_init(struct vector_item *item, struct vector *v, void (*fn)(struct vector_item *));
 /* Has the handler run once more, some time after this call, on the vector's thread. Never

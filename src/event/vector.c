@@ -1,7 +1,7 @@
 /* vector.c: completion vectors: threads that run handlers, as interrupts would.
  *
  * In:    items queued by producers, in any context     Out: their handlers, one after the other
- * Runs:  a thread per vector, started on first use, all signals blocked
+ * Runs:  a thread per vector, begun on first use
  * Locks: the vector's lock, never across a handler or a sleep
  *
  * A child of fork has no such thread: the vector's generation counts up there, which makes every
@@ -10,13 +10,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "base/cond.h"
-#include "base/fault.h"
 #include "base/fork.h"
-#include "base/log.h"
+#include "base/thread.h"
 #include "event/event_priv.h"
 
 /* Far more than consumers request; unused ones take no memory. */
@@ -31,7 +29,8 @@ struct vector {
 	struct list_head queue GUARDED_BY(lock);
 	struct cond finished GUARDED_BY(lock); /* a handler has returned */
 	u32 generation GUARDED_BY(lock);     /* 0: never used */
-	bool started GUARDED_BY(lock);
+	struct thread thread GUARDS_ITSELF;
+	char name[16] GUARDED_BY(lock); /* the thread's */
 } CACHE_ALIGNED;
 
 static struct vector vectors[VECTORS_MAX];
@@ -63,12 +62,16 @@ bool vector_in_handler(void)
 	return vector_self != NULL;
 }
 
+static void *vector_main(void *arg);
+
 static void vector_prepare(struct vector *v) REQUIRES(&v->lock)
 {
 	if (v->generation > 0)
 		return;
 	v->generation = 1;
 	list_init(&v->queue);
+	snprintf(v->name, sizeof(v->name), "anyverbs/vec%u", (u32)(v - vectors) % 1000);
+	v->thread = (struct thread)THREAD_INIT(v->name, 0, vector_main, v);
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */
@@ -123,13 +126,11 @@ static bool vector_run_one(struct vector *v) REQUIRES(&v->lock)
 static void *vector_main(void *arg)
 {
 	struct vector *v = arg;
-	char name[16];
 	bool ours = true;
 
 	vector_self = v;
-	snprintf(name, sizeof(name), "anyverbs/vec%u", (u32)(v - vectors) % 1000);
-	pthread_setname_np(pthread_self(), name);
 	lock_acquire(&v->lock);
+	pthread_setname_np(pthread_self(), v->name);
 	while (ours) {
 		while (list_empty(&v->queue))
 			vector_sleep(v);
@@ -139,39 +140,12 @@ static void *vector_main(void *arg)
 	return NULL;
 }
 
-static int vector_spawn(struct vector *v)
-{
-	sigset_t before;
-	pthread_t thread;
-	int err;
-
-	fault_block_others(&before);
-	err = pthread_create(&thread, NULL, vector_main, v);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err) {
-		log_error("event", "no thread for completion vector %u: error %d",
-			  (u32)(v - vectors), err);
-		return -EAGAIN;
-	}
-	pthread_detach(thread);
-	return 0;
-}
-
 int vector_start(struct vector *v)
 {
-	bool started;
-
 	lock_acquire(&v->lock);
 	vector_prepare(v);
-	started = v->started;
-	v->started = true;
 	lock_release(&v->lock);
-	if (started || vector_spawn(v) == 0)
-		return 0;
-	lock_acquire(&v->lock);
-	v->started = false;
-	lock_release(&v->lock);
-	return -EAGAIN;
+	return thread_begin(&v->thread);
 }
 
 /* the only thread; a thread of the parent may have held a lock */
@@ -186,7 +160,7 @@ static void vector_drop_in_child(void) NO_THREAD_SAFETY
 		list_init(&v->queue);
 		v->finished = (struct cond){ 0 };
 		v->asleep = 0;
-		v->started = false;
+		thread_reset_in_child(&v->thread);
 		v->generation++;
 	}
 }
@@ -210,8 +184,7 @@ static void item_refresh(struct vector *v, struct vector_item *item) REQUIRES(&v
 	list_init(&item->node);
 }
 
-/* Returns whether the thread must be started first. */
-static bool item_enqueue(struct vector *v, struct vector_item *item) REQUIRES(&v->lock)
+static void item_enqueue(struct vector *v, struct vector_item *item) REQUIRES(&v->lock)
 {
 	item_refresh(v, item);
 	if (item->state == ITEM_IDLE) {
@@ -220,21 +193,19 @@ static bool item_enqueue(struct vector *v, struct vector_item *item) REQUIRES(&v
 	} else if (item->state == ITEM_RUNNING) {
 		item->state = ITEM_AGAIN;
 	}
-	return !v->started;
 }
 
 void vector_item_queue(struct vector_item *item)
 {
 	struct vector *v = item->vector;
-	bool start;
 
 	lock_acquire(&v->lock);
-	start = item_enqueue(v, item);
+	item_enqueue(v, item);
 	lock_release(&v->lock);
-	if (unlikely(start))
-		vector_start(v);
-	else
+	if (likely(thread_is_there(&v->thread)))
 		vector_wake(v);
+	else
+		thread_begin_later(&v->thread);
 }
 
 void vector_item_flush(struct vector_item *item)

@@ -15,7 +15,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -24,8 +23,8 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "shared/shared.h"
 
 enum {
@@ -387,23 +386,6 @@ void progress_armed(struct seat *s)
 
 /* ---- the engine's thread ---- */
 
-int progress_spawn(void *(*run)(void *), void *arg)
-{
-	sigset_t before;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int err;
-
-	fault_block_others(&before);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, 256 << 10);
-	err = -pthread_create(&thread, &attr, run, arg);
-	pthread_attr_destroy(&attr);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return err;
-}
-
 static void progress_mind_node(struct seat *s, u32 events)
 {
 	struct epoll_event ev = { .events = events, .data.u64 = TAG_NODE };
@@ -432,7 +414,7 @@ static void *progress_recover(void *arg)
 static void progress_node_lost(struct seat *s)
 {
 	progress_mind_node(s, 0);
-	if (progress_spawn(progress_recover, s) == 0)
+	if (thread_start("anyverbs/node", THREAD_STACK, NULL, progress_recover, s) == 0)
 		return;
 	/* no thread available: between two passes, then */
 	if (node_recover(s->a.node) != 0)
@@ -661,7 +643,8 @@ static void *progress_main(void *arg)
 		progress_pass(s);
 		if (datagrams)
 			progress_linger(s, &lease, &linger);
-		timeout = progress_prepare_sleep(s, &lease);
+		thread_retry();
+		timeout = thread_wait_ms(progress_prepare_sleep(s, &lease));
 		adopt_engine_leave();
 		n = epoll_wait(s->a.epoll_fd, ev, (int)ARRAY_LEN(ev), timeout);
 		adopt_engine_enter();
@@ -682,6 +665,12 @@ static int progress_watch(struct seat *s, int fd, u64 tag, u32 once)
 	return epoll_ctl(s->a.epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0 ? -errno : 0;
 }
 
+static void progress_wake_engine(void)
+{
+	if (seat_is_attached(&the_seat))
+		progress_kick(&the_seat);
+}
+
 int progress_start(struct seat *s)
 {
 	int err = progress_watch(s, s->a.bell_fd[0], TAG_BELL, 0);
@@ -694,6 +683,12 @@ int progress_start(struct seat *s)
 	__atomic_store_n(&s->ticking, false, __ATOMIC_RELAXED);
 	if (err == 0)
 		err = progress_watch(s, udp_wait_fd(s->a.udp), TAG_UDP, EPOLLONESHOT);
-	adopt_engine_expect();
-	return err != 0 ? err : progress_spawn(progress_main, s);
+	if (err != 0)
+		return err;
+	thread_on_waiting(progress_wake_engine);
+	adopt_engine_expect(true);
+	err = thread_start("anyverbs/engine", THREAD_STACK, NULL, progress_main, s);
+	if (err != 0)
+		adopt_engine_expect(false);
+	return err;
 }

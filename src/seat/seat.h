@@ -143,9 +143,6 @@ static inline u32 seat_pd_number(struct seat *s)
 /* ---- progress.c ---- */
 /* Starts the engine's thread. 0 or a negative errno. */
 int progress_start(struct seat *s);
-/* Runs `run` on a detached thread that blocks all signals but those of faults. 0 or a negative
- * errno. */
-int progress_spawn(void *(*run)(void *), void *arg);
 /* Records packets into the memory file `fd`; takes `fd`. -1: stops recording. May block. */
 void progress_capture(struct seat *s, int fd);
 /* Wakes the engine's thread for one pass. `seat` is a struct seat. Never blocks. */

@@ -46,10 +46,10 @@ bool adopt_engine_runs GUARDED_BY(adopt_engine_lock);
 
 bool adopt_engine_comes GUARDED_BY(adopt_engine_lock);
 
-void adopt_engine_expect(void)
+void adopt_engine_expect(bool comes)
 {
 	lock_acquire(&adopt_engine_lock);
-	adopt_engine_comes = true;
+	adopt_engine_comes = comes;
 	lock_release(&adopt_engine_lock);
 }
 

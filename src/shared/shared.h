@@ -102,10 +102,11 @@ bool adopt_file(int *fd, u64 *inode);
 bool adopt_is_file(int fd, u64 inode);
 
 /* The engine's thread is the only one that may run beside the application's one thread, and stands
- * still while pages move. adopt_engine_expect: before the thread is created. adopt_engine_begin:
- * the thread has started; called by it. adopt_engine_enter and adopt_engine_leave enclose what the
- * thread does while it is awake; enter takes adopt_engine_lock, leave releases it. */
-void adopt_engine_expect(void);
+ * still while pages move. adopt_engine_expect: before the thread is created, and with false when it
+ * could not be. adopt_engine_begin: the thread has started; called by it. adopt_engine_enter and
+ * adopt_engine_leave enclose what the thread does while it is awake; enter takes adopt_engine_lock,
+ * leave releases it. */
+void adopt_engine_expect(bool comes);
 void adopt_engine_begin(void);
 void adopt_engine_enter(void);
 void adopt_engine_leave(void);

@@ -5,11 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "top.h"
 
 static int top_ask_fd[2], top_answer_fd[2];
@@ -48,20 +48,12 @@ static void *top_reader(void *arg)
 
 int top_reader_start(void)
 {
-	sigset_t all, before;
-	pthread_t thread;
 	int err;
 
 	if (pipe2(top_ask_fd, O_CLOEXEC) != 0 || pipe2(top_answer_fd, O_CLOEXEC) != 0)
 		return -errno;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the terminal's */
-	err = pthread_create(&thread, NULL, top_reader, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err != 0)
-		return -err;
-	pthread_detach(thread);
-	return top_answer_fd[0];
+	err = thread_start("top", 0, NULL, top_reader, NULL); /* signals are the terminal's */
+	return err != 0 ? err : top_answer_fd[0];
 }
 
 void top_reader_ask(void)

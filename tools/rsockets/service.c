@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "rsockets.h"
 
 NEXT_SLOT(read);
@@ -315,24 +316,17 @@ static void *service_thread(void *arg)
 
 bool service_begin(void)
 {
-	sigset_t all, old;
-	pthread_t thread;
 	bool there;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	lock_acquire(&service.lock);
 	if (!service.running) {
 		if (service.wake < 0)
 			service.wake = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 		service.running = service.wake >= 0 &&
-				  pthread_create(&thread, NULL, service_thread, NULL) == 0;
-		if (service.running)
-			pthread_detach(thread);
+				  thread_start("rsockets", 0, NULL, service_thread, NULL) == 0;
 	}
 	there = service.running;
 	lock_release(&service.lock);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return there;
 }
 

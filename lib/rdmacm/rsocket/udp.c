@@ -3,7 +3,6 @@
  * Runs:  the application's threads, its own   Locks: udp_service.lock, then dgram.lock
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -11,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/fork.h"
+#include "base/thread.h"
 #include "dgram.h"
 
 enum { UDP_BATCH = 64, UDP_EVENTS = 8 };
@@ -293,21 +293,15 @@ static void *udp_run(void *argument)
 
 static int udp_begin(void) REQUIRES(udp_service.lock)
 {
-	sigset_t all, before;
-	pthread_t thread;
 	int epoll_fd = fd_own(epoll_create1(EPOLL_CLOEXEC)), err;
 
 	if (epoll_fd < 0)
 		return -errno;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&thread, NULL, udp_run, (void *)(intptr_t)epoll_fd);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	err = thread_start("anyverbs/udp", 0, NULL, udp_run, (void *)(intptr_t)epoll_fd);
 	if (err != 0) {
 		close(epoll_fd);
-		return -err;
+		return err;
 	}
-	pthread_detach(thread);
 	list_init(&udp_service.list);
 	udp_service.epoll_fd = epoll_fd;
 	udp_service.runs = true;

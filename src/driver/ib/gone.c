@@ -12,9 +12,11 @@
 
 #include <pthread.h>
 
-#include "base/log.h"
+#include "base/thread.h"
 
-static bool gone_started ATOMIC_ONLY;
+static void *gone_main(void *arg);
+
+static struct thread gone_thread = THREAD_INIT("anyverbs/gone", THREAD_STACK, gone_main, NULL);
 
 /* What waits for an answer of the fabric ends. */
 void hca_gone_leave(struct soft_device *soft)
@@ -46,18 +48,10 @@ static void *gone_main(void *arg)
 
 void hca_gone(void)
 {
-	int err;
-
-	if (__atomic_exchange_n(&gone_started, true, __ATOMIC_ACQ_REL))
-		return;
-	err = progress_spawn(gone_main, NULL);
-	if (err == 0)
-		return;
-	log_warn("ib", "the devices of a fabric that is gone stay: error %d", -err);
-	__atomic_store_n(&gone_started, false, __ATOMIC_RELEASE);
+	thread_begin_later(&gone_thread);
 }
 
 void hca_gone_drop_in_child(void)
 {
-	__atomic_store_n(&gone_started, false, __ATOMIC_RELAXED);
+	thread_reset_in_child(&gone_thread);
 }

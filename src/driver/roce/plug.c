@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fork.h"
-#include "base/log.h"
+#include "base/thread.h"
 
 enum {
 	PLUG_SETTLE_US = 100,  /* between looks at the table */
@@ -25,11 +25,13 @@ enum {
 /* This thread calls clients: what it waits for would not come. */
 static __thread bool plug_is_me;
 
+static void *plug_main(void *arg);
+
 static struct {
 	struct lock plug_lock;
-	bool running GUARDED_BY(plug_lock);
+	struct thread thread GUARDS_ITSELF; /* ends when the table has no more changes */
 	bool again GUARDED_BY(plug_lock); /* the table has changed since the thread's last pass */
-} plug;
+} plug = { .thread = THREAD_INIT("anyverbs/plug", THREAD_STACK, plug_main, NULL) };
 
 int adapter_plug_register(void)
 {
@@ -53,7 +55,8 @@ static bool plug_goes_on(void)
 	lock_acquire(&plug.plug_lock);
 	again = plug.again;
 	plug.again = false;
-	plug.running = again;
+	if (!again)
+		thread_ended(&plug.thread);
 	lock_release(&plug.plug_lock);
 	return again;
 }
@@ -74,21 +77,10 @@ static void *plug_main(void *arg)
 
 void adapter_plug_changed(void)
 {
-	bool start;
-	int err;
-
 	lock_acquire(&plug.plug_lock);
 	plug.again = true;
-	start = !plug.running;
-	plug.running = true;
 	lock_release(&plug.plug_lock);
-	err = start ? progress_spawn(plug_main, NULL) : 0;
-	if (err == 0)
-		return;
-	log_warn("roce", "devices that came or went are not shown yet: error %d", -err);
-	lock_acquire(&plug.plug_lock);
-	plug.running = false;
-	lock_release(&plug.plug_lock);
+	thread_begin_later(&plug.thread);
 }
 
 void adapter_plug_settle(void)
@@ -104,6 +96,7 @@ void adapter_plug_settle(void)
 /* The plug thread is the parent's. */
 static void plug_drop_in_child(void) NO_THREAD_SAFETY
 {
-	plug.running = plug.again = false;
+	plug.again = false;
+	thread_reset_in_child(&plug.thread);
 }
 FORK_TAKES(FORK_PLUG, &plug.plug_lock, .child = plug_drop_in_child);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 
 enum { PRESENCE_LOOK_US = 1000 }; /* between looks at a registration that another thread makes */
 
@@ -86,7 +87,6 @@ static enum soft_state presence_claim(struct soft_device *dev)
 void soft_leave(struct soft_device *dev)
 {
 	enum soft_state was = presence_claim(dev);
-	int err;
 
 	if (was == SOFT_LEAVING || was == SOFT_GONE)
 		return;
@@ -100,8 +100,6 @@ void soft_leave(struct soft_device *dev)
 		return;
 	}
 	soft_unplug(dev);
-	err = progress_spawn(presence_unregister, dev);
-	if (err != 0)
-		log_warn("device", "clients do not hear that %s is gone: error %d", dev->ib.name,
-			 -err);
+	while (thread_start("anyverbs/unplug", THREAD_STACK, NULL, presence_unregister, dev) != 0)
+		usleep(THREAD_AGAIN_MS * 1000);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/fork.h"
+#include "base/thread.h"
 #include "driver/soft/raw.h"
 #include "path/raw/raw.h"
 
@@ -189,7 +190,7 @@ static int soft_steer_open(struct soft_device *dev) REQUIRES(dev->steer.use_lock
 	err = raw_open(&cfg, &dev->steer.raw);
 	if (err != 0)
 		return err;
-	err = progress_spawn(soft_steer_run, dev->steer.raw);
+	err = thread_start("anyverbs/raw", THREAD_STACK, NULL, soft_steer_run, dev->steer.raw);
 	if (err != 0)
 		raw_close(dev->steer.raw, false);
 	return err;

@@ -1,0 +1,188 @@
+/* thread_test.c: what is told, and what begins later, where the system refuses threads. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/cond.h"
+#include "base/thread.h"
+#include "base/work.h"
+
+static bool refused; /* the system's answer to the next threads */
+static u32 ran, wakes;
+static u64 now = NS_PER_S;
+
+/* In front of the C library's. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+	static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	if (refused)
+		return EAGAIN;
+	if (next == NULL)
+		*(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+	return next(thread, attr, fn, arg);
+}
+
+static u64 test_clock(void)
+{
+	return now;
+}
+
+static void test_has_run(void)
+{
+	__atomic_add_fetch(&ran, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&ran, 1);
+}
+
+static void *test_run(void *arg)
+{
+	test_has_run();
+	return NULL;
+}
+
+static void test_wait(u32 before)
+{
+	while (__atomic_load_n(&ran, __ATOMIC_SEQ_CST) == before)
+		futex_sleep(&ran, before);
+}
+
+static void test_wake(void)
+{
+	wakes++;
+}
+
+/* Reads what `fn` writes to standard error. */
+static void test_hear(void (*fn)(void), char *text, size_t size)
+{
+	int ends[2], before = dup(STDERR_FILENO);
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	dup2(ends[1], STDERR_FILENO);
+	fn();
+	dup2(before, STDERR_FILENO);
+	close(before);
+	close(ends[1]);
+	n = read(ends[0], text, size - 1);
+	text[n > 0 ? n : 0] = '\0';
+	close(ends[0]);
+}
+
+static void test_begin_three(void)
+{
+	struct thread one = THREAD_INIT("test/vec1", THREAD_STACK, test_run, NULL),
+		      two = THREAD_INIT("test/vec22", THREAD_STACK, test_run, NULL),
+		      other = THREAD_INIT("test/other", THREAD_STACK, test_run, NULL);
+
+	assert_int_equal(thread_begin(&one), -EAGAIN);
+	assert_int_equal(thread_begin(&two), -EAGAIN);
+	assert_int_equal(thread_begin(&other), -EAGAIN);
+	assert_false(thread_is_there(&one));
+}
+
+/* One line for each kind, unasked; a call that comes later may do better. */
+static void thread_begin__says_each_kind_once(void **state)
+{
+	struct thread t = THREAD_INIT("test/other", THREAD_STACK, test_run, NULL);
+	u32 before = ran;
+	char text[2048];
+	const char *vec;
+
+	refused = true;
+	test_hear(test_begin_three, text, sizeof(text));
+	vec = strstr(text, "test/vec1:");
+	assert_non_null(vec);
+	assert_null(strstr(text, "test/vec22"));
+	assert_non_null(strstr(text, "test/other: Resource temporarily unavailable"));
+	test_hear(test_begin_three, text, sizeof(text));
+	assert_string_equal(text, "");
+	refused = false;
+	assert_int_equal(thread_begin(&t), 0);
+	test_wait(before);
+	assert_int_equal(thread_begin(&t), 0); /* it is there: no second one */
+	assert_true(thread_is_there(&t));
+}
+
+static struct thread late = THREAD_INIT("test/late", THREAD_STACK, test_run, NULL);
+
+static void test_begin_late(void)
+{
+	thread_begin_later(&late);
+	thread_begin_later(&late);
+}
+
+/* What no call waits for begins as soon as it can. */
+static void thread_begin_later__asks_again(void **state)
+{
+	u32 before = ran, woken = wakes;
+	char text[1024];
+
+	thread_on_waiting(test_wake);
+	refused = true;
+	test_hear(test_begin_late, text, sizeof(text));
+	assert_non_null(strstr(text, "test/late"));
+	assert_int_equal(wakes, woken + 1);
+	assert_int_equal(thread_wait_ms(-1), THREAD_AGAIN_MS);
+	now += NS_PER_S;
+	thread_retry();
+	assert_int_equal(ran, before);
+	refused = false;
+	now += NS_PER_S;
+	thread_retry();
+	test_wait(before);
+	assert_int_equal(thread_wait_ms(-1), -1);
+	thread_ended(&late);
+	thread_begin_later(&late);
+	test_wait(before + 1);
+}
+
+static struct work_queue queue;
+static struct work work;
+
+static void test_work(struct work *w)
+{
+	test_has_run();
+}
+
+static void test_push(void)
+{
+	assert_int_equal(work_queue_begin(&queue), -EAGAIN);
+	work_push(&work);
+}
+
+/* A work that was pushed without a thread waits for one. */
+static void work_push__waits_for_a_thread(void **state)
+{
+	u32 before = ran;
+	char text[1024];
+
+	work_queue_init(&queue, "test/queue", false);
+	work_init(&work, &queue, test_work);
+	refused = true;
+	test_hear(test_push, text, sizeof(text));
+	assert_non_null(strstr(text, "test/queue"));
+	assert_int_equal(ran, before);
+	refused = false;
+	assert_int_equal(work_queue_begin(&queue), 0);
+	test_wait(before);
+	assert_int_equal(thread_wait_ms(-1), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(thread_begin__says_each_kind_once),
+		cmocka_unit_test(thread_begin_later__asks_again),
+		cmocka_unit_test(work_push__waits_for_a_thread),
+	};
+
+	clock_set_source(test_clock);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
