@@ -196,9 +196,12 @@ int addr_wait(struct addr_instance *a, struct rdma_addr_client *client,
 			       void *context),
 	      void *context)
 {
-	struct addr_request *r = calloc(1, sizeof(*r));
-	int err;
+	int err = work_queue_begin(a->queue);
+	struct addr_request *r;
 
+	if (err != 0)
+		return err;
+	r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		return -ENOMEM;
 	r->instance = a;

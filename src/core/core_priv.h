@@ -184,10 +184,6 @@ void dispatch_mute(struct ib_device_core *core, const void *element, struct disp
 void dispatch_unmute(struct ib_device_core *core, struct dispatch_mute *mute);
 void dispatch_drop_in_child(struct ib_device_core *core);
 
-/* driver.c */
-/* Probes every driver that has not been. 0, or the first failure. May block. */
-int driver_probe_all(void);
-
 /* cache.c */
 /* Reads the tables, in place of those of an earlier registration. May block. */
 int cache_init(struct ib_device_core *core);

@@ -227,6 +227,9 @@ struct ib_driver {
 };
 enum { DRIVER_NEW = 0, DRIVER_READY = 1 };
 void ib_driver_add(struct ib_driver *driver);
+/* Probes every driver that has not been. 0, or the first failure, which ib_register_client does not
+ * tell. May block. */
+int driver_probe_all(void);
 
 /* Takes a device that is gone for good off every list, and frees its name for another one. Those
  * who have it keep it until ib_unregister_device, which follows. */

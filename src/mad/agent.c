@@ -115,8 +115,10 @@ static int agent_announce(const struct mad_agent *agent, const struct mad_port *
 static int agent_begin(struct mad_agent *agent, struct mad_port *port)
 {
 	u32 bits = 0;
-	int err = agent_id_bits(port, &bits);
+	int err = work_queue_begin(port->cfg.queue);
 
+	if (err == 0)
+		err = agent_id_bits(port, &bits);
 	if (err == 0)
 		err = agent_announce(agent, port, true);
 	if (err != 0)

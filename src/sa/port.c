@@ -243,7 +243,8 @@ static void sa_start(void)
 {
 	lock_acquire(&sa_start_lock);
 	if (!sa_started) {
-		work_queue_init(&sa_queue, "anyverbs/sa", false);
+		if (sa_queue.name == NULL)
+			work_queue_init(&sa_queue, "anyverbs/sa", false);
 		sa_started = ib_register_client(&sa_device_client) == 0;
 	}
 	lock_release(&sa_start_lock);

@@ -61,10 +61,12 @@ static struct sa_shared *sa_consumer_find(struct list_head *all, const struct sa
 int sa_consumer_enter(struct sa_consumer *c, struct list_head *all, struct sa_shared *fresh)
 {
 	struct sa_shared *s = NULL;
-	int err = -EINVAL;
+	int err = work_queue_begin(&sa_queue);
 
 	lock_acquire(&sa_lock);
-	if (sa_client_hold(c->client)) {
+	if (err == 0 && !sa_client_hold(c->client))
+		err = -EINVAL;
+	if (err == 0) {
 		s = sa_consumer_find(all, fresh);
 		if (s == NULL) {
 			s = fresh;
@@ -75,7 +77,6 @@ int sa_consumer_enter(struct sa_consumer *c, struct list_head *all, struct sa_sh
 		if (s->kind->entered != NULL)
 			s->kind->entered(s, c);
 		work_push(&s->work);
-		err = 0;
 	}
 	lock_release(&sa_lock);
 	if (s != fresh)

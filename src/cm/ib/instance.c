@@ -209,8 +209,11 @@ struct ib_cm_id *ib_create_cm_id(struct ib_device *device, ib_cm_handler cm_hand
 	struct cm_device *dev = cm_device_find(device);
 	struct cm_id *id;
 	struct cm *cm;
+	int err = dev == NULL ? cm_start() : 0;
 
-	if (dev == NULL && cm_start() == 0)
+	if (err != 0)
+		return ERR_PTR(err);
+	if (dev == NULL)
 		dev = cm_device_find(device);
 	if (dev == NULL)
 		return ERR_PTR(-ENODEV);

@@ -12,6 +12,7 @@
 
 #include "base/fork.h"
 #include "cm/ib/cm_priv.h"
+#include "core/uverbs.h"
 #include "mad/mad.h"
 
 enum { CM_PORTS_MAX = 2 };
@@ -27,6 +28,7 @@ static struct lock cm_mad_lock;
 static bool cm_mad_started GUARDED_BY(cm_mad_lock);
 static struct cm *cm_mad_cm WRITTEN_UNDER(cm_mad_lock); /* before the first device */
 static struct work_queue cm_mad_queue;
+static int cm_mad_refused ATOMIC_ONLY; /* the error of a device that lacks a resource */
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
@@ -199,6 +201,14 @@ static void cm_mad_device_free(struct cm_mad_device *d)
 	free(d);
 }
 
+/* cm_start fails where a device lacks a resource (threads, descriptors, memory), which says nothing
+ * about the device; with another error it has no management. */
+static void cm_mad_note(long err)
+{
+	if (err == -EAGAIN || err == -EMFILE || err == -ENFILE || err == -ENOMEM)
+		__atomic_store_n(&cm_mad_refused, (int)err, __ATOMIC_RELAXED);
+}
+
 /* False: no port has management. */
 static bool cm_mad_register_agents(struct cm_mad_device *d)
 {
@@ -213,8 +223,10 @@ static bool cm_mad_register_agents(struct cm_mad_device *d)
 			ib_register_mad_agent(d->dev.ib, port, IB_QPT_GSI, &req, 0,
 					      cm_mad_send_done, cm_mad_received, d);
 
-		if (IS_ERR(agent))
+		if (IS_ERR(agent)) {
+			cm_mad_note(PTR_ERR(agent));
 			continue;
+		}
 		d->agents[port] = agent;
 		d->dev.id_bits = mad_id_bits(agent);
 		d->dev.hi_tid = agent->hi_tid;
@@ -229,12 +241,16 @@ static void cm_mad_add(struct ib_device *device)
 	struct ib_device_attr attr;
 	bool any;
 
-	if (d == NULL)
+	if (d == NULL) {
+		cm_mad_note(-ENOMEM);
 		return;
+	}
 	lock_init(&d->making);
 	d->dev.ib = device;
 	d->dev.ops = &cm_mad_ops;
 	d->pd = ib_alloc_pd(device);
+	if (IS_ERR(d->pd))
+		cm_mad_note(PTR_ERR(d->pd));
 	if (IS_ERR(d->pd) || ib_query_device(device, &attr) != 0) {
 		cm_mad_device_free(d);
 		return;
@@ -315,15 +331,38 @@ static struct cm *cm_mad_create(void) NO_THREAD_SAFETY
 	return cm;
 }
 
+/* The queue, the instance and the devices. What there is already at a failure waits for the next
+ * call: a fork may have the instance's lock. */
+static int cm_mad_start(void) REQUIRES(cm_mad_lock)
+{
+	int err = work_queue_begin(&cm_mad_queue);
+
+	if (err != 0)
+		return err;
+	if (cm_mad_cm == NULL) /* pairs with the load in cm_mad_before_fork */
+		__atomic_store_n(&cm_mad_cm, cm_mad_create(), __ATOMIC_RELEASE);
+	if (cm_mad_cm == NULL)
+		return -ENOMEM;
+	__atomic_store_n(&cm_mad_refused, 0, __ATOMIC_RELAXED);
+	cm_mad_note(driver_probe_all());
+	err = ib_register_client(&cm_mad_client);
+	if (err == 0) {
+		err = __atomic_load_n(&cm_mad_refused, __ATOMIC_RELAXED);
+		if (err != 0)
+			ib_unregister_client(&cm_mad_client);
+	}
+	return err;
+}
+
 int cm_start(void)
 {
 	int err = 0;
 
 	lock_acquire(&cm_mad_lock);
-	if (!cm_mad_started) {
+	if (cm_mad_queue.name == NULL)
 		work_queue_init(&cm_mad_queue, "anyverbs/cm", false);
-		__atomic_store_n(&cm_mad_cm, cm_mad_create(), __ATOMIC_RELEASE);
-		err = cm_mad_cm != NULL ? ib_register_client(&cm_mad_client) : -ENOMEM;
+	if (!cm_mad_started) {
+		err = cm_mad_start();
 		cm_mad_started = err == 0;
 	}
 	lock_release(&cm_mad_lock);

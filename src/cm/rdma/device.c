@@ -430,11 +430,15 @@ int cma_start(void)
 
 	if (!cma_device_start_begin())
 		return 0;
-	work_queue_init(&cma.queue, "anyverbs/rdmacm", false);
-	err = cm_start(); /* its client is told of a device first */
-	ib_sa_register_client(&cma.sa);
+	if (cma.queue.name == NULL)
+		work_queue_init(&cma.queue, "anyverbs/rdmacm", false);
+	err = work_queue_begin(&cma.queue);
 	if (err == 0)
+		err = cm_start(); /* its client is told of a device first */
+	if (err == 0) {
+		ib_sa_register_client(&cma.sa);
 		err = ib_register_client(&cma_device_client);
+	}
 	cma_device_start_end(err);
 	return err;
 }

@@ -113,11 +113,16 @@ static struct soft_cq *soft_cq_new(struct soft_device *dev, const struct ib_cq_i
 
 struct ib_cq *soft_create_cq(struct ib_device *ib, const struct ib_cq_init_attr *attr)
 {
-	struct soft_cq *cq = soft_cq_new(soft_dev(ib), attr, NULL);
+	struct vector *v = vector_get((u32)attr->comp_vector);
+	int err = vector_start(v);
+	struct soft_cq *cq;
 
+	if (err != 0)
+		return ERR_PTR(err);
+	cq = soft_cq_new(soft_dev(ib), attr, NULL);
 	if (IS_ERR(cq))
 		return ERR_PTR(PTR_ERR(cq));
-	cq_sink_to_handler(&cq->q, vector_get((u32)attr->comp_vector), soft_cq_run_handler);
+	cq_sink_to_handler(&cq->q, v, soft_cq_run_handler);
 	cq->q.owing = &the_seat.sleepers;
 	return &cq->ib;
 }

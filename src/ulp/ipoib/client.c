@@ -464,7 +464,9 @@ struct ipoib *ipoib_open(const struct ipoib_config *config, const struct ipoib_o
 	if (!ipoib_make_buffers(ip))
 		return NULL; /* the process has no memory, and ends */
 	the_ipoib = ip;
-	*err = ib_register_client(&ipoib_client);
+	*err = work_queue_begin(&ip->queue);
+	if (*err == 0)
+		*err = ib_register_client(&ipoib_client);
 	if (*err == 0 && ip->device == NULL) {
 		ib_unregister_client(&ipoib_client);
 		*err = -ENODEV;
