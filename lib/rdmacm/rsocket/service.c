@@ -4,7 +4,6 @@
  * Runs:  a thread of its own               Locks: service.lock
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -14,6 +13,7 @@
 #include "base/cond.h"
 #include "base/fd.h"
 #include "base/fork.h"
+#include "base/thread.h"
 #include "stream.h"
 
 enum { SERVICE_BATCH = 64 };
@@ -143,17 +143,7 @@ FORK_MAKES_ANEW(FORK_SERVICE, &service.lock, .child = service_drop_in_child);
 
 static int service_spawn(void) REQUIRES(service.lock)
 {
-	sigset_t all, before;
-	pthread_t thread;
-	int err;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&thread, NULL, service_main, (void *)(intptr_t)service.epoll);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err == 0)
-		pthread_detach(thread);
-	return -err;
+	return thread_start("anyverbs/rs", 0, NULL, service_main, (void *)(intptr_t)service.epoll);
 }
 
 static int service_open(void) REQUIRES(service.lock)
@@ -185,6 +175,16 @@ static int service_start(void) REQUIRES(service.lock)
 	if (!service.started)
 		err = service_open();
 	service.started = err == 0;
+	return err;
+}
+
+int service_begin(void)
+{
+	int err;
+
+	lock_acquire(&service.lock);
+	err = service_start();
+	lock_release(&service.lock);
 	return err;
 }
 

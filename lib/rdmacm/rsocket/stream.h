@@ -325,6 +325,8 @@ int stream_setsockopt(struct rsocket *rs, int level, int name, const void *value
 int stream_getsockopt(struct rsocket *rs, int level, int name, void *value, socklen_t *len);
 
 /* ---- service.c ---- */
+/* Returns when the thread is there: 0 or a negative errno. */
+int service_begin(void);
 /* From now on the thread takes the events of this rsocket's channel, and of `early` if it has that.
  * 0 or a negative errno. */
 int service_watch(struct stream *s);

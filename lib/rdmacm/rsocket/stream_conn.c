@@ -219,6 +219,8 @@ static int conn_listen(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 
 	if (err == 0 && stream_phase(s) != STREAM_NEW && stream_phase(s) != STREAM_BOUND)
 		err = -EINVAL;
+	if (err == 0)
+		err = service_begin(); /* raccept needs it, and could only refuse the client */
 	if (err == 0 && stream_phase(s) == STREAM_NEW)
 		err = conn_bind(s, &any);
 	if (err == 0)
