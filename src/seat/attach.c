@@ -45,25 +45,32 @@ static void attach_close(int *fd)
 
 /* A doorbell is a pipe, not an eventfd: a peer that rings it opens it once more (link_open). So no
  * process can make another's descriptor blocking, and none can make a writer wait. Each end is open
- * for reading and writing, so that a reader always exists. Without /proc an eventfd serves. */
+ * for reading and writing, so that a reader always exists. Without /proc an eventfd serves; peers
+ * whose own doorbells are pipes would refuse it, so a lack of descriptors is an error. */
 static int attach_bell(int *own, int *out)
 {
 	enum { BELL_BYTES = 4096 }; /* a longer read gains nothing */
 	char path[32];
-	int p[2];
+	int p[2], err;
 
 	if (pipe2(p, O_CLOEXEC | O_NONBLOCK) != 0)
 		return -errno;
 	(void)fcntl(p[0], F_SETPIPE_SZ, BELL_BYTES);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", p[0]);
 	*own = fd_own(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
-	*out = fd_own(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+	err = *own < 0 ? errno : 0;
+	if (err == 0)
+		*out = fd_own(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+	if (err == 0 && *out < 0)
+		err = errno;
 	close(p[0]);
 	close(p[1]);
-	if (*own >= 0 && *out >= 0)
+	if (err == 0)
 		return 0;
 	attach_close(own);
 	attach_close(out);
+	if (err == EMFILE || err == ENFILE || err == ENOMEM)
+		return -err;
 	*own = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	*out = fd_own_copy(*own);
 	return *out < 0 ? -errno : 0;
@@ -328,6 +335,19 @@ static void drop_in_child(void)
 }
 FORK_MAKES_ANEW(FORK_SEAT, &the_seat.attach_lock, .child = drop_in_child);
 
+/* A lack of descriptors is said unasked, once, as that of threads (thread.h): some programs say no
+ * more than that there is no device, or nothing. */
+static void attach_say_refused(int err)
+{
+	static bool said ATOMIC_ONLY;
+
+	if ((err == -EMFILE || err == -ENFILE) &&
+	    !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		log_print(LOG_ERROR, "seat", "no adapter: %s (RLIMIT_NOFILE?)", strerror(-err));
+	else
+		log_error("seat", "no adapter: %s", strerror(-err));
+}
+
 int seat_attach(struct seat *s, const struct seat_ops *ops)
 {
 	int err = 0;
@@ -345,7 +365,7 @@ int seat_attach(struct seat *s, const struct seat_ops *ops)
 			__atomic_store_n(&s->attached, true, __ATOMIC_RELEASE);
 			ops->taken(s);
 		} else {
-			log_error("seat", "no adapter: %s", strerror(-err));
+			attach_say_refused(err);
 			attach_undo(s);
 		}
 	}
