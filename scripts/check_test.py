@@ -46,7 +46,7 @@ class Check(unittest.TestCase):
         for sample in os.listdir(SAMPLES):
             with open(os.path.join(SAMPLES, sample, "expected"), encoding="utf-8") as f:
                 rules |= {line.split(": ")[1].strip() for line in f}
-        self.assertEqual(rules - {"owners"}, {"layers", "sockets", "clock", "calls", "size", "dead", "locks", "forks", "fields", "variables", "circles", "contracts",
+        self.assertEqual(rules - {"owners"}, {"layers", "sockets", "threads", "clock", "calls", "size", "dead", "locks", "forks", "fields", "variables", "circles", "contracts",
                                  "words"})
         self.assertIn("owners", rules)
 

@@ -9,5 +9,6 @@ int bad(struct ops *o)
 	strcpy(a, "sprintf(x)");
 	sprintf(a, "%d", 1);
 	printf("x");
+	pthread_create(&t, 0, f, 0);
 	return rand() + my_rand() + path_send(fd);
 }
