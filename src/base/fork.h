@@ -80,6 +80,8 @@ enum fork_rank {
 	FORK_REGISTRY,
 	FORK_XRC_TARGETS,
 	FORK_BORN,
+	FORK_THREADS,
+	FORK_THREADS_SAID,
 	FORK_MEMORY, /* before any other part runs, the child's memory is complete */
 };
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/lock.h"
 #include "base/log.h"
 
@@ -99,19 +100,14 @@ int thread_start(const char *name, size_t stack, pthread_t *joinable, void *(*ru
 	return -EAGAIN;
 }
 
-/* The only thread: others may have held the locks. */
+/* A thread that waits is its owner's to begin anew. */
 static void thread_drop_in_child(void) NO_THREAD_SAFETY
 {
-	lock_init(&thread_lock);
-	lock_init(&thread_said_lock);
 	list_init(&thread_waiting);
 	thread_waiting_count = 0;
 }
-
-static void thread_watch_forks(void)
-{
-	(void)pthread_atfork(NULL, NULL, thread_drop_in_child);
-}
+FORK_MAKES_ANEW(FORK_THREADS, &thread_lock, .child = thread_drop_in_child);
+FORK_TAKES(FORK_THREADS_SAID, &thread_said_lock);
 
 static enum thread_state thread_state(const struct thread *t)
 {
@@ -127,11 +123,7 @@ static void thread_set(struct thread *t, enum thread_state state) REQUIRES(threa
 
 static int thread_try(struct thread *t) REQUIRES(thread_lock)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	int err;
-
-	pthread_once(&once, thread_watch_forks);
-	err = thread_start(t->name, t->stack, NULL, t->run, t->arg);
+	int err = thread_start(t->name, t->stack, NULL, t->run, t->arg);
 
 	if (err != 0)
 		return err;
