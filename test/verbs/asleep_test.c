@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ enum {
 	TICK_MS = 1,
 	ROUNDS = 20,
 	POLLED = 2000, /* messages between threads that poll */
+	STRAY = 10,    /* rings of earlier arms, at most */
 	NEXT = 0,
 	SOLICITED = 1,
 };
@@ -252,7 +254,10 @@ static void begin_tick(struct line *quiet)
 static void asleep__hears_of_what_came_before_the_arm(void **state)
 {
 	struct line quiet = { .opcode = IBV_WR_SEND }, l = quiet;
+	const char *variant = getenv("VERBS_VARIANT");
 
+	if (variant != NULL && strstr(variant, "strict") != NULL)
+		skip(); /* where another thread receives it before the arm, no event is due */
 	line_open(&quiet, quiet_cq);
 	line_open(&l, heard_cq);
 	for (int i = 0; i < ROUNDS; i++) {
@@ -287,7 +292,7 @@ static void awake__pollers_ring_nobody(void **state)
 			continue;
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	}
-	assert_int_equal(__atomic_load_n(&sleeps, __ATOMIC_SEQ_CST), before);
+	assert_in_range(__atomic_load_n(&sleeps, __ATOMIC_SEQ_CST) - before, 0, STRAY);
 	line_close(&l);
 }
 
