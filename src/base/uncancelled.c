@@ -4,7 +4,8 @@
  * with --wrap for each function here (cmake/rooms.cmake), so that their calls come to these: a bare
  * system call is no cancellation point. A function that another library may interpose (the shim
  * of `anyverbs run`) is called with cancellation disabled. cancellable_poll() is the wait that may
- * be cancelled.
+ * be cancelled. epoll_create1 is no such point, but must be past the shim of --rsockets as close is,
+ * or the shim would take the number for an epoll set of the program that is never closed.
  * In: calls of the libraries    Out: system calls    Runs: any thread    Locks: none
  */
 #include <fcntl.h>
@@ -45,6 +46,7 @@ UNCANCELLED(ssize_t, recv, (int fd, void *to, size_t n, int flags), SYS_recvfrom
 UNCANCELLED(ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), SYS_recvmsg, fd, m, flags)
 UNCANCELLED(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), SYS_sendmsg, fd, m,
 	    flags)
+UNCANCELLED(int, epoll_create1, (int flags), SYS_epoll_create1, flags)
 UNCANCELLED(int, epoll_wait, (int fd, struct epoll_event *to, int n, int timeout_ms),
 	    SYS_epoll_pwait, fd, to, n, timeout_ms, NULL, UNCANCELLED_SIGSET)
 UNCANCELLED(int, nanosleep, (const struct timespec *how_long, struct timespec *left), SYS_nanosleep,

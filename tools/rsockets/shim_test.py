@@ -689,6 +689,15 @@ class Plain(Shim):
             free.bind(("127.0.0.1", 0))
             self.assertRaises(ConnectionRefusedError, socket.create_connection, free.getsockname())
 
+    def test_epoll_beside_the_librarys_own(self):
+        """The library's own epoll sets are none of the program's, whose sets have the same numbers later."""
+        self.listener.close()
+        self.test_refused()
+        for _ in range(5):
+            with select.epoll() as e, socket.create_server(("127.0.0.1", 0)) as listener:
+                e.register(listener, select.EPOLLIN)
+                self.assertEqual(e.poll(0), [])
+
     def test_udp(self):
         a, b = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
         a.bind(("127.0.0.1", 0))
