@@ -133,7 +133,7 @@ static int talk_take(struct talk *t)
 static void talk_sleep(struct talk *t)
 {
 	struct pollfd p = { .fd = t->channel->fd, .events = POLLIN };
-	struct ibv_cq *cq;
+	struct ibv_cq *cq = NULL;
 	void *context;
 
 	need(poll(&p, 1, -1) == 1 && ibv_get_cq_event(t->channel, &cq, &context) == 0, "an event");

@@ -4,8 +4,8 @@
  * with --wrap for each function here (cmake/rooms.cmake), so that their calls come to these: a bare
  * system call is no cancellation point. A function that another library may interpose (the shim
  * of `anyverbs run`) is called with cancellation disabled. cancellable_poll() is the wait that may
- * be cancelled. epoll_create1 is no such point, but must be past the shim of --rsockets as close is,
- * or the shim would take the number for an epoll set of the program that is never closed.
+ * be cancelled. epoll_create1 is no such point, but must be past the shim of --rsockets as close
+ * is, or the shim would take the number for an epoll set of the program that is never closed.
  * In: calls of the libraries    Out: system calls    Runs: any thread    Locks: none
  */
 #include <fcntl.h>

@@ -188,11 +188,12 @@ static void calls_of_windows(void)
 static int poll_all(struct ibv_cq *cq)
 {
 	struct ibv_wc wc[BED_DEPTH];
-	int n, all = 0;
+	int n;
 
-	while ((n = ibv_poll_cq(cq, BED_DEPTH, wc)) > 0)
-		all += n;
-	return n < 0 ? n : 0;
+	do
+		n = ibv_poll_cq(cq, BED_DEPTH, wc);
+	while (n > 0);
+	return n;
 }
 
 static int poll_extended(struct ibv_cq_ex *cq)
