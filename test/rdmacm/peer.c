@@ -2,7 +2,7 @@
  *
  * peer listen ADDRESS BACKLOG TCP|UDP COUNT   "PORT" for each of COUNT listeners, then, for a line
  *	drain                           takes all events that wait: "drained N requests"
- *	accept                          "accepted", once the next request is a connection
+ *	accept                          "accepted", once the next client's request is a connection
  * peer connect ADDRESS PORT               "established", within 50 seconds
  * peer hold ADDRESS PORT                  likewise, and disconnects at the end of its input
  * In: lines    Out: lines    Runs: one thread    Locks: none
@@ -37,9 +37,14 @@ static struct sockaddr *address(const char *text, int port)
 	return (struct sockaddr *)&sin;
 }
 
+/* What a request of `connect` or `hold` says: those of others may come at any time. */
+static const char hello[] = "peer";
+
 static struct rdma_conn_param with_qp(uint32_t qpn)
 {
-	return (struct rdma_conn_param){ .responder_resources = 1,
+	return (struct rdma_conn_param){ .private_data = hello,
+					 .private_data_len = sizeof(hello),
+					 .responder_resources = 1,
 					 .initiator_depth = 1,
 					 .retry_count = 7,
 					 .rnr_retry_count = 7,
@@ -59,14 +64,22 @@ static struct rdma_cm_event *next_event(int ms)
 	return event;
 }
 
-/* Waits for an event of this type; others are passed over, and refused if they are requests. */
+static bool is_ours(const struct rdma_cm_event *event)
+{
+	return event->event != RDMA_CM_EVENT_CONNECT_REQUEST ||
+	       (event->param.conn.private_data_len >= sizeof(hello) &&
+		memcmp(event->param.conn.private_data, hello, sizeof(hello)) == 0);
+}
+
+/* Waits for an event of this type, a request by its words; others are passed over, and refused if
+ * they are requests. */
 static struct rdma_cm_id *await(enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;
 	struct rdma_cm_id *id;
 
 	while ((event = next_event(WAIT_MS)) != NULL) {
-		bool found = event->event == type;
+		bool found = event->event == type && is_ours(event);
 		bool refused = !found && event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
 
 		id = event->id;
