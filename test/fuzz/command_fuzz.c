@@ -106,6 +106,22 @@ int link_ask_with(int fd, u16 type, void *request, size_t size, int given, void 
 	return link_ask(fd, type, request, size, reply, reply_size, NULL);
 }
 
+/* The node may end once in between. */
+int link_do(bool start, int (*ask)(int fd, void *arg), void *arg)
+{
+	int err = -ECONNRESET;
+
+	for (int tries = 0; tries < 2 && link_has_ended(err); tries++) {
+		int fd = link_open(start);
+
+		if (fd < 0)
+			return fd;
+		err = ask(fd, arg);
+		close(fd);
+	}
+	return err;
+}
+
 int link_give(int fd, u16 type, int given)
 {
 	return -ECONNRESET;
