@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -43,7 +44,11 @@ class OpenSM:
             time.sleep(0.05)
 
     def errors(self):
-        return [line for line in self.log().splitlines() if re.search(r"\bERR\b|: error", line)]
+        """Lines of its log. A MAD that it waited for in vain, as on a busy machine, is LATE (scripts/again)."""
+        lines = [line for line in self.log().splitlines() if re.search(r"\bERR\b|: error", line)]
+        if any("IB_TIMEOUT" in line for line in lines):
+            print(f"LATE: {lines[0]}", file=sys.stderr)
+        return lines
 
     def kill(self):
         self.process.kill()
