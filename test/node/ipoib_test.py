@@ -49,6 +49,35 @@ for i in range(int(sys.argv[1])):
     s.sendto(b"burst", (sys.argv[2], 7000))
 """
 
+# Datagrams to each of the addresses nobody has, or echo requests from them, for some seconds.
+DEAD = """
+import socket, struct, sys, time
+to, seconds, base = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+def echo(source):
+    def checksum(data):
+        total = sum(struct.unpack(f">{len(data) // 2}H", data))
+        while total >> 16:
+            total = (total & 0xffff) + (total >> 16)
+        return ~total & 0xffff
+    icmp = struct.pack(">BBHHH", 8, 0, 0, 1, 1)
+    icmp = icmp[:2] + struct.pack(">H", checksum(icmp)) + icmp[4:]
+    return struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(icmp), 0, 0, 64, 1, 0, socket.inet_aton(source), socket.inet_aton(to)) + icmp
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+print("sends", flush=True)
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    for i in range(1, 255):
+        try:
+            if to == "nobody":
+                plain.sendto(bytes(500), (f"{base}.{i}", 9))
+            else:
+                raw.sendto(echo(f"{base}.{i}"), (to, 0))
+        except OSError:
+            pass
+    time.sleep(0.05)
+"""
+
 
 class IPoIB(Bed):
     def setUp(self):
@@ -183,6 +212,22 @@ class IPoIB(Bed):
             sent = count("packets")
             os.kill(program, signal.SIGCONT)
         self.until(lambda: count("packets") >= sent + 900)
+
+    def test_dead_neighbours(self):
+        """What waits for neighbours that do not answer stops no other traffic: a program of the host sends to them, and then
+        another host asks for answers to them."""
+        self.up()
+        for host in ("h1", "h2", "h3"):
+            self.interface(host)
+            self.call(host, "ip", "address", "add", f"10.7.0.{host[1:]}/16", "dev", "ib0")
+        self.ping("h2", "10.1.0.1")
+        for host, to in ("h1", "nobody"), ("h3", "10.7.0.1"):
+            with self.subTest(host):
+                flood = self.begin(host, sys.executable, "-c", DEAD, to, "4", "10.7.9")
+                self.assertEqual(flood.stdout.readline().strip(), "sends")
+                out = self.call("h2", "ping", "-n", "-c", "30", "-i", "0.1", "-W", "5", "10.1.0.1", status=None)
+                self.assertGreaterEqual(int(re.search(r"(\d+) received", out).group(1)), 27, out)
+                self.assertEqual(flood.wait(60), 0)
 
     def test_routes(self):
         """By a router that is a host of the fabric: h1 - h2 - h3, the subnets of which differ."""

@@ -187,7 +187,7 @@ static void ipoib_stop(struct ipoib *ip)
 	ib_sa_unregister_client(&ip->sa);
 	lock_acquire(&ip->lock);
 	ipoib_neigh_end(ip);
-	ipoib_ring_drop_all(ip, &ip->refused, IPOIB_DROP_NEIGHBOUR);
+	ipoib_wait_drop(ip, &ip->refused, IPOIB_DROP_NEIGHBOUR);
 	lock_release(&ip->lock);
 	ipoib_ring_close(ip);
 	ip->device = NULL;
@@ -256,8 +256,7 @@ static void ipoib_remove(struct ib_device *device)
 
 /* ---- packets of the stack above -------------------------------------------------------------- */
 
-/* Does the address lie in a subnet of the interface? */
-static bool ipoib_is_on_link(const struct ipoib *ip, const u8 to[16]) REQUIRES(ip->lock)
+bool ipoib_is_on_link(const struct ipoib *ip, const u8 to[16])
 {
 	if (!ipoib_ip_is_v4(to) && to[0] == 0xfe && to[1] >> 6 == 2)
 		return true;
@@ -445,7 +444,8 @@ static void ipoib_init(struct ipoib *ip, const struct ipoib_config *config,
 	list_init(&ip->idle);
 	list_init(&ip->groups);
 	list_init(&ip->queries);
-	list_init(&ip->refused);
+	list_init(&ip->waiting);
+	ipoib_wait_init(&ip->refused);
 	for (u32 i = 0; i < IPOIB_BUCKETS; i++)
 		list_init(&ip->bucket[i]);
 	work_queue_init(&ip->queue, "ipoib", false);

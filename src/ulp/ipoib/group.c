@@ -53,7 +53,7 @@ static struct ipoib_group *ipoib_group_new(struct ipoib *ip, const u8 mgid[16]) 
 	memcpy(g->mgid.raw, mgid, 16);
 	g->wait_ns = GROUP_FIRST_WAIT_NS;
 	g->used_ns = clock_now_ns();
-	list_init(&g->waiting);
+	ipoib_wait_init(&g->waiting);
 	list_push_back(&ip->groups, &g->node);
 	ip->group_count++;
 	return g;
@@ -63,12 +63,10 @@ static struct ipoib_group *ipoib_group_new(struct ipoib *ip, const u8 mgid[16]) 
 
 static void ipoib_group_flush(struct ipoib *ip, struct ipoib_group *g) REQUIRES(ip->lock)
 {
-	struct list_head *node;
+	struct ipoib_buffer *b;
 
-	while ((node = list_pop_front(&g->waiting)) != NULL)
-		ipoib_ring_post(ip, list_entry(node, struct ipoib_buffer, node), g->ah,
-				IPOIB_QPN_MULTICAST);
-	g->waiting_count = 0;
+	while ((b = ipoib_wait_pop(ip, &g->waiting)) != NULL)
+		ipoib_ring_post(ip, b, g->ah, IPOIB_QPN_MULTICAST);
 }
 
 void ipoib_group_send(struct ipoib *ip, const u8 addr[16], struct ipoib_buffer *b)
@@ -91,12 +89,7 @@ void ipoib_group_send(struct ipoib *ip, const u8 addr[16], struct ipoib_buffer *
 		ipoib_ring_post(ip, b, g->ah, IPOIB_QPN_MULTICAST);
 		return;
 	}
-	if (g->waiting_count == IPOIB_WAITING) {
-		ipoib_ring_drop(ip, b, IPOIB_DROP_ROOM);
-		return;
-	}
-	list_push_back(&g->waiting, &b->node);
-	g->waiting_count++;
+	ipoib_wait_push(ip, &g->waiting, b);
 	/* an idle group that nobody was in may have members by now */
 	if (g->state == GROUP_IDLE)
 		ipoib_kick(ip);
@@ -193,10 +186,8 @@ static void ipoib_group_wait(struct ipoib *ip, struct ipoib_group *g, u64 now) R
 	g->state = GROUP_IDLE;
 	g->again_ns = now + g->wait_ns;
 	g->wait_ns = MIN(2 * g->wait_ns, GROUP_LAST_WAIT_NS);
-	if (g->ah == NULL) {
-		ipoib_ring_drop_all(ip, &g->waiting, IPOIB_DROP_GROUP);
-		g->waiting_count = 0;
-	}
+	if (g->ah == NULL)
+		ipoib_wait_drop(ip, &g->waiting, IPOIB_DROP_GROUP);
 }
 
 /* The callback waits for the lock, and so comes behind this. */
@@ -303,7 +294,7 @@ static void ipoib_group_free(struct ipoib_group *g) EXCLUDES(g->ip->lock)
 	if (g->attached)
 		(void)ib_detach_mcast(ip->qp, &g->mgid, g->mlid);
 	lock_acquire(&ip->lock);
-	ipoib_ring_drop_all(ip, &g->waiting, IPOIB_DROP_GROUP);
+	ipoib_wait_drop(ip, &g->waiting, IPOIB_DROP_GROUP);
 	list_remove(&g->node);
 	ip->group_count--;
 	lock_release(&ip->lock);
@@ -325,7 +316,7 @@ static bool ipoib_group_is_due(struct ipoib *ip, const struct ipoib_group *g, u6
 {
 	return g->state == GROUP_IDLE && now >= g->again_ns && ip->active &&
 	       (ipoib_group_is_broadcast(ip, g) || ip->link) &&
-	       (g->wanted || g->waiting_count > 0 || g->ah != NULL);
+	       (g->wanted || g->waiting.count > 0 || g->ah != NULL);
 }
 
 static void ipoib_group_answered(struct ipoib *ip, struct ipoib_group *g, bool is_broadcast,

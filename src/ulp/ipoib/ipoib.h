@@ -7,6 +7,7 @@
  *
  *  client.c   the instance: its device as the midlayer tells of it, its port, the thread of works
  *    ring.c   buffers, the queue pair, completions
+ *    wait.c   packets that wait for a neighbour or a group
  *   group.c   multicast groups: joining, sending, leaving
  *   neigh.c   neighbours: who is known, who is asked, aging
  *    path.c   the way to a neighbour: path records, address handles
@@ -28,6 +29,7 @@ enum {
 	IPOIB_MTU = 4092, /* the greatest */
 	IPOIB_PREFIXES = 64,
 	IPOIB_GROUPS = 256,
+	IPOIB_CALLERS = 4, /* of ipoib_get and ipoib_send */
 };
 
 /* A hardware address as on the wire. */
@@ -84,6 +86,8 @@ struct ipoib;
 /* A packet to send. */
 struct ipoib_buffer {
 	struct list_head node;
+	struct list_head all;	  /* of all that wait */
+	struct ipoib_wait *waits; /* where; NULL: nowhere */
 	u8 frame[IPOIB_HEAD + IPOIB_MTU];
 	u32 size; /* of the frame */
 } OWNED_BY(ipoib.lock or, between ipoib_get and ipoib_send, the caller);
@@ -101,7 +105,8 @@ struct ipoib *ipoib_open(const struct ipoib_config *config, const struct ipoib_o
 /* Leaves all groups. Afterwards packets to send are dropped; the memory stays. May block. */
 void ipoib_close(struct ipoib *ip);
 
-/* A buffer to fill. Waits while all are in flight. */
+/* A buffer to fill. Waits while the device has as many as it takes; not for neighbours. At most
+ * IPOIB_CALLERS threads at once. */
 struct ipoib_buffer *ipoib_get(struct ipoib *ip);
 /* Sends the IP packet of `size` bytes in the buffer, or drops it; the buffer is given back.
  * May block: next_hop. */

@@ -23,12 +23,14 @@ enum {
 	IPOIB_SPARE = 32, /* requests that are kept for frames of this room's own */
 	IPOIB_RECEIVE_RING = 1024,
 	IPOIB_RECEIVE_BYTES = IPOIB_GRH + IPOIB_HEAD + IPOIB_MTU,
-	IPOIB_BUFFERS = 2 * IPOIB_SEND_RING, /* as many wait for neighbours and groups */
 	IPOIB_BUDGET = 64,		     /* completions of one look */
 	IPOIB_BUCKETS = 256,
 	IPOIB_NEIGHBOURS = 4096,
 	IPOIB_HOPS = 256,
-	IPOIB_WAITING = 16, /* packets that wait for one neighbour or group */
+	IPOIB_WAITING = 16,	 /* packets that wait for one neighbour or group: 64 KiB */
+	IPOIB_WAITING_ALL = 256, /* for all of them: 1 MiB */
+	/* the device's, those that wait, and those being filled: one is always idle */
+	IPOIB_BUFFERS = IPOIB_SEND_RING + IPOIB_WAITING_ALL + IPOIB_CALLERS + 1,
 	IPOIB_ALL_GROUPS = 1024,
 	IPOIB_QKEY = 0x0b1b, /* until the broadcast group says its own */
 	IPOIB_QPN_MULTICAST = 0xffffff,
@@ -40,6 +42,12 @@ enum {
 #define IPOIB_UNUSED_NS (120 * NS_PER_S)
 #define IPOIB_AGAIN_NS NS_PER_S
 enum { IPOIB_ASKS = 3, IPOIB_PATH_MS = 1000 };
+
+/* Packets that wait for something. */
+struct ipoib_wait {
+	struct list_head buffers;
+	u32 count;
+} OWNED_BY(ipoib.lock);
 
 enum ipoib_neigh_state {
 	NEIGH_ASKED,	 /* by multicast; nothing is known, or not any more */
@@ -62,8 +70,7 @@ struct ipoib_neigh {
 	bool path_stale;  /* what is known of the path may be wrong by now; it is used meanwhile */
 	bool path_asked;
 	u64 path_again_ns;
-	struct list_head waiting; /* struct ipoib_buffer */
-	u32 waiting_count;
+	struct ipoib_wait waiting;
 } OWNED_BY(ipoib.lock);
 
 enum ipoib_group_state {
@@ -88,8 +95,7 @@ struct ipoib_group {
 	struct ib_ah *ah OWNED_BY(ipoib.lock);
 	u64 again_ns OWNED_BY(ipoib.lock), wait_ns OWNED_BY(ipoib.lock);
 	u64 used_ns OWNED_BY(ipoib.lock);
-	struct list_head waiting OWNED_BY(ipoib.lock);
-	u32 waiting_count OWNED_BY(ipoib.lock);
+	struct ipoib_wait waiting OWNED_BY(ipoib.lock);
 };
 
 /* A question for a path. */
@@ -142,6 +148,8 @@ struct ipoib {
 	struct list_head idle GUARDED_BY(lock); /* struct ipoib_buffer */
 	struct cond idle_news GUARDED_BY(lock);
 	u32 in_flight GUARDED_BY(lock); /* send requests */
+	struct list_head waiting GUARDED_BY(lock); /* all that wait somewhere, the oldest first */
+	u32 waiting_count GUARDED_BY(lock);
 
 	struct ipoib_prefix prefix[IPOIB_PREFIXES] GUARDED_BY(lock);
 	u32 prefix_count GUARDED_BY(lock);
@@ -157,7 +165,7 @@ struct ipoib {
 
 	struct list_head bucket[IPOIB_BUCKETS] GUARDED_BY(lock); /* struct ipoib_neigh */
 	u32 neigh_count GUARDED_BY(lock);
-	struct list_head refused GUARDED_BY(lock); /* buffers whose neighbours do not answer */
+	struct ipoib_wait refused GUARDED_BY(lock); /* their neighbours do not answer */
 	struct list_head queries GUARDED_BY(lock); /* struct ipoib_query */
 	u64 ticked_ns GUARDED_BY(lock);
 	u64 wake_ns GUARDED_BY(lock); /* when the thread of works runs by itself; 0: not set */
@@ -173,6 +181,9 @@ void ipoib_kick(struct ipoib *ip) REQUIRES(ip->lock);
 /* As ipoib_kick, at the latest at that time. */
 void ipoib_kick_at(struct ipoib *ip, u64 ns) REQUIRES(ip->lock);
 
+/* Does the address lie in a subnet of the interface? */
+bool ipoib_is_on_link(const struct ipoib *ip, const u8 addr[16]) REQUIRES(ip->lock);
+
 /* ---- ring.c ---- */
 /* Makes the queue pair and what it stands on. 0 or a negative errno; ring_close undoes also half
  * of it. May block. */
@@ -183,11 +194,22 @@ struct ipoib_buffer *ipoib_ring_get(struct ipoib *ip) REQUIRES(ip->lock);
 /* Gives it back, and counts why it was not sent. */
 void ipoib_ring_drop(struct ipoib *ip, struct ipoib_buffer *b, enum ipoib_drop why)
 	REQUIRES(ip->lock);
-/* Gives all back. */
-void ipoib_ring_drop_all(struct ipoib *ip, struct list_head *waiting, enum ipoib_drop why)
-	REQUIRES(ip->lock);
 /* Posts the frame, which is the device's until its completion. */
 void ipoib_ring_post(struct ipoib *ip, struct ipoib_buffer *b, struct ib_ah *ah, u32 qpn)
+	REQUIRES(ip->lock);
+
+/* ---- wait.c ---- */
+void ipoib_wait_init(struct ipoib_wait *w);
+/* The buffer waits, and is dropped where too many do. */
+void ipoib_wait_push(struct ipoib *ip, struct ipoib_wait *w, struct ipoib_buffer *b)
+	REQUIRES(ip->lock);
+/* The one that has waited longest. NULL: none. */
+struct ipoib_buffer *ipoib_wait_pop(struct ipoib *ip, struct ipoib_wait *w) REQUIRES(ip->lock);
+/* All wait elsewhere now. */
+void ipoib_wait_move(struct ipoib *ip, struct ipoib_wait *from, struct ipoib_wait *to)
+	REQUIRES(ip->lock);
+/* None waits any more. */
+void ipoib_wait_drop(struct ipoib *ip, struct ipoib_wait *w, enum ipoib_drop why)
 	REQUIRES(ip->lock);
 
 /* ---- group.c ---- */

@@ -39,7 +39,7 @@ static void ipoib_neigh_unpath(struct ipoib_neigh *n)
 
 static void ipoib_neigh_free(struct ipoib *ip, struct ipoib_neigh *n) REQUIRES(ip->lock)
 {
-	ipoib_ring_drop_all(ip, &n->waiting, IPOIB_DROP_NEIGHBOUR);
+	ipoib_wait_drop(ip, &n->waiting, IPOIB_DROP_NEIGHBOUR);
 	ipoib_neigh_unpath(n);
 	list_remove(&n->node);
 	ip->neigh_count--;
@@ -51,22 +51,52 @@ static bool ipoib_neigh_is_shown(const struct ipoib_neigh *n)
 	return n->shown || n->news;
 }
 
-/* Room for one more: the one that has not been used for the longest time goes, of those of which
- * the stack above does not know. */
-static bool ipoib_neigh_make_room(struct ipoib *ip) REQUIRES(ip->lock)
+/* One that the stack above knows stays, as one that nothing is known of, until that is told. */
+static void ipoib_neigh_forget(struct ipoib *ip, struct ipoib_neigh *n) REQUIRES(ip->lock)
+{
+	ipoib_wait_move(ip, &n->waiting, &ip->refused);
+	ipoib_neigh_unpath(n);
+	n->state = NEIGH_ASKED;
+	n->asks = 0;
+	n->known = false;
+	if (n->shown)
+		n->news = ip->tell = true;
+	else
+		ipoib_neigh_free(ip, n);
+}
+
+/* The one that has not been used for the longest time: of those of which the stack above knows and
+ * has not been told to forget, or of the others. NULL: none. */
+static struct ipoib_neigh *ipoib_neigh_oldest(struct ipoib *ip, bool shown) REQUIRES(ip->lock)
 {
 	struct ipoib_neigh *oldest = NULL;
 
-	if (ip->neigh_count < IPOIB_NEIGHBOURS)
-		return true;
 	for (u32 i = 0; i < IPOIB_BUCKETS; i++)
 		list_for_each(n, &ip->bucket[i], struct ipoib_neigh, node)
-			if (!ipoib_neigh_is_shown(n) &&
+			if (ipoib_neigh_is_shown(n) == shown && (n->known || !shown) &&
 			    (oldest == NULL || n->used_ns < oldest->used_ns))
 				oldest = n;
-	if (oldest != NULL)
+	return oldest;
+}
+
+/* Room for one more: the oldest of which the stack above does not know goes at once. Where it knows
+ * all of them, the oldest goes when that has been told: there is room a moment later. */
+static bool ipoib_neigh_make_room(struct ipoib *ip) REQUIRES(ip->lock)
+{
+	struct ipoib_neigh *oldest;
+
+	if (ip->neigh_count < IPOIB_NEIGHBOURS)
+		return true;
+	oldest = ipoib_neigh_oldest(ip, false);
+	if (oldest != NULL) {
 		ipoib_neigh_free(ip, oldest);
-	return oldest != NULL;
+		return true;
+	}
+	oldest = ipoib_neigh_oldest(ip, true);
+	if (oldest != NULL)
+		ipoib_neigh_forget(ip, oldest);
+	ipoib_kick(ip);
+	return false;
 }
 
 /* NULL: there is no room. */
@@ -79,7 +109,7 @@ static struct ipoib_neigh *ipoib_neigh_new(struct ipoib *ip, const u8 addr[16]) 
 	memcpy(n->ip, addr, 16);
 	n->state = NEIGH_ASKED;
 	n->used_ns = clock_now_ns();
-	list_init(&n->waiting);
+	ipoib_wait_init(&n->waiting);
 	list_push_back(ipoib_neigh_bucket(ip, addr), &n->node);
 	ip->neigh_count++;
 	return n;
@@ -97,23 +127,9 @@ static void ipoib_neigh_ask(struct ipoib *ip, struct ipoib_neigh *n, u64 now) RE
 	ipoib_kick_at(ip, now + IPOIB_AGAIN_NS);
 }
 
-/* The oldest goes where too many wait. */
-static void ipoib_neigh_wait(struct ipoib *ip, struct ipoib_neigh *n, struct ipoib_buffer *b)
-	REQUIRES(ip->lock)
-{
-	if (n->waiting_count == IPOIB_WAITING) {
-		struct list_head *first = list_pop_front(&n->waiting);
-
-		ipoib_ring_drop(ip, list_entry(first, struct ipoib_buffer, node), IPOIB_DROP_ROOM);
-		n->waiting_count--;
-	}
-	list_push_back(&n->waiting, &b->node);
-	n->waiting_count++;
-}
-
 void ipoib_neigh_push(struct ipoib *ip, struct ipoib_neigh *n)
 {
-	struct list_head *node;
+	struct ipoib_buffer *b;
 
 	if (!n->known)
 		return;
@@ -121,10 +137,8 @@ void ipoib_neigh_push(struct ipoib *ip, struct ipoib_neigh *n)
 		ipoib_path_ask(ip, n);
 		return;
 	}
-	while ((node = list_pop_front(&n->waiting)) != NULL)
-		ipoib_ring_post(ip, list_entry(node, struct ipoib_buffer, node), n->ah,
-				ipoib_hw_qpn(&n->hw));
-	n->waiting_count = 0;
+	while ((b = ipoib_wait_pop(ip, &n->waiting)) != NULL)
+		ipoib_ring_post(ip, b, n->ah, ipoib_hw_qpn(&n->hw));
 }
 
 /* What is known is used; a neighbour that has been silent for long is asked meanwhile. */
@@ -160,7 +174,7 @@ void ipoib_neigh_send(struct ipoib *ip, const u8 addr[16], struct ipoib_buffer *
 		ipoib_ring_post(ip, b, n->ah, ipoib_hw_qpn(&n->hw));
 		return;
 	}
-	ipoib_neigh_wait(ip, n, b);
+	ipoib_wait_push(ip, &n->waiting, b);
 	if (n->known) {
 		ipoib_path_ask(ip, n);
 		ipoib_kick_at(ip, now + IPOIB_AGAIN_NS);
@@ -178,12 +192,15 @@ static void ipoib_neigh_take(struct ipoib *ip, struct ipoib_neigh *n, const stru
 
 	if (moved)
 		ipoib_neigh_unpath(n);
-	if (!n->known || memcmp(&n->hw, hw, sizeof(*hw)) != 0) {
-		n->news = ip->tell = true;
-		ipoib_kick(ip);
-	}
 	n->hw = *hw;
 	n->known = true;
+}
+
+/* The stack above is told of who has answered: questions come from anybody, in any number. */
+static void ipoib_neigh_show(struct ipoib *ip, struct ipoib_neigh *n) REQUIRES(ip->lock)
+{
+	n->news = ip->tell = true;
+	ipoib_kick(ip);
 }
 
 struct ipoib_neigh *ipoib_neigh_learn(struct ipoib *ip, const u8 addr[16],
@@ -197,6 +214,8 @@ struct ipoib_neigh *ipoib_neigh_learn(struct ipoib *ip, const u8 addr[16],
 	if (n == NULL)
 		return NULL;
 	ipoib_neigh_take(ip, n, hw);
+	if (n->shown ? differs : confirmed)
+		ipoib_neigh_show(ip, n);
 	if (confirmed) {
 		n->state = NEIGH_REACHABLE;
 		n->confirmed_ns = clock_now_ns();
@@ -234,25 +253,10 @@ static bool ipoib_neigh_age(struct ipoib *ip, struct ipoib_neigh *n, u64 now) RE
 
 	if (asking && now >= n->asked_ns + IPOIB_AGAIN_NS)
 		return ipoib_neigh_again(ip, n, now);
-	if (n->known && n->waiting_count > 0)
+	if (n->known && n->waiting.count > 0)
 		ipoib_neigh_push(ip, n);
 	return !asking && now > n->used_ns + IPOIB_UNUSED_NS &&
 	       now > n->confirmed_ns + IPOIB_UNUSED_NS;
-}
-
-/* One that the stack above knows stays, as one that nothing is known of, until that is told. */
-static void ipoib_neigh_forget(struct ipoib *ip, struct ipoib_neigh *n) REQUIRES(ip->lock)
-{
-	list_splice(&n->waiting, &ip->refused);
-	n->waiting_count = 0;
-	ipoib_neigh_unpath(n);
-	n->state = NEIGH_ASKED;
-	n->asks = 0;
-	n->known = false;
-	if (n->shown)
-		n->news = ip->tell = true;
-	else
-		ipoib_neigh_free(ip, n);
 }
 
 void ipoib_neigh_tick(struct ipoib *ip, u64 now)
@@ -262,7 +266,7 @@ void ipoib_neigh_tick(struct ipoib *ip, u64 now)
 	for (u32 i = 0; i < IPOIB_BUCKETS; i++) {
 		list_for_each_safe(n, &ip->bucket[i], struct ipoib_neigh, node) {
 			some = true;
-			if (n->asks == 0 && n->state == NEIGH_ASKED && n->waiting_count == 0) {
+			if (n->asks == 0 && n->state == NEIGH_ASKED && n->waiting.count == 0) {
 				if (!ipoib_neigh_is_shown(n))
 					ipoib_neigh_free(ip, n);
 			} else if (ipoib_neigh_age(ip, n, now)) {
@@ -277,11 +281,10 @@ void ipoib_neigh_tick(struct ipoib *ip, u64 now)
 void ipoib_neigh_refuse(struct ipoib *ip)
 {
 	u8 refusal[REFUSAL_BYTES];
-	struct list_head *node;
+	struct ipoib_buffer *b;
 
 	lock_acquire(&ip->lock);
-	while ((node = list_pop_front(&ip->refused)) != NULL) {
-		struct ipoib_buffer *b = list_entry(node, struct ipoib_buffer, node);
+	while ((b = ipoib_wait_pop(ip, &ip->refused)) != NULL) {
 		u32 size = ipoib_frame_refuse(ipoib_packet(b), b->size - IPOIB_HEAD, refusal);
 
 		ipoib_ring_drop(ip, b, IPOIB_DROP_NEIGHBOUR);
@@ -335,7 +338,7 @@ void ipoib_tell_again(struct ipoib *ip)
 	lock_acquire(&ip->lock);
 	for (u32 i = 0; i < IPOIB_BUCKETS; i++)
 		list_for_each(n, &ip->bucket[i], struct ipoib_neigh, node)
-			n->news = n->known;
+			n->news = n->shown && n->known;
 	ip->tell = true;
 	ipoib_kick(ip);
 	lock_release(&ip->lock);

@@ -43,14 +43,6 @@ void ipoib_ring_drop(struct ipoib *ip, struct ipoib_buffer *b, enum ipoib_drop w
 	ipoib_ring_give(ip, b);
 }
 
-void ipoib_ring_drop_all(struct ipoib *ip, struct list_head *waiting, enum ipoib_drop why)
-{
-	struct list_head *node;
-
-	while ((node = list_pop_front(waiting)) != NULL)
-		ipoib_ring_drop(ip, list_entry(node, struct ipoib_buffer, node), why);
-}
-
 /* ---- requests -------------------------------------------------------------------------------- */
 
 void ipoib_ring_post(struct ipoib *ip, struct ipoib_buffer *b, struct ib_ah *ah, u32 qpn)

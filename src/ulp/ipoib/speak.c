@@ -52,12 +52,9 @@ static void ipoib_speak_send(struct ipoib *ip, const struct ipoib_frame *f, stru
 		ipoib_group_send(ip, group, b);
 	} else if (n->ah != NULL) {
 		ipoib_ring_post(ip, b, n->ah, ipoib_hw_qpn(&n->hw));
-	} else if (n->waiting_count < IPOIB_WAITING) {
-		list_push_back(&n->waiting, &b->node);
-		n->waiting_count++;
-		ipoib_neigh_push(ip, n);
 	} else {
-		ipoib_ring_drop(ip, b, IPOIB_DROP_ROOM);
+		ipoib_wait_push(ip, &n->waiting, b);
+		ipoib_neigh_push(ip, n);
 	}
 }
 
@@ -98,7 +95,7 @@ static void ipoib_speak_hear_ask(struct ipoib *ip, const struct ipoib_frame *f) 
 	bool about_us = ipoib_speak_is_own(ip, f->about);
 	struct ipoib_neigh *n = NULL;
 
-	if (f->has_hw && !ipoib_ip_is_none(f->from))
+	if (f->has_hw && ipoib_is_on_link(ip, f->from))
 		n = ipoib_neigh_learn(ip, f->from, &f->hw, about_us, false);
 	else if (!ipoib_ip_is_none(f->from))
 		n = ipoib_neigh_find(ip, f->from);
