@@ -1,6 +1,6 @@
 /* channel.c: completion channels, and waiting for their events.
  * In: events that CQs post      Out: ibv_get_cq_event      Runs: the application's threads
- * Locks: door_context.lock (a channel's count of CQs)
+ * Locks: none
  */
 #include <pthread.h>
 #include <signal.h>
@@ -67,12 +67,9 @@ AV_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	struct door_context *c = door_context(channel->context);
 	int error = -EBUSY;
-	bool idle;
 
-	lock_acquire(&c->lock);
-	idle = channel->refcnt == 0;
-	lock_release(&c->lock);
-	if (idle)
+	/* Pairs with the release in cq_count_on_channel: the last CQ is done with the channel. */
+	if (__atomic_load_n(&channel->refcnt, __ATOMIC_ACQUIRE) == 0)
 		error = channel_destroy(door_channel(channel)->ch);
 	if (error)
 		return door_errno(error);

@@ -2,7 +2,7 @@
  * In: a device of the list
  * Out: a context with its slots filled, a descriptor that names it, a queue of events
  * Runs: threads that open and close
- * Locks: door_context.lock (channel counts; inside the other files)
+ * Locks: none
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
 /* counters.c: counters of flow rules, and which index of an application's array shows which.
  * In: what an index is to count    Out: values    Runs: the application's threads
- * Locks: door_counters.lock
+ * Locks: counters_lock
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "door.h"
 
 enum { COUNTER_POINTS = 8192 }; /* of one handle, at most */
@@ -12,6 +13,10 @@ enum { COUNTER_POINTS = 8192 }; /* of one handle, at most */
 _Static_assert((int)IB_COUNTER_PACKETS == (int)IBV_COUNTER_PACKETS &&
 		       (int)IB_COUNTER_BYTES == (int)IBV_COUNTER_BYTES,
 	       "the kinds agree");
+
+/* The points of all counters: one lock, which a fork can take. */
+static struct lock counters_lock ONE_AT_A_TIME;
+FORK_TAKES(FORK_COUNTERS, &counters_lock);
 
 struct ibv_counters *counters_create(struct ibv_context *context,
 				     struct ibv_counters_init_attr *attr)
@@ -51,7 +56,7 @@ int counters_destroy(struct ibv_counters *ibv) NO_THREAD_SAFETY /* the caller ha
 }
 
 static int counters_add_point(struct door_counters *counters, u32 index,
-			      enum ib_counters_description what) REQUIRES(counters->lock)
+			      enum ib_counters_description what) REQUIRES(counters_lock)
 {
 	struct door_counter_point *points;
 
@@ -83,15 +88,15 @@ int counters_attach(struct ibv_counters *ibv, struct ibv_counter_attach_attr *at
 		return door_errno(error);
 	if (__atomic_load_n(&counters->ib->usecnt, __ATOMIC_RELAXED))
 		return EBUSY;
-	lock_acquire(&counters->lock);
+	lock_acquire(&counters_lock);
 	error = counters_add_point(counters, attr->index,
 				   (enum ib_counters_description)attr->counter_desc);
-	lock_release(&counters->lock);
+	lock_release(&counters_lock);
 	return error;
 }
 
 /* False: the array is too short for an index. */
-static bool counters_fits(const struct door_counters *counters, u32 count) REQUIRES(counters->lock)
+static bool counters_fits(const struct door_counters *counters, u32 count) REQUIRES(counters_lock)
 {
 	for (u32 i = 0; i < counters->point_count; i++)
 		if (counters->points[i].index >= count)
@@ -110,7 +115,7 @@ int counters_read(struct ibv_counters *ibv, uint64_t *values, uint32_t count, ui
 	error = ib_read_counters(counters->ib, now);
 	if (error)
 		return door_errno(error);
-	lock_acquire(&counters->lock);
+	lock_acquire(&counters_lock);
 	if (counters_fits(counters, count)) {
 		memset(values, 0, count * sizeof(*values));
 		for (u32 i = 0; i < counters->point_count; i++)
@@ -118,6 +123,6 @@ int counters_read(struct ibv_counters *ibv, uint64_t *values, uint32_t count, ui
 	} else {
 		error = EINVAL;
 	}
-	lock_release(&counters->lock);
+	lock_release(&counters_lock);
 	return error;
 }

@@ -2,7 +2,7 @@
  * In: completions of the driver, in libibverbs' layout already
  * Out: ibv_poll_cq, events on a channel
  * Runs: the application's threads
- * Locks: door_context.lock (a channel's count of CQs)
+ * Locks: none
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,14 +11,9 @@
 
 static void cq_count_on_channel(struct ibv_comp_channel *channel, int change)
 {
-	struct door_context *c;
-
-	if (!channel)
-		return;
-	c = door_context(channel->context);
-	lock_acquire(&c->lock);
-	channel->refcnt += change;
-	lock_release(&c->lock);
+	/* Release: a CQ that goes was done with the channel. Partner: ibv_destroy_comp_channel. */
+	if (channel)
+		__atomic_fetch_add(&channel->refcnt, change, __ATOMIC_RELEASE);
 }
 
 static void cq_fill(struct door_cq *cq, struct ibv_context *context, void *cq_context,

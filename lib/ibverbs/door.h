@@ -97,7 +97,6 @@ struct door_context {
 	struct async_queue *async FIXED;
 	struct ib_event_handler handler GUARDS_ITSELF;
 	int refs ATOMIC_ONLY; /* the opener and each object */
-	struct lock lock ONE_AT_A_TIME; /* its channels' counts of CQs, which the ABI has */
 };
 
 struct door_td {
@@ -146,7 +145,7 @@ struct door_mw {
 };
 
 struct door_channel {
-	/* of it the count of CQs is the door's, under door_context.lock */
+	/* of it the count of CQs, which the ABI has, is the door's: by atomic operations */
 	struct ibv_comp_channel ibv OWNED_BY(the application);
 	struct channel *ch FIXED;
 };
@@ -217,14 +216,13 @@ _Static_assert(offsetof(struct door_qp, ex.qp_base.context) + sizeof(void *) <= 
 struct door_counter_point {
 	u32 index;
 	enum ib_counters_description what;
-} OWNED_BY(door_counters.lock);
+} OWNED_BY(counters_lock);
 
 struct door_counters {
 	struct ibv_counters ibv FIXED;
 	struct ib_counters *ib FIXED;
-	struct lock lock;
-	struct door_counter_point *points GUARDED_BY(lock);
-	u32 point_count GUARDED_BY(lock);
+	struct door_counter_point *points OWNED_BY(counters_lock);
+	u32 point_count OWNED_BY(counters_lock);
 };
 
 static inline struct door_counters *door_counters(struct ibv_counters *counters)
@@ -494,5 +492,6 @@ void cq_ex_init(struct door_cq *cq, uint64_t wc_flags);
  */
 int wr_init(struct door_qp *qp, uint64_t flags);
 void wr_fini(struct door_qp *qp);
+void wr_drop_in_child(struct door_qp *qp);
 
 #endif

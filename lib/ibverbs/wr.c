@@ -21,6 +21,7 @@ struct door_batch {
 	uint64_t allowed FIXED; /* IBV_QP_EX_WITH_* of the QP's creation */
 	u32 count OWNED_BY(door_batch.lock);
 	u32 capacity OWNED_BY(door_batch.lock);
+	bool is_growing OWNED_BY(door_batch.lock);
 	/* the first, as an errno value; 0: none */
 	int error OWNED_BY(door_batch.lock);
 	struct ibv_send_wr *wr OWNED_BY(door_batch.lock);
@@ -58,16 +59,19 @@ static bool wr_grow(struct door_qp *qp)
 {
 	struct door_batch *b = qp->batch;
 	u32 wanted = b->capacity ? b->capacity * 2 : WR_FIRST_CAPACITY;
+	bool grown;
 
 	wanted = MIN(wanted, qp->cap.max_send_wr);
 	if (wanted <= b->capacity)
 		return false;
-	if (!wr_grow_array((void **)&b->wr, wanted, sizeof(*b->wr)) ||
-	    !wr_grow_array((void **)&b->sge, wanted, qp->cap.max_send_sge * sizeof(*b->sge)) ||
-	    !wr_grow_array((void **)&b->inline_data, wanted, qp->cap.max_inline_data))
-		return false;
-	b->capacity = wanted;
-	return true;
+	b->is_growing = true;
+	grown = wr_grow_array((void **)&b->wr, wanted, sizeof(*b->wr)) &&
+		wr_grow_array((void **)&b->sge, wanted, qp->cap.max_send_sge * sizeof(*b->sge)) &&
+		wr_grow_array((void **)&b->inline_data, wanted, qp->cap.max_inline_data);
+	b->is_growing = false;
+	if (grown)
+		b->capacity = wanted;
+	return grown;
 }
 
 /* Appends a request; NULL (and the batch is in error) if the operation was not requested at
@@ -420,6 +424,23 @@ int wr_init(struct door_qp *qp, uint64_t flags)
 	ex->wr_atomic_write = wr_add_atomic_write;
 	qp->wr_flush = wr_add_flush;
 	return 0;
+}
+
+/* Arrays that another thread was enlarging may be freed ones here. */
+void wr_drop_in_child(struct door_qp *qp) NO_THREAD_SAFETY
+{
+	struct door_batch *b = qp->batch;
+
+	if (!b)
+		return;
+	lock_init(&b->lock);
+	if (!b->is_growing)
+		return;
+	b->wr = NULL;
+	b->sge = NULL;
+	b->inline_data = NULL;
+	b->count = b->capacity = 0;
+	b->is_growing = false;
 }
 
 void wr_fini(struct door_qp *qp)

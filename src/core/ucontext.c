@@ -295,3 +295,23 @@ void ib_uobject_remove(struct ib_ucontext *u, struct ib_uobject *uobj, bool dest
 	uobj->next_hold = uobj;
 	lock_release(&u->lock);
 }
+
+static void uobject_each_of(struct ib_ucontext *u, enum ib_uobject_kind kind,
+			    void (*fn)(struct ib_uobject *uobj)) REQUIRES(u->lock)
+{
+	for (u32 i = 0; i < u->bucket_count; i++)
+		for (struct ib_uobject *o = u->buckets[i]; o; o = o->next)
+			if (o->kind == (u8)kind)
+				fn(o);
+}
+
+void ib_uobject_each_in_child(enum ib_uobject_kind kind, void (*fn)(struct ib_uobject *uobj))
+{
+	lock_acquire(&ucontext_lock);
+	list_for_each(u, &ucontext_known, struct ib_ucontext, node) {
+		lock_acquire(&u->lock);
+		uobject_each_of(u, kind, fn);
+		lock_release(&u->lock);
+	}
+	lock_release(&ucontext_lock);
+}

@@ -79,6 +79,9 @@ AV_EXPORT void *ib_uobject_share(struct ib_ucontext *u, enum ib_uobject_kind kin
 				 bool blocks, struct ib_uobject *copy);
 /* Does another hold of the object block its destruction? */
 AV_EXPORT bool ib_uobject_is_blocked(struct ib_ucontext *u, struct ib_uobject *uobj);
+/* In a forked child, its only thread: `fn` for each hold of that kind, of every ucontext. */
+AV_EXPORT void ib_uobject_each_in_child(enum ib_uobject_kind kind,
+					void (*fn)(struct ib_uobject *uobj));
 /* Takes a hold out of the table. `destroyed`: the object is no more; its other holds become
  * `gone`. */
 AV_EXPORT void ib_uobject_remove(struct ib_ucontext *u, struct ib_uobject *uobj, bool destroyed);

@@ -13,6 +13,7 @@ enum { FORKS = 60, CHILD_LIMIT_S = 20, SRQ_SIZE = 4096 };
 static struct ib_srq *srq;
 static struct ib_cq *cq;
 static struct ib_fmr *fmr;
+static struct ib_ah *ah;
 static int stop, inside;
 
 /* Holds the SRQ's lock most of the time: a resize copies what waits. */
@@ -49,11 +50,21 @@ static void *fmr_main(void *arg)
 	return NULL;
 }
 
+static void *ah_main(void *arg)
+{
+	struct ib_ah_attr attr;
+
+	while (!count_get(&stop))
+		ib_query_ah(ah, &attr);
+	return NULL;
+}
+
 /* Each call comes back, whatever it says. */
 static void child_main(void)
 {
 	struct ib_srq_attr attr;
 	struct ib_wc wc;
+	struct ib_ah_attr ah_attr;
 	u64 page = (uintptr_t)rig.buf;
 
 	signal(SIGALRM, SIG_DFL);
@@ -63,6 +74,7 @@ static void child_main(void)
 	ib_peek_cq(cq, 1);
 	ib_req_notify_cq(cq, IB_CQ_NEXT_COMP);
 	ib_map_phys_fmr(fmr, &page, 1, 0x10000);
+	ib_query_ah(ah, &ah_attr);
 	_exit(0);
 }
 
@@ -79,15 +91,17 @@ static void fill_srq(void)
 
 static void fork__waits_for_no_thread_that_is_gone(void **state)
 {
-	static void *(*const mains[])(void *) = { srq_main, cq_main, fmr_main };
+	static void *(*const mains[])(void *) = { srq_main, cq_main, fmr_main, ah_main };
 	struct ib_fmr_attr fa = { .max_pages = 1, .max_maps = 255, .page_shift = 12 };
-	pthread_t t[3];
+	struct ib_ah_attr way = rig_way(&rig.gid);
+	pthread_t t[4];
 	int status;
 
 	fill_srq();
 	cq = rig_cq(16);
+	ah = rig_ok(ib_create_ah(rig.pd, &way));
 	fmr = rig_ok(ib_alloc_fmr(rig.pd, RIG_ALL & ~IB_ACCESS_MW_BIND, &fa));
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, mains[i], NULL), 0);
 	for (int i = 0; i < FORKS; i++) {
 		assert_true(rig_await(&inside, 1));
@@ -99,8 +113,9 @@ static void fork__waits_for_no_thread_that_is_gone(void **state)
 		assert_int_equal(status, 0);
 	}
 	count_add(&stop);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		pthread_join(t[i], NULL);
+	assert_int_equal(ib_destroy_ah(ah), 0);
 	assert_int_equal(ib_dealloc_fmr(fmr), 0);
 	assert_int_equal(ib_destroy_cq(cq), 0);
 	assert_int_equal(ib_destroy_srq(srq), 0);

@@ -1,12 +1,26 @@
 /* ah.c: address handles.
  * In: ib_ah_attr    Out: address vectors, resolved by the adapter's kind
  * Runs: any context: nothing here blocks but the allocation of memory. A forked child attaches
- * Locks: the handle's, a leaf
+ * Locks: the handle's, a leaf; ah_list.lock
  */
 #include "driver/soft/soft.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+#include "base/fork.h"
+
+static struct {
+	struct lock lock;
+	struct list_head all GUARDED_BY(lock); /* so that a child can make their locks anew */
+} ah_list = { .all = LIST_HEAD_INIT(ah_list.all) };
+
+static void ah_drop_in_child(void) NO_THREAD_SAFETY
+{
+	list_for_each(ah, &ah_list.all, struct soft_ah, node)
+		lock_init(&ah->lock);
+}
+FORK_TAKES(FORK_AHS, &ah_list.lock, .child = ah_drop_in_child);
 
 static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
 	NO_THREAD_SAFETY /* not yet visible to other threads */
@@ -29,6 +43,9 @@ static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
 	}
 	ah->attr = *attr;
 	ah->pd = SOFT_OF(pd, pd)->number;
+	lock_acquire(&ah_list.lock);
+	list_push_back(&ah_list.all, &ah->node);
+	lock_release(&ah_list.lock);
 	return &ah->ib;
 }
 
@@ -85,8 +102,13 @@ static int ah_query(struct ib_ah *ib, struct ib_ah_attr *attr)
 
 static int ah_destroy(struct ib_ah *ib)
 {
+	struct soft_ah *ah = SOFT_OF(ah, ib);
+
 	__atomic_sub_fetch(&soft_dev(ib->device)->ah_count, 1, __ATOMIC_RELAXED);
-	free(SOFT_OF(ah, ib));
+	lock_acquire(&ah_list.lock);
+	list_remove(&ah->node);
+	lock_release(&ah_list.lock);
+	free(ah);
 	return 0;
 }
 

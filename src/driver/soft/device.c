@@ -136,12 +136,22 @@ void soft_unplug(struct soft_device *dev)
 void soft_drop_in_child(struct soft_device *dev) NO_THREAD_SAFETY
 {
 	lock_init(&dev->list_lock);
-	list_for_each(cq, &dev->cqs, struct soft_cq, node)
+	list_for_each(cq, &dev->cqs, struct soft_cq, node) {
+		lock_init(&cq->size_lock);
 		cq_orphan(&cq->q);
+	}
 	list_for_each(srq, &dev->srqs, struct soft_srq, node)
 		ibt_srq_orphan(srq->engine);
-	list_for_each(qp, &dev->qps, struct soft_qp, node)
+	list_for_each(qp, &dev->qps, struct soft_qp, node) {
+		lock_init(&qp->way_lock);
 		ibt_qp_orphan(soft_engine(qp));
+	}
+	list_for_each(raw, &dev->raws, struct soft_raw, node) {
+		lock_init(&raw->sq_lock);
+		lock_init(&raw->rq.rq_lock);
+	}
+	list_for_each(wq, &dev->wqs, struct soft_wq, node)
+		lock_init(&wq->rq.rq_lock);
 	list_init(&dev->qps);
 	list_init(&dev->raws);
 	list_init(&dev->wqs);

@@ -249,6 +249,7 @@ struct soft_ah {
 	struct lock lock; /* a leaf: a send copies `av` while another thread modifies it */
 	struct path_av av GUARDED_BY(lock);
 	struct ib_ah_attr attr GUARDED_BY(lock);
+	struct list_head node OWNED_BY(ah_list.lock);
 };
 
 #define SOFT_OF(type, ptr) container_of(ptr, struct soft_##type, ib)
