@@ -104,7 +104,7 @@ static int accept_prepare(struct door_id *id, const struct rdma_conn_param *para
 {
 	int err = connect_check(id, param);
 
-	if (err < 0 || (param == NULL && id->id.qp == NULL))
+	if (err < 0 || (param == NULL && id->id.qp == NULL) || ucma_is_parents(id->ucma))
 		return -EINVAL;
 	/* what is left open is no more than the peer asked for */
 	connect_depths(id, param, MIN(id->initiator_depth, id->device->max_initiator_depth),

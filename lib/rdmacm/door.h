@@ -104,6 +104,9 @@ struct door_id *id_new(struct rdma_event_channel *channel, void *context, enum r
 /* As rdma_create_id, for queue pairs of a type. */
 int id_create(struct rdma_event_channel *channel, struct rdma_cm_id **out, void *context,
 	      enum rdma_port_space ps, enum ibv_qp_type qp_type);
+/* Takes the lock for a call that changes the id; lock_release() gives it back. Of a parent's id it
+ * is made anew, since a thread of the parent that took events may have held it at the fork. */
+void id_lock(struct door_id *id) ACQUIRE(id->shared.qp_lock);
 /* Frees what id_new made. */
 void id_free(struct door_id *id);
 /* Copies what the CM knows of the id to the public fields. 0 or a negative errno. */

@@ -89,6 +89,15 @@ AV_EXPORT int rdma_destroy_id(struct rdma_cm_id *id)
 	return 0;
 }
 
+void id_lock(struct door_id *id) NO_THREAD_SAFETY
+{
+	if (ucma_is_parents(id->ucma)) {
+		lock_init(&id->shared.qp_lock);
+		list_mend(&id->shared.groups);
+	}
+	lock_acquire(&id->shared.qp_lock);
+}
+
 /* ---- what the CM knows ----------------------------------------------------------------------- */
 
 static void id_take_gids(struct door_id *id, const struct ucma_route *route)

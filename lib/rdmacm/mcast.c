@@ -111,7 +111,8 @@ static int mcast_join(struct rdma_cm_id *id, const struct sockaddr *addr, bool s
 	struct door_mcast *m;
 	int err;
 
-	if (size == 0)
+	/* another thread of the parent may have held the id's lock */
+	if (size == 0 || ucma_is_parents(door_id(id)->ucma))
 		return door_result(-EINVAL);
 	m = calloc(1, sizeof(*m));
 	if (m == NULL)
@@ -152,7 +153,7 @@ static struct door_mcast *mcast_take(struct door_id *id, const struct sockaddr *
 {
 	struct door_mcast *found = NULL;
 
-	lock_acquire(&id->shared.qp_lock);
+	id_lock(id);
 	list_for_each(m, &id->shared.groups, struct door_mcast, node)
 		if (memcmp(&m->addr, addr, size) == 0)
 			found = m;

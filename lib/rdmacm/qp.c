@@ -268,7 +268,7 @@ AV_EXPORT void rdma_destroy_qp(struct rdma_cm_id *cm_id)
 	struct door_id *id = door_id(cm_id);
 	struct ibv_qp *qp;
 
-	lock_acquire(&id->shared.qp_lock);
+	id_lock(id);
 	mcast_detach_all(id);
 	qp = cm_id->qp;
 	cm_id->qp = NULL;
