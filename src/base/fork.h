@@ -34,6 +34,8 @@ enum fork_rank {
 	FORK_SHIM_TABLE,
 	FORK_SHIM_OPTION,
 	FORK_SHIM_SILENT,
+	/* anyverbsd */
+	FORK_STRANGERS,
 	/* librdmacm, libibverbs, libibumad */
 	FORK_SLEEPER,
 	FORK_RSOCKETS,

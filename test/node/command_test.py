@@ -438,6 +438,43 @@ class Case(unittest.TestCase):
         child.stdout.readline()
         return child
 
+    def linger(self, count):
+        """Another user's process that passes the node sockets whose close waits for an hour; the node closes them last."""
+        script = ("import socket, struct, sys\n"
+                  "tcp = socket.socket()\n"
+                  "tcp.bind(('127.0.0.1', 0))\n"
+                  "tcp.listen(1)\n"
+                  "kept = []\n"
+                  f"for _ in range({count}):\n"
+                  "    c = socket.create_connection(tcp.getsockname())\n"
+                  "    kept.append(tcp.accept())  # reads nothing\n"
+                  "    c.setblocking(False)\n"
+                  "    try:\n"
+                  "        while True: c.send(bytes(65536))\n"
+                  "    except BlockingIOError: pass\n"
+                  "    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 3600))\n"
+                  "    x = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                  f"    x.connect('\\0anyverbs/0/{self.env['ANYVERBS_NODE']}')\n"
+                  "    socket.send_fds(x, [b'hello'], [c.fileno()])\n"
+                  "    socket.close(c.detach())\n"
+                  "    kept.append(x)\n"
+                  "print(flush=True)\nsys.stdin.read()\n")
+        child = subprocess.Popen([*NOBODY, "/usr/bin/python3", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.children.append(child)
+        self.assertEqual(child.stdout.readline(), b"\n")
+        return child
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_another_user_passes_sockets_that_linger(self):
+        first = self.attach()
+        for count in (1, 80):
+            os.kill(first[3], signal.SIGSTOP)  # so that it does not refuse a socket before something lies in it
+            stranger = self.linger(count)
+            os.kill(first[3], signal.SIGCONT)
+            self.assertEqual(self.attach()[3], first[3])
+            stranger.kill()
+            stranger.wait()
+
     def in_spite_of_a_squatter(self, squatter):
         first = self.attach()
         second = self.attach()

@@ -23,6 +23,7 @@
 #include "node/daemon/daemon_priv.h"
 #include "node/daemon/estate.h"
 #include "node/daemon/fabricd.h"
+#include "node/daemon/stranger.h"
 #include "node/daemon/watch.h"
 #include "node/spawn.h"
 
@@ -75,8 +76,13 @@ static int daemon_accept(struct daemon *d)
 static void daemon_on_connection(struct loop_source *s, u32 events)
 {
 	struct daemon *d = container_of(s, struct daemon, listener);
-	int fd = daemon_accept(d);
+	int fd;
 
+	if (!stranger_has_room()) {
+		daemon_pause_listening(d);
+		return;
+	}
+	fd = daemon_accept(d);
 	if (fd >= 0)
 		proc_accept(d, fd);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
@@ -106,14 +112,17 @@ static int daemon_listen_at(struct daemon *d, const struct sockaddr_un *addr, so
 static bool daemon_is_up(const struct sockaddr_un *addr, socklen_t length)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool up;
+	bool connected, up;
 	s32 pid;
 
 	if (fd < 0)
 		return true;
-	up = connect(fd, (const struct sockaddr *)addr, length) == 0 &&
-	     address_peer_is_mine(fd, &pid);
-	close(fd);
+	connected = connect(fd, (const struct sockaddr *)addr, length) == 0;
+	up = connected && address_peer_is_mine(fd, &pid);
+	if (connected && !up)
+		stranger_close(fd);
+	else
+		close(fd);
 	return up;
 }
 

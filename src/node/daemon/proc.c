@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "node/daemon/service.h"
+#include "node/daemon/stranger.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -131,7 +132,11 @@ void proc_accept(struct daemon *d, int fd)
 	struct proc *p = NULL;
 	s32 pid;
 
-	if (!address_peer_is_mine(fd, &pid) || d->proc_count >= DAEMON_PROCS)
+	if (!address_peer_is_mine(fd, &pid)) {
+		stranger_close(fd);
+		return;
+	}
+	if (d->proc_count >= DAEMON_PROCS)
 		goto refuse;
 	p = calloc(1, sizeof(*p));
 	if (p == NULL)
