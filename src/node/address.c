@@ -85,14 +85,17 @@ u32 address_devices(const char *text, char names[NODE_DEVICES][NODE_DEVICE_NAME]
 	return count;
 }
 
-socklen_t address_make(const char *name, struct sockaddr_un *out)
+socklen_t address_make(const char *name, u32 index, struct sockaddr_un *out)
 {
+	char number[16] = "";
 	int n;
 
 	memset(out, 0, sizeof(*out));
 	out->sun_family = AF_UNIX;
-	n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "anyverbs/%u/%s",
-		     (unsigned)geteuid(), name);
+	if (index > 0)
+		snprintf(number, sizeof(number), "/%u", index);
+	n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "anyverbs/%u/%s%s",
+		     (unsigned)geteuid(), name, number);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 

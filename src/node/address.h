@@ -21,8 +21,10 @@ bool address_device_valid(const char *name);
  * with zeroes. Calls `refuse` for each name that is none, or one too many. */
 u32 address_devices(const char *text, char names[NODE_DEVICES][NODE_DEVICE_NAME],
 		    void (*refuse)(const char *name));
-/* Makes the abstract address of this user's node `name`; returns its length. */
-socklen_t address_make(const char *name, struct sockaddr_un *out);
+/* A node listens at the first of so many abstract addresses that no other user has. */
+enum { ADDRESS_NAMES = 16 };
+/* Makes the abstract address with this index of this user's node `name`; returns its length. */
+socklen_t address_make(const char *name, u32 index, struct sockaddr_un *out);
 /* Tells whether the other end of a connected socket runs as this user. *pid: the peer's in any
  * case, as this process sees it (may be 0). */
 bool address_peer_is_mine(int fd, s32 *pid);

@@ -1,5 +1,5 @@
-/* connection.c: finds the node, or starts it. It listens at an abstract address. Any user can take
- * that first; then it listens in its private folder.
+/* connection.c: finds the node, or starts it. It listens in its private folder, and at an abstract
+ * address for processes that do not see the folder. Any user can take those addresses.
  * In:    the node's name              Out: a socket connected to a process of this user
  * Runs:  any thread; may block        Locks: none
  */
@@ -43,7 +43,7 @@ static int connection_connect(const struct sockaddr_un *addr, socklen_t length, 
 	return err;
 }
 
-/* Connects to a node that found the abstract address taken. -ECONNREFUSED: no node. */
+/* -ECONNREFUSED: no node listens in a folder. */
 static int connection_in_folder(enum place_scope scope, const char *name)
 {
 	char path[PLACE_PATH];
@@ -63,25 +63,41 @@ static int connection_in_folder(enum place_scope scope, const char *name)
 	return -ECONNREFUSED;
 }
 
-/* One attempt: the socket or a negative errno; -EAGAIN: the abstract address is bound, and no
- * process accepts. Sets *taken if another user has it, and *pid then. */
-static int connection_try(const char *name, enum place_scope scope, bool *taken, s32 *pid)
+/* Tries each abstract address, for one that no process listens at says nothing of the next. Sets
+ * *taken if another user has one, and *pid then. -EAGAIN: one is bound, and no process accepts;
+ * -ECONNREFUSED: no node. */
+static int connection_at_names(const char *name, bool *taken, s32 *pid)
 {
 	struct sockaddr_un addr;
-	socklen_t length = address_make(name, &addr);
-	int found, fd;
+	bool full = false;
 
-	if (scope == PLACE_MACHINE)
-		return connection_in_folder(scope, name);
-	fd = connection_connect(&addr, length, pid);
+	for (u32 i = 0; i < ADDRESS_NAMES; i++) {
+		s32 peer;
+		int fd = connection_connect(&addr, address_make(name, i, &addr), &peer);
 
-	*taken |= fd == -EACCES;
-	if (fd != -EACCES && fd != -ECONNREFUSED && fd != -EAGAIN)
+		if (fd == -EACCES && !*taken)
+			*pid = peer;
+		*taken |= fd == -EACCES;
+		full |= fd == -EAGAIN;
+		if (fd != -EACCES && fd != -ECONNREFUSED && fd != -EAGAIN)
+			return fd;
+	}
+	return full && !*taken ? -EAGAIN : -ECONNREFUSED;
+}
+
+/* One attempt: the socket or a negative errno, as connection_at_names. The folder comes first: it
+ * is this user's alone. */
+static int connection_try(const char *name, enum place_scope scope, bool *taken, s32 *pid)
+{
+	int at_names, fd = connection_in_folder(scope, name);
+
+	if (scope == PLACE_MACHINE || fd != -ECONNREFUSED)
 		return fd;
-	found = connection_in_folder(PLACE_NETWORK, name);
-	if (found == -ECONNREFUSED)
-		found = connection_in_folder(PLACE_MACHINE, name);
-	return found == -ECONNREFUSED && fd == -EAGAIN && !*taken ? fd : found;
+	at_names = connection_at_names(name, taken, pid);
+	if (at_names != -ECONNREFUSED && at_names != -EAGAIN)
+		return at_names;
+	fd = connection_in_folder(PLACE_MACHINE, name);
+	return fd == -ECONNREFUSED ? at_names : fd;
 }
 
 static int connection_give_up(const char *name, bool taken, s32 pid)
@@ -95,7 +111,7 @@ static int connection_give_up(const char *name, bool taken, s32 pid)
 	if (pid > 0)
 		snprintf(whose, sizeof(whose), " %d", (int)pid);
 	log_error("node",
-		  "the address of node %s is taken by another user's process%s, and it does not "
+		  "addresses of node %s are taken by another user's process%s, and it does not "
 		  "answer in a folder of its own",
 		  name, whose);
 	return -EACCES;

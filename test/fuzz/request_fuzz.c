@@ -85,7 +85,7 @@ static void fuzz_begin(void)
 	list_init(&d->procs);
 	list_init(&d->estates);
 	list_init(&d->held);
-	d->folder.fd = d->listener.fd = d->addresses.fd = d->capture_fd = -1;
+	d->folder.fd = d->listener.fd = d->inner.fd = d->addresses.fd = d->capture_fd = -1;
 	d->look_again_ns = UINT64_MAX;
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0, "no daemon");
 	d->slots.file.next_process = 1;

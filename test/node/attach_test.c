@@ -399,7 +399,7 @@ static void spin(u64 ns)
 static void fake_node(int ready, u64 busy_ns)
 {
 	struct sockaddr_un addr;
-	socklen_t length = address_make(getenv("ANYVERBS_NODE"), &addr);
+	socklen_t length = address_make(getenv("ANYVERBS_NODE"), 0, &addr);
 	int fd, listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct proto_hello hello;
 	struct proto_plain reply;

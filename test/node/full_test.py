@@ -147,23 +147,52 @@ class Case(unittest.TestCase):
         self.assertNotEqual(status["pid"], pid)
         self.assertEqual(status["folder"][:len(XDG)], XDG)
 
+    def squat(self, count):
+        """Another user's process that has the first `count` abstract addresses of the node."""
+        script = ("import socket\n"
+                  f"for i in range({count}):\n"
+                  "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                  f"    s.bind('\\0anyverbs/0/{self.env['ANYVERBS_NODE']}' + (f'/{{i}}' if i else ''))\n"
+                  "    s.listen()\n"
+                  "    globals()[f's{i}'] = s\n"
+                  "print(flush=True)\nwhile True: s0.accept()\n")
+        squatter = subprocess.Popen([*NOBODY, "/usr/bin/python3", "-c", script], stdout=subprocess.PIPE)
+        self.children.append(squatter)
+        self.assertEqual(squatter.stdout.readline(), b"\n")
+        return squatter
+
     @unittest.skipUnless(subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0, "needs root and setpriv")
-    def test_another_user_has_the_address_and_no_folder_helps(self):
+    def test_another_user_has_the_address_and_the_folders(self):
+        self.mount(ROOM, ROOM + ",mode=1777", ROOM + ",mode=1777")
+        del self.env["XDG_RUNTIME_DIR"]
+        theirs = [f"{place}/anyverbs-0" for place in (TMP, SHM)]
+        subprocess.run([*NOBODY, "mkdir", "-m", "777", *theirs], check=True)
+        squatter = self.squat(1)
+        pid = self.goes_on(None)
+        said = self.run_program("anyverbs", "status").stdout
+        for place in theirs:
+            self.assertIn(f"cannot use {place}/", said)
+        squatter.kill()
+        squatter.wait()
+        self.assertEqual(self.goes_on(None), pid)  # where nobody has the address there is no second node
+
+    @unittest.skipUnless(subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0, "needs root and setpriv")
+    def test_another_user_has_all_addresses_and_no_folder_helps(self):
         self.mount(*["size=4k"] * 3)
         for place in PLACES:
             fill(place)
-        script = ("import socket\n"
-                  "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                  f"s.bind('\\0anyverbs/0/{self.env['ANYVERBS_NODE']}')\n"
-                  "s.listen()\nprint(flush=True)\nwhile True: s.accept()\n")
-        squatter = subprocess.Popen([*NOBODY, "/usr/bin/python3", "-c", script], stdout=subprocess.PIPE)
-        self.children.append(squatter)
-        squatter.stdout.readline()
+        squatter = self.squat(16)
         done = self.run_program("node_attach", "0")
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"is taken by another user's process {squatter.pid}, ", done.stderr)
+        self.assertIn(f"are taken by another user's process {squatter.pid}, ", done.stderr)
         done = self.run_program("unshare", "-pf", "node_attach", "0")  # where that process has no number
-        self.assertIn("is taken by another user's process, ", done.stderr)
+        self.assertIn("are taken by another user's process, ", done.stderr)
+
+    @unittest.skipUnless(subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0, "needs root and setpriv")
+    def test_another_user_has_all_addresses(self):
+        self.mount(ROOM, ROOM, ROOM)
+        self.squat(16)
+        self.goes_on(XDG)
 
     @unittest.skipIf(os.environ.get("AV_SANITIZE"), "a program of the distribution loads no sanitized library")
     def test_a_program_runs_where_all_places_are_full(self):

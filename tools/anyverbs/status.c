@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "node/place.h"
 #include "prometheus.h"
 #include "survey.h"
 
@@ -146,11 +147,30 @@ static void status_print_device(const struct node_config *c)
 			status_print_gid(i, &c->gids[i]);
 }
 
+/* Why the node has no folder: what stands in the way at each place, to this process. */
+static void status_print_places(const char *name)
+{
+	for (int i = 0; i < PLACE_COUNT; i++) {
+		char path[PLACE_PATH];
+		int fd = place_open(i, place_scope_wanted(), name, false, path);
+
+		if (fd >= 0)
+			close(fd);
+		else if (fd != -ENODEV && fd != -ENOENT)
+			printf("  cannot use %s: %s\n", path,
+			       fd == -EACCES ? "another user's, or others may look into it"
+					     : strerror(-fd));
+	}
+	puts("  so programs see no sysfs tree, and slots do not survive the node");
+}
+
 static void status_print_node(const struct survey *s)
 {
 	printf("node %s: pid %d, up %.1f s, folder %s\n", s->node.node, s->node.pid,
 	       (double)s->node.uptime_ms / 1e3,
 	       s->node.folder[0] != '\0' ? s->node.folder : "(none)");
+	if (s->node.folder[0] == '\0')
+		status_print_places(s->node.node);
 	for (u32 i = 0; i < s->device_count; i++)
 		status_print_device(&s->devices[i]);
 	for (u32 i = 0; i < s->addresses.count; i++)

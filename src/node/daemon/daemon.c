@@ -47,12 +47,12 @@ void daemon_stop(struct daemon *d, const char *why)
 
 /* ---- listening ---- */
 
-/* Out of descriptors: listens again after a while, so that the loop does not spin. */
-static void daemon_pause_listening(struct daemon *d)
+/* Listens there again after a while, so that the loop does not spin. */
+static void daemon_pause(struct daemon *d, struct loop_source *at)
 {
 	d->listening = false;
 	d->listen_again_ns = clock_now_ns() + DAEMON_PAUSE_MS * NS_PER_MS;
-	loop_change(&d->loop, &d->listener, 0);
+	loop_change(&d->loop, at, 0);
 }
 
 /* Keeps a descriptor for a connection that asks for a successor, or must be told of a refusal. */
@@ -62,49 +62,81 @@ static void daemon_keep_spare(struct daemon *d)
 		d->spare_fd = fcntl(d->loop.fd, F_DUPFD_CLOEXEC, 3);
 }
 
-static int daemon_accept(struct daemon *d)
+static int daemon_accept(struct daemon *d, const struct loop_source *at)
 {
-	int fd = accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(at->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd >= 0 || errno != EMFILE || d->spare_fd < 0)
 		return fd;
 	close(d->spare_fd);
 	d->spare_fd = -1;
-	return accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	return accept4(at->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
-static void daemon_on_connection(struct loop_source *s, u32 events)
+static void daemon_take(struct daemon *d, struct loop_source *at)
 {
-	struct daemon *d = container_of(s, struct daemon, listener);
-	int fd;
+	int fd = daemon_accept(d, at);
 
-	if (!stranger_has_room()) {
-		daemon_pause_listening(d);
-		return;
-	}
-	fd = daemon_accept(d);
 	if (fd >= 0)
 		proc_accept(d, fd);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-		daemon_pause_listening(d);
+		daemon_pause(d, at);
 }
 
-static int daemon_listen_at(struct daemon *d, const struct sockaddr_un *addr, socklen_t length)
+/* At the abstract address, where any user may come. */
+static void daemon_on_connection(struct loop_source *s, u32 events)
+{
+	struct daemon *d = container_of(s, struct daemon, listener);
+
+	if (stranger_has_room())
+		daemon_take(d, s);
+	else
+		daemon_pause(d, s);
+}
+
+static void daemon_on_inner(struct loop_source *s, u32 events)
+{
+	daemon_take(container_of(s, struct daemon, inner), s);
+}
+
+/* Owns a socket that is bound. */
+static int daemon_listen_with(struct daemon *d, struct loop_source *at, int fd)
+{
+	void (*fn)(struct loop_source *s, u32 events) = at == &d->inner ? daemon_on_inner
+									: daemon_on_connection;
+	int err = 0;
+
+	if (listen(fd, DAEMON_BACKLOG) < 0)
+		err = -errno;
+	if (err == 0)
+		err = loop_add(&d->loop, at, fd, EPOLLIN, fn);
+	if (err < 0)
+		close(fd);
+	d->listening |= err == 0;
+	return err;
+}
+
+static int daemon_listen_at(struct daemon *d, struct loop_source *at,
+			    const struct sockaddr_un *addr, socklen_t length)
 {
 	int err, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;
-	if (bind(fd, (const struct sockaddr *)addr, length) < 0 || listen(fd, DAEMON_BACKLOG) < 0) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	err = loop_add(&d->loop, &d->listener, fd, EPOLLIN, daemon_on_connection);
-	if (err < 0)
-		close(fd);
-	d->listening = err == 0;
+	if (bind(fd, (const struct sockaddr *)addr, length) == 0)
+		return daemon_listen_with(d, at, fd);
+	err = -errno;
+	close(fd);
 	return err;
+}
+
+static void daemon_close_listener(struct daemon *d, struct loop_source *at)
+{
+	if (at->fd < 0)
+		return;
+	loop_remove(&d->loop, at);
+	close(at->fd);
+	at->fd = -1;
 }
 
 /* Tells whether another daemon of this user listens there. If none accepts, the folder's lock
@@ -126,41 +158,79 @@ static bool daemon_is_up(const struct sockaddr_un *addr, socklen_t length)
 	return up;
 }
 
-/* Binds the abstract name, unless another process took it first or the node serves the whole
- * machine: then the daemon does not listen yet. */
-static int daemon_listen(struct daemon *d)
+/* At another address than the one with this index: another user may have gone from there. */
+static bool daemon_is_up_elsewhere(const struct daemon *d, u32 index)
 {
 	struct sockaddr_un addr;
-	socklen_t length = address_make(d->options.node, &addr);
-	int err;
+	bool up = false;
 
-	if (d->options.heir && heir_take_listener(d, 3, daemon_on_connection) == 0)
-		return 0;
-	/* abstract names do not cross network namespaces */
-	if (d->options.scope == PLACE_MACHINE) {
-		d->listener.fd = -1;
-		return 0;
+	for (u32 i = 0; i < ADDRESS_NAMES && !up; i++)
+		up = i != index && daemon_is_up(&addr, address_make(d->options.node, i, &addr));
+	return up;
+}
+
+/* Binds the first abstract address that no other user has. Without one the folder serves. */
+static int daemon_listen_at_name(struct daemon *d)
+{
+	struct sockaddr_un addr;
+	socklen_t length;
+	int err = -EADDRINUSE;
+	u32 i = 0;
+
+	for (; i < ADDRESS_NAMES; i++) {
+		length = address_make(d->options.node, i, &addr);
+		err = daemon_listen_at(d, &d->listener, &addr, length);
+		if (err != -EADDRINUSE || daemon_is_up(&addr, length))
+			break;
+		log_warn("node", "another user has the address %s of node %s", addr.sun_path + 1,
+			 d->options.node);
 	}
-	err = daemon_listen_at(d, &addr, length);
-	if (err == -EADDRINUSE && !daemon_is_up(&addr, length)) {
-		log_warn("node", "another user has the address of node %s", d->options.node);
-		d->listener.fd = -1;
+	if (i == ADDRESS_NAMES)
 		return 0;
-	}
-	return err;
+	if (err < 0 || !daemon_is_up_elsewhere(d, i))
+		return err;
+	daemon_close_listener(d, &d->listener);
+	return -EADDRINUSE;
+}
+
+/* The socket that the node before has passed on, if it has. From now on the peers of new
+ * connections see this process. */
+static bool daemon_inherit(struct daemon *d, int fd)
+{
+	struct loop_source *at = d->options.heir ? heir_listener(d, fd) : NULL;
+
+	return at != NULL && daemon_listen_with(d, at, fd) == 0;
+}
+
+/* A node that serves the whole machine has no abstract address: these do not cross network
+ * namespaces. */
+static int daemon_listen(struct daemon *d)
+{
+	d->listener.fd = d->inner.fd = -1;
+	if (daemon_inherit(d, 3) || d->options.scope == PLACE_MACHINE)
+		return 0;
+	return daemon_listen_at_name(d);
 }
 
 /* Binds in the folder, which is locked: a socket there is a dead daemon's. */
 static int daemon_listen_in_folder(struct daemon *d)
 {
 	struct sockaddr_un addr;
+	int err = -EACCES;
 
-	if (d->listener.fd >= 0)
+	if (d->inner.fd >= 0)
 		return 0;
-	if (d->folder.fd < 0)
-		return -EACCES;
-	unlinkat(d->folder.fd, PLACE_SOCKET, 0);
-	return daemon_listen_at(d, &addr, place_address(d->folder.fd, d->folder.path, &addr));
+	if (d->folder.fd >= 0) {
+		unlinkat(d->folder.fd, PLACE_SOCKET, 0);
+		err = daemon_listen_at(d, &d->inner, &addr,
+				       place_address(d->folder.fd, d->folder.path, &addr));
+	}
+	if (err < 0 && d->listener.fd >= 0) {
+		log_warn("node", "node %s has no socket in a folder: %s", d->options.node,
+			 strerror(-err));
+		err = 0;
+	}
+	return err;
 }
 
 /* ---- signals ---- */
@@ -270,6 +340,7 @@ static void daemon_tick(struct daemon *d)
 	if (!d->listening && now >= d->listen_again_ns) {
 		d->listening = true;
 		loop_change(&d->loop, &d->listener, EPOLLIN);
+		loop_change(&d->loop, &d->inner, EPOLLIN);
 	}
 	if (now >= d->look_again_ns)
 		devices_look(d);
@@ -402,10 +473,11 @@ static void daemon_finish(struct daemon *d)
 	/* while this daemon holds the name: the next daemon of this node uses the same folder */
 	if (heir < 0)
 		folder_remove(&d->folder);
-	loop_remove(&d->loop, &d->listener);
-	/* at once, so that new clients start another node */
+	/* at once, so that new clients start another node; an heir gets one socket */
+	if (heir < 0 || d->listener.fd >= 0)
+		daemon_close_listener(d, &d->inner);
 	if (heir < 0)
-		close(d->listener.fd);
+		daemon_close_listener(d, &d->listener);
 	if (d->addresses.fd >= 0)
 		close(d->addresses.fd);
 	list_for_each_safe(p, &d->procs, struct proc, node)
@@ -419,7 +491,8 @@ static void daemon_finish(struct daemon *d)
 	slots_close(&d->slots);
 	if (heir >= 0) {
 		heir_pass(d, heir);
-		close(d->listener.fd);
+		daemon_close_listener(d, &d->listener);
+		daemon_close_listener(d, &d->inner);
 	}
 	folder_close(&d->folder);
 }
@@ -437,7 +510,8 @@ static int daemon_begin(struct daemon *d)
 			return 0;
 		close(d->signals.fd);
 	}
-	close(d->listener.fd);
+	daemon_close_listener(d, &d->inner);
+	daemon_close_listener(d, &d->listener);
 	return err;
 }
 

@@ -58,7 +58,9 @@ struct device {
 struct daemon {
 	struct daemon_options options;
 	struct loop loop;
-	struct loop_source listener, signals, addresses;
+	struct loop_source listener; /* at an abstract address; no descriptor (-1): all are taken */
+	struct loop_source inner;    /* in the folder; -1: there is none */
+	struct loop_source signals, addresses;
 	bool listening; /* false while the daemon lacks descriptors */
 	u64 listen_again_ns;
 	/* clock: when to read the host's addresses; UINT64_MAX: unchanged */
@@ -204,8 +206,9 @@ int devices_remove(struct daemon *d, const char *name);
 
 /* ---- heir.c ---- */
 
-/* Takes the listening socket that the node before has passed on: 0, or -ENOTSOCK: it has not. */
-int heir_take_listener(struct daemon *d, int fd, void (*accept)(struct loop_source *s, u32 events));
+/* Tells where the listening socket belongs that the node before has passed on: &d->listener or
+ * &d->inner; NULL: it is none. */
+struct loop_source *heir_listener(struct daemon *d, int fd);
 /* Has the node end for a successor that this connection's process starts. A negative errno as of
  * struct proto_succeed. */
 int heir_promise(struct daemon *d, struct proc *p, u32 serial, u64 limit);

@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -25,19 +26,18 @@ static int heir_option(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
 }
 
-int heir_take_listener(struct daemon *d, int fd, void (*accept)(struct loop_source *s, u32 events))
+struct loop_source *heir_listener(struct daemon *d, int fd)
 {
+	struct sockaddr_un at = { .sun_family = AF_UNSPEC };
+	socklen_t length = sizeof(at);
+
 	if (heir_option(fd, SO_DOMAIN) != AF_UNIX || heir_option(fd, SO_TYPE) != SOCK_SEQPACKET ||
-	    heir_option(fd, SO_ACCEPTCONN) != 1)
-		return -ENOTSOCK;
+	    heir_option(fd, SO_ACCEPTCONN) != 1 ||
+	    getsockname(fd, (struct sockaddr *)&at, &length) < 0)
+		return NULL;
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	fcntl(fd, F_SETFL, O_NONBLOCK);
-	/* once more: from now on the peers of new connections see this process */
-	if (listen(fd, DAEMON_BACKLOG) < 0 ||
-	    loop_add(&d->loop, &d->listener, fd, EPOLLIN, accept) < 0)
-		return -ENOTSOCK;
-	d->listening = true;
-	return 0;
+	return at.sun_path[0] == '\0' ? &d->listener : &d->inner;
 }
 
 int heir_promise(struct daemon *d, struct proc *p, u32 serial, u64 limit)
@@ -79,7 +79,7 @@ void heir_pass(struct daemon *d, int fd)
 					       .version = PROTO_VERSION,
 					       .type = PROTO_SUCCEED,
 					       .serial = d->heir_serial } };
-	int fds[2] = { d->listener.fd, d->folder.fd };
+	int fds[2] = { d->listener.fd >= 0 ? d->listener.fd : d->inner.fd, d->folder.fd };
 
 	(void)message_send(fd, &reply, sizeof(reply), fds, d->folder.fd >= 0 ? 2 : 1);
 	close(fd);

@@ -41,7 +41,7 @@ static inline int other_host_setup(void **state)
 	list_init(&d->procs);
 	list_init(&d->estates);
 	list_init(&d->held);
-	d->folder.fd = d->listener.fd = d->addresses.fd = d->capture_fd = -1;
+	d->folder.fd = d->listener.fd = d->inner.fd = d->addresses.fd = d->capture_fd = -1;
 	make_address(ours, 1);
 	make_address(theirs, 2);
 	if (loop_init(&d->loop) < 0 || slots_open(&d->slots, -1, 0) < 0 ||
