@@ -195,6 +195,18 @@ class Case(unittest.TestCase):
         self.goes_on(XDG)
 
     @unittest.skipIf(os.environ.get("AV_SANITIZE"), "a program of the distribution loads no sanitized library")
+    @unittest.skipUnless(subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0, "needs root and setpriv")
+    def test_another_user_shows_a_tree(self):
+        """In the first place, with a link to a folder of ours where the devices should be."""
+        self.mount(ROOM, ROOM + ",mode=1777", ROOM + ",mode=1777")
+        del self.env["XDG_RUNTIME_DIR"]
+        tree = f"{TMP}/anyverbs-0/{self.env['ANYVERBS_NODE']}-{os.stat('/proc/self/ns/net').st_ino}/sys/class"
+        script = f"umask 0; mkdir -p {tree}/infiniband_verbs/uverbs0; ln -s /usr {tree}/infiniband; echo theirs > {tree}/infiniband_verbs/uverbs0/ibdev"
+        subprocess.run([*NOBODY, "sh", "-c", script], check=True)
+        self.goes_on(SHM)
+        self.assertEqual(self.run_program("anyverbs", "run", "cat", "/sys/class/infiniband_verbs/uverbs0/ibdev").stdout, "roce0\n")
+
+    @unittest.skipIf(os.environ.get("AV_SANITIZE"), "a program of the distribution loads no sanitized library")
     def test_a_program_runs_where_all_places_are_full(self):
         self.mount(*["size=4k"] * 3)
         for place in PLACES:

@@ -44,43 +44,61 @@ static bool root_ask_environment(char *out, size_t size)
 	return snprintf(out, size, "%s", told) < (int)size;
 }
 
+/* Tells whether nobody else can look into the folder or could have prepared it, as place_private()
+ * of src/node/place.c. A link is no folder. */
+static bool root_is_private(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+	       (st.st_mode & 077) == 0;
+}
+
 /* The folder of a node below a place: one of a fabric is the machine's, another one its network
  * namespace's. */
-static bool root_folder(const char *place, char *out, size_t size)
+static bool root_folder(const char *place, const char *host, char *out, size_t size)
 {
-	const char *name = getenv("ANYVERBS_NODE"), *host = getenv("ANYVERBS_HOST");
+	const char *name = getenv("ANYVERBS_NODE");
 	struct stat st;
 
 	if (name == NULL || name[0] == '\0')
 		name = "default";
-	if (host != NULL && host[0] != '\0')
-		return snprintf(out, size, "%s/%s-fabric/hosts/%s/sys", place, name, host) <
-		       (int)size;
+	if (host != NULL)
+		return snprintf(out, size, "%s/%s-fabric", place, name) < (int)size;
 	return stat("/proc/self/ns/net", &st) == 0 &&
-	       snprintf(out, size, "%s/%s-%llu/sys", place, name, (unsigned long long)st.st_ino) <
+	       snprintf(out, size, "%s/%s-%llu", place, name, (unsigned long long)st.st_ino) <
 		       (int)size;
 }
 
-/* Tries a place: the tree must be this user's and contain devices. */
+/* Tries a place: the tree must contain devices, in folders that are this user's alone. */
 static bool root_try(const char *place, char *out, size_t size)
 {
-	char probe[512];
+	const char *host = getenv("ANYVERBS_HOST");
+	char folder[512], probe[512];
 	struct stat st;
+	int n;
 
-	if (!root_folder(place, out, size))
+	if (host != NULL && host[0] == '\0')
+		host = NULL;
+	if (!root_folder(place, host, folder, sizeof(folder)) || !root_is_private(place) ||
+	    !root_is_private(folder))
 		return false;
+	n = host != NULL ? snprintf(out, size, "%s/hosts/%s/sys", folder, host)
+			 : snprintf(out, size, "%s/sys", folder);
 	snprintf(probe, sizeof(probe), "%.480s/class/infiniband", out);
-	return stat(probe, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
+	return n < (int)size && stat(probe, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The same places, in the same order, as src/node/daemon/folder.c. */
+/* The same places, in the same order, as src/node/place.c. */
 static bool root_ask_places(char *out, size_t size)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 	unsigned user = geteuid();
 	char place[256];
+	struct stat st;
 
-	if (runtime != NULL && runtime[0] == '/') {
+	/* somebody else's (after su) is not for us */
+	if (runtime != NULL && runtime[0] == '/' && stat(runtime, &st) == 0 && st.st_uid == user) {
 		snprintf(place, sizeof(place), "%.200s/anyverbs", runtime);
 		if (root_try(place, out, size))
 			return true;
