@@ -19,6 +19,8 @@ enum { ADDRESS_DEVICE_DIGITS = 4 };
 /* The kernel's number for the user namespace that all others come from */
 #define ADDRESS_FIRST_USER_NS 0xEFFFFFFDu
 
+#define ADDRESS_OVERFLOW_UID 65534u
+
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
 #endif
@@ -97,6 +99,28 @@ socklen_t address_make(const char *name, u32 index, struct sockaddr_un *out)
 	n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "anyverbs/%u/%s%s",
 		     (unsigned)geteuid(), name, number);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static uid_t address_overflow_uid(void)
+{
+	unsigned uid = ADDRESS_OVERFLOW_UID;
+	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+
+	if (f != NULL) {
+		if (fscanf(f, "%u", &uid) != 1)
+			uid = ADDRESS_OVERFLOW_UID;
+		fclose(f);
+	}
+	return uid;
+}
+
+bool address_user_is_unique(void)
+{
+	struct stat st;
+
+	if (stat("/proc/self/ns/user", &st) == 0 && st.st_ino == ADDRESS_FIRST_USER_NS)
+		return true;
+	return geteuid() != address_overflow_uid();
 }
 
 bool address_peer_is_mine(int fd, s32 *pid)

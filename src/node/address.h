@@ -25,6 +25,11 @@ u32 address_devices(const char *text, char names[NODE_DEVICES][NODE_DEVICE_NAME]
 enum { ADDRESS_NAMES = 16 };
 /* Makes the abstract address with this index of this user's node `name`; returns its length. */
 socklen_t address_make(const char *name, u32 index, struct sockaddr_un *out);
+/* Tells whether this user's number is no other's. In a user namespace the kernel shows all users
+ * that are not mapped there by one number, the overflow UID, and a user may be mapped to it. Then
+ * nothing tells a stranger at an abstract address: the node listens in its folder only, which the
+ * kernel keeps others out of. */
+bool address_user_is_unique(void);
 /* Tells whether the other end of a connected socket runs as this user. *pid: the peer's in any
  * case, as this process sees it (may be 0). */
 bool address_peer_is_mine(int fd, s32 *pid);

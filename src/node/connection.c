@@ -93,7 +93,7 @@ static int connection_try(const char *name, enum place_scope scope, bool *taken,
 
 	if (scope == PLACE_MACHINE || fd != -ECONNREFUSED)
 		return fd;
-	at_names = connection_at_names(name, taken, pid);
+	at_names = address_user_is_unique() ? connection_at_names(name, taken, pid) : fd;
 	if (at_names != -ECONNREFUSED && at_names != -EAGAIN)
 		return at_names;
 	fd = connection_in_folder(PLACE_MACHINE, name);

@@ -20,6 +20,7 @@ XDG, TMP, SHM = "/run/xdg", "/tmp", "/dev/shm"
 PLACES = (XDG, TMP, SHM)
 ASIDE = "/mnt"  # where a build that lies in one of those places is seen meanwhile
 ROOM = "size=4m"
+OVERFLOWN = ("setpriv", "--reuid=2000", "--regid=2000", "--clear-groups", "unshare", "-U", "--map-user=65534", "--map-group=65534")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
@@ -147,12 +148,12 @@ class Case(unittest.TestCase):
         self.assertNotEqual(status["pid"], pid)
         self.assertEqual(status["folder"][:len(XDG)], XDG)
 
-    def squat(self, count):
-        """Another user's process that has the first `count` abstract addresses of the node."""
+    def squat(self, count, uid=0):
+        """Another user's process that has the first `count` abstract addresses of the node of user `uid`."""
         script = ("import socket\n"
                   f"for i in range({count}):\n"
                   "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                  f"    s.bind('\\0anyverbs/0/{self.env['ANYVERBS_NODE']}' + (f'/{{i}}' if i else ''))\n"
+                  f"    s.bind('\\0anyverbs/{uid}/{self.env['ANYVERBS_NODE']}' + (f'/{{i}}' if i else ''))\n"
                   "    s.listen()\n"
                   "    globals()[f's{i}'] = s\n"
                   "print(flush=True)\nwhile True: s0.accept()\n")
@@ -175,6 +176,23 @@ class Case(unittest.TestCase):
         squatter.kill()
         squatter.wait()
         self.assertEqual(self.goes_on(None), pid)  # where nobody has the address there is no second node
+
+    @unittest.skipUnless(subprocess.run([*OVERFLOWN, "true"], capture_output=True).returncode == 0, "needs root and user namespaces")
+    def test_a_user_who_has_the_number_of_all_others(self):
+        """In his user namespace any stranger's credentials look like his own."""
+        self.mount(ROOM, ROOM + ",mode=1777", ROOM + ",mode=1777")
+        del self.env["XDG_RUNTIME_DIR"]
+        self.squat(1, uid=65534)
+        child = subprocess.Popen([*OVERFLOWN, "node_attach", "60"], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        line = child.stdout.readline().split()
+        self.assertEqual(len(line), 3, line or child.stderr.read())
+        status = json.loads(self.run_program(*OVERFLOWN, "anyverbs", "status", "--json").stdout)
+        self.assertEqual(status["folder"][:len(TMP)], TMP)
+        with open("/proc/net/unix") as f:
+            self.assertEqual(f.read().count(f"@anyverbs/65534/{self.env['ANYVERBS_NODE']}/"), 0)
+        self.assertEqual(self.run_program(*OVERFLOWN, "anyverbs", "stop", "--force").returncode, 0)
 
     @unittest.skipUnless(subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0, "needs root and setpriv")
     def test_another_user_has_all_addresses_and_no_folder_helps(self):

@@ -203,11 +203,11 @@ static bool daemon_inherit(struct daemon *d, int fd)
 }
 
 /* A node that serves the whole machine has no abstract address: these do not cross network
- * namespaces. */
+ * namespaces. Nor has one whose user others may look like. */
 static int daemon_listen(struct daemon *d)
 {
 	d->listener.fd = d->inner.fd = -1;
-	if (daemon_inherit(d, 3) || d->options.scope == PLACE_MACHINE)
+	if (daemon_inherit(d, 3) || d->options.scope == PLACE_MACHINE || !address_user_is_unique())
 		return 0;
 	return daemon_listen_at_name(d);
 }
