@@ -47,11 +47,11 @@ static struct resp_resource *answer_new(struct ibt_qp *qp, const struct pkt *p)
 	*r = (struct resp_resource){ .opcode = p->opcode,
 				     .psn = p->psn,
 				     .psn_count = 1,
-				     .answer_psn = p->psn,
 				     .rkey = p->rkey,
 				     .pd = qp->pd,
 				     .va = p->va,
 				     .length = (u32)p->dma_length,
+				     .end = (u32)p->dma_length,
 				     .unreached = (p->flags & PKT_UNREACHED) != 0 };
 	return r;
 }
@@ -164,22 +164,27 @@ enum resp_verdict answer_placed(struct ibt_qp *qp, const struct pkt *p, const vo
 	if (verdict == RESP_OK) {
 		struct resp_resource *r = answer_new(qp, p);
 
-		r->length = 0; /* of the response */
+		r->length = r->end = 0; /* of the response */
 		answer_accept(qp, r);
 	}
 	return verdict;
+}
+
+static u32 answer_psn(const struct ibt_qp *qp, const struct resp_resource *r)
+{
+	return (r->psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
 }
 
 static void answer_fill(struct ibt_qp *qp, const struct resp_resource *r, struct pkt *a, u32 n)
 	REQUIRES(qp->resp.rq_lock)
 {
 	*a = (struct pkt){
-		.opcode = opcode_of_answer(r->sent == 0, r->sent + n == r->length),
+		.opcode = opcode_of_answer(r->sent == r->begin, r->sent + n == r->end),
 		.qp_type = qp->packet_type,
 		.syndrome = AETH_ACK,
 		.dqpn = qp->dest_qpn,
 		.sqpn = qp->qpn,
-		.psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK,
+		.psn = answer_psn(qp, r),
 		.msn = qp->resp.msn,
 		.length = n,
 	};
@@ -252,7 +257,7 @@ static int answer_refuse_again(struct ibt_qp *qp, struct resp_resource *r, u32 p
 /* The memory of the rest has gone, or its key. */
 static int answer_refuse(struct ibt_qp *qp, struct resp_resource *r) REQUIRES(qp->resp.rq_lock)
 {
-	u32 psn = (r->answer_psn + (r->sent >> qp->psn_shift)) & PSN_MASK;
+	u32 psn = answer_psn(qp, r);
 
 	if (r->answered && !qp_is_proxy(qp))
 		return answer_refuse_again(qp, r, psn);
@@ -267,7 +272,7 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 {
 	struct iovec iov[IBT_MAX_SGE];
 	bool read = r->opcode == PKT_READ_REQUEST;
-	u32 n = read ? MIN(r->length - r->sent, qp_packet_bytes(qp)) : 0;
+	u32 n = read ? MIN(r->end - r->sent, qp_packet_bytes(qp)) : 0;
 	struct pkt a;
 	int count = n == 0 ? 0 : answer_pieces(qp, r, n, iov, IBT_MAX_SGE), err;
 
@@ -285,7 +290,7 @@ static int answer_send_packet(struct ibt_qp *qp, struct resp_resource *r) REQUIR
 		rate_charge_answer(qp, window_cost(1, n));
 	qp->resp.has_answered |= n != 0;
 	r->sent += n;
-	r->done = !read || r->sent == r->length || err != 0;
+	r->done = !read || r->sent == r->end || err != 0;
 	r->answered |= r->done;
 	return 0;
 }
@@ -318,21 +323,22 @@ bool answer_pump(struct ibt_qp *qp)
 	return err != -EAGAIN;
 }
 
-/* Tells whether it is a duplicate of this request. A READ may be requested again from any packet of
- * its response on. IBA vol 1, 9.4.4 (RDMA READ), 9.7.5.1 (duplicate requests). */
+/* Tells whether it is a duplicate of this request: it names the same key, and memory within. A READ
+ * may be requested again from any packet of its response on. What names more has not been judged
+ * before, and as a duplicate could be judged again and again. IBA vol 1, 9.4.4 (RDMA READ), 9.7.5.1
+ * (duplicate requests). */
 static bool answer_is_repeated(const struct ibt_qp *qp, const struct resp_resource *r,
 			       const struct pkt *p)
 {
 	u32 offset = (p->psn - r->psn) & PSN_MASK;
+	u64 skipped = (u64)offset << qp->psn_shift;
 
-	if (r->opcode != p->opcode || offset >= r->psn_count)
-		return false;
-	return p->opcode != PKT_READ_REQUEST ||
-	       (p->dma_length <= IBT_MAX_MESSAGE &&
-		packet_count(qp, (u32)p->dma_length) <= r->psn_count - offset);
+	return r->opcode == p->opcode && offset < r->psn_count && p->rkey == r->rkey &&
+	       p->va == r->va + skipped &&
+	       (p->opcode != PKT_READ_REQUEST || p->dma_length <= r->length - skipped);
 }
 
-/* May the duplicate of a READ be answered? It names its memory anew. */
+/* May the duplicate of a READ be answered? */
 static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const struct pkt *p)
 	REQUIRES(qp->resp.rq_lock)
 {
@@ -340,10 +346,8 @@ static bool answer_take_again(struct ibt_qp *qp, struct resp_resource *r, const 
 		return true;
 	if (p->dma_length != 0 && (qp->access & IBV_ACCESS_REMOTE_READ) == 0)
 		return false;
-	r->answer_psn = p->psn;
-	r->va = p->va;
-	r->rkey = p->rkey;
-	r->length = (u32)p->dma_length;
+	r->begin = r->sent = (u32)(p->va - r->va);
+	r->end = r->begin + (u32)p->dma_length;
 	return true;
 }
 
@@ -381,7 +385,6 @@ bool answer_duplicate(struct ibt_qp *qp, const struct pkt *p)
 		if (!answer_take_again(qp, r, p))
 			return false;
 		r->done = false;
-		r->sent = 0;
 		if ((s32)(qp->resp.resource_next - index) > 0)
 			qp->resp.resource_next = index;
 		answer_pump(qp);

@@ -12,11 +12,11 @@ struct counted;
 struct resp_resource {
 	u8 opcode; /* enum pkt_opcode of the request */
 	u32 psn, psn_count;
-	/* what is answered now: all of it, or what a repeated request names */
-	u32 answer_psn;
 	u32 rkey, length;
 	u32 pd; /* that judges rkey */
-	u32 sent; /* bytes of the response sent */
+	/* the bytes that are answered now: all, or those that a repeated request names */
+	u32 begin, end;
+	u32 sent; /* up to here the response is sent */
 	u64 va;
 	u64 original; /* atomics: the response */
 	bool done;

@@ -41,20 +41,63 @@ static void again__repeated_read_outside_the_first_is_dropped(void **state)
 	pair_expect(&r, 1, IBV_WC_SUCCESS);
 	answers = watch_count(&r.watch, 1, OP_READ_ANSWERS);
 	assert_int_equal(answers, 4);
-	p.va = (u64)(uintptr_t)r.net.side[1].memory;
+	p.va = (u64)(uintptr_t)r.net.side[1].memory + (1 << 20) + MTU;
 	p.rkey = r.net.side[1].key;
 	p.psn = FIRST_PSN + 1;
-	p.dma_length = 4 * MTU;
+	p.dma_length = 3 * MTU + 1;
 	net_inject(&r.net, 1, &p, NULL);
 	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 4);
 	p.dma_length = 3 * MTU;
 	net_inject(&r.net, 1, &p, NULL);
 	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 7);
-	/* the key must still be good */
-	p.rkey ^= 1;
+	p.dma_length = 2 * MTU;
 	net_inject(&r.net, 1, &p, NULL);
-	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 7);
+	assert_int_equal(watch_count(&r.watch, 1, OP_READ_ANSWERS), 9);
 	pair_close(&r);
+}
+
+/* The duplicate `p` gets neither an answer nor a word, and ends nothing. */
+static void again_expect_silence(struct pair *r, const struct pkt *p)
+{
+	u32 all = OP_READ_ANSWERS | OP(ATOMIC_ACK) | OP(ACK);
+	u32 before = watch_count(&r->watch, 1, all);
+
+	net_inject(&r->net, 1, p, NULL);
+	net_run(&r->net, NS_PER_MS);
+	assert_int_equal(watch_count(&r->watch, 1, all), before);
+	assert_int_equal(ibt_qp_state(r->qp[1]), IBV_QPS_RTS);
+}
+
+/* Other memory and other keys than those of the first: a peer that may ask for them again and again
+ * tries all keys, and loses nothing by it. */
+static void again__repeated_request_of_other_memory_is_dropped(void **state)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP
+	};
+	static struct pair r;
+
+	for (u32 path = 0; path < 2; path++) {
+		again_open_on(&r, path != 0);
+		for (u32 i = 0; i < ARRAY_LEN(opcodes); i++) {
+			u32 op = i == 0 ? OP(READ_REQUEST)
+					: i == 1 ? OP(FETCH_ADD) : OP(COMPARE_SWAP);
+			struct pkt first, p;
+
+			again_post(&r, opcodes[i], 1 + i, 8);
+			net_run(&r.net, NS_PER_MS);
+			pair_expect(&r, 1 + i, IBV_WC_SUCCESS);
+			p = first = *watch_nth(&r.watch, 0, op, 0);
+			p.rkey ^= 1 << 12;
+			again_expect_silence(&r, &p);
+			p = first;
+			p.va += 64;
+			again_expect_silence(&r, &p);
+			p.rkey ^= 1;
+			again_expect_silence(&r, &p);
+		}
+		pair_close(&r);
+	}
 }
 
 /* A READ that was late on its way comes again when its initiator has its data, and the memory has
@@ -191,6 +234,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(again__repeated_read_outside_the_first_is_dropped),
+		cmocka_unit_test(again__repeated_request_of_other_memory_is_dropped),
 		cmocka_unit_test(again__late_read_of_released_memory_ends_nothing),
 		cmocka_unit_test(again__read_of_memory_released_too_early_is_refused),
 		cmocka_unit_test(again__read_of_released_memory_on_a_reliable_path),
