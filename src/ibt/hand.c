@@ -549,7 +549,7 @@ enum resp_verdict hand_receive(struct ibt_qp *qp, struct path_dest *from, const 
 
 	*done = false;
 	if (h == NULL || h->dest == NULL || qp->dest == NULL || !qp_receives(qp) ||
-	    !from->path->ops->same(h->dest, from) ||
+	    !path_is_from(h->dest, from) ||
 	    (p->qp_type & PKT_DONE_SERIAL) != (h->serial & PKT_DONE_SERIAL))
 		return RESP_DROP;
 	switch (p->opcode) {
@@ -618,7 +618,7 @@ enum resp_verdict hand_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 	struct hand *h = hand_of(qp);
 	bool had;
 
-	if (h == NULL || h->dest == NULL || !dest->path->ops->same(h->dest, dest))
+	if (h == NULL || h->dest == NULL || !path_is_from(h->dest, dest))
 		return RESP_DROP;
 	had = h->sent != 0 && !hand_first(h)->again;
 	if (h->sent != 0)

@@ -201,7 +201,7 @@ static inline bool qp_is_peer(const struct ibt_qp *qp, const struct path_dest *f
 {
 	/* A wire does not name the sender's queue pair. */
 	return (p->sqpn == qp->dest_qpn || (p->sqpn == 0 && qp->lossy)) && qp->dest != NULL &&
-	       (qp->dest == from || from->path->ops->same(qp->dest, from));
+	       path_is_from(qp->dest, from);
 }
 
 /* Counts in the path of the destination, if there is one. Either lock. */

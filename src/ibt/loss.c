@@ -10,8 +10,7 @@
 
 static bool loss_concerns(const struct ibt_qp *qp, const struct path_dest *from)
 {
-	return qp->dest != NULL &&
-	       (qp->dest == from || from->path->ops->same(qp->dest, from));
+	return qp->dest != NULL && path_is_from(qp->dest, from);
 }
 
 void loss_suspect(struct ibt_qp *qp)

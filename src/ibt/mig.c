@@ -66,5 +66,5 @@ struct path *mig_take_due(struct ibt_qp *qp)
 bool mig_is_alternate(const struct ibt_qp *qp, const struct path_dest *from)
 {
 	return mig_is_armed(qp) && from->path == qp->dest->path &&
-	       (qp->mig->dest == from || from->path->ops->same(qp->mig->dest, from));
+	       path_is_from(qp->mig->dest, from);
 }

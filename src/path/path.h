@@ -287,7 +287,8 @@ struct path_ops {
 	 * -EAGAIN: absent now, and its process lives; -EMFILE, -ENFILE: this process has no
 	 * descriptor for it. May block (bounded). */
 	int (*resolve)(struct path_dest *d);
-	/* Tells whether `from`, as receive() names it, is the destination `d`. */
+	/* Tells whether `from`, as receive() names it, is the destination `d`: both are this
+	 * path's (path_is_from). */
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);
 	/* Tells whether the destination's process had this queue pair when it was last looked
 	 * at. */
@@ -376,6 +377,12 @@ struct path_dest {
 	 * process. */
 	struct path_window *window FIXED;
 };
+
+/* Tells whether `from`, as receive() names it, is the destination `d`: of the same path, too. */
+static inline bool path_is_from(const struct path_dest *d, const struct path_dest *from)
+{
+	return d == from || (d->path == from->path && d->path->ops->same(d, from));
+}
 
 /* Tells whether a queue pair waits for writable(). A hint. */
 static inline bool path_is_awaited(const struct path_dest *d)

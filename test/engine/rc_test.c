@@ -542,6 +542,33 @@ static void rc__wrong_sizes_are_invalid_requests(void **state)
 	rc_is_naked(PKT_WRITE_ONLY, 8, NAK_REMOTE_ACCESS);
 }
 
+static bool rc_same(const struct path_dest *d, const struct path_dest *from)
+{
+	return true; /* reads what the other path's destinations do not have */
+}
+
+/* A packet of another path is none of the connection's, and its path is not asked. */
+static void rc__another_path_is_a_wrong_source(void **state)
+{
+	static struct pair r;
+	struct pkt request = rc_forge(PKT_SEND_ONLY, 8);
+	struct net_dest stranger = { .side = 1, .to = 0 };
+	struct path_ops ops;
+	struct path other;
+
+	rc_open(&r);
+	net_post_recv(&r.net.side[1], r.qp[1], 7, 0, 64 << 10);
+	other = r.net.side[1].path;
+	ops = *other.ops;
+	ops.same = rc_same;
+	other.ops = &ops;
+	path_dest_init(&stranger.dest, &other);
+	other.user_ops->receive(other.user, &stranger.dest, &request, "12345678");
+	assert_int_equal(rc_counter(&r, 1, COUNT_RX_WRONG_PEER), 1);
+	assert_int_equal(cq_peek(&r.net.side[1].recv_cq, 1), 0);
+	pair_close(&r);
+}
+
 static void rc__wrong_source_is_dropped(void **state)
 {
 	static struct pair r;
@@ -884,6 +911,7 @@ int main(void)
 		cmocka_unit_test(rc__timeout_0_is_for_ever),
 		cmocka_unit_test(rc__wrong_sizes_are_invalid_requests),
 		cmocka_unit_test(rc__wrong_source_is_dropped),
+		cmocka_unit_test(rc__another_path_is_a_wrong_source),
 		cmocka_unit_test(rc__acknowledgement_of_nothing_is_dropped),
 		cmocka_unit_test(rc__local_words_from_a_wire_mean_nothing),
 		cmocka_unit_test(rc__congestion_is_notified),
